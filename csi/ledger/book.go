@@ -1,0 +1,94 @@
+package ledger
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Book is what one Read found of a volume, and what the next Write is held
+// against. It is not changed by a Write, which returns the next Book.
+type Book struct {
+	// Handle that was asked for.
+	Handle string
+	// PVs with that handle, as read live, sorted by name. The first is the
+	// canonical one, which carries the ledger.
+	PVs []*corev1.PersistentVolume
+	// Ledger is what the PVs' ledgers say together; never nil. Change a Clone.
+	Ledger *Ledger
+	// Missing: no PV carries a ledger that counts. It says nothing, not that
+	// nobody holds the volume.
+	Missing bool
+	// SetAside says, for each ledger that is there and does not count, why.
+	SetAside []string
+
+	pages []page // for each of PVs
+}
+
+// page is one PV's ledger as it was read.
+type page struct {
+	text   string // the annotation; there may be one that is empty
+	there  bool
+	ledger *Ledger // nil: none that counts
+}
+
+// Canonical is the PV that carries the ledger; nil: no PV names the volume.
+func (b *Book) Canonical() *corev1.PersistentVolume {
+	if len(b.PVs) == 0 {
+		return nil
+	}
+	return b.PVs[0]
+}
+
+// open reads the annotations of live PVs, sorted by name.
+func (s *Store) open(handle string, pvs []*corev1.PersistentVolume) (*Book, error) {
+	b := &Book{Handle: handle, PVs: pvs, Ledger: s.blank(handle, pvs), Missing: true}
+	for _, pv := range pvs {
+		text, there := pv.Annotations[Annotation]
+		p := page{text: text, there: there}
+		if there {
+			l, err := Parse(text)
+			if err != nil {
+				return nil, &GarbledError{PV: pv.Name, Err: err}
+			}
+			if why := s.foreign(l, pv); why != "" {
+				b.SetAside = append(b.SetAside, why)
+			} else {
+				p.ledger, b.Missing = l, false
+				b.Ledger.merge(l)
+			}
+		}
+		b.pages = append(b.pages, p)
+	}
+	return b, nil
+}
+
+// blank is the empty ledger of a volume, as it would stand on the first PV.
+func (s *Store) blank(handle string, pvs []*corev1.PersistentVolume) *Ledger {
+	l := &Ledger{Version: Version, Driver: s.ids.Driver, Handle: handle, Cluster: s.cluster, Holders: []Entry{}}
+	if len(pvs) > 0 {
+		// The PV's own handle: the one asked for may name the volume otherwise.
+		l.Handle, _ = s.ids.PVHandle(pvs[0])
+		l.PVUID = string(pvs[0].UID)
+	}
+	return l
+}
+
+// foreign says why a ledger does not count on that PV; empty: it does.
+func (s *Store) foreign(l *Ledger, pv *corev1.PersistentVolume) string {
+	handle, _ := s.ids.PVHandle(pv)
+	aside := func(why string, args ...any) string {
+		return fmt.Sprintf("the ledger on PersistentVolume %s is set aside: ", pv.Name) + fmt.Sprintf(why, args...)
+	}
+	switch {
+	case l.Cluster != s.cluster:
+		return aside("it was written in another cluster (kube-system UID %s, here %s)", l.Cluster, s.cluster)
+	case l.Driver != s.ids.Driver:
+		return aside("it was written for driver %s, not %s", l.Driver, s.ids.Driver)
+	case !s.ids.Same(l.Handle, handle):
+		return aside("it was written for volume %s, not %s", l.Handle, handle)
+	case l.PVUID != string(pv.UID):
+		return aside("it was written on a PersistentVolume with UID %s, and this one, created again or restored from a backup, has %s", l.PVUID, pv.UID)
+	}
+	return ""
+}

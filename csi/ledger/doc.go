@@ -1,0 +1,30 @@
+// Package ledger keeps, for each volume, the record of the nodes that may hold
+// it: the annotation csi-fencepost.io/holders of its PersistentVolume.
+//
+//	Read ──▶ Book (what was read, live) ──▶ judge ──▶ Write (only if nothing changed)
+//	  ▲                                                  │
+//	  └────────────────── ErrConflict ───────────────────┘
+//
+// Of several PVs with one volume handle the first by name carries the ledger;
+// what the others carry is merged into it and then taken off them. A volume
+// that no PV names has a ledger in memory only.
+//
+// # Guarantees
+//
+// A Write succeeds only if the PV is the same object (UID) and its annotation
+// the very text that the Book was read from; the API server checks it, in one
+// step with the write. A Write that was begun is finished, or known not to have
+// been made, whatever becomes of the caller; one whose answer was lost is looked
+// up. Nothing is read from a cache. Text that is not exactly a ledger is an
+// error that says how to mend it, and never an empty ledger. A ledger of another
+// cluster, or of another PV object than the one it stands on, is set aside by
+// name and does not count.
+//
+// # Non-guarantees
+//
+// Which PVs have a handle is the caller's knowledge. While two processes know
+// different PVs of one handle, each may write to its own first one; the next
+// Read that knows both merges them. Who may write PersistentVolumes can write
+// any ledger. Removing the annotation makes the ledger Missing, and the caller
+// rebuilds it from other sources.
+package ledger

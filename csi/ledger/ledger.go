@@ -1,0 +1,173 @@
+package ledger
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// Annotation of the PersistentVolume that carries the ledger.
+const Annotation = "csi-fencepost.io/holders"
+
+// Version of the format that this program reads and writes.
+const Version = 1
+
+// MaxTakenOver is how many takenOver entries a ledger keeps, the latest ones:
+// they only answer late unpublishes.
+const MaxTakenOver = 8
+
+// Entry is one holder. It is keyed by NodeID: a new machine under an old name
+// is another entry.
+type Entry struct {
+	NodeID   string `json:"nodeID"`
+	NodeName string `json:"node,omitempty"`
+	NodeUID  string `json:"nodeUID,omitempty"`
+	BootID   string `json:"bootID,omitempty"`
+	// Token tells this publication from a later one to the same node.
+	Token   string         `json:"token,omitempty"`
+	State   fence.State    `json:"state"`
+	Contest *fence.Contest `json:"contested,omitempty"`
+}
+
+// Ledger is the record of one volume. The order of Holders is that in which
+// they were put, oldest first.
+type Ledger struct {
+	Version int    `json:"version"`
+	Driver  string `json:"driver"`
+	Handle  string `json:"handle"`
+	// Cluster is the UID of the namespace kube-system.
+	Cluster string `json:"cluster"`
+	// PVUID is the UID of the PersistentVolume that carries the ledger.
+	PVUID   string  `json:"pvUID"`
+	Holders []Entry `json:"holders"`
+}
+
+// String is the annotation's text: compact, and the same for equal ledgers.
+func (l *Ledger) String() string {
+	out := *l
+	if out.Holders == nil {
+		out.Holders = []Entry{}
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(&out); err != nil {
+		panic(err) // strings and numbers only
+	}
+	return string(bytes.TrimSuffix(text.Bytes(), []byte("\n")))
+}
+
+// Clone is a copy that shares nothing with l.
+func (l *Ledger) Clone() *Ledger {
+	out := *l
+	out.Holders = slices.Clone(l.Holders)
+	for i := range out.Holders {
+		if c := out.Holders[i].Contest; c != nil {
+			contest := *c
+			out.Holders[i].Contest = &contest
+		}
+	}
+	return &out
+}
+
+// Get returns the entry of a node ID; nil: none. It points into the ledger, for
+// changing it in place, until the next Put or Cut.
+func (l *Ledger) Get(nodeID string) *Entry {
+	for i := range l.Holders {
+		if l.Holders[i].NodeID == nodeID {
+			return &l.Holders[i]
+		}
+	}
+	return nil
+}
+
+// ByNodeName returns the entries of that node name, as Get does. They are
+// several when machines were replaced under one name.
+func (l *Ledger) ByNodeName(name string) []*Entry {
+	var out []*Entry
+	for i := range l.Holders {
+		if l.Holders[i].NodeName == name {
+			out = append(out, &l.Holders[i])
+		}
+	}
+	return out
+}
+
+// Put writes an entry as the latest one, in the place of the one with its node
+// ID, if any. Of takenOver entries the oldest beyond MaxTakenOver are dropped.
+func (l *Ledger) Put(entry Entry) {
+	l.remove(func(e *Entry) bool { return e.NodeID == entry.NodeID })
+	l.Holders = append(l.Holders, entry)
+	l.trim()
+}
+
+// Cut removes the entry of a node ID if it still has that token, and tells
+// whether it did: nothing cuts an entry newer than its own.
+func (l *Ledger) Cut(nodeID, token string) bool {
+	return l.remove(func(e *Entry) bool { return e.NodeID == nodeID && e.Token == token })
+}
+
+func (l *Ledger) trim() {
+	excess := -MaxTakenOver
+	for i := range l.Holders {
+		if l.Holders[i].State == fence.TakenOver {
+			excess++
+		}
+	}
+	l.remove(func(e *Entry) bool {
+		if e.State != fence.TakenOver || excess <= 0 {
+			return false
+		}
+		excess--
+		return true
+	})
+}
+
+// remove leaves the array of other copies of Holders alone.
+func (l *Ledger) remove(which func(*Entry) bool) bool {
+	kept := []Entry{}
+	for i := range l.Holders {
+		if !which(&l.Holders[i]) {
+			kept = append(kept, l.Holders[i])
+		}
+	}
+	removed := len(kept) < len(l.Holders)
+	l.Holders = kept
+	return removed
+}
+
+// merge adds what another PV's ledger says of the same volume. Of two entries
+// with one node ID the one that allows less counts, and l's where they allow
+// the same or are of one publication.
+func (l *Ledger) merge(other *Ledger) {
+	for _, theirs := range other.Clone().Holders {
+		ours := l.Get(theirs.NodeID)
+		switch {
+		case ours == nil:
+			l.Holders = append(l.Holders, theirs)
+		case ours.Token != theirs.Token && suspicion(theirs.State) > suspicion(ours.State):
+			contest := ours.Contest
+			*ours = theirs
+			if ours.Contest == nil {
+				ours.Contest = contest
+			}
+		case ours.Contest == nil:
+			ours.Contest = theirs.Contest
+		}
+	}
+}
+
+// suspicion ranks states by how much they hold against a node.
+func suspicion(state fence.State) int {
+	switch state {
+	case fence.TakenOver:
+		return 0
+	case fence.Released:
+		return 1
+	case fence.Leaving:
+		return 2
+	}
+	return 3
+}

@@ -1,0 +1,219 @@
+package ledger
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+func sample() *Ledger {
+	return &Ledger{
+		Version: 1, Driver: "d.example.com", Handle: "vol-1", Cluster: "cluster-uid", PVUID: "pv-uid",
+		Holders: []Entry{
+			{NodeID: "i-1", NodeName: "n1", NodeUID: "u1", BootID: "b1", Token: "t1", State: fence.Leaving, Contest: &fence.Contest{BootID: "b1", SeenReadySince: "2026-01-01T00:00:00Z"}},
+			{NodeID: "projects/<p>&q/é", NodeName: "n2", Token: "t2", State: fence.Publishing},
+		},
+	}
+}
+
+func TestTheTextOfALedgerIsStableAndCompact(t *testing.T) {
+	const want = `{"version":1,"driver":"d.example.com","handle":"vol-1","cluster":"cluster-uid","pvUID":"pv-uid","holders":[` +
+		`{"nodeID":"i-1","node":"n1","nodeUID":"u1","bootID":"b1","token":"t1","state":"leaving","contested":{"bootID":"b1","seenReadySince":"2026-01-01T00:00:00Z"}},` +
+		`{"nodeID":"projects/<p>&q/é","node":"n2","token":"t2","state":"publishing"}]}`
+	if got := sample().String(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	parsed, err := Parse(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(parsed, sample()) {
+		t.Errorf("parsed %+v", parsed)
+	}
+}
+
+func TestAnEmptyLedgerIsALedger(t *testing.T) {
+	l := sample()
+	l.Holders = nil
+	parsed, err := Parse(l.String())
+	if err != nil || parsed.Holders == nil || len(parsed.Holders) != 0 {
+		t.Errorf("parsed %+v, %v from %s", parsed, err, l)
+	}
+}
+
+func TestParseTakesNothingSilently(t *testing.T) {
+	good := sample().String()
+	tests := []struct{ name, old, new, says string }{
+		{"empty", good, ``, "not JSON"},
+		{"no object", good, `[]`, "not JSON"},
+		{"null", good, `null`, "version is missing"},
+		{"truncated", `]}`, ``, "not JSON"},
+		{"trailing text", `]}`, `]} x`, "not JSON"},
+		{"not UTF-8", "vol-1", "vol-\xff", "UTF-8"},
+		{"no version", `"version":1,`, ``, "version is missing"},
+		{"version 0", `"version":1`, `"version":0`, "version 0 is unknown"},
+		{"later version with fields of its own", `"version":1`, `"version":2,"new":1`, "newer"},
+		{"unknown field", `"driver"`, `"drover":"x","driver"`, "drover"},
+		{"unknown field of a holder", `"node":"n2"`, `"node":"n2","colour":"red"`, "colour"},
+		{"unknown field of a contest", `"contested":{`, `"contested":{"by":"x",`, "by"},
+		{"field in another case", `"cluster"`, `"Cluster"`, "Cluster"},
+		{"field twice", `"driver"`, `"driver":"x","driver"`, "duplicate"},
+		{"state twice", `"state":"leaving"`, `"state":"leaving","state":"released"`, "duplicate"},
+		{"no driver", `"driver":"d.example.com",`, ``, "driver is missing"},
+		{"no handle", `"handle":"vol-1",`, ``, "handle is missing"},
+		{"no cluster", `"cluster":"cluster-uid",`, ``, "cluster is missing"},
+		{"no pvUID", `"pvUID":"pv-uid",`, ``, "pvUID is missing"},
+		{"no holders", good[strings.Index(good, `,"holders"`):], `}`, "holders is missing"},
+		{"null holders", good[strings.Index(good, `[`):], `null}`, "holders is missing"},
+		{"null holder", `[{`, `[null,{`, "holders[0].nodeID is missing"},
+		{"no node ID", `"nodeID":"i-1",`, ``, "holders[0].nodeID is missing"},
+		{"one node ID twice", `"projects/<p>&q/é"`, `"i-1"`, `holders[1].nodeID: "i-1" is there twice`},
+		{"no state", `,"state":"publishing"`, ``, "holders[1].state"},
+		{"unknown state", `"publishing"`, `"Publishing"`, `"Publishing" is unknown`},
+		{"another type", `"state":"publishing"`, `"state":1`, "number"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			text := strings.Replace(good, test.old, test.new, 1)
+			if text == good {
+				t.Fatalf("the test changes nothing")
+			}
+			l, err := Parse(text)
+			if err == nil {
+				t.Fatalf("%s was taken as %+v", text, l)
+			}
+			if !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%q does not say %q", err, test.says)
+			}
+		})
+	}
+}
+
+func TestAGarbledLedgerSaysWhereItIsAndHowToMendIt(t *testing.T) {
+	err := (&GarbledError{PV: "pv-1", Err: fmt.Errorf("version is missing")}).Error()
+	for _, says := range []string{"PersistentVolume pv-1", "version is missing", "which node uses the volume", "kubectl annotate pv pv-1 csi-fencepost.io/holders-"} {
+		if !strings.Contains(err, says) {
+			t.Errorf("%q does not say %q", err, says)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(sample().String())
+	f.Add(`{"version":1,"driver":"d","handle":"v","cluster":"c","pvUID":"p","holders":[]}`)
+	f.Add(`{"version":1,"driver":"d","handle":"v","cluster":"c","pvUID":"p","holders":[{"nodeID":"\u2028","state":"held","contested":{}}]}`)
+	f.Add(`{"version":1}`)
+	f.Add(`{"version":1,"holders":[{"state":"takenOver"}]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := Parse(text)
+		if err != nil {
+			if l != nil {
+				t.Errorf("an error and a ledger: %v, %+v", err, l)
+			}
+			return
+		}
+		again, err := Parse(l.String())
+		if err != nil {
+			t.Fatalf("%s: written and not read again: %v", l, err)
+		}
+		if !reflect.DeepEqual(l, again) {
+			t.Errorf("%s became %s", l, again)
+		}
+	})
+}
+
+func TestNothingCutsAnEntryNewerThanItsOwn(t *testing.T) {
+	l := sample()
+	if l.Cut("i-1", "t0") || l.Cut("i-3", "t1") || l.Cut("i-1", "") || len(l.Holders) != 2 {
+		t.Errorf("an entry of another token was cut: %s", l)
+	}
+	if !l.Cut("i-1", "t1") || l.Get("i-1") != nil || len(l.Holders) != 1 {
+		t.Errorf("not cut: %s", l)
+	}
+	if l.Cut("i-1", "t1") {
+		t.Error("cut twice")
+	}
+}
+
+func TestPutReplacesTheEntryOfTheNodeID(t *testing.T) {
+	l := sample()
+	l.Put(Entry{NodeID: "i-1", NodeName: "n1", Token: "t3", State: fence.Held})
+	if len(l.Holders) != 2 || l.Get("i-1").Token != "t3" || l.Get("i-1").Contest != nil {
+		t.Errorf("%s", l)
+	}
+	l.Put(Entry{NodeID: "i-1b", NodeName: "n1", Token: "t4", State: fence.Held})
+	if got := l.ByNodeName("n1"); len(got) != 2 || got[0].NodeID != "i-1" || got[1].NodeID != "i-1b" {
+		t.Errorf("by node name: %v", got)
+	}
+	l.Get("i-1").State = fence.Leaving
+	if l.Get("i-1").State != fence.Leaving {
+		t.Error("Get does not point into the ledger")
+	}
+}
+
+func TestOnlyTheLastTakenOverEntriesAreKept(t *testing.T) {
+	l := &Ledger{}
+	l.Put(Entry{NodeID: "holder", State: fence.Held})
+	for i := range 11 {
+		l.Put(Entry{NodeID: fmt.Sprint(i), State: fence.TakenOver})
+	}
+	var ids []string
+	for _, e := range l.Holders {
+		ids = append(ids, e.NodeID)
+	}
+	if got, want := strings.Join(ids, " "), "holder 3 4 5 6 7 8 9 10"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	// An entry that is taken over only now is the latest.
+	l.Put(Entry{NodeID: "holder", State: fence.TakenOver})
+	if l.Get("holder") == nil || l.Get("3") != nil || l.Get("4") == nil {
+		t.Errorf("%s", l)
+	}
+}
+
+func TestACloneSharesNothing(t *testing.T) {
+	l := sample()
+	clone := l.Clone()
+	clone.Holders[0].Contest.BootID = "changed"
+	clone.Holders[1].State = fence.Held
+	clone.Cut("i-1", "t1")
+	if !reflect.DeepEqual(l, sample()) {
+		t.Errorf("changing a clone changed the ledger: %s", l)
+	}
+}
+
+func TestOfTwoPVsEntriesTheOneThatAllowsLessCounts(t *testing.T) {
+	contest := &fence.Contest{BootID: "b"}
+	tests := []struct {
+		name          string
+		ours, theirs  Entry
+		state         fence.State
+		token         string
+		wantContested bool
+	}{
+		{"takenOver gives way", Entry{State: fence.TakenOver, Token: "a"}, Entry{State: fence.Held, Token: "b"}, fence.Held, "b", false},
+		{"takenOver does not replace", Entry{State: fence.Held, Token: "a"}, Entry{State: fence.TakenOver, Token: "b"}, fence.Held, "a", false},
+		{"released gives way", Entry{State: fence.Released, Token: "a"}, Entry{State: fence.Publishing, Token: "b"}, fence.Publishing, "b", false},
+		{"leaving gives way", Entry{State: fence.Leaving, Token: "a"}, Entry{State: fence.Publishing, Token: "b"}, fence.Publishing, "b", false},
+		{"the canonical one of two equals", Entry{State: fence.Held, Token: "a"}, Entry{State: fence.Publishing, Token: "b"}, fence.Held, "a", false},
+		{"the canonical one of one publication", Entry{State: fence.Released, Token: "a"}, Entry{State: fence.Publishing, Token: "a"}, fence.Released, "a", false},
+		{"a contest stays, theirs", Entry{State: fence.Held, Token: "a"}, Entry{State: fence.Held, Token: "b", Contest: contest}, fence.Held, "a", true},
+		{"a contest stays, ours", Entry{State: fence.Leaving, Token: "a", Contest: contest}, Entry{State: fence.Held, Token: "b"}, fence.Held, "b", true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			l := &Ledger{Holders: []Entry{test.ours}}
+			l.merge(&Ledger{Holders: []Entry{test.theirs, {NodeID: "other", State: fence.Held}}})
+			got := l.Holders[0]
+			if got.State != test.state || got.Token != test.token || (got.Contest != nil) != test.wantContested {
+				t.Errorf("got %+v", got)
+			}
+			if len(l.Holders) != 2 || l.Holders[1].NodeID != "other" {
+				t.Errorf("not a union: %s", l)
+			}
+		})
+	}
+}

@@ -1,0 +1,547 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+const (
+	driver  = "d.example.com"
+	cluster = "cluster-uid"
+	handle  = "vol-1"
+)
+
+func newPV(name string, options ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name)}}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: handle}
+	for _, option := range options {
+		option(pv)
+	}
+	return pv
+}
+
+func annotated(text string) func(*corev1.PersistentVolume) {
+	return func(pv *corev1.PersistentVolume) {
+		metav1.SetMetaDataAnnotation(&pv.ObjectMeta, Annotation, text)
+	}
+}
+
+// carrying makes the PV carry a ledger with these entries.
+func carrying(entries ...Entry) func(*corev1.PersistentVolume) {
+	return func(pv *corev1.PersistentVolume) {
+		annotated(ledgerOn(pv, entries...).String())(pv)
+	}
+}
+
+func ledgerOn(pv *corev1.PersistentVolume, entries ...Entry) *Ledger {
+	return &Ledger{Version: 1, Driver: driver, Handle: handle, Cluster: cluster, PVUID: string(pv.UID), Holders: entries}
+}
+
+func entry(id string, state fence.State) Entry {
+	return Entry{NodeID: id, NodeName: "node-" + id, Token: "token-" + id, State: state}
+}
+
+func newStore(a *apiServer) *Store {
+	return New(a.client(), cluster, &csi.Identity{Driver: driver})
+}
+
+func read(t *testing.T, s *Store, pvs ...string) *Book {
+	t.Helper()
+	b, err := s.Read(t.Context(), handle, pvs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// put writes one more entry.
+func put(t *testing.T, s *Store, b *Book, e Entry) (*Book, error) {
+	t.Helper()
+	l := b.Ledger.Clone()
+	l.Put(e)
+	return s.Write(t.Context(), b, l)
+}
+
+// stands asserts the node IDs of the ledger that a PV carries.
+func stands(t *testing.T, a *apiServer, pv string, ids ...string) {
+	t.Helper()
+	l, err := Parse(a.pv(pv).Annotations[Annotation])
+	if err != nil {
+		t.Fatalf("PV %s: %v", pv, err)
+	}
+	var got []string
+	for _, e := range l.Holders {
+		got = append(got, e.NodeID)
+	}
+	if !reflect.DeepEqual(got, ids) {
+		t.Errorf("PV %s carries %v, want %v", pv, got, ids)
+	}
+}
+
+func TestReadTellsAMissingLedgerFromAnEmptyOne(t *testing.T) {
+	a := newAPIServer(t, newPV("bare"), newPV("empty", carrying()), newPV("full", carrying(entry("a", fence.Held))))
+	s := newStore(a)
+	if b := read(t, s, "bare"); !b.Missing || len(b.Ledger.Holders) != 0 || b.Canonical().Name != "bare" {
+		t.Errorf("bare: %+v", b)
+	}
+	if b := read(t, s, "empty"); b.Missing || len(b.Ledger.Holders) != 0 {
+		t.Errorf("empty: %+v", b)
+	}
+	if b := read(t, s, "full"); b.Missing || b.Ledger.Get("a") == nil {
+		t.Errorf("full: %+v", b)
+	}
+}
+
+func TestReadPassesOverPVsThatAreGoneOrNotOfTheVolume(t *testing.T) {
+	a := newAPIServer(t, newPV("b"), newPV("a"),
+		newPV("other-handle", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "vol-2" }, annotated("garbled")),
+		newPV("other-driver", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.Driver = "e.example.com" }, annotated("garbled")),
+		newPV("nfs", func(pv *corev1.PersistentVolume) { pv.Spec.CSI = nil }))
+	b := read(t, newStore(a), "gone", "b", "other-handle", "other-driver", "nfs", "a", "b")
+	var names []string
+	for _, pv := range b.PVs {
+		names = append(names, pv.Name)
+	}
+	if got := strings.Join(names, " "); got != "a b" || b.Canonical().Name != "a" {
+		t.Errorf("read %s", got)
+	}
+}
+
+func TestAForeignLedgerIsSetAsideByName(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Ledger)
+		says   string
+	}{
+		{"another cluster", func(l *Ledger) { l.Cluster = "elsewhere" }, "another cluster (kube-system UID elsewhere, here cluster-uid)"},
+		{"restored or created again", func(l *Ledger) { l.PVUID = "old" }, "restored from a backup"},
+		{"another volume", func(l *Ledger) { l.Handle = "vol-2" }, "volume vol-2, not vol-1"},
+		{"another driver", func(l *Ledger) { l.Driver = "e.example.com" }, "driver e.example.com, not d.example.com"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			pv := newPV("pv")
+			l := ledgerOn(pv, entry("old", fence.Held))
+			test.change(l)
+			annotated(l.String())(pv)
+			a := newAPIServer(t, pv)
+			s := newStore(a)
+			b := read(t, s, "pv")
+			if !b.Missing || len(b.Ledger.Holders) != 0 || len(b.SetAside) != 1 || !strings.Contains(b.SetAside[0], test.says) || !strings.Contains(b.SetAside[0], "PersistentVolume pv") {
+				t.Fatalf("missing %v, %s, set aside %q", b.Missing, b.Ledger, b.SetAside)
+			}
+			if _, err := put(t, s, b, entry("new", fence.Publishing)); err != nil {
+				t.Fatal(err)
+			}
+			stands(t, a, "pv", "new")
+			if b := read(t, s, "pv"); b.Missing || b.SetAside != nil {
+				t.Errorf("after the write: %+v", b)
+			}
+		})
+	}
+}
+
+func TestASetAsideLedgerIsReplacedOnlyAsItWasRead(t *testing.T) {
+	pv := newPV("pv")
+	l := ledgerOn(pv, entry("old", fence.Held))
+	l.Cluster = "elsewhere"
+	annotated(l.String())(pv)
+	a := newAPIServer(t, pv)
+	s := newStore(a)
+	b := read(t, s, "pv")
+	a.change("pv", func(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
+		carrying(entry("rival", fence.Publishing))(pv)
+		return pv
+	})
+	if _, err := put(t, s, b, entry("new", fence.Publishing)); !errors.Is(err, ErrConflict) {
+		t.Fatalf("got %v", err)
+	}
+	stands(t, a, "pv", "rival")
+}
+
+func TestAGarbledLedgerRefusesItsOwnVolumeAndNamesItsPV(t *testing.T) {
+	a := newAPIServer(t, newPV("good", carrying()), newPV("bad", annotated(`{"version":1,`)))
+	s := newStore(a)
+	_, err := s.Read(t.Context(), handle, []string{"good", "bad"})
+	var garbled *GarbledError
+	if !errors.As(err, &garbled) || garbled.PV != "bad" {
+		t.Errorf("got %v", err)
+	}
+	changed, err := s.Update(t.Context(), handle, []string{"bad"}, func(*Ledger) bool { return true })
+	if !errors.As(err, &garbled) || changed != nil {
+		t.Errorf("an Update: %v, %v", changed, err)
+	}
+	if _, patches := a.counts(); patches != 0 {
+		t.Error("a garbled ledger was overwritten")
+	}
+	if b := read(t, s, "good"); b.Missing {
+		t.Error("the other volume is refused too")
+	}
+}
+
+func TestWriteIsACompareAndSwap(t *testing.T) {
+	set := func(f func(*corev1.PersistentVolume)) func(*corev1.PersistentVolume) *corev1.PersistentVolume {
+		return func(pv *corev1.PersistentVolume) *corev1.PersistentVolume { f(pv); return pv }
+	}
+	held := carrying(entry("a", fence.Held))
+	tests := []struct {
+		name  string
+		pv    *corev1.PersistentVolume
+		race  func(*corev1.PersistentVolume) *corev1.PersistentVolume
+		fails bool
+	}{
+		{"another holder was written", newPV("pv", held), set(carrying(entry("a", fence.Held), entry("b", fence.Publishing))), true},
+		{"the first holder was written", newPV("pv"), set(carrying(entry("b", fence.Publishing))), true},
+		{"an empty ledger was written", newPV("pv"), set(carrying()), true},
+		{"the ledger was wiped", newPV("pv", held), set(func(pv *corev1.PersistentVolume) { pv.Annotations = nil }), true},
+		{"the ledger was reformatted", newPV("pv", held), set(func(pv *corev1.PersistentVolume) {
+			pv.Annotations[Annotation] += " "
+		}), true},
+		{"the PV was deleted", newPV("pv", held), func(*corev1.PersistentVolume) *corev1.PersistentVolume { return nil }, true},
+		{"the bare PV was deleted", newPV("pv"), func(*corev1.PersistentVolume) *corev1.PersistentVolume { return nil }, true},
+		{"the PV was created again with its ledger", newPV("pv", held), set(func(pv *corev1.PersistentVolume) { pv.UID = "another" }), true},
+		{"the bare PV was created again", newPV("pv"), set(func(pv *corev1.PersistentVolume) { pv.UID = "another" }), true},
+		{"the attacher put its finalizer on", newPV("pv", held), set(func(pv *corev1.PersistentVolume) { pv.Finalizers = []string{"external-attacher/d"} }), false},
+		{"the attacher put its finalizer on before the first publish", newPV("pv"), set(func(pv *corev1.PersistentVolume) { pv.Finalizers = []string{"external-attacher/d"} }), false},
+		{"another annotation was written before the first publish", newPV("pv"), set(func(pv *corev1.PersistentVolume) { pv.Annotations = map[string]string{"other": "x"} }), false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			a := newAPIServer(t, test.pv)
+			s := newStore(a)
+			b := read(t, s, "pv")
+			a.change("pv", test.race)
+			raced := a.pv("pv")
+			next, err := put(t, s, b, entry("new", fence.Publishing))
+			if !test.fails {
+				if err != nil {
+					t.Fatal(err)
+				}
+				now := a.pv("pv")
+				if !reflect.DeepEqual(now.Finalizers, raced.Finalizers) || now.Annotations["other"] != raced.Annotations["other"] {
+					t.Errorf("the other's change is lost: %+v", now)
+				}
+				if next.Ledger.Get("new") == nil || next.Missing || next.PVs[0].ResourceVersion != now.ResourceVersion {
+					t.Errorf("next Book: %+v", next)
+				}
+				return
+			}
+			if !errors.Is(err, ErrConflict) || next != nil {
+				t.Errorf("got %v, %v", next, err)
+			}
+			if now := a.pv("pv"); !reflect.DeepEqual(now, raced) {
+				t.Errorf("written over: %+v", now)
+			}
+		})
+	}
+}
+
+// The race between the patch and the look at why it failed.
+func TestAnAbsentLedgerIsWrittenThoughThePVChangesMeanwhile(t *testing.T) {
+	a := newAPIServer(t, newPV("pv"))
+	s := newStore(a)
+	b := read(t, s, "pv")
+	rivals := 3
+	a.before = func(method, _ string) int {
+		if method == http.MethodPatch && rivals > 0 {
+			rivals--
+			a.change("pv", func(pv *corev1.PersistentVolume) *corev1.PersistentVolume { return pv })
+		}
+		return 0
+	}
+	if _, err := put(t, s, b, entry("new", fence.Publishing)); err != nil {
+		t.Fatal(err)
+	}
+	stands(t, a, "pv", "new")
+	if _, patches := a.counts(); patches != 4 {
+		t.Errorf("%d patches, want 4", patches)
+	}
+}
+
+func TestANextWriteGoesOnFromTheReturnedBook(t *testing.T) {
+	a := newAPIServer(t, newPV("pv"))
+	s := newStore(a)
+	b := read(t, s, "pv")
+	for _, id := range []string{"a", "<b>&\u2028é\"\\", "c"} {
+		var err error
+		if b, err = put(t, s, b, entry(id, fence.Publishing)); err != nil {
+			t.Fatalf("entry %q: %v", id, err)
+		}
+	}
+	stands(t, a, "pv", "a", "<b>&\u2028é\"\\", "c")
+	if gets, patches := a.counts(); gets != 1 || patches != 3 {
+		t.Errorf("%d GETs and %d PATCHes, want 1 and 3", gets, patches)
+	}
+}
+
+func TestAnUnchangedLedgerIsNotWritten(t *testing.T) {
+	a := newAPIServer(t, newPV("pv", carrying(entry("a", fence.Held))))
+	s := newStore(a)
+	b := read(t, s, "pv")
+	if _, err := s.Write(t.Context(), b, b.Ledger.Clone()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Update(t.Context(), handle, []string{"pv"}, func(l *Ledger) bool { return l.Cut("a", "another") }); err != nil {
+		t.Fatal(err)
+	}
+	if _, patches := a.counts(); patches != 0 {
+		t.Errorf("%d writes", patches)
+	}
+}
+
+func TestTheLastHoldersCutLeavesAnEmptyLedger(t *testing.T) {
+	a := newAPIServer(t, newPV("pv", carrying(entry("a", fence.Leaving))))
+	s := newStore(a)
+	b, err := s.Update(t.Context(), handle, []string{"pv"}, func(l *Ledger) bool { return l.Cut("a", "token-a") })
+	if err != nil || b.Missing || len(b.Ledger.Holders) != 0 {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	if b := read(t, s, "pv"); b.Missing {
+		t.Error("it is to be adopted again")
+	}
+}
+
+func TestAVolumeThatNoPVNamesHasALedgerInMemory(t *testing.T) {
+	a := newAPIServer(t)
+	s := newStore(a)
+	b := read(t, s, "gone")
+	if b.Canonical() != nil || !b.Missing {
+		t.Fatalf("%+v", b)
+	}
+	b, err := put(t, s, b, entry("a", fence.Publishing))
+	if err != nil || b.Ledger.Get("a") == nil || !b.Missing {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if _, patches := a.counts(); patches != 0 {
+		t.Errorf("%d writes", patches)
+	}
+}
+
+func TestSeveralPVsOfOneVolumeHaveOneLedger(t *testing.T) {
+	a := newAPIServer(t,
+		newPV("b", carrying(entry("b1", fence.Held), entry("both", fence.Held))),
+		newPV("c", carrying(entry("c1", fence.Held))),
+		newPV("a", carrying(Entry{NodeID: "both", Token: "earlier", State: fence.TakenOver})))
+	s := newStore(a)
+	b := read(t, s, "c", "b", "a")
+	if len(b.Ledger.Holders) != 3 || b.Ledger.Get("both").State != fence.Held || b.Ledger.PVUID != "uid-of-a" {
+		t.Fatalf("merged: %s", b.Ledger)
+	}
+	var order []string
+	a.before = func(method, pv string) int {
+		if method == http.MethodPatch {
+			order = append(order, pv)
+		}
+		return 0
+	}
+	b, err := put(t, s, b, entry("new", fence.Publishing))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(order, " "); got != "a b c" {
+		t.Errorf("written in the order %s: entries were taken off before they stood elsewhere", got)
+	}
+	stands(t, a, "a", "both", "b1", "c1", "new")
+	for _, pv := range []string{"b", "c"} {
+		if text, there := a.pv(pv).Annotations[Annotation]; there {
+			t.Errorf("PV %s still carries %s", pv, text)
+		}
+	}
+	// The Book that came back knows it.
+	if _, err := put(t, s, b, entry("newer", fence.Publishing)); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(order, " "); got != "a b c a" {
+		t.Errorf("written: %s", got)
+	}
+}
+
+func TestAnEntryOnAnotherPVThatIsNewerThanTheBookIsNotTakenOff(t *testing.T) {
+	a := newAPIServer(t, newPV("a"), newPV("b", carrying(entry("b1", fence.Held))))
+	s := newStore(a)
+	b := read(t, s, "a", "b")
+	a.change("b", func(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
+		carrying(entry("b1", fence.Held), entry("b2", fence.Publishing))(pv)
+		return pv
+	})
+	if _, err := put(t, s, b, entry("new", fence.Publishing)); !errors.Is(err, ErrConflict) {
+		t.Fatalf("got %v", err)
+	}
+	stands(t, a, "b", "b1", "b2")
+	if b := read(t, s, "a", "b"); b.Ledger.Get("b2") == nil || b.Ledger.Get("new") == nil {
+		t.Errorf("judged again without one of them: %s", b.Ledger)
+	}
+}
+
+func TestAWriteWhoseAnswerIsLostIsLookedUp(t *testing.T) {
+	for _, pv := range []*corev1.PersistentVolume{newPV("pv"), newPV("pv", carrying(entry("a", fence.Held)))} {
+		a := newAPIServer(t, pv)
+		s := newStore(a)
+		b := read(t, s, "pv")
+		a.after = func(method, _ string) bool { return method == http.MethodPatch }
+		next, err := put(t, s, b, entry("new", fence.Publishing))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next.Ledger.Get("new") == nil || next.PVs[0].ResourceVersion != a.pv("pv").ResourceVersion {
+			t.Errorf("%+v", next)
+		}
+		if _, patches := a.counts(); patches != 1 {
+			t.Errorf("%d patches", patches)
+		}
+	}
+}
+
+func TestAWriteThatFailedIsAnErrorAndNoConflict(t *testing.T) {
+	codes := map[int]func(error) bool{
+		http.StatusForbidden:           apierrors.IsForbidden,
+		http.StatusInternalServerError: apierrors.IsInternalError,
+		// An admission policy's refusal has the code of a failed test.
+		http.StatusUnprocessableEntity: apierrors.IsInvalid,
+	}
+	for code, is := range codes {
+		for _, pv := range []*corev1.PersistentVolume{newPV("pv"), newPV("pv", carrying(entry("a", fence.Held)))} {
+			a := newAPIServer(t, pv)
+			s := newStore(a)
+			b := read(t, s, "pv")
+			a.before = func(method, _ string) int {
+				if method == http.MethodPatch {
+					return code
+				}
+				return 0
+			}
+			next, err := put(t, s, b, entry("new", fence.Publishing))
+			if next != nil || !is(err) || errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "PersistentVolume pv") {
+				t.Errorf("%d: got %v, %v", code, next, err)
+			}
+		}
+	}
+}
+
+func TestAReadThatFailedIsNotAMissingLedger(t *testing.T) {
+	a := newAPIServer(t, newPV("pv"))
+	s := newStore(a)
+	a.before = func(string, string) int { return http.StatusForbidden }
+	if b, err := s.Read(t.Context(), handle, []string{"pv"}); b != nil || !apierrors.IsForbidden(err) {
+		t.Errorf("got %v, %v", b, err)
+	}
+}
+
+func TestAWriteSurvivesItsCallersCancellation(t *testing.T) {
+	a := newAPIServer(t, newPV("pv", carrying(entry("a", fence.Leaving))))
+	s := newStore(a)
+	b := read(t, s, "pv")
+	ctx, cancel := context.WithCancel(t.Context())
+	a.before = func(method, _ string) int {
+		if method == http.MethodPatch {
+			cancel()
+		}
+		return 0
+	}
+	l := b.Ledger.Clone()
+	l.Put(entry("b", fence.Publishing))
+	if _, err := s.Write(ctx, b, l); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Update(ctx, handle, []string{"pv"}, func(l *Ledger) bool { return l.Cut("a", "token-a") }); err != nil {
+		t.Fatal(err)
+	}
+	stands(t, a, "pv", "b")
+}
+
+func TestManyWritersLoseNoUpdate(t *testing.T) {
+	const writers, rounds = 8, 4
+	a := newAPIServer(t, newPV("pv"), newPV("pv-2", carrying(entry("first", fence.Held))))
+	var group sync.WaitGroup
+	for w := range writers {
+		group.Go(func() {
+			s := newStore(a) // a process of its own
+			for r := range rounds {
+				mine := entry(fmt.Sprintf("%d-%d", w, r), fence.Publishing)
+				_, err := s.Update(t.Context(), handle, []string{"pv", "pv-2"}, func(l *Ledger) bool { l.Put(mine); return true })
+				if err != nil {
+					t.Errorf("writer %d: %v", w, err)
+				}
+				if r%2 == 0 {
+					continue
+				}
+				if _, err := s.Update(t.Context(), handle, []string{"pv", "pv-2"}, func(l *Ledger) bool { return l.Cut(mine.NodeID, mine.Token) }); err != nil {
+					t.Errorf("writer %d: %v", w, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	l := read(t, newStore(a), "pv", "pv-2").Ledger
+	if want := 1 + writers*rounds/2; len(l.Holders) != want {
+		t.Errorf("%d entries, want %d", len(l.Holders), want)
+	}
+	for w := range writers {
+		for r := range rounds {
+			if there := l.Get(fmt.Sprintf("%d-%d", w, r)) != nil; there != (r%2 == 0) {
+				t.Errorf("entry %d-%d: there is %v", w, r, there)
+			}
+		}
+	}
+	if l.Get("first") == nil {
+		t.Error("the other PV's entry is lost")
+	}
+}
+
+// Two judges of one Book: at most one of them may act on it.
+func TestOfManyWritersOfOneBookOneWins(t *testing.T) {
+	for _, pv := range []*corev1.PersistentVolume{newPV("pv"), newPV("pv", carrying())} {
+		a := newAPIServer(t, pv)
+		b := read(t, newStore(a), "pv")
+		const writers = 8
+		var group sync.WaitGroup
+		won := make(chan string, writers)
+		for w := range writers {
+			group.Go(func() {
+				id := fmt.Sprint(w)
+				_, err := put(t, newStore(a), b, entry(id, fence.Publishing))
+				switch {
+				case err == nil:
+					won <- id
+				case !errors.Is(err, ErrConflict):
+					t.Errorf("writer %s: %v", id, err)
+				}
+			})
+		}
+		group.Wait()
+		close(won)
+		var winners []string
+		for id := range won {
+			winners = append(winners, id)
+		}
+		if len(winners) != 1 {
+			t.Fatalf("winners: %v", winners)
+		}
+		stands(t, a, "pv", winners[0])
+	}
+}
+
+func TestTokensComeFromTheSourceGiven(t *testing.T) {
+	s := newStore(newAPIServer(t))
+	if a, b := s.NewToken(), s.NewToken(); a == b || len(a) != 16 {
+		t.Errorf("tokens %q, %q", a, b)
+	}
+	s.Random = strings.NewReader("12345678")
+	if got := s.NewToken(); got != "3132333435363738" {
+		t.Errorf("got %s", got)
+	}
+}
