@@ -1,0 +1,360 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+const head = "apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"
+
+// documented is the whole file with its defaults, as the documentation shows it.
+const documented = head + `
+mode: Enforce                     # Observe: decide, report, forward everything
+driver:
+  unpublishRevokesAccess: false
+evidence:
+  outOfServiceTaint: true
+  operatorConfirmation: true
+  networkFence: false
+  cloudShutdownTaint: false       # by itself
+  fenceAgentsRemediation: false   # by itself
+  selfNodeRemediation: false      # by itself
+  nodeDeleted: false
+fencing:
+  namespace: csi-fencepost
+  suspectAfter: 15s
+  fenceAfter: 0s
+  maxConcurrent: 1
+  maxUnhealthy: 40%
+  powerOn: Never
+  levels: []
+failover:
+  enabled: false
+`
+
+func parse(t *testing.T, text string) *Configuration {
+	t.Helper()
+	c, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestTheDocumentedDefaultsAreTheDefaults(t *testing.T) {
+	c := parse(t, documented)
+	c.Fencing.Levels = nil // written as an empty list
+	if !reflect.DeepEqual(c, Default()) {
+		t.Errorf("documented %+v\ndefault    %+v", c, Default())
+	}
+	if c := parse(t, head); !reflect.DeepEqual(c, Default()) {
+		t.Errorf("of an empty file: %+v", c)
+	}
+	if faults := Default().Validate(); len(faults) > 0 {
+		t.Errorf("the default is not valid: %v", faults)
+	}
+}
+
+func TestEveryFieldIsRead(t *testing.T) {
+	c := parse(t, head+`
+mode: Observe
+driver: {unpublishRevokesAccess: true}
+unpublish: {unfenced: Forward}
+evidence: {outOfServiceTaint: false, operatorConfirmation: false, cloudShutdownTaint: true, nodeDeleted: true}
+fencing: {namespace: fences, suspectAfter: 1m30s, maxUnhealthy: 5%}
+`)
+	want := Default()
+	want.Mode = Observe
+	want.Driver.UnpublishRevokesAccess = true
+	want.Unpublish.Unfenced = Forward
+	want.Evidence = Evidence{CloudShutdownTaint: true, NodeDeleted: true}
+	want.Fencing.Namespace = "fences"
+	want.Fencing.SuspectAfter = Duration{Duration: 90 * time.Second}
+	want.Fencing.MaxUnhealthy = 5
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("got  %+v\nwant %+v", c, want)
+	}
+	if c.Fencing.MaxUnhealthy.Share() != 0.05 {
+		t.Errorf("share %v", c.Fencing.MaxUnhealthy.Share())
+	}
+	if p := c.Policy(); p != (fence.Policy{UnpublishRevokesAccess: true, ForwardUnfenced: true}) {
+		t.Errorf("policy %+v", p)
+	}
+}
+
+func TestRefuseIsTheDefaultPolicy(t *testing.T) {
+	if p := Default().Policy(); p != (fence.Policy{}) {
+		t.Errorf("policy %+v", p)
+	}
+	if p := parse(t, head+"unpublish: {unfenced: Refuse}").Policy(); p != (fence.Policy{}) {
+		t.Errorf("policy %+v", p)
+	}
+}
+
+func TestWhatIsWrittenCanBeReadAgain(t *testing.T) {
+	text, err := yaml.Marshal(Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := parse(t, string(text)); !reflect.DeepEqual(c, Default()) {
+		t.Errorf("%s\nis read as %+v", text, c)
+	}
+}
+
+func TestFaultsAreNamedByTheirFullPath(t *testing.T) {
+	tests := []struct{ name, text, says string }{
+		{"unknown field", "fencing: {suspectAftr: 15s}", `unknown field "fencing.suspectAftr"`},
+		{"unknown field at the top", "fence: {}", `unknown field "fence"`},
+		{"unknown field in a level", "fencing: {levels: [{agents: [{name: a, ipmy: {}}]}]}", `unknown field "fencing.levels[0].agents[0].ipmy"`},
+		{"field in another case", "Mode: Observe", `unknown field "Mode"`},
+		{"repeated field", "mode: Observe\nmode: Enforce", `key "mode" already set`},
+		{"wrong type", "evidence: {nodeDeleted: \"yes\"}", "evidence.nodeDeleted: Invalid type: found string, must be true or false"},
+		{"a word that YAML takes for false", "mode: off", "mode: Invalid type: found bool, must be a text in quotes"},
+		{"list for a map", "evidence: [nodeDeleted]", "evidence: Invalid type: found array, must be a group of fields"},
+		{"map for a list", "fencing: {levels: {agents: []}}", "fencing.levels: Invalid type: found object, must be a list"},
+		{"fraction", "fencing: {maxConcurrent: 1.5}", "fencing.maxConcurrent: Invalid type: found number 1.5, must be a whole number"},
+		{"mode", "mode: enforce", `mode: Unsupported value: "enforce": supported values: "Enforce", "Observe"`},
+		{"no mode", `mode: ""`, "mode: Unsupported value"},
+		{"unfenced", "unpublish: {unfenced: Allow}", `unpublish.unfenced: Unsupported value: "Allow"`},
+		{"namespace", "fencing: {namespace: Bad_Name}", "fencing.namespace: Invalid value"},
+		{"no namespace", `fencing: {namespace: ""}`, "fencing.namespace: Invalid value"},
+		{"suspectAfter without unit", "fencing: {suspectAfter: 15}", `fencing.suspectAfter: Invalid value: "15": must be a duration with its unit`},
+		{"suspectAfter null", "fencing: {suspectAfter: null}", "fencing.suspectAfter: Invalid value"},
+		{"suspectAfter below the kubelet's period", "fencing: {suspectAfter: 10s}", "a kubelet renews its lease every 10s"},
+		{"suspectAfter just too small", "fencing: {suspectAfter: 11999ms}", "fencing.suspectAfter"},
+		{"suspectAfter for ever", "fencing: {suspectAfter: 15h}", "must be at most 10m"},
+		{"fenceAfter too early", "fencing: {fenceAfter: 49s}", `fencing.fenceAfter: Invalid value: "49s": must be 0s (never) or at least 50s`},
+		{"fenceAfter negative", "fencing: {fenceAfter: -1s}", "fencing.fenceAfter: Invalid value"},
+		{"fenceAfter before suspectAfter", "fencing: {suspectAfter: 2m, fenceAfter: 1m}", "must be longer than suspectAfter"},
+		{"maxUnhealthy as a number", "fencing: {maxUnhealthy: 40}", `fencing.maxUnhealthy: Invalid value: must be a percentage`},
+		{"maxUnhealthy above all", "fencing: {maxUnhealthy: 101%}", "fencing.maxUnhealthy"},
+		{"maxUnhealthy negative", "fencing: {maxUnhealthy: -5%}", "fencing.maxUnhealthy"},
+		{"maxUnhealthy broken", "fencing: {maxUnhealthy: 12.5%}", "fencing.maxUnhealthy"},
+		{"maxConcurrent", "fencing: {maxConcurrent: 0}", "fencing.maxConcurrent: Invalid value: 0: must be at least 1"},
+		{"powerOn", "fencing: {powerOn: Always}", `fencing.powerOn: Unsupported value: "Always"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Parse([]byte(head + tt.text))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("error does not say %q:\n%v", tt.says, err)
+			}
+		})
+	}
+}
+
+func TestTheBoundsThemselvesAreValid(t *testing.T) {
+	for _, text := range []string{"{suspectAfter: 12s}", "{suspectAfter: 10m}", "{maxUnhealthy: 0%}", "{maxUnhealthy: 100%}", "{fenceAfter: 0s}", "{fenceAfter: \"0\"}"} {
+		if _, err := Parse([]byte(head + "fencing: " + text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestWhatThisVersionCannotDoIsRefusedAndNeverIgnored(t *testing.T) {
+	tests := map[string]string{
+		"evidence.networkFence":           "evidence: {networkFence: true}",
+		"evidence.fenceAgentsRemediation": "evidence: {fenceAgentsRemediation: true}",
+		"evidence.selfNodeRemediation":    "evidence: {selfNodeRemediation: true}",
+		"fencing.fenceAfter":              "fencing: {fenceAfter: 50s}",
+		"fencing.maxConcurrent":           "fencing: {maxConcurrent: 2}",
+		"fencing.powerOn":                 "fencing: {powerOn: WhenMoved}",
+		"failover.enabled":                "failover: {enabled: true}",
+		"fencing.levels": `fencing:
+  levels:
+  - agents:
+    - name: bmc
+      timeout: 20s
+      attempts: 2
+      ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: "10.1.0.11:623"}}
+  - agents:
+    - name: pdu
+      exec:
+        agent: fence_apc_snmp
+        parameters: {login: hunter2}
+        parameterFiles: {password: /etc/p}
+        nodeParameters: {port: {n1: "3"}}
+  - agents:
+    - name: array
+      csiAddons: {}
+`,
+	}
+	for path, text := range tests {
+		t.Run(path, func(t *testing.T) {
+			_, err := Parse([]byte(head + text))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if got := err.Error(); !strings.Contains(got, path+": Forbidden") || !strings.Contains(got, "not supported by this version") || strings.Contains(got, "\n") {
+				t.Errorf("error %q", got)
+			}
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("an agent's parameter is shown: %v", err)
+			}
+		})
+	}
+}
+
+func TestAnAgentsParametersAreNotShownInAnyError(t *testing.T) {
+	for _, value := range []string{"4711", "[hunter2]", "{hunter2: x}", "hunter2\n        hunter2: ["} {
+		text := head + "fencing:\n  levels:\n  - agents:\n    - exec:\n        parameters: {password: " + value + "}\n"
+		if _, err := Parse([]byte(text)); err == nil || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "4711") {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+}
+
+func TestAllFaultsAreToldAtOnce(t *testing.T) {
+	_, err := Parse([]byte(head + "mode: Lax\nbogus: 1\nfencing: {suspectAfter: 1s, maxUnhealthy: half, bogus: 2}\nfailover: {enabled: true}"))
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{"mode:", `"bogus"`, `"fencing.bogus"`, "fencing.suspectAfter:", "fencing.maxUnhealthy:", "failover.enabled:"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no word of %s in:\n%v", want, err)
+		}
+	}
+	if n := strings.Count(err.Error(), "\n"); n != 5 {
+		t.Errorf("%d lines:\n%v", n+1, err)
+	}
+}
+
+func TestEnforceNeedsSomethingThatCouldUnblockADeadNode(t *testing.T) {
+	const none = "outOfServiceTaint: false, operatorConfirmation: false"
+	tests := []struct {
+		name, text string
+		valid      bool
+	}{
+		{"nothing", "evidence: {" + none + "}", false},
+		{"the taint", "evidence: {operatorConfirmation: false}", true},
+		{"an operator", "evidence: {outOfServiceTaint: false}", true},
+		{"the cloud", "evidence: {" + none + ", cloudShutdownTaint: true}", true},
+		{"deleted Nodes", "evidence: {" + none + ", nodeDeleted: true}", true},
+		{"a driver that revokes", "evidence: {" + none + "}\ndriver: {unpublishRevokesAccess: true}", true},
+		{"Refuse, explicitly", "evidence: {" + none + "}\nunpublish: {unfenced: Refuse}", true},
+		{"Forward, explicitly", "evidence: {" + none + "}\nunpublish: {unfenced: Forward}", true},
+		{"Observe", "evidence: {" + none + "}\nmode: Observe", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Parse([]byte(head + tt.text))
+			if (err == nil) != tt.valid {
+				t.Fatalf("error %v", err)
+			}
+			if err != nil && !strings.Contains(err.Error(), "unpublish.unfenced: Required") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+func TestTheTypeIsCheckedBeforeTheFields(t *testing.T) {
+	tests := []struct{ name, text, says string }{
+		{"empty", "", "it must begin with apiVersion"},
+		{"a comment", "# nothing\n", "it must begin with apiVersion"},
+		{"a list", "- a\n", "it must begin with apiVersion"},
+		{"a word", "mode", "it must begin with apiVersion"},
+		{"no apiVersion", "kind: Configuration", `apiVersion: Required value: must be "csi-fencepost.io/v1alpha1"`},
+		{"no kind", "apiVersion: csi-fencepost.io/v1alpha1", `kind: Required value: must be "Configuration"`},
+		{"a later version", "apiVersion: csi-fencepost.io/v1\nkind: Configuration\nnew: 1", `apiVersion: Unsupported value: "csi-fencepost.io/v1"`},
+		{"another kind", "apiVersion: csi-fencepost.io/v1alpha1\nkind: ConfigMap\ndata: {}", `kind: Unsupported value: "ConfigMap"`},
+		{"a number", "apiVersion: 1\nkind: Configuration", "apiVersion: Unsupported value: 1"},
+		{"not YAML", "a: b: c", "yaml"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Parse([]byte(tt.text))
+			if err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Fatalf("error %v, want %q", err, tt.says)
+			}
+			if strings.Contains(err.Error(), "unknown field") {
+				t.Errorf("fields of another type are judged: %v", err)
+			}
+		})
+	}
+}
+
+func TestASecondDocumentIsNotIgnored(t *testing.T) {
+	if _, err := Parse([]byte(head + "---\nmode: Observe\n")); err == nil || !strings.Contains(err.Error(), "more than one YAML document") {
+		t.Fatalf("error %v", err)
+	}
+	if c := parse(t, "---\n# a comment\n---\n"+head+"mode: Observe\n---\n"); c.Mode != Observe {
+		t.Fatalf("mode %s", c.Mode)
+	}
+}
+
+func TestJSONIsYAML(t *testing.T) {
+	if c := parse(t, `{"apiVersion":"csi-fencepost.io/v1alpha1","kind":"Configuration","mode":"Observe"}`); c.Mode != Observe {
+		t.Fatalf("mode %s", c.Mode)
+	}
+}
+
+func TestLoadNamesTheFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "config.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, p := range map[string]string{"missing": path, "a folder": dir} {
+		if _, err := Load(p); err == nil || !strings.Contains(err.Error(), p) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	write(head + "bogus: 1")
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), `"bogus"`) {
+		t.Errorf("error %v", err)
+	}
+	write(head + strings.Repeat("#", maxBytes))
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("error %v", err)
+	}
+	write(documented)
+	if _, err := Load(path); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(documented))
+	f.Add([]byte(head + "fencing: {suspectAfter: 1h, maxUnhealthy: 7%}"))
+	f.Add([]byte(head + "a: &a [*a]"))
+	f.Add([]byte("---\n---\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := Parse(text)
+		if err != nil {
+			if c != nil {
+				t.Fatal("an error and a configuration")
+			}
+			return
+		}
+		if faults := c.Validate(); len(faults) > 0 {
+			t.Fatalf("accepted, and not valid: %v", faults)
+		}
+		again, err := yaml.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := Parse(again)
+		if err != nil {
+			t.Fatalf("written, cannot be read: %v\n%s", err, again)
+		}
+		c.Fencing.Levels, back.Fencing.Levels = nil, nil // an empty list is left out
+		if !reflect.DeepEqual(c, back) {
+			t.Fatalf("read %+v, written and read %+v", c, back)
+		}
+	})
+}

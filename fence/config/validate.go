@@ -1,0 +1,128 @@
+package config
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	// minSuspectAfter: a kubelet renews its lease every 10 seconds; less than
+	// that and some for the way, and every living node looks stale now and
+	// then.
+	minSuspectAfter = 12 * time.Second
+	// maxSuspectAfter: the 6 minutes of Kubernetes' own force detach are long.
+	maxSuspectAfter = 10 * time.Minute
+	// minFenceAfter is Kubernetes' own node-monitor-grace-period: nobody
+	// should be turned off whom Kubernetes still takes for Ready.
+	minFenceAfter = 50 * time.Second
+
+	later = "is not supported by this version of csi-fencepost; leave it out"
+)
+
+// Validate returns all faults, each with the path of its field.
+func (c *Configuration) Validate() field.ErrorList {
+	faults := oneOf(field.NewPath("mode"), c.Mode, Enforce, Observe)
+	if c.Unpublish.Unfenced != "" {
+		faults = append(faults, oneOf(field.NewPath("unpublish", "unfenced"), c.Unpublish.Unfenced, Refuse, Forward)...)
+	}
+	faults = append(faults, c.Evidence.validate(field.NewPath("evidence"))...)
+	faults = append(faults, c.Fencing.validate(field.NewPath("fencing"))...)
+	if c.Failover.Enabled {
+		faults = append(faults, field.Forbidden(field.NewPath("failover", "enabled"), later))
+	}
+	if c.stuck() {
+		faults = append(faults, field.Required(field.NewPath("unpublish", "unfenced"),
+			"mode is Enforce and no source in evidence is switched on, so nothing could ever free a volume of a dead node; "+
+				"switch one on (outOfServiceTaint, operatorConfirmation), or say Refuse or Forward here to show that it is meant"))
+	}
+	return faults
+}
+
+// stuck: nothing could ever unblock a dead node's volumes, and nobody said that
+// it is meant.
+func (c *Configuration) stuck() bool {
+	return c.Mode == Enforce && c.Unpublish.Unfenced == "" && !c.Driver.UnpublishRevokesAccess && !c.Evidence.any()
+}
+
+func (e *Evidence) validate(path *field.Path) (faults field.ErrorList) {
+	for _, s := range []struct {
+		name string
+		on   bool
+	}{
+		{"networkFence", e.NetworkFence},
+		{"fenceAgentsRemediation", e.FenceAgentsRemediation},
+		{"selfNodeRemediation", e.SelfNodeRemediation},
+	} {
+		if s.on {
+			faults = append(faults, field.Forbidden(path.Child(s.name), later))
+		}
+	}
+	return faults
+}
+
+func (f *Fencing) validate(path *field.Path) (faults field.ErrorList) {
+	for _, text := range validation.IsDNS1123Label(f.Namespace) {
+		faults = append(faults, field.Invalid(path.Child("namespace"), f.Namespace, text))
+	}
+	faults = append(faults, f.validateTimes(path)...)
+	if f.MaxUnhealthy < 0 || f.MaxUnhealthy > 100 {
+		faults = append(faults, field.Invalid(path.Child("maxUnhealthy"), field.OmitValueType{}, `must be a percentage from "0%" to "100%", such as "40%"`))
+	}
+	switch {
+	case f.MaxConcurrent < 1:
+		faults = append(faults, field.Invalid(path.Child("maxConcurrent"), f.MaxConcurrent, "must be at least 1"))
+	case f.MaxConcurrent != Default().Fencing.MaxConcurrent:
+		faults = append(faults, field.Forbidden(path.Child("maxConcurrent"), later))
+	}
+	if bad := oneOf(path.Child("powerOn"), f.PowerOn, Never, WhenMoved); len(bad) > 0 {
+		faults = append(faults, bad...)
+	} else if f.PowerOn == WhenMoved {
+		faults = append(faults, field.Forbidden(path.Child("powerOn"), "WhenMoved "+later))
+	}
+	if len(f.Levels) > 0 {
+		faults = append(faults, field.Forbidden(path.Child("levels"), later))
+	}
+	return faults
+}
+
+func (f *Fencing) validateTimes(path *field.Path) (faults field.ErrorList) {
+	suspect, fence := path.Child("suspectAfter"), path.Child("fenceAfter")
+	invalid := func(p *field.Path, d Duration, text string) {
+		value := d.invalid
+		if value == "" {
+			value = d.String()
+		}
+		faults = append(faults, field.Invalid(p, value, text))
+	}
+	switch {
+	case f.SuspectAfter.check() != "":
+		invalid(suspect, f.SuspectAfter, f.SuspectAfter.check())
+	case f.SuspectAfter.Duration < minSuspectAfter:
+		invalid(suspect, f.SuspectAfter, "must be at least 12s: a kubelet renews its lease every 10s, so that a living node would look stale")
+	case f.SuspectAfter.Duration > maxSuspectAfter:
+		invalid(suspect, f.SuspectAfter, "must be at most 10m: for so long each volume of a dead node waits")
+	}
+	switch {
+	case f.FenceAfter.check() != "":
+		invalid(fence, f.FenceAfter, f.FenceAfter.check())
+	case f.FenceAfter.Duration == 0:
+	case f.FenceAfter.Duration < minFenceAfter:
+		invalid(fence, f.FenceAfter, "must be 0s (never) or at least 50s: until then Kubernetes itself takes the node for Ready")
+	case f.FenceAfter.Duration <= f.SuspectAfter.Duration:
+		invalid(fence, f.FenceAfter, "must be longer than suspectAfter")
+	default:
+		faults = append(faults, field.Forbidden(fence, later))
+	}
+	return faults
+}
+
+func oneOf[T ~string](path *field.Path, value T, valid ...T) field.ErrorList {
+	for _, v := range valid {
+		if v == value {
+			return nil
+		}
+	}
+	return field.ErrorList{field.NotSupported(path, value, valid)}
+}

@@ -1,0 +1,10 @@
+package record
+
+import "time"
+
+func now() string { return time.Now().UTC().Format(time.RFC3339) }
+
+// audit adds an entry to the trail. It is written with the change itself.
+func (r *Record) audit(actor, action, detail string) {
+	r.Audit = append(r.Audit, Audit{At: now(), Actor: clip(actor), Action: action, Detail: clip(detail)})
+}

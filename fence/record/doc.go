@@ -1,0 +1,27 @@
+// Package record keeps what people and taints claim of a node: one record for
+// each node, shared by the sidecars of all drivers.
+//
+// A record is the annotation csi-fencepost.io/record on a Lease in a namespace
+// of its own (fencing.namespace), which only the sidecars may write. It holds
+// the bindings of taints, operators' confirmations that the node is off, their
+// releases of single volumes, and an audit trail. It outlives its Node.
+//
+// The Lease's spec is left alone: spec.holderIdentity is reserved for the lock
+// under which one actor at a time fences the node.
+//
+// # Guarantees
+//
+// Get, Update and List read live, from the API server and never from a cache.
+// Update is a compare-and-swap on the Lease's resourceVersion: of two writers
+// at once, the later one is shown what the earlier one wrote. A record that
+// cannot be understood whole is not used in part: it is a *GarbledError that
+// says how to mend it. Every change of a claim leaves an Audit entry in the
+// same write. A record is bounded in size; what is dropped for that, the oldest
+// first, can only delay a volume.
+//
+// # Non-guarantees
+//
+// Whoever may write Leases in that namespace can claim that a node is fenced.
+// The audit trail is kept for people, not against them: it is as trustworthy as
+// the namespace, and old entries go.
+package record

@@ -1,0 +1,160 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+)
+
+// version of the format that this code reads and writes.
+const version = 1
+
+// Record is what is claimed of one node.
+type Record struct {
+	Version int    `json:"version"`
+	Node    string `json:"node"`
+	// Taints are the bindings of the taints that count as evidence, by key.
+	Taints        map[string]TaintBinding `json:"taints,omitempty"`
+	Confirmations []Confirmation          `json:"confirmations,omitempty"`
+	Releases      []Release               `json:"releases,omitempty"`
+	// Audit, the oldest entry first.
+	Audit []Audit `json:"audit,omitempty"`
+}
+
+// Audit is one change of a claim.
+type Audit struct {
+	// At, RFC 3339 on the writer's clock, is for people: nothing is decided
+	// by it.
+	At     string `json:"at"`
+	Actor  string `json:"actor"`
+	Action string `json:"action"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// Bounds of a record. An annotation may have 256 KiB; the oldest goes first.
+const (
+	maxAudit         = 64
+	maxAuditBytes    = 16 << 10
+	maxConfirmations = 16
+	maxMachines      = 64
+	maxReleases      = 128
+	maxText          = 512 // bytes of each text that a person wrote
+	maxBytes         = 200 << 10
+)
+
+// New is an empty record.
+func New(node string) *Record { return &Record{Version: version, Node: node} }
+
+// Parse reads a record strictly: unknown and repeated fields, another version,
+// and claims that lack what they are bound to are errors.
+func Parse(text string) (*Record, error) {
+	if len(text) > maxBytes {
+		return nil, fmt.Errorf("it has %d bytes, more than %d", len(text), maxBytes)
+	}
+	var head struct {
+		Version *int `json:"version"`
+	}
+	if err := json.Unmarshal([]byte(text), &head); err != nil {
+		return nil, err
+	}
+	if head.Version == nil || *head.Version != version {
+		return nil, fmt.Errorf("it is not of version %d, the one that this csi-fencepost reads (a newer one may have written it)", version)
+	}
+	var r Record
+	strict, err := kjson.UnmarshalStrict([]byte(text), &r)
+	if err = errors.Join(append(strict, err)...); err != nil {
+		return nil, err
+	}
+	return &r, r.validate()
+}
+
+func (r *Record) validate() error {
+	if r.Node == "" {
+		return errors.New("it names no node")
+	}
+	for key, b := range r.Taints {
+		if key == "" || b.NodeUID == "" {
+			return fmt.Errorf("the binding of taint %q lacks its key or nodeUID", key)
+		}
+	}
+	for _, c := range r.Confirmations {
+		if err := c.validate(); err != nil {
+			return fmt.Errorf("confirmation %q: %w", c.ID, err)
+		}
+	}
+	for _, rel := range r.Releases {
+		if err := rel.validate(); err != nil {
+			return fmt.Errorf("release %q: %w", rel.ID, err)
+		}
+	}
+	return nil
+}
+
+// encode bounds the record and writes it as JSON.
+func (r *Record) encode() (string, error) {
+	r.bound()
+	for {
+		text, err := json.Marshal(r)
+		switch {
+		case err != nil:
+			return "", err
+		case len(text) <= maxBytes:
+			return string(text), nil
+		case len(r.Releases) > 1:
+			r.Releases = r.Releases[1:]
+		case len(r.Confirmations) > 1:
+			r.Confirmations = r.Confirmations[1:]
+		default:
+			return "", fmt.Errorf("the record would have %d bytes, more than %d", len(text), maxBytes)
+		}
+	}
+}
+
+func (r *Record) bound() {
+	r.Confirmations = last(r.Confirmations, maxConfirmations)
+	r.Releases = last(r.Releases, maxReleases)
+	r.Audit = last(r.Audit, maxAudit)
+	size := 0
+	for i := len(r.Audit) - 1; i >= 0; i-- {
+		a := &r.Audit[i]
+		size += len(a.At) + len(a.Actor) + len(a.Action) + len(a.Detail)
+		if size > maxAuditBytes {
+			r.Audit = slices.Delete(r.Audit, 0, i+1)
+			return
+		}
+	}
+}
+
+func last[T any](all []T, n int) []T {
+	if len(all) > n {
+		return slices.Delete(all, 0, len(all)-n)
+	}
+	return all
+}
+
+// clone is a deep copy.
+func (r *Record) clone() *Record {
+	text, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // strings, ints, maps of them: cannot fail
+	}
+	var c Record
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&c); err != nil {
+		panic(err)
+	}
+	return &c
+}
+
+// clip shortens a text that a person wrote.
+func clip(s string) string {
+	s = strings.ToValidUTF8(s, "�")
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText-3], "") + "..."
+}

@@ -1,0 +1,433 @@
+package record_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/fence/record/leasetest"
+)
+
+const ns = "csi-fencepost"
+
+func serve(t *testing.T) (*leasetest.Server, *record.Store) {
+	t.Helper()
+	server := leasetest.New(t, ns)
+	return server, record.NewStore(server.Client().CoordinationV1(), ns)
+}
+
+func get(t *testing.T, s *record.Store, node string) *record.Record {
+	t.Helper()
+	r, err := s.Get(t.Context(), node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r == nil {
+		t.Fatalf("node %s has no record", node)
+	}
+	return r
+}
+
+func audited(t *testing.T, r *record.Record, actions ...string) {
+	t.Helper()
+	var got []string
+	for _, a := range r.Audit {
+		if a.At == "" || a.Actor == "" {
+			t.Errorf("audit entry %+v lacks time or actor", a)
+		}
+		got = append(got, a.Action)
+	}
+	if strings.Join(got, " ") != strings.Join(actions, " ") {
+		t.Errorf("audit trail is %v, want %v", got, actions)
+	}
+}
+
+func garble(server *leasetest.Server, node string) {
+	server.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: record.LeaseName(node), Annotations: map[string]string{record.Annotation: "{"}}})
+}
+
+func TestANodeWithoutRecordHasNone(t *testing.T) {
+	server, s := serve(t)
+	if r, err := s.Get(t.Context(), "n1"); r != nil || err != nil {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	// A Lease that is only the lock keeps no record either.
+	holder := "sidecar"
+	server.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: record.LeaseName("n1")}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}})
+	if r, err := s.Get(t.Context(), "n1"); r != nil || err != nil {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+}
+
+func TestAnEmptyNodeNameHasNoRecord(t *testing.T) {
+	_, s := serve(t)
+	if _, err := s.Get(t.Context(), ""); err == nil {
+		t.Fatal("no error")
+	}
+}
+
+func TestUpdateLeavesTheLockAndForeignMetadataAlone(t *testing.T) {
+	server, s := serve(t)
+	holder, seconds := "sidecar", int32(30)
+	server.Put(&coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: record.LeaseName("n1"), Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds},
+	})
+	bind(t, s, "n1", "5")
+	lease := server.Lease(ns, record.LeaseName("n1"))
+	if *lease.Spec.HolderIdentity != holder || *lease.Spec.LeaseDurationSeconds != seconds || lease.Labels["a"] != "b" || lease.Annotations["c"] != "d" {
+		t.Fatalf("changed: %+v", lease)
+	}
+	get(t, s, "n1")
+}
+
+const key = "node.kubernetes.io/out-of-service"
+
+func bind(t *testing.T, s *record.Store, node, leaseRV string) record.TaintBinding {
+	t.Helper()
+	r, err := s.BindTaint(t.Context(), node, key, record.TaintBinding{NodeUID: "u1", BootID: "b1", LeaseRV: leaseRV, Value: "nodeshutdown"}, "sidecar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Taints[key]
+}
+
+func TestUpdateIsAppliedToWhatAFasterWriterWrote(t *testing.T) {
+	for _, absent := range []bool{true, false} {
+		t.Run(fmt.Sprintf("absent before: %v", absent), func(t *testing.T) {
+			server, s := serve(t)
+			if !absent {
+				bind(t, s, "n1", "5")
+			}
+			server.BeforeNextWrite(func() { confirm(t, s, "n1", "faster") })
+			confirm(t, s, "n1", "slower")
+			r := get(t, s, "n1")
+			if len(r.Confirmations) != 2 || r.Confirmations[0].ID != "faster" || r.Confirmations[1].ID != "slower" {
+				t.Fatalf("confirmations %+v", r.Confirmations)
+			}
+		})
+	}
+}
+
+func TestUpdateOfALeaseThatIsDeletedMeanwhileCreatesItAnew(t *testing.T) {
+	server, s := serve(t)
+	confirm(t, s, "n1", "old")
+	server.BeforeNextWrite(func() { server.Delete(ns, record.LeaseName("n1")) })
+	confirm(t, s, "n1", "new")
+	if r := get(t, s, "n1"); len(r.Confirmations) != 1 || r.Confirmations[0].ID != "new" {
+		t.Fatalf("confirmations %+v: what was deleted came back, or the new one is lost", r.Confirmations)
+	}
+}
+
+func TestManyWritersLoseNothing(t *testing.T) {
+	_, s := serve(t)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() { confirm(t, s, "n1", fmt.Sprint("c", i)) })
+	}
+	wg.Wait()
+	if r := get(t, s, "n1"); len(r.Confirmations) != 4 || len(r.Audit) != 4 {
+		t.Fatalf("%d confirmations, %d audit entries, want 4 each", len(r.Confirmations), len(r.Audit))
+	}
+}
+
+func TestUpdateGivesUpOnAWriterThatIsAlwaysFaster(t *testing.T) {
+	server, s := serve(t)
+	bind(t, s, "n1", "5")
+	tries := 0
+	_, err := s.Update(t.Context(), "n1", func(r *record.Record) (bool, error) {
+		tries++
+		server.Put(server.Lease(ns, record.LeaseName("n1")))
+		r.Node = "n1"
+		r.Audit = append(r.Audit, record.Audit{At: "now", Actor: "slow"})
+		return true, nil
+	})
+	if !apierrors.IsConflict(err) || tries < 5 {
+		t.Fatalf("after %d tries: %v", tries, err)
+	}
+}
+
+func TestUpdateEndsWithItsContext(t *testing.T) {
+	server, s := serve(t)
+	bind(t, s, "n1", "5")
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := s.Update(ctx, "n1", func(r *record.Record) (bool, error) {
+		server.BeforeNextWrite(cancel)
+		r.Audit = nil
+		return true, nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestNothingIsWrittenWithoutAChange(t *testing.T) {
+	server, s := serve(t)
+	bind(t, s, "n1", "5")
+	before := server.Writes()
+	refuse := errors.New("no")
+	for _, change := range []func(*record.Record) (bool, error){
+		func(*record.Record) (bool, error) { return false, nil },
+		func(*record.Record) (bool, error) { return true, nil },
+		func(r *record.Record) (bool, error) { r.Taints = nil; return false, nil },
+		func(r *record.Record) (bool, error) { r.Taints = nil; return true, refuse },
+	} {
+		r, err := s.Update(t.Context(), "n1", change)
+		if err != nil && !errors.Is(err, refuse) {
+			t.Fatal(err)
+		}
+		if err == nil && len(r.Taints) != 1 {
+			t.Errorf("Update returns %+v, which is not what stands", r)
+		}
+	}
+	if server.Writes() != before {
+		t.Fatalf("%d writes", server.Writes()-before)
+	}
+}
+
+func TestAMissingNamespaceIsNamedWithTheCommandThatCreatesIt(t *testing.T) {
+	server := leasetest.New(t)
+	s := record.NewStore(server.Client().CoordinationV1(), ns)
+	if r, err := s.Get(t.Context(), "n1"); r != nil || err != nil {
+		t.Fatalf("a read got %v, %v", r, err)
+	}
+	_, err := s.BindTaint(t.Context(), "n1", key, record.TaintBinding{NodeUID: "u1"}, "sidecar")
+	if err == nil || !strings.Contains(err.Error(), "kubectl create namespace csi-fencepost") {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestMissingRBACNamesVerbAndResource(t *testing.T) {
+	for _, verb := range []string{"get", "list", "create", "update"} {
+		t.Run(verb, func(t *testing.T) {
+			server, s := serve(t)
+			if verb == "update" {
+				bind(t, s, "n1", "5")
+			}
+			server.Forbid(verb)
+			var err error
+			if verb == "list" {
+				_, _, err = s.List(t.Context())
+			} else {
+				_, err = s.Confirm(t.Context(), "n1", record.Confirmation{By: "ann", Reason: "x", Machines: []record.Machine{{NodeUID: "u1"}}})
+			}
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot "+verb+" resource \"leases\"") {
+				t.Fatalf("error %v", err)
+			}
+		})
+	}
+}
+
+func TestAGarbledRecordStopsItsOwnNodeOnly(t *testing.T) {
+	server, s := serve(t)
+	bind(t, s, "n1", "5")
+	garble(server, "n2")
+	server.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "somebody-elses"}})
+	before := server.Lease(ns, record.LeaseName("n2"))
+
+	var bad *record.GarbledError
+	if _, err := s.Get(t.Context(), "n2"); !errors.As(err, &bad) || bad.Node != "n2" {
+		t.Errorf("Get: %v", err)
+	}
+	if _, err := s.Confirm(t.Context(), "n2", record.Confirmation{By: "ann", Reason: "x", Machines: []record.Machine{{NodeUID: "u1"}}}); !errors.As(err, &bad) {
+		t.Errorf("Confirm: %v", err)
+	}
+	if after := server.Lease(ns, record.LeaseName("n2")); after.ResourceVersion != before.ResourceVersion {
+		t.Error("the garbled record was written over")
+	}
+	get(t, s, "n1")
+	records, garbled, err := s.List(t.Context())
+	if err != nil || len(records) != 1 || records[0].Node != "n1" || len(garbled) != 1 || garbled[0].Node != "n2" {
+		t.Errorf("List: %v, %v, %v", records, garbled, err)
+	}
+}
+
+func TestTheFirstBindingOfATaintStands(t *testing.T) {
+	server, s := serve(t)
+	server.BeforeNextWrite(func() { bind(t, s, "n1", "5") })
+	if got := bind(t, s, "n1", "6"); got.LeaseRV != "5" {
+		t.Fatalf("bound to lease %s, another sidecar had bound it to 5", got.LeaseRV)
+	}
+	audited(t, get(t, s, "n1"), "BindTaint")
+}
+
+func TestAVoidBindingStaysVoidUntilTheTaintIsTakenOff(t *testing.T) {
+	_, s := serve(t)
+	b := bind(t, s, "n1", "5")
+	for range 2 { // the second time changes nothing
+		if _, err := s.VoidTaint(t.Context(), "n1", key, b, "renewed", "sidecar"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := bind(t, s, "n1", "6"); got.Void != "renewed" || got.LeaseRV != "5" {
+		t.Fatalf("bound anew: %+v", got)
+	}
+	if _, err := s.ClearTaint(t.Context(), "n1", key, get(t, s, "n1").Taints[key], "sidecar"); err != nil {
+		t.Fatal(err)
+	}
+	if got := bind(t, s, "n1", "6"); got.Void != "" || got.LeaseRV != "6" {
+		t.Fatalf("not bound anew: %+v", got)
+	}
+	audited(t, get(t, s, "n1"), "BindTaint", "VoidTaint", "ClearTaint", "BindTaint")
+}
+
+func TestOnlyTheBindingThatWasJudgedIsChanged(t *testing.T) {
+	_, s := serve(t)
+	judged := bind(t, s, "n1", "5")
+	if _, err := s.ClearTaint(t.Context(), "n1", key, judged, "sidecar"); err != nil {
+		t.Fatal(err)
+	}
+	since := bind(t, s, "n1", "7")
+	if _, err := s.VoidTaint(t.Context(), "n1", key, judged, "late", "sidecar"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ClearTaint(t.Context(), "n1", key, judged, "sidecar"); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, s, "n1").Taints[key]; got != since {
+		t.Fatalf("the newer binding became %+v", got)
+	}
+}
+
+func confirm(t *testing.T, s *record.Store, node, id string) {
+	t.Helper()
+	_, err := s.Confirm(t.Context(), node, record.Confirmation{ID: id, By: "ann", Reason: "unplugged", Machines: []record.Machine{{NodeID: "id1", NodeUID: "u1", BootID: "b1", LeaseRV: "5"}}})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAConfirmationSaysByWhomWhyAndOfWhichMachine(t *testing.T) {
+	server, s := serve(t)
+	valid := record.Confirmation{By: "ann", Reason: "unplugged", Machines: []record.Machine{{NodeUID: "u1"}}}
+	for name, spoil := range map[string]func(*record.Confirmation){
+		"by":       func(c *record.Confirmation) { c.By = "" },
+		"reason":   func(c *record.Confirmation) { c.Reason = "" },
+		"machines": func(c *record.Confirmation) { c.Machines = nil },
+		"machine":  func(c *record.Confirmation) { c.Machines = []record.Machine{{BootID: "b1"}} },
+	} {
+		c := valid
+		spoil(&c)
+		if _, err := s.Confirm(t.Context(), "n1", c); err == nil {
+			t.Errorf("without %s it is taken", name)
+		}
+	}
+	if server.Writes() != 0 {
+		t.Fatal("something was written")
+	}
+	id, err := s.Confirm(t.Context(), "n1", valid)
+	if err != nil || id == "" {
+		t.Fatal(id, err)
+	}
+	r := get(t, s, "n1")
+	if c := r.Confirmations[0]; c.ID != id || c.At == "" || c.By != "ann" {
+		t.Fatalf("stored %+v", c)
+	}
+	audited(t, r, "Confirm")
+}
+
+func TestTheSameConfirmationIsWrittenOnce(t *testing.T) {
+	_, s := serve(t)
+	confirm(t, s, "n1", "c1")
+	confirm(t, s, "n1", "c1")
+	r := get(t, s, "n1")
+	if len(r.Confirmations) != 1 {
+		t.Fatalf("%d confirmations", len(r.Confirmations))
+	}
+	audited(t, r, "Confirm")
+}
+
+func TestConfirmationsCanBeWithdrawn(t *testing.T) {
+	_, s := serve(t)
+	for _, id := range []string{"a", "b", "c"} {
+		confirm(t, s, "n1", id)
+	}
+	if n, err := s.Withdraw(t.Context(), "n1", "bob", "it runs", "b", "z"); err == nil || n != 0 {
+		t.Fatalf("withdrew %d with an unknown ID: %v", n, err)
+	}
+	if _, err := s.Withdraw(t.Context(), "n1", "bob", ""); err == nil {
+		t.Fatal("withdrawn without a reason")
+	}
+	if n, err := s.Withdraw(t.Context(), "n1", "bob", "it runs", "b"); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	if r := get(t, s, "n1"); len(r.Confirmations) != 2 || r.Confirmations[1].ID != "c" {
+		t.Fatalf("left: %+v", r.Confirmations)
+	}
+	if n, err := s.Withdraw(t.Context(), "n1", "bob", "it runs"); err != nil || n != 2 {
+		t.Fatal(n, err)
+	}
+	if n, err := s.Withdraw(t.Context(), "n1", "bob", "it runs"); err != nil || n != 0 {
+		t.Fatal(n, err)
+	}
+	audited(t, get(t, s, "n1"), "Confirm", "Confirm", "Confirm", "Withdraw", "Withdraw", "Withdraw")
+}
+
+func TestAConfirmationIsVoidedForOneMachine(t *testing.T) {
+	_, s := serve(t)
+	two := []record.Machine{{NodeUID: "u1", LeaseRV: "5"}, {NodeUID: "u2", LeaseRV: "5"}}
+	if _, err := s.Confirm(t.Context(), "n1", record.Confirmation{ID: "c1", By: "ann", Reason: "x", Machines: two}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := s.VoidMachine(t.Context(), "n1", "c1", two[1], "renewed", "sidecar"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := get(t, s, "n1")
+	if m := r.Confirmations[0].Machines; m[0].Void != "" || m[1].Void != "renewed" {
+		t.Fatalf("machines %+v", m)
+	}
+	audited(t, r, "Confirm", "VoidConfirmation")
+}
+
+func TestAReleaseReplacesAnEarlierOneOfTheSameVolumeAndNode(t *testing.T) {
+	_, s := serve(t)
+	release := func(id, volume, nodeID, token string) {
+		t.Helper()
+		rel := record.Release{ID: id, Volume: volume, Driver: "d", NodeID: nodeID, Token: token, By: "ann", Reason: "checked"}
+		if _, err := s.ReleaseVolume(t.Context(), "n1", rel); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release("r1", "v1", "id1", "t1")
+	release("r2", "v2", "id1", "t2")
+	release("r3", "v1", "id2", "t3")
+	release("r4", "v1", "id1", "t4")
+	release("r4", "v1", "id1", "t4")
+	r := get(t, s, "n1")
+	var ids []string
+	for _, rel := range r.Releases {
+		ids = append(ids, rel.ID)
+	}
+	if strings.Join(ids, " ") != "r2 r3 r4" {
+		t.Fatalf("releases %v", ids)
+	}
+	audited(t, r, "ReleaseVolume", "ReleaseVolume", "ReleaseVolume", "ReleaseVolume")
+}
+
+func TestAReleaseNamesVolumeDriverAndNode(t *testing.T) {
+	server, s := serve(t)
+	for _, rel := range []record.Release{
+		{Driver: "d", NodeID: "i", By: "a", Reason: "r"},
+		{Volume: "v", NodeID: "i", By: "a", Reason: "r"},
+		{Volume: "v", Driver: "d", By: "a", Reason: "r"},
+		{Volume: "v", Driver: "d", NodeID: "i", Reason: "r"},
+		{Volume: "v", Driver: "d", NodeID: "i", By: "a"},
+	} {
+		if _, err := s.ReleaseVolume(t.Context(), "n1", rel); err == nil {
+			t.Errorf("%+v is taken", rel)
+		}
+	}
+	if server.Writes() != 0 {
+		t.Fatal("something was written")
+	}
+}
