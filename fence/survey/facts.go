@@ -1,0 +1,189 @@
+package survey
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+)
+
+// learn reads what is to be known of the holders that matter: the live Node,
+// the evidence, and last the lease.
+func (g *gathering) learn(ctx context.Context, matters func(*fence.Holder) bool) error {
+	for _, h := range g.holders {
+		if !matters(h) {
+			continue
+		}
+		if err := g.facts(ctx, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// target learns of the node that asks for the volume. Its machine is what the
+// ledger will name; whether it is fenced is only asked when it shows no life.
+func (g *gathering) target(ctx context.Context, id string) error {
+	t := &fence.Holder{NodeID: id}
+	if h := g.holders[id]; h != nil {
+		known := *h
+		t = &known
+	} else if len(g.survey.Targets) > 0 {
+		t.NodeName = g.survey.Targets[0]
+	}
+	// The live machine, also where the ledger names one that it replaced.
+	t.State, t.NodeUID, t.BootID = fence.NotInLedger, "", ""
+	if err := g.facts(ctx, t); err != nil {
+		return err
+	}
+	g.survey.Target = t
+	if h := g.holders[id]; h != nil {
+		h.Node, h.Liveness, h.LeaseRV = t.Node, t.Liveness, t.LeaseRV
+	}
+	return nil
+}
+
+// facts reads everything about one holder.
+func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
+	node, err := g.identify(ctx, h)
+	if err != nil {
+		return err
+	}
+	leaseRV, found, err := g.lease(ctx, h.NodeName)
+	if err != nil {
+		return err
+	}
+	h.LeaseRV = leaseRV
+	h.Liveness = g.Lives.Judge(h.NodeName, leaseRV, found, node != nil, h.Node != nil && h.Node.Ready)
+	if h.Liveness == fence.Alive && h.Node.UID == h.NodeUID && !g.asksAlive(h) {
+		return nil // a living node vetoes claims: there is nothing to ask
+	}
+	if err := g.evidence(ctx, h, node); err != nil || len(h.Evidence) == 0 {
+		return err
+	}
+	// Read after the observation: a renewal in between is a sign of life.
+	if h.LeaseRV, found, err = g.lease(ctx, h.NodeName); err != nil {
+		return err
+	}
+	h.Liveness = g.Lives.Judge(h.NodeName, h.LeaseRV, found, node != nil, h.Node != nil && h.Node.Ready)
+	return nil
+}
+
+// asksAlive: evidence matters of a living node too when its kubelet does not
+// use the volume but is not believed (an operator's release), or for a taint
+// that must be bound on first sight.
+func (g *gathering) asksAlive(h *fence.Holder) bool {
+	return h.Contest != nil || !h.Node.InUse && !h.Node.ListedAttached || h.Node.OutOfService
+}
+
+// identify reads the live Node of a holder, and makes its machine the holder's
+// where the ledger does not name one and the node ID is the machine's.
+func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node, error) {
+	if h.NodeName == "" {
+		return nil, nil
+	}
+	node, err := g.node(ctx, h.NodeName)
+	if err != nil || node == nil {
+		return nil, err
+	}
+	h.Node = nodeFacts(node)
+	h.Node.InUse, h.Node.ListedAttached = g.IDs.NodeLists(node, g.volume)
+	if h.NodeUID == "" && h.State == fence.NotInLedger && g.ownsID(h) {
+		h.NodeUID = h.Node.UID
+	}
+	if h.BootID == "" && h.State == fence.NotInLedger && h.NodeUID == h.Node.UID {
+		h.BootID = h.Node.BootID
+	}
+	return node, nil
+}
+
+// ownsID: the node ID is the one that the live machine of that name carries, or
+// neither has one.
+func (g *gathering) ownsID(h *fence.Holder) bool { return g.Index.NodeID(h.NodeName) == h.NodeID }
+
+func (g *gathering) evidence(ctx context.Context, h *fence.Holder, node *corev1.Node) error {
+	if h.NodeName == "" || len(g.Sources) == 0 {
+		return nil
+	}
+	rec, err := g.Records.Get(ctx, h.NodeName)
+	if err != nil {
+		return err
+	}
+	q := source.Question{Holder: *h, Volume: g.volume, Driver: g.IDs.Driver, Node: node, LeaseRV: h.LeaseRV, Record: rec}
+	h.Evidence = nil
+	for _, s := range g.Sources {
+		found, err := s.Evidence(ctx, q)
+		if err != nil {
+			return err
+		}
+		h.Evidence = append(h.Evidence, found...)
+	}
+	return nil
+}
+
+// lease reads the resourceVersion of a node's lease.
+func (g *gathering) lease(ctx context.Context, node string) (rv string, found bool, err error) {
+	if node == "" {
+		return "", false, nil
+	}
+	lease, err := g.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	return lease.ResourceVersion, true, nil
+}
+
+// nodeFacts takes from a Node what a decision asks.
+func nodeFacts(node *corev1.Node) *fence.Node {
+	n := &fence.Node{UID: string(node.UID), BootID: node.Status.NodeInfo.BootID}
+	for _, t := range node.Spec.Taints {
+		n.OutOfService = n.OutOfService || t.Key == corev1.TaintNodeOutOfService
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			n.Ready = c.Status == corev1.ConditionTrue
+			n.ReadySince = c.LastTransitionTime.UTC().Format(time.RFC3339)
+			n.ReadyAt = serverTime(node, c)
+		}
+	}
+	return n
+}
+
+// serverTime moves the time of a condition's change from the kubelet's clock to
+// the API server's: the same write carries the kubelet's heartbeat and the API
+// server's stamp in managedFields, so their difference is the difference of the
+// clocks (to the second). Zero where the stamp is missing.
+func serverTime(node *corev1.Node, ready corev1.NodeCondition) time.Time {
+	for _, f := range node.ManagedFields {
+		if f.Subresource != "status" || f.Time == nil || f.FieldsV1 == nil || !ownsHeartbeat(f.FieldsV1.Raw) {
+			continue
+		}
+		skew := f.Time.Sub(ready.LastHeartbeatTime.Time)
+		return ready.LastTransitionTime.Add(skew)
+	}
+	return time.Time{}
+}
+
+// ownsHeartbeat tells whether a managedFields entry wrote the Ready condition's
+// heartbeat.
+func ownsHeartbeat(raw []byte) bool {
+	var fields struct {
+		Status struct {
+			Conditions map[string]map[string]json.RawMessage `json:"f:conditions"`
+		} `json:"f:status"`
+	}
+	if json.Unmarshal(raw, &fields) != nil {
+		return false
+	}
+	_, ok := fields.Status.Conditions[`k:{"type":"Ready"}`]["f:lastHeartbeatTime"]
+	return ok
+}

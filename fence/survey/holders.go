@@ -1,0 +1,161 @@
+package survey
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// key finds a holder: by its node ID, or, where nobody knows that, by its node's
+// name. A holder without an ID can be judged by its Node, and never be
+// unpublished (an empty node_id means all nodes).
+func key(nodeID, nodeName string) string {
+	if nodeID == "" {
+		return "unknown ID of node " + nodeName
+	}
+	return nodeID
+}
+
+// add puts a holder under its node ID, or adds a source to it.
+func (g *gathering) add(nodeID, nodeName string, from fence.Source, first func(*fence.Holder)) *fence.Holder {
+	h := g.holders[key(nodeID, nodeName)]
+	if h == nil {
+		h = &fence.Holder{NodeID: nodeID, NodeName: nodeName}
+		g.holders[key(nodeID, nodeName)] = h
+		first(h)
+	}
+	if !h.From(from) {
+		h.Sources = append(h.Sources, from)
+	}
+	return h
+}
+
+// fromAttachments adds the nodes of the volume's VolumeAttachments. The node ID
+// that the attacher noted on it is the one that it published with; the CSINode
+// may be another machine's by now.
+func (g *gathering) fromAttachments() {
+	for _, va := range g.attachments {
+		node := va.Spec.NodeName
+		id := csi.AttachmentNodeID(va)
+		if id == "" {
+			id = g.Index.NodeID(node)
+		}
+		if id == "" && !va.Status.Attached {
+			continue // without a node ID it was never published
+		}
+		h := g.add(id, node, fence.FromAttachment, func(*fence.Holder) {})
+		if h.NodeName != node {
+			continue // one ID under two names is one holder
+		}
+		h.Attachment = &fence.Attachment{Name: va.Name, Attached: va.Status.Attached}
+		if va.DeletionTimestamp != nil {
+			h.Attachment.DeletedAt = va.DeletionTimestamp.Time
+		}
+	}
+}
+
+// fromNodes adds the nodes whose status names the volume.
+func (g *gathering) fromNodes(ctx context.Context) error {
+	for _, name := range g.Index.NodesListing(g.volume) {
+		node, err := g.node(ctx, name)
+		if err != nil {
+			return err
+		}
+		if node == nil {
+			continue
+		}
+		inUse, attached := g.IDs.NodeLists(node, g.volume)
+		if !inUse && !attached {
+			continue
+		}
+		h := g.ofMachine(name, string(node.UID))
+		if inUse {
+			h.Sources = append(h.Sources, fence.FromVolumesInUse)
+		}
+		if attached {
+			h.Sources = append(h.Sources, fence.FromVolumesAttached)
+		}
+	}
+	return nil
+}
+
+// ofMachine finds the holder that a Node's status speaks of: the ledger's for
+// that very machine, else the one with the node ID that its CSINode carries.
+func (g *gathering) ofMachine(name, uid string) *fence.Holder {
+	for _, h := range g.holders {
+		if h.NodeName == name && h.NodeUID == uid && h.State != fence.TakenOver {
+			return h
+		}
+	}
+	id := g.Index.NodeID(name)
+	h := g.holders[key(id, name)]
+	if h == nil {
+		h = &fence.Holder{NodeID: id, NodeName: name, NodeUID: uid}
+		g.holders[key(id, name)] = h
+	}
+	return h
+}
+
+// fromDriver adds the nodes that the driver says the volume is published to,
+// where it was never asked before (there is no ledger yet) or it has pointed at
+// somebody itself.
+func (g *gathering) fromDriver(ctx context.Context, suspects []string) error {
+	ids := suspects
+	if g.Driver != nil && (g.survey.Book.Missing || suspects != nil) {
+		listed, ok, err := g.Driver.PublishedNodes(ctx, g.volume)
+		if err != nil {
+			return err
+		}
+		if ok {
+			ids = append(ids[:len(ids):len(ids)], listed...)
+		}
+	}
+	for _, id := range ids {
+		if id != "" {
+			g.name(g.add(id, "", fence.FromDriver, func(*fence.Holder) {}).NodeID)
+		}
+	}
+	return nil
+}
+
+// name gives a holder that is known by its ID alone the name of its node.
+func (g *gathering) name(nodeID string) {
+	h := g.holders[nodeID]
+	if h == nil || h.NodeName != "" {
+		return
+	}
+	if names := g.Index.NodeNames(nodeID); len(names) > 0 {
+		h.NodeName = names[0]
+	}
+}
+
+// subject is the node ID that an unpublish is about. A node name that maps to
+// an entry under another node ID (a machine replaced under the same name; the
+// attacher takes the ID from the new machine's CSINode) stands for that entry.
+func (g *gathering) subject(nodeID string, names []string) string {
+	if h := g.holders[nodeID]; h != nil && h.State != fence.NotInLedger || nodeID == "" {
+		return nodeID
+	}
+	for _, name := range names {
+		for _, h := range g.holders {
+			if h.NodeName == name && h.State != fence.NotInLedger && h.State != fence.TakenOver {
+				return h.NodeID
+			}
+		}
+	}
+	return nodeID
+}
+
+// node reads a Node live; nil: there is none.
+func (g *gathering) node(ctx context.Context, name string) (*corev1.Node, error) {
+	node, err := g.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return node, err
+}

@@ -1,0 +1,276 @@
+package survey
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+)
+
+// Index says which objects to read for a volume.
+type Index interface {
+	// Volumes names the PersistentVolumes with that handle.
+	Volumes(handle string) []string
+	// Attachments names the VolumeAttachments of that volume.
+	Attachments(handle string) []string
+	// NodesListing names the Nodes whose volumesInUse or volumesAttached name it.
+	NodesListing(handle string) []string
+	// NodeNames names the nodes that carry that node ID of this driver.
+	NodeNames(nodeID string) []string
+	// NodeID is this driver's node ID on a node; empty: none.
+	NodeID(nodeName string) string
+	// NodeIDs are all node IDs of this driver.
+	NodeIDs() []string
+	// CaughtPV and CaughtAttachment tell whether the index has seen that very
+	// object.
+	CaughtPV(name, uid string) bool
+	CaughtAttachment(name, uid string) bool
+}
+
+// Lives judges whether a node lives (package liveness).
+type Lives interface {
+	Judge(node, liveRV string, leaseExists, nodeExists, nodeReady bool) fence.Liveness
+}
+
+// Published asks the driver where a volume is published; listed is false when
+// it cannot tell.
+type Published interface {
+	PublishedNodes(ctx context.Context, volume string) (nodes []string, listed bool, err error)
+}
+
+// Surveyor gathers surveys. All fields are required but Driver, which may be
+// nil where there is none to ask (explain).
+type Surveyor struct {
+	Client  kubernetes.Interface
+	IDs     *csi.Identity
+	Index   Index
+	Ledgers *ledger.Store
+	Records *record.Store
+	Sources []source.Source
+	Lives   Lives
+	Driver  Published
+	Policy  fence.Policy
+}
+
+// Survey is a Snapshot with what is needed to act on it.
+type Survey struct {
+	fence.Snapshot
+	// Book is the ledger as it was read; a write is held against it.
+	Book *ledger.Book
+	// Writers is what the PVs' access modes say, for a call without a
+	// capability.
+	Writers csi.Writers
+	// Subject of an unpublish: the node ID that the call is really about.
+	Subject string
+	// Targets are the node names of a publish's node ID.
+	Targets []string
+	// NewToken makes a token for a ledger entry.
+	NewToken func() string
+}
+
+// PVNames of the volume.
+func (s *Survey) PVNames() []string {
+	var names []string
+	for _, pv := range s.Book.PVs {
+		names = append(names, pv.Name)
+	}
+	return names
+}
+
+// Ledger is a copy of the ledger that an action starts from: what was read,
+// and, where there was none, the holders that the other sources know.
+func (s *Survey) Ledger() *ledger.Ledger {
+	l := s.Book.Ledger.Clone()
+	if !s.Book.Missing {
+		return l
+	}
+	for i := range s.Holders {
+		if h := &s.Holders[i]; h.State == fence.NotInLedger && h.NodeID != "" && !h.From(fence.FromDriver) {
+			l.Put(EntryOf(h, fence.Held, s.NewToken()))
+		}
+	}
+	return l
+}
+
+// EntryOf is the ledger entry of a holder.
+func EntryOf(h *fence.Holder, state fence.State, token string) ledger.Entry {
+	return ledger.Entry{NodeID: h.NodeID, NodeName: h.NodeName, NodeUID: h.NodeUID, BootID: h.BootID,
+		State: state, Token: token, Contest: h.Contest}
+}
+
+// Publish surveys a volume that node ID target asks for. suspects are node IDs
+// that the driver itself has pointed at.
+func (s *Surveyor) Publish(ctx context.Context, volume, target string, suspects []string) (*Survey, error) {
+	g, err := s.begin(ctx, volume, s.Index.NodeNames(target))
+	if err != nil {
+		return nil, err
+	}
+	g.survey.Targets = s.Index.NodeNames(target)
+	if err := g.fromDriver(ctx, suspects); err != nil {
+		return nil, err
+	}
+	g.name(target)
+	if err := g.learn(ctx, func(h *fence.Holder) bool { return h.NodeID != target }); err != nil {
+		return nil, err
+	}
+	if err := g.target(ctx, target); err != nil {
+		return nil, err
+	}
+	return g.finish(), nil
+}
+
+// Unpublish surveys a volume that is to be unpublished from node ID nodeID. An
+// empty nodeID stands for all nodes.
+func (s *Surveyor) Unpublish(ctx context.Context, volume, nodeID string) (*Survey, error) {
+	names := s.Index.NodeNames(nodeID)
+	g, err := s.begin(ctx, volume, names)
+	if err != nil {
+		return nil, err
+	}
+	subject := g.subject(nodeID, names)
+	if err := g.learn(ctx, func(h *fence.Holder) bool { return subject == "" || h.NodeID == subject }); err != nil {
+		return nil, err
+	}
+	survey := g.finish()
+	survey.Subject = subject
+	return survey, nil
+}
+
+// Volume surveys a volume for nobody in particular.
+func (s *Surveyor) Volume(ctx context.Context, volume string) (*Survey, error) {
+	g, err := s.begin(ctx, volume, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.fromDriver(ctx, nil); err != nil {
+		return nil, err
+	}
+	if err := g.learn(ctx, func(*fence.Holder) bool { return true }); err != nil {
+		return nil, err
+	}
+	return g.finish(), nil
+}
+
+// gathering is a survey under way.
+type gathering struct {
+	*Surveyor
+	volume      string
+	survey      *Survey
+	holders     map[string]*fence.Holder
+	attachments []*storagev1.VolumeAttachment
+}
+
+// begin reads the VolumeAttachments, the ledger and the Nodes that list the
+// volume, and collects the holders that they name.
+func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string) (*gathering, error) {
+	g := &gathering{Surveyor: s, volume: volume, holders: map[string]*fence.Holder{},
+		survey: &Survey{NewToken: s.Ledgers.NewToken, Snapshot: fence.Snapshot{Volume: volume, Policy: s.Policy}}}
+	pvs, err := g.readAttachments(ctx, nodeNames)
+	if err != nil {
+		return nil, err
+	}
+	book, err := s.Ledgers.Read(ctx, volume, sets.List(pvs.Insert(s.Index.Volumes(volume)...)))
+	if err != nil {
+		return nil, err
+	}
+	g.survey.Book = book
+	if pv := book.Canonical(); pv != nil {
+		g.survey.PV = pv.Name
+	}
+	for _, pv := range book.PVs {
+		if err := caught(ctx, "PersistentVolume "+pv.Name, func() bool { return s.Index.CaughtPV(pv.Name, string(pv.UID)) }); err != nil {
+			return nil, err
+		}
+	}
+	g.survey.Writers = g.writers(book.PVs)
+	for _, e := range book.Ledger.Holders {
+		g.add(e.NodeID, e.NodeName, fence.FromLedger, func(h *fence.Holder) {
+			h.NodeUID, h.BootID = e.NodeUID, e.BootID
+			h.State, h.Token, h.Contest = e.State, e.Token, e.Contest
+		})
+	}
+	g.fromAttachments()
+	return g, g.fromNodes(ctx)
+}
+
+// readAttachments reads the volume's VolumeAttachments live, and the one of
+// each node in nodeNames even if the index does not know it yet. It returns the
+// names of the PVs that they refer to.
+func (g *gathering) readAttachments(ctx context.Context, nodeNames []string) (sets.Set[string], error) {
+	names := sets.New(g.Index.Attachments(g.volume)...)
+	asked := sets.New[string]()
+	for _, node := range nodeNames {
+		asked.Insert(csi.AttachmentName(g.volume, g.IDs.Driver, node))
+	}
+	pvs := sets.New[string]()
+	for _, name := range sets.List(names.Union(asked)) {
+		va, err := g.Client.StorageV1().VolumeAttachments().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if va.Spec.Attacher != g.IDs.Driver {
+			continue
+		}
+		if asked.Has(name) {
+			if err := caught(ctx, "VolumeAttachment "+name, func() bool { return g.Index.CaughtAttachment(name, string(va.UID)) }); err != nil {
+				return nil, err
+			}
+		}
+		if pv := va.Spec.Source.PersistentVolumeName; pv != nil {
+			pvs.Insert(*pv)
+		}
+		g.attachments = append(g.attachments, va)
+	}
+	return pvs, nil
+}
+
+// caught waits a moment for the index to have seen an object that was read live.
+func caught(ctx context.Context, what string, seen func() bool) error {
+	const patience, step = 2 * time.Second, 5 * time.Millisecond
+	for waited := time.Duration(0); !seen(); waited += step {
+		if waited >= patience {
+			return fmt.Errorf("%s was read from the API server, but the watch has not shown it within %s: what is watched is behind", what, patience)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(step):
+		}
+	}
+	return nil
+}
+
+// writers: many may write only if every PV with that handle says so.
+func (g *gathering) writers(pvs []*corev1.PersistentVolume) csi.Writers {
+	all := csi.Unknown
+	for i, pv := range pvs {
+		if w := g.IDs.PVWriters(pv); i == 0 || w != csi.Multi {
+			all = w
+		}
+	}
+	return all
+}
+
+func (g *gathering) finish() *Survey {
+	for _, h := range g.holders {
+		g.survey.Holders = append(g.survey.Holders, *h)
+	}
+	sort.Slice(g.survey.Holders, func(i, j int) bool { return g.survey.Holders[i].NodeID < g.survey.Holders[j].NodeID })
+	return g.survey
+}

@@ -1,0 +1,14 @@
+// Package watch follows the Kubernetes objects that say who may hold a volume:
+// PersistentVolumes, VolumeAttachments, Nodes, CSINodes, the kubelets' leases
+// and the nodes' records.
+//
+// What it keeps is an index, not an answer: it tells which objects to read for
+// a volume, and package survey reads those live. Its copies are used alone only
+// to delay (liveness) and to wake.
+//
+// # Guarantees
+//
+// Ready returns nil only after every kind was listed. Caught tells whether the
+// index has seen an object that a live read returned, so that a survey never
+// rests on an index that is older than the call it serves.
+package watch
