@@ -1,0 +1,182 @@
+package proxy
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+)
+
+// Reporter is told what became of the intercepted calls: metrics, Events and
+// the wake-up of what waits hang on it. It must not block.
+type Reporter interface {
+	// Decided is called once for each judged call. text is the refusal's; empty
+	// for a call that was let through.
+	Decided(d Decision)
+	// TookOver is called after a publish for which holders were unpublished.
+	TookOver(d Decision, from []fence.Holder, took time.Duration)
+	// SetAside is called for a ledger that is not this volume's.
+	SetAside(pv, text string)
+	// LedgerWriteFailed is called for each write that failed.
+	LedgerWriteFailed()
+}
+
+// Decision is one judged call.
+type Decision struct {
+	Call     string // ControllerPublishVolume or ControllerUnpublishVolume
+	Volume   string
+	PV       string
+	NodeID   string
+	NodeName string
+	Action   fence.Action
+	Reason   fence.Reason
+	Holder   *fence.Holder // the one that a refusal is about
+	Text     string
+	Observed bool // mode Observe: the call was forwarded all the same
+}
+
+const (
+	callPublish   = "ControllerPublishVolume"
+	callUnpublish = "ControllerUnpublishVolume"
+)
+
+// GuardOptions are what a guard stands on; all are required.
+type GuardOptions struct {
+	Surveyor *survey.Surveyor
+	Reporter Reporter
+	// Observe: decide and report, forward everything, write nothing.
+	Observe bool
+}
+
+// NewGuard makes the Guard that holds the rules R1 and R2 for single-writer
+// volumes: it gathers (package survey), judges (package fence) and acts. It
+// keeps nothing from call to call but which volumes have a call under way.
+func NewGuard(o GuardOptions) Guard {
+	return &volumeGuard{GuardOptions: o, busy: map[string]bool{}, leaving: map[string]time.Time{}}
+}
+
+type volumeGuard struct {
+	GuardOptions
+
+	mu   sync.Mutex
+	busy map[string]bool // volumes with a call under way
+	// leaving: since when this process has seen an entry's unpublish pending,
+	// by token, while Kubernetes wants the volume back on that very node.
+	leaving map[string]time.Time
+}
+
+// ControllerPublishVolume publishes a volume if no other node may write to it,
+// after unpublishing, itself, those that are proven not to.
+func (g *volumeGuard) ControllerPublishVolume(ctx context.Context, req *spec.ControllerPublishVolumeRequest, driver Driver) (*spec.ControllerPublishVolumeResponse, error) {
+	if err := validPublish(req); err != nil {
+		return nil, err
+	}
+	if !csi.SingleWriter(req.GetVolumeCapability(), req.GetReadonly()) {
+		return driver.Publish(ctx, req)
+	}
+	if g.Observe {
+		g.observePublish(ctx, req)
+		return driver.Publish(ctx, req)
+	}
+	if !g.lock(req.GetVolumeId()) {
+		return nil, pendingError(req.GetVolumeId())
+	}
+	defer g.unlock(req.GetVolumeId())
+	p := &publication{volumeGuard: g, driver: driver, req: req, started: time.Now(), done: map[string]string{}}
+	resp, err := p.run(ctx)
+	_ = do(EffectAnswer, func() error { return nil })
+	return resp, err
+}
+
+// ControllerUnpublishVolume unpublishes a volume from a node that is proven not
+// to use it. The request carries no capability: whether the volume has a single
+// writer is told by its PVs and its ledger, and unknown is guarded.
+func (g *volumeGuard) ControllerUnpublishVolume(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest, driver Driver) (*spec.ControllerUnpublishVolumeResponse, error) {
+	if req.GetVolumeId() == "" {
+		return nil, missing(callUnpublish, "volume_id")
+	}
+	if g.Observe {
+		g.observeUnpublish(ctx, req)
+		return driver.Unpublish(ctx, req)
+	}
+	if !g.lock(req.GetVolumeId()) {
+		return nil, pendingError(req.GetVolumeId())
+	}
+	defer g.unlock(req.GetVolumeId())
+	u := &unpublication{volumeGuard: g, driver: driver, req: req}
+	return u.run(ctx)
+}
+
+// validPublish answers for the requests that cannot be judged, with the code
+// that the CSI spec gives them.
+func validPublish(req *spec.ControllerPublishVolumeRequest) error {
+	switch {
+	case req.GetVolumeId() == "":
+		return missing(callPublish, "volume_id")
+	case req.GetNodeId() == "":
+		return missing(callPublish, "node_id")
+	case req.GetVolumeCapability() == nil:
+		return missing(callPublish, "volume_capability")
+	}
+	return nil
+}
+
+func missing(call, field string) error {
+	return csi.Invalid("csi-fencepost: " + call + " without " + field + ": the CSI spec requires it")
+}
+
+// lock admits one operation per volume at a time.
+func (g *volumeGuard) lock(volume string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.busy[volume] {
+		return false
+	}
+	g.busy[volume] = true
+	return true
+}
+
+func (g *volumeGuard) unlock(volume string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.busy, volume)
+}
+
+// write is a compare-and-swap of the ledger against the survey that was judged.
+// It survives the caller's cancellation: what was decided is written down.
+func (g *volumeGuard) write(ctx context.Context, e Effect, s *survey.Survey, l *ledger.Ledger) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	err := do(e, func() error {
+		book, err := g.Surveyor.Ledgers.Write(ctx, s.Book, l)
+		if err == nil {
+			s.Book = book
+		}
+		return err
+	})
+	if err != nil && !isConflict(err) {
+		g.Reporter.LedgerWriteFailed()
+	}
+	return err
+}
+
+// update changes the ledger as it is now, for changes that are right whatever
+// else was written since.
+func (g *volumeGuard) update(ctx context.Context, e Effect, s *survey.Survey, change func(*ledger.Ledger) bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	err := do(e, func() error {
+		_, err := g.Surveyor.Ledgers.Update(ctx, s.Volume, s.PVNames(), change)
+		return err
+	})
+	if err != nil {
+		g.Reporter.LedgerWriteFailed()
+	}
+	return err
+}

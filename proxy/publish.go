@@ -1,0 +1,287 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+)
+
+// publication is one ControllerPublishVolume under way:
+//
+//	survey ─▶ judge ─▶ (mark leaving ─▶ unpublish ─▶ survey ─▶ judge …) ─▶ record ─▶ publish ─▶ verify
+//
+// It may end anywhere; the caller's retry finds in the ledger what was begun.
+type publication struct {
+	*volumeGuard
+	driver  Driver
+	req     *spec.ControllerPublishVolumeRequest
+	started time.Time
+
+	// done: the holders that this very call has unpublished, with their tokens.
+	done     map[string]string
+	from     []fence.Holder
+	suspects []string // node IDs at which the driver itself pointed
+}
+
+// rounds bounds how often a call starts over because something changed between
+// its judgement and its write.
+const rounds = 6
+
+func (p *publication) run(ctx context.Context) (*spec.ControllerPublishVolumeResponse, error) {
+	for range rounds {
+		resp, err := p.round(ctx)
+		if errors.Is(err, errAgain) || isConflict(err) {
+			continue
+		}
+		return resp, err
+	}
+	return nil, pendingError(p.req.GetVolumeId())
+}
+
+func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeResponse, error) {
+	s, err := p.survey(ctx)
+	if err != nil {
+		return nil, p.unjudged(callPublish, p.req.GetVolumeId(), p.req.GetNodeId(), err)
+	}
+	v := fence.JudgePublish(s.Snapshot, p.req.GetNodeId())
+	if v.Reason == fence.TargetLeaving && p.abandoned(s, v.Blocking.Holder) {
+		return nil, p.finishLeaving(ctx, s)
+	}
+	if v.Action != fence.Allow {
+		return nil, p.refuse(p.decision(s, v), s, v)
+	}
+	if pending := p.pending(v.Unpublish); len(pending) > 0 {
+		if err := p.takeOver(ctx, s, pending); err != nil {
+			return nil, err
+		}
+		return nil, errAgain // judge again before anything is published
+	}
+	token, err := p.record(ctx, s)
+	if err != nil {
+		return nil, p.unwritten(callPublish, s, err)
+	}
+	return p.forward(ctx, s, v, token)
+}
+
+func (p *publication) survey(ctx context.Context) (*survey.Survey, error) {
+	ctx, cancel := surveyContext(ctx)
+	defer cancel()
+	s, err := p.Surveyor.Publish(ctx, p.req.GetVolumeId(), p.req.GetNodeId(), p.suspects)
+	if err == nil {
+		p.reportSetAside(s)
+	}
+	return s, err
+}
+
+// abandonedAfter is longer than any call to the driver that another process
+// could have under way: external-attacher's --timeout is 15 s by default and a
+// minute in what we deploy.
+const abandonedAfter = 2 * time.Minute
+
+// abandoned: an unpublish of the node that asks was begun and not finished, and
+// nobody is there to finish it: its VolumeAttachment was removed by hand and
+// made again.
+func (p *publication) abandoned(s *survey.Survey, h *fence.Holder) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h.Attachment == nil || !h.Attachment.DeletedAt.IsZero() {
+		delete(p.leaving, h.Token)
+		return false
+	}
+	since, seen := p.leaving[h.Token]
+	if !seen {
+		p.leaving[h.Token] = time.Now()
+		return false
+	}
+	return time.Since(since) >= abandonedAfter
+}
+
+// finishLeaving finishes an abandoned unpublish of the node that asks, if it is
+// still right.
+func (p *publication) finishLeaving(ctx context.Context, s *survey.Survey) error {
+	v := fence.JudgeUnpublish(s.Snapshot, p.req.GetNodeId())
+	if v.Action != fence.Allow {
+		return p.refuse(p.decision(s, v), s, v)
+	}
+	u := &unpublication{volumeGuard: p.volumeGuard, driver: p.driver,
+		req: &spec.ControllerUnpublishVolumeRequest{VolumeId: s.Volume, NodeId: p.req.GetNodeId(), Secrets: p.req.GetSecrets()}}
+	s.Subject = p.req.GetNodeId()
+	if _, err := u.forward(ctx, s, v); err != nil {
+		return err
+	}
+	return errAgain
+}
+
+// pending are the holders that this call has not unpublished yet.
+func (p *publication) pending(gone []fence.Standing) []fence.Standing {
+	var out []fence.Standing
+	for _, st := range gone {
+		if token, ok := p.done[st.Holder.NodeID]; !ok || token != st.Holder.Token {
+			out = append(out, st)
+		}
+	}
+	return out
+}
+
+// takeOver unpublishes the holders that are proven not to write any more: first
+// all are marked leaving, then each is unpublished with the request's own
+// secrets.
+func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fence.Standing) error {
+	l := s.Ledger()
+	for _, st := range gone {
+		l.Put(leavingEntry(s, l, st))
+	}
+	if err := p.write(ctx, EffectLeaving, s, l); err != nil {
+		return p.unwritten(callPublish, s, err)
+	}
+	for _, st := range gone {
+		req := &spec.ControllerUnpublishVolumeRequest{VolumeId: p.req.GetVolumeId(), NodeId: st.Holder.NodeID, Secrets: p.req.GetSecrets()}
+		err := do(EffectUnpublish, func() error { return unpublished(p.driver.Unpublish(ctx, req))(st) })
+		if err != nil {
+			return p.refuseUnpublish(s, st, err)
+		}
+		p.done[st.Holder.NodeID] = l.Get(st.Holder.NodeID).Token
+		p.from = append(p.from, *st.Holder)
+	}
+	return nil
+}
+
+// record writes the new holder down, directly before the publish, and the taken
+// ones as takenOver. The token tells this publication from a later one.
+func (p *publication) record(ctx context.Context, s *survey.Survey) (string, error) {
+	l := s.Ledger()
+	for id, token := range p.done {
+		if e := l.Get(id); e != nil && e.Token == token {
+			taken := *e
+			taken.State, taken.Contest = fence.TakenOver, nil
+			l.Put(taken)
+		}
+	}
+	t := s.Target
+	if e := l.Get(t.NodeID); e != nil && e.NodeUID == t.NodeUID && e.BootID == t.BootID && (e.State == fence.Publishing || e.State == fence.Held) {
+		return e.Token, p.write(ctx, EffectRecord, s, l) // a retry: it is written down
+	}
+	e := survey.EntryOf(t, fence.Publishing, s.NewToken())
+	e.Contest = nil
+	l.Put(e)
+	return e.Token, p.write(ctx, EffectRecord, s, l)
+}
+
+// forward publishes, and answers only if the ledger still names this
+// publication: another process may have judged in the meantime that nobody
+// holds the volume here.
+func (p *publication) forward(ctx context.Context, s *survey.Survey, v fence.Verdict, token string) (*spec.ControllerPublishVolumeResponse, error) {
+	var resp *spec.ControllerPublishVolumeResponse
+	err := do(EffectPublish, func() (err error) {
+		resp, err = p.driver.Publish(ctx, p.req)
+		return err
+	})
+	if status.Code(err) == codes.FailedPrecondition && p.suspects == nil {
+		return nil, p.lookForHolder(s, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.verify(ctx, s, token); err != nil {
+		return nil, err
+	}
+	d := p.decision(s, v)
+	p.Reporter.Decided(d)
+	if len(p.from) > 0 {
+		p.Reporter.TookOver(d, p.from, time.Since(p.started))
+	}
+	return resp, nil
+}
+
+// lookForHolder: the driver refuses although no other holder was known. The
+// node IDs that its message names are only suspects; what they are is surveyed.
+func (p *publication) lookForHolder(s *survey.Survey, refusal error) error {
+	p.suspects = []string{}
+	for _, id := range p.Surveyor.Index.NodeIDs() {
+		if id != p.req.GetNodeId() && namesID(status.Convert(refusal).Message(), id) {
+			p.suspects = append(p.suspects, id)
+		}
+	}
+	looked, err := p.survey(context.Background())
+	if err != nil {
+		return refusal
+	}
+	for i := range looked.Holders {
+		if h := &looked.Holders[i]; h.NodeID != p.req.GetNodeId() && h.From(fence.FromDriver) {
+			return errAgain
+		}
+	}
+	return refusal
+}
+
+// namesID tells whether text contains id as a word of its own.
+func namesID(text, id string) bool {
+	for at := 0; ; {
+		i := strings.Index(text[at:], id)
+		if i < 0 {
+			return false
+		}
+		before, after := at+i-1, at+i+len(id)
+		if (before < 0 || !wordByte(text[before])) && (after >= len(text) || !wordByte(text[after])) {
+			return true
+		}
+		at += i + 1
+	}
+}
+
+func wordByte(b byte) bool {
+	return b == '-' || b == '_' || b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
+}
+
+// verify reads the ledger once more after the driver said yes.
+func (p *publication) verify(ctx context.Context, s *survey.Survey, token string) error {
+	if s.Book.Canonical() == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	book, err := p.Surveyor.Ledgers.Read(ctx, s.Volume, s.PVNames())
+	if err != nil {
+		return p.unjudged(callPublish, s.Volume, p.req.GetNodeId(), err)
+	}
+	e := book.Ledger.Get(p.req.GetNodeId())
+	if e != nil && e.Token == token && !e.State.Pending() && e.State != fence.TakenOver {
+		return nil
+	}
+	if e == nil || e.State == fence.TakenOver {
+		p.undo(ctx, s)
+	}
+	return lostRace(s)
+}
+
+// undo takes back a publish that nobody was told of and that the ledger no
+// longer names: another process has given the volume away meanwhile.
+func (p *publication) undo(ctx context.Context, s *survey.Survey) {
+	token := ""
+	err := p.update(ctx, EffectLeaving, s, func(l *ledger.Ledger) bool {
+		if e := l.Get(p.req.GetNodeId()); e != nil && e.State != fence.TakenOver {
+			token = ""
+			return false
+		}
+		token = s.NewToken()
+		l.Put(survey.EntryOf(s.Target, fence.Leaving, token))
+		return true
+	})
+	if err != nil || token == "" {
+		return
+	}
+	req := &spec.ControllerUnpublishVolumeRequest{VolumeId: s.Volume, NodeId: p.req.GetNodeId(), Secrets: p.req.GetSecrets()}
+	if err := do(EffectUnpublish, func() error { _, err := p.driver.Unpublish(ctx, req); return err }); err != nil {
+		return // it stays leaving: its next unpublish goes on from there
+	}
+	_ = p.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool { return l.Cut(p.req.GetNodeId(), token) })
+}

@@ -1,0 +1,189 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+)
+
+const (
+	// writeTimeout bounds a ledger write, which does not end with its caller.
+	writeTimeout = 10 * time.Second
+	// surveyTimeout bounds a survey, so that an API server that does not answer
+	// is told as such before the caller gives up by itself.
+	surveyTimeout = 10 * time.Second
+)
+
+// errAgain starts a call over: it must be judged again.
+var errAgain = errors.New("judge again")
+
+func isConflict(err error) bool { return errors.Is(err, ledger.ErrConflict) }
+
+// surveyContext leaves the caller a fifth of its deadline for the answer.
+func surveyContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := surveyTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline)*4/5)
+	}
+	return context.WithTimeout(ctx, limit)
+}
+
+func pendingError(volume string) error {
+	return csi.Status(fence.OperationPending, fence.Compose("volume "+volume+": another publish or unpublish of it is under way", "nothing to do but wait for it to finish", fence.OperationPending))
+}
+
+func lostRace(s *survey.Survey) error {
+	return csi.Status(fence.LostRace, fence.Compose("volume "+nameOf(s)+": another csi-fencepost changed its ledger during the call", "nothing to do; the call is repeated", fence.LostRace))
+}
+
+func nameOf(s *survey.Survey) string {
+	if s.PV != "" {
+		return s.PV
+	}
+	return s.Volume
+}
+
+// refuse tells a refusal to the Reporter and to the caller, in the same words.
+func (g *volumeGuard) refuse(d Decision, s *survey.Survey, v fence.Verdict) error {
+	d.Text = v.Message(&s.Snapshot)
+	g.Reporter.Decided(d)
+	return csi.Status(v.Reason, d.Text)
+}
+
+// refuseUnpublish: a holder is proven gone, and the driver does not unpublish.
+func (p *publication) refuseUnpublish(s *survey.Survey, st fence.Standing, err error) error {
+	d := decisionOf(callPublish, s, p.req.GetNodeId(), fence.Verdict{})
+	said := redact(status.Convert(err).Message(), p.req.GetSecrets())
+	why := fmt.Sprintf("volume %s: %s no longer counts (%s), but the driver cannot unpublish it from there: %s: %s",
+		nameOf(s), st.Holder.Describe(), st.Reason, status.Code(err), said)
+	holder := *st.Holder
+	d.Action, d.Reason, d.Holder = fence.Refuse, fence.UnpublishFailed, &holder
+	d.Text = fence.Compose(why, "look at what the driver says; the unpublish is tried again by itself", fence.UnpublishFailed)
+	p.Reporter.Decided(d)
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return csi.Unreachable(d.Text)
+	case codes.Aborted:
+		return csi.Pending(d.Text)
+	}
+	return csi.Refused(d.Text)
+}
+
+// unjudged: nothing could be gathered, so nothing is allowed and the driver is
+// not called.
+func (g *volumeGuard) unjudged(call, volume, nodeID string, err error) error {
+	d := Decision{Call: call, Volume: volume, NodeID: nodeID, Action: fence.Refuse, Reason: fence.APIUnavailable}
+	var garbled *ledger.GarbledError
+	if errors.As(err, &garbled) {
+		d.Reason, d.PV = fence.LedgerUnreadable, garbled.PV
+		d.Text = fence.Compose("volume "+garbled.PV+": "+err.Error(), "correct the annotation "+ledger.Annotation+" of that PersistentVolume, or remove it once it is known which node uses the volume", d.Reason)
+	} else {
+		d.Text = fence.Compose(fmt.Sprintf("volume %s: who holds it cannot be found out: %s", volume, apiError(err)), unblockAPI(err), d.Reason)
+	}
+	g.Reporter.Decided(d)
+	return csi.Status(d.Reason, d.Text)
+}
+
+// unwritten: the ledger could not be written, so the driver is not called.
+func (g *volumeGuard) unwritten(call string, s *survey.Survey, err error) error {
+	if isConflict(err) {
+		return err
+	}
+	text := fence.Compose(fmt.Sprintf("volume %s: its ledger cannot be written: %s", nameOf(s), apiError(err)), unblockAPI(err), fence.APIUnavailable)
+	g.Reporter.Decided(Decision{Call: call, Volume: s.Volume, PV: s.PV, Action: fence.Refuse, Reason: fence.APIUnavailable, Text: text})
+	return csi.Unreachable(text)
+}
+
+// apiError says what the API server said, without what changes from try to try.
+func apiError(err error) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return err.Error() // names the user, the verb and the resource
+	case errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+		return "the API server does not answer in time"
+	}
+	return err.Error()
+}
+
+func unblockAPI(err error) string {
+	if apierrors.IsForbidden(err) {
+		return "give csi-fencepost's service account the right that is named (deploy/rbac)"
+	}
+	return "nothing, once the API server answers again"
+}
+
+// observePublish and observeUnpublish judge as Enforce would and report it.
+func (g *volumeGuard) observePublish(ctx context.Context, req *spec.ControllerPublishVolumeRequest) {
+	sctx, cancel := surveyContext(ctx)
+	defer cancel()
+	s, err := g.Surveyor.Publish(sctx, req.GetVolumeId(), req.GetNodeId(), nil)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Observe: cannot judge", "call", callPublish, "volume", req.GetVolumeId())
+		return
+	}
+	v := fence.JudgePublish(s.Snapshot, req.GetNodeId())
+	g.observe(decisionOf(callPublish, s, req.GetNodeId(), v), s, v)
+}
+
+func (g *volumeGuard) observeUnpublish(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest) {
+	sctx, cancel := surveyContext(ctx)
+	defer cancel()
+	s, err := g.Surveyor.Unpublish(sctx, req.GetVolumeId(), req.GetNodeId())
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Observe: cannot judge", "call", callUnpublish, "volume", req.GetVolumeId())
+		return
+	}
+	if unguarded(s) || req.GetNodeId() == "" {
+		return
+	}
+	v := fence.JudgeUnpublish(s.Snapshot, s.Subject)
+	g.observe(decisionOf(callUnpublish, s, s.Subject, v), s, v)
+}
+
+func (g *volumeGuard) observe(d Decision, s *survey.Survey, v fence.Verdict) {
+	d.Observed = true
+	if v.Action == fence.Refuse || v.Action == fence.Wait {
+		d.Text = v.Message(&s.Snapshot)
+	}
+	g.Reporter.Decided(d)
+}
+
+func decisionOf(call string, s *survey.Survey, nodeID string, v fence.Verdict) Decision {
+	d := Decision{Call: call, Volume: s.Volume, PV: s.PV, NodeID: nodeID, Action: v.Action, Reason: v.Reason}
+	if len(s.Targets) > 0 {
+		d.NodeName = s.Targets[0]
+	}
+	if v.Blocking != nil {
+		holder := *v.Blocking.Holder
+		d.Holder = &holder
+	}
+	if v.Subject != nil && d.NodeName == "" {
+		d.NodeName = v.Subject.Holder.NodeName
+	}
+	if d.NodeName == "" && d.Holder != nil && call == callUnpublish {
+		d.NodeName = d.Holder.NodeName
+	}
+	return d
+}
+
+func (p *publication) decision(s *survey.Survey, v fence.Verdict) Decision {
+	return decisionOf(callPublish, s, p.req.GetNodeId(), v)
+}
+
+func (g *volumeGuard) reportSetAside(s *survey.Survey) {
+	for _, text := range s.Book.SetAside {
+		g.Reporter.SetAside(s.PV, text)
+	}
+}

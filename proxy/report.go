@@ -1,0 +1,218 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// Metrics are the figures that a Report counts.
+type Metrics interface {
+	Decisions(call, decision, reason string)
+	TakeoverDone(took time.Duration)
+	LedgerWriteError()
+	Waiting(byReason map[string]int)
+}
+
+// Report turns decisions into metrics, log lines and Events on the
+// PersistentVolume, the holder's Node and the Pods that wait: one for each
+// change of what is said about a call, not one for each retry.
+type Report struct {
+	client  kubernetes.Interface
+	events  record.EventRecorder
+	metrics Metrics
+	waiting *Waiting
+
+	mu   sync.Mutex
+	said map[string]string // by call, volume and node: the last text
+	work chan func(context.Context)
+}
+
+// NewReport makes a Report. Events are written by Run, never by a call.
+func NewReport(client kubernetes.Interface, events record.EventRecorder, metrics Metrics, waiting *Waiting) *Report {
+	return &Report{client: client, events: events, metrics: metrics, waiting: waiting, said: map[string]string{}, work: make(chan func(context.Context), 1000)}
+}
+
+// Run looks up the waiting Pods and writes Events until ctx ends.
+func (r *Report) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case f := <-r.work:
+			f(ctx)
+		}
+	}
+}
+
+// later queues an Event. A full queue drops it: the status of the
+// VolumeAttachment carries the same text.
+func (r *Report) later(f func(context.Context)) {
+	select {
+	case r.work <- f:
+	default:
+		klog.Background().Info("Too many Events are waiting to be written; one is dropped")
+	}
+}
+
+// Decided implements Reporter.
+func (r *Report) Decided(d Decision) {
+	verdict := d.Action.String()
+	if d.Observed {
+		verdict = "would " + verdict
+	}
+	r.metrics.Decisions(d.Call, verdict, string(d.Reason))
+	if !d.Observed {
+		r.waiting.Decided(d)
+		r.metrics.Waiting(r.waiting.ByReason())
+	}
+	if !r.news(d) {
+		return
+	}
+	klog.Background().Info("Decided", "call", d.Call, "volume", d.Volume, "pv", d.PV, "nodeID", d.NodeID, "node", d.NodeName,
+		"decision", verdict, "reason", d.Reason, "text", d.Text)
+	if d.Text != "" && d.PV != "" {
+		r.later(func(ctx context.Context) { r.refusal(ctx, d) })
+	}
+}
+
+// news tells whether this differs from what was last said about the call.
+func (r *Report) news(d Decision) bool {
+	key := d.Call + "\x00" + d.Volume + "\x00" + d.NodeID
+	said := string(d.Reason) + d.Text
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.said[key] == said {
+		return false
+	}
+	if d.Text == "" {
+		delete(r.said, key)
+		return true
+	}
+	r.said[key] = said
+	return true
+}
+
+// TookOver implements Reporter.
+func (r *Report) TookOver(d Decision, from []fence.Holder, took time.Duration) {
+	r.metrics.TakeoverDone(took)
+	var names string
+	for i := range from {
+		if i > 0 {
+			names += ", "
+		}
+		names += from[i].Describe()
+	}
+	text := fmt.Sprintf("volume %s moved from %s to node %s (%s)", first(d.PV, d.Volume), names, first(d.NodeName, d.NodeID), d.Reason)
+	klog.Background().Info("Took over", "volume", d.Volume, "pv", d.PV, "from", names, "nodeID", d.NodeID, "node", d.NodeName, "reason", d.Reason, "took", took)
+	if d.PV == "" {
+		return
+	}
+	r.later(func(ctx context.Context) {
+		for i := range from {
+			r.onNode(ctx, from[i].NodeName, corev1.EventTypeNormal, "VolumeTakenOver", text)
+		}
+		r.onVolume(ctx, d, corev1.EventTypeNormal, "VolumeTakenOver", text)
+	})
+}
+
+// SetAside implements Reporter.
+func (r *Report) SetAside(pv, text string) {
+	if !r.news(Decision{Call: "ledger", Volume: pv, Text: text}) {
+		return
+	}
+	klog.Background().Info("Set a ledger aside", "pv", pv, "why", text)
+	r.later(func(ctx context.Context) {
+		r.onVolume(ctx, Decision{PV: pv}, corev1.EventTypeWarning, "LedgerSetAside", text)
+	})
+}
+
+// LedgerWriteFailed implements Reporter.
+func (r *Report) LedgerWriteFailed() { r.metrics.LedgerWriteError() }
+
+func (r *Report) refusal(ctx context.Context, d Decision) {
+	reason := "VolumePublishRefused"
+	if d.Call == callUnpublish {
+		reason = "VolumeUnpublishRefused"
+	}
+	text := d.Text
+	if d.Observed {
+		reason, text = "WouldRefuse", "in mode Enforce: "+text
+	}
+	r.onVolume(ctx, d, corev1.EventTypeWarning, reason, text)
+	if d.Holder != nil {
+		r.onNode(ctx, d.Holder.NodeName, corev1.EventTypeWarning, reason, text)
+	}
+}
+
+// onVolume writes an Event on the PersistentVolume and on the Pods that wait
+// for it on the node that the call is for.
+func (r *Report) onVolume(ctx context.Context, d Decision, kind, reason, text string) {
+	pv, err := r.client.CoreV1().PersistentVolumes().Get(ctx, d.PV, metav1.GetOptions{})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot read the PersistentVolume for an Event", "pv", d.PV, "event", text)
+		return
+	}
+	r.events.Event(objectOf(pv, "PersistentVolume", "v1"), kind, reason, text)
+	claim := pv.Spec.ClaimRef
+	if d.Call != callPublish || claim == nil || d.NodeName == "" {
+		return
+	}
+	pods, err := r.client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", d.NodeName).String()})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot list the waiting Pods for an Event", "namespace", claim.Namespace, "event", text)
+		return
+	}
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; mounts(pod, claim.Name) && pod.Status.Phase == corev1.PodPending {
+			r.events.Event(objectOf(pod, "Pod", "v1"), kind, reason, text)
+		}
+	}
+}
+
+// mounts tells whether the Pod uses that claim, by name or by an ephemeral
+// volume, whose claim is named after Pod and volume.
+func mounts(pod *corev1.Pod, claim string) bool {
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim ||
+			v.Ephemeral != nil && pod.Name+"-"+v.Name == claim {
+			return true
+		}
+	}
+	return false
+}
+
+// onNode writes an Event on a Node; its UID is the name, as kubelets and the
+// node controllers do, so that `kubectl describe node` shows it.
+func (r *Report) onNode(_ context.Context, name, kind, reason, text string) {
+	if name == "" {
+		return
+	}
+	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
+	r.events.Event(ref, kind, reason, text)
+}
+
+// objectOf is a reference with kind and version, which a typed client leaves out.
+func objectOf(obj metav1.Object, kind, version string) runtime.Object {
+	return &corev1.ObjectReference{APIVersion: version, Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID()}
+}
+
+func first(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,232 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+)
+
+// unpublication is one ControllerUnpublishVolume under way:
+//
+//	survey ─▶ judge ─▶ mark leaving ─▶ unpublish ─▶ cut
+type unpublication struct {
+	*volumeGuard
+	driver Driver
+	req    *spec.ControllerUnpublishVolumeRequest
+}
+
+func (u *unpublication) run(ctx context.Context) (*spec.ControllerUnpublishVolumeResponse, error) {
+	for range rounds {
+		resp, err := u.round(ctx)
+		if errors.Is(err, errAgain) || isConflict(err) {
+			continue
+		}
+		return resp, err
+	}
+	return nil, pendingError(u.req.GetVolumeId())
+}
+
+func (u *unpublication) round(ctx context.Context) (*spec.ControllerUnpublishVolumeResponse, error) {
+	s, err := u.survey(ctx)
+	if err != nil {
+		return nil, u.unjudged(callUnpublish, u.req.GetVolumeId(), u.req.GetNodeId(), err)
+	}
+	if unguarded(s) {
+		return u.driver.Unpublish(ctx, u.req)
+	}
+	if u.req.GetNodeId() == "" {
+		return u.everyone(ctx, s)
+	}
+	v := fence.JudgeUnpublish(s.Snapshot, s.Subject)
+	d := decisionOf(callUnpublish, s, s.Subject, v)
+	switch v.Action {
+	case fence.Answer:
+		u.Reporter.Decided(d)
+		return &spec.ControllerUnpublishVolumeResponse{}, nil
+	case fence.Allow:
+		resp, err := u.forward(ctx, s, v)
+		if err == nil {
+			u.Reporter.Decided(d)
+		}
+		return resp, err
+	}
+	if err := u.contest(ctx, s, v); err != nil {
+		return nil, err
+	}
+	return nil, u.refuse(d, s, v)
+}
+
+func (u *unpublication) survey(ctx context.Context) (*survey.Survey, error) {
+	ctx, cancel := surveyContext(ctx)
+	defer cancel()
+	s, err := u.Surveyor.Unpublish(ctx, u.req.GetVolumeId(), u.req.GetNodeId())
+	if err == nil {
+		u.reportSetAside(s)
+	}
+	return s, err
+}
+
+// unguarded: the PVs say that many may write, and no ledger says otherwise.
+func unguarded(s *survey.Survey) bool {
+	if s.Writers != csi.Multi {
+		return false
+	}
+	for i := range s.Holders {
+		if s.Holders[i].State != fence.NotInLedger {
+			return false
+		}
+	}
+	return true
+}
+
+// forward marks the holder leaving, unpublishes and cuts it, by its token.
+func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.Verdict) (*spec.ControllerUnpublishVolumeResponse, error) {
+	req := u.req
+	if s.Subject != req.GetNodeId() {
+		// A new machine under the holder's name: the disk is on the old one.
+		req = proto.Clone(req).(*spec.ControllerUnpublishVolumeRequest)
+		req.NodeId = s.Subject
+	}
+	if v.Subject == nil {
+		return u.driver.Unpublish(ctx, req)
+	}
+	l := s.Ledger()
+	entry := leavingEntry(s, l, *v.Subject)
+	l.Put(entry)
+	if err := u.write(ctx, EffectLeaving, s, l); err != nil {
+		return nil, u.unwritten(callUnpublish, s, err)
+	}
+	var resp *spec.ControllerUnpublishVolumeResponse
+	err := do(EffectUnpublish, func() (err error) {
+		resp, err = u.driver.Unpublish(ctx, req)
+		return unpublished(resp, err)(*v.Subject)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if resp == nil {
+		resp = &spec.ControllerUnpublishVolumeResponse{} // NOT_FOUND of a machine proven off
+	}
+	err = u.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool { return l.Cut(entry.NodeID, entry.Token) })
+	if err != nil {
+		// The disk is off; the caller's retry is idempotent and cuts it then.
+		return nil, u.unwritten(callUnpublish, s, err)
+	}
+	return resp, nil
+}
+
+// contest writes down that we refused this holder's unpublish, and that its
+// kubelet, Ready, listed the volume then: the one fact from which a later "not
+// in use" can be believed.
+func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.Verdict) error {
+	if !v.Contest || v.Blocking.Holder.State == fence.TakenOver {
+		return nil
+	}
+	h := v.Blocking.Holder
+	c := contestOf(h)
+	if h.State != fence.NotInLedger && h.Contest != nil && *h.Contest == *c {
+		return nil
+	}
+	l := s.Ledger()
+	e := survey.EntryOf(h, fence.Held, s.NewToken())
+	if known := l.Get(h.NodeID); known != nil {
+		e = *known
+	}
+	e.Contest = c
+	l.Put(e)
+	if err := u.write(ctx, EffectContest, s, l); err != nil {
+		return u.unwritten(callUnpublish, s, err)
+	}
+	return nil
+}
+
+// contestOf is the contest that the facts about h amount to now.
+func contestOf(h *fence.Holder) *fence.Contest {
+	c := &fence.Contest{BootID: h.BootID}
+	if h.Contest != nil {
+		*c = *h.Contest
+	}
+	if n := h.Node; n != nil && n.UID == h.NodeUID {
+		if c.BootID == "" {
+			c.BootID = n.BootID
+		}
+		if n.Ready && n.InUse {
+			c.SeenReadySince = n.ReadySince
+		}
+	}
+	return c
+}
+
+// everyone judges an unpublish without a node ID, which means from all nodes: it
+// is forwarded only if no node may still write.
+func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.ControllerUnpublishVolumeResponse, error) {
+	for i := range s.Holders {
+		v := fence.JudgeUnpublish(s.Snapshot, s.Holders[i].NodeID)
+		if v.Action == fence.Refuse {
+			v.Reason = fence.UnpublishEveryone
+			d := decisionOf(callUnpublish, s, "", v)
+			return nil, u.refuse(d, s, v)
+		}
+	}
+	l := s.Ledger()
+	for i := range s.Holders {
+		if h := &s.Holders[i]; h.State != fence.TakenOver && h.NodeID != "" {
+			l.Put(leavingEntry(s, l, fence.Standing{Holder: h, Reason: fence.HolderFenced}))
+		}
+	}
+	if err := u.write(ctx, EffectLeaving, s, l); err != nil {
+		return nil, u.unwritten(callUnpublish, s, err)
+	}
+	resp, err := u.driver.Unpublish(ctx, u.req)
+	if err != nil {
+		return nil, err
+	}
+	leaving := append([]ledger.Entry(nil), l.Holders...)
+	return resp, u.update(ctx, EffectCut, s, func(l *ledger.Ledger) (changed bool) {
+		for _, e := range leaving {
+			if e.State.Pending() {
+				changed = l.Cut(e.NodeID, e.Token) || changed
+			}
+		}
+		return changed
+	})
+}
+
+// leavingEntry is the ledger entry of a holder whose unpublish is about to be
+// forwarded. What the kubelet's word released stays released even if its Node
+// goes away meanwhile.
+func leavingEntry(s *survey.Survey, l *ledger.Ledger, st fence.Standing) ledger.Entry {
+	e := survey.EntryOf(st.Holder, fence.Leaving, "")
+	if known := l.Get(st.Holder.NodeID); known != nil && known.State != fence.TakenOver {
+		e = *known
+	}
+	if e.Token == "" {
+		e.Token = s.NewToken()
+	}
+	e.State = fence.Leaving
+	if st.Reason == fence.HolderReleased {
+		e.State, e.Contest = fence.Released, nil
+	}
+	return e
+}
+
+// unpublished turns the driver's answer into what it means for the holder: of a
+// machine proven off, NOT_FOUND is success (its VM is gone, and its disk with it
+// from there).
+func unpublished(_ *spec.ControllerUnpublishVolumeResponse, err error) func(fence.Standing) error {
+	return func(st fence.Standing) error {
+		if status.Code(err) == codes.NotFound && st.Reason == fence.HolderFenced && st.Evidence != nil && st.Evidence.Kind != fence.VolumeRelease && st.Evidence.Kind != fence.StorageFence {
+			return nil
+		}
+		return err
+	}
+}

@@ -1,0 +1,247 @@
+package proxy
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+)
+
+// RetryAnnotation is touched on a VolumeAttachment whose refused call would be
+// let through now: external-attacher takes a changed annotation as news and
+// calls again within milliseconds, past its back-off (pkg/controller,
+// processVolumeAttachment's update filter).
+const RetryAnnotation = "csi-fencepost.io/retry"
+
+// waitingCall is a call that was refused and that somebody will repeat.
+type waitingCall struct {
+	call, volume, nodeID, nodeName string
+	reason                         fence.Reason
+	holder                         string // node name
+	touched                        time.Time
+}
+
+// Waiting knows the refused calls and wakes their VolumeAttachments when what
+// blocked them changes. It only ever wakes: the call is judged anew when it
+// comes. What it knows is lost with the process, and found again in the
+// VolumeAttachments' errors (Recover).
+type Waiting struct {
+	client   kubernetes.Interface
+	surveyor *survey.Surveyor
+	queue    workqueue.TypedRateLimitingInterface[string] // keys of calls
+
+	mu    sync.Mutex
+	calls map[string]*waitingCall
+}
+
+// NewWaiting makes a Waiting that judges with surveyor.
+func NewWaiting(client kubernetes.Interface, surveyor *survey.Surveyor) *Waiting {
+	return &Waiting{client: client, surveyor: surveyor, calls: map[string]*waitingCall{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMost))}
+}
+
+const (
+	// A driver that fails to unpublish, and a node that is not watched for long
+	// enough, send no event when that changes: such calls are tried again after
+	// this, doubling to retryMost.
+	retryFirst = time.Second
+	retryMost  = 5 * time.Second
+	// touchEvery is the least time between two wake-ups of one call.
+	touchEvery = time.Second
+)
+
+func callKey(call, volume, nodeID string) string { return call + "\x00" + volume + "\x00" + nodeID }
+
+// Decided notes a refusal, or forgets the call when it was let through.
+func (w *Waiting) Decided(d Decision) {
+	key := callKey(d.Call, d.Volume, d.NodeID)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d.Action == fence.Allow || d.Action == fence.Answer {
+		delete(w.calls, key)
+		w.queue.Forget(key)
+		return
+	}
+	c := w.calls[key]
+	if c == nil {
+		c = &waitingCall{call: d.Call, volume: d.Volume, nodeID: d.NodeID}
+		w.calls[key] = c
+	}
+	c.nodeName, c.reason = d.NodeName, d.Reason
+	if d.Holder != nil {
+		c.holder = d.Holder.NodeName
+	}
+	switch d.Reason {
+	case fence.UnpublishFailed, fence.HolderUnwatched, fence.APIUnavailable, fence.TargetLeaving, fence.LostRace:
+		w.queue.AddRateLimited(key)
+	}
+}
+
+// ByReason counts the waiting calls.
+func (w *Waiting) ByReason() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := map[string]int{}
+	for _, c := range w.calls {
+		out[string(c.reason)]++
+	}
+	return out
+}
+
+// Changed looks again at the calls that a change may have unblocked.
+func (w *Waiting) Changed(c watch.Change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key, call := range w.calls {
+		if c.Volume != "" && call.volume == c.Volume || c.Node != "" && (call.holder == c.Node || call.nodeName == c.Node) {
+			w.queue.Add(key)
+		}
+	}
+}
+
+// All looks again at every waiting call.
+func (w *Waiting) All() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key := range w.calls {
+		w.queue.Add(key)
+	}
+}
+
+// Recover takes up a VolumeAttachment whose error is a refusal that was given
+// before this process started. handle is its volume's, id its node's ID.
+func (w *Waiting) Recover(va *storagev1.VolumeAttachment, handle, id string) {
+	if handle == "" || id == "" || !refusedByUs(va) {
+		return
+	}
+	call := callPublish
+	if va.DeletionTimestamp != nil {
+		call = callUnpublish
+	}
+	key := callKey(call, handle, id)
+	w.mu.Lock()
+	if w.calls[key] == nil {
+		w.calls[key] = &waitingCall{call: call, volume: handle, nodeID: id, nodeName: va.Spec.NodeName}
+	}
+	w.mu.Unlock()
+	w.queue.AddAfter(key, retryFirst)
+}
+
+// refusedByUs tells whether a VolumeAttachment carries a refusal of ours.
+func refusedByUs(va *storagev1.VolumeAttachment) bool {
+	for _, e := range []*storagev1.VolumeError{va.Status.AttachError, va.Status.DetachError} {
+		if e != nil && strings.Contains(e.Message, "csi-fencepost: ") {
+			return true
+		}
+	}
+	return false
+}
+
+// Run wakes until ctx ends.
+func (w *Waiting) Run(ctx context.Context) {
+	go func() {
+		<-ctx.Done()
+		w.queue.ShutDown()
+	}()
+	for {
+		key, stop := w.queue.Get()
+		if stop {
+			return
+		}
+		w.look(ctx, key)
+		w.queue.Done(key)
+	}
+}
+
+// look judges a waiting call as it would be judged now, and wakes it if it
+// would be let through, or if its refusal would read differently.
+func (w *Waiting) look(ctx context.Context, key string) {
+	w.mu.Lock()
+	c := w.calls[key]
+	if c == nil {
+		w.mu.Unlock()
+		return
+	}
+	call := *c
+	w.mu.Unlock()
+
+	again, err := w.judge(ctx, call)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Cannot look again at a waiting call", "call", call.call, "volume", call.volume, "nodeID", call.nodeID, "err", err)
+		w.queue.AddRateLimited(key)
+		return
+	}
+	if !again {
+		return
+	}
+	if wait := touchEvery - time.Since(call.touched); wait > 0 {
+		w.queue.AddAfter(key, wait)
+		return
+	}
+	if err := w.touch(ctx, call); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot wake a VolumeAttachment", "volume", call.volume, "node", call.nodeName)
+		w.queue.AddRateLimited(key)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := w.calls[key]; c != nil {
+		c.touched = time.Now()
+		w.queue.AddRateLimited(key) // should the attacher not call
+	}
+}
+
+// judge tells whether the call is worth repeating now.
+func (w *Waiting) judge(ctx context.Context, c waitingCall) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	defer cancel()
+	var v fence.Verdict
+	if c.call == callPublish {
+		s, err := w.surveyor.Publish(ctx, c.volume, c.nodeID, nil)
+		if err != nil {
+			return false, err
+		}
+		v = fence.JudgePublish(s.Snapshot, c.nodeID)
+	} else {
+		s, err := w.surveyor.Unpublish(ctx, c.volume, c.nodeID)
+		if err != nil {
+			return false, err
+		}
+		v = fence.JudgeUnpublish(s.Snapshot, s.Subject)
+	}
+	return v.Action == fence.Allow || v.Action == fence.Answer || v.Reason != c.reason, nil
+}
+
+// touch changes the annotation of the call's VolumeAttachment. One that is gone
+// waits no more.
+func (w *Waiting) touch(ctx context.Context, c waitingCall) error {
+	name := csi.AttachmentName(c.volume, w.surveyor.IDs.Driver, c.nodeName)
+	patch := []byte(`{"metadata":{"annotations":{"` + RetryAnnotation + `":"` + time.Now().UTC().Format(time.RFC3339Nano) + `"}}}`)
+	err := do(EffectWake, func() error {
+		_, err := w.client.StorageV1().VolumeAttachments().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		w.mu.Lock()
+		delete(w.calls, callKey(c.call, c.volume, c.nodeID))
+		w.mu.Unlock()
+		return nil
+	}
+	if err == nil {
+		klog.FromContext(ctx).Info("Woke a VolumeAttachment", "volumeAttachment", name, "volume", c.volume, "node", c.nodeName, "call", c.call)
+	}
+	return err
+}
