@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+)
+
+// requestTimeout of a command's requests to the Kubernetes API: a person waits.
+const requestTimeout = 20 * time.Second
+
+// clusterFlags are the flags of all commands that talk to a cluster.
+type clusterFlags struct {
+	kubeconfig string
+	context    string
+	config     string
+}
+
+func (f *clusterFlags) register(fs *pflag.FlagSet) {
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "The kubeconfig file. Default: as kubectl does, KUBECONFIG, then ~/.kube/config, then the pod's service account.")
+	fs.StringVar(&f.context, "context", "", "The context of the kubeconfig. Default: its current one.")
+	fs.StringVar(&f.config, "config", "", "The configuration file that the sidecar runs with. Without one, every default holds.")
+}
+
+// A cluster is what a command works on.
+type cluster struct {
+	client kubernetes.Interface
+	config *config.Configuration
+	host   string
+}
+
+// open makes the client. It makes no request yet.
+func (f *clusterFlags) open(command string) (*cluster, error) {
+	cfg, err := loadConfig(f.config)
+	if err != nil {
+		return nil, usagef("%s: --config: %v", command, err)
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.context}
+	rest, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("the Kubernetes API is not known: %w; give --kubeconfig, or set KUBECONFIG", err)
+	}
+	rest.QPS, rest.Burst, rest.Timeout = 50, 100, requestTimeout
+	rest.UserAgent = "csi-fencepost-" + command + "/" + buildVersion()
+	client, err := kubernetes.NewForConfig(rest)
+	if err != nil {
+		return nil, fmt.Errorf("the Kubernetes API of %s: %w", rest.Host, err)
+	}
+	return &cluster{client: client, config: cfg, host: rest.Host}, nil
+}
+
+// uid is the cluster's identity: the UID of the namespace kube-system.
+func clusterIdentity(ctx context.Context, client kubernetes.Interface) (string, error) {
+	ns, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("cannot read the identity of the cluster (the UID of namespace kube-system): %w", err)
+	}
+	return string(ns.UID), nil
+}
+
+// operator names who gives the command: as the API server knows them, else as
+// this machine does.
+func operator(ctx context.Context, client kubernetes.Interface) string {
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err == nil && review.Status.UserInfo.Username != "" {
+		return review.Status.UserInfo.Username
+	}
+	user, host := os.Getenv("USER"), "unknown host"
+	if user == "" {
+		user = "unknown user"
+	}
+	if name, err := os.Hostname(); err == nil {
+		host = name
+	}
+	return user + "@" + host
+}
+
+// newFlagSet of a command. Errors are printed once, by main.
+func newFlagSet(command string) *pflag.FlagSet {
+	fs := pflag.NewFlagSet(command, pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.Usage = func() {}
+	return fs
+}
+
+// parseFlags reads flags and arguments, in any order. errHelp if only the flags
+// were asked for.
+func parseFlags(fs *pflag.FlagSet, args []string) error {
+	switch err := fs.Parse(args); {
+	case err == nil:
+		return nil
+	case errors.Is(err, pflag.ErrHelp):
+		return errHelp
+	default:
+		return usagef("%s: %v; csi-fencepost %s --help lists the flags", fs.Name(), err, fs.Name())
+	}
+}

@@ -1,0 +1,387 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	csitranslation "k8s.io/csi-translation-lib"
+	"sigs.k8s.io/yaml"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+)
+
+// explainFlags are the flags and arguments of `csi-fencepost explain`.
+type explainFlags struct {
+	cluster clusterFlags
+	output  string
+	observe time.Duration
+	pv      string
+	set     *pflag.FlagSet
+}
+
+func parseExplainFlags(args []string) (*explainFlags, error) {
+	f := &explainFlags{set: newFlagSet("explain")}
+	f.set.StringVarP(&f.output, "output", "o", "text", "How to print it: text, json or yaml.")
+	f.set.DurationVar(&f.observe, "observe", 0, "Watch the holders' leases for so long, to tell whether they live. A kubelet renews its lease every 10 seconds.")
+	f.cluster.register(f.set)
+	if err := parseFlags(f.set, args); err != nil {
+		return f, err
+	}
+	switch f.output {
+	case "text", "json", "yaml":
+	default:
+		return nil, usagef("explain: --output is %q: it has to be text, json or yaml", f.output)
+	}
+	if f.observe < 0 || f.observe > 10*time.Minute {
+		return nil, usagef("explain: --observe is %s: it has to be between 0 and 10m", f.observe)
+	}
+	return f, f.subject(f.set.Args())
+}
+
+// subject reads what is to be explained.
+func (f *explainFlags) subject(args []string) error {
+	if len(args) == 0 {
+		return usagef("explain: nothing is named; csi-fencepost explain pv NAME")
+	}
+	switch args[0] {
+	case "pv", "persistentvolume", "persistentvolumes":
+	case "pvc", "pod", "node":
+		return usagef("explain: %s is not in this version yet, only pv is; the PersistentVolume of a claim: kubectl get pvc NAME -o jsonpath={.spec.volumeName}", args[0])
+	default:
+		return usagef("explain: %q is none of pv, pvc, pod and node; csi-fencepost explain pv NAME", args[0])
+	}
+	switch {
+	case len(args) == 1:
+		return usagef("explain: the PersistentVolume's name is missing; csi-fencepost explain pv NAME")
+	case len(args) > 2:
+		return usagef("explain: one PersistentVolume at a time, got %s", strings.Join(args[1:], ", "))
+	}
+	f.pv = args[1]
+	return nil
+}
+
+// runExplain is `csi-fencepost explain`.
+func runExplain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f, err := parseExplainFlags(args)
+	if errors.Is(err, errHelp) {
+		fmt.Fprintf(stdout, "csi-fencepost explain pv NAME says who holds a volume, what is known of the holders, and what would unblock it.\n\nFlags:\n%s", f.set.FlagUsages())
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c, err := f.cluster.open("explain")
+	if err != nil {
+		return err
+	}
+	l, err := lookAt(ctx, c, f.pv, f.observe, stderr)
+	if err != nil {
+		return err
+	}
+	if f.cluster.config == "" {
+		l.notes = append(l.notes, "Judged with the default configuration; if the sidecar has another one, give it with --config.")
+	}
+	return printAs(stdout, f.output, explain(l), func(w io.Writer) { printExplanation(w, explain(l), styleOf(stdout)) })
+}
+
+// printAs prints v as json or yaml, or as text prints it.
+func printAs(w io.Writer, output string, v any, text func(io.Writer)) error {
+	var out []byte
+	var err error
+	switch output {
+	case "json":
+		if out, err = json.MarshalIndent(v, "", "  "); err == nil {
+			out = append(out, '\n')
+		}
+	case "yaml":
+		out, err = yaml.Marshal(v)
+	default:
+		text(w)
+		return nil
+	}
+	if err == nil {
+		_, err = w.Write(out)
+	}
+	return err
+}
+
+// A look is everything that one look at a volume showed.
+type look struct {
+	driver string
+	pv     *corev1.PersistentVolume
+	survey *survey.Survey
+	// leases: when each holder's node last renewed its lease, on that node's
+	// own clock.
+	leases   map[string]time.Time
+	observed time.Duration
+	observe  bool // mode Observe
+	// denied are the missing rights; garbled: the ledger cannot be read.
+	denied  []string
+	garbled *ledger.GarbledError
+	notes   []string
+	now     time.Time
+}
+
+// looking is a look under way.
+type looking struct {
+	*cluster
+	client   *forgiving
+	surveyor *survey.Surveyor
+	tracker  *liveness.Tracker
+	ids      *csi.Identity
+	handle   string
+	look     *look
+}
+
+// lookAt surveys the volume of a PersistentVolume, with read rights only.
+// Observing for longer than 0 watches the holders' leases in between.
+func lookAt(ctx context.Context, c *cluster, pvName string, observe time.Duration, progress io.Writer) (*look, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l, err := beginLook(ctx, c, pvName)
+	if err != nil {
+		return nil, err
+	}
+	go l.tracker.Run(ctx)
+	if l.look.survey, err = l.surveyor.Volume(ctx, l.handle); err != nil {
+		return nil, err
+	}
+	if observe > 0 {
+		if err := l.watch(ctx, observe, progress); err != nil {
+			return nil, err
+		}
+		if l.look.survey, err = l.surveyor.Volume(ctx, l.handle); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.readLeases(ctx); err != nil {
+		return nil, err
+	}
+	l.finish(ctx, observe)
+	return l.look, nil
+}
+
+// beginLook reads the PersistentVolume, and lists what may name its holders.
+func beginLook(ctx context.Context, c *cluster, pvName string) (*looking, error) {
+	l := &looking{cluster: c, client: &forgiving{Interface: c.client}}
+	pv, driver, err := findPV(ctx, c, pvName)
+	if err != nil {
+		return nil, err
+	}
+	l.look = &look{pv: pv, driver: driver}
+	l.ids = &csi.Identity{Driver: driver}
+	l.handle, _ = l.ids.PVHandle(pv)
+	uid, err := l.client.identity(ctx, pv)
+	if err != nil {
+		return nil, err
+	}
+	index, err := survey.ListLive(ctx, l.client, l.ids, pv)
+	if err != nil {
+		return nil, err
+	}
+	fencing := c.config.Fencing
+	// A share of silent nodes is no matter here: nothing is fenced by it.
+	l.tracker = liveness.New(fencing.SuspectAfter.Duration, 1)
+	records := record.NewStore(l.client.CoordinationV1(), fencing.Namespace)
+	sources, _ := newSources(c.config, source.Records{Store: records, Actor: "csi-fencepost explain", ReadOnly: true})
+	l.surveyor = &survey.Surveyor{Client: l.client, IDs: l.ids, Index: index, Ledgers: ledger.New(l.client, uid, l.ids),
+		Records: records, Sources: sources, Lives: l.tracker, Policy: c.config.Policy()}
+	return l, nil
+}
+
+// leasePoll is how often a lease is read while it is watched.
+const leasePoll = time.Second
+
+// watch reads the holders' leases again and again, for the tracker.
+func (l *looking) watch(ctx context.Context, period time.Duration, progress io.Writer) error {
+	nodes := nodesOf(l.look.survey)
+	for end := time.Now().Add(period); time.Now().Before(end); {
+		countdown(progress, fmt.Sprintf("watching the leases of %s", strings.Join(nodes, ", ")), time.Until(end))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(leasePoll, time.Until(end))):
+		}
+		for _, node := range nodes {
+			lease, err := l.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+			switch {
+			case apierrors.IsNotFound(err):
+				l.tracker.Absent(node)
+			case err != nil:
+				// An outage may have kept the kubelet from renewing.
+				l.tracker.Reset(err.Error())
+			default:
+				l.tracker.Observe(node, lease.ResourceVersion)
+			}
+		}
+	}
+	countdown(progress, "", 0)
+	return nil
+}
+
+func nodesOf(s *survey.Survey) []string {
+	var nodes []string
+	for i := range s.Holders {
+		if name := s.Holders[i].NodeName; name != "" && !slices.Contains(nodes, name) {
+			nodes = append(nodes, name)
+		}
+	}
+	return nodes
+}
+
+// readLeases takes note of when the holders' nodes renewed their leases, as
+// they say themselves.
+func (l *looking) readLeases(ctx context.Context) error {
+	l.look.leases = map[string]time.Time{}
+	for _, node := range nodesOf(l.look.survey) {
+		lease, err := l.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return fmt.Errorf("cannot read the lease of node %s: %w", node, err)
+		case lease.Spec.RenewTime != nil:
+			l.look.leases[node] = lease.Spec.RenewTime.Time
+		}
+	}
+	return nil
+}
+
+// finish notes what this look could not see.
+func (l *looking) finish(ctx context.Context, observed time.Duration) {
+	k := l.look
+	k.now, k.observed, k.denied, k.garbled = time.Now(), observed, l.client.denied, l.client.garbled
+	k.observe = l.config.Mode == "Observe"
+	k.notes = append(k.notes, "The driver itself was not asked where it has the volume published (published_node_ids); the sidecar asks it.")
+	if l.client.noIdentity {
+		k.notes = append(k.notes, "The identity of the cluster could not be read (no right to get namespace kube-system): whether the ledger was written in this cluster was not checked.")
+	}
+	driver, err := l.cluster.client.StorageV1().CSIDrivers().Get(ctx, k.driver, metav1.GetOptions{})
+	if err == nil && driver.Spec.AttachRequired != nil && !*driver.Spec.AttachRequired {
+		k.notes = append(k.notes, "CSIDriver "+k.driver+" has attachRequired: false, so Kubernetes does not attach its volumes: there is nothing for csi-fencepost to guard.")
+	}
+}
+
+// findPV reads a PersistentVolume and names its CSI driver. An error names the
+// nearest names if there is none of that name.
+func findPV(ctx context.Context, c *cluster, name string) (*corev1.PersistentVolume, string, error) {
+	pv, err := c.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, "", noSuchPV(ctx, c, name)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("cannot read PersistentVolume %s: %w", name, err)
+	}
+	driver := driverOf(pv)
+	if _, ok := (&csi.Identity{Driver: driver}).PVHandle(pv); !ok {
+		return nil, "", fmt.Errorf("PersistentVolume %s is no volume of a CSI driver, nor an in-tree one that is migrated to CSI: csi-fencepost has nothing to guard there", name)
+	}
+	return pv, driver, nil
+}
+
+// driverOf is the CSI driver of a PersistentVolume, in-tree ones through their
+// migration; empty: none.
+func driverOf(pv *corev1.PersistentVolume) string {
+	if pv.Spec.CSI != nil {
+		return pv.Spec.CSI.Driver
+	}
+	translator := csitranslation.New()
+	plugin, err := translator.GetInTreePluginNameFromSpec(pv, nil)
+	if err != nil {
+		return ""
+	}
+	driver, err := translator.GetCSINameFromInTreeName(plugin)
+	if err != nil {
+		return ""
+	}
+	return driver
+}
+
+func noSuchPV(ctx context.Context, c *cluster, name string) error {
+	list, err := c.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("there is no PersistentVolume %s (and the others cannot be listed: %w)", name, err)
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return fmt.Errorf("there is no PersistentVolume %s%s", name, didYouMean(name, names))
+}
+
+// didYouMean names the nearest names, at most three.
+func didYouMean(name string, names []string) string {
+	distance := map[string]int{}
+	var near []string
+	for _, n := range names {
+		d := editDistance(name, n)
+		if strings.Contains(n, name) || strings.Contains(name, n) {
+			d = 1
+		}
+		if distance[n] = d; d <= max(2, len(name)/3) {
+			near = append(near, n)
+		}
+	}
+	sort.Slice(near, func(i, j int) bool {
+		a, b := near[i], near[j]
+		return distance[a] < distance[b] || distance[a] == distance[b] && a < b
+	})
+	if len(near) == 0 {
+		return fmt.Sprintf(", nor one with a name like it (there are %d)", len(names))
+	}
+	return "; did you mean " + strings.Join(near[:min(3, len(near))], ", ") + "?"
+}
+
+// editDistance is Levenshtein's, in bytes.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// elsewhere stands for a node that does not hold the volume: the hypothetical
+// target of the publish that is explained. No driver gives such an ID.
+const elsewhere = "any other node"
+
+// judgeAlone asks the decision about one holder as if it were the only one.
+// held is false when it holds nothing any more.
+func judgeAlone(s *fence.Snapshot, h fence.Holder) (v fence.Verdict, st fence.Standing, held bool) {
+	v = fence.JudgePublish(fence.Snapshot{Volume: s.Volume, PV: s.PV, Holders: []fence.Holder{h}, Policy: s.Policy}, elsewhere)
+	switch {
+	case v.Blocking != nil:
+		return v, *v.Blocking, true
+	case len(v.Unpublish) > 0:
+		return v, v.Unpublish[0], true
+	}
+	return v, fence.Standing{}, false
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"sync"
+	"time"
+
+	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// sidecarMetrics are all metrics of this program: those of every CSI sidecar
+// (csi_sidecar_operations_seconds, of csi-lib-utils) and our own. They are safe
+// for concurrent use.
+type sidecarMetrics struct {
+	csimetrics.CSIMetricsManager
+
+	decisions    *metrics.CounterVec
+	takeover     *metrics.Histogram
+	waiting      *metrics.GaugeVec
+	ledgerErrors *metrics.Counter
+
+	mu          sync.Mutex
+	waitingSeen map[string]bool // the reasons that waiting has a series for
+}
+
+// newMetrics registers every metric in a registry of its own, beside the Go
+// runtime's and client-go's.
+func newMetrics() *sidecarMetrics {
+	m := &sidecarMetrics{
+		// The name is set once the driver has told it.
+		CSIMetricsManager: csimetrics.NewCSIMetricsManagerForSidecar(""),
+		decisions: metrics.NewCounterVec(&metrics.CounterOpts{
+			Name:           "csi_fencepost_decisions_total",
+			Help:           "Judged calls by call (ControllerPublishVolume, ControllerUnpublishVolume), decision and reason. In mode Observe, what Enforce would have decided.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"call", "decision", "reason"}),
+		takeover: metrics.NewHistogram(&metrics.HistogramOpts{
+			Name: "csi_fencepost_takeover_duration_seconds",
+			Help: "Duration of the calls that took a volume over from another node and succeeded, from the call's arrival to its answer.",
+			// From a fast local array to the longest deadline an attacher is given.
+			Buckets:        []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60, 120},
+			StabilityLevel: metrics.ALPHA,
+		}),
+		waiting: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Name:           "csi_fencepost_waiting_volumes",
+			Help:           "Volumes whose publish or unpublish was refused and that still wait, by the reason of the last refusal.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"reason"}),
+		ledgerErrors: metrics.NewCounter(&metrics.CounterOpts{
+			Name:           "csi_fencepost_ledger_write_errors_total",
+			Help:           "Writes of a volume's ledger that failed, lost races not counted.",
+			StabilityLevel: metrics.ALPHA,
+		}),
+		waitingSeen: map[string]bool{},
+	}
+	m.GetRegistry().MustRegister(m.decisions, m.takeover, m.waiting, m.ledgerErrors)
+	m.WithAdditionalRegistry(legacyregistry.DefaultGatherer)
+	return m
+}
+
+// Decisions counts one judged call.
+func (m *sidecarMetrics) Decisions(call, decision, reason string) {
+	m.decisions.WithLabelValues(call, decision, reason).Inc()
+}
+
+// TakeoverDone records how long a successful takeover's call took.
+func (m *sidecarMetrics) TakeoverDone(d time.Duration) { m.takeover.Observe(d.Seconds()) }
+
+// Waiting replaces the numbers of waiting volumes. A reason that is no longer
+// named keeps its series at 0, so that a graph shows its end.
+func (m *sidecarMetrics) Waiting(byReason map[string]int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for reason := range byReason {
+		m.waitingSeen[reason] = true
+	}
+	for reason := range m.waitingSeen {
+		m.waiting.WithLabelValues(reason).Set(float64(byReason[reason]))
+	}
+}
+
+// LedgerWriteError counts one failed write of a ledger.
+func (m *sidecarMetrics) LedgerWriteError() { m.ledgerErrors.Inc() }

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+)
+
+// sighting binds taints on first sight, although no volume is asked for: a
+// taint that is put on while its node lives must not become evidence when the
+// node dies later. It runs on one replica; a call that comes first binds too.
+type sighting struct {
+	client kubernetes.Interface
+	index  *watch.Watch
+	taints []*source.Taint
+	queue  workqueue.TypedRateLimitingInterface[string]
+
+	mu    sync.Mutex
+	nodes map[string]*corev1.Node // as last seen
+}
+
+func newSighting(client kubernetes.Interface, index *watch.Watch, taints []*source.Taint) *sighting {
+	return &sighting{client: client, index: index, taints: taints, nodes: map[string]*corev1.Node{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))}
+}
+
+// saw takes note of a Node that was added or changed.
+func (s *sighting) saw(node *corev1.Node) {
+	if len(s.taints) == 0 {
+		return
+	}
+	s.mu.Lock()
+	s.nodes[node.Name] = node
+	s.mu.Unlock()
+	s.queue.Add(node.Name)
+}
+
+// run looks at each Node that was seen until ctx ends. It may be begun again.
+func (s *sighting) run(ctx context.Context) error {
+	s.index.EachNode(s.saw)
+	go func() {
+		<-ctx.Done()
+		s.queue.Add("") // wakes the loop
+	}()
+	for ctx.Err() == nil {
+		name, _ := s.queue.Get()
+		if name != "" {
+			s.look(ctx, name)
+		}
+		s.queue.Done(name)
+	}
+	return nil
+}
+
+func (s *sighting) look(ctx context.Context, name string) {
+	s.mu.Lock()
+	node := s.nodes[name]
+	s.mu.Unlock()
+	if node == nil {
+		return
+	}
+	if err := s.sight(ctx, node); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Cannot bind a node's taint", "node", name)
+		s.queue.AddRateLimited(name)
+		return
+	}
+	s.queue.Forget(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nodes[name] == node {
+		delete(s.nodes, name)
+	}
+}
+
+func (s *sighting) sight(ctx context.Context, node *corev1.Node) error {
+	leaseRV := ""
+	lease, err := s.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node.Name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		leaseRV = lease.ResourceVersion
+	case !apierrors.IsNotFound(err):
+		return err
+	}
+	for _, taint := range s.taints {
+		if err := taint.Sight(ctx, node, leaseRV); err != nil {
+			return err
+		}
+	}
+	return nil
+}

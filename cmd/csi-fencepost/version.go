@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+)
+
+// version is set by the Makefile with -ldflags; a `go install` of a tagged
+// version, or a plain `go build`, is told apart by its build information.
+var version = ""
+
+// buildVersion returns the version of this build: the one it was linked with,
+// else the module's, else the commit; "unknown" when it carries none.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return "unknown"
+}
+
+func printVersion(_ context.Context, args []string, stdout, _ io.Writer) error {
+	if len(args) > 0 && args[0] != "--help" {
+		return usagef("version: takes no arguments, got %q", args[0])
+	}
+	_, err := fmt.Fprintf(stdout, "csi-fencepost %s %s %s/%s\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
+}

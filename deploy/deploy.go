@@ -1,0 +1,72 @@
+package deploy
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Files are the manifests of this folder, with their placeholders.
+//
+//go:embed rbac/*.yaml sidecar/*.yaml
+var Files embed.FS
+
+// Names replace the placeholders of the manifests.
+type Names struct {
+	Namespace      string // ${NAMESPACE}: of the driver's controller pod
+	ServiceAccount string // ${SERVICE_ACCOUNT}: of that pod
+	Driver         string // ${DRIVER}: as in its CSIDriver object
+}
+
+// Observe returns the manifests, in the order in which they are applied, of all
+// that mode Observe may do in the Kubernetes API, and nothing more. An error
+// says which name cannot stand in a manifest.
+func Observe(n Names) ([]byte, error) {
+	return n.render("rbac/namespace.yaml", "rbac/observe.yaml")
+}
+
+// Enforce returns the same for mode Enforce, which may do all that Observe may.
+func Enforce(n Names) ([]byte, error) {
+	return n.render("rbac/namespace.yaml", "rbac/observe.yaml", "rbac/enforce.yaml")
+}
+
+// render joins files into one stream of documents, with the names put in.
+func (n Names) render(files ...string) ([]byte, error) {
+	if err := n.check(); err != nil {
+		return nil, err
+	}
+	names := strings.NewReplacer(
+		"${NAMESPACE}", n.Namespace,
+		"${SERVICE_ACCOUNT}", n.ServiceAccount,
+		"${DRIVER}", n.Driver,
+	)
+	var all []string
+	for _, file := range files {
+		text, err := Files.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, names.Replace(string(text)))
+	}
+	return []byte(strings.Join(all, "---\n")), nil
+}
+
+// check refuses what is no name of an object: it could also change the meaning
+// of the manifest around it.
+func (n Names) check() error {
+	for _, c := range []struct {
+		what, name string
+		problems   func(string) []string
+	}{
+		{"namespace", n.Namespace, validation.IsDNS1123Label},
+		{"service account", n.ServiceAccount, validation.IsDNS1123Subdomain},
+		{"driver", n.Driver, validation.IsDNS1123Subdomain},
+	} {
+		if problems := c.problems(c.name); len(problems) > 0 {
+			return fmt.Errorf("deploy: %q cannot be the %s: %s", c.name, c.what, strings.Join(problems, "; "))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package deploy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+)
+
+var names = Names{Namespace: "storage", ServiceAccount: "array-controller", Driver: "array.example.com"}
+
+// parse reads a stream of manifests; an unknown or repeated field is an error.
+func parse(t *testing.T, manifests []byte) (objects []runtime.Object) {
+	t.Helper()
+	strict := serializer.NewCodecFactory(clientscheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	documents := utilyaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(manifests)))
+	defer documents.Close()
+	buffer := make([]byte, len(manifests))
+	for {
+		n, err := documents.Read(buffer)
+		if errors.Is(err, io.EOF) {
+			return objects
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		object, _, err := strict.Decode(buffer[:n], nil, nil)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, buffer[:n])
+		}
+		objects = append(objects, object)
+	}
+}
+
+func TestEveryManifestIsStrictlyValid(t *testing.T) {
+	files := 0
+	err := fs.WalkDir(Files, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		files++
+		text, err := Files.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if objects := parse(t, text); len(objects) == 0 {
+			t.Errorf("%s holds no object", path)
+		}
+		return nil
+	})
+	if err != nil || files != 5 {
+		t.Errorf("%d files, want 5: %v", files, err)
+	}
+}
+
+// rights are "where: group/resource[/name] verb" of every rule that is bound to
+// the service account.
+func rights(t *testing.T, manifests []byte) map[string]bool {
+	t.Helper()
+	rules, all := map[string][]rbacv1.PolicyRule{}, map[string]bool{}
+	objects := parse(t, manifests)
+	for _, object := range objects {
+		switch role := object.(type) {
+		case *rbacv1.ClusterRole:
+			rules["/"+role.Name] = role.Rules
+		case *rbacv1.Role:
+			rules[role.Namespace+"/"+role.Name] = role.Rules
+		}
+	}
+	grant := func(where, role string, subjects []rbacv1.Subject) {
+		want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: names.ServiceAccount, Namespace: names.Namespace}}
+		if !slices.Equal(subjects, want) {
+			t.Errorf("%s is bound to %v", role, subjects)
+		}
+		if len(rules[where+"/"+role]) == 0 {
+			t.Errorf("a binding in %q names %s, which is not there", where, role)
+		}
+		for _, rule := range rules[where+"/"+role] {
+			expand(rule, func(right string) { all[where+": "+right] = true })
+		}
+		delete(rules, where+"/"+role)
+	}
+	for _, object := range objects {
+		switch binding := object.(type) {
+		case *rbacv1.ClusterRoleBinding:
+			grant("", binding.RoleRef.Name, binding.Subjects)
+		case *rbacv1.RoleBinding:
+			grant(binding.Namespace, binding.RoleRef.Name, binding.Subjects)
+		}
+	}
+	for unbound := range rules {
+		t.Errorf("role %s is bound to nobody", unbound)
+	}
+	return all
+}
+
+func expand(rule rbacv1.PolicyRule, each func(right string)) {
+	objects := rule.ResourceNames
+	if len(objects) == 0 {
+		objects = []string{""}
+	}
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			for _, name := range objects {
+				for _, verb := range rule.Verbs {
+					each(strings.TrimSuffix(group+"/"+resource+"/"+name, "/") + " " + verb)
+				}
+			}
+		}
+	}
+}
+
+// A right more is a right that a stolen token has: whoever adds one writes it
+// here as well.
+func TestRBACIsTheLeast(t *testing.T) {
+	observe := []string{
+		": /events create", ": /events patch", ": events.k8s.io/events create", ": events.k8s.io/events patch",
+		": /namespaces/kube-system get",
+		": /nodes get", ": /nodes list", ": /nodes watch",
+		": /persistentvolumes get", ": /persistentvolumes list", ": /persistentvolumes watch",
+		": /pods list",
+		": storage.k8s.io/csinodes get", ": storage.k8s.io/csinodes list", ": storage.k8s.io/csinodes watch",
+		": storage.k8s.io/volumeattachments get", ": storage.k8s.io/volumeattachments list", ": storage.k8s.io/volumeattachments watch",
+		"csi-fencepost: coordination.k8s.io/leases get", "csi-fencepost: coordination.k8s.io/leases list", "csi-fencepost: coordination.k8s.io/leases watch",
+		"kube-node-lease: coordination.k8s.io/leases get", "kube-node-lease: coordination.k8s.io/leases list", "kube-node-lease: coordination.k8s.io/leases watch",
+		"storage: coordination.k8s.io/leases create",
+		"storage: coordination.k8s.io/leases/csi-fencepost-leader-array.example.com get",
+		"storage: coordination.k8s.io/leases/csi-fencepost-leader-array.example.com update",
+	}
+	enforce := append(slices.Clone(observe),
+		": /persistentvolumes patch",
+		": storage.k8s.io/volumeattachments patch",
+		"csi-fencepost: coordination.k8s.io/leases create", "csi-fencepost: coordination.k8s.io/leases patch", "csi-fencepost: coordination.k8s.io/leases update",
+	)
+	for mode, c := range map[string]struct {
+		manifests func(Names) ([]byte, error)
+		want      []string
+	}{"Observe": {Observe, observe}, "Enforce": {Enforce, enforce}} {
+		manifests, err := c.manifests(names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := rights(t, manifests)
+		for _, right := range c.want {
+			if !got[right] {
+				t.Errorf("%s: missing right %q", mode, right)
+			}
+			delete(got, right)
+		}
+		for right := range got {
+			t.Errorf("%s: right too many %q", mode, right)
+		}
+	}
+}
+
+func TestNoPlaceholderIsLeft(t *testing.T) {
+	manifests, err := Enforce(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(manifests)) {
+		if strings.Contains(line, "${") {
+			t.Errorf("left: %s", line)
+		}
+	}
+}
+
+// A name that is none could add rules of its own to the manifest.
+func TestWrongNameIsRefused(t *testing.T) {
+	for what, change := range map[string]func(*Names){
+		"namespace":       func(n *Names) { n.Namespace = "a\nrules: []" },
+		"service account": func(n *Names) { n.ServiceAccount = "" },
+		"driver":          func(n *Names) { n.Driver = "Array.example.com: x" },
+	} {
+		n := names
+		change(&n)
+		for _, render := range []func(Names) ([]byte, error){Observe, Enforce} {
+			if manifests, err := render(n); err == nil || !strings.Contains(err.Error(), "the "+what) || manifests != nil {
+				t.Errorf("%s: error %v", what, err)
+			}
+		}
+	}
+}
+
+// The point of the whole: the attacher's calls go through csi-fencepost.
+func TestAttacherIsPutOntoOurSocket(t *testing.T) {
+	text, err := Files.ReadFile("sidecar/patch.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := parse(t, text)[0].(*appsv1.Deployment).Spec.Template.Spec
+	args, mounts := map[string]string{}, map[string][]corev1.VolumeMount{}
+	for _, container := range pod.Containers {
+		mounts[container.Name] = container.VolumeMounts
+		for _, arg := range container.Args {
+			name, value, _ := strings.Cut(arg, "=")
+			args[container.Name+" "+name] = value
+		}
+	}
+	socket := args["csi-fencepost --listen"]
+	if socket == "" || args["csi-attacher --csi-address"] != socket || args["csi-fencepost --csi-address"] == socket {
+		t.Errorf("csi-fencepost listens on %q and asks %q, csi-attacher asks %q", socket, args["csi-fencepost --csi-address"], args["csi-attacher --csi-address"])
+	}
+	for name, want := range map[string]string{"--timeout": "60s", "--worker-threads": "100", "--kube-api-qps": "100", "--kube-api-burst": "200"} {
+		if got := args["csi-attacher "+name]; got != want {
+			t.Errorf("csi-attacher %s=%s, want %s", name, got, want)
+		}
+	}
+	for _, container := range []string{"csi-fencepost", "csi-attacher"} {
+		if !slices.ContainsFunc(mounts[container], func(m corev1.VolumeMount) bool {
+			return strings.HasPrefix(socket, m.MountPath+"/") && m.Name == "fencepost-socket"
+		}) {
+			t.Errorf("%s does not mount the folder of %s", container, socket)
+		}
+	}
+}
+
+// What people begin with is taken by the program, and changes nothing yet.
+func TestSampleConfigurationIsValidAndObserves(t *testing.T) {
+	text, err := Files.ReadFile("sidecar/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := parse(t, text)[0].(*corev1.ConfigMap).Data["config.yaml"]
+	c, err := config.Parse([]byte(sample))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Mode != config.Observe {
+		t.Errorf("mode %s", c.Mode)
+	}
+}

@@ -1,0 +1,13 @@
+// Package deploy holds the manifests that put csi-fencepost into a driver's
+// controller pod, as files and embedded.
+//
+//	rbac/namespace.yaml  the namespace of the nodes' records
+//	rbac/observe.yaml    what mode Observe may do in the Kubernetes API
+//	rbac/enforce.yaml    what mode Enforce may do besides
+//	sidecar/patch.yaml   the container, and what changes at external-attacher
+//	sidecar/config.yaml  a configuration to begin with
+//
+// It guarantees that these files are what the scenarios run under: no test runs
+// as an administrator where a driver would not. It does not narrow who else may
+// write a ledger, a record or a taint; that is the cluster's own RBAC.
+package deploy
