@@ -1,0 +1,277 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+)
+
+const nodeTimeout = 60 * time.Second
+
+// NodeOptions of a node.
+type NodeOptions struct {
+	// Labels of the Node, as far as a kubelet may set them itself.
+	Labels map[string]string
+	// ClockOffset is how far the machine's clock is ahead (negative: behind) in
+	// the timestamps of its lease and of its Node's conditions.
+	ClockOffset time.Duration
+}
+
+// Node is a machine of the cluster: a kubelet and a container runtime, each a
+// process of its own. Its folder is its disk and lives as long as the cluster.
+type Node struct {
+	cluster    *Cluster
+	name       string
+	root       string // the machine's folder
+	options    NodeOptions
+	kubeconfig string
+	port       int
+
+	mu      sync.Mutex
+	bootID  string
+	kubelet *Process
+	runtime *Process
+}
+
+// AddNode boots a new machine and returns when its Node is Ready; its first lease
+// comes up to 10 s later (see AwaitLease). A name that
+// another machine had, or still has, makes a second machine under that name,
+// with a folder of its own.
+func (c *Cluster) AddNode(ctx context.Context, name string, options NodeOptions) (*Node, error) {
+	kubeconfig, err := c.Kubeconfig("system:node:"+name, "system:nodes")
+	if err != nil {
+		return nil, err
+	}
+	port, err := c.ports.take()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{cluster: c, name: name, options: options, kubeconfig: kubeconfig, port: port,
+		root: filepath.Join(c.folder.path, "nodes", c.uniqueName(name))}
+	for _, dir := range []string{n.PluginDir(), n.RegistrationDir()} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return nil, err
+		}
+	}
+	if err := n.Boot(ctx); err != nil {
+		n.PowerOff()
+		return nil, err
+	}
+	return n, nil
+}
+
+// Name is the name of the Node object.
+func (n *Node) Name() string { return n.name }
+
+// RootDir is the kubelet's root folder (/var/lib/kubelet on a real machine).
+func (n *Node) RootDir() string { return filepath.Join(n.root, "kubelet") }
+
+// PluginDir is where drivers have their node sockets.
+func (n *Node) PluginDir() string { return filepath.Join(n.RootDir(), "plugins") }
+
+// RegistrationDir is where drivers have their registration sockets.
+func (n *Node) RegistrationDir() string { return filepath.Join(n.RootDir(), "plugins_registry") }
+
+// BootID is the boot ID of the latest Boot.
+func (n *Node) BootID() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.bootID
+}
+
+// Kubelet is the kubelet's latest process; nil before the first.
+func (n *Node) Kubelet() *Process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.kubelet
+}
+
+// Runtime is the container runtime's latest process; nil before the first.
+func (n *Node) Runtime() *Process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.runtime
+}
+
+// Pause stops the kubelet (SIGSTOP): to Kubernetes a network partition. The
+// containers and whatever they write to go on.
+func (n *Node) Pause() error { return n.signalKubelet(syscall.SIGSTOP) }
+
+// Resume ends what Pause began.
+func (n *Node) Resume() error { return n.signalKubelet(syscall.SIGCONT) }
+
+func (n *Node) signalKubelet(signal syscall.Signal) error {
+	kubelet := n.Kubelet()
+	if kubelet == nil {
+		return fmt.Errorf("node %s has no kubelet", n.name)
+	}
+	return kubelet.Signal(signal)
+}
+
+// KillKubelet kills the kubelet. The containers go on.
+func (n *Node) KillKubelet() {
+	if kubelet := n.Kubelet(); kubelet != nil {
+		kubelet.Stop(0)
+	}
+}
+
+// PowerOff kills the kubelet and the container runtime. What a driver has
+// mounted there is the driver's to forget.
+func (n *Node) PowerOff() {
+	n.KillKubelet()
+	if runtime := n.Runtime(); runtime != nil {
+		runtime.Stop(0)
+	}
+}
+
+// Boot powers the machine on, after a PowerOff if it runs, with a new boot ID
+// and no containers, and returns when its Node is Ready.
+func (n *Node) Boot(ctx context.Context) error {
+	n.PowerOff()
+	id := strings.ToLower(rand.Text())
+	if err := os.WriteFile(n.bootIDFile(), []byte(id+"\n"), 0o644); err != nil {
+		return err
+	}
+	os.Remove(n.runtimeSocket())
+	runtime, err := n.cluster.StartProcess(ProcessOptions{Name: n.name + "-runtime", Path: n.cluster.options.Binaries.Kubernetes,
+		Args:    []string{"container-runtime", "--endpoint=unix://" + n.runtimeSocket()},
+		LogFile: filepath.Join(n.root, "runtime.log")})
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.bootID, n.runtime = id, runtime
+	n.mu.Unlock()
+	if err := n.awaitRuntime(ctx); err != nil {
+		return err
+	}
+	return n.StartKubelet(ctx)
+}
+
+// StartKubelet starts the kubelet, after a KillKubelet if it runs, on the same
+// folder and the same containers, and returns when it has reported its Node
+// Ready.
+func (n *Node) StartKubelet(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	n.KillKubelet()
+	before, err := n.report(ctx)
+	if err != nil {
+		return err
+	}
+	kubelet, err := n.cluster.StartProcess(n.kubeletCommand())
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.kubelet = kubelet
+	n.mu.Unlock()
+	return n.cluster.waitUntil(ctx, "node "+n.name+" to be Ready", func(ctx context.Context) (bool, error) {
+		now, err := n.report(ctx)
+		if err != nil {
+			return false, err
+		}
+		return now.ready && now.bootID == n.BootID() && now.isNewSince(before), fmt.Errorf("%+v", now)
+	}, kubelet)
+}
+
+// AwaitLease returns when the node has a lease. A kubelet that registers a new
+// Node makes the lease 10 s later only, as in any cluster.
+func (n *Node) AwaitLease(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	return n.cluster.waitUntil(ctx, "the lease of node "+n.name, func(ctx context.Context) (bool, error) {
+		report, err := n.report(ctx)
+		return report.lease != "", err
+	}, n.Kubelet())
+}
+
+func (n *Node) kubeletCommand() ProcessOptions {
+	args := []string{"kubelet", "--name=" + n.name, "--kubeconfig=" + n.kubeconfig, "--root-dir=" + n.RootDir(),
+		"--boot-id-file=" + n.bootIDFile(), "--container-runtime-endpoint=unix://" + n.runtimeSocket(),
+		fmt.Sprintf("--port=%d", n.port), "--clock-offset=" + n.options.ClockOffset.String(), "--v=2"}
+	for key, value := range n.options.Labels {
+		args = append(args, "--node-labels="+key+"="+value)
+	}
+	return ProcessOptions{Name: n.name + "-kubelet", Path: n.cluster.options.Binaries.Kubernetes, Args: args,
+		LogFile: filepath.Join(n.root, "kubelet.log")}
+}
+
+// nodeReport is what a kubelet has said of itself.
+type nodeReport struct {
+	bootID, lease string // lease: its resource version; empty: there is none
+	ready         bool
+}
+
+// isNewSince says whether a kubelet has spoken since the earlier report. A first
+// lease can come 10 s after the Node is Ready, but there is a new boot ID then.
+func (r nodeReport) isNewSince(before nodeReport) bool {
+	return r.bootID != before.bootID || r.lease != before.lease
+}
+
+func (n *Node) report(ctx context.Context) (nodeReport, error) {
+	var r nodeReport
+	lease, err := n.leases().Get(ctx, n.name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return r, err
+	}
+	if err == nil {
+		r.lease = lease.ResourceVersion
+	}
+	node, err := n.cluster.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return r, nil
+	}
+	if err != nil {
+		return r, err
+	}
+	r.bootID = node.Status.NodeInfo.BootID
+	r.ready = slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	return r, nil
+}
+
+func (n *Node) leases() coordinationclient.LeaseInterface {
+	return n.cluster.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+}
+
+// Remove powers the machine off and deletes its Node and its lease, as an
+// autoscaler does.
+func (n *Node) Remove(ctx context.Context) error {
+	n.PowerOff()
+	err := n.cluster.client.CoreV1().Nodes().Delete(ctx, n.name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	err = n.leases().Delete(ctx, n.name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// awaitRuntime returns when the container runtime listens.
+func (n *Node) awaitRuntime(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	return n.cluster.waitUntil(ctx, "the container runtime of "+n.name, func(context.Context) (bool, error) {
+		_, err := os.Stat(n.runtimeSocket())
+		return err == nil, err
+	}, n.Runtime())
+}
+
+func (n *Node) bootIDFile() string    { return filepath.Join(n.root, "boot-id") }
+func (n *Node) runtimeSocket() string { return filepath.Join(n.root, "runtime.sock") }
