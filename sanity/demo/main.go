@@ -1,0 +1,89 @@
+// Command demo tells the story of a double publish twice, side by side, on a
+// real control plane: once with Kubernetes alone, once with csi-fencepost.
+//
+// It exits with 1 if a verdict is not as promised. Ctrl-C leaves no process and
+// no file behind.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err := run(ctx)
+	stop()
+	switch {
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, "\nStopped. Nothing is left running.")
+		os.Exit(130)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	quick := flag.Bool("quick", false, "notice the silent node after 21 s instead of Kubernetes' own 50 s")
+	flag.Parse()
+	klog.SetOutput(discard{})
+	klog.LogToStderr(false)
+
+	folder, err := os.MkdirTemp("", "csi-fencepost-demo-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	fmt.Fprintln(os.Stderr, "Building the control plane (minutes the first time, cached after that) and csi-fencepost.")
+	programs, err := bed.Build(ctx, os.Stderr, folder, false)
+	if err != nil {
+		return canceled(ctx, err)
+	}
+	clocks := bed.RealClocks
+	if *quick {
+		clocks = bed.ShortClocks
+	}
+	return tell(ctx, programs, clocks)
+}
+
+// tell runs the story and cleans up whatever way it ends.
+func tell(ctx context.Context, programs bed.Programs, clocks bed.Clocks) (err error) {
+	n := &narrator{ctx: ctx}
+	defer n.cleanUp()
+	defer func() {
+		if r := recover(); r != nil {
+			failure, ok := r.(storyFailed)
+			if !ok {
+				panic(r)
+			}
+			err = canceled(ctx, failure)
+		}
+	}()
+	fmt.Fprint(os.Stderr, "Starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler … ")
+	began := time.Now()
+	b := bed.New(n, programs, clocks)
+	fmt.Fprintf(os.Stderr, "%.1f s\n", time.Since(began).Seconds())
+	return doublePublish(n, b)
+}
+
+func canceled(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Canceled
+	}
+	return err
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
