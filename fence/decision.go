@@ -1,0 +1,289 @@
+package fence
+
+// Action is what to do with an intercepted call. The zero Action refuses.
+type Action int
+
+const (
+	// Refuse: FAILED_PRECONDITION, the driver is not called.
+	Refuse Action = iota
+	// Wait: ABORTED, an operation is pending.
+	Wait
+	// Allow: forward to the driver (after Verdict.Unpublish, for a publish).
+	Allow
+	// Answer: OK without a call; what is asked for has been done.
+	Answer
+)
+
+func (a Action) String() string {
+	return [...]string{"refuse", "wait", "allow", "answer"}[a]
+}
+
+// Standing is what one holder's facts amount to.
+type Standing struct {
+	Holder   *Holder
+	Reason   Reason
+	Evidence *Evidence // what it rests on, or what does not count
+	// Note is why evidence does not count, or what contradicts what.
+	Note string
+}
+
+// Gone tells whether the holder no longer counts, once its unpublish succeeded.
+func (s Standing) Gone() bool { return s.Reason.allows() }
+
+// Verdict is the decision about one call.
+type Verdict struct {
+	Action Action
+	Reason Reason
+	// Blocking is the holder that a refusal is about; nil: none.
+	Blocking *Standing
+	// Unpublish: the holders that a publish must first unpublish, in order.
+	Unpublish []Standing
+	// Subject of an unpublish, when it is a holder.
+	Subject *Standing
+	// Contest: write into the ledger that this holder is contested.
+	Contest bool
+}
+
+// JudgePublish decides whether the volume may be published to node ID target.
+func JudgePublish(s Snapshot, target string) Verdict {
+	if t := s.Holder(target); t != nil && t.State.Pending() {
+		st := Standing{Holder: t, Reason: TargetLeaving}
+		return Verdict{Action: Wait, Reason: TargetLeaving, Blocking: &st}
+	}
+	if st, fenced := targetFenced(&s); fenced {
+		return Verdict{Action: Refuse, Reason: TargetFenced, Blocking: &st}
+	}
+	v := Verdict{Action: Allow, Reason: NoOtherHolder}
+	for i := range s.Holders {
+		h := &s.Holders[i]
+		if h.NodeID == target || h.State == TakenOver && !h.observed() {
+			continue
+		}
+		st := standing(h, s.Policy)
+		if st.Gone() && wanted(h) {
+			// The attacher was told to keep it there and the kubelet may be
+			// about to mount it.
+			st = Standing{Holder: h, Reason: HolderWanted}
+		}
+		if h.NodeID == "" && st.Reason == HolderReleased {
+			continue // nobody knows its ID, so there is nothing to unpublish
+		}
+		if h.NodeID == "" && st.Gone() {
+			st.Reason = HolderUnknown
+		}
+		if !st.Gone() {
+			return Verdict{Action: Refuse, Reason: st.Reason, Blocking: &st}
+		}
+		v.Unpublish = append(v.Unpublish, st)
+		v.Reason = st.Reason
+	}
+	return v
+}
+
+// targetFenced tells whether the node that asks for the volume is fenced itself:
+// external-attacher's comparison with ListVolumes publishes to the old node
+// again after a takeover.
+func targetFenced(s *Snapshot) (Standing, bool) {
+	if s.Target == nil {
+		return Standing{}, false
+	}
+	st, decided := byEvidence(s.Target)
+	if !decided || st.Evidence.Kind == VolumeRelease || st.Reason != HolderFenced && st.Reason != HolderListed {
+		return Standing{}, false
+	}
+	st.Reason = TargetFenced
+	return st, true
+}
+
+// JudgeUnpublish decides whether the driver may see an unpublish of the volume
+// for node ID nodeID.
+func JudgeUnpublish(s Snapshot, nodeID string) Verdict {
+	h := s.Holder(nodeID)
+	if h == nil {
+		return Verdict{Action: Allow, Reason: NotAHolder}
+	}
+	if h.State == TakenOver && !h.observed() {
+		st := Standing{Holder: h, Reason: AlreadyTaken}
+		return Verdict{Action: Answer, Reason: AlreadyTaken, Subject: &st}
+	}
+	st := standing(h, s.Policy)
+	switch {
+	case st.Gone() && h.Attachment != nil && h.Attachment.Attached && h.Attachment.DeletedAt.IsZero():
+		// A late unpublish of an earlier VolumeAttachment.
+		st = Standing{Holder: h, Reason: HolderWanted}
+		return Verdict{Action: Refuse, Reason: st.Reason, Blocking: &st}
+	case st.Gone():
+		return Verdict{Action: Allow, Reason: st.Reason, Subject: &st}
+	case s.Policy.ForwardUnfenced && unfenced(st.Reason):
+		st.Reason = UnfencedForward
+		return Verdict{Action: Allow, Reason: st.Reason, Subject: &st}
+	}
+	return Verdict{Action: Refuse, Reason: st.Reason, Blocking: &st, Contest: true}
+}
+
+// unfenced: the reasons that `unpublish.unfenced: Forward` is about. A node
+// that is alive, or may be, is not among them.
+func unfenced(r Reason) bool {
+	switch r {
+	case HolderStale, HolderUnknown, EvidenceVoid:
+		return true
+	}
+	return false
+}
+
+// observed: the controller lists the volume as attached there again, so that a
+// takenOver record is not the last word. A dead kubelet's volumesInUse says
+// nothing: it is frozen from before the takeover, and a takeover of a fenced
+// node waits until volumesAttached lacks the volume.
+func (h *Holder) observed() bool {
+	m := h.machine()
+	return m != nil && m.ListedAttached
+}
+
+// wanted: Kubernetes was told that the volume is attached to a living node and
+// has not asked for it back.
+func wanted(h *Holder) bool {
+	return h.Attachment != nil && h.Attachment.DeletedAt.IsZero() && h.Attachment.Attached && h.liveness() == Alive
+}
+
+// standing judges one holder, in the order of the design: released, fenced,
+// revoked, then why not.
+func standing(h *Holder, p Policy) Standing {
+	if released(h) {
+		return Standing{Holder: h, Reason: HolderReleased}
+	}
+	if st, decided := byEvidence(h); decided {
+		if !st.Gone() && p.UnpublishRevokesAccess && revocable(h) && st.Reason == EvidenceVoid {
+			return Standing{Holder: h, Reason: HolderRevoked}
+		}
+		return st
+	}
+	if p.UnpublishRevokesAccess && revocable(h) {
+		return Standing{Holder: h, Reason: HolderRevoked}
+	}
+	switch h.liveness() {
+	case Alive:
+		if m := h.machine(); m != nil && !m.InUse && !m.ListedAttached && contested(h) {
+			return Standing{Holder: h, Reason: HolderContested}
+		}
+		return Standing{Holder: h, Reason: HolderAlive}
+	case Stale:
+		return Standing{Holder: h, Reason: HolderStale}
+	case Unknown:
+		return Standing{Holder: h, Reason: HolderUnknown}
+	default:
+		return Standing{Holder: h, Reason: HolderUnwatched}
+	}
+}
+
+func revocable(h *Holder) bool {
+	l := h.liveness()
+	return l == Stale || l == Unknown
+}
+
+// released: the kubelet's word, or the ledger's memory of it. Neither lease nor
+// Ready matter: a kubelet mounts only after it has reported the volume in use
+// and seen it in volumesAttached (K8s operation_generator.go,
+// GenerateVerifyControllerAttachedVolumeFunc).
+func released(h *Holder) bool {
+	m := h.machine()
+	if m == nil {
+		// A Node that is gone, or is another machine, has no word; what the
+		// ledger wrote of it while it had one stands.
+		return h.State == Released && h.Contest == nil
+	}
+	return !m.InUse && !m.ListedAttached && !contested(h)
+}
+
+// contested tells whether the kubelet's "not in use" is not believed.
+func contested(h *Holder) bool {
+	m := h.machine()
+	if m == nil {
+		return h.Contest != nil
+	}
+	if h.rebooted() || h.Contest != nil && h.Contest.BootID != "" && m.BootID != "" && h.Contest.BootID != m.BootID {
+		return false
+	}
+	if c := h.Contest; c != nil {
+		dropped := m.Ready && c.SeenReadySince != "" && c.SeenReadySince == m.ReadySince && !m.InUse
+		return !dropped
+	}
+	return becameReadyAfterDeletion(h, m)
+}
+
+// becameReadyAfterDeletion: the Node became Ready later than its
+// VolumeAttachment was deleted. Both times are the API server's (Node.ReadyAt);
+// a difference below their resolution counts as later.
+func becameReadyAfterDeletion(h *Holder, m *Node) bool {
+	if h.Attachment == nil || h.Attachment.DeletedAt.IsZero() || h.State == Released {
+		return false
+	}
+	if !m.Ready {
+		return false
+	}
+	return m.ReadyAt.IsZero() || m.ReadyAt.Add(stampResolution).After(h.Attachment.DeletedAt)
+}
+
+// byEvidence judges the evidence for and against a fence. decided is false
+// when there is none at all.
+func byEvidence(h *Holder) (st Standing, decided bool) {
+	var valid, void, on *Evidence
+	var why string
+	for i := range h.Evidence {
+		e := &h.Evidence[i]
+		ok, note := e.holds(h)
+		switch {
+		case e.On && ok:
+			on = e
+		case e.On:
+		case ok && (valid == nil || valid.Kind.claim() && !e.Kind.claim()):
+			valid = e
+		case !ok && void == nil:
+			void, why = e, note
+		}
+	}
+	switch {
+	case valid == nil && void == nil:
+		return Standing{}, false
+	case valid == nil:
+		if l := h.liveness(); l == Alive || l == Unwatched {
+			// Life says more than a void claim does.
+			return Standing{}, false
+		}
+		return Standing{Holder: h, Reason: EvidenceVoid, Evidence: void, Note: why}, true
+	}
+	return weigh(h, valid, on), true
+}
+
+// weigh holds valid evidence against what speaks against it.
+func weigh(h *Holder, e, on *Evidence) Standing {
+	st := Standing{Holder: h, Evidence: e}
+	m := h.machine()
+	switch {
+	case e.Kind == StorageFence:
+		// The node may live under it: the fence decides.
+	case e.Kind == VolumeRelease:
+		if m != nil && (m.InUse || m.ListedAttached) && h.liveness() != Stale {
+			st.Reason, st.Note = EvidenceContradicted, "the node's own status still lists the volume"
+			return st
+		}
+	case h.liveness() == Alive:
+		st.Reason, st.Note = EvidenceContradicted, "the node renews its lease, so it runs"
+		return st
+	case on != nil && e.Kind.claim():
+		st.Reason, st.Note = EvidenceContradicted, on.String()+" reads the machine as on"
+		return st
+	case on != nil:
+		st.Reason, st.Note = EvidenceContradicted, e.String()+" and "+on.String()+" read the machine differently"
+		return st
+	case e.Kind.claim() && h.liveness() == Unwatched:
+		st.Reason = HolderUnwatched
+		return st
+	}
+	if m != nil && m.ListedAttached && e.Kind != VolumeRelease {
+		st.Reason = HolderListed
+		return st
+	}
+	st.Reason = HolderFenced
+	return st
+}

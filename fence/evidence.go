@@ -1,0 +1,100 @@
+package fence
+
+import "fmt"
+
+// Kind is what a piece of evidence is.
+type Kind string
+
+const (
+	OutOfServiceTaint    Kind = "OutOfServiceTaint"
+	CloudShutdownTaint   Kind = "CloudShutdownTaint"
+	OperatorConfirmation Kind = "OperatorConfirmation"
+	// VolumeRelease is an operator's word that one volume is free of one node.
+	VolumeRelease Kind = "VolumeRelease"
+	NodeDeleted   Kind = "NodeDeleted"
+	// PowerReading is a fence agent's own reading of a machine's power.
+	PowerReading Kind = "PowerReading"
+	// StorageFence is access revoked at the storage, confirmed by its own list.
+	StorageFence Kind = "StorageFence"
+)
+
+// claim: somebody says so, nothing measured it. A claim counts only of a node
+// that was watched and shows no life.
+func (k Kind) claim() bool { return k != PowerReading && k != StorageFence }
+
+// Evidence says that a node, or one volume's access from it, is fenced. It is
+// bound to the machine it was observed of; any later change of the node's
+// lease, boot ID or UID voids it.
+type Evidence struct {
+	Kind Kind `json:"kind"`
+	// Source is who says so: an agent's name, an operator, a taint's value.
+	Source string `json:"source,omitempty"`
+	// Detail is what was read, in the source's own words.
+	Detail string `json:"detail,omitempty"`
+
+	NodeName string `json:"node,omitempty"`
+	NodeID   string `json:"nodeID,omitempty"`
+	NodeUID  string `json:"nodeUID,omitempty"`
+	BootID   string `json:"bootID,omitempty"`
+	// LeaseRV is the resourceVersion of the node's lease, read after the
+	// observation. Empty: there was no lease.
+	LeaseRV string `json:"leaseRV,omitempty"`
+
+	// Void says why it does not count although it is there; empty: it counts
+	// as far as its source can tell.
+	Void string `json:"void,omitempty"`
+	// On: the source read the machine as running. It contradicts claims.
+	On bool `json:"on,omitempty"`
+}
+
+// Void reasons that a source or the decision gives.
+const (
+	VoidLeaseChanged = "the node has renewed its lease since"
+	VoidBootChanged  = "the node has booted since"
+	VoidNoBootID     = "the node reports no boot ID, so it cannot be told from a rebooted one"
+	VoidOtherMachine = "it is about another machine of the same name"
+	VoidOurs         = "csi-fencepost put this taint on itself"
+)
+
+// holds tells whether e counts for h now; if not, why.
+func (e *Evidence) holds(h *Holder) (bool, string) {
+	if e.Void != "" {
+		return false, e.Void
+	}
+	if e.NodeID != "" && e.NodeID != h.NodeID {
+		return false, VoidOtherMachine
+	}
+	if e.NodeUID != h.NodeUID {
+		return false, VoidOtherMachine
+	}
+	if e.Kind == VolumeRelease || e.Kind == StorageFence {
+		// They speak of the volume's access, not of the machine's life.
+		return true, ""
+	}
+	m := h.machine()
+	if m == nil {
+		if h.Node == nil && h.LeaseRV != "" && h.LeaseRV != e.LeaseRV {
+			return false, VoidLeaseChanged
+		}
+		// The machine's Node is gone: nothing can have changed of it, and a
+		// Node of that name is another machine.
+		return e.NodeUID != "" || e.NodeID != "", VoidOtherMachine
+	}
+	switch {
+	case e.BootID == "" || m.BootID == "":
+		return false, VoidNoBootID
+	case e.BootID != m.BootID:
+		return false, VoidBootChanged
+	case e.LeaseRV != h.LeaseRV:
+		return false, VoidLeaseChanged
+	}
+	return true, ""
+}
+
+func (e *Evidence) String() string {
+	s := string(e.Kind)
+	if e.Source != "" {
+		s += fmt.Sprintf(" (%s)", e.Source)
+	}
+	return s
+}

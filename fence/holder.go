@@ -1,0 +1,214 @@
+package fence
+
+import "time"
+
+// Liveness is what watching a node's lease says of the node. It compares
+// whether the lease's resourceVersion changed, on this process's own monotonic
+// clock, and never the clocks of two machines.
+type Liveness int
+
+const (
+	// Unwatched: not watched for suspectAfter yet, after a start, an outage of
+	// the API server or a storm. The zero value: nothing is claimed.
+	Unwatched Liveness = iota
+	// Alive: the lease was seen to change within suspectAfter, or the node is
+	// Ready and has no lease yet.
+	Alive
+	// Stale: the lease was watched unchanged for suspectAfter or longer.
+	Stale
+	// Unknown: there is no Node, or no lease.
+	Unknown
+)
+
+func (l Liveness) String() string {
+	switch l {
+	case Alive:
+		return "alive"
+	case Stale:
+		return "stale"
+	case Unknown:
+		return "unknown"
+	default:
+		return "not watched for long enough"
+	}
+}
+
+// State is where a ledger entry stands in the life of a publication.
+type State string
+
+const (
+	// NotInLedger: another source names the holder.
+	NotInLedger State = ""
+	// Publishing: written before ControllerPublishVolume is forwarded. The node
+	// may hold the volume from then on. It is not upgraded when the driver
+	// answers: that would be one more write an attach cycle, for nothing that
+	// the decision asks.
+	Publishing State = "publishing"
+	// Held: adopted from another source than a publish of ours.
+	Held State = "held"
+	// Leaving: written before ControllerUnpublishVolume is forwarded.
+	Leaving State = "leaving"
+	// Released: leaving, and judged released by the kubelet's word; that
+	// outlives the Node. Also written before the unpublish is forwarded.
+	Released State = "released"
+	// TakenOver: a takeover of ours unpublished it. It holds nothing any more;
+	// it answers a late unpublish.
+	TakenOver State = "takenOver"
+)
+
+// Pending tells whether an unpublish for the entry was begun and not finished.
+func (s State) Pending() bool { return s == Leaving || s == Released }
+
+// Source is where a holder is known from.
+type Source string
+
+const (
+	FromLedger          Source = "ledger"
+	FromAttachment      Source = "VolumeAttachment"
+	FromVolumesInUse    Source = "volumesInUse"
+	FromVolumesAttached Source = "volumesAttached"
+	FromDriver          Source = "published_node_ids"
+)
+
+// stampResolution is the resolution of the times that Kubernetes writes: one
+// second, and one more because two of them are set off against each other.
+const stampResolution = 2 * time.Second
+
+// Contest marks a holder whose kubelet's silence is not believed: we refused
+// its unpublish, or its Node became Ready after its VolumeAttachment was
+// deleted. A kubelet that restarts after the controller took a mounted volume
+// off volumesAttached forgets it and reports "not in use" while a container
+// still writes.
+type Contest struct {
+	// BootID of the machine when it was contested. A new one ends the contest.
+	BootID string `json:"bootID,omitempty"`
+	// SeenReadySince is set once the kubelet, Ready, was seen to list the
+	// volume after the contest began: when its Ready condition last changed,
+	// in the kubelet's own words. A kubelet that restarted has another one.
+	SeenReadySince string `json:"seenReadySince,omitempty"`
+}
+
+// Node is one live read of a Node object.
+type Node struct {
+	UID    string
+	BootID string
+	Ready  bool
+	// ReadySince is the Ready condition's lastTransitionTime as the Node says
+	// it (the writer's clock, RFC 3339). It is compared for equality only.
+	ReadySince string
+	// ReadyAt is ReadySince moved to the API server's clock, as far as the
+	// API server's own stamp of the same status write tells. Zero if unknown.
+	ReadyAt time.Time
+	// InUse and ListedAttached: the volume is in status.volumesInUse, in
+	// status.volumesAttached.
+	InUse, ListedAttached bool
+	// OutOfService is set when the out-of-service taint is on.
+	OutOfService bool
+}
+
+// Attachment is one live read of the VolumeAttachment for a volume and node.
+type Attachment struct {
+	Name     string
+	Attached bool
+	// DeletedAt is the API server's deletionTimestamp; zero: not being deleted.
+	DeletedAt time.Time
+}
+
+// Holder is a node that may hold the volume. It is keyed by NodeID: a new
+// machine under an old name is another holder.
+type Holder struct {
+	NodeID   string
+	NodeName string
+	// NodeUID and BootID of the machine that holds the volume, from the ledger
+	// or, for a holder that the ledger lacks, from the live Node.
+	NodeUID string
+	BootID  string
+	Sources []Source
+
+	State   State
+	Token   string
+	Contest *Contest
+
+	// Node is the live Node of that name; nil if there is none. Its UID may be
+	// another than NodeUID: then it is another machine.
+	Node *Node
+	// Attachment for the volume on this node; nil if there is none.
+	Attachment *Attachment
+	Liveness   Liveness
+	// LeaseRV is the resourceVersion of the node's lease, read after all else;
+	// empty: there is no lease.
+	LeaseRV  string
+	Evidence []Evidence
+}
+
+// machine returns the live Node if it is the holder's own machine.
+func (h *Holder) machine() *Node {
+	if h.Node == nil || h.NodeUID == "" || h.Node.UID != h.NodeUID {
+		return nil
+	}
+	return h.Node
+}
+
+// liveness of the holder itself: the lease of a node of that name says nothing
+// of another machine.
+func (h *Holder) liveness() Liveness {
+	if h.machine() == nil {
+		if h.Liveness == Unwatched && h.Node != nil {
+			return Unwatched
+		}
+		return Unknown
+	}
+	return h.Liveness
+}
+
+// rebooted tells whether the machine runs under another boot ID than the one
+// under which it held the volume. An empty boot ID never equals another, and
+// proves nothing either.
+func (h *Holder) rebooted() bool {
+	m := h.machine()
+	return m != nil && h.BootID != "" && m.BootID != "" && m.BootID != h.BootID
+}
+
+// From tells whether source names the holder.
+func (h *Holder) From(source Source) bool {
+	for _, s := range h.Sources {
+		if s == source {
+			return true
+		}
+	}
+	return false
+}
+
+// Snapshot is everything that a decision about one volume rests on, gathered
+// whole before it is judged.
+type Snapshot struct {
+	// Volume is the CSI volume handle; PV the PersistentVolume's name, if any.
+	Volume string
+	PV     string
+	// Holders, in a stable order, takenOver entries among them.
+	Holders []Holder
+	// Target is what is known of the node that a publish is for, holder or
+	// not; nil for an unpublish.
+	Target *Holder
+	Policy Policy
+}
+
+// Holder returns the holder with that node ID.
+func (s *Snapshot) Holder(nodeID string) *Holder {
+	for i := range s.Holders {
+		if s.Holders[i].NodeID == nodeID {
+			return &s.Holders[i]
+		}
+	}
+	return nil
+}
+
+// Policy is the part of the configuration that the decision asks.
+type Policy struct {
+	// UnpublishRevokesAccess: the driver takes access from a client that does
+	// not let go when its volume is unpublished.
+	UnpublishRevokesAccess bool
+	// ForwardUnfenced: an unpublish of a stale or unknown, unfenced holder is
+	// forwarded (unpublish.unfenced: Forward).
+	ForwardUnfenced bool
+}

@@ -1,0 +1,110 @@
+package fence
+
+import (
+	"fmt"
+	"strings"
+)
+
+// MaxMessage is the longest text, in bytes, that a refusal may have: it is
+// stored in the VolumeAttachment's status and shown in an Event of the Pod.
+const MaxMessage = 900
+
+// Message says in words for `kubectl describe pod` why a call was refused, and
+// what would unblock it. It does not change from retry to retry while the
+// reason stays the same: changing text defeats the deduplication of Events.
+func (v Verdict) Message(s *Snapshot) string {
+	name := s.PV
+	if name == "" {
+		name = s.Volume
+	}
+	if v.Blocking == nil {
+		return Clip(fmt.Sprintf("csi-fencepost refuses: nothing is known of volume %s [%s]", name, v.Reason))
+	}
+	why, unblock := v.Blocking.explain(name)
+	return Compose(fmt.Sprintf("volume %s: %s", name, why), unblock, v.Reason)
+}
+
+// Compose puts a refusal's parts into the one form that all refusals have.
+func Compose(why, unblock string, reason Reason) string {
+	tail := fmt.Sprintf(" To unblock: %s. [%s]", unblock, reason)
+	return Clip("csi-fencepost: "+why+".") + Clip(tail)
+}
+
+// Clip shortens s so that two clipped parts stay below MaxMessage.
+func Clip(s string) string {
+	const most = MaxMessage/2 - 10
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-3], "") + "..."
+}
+
+// Describe names a holder as a person knows it.
+func (h *Holder) Describe() string {
+	switch {
+	case h.NodeName == "":
+		return fmt.Sprintf("node ID %s", h.NodeID)
+	case h.NodeName == h.NodeID:
+		return fmt.Sprintf("node %s", h.NodeName)
+	}
+	return fmt.Sprintf("node %s (ID %s)", h.NodeName, h.NodeID)
+}
+
+const (
+	proveFenced = "turn the node off and say so with 'csi-fencepost fence confirm %[1]s --reason ...', or taint it once it is off: kubectl taint node %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+	confirmGone = "make sure that the machine is off and say so with 'csi-fencepost fence confirm %s --reason ...', or, if only this volume is free of it, 'csi-fencepost release pv %s --node %s --reason ...'"
+)
+
+// explain returns why the holder blocks, and what would unblock it.
+func (s Standing) explain(volume string) (why, unblock string) {
+	h := s.Holder
+	node := h.NodeName
+	if node == "" {
+		node = h.NodeID
+	}
+	who := h.Describe()
+	switch s.Reason {
+	case HolderAlive:
+		return fmt.Sprintf("%s holds it, is alive and may be writing to it", who),
+			"let its pods there end (kubectl drain or delete), or, if the node is to be given up, turn it off"
+	case HolderWanted:
+		return fmt.Sprintf("%s holds it and is alive, and its VolumeAttachment %s is not being deleted", who, h.Attachment.Name),
+			"end the pod that uses it there; Kubernetes then detaches it by itself"
+	case HolderContested:
+		return fmt.Sprintf("%s says that it does not use it, but its kubelet has restarted, or was refused, while the volume was in use, and may have forgotten a container that still writes", who),
+			fmt.Sprintf("reboot the node, or check that nothing there uses it and run 'csi-fencepost release pv %s --node %s --reason ...'", volume, node)
+	case HolderStale:
+		return fmt.Sprintf("%s holds it, has stopped renewing its lease, and nothing proves that it has stopped writing", who),
+			fmt.Sprintf(proveFenced, node)
+	case HolderUnknown:
+		return fmt.Sprintf("%s held it and is gone from Kubernetes, and nothing proves that its machine has stopped writing", who),
+			fmt.Sprintf(confirmGone, node, volume, node)
+	case HolderUnwatched:
+		return fmt.Sprintf("%s holds it, and csi-fencepost has not watched the node for long enough to tell whether it lives (it has just started, or the API server was away)", who),
+			"nothing to do but wait a few seconds"
+	case HolderListed:
+		return fmt.Sprintf("%s is fenced (%s), but Kubernetes still lists the volume in the node's volumesAttached, so a kubelet that returns would mount it", who, s.Evidence),
+			fmt.Sprintf("let Kubernetes detach it: delete the pods of node %s that use it (the out-of-service taint does that)", node)
+	case EvidenceVoid:
+		return fmt.Sprintf("%s holds it, and %s does not prove it fenced: %s", who, s.Evidence, s.Note),
+			s.renew(node)
+	case EvidenceContradicted:
+		return fmt.Sprintf("%s holds it; %s says that it is fenced, but %s", who, s.Evidence, s.Note),
+			"find out which is true: a node that runs must be turned off before its volumes can move"
+	case TargetFenced:
+		return fmt.Sprintf("%s, which asks for it, is fenced (%s)", who, s.Evidence),
+			"nothing, if the volume has moved; else let the node come back"
+	case TargetLeaving:
+		return fmt.Sprintf("an unpublish from %s is pending", who),
+			"nothing to do but wait for it to finish"
+	}
+	return fmt.Sprintf("%s may hold it and nothing is known of it", who), fmt.Sprintf(proveFenced, node)
+}
+
+// renew says how evidence of that kind is given anew.
+func (s Standing) renew(node string) string {
+	if s.Evidence.Kind == OutOfServiceTaint {
+		return fmt.Sprintf("make sure that the node is off, then take the taint off and put it on again: kubectl taint node %[1]s node.kubernetes.io/out-of-service- ; kubectl taint node %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", node)
+	}
+	return fmt.Sprintf(proveFenced, node)
+}

@@ -1,0 +1,54 @@
+package fence
+
+// Reason is why a call was allowed or refused. Each has a text that a person
+// reads in `kubectl describe pod`, and a section in the runbook.
+type Reason string
+
+const (
+	// Undecided is the zero Reason: nothing was judged, so nothing is allowed.
+	Undecided Reason = ""
+
+	NoOtherHolder   Reason = "NoOtherHolder"
+	HolderReleased  Reason = "HolderReleased"
+	HolderFenced    Reason = "HolderFenced"
+	HolderRevoked   Reason = "HolderRevoked"
+	NotAHolder      Reason = "NotAHolder"
+	AlreadyTaken    Reason = "AlreadyTakenOver"
+	UnfencedForward Reason = "UnfencedForward"
+
+	TargetFenced  Reason = "TargetFenced"
+	TargetLeaving Reason = "TargetLeaving"
+
+	HolderAlive     Reason = "HolderAlive"
+	HolderWanted    Reason = "HolderWanted"
+	HolderContested Reason = "HolderContested"
+	HolderStale     Reason = "HolderStale"
+	HolderUnknown   Reason = "HolderUnknown"
+	HolderUnwatched Reason = "HolderUnwatched"
+	// HolderListed: fenced, but Kubernetes still lists the volume in the
+	// Node's volumesAttached, so a kubelet that returns would mount it.
+	HolderListed Reason = "HolderStillListed"
+	// EvidenceVoid: there is evidence, and it does not count.
+	EvidenceVoid Reason = "EvidenceVoid"
+	// EvidenceContradicted: two sources say opposite things.
+	EvidenceContradicted Reason = "EvidenceContradicted"
+
+	// The following are found while acting, not by the decision.
+
+	LedgerUnreadable  Reason = "LedgerUnreadable"
+	UnpublishFailed   Reason = "UnpublishFailed"
+	DriverSaysHeld    Reason = "DriverSaysHeld"
+	APIUnavailable    Reason = "APIUnavailable"
+	OperationPending  Reason = "OperationPending"
+	LostRace          Reason = "LostRace"
+	UnpublishEveryone Reason = "UnpublishFromAllNodes"
+)
+
+// allows tells whether a holder of that standing no longer counts.
+func (r Reason) allows() bool {
+	switch r {
+	case HolderReleased, HolderFenced, HolderRevoked:
+		return true
+	}
+	return false
+}
