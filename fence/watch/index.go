@@ -48,7 +48,9 @@ func (w *Watch) NodeID(nodeName string) string {
 }
 
 // NodeIDs are all node IDs of this driver.
-func (w *Watch) NodeIDs() []string { return w.stores[csiNodes].GetIndexer().ListIndexFuncValues(byNodeID) }
+func (w *Watch) NodeIDs() []string {
+	return w.stores[csiNodes].GetIndexer().ListIndexFuncValues(byNodeID)
+}
 
 // EachAttachment calls f for each VolumeAttachment of the driver, with the
 // handle of its volume; empty where its PV is not known.

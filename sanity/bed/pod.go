@@ -136,3 +136,13 @@ func quote(text string) string {
 	}
 	return string(b)
 }
+
+// TolerantPod is a Pod that no taint evicts.
+func (s *Stage) TolerantPod(name string, on *Node, volumes ...*Volume) *Pod {
+	s.T.Helper()
+	spec := s.PodSpec(on, volumes...)
+	spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	pod, err := s.Client.CoreV1().Pods(s.Name).Create(s.ctx(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Name}, Spec: spec}, metav1.CreateOptions{})
+	s.must("pod "+name, err)
+	return &Pod{Name: name, stage: s, uid: pod.UID}
+}

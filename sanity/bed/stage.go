@@ -72,7 +72,7 @@ func (b *Bed) Stage(t T, name string, o StageOptions) *Stage {
 	s := &Stage{T: t, Bed: b, Name: name, Driver: o.Driver, Client: b.Cluster.Client(), Options: o, started: time.Now(),
 		folder: filepath.Join(b.Cluster.Folder(), name)}
 	if s.Driver == "" {
-		s.Driver = name + ".fencepost.test"
+		s.Driver = name + ".test"
 	}
 	s.must("folder", os.MkdirAll(s.folder, 0o755))
 	s.Array = array.New(array.Options{DriverName: s.Driver, RequireSecrets: o.Secrets})

@@ -1,0 +1,13 @@
+// Package scenarios plays failures of the field on a real control plane, each
+// as a test that is named after the rule it holds up. The oracle is the storage
+// array (package array): a scenario passes only if it saw no violation.
+//
+// Scenarios share a control plane and run beside each other, each with nodes, a
+// driver, an attacher and a csi-fencepost of its own; those that disturb the
+// control plane itself have one to themselves.
+//
+//	go test ./sanity/scenarios                 with csi-fencepost, short clocks
+//	go test ./sanity/scenarios -catalogue FILE each with Kubernetes alone as well,
+//	                                           on Kubernetes' own clocks; writes the
+//	                                           table of both outcomes
+package scenarios
