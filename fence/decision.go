@@ -1,5 +1,7 @@
 package fence
 
+import "slices"
+
 // Action is what to do with an intercepted call. The zero Action refuses.
 type Action int
 
@@ -46,6 +48,9 @@ type Verdict struct {
 
 // JudgePublish decides whether the volume may be published to node ID target.
 func JudgePublish(s Snapshot, target string) Verdict {
+	if s.Target == nil {
+		return Verdict{} // not a survey for a publish
+	}
 	if t := s.Holder(target); t != nil && t.State.Pending() {
 		st := Standing{Holder: t, Reason: TargetLeaving}
 		return Verdict{Action: Wait, Reason: TargetLeaving, Blocking: &st}
@@ -84,11 +89,10 @@ func JudgePublish(s Snapshot, target string) Verdict {
 // external-attacher's comparison with ListVolumes publishes to the old node
 // again after a takeover.
 func targetFenced(s *Snapshot) (Standing, bool) {
-	if s.Target == nil {
-		return Standing{}, false
-	}
-	st, decided := byEvidence(s.Target)
-	if !decided || st.Evidence.Kind == VolumeRelease || st.Reason != HolderFenced && st.Reason != HolderListed {
+	t := *s.Target
+	t.Evidence = slices.DeleteFunc(slices.Clone(t.Evidence), func(e Evidence) bool { return e.Kind == VolumeRelease })
+	st, decided := byEvidence(&t)
+	if !decided || st.Reason != HolderFenced && st.Reason != HolderListed {
 		return Standing{}, false
 	}
 	st.Reason = TargetFenced
@@ -108,13 +112,13 @@ func JudgeUnpublish(s Snapshot, nodeID string) Verdict {
 	}
 	st := standing(h, s.Policy)
 	switch {
-	case st.Gone() && h.Attachment != nil && h.Attachment.Attached && h.Attachment.DeletedAt.IsZero():
+	case st.Gone() && kept(h):
 		// A late unpublish of an earlier VolumeAttachment.
 		st = Standing{Holder: h, Reason: HolderWanted}
 		return Verdict{Action: Refuse, Reason: st.Reason, Blocking: &st}
 	case st.Gone():
 		return Verdict{Action: Allow, Reason: st.Reason, Subject: &st}
-	case s.Policy.ForwardUnfenced && unfenced(st.Reason):
+	case s.Policy.ForwardUnfenced && unfenced(st.Reason) && revocable(h):
 		st.Reason = UnfencedForward
 		return Verdict{Action: Allow, Reason: st.Reason, Subject: &st}
 	}
@@ -125,7 +129,7 @@ func JudgeUnpublish(s Snapshot, nodeID string) Verdict {
 // that is alive, or may be, is not among them.
 func unfenced(r Reason) bool {
 	switch r {
-	case HolderStale, HolderUnknown, EvidenceVoid:
+	case HolderStale, HolderUnknown, EvidenceVoid, HolderListed:
 		return true
 	}
 	return false
@@ -136,14 +140,19 @@ func unfenced(r Reason) bool {
 // nothing: it is frozen from before the takeover, and a takeover of a fenced
 // node waits until volumesAttached lacks the volume.
 func (h *Holder) observed() bool {
-	m := h.machine()
-	return m != nil && m.ListedAttached
+	_, attached := h.listing()
+	return attached
 }
 
-// wanted: Kubernetes was told that the volume is attached to a living node and
-// has not asked for it back.
-func wanted(h *Holder) bool {
-	return h.Attachment != nil && h.Attachment.DeletedAt.IsZero() && h.Attachment.Attached && h.liveness() == Alive
+// wanted: Kubernetes was told, or is about to be told, that the volume is
+// attached to a node that lives, or may, and has not asked for it back.
+func wanted(h *Holder) bool { return kept(h) && !revocable(h) }
+
+// kept: the VolumeAttachment is not being deleted. It says attached a moment
+// after the driver published; a publish of ours stands in the ledger before.
+func kept(h *Holder) bool {
+	a := h.Attachment
+	return a != nil && a.DeletedAt.IsZero() && (a.Attached || h.State == Publishing)
 }
 
 // standing judges one holder, in the order of the design: released, fenced,
@@ -153,7 +162,7 @@ func standing(h *Holder, p Policy) Standing {
 		return Standing{Holder: h, Reason: HolderReleased}
 	}
 	if st, decided := byEvidence(h); decided {
-		if !st.Gone() && p.UnpublishRevokesAccess && revocable(h) && st.Reason == EvidenceVoid {
+		if !st.Gone() && p.UnpublishRevokesAccess && revocable(h) && (st.Reason == EvidenceVoid || st.Reason == HolderListed) {
 			return Standing{Holder: h, Reason: HolderRevoked}
 		}
 		return st
@@ -163,7 +172,7 @@ func standing(h *Holder, p Policy) Standing {
 	}
 	switch h.liveness() {
 	case Alive:
-		if m := h.machine(); m != nil && !m.InUse && !m.ListedAttached && contested(h) {
+		if inUse, attached := h.listing(); !inUse && !attached && (contested(h) || h.reregistered()) {
 			return Standing{Holder: h, Reason: HolderContested}
 		}
 		return Standing{Holder: h, Reason: HolderAlive}
@@ -190,7 +199,8 @@ func released(h *Holder) bool {
 	if m == nil {
 		// A Node that is gone, or is another machine, has no word; what the
 		// ledger wrote of it while it had one stands.
-		return h.State == Released && h.Contest == nil
+		inUse, attached := h.listing()
+		return h.State == Released && h.Contest == nil && !inUse && !attached
 	}
 	return !m.InUse && !m.ListedAttached && !contested(h)
 }
@@ -201,24 +211,27 @@ func contested(h *Holder) bool {
 	if m == nil {
 		return h.Contest != nil
 	}
-	if h.rebooted() || h.Contest != nil && h.Contest.BootID != "" && m.BootID != "" && h.Contest.BootID != m.BootID {
-		return false
-	}
 	if c := h.Contest; c != nil {
+		// A boot since the contest, not since the publish: a pod that comes back
+		// after a reboot mounts again without one.
+		if c.BootID != "" && m.BootID != "" && c.BootID != m.BootID {
+			return false
+		}
 		dropped := m.Ready && c.SeenReadySince != "" && c.SeenReadySince == m.ReadySince && !m.InUse
 		return !dropped
 	}
-	return becameReadyAfterDeletion(h, m)
+	return restartedAfterDeletion(h, m)
 }
 
-// becameReadyAfterDeletion: the Node became Ready later than its
-// VolumeAttachment was deleted. Both times are the API server's (Node.ReadyAt);
-// a difference below their resolution counts as later.
-func becameReadyAfterDeletion(h *Holder, m *Node) bool {
+// restartedAfterDeletion: the kubelet's own word of its readiness (True or
+// False; Unknown is the controller's) changed later than the VolumeAttachment
+// was deleted. Both times are the API server's (Node.ReadyAt); a difference
+// below their resolution counts as later.
+func restartedAfterDeletion(h *Holder, m *Node) bool {
 	if h.Attachment == nil || h.Attachment.DeletedAt.IsZero() || h.State == Released {
 		return false
 	}
-	if !m.Ready {
+	if m.ReadyUnknown {
 		return false
 	}
 	return m.ReadyAt.IsZero() || m.ReadyAt.Add(stampResolution).After(h.Attachment.DeletedAt)
@@ -236,7 +249,7 @@ func byEvidence(h *Holder) (st Standing, decided bool) {
 		case e.On && ok:
 			on = e
 		case e.On:
-		case ok && (valid == nil || valid.Kind.claim() && !e.Kind.claim()):
+		case ok && (valid == nil || e.Kind.rank() > valid.Kind.rank()):
 			valid = e
 		case !ok && void == nil:
 			void, why = e, note
@@ -258,12 +271,12 @@ func byEvidence(h *Holder) (st Standing, decided bool) {
 // weigh holds valid evidence against what speaks against it.
 func weigh(h *Holder, e, on *Evidence) Standing {
 	st := Standing{Holder: h, Evidence: e}
-	m := h.machine()
+	inUse, attached := h.listing()
 	switch {
 	case e.Kind == StorageFence:
 		// The node may live under it: the fence decides.
 	case e.Kind == VolumeRelease:
-		if m != nil && (m.InUse || m.ListedAttached) && h.liveness() != Stale {
+		if (inUse || attached) && h.liveness() != Stale {
 			st.Reason, st.Note = EvidenceContradicted, "the node's own status still lists the volume"
 			return st
 		}
@@ -280,7 +293,7 @@ func weigh(h *Holder, e, on *Evidence) Standing {
 		st.Reason = HolderUnwatched
 		return st
 	}
-	if m != nil && m.ListedAttached && e.Kind != VolumeRelease {
+	if attached && e.Kind != VolumeRelease {
 		st.Reason = HolderListed
 		return st
 	}

@@ -22,6 +22,29 @@ const (
 // that was watched and shows no life.
 func (k Kind) claim() bool { return k != PowerReading && k != StorageFence }
 
+// known: a kind from a later version proves nothing to this one.
+func (k Kind) known() bool {
+	switch k {
+	case OutOfServiceTaint, CloudShutdownTaint, OperatorConfirmation, VolumeRelease, NodeDeleted, PowerReading, StorageFence:
+		return true
+	}
+	return false
+}
+
+// rank orders kinds by how much they prove by themselves, so that the order in
+// which sources answer does not matter.
+func (k Kind) rank() int {
+	switch k {
+	case StorageFence:
+		return 3
+	case PowerReading:
+		return 2
+	case VolumeRelease:
+		return 1
+	}
+	return 0
+}
+
 // Evidence says that a node, or one volume's access from it, is fenced. It is
 // bound to the machine it was observed of; any later change of the node's
 // lease, boot ID or UID voids it.
@@ -53,7 +76,11 @@ const (
 	VoidBootChanged  = "the node has booted since"
 	VoidNoBootID     = "the node reports no boot ID, so it cannot be told from a rebooted one"
 	VoidOtherMachine = "it is about another machine of the same name"
-	VoidOurs         = "csi-fencepost put this taint on itself"
+	VoidUnbound      = "it does not say which machine it is about"
+	VoidUnknownKind  = "this version of csi-fencepost does not know this kind of evidence"
+	// VoidRegisteredAgain: the Node is another object, the boot is the same.
+	VoidRegisteredAgain = "its kubelet has registered again since, under the same boot ID"
+	VoidOurs            = "csi-fencepost put this taint on itself"
 )
 
 // holds tells whether e counts for h now; if not, why.
@@ -64,6 +91,12 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 	if e.NodeID != "" && e.NodeID != h.NodeID {
 		return false, VoidOtherMachine
 	}
+	if e.NodeUID == "" && e.NodeID == "" {
+		return false, VoidUnbound
+	}
+	if !e.Kind.known() {
+		return false, VoidUnknownKind
+	}
 	if e.NodeUID != h.NodeUID {
 		return false, VoidOtherMachine
 	}
@@ -72,15 +105,18 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 		return true, ""
 	}
 	m := h.machine()
-	if m == nil {
-		if h.Node == nil && h.LeaseRV != "" && h.LeaseRV != e.LeaseRV {
+	switch {
+	case m == nil && h.reregistered():
+		return false, VoidRegisteredAgain
+	case m == nil && h.standIn() != nil:
+		return false, VoidOtherMachine
+	case m == nil:
+		// Its Node is gone, and the lease with it: whether the lease had changed
+		// first, nobody can tell. A Node of that name is another machine.
+		if e.LeaseRV != h.LeaseRV && (h.Node == nil || e.Kind.claim() && e.LeaseRV != "") {
 			return false, VoidLeaseChanged
 		}
-		// The machine's Node is gone: nothing can have changed of it, and a
-		// Node of that name is another machine.
-		return e.NodeUID != "" || e.NodeID != "", VoidOtherMachine
-	}
-	switch {
+		return true, ""
 	case e.BootID == "" || m.BootID == "":
 		return false, VoidNoBootID
 	case e.BootID != m.BootID:

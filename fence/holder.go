@@ -93,6 +93,9 @@ type Node struct {
 	UID    string
 	BootID string
 	Ready  bool
+	// ReadyUnknown: the Ready condition is Unknown, which the node controller
+	// writes when the kubelet is silent, or there is none.
+	ReadyUnknown bool
 	// ReadySince is the Ready condition's lastTransitionTime as the Node says
 	// it (the writer's clock, RFC 3339). It is compared for equality only.
 	ReadySince string
@@ -149,9 +152,41 @@ func (h *Holder) machine() *Node {
 	return h.Node
 }
 
+// reregistered: the Node was deleted and its kubelet registered again. Another
+// UID, but the same boot: the same machine, with the same containers.
+func (h *Holder) reregistered() bool {
+	return h.Node != nil && h.Node.UID != h.NodeUID && h.BootID != "" && h.BootID == h.Node.BootID
+}
+
+// standIn returns the live Node where it is not the machine that the ledger
+// names, and yet the volume may be in use there: it was registered again, or it
+// carries the same node ID and lists the volume.
+func (h *Holder) standIn() *Node {
+	if h.Node == nil || h.machine() != nil {
+		return nil
+	}
+	if h.reregistered() || h.From(FromVolumesInUse) || h.From(FromVolumesAttached) {
+		return h.Node
+	}
+	return nil
+}
+
+// listing: the live Node that is, or stands for, the holder lists the volume.
+func (h *Holder) listing() (inUse, attached bool) {
+	for _, n := range []*Node{h.machine(), h.standIn()} {
+		if n != nil {
+			return n.InUse, n.ListedAttached
+		}
+	}
+	return false, false
+}
+
 // liveness of the holder itself: the lease of a node of that name says nothing
 // of another machine.
 func (h *Holder) liveness() Liveness {
+	if h.standIn() != nil {
+		return h.Liveness
+	}
 	if h.machine() == nil {
 		if h.Liveness == Unwatched && h.Node != nil {
 			return Unwatched
@@ -159,14 +194,6 @@ func (h *Holder) liveness() Liveness {
 		return Unknown
 	}
 	return h.Liveness
-}
-
-// rebooted tells whether the machine runs under another boot ID than the one
-// under which it held the volume. An empty boot ID never equals another, and
-// proves nothing either.
-func (h *Holder) rebooted() bool {
-	m := h.machine()
-	return m != nil && h.BootID != "" && m.BootID != "" && m.BootID != h.BootID
 }
 
 // From tells whether source names the holder.

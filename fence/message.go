@@ -3,6 +3,7 @@ package fence
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // MaxMessage is the longest text, in bytes, that a refusal may have: it is
@@ -21,18 +22,51 @@ func (v Verdict) Message(s *Snapshot) string {
 		return Clip(fmt.Sprintf("csi-fencepost refuses: nothing is known of volume %s [%s]", name, v.Reason))
 	}
 	why, unblock := v.Blocking.explain(name)
-	return Compose(fmt.Sprintf("volume %s: %s", name, why), unblock, v.Reason)
+	return Compose(fmt.Sprintf("volume %s: %s", short(name), why), unblock, v.Reason)
 }
 
 // Compose puts a refusal's parts into the one form that all refusals have.
 func Compose(why, unblock string, reason Reason) string {
-	tail := fmt.Sprintf(" To unblock: %s. [%s]", unblock, reason)
-	return Clip("csi-fencepost: "+why+".") + Clip(tail)
+	// The reason leads to the runbook: it is never cut off.
+	return Clip("csi-fencepost: "+why+".") + Clip(" To unblock: "+unblock+".") + fmt.Sprintf(" [%s]", reason)
 }
 
-// Clip shortens s so that two clipped parts stay below MaxMessage.
+// longName is from where on a name is shortened: Kubernetes allows 253 bytes,
+// CSI 256 for a node ID, and a message has room for both twice.
+const longName = 110
+
+// short cuts the middle out of a long name; both ends tell names apart.
+func short(name string) string {
+	if len(name) <= longName {
+		return name
+	}
+	half := longName/2 - 2
+	return strings.ToValidUTF8(name[:half], "") + "..." + strings.ToValidUTF8(name[len(name)-half:], "")
+}
+
+// typed is a name as it stands in a command: a shortened one would be wrong
+// there, so a long one is left to the reader.
+func typed(name, placeholder string) string {
+	if len(name) <= longName {
+		return name
+	}
+	return placeholder
+}
+
+// printable replaces what a terminal would act on: IDs and details come from
+// drivers and devices.
+func printable(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return ' '
+}
+
+// Clip makes s printable, and shortens it so that two clipped parts and a
+// reason stay below MaxMessage.
 func Clip(s string) string {
-	const most = MaxMessage/2 - 10
+	const most = MaxMessage/2 - 20
+	s = strings.Map(printable, strings.ToValidUTF8(s, ""))
 	if len(s) <= most {
 		return s
 	}
@@ -43,11 +77,11 @@ func Clip(s string) string {
 func (h *Holder) Describe() string {
 	switch {
 	case h.NodeName == "":
-		return fmt.Sprintf("node ID %s", h.NodeID)
+		return fmt.Sprintf("node ID %s", short(h.NodeID))
 	case h.NodeName == h.NodeID:
-		return fmt.Sprintf("node %s", h.NodeName)
+		return fmt.Sprintf("node %s", short(h.NodeName))
 	}
-	return fmt.Sprintf("node %s (ID %s)", h.NodeName, h.NodeID)
+	return fmt.Sprintf("node %s (ID %s)", short(h.NodeName), short(h.NodeID))
 }
 
 const (
@@ -62,13 +96,14 @@ func (s Standing) explain(volume string) (why, unblock string) {
 	if node == "" {
 		node = h.NodeID
 	}
+	node, volume = typed(node, "NODE"), typed(volume, "PV")
 	who := h.Describe()
 	switch s.Reason {
 	case HolderAlive:
 		return fmt.Sprintf("%s holds it, is alive and may be writing to it", who),
 			"let its pods there end (kubectl drain or delete), or, if the node is to be given up, turn it off"
 	case HolderWanted:
-		return fmt.Sprintf("%s holds it and is alive, and its VolumeAttachment %s is not being deleted", who, h.Attachment.Name),
+		return fmt.Sprintf("%s holds it, and its VolumeAttachment %s is not being deleted", who, h.Attachment.Name),
 			"end the pod that uses it there; Kubernetes then detaches it by itself"
 	case HolderContested:
 		return fmt.Sprintf("%s says that it does not use it, but its kubelet has restarted, or was refused, while the volume was in use, and may have forgotten a container that still writes", who),

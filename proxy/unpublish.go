@@ -152,16 +152,17 @@ func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.V
 // contestOf is the contest that the facts about h amount to now.
 func contestOf(h *fence.Holder) *fence.Contest {
 	c := &fence.Contest{BootID: h.BootID}
+	own := h.Node != nil && h.Node.UID == h.NodeUID
+	if own && h.Node.BootID != "" {
+		// The boot under which it may write now: a pod that comes back after a
+		// reboot mounts again without a publish.
+		c.BootID = h.Node.BootID
+	}
 	if h.Contest != nil {
 		*c = *h.Contest
 	}
-	if n := h.Node; n != nil && n.UID == h.NodeUID {
-		if c.BootID == "" {
-			c.BootID = n.BootID
-		}
-		if n.Ready && n.InUse {
-			c.SeenReadySince = n.ReadySince
-		}
+	if own && h.Node.Ready && h.Node.InUse {
+		c.SeenReadySince = h.Node.ReadySince
 	}
 	return c
 }

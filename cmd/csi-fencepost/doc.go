@@ -10,6 +10,16 @@
 //	metrics.go   every metric of this program
 //	version.go   which build this is
 //
+//	explain.go        explain: one look at a volume, with read rights only
+//	explanation.go    what it shows, as JSON has it; asks the decision itself
+//	explain_print.go  and as a person reads it
+//	remedy.go         what would unblock a holder, as commands to paste
+//	fence.go          fence status, fence withdraw
+//	confirm.go        fence confirm: what an operator's word is bound to
+//	release.go        release
+//	cluster.go        how the commands reach a cluster, and who the operator is
+//	forgiving.go      reads on where a right is missing, for explain
+//
 // # Guarantees
 //
 // Calls are served by every replica, whether it leads or not, and the loss of

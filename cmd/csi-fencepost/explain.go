@@ -376,7 +376,7 @@ const elsewhere = "any other node"
 // judgeAlone asks the decision about one holder as if it were the only one.
 // held is false when it holds nothing any more.
 func judgeAlone(s *fence.Snapshot, h fence.Holder) (v fence.Verdict, st fence.Standing, held bool) {
-	v = fence.JudgePublish(fence.Snapshot{Volume: s.Volume, PV: s.PV, Holders: []fence.Holder{h}, Policy: s.Policy}, elsewhere)
+	v = fence.JudgePublish(fence.Snapshot{Volume: s.Volume, PV: s.PV, Target: &fence.Holder{NodeID: elsewhere}, Holders: []fence.Holder{h}, Policy: s.Policy}, elsewhere)
 	switch {
 	case v.Blocking != nil:
 		return v, *v.Blocking, true

@@ -43,9 +43,9 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"run", "the sidecar: serve external-attacher, guard the driver", runSidecar},
-		{"explain", "who holds a volume, what is known of it, what would unblock it", notYet("explain")},
-		{"fence", "status, confirm and withdraw the fencing of a node", notYet("fence")},
-		{"release", "tell that a node no longer uses a volume", notYet("release")},
+		{"explain", "who holds a volume, what is known of it, what would unblock it", runExplain},
+		{"fence", "status, confirm and withdraw the fencing of a node", runFence},
+		{"release", "tell that a node no longer uses a volume", runRelease},
 		{"version", "print the version", printVersion},
 	}
 }
@@ -113,13 +113,6 @@ func printHelp(w io.Writer) {
 		fmt.Fprintf(w, "  %-9s %s\n", c.name, c.summary)
 	}
 	fmt.Fprint(w, "  help      this text; help SUBCOMMAND, the flags of a subcommand\n")
-}
-
-// notYet is a subcommand that the design has and this version has not.
-func notYet(name string) func(context.Context, []string, io.Writer, io.Writer) error {
-	return func(context.Context, []string, io.Writer, io.Writer) error {
-		return usagef("%s: not in this version yet", name)
-	}
 }
 
 // A usageError says that the program was asked wrongly.

@@ -54,16 +54,6 @@ func TestWrongSubcommandIsExplained(t *testing.T) {
 	}
 }
 
-// A subcommand that is designed and not built must not look like success.
-func TestSubcommandNotThereYetSaysSo(t *testing.T) {
-	for _, c := range commands() {
-		code, _, stderr := runHere(t, c.name, "--help")
-		if code == exitUsage && !strings.Contains(stderr, c.name+": not in this version yet") {
-			t.Errorf("%s --help: exit code 2, stderr %q", c.name, stderr)
-		}
-	}
-}
-
 func TestHelpNamesEverySubcommand(t *testing.T) {
 	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}} {
 		code, stdout, _ := runHere(t, args...)

@@ -94,7 +94,7 @@ func (w *world) judge(s Source) (allowed bool, note string) {
 		h.Liveness = fence.Stale
 		h.Node = &fence.Node{UID: string(w.node.UID), BootID: w.node.Status.NodeInfo.BootID, InUse: true}
 	}
-	v := fence.JudgePublish(fence.Snapshot{Volume: volume, Holders: []fence.Holder{h}}, "id2")
+	v := fence.JudgePublish(fence.Snapshot{Volume: volume, Target: &fence.Holder{NodeID: "id2"}, Holders: []fence.Holder{h}}, "id2")
 	if v.Action == fence.Allow {
 		return true, ""
 	}

@@ -3,6 +3,7 @@ package survey
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/source"
 )
 
@@ -41,6 +43,10 @@ func (g *gathering) target(ctx context.Context, id string) error {
 	t.State, t.NodeUID, t.BootID = fence.NotInLedger, "", ""
 	if err := g.facts(ctx, t); err != nil {
 		return err
+	}
+	if t.NodeName != "" && t.Node != nil && t.NodeUID == "" {
+		// Its CSINode is newer than the index: the ID is the live machine's.
+		t.NodeUID, t.BootID = t.Node.UID, t.Node.BootID
 	}
 	g.survey.Target = t
 	if h := g.holders[id]; h != nil {
@@ -112,6 +118,12 @@ func (g *gathering) evidence(ctx context.Context, h *fence.Holder, node *corev1.
 		return nil
 	}
 	rec, err := g.Records.Get(ctx, h.NodeName)
+	var garbled *record.GarbledError
+	if errors.As(err, &garbled) {
+		// Its claims do not count; the kubelet's word and other sources do.
+		h.Evidence = []fence.Evidence{{Kind: fence.OperatorConfirmation, NodeID: h.NodeID, NodeUID: h.NodeUID, Void: garbled.Error()}}
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -144,13 +156,13 @@ func (g *gathering) lease(ctx context.Context, node string) (rv string, found bo
 
 // nodeFacts takes from a Node what a decision asks.
 func nodeFacts(node *corev1.Node) *fence.Node {
-	n := &fence.Node{UID: string(node.UID), BootID: node.Status.NodeInfo.BootID}
+	n := &fence.Node{UID: string(node.UID), BootID: node.Status.NodeInfo.BootID, ReadyUnknown: true}
 	for _, t := range node.Spec.Taints {
 		n.OutOfService = n.OutOfService || t.Key == corev1.TaintNodeOutOfService
 	}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			n.Ready = c.Status == corev1.ConditionTrue
+			n.Ready, n.ReadyUnknown = c.Status == corev1.ConditionTrue, c.Status == corev1.ConditionUnknown
 			n.ReadySince = c.LastTransitionTime.UTC().Format(time.RFC3339)
 			n.ReadyAt = serverTime(node, c)
 		}

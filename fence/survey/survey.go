@@ -43,6 +43,9 @@ type Index interface {
 // Lives judges whether a node lives (package liveness).
 type Lives interface {
 	Judge(node, liveRV string, leaseExists, nodeExists, nodeReady bool) fence.Liveness
+	// Storm tells whether so many nodes are stale at once that the fault is
+	// more likely ours or the network's.
+	Storm() (bool, string)
 }
 
 // Published asks the driver where a volume is published; listed is false when
@@ -114,11 +117,15 @@ func EntryOf(h *fence.Holder, state fence.State, token string) ledger.Entry {
 // Publish surveys a volume that node ID target asks for. suspects are node IDs
 // that the driver itself has pointed at.
 func (s *Surveyor) Publish(ctx context.Context, volume, target string, suspects []string) (*Survey, error) {
-	g, err := s.begin(ctx, volume, s.Index.NodeNames(target))
+	names, err := s.namesOf(ctx, target)
 	if err != nil {
 		return nil, err
 	}
-	g.survey.Targets = s.Index.NodeNames(target)
+	g, err := s.begin(ctx, volume, names)
+	if err != nil {
+		return nil, err
+	}
+	g.survey.Targets = names
 	if err := g.fromDriver(ctx, suspects); err != nil {
 		return nil, err
 	}
@@ -130,6 +137,26 @@ func (s *Surveyor) Publish(ctx context.Context, volume, target string, suspects 
 		return nil, err
 	}
 	return g.finish(), nil
+}
+
+// namesOf are the names of the nodes with that ID. The attacher may have seen a
+// CSINode that the index has not: an ID that it does not know is looked up live,
+// so that no holder is written down without its machine.
+func (s *Surveyor) namesOf(ctx context.Context, nodeID string) ([]string, error) {
+	if names := s.Index.NodeNames(nodeID); len(names) > 0 {
+		return names, nil
+	}
+	all, err := s.Client.StorageV1().CSINodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range all.Items {
+		if s.IDs.NodeID(&all.Items[i]) == nodeID {
+			names = append(names, all.Items[i].Name)
+		}
+	}
+	return names, nil
 }
 
 // Unpublish surveys a volume that is to be unpublished from node ID nodeID. An
@@ -268,6 +295,11 @@ func (g *gathering) writers(pvs []*corev1.PersistentVolume) csi.Writers {
 }
 
 func (g *gathering) finish() *Survey {
+	if storm, _ := g.Lives.Storm(); storm {
+		// In a storm nothing is taken from anybody on the word of a silent
+		// lease alone.
+		g.survey.Policy.UnpublishRevokesAccess = false
+	}
 	for _, h := range g.holders {
 		g.survey.Holders = append(g.survey.Holders, *h)
 	}

@@ -1,0 +1,364 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// textStyle is how text is laid out.
+type textStyle struct {
+	width int
+	color bool
+}
+
+// Widths of text: a line is never longer, but for commands to paste.
+const (
+	minWidth = 80
+	maxWidth = 100
+)
+
+// styleOf w: colour only on a terminal, and not where NO_COLOR is set
+// (https://no-color.org).
+func styleOf(w io.Writer) textStyle {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return textStyle{width: minWidth}
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		width = minWidth
+	}
+	return textStyle{width: min(max(width, minWidth), maxWidth), color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+}
+
+// Colours, as ANSI numbers them.
+const (
+	plain  = ""
+	bold   = "1"
+	red    = "1;31"
+	green  = "1;32"
+	yellow = "1;33"
+)
+
+// A printer lays text out. Errors of the writer are not looked at: whoever
+// reads is gone.
+type printer struct {
+	w io.Writer
+	textStyle
+}
+
+func (p *printer) paint(color, s string) string {
+	if !p.color || color == plain {
+		return s
+	}
+	return "\x1b[" + color + "m" + s + "\x1b[0m"
+}
+
+// field prints a label and a text that is wrapped beside it.
+func (p *printer) field(indent int, label, text string) {
+	const column = 14
+	for i, line := range wrap(text, p.width-indent-column) {
+		if i > 0 {
+			label = ""
+		}
+		fmt.Fprintf(p.w, "%*s%-*s%s\n", indent, "", column, label, line)
+	}
+}
+
+func (p *printer) heading(color, text string) {
+	for _, line := range wrap(text, p.width) {
+		fmt.Fprintf(p.w, "%s\n", p.paint(color, line))
+	}
+}
+
+// paragraph prints wrapped text; further lines hang by hang more.
+func (p *printer) paragraph(indent, hang int, text string) {
+	for i, line := range wrap(text, p.width-indent-hang) {
+		if i == 1 {
+			indent += hang
+		}
+		fmt.Fprintf(p.w, "%*s%s\n", indent, "", line)
+	}
+}
+
+func (p *printer) blank() { fmt.Fprintln(p.w) }
+
+// wrap breaks text into lines of at most width characters, words whole.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case len([]rune(line))+1+len([]rune(word)) <= width:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+	}
+	return append(lines, line)
+}
+
+// printExplanation writes an explanation for a person to read.
+func printExplanation(w io.Writer, e *explanation, style textStyle) {
+	p := &printer{w: w, textStyle: style}
+	p.volume(e)
+	for i := range e.Holders {
+		p.blank()
+		p.holder(&e.Holders[i])
+	}
+	if len(e.Holders) == 0 {
+		p.blank()
+		p.heading(bold, "No node holds it.")
+	}
+	p.blank()
+	p.decisions(e)
+	if len(e.Notes) > 0 || len(e.MissingRights) > 0 {
+		p.blank()
+	}
+	for _, right := range e.MissingRights {
+		p.paragraph(0, 2, "! Missing right: "+right)
+	}
+	for _, note := range e.Notes {
+		p.paragraph(0, 2, "* "+note)
+	}
+}
+
+func (p *printer) volume(e *explanation) {
+	v := &e.Volume
+	name := strings.Join(v.PersistentVolumes, ", ")
+	if v.Claim != "" {
+		name += " (claim " + v.Claim + ")"
+	}
+	p.field(0, "Volume", name)
+	p.field(0, "Driver", v.Driver)
+	p.field(0, "Handle", v.Handle)
+	guard := "guarded"
+	if !v.Guarded {
+		guard = "not guarded"
+	}
+	p.field(0, "Writers", fmt.Sprintf("%s (%s): %s", v.Writers, strings.Join(v.AccessModes, ", "), guard))
+	p.field(0, "Ledger", ledgerWords(&e.Ledger))
+	for _, aside := range e.Ledger.SetAside {
+		p.field(0, "", aside)
+	}
+}
+
+func ledgerWords(l *ledgerView) string {
+	switch l.State {
+	case "garbled":
+		return "GARBLED: " + l.Problem + ". To mend it: " + l.Mend
+	case "missing":
+		return "none yet: it is written at the next attach or detach"
+	}
+	return "on PersistentVolume " + l.PV
+}
+
+func (p *printer) holder(h *holderView) {
+	name := (&fence.Holder{NodeID: h.NodeID, NodeName: h.Node}).Describe()
+	color := green
+	if h.MayWrite {
+		color = yellow
+	}
+	p.heading(color, upperFirst(name)+" "+h.Why)
+	var sources []string
+	for _, s := range h.Sources {
+		sources = append(sources, string(s))
+	}
+	p.field(2, "named by", strings.Join(sources, ", "))
+	if h.Ledger != nil {
+		state := string(h.Ledger.State)
+		if h.Ledger.Contested {
+			state += ", contested (its kubelet's silence is not believed)"
+		}
+		p.field(2, "ledger", state)
+	}
+	p.field(2, "machine", machineWords(&h.Machine, h.Node))
+	if h.InUse != nil {
+		p.field(2, "volume", fmt.Sprintf("%s by its kubelet (volumesInUse), %s by Kubernetes (volumesAttached)", listedOrNot(*h.InUse, "in use", "not in use"), listedOrNot(*h.ListedAttached, "listed attached", "not listed attached")))
+	}
+	if a := h.Attachment; a != nil {
+		p.field(2, "attachment", attachmentWords(a))
+	}
+	p.field(2, "liveness", livenessWords(&h.Liveness))
+	for i := range h.Evidence {
+		label := ""
+		if i == 0 {
+			label = "evidence"
+		}
+		p.field(2, label, evidenceWords(&h.Evidence[i]))
+	}
+	if len(h.Evidence) == 0 && h.MayWrite {
+		p.field(2, "evidence", "none was asked for or found that it is fenced")
+	}
+}
+
+func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+func listedOrNot(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}
+
+func machineWords(m *machineView, node string) string {
+	switch m.State {
+	case "same":
+		if m.BootID == "" || m.LiveBootID == "" {
+			return fmt.Sprintf("the same (node UID %s); no boot ID to compare", m.NodeUID)
+		}
+		return fmt.Sprintf("the same, not rebooted (node UID %s, boot ID %s)", m.NodeUID, m.BootID)
+	case "rebooted":
+		return fmt.Sprintf("rebooted since: boot ID %s now, %s when it got the volume (node UID %s)", m.LiveBootID, m.BootID, m.NodeUID)
+	case "replaced":
+		return fmt.Sprintf("not the one that is called %s now: node UID %s, and the live Node has %s", node, m.NodeUID, m.LiveNodeUID)
+	case "gone":
+		if m.NodeUID == "" {
+			return fmt.Sprintf("gone: there is no Node %s any more", node)
+		}
+		return fmt.Sprintf("gone: there is no Node %s any more (node UID was %s, boot ID %s)", node, m.NodeUID, orNone(m.BootID))
+	case "unreadable":
+		return "could not be read"
+	}
+	if m.LiveNodeUID != "" {
+		return fmt.Sprintf("not known: nothing says that it is today's Node %s (node UID %s)", node, m.LiveNodeUID)
+	}
+	return "not known"
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+func attachmentWords(a *attachmentView) string {
+	s := a.Name + ", " + listedOrNot(a.Attached, "attached", "not attached")
+	if a.DeletedAt != "" {
+		s += ", being deleted since " + a.DeletedAt
+	}
+	return s
+}
+
+func livenessWords(l *livenessView) string {
+	s := map[string]string{
+		"alive":      "alive: its lease was seen to change",
+		"stale":      "stale: its lease was watched and did not change",
+		"unknown":    "unknown: it has no Node or lease of its own",
+		"unwatched":  "not watched",
+		"unreadable": "could not be read",
+	}[l.State]
+	if s == "" {
+		s = l.State
+	}
+	if l.LeaseRenewedAt != "" {
+		s += fmt.Sprintf("; by the node's own clock it renewed its lease %s", ago(l.leaseAge))
+	}
+	return s
+}
+
+// ago, roughly: it compares two machines' clocks.
+func ago(d time.Duration) string {
+	switch {
+	case d < 0:
+		return fmt.Sprintf("%s in the future", (-d).Round(time.Second))
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%d days ago", int(d.Hours()/24))
+	case d >= 10*time.Minute:
+		return d.Round(time.Minute).String() + " ago"
+	}
+	return d.Round(time.Second).String() + " ago"
+}
+
+func evidenceWords(e *evidenceView) string {
+	s := string(e.Kind)
+	if e.Source != "" {
+		s += " by " + e.Source
+		if e.Kind == fence.OutOfServiceTaint || e.Kind == fence.CloudShutdownTaint {
+			s = string(e.Kind) + " with value " + e.Source
+		}
+	}
+	if e.Detail != "" {
+		s += " (" + e.Detail + ")"
+	}
+	switch {
+	case e.Against:
+		s += ": reads the machine as running"
+	case e.Counts:
+		s += ": counts"
+	default:
+		s += ": does not count"
+	}
+	if e.Why != "" {
+		s += ": " + e.Why
+	}
+	return s
+}
+
+func (p *printer) decisions(e *explanation) {
+	p.decision("A publish to another node now", &e.Decision)
+	if e.IfAlive != nil {
+		p.blank()
+		p.decision("If alive", e.IfAlive)
+		p.blank()
+		p.decision("If silent", e.IfSilent)
+	}
+}
+
+func (p *printer) decision(what string, d *decisionView) {
+	word, color := map[string]string{"allow": "ALLOWED", "refuse": "REFUSED", "wait": "MUST WAIT", "pass": "PASSED THROUGH", "depends": "DEPENDS", "unknown": "CANNOT BE TOLD"}[d.Action], yellow
+	switch d.Action {
+	case "allow", "pass":
+		color = green
+	case "refuse", "wait":
+		color = red
+	}
+	head := what + ": " + word
+	if d.Reason != "" && d.Action != "depends" {
+		head += " [" + string(d.Reason) + "]"
+	}
+	p.heading(color, head)
+	p.paragraph(2, 0, upperFirst(d.Why)+".")
+	for i := range d.Unblock {
+		if i == 0 {
+			p.paragraph(2, 0, "To unblock it:")
+		}
+		p.remedy(&d.Unblock[i])
+	}
+}
+
+// remedy prints commands whole: a wrapped one cannot be pasted.
+func (p *printer) remedy(r *remedy) {
+	end := "."
+	if len(r.Commands) > 0 {
+		end = ":"
+	}
+	p.paragraph(2, 2, "- "+r.What+end)
+	for _, c := range r.Commands {
+		fmt.Fprintf(p.w, "      %s\n", c)
+	}
+}
+
+// countdown shows on a terminal what is waited for, in place; an empty what
+// takes it away.
+func countdown(w io.Writer, what string, left time.Duration) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return
+	}
+	if what == "" {
+		fmt.Fprint(w, "\r\x1b[K")
+		return
+	}
+	fmt.Fprintf(w, "\r\x1b[K%s: %d s", what, int(left.Seconds()+0.5))
+}

@@ -1,0 +1,372 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+)
+
+// An explanation is the output of `explain pv`. Its JSON is stable: fields are
+// added, and not renamed or removed, within one apiVersion.
+type explanation struct {
+	APIVersion string       `json:"apiVersion"`
+	Kind       string       `json:"kind"`
+	Volume     volumeView   `json:"volume"`
+	Ledger     ledgerView   `json:"ledger"`
+	Holders    []holderView `json:"holders"`
+	// Decision about a publish to another node now.
+	Decision decisionView `json:"decision"`
+	// IfAlive and IfSilent: the decision if the holders that were not watched
+	// for long enough are alive, or are not. Set where they differ.
+	IfAlive  *decisionView `json:"ifAlive,omitempty"`
+	IfSilent *decisionView `json:"ifSilent,omitempty"`
+	// MissingRights, as "verb resource": what this look could not see.
+	MissingRights []string `json:"missingRights"`
+	Notes         []string `json:"notes"`
+}
+
+type volumeView struct {
+	PersistentVolumes []string `json:"persistentVolumes"`
+	Claim             string   `json:"claim,omitempty"` // namespace/name
+	Driver            string   `json:"driver"`
+	Handle            string   `json:"handle"`
+	AccessModes       []string `json:"accessModes"`
+	// Writers: single, multi or unknown; all but multi are guarded.
+	Writers string `json:"writers"`
+	Guarded bool   `json:"guarded"`
+}
+
+type ledgerView struct {
+	// State: present, missing or garbled.
+	State    string   `json:"state"`
+	PV       string   `json:"persistentVolume,omitempty"`
+	SetAside []string `json:"setAside,omitempty"`
+	Problem  string   `json:"problem,omitempty"`
+	Mend     string   `json:"mend,omitempty"`
+}
+
+type holderView struct {
+	Node    string         `json:"node,omitempty"`
+	NodeID  string         `json:"nodeID,omitempty"`
+	Sources []fence.Source `json:"sources"`
+	Ledger  *entryView     `json:"ledgerEntry,omitempty"`
+	Machine machineView    `json:"machine"`
+	// InUse (volumesInUse) and ListedAttached (volumesAttached) of the holder's
+	// own machine; nil: it has no Node, or that could not be read.
+	InUse          *bool           `json:"inUse,omitempty"`
+	ListedAttached *bool           `json:"listedAttached,omitempty"`
+	Attachment     *attachmentView `json:"volumeAttachment,omitempty"`
+	Liveness       livenessView    `json:"liveness"`
+	Evidence       []evidenceView  `json:"evidence"`
+	// MayWrite: it stands in the way of a publish elsewhere.
+	MayWrite bool         `json:"mayWrite"`
+	Reason   fence.Reason `json:"reason,omitempty"`
+	Why      string       `json:"why"`
+}
+
+type entryView struct {
+	State     fence.State `json:"state"`
+	Contested bool        `json:"contested"`
+}
+
+type machineView struct {
+	// State: same, rebooted, replaced (another machine has its name), gone,
+	// unknown, or unreadable.
+	State       string `json:"state"`
+	NodeUID     string `json:"nodeUID,omitempty"`
+	BootID      string `json:"bootID,omitempty"`
+	LiveNodeUID string `json:"liveNodeUID,omitempty"`
+	LiveBootID  string `json:"liveBootID,omitempty"`
+}
+
+type attachmentView struct {
+	Name      string `json:"name"`
+	Attached  bool   `json:"attached"`
+	DeletedAt string `json:"deletedAt,omitempty"` // RFC 3339
+}
+
+type livenessView struct {
+	// State: alive, stale, unknown, unwatched, or unreadable.
+	State string `json:"state"`
+	// LeaseRenewedAt is on the node's own clock (RFC 3339). It is for people:
+	// nothing is decided by it.
+	LeaseRenewedAt string `json:"leaseRenewedAt,omitempty"`
+	leaseAge       time.Duration
+}
+
+type evidenceView struct {
+	Kind   fence.Kind `json:"kind"`
+	Source string     `json:"source,omitempty"`
+	Detail string     `json:"detail,omitempty"`
+	// Against: it reads the machine as running.
+	Against bool   `json:"against"`
+	Counts  bool   `json:"counts"`
+	Why     string `json:"why,omitempty"`
+}
+
+type decisionView struct {
+	// Action: allow, refuse, pass (the volume is not guarded), depends (see
+	// ifAlive and ifSilent) or unknown (a right is missing).
+	Action string       `json:"action"`
+	Reason fence.Reason `json:"reason,omitempty"`
+	Why    string       `json:"why"`
+	// UnpublishFirst: the holders that a publish unpublishes before.
+	UnpublishFirst []string `json:"unpublishFirst,omitempty"`
+	Unblock        []remedy `json:"unblock"`
+}
+
+// explain says what a look showed. It asks the decision itself, so that it
+// cannot differ from the sidecar's.
+func explain(l *look) *explanation {
+	s := &l.survey.Snapshot
+	e := &explanation{APIVersion: config.APIVersion, Kind: "VolumeExplanation", Volume: viewVolume(l), Ledger: viewLedger(l),
+		Holders: []holderView{}, MissingRights: append([]string{}, l.denied...), Notes: append([]string{}, l.notes...)}
+	for i := range s.Holders {
+		e.Holders = append(e.Holders, viewHolder(l, &s.Holders[i]))
+	}
+	e.decide(l)
+	if l.observe && e.Volume.Guarded {
+		e.Notes = append(e.Notes, "The mode is Observe: what would be refused is reported, and forwarded all the same.")
+	}
+	if e.IfAlive != nil && l.observed == 0 {
+		e.Notes = append(e.Notes, "A single look cannot tell whether a node lives. Watch the leases: csi-fencepost explain pv "+shellQuote(l.pv.Name)+" --observe=20s")
+	}
+	return e
+}
+
+func viewVolume(l *look) volumeView {
+	v := volumeView{Driver: l.driver, Handle: l.survey.Volume, Writers: l.survey.Writers.String(), Guarded: l.survey.Writers.Guarded(),
+		PersistentVolumes: []string{}, AccessModes: []string{}}
+	v.PersistentVolumes = append(v.PersistentVolumes, l.survey.PVNames()...)
+	for _, mode := range l.pv.Spec.AccessModes {
+		v.AccessModes = append(v.AccessModes, string(mode))
+	}
+	if claim := l.pv.Spec.ClaimRef; claim != nil {
+		v.Claim = claim.Namespace + "/" + claim.Name
+	}
+	return v
+}
+
+func viewLedger(l *look) ledgerView {
+	v := ledgerView{State: "present", PV: l.survey.PV, SetAside: l.survey.Book.SetAside}
+	switch {
+	case l.garbled != nil:
+		v.State, v.PV, v.Problem, v.Mend = "garbled", l.garbled.PV, l.garbled.Why(), l.garbled.Unblock()
+	case l.survey.Book.Missing:
+		v.State = "missing"
+	}
+	return v
+}
+
+func viewHolder(l *look, h *fence.Holder) holderView {
+	v := holderView{Node: h.NodeName, NodeID: h.NodeID, Sources: h.Sources, Machine: viewMachine(l, h), Liveness: viewLiveness(l, h), Evidence: []evidenceView{}}
+	if h.State != fence.NotInLedger {
+		v.Ledger = &entryView{State: h.State, Contested: h.Contest != nil}
+	}
+	if m := h.Node; m != nil && m.UID == h.NodeUID {
+		v.InUse, v.ListedAttached = &m.InUse, &m.ListedAttached
+	}
+	if a := h.Attachment; a != nil {
+		v.Attachment = &attachmentView{Name: a.Name, Attached: a.Attached}
+		if !a.DeletedAt.IsZero() {
+			v.Attachment.DeletedAt = a.DeletedAt.UTC().Format(time.RFC3339)
+		}
+	}
+	for _, e := range h.Evidence {
+		v.Evidence = append(v.Evidence, viewEvidence(&l.survey.Snapshot, *h, e))
+	}
+	s := &l.survey.Snapshot
+	verdict, st, held := judgeAlone(s, *h)
+	v.MayWrite, v.Reason = held && !st.Gone(), st.Reason
+	v.Why = whyHolder(s, verdict, st, held)
+	return v
+}
+
+// whyHolder says in words how a holder stands.
+func whyHolder(s *fence.Snapshot, v fence.Verdict, st fence.Standing, held bool) string {
+	switch {
+	case !held:
+		return "holds it no more"
+	case st.Reason == fence.HolderReleased:
+		return "has released it: it is free to move"
+	case st.Reason == fence.HolderFenced:
+		return fmt.Sprintf("is fenced (%s): it is free to move", st.Evidence)
+	case st.Reason == fence.HolderRevoked:
+		return "is not alive, and the driver is declared to revoke its access on unpublish: it is free to move"
+	case st.Reason == fence.HolderUnwatched:
+		return "may be alive: it was not watched for long enough to tell"
+	}
+	return whyRefused(s, v)
+}
+
+// whyRefused is a refusal's message without its frame: the same words that
+// `kubectl describe pod` shows.
+func whyRefused(s *fence.Snapshot, v fence.Verdict) string {
+	why, _, _ := strings.Cut(v.Message(s), " To unblock: ")
+	name := s.PV
+	if name == "" {
+		name = s.Volume
+	}
+	why = strings.TrimPrefix(why, "csi-fencepost: ")
+	return strings.TrimSuffix(strings.TrimPrefix(why, "volume "+name+": "), ".")
+}
+
+func viewMachine(l *look, h *fence.Holder) machineView {
+	v := machineView{NodeUID: h.NodeUID, BootID: h.BootID}
+	if h.Node != nil {
+		v.LiveNodeUID, v.LiveBootID = h.Node.UID, h.Node.BootID
+	}
+	switch {
+	case h.NodeName == "":
+		v.State = "unknown"
+	case h.Node == nil && slices.Contains(l.denied, "get nodes"):
+		v.State = "unreadable"
+	case h.Node == nil:
+		v.State = "gone"
+	case h.NodeUID == "":
+		v.State = "unknown"
+	case h.Node.UID != h.NodeUID:
+		v.State = "replaced"
+	case h.BootID != "" && h.Node.BootID != "" && h.BootID != h.Node.BootID:
+		v.State = "rebooted"
+	default:
+		v.State = "same"
+	}
+	return v
+}
+
+func viewLiveness(l *look, h *fence.Holder) livenessView {
+	v := livenessView{State: h.Liveness.String()}
+	own := h.Node != nil && h.Node.UID == h.NodeUID
+	switch {
+	case slices.Contains(l.denied, "get leases in namespace kube-node-lease"), h.Node == nil && slices.Contains(l.denied, "get nodes"):
+		v.State = "unreadable"
+	case !own:
+		// The lease of a node of that name says nothing of another machine.
+		v.State = "unknown"
+	case h.Liveness == fence.Unwatched:
+		v.State = "unwatched"
+	}
+	if at, ok := l.leases[h.NodeName]; ok && own {
+		v.LeaseRenewedAt, v.leaseAge = at.UTC().Format(time.RFC3339), l.now.Sub(at)
+	}
+	return v
+}
+
+// viewEvidence asks the decision itself whether a piece of evidence counts.
+func viewEvidence(s *fence.Snapshot, h fence.Holder, e fence.Evidence) evidenceView {
+	v := evidenceView{Kind: e.Kind, Source: e.Source, Detail: e.Detail, Against: e.On}
+	alone := *s
+	alone.Policy = fence.Policy{}
+	h.Evidence = []fence.Evidence{e}
+	_, st, _ := judgeAlone(&alone, h)
+	if st.Evidence != nil {
+		v.Counts, v.Why = st.Gone() || st.Reason == fence.HolderListed, st.Note
+		if st.Reason == fence.HolderUnwatched {
+			v.Why = "it counts once the node was watched and shows no life"
+		}
+		return v
+	}
+	// Something else decides about the holder. Ask of one that is silent and
+	// uses the volume, so that nothing else can.
+	h.State, h.Liveness = fence.Held, fence.Stale
+	if h.Node != nil {
+		node := *h.Node
+		node.InUse = true
+		h.Node = &node
+	}
+	_, st, _ = judgeAlone(&alone, h)
+	switch {
+	case e.On:
+		v.Why = "it speaks against any claim that the node is off"
+	case st.Note != "":
+		v.Why = st.Note
+	default:
+		v.Why = "nothing is wrong with it, but another reason goes before it"
+	}
+	return v
+}
+
+// decide judges a publish to another node now.
+func (e *explanation) decide(l *look) {
+	s := &l.survey.Snapshot
+	switch {
+	case l.garbled != nil:
+		e.Decision = decisionView{Action: "refuse", Reason: fence.LedgerUnreadable, Why: l.garbled.Why(),
+			Unblock: []remedy{{What: "Once it is known which node uses the volume, correct the annotation, or remove it to have it rebuilt", Commands: []string{ledgerRemoval(l.garbled.PV)}}}}
+		return
+	case l.survey.Writers == csi.Multi:
+		e.Decision = decisionView{Action: "pass", Why: fmt.Sprintf("its access modes (%s) let several nodes have it: csi-fencepost passes its calls through", strings.Join(e.Volume.AccessModes, ", ")), Unblock: []remedy{}}
+		return
+	case len(l.denied) > 0:
+		e.Decision = decisionView{Action: "unknown", Why: "a right is missing to see what the sidecar sees: " + strings.Join(l.denied, ", "), Unblock: []remedy{}}
+		return
+	}
+	e.Decision = decision(s)
+	if !slices.ContainsFunc(s.Holders, func(h fence.Holder) bool { return h.Liveness == fence.Unwatched }) {
+		return
+	}
+	alive, silent := decision(suppose(s, fence.Alive)), decision(suppose(s, fence.Stale))
+	if alive.Action == silent.Action && alive.Reason == silent.Reason {
+		e.Decision = alive
+		return
+	}
+	e.IfAlive, e.IfSilent = &alive, &silent
+	e.Decision = decisionView{Action: "depends", Reason: fence.HolderUnwatched, Why: "it depends on whether " + unwatched(s) + " alive, and that was not watched for long enough to tell", Unblock: []remedy{}}
+}
+
+// suppose is the snapshot as it would be if the unwatched nodes were so.
+func suppose(s *fence.Snapshot, l fence.Liveness) *fence.Snapshot {
+	out := *s
+	out.Holders = slices.Clone(s.Holders)
+	for i := range out.Holders {
+		if h := &out.Holders[i]; h.Liveness == fence.Unwatched {
+			h.Liveness = l
+		}
+	}
+	return &out
+}
+
+func unwatched(s *fence.Snapshot) string {
+	var names []string
+	for i := range s.Holders {
+		if h := &s.Holders[i]; h.Liveness == fence.Unwatched && !slices.Contains(names, h.NodeName) {
+			names = append(names, h.NodeName)
+		}
+	}
+	if len(names) == 1 {
+		return "node " + names[0] + " is"
+	}
+	return "nodes " + strings.Join(names, ", ") + " are"
+}
+
+// decision asks what would be answered to a publish to another node, and
+// collects what every holder that blocks it needs.
+func decision(s *fence.Snapshot) decisionView {
+	asked := *s
+	asked.Target = &fence.Holder{NodeID: elsewhere}
+	v := fence.JudgePublish(asked, elsewhere)
+	d := decisionView{Action: v.Action.String(), Reason: v.Reason, Unblock: []remedy{}}
+	switch {
+	case v.Action != fence.Allow:
+		d.Why = whyRefused(s, v)
+	case len(v.Unpublish) == 0:
+		d.Why = "no other node holds it"
+	default:
+		for _, st := range v.Unpublish {
+			d.UnpublishFirst = append(d.UnpublishFirst, st.Holder.Describe())
+		}
+		d.Why = "no other node can write to it any more; in the same call it is first unpublished from " + strings.Join(d.UnpublishFirst, ", ")
+	}
+	for i := range s.Holders {
+		if _, st, held := judgeAlone(s, s.Holders[i]); held && !st.Gone() {
+			d.Unblock = append(d.Unblock, remedies(s, st)...)
+		}
+	}
+	return d
+}

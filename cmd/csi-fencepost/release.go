@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// releaseFlags are the flags and arguments of `csi-fencepost release`.
+type releaseFlags struct {
+	*claimFlags
+	node, nodeID string
+	pv           string
+}
+
+func parseReleaseFlags(args []string) (*releaseFlags, error) {
+	f := &releaseFlags{claimFlags: newClaimFlags("release")}
+	f.set.StringVar(&f.node, "node", "", "The node that does not use the volume any more. Required.")
+	f.set.StringVar(&f.nodeID, "node-id", "", "Which of its machines, by node ID of the driver, where several of that name hold the volume.")
+	if err := f.parse(args, "pv", "NAME"); err != nil {
+		return f, err
+	}
+	if kind := f.set.Arg(0); kind != "pv" && kind != "persistentvolume" {
+		return nil, usagef("release: %q cannot be released, only pv: csi-fencepost release pv NAME --node NODE --reason TEXT", kind)
+	}
+	if f.node == "" {
+		return nil, usagef("release: --node is missing: the node that does not use the volume any more")
+	}
+	f.pv = f.set.Arg(1)
+	return f, nil
+}
+
+// runRelease is `csi-fencepost release`.
+func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f, err := parseReleaseFlags(args)
+	if errors.Is(err, errHelp) {
+		f.help(stdout, "csi-fencepost release pv NAME --node NODE --reason TEXT says that the node does not use that one volume any more.\nIt is refused while the node's own status lists the volume in use.")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c, err := f.cluster.open(f.set.Name())
+	if err != nil {
+		return err
+	}
+	if err := believed(c.config); err != nil {
+		return err
+	}
+	l, err := lookAt(ctx, c, f.pv, 0, stderr)
+	if err != nil {
+		return err
+	}
+	h, err := releasable(l, f.node, f.nodeID)
+	if err != nil {
+		return err
+	}
+	_, err = c.records().ReleaseVolume(ctx, f.node, record.Release{
+		Volume: l.survey.Volume, Driver: l.driver, NodeID: h.NodeID, NodeUID: h.NodeUID, Token: h.Token,
+		By: operator(ctx, c.client), Reason: f.reason,
+	})
+	if err != nil {
+		return err
+	}
+	printReleased(stdout, f.pv, h)
+	return nil
+}
+
+func printReleased(w io.Writer, pv string, h *fence.Holder) {
+	fmt.Fprintf(w, "Released: volume %s from %s. The sidecar sees it by itself.\n", pv, h.Describe())
+	if m := h.Node; m != nil && m.UID == h.NodeUID && m.ListedAttached {
+		fmt.Fprintf(w, "While node %s lives it counts only once Kubernetes has taken the volume off its volumesAttached: delete the pods there that use it.\n", h.NodeName)
+	}
+}
+
+// releasable finds the holder that a release is about. An error says what is in
+// its way; a usageError, what is to be chosen.
+func releasable(l *look, node, nodeID string) (*fence.Holder, error) {
+	pv := l.pv.Name
+	switch {
+	case l.garbled != nil:
+		return nil, l.garbled
+	case len(l.denied) > 0:
+		return nil, fmt.Errorf("a right is missing to see who holds PersistentVolume %s: %s", pv, strings.Join(l.denied, ", "))
+	}
+	var found []*fence.Holder
+	var all, ids []string
+	for i := range l.survey.Holders {
+		h := &l.survey.Holders[i]
+		if _, _, held := judgeAlone(&l.survey.Snapshot, *h); !held {
+			continue
+		}
+		all = append(all, h.Describe())
+		if h.NodeName != node {
+			continue
+		}
+		ids = append(ids, orNone(h.NodeID))
+		if nodeID == "" || h.NodeID == nodeID {
+			found = append(found, h)
+		}
+	}
+	switch {
+	case len(ids) == 0:
+		return nil, fmt.Errorf("node %s does not hold PersistentVolume %s; who does: %s", node, pv, orNone(strings.Join(all, ", ")))
+	case len(found) == 0:
+		return nil, fmt.Errorf("node %s does not hold PersistentVolume %s under node ID %s, but under %s", node, pv, nodeID, strings.Join(ids, ", "))
+	case len(found) > 1:
+		return nil, usagef("release: several machines called %s hold PersistentVolume %s: choose one with --node-id: %s", node, pv, strings.Join(slices.Sorted(slices.Values(ids)), ", "))
+	}
+	return found[0], inTheWay(l, found[0])
+}
+
+// inTheWay says why a release of that holder cannot be written.
+func inTheWay(l *look, h *fence.Holder) error {
+	pv := l.pv.Name
+	_, st, _ := judgeAlone(&l.survey.Snapshot, *h)
+	switch {
+	case h.NodeID == "":
+		return fmt.Errorf("the node ID of node %s is not known, so that one volume cannot be released from it; if the node is off: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, shellQuote(h.NodeName))
+	case h.Node != nil && h.Node.InUse && (h.NodeUID == "" || h.Node.UID == h.NodeUID):
+		return fmt.Errorf("node %s uses PersistentVolume %s: its kubelet lists it in volumesInUse. End the pods there that use it: %s", h.NodeName, pv, podsCommand(h.NodeName))
+	case st.Reason == fence.HolderReleased:
+		return fmt.Errorf("%s has released PersistentVolume %s already: there is nothing to say", h.Describe(), pv)
+	}
+	return nil
+}

@@ -1,0 +1,453 @@
+package fence
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// facts are one holder's situation in the words of the design, from which the
+// answer is read off without any of the code under test: which machine stands
+// there, what its kubelet says, what anybody says of it.
+type facts struct {
+	state    State
+	contest  string // "", "this boot", "earlier boot", "no boot", "seen", "seen, restarted"
+	node     string // "gone", "same", "again" (new UID, same boot), "other"
+	boot     string // of a same node: "same", "new" (since the publish), "empty"
+	inUse    bool
+	attached bool // in volumesAttached
+	owns     bool // an other node carries the holder's node ID
+	ready    bool
+	va       string // "", "unattached", "attached", "deleted", "deleted, then Ready"
+	life     Liveness
+	evidence string
+	policy   Policy
+}
+
+func (f facts) String() string {
+	return fmt.Sprintf("state=%q contest=%q node=%s boot=%s inUse=%v volumesAttached=%v ownsID=%v ready=%v va=%q life=%q evidence=%q policy=%+v",
+		string(f.state), f.contest, f.node, f.boot, f.inUse, f.attached, f.owns, f.ready, f.va, f.life, f.evidence, f.policy)
+}
+
+// The obviously right version.
+
+// lists: the Node that is the holder's machine, or has its node ID, names the
+// volume.
+func (f facts) lists() (inUse, attached bool) {
+	if f.node == "same" || f.node == "again" || f.node == "other" && f.owns {
+		return f.inUse, f.attached
+	}
+	return false, false
+}
+
+// lives is "alive", "dead" (stale, or there is no Node or lease of it) or "?".
+func (f facts) lives() string {
+	inUse, attached := f.lists()
+	stranger := f.node == "other" && !inUse && !attached
+	switch {
+	case f.node == "gone":
+		return "dead"
+	case f.life == Unwatched:
+		return "?"
+	case stranger:
+		return "dead" // its lease is not the holder's
+	case f.life == Alive:
+		return "alive"
+	}
+	return "dead"
+}
+
+// released by the kubelet's word, or by what the ledger wrote of it.
+func (f facts) released() bool {
+	inUse, attached := f.lists()
+	if inUse || attached {
+		return false
+	}
+	if f.node != "same" {
+		return f.state == Released && f.contest == ""
+	}
+	return !f.contested()
+}
+
+// contested, of the holder's own machine, which says that it is not in use.
+func (f facts) contested() bool {
+	switch f.contest {
+	case "":
+		return f.va == "deleted, then Ready" && f.state != Released
+	case "earlier boot":
+		return f.boot == "empty"
+	case "seen":
+		return !f.ready
+	}
+	return true
+}
+
+// said is what the evidence amounts to: "fenced", "no" (nothing, or void) or
+// "contradiction".
+func (f facts) said() string {
+	inUse, attached := f.lists()
+	switch f.evidence {
+	case "storage":
+		return "fenced"
+	case "release":
+		if (inUse || attached) && (f.lives() != "dead" || f.life != Stale) {
+			return "contradiction"
+		}
+		return "fenced"
+	case "claim", "power", "claim, reads on", "power, reads on":
+	case "power, booted":
+		// Only a machine that is there can be seen to have booted.
+		if f.node == "same" {
+			return "no"
+		}
+	default:
+		return "no"
+	}
+	bound := f.node == "gone" || f.node == "same" && f.boot != "empty" || f.node == "other" && !inUse && !attached
+	switch {
+	case !bound:
+		return "no"
+	case f.lives() == "alive", f.evidence == "claim, reads on", f.evidence == "power, reads on":
+		return "contradiction"
+	case f.evidence == "claim" && f.lives() == "?":
+		return "contradiction" // it has to wait; nothing else may overrule it
+	}
+	return "fenced"
+}
+
+// mayWrite tells whether the node may still write to the volume after an
+// unpublish of it, as far as the facts prove.
+func (f facts) mayWrite() bool {
+	if f.released() {
+		return false
+	}
+	_, attached := f.lists()
+	if f.said() == "fenced" && (!attached || f.evidence == "release") {
+		return false
+	}
+	return !(f.policy.UnpublishRevokesAccess && f.lives() == "dead" && f.said() != "contradiction")
+}
+
+// wantedThere: Kubernetes attaches, or has attached, it there and has not asked
+// for it back.
+func (f facts) wantedThere() bool {
+	return f.va == "attached" || f.va == "unattached" && f.state == Publishing
+}
+
+func (f facts) publish() Action {
+	_, attached := f.lists()
+	switch {
+	case f.state == TakenOver && !attached:
+		return Allow
+	case f.mayWrite(), f.wantedThere() && f.lives() != "dead":
+		return Refuse
+	}
+	return Allow
+}
+
+func (f facts) unpublish() (a Action, contest bool) {
+	_, attached := f.lists()
+	switch {
+	case f.state == TakenOver && !attached:
+		return Answer, false
+	case !f.mayWrite() && f.wantedThere():
+		return Refuse, false
+	case !f.mayWrite():
+		return Allow, false
+	case f.policy.ForwardUnfenced && f.lives() == "dead" && f.said() != "contradiction":
+		return Allow, false
+	}
+	return Refuse, true
+}
+
+// The facts as the code under test sees them.
+
+const readySince = "2025-11-21T08:00:00Z"
+
+var attachments = map[string]*Attachment{
+	"unattached":          {Name: "csi-1"},
+	"attached":            {Name: "csi-1", Attached: true},
+	"deleted":             {Name: "csi-1", Attached: true, DeletedAt: deletedAt},
+	"deleted, then Ready": {Name: "csi-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
+}
+
+func (f facts) holder() Holder {
+	h := Holder{NodeID: oldNode, NodeName: "n1", NodeUID: "uid-1", BootID: "boot-1", State: f.state, Token: "t1",
+		Liveness: f.life, Attachment: attachments[f.va], Sources: []Source{FromLedger}}
+	f.addNode(&h)
+	f.addContest(&h)
+	h.Evidence = f.evidenceOf(&h)
+	return h
+}
+
+func (f facts) addNode(h *Holder) {
+	if f.node == "gone" {
+		return
+	}
+	h.LeaseRV = "100"
+	n := &Node{UID: "uid-1", BootID: "boot-1", Ready: f.ready, ReadySince: readySince, ReadyAt: deletedAt.Add(-time.Hour),
+		InUse: f.inUse, ListedAttached: f.attached}
+	switch {
+	case f.node == "again":
+		n.UID = "uid-2"
+	case f.node == "other":
+		n.UID, n.BootID = "uid-2", "boot-9"
+	case f.boot == "new":
+		n.BootID = "boot-2"
+	case f.boot == "empty":
+		n.BootID = ""
+	}
+	if f.node != "other" || f.owns {
+		if f.inUse {
+			h.Sources = append(h.Sources, FromVolumesInUse)
+		}
+		if f.attached {
+			h.Sources = append(h.Sources, FromVolumesAttached)
+		}
+	}
+	h.Node = n
+}
+
+func (f facts) addContest(h *Holder) {
+	if f.contest == "" {
+		return
+	}
+	c := Contest{BootID: "boot-1"}
+	if h.Node != nil {
+		c.BootID = h.Node.BootID
+	}
+	switch f.contest {
+	case "earlier boot":
+		c.BootID = "boot-0"
+	case "no boot":
+		c.BootID = ""
+	case "seen":
+		c.SeenReadySince = readySince
+	case "seen, restarted":
+		c.SeenReadySince = "2025-11-21T07:00:00Z"
+	}
+	h.Contest = &c
+}
+
+var on = Evidence{Kind: PowerReading, Source: "bmc", On: true}
+
+func (f facts) evidenceOf(h *Holder) []Evidence {
+	bind := func(e Evidence) Evidence {
+		e.NodeID, e.NodeUID, e.BootID, e.LeaseRV = h.NodeID, h.NodeUID, "boot-1", h.LeaseRV
+		if h.Node != nil {
+			e.BootID = h.Node.BootID
+		}
+		return e
+	}
+	void := func(k Kind) []Evidence { return []Evidence{bind(Evidence{Kind: k, Void: "a test says so"})} }
+	switch f.evidence {
+	case "claim":
+		return []Evidence{bind(Evidence{Kind: OutOfServiceTaint})}
+	case "claim, lease changed":
+		e := bind(Evidence{Kind: OperatorConfirmation})
+		e.LeaseRV = "99"
+		return []Evidence{e}
+	case "power, booted":
+		e := bind(Evidence{Kind: PowerReading})
+		e.BootID = "boot-0"
+		return []Evidence{e}
+	case "claim, reads on":
+		return []Evidence{bind(on), bind(Evidence{Kind: OperatorConfirmation})}
+	case "power":
+		return []Evidence{bind(Evidence{Kind: PowerReading})}
+	case "power, reads on":
+		return []Evidence{bind(Evidence{Kind: PowerReading}), bind(on)}
+	case "reads on":
+		return []Evidence{bind(on)}
+	case "storage":
+		return []Evidence{bind(Evidence{Kind: StorageFence})}
+	case "storage, void":
+		return void(StorageFence)
+	case "release":
+		return []Evidence{bind(Evidence{Kind: VolumeRelease})}
+	case "release, void":
+		return void(VolumeRelease)
+	}
+	return nil
+}
+
+var evidences = []string{"", "claim", "claim, lease changed", "claim, reads on", "power", "power, booted", "power, reads on", "reads on",
+	"storage", "storage, void", "release", "release, void"}
+
+var policies = []Policy{{}, revokes, forward, {UnpublishRevokesAccess: true, ForwardUnfenced: true}}
+
+// every calls yield with each combination of facts under one policy.
+func every(p Policy, yield func(facts)) {
+	bools := []bool{false, true}
+	for _, m := range machines() {
+		f := m
+		f.policy = p
+		for _, f.state = range []State{NotInLedger, Publishing, Held, Leaving, Released, TakenOver} {
+			for _, f.contest = range []string{"", "this boot", "earlier boot", "no boot", "seen", "seen, restarted"} {
+				for _, f.va = range []string{"", "unattached", "attached", "deleted", "deleted, then Ready"} {
+					for _, f.life = range []Liveness{Unwatched, Alive, Stale, Unknown} {
+						for _, f.evidence = range evidences {
+							if f.node == "gone" {
+								yield(f)
+								continue
+							}
+							for _, f.ready = range bools {
+								yield(f)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// machines are the ways in which a Node can stand there and list the volume.
+func machines() []facts {
+	out := []facts{{node: "gone"}}
+	for i := range 4 {
+		f := facts{inUse: i&1 != 0, attached: i&2 != 0}
+		for _, f.boot = range []string{"same", "new", "empty"} {
+			f.node = "same"
+			out = append(out, f)
+		}
+		f.boot, f.node = "", "again"
+		out = append(out, f)
+		for _, f.owns = range []bool{false, true} {
+			f.node = "other"
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func TestDecisionAgreesWithTheObviousVersion(t *testing.T) {
+	for _, p := range policies {
+		t.Run(fmt.Sprintf("%+v", p), func(t *testing.T) {
+			t.Parallel()
+			judged, differ := 0, 0
+			every(p, func(f facts) {
+				judged++
+				if differ < 10 && !agrees(t, f) {
+					differ++
+				}
+			})
+			t.Logf("%d combinations of facts, both calls", judged)
+			if judged < 100_000 {
+				t.Errorf("only %d combinations of facts were judged", judged)
+			}
+		})
+	}
+}
+
+// agrees holds both calls against the obvious version.
+func agrees(t *testing.T, f facts) bool {
+	s := Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{f.holder()}, Policy: f.policy}
+	ok := true
+	publish := JudgePublish(s, newNode)
+	if want := f.publish(); publish.Action != want {
+		t.Errorf("publish elsewhere: %v for %q, and the obvious version says %v: %v", publish.Action, publish.Reason, want, f)
+		ok = false
+	}
+	unpublish := JudgeUnpublish(s, oldNode)
+	if want, contest := f.unpublish(); unpublish.Action != want || unpublish.Contest != contest {
+		t.Errorf("unpublish: %v for %q, contest %v, and the obvious version says %v, contest %v: %v",
+			unpublish.Action, unpublish.Reason, unpublish.Contest, want, contest, f)
+		ok = false
+	}
+	// R1 rests on R2: a publish passes only over holders that it unpublishes.
+	if publish.Action == Allow && len(publish.Unpublish) == 0 && unpublish.Action != Answer {
+		t.Errorf("publish elsewhere without an unpublish: %v", f)
+		ok = false
+	}
+	return ok
+}
+
+// Both versions could be wrong in the same way. What no rule of any kind may
+// allow is said once more, without a rule.
+func TestNoFactsTakeAVolumeFromALivingNodeThatUsesIt(t *testing.T) {
+	for _, p := range policies {
+		every(p, func(f facts) {
+			inUse, _ := f.lists()
+			if !inUse || f.life != Alive || f.node == "gone" || f.evidence == "storage" || f.state == TakenOver {
+				return
+			}
+			s := Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{f.holder()}, Policy: p}
+			if v := JudgeUnpublish(s, oldNode); v.Action == Allow {
+				t.Fatalf("unpublished for %q: %v", v.Reason, f)
+			}
+			if v := JudgePublish(s, newNode); v.Action == Allow {
+				t.Fatalf("published elsewhere for %q: %v", v.Reason, f)
+			}
+		})
+	}
+}
+
+func TestEachHolderBlocksByItself(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for _, p := range policies {
+		var sample []Holder
+		every(p, func(f facts) {
+			if r.IntN(500) == 0 {
+				sample = append(sample, f.holder())
+			}
+		})
+		for range 20_000 {
+			a, b := sample[r.IntN(len(sample))], sample[r.IntN(len(sample))]
+			b.NodeID = "id-3"
+			for i := range b.Evidence {
+				b.Evidence[i].NodeID = "id-3"
+			}
+			one := func(h Holder) Verdict { return JudgePublish(Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{h}, Policy: p}, newNode) }
+			va, vb := one(a), one(b)
+			both := JudgePublish(Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{a, b}, Policy: p}, newNode)
+			if (both.Action == Allow) != (va.Action == Allow && vb.Action == Allow) {
+				t.Fatalf("alone %v (%s) and %v (%s), together %v (%s): %+v %+v", va.Action, va.Reason, vb.Action, vb.Reason, both.Action, both.Reason, a, b)
+			}
+			if both.Action == Allow && len(both.Unpublish) != len(va.Unpublish)+len(vb.Unpublish) {
+				t.Fatalf("together %d are unpublished, alone %d and %d", len(both.Unpublish), len(va.Unpublish), len(vb.Unpublish))
+			}
+		}
+	}
+}
+
+// Sources answer in any order; the verdict is the same.
+func TestOrderOfEvidenceDoesNotMatter(t *testing.T) {
+	for _, m := range machines() {
+		for _, life := range []Liveness{Unwatched, Alive, Stale, Unknown} {
+			for _, first := range evidences {
+				for _, second := range evidences {
+					m.life, m.ready, m.va = life, true, "deleted"
+					m.evidence = first
+					h := m.holder()
+					a := h.Evidence
+					m.evidence = second
+					b := m.holder().Evidence
+					checkOrder(t, h, a, b)
+					if t.Failed() {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+func checkOrder(t *testing.T, h Holder, a, b []Evidence) {
+	t.Helper()
+	judge := func(e []Evidence) (Action, Action, Action) {
+		h.Evidence = e
+		s := Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{h}}
+		return JudgePublish(s, newNode).Action, JudgeUnpublish(s, oldNode).Action, JudgePublish(Snapshot{Target: &h}, oldNode).Action
+	}
+	ab := append(append([]Evidence{}, a...), b...)
+	ba := append(append([]Evidence{}, b...), a...)
+	p1, u1, t1 := judge(ab)
+	p2, u2, t2 := judge(ba)
+	if p1 != p2 || u1 != u2 || t1 != t2 {
+		t.Errorf("%+v: publish %v or %v, unpublish %v or %v, as target %v or %v", ab, p1, p2, u1, u2, t1, t2)
+	}
+}

@@ -1,0 +1,639 @@
+package fence
+
+import (
+	"reflect"
+	"testing"
+	"time"
+)
+
+const (
+	oldNode = "id-1" // holds the volume in the base snapshot
+	newNode = "id-2" // asks for it
+)
+
+// deletedAt is when the VolumeAttachment is deleted, where a case deletes it.
+var deletedAt = time.Date(2025, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// base is ordinary life: the volume is attached to a node that is alive and
+// uses it, and another node asks for it. Each case changes one thing or two.
+func base() Snapshot {
+	return Snapshot{
+		Volume: "vol-1", PV: "pv-1",
+		Holders: []Holder{{
+			NodeID: oldNode, NodeName: "n1", NodeUID: "uid-1", BootID: "boot-1",
+			Sources: []Source{FromLedger, FromAttachment, FromVolumesInUse, FromVolumesAttached},
+			State:   Publishing, Token: "t1",
+			Node: &Node{UID: "uid-1", BootID: "boot-1", Ready: true, ReadySince: "2025-11-21T08:00:00Z",
+				ReadyAt: deletedAt.Add(-2 * time.Hour), InUse: true, ListedAttached: true},
+			Attachment: &Attachment{Name: "csi-1", Attached: true},
+			Liveness:   Alive, LeaseRV: "100",
+		}},
+		Target: &Holder{NodeID: newNode, NodeName: "n2", NodeUID: "uid-2", BootID: "boot-2",
+			Node:     &Node{UID: "uid-2", BootID: "boot-2", Ready: true, ReadySince: "2025-11-21T08:00:00Z"},
+			Liveness: Alive, LeaseRV: "200"},
+	}
+}
+
+// change is one mutation of a holder.
+type change func(*Holder)
+
+func dropped(h *Holder)    { h.Node.InUse, h.Node.ListedAttached = false, false }
+func unlisted(h *Holder)   { h.Node.ListedAttached = false }
+func deleted(h *Holder)    { h.Attachment.DeletedAt = deletedAt }
+func noVA(h *Holder)       { h.Attachment = nil }
+func nodeGone(h *Holder)   { h.Node, h.Liveness, h.LeaseRV = nil, Unknown, "" }
+func notReady(h *Holder)   { h.Node.Ready = false }
+func noBoot(h *Holder)     { h.Node.BootID = "" }
+func boot2(h *Holder)      { h.Node.BootID = "boot-2" }
+func contest(h *Holder)    { h.Contest = &Contest{BootID: "boot-1"} }
+func contest2(h *Holder)   { h.Contest = &Contest{BootID: "boot-2"} }
+func emptyBoot(h *Holder)  { h.Contest = &Contest{} }
+func sourceless(h *Holder) { h.Sources = []Source{FromLedger} }
+
+func stale(h *Holder)     { h.Liveness = Stale }
+func unknown(h *Holder)   { h.Liveness = Unknown }
+func unwatched(h *Holder) { h.Liveness = Unwatched }
+
+// replaced: another machine stands under the node's name.
+func replaced(h *Holder) {
+	h.Node.UID, h.Node.BootID = "uid-9", "boot-9"
+	h.Sources = []Source{FromLedger, FromAttachment}
+}
+
+// seen: the kubelet was seen to list the volume during the contest.
+func seen(h *Holder) { h.Contest.SeenReadySince = h.Node.ReadySince }
+
+func state(s State) change { return func(h *Holder) { h.State = s } }
+
+// readyAfter: the Node became Ready so much after the VolumeAttachment's
+// deletion, on the API server's clock.
+func readyAfter(d time.Duration) change {
+	return func(h *Holder) { h.Node.ReadyAt = deletedAt.Add(d) }
+}
+
+func with(k Kind, changes ...func(*Evidence)) change {
+	return func(h *Holder) {
+		e := Evidence{Kind: k, Source: "someone", NodeName: h.NodeName, NodeID: h.NodeID, NodeUID: h.NodeUID, LeaseRV: h.LeaseRV}
+		if h.Node != nil {
+			e.BootID = h.Node.BootID
+		}
+		for _, c := range changes {
+			c(&e)
+		}
+		h.Evidence = append(h.Evidence, e)
+	}
+}
+
+func readsOn(e *Evidence) { e.On = true }
+
+var (
+	revokes = Policy{UnpublishRevokesAccess: true}
+	forward = Policy{ForwardUnfenced: true}
+)
+
+// expectation of a case, for both calls about the same holder.
+type expectation struct {
+	rule    string
+	policy  Policy
+	changes []change
+	// publish to another node, unpublish of the holder.
+	publish, unpublish Reason
+}
+
+// gone expects that the holder no longer counts, for both calls.
+func gone(rule string, reason Reason, p Policy, c ...change) expectation {
+	return expectation{rule, p, c, reason, reason}
+}
+
+// refused expects that the holder blocks both calls.
+func refused(rule string, reason Reason, p Policy, c ...change) expectation {
+	return expectation{rule, p, c, reason, reason}
+}
+
+var none Policy
+
+// table: DESIGN's two tables and each clause of "When a holder no longer
+// counts", as seen by both calls.
+var table = []expectation{
+	// Released.
+	gone("released: a live Node lacks the volume in both lists", HolderReleased, none, deleted, dropped),
+	gone("released: neither lease nor Ready matter (NotReady)", HolderReleased, none, deleted, dropped, notReady),
+	gone("released: neither lease nor Ready matter (stale)", HolderReleased, none, deleted, dropped, stale),
+	gone("released: neither lease nor Ready matter (unwatched)", HolderReleased, none, deleted, dropped, unwatched),
+	gone("released: neither lease nor Ready matter (no lease)", HolderReleased, none, deleted, dropped, unknown),
+	gone("released: an orphan that nobody uses, without a VolumeAttachment", HolderReleased, none, noVA, dropped),
+	gone("released: it outlives the Node", HolderReleased, none, state(Released), deleted, nodeGone),
+	gone("released: it outlives the machine", HolderReleased, none, state(Released), deleted, dropped, replaced),
+	gone("released once is no restarted kubelet", HolderReleased, none, state(Released), deleted, dropped, readyAfter(time.Hour)),
+	refused("not released: only volumesInUse lacks it", HolderAlive, none, deleted, func(h *Holder) { h.Node.InUse = false }),
+	refused("not released: only volumesAttached lacks it", HolderAlive, none, deleted, unlisted),
+	refused("not released: the ledger says so and the kubelet lists it again", HolderAlive, none, state(Released), deleted),
+	refused("not released: leaving does not outlive the Node", HolderUnknown, none, state(Leaving), deleted, nodeGone),
+	refused("not released: the word of another machine of that name", HolderUnknown, none, deleted, dropped, replaced),
+	refused("not released: a Node whose UID the ledger does not know", HolderUnknown, none, deleted, dropped, sourceless,
+		func(h *Holder) { h.NodeUID, h.BootID = "", "" }),
+	refused("not released: contested, then the Node was deleted", HolderUnknown, none, state(Released), contest, deleted, nodeGone),
+
+	// Contested.
+	refused("contested: a refused unpublish, and the kubelet says not in use", HolderContested, none, deleted, dropped, contest),
+	refused("contested: the Node became Ready after the deletion", HolderContested, none, deleted, dropped, readyAfter(time.Hour)),
+	refused("contested: Ready and deletion at the same second", HolderContested, none, deleted, dropped, readyAfter(0)),
+	refused("contested: Ready just before the deletion, below the stamps' resolution", HolderContested, none, deleted, dropped, readyAfter(-time.Second)),
+	refused("contested: when it became Ready is not known", HolderContested, none, deleted, dropped, func(h *Holder) { h.Node.ReadyAt = time.Time{} }),
+	refused("contested: the kubelet came back after the deletion and is not Ready yet", HolderContested, none, deleted, dropped, notReady, readyAfter(time.Hour)),
+	gone("not contested: the controller wrote Unknown after the deletion", HolderReleased, none, deleted, dropped, notReady, readyAfter(time.Hour),
+		func(h *Holder) { h.Node.ReadyUnknown = true }),
+	gone("not contested: Ready well before the deletion", HolderReleased, none, deleted, dropped, readyAfter(-3*time.Second)),
+	gone("not contested: Ready late, with nothing deleted", HolderReleased, none, noVA, dropped, readyAfter(time.Hour)),
+	gone("contest ends: a new boot ID", HolderReleased, none, deleted, dropped, contest, boot2),
+	refused("contest stays: the same boot ID", HolderContested, none, deleted, dropped, boot2, contest2),
+	refused("contest stays: an empty boot ID now", HolderContested, none, deleted, dropped, contest, noBoot),
+	refused("contest stays: an empty boot ID then", HolderContested, none, deleted, dropped, emptyBoot),
+	refused("contest stays: an empty boot ID then and now", HolderContested, none, deleted, dropped, emptyBoot, noBoot),
+	refused("contest stays: a reboot before the contest is none since", HolderContested, none, deleted, dropped,
+		contest2, boot2, func(h *Holder) { h.BootID = "boot-1" }),
+	refused("contest stays: a reboot at some time does not excuse a kubelet that restarted", HolderContested, none, deleted, dropped,
+		boot2, readyAfter(time.Hour)),
+	gone("contest ends: the kubelet, Ready, listed it and dropped it", HolderReleased, none, deleted, dropped, contest, seen),
+	refused("contest stays: listed and not dropped", HolderAlive, none, deleted, contest, seen),
+	refused("contest stays: off volumesAttached and still in use", HolderAlive, none, deleted, unlisted, contest, seen),
+	refused("contest stays: listed by a kubelet that has restarted since", HolderContested, none, deleted, dropped, contest, seen,
+		func(h *Holder) { h.Node.ReadySince = "2025-11-21T10:05:00Z" }),
+	refused("contest stays: dropped by a kubelet that is not Ready", HolderContested, none, deleted, dropped, contest, seen, notReady),
+	refused("contest stays: never seen Ready, and no Ready condition", HolderContested, none, deleted, dropped, contest,
+		func(h *Holder) { h.Node.ReadySince = "" }),
+	refused("contest stays: a stale node's silence is not believed either", HolderStale, none, deleted, dropped, contest, stale),
+	refused("contest stays: nor that of one not watched", HolderUnwatched, none, deleted, dropped, contest, unwatched),
+	gone("contest ends: by fencing", HolderFenced, none, deleted, dropped, contest, stale, with(PowerReading)),
+	gone("contest ends: by an operator's release, of a living node too", HolderFenced, none, deleted, dropped, contest, with(VolumeRelease)),
+
+	// Fenced.
+	gone("fenced: out-of-service taint on a stale node", HolderFenced, none, deleted, unlisted, stale, with(OutOfServiceTaint)),
+	gone("fenced: shutdown taint on a stale node", HolderFenced, none, deleted, unlisted, stale, with(CloudShutdownTaint)),
+	gone("fenced: operator's confirmation of a stale node", HolderFenced, none, deleted, unlisted, stale, with(OperatorConfirmation)),
+	gone("fenced: confirmation of a node without a lease", HolderFenced, none, deleted, unlisted, func(h *Holder) { h.Liveness, h.LeaseRV = Unknown, "" }, with(OperatorConfirmation)),
+	gone("fenced: confirmation of a machine whose Node is gone", HolderFenced, none, deleted, nodeGone, with(OperatorConfirmation)),
+	gone("fenced: confirmation of a machine that was replaced under its name", HolderFenced, none, deleted, dropped, replaced, with(OperatorConfirmation)),
+	gone("fenced: the Node was deleted by the cloud provider", HolderFenced, none, deleted, nodeGone, with(NodeDeleted)),
+	gone("fenced: a power reading of off", HolderFenced, none, deleted, unlisted, stale, with(PowerReading)),
+	gone("fenced: a power reading needs no watching", HolderFenced, none, deleted, unlisted, unwatched, with(PowerReading)),
+	gone("fenced: a storage fence under which the node lives", HolderFenced, none, deleted, unlisted, with(StorageFence)),
+	gone("fenced: a release of the volume on a stale node, which lists it for ever", HolderFenced, none, deleted, stale, with(VolumeRelease)),
+	refused("fenced, but the volume is in volumesAttached (claim)", HolderListed, none, deleted, stale, with(OutOfServiceTaint)),
+	refused("fenced, but the volume is in volumesAttached (power)", HolderListed, none, deleted, stale, with(PowerReading)),
+	refused("fenced, but the volume is in volumesAttached (storage)", HolderListed, none, deleted, with(StorageFence)),
+
+	// Evidence that does not count.
+	refused("void: the lease changed since", EvidenceVoid, none, deleted, unlisted, stale, with(OutOfServiceTaint, func(e *Evidence) { e.LeaseRV = "99" })),
+	refused("void: there was no lease then", EvidenceVoid, none, deleted, unlisted, stale, with(OutOfServiceTaint, func(e *Evidence) { e.LeaseRV = "" })),
+	refused("void: the lease of a deleted Node changed since", EvidenceVoid, none, deleted, nodeGone, func(h *Holder) { h.LeaseRV = "101" },
+		with(OperatorConfirmation, func(e *Evidence) { e.LeaseRV = "100" })),
+	refused("void: a reading from before the Node and its lease went", EvidenceVoid, none, deleted, nodeGone,
+		with(PowerReading, func(e *Evidence) { e.LeaseRV = "100" })),
+	refused("void: confirmed when there was no lease, and now there is one", EvidenceVoid, none, deleted, nodeGone, func(h *Holder) { h.LeaseRV = "101" },
+		with(OperatorConfirmation, func(e *Evidence) { e.LeaseRV = "" })),
+	refused("void: the lease went with the Node, and may have changed first", EvidenceVoid, none, deleted, nodeGone,
+		with(OperatorConfirmation, func(e *Evidence) { e.LeaseRV = "100" })),
+	refused("void: the same, and the name has another machine now", EvidenceVoid, none, deleted, dropped, replaced,
+		with(OperatorConfirmation, func(e *Evidence) { e.LeaseRV = "90" })),
+	gone("not void: confirmed when there was no lease, and the name has another machine now", HolderFenced, none, deleted, dropped, replaced,
+		with(OperatorConfirmation, func(e *Evidence) { e.LeaseRV = "" })),
+	refused("void: the node booted since", EvidenceVoid, none, deleted, unlisted, stale, with(PowerReading, func(e *Evidence) { e.BootID = "boot-0" })),
+	refused("void: no boot ID then", EvidenceVoid, none, deleted, unlisted, stale, with(PowerReading, func(e *Evidence) { e.BootID = "" })),
+	refused("void: no boot ID now", EvidenceVoid, none, deleted, unlisted, stale, with(PowerReading), noBoot),
+	refused("void: an empty boot ID never equals another", EvidenceVoid, none, deleted, unlisted, stale, noBoot, with(PowerReading)),
+	refused("void: about another UID", EvidenceVoid, none, deleted, unlisted, stale, with(PowerReading, func(e *Evidence) { e.NodeUID = "uid-9" })),
+	refused("void: about another node ID", EvidenceVoid, none, deleted, unlisted, stale, with(PowerReading, func(e *Evidence) { e.NodeID = "id-9" })),
+	refused("void: a storage fence of another machine", EvidenceVoid, none, deleted, unlisted, stale, with(StorageFence, func(e *Evidence) { e.NodeUID = "uid-9" })),
+	refused("void: its source says so", EvidenceVoid, none, deleted, unlisted, stale, with(StorageFence, func(e *Evidence) { e.Void = VoidOurs })),
+	refused("void: bound to no machine at all", EvidenceVoid, none, deleted, nodeGone, func(h *Holder) { h.NodeUID = "" },
+		with(StorageFence, func(e *Evidence) { e.NodeID = "" })),
+	refused("void: of a kind that this version does not know", EvidenceVoid, none, deleted, unlisted, stale, with("QuantumFence")),
+	refused("void: of no kind", EvidenceVoid, none, deleted, unlisted, stale, with("")),
+	refused("void evidence of a living node: it is alive, that is all", HolderAlive, none, deleted, with(OutOfServiceTaint, func(e *Evidence) { e.LeaseRV = "99" })),
+	refused("void evidence of a node not watched", HolderUnwatched, none, deleted, unwatched, with(OutOfServiceTaint, func(e *Evidence) { e.LeaseRV = "99" })),
+
+	// Contradictions.
+	refused("life vetoes a taint", EvidenceContradicted, none, deleted, unlisted, with(OutOfServiceTaint)),
+	refused("life vetoes a confirmation", EvidenceContradicted, none, deleted, unlisted, with(OperatorConfirmation)),
+	refused("life vetoes a power reading", EvidenceContradicted, none, deleted, unlisted, with(PowerReading)),
+	refused("an agent that reads on vetoes an operator", EvidenceContradicted, none, deleted, unlisted, stale, with(OperatorConfirmation), with(PowerReading, readsOn)),
+	refused("the same of a machine whose Node is gone", EvidenceContradicted, none, deleted, nodeGone, with(PowerReading, readsOn), with(NodeDeleted)),
+	refused("two agents that read differently", EvidenceContradicted, none, deleted, unlisted, stale, with(PowerReading), with(PowerReading, readsOn)),
+	refused("a contradiction is not overruled by a driver that revokes", EvidenceContradicted, revokes, deleted, unlisted, stale, with(OperatorConfirmation), with(PowerReading, readsOn)),
+	refused("nor by unpublish.unfenced", EvidenceContradicted, forward, deleted, unlisted, stale, with(OperatorConfirmation), with(PowerReading, readsOn)),
+	refused("on alone is no fence", HolderStale, none, deleted, stale, with(PowerReading, readsOn)),
+	refused("a release of a volume that the living node lists", EvidenceContradicted, none, deleted, with(VolumeRelease)),
+	refused("the same, in use only", EvidenceContradicted, none, deleted, unlisted, with(VolumeRelease)),
+	refused("the same, of a node not watched", EvidenceContradicted, none, deleted, unwatched, with(VolumeRelease)),
+	gone("on does not contradict a storage fence", HolderFenced, none, deleted, unlisted, with(StorageFence), with(PowerReading, readsOn)),
+	refused("a claim about a node not watched has to wait", HolderUnwatched, none, deleted, unlisted, unwatched, with(OperatorConfirmation)),
+	gone("a measurement outweighs a claim, whichever comes first", HolderFenced, none, deleted, unlisted, unwatched, with(OutOfServiceTaint), with(PowerReading)),
+	gone("a storage fence outweighs a claim that life vetoes", HolderFenced, none, deleted, unlisted, with(OutOfServiceTaint), with(StorageFence)),
+	gone("a storage fence outweighs a power reading that life vetoes", HolderFenced, none, deleted, unlisted, with(PowerReading), with(StorageFence)),
+	gone("a release of the volume stands beside a claim that an agent vetoes", HolderFenced, none, deleted, stale,
+		with(OutOfServiceTaint), with(PowerReading, readsOn), with(VolumeRelease)),
+
+	// Revoked.
+	gone("revoked: a stale node", HolderRevoked, revokes, deleted, stale),
+	gone("revoked: no lease", HolderRevoked, revokes, deleted, unknown),
+	gone("revoked: no Node", HolderRevoked, revokes, deleted, nodeGone),
+	gone("revoked: another machine of that name", HolderRevoked, revokes, deleted, dropped, replaced),
+	gone("revoked: void evidence makes it no worse", HolderRevoked, revokes, deleted, unlisted, stale, with(OutOfServiceTaint, func(e *Evidence) { e.LeaseRV = "99" })),
+	gone("revoked: nor does a fence that waits for volumesAttached", HolderRevoked, revokes, deleted, stale, with(OutOfServiceTaint)),
+	refused("not revoked: alive", HolderAlive, revokes, deleted),
+	refused("not revoked: not watched", HolderUnwatched, revokes, deleted, unwatched),
+	refused("not revoked: another machine of that name, not watched", HolderUnwatched, revokes, deleted, dropped, replaced, unwatched),
+	refused("not revoked: alive and contested", HolderContested, revokes, deleted, dropped, contest),
+	refused("not revoked: a living storage-fenced node still listed", HolderListed, revokes, deleted, with(StorageFence)),
+
+	// A Node that was deleted and registered again under the same boot is the
+	// same machine.
+	refused("registered again under the same boot: alive, in use", HolderAlive, revokes, deleted, func(h *Holder) { h.Node.UID = "uid-9" }),
+	refused("registered again under the same boot: says not in use", HolderContested, revokes, deleted, dropped, sourceless, func(h *Holder) { h.Node.UID = "uid-9" }),
+	refused("registered again under the same boot: a claim about the old UID", HolderAlive, none, deleted, unlisted, func(h *Holder) { h.Node.UID = "uid-9" }, with(OperatorConfirmation)),
+	refused("registered again, then stale: a claim about the old UID", EvidenceVoid, none, deleted, unlisted, stale, func(h *Holder) { h.Node.UID = "uid-9" }, with(NodeDeleted)),
+	refused("registered again, then stale: a claim about the new UID", EvidenceVoid, none, deleted, unlisted, stale, func(h *Holder) { h.Node.UID = "uid-9" },
+		with(OperatorConfirmation, func(e *Evidence) { e.NodeUID = "uid-9" })),
+	gone("registered again, then stale: a release of the volume", HolderFenced, none, deleted, unlisted, stale, func(h *Holder) { h.Node.UID = "uid-9" }, with(VolumeRelease)),
+	refused("registered again: a release of a volume that it lists", EvidenceContradicted, none, deleted, func(h *Holder) { h.Node.UID = "uid-9" }, with(VolumeRelease)),
+	refused("not registered again: two empty boot IDs are not the same", HolderUnknown, none, deleted, dropped, replaced,
+		func(h *Holder) { h.BootID, h.Node.BootID = "", "" }),
+	// A Node with the same node ID that lists the volume was published to
+	// while the ledger was not kept.
+	refused("same node ID, another machine, which uses it", HolderAlive, revokes, deleted, func(h *Holder) { h.Node.UID, h.Node.BootID = "uid-9", "boot-9" }),
+	refused("the same, with a claim about the old machine", HolderAlive, none, deleted, func(h *Holder) { h.Node.UID, h.Node.BootID = "uid-9", "boot-9" }, with(OperatorConfirmation)),
+	refused("the same, when the old machine had released it", HolderAlive, none, state(Released), deleted, func(h *Holder) { h.Node.UID, h.Node.BootID = "uid-9", "boot-9" }),
+	refused("the same, when it was taken over from the old machine", HolderAlive, none, state(TakenOver), deleted, func(h *Holder) { h.Node.UID, h.Node.BootID = "uid-9", "boot-9" }),
+
+	// Why not.
+	refused("alive and in use", HolderAlive, none, deleted),
+	refused("stale, nothing proves it fenced", HolderStale, none, deleted, stale),
+	refused("unknown, nothing proves it fenced", HolderUnknown, none, deleted, nodeGone),
+	refused("not watched", HolderUnwatched, none, deleted, unwatched),
+	refused("held is as good as publishing", HolderAlive, none, state(Held), deleted),
+	refused("not in the ledger is as good as in it", HolderAlive, none, state(NotInLedger), deleted),
+
+	// Wanted: the VolumeAttachment is not being deleted.
+	refused("wanted: attached on a living node whose kubelet does not list it yet", HolderWanted, none, dropped),
+	refused("wanted: published a moment ago, the attacher has not said attached yet", HolderWanted, none, dropped, func(h *Holder) { h.Attachment.Attached = false }),
+	refused("wanted: a node not watched may live", HolderWanted, none, dropped, unwatched),
+	gone("not wanted: never published, and not attached", HolderReleased, none, state(NotInLedger), dropped, func(h *Holder) { h.Attachment.Attached = false }),
+
+	// takenOver.
+	{"taken over: holds nothing any more", none, []change{state(TakenOver), deleted, unlisted, stale}, NoOtherHolder, AlreadyTaken},
+	{"taken over: a dead kubelet's volumesInUse is frozen", none, []change{state(TakenOver), deleted, unlisted}, NoOtherHolder, AlreadyTaken},
+	{"taken over: its Node is gone", none, []change{state(TakenOver), deleted, nodeGone}, NoOtherHolder, AlreadyTaken},
+	{"taken over: another machine has its name, and another ID", none, []change{state(TakenOver), deleted, replaced}, NoOtherHolder, AlreadyTaken},
+	{"taken over: the old VolumeAttachment may still be there", none, []change{state(TakenOver), unlisted, stale}, NoOtherHolder, AlreadyTaken},
+	refused("taken over, and attached there again", HolderAlive, none, state(TakenOver), deleted),
+	refused("taken over, attached there again, and stale", HolderStale, none, state(TakenOver), deleted, stale),
+
+	// Where the two calls differ.
+	{"unfenced Forward: stale", forward, []change{deleted, stale}, HolderStale, UnfencedForward},
+	{"unfenced Forward: unknown", forward, []change{deleted, nodeGone}, HolderUnknown, UnfencedForward},
+	{"unfenced Forward: void evidence", forward, []change{deleted, unlisted, stale, with(PowerReading, func(e *Evidence) { e.BootID = "boot-0" })}, EvidenceVoid, UnfencedForward},
+	{"unfenced Forward: a fence that waits for volumesAttached", forward, []change{deleted, stale, with(PowerReading)}, HolderListed, UnfencedForward},
+	{"unfenced Forward: stale and contested", forward, []change{deleted, dropped, contest, stale}, HolderStale, UnfencedForward},
+	refused("unfenced Forward is not about a living node", HolderAlive, forward, deleted),
+	refused("unfenced Forward is not about a contested node", HolderContested, forward, deleted, dropped, contest),
+	refused("unfenced Forward is not about a node not watched", HolderUnwatched, forward, deleted, unwatched),
+	refused("unfenced Forward is not about a living node under a storage fence", HolderListed, forward, deleted, with(StorageFence)),
+	{"a dead node's VolumeAttachment does not hold up a takeover, only a late unpublish", none,
+		[]change{stale, unlisted, with(OutOfServiceTaint)}, HolderFenced, HolderWanted},
+	{"the same where the driver revokes", revokes, []change{stale}, HolderRevoked, HolderWanted},
+}
+
+// actions that a reason stands for, where it is not Refuse.
+var publishActions = map[Reason]Action{NoOtherHolder: Allow, HolderReleased: Allow, HolderFenced: Allow, HolderRevoked: Allow}
+var unpublishActions = map[Reason]Action{NotAHolder: Allow, HolderReleased: Allow, HolderFenced: Allow, HolderRevoked: Allow,
+	UnfencedForward: Allow, AlreadyTaken: Answer}
+
+func TestPublishToAnotherNode(t *testing.T) {
+	for _, c := range table {
+		t.Run(c.rule, func(t *testing.T) {
+			s := c.snapshot()
+			v := JudgePublish(s, newNode)
+			check(t, v, publishActions[c.publish], c.publish)
+			checkBlocking(t, v, oldNode)
+			if v.Contest || v.Subject != nil {
+				t.Errorf("a publish contests nobody and has no subject: %+v", v)
+			}
+			wantUnpublish := v.Action == Allow && c.publish != NoOtherHolder
+			if got := len(v.Unpublish) == 1; got != wantUnpublish {
+				t.Fatalf("unpublish list %v, want the holder in it: %v", v.Unpublish, wantUnpublish)
+			}
+			if wantUnpublish && (v.Unpublish[0].Holder != &s.Holders[0] || v.Unpublish[0].Reason != c.publish) {
+				t.Errorf("unpublish list is about %+v", v.Unpublish[0])
+			}
+		})
+	}
+}
+
+func TestUnpublish(t *testing.T) {
+	for _, c := range table {
+		t.Run(c.rule, func(t *testing.T) {
+			s := c.snapshot()
+			v := JudgeUnpublish(s, oldNode)
+			check(t, v, unpublishActions[c.unpublish], c.unpublish)
+			checkBlocking(t, v, oldNode)
+			if len(v.Unpublish) != 0 {
+				t.Errorf("an unpublish takes over nobody: %+v", v.Unpublish)
+			}
+			if v.Action != Refuse && (v.Subject == nil || v.Subject.Holder != &s.Holders[0] || v.Subject.Reason != c.unpublish) {
+				t.Errorf("subject is %+v", v.Subject)
+			}
+			// A refused unpublish contests; one that is late does not: the
+			// volume is to stay there.
+			if want := v.Action == Refuse && c.unpublish != HolderWanted; v.Contest != want {
+				t.Errorf("Contest is %v, want %v", v.Contest, want)
+			}
+		})
+	}
+}
+
+func (c expectation) snapshot() Snapshot {
+	s := base()
+	s.Policy = c.policy
+	for _, change := range c.changes {
+		change(&s.Holders[0])
+	}
+	return s
+}
+
+func check(t *testing.T, v Verdict, action Action, reason Reason) {
+	t.Helper()
+	if v.Action != action || v.Reason != reason {
+		t.Errorf("got %v for %q, want %v for %q", v.Action, v.Reason, action, reason)
+	}
+}
+
+// checkBlocking: a refusal names who blocks and why; an allowed call has nobody.
+func checkBlocking(t *testing.T, v Verdict, nodeID string) {
+	t.Helper()
+	blocks := v.Action == Refuse || v.Action == Wait
+	if blocks != (v.Blocking != nil) {
+		t.Fatalf("%v with blocking holder %+v", v.Action, v.Blocking)
+	}
+	if blocks && (v.Blocking.Holder.NodeID != nodeID || v.Blocking.Reason != v.Reason) {
+		t.Errorf("blocking is %s for %q, want %s for %q", v.Blocking.Holder.NodeID, v.Blocking.Reason, nodeID, v.Reason)
+	}
+}
+
+func TestPublishNeverHeldNeedsAllSourcesEmpty(t *testing.T) {
+	s := base()
+	s.Holders = nil
+	check(t, JudgePublish(s, newNode), Allow, NoOtherHolder)
+	for _, source := range []Source{FromLedger, FromAttachment, FromVolumesInUse, FromVolumesAttached, FromDriver} {
+		s.Holders = []Holder{{NodeID: oldNode, Sources: []Source{source}}}
+		v := JudgePublish(s, newNode)
+		check(t, v, Refuse, HolderUnknown)
+		checkBlocking(t, v, oldNode)
+	}
+}
+
+func TestPublishToTheHolderItself(t *testing.T) {
+	for _, state := range []State{NotInLedger, Publishing, Held, TakenOver} {
+		s := base()
+		s.Holders[0].State = state
+		v := JudgePublish(s, oldNode)
+		check(t, v, Allow, NoOtherHolder)
+		if len(v.Unpublish) != 0 {
+			t.Errorf("state %q: the node that asks would be unpublished: %+v", state, v.Unpublish)
+		}
+	}
+}
+
+func TestPublishToALeavingNodeIsAborted(t *testing.T) {
+	for _, state := range []State{Leaving, Released} {
+		s := base()
+		s.Holders[0].State = state
+		dropped(&s.Holders[0])
+		v := JudgePublish(s, oldNode)
+		check(t, v, Wait, TargetLeaving)
+		checkBlocking(t, v, oldNode)
+	}
+}
+
+func TestPublishToAnotherNodeThanTheLeavingOneIsJudged(t *testing.T) {
+	s := base()
+	s.Holders[0].State = Leaving
+	deleted(&s.Holders[0])
+	check(t, JudgePublish(s, newNode), Refuse, HolderAlive)
+	dropped(&s.Holders[0])
+	check(t, JudgePublish(s, newNode), Allow, HolderReleased)
+}
+
+// The attacher's comparison with ListVolumes publishes to the old node again.
+func TestPublishToAFencedNodeIsRefused(t *testing.T) {
+	cases := []struct {
+		rule    string
+		changes []change
+		fenced  bool
+	}{
+		{"power reading", []change{stale, with(PowerReading)}, true},
+		{"power reading, volume listed", []change{stale, with(PowerReading), func(h *Holder) { h.Node.ListedAttached = true }}, true},
+		{"power reading, Node gone", []change{nodeGone, with(PowerReading)}, true},
+		{"storage fence not yet lifted, node alive", []change{with(StorageFence)}, true},
+		{"taint on a stale node", []change{stale, with(OutOfServiceTaint)}, true},
+		{"a release of the volume beside a taint hides it not", []change{stale, with(VolumeRelease), with(OutOfServiceTaint)}, true},
+		{"a release of the volume is no fence of the node", []change{with(VolumeRelease)}, false},
+		{"power reading voided by a boot", []change{with(PowerReading, func(e *Evidence) { e.BootID = "boot-0" })}, false},
+		{"power reading, but it lives", []change{with(PowerReading)}, false},
+		{"reads on", []change{stale, with(PowerReading, readsOn)}, false},
+		{"taint on a living node", []change{with(OutOfServiceTaint)}, false},
+		{"no evidence", []change{stale}, false},
+	}
+	for _, c := range cases {
+		t.Run(c.rule, func(t *testing.T) {
+			s := base()
+			s.Holders = nil
+			for _, change := range c.changes {
+				change(s.Target)
+			}
+			v := JudgePublish(s, newNode)
+			if !c.fenced {
+				check(t, v, Allow, NoOtherHolder)
+				return
+			}
+			check(t, v, Refuse, TargetFenced)
+			checkBlocking(t, v, newNode)
+		})
+	}
+}
+
+func TestPublishUnpublishesAllOthersInOrderOrNone(t *testing.T) {
+	holder := func(id string, changes ...change) Holder {
+		h := base().Holders[0]
+		h.NodeID, h.NodeName = id, id
+		deleted(&h)
+		for _, c := range changes {
+			c(&h)
+		}
+		return h
+	}
+	s := base()
+	s.Policy = revokes
+	s.Holders = []Holder{holder("a", dropped), holder("b", state(TakenOver), unlisted), holder("c", stale),
+		holder("d", unlisted, stale, with(PowerReading)), holder(newNode)}
+	v := JudgePublish(s, newNode)
+	check(t, v, Allow, HolderFenced)
+	var got []string
+	for _, st := range v.Unpublish {
+		got = append(got, st.Holder.NodeID+" "+string(st.Reason))
+	}
+	if want := []string{"a HolderReleased", "c HolderRevoked", "d HolderFenced"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("unpublish list is %q, want %q", got, want)
+	}
+
+	for at := range s.Holders {
+		one := s
+		one.Holders = append(append(append([]Holder{}, s.Holders[:at]...), holder("x", stale)), s.Holders[at:]...)
+		one.Policy = none
+		one.Holders = remove(one.Holders, "c")
+		v := JudgePublish(one, newNode)
+		check(t, v, Refuse, HolderStale)
+		checkBlocking(t, v, "x")
+		if len(v.Unpublish) != 0 {
+			t.Errorf("a refused publish would unpublish %v", v.Unpublish)
+		}
+	}
+}
+
+func remove(holders []Holder, id string) []Holder {
+	var out []Holder
+	for _, h := range holders {
+		if h.NodeID != id {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// An empty node_id means all nodes.
+func TestHolderWithoutNodeIDIsNeverUnpublished(t *testing.T) {
+	for _, c := range table {
+		s := c.snapshot()
+		s.Holders[0].NodeID = ""
+		for i := range s.Holders[0].Evidence {
+			s.Holders[0].Evidence[i].NodeID = ""
+		}
+		v := JudgePublish(s, newNode)
+		if len(v.Unpublish) != 0 {
+			t.Errorf("%s: an empty node ID would be unpublished: %+v", c.rule, v.Unpublish[0])
+		}
+		allowed := c.publish == HolderReleased || c.publish == NoOtherHolder
+		if (v.Action == Allow) != allowed {
+			t.Errorf("%s: %v for %q", c.rule, v.Action, v.Reason)
+		}
+	}
+}
+
+func TestUnpublishOfAHolderInNoSourceIsForwarded(t *testing.T) {
+	v := JudgeUnpublish(base(), newNode)
+	check(t, v, Allow, NotAHolder)
+	if v.Subject != nil || v.Blocking != nil || v.Contest {
+		t.Errorf("it is about nobody: %+v", v)
+	}
+}
+
+func TestOneHolderDoesNotSpeakForAnother(t *testing.T) {
+	s := base()
+	other := base().Holders[0]
+	other.NodeID, other.NodeName = "id-3", "n3"
+	s.Holders = append(s.Holders, other)
+	for i := range s.Holders {
+		deleted(&s.Holders[i])
+	}
+	dropped(&s.Holders[0])
+	check(t, JudgeUnpublish(s, oldNode), Allow, HolderReleased)
+	check(t, JudgeUnpublish(s, "id-3"), Refuse, HolderAlive)
+}
+
+// JudgePublish and JudgeUnpublish are functions of the snapshot alone, and
+// leave it as it was.
+func TestJudgingDoesNotChangeTheSnapshot(t *testing.T) {
+	for _, c := range table {
+		s, want := c.snapshot(), c.snapshot()
+		first := JudgePublish(s, newNode)
+		JudgeUnpublish(s, oldNode)
+		if again := JudgePublish(s, newNode); !reflect.DeepEqual(first, again) {
+			t.Errorf("%s: the same snapshot is judged twice: %+v, %+v", c.rule, first, again)
+		}
+		if !reflect.DeepEqual(s, want) {
+			t.Errorf("%s: the snapshot was changed", c.rule)
+		}
+	}
+}
+
+func TestZeroVerdictRefuses(t *testing.T) {
+	var v Verdict
+	if v.Action != Refuse || v.Reason != Undecided {
+		t.Errorf("the zero Verdict is %v for %q", v.Action, v.Reason)
+	}
+	if (Standing{}).Gone() {
+		t.Error("the zero Standing is gone")
+	}
+}
+
+// A holder of which nothing at all is known is refused, under every policy that
+// does not say otherwise by its name.
+func TestZeroHolderRefuses(t *testing.T) {
+	s := Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{{NodeID: oldNode}}}
+	check(t, JudgePublish(s, newNode), Refuse, HolderUnknown)
+	v := JudgeUnpublish(s, oldNode)
+	check(t, v, Refuse, HolderUnknown)
+	if !v.Contest {
+		t.Error("a refused unpublish must contest")
+	}
+	// A Node that was read, and no watching at all.
+	s.Holders[0].Node = &Node{UID: "uid-1"}
+	s.Policy = Policy{UnpublishRevokesAccess: true, ForwardUnfenced: true}
+	check(t, JudgePublish(s, newNode), Refuse, HolderUnwatched)
+	check(t, JudgeUnpublish(s, oldNode), Refuse, HolderUnwatched)
+	// Two empty UIDs are not one machine.
+	s.Holders[0].Node = &Node{}
+	check(t, JudgePublish(s, newNode), Refuse, HolderUnwatched)
+	check(t, JudgeUnpublish(s, oldNode), Refuse, HolderUnwatched)
+}
+
+func TestVoidEvidenceSaysWhy(t *testing.T) {
+	again := func(h *Holder) { h.Node.UID = "uid-9" }
+	for want, changes := range map[string][]change{
+		VoidLeaseChanged: {with(OperatorConfirmation, func(e *Evidence) { e.LeaseRV = "99" })},
+		VoidBootChanged:  {with(OperatorConfirmation, func(e *Evidence) { e.BootID = "boot-0" })},
+		VoidNoBootID:     {noBoot, with(OperatorConfirmation)},
+		VoidOtherMachine: {with(OperatorConfirmation, func(e *Evidence) { e.NodeUID = "uid-9" })},
+		"its kubelet has registered again since, under the same boot ID":    {again, with(OperatorConfirmation)},
+		"this version of csi-fencepost does not know this kind of evidence": {with("QuantumFence")},
+		VoidOurs: {with(OutOfServiceTaint, func(e *Evidence) { e.Void = VoidOurs })},
+	} {
+		s := expectation{changes: append([]change{deleted, unlisted, stale}, changes...)}.snapshot()
+		v := JudgePublish(s, newNode)
+		check(t, v, Refuse, EvidenceVoid)
+		if v.Blocking == nil || v.Blocking.Note != want {
+			t.Errorf("want %q, got %+v", want, v.Blocking)
+		}
+	}
+}
+
+// A Snapshot without a target was not gathered for a publish; with one, an empty
+// list says that nobody was found.
+func TestZeroSnapshotPublishesNothing(t *testing.T) {
+	check(t, JudgePublish(Snapshot{}, newNode), Refuse, Undecided)
+	check(t, JudgePublish(Snapshot{Target: &Holder{NodeID: newNode}}, newNode), Allow, NoOtherHolder)
+	check(t, JudgeUnpublish(Snapshot{}, oldNode), Allow, NotAHolder)
+}
+
+func TestActionsAndLivenessHaveNames(t *testing.T) {
+	for a, want := range map[Action]string{Refuse: "refuse", Wait: "wait", Allow: "allow", Answer: "answer"} {
+		if a.String() != want {
+			t.Errorf("Action %d is %q, want %q", int(a), a, want)
+		}
+	}
+	for l, want := range map[Liveness]string{Alive: "alive", Stale: "stale", Unknown: "unknown", Unwatched: "not watched for long enough"} {
+		if l.String() != want {
+			t.Errorf("Liveness %d is %q, want %q", int(l), l, want)
+		}
+	}
+}
