@@ -6,8 +6,8 @@
 // driver, an attacher and a csi-fencepost of its own; those that disturb the
 // control plane itself have one to themselves.
 //
-//	go test ./sanity/scenarios                 with csi-fencepost, short clocks
-//	go test ./sanity/scenarios -catalogue FILE each with Kubernetes alone as well,
-//	                                           on Kubernetes' own clocks; writes the
-//	                                           table of both outcomes
+//	go test ./sanity/scenarios                  with csi-fencepost, short clocks
+//	go test -tags catalogue -run TestCatalogue  each with Kubernetes alone as well,
+//	                                            on Kubernetes' own clocks; writes the
+//	                                            table of both outcomes
 package scenarios

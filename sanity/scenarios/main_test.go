@@ -13,7 +13,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
-var catalogue = flag.String("catalogue", "", "write the table of both outcomes to this file, on Kubernetes' own clocks")
+// clocks of the control planes.
+var clocks = bed.ShortClocks
 
 // shared is what the scenarios share.
 var shared struct {
@@ -61,17 +62,10 @@ func runAll(m *testing.M) int {
 func sharedBed(t *testing.T) *bed.Bed {
 	t.Helper()
 	shared.once.Do(func() {
-		shared.bed, shared.err = bed.Start(context.Background(), shared.programs, clocks(), func() bool { return shared.failed })
+		shared.bed, shared.err = bed.Start(context.Background(), shared.programs, clocks, func() bool { return shared.failed })
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
 	return shared.bed
-}
-
-func clocks() bed.Clocks {
-	if *catalogue != "" {
-		return bed.RealClocks
-	}
-	return bed.ShortClocks
 }

@@ -67,7 +67,7 @@ func runScenario(t *testing.T, s scenario, alone bool) string {
 	t.Helper()
 	var b *bed.Bed
 	if s.ownBed {
-		b = bed.New(t, shared.programs, clocks())
+		b = bed.New(t, shared.programs, clocks)
 	} else {
 		b = sharedBed(t)
 	}
