@@ -81,7 +81,8 @@ func doublePublish(n *narrator, b *bed.Bed) error {
 	})
 	time.Sleep(time.Second)
 	for _, c := range columns {
-		c.writersAtEnd = c.stage.Array.InUse(c.disk.Handle)
+		c.look(t, tainted)
+		c.writersAtEnd = c.disk.Writers(300 * time.Millisecond)
 	}
 	return verdict(t, columns[0], columns[1])
 }

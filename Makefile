@@ -1,0 +1,46 @@
+# What a person does with this repository. `make help` lists it.
+
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+# The packages of the main module, the scenarios apart.
+UNIT = $$($(GO) list ./... | grep -v /sanity/scenarios)
+# Folders with Go files of ours, the nested modules' too.
+SOURCES = cmd csi deploy fence proxy sanity
+STATICCHECK = bin/staticcheck
+
+.PHONY: help build test unit scenarios demo catalogue lint fmt clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+build: ## bin/csi-fencepost
+	$(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/csi-fencepost
+
+test: unit scenarios ## everything that guards our behaviour
+
+unit: ## all tests but the scenarios, with the race detector
+	$(GO) test -race -timeout 30m $(UNIT)
+
+scenarios: ## csi-fencepost on the real control plane (builds it the first time: minutes)
+	$(GO) test -count=1 -timeout 45m -parallel 6 ./sanity/scenarios/...
+
+demo: ## the double publish, with Kubernetes alone and with csi-fencepost, side by side
+	@$(GO) run ./sanity/demo
+
+catalogue: ## every scenario with Kubernetes alone as well, on real clocks; writes the table of both
+	$(GO) test -count=1 -timeout 6h -tags catalogue -run TestCatalogue -parallel 6 ./sanity/scenarios -catalogue=$(CURDIR)/sanity/scenarios/CATALOGUE.md
+
+lint: $(STATICCHECK) ## gofmt, go vet, staticcheck (see staticcheck.conf)
+	@unformatted=$$(gofmt -l $(SOURCES)); test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(STATICCHECK) ./...
+
+# In a module of its own: the tool's requirements are not the product's.
+$(STATICCHECK): sanity/tools/go.mod sanity/tools/go.sum
+	cd sanity/tools && $(GO) build -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
+
+fmt: ## gofmt
+	gofmt -w $(SOURCES)
+
+clean: ## what was built here (the control plane's cache stays: it is shared by all checkouts)
+	rm -rf bin
