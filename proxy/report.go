@@ -23,7 +23,6 @@ type Metrics interface {
 	Decisions(call, decision, reason string)
 	TakeoverDone(took time.Duration)
 	LedgerWriteError()
-	Waiting(byReason map[string]int)
 }
 
 // Report turns decisions into metrics, log lines and Events on the
@@ -76,7 +75,6 @@ func (r *Report) Decided(d Decision) {
 	r.metrics.Decisions(d.Call, verdict, string(d.Reason))
 	if !d.Observed {
 		r.waiting.Decided(d)
-		r.metrics.Waiting(r.waiting.ByReason())
 	}
 	if !r.news(d) {
 		return

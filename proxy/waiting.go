@@ -41,15 +41,17 @@ type waitingCall struct {
 type Waiting struct {
 	client   kubernetes.Interface
 	surveyor *survey.Surveyor
+	count    func(byReason map[string]int)
 	queue    workqueue.TypedRateLimitingInterface[string] // keys of calls
 
 	mu    sync.Mutex
 	calls map[string]*waitingCall
 }
 
-// NewWaiting makes a Waiting that judges with surveyor.
-func NewWaiting(client kubernetes.Interface, surveyor *survey.Surveyor) *Waiting {
-	return &Waiting{client: client, surveyor: surveyor, calls: map[string]*waitingCall{},
+// NewWaiting makes a Waiting that judges with surveyor, and tells count how many
+// calls wait, by the reason of their last refusal, whenever that changes.
+func NewWaiting(client kubernetes.Interface, surveyor *survey.Surveyor, count func(byReason map[string]int)) *Waiting {
+	return &Waiting{client: client, surveyor: surveyor, count: count, calls: map[string]*waitingCall{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMost))}
 }
 
@@ -70,9 +72,15 @@ func (w *Waiting) Decided(d Decision) {
 	key := callKey(d.Call, d.Volume, d.NodeID)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	defer w.countLocked()
+	for _, other := range []string{callPublish, callUnpublish} {
+		if other != d.Call {
+			// Who asks for the one does not wait for the other any more.
+			w.forgetLocked(callKey(other, d.Volume, d.NodeID))
+		}
+	}
 	if d.Action == fence.Allow || d.Action == fence.Answer {
-		delete(w.calls, key)
-		w.queue.Forget(key)
+		w.forgetLocked(key)
 		return
 	}
 	c := w.calls[key]
@@ -90,15 +98,17 @@ func (w *Waiting) Decided(d Decision) {
 	}
 }
 
-// ByReason counts the waiting calls.
-func (w *Waiting) ByReason() map[string]int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	out := map[string]int{}
+func (w *Waiting) forgetLocked(key string) {
+	delete(w.calls, key)
+	w.queue.Forget(key)
+}
+
+func (w *Waiting) countLocked() {
+	byReason := map[string]int{}
 	for _, c := range w.calls {
-		out[string(c.reason)]++
+		byReason[string(c.reason)]++
 	}
-	return out
+	w.count(byReason)
 }
 
 // Changed looks again at the calls that a change may have unblocked.
@@ -109,15 +119,6 @@ func (w *Waiting) Changed(c watch.Change) {
 		if c.Volume != "" && call.volume == c.Volume || c.Node != "" && (call.holder == c.Node || call.nodeName == c.Node) {
 			w.queue.Add(key)
 		}
-	}
-}
-
-// All looks again at every waiting call.
-func (w *Waiting) All() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for key := range w.calls {
-		w.queue.Add(key)
 	}
 }
 
@@ -135,6 +136,7 @@ func (w *Waiting) Recover(va *storagev1.VolumeAttachment, handle, id string) {
 	w.mu.Lock()
 	if w.calls[key] == nil {
 		w.calls[key] = &waitingCall{call: call, volume: handle, nodeID: id, nodeName: va.Spec.NodeName}
+		w.countLocked()
 	}
 	w.mu.Unlock()
 	w.queue.AddAfter(key, retryFirst)
@@ -178,6 +180,13 @@ func (w *Waiting) look(ctx context.Context, key string) {
 	call := *c
 	w.mu.Unlock()
 
+	if gone, err := w.gone(ctx, call); err == nil && gone {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.forgetLocked(key)
+		w.countLocked()
+		return
+	}
 	again, err := w.judge(ctx, call)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Cannot look again at a waiting call", "call", call.call, "volume", call.volume, "nodeID", call.nodeID, "err", err)
@@ -204,6 +213,26 @@ func (w *Waiting) look(ctx context.Context, key string) {
 	}
 }
 
+// gone tells whether nobody waits any more: the VolumeAttachment was deleted.
+func (w *Waiting) gone(ctx context.Context, c waitingCall) (bool, error) {
+	if c.nodeName == "" {
+		return false, nil
+	}
+	_, err := w.client.StorageV1().VolumeAttachments().Get(ctx, w.attachment(c), metav1.GetOptions{})
+	return apierrors.IsNotFound(err), ignoreNotFound(err)
+}
+
+func (w *Waiting) attachment(c waitingCall) string {
+	return csi.AttachmentName(c.volume, w.surveyor.IDs.Driver, c.nodeName)
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
 // judge tells whether the call is worth repeating now.
 func (w *Waiting) judge(ctx context.Context, c waitingCall) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
@@ -226,20 +255,14 @@ func (w *Waiting) judge(ctx context.Context, c waitingCall) (bool, error) {
 }
 
 // touch changes the annotation of the call's VolumeAttachment. One that is gone
-// waits no more.
+// meanwhile waits no more, and is found so at the next look.
 func (w *Waiting) touch(ctx context.Context, c waitingCall) error {
-	name := csi.AttachmentName(c.volume, w.surveyor.IDs.Driver, c.nodeName)
+	name := w.attachment(c)
 	patch := []byte(`{"metadata":{"annotations":{"` + RetryAnnotation + `":"` + time.Now().UTC().Format(time.RFC3339Nano) + `"}}}`)
 	err := do(EffectWake, func() error {
 		_, err := w.client.StorageV1().VolumeAttachments().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-		return err
+		return ignoreNotFound(err)
 	})
-	if apierrors.IsNotFound(err) {
-		w.mu.Lock()
-		delete(w.calls, callKey(c.call, c.volume, c.nodeID))
-		w.mu.Unlock()
-		return nil
-	}
 	if err == nil {
 		klog.FromContext(ctx).Info("Woke a VolumeAttachment", "volumeAttachment", name, "volume", c.volume, "node", c.nodeName, "call", c.call)
 	}

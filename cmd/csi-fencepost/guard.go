@@ -59,7 +59,7 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	sources, taints := newSources(in.config, source.Records{Store: records, Actor: actor(), ReadOnly: observe})
 	surveyor := &survey.Surveyor{Client: client, IDs: ids, Index: index, Ledgers: ledger.New(client, cluster, ids), Records: records,
 		Sources: sources, Lives: tracker, Driver: driver, Policy: policyOf(in.config)}
-	waiting := proxy.NewWaiting(client, surveyor)
+	waiting := proxy.NewWaiting(client, surveyor, in.metrics.Waiting)
 	report := proxy.NewReport(client, newRecorder(ctx, client, ids.Driver), in.metrics, waiting)
 	sights := newSighting(client, index, taints)
 
