@@ -401,7 +401,9 @@ func TestEachHolderBlocksByItself(t *testing.T) {
 			for i := range b.Evidence {
 				b.Evidence[i].NodeID = "id-3"
 			}
-			one := func(h Holder) Verdict { return JudgePublish(Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{h}, Policy: p}, newNode) }
+			one := func(h Holder) Verdict {
+				return JudgePublish(Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{h}, Policy: p}, newNode)
+			}
 			va, vb := one(a), one(b)
 			both := JudgePublish(Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{a, b}, Policy: p}, newNode)
 			if (both.Action == Allow) != (va.Action == Allow && vb.Action == Allow) {

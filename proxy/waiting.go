@@ -60,7 +60,7 @@ const (
 	// enough, send no event when that changes: such calls are tried again after
 	// this, doubling to retryMost.
 	retryFirst = time.Second
-	retryMost  = 5 * time.Second
+	retryMost  = 10 * time.Second
 	// touchEvery is the least time between two wake-ups of one call.
 	touchEvery = time.Second
 )

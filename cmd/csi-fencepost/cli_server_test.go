@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -18,8 +19,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -140,8 +143,8 @@ func (a *apiServer) serve(r *http.Request) (map[string]any, *apierrors.StatusErr
 }
 
 func (a *apiServer) writeLocked(verb string, gr schema.GroupResource, r *http.Request) (map[string]any, *apierrors.StatusError) {
-	var in map[string]any
-	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+	in, err := decoded(r.Body)
+	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	meta := in["metadata"].(map[string]any)
@@ -160,6 +163,19 @@ func (a *apiServer) writeLocked(verb string, gr schema.GroupResource, r *http.Re
 	}
 	a.writes++
 	return a.typed(gr.Resource, a.storeLocked(at, in)), nil
+}
+
+// decoded reads a body in JSON or protobuf, whichever the client chose.
+func decoded(body io.Reader) (map[string]any, error) {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 }
 
 func (a *apiServer) listLocked(resource, at string) map[string]any {

@@ -36,7 +36,6 @@ func (f *clusterFlags) register(fs *pflag.FlagSet) {
 type cluster struct {
 	client kubernetes.Interface
 	config *config.Configuration
-	host   string
 }
 
 // open makes the client. It makes no request yet.
@@ -58,10 +57,10 @@ func (f *clusterFlags) open(command string) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the Kubernetes API of %s: %w", rest.Host, err)
 	}
-	return &cluster{client: client, config: cfg, host: rest.Host}, nil
+	return &cluster{client: client, config: cfg}, nil
 }
 
-// uid is the cluster's identity: the UID of the namespace kube-system.
+// clusterIdentity is the cluster's identity: the UID of the namespace kube-system.
 func clusterIdentity(ctx context.Context, client kubernetes.Interface) (string, error) {
 	ns, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {

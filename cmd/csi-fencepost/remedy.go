@@ -24,7 +24,13 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 	if node == "" {
 		return []remedy{{What: fmt.Sprintf("Find out which machine %s is. If it does not use the volume, take the volume off it with the storage's own tools", h.Describe()), Commands: []string{}}}
 	}
-	off := remedy{What: fmt.Sprintf("If node %s is off, and you have made sure that it is", node), Commands: []string{confirmCommand(s, h)}}
+	// A new machine may have the name: what is done to the Node is done to it.
+	own := h.Node != nil && h.Node.UID == h.NodeUID
+	machine := "node " + node
+	if h.Node != nil && !own {
+		machine = fmt.Sprintf("the older machine that was called %s (node ID %s)", node, h.NodeID)
+	}
+	off := remedy{What: fmt.Sprintf("If %s is off, and you have made sure that it is", machine), Commands: []string{confirmCommand(s, h)}}
 	switch st.Reason {
 	case fence.HolderAlive, fence.HolderWanted:
 		return []remedy{
@@ -41,16 +47,16 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 	case fence.EvidenceContradicted:
 		return []remedy{{What: fmt.Sprintf("Find out which is true: if node %s runs, turn it off, then say so again", node), Commands: []string{confirmCommand(s, h)}}}
 	case fence.EvidenceVoid:
-		if st.Evidence != nil && st.Evidence.Kind == fence.OutOfServiceTaint {
+		if own && st.Evidence != nil && st.Evidence.Kind == fence.OutOfServiceTaint {
 			return []remedy{{What: fmt.Sprintf("Make sure that node %s is off, then take the taint off and put it on again", node),
-				Commands: []string{fmt.Sprintf("kubectl taint node %s %s-", node, outOfService), taintCommand(node)}}, off}
+				Commands: []string{fmt.Sprintf("kubectl taint node %s %s-", shellQuote(node), outOfService), taintCommand(node)}}, off}
 		}
 		return []remedy{off}
 	case fence.HolderUnwatched:
 		return []remedy{{What: "Watch the node's lease, to tell whether it lives", Commands: []string{"csi-fencepost explain pv " + shellQuote(volumeName(s)) + " --observe=20s"}}}
 	}
-	if h.Node == nil {
-		return []remedy{off, {What: "If only this volume is free of it", Commands: []string{releaseCommand(s, h)}}}
+	if !own {
+		return []remedy{off, {What: "Or, if only this volume is free of it", Commands: []string{releaseCommand(s, h)}}}
 	}
 	return []remedy{off, {What: "Or, to let Kubernetes delete its pods too", Commands: []string{taintCommand(node)}}}
 }
@@ -69,7 +75,7 @@ func taintCommand(node string) string {
 
 func confirmCommand(s *fence.Snapshot, h *fence.Holder) string {
 	// A new machine that lives under the old name has to be told from it.
-	other := h.Node != nil && h.NodeUID != "" && h.Node.UID != h.NodeUID
+	other := h.Node != nil && h.Node.UID != h.NodeUID
 	return "csi-fencepost fence confirm " + shellQuote(h.NodeName) + nodeIDFlag(s, h, other) + " --reason 'WHY YOU ARE SURE'"
 }
 

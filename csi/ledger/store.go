@@ -20,7 +20,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 )
 
-// ErrConflict: the ledger, or its PersistentVolume, is not what the Book was
+// ErrConflict tells that the ledger, or its PersistentVolume, is not what the Book was
 // read from any more. Nothing of the attempt counts: read and judge again.
 var ErrConflict = errors.New("the volume's ledger has changed since it was read")
 

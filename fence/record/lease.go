@@ -49,7 +49,7 @@ func NodeOf(lease *coordinationv1.Lease) (node string, ok bool) {
 	return node, node != "" && LeaseName(node) == lease.Name
 }
 
-// GarbledError: the record of one node cannot be read. That node's claims do
+// GarbledError tells that the record of one node cannot be read. That node's claims do
 // not count until it is mended; those of other nodes do.
 type GarbledError struct {
 	Node, Namespace, Lease string

@@ -176,7 +176,7 @@ func nodeFacts(node *corev1.Node) *fence.Node {
 // clocks (to the second). Zero where the stamp is missing.
 func serverTime(node *corev1.Node, ready corev1.NodeCondition) time.Time {
 	for _, f := range node.ManagedFields {
-		if f.Subresource != "status" || f.Time == nil || f.FieldsV1 == nil || !ownsHeartbeat(f.FieldsV1.Raw) {
+		if f.Subresource != "status" || f.Time == nil || f.FieldsV1 == nil || !ownsHeartbeat(f.FieldsV1.GetRawBytes()) {
 			continue
 		}
 		skew := f.Time.Sub(ready.LastHeartbeatTime.Time)

@@ -189,7 +189,7 @@ func verdict(t *timeline, left, right *column) error {
 	}
 	var wrong []error
 	if left.doubleWrites() == 0 {
-		wrong = append(wrong, errors.New("Kubernetes alone did not show the double publish, so this run proves nothing"))
+		wrong = append(wrong, errors.New("alone, Kubernetes did not show the double publish, so this run proves nothing"))
 	}
 	if right.doubleWrites() > 0 || len(right.stage.Array.Violations()) > 0 {
 		wrong = append(wrong, fmt.Errorf("with csi-fencepost the oracle saw %v", right.stage.Array.Violations()))

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"sigs.k8s.io/yaml"
+
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+)
+
+func TestWrongExplainIsExitCode2AndSaysWhatIsRight(t *testing.T) {
+	for want, args := range map[string][]string{
+		"nothing is named; csi-fencepost explain pv NAME": {"explain"},
+		"the PersistentVolume's name is missing":          {"explain", "pv"},
+		"one PersistentVolume at a time, got a, b":        {"explain", "pv", "a", "b"},
+		"pvc is not in this version yet, only pv is":      {"explain", "pvc", "data-0"},
+		"pod is not in this version yet":                  {"explain", "pod", "p"},
+		"node is not in this version yet":                 {"explain", "node", "n1"},
+		`"volume" is none of pv, pvc, pod and node`:       {"explain", "volume", "x"},
+		`--output is "xml": it has to be text, json or`:   {"explain", "pv", "a", "-o", "xml"},
+		"unknown flag: --frobnicate":                      {"explain", "pv", "a", "--frobnicate"},
+		"--observe is -1s: it has to be between":          {"explain", "pv", "a", "--observe=-1s"},
+		`invalid argument "soon" for "--observe"`:         {"explain", "pv", "a", "--observe=soon"},
+		"--config: ": {"explain", "pv", "a", "--config=/nowhere.yaml"},
+		"csi-fencepost explain --help lists the flags":     {"explain", "--no"},
+		"fence: no subcommand is given: one of status":     {"fence"},
+		`fence: unknown subcommand "kill"`:                 {"fence", "kill", "n1"},
+		"fence off: fence agents are not in this version":  {"fence", "off", "n1"},
+		"fence on: fence agents are not in this version":   {"fence", "on", "n1"},
+		"fence test: fence agents are not in this version": {"fence", "test", "n1"},
+		"fence status: it takes one NODE or none":          {"fence", "status", "a", "b"},
+		`fence status: --output is "wide"`:                 {"fence", "status", "-o", "wide"},
+		"fence confirm: it takes NODE, got 0 arguments":    {"fence", "confirm"},
+		"fence confirm: --reason is missing":               {"fence", "confirm", "n1", "--yes"},
+		"is no terminal, so that nobody can be asked":      {"fence", "confirm", "n1", "--reason=x"},
+		"fence withdraw: --reason is missing":              {"fence", "withdraw", "n1"},
+		"release: it takes pv NAME, got 1 arguments":       {"release", "pv"},
+		"release: --node is missing":                       {"release", "pv", "pv-1", "--reason=x"},
+		`release: "pvc" cannot be released, only pv`:       {"release", "pvc", "a", "--node=n1", "--reason=x"},
+	} {
+		stdout, stderr := commandLine(t, exitUsage, args...)
+		says(t, stderr, want)
+		if stdout != "" {
+			t.Errorf("%v: an error went to stdout: %s", args, stdout)
+		}
+	}
+}
+
+func TestHelpOfTheCommandsListsTheirFlags(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--observe": {"explain", "--help"}, "--node-id": {"fence", "confirm", "-h"}, "--id": {"fence", "withdraw", "--help"},
+		"--output": {"fence", "status", "--help"}, "--node ": {"release", "--help"}, "fence confirm NODE": {"fence", "--help"},
+	} {
+		stdout, _ := commandLine(t, exitOK, args...)
+		says(t, stdout, want)
+	}
+}
+
+func TestExplainReadsLedgerNodeAttachmentAndLease(t *testing.T) {
+	api, kubeconfig := newAPI(t)
+	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	api.addNode("n1", "uid-1", "boot-1", "i-1", inUse, listedAttached)
+	pv := "pv-1"
+	api.put("/apis/storage.k8s.io/v1/volumeattachments/va-1", &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va-1", UID: "va"},
+		Spec:   storagev1.VolumeAttachmentSpec{Attacher: testDriver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+		Status: storagev1.VolumeAttachmentStatus{Attached: true}})
+
+	stdout, stderr := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	says(t, stdout, "Node n1 (ID i-1)", "ledger, VolumeAttachment, volumesInUse, volumesAttached", "the same, not rebooted", "not watched", "attached: va-1", "DEPENDS", "default configuration")
+	if stderr != "" || api.writes != 0 {
+		t.Errorf("stderr %q and %d writes, want neither", stderr, api.writes)
+	}
+
+	stdout, _ = commandLine(t, exitOK, "explain", "pv", kubeconfig, "-o", "json", "pv-1")
+	var e explanation
+	if err := json.Unmarshal([]byte(stdout), &e); err != nil {
+		t.Fatal(err)
+	}
+	if e.Kind != "VolumeExplanation" || len(e.Holders) != 1 || e.Holders[0].Liveness.State != "unwatched" || e.IfSilent == nil || e.IfSilent.Reason != fence.HolderStale {
+		t.Errorf("not what is there: %s", stdout)
+	}
+	asYAML, _ := commandLine(t, exitOK, "explain", "pv", kubeconfig, "-oyaml", "pv-1")
+	var again explanation
+	if err := yaml.UnmarshalStrict([]byte(asYAML), &again); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestExplainFindsTheKubeconfigAsKubectlDoes(t *testing.T) {
+	api, kubeconfig := newAPI(t)
+	api.addPV("pv-1")
+	t.Setenv("KUBECONFIG", strings.TrimPrefix(kubeconfig, "--kubeconfig="))
+	commandLine(t, exitOK, "explain", "pv", "pv-1")
+	t.Setenv("KUBECONFIG", "/nowhere")
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	_, stderr := commandLine(t, exitFailure, "explain", "pv", "pv-1")
+	says(t, stderr, "the Kubernetes API is not known", "give --kubeconfig, or set KUBECONFIG")
+}
+
+func TestExplainNamesTheNearestNames(t *testing.T) {
+	api, kubeconfig := newAPI(t)
+	for _, name := range []string{"pvc-1a2b", "pvc-1a2c", "pvc-9999", "other"} {
+		api.addPV(name)
+	}
+	_, stderr := commandLine(t, exitFailure, "explain", "pv", "pvc-1a2d", kubeconfig)
+	says(t, stderr, "there is no PersistentVolume pvc-1a2d; did you mean pvc-1a2b, pvc-1a2c?")
+	_, stderr = commandLine(t, exitFailure, "explain", "pv", "zzz-zzz", kubeconfig)
+	says(t, stderr, "nor one with a name like it (there are 4)")
+}
+
+func TestExplainGoesOnWhereARightIsMissingAndNamesIt(t *testing.T) {
+	for _, right := range []string{"list persistentvolumes", "list volumeattachments", "list nodes", "list csinodes", "get nodes",
+		"get leases/kube-node-lease", "get leases/csi-fencepost", "get volumeattachments"} {
+		api, kubeconfig := newAPI(t)
+		api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+		api.addNode("n1", "uid-1", "boot-1", "i-1", inUse)
+		pv := "pv-1"
+		api.put("/apis/storage.k8s.io/v1/volumeattachments/va-1", &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va-1"},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: testDriver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}})
+		api.forbidden[right] = true
+		stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+		says(t, stdout, "Node n1 (ID i-1)", "! Missing right: "+strings.Replace(right, "/", " in namespace ", 1), "CANNOT BE TOLD")
+		if strings.Contains(stdout, "gone") {
+			t.Errorf("%s: what could not be read is called gone:\n%s", right, stdout)
+		}
+	}
+	api, kubeconfig := newAPI(t)
+	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	api.forbidden["get namespaces"] = true
+	stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	says(t, stdout, "Node n1 (ID i-1)", "identity of the cluster could not be read")
+	api.forbidden["get persistentvolumes"] = true
+	_, stderr := commandLine(t, exitFailure, "explain", "pv", "pv-1", kubeconfig)
+	says(t, stderr, "cannot read PersistentVolume pv-1", "forbidden")
+}
+
+func TestExplainOfAGarbledLedgerSaysHowToMendItAndShowsTheRest(t *testing.T) {
+	api, kubeconfig := newAPI(t)
+	pv := testPV("pv-1")
+	pv.Annotations = map[string]string{ledger.Annotation: "{oops"}
+	api.put("/api/v1/persistentvolumes/pv-1", pv)
+	api.addNode("n1", "uid-1", "boot-1", "i-1", inUse)
+	stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	says(t, stdout, "GARBLED", "kubectl annotate pv pv-1 csi-fencepost.io/holders-", "REFUSED [LedgerUnreadable]", "Node n1 (ID i-1)", "volumesInUse")
+}
+
+func TestExplainUnderstandsMigratedInTreeVolumesAndRefusesOthers(t *testing.T) {
+	api, kubeconfig := newAPI(t)
+	in := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "in-tree", UID: "u"}}
+	in.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	in.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	in.Spec.AWSElasticBlockStore = &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-0123456789abcdef0"}
+	api.put("/api/v1/persistentvolumes/in-tree", in)
+	stdout, _ := commandLine(t, exitOK, "explain", "pv", "in-tree", kubeconfig)
+	says(t, stdout, "ebs.csi.aws.com", "vol-0123456789abcdef0")
+
+	nfs := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "nfs", UID: "v"}}
+	nfs.Spec.NFS = &corev1.NFSVolumeSource{Server: "s", Path: "/"}
+	api.put("/api/v1/persistentvolumes/nfs", nfs)
+	_, stderr := commandLine(t, exitFailure, "explain", "pv", "nfs", kubeconfig)
+	says(t, stderr, "PersistentVolume nfs is no volume of a CSI driver")
+}
+
+func TestExplainSaysThatADriverWithoutAttachHasNothingToGuard(t *testing.T) {
+	api, kubeconfig := newAPI(t)
+	api.addPV("pv-1")
+	no := false
+	api.put("/apis/storage.k8s.io/v1/csidrivers/"+testDriver, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: testDriver}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}})
+	stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	says(t, stdout, "attachRequired: false")
+}
+
+// observed looks for 20 s at a fake cluster whose node renews its lease, or not.
+func observed(t *testing.T, renews bool) *look {
+	t.Helper()
+	pv := testPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	node := testNode("n1", "uid-1", "boot-1")
+	inUse(node)
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1", Namespace: corev1.NamespaceNodeLease, ResourceVersion: "5"}}
+	client := fake.NewClientset(pv, node, lease,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: testCluster}},
+		&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: testDriver, NodeID: "i-1"}}}})
+	if renews {
+		time.AfterFunc(8*time.Second, func() {
+			renewed := lease.DeepCopy()
+			renewed.ResourceVersion = "6"
+			if _, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Update(t.Context(), renewed, metav1.UpdateOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	l, err := lookAt(t.Context(), &cluster{client: client, config: config.Default()}, "pv-1", 20*time.Second, &strings.Builder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestExplainThatObservesTellsLifeByWhetherTheLeaseChanged(t *testing.T) {
+	for renews, want := range map[bool]fence.Reason{true: fence.HolderAlive, false: fence.HolderStale} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			e := explain(observed(t, renews))
+			if e.Decision.Reason != want || e.IfAlive != nil {
+				t.Errorf("renews %v: decision %+v, want %s", renews, e.Decision, want)
+			}
+			if took := time.Since(began); took < 20*time.Second || took > 22*time.Second {
+				t.Errorf("it took %s, want 20s", took)
+			}
+		})
+	}
+}
