@@ -60,6 +60,12 @@ func replaced(h *Holder) {
 	h.Sources = []Source{FromLedger, FromAttachment}
 }
 
+// tookOver: another machine has registered under the old one's Node.
+func tookOver(h *Holder) {
+	h.Node.BootID, h.Node.Replaced = "boot-9", true
+	h.Sources = []Source{FromLedger, FromAttachment}
+}
+
 // seen: the kubelet was seen to list the volume during the contest.
 func seen(h *Holder) { h.Contest.SeenReadySince = h.Node.ReadySince }
 
@@ -130,6 +136,8 @@ var table = []expectation{
 	refused("not released: the ledger says so and the kubelet lists it again", HolderAlive, none, state(Released), deleted),
 	refused("not released: leaving does not outlive the Node", HolderUnknown, none, state(Leaving), deleted, nodeGone),
 	refused("not released: the word of another machine of that name", HolderUnknown, none, deleted, dropped, replaced),
+	refused("not released: the word of another machine that took over its Node", HolderUnknown, none, deleted, dropped, tookOver),
+	gone("released: it outlives the machine, whose Node another one took over", HolderReleased, none, state(Released), deleted, dropped, tookOver),
 	refused("not released: a Node whose UID the ledger does not know", HolderUnknown, none, deleted, dropped, sourceless,
 		func(h *Holder) { h.NodeUID, h.BootID = "", "" }),
 	refused("not released: contested, then the Node was deleted", HolderUnknown, none, state(Released), contest, deleted, nodeGone),
@@ -198,6 +206,9 @@ var table = []expectation{
 		with(OperatorConfirmation, func(e *Evidence) { e.LeaseRV = "90" })),
 	gone("not void: confirmed when there was no lease, and the name has another machine now", HolderFenced, none, deleted, dropped, replaced,
 		with(OperatorConfirmation, func(e *Evidence) { e.LeaseRV = "" })),
+	gone("not void: confirmed of the machine whose Node another one took over", HolderFenced, none, deleted, dropped, tookOver,
+		with(OperatorConfirmation, func(e *Evidence) { e.BootID, e.LeaseRV = "boot-1", "" })),
+	refused("void: said of the machine that took over its Node", EvidenceVoid, none, deleted, dropped, tookOver, with(PowerReading)),
 	refused("void: the node booted since", EvidenceVoid, none, deleted, unlisted, stale, with(PowerReading, func(e *Evidence) { e.BootID = "boot-0" })),
 	refused("void: no boot ID then", EvidenceVoid, none, deleted, unlisted, stale, with(PowerReading, func(e *Evidence) { e.BootID = "" })),
 	refused("void: no boot ID now", EvidenceVoid, none, deleted, unlisted, stale, with(PowerReading), noBoot),

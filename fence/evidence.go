@@ -108,6 +108,8 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 	switch {
 	case m == nil && h.reregistered():
 		return false, VoidRegisteredAgain
+	case m == nil && h.Node != nil && h.Node.Replaced && e.BootID == h.Node.BootID:
+		return false, VoidOtherMachine // of the one that took over the Node
 	case m == nil && h.standIn() != nil:
 		return false, VoidOtherMachine
 	case m == nil:

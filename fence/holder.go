@@ -92,7 +92,11 @@ type Contest struct {
 type Node struct {
 	UID    string
 	BootID string
-	Ready  bool
+	// Replaced: it is another machine than the holder although the UID is the
+	// same. A new machine registers under a Node that an old one of its name has
+	// left, with another node ID of the driver and another boot ID.
+	Replaced bool
+	Ready    bool
 	// ReadyUnknown: the Ready condition is Unknown, which the node controller
 	// writes when the kubelet is silent, or there is none.
 	ReadyUnknown bool
@@ -146,11 +150,14 @@ type Holder struct {
 
 // machine returns the live Node if it is the holder's own machine.
 func (h *Holder) machine() *Node {
-	if h.Node == nil || h.NodeUID == "" || h.Node.UID != h.NodeUID {
+	if h.Node == nil || h.NodeUID == "" || h.Node.UID != h.NodeUID || h.Node.Replaced {
 		return nil
 	}
 	return h.Node
 }
+
+// OwnNode tells whether the live Node is the holder's own machine.
+func (h *Holder) OwnNode() bool { return h.machine() != nil }
 
 // reregistered: the Node was deleted and its kubelet registered again. Another
 // UID, but the same boot: the same machine, with the same containers.

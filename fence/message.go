@@ -85,8 +85,9 @@ func (h *Holder) Describe() string {
 }
 
 const (
-	proveFenced = "turn the node off and say so with 'csi-fencepost fence confirm %[1]s --reason ...', or taint it once it is off: kubectl taint node %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
-	confirmGone = "make sure that the machine is off and say so with 'csi-fencepost fence confirm %s --reason ...', or, if only this volume is free of it, 'csi-fencepost release pv %s --node %s --reason ...'"
+	proveFenced  = "turn the node off and say so with 'csi-fencepost fence confirm %[1]s --reason ...', or taint it once it is off: kubectl taint node %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+	confirmOlder = "make sure that the old machine is off and say so with 'csi-fencepost fence confirm %s --node-id %s --reason ...'"
+	confirmGone  = "make sure that the machine is off and say so with 'csi-fencepost fence confirm %s --reason ...', or, if only this volume is free of it, 'csi-fencepost release pv %s --node %s --reason ...'"
 )
 
 // explain returns why the holder blocks, and what would unblock it.
@@ -112,6 +113,10 @@ func (s Standing) explain(volume string) (why, unblock string) {
 		return fmt.Sprintf("%s holds it, has stopped renewing its lease, and nothing proves that it has stopped writing", who),
 			fmt.Sprintf(proveFenced, node)
 	case HolderUnknown:
+		if h.Node != nil && h.NodeUID != "" && !h.reregistered() {
+			return fmt.Sprintf("%s held it, another machine has that name now, and nothing proves that the old one has stopped writing", who),
+				fmt.Sprintf(confirmOlder, node, typed(h.NodeID, "ID"))
+		}
 		return fmt.Sprintf("%s held it and is gone from Kubernetes, and nothing proves that its machine has stopped writing", who),
 			fmt.Sprintf(confirmGone, node, volume, node)
 	case HolderUnwatched:

@@ -56,6 +56,7 @@ var refusals = []refusal{
 	{"stale", HolderStale, "", "fence confirm", false, holding(deleted, stale)},
 	{"unknown", HolderUnknown, "", "fence confirm", false, holding(deleted, nodeGone)},
 	{"unknown, node name not known", HolderUnknown, "", "fence confirm", false, holding(deleted, nodeGone, func(h *Holder) { h.NodeName = "" })},
+	{"unknown, and the name has another machine", HolderUnknown, "", "--node-id", false, holding(deleted, dropped, replaced)},
 	{"unknown, no PersistentVolume", HolderUnknown, "", "fence confirm", false, func() Snapshot {
 		s := holding(deleted, nodeGone)()
 		s.PV = ""

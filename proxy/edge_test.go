@@ -233,9 +233,15 @@ func connect(t *testing.T, path string) *grpc.ClientConn {
 // dialDriver is proxy.Dial, for the length of the test.
 func dialDriver(t *testing.T, d *echoDriver) *grpc.ClientConn {
 	t.Helper()
+	return dialSocket(t, d.path)
+}
+
+// dialSocket is proxy.Dial, for the length of the test.
+func dialSocket(t *testing.T, path string) *grpc.ClientConn {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	conn, err := proxy.Dial(ctx, d.path)
+	conn, err := proxy.Dial(ctx, path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -167,11 +167,17 @@ func (g *volumeGuard) write(ctx context.Context, e Effect, s *survey.Survey, l *
 }
 
 // update changes the ledger as it is now, for changes that are right whatever
-// else was written since.
+// else was written since. It starts from what this call itself wrote last, and
+// reads only if somebody has written since: the write is held against it.
 func (g *volumeGuard) update(ctx context.Context, e Effect, s *survey.Survey, change func(*ledger.Ledger) bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	err := do(e, func() error {
+		if l := s.Book.Ledger.Clone(); change(l) {
+			if _, err := g.Surveyor.Ledgers.Write(ctx, s.Book, l); !isConflict(err) {
+				return err
+			}
+		}
 		_, err := g.Surveyor.Ledgers.Update(ctx, s.Volume, s.PVNames(), change)
 		return err
 	})

@@ -88,8 +88,14 @@ func (i *interceptor) ControllerUnpublishVolume(ctx context.Context, req *spec.C
 	return intercept(ctx, i.server, spec.Controller_ControllerUnpublishVolume_FullMethodName, req, i.guard.ControllerUnpublishVolume)
 }
 
+// secretRequest is a request that may carry secrets.
+type secretRequest interface {
+	proto.Message
+	GetSecrets() map[string]string
+}
+
 // intercept lets the guard judge one call, and logs and records its outcome.
-func intercept[Request, Response proto.Message](ctx context.Context, s *Server, method string, req Request,
+func intercept[Request secretRequest, Response proto.Message](ctx context.Context, s *Server, method string, req Request,
 	judge func(context.Context, Request, Driver) (Response, error)) (Response, error) {
 	start := time.Now()
 	logger := s.logger.WithValues("method", method)
@@ -104,6 +110,7 @@ func intercept[Request, Response proto.Message](ctx context.Context, s *Server, 
 		// On the wire a nil response is an empty one, and that means success.
 		err = status.Error(codes.Internal, "csi-fencepost: the guard returned neither a response nor an error")
 	}
+	err = redactError(err, req.GetSecrets())
 	if mdErr := driver.answerMetadata(ctx); mdErr != nil && ctx.Err() == nil { // a caller that is gone gets none
 		logger.Error(mdErr, "The driver's metadata could not be passed to the caller")
 	}

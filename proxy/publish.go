@@ -168,7 +168,9 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 	}
 	t := s.Target
 	if e := l.Get(t.NodeID); e != nil && e.NodeUID == t.NodeUID && e.BootID == t.BootID && (e.State == fence.Publishing || e.State == fence.Held) {
-		return e.Token, p.write(ctx, EffectRecord, s, l) // a retry: it is written down
+		// A retry is written down already. An adopted holder is published to now.
+		e.State = fence.Publishing
+		return e.Token, p.write(ctx, EffectRecord, s, l)
 	}
 	e := survey.EntryOf(t, fence.Publishing, s.NewToken())
 	e.Contest = nil

@@ -85,6 +85,9 @@ func (p *publication) refuseUnpublish(s *survey.Survey, st fence.Standing, err e
 // not called.
 func (g *volumeGuard) unjudged(call, volume, nodeID string, err error) error {
 	d := Decision{Call: call, Volume: volume, NodeID: nodeID, Action: fence.Refuse, Reason: fence.APIUnavailable}
+	if names := g.Surveyor.Index.NodeNames(nodeID); len(names) > 0 {
+		d.NodeName = names[0] // whose VolumeAttachment waits
+	}
 	var garbled *ledger.GarbledError
 	if errors.As(err, &garbled) {
 		d.Reason, d.PV = fence.LedgerUnreadable, garbled.PV
@@ -102,7 +105,16 @@ func (g *volumeGuard) unwritten(call string, s *survey.Survey, err error) error 
 		return err
 	}
 	text := fence.Compose(fmt.Sprintf("volume %s: its ledger cannot be written: %s", nameOf(s), apiError(err)), unblockAPI(err), fence.APIUnavailable)
-	g.Reporter.Decided(Decision{Call: call, Volume: s.Volume, PV: s.PV, Action: fence.Refuse, Reason: fence.APIUnavailable, Text: text})
+	nodeID := s.Subject
+	if s.Target != nil {
+		nodeID = s.Target.NodeID
+	}
+	d := decisionOf(call, s, nodeID, fence.Verdict{Action: fence.Refuse, Reason: fence.APIUnavailable})
+	if h := s.Holder(nodeID); h != nil && d.NodeName == "" {
+		d.NodeName = h.NodeName
+	}
+	d.Text = text
+	g.Reporter.Decided(d)
 	return csi.Unreachable(text)
 }
 

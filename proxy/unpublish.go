@@ -88,7 +88,8 @@ func unguarded(s *survey.Survey) bool {
 	return true
 }
 
-// forward marks the holder leaving, unpublishes and cuts it, by its token.
+// forward marks the holder leaving, unpublishes and cuts it, by its token (or
+// keeps it as taken over, where its node goes on to list the volume).
 func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.Verdict) (*spec.ControllerUnpublishVolumeResponse, error) {
 	req := u.req
 	if s.Subject != req.GetNodeId() {
@@ -116,12 +117,35 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 	if resp == nil {
 		resp = &spec.ControllerUnpublishVolumeResponse{} // NOT_FOUND of a machine proven off
 	}
-	err = u.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool { return l.Cut(entry.NodeID, entry.Token) })
+	err = u.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
+		if listsOn(v.Subject) {
+			return markTaken(l, entry)
+		}
+		return l.Cut(entry.NodeID, entry.Token)
+	})
 	if err != nil {
 		// The disk is off; the caller's retry is idempotent and cuts it then.
 		return nil, u.unwritten(callUnpublish, s, err)
 	}
 	return resp, nil
+}
+
+// listsOn: the status of a node that was proven gone still says that it uses the
+// volume, as it did when it was last heard. Without its entry it would count as
+// a holder again, one of which nothing is proven: a release is bound to the
+// entry's token, and other evidence may be taken away.
+func listsOn(st *fence.Standing) bool {
+	return st.Gone() && st.Reason != fence.HolderReleased && st.Holder.Node != nil && st.Holder.Node.InUse
+}
+
+// markTaken is Cut that remembers: what was unpublished holds nothing any more.
+func markTaken(l *ledger.Ledger, entry ledger.Entry) bool {
+	e := l.Get(entry.NodeID)
+	if e == nil || e.Token != entry.Token {
+		return false
+	}
+	e.State, e.Contest = fence.TakenOver, nil
+	return true
 }
 
 // contest writes down that we refused this holder's unpublish, and that its
@@ -152,7 +176,7 @@ func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.V
 // contestOf is the contest that the facts about h amount to now.
 func contestOf(h *fence.Holder) *fence.Contest {
 	c := &fence.Contest{BootID: h.BootID}
-	own := h.Node != nil && h.Node.UID == h.NodeUID
+	own := h.OwnNode()
 	if own && h.Node.BootID != "" {
 		// The boot under which it may write now: a pod that comes back after a
 		// reboot mounts again without a publish.

@@ -307,7 +307,7 @@ func bind(now *nodeNow, held *holdings, nodeID string) (*binding, error) {
 }
 
 func (b *binding) add(now *nodeNow, h holding) {
-	if h.nodeUID == now.uid() && now.node != nil {
+	if h.nodeUID == now.uid() && now.node != nil && !now.isOlder(h) {
 		b.covered = append(b.covered, h)
 		return
 	}
@@ -329,9 +329,14 @@ func (b *binding) add(now *nodeNow, h holding) {
 
 // isOlder: the holding is of another machine than the live Node's, for certain:
 // the same machine may register again under a new UID, but not with another
-// boot ID without a reboot.
+// boot ID without a reboot. A new machine may register under the old one's
+// Node; then the driver's node ID tells them apart.
 func (n *nodeNow) isOlder(h holding) bool {
-	return n.node != nil && h.nodeUID != "" && h.nodeUID != n.uid() && h.bootID != "" && n.bootID() != "" && h.bootID != n.bootID()
+	if n.node == nil || h.bootID == "" || n.bootID() == "" || h.bootID == n.bootID() {
+		return false
+	}
+	id := n.nodeID(h.driver)
+	return h.nodeUID != "" && (h.nodeUID != n.uid() || id != "" && id != h.nodeID)
 }
 
 func (n *nodeNow) carries(nodeID string) bool {
@@ -447,7 +452,7 @@ func machineText(m record.Machine, now *nodeNow) string {
 		text = "a machine without a known Node"
 	case now.node == nil:
 		text = "the machine whose Node is gone"
-	case m.NodeUID != now.uid():
+	case m.NodeUID != now.uid(), m.BootID != now.bootID():
 		text = "an older machine of that name"
 	}
 	for _, part := range []struct{ name, value string }{{"node ID", m.NodeID}, {"node UID", m.NodeUID}, {"boot ID", m.BootID}, {"lease", m.LeaseRV}} {
@@ -460,7 +465,7 @@ func machineText(m record.Machine, now *nodeNow) string {
 
 func holdingText(h holding, now *nodeNow) string {
 	text := fmt.Sprintf("%s (driver %s, node ID %s)", h.pv, h.driver, h.nodeID)
-	if now.node == nil || h.handle == "" || h.nodeUID != now.uid() {
+	if now.node == nil || h.handle == "" || h.nodeUID != now.uid() || now.isOlder(h) {
 		return text
 	}
 	ids := &csi.Identity{Driver: h.driver}

@@ -59,6 +59,8 @@ func TestConfirmBindsTheLiveNodeAndEveryMachineThatHoldsVolumes(t *testing.T) {
 			machines: []record.Machine{liveMachine, old}, covered: []string{"pv-2", "pv-1"}, watch: true},
 		"only the older machine: the new one's lease says nothing of it": {now: live, held: []holding{mine, older}, nodeID: "i-1",
 			machines: []record.Machine{old}, covered: []string{"pv-1"}},
+		"a machine whose Node the live one took over, by its node ID": {now: live, held: []holding{held("pv-1", "i-1", "uid-2", "boot-1")}, nodeID: "i-1",
+			machines: []record.Machine{{NodeID: "i-1", NodeUID: "uid-2", BootID: "boot-1"}}, covered: []string{"pv-1"}},
 		"only the live machine, by its node ID": {now: live, held: []holding{mine, older}, nodeID: "i-2",
 			machines: []record.Machine{{NodeID: "i-2", NodeUID: "uid-2", BootID: "boot-2", LeaseRV: "7"}}, covered: []string{"pv-2"}, watch: true},
 		"the node ID of the live machine, which holds nothing": {now: live, nodeID: "i-2",

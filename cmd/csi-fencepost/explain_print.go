@@ -220,6 +220,9 @@ func machineWords(m *machineView, node string) string {
 	case "rebooted":
 		return fmt.Sprintf("rebooted since: boot ID %s now, %s when it got the volume (node UID %s)", m.LiveBootID, m.BootID, m.NodeUID)
 	case "replaced":
+		if m.NodeUID == m.LiveNodeUID {
+			return fmt.Sprintf("not the one that is called %s now, which has taken over its Node (node UID %s): boot ID %s, and the live one has %s", node, m.NodeUID, orNone(m.BootID), orNone(m.LiveBootID))
+		}
 		return fmt.Sprintf("not the one that is called %s now: node UID %s, and the live Node has %s", node, m.NodeUID, m.LiveNodeUID)
 	case "gone":
 		if m.NodeUID == "" {

@@ -234,7 +234,7 @@ func viewMachine(l *look, h *fence.Holder) machineView {
 		v.State = "gone"
 	case h.NodeUID == "":
 		v.State = "unknown"
-	case h.Node.UID != h.NodeUID:
+	case !h.OwnNode():
 		v.State = "replaced"
 	case h.BootID != "" && h.Node.BootID != "" && h.BootID != h.Node.BootID:
 		v.State = "rebooted"
@@ -246,7 +246,7 @@ func viewMachine(l *look, h *fence.Holder) machineView {
 
 func viewLiveness(l *look, h *fence.Holder) livenessView {
 	v := livenessView{State: h.Liveness.String(), noLease: h.LeaseRV == ""}
-	own := h.Node != nil && h.Node.UID == h.NodeUID
+	own := h.OwnNode()
 	switch {
 	case slices.Contains(l.denied, "get leases in namespace kube-node-lease"), h.Node == nil && slices.Contains(l.denied, "get nodes"):
 		v.State = "unreadable"

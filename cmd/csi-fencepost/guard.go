@@ -33,27 +33,27 @@ import (
 //	  └▶ liveness ─┘ └── sources                 ▲
 //	  └──────────────────── changes ─────────────┘
 //
-// It returns the guard of the two calls; its background work, which runs on one
-// replica at a time and may be begun again; and what tells that its caches are
-// synced. What it starts itself ends with ctx.
-func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Context) error, func() error, error) {
+// It returns the guard of the two calls, and its background work, which runs on
+// one replica at a time and may be begun again. What it starts itself ends with
+// ctx.
+func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Context) error, error) {
 	client, err := kubernetes.NewForConfig(in.rest)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	cluster, err := clusterUID(ctx, client)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	driver, err := csi.NewDriver(ctx, in.conn)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	ids, observe := driver.Identity(), in.config.Mode == config.Observe
 	tracker := liveness.New(in.config.Fencing.SuspectAfter.Duration, in.config.Fencing.MaxUnhealthy.Share())
 	index, err := watch.New(client, ids, tracker, in.config.Fencing.Namespace)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	records := noderecord.NewStore(client.CoordinationV1(), in.config.Fencing.Namespace)
 	sources, taints := newSources(in.config, source.Records{Store: records, Actor: actor(), ReadOnly: observe})
@@ -69,15 +69,16 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	for _, run := range []func(context.Context){index.Run, tracker.Run, waiting.Run, report.Run} {
 		go run(ctx)
 	}
+	in.ready(index.Ready)
 	if err := index.WaitReady(ctx); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	index.EachAttachment(func(va *storagev1.VolumeAttachment, handle string) {
 		waiting.Recover(va, handle, index.NodeID(va.Spec.NodeName))
 	})
 	klog.FromContext(ctx).Info("Guarding", "driver", ids.Driver, "mode", in.config.Mode, "cluster", cluster)
 	guard := proxy.NewGuard(proxy.GuardOptions{Surveyor: surveyor, Reporter: report, Observe: observe})
-	return guard, sights.run, index.Ready, nil
+	return guard, sights.run, nil
 }
 
 // policyOf is what the decision asks of the configuration.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -40,7 +41,7 @@ func parseReleaseFlags(args []string) (*releaseFlags, error) {
 func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f, err := parseReleaseFlags(args)
 	if errors.Is(err, errHelp) {
-		f.help(stdout, "csi-fencepost release pv NAME --node NODE --reason TEXT says that the node does not use that one volume any more.\nIt is refused while the node's own status lists the volume in use.")
+		f.help(stdout, "csi-fencepost release pv NAME --node NODE --reason TEXT says that the node does not use that one volume any more.\nIt is refused while the node lives and its own status lists the volume in use.")
 		return nil
 	}
 	if err != nil {
@@ -53,11 +54,7 @@ func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err := believed(c.config); err != nil {
 		return err
 	}
-	l, err := lookAt(ctx, c, f.pv, 0, stderr)
-	if err != nil {
-		return err
-	}
-	h, err := releasable(l, f.node, f.nodeID)
+	l, h, err := f.look(ctx, c, stderr)
 	if err != nil {
 		return err
 	}
@@ -70,6 +67,25 @@ func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	}
 	printReleased(stdout, f.pv, h)
 	return nil
+}
+
+// look finds the holder. What a silent kubelet listed last says nothing of now,
+// but that it is silent has to be seen: its lease is watched for as long as the
+// sidecar does.
+func (f *releaseFlags) look(ctx context.Context, c *cluster, progress io.Writer) (*look, *fence.Holder, error) {
+	l, err := lookAt(ctx, c, f.pv, 0, progress)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := releasable(l, f.node, f.nodeID)
+	if err == nil || h == nil || !listedInUse(h) || !h.Node.ReadyUnknown {
+		return l, h, err
+	}
+	if l, err = lookAt(ctx, c, f.pv, c.config.Fencing.SuspectAfter.Duration+2*time.Second, progress); err != nil {
+		return nil, nil, err
+	}
+	h, err = releasable(l, f.node, f.nodeID)
+	return l, h, err
 }
 
 func printReleased(w io.Writer, pv string, h *fence.Holder) {
@@ -116,6 +132,12 @@ func releasable(l *look, node, nodeID string) (*fence.Holder, error) {
 	return found[0], inTheWay(l, found[0])
 }
 
+// listedInUse: the holder's own kubelet says that it uses the volume, or did
+// when it was last heard.
+func listedInUse(h *fence.Holder) bool {
+	return h.Node != nil && h.Node.InUse && (h.NodeUID == "" || h.Node.UID == h.NodeUID)
+}
+
 // inTheWay says why a release of that holder cannot be written.
 func inTheWay(l *look, h *fence.Holder) error {
 	pv := l.pv.Name
@@ -123,7 +145,7 @@ func inTheWay(l *look, h *fence.Holder) error {
 	switch {
 	case h.NodeID == "":
 		return fmt.Errorf("the node ID of node %s is not known, so that one volume cannot be released from it; if the node is off: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, shellQuote(h.NodeName))
-	case h.Node != nil && h.Node.InUse && (h.NodeUID == "" || h.Node.UID == h.NodeUID):
+	case listedInUse(h) && h.Liveness != fence.Stale:
 		return fmt.Errorf("node %s uses PersistentVolume %s: its kubelet lists it in volumesInUse. End the pods there that use it: %s", h.NodeName, pv, podsCommand(h.NodeName))
 	case st.Reason == fence.HolderReleased:
 		return fmt.Errorf("%s has released PersistentVolume %s already: there is nothing to say", h.Describe(), pv)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
@@ -37,7 +39,7 @@ func TestReleaseIsBoundToTheVeryPublication(t *testing.T) {
 func TestReleaseIsRefusedWhileTheNodeUsesTheVolume(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
-	api.addNode("n1", "uid-1", "boot-1", "i-1", inUse)
+	api.addNode("n1", "uid-1", "boot-1", "i-1", inUse, kubeletReady)
 	_, stderr := commandLine(t, exitFailure, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
 	says(t, stderr, "node n1 uses PersistentVolume pv-1", "volumesInUse", "kubectl get pods")
 	if api.record("n1") != nil {
@@ -56,7 +58,7 @@ func TestReleaseSaysWhenItCountsOnlyOnceTheControllerDetaches(t *testing.T) {
 func TestReleaseOfAnOlderMachineIsNotRefusedForTheNewOnesUse(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing), entry("i-2", "n1", "uid-2", "boot-2", fence.Publishing))
-	api.addNode("n1", "uid-2", "boot-2", "i-2", inUse, listedAttached)
+	api.addNode("n1", "uid-2", "boot-2", "i-2", inUse, listedAttached, kubeletReady)
 	_, stderr := commandLine(t, exitUsage, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
 	says(t, stderr, "choose one with --node-id: i-1, i-2")
 	_, stderr = commandLine(t, exitFailure, "release", "pv", "pv-1", "--node=n1", "--node-id=i-2", "--reason=x", kubeconfig)
@@ -101,3 +103,17 @@ func TestClaimsAreNotWrittenWhereTheConfigurationDoesNotAskForThem(t *testing.T)
 		t.Errorf("%d writes, want none", api.writes)
 	}
 }
+
+func TestReleaseOfAVolumeThatASilentKubeletListedLast(t *testing.T) {
+	for liveness, refused := range map[fence.Liveness]bool{fence.Stale: false, fence.Alive: true, fence.Unwatched: true} {
+		h, err := releasable(surveyed(holderN1(func(h *fence.Holder) { h.Liveness = liveness })), "n1", "")
+		if h == nil || refused != (err != nil) {
+			t.Errorf("%s: %v, want it to be refused: %t", liveness, err, refused)
+		}
+		if refused {
+			says(t, err.Error(), "node n1 uses PersistentVolume pv-1", "volumesInUse")
+		}
+	}
+}
+
+func kubeletReady(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue }

@@ -25,7 +25,7 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 		return []remedy{{What: fmt.Sprintf("Find out which machine %s is. If it does not use the volume, take the volume off it with the storage's own tools", h.Describe()), Commands: []string{}}}
 	}
 	// A new machine may have the name: what is done to the Node is done to it.
-	own := h.Node != nil && h.Node.UID == h.NodeUID
+	own := h.OwnNode()
 	machine := "node " + node
 	if h.Node != nil && !own {
 		machine = fmt.Sprintf("the older machine that was called %s (node ID %s)", node, h.NodeID)
@@ -75,7 +75,7 @@ func taintCommand(node string) string {
 
 func confirmCommand(s *fence.Snapshot, h *fence.Holder) string {
 	// A new machine that lives under the old name has to be told from it.
-	other := h.Node != nil && h.Node.UID != h.NodeUID
+	other := h.Node != nil && !h.OwnNode()
 	return "csi-fencepost fence confirm " + shellQuote(h.NodeName) + nodeIDFlag(s, h, other) + " --reason 'WHY YOU ARE SURE'"
 }
 

@@ -206,18 +206,18 @@ func (s *sidecar) guard(ctx context.Context, conn *grpc.ClientConn, driver strin
 		return proxy.Pass(), nil, nil
 	}
 	s.ready.set("guard", notReady("it waits for the Kubernetes API"))
-	guard, background, ready, err := newGuard(ctx, guardInputs{
+	guard, background, err := newGuard(ctx, guardInputs{
 		driver:  driver,
 		conn:    conn,
 		rest:    s.rest,
 		config:  s.config,
 		timeout: s.flags.timeout,
 		metrics: s.metrics,
+		ready:   func(check func() error) { s.ready.set("guard", check) },
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	s.ready.set("guard", ready)
 	return guard, background, nil
 }
 
@@ -261,4 +261,7 @@ type guardInputs struct {
 	config  *config.Configuration
 	timeout time.Duration // of our own calls to the driver
 	metrics *sidecarMetrics
+	// ready is given what tells whether the guard's caches are synced, and what
+	// they lack, before they are waited for.
+	ready func(check func() error)
 }

@@ -3,6 +3,7 @@ package source
 import (
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -101,6 +102,21 @@ func TestAConfirmationWorksWhenTheNodeIsGone(t *testing.T) {
 	// Unless it is the old one.
 	w.node = machine("u2", "b1", "61")
 	w.expect(s, false, voidSameBoot)
+}
+
+func TestOfAMachineWhoseNodeAnotherOneTookOver(t *testing.T) {
+	w := newWorld(t)
+	taint, confirmations := OutOfServiceTaint(w.records()), Confirmations(w.records())
+	w.confirm(record.Machine{NodeID: "id1", NodeUID: "u1", BootID: "b1"})
+	w.node, w.leaseRV = machine("u1", "b2", "60"), "90"
+	w.taint("61", v1.TaintNodeOutOfService, "nodeshutdown")
+	w.holder.Node = &fence.Node{UID: "u1", BootID: "b2", Replaced: true}
+	if found := w.ask(taint); found != nil {
+		t.Errorf("the taint on the new machine is evidence of the old one: %+v", found)
+	}
+	if found := w.ask(confirmations); len(found) != 1 || found[0].Void != "" {
+		t.Errorf("the word about the old machine should count: %+v", found)
+	}
 }
 
 func TestAWithdrawnConfirmationIsNoEvidence(t *testing.T) {

@@ -26,7 +26,7 @@ type Question struct {
 
 // machine returns the live Node if it is the holder's own machine.
 func (q *Question) machine() *v1.Node {
-	if q.Node == nil || q.Holder.NodeUID == "" || string(q.Node.UID) != q.Holder.NodeUID {
+	if q.Node == nil || q.Holder.NodeUID == "" || string(q.Node.UID) != q.Holder.NodeUID || q.Holder.Node != nil && q.Holder.Node.Replaced {
 		return nil
 	}
 	return q.Node

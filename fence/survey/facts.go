@@ -51,6 +51,9 @@ func (g *gathering) target(ctx context.Context, id string) error {
 	g.survey.Target = t
 	if h := g.holders[id]; h != nil {
 		h.Node, h.Liveness, h.LeaseRV = t.Node, t.Liveness, t.LeaseRV
+		if h.State == fence.NotInLedger {
+			h.NodeUID, h.BootID = t.NodeUID, t.BootID // as it may be adopted
+		}
 	}
 	return nil
 }
@@ -67,7 +70,7 @@ func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
 	}
 	h.LeaseRV = leaseRV
 	h.Liveness = g.Lives.Judge(h.NodeName, leaseRV, found, node != nil, h.Node != nil && h.Node.Ready)
-	if h.Liveness == fence.Alive && h.Node.UID == h.NodeUID && !g.asksAlive(h) {
+	if h.Liveness == fence.Alive && h.OwnNode() && !g.asksAlive(h) {
 		return nil // a living node vetoes claims: there is nothing to ask
 	}
 	if err := g.evidence(ctx, h, node); err != nil || len(h.Evidence) == 0 {
@@ -100,6 +103,9 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 	}
 	h.Node = nodeFacts(node)
 	h.Node.InUse, h.Node.ListedAttached = g.IDs.NodeLists(node, g.volume)
+	if h.Node.Replaced, err = g.replaced(ctx, h, node); err != nil {
+		return nil, err
+	}
 	if h.NodeUID == "" && h.State == fence.NotInLedger && g.ownsID(h) {
 		h.NodeUID = h.Node.UID
 	}
@@ -107,6 +113,26 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 		h.BootID = h.Node.BootID
 	}
 	return node, nil
+}
+
+// replaced tells whether the Node with the holder's name and UID is another
+// machine's by now. A boot ID alone tells a reboot, another node ID alone a
+// driver that names its nodes otherwise than before. The CSINode is read live:
+// it changes only when the new machine's driver has registered.
+func (g *gathering) replaced(ctx context.Context, h *fence.Holder, node *corev1.Node) (bool, error) {
+	boot := node.Status.NodeInfo.BootID
+	if h.NodeID == "" || h.NodeUID != string(node.UID) || h.BootID != "" && h.BootID == boot {
+		return false, nil
+	}
+	csiNode, err := g.Client.StorageV1().CSINodes().Get(ctx, node.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	id := g.IDs.NodeID(csiNode)
+	return id != "" && id != h.NodeID, nil
 }
 
 // ownsID: the node ID is the one that the live machine of that name carries, or

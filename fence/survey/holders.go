@@ -73,7 +73,10 @@ func (g *gathering) fromNodes(ctx context.Context) error {
 		if !inUse && !attached {
 			continue
 		}
-		h := g.ofMachine(name, string(node.UID))
+		h, err := g.ofMachine(ctx, node)
+		if err != nil {
+			return err
+		}
 		if inUse {
 			h.Sources = append(h.Sources, fence.FromVolumesInUse)
 		}
@@ -86,10 +89,14 @@ func (g *gathering) fromNodes(ctx context.Context) error {
 
 // ofMachine finds the holder that a Node's status speaks of: the ledger's for
 // that very machine, else the one with the node ID that its CSINode carries.
-func (g *gathering) ofMachine(name, uid string) *fence.Holder {
+func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Holder, error) {
+	name, uid := node.Name, string(node.UID)
 	for _, h := range g.holders {
-		if h.NodeName == name && h.NodeUID == uid && h.State != fence.TakenOver {
-			return h
+		if h.NodeName != name || h.NodeUID != uid || h.State == fence.TakenOver {
+			continue
+		}
+		if other, err := g.replaced(ctx, h, node); err != nil || !other {
+			return h, err
 		}
 	}
 	id := g.Index.NodeID(name)
@@ -98,7 +105,7 @@ func (g *gathering) ofMachine(name, uid string) *fence.Holder {
 		h = &fence.Holder{NodeID: id, NodeName: name, NodeUID: uid}
 		g.holders[key(id, name)] = h
 	}
-	return h
+	return h, nil
 }
 
 // fromDriver adds the nodes that the driver says the volume is published to,

@@ -94,14 +94,16 @@ func (s *Survey) PVNames() []string {
 }
 
 // Ledger is a copy of the ledger that an action starts from: what was read,
-// and, where there was none, the holders that the other sources know.
+// and, where there was none, the holders that the other sources know. Those that
+// only the driver lists are among them: once there is a ledger, the driver is
+// not asked again.
 func (s *Survey) Ledger() *ledger.Ledger {
 	l := s.Book.Ledger.Clone()
 	if !s.Book.Missing {
 		return l
 	}
 	for i := range s.Holders {
-		if h := &s.Holders[i]; h.State == fence.NotInLedger && h.NodeID != "" && !h.From(fence.FromDriver) {
+		if h := &s.Holders[i]; h.State == fence.NotInLedger && h.NodeID != "" {
 			l.Put(EntryOf(h, fence.Held, s.NewToken()))
 		}
 	}
@@ -167,8 +169,18 @@ func (s *Surveyor) Unpublish(ctx context.Context, volume, nodeID string) (*Surve
 	if err != nil {
 		return nil, err
 	}
+	// Where there is no ledger yet, all holders are about to be written into one:
+	// with those that the driver lists, which is not asked again then, and with
+	// their machines, or no later word of their kubelets could release them.
+	adopts := g.survey.Book.Missing && g.survey.Writers.Guarded()
+	if adopts {
+		if err := g.fromDriver(ctx, nil); err != nil {
+			return nil, err
+		}
+	}
 	subject := g.subject(nodeID, names)
-	if err := g.learn(ctx, func(h *fence.Holder) bool { return subject == "" || h.NodeID == subject }); err != nil {
+	matters := func(h *fence.Holder) bool { return adopts || subject == "" || h.NodeID == subject }
+	if err := g.learn(ctx, matters); err != nil {
 		return nil, err
 	}
 	survey := g.finish()

@@ -38,19 +38,21 @@ type Array struct {
 	running context.Context // ends at Close
 	work    sync.WaitGroup  // everything that outlives a call
 
-	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced at each change
-	ordinal  int           // of the volume created last
-	session  int           // of the mount made last
-	volumes  map[string]*volume
-	machines map[string]*machine
-	switches Switches
-	faults   []*Injection
-	calls    []*Call
-	events   []Event
-	found    []*Violation
-	server   *server
-	nodes    map[*Node]bool
+	mu        sync.Mutex
+	changed   chan struct{} // closed and replaced at each change
+	ordinal   int           // of the volume or snapshot made last
+	session   int           // of the mount made last
+	volumes   map[string]*volume
+	machines  map[string]*machine
+	snapshots map[string]*snapshot
+	groups    map[string]*group
+	switches  Switches
+	faults    []*Injection
+	calls     []*Call
+	events    []Event
+	found     []*Violation
+	server    *server
+	nodes     map[*Node]bool
 }
 
 // New returns an array without volumes and machines, whose driver does not
@@ -69,12 +71,14 @@ func New(options Options) *Array {
 		options.Now = time.Now
 	}
 	a := &Array{
-		options:  options,
-		changed:  make(chan struct{}),
-		volumes:  map[string]*volume{},
-		machines: map[string]*machine{},
-		switches: DefaultSwitches(),
-		nodes:    map[*Node]bool{},
+		options:   options,
+		changed:   make(chan struct{}),
+		volumes:   map[string]*volume{},
+		machines:  map[string]*machine{},
+		snapshots: map[string]*snapshot{},
+		groups:    map[string]*group{},
+		switches:  DefaultSwitches(),
+		nodes:     map[*Node]bool{},
 	}
 	a.running, a.stop = context.WithCancel(context.Background())
 	a.work.Go(a.runWriters)

@@ -37,6 +37,9 @@ func (c *controller) ControllerGetCapabilities(context.Context, *spec.Controller
 	if s.GetVolume {
 		types = append(types, spec.ControllerServiceCapability_RPC_GET_VOLUME)
 	}
+	if s.Everything {
+		types = append(types, everythingController...)
+	}
 	response := &spec.ControllerGetCapabilitiesResponse{}
 	for _, t := range types {
 		response.Capabilities = append(response.Capabilities, &spec.ControllerServiceCapability{
@@ -91,6 +94,9 @@ func (a *Array) publishLocked(v *volume, nodeID string, wanted *attachment) erro
 		}
 	case s.EnforceSingleAttach:
 		return status.Errorf(codes.FailedPrecondition, "volume %q is already published to node %q", v.id, strings.Join(rivals, ", "))
+	}
+	if err := a.fullLocked(nodeID); err != nil {
+		return err
 	}
 	a.attachLocked(v, nodeID, wanted, "by "+Publish)
 	return nil

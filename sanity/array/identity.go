@@ -23,9 +23,14 @@ func (i *identity) GetPluginInfo(context.Context, *spec.GetPluginInfoRequest) (*
 // GetPluginCapabilities speaks of the whole driver, on the node socket too:
 // csi-sanity asks there whether volumes have to be published first.
 func (i *identity) GetPluginCapabilities(context.Context, *spec.GetPluginCapabilitiesRequest) (*spec.GetPluginCapabilitiesResponse, error) {
-	return &spec.GetPluginCapabilitiesResponse{Capabilities: []*spec.PluginCapability{{Type: &spec.PluginCapability_Service_{
-		Service: &spec.PluginCapability_Service{Type: spec.PluginCapability_Service_CONTROLLER_SERVICE},
-	}}}}, nil
+	response := &spec.GetPluginCapabilitiesResponse{Capabilities: []*spec.PluginCapability{
+		pluginService(spec.PluginCapability_Service_CONTROLLER_SERVICE),
+	}}
+	if i.array.everything() == nil {
+		defer i.array.mu.Unlock()
+		response.Capabilities = append(response.Capabilities, everythingPlugin...)
+	}
+	return response, nil
 }
 
 func (i *identity) Probe(context.Context, *spec.ProbeRequest) (*spec.ProbeResponse, error) {

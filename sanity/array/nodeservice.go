@@ -24,16 +24,25 @@ func (n *nodeService) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*s
 	if _, err := n.array.poweredLocked(n.nodeID); err != nil {
 		return nil, err
 	}
-	return &spec.NodeGetInfoResponse{NodeId: n.nodeID}, nil
+	info := &spec.NodeGetInfoResponse{NodeId: n.nodeID}
+	if n.array.switches.Everything {
+		info.MaxVolumesPerNode, info.AccessibleTopology = MaxVolumesPerNode, topology
+	}
+	return info, nil
 }
 
 func (n *nodeService) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesRequest) (*spec.NodeGetCapabilitiesResponse, error) {
-	response := &spec.NodeGetCapabilitiesResponse{}
-	for _, t := range []spec.NodeServiceCapability_RPC_Type{
+	types := []spec.NodeServiceCapability_RPC_Type{
 		spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
 		spec.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
-	} {
+	}
+	if n.array.everything() == nil {
+		types = append(types, everythingNode...)
+		n.array.mu.Unlock()
+	}
+	response := &spec.NodeGetCapabilitiesResponse{}
+	for _, t := range types {
 		response.Capabilities = append(response.Capabilities, &spec.NodeServiceCapability{
 			Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: t}},
 		})

@@ -23,13 +23,34 @@ func (c *controller) CreateVolume(_ context.Context, req *spec.CreateVolumeReque
 		if err := v.sameAs(options, req.GetCapacityRange()); err != nil {
 			return nil, err
 		}
-		return &spec.CreateVolumeResponse{Volume: v.describe()}, nil
+		return &spec.CreateVolumeResponse{Volume: a.describeNewLocked(v, req)}, nil
 	}
+	bytes, err := a.contentLocked(req.GetVolumeContentSource())
+	if err != nil {
+		return nil, err
+	}
+	if limit := req.GetCapacityRange().GetLimitBytes(); limit > 0 && bytes > limit {
+		return nil, status.Errorf(codes.OutOfRange, "the source has %d bytes, the limit is %d", bytes, limit)
+	}
+	options.Bytes = max(options.Bytes, bytes)
 	if free := a.freeLocked(); options.Bytes > free {
 		return nil, status.Errorf(codes.OutOfRange, "%d bytes wanted, %d are free", options.Bytes, free)
 	}
+	if err := checkMutable(req.GetMutableParameters()); err != nil {
+		return nil, err
+	}
 	v := a.createVolumeLocked(fmt.Sprintf("vol-%04d", a.ordinal+1), req.GetName(), options)
-	return &spec.CreateVolumeResponse{Volume: v.describe()}, nil
+	return &spec.CreateVolumeResponse{Volume: a.describeNewLocked(v, req)}, nil
+}
+
+// describeNewLocked tells also what the volume was made of, and where.
+func (a *Array) describeNewLocked(v *volume, req *spec.CreateVolumeRequest) *spec.Volume {
+	described := v.describe()
+	described.ContentSource = req.GetVolumeContentSource()
+	if a.switches.Everything {
+		described.AccessibleTopology = []*spec.Topology{topology}
+	}
+	return described
 }
 
 func wantedVolume(req *spec.CreateVolumeRequest) (VolumeOptions, error) {
@@ -46,8 +67,6 @@ func wantedVolume(req *spec.CreateVolumeRequest) (VolumeOptions, error) {
 		return options, status.Error(codes.InvalidArgument, "name is empty")
 	case len(req.GetVolumeCapabilities()) == 0:
 		return options, status.Error(codes.InvalidArgument, "volume_capabilities are missing")
-	case req.GetVolumeContentSource() != nil:
-		return options, status.Error(codes.InvalidArgument, "volume_content_source is not supported")
 	case options.Bytes < 0 || limit < 0 || (limit > 0 && options.Bytes > limit):
 		return options, status.Errorf(codes.OutOfRange, "capacity_range: %d bytes required, limit %d", options.Bytes, limit)
 	}
@@ -139,8 +158,8 @@ func (c *controller) ValidateVolumeCapabilities(_ context.Context, req *spec.Val
 	}}, nil
 }
 
-// tokenPrefix stands before the ordinal of the last volume of a page, so that
-// a token outlives the deletion of that volume.
+// tokenPrefix stands before the ordinal of the last entry of a page, so that
+// a token outlives the deletion of that entry.
 const tokenPrefix = "after-"
 
 func (c *controller) ListVolumes(_ context.Context, req *spec.ListVolumesRequest) (*spec.ListVolumesResponse, error) {
@@ -167,7 +186,7 @@ func (c *controller) ListVolumes(_ context.Context, req *spec.ListVolumesRequest
 			continue
 		}
 		if page > 0 && len(response.Entries) == page {
-			response.NextToken = tokenPrefix + strconv.Itoa(after)
+			response.NextToken = token(after)
 			break
 		}
 		after = v.ordinal
@@ -178,6 +197,8 @@ func (c *controller) ListVolumes(_ context.Context, req *spec.ListVolumesRequest
 	}
 	return response, nil
 }
+
+func token(after int) string { return tokenPrefix + strconv.Itoa(after) }
 
 func parseToken(token string) (int, error) {
 	if token == "" {

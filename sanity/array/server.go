@@ -88,6 +88,11 @@ func (s *server) kill() {
 // socket and returns. It ends with Stop or Kill, or as by Kill when ctx ends;
 // after that Serve starts it again, with all state kept.
 func (a *Array) Serve(ctx context.Context, socketPath string) error {
+	return a.serveDriver(ctx, socketPath, func(*grpc.Server) {}, a.intercept(ControllerSocket))
+}
+
+// serveDriver serves Identity, Controller and what else is registered.
+func (a *Array) serveDriver(ctx context.Context, socketPath string, register func(*grpc.Server), intercept grpc.UnaryServerInterceptor) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.running.Err() != nil {
@@ -99,7 +104,8 @@ func (a *Array) Serve(ctx context.Context, socketPath string) error {
 	s, err := a.serve(socketPath, func(g *grpc.Server) {
 		spec.RegisterIdentityServer(g, &identity{array: a})
 		spec.RegisterControllerServer(g, &controller{array: a})
-	}, grpc.UnaryInterceptor(a.intercept(ControllerSocket)))
+		register(g)
+	}, grpc.UnaryInterceptor(intercept))
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}

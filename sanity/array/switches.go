@@ -33,6 +33,10 @@ type Switches struct {
 	GetVolume bool
 	// PageSize is the most entries that ListVolumes answers at once; 0: all.
 	PageSize int
+	// Everything offers what csi-sanity asks for and no scenario needs:
+	// snapshots, also of groups; clones; expansion; mutable parameters; health;
+	// topology; a limit of volumes per node (MaxVolumesPerNode).
+	Everything bool
 }
 
 // DefaultSwitches is an array as one would wish for: single attach enforced,

@@ -44,6 +44,9 @@ type Bed struct {
 	Clocks  Clocks
 	// Fencepost is the path of the csi-fencepost binary.
 	Fencepost string
+	// Bare: there are no controllers; a test plays them. Namespaces get their
+	// default service account from the stage, claims stay unbound.
+	Bare bool
 }
 
 // Programs are the binaries of a bed.
@@ -92,6 +95,16 @@ func Start(ctx context.Context, programs Programs, clocks Clocks, keep func() bo
 		return nil, fmt.Errorf("starting the control plane: %w", err)
 	}
 	return &Bed{Cluster: cluster, Clocks: clocks, Fencepost: programs.Fencepost}, nil
+}
+
+// StartBare starts a control plane of etcd and API server alone. End it with
+// Stop.
+func StartBare(ctx context.Context, programs Programs, keep func() bool) (*Bed, error) {
+	cluster, err := controlplane.Start(ctx, controlplane.Options{Binaries: programs.ControlPlane, NoControllers: true, KeepOnFailure: keep})
+	if err != nil {
+		return nil, fmt.Errorf("starting etcd and API server: %w", err)
+	}
+	return &Bed{Cluster: cluster, Clocks: RealClocks, Fencepost: programs.Fencepost, Bare: true}, nil
 }
 
 // Stop ends everything that runs on the bed.

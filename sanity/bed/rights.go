@@ -27,8 +27,15 @@ func (s *Stage) rights() {
 	_, err := s.Client.CoreV1().ServiceAccounts(s.Name).Create(s.ctx(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: controllerAccount}}, metav1.CreateOptions{})
 	s.must("service account", err)
 	names := deploy.Names{Namespace: s.Name, ServiceAccount: controllerAccount, Driver: s.Driver}
-	manifests, err := deploy.Enforce(names)
+	render := deploy.Enforce
+	if s.Options.ObserveRights {
+		render = deploy.Observe
+	}
+	manifests, err := render(names)
 	s.must("RBAC of deploy/", err)
+	if s.Options.Rights != nil {
+		manifests = []byte(s.Options.Rights(string(manifests)))
+	}
 	s.Apply(manifests)
 }
 

@@ -32,8 +32,17 @@ type StageOptions struct {
 	Config string
 	// AttacherArgs are added to the attacher's command line.
 	AttacherArgs []string
+	// FencepostArgs are added to csi-fencepost's command line.
+	FencepostArgs []string
 	// Env is added to csi-fencepost's environment.
 	Env []string
+	// ObserveRights gives csi-fencepost the rights of mode Observe only.
+	ObserveRights bool
+	// Rights changes the RBAC manifests. Stages share the ClusterRoles: it must
+	// give those that it changes names of its own.
+	Rights func(string) string
+	// Crashes prepares csi-fencepost for CrashAt.
+	Crashes bool
 	// ClockOffset of the first node's kubelet.
 	ClockOffset time.Duration
 	// Driver is the driver's name; made from the stage's if empty.
@@ -112,19 +121,26 @@ func (s *Stage) StartFencepost() {
 // ExtraFencepost starts a csi-fencepost on a socket of that name.
 func (s *Stage) ExtraFencepost(name string, env ...string) *controlplane.Process {
 	s.T.Helper()
-	config := filepath.Join(s.folder, "config.yaml")
-	s.must("configuration", os.WriteFile(config, []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"+s.Options.Config+"\n"), 0o644))
-	kubeconfig := s.serviceAccount()
-	p, err := s.Bed.Cluster.StartProcess(controlplane.ProcessOptions{
-		Name: s.Name + "-" + name, Path: s.Bed.Fencepost, Restart: true, Env: env,
-		Args: []string{"run", "--csi-address=" + s.socket("csi.sock"), "--listen=" + s.socket(name+".sock"),
-			"--kubeconfig=" + kubeconfig, "--config=" + config, "--v=4"},
-	})
-	s.must("csi-fencepost", err)
+	p := s.Launch(name, env...)
 	s.WaitFor(30*time.Second, "csi-fencepost serves", func() bool {
 		_, err := os.Stat(s.socket(name + ".sock"))
 		return err == nil
 	})
+	return p
+}
+
+// Launch is ExtraFencepost that does not wait until it serves.
+func (s *Stage) Launch(name string, env ...string) *controlplane.Process {
+	s.T.Helper()
+	config := filepath.Join(s.folder, "config.yaml")
+	s.must("configuration", os.WriteFile(config, []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"+s.Options.Config+"\n"), 0o644))
+	kubeconfig := s.serviceAccount()
+	p, err := s.Bed.Cluster.StartProcess(controlplane.ProcessOptions{
+		Name: s.Name + "-" + name, Path: s.program(), Restart: true, Env: env,
+		Args: append([]string{"run", "--csi-address=" + s.socket("csi.sock"), "--listen=" + s.socket(name+".sock"),
+			"--kubeconfig=" + kubeconfig, "--config=" + config, "--v=4"}, s.Options.FencepostArgs...),
+	})
+	s.must("csi-fencepost", err)
 	return p
 }
 
@@ -157,6 +173,11 @@ func (s *Stage) StopFencepost() { s.Fencepost.Stop(5 * time.Second) }
 func (s *Stage) namespace() {
 	_, err := s.Client.CoreV1().Namespaces().Create(s.ctx(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}, metav1.CreateOptions{})
 	s.must("namespace", err)
+	if s.Bed.Bare {
+		_, err := s.Client.CoreV1().ServiceAccounts(s.Name).Create(s.ctx(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+		s.must("the namespace's default service account", err)
+		return
+	}
 	s.WaitFor(30*time.Second, "the namespace's default service account", func() bool {
 		_, err := s.Client.CoreV1().ServiceAccounts(s.Name).Get(s.ctx(), "default", metav1.GetOptions{})
 		return err == nil

@@ -99,6 +99,9 @@ func (v *Volume) createClaim(o VolumeOptions) {
 	}
 	_, err := v.stage.Client.CoreV1().PersistentVolumeClaims(v.stage.Name).Create(v.stage.ctx(), claim, metav1.CreateOptions{})
 	v.stage.must("claim "+v.Name, err)
+	if v.stage.Bed.Bare {
+		return // nobody binds it
+	}
 	v.stage.WaitFor(60*time.Second, "claim "+v.Name+" is bound", func() bool {
 		c, err := v.stage.Client.CoreV1().PersistentVolumeClaims(v.stage.Name).Get(v.stage.ctx(), v.Name, metav1.GetOptions{})
 		return err == nil && c.Status.Phase == corev1.ClaimBound

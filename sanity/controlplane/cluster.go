@@ -36,6 +36,9 @@ type Options struct {
 	// ControllerManagerArgs and APIServerArgs are added to the command lines.
 	ControllerManagerArgs []string
 	APIServerArgs         []string
+	// NoControllers leaves controller manager and scheduler out: the caller
+	// plays them.
+	NoControllers bool
 	// KeepOnFailure is asked by Stop: true keeps the folder with its logs, for
 	// instance testing.TB.Failed. With SANITY_KEEP=1 in the environment it is
 	// always kept.
@@ -66,7 +69,8 @@ type Cluster struct {
 }
 
 // Start starts a control plane without nodes and returns when it serves: the
-// API server is ready and pods can be created in the default namespace. ctx
+// API server is ready and pods can be created in the default namespace (with
+// Options.NoControllers, once the caller has made its service account). ctx
 // bounds the start only; end the cluster with Stop.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	if options.Binaries.Kubernetes == "" || options.Binaries.Etcd == "" {
@@ -118,6 +122,9 @@ func (c *Cluster) start(ctx context.Context) error {
 	}
 	if err := c.StartAPIServer(ctx); err != nil {
 		return err
+	}
+	if c.options.NoControllers {
+		return nil
 	}
 	if err := c.StartControllerManager(ctx); err != nil {
 		return err

@@ -79,12 +79,17 @@ var cutOff = []scenario{
 		from: "ceph/ceph-csi#5409, rook/rook#17790",
 		story: func(p *play) {
 			v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
-			// It tolerates the taint, so that it runs on.
 			db := p.TolerantPod("db", old, v)
 			db.WaitRunning(60 * time.Second)
+			time.Sleep(12 * time.Second) // a lease renewal: the node is known to live
+			// The container takes its time to end, as a database does.
+			p.Array.Inject(array.Fault{Method: "NodeUnpublishVolume", Do: array.Proceed, Delay: 8 * time.Second, Times: 1})
 			old.Taint(bed.OutOfServiceTaint)
-			db.ForceDelete() // its container is ended by the living kubelet
+			db.ForceDelete() // from the API; the living kubelet ends its container
 			db2 := p.Pod("db2", next, v)
+			if p.guarded() {
+				p.Log("refused: %s", v.WaitRefused(old, "EvidenceContradicted", 8*time.Second))
+			}
 			db2.WaitRunning(120 * time.Second)
 			p.outcome("moved after the kubelet let go")
 		},

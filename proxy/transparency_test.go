@@ -1,0 +1,47 @@
+package proxy_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/csi-fencepost/csi-fencepost/proxy"
+	"github.com/csi-fencepost/csi-fencepost/sanity/transparency/wire"
+)
+
+func TestEveryRPCLooksToCallerAndDriverAsItDoesDirectly(t *testing.T) {
+	path := filepath.Join(shortDir(t), "driver.sock")
+	driver, err := wire.StartDriver(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(driver.Stop)
+	e := startEdge(t, t.Context(), nil, proxy.Options{Driver: dialSocket(t, path)})
+	var conns []*grpc.ClientConn
+	for _, socket := range []string{path, e.path} {
+		conn, err := wire.Dial(socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		conns = append(conns, conn)
+	}
+	compared := 0
+	for _, o := range wire.Compare(t.Context(), driver, conns[0], conns[1], wire.Properties) {
+		if o.Fits {
+			compared++
+		}
+		if o.Err != nil {
+			t.Errorf("%s, %s: %v", o.Method.Path, o.Property, o.Err)
+		}
+		for _, d := range o.Differences {
+			if d.Exception == "" {
+				t.Errorf("%s, %s: %s", o.Method.Path, o.Property, d)
+			}
+		}
+	}
+	if want := 37 * 13; compared < want {
+		t.Errorf("%d comparisons, want %d at least: 33 RPCs of the spec and 4 of another service", compared, want)
+	}
+}
