@@ -8,7 +8,7 @@ UNIT = $$($(GO) list ./... | grep -v /sanity/scenarios)
 SOURCES = cmd csi deploy fence proxy sanity
 STATICCHECK = bin/staticcheck
 
-.PHONY: help build test unit scenarios demo catalogue lint fmt clean
+.PHONY: help build test unit scenarios demo catalogue transparency csisanity bench lint fmt clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -29,6 +29,15 @@ demo: ## the double publish, with Kubernetes alone and with csi-fencepost, side 
 
 catalogue: ## every scenario with Kubernetes alone as well, on real clocks; writes the table of both
 	$(GO) test -count=1 -timeout 6h -tags catalogue -run TestCatalogue -parallel 6 ./sanity/scenarios -catalogue=$(CURDIR)/sanity/scenarios/CATALOGUE.md
+
+transparency: ## every call of the CSI spec, directly and through the proxy: what differs
+	@$(GO) run ./sanity/transparency
+
+csisanity: ## csi-sanity on the reference driver, directly and through the proxy
+	@$(GO) run ./sanity/csisanity -kubernetes
+
+bench: ## what the proxy costs, as ratios measured side by side; writes docs/BENCH.md
+	$(GO) run ./sanity/bench -o docs/BENCH.md
 
 lint: $(STATICCHECK) ## gofmt, go vet, staticcheck (see staticcheck.conf)
 	@unformatted=$$(gofmt -l $(SOURCES)); test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
