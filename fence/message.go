@@ -113,6 +113,10 @@ func (s Standing) explain(volume string) (why, unblock string) {
 		return fmt.Sprintf("%s holds it, has stopped renewing its lease, and nothing proves that it has stopped writing", who),
 			fmt.Sprintf(proveFenced, node)
 	case HolderUnknown:
+		if h.NodeName == "" {
+			return fmt.Sprintf("%s held it, no Node has that ID, and nothing proves that its machine has stopped writing", who),
+				"find out which machine that is; if it does not use the volume, detach it there with the storage's own tools"
+		}
 		if h.Node != nil && h.NodeUID != "" && !h.reregistered() {
 			return fmt.Sprintf("%s held it, another machine has that name now, and nothing proves that the old one has stopped writing", who),
 				fmt.Sprintf(confirmOlder, node, typed(h.NodeID, "ID"))

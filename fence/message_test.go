@@ -55,7 +55,7 @@ var refusals = []refusal{
 	{"contested", HolderContested, "", "reboot", false, holding(deleted, dropped, contest)},
 	{"stale", HolderStale, "", "fence confirm", false, holding(deleted, stale)},
 	{"unknown", HolderUnknown, "", "fence confirm", false, holding(deleted, nodeGone)},
-	{"unknown, node name not known", HolderUnknown, "", "fence confirm", false, holding(deleted, nodeGone, func(h *Holder) { h.NodeName = "" })},
+	{"unknown, node name not known", HolderUnknown, "", "storage's own tools", false, holding(deleted, nodeGone, func(h *Holder) { h.NodeName = "" })},
 	{"unknown, and the name has another machine", HolderUnknown, "", "--node-id", false, holding(deleted, dropped, replaced)},
 	{"unknown, no PersistentVolume", HolderUnknown, "", "fence confirm", false, func() Snapshot {
 		s := holding(deleted, nodeGone)()

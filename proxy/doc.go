@@ -11,8 +11,10 @@
 //     are forwarded by grpc.UnknownServiceHandler.
 //   - A forwarded call and its answer are unchanged: message bytes in both
 //     directions of a stream, repeated and binary metadata, headers, trailers,
-//     status with details, deadline, cancellation, half-close and gzip. There is
-//     no limit on the size of a message below gRPC's own (2 GiB).
+//     status with details, deadline, cancellation, half-close, gzip and :authority.
+//     There is no limit on the size of a message below gRPC's own (2 GiB).
+//   - A reader that stalls stalls the driver: of each direction of a stream, one
+//     message and gRPC's windows are held here, whatever the stream's length.
 //   - An intercepted call is decoded and encoded again: unknown fields survive,
 //     the order of fields on the wire may not. It carries the caller's metadata,
 //     and the answer carries the driver's. The driver's errors come back as they
@@ -26,8 +28,8 @@
 // It does not guarantee:
 //
 //   - What grpc-go writes itself: user-agent, grpc-accept-encoding, the encoding
-//     of the timeout (which shrinks by the time spent here), and :authority,
-//     which is "localhost" as for every grpc-go client of a unix socket.
+//     of the timeout (which shrinks by the time spent here), the padding of
+//     base64 in -bin keys, an empty grpc-message.
 //   - Other compression than gzip: grpc-go answers UNIMPLEMENTED to it. An answer
 //     is compressed as its request was.
 //   - Who may connect: the socket may be used by all who reach it. The boundary

@@ -66,17 +66,17 @@ func startDriver(t *testing.T) *echoDriver {
 }
 
 // start serves, anew if the driver was killed before.
-func (d *echoDriver) start(t *testing.T) {
+func (d *echoDriver) start(t *testing.T, o ...grpc.ServerOption) {
 	t.Helper()
 	socket, err := net.Listen("unix", d.path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(
+	server := grpc.NewServer(append(o,
 		grpc.ForceServerCodecV2(bytesCodec{}),
 		grpc.MaxRecvMsgSize(math.MaxInt32),
 		grpc.StatsHandler(d),
-	)
+	)...)
 	server.RegisterService(&echoService, d)
 	spec.RegisterIdentityServer(server, d)
 	spec.RegisterControllerServer(server, d)
@@ -84,6 +84,9 @@ func (d *echoDriver) start(t *testing.T) {
 	go func() { _ = server.Serve(socket) }()
 	t.Cleanup(server.Stop)
 }
+
+// stopGracefully ends the driver as SIGTERM should: the calls in flight finish.
+func (d *echoDriver) stopGracefully() { d.server.GracefulStop() }
 
 // kill ends the driver as SIGKILL would: its connections break.
 func (d *echoDriver) kill() { d.server.Stop() }
@@ -218,11 +221,11 @@ func shortDir(t *testing.T) string {
 }
 
 // connect returns a caller's connection to the socket at path.
-func connect(t *testing.T, path string) *grpc.ClientConn {
+func connect(t *testing.T, path string, o ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient("unix://"+path,
+	conn, err := grpc.NewClient("unix://"+path, append(o,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,17 +132,23 @@ func forwardedContext(ctx context.Context, md metadata.MD) context.Context {
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
+// usualAuthority is what grpc-go writes to a unix socket by itself.
+const usualAuthority = "localhost"
+
 // forwardOptions are the call options under which the call of ctx goes on to
-// the driver: content type and compression as the caller sent them, and no
-// limit on size.
+// the driver: authority, content type and compression as the caller sent them,
+// and no limit on size.
 func forwardOptions(ctx context.Context) []grpc.CallOption {
 	var codec rawCodec
 	options := []grpc.CallOption{
 		grpc.MaxCallRecvMsgSize(math.MaxInt32),
 		grpc.MaxCallSendMsgSize(math.MaxInt32),
 	}
-	// grpc-go keeps both out of the metadata; its stream tells them.
+	if md, _ := metadata.FromIncomingContext(ctx); len(md[":authority"]) == 1 && md[":authority"][0] != usualAuthority {
+		options = append(options, grpc.CallAuthority(md[":authority"][0]))
+	}
 	stream, _ := grpc.ServerTransportStreamFromContext(ctx).(interface {
+		// grpc-go keeps both out of the metadata.
 		ContentSubtype() string
 		RecvCompress() string
 	})

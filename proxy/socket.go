@@ -32,6 +32,11 @@ const (
 	// maxSocketPath is what sockaddr_un of Linux holds, in bytes.
 	maxSocketPath = 107
 
+	// connectTimeout is how long a driver may take to greet a connection. Left
+	// out, grpc-go takes the delay between attempts, and a driver on a busy
+	// machine is never connected to.
+	connectTimeout = 10 * time.Second
+
 	probeTimeout  = 10 * time.Second       // of one attempt
 	probeInterval = 200 * time.Millisecond // between attempts
 	probeLogEvery = 10 * time.Second
@@ -168,9 +173,10 @@ func Dial(ctx context.Context, address string) (*grpc.ClientConn, error) {
 		grpc.WithIdleTimeout(0),
 		// To knock at a unix socket costs nothing; to refuse calls although the
 		// driver is back costs the attacher a retry.
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{
-			BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond,
-		}}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
+			MinConnectTimeout: connectTimeout,
+		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("CSI driver at %s: %w", path, err)

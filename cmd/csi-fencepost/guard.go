@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -66,7 +67,8 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	index.OnChange(waiting.Changed)
 	index.OnNode(sights.saw)
 	tracker.OnStale(func(node string) { waiting.Changed(watch.Change{Node: node}) })
-	for _, run := range []func(context.Context){index.Run, tracker.Run, waiting.Run, report.Run} {
+	probe := func(ctx context.Context) { tracker.Probe(ctx, answers(client)) }
+	for _, run := range []func(context.Context){index.Run, tracker.Run, probe, waiting.Run, report.Run} {
 		go run(ctx)
 	}
 	in.ready(index.Ready)
@@ -126,6 +128,18 @@ func clusterUID(ctx context.Context, client kubernetes.Interface) (string, error
 			return "", fmt.Errorf("the identity of the cluster (namespace kube-system): %w", err)
 		case <-time.After(time.Second):
 		}
+	}
+}
+
+// answers asks the API server for something that it has to read from etcd. A
+// refusal is an answer too.
+func answers(client kubernetes.Interface) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		if apierrors.IsForbidden(err) {
+			return nil
+		}
+		return err
 	}
 }
 

@@ -16,8 +16,8 @@
 // # Guarantees
 //
 // No node is Stale unless its lease was watched unchanged for suspectAfter
-// without a break. Breaks are a start, a Reset, the end of a storm, and a
-// suspension of this process. An error of the Tracker delays, and never makes
+// without a break. Breaks are a start, a Reset, the end of a storm, a suspension
+// of this process, and, where Probe runs, an API server that does not answer. An error of the Tracker delays, and never makes
 // a node look dead: what is not known to be unchanged counts as changed.
 //
 // # Non-guarantees

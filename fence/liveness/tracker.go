@@ -40,6 +40,9 @@ type Tracker struct {
 	storm   bool
 	beat    pulse
 	onStale func(node string)
+	// lastAnswer of the API server to Probe; zero: it is not probed.
+	lastAnswer time.Time
+	unanswered bool // the latest probe failed
 }
 
 // New makes a Tracker. A lease that is unchanged for suspectAfter makes its
@@ -180,7 +183,7 @@ func (t *Tracker) stateLocked(l *lease, now time.Time) fence.Liveness {
 		return fence.Alive
 	case l.absent:
 		return fence.Unknown
-	case now.Sub(l.since) >= t.suspectAfter:
+	case now.Sub(l.since) >= t.suspectAfter && !t.blindLocked(now):
 		return fence.Stale
 	}
 	return fence.Unwatched

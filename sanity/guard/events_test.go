@@ -34,8 +34,8 @@ func TestARefusalIsToldOnceInTheSameWordsHoweverOftenItIsRetried(t *testing.T) {
 			t.Errorf("%d Events on %s %s, want one", len(events), object.kind, object.name)
 			continue
 		}
-		if e := events[0]; e.Message != text || e.Type != corev1.EventTypeWarning || e.Reason != "VolumePublishRefused" {
-			t.Errorf("the Event on %s says %s %s %q, the caller was told %q", object.kind, e.Type, e.Reason, e.Message, text)
+		if e := events[0]; e.Message != text || e.Count > 1 || e.Type != corev1.EventTypeWarning || e.Reason != "VolumePublishRefused" {
+			t.Errorf("the Event on %s says %d times %s %s %q, the caller was told %q", object.kind, e.Count, e.Type, e.Reason, e.Message, text)
 		}
 	}
 
@@ -59,7 +59,7 @@ func TestARefusedUnpublishIsToldOnVolumeAndNode(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	for kind, name := range map[string]string{"PersistentVolume": v.Name, "Node": n.name} {
 		events := r.eventsOn(kind, name, metav1.NamespaceDefault)
-		if len(events) != 1 || events[0].Message != text || events[0].Reason != "VolumeUnpublishRefused" {
+		if len(events) != 1 || events[0].Message != text || events[0].Count > 1 || events[0].Reason != "VolumeUnpublishRefused" {
 			t.Errorf("on %s there are %d Events: %+v", kind, len(events), events)
 		}
 	}

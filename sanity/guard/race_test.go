@@ -29,6 +29,9 @@ func TestOfTwoProcessesThatPublishAtOnceOneWins(t *testing.T) {
 	wins := 0
 	for i := range 15 {
 		v := r.volume(fmt.Sprint("v", i))
+		if i%2 == 1 {
+			r.ledgerOf(v) // a ledger is changed in another way than one that is made
+		}
 		r.attachment(v, a)
 		r.attachment(v, b)
 		var errA, errB error

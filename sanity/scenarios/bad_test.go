@@ -444,6 +444,12 @@ func apiServerAway(t *testing.T, b *bed.Bed) {
 	c.must(b.Cluster.PauseAPIServer())
 	resume := func() { _ = b.Cluster.ResumeAPIServer() } // a second time does no harm
 	t.Cleanup(resume)
+	eventually(t, "the API server keeps silent", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+		return err != nil
+	})
 	began := time.Now()
 	c.refused(c.publish(v, "n1"), codes.Unavailable, v.Handle, "the API server does not answer in time", "["+string(fence.APIUnavailable)+"]")
 	if took := time.Since(began); took >= attacherTimeout {

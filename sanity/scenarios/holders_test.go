@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
@@ -228,27 +227,30 @@ var holders = []scenario{
 		from:    "kubernetes-sigs/vsphere-csi-driver#2506",
 		options: bed.StageOptions{Array: trusting},
 		story: func(p *play) {
-			first, second := p.Nodes[0], p.Nodes[1]
-			v := p.Volume("imported", bed.VolumeOptions{})
-			db := p.Pod("db", first, v)
+			v, old, next := p.Volume("first", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+			db := p.Pod("db", old, v)
 			db.WaitRunning(60 * time.Second)
-			// Somebody imports the disk once more. The controller stops a second
-			// ReadWriteOnce by itself, but lets these modes through. This PV sorts
-			// before the one that carries the ledger.
-			again := p.Volume("again", bed.VolumeOptions{Handle: v.Handle,
-				Modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadOnlyMany}})
-			reader := p.Pod("reader", second, again)
+			// This one sorts before the one that carries the ledger. The controller
+			// takes both for one volume and stops a second node by itself, as long as
+			// it believes in the first; others need not.
+			again := p.Volume("again", bed.VolumeOptions{Handle: v.Handle})
+			if p.guarded() {
+				p.refusedDirectly(again.Handle, next, fence.HolderAlive, old.Name)
+			}
+			old.CutOff()
+			old.WaitNotReady()
+			db.ForceDelete()
+			// What people do with a claim that hangs: import the disk once more.
+			db2 := p.Pod("db2", next, again)
 			asked := time.Now()
 			if !p.guarded() {
-				p.given(v, second, asked, "the second pod was started")
+				p.given(v, next, asked, "the pod with the second PersistentVolume was started")
 				return
 			}
-			p.stands(again, first, second, reader, fence.HolderAlive)
-			if !db.Running() {
-				p.T.Errorf("the first pod does not run any more")
-			}
-			db.Delete()
-			p.moves(again, reader, second, "the first pod's end")
+			p.stands(again, old, next, db2, fence.HolderStale)
+			old.PowerOff()
+			old.Taint(bed.OutOfServiceTaint)
+			p.moves(again, db2, next, "the operator's taint")
 		},
 	},
 	{
@@ -371,43 +373,27 @@ var holders = []scenario{
 // noPV plays what is guaranteed without a PersistentVolume, and what is not.
 func noPV(p *play) {
 	here, there := p.Nodes[0], p.Nodes[1]
-	fencepost := p.Caller("fp.sock")
-	publish := func(handle string) error {
-		_, err := fencepost.ControllerPublishVolume(p.t.Context(), (&bed.Volume{Handle: handle}).PublishRequest(there))
-		return err
-	}
-	refused := func(handle string, reason fence.Reason, says string) {
-		p.t.Helper()
-		err := publish(handle)
-		p.Log("publish of %s to %s: %v", handle, there.Name, err)
-		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(status.Convert(err).Message(), "["+string(reason)+"]") || !strings.Contains(err.Error(), says) {
-			p.T.Errorf("got %v, want FAILED_PRECONDITION [%s] that names %s", err, reason, says)
-		}
-		if slices.Contains(p.Array.Attached(handle), there.ID) || len(p.Array.CallsOf(array.Publish, handle)) > 0 && p.lastPublish(handle) == there.ID {
-			p.T.Errorf("the driver was asked to publish %s", handle)
-		}
-	}
 	// A pod uses it; its PersistentVolume was deleted under it.
 	v := p.Volume("used", bed.VolumeOptions{})
 	p.Pod("db", here, v).WaitRunning(60 * time.Second)
 	v.DeletePV()
-	refused(v.Handle, fence.HolderAlive, here.Name)
+	p.refusedDirectly(v.Handle, there, fence.HolderAlive, here.Name)
 
 	// The driver lists it on a machine that Kubernetes does not know.
 	p.disk("ghost")
 	p.must(p.Array.AddMachine("machine-of-old"))
 	p.must(p.Array.Attach("ghost", "machine-of-old"))
-	refused("ghost", fence.HolderUnknown, "machine-of-old")
+	p.refusedDirectly("ghost", there, fence.HolderUnknown, "machine-of-old")
 
 	// Nobody has it.
 	p.disk("free")
-	p.must(publish("free"))
+	p.must(p.publishDirectly("free", there))
 
 	// The driver lists it on a node that lives, and whose kubelet does not use
 	// it. The kubelet's word counts; that is as far as it goes without a ledger.
 	p.disk("orphan")
 	p.must(p.Array.Attach("orphan", here.ID))
-	p.must(publish("orphan"))
+	p.must(p.publishDirectly("orphan", there))
 	for _, handle := range []string{"free", "orphan"} {
 		if at := p.Array.Attached(handle); !slices.Equal(at, []string{there.ID}) {
 			p.T.Errorf("%s is attached to %q, want %s alone", handle, at, there.ID)
@@ -534,9 +520,31 @@ func (p *play) disk(handle string) {
 	p.must(p.Array.CreateVolume(handle, array.VolumeOptions{}))
 }
 
-func (p *play) lastPublish(handle string) string {
-	calls := p.Array.CallsOf(array.Publish, handle)
-	return calls[len(calls)-1].Node
+// publishDirectly calls csi-fencepost as no attacher would.
+func (p *play) publishDirectly(handle string, to *bed.Node) error {
+	p.t.Helper()
+	_, err := p.Caller("fp.sock").ControllerPublishVolume(p.t.Context(), (&bed.Volume{Handle: handle}).PublishRequest(to))
+	return err
+}
+
+// refusedDirectly calls until the refusal is for that reason; no call may get
+// through.
+func (p *play) refusedDirectly(handle string, to *bed.Node, reason fence.Reason, names string) {
+	p.t.Helper()
+	before := len(p.Array.CallsOf(array.Publish, handle))
+	var text string
+	// At first csi-fencepost has not watched the node for long enough.
+	p.WaitFor(30*time.Second, "a refusal for "+string(reason), func() bool {
+		err := p.publishDirectly(handle, to)
+		if text = status.Convert(err).Message(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(text, names) {
+			p.t.Fatalf("publish of %s to %s: got %v, want FAILED_PRECONDITION that names %s", handle, to.Name, err, names)
+		}
+		return strings.Contains(text, "["+string(reason)+"]")
+	})
+	p.Log("refused: %s", text)
+	if n := len(p.Array.CallsOf(array.Publish, handle)) - before; n > 0 {
+		p.t.Errorf("the driver has seen %d publishes of %s", n, handle)
+	}
 }
 
 func (p *play) must(err error) {

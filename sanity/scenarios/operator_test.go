@@ -96,8 +96,9 @@ func confirmed(p *play) {
 // released: the node stays cut off and writes on; one of its disks was taken
 // from it by hand, at the array.
 func released(p *play) {
-	one, other, old, next := p.Volume("one", bed.VolumeOptions{}), p.Volume("other", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
-	db := p.Pod("db", old, one, other)
+	one, other, later := p.Volume("one", bed.VolumeOptions{}), p.Volume("other", bed.VolumeOptions{}), p.Volume("later", bed.VolumeOptions{})
+	old, next := p.Nodes[0], p.Nodes[1]
+	db := p.Pod("db", old, one, other, later)
 	db.WaitRunning(60 * time.Second)
 	if out, err := p.TryCommand("release", "pv", one.Name, "--node", old.Name, "--reason=a mistake"); err == nil || !strings.Contains(err.Error(), "lists it in volumesInUse") {
 		p.t.Fatalf("a volume in use was to stay: %v %s", err, out)
@@ -119,6 +120,15 @@ func released(p *play) {
 	one.WaitPublished(next, 10*time.Second)
 	db1.WaitRunning(60 * time.Second)
 	p.outcome("the one volume moved %.1f s after the operator's word", time.Since(said).Seconds())
+
+	// Released while nobody waits for it: Kubernetes' own detach takes it off.
+	later.WaitRefused(old, string(fence.HolderStale), 30*time.Second)
+	if err := p.Array.Detach(later.Handle, old.ID); err != nil {
+		p.t.Fatal(err)
+	}
+	p.Command("release", "pv", later.Name, "--node", old.Name, "--reason=unmapped at the array")
+	p.WaitFor(10*time.Second, "the released volume's detach", func() bool { return later.Attachment(old) == nil })
+	p.Pod("db3", next, later).WaitRunning(60 * time.Second)
 
 	p.mustWriteOn(other, old)
 	p.Never(5*time.Second, "a volume moved that nobody had released", func() bool { return other.AttachedTo(next) || !other.AttachedTo(old) })

@@ -81,10 +81,10 @@ func runScenario(t *testing.T, s scenario, alone bool) string {
 		options.Config += "\nfencing: {maxUnhealthy: 100%}"
 	}
 	p := &play{Stage: b.Stage(t, name, options), t: t}
-	s.story(p)
 	if !alone {
-		p.NoViolations()
+		defer p.NoViolations() // also of a story that stopped half-way
 	}
+	s.story(p)
 	return strings.Join(append(p.outcomes, seen(p.Array.Violations())...), "; ")
 }
 

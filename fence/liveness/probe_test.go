@@ -1,0 +1,82 @@
+package liveness
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// server is an API server that can be away: refuse, or never answer.
+type server struct{ refuses, hangs bool }
+
+func (s *server) ask(ctx context.Context) error {
+	if s.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if s.refuses {
+		return errors.New("connection refused")
+	}
+	return nil
+}
+
+// probed runs f with a running Tracker that probes an API server.
+func probed(t *testing.T, f func(t *testing.T, tr *Tracker, s *server)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		tr, s := New(suspectAfter, 1), &server{}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go tr.Run(ctx)
+		go tr.Probe(ctx, s.ask)
+		synctest.Wait()
+		f(t, tr, s)
+	})
+}
+
+func TestASilentNodeTurnsStaleWhileTheAPIServerAnswers(t *testing.T) {
+	probed(t, func(t *testing.T, tr *Tracker, _ *server) {
+		tr.Observe("n1", "7")
+		after(suspectAfter + 100*time.Millisecond)
+		expect(t, tr, "n1", "7", fence.Stale)
+	})
+}
+
+func TestAnOutageOfTheAPIServerMakesNoNodeStale(t *testing.T) {
+	for name, s := range map[string]server{"refuses": {refuses: true}, "hangs": {hangs: true}} {
+		t.Run(name, func(t *testing.T) {
+			probed(t, func(t *testing.T, tr *Tracker, api *server) {
+				tr.Observe("n1", "7")
+				after(probeEvery + 100*time.Millisecond)
+				*api = s
+				after(2 * time.Minute)
+				// A call's live read may come before the next probe.
+				expect(t, tr, "n1", "7", fence.Unwatched)
+				*api = server{}
+				after(probeEvery + probeTimeout)
+				expect(t, tr, "n1", "7", fence.Unwatched)
+				after(suspectAfter - 2*probeEvery)
+				expect(t, tr, "n1", "7", fence.Unwatched)
+				after(2 * probeEvery)
+				expect(t, tr, "n1", "7", fence.Stale)
+			})
+		})
+	}
+}
+
+func TestAnOutageShorterThanAProbesTimeoutIsNoticedByTheAskThatFailed(t *testing.T) {
+	probed(t, func(t *testing.T, tr *Tracker, api *server) {
+		tr.Observe("n1", "7")
+		after(suspectAfter + time.Second)
+		expect(t, tr, "n1", "7", fence.Stale)
+		api.refuses = true
+		after(probeEvery)
+		api.refuses = false
+		after(probeEvery)
+		expect(t, tr, "n1", "7", fence.Unwatched)
+	})
+}
