@@ -217,11 +217,20 @@ func contested(h *Holder) bool {
 		if c.BootID != "" && m.BootID != "" && c.BootID != m.BootID {
 			return false
 		}
+		if taintedAlive(h, m) {
+			return true
+		}
 		dropped := m.Ready && c.SeenReadySince != "" && c.SeenReadySince == m.ReadySince && !m.InUse
 		return !dropped
 	}
-	return restartedAfterDeletion(h, m)
+	return taintedAlive(h, m) || restartedAfterDeletion(h, m)
 }
+
+// taintedAlive: a living node carries the out-of-service taint. The taint has
+// the controller detach volumes that are mounted (K8s reconciler.go,
+// hasOutOfServiceTaint), a kubelet that restarts meanwhile forgets them, and a
+// quick restart shows nowhere: not in the Ready condition, not in the lease.
+func taintedAlive(h *Holder, m *Node) bool { return m.OutOfService && !revocable(h) }
 
 // restartedAfterDeletion: the kubelet's own word of its readiness (True or
 // False; Unknown is the controller's) changed later than the VolumeAttachment

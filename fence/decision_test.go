@@ -66,6 +66,9 @@ func tookOver(h *Holder) {
 	h.Sources = []Source{FromLedger, FromAttachment}
 }
 
+// tainted: somebody put the out-of-service taint on.
+func tainted(h *Holder) { h.Node.OutOfService = true }
+
 // seen: the kubelet was seen to list the volume during the contest.
 func seen(h *Holder) { h.Contest.SeenReadySince = h.Node.ReadySince }
 
@@ -151,6 +154,11 @@ var table = []expectation{
 	refused("contested: the kubelet came back after the deletion and is not Ready yet", HolderContested, none, deleted, dropped, notReady, readyAfter(time.Hour)),
 	gone("not contested: the controller wrote Unknown after the deletion", HolderReleased, none, deleted, dropped, notReady, readyAfter(time.Hour),
 		func(h *Holder) { h.Node.ReadyUnknown = true }),
+	refused("contested: a living node with the out-of-service taint on", HolderContested, none, deleted, dropped, tainted),
+	refused("contested: the taint is on, although its kubelet was seen to drop it", HolderContested, none, deleted, dropped, contest, seen, tainted),
+	gone("not contested by the taint: the node is silent, and said so before", HolderReleased, none, deleted, dropped, stale, tainted),
+	gone("contest ends by a boot, the taint notwithstanding", HolderReleased, none, deleted, dropped, contest, tainted,
+		func(h *Holder) { h.Node.BootID = "boot-2" }),
 	gone("not contested: Ready well before the deletion", HolderReleased, none, deleted, dropped, readyAfter(-3*time.Second)),
 	gone("not contested: Ready late, with nothing deleted", HolderReleased, none, noVA, dropped, readyAfter(time.Hour)),
 	gone("contest ends: a new boot ID", HolderReleased, none, deleted, dropped, contest, boot2),

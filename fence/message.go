@@ -107,6 +107,10 @@ func (s Standing) explain(volume string) (why, unblock string) {
 		return fmt.Sprintf("%s holds it, and its VolumeAttachment %s is not being deleted", who, h.Attachment.Name),
 			"end the pod that uses it there; Kubernetes then detaches it by itself"
 	case HolderContested:
+		if h.Node != nil && h.Node.OutOfService {
+			return fmt.Sprintf("%s says that it does not use it, but lives with the out-of-service taint on, which has Kubernetes detach mounted volumes; its kubelet may have forgotten a container that still writes", who),
+				fmt.Sprintf("take the taint off (kubectl taint node %[2]s node.kubernetes.io/out-of-service-); if that does not help, reboot the node, or check that nothing there uses it and run 'csi-fencepost release pv %[1]s --node %[2]s --reason ...'", volume, node)
+		}
 		return fmt.Sprintf("%s says that it does not use it, but its kubelet has restarted, or was refused, while the volume was in use, and may have forgotten a container that still writes", who),
 			fmt.Sprintf("reboot the node, or check that nothing there uses it and run 'csi-fencepost release pv %s --node %s --reason ...'", volume, node)
 	case HolderStale:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -83,6 +84,9 @@ func (s *sighting) look(ctx context.Context, name string) {
 }
 
 func (s *sighting) sight(ctx context.Context, node *corev1.Node) error {
+	if !slices.ContainsFunc(s.taints, func(t *source.Taint) bool { return t.Sights(node) }) {
+		return nil // most Nodes, most of the time
+	}
 	leaseRV := ""
 	lease, err := s.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node.Name, metav1.GetOptions{})
 	switch {

@@ -3,6 +3,7 @@ package liveness
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,15 +11,25 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
-// server is an API server that can be away: refuse, or never answer.
-type server struct{ refuses, hangs bool }
+type mode int32
+
+const (
+	answers mode = iota
+	refuses
+	hangs
+)
+
+// server is an API server that can be away.
+type server struct{ mode atomic.Int32 }
+
+func (s *server) set(m mode) { s.mode.Store(int32(m)) }
 
 func (s *server) ask(ctx context.Context) error {
-	if s.hangs {
+	switch mode(s.mode.Load()) {
+	case hangs:
 		<-ctx.Done()
 		return ctx.Err()
-	}
-	if s.refuses {
+	case refuses:
 		return errors.New("connection refused")
 	}
 	return nil
@@ -47,16 +58,16 @@ func TestASilentNodeTurnsStaleWhileTheAPIServerAnswers(t *testing.T) {
 }
 
 func TestAnOutageOfTheAPIServerMakesNoNodeStale(t *testing.T) {
-	for name, s := range map[string]server{"refuses": {refuses: true}, "hangs": {hangs: true}} {
+	for name, away := range map[string]mode{"refuses": refuses, "hangs": hangs} {
 		t.Run(name, func(t *testing.T) {
 			probed(t, func(t *testing.T, tr *Tracker, api *server) {
 				tr.Observe("n1", "7")
 				after(probeEvery + 100*time.Millisecond)
-				*api = s
+				api.set(away)
 				after(2 * time.Minute)
 				// A call's live read may come before the next probe.
 				expect(t, tr, "n1", "7", fence.Unwatched)
-				*api = server{}
+				api.set(answers)
 				after(probeEvery + probeTimeout)
 				expect(t, tr, "n1", "7", fence.Unwatched)
 				after(suspectAfter - 2*probeEvery)
@@ -73,9 +84,9 @@ func TestAnOutageShorterThanAProbesTimeoutIsNoticedByTheAskThatFailed(t *testing
 		tr.Observe("n1", "7")
 		after(suspectAfter + time.Second)
 		expect(t, tr, "n1", "7", fence.Stale)
-		api.refuses = true
+		api.set(refuses)
 		after(probeEvery)
-		api.refuses = false
+		api.set(answers)
 		after(probeEvery)
 		expect(t, tr, "n1", "7", fence.Unwatched)
 	})

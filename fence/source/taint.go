@@ -97,6 +97,13 @@ func (t *Taint) left(q *Question, b record.TaintBinding, bound bool) []fence.Evi
 	return evidence(t.kind, q, b, "")
 }
 
+// Sights tells whether Sight has anything to do for that Node, so that its lease
+// is worth a read.
+func (t *Taint) Sights(node *v1.Node) bool {
+	value, on := t.find(node)
+	return !t.records.ReadOnly && (on && value != OurTaintValue || !on && !t.isClean(node))
+}
+
 // Sight tells of a Node as a watch shows it, so that a taint is bound when it
 // is put on, voided when the node comes back, and forgotten when it is taken
 // off, although no volume is asked for. leaseRV is the resourceVersion of the

@@ -121,13 +121,6 @@ func (n *node) delete() {
 	n.r.must(n.r.Client.StorageV1().CSINodes().Delete(n.r.ctx(), n.name, metav1.DeleteOptions{}))
 }
 
-func (n *node) get() *corev1.Node {
-	n.r.t.Helper()
-	node, err := n.r.Client.CoreV1().Nodes().Get(n.r.ctx(), n.name, metav1.GetOptions{})
-	n.r.must(err)
-	return node
-}
-
 // taint puts the out-of-service taint on, untaint takes it off.
 func (n *node) taint() {
 	n.r.t.Helper()

@@ -164,19 +164,6 @@ func (h *history) changes() []string {
 
 func (h *history) count() int { return len(h.changes()) }
 
-// since counts the changes after that moment.
-func (h *history) since(at time.Time) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n := 0
-	for i := 1; i < len(h.times); i++ {
-		if h.times[i].After(at) {
-			n++
-		}
-	}
-	return n
-}
-
 // follow records what text says of each version of an object.
 func (r *rig) follow(w watch.Interface, err error, now string, text func(metav1.Object) string) *history {
 	r.t.Helper()

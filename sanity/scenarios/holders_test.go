@@ -15,6 +15,10 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
+// readyBefore is so long that a kubelet which became Ready that long before a
+// detach is not taken for one that restarted and forgot the volume.
+const readyBefore = 5 * time.Second
+
 // trusting is an array that attaches a volume to whoever asks.
 func trusting(s *array.Switches) { s.EnforceSingleAttach = false }
 
@@ -139,10 +143,11 @@ var holders = []scenario{
 			db.WaitRunning(60 * time.Second)
 			old.CutOff()
 			old.WaitNotReady()
-			db.ForceDelete()
 			old.Delete()
 			renewed := p.AddNode("n1", "id1-new", 0)
 			recreated := time.Now()
+			time.Sleep(readyBefore)
+			db.ForceDelete()
 			db2 := p.Pod("db2", next, v)
 			if !p.guarded() {
 				p.given(v, next, recreated, "the node was made anew")
@@ -206,8 +211,7 @@ var holders = []scenario{
 				p.T.Fatalf("the new machine has a Node of its own (UID %s, was %s): that is another scenario", now, uid)
 			}
 			recreated := time.Now()
-			// So long that its kubelet has been Ready well before the detach.
-			time.Sleep(5 * time.Second)
+			time.Sleep(readyBefore)
 			db.ForceDelete()
 			db2 := p.Pod("db2", next, v)
 			if !p.guarded() {

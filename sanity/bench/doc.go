@@ -1,0 +1,17 @@
+// Command bench measures what csi-fencepost costs, and prints one Markdown
+// table that the documentation quotes.
+//
+//	callers ──unix──▶ (nothing | byte splice | csi-fencepost) ──unix──▶ driver
+//
+// Driver, splice and csi-fencepost are processes of their own; the callers are
+// in this one. Figures of one machine mean little, and a shared machine is not
+// the same from minute to minute. So what is compared is measured side by side,
+// in rounds that take every path once, in an order that changes; a figure is
+// the median of the rounds' figures, and a ratio the median of the ratios
+// within each round, with the least and the greatest beside it. A row whose
+// spread is too wide to mean anything says so. Nothing here passes or fails.
+//
+// The attach cycles run on a real control plane (package controlplane) with real
+// kubelets and external-attacher, under the RBAC of deploy/; what csi-fencepost
+// asks of the API server is counted by the API server's audit log.
+package main

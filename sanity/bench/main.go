@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err := run(ctx, os.Args[1:])
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, "\nStopped. Nothing is left running.")
+		os.Exit(130)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "\nbench: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// section is a part of the table that can be asked for alone.
+type section struct {
+	name, about string
+	run         func(*bench, context.Context) error
+}
+
+var sections = []section{
+	{"pass", "calls that pass through", (*bench).passThrough},
+	{"publish", "intercepted calls, forwarded unjudged (proxy.Pass)", (*bench).intercepted},
+	{"list", "a large ListVolumes", (*bench).list},
+	{"guard", "intercepted calls, judged and allowed", (*bench).guarded},
+	{"cycle", "whole attach cycles", (*bench).attachCycles},
+	{"memory", "resident memory", (*bench).memory},
+}
+
+// options are the command line's.
+type options struct {
+	output string
+	only   []string
+	also   []binary
+	rounds int
+	each   time.Duration
+	cycles int
+}
+
+func parse(args []string) (*options, error) {
+	o := &options{}
+	set := flag.NewFlagSet("bench", flag.ContinueOnError)
+	set.StringVar(&o.output, "o", "", "write the table to this `file` as well")
+	set.IntVar(&o.rounds, "rounds", 21, "how often every path is measured")
+	set.DurationVar(&o.each, "each", 200*time.Millisecond, "how long one measurement takes")
+	set.IntVar(&o.cycles, "cycles", 11, "how many attach cycles are measured on each side")
+	var names []string
+	for _, s := range sections {
+		names = append(names, s.name)
+	}
+	set.Func("only", "measure only these `sections`, separated by commas: "+strings.Join(names, ", "), func(text string) error {
+		o.only = strings.Split(text, ",")
+		for _, name := range o.only {
+			if !slices.Contains(names, name) {
+				return fmt.Errorf("there is no section %q", name)
+			}
+		}
+		return nil
+	})
+	set.Func("also", "measure another csi-fencepost beside this one, `name=path`; may be given again", func(text string) error {
+		name, path, ok := strings.Cut(text, "=")
+		if !ok || name == "" || path == "" {
+			return fmt.Errorf("%q is not name=path", text)
+		}
+		o.also = append(o.also, binary{name, path})
+		return nil
+	})
+	if err := set.Parse(args); err != nil {
+		return nil, err
+	}
+	switch {
+	case set.NArg() > 0:
+		return nil, fmt.Errorf("%q is not a flag; bench takes nothing else", set.Arg(0))
+	case o.rounds < 1 || o.cycles < 1 || o.each <= 0:
+		return nil, errors.New("-rounds, -cycles and -each have to be more than 0")
+	}
+	return o, nil
+}
+
+func (o *options) wants(name string) bool { return len(o.only) == 0 || slices.Contains(o.only, name) }
+
+func run(ctx context.Context, args []string) error {
+	if isRole, err := runRole(ctx, args); isRole {
+		return err
+	}
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	b, err := newBench(o)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	if err := controlplane.BuildFencepost(ctx, os.Stderr, b.fencepost[0].path, controlplane.FencepostBuild{}); err != nil {
+		return canceled(ctx, err)
+	}
+	for _, s := range sections {
+		if !o.wants(s.name) {
+			continue
+		}
+		b.progress("%s", s.about)
+		if err := s.run(b, ctx); err != nil {
+			return canceled(ctx, fmt.Errorf("%s: %w", s.about, err))
+		}
+	}
+	text := b.report(ctx)
+	fmt.Print(text)
+	if o.output == "" {
+		return nil
+	}
+	return os.WriteFile(o.output, []byte(text), 0o644)
+}
+
+func canceled(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Canceled
+	}
+	return err
+}
+
+// binary is a csi-fencepost to measure.
+type binary struct{ name, path string }
+
+// bench is one run.
+type bench struct {
+	*options
+	folder    string // temporary; sockets, logs, the binary
+	fencepost []binary
+	started   time.Time
+	load      string // of the machine, when it began
+	rows      []row
+	notes     []string
+	versions  []string // of what was only known on the way
+}
+
+func newBench(o *options) (*bench, error) {
+	// A socket's path is short; os.TempDir may not be.
+	folder, err := os.MkdirTemp("/tmp", "fencepost-bench-")
+	if err != nil {
+		return nil, err
+	}
+	first := binary{"csi-fencepost", filepath.Join(folder, "csi-fencepost")}
+	return &bench{options: o, folder: folder, fencepost: append([]binary{first}, o.also...), started: time.Now(), load: loadAverage()}, nil
+}
+
+func (b *bench) close() { _ = os.RemoveAll(b.folder) }
+
+// progress says what is being done.
+func (b *bench) progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%6.1fs  %s\n", time.Since(b.started).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (b *bench) note(format string, args ...any) {
+	b.notes = append(b.notes, fmt.Sprintf(format, args...))
+}
