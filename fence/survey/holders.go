@@ -130,6 +130,18 @@ func (g *gathering) fromDriver(ctx context.Context, suspects []string) error {
 	return nil
 }
 
+// forgetStrangers drops the holder nodeID (empty: all) of an unpublish if only
+// the driver names it, under an ID that no CSINode has. No kubelet uses the
+// volume there. It stands in the way of a publish, not of its own unpublish,
+// which is idempotent.
+func (g *gathering) forgetStrangers(nodeID string) {
+	for k, h := range g.holders {
+		if h.State == fence.NotInLedger && h.NodeName == "" && len(h.Sources) == 1 && h.From(fence.FromDriver) && (nodeID == "" || h.NodeID == nodeID) {
+			delete(g.holders, k)
+		}
+	}
+}
+
 // name gives a holder that is known by its ID alone the name of its node.
 func (g *gathering) name(nodeID string) {
 	h := g.holders[nodeID]

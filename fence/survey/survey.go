@@ -177,6 +177,7 @@ func (s *Surveyor) Unpublish(ctx context.Context, volume, nodeID string) (*Surve
 		if err := g.fromDriver(ctx, nil); err != nil {
 			return nil, err
 		}
+		g.forgetStrangers(nodeID)
 	}
 	subject := g.subject(nodeID, names)
 	matters := func(h *fence.Holder) bool { return adopts || subject == "" || h.NodeID == subject }

@@ -82,6 +82,44 @@ func TestNodeThatNoCSINodeKnowsIsForwardedAndTheDriverAnswers(t *testing.T) {
 	}
 }
 
+func TestControllerWithASocketOfItsOwnIsRunThroughTheProxyToo(t *testing.T) {
+	noteSources(t)
+	a := array.New(array.Options{})
+	t.Cleanup(a.Close)
+	folder, err := os.MkdirTemp("", "csisanity-two-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	controller := filepath.Join(folder, "controller.sock")
+	if err := a.Serve(context.Background(), controller); err != nil {
+		t.Fatal(err)
+	}
+	node, err := a.ServeNode(context.Background(), array.NodeOptions{NodeID: referenceNode, PluginDir: filepath.Join(folder, "plugins")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := play(t, options{driver: "unix://" + node.Socket(), controller: controller, extra: []string{"-ginkgo.focus=Service should"}}, os.Stderr)
+	if !printTable(os.Stderr, results) {
+		t.Error("the outcomes are not as they should be")
+	}
+	if direct := results[0]; direct.count("passed") < 2 {
+		t.Errorf("only %d tests passed: %v", direct.count("passed"), direct.outcomes)
+	}
+}
+
+func TestWrongSocketIsAClearError(t *testing.T) {
+	for want, args := range map[string][]string{
+		`socket "csi.sock" is neither unix:///path nor /path`: {"-csi-address=csi.sock"},
+		"no driver tells its name on /nowhere/csi.sock":       {"-csi-address=/nowhere/csi.sock"},
+		"-controller-address needs -csi-address":              {"-controller-address=/csi.sock"},
+	} {
+		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", args, err, want)
+		}
+	}
+}
+
 // The comparison would be worth nothing if it could not fail.
 func TestDriverThatAnswersDifferentlyBehindTheProxyIsFound(t *testing.T) {
 	p := prepare(t, options{extra: []string{"-ginkgo.focus=DeleteVolume"}}, os.Stderr)

@@ -22,6 +22,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"k8s.io/klog/v2"
@@ -82,6 +83,11 @@ func parse(args []string, output io.Writer) (options, error) {
 		return o, err
 	}
 	o.extra = flags.Args()
+	for _, socket := range []string{o.driver, o.controller} {
+		if socket != "" && !strings.HasPrefix(strings.TrimPrefix(socket, "unix://"), "/") {
+			return o, fmt.Errorf("socket %q is neither unix:///path nor /path with an absolute path", socket)
+		}
+	}
 	if o.controller != "" && o.driver == "" {
 		return o, errors.New("-controller-address needs -csi-address, the socket with the driver's Identity and Node services")
 	}

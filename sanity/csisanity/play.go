@@ -39,6 +39,12 @@ type player struct {
 
 // play runs all ways, the direct one first.
 func play(t bed.T, o options, progress io.Writer) []result {
+	// csi-sanity waits a minute in each test for a driver that is not there.
+	for _, socket := range []string{o.driver, o.controller} {
+		if socket != "" {
+			driverName(t, socket)
+		}
+	}
 	p := prepare(t, o, progress)
 	if o.driver == "" {
 		p.startReference()
@@ -155,12 +161,12 @@ func (p *player) run(way, driver, controller string) result {
 	must(p.t, "folder", os.MkdirAll(work, 0o755))
 	report := filepath.Join(work, "junit.xml")
 	args := []string{
-		"-csi.endpoint=" + driver, "-csi.mountdir=" + filepath.Join(work, "mount"), "-csi.stagingdir=" + filepath.Join(work, "staging"),
+		"-csi.endpoint=" + endpoint(driver), "-csi.mountdir=" + filepath.Join(work, "mount"), "-csi.stagingdir=" + filepath.Join(work, "staging"),
 		"-ginkgo.junit-report=" + report, "-ginkgo.no-color",
 		"-ginkgo.seed=1", // the same order in each way
 	}
 	if controller != "" {
-		args = append(args, "-csi.controllerendpoint="+controller)
+		args = append(args, "-csi.controllerendpoint="+endpoint(controller))
 	}
 	ctx, cancel := context.WithTimeout(p.t.Context(), suiteLimit)
 	defer cancel()
@@ -173,6 +179,9 @@ func (p *player) run(way, driver, controller string) result {
 	return r
 }
 
+// endpoint is a socket as csi-sanity takes it.
+func endpoint(socket string) string { return "unix:" + strings.TrimPrefix(socket, "unix://") }
+
 // driverName asks the driver for its name.
 func driverName(t bed.T, socket string) string {
 	conn, err := grpc.NewClient("unix://"+strings.TrimPrefix(socket, "unix://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -181,7 +190,7 @@ func driverName(t bed.T, socket string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	info, err := spec.NewIdentityClient(conn).GetPluginInfo(ctx, &spec.GetPluginInfoRequest{})
-	must(t, "the driver's name", err)
+	must(t, "no driver tells its name on "+socket, err)
 	return info.GetName()
 }
 
