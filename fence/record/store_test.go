@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -160,7 +161,10 @@ func TestUpdateEndsWithItsContext(t *testing.T) {
 	bind(t, s, "n1", "5")
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := s.Update(ctx, "n1", func(r *record.Record) (bool, error) {
-		server.BeforeNextWrite(cancel)
+		server.BeforeNextWrite(func() {
+			cancel()
+			time.Sleep(200 * time.Millisecond) // the caller is gone before it is answered
+		})
 		r.Audit = nil
 		return true, nil
 	})

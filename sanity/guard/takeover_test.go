@@ -244,8 +244,8 @@ func TestATakeoverGoesOnAfterACrashAtEachStep(t *testing.T) {
 					t.Fatalf("it did not crash: %v", err)
 				}
 				r.WaitFor(20*time.Second, "the retry goes through", func() bool { return r.publishBy(client, v.Handle, target) == nil })
-				if p.Restarts() != 1 {
-					t.Errorf("%d restarts", p.Restarts())
+				if p.Restarts() == 0 {
+					t.Error("it was not started again")
 				}
 				r.wantAttached(v.Handle, target)
 				r.wantState(v, target, fence.Publishing)
