@@ -93,7 +93,7 @@ func crashTakeover(p *play) {
 	takeover := around("wake", "leaving", "unpublish", "record", "publish", "answer")
 	p.CrashAt(takeover...)
 	began := time.Now()
-	p.WaitFor(8*time.Minute, "all steps of the takeover", func() bool { return p.CrashedAt("after:answer") })
+	p.WaitFor(8*time.Minute, "all steps of the takeover", func() bool { return p.CrashedAt("after:answer") || db2.Running() })
 	p.crashedAt(takeover)
 	p.outcome("killed %d times, %.0f s", len(takeover)+len(refusal), time.Since(began).Seconds())
 	db2.WaitRunning(90 * time.Second)
@@ -184,8 +184,10 @@ func (p *play) race(v *bed.Volume, a, b *bed.Node) {
 	p.WaitFor(60*time.Second, "the other node has the volume", func() bool { return p.attached(v, second) })
 	v.WaitPublished(second, 10*time.Second)
 	p.detach(v, second)
-	p.WaitFor(60*time.Second, "the volume is nowhere", func() bool {
-		return len(p.Array.Attached(v.Handle)) == 0 && v.Attachment(a) == nil && v.Attachment(b) == nil
+	// An attacher that does not know yet that its VolumeAttachment is gone may
+	// publish once more: the orphan that this leaves is released by the next race.
+	p.WaitFor(60*time.Second, "nobody asks for the volume any more, and at most one node has it", func() bool {
+		return len(p.Array.Attached(v.Handle)) <= 1 && v.Attachment(a) == nil && v.Attachment(b) == nil
 	})
 }
 
