@@ -57,7 +57,7 @@ func (f *folder) remove(keep bool) error {
 	if keep {
 		return os.WriteFile(filepath.Join(f.path, keepFile), nil, 0o644)
 	}
-	if err := os.RemoveAll(f.path); err != nil {
+	if err := removeAll(f.path); err != nil {
 		return fmt.Errorf("folder of the cluster: %w", err)
 	}
 	return nil
@@ -74,7 +74,7 @@ func removeOrphanFolders(base string) {
 		if err != nil {
 			continue // its owner lives, or it is another user's
 		}
-		os.RemoveAll(path)
+		_ = removeAll(path)
 		lock.Close()
 	}
 }
