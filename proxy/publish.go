@@ -244,25 +244,37 @@ func wordByte(b byte) bool {
 	return b == '-' || b == '_' || b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
 }
 
-// verify reads the ledger once more after the driver said yes.
+// verify reads the ledger once more after the driver said yes. While another
+// process is unpublishing this very node it waits: that unpublish may have
+// reached the driver before our publish did, and then the disk is an orphan that
+// no ledger names.
 func (p *publication) verify(ctx context.Context, s *survey.Survey, token string) error {
 	if s.Book.Canonical() == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	book, err := p.Surveyor.Ledgers.Read(ctx, s.Volume, s.PVNames())
-	if err != nil {
-		return p.unjudged(callPublish, s.Volume, p.req.GetNodeId(), err)
+	for {
+		book, err := p.Surveyor.Ledgers.Read(ctx, s.Volume, s.PVNames())
+		if err != nil {
+			return p.unjudged(callPublish, s.Volume, p.req.GetNodeId(), err)
+		}
+		e := book.Ledger.Get(p.req.GetNodeId())
+		switch {
+		case e == nil || e.State == fence.TakenOver:
+			p.undo(ctx, s)
+			return lostRace(s)
+		case !e.State.Pending() && e.Token == token:
+			return nil
+		case !e.State.Pending():
+			return lostRace(s) // another publication's
+		}
+		select {
+		case <-ctx.Done():
+			return lostRace(s) // it stays leaving: whoever goes on unpublishes it
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
-	e := book.Ledger.Get(p.req.GetNodeId())
-	if e != nil && e.Token == token && !e.State.Pending() && e.State != fence.TakenOver {
-		return nil
-	}
-	if e == nil || e.State == fence.TakenOver {
-		p.undo(ctx, s)
-	}
-	return lostRace(s)
 }
 
 // undo takes back a publish that nobody was told of and that the ledger no

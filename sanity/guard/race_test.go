@@ -25,9 +25,11 @@ func newPair(t *testing.T, name string, o bed.StageOptions) (r *rig, second spec
 
 func TestOfTwoProcessesThatPublishAtOnceOneWins(t *testing.T) {
 	r, second := newPair(t, "both", bed.StageOptions{})
-	a, b := r.node("a"), r.node("b")
 	wins := 0
 	for i := range 15 {
+		// New nodes each time: one that is silent for 15 s, and lists nothing, is
+		// released by its kubelet's last word.
+		a, b := r.node(fmt.Sprint("a", i)), r.node(fmt.Sprint("b", i))
 		v := r.volume(fmt.Sprint("v", i))
 		if i%2 == 1 {
 			r.ledgerOf(v) // a ledger is changed in another way than one that is made
