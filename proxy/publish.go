@@ -113,12 +113,18 @@ func (p *publication) finishLeaving(ctx context.Context, s *survey.Survey) error
 		return p.refuse(p.decision(s, v), s, v)
 	}
 	u := &unpublication{volumeGuard: p.volumeGuard, driver: p.driver,
-		req: &spec.ControllerUnpublishVolumeRequest{VolumeId: s.Volume, NodeId: p.req.GetNodeId(), Secrets: p.req.GetSecrets()}}
+		req: p.unpublishOf(p.req.GetNodeId())}
 	s.Subject = p.req.GetNodeId()
 	if _, err := u.forward(ctx, s, v); err != nil {
 		return err
 	}
 	return errAgain
+}
+
+// unpublishOf is the request with which this call itself unpublishes the volume
+// from a node: with its own secrets.
+func (p *publication) unpublishOf(nodeID string) *spec.ControllerUnpublishVolumeRequest {
+	return &spec.ControllerUnpublishVolumeRequest{VolumeId: p.req.GetVolumeId(), NodeId: nodeID, Secrets: p.req.GetSecrets()}
 }
 
 // pending are the holders that this call has not unpublished yet.
@@ -144,8 +150,10 @@ func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fen
 		return p.unwritten(callPublish, s, err)
 	}
 	for _, st := range gone {
-		req := &spec.ControllerUnpublishVolumeRequest{VolumeId: p.req.GetVolumeId(), NodeId: st.Holder.NodeID, Secrets: p.req.GetSecrets()}
-		err := do(EffectUnpublish, func() error { return unpublished(p.driver.Unpublish(ctx, req))(st) })
+		err := do(EffectUnpublish, func() error {
+			_, err := p.driver.Unpublish(ctx, p.unpublishOf(st.Holder.NodeID))
+			return unpublished(st, err)
+		})
 		if err != nil {
 			return p.refuseUnpublish(s, st, err)
 		}
@@ -293,8 +301,11 @@ func (p *publication) undo(ctx context.Context, s *survey.Survey) {
 	if err != nil || token == "" {
 		return
 	}
-	req := &spec.ControllerUnpublishVolumeRequest{VolumeId: s.Volume, NodeId: p.req.GetNodeId(), Secrets: p.req.GetSecrets()}
-	if err := do(EffectUnpublish, func() error { _, err := p.driver.Unpublish(ctx, req); return err }); err != nil {
+	err = do(EffectUnpublish, func() error {
+		_, err := p.driver.Unpublish(ctx, p.unpublishOf(p.req.GetNodeId()))
+		return err
+	})
+	if err != nil {
 		return // it stays leaving: its next unpublish goes on from there
 	}
 	_ = p.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool { return l.Cut(p.req.GetNodeId(), token) })

@@ -109,7 +109,7 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 	var resp *spec.ControllerUnpublishVolumeResponse
 	err := do(EffectUnpublish, func() (err error) {
 		resp, err = u.driver.Unpublish(ctx, req)
-		return unpublished(resp, err)(*v.Subject)
+		return unpublished(*v.Subject, err)
 	})
 	if err != nil {
 		return nil, err
@@ -247,11 +247,9 @@ func leavingEntry(s *survey.Survey, l *ledger.Ledger, st fence.Standing) ledger.
 // unpublished turns the driver's answer into what it means for the holder: of a
 // machine proven off, NOT_FOUND is success (its VM is gone, and its disk with it
 // from there).
-func unpublished(_ *spec.ControllerUnpublishVolumeResponse, err error) func(fence.Standing) error {
-	return func(st fence.Standing) error {
-		if status.Code(err) == codes.NotFound && st.Reason == fence.HolderFenced && st.Evidence != nil && st.Evidence.Kind != fence.VolumeRelease && st.Evidence.Kind != fence.StorageFence {
-			return nil
-		}
-		return err
+func unpublished(st fence.Standing, err error) error {
+	if status.Code(err) == codes.NotFound && st.Reason == fence.HolderFenced && st.Evidence != nil && st.Evidence.Kind != fence.VolumeRelease && st.Evidence.Kind != fence.StorageFence {
+		return nil
 	}
+	return err
 }
