@@ -4,6 +4,8 @@
 //	                           ├─ ControllerUnpublishVolume ─▶ Guard ─▶ Driver ─┼─unix─▶ CSI driver
 //	                           └─ everything else ───────────▶ raw bytes ───────┘
 //
+// The Guard of the product is package proxy/guard.
+//
 // It guarantees:
 //
 //   - The two intercepted calls reach the driver only through the Guard. They

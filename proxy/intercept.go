@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
 )
 
 // Guard decides the two intercepted calls. What it returns is what the caller
@@ -110,7 +112,7 @@ func intercept[Request secretRequest, Response proto.Message](ctx context.Contex
 		// On the wire a nil response is an empty one, and that means success.
 		err = status.Error(codes.Internal, "csi-fencepost: the guard returned neither a response nor an error")
 	}
-	err = redactError(err, req.GetSecrets())
+	err = csi.RedactError(err, req.GetSecrets())
 	if mdErr := driver.answerMetadata(ctx); mdErr != nil && ctx.Err() == nil { // a caller that is gone gets none
 		logger.Error(mdErr, "The driver's metadata could not be passed to the caller")
 	}

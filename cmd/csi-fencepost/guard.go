@@ -26,6 +26,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
 // newGuard wires the guard:
@@ -60,8 +61,8 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	sources, taints := newSources(in.config, source.Records{Store: records, Actor: actor(), ReadOnly: observe})
 	surveyor := &survey.Surveyor{Client: client, IDs: ids, Index: index, Ledgers: ledger.New(client, cluster, ids), Records: records,
 		Sources: sources, Lives: tracker, Driver: driver, Policy: policyOf(in.config)}
-	waiting := proxy.NewWaiting(client, surveyor, in.metrics.Waiting)
-	report := proxy.NewReport(client, newRecorder(ctx, client, ids.Driver), in.metrics, waiting)
+	waiting := guard.NewWaiting(client, surveyor, in.metrics.Waiting)
+	report := guard.NewReport(client, newRecorder(ctx, client, ids.Driver), in.metrics, waiting)
 	sights := newSighting(client, index, taints)
 
 	index.OnChange(waiting.Changed)
@@ -79,8 +80,8 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 		waiting.Recover(va, handle, index.NodeID(va.Spec.NodeName))
 	})
 	klog.FromContext(ctx).Info("Guarding", "driver", ids.Driver, "mode", in.config.Mode, "cluster", cluster)
-	guard := proxy.NewGuard(proxy.GuardOptions{Surveyor: surveyor, Reporter: report, Observe: observe})
-	return guard, sights.run, nil
+	g := guard.New(guard.Options{Surveyor: surveyor, Reporter: report, Observe: observe})
+	return g, sights.run, nil
 }
 
 // policyOf is what the decision asks of the configuration.

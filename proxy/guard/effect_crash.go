@@ -1,6 +1,6 @@
 //go:build crashpoints
 
-package proxy
+package guard
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package proxy
+package guard
 
 import (
 	"context"
@@ -13,14 +13,15 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
 
 // unpublication is one ControllerUnpublishVolume under way:
 //
 //	survey ─▶ judge ─▶ mark leaving ─▶ unpublish ─▶ cut
 type unpublication struct {
-	*volumeGuard
-	driver Driver
+	*Guard
+	driver proxy.Driver
 	req    *spec.ControllerUnpublishVolumeRequest
 }
 

@@ -1,4 +1,16 @@
-package proxy
+// Package guard holds the rules R1 and R2 in the two calls that package proxy
+// intercepts:
+//
+//	call ─▶ survey (live) ─▶ judge (pure) ─┬─ refuse, in words ─▶ Report, Waiting
+//	                                       └─ ledger ─▶ driver ─▶ ledger ─▶ answer
+//
+// It guarantees that the driver sees no publish of a single-writer volume while
+// another node may write to it, and no unpublish for a node on which it may be
+// in use; that no permission rests on what this process remembers; and that a
+// process killed at any Effect leaves what the caller's retry goes on from.
+//
+// It does not guarantee more than the evidence does: see package fence.
+package guard
 
 import (
 	"context"
@@ -11,6 +23,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
 
 // Reporter is told what became of the intercepted calls: metrics, Events and
@@ -46,23 +59,23 @@ const (
 	callUnpublish = "ControllerUnpublishVolume"
 )
 
-// GuardOptions are what a guard stands on; all are required.
-type GuardOptions struct {
+// Options are what a guard stands on; all are required.
+type Options struct {
 	Surveyor *survey.Surveyor
 	Reporter Reporter
 	// Observe: decide and report, forward everything, write nothing.
 	Observe bool
 }
 
-// NewGuard makes the Guard that holds the rules R1 and R2 for single-writer
-// volumes: it gathers (package survey), judges (package fence) and acts. It
-// keeps nothing from call to call but which volumes have a call under way.
-func NewGuard(o GuardOptions) Guard {
-	return &volumeGuard{GuardOptions: o, busy: map[string]bool{}, leaving: map[string]time.Time{}}
+// New makes a Guard.
+func New(o Options) *Guard {
+	return &Guard{Options: o, busy: map[string]bool{}, leaving: map[string]time.Time{}}
 }
 
-type volumeGuard struct {
-	GuardOptions
+// Guard is the proxy.Guard that holds the rules for single-writer volumes. It
+// keeps nothing from call to call but which volumes have a call under way.
+type Guard struct {
+	Options
 
 	mu   sync.Mutex
 	busy map[string]bool // volumes with a call under way
@@ -73,7 +86,7 @@ type volumeGuard struct {
 
 // ControllerPublishVolume publishes a volume if no other node may write to it,
 // after unpublishing, itself, those that are proven not to.
-func (g *volumeGuard) ControllerPublishVolume(ctx context.Context, req *spec.ControllerPublishVolumeRequest, driver Driver) (*spec.ControllerPublishVolumeResponse, error) {
+func (g *Guard) ControllerPublishVolume(ctx context.Context, req *spec.ControllerPublishVolumeRequest, driver proxy.Driver) (*spec.ControllerPublishVolumeResponse, error) {
 	if err := validPublish(req); err != nil {
 		return nil, err
 	}
@@ -88,7 +101,7 @@ func (g *volumeGuard) ControllerPublishVolume(ctx context.Context, req *spec.Con
 		return nil, pendingError(req.GetVolumeId())
 	}
 	defer g.unlock(req.GetVolumeId())
-	p := &publication{volumeGuard: g, driver: driver, req: req, started: time.Now(), done: map[string]string{}}
+	p := &publication{Guard: g, driver: driver, req: req, started: time.Now(), done: map[string]string{}}
 	resp, err := p.run(ctx)
 	_ = do(EffectAnswer, func() error { return nil })
 	return resp, err
@@ -97,7 +110,7 @@ func (g *volumeGuard) ControllerPublishVolume(ctx context.Context, req *spec.Con
 // ControllerUnpublishVolume unpublishes a volume from a node that is proven not
 // to use it. The request carries no capability: whether the volume has a single
 // writer is told by its PVs and its ledger, and unknown is guarded.
-func (g *volumeGuard) ControllerUnpublishVolume(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest, driver Driver) (*spec.ControllerUnpublishVolumeResponse, error) {
+func (g *Guard) ControllerUnpublishVolume(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest, driver proxy.Driver) (*spec.ControllerUnpublishVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, missing(callUnpublish, "volume_id")
 	}
@@ -109,7 +122,7 @@ func (g *volumeGuard) ControllerUnpublishVolume(ctx context.Context, req *spec.C
 		return nil, pendingError(req.GetVolumeId())
 	}
 	defer g.unlock(req.GetVolumeId())
-	u := &unpublication{volumeGuard: g, driver: driver, req: req}
+	u := &unpublication{Guard: g, driver: driver, req: req}
 	return u.run(ctx)
 }
 
@@ -132,7 +145,7 @@ func missing(call, field string) error {
 }
 
 // lock admits one operation per volume at a time.
-func (g *volumeGuard) lock(volume string) bool {
+func (g *Guard) lock(volume string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.busy[volume] {
@@ -142,7 +155,7 @@ func (g *volumeGuard) lock(volume string) bool {
 	return true
 }
 
-func (g *volumeGuard) unlock(volume string) {
+func (g *Guard) unlock(volume string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.busy, volume)
@@ -150,7 +163,7 @@ func (g *volumeGuard) unlock(volume string) {
 
 // write is a compare-and-swap of the ledger against the survey that was judged.
 // It survives the caller's cancellation: what was decided is written down.
-func (g *volumeGuard) write(ctx context.Context, e Effect, s *survey.Survey, l *ledger.Ledger) error {
+func (g *Guard) write(ctx context.Context, e Effect, s *survey.Survey, l *ledger.Ledger) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	err := do(e, func() error {
@@ -169,7 +182,7 @@ func (g *volumeGuard) write(ctx context.Context, e Effect, s *survey.Survey, l *
 // update changes the ledger as it is now, for changes that are right whatever
 // else was written since. It starts from what this call itself wrote last, and
 // reads only if somebody has written since: the write is held against it.
-func (g *volumeGuard) update(ctx context.Context, e Effect, s *survey.Survey, change func(*ledger.Ledger) bool) error {
+func (g *Guard) update(ctx context.Context, e Effect, s *survey.Survey, change func(*ledger.Ledger) bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	err := do(e, func() error {

@@ -1,4 +1,4 @@
-package proxy
+package guard
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
 
 // publication is one ControllerPublishVolume under way:
@@ -21,8 +22,8 @@ import (
 //
 // It may end anywhere; the caller's retry finds in the ledger what was begun.
 type publication struct {
-	*volumeGuard
-	driver  Driver
+	*Guard
+	driver  proxy.Driver
 	req     *spec.ControllerPublishVolumeRequest
 	started time.Time
 
@@ -112,7 +113,7 @@ func (p *publication) finishLeaving(ctx context.Context, s *survey.Survey) error
 	if v.Action != fence.Allow {
 		return p.refuse(p.decision(s, v), s, v)
 	}
-	u := &unpublication{volumeGuard: p.volumeGuard, driver: p.driver,
+	u := &unpublication{Guard: p.Guard, driver: p.driver,
 		req: p.unpublishOf(p.req.GetNodeId())}
 	s.Subject = p.req.GetNodeId()
 	if _, err := u.forward(ctx, s, v); err != nil {

@@ -1,4 +1,4 @@
-package proxy
+package guard
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func nameOf(s *survey.Survey) string {
 }
 
 // refuse tells a refusal to the Reporter and to the caller, in the same words.
-func (g *volumeGuard) refuse(d Decision, s *survey.Survey, v fence.Verdict) error {
+func (g *Guard) refuse(d Decision, s *survey.Survey, v fence.Verdict) error {
 	d.Text = v.Message(&s.Snapshot)
 	g.Reporter.Decided(d)
 	return csi.Status(v.Reason, d.Text)
@@ -65,7 +65,7 @@ func (g *volumeGuard) refuse(d Decision, s *survey.Survey, v fence.Verdict) erro
 // refuseUnpublish: a holder is proven gone, and the driver does not unpublish.
 func (p *publication) refuseUnpublish(s *survey.Survey, st fence.Standing, err error) error {
 	d := decisionOf(callPublish, s, p.req.GetNodeId(), fence.Verdict{})
-	said := redact(status.Convert(err).Message(), p.req.GetSecrets())
+	said := csi.Redact(status.Convert(err).Message(), p.req.GetSecrets())
 	why := fmt.Sprintf("volume %s: %s no longer counts (%s), but the driver cannot unpublish it from there: %s: %s",
 		nameOf(s), st.Holder.Describe(), st.Reason, status.Code(err), said)
 	holder := *st.Holder
@@ -83,7 +83,7 @@ func (p *publication) refuseUnpublish(s *survey.Survey, st fence.Standing, err e
 
 // unjudged: nothing could be gathered, so nothing is allowed and the driver is
 // not called.
-func (g *volumeGuard) unjudged(call, volume, nodeID string, err error) error {
+func (g *Guard) unjudged(call, volume, nodeID string, err error) error {
 	d := Decision{Call: call, Volume: volume, NodeID: nodeID, Action: fence.Refuse, Reason: fence.APIUnavailable}
 	if names := g.Surveyor.Index.NodeNames(nodeID); len(names) > 0 {
 		d.NodeName = names[0] // whose VolumeAttachment waits
@@ -100,7 +100,7 @@ func (g *volumeGuard) unjudged(call, volume, nodeID string, err error) error {
 }
 
 // unwritten: the ledger could not be written, so the driver is not called.
-func (g *volumeGuard) unwritten(call string, s *survey.Survey, err error) error {
+func (g *Guard) unwritten(call string, s *survey.Survey, err error) error {
 	if isConflict(err) {
 		return err
 	}
@@ -137,7 +137,7 @@ func unblockAPI(err error) string {
 }
 
 // observePublish and observeUnpublish judge as Enforce would and report it.
-func (g *volumeGuard) observePublish(ctx context.Context, req *spec.ControllerPublishVolumeRequest) {
+func (g *Guard) observePublish(ctx context.Context, req *spec.ControllerPublishVolumeRequest) {
 	sctx, cancel := surveyContext(ctx)
 	defer cancel()
 	s, err := g.Surveyor.Publish(sctx, req.GetVolumeId(), req.GetNodeId(), nil)
@@ -149,7 +149,7 @@ func (g *volumeGuard) observePublish(ctx context.Context, req *spec.ControllerPu
 	g.observe(decisionOf(callPublish, s, req.GetNodeId(), v), s, v)
 }
 
-func (g *volumeGuard) observeUnpublish(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest) {
+func (g *Guard) observeUnpublish(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest) {
 	sctx, cancel := surveyContext(ctx)
 	defer cancel()
 	s, err := g.Surveyor.Unpublish(sctx, req.GetVolumeId(), req.GetNodeId())
@@ -164,7 +164,7 @@ func (g *volumeGuard) observeUnpublish(ctx context.Context, req *spec.Controller
 	g.observe(decisionOf(callUnpublish, s, s.Subject, v), s, v)
 }
 
-func (g *volumeGuard) observe(d Decision, s *survey.Survey, v fence.Verdict) {
+func (g *Guard) observe(d Decision, s *survey.Survey, v fence.Verdict) {
 	d.Observed = true
 	if v.Action == fence.Refuse || v.Action == fence.Wait {
 		d.Text = v.Message(&s.Snapshot)
@@ -194,7 +194,7 @@ func (p *publication) decision(s *survey.Survey, v fence.Verdict) Decision {
 	return decisionOf(callPublish, s, p.req.GetNodeId(), v)
 }
 
-func (g *volumeGuard) reportSetAside(s *survey.Survey) {
+func (g *Guard) reportSetAside(s *survey.Survey) {
 	for _, text := range s.Book.SetAside {
 		g.Reporter.SetAside(s.PV, text)
 	}

@@ -1,4 +1,4 @@
-package proxy
+package guard
 
 // Effect names a side effect of an intercepted call. Each is announced before
 // and after it happens, so that a test can end the process exactly there.
