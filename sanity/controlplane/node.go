@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
@@ -34,6 +35,7 @@ type NodeOptions struct {
 type Node struct {
 	cluster    *Cluster
 	name       string
+	systemUUID string
 	root       string // the machine's folder
 	options    NodeOptions
 	kubeconfig string
@@ -58,7 +60,7 @@ func (c *Cluster) AddNode(ctx context.Context, name string, options NodeOptions)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cluster: c, name: name, options: options, kubeconfig: kubeconfig, port: port,
+	n := &Node{cluster: c, name: name, systemUUID: string(uuid.NewUUID()), options: options, kubeconfig: kubeconfig, port: port,
 		root: filepath.Join(c.folder.path, "nodes", c.uniqueName(name))}
 	for _, dir := range []string{n.PluginDir(), n.RegistrationDir()} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -83,6 +85,10 @@ func (n *Node) PluginDir() string { return filepath.Join(n.RootDir(), "plugins")
 
 // RegistrationDir is where drivers have their registration sockets.
 func (n *Node) RegistrationDir() string { return filepath.Join(n.RootDir(), "plugins_registry") }
+
+// SystemUUID is the machine's own, which a BMC knows as its GUID. A second
+// machine under the same name has another.
+func (n *Node) SystemUUID() string { return n.systemUUID }
 
 // BootID is the boot ID of the latest Boot.
 func (n *Node) BootID() string {
@@ -200,7 +206,7 @@ func (n *Node) AwaitLease(ctx context.Context) error {
 
 func (n *Node) kubeletCommand() ProcessOptions {
 	args := []string{"kubelet", "--name=" + n.name, "--kubeconfig=" + n.kubeconfig, "--root-dir=" + n.RootDir(),
-		"--boot-id-file=" + n.bootIDFile(), "--container-runtime-endpoint=unix://" + n.runtimeSocket(),
+		"--boot-id-file=" + n.bootIDFile(), "--system-uuid=" + n.systemUUID, "--container-runtime-endpoint=unix://" + n.runtimeSocket(),
 		fmt.Sprintf("--port=%d", n.port), "--clock-offset=" + n.options.ClockOffset.String(), "--v=2"}
 	for key, value := range n.options.Labels {
 		args = append(args, "--node-labels="+key+"="+value)

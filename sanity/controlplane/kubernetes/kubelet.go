@@ -32,7 +32,7 @@ const (
 // a file when a kubelet starts, so that a reboot is a new line in that file.
 type machine struct {
 	cadvisortest.Fake
-	bootIDFile string
+	bootIDFile, systemUUID string
 }
 
 func (m *machine) MachineInfo() (*cadvisorapi.MachineInfo, error) {
@@ -45,22 +45,22 @@ func (m *machine) MachineInfo() (*cadvisorapi.MachineInfo, error) {
 		return nil, err
 	}
 	info.BootID = strings.TrimSpace(string(id))
-	info.SystemUUID = "system-" + m.NodeName
+	info.SystemUUID = m.systemUUID
 	info.MachineID = "machine-" + m.NodeName
 	return info, nil
 }
 
 // kubeletOptions is the command line of the kubelet subcommand.
 type kubeletOptions struct {
-	name, kubeconfig, root, bootIDFile, runtimeEndpoint string
-	port                                                int
-	labels                                              map[string]string
-	clockOffset                                         time.Duration
+	name, kubeconfig, root, bootIDFile, systemUUID, runtimeEndpoint string
+	port                                                            int
+	labels                                                          map[string]string
+	clockOffset                                                     time.Duration
 }
 
 func (o kubeletOptions) validate() error {
-	if o.name == "" || o.kubeconfig == "" || o.root == "" || o.bootIDFile == "" || o.runtimeEndpoint == "" || o.port == 0 {
-		return errors.New("--name, --kubeconfig, --root-dir, --boot-id-file, --container-runtime-endpoint and --port are required")
+	if o.name == "" || o.kubeconfig == "" || o.root == "" || o.bootIDFile == "" || o.systemUUID == "" || o.runtimeEndpoint == "" || o.port == 0 {
+		return errors.New("--name, --kubeconfig, --root-dir, --boot-id-file, --system-uuid, --container-runtime-endpoint and --port are required")
 	}
 	return nil
 }
@@ -78,6 +78,7 @@ func newKubeletCommand() *cobra.Command {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file")
 	fs.StringVar(&o.root, "root-dir", "", "the kubelet's root folder; kept across restarts")
 	fs.StringVar(&o.bootIDFile, "boot-id-file", "", "file with the machine's boot ID")
+	fs.StringVar(&o.systemUUID, "system-uuid", "", "the machine's UUID, as its firmware has it")
 	fs.StringVar(&o.runtimeEndpoint, "container-runtime-endpoint", "", "unix:// address of the container runtime")
 	fs.IntVar(&o.port, "port", 0, "port of the kubelet's own server")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels of the Node")
@@ -116,8 +117,9 @@ func runKubelet(ctx context.Context, o kubeletOptions) error {
 		return err
 	}
 	kubelet := kubemark.NewHollowKubelet(flags, config, client, heartbeat,
-		&machine{Fake: cadvisortest.Fake{NodeName: o.name}, bootIDFile: o.bootIDFile},
+		&machine{Fake: cadvisortest.Fake{NodeName: o.name}, bootIDFile: o.bootIDFile, systemUUID: o.systemUUID},
 		images, runtime, cm.NewStubContainerManager())
+	kubelet.KubeletDeps.EventClient = client.CoreV1() // kubemark leaves its Events out
 	kubelet.Run(ctx)
 	return nil
 }
