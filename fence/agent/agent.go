@@ -22,6 +22,10 @@ type Machine struct {
 	ProviderID string
 	// Addresses are the Node's IP addresses.
 	Addresses []string
+	// Fenced are the CIDR blocks that a storage fence of this machine named, as
+	// its record has them: access is given back to these too, if it has come
+	// back under other addresses.
+	Fenced []string
 }
 
 // State is what an agent reads. The zero State proves nothing.
@@ -37,7 +41,7 @@ const (
 	Off
 )
 
-func (s State) String() string { return [...]string{"unclear", "on", "off"}[s] }
+func (s State) String() string { return [...]string{"unclear", "on", "off"}[known(s)] }
 
 // Reading is one answer of a device.
 type Reading struct {

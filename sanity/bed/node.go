@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
+	"github.com/csi-fencepost/csi-fencepost/sanity/bmc"
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
 )
 
@@ -21,9 +22,11 @@ type Node struct {
 	Name string // of the Node object
 	ID   string // the driver's node ID
 
-	stage *Stage
-	kube  *controlplane.Node
-	csi   *array.Node
+	stage    *Stage
+	hardware *hardware
+	kube     *controlplane.Node // the hardware's
+	csi      *array.Node
+	bmc      *bmc.BMC // nil until asked for
 }
 
 // AddNode boots a machine and registers the driver on it. name and id get the
@@ -37,7 +40,7 @@ func (s *Stage) AddNode(name, id string, clockOffset time.Duration) *Node {
 	kube, err := s.Bed.Cluster.AddNode(s.ctx(), n.Name, controlplane.NodeOptions{
 		Labels: map[string]string{stageLabel: s.Name}, ClockOffset: clockOffset})
 	s.must("node "+n.Name, err)
-	n.kube = kube
+	n.hardware, n.kube = &hardware{kube: kube}, kube
 	s.T.Cleanup(func() { kube.PowerOff() })
 	n.register()
 	s.Nodes = append(s.Nodes, n)
@@ -48,7 +51,7 @@ func (s *Stage) AddNode(name, id string, clockOffset time.Duration) *Node {
 // of its own: two drivers on one node.
 func (s *Stage) Adopt(other *Node, id string) *Node {
 	s.T.Helper()
-	n := &Node{Name: other.Name, ID: s.Name + "-" + id, stage: s, kube: other.kube}
+	n := &Node{Name: other.Name, ID: s.Name + "-" + id, stage: s, hardware: other.hardware, kube: other.kube}
 	n.register()
 	s.Nodes = append(s.Nodes, n)
 	return n
@@ -61,6 +64,7 @@ func (n *Node) register() {
 	csi, err := n.stage.Array.ServeNode(n.stage.ctx(), array.NodeOptions{NodeID: n.ID, PluginDir: n.kube.PluginDir(), RegistrationDir: n.kube.RegistrationDir()})
 	n.stage.must("driver on node "+n.Name, err)
 	n.csi = csi
+	n.hardware.add(n)
 	n.stage.T.Cleanup(csi.Stop)
 	n.stage.WaitFor(60*time.Second, "the CSINode of "+n.Name+" names "+n.ID, func() bool {
 		node, err := n.stage.Client.StorageV1().CSINodes().Get(n.stage.ctx(), n.Name, metav1.GetOptions{})
@@ -84,16 +88,18 @@ func (n *Node) CutOff() { n.stage.must("cut off "+n.Name, n.kube.Pause()) }
 func (n *Node) Reconnect() { n.stage.must("reconnect "+n.Name, n.kube.Resume()) }
 
 // PowerOff takes the machine's power: kubelet, containers and writers are gone.
-func (n *Node) PowerOff() {
-	n.stage.must("power off "+n.Name, n.stage.Array.PowerOff(n.ID))
-	n.kube.PowerOff()
+func (n *Node) PowerOff() { n.stage.must("power off "+n.Name, n.hardware.powerOff()) }
+
+// Boot starts the machine under a new boot ID, and waits until it is Ready.
+func (n *Node) Boot() {
+	n.stage.T.Helper()
+	var booted error
+	n.stage.must("power on "+n.Name, n.hardware.powerOn(func() { booted = n.kube.Boot(n.stage.ctx()) }))
+	n.stage.must("boot "+n.Name, booted)
 }
 
-// Boot starts the machine under a new boot ID.
-func (n *Node) Boot() {
-	n.stage.must("power on "+n.Name, n.stage.Array.PowerOn(n.ID))
-	n.stage.must("boot "+n.Name, n.kube.Boot(n.stage.ctx()))
-}
+// HasPower tells whether the machine is on.
+func (n *Node) HasPower() bool { return n.hardware.On() }
 
 // KillKubelet ends the kubelet; the containers run on. StartKubelet starts it
 // again on the same machine.

@@ -1,0 +1,93 @@
+package ipmi
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+)
+
+func TestNewRefusesWhatCannotWork(t *testing.T) {
+	good := func() Options {
+		return Options{Name: "bmc", UsernameFile: "/u", PasswordFile: "/p", Nodes: map[string]string{"n1": "10.0.0.1"}}
+	}
+	if _, err := New(good()); err != nil {
+		t.Fatal(err)
+	}
+	for words, change := range map[string]func(*Options){
+		"no name":       func(o *Options) { o.Name = "" },
+		"user's name":   func(o *Options) { o.UsernameFile = "" },
+		"the password":  func(o *Options) { o.PasswordFile = "" },
+		"no node":       func(o *Options) { o.Nodes = nil },
+		"node n1":       func(o *Options) { o.Nodes["n1"] = "" },
+		"between 1 and": func(o *Options) { o.Nodes["n1"] = "bmc:70000" },
+		"not a host":    func(o *Options) { o.Nodes["n1"] = "a:b:c" },
+	} {
+		options := good()
+		change(&options)
+		if _, err := New(options); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%q is not in %v", words, err)
+		}
+	}
+}
+
+func TestThePortIs623WhereNoneIsGiven(t *testing.T) {
+	for bmc, address := range map[string]string{
+		"10.0.0.1":        "10.0.0.1:623",
+		"10.0.0.1:6230":   "10.0.0.1:6230",
+		"bmc-1.example":   "bmc-1.example:623",
+		"bmc-1.example:1": "bmc-1.example:1",
+		"fd00::1":         "[fd00::1]:623",
+		"[fd00::1]":       "[fd00::1]:623",
+		"[fd00::1]:6230":  "[fd00::1]:6230",
+	} {
+		if got, err := withPort(bmc); err != nil || got != address {
+			t.Errorf("%q is %q, %v; expected %q", bmc, got, err, address)
+		}
+	}
+}
+
+func TestCredentialsAreReadAtEachUseAndNamedWhenMissing(t *testing.T) {
+	l := newLAN(t)
+	a := newAgent(t, user, "wrong", l.addr)
+	ctx := within(t, 20*time.Second)
+	_, err := a.Status(ctx, node)
+	refused(t, err, "wrong password", a.options.PasswordFile)
+
+	write(t, a.options.PasswordFile, password) // rotated, and without a newline
+	if _, err := a.Status(ctx, node); err != nil {
+		t.Error(err)
+	}
+	for file, content := range map[string]string{
+		a.options.UsernameFile: "\n",
+		a.options.PasswordFile: strings.Repeat(password, 2),
+	} {
+		before, _ := os.ReadFile(file)
+		write(t, file, content)
+		_, err = a.Status(ctx, node)
+		refused(t, err, file)
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.Status(ctx, node)
+		refused(t, err, filepath.Base(file), "no such file")
+		if _, faults := a.Check(ctx, node); len(faults) != 1 {
+			t.Errorf("Check without %s: %v", file, faults)
+		}
+		write(t, file, string(before))
+	}
+}
+
+func TestANodeWithoutABMCIsAnError(t *testing.T) {
+	a := newAgent(t, user, password, "127.0.0.1:1")
+	stranger := agent.Machine{Node: "stranger"}
+	_, err := a.Off(t.Context(), stranger)
+	refused(t, err, "stranger", "has no BMC")
+	device, faults := a.Check(t.Context(), stranger)
+	if device != "" || len(faults) != 1 {
+		t.Errorf("Check: %q, %v", device, faults)
+	}
+}

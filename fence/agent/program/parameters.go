@@ -1,0 +1,269 @@
+package program
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+)
+
+// variables are what a value may contain, all of which differ by node.
+var variables = map[string]func(agent.Machine) string{
+	"NODE":        func(m agent.Machine) string { return m.Node },
+	"NODE_ID":     func(m agent.Machine) string { return m.NodeID },
+	"PROVIDER_ID": func(m agent.Machine) string { return m.ProviderID },
+	"INSTANCE_ID": func(m agent.Machine) string { return instanceID(m.ProviderID) },
+	"SYSTEM_UUID": func(m agent.Machine) string { return m.SystemUUID },
+}
+
+// instanceID is the last part of a provider ID: aws:///eu-central-1a/i-0abc.
+func instanceID(providerID string) string {
+	if id := path.Base(providerID); id != "." && id != "/" && !strings.HasSuffix(providerID, "/") {
+		return id
+	}
+	return ""
+}
+
+var (
+	keyForm  = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+	variable = regexp.MustCompile(`\$\([^)]*\)?`)
+)
+
+// plain is a key as agents compare it.
+func plain(key string) string { return strings.ReplaceAll(strings.ToLower(key), "-", "_") }
+
+// reserved keys say what is done, or bend what a status means.
+var reserved = map[string]string{
+	"action":         "csi-fencepost names the action itself",
+	"option":         "csi-fencepost names the action itself",
+	"help":           "the program would print its help and do nothing else",
+	"version":        "the program would print its version and do nothing else",
+	"missing_as_off": "a machine that is not found is not off",
+}
+
+// parameter is one line of a program's input.
+type parameter struct {
+	key, value string
+	// secret: struck out of everything that is shown.
+	secret bool
+}
+
+type parameters []parameter
+
+// validate finds what is wrong whatever the node.
+func (o Options) validate() error {
+	var errs []error
+	seen := map[string]string{}
+	take := func(key string) {
+		if err := checkKey(key); err != nil {
+			errs = append(errs, err)
+		}
+		if other, twice := seen[plain(key)]; twice {
+			errs = append(errs, fmt.Errorf("parameter %q is given twice (as %q): one place is enough", key, other))
+		}
+		seen[plain(key)] = key
+	}
+	perNode := len(o.NodeParameters) > 0
+	for _, key := range slices.Sorted(maps.Keys(o.Parameters)) {
+		take(key)
+		value := o.Parameters[key]
+		errs = append(errs, checkValue(key, value))
+		perNode = perNode || variable.MatchString(value)
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.ParameterFiles)) {
+		take(key)
+		if !filepath.IsAbs(o.ParameterFiles[key]) {
+			errs = append(errs, fmt.Errorf("parameter %q: the file %q is no absolute path", key, o.ParameterFiles[key]))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.NodeParameters)) {
+		take(key)
+		errs = append(errs, checkNodes(key, o.NodeParameters[key])...)
+	}
+	if !perNode {
+		errs = append(errs, errors.New("nothing in its parameters differs by node, so it would act on one device for all nodes: "+
+			"give nodeParameters, or a parameter with $(NODE), $(NODE_ID), $(PROVIDER_ID), $(INSTANCE_ID) or $(SYSTEM_UUID)"))
+	}
+	if strings.Contains(filepath.Base(o.Agent), "redfish") && seen["systems_uri"] == "" {
+		errs = append(errs, errNoSystem)
+	}
+	return errors.Join(errs...)
+}
+
+func checkNodes(key string, values map[string]string) (errs []error) {
+	if len(values) == 0 {
+		errs = append(errs, fmt.Errorf("nodeParameters: %q names no node", key))
+	}
+	for _, node := range slices.Sorted(maps.Keys(values)) {
+		if values[node] == "" {
+			errs = append(errs, fmt.Errorf("nodeParameters: %q of node %s is empty", key, node))
+		}
+		errs = append(errs, checkValue(key, values[node]))
+	}
+	return errs
+}
+
+var errNoSystem = errors.New("parameter systems_uri is missing: without it the program may act on another system of the same controller (for example /redfish/v1/Systems/1)")
+
+func checkKey(key string) error {
+	if !keyForm.MatchString(key) {
+		return fmt.Errorf("%q is no parameter: letters, digits, _ and - make one", key)
+	}
+	if why, no := reserved[plain(key)]; no {
+		return fmt.Errorf("parameter %q is not allowed: %s", key, why)
+	}
+	return nil
+}
+
+// checkValue holds a value against the input's form. It is not shown: it may be
+// a secret.
+func checkValue(key, value string) error {
+	switch {
+	case strings.ContainsAny(value, "\n\r\x00\v\f"):
+		return fmt.Errorf("parameter %q: its value has more than one line; each is a parameter of its own to the program", key)
+	case value != strings.TrimRight(value, " \t"):
+		return fmt.Errorf("parameter %q: its value ends with white space, which the program cuts off", key)
+	case plain(key) == "method" && strings.EqualFold(strings.TrimSpace(value), "cycle"):
+		return fmt.Errorf("parameter %q: a power cycle leaves the machine on; use onoff", key)
+	}
+	for _, v := range variable.FindAllString(value, -1) {
+		if variables[strings.TrimSuffix(strings.TrimPrefix(v, "$("), ")")] == nil || !strings.HasSuffix(v, ")") {
+			return fmt.Errorf("parameter %q: %s is unknown; there are $(%s)", key, v,
+				strings.Join(slices.Sorted(maps.Keys(variables)), "), $("))
+		}
+	}
+	return nil
+}
+
+// forMachine are the parameters for one machine, sorted by key.
+func (o Options) forMachine(m agent.Machine) (parameters, error) {
+	var all parameters
+	add := func(key, value string) error {
+		value, err := expand(key, value, m)
+		all = append(all, parameter{key, value, secretName(key)})
+		return err
+	}
+	for key, value := range o.Parameters {
+		if err := add(key, value); err != nil {
+			return nil, err
+		}
+	}
+	for key, values := range o.NodeParameters {
+		value, ok := values[m.Node]
+		if !ok {
+			return nil, fmt.Errorf("nodeParameters: %q does not name node %q", key, m.Node)
+		}
+		if err := add(key, value); err != nil {
+			return nil, err
+		}
+	}
+	for key, file := range o.ParameterFiles {
+		value, err := readValue(key, file)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, parameter{key, value, true})
+	}
+	slices.SortFunc(all, func(a, b parameter) int { return cmp.Compare(a.key, b.key) })
+	return all, nil
+}
+
+// maxValue bounds a file that holds one parameter: a token or a key at most.
+const maxValue = 64 << 10
+
+func readValue(key, file string) (string, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("parameter %q: %w", key, err)
+	}
+	value := strings.TrimRight(string(content), "\r\n")
+	if value == "" {
+		return "", fmt.Errorf("parameter %q: file %s is empty", key, file)
+	}
+	if len(value) > maxValue {
+		return "", fmt.Errorf("parameter %q: file %s holds more than %d bytes", key, file, maxValue)
+	}
+	if strings.ContainsAny(value, "\n\r\x00\v\f") || value != strings.TrimRight(value, " \t") {
+		return "", fmt.Errorf("parameter %q: file %s holds more than one line, or white space at its end", key, file)
+	}
+	if plain(key) == "method" {
+		return "", fmt.Errorf("parameter %q: name the method in the configuration, not in a file", key)
+	}
+	return value, nil
+}
+
+// expand replaces the variables. What a variable stands for is not expanded
+// again and may hold no line break either.
+func expand(key, value string, m agent.Machine) (string, error) {
+	var unset []string
+	value = variable.ReplaceAllStringFunc(value, func(v string) string {
+		is := variables[v[2:len(v)-1]](m)
+		if is == "" {
+			unset = append(unset, v)
+		}
+		return is
+	})
+	if len(unset) > 0 {
+		return "", fmt.Errorf("parameter %q: %s of node %s is not known", key, strings.Join(unset, ", "), m.Node)
+	}
+	if strings.ContainsAny(value, "\n\r\x00\v\f") || value != strings.TrimRight(value, " \t") {
+		return "", fmt.Errorf("parameter %q: its value for node %s has a line break, or white space at its end", key, m.Node)
+	}
+	return value, nil
+}
+
+// stdin is the program's input.
+func (p parameters) stdin(action string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "action=%s\n", action)
+	for _, one := range p {
+		fmt.Fprintf(&b, "%s=%s\n", one.key, one.value)
+	}
+	return b.String()
+}
+
+// secretName: a parameter that is called so is kept out of what is shown.
+func secretName(key string) bool {
+	key = strings.ToLower(key)
+	for _, word := range []string{"pass", "secret", "token", "key"} {
+		if strings.Contains(key, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// device identifies what is acted on: every parameter that is no secret. The
+// key of a SCSI reservation tells machines apart; it goes in as a hash that is
+// worth nothing outside of this process.
+func (p parameters) device() string {
+	var words []string
+	for _, one := range p {
+		switch {
+		case !one.secret:
+			words = append(words, one.key+"="+one.value)
+		case plain(one.key) == "key":
+			mac := hmac.New(sha256.New, hashKey)
+			mac.Write([]byte(one.value))
+			words = append(words, fmt.Sprintf("%s=#%x", one.key, mac.Sum(nil)[:6]))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+var hashKey = func() []byte {
+	key := make([]byte, 32)
+	rand.Read(key) // never fails
+	return key
+}()

@@ -1,0 +1,66 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+)
+
+// What a program's words amount to. All are looked for without regard to case.
+var (
+	// A machine in one of these states may go on writing, or is not the one.
+	neither = regexp.MustCompile(`(?i)\b(suspend(ed|ing)?|pmsuspended|paus(ed|ing)|hibernat(ed|ing)|shutting[ _-]?down|in shutdown|stopping|deallocating|powering[ _-]?(on|off|up|down)|transition\w*|crashed|not[ _-]?found|no such|does not exist|unknown|undefined)\b`)
+	// "Status: OFF", alone on its line.
+	statusOff = regexp.MustCompile(`(?im)^[^\S\n]*([\w.-]+[^\S\n]+){0,4}(status|state)[^\S\n]*[:=]?[^\S\n]*["']?off["']?\.?[^\S\n]*\r?$`)
+	wordOff   = regexp.MustCompile(`(?i)\boff\b`)
+	// A line with off in it that tells of trouble says nothing of the state.
+	trouble = regexp.MustCompile(`(?i)\b(fail\w*|errors?|cannot|can't|could not|unable|invalid|unrecogni[sz]ed|usage|denied|refused|timed? ?out|timeout|options?|actions?|not)\b`)
+	wordOn  = regexp.MustCompile(`(?i)\bon\b`)
+	// Warnings are prose, in which "on" is a preposition.
+	proseOn = regexp.MustCompile(`(?im:\b(status|state|power|is|powered|switched|turned)[^\S\n]*[:=]?[^\S\n]*["']?on["']?([^\S\n]*$|[.,;]))|\bON\b`)
+	// A cloud's instance that is gone for good.
+	terminated = regexp.MustCompile(`(?im)\b(status|state|instance\b[^\n]*?)[^\S\n]*[:=]?[^\S\n]*["']?terminated\b|^[^\S\n]*terminated[^\S\n]*\r?$`)
+)
+
+// judge reads a status: exit code 0 is on, 2 is off if the output says so too.
+// Everything else is an error, and Unclear.
+func judge(res result) (agent.State, error) {
+	if res.out.cut || res.errs.cut {
+		return agent.Unclear, fmt.Errorf("it printed more than %d bytes: not an answer", maxOutput)
+	}
+	words := res.out.text + "\n" + res.errs.text
+	if word := neither.FindString(words); word != "" {
+		return agent.Unclear, fmt.Errorf("it exits with %d and says %q, which is neither on nor off", res.code, word)
+	}
+	off := saysOff(res.out.text)
+	switch {
+	case res.code == 0 && off:
+		return agent.Unclear, errors.New("it exits with 0, which is on, and says off")
+	case res.code == 0:
+		return agent.On, nil
+	case res.code != 2:
+		return agent.Unclear, fmt.Errorf("its status exits with %d, which is neither on (0) nor off (2)", res.code)
+	case !off:
+		return agent.Unclear, errors.New("it exits with 2, which is off, and does not say off")
+	case wordOn.MatchString(res.out.text) || proseOn.MatchString(res.errs.text):
+		return agent.Unclear, errors.New("it exits with 2, which is off, and says both on and off")
+	}
+	return agent.Off, nil
+}
+
+// saysOff: a status line, a line with the word off that tells of no trouble, or
+// an instance that is terminated.
+func saysOff(out string) bool {
+	if statusOff.MatchString(out) {
+		return true
+	}
+	for line := range strings.Lines(out) {
+		if !trouble.MatchString(line) && (wordOff.MatchString(line) || terminated.MatchString(line)) {
+			return true
+		}
+	}
+	return false
+}

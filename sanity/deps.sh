@@ -1,0 +1,57 @@
+#!/bin/sh
+# Installs what the fencing tests need from Debian's archive. It asks for root
+# only when something is missing, and only where it gets it without a password;
+# elsewhere it names what is missing and fails.
+#
+#   sanity/deps.sh           install what is missing
+#   sanity/deps.sh --check   only name it
+set -eu
+
+# One line each: package, and a program or file that it brings.
+needs='
+openipmi                 ipmi_sim
+ipmitool                 ipmitool
+fence-agents             fence_ipmilan
+qemu-system-x86          qemu-system-x86_64
+linux-image-cloud-amd64  /boot/vmlinuz-*-cloud-amd64
+'
+
+PATH=$PATH:/usr/sbin:/sbin
+
+present() {
+	case $1 in
+	/*) ls $1 >/dev/null 2>&1 ;; # may be a pattern
+	*) command -v "$1" >/dev/null ;;
+	esac
+}
+
+# missing prints the packages whose program or file is not there.
+missing() {
+	echo "$needs" | while read -r package what; do
+		test -z "$package" || present "$what" || echo "$package"
+	done
+}
+
+packages=$(missing | tr '\n' ' ')
+test -n "$packages" || exit 0
+
+refuse() {
+	echo "missing Debian packages: $packages" >&2
+	echo "$1" >&2
+	exit 1
+}
+
+test "${1:-}" != --check || refuse "install them, or run make deps"
+command -v apt-get >/dev/null || refuse "there is no apt-get here: install what these packages bring by other means"
+if test "$(id -u)" = 0; then
+	root=
+elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+	root='sudo -n'
+else
+	refuse "run as root: apt-get install -y $packages"
+fi
+
+$root apt-get update -qq
+$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages
+packages=$(missing | tr '\n' ' ')
+test -z "$packages" || refuse "apt-get installed them, and their programs are not there"
