@@ -2,6 +2,7 @@ package array
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -53,6 +54,7 @@ type Array struct {
 	found     []*Violation
 	server    *server
 	nodes     map[*Node]bool
+	fences    []netip.Prefix // sorted
 }
 
 // New returns an array without volumes and machines, whose driver does not

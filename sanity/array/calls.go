@@ -122,9 +122,12 @@ func (a *Array) waitResumed(ctx context.Context, nodeID string) error {
 	return nil
 }
 
-// checkSecrets holds a publish or unpublish against RequireSecrets.
+// checkSecrets holds a publish, an unpublish or a call about fences against
+// RequireSecrets.
 func (a *Array) checkSecrets(method string, req any) error {
-	if method != Publish && method != Unpublish {
+	switch method {
+	case Publish, Unpublish, Fence, Unfence, ListFences, FenceClients:
+	default:
 		return nil
 	}
 	given := req.(interface{ GetSecrets() map[string]string }).GetSecrets()

@@ -10,6 +10,8 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/csi-fencepost/csi-fencepost/csi/addons/fencepb"
 )
 
 // Names of CSI methods as Faults and Calls have them. Any other method of the
@@ -31,7 +33,8 @@ const (
 	// DoThenFail does the call and answers with the code and message all the
 	// same: the answer that got lost.
 	DoThenFail
-	// Lie does nothing and answers OK. Only for Publish and Unpublish.
+	// Lie does nothing and answers OK. Only for Publish, Unpublish, Fence and
+	// Unfence.
 	Lie
 	// Hang answers nothing until the caller gives up; then nothing is done.
 	// Clear lets the call proceed.
@@ -78,7 +81,7 @@ func (a *Array) Inject(fault Fault) *Injection {
 		panic("array: Inject: Fault.Method is empty; name a CSI method, such as array.Publish")
 	}
 	if fault.Do == Lie && emptyAnswer(fault.Method) == nil {
-		panic(fmt.Sprintf("array: Inject: Lie is for %s and %s, not for %s", Publish, Unpublish, fault.Method))
+		panic(fmt.Sprintf("array: Inject: Lie is for %s, %s, %s and %s, not for %s", Publish, Unpublish, Fence, Unfence, fault.Method))
 	}
 	if fault.Code == codes.OK {
 		fault.Code = codes.Internal
@@ -199,6 +202,10 @@ func emptyAnswer(method string) any {
 		return &spec.ControllerPublishVolumeResponse{}
 	case Unpublish:
 		return &spec.ControllerUnpublishVolumeResponse{}
+	case Fence:
+		return &fencepb.FenceClusterNetworkResponse{}
+	case Unfence:
+		return &fencepb.UnfenceClusterNetworkResponse{}
 	}
 	return nil
 }

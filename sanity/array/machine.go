@@ -3,6 +3,7 @@ package array
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -17,6 +18,8 @@ type machine struct {
 	off    bool
 	paused bool
 	mounts map[string]*mount // by volume ID
+	// addresses under which the array sees the machine
+	addresses []netip.Addr
 }
 
 // A mount is a volume on a machine, from NodeStageVolume until it is unstaged

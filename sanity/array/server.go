@@ -11,6 +11,9 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+
+	"github.com/csi-fencepost/csi-fencepost/csi/addons/fencepb"
+	"github.com/csi-fencepost/csi-fencepost/csi/addons/identitypb"
 )
 
 // maxSocketPath is what sun_path of a unix socket holds on Linux.
@@ -104,6 +107,8 @@ func (a *Array) serveDriver(ctx context.Context, socketPath string, register fun
 	s, err := a.serve(socketPath, func(g *grpc.Server) {
 		spec.RegisterIdentityServer(g, &identity{array: a})
 		spec.RegisterControllerServer(g, &controller{array: a})
+		identitypb.RegisterIdentityServer(g, &addonsIdentity{array: a})
+		fencepb.RegisterFenceControllerServer(g, &fenceController{array: a})
 		register(g)
 	}, grpc.UnaryInterceptor(intercept))
 	if err != nil {

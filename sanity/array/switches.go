@@ -37,6 +37,19 @@ type Switches struct {
 	// snapshots, also of groups; clones; expansion; mutable parameters; health;
 	// topology; a limit of volumes per node (MaxVolumesPerNode).
 	Everything bool
+
+	// CSIAddons serves csi-addons' Identity on the controller socket, and
+	// NetworkFence its FenceController as well: a machine all of whose addresses
+	// (SetAddresses) are fenced has no access, open sessions included.
+	CSIAddons, NetworkFence bool
+	// FenceClients tells the machines' addresses by node ID (GetFenceClients).
+	FenceClients bool
+	// FenceClientIsUs answers GetFenceClients as Ceph-CSI does: with the address
+	// of the driver's own process, under the ID of the storage cluster.
+	FenceClientIsUs bool
+	// FenceUnlisted: what is fenced is not listed. FenceOnlyListed: what is
+	// fenced is listed, and writes on.
+	FenceUnlisted, FenceOnlyListed bool
 }
 
 // DefaultSwitches is an array as one would wish for: single attach enforced,

@@ -145,14 +145,21 @@ func (a *Array) detachLocked(v *volume, nodeID, how string) {
 	delete(v.attached, nodeID)
 	a.eventLocked(v.id, nodeID, "detached "+how)
 	if mt := a.mountLocked(v, nodeID); mt != nil {
-		mt.heldOn = a.switchesLocked(v).ClientHoldsOn
-		a.takenLocked(v, nodeID, mt, how)
+		// A fence has dropped the sessions, and has taken the volume before.
+		cut := a.cutOffLocked(nodeID)
+		mt.heldOn = a.switchesLocked(v).ClientHoldsOn && !cut
+		if !cut {
+			a.takenLocked(v, nodeID, mt, how)
+		}
 	}
 	a.judgeLocked(v)
 }
 
 // canWriteLocked says whether the array accepts a write from this node now.
 func (a *Array) canWriteLocked(v *volume, nodeID string) bool {
+	if a.cutOffLocked(nodeID) {
+		return false
+	}
 	if at := v.attached[nodeID]; at != nil {
 		return !at.readonly
 	}

@@ -1,0 +1,213 @@
+package csiaddons
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/addons"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+)
+
+// Nodes lists the cluster's Nodes live; client.CoreV1().Nodes() does.
+type Nodes interface {
+	List(ctx context.Context, options metav1.ListOptions) (*corev1.NodeList, error)
+}
+
+// Options of an Agent. Name, Conn, Driver and Nodes are required.
+type Options struct {
+	// Name of the agent, as configured.
+	Name string
+	// Conn to the socket where the driver serves csi-addons.
+	Conn grpc.ClientConnInterface
+	// Driver is the CSI driver's name: another one on the socket is an error.
+	Driver string
+	// Secrets for the calls about a node; nil: none. They are asked at each use.
+	Secrets func(ctx context.Context, node string) (map[string]string, error)
+	// Parameters for all calls, such as which storage cluster is meant.
+	Parameters map[string]string
+	// Nodes of the cluster.
+	Nodes Nodes
+}
+
+// Agent fences through the driver. It keeps nothing in memory.
+type Agent struct {
+	options Options
+	client  *addons.Client
+}
+
+var (
+	_ agent.Agent   = (*Agent)(nil)
+	_ agent.Checker = (*Agent)(nil)
+)
+
+// New is an Agent. The error names the option that is missing; the driver is
+// not asked before the first use.
+func New(options Options) (*Agent, error) {
+	switch {
+	case options.Name == "":
+		return nil, errors.New("csi-addons agent: it has no name")
+	case options.Conn == nil:
+		return nil, fmt.Errorf("csi-addons agent %s: there is no connection to the driver's socket", options.Name)
+	case options.Driver == "":
+		return nil, fmt.Errorf("csi-addons agent %s: the CSI driver's name is empty", options.Name)
+	case options.Nodes == nil:
+		return nil, fmt.Errorf("csi-addons agent %s: it cannot read Nodes, so it could not tell whose address it fences", options.Name)
+	}
+	return &Agent{options: options, client: addons.NewClient(options.Conn)}, nil
+}
+
+// Name implements agent.Agent.
+func (a *Agent) Name() string { return a.options.Name }
+
+// Proves implements agent.Agent: the machine may live on.
+func (a *Agent) Proves() fence.Kind { return fence.StorageFence }
+
+// Covers implements agent.Agent: the driver serves every node.
+func (a *Agent) Covers(string) bool { return true }
+
+// Status implements agent.Agent. It is Off if the driver's list covers all of
+// the machine's addresses and all that the record says were fenced, On if it
+// covers none, and Unclear else.
+func (a *Agent) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
+	t, err := a.target(ctx, m)
+	if err != nil {
+		return agent.Reading{Detail: err.Error()}, err
+	}
+	fenced, err := parse(m.Fenced)
+	if err != nil {
+		return agent.Reading{Detail: err.Error()}, fmt.Errorf("the record of node %s: %w", m.Node, err)
+	}
+	reading, err := a.read(ctx, t, union(t.blocks, fenced))
+	if err != nil {
+		return agent.Reading{Detail: err.Error()}, err
+	}
+	return reading, nil
+}
+
+// read holds the blocks against the driver's list.
+func (a *Agent) read(ctx context.Context, t *target, blocks []netip.Prefix) (agent.Reading, error) {
+	listed, strange, err := a.client.List(ctx, t.with)
+	if err != nil {
+		return agent.Reading{}, a.explain("ListClusterFence", err)
+	}
+	var in, out []netip.Prefix
+	for _, block := range blocks {
+		if addons.Covers(listed, block) {
+			in = append(in, block)
+		} else {
+			out = append(out, block)
+		}
+	}
+	switch {
+	case len(out) == 0:
+		return agent.Reading{State: agent.Off, Detail: fmt.Sprintf("driver %s lists %s as fenced", a.options.Driver, text(in))}, nil
+	case len(in) > 0:
+		return agent.Reading{Detail: fmt.Sprintf("driver %s lists %s as fenced, and not %s", a.options.Driver, text(in), text(out))}, nil
+	case len(strange) > 0:
+		return agent.Reading{Detail: fmt.Sprintf("driver %s does not list %s as fenced, but an entry that is no CIDR block: %q",
+			a.options.Driver, text(out), csi.Redact(strange[0], t.with.Secrets))}, nil
+	case slices.ContainsFunc(listed, func(b netip.Prefix) bool { return overlapsAny(b, out) }):
+		return agent.Reading{Detail: fmt.Sprintf("driver %s lists only a part of %s as fenced", a.options.Driver, text(out))}, nil
+	}
+	return agent.Reading{State: agent.On, Detail: fmt.Sprintf("driver %s does not list %s as fenced", a.options.Driver, text(out))}, nil
+}
+
+// Off implements agent.Agent. Its detail lists the blocks, also with an error
+// of the driver's: they may be fenced all the same.
+func (a *Agent) Off(ctx context.Context, m agent.Machine) (detail string, err error) {
+	t, err := a.target(ctx, m)
+	if err != nil {
+		return "", err
+	}
+	if err := a.others(ctx, m, t.blocks); err != nil {
+		return "", err
+	}
+	detail = fmt.Sprintf("fence %s at driver %s (%s)", text(t.blocks), a.options.Driver, t.from)
+	if err := a.client.Fence(ctx, t.with, t.blocks); err != nil {
+		return detail, a.explain("FenceClusterNetwork", err)
+	}
+	return detail, nil
+}
+
+// On implements agent.Agent: the addresses of now and those in m.Fenced get
+// access again. If those of now cannot be told, the others are enough.
+func (a *Agent) On(ctx context.Context, m agent.Machine) (detail string, err error) {
+	fenced, err := parse(m.Fenced)
+	if err != nil {
+		return "", fmt.Errorf("the record of node %s: %w", m.Node, err)
+	}
+	t, err := a.target(ctx, m)
+	if err != nil {
+		if t == nil || len(fenced) == 0 {
+			return "", err
+		}
+		t.blocks = nil
+	}
+	blocks := union(t.blocks, fenced)
+	detail = fmt.Sprintf("unfence %s at driver %s", text(blocks), a.options.Driver)
+	if err := a.client.Unfence(ctx, t.with, blocks); err != nil {
+		return detail, a.explain("UnfenceClusterNetwork", err)
+	}
+	return detail, nil
+}
+
+// Check implements agent.Checker: the driver fences, its list can be read, and
+// nobody else has the machine's addresses. Nothing is fenced.
+func (a *Agent) Check(ctx context.Context, m agent.Machine) (device string, faults []error) {
+	t, err := a.target(ctx, m)
+	if err != nil {
+		return "", []error{err}
+	}
+	if err := a.others(ctx, m, t.blocks); err != nil {
+		faults = append(faults, err)
+	}
+	if _, err := a.read(ctx, t, t.blocks); err != nil {
+		faults = append(faults, err)
+	}
+	return fmt.Sprintf("%s at driver %s", text(t.blocks), a.options.Driver), faults
+}
+
+// Addresses are the blocks that a fence of the machine has to name.
+func (a *Agent) Addresses(ctx context.Context, m agent.Machine) ([]netip.Prefix, error) {
+	t, err := a.target(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	return t.blocks, nil
+}
+
+// Blocks reads the CIDR blocks out of a text of Off or Check.
+func Blocks(detail string) []string {
+	var all []string
+	detail, _, _ = strings.Cut(detail, " at driver ")
+	for word := range strings.FieldsFuncSeq(detail, func(r rune) bool { return r == ' ' || r == ',' }) {
+		if block, err := netip.ParsePrefix(word); err == nil {
+			all = append(all, block.String())
+		}
+	}
+	return all
+}
+
+// explain says which call of which driver failed. The driver's words carry no
+// secret any more.
+func (a *Agent) explain(method string, err error) error {
+	return fmt.Errorf("driver %s: %s: %w", a.options.Driver, method, err)
+}
+
+func text(blocks []netip.Prefix) string {
+	var words []string
+	for _, block := range blocks {
+		words = append(words, block.String())
+	}
+	return strings.Join(words, ", ")
+}

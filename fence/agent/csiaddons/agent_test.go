@@ -1,0 +1,517 @@
+package csiaddons
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-fencepost/csi-fencepost/csi/addons"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/sanity/array"
+)
+
+const secret = "s3cr3t-of-the-array"
+
+// cluster is what the API server would list.
+type cluster struct {
+	nodes []corev1.Node
+	err   error
+	lists int
+}
+
+func (c *cluster) List(context.Context, metav1.ListOptions) (*corev1.NodeList, error) {
+	c.lists++
+	return &corev1.NodeList{Items: c.nodes}, c.err
+}
+
+func node(name, uid string, ready corev1.ConditionStatus, addresses ...string) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid)}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}}
+	for _, address := range addresses {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
+	}
+	return n
+}
+
+// rig is the reference array behind its socket, with machine id1 of node n1.
+type rig struct {
+	*array.Array
+	t       *testing.T
+	cluster *cluster
+	agent   *Agent
+	options Options
+	m       agent.Machine
+}
+
+func newRig(t *testing.T, set func(*array.Switches)) *rig {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "fence") // t.TempDir is too long for a socket
+	must(t, err)
+	a := array.New(array.Options{RequireSecrets: map[string]string{"token": secret}})
+	t.Cleanup(func() { a.Close(); os.RemoveAll(dir) })
+	a.Set(func(s *array.Switches) {
+		s.NetworkFence = true
+		if set != nil {
+			set(s)
+		}
+	})
+	must(t, a.AddMachine("id1"))
+	must(t, a.SetAddresses("id1", "192.0.2.1", "2001:db8::1"))
+	socket := filepath.Join(dir, "csi.sock")
+	must(t, a.Serve(t.Context(), socket))
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	t.Cleanup(func() { conn.Close() })
+	r := &rig{Array: a, t: t, cluster: &cluster{nodes: []corev1.Node{
+		node("n1", "u1", corev1.ConditionUnknown, "192.0.2.1", "2001:db8::1"), node("n2", "u2", corev1.ConditionTrue, "192.0.2.2"),
+	}}}
+	r.options = Options{
+		Name: "array", Conn: conn, Driver: a.DriverName(), Nodes: r.cluster, Parameters: map[string]string{"clusterID": "one"},
+		Secrets: func(_ context.Context, node string) (map[string]string, error) {
+			return map[string]string{"token": secret, "node": node}, nil
+		},
+	}
+	r.agent = r.newAgent()
+	r.m = agent.Machine{Node: "n1", UID: "u1", BootID: "b1", NodeID: "id1", Addresses: []string{"192.0.2.1", "2001:db8::1"}}
+	return r
+}
+
+func (r *rig) newAgent() *Agent {
+	r.t.Helper()
+	a, err := New(r.options)
+	must(r.t, err)
+	return a
+}
+
+func (r *rig) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
+	r.t.Cleanup(cancel)
+	return ctx
+}
+
+func (r *rig) off() string {
+	r.t.Helper()
+	detail, err := r.agent.Off(r.ctx(), r.m)
+	must(r.t, err)
+	return detail
+}
+
+func (r *rig) reads(want agent.State, detail string) {
+	r.t.Helper()
+	got, err := r.agent.Status(r.ctx(), r.m)
+	must(r.t, err)
+	if got.State != want || !strings.Contains(got.Detail, detail) {
+		r.t.Fatalf("reads %v (%s), want %v (%s)", got.State, got.Detail, want, detail)
+	}
+}
+
+func (r *rig) fenced(want ...string) {
+	r.t.Helper()
+	if got := r.Fences(); !slices.Equal(got, want) {
+		r.t.Fatalf("fenced at the array: %q, want %q", got, want)
+	}
+}
+
+func wantError(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error; want one with %q", parts)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Fatalf("error %q lacks %q", err, part)
+		}
+	}
+	if strings.Contains(err.Error(), secret) {
+		t.Fatalf("a secret is in the error %q", err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAFenceIsConfirmedByTheDriversListAndLifted(t *testing.T) {
+	r := newRig(t, nil)
+	if r.agent.Proves() != fence.StorageFence || !r.agent.Covers("n1") || r.agent.Name() != "array" {
+		t.Error("it says something else of itself")
+	}
+	r.reads(agent.On, "does not list 192.0.2.1/32, 2001:db8::1/128")
+	detail := r.off()
+	r.fenced("192.0.2.1/32", "2001:db8::1/128")
+	if got := Blocks(detail); !slices.Equal(got, r.Fences()) {
+		t.Errorf("blocks %q in the detail %q", got, detail)
+	}
+	if !r.CutOff("id1") {
+		t.Error("the machine has access")
+	}
+	r.reads(agent.Off, "lists 192.0.2.1/32, 2001:db8::1/128 as fenced")
+	r.off() // twice does no harm
+	r.reads(agent.Off, "")
+	_, err := r.agent.On(r.ctx(), r.m)
+	must(t, err)
+	r.fenced()
+	r.reads(agent.On, "")
+}
+
+func TestAFencedMachineWritesNoMore(t *testing.T) {
+	r := newRig(t, func(s *array.Switches) { s.ClientHoldsOn = true })
+	write := r.use("vol-1")
+	must(t, r.WaitWrites(r.ctx(), "vol-1", "id1", 3))
+	r.off()
+	before := write()
+	time.Sleep(50 * time.Millisecond)
+	if got := write(); got != before {
+		t.Fatalf("%d writes before the fence, %d after it", before, got)
+	}
+	// The detach that follows takes nothing that is in use.
+	must(t, r.unpublish("vol-1"))
+	if found := r.Violations(); len(found) > 0 {
+		t.Fatalf("violations: %v", found)
+	}
+	_, err := r.agent.On(r.ctx(), r.m)
+	must(t, err)
+	time.Sleep(50 * time.Millisecond)
+	if got := write(); got != before {
+		t.Fatal("the dropped session writes again")
+	}
+}
+
+// use publishes the volume to id1 and mounts it; the func counts its writes.
+func (r *rig) use(volume string) func() int {
+	r.t.Helper()
+	must(r.t, r.CreateVolume(volume, array.VolumeOptions{}))
+	dir, err := os.MkdirTemp("", "node")
+	must(r.t, err)
+	r.t.Cleanup(func() { os.RemoveAll(dir) })
+	n, err := r.ServeNode(r.t.Context(), array.NodeOptions{NodeID: "id1", PluginDir: filepath.Join(dir, "p")})
+	must(r.t, err)
+	conn, err := grpc.NewClient("unix:"+n.Socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(r.t, err)
+	r.t.Cleanup(func() { conn.Close() })
+	capability := &spec.VolumeCapability{
+		AccessMode: &spec.VolumeCapability_AccessMode{Mode: spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}},
+	}
+	_, err = spec.NewControllerClient(r.options.Conn).ControllerPublishVolume(r.ctx(), &spec.ControllerPublishVolumeRequest{
+		VolumeId: volume, NodeId: "id1", VolumeCapability: capability, Secrets: map[string]string{"token": secret}})
+	must(r.t, err)
+	staging := filepath.Join(dir, "staging")
+	_, err = spec.NewNodeClient(conn).NodeStageVolume(r.ctx(), &spec.NodeStageVolumeRequest{VolumeId: volume, StagingTargetPath: staging, VolumeCapability: capability})
+	must(r.t, err)
+	_, err = spec.NewNodeClient(conn).NodePublishVolume(r.ctx(), &spec.NodePublishVolumeRequest{
+		VolumeId: volume, StagingTargetPath: staging, TargetPath: filepath.Join(dir, "target"), VolumeCapability: capability})
+	must(r.t, err)
+	return func() int {
+		for _, w := range r.Writes(volume) {
+			return w.Accepted
+		}
+		return 0
+	}
+}
+
+func (r *rig) unpublish(volume string) error {
+	_, err := spec.NewControllerClient(r.options.Conn).ControllerUnpublishVolume(r.ctx(), &spec.ControllerUnpublishVolumeRequest{
+		VolumeId: volume, NodeId: "id1", Secrets: map[string]string{"token": secret}})
+	return err
+}
+
+func TestOnlyAllAddressesInTheListAreOff(t *testing.T) {
+	r := newRig(t, nil)
+	all := r.m.Addresses
+	r.m.Addresses = all[:1]
+	r.off()
+	r.reads(agent.Off, "")
+	r.m.Addresses = all
+	r.reads(agent.Unclear, "lists 192.0.2.1/32 as fenced, and not 2001:db8::1/128")
+	r.m.Addresses = all[1:]
+	r.reads(agent.On, "")
+}
+
+func TestAWiderBlockInTheListCoversTheMachine(t *testing.T) {
+	r := newRig(t, nil)
+	r.m.Addresses = []string{"192.0.2.1"}
+	half, err := parse([]string{"192.0.2.0/25"})
+	must(t, err)
+	must(t, r.agent.client.Fence(r.ctx(), addons.Credentials{Secrets: map[string]string{"token": secret}}, half))
+	r.reads(agent.Off, "")
+	r.m.Fenced = []string{"192.0.2.0/24"}
+	r.reads(agent.Unclear, "and not 192.0.2.0/24")
+	r.m.Addresses, r.m.Fenced = []string{"192.0.2.200"}, nil
+	r.reads(agent.On, "")
+}
+
+func TestWhatFencesButDoesNotListIsNotOff(t *testing.T) {
+	r := newRig(t, func(s *array.Switches) { s.FenceUnlisted = true })
+	r.off()
+	if !r.CutOff("id1") {
+		t.Fatal("the array did not fence")
+	}
+	r.reads(agent.On, "")
+}
+
+func TestWhatAnswersOKAndDoesNothingIsNotOff(t *testing.T) {
+	r := newRig(t, nil)
+	r.Inject(array.Fault{Method: array.Fence, Do: array.Lie})
+	r.off()
+	r.reads(agent.On, "")
+}
+
+// A non-guarantee: the list is believed. The oracle is not fooled.
+func TestADriverThatListsAndDoesNotCutIsBelievedAndTheOracleSeesIt(t *testing.T) {
+	r := newRig(t, func(s *array.Switches) { s.FenceOnlyListed = true })
+	write := r.use("vol-1")
+	r.off()
+	r.reads(agent.Off, "")
+	before := write()
+	must(t, r.WaitWrites(r.ctx(), "vol-1", "id1", 3))
+	must(t, r.unpublish("vol-1"))
+	if found := r.Violations(); write() <= before || len(found) != 1 || found[0].Kind != array.TakenInUse {
+		t.Fatalf("violations: %v", found)
+	}
+}
+
+func TestErrorsOfTheDriverProveNothingAndShowNoSecret(t *testing.T) {
+	r := newRig(t, nil)
+	r.off()
+	for _, method := range []string{"GetIdentity", "GetCapabilities", array.ListFences} {
+		fault := r.Inject(array.Fault{Method: method, Do: array.Fail, Code: codes.Internal, Message: "broken with " + secret})
+		reading, err := r.agent.Status(r.ctx(), r.m)
+		if method == array.ListFences {
+			wantError(t, err, r.DriverName(), method, "broken")
+			if strings.Contains(reading.Detail, secret) {
+				t.Errorf("a secret is in the detail %q", reading.Detail)
+			}
+		} else if status.Code(errors.Unwrap(err)) != codes.Internal {
+			t.Errorf("%s: %v", method, err)
+		}
+		if reading.State != agent.Unclear {
+			t.Errorf("%s: reads %v", method, reading.State)
+		}
+		fault.Clear()
+	}
+	r.Inject(array.Fault{Method: array.Fence, Do: array.DoThenFail, Message: "lost " + secret})
+	detail, err := r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "FenceClusterNetwork", "lost")
+	if len(Blocks(detail)) != 2 {
+		t.Errorf("what may be fenced all the same is not in the detail %q", detail)
+	}
+	r.Inject(array.Fault{Method: array.Unfence, Do: array.Fail, Message: "no " + secret})
+	_, err = r.agent.On(r.ctx(), r.m)
+	wantError(t, err, "UnfenceClusterNetwork", "no")
+}
+
+func TestEachCallEndsWithItsContext(t *testing.T) {
+	r := newRig(t, nil)
+	for method, call := range map[string]func(context.Context) error{
+		array.ListFences: func(ctx context.Context) error { _, err := r.agent.Status(ctx, r.m); return err },
+		array.Fence:      func(ctx context.Context) error { _, err := r.agent.Off(ctx, r.m); return err },
+		array.Unfence:    func(ctx context.Context) error { _, err := r.agent.On(ctx, r.m); return err },
+	} {
+		fault := r.Inject(array.Fault{Method: method, Do: array.Hang})
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		start := time.Now()
+		err := call(ctx)
+		cancel()
+		if time.Since(start) > 3*time.Second {
+			t.Errorf("%s took %v", method, time.Since(start))
+		}
+		wantError(t, err, method)
+		fault.Clear()
+	}
+	r.fenced()
+}
+
+func TestADriverThatCannotFenceIsSaidSo(t *testing.T) {
+	tests := map[string]struct {
+		set    func(*array.Switches)
+		driver string
+		want   []string
+	}{
+		"no csi-addons":     {func(s *array.Switches) { s.NetworkFence = false }, "", []string{"serves no csi-addons", "another fence agent"}},
+		"no network fences": {func(s *array.Switches) { s.NetworkFence, s.CSIAddons = false, true }, "", []string{"NETWORK_FENCE"}},
+		"another driver":    {nil, "other.example.com", []string{`driver "array.csi-fencepost.io"`, `"other.example.com"`}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, tt.set)
+			if tt.driver != "" {
+				r.options.Driver = tt.driver
+				r.agent = r.newAgent()
+			}
+			device, faults := r.agent.Check(r.ctx(), r.m)
+			if device != "" || len(faults) != 1 {
+				t.Fatalf("device %q, faults %v", device, faults)
+			}
+			wantError(t, faults[0], tt.want...)
+			reading, err := r.agent.Status(r.ctx(), r.m)
+			wantError(t, err, tt.want...)
+			if reading.State != agent.Unclear {
+				t.Errorf("reads %v", reading.State)
+			}
+			_, err = r.agent.Off(r.ctx(), r.m)
+			wantError(t, err, tt.want...)
+		})
+	}
+}
+
+func TestAFenceNeverNamesAnAddressOfAnotherReadyNode(t *testing.T) {
+	r := newRig(t, nil)
+	others := r.cluster.nodes
+	r.cluster.nodes = append(others, node("n3", "u3", corev1.ConditionTrue, "2001:db8::1"))
+	_, err := r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "n3", "2001:db8::1", "n1")
+	r.fenced()
+	if _, faults := r.agent.Check(r.ctx(), r.m); len(faults) != 1 {
+		t.Errorf("faults of the check: %v", faults)
+	}
+	// A new machine under the old one's name is another one.
+	r.cluster.nodes = []corev1.Node{node("n1", "u9", corev1.ConditionTrue, "192.0.2.1")}
+	_, err = r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "node n1, which is Ready", "192.0.2.1")
+	r.fenced()
+	// One that is not Ready has lost the address, or is dead as well.
+	r.cluster.nodes = append(others, node("n3", "u3", corev1.ConditionUnknown, "192.0.2.1"))
+	lists := r.cluster.lists
+	r.off()
+	if r.cluster.lists != lists+1 {
+		t.Error("the Nodes were not read live")
+	}
+}
+
+func TestWithoutTheNodesNothingIsFenced(t *testing.T) {
+	r := newRig(t, nil)
+	r.cluster.err = errors.New("connection refused")
+	_, err := r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "cannot list Nodes", "connection refused")
+	r.fenced()
+}
+
+func TestAFenceNamesNoSpecialAddress(t *testing.T) {
+	r := newRig(t, nil)
+	for _, address := range []string{"127.0.0.1", "::1", "0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1", "169.254.1.1", "::ffff:127.0.0.1", "255.255.255.255", "host-1", ""} {
+		r.m.Addresses = []string{"192.0.2.1", address}
+		_, err := r.agent.Off(r.ctx(), r.m)
+		wantError(t, err, "n1")
+		if _, err := r.agent.Status(r.ctx(), r.m); err == nil {
+			t.Errorf("the status of %q is read", address)
+		}
+	}
+	r.m.Addresses = nil
+	_, err := r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "n1", "id1", "no known address")
+	r.fenced()
+}
+
+func TestTheDriversOwnClientOfTheNodeIDCountsMoreThanTheNode(t *testing.T) {
+	r := newRig(t, func(s *array.Switches) { s.FenceClients = true })
+	must(t, r.SetAddresses("id1", "192.0.2.77"))
+	detail := r.off()
+	r.fenced("192.0.2.77/32")
+	if !strings.Contains(detail, "the driver's client id1") {
+		t.Errorf("detail %q", detail)
+	}
+	r.m.Addresses = nil // the Node is gone
+	r.reads(agent.Off, "192.0.2.77/32")
+	r.m.NodeID, r.m.Addresses = "id7", []string{"192.0.2.1"} // a client that it does not know
+	r.reads(agent.On, "192.0.2.1/32")
+	r.Inject(array.Fault{Method: array.FenceClients, Do: array.Fail, Message: "no " + secret})
+	_, err := r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "GetFenceClients")
+}
+
+// Ceph-CSI answers so on its controller socket.
+func TestADriverThatNamesItsOwnProcessIsNotCutOff(t *testing.T) {
+	r := newRig(t, func(s *array.Switches) { s.FenceClientIsUs = true })
+	r.off()
+	r.fenced("192.0.2.1/32", "2001:db8::1/128")
+}
+
+func TestANodeThatReturnsUnderAnotherAddressIsUnfencedUnderBoth(t *testing.T) {
+	r := newRig(t, nil)
+	detail := r.off()
+	r.m.Addresses, r.m.Fenced = []string{"192.0.2.50"}, Blocks(detail)
+	r.reads(agent.Unclear, "and not 192.0.2.50/32")
+	got, err := r.agent.On(r.ctx(), r.m)
+	must(t, err)
+	if want := []string{"192.0.2.1/32", "192.0.2.50/32", "2001:db8::1/128"}; !slices.Equal(Blocks(got), want) {
+		t.Errorf("unfenced %q", got)
+	}
+	r.fenced()
+	r.reads(agent.On, "")
+}
+
+func TestWhatTheRecordHoldsIsEnoughToUnfence(t *testing.T) {
+	r := newRig(t, nil)
+	r.m.Fenced = Blocks(r.off())
+	r.m.Addresses = nil
+	_, err := r.agent.On(r.ctx(), r.m)
+	must(t, err)
+	r.fenced()
+	r.m.Fenced = nil
+	_, err = r.agent.On(r.ctx(), r.m)
+	wantError(t, err, "no known address")
+	r.m.Fenced = []string{"garbage"}
+	_, err = r.agent.On(r.ctx(), r.m)
+	wantError(t, err, "garbage", "record of node n1")
+}
+
+func TestTheDeviceOfACheckIsTheSameForTwoMachinesOfOneAddress(t *testing.T) {
+	r := newRig(t, nil)
+	one, faults := r.agent.Check(r.ctx(), r.m)
+	if len(faults) > 0 || one != "192.0.2.1/32, 2001:db8::1/128 at driver array.csi-fencepost.io" {
+		t.Fatalf("device %q, faults %v", one, faults)
+	}
+	r.m.Node, r.m.UID, r.m.NodeID = "n9", "u9", "id9"
+	if two, _ := r.agent.Check(r.ctx(), r.m); two != one {
+		t.Errorf("devices %q and %q", one, two)
+	}
+	r.fenced()
+}
+
+func TestSecretsThatCannotBeReadStopEverything(t *testing.T) {
+	r := newRig(t, nil)
+	r.options.Secrets = func(context.Context, string) (map[string]string, error) { return nil, errors.New("secret not found") }
+	r.agent = r.newAgent()
+	_, err := r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "secrets for node n1", "not found")
+	r.options.Secrets = nil
+	r.agent = r.newAgent()
+	_, err = r.agent.Off(r.ctx(), r.m)
+	if status.Code(errors.Unwrap(err)) != codes.Unauthenticated {
+		t.Errorf("without secrets: %v", err)
+	}
+	r.fenced()
+}
+
+func TestNewNamesTheOptionThatIsMissing(t *testing.T) {
+	r := newRig(t, nil)
+	for want, drop := range map[string]func(*Options){
+		"name": func(o *Options) { o.Name = "" }, "connection": func(o *Options) { o.Conn = nil },
+		"driver": func(o *Options) { o.Driver = "" }, "Nodes": func(o *Options) { o.Nodes = nil },
+	} {
+		o := r.options
+		drop(&o)
+		_, err := New(o)
+		wantError(t, err, want)
+	}
+}
