@@ -8,3 +8,6 @@ func now() string { return time.Now().UTC().Format(time.RFC3339) }
 func (r *Record) audit(actor, action, detail string) {
 	r.Audit = append(r.Audit, Audit{At: now(), Actor: clip(actor), Action: action, Detail: clip(detail)})
 }
+
+// Note adds an entry to the audit trail. For the change of an Update.
+func (r *Record) Note(actor, action, detail string) { r.audit(actor, action, detail) }

@@ -4,10 +4,16 @@
 // A record is the annotation csi-fencepost.io/record on a Lease in a namespace
 // of its own (fencing.namespace), which only the sidecars may write. It holds
 // the bindings of taints, operators' confirmations that the node is off, their
-// releases of single volumes, and an audit trail. It outlives its Node.
+// releases of single volumes, the fences with what was asked and answered,
+// operators' overrides of broken agents, and an audit trail. It outlives its
+// Node.
 //
-// The Lease's spec is left alone: spec.holderIdentity is reserved for the lock
-// under which one actor at a time fences the node.
+// The Lease's spec is the Lock under which one actor at a time fences the node.
+// Update leaves it alone.
+//
+//	Fencing ─▶ Fenced ─▶ Void    the node is back, or has its power back
+//	   │          └────▶ Lifted  a storage fence taken back, read as open
+//	   └─────▶ Failed            no reading said off
 //
 // # Guarantees
 //
@@ -17,9 +23,16 @@
 // cannot be understood whole is not used in part: it is a *GarbledError that
 // says how to mend it. Every change of a claim leaves an Audit entry in the
 // same write. A record is bounded in size; what is dropped for that, the oldest
-// first, can only delay a volume.
+// first, can only delay a volume: a current fence is never dropped.
+//
+// A Lock that another one holds is taken only after its holder let go, or after
+// it was watched unchanged for the duration that its holder asked for, on this
+// process's own monotonic clock: clocks of two machines are never compared.
 //
 // # Non-guarantees
+//
+// A process that is suspended while it has the lock learns of the loss only when
+// it asks (Lock.Held).
 //
 // Whoever may write Leases in that namespace can claim that a node is fenced.
 // The audit trail is kept for people, not against them: it is as trustworthy as

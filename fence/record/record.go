@@ -22,6 +22,10 @@ type Record struct {
 	Taints        map[string]TaintBinding `json:"taints,omitempty"`
 	Confirmations []Confirmation          `json:"confirmations,omitempty"`
 	Releases      []Release               `json:"releases,omitempty"`
+	// Fences: at most one current power fence, and one current storage fence of
+	// each driver; and the last of those that count no more.
+	Fences    []Fence    `json:"fences,omitempty"`
+	Overrides []Override `json:"overrides,omitempty"`
 	// Audit, the oldest entry first.
 	Audit []Audit `json:"audit,omitempty"`
 }
@@ -92,7 +96,12 @@ func (r *Record) validate() error {
 			return fmt.Errorf("release %q: %w", rel.ID, err)
 		}
 	}
-	return nil
+	for _, o := range r.Overrides {
+		if err := o.validate(); err != nil {
+			return fmt.Errorf("override %q: %w", o.ID, err)
+		}
+	}
+	return r.validateFences()
 }
 
 // encode bounds the record and writes it as JSON.
@@ -118,6 +127,8 @@ func (r *Record) encode() (string, error) {
 func (r *Record) bound() {
 	r.Confirmations = last(r.Confirmations, maxConfirmations)
 	r.Releases = last(r.Releases, maxReleases)
+	r.Overrides = last(r.Overrides, maxOverrides)
+	r.boundFences()
 	r.Audit = last(r.Audit, maxAudit)
 	size := 0
 	for i := len(r.Audit) - 1; i >= 0; i-- {
@@ -151,10 +162,12 @@ func (r *Record) clone() *Record {
 }
 
 // clip shortens a text that a person wrote.
-func clip(s string) string {
+func clip(s string) string { return clipTo(s, maxText) }
+
+func clipTo(s string, n int) string {
 	s = strings.ToValidUTF8(s, "�")
-	if len(s) <= maxText {
+	if len(s) <= n {
 		return s
 	}
-	return strings.ToValidUTF8(s[:maxText-3], "") + "..."
+	return strings.ToValidUTF8(s[:n-3], "") + "..."
 }

@@ -42,18 +42,27 @@ func (s *Store) Get(ctx context.Context, node string) (*Record, error) {
 
 // read returns a nil Lease if there is none.
 func (s *Store) read(ctx context.Context, node string) (*coordinationv1.Lease, *Record, error) {
-	if node == "" {
-		return nil, nil, errors.New("a record is kept by the node's name, and it is empty")
-	}
-	lease, err := s.client.Leases(s.namespace).Get(ctx, LeaseName(node), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, s.explain("read", node, err)
+	lease, err := s.lease(ctx, node)
+	if lease == nil || err != nil {
+		return nil, nil, err
 	}
 	r, err := fromLease(lease, node)
 	return lease, r, err
+}
+
+// lease reads the Lease live; nil: there is none.
+func (s *Store) lease(ctx context.Context, node string) (*coordinationv1.Lease, error) {
+	if node == "" {
+		return nil, errors.New("a record is kept by the node's name, and it is empty")
+	}
+	lease, err := s.client.Leases(s.namespace).Get(ctx, LeaseName(node), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, s.explain("read", node, err)
+	}
+	return lease, nil
 }
 
 // List reads all records live, by the name of their Lease. The garbled ones are
@@ -87,9 +96,14 @@ func (s *Store) List(ctx context.Context) (records []*Record, garbled []*Garbled
 // returns false or an error, nothing is written. Update returns the record as
 // it stands then.
 func (s *Store) Update(ctx context.Context, node string, change func(*Record) (bool, error)) (*Record, error) {
+	return s.update(ctx, node, func(*coordinationv1.Lease) error { return nil }, change)
+}
+
+// update writes only to a Lease that may be written; nil: there is none yet.
+func (s *Store) update(ctx context.Context, node string, may func(*coordinationv1.Lease) error, change func(*Record) (bool, error)) (*Record, error) {
 	backoff := conflicts
 	for {
-		r, err := s.tryUpdate(ctx, node, change)
+		r, err := s.tryUpdate(ctx, node, may, change)
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			return r, err
 		}
@@ -106,9 +120,12 @@ func (s *Store) Update(ctx context.Context, node string, change func(*Record) (b
 }
 
 // tryUpdate returns a conflict as the API server gave it.
-func (s *Store) tryUpdate(ctx context.Context, node string, change func(*Record) (bool, error)) (*Record, error) {
+func (s *Store) tryUpdate(ctx context.Context, node string, may func(*coordinationv1.Lease) error, change func(*Record) (bool, error)) (*Record, error) {
 	lease, r, err := s.read(ctx, node)
 	if err != nil {
+		return nil, err
+	}
+	if err := may(lease); err != nil {
 		return nil, err
 	}
 	if r == nil {

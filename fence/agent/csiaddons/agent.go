@@ -186,18 +186,6 @@ func (a *Agent) Addresses(ctx context.Context, m agent.Machine) ([]netip.Prefix,
 	return t.blocks, nil
 }
 
-// Blocks reads the CIDR blocks out of a text of Off or Check.
-func Blocks(detail string) []string {
-	var all []string
-	detail, _, _ = strings.Cut(detail, " at driver ")
-	for word := range strings.FieldsFuncSeq(detail, func(r rune) bool { return r == ' ' || r == ',' }) {
-		if block, err := netip.ParsePrefix(word); err == nil {
-			all = append(all, block.String())
-		}
-	}
-	return all
-}
-
 // explain says which call of which driver failed. The driver's words carry no
 // secret any more.
 func (a *Agent) explain(method string, err error) error {

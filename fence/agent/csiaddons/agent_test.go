@@ -158,7 +158,7 @@ func TestAFenceIsConfirmedByTheDriversListAndLifted(t *testing.T) {
 	r.reads(agent.On, "does not list 192.0.2.1/32, 2001:db8::1/128")
 	detail := r.off()
 	r.fenced("192.0.2.1/32", "2001:db8::1/128")
-	if got := Blocks(detail); !slices.Equal(got, r.Fences()) {
+	if got := agent.Blocks(detail); !slices.Equal(got, r.Fences()) {
 		t.Errorf("blocks %q in the detail %q", got, detail)
 	}
 	if !r.CutOff("id1") {
@@ -312,7 +312,7 @@ func TestErrorsOfTheDriverProveNothingAndShowNoSecret(t *testing.T) {
 	r.Inject(array.Fault{Method: array.Fence, Do: array.DoThenFail, Message: "lost " + secret})
 	detail, err := r.agent.Off(r.ctx(), r.m)
 	wantError(t, err, "FenceClusterNetwork", "lost")
-	if len(Blocks(detail)) != 2 {
+	if len(agent.Blocks(detail)) != 2 {
 		t.Errorf("what may be fenced all the same is not in the detail %q", detail)
 	}
 	r.Inject(array.Fault{Method: array.Unfence, Do: array.Fail, Message: "no " + secret})
@@ -449,11 +449,11 @@ func TestADriverThatNamesItsOwnProcessIsNotCutOff(t *testing.T) {
 func TestANodeThatReturnsUnderAnotherAddressIsUnfencedUnderBoth(t *testing.T) {
 	r := newRig(t, nil)
 	detail := r.off()
-	r.m.Addresses, r.m.Fenced = []string{"192.0.2.50"}, Blocks(detail)
+	r.m.Addresses, r.m.Fenced = []string{"192.0.2.50"}, agent.Blocks(detail)
 	r.reads(agent.Unclear, "and not 192.0.2.50/32")
 	got, err := r.agent.On(r.ctx(), r.m)
 	must(t, err)
-	if want := []string{"192.0.2.1/32", "192.0.2.50/32", "2001:db8::1/128"}; !slices.Equal(Blocks(got), want) {
+	if want := []string{"192.0.2.1/32", "192.0.2.50/32", "2001:db8::1/128"}; !slices.Equal(agent.Blocks(got), want) {
 		t.Errorf("unfenced %q", got)
 	}
 	r.fenced()
@@ -462,7 +462,7 @@ func TestANodeThatReturnsUnderAnotherAddressIsUnfencedUnderBoth(t *testing.T) {
 
 func TestWhatTheRecordHoldsIsEnoughToUnfence(t *testing.T) {
 	r := newRig(t, nil)
-	r.m.Fenced = Blocks(r.off())
+	r.m.Fenced = agent.Blocks(r.off())
 	r.m.Addresses = nil
 	_, err := r.agent.On(r.ctx(), r.m)
 	must(t, err)

@@ -4,11 +4,13 @@
 // It guarantees that each write gets a new resourceVersion, that an update with
 // another resourceVersion than the stored one is a Conflict, that a create of
 // what exists is AlreadyExists, and that a namespace has to be created first.
-// It knows no watches, no validation and no authorization but Forbid.
+// It also gives out the Nodes that were put there. It knows no watches, no
+// validation and no authorization but Forbid.
 package leasetest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +21,7 @@ import (
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,25 +42,111 @@ type Server struct {
 	writes      int
 	forbidden   string
 	beforeWrite func()
+	nodes       map[string]*corev1.Node
+	down        bool
+	requests    int
 }
 
 // New starts a Server with these namespaces; it ends with the test.
 func New(t testing.TB, namespaces ...string) *Server {
-	s := &Server{version: 100, namespaces: map[string]bool{}, objects: map[string]*coordinationv1.Lease{}}
+	s := newServer(namespaces)
+	web := httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(web.Close)
+	s.client = client(t, &rest.Config{Host: web.URL})
+	return s
+}
+
+// NewInMemory is New without a socket, so that it can be used in a bubble of
+// testing/synctest.
+func NewInMemory(t testing.TB, namespaces ...string) *Server {
+	s := newServer(namespaces)
+	s.client = client(t, &rest.Config{Host: "http://leases.invalid", Transport: memory{s}})
+	return s
+}
+
+func newServer(namespaces []string) *Server {
+	s := &Server{version: 100, namespaces: map[string]bool{}, objects: map[string]*coordinationv1.Lease{}, nodes: map[string]*corev1.Node{}}
 	for _, ns := range namespaces {
 		s.namespaces[ns] = true
 	}
-	web := httptest.NewServer(http.HandlerFunc(s.serve))
-	t.Cleanup(web.Close)
-	client, err := kubernetes.NewForConfig(&rest.Config{
-		Host: web.URL, QPS: -1,
-		ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"},
-	})
+	return s
+}
+
+func client(t testing.TB, config *rest.Config) kubernetes.Interface {
+	config.QPS = -1
+	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.client = client
-	return s
+	return client
+}
+
+// memory is a connection to the Server.
+type memory struct{ *Server }
+
+// RoundTrip implements http.RoundTripper.
+func (m memory) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	if m.isDown() {
+		return nil, errors.New("connection refused")
+	}
+	w := httptest.NewRecorder()
+	m.serve(w, r)
+	return w.Result(), nil
+}
+
+// SetDown refuses every connection of a Server in memory.
+func (s *Server) SetDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+func (s *Server) isDown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
+}
+
+// PutNode stores a Node past all checks.
+func (s *Server) PutNode(node *corev1.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	node = node.DeepCopy()
+	node.ResourceVersion = strconv.Itoa(s.version)
+	s.nodes[node.Name] = node
+}
+
+// DeleteNode takes a Node away.
+func (s *Server) DeleteNode(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.nodes, name)
+}
+
+// Requests counts all requests.
+func (s *Server) Requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
+}
+
+func (s *Server) serveNode(w http.ResponseWriter, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests++
+	node := s.nodes[name]
+	if node == nil {
+		fail(w, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, name))
+		return
+	}
+	c := node.DeepCopy()
+	c.TypeMeta = metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}
+	answer(w, http.StatusOK, c)
 }
 
 // Client talks to the Server.
@@ -118,6 +207,10 @@ func (s *Server) storeLocked(lease *coordinationv1.Lease) *coordinationv1.Lease 
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	if name, ok := strings.CutPrefix(r.URL.Path, "/api/v1/nodes/"); ok && r.Method == http.MethodGet {
+		s.serveNode(w, name)
+		return
+	}
 	namespace, name, ok := split(r.URL.Path)
 	if !ok {
 		fail(w, apierrors.NewNotFound(leases, r.URL.Path))
@@ -132,6 +225,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.requests++
 	if verb == s.forbidden {
 		fail(w, apierrors.NewForbidden(leases, name, fmt.Errorf("user \"sidecar\" cannot %s resource \"leases\"", verb)))
 		return

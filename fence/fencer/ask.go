@@ -1,0 +1,113 @@
+package fencer
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+)
+
+// machineKey tells questions apart.
+type machineKey struct {
+	node, uid, bootID, nodeID string
+	storage                   bool
+}
+
+func (t Target) key() machineKey {
+	return machineKey{t.Node, t.UID, t.BootID, t.NodeID, t.StorageOnly}
+}
+
+// flight is a question under way. It goes on when its callers are gone.
+type flight struct {
+	begun  time.Time
+	done   chan struct{}
+	answer Answer
+	err    error
+	// outdated: what it asks for was changed meanwhile.
+	outdated bool
+}
+
+// maxAnswers bounds what is remembered; well above any cluster's Nodes.
+const maxAnswers = 20_000
+
+// Ask asks the agents whether the machine is off. Callers for one machine share
+// one question, and its answer for 10 s while the lease is as the caller saw
+// it. It goes on when ctx ends, which is then the error; every other error is
+// the API server's. What is read as off is written into the record first; what
+// the record said is voided when it is read as on.
+func (f *Fencer) Ask(ctx context.Context, t Target) (Answer, error) {
+	asked := time.Now()
+	for {
+		f.mu.Lock()
+		if a, ok := f.answers[t.key()]; ok && time.Since(a.read) < freshFor && a.Machine.LeaseRV == t.LeaseRV {
+			f.mu.Unlock()
+			return a, nil
+		}
+		fl := f.flights[t.key()]
+		if fl == nil {
+			fl = &flight{begun: time.Now(), done: make(chan struct{})}
+			f.flights[t.key()] = fl
+			go f.fly(context.WithoutCancel(ctx), t, fl)
+		}
+		f.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return Answer{}, ctx.Err()
+		case <-fl.done:
+		}
+		// One that was under way before may be about an older lease.
+		if fl.err != nil || !fl.begun.Before(asked) || !fl.answer.torn && fl.answer.Machine.LeaseRV == t.LeaseRV {
+			return fl.answer, fl.err
+		}
+	}
+}
+
+func (f *Fencer) fly(ctx context.Context, t Target, fl *flight) {
+	f.slots <- struct{}{}
+	a, err := f.observe(ctx, t)
+	<-f.slots
+	f.mu.Lock()
+	if fl.outdated {
+		a = Answer{Why: "power or access was changed while the agents were asked", Machine: a.Machine, Steps: a.Steps, torn: true}
+	}
+	f.mu.Unlock()
+	if err == nil && !f.ReadOnly {
+		err = f.keep(ctx, t, &a)
+	}
+	fl.answer, fl.err = a, err
+	f.mu.Lock()
+	delete(f.flights, t.key())
+	if err == nil && !fl.outdated && !a.torn {
+		if len(f.answers) >= maxAnswers {
+			clear(f.answers)
+		}
+		f.answers[t.key()] = a
+	}
+	f.mu.Unlock()
+	close(fl.done)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot tell whether the node is off", "node", t.Node)
+	}
+	if err == nil && a.State != agent.Unclear && f.Answered != nil {
+		f.Answered(t.Node, a)
+	}
+}
+
+// forget makes the next Ask a question to the agents, and what is being asked
+// count for nothing. It is called before and after power or access changes.
+func (f *Fencer) forget(node string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, fl := range f.flights {
+		if key.node == node {
+			fl.outdated = true
+		}
+	}
+	for key := range f.answers {
+		if key.node == node {
+			delete(f.answers, key)
+		}
+	}
+}

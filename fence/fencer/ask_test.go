@@ -1,0 +1,283 @@
+package fencer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+func TestOffIsWrittenDownBoundToTheMachine(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.set(true)
+		a := w.ask(w.fencer("a"), w.target())
+		f := w.record().Fence(fence.PowerReading, driver)
+		if a.State != agent.Off || a.Kind != fence.PowerReading || f == nil || f.ID != a.Fence {
+			t.Fatalf("answer %+v, fence %+v", a, f)
+		}
+		m := f.Machine
+		w.expect("machine", fmt.Sprint(m.NodeUID, m.BootID, m.LeaseRV == w.leaseRV("n1"), m.SystemUUID, m.NodeIDs[driver]), "u1b1trueuuid-n1id1")
+		w.expect("phase", f.Phase, record.Fenced)
+		if len(f.Steps) != 1 || f.Steps[0].Detail != "power:0" || f.What != "bmc: power:0" {
+			t.Errorf("steps %+v, what %q", f.Steps, f.What)
+		}
+	})
+}
+
+func TestAMachineReadAsOnIsNotFenced(t *testing.T) {
+	run(t, func(w *world) {
+		a := w.ask(w.fencer("a"), w.target())
+		if a.State != agent.On || len(a.On) != 1 || w.fences() != "" {
+			t.Fatalf("answer %+v, fences %s", a, w.fences())
+		}
+	})
+}
+
+func TestARenewalDuringTheReadingVoidsIt(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.set(true)
+		target := w.target()
+		w.bmc.onStatus = func() { w.renew("n1") }
+		a := w.ask(w.fencer("a"), target)
+		if a.State != agent.Unclear || a.Why != fence.VoidLeaseChanged || w.fences() != "" {
+			t.Fatalf("answer %+v, fences %s", a, w.fences())
+		}
+	})
+}
+
+func TestAnotherMachineIsNotAskedFor(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"another UID":  func(w *world) { w.node("n1", "u2", "b1", nil) },
+		"another boot": func(w *world) { w.node("n1", "u1", "b2", nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, during := range []bool{false, true} {
+				run(t, func(w *world) {
+					w.bmc.set(true)
+					if during {
+						w.bmc.onStatus = func() { change(w) }
+					} else {
+						change(w)
+					}
+					if a := w.ask(w.fencer("a"), w.target()); a.State != agent.Unclear || a.Why == "" || w.fences() != "" {
+						t.Fatalf("during: %v, answer %+v", during, a)
+					}
+				})
+			}
+		})
+	}
+}
+
+func TestFiftyVolumesOfOneNodeAskOnce(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.set(true)
+		w.bmc.takes = time.Second
+		f := w.fencer("a")
+		target := w.target()
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() { w.ask(f, target) })
+		}
+		wg.Wait()
+		time.Sleep(freshFor - 2*time.Second)
+		w.ask(f, target)
+		asked, _ := w.bmc.counts()
+		w.expect("asked", asked, 1)
+
+		time.Sleep(2 * time.Second)
+		w.ask(f, target) // older than 10 s by now
+		asked, _ = w.bmc.counts()
+		w.expect("asked after 10 s", asked, 2)
+		w.expect("fences", w.fences(), "Fenced by a")
+		w.expect("audit entries", len(w.record().Audit), 1)
+	})
+}
+
+func TestAnAnswerIsNotSharedOverAChangeOfTheLease(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.set(true)
+		f := w.fencer("a")
+		first := w.target()
+		w.ask(f, first)
+		w.renew("n1")
+		a := w.ask(f, w.target())
+		if a.Machine.LeaseRV == first.LeaseRV || a.Machine.LeaseRV != w.leaseRV("n1") {
+			t.Errorf("bound to lease %s", a.Machine.LeaseRV)
+		}
+	})
+}
+
+func TestAQuestionUnderWayAboutAnOlderLeaseIsAskedAgain(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.set(true)
+		w.bmc.takes = time.Second
+		f := w.fencer("a")
+		old := w.target()
+		go f.Ask(w.Context(), old)
+		time.Sleep(500 * time.Millisecond)
+		w.renew("n1")
+		if a := w.ask(f, w.target()); a.State != agent.Off || a.Machine.LeaseRV != w.leaseRV("n1") {
+			t.Errorf("answer %+v", a)
+		}
+	})
+}
+
+func TestAnAnswerThatComesLateIsThereForTheNextCall(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.set(true)
+		w.bmc.takes = 6 * time.Second
+		f := w.fencer("a")
+		var told atomic.Int32
+		f.Answered = func(node string, a Answer) {
+			if node == "n1" && a.State == agent.Off {
+				told.Add(1)
+			}
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), 4*time.Second)
+		defer cancel()
+		if _, err := f.Ask(ctx, w.target()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("error %v", err)
+		}
+		time.Sleep(3 * time.Second)
+		w.expect("told", told.Load(), int32(1))
+		w.expect("fences", w.fences(), "Fenced by a")
+		begun := time.Now()
+		w.ask(f, w.target())
+		w.expect("waited", time.Since(begun), time.Duration(0))
+	})
+}
+
+func TestFewQuestionsAreUnderWayAtOnce(t *testing.T) {
+	run(t, func(w *world) {
+		var now, most atomic.Int32
+		w.levels = agent.Levels{{{Agent: &counting{device: w.bmc, now: &now, most: &most}}}}
+		f := w.fencer("a")
+		var wg sync.WaitGroup
+		for i := range 12 {
+			name := fmt.Sprint("n", i)
+			w.node(name, "u", "b", nil)
+			wg.Go(func() { w.ask(f, Target{Node: name, UID: "u", BootID: "b"}) })
+		}
+		wg.Wait()
+		w.expect("at once", most.Load(), int32(defaultAsks))
+	})
+}
+
+type counting struct {
+	*device
+	now, most *atomic.Int32
+}
+
+func (c *counting) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
+	c.most.Store(max(c.most.Load(), c.now.Add(1)))
+	defer c.now.Add(-1)
+	time.Sleep(time.Second)
+	return c.device.Status(ctx, m)
+}
+
+func TestAReadingOfOnVoidsWhatTheRecordSays(t *testing.T) {
+	for _, overridden := range []bool{false, true} {
+		t.Run(fmt.Sprint("overridden: ", overridden), func(t *testing.T) {
+			run(t, func(w *world) {
+				w.bmc.set(true)
+				w.ask(w.fencer("a"), w.target())
+				w.bmc.set(false) // powered on by hand, or broken
+				want := "Void by a"
+				if overridden {
+					want = "Fenced by a"
+					o := record.Override{Agent: "bmc", By: "ann", Reason: "its board is broken", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: w.leaseRV("n1")}}
+					if _, err := w.store.OverrideAgent(w.Context(), "n1", o); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.ask(w.fencer("b"), w.target())
+				w.expect("fences", w.fences(), want)
+			})
+		})
+	}
+}
+
+func TestWithoutTheAPIServerThereIsNoAnswer(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.set(true)
+		target, f := w.target(), w.fencer("a")
+		w.server.SetDown(true)
+		if a, err := f.Ask(w.Context(), target); err == nil {
+			t.Fatalf("answer %+v", a)
+		}
+		w.server.SetDown(false)
+		w.bmc.onStatus = func() { w.server.SetDown(true) }
+		if a, err := f.Ask(w.Context(), target); err == nil {
+			t.Fatalf("answer %+v", a)
+		}
+		// It is no answer to be remembered.
+		w.server.SetDown(false)
+		w.expect("state", w.ask(f, target).State, agent.Off)
+	})
+}
+
+func TestAReaderWritesNothing(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.set(true)
+		f := w.fencer("a")
+		f.ReadOnly = true
+		w.expect("state", w.ask(f, w.target()).State, agent.Off)
+		for what, do := range map[string]func() (Answer, error){
+			"off":  func() (Answer, error) { return f.Off(w.Context(), w.target(), "x", true) },
+			"on":   func() (Answer, error) { return f.On(w.Context(), w.target(), "x") },
+			"lift": func() (Answer, error) { return f.Lift(w.Context(), w.target(), driver, "x") },
+		} {
+			_, err := do()
+			w.refused(err, what)
+		}
+		if w.record() != nil {
+			t.Error("there is a record")
+		}
+	})
+}
+
+func TestANodeWithoutNodeObjectIsAskedFor(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.set(true)
+		w.server.DeleteNode("n1")
+		w.server.Delete("kube-node-lease", "n1")
+		a := w.ask(w.fencer("a"), Target{Node: "n1", UID: "u1", BootID: "b1"})
+		if a.State != agent.Off || a.Machine.LeaseRV != "" || a.Machine.NodeUID != "u1" {
+			t.Errorf("answer %+v", a)
+		}
+	})
+}
+
+func TestAStorageFenceIsReadOfANodeWithPower(t *testing.T) {
+	run(t, func(w *world) {
+		array := &device{name: "array", kind: fence.StorageFence, off: true}
+		w.levels = append(w.levels, agent.Level{{Agent: array}})
+		array.onStatus = func() { w.renew("n1") } // it lives
+		target := w.target()
+		target.StorageOnly = true
+		a := w.ask(w.fencer("a"), target)
+		if a.State != agent.Off || a.Kind != fence.StorageFence || !w.record().StorageFenced(driver) || w.record().StorageFenced("other") {
+			t.Fatalf("answer %+v", a)
+		}
+		// The BMC's "on" does not hide it.
+		a = w.ask(w.fencer("a"), w.target())
+		if a.State != agent.Off || a.Kind != fence.StorageFence || strings.Join(a.On, "") != "bmc" {
+			t.Fatalf("answer %+v", a)
+		}
+		array.set(false)
+		a = w.ask(w.fencer("a"), w.target())
+		if a.State != agent.On || a.Storage != agent.On || w.record().StorageFenced(driver) {
+			t.Fatalf("answer %+v, fences %s", a, w.fences())
+		}
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,32 @@
+// Package fencer asks a node's fence agents, and has them cut it off, one actor
+// at a time.
+//
+//	Ask:  Node, lease ─▶ agents' status ─▶ Node, lease ─▶ record, if off
+//	Off:  lock ─▶ Node, lease, record ─▶ status ─▶ "Fencing" in the record ─▶
+//	      per agent: Node, lock, lease once more ─▶ off ─▶ status ─▶ lease ─▶
+//	      "Fenced" or "Failed" in the record ─▶ unlock
+//
+// # Guarantees
+//
+// A machine counts as off only by the agents' own readings, with the same Node
+// UID, boot ID and lease before and after them (under a storage fence a node
+// may live: there the UID counts). No off is sent unless the lock was ours, the
+// Node the one that is meant, and its lease unchanged since the caller's
+// evidence, each read live right before; with the API server out of reach none
+// is sent at all. force leaves out what asks whether the node lives, never the
+// lock, the machine or the reading afterwards.
+//
+// That a fence is begun stands in the record before the first off. Whoever gets
+// the lock after a death in the middle asks for the status first. While an
+// agent's call hangs that could still take effect, the lock is kept.
+//
+// A power fence in the record is void before power is given back. A storage
+// fence is lifted only after the agents read the access as open.
+//
+// # Non-guarantees
+//
+// Between the last check and the moment in which the device acts there is the
+// device's own time. A process that is suspended exactly there sends its off
+// when it goes on. Evidence is true of the moment of its reading; who uses it
+// holds the lease against it again.
+package fencer

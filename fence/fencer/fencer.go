@@ -1,0 +1,223 @@
+package fencer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	core "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// OptOutAnnotation on a Node, with the value "false", says that it is not to be
+// fenced but by force.
+const OptOutAnnotation = "csi-fencepost.io/failover"
+
+const (
+	// freshFor is how long an answer may be used by others than who asked.
+	freshFor = 10 * time.Second
+	// apiTimeout bounds each look at, and each write to, the API server.
+	apiTimeout = 10 * time.Second
+	// defaultAsks at the same time.
+	defaultAsks = 4
+	// lockMargin is how much longer the lock is than the longest call.
+	lockMargin = 10 * time.Second
+	// defaultCall is an agent's time limit where none is set (package agent).
+	defaultCall = 20 * time.Second
+)
+
+// Options of a Fencer. Levels may be empty; what is required says so.
+type Options struct {
+	Levels agent.Levels
+	// Records, Nodes and Leases are required. Of Nodes and the Leases of
+	// kube-node-lease only Get is used.
+	Records *record.Store
+	Nodes   core.NodesGetter
+	Leases  coordination.LeasesGetter
+	// Driver is the CSI driver's name, required: storage fences are per driver.
+	Driver string
+	// Actor names this process in lock and record; required.
+	Actor string
+	// MaxAsks are under way at the same time, for different machines; 0: 4.
+	MaxAsks int
+	// ReadOnly: ask, and write nothing. Off, On, Lift and Void are errors.
+	ReadOnly bool
+	// Answered, if set, is told of each machine of which the agents gave a clear
+	// answer, so that what waits for it is tried again. It must not block.
+	Answered func(node string, answer Answer)
+}
+
+// Fencer asks and fences. It is safe for concurrent use. What it remembers only
+// saves questions, for at most 10 s.
+type Fencer struct {
+	Options
+	// storage are the levels' agents that cut storage, without the others.
+	storage agent.Levels
+	proves  map[string]fence.Kind // by agent
+	lockFor time.Duration
+	slots   chan struct{}
+
+	mu      sync.Mutex
+	flights map[machineKey]*flight
+	answers map[machineKey]Answer
+}
+
+// New is a Fencer. An error names what is missing.
+func New(o Options) (*Fencer, error) {
+	if o.Records == nil || o.Nodes == nil || o.Leases == nil || o.Driver == "" || o.Actor == "" {
+		return nil, errors.New("a fencer needs records, Nodes, Leases, the driver's name and an actor")
+	}
+	if o.MaxAsks <= 0 {
+		o.MaxAsks = defaultAsks
+	}
+	f := &Fencer{Options: o, proves: map[string]fence.Kind{}, lockFor: defaultCall + lockMargin,
+		slots: make(chan struct{}, o.MaxAsks), flights: map[machineKey]*flight{}, answers: map[machineKey]Answer{}}
+	for _, level := range o.Levels {
+		var storage agent.Level
+		for _, b := range level {
+			f.proves[b.Agent.Name()] = b.Agent.Proves()
+			f.lockFor = max(f.lockFor, b.Timeout+lockMargin)
+			if b.Agent.Proves() == fence.StorageFence {
+				storage = append(storage, b)
+			}
+		}
+		if len(storage) > 0 {
+			f.storage = append(f.storage, storage)
+		}
+	}
+	return f, nil
+}
+
+// Covers tells whether the agents can fence that node.
+func (f *Fencer) Covers(node string) bool { return f.Levels.Covers(node) }
+
+// CoversStorage tells whether agents can cut that node off from the driver's
+// storage, and read whether it is.
+func (f *Fencer) CoversStorage(node string) bool { return f.storage.Covers(node) }
+
+// StorageAgents are those that cut that node off from the driver's storage.
+func (f *Fencer) StorageAgents(node string) []string {
+	var names []string
+	for _, level := range f.storage {
+		for _, b := range level {
+			if b.Agent.Covers(node) {
+				names = append(names, b.Agent.Name())
+			}
+		}
+	}
+	return names
+}
+
+// LockDuration is longer than each single call of an agent.
+func (f *Fencer) LockDuration() time.Duration { return f.lockFor }
+
+// Target is the machine that is meant.
+type Target struct {
+	// Node is its name, UID and BootID its Node's; required. Where the Node is
+	// gone they are the ledger's.
+	Node, UID, BootID string
+	// NodeID of the driver; may be empty.
+	NodeID string
+	// LeaseRV is the resourceVersion of the node's lease that the caller's
+	// evidence rests on; empty: there was none.
+	LeaseRV string
+	// StorageOnly asks the agents that cut storage alone: for a node that lives.
+	StorageOnly bool
+}
+
+// Answer is what the agents say of a machine. The zero Answer proves nothing.
+type Answer struct {
+	// State is Off only if nothing speaks against it.
+	State agent.State
+	// Kind is what State amounts to; empty with Unclear.
+	Kind fence.Kind
+	// Agents that State rests on.
+	Agents []string
+	// On are the agents that read the machine's power as on, whatever State is.
+	On []string
+	// Storage is the access to the driver's storage; Unclear also where no agent
+	// was asked that can tell.
+	Storage agent.State
+	// Detail is the agents' own words, Why what they come to, or why nothing.
+	Detail, Why string
+	// Machine that it is about, with its lease.
+	Machine record.FencedMachine
+	// Fence is the ID in the record; empty: none was written.
+	Fence string
+	// Steps were taken for it.
+	Steps []agent.Step
+	// Outstanding is nil, or closed when a call that hangs has ended. The lock
+	// is kept until then.
+	Outstanding <-chan struct{}
+
+	read time.Time // when the agents had answered
+	torn bool      // something changed while they were asked
+}
+
+// RefusedError: nothing was sent. Why says what stands against it.
+type RefusedError struct{ Node, Action, Why string }
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("%s of node %s is refused: %s", e.Action, e.Node, e.Why)
+}
+
+func refuse(node, action, format string, args ...any) error {
+	return &RefusedError{Node: node, Action: action, Why: fmt.Sprintf(format, args...)}
+}
+
+// writable is an error in a Fencer that only reads, or for a node that no agent
+// covers.
+func (f *Fencer) writable(t Target, action, reason string, covered bool) error {
+	switch {
+	case reason == "":
+		return refuse(t.Node, action, "it is not said why")
+	case f.ReadOnly:
+		return refuse(t.Node, action, "nothing is changed here (mode Observe, or a command that only reads)")
+	case t.Node == "" || t.UID == "":
+		return refuse(t.Node, action, "the machine is not named: its Node's name and UID are needed")
+	case !covered:
+		return refuse(t.Node, action, "no level of fence agents covers it (fencing.levels)")
+	}
+	return nil
+}
+
+// detached is for what must be written although the caller is gone.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), apiTimeout)
+}
+
+// readers are the agents whose last reading was s.
+func readers(steps []agent.Step, s agent.State) (names []string, details string) {
+	last := map[string]agent.Step{}
+	var order []string
+	for _, st := range steps {
+		if st.Action != "status" {
+			continue
+		}
+		if _, seen := last[st.Agent]; !seen {
+			order = append(order, st.Agent)
+		}
+		last[st.Agent] = st
+	}
+	slices.Sort(order)
+	for _, name := range order {
+		if last[name].State != s {
+			continue
+		}
+		names = append(names, name)
+		if d := last[name].Detail; d != "" {
+			if details != "" {
+				details += "; "
+			}
+			details += name + ": " + d
+		}
+	}
+	return names, details
+}

@@ -1,0 +1,102 @@
+package fencer
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// keep writes what was read into the record: off is a fence, on ends one.
+func (f *Fencer) keep(ctx context.Context, t Target, a *Answer) error {
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	switch a.State {
+	case agent.Off:
+		return f.keepOff(ctx, t, a)
+	case agent.On:
+		return f.keepOn(ctx, t, a)
+	}
+	return nil
+}
+
+func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
+	id := string(uuid.NewUUID())
+	_, err := f.Records.Update(ctx, t.Node, func(r *record.Record) (bool, error) {
+		cur := r.Fence(a.Kind, f.Driver)
+		if cur != nil && cur.Phase == record.Fenced && stands(cur, a.Machine) {
+			a.Fence = cur.ID
+			return false, nil
+		}
+		next := f.fenced(id, a, "the agents read it as off")
+		action := "FencedByReading"
+		if cur != nil && cur.Phase == record.Fencing && cur.Machine.Same(a.Machine) {
+			// Begun by somebody who has not come to an end yet, or never will.
+			next.ID, next.Reason, next.Forced, next.StartedAt = cur.ID, cur.Reason, cur.Forced, cur.StartedAt
+			next.Steps = append(slices.Clone(cur.Steps), next.Steps...)
+		}
+		a.Fence = next.ID
+		r.PutFence(next, action)
+		return true, nil
+	})
+	return err
+}
+
+// stands: what was read again is written already. A storage fence keeps the
+// machine and boot ID that it was made for until it is lifted: others tell that
+// the node has been away since.
+func stands(cur *record.Fence, m record.FencedMachine) bool {
+	return cur.Kind == fence.StorageFence || cur.Machine.Same(m) && cur.Machine.LeaseRV == m.LeaseRV
+}
+
+// keepOn voids the fences of that machine which the reading contradicts, unless
+// an operator says that the agents are wrong.
+func (f *Fencer) keepOn(ctx context.Context, t Target, a *Answer) error {
+	_, err := f.Records.Update(ctx, t.Node, func(r *record.Record) (bool, error) {
+		power := f.contradict(r, a, fence.PowerReading, "read as on again by ")
+		storage := a.Storage == agent.On && f.contradict(r, a, fence.StorageFence, "read as open again by ")
+		return power || storage, nil
+	})
+	return err
+}
+
+func (f *Fencer) contradict(r *record.Record, a *Answer, kind fence.Kind, how string) bool {
+	cur := r.Fence(kind, f.Driver)
+	if cur == nil || cur.Phase != record.Fenced || cur.Machine.NodeUID != a.Machine.NodeUID {
+		return false
+	}
+	names, _ := readers(a.Steps, agent.On)
+	names = slices.DeleteFunc(names, func(name string) bool { return f.proves[name] != kind || r.Overridden(name, a.Machine) })
+	return len(names) > 0 && r.EndFence(cur.ID, record.Void, how+strings.Join(names, ", "), f.Actor)
+}
+
+// fenced is the fence that an answer proves.
+func (f *Fencer) fenced(id string, a *Answer, reason string) record.Fence {
+	at := time.Now().UTC().Format(time.RFC3339)
+	next := record.Fence{
+		ID: id, Kind: a.Kind, What: a.Detail, Machine: a.Machine, Phase: record.Fenced, Actor: f.Actor, Reason: reason,
+		Agents: a.Agents, StartedAt: at, EndedAt: at, Steps: steps(a.Steps),
+	}
+	if a.Kind == fence.StorageFence {
+		next.Driver = f.Driver
+	}
+	return next
+}
+
+// steps as the record keeps them.
+func steps(all []agent.Step) []record.FenceStep {
+	var out []record.FenceStep
+	for _, st := range all {
+		out = append(out, record.FenceStep{
+			Agent: st.Agent, Action: st.Action, Attempt: st.Attempt, State: st.State.String(), Detail: st.Detail, Err: st.Err,
+			At: st.Started.UTC().Format(time.RFC3339), TookMS: st.Took.Milliseconds(),
+		})
+	}
+	return out
+}

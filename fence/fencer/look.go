@@ -1,0 +1,195 @@
+package fencer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// look is one live look at a node.
+type look struct {
+	node    *corev1.Node // nil: there is none
+	leaseRV string       // read after node; empty: there is none
+}
+
+func (f *Fencer) look(ctx context.Context, name string) (look, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	node, err := f.Nodes.Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		node, err = nil, nil
+	}
+	if err != nil {
+		return look{}, fmt.Errorf("cannot read Node %s: %w", name, err)
+	}
+	rv, err := f.lease(ctx, name)
+	return look{node, rv}, err
+}
+
+// lease reads the resourceVersion of the node's lease; empty: there is none.
+func (f *Fencer) lease(ctx context.Context, node string) (string, error) {
+	lease, err := f.Leases.Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot read the lease of node %s: %w", node, err)
+	}
+	return lease.ResourceVersion, nil
+}
+
+// another says why the Node is not the machine that is meant; empty: it is, or
+// there is no Node of that name.
+func (l look) another(t Target) string {
+	switch {
+	case l.node == nil:
+		return ""
+	case string(l.node.UID) != t.UID:
+		return fence.VoidOtherMachine
+	case l.node.Status.NodeInfo.BootID != t.BootID:
+		return fence.VoidBootChanged
+	}
+	return ""
+}
+
+// changed says why an observation between the two looks is void; empty: it is
+// not. A node may live under a storage fence.
+func changed(t Target, before, after look, kind fence.Kind) string {
+	switch {
+	case (before.node == nil) != (after.node == nil):
+		return "its Node was created or deleted meanwhile"
+	case kind == fence.StorageFence && after.node != nil && string(after.node.UID) == t.UID:
+		return ""
+	case after.another(t) != "":
+		return after.another(t)
+	case before.leaseRV != after.leaseRV && kind != fence.StorageFence:
+		return fence.VoidLeaseChanged
+	}
+	return ""
+}
+
+// machine as the agents are told of it.
+func (l look) machine(t Target) agent.Machine {
+	m := agent.Machine{Node: t.Node, UID: t.UID, BootID: t.BootID, NodeID: t.NodeID}
+	if l.node == nil {
+		return m
+	}
+	m.SystemUUID, m.ProviderID = l.node.Status.NodeInfo.SystemUUID, l.node.Spec.ProviderID
+	for _, a := range l.node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+			m.Addresses = append(m.Addresses, a.Address)
+		}
+	}
+	return m
+}
+
+// fencedMachine is machine with the blocks that its storage fence named: the
+// node may have come back under other addresses.
+func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (agent.Machine, error) {
+	m := l.machine(t)
+	if !f.CoversStorage(t.Node) {
+		return m, nil
+	}
+	r, err := f.Records.Get(ctx, t.Node)
+	if err != nil {
+		return m, err
+	}
+	if s := r.Fence(fence.StorageFence, f.Driver); s != nil && s.Machine.NodeUID == t.UID {
+		for _, step := range s.Steps {
+			if step.Action == "off" {
+				m.Fenced = append(m.Fenced, agent.Blocks(step.Detail)...)
+			}
+		}
+		slices.Sort(m.Fenced)
+		m.Fenced = slices.Compact(m.Fenced)
+	}
+	return m, nil
+}
+
+// bind is the machine as the record names it.
+func (f *Fencer) bind(t Target, l look) record.FencedMachine {
+	m := record.FencedMachine{NodeUID: t.UID, BootID: t.BootID, LeaseRV: l.leaseRV}
+	if l.node != nil {
+		m.SystemUUID = l.node.Status.NodeInfo.SystemUUID
+	}
+	if t.NodeID != "" {
+		m.NodeIDs = map[string]string{f.Driver: t.NodeID}
+	}
+	return m
+}
+
+// observe asks the agents between two looks. Whatever changes in between makes
+// the answer unclear. An error is the API server's.
+func (f *Fencer) observe(ctx context.Context, t Target) (Answer, error) {
+	before, err := f.look(ctx, t.Node)
+	if err != nil {
+		return Answer{}, err
+	}
+	if why := before.another(t); why != "" {
+		return Answer{Why: why, Machine: f.bind(t, before), read: time.Now()}, nil
+	}
+	machine, err := f.fencedMachine(ctx, t, before)
+	if err != nil {
+		return Answer{}, err
+	}
+	outcome := f.read(ctx, machine, t.StorageOnly)
+	read := time.Now()
+	after, err := f.look(ctx, t.Node)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := f.answer(outcome, f.bind(t, after), read)
+	if why := changed(t, before, after, a.Kind); why != "" {
+		a = Answer{Why: why, Steps: a.Steps, Machine: a.Machine, read: read, torn: true}
+	}
+	return a, nil
+}
+
+// read asks the levels. A machine with power may be cut off from its storage by
+// a later level, where the levels stop at the power.
+func (f *Fencer) read(ctx context.Context, m agent.Machine, storageOnly bool) agent.Outcome {
+	if storageOnly {
+		return f.storage.Ask(ctx, m)
+	}
+	o := f.Levels.Ask(ctx, m)
+	if o.State != agent.On || o.Kind != fence.PowerReading || !f.storage.Covers(m.Node) {
+		return o
+	}
+	s := f.storage.Ask(ctx, m)
+	s.Steps = append(o.Steps, s.Steps...)
+	if s.State != agent.Off {
+		o.Steps = s.Steps
+		return o
+	}
+	s.Why += ", the machine has power"
+	return s
+}
+
+// answer puts an outcome into words.
+func (f *Fencer) answer(o agent.Outcome, m record.FencedMachine, read time.Time) Answer {
+	a := Answer{State: o.State, Kind: o.Kind, Why: o.Why, Machine: m, Steps: o.Steps, Outstanding: o.Outstanding, read: read}
+	on, _ := readers(o.Steps, agent.On)
+	for _, name := range on {
+		if f.proves[name] == fence.PowerReading {
+			a.On = append(a.On, name)
+		}
+	}
+	if a.Kind == fence.StorageFence {
+		a.Storage = a.State
+	} else if f.open(o.Steps) {
+		a.Storage = agent.On
+	}
+	if a.State != agent.Unclear {
+		a.Agents, a.Detail = readers(o.Steps, a.State)
+	}
+	return a
+}

@@ -1,0 +1,279 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// Phase is where a fence stands.
+type Phase string
+
+const (
+	// Fencing: written before the first off is sent. What became of it is not
+	// known; whoever gets the lock asks for the status first.
+	Fencing Phase = "Fencing"
+	// Fenced: the agents' own reading said off. Next: Void or Lifted.
+	Fenced Phase = "Fenced"
+	// Failed: no reading said off. It proves nothing.
+	Failed Phase = "Failed"
+	// Void: it proves nothing any more; Fence.Why says since what.
+	Void Phase = "Void"
+	// Lifted: a storage fence that was taken back, confirmed by a reading.
+	Lifted Phase = "Lifted"
+)
+
+// Fence is one attempt to fence the node, or a reading that it is off, with
+// what was asked and answered. A power fence is for the node, a storage fence
+// for the volumes of one driver.
+type Fence struct {
+	ID string `json:"id"`
+	// Kind is fence.PowerReading or fence.StorageFence. While Fencing it is
+	// what the agent that is being asked would prove.
+	Kind fence.Kind `json:"kind"`
+	// Driver of a storage fence, the CSI driver's name.
+	Driver string `json:"driver,omitempty"`
+	// What is cut, in the agents' own words: addresses, an outlet.
+	What    string        `json:"what,omitempty"`
+	Machine FencedMachine `json:"machine"`
+	Phase   Phase         `json:"phase"`
+	// Actor is who fenced, Reason why.
+	Actor  string `json:"actor"`
+	Reason string `json:"reason,omitempty"`
+	// Forced: a person had it done although the node may have been alive.
+	Forced bool `json:"forced,omitempty"`
+	// Agents whose readings prove it.
+	Agents []string `json:"agents,omitempty"`
+	// StartedAt and EndedAt, RFC 3339 on the writer's clock, are for people.
+	StartedAt string `json:"startedAt"`
+	EndedAt   string `json:"endedAt,omitempty"`
+	// Why it failed, is void or was lifted.
+	Why string `json:"why,omitempty"`
+	// Steps, in order: each request and its answer.
+	Steps []FenceStep `json:"steps,omitempty"`
+}
+
+// FencedMachine is what a fence is bound to.
+type FencedMachine struct {
+	NodeUID string `json:"nodeUID"`
+	BootID  string `json:"bootID,omitempty"`
+	// LeaseRV is the resourceVersion of the node's lease, read after the
+	// observation and equal to the one before it; empty: there was none.
+	LeaseRV    string `json:"leaseRV,omitempty"`
+	SystemUUID string `json:"systemUUID,omitempty"`
+	// NodeIDs of the drivers that took part, by driver.
+	NodeIDs map[string]string `json:"nodeIDs,omitempty"`
+}
+
+// Same tells whether both are one machine in one boot.
+func (m FencedMachine) Same(o FencedMachine) bool {
+	return m.NodeUID == o.NodeUID && m.BootID == o.BootID
+}
+
+// FenceStep is one request to an agent and its answer, without secrets.
+type FenceStep struct {
+	Agent   string `json:"agent"`
+	Action  string `json:"action"`
+	Attempt int    `json:"attempt,omitempty"`
+	State   string `json:"state,omitempty"`
+	Detail  string `json:"detail,omitempty"`
+	Err     string `json:"err,omitempty"`
+	At      string `json:"at"`
+	// TookMS is how long it took, in milliseconds.
+	TookMS int64 `json:"tookMS"`
+}
+
+// Current tells whether the fence is under way or proves something.
+func (f *Fence) Current() bool { return f.Phase == Fencing || f.Phase == Fenced }
+
+// key: one current fence for each.
+func (f *Fence) key() string { return string(f.Kind) + "/" + f.Driver }
+
+func (f *Fence) validate() error {
+	switch {
+	case f.ID == "":
+		return errors.New("it has no id")
+	case f.Kind != fence.PowerReading && f.Kind != fence.StorageFence:
+		return fmt.Errorf("its kind is %q, neither %s nor %s", f.Kind, fence.PowerReading, fence.StorageFence)
+	case (f.Kind == fence.StorageFence) != (f.Driver != ""):
+		return errors.New("a storage fence is of one driver, a power fence of none")
+	case f.Machine.NodeUID == "":
+		return errors.New("its machine has no nodeUID")
+	case f.Actor == "":
+		return errors.New("it does not say by whom")
+	}
+	switch f.Phase {
+	case Fencing, Fenced, Failed, Void, Lifted:
+		return nil
+	}
+	return fmt.Errorf("its phase is %q", f.Phase)
+}
+
+// Fence returns the current fence of that kind (of that driver, for a storage
+// fence); nil: there is none.
+func (r *Record) Fence(kind fence.Kind, driver string) *Fence {
+	if r == nil {
+		return nil
+	}
+	if kind == fence.PowerReading {
+		driver = ""
+	}
+	for i := range r.Fences {
+		if f := &r.Fences[i]; f.Current() && f.Kind == kind && f.Driver == driver {
+			return f
+		}
+	}
+	return nil
+}
+
+// FenceByID returns the fence with that ID, current or not; nil: none.
+func (r *Record) FenceByID(id string) *Fence {
+	if r == nil {
+		return nil
+	}
+	for i := range r.Fences {
+		if r.Fences[i].ID == id {
+			return &r.Fences[i]
+		}
+	}
+	return nil
+}
+
+// StorageFenced tells whether the node's access to that driver's volumes is cut
+// and was not given back. A node that lives may be so too.
+func (r *Record) StorageFenced(driver string) bool {
+	f := r.Fence(fence.StorageFence, driver)
+	return f != nil && f.Phase == Fenced
+}
+
+// PutFence writes f in place of the fence with its ID, or adds it. Another
+// current fence of its kind and driver ends: a record has one. For the change of
+// an Update.
+func (r *Record) PutFence(f Fence, action string) {
+	f.clip()
+	if f.Kind == fence.PowerReading {
+		f.Driver = ""
+	}
+	for i := range r.Fences {
+		old := &r.Fences[i]
+		if old.ID == f.ID || !old.Current() || !f.Current() || old.key() != f.key() {
+			continue
+		}
+		before := old.Phase
+		old.Phase, old.EndedAt, old.Why = Void, now(), "fence "+f.ID+" took its place"
+		if before == Fencing {
+			old.Phase, old.Why = Failed, clip("left unfinished by "+old.Actor+"; "+f.Actor+" went on with fence "+f.ID)
+		}
+		r.audit(f.Actor, "EndFence", old.ID+": "+old.Why)
+	}
+	if old := r.FenceByID(f.ID); old != nil {
+		*old = f
+	} else {
+		r.Fences = append(r.Fences, f)
+	}
+	detail := fmt.Sprintf("%s: %s, node UID %s, boot ID %q, lease %q", f.ID, f.Kind, f.Machine.NodeUID, f.Machine.BootID, f.Machine.LeaseRV)
+	if f.Driver != "" {
+		detail += ", driver " + f.Driver
+	}
+	for _, text := range []string{f.Reason, f.Why} {
+		if text != "" {
+			detail += ": " + text
+		}
+	}
+	r.audit(f.Actor, action, detail)
+}
+
+// EndFence writes down that the fence with that ID counts no more. It returns
+// false if it is not current. For the change of an Update.
+func (r *Record) EndFence(id string, phase Phase, why, actor string) bool {
+	f := r.FenceByID(id)
+	if f == nil || !f.Current() {
+		return false
+	}
+	f.Phase, f.Why, f.EndedAt = phase, clip(why), now()
+	r.audit(actor, string(phase)+"Fence", id+": "+why)
+	return true
+}
+
+// VoidFence writes down that one fence, as it was judged, counts no more.
+func (s *Store) VoidFence(ctx context.Context, node string, judged Fence, why, actor string) (*Record, error) {
+	return s.Update(ctx, node, func(r *Record) (bool, error) {
+		f := r.FenceByID(judged.ID)
+		if f == nil || f.Phase != judged.Phase || f.Machine.LeaseRV != judged.Machine.LeaseRV || !f.Machine.Same(judged.Machine) {
+			return false, nil
+		}
+		return r.EndFence(judged.ID, Void, why, actor), nil
+	})
+}
+
+const (
+	maxSettled   = 4  // fences that count no more
+	maxFences    = 24 // current ones: a power fence, and storage fences by driver
+	maxSteps     = 32 // of one fence; the newest
+	maxStepText  = 256
+	maxFenceText = 24 << 10 // bytes of the steps of all fences
+	maxAgents    = 16
+)
+
+// clip bounds the texts, which come from devices and programs.
+func (f *Fence) clip() {
+	f.What, f.Actor, f.Reason, f.Why = clip(f.What), clip(f.Actor), clip(f.Reason), clip(f.Why)
+	f.Agents = slices.Clone(f.Agents[:min(len(f.Agents), maxAgents)])
+	f.Steps = last(slices.Clone(f.Steps), maxSteps)
+	for i := range f.Steps {
+		st := &f.Steps[i]
+		st.Agent, st.Detail, st.Err = clipTo(st.Agent, maxStepText), clipTo(st.Detail, maxStepText), clipTo(st.Err, maxStepText)
+	}
+}
+
+// boundFences drops settled fences, the oldest first, and then steps, those of
+// the oldest fence first. A current fence is never dropped: a storage fence
+// keeps volumes away from the node.
+func (r *Record) boundFences() {
+	settled := 0
+	for i := len(r.Fences) - 1; i >= 0; i-- {
+		if r.Fences[i].Current() {
+			continue
+		}
+		if settled++; settled > maxSettled {
+			r.Fences = slices.Delete(r.Fences, i, i+1)
+		}
+	}
+	size := 0
+	for i := len(r.Fences) - 1; i >= 0; i-- {
+		f := &r.Fences[i]
+		for j := len(f.Steps) - 1; j >= 0; j-- {
+			st := &f.Steps[j]
+			size += len(st.Agent) + len(st.Action) + len(st.State) + len(st.Detail) + len(st.Err) + len(st.At) + 64
+			if size > maxFenceText {
+				f.Steps = slices.Delete(f.Steps, 0, j+1)
+				break
+			}
+		}
+	}
+}
+
+// validateFences: one current fence of each kind and driver.
+func (r *Record) validateFences() error {
+	current := map[string]string{}
+	for i := range r.Fences {
+		f := &r.Fences[i]
+		if err := f.validate(); err != nil {
+			return fmt.Errorf("fence %q: %w", f.ID, err)
+		}
+		if !f.Current() {
+			continue
+		}
+		if other, twice := current[f.key()]; twice {
+			return fmt.Errorf("fences %q and %q are both current, and of one kind", other, f.ID)
+		}
+		current[f.key()] = f.ID
+	}
+	if len(current) > maxFences {
+		return fmt.Errorf("%d fences are current, more than %d", len(current), maxFences)
+	}
+	return nil
+}
