@@ -34,8 +34,6 @@ func Code(reason fence.Reason) codes.Code {
 		return codes.Aborted
 	case fence.APIUnavailable:
 		return codes.Unavailable
-	case fence.UnpublishEveryone:
-		return codes.InvalidArgument
 	}
 	return codes.FailedPrecondition
 }

@@ -25,7 +25,7 @@ func TestEachAnswerHasTheCodeThatTheSpecificationGives(t *testing.T) {
 		fence.HolderStale: codes.FailedPrecondition, fence.TargetFenced: codes.FailedPrecondition,
 		fence.LedgerUnreadable: codes.FailedPrecondition, fence.UnpublishFailed: codes.FailedPrecondition,
 		fence.TargetLeaving: codes.Aborted, fence.OperationPending: codes.Aborted, fence.LostRace: codes.Aborted,
-		fence.APIUnavailable: codes.Unavailable, fence.UnpublishEveryone: codes.InvalidArgument,
+		fence.APIUnavailable: codes.Unavailable, fence.UnpublishEveryone: codes.FailedPrecondition,
 		"SomeLaterReason": codes.FailedPrecondition,
 	} {
 		if got := status.Code(Status(reason, "why")); got != want {

@@ -134,21 +134,6 @@ func (i *Identity) Key(handle string) string {
 	return strings.Join(parts, "/")
 }
 
-// Repair fills in the UNSPECIFIED parts of a handle from a node's ID, for the
-// driver's own lists, as external-attacher does before it compares. A handle
-// that has none, or that cannot be repaired, comes back as it is.
-func (i *Identity) Repair(handle, nodeID string) string {
-	translator := csitranslation.New()
-	if !translator.IsMigratedCSIDriverByName(i.Driver) {
-		return handle
-	}
-	repaired, err := translator.RepairVolumeHandle(i.Driver, handle, nodeID)
-	if err != nil {
-		return handle
-	}
-	return repaired
-}
-
 // UniqueName is the volume's name in a Node's status.volumesInUse and
 // status.volumesAttached.
 func (i *Identity) UniqueName(handle string) corev1.UniqueVolumeName {

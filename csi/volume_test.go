@@ -151,16 +151,6 @@ func TestUnspecifiedPartsOfAHandleEqualAny(t *testing.T) {
 			t.Errorf("%s: an index by Key does not find %s by %s", test.driver, test.a, test.b)
 		}
 	}
-	gce := &Identity{Driver: gceDriver}
-	if got := gce.Repair(zone, "projects/p/zones/us-central1-a/instances/n"); got != full {
-		t.Errorf("repaired: %s", got)
-	}
-	if got := gce.Repair(zone, "n"); got != zone {
-		t.Errorf("repaired from nothing: %s", got)
-	}
-	if got := (&Identity{Driver: anyDriver}).Repair("v", "n"); got != "v" {
-		t.Errorf("repaired: %s", got)
-	}
 }
 
 func TestHandlesAreReadFromANodesStatus(t *testing.T) {

@@ -52,11 +52,15 @@ func JudgePublish(s Snapshot, target string) Verdict {
 		return Verdict{} // not a survey for a publish
 	}
 	if t := s.Holder(target); t != nil && t.State.Pending() {
-		st := Standing{Holder: t, Reason: TargetLeaving}
-		return Verdict{Action: Wait, Reason: TargetLeaving, Blocking: &st}
+		return leaving(t)
 	}
 	if st, fenced := targetFenced(&s); fenced {
 		return Verdict{Action: Refuse, Reason: TargetFenced, Blocking: &st}
+	}
+	if a := s.Target.Attachment; a != nil && !a.DeletedAt.IsZero() {
+		// A late call of an attacher that has lost its leadership: whoever asks
+		// for the volume anew makes another VolumeAttachment first.
+		return leaving(s.Target)
 	}
 	v := Verdict{Action: Allow, Reason: NoOtherHolder}
 	for i := range s.Holders {
@@ -83,6 +87,13 @@ func JudgePublish(s Snapshot, target string) Verdict {
 		v.Reason = st.Reason
 	}
 	return v
+}
+
+// leaving is the verdict about a publish to a node that the volume is being
+// taken from.
+func leaving(target *Holder) Verdict {
+	st := Standing{Holder: target, Reason: TargetLeaving}
+	return Verdict{Action: Wait, Reason: TargetLeaving, Blocking: &st}
 }
 
 // targetFenced tells whether the node that asks for the volume is fenced itself:
@@ -135,13 +146,14 @@ func unfenced(r Reason) bool {
 	return false
 }
 
-// observed: the controller lists the volume as attached there again, so that a
-// takenOver record is not the last word. A dead kubelet's volumesInUse says
-// nothing: it is frozen from before the takeover, and a takeover of a fenced
-// node waits until volumesAttached lacks the volume.
+// observed: the volume is seen there again, so that a takenOver record is not
+// the last word: the controller lists it as attached. A dead kubelet's
+// volumesInUse says nothing: it is frozen from before the takeover, and a
+// takeover of a fenced node waits until volumesAttached lacks the volume. Of a
+// node of which nothing was proven it says something once the node lives.
 func (h *Holder) observed() bool {
-	_, attached := h.listing()
-	return attached
+	inUse, attached := h.listing()
+	return attached || h.Unproven && inUse && !revocable(h)
 }
 
 // wanted: Kubernetes was told, or is about to be told, that the volume is
@@ -235,12 +247,13 @@ func taintedAlive(h *Holder, m *Node) bool { return m.OutOfService && !revocable
 // restartedAfterDeletion: the kubelet's own word of its readiness (True or
 // False; Unknown is the controller's) changed later than the VolumeAttachment
 // was deleted. Both times are the API server's (Node.ReadyAt); a difference
-// below their resolution counts as later.
+// below their resolution counts as later, unless it is Ready since before the
+// publish, which no clock has to say.
 func restartedAfterDeletion(h *Holder, m *Node) bool {
 	if h.Attachment == nil || h.Attachment.DeletedAt.IsZero() || h.State == Released {
 		return false
 	}
-	if m.ReadyUnknown {
+	if m.ReadyUnknown || m.Ready && h.ReadySince != "" && h.ReadySince == m.ReadySince {
 		return false
 	}
 	return m.ReadyAt.IsZero() || m.ReadyAt.Add(stampResolution).After(h.Attachment.DeletedAt)

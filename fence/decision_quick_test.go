@@ -12,6 +12,8 @@ import (
 // there, what its kubelet says, what anybody says of it.
 type facts struct {
 	state    State
+	unproven bool   // of a takenOver one: nothing proved it
+	noted    bool   // its node is Ready since before the publish
 	contest  string // "", "this boot", "earlier boot", "no boot", "seen", "seen, restarted"
 	node     string // "gone", "same", "again" (new UID, same boot), "other"
 	boot     string // of a same node: "same", "new" (since the publish), "empty"
@@ -26,8 +28,8 @@ type facts struct {
 }
 
 func (f facts) String() string {
-	return fmt.Sprintf("state=%q contest=%q node=%s boot=%s inUse=%v volumesAttached=%v ownsID=%v ready=%v va=%q life=%q evidence=%q policy=%+v",
-		string(f.state), f.contest, f.node, f.boot, f.inUse, f.attached, f.owns, f.ready, f.va, f.life, f.evidence, f.policy)
+	return fmt.Sprintf("state=%q unproven=%v noted=%v contest=%q node=%s boot=%s inUse=%v volumesAttached=%v ownsID=%v ready=%v va=%q life=%q evidence=%q policy=%+v",
+		string(f.state), f.unproven, f.noted, f.contest, f.node, f.boot, f.inUse, f.attached, f.owns, f.ready, f.va, f.life, f.evidence, f.policy)
 }
 
 // The obviously right version.
@@ -74,7 +76,7 @@ func (f facts) released() bool {
 func (f facts) contested() bool {
 	switch f.contest {
 	case "":
-		return f.va == "deleted, then Ready" && f.state != Released
+		return f.va == "deleted, then Ready" && f.state != Released && !(f.noted && f.ready)
 	case "earlier boot":
 		return f.boot == "empty"
 	case "seen":
@@ -135,10 +137,16 @@ func (f facts) wantedThere() bool {
 	return f.va == "attached" || f.va == "unattached" && f.state == Publishing
 }
 
+// taken over, and nothing says that the node has it again.
+func (f facts) taken() bool {
+	inUse, attached := f.lists()
+	back := attached || f.unproven && inUse && f.lives() != "dead"
+	return f.state == TakenOver && !back
+}
+
 func (f facts) publish() Action {
-	_, attached := f.lists()
 	switch {
-	case f.state == TakenOver && !attached:
+	case f.taken():
 		return Allow
 	case f.mayWrite(), f.wantedThere() && f.lives() != "dead":
 		return Refuse
@@ -147,9 +155,8 @@ func (f facts) publish() Action {
 }
 
 func (f facts) unpublish() (a Action, contest bool) {
-	_, attached := f.lists()
 	switch {
-	case f.state == TakenOver && !attached:
+	case f.taken():
 		return Answer, false
 	case !f.mayWrite() && f.wantedThere():
 		return Refuse, false
@@ -174,7 +181,10 @@ var attachments = map[string]*Attachment{
 
 func (f facts) holder() Holder {
 	h := Holder{NodeID: oldNode, NodeName: "n1", NodeUID: "uid-1", BootID: "boot-1", State: f.state, Token: "t1",
-		Liveness: f.life, Attachment: attachments[f.va], Sources: []Source{FromLedger}}
+		Liveness: f.life, Attachment: attachments[f.va], Sources: []Source{FromLedger}, Unproven: f.unproven}
+	if f.noted {
+		h.ReadySince = readySince
+	}
 	f.addNode(&h)
 	f.addContest(&h)
 	h.Evidence = f.evidenceOf(&h)
@@ -294,6 +304,11 @@ func every(p Policy, yield func(facts)) {
 							}
 							for _, f.ready = range bools {
 								yield(f)
+								f.noted, f.unproven = f.va == "deleted, then Ready", f.state == TakenOver
+								if f.noted || f.unproven {
+									yield(f)
+								}
+								f.noted, f.unproven = false, false
 							}
 						}
 					}
@@ -370,7 +385,7 @@ func TestNoFactsTakeAVolumeFromALivingNodeThatUsesIt(t *testing.T) {
 	for _, p := range policies {
 		every(p, func(f facts) {
 			inUse, _ := f.lists()
-			if !inUse || f.life != Alive || f.node == "gone" || f.evidence == "storage" || f.state == TakenOver {
+			if !inUse || f.life != Alive || f.node == "gone" || f.evidence == "storage" || f.state == TakenOver && !f.unproven {
 				return
 			}
 			s := Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{f.holder()}, Policy: p}

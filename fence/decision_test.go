@@ -2,6 +2,7 @@ package fence
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -68,6 +69,12 @@ func tookOver(h *Holder) {
 
 // tainted: somebody put the out-of-service taint on.
 func tainted(h *Holder) { h.Node.OutOfService = true }
+
+// noted: the Node's ReadySince is the one that it was published with.
+func noted(h *Holder) { h.ReadySince = h.Node.ReadySince }
+
+// unproven: it was taken over because unpublish.unfenced is Forward.
+func unproven(h *Holder) { h.State, h.Unproven = TakenOver, true }
 
 // seen: the kubelet was seen to list the volume during the contest.
 func seen(h *Holder) { h.Contest.SeenReadySince = h.Node.ReadySince }
@@ -151,6 +158,16 @@ var table = []expectation{
 	refused("contested: Ready and deletion at the same second", HolderContested, none, deleted, dropped, readyAfter(0)),
 	refused("contested: Ready just before the deletion, below the stamps' resolution", HolderContested, none, deleted, dropped, readyAfter(-time.Second)),
 	refused("contested: when it became Ready is not known", HolderContested, none, deleted, dropped, func(h *Holder) { h.Node.ReadyAt = time.Time{} }),
+	gone("not contested: Ready just before the deletion, and since before the publish", HolderReleased, none, deleted, dropped, readyAfter(-time.Second), noted),
+	gone("not contested: when it became Ready is not known, but it is so since before the publish", HolderReleased, none, deleted, dropped, noted,
+		func(h *Holder) { h.Node.ReadyAt = time.Time{} }),
+	refused("contested: it became Ready again since the publish", HolderContested, none, deleted, dropped, noted, readyAfter(time.Hour),
+		func(h *Holder) { h.Node.ReadySince = "2025-11-21T11:00:00Z" }),
+	refused("contested: it is not Ready, although since before the publish", HolderContested, none, deleted, dropped, noted, readyAfter(0), notReady),
+	refused("contested: neither publish nor Node say since when it is Ready", HolderContested, none, deleted, dropped, readyAfter(0),
+		func(h *Holder) { h.Node.ReadySince = "" }),
+	refused("contested: a refused unpublish, however long it is Ready", HolderContested, none, deleted, dropped, contest, noted),
+	refused("contested: the out-of-service taint, however long it is Ready", HolderContested, none, deleted, dropped, tainted, noted),
 	refused("contested: the kubelet came back after the deletion and is not Ready yet", HolderContested, none, deleted, dropped, notReady, readyAfter(time.Hour)),
 	gone("not contested: the controller wrote Unknown after the deletion", HolderReleased, none, deleted, dropped, notReady, readyAfter(time.Hour),
 		func(h *Holder) { h.Node.ReadyUnknown = true }),
@@ -306,6 +323,12 @@ var table = []expectation{
 	{"taken over: another machine has its name, and another ID", none, []change{state(TakenOver), deleted, replaced}, NoOtherHolder, AlreadyTaken},
 	{"taken over: the old VolumeAttachment may still be there", none, []change{state(TakenOver), unlisted, stale}, NoOtherHolder, AlreadyTaken},
 	refused("taken over, and attached there again", HolderAlive, none, state(TakenOver), deleted),
+	{"taken over without proof: holds nothing while the node is silent", forward, []change{unproven, deleted, unlisted, stale}, NoOtherHolder, AlreadyTaken},
+	{"taken over without proof: nor once its Node is gone", forward, []change{unproven, deleted, nodeGone}, NoOtherHolder, AlreadyTaken},
+	{"taken over without proof: nor once the node is back and has unmounted", forward, []change{unproven, deleted, dropped}, NoOtherHolder, AlreadyTaken},
+	refused("taken over without proof: the node is back and attached", HolderAlive, forward, unproven, deleted),
+	refused("taken over without proof: the node is back and uses it", HolderAlive, forward, unproven, deleted, unlisted),
+	refused("taken over without proof: it uses it, and whether it is back is not known yet", HolderUnwatched, forward, unproven, deleted, unlisted, unwatched),
 	refused("taken over, attached there again, and stale", HolderStale, none, state(TakenOver), deleted, stale),
 
 	// Where the two calls differ.
@@ -432,6 +455,23 @@ func TestPublishToALeavingNodeIsAborted(t *testing.T) {
 		check(t, v, Wait, TargetLeaving)
 		checkBlocking(t, v, oldNode)
 	}
+}
+
+// Its call was sent before the VolumeAttachment was deleted, or by an attacher
+// that does not lead any more; nobody would ever unpublish what it publishes.
+func TestPublishForAVolumeAttachmentThatIsBeingDeletedIsAborted(t *testing.T) {
+	s := base()
+	s.Holders = nil
+	s.Target.Attachment = &Attachment{Name: "csi-2"}
+	check(t, JudgePublish(s, newNode), Allow, NoOtherHolder)
+	s.Target.Attachment.DeletedAt = deletedAt
+	v := JudgePublish(s, newNode)
+	check(t, v, Wait, TargetLeaving)
+	checkBlocking(t, v, newNode)
+	// Of a fenced node that is said first: no wait ends it.
+	stale(s.Target)
+	with(PowerReading)(s.Target)
+	check(t, JudgePublish(s, newNode), Refuse, TargetFenced)
 }
 
 func TestPublishToAnotherNodeThanTheLeavingOneIsJudged(t *testing.T) {
@@ -653,6 +693,28 @@ func TestActionsAndLivenessHaveNames(t *testing.T) {
 	for l, want := range map[Liveness]string{Alive: "alive", Stale: "stale", Unknown: "unknown", Unwatched: "not watched for long enough"} {
 		if l.String() != want {
 			t.Errorf("Liveness %d is %q, want %q", int(l), l, want)
+		}
+	}
+}
+
+func TestTwoSystemUUIDsAreOfTwoMachinesUnlessOneIsTheOther(t *testing.T) {
+	const uuid, swapped = "4c4c4544-0042-3510-8054-b4c04f564d31", "44454C4C-4200-1035-8054-B4C04F564D31"
+	for _, c := range []struct {
+		a, b  string
+		other bool
+	}{
+		{uuid, uuid, false},
+		{uuid, strings.ToUpper(uuid), false},
+		{uuid, swapped, false},
+		{uuid, "4c4c4544-0042-3510-8054-b4c04f564d32", true},
+		{uuid, "44454c4c-4200-1035-8054-b4c04f564d32", true},
+		{uuid, "", false},
+		{"", "", false},
+		{"system-n1", "system-n1", false},
+		{"system-n1", "system-n2", true},
+	} {
+		if OtherSystem(c.a, c.b) != c.other || OtherSystem(c.b, c.a) != c.other {
+			t.Errorf("%q and %q: two machines: %v, want %v", c.a, c.b, !c.other, c.other)
 		}
 	}
 }

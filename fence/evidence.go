@@ -16,6 +16,10 @@ const (
 	PowerReading Kind = "PowerReading"
 	// StorageFence is access revoked at the storage, confirmed by its own list.
 	StorageFence Kind = "StorageFence"
+	// FenceAgentsRemediation and SelfNodeRemediation are what medik8s' operators
+	// say of a node that they fenced, or waited for.
+	FenceAgentsRemediation Kind = "FenceAgentsRemediation"
+	SelfNodeRemediation    Kind = "SelfNodeRemediation"
 )
 
 // claim: somebody says so, nothing measured it. A claim counts only of a node
@@ -25,7 +29,8 @@ func (k Kind) claim() bool { return k != PowerReading && k != StorageFence }
 // known: a kind from a later version proves nothing to this one.
 func (k Kind) known() bool {
 	switch k {
-	case OutOfServiceTaint, CloudShutdownTaint, OperatorConfirmation, VolumeRelease, NodeDeleted, PowerReading, StorageFence:
+	case OutOfServiceTaint, CloudShutdownTaint, OperatorConfirmation, VolumeRelease, NodeDeleted, PowerReading, StorageFence,
+		FenceAgentsRemediation, SelfNodeRemediation:
 		return true
 	}
 	return false

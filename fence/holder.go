@@ -1,6 +1,9 @@
 package fence
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Liveness is what watching a node's lease says of the node. It compares
 // whether the lease's resourceVersion changed, on this process's own monotonic
@@ -51,8 +54,8 @@ const (
 	// Released: leaving, and judged released by the kubelet's word; that
 	// outlives the Node. Also written before the unpublish is forwarded.
 	Released State = "released"
-	// TakenOver: a takeover of ours unpublished it. It holds nothing any more;
-	// it answers a late unpublish.
+	// TakenOver: it was unpublished, by a takeover of ours or by a call that was
+	// let through. It holds nothing any more; it answers a late unpublish.
 	TakenOver State = "takenOver"
 )
 
@@ -92,9 +95,12 @@ type Contest struct {
 type Node struct {
 	UID    string
 	BootID string
+	// SystemUUID is the machine's own (DMI) UUID; empty: none is reported.
+	SystemUUID string
 	// Replaced: it is another machine than the holder although the UID is the
 	// same. A new machine registers under a Node that an old one of its name has
-	// left, with another node ID of the driver and another boot ID.
+	// left, with another boot ID, and with another system UUID or another node ID
+	// of the driver.
 	Replaced bool
 	Ready    bool
 	// ReadyUnknown: the Ready condition is Unknown, which the node controller
@@ -130,11 +136,20 @@ type Holder struct {
 	// or, for a holder that the ledger lacks, from the live Node.
 	NodeUID string
 	BootID  string
-	Sources []Source
+	// SystemUUID of that machine; empty: not known.
+	SystemUUID string
+	// ReadySince is the Node's when the volume was published to it: no kubelet
+	// whose Node still says the same has changed its Ready condition since.
+	// Empty: not noted.
+	ReadySince string
+	Sources    []Source
 
-	State   State
-	Token   string
-	Contest *Contest
+	State State
+	Token string
+	// Unproven: takenOver without proof that the node had stopped writing
+	// (unpublish.unfenced: Forward).
+	Unproven bool
+	Contest  *Contest
 
 	// Node is the live Node of that name; nil if there is none. Its UID may be
 	// another than NodeUID: then it is another machine.
@@ -146,6 +161,31 @@ type Holder struct {
 	// empty: there is no lease.
 	LeaseRV  string
 	Evidence []Evidence
+}
+
+// OtherSystem tells whether two system UUIDs are of two machines. An empty one
+// says nothing. Two that differ only in the byte order of their first three
+// fields are one: firmware disagrees on it (SMBIOS 2.6 changed it), and so may
+// one machine after an upgrade.
+func OtherSystem(a, b string) bool {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	return a != "" && b != "" && a != b && swapped(a) != b
+}
+
+// swapped has the first three fields of a UUID in the other byte order.
+func swapped(uuid string) string {
+	fields := strings.Split(uuid, "-")
+	if len(uuid) != 36 || len(fields) != 5 {
+		return uuid
+	}
+	for n, field := range fields[:3] {
+		out := ""
+		for i := 0; i+2 <= len(field); i += 2 {
+			out = field[i:i+2] + out
+		}
+		fields[n] = out
+	}
+	return strings.Join(fields, "-")
 }
 
 // machine returns the live Node if it is the holder's own machine.

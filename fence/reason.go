@@ -37,7 +37,6 @@ const (
 
 	LedgerUnreadable  Reason = "LedgerUnreadable"
 	UnpublishFailed   Reason = "UnpublishFailed"
-	DriverSaysHeld    Reason = "DriverSaysHeld"
 	APIUnavailable    Reason = "APIUnavailable"
 	OperationPending  Reason = "OperationPending"
 	LostRace          Reason = "LostRace"

@@ -25,10 +25,20 @@ type Entry struct {
 	NodeName string `json:"node,omitempty"`
 	NodeUID  string `json:"nodeUID,omitempty"`
 	BootID   string `json:"bootID,omitempty"`
+	// SystemUUID of the machine, as its Node says it.
+	SystemUUID string `json:"systemUUID,omitempty"`
+	// ReadySince is the Ready condition's lastTransitionTime when the volume was
+	// published there; it is compared for equality only.
+	ReadySince string `json:"readySince,omitempty"`
 	// Token tells this publication from a later one to the same node.
 	Token   string         `json:"token,omitempty"`
 	State   fence.State    `json:"state"`
 	Contest *fence.Contest `json:"contested,omitempty"`
+	// From is fence.FromDriver where nothing but the driver's list ever named
+	// the holder, which may name too many; empty otherwise.
+	From fence.Source `json:"from,omitempty"`
+	// Unproven: takenOver without proof (unpublish.unfenced: Forward).
+	Unproven bool `json:"unproven,omitempty"`
 }
 
 // Ledger is the record of one volume. The order of Holders is that in which
@@ -109,6 +119,19 @@ func (l *Ledger) Cut(nodeID, token string) bool {
 	return l.remove(func(e *Entry) bool { return e.NodeID == nodeID && e.Token == token })
 }
 
+// MarkTaken is Cut that remembers: the entry holds nothing any more, and is the
+// latest one. unproven: nothing had proven that its node no longer writes.
+func (l *Ledger) MarkTaken(nodeID, token string, unproven bool) bool {
+	e := l.Get(nodeID)
+	if e == nil || e.Token != token {
+		return false
+	}
+	taken := *e
+	taken.State, taken.Contest, taken.From, taken.Unproven = fence.TakenOver, nil, "", unproven
+	l.Put(taken)
+	return true
+}
+
 func (l *Ledger) trim() {
 	excess := -MaxTakenOver
 	for i := range l.Holders {
@@ -144,6 +167,14 @@ func (l *Ledger) remove(which func(*Entry) bool) bool {
 func (l *Ledger) merge(other *Ledger) {
 	for _, theirs := range other.Clone().Holders {
 		ours := l.Get(theirs.NodeID)
+		if ours != nil {
+			if ours.From != theirs.From {
+				ours.From, theirs.From = "", "" // one of them knows it from elsewhere
+			}
+			if ours.State == theirs.State && theirs.Unproven {
+				ours.Unproven = true
+			}
+		}
 		switch {
 		case ours == nil:
 			l.Holders = append(l.Holders, theirs)

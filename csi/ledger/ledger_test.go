@@ -73,6 +73,7 @@ func TestParseTakesNothingSilently(t *testing.T) {
 		{"one node ID twice", `"projects/<p>&q/é"`, `"i-1"`, `holders[1].nodeID: "i-1" is there twice`},
 		{"no state", `,"state":"publishing"`, ``, "holders[1].state"},
 		{"unknown state", `"publishing"`, `"Publishing"`, `"Publishing" is unknown`},
+		{"unknown source", `"state":"publishing"`, `"state":"publishing","from":"hearsay"`, `"hearsay" is unknown`},
 		{"another type", `"state":"publishing"`, `"state":1`, "number"},
 	}
 	for _, test := range tests {
@@ -171,6 +172,51 @@ func TestOnlyTheLastTakenOverEntriesAreKept(t *testing.T) {
 	l.Put(Entry{NodeID: "holder", State: fence.TakenOver})
 	if l.Get("holder") == nil || l.Get("3") != nil || l.Get("4") == nil {
 		t.Errorf("%s", l)
+	}
+}
+
+func TestAnEntryThatIsTakenOverHoldsNothingAndIsTheLatest(t *testing.T) {
+	l := sample()
+	l.Get("i-1").From = fence.FromDriver
+	if l.MarkTaken("i-1", "t2", false) || l.MarkTaken("i-9", "t1", false) {
+		t.Errorf("an entry of another token was taken over: %s", l)
+	}
+	if !l.MarkTaken("i-1", "t1", true) || l.Holders[1].NodeID != "i-1" {
+		t.Fatalf("not the latest: %s", l)
+	}
+	want := Entry{NodeID: "i-1", NodeName: "n1", NodeUID: "u1", BootID: "b1", Token: "t1", State: fence.TakenOver, Unproven: true}
+	if got := *l.Get("i-1"); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if l.MarkTaken("i-1", "t1", false); l.Get("i-1").Unproven {
+		t.Error("a proof came later, and it is still unproven")
+	}
+	if parsed, err := Parse(l.String()); err != nil || !reflect.DeepEqual(parsed, l) {
+		t.Errorf("parsed again: %v, %s", err, parsed)
+	}
+}
+
+func TestWhatTwoPVsSayOfOneEntryIsTakenAtItsWorst(t *testing.T) {
+	driver := Entry{State: fence.Held, Token: "a", From: fence.FromDriver}
+	other := Entry{State: fence.Publishing, Token: "c"}
+	proven, unproven := Entry{State: fence.TakenOver, Token: "a"}, Entry{State: fence.TakenOver, Token: "b", Unproven: true}
+	for name, c := range map[string]struct {
+		ours, theirs Entry
+		from         fence.Source
+		unproven     bool
+	}{
+		"only the driver, twice":      {driver, driver, fence.FromDriver, false},
+		"only the driver, ours":       {driver, other, "", false},
+		"only the driver, theirs":     {other, driver, "", false},
+		"unproven, ours":              {unproven, proven, "", true},
+		"unproven, theirs":            {proven, unproven, "", true},
+		"unproven, and holding again": {unproven, other, "", false},
+	} {
+		l := &Ledger{Holders: []Entry{c.ours}}
+		l.merge(&Ledger{Holders: []Entry{c.theirs}})
+		if got := l.Holders[0]; got.From != c.from || got.Unproven != c.unproven {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }
 

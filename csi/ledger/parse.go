@@ -89,6 +89,8 @@ func (l *Ledger) validate() error {
 			return fmt.Errorf("holders[%d].nodeID is missing or empty", i)
 		case seen[e.NodeID]:
 			return fmt.Errorf("holders[%d].nodeID: %q is there twice", i, e.NodeID)
+		case e.From != "" && e.From != fence.FromDriver:
+			return fmt.Errorf("holders[%d].from: %q is unknown; it should be %s, or not be there", i, e.From, fence.FromDriver)
 		case !known(e.State):
 			return fmt.Errorf("holders[%d].state: %q is unknown; it should be publishing, held, leaving, released or takenOver", i, e.State)
 		}

@@ -40,19 +40,23 @@ func (g *gathering) target(ctx context.Context, id string) error {
 		t.NodeName = g.survey.Targets[0]
 	}
 	// The live machine, also where the ledger names one that it replaced.
-	t.State, t.NodeUID, t.BootID = fence.NotInLedger, "", ""
+	t.State, t.NodeUID, t.BootID, t.SystemUUID = fence.NotInLedger, "", "", ""
 	if err := g.facts(ctx, t); err != nil {
 		return err
 	}
 	if t.NodeName != "" && t.Node != nil && t.NodeUID == "" {
 		// Its CSINode is newer than the index: the ID is the live machine's.
-		t.NodeUID, t.BootID = t.Node.UID, t.Node.BootID
+		t.NodeUID, t.BootID, t.SystemUUID = t.Node.UID, t.Node.BootID, t.Node.SystemUUID
+	}
+	t.ReadySince = ""
+	if t.Node != nil && t.Node.Ready {
+		t.ReadySince = t.Node.ReadySince
 	}
 	g.survey.Target = t
 	if h := g.holders[id]; h != nil {
 		h.Node, h.Liveness, h.LeaseRV = t.Node, t.Liveness, t.LeaseRV
 		if h.State == fence.NotInLedger {
-			h.NodeUID, h.BootID = t.NodeUID, t.BootID // as it may be adopted
+			h.NodeUID, h.BootID, h.SystemUUID = t.NodeUID, t.BootID, t.SystemUUID // as it may be adopted
 		}
 	}
 	return nil
@@ -71,7 +75,10 @@ func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
 	h.LeaseRV = leaseRV
 	h.Liveness = g.Lives.Judge(h.NodeName, leaseRV, found, node != nil, h.Node != nil && h.Node.Ready)
 	if h.Liveness == fence.Alive && h.OwnNode() && !g.asksAlive(h) {
-		return nil // a living node vetoes claims: there is nothing to ask
+		// A living node vetoes claims, but it may be cut off from its storage.
+		if cut, err := g.storageFenced(ctx, h); err != nil || !cut {
+			return err
+		}
 	}
 	if err := g.evidence(ctx, h, node); err != nil || len(h.Evidence) == 0 {
 		return err
@@ -89,6 +96,20 @@ func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
 // that must be bound on first sight.
 func (g *gathering) asksAlive(h *fence.Holder) bool {
 	return h.Contest != nil || !h.Node.InUse && !h.Node.ListedAttached || h.Node.OutOfService
+}
+
+// storageFenced: the node's record says that it is cut off from the driver's
+// storage. One that cannot be read says nothing here (see evidence).
+func (g *gathering) storageFenced(ctx context.Context, h *fence.Holder) (bool, error) {
+	if len(g.Sources) == 0 {
+		return false, nil
+	}
+	rec, err := g.Records.Get(ctx, h.NodeName)
+	var garbled *record.GarbledError
+	if errors.As(err, &garbled) {
+		return g.CutsStorage, nil
+	}
+	return rec.StorageFenced(g.IDs.Driver), err
 }
 
 // identify reads the live Node of a holder, and makes its machine the holder's
@@ -110,19 +131,23 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 		h.NodeUID = h.Node.UID
 	}
 	if h.BootID == "" && h.State == fence.NotInLedger && h.NodeUID == h.Node.UID {
-		h.BootID = h.Node.BootID
+		h.BootID, h.SystemUUID = h.Node.BootID, h.Node.SystemUUID
 	}
 	return node, nil
 }
 
 // replaced tells whether the Node with the holder's name and UID is another
 // machine's by now. A boot ID alone tells a reboot, another node ID alone a
-// driver that names its nodes otherwise than before. The CSINode is read live:
-// it changes only when the new machine's driver has registered.
+// driver that names its nodes otherwise than before. The machine's own UUID tells
+// it from the start; the CSINode, which is read live, only when the new machine's
+// driver has registered.
 func (g *gathering) replaced(ctx context.Context, h *fence.Holder, node *corev1.Node) (bool, error) {
 	boot := node.Status.NodeInfo.BootID
 	if h.NodeID == "" || h.NodeUID != string(node.UID) || h.BootID != "" && h.BootID == boot {
 		return false, nil
+	}
+	if fence.OtherSystem(h.SystemUUID, node.Status.NodeInfo.SystemUUID) {
+		return true, nil
 	}
 	csiNode, err := g.Client.StorageV1().CSINodes().Get(ctx, node.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -146,6 +171,9 @@ func (g *gathering) evidence(ctx context.Context, h *fence.Holder, node *corev1.
 	rec, err := g.Records.Get(ctx, h.NodeName)
 	var garbled *record.GarbledError
 	if errors.As(err, &garbled) {
+		if g.CutsStorage {
+			return garbled // it may be cut off from its storage
+		}
 		// Its claims do not count; the kubelet's word and other sources do.
 		h.Evidence = []fence.Evidence{{Kind: fence.OperatorConfirmation, NodeID: h.NodeID, NodeUID: h.NodeUID, Void: garbled.Error()}}
 		return nil
@@ -182,7 +210,7 @@ func (g *gathering) lease(ctx context.Context, node string) (rv string, found bo
 
 // nodeFacts takes from a Node what a decision asks.
 func nodeFacts(node *corev1.Node) *fence.Node {
-	n := &fence.Node{UID: string(node.UID), BootID: node.Status.NodeInfo.BootID, ReadyUnknown: true}
+	n := &fence.Node{UID: string(node.UID), BootID: node.Status.NodeInfo.BootID, SystemUUID: node.Status.NodeInfo.SystemUUID, ReadyUnknown: true}
 	for _, t := range node.Spec.Taints {
 		n.OutOfService = n.OutOfService || t.Key == corev1.TaintNodeOutOfService
 	}

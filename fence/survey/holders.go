@@ -2,12 +2,15 @@ package survey
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
@@ -128,6 +131,49 @@ func (g *gathering) fromDriver(ctx context.Context, suspects []string) error {
 		}
 	}
 	return nil
+}
+
+// recheckTimeout bounds the question of recheckDriver, which a publish can do
+// without.
+const recheckTimeout = 3 * time.Second
+
+// recheckDriver drops the holders that nothing but the driver's list ever named,
+// if it does not name them any more: the list may name too many, and nobody can
+// release a volume on a node that only the storage knows. A driver that does not
+// answer leaves them where they are.
+func (g *gathering) recheckDriver(ctx context.Context) {
+	var doubtful []ledger.Entry
+	for _, e := range g.survey.Book.Ledger.Holders {
+		if h := g.holders[e.NodeID]; e.State == fence.Held && e.From == fence.FromDriver && onlyTheDriver(h) {
+			doubtful = append(doubtful, e)
+		}
+	}
+	if len(doubtful) == 0 || g.Driver == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
+	defer cancel()
+	listed, ok, err := g.Driver.PublishedNodes(ctx, g.volume)
+	if err != nil || !ok {
+		return
+	}
+	for _, e := range doubtful {
+		if !slices.Contains(listed, e.NodeID) && !g.holders[e.NodeID].From(fence.FromDriver) {
+			g.survey.delisted = append(g.survey.delisted, e)
+			delete(g.holders, e.NodeID)
+		}
+	}
+}
+
+// onlyTheDriver: no source names the holder but the driver's list, and the
+// ledger, which may have taken it from there.
+func onlyTheDriver(h *fence.Holder) bool {
+	for _, from := range h.Sources {
+		if from != fence.FromDriver && from != fence.FromLedger {
+			return false
+		}
+	}
+	return true
 }
 
 // forgetStrangers drops the holder nodeID (empty: all) of an unpublish if only

@@ -66,6 +66,9 @@ type Surveyor struct {
 	Lives   Lives
 	Driver  Published
 	Policy  fence.Policy
+	// CutsStorage: agents of ours cut nodes off from the driver's storage, so
+	// that a node's record that cannot be read may hide it.
+	CutsStorage bool
 }
 
 // Survey is a Snapshot with what is needed to act on it.
@@ -82,6 +85,10 @@ type Survey struct {
 	Targets []string
 	// NewToken makes a token for a ledger entry.
 	NewToken func() string
+
+	// delisted are ledger entries that count no more: only the driver's list
+	// ever named them, and it does not any more.
+	delisted []ledger.Entry
 }
 
 // PVNames of the volume.
@@ -99,6 +106,15 @@ func (s *Survey) PVNames() []string {
 // not asked again.
 func (s *Survey) Ledger() *ledger.Ledger {
 	l := s.Book.Ledger.Clone()
+	for _, e := range s.delisted {
+		l.Cut(e.NodeID, e.Token)
+	}
+	for i := range s.Holders {
+		h := &s.Holders[i]
+		if e := l.Get(h.NodeID); e != nil && e.From == fence.FromDriver && !onlyTheDriver(h) {
+			e.From = ""
+		}
+	}
 	if !s.Book.Missing {
 		return l
 	}
@@ -112,8 +128,12 @@ func (s *Survey) Ledger() *ledger.Ledger {
 
 // EntryOf is the ledger entry of a holder.
 func EntryOf(h *fence.Holder, state fence.State, token string) ledger.Entry {
-	return ledger.Entry{NodeID: h.NodeID, NodeName: h.NodeName, NodeUID: h.NodeUID, BootID: h.BootID,
-		State: state, Token: token, Contest: h.Contest}
+	e := ledger.Entry{NodeID: h.NodeID, NodeName: h.NodeName, NodeUID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID,
+		ReadySince: h.ReadySince, State: state, Token: token, Contest: h.Contest}
+	if state == fence.Held && onlyTheDriver(h) {
+		e.From = fence.FromDriver
+	}
+	return e
 }
 
 // Publish surveys a volume that node ID target asks for. suspects are node IDs
@@ -131,6 +151,7 @@ func (s *Surveyor) Publish(ctx context.Context, volume, target string, suspects 
 	if err := g.fromDriver(ctx, suspects); err != nil {
 		return nil, err
 	}
+	g.recheckDriver(ctx)
 	g.name(target)
 	if err := g.learn(ctx, func(h *fence.Holder) bool { return h.NodeID != target }); err != nil {
 		return nil, err
@@ -198,6 +219,7 @@ func (s *Surveyor) Volume(ctx context.Context, volume string) (*Survey, error) {
 	if err := g.fromDriver(ctx, nil); err != nil {
 		return nil, err
 	}
+	g.recheckDriver(ctx)
 	if err := g.learn(ctx, func(*fence.Holder) bool { return true }); err != nil {
 		return nil, err
 	}
@@ -238,8 +260,8 @@ func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string)
 	g.survey.Writers = g.writers(book.PVs)
 	for _, e := range book.Ledger.Holders {
 		g.add(e.NodeID, e.NodeName, fence.FromLedger, func(h *fence.Holder) {
-			h.NodeUID, h.BootID = e.NodeUID, e.BootID
-			h.State, h.Token, h.Contest = e.State, e.Token, e.Contest
+			h.NodeUID, h.BootID, h.SystemUUID, h.ReadySince = e.NodeUID, e.BootID, e.SystemUUID, e.ReadySince
+			h.State, h.Token, h.Contest, h.Unproven = e.State, e.Token, e.Contest, e.Unproven
 		})
 	}
 	g.fromAttachments()

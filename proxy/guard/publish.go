@@ -169,22 +169,25 @@ func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fen
 func (p *publication) record(ctx context.Context, s *survey.Survey) (string, error) {
 	l := s.Ledger()
 	for id, token := range p.done {
-		if e := l.Get(id); e != nil && e.Token == token {
-			taken := *e
-			taken.State, taken.Contest = fence.TakenOver, nil
-			l.Put(taken)
-		}
+		l.MarkTaken(id, token, false)
 	}
 	t := s.Target
-	if e := l.Get(t.NodeID); e != nil && e.NodeUID == t.NodeUID && e.BootID == t.BootID && (e.State == fence.Publishing || e.State == fence.Held) {
+	if e := l.Get(t.NodeID); e != nil && sameMachine(e, t) && (e.State == fence.Publishing || e.State == fence.Held) {
 		// A retry is written down already. An adopted holder is published to now.
-		e.State = fence.Publishing
+		if e.State == fence.Held {
+			e.State, e.From, e.ReadySince = fence.Publishing, "", t.ReadySince
+		}
 		return e.Token, p.write(ctx, EffectRecord, s, l)
 	}
 	e := survey.EntryOf(t, fence.Publishing, s.NewToken())
 	e.Contest = nil
 	l.Put(e)
 	return e.Token, p.write(ctx, EffectRecord, s, l)
+}
+
+// sameMachine: the entry is of the machine that asks.
+func sameMachine(e *ledger.Entry, t *fence.Holder) bool {
+	return e.NodeUID == t.NodeUID && e.BootID == t.BootID && !fence.OtherSystem(e.SystemUUID, t.SystemUUID)
 }
 
 // forward publishes, and answers only if the ledger still names this

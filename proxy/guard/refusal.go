@@ -91,7 +91,7 @@ func (g *Guard) unjudged(call, volume, nodeID string, err error) error {
 	var garbled *ledger.GarbledError
 	if errors.As(err, &garbled) {
 		d.Reason, d.PV = fence.LedgerUnreadable, garbled.PV
-		d.Text = fence.Compose("volume "+garbled.PV+": "+err.Error(), "correct the annotation "+ledger.Annotation+" of that PersistentVolume, or remove it once it is known which node uses the volume", d.Reason)
+		d.Text = fence.Compose("volume "+garbled.PV+": "+garbled.Why(), garbled.Unblock(), d.Reason)
 	} else {
 		d.Text = fence.Compose(fmt.Sprintf("volume %s: who holds it cannot be found out: %s", volume, apiError(err)), unblockAPI(err), d.Reason)
 	}

@@ -89,8 +89,10 @@ func unguarded(s *survey.Survey) bool {
 	return true
 }
 
-// forward marks the holder leaving, unpublishes and cuts it, by its token (or
-// keeps it as taken over, where its node goes on to list the volume).
+// forward marks the holder leaving, unpublishes and cuts it, by its token. It is
+// kept as taken over where its node goes on to list the volume, and where nothing
+// but the configuration (unpublish.unfenced: Forward) let the call through: what
+// names it still must not stop the publish that the operator chose to have.
 func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.Verdict) (*spec.ControllerUnpublishVolumeResponse, error) {
 	req := u.req
 	if s.Subject != req.GetNodeId() {
@@ -119,8 +121,8 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 		resp = &spec.ControllerUnpublishVolumeResponse{} // NOT_FOUND of a machine proven off
 	}
 	err = u.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
-		if listsOn(v.Subject) {
-			return markTaken(l, entry)
+		if unproven := v.Reason == fence.UnfencedForward; unproven || listsOn(v.Subject) {
+			return l.MarkTaken(entry.NodeID, entry.Token, unproven)
 		}
 		return l.Cut(entry.NodeID, entry.Token)
 	})
@@ -137,16 +139,6 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 // entry's token, and other evidence may be taken away.
 func listsOn(st *fence.Standing) bool {
 	return st.Gone() && st.Reason != fence.HolderReleased && st.Holder.Node != nil && st.Holder.Node.InUse
-}
-
-// markTaken is Cut that remembers: what was unpublished holds nothing any more.
-func markTaken(l *ledger.Ledger, entry ledger.Entry) bool {
-	e := l.Get(entry.NodeID)
-	if e == nil || e.Token != entry.Token {
-		return false
-	}
-	e.State, e.Contest = fence.TakenOver, nil
-	return true
 }
 
 // contest writes down that we refused this holder's unpublish, and that its
@@ -166,7 +158,7 @@ func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.V
 	if known := l.Get(h.NodeID); known != nil {
 		e = *known
 	}
-	e.Contest = c
+	e.Contest, e.From = c, "" // who asks for the unpublish knows of it too
 	l.Put(e)
 	if err := u.write(ctx, EffectContest, s, l); err != nil {
 		return u.unwritten(callUnpublish, s, err)

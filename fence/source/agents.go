@@ -1,0 +1,155 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// Asker asks fence agents (a *fencer.Fencer).
+type Asker interface {
+	// Covers tells whether there are agents for the node, CoversStorage whether
+	// there are some that can tell whether its storage is cut off.
+	Covers(node string) bool
+	CoversStorage(node string) bool
+	StorageAgents(node string) []string
+	Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error)
+}
+
+var _ Asker = (*fencer.Fencer)(nil)
+
+// patience with the agents. An answer that comes later is used by the next call.
+const patience = 4 * time.Second
+
+const voidOverridden = "an operator says that this agent is wrong: "
+
+// AgentReadings is a Source: what the fence agents read of the holder's machine.
+type AgentReadings struct{ asker Asker }
+
+// Agents is the Source of the agents' own readings.
+func Agents(f Asker) *AgentReadings { return &AgentReadings{asker: f} }
+
+// Name implements Source.
+func (*AgentReadings) Name() string { return "FenceAgents" }
+
+// Evidence implements Source. It asks for a holder that shows no life, and for a
+// living one that the record says is cut off from the driver's storage. Agents
+// that do not answer within 4 s give no evidence yet. They are an error where
+// the record has a storage fence: nobody can tell then whether it stands.
+func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evidence, error) {
+	t, ask := s.target(&q)
+	if !ask {
+		return nil, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	a, err := s.asker.Ask(limited, t)
+	late := err != nil && limited.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
+	if err != nil && !late {
+		return nil, err
+	}
+	if a.State != agent.Off && a.Storage != agent.On && s.cut(&q) {
+		return s.cannotTell(&q, late)
+	}
+	return readings(&q, &a), nil
+}
+
+// target is what to ask; false: nothing.
+func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
+	h := &q.Holder
+	t := fencer.Target{Node: h.NodeName, UID: h.NodeUID, BootID: h.BootID, NodeID: h.NodeID, LeaseRV: q.LeaseRV}
+	if t.Node == "" || t.UID == "" || settled(h) {
+		return t, false
+	}
+	if node := q.machine(); node != nil {
+		t.BootID = node.Status.NodeInfo.BootID
+	} else if q.Node != nil {
+		return t, false // the agents know nodes by name, and that is another machine
+	}
+	cut, covered := s.cut(q), s.asker.Covers(t.Node)
+	if cut && (h.Liveness == fence.Alive || !covered) {
+		t.StorageOnly = true
+		return t, true
+	}
+	switch h.Liveness {
+	case fence.Stale, fence.Unknown:
+		return t, covered
+	case fence.Unwatched:
+		p := q.Record.Fence(fence.PowerReading, "")
+		return t, covered && (cut || p != nil && p.Machine.NodeUID == t.UID)
+	}
+	return t, false
+}
+
+// cut: the record says that the node is cut off from the driver's storage, and
+// there are agents that can tell.
+func (s *AgentReadings) cut(q *Question) bool {
+	return q.Record.StorageFenced(q.Driver) && s.asker.CoversStorage(q.Holder.NodeName)
+}
+
+// settled: the ledger says that it holds nothing any more, and nothing disputes
+// it; no evidence is asked of such a holder.
+func settled(h *fence.Holder) bool {
+	listed := h.Node != nil && (h.Node.InUse || h.Node.ListedAttached)
+	return h.Contest == nil && !listed && (h.State == fence.Released || h.State == fence.TakenOver)
+}
+
+// cannotTell: the record says that the storage is cut off, the agents do not
+// say whether it still is. Where an operator says that they are wrong, the
+// record's word counts.
+func (s *AgentReadings) cannotTell(q *Question, late bool) ([]fence.Evidence, error) {
+	f := q.Record.Fence(fence.StorageFence, q.Driver)
+	m := bound(q)
+	names := s.asker.StorageAgents(q.Holder.NodeName)
+	if f.Machine.NodeUID == q.Holder.NodeUID && len(names) > 0 &&
+		!slices.ContainsFunc(names, func(name string) bool { return !q.Record.Overridden(name, m) }) {
+		return recorded(q, f), nil
+	}
+	how := "do not say clearly"
+	if late {
+		how = fmt.Sprintf("have not said within %s", patience)
+	}
+	return nil, fmt.Errorf("node %s is cut off from the storage of %s (fence %s in its record), and the fence agents (%s) %s whether it still is",
+		q.Holder.NodeName, q.Driver, f.ID, strings.Join(names, ", "), how)
+}
+
+// bound is the holder's machine as it is now.
+func bound(q *Question) record.FencedMachine {
+	m := record.FencedMachine{NodeUID: q.Holder.NodeUID, BootID: q.Holder.BootID, LeaseRV: q.LeaseRV}
+	if node := q.machine(); node != nil {
+		m.BootID = node.Status.NodeInfo.BootID
+	}
+	return m
+}
+
+// readings are an answer as evidence: off, and each agent that reads the power
+// as on, which contradicts claims.
+func readings(q *Question, a *fencer.Answer) []fence.Evidence {
+	base := fence.Evidence{
+		NodeName: q.Holder.NodeName, NodeID: q.Holder.NodeID,
+		NodeUID: a.Machine.NodeUID, BootID: a.Machine.BootID, LeaseRV: a.Machine.LeaseRV,
+	}
+	var found []fence.Evidence
+	if a.State == agent.Off {
+		e := base
+		e.Kind, e.Source, e.Detail = a.Kind, strings.Join(a.Agents, ", "), a.Detail
+		found = append(found, e)
+	}
+	for _, name := range a.On {
+		e := base
+		e.Kind, e.Source, e.On = fence.PowerReading, name, true
+		if o := q.Record.OverrideOf(name, a.Machine); o != nil {
+			e.Void = voidOverridden + o.Reason
+		}
+		found = append(found, e)
+	}
+	return found
+}

@@ -1,0 +1,199 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// asker is a fencer whose agents say what the test wants.
+type asker struct {
+	power, storage bool // covered
+	takes          time.Duration
+	answer         fencer.Answer
+	err            error
+	asked          []fencer.Target
+}
+
+func (a *asker) Covers(string) bool            { return a.power }
+func (a *asker) CoversStorage(string) bool     { return a.storage }
+func (a *asker) StorageAgents(string) []string { return []string{"array"} }
+func (a *asker) Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error) {
+	a.asked = append(a.asked, t)
+	select {
+	case <-ctx.Done():
+		return fencer.Answer{}, ctx.Err()
+	case <-time.After(a.takes):
+	}
+	a.answer.Machine = record.FencedMachine{NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV}
+	return a.answer, a.err
+}
+
+// stale is a question about a holder that shows no life, with that record.
+func stale(r *record.Record) Question {
+	return Question{
+		Holder: fence.Holder{NodeID: "id1", NodeName: "n1", NodeUID: "u1", BootID: "b1", State: fence.Publishing, Liveness: fence.Stale,
+			Node: &fence.Node{UID: "u1", BootID: "b1", InUse: true}},
+		Volume: volume, Driver: driver, Node: machine("u1", "b1", "50"), LeaseRV: "70", Record: r,
+	}
+}
+
+func withFence(kind fence.Kind, actor string) *record.Record {
+	r := record.New("n1")
+	f := record.Fence{ID: "f1", Kind: kind, Phase: record.Fenced, Actor: actor, Agents: []string{"bmc"},
+		Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}
+	if kind == fence.StorageFence {
+		f.Driver = driver
+	}
+	r.PutFence(f, "Fenced")
+	return r
+}
+
+func ask(t *testing.T, s Source, q Question) []fence.Evidence {
+	t.Helper()
+	found, err := s.Evidence(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestWhatTheAgentsReadAsOffIsEvidence(t *testing.T) {
+	a := &asker{power: true, answer: fencer.Answer{State: agent.Off, Kind: fence.PowerReading, Agents: []string{"bmc", "pdu"}, Detail: "power:0"}}
+	want := fence.Evidence{Kind: fence.PowerReading, Source: "bmc, pdu", Detail: "power:0", NodeName: "n1", NodeID: "id1", NodeUID: "u1", BootID: "b1", LeaseRV: "70"}
+	if got := ask(t, Agents(a), stale(nil)); len(got) != 1 || got[0] != want {
+		t.Fatalf("evidence %+v", got)
+	}
+}
+
+func TestWhoeverReadsOnContradictsUnlessAnOperatorSaysThatItIsWrong(t *testing.T) {
+	a := &asker{power: true, answer: fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc", "pdu"}}}
+	r := record.New("n1")
+	r.Overrides = []record.Override{{ID: "o", Agent: "bmc", By: "ann", Reason: "its board is broken", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}}
+	r.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}}}
+	q := stale(r)
+
+	judge := func() fence.Reason {
+		h := q.Holder
+		h.LeaseRV, h.Liveness = q.LeaseRV, fence.Stale
+		h.Evidence = append(ask(t, Agents(a), q), ask(t, Confirmations(Records{ReadOnly: true}), q)...)
+		return fence.JudgePublish(fence.Snapshot{Target: &fence.Holder{NodeID: "id2"}, Holders: []fence.Holder{h}}, "id2").Reason
+	}
+	if got := judge(); got != fence.EvidenceContradicted {
+		t.Errorf("with the PDU reading on: %s", got)
+	}
+	a.answer.On = []string{"bmc"}
+	if got := judge(); got != fence.HolderFenced {
+		t.Errorf("with the BMC overridden: %s", got)
+	}
+	r.Overrides[0].Machine.LeaseRV = "60" // from before a sign of life
+	if got := judge(); got != fence.EvidenceContradicted {
+		t.Errorf("with an override of another time: %s", got)
+	}
+}
+
+func TestAgentsAreAskedOnlyWhereTheirWordMatters(t *testing.T) {
+	power, storage := withFence(fence.PowerReading, "other"), withFence(fence.StorageFence, "other")
+	lifted := withFence(fence.StorageFence, "other")
+	lifted.EndFence("f1", record.Lifted, "back", "other")
+	tests := []struct {
+		name      string
+		change    func(*Question)
+		asks, own bool // own: the storage alone
+	}{
+		{"stale", func(*Question) {}, true, false},
+		{"unknown, the Node is gone", func(q *Question) { q.Holder.Liveness, q.Holder.Node, q.Node = fence.Unknown, nil, nil }, true, false},
+		{"alive", func(q *Question) { q.Holder.Liveness = fence.Alive }, false, false},
+		{"alive under a storage fence", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, storage }, true, true},
+		{"alive, of another driver", func(q *Question) { q.Holder.Liveness, q.Record, q.Driver = fence.Alive, storage, "other" }, false, false},
+		{"alive, lifted", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, lifted }, false, false},
+		{"unwatched", func(q *Question) { q.Holder.Liveness = fence.Unwatched }, false, false},
+		{"unwatched, fenced by another's word", func(q *Question) { q.Holder.Liveness, q.Record = fence.Unwatched, power }, true, false},
+		{"another machine of that name", func(q *Question) { q.Node = machine("u2", "b2", "51") }, false, false},
+		{"released", func(q *Question) { q.Holder.State, q.Holder.Node.InUse = fence.Released, false }, false, false},
+		{"released, but listed", func(q *Question) { q.Holder.State = fence.Released }, true, false},
+		{"of no known machine", func(q *Question) { q.Holder.NodeUID = "" }, false, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := &asker{power: true, storage: true, answer: fencer.Answer{State: agent.Off, Kind: fence.StorageFence, Storage: agent.Off}}
+			q := stale(nil)
+			tt.change(&q)
+			ask(t, Agents(a), q)
+			if got := len(a.asked) == 1; got != tt.asks {
+				t.Fatalf("asked: %v, want %v", got, tt.asks)
+			}
+			if tt.asks && a.asked[0].StorageOnly != tt.own {
+				t.Errorf("asked for the storage alone: %v", a.asked[0].StorageOnly)
+			}
+		})
+	}
+	if ask(t, Agents(&asker{}), stale(nil)) != nil {
+		t.Error("evidence without an agent")
+	}
+}
+
+func TestAgentsThatAreSlowGiveNoEvidenceYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asker{power: true, takes: time.Minute}
+		begun := time.Now()
+		if found := ask(t, Agents(a), stale(nil)); found != nil || time.Since(begun) != patience {
+			t.Errorf("evidence %+v after %s", found, time.Since(begun))
+		}
+	})
+}
+
+func TestWhatTheAgentsCannotTellBecauseOfTheAPIServerIsAnError(t *testing.T) {
+	a := &asker{power: true, err: errors.New("connection refused")}
+	if _, err := Agents(a).Evidence(t.Context(), stale(nil)); err == nil {
+		t.Error("no error")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Agents(&asker{power: true, takes: time.Hour}).Evidence(ctx, stale(nil)); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestANodeCutOffFromTheStorageIsNotTakenForOpenWhenNobodyCanTell(t *testing.T) {
+	tests := map[string]*asker{
+		"unclear":                 {storage: true},
+		"slow":                    {storage: true, takes: time.Hour},
+		"only the power was read": {storage: true, power: true, answer: fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc"}}},
+	}
+	for name, a := range tests {
+		for _, alive := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				q := stale(withFence(fence.StorageFence, "sidecar"))
+				if alive {
+					q.Holder.Liveness = fence.Alive
+				}
+				found, err := Agents(a).Evidence(t.Context(), q)
+				if err == nil || !strings.Contains(err.Error(), "fence f1") {
+					t.Errorf("%s, alive: %v: evidence %+v, error %v", name, alive, found, err)
+				}
+			})
+		}
+	}
+	t.Run("overridden", func(t *testing.T) {
+		r := withFence(fence.StorageFence, "sidecar")
+		r.Overrides = []record.Override{{ID: "o", Agent: "array", By: "ann", Reason: "down", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}}
+		if found := ask(t, Agents(&asker{storage: true}), stale(r)); len(found) != 1 || found[0].Kind != fence.StorageFence {
+			t.Errorf("evidence %+v: the record's word should count", found)
+		}
+	})
+	t.Run("open", func(t *testing.T) {
+		open := &asker{storage: true, answer: fencer.Answer{State: agent.On, Kind: fence.StorageFence, Storage: agent.On}}
+		if found := ask(t, Agents(open), stale(withFence(fence.StorageFence, "sidecar"))); found != nil {
+			t.Errorf("evidence %+v", found)
+		}
+	})
+}

@@ -1,0 +1,64 @@
+package source
+
+import (
+	"context"
+	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// RecordedFences is a Source: the fences in the node's record, whoever wrote
+// them. Where agents of our own can be asked, they are (Agents), and the record
+// is only a hint.
+type RecordedFences struct{ asker Asker }
+
+// Fences is the Source of the record's fences. f may be nil: there are no agents.
+func Fences(f Asker) *RecordedFences { return &RecordedFences{asker: f} }
+
+// Name implements Source.
+func (*RecordedFences) Name() string { return "RecordedFences" }
+
+// Evidence implements Source. A storage fence is evidence for its own driver's
+// volumes, until it is lifted.
+func (s *RecordedFences) Evidence(_ context.Context, q Question) ([]fence.Evidence, error) {
+	var found []fence.Evidence
+	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
+		f := q.Record.Fence(kind, q.Driver)
+		if f == nil || f.Phase != record.Fenced || f.Machine.NodeUID != q.Holder.NodeUID || s.asks(kind, &q) {
+			continue
+		}
+		found = append(found, recorded(&q, f)...)
+	}
+	return found, nil
+}
+
+// asks: Agents asks for that machine. The agents know nodes by name, so of one
+// whose name another machine has by now only the record can tell.
+func (s *RecordedFences) asks(kind fence.Kind, q *Question) bool {
+	if s.asker == nil || q.Node != nil && q.machine() == nil {
+		return false
+	}
+	if kind == fence.StorageFence {
+		return s.asker.CoversStorage(q.Holder.NodeName)
+	}
+	return s.asker.Covers(q.Holder.NodeName)
+}
+
+// recorded is a fence of the record as evidence, bound as it was written.
+func recorded(q *Question, f *record.Fence) []fence.Evidence {
+	detail := f.What
+	if detail != "" {
+		detail += "; "
+	}
+	return []fence.Evidence{{
+		Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Detail: detail + "recorded by " + f.Actor,
+		NodeName: q.Holder.NodeName, NodeID: q.Holder.NodeID,
+		NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
+	}}
+}
+
+var (
+	_ Source = (*AgentReadings)(nil)
+	_ Source = (*RecordedFences)(nil)
+)

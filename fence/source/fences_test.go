@@ -1,0 +1,76 @@
+package source
+
+import (
+	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+func TestARecordedFenceCountsWhereNoAgentOfOursCanBeAsked(t *testing.T) {
+	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
+		t.Run(string(kind), func(t *testing.T) {
+			q := stale(withFence(kind, "other"))
+			for name, f := range map[string]Asker{"none": nil, "none for that node": &asker{}} {
+				found := ask(t, Fences(f), q)
+				if len(found) != 1 || found[0].Kind != kind || found[0].LeaseRV != "70" || found[0].NodeUID != "u1" {
+					t.Fatalf("agents: %s: evidence %+v", name, found)
+				}
+			}
+			if found := ask(t, Fences(&asker{power: true, storage: true}), q); found != nil {
+				t.Errorf("although an agent can be asked: %+v", found)
+			}
+			// Of a machine whose name another one has, only the record can tell.
+			q.Node = machine("u2", "b2", "51")
+			if found := ask(t, Fences(&asker{power: true, storage: true}), q); len(found) != 1 {
+				t.Errorf("evidence of the replaced machine %+v", found)
+			}
+		})
+	}
+}
+
+func TestAFenceThatIsNotCurrentIsNoEvidence(t *testing.T) {
+	for _, phase := range []record.Phase{record.Fencing, record.Failed, record.Void, record.Lifted} {
+		for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
+			r := withFence(kind, "other")
+			r.Fences[0].Phase = phase
+			if found := ask(t, Fences(nil), stale(r)); found != nil {
+				t.Errorf("%s, %s: %+v", kind, phase, found)
+			}
+		}
+	}
+	if found := ask(t, Fences(nil), stale(nil)); found != nil {
+		t.Errorf("without a record: %+v", found)
+	}
+}
+
+func TestAStorageFenceIsForItsOwnDriversVolumes(t *testing.T) {
+	q := stale(withFence(fence.StorageFence, "other"))
+	q.Driver = "another.example.com"
+	if found := ask(t, Fences(nil), q); found != nil {
+		t.Errorf("evidence %+v", found)
+	}
+	q.Record = withFence(fence.PowerReading, "other")
+	if found := ask(t, Fences(nil), q); len(found) != 1 {
+		t.Errorf("a power fence is for all drivers: %+v", found)
+	}
+}
+
+func TestAFenceOfAnotherMachineIsNotTheHolders(t *testing.T) {
+	q := stale(withFence(fence.PowerReading, "other"))
+	q.Holder.NodeUID = "u2"
+	q.Node = machine("u2", "b2", "51")
+	if found := ask(t, Fences(nil), q); found != nil {
+		t.Errorf("evidence %+v", found)
+	}
+}
+
+func TestALivingNodeUnderAStorageFenceIsPublishedNothing(t *testing.T) {
+	q := stale(withFence(fence.StorageFence, "other"))
+	target := q.Holder
+	target.Liveness, target.LeaseRV, target.State = fence.Alive, "71", fence.NotInLedger // it renews
+	target.Evidence = ask(t, Fences(nil), q)
+	if v := fence.JudgePublish(fence.Snapshot{Target: &target}, "id1"); v.Reason != fence.TargetFenced {
+		t.Errorf("verdict %s %s", v.Action, v.Reason)
+	}
+}
