@@ -10,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	storageinformers "k8s.io/client-go/informers/storage/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -31,7 +33,6 @@ type Watch struct {
 	ids      *csi.Identity
 	tracker  *liveness.Tracker
 	stores   map[string]cache.SharedIndexInformer
-	start    []informers.SharedInformerFactory
 	onNode   func(*corev1.Node)
 	onChange func(Change)
 
@@ -62,17 +63,13 @@ const (
 func New(client kubernetes.Interface, ids *csi.Identity, tracker *liveness.Tracker, recordNamespace string) (*Watch, error) {
 	w := &Watch{ids: ids, tracker: tracker, errors: map[string]error{}, stores: map[string]cache.SharedIndexInformer{},
 		onNode: func(*corev1.Node) {}, onChange: func(Change) {}}
-	all := informers.NewSharedInformerFactory(client, 0)
-	kubelets := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(corev1.NamespaceNodeLease))
-	own := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(recordNamespace))
-	w.start = []informers.SharedInformerFactory{all, kubelets, own}
-
-	w.stores[volumes] = all.Core().V1().PersistentVolumes().Informer()
-	w.stores[attachments] = all.Storage().V1().VolumeAttachments().Informer()
-	w.stores[nodes] = all.Core().V1().Nodes().Informer()
-	w.stores[csiNodes] = all.Storage().V1().CSINodes().Informer()
-	w.stores[leases] = kubelets.Coordination().V1().Leases().Informer()
-	w.stores[records] = own.Coordination().V1().Leases().Informer()
+	// Made one by one: a factory would link the informers of every API group.
+	w.stores[volumes] = coreinformers.NewPersistentVolumeInformer(client, 0, cache.Indexers{})
+	w.stores[attachments] = storageinformers.NewVolumeAttachmentInformer(client, 0, cache.Indexers{})
+	w.stores[nodes] = coreinformers.NewNodeInformer(client, 0, cache.Indexers{})
+	w.stores[csiNodes] = storageinformers.NewCSINodeInformer(client, 0, cache.Indexers{})
+	w.stores[leases] = coordinationinformers.NewLeaseInformer(client, corev1.NamespaceNodeLease, 0, cache.Indexers{})
+	w.stores[records] = coordinationinformers.NewLeaseInformer(client, recordNamespace, 0, cache.Indexers{})
 	return w, w.wire()
 }
 
@@ -117,13 +114,11 @@ func (w *Watch) OnChange(f func(Change))     { w.onChange = f }
 
 // Run watches until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
-	for _, f := range w.start {
-		f.Start(ctx.Done())
+	var running sync.WaitGroup
+	for _, informer := range w.stores {
+		running.Go(func() { informer.RunWithContext(ctx) })
 	}
-	<-ctx.Done()
-	for _, f := range w.start {
-		f.Shutdown()
-	}
+	running.Wait()
 }
 
 // watchError remembers why a kind cannot be watched. An outage may have kept
