@@ -1,0 +1,167 @@
+package failover
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Brake is why a node is not fenced although it is due. It is the value of the
+// label reason of the metric csi_fencepost_fencing_blocked.
+type Brake string
+
+// The brakes, in the order in which they are tried.
+const (
+	// NoBrake: nothing speaks against it.
+	NoBrake Brake = ""
+	// BrakeNodeGone: there is no Node, so nobody can tell which machine it is.
+	BrakeNodeGone Brake = "NodeGone"
+	// BrakeOptOut: the Node opts out of failover.
+	BrakeOptOut Brake = "OptOut"
+	// BrakeMaintenance: the Node is under maintenance by annotation.
+	BrakeMaintenance Brake = "Maintenance"
+	// BrakeCordoned: somebody has cordoned the Node, and so works on it.
+	BrakeCordoned Brake = "Cordoned"
+	// BrakeScaleDown: the Node is being deleted or scaled down.
+	BrakeScaleDown Brake = "ScaleDown"
+	// BrakeNothingWaits: no pod of the node may be moved and none waits
+	// elsewhere for what it holds.
+	BrakeNothingWaits Brake = "NothingWaits"
+	// BrakeStorm: so many nodes are silent that the fault is more likely ours.
+	BrakeStorm Brake = "Storm"
+	// BrakeLead: this process does not renew its own lead in time.
+	BrakeLead Brake = "OwnLeaseLate"
+	// BrakeConcurrent: as many nodes as allowed are being fenced.
+	BrakeConcurrent Brake = "MaxConcurrent"
+	// BrakeHourly: as many nodes as allowed were fenced within an hour.
+	BrakeHourly Brake = "MaxPerHour"
+	// BrakeZone: another zone has a node that is being fenced.
+	BrakeZone Brake = "OtherZone"
+)
+
+const (
+	// MaintenanceAnnotation on a Node, with any value but "false", says that
+	// somebody works on it.
+	MaintenanceAnnotation = "csi-fencepost.io/maintenance"
+	// OptOutAnnotation with the value "false" on a Node, PersistentVolumeClaim
+	// or Pod takes it out of failover.
+	OptOutAnnotation = "csi-fencepost.io/failover"
+
+	// scaleDownTaint is the cluster autoscaler's, just before it deletes the
+	// machine (kubernetes/autoscaler, ToBeDeletedTaint).
+	scaleDownTaint = "ToBeDeletedByClusterAutoscaler"
+
+	// inFlight is how long a node that was fenced counts as being fenced while
+	// it still holds volumes: one that stays broken must not stop the others for
+	// ever.
+	inFlight = 5 * time.Minute
+)
+
+// weather is everything that the brakes ask, gathered whole before they are
+// tried.
+type weather struct {
+	Now  time.Time
+	Node *corev1.Node
+	// Pods that would move or that wait for what the node holds.
+	Waiting int
+	// Storm and Lead say what is wrong; empty: nothing.
+	Storm, Lead string
+	// Zones by node name, of all Nodes.
+	Zones map[string]string
+	// Fences of all nodes, this one too.
+	Fences []Fence
+	// Holding: nodes that still hold volumes.
+	Holding map[string]bool
+
+	MaxConcurrent int
+	// MaxUnhealthy is a share, 0 to 1.
+	MaxUnhealthy float64
+}
+
+// brake tells whether something speaks against fencing the node, and in words
+// what, and what would release it.
+func (w *weather) brake() (Brake, string) {
+	if b, words := w.ofNode(); b != NoBrake {
+		return b, words
+	}
+	switch {
+	case w.Waiting == 0:
+		return BrakeNothingWaits, "no pod may be moved off it and none waits for what it holds"
+	case w.Storm != "":
+		return BrakeStorm, w.Storm + "; the fault may be the network's or the API server's, so every node is watched anew afterwards"
+	case w.Lead != "":
+		return BrakeLead, "csi-fencepost itself does not reach the API server in time: " + w.Lead
+	}
+	return w.ofOthers()
+}
+
+func (w *weather) ofNode() (Brake, string) {
+	n := w.Node
+	switch {
+	case n == nil:
+		return BrakeNodeGone, "its Node object is gone, so nobody can tell which machine is meant; confirm it by hand"
+	case optedOut(n.Annotations):
+		return BrakeOptOut, "its annotation " + OptOutAnnotation + " is \"false\""
+	case maintained(n):
+		return BrakeMaintenance, "it is under maintenance, its annotation " + MaintenanceAnnotation + " says; remove that to have it fenced"
+	case n.DeletionTimestamp != nil:
+		return BrakeScaleDown, "its Node is being deleted"
+	case hasTaint(n, scaleDownTaint):
+		return BrakeScaleDown, "the cluster autoscaler is removing it (taint " + scaleDownTaint + ")"
+	case n.Spec.Unschedulable:
+		return BrakeCordoned, "somebody has cordoned it; kubectl uncordon " + n.Name + " to have it fenced"
+	}
+	return NoBrake, ""
+}
+
+func (w *weather) ofOthers() (Brake, string) {
+	others, hour, zones := []string{}, 0, []string{}
+	zone := w.Zones[w.Node.Name]
+	for _, f := range w.Fences {
+		if !f.Cut || f.Node == w.Node.Name {
+			continue
+		}
+		age := w.Now.Sub(f.At)
+		if age < time.Hour {
+			hour++
+		}
+		if f.Void == "" && age < inFlight && w.Holding[f.Node] {
+			others = append(others, f.Node)
+			if other, known := w.Zones[f.Node]; known && other != zone {
+				zones = append(zones, f.Node+" in zone "+other)
+			}
+		}
+	}
+	slices.Sort(others)
+	slices.Sort(zones)
+	limit := perHour(len(w.Zones), w.MaxUnhealthy)
+	switch {
+	case len(zones) > 0:
+		return BrakeZone, fmt.Sprintf("nodes of one zone are fenced at a time, and %v is being fenced", zones)
+	case len(others) >= w.MaxConcurrent:
+		return BrakeConcurrent, fmt.Sprintf("%d nodes are fenced at a time (fencing.maxConcurrent), and %v still hold volumes", w.MaxConcurrent, others)
+	case hour >= limit:
+		return BrakeHourly, fmt.Sprintf("%d nodes were fenced within an hour, and of %d nodes no more than %d may be (fencing.maxUnhealthy)", hour, len(w.Zones), limit)
+	}
+	return NoBrake, ""
+}
+
+// perHour is how many of so many nodes may be fenced within an hour: the share
+// maxUnhealthy of them, and always one.
+func perHour(nodes int, maxUnhealthy float64) int {
+	return max(1, int(math.Floor(float64(nodes)*maxUnhealthy+1e-9)))
+}
+
+func optedOut(annotations map[string]string) bool { return annotations[OptOutAnnotation] == "false" }
+
+func maintained(n *corev1.Node) bool {
+	value, on := n.Annotations[MaintenanceAnnotation]
+	return on && value != "false"
+}
+
+func hasTaint(n *corev1.Node, key string) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+}

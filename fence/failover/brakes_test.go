@@ -1,0 +1,92 @@
+package failover
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func fair() *weather {
+	w := &weather{Now: time.Unix(100_000, 0), Node: aNode("boot-1", corev1.ConditionUnknown), Waiting: 1, MaxConcurrent: 1, MaxUnhealthy: 0.4,
+		Zones: map[string]string{}, Holding: map[string]bool{}}
+	for _, n := range []string{"n1", "n2", "n3", "n4", "n5"} {
+		w.Zones[n] = "a"
+	}
+	return w
+}
+
+func fencedAgo(node string, ago time.Duration) Fence {
+	return Fence{Node: node, Cut: true, At: time.Unix(100_000, 0).Add(-ago)}
+}
+
+func TestBrakes(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*weather)
+		want   Brake
+		words  string
+	}{
+		"fair weather":                  {func(*weather) {}, NoBrake, ""},
+		"there is no Node":              {func(w *weather) { w.Node = nil }, BrakeNodeGone, "Node object is gone"},
+		"the Node opts out":             {func(w *weather) { annotate(w, OptOutAnnotation, "false") }, BrakeOptOut, OptOutAnnotation},
+		"any other value is no opt-out": {func(w *weather) { annotate(w, OptOutAnnotation, "true") }, NoBrake, ""},
+		"maintenance":                   {func(w *weather) { annotate(w, MaintenanceAnnotation, "disk swap") }, BrakeMaintenance, "maintenance"},
+		"maintenance with no value":     {func(w *weather) { annotate(w, MaintenanceAnnotation, "") }, BrakeMaintenance, "maintenance"},
+		"maintenance is over":           {func(w *weather) { annotate(w, MaintenanceAnnotation, "false") }, NoBrake, ""},
+		"cordoned":                      {func(w *weather) { w.Node.Spec.Unschedulable = true }, BrakeCordoned, "kubectl uncordon n1"},
+		"being deleted":                 {func(w *weather) { w.Node.DeletionTimestamp = &metav1.Time{Time: w.Now} }, BrakeScaleDown, "deleted"},
+		"being scaled down":             {func(w *weather) { w.Node.Spec.Taints = []corev1.Taint{{Key: scaleDownTaint}} }, BrakeScaleDown, "autoscaler"},
+		"nobody waits":                  {func(w *weather) { w.Waiting = 0 }, BrakeNothingWaits, "no pod"},
+		"a storm":                       {func(w *weather) { w.Storm = "4 of 5 nodes" }, BrakeStorm, "4 of 5 nodes"},
+		"our own lead is late":          {func(w *weather) { w.Lead = "not renewed for 8s" }, BrakeLead, "not renewed for 8s"},
+		"another node is being fenced": {func(w *weather) {
+			w.Fences, w.Holding["n2"] = []Fence{fencedAgo("n2", time.Minute)}, true
+		}, BrakeConcurrent, "n2"},
+		"two at a time are allowed": {func(w *weather) {
+			w.MaxConcurrent, w.Fences, w.Holding["n2"] = 2, []Fence{fencedAgo("n2", time.Minute)}, true
+		}, NoBrake, ""},
+		"the other's volumes have moved": {func(w *weather) { w.Fences = []Fence{fencedAgo("n2", time.Minute)} }, NoBrake, ""},
+		"the other is stuck for long":    {func(w *weather) { w.Fences, w.Holding["n2"] = []Fence{fencedAgo("n2", 6*time.Minute)}, true }, NoBrake, ""},
+		"the other is back": {func(w *weather) {
+			f := fencedAgo("n2", time.Minute)
+			f.Void = "back"
+			w.Fences, w.Holding["n2"] = []Fence{f}, true
+		}, NoBrake, ""},
+		"the other was found off": {func(w *weather) {
+			f := fencedAgo("n2", time.Minute)
+			f.Cut = false
+			w.Fences, w.Holding["n2"] = []Fence{f}, true
+		}, NoBrake, ""},
+		"its own earlier fence":        {func(w *weather) { w.Fences, w.Holding["n1"] = []Fence{fencedAgo("n1", time.Minute)}, true }, NoBrake, ""},
+		"40 % of five within the hour": {func(w *weather) { w.Fences = []Fence{fencedAgo("n2", 10*time.Minute), fencedAgo("n3", 59*time.Minute)} }, BrakeHourly, "2 nodes were fenced"},
+		"one of them was earlier":      {func(w *weather) { w.Fences = []Fence{fencedAgo("n2", 10*time.Minute), fencedAgo("n3", 61*time.Minute)} }, NoBrake, ""},
+		"a void fence counts in the hour": {func(w *weather) {
+			w.Fences = []Fence{fencedAgo("n2", 10*time.Minute), {Node: "n3", Cut: true, At: w.Now, Void: "back"}}
+		}, BrakeHourly, ""},
+		"another zone is being fenced": {func(w *weather) {
+			w.MaxConcurrent, w.Zones["n2"] = 5, "b"
+			w.Fences, w.Holding["n2"] = []Fence{fencedAgo("n2", time.Minute)}, true
+		}, BrakeZone, "n2 in zone b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fair()
+			c.change(w)
+			b, words := w.brake()
+			if b != c.want || !strings.Contains(words, c.words) || (b == NoBrake) != (words == "") {
+				t.Errorf("brake = %q, %q; want %q with %q", b, words, c.want, c.words)
+			}
+		})
+	}
+}
+
+func annotate(w *weather, key, value string) { w.Node.Annotations = map[string]string{key: value} }
+
+func TestPerHourIsAShareOfTheNodesAndAlwaysOne(t *testing.T) {
+	for nodes, want := range map[int]int{0: 1, 1: 1, 2: 1, 4: 1, 5: 2, 10: 4, 100: 40} {
+		if got := perHour(nodes, 0.4); got != want {
+			t.Errorf("perHour(%d, 0.4) = %d, want %d", nodes, got, want)
+		}
+	}
+}

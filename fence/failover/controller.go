@@ -1,0 +1,234 @@
+package failover
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+const (
+	scanEvery   = time.Second
+	fencesEvery = 30 * time.Second
+	// idleEvery is the pause of a node that is fenced, with nothing left to do.
+	idleEvery = 15 * time.Second
+	// errorPause is the pause after a pass that failed.
+	errorPause  = time.Second
+	passTimeout = 2 * time.Minute
+)
+
+// Index is what is watched (package watch).
+type Index interface {
+	EachNode(f func(*corev1.Node))
+	Node(name string) *corev1.Node
+	NodeID(nodeName string) string
+	Volume(name string) *corev1.PersistentVolume
+	HeldBy(node string) []watch.Held
+	Holding() []string
+	AttachmentsOn(node string) int
+}
+
+// Lives judges whether a node lives (package liveness).
+type Lives interface {
+	Judge(node, liveRV string, leaseExists, nodeExists, nodeReady bool) fence.Liveness
+	Unchanged(node string) (time.Duration, bool)
+	Storm() (bool, string)
+}
+
+// Metrics are the figures that a Controller counts.
+type Metrics interface {
+	// FencingBlocked tells the brake that keeps a node from being fenced now;
+	// NoBrake: none does any more.
+	FencingBlocked(node string, reason Brake)
+	// NodeFenced counts a node that was switched off or cut off.
+	NodeFenced(kind fence.Kind)
+	// PodsDeleted counts pods that were deleted by force.
+	PodsDeleted(n int)
+}
+
+// Options of a Controller. All fields are required but Sources, Lead and those
+// with a default.
+type Options struct {
+	// Client for everything but Events. 50 pods that move at once take about 60
+	// requests: with less than QPS 50, burst 100 of its own it is the bottleneck.
+	Client kubernetes.Interface
+	IDs    *csi.Identity
+	Index  Index
+	Lives  Lives
+	Fencer Fencer
+	// Records and Sources: the operator's word that a node is off.
+	Records *noderecord.Store
+	Sources []source.Source
+	// Events must write through another client: there are as many as pods.
+	Events  record.EventRecorder
+	Metrics Metrics
+	// Lead says what is wrong with this process's own lead, as a late renewal;
+	// nil: nothing.
+	Lead func() error
+
+	SuspectAfter time.Duration
+	// FenceAfter is how long a lease is unchanged before the node is fenced; 0:
+	// never.
+	FenceAfter time.Duration
+	// AskEvery is the pause between questions to the agents; 3 s by default.
+	AskEvery      time.Duration
+	MaxConcurrent int
+	MaxUnhealthy  float64 // a share, 0 to 1
+	PowerOn       bool    // when everything has moved
+}
+
+// Controller is the failover of one driver's volumes. Make one with New.
+type Controller struct {
+	Options
+
+	mu      sync.Mutex
+	work    map[string]*worker // nodes under work
+	running context.Context    // nil: Run does not run
+	wait    sync.WaitGroup
+	cutting map[string]bool // nodes that Off is under way for
+	fenced  map[string]bool // nodes with a fence that is not void, as last listed
+}
+
+// New makes a Controller.
+func New(o Options) *Controller {
+	if o.AskEvery == 0 {
+		o.AskEvery = 3 * time.Second
+	}
+	if o.Lead == nil {
+		o.Lead = func() error { return nil }
+	}
+	return &Controller{Options: o, work: map[string]*worker{}, cutting: map[string]bool{}, fenced: map[string]bool{}}
+}
+
+// Run works until ctx ends, and returns when every node's work has. It may be
+// begun again: everything is found anew from the objects. Run it on one replica
+// at a time; two do no harm but to each other's Events.
+func (c *Controller) Run(ctx context.Context) error {
+	c.mu.Lock()
+	c.running = ctx
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.running = nil
+		c.mu.Unlock()
+		c.wait.Wait()
+	}()
+	ticker := time.NewTicker(scanEvery)
+	defer ticker.Stop()
+	var listed time.Time
+	for {
+		if time.Since(listed) >= fencesEvery && c.listFences(ctx) {
+			listed = time.Now()
+		}
+		c.scan()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// listFences finds the nodes that a storage fence is left of, for instance
+// after a restart: unlike a power fence it leaves no taint.
+func (c *Controller) listFences(ctx context.Context) bool {
+	fences, err := c.Fencer.Fences(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Cannot list the nodes' fences")
+		}
+		return false
+	}
+	fenced := map[string]bool{}
+	for _, f := range fences {
+		if f.Void == "" {
+			fenced[f.Node] = true
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fenced = fenced
+	return true
+}
+
+// scan begins work on each node that may need it.
+func (c *Controller) scan() {
+	holding := map[string]bool{}
+	for _, name := range c.Index.Holding() {
+		holding[name] = true
+		if c.Index.Node(name) == nil {
+			c.begin(name, false)
+		}
+	}
+	c.Index.EachNode(func(n *corev1.Node) {
+		if c.interesting(n, holding[n.Name]) {
+			c.begin(n.Name, false)
+		}
+	})
+}
+
+func (c *Controller) interesting(n *corev1.Node, holding bool) bool {
+	s := state{Node: n}
+	if s.ourTaint() || c.isFenced(n.Name) {
+		return true
+	}
+	age, watched := c.Lives.Unchanged(n.Name)
+	return watched && age >= c.SuspectAfter && (holding || len(c.IDs.NodeHandles(n)) > 0)
+}
+
+func (c *Controller) isFenced(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fenced[name]
+}
+
+// Prompt has the agents of a node asked at once: somebody else has a reason to
+// think that it is off. Without Run it does nothing.
+func (c *Controller) Prompt(node string) { c.begin(node, true) }
+
+// Changed tells that a node, or what it holds, changed. It is cheap for nodes
+// that are not under work.
+func (c *Controller) Changed(node string) {
+	c.mu.Lock()
+	w := c.work[node]
+	c.mu.Unlock()
+	if w != nil {
+		w.rouse()
+	}
+}
+
+// begin starts work on a node, or rouses it. ask: the last answer is too old.
+func (c *Controller) begin(name string, ask bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.work[name]
+	switch {
+	case w != nil && ask:
+		w.askNow.Store(true)
+		w.rouse()
+	case w == nil && c.running != nil && c.running.Err() == nil:
+		w = &worker{Controller: c, name: name, wake: make(chan struct{}, 1), said: map[string]string{}, claims: map[string]string{}}
+		w.askNow.Store(ask)
+		c.work[name] = w
+		ctx := c.running
+		c.wait.Go(func() { w.run(ctx) })
+	}
+}
+
+func (c *Controller) end(w *worker) {
+	c.mu.Lock()
+	delete(c.work, w.name)
+	c.mu.Unlock()
+	c.Metrics.FencingBlocked(w.name, NoBrake)
+}

@@ -1,0 +1,368 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+const ourTaint = "csi-fencepost:NoExecute"
+
+func TestAPowerFenceMovesThePodsOfTheDriver(t *testing.T) {
+	w := newWorld(t)
+	const pods = 50
+	for i := range pods {
+		name := fmt.Sprintf("db-%d", i)
+		w.volume(name, w.driver, nil)
+		w.pod(name, w.n1, nil, name)
+	}
+	w.pod("stateless", w.n1, nil)
+	w.pod("waiting", "", nil, "db-0")
+	// Taint first: what the Node was like when the first pod went.
+	first, once := "", sync.Once{}
+	see := func(q *http.Request) error {
+		if q.Method == http.MethodDelete {
+			once.Do(func() { first = w.tainted() })
+		}
+		return nil
+	}
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("the waiting pod is told who is suspected", func() bool {
+		return w.seen.said("FencepostSuspected waiting", "node "+w.n1+" has not renewed its lease for") > 0
+	})
+	w.refuse.Store(&see)
+	w.eventually("it is fenced", func() bool { return w.fencer.did("off " + w.n1) })
+	proof := time.Now()
+	w.eventually("the pods are gone", func() bool { return len(w.pods()) == 2 })
+	if took := time.Since(proof); took > 15*time.Second {
+		t.Errorf("from proof to %d pods deleted: %s", pods, took)
+	} else {
+		t.Logf("from proof to %d pods deleted: %s", pods, took)
+	}
+	if first != ourTaint {
+		t.Errorf("when the first pod was deleted the taint was %q", first)
+	}
+	if !w.has("stateless") || !w.has("waiting") {
+		t.Errorf("left: %v", w.pods())
+	}
+	if n := w.seen.said("FencepostSuspected db-1:", ""); n < 1 || n > 3 {
+		t.Errorf("db-1 was told %d times who is suspected", n)
+	}
+	if w.seen.said("FencepostFenced db-1:", "PowerReading") != 1 {
+		t.Error("db-1 was not told why it was deleted")
+	}
+}
+
+func TestALivingNodeIsLeftAloneWhateverItsAgentReads(t *testing.T) {
+	w := newWorld(t)
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.fencer.reads(agent.Off)
+	c := w.start()
+	w.never("a living node was touched", 3*time.Second, func() bool {
+		c.Prompt(w.n1)
+		return !w.has("a") || w.tainted() != ""
+	})
+}
+
+func TestAnOperatorsConfirmationMovesPodsWithoutAnyAgent(t *testing.T) {
+	w := newWorld(t)
+	w.fencer.covers = false
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("the pod is told what to do", func() bool {
+		return w.seen.said("FencepostSuspected a:", "csi-fencepost fence confirm "+w.n1) > 0
+	})
+	w.never("nothing proves it yet", time.Second, func() bool { return !w.has("a") })
+	n := w.node(w.n1)
+	lease, err := w.api.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), w.n1, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.options.Records.Confirm(t.Context(), w.n1, noderecord.Confirmation{By: "eve", Reason: "pulled the plug",
+		Machines: []noderecord.Machine{{NodeUID: string(n.UID), BootID: "boot-1", LeaseRV: lease.ResourceVersion}}}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the pod is gone", func() bool { return !w.has("a") && w.tainted() == ourTaint })
+}
+
+func TestOptOutsAreLeftAlone(t *testing.T) {
+	out := map[string]string{OptOutAnnotation: "false"}
+	w := newWorld(t)
+	w.volume("a", w.driver, nil)
+	w.volume("b", w.driver, out)
+	w.volume("c", w.driver, nil)
+	w.pod("a", w.n1, out, "a")
+	w.pod("b", w.n1, nil, "b")
+	w.pod("c", w.n1, nil, "c")
+	w.start()
+	w.lives(w.n1, false)
+	w.fencer.reads(agent.Off)
+	w.eventually("the other pod is gone", func() bool { return !w.has("c") })
+	w.never("a pod that opts out was deleted", 2*time.Second, func() bool { return !w.has("a") || !w.has("b") })
+	if got := w.tainted(); got != "csi-fencepost:NoSchedule" {
+		t.Errorf("taint %s: NoExecute would have Kubernetes delete them", got)
+	}
+	if w.seen.said("FencepostLeftAlone a", "") != 1 || w.seen.said("FencepostLeftAlone b", "") != 1 {
+		t.Error("they were not told")
+	}
+}
+
+func TestANodeThatOptsOutIsLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	w.edit(w.n1, func(n *corev1.Node) { n.Annotations = map[string]string{OptOutAnnotation: "false"} })
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("it says so", func() bool { return w.seen.said("FencepostSuspected a", OptOutAnnotation) > 0 })
+	w.never("it was touched", 3*time.Second, func() bool { return !w.has("a") || w.tainted() != "" || w.fencer.did("off "+w.n1) })
+}
+
+func TestAStorageFenceMovesOnlyWhatItCovers(t *testing.T) {
+	w := newWorld(t)
+	w.fencer.kind = fence.StorageFence
+	must(t, w.api.StorageV1().CSIDrivers().Create, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "nfs." + w.driver},
+		Spec: storagev1.CSIDriverSpec{AttachRequired: new(bool)}})
+	w.volume("a", w.driver, nil)
+	w.volume("b", w.driver, nil)
+	w.volume("c", w.driver, nil)
+	w.volume("foreign", "other."+w.driver, nil)
+	w.volume("share", "nfs."+w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.pod("both", w.n1, nil, "b", "foreign")
+	w.pod("shared", w.n1, nil, "c", "share")
+	w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a", "h-b", "h-c")
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("the covered pods are gone", func() bool { return !w.has("a") && !w.has("shared") })
+	w.never("a pod with another driver's volume was deleted, or the node tainted", 2*time.Second,
+		func() bool { return !w.has("both") || w.tainted() != "" })
+	if w.seen.said("FencepostLeftAlone both", "other."+w.driver) != 1 {
+		t.Error("the pod was not told why it stays")
+	}
+
+	// Its kubelet comes back under the same boot and still has what moved.
+	w.detach("a")
+	w.detach("c")
+	w.lives(w.n1, true)
+	w.eventually("it is noted that the kubelet lists what moved", func() bool { return w.node(w.n1).Annotations[WitnessAnnotation] != "" })
+	w.never("the fence was lifted with a volume that moved still in use", time.Second, func() bool { return w.fencer.did("lift " + w.n1) })
+	w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-b")
+	w.eventually("the fence is lifted once it lists only what is its own", func() bool { return w.fencer.did("lift " + w.n1) })
+}
+
+func TestAStorageFenceIsNotLiftedForAKubeletThatForgot(t *testing.T) {
+	w := newWorld(t)
+	w.fencer.kind = fence.StorageFence
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("the pod is gone", func() bool { return !w.has("a") })
+	w.detach("a")
+	w.status(w.n1, "boot-1", corev1.ConditionTrue)
+	w.lives(w.n1, true)
+	w.eventually("it says that a reboot is needed", func() bool { return w.seen.said("FencepostFencingBlocked "+w.n1, "Reboot it") > 0 })
+	w.never("it was lifted on the word of a kubelet that may have forgotten", 2*time.Second, func() bool { return w.fencer.did("lift " + w.n1) })
+	w.status(w.n1, "boot-2", corev1.ConditionTrue)
+	w.eventually("a boot lifts it", func() bool { return w.fencer.did("lift " + w.n1) })
+}
+
+// fenced brings n1 to where its pod is gone and our taint is on.
+func fenced(t *testing.T) *world {
+	w := newWorld(t)
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("the pod is gone", func() bool { return !w.has("a") && w.tainted() == ourTaint })
+	w.detach("a")
+	w.status(w.n1, "boot-1", corev1.ConditionUnknown, "h-a")
+	return w
+}
+
+func TestANewBootReadmits(t *testing.T) {
+	w := fenced(t)
+	w.never("the taint went before the node was back", 2*time.Second, func() bool { return w.tainted() == "" })
+	w.fencer.reads(agent.On)
+	w.lives(w.n1, true)
+	w.status(w.n1, "boot-2", corev1.ConditionFalse)
+	w.never("the taint went before the node was Ready", 1500*time.Millisecond, func() bool { return w.tainted() == "" })
+	w.status(w.n1, "boot-2", corev1.ConditionTrue)
+	w.eventually("the taint is off", func() bool { return w.tainted() == "" })
+	w.eventually("it says so", func() bool { return w.seen.said("FencepostReadmitted "+w.n1, "") == 1 })
+	if f, _ := w.fencer.Fence(t.Context(), w.n1); f.Void == "" {
+		t.Error("the fence still counts")
+	}
+	if w.seen.said("FencepostFenceVoid", "") != 0 {
+		t.Error("it warns of a fence that was right")
+	}
+}
+
+func TestANodeThatGoesOnWithoutABootIsWarnedOf(t *testing.T) {
+	w := fenced(t)
+	w.lives(w.n1, true)
+	w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
+	w.eventually("it warns", func() bool { return w.seen.said("FencepostFenceVoid "+w.n1, "without having booted") == 1 })
+	w.eventually("the fence is void", func() bool { return w.fencer.did("void " + w.n1) })
+	w.never("the taint went while a volume that moved is in use", 2*time.Second, func() bool { return w.tainted() == "" })
+	w.status(w.n1, "boot-1", corev1.ConditionTrue)
+	w.eventually("the taint is off", func() bool { return w.tainted() == "" })
+}
+
+func TestALeaderThatDiesBetweenTaintAndPodsIsFollowed(t *testing.T) {
+	w := newWorld(t)
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	died := make(chan struct{}, 100)
+	dies := func(q *http.Request) error {
+		if q.Method != http.MethodDelete {
+			return nil
+		}
+		died <- struct{}{}
+		return errors.New("the leader is dead")
+	}
+	w.refuse.Store(&dies)
+	w.start()
+	w.lives(w.n1, false)
+	<-died
+	w.stop()
+	if w.tainted() != ourTaint || !w.has("a") {
+		t.Fatalf("taint %q, pods %v", w.tainted(), w.pods())
+	}
+	w.refuse.Store(nil)
+	begun := time.Now()
+	w.start()
+	w.eventually("the next leader goes on", func() bool { return !w.has("a") })
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if strings.Count(strings.Join(w.fencer.done(), " "), "off") != 1 {
+		t.Errorf("calls: %v", w.fencer.done())
+	}
+}
+
+func TestABrakeHoldsTheFenceAndSaysSo(t *testing.T) {
+	w := newWorld(t)
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.edit(w.n1, func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("it says why", func() bool { return w.seen.said("FencepostFencingBlocked a", "kubectl uncordon "+w.n1) == 1 })
+	if b := w.seen.blockedBy(); b != BrakeCordoned {
+		t.Errorf("the metric says %q", b)
+	}
+	w.never("a cordoned node was fenced", 2*time.Second, func() bool { return w.fencer.did("off " + w.n1) })
+	w.edit(w.n1, func(n *corev1.Node) { n.Spec.Unschedulable = false })
+	w.eventually("it is fenced after all", func() bool { return w.fencer.did("off "+w.n1) && w.seen.blockedBy() == NoBrake })
+}
+
+func TestAStormFencesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.start()
+	time.Sleep(suspectAfter)
+	for n := range map[string]bool{w.n1: true, w.ns + "-n2": true} {
+		w.lives(n, false)
+	}
+	w.eventually("the storm is named", func() bool { return w.seen.blockedBy() == BrakeStorm })
+	w.never("a node was fenced in a storm", 3*time.Second, func() bool { return len(w.fencer.done()) > 0 })
+}
+
+func TestAnOwnLeadThatIsLateFencesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.options.Lead = func() error { return errors.New("not renewed for 8s") }
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("it says so", func() bool { return w.seen.said("FencepostFencingBlocked a", "not renewed for 8s") == 1 })
+	w.never("it was fenced", 2*time.Second, func() bool { return w.fencer.did("off " + w.n1) })
+}
+
+func TestAnAPIOutageFencesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.start()
+	time.Sleep(2 * suspectAfter)
+	cluster := apiServer(t)
+	cluster.StopAPIServer()
+	time.Sleep(5 * time.Second) // twice fenceAfter
+	if len(w.fencer.done()) > 0 {
+		t.Errorf("in the outage: %v", w.fencer.done())
+	}
+	if err := cluster.StartAPIServer(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	w.never("a living node was fenced after the outage", 4*time.Second, func() bool { return len(w.fencer.done()) > 0 || w.tainted() != "" })
+	w.lives(w.n1, false)
+	w.eventually("one that dies is fenced", func() bool { return !w.has("a") })
+}
+
+func TestAPersonsTaintIsNeverOverwritten(t *testing.T) {
+	w := newWorld(t)
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.edit(w.n1, func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, taintOf("nodeshutdown")) })
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("the pod is gone", func() bool { return !w.has("a") })
+	if got := w.tainted(); got != "nodeshutdown:NoExecute" {
+		t.Errorf("taint %s", got)
+	}
+}
+
+func TestAPodThatIsBackUnderTheSameNameIsAnotherOne(t *testing.T) {
+	w := newWorld(t)
+	old := w.pod("db", w.n1, nil)
+	if err := w.api.CoreV1().Pods(w.ns).Delete(t.Context(), "db", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+		t.Fatal(err)
+	}
+	w.pod("db", w.ns+"-n2", nil)
+	if err := (&worker{Controller: New(w.options)}).deletePod(t.Context(), pod{Pod: old}); err != nil {
+		t.Error(err)
+	}
+	if !w.has("db") {
+		t.Error("the new pod was deleted")
+	}
+}
+
+func TestPowerComesBackOnlyWhenEveryDriversVolumeHasMoved(t *testing.T) {
+	w := newWorld(t)
+	w.options.PowerOn = true
+	w.volume("a", w.driver, nil)
+	w.volume("foreign", "other."+w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("the pod is gone", func() bool { return !w.has("a") })
+	w.detach("a")
+	w.never("power came back with another driver's volume attached", 2*time.Second, func() bool { return w.fencer.did("on " + w.n1) })
+	foreign := w.driver
+	w.driver = "other." + foreign
+	w.detach("foreign")
+	w.driver = foreign
+	w.eventually("power is back", func() bool { return w.fencer.did("on " + w.n1) })
+}

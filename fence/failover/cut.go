@@ -1,0 +1,122 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+)
+
+// cutPause is how long after a fence that failed it is not tried again.
+const cutPause = 30 * time.Second
+
+// cut fences the node. The brakes are tried once more, under the lock that
+// keeps this process's own fences apart.
+func (w *worker) cut(ctx context.Context, s *state) error {
+	if time.Since(w.cutAt) < cutPause {
+		return errors.Join(w.suspect(ctx, s), errLater)
+	}
+	if !w.reserve() {
+		s.Brake, s.BrakeWords = BrakeConcurrent, fmt.Sprintf("%d nodes are fenced at a time (fencing.maxConcurrent)", w.MaxConcurrent)
+		return errors.Join(w.blocked(ctx, s), errLater)
+	}
+	defer w.unreserve()
+	b, words, err := w.brakes(ctx, s, w.Index.HeldBy(w.name))
+	if err != nil {
+		return err
+	}
+	if b != NoBrake {
+		s.Brake, s.BrakeWords = b, words
+		return errors.Join(w.blocked(ctx, s), errLater)
+	}
+	if err := w.still(ctx, s); err != nil {
+		return err
+	}
+	w.Metrics.FencingBlocked(w.name, NoBrake)
+	reason := fmt.Sprintf("its lease was unchanged for %s, more than fencing.fenceAfter %s; %s", s.Age.Round(time.Second), w.FenceAfter, s.Answer.Why)
+	klog.FromContext(ctx).Info("Fencing the node", "reason", reason)
+	w.cutAt = time.Now()
+	answer, err := w.Fencer.Off(ctx, w.target(s), reason)
+	if err != nil {
+		w.sayAll(ctx, s, warning, ReasonBlocked, "failed "+err.Error(), fmt.Sprintf("%s; fencing it failed: %v", silence(s), err))
+		return err
+	}
+	w.heard(ctx, answer)
+	if answer.State != agent.Off {
+		return fmt.Errorf("node %s was fenced, and yet: %s", w.name, answer.Why)
+	}
+	w.Metrics.NodeFenced(answer.Kind)
+	return nil
+}
+
+// blocked says which brake holds.
+func (w *worker) blocked(ctx context.Context, s *state) error {
+	w.Metrics.FencingBlocked(w.name, s.Brake)
+	w.sayAll(ctx, s, warning, ReasonBlocked, string(s.Brake)+s.BrakeWords, fmt.Sprintf("%s, and is not fenced: %s [%s]", silence(s), s.BrakeWords, s.Brake))
+	return nil
+}
+
+func (w *worker) reserve() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.cutting) >= w.MaxConcurrent {
+		return false
+	}
+	w.cutting[w.name] = true
+	return true
+}
+
+func (w *worker) unreserve() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.cutting, w.name)
+}
+
+// brakes gathers the weather, live, and tries the brakes.
+func (w *worker) brakes(ctx context.Context, s *state, held []watch.Held) (Brake, string, error) {
+	weather := &weather{Now: time.Now(), Node: s.Node, Zones: map[string]string{}, Holding: map[string]bool{},
+		MaxConcurrent: w.MaxConcurrent, MaxUnhealthy: w.MaxUnhealthy}
+	if storm, words := w.Lives.Storm(); storm {
+		weather.Storm = words
+	}
+	if err := w.Lead(); err != nil {
+		weather.Lead = err.Error()
+	}
+	for _, p := range s.Pods {
+		if !p.OptedOut {
+			weather.Waiting++
+		}
+	}
+	waiting, err := w.concerned(ctx, held)
+	if err != nil {
+		return NoBrake, "", err
+	}
+	for _, p := range waiting {
+		if p.Spec.NodeName != w.name && !optedOut(p.Annotations) {
+			weather.Waiting++
+		}
+	}
+	nodes, err := w.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return NoBrake, "", fmt.Errorf("cannot list the nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		weather.Zones[n.Name] = n.Labels[corev1.LabelTopologyZone]
+	}
+	for _, name := range w.Index.Holding() {
+		weather.Holding[name] = true
+	}
+	if weather.Fences, err = w.Fencer.Fences(ctx); err != nil {
+		return NoBrake, "", err
+	}
+	b, words := weather.brake()
+	return b, words, nil
+}

@@ -1,0 +1,56 @@
+// Package failover moves the pods of a dead node, once it is proven that the
+// node can no longer write to the driver's volumes.
+//
+//	stale, holds volumes ──▶ suspect ──▶ ask the agents ◀──every few seconds──┐
+//	                                       │ off          │ on, unclear       │
+//	                                       │      fenceAfter passed? ──no─────┤
+//	                                       │        │ yes                     │
+//	                                       │      brakes ──one holds──────────┤
+//	                                       │        │ none                    │
+//	 operator's word ──────────────────────┤◀─off── fence ──────fails─────────┘
+//	                                       ▼
+//	              out-of-service taint, then pods deleted by force
+//	                                       │  Kubernetes detaches and attaches,
+//	                                       ▼  the guard lets it through
+//	       back: Ready under a new boot ID ──▶ taint off, fence void, lifted
+//
+// It is level-triggered: each pass over a node reads everything live, plans by
+// a pure function, and acts; a leader that dies between two steps is followed
+// by one that goes on from the objects. What is remembered only delays.
+//
+// # Guarantees
+//
+// No pod is deleted, and no taint put on, unless the decision (package fence)
+// says of a volume in use on that node that its holder is fenced, by evidence
+// bound to the node's UID, boot ID and lease; these are read again right before.
+// Where agents cover the node, their own reading of off is no older than a few
+// seconds. A pod is deleted by its UID.
+//
+// No node is fenced that shows life, that a brake is on for, or that no agent
+// covers. A taint that a person put on is never overwritten nor taken off.
+// While the API server does not answer, nothing is done.
+//
+// A storage fence is lifted only after a boot, or when this boot's kubelet,
+// Ready without a break, was seen to list what moved and to drop it.
+//
+// # Brakes
+//
+// A node that is due is not fenced while: it has no Node object; it opts out;
+// it is under maintenance, cordoned, being deleted or scaled down; nothing would
+// move; there is a storm (more than the share maxUnhealthy of the nodes, from 3
+// on, is silent); this process's own lead is late; maxConcurrent nodes, or one
+// of another zone, were fenced within 5 minutes and still hold volumes; or the
+// share maxUnhealthy of all nodes, and at least one, was fenced within the hour.
+//
+// # Non-guarantees
+//
+// The brakes count by the nodes' records, on their writers' clocks: two sidecars
+// that fence at the very same moment may be one over a limit. They count nodes
+// that a sidecar switched off, not those found off: a rack without power moves.
+//
+// With the out-of-service taint on, Kubernetes itself deletes pods that are
+// being terminated on a node that is not Ready, opted out or not; it marks pods
+// so 300 s after a node is unreachable, unless they tolerate it.
+//
+// A volume that a pod carries inline, with no claim, moves no pod here.
+package failover

@@ -1,0 +1,97 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// deleteAtOnce is how many pods are deleted side by side.
+const deleteAtOnce = 16
+
+// evict deletes the node's pods by force: their kubelet cannot. Each is deleted
+// by its UID, under which the node's name cannot change: a pod that is already
+// back under the same name is another one.
+func (w *worker) evict(ctx context.Context, s *state) error {
+	if err := w.stillFenced(ctx, s); err != nil {
+		return err
+	}
+	pods := s.evictable()
+	errs, slots := make([]error, len(pods)), make(chan struct{}, deleteAtOnce)
+	var wait sync.WaitGroup
+	for i, p := range pods {
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = w.deletePod(ctx, p)
+		})
+	}
+	wait.Wait()
+	failed := 0
+	for _, err := range errs {
+		if err != nil {
+			failed++
+		}
+	}
+	w.Metrics.PodsDeleted(len(pods) - failed)
+	klog.FromContext(ctx).Info("Deleted the pods of a fenced node", "pods", len(pods)-failed, "failed", failed, "evidence", s.Proof)
+	w.sayMoved(ctx, s, pods)
+	return errors.Join(errs...)
+}
+
+// stillFenced: a node may live under a storage fence, any other must not.
+func (w *worker) stillFenced(ctx context.Context, s *state) error {
+	if s.Proof != fence.StorageFence {
+		return w.still(ctx, s)
+	}
+	f, err := w.Fencer.Fence(ctx, w.name)
+	if err != nil {
+		return err
+	}
+	if f == nil || f.Void != "" || f.Kind != s.Fence.Kind || f.LeaseRV != s.Fence.LeaseRV || f.NodeUID != s.Fence.NodeUID {
+		return errChanged
+	}
+	return nil
+}
+
+func (w *worker) deletePod(ctx context.Context, p pod) error {
+	err := w.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64(0)),
+		Preconditions:      &metav1.Preconditions{UID: &p.UID},
+	})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // gone, or another pod of that name
+	}
+	return fmt.Errorf("cannot delete pod %s/%s: %w", p.Namespace, p.Name, err)
+}
+
+// sayMoved tells each pod, and the Node, after the deletions: speed matters.
+func (w *worker) sayMoved(ctx context.Context, s *state, gone []pod) {
+	words := fmt.Sprintf("node %s is proven unable to write (%s)", s.Name, s.Proof)
+	if s.Answer != nil && s.Covered {
+		words += ": " + s.Answer.Why
+	}
+	w.sayNode(ctx, s, warning, ReasonFenced, string(s.Proof)+s.LeaseRV, words+"; its pods were deleted by force, so that their volumes move")
+	for _, p := range gone {
+		w.say(p.Pod, "pod/"+string(p.UID), warning, ReasonFenced, "", words+"; this pod was deleted by force, so that its volumes move")
+	}
+	for _, p := range s.Pods {
+		switch {
+		case p.OptedOut:
+			w.say(p.Pod, "pod/"+string(p.UID), warning, ReasonLeftAlone, "optout", words+
+				"; this pod is left alone: it or its claim has the annotation "+OptOutAnnotation+": \"false\"")
+		case s.Proof == fence.StorageFence && len(p.Foreign) > 0:
+			w.say(p.Pod, "pod/"+string(p.UID), warning, ReasonLeftAlone, "foreign", words+
+				"; this pod is left alone: the fence does not cover its volumes of "+strings.Join(p.Foreign, ", ")+
+				", which it may still write to. Delete it by hand once they are safe")
+		}
+	}
+}

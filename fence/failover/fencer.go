@@ -1,0 +1,73 @@
+package failover
+
+import (
+	"context"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+)
+
+// Target is the machine to ask about, or to act on, as a live read showed it.
+type Target struct {
+	agent.Machine
+	// LeaseRV is the resourceVersion of the node's lease, read after the Node;
+	// empty: there is none. Off must fail where the live lease is another one.
+	LeaseRV string
+}
+
+// Answer is what the agents of a node say, all levels weighed.
+type Answer struct {
+	State agent.State
+	// Kind is what Off amounts to: fence.PowerReading or fence.StorageFence.
+	Kind fence.Kind
+	// Why says in words which agent answered what. It is the same from retry
+	// to retry, and without secrets.
+	Why string
+}
+
+// Fence is what a node's record says of its latest fence.
+type Fence struct {
+	Node string
+	// NodeUID, BootID and LeaseRV of the machine, the lease read after the
+	// agent's observation. They stay as they were when the fence becomes void.
+	NodeUID, BootID, LeaseRV string
+	Kind                     fence.Kind
+	// Source names the agents.
+	Source string
+	// Cut: a sidecar switched it off, it was not found off.
+	Cut bool
+	// At is the writer's clock. The brakes count by it; nothing is permitted by
+	// it.
+	At time.Time
+	// Void says why it does not count any more; empty: it does.
+	Void string
+}
+
+// Fencer asks and uses the fence agents, and keeps the nodes' records. It is
+// safe for concurrent use.
+type Fencer interface {
+	// Covers tells whether agents are configured for the node, and Agents names
+	// them for people.
+	Covers(node string) bool
+	Agents(node string) string
+	// Ask reads the agents and changes nothing but the record: a reading of off
+	// is written there as the node's fence before Ask returns, and one of on
+	// makes a fence void. An error means that it could not tell.
+	Ask(ctx context.Context, t Target) (Answer, error)
+	// Off locks the node, reads lease, boot ID and UID again, and does nothing
+	// if one of them is not t's; switches off or cuts off, asks the status
+	// again, and writes the record. Only Answer.State Off is a fence.
+	Off(ctx context.Context, t Target, reason string) (Answer, error)
+	// On gives power back.
+	On(ctx context.Context, t Target, reason string) error
+	// Lift gives access to the storage back, confirms it by listing, and makes
+	// the fence void. Calling it twice does no harm.
+	Lift(ctx context.Context, t Target, reason string) error
+	// Void writes down that the node's fence does not count any more.
+	Void(ctx context.Context, node, why string) error
+	// Fence reads the node's record live; nil: it was never fenced.
+	Fence(ctx context.Context, node string) (*Fence, error)
+	// Fences reads the fences of all nodes, void ones too.
+	Fences(ctx context.Context) ([]Fence, error)
+}

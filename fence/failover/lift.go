@@ -1,0 +1,121 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+)
+
+// WitnessAnnotation on a Node notes, under a storage fence, that the kubelet of
+// this boot, Ready since then, was seen to list a volume that had moved.
+const WitnessAnnotation = "csi-fencepost.io/witness"
+
+// witnessOf is the annotation's value; empty where nothing can be witnessed.
+func witnessOf(n *corev1.Node, f *Fence) string {
+	ready, boot := readiness(n), n.Status.NodeInfo.BootID
+	if ready == nil || ready.Status != corev1.ConditionTrue || boot == "" || f == nil {
+		return ""
+	}
+	return fmt.Sprintf("boot %s, ready since %s, fence %s", boot, ready.LastTransitionTime.UTC().Format(time.RFC3339), f.LeaseRV)
+}
+
+func (w *worker) witness(ctx context.Context, s *state) error {
+	value := witnessOf(s.Node, s.Fence)
+	if value == "" {
+		return nil
+	}
+	return w.patchNode(ctx, s, map[string]any{"metadata": map[string]any{"annotations": map[string]string{WitnessAnnotation: value}}})
+}
+
+// lift gives the node its access back. What it still lists is read live once
+// more: with a volume that moved it would write again.
+func (w *worker) lift(ctx context.Context, s *state) error {
+	n, err := w.node(ctx)
+	if err != nil {
+		return err
+	}
+	if n == nil || n.UID != s.Node.UID || n.Status.NodeInfo.BootID != s.Node.Status.NodeInfo.BootID {
+		return errChanged
+	}
+	why := "the node has booted since"
+	if !s.rebooted() {
+		why = "the kubelet has unmounted every volume that moved"
+		if err := w.nothingMoved(ctx, n); err != nil {
+			return err
+		}
+	}
+	if err := w.Fencer.Lift(ctx, w.target(s), why); err != nil {
+		return fmt.Errorf("cannot lift the storage fence of node %s: %w", w.name, err)
+	}
+	w.sayNode(ctx, s, normal, ReasonReadmitted, s.Fence.LeaseRV, fmt.Sprintf("the storage fence of node %s is lifted: %s", w.name, why))
+	return nil
+}
+
+// nothingMoved fails if the Node lists in use what is not its own any more, by
+// live VolumeAttachments and ledgers.
+func (w *worker) nothingMoved(ctx context.Context, n *corev1.Node) error {
+	held := w.Index.HeldBy(w.name)
+	for _, name := range n.Status.VolumesInUse {
+		handle, ours := w.IDs.HandleOf(name)
+		if !ours {
+			continue
+		}
+		live, err := w.heldLive(ctx, handle, held)
+		if err != nil {
+			return err
+		}
+		if !live.Kept() {
+			return errChanged
+		}
+	}
+	return nil
+}
+
+func (w *worker) heldLive(ctx context.Context, handle string, held []watch.Held) (h watch.Held, err error) {
+	h = watch.Held{Handle: handle}
+	va, err := w.Client.StorageV1().VolumeAttachments().Get(ctx, csi.AttachmentName(handle, w.IDs.Driver, w.name), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return h, nil
+	case err != nil:
+		return h, fmt.Errorf("cannot read the VolumeAttachment of %s on node %s: %w", handle, w.name, err)
+	}
+	h.Attachment, h.Detaching = va.Name, va.DeletionTimestamp != nil
+	if va.Spec.Source.PersistentVolumeName == nil {
+		return h, nil
+	}
+	h.PV = *va.Spec.Source.PersistentVolumeName
+	pv, err := w.Client.CoreV1().PersistentVolumes().Get(ctx, h.PV, metav1.GetOptions{})
+	if err != nil {
+		return h, fmt.Errorf("cannot read PersistentVolume %s: %w", h.PV, err)
+	}
+	text, written := pv.Annotations[ledger.Annotation]
+	if !written {
+		return h, nil
+	}
+	l, err := ledger.Parse(text)
+	if err != nil {
+		return h, err
+	}
+	for _, e := range l.ByNodeName(w.name) {
+		h.Entry = e
+	}
+	return h, nil
+}
+
+// stranded: the kubelet lists nothing, and was never seen to. A kubelet that
+// restarted forgets what is mounted, so its silence is not believed.
+func (w *worker) stranded(s *state) error {
+	w.say(s.Node, "node", warning, ReasonBlocked, "stranded", fmt.Sprintf(
+		"node %s is back under its storage fence and lists no volume that moved, but was never seen to list one: its kubelet may have restarted, and forgotten what is mounted. "+
+			"Reboot it, or, if nothing of %s is mounted there: csi-fencepost fence on %s", s.Name, w.IDs.Driver, s.Name))
+	return nil
+}

@@ -1,0 +1,214 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+)
+
+// look reads everything that the plan for the node rests on, the lease last.
+func (w *worker) look(ctx context.Context) (*state, error) {
+	s := &state{Name: w.name, Covered: w.Fencer.Covers(w.name), Answer: w.answer, FenceAfter: w.FenceAfter, PowerOn: w.PowerOn}
+	var err error
+	if s.Node, err = w.node(ctx); err != nil {
+		return nil, err
+	}
+	if s.Fence, err = w.Fencer.Fence(ctx, w.name); err != nil {
+		return nil, err
+	}
+	rv, found, err := w.lease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.LeaseRV = rv
+	s.Life = w.Lives.Judge(w.name, rv, found, s.Node != nil, s.ready())
+	s.Age, _ = w.Lives.Unchanged(w.name)
+	s.AskDue = w.askDue()
+
+	held := w.Index.HeldBy(w.name)
+	s.Holds, s.Moved = w.holds(s.Node, held), w.moved(s.Node, held)
+	s.Attached = w.Index.AttachmentsOn(w.name)
+	if err := w.prove(ctx, s, held); err != nil {
+		return nil, err
+	}
+	if !s.podsMatter() {
+		return s, nil
+	}
+	if s.Pods, err = w.podsOf(ctx); err != nil {
+		return nil, err
+	}
+	if s.cutDue() {
+		s.Brake, s.BrakeWords, err = w.brakes(ctx, s, held)
+	}
+	return s, err
+}
+
+func (w *worker) node(ctx context.Context) (*corev1.Node, error) {
+	n, err := w.Client.CoreV1().Nodes().Get(ctx, w.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read node %s: %w", w.name, err)
+	}
+	return n, nil
+}
+
+func (w *worker) lease(ctx context.Context) (rv string, found bool, err error) {
+	l, err := w.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, w.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("cannot read the lease of node %s: %w", w.name, err)
+	}
+	return l.ResourceVersion, true, nil
+}
+
+// still fails if the node has renewed its lease, or booted, since the look: it
+// is asked right before anything is done to the node or its pods.
+func (w *worker) still(ctx context.Context, s *state) error {
+	n, err := w.node(ctx)
+	if err != nil {
+		return err
+	}
+	rv, _, err := w.lease(ctx)
+	if err != nil {
+		return err
+	}
+	same := (n == nil) == (s.Node == nil) && rv == s.LeaseRV &&
+		(n == nil || n.UID == s.Node.UID && n.Status.NodeInfo.BootID == s.Node.Status.NodeInfo.BootID)
+	if !same {
+		return errChanged
+	}
+	return nil
+}
+
+// holds: the node may hold a volume of the driver.
+func (w *worker) holds(n *corev1.Node, held []watch.Held) bool {
+	for _, h := range held {
+		if h.Attachment != "" || h.Entry != nil && h.Entry.State != fence.TakenOver {
+			return true
+		}
+	}
+	return n != nil && len(w.IDs.NodeHandles(n)) > 0
+}
+
+// moved: the node's status lists in use what was, or is being, taken from it.
+func (w *worker) moved(n *corev1.Node, held []watch.Held) bool {
+	if n == nil {
+		return false
+	}
+	for _, name := range n.Status.VolumesInUse {
+		if handle, ours := w.IDs.HandleOf(name); ours && !w.kept(handle, held) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *worker) kept(handle string, held []watch.Held) bool {
+	for i := range held {
+		if w.IDs.Same(held[i].Handle, handle) && held[i].Kept() {
+			return true
+		}
+	}
+	return false
+}
+
+// prove has the decision judge the evidence, as it judges the unpublish of a
+// volume that the node uses: pods move only if their volumes will.
+func (w *worker) prove(ctx context.Context, s *state, held []watch.Held) error {
+	h := w.machine(s, held)
+	if h.NodeUID == "" {
+		return nil
+	}
+	h.Evidence = agentEvidence(s, &h)
+	claims, err := w.claimsOf(ctx, s, h)
+	if err != nil {
+		return err
+	}
+	h.Evidence = append(h.Evidence, claims...)
+	v := fence.JudgeUnpublish(fence.Snapshot{Holders: []fence.Holder{h}}, h.NodeID)
+	if v.Action == fence.Allow && v.Reason == fence.HolderFenced && v.Subject != nil && v.Subject.Evidence != nil {
+		s.Proof = v.Subject.Evidence.Kind
+	}
+	return nil
+}
+
+// machine is the node as the decision sees the holder of a volume. Where there
+// is no Node, it is the machine that the ledgers name.
+func (w *worker) machine(s *state, held []watch.Held) fence.Holder {
+	h := fence.Holder{NodeName: w.name, NodeID: w.Index.NodeID(w.name), State: fence.Held, Liveness: s.Life, LeaseRV: s.LeaseRV}
+	for _, v := range held {
+		if v.Entry != nil && v.Entry.State != fence.TakenOver && h.NodeUID == "" {
+			h.NodeUID, h.BootID = v.Entry.NodeUID, v.Entry.BootID
+			if h.NodeID == "" {
+				h.NodeID = v.Entry.NodeID
+			}
+		}
+	}
+	if h.NodeID == "" {
+		h.NodeID = w.name
+	}
+	if n := s.Node; n != nil {
+		h.NodeUID, h.BootID = string(n.UID), n.Status.NodeInfo.BootID
+		h.Node = &fence.Node{UID: h.NodeUID, BootID: h.BootID, Ready: s.ready(), InUse: true}
+	}
+	return h
+}
+
+// agentEvidence is what the record and the agents' last answer amount to. Where
+// we have agents for the node ourselves, the record alone is but a hint.
+func agentEvidence(s *state, h *fence.Holder) (found []fence.Evidence) {
+	heard := s.Covered && s.Answer != nil && !s.AskDue
+	if f := s.Fence; f != nil && (!s.Covered || heard && s.Answer.State == agent.Off) {
+		found = append(found, fence.Evidence{Kind: f.Kind, Source: f.Source, NodeName: h.NodeName, NodeID: h.NodeID,
+			NodeUID: f.NodeUID, BootID: f.BootID, LeaseRV: f.LeaseRV, Void: f.Void})
+	}
+	if heard && s.Answer.State == agent.On {
+		found = append(found, fence.Evidence{Kind: fence.PowerReading, Source: s.Answer.Why, On: true, NodeName: h.NodeName, NodeID: h.NodeID,
+			NodeUID: h.NodeUID, BootID: h.BootID, LeaseRV: h.LeaseRV})
+	}
+	return found
+}
+
+// claimsOf asks the sources of the operator's word.
+func (w *worker) claimsOf(ctx context.Context, s *state, h fence.Holder) ([]fence.Evidence, error) {
+	if len(w.Sources) == 0 {
+		return nil, nil
+	}
+	rec, err := w.Records.Get(ctx, w.name)
+	var garbled *noderecord.GarbledError
+	if errors.As(err, &garbled) {
+		return nil, nil // its claims do not count; the guard says so
+	}
+	if err != nil {
+		return nil, err
+	}
+	q := source.Question{Holder: h, Driver: w.IDs.Driver, Node: s.Node, LeaseRV: s.LeaseRV, Record: rec}
+	var found []fence.Evidence
+	for _, from := range w.Sources {
+		e, err := from.Evidence(ctx, q)
+		if err != nil {
+			return nil, fmt.Errorf("%s of node %s: %w", from.Name(), w.name, err)
+		}
+		found = append(found, e...)
+	}
+	return found, nil
+}
+
+func (w *worker) askDue() bool {
+	return w.askNow.Load() || w.answer == nil || time.Since(w.asked) > w.AskEvery+time.Second
+}

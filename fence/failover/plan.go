@@ -1,0 +1,254 @@
+package failover
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+)
+
+// state is one look at a node: everything that plan rests on.
+type state struct {
+	Name string
+	// Node as it was read live; nil: there is none.
+	Node    *corev1.Node
+	LeaseRV string
+	Life    fence.Liveness
+	// Age is for how long the lease was watched unchanged.
+	Age time.Duration
+	// Holds: the node holds volumes of the driver, as far as anybody knows.
+	Holds bool
+	// Moved: its status lists in use what is not, or soon not, its own any more.
+	Moved bool
+	// Attached counts its VolumeAttachments, of all drivers.
+	Attached int
+
+	Covered bool
+	// AskDue: the agents' last answer is too old to rest anything on.
+	AskDue bool
+	// Answer is the last one of this node's agents; nil: not asked yet.
+	Answer *Answer
+	// Fence is the record's; nil: none.
+	Fence *Fence
+	// Proof is the kind of evidence by which the node cannot write; empty: none.
+	Proof fence.Kind
+
+	// Pods of the node that use the driver's volumes; nil until they are asked
+	// for (podsMatter).
+	Pods []pod
+	// Brake against fencing, asked only if it is due.
+	Brake      Brake
+	BrakeWords string
+
+	FenceAfter time.Duration
+	PowerOn    bool
+}
+
+// step is one thing to do. The steps of a plan are taken in order; one that
+// fails ends the pass.
+type step string
+
+const (
+	stepAsk      step = "ask the agents"
+	stepSuspect  step = "say who is suspected"
+	stepBlocked  step = "say why it is not fenced"
+	stepCut      step = "fence"
+	stepTaint    step = "put the taint on"
+	stepEvict    step = "delete the pods"
+	stepPowerOn  step = "power on"
+	stepVoid     step = "void the fence"
+	stepWarn     step = "warn of a fence that was wrong"
+	stepWitness  step = "note that the kubelet lists what moved"
+	stepUntaint  step = "take the taint off"
+	stepLift     step = "lift the storage fence"
+	stepStranded step = "say that only a reboot readmits"
+)
+
+// plan says what to do next. Nothing: the node needs no work.
+func plan(s *state) []step {
+	switch {
+	case s.storageFenced():
+		return planStorage(s)
+	case s.optedOut():
+		// Hands off, except for what we did ourselves.
+		switch {
+		case s.Life == fence.Alive:
+			return planReturn(s)
+		case s.suspect() && s.Holds:
+			return []step{stepSuspect}
+		}
+		return nil
+	case s.Life == fence.Alive:
+		return planReturn(s)
+	}
+	return planSilent(s)
+}
+
+// planSilent: the node shows no life.
+func planSilent(s *state) []step {
+	switch {
+	case !s.suspect() && !s.fenced():
+		return nil // not watched for long enough
+	case !s.Holds && !s.fenced():
+		return nil
+	case s.Covered && s.AskDue:
+		return []step{stepAsk}
+	case s.Proof != "":
+		return planProven(s)
+	case s.cutDue() && s.Brake != NoBrake:
+		return []step{stepBlocked}
+	case s.cutDue():
+		return []step{stepCut}
+	case s.Holds && s.suspect():
+		return []step{stepSuspect}
+	}
+	return nil
+}
+
+// planProven: the node cannot write. The taint comes first: some drivers cut a
+// client off only then, and with it Kubernetes detaches at once.
+func planProven(s *state) []step {
+	var steps []step
+	if s.Node != nil && s.needsTaint() {
+		steps = append(steps, stepTaint)
+	}
+	if len(s.evictable()) > 0 {
+		steps = append(steps, stepEvict)
+	}
+	if len(steps) == 0 && s.PowerOn && s.Attached == 0 && s.Fence != nil && s.Fence.Cut && s.Fence.Void == "" {
+		steps = append(steps, stepPowerOn)
+	}
+	return steps
+}
+
+// planStorage: this driver's volumes cannot be written from the node, which may
+// live. Nothing is done to the node itself.
+func planStorage(s *state) []step {
+	back := s.Life == fence.Alive && s.ready()
+	switch {
+	case back && s.rebooted():
+		return []step{stepLift}
+	case s.Covered && s.AskDue:
+		return []step{stepAsk}
+	case len(s.evictable()) > 0 && s.Proof == fence.StorageFence:
+		return []step{stepEvict}
+	case !back:
+		return nil
+	case s.Moved && !s.witnessed():
+		return []step{stepWitness}
+	case s.Moved:
+		return nil // until its kubelet has unmounted it
+	case s.witnessed():
+		return []step{stepLift}
+	}
+	return []step{stepStranded}
+}
+
+// planReturn: the node lives. What was said of its death is void, and our taint
+// comes off.
+func planReturn(s *state) []step {
+	var steps []step
+	if s.Fence != nil && s.Fence.Kind == fence.PowerReading && s.Fence.Void == "" {
+		if !s.rebooted() {
+			steps = append(steps, stepWarn)
+		}
+		steps = append(steps, stepVoid)
+	}
+	if s.ourTaint() && s.ready() && (s.rebooted() || !s.Moved) {
+		steps = append(steps, stepUntaint)
+	}
+	return steps
+}
+
+// suspect: the node is silent for long enough to say so.
+func (s *state) suspect() bool { return s.Life == fence.Stale || s.Life == fence.Unknown }
+
+// fenced: somebody has fenced it, and nobody said that it is over.
+func (s *state) fenced() bool { return s.Fence != nil && s.Fence.Void == "" || s.ourTaint() }
+
+func (s *state) storageFenced() bool {
+	return s.Fence != nil && s.Fence.Void == "" && s.Fence.Kind == fence.StorageFence && s.Proof != fence.PowerReading
+}
+
+// cutDue: it was silent for so long that it is to be fenced. Life is judged
+// live; the age alone would be the watch's.
+func (s *state) cutDue() bool {
+	return s.Covered && s.FenceAfter > 0 && s.Life == fence.Stale && s.Age >= s.FenceAfter && s.Proof == "" &&
+		s.Answer != nil && s.Answer.State != agent.Off
+}
+
+// podsMatter: the plan will ask for them.
+func (s *state) podsMatter() bool { return s.Proof != "" || s.cutDue() }
+
+// rebooted: another boot than the fenced one. An empty boot ID never differs
+// from, nor equals, another.
+func (s *state) rebooted() bool {
+	if s.Node == nil || s.Fence == nil {
+		return false
+	}
+	was, is := s.Fence.BootID, s.Node.Status.NodeInfo.BootID
+	return was != "" && is != "" && was != is
+}
+
+func (s *state) ready() bool {
+	c := readiness(s.Node)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+func (s *state) optedOut() bool { return s.Node != nil && optedOut(s.Node.Annotations) }
+
+func (s *state) ourTaint() bool {
+	if s.Node == nil {
+		return false
+	}
+	for _, t := range s.Node.Spec.Taints {
+		if t.Key == corev1.TaintNodeOutOfService && t.Value == source.OurTaintValue {
+			return true
+		}
+	}
+	return false
+}
+
+// needsTaint: neither ours nor a person's is on.
+func (s *state) needsTaint() bool { return !hasTaint(s.Node, corev1.TaintNodeOutOfService) }
+
+// witnessed: this boot's kubelet, Ready without a break since, was seen to list
+// a volume that moved. Only then is its silence believed: a kubelet that
+// restarts forgets what is mounted.
+func (s *state) witnessed() bool {
+	want := ""
+	if s.Node != nil {
+		want = witnessOf(s.Node, s.Fence)
+	}
+	return want != "" && s.Node.Annotations[WitnessAnnotation] == want
+}
+
+// evictable are the pods to delete under the proof that there is.
+func (s *state) evictable() []pod {
+	var out []pod
+	if s.optedOut() {
+		return nil
+	}
+	for _, p := range s.Pods {
+		if p.OptedOut || s.Proof == fence.StorageFence && len(p.Foreign) > 0 {
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func readiness(n *corev1.Node) *corev1.NodeCondition {
+	if n == nil {
+		return nil
+	}
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == corev1.NodeReady {
+			return &n.Status.Conditions[i]
+		}
+	}
+	return nil
+}

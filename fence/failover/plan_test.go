@@ -1,0 +1,180 @@
+package failover
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+)
+
+func aNode(boot string, ready corev1.ConditionStatus) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-1", ResourceVersion: "7"}}
+	n.Status.NodeInfo.BootID = boot
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(time.Unix(1000, 0))}}
+	return n
+}
+
+func taintOf(value string) corev1.Taint {
+	return corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: value, Effect: corev1.TaintEffectNoExecute}
+}
+
+func onePod(change func(*pod)) []pod {
+	p := pod{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db"}}}
+	if change != nil {
+		change(&p)
+	}
+	return []pod{p}
+}
+
+// silent is a node that has been due for fencing for long, and that its agent
+// reads as on.
+func silent() *state {
+	return &state{Name: "n1", Node: aNode("boot-1", corev1.ConditionUnknown), LeaseRV: "5", Life: fence.Stale, Age: time.Minute,
+		Holds: true, Attached: 1, Covered: true, Answer: &Answer{State: agent.On}, FenceAfter: 50 * time.Second, Pods: onePod(nil)}
+}
+
+func powerFence() *Fence {
+	return &Fence{Node: "n1", NodeUID: "uid-1", BootID: "boot-1", LeaseRV: "5", Kind: fence.PowerReading, Cut: true}
+}
+
+func proven(kind fence.Kind) *state {
+	s := silent()
+	s.Proof, s.Fence, s.Answer = kind, powerFence(), &Answer{State: agent.Off}
+	s.Fence.Kind = kind
+	return s
+}
+
+// returned is a node that renews its lease after a fence of that kind.
+func returned(kind fence.Kind, boot string) *state {
+	s := proven(kind)
+	s.Life, s.Age, s.Node = fence.Alive, 0, aNode(boot, corev1.ConditionTrue)
+	if kind == fence.PowerReading {
+		s.Proof, s.Pods = "", nil
+		s.Node.Spec.Taints = []corev1.Taint{taintOf("csi-fencepost")}
+	} else {
+		s.Pods = []pod{}
+	}
+	return s
+}
+
+func with(s *state, change func(*state)) *state { change(s); return s }
+
+func witnessed(s *state) *state {
+	s.Node.Annotations = map[string]string{WitnessAnnotation: witnessOf(s.Node, s.Fence)}
+	return s
+}
+
+func TestPlan(t *testing.T) {
+	for name, c := range map[string]struct {
+		state *state
+		want  []step
+	}{
+		"a living node that nothing is known against needs nothing": {with(silent(), func(s *state) { s.Life = fence.Alive }), nil},
+		"a node not watched for long enough is left alone":          {with(silent(), func(s *state) { s.Life = fence.Unwatched }), nil},
+		"a silent node that holds nothing is left alone":            {with(silent(), func(s *state) { s.Holds = false }), nil},
+		"a silent node's agents are asked first":                    {with(silent(), func(s *state) { s.AskDue = true }), []step{stepAsk}},
+		"before fenceAfter it is suspected":                         {with(silent(), func(s *state) { s.Age = 49 * time.Second }), []step{stepSuspect}},
+		"without fenceAfter it is never fenced":                     {with(silent(), func(s *state) { s.FenceAfter = 0 }), []step{stepSuspect}},
+		"without an agent it is never fenced":                       {with(silent(), func(s *state) { s.Covered = false }), []step{stepSuspect}},
+		"a node without a lease is never fenced":                    {with(silent(), func(s *state) { s.Life = fence.Unknown }), []step{stepSuspect}},
+		"after fenceAfter it is fenced":                             {silent(), []step{stepCut}},
+		"so is one that the agents are unclear about":               {with(silent(), func(s *state) { s.Answer.State = agent.Unclear }), []step{stepCut}},
+		"one that reads off is not fenced once more":                {with(silent(), func(s *state) { s.Answer.State = agent.Off }), []step{stepSuspect}},
+		"a brake holds the fence":                                   {with(silent(), func(s *state) { s.Brake = BrakeStorm }), []step{stepBlocked}},
+		"a node that opts out is only suspected": {with(silent(), func(s *state) { s.Node.Annotations = map[string]string{OptOutAnnotation: "false"} }),
+			[]step{stepSuspect}},
+		"a node that opts out is not evicted although it is off": {with(proven(fence.PowerReading), func(s *state) {
+			s.Node.Annotations = map[string]string{OptOutAnnotation: "false"}
+		}), []step{stepSuspect}},
+
+		"under a power fence the taint comes before the pods": {proven(fence.PowerReading), []step{stepTaint, stepEvict}},
+		"an old reading is asked again before anything is done": {with(proven(fence.PowerReading), func(s *state) { s.AskDue = true }),
+			[]step{stepAsk}},
+		"an operator's word moves pods too": {with(proven(fence.OperatorConfirmation), func(s *state) { s.Covered, s.Fence, s.Answer = false, nil, nil }),
+			[]step{stepTaint, stepEvict}},
+		"a person's taint is left on": {with(proven(fence.PowerReading), func(s *state) { s.Node.Spec.Taints = []corev1.Taint{taintOf("nodeshutdown")} }),
+			[]step{stepEvict}},
+		"with our taint on already only the pods are left": {with(proven(fence.PowerReading), func(s *state) { s.Node.Spec.Taints = []corev1.Taint{taintOf("csi-fencepost")} }),
+			[]step{stepEvict}},
+		"a new leader goes on before the node is stale once more": {with(proven(fence.PowerReading), func(s *state) {
+			s.Life, s.Node.Spec.Taints = fence.Unwatched, []corev1.Taint{taintOf("csi-fencepost")}
+		}), []step{stepEvict}},
+		"a pod that opts out stays": {with(proven(fence.PowerReading), func(s *state) { s.Pods = onePod(func(p *pod) { p.OptedOut = true }) }), []step{stepTaint}},
+		"a Node that is gone gets no taint": {with(proven(fence.PowerReading), func(s *state) { s.Node = nil }),
+			[]step{stepEvict}},
+		"another driver's volume does not keep a pod on a machine without power": {with(proven(fence.PowerReading), func(s *state) {
+			s.Pods = onePod(func(p *pod) { p.Foreign = []string{"x"} })
+		}), []step{stepTaint, stepEvict}},
+
+		"no power before everything has moved": {with(moved(), func(s *state) { s.Attached = 1 }), nil},
+		"power when everything has moved":      {moved(), []step{stepPowerOn}},
+		"no power unless configured":           {with(moved(), func(s *state) { s.PowerOn = false }), nil},
+		"no power for a node found off":        {with(moved(), func(s *state) { s.Fence.Cut = false }), nil},
+
+		"a storage fence puts no taint on": {proven(fence.StorageFence), []step{stepEvict}},
+		"under a storage fence a pod with another driver's volume stays": {with(proven(fence.StorageFence), func(s *state) {
+			s.Pods = onePod(func(p *pod) { p.Foreign = []string{"x"} })
+		}), nil},
+		"under a storage fence pods move from a living node": {with(proven(fence.StorageFence), func(s *state) {
+			s.Life, s.Node = fence.Alive, aNode("boot-1", corev1.ConditionTrue)
+		}), []step{stepEvict}},
+
+		"a new boot readmits": {returned(fence.PowerReading, "boot-2"), []step{stepVoid, stepUntaint}},
+		"an empty boot ID is not a new one": {with(returned(fence.PowerReading, ""), func(s *state) { s.Moved = true }),
+			[]step{stepWarn, stepVoid}},
+		"a new boot readmits only when Ready": {with(returned(fence.PowerReading, "boot-2"), func(s *state) {
+			s.Node.Status.Conditions[0].Status = corev1.ConditionFalse
+		}), []step{stepVoid}},
+		"a new boot that is not seen to live yet does not readmit": {with(returned(fence.PowerReading, "boot-2"), func(s *state) {
+			s.Life, s.Holds = fence.Unwatched, false
+		}), nil},
+		"under the same boot the fence is void and the taint stays while it lists what moved": {
+			with(returned(fence.PowerReading, "boot-1"), func(s *state) { s.Moved = true }), []step{stepWarn, stepVoid}},
+		"under the same boot the taint comes off when nothing that moved is listed": {
+			with(returned(fence.PowerReading, "boot-1"), func(s *state) { s.Fence.Void = "renewed" }), []step{stepUntaint}},
+		"a person's taint is not taken off": {with(returned(fence.PowerReading, "boot-2"), func(s *state) {
+			s.Fence.Void, s.Node.Spec.Taints = "x", []corev1.Taint{taintOf("nodeshutdown")}
+		}), nil},
+
+		"a storage fence is lifted after a boot": {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Moved = true }), []step{stepLift}},
+		"not while the node is silent":           {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Life = fence.Stale }), nil},
+		"under the same boot it is noted first that the kubelet lists what moved": {
+			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved = true }), []step{stepWitness}},
+		"and waited until it drops it": {witnessed(with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved = true })), nil},
+		"and lifted then":              {witnessed(returned(fence.StorageFence, "boot-1")), []step{stepLift}},
+		"a kubelet that was never seen to list it is not believed": {returned(fence.StorageFence, "boot-1"), []step{stepStranded}},
+		"nor one that was not Ready without a break": {with(witnessed(returned(fence.StorageFence, "boot-1")), func(s *state) {
+			s.Node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Unix(2000, 0))
+		}), []step{stepStranded}},
+		"nor for the note of an earlier fence": {with(witnessed(returned(fence.StorageFence, "boot-1")), func(s *state) { s.Fence.LeaseRV = "99" }),
+			[]step{stepStranded}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := plan(c.state); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("plan = %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// moved is a fenced node without pods or volumes.
+func moved() *state {
+	s := proven(fence.PowerReading)
+	s.Node.Spec.Taints, s.Pods, s.Attached, s.PowerOn = []corev1.Taint{taintOf("csi-fencepost")}, []pod{}, 0, true
+	return s
+}
+
+func TestANodeThatBootsUnderOurTaintIsNotSuspectedBeforeItsTime(t *testing.T) {
+	s := with(silent(), func(s *state) {
+		s.Life, s.Age = fence.Unwatched, 0
+		s.Node.Spec.Taints = []corev1.Taint{taintOf("csi-fencepost")}
+	})
+	if got := plan(s); len(got) > 0 {
+		t.Errorf("plan = %q", got)
+	}
+}

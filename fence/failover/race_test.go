@@ -1,0 +1,107 @@
+package failover
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+)
+
+// beforeTaint runs f once, between the plan and the arrival of the patch that
+// puts the taint on.
+func (w *world) beforeTaint(f func()) {
+	var once sync.Once
+	hook := func(q *http.Request) error {
+		if q.Method == http.MethodPatch && strings.HasSuffix(q.URL.Path, "/nodes/"+w.n1) {
+			once.Do(f)
+		}
+		return nil
+	}
+	w.refuse.Store(&hook)
+}
+
+func TestARenewalBetweenTaintAndPodsStopsTheDeletion(t *testing.T) {
+	w := newWorld(t)
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.beforeTaint(func() {
+		w.fencer.reads(agent.On)
+		w.lives(w.n1, true)
+		time.Sleep(500 * time.Millisecond) // two renewals
+	})
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("it is fenced", func() bool { return w.fencer.did("off " + w.n1) })
+	w.never("a pod of a living node was deleted", 3*time.Second, func() bool { return !w.has("a") })
+}
+
+func TestAPersonsTaintThatComesFirstStays(t *testing.T) {
+	w := newWorld(t)
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.beforeTaint(func() {
+		w.edit(w.n1, func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, taintOf("nodeshutdown")) })
+	})
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("the pod is gone", func() bool { return !w.has("a") })
+	if got := w.tainted(); got != "nodeshutdown:NoExecute" {
+		t.Errorf("taint %s", got)
+	}
+}
+
+func TestAnotherSidecarsRecordIsAHintWhereWeHaveAnAgent(t *testing.T) {
+	for name, c := range map[string]struct {
+		covers bool
+		moves  bool
+	}{"with an agent": {true, false}, "without": {false, true}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.options.FenceAfter = 0
+			w.volume("a", w.driver, nil)
+			w.pod("a", w.n1, nil, "a")
+			w.fencer.covers = c.covers
+			w.fencer.reads(agent.Unclear)
+			w.lives(w.n1, false)
+			time.Sleep(300 * time.Millisecond) // a renewal under way
+			var lease *coordinationv1.Lease
+			lease, err := w.api.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), w.n1, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.fencer.mu.Lock()
+			w.fencer.records[w.n1] = Fence{Node: w.n1, NodeUID: string(w.node(w.n1).UID), BootID: "boot-1", LeaseRV: lease.ResourceVersion, Kind: fence.PowerReading, Cut: true}
+			w.fencer.mu.Unlock()
+			w.start()
+			if c.moves {
+				w.eventually("the pod is gone", func() bool { return !w.has("a") })
+				return
+			}
+			w.never("the record alone moved a pod", 4*time.Second, func() bool { return !w.has("a") || w.tainted() != "" })
+		})
+	}
+}
+
+func TestAnAgentThatStaysOnIsNotFencedAgainAndAgain(t *testing.T) {
+	w := newWorld(t)
+	w.fencer.offWorks = false
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("it is fenced", func() bool { return w.fencer.did("off " + w.n1) })
+	w.never("a pod of a machine that reads on was deleted", 4*time.Second, func() bool { return !w.has("a") || w.tainted() != "" })
+	w.fencer.mu.Lock()
+	defer w.fencer.mu.Unlock()
+	if len(w.fencer.calls) != 1 || w.fencer.asks > 40 {
+		t.Errorf("calls %v, %d questions", w.fencer.calls, w.fencer.asks)
+	}
+}

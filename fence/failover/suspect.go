@@ -1,0 +1,48 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// suspect says who is suspected and what is awaited, where a person looks: on
+// the pods that wait, since nothing of it reaches them otherwise.
+func (w *worker) suspect(ctx context.Context, s *state) error {
+	w.Metrics.FencingBlocked(w.name, NoBrake)
+	key, awaited := w.awaited(s)
+	w.sayAll(ctx, s, warning, ReasonSuspected, key, silence(s)+"; "+awaited)
+	return nil
+}
+
+// silence says what speaks against the node.
+func silence(s *state) string {
+	switch {
+	case s.Node == nil:
+		return fmt.Sprintf("node %s has no Node object, and may still hold this volume", s.Name)
+	case s.Life == fence.Unknown:
+		return fmt.Sprintf("node %s has no lease, so nobody knows whether it runs", s.Name)
+	}
+	return fmt.Sprintf("node %s has not renewed its lease for %s", s.Name, s.Age.Round(time.Second))
+}
+
+// awaited says what would let the volume move. key is the same for what reads
+// the same but for times.
+func (w *worker) awaited(s *state) (key, text string) {
+	byHand := fmt.Sprintf("or, if it is certainly off: csi-fencepost fence confirm %s --reason ...", s.Name)
+	switch {
+	case s.optedOut():
+		return "optout", "its annotation " + OptOutAnnotation + " is \"false\", so csi-fencepost neither fences it nor moves its pods"
+	case !s.Covered:
+		return "uncovered", fmt.Sprintf("no fence agent covers it: if it is certainly off, put the taint node.kubernetes.io/out-of-service on, "+
+			"or confirm: csi-fencepost fence confirm %s --reason ...", s.Name)
+	case s.Answer == nil:
+		return "asking", "asking " + w.Fencer.Agents(s.Name) + " whether it is off"
+	case w.FenceAfter > 0:
+		return "due " + s.Answer.Why, fmt.Sprintf("%s; it is fenced when its lease is unchanged for %s, %s", s.Answer.Why, w.FenceAfter, byHand)
+	}
+	return "asked " + s.Answer.Why, fmt.Sprintf("%s; the agents are asked again every %s until it is off (fencing.fenceAfter is not set): fence it with csi-fencepost fence off %s, %s",
+		s.Answer.Why, w.AskEvery, s.Name, byHand)
+}

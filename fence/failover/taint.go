@@ -1,0 +1,75 @@
+package failover
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+)
+
+// taint puts the out-of-service taint on. It is written against the very Node
+// that was looked at, so a person's taint is never overwritten.
+//
+// With the effect NoExecute, Kubernetes deletes every pod of the node, opted
+// out or not; where one has opted out, the effect is NoSchedule: what detaches
+// volumes looks at the key alone.
+func (w *worker) taint(ctx context.Context, s *state) error {
+	if err := w.still(ctx, s); err != nil {
+		return err
+	}
+	effect := corev1.TaintEffectNoExecute
+	if slices.ContainsFunc(s.Pods, func(p pod) bool { return p.OptedOut }) {
+		effect = corev1.TaintEffectNoSchedule
+	}
+	ours := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: source.OurTaintValue, Effect: effect}
+	return w.patchTaints(ctx, s, append(slices.Clone(s.Node.Spec.Taints), ours))
+}
+
+// untaint takes our taint off, whichever sidecar put it on.
+func (w *worker) untaint(ctx context.Context, s *state) error {
+	kept := slices.DeleteFunc(slices.Clone(s.Node.Spec.Taints), func(t corev1.Taint) bool {
+		return t.Key == corev1.TaintNodeOutOfService && t.Value == source.OurTaintValue
+	})
+	if err := w.patchTaints(ctx, s, kept); err != nil {
+		return err
+	}
+	w.sayNode(ctx, s, normal, ReasonReadmitted, s.LeaseRV, fmt.Sprintf("node %s is back: the taint %s=%s is off again",
+		s.Name, corev1.TaintNodeOutOfService, source.OurTaintValue))
+	return nil
+}
+
+func (w *worker) patchTaints(ctx context.Context, s *state, taints []corev1.Taint) error {
+	if taints == nil {
+		taints = []corev1.Taint{}
+	}
+	return w.patchNode(ctx, s, map[string]any{"spec": map[string]any{"taints": taints}})
+}
+
+// patchNode changes the Node that was looked at, and no later version of it.
+func (w *worker) patchNode(ctx context.Context, s *state, change map[string]any) error {
+	meta, _ := change["metadata"].(map[string]any)
+	if meta == nil {
+		meta = map[string]any{}
+	}
+	meta["uid"], meta["resourceVersion"] = s.Node.UID, s.Node.ResourceVersion
+	change["metadata"] = meta
+	body, err := json.Marshal(change)
+	if err != nil {
+		return err
+	}
+	_, err = w.Client.CoreV1().Nodes().Patch(ctx, s.Node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "csi-fencepost"})
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return errChanged
+	case err != nil:
+		return fmt.Errorf("cannot change node %s: %w", s.Node.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// errChanged: what a plan rests on changed before it was carried out.
+var errChanged = errors.New("the node changed meanwhile; it is looked at again")
+
+// errLater: it was said why nothing could be done now.
+var errLater = errors.New("nothing can be done now; it is tried again")
+
+// worker is the work on one node. What it remembers delays questions and keeps
+// Events from being repeated; nothing is done because of it.
+type worker struct {
+	*Controller
+	name   string
+	wake   chan struct{}
+	askNow atomic.Bool
+
+	asked    time.Time
+	answer   *Answer
+	cutAt    time.Time         // when Off was last tried
+	said     map[string]string // by object: the last text's key
+	waitedOn time.Time
+	claims   map[string]string // namespaces of claims, by PV
+}
+
+func (w *worker) rouse() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run works until the node needs none.
+func (w *worker) run(ctx context.Context) {
+	defer w.end(w)
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "node", w.name)
+	ctx = klog.NewContext(ctx, logger)
+	for said := ""; ctx.Err() == nil; {
+		pause, err := w.pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, errChanged):
+			pause = 50 * time.Millisecond
+		case errors.Is(err, errLater):
+			pause = w.AskEvery
+		case err != nil:
+			pause = errorPause
+			if err.Error() != said {
+				said = err.Error()
+				logger.Error(err, "Failover is tried again", "pause", pause)
+			}
+		case pause == 0:
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-w.wake:
+		case <-time.After(pause):
+		}
+	}
+}
+
+// pass looks, plans and acts, again and again while that gets on. It returns
+// the pause until the next pass; 0: the node needs no more work.
+func (w *worker) pass(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, passTimeout)
+	defer cancel()
+	for {
+		s, err := w.look(ctx)
+		if err != nil {
+			return 0, err
+		}
+		steps := plan(s)
+		for _, step := range steps {
+			if err := w.take(ctx, s, step); err != nil {
+				return 0, err
+			}
+		}
+		switch {
+		case slices.Contains(steps, stepAsk), slices.Contains(steps, stepCut):
+			// The answer decides what is next.
+		case len(steps) > 0 && s.Proof == "":
+			return w.AskEvery, nil
+		case len(steps) > 0:
+			return errorPause, nil
+		case s.Proof != "" || s.fenced():
+			return w.idle(s), nil
+		default:
+			return 0, nil
+		}
+	}
+}
+
+// idle is the pause of a node that is fenced and needs nothing now.
+func (w *worker) idle(s *state) time.Duration {
+	if s.storageFenced() || s.Life == fence.Alive {
+		return 2 * time.Second // its kubelet is about to let go
+	}
+	return idleEvery
+}
+
+// take takes one step.
+func (w *worker) take(ctx context.Context, s *state, what step) error {
+	switch what {
+	case stepAsk:
+		return w.ask(ctx, s)
+	case stepSuspect:
+		return w.suspect(ctx, s)
+	case stepBlocked:
+		return w.blocked(ctx, s)
+	case stepCut:
+		return w.cut(ctx, s)
+	case stepTaint:
+		return w.taint(ctx, s)
+	case stepEvict:
+		return w.evict(ctx, s)
+	case stepPowerOn:
+		return w.powerOn(ctx, s)
+	case stepWarn:
+		return w.warn(s)
+	case stepVoid:
+		return w.void(ctx, s)
+	case stepWitness:
+		return w.witness(ctx, s)
+	case stepUntaint:
+		return w.untaint(ctx, s)
+	case stepLift:
+		return w.lift(ctx, s)
+	case stepStranded:
+		return w.stranded(s)
+	}
+	return errors.New("unknown step: " + string(what))
+}

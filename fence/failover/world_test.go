@@ -1,0 +1,508 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+)
+
+const (
+	recordNamespace = "records"
+	suspectAfter    = time.Second
+)
+
+var plane struct {
+	once    sync.Once
+	cluster *controlplane.Cluster
+	err     error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if plane.cluster != nil {
+		if err := plane.cluster.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// apiServer is a real one, with no controllers: the tests play them.
+func apiServer(t *testing.T) *controlplane.Cluster {
+	t.Helper()
+	plane.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+		defer cancel()
+		binaries, err := controlplane.Build(ctx, os.Stderr)
+		if err == nil {
+			plane.cluster, err = controlplane.Start(ctx, controlplane.Options{Binaries: binaries, NoControllers: true})
+		}
+		if err == nil {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: recordNamespace}}
+			_, err = plane.cluster.Client().CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
+		}
+		plane.err = err
+	})
+	if plane.err != nil {
+		t.Fatal(plane.err)
+	}
+	return plane.cluster
+}
+
+// scripted is a Fencer whose agents read what the test says, and whose records
+// are in memory, written as the interface says.
+type scripted struct {
+	mu       sync.Mutex
+	covers   bool
+	state    agent.State
+	kind     fence.Kind
+	offWorks bool
+	records  map[string]Fence
+	asks     int
+	calls    []string
+	offAt    time.Time // when it first answered off
+}
+
+func (f *scripted) Covers(string) bool   { f.mu.Lock(); defer f.mu.Unlock(); return f.covers }
+func (f *scripted) Agents(string) string { return "agent bmc" }
+
+func (f *scripted) Ask(_ context.Context, t Target) (Answer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asks++
+	return f.readLocked(t, false), nil
+}
+
+func (f *scripted) readLocked(t Target, cut bool) Answer {
+	old, known := f.records[t.Node]
+	switch {
+	case f.state == agent.Off && (!known || old.Void != "" || old.LeaseRV != t.LeaseRV):
+		f.records[t.Node] = Fence{Node: t.Node, NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV, Kind: f.kind, Source: "bmc", Cut: cut, At: time.Now()}
+	case f.state == agent.On && known && old.Void == "":
+		old.Void = "reads on"
+		f.records[t.Node] = old
+	}
+	if f.state == agent.Off && f.offAt.IsZero() {
+		f.offAt = time.Now()
+	}
+	return Answer{State: f.state, Kind: f.kind, Why: "agent bmc reads " + f.state.String()}
+}
+
+func (f *scripted) Off(_ context.Context, t Target, _ string) (Answer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, "off "+t.Node)
+	if f.offWorks {
+		f.state = agent.Off
+	}
+	return f.readLocked(t, true), nil
+}
+
+func (f *scripted) On(_ context.Context, t Target, _ string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, "on "+t.Node)
+	f.state = agent.On
+	return nil
+}
+
+func (f *scripted) Lift(_ context.Context, t Target, why string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, "lift "+t.Node)
+	f.state = agent.On
+	f.voidLocked(t.Node, why)
+	return nil
+}
+
+func (f *scripted) Void(_ context.Context, node, why string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.voidLocked(node, why)
+	return nil
+}
+
+func (f *scripted) voidLocked(node, why string) {
+	if r, known := f.records[node]; known && r.Void == "" {
+		r.Void = why
+		f.records[node] = r
+		f.calls = append(f.calls, "void "+node)
+	}
+}
+
+func (f *scripted) Fence(_ context.Context, node string) (*Fence, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r, known := f.records[node]; known {
+		return &r, nil
+	}
+	return nil, nil
+}
+
+func (f *scripted) Fences(context.Context) ([]Fence, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []Fence
+	for _, r := range f.records {
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func (f *scripted) did(call string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Contains(f.calls, call)
+}
+
+func (f *scripted) done() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.calls)
+}
+
+func (f *scripted) reads(s agent.State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state = s
+}
+
+// noted keeps Events and figures.
+type noted struct {
+	mu      sync.Mutex
+	events  []string
+	brake   Brake
+	deleted int
+}
+
+func (n *noted) Event(on runtime.Object, _, reason, message string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.events = append(n.events, reason+" "+on.(metav1.Object).GetName()+": "+message)
+}
+func (n *noted) Eventf(on runtime.Object, kind, reason, format string, args ...any) {
+	n.Event(on, kind, reason, fmt.Sprintf(format, args...))
+}
+func (n *noted) AnnotatedEventf(on runtime.Object, _ map[string]string, kind, reason, format string, args ...any) {
+	n.Event(on, kind, reason, fmt.Sprintf(format, args...))
+}
+func (n *noted) FencingBlocked(_ string, b Brake) { n.mu.Lock(); n.brake = b; n.mu.Unlock() }
+func (n *noted) NodeFenced(fence.Kind)            {}
+func (n *noted) PodsDeleted(k int)                { n.mu.Lock(); n.deleted += k; n.mu.Unlock() }
+
+func (n *noted) blockedBy() Brake { n.mu.Lock(); defer n.mu.Unlock(); return n.brake }
+
+// said tells how many Events begin so and contain the words.
+func (n *noted) said(prefix, words string) (count int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, e := range n.events {
+		if strings.HasPrefix(e, prefix) && strings.Contains(e, words) {
+			count++
+		}
+	}
+	return count
+}
+
+// world is three nodes with a driver of their own: n1, which holds the volumes,
+// and two that live.
+type world struct {
+	t       *testing.T
+	api     kubernetes.Interface
+	driver  string
+	ns      string
+	n1      string
+	fencer  *scripted
+	seen    *noted
+	options Options
+	// refuse fails the controller's requests that it names.
+	refuse atomic.Pointer[func(*http.Request) error]
+
+	mu    sync.Mutex
+	alive map[string]bool
+	stop  func() // of the running controller
+}
+
+var worlds atomic.Int32
+
+func newWorld(t *testing.T) *world {
+	cluster := apiServer(t)
+	id := fmt.Sprintf("w%d", worlds.Add(1))
+	w := &world{t: t, api: cluster.Client(), driver: id + ".csi.test", ns: id, n1: id + "-n1", alive: map[string]bool{}, seen: &noted{},
+		fencer: &scripted{covers: true, state: agent.On, kind: fence.PowerReading, offWorks: true, records: map[string]Fence{}}}
+	must(t, w.api.CoreV1().Namespaces().Create, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
+	must(t, w.api.CoreV1().ServiceAccounts(w.ns).Create, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	for _, n := range []string{w.n1, id + "-n2", id + "-n3"} {
+		w.addNode(n)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var beating sync.WaitGroup
+	beating.Go(func() { w.beat(ctx) })
+	t.Cleanup(func() {
+		if w.stop != nil {
+			w.stop()
+		}
+		cancel()
+		beating.Wait()
+		for _, n := range []string{w.n1, id + "-n2", id + "-n3"} {
+			_ = w.api.CoreV1().Nodes().Delete(context.Background(), n, metav1.DeleteOptions{})
+			_ = w.api.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(context.Background(), n, metav1.DeleteOptions{})
+		}
+	})
+	rc := cluster.Admin()
+	rc.QPS, rc.Burst = 50, 100 // the sidecar's defaults
+	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { return refusing{w, next} })
+	w.options = Options{Client: kubernetes.NewForConfigOrDie(rc), IDs: &csi.Identity{Driver: w.driver}, Fencer: w.fencer, Events: w.seen, Metrics: w.seen,
+		SuspectAfter: suspectAfter, FenceAfter: 2500 * time.Millisecond, AskEvery: 300 * time.Millisecond, MaxConcurrent: 1, MaxUnhealthy: 0.4}
+	w.options.Records = noderecord.NewStore(w.options.Client.CoordinationV1(), recordNamespace)
+	w.options.Sources = []source.Source{source.Confirmations(source.Records{Store: w.options.Records, Actor: "test"})}
+	return w
+}
+
+type refusing struct {
+	w    *world
+	next http.RoundTripper
+}
+
+func (r refusing) RoundTrip(q *http.Request) (*http.Response, error) {
+	if f := r.w.refuse.Load(); f != nil {
+		if err := (*f)(q); err != nil {
+			return nil, err
+		}
+	}
+	return r.next.RoundTrip(q)
+}
+
+func must[T any](t *testing.T, create func(context.Context, *T, metav1.CreateOptions) (*T, error), in *T) *T {
+	t.Helper()
+	out, err := create(context.Background(), in, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func (w *world) addNode(name string) {
+	w.t.Helper()
+	must(w.t, w.api.CoreV1().Nodes().Create, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	must(w.t, w.api.StorageV1().CSINodes().Create, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: w.driver, NodeID: "id-" + name}}}})
+	must(w.t, w.api.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	w.status(name, "boot-1", corev1.ConditionTrue)
+	w.lives(name, true)
+}
+
+// status writes what a kubelet would: its boot, its readiness, what it uses.
+func (w *world) status(name, boot string, ready corev1.ConditionStatus, inUse ...string) {
+	w.t.Helper()
+	w.change(name, func(n *corev1.Node) {
+		n.Status.NodeInfo.BootID = boot
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(time.Unix(1000, 0))}}
+		n.Status.VolumesInUse = nil
+		for _, h := range inUse {
+			n.Status.VolumesInUse = append(n.Status.VolumesInUse, (&csi.Identity{Driver: w.driver}).UniqueName(h))
+		}
+	})
+}
+
+func (w *world) change(name string, f func(*corev1.Node)) {
+	w.t.Helper()
+	for try := 0; ; try++ {
+		n := w.node(name)
+		f(n)
+		if _, err := w.api.CoreV1().Nodes().UpdateStatus(context.Background(), n, metav1.UpdateOptions{}); err == nil {
+			return
+		} else if try == 10 {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) edit(name string, f func(*corev1.Node)) {
+	w.t.Helper()
+	for try := 0; ; try++ {
+		n := w.node(name)
+		f(n)
+		if _, err := w.api.CoreV1().Nodes().Update(context.Background(), n, metav1.UpdateOptions{}); err == nil {
+			return
+		} else if try == 10 {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) node(name string) *corev1.Node {
+	w.t.Helper()
+	n, err := w.api.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+func (w *world) lives(name string, alive bool) { w.mu.Lock(); w.alive[name] = alive; w.mu.Unlock() }
+
+// beat renews the leases of the nodes that live.
+func (w *world) beat(ctx context.Context) {
+	for ctx.Err() == nil {
+		w.mu.Lock()
+		var names []string
+		for n, alive := range w.alive {
+			if alive {
+				names = append(names, n)
+			}
+		}
+		w.mu.Unlock()
+		for _, n := range names {
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{"beat":"%d"}}}`, time.Now().UnixNano())
+			_, _ = w.api.CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(ctx, n, "application/merge-patch+json", []byte(patch), metav1.PatchOptions{})
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// volume makes a PV, its claim and its VolumeAttachment on n1.
+func (w *world) volume(name, driver string, annotations map[string]string) {
+	w.t.Helper()
+	pvName := w.ns + "-" + name
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	rwo := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	must(w.t, w.api.CoreV1().PersistentVolumes().Create, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pvName},
+		Spec: corev1.PersistentVolumeSpec{Capacity: size, AccessModes: rwo, ClaimRef: &corev1.ObjectReference{Namespace: w.ns, Name: name},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "h-" + name}}}})
+	must(w.t, w.api.CoreV1().PersistentVolumeClaims(w.ns).Create, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: rwo, VolumeName: pvName, StorageClassName: new(string), Resources: corev1.VolumeResourceRequirements{Requests: size}}})
+	must(w.t, w.api.StorageV1().VolumeAttachments().Create, &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: csi.AttachmentName("h-"+name, driver, w.n1)},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: w.n1, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pvName}}})
+}
+
+func (w *world) detach(volume string) {
+	w.t.Helper()
+	if err := w.api.StorageV1().VolumeAttachments().Delete(context.Background(), csi.AttachmentName("h-"+volume, w.driver, w.n1), metav1.DeleteOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// pod makes a pod that uses these claims; node "" leaves it waiting.
+func (w *world) pod(name, node string, annotations map[string]string, claims ...string) *corev1.Pod {
+	w.t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Spec: corev1.PodSpec{NodeName: node,
+		Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	for _, c := range claims {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: c, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c}}})
+	}
+	p = must(w.t, w.api.CoreV1().Pods(w.ns).Create, p)
+	if node != "" {
+		p.Status.Phase = corev1.PodRunning
+		if _, err := w.api.CoreV1().Pods(w.ns).UpdateStatus(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// start runs a controller, as a replica that has just become the leader.
+func (w *world) start() *Controller {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	o := w.options
+	tracker := liveness.New(suspectAfter, o.MaxUnhealthy)
+	index, err := watch.New(w.options.Client, o.IDs, tracker, recordNamespace)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	o.Index, o.Lives = index, tracker
+	c := New(o)
+	index.OnChange(func(ch watch.Change) { c.Changed(ch.Node) })
+	var done sync.WaitGroup
+	for _, run := range []func(context.Context){index.Run, tracker.Run, func(ctx context.Context) {
+		tracker.Probe(ctx, func(ctx context.Context) error {
+			_, err := o.Client.CoreV1().Namespaces().Get(ctx, w.ns, metav1.GetOptions{})
+			return err
+		})
+	}} {
+		done.Go(func() { run(ctx) })
+	}
+	if err := index.WaitReady(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	done.Go(func() { _ = c.Run(ctx) })
+	w.stop = func() { cancel(); done.Wait() }
+	return c
+}
+
+func (w *world) pods() (names []string) {
+	w.t.Helper()
+	list, err := w.api.CoreV1().Pods(w.ns).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range list.Items {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+func (w *world) has(pod string) bool { w.t.Helper(); return slices.Contains(w.pods(), pod) }
+
+// tainted returns the value and effect of n1's out-of-service taint.
+func (w *world) tainted() string {
+	w.t.Helper()
+	for _, t := range w.node(w.n1).Spec.Taints {
+		if t.Key == corev1.TaintNodeOutOfService {
+			return t.Value + ":" + string(t.Effect)
+		}
+	}
+	return ""
+}
+
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.seen.mu.Lock()
+			defer w.seen.mu.Unlock()
+			w.t.Fatalf("not within 20 s: %s\nevents:\n%s\ncalls: %v", what, strings.Join(w.seen.events, "\n"), w.fencer.done())
+		}
+	}
+}
+
+// never: it does not come true for that long.
+func (w *world) never(what string, during time.Duration, ok func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(during); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if ok() {
+			w.t.Fatalf("%s\ncalls: %v", what, w.fencer.done())
+		}
+	}
+}
