@@ -32,6 +32,12 @@ func Enforce(n Names) ([]byte, error) {
 	return n.render("rbac/namespace.yaml", "rbac/observe.yaml", "rbac/enforce.yaml")
 }
 
+// Failover returns the same for mode Enforce with failover.enabled, which may
+// taint nodes and delete pods besides.
+func Failover(n Names) ([]byte, error) {
+	return n.render("rbac/namespace.yaml", "rbac/observe.yaml", "rbac/enforce.yaml", "rbac/failover.yaml")
+}
+
 // render joins files into one stream of documents, with the names put in.
 func (n Names) render(files ...string) ([]byte, error) {
 	if err := n.check(); err != nil {

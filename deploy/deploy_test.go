@@ -60,8 +60,8 @@ func TestEveryManifestIsStrictlyValid(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || files != 5 {
-		t.Errorf("%d files, want 5: %v", files, err)
+	if err != nil || files != 6 {
+		t.Errorf("%d files, want 6: %v", files, err)
 	}
 }
 
@@ -135,6 +135,10 @@ func TestRBACIsTheLeast(t *testing.T) {
 		": storage.k8s.io/volumeattachments get", ": storage.k8s.io/volumeattachments list", ": storage.k8s.io/volumeattachments watch",
 		"csi-fencepost: coordination.k8s.io/leases get", "csi-fencepost: coordination.k8s.io/leases list", "csi-fencepost: coordination.k8s.io/leases watch",
 		"kube-node-lease: coordination.k8s.io/leases get", "kube-node-lease: coordination.k8s.io/leases list", "kube-node-lease: coordination.k8s.io/leases watch",
+		": csiaddons.openshift.io/networkfences get", ": csiaddons.openshift.io/networkfences list", ": csiaddons.openshift.io/networkfences watch",
+		": csiaddons.openshift.io/networkfenceclasses get", ": csiaddons.openshift.io/networkfenceclasses list", ": csiaddons.openshift.io/networkfenceclasses watch",
+		": fence-agents-remediation.medik8s.io/fenceagentsremediations get", ": fence-agents-remediation.medik8s.io/fenceagentsremediations list", ": fence-agents-remediation.medik8s.io/fenceagentsremediations watch",
+		": self-node-remediation.medik8s.io/selfnoderemediations get", ": self-node-remediation.medik8s.io/selfnoderemediations list", ": self-node-remediation.medik8s.io/selfnoderemediations watch",
 		"storage: coordination.k8s.io/leases create",
 		"storage: coordination.k8s.io/leases/csi-fencepost-leader-array.example.com get",
 		"storage: coordination.k8s.io/leases/csi-fencepost-leader-array.example.com update",
@@ -144,10 +148,11 @@ func TestRBACIsTheLeast(t *testing.T) {
 		": storage.k8s.io/volumeattachments patch",
 		"csi-fencepost: coordination.k8s.io/leases create", "csi-fencepost: coordination.k8s.io/leases patch", "csi-fencepost: coordination.k8s.io/leases update",
 	)
+	failover := append(slices.Clone(enforce), ": /nodes patch", ": /pods delete", ": /persistentvolumeclaims list", ": storage.k8s.io/csidrivers get")
 	for mode, c := range map[string]struct {
 		manifests func(Names) ([]byte, error)
 		want      []string
-	}{"Observe": {Observe, observe}, "Enforce": {Enforce, enforce}} {
+	}{"Observe": {Observe, observe}, "Enforce": {Enforce, enforce}, "Failover": {Failover, failover}} {
 		manifests, err := c.manifests(names)
 		if err != nil {
 			t.Fatal(err)
@@ -166,7 +171,7 @@ func TestRBACIsTheLeast(t *testing.T) {
 }
 
 func TestNoPlaceholderIsLeft(t *testing.T) {
-	manifests, err := Enforce(names)
+	manifests, err := Failover(names)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +191,7 @@ func TestWrongNameIsRefused(t *testing.T) {
 	} {
 		n := names
 		change(&n)
-		for _, render := range []func(Names) ([]byte, error){Observe, Enforce} {
+		for _, render := range []func(Names) ([]byte, error){Observe, Enforce, Failover} {
 			if manifests, err := render(n); err == nil || !strings.Contains(err.Error(), "the "+what) || manifests != nil {
 				t.Errorf("%s: error %v", what, err)
 			}

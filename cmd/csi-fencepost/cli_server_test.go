@@ -39,7 +39,7 @@ const (
 
 // kinds by resource, as lists name them.
 var kinds = map[string]string{
-	"persistentvolumes": "v1 PersistentVolume", "nodes": "v1 Node", "namespaces": "v1 Namespace",
+	"persistentvolumes": "v1 PersistentVolume", "persistentvolumeclaims": "v1 PersistentVolumeClaim", "pods": "v1 Pod", "nodes": "v1 Node", "namespaces": "v1 Namespace",
 	"volumeattachments": "storage.k8s.io/v1 VolumeAttachment", "csinodes": "storage.k8s.io/v1 CSINode", "csidrivers": "storage.k8s.io/v1 CSIDriver",
 	"leases": "coordination.k8s.io/v1 Lease",
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
 )
 
 // requestTimeout of a command's requests to the Kubernetes API: a person waits.
@@ -36,6 +37,11 @@ func (f *clusterFlags) register(fs *pflag.FlagSet) {
 type cluster struct {
 	client kubernetes.Interface
 	config *config.Configuration
+	// namespace of the kubeconfig's context.
+	namespace string
+	// lives follows leases from one look to the next; nil: each look is a first
+	// one.
+	lives *liveness.Tracker
 }
 
 // open makes the client. It makes no request yet.
@@ -47,7 +53,8 @@ func (f *clusterFlags) open(command string) (*cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.context}
-	rest, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	rest, err := loader.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("the Kubernetes API is not known: %w; give --kubeconfig, or set KUBECONFIG", err)
 	}
@@ -57,7 +64,11 @@ func (f *clusterFlags) open(command string) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the Kubernetes API of %s: %w", rest.Host, err)
 	}
-	return &cluster{client: client, config: cfg}, nil
+	namespace, _, err := loader.Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("the namespace of the kubeconfig: %w", err)
+	}
+	return &cluster{client: client, config: cfg, namespace: namespace}, nil
 }
 
 // clusterIdentity is the cluster's identity: the UID of the namespace kube-system.

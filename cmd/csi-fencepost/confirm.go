@@ -35,14 +35,25 @@ type confirmFlags struct {
 	nodeID string
 	yes    bool
 	node   string
+	// overrideAgent is why an agent that reads on is wrong; empty: none is.
+	overrideAgent string
+	agents        agentFlags
 }
 
 func parseConfirmFlags(args []string) (*confirmFlags, error) {
 	f := &confirmFlags{claimFlags: newClaimFlags("fence confirm")}
 	f.set.StringVar(&f.nodeID, "node-id", "", "Only the machine with this node ID of a driver, for example an old one of which a new machine has the name.")
 	f.set.BoolVar(&f.yes, "yes", false, "Do not ask.")
+	f.set.StringVar(&f.overrideAgent, "override-agent", "", "Why a fence agent that reads on is wrong: its device is broken. It is kept in the audit trail. Needs --config.")
+	f.agents.register(f.set)
 	if err := f.parse(args, "NODE"); err != nil {
 		return f, err
+	}
+	switch given := f.set.Changed("override-agent"); {
+	case given && strings.TrimSpace(f.overrideAgent) == "":
+		return nil, usagef("fence confirm: --override-agent is empty: how is it known that the device is wrong?")
+	case given && f.cluster.config == "":
+		return nil, usagef("fence confirm: --override-agent needs --config, to find the agents that read on")
 	}
 	f.node = f.set.Arg(0)
 	if !f.yes && !term.IsTerminal(int(os.Stdin.Fd())) {
@@ -61,11 +72,8 @@ func runFenceConfirm(ctx context.Context, args []string, stdout, stderr io.Write
 	if err != nil {
 		return err
 	}
-	c, err := f.cluster.open(f.set.Name())
+	c, err := f.open()
 	if err != nil {
-		return err
-	}
-	if err := believed(c.config); err != nil {
 		return err
 	}
 	return f.confirm(ctx, c, stdout, stderr)
@@ -90,8 +98,13 @@ func (f *confirmFlags) confirm(ctx context.Context, c *cluster, stdout, stderr i
 			return err
 		}
 	}
+	wrong, err := f.readingOn(ctx, c, now)
+	if err != nil {
+		return err
+	}
 	printBinding(stdout, now, b)
-	if !f.yes && !ask(ctx, os.Stdin, stdout, f.node) {
+	printOverrides(stdout, wrong)
+	if !f.yes && !ask(ctx, os.Stdin, stdout, f.node, fmt.Sprintf("If node %s still writes, this destroys data. Type its name to confirm that it is off: ", f.node)) {
 		return errors.New("nothing was written")
 	}
 	if b.watch {
@@ -100,7 +113,11 @@ func (f *confirmFlags) confirm(ctx context.Context, c *cluster, stdout, stderr i
 			return err
 		}
 	}
-	id, err := c.records().Confirm(ctx, f.node, record.Confirmation{By: operator(ctx, c.client), Reason: f.reason, Machines: b.machines})
+	by := operator(ctx, c.client)
+	if err := f.override(ctx, c, by, wrong, b); err != nil {
+		return err
+	}
+	id, err := c.records().Confirm(ctx, f.node, record.Confirmation{By: by, Reason: f.reason, Machines: b.machines})
 	if err != nil {
 		return err
 	}
@@ -109,8 +126,8 @@ func (f *confirmFlags) confirm(ctx context.Context, c *cluster, stdout, stderr i
 }
 
 // ask has the node's name typed.
-func ask(ctx context.Context, in io.Reader, out io.Writer, node string) bool {
-	fmt.Fprintf(out, "If node %s still writes, this destroys data. Type its name to confirm that it is off: ", node)
+func ask(ctx context.Context, in io.Reader, out io.Writer, node, question string) bool {
+	fmt.Fprint(out, question)
 	typed := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(in).ReadString('\n')
@@ -192,6 +209,11 @@ type holding struct {
 	pv, driver, handle string
 	nodeID             string
 	nodeUID, bootID    string // empty: not known
+	claim              string // namespace/name; empty: not known
+	// state of the ledger's entry; waiting: the ledger has none, and it is not
+	// attached there yet.
+	state   fence.State
+	waiting bool
 }
 
 // holdings are what the ledgers and VolumeAttachments say of the node.
@@ -240,9 +262,16 @@ func (h *holdings) fromLedger(pv *corev1.PersistentVolume, cluster, node string)
 	for _, e := range l.Holders {
 		h.nodes = append(h.nodes, e.NodeName)
 		if e.NodeName == node && e.State != fence.TakenOver {
-			h.all = append(h.all, holding{pv: pv.Name, driver: l.Driver, handle: l.Handle, nodeID: e.NodeID, nodeUID: e.NodeUID, bootID: e.BootID})
+			h.all = append(h.all, holding{pv: pv.Name, claim: claimOf(pv), driver: l.Driver, handle: l.Handle, nodeID: e.NodeID, nodeUID: e.NodeUID, bootID: e.BootID, state: e.State})
 		}
 	}
+}
+
+func claimOf(pv *corev1.PersistentVolume) string {
+	if claim := pv.Spec.ClaimRef; claim != nil {
+		return claim.Namespace + "/" + claim.Name
+	}
+	return ""
 }
 
 // fromAttachment adds what no ledger names. Its machine is the live one if that
@@ -260,7 +289,7 @@ func (h *holdings) fromAttachment(va *storagev1.VolumeAttachment, now *nodeNow) 
 	if id == "" || slices.ContainsFunc(h.all, func(o holding) bool { return o.pv == pv && o.nodeID == id }) {
 		return
 	}
-	add := holding{pv: pv, driver: driver, nodeID: id}
+	add := holding{pv: pv, driver: driver, nodeID: id, waiting: !va.Status.Attached && va.DeletionTimestamp == nil}
 	if now.node != nil && id == now.nodeID(driver) {
 		add.nodeUID, add.bootID = now.uid(), now.bootID()
 	}
@@ -399,9 +428,7 @@ func stillSilent(ctx context.Context, client kubernetes.Interface, was *nodeNow)
 	if err != nil {
 		return err
 	}
-	alive := func(why string) error {
-		return fmt.Errorf("node %s is alive: %s. Nothing was written. A node that runs has to be turned off before its volumes can move", was.name, why)
-	}
+	alive := func(why string) error { return &aliveError{was.name, why} }
 	switch {
 	case now.leaseRV() != was.leaseRV() && now.lease != nil:
 		return alive("its kubelet has just renewed its lease")
@@ -413,6 +440,13 @@ func stillSilent(ctx context.Context, client kubernetes.Interface, was *nodeNow)
 		return fmt.Errorf("node %s has changed while it was looked at (its Node or lease was deleted or created again). Nothing was written; try again", was.name)
 	}
 	return nil
+}
+
+// An aliveError says what shows that a node lives.
+type aliveError struct{ node, why string }
+
+func (e *aliveError) Error() string {
+	return fmt.Sprintf("node %s is alive: %s. Nothing was written. A node that runs has to be turned off before its volumes can move", e.node, e.why)
 }
 
 func ready(node *corev1.Node) bool {

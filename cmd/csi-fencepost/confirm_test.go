@@ -383,7 +383,7 @@ func TestOperatorIsNamedByThisMachineWhereTheAPIServerDoesNot(t *testing.T) {
 
 func TestAskTakesOnlyTheNodesName(t *testing.T) {
 	for typed, want := range map[string]bool{"n1\n": true, "n1": true, "y\n": false, "n2\n": false, "": false} {
-		if got := ask(t.Context(), strings.NewReader(typed), &strings.Builder{}, "n1"); got != want {
+		if got := ask(t.Context(), strings.NewReader(typed), &strings.Builder{}, "n1", "sure? "); got != want {
 			t.Errorf("%q: %v, want %v", typed, got, want)
 		}
 	}

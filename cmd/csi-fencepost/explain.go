@@ -29,18 +29,24 @@ import (
 
 // explainFlags are the flags and arguments of `csi-fencepost explain`.
 type explainFlags struct {
-	cluster clusterFlags
-	output  string
-	observe time.Duration
-	pv      string
-	set     *pflag.FlagSet
+	cluster    clusterFlags
+	agents     agentFlags
+	namespace  string
+	output     string
+	observe    time.Duration
+	watch      bool
+	kind, name string
+	set        *pflag.FlagSet
 }
 
 func parseExplainFlags(args []string) (*explainFlags, error) {
 	f := &explainFlags{set: newFlagSet("explain")}
 	f.set.StringVarP(&f.output, "output", "o", "text", "How to print it: text, json or yaml.")
+	f.set.StringVarP(&f.namespace, "namespace", "n", "", "The namespace of the claim or pod. Default: the one of the kubeconfig's context.")
 	f.set.DurationVar(&f.observe, "observe", 0, "Watch the holders' leases for so long, to tell whether they live. A kubelet renews its lease every 10 seconds.")
+	f.set.BoolVarP(&f.watch, "watch", "w", false, "Print it again and again, until interrupted.")
 	f.cluster.register(f.set)
+	f.agents.register(f.set)
 	if err := parseFlags(f.set, args); err != nil {
 		return f, err
 	}
@@ -55,33 +61,42 @@ func parseExplainFlags(args []string) (*explainFlags, error) {
 	return f, f.subject(f.set.Args())
 }
 
+// subjects by the names that people type, and in words.
+var subjects = map[string]string{
+	"pv": "pv", "persistentvolume": "pv", "persistentvolumes": "pv",
+	"pvc": "pvc", "persistentvolumeclaim": "pvc", "persistentvolumeclaims": "pvc",
+	"pod": "pod", "pods": "pod", "po": "pod",
+	"node": "node", "nodes": "node", "no": "node",
+}
+
+var subjectWords = map[string]string{"pv": "PersistentVolume", "pvc": "PersistentVolumeClaim", "pod": "Pod", "node": "Node"}
+
 // subject reads what is to be explained.
 func (f *explainFlags) subject(args []string) error {
 	if len(args) == 0 {
 		return usagef("explain: nothing is named; csi-fencepost explain pv NAME")
 	}
-	switch args[0] {
-	case "pv", "persistentvolume", "persistentvolumes":
-	case "pvc", "pod", "node":
-		return usagef("explain: %s is not in this version yet, only pv is; the PersistentVolume of a claim: kubectl get pvc NAME -o jsonpath={.spec.volumeName}", args[0])
-	default:
+	if f.kind = subjects[args[0]]; f.kind == "" {
 		return usagef("explain: %q is none of pv, pvc, pod and node; csi-fencepost explain pv NAME", args[0])
 	}
-	switch {
+	switch what := subjectWords[f.kind]; {
 	case len(args) == 1:
-		return usagef("explain: the PersistentVolume's name is missing; csi-fencepost explain pv NAME")
+		return usagef("explain: the %s's name is missing; csi-fencepost explain %s NAME", what, f.kind)
 	case len(args) > 2:
-		return usagef("explain: one PersistentVolume at a time, got %s", strings.Join(args[1:], ", "))
+		return usagef("explain: one %s at a time, got %s", what, strings.Join(args[1:], ", "))
 	}
-	f.pv = args[1]
+	f.name = args[1]
 	return nil
 }
+
+const explainHelp = `csi-fencepost explain pv|pvc|pod|node NAME says who holds a volume, what is known of the holders, and what would
+unblock it; of a node, which volumes it holds. With --config it asks the fence agents too. It changes nothing.`
 
 // runExplain is `csi-fencepost explain`.
 func runExplain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f, err := parseExplainFlags(args)
 	if errors.Is(err, errHelp) {
-		fmt.Fprintf(stdout, "csi-fencepost explain pv NAME says who holds a volume, what is known of the holders, and what would unblock it.\n\nFlags:\n%s", f.set.FlagUsages())
+		fmt.Fprintf(stdout, "%s\n\nFlags:\n%s", explainHelp, f.set.FlagUsages())
 		return nil
 	}
 	if err != nil {
@@ -91,14 +106,21 @@ func runExplain(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	l, err := lookAt(ctx, c, f.pv, f.observe, stderr)
-	if err != nil {
-		return err
+	if f.namespace == "" {
+		f.namespace = c.namespace
 	}
-	if f.cluster.config == "" {
-		l.notes = append(l.notes, "Judged with the default configuration; if the sidecar has another one, give it with --config.")
+	x := &explaining{explainFlags: f, c: c, stdout: stdout, stderr: stderr}
+	if f.cluster.config != "" && len(c.config.Fencing.Levels) > 0 {
+		var done func()
+		if x.asked, done, err = f.agents.build(ctx, c); err != nil {
+			return err
+		}
+		defer done()
 	}
-	return printAs(stdout, f.output, explain(l), func(w io.Writer) { printExplanation(w, explain(l), styleOf(stdout)) })
+	if f.watch {
+		return x.watchIt(ctx)
+	}
+	return x.once(ctx, stdout)
 }
 
 // printAs prints v as json or yaml, or as text prints it.
@@ -127,6 +149,8 @@ type look struct {
 	driver string
 	pv     *corev1.PersistentVolume
 	survey *survey.Survey
+	// waiting are the publishes that are asked for.
+	waiting []waiter
 	// leases: when each holder's node last renewed its lease, on that node's
 	// own clock.
 	leases   map[string]time.Time
@@ -137,6 +161,13 @@ type look struct {
 	garbled *ledger.GarbledError
 	notes   []string
 	now     time.Time
+}
+
+// A waiter is a node for which the volume is asked.
+type waiter struct {
+	holder *fence.Holder
+	// snapshot as the publish is judged on; nil: its node ID is not known.
+	snapshot *fence.Snapshot
 }
 
 // looking is a look under way.
@@ -159,7 +190,9 @@ func lookAt(ctx context.Context, c *cluster, pvName string, observe time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	go l.tracker.Run(ctx)
+	if c.lives == nil {
+		go l.tracker.Run(ctx)
+	}
 	if l.look.survey, err = l.surveyor.Volume(ctx, l.handle); err != nil {
 		return nil, err
 	}
@@ -171,11 +204,35 @@ func lookAt(ctx context.Context, c *cluster, pvName string, observe time.Duratio
 			return nil, err
 		}
 	}
+	if err := l.surveyWaiting(ctx); err != nil {
+		return nil, err
+	}
 	if err := l.readLeases(ctx); err != nil {
 		return nil, err
 	}
 	l.finish(ctx, observe)
 	return l.look, nil
+}
+
+// surveyWaiting surveys the volume once more for each node that asks for it, as
+// the sidecar does when the attacher calls.
+func (l *looking) surveyWaiting(ctx context.Context) error {
+	for i := range l.look.survey.Holders {
+		h := &l.look.survey.Holders[i]
+		if !waits(h) {
+			continue
+		}
+		w := waiter{holder: h}
+		if h.NodeID != "" {
+			s, err := l.surveyor.Publish(ctx, l.handle, h.NodeID, nil)
+			if err != nil {
+				return err
+			}
+			w.snapshot = &s.Snapshot
+		}
+		l.look.waiting = append(l.look.waiting, w)
+	}
+	return nil
 }
 
 // beginLook reads the PersistentVolume, and lists what may name its holders.
@@ -198,9 +255,12 @@ func beginLook(ctx context.Context, c *cluster, pvName string) (*looking, error)
 	}
 	fencing := c.config.Fencing
 	// A share of silent nodes is no matter here: nothing is fenced by it.
-	l.tracker = liveness.New(fencing.SuspectAfter.Duration, 1)
+	if l.tracker = c.lives; l.tracker == nil {
+		l.tracker = liveness.New(fencing.SuspectAfter.Duration, 1)
+	}
 	records := record.NewStore(l.client.CoordinationV1(), fencing.Namespace)
-	sources, _ := newSources(c.config, source.Records{Store: records, Actor: "csi-fencepost explain", ReadOnly: true})
+	sources := newSources(sourceInputs{config: c.config, objects: c.client.CoreV1().RESTClient(),
+		records: source.Records{Store: records, Actor: "csi-fencepost explain", ReadOnly: true}}).all
 	l.surveyor = &survey.Surveyor{Client: l.client, IDs: l.ids, Index: index, Ledgers: ledger.New(l.client, uid, l.ids),
 		Records: records, Sources: sources, Lives: l.tracker, Policy: c.config.Policy()}
 	return l, nil
@@ -290,7 +350,7 @@ func findPV(ctx context.Context, c *cluster, name string) (*corev1.PersistentVol
 	}
 	driver := driverOf(pv)
 	if _, ok := (&csi.Identity{Driver: driver}).PVHandle(pv); !ok {
-		return nil, "", fmt.Errorf("PersistentVolume %s is no volume of a CSI driver, nor an in-tree one that is migrated to CSI: csi-fencepost has nothing to guard there", name)
+		return nil, "", &notCSIError{name}
 	}
 	return pv, driver, nil
 }
@@ -311,6 +371,13 @@ func driverOf(pv *corev1.PersistentVolume) string {
 		return ""
 	}
 	return driver
+}
+
+// A notCSIError tells of a volume that no attacher ever asks a driver for.
+type notCSIError struct{ pv string }
+
+func (e *notCSIError) Error() string {
+	return fmt.Sprintf("PersistentVolume %s is no volume of a CSI driver, nor an in-tree one that is migrated to CSI: csi-fencepost has nothing to guard there", e.pv)
 }
 
 func noSuchPV(ctx context.Context, c *cluster, name string) error {

@@ -119,7 +119,6 @@ func printExplanation(w io.Writer, e *explanation, style textStyle) {
 		p.blank()
 		p.heading(bold, "No node holds it.")
 	}
-	p.blank()
 	p.decisions(e)
 	if len(e.Notes) > 0 || len(e.MissingRights) > 0 {
 		p.blank()
@@ -198,6 +197,22 @@ func (p *printer) holder(h *holderView) {
 	}
 	if len(h.Evidence) == 0 && h.MayWrite {
 		p.field(2, "evidence", "none was asked for or found that it is fenced")
+	}
+	if h.Record != "" {
+		p.field(2, "record", h.Record)
+	}
+	p.readings(2, h.Agents)
+}
+
+// readings are what fence agents read.
+func (p *printer) readings(indent int, agents []readingView) {
+	for i := range agents {
+		label := ""
+		if i == 0 {
+			label = "fence agents"
+		}
+		a := &agents[i]
+		p.field(indent, label, fmt.Sprintf("%s (level %d) reads %s, in %s: %s", a.Agent, a.Level, a.State, a.Took, strings.Map(oneLine, a.words())))
 	}
 }
 
@@ -309,12 +324,27 @@ func evidenceWords(e *evidenceView) string {
 }
 
 func (p *printer) decisions(e *explanation) {
-	p.decision("A publish to another node now", &e.Decision)
-	if e.IfAlive != nil {
+	for i := range e.Waiting {
+		w := &e.Waiting[i]
 		p.blank()
-		p.decision("If alive", e.IfAlive)
+		p.heading(bold, "Waiting: "+(&fence.Holder{NodeID: w.NodeID, NodeName: w.Node}).Describe())
+		p.field(2, "attachment", attachmentWords(w.Attachment))
 		p.blank()
-		p.decision("If silent", e.IfSilent)
+		p.cases("The publish to node "+w.Node+" now", &w.Decision, w.IfAlive, w.IfSilent)
+	}
+	if len(e.Waiting) == 0 {
+		p.blank()
+		p.cases("A publish to another node now", &e.Decision, e.IfAlive, e.IfSilent)
+	}
+}
+
+func (p *printer) cases(what string, d, ifAlive, ifSilent *decisionView) {
+	p.decision(what, d)
+	if ifAlive != nil {
+		p.blank()
+		p.decision("If alive", ifAlive)
+		p.blank()
+		p.decision("If silent", ifSilent)
 	}
 }
 

@@ -19,7 +19,9 @@ type explanation struct {
 	Volume     volumeView   `json:"volume"`
 	Ledger     ledgerView   `json:"ledger"`
 	Holders    []holderView `json:"holders"`
-	// Decision about a publish to another node now.
+	// Waiting are the nodes for which the volume is asked.
+	Waiting []waitingView `json:"waiting"`
+	// Decision about the first publish that waits, or to any other node now.
 	Decision decisionView `json:"decision"`
 	// IfAlive and IfSilent: the decision if the holders that were not watched
 	// for long enough are alive, or are not. Set where they differ.
@@ -63,10 +65,25 @@ type holderView struct {
 	Attachment     *attachmentView `json:"volumeAttachment,omitempty"`
 	Liveness       livenessView    `json:"liveness"`
 	Evidence       []evidenceView  `json:"evidence"`
+	// Record of the node, in short; Agents: what its fence agents read. Only
+	// with --config.
+	Record string        `json:"record,omitempty"`
+	Agents []readingView `json:"agents,omitempty"`
 	// MayWrite: it stands in the way of a publish elsewhere.
 	MayWrite bool         `json:"mayWrite"`
 	Reason   fence.Reason `json:"reason,omitempty"`
 	Why      string       `json:"why"`
+}
+
+// A waitingView is a node for which the volume is asked, and what its publish
+// is answered now.
+type waitingView struct {
+	Node       string          `json:"node"`
+	NodeID     string          `json:"nodeID,omitempty"`
+	Attachment *attachmentView `json:"volumeAttachment"`
+	Decision   decisionView    `json:"decision"`
+	IfAlive    *decisionView   `json:"ifAlive,omitempty"`
+	IfSilent   *decisionView   `json:"ifSilent,omitempty"`
 }
 
 type entryView struct {
@@ -126,9 +143,11 @@ type decisionView struct {
 func explain(l *look) *explanation {
 	s := &l.survey.Snapshot
 	e := &explanation{APIVersion: config.APIVersion, Kind: "VolumeExplanation", Volume: viewVolume(l), Ledger: viewLedger(l),
-		Holders: []holderView{}, MissingRights: append([]string{}, l.denied...), Notes: append([]string{}, l.notes...)}
+		Holders: []holderView{}, Waiting: []waitingView{}, MissingRights: append([]string{}, l.denied...), Notes: append([]string{}, l.notes...)}
 	for i := range s.Holders {
-		e.Holders = append(e.Holders, viewHolder(l, &s.Holders[i]))
+		if h := &s.Holders[i]; !merelyWaits(h) {
+			e.Holders = append(e.Holders, viewHolder(l, h))
+		}
 	}
 	e.decide(l)
 	if l.observe && e.Volume.Guarded {
@@ -147,9 +166,7 @@ func viewVolume(l *look) volumeView {
 	for _, mode := range l.pv.Spec.AccessModes {
 		v.AccessModes = append(v.AccessModes, string(mode))
 	}
-	if claim := l.pv.Spec.ClaimRef; claim != nil {
-		v.Claim = claim.Namespace + "/" + claim.Name
-	}
+	v.Claim = claimOf(l.pv)
 	return v
 }
 
@@ -172,12 +189,7 @@ func viewHolder(l *look, h *fence.Holder) holderView {
 	if m := h.Node; m != nil && m.UID == h.NodeUID {
 		v.InUse, v.ListedAttached = &m.InUse, &m.ListedAttached
 	}
-	if a := h.Attachment; a != nil {
-		v.Attachment = &attachmentView{Name: a.Name, Attached: a.Attached}
-		if !a.DeletedAt.IsZero() {
-			v.Attachment.DeletedAt = a.DeletedAt.UTC().Format(time.RFC3339)
-		}
-	}
+	v.Attachment = viewAttachment(h.Attachment)
 	for _, e := range h.Evidence {
 		v.Evidence = append(v.Evidence, viewEvidence(&l.survey.Snapshot, *h, e))
 	}
@@ -187,6 +199,17 @@ func viewHolder(l *look, h *fence.Holder) holderView {
 	v.Why = whyHolder(s, verdict, st, held)
 	if v.MayWrite && (v.Machine.State == "unreadable" || v.Liveness.State == "unreadable") {
 		v.Reason, v.Why = fence.Undecided, "may hold it: whether it lives could not be read"
+	}
+	return v
+}
+
+func viewAttachment(a *fence.Attachment) *attachmentView {
+	if a == nil {
+		return nil
+	}
+	v := &attachmentView{Name: a.Name, Attached: a.Attached}
+	if !a.DeletedAt.IsZero() {
+		v.DeletedAt = a.DeletedAt.UTC().Format(time.RFC3339)
 	}
 	return v
 }
@@ -296,32 +319,47 @@ func viewEvidence(s *fence.Snapshot, h fence.Holder, e fence.Evidence) evidenceV
 	return v
 }
 
-// decide judges a publish to another node now.
+// decide judges the publishes that wait; where none does, one to another node.
 func (e *explanation) decide(l *look) {
-	s := &l.survey.Snapshot
+	for i := range l.waiting {
+		w := &l.waiting[i]
+		v := waitingView{Node: w.holder.NodeName, NodeID: w.holder.NodeID, Attachment: viewAttachment(w.holder.Attachment)}
+		v.Decision, v.IfAlive, v.IfSilent = e.judge(l, w.snapshot, w.holder.NodeID)
+		e.Waiting = append(e.Waiting, v)
+	}
+	if len(e.Waiting) > 0 {
+		first := &e.Waiting[0]
+		e.Decision, e.IfAlive, e.IfSilent = first.Decision, first.IfAlive, first.IfSilent
+		return
+	}
+	asked := l.survey.Snapshot
+	asked.Target = &fence.Holder{NodeID: elsewhere}
+	e.Decision, e.IfAlive, e.IfSilent = e.judge(l, &asked, elsewhere)
+}
+
+// judge asks what is answered to a publish to target. s is nil where its node ID
+// is not known.
+func (e *explanation) judge(l *look, s *fence.Snapshot, target string) (d decisionView, ifAlive, ifSilent *decisionView) {
 	switch {
 	case l.garbled != nil:
-		e.Decision = decisionView{Action: "refuse", Reason: fence.LedgerUnreadable, Why: l.garbled.Why(),
-			Unblock: []remedy{{What: "Once it is known which node uses the volume, correct the annotation, or remove it to have it rebuilt", Commands: []string{ledgerRemoval(l.garbled.PV)}}}}
-		return
+		return decisionView{Action: "refuse", Reason: fence.LedgerUnreadable, Why: l.garbled.Why(),
+			Unblock: []remedy{{What: "Once it is known which node uses the volume, correct the annotation, or remove it to have it rebuilt", Commands: []string{ledgerRemoval(l.garbled.PV)}}}}, nil, nil
 	case l.survey.Writers == csi.Multi:
-		e.Decision = decisionView{Action: "pass", Why: fmt.Sprintf("its access modes (%s) let several nodes have it: csi-fencepost passes its calls through", strings.Join(e.Volume.AccessModes, ", ")), Unblock: []remedy{}}
-		return
+		return decisionView{Action: "pass", Why: fmt.Sprintf("its access modes (%s) let several nodes have it: csi-fencepost passes its calls through", strings.Join(e.Volume.AccessModes, ", ")), Unblock: []remedy{}}, nil, nil
 	case len(l.denied) > 0:
-		e.Decision = decisionView{Action: "unknown", Why: "a right is missing to see what the sidecar sees: " + strings.Join(l.denied, ", "), Unblock: []remedy{}}
-		return
+		return decisionView{Action: "unknown", Why: "a right is missing to see what the sidecar sees: " + strings.Join(l.denied, ", "), Unblock: []remedy{}}, nil, nil
+	case s == nil:
+		return decisionView{Action: "unknown", Why: "the driver has not told the node's ID yet (there is no CSINode that has it), and the attacher waits for that", Unblock: []remedy{}}, nil, nil
 	}
-	e.Decision = decision(s)
-	if !slices.ContainsFunc(s.Holders, func(h fence.Holder) bool { return h.Liveness == fence.Unwatched }) {
-		return
+	names := unwatched(s, target)
+	if names == "" {
+		return decision(s, target), nil, nil
 	}
-	alive, silent := decision(suppose(s, fence.Alive)), decision(suppose(s, fence.Stale))
+	alive, silent := decision(suppose(s, fence.Alive), target), decision(suppose(s, fence.Stale), target)
 	if alive.Action == silent.Action && alive.Reason == silent.Reason {
-		e.Decision = alive
-		return
+		return alive, nil, nil
 	}
-	e.IfAlive, e.IfSilent = &alive, &silent
-	e.Decision = decisionView{Action: "depends", Reason: fence.HolderUnwatched, Why: "it depends on whether " + unwatched(s) + " alive, and that was not watched for long enough to tell", Unblock: []remedy{}}
+	return decisionView{Action: "depends", Reason: fence.HolderUnwatched, Why: "it depends on whether " + names + " alive, and that was not watched for long enough to tell", Unblock: []remedy{}}, &alive, &silent
 }
 
 // suppose is the snapshot as it would be if the unwatched nodes were so.
@@ -336,25 +374,27 @@ func suppose(s *fence.Snapshot, l fence.Liveness) *fence.Snapshot {
 	return &out
 }
 
-func unwatched(s *fence.Snapshot) string {
+// unwatched names the unwatched holders but target; empty: there are none.
+func unwatched(s *fence.Snapshot, target string) string {
 	var names []string
 	for i := range s.Holders {
-		if h := &s.Holders[i]; h.Liveness == fence.Unwatched && !slices.Contains(names, h.NodeName) {
+		if h := &s.Holders[i]; h.Liveness == fence.Unwatched && h.NodeID != target && !slices.Contains(names, h.NodeName) {
 			names = append(names, h.NodeName)
 		}
 	}
-	if len(names) == 1 {
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
 		return "node " + names[0] + " is"
 	}
 	return "nodes " + strings.Join(names, ", ") + " are"
 }
 
-// decision asks what would be answered to a publish to another node, and
-// collects what every holder that blocks it needs.
-func decision(s *fence.Snapshot) decisionView {
-	asked := *s
-	asked.Target = &fence.Holder{NodeID: elsewhere}
-	v := fence.JudgePublish(asked, elsewhere)
+// decision asks what would be answered to a publish to target, and collects
+// what every holder that blocks it needs.
+func decision(s *fence.Snapshot, target string) decisionView {
+	v := fence.JudgePublish(*s, target)
 	d := decisionView{Action: v.Action.String(), Reason: v.Reason, Unblock: []remedy{}}
 	switch {
 	case v.Action != fence.Allow:
@@ -368,9 +408,25 @@ func decision(s *fence.Snapshot) decisionView {
 		d.Why = "nothing stands in its way; in the same call it is first unpublished from " + strings.Join(d.UnpublishFirst, ", ")
 	}
 	for i := range s.Holders {
+		if s.Holders[i].NodeID == target {
+			continue
+		}
 		if _, st, held := judgeAlone(s, s.Holders[i]); held && !st.Gone() {
 			d.Unblock = append(d.Unblock, remedies(s, st)...)
 		}
 	}
 	return d
+}
+
+// waits: Kubernetes asks for the volume there, and has not got it yet.
+func waits(h *fence.Holder) bool {
+	a := h.Attachment
+	return a != nil && !a.Attached && a.DeletedAt.IsZero() && !h.State.Pending()
+}
+
+// merelyWaits: and nothing says that it ever got it. Its kubelet says "in use"
+// all the same: it does before the volume comes.
+func merelyWaits(h *fence.Holder) bool {
+	listed := h.Node != nil && h.Node.ListedAttached
+	return waits(h) && (h.State == fence.NotInLedger || h.State == fence.TakenOver) && !listed && !h.From(fence.FromDriver)
 }

@@ -18,7 +18,6 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
-	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -32,8 +31,10 @@ import (
 // newGuard wires the guard:
 //
 //	watch ──▶ survey ──▶ guard ──▶ report ──▶ waiting ──▶ (VolumeAttachment)
-//	  └▶ liveness ─┘ └── sources                 ▲
-//	  └──────────────────── changes ─────────────┘
+//	  ├▶ liveness ─┘ └── sources ◀── fencer ◀── agents
+//	  │     │               ▲          ▲
+//	  │     └───────────────┴──── failover ──▶ (taint, pods)
+//	  └── changes ──▶ waiting, failover
 //
 // It returns the guard of the two calls, and its background work, which runs on
 // one replica at a time and may be begun again. What it starts itself ends with
@@ -58,16 +59,30 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 		return nil, nil, err
 	}
 	records := noderecord.NewStore(client.CoordinationV1(), in.config.Fencing.Namespace)
-	sources, taints := newSources(in.config, source.Records{Store: records, Actor: actor(), ReadOnly: observe})
+	wake := new(wakeUps)
+	fencing, err := newFencing(ctx, in, client, records, wake.node)
+	if err != nil {
+		return nil, nil, err
+	}
+	sources := newSources(sourceInputs{config: in.config, driver: ids.Driver, objects: client.CoreV1().RESTClient(), fencing: fencing,
+		records: source.Records{Store: records, Actor: actor(), ReadOnly: observe}})
 	surveyor := &survey.Surveyor{Client: client, IDs: ids, Index: index, Ledgers: ledger.New(client, cluster, ids), Records: records,
-		Sources: sources, Lives: tracker, Driver: driver, Policy: policyOf(in.config)}
+		Sources: sources.all, Lives: tracker, Driver: driver, Policy: in.config.Policy(), CutsStorage: fencing.cutsStorage()}
 	waiting := guard.NewWaiting(client, surveyor, in.metrics.Waiting)
 	report := guard.NewReport(client, newRecorder(ctx, client, ids.Driver), in.metrics, waiting)
-	sights := newSighting(client, index, taints)
+	sights := newSighting(client, index, sources)
+	wake.add(waiting.Changed)
+	mover, err := newFailover(ctx, in, ids, failoverParts{index: index, lives: tracker, fencing: fencing, records: records, claims: sources.claims})
+	if err != nil {
+		return nil, nil, err
+	}
+	if mover != nil {
+		wake.add(func(c watch.Change) { mover.Changed(c.Node) })
+	}
 
-	index.OnChange(waiting.Changed)
+	index.OnChange(wake.all)
 	index.OnNode(sights.saw)
-	tracker.OnStale(func(node string) { waiting.Changed(watch.Change{Node: node}) })
+	tracker.OnStale(wake.node)
 	probe := func(ctx context.Context) { tracker.Probe(ctx, answers(client)) }
 	for _, run := range []func(context.Context){index.Run, tracker.Run, probe, waiting.Run, report.Run} {
 		go run(ctx)
@@ -81,37 +96,21 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	})
 	klog.FromContext(ctx).Info("Guarding", "driver", ids.Driver, "mode", in.config.Mode, "cluster", cluster)
 	g := guard.New(guard.Options{Surveyor: surveyor, Reporter: report, Observe: observe})
-	return g, sights.run, nil
+	return g, background(client, sights, fencing, mover), nil
 }
 
-// policyOf is what the decision asks of the configuration.
-func policyOf(c *config.Configuration) fence.Policy {
-	return fence.Policy{
-		UnpublishRevokesAccess: c.Driver.UnpublishRevokesAccess,
-		ForwardUnfenced:        c.Unpublish.Unfenced == config.Forward,
+// wakeUps tell of what may have unblocked something. Add before anything runs.
+type wakeUps struct{ calls []func(watch.Change) }
+
+func (w *wakeUps) add(f func(watch.Change)) { w.calls = append(w.calls, f) }
+
+func (w *wakeUps) all(c watch.Change) {
+	for _, f := range w.calls {
+		f(c)
 	}
 }
 
-// newSources are the evidence sources that the configuration switches on, and
-// those of them that watch taints.
-func newSources(c *config.Configuration, records source.Records) (sources []source.Source, taints []*source.Taint) {
-	if c.Evidence.OutOfServiceTaint {
-		taints = append(taints, source.OutOfServiceTaint(records))
-	}
-	if c.Evidence.CloudShutdownTaint {
-		taints = append(taints, source.CloudShutdownTaint(records))
-	}
-	for _, t := range taints {
-		sources = append(sources, t)
-	}
-	if c.Evidence.OperatorConfirmation {
-		sources = append(sources, source.Confirmations(records), source.Releases())
-	}
-	if c.Evidence.NodeDeleted {
-		sources = append(sources, source.NodeDeleted{})
-	}
-	return sources, taints
-}
+func (w *wakeUps) node(name string) { w.all(watch.Change{Node: name}) }
 
 // clusterUID waits for the API server: without it nothing can be judged.
 func clusterUID(ctx context.Context, client kubernetes.Interface) (string, error) {

@@ -7,6 +7,9 @@ import (
 	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/failover"
 )
 
 // sidecarMetrics are all metrics of this program: those of every CSI sidecar
@@ -19,9 +22,15 @@ type sidecarMetrics struct {
 	takeover     *metrics.Histogram
 	waiting      *metrics.GaugeVec
 	ledgerErrors *metrics.Counter
+	agentCalls   *metrics.CounterVec
+	agentUp      *metrics.GaugeVec
+	blocked      *metrics.GaugeVec
+	fenced       *metrics.CounterVec
+	podsDeleted  *metrics.Counter
 
 	mu          sync.Mutex
-	waitingSeen map[string]bool // the reasons that waiting has a series for
+	waitingSeen map[string]bool           // the reasons that waiting has a series for
+	brakes      map[string]failover.Brake // by node
 }
 
 // newMetrics registers every metric in a registry of its own, beside the Go
@@ -52,9 +61,35 @@ func newMetrics() *sidecarMetrics {
 			Help:           "Writes of a volume's ledger that failed, lost races not counted.",
 			StabilityLevel: metrics.ALPHA,
 		}),
+		agentCalls: metrics.NewCounterVec(&metrics.CounterOpts{
+			Name:           "csi_fencepost_fence_operations_total",
+			Help:           "Calls of fence agents by agent, action (status, off, on) and result (of status: on, off, unclear, error; of the others: sent, error).",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"agent", "action", "result"}),
+		agentUp: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Name:           "csi_fencepost_agent_up",
+			Help:           "Whether the agent's last call ended without an error. An agent that was never called has no series.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"agent"}),
+		blocked: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Name:           "csi_fencepost_fencing_blocked",
+			Help:           "Nodes that are due to be fenced and are not, by the reason.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"reason"}),
+		fenced: metrics.NewCounterVec(&metrics.CounterOpts{
+			Name:           "csi_fencepost_nodes_fenced_total",
+			Help:           "Nodes that were switched off or cut off from their storage, by the kind of the proof.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"kind"}),
+		podsDeleted: metrics.NewCounter(&metrics.CounterOpts{
+			Name:           "csi_fencepost_pods_deleted_total",
+			Help:           "Pods of fenced nodes that were deleted by force, so that they start elsewhere.",
+			StabilityLevel: metrics.ALPHA,
+		}),
 		waitingSeen: map[string]bool{},
+		brakes:      map[string]failover.Brake{},
 	}
-	m.GetRegistry().MustRegister(m.decisions, m.takeover, m.waiting, m.ledgerErrors)
+	m.GetRegistry().MustRegister(m.decisions, m.takeover, m.waiting, m.ledgerErrors, m.agentCalls, m.agentUp, m.blocked, m.fenced, m.podsDeleted)
 	m.WithAdditionalRegistry(legacyregistry.DefaultGatherer)
 	return m
 }
@@ -82,3 +117,33 @@ func (m *sidecarMetrics) Waiting(byReason map[string]int) {
 
 // LedgerWriteError counts one failed write of a ledger.
 func (m *sidecarMetrics) LedgerWriteError() { m.ledgerErrors.Inc() }
+
+// agentCall counts one call of a fence agent.
+func (m *sidecarMetrics) agentCall(agent, action, result string, ok bool) {
+	m.agentCalls.WithLabelValues(agent, action, result).Inc()
+	up := 0.0
+	if ok {
+		up = 1
+	}
+	m.agentUp.WithLabelValues(agent).Set(up)
+}
+
+// FencingBlocked notes what keeps a node from being fenced.
+func (m *sidecarMetrics) FencingBlocked(node string, reason failover.Brake) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if was := m.brakes[node]; was != failover.NoBrake && was != reason {
+		m.blocked.WithLabelValues(string(was)).Dec()
+		delete(m.brakes, node)
+	}
+	if reason != failover.NoBrake && m.brakes[node] == failover.NoBrake {
+		m.blocked.WithLabelValues(string(reason)).Inc()
+		m.brakes[node] = reason
+	}
+}
+
+// NodeFenced counts a node that was fenced.
+func (m *sidecarMetrics) NodeFenced(kind fence.Kind) { m.fenced.WithLabelValues(string(kind)).Inc() }
+
+// PodsDeleted counts pods that were deleted by force.
+func (m *sidecarMetrics) PodsDeleted(n int) { m.podsDeleted.Add(float64(n)) }

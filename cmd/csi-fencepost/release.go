@@ -47,11 +47,8 @@ func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	c, err := f.cluster.open(f.set.Name())
+	c, err := f.open()
 	if err != nil {
-		return err
-	}
-	if err := believed(c.config); err != nil {
 		return err
 	}
 	l, h, err := f.look(ctx, c, stderr)

@@ -102,6 +102,9 @@ func (s *sidecar) run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	logger.Info("csi-fencepost", "version", buildVersion(), "csiAddress", s.flags.CSIAddress, "listen", s.flags.listen)
 
+	if !s.flags.noKubernetes {
+		adviseAttacher(ctx)
+	}
 	s.ready.set("driver", notReady("it has not answered yet"))
 	s.ready.set("socket", notReady("it is not served yet"))
 	mux := newMux(s.metrics, s.flags.MetricsPath, s.ready)
@@ -207,13 +210,15 @@ func (s *sidecar) guard(ctx context.Context, conn *grpc.ClientConn, driver strin
 	}
 	s.ready.set("guard", notReady("it waits for the Kubernetes API"))
 	guard, background, err := newGuard(ctx, guardInputs{
-		driver:  driver,
-		conn:    conn,
-		rest:    s.rest,
-		config:  s.config,
-		timeout: s.flags.timeout,
-		metrics: s.metrics,
-		ready:   func(check func() error) { s.ready.set("guard", check) },
+		driver:    driver,
+		conn:      conn,
+		rest:      s.rest,
+		config:    s.config,
+		agentDirs: s.flags.agentDirs,
+		timeout:   s.flags.timeout,
+		metrics:   s.metrics,
+		lead:      func() error { return s.leader.Check(nil) },
+		ready:     func(check func() error) { s.ready.set("guard", check) },
 	})
 	if err != nil {
 		return nil, nil, err
@@ -255,12 +260,15 @@ func (s *sidecar) startBackground(ctx context.Context, driver string, background
 
 // guardInputs are what the guard is built of.
 type guardInputs struct {
-	driver  string // as GetPluginInfo names it
-	conn    *grpc.ClientConn
-	rest    *rest.Config
-	config  *config.Configuration
-	timeout time.Duration // of our own calls to the driver
-	metrics *sidecarMetrics
+	driver    string // as GetPluginInfo names it
+	conn      *grpc.ClientConn
+	rest      *rest.Config
+	config    *config.Configuration
+	agentDirs []string
+	timeout   time.Duration // of our own calls to the driver
+	metrics   *sidecarMetrics
+	// lead says what is wrong with this process's own lead; nil: nothing.
+	lead func() error
 	// ready is given what tells whether the guard's caches are synced, and what
 	// they lack, before they are waited for.
 	ready func(check func() error)

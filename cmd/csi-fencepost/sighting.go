@@ -17,27 +17,29 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 )
 
-// sighting binds taints on first sight, although no volume is asked for: a
+// sighting binds taints and remediations on first sight, although no volume is asked for: a
 // taint that is put on while its node lives must not become evidence when the
 // node dies later. It runs on one replica; a call that comes first binds too.
 type sighting struct {
-	client kubernetes.Interface
-	index  *watch.Watch
-	taints []*source.Taint
-	queue  workqueue.TypedRateLimitingInterface[string]
+	client  kubernetes.Interface
+	index   *watch.Watch
+	sources *evidenceSources
+	queue   workqueue.TypedRateLimitingInterface[string]
 
 	mu    sync.Mutex
 	nodes map[string]*corev1.Node // as last seen
+	// remedied are the Nodes that a remediation was seen of.
+	remedied map[string]bool
 }
 
-func newSighting(client kubernetes.Interface, index *watch.Watch, taints []*source.Taint) *sighting {
-	return &sighting{client: client, index: index, taints: taints, nodes: map[string]*corev1.Node{},
+func newSighting(client kubernetes.Interface, index *watch.Watch, sources *evidenceSources) *sighting {
+	return &sighting{client: client, index: index, sources: sources, nodes: map[string]*corev1.Node{}, remedied: map[string]bool{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))}
 }
 
 // saw takes note of a Node that was added or changed.
 func (s *sighting) saw(node *corev1.Node) {
-	if len(s.taints) == 0 {
+	if len(s.sources.taints)+len(s.sources.remediations) == 0 {
 		return
 	}
 	s.mu.Lock()
@@ -84,7 +86,7 @@ func (s *sighting) look(ctx context.Context, name string) {
 }
 
 func (s *sighting) sight(ctx context.Context, node *corev1.Node) error {
-	if !slices.ContainsFunc(s.taints, func(t *source.Taint) bool { return t.Sights(node) }) {
+	if !s.remediated(node.Name) && !slices.ContainsFunc(s.sources.taints, func(t *source.Taint) bool { return t.Sights(node) }) {
 		return nil // most Nodes, most of the time
 	}
 	leaseRV := ""
@@ -95,10 +97,34 @@ func (s *sighting) sight(ctx context.Context, node *corev1.Node) error {
 	case !apierrors.IsNotFound(err):
 		return err
 	}
-	for _, taint := range s.taints {
+	for _, taint := range s.sources.taints {
 		if err := taint.Sight(ctx, node, leaseRV); err != nil {
 			return err
 		}
 	}
+	for _, r := range s.sources.remediations {
+		if err := r.Sight(ctx, node, leaseRV); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// prompted takes note that a node has a remediation, from now on.
+func (s *sighting) prompted(_ context.Context, name string) {
+	node := s.index.Node(name)
+	if node == nil || len(s.sources.remediations) == 0 {
+		return
+	}
+	s.mu.Lock()
+	s.remedied[name] = true
+	s.mu.Unlock()
+	s.saw(node)
+}
+
+// remediated: its remediations are read with each change of the Node.
+func (s *sighting) remediated(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.remedied[name]
 }

@@ -64,21 +64,22 @@ type Evidence struct {
 	OutOfServiceTaint bool `json:"outOfServiceTaint"`
 	// OperatorConfirmation: confirmations of nodes and releases of volumes.
 	OperatorConfirmation bool `json:"operatorConfirmation"`
-	// NetworkFence of csi-addons. Not in this version.
+	// NetworkFence of csi-addons, where the cluster has it.
 	NetworkFence bool `json:"networkFence"`
 	// CloudShutdownTaint counts by itself.
 	CloudShutdownTaint bool `json:"cloudShutdownTaint"`
-	// FenceAgentsRemediation counts by itself. Not in this version.
+	// FenceAgentsRemediation of medik8s counts by itself.
 	FenceAgentsRemediation bool `json:"fenceAgentsRemediation"`
-	// SelfNodeRemediation counts by itself. Not in this version.
+	// SelfNodeRemediation of medik8s counts by itself.
 	SelfNodeRemediation bool `json:"selfNodeRemediation"`
 	// NodeDeleted: only the cloud provider deletes Nodes, after the machine.
 	NodeDeleted bool `json:"nodeDeleted"`
 }
 
 // any tells whether a source is on that could prove a dead node fenced.
+// NetworkFence is not counted: it is on by default, and few clusters have it.
 func (e *Evidence) any() bool {
-	return e.OutOfServiceTaint || e.OperatorConfirmation || e.NetworkFence || e.CloudShutdownTaint ||
+	return e.OutOfServiceTaint || e.OperatorConfirmation || e.CloudShutdownTaint ||
 		e.FenceAgentsRemediation || e.SelfNodeRemediation || e.NodeDeleted
 }
 
@@ -89,16 +90,16 @@ type Fencing struct {
 	// SuspectAfter: a node whose lease is unchanged for so long is stale.
 	SuspectAfter Duration `json:"suspectAfter"`
 	// FenceAfter: a node whose lease is unchanged for so long and that is
-	// still on is fenced; 0: never. Not in this version.
+	// still on is fenced; 0: never.
 	FenceAfter Duration `json:"fenceAfter"`
-	// MaxConcurrent nodes are fenced at once. Not in this version.
+	// MaxConcurrent nodes are fenced at once.
 	MaxConcurrent int `json:"maxConcurrent"`
 	// MaxUnhealthy: with a larger share of stale nodes, from 3 nodes on, the
 	// fault is more likely ours: every node is watched anew afterwards.
 	MaxUnhealthy Percent `json:"maxUnhealthy"`
-	// PowerOn a fenced node. Not in this version.
+	// PowerOn a fenced node.
 	PowerOn PowerOn `json:"powerOn"`
-	// Levels of fence agents, tried in order. Not in this version.
+	// Levels of fence agents, tried in order.
 	Levels []Level `json:"levels,omitempty"`
 }
 
@@ -117,8 +118,11 @@ type Level struct {
 
 // Agent is one fence agent: exactly one of IPMI, Exec and CSIAddons.
 type Agent struct {
-	Name      string     `json:"name"`
-	Timeout   Duration   `json:"timeout"`
+	// Name is unique over all levels.
+	Name string `json:"name"`
+	// Timeout of one attempt at one action.
+	Timeout Duration `json:"timeout"`
+	// Attempts at each action, the first one included.
 	Attempts  int        `json:"attempts"`
 	IPMI      *IPMI      `json:"ipmi,omitempty"`
 	Exec      *Exec      `json:"exec,omitempty"`
@@ -137,23 +141,28 @@ type IPMI struct {
 type Exec struct {
 	// Agent by name, or by a path that --agent-dirs allows.
 	Agent string `json:"agent"`
-	// Parameters are the same for all nodes.
+	// Parameters are the same for all nodes, but for variables such as $(NODE),
+	// $(PROVIDER_ID) and $(INSTANCE_ID) (package program).
 	Parameters map[string]string `json:"parameters,omitempty"`
 	// ParameterFiles are read again at each use.
 	ParameterFiles map[string]string `json:"parameterFiles,omitempty"`
-	// NodeParameters by parameter and node name.
+	// NodeParameters by parameter and node name: the nodes that it covers.
 	NodeParameters map[string]map[string]string `json:"nodeParameters,omitempty"`
+	// AcceptSuspended: whoever wrote this knows that the agent reads a suspended
+	// machine as off, and that nobody resumes one (package program).
+	AcceptSuspended bool `json:"acceptSuspended,omitempty"`
 }
 
 // CSIAddons uses the FenceController on the driver's socket.
 type CSIAddons struct{}
 
-// Failover moves pods off a fenced node. Not in this version.
+// Failover moves pods off a fenced node.
 type Failover struct {
 	Enabled bool `json:"enabled"`
 }
 
-// Default is the configuration without a file. All defaults are here.
+// Default is the configuration without a file. All defaults are here and in
+// DefaultAgent.
 func Default() *Configuration {
 	return &Configuration{
 		APIVersion: APIVersion,
@@ -162,6 +171,7 @@ func Default() *Configuration {
 		Evidence: Evidence{
 			OutOfServiceTaint:    true,
 			OperatorConfirmation: true,
+			NetworkFence:         true,
 		},
 		Fencing: Fencing{
 			Namespace:     "csi-fencepost",
@@ -171,6 +181,11 @@ func Default() *Configuration {
 			PowerOn:       Never,
 		},
 	}
+}
+
+// DefaultAgent is an agent of which only its kind is configured.
+func DefaultAgent() Agent {
+	return Agent{Timeout: Duration{Duration: 20 * time.Second}, Attempts: 2}
 }
 
 // Policy is the part that the decision asks.

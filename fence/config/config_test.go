@@ -23,7 +23,7 @@ driver:
 evidence:
   outOfServiceTaint: true
   operatorConfirmation: true
-  networkFence: false
+  networkFence: true
   cloudShutdownTaint: false       # by itself
   fenceAgentsRemediation: false   # by itself
   selfNodeRemediation: false      # by itself
@@ -68,17 +68,48 @@ func TestEveryFieldIsRead(t *testing.T) {
 mode: Observe
 driver: {unpublishRevokesAccess: true}
 unpublish: {unfenced: Forward}
-evidence: {outOfServiceTaint: false, operatorConfirmation: false, cloudShutdownTaint: true, nodeDeleted: true}
-fencing: {namespace: fences, suspectAfter: 1m30s, maxUnhealthy: 5%}
+evidence: {outOfServiceTaint: false, operatorConfirmation: false, networkFence: false, cloudShutdownTaint: true,
+  fenceAgentsRemediation: true, selfNodeRemediation: true, nodeDeleted: true}
+fencing:
+  namespace: fences
+  suspectAfter: 1m30s
+  fenceAfter: 2m
+  maxConcurrent: 3
+  maxUnhealthy: 5%
+  powerOn: WhenMoved
+  levels:
+  - agents:
+    - name: bmc
+      timeout: 5s
+      attempts: 3
+      ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: "10.1.0.11:623", n2: "bmc-2.Example.com:623", n3: "[fd00::11]:623"}}
+  - agents:
+    - name: pdu
+      exec:
+        agent: fence_apc_snmp
+        parameters: {ip: 10.1.0.2}
+        parameterFiles: {password: /etc/p}
+        nodeParameters: {port: {n1: "3"}}
+    - name: array
+      csiAddons: {}
+failover: {enabled: true}
 `)
 	want := Default()
 	want.Mode = Observe
 	want.Driver.UnpublishRevokesAccess = true
 	want.Unpublish.Unfenced = Forward
-	want.Evidence = Evidence{CloudShutdownTaint: true, NodeDeleted: true}
-	want.Fencing.Namespace = "fences"
-	want.Fencing.SuspectAfter = Duration{Duration: 90 * time.Second}
-	want.Fencing.MaxUnhealthy = 5
+	want.Evidence = Evidence{CloudShutdownTaint: true, FenceAgentsRemediation: true, SelfNodeRemediation: true, NodeDeleted: true}
+	want.Fencing = Fencing{Namespace: "fences", SuspectAfter: Duration{Duration: 90 * time.Second}, FenceAfter: Duration{Duration: 2 * time.Minute},
+		MaxConcurrent: 3, MaxUnhealthy: 5, PowerOn: WhenMoved, Levels: []Level{
+			{Agents: []Agent{{Name: "bmc", Timeout: Duration{Duration: 5 * time.Second}, Attempts: 3, IPMI: &IPMI{UsernameFile: "/u", PasswordFile: "/p",
+				Nodes: map[string]string{"n1": "10.1.0.11:623", "n2": "bmc-2.Example.com:623", "n3": "[fd00::11]:623"}}}}},
+			{Agents: []Agent{
+				{Name: "pdu", Timeout: DefaultAgent().Timeout, Attempts: DefaultAgent().Attempts, Exec: &Exec{Agent: "fence_apc_snmp", Parameters: map[string]string{"ip": "10.1.0.2"},
+					ParameterFiles: map[string]string{"password": "/etc/p"}, NodeParameters: map[string]map[string]string{"port": {"n1": "3"}}}},
+				{Name: "array", Timeout: Duration{Duration: 20 * time.Second}, Attempts: 2, CSIAddons: &CSIAddons{}},
+			}},
+		}}
+	want.Failover.Enabled = true
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
 	}
@@ -139,6 +170,7 @@ func TestFaultsAreNamedByTheirFullPath(t *testing.T) {
 		{"maxUnhealthy negative", "fencing: {maxUnhealthy: -5%}", "fencing.maxUnhealthy"},
 		{"maxUnhealthy broken", "fencing: {maxUnhealthy: 12.5%}", "fencing.maxUnhealthy"},
 		{"maxConcurrent", "fencing: {maxConcurrent: 0}", "fencing.maxConcurrent: Invalid value: 0: must be at least 1"},
+		{"fenceAfter without an agent", "fencing: {fenceAfter: 50s}", "fencing.fenceAfter: Invalid value: \"50s\": needs a fence agent"},
 		{"powerOn", "fencing: {powerOn: Always}", `fencing.powerOn: Unsupported value: "Always"`},
 	}
 	for _, tt := range tests {
@@ -162,47 +194,106 @@ func TestTheBoundsThemselvesAreValid(t *testing.T) {
 	}
 }
 
-func TestWhatThisVersionCannotDoIsRefusedAndNeverIgnored(t *testing.T) {
-	tests := map[string]string{
-		"evidence.networkFence":           "evidence: {networkFence: true}",
-		"evidence.fenceAgentsRemediation": "evidence: {fenceAgentsRemediation: true}",
-		"evidence.selfNodeRemediation":    "evidence: {selfNodeRemediation: true}",
-		"fencing.fenceAfter":              "fencing: {fenceAfter: 50s}",
-		"fencing.maxConcurrent":           "fencing: {maxConcurrent: 2}",
-		"fencing.powerOn":                 "fencing: {powerOn: WhenMoved}",
-		"failover.enabled":                "failover: {enabled: true}",
-		"fencing.levels": `fencing:
-  levels:
-  - agents:
-    - name: bmc
-      timeout: 20s
-      attempts: 2
-      ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: "10.1.0.11:623"}}
-  - agents:
-    - name: pdu
-      exec:
-        agent: fence_apc_snmp
-        parameters: {login: hunter2}
-        parameterFiles: {password: /etc/p}
-        nodeParameters: {port: {n1: "3"}}
-  - agents:
-    - name: array
-      csiAddons: {}
-`,
+// withAgent is a configuration with one agent.
+func withAgent(agent string) string {
+	return head + "fencing: {levels: [{agents: [" + agent + "]}]}"
+}
+
+func TestAnAgentIsRefusedForWhatIsWrongWithIt(t *testing.T) {
+	const (
+		first = "fencing.levels[0].agents[0]"
+		ipmi  = "name: a, ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: \"b:623\"}}"
+		exec  = "name: a, exec: {agent: fence_x, nodeParameters: {port: {n1: a}}"
+	)
+	tests := []struct{ name, agent, says string }{
+		{"no name", "csiAddons: {}", first + ".name: Required"},
+		{"a name that is none", "name: The BMC, csiAddons: {}", first + ".name: Invalid value: \"The BMC\""},
+		{"no kind", "name: a", first + ": Invalid value: must have exactly one of ipmi, exec and csiAddons, and has 0"},
+		{"two kinds", ipmi + ", csiAddons: {}", "has 2"},
+		{"an unknown kind", "name: a, snmp: {}", "unknown field \"" + first + ".snmp\""},
+		{"the name twice", "name: a, csiAddons: {}}, {name: a, csiAddons: {}", "agents[1].name: Duplicate value: \"a\""},
+		{"timeout 0", "timeout: 0s, " + ipmi, first + ".timeout: Invalid value: \"0s\": must be from 1s to 2m"},
+		{"timeout too long", "timeout: 121s, " + ipmi, first + ".timeout"},
+		{"timeout without unit", "timeout: 20, " + ipmi, first + ".timeout: Invalid value: \"20\": must be a duration"},
+		{"attempts 0", "attempts: 0, " + ipmi, first + ".attempts: Invalid value: 0: must be from 1 to 10"},
+		{"attempts 11", "attempts: 11, " + ipmi, first + ".attempts"},
+		{"no files", "name: a, ipmi: {nodes: {n1: \"b:623\"}}", first + ".ipmi.usernameFile: Required"},
+		{"no password", "name: a, ipmi: {usernameFile: /u, nodes: {n1: \"b:623\"}}", first + ".ipmi.passwordFile: Required"},
+		{"a password for its file", "name: a, ipmi: {usernameFile: /u, passwordFile: hunter2, nodes: {n1: \"b:623\"}}", first + ".ipmi.passwordFile: Invalid value: must be the absolute path"},
+		{"no nodes", "name: a, ipmi: {usernameFile: /u, passwordFile: /p}", first + ".ipmi.nodes: Required"},
+		{"no port", "name: a, ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: b}}", first + ".ipmi.nodes[n1]: Invalid value: \"b\": must be host:port"},
+		{"no host", "name: a, ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: \":623\"}}", first + ".ipmi.nodes[n1]"},
+		{"a port that is none", "name: a, ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: \"b:65536\"}}", first + ".ipmi.nodes[n1]"},
+		{"a port in words", "name: a, ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: \"b:rmcp\"}}", first + ".ipmi.nodes[n1]"},
+		{"a node that is none", "name: a, ipmi: {usernameFile: /u, passwordFile: /p, nodes: {N1: \"b:623\"}}", first + ".ipmi.nodes: Invalid value: \"N1\": is no name of a Node"},
+		{"no program", "name: a, exec: {nodeParameters: {port: {n1: a}}}", first + ".exec.agent: Required"},
+		{"a relative path", "name: a, exec: {agent: ./fence_x, nodeParameters: {port: {n1: a}}}", first + ".exec.agent: Invalid value: \"./fence_x\""},
+		{"a path that climbs", "name: a, exec: {agent: /usr/sbin/../bin/sh, nodeParameters: {port: {n1: a}}}", first + ".exec.agent"},
+		{"nothing tells nodes apart", "name: a, exec: {agent: fence_x}", first + ".exec.nodeParameters: Required"},
+		{"a parameter of no node", "name: a, exec: {agent: fence_x, nodeParameters: {port: {}}}", first + ".exec.nodeParameters[port]: Required"},
+		{"an action", exec + ", parameters: {action: hunter2}}", first + ".exec.parameters[action]: Forbidden"},
+		{"an action in its old name", exec + ", parameterFiles: {Option: /hunter2}}", first + ".exec.parameterFiles[Option]: Forbidden"},
+		{"a method", "name: a, exec: {agent: fence_x, nodeParameters: {method: {n1: cycle}}}", first + ".exec.nodeParameters[method]: Forbidden"},
+		{"a key twice", exec + ", parameters: {port: hunter2}}", first + ".exec.nodeParameters[port]: Invalid value: is given in " + first + ".exec.parameters[port] too"},
+		{"a key in two spellings", exec + ", parameters: {power-wait: hunter2}, parameterFiles: {power_wait: /p}}", first + ".exec.parameterFiles[power_wait]: Invalid value: is given in"},
+		{"a key with more in it", exec + ", parameters: {\"a=1\": hunter2}}", first + ".exec.parameters: Invalid value: \"a=1\""},
+		{"a value that goes on", exec + ", parameters: {login: \"hunter2\\naction=reboot\"}}", first + ".exec.parameters[login]: Invalid value: must be one line"},
+		{"a node's value that goes on", "name: a, exec: {agent: fence_x, nodeParameters: {port: {n1: \"hunter2\\raction=reboot\"}}}", first + ".exec.nodeParameters[port][n1]: Invalid value: must be one line"},
+		{"a parameter for its file", exec + ", parameterFiles: {password: hunter2}}", first + ".exec.parameterFiles[password]: Invalid value: must be the absolute path"},
 	}
-	for path, text := range tests {
-		t.Run(path, func(t *testing.T) {
-			_, err := Parse([]byte(head + text))
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Parse([]byte(withAgent("{" + tt.agent + "}")))
 			if err == nil {
 				t.Fatal("accepted")
 			}
-			if got := err.Error(); !strings.Contains(got, path+": Forbidden") || !strings.Contains(got, "not supported by this version") || strings.Contains(got, "\n") {
-				t.Errorf("error %q", got)
+			if !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("error does not say %q:\n%v", tt.says, err)
 			}
 			if strings.Contains(err.Error(), "hunter2") {
-				t.Errorf("an agent's parameter is shown: %v", err)
+				t.Errorf("a value is shown: %v", err)
 			}
 		})
+	}
+	if _, err := Parse([]byte(head + "fencing: {levels: [{agents: []}]}")); err == nil || !strings.Contains(err.Error(), "fencing.levels[0].agents: Required") {
+		t.Errorf("an empty level: %v", err)
+	}
+	if _, err := Parse([]byte(head + "fencing: {levels: [{agents: [{name: a, csiAddons: {}}]}, {agents: [{name: a, csiAddons: {}}]}]}")); err == nil || !strings.Contains(err.Error(), "fencing.levels[1].agents[0].name: Duplicate") {
+		t.Errorf("a name in two levels: %v", err)
+	}
+}
+
+func TestAVariableTellsNodesApartToo(t *testing.T) {
+	parse(t, withAgent("{name: a, exec: {agent: fence_aws, parameters: {plug: $(INSTANCE_ID)}}}"))
+}
+
+func TestTheReadmesExampleIsValid(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, found := strings.Cut(string(readme), "```yaml\nfencing:")
+	if example, _, _ = strings.Cut(example, "```"); !found {
+		t.Fatal("README.md shows no fencing")
+	}
+	c := parse(t, head+"fencing:"+example)
+	if len(c.Fencing.Levels) != 3 || !c.Failover.Enabled {
+		t.Errorf("it says %+v", c)
+	}
+}
+
+func TestFenceAfterCountsFrom50Seconds(t *testing.T) {
+	c := parse(t, head+"fencing: {fenceAfter: 50s, levels: [{agents: [{name: a, csiAddons: {}}]}]}")
+	if c.Fencing.FenceAfter.Duration != 50*time.Second {
+		t.Errorf("fenceAfter %s", c.Fencing.FenceAfter)
+	}
+}
+
+func TestFailoverNeedsNoAgentAndNoEnforce(t *testing.T) {
+	for _, text := range []string{"failover: {enabled: true}", "mode: Observe\nfailover: {enabled: true}"} {
+		if !parse(t, head+text).Failover.Enabled {
+			t.Errorf("%s: off", text)
+		}
 	}
 }
 
@@ -216,11 +307,11 @@ func TestAnAgentsParametersAreNotShownInAnyError(t *testing.T) {
 }
 
 func TestAllFaultsAreToldAtOnce(t *testing.T) {
-	_, err := Parse([]byte(head + "mode: Lax\nbogus: 1\nfencing: {suspectAfter: 1s, maxUnhealthy: half, bogus: 2}\nfailover: {enabled: true}"))
+	_, err := Parse([]byte(head + "mode: Lax\nbogus: 1\nfencing: {suspectAfter: 1s, maxUnhealthy: half, bogus: 2, levels: [{}]}"))
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"mode:", `"bogus"`, `"fencing.bogus"`, "fencing.suspectAfter:", "fencing.maxUnhealthy:", "failover.enabled:"} {
+	for _, want := range []string{"mode:", `"bogus"`, `"fencing.bogus"`, "fencing.suspectAfter:", "fencing.maxUnhealthy:", "fencing.levels[0].agents:"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no word of %s in:\n%v", want, err)
 		}
@@ -240,6 +331,8 @@ func TestEnforceNeedsSomethingThatCouldUnblockADeadNode(t *testing.T) {
 		{"the taint", "evidence: {operatorConfirmation: false}", true},
 		{"an operator", "evidence: {outOfServiceTaint: false}", true},
 		{"the cloud", "evidence: {" + none + ", cloudShutdownTaint: true}", true},
+		{"NetworkFence, which is on by default", "evidence: {" + none + ", networkFence: true}", false},
+		{"an agent", "evidence: {" + none + "}\nfencing: {levels: [{agents: [{name: a, csiAddons: {}}]}]}", true},
 		{"deleted Nodes", "evidence: {" + none + ", nodeDeleted: true}", true},
 		{"a driver that revokes", "evidence: {" + none + "}\ndriver: {unpublishRevokesAccess: true}", true},
 		{"Refuse, explicitly", "evidence: {" + none + "}\nunpublish: {unfenced: Refuse}", true},
@@ -331,6 +424,7 @@ func TestLoadNamesTheFile(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(documented))
 	f.Add([]byte(head + "fencing: {suspectAfter: 1h, maxUnhealthy: 7%}"))
+	f.Add([]byte(withAgent("{name: a, timeout: 1m, exec: {agent: fence_x, parameters: {a: b}, nodeParameters: {port: {n1: a}}}}")))
 	f.Add([]byte(head + "a: &a [*a]"))
 	f.Add([]byte("---\n---\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {

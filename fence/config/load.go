@@ -58,6 +58,9 @@ func Parse(text []byte) (*Configuration, error) {
 	if err := checkType(data); err != nil {
 		return nil, err
 	}
+	if data, err = fillAgents(data); err != nil {
+		return nil, err
+	}
 	c := Default()
 	faults, err := kjson.UnmarshalStrict(data, c)
 	if err != nil {
@@ -116,6 +119,39 @@ func checkType(data []byte) error {
 		want("apiVersion", head["apiVersion"], APIVersion),
 		want("kind", head["kind"], Kind),
 	)
+}
+
+// fillAgents puts the defaults of agents in where they are left out. Once the
+// text is decoded, a 0 that was written cannot be told from one that was not.
+func fillAgents(data []byte) ([]byte, error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber() // numbers are kept as they were written
+	var document map[string]any
+	if err := decoder.Decode(&document); err != nil {
+		return nil, err
+	}
+	fencing, _ := document["fencing"].(map[string]any)
+	levels, _ := fencing["levels"].([]any)
+	for _, level := range levels {
+		fields, _ := level.(map[string]any)
+		agents, _ := fields["agents"].([]any)
+		for _, a := range agents {
+			// What has another type is the decoder's to refuse.
+			if agent, ok := a.(map[string]any); ok {
+				fillAgent(agent)
+			}
+		}
+	}
+	return json.Marshal(document)
+}
+
+func fillAgent(agent map[string]any) {
+	byDefault := DefaultAgent()
+	for name, value := range map[string]any{"timeout": byDefault.Timeout, "attempts": byDefault.Attempts} {
+		if _, written := agent[name]; !written {
+			agent[name] = value
+		}
+	}
 }
 
 // explainType says in words of YAML that a field has the wrong type.

@@ -17,8 +17,6 @@ const (
 	// minFenceAfter is Kubernetes' own node-monitor-grace-period: nobody
 	// should be turned off whom Kubernetes still takes for Ready.
 	minFenceAfter = 50 * time.Second
-
-	later = "is not supported by this version of csi-fencepost; leave it out"
 )
 
 // Validate returns all faults, each with the path of its field.
@@ -27,15 +25,11 @@ func (c *Configuration) Validate() field.ErrorList {
 	if c.Unpublish.Unfenced != "" {
 		faults = append(faults, oneOf(field.NewPath("unpublish", "unfenced"), c.Unpublish.Unfenced, Refuse, Forward)...)
 	}
-	faults = append(faults, c.Evidence.validate(field.NewPath("evidence"))...)
 	faults = append(faults, c.Fencing.validate(field.NewPath("fencing"))...)
-	if c.Failover.Enabled {
-		faults = append(faults, field.Forbidden(field.NewPath("failover", "enabled"), later))
-	}
 	if c.stuck() {
 		faults = append(faults, field.Required(field.NewPath("unpublish", "unfenced"),
-			"mode is Enforce and no source in evidence is switched on, so nothing could ever free a volume of a dead node; "+
-				"switch one on (outOfServiceTaint, operatorConfirmation), or say Refuse or Forward here to show that it is meant"))
+			"mode is Enforce, no source in evidence is switched on (networkFence alone does not count: most clusters have none) and fencing.levels names no agent, so nothing could ever free a volume of a dead node; "+
+				"switch one on (outOfServiceTaint, operatorConfirmation), name an agent, or say Refuse or Forward here to show that it is meant"))
 	}
 	return faults
 }
@@ -43,23 +37,7 @@ func (c *Configuration) Validate() field.ErrorList {
 // stuck: nothing could ever unblock a dead node's volumes, and nobody said that
 // it is meant.
 func (c *Configuration) stuck() bool {
-	return c.Mode == Enforce && c.Unpublish.Unfenced == "" && !c.Driver.UnpublishRevokesAccess && !c.Evidence.any()
-}
-
-func (e *Evidence) validate(path *field.Path) (faults field.ErrorList) {
-	for _, s := range []struct {
-		name string
-		on   bool
-	}{
-		{"networkFence", e.NetworkFence},
-		{"fenceAgentsRemediation", e.FenceAgentsRemediation},
-		{"selfNodeRemediation", e.SelfNodeRemediation},
-	} {
-		if s.on {
-			faults = append(faults, field.Forbidden(path.Child(s.name), later))
-		}
-	}
-	return faults
+	return c.Mode == Enforce && c.Unpublish.Unfenced == "" && !c.Driver.UnpublishRevokesAccess && !c.Evidence.any() && len(c.Fencing.Levels) == 0
 }
 
 func (f *Fencing) validate(path *field.Path) (faults field.ErrorList) {
@@ -70,21 +48,11 @@ func (f *Fencing) validate(path *field.Path) (faults field.ErrorList) {
 	if f.MaxUnhealthy < 0 || f.MaxUnhealthy > 100 {
 		faults = append(faults, field.Invalid(path.Child("maxUnhealthy"), field.OmitValueType{}, `must be a percentage from "0%" to "100%", such as "40%"`))
 	}
-	switch {
-	case f.MaxConcurrent < 1:
+	if f.MaxConcurrent < 1 {
 		faults = append(faults, field.Invalid(path.Child("maxConcurrent"), f.MaxConcurrent, "must be at least 1"))
-	case f.MaxConcurrent != Default().Fencing.MaxConcurrent:
-		faults = append(faults, field.Forbidden(path.Child("maxConcurrent"), later))
 	}
-	if bad := oneOf(path.Child("powerOn"), f.PowerOn, Never, WhenMoved); len(bad) > 0 {
-		faults = append(faults, bad...)
-	} else if f.PowerOn == WhenMoved {
-		faults = append(faults, field.Forbidden(path.Child("powerOn"), "WhenMoved "+later))
-	}
-	if len(f.Levels) > 0 {
-		faults = append(faults, field.Forbidden(path.Child("levels"), later))
-	}
-	return faults
+	faults = append(faults, oneOf(path.Child("powerOn"), f.PowerOn, Never, WhenMoved)...)
+	return append(faults, validateLevels(path.Child("levels"), f.Levels)...)
 }
 
 func (f *Fencing) validateTimes(path *field.Path) (faults field.ErrorList) {
@@ -112,8 +80,8 @@ func (f *Fencing) validateTimes(path *field.Path) (faults field.ErrorList) {
 		invalid(fence, f.FenceAfter, "must be 0s (never) or at least 50s: until then Kubernetes itself takes the node for Ready")
 	case f.FenceAfter.Duration <= f.SuspectAfter.Duration:
 		invalid(fence, f.FenceAfter, "must be longer than suspectAfter")
-	default:
-		faults = append(faults, field.Forbidden(fence, later))
+	case len(f.Levels) == 0:
+		invalid(fence, f.FenceAfter, "needs a fence agent: name one in fencing.levels, or leave it out")
 	}
 	return faults
 }

@@ -61,6 +61,7 @@ type Cluster struct {
 	mu        sync.Mutex
 	names     map[string]int // how often a name was given to a file
 	processes []*Process
+	networks  []*network
 	stopped   bool
 	etcd      *Process
 	apiServer *Process
@@ -94,6 +95,7 @@ func startOnce(ctx context.Context, options Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	removeOrphanNetworks()
 	c := &Cluster{options: options, folder: folder, names: map[string]int{}}
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
@@ -184,7 +186,7 @@ func (c *Cluster) Stop() error {
 		return nil
 	}
 	c.stopped = true
-	processes := c.processes
+	processes, networks := c.processes, c.networks
 	c.mu.Unlock()
 
 	var wait sync.WaitGroup
@@ -193,8 +195,27 @@ func (c *Cluster) Stop() error {
 	}
 	wait.Wait()
 	c.ports.close()
+	var errs []error
+	for _, n := range networks {
+		errs = append(errs, n.remove())
+	}
 	keep := os.Getenv(keepEnv) == "1" || (c.options.KeepOnFailure != nil && c.options.KeepOnFailure())
-	return c.folder.remove(keep)
+	return errors.Join(append(errs, c.folder.remove(keep))...)
+}
+
+// newNetwork makes a network that ends with the cluster.
+func (c *Cluster) newNetwork() (*network, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return nil, errors.New("the cluster was stopped")
+	}
+	n, err := newNetwork(fmt.Sprintf("127.0.0.1:%d", c.apiPort))
+	if err != nil {
+		return nil, err
+	}
+	c.networks = append(c.networks, n)
+	return n, nil
 }
 
 // StartProcess starts a program that ends with the cluster. Without a LogFile

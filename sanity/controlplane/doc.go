@@ -24,6 +24,7 @@
 //     CSI client, plugin registration and status manager, but with no mount(8), no
 //     cgroups, and a container runtime that only pretends. A CSI driver's node
 //     socket is called as on a real node. Raw block volumes are attached but not
-//     mapped into pods;
+//     mapped into pods. Kubelets record no Events (kubemark's recorder is a
+//     fake: with a real one a kubelet reads /dev/kmsg);
 //   - any system but Linux: it relies on parent-death signals and /proc.
 package controlplane

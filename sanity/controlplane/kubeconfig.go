@@ -17,11 +17,16 @@ const tokenSeconds = 24 * 60 * 60
 // Kubeconfig writes a kubeconfig file for a user with a client certificate and
 // returns its path. The user may do what RBAC says of its name and groups.
 func (c *Cluster) Kubeconfig(user string, groups ...string) (string, error) {
+	return c.kubeconfigFor(c.server(), user, groups...)
+}
+
+// kubeconfigFor is Kubeconfig for a user who reaches the API server elsewhere.
+func (c *Cluster) kubeconfigFor(server, user string, groups ...string) (string, error) {
 	pair, err := c.authority.client(user, groups...)
 	if err != nil {
 		return "", err
 	}
-	return c.writeKubeconfig(user, &clientcmdapi.AuthInfo{ClientCertificateData: pair.cert, ClientKeyData: pair.key})
+	return c.writeKubeconfig(server, user, &clientcmdapi.AuthInfo{ClientCertificateData: pair.cert, ClientKeyData: pair.key})
 }
 
 // ServiceAccountKubeconfig writes a kubeconfig file with a token of an existing
@@ -34,13 +39,13 @@ func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, namespace, name 
 	if err != nil {
 		return "", fmt.Errorf("token of service account %s/%s: %w", namespace, name, err)
 	}
-	return c.writeKubeconfig(namespace+"-"+name, &clientcmdapi.AuthInfo{Token: request.Status.Token})
+	return c.writeKubeconfig(c.server(), namespace+"-"+name, &clientcmdapi.AuthInfo{Token: request.Status.Token})
 }
 
-func (c *Cluster) writeKubeconfig(user string, identity *clientcmdapi.AuthInfo) (string, error) {
+func (c *Cluster) writeKubeconfig(server, user string, identity *clientcmdapi.AuthInfo) (string, error) {
 	const context = "sanity"
 	config := clientcmdapi.NewConfig()
-	config.Clusters[context] = &clientcmdapi.Cluster{Server: c.server(), CertificateAuthorityData: c.authority.certPEM}
+	config.Clusters[context] = &clientcmdapi.Cluster{Server: server, TLSServerName: serverName, CertificateAuthorityData: c.authority.certPEM}
 	config.AuthInfos[user] = identity
 	config.Contexts[context] = &clientcmdapi.Context{Cluster: context, AuthInfo: user}
 	config.CurrentContext = context

@@ -119,7 +119,6 @@ func runKubelet(ctx context.Context, o kubeletOptions) error {
 	kubelet := kubemark.NewHollowKubelet(flags, config, client, heartbeat,
 		&machine{Fake: cadvisortest.Fake{NodeName: o.name}, bootIDFile: o.bootIDFile, systemUUID: o.systemUUID},
 		images, runtime, cm.NewStubContainerManager())
-	kubelet.KubeletDeps.EventClient = client.CoreV1() // kubemark leaves its Events out
 	kubelet.Run(ctx)
 	return nil
 }

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/term"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+)
+
+// explaining is one `explain`.
+type explaining struct {
+	*explainFlags
+	c              *cluster
+	asked          *agentSet // nil: no fence agent is asked
+	stdout, stderr io.Writer
+}
+
+// watchEvery is how often -w looks again.
+const watchEvery = 2 * time.Second
+
+// watchIt prints again and again until ctx ends. The leases are followed from
+// one look to the next, so that after suspectAfter it is known who lives.
+func (x *explaining) watchIt(ctx context.Context) error {
+	x.c.lives = liveness.New(x.c.config.Fencing.SuspectAfter.Duration, 1)
+	go x.c.lives.Run(ctx)
+	for {
+		var page pageWriter
+		err := x.once(ctx, &page)
+		switch {
+		case ctx.Err() != nil:
+			return nil // it was interrupted
+		case err != nil:
+			return err
+		}
+		page.flush(x.stdout)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchEvery):
+		}
+	}
+}
+
+// A pageWriter holds a page back until it is whole.
+type pageWriter struct{ text []byte }
+
+func (p *pageWriter) Write(b []byte) (int, error) {
+	p.text = append(p.text, b...)
+	return len(b), nil
+}
+
+// flush writes the page over the last one on a terminal, elsewhere below it.
+func (p *pageWriter) flush(w io.Writer) {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		fmt.Fprint(w, "\x1b[H\x1b[2J")
+	}
+	w.Write(p.text)
+}
+
+// once explains the subject as it is now.
+func (x *explaining) once(ctx context.Context, w io.Writer) error {
+	if x.kind == "node" {
+		e, err := x.node(ctx)
+		if err != nil {
+			return err
+		}
+		return printAs(w, x.output, e, func(w io.Writer) { printNode(w, e, styleOf(x.stdout)) })
+	}
+	names, notes, err := x.volumes(ctx)
+	if err != nil {
+		return err
+	}
+	list := &explanationList{APIVersion: config.APIVersion, Kind: "VolumeExplanationList", Items: []*explanation{}, Notes: notes}
+	for _, pv := range names {
+		e, err := x.volume(ctx, pv)
+		if notCSI := (*notCSIError)(nil); x.kind == "pod" && errors.As(err, &notCSI) {
+			list.Notes = append(list.Notes, err.Error())
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		list.Items = append(list.Items, e)
+	}
+	if x.kind != "pod" {
+		return printAs(w, x.output, list.Items[0], func(w io.Writer) { printExplanation(w, list.Items[0], styleOf(x.stdout)) })
+	}
+	return printAs(w, x.output, list, func(w io.Writer) { list.print(w, styleOf(x.stdout)) })
+}
+
+// volume explains one PersistentVolume.
+func (x *explaining) volume(ctx context.Context, pv string) (*explanation, error) {
+	l, err := lookAt(ctx, x.c, pv, x.observe, x.stderr)
+	if err != nil {
+		return nil, err
+	}
+	if x.c.lives != nil {
+		l.observed = watchEvery // who watches need not be told to
+	}
+	if x.cluster.config == "" {
+		l.notes = append(l.notes, "Judged with the default configuration; if the sidecar has another one, give it with --config.")
+	}
+	e := explain(l)
+	return e, x.ask(ctx, e)
+}
+
+// ask adds the record of the nodes that may write, and what their agents read.
+func (x *explaining) ask(ctx context.Context, e *explanation) error {
+	if x.cluster.config == "" {
+		return nil
+	}
+	for i := range e.Holders {
+		h := &e.Holders[i]
+		if !h.MayWrite || h.Node == "" {
+			continue
+		}
+		r, err := x.c.records().Get(ctx, h.Node)
+		if err != nil {
+			e.Notes = append(e.Notes, err.Error())
+		}
+		h.Record = recordWords(r)
+		if x.asked == nil {
+			continue
+		}
+		now, err := readNode(ctx, x.c.client, h.Node)
+		if err != nil {
+			e.Notes = append(e.Notes, "The fence agents of node "+h.Node+" were not asked: "+err.Error())
+			continue
+		}
+		h.Agents = x.asked.read(ctx, machineOf(h.Node, now.node, h.NodeID))
+	}
+	e.Notes = append(e.Notes, x.agentNotes()...)
+	return nil
+}
+
+// agentNotes say which agents could not be asked.
+func (x *explaining) agentNotes() []string {
+	if x.asked == nil {
+		return nil
+	}
+	notes := x.asked.notes
+	for _, err := range x.asked.faults {
+		notes = append(notes, oneLineOf(err))
+	}
+	return notes
+}
+
+// volumes names the PersistentVolumes of the subject; notes say which are left
+// out.
+func (x *explaining) volumes(ctx context.Context) (names, notes []string, err error) {
+	switch x.kind {
+	case "pvc":
+		pv, err := x.claim(ctx, x.name)
+		if err == nil && pv == "" {
+			err = fmt.Errorf("PersistentVolumeClaim %s/%s is bound to no volume yet", x.namespace, x.name)
+		}
+		return []string{pv}, nil, err
+	case "pod":
+		return x.pod(ctx)
+	}
+	return []string{x.name}, nil, nil
+}
+
+// claim is the PersistentVolume of a claim; empty: it is not bound yet.
+func (x *explaining) claim(ctx context.Context, name string) (string, error) {
+	pvc, err := x.c.client.CoreV1().PersistentVolumeClaims(x.namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("cannot read PersistentVolumeClaim %s/%s: %w", x.namespace, name, err)
+	}
+	return pvc.Spec.VolumeName, nil
+}
+
+func (x *explaining) pod(ctx context.Context) (names, notes []string, err error) {
+	pod, err := x.c.client.CoreV1().Pods(x.namespace).Get(ctx, x.name, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot read Pod %s/%s: %w", x.namespace, x.name, err)
+	}
+	notes = []string{}
+	for i := range pod.Spec.Volumes {
+		claim := claimName(pod, &pod.Spec.Volumes[i])
+		if claim == "" {
+			continue
+		}
+		pv, err := x.claim(ctx, claim)
+		switch {
+		case err != nil:
+			notes = append(notes, err.Error())
+		case pv == "":
+			notes = append(notes, fmt.Sprintf("PersistentVolumeClaim %s/%s is bound to no volume yet.", x.namespace, claim))
+		default:
+			names = append(names, pv)
+		}
+	}
+	return names, notes, nil
+}
+
+// claimName is the claim of a pod's volume; empty: it has none.
+func claimName(pod *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name
+	}
+	return ""
+}
+
+// An explanationList is the output of `explain pod`.
+type explanationList struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Items      []*explanation `json:"items"`
+	Notes      []string       `json:"notes"`
+}
+
+func (list *explanationList) print(w io.Writer, style textStyle) {
+	p := &printer{w: w, textStyle: style}
+	for i, e := range list.Items {
+		if i > 0 {
+			p.blank()
+			p.blank()
+		}
+		printExplanation(w, e, style)
+	}
+	if len(list.Items) == 0 {
+		p.heading(bold, "The pod uses no volume of a CSI driver.")
+	}
+	for i, note := range list.Notes {
+		if i == 0 {
+			p.blank()
+		}
+		p.paragraph(0, 2, "* "+note)
+	}
+}

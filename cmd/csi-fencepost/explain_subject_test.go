@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// addAttachment stores the VolumeAttachment of pv-1 on a node.
+func (a *apiServer) addAttachment(node string, attached bool) {
+	pv, name := "pv-1", csi.AttachmentName(testHandle, testDriver, node)
+	a.put("/apis/storage.k8s.io/v1/volumeattachments/"+name, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "va-uid"},
+		Spec:   storagev1.VolumeAttachmentSpec{Attacher: testDriver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+		Status: storagev1.VolumeAttachmentStatus{Attached: attached}})
+}
+
+// n1 holds pv-1 and is silent; a pod on n2 waits for it, and n2's kubelet says
+// already that it wants it.
+func waitingForPV1(api *apiServer) {
+	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	api.addNode("n1", "uid-1", "boot-1", "i-1", inUse, listedAttached)
+	api.addNode("n2", "uid-2", "boot-2", "i-2", inUse, kubeletReady)
+	api.addAttachment("n1", true)
+	api.addAttachment("n2", false)
+}
+
+func TestExplainJudgesThePublishThatWaits(t *testing.T) {
+	api, kubeconfig := newAPI(t)
+	waitingForPV1(api)
+	stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	says(t, stdout, "Waiting: node n2 (ID i-2)", "The publish to node n2 now: DEPENDS", "It depends on whether node n1 is alive", "If silent: REFUSED [HolderStale]")
+	if strings.Contains(stdout, "Node n2 (ID i-2) ") {
+		t.Errorf("the node that waits is shown as a holder:\n%s", stdout)
+	}
+	stdout, _ = commandLine(t, exitOK, "explain", "pv", "pv-1", "-ojson", kubeconfig)
+	var e explanation
+	if err := json.Unmarshal([]byte(stdout), &e); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.Holders) != 1 || len(e.Waiting) != 1 || e.Waiting[0].NodeID != "i-2" || e.Decision.Action != e.Waiting[0].Decision.Action {
+		t.Errorf("not what is there: %s", stdout)
+	}
+}
+
+func TestExplainJudgesEachPublishThatWaits(t *testing.T) {
+	api, kubeconfig := newAPI(t)
+	waitingForPV1(api)
+	api.addNode("n3", "uid-3", "boot-3", "i-3", kubeletReady)
+	api.addAttachment("n3", false)
+	stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	says(t, stdout, "Waiting: node n2 (ID i-2)", "The publish to node n2 now", "Waiting: node n3 (ID i-3)", "The publish to node n3 now")
+}
+
+func TestExplainAllowsTheFirstPublish(t *testing.T) {
+	api, kubeconfig := newAPI(t)
+	api.addPV("pv-1")
+	api.addNode("n2", "uid-2", "boot-2", "i-2", inUse, kubeletReady)
+	api.addAttachment("n2", false)
+	stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	says(t, stdout, "No node holds it.", "The publish to node n2 now: ALLOWED [NoOtherHolder]")
+}
+
+func addClaim(api *apiServer, name, pv string) {
+	api.put("/api/v1/namespaces/default/persistentvolumeclaims/"+name, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv}})
+}
+
+func TestExplainFromTheClaimAndFromThePod(t *testing.T) {
+	api, kubeconfig := newAPI(t)
+	waitingForPV1(api)
+	addClaim(api, "data-0", "pv-1")
+	addClaim(api, "later", "")
+	nfs := testPV("nfs-1")
+	nfs.Spec.CSI, nfs.Spec.NFS = nil, &corev1.NFSVolumeSource{Server: "nfs", Path: "/"}
+	api.put("/api/v1/persistentvolumes/nfs-1", nfs)
+	addClaim(api, "db-0-scratch", "nfs-1")
+	claim := func(name string) corev1.Volume {
+		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
+	}
+	api.put("/api/v1/namespaces/default/pods/db-0", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-0", Namespace: "default"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{
+		claim("data-0"), claim("later"), claim("missing"), {Name: "tmp"},
+		{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}}})
+
+	stdout, _ := commandLine(t, exitOK, "explain", "pvc", "data-0", kubeconfig)
+	says(t, stdout, "pv-1 (claim default/data-0)", "Waiting: node n2")
+	_, stderr := commandLine(t, exitFailure, "explain", "pvc", "later", kubeconfig)
+	says(t, stderr, "PersistentVolumeClaim default/later is bound to no volume yet")
+	_, stderr = commandLine(t, exitFailure, "explain", "pvc", "data-0", "-n", "other", kubeconfig)
+	says(t, stderr, "cannot read PersistentVolumeClaim other/data-0")
+
+	stdout, _ = commandLine(t, exitOK, "explain", "pod", "db-0", kubeconfig)
+	says(t, words(stdout), "pv-1 (claim default/data-0)", "Waiting: node n2", "default/later is bound to no volume yet", "PersistentVolumeClaim default/missing", "PersistentVolume nfs-1 is no volume of a CSI driver")
+	stdout, _ = commandLine(t, exitOK, "explain", "pod", "db-0", "-ojson", kubeconfig)
+	var list explanationList
+	if err := json.Unmarshal([]byte(stdout), &list); err != nil {
+		t.Fatal(err)
+	}
+	if list.Kind != "VolumeExplanationList" || len(list.Items) != 1 || len(list.Notes) != 3 {
+		t.Errorf("not what is there: %s", stdout)
+	}
+}
+
+func TestExplainNodeListsWhatItHolds(t *testing.T) {
+	api, kubeconfig := newAPI(t)
+	waitingForPV1(api)
+	stdout, _ := commandLine(t, exitOK, "explain", "node", "n1", kubeconfig)
+	says(t, stdout, "node UID uid-1, boot ID boot-1", "VOLUME  CLAIM           DRIVER            NODE ID  STATE", "pv-1    default/data-0  disk.example.com  i-1      publishing")
+	stdout, _ = commandLine(t, exitOK, "explain", "node", "n2", kubeconfig)
+	says(t, stdout, "Ready, ", "i-2      waiting")
+	_, stderr := commandLine(t, exitFailure, "explain", "node", "n9", kubeconfig)
+	says(t, stderr, "nothing is known of a node n9; did you mean n1, n2?")
+}
+
+// Whoever watches sees what a single look cannot tell: that a node lives.
+func TestExplainThatWatchesFollowsTheLeases(t *testing.T) {
+	api, kubeconfig := newAPI(t)
+	waitingForPV1(api)
+	ctx, cancel := context.WithTimeout(t.Context(), watchEvery+watchEvery/2)
+	defer cancel()
+	time.AfterFunc(watchEvery/2, func() { api.addNode("n1", "uid-1", "boot-1", "i-1", inUse, listedAttached) })
+	var out, errs strings.Builder
+	if code := run(ctx, []string{"explain", "pv", "pv-1", "-w", kubeconfig}, &out, &errs); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, errs.String())
+	}
+	first, second, twice := strings.Cut(out.String(), "DEPENDS")
+	if !twice || strings.Contains(first, "REFUSED") {
+		t.Fatalf("the first look could not tell, and told:\n%s", out.String())
+	}
+	says(t, second, "The publish to node n2 now: REFUSED [HolderAlive]")
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+)
+
+const fenceTestHelp = `csi-fencepost fence test [NODE...] --config FILE tells whether the configuration is able to fence every node.
+It logs in to the devices and reads, and touches no power. Where something is wrong it ends with exit code 1.`
+
+// runFenceTest is `csi-fencepost fence test`.
+func runFenceTest(ctx context.Context, args []string, stdout io.Writer) error {
+	fs, flags, agents := newFlagSet("fence test"), clusterFlags{}, agentFlags{}
+	flags.register(fs)
+	agents.register(fs)
+	switch err := parseFlags(fs, args); {
+	case errors.Is(err, errHelp):
+		fmt.Fprintf(stdout, "%s\n\nFlags:\n%s", fenceTestHelp, fs.FlagUsages())
+		return nil
+	case err != nil:
+		return err
+	}
+	c, err := flags.openWithAgents(fs.Name())
+	if err != nil {
+		return err
+	}
+	set, done, err := agents.build(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	machines, err := readMachines(ctx, c, set.driver)
+	if err != nil {
+		return err
+	}
+	t := newTrial(c.config, set, machines, fs.Args())
+	t.run(ctx)
+	t.print(stdout)
+	return t.verdict()
+}
+
+// openWithAgents is open for a command that needs agents.
+func (f *clusterFlags) openWithAgents(command string) (*cluster, error) {
+	if f.config == "" {
+		return nil, usagef("%s: --config is missing: the configuration that names the fence agents; run it where that and the files that it names are, for example in the sidecar's pod", command)
+	}
+	c, err := f.open(command)
+	if err == nil && len(c.config.Fencing.Levels) == 0 {
+		err = fmt.Errorf("configuration %s names no fence agent (fencing.levels)", f.config)
+	}
+	return c, err
+}
+
+// A trial finds out whether nodes could be fenced.
+type trial struct {
+	agents   *agentSet
+	machines *machines
+	nodes    []string
+	readings [][]readingView // by node
+	faults   []agent.Fault
+	// general faults, of no node.
+	general []string
+	notes   []string
+}
+
+// newTrial is of the named nodes, or of all.
+func newTrial(c *config.Configuration, set *agentSet, m *machines, named []string) *trial {
+	t := &trial{agents: set, machines: m, nodes: named, notes: slices.Clone(set.notes)}
+	for _, err := range set.faults {
+		t.general = append(t.general, oneLineOf(err))
+	}
+	known := configured(c)
+	for _, name := range named {
+		if m.nodes[name] == nil && !slices.Contains(known, name) {
+			t.general = append(t.general, fmt.Sprintf("there is no Node %s%s", name, didYouMean(name, m.names())))
+		}
+	}
+	if len(named) > 0 {
+		return t
+	}
+	t.nodes = m.names()
+	for _, name := range known {
+		if m.nodes[name] == nil {
+			t.notes = append(t.notes, "The configuration names node "+name+", and there is no such Node now.")
+			t.nodes = append(t.nodes, name)
+		}
+	}
+	slices.Sort(t.nodes)
+	return t
+}
+
+// run checks every agent at every node, and reads.
+func (t *trial) run(ctx context.Context) {
+	var all []agent.Machine
+	for _, node := range t.nodes {
+		all = append(all, t.machines.machine(node))
+	}
+	t.faults = t.agents.levels.Check(ctx, all)
+	t.readings = make([][]readingView, len(all))
+	each(all, func(i int, m agent.Machine) { t.readings[i] = t.agents.read(ctx, m) })
+	for i, node := range t.nodes {
+		for _, r := range t.readings[i] {
+			// A Checker that finds nothing may still not be able to read.
+			if r.State == agent.Unclear.String() && !t.faulty(node, r.Agent) {
+				t.faults = append(t.faults, agent.Fault{Node: node, Agent: r.Agent, Level: r.Level, Text: "it does not tell whether the node is on or off: " + r.words()})
+			}
+		}
+	}
+}
+
+func (t *trial) faulty(node, name string) bool {
+	return slices.ContainsFunc(t.faults, func(f agent.Fault) bool { return f.Node == node && f.Agent == name })
+}
+
+func (t *trial) print(w io.Writer) {
+	out := newTables(w)
+	if rows := t.rows(); len(rows) > 0 {
+		out.print([]string{"NODE", "LEVEL", "AGENT", "READS", "TOOK", "RESULT"}, rows)
+	}
+	faults := slices.Clone(t.general)
+	for _, f := range t.faults {
+		faults = append(faults, f.String())
+	}
+	if len(faults) > 0 {
+		out.line("Faults:")
+	}
+	for _, fault := range faults {
+		fmt.Fprintln(w, "- "+strings.Map(oneLine, fault))
+	}
+	for i, note := range t.notes {
+		if i == 0 {
+			out.gap()
+		}
+		fmt.Fprintln(w, "* "+strings.Map(oneLine, note))
+	}
+	if len(faults) == 0 {
+		out.line(fmt.Sprintf("%s can be fenced. No power was touched.", count(len(t.nodes), "node")))
+	}
+}
+
+// rows are one for each agent of each node.
+func (t *trial) rows() (rows [][]string) {
+	for i, node := range t.nodes {
+		if len(t.readings[i]) == 0 {
+			rows = append(rows, []string{node, "-", "none", "-", "-", "FAULT"})
+		}
+		for j, r := range t.readings[i] {
+			name, result := node, "ok"
+			if j > 0 {
+				name = ""
+			}
+			if t.faulty(node, r.Agent) {
+				result = "FAULT"
+			}
+			rows = append(rows, []string{name, fmt.Sprint(r.Level), r.Agent, r.State, r.Took, result})
+		}
+	}
+	return rows
+}
+
+func (t *trial) verdict() error {
+	if n := len(t.faults) + len(t.general); n > 0 {
+		return fmt.Errorf("%s: not every node could be fenced; no power was touched", count(n, "fault"))
+	}
+	return nil
+}
+
+// count is a number and its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

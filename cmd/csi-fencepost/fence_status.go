@@ -1,0 +1,341 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// runFenceStatus is `csi-fencepost fence status`.
+func runFenceStatus(ctx context.Context, args []string, stdout io.Writer) error {
+	fs, output, flags, agents := newFlagSet("fence status"), "", clusterFlags{}, agentFlags{}
+	fs.StringVarP(&output, "output", "o", "text", "How to print it: text, json or yaml.")
+	flags.register(fs)
+	agents.register(fs)
+	switch err := parseFlags(fs, args); {
+	case errors.Is(err, errHelp):
+		fmt.Fprintf(stdout, "csi-fencepost fence status [NODE] lists what is claimed of the nodes and, with --config, what each fence agent reads.\nIt changes nothing.\n\nFlags:\n%s", fs.FlagUsages())
+		return nil
+	case err != nil:
+		return err
+	case fs.NArg() > 1:
+		return usagef("fence status: it takes one NODE or none, got %d arguments", fs.NArg())
+	case output != "text" && output != "json" && output != "yaml":
+		return usagef("fence status: --output is %q: it has to be text, json or yaml", output)
+	}
+	c, err := flags.open(fs.Name())
+	if err != nil {
+		return err
+	}
+	status, err := readStatus(ctx, c.records(), fs.Arg(0))
+	if err != nil {
+		return err
+	}
+	if flags.config == "" {
+		status.Notes = append(status.Notes, "The fence agents were not asked: --config names the sidecar's configuration, where it and the files that it names are.")
+	} else if err := status.ask(ctx, c, &agents, fs.Arg(0)); err != nil {
+		return err
+	}
+	return printAs(stdout, output, status, func(w io.Writer) { printStatus(w, status) })
+}
+
+// A fenceStatus is the output of `fence status`; its JSON is stable as an
+// explanation's is.
+type fenceStatus struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Nodes and what their agents read; null: they were not asked.
+	Nodes   []nodeStatus     `json:"nodes"`
+	Records []*record.Record `json:"records"`
+	// Garbled records, in words.
+	Garbled []string `json:"garbled"`
+	Notes   []string `json:"notes"`
+}
+
+// A nodeStatus is one node and what its agents read.
+type nodeStatus struct {
+	Node     string        `json:"node"`
+	Liveness string        `json:"liveness"`
+	Record   string        `json:"record"`
+	Agents   []readingView `json:"agents"`
+}
+
+func readStatus(ctx context.Context, store *record.Store, node string) (*fenceStatus, error) {
+	records, garbled, err := store.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &fenceStatus{APIVersion: config.APIVersion, Kind: "FenceStatus", Records: []*record.Record{}, Garbled: []string{}, Notes: []string{}}
+	for _, r := range records {
+		if node == "" || r.Node == node {
+			s.Records = append(s.Records, r)
+		}
+	}
+	for _, g := range garbled {
+		if node == "" || g.Node == node {
+			s.Garbled = append(s.Garbled, g.Error())
+		}
+	}
+	return s, nil
+}
+
+// ask adds the nodes, and what every agent reads of each.
+func (s *fenceStatus) ask(ctx context.Context, c *cluster, flags *agentFlags, only string) error {
+	agents, done, err := flags.build(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	machines, err := readMachines(ctx, c, agents.driver)
+	if err != nil {
+		return err
+	}
+	s.Notes = append(s.Notes, agents.notes...)
+	for _, err := range agents.faults {
+		s.Notes = append(s.Notes, err.Error())
+	}
+	names := s.nodes(machines, only)
+	s.Nodes = make([]nodeStatus, len(names))
+	for i, name := range names {
+		s.Nodes[i] = nodeStatus{Node: name, Liveness: machines.liveness(name), Record: recordWords(s.record(name)), Agents: []readingView{}}
+	}
+	each(names, func(i int, name string) { s.Nodes[i].Agents = agents.read(ctx, machines.machine(name)) })
+	return nil
+}
+
+// nodes are those of the cluster, and those that only a record names.
+func (s *fenceStatus) nodes(machines *machines, only string) []string {
+	if only != "" {
+		return []string{only}
+	}
+	names := machines.names()
+	for _, r := range s.Records {
+		names = append(names, r.Node)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (s *fenceStatus) record(node string) *record.Record {
+	for _, r := range s.Records {
+		if r.Node == node {
+			return r
+		}
+	}
+	return nil
+}
+
+// printStatus writes the nodes and the claims as tables, and the audit trails
+// below.
+func printStatus(w io.Writer, s *fenceStatus) {
+	t := newTables(w)
+	if s.Nodes != nil {
+		t.print([]string{"NODE", "LIVENESS", "RECORD", "AGENT", "LEVEL", "READS", "TOOK", "DETAIL"}, nodeRows(s.Nodes))
+	}
+	claims := claimRows(s.Records)
+	switch {
+	case len(claims) > 0:
+		t.print([]string{"NODE", "CLAIM", "BY", "SINCE", "COUNTS", "ABOUT", "ID"}, claims)
+	case s.Nodes == nil:
+		t.line("Nothing is claimed of any node.")
+	}
+	if audits := auditRows(s.Records); len(audits) > 0 {
+		t.print([]string{"AUDIT", "NODE", "ACTOR", "ACTION", "DETAIL"}, audits)
+	}
+	for _, g := range s.Garbled {
+		t.line("! " + g)
+	}
+	for _, note := range s.Notes {
+		t.line("* " + note)
+	}
+}
+
+// nodeRows are one for each agent; a node's own columns stand in its first.
+func nodeRows(nodes []nodeStatus) (rows [][]string) {
+	for _, n := range nodes {
+		first := []string{n.Node, n.Liveness, orDash(n.Record)}
+		if len(n.Agents) == 0 {
+			rows = append(rows, append(first, "none", "-", "-", "-", "no level covers it"))
+		}
+		for _, a := range n.Agents {
+			rows = append(rows, append(first, a.Agent, fmt.Sprint(a.Level), a.State, a.Took, a.words()))
+			first = []string{"", "", ""}
+		}
+	}
+	return rows
+}
+
+func orDash(s string) string {
+	if strings.TrimSpace(s) == "" {
+		return "-"
+	}
+	return s
+}
+
+// tables prints tables, and lines between them.
+type tables struct {
+	w     io.Writer
+	begun bool
+}
+
+func newTables(w io.Writer) *tables { return &tables{w: w} }
+
+// gap keeps what is printed apart from what was before.
+func (t *tables) gap() {
+	if t.begun {
+		fmt.Fprintln(t.w)
+	}
+	t.begun = true
+}
+
+func (t *tables) line(text string) {
+	t.gap()
+	fmt.Fprintln(t.w, strings.Map(oneLine, text))
+}
+
+// print writes a table without spaces at the ends of its lines.
+func (t *tables) print(head []string, rows [][]string) {
+	t.gap()
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{head}, rows...) {
+		for i := range row {
+			row[i] = strings.Map(oneLine, row[i])
+		}
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	table.Flush() // into memory
+	for line := range strings.Lines(text.String()) {
+		fmt.Fprintln(t.w, strings.TrimRight(line, " \n"))
+	}
+}
+
+// oneLine keeps what people and devices wrote from breaking the table, or the
+// terminal.
+func oneLine(r rune) rune {
+	if r < ' ' || r >= 0x7f && r < 0xa0 {
+		return ' '
+	}
+	return r
+}
+
+func claimRows(records []*record.Record) (rows [][]string) {
+	for _, r := range records {
+		for i := range r.Fences {
+			f := &r.Fences[i]
+			about := machineColumn(record.Machine{NodeUID: f.Machine.NodeUID}) + ", agents " + orNone(strings.Join(f.Agents, ", ")) + ": " + f.Reason
+			rows = append(rows, []string{r.Node, fenceWords(f), f.Actor, f.StartedAt, fenceCounts(f), about, f.ID})
+		}
+		for _, o := range r.Overrides {
+			rows = append(rows, []string{r.Node, "agent " + o.Agent + " is wrong", o.By, o.At, "until the node shows life", machineColumn(o.Machine) + ": " + o.Reason, o.ID})
+		}
+		for _, c := range r.Confirmations {
+			for _, m := range c.Machines {
+				rows = append(rows, []string{r.Node, "node is off", orDash(c.By), c.At, countsWord(c.Void, m.Void), machineColumn(m) + ": " + c.Reason, c.ID})
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(r.Taints)) {
+			b := r.Taints[key]
+			rows = append(rows, []string{r.Node, "taint", orDash(b.Value), b.BoundAt, countsWord(b.Void), key + " on node UID " + b.NodeUID, "-"})
+		}
+		for _, rel := range r.Releases {
+			rows = append(rows, []string{r.Node, "volume released", orDash(rel.By), rel.At, "until it is published there again", "volume " + rel.Volume + " of " + rel.Driver + " from node ID " + rel.NodeID + ": " + rel.Reason, rel.ID})
+		}
+	}
+	return rows
+}
+
+// recordWords sum up what a record claims that still counts.
+func recordWords(r *record.Record) string {
+	if r == nil {
+		return ""
+	}
+	var words []string
+	for i := range r.Fences {
+		if f := &r.Fences[i]; f.Current() {
+			words = append(words, fenceWords(f))
+		}
+	}
+	for _, c := range r.Confirmations {
+		if c.Void == "" && slices.ContainsFunc(c.Machines, func(m record.Machine) bool { return m.Void == "" }) {
+			words = append(words, "off, says "+c.By)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.Taints)) {
+		if r.Taints[key].Void == "" {
+			words = append(words, "taint "+key[strings.LastIndex(key, "/")+1:])
+		}
+	}
+	switch n := len(r.Releases); {
+	case n == 1:
+		words = append(words, "1 volume released")
+	case n > 1:
+		words = append(words, fmt.Sprintf("%d volumes released", n))
+	}
+	return strings.Join(words, "; ")
+}
+
+// fenceWords name a fence by what it cuts and how far it is.
+func fenceWords(f *record.Fence) string {
+	what := "power"
+	if f.Kind == fence.StorageFence {
+		what = "storage of " + f.Driver
+	}
+	if f.Phase == record.Fencing {
+		return "being fenced (" + what + ") by " + f.Actor
+	}
+	return strings.ToLower(string(f.Phase)) + " (" + what + ") by " + f.Actor
+}
+
+// countsWord: the record's own word. Whether the node was heard of since is
+// judged anew at each use.
+func countsWord(voids ...string) string {
+	for _, void := range voids {
+		if void != "" {
+			return "no: " + void
+		}
+	}
+	return "yes, unless the node shows life"
+}
+
+// fenceCounts is countsWord of a fence.
+func fenceCounts(f *record.Fence) string {
+	switch f.Phase {
+	case record.Fenced:
+		return countsWord()
+	case record.Fencing:
+		return "not yet"
+	}
+	return "no: " + orDash(f.Why)
+}
+
+func machineColumn(m record.Machine) string {
+	var parts []string
+	if m.NodeID != "" {
+		parts = append(parts, "node ID "+m.NodeID)
+	}
+	if m.NodeUID != "" {
+		parts = append(parts, "node UID "+m.NodeUID)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func auditRows(records []*record.Record) (rows [][]string) {
+	for _, r := range records {
+		for _, a := range r.Audit {
+			rows = append(rows, []string{a.At, r.Node, a.Actor, a.Action, orDash(a.Detail)})
+		}
+	}
+	// RFC 3339 in UTC sorts as text.
+	slices.SortStableFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
+	return rows
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/addons"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent/csiaddons"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/failover"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+)
+
+// fencing is what asks and uses the fence agents.
+type fencing struct {
+	fencer *fencer.Fencer
+	// storage reads what the driver says is cut off; nil: it cannot tell.
+	storage source.DriverFences
+}
+
+// newFencing makes the agents of the configuration; there may be none. answered
+// is told of each node that they gave a clear answer about.
+func newFencing(ctx context.Context, in guardInputs, client kubernetes.Interface, records *noderecord.Store, answered func(node string)) (*fencing, error) {
+	nodes := client.CoreV1().Nodes()
+	levels, err := newLevels(in.config, in.agentDirs, driverSide{conn: in.conn, name: in.driver, nodes: nodes})
+	if err != nil {
+		return nil, err
+	}
+	f := &fencing{}
+	f.fencer, err = fencer.New(fencer.Options{Levels: in.metrics.meter(levels), Records: records, Nodes: client.CoreV1(), Leases: client.CoordinationV1(),
+		Driver: in.driver, Actor: actor(), ReadOnly: in.config.Mode == config.Observe,
+		Answered: func(node string, _ fencer.Answer) { answered(node) }})
+	if err != nil {
+		return nil, err
+	}
+	if !in.config.Evidence.NetworkFence || !networkFences(ctx, in) {
+		return f, nil
+	}
+	f.storage, err = csiaddons.New(csiaddons.Options{Name: "network-fence", Conn: in.conn, Driver: in.driver, Nodes: nodes})
+	return f, err
+}
+
+// networkFences tells whether the driver can cut clients off. One without the
+// service, as most are, is asked once and not again.
+func networkFences(ctx context.Context, in guardInputs) bool {
+	ctx, cancel := context.WithTimeout(ctx, in.timeout)
+	defer cancel()
+	can, err := addons.NewClient(in.conn).Capabilities(ctx)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("The driver has no csi-addons services; NetworkFence objects are no evidence", "err", err)
+	}
+	return err == nil && can.NetworkFence
+}
+
+// cutsStorage: an agent of the configuration cuts nodes off from the storage.
+func (f *fencing) cutsStorage() bool {
+	return slices.ContainsFunc(f.fencer.Levels, func(l agent.Level) bool {
+		return slices.ContainsFunc(l, func(b agent.Bounded) bool { return b.Agent.Proves() == fence.StorageFence })
+	})
+}
+
+// failoverParts are what the failover shares with the guard.
+type failoverParts struct {
+	index   *watch.Watch
+	lives   *liveness.Tracker
+	fencing *fencing
+	records *noderecord.Store
+	claims  []source.Source
+}
+
+// newFailover makes the failover; nil: it is switched off.
+func newFailover(ctx context.Context, in guardInputs, ids *csi.Identity, p failoverParts) (*failover.Controller, error) {
+	c := in.config
+	if !c.Failover.Enabled || c.Mode == config.Observe {
+		return nil, nil
+	}
+	// Clients of their own: 50 pods that move at once must not queue behind
+	// other requests, nor behind the Events about them.
+	client, err := kubernetes.NewForConfig(rest.CopyConfig(in.rest))
+	if err != nil {
+		return nil, err
+	}
+	events, err := kubernetes.NewForConfig(rest.CopyConfig(in.rest))
+	if err != nil {
+		return nil, err
+	}
+	return failover.New(failover.Options{
+		Client: client, IDs: ids, Index: p.index, Lives: p.lives, Fencer: failover.Agents{Fencer: p.fencing.fencer},
+		Records: p.records, Sources: p.claims, Events: newRecorder(ctx, events, ids.Driver), Metrics: in.metrics, Lead: in.lead,
+		SuspectAfter: c.Fencing.SuspectAfter.Duration, FenceAfter: c.Fencing.FenceAfter.Duration,
+		MaxConcurrent: c.Fencing.MaxConcurrent, MaxUnhealthy: c.Fencing.MaxUnhealthy.Share(), PowerOn: c.Fencing.PowerOn == config.WhenMoved,
+	}), nil
+}
+
+// background is what runs on one replica at a time.
+func background(client kubernetes.Interface, sights *sighting, f *fencing, mover *failover.Controller) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		prompts := &source.Prompts{Client: client.CoreV1().RESTClient(), Call: func(ctx context.Context, p source.Prompt) {
+			sights.prompted(ctx, p.Node)
+			if mover != nil && p.Node != "" {
+				mover.Prompt(p.Node)
+			}
+		}}
+		parts := map[string]func(context.Context) error{"sights": sights.run}
+		if mover != nil {
+			parts["failover"] = mover.Run
+		}
+		if len(f.fencer.Levels) > 0 || f.storage != nil || len(sights.sources.remediations) > 0 {
+			parts["prompts"] = func(ctx context.Context) error { prompts.Run(ctx); return nil }
+		}
+		ended := make(chan error, len(parts))
+		for name, run := range parts {
+			go func() {
+				if err := run(ctx); err != nil {
+					ended <- fmt.Errorf("%s: %w", name, err)
+					return
+				}
+				ended <- nil
+			}()
+		}
+		var first error
+		for range parts {
+			err := <-ended
+			if first == nil {
+				first = err
+			}
+			cancel() // one is not much without the others
+		}
+		return first
+	}
+}
+
+// A metered agent counts what it is asked for.
+type metered struct {
+	agent.Agent
+	metrics *sidecarMetrics
+}
+
+// meter counts the calls of all agents.
+func (m *sidecarMetrics) meter(levels agent.Levels) agent.Levels {
+	var all agent.Levels
+	for _, level := range levels {
+		var l agent.Level
+		for _, b := range level {
+			b.Agent = metered{b.Agent, m}
+			l = append(l, b)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+func (a metered) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
+	r, err := a.Agent.Status(ctx, m)
+	result := r.State.String()
+	if err != nil {
+		result = "error"
+	}
+	a.metrics.agentCall(a.Name(), "status", result, err == nil)
+	return r, err
+}
+
+func (a metered) Off(ctx context.Context, m agent.Machine) (string, error) {
+	detail, err := a.Agent.Off(ctx, m)
+	a.metrics.agentCall(a.Name(), "off", outcomeOf(err), err == nil)
+	return detail, err
+}
+
+func (a metered) On(ctx context.Context, m agent.Machine) (string, error) {
+	detail, err := a.Agent.On(ctx, m)
+	a.metrics.agentCall(a.Name(), "on", outcomeOf(err), err == nil)
+	return detail, err
+}
+
+func outcomeOf(err error) string {
+	if err != nil {
+		return "error"
+	}
+	return "sent"
+}
