@@ -135,7 +135,7 @@ func TestRequestsThatCannotBeJudgedAreRefusedAndTheDriverIsNotCalled(t *testing.
 	// From all nodes at once: only if none may still write.
 	r.attach(v, n)
 	_, err := r.proxy.ControllerUnpublishVolume(r.ctx(), &spec.ControllerUnpublishVolumeRequest{VolumeId: v.Handle})
-	r.wantError(err, codes.InvalidArgument, n.name)
+	r.wantRefused(err, fence.UnpublishEveryone, n.name)
 	r.wantCalls(v.Handle, "publish "+n.id)
 	if calls := r.Array.CallsOf(array.Publish, ""); len(calls) != 1 {
 		t.Errorf("the driver saw %d publishes", len(calls))
