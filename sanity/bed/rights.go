@@ -28,8 +28,11 @@ func (s *Stage) rights() {
 	s.must("service account", err)
 	names := deploy.Names{Namespace: s.Name, ServiceAccount: controllerAccount, Driver: s.Driver}
 	render := deploy.Enforce
-	if s.Options.ObserveRights {
+	switch {
+	case s.Options.ObserveRights:
 		render = deploy.Observe
+	case s.Options.Failover:
+		render = deploy.Failover
 	}
 	manifests, err := render(names)
 	s.must("RBAC of deploy/", err)

@@ -76,7 +76,7 @@ func runScenario(t *testing.T, s scenario, alone bool) string {
 	if alone {
 		name += "-k"
 	}
-	if !strings.Contains(options.Config, "maxUnhealthy") {
+	if !options.Failover && !strings.Contains(options.Config, "maxUnhealthy") {
 		// Other scenarios' dead nodes are no storm.
 		options.Config += "\nfencing: {maxUnhealthy: 100%}"
 	}
