@@ -389,7 +389,7 @@ func unjudgeable(t *testing.T, b *bed.Bed) {
 	c.refused(err, codes.InvalidArgument, "ControllerUnpublishVolume", "volume_id")
 	// To the spec an empty node_id means all nodes, and one of them uses it.
 	_, err = c.client.ControllerUnpublishVolume(t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: v.Handle})
-	c.refused(err, codes.InvalidArgument, c.node("n2"), "["+string(fence.UnpublishEveryone)+"]")
+	c.refused(err, codes.FailedPrecondition, c.node("n2"), "["+string(fence.UnpublishEveryone)+"]")
 }
 
 func metricsAndHealth(t *testing.T, b *bed.Bed) {

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -32,7 +33,9 @@ func (p *play) database() (v *bed.Volume, d *bed.Deployment, old, next *bed.Node
 }
 
 // failovers: a node dies, and nobody has to get up.
-var failovers = []scenario{
+var failovers = slices.Concat(poweredOff, suspected, cutClients)
+
+var poweredOff = []scenario{
 	{
 		name:    "power-off",
 		rule:    "R1: a node whose BMC reads off is dead: its pods are moved, and its volumes with them, without a human",
