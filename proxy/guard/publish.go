@@ -266,8 +266,11 @@ func (p *publication) verify(ctx context.Context, s *survey.Survey, token string
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	for {
+	for leaving := false; ; leaving = true {
 		book, err := p.Surveyor.Ledgers.Read(ctx, s.Volume, s.PVNames())
+		if err != nil && leaving {
+			return lostRace(s) // as when the time is up
+		}
 		if err != nil {
 			return p.unjudged(callPublish, s.Volume, p.req.GetNodeId(), err)
 		}
