@@ -35,8 +35,8 @@ scenarios: ## csi-fencepost on the real control plane (builds it the first time:
 	else echo "SKIPPED for want of these packages: TestFailover of sanity/scenarios" >&2; set -x; \
 		$(GO) test -count=1 -timeout 45m -parallel 6 -skip '^TestFailover' ./sanity/scenarios/...; fi
 
-demo: ## the double publish, with Kubernetes alone and with csi-fencepost, side by side
-	@$(GO) run ./sanity/demo
+demo: ## Kubernetes alone and csi-fencepost side by side: the double publish; STORY=power-off: 20 databases lose their node
+	@$(GO) run ./sanity/demo $(if $(STORY),-story=$(STORY))
 
 catalogue: ## every scenario with Kubernetes alone as well, on real clocks; writes the table of both
 	$(GO) test -count=1 -timeout 6h -tags catalogue -run TestCatalogue -parallel 6 ./sanity/scenarios -catalogue=$(CURDIR)/sanity/scenarios/CATALOGUE.md

@@ -9,6 +9,8 @@ set -eu
 
 # One line each: package, and a program or file that it brings.
 needs='
+iproute2                 ip
+nftables                 nft
 openipmi                 ipmi_sim
 ipmitool                 ipmitool
 fence-agents             fence_ipmilan

@@ -27,6 +27,8 @@ type Options struct {
 	// RequireSecrets, if any, must be in each ControllerPublishVolume and
 	// ControllerUnpublishVolume, or the answer is UNAUTHENTICATED.
 	RequireSecrets map[string]string
+	// Disks are attached and detached with the volumes, if set.
+	Disks Disks
 	// Now stamps calls, events and violations; time.Now if nil.
 	Now func() time.Time
 }

@@ -49,7 +49,7 @@ func (c *controller) ControllerGetCapabilities(context.Context, *spec.Controller
 	return response, nil
 }
 
-func (c *controller) ControllerPublishVolume(_ context.Context, req *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
+func (c *controller) ControllerPublishVolume(ctx context.Context, req *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
 	if err := requireIDs("volume_id", req.GetVolumeId(), "node_id", req.GetNodeId()); err != nil {
 		return nil, err
 	}
@@ -57,49 +57,67 @@ func (c *controller) ControllerPublishVolume(_ context.Context, req *spec.Contro
 		return nil, err
 	}
 	a := c.array
+	if err := a.publishDisk(ctx, req, func() error { return a.publish(req) }); err != nil {
+		return nil, err
+	}
+	return &spec.ControllerPublishVolumeResponse{PublishContext: map[string]string{"device": "/dev/array/" + req.GetVolumeId()}}, nil
+}
+
+// wouldPublish is the error that publish would answer.
+func (a *Array) wouldPublish(req *spec.ControllerPublishVolumeRequest) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	v := a.volumes[req.GetVolumeId()]
+	_, err := a.publishableLocked(req)
+	return err
+}
+
+func (a *Array) publish(req *spec.ControllerPublishVolumeRequest) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	v, err := a.publishableLocked(req)
+	if err != nil {
+		return err
+	}
+	nodeID, wanted := req.GetNodeId(), wantedBy(req)
+	if at := v.attached[nodeID]; at != nil && at.capability != nil {
+		return nil
+	}
+	if v.attached[nodeID] == nil && a.switchesLocked(v).PublishMoves {
+		for _, rival := range v.rivals(nodeID, wanted) {
+			a.detachLocked(v, rival, "by "+Publish+" for "+nodeID)
+		}
+	}
+	a.attachLocked(v, nodeID, wanted, "by "+Publish) // or adopt what is attached by hand
+	return nil
+}
+
+func wantedBy(req *spec.ControllerPublishVolumeRequest) *attachment {
+	return &attachment{readonly: req.GetReadonly(), capability: req.GetVolumeCapability()}
+}
+
+// publishableLocked is the volume of the request, or why it is not published.
+func (a *Array) publishableLocked(req *spec.ControllerPublishVolumeRequest) (*volume, error) {
+	v, nodeID, wanted := a.volumes[req.GetVolumeId()], req.GetNodeId(), wantedBy(req)
 	if v == nil {
 		return nil, status.Errorf(codes.NotFound, "volume %q does not exist", req.GetVolumeId())
 	}
-	if a.machines[req.GetNodeId()] == nil {
-		return nil, status.Errorf(codes.NotFound, "node %q does not exist", req.GetNodeId())
+	if a.machines[nodeID] == nil {
+		return nil, status.Errorf(codes.NotFound, "node %q does not exist", nodeID)
 	}
 	if err := v.supports(req.GetVolumeCapability()); err != nil {
 		return nil, err
 	}
-	wanted := &attachment{readonly: req.GetReadonly(), capability: req.GetVolumeCapability()}
-	if err := a.publishLocked(v, req.GetNodeId(), wanted); err != nil {
-		return nil, err
-	}
-	return &spec.ControllerPublishVolumeResponse{PublishContext: map[string]string{"device": "/dev/array/" + v.id}}, nil
-}
-
-func (a *Array) publishLocked(v *volume, nodeID string, wanted *attachment) error {
 	if at := v.attached[nodeID]; at != nil {
-		if at.capability == nil { // by hand: adopt it
-			a.attachLocked(v, nodeID, wanted, "by "+Publish)
-			return nil
+		if at.capability == nil { // by hand
+			return v, nil
 		}
-		return compatible(v, nodeID, at, wanted)
+		return v, compatible(v, nodeID, at, wanted)
 	}
 	s := a.switchesLocked(v)
-	rivals := v.rivals(nodeID, wanted)
-	switch {
-	case len(rivals) == 0:
-	case s.PublishMoves:
-		for _, rival := range rivals {
-			a.detachLocked(v, rival, "by "+Publish+" for "+nodeID)
-		}
-	case s.EnforceSingleAttach:
-		return status.Errorf(codes.FailedPrecondition, "volume %q is already published to node %q", v.id, strings.Join(rivals, ", "))
+	if rivals := v.rivals(nodeID, wanted); len(rivals) > 0 && s.EnforceSingleAttach && !s.PublishMoves {
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %q is already published to node %q", v.id, strings.Join(rivals, ", "))
 	}
-	if err := a.fullLocked(nodeID); err != nil {
-		return err
-	}
-	a.attachLocked(v, nodeID, wanted, "by "+Publish)
-	return nil
+	return v, a.fullLocked(nodeID)
 }
 
 func compatible(v *volume, nodeID string, have, wanted *attachment) error {
@@ -113,23 +131,42 @@ func compatible(v *volume, nodeID string, have, wanted *attachment) error {
 	return nil
 }
 
-func (c *controller) ControllerUnpublishVolume(_ context.Context, req *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
+func (c *controller) ControllerUnpublishVolume(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
 	if err := requireIDs("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	a := c.array
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if v := a.volumes[req.GetVolumeId()]; v != nil {
-		nodes := []string{req.GetNodeId()}
-		if req.GetNodeId() == "" { // as the CSI spec has it
-			nodes = v.attachedNodes()
-		}
-		for _, nodeID := range nodes {
-			a.detachLocked(v, nodeID, "by "+Unpublish)
-		}
+	if err := a.unpublishDisk(ctx, req, func() error { a.unpublish(req); return nil }); err != nil {
+		return nil, err
 	}
 	return &spec.ControllerUnpublishVolumeResponse{}, nil
+}
+
+func (a *Array) unpublish(req *spec.ControllerUnpublishVolumeRequest) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, nodeID := range a.unpublishedNodesLocked(req) {
+		a.detachLocked(a.volumes[req.GetVolumeId()], nodeID, "by "+Unpublish)
+	}
+}
+
+func (a *Array) unpublishedNodes(req *spec.ControllerUnpublishVolumeRequest) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.unpublishedNodesLocked(req)
+}
+
+// unpublishedNodesLocked are the nodes that the request means, none if there is
+// no such volume.
+func (a *Array) unpublishedNodesLocked(req *spec.ControllerUnpublishVolumeRequest) []string {
+	v := a.volumes[req.GetVolumeId()]
+	switch {
+	case v == nil:
+		return nil
+	case req.GetNodeId() == "": // as the CSI spec has it
+		return v.attachedNodes()
+	}
+	return []string{req.GetNodeId()}
 }
 
 // publishedLocked lists the nodes for ListVolumes and ControllerGetVolume.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 )
@@ -30,7 +31,8 @@ type volume struct {
 	own      *Switches // of this volume; nil: the array's
 	attached map[string]*attachment
 	writes   map[string]*NodeWrites
-	last     *mount // the mount whose write was accepted last
+	last     *mount     // the mount whose write was accepted last
+	disk     sync.Mutex // see Disks; held before array.mu
 }
 
 // An attachment lets one node reach a volume.
@@ -124,6 +126,21 @@ func (a *Array) Attached(volumeID string) []string {
 		return v.attachedNodes()
 	}
 	return nil
+}
+
+// AttachedVolumes lists the volumes that the array has attached to the node,
+// sorted.
+func (a *Array) AttachedVolumes(nodeID string) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var ids []string
+	for id, v := range a.volumes {
+		if v.attached[nodeID] != nil {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 func (v *volume) attachedNodes() []string { return slices.Sorted(maps.Keys(v.attached)) }

@@ -47,6 +47,8 @@ type Bed struct {
 	// Bare: there are no controllers; a test plays them. Namespaces get their
 	// default service account from the stage, claims stay unbound.
 	Bare bool
+
+	image image // of virtual machines
 }
 
 // Programs are the binaries of a bed.

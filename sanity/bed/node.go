@@ -37,11 +37,13 @@ func (s *Stage) AddNode(name, id string, clockOffset time.Duration) *Node {
 	if s.Options.PlainNames {
 		n.Name = name
 	}
+	vm, awaitVM := s.startVM(n.Name)
 	kube, err := s.Bed.Cluster.AddNode(s.ctx(), n.Name, controlplane.NodeOptions{
-		Labels: map[string]string{stageLabel: s.Name}, ClockOffset: clockOffset})
+		Labels: map[string]string{stageLabel: s.Name}, ClockOffset: clockOffset, Network: s.Options.Networks})
 	s.must("node "+n.Name, err)
-	n.hardware, n.kube = &hardware{kube: kube}, kube
-	s.T.Cleanup(func() { kube.PowerOff() })
+	n.hardware, n.kube = &hardware{kube: kube, vm: vm}, kube
+	s.T.Cleanup(func() { n.hardware.powerOff() })
+	awaitVM()
 	n.register()
 	s.Nodes = append(s.Nodes, n)
 	return n
@@ -65,6 +67,9 @@ func (n *Node) register() {
 	n.stage.must("driver on node "+n.Name, err)
 	n.csi = csi
 	n.hardware.add(n)
+	if n.stage.machines != nil {
+		n.stage.machines.add(n)
+	}
 	n.stage.T.Cleanup(csi.Stop)
 	n.stage.WaitFor(60*time.Second, "the CSINode of "+n.Name+" names "+n.ID, func() bool {
 		node, err := n.stage.Client.StorageV1().CSINodes().Get(n.stage.ctx(), n.Name, metav1.GetOptions{})
@@ -81,7 +86,7 @@ func (n *Node) register() {
 }
 
 // CutOff stops the kubelet: as far as Kubernetes can see the node is gone, and
-// its containers write on.
+// its containers write on. See Partition for a kubelet that works on, unheard.
 func (n *Node) CutOff() { n.stage.must("cut off "+n.Name, n.kube.Pause()) }
 
 // Reconnect lets the kubelet go on.
@@ -93,9 +98,10 @@ func (n *Node) PowerOff() { n.stage.must("power off "+n.Name, n.hardware.powerOf
 // Boot starts the machine under a new boot ID, and waits until it is Ready.
 func (n *Node) Boot() {
 	n.stage.T.Helper()
-	var booted error
-	n.stage.must("power on "+n.Name, n.hardware.powerOn(func() { booted = n.kube.Boot(n.stage.ctx()) }))
-	n.stage.must("boot "+n.Name, booted)
+	boot, err := n.hardware.powerOn()
+	n.stage.must("power on "+n.Name, err)
+	<-boot.ended
+	n.stage.must("boot "+n.Name, boot.err)
 }
 
 // HasPower tells whether the machine is on.

@@ -45,6 +45,14 @@ type StageOptions struct {
 	Crashes bool
 	// ClockOffset of the first node's kubelet.
 	ClockOffset time.Duration
+	// Failover gives csi-fencepost the rights to move pods, the attacher the flags
+	// that we advise, and starts neither before StartFailover.
+	Failover bool
+	// Networks gives each node a network of its own, for Partition; needs root.
+	Networks bool
+	// Machines makes each node a virtual machine and each volume a disk that
+	// QEMU lets one machine have, beside the array's own books.
+	Machines bool
 	// Driver is the driver's name; made from the stage's if empty.
 	Driver string
 	// PlainNames leaves the stage's name out of the nodes' names. One stage of
@@ -68,8 +76,9 @@ type Stage struct {
 	Fencepost *controlplane.Process // nil when Alone
 	Attacher  *controlplane.Process
 
-	folder  string
-	started time.Time
+	folder   string
+	started  time.Time
+	machines *machines // nil: without StageOptions.Machines
 }
 
 // Stage sets up a stage, which ends with t.
@@ -84,7 +93,12 @@ func (b *Bed) Stage(t T, name string, o StageOptions) *Stage {
 		s.Driver = name + ".test"
 	}
 	s.must("folder", os.MkdirAll(s.folder, 0o755))
-	s.Array = array.New(array.Options{DriverName: s.Driver, RequireSecrets: o.Secrets})
+	arrayOptions := array.Options{DriverName: s.Driver, RequireSecrets: o.Secrets}
+	if o.Machines {
+		s.machines = newMachines(s.folder)
+		arrayOptions.Disks = s.machines
+	}
+	s.Array = array.New(arrayOptions)
 	if o.Array != nil {
 		s.Array.Set(o.Array)
 	}
@@ -99,7 +113,7 @@ func (b *Bed) Stage(t T, name string, o StageOptions) *Stage {
 		}
 		s.AddNode(fmt.Sprintf("n%d", i+1), fmt.Sprintf("id%d", i+1), offset)
 	}
-	if o.Manual {
+	if o.Manual || o.Failover {
 		return s
 	}
 	if !o.Alone {

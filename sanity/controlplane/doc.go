@@ -8,13 +8,15 @@
 //	         ├─ kube-controller-manager   Stop/StartControllerManager
 //	         ├─ kube-scheduler
 //	         ├─ node ─┬─ kubelet          Pause/Resume, KillKubelet/StartKubelet
+//	         │        │                  Partition/Heal (its network, see NodeOptions)
 //	         │        └─ container-runtime   PowerOff/Boot: both
 //	         └─ processes: csi-attacher, csi-fencepost, …
 //
 // It guarantees:
 //   - several clusters can run side by side on one machine;
 //   - no process outlives the process that called [Start], not even when that is
-//     killed with SIGKILL; [Cluster.Stop] also removes the folder;
+//     killed with SIGKILL; [Cluster.Stop] also removes the folder and the nodes'
+//     networks, and the next Start those that a killed process left;
 //   - binaries are built once for each version of the nested modules and Go
 //     ([Build]); a build that is broken off leaves no half binary.
 //

@@ -1,5 +1,8 @@
-// Command demo tells the story of a double publish twice, side by side, on a
-// real control plane: once with Kubernetes alone, once with csi-fencepost.
+// Command demo tells a story twice, side by side, on a real control plane: once
+// with Kubernetes alone, once with csi-fencepost.
+//
+//	double-publish   an operator is wrong about a node, and the driver's detach fails
+//	power-off        the node of 20 databases loses power (needs ipmi_sim: make deps)
 //
 // It exits with 1 if a verdict is not as promised. Ctrl-C leaves no process and
 // no file behind.
@@ -36,7 +39,12 @@ func main() {
 
 func run(ctx context.Context) error {
 	quick := flag.Bool("quick", false, "notice the silent node after 21 s instead of Kubernetes' own 50 s")
+	name := flag.String("story", stories[0].name, "which `story` to tell:\n"+listStories())
 	flag.Parse()
+	chosen, err := choose(*name, flag.Args())
+	if err != nil {
+		return err
+	}
 	klog.SetOutput(discard{})
 	klog.LogToStderr(false)
 
@@ -54,11 +62,11 @@ func run(ctx context.Context) error {
 	if *quick {
 		clocks = bed.ShortClocks
 	}
-	return tell(ctx, programs, clocks)
+	return tell(ctx, chosen, programs, clocks)
 }
 
 // tell runs the story and cleans up whatever way it ends.
-func tell(ctx context.Context, programs bed.Programs, clocks bed.Clocks) (err error) {
+func tell(ctx context.Context, chosen story, programs bed.Programs, clocks bed.Clocks) (err error) {
 	n := &narrator{ctx: ctx}
 	defer n.cleanUp()
 	defer func() {
@@ -74,7 +82,7 @@ func tell(ctx context.Context, programs bed.Programs, clocks bed.Clocks) (err er
 	began := time.Now()
 	b := bed.New(n, programs, clocks)
 	fmt.Fprintf(os.Stderr, "%.1f s\n", time.Since(began).Seconds())
-	return doublePublish(n, b)
+	return chosen.play(n, b)
 }
 
 func canceled(ctx context.Context, err error) error {

@@ -179,14 +179,7 @@ func verdict(t *timeline, left, right *column) error {
 		{"when it moved, node-1 ...", left.state(), right.state()},
 		{"writers at the end", strings.Join(left.writersAtEnd, ", "), strings.Join(right.writersAtEnd, ", ")},
 	}
-	fmt.Fprintf(t.out, "\n %s\n", t.paint(bold, "VERDICT"))
-	for i, r := range rows {
-		s := plain
-		if i == 0 {
-			s = dim
-		}
-		fmt.Fprintf(t.out, "   %s %s %s\n", pad(r[0], 30), t.paint(s, pad(r[1], 34)), t.paint(s, r[2]))
-	}
+	t.verdict(rows)
 	var wrong []error
 	if left.doubleWrites() == 0 {
 		wrong = append(wrong, errors.New("alone, Kubernetes did not show the double publish, so this run proves nothing"))

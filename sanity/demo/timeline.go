@@ -102,6 +102,18 @@ func (t *timeline) step(format string, args ...any) {
 	t.say(both, bold, "▶ "+format, args...)
 }
 
+// verdict prints the table of what came of it; the first row is its head.
+func (t *timeline) verdict(rows [][3]string) {
+	fmt.Fprintf(t.out, "\n %s\n", t.paint(bold, "VERDICT"))
+	for i, r := range rows {
+		s := plain
+		if i == 0 {
+			s = dim
+		}
+		fmt.Fprintf(t.out, "   %s %s %s\n", pad(r[0], 30), t.paint(s, pad(r[1], 34)), t.paint(s, r[2]))
+	}
+}
+
 func pad(s string, width int) string {
 	if n := utf8.RuneCountInString(s); n < width {
 		return s + strings.Repeat(" ", width-n)

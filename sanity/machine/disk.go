@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/csi-fencepost/csi-fencepost/sanity/machine/guest"
 )
 
@@ -48,12 +50,20 @@ func (d *Disk) Verify() ([]Stretch, error) {
 	last := map[string]uint64{}
 	sector := make([]byte, guest.SectorSize)
 	for n := 0; ; n++ {
-		if _, err := io.ReadFull(f, sector); err != nil {
+		if _, err := f.ReadAt(sector, int64(n)*guest.SectorSize); err != nil {
 			return all, errors.Join(append(faults, fmt.Errorf("%s is full: %w", d.Path, err))...)
 		}
 		r, err := guest.Decode(sector)
 		if errors.Is(err, guest.ErrEmpty) {
-			return all, errors.Join(append(faults, d.behind(f, n))...)
+			written, err := d.behind(f, int64(n+1)*guest.SectorSize)
+			if written && d.filled(f, n) { // while we looked: read on
+				n--
+				continue
+			}
+			if written {
+				err = fmt.Errorf("there are records behind the empty sector %d: a write in between is lost", n)
+			}
+			return all, errors.Join(append(faults, err)...)
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("sector %d: %w", n, err))
@@ -75,20 +85,36 @@ func (d *Disk) Verify() ([]Stretch, error) {
 	}
 }
 
-// behind looks for records behind the first empty sector.
-func (d *Disk) behind(f *os.File, empty int) error {
-	chunk := make([]byte, 1<<20)
-	zero := make([]byte, 1<<20)
+// behind tells whether anything is written from there on. Holes of the sparse
+// file are not read.
+func (d *Disk) behind(f *os.File, at int64) (bool, error) {
+	chunk, zero := make([]byte, 1<<20), make([]byte, 1<<20)
 	for {
-		n, err := f.Read(chunk)
-		if !bytes.Equal(chunk[:n], zero[:n]) {
-			return fmt.Errorf("there are records behind the empty sector %d: a write in between is lost", empty)
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
+		var err error
+		at, err = unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return false, nil
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
+		n, err := f.ReadAt(chunk, at)
+		if !bytes.Equal(chunk[:n], zero[:n]) {
+			return true, nil
+		}
+		if errors.Is(err, io.EOF) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		at += int64(n)
 	}
+}
+
+// filled tells whether a sector is empty no more.
+func (d *Disk) filled(f *os.File, sector int) bool {
+	record := make([]byte, guest.SectorSize)
+	_, err := f.ReadAt(record, int64(sector)*guest.SectorSize)
+	return err == nil && !bytes.Equal(record, make([]byte, guest.SectorSize))
 }

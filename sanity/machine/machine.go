@@ -26,11 +26,17 @@ type Machine struct {
 
 	talk    sync.Mutex // one conversation with QEMU at a time; held before mu
 	boots   int
-	monitor *monitor
-	plugged map[string]int // slot by serial number
+	monitor *monitor          // nil: to be dialled
+	plugged map[string]*drive // by serial number
 
 	mu      sync.Mutex
 	process *controlplane.Process // nil before the first Start
+}
+
+// A drive is a disk in a slot of a machine.
+type drive struct {
+	slot    int
+	leaving bool // the guest was asked to let go of it
 }
 
 // New is a machine that is off. Its files are in folder.
@@ -50,11 +56,9 @@ func (m *Machine) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, hint)
 	}
-	if m.monitor != nil {
-		m.monitor.conn.Close()
-	}
+	m.hangUp()
 	m.boots++
-	m.plugged = map[string]int{}
+	m.plugged = map[string]*drive{}
 	socket, console := m.path("qmp"), m.path("console")
 	if err := errors.Join(ignoreMissing(os.Remove(socket)), ignoreMissing(os.Remove(console))); err != nil {
 		return err
@@ -135,11 +139,33 @@ func (m *Machine) Resume(ctx context.Context) error { return m.command(ctx, "con
 func (m *Machine) command(ctx context.Context, command string, arguments map[string]any) error {
 	m.talk.Lock()
 	defer m.talk.Unlock()
+	return m.ask(ctx, command, arguments)
+}
+
+// ask has one command run, with talk held. A connection that failed, and be it
+// for want of time, is not used again.
+func (m *Machine) ask(ctx context.Context, command string, arguments map[string]any) error {
 	if !m.Running() {
 		return fmt.Errorf("machine %s is off", m.Name)
 	}
-	_, err := m.monitor.run(ctx, command, arguments)
+	var err error
+	if m.monitor == nil {
+		if m.monitor, err = dialMonitor(ctx, m.path("qmp")); err != nil {
+			return m.explain("connect", err)
+		}
+	}
+	err = m.monitor.run(ctx, command, arguments)
+	if err != nil && !refused(err) {
+		m.hangUp()
+	}
 	return m.explain(command, err)
+}
+
+func (m *Machine) hangUp() {
+	if m.monitor != nil {
+		m.monitor.conn.Close()
+		m.monitor = nil
+	}
 }
 
 func (m *Machine) explain(what string, err error) error {
@@ -162,33 +188,34 @@ func (m *Machine) plug(ctx context.Context, serial string, disk *Disk, locking s
 	if !m.Running() {
 		return fmt.Errorf("machine %s is off", m.Name)
 	}
-	if _, ok := m.plugged[serial]; ok {
+	if d := m.plugged[serial]; d != nil && d.leaving {
+		return fmt.Errorf("machine %s: disk %s is being unplugged", m.Name, serial)
+	} else if d != nil {
 		return nil
 	}
 	slot, err := m.freeSlot()
 	if err != nil {
 		return err
 	}
-	_, err = m.monitor.run(ctx, "blockdev-add", map[string]any{
+	err = m.ask(ctx, "blockdev-add", map[string]any{
 		"node-name": "disk-" + serial, "driver": "raw", "cache": map[string]any{"direct": true},
 		"file": map[string]any{"driver": "file", "filename": disk.Path, "locking": locking}})
 	if err != nil {
-		return m.explain("blockdev-add", err)
+		return err
 	}
-	_, err = m.monitor.run(ctx, "device_add", map[string]any{
+	err = m.ask(ctx, "device_add", map[string]any{
 		"driver": "virtio-blk-pci", "id": "dev-" + serial, "bus": fmt.Sprintf("slot%d", slot), "drive": "disk-" + serial, "serial": serial})
 	if err != nil {
-		_, undo := m.monitor.run(ctx, "blockdev-del", map[string]any{"node-name": "disk-" + serial})
-		return errors.Join(m.explain("device_add", err), undo)
+		return errors.Join(err, m.ask(ctx, "blockdev-del", map[string]any{"node-name": "disk-" + serial}))
 	}
-	m.plugged[serial] = slot
+	m.plugged[serial] = &drive{slot: slot}
 	return nil
 }
 
 func (m *Machine) freeSlot() (int, error) {
 	taken := map[int]bool{}
-	for _, slot := range m.plugged {
-		taken[slot] = true
+	for _, d := range m.plugged {
+		taken[d.slot] = true
 	}
 	for i := range slots {
 		if !taken[i] {
@@ -199,22 +226,42 @@ func (m *Machine) freeSlot() (int, error) {
 }
 
 // Unplug takes a disk from the machine, and returns when the image is free. The
-// guest has to cooperate: ctx bounds the wait. A machine that is off has none.
+// guest has to cooperate: ctx bounds the wait, and a later call goes on with it.
+// A machine that is off has none.
 func (m *Machine) Unplug(ctx context.Context, serial string) error {
 	m.talk.Lock()
 	defer m.talk.Unlock()
-	if _, ok := m.plugged[serial]; !ok || !m.Running() {
+	d := m.plugged[serial]
+	if d == nil || !m.Running() {
 		return nil
 	}
-	if _, err := m.monitor.run(ctx, "device_del", map[string]any{"id": "dev-" + serial}); err != nil {
-		return m.explain("device_del", err)
+	err := m.ask(ctx, "device_del", map[string]any{"id": "dev-" + serial})
+	if err != nil && !(d.leaving && refused(err)) { // it may have left since an earlier call
+		return err
 	}
-	if err := m.monitor.await(ctx, "DEVICE_DELETED", "dev-"+serial); err != nil {
-		return m.explain("unplug", err)
+	d.leaving = true
+	for m.plugged[serial] == d && m.Running() {
+		err := m.ask(ctx, "blockdev-del", map[string]any{"node-name": "disk-" + serial})
+		if err == nil {
+			delete(m.plugged, serial)
+			return nil
+		}
+		if !refused(err) { // QEMU refuses while the device is there
+			return err
+		}
+		if m.letTalk(ctx); ctx.Err() != nil {
+			return fmt.Errorf("the guest does not let go of disk %s: %w: %w", serial, ctx.Err(), err)
+		}
 	}
-	if _, err := m.monitor.run(ctx, "blockdev-del", map[string]any{"node-name": "disk-" + serial}); err != nil {
-		return m.explain("blockdev-del", err)
-	}
-	delete(m.plugged, serial)
 	return nil
+}
+
+// letTalk lets others talk to QEMU for a while.
+func (m *Machine) letTalk(ctx context.Context) {
+	m.talk.Unlock()
+	defer m.talk.Lock()
+	select {
+	case <-ctx.Done():
+	case <-time.After(20 * time.Millisecond):
+	}
 }

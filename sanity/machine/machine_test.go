@@ -96,10 +96,13 @@ func TestADiskIsOneMachinesUntilThatIsOffOrLetsGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("while the first machine is paused")
+	if err := a.Unplug(limit(t, time.Second), "d1"); err == nil || !strings.Contains(err.Error(), "does not let go of disk d1") {
+		t.Fatalf("unplugged from a machine that is paused: %v", err)
+	}
+	refused("while the paused machine is to let go")
 	if err := a.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	writes(t, disk, "a/1/")
 
 	if err := a.Unplug(limit(t, time.Minute), "d1"); err != nil {
 		t.Fatal(err)

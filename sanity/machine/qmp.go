@@ -18,13 +18,10 @@ type monitor struct {
 
 // message is all that QEMU sends: a greeting, an answer or an event.
 type message struct {
-	Return json.RawMessage `json:"return"`
-	Error  *struct {
-		Class string `json:"class"`
-		Desc  string `json:"desc"`
+	Error *struct {
+		Desc string `json:"desc"`
 	} `json:"error"`
-	Event string          `json:"event"`
-	Data  json.RawMessage `json:"data"`
+	Event string `json:"event"`
 }
 
 // dialMonitor connects, and waits until the socket is there.
@@ -34,11 +31,14 @@ func dialMonitor(ctx context.Context, path string) (*monitor, error) {
 		if err == nil {
 			m := &monitor{conn: conn, in: json.NewDecoder(conn)}
 			var greeting message
-			if err := m.receive(ctx, &greeting); err != nil {
+			if err = m.receive(ctx, &greeting); err == nil {
+				err = m.run(ctx, "qmp_capabilities", nil)
+			}
+			if err != nil {
+				conn.Close()
 				return nil, err
 			}
-			_, err = m.run(ctx, "qmp_capabilities", nil)
-			return m, err
+			return m, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -48,46 +48,40 @@ func dialMonitor(ctx context.Context, path string) (*monitor, error) {
 	}
 }
 
-// run runs one command. QEMU's own words are in the error.
-func (m *monitor) run(ctx context.Context, command string, arguments map[string]any) (json.RawMessage, error) {
+// refusal is QEMU's own words.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// refused tells whether QEMU answered, and said no.
+func refused(err error) bool { return errors.As(err, new(refusal)) }
+
+// run runs one command. Any error but a refusal ends the use of the connection.
+func (m *monitor) run(ctx context.Context, command string, arguments map[string]any) error {
 	request := map[string]any{"execute": command}
 	if arguments != nil {
 		request["arguments"] = arguments
 	}
 	text, err := json.Marshal(request)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := m.deadline(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := m.conn.Write(append(text, '\n')); err != nil {
-		return nil, fmt.Errorf("QEMU %s: %w", command, err)
+		return err
 	}
 	for {
 		var answer message
 		if err := m.receive(ctx, &answer); err != nil {
-			return nil, fmt.Errorf("QEMU %s: %w", command, err)
+			return err
 		}
 		switch {
 		case answer.Event != "":
 		case answer.Error != nil:
-			return nil, errors.New(answer.Error.Desc)
+			return refusal(answer.Error.Desc)
 		default:
-			return answer.Return, nil
-		}
-	}
-}
-
-// await waits for an event about a device.
-func (m *monitor) await(ctx context.Context, event, device string) error {
-	for {
-		var said message
-		if err := m.receive(ctx, &said); err != nil {
-			return fmt.Errorf("wait for QEMU's %s of %s: %w", event, device, err)
-		}
-		var data struct{ Device string }
-		if said.Event == event && json.Unmarshal(said.Data, &data) == nil && data.Device == device {
 			return nil
 		}
 	}

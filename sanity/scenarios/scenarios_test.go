@@ -7,7 +7,7 @@ import (
 )
 
 // all scenarios, in the order of the catalogue.
-var all = slices.Concat(cutOff, everyday, life, holders, crashes, kubelets, calls, operators, switched, secrets)
+var all = slices.Concat(cutOff, partitions, everyday, life, holders, crashes, kubelets, calls, operators, switched, secrets)
 
 // TestScenario plays each scenario with csi-fencepost.
 func TestScenario(t *testing.T) {
