@@ -4,7 +4,7 @@
 // (JudgePublish, JudgeUnpublish), and the values that a Snapshot is made of
 // (Holder, Evidence, Liveness). It does no I/O and reads no clock. What
 // gathers a Snapshot is package fence/survey; what acts on a Verdict is
-// package proxy.
+// package proxy/guard.
 //
 //	ledger ─┐
 //	VolumeAttachments ─┤             ┌─ Allow (with the holders to unpublish first)

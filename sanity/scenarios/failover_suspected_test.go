@@ -429,13 +429,6 @@ func fencerDies(p *play) {
 	p.outcome("fenced by another sidecar %.0f s after the first died; published elsewhere %.0f s after the node went silent", fenced.Seconds(), time.Since(silent).Seconds())
 }
 
-func (p *play) must(what string, err error) {
-	p.t.Helper()
-	if err != nil {
-		p.t.Fatalf("%s: %v", what, err)
-	}
-}
-
 func readmitted(p *play) {
 	p.StartFailover(p.BMCs())
 	v, d, old, next := p.database()
