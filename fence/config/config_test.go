@@ -170,6 +170,8 @@ func TestFaultsAreNamedByTheirFullPath(t *testing.T) {
 		{"maxUnhealthy negative", "fencing: {maxUnhealthy: -5%}", "fencing.maxUnhealthy"},
 		{"maxUnhealthy broken", "fencing: {maxUnhealthy: 12.5%}", "fencing.maxUnhealthy"},
 		{"maxConcurrent", "fencing: {maxConcurrent: 0}", "fencing.maxConcurrent: Invalid value: 0: must be at least 1"},
+		{"fenceAfter without failover", "fencing: {fenceAfter: 50s, levels: [{agents: [{name: a, csiAddons: {}}]}]}", "fencing.fenceAfter: Invalid value: \"50s\": needs failover.enabled"},
+		{"powerOn without failover", "fencing: {powerOn: WhenMoved}", "fencing.powerOn: Invalid value: \"WhenMoved\": needs failover.enabled"},
 		{"fenceAfter without an agent", "fencing: {fenceAfter: 50s}", "fencing.fenceAfter: Invalid value: \"50s\": needs a fence agent"},
 		{"powerOn", "fencing: {powerOn: Always}", `fencing.powerOn: Unsupported value: "Always"`},
 	}
@@ -283,7 +285,7 @@ func TestTheReadmesExampleIsValid(t *testing.T) {
 }
 
 func TestFenceAfterCountsFrom50Seconds(t *testing.T) {
-	c := parse(t, head+"fencing: {fenceAfter: 50s, levels: [{agents: [{name: a, csiAddons: {}}]}]}")
+	c := parse(t, head+"failover: {enabled: true}\nfencing: {fenceAfter: 50s, levels: [{agents: [{name: a, csiAddons: {}}]}]}")
 	if c.Fencing.FenceAfter.Duration != 50*time.Second {
 		t.Errorf("fenceAfter %s", c.Fencing.FenceAfter)
 	}

@@ -31,6 +31,21 @@ func (c *Configuration) Validate() field.ErrorList {
 			"mode is Enforce, no source in evidence is switched on (networkFence alone does not count: most clusters have none) and fencing.levels names no agent, so nothing could ever free a volume of a dead node; "+
 				"switch one on (outOfServiceTaint, operatorConfirmation), name an agent, or say Refuse or Forward here to show that it is meant"))
 	}
+	return append(faults, c.idle()...)
+}
+
+// idle: what only the failover does was asked for, and it is switched off.
+func (c *Configuration) idle() (faults field.ErrorList) {
+	if c.Failover.Enabled {
+		return nil
+	}
+	path := field.NewPath("fencing")
+	if c.Fencing.FenceAfter.Duration > 0 {
+		faults = append(faults, field.Invalid(path.Child("fenceAfter"), c.Fencing.FenceAfter.String(), "needs failover.enabled: true; without it the agents are asked, and nobody is fenced"))
+	}
+	if c.Fencing.PowerOn == WhenMoved {
+		faults = append(faults, field.Invalid(path.Child("powerOn"), c.Fencing.PowerOn, "needs failover.enabled: true"))
+	}
 	return faults
 }
 
