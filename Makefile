@@ -2,10 +2,6 @@
 
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
-# The packages of the main module, the scenarios apart.
-UNIT = $$($(GO) list ./... | grep -v /sanity/scenarios)
-# Those that need BMCs, fence agents and virtual machines (sanity/deps.sh).
-DEVICES = /fence/agent/(program|ipmi)|/sanity/(bmc|machine)
 # Folders with Go files of ours, the nested modules' too.
 SOURCES = cmd csi deploy fence proxy sanity
 STATICCHECK = bin/staticcheck
@@ -26,14 +22,11 @@ deps: ## what the tests of fencing need, from Debian's archive (asks for root wh
 test: unit scenarios ## everything that guards our behaviour
 
 unit: ## all tests but the scenarios, with the race detector
-	@if sh sanity/deps.sh; then set -x; $(GO) test -race -timeout 30m $(UNIT); \
-	else echo "SKIPPED for want of these packages: the tests in $(DEVICES)" >&2; set -x; \
-		$(GO) test -race -timeout 30m $$($(GO) list ./... | grep -v /sanity/scenarios | grep -vE '$(DEVICES)'); fi
+	@skip=$$(sh sanity/skip.sh) && without=$$(sh sanity/skip.sh packages 2>/dev/null) && set -x && \
+		$(GO) test -race -timeout 30m $${skip:+-skip="$$skip"} $$($(GO) list ./... | grep -vE "/sanity/scenarios$$without")
 
 scenarios: ## csi-fencepost on the real control plane (builds it the first time: minutes)
-	@if sh sanity/deps.sh; then set -x; $(GO) test -count=1 -timeout 45m -parallel 6 ./sanity/scenarios/...; \
-	else echo "SKIPPED for want of these packages: TestFailover of sanity/scenarios" >&2; set -x; \
-		$(GO) test -count=1 -timeout 45m -parallel 6 -skip '^TestFailover' ./sanity/scenarios/...; fi
+	@skip=$$(sh sanity/skip.sh) && set -x && $(GO) test -count=1 -timeout 45m -parallel 6 $${skip:+-skip="$$skip"} ./sanity/scenarios/...
 
 demo: ## Kubernetes alone and csi-fencepost side by side: the double publish; STORY=power-off: 20 databases lose their node
 	@$(GO) run ./sanity/demo $(if $(STORY),-story=$(STORY))

@@ -53,6 +53,12 @@ func TestReadmeNamesOnlyWhatIsThere(t *testing.T) {
 		}
 	}
 	for _, match := range regexp.MustCompile(`\]\(([^):]+)\)`).FindAllStringSubmatch(readme, -1) {
+		if heading, here := strings.CutPrefix(match[1], "#"); here {
+			if !strings.Contains(strings.ToLower(readme), "\n## "+strings.ReplaceAll(heading, "-", " ")+"\n") {
+				t.Errorf("README.md links to its section %s, which is not there", match[1])
+			}
+			continue
+		}
 		if _, err := os.Stat(filepath.Join(repository, match[1])); err != nil {
 			t.Errorf("README.md links to %s: %v", match[1], err)
 		}

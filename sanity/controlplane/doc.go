@@ -8,7 +8,7 @@
 //	         ├─ kube-controller-manager   Stop/StartControllerManager
 //	         ├─ kube-scheduler
 //	         ├─ node ─┬─ kubelet          Pause/Resume, KillKubelet/StartKubelet
-//	         │        │                  Partition/Heal (its network, see NodeOptions)
+//	         │        │                   Partition/Heal (its network, see NodeOptions)
 //	         │        └─ container-runtime   PowerOff/Boot: both
 //	         └─ processes: csi-attacher, csi-fencepost, …
 //

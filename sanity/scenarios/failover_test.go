@@ -2,23 +2,10 @@ package scenarios
 
 import (
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
-
-// TestFailover plays the scenarios in which csi-fencepost asks and uses fence
-// agents, and moves pods. They need what `make deps` installs.
-func TestFailover(t *testing.T) {
-	for _, s := range failovers {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			t.Logf("%s", s.rule)
-			t.Logf("outcome: %s", runScenario(t, s, false))
-		})
-	}
-}
 
 // database is a Deployment of one pod whose volume is on the first node, and
 // that may move to the second.

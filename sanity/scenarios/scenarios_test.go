@@ -7,11 +7,23 @@ import (
 )
 
 // all scenarios, in the order of the catalogue.
-var all = slices.Concat(cutOff, partitions, everyday, life, holders, crashes, kubelets, calls, operators, switched, secrets)
+var all = slices.Concat(plain, partitions, failovers)
 
-// TestScenario plays each scenario with csi-fencepost.
-func TestScenario(t *testing.T) {
-	for _, s := range all {
+// plain scenarios need nothing but Go.
+var plain = slices.Concat(cutOff, everyday, life, holders, crashes, kubelets, calls, operators, switched, secrets)
+
+// TestScenario plays each of them with csi-fencepost.
+func TestScenario(t *testing.T) { playAll(t, plain) }
+
+// TestPartition plays those in which a node's network is cut. They need root.
+func TestPartition(t *testing.T) { playAll(t, partitions) }
+
+// TestFailover plays those in which csi-fencepost asks and uses fence agents, and
+// moves pods. They need what `make deps` installs.
+func TestFailover(t *testing.T) { playAll(t, failovers) }
+
+func playAll(t *testing.T, scenarios []scenario) {
+	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			t.Logf("%s", s.rule)

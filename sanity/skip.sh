@@ -1,0 +1,23 @@
+#!/bin/sh
+# What cannot be tested here: go test's -skip on standard output, with "packages"
+# an extended regular expression of packages (after another, so it begins with
+# a |); in words, so that nobody takes it for passed, on standard error.
+set -eu
+here=$(dirname "$0")
+skip= packages=
+add() { skip=${skip:+$skip|}$1; }
+
+if ! sh "$here/deps.sh" >&2; then
+	echo "SKIPPED for want of these packages: the scenarios of failover, and the tests of fence agents, BMCs and virtual machines" >&2
+	add '^TestFailover$'
+	packages='|/fence/agent/(program|ipmi)$|/sanity/(bmc|machine)$'
+fi
+if test "$(id -u)" != 0; then
+	echo "SKIPPED for want of root: the scenarios of network partitions" >&2
+	add '^TestPartition$|^TestAPartitioned|^TestANetwork'
+fi
+if test "${1:-}" = packages; then
+	printf '%s' "$packages"
+else
+	printf '%s' "$skip"
+fi
