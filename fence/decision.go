@@ -212,7 +212,7 @@ func released(h *Holder) bool {
 		// A Node that is gone, or is another machine, has no word; what the
 		// ledger wrote of it while it had one stands.
 		inUse, attached := h.listing()
-		return h.State == Released && h.Contest == nil && !inUse && !attached
+		return h.State == Released && !contested(h) && !inUse && !attached
 	}
 	return !m.InUse && !m.ListedAttached && !contested(h)
 }
@@ -221,12 +221,14 @@ func released(h *Holder) bool {
 func contested(h *Holder) bool {
 	m := h.machine()
 	if m == nil {
-		return h.Contest != nil
+		// One that a reboot ended before the release is kept with the boot of the
+		// release.
+		return h.Contest != nil && (h.State != Released || !h.Contest.OtherBoot(h.BootID))
 	}
 	if c := h.Contest; c != nil {
 		// A boot since the contest, not since the publish: a pod that comes back
 		// after a reboot mounts again without one.
-		if c.BootID != "" && m.BootID != "" && c.BootID != m.BootID {
+		if c.OtherBoot(m.BootID) {
 			return false
 		}
 		if taintedAlive(h, m) {

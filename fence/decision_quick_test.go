@@ -67,7 +67,8 @@ func (f facts) released() bool {
 		return false
 	}
 	if f.node != "same" {
-		return f.state == Released && f.contest == ""
+		// A contest that a reboot had ended before is kept with the release.
+		return f.state == Released && (f.contest == "" || f.contest == "earlier boot")
 	}
 	return !f.contested()
 }
@@ -224,7 +225,7 @@ func (f facts) addContest(h *Holder) {
 		return
 	}
 	c := Contest{BootID: "boot-1"}
-	if h.Node != nil {
+	if h.Node != nil && f.node != "other" {
 		c.BootID = h.Node.BootID
 	}
 	switch f.contest {

@@ -91,6 +91,12 @@ type Contest struct {
 	SeenReadySince string `json:"seenReadySince,omitempty"`
 }
 
+// OtherBoot tells whether the contest is about another boot than that one, which
+// ended it. An empty boot ID is not known to be another.
+func (c *Contest) OtherBoot(bootID string) bool {
+	return c.BootID != "" && bootID != "" && c.BootID != bootID
+}
+
 // Node is one live read of a Node object.
 type Node struct {
 	UID    string

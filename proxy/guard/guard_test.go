@@ -45,7 +45,11 @@ type rig struct {
 	calls   []string
 	listed  []string
 	listErr error
+	// unpublishErr is the driver's answer to an unpublish; nil: it succeeds.
+	unpublishErr error
 }
+
+var errThrottled = status.Error(codes.Internal, "throttled")
 
 func newRig(t *testing.T, p fence.Policy) *rig {
 	r := &rig{t: t, client: fake.NewClientset(), ids: &csi.Identity{Driver: driverName}, lives: map[string]fence.Liveness{}}
@@ -90,7 +94,7 @@ func (r *rig) Publish(_ context.Context, req *spec.ControllerPublishVolumeReques
 
 func (r *rig) Unpublish(_ context.Context, req *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
 	r.calls = append(r.calls, "unpublish "+req.GetNodeId())
-	return &spec.ControllerUnpublishVolumeResponse{}, nil
+	return &spec.ControllerUnpublishVolumeResponse{}, r.unpublishErr
 }
 
 // silent is a Reporter.

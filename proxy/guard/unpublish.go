@@ -159,6 +159,9 @@ func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.V
 		e = *known
 	}
 	e.Contest, e.From = c, "" // who asks for the unpublish knows of it too
+	if e.State == fence.Released {
+		e.State = fence.Held // it was, before
+	}
 	l.Put(e)
 	if err := u.write(ctx, EffectContest, s, l); err != nil {
 		return u.unwritten(callUnpublish, s, err)
@@ -175,8 +178,8 @@ func contestOf(h *fence.Holder) *fence.Contest {
 		// reboot mounts again without a publish.
 		c.BootID = h.Node.BootID
 	}
-	if h.Contest != nil {
-		*c = *h.Contest
+	if h.Contest != nil && !h.Contest.OtherBoot(c.BootID) {
+		*c = *h.Contest // a contest of an earlier boot would hide this one
 	}
 	if own && h.Node.Ready && h.Node.InUse {
 		c.SeenReadySince = h.Node.ReadySince
@@ -231,9 +234,17 @@ func leavingEntry(s *survey.Survey, l *ledger.Ledger, st fence.Standing) ledger.
 		e.Token = s.NewToken()
 	}
 	e.State = fence.Leaving
-	if st.Reason == fence.HolderReleased {
-		e.State, e.Contest = fence.Released, nil
+	if st.Reason != fence.HolderReleased {
+		return e
 	}
+	e.State = fence.Released
+	if n := st.Holder.Node; e.Contest != nil && st.Holder.OwnNode() && e.Contest.OtherBoot(n.BootID) {
+		// It stays, as what the reboot ended: judged again, the node would be
+		// contested for a taint that is still on.
+		e.BootID = n.BootID
+		return e
+	}
+	e.Contest = nil
 	return e
 }
 

@@ -1,0 +1,99 @@
+package guard
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// reboot gives a node another boot ID, and a kubelet that lists nothing.
+func (r *rig) reboot(node, boot string) {
+	r.t.Helper()
+	r.lists(node, false, false)
+	r.status(node, func(s *corev1.NodeStatus) {
+		s.NodeInfo.BootID = boot
+		s.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now())
+	})
+}
+
+func (r *rig) taint(node string) {
+	r.t.Helper()
+	n, err := r.client.CoreV1().Nodes().Get(r.t.Context(), node, metav1.GetOptions{})
+	r.must(err)
+	n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
+	_, err = r.client.CoreV1().Nodes().Update(r.t.Context(), n, metav1.UpdateOptions{})
+	r.must(err)
+}
+
+// contested is a volume on node a, which lives, is tainted, and whose kubelet has
+// forgotten it; its unpublish was refused. Node b waits.
+func contested(t *testing.T) *rig {
+	r := newRig(t, fence.Policy{})
+	since := time.Now().Add(-time.Hour)
+	r.node("a", since)
+	r.node("b", since)
+	r.attachment("a", time.Time{})
+	r.must(r.publish("a"))
+	r.taint("a")
+	r.attachment("a", time.Now())
+	r.attachment("b", time.Time{})
+	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.refused(r.publish("b"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	return r
+}
+
+func TestARebootEndsAContestThoughTheTaintStaysOn(t *testing.T) {
+	t.Run("the publish elsewhere comes first", func(t *testing.T) {
+		r := contested(t)
+		r.reboot("a", "boot-2")
+		r.must(r.publish("b"))
+	})
+	t.Run("the unpublish comes first", func(t *testing.T) {
+		r := contested(t)
+		r.reboot("a", "boot-2")
+		r.must(r.unpublish(id("a")))
+		r.stripped("a")
+		r.must(r.publish("b"))
+	})
+	t.Run("the driver fails at first, and the node is scaled down", func(t *testing.T) {
+		r := contested(t)
+		r.reboot("a", "boot-2")
+		r.unpublishErr = errThrottled
+		r.refused(r.publish("b"), codes.FailedPrecondition, "["+string(fence.UnpublishFailed)+"]")
+		r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
+		r.lives["a"] = fence.Unknown
+		r.unpublishErr = nil
+		r.must(r.publish("b"))
+	})
+}
+
+// A pod that comes back after the reboot mounts the volume again without a
+// publish; then its kubelet restarts in its turn, and forgets it.
+func TestAContestOfAnEarlierBootDoesNotHideOneOfThisBoot(t *testing.T) {
+	r := contested(t)
+	r.reboot("a", "boot-2")
+	r.lists("a", true, false)
+	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+	r.lists("a", false, false)
+	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.refused(r.publish("b"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+}
+
+// Nor does a release of this boot, of which the driver's unpublish failed.
+func TestAReleaseDoesNotHideAContestOfAfterIt(t *testing.T) {
+	r := contested(t)
+	r.reboot("a", "boot-2")
+	r.unpublishErr = errThrottled
+	r.refused(r.unpublish(id("a")), codes.Internal, "throttled")
+	r.unpublishErr = nil
+	r.lists("a", true, false)
+	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+	r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	r.lives["a"] = fence.Unknown
+	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]")
+}
