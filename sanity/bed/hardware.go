@@ -30,6 +30,15 @@ type boot struct {
 	err    error // once ended
 }
 
+// wait returns how the boot ended.
+func (b *boot) wait() error {
+	if b == nil {
+		return nil
+	}
+	<-b.ended
+	return b.err
+}
+
 // On tells whether the machine has power. A virtual machine that runs has,
 // whoever switched it off.
 func (h *hardware) On() bool {
@@ -64,15 +73,12 @@ func (h *hardware) powerOff() error {
 	return err
 }
 
-// powerOn begins a boot, and does nothing to a machine that runs.
+// powerOn begins a boot. It does nothing to a machine that runs, and returns its
+// latest boot; nil: it was never off.
 func (h *hardware) powerOn() (*boot, error) {
 	h.switching.Lock()
 	defer h.switching.Unlock()
 	if h.On() {
-		if h.booting == nil { // it was never off
-			h.booting = &boot{cancel: func() {}, ended: make(chan struct{})}
-			close(h.booting.ended)
-		}
 		return h.booting, nil
 	}
 	err := h.each(false, func(n *Node) error { return n.stage.Array.PowerOn(n.ID) })

@@ -100,8 +100,7 @@ func (n *Node) Boot() {
 	n.stage.T.Helper()
 	boot, err := n.hardware.powerOn()
 	n.stage.must("power on "+n.Name, err)
-	<-boot.ended
-	n.stage.must("boot "+n.Name, boot.err)
+	n.stage.must("boot "+n.Name, boot.wait())
 }
 
 // HasPower tells whether the machine is on.

@@ -13,6 +13,8 @@
 //   - Whether two machines can have one disk is decided by QEMU's lock on the
 //     image, not by anything that this project wrote: a second Plug fails with
 //     QEMU's own words, while the first machine is paused too.
+//   - An Unplug that a hung guest did not answer keeps nobody from pausing,
+//     resuming or killing the machine; it happens when the guest goes on.
 //   - What Verify reads is what reached the disk: the guest writes with O_DIRECT
 //     and O_SYNC. A write that was lost, overwritten, or made by a machine after
 //     the next one's first is found.

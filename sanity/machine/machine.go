@@ -139,11 +139,14 @@ func (m *Machine) Resume(ctx context.Context) error { return m.command(ctx, "con
 func (m *Machine) command(ctx context.Context, command string, arguments map[string]any) error {
 	m.talk.Lock()
 	defer m.talk.Unlock()
+	if err := ctx.Err(); err != nil {
+		return m.explain(command, err)
+	}
 	return m.ask(ctx, command, arguments)
 }
 
-// ask has one command run, with talk held. A connection that failed, and be it
-// for want of time, is not used again.
+// ask has one command run, with talk held. ctx does not end it half-way: nobody
+// would know whether QEMU did it. A connection that failed is not used again.
 func (m *Machine) ask(ctx context.Context, command string, arguments map[string]any) error {
 	if !m.Running() {
 		return fmt.Errorf("machine %s is off", m.Name)
@@ -154,7 +157,7 @@ func (m *Machine) ask(ctx context.Context, command string, arguments map[string]
 			return m.explain("connect", err)
 		}
 	}
-	err = m.monitor.run(ctx, command, arguments)
+	err = m.monitor.run(context.WithoutCancel(ctx), command, arguments)
 	if err != nil && !refused(err) {
 		m.hangUp()
 	}
@@ -185,6 +188,9 @@ func (m *Machine) Plug(ctx context.Context, serial string, disk *Disk) error {
 func (m *Machine) plug(ctx context.Context, serial string, disk *Disk, locking string) error {
 	m.talk.Lock()
 	defer m.talk.Unlock()
+	if err := ctx.Err(); err != nil {
+		return m.explain("plug", err)
+	}
 	if !m.Running() {
 		return fmt.Errorf("machine %s is off", m.Name)
 	}
@@ -250,7 +256,7 @@ func (m *Machine) Unplug(ctx context.Context, serial string) error {
 			return err
 		}
 		if m.letTalk(ctx); ctx.Err() != nil {
-			return fmt.Errorf("the guest does not let go of disk %s: %w: %w", serial, ctx.Err(), err)
+			return m.explain("the guest does not let go of disk "+serial, errors.Join(ctx.Err(), err))
 		}
 	}
 	return nil

@@ -96,6 +96,14 @@ func TestADiskIsOneMachinesUntilThatIsOffOrLetsGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("while the first machine is paused")
+	if err := a.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	writes(t, disk, "a/1/")
+
+	if err := a.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if err := a.Unplug(limit(t, time.Second), "d1"); err == nil || !strings.Contains(err.Error(), "does not let go of disk d1") {
 		t.Fatalf("unplugged from a machine that is paused: %v", err)
 	}
@@ -103,7 +111,6 @@ func TestADiskIsOneMachinesUntilThatIsOffOrLetsGo(t *testing.T) {
 	if err := a.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-
 	if err := a.Unplug(limit(t, time.Minute), "d1"); err != nil {
 		t.Fatal(err)
 	}
@@ -139,5 +146,6 @@ func TestTwoWritersAtOnceAreFoundOnTheDisk(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	t.Fatal("two machines wrote to one disk for 30 s, and nothing is found")
+	all, _ := disk.Verify()
+	t.Fatalf("two machines had one disk for 30 s and more, and nothing is found: %+v", all)
 }

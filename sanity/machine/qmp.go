@@ -16,7 +16,7 @@ type monitor struct {
 	in   *json.Decoder
 }
 
-// message is all that QEMU sends: a greeting, an answer or an event.
+// message is what matters of all that QEMU sends: a greeting, an answer or an event.
 type message struct {
 	Error *struct {
 		Desc string `json:"desc"`

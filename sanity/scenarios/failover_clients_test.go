@@ -56,7 +56,7 @@ var cutClients = []scenario{
 		from:    "dell/csm#1766",
 		options: bed.StageOptions{Failover: true, Nodes: 3},
 		ownBed:  true,
-		story:   apiOutage,
+		story:   afterOutage,
 	},
 	{
 		name:    "storage-fence",
@@ -67,7 +67,7 @@ var cutClients = []scenario{
 	},
 	{
 		name:    "storage-boot",
-		rule:    "R1: a node cut off at the storage has access again once it has booted, and its volume can move back",
+		rule:    "R1: a node cut off at the storage whose kubelet restarted and forgot what is mounted has access again only after a boot; then its volume can move back",
 		from:    "rook/rook#17790",
 		options: bed.StageOptions{Failover: true, Array: cuttable},
 		story:   func(p *play) { cutOffAtStorage(p, true) },
@@ -97,7 +97,7 @@ var cutClients = []scenario{
 		name:    "by-hand",
 		rule:    "R5: with no agent, a disk detached by hand at the array moves at the operator's word, and that disk alone",
 		from:    "kubernetes-sigs/vsphere-csi-driver#2506, k/80488",
-		options: bed.StageOptions{Failover: true},
+		options: bed.StageOptions{Failover: true, Array: trusting},
 		story:   detachedByHand,
 	},
 	{
@@ -200,7 +200,7 @@ func allSilent(p *play) {
 	p.nothingMoved(volumes)
 }
 
-func apiOutage(p *play) {
+func afterOutage(p *play) {
 	p.StartFailover(p.BMCs(), fenceAfter, "maxUnhealthy: 40%")
 	volumes, _ := p.databases(p.Nodes)
 	time.Sleep(renewal)
@@ -336,7 +336,11 @@ func cutOffAtStorage(p *play, boot bool) {
 	p.StartFailover(p.storageAgent(), fenceAfter)
 	v, d, old, next := p.database()
 	time.Sleep(renewal)
-	old.CutOff()
+	if boot {
+		old.KillKubelet()
+	} else {
+		old.CutOff()
+	}
 	if !p.guarded() {
 		old.WaitNotReady()
 		_, moved := p.within(60*time.Second, "the volume moves", func() bool { return v.AttachedTo(next) })
@@ -347,7 +351,7 @@ func cutOffAtStorage(p *play, boot bool) {
 	}
 	p.mustWriteOn(v, old)
 	cut := p.waitCutOff(old)
-	v.WaitPublished(next, 90*time.Second)
+	v.WaitPublished(next, p.patience()) // without a taint Kubernetes detaches by force
 	d.WaitRunningOn(next, 60*time.Second)
 	p.outcome("published elsewhere %.1f s after the fence at the storage", time.Since(cut).Seconds())
 	p.mustWriteOn(v, next)
@@ -357,12 +361,22 @@ func cutOffAtStorage(p *play, boot bool) {
 	if taint := p.outOfService(old); taint != nil {
 		p.t.Errorf("a fence at the storage put a taint on the node: %+v", taint)
 	}
+	busy := v.Busy(old) // unmounting takes its time, as without storage it does
+	access := func() bool { return !p.Array.CutOff(old.ID) }
+	what := "the kubelet could unmount"
 	if boot {
+		what = "the node had booted"
+		old.StartKubeletForgetting(v)
+		p.Never(10*time.Second, "a node had access again that has the moved volume mounted, because its kubelet forgot it", access)
+		p.Log("said on the Node: %s", p.WaitEvent("Node", old.Name, 60*time.Second, "its kubelet may have restarted", "Reboot it"))
 		old.PowerOff()
-		p.Never(5*time.Second, "access was given back to a node that has not booted", func() bool { return !p.Array.CutOff(old.ID) })
+		busy.Clear()
 		old.Boot()
 	} else {
 		old.Reconnect()
+		p.WaitFor(90*time.Second, "the kubelet was seen to list what moved", func() bool { return access() || old.Get().Annotations[failover.WitnessAnnotation] != "" })
+		p.Never(5*time.Second, "a node had access again that has the moved volume mounted", access)
+		busy.Clear()
 	}
 	back, early := time.Now(), false
 	p.WaitFor(120*time.Second, "the node has access again", func() bool {
@@ -378,7 +392,7 @@ func cutOffAtStorage(p *play, boot bool) {
 		fences := p.fencesOf(old)
 		return len(fences) > 0 && fences[len(fences)-1].Phase == record.Lifted
 	})
-	p.outcome("access given back %.1f s after the node was back", time.Since(back).Seconds())
+	p.outcome("access given back %.1f s after %s", time.Since(back).Seconds(), what)
 	d.MoveTo(old)
 	d.WaitRunningOn(old, 120*time.Second)
 	v.WaitPublished(old, 10*time.Second)
@@ -415,17 +429,12 @@ func otherDriversVolume(p *play) {
 	p.WaitFor(60*time.Second, "the pod is deleted all whose volumes are fenced", func() bool { return pure.Get() == nil })
 	pure2 := p.Pod("pure2", next, mine)
 	p.Log("said on the Pod: %s", p.WaitEvent("Pod", "both", 30*time.Second, failover.ReasonLeftAlone, "the fence does not cover its volumes of "+other.Driver))
-	pure2.WaitRunning(p.Bed.Clocks.ForceDetachAfter + 90*time.Second)
+	pure2.WaitRunning(p.patience())
 	p.Never(15*time.Second, "a pod was deleted that writes to a volume that nobody fenced", func() bool {
 		return both.Get() == nil || mixed.AttachedTo(next) || !mixed.AttachedTo(old)
 	})
-	if !theirs.MountedOn(old) || p.outOfService(old) != nil {
-		p.t.Errorf("the other driver's volume was to be left alone: mounted %v, taint %+v", theirs.MountedOn(old), p.outOfService(old))
-	}
-	for _, w := range other.Array.Writes(theirs.Handle) {
-		if w.Node == other.Nodes[0].ID && time.Since(w.Last) > time.Second {
-			p.t.Errorf("the container does not write any more to the other driver's volume: %+v", w)
-		}
+	if onOld := other.Nodes[0]; !theirs.MountedOn(onOld) || !theirs.Writing(onOld) || p.outOfService(old) != nil {
+		p.t.Errorf("the other driver's volume was to be left alone, written to: mounted %v, written %v, taint %+v", theirs.MountedOn(onOld), theirs.Writing(onOld), p.outOfService(old))
 	}
 	p.outcome("the pod with the fenced volume alone moved; the one that also writes to the other driver's volume was left alone")
 }
@@ -499,7 +508,7 @@ func statefulSetIsBack(p *play) {
 	if p.guarded() {
 		p.must(old.BMC().Resume())
 	}
-	p.within(90*time.Second, "the volume moves", func() bool { return v.AttachedTo(next) && !v.AttachedTo(old) })
+	p.within(p.patience(), "the volume moves", func() bool { return v.AttachedTo(next) && !v.AttachedTo(old) })
 	p.outcome("published to the new pod %.1f s after it was back", time.Since(back).Seconds())
 	p.WaitFor(60*time.Second, "the new pod runs", func() bool { return pod.RunsOn(next) })
 	if p.guarded() {
@@ -523,21 +532,24 @@ func detachedByHand(p *play) {
 	}
 	p.must(p.Array.Detach(one.Handle, old.ID))
 	db.ForceDelete()
-	db2 := p.Pod("db2", next, one)
+	rest.ForceDelete()
+	db2, rest2 := p.Pod("db2", next, one), p.Pod("rest2", next, other)
 	if !p.guarded() {
 		since := time.Now()
-		db2.WaitRunning(p.Bed.Clocks.ForceDetachAfter + 90*time.Second)
+		db2.WaitRunning(p.patience())
 		p.outcome("moved by the force detach after %.0f s, as every other volume of the node would be", time.Since(since).Seconds())
 		return
 	}
-	p.Log("refused: %s", one.WaitRefused(old, string(fence.HolderStale), p.patience()))
+	for _, v := range []*bed.Volume{one, other} {
+		p.Log("refused: %s", v.WaitRefused(old, string(fence.HolderStale), p.patience()))
+	}
 	p.Command("release", "pv", one.Name, "--node", old.Name, "--reason", "unmapped at the array")
 	said := time.Now()
 	one.WaitPublished(next, 30*time.Second)
 	p.outcome("that volume was published elsewhere %.1f s after the operator's word", time.Since(said).Seconds())
 	db2.WaitRunning(60 * time.Second)
 	p.Never(10*time.Second, "more than the one volume was taken from the node", func() bool {
-		return rest.Get() == nil || !other.AttachedTo(old) || p.outOfService(old) != nil
+		return rest2.Running() || other.AttachedTo(next) || !other.AttachedTo(old) || p.outOfService(old) != nil
 	})
 	p.mustWriteOn(other, old)
 }
