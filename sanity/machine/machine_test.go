@@ -147,5 +147,5 @@ func TestTwoWritersAtOnceAreFoundOnTheDisk(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	all, _ := disk.Verify()
-	t.Fatalf("two machines had one disk for 30 s and more, and nothing is found: %+v", all)
+	t.Fatalf("two machines had one disk for 30 s and more, and nothing is found: %+v\nconsole of b:\n%s", all, b.Console())
 }
