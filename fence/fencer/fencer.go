@@ -161,7 +161,7 @@ type Answer struct {
 	torn bool      // something changed while they were asked
 }
 
-// RefusedError: nothing was sent. Why says what stands against it.
+// RefusedError tells that nothing was sent. Why says what stands against it.
 type RefusedError struct{ Node, Action, Why string }
 
 func (e *RefusedError) Error() string {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ErrLockLost: somebody else has the lock, or it could not be renewed in time.
+// ErrLockLost tells that somebody else has the lock, or it could not be renewed in time.
 var ErrLockLost = errors.New("the lock of the node's record is not held any more")
 
 // LockedError tells that another one has the lock and did not let go in time.

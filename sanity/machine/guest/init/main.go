@@ -21,13 +21,12 @@ import (
 const pause = 5 * time.Millisecond
 
 func main() {
-	if err := run(); err != nil {
-		fmt.Println("guest: failed:", err)
-	}
+	fmt.Println("guest: failed:", run())
 	// The kernel panics when its init ends, and QEMU with it: leave time to read.
 	time.Sleep(time.Minute)
 }
 
+// run goes on until something fails.
 func run() error {
 	writer, err := setUp()
 	if err != nil {
