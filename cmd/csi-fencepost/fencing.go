@@ -40,7 +40,7 @@ func newFencing(ctx context.Context, in guardInputs, client kubernetes.Interface
 	}
 	f := &fencing{}
 	f.fencer, err = fencer.New(fencer.Options{Levels: in.metrics.meter(levels), Records: records, Nodes: client.CoreV1(), Leases: client.CoordinationV1(),
-		Driver: in.driver, Actor: actor(), ReadOnly: in.config.Mode == config.Observe,
+		Driver: in.driver, Actor: actor(in.driver), ReadOnly: in.config.Mode == config.Observe,
 		Answered: func(node string, _ fencer.Answer) { answered(node) }})
 	if err != nil {
 		return nil, err

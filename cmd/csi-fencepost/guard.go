@@ -65,7 +65,7 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 		return nil, nil, err
 	}
 	sources := newSources(sourceInputs{config: in.config, driver: ids.Driver, objects: client.CoreV1().RESTClient(), fencing: fencing,
-		records: source.Records{Store: records, Actor: actor(), ReadOnly: observe}})
+		records: source.Records{Store: records, Actor: actor(ids.Driver), ReadOnly: observe}})
 	surveyor := &survey.Surveyor{Client: client, IDs: ids, Index: index, Ledgers: ledger.New(client, cluster, ids), Records: records,
 		Sources: sources.all, Lives: tracker, Driver: driver, Policy: in.config.Policy(), CutsStorage: fencing.cutsStorage()}
 	waiting := guard.NewWaiting(client, surveyor, in.metrics.Waiting)
@@ -143,13 +143,14 @@ func answers(client kubernetes.Interface) func(context.Context) error {
 	}
 }
 
-// actor names this process in audit trails.
-func actor() string {
+// actor names a driver's sidecar in audit trails: those of two drivers may share a
+// host.
+func actor(driver string) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
 	}
-	return "csi-fencepost@" + host
+	return "csi-fencepost " + driver + "@" + host
 }
 
 // newRecorder writes Events until ctx ends.

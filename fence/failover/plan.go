@@ -173,10 +173,10 @@ func (s *state) storageFenced() bool {
 	return s.Fence != nil && s.Fence.Void == "" && s.Fence.Kind == fence.StorageFence && s.Proof != fence.PowerReading
 }
 
-// cutDue: it was silent for so long that it is to be fenced. Life is judged
+// cutDue: it holds volumes and was silent for so long that it is to be fenced. Life is judged
 // live; the age alone would be the watch's.
 func (s *state) cutDue() bool {
-	return s.Covered && s.FenceAfter > 0 && s.Life == fence.Stale && s.Age >= s.FenceAfter && s.Proof == "" &&
+	return s.Holds && s.Covered && s.FenceAfter > 0 && s.Life == fence.Stale && s.Age >= s.FenceAfter && s.Proof == "" &&
 		s.Answer != nil && s.Answer.State != agent.Off
 }
 

@@ -51,7 +51,7 @@ var cutClients = []scenario{
 		story:   allSilent,
 	},
 	{
-		name:    "api-outage",
+		name:    "outage-trickle",
 		rule:    "R6: after an outage of the API server, longer than fenceAfter, no living node is fenced while leases trickle in",
 		from:    "dell/csm#1766",
 		options: bed.StageOptions{Failover: true, Nodes: 3},
