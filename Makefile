@@ -40,7 +40,7 @@ transparency: ## every call of the CSI spec, directly and through the proxy: wha
 csisanity: ## csi-sanity on the reference driver, directly and through the proxy
 	@$(GO) run ./sanity/csisanity -kubernetes
 
-bench: ## what the proxy costs, as ratios measured side by side; writes docs/BENCH.md
+bench: ## what the proxy costs, and how quick a failover is, measured side by side; writes docs/BENCH.md (an hour or more; needs make deps)
 	$(GO) run ./sanity/bench -o docs/BENCH.md
 
 lint: $(STATICCHECK) ## gofmt, go vet, staticcheck (see staticcheck.conf)

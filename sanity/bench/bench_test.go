@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/bench/blackout"
 )
 
 func TestASpreadIsTheMedianWithItsExtremes(t *testing.T) {
@@ -186,6 +188,10 @@ func TestACommandLineThatIsWrongIsNamed(t *testing.T) {
 		"-only=pass,nonsense": `no section "nonsense"`,
 		"-also=path":          "not name=path",
 		"-rounds=0":           "more than 0",
+		"-failovers=0":        "more than 0",
+		"-volumes=101":        "1 to 100",
+		"-kinds=slower":       `no kind "slower"`,
+		"-manager=qps=100":    "begin with --",
 		"extra":               `"extra" is not a flag`,
 	} {
 		if _, err := parse([]string{args}); err == nil || !strings.Contains(err.Error(), want) {
@@ -195,5 +201,35 @@ func TestACommandLineThatIsWrongIsNamed(t *testing.T) {
 	o, err := parse([]string{"-only=pass,guard"})
 	if err != nil || !o.wants("guard") || o.wants("list") {
 		t.Errorf("-only=pass,guard wants %+v, %v", o, err)
+	}
+}
+
+func TestAFailoverIsTimedFromItsProofAndFromThePowersEnd(t *testing.T) {
+	off := time.Now()
+	at := func(seconds ...float64) (list []time.Time) {
+		for _, s := range seconds {
+			list = append(list, off.Add(time.Duration(s*float64(time.Second))))
+		}
+		return list
+	}
+	m := blackout.Moments{PowerOff: off, Tainted: at(16)[0], NotReady: at(48)[0], Published: at(17, 19), Running: at(18, 21)}
+	want := failoverSample{notReady: 48, proof: 16, first: 1, all: 3, total: 19, running: 21, violations: 2}
+	if got := sampleOf(m, 2); got != want {
+		t.Errorf("where an operator taints: %+v, want %+v", got, want)
+	}
+	m.Proven = at(15)[0]
+	want.proof, want.first, want.all = 15, 2, 4
+	if got := sampleOf(m, 2); got != want {
+		t.Errorf("where it was proven before the taint: %+v, want %+v", got, want)
+	}
+}
+
+func TestWhatAFailoverNeedsIsMissedBeforeAnythingIsMeasured(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if err := (&options{}).present(); err == nil || !strings.Contains(err.Error(), "make deps") {
+		t.Errorf("without ipmi_sim: error %v", err)
+	}
+	if err := (&options{only: []string{"pass"}}).present(); err != nil {
+		t.Errorf("a section that needs nothing: %v", err)
 	}
 }

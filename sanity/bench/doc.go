@@ -1,5 +1,5 @@
-// Command bench measures what csi-fencepost costs, and prints one Markdown
-// table that the documentation quotes.
+// Command bench measures what csi-fencepost costs, and how quick a failover is
+// with it, and prints one Markdown table that the documentation quotes.
 //
 //	callers ──unix──▶ (nothing | byte splice | csi-fencepost) ──unix──▶ driver
 //
@@ -14,4 +14,9 @@
 // The attach cycles run on a real control plane (package controlplane) with real
 // kubelets and external-attacher, under the RBAC of deploy/; what csi-fencepost
 // asks of the API server is counted by the API server's audit log.
+//
+// The failovers (package blackout) have machines that lose power, with BMCs, and
+// a control plane for each run: with Kubernetes alone and an operator who never
+// hesitates beside csi-fencepost. They take minutes each; -only=failover
+// -failovers=N -kinds=... measures some of them.
 package main

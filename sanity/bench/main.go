@@ -47,6 +47,7 @@ var sections = []section{
 	{"guard", "intercepted calls, judged and allowed", (*bench).guarded},
 	{"cycle", "whole attach cycles", (*bench).attachCycles},
 	{"memory", "resident memory", (*bench).memory},
+	{"failover", "a node of many volumes loses power", (*bench).failover},
 }
 
 // options are the command line's.
@@ -57,15 +58,20 @@ type options struct {
 	rounds int
 	each   time.Duration
 	cycles int
+	// failovers is how often a node loses power, volumes what it has; manager are
+	// flags for kube-controller-manager, kinds those of the failovers.
+	failovers, volumes int
+	manager, kinds     []string
 }
 
 func parse(args []string) (*options, error) {
-	o := &options{}
+	o := &options{kinds: kindKeys()}
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
 	set.StringVar(&o.output, "o", "", "write the table to this `file` as well")
 	set.IntVar(&o.rounds, "rounds", 21, "how often every path is measured")
 	set.DurationVar(&o.each, "each", 200*time.Millisecond, "how long one measurement takes")
 	set.IntVar(&o.cycles, "cycles", 11, "how many attach cycles are measured on each side")
+	o.failoverFlags(set)
 	var names []string
 	for _, s := range sections {
 		names = append(names, s.name)
@@ -93,8 +99,10 @@ func parse(args []string) (*options, error) {
 	switch {
 	case set.NArg() > 0:
 		return nil, fmt.Errorf("%q is not a flag; bench takes nothing else", set.Arg(0))
-	case o.rounds < 1 || o.cycles < 1 || o.each <= 0:
-		return nil, errors.New("-rounds, -cycles and -each have to be more than 0")
+	case o.rounds < 1 || o.cycles < 1 || o.each <= 0 || o.failovers < 1:
+		return nil, errors.New("-rounds, -cycles, -each and -failovers have to be more than 0")
+	case o.volumes < 1 || o.volumes > maxVolumes:
+		return nil, fmt.Errorf("-volumes has to be 1 to %d: a kubelet takes 110 pods", maxVolumes)
 	}
 	return o, nil
 }
@@ -107,6 +115,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	o, err := parse(args)
 	if err != nil {
+		return err
+	}
+	if err := o.present(); err != nil {
 		return err
 	}
 	klog.LogToStderr(false)

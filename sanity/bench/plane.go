@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,7 +63,10 @@ func (b *bench) onPlane(ctx context.Context, bare bool, measure func(*plane) err
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil {
 		return err
 	}
-	cluster, err := controlplane.Start(ctx, controlplane.Options{Binaries: binaries, NoControllers: bare,
+	if err := os.Remove(log); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an earlier plane
+		return err
+	}
+	cluster, err := controlplane.Start(ctx, controlplane.Options{Binaries: binaries, NoControllers: bare, ControllerManagerArgs: b.manager,
 		APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-mode=blocking"}})
 	if err != nil {
 		return err

@@ -35,8 +35,8 @@ func (b *bench) report(ctx context.Context) string {
 	for _, line := range append(machine(ctx, b.load), b.versions...) {
 		fmt.Fprintf(&out, "- %s\n", line)
 	}
-	fmt.Fprintf(&out, "- Median of %d rounds (attach cycles: %d), in brackets the least and the greatest. Every round takes each path once, in an order that changes; "+
-		"× is the ratio to the direct path, + the difference from it, within one round.\n", b.rounds, b.cycles)
+	fmt.Fprintf(&out, "- Median of %d rounds (attach cycles: %d, failovers: %d), in brackets the least and the greatest. Every round takes each path once, in an order that changes; "+
+		"× is the ratio to the direct path, + the difference from it, within one round.\n", b.rounds, b.cycles, b.failovers)
 	fmt.Fprintf(&out, "- %s: even the middle half of the rounds spreads by more than a factor of %g, so the figure is worth nothing. The machine is shared: only ratios travel.\n\n", worthlessMark, tooWide)
 	writeTable(&out, columns, b.rows)
 	if len(b.notes) > 0 {
@@ -55,7 +55,14 @@ func (b *bench) command() string {
 	if len(b.only) > 0 {
 		text += " -only=" + strings.Join(b.only, ",")
 	}
-	return text + fmt.Sprintf(" -rounds=%d -each=%s -cycles=%d", b.rounds, b.each, b.cycles)
+	text += fmt.Sprintf(" -rounds=%d -each=%s -cycles=%d -failovers=%d -volumes=%d", b.rounds, b.each, b.cycles, b.failovers, b.volumes)
+	if len(b.kinds) < len(failoverKinds) {
+		text += " -kinds=" + strings.Join(b.kinds, ",")
+	}
+	if len(b.manager) > 0 {
+		text += " -manager=" + strings.Join(b.manager, ",")
+	}
+	return text
 }
 
 func writeTable(out *strings.Builder, columns []string, rows []row) {

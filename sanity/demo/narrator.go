@@ -16,10 +16,13 @@ type storyFailed struct{ error }
 
 func (n *narrator) Helper()                           {}
 func (n *narrator) Logf(format string, args ...any)   {}
-func (n *narrator) Failed() bool                      { return n.failed }
 func (n *narrator) Context() context.Context          { return n.ctx }
 func (n *narrator) Cleanup(f func())                  { n.cleanup = append(n.cleanup, f) }
 func (n *narrator) Errorf(format string, args ...any) { n.Fatalf(format, args...) }
+
+// Failed keeps the cluster's logs. A story that was stopped has not failed, and
+// leaves nothing.
+func (n *narrator) Failed() bool { return n.failed && n.ctx.Err() == nil }
 
 func (n *narrator) Fatalf(format string, args ...any) {
 	n.failed = true

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// Flags of external-attacher: what we advise, and its own defaults, written out
+// because the stage's attacher has others.
+var (
+	advised  = []string{"--worker-threads=100", "--kube-api-qps=100", "--kube-api-burst=200", "--timeout=60s"}
+	defaults = []string{"--worker-threads=10", "--kube-api-qps=5", "--kube-api-burst=10", "--timeout=15s"}
+	// faster are csi-fencepost's own limits, raised.
+	faster = []string{"--kube-api-qps=300", "--kube-api-burst=600"}
+)
+
+// failoverKinds are the kinds of runs.
+var failoverKinds = []failoverKind{
+	{key: "advised", name: "advised attacher flags", attacher: advised, compared: true},
+	{key: "faster", name: "advised attacher flags, csi-fencepost with " + strings.Join(faster, " "), attacher: advised, fencepost: faster},
+	{key: "defaults", name: "attacher's default flags", attacher: defaults, compared: true, runs: 1},
+}
+
+func kindKeys() (keys []string) {
+	for _, k := range failoverKinds {
+		keys = append(keys, k.key)
+	}
+	return keys
+}
+
+// failoverKind is a kind of run and what came of it.
+type failoverKind struct {
+	key, name           string
+	attacher, fencepost []string // flags
+	// compared: with Kubernetes alone.
+	compared       bool
+	runs           int // 0: as many as asked for
+	guarded, alone []failoverSample
+}
+
+// failoverFlags are those of the section failover.
+func (o *options) failoverFlags(set *flag.FlagSet) {
+	set.IntVar(&o.failovers, "failovers", 10, "how often a node loses power")
+	set.IntVar(&o.volumes, "volumes", 50, "how many volumes that node has")
+	set.Func("kinds", "measure only these `kinds` of failovers, separated by commas: "+strings.Join(kindKeys(), ", "), func(text string) error {
+		o.kinds = strings.Split(text, ",")
+		for _, key := range o.kinds {
+			if !slices.Contains(kindKeys(), key) {
+				return fmt.Errorf("there is no kind %q", key)
+			}
+		}
+		return nil
+	})
+	set.Func("manager", "flags for kube-controller-manager, for both sides, `--name=value`, separated by commas", func(text string) error {
+		o.manager = strings.Split(text, ",")
+		if slices.ContainsFunc(o.manager, func(f string) bool { return !strings.HasPrefix(f, "--") }) {
+			return errors.New("each has to begin with --, as in --kube-api-qps=100,--kube-api-burst=200")
+		}
+		return nil
+	})
+}
+
+// present tells what the section failover lacks, before an hour is spent on the
+// others.
+func (o *options) present() error {
+	if !o.wants("failover") {
+		return nil
+	}
+	if _, err := exec.LookPath("ipmi_sim"); err != nil {
+		return errors.New("the section failover needs the program ipmi_sim (Debian: openipmi), which is not in PATH: run make deps, or name the other sections with -only")
+	}
+	return nil
+}
