@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -104,7 +105,7 @@ func (g *gathering) storageFenced(ctx context.Context, h *fence.Holder) (bool, e
 	if len(g.Sources) == 0 {
 		return false, nil
 	}
-	rec, err := g.Records.Get(ctx, h.NodeName)
+	rec, err := g.record(ctx, h.NodeName)
 	var garbled *record.GarbledError
 	if errors.As(err, &garbled) {
 		return g.CutsStorage, nil
@@ -168,7 +169,7 @@ func (g *gathering) evidence(ctx context.Context, h *fence.Holder, node *corev1.
 	if h.NodeName == "" || len(g.Sources) == 0 {
 		return nil
 	}
-	rec, err := g.Records.Get(ctx, h.NodeName)
+	rec, err := g.record(ctx, h.NodeName)
 	var garbled *record.GarbledError
 	if errors.As(err, &garbled) {
 		if g.CutsStorage {
@@ -198,7 +199,9 @@ func (g *gathering) lease(ctx context.Context, node string) (rv string, found bo
 	if node == "" {
 		return "", false, nil
 	}
-	lease, err := g.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+	lease, err := g.leases.get(ctx, node, func(ctx context.Context) (*coordinationv1.Lease, error) {
+		return g.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+	})
 	if apierrors.IsNotFound(err) {
 		return "", false, nil
 	}
@@ -206,6 +209,11 @@ func (g *gathering) lease(ctx context.Context, node string) (rv string, found bo
 		return "", false, err
 	}
 	return lease.ResourceVersion, true, nil
+}
+
+// record reads a node's record.
+func (g *gathering) record(ctx context.Context, node string) (*record.Record, error) {
+	return g.records.get(ctx, node, func(ctx context.Context) (*record.Record, error) { return g.Records.Get(ctx, node) })
 }
 
 // nodeFacts takes from a Node what a decision asks.

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -69,6 +70,11 @@ type Surveyor struct {
 	// CutsStorage: agents of ours cut nodes off from the driver's storage, so
 	// that a node's record that cannot be read may hide it.
 	CutsStorage bool
+
+	// Many volumes ask about few nodes.
+	nodes   sharedReads[*corev1.Node]
+	leases  sharedReads[*coordinationv1.Lease]
+	records sharedReads[*record.Record]
 }
 
 // Survey is a Snapshot with what is needed to act on it.
