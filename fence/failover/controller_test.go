@@ -19,7 +19,11 @@ import (
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
-const ourTaint = "csi-fencepost:NoExecute"
+const (
+	// putOn is our taint at first, ourTaint once the driver's pods are gone.
+	putOn    = "csi-fencepost:NoSchedule"
+	ourTaint = "csi-fencepost:NoExecute"
+)
 
 func TestAPowerFenceMovesThePodsOfTheDriver(t *testing.T) {
 	w := newWorld(t)
@@ -53,12 +57,13 @@ func TestAPowerFenceMovesThePodsOfTheDriver(t *testing.T) {
 	} else {
 		t.Logf("from proof to %d pods deleted: %s", pods, took)
 	}
-	if first != ourTaint {
+	if first != putOn {
 		t.Errorf("when the first pod was deleted the taint was %q", first)
 	}
 	if !w.has("stateless") || !w.has("waiting") {
 		t.Errorf("left: %v", w.pods())
 	}
+	w.eventually("Kubernetes is left to delete the other pods", func() bool { return w.tainted() == ourTaint })
 	if n := w.seen.said("FencepostSuspected db-1:", ""); n < 1 || n > 3 {
 		t.Errorf("db-1 was told %d times who is suspected", n)
 	}
@@ -246,7 +251,7 @@ func TestALeaderThatDiesBetweenTaintAndPodsIsFollowed(t *testing.T) {
 	w.lives(w.n1, false)
 	<-died
 	w.stop()
-	if w.tainted() != ourTaint || !w.has("a") {
+	if w.tainted() != putOn || !w.has("a") {
 		t.Fatalf("taint %q, pods %v", w.tainted(), w.pods())
 	}
 	w.refuse.Store(nil)

@@ -1,13 +1,13 @@
 package failover
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 )
 
 // state is one look at a node: everything that plan rests on.
@@ -58,6 +58,7 @@ const (
 	stepCut      step = "fence"
 	stepTaint    step = "put the taint on"
 	stepEvict    step = "delete the pods"
+	stepEmpty    step = "have Kubernetes delete the other pods"
 	stepPowerOn  step = "power on"
 	stepVoid     step = "void the fence"
 	stepWarn     step = "warn of a fence that was wrong"
@@ -117,6 +118,9 @@ func planProven(s *state) []step {
 	}
 	if len(s.evictable()) > 0 {
 		steps = append(steps, stepEvict)
+	}
+	if len(steps) == 0 && s.emptyable() {
+		return []step{stepEmpty}
 	}
 	if len(steps) == 0 && s.PowerOn && s.Attached == 0 && s.Fence != nil && s.Fence.Cut && s.Fence.Void == "" {
 		steps = append(steps, stepPowerOn)
@@ -204,12 +208,14 @@ func (s *state) ourTaint() bool {
 	if s.Node == nil {
 		return false
 	}
-	for _, t := range s.Node.Spec.Taints {
-		if t.Key == corev1.TaintNodeOutOfService && t.Value == source.OurTaintValue {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Node.Spec.Taints, ours)
+}
+
+// emptyable: our taint is on, and Kubernetes does not delete pods for it yet.
+// Where a pod of ours opts out, it must not.
+func (s *state) emptyable() bool {
+	return s.Node != nil && !slices.ContainsFunc(s.Pods, func(p pod) bool { return p.OptedOut }) &&
+		slices.ContainsFunc(s.Node.Spec.Taints, func(t corev1.Taint) bool { return ours(t) && t.Effect != corev1.TaintEffectNoExecute })
 }
 
 // needsTaint: neither ours nor a person's is on.

@@ -38,6 +38,13 @@ func silent() *state {
 		Holds: true, Attached: 1, Covered: true, Answer: &Answer{State: agent.On}, FenceAfter: 50 * time.Second, Pods: onePod(nil)}
 }
 
+// unexecuted is our taint before Kubernetes deletes pods for it.
+func unexecuted() corev1.Taint {
+	t := taintOf("csi-fencepost")
+	t.Effect = corev1.TaintEffectNoSchedule
+	return t
+}
+
 func powerFence() *Fence {
 	return &Fence{Node: "n1", NodeUID: "uid-1", BootID: "boot-1", LeaseRV: "5", Kind: fence.PowerReading, Cut: true}
 }
@@ -107,6 +114,13 @@ func TestPlan(t *testing.T) {
 		"a new leader goes on before the node is stale once more": {with(proven(fence.PowerReading), func(s *state) {
 			s.Life, s.Node.Spec.Taints = fence.Unwatched, []corev1.Taint{taintOf("csi-fencepost")}
 		}), []step{stepEvict}},
+		"once its pods are gone, Kubernetes deletes the others": {with(proven(fence.PowerReading), func(s *state) {
+			s.Node.Spec.Taints, s.Pods = []corev1.Taint{unexecuted()}, []pod{}
+		}), []step{stepEmpty}},
+		"not before": {with(proven(fence.PowerReading), func(s *state) { s.Node.Spec.Taints = []corev1.Taint{unexecuted()} }), []step{stepEvict}},
+		"nor where a pod opts out": {with(proven(fence.PowerReading), func(s *state) {
+			s.Node.Spec.Taints, s.Pods = []corev1.Taint{unexecuted()}, onePod(func(p *pod) { p.OptedOut = true })
+		}), nil},
 		"a pod that opts out stays": {with(proven(fence.PowerReading), func(s *state) { s.Pods = onePod(func(p *pod) { p.OptedOut = true }) }), []step{stepTaint}},
 		"a Node that is gone gets no taint": {with(proven(fence.PowerReading), func(s *state) { s.Node = nil }),
 			[]step{stepEvict}},

@@ -17,26 +17,40 @@ import (
 // taint puts the out-of-service taint on. It is written against the very Node
 // that was looked at, so a person's taint is never overwritten.
 //
-// With the effect NoExecute, Kubernetes deletes every pod of the node, opted
-// out or not; where one has opted out, the effect is NoSchedule: what detaches
-// volumes looks at the key alone.
+// Its effect is NoSchedule: what detaches volumes looks at the key alone (K8s
+// reconciler.go and gc_controller.go, TaintKeyExists). With NoExecute Kubernetes
+// would delete the node's pods at the same time as we do, by their names, and so
+// the pods that a StatefulSet has made anew meanwhile.
 func (w *worker) taint(ctx context.Context, s *state) error {
 	if err := w.still(ctx, s); err != nil {
 		return err
 	}
-	effect := corev1.TaintEffectNoExecute
-	if slices.ContainsFunc(s.Pods, func(p pod) bool { return p.OptedOut }) {
-		effect = corev1.TaintEffectNoSchedule
-	}
-	ours := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: source.OurTaintValue, Effect: effect}
+	ours := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: source.OurTaintValue, Effect: corev1.TaintEffectNoSchedule}
 	return w.patchTaints(ctx, s, append(slices.Clone(s.Node.Spec.Taints), ours))
+}
+
+// empty has Kubernetes delete the pods that are left on the node, now that those
+// with our volumes are gone: the effect of our taint becomes NoExecute.
+func (w *worker) empty(ctx context.Context, s *state) error {
+	if err := w.still(ctx, s); err != nil {
+		return err
+	}
+	taints := slices.Clone(s.Node.Spec.Taints)
+	for i := range taints {
+		if ours(taints[i]) {
+			taints[i].Effect = corev1.TaintEffectNoExecute
+		}
+	}
+	return w.patchTaints(ctx, s, taints)
+}
+
+func ours(t corev1.Taint) bool {
+	return t.Key == corev1.TaintNodeOutOfService && t.Value == source.OurTaintValue
 }
 
 // untaint takes our taint off, whichever sidecar put it on.
 func (w *worker) untaint(ctx context.Context, s *state) error {
-	kept := slices.DeleteFunc(slices.Clone(s.Node.Spec.Taints), func(t corev1.Taint) bool {
-		return t.Key == corev1.TaintNodeOutOfService && t.Value == source.OurTaintValue
-	})
+	kept := slices.DeleteFunc(slices.Clone(s.Node.Spec.Taints), ours)
 	if err := w.patchTaints(ctx, s, kept); err != nil {
 		return err
 	}

@@ -126,6 +126,8 @@ func (w *worker) take(ctx context.Context, s *state, what step) error {
 		return w.taint(ctx, s)
 	case stepEvict:
 		return w.evict(ctx, s)
+	case stepEmpty:
+		return w.empty(ctx, s)
 	case stepPowerOn:
 		return w.powerOn(ctx, s)
 	case stepWarn:
