@@ -97,7 +97,7 @@ var cutClients = []scenario{
 		name:    "by-hand",
 		rule:    "R5: with no agent, a disk detached by hand at the array moves at the operator's word, and that disk alone",
 		from:    "kubernetes-sigs/vsphere-csi-driver#2506, k/80488",
-		options: bed.StageOptions{Failover: true, Array: trusting},
+		options: bed.StageOptions{Failover: true, Array: unlisting},
 		story:   detachedByHand,
 	},
 	{

@@ -102,6 +102,14 @@ func setUp() (writer string, err error) {
 func write(disk, writer string, done chan struct{}) {
 	fmt.Printf("guest: disk %s: begin\n", disk)
 	n, err := appendRecords("/dev/"+disk, writer, done)
+	for n == 0 && err != nil { // it can be listed before it can be opened
+		select {
+		case <-done:
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+		n, err = appendRecords("/dev/"+disk, writer, done)
+	}
 	fmt.Printf("guest: disk %s: %d records, then: %v\n", disk, n, err)
 }
 
