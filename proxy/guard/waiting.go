@@ -200,6 +200,9 @@ func (w *Waiting) look(ctx context.Context, key string) {
 		w.queue.AddAfter(key, wait)
 		return
 	}
+	if !w.waits(key, c) {
+		return // it went through while it was judged
+	}
 	if err := w.touch(ctx, call); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot wake a VolumeAttachment", "volume", call.volume, "node", call.nodeName)
 		w.queue.AddRateLimited(key)
@@ -211,6 +214,13 @@ func (w *Waiting) look(ctx context.Context, key string) {
 		c.touched = time.Now()
 		w.queue.AddRateLimited(key) // should the attacher not call
 	}
+}
+
+// waits tells whether c is still the waiting call of that key.
+func (w *Waiting) waits(key string, c *waitingCall) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls[key] == c
 }
 
 // gone tells whether nobody waits any more: the VolumeAttachment was deleted.

@@ -321,24 +321,25 @@ func TestErrorsOfTheDriverProveNothingAndShowNoSecret(t *testing.T) {
 }
 
 func TestEachCallEndsWithItsContext(t *testing.T) {
-	r := newRig(t, nil)
-	for method, call := range map[string]func(context.Context) error{
-		array.ListFences: func(ctx context.Context) error { _, err := r.agent.Status(ctx, r.m); return err },
-		array.Fence:      func(ctx context.Context) error { _, err := r.agent.Off(ctx, r.m); return err },
-		array.Unfence:    func(ctx context.Context) error { _, err := r.agent.On(ctx, r.m); return err },
+	for method, call := range map[string]func(*rig, context.Context) error{
+		array.ListFences: func(r *rig, ctx context.Context) error { _, err := r.agent.Status(ctx, r.m); return err },
+		array.Fence:      func(r *rig, ctx context.Context) error { _, err := r.agent.Off(ctx, r.m); return err },
+		array.Unfence:    func(r *rig, ctx context.Context) error { _, err := r.agent.On(ctx, r.m); return err },
 	} {
-		fault := r.Inject(array.Fault{Method: method, Do: array.Hang})
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		start := time.Now()
-		err := call(ctx)
-		cancel()
-		if time.Since(start) > 3*time.Second {
-			t.Errorf("%s took %v", method, time.Since(start))
-		}
-		wantError(t, err, method)
-		fault.Clear()
+		t.Run(method, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.Inject(array.Fault{Method: method, Do: array.Hang})
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			start := time.Now()
+			err := call(r, ctx)
+			if took := time.Since(start); took > 3*time.Second {
+				t.Errorf("took %v", took)
+			}
+			wantError(t, err, method)
+			r.fenced()
+		})
 	}
-	r.fenced()
 }
 
 func TestADriverThatCannotFenceIsSaidSo(t *testing.T) {
