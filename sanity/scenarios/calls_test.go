@@ -37,7 +37,23 @@ var calls = []scenario{
 		ownBed:      true,
 		guardedOnly: true,
 		story: func(p *play) {
-			apiOutage(p, 40*time.Second, func() { p.must(p.Bed.Cluster.PauseAPIServer()) }, p.Bed.Cluster.ResumeAPIServer)
+			// No kubelet's renewal goes through in the outage, nor in the first
+			// seconds after it: csi-fencepost hears the API server first.
+			apiOutage(p, 40*time.Second, func() {
+				for _, n := range p.Nodes {
+					n.CutOff()
+				}
+				p.must(p.Bed.Cluster.PauseAPIServer())
+			}, func() error {
+				if err := p.Bed.Cluster.ResumeAPIServer(); err != nil {
+					return err
+				}
+				time.Sleep(6 * time.Second)
+				for _, n := range p.Nodes {
+					n.Reconnect()
+				}
+				return nil
+			})
 		},
 	},
 	{

@@ -112,8 +112,11 @@ func crashMove(p *play) {
 		if i > 2*len(points) {
 			p.t.Fatalf("after %d moves it has not been killed at every step", i)
 		}
-		to := p.Nodes[i%2]
+		from, to := p.Nodes[(i+1)%2], p.Nodes[i%2]
 		db.Delete()
+		// Nobody asks for the volume yet: a publish elsewhere would finish the
+		// unpublish that the crash cut short.
+		p.WaitFor(2*time.Minute, "the volume has left "+from.Name, func() bool { return v.Attachment(from) == nil })
 		db = p.Pod("db", to, v)
 		db.WaitRunning(2 * time.Minute)
 		v.WaitPublished(to, 10*time.Second)
