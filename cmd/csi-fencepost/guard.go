@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -23,6 +24,7 @@ import (
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/source"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
@@ -40,7 +42,15 @@ import (
 // one replica at a time and may be begun again. What it starts itself ends with
 // ctx.
 func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Context) error, error) {
-	client, err := kubernetes.NewForConfig(in.rest)
+	limit := throttle.New(in.rest.QPS, in.rest.Burst)
+	limited := rest.CopyConfig(in.rest)
+	limited.RateLimiter = limit
+	client, err := kubernetes.NewForConfig(limited)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Events have a limit of their own: no call waits for them.
+	events, err := kubernetes.NewForConfig(rest.CopyConfig(in.rest))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,9 +77,9 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	sources := newSources(sourceInputs{config: in.config, driver: ids.Driver, objects: client.CoreV1().RESTClient(), fencing: fencing,
 		records: source.Records{Store: records, Actor: actor(ids.Driver), ReadOnly: observe}})
 	surveyor := &survey.Surveyor{Client: client, IDs: ids, Index: index, Ledgers: ledger.New(client, cluster, ids), Records: records,
-		Sources: sources.all, Lives: tracker, Driver: driver, Policy: in.config.Policy(), CutsStorage: fencing.cutsStorage()}
+		Sources: sources.all, Lives: tracker, Driver: driver, Policy: in.config.Policy(), CutsStorage: fencing.cutsStorage(), Limit: limit}
 	waiting := guard.NewWaiting(client, surveyor, in.metrics.Waiting)
-	report := guard.NewReport(client, newRecorder(ctx, client, ids.Driver), in.metrics, waiting)
+	report := guard.NewReport(events, newRecorder(ctx, events, ids.Driver), in.metrics, waiting)
 	sights := newSighting(client, index, sources)
 	wake.add(waiting.Changed)
 	mover, err := newFailover(ctx, in, ids, failoverParts{index: index, lives: tracker, fencing: fencing, records: records, claims: sources.claims})

@@ -199,7 +199,7 @@ func (g *gathering) lease(ctx context.Context, node string) (rv string, found bo
 	if node == "" {
 		return "", false, nil
 	}
-	lease, err := g.leases.get(ctx, node, func(ctx context.Context) (*coordinationv1.Lease, error) {
+	lease, err := g.leases.get(ctx, g.Limit, node, func(ctx context.Context) (*coordinationv1.Lease, error) {
 		return g.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
 	})
 	if apierrors.IsNotFound(err) {
@@ -213,7 +213,7 @@ func (g *gathering) lease(ctx context.Context, node string) (rv string, found bo
 
 // record reads a node's record.
 func (g *gathering) record(ctx context.Context, node string) (*record.Record, error) {
-	return g.records.get(ctx, node, func(ctx context.Context) (*record.Record, error) { return g.Records.Get(ctx, node) })
+	return g.records.get(ctx, g.Limit, node, func(ctx context.Context) (*record.Record, error) { return g.Records.Get(ctx, node) })
 }
 
 // nodeFacts takes from a Node what a decision asks.

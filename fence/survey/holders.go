@@ -218,7 +218,7 @@ func (g *gathering) subject(nodeID string, names []string) string {
 
 // node reads a Node live; nil: there is none.
 func (g *gathering) node(ctx context.Context, name string) (*corev1.Node, error) {
-	node, err := g.nodes.get(ctx, name, func(ctx context.Context) (*corev1.Node, error) {
+	node, err := g.nodes.get(ctx, g.Limit, name, func(ctx context.Context) (*corev1.Node, error) {
 		return g.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	})
 	if apierrors.IsNotFound(err) {

@@ -4,19 +4,23 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 )
 
 // sharedReads lets calls that need the same object at the same time have it with
 // one request: 50 volumes of one dead node ask for the same Node, lease and
 // record. A caller is given nothing but what was requested after it had asked,
-// so that the answer is as live as one of its own.
+// so that the answer is as live as one of its own. Whoever asks while the limit
+// on requests still holds a request back shares it: it is sent later than that.
 type sharedReads[T any] struct {
 	mu    sync.Mutex
-	reads map[string]*sharedReading[T] // under way, by key
+	reads map[string]*sharedReading[T] // not answered yet, by key
 }
 
 // sharedReading is one request, and the one that waits for it to end.
 type sharedReading[T any] struct {
+	sent  bool
 	done  chan struct{}
 	value T
 	err   error
@@ -27,9 +31,10 @@ type sharedReading[T any] struct {
 // none of them.
 const sharedTimeout = 10 * time.Second
 
-// get reads by read, which has to give the same for the same key. The value is
-// shared: nobody may change it.
-func (s *sharedReads[T]) get(ctx context.Context, key string, read func(context.Context) (T, error)) (T, error) {
+// get reads by read, which makes one request and has to give the same for the
+// same key. The value is shared: nobody may change it. A nil limit holds nothing
+// back.
+func (s *sharedReads[T]) get(ctx context.Context, limit *throttle.Limiter, key string, read func(context.Context) (T, error)) (T, error) {
 	s.mu.Lock()
 	if s.reads == nil {
 		s.reads = map[string]*sharedReading[T]{}
@@ -39,7 +44,8 @@ func (s *sharedReads[T]) get(ctx context.Context, key string, read func(context.
 	case r == nil:
 		r = &sharedReading[T]{done: make(chan struct{})}
 		s.reads[key] = r
-		go s.run(context.WithoutCancel(ctx), key, r, read)
+		go s.run(context.WithoutCancel(ctx), limit, key, r, read)
+	case !r.sent:
 	case r.next == nil:
 		// That one may have been answered before we asked.
 		r.next = &sharedReading[T]{done: make(chan struct{})}
@@ -58,10 +64,18 @@ func (s *sharedReads[T]) get(ctx context.Context, key string, read func(context.
 }
 
 // run makes the request, and then those that were asked for meanwhile.
-func (s *sharedReads[T]) run(ctx context.Context, key string, r *sharedReading[T], read func(context.Context) (T, error)) {
+func (s *sharedReads[T]) run(ctx context.Context, limit *throttle.Limiter, key string, r *sharedReading[T], read func(context.Context) (T, error)) {
+	// Before everybody else's: many calls may wait for it.
+	ctx = throttle.WithTurn(ctx, time.Time{})
 	for r != nil {
 		limited, cancel := context.WithTimeout(ctx, sharedTimeout)
-		r.value, r.err = read(limited)
+		r.err = limit.Wait(limited)
+		s.mu.Lock()
+		r.sent = true
+		s.mu.Unlock()
+		if r.err == nil {
+			r.value, r.err = read(throttle.Paid(limited))
+		}
 		cancel()
 		s.mu.Lock()
 		next := r.next

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 )
 
 func TestCallersAtTheSameTimeShareARequestThatWasSentAfterTheyAsked(t *testing.T) {
@@ -21,12 +23,12 @@ func TestCallersAtTheSameTimeShareARequestThatWasSentAfterTheyAsked(t *testing.T
 			return int(n), nil
 		}
 		first := make(chan int)
-		go func() { n, _ := s.get(t.Context(), "n1", read); first <- n }()
+		go func() { n, _ := s.get(t.Context(), nil, "n1", read); first <- n }()
 		time.Sleep(500 * time.Millisecond) // it is on its way
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				if n, err := s.get(t.Context(), "n1", read); n != 2 || err != nil {
+				if n, err := s.get(t.Context(), nil, "n1", read); n != 2 || err != nil {
 					t.Errorf("got the answer of request %d, %v; want that of the second, which was sent after it had asked", n, err)
 				}
 			})
@@ -58,10 +60,10 @@ func TestASharedRequestOutlivesTheCallerThatStartedIt(t *testing.T) {
 		impatient, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
-		if _, err := s.get(impatient, "n1", read); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 100*time.Millisecond {
+		if _, err := s.get(impatient, nil, "n1", read); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 100*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
-		if v, err := s.get(t.Context(), "n1", read); v != "here" || err != nil {
+		if v, err := s.get(t.Context(), nil, "n1", read); v != "here" || err != nil {
 			t.Errorf("%q, %v", v, err)
 		}
 	})
@@ -74,7 +76,7 @@ func TestKeysAndErrorsAreNotMixedUp(t *testing.T) {
 		for i := range 20 {
 			key := fmt.Sprint("n", i%2)
 			wg.Go(func() {
-				v, err := s.get(t.Context(), key, func(context.Context) (string, error) {
+				v, err := s.get(t.Context(), nil, key, func(context.Context) (string, error) {
 					time.Sleep(time.Millisecond)
 					if key == "n1" {
 						return "", errors.New("of n1")
@@ -87,5 +89,50 @@ func TestKeysAndErrorsAreNotMixedUp(t *testing.T) {
 			})
 		}
 		wg.Wait()
+	})
+}
+
+func TestARequestThatTheLimitHoldsBackIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s sharedReads[time.Time]
+		var sent atomic.Int64
+		read := func(ctx context.Context) (time.Time, error) {
+			at := time.Now()
+			sent.Add(1)
+			time.Sleep(10 * time.Millisecond)
+			return at, nil
+		}
+		limit := throttle.New(1, 1)
+		limit.Accept() // the next one goes in a second
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+				asked := time.Now()
+				at, err := s.get(t.Context(), limit, "n1", read)
+				if err != nil || at.Before(asked) {
+					t.Errorf("asked at %s, given what was requested at %s, %v", asked, at, err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := sent.Load(); n != 2 {
+			t.Errorf("%d requests for those that asked within 2 s, at 1 a second", n)
+		}
+	})
+}
+
+func TestWhoWaitsForTheLimitInVainIsToldSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s sharedReads[int]
+		limit := throttle.New(0.01, 1)
+		limit.Accept()
+		_, err := s.get(t.Context(), limit, "n1", func(context.Context) (int, error) {
+			t.Error("requested past the limit")
+			return 1, nil
+		})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
 	})
 }

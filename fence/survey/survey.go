@@ -19,6 +19,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 )
 
 // Index says which objects to read for a volume.
@@ -56,7 +57,7 @@ type Published interface {
 }
 
 // Surveyor gathers surveys. All fields are required but Driver, which may be
-// nil where there is none to ask (explain).
+// nil where there is none to ask (explain), and Limit.
 type Surveyor struct {
 	Client  kubernetes.Interface
 	IDs     *csi.Identity
@@ -70,6 +71,9 @@ type Surveyor struct {
 	// CutsStorage: agents of ours cut nodes off from the driver's storage, so
 	// that a node's record that cannot be read may hide it.
 	CutsStorage bool
+	// Limit is Client's limit on requests, so that a read that it holds back can
+	// be shared; nil: reads are only shared while they are under way.
+	Limit *throttle.Limiter
 
 	// Many volumes ask about few nodes.
 	nodes   sharedReads[*corev1.Node]

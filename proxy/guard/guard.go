@@ -23,6 +23,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
 
@@ -101,6 +102,9 @@ func (g *Guard) ControllerPublishVolume(ctx context.Context, req *spec.Controlle
 		return nil, pendingError(req.GetVolumeId())
 	}
 	defer g.unlock(req.GetVolumeId())
+	// A publish is what somebody waits for; the unpublishes of a dead node come
+	// before it by themselves.
+	ctx = throttle.WithTurn(ctx, time.Now().Add(-turnAhead))
 	p := &publication{Guard: g, driver: driver, req: req, started: time.Now(), done: map[string]string{}}
 	resp, err := p.run(ctx)
 	_ = do(EffectAnswer, func() error { return nil })
@@ -122,9 +126,15 @@ func (g *Guard) ControllerUnpublishVolume(ctx context.Context, req *spec.Control
 		return nil, pendingError(req.GetVolumeId())
 	}
 	defer g.unlock(req.GetVolumeId())
+	ctx = throttle.WithTurn(ctx, time.Now())
 	u := &unpublication{Guard: g, driver: driver, req: req}
 	return u.run(ctx)
 }
+
+// turnAhead is how much later a call of less urgency may have come to be treated
+// alike: publish before unpublish, calls before looking whether one is worth
+// repeating. A turn grows older, so that nothing waits for ever.
+const turnAhead = 5 * time.Second
 
 // validPublish answers for the requests that cannot be judged, with the code
 // that the CSI spec gives them.

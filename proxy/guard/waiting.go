@@ -17,6 +17,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 )
 
@@ -245,7 +246,7 @@ func ignoreNotFound(err error) error {
 
 // judge tells whether the call is worth repeating now.
 func (w *Waiting) judge(ctx context.Context, c waitingCall) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	ctx, cancel := context.WithTimeout(throttle.WithTurn(ctx, time.Now().Add(turnAhead)), surveyTimeout)
 	defer cancel()
 	var v fence.Verdict
 	if c.call == callPublish {
