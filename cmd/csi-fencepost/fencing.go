@@ -101,6 +101,7 @@ func newFailover(ctx context.Context, in guardInputs, ids *csi.Identity, p failo
 		Records: p.records, Sources: p.claims, Events: newRecorder(ctx, events, ids.Driver), Metrics: in.metrics, Lead: in.lead,
 		SuspectAfter: c.Fencing.SuspectAfter.Duration, FenceAfter: c.Fencing.FenceAfter.Duration,
 		MaxConcurrent: c.Fencing.MaxConcurrent, MaxUnhealthy: c.Fencing.MaxUnhealthy.Share(), PowerOn: c.Fencing.PowerOn == config.WhenMoved,
+		UnpublishRevokesAccess: c.Driver.UnpublishRevokesAccess,
 	}), nil
 }
 

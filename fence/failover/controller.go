@@ -86,6 +86,9 @@ type Options struct {
 	MaxConcurrent int
 	MaxUnhealthy  float64 // a share, 0 to 1
 	PowerOn       bool    // when everything has moved
+	// UnpublishRevokesAccess: the driver is declared to cut a client off on
+	// unpublish. A storage fence is lifted then without the kubelet's word.
+	UnpublishRevokesAccess bool
 }
 
 // Controller is the failover of one driver's volumes. Make one with New.

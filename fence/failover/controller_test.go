@@ -191,6 +191,24 @@ func TestAStorageFenceIsNotLiftedForAKubeletThatForgot(t *testing.T) {
 	w.eventually("a boot lifts it", func() bool { return w.fencer.did("lift " + w.n1) })
 }
 
+func TestAStorageFenceIsLiftedOnceWhatMovedIsUnpublishedByADriverThatRevokes(t *testing.T) {
+	w := newWorld(t)
+	w.fencer.kind = fence.StorageFence
+	w.options.UnpublishRevokesAccess = true
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("the pod is gone", func() bool { return !w.has("a") })
+	w.finalizer("a", "external-attacher/x")
+	w.detach("a")
+	w.lives(w.n1, true)
+	w.never("it was lifted while a volume was on its way", 2*time.Second, func() bool { return w.fencer.did("lift " + w.n1) })
+	w.finalizer("a")
+	w.eventually("it is lifted once that is unpublished, although the kubelet lists it", func() bool { return w.fencer.did("lift " + w.n1) })
+}
+
 // fenced brings n1 to where its pod is gone and our taint is on.
 func fenced(t *testing.T) *world {
 	w := newWorld(t)

@@ -35,8 +35,8 @@ func (w *worker) witness(ctx context.Context, s *state) error {
 	return w.patchNode(ctx, s, map[string]any{"metadata": map[string]any{"annotations": map[string]string{WitnessAnnotation: value}}})
 }
 
-// lift gives the node its access back. What it still lists is read live once
-// more: with a volume that moved it would write again.
+// lift gives the node its access back. What would make it write to a volume that
+// moved is read live once more.
 func (w *worker) lift(ctx context.Context, s *state) error {
 	n, err := w.node(ctx)
 	if err != nil {
@@ -46,11 +46,17 @@ func (w *worker) lift(ctx context.Context, s *state) error {
 		return errChanged
 	}
 	why := "the node has booted since"
-	if !s.rebooted() {
+	switch {
+	case s.rebooted():
+	case s.revoked():
+		why = "every volume that moved is unpublished from it, and the driver is declared to revoke access by that (driver.unpublishRevokesAccess)"
+		err = w.nothingLeaves(ctx)
+	default:
 		why = "the kubelet has unmounted every volume that moved"
-		if err := w.nothingMoved(ctx, n); err != nil {
-			return err
-		}
+		err = w.nothingMoved(ctx, n)
+	}
+	if err != nil {
+		return err
 	}
 	if err := w.Fencer.Lift(ctx, w.target(s), why); err != nil {
 		return fmt.Errorf("cannot lift the storage fence of node %s: %w", w.name, err)
@@ -62,13 +68,12 @@ func (w *worker) lift(ctx context.Context, s *state) error {
 // nothingMoved fails if the Node lists in use what is not its own any more, by
 // live VolumeAttachments and ledgers.
 func (w *worker) nothingMoved(ctx context.Context, n *corev1.Node) error {
-	held := w.Index.HeldBy(w.name)
 	for _, name := range n.Status.VolumesInUse {
 		handle, ours := w.IDs.HandleOf(name)
 		if !ours {
 			continue
 		}
-		live, err := w.heldLive(ctx, handle, held)
+		live, err := w.heldLive(ctx, watch.Held{Handle: handle})
 		if err != nil {
 			return err
 		}
@@ -79,21 +84,42 @@ func (w *worker) nothingMoved(ctx context.Context, n *corev1.Node) error {
 	return nil
 }
 
-func (w *worker) heldLive(ctx context.Context, handle string, held []watch.Held) (h watch.Held, err error) {
-	h = watch.Held{Handle: handle}
-	va, err := w.Client.StorageV1().VolumeAttachments().Get(ctx, csi.AttachmentName(handle, w.IDs.Driver, w.name), metav1.GetOptions{})
+// nothingLeaves fails if a volume is on its way from the node, by live
+// VolumeAttachments and ledgers.
+func (w *worker) nothingLeaves(ctx context.Context) error {
+	for _, h := range w.Index.HeldBy(w.name) {
+		live, err := w.heldLive(ctx, h)
+		if err != nil {
+			return err
+		}
+		if leaving(live) {
+			return errChanged
+		}
+	}
+	return nil
+}
+
+// heldLive reads what is known of a held volume: its VolumeAttachment, and the
+// ledger of the PV that this, or else the index, names.
+func (w *worker) heldLive(ctx context.Context, known watch.Held) (h watch.Held, err error) {
+	h = watch.Held{Handle: known.Handle, PV: known.PV}
+	va, err := w.Client.StorageV1().VolumeAttachments().Get(ctx, csi.AttachmentName(h.Handle, w.IDs.Driver, w.name), metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
-		return h, nil
-	case err != nil:
-		return h, fmt.Errorf("cannot read the VolumeAttachment of %s on node %s: %w", handle, w.name, err)
+	case err == nil:
+		h.Attachment, h.Detaching = va.Name, va.DeletionTimestamp != nil
+		if va.Spec.Source.PersistentVolumeName != nil {
+			h.PV = *va.Spec.Source.PersistentVolumeName
+		}
+	case !apierrors.IsNotFound(err):
+		return h, fmt.Errorf("cannot read the VolumeAttachment of %s on node %s: %w", h.Handle, w.name, err)
 	}
-	h.Attachment, h.Detaching = va.Name, va.DeletionTimestamp != nil
-	if va.Spec.Source.PersistentVolumeName == nil {
+	if h.PV == "" {
 		return h, nil
 	}
-	h.PV = *va.Spec.Source.PersistentVolumeName
 	pv, err := w.Client.CoreV1().PersistentVolumes().Get(ctx, h.PV, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return h, nil
+	}
 	if err != nil {
 		return h, fmt.Errorf("cannot read PersistentVolume %s: %w", h.PV, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +20,7 @@ import (
 
 // look reads everything that the plan for the node rests on, the lease last.
 func (w *worker) look(ctx context.Context) (*state, error) {
-	s := &state{Name: w.name, Covered: w.Fencer.Covers(w.name), Answer: w.answer, FenceAfter: w.FenceAfter, PowerOn: w.PowerOn}
+	s := &state{Name: w.name, Covered: w.Fencer.Covers(w.name), Answer: w.answer, FenceAfter: w.FenceAfter, PowerOn: w.PowerOn, Revokes: w.UnpublishRevokesAccess}
 	var err error
 	if s.Node, err = w.node(ctx); err != nil {
 		return nil, err
@@ -38,6 +39,7 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 
 	held := w.Index.HeldBy(w.name)
 	s.Holds, s.Moved = w.holds(s.Node, held), w.moved(s.Node, held)
+	s.Leaving = slices.ContainsFunc(held, leaving)
 	s.Attached = w.Index.AttachmentsOn(w.name)
 	if err := w.prove(ctx, s, held); err != nil {
 		return nil, err
@@ -103,6 +105,12 @@ func (w *worker) holds(n *corev1.Node, held []watch.Held) bool {
 		}
 	}
 	return n != nil && len(w.IDs.NodeHandles(n)) > 0
+}
+
+// leaving: the volume is being taken from the node. One that nobody has taken,
+// and one that a takeover took, are not.
+func leaving(h watch.Held) bool {
+	return h.Detaching || h.Entry != nil && (h.Entry.State == fence.Leaving || h.Entry.State == fence.Released)
 }
 
 // moved: the node's status lists in use what was, or is being, taken from it.

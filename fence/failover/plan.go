@@ -23,6 +23,10 @@ type state struct {
 	Holds bool
 	// Moved: its status lists in use what is not, or soon not, its own any more.
 	Moved bool
+	// Leaving: some volume's way from the node has begun and is not over.
+	Leaving bool
+	// Revokes: the driver is declared to revoke access on unpublish.
+	Revokes bool
 	// Attached counts its VolumeAttachments, of all drivers.
 	Attached int
 
@@ -141,6 +145,8 @@ func planStorage(s *state) []step {
 		return []step{stepEvict}
 	case !back:
 		return nil
+	case s.revoked():
+		return []step{stepLift}
 	case s.Moved && !s.witnessed():
 		return []step{stepWitness}
 	case s.Moved:
@@ -166,6 +172,10 @@ func planReturn(s *state) []step {
 	}
 	return steps
 }
+
+// revoked: what has moved cannot be written from the node even without the
+// fence, whatever is still mounted there.
+func (s *state) revoked() bool { return s.Revokes && !s.Leaving }
 
 // suspect: the node is silent for long enough to say so.
 func (s *state) suspect() bool { return s.Life == fence.Stale || s.Life == fence.Unknown }

@@ -170,6 +170,12 @@ func TestPlan(t *testing.T) {
 		}), []step{stepStranded}},
 		"nor for the note of an earlier fence": {with(witnessed(returned(fence.StorageFence, "boot-1")), func(s *state) { s.Fence.LeaseRV = "99" }),
 			[]step{stepStranded}},
+		"where the driver revokes access it is lifted whatever the kubelet says": {
+			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Revokes, s.Moved = true, true }), []step{stepLift}},
+		"but not while a volume is on its way": {
+			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Revokes, s.Leaving = true, true }), []step{stepStranded}},
+		"nor before the node is Ready": {
+			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Revokes, s.Node = true, aNode("boot-1", corev1.ConditionUnknown) }), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := plan(c.state); !reflect.DeepEqual(got, c.want) {

@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
@@ -408,6 +410,18 @@ func (w *world) volume(name, driver string, annotations map[string]string) {
 func (w *world) detach(volume string) {
 	w.t.Helper()
 	if err := w.api.StorageV1().VolumeAttachments().Delete(context.Background(), csi.AttachmentName("h-"+volume, w.driver, w.n1), metav1.DeleteOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// finalizer sets those of the volume's VolumeAttachment on n1.
+func (w *world) finalizer(volume string, names ...string) {
+	w.t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": names}})
+	if err == nil {
+		_, err = w.api.StorageV1().VolumeAttachments().Patch(context.Background(), csi.AttachmentName("h-"+volume, w.driver, w.n1), types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
 }
