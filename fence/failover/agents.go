@@ -35,6 +35,18 @@ func (a Agents) Agents(node string) string {
 	return "agents " + strings.Join(names, ", ")
 }
 
+// StorageOnly implements Fencer.
+func (a Agents) StorageOnly(node string) bool {
+	for _, level := range a.Levels {
+		for _, bound := range level {
+			if bound.Agent.Covers(node) && bound.Agent.Proves() != fence.StorageFence {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 func (a Agents) target(t Target) fencer.Target {
 	return fencer.Target{Node: t.Node, UID: t.UID, BootID: t.BootID, NodeID: t.NodeID, LeaseRV: t.LeaseRV}
 }

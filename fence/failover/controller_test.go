@@ -173,6 +173,22 @@ func TestAStorageFenceMovesOnlyWhatItCovers(t *testing.T) {
 	w.eventually("the fence is lifted once it lists only what is its own", func() bool { return w.fencer.did("lift " + w.n1) })
 }
 
+func TestANodeIsNotCutOffFromItsStorageForPodsThatWouldNotMove(t *testing.T) {
+	w := newWorld(t)
+	w.fencer.kind = fence.StorageFence
+	w.volume("b", w.driver, nil)
+	w.volume("foreign", "other."+w.driver, nil)
+	w.pod("both", w.n1, nil, "b", "foreign")
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("it says why it is not fenced", func() bool { return w.seen.said("FencepostFencingBlocked both", string(BrakeNothingWaits)) == 1 })
+	w.never("it was fenced", time.Second, func() bool { return w.fencer.did("off " + w.n1) })
+	// Somebody else has fenced it: the pod still stays, and is told why.
+	w.fencer.reads(agent.Off)
+	w.eventually("the pod is told why it stays", func() bool { return w.seen.said("FencepostLeftAlone both", "other."+w.driver) == 1 })
+	w.never("the pod was deleted", time.Second, func() bool { return !w.has("both") })
+}
+
 func TestAStorageFenceIsNotLiftedForAKubeletThatForgot(t *testing.T) {
 	w := newWorld(t)
 	w.fencer.kind = fence.StorageFence

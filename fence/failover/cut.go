@@ -89,8 +89,9 @@ func (w *worker) brakes(ctx context.Context, s *state, held []watch.Held) (Brake
 	if err := w.Lead(); err != nil {
 		weather.Lead = err.Error()
 	}
+	storageOnly := w.Fencer.StorageOnly(w.name)
 	for _, p := range s.Pods {
-		if !p.OptedOut {
+		if !p.OptedOut && !(storageOnly && len(p.Foreign) > 0) {
 			weather.Waiting++
 		}
 	}

@@ -73,23 +73,36 @@ func (w *worker) deletePod(ctx context.Context, p pod) error {
 	return fmt.Errorf("cannot delete pod %s/%s: %w", p.Namespace, p.Name, err)
 }
 
-// sayMoved tells each pod, and the Node, after the deletions: speed matters.
-func (w *worker) sayMoved(ctx context.Context, s *state, gone []pod) {
+// proven says by what the node cannot write.
+func (s *state) proven() string {
 	words := fmt.Sprintf("node %s is proven unable to write (%s)", s.Name, s.Proof)
 	if s.Answer != nil && s.Covered {
 		words += ": " + s.Answer.Why
 	}
+	return words
+}
+
+// sayMoved tells each pod, and the Node, after the deletions: speed matters.
+func (w *worker) sayMoved(ctx context.Context, s *state, gone []pod) {
+	words := s.proven()
 	w.sayNode(ctx, s, warning, ReasonFenced, string(s.Proof)+s.LeaseRV, words+"; its pods were deleted by force, so that their volumes move")
 	for _, p := range gone {
 		w.say(p.Pod, "pod/"+string(p.UID), warning, ReasonFenced, "", words+"; this pod was deleted by force, so that its volumes move")
 	}
+}
+
+// sayLeftAlone tells the pods that a proof does not move why they stay.
+func (w *worker) sayLeftAlone(s *state) {
+	if s.Proof == "" {
+		return
+	}
 	for _, p := range s.Pods {
 		switch {
 		case p.OptedOut:
-			w.say(p.Pod, "pod/"+string(p.UID), warning, ReasonLeftAlone, "optout", words+
+			w.say(p.Pod, "pod/"+string(p.UID), warning, ReasonLeftAlone, "optout", s.proven()+
 				"; this pod is left alone: it or its claim has the annotation "+OptOutAnnotation+": \"false\"")
 		case s.Proof == fence.StorageFence && len(p.Foreign) > 0:
-			w.say(p.Pod, "pod/"+string(p.UID), warning, ReasonLeftAlone, "foreign", words+
+			w.say(p.Pod, "pod/"+string(p.UID), warning, ReasonLeftAlone, "foreign", s.proven()+
 				"; this pod is left alone: the fence does not cover its volumes of "+strings.Join(p.Foreign, ", ")+
 				", which it may still write to. Delete it by hand once they are safe")
 		}

@@ -51,6 +51,9 @@ type Fencer interface {
 	// them for people.
 	Covers(node string) bool
 	Agents(node string) string
+	// StorageOnly tells whether all of them only cut the node off from this
+	// driver's storage: what its pods have elsewhere they may go on writing to.
+	StorageOnly(node string) bool
 	// Ask reads the agents and changes nothing but the record: a reading of off
 	// is written there as the node's fence before Ask returns, and one of on
 	// makes a fence void. An error means that it could not tell.

@@ -82,6 +82,7 @@ func (w *worker) pass(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
+		w.sayLeftAlone(s)
 		steps := plan(s)
 		for _, step := range steps {
 			if err := w.take(ctx, s, step); err != nil {

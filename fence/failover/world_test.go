@@ -90,7 +90,12 @@ type scripted struct {
 	offAt    time.Time // when it first answered off
 }
 
-func (f *scripted) Covers(string) bool   { f.mu.Lock(); defer f.mu.Unlock(); return f.covers }
+func (f *scripted) Covers(string) bool { f.mu.Lock(); defer f.mu.Unlock(); return f.covers }
+func (f *scripted) StorageOnly(string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.kind == fence.StorageFence
+}
 func (f *scripted) Agents(string) string { return "agent bmc" }
 
 func (f *scripted) Ask(_ context.Context, t Target) (Answer, error) {
@@ -103,7 +108,7 @@ func (f *scripted) Ask(_ context.Context, t Target) (Answer, error) {
 func (f *scripted) readLocked(t Target, cut bool) Answer {
 	old, known := f.records[t.Node]
 	switch {
-	case f.state == agent.Off && (!known || old.Void != "" || old.LeaseRV != t.LeaseRV):
+	case f.state == agent.Off && (!known || old.Void != "" || old.LeaseRV != t.LeaseRV && f.kind != fence.StorageFence):
 		f.records[t.Node] = Fence{Node: t.Node, NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV, Kind: f.kind, Source: "bmc", Cut: cut, At: time.Now()}
 	case f.state == agent.On && known && old.Void == "":
 		old.Void = "reads on"
