@@ -17,6 +17,15 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
+// fencedPartitions need what a failover and a partition need.
+var fencedPartitions = []scenario{{
+	name:    "part-fenced",
+	rule:    "R1: a partitioned node that writes on keeps its volumes until its BMC, which is reached another way, has switched it off",
+	from:    "k/61832, k/120328",
+	options: bed.StageOptions{Failover: true, Networks: true},
+	story:   fencedWhileWriting((*bed.Node).Partition),
+}}
+
 // suspected: a node is silent, and the agents have to find out, or to make sure.
 var suspected = []scenario{
 	{

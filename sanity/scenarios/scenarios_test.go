@@ -7,7 +7,7 @@ import (
 )
 
 // all scenarios, in the order of the catalogue.
-var all = slices.Concat(plain, partitions, failovers)
+var all = slices.Concat(plain, partitions, failovers, fencedPartitions)
 
 // plain scenarios need nothing but Go.
 var plain = slices.Concat(cutOff, everyday, life, holders, crashes, kubelets, calls, operators, switched, secrets)
@@ -21,6 +21,9 @@ func TestPartition(t *testing.T) { playAll(t, partitions) }
 // TestFailover plays those in which csi-fencepost asks and uses fence agents, and
 // moves pods. They need what `make deps` installs.
 func TestFailover(t *testing.T) { playAll(t, failovers) }
+
+// TestFailoverPartition plays those that need root besides.
+func TestFailoverPartition(t *testing.T) { playAll(t, fencedPartitions) }
 
 func playAll(t *testing.T, scenarios []scenario) {
 	for _, s := range scenarios {
