@@ -136,7 +136,7 @@ func (s *Stage) StartFencepost() {
 func (s *Stage) ExtraFencepost(name string, env ...string) *controlplane.Process {
 	s.T.Helper()
 	p := s.Launch(name, env...)
-	s.WaitFor(30*time.Second, "csi-fencepost serves", func() bool {
+	s.WaitFor(90*time.Second, "csi-fencepost serves", func() bool {
 		_, err := os.Stat(s.socket(name + ".sock"))
 		return err == nil
 	})

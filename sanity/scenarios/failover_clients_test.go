@@ -578,10 +578,12 @@ func podsOptOut(p *play) {
 	for _, pod := range stays {
 		p.Log("said on the Pod: %s", p.WaitEvent("Pod", pod.Name, 30*time.Second, failover.ReasonLeftAlone, failover.OptOutAnnotation))
 	}
-	p.Never(20*time.Second, "a pod was moved that has opted out", func() bool {
-		return slices.ContainsFunc(stays, func(pod *bed.Pod) bool { now := pod.Get(); return now == nil || now.DeletionTimestamp != nil }) ||
-			!mine.AttachedTo(old) || !claimed.AttachedTo(old)
+	p.Never(20*time.Second, "a pod was deleted that has opted out", func() bool {
+		return slices.ContainsFunc(stays, func(pod *bed.Pod) bool { now := pod.Get(); return now == nil || now.DeletionTimestamp != nil })
 	})
+	if !mine.AttachedTo(old) || !claimed.AttachedTo(old) {
+		p.t.Fatal("a volume was taken from a pod that has opted out")
+	}
 	old.Boot()
 	p.WaitFor(60*time.Second, "the taint is off the node that is back", func() bool { return p.outOfService(old) == nil })
 	p.WaitFor(120*time.Second, "the pods that stayed write again", func() bool { return mine.Writing(old) && claimed.Writing(old) })

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
@@ -80,6 +81,11 @@ var partitions = []scenario{
 			p.partition(old)
 			db2 := p.Pod("db2", next, v) // a second claimant, as a rolling update makes one
 			p.WaitFor(30*time.Second, "the pod counts as not Ready", func() bool { return !podReady(db) })
+			if p.guarded() {
+				// The controller asks for nothing while the pod is there; an older
+				// leader's late call may.
+				p.refusedDirectly(v.Handle, next, fence.HolderStale, old.Name)
+			}
 			p.Never(p.Bed.Clocks.ForceDetachAfter+10*time.Second, "the volume left the node that writes to it", func() bool { return v.AttachedTo(next) || !v.AttachedTo(old) })
 			p.heals(old)
 			took := p.WaitFor(2*time.Minute, "the pod is Ready again", func() bool { return podReady(db) })
@@ -111,6 +117,9 @@ var partitions = []scenario{
 				return
 			}
 			p.stands(v, old, next, db2, fence.HolderStale)
+			// As a database takes its time to end. A kubelet that has unmounted
+			// before it is heard again is not believed (README, Limits).
+			p.Array.Inject(array.Fault{Method: "NodeUnpublishVolume", Node: old.ID, Delay: 15 * time.Second})
 			p.heals(old)
 			took := p.WaitFor(90*time.Second, "the kubelet has unmounted the volume", func() bool { return !v.MountedOn(old) })
 			p.outcome("unmounted %.1f s after the node was back, moved %.1f s later", took.Seconds(), db2.WaitRunning(120*time.Second).Seconds())
