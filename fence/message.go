@@ -19,16 +19,32 @@ func (v Verdict) Message(s *Snapshot) string {
 		name = s.Volume
 	}
 	if v.Blocking == nil {
-		return Clip(fmt.Sprintf("csi-fencepost refuses: nothing is known of volume %s [%s]", name, v.Reason))
+		return clip(fmt.Sprintf("csi-fencepost refuses: nothing is known of volume %s", short(name)), most) + tail(v.Reason)
 	}
 	why, unblock := v.Blocking.explain(name)
 	return Compose(fmt.Sprintf("volume %s: %s", short(name), why), unblock, v.Reason)
 }
 
+// Runbook is the page that says more about each reason than a message can hold.
+const Runbook = "https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/RUNBOOK.md"
+
+// Section is the address of the runbook's section on the reason.
+func (r Reason) Section() string { return Runbook + "#" + strings.ToLower(string(r)) }
+
 // Compose puts a refusal's parts into the one form that all refusals have.
 func Compose(why, unblock string, reason Reason) string {
-	// The reason leads to the runbook: it is never cut off.
-	return Clip("csi-fencepost: "+why+".") + Clip(" To unblock: "+unblock+".") + fmt.Sprintf(" [%s]", reason)
+	end := tail(reason)
+	unblock = clip(" To unblock: "+unblock+".", most)
+	// What there is to say gives way to what there is to do, which may be a command.
+	return clip("csi-fencepost: "+why+".", MaxMessage-len(unblock)-len(end)) + unblock + end
+}
+
+// tail names the reason and where to read about it. It is never cut off.
+func tail(reason Reason) string {
+	if reason == Undecided {
+		return " [" + Runbook + "]"
+	}
+	return fmt.Sprintf(" [%s] %s", reason, reason.Section())
 }
 
 // longName is from where on a name is shortened: Kubernetes allows 253 bytes,
@@ -62,10 +78,13 @@ func printable(r rune) rune {
 	return ' '
 }
 
-// Clip makes s printable, and shortens it so that two clipped parts and a
-// reason stay below MaxMessage.
-func Clip(s string) string {
-	const most = MaxMessage/2 - 20
+// most is the longest part, in bytes, of a message that has several.
+const most = MaxMessage/2 - 20
+
+// Clip makes s printable, and shortens it to less than half of MaxMessage.
+func Clip(s string) string { return clip(s, most) }
+
+func clip(s string, most int) string {
 	s = strings.Map(printable, strings.ToValidUTF8(s, ""))
 	if len(s) <= most {
 		return s

@@ -129,8 +129,8 @@ func TestMessageNamesHolderReasonAndWhatWouldUnblock(t *testing.T) {
 					t.Errorf("%q is not in it (%s): %s", want, what, text)
 				}
 			}
-			if !strings.HasSuffix(text, ". ["+string(r.reason)+"]") {
-				t.Errorf("it does not end in the reason: %s", text)
+			if !strings.HasSuffix(text, ". ["+string(r.reason)+"] "+r.reason.Section()) {
+				t.Errorf("it does not end in the reason and its section of the runbook: %s", text)
 			}
 			checkText(t, text)
 		})
@@ -169,7 +169,7 @@ func TestMessageHoldsNamesOfRealClouds(t *testing.T) {
 		if r.verdicts(&s)[0].Blocking.Holder.NodeName == "" {
 			named = id[len(id)-40:] // known by its ID alone, of which both ends are there
 		}
-		if !strings.Contains(text, named) || !strings.Contains(text, r.unblock) || !strings.HasSuffix(text, "["+string(r.reason)+"]") {
+		if !strings.Contains(text, named) || !strings.Contains(text, r.unblock) || !strings.HasSuffix(text, "["+string(r.reason)+"] "+r.reason.Section()) {
 			t.Errorf("%s: a part is missing: %s", r.name, text)
 		}
 		checkText(t, text)
@@ -191,7 +191,7 @@ func TestMessageFitsWithTheLongestNames(t *testing.T) {
 			}
 			text := r.message(t, s)
 			checkText(t, text)
-			for _, part := range []string{"To unblock: ", "[" + string(r.reason) + "]"} {
+			for _, part := range []string{"To unblock: ", "[" + string(r.reason) + "] " + r.reason.Section()} {
 				if !strings.Contains(text, part) {
 					t.Errorf("%s: %q is cut off: %s", r.name, part, text)
 				}
@@ -361,7 +361,7 @@ func TestComposeKeepsTheReasonAndTheBound(t *testing.T) {
 	for n := range 3 * MaxMessage {
 		text := Compose(strings.Repeat("é", n), strings.Repeat("ü", n), EvidenceContradicted)
 		checkText(t, text)
-		if !strings.HasSuffix(text, "["+string(EvidenceContradicted)+"]") {
+		if !strings.HasSuffix(text, " ["+string(EvidenceContradicted)+"] "+EvidenceContradicted.Section()) {
 			t.Errorf("the reason is cut off: %s", text)
 		}
 		if t.Failed() {

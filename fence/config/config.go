@@ -61,6 +61,8 @@ const (
 
 // Evidence switches the sources on.
 type Evidence struct {
+	// OutOfServiceTaint: the taint node.kubernetes.io/out-of-service, put on by
+	// anybody but csi-fencepost.
 	OutOfServiceTaint bool `json:"outOfServiceTaint"`
 	// OperatorConfirmation: confirmations of nodes and releases of volumes.
 	OperatorConfirmation bool `json:"operatorConfirmation"`
@@ -87,10 +89,11 @@ func (e *Evidence) any() bool {
 type Fencing struct {
 	// Namespace of the nodes' records.
 	Namespace string `json:"namespace"`
-	// SuspectAfter: a node whose lease is unchanged for so long is stale.
+	// SuspectAfter: a node whose lease is unchanged for so long is stale; 12s to
+	// 10m.
 	SuspectAfter Duration `json:"suspectAfter"`
 	// FenceAfter: a node whose lease is unchanged for so long and that is
-	// still on is fenced; 0: never.
+	// still on is fenced; 0: never, else at least 50s.
 	FenceAfter Duration `json:"fenceAfter"`
 	// MaxConcurrent nodes are fenced at once.
 	MaxConcurrent int `json:"maxConcurrent"`
@@ -120,9 +123,9 @@ type Level struct {
 type Agent struct {
 	// Name is unique over all levels.
 	Name string `json:"name"`
-	// Timeout of one attempt at one action.
+	// Timeout of one attempt at one action; 1s to 2m.
 	Timeout Duration `json:"timeout"`
-	// Attempts at each action, the first one included.
+	// Attempts at each action, the first one included; 1 to 10.
 	Attempts  int        `json:"attempts"`
 	IPMI      *IPMI      `json:"ipmi,omitempty"`
 	Exec      *Exec      `json:"exec,omitempty"`
@@ -131,7 +134,9 @@ type Agent struct {
 
 // IPMI talks to the nodes' BMCs.
 type IPMI struct {
+	// UsernameFile holds the user's name; absolute, read again at each use.
 	UsernameFile string `json:"usernameFile"`
+	// PasswordFile holds the password; absolute, read again at each use.
 	PasswordFile string `json:"passwordFile"`
 	// Nodes: host:port of the BMC by node name.
 	Nodes map[string]string `json:"nodes"`
@@ -158,6 +163,8 @@ type CSIAddons struct{}
 
 // Failover moves pods off a fenced node.
 type Failover struct {
+	// Enabled: a fenced node is tainted, and its pods that use the driver's
+	// volumes are deleted by force.
 	Enabled bool `json:"enabled"`
 }
 
