@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 SOURCES = cmd csi deploy fence proxy sanity
 STATICCHECK = bin/staticcheck
 
-.PHONY: help build deps test unit scenarios demo catalogue transparency csisanity bench lint fmt clean
+.PHONY: help build image dist deps test unit scenarios demo catalogue transparency csisanity docs bench lint fmt clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -15,6 +15,15 @@ help: ## this list
 # every method of every type, and 20 MiB more are resident.
 build: ## bin/csi-fencepost
 	$(GO) build -trimpath -tags grpcnotrace -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/csi-fencepost
+
+DATE = $(shell git log -1 --format=%ct 2>/dev/null)
+RELEASE = $(GO) run ./deploy/image -version "$(or $(VERSION),dev)" -date "$(DATE)"
+
+image: ## bin/dist: the image for amd64 and arm64, an OCI archive; needs no container engine
+	@$(RELEASE) -image-only
+
+dist: ## bin/dist: the image, the programs, their SBOMs, checksums; the same sources give the same bytes
+	@$(RELEASE)
 
 deps: ## what the tests of fencing need, from Debian's archive (asks for root where something is missing)
 	@sh sanity/deps.sh
@@ -39,6 +48,9 @@ transparency: ## every call of the CSI spec, directly and through the proxy: wha
 
 csisanity: ## csi-sanity on the reference driver, directly and through the proxy
 	@$(GO) run ./sanity/csisanity -kubernetes
+
+docs: ## docs/FLAGS.md and the fields in docs/CONFIGURATION.md, from the program itself
+	@$(GO) run ./sanity/docs
 
 bench: ## what the proxy costs, and how quick a failover is, measured side by side; writes docs/BENCH.md (an hour or more; needs make deps)
 	$(GO) run ./sanity/bench -o docs/BENCH.md

@@ -13,10 +13,15 @@
 //	explain.go        explain: one look at a volume, with read rights only
 //	explanation.go    what it shows, as JSON has it; asks the decision itself
 //	explain_print.go  and as a person reads it
+//	explain_record.go and what the nodes' records keep, with its age
+//	explain_sidecar.go finds the sidecar of a driver, and its configuration
 //	remedy.go         what would unblock a holder, as commands to paste
 //	fence.go          fence status, fence withdraw
 //	confirm.go        fence confirm: what an operator's word is bound to
 //	release.go        release
+//	ledger.go         ledger export, ledger repair
+//	uninstall.go      uninstall: everything that we ever write
+//	plugin.go         the names of the commands under kubectl fencepost
 //	cluster.go        how the commands reach a cluster, and who the operator is
 //	forgiving.go      reads on where a right is missing, for explain
 //

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	csitranslation "k8s.io/csi-translation-lib"
@@ -159,8 +160,18 @@ type look struct {
 	// denied are the missing rights; garbled: the ledger cannot be read.
 	denied  []string
 	garbled *ledger.GarbledError
-	notes   []string
-	now     time.Time
+	// noIdentity: whether the ledger is of this cluster was not checked.
+	noIdentity bool
+	notes      []string
+	// records of the holders' nodes, and VolumeAttachments by name: for the ages
+	// of what they say.
+	records     map[string]*record.Record
+	attachments map[string]*storagev1.VolumeAttachment
+	// readings of the fence agents that were asked, by node, and what was made
+	// of them.
+	readings map[string][]readingView
+	asked    []fence.Evidence
+	now      time.Time
 }
 
 // A waiter is a node for which the volume is asked.
@@ -210,7 +221,11 @@ func lookAt(ctx context.Context, c *cluster, pvName string, observe time.Duratio
 	if err := l.readLeases(ctx); err != nil {
 		return nil, err
 	}
+	if err := l.readBehind(ctx); err != nil {
+		return nil, err
+	}
 	l.finish(ctx, observe)
+	l.look.recall()
 	return l.look, nil
 }
 
@@ -327,7 +342,7 @@ func (l *looking) readLeases(ctx context.Context) error {
 func (l *looking) finish(ctx context.Context, observed time.Duration) {
 	k := l.look
 	k.now, k.observed, k.denied, k.garbled = time.Now(), observed, l.client.denied, l.client.garbled
-	k.observe = l.config.Mode == "Observe"
+	k.observe, k.noIdentity = l.config.Mode == "Observe", l.client.noIdentity
 	k.notes = append(k.notes, "The driver itself was not asked where it has the volume published (published_node_ids); the sidecar asks it.")
 	if l.client.noIdentity {
 		k.notes = append(k.notes, "The identity of the cluster could not be read (no right to get namespace kube-system): whether the ledger was written in this cluster was not checked.")
@@ -394,25 +409,33 @@ func noSuchPV(ctx context.Context, c *cluster, name string) error {
 
 // didYouMean names the nearest names, at most three.
 func didYouMean(name string, names []string) string {
+	near := nearest(name, names)
+	if len(near) == 0 {
+		return fmt.Sprintf(", nor one with a name like it (there are %d)", len(names))
+	}
+	return "; did you mean " + strings.Join(near[:min(3, len(near))], ", ") + "?"
+}
+
+// nearest are the names that may be meant, the likeliest first. What follows a
+// space in a name is said with it, and not compared.
+func nearest(name string, names []string) []string {
 	distance := map[string]int{}
 	var near []string
-	for _, n := range names {
+	for _, full := range names {
+		n, _, _ := strings.Cut(full, " ")
 		d := editDistance(name, n)
 		if strings.Contains(n, name) || strings.Contains(name, n) {
 			d = 1
 		}
-		if distance[n] = d; d <= max(2, len(name)/3) {
-			near = append(near, n)
+		if distance[full] = d; d <= max(2, len(name)/3) {
+			near = append(near, full)
 		}
 	}
 	sort.Slice(near, func(i, j int) bool {
 		a, b := near[i], near[j]
 		return distance[a] < distance[b] || distance[a] == distance[b] && a < b
 	})
-	if len(near) == 0 {
-		return fmt.Sprintf(", nor one with a name like it (there are %d)", len(names))
-	}
-	return "; did you mean " + strings.Join(near[:min(3, len(near))], ", ") + "?"
+	return near
 }
 
 // editDistance is Levenshtein's, in bytes.

@@ -4,10 +4,19 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
 // A nodeExplanation is the output of `explain node`; its JSON is stable as an
@@ -16,10 +25,14 @@ type nodeExplanation struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	nodeStatus
-	NodeUID string        `json:"nodeUID,omitempty"`
-	BootID  string        `json:"bootID,omitempty"`
-	Volumes []holdingView `json:"volumes"`
-	Notes   []string      `json:"notes"`
+	NodeUID string `json:"nodeUID,omitempty"`
+	BootID  string `json:"bootID,omitempty"`
+	// Evidence that its record keeps, of the machine that has the name now.
+	Evidence []evidenceView `json:"evidence"`
+	Volumes  []holdingView  `json:"volumes"`
+	// MissingRights, as "verb resource": what this look could not see.
+	MissingRights []string `json:"missingRights"`
+	Notes         []string `json:"notes"`
 }
 
 // A holdingView is a volume that a machine of the node's name may hold.
@@ -35,26 +48,35 @@ type holdingView struct {
 	Older bool `json:"older"`
 }
 
-// node explains which volumes a node holds, and what is known of it.
+// node explains which volumes a node holds, and what is known of it. It reads
+// on where a right is missing, and names it.
 func (x *explaining) node(ctx context.Context) (*nodeExplanation, error) {
-	now, err := readNode(ctx, x.c.client, x.name)
+	client := &forgiving{Interface: x.c.client}
+	now, err := readNode(ctx, client, x.name)
 	if err != nil {
 		return nil, err
 	}
-	held, err := readHoldings(ctx, x.c.client, now)
+	held, err := x.holdings(ctx, client, now)
 	if err != nil {
 		return nil, err
 	}
-	r, err := x.c.records().Get(ctx, x.name)
-	if err == nil && now.node == nil && r == nil && len(held.all) == 0 {
-		return nil, fmt.Errorf("nothing is known of a node %s%s", x.name, didYouMean(x.name, slices.Compact(slices.Sorted(slices.Values(held.nodes)))))
+	r, err := record.NewStore(client.CoordinationV1(), x.c.config.Fencing.Namespace).Get(ctx, x.name)
+	if err == nil && now.node == nil && r == nil && len(held.all) == 0 && len(client.denied) == 0 {
+		return nil, x.noNode(ctx, held)
 	}
 	e := &nodeExplanation{APIVersion: config.APIVersion, Kind: "NodeExplanation", NodeUID: now.uid(), BootID: now.bootID(),
 		nodeStatus: nodeStatus{Node: x.name, Liveness: now.liveness(), Record: recordWords(r), Agents: []readingView{}},
-		Volumes:    []holdingView{}, Notes: []string{}}
+		Volumes:    []holdingView{}, Evidence: []evidenceView{}, MissingRights: append([]string{}, client.denied...), Notes: []string{}}
+	if !client.may("get nodes") {
+		e.Liveness = "could not be read"
+	}
 	if err != nil {
 		e.Notes = append(e.Notes, err.Error())
 	}
+	if client.noIdentity {
+		e.Notes = append(e.Notes, "The identity of the cluster could not be read (missing right: get namespaces kube-system): whether the ledgers were written in this cluster was not checked.")
+	}
+	e.Evidence = append(e.Evidence, nodeEvidence(r, now)...)
 	for _, h := range held.all {
 		e.Volumes = append(e.Volumes, viewHolding(h, now))
 	}
@@ -67,6 +89,100 @@ func (x *explaining) node(ctx context.Context) (*nodeExplanation, error) {
 		e.Notes = append(e.Notes, x.agentNotes()...)
 	}
 	return e, nil
+}
+
+// holdings is readHoldings with what may be read. Where the cluster's identity
+// may not, every ledger is taken to be of this one.
+func (x *explaining) holdings(ctx context.Context, client *forgiving, now *nodeNow) (*holdings, error) {
+	uid, err := clusterIdentity(ctx, x.c.client)
+	switch {
+	case apierrors.IsForbidden(err):
+		client.noIdentity = true
+	case err != nil:
+		return nil, err
+	}
+	pvs, err := client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list PersistentVolumes: %w", err)
+	}
+	attachments, err := client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list VolumeAttachments: %w", err)
+	}
+	h := &holdings{}
+	for i := range pvs.Items {
+		cluster := uid
+		if l, err := ledger.Parse(pvs.Items[i].Annotations[ledger.Annotation]); err == nil && client.noIdentity {
+			cluster = l.Cluster
+		}
+		h.fromLedger(&pvs.Items[i], cluster, now.name)
+	}
+	for i := range attachments.Items {
+		h.fromAttachment(&attachments.Items[i], now)
+	}
+	return h, nil
+}
+
+// noNode names the nodes that come nearest, those that only a ledger names too.
+func (x *explaining) noNode(ctx context.Context, held *holdings) error {
+	names := slices.Clone(held.nodes)
+	list, err := x.c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err == nil {
+		for i := range list.Items {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return fmt.Errorf("nothing is known of a node %s%s", x.name, didYouMean(x.name, slices.Compact(names)))
+}
+
+// nodeEvidence is what the record keeps of the live Node's machine, judged as
+// the sidecar does for a volume that the node uses, if it is silent.
+func nodeEvidence(r *record.Record, now *nodeNow) []evidenceView {
+	if r == nil || now.node == nil {
+		return nil
+	}
+	h := fence.Holder{NodeName: now.name, NodeID: "any", NodeUID: now.uid(), BootID: now.bootID(), LeaseRV: now.leaseRV(), State: fence.Held, Liveness: fence.Stale,
+		Node: &fence.Node{UID: now.uid(), BootID: now.bootID(), InUse: true}}
+	found := readingsOn(r, &h, time.Now())
+	for i := range r.Fences {
+		if f := &r.Fences[i]; f.Phase == record.Fenced {
+			found = append(found, fence.Evidence{Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Detail: f.What,
+				NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV})
+		}
+	}
+	for _, c := range r.Confirmations {
+		for _, m := range c.Machines {
+			e := fence.Evidence{Kind: fence.OperatorConfirmation, Source: c.By, Detail: c.Reason, NodeUID: m.NodeUID, BootID: m.BootID, LeaseRV: m.LeaseRV, Void: c.Void}
+			if m.Void != "" {
+				e.Void = m.Void
+			}
+			found = append(found, e)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.Taints)) {
+		b, kind := r.Taints[key], fence.CloudShutdownTaint
+		if key == outOfService {
+			kind = fence.OutOfServiceTaint
+		}
+		if b.NodeUID == now.uid() {
+			found = append(found, fence.Evidence{Kind: kind, Source: b.Value, NodeUID: b.NodeUID, BootID: b.BootID, LeaseRV: b.LeaseRV, Void: b.Void})
+		}
+	}
+	views := make([]evidenceView, len(found))
+	for i := range found {
+		views[i] = viewEvidence(&fence.Snapshot{}, h, found[i])
+		if views[i].Since = evidenceSince(r, &found[i]); views[i].Since != "" {
+			views[i].From, views[i].age = "record", sinceWords(views[i].Since, time.Now())
+		}
+	}
+	return views
+}
+
+// Get is forgiven its rights, as List is.
+func (c forgivingCSINodes) Get(ctx context.Context, name string, o metav1.GetOptions) (*storagev1.CSINode, error) {
+	n, err := c.CSINodeInterface.Get(ctx, name, o)
+	return n, c.f.forgive("get", "csinodes", "", name, err)
 }
 
 func viewHolding(h holding, now *nodeNow) holdingView {
@@ -89,6 +205,9 @@ func printNode(w io.Writer, e *nodeExplanation, style textStyle) {
 	}
 	p.field(0, "Record", orNone(e.Record))
 	p.readings(0, e.Agents)
+	for i := range e.Evidence {
+		p.field(0, listedOrNot(i == 0, "Evidence", ""), evidenceWords(&e.Evidence[i]))
+	}
 	p.blank()
 	if len(e.Volumes) == 0 {
 		p.heading(bold, "It holds no volume that csi-fencepost knows of.")
@@ -104,6 +223,9 @@ func printNode(w io.Writer, e *nodeExplanation, style textStyle) {
 		newTables(w).print([]string{"VOLUME", "CLAIM", "DRIVER", "NODE ID", "STATE"}, rows)
 		p.blank()
 		p.paragraph(0, 2, "What stands in the way of one of them: csi-fencepost explain pv NAME")
+	}
+	for _, right := range e.MissingRights {
+		p.paragraph(0, 2, "! Missing right: "+right)
 	}
 	for _, note := range e.Notes {
 		p.paragraph(0, 2, "* "+note)

@@ -27,8 +27,8 @@ const (
 // styleOf w: colour only on a terminal, and not where NO_COLOR is set
 // (https://no-color.org).
 func styleOf(w io.Writer) textStyle {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	f, ok := terminal(w)
+	if !ok {
 		return textStyle{width: minWidth}
 	}
 	width, _, err := term.GetSize(int(f.Fd()))
@@ -158,6 +158,9 @@ func ledgerWords(l *ledgerView) string {
 	case "missing":
 		return "none yet: it is written at the next attach or detach"
 	}
+	if l.WrittenAt != "" {
+		return "on PersistentVolume " + l.PV + ", last written " + ago(l.age)
+	}
 	return "on PersistentVolume " + l.PV
 }
 
@@ -174,11 +177,7 @@ func (p *printer) holder(h *holderView) {
 	}
 	p.field(2, "named by", strings.Join(sources, ", "))
 	if h.Ledger != nil {
-		state := string(h.Ledger.State)
-		if h.Ledger.Contested {
-			state += ", contested (its kubelet's silence is not believed)"
-		}
-		p.field(2, "ledger", state)
+		p.field(2, "ledger", entryWords(h.Ledger))
 	}
 	p.field(2, "machine", machineWords(&h.Machine, h.Node))
 	if h.InUse != nil {
@@ -202,6 +201,13 @@ func (p *printer) holder(h *holderView) {
 		p.field(2, "record", h.Record)
 	}
 	p.readings(2, h.Agents)
+}
+
+func entryWords(e *entryView) string {
+	if e.Contested {
+		return string(e.State) + ", contested (its kubelet's silence is not believed)"
+	}
+	return string(e.State)
 }
 
 // readings are what fence agents read.
@@ -265,7 +271,24 @@ func attachmentWords(a *attachmentView) string {
 	if a.DeletedAt != "" {
 		s += ", being deleted since " + a.DeletedAt
 	}
-	return s + ": " + a.Name
+	if a.CreatedAt != "" {
+		s += ", asked for " + ago(a.age)
+	}
+	s += ": " + a.Name
+	switch {
+	case strings.Contains(a.Error, "csi-fencepost: "):
+		s += "; refused last " + ago(a.failed)
+	case a.Error != "":
+		s += "; failed last " + ago(a.failed) + ": " + clippedTo(a.Error, 300)
+	}
+	return s
+}
+
+func clippedTo(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n]) + "…"
+	}
+	return s
 }
 
 func livenessWords(l *livenessView) string {
@@ -278,6 +301,9 @@ func livenessWords(l *livenessView) string {
 	}[l.State]
 	if l.State == "alive" && l.noLease {
 		s = "alive: its Node is Ready, and it has no lease yet"
+	}
+	if l.NotReadySince != "" {
+		s += "; its Node turned NotReady " + ago(l.notReady)
 	}
 	if l.LeaseRenewedAt != "" {
 		s += fmt.Sprintf("; by the node's own clock it renewed its lease %s", ago(l.leaseAge))
@@ -307,7 +333,16 @@ func evidenceWords(e *evidenceView) string {
 		}
 	}
 	if e.Detail != "" {
-		s += " (" + e.Detail + ")"
+		s += " (" + strings.Map(oneLine, e.Detail) + ")"
+	}
+	reading := e.Kind == fence.PowerReading || e.Kind == fence.StorageFence
+	switch {
+	case e.From == "agent":
+		s += ", asked just now"
+	case e.From == "record" && reading:
+		s += ", read " + e.age + " and kept in the node's record; not asked again"
+	case e.From == "record":
+		s += ", " + e.age
 	}
 	switch {
 	case e.Against:
@@ -385,8 +420,7 @@ func (p *printer) remedy(r *remedy) {
 // countdown shows on a terminal what is waited for, in place; an empty what
 // takes it away.
 func countdown(w io.Writer, what string, left time.Duration) {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	if _, ok := terminal(w); !ok {
 		return
 	}
 	if what == "" {

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
-	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
@@ -19,8 +18,10 @@ import (
 // explaining is one `explain`.
 type explaining struct {
 	*explainFlags
-	c              *cluster
-	asked          *agentSet // nil: no fence agent is asked
+	c     *cluster
+	asked *agentSet // nil: no fence agent is asked
+	// found are the sidecars' configurations, by driver; looked for once.
+	found          map[string]sidecarConfig
 	stdout, stderr io.Writer
 }
 
@@ -60,7 +61,7 @@ func (p *pageWriter) Write(b []byte) (int, error) {
 
 // flush writes the page over the last one on a terminal, elsewhere below it.
 func (p *pageWriter) flush(w io.Writer) {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if _, ok := terminal(w); ok {
 		fmt.Fprint(w, "\x1b[H\x1b[2J")
 	}
 	w.Write(p.text)
@@ -99,47 +100,53 @@ func (x *explaining) once(ctx context.Context, w io.Writer) error {
 
 // volume explains one PersistentVolume.
 func (x *explaining) volume(ctx context.Context, pv string) (*explanation, error) {
-	l, err := lookAt(ctx, x.c, pv, x.observe, x.stderr)
+	c, assumed, err := x.configured(ctx, pv)
+	if err != nil {
+		return nil, err
+	}
+	l, err := lookAt(ctx, c, pv, x.observe, x.stderr)
 	if err != nil {
 		return nil, err
 	}
 	if x.c.lives != nil {
 		l.observed = watchEvery // who watches need not be told to
 	}
-	if x.cluster.config == "" {
-		l.notes = append(l.notes, "Judged with the default configuration; if the sidecar has another one, give it with --config.")
+	l.notes = append(l.notes, assumed...)
+	if err := x.consult(ctx, l); err != nil {
+		return nil, err
 	}
-	e := explain(l)
-	return e, x.ask(ctx, e)
+	return explain(l), nil
 }
 
-// ask adds the record of the nodes that may write, and what their agents read.
-func (x *explaining) ask(ctx context.Context, e *explanation) error {
-	if x.cluster.config == "" {
-		return nil
+// configured is the cluster with the configuration that the volume's sidecar
+// runs with: the one that was given, else the one that is found, else the
+// defaults; and what there is to say of it.
+func (x *explaining) configured(ctx context.Context, pv string) (*cluster, []string, error) {
+	if x.cluster.config != "" {
+		return x.c, nil, nil
 	}
-	for i := range e.Holders {
-		h := &e.Holders[i]
-		if !h.MayWrite || h.Node == "" {
-			continue
-		}
-		r, err := x.c.records().Get(ctx, h.Node)
-		if err != nil {
-			e.Notes = append(e.Notes, err.Error())
-		}
-		h.Record = recordWords(r)
-		if x.asked == nil {
-			continue
-		}
-		now, err := readNode(ctx, x.c.client, h.Node)
-		if err != nil {
-			e.Notes = append(e.Notes, "The fence agents of node "+h.Node+" were not asked: "+err.Error())
-			continue
-		}
-		h.Agents = x.asked.read(ctx, machineOf(h.Node, now.node, h.NodeID))
+	_, driver, err := findPV(ctx, x.c, pv)
+	if err != nil {
+		return nil, nil, err
 	}
-	e.Notes = append(e.Notes, x.agentNotes()...)
-	return nil
+	found, known := x.found[driver]
+	if !known {
+		found = findConfig(ctx, x.c.client, driver)
+		if x.found == nil {
+			x.found = map[string]sidecarConfig{}
+		}
+		x.found[driver] = found
+	}
+	c := *x.c
+	c.config = found.config
+	if found.assumed != "" {
+		return &c, []string{"Judged with the default configuration: " + found.assumed + ". If the sidecar has another one, give it with --config."}, nil
+	}
+	notes := []string{"Judged with the configuration of the sidecar: " + found.found + "."}
+	if len(c.config.Fencing.Levels) > 0 {
+		notes = append(notes, "The sidecar has fence agents, which are reached from its pod. They were not asked: what they last read is in the nodes' records. To ask them from here, give --config and the files that it names.")
+	}
+	return &c, notes, nil
 }
 
 // agentNotes say which agents could not be asked.
@@ -173,6 +180,9 @@ func (x *explaining) volumes(ctx context.Context) (names, notes []string, err er
 // claim is the PersistentVolume of a claim; empty: it is not bound yet.
 func (x *explaining) claim(ctx context.Context, name string) (string, error) {
 	pvc, err := x.c.client.CoreV1().PersistentVolumeClaims(x.namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", x.noSuch(ctx, "PersistentVolumeClaim", name, x.claims)
+	}
 	if err != nil {
 		return "", fmt.Errorf("cannot read PersistentVolumeClaim %s/%s: %w", x.namespace, name, err)
 	}
@@ -181,6 +191,9 @@ func (x *explaining) claim(ctx context.Context, name string) (string, error) {
 
 func (x *explaining) pod(ctx context.Context) (names, notes []string, err error) {
 	pod, err := x.c.client.CoreV1().Pods(x.namespace).Get(ctx, x.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil, x.noSuch(ctx, "Pod", x.name, x.pods)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot read Pod %s/%s: %w", x.namespace, x.name, err)
 	}

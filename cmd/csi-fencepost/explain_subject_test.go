@@ -95,7 +95,7 @@ func TestExplainFromTheClaimAndFromThePod(t *testing.T) {
 	_, stderr := commandLine(t, exitFailure, "explain", "pvc", "later", kubeconfig)
 	says(t, stderr, "PersistentVolumeClaim default/later is bound to no volume yet")
 	_, stderr = commandLine(t, exitFailure, "explain", "pvc", "data-0", "-n", "other", kubeconfig)
-	says(t, stderr, "cannot read PersistentVolumeClaim other/data-0")
+	says(t, stderr, "there is no PersistentVolumeClaim other/data-0")
 
 	stdout, _ = commandLine(t, exitOK, "explain", "pod", "db-0", kubeconfig)
 	says(t, words(stdout), "pv-1 (claim default/data-0)", "Waiting: node n2", "default/later is bound to no volume yet", "PersistentVolumeClaim default/missing", "PersistentVolume nfs-1 is no volume of a CSI driver")

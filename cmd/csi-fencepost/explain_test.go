@@ -158,7 +158,7 @@ func TestExplainOfAGarbledLedgerSaysHowToMendItAndShowsTheRest(t *testing.T) {
 	api.put("/api/v1/persistentvolumes/pv-1", pv)
 	api.addNode("n1", "uid-1", "boot-1", "i-1", inUse)
 	stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
-	says(t, stdout, "GARBLED", "kubectl annotate pv pv-1 csi-fencepost.io/holders-", "REFUSED [LedgerUnreadable]", "Node n1 (ID i-1)", "volumesInUse")
+	says(t, stdout, "GARBLED", "csi-fencepost ledger repair pv-1", "kubectl annotate pv pv-1 csi-fencepost.io/holders-", "REFUSED [LedgerUnreadable]", "Node n1 (ID i-1)", "volumesInUse")
 }
 
 func TestExplainUnderstandsMigratedInTreeVolumesAndRefusesOthers(t *testing.T) {

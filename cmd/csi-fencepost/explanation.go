@@ -45,11 +45,14 @@ type volumeView struct {
 
 type ledgerView struct {
 	// State: present, missing or garbled.
-	State    string   `json:"state"`
-	PV       string   `json:"persistentVolume,omitempty"`
-	SetAside []string `json:"setAside,omitempty"`
-	Problem  string   `json:"problem,omitempty"`
-	Mend     string   `json:"mend,omitempty"`
+	State string `json:"state"`
+	PV    string `json:"persistentVolume,omitempty"`
+	// WrittenAt is when it was last written (RFC 3339, the API server's clock).
+	WrittenAt string   `json:"writtenAt,omitempty"`
+	SetAside  []string `json:"setAside,omitempty"`
+	Problem   string   `json:"problem,omitempty"`
+	Mend      string   `json:"mend,omitempty"`
+	age       time.Duration
 }
 
 type holderView struct {
@@ -65,8 +68,8 @@ type holderView struct {
 	Attachment     *attachmentView `json:"volumeAttachment,omitempty"`
 	Liveness       livenessView    `json:"liveness"`
 	Evidence       []evidenceView  `json:"evidence"`
-	// Record of the node, in short; Agents: what its fence agents read. Only
-	// with --config.
+	// Record of the node, in short; Agents: what its fence agents read when they
+	// were asked just now, which needs --config.
 	Record string        `json:"record,omitempty"`
 	Agents []readingView `json:"agents,omitempty"`
 	// MayWrite: it stands in the way of a publish elsewhere.
@@ -105,6 +108,14 @@ type attachmentView struct {
 	Name      string `json:"name"`
 	Attached  bool   `json:"attached"`
 	DeletedAt string `json:"deletedAt,omitempty"` // RFC 3339
+	// CreatedAt is since when the volume is asked for there (RFC 3339, the API
+	// server's clock).
+	CreatedAt string `json:"createdAt,omitempty"`
+	// Error is what the attacher was last answered, at ErrorAt (its clock).
+	Error   string `json:"error,omitempty"`
+	ErrorAt string `json:"errorAt,omitempty"`
+	age     time.Duration
+	failed  time.Duration
 }
 
 type livenessView struct {
@@ -113,8 +124,12 @@ type livenessView struct {
 	// LeaseRenewedAt is on the node's own clock (RFC 3339). It is for people:
 	// nothing is decided by it.
 	LeaseRenewedAt string `json:"leaseRenewedAt,omitempty"`
-	leaseAge       time.Duration
-	noLease        bool
+	// NotReadySince is when Kubernetes last changed the Node's Ready condition,
+	// of a Node that is not Ready (RFC 3339).
+	NotReadySince string `json:"notReadySince,omitempty"`
+	leaseAge      time.Duration
+	notReady      time.Duration
+	noLease       bool
 }
 
 type evidenceView struct {
@@ -125,6 +140,12 @@ type evidenceView struct {
 	Against bool   `json:"against"`
 	Counts  bool   `json:"counts"`
 	Why     string `json:"why,omitempty"`
+	// Since is when it was said or read, on the clock of who wrote it down (RFC
+	// 3339); empty: nothing says so. From: record, of a node's record, or agent,
+	// asked just now; empty: the Node itself.
+	Since string `json:"since,omitempty"`
+	From  string `json:"from,omitempty"`
+	age   string
 }
 
 type decisionView struct {
@@ -172,6 +193,9 @@ func viewVolume(l *look) volumeView {
 
 func viewLedger(l *look) ledgerView {
 	v := ledgerView{State: "present", PV: l.survey.PV, SetAside: l.survey.Book.SetAside}
+	if at := ledgerWritten(l.pv); !at.IsZero() && l.survey.PV == l.pv.Name {
+		v.WrittenAt, v.age = at.UTC().Format(time.RFC3339), l.now.Sub(at)
+	}
 	switch {
 	case l.garbled != nil:
 		v.State, v.PV, v.Problem, v.Mend = "garbled", l.garbled.PV, l.garbled.Why(), l.garbled.Unblock()
@@ -189,9 +213,10 @@ func viewHolder(l *look, h *fence.Holder) holderView {
 	if m := h.Node; m != nil && m.UID == h.NodeUID {
 		v.InUse, v.ListedAttached = &m.InUse, &m.ListedAttached
 	}
-	v.Attachment = viewAttachment(h.Attachment)
+	v.Attachment = viewAttachment(l, h.Attachment)
+	v.Record, v.Agents = recordWords(l.records[h.NodeName]), l.readings[h.NodeName]
 	for _, e := range h.Evidence {
-		v.Evidence = append(v.Evidence, viewEvidence(&l.survey.Snapshot, *h, e))
+		v.Evidence = append(v.Evidence, datedEvidence(l, h, e))
 	}
 	s := &l.survey.Snapshot
 	verdict, st, held := judgeAlone(s, *h)
@@ -203,13 +228,36 @@ func viewHolder(l *look, h *fence.Holder) holderView {
 	return v
 }
 
-func viewAttachment(a *fence.Attachment) *attachmentView {
+// datedEvidence is a piece of evidence with its age, and where it was read.
+func datedEvidence(l *look, h *fence.Holder, e fence.Evidence) evidenceView {
+	v := viewEvidence(&l.survey.Snapshot, *h, e)
+	if slices.Contains(l.asked, e) {
+		v.Since, v.From, v.age = l.now.UTC().Format(time.RFC3339), "agent", "just now"
+		return v
+	}
+	if v.Since = evidenceSince(l.records[h.NodeName], &e); v.Since != "" {
+		v.From, v.age = "record", sinceWords(v.Since, l.now)
+	}
+	return v
+}
+
+func viewAttachment(l *look, a *fence.Attachment) *attachmentView {
 	if a == nil {
 		return nil
 	}
 	v := &attachmentView{Name: a.Name, Attached: a.Attached}
 	if !a.DeletedAt.IsZero() {
 		v.DeletedAt = a.DeletedAt.UTC().Format(time.RFC3339)
+	}
+	va := l.attachments[a.Name]
+	if va == nil {
+		return v
+	}
+	if at := va.CreationTimestamp.Time; !at.IsZero() {
+		v.CreatedAt, v.age = at.UTC().Format(time.RFC3339), l.now.Sub(at)
+	}
+	if message, at := attachError(va); message != "" {
+		v.Error, v.ErrorAt, v.failed = message, at.UTC().Format(time.RFC3339), l.now.Sub(at)
 	}
 	return v
 }
@@ -279,6 +327,11 @@ func viewLiveness(l *look, h *fence.Holder) livenessView {
 	case h.Liveness == fence.Unwatched:
 		v.State = "unwatched"
 	}
+	if n := h.Node; own && n != nil && !n.Ready {
+		if at, ok := stamp(n.ReadySince); ok {
+			v.NotReadySince, v.notReady = n.ReadySince, l.now.Sub(at)
+		}
+	}
 	if at, ok := l.leases[h.NodeName]; ok && own {
 		v.LeaseRenewedAt, v.leaseAge = at.UTC().Format(time.RFC3339), l.now.Sub(at)
 	}
@@ -309,6 +362,8 @@ func viewEvidence(s *fence.Snapshot, h fence.Holder, e fence.Evidence) evidenceV
 	}
 	_, st, _ = judgeAlone(&alone, h)
 	switch {
+	case e.On && e.Void != "":
+		v.Why = e.Void
 	case e.On:
 		v.Why = "it speaks against any claim that the node is off"
 	case st.Note != "":
@@ -323,7 +378,7 @@ func viewEvidence(s *fence.Snapshot, h fence.Holder, e fence.Evidence) evidenceV
 func (e *explanation) decide(l *look) {
 	for i := range l.waiting {
 		w := &l.waiting[i]
-		v := waitingView{Node: w.holder.NodeName, NodeID: w.holder.NodeID, Attachment: viewAttachment(w.holder.Attachment)}
+		v := waitingView{Node: w.holder.NodeName, NodeID: w.holder.NodeID, Attachment: viewAttachment(l, w.holder.Attachment)}
 		v.Decision, v.IfAlive, v.IfSilent = e.judge(l, w.snapshot, w.holder.NodeID)
 		e.Waiting = append(e.Waiting, v)
 	}
@@ -343,7 +398,9 @@ func (e *explanation) judge(l *look, s *fence.Snapshot, target string) (d decisi
 	switch {
 	case l.garbled != nil:
 		return decisionView{Action: "refuse", Reason: fence.LedgerUnreadable, Why: l.garbled.Why(),
-			Unblock: []remedy{{What: "Once it is known which node uses the volume, correct the annotation, or remove it to have it rebuilt", Commands: []string{ledgerRemoval(l.garbled.PV)}}}}, nil, nil
+			Unblock: []remedy{{What: "Have it rebuilt from what VolumeAttachments and Nodes say; it shows what it would write, and writes it with --yes",
+				Commands: []string{"csi-fencepost ledger repair " + shellQuote(l.garbled.PV)}},
+				{What: "Or, once it is known which node uses the volume, correct the annotation, or remove it to have it rebuilt", Commands: []string{ledgerRemoval(l.garbled.PV)}}}}, nil, nil
 	case l.survey.Writers == csi.Multi:
 		return decisionView{Action: "pass", Why: fmt.Sprintf("its access modes (%s) let several nodes have it: csi-fencepost passes its calls through", strings.Join(e.Volume.AccessModes, ", ")), Unblock: []remedy{}}, nil, nil
 	case len(l.denied) > 0:
@@ -357,7 +414,7 @@ func (e *explanation) judge(l *look, s *fence.Snapshot, target string) (d decisi
 	}
 	alive, silent := decision(suppose(s, fence.Alive), target), decision(suppose(s, fence.Stale), target)
 	if alive.Action == silent.Action && alive.Reason == silent.Reason {
-		return alive, nil, nil
+		return silent, nil, nil // whose words are true of either
 	}
 	return decisionView{Action: "depends", Reason: fence.HolderUnwatched, Why: "it depends on whether " + names + " alive, and that was not watched for long enough to tell", Unblock: []remedy{}}, &alive, &silent
 }
@@ -406,6 +463,9 @@ func decision(s *fence.Snapshot, target string) decisionView {
 			d.UnpublishFirst = append(d.UnpublishFirst, st.Holder.Describe())
 		}
 		d.Why = "nothing stands in its way; in the same call it is first unpublished from " + strings.Join(d.UnpublishFirst, ", ")
+	}
+	if v.Reason == fence.TargetFenced && v.Blocking != nil {
+		d.Unblock = append(d.Unblock, remedyForFenced(v.Blocking))
 	}
 	for i := range s.Holders {
 		if s.Holders[i].NodeID == target {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -39,7 +40,7 @@ func newFencing(ctx context.Context, in guardInputs, client kubernetes.Interface
 		return nil, err
 	}
 	f := &fencing{}
-	f.fencer, err = fencer.New(fencer.Options{Levels: in.metrics.meter(levels), Records: records, Nodes: client.CoreV1(), Leases: client.CoordinationV1(),
+	f.fencer, err = fencer.New(fencer.Options{Levels: in.metrics.meter(levels, &in.board.agents), Records: records, Nodes: client.CoreV1(), Leases: client.CoordinationV1(),
 		Driver: in.driver, Actor: actor(in.driver), ReadOnly: in.config.Mode == config.Observe,
 		Answered: func(node string, _ fencer.Answer) { answered(node) }})
 	if err != nil {
@@ -149,15 +150,17 @@ func background(client kubernetes.Interface, sights *sighting, f *fencing, mover
 type metered struct {
 	agent.Agent
 	metrics *sidecarMetrics
+	seen    *readings
 }
 
-// meter counts the calls of all agents.
-func (m *sidecarMetrics) meter(levels agent.Levels) agent.Levels {
+// meter counts the calls of all agents, and keeps their last answers in seen.
+func (m *sidecarMetrics) meter(levels agent.Levels, seen *readings) agent.Levels {
 	var all agent.Levels
 	for _, level := range levels {
 		var l agent.Level
 		for _, b := range level {
-			b.Agent = metered{b.Agent, m}
+			m.knows(b.Agent.Name())
+			b.Agent = metered{b.Agent, m, seen}
 			l = append(l, b)
 		}
 		all = append(all, l)
@@ -166,24 +169,30 @@ func (m *sidecarMetrics) meter(levels agent.Levels) agent.Levels {
 }
 
 func (a metered) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
+	begun := time.Now()
 	r, err := a.Agent.Status(ctx, m)
 	result := r.State.String()
 	if err != nil {
 		result = "error"
 	}
 	a.metrics.agentCall(a.Name(), "status", result, err == nil)
+	a.note(m, "status", result, r.Detail, err, begun)
 	return r, err
 }
 
 func (a metered) Off(ctx context.Context, m agent.Machine) (string, error) {
+	begun := time.Now()
 	detail, err := a.Agent.Off(ctx, m)
 	a.metrics.agentCall(a.Name(), "off", outcomeOf(err), err == nil)
+	a.note(m, "off", outcomeOf(err), detail, err, begun)
 	return detail, err
 }
 
 func (a metered) On(ctx context.Context, m agent.Machine) (string, error) {
+	begun := time.Now()
 	detail, err := a.Agent.On(ctx, m)
 	a.metrics.agentCall(a.Name(), "on", outcomeOf(err), err == nil)
+	a.note(m, "on", outcomeOf(err), detail, err, begun)
 	return detail, err
 }
 

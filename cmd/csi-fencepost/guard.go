@@ -106,6 +106,8 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	})
 	klog.FromContext(ctx).Info("Guarding", "driver", ids.Driver, "mode", in.config.Mode, "cluster", cluster)
 	g := guard.New(guard.Options{Surveyor: surveyor, Reporter: report, Observe: observe})
+	in.board.setParts(&boardParts{levels: fencing.fencer.Levels, waiting: waiting, recent: &report.Recent, underWay: g.UnderWay,
+		index: index, lives: tracker, records: records, mover: mover})
 	return g, background(client, sights, fencing, mover), nil
 }
 

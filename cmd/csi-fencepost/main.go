@@ -25,7 +25,8 @@ func main() {
 	// Once stopping, the signals have their usual effect again: a second one
 	// ends the process at once.
 	context.AfterFunc(ctx, stop)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stdout, stderr := underName(os.Args[0], os.Stdout, os.Stderr)
+	code := run(ctx, os.Args[1:], stdout, stderr)
 	klog.Flush()
 	os.Exit(code)
 }
@@ -46,6 +47,10 @@ func commands() []command {
 		{"explain", "who holds a volume, what is known of it, what would unblock it", runExplain},
 		{"fence", "status, confirm and withdraw the fencing of a node", runFence},
 		{"release", "tell that a node no longer uses a volume", runRelease},
+		{"ledger", "export and repair the record of who holds a volume", runLedger},
+		{"uninstall", "take away what csi-fencepost has left in the cluster", runUninstall},
+		{"inject", "put the sidecar into a driver's manifests", runInject},
+		{"uninject", "take it out of them again", runUninject},
 		{"version", "print the version", printVersion},
 	}
 }

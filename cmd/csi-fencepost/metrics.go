@@ -90,8 +90,41 @@ func newMetrics() *sidecarMetrics {
 		brakes:      map[string]failover.Brake{},
 	}
 	m.GetRegistry().MustRegister(m.decisions, m.takeover, m.waiting, m.ledgerErrors, m.agentCalls, m.agentUp, m.blocked, m.fenced, m.podsDeleted)
+	m.begin()
 	m.WithAdditionalRegistry(legacyregistry.DefaultGatherer)
 	return m
+}
+
+// begin makes the series whose increase alerts look for: one is only seen from a
+// 0 on. Those of the agents are made with them (meter).
+func (m *sidecarMetrics) begin() {
+	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
+		m.fenced.WithLabelValues(string(kind))
+	}
+}
+
+// knows makes the series of an agent's calls.
+func (m *sidecarMetrics) knows(agent string) {
+	for action, results := range map[string][]string{"status": {"on", "off", "unclear", "error"}, "off": {"sent", "error"}, "on": {"sent", "error"}} {
+		for _, result := range results {
+			m.agentCalls.WithLabelValues(agent, action, result)
+		}
+	}
+}
+
+// readyIs has csi_fencepost_ready tell whether every check of /readyz passes.
+// It is asked at each scrape.
+func (m *sidecarMetrics) readyIs(r *readiness) {
+	m.GetRegistry().RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{
+		Name:           "csi_fencepost_ready",
+		Help:           "Whether every check of /readyz passes: the driver, the guard's caches, the socket.",
+		StabilityLevel: metrics.ALPHA,
+	}, func() float64 {
+		if ready, _ := r.checked(); ready {
+			return 1
+		}
+		return 0
+	}))
 }
 
 // Decisions counts one judged call.

@@ -38,29 +38,13 @@ func TestReadmeShowsTheRefusalThatPeopleRead(t *testing.T) {
 	}
 }
 
-func TestReadmeNamesOnlyWhatIsThere(t *testing.T) {
+// Commands, make targets and links are held by sanity/docs, on every page.
+func TestReadmeNamesOnlyFlagsThatRunHas(t *testing.T) {
 	readme := readFile(t, "README.md")
 	flags := newRunFlags().set
 	for _, match := range regexp.MustCompile("`--([a-z-]+)[=`]").FindAllStringSubmatch(readme, -1) {
 		if flags.Lookup(match[1]) == nil {
 			t.Errorf("README.md names --%s, which run does not have", match[1])
-		}
-	}
-	makefile := readFile(t, "Makefile")
-	for _, match := range regexp.MustCompile("(?:^|\n|`)make ([a-z]+)").FindAllStringSubmatch(readme, -1) {
-		if !strings.Contains(makefile, "\n"+match[1]+":") {
-			t.Errorf("README.md names make %s, which the Makefile does not have", match[1])
-		}
-	}
-	for _, match := range regexp.MustCompile(`\]\(([^):]+)\)`).FindAllStringSubmatch(readme, -1) {
-		if heading, here := strings.CutPrefix(match[1], "#"); here {
-			if !strings.Contains(strings.ToLower(readme), "\n## "+strings.ReplaceAll(heading, "-", " ")+"\n") {
-				t.Errorf("README.md links to its section %s, which is not there", match[1])
-			}
-			continue
-		}
-		if _, err := os.Stat(filepath.Join(repository, match[1])); err != nil {
-			t.Errorf("README.md links to %s: %v", match[1], err)
 		}
 	}
 }

@@ -61,6 +61,17 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 	return []remedy{off, {What: "Or, to let Kubernetes delete its pods too", Commands: []string{taintCommand(node)}}}
 }
 
+// remedyForFenced is for a node that asks for a volume and is fenced itself.
+func remedyForFenced(st *fence.Standing) remedy {
+	node := shellQuote(st.Holder.NodeName)
+	if st.Evidence != nil && st.Evidence.Kind == fence.StorageFence {
+		return remedy{What: fmt.Sprintf("Give node %s its access to the storage back, once nothing on it writes", st.Holder.NodeName),
+			Commands: []string{"csi-fencepost fence on " + node + " --config FILE --reason 'WHY IT MAY'"}}
+	}
+	return remedy{What: fmt.Sprintf("Start node %s again, or have the pod run elsewhere; if it runs, what says that it is off is wrong", st.Holder.NodeName),
+		Commands: []string{"csi-fencepost fence status " + node, "csi-fencepost fence withdraw " + node + " --reason 'WHY IT IS WRONG'"}}
+}
+
 func podsCommand(node string) string {
 	return "kubectl get pods -A --field-selector spec.nodeName=" + shellQuote(node)
 }

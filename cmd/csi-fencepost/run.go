@@ -57,6 +57,7 @@ type sidecar struct {
 	metrics *sidecarMetrics
 	ready   *readiness
 	leader  *leaderHealth
+	board   *board
 }
 
 // newSidecar checks everything that can be checked before anything is started.
@@ -66,6 +67,7 @@ func newSidecar(f *runFlags) (*sidecar, error) {
 	}
 	s := &sidecar{flags: f, metrics: newMetrics(), ready: &readiness{}, leader: newLeaderHealth()}
 	if f.noKubernetes {
+		s.board = newBoard(s)
 		return s, nil
 	}
 	var err error
@@ -75,6 +77,7 @@ func newSidecar(f *runFlags) (*sidecar, error) {
 	if s.rest, err = restConfig(f); err != nil {
 		return nil, err
 	}
+	s.board = newBoard(s)
 	return s, nil
 }
 
@@ -107,7 +110,9 @@ func (s *sidecar) run(ctx context.Context) error {
 	}
 	s.ready.set("driver", notReady("it has not answered yet"))
 	s.ready.set("socket", notReady("it is not served yet"))
+	s.metrics.readyIs(s.ready)
 	mux := newMux(s.metrics, s.flags.MetricsPath, s.ready)
+	s.board.serve(mux)
 	if s.flags.LeaderElection {
 		mux.Handle(csileader.HealthCheckerAddress, s.leader)
 	}
@@ -127,6 +132,7 @@ func (s *sidecar) run(ctx context.Context) error {
 	}
 	defer conn.Close()
 	s.metrics.SetDriverName(driver)
+	s.board.setDriver(driver)
 	s.ready.set("driver", driverReady(conn))
 
 	// What the guard runs on outlives ctx: calls in flight are still judged.
@@ -217,6 +223,7 @@ func (s *sidecar) guard(ctx context.Context, conn *grpc.ClientConn, driver strin
 		agentDirs: s.flags.agentDirs,
 		timeout:   s.flags.timeout,
 		metrics:   s.metrics,
+		board:     s.board,
 		lead:      func() error { return s.leader.Check(nil) },
 		ready:     func(check func() error) { s.ready.set("guard", check) },
 	})
@@ -232,7 +239,11 @@ func (s *sidecar) startBackground(ctx context.Context, driver string, background
 	if background == nil {
 		return func() {}, nil
 	}
-	work := func(ctx context.Context) { keepRunning(ctx, background) }
+	work := func(ctx context.Context) {
+		s.board.leads.Store(true)
+		defer s.board.leads.Store(false)
+		keepRunning(ctx, background)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	running := sync.WaitGroup{}
 	wait = func() { cancel(); running.Wait() }
@@ -267,6 +278,7 @@ type guardInputs struct {
 	agentDirs []string
 	timeout   time.Duration // of our own calls to the driver
 	metrics   *sidecarMetrics
+	board     *board
 	// lead says what is wrong with this process's own lead; nil: nothing.
 	lead func() error
 	// ready is given what tells whether the guard's caches are synced, and what

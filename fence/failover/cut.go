@@ -58,6 +58,7 @@ func (w *worker) cut(ctx context.Context, s *state) error {
 
 // blocked says which brake holds.
 func (w *worker) blocked(ctx context.Context, s *state) error {
+	w.note(s) // the brakes may have been tried again since the look
 	w.Metrics.FencingBlocked(w.name, s.Brake)
 	w.sayAll(ctx, s, warning, ReasonBlocked, string(s.Brake)+s.BrakeWords, fmt.Sprintf("%s, and is not fenced: %s [%s]", silence(s), s.BrakeWords, s.Brake))
 	return nil

@@ -32,6 +32,7 @@ type worker struct {
 	said     map[string]string // by object: the last text's key
 	waitedOn time.Time
 	claims   map[string]string // namespaces of claims, by PV
+	seen     *sight            // the last look, for Status; under mu
 }
 
 func (w *worker) rouse() {
@@ -82,6 +83,7 @@ func (w *worker) pass(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
+		w.note(s)
 		w.sayLeftAlone(s)
 		steps := plan(s)
 		for _, step := range steps {

@@ -33,6 +33,8 @@ type Report struct {
 	events  record.EventRecorder
 	metrics Metrics
 	waiting *Waiting
+	// Recent are the last decisions, for people.
+	Recent Recent
 
 	mu   sync.Mutex
 	said map[string]string // by call, volume and node: the last text
@@ -73,6 +75,7 @@ func (r *Report) Decided(d Decision) {
 		verdict = "would " + verdict
 	}
 	r.metrics.Decisions(d.Call, verdict, string(d.Reason))
+	r.Recent.decided(d, verdict)
 	if !d.Observed {
 		r.waiting.Decided(d)
 	}
@@ -106,6 +109,7 @@ func (r *Report) news(d Decision) bool {
 // TookOver implements Reporter.
 func (r *Report) TookOver(d Decision, from []fence.Holder, took time.Duration) {
 	r.metrics.TakeoverDone(took)
+	r.Recent.tookOver(d, from)
 	var names string
 	for i := range from {
 		if i > 0 {

@@ -33,6 +33,7 @@ type waitingCall struct {
 	reason                         fence.Reason
 	holder                         string // node name
 	touched                        time.Time
+	told                           told
 }
 
 // Waiting knows the refused calls and wakes their VolumeAttachments when what
@@ -90,6 +91,7 @@ func (w *Waiting) Decided(d Decision) {
 		w.calls[key] = c
 	}
 	c.nodeName, c.reason = d.NodeName, d.Reason
+	c.told.note(d)
 	if d.Holder != nil {
 		c.holder = d.Holder.NodeName
 	}
@@ -136,7 +138,7 @@ func (w *Waiting) Recover(va *storagev1.VolumeAttachment, handle, id string) {
 	key := callKey(call, handle, id)
 	w.mu.Lock()
 	if w.calls[key] == nil {
-		w.calls[key] = &waitingCall{call: call, volume: handle, nodeID: id, nodeName: va.Spec.NodeName}
+		w.calls[key] = &waitingCall{call: call, volume: handle, nodeID: id, nodeName: va.Spec.NodeName, told: recovered(va)}
 		w.countLocked()
 	}
 	w.mu.Unlock()

@@ -1,0 +1,399 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+)
+
+// RepairedAnnotation on a PersistentVolume says who had its ledger rebuilt, when,
+// and what stood there before. It is written with the ledger, in one step.
+const RepairedAnnotation = "csi-fencepost.io/repaired"
+
+// maxWas is how much of the text that stood there is kept: a ledger of eight
+// holders has half of it.
+const maxWas = 4 << 10
+
+const ledgerRepairHelp = `csi-fencepost ledger repair PV... rebuilds the ledger of these volumes, where it cannot be read, is of another cluster,
+or lacks a node that Kubernetes has the volume attached to. It is made from what VolumeAttachments and Nodes say, and
+from what can still be read of it: a node that any of them names is kept as a holder. It shows what it would write,
+and writes it with --yes. The driver's own list of published nodes is not asked.`
+
+type repairFlags struct {
+	cluster          clusterFlags
+	yes, dryRun, all bool
+	names            []string
+}
+
+func parseRepairFlags(args []string, stdout io.Writer) (*repairFlags, error) {
+	f, fs := &repairFlags{}, newFlagSet("ledger repair")
+	fs.BoolVar(&f.dryRun, "dry-run", true, "Show what would be written, and write nothing. --yes ends it.")
+	fs.BoolVar(&f.yes, "yes", false, "Write it.")
+	fs.BoolVar(&f.all, "all", false, "Every volume whose ledger cannot be read or is of another cluster.")
+	f.cluster.register(fs)
+	err := parseFlags(fs, args)
+	f.names = fs.Args()
+	switch {
+	case errors.Is(err, errHelp):
+		fmt.Fprintf(stdout, "%s\n\nFlags:\n%s", ledgerRepairHelp, fs.FlagUsages())
+		return nil, errHelp
+	case err != nil:
+		return nil, err
+	case f.all == (len(f.names) > 0):
+		return nil, usagef("ledger repair: name the PersistentVolumes, or give --all: csi-fencepost ledger repair PV")
+	case f.yes && fs.Changed("dry-run") && f.dryRun:
+		return nil, usagef("ledger repair: --yes writes, and --dry-run does not: take one of them off")
+	case !f.yes && !f.dryRun:
+		return nil, usagef("ledger repair: --dry-run=false writes nothing by itself: give --yes")
+	}
+	return f, nil
+}
+
+// runLedgerRepair is `csi-fencepost ledger repair`.
+func runLedgerRepair(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f, err := parseRepairFlags(args, stdout)
+	if errors.Is(err, errHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c, err := f.cluster.open("ledger repair")
+	if err != nil {
+		return err
+	}
+	names := f.names
+	if f.all {
+		if names, err = damaged(ctx, c); err != nil {
+			return err
+		}
+		if len(names) == 0 {
+			fmt.Fprintln(stdout, "Every ledger can be read and is of this cluster: there is nothing to repair.")
+			return nil
+		}
+	}
+	var failed []error
+	for i, name := range names {
+		if i > 0 {
+			fmt.Fprintln(stdout)
+		}
+		if err := repairOne(ctx, c, name, f.yes, stdout, stderr); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	if !f.yes && len(failed) < len(names) {
+		fmt.Fprintf(stdout, "\nNothing was written. To write it: csi-fencepost ledger repair %s --yes\n", repairArgs(f))
+	}
+	return errors.Join(failed...)
+}
+
+func repairArgs(f *repairFlags) string {
+	if f.all {
+		return "--all"
+	}
+	var words []string
+	for _, name := range f.names {
+		words = append(words, shellQuote(name))
+	}
+	return strings.Join(words, " ")
+}
+
+// damaged are the PersistentVolumes whose ledger does not count, by name.
+func damaged(ctx context.Context, c *cluster) ([]string, error) {
+	export, err := exportLedgers(ctx, c, nil)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range export.Items {
+		if export.Items[i].State != "present" {
+			names = append(names, export.Items[i].PV)
+		}
+	}
+	return names, nil
+}
+
+func repairOne(ctx context.Context, c *cluster, name string, yes bool, stdout, stderr io.Writer) error {
+	p, err := planRepair(ctx, c, name, stderr)
+	if err != nil {
+		return err
+	}
+	p.print(stdout)
+	if !yes {
+		return nil
+	}
+	if err := p.write(ctx, c); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "Repaired: the ledger of PersistentVolume %s is written, and annotation %s says by whom. The sidecar sees it by itself.\n", p.pvs[0].Name, RepairedAnnotation)
+	return nil
+}
+
+// A repair is a ledger as it would be written.
+type repair struct {
+	look *look
+	// pvs with the volume's handle as they were read, by name. The first is to
+	// carry the ledger.
+	pvs []*corev1.PersistentVolume
+	// why each ledger that is there does not do, in words.
+	why  []string
+	want *ledger.Ledger
+	// origins of the entries, by node ID, for people.
+	origins map[string]string
+	notes   []string
+}
+
+// planRepair reads who holds the volume, as the sidecar does, and makes the
+// ledger that says so. It is an error if there is nothing to repair, or if not
+// everything can be seen.
+func planRepair(ctx context.Context, c *cluster, name string, stderr io.Writer) (*repair, error) {
+	l, err := lookAt(ctx, c, name, 0, stderr)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(l.denied) > 0:
+		return nil, fmt.Errorf("a right is missing to see who holds PersistentVolume %s, and a ledger that lacks a holder lets it be attached twice: %s", name, strings.Join(l.denied, ", "))
+	case l.noIdentity:
+		return nil, fmt.Errorf("a right is missing to tell this cluster from another: get namespaces %s", metav1.NamespaceSystem)
+	}
+	p := &repair{look: l, want: l.survey.Book.Ledger.Clone(), origins: map[string]string{}}
+	var texts []string
+	if texts, err = p.readTexts(ctx, c); err != nil {
+		return nil, err
+	}
+	p.adopt()
+	for _, text := range texts {
+		p.salvage(text)
+	}
+	if len(p.why) > 0 {
+		return p, nil
+	}
+	if l.survey.Book.Missing {
+		return nil, fmt.Errorf("PersistentVolume %s has no ledger: it is written at the next attach or detach, from the same sources that a repair has; there is nothing to repair", name)
+	}
+	return nil, fmt.Errorf("the ledger of PersistentVolume %s can be read, and names every node that the other sources name: there is nothing to repair; csi-fencepost explain pv %s shows it", name, shellQuote(name))
+}
+
+// readTexts reads the volume's PersistentVolumes as they stand, and says what is
+// wrong with their ledgers. It returns the texts that cannot be read.
+func (p *repair) readTexts(ctx context.Context, c *cluster) (garbled []string, err error) {
+	names := p.look.survey.PVNames()
+	slices.Sort(names)
+	for _, name := range names {
+		pv, err := c.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("cannot read PersistentVolume %s: %w", name, err)
+		}
+		p.pvs = append(p.pvs, pv)
+		text, there := pv.Annotations[ledger.Annotation]
+		if !there {
+			continue
+		}
+		if newer(text) {
+			return nil, fmt.Errorf("the ledger of PersistentVolume %s was written by a newer csi-fencepost, which can read it: use that one's csi-fencepost ledger repair", name)
+		}
+		if _, wrong := ledger.Parse(text); wrong != nil {
+			garbled = append(garbled, text)
+			p.why = append(p.why, (&ledger.GarbledError{PV: name, Err: wrong}).Why())
+		}
+	}
+	if len(p.pvs) == 0 {
+		return nil, fmt.Errorf("PersistentVolume %s has gone meanwhile", p.look.pv.Name)
+	}
+	p.why = append(p.why, p.look.survey.Book.SetAside...)
+	return garbled, nil
+}
+
+// newer: a version after ours wrote it, so that it is no garbage.
+func newer(text string) bool {
+	var head struct{ Version int }
+	return json.Unmarshal([]byte(text), &head) == nil && head.Version > ledger.Version
+}
+
+// adopt adds the holders that only the other sources name, as the sidecar does
+// where it finds no ledger.
+func (p *repair) adopt() {
+	s := p.look.survey
+	for i := range p.want.Holders {
+		p.origins[p.want.Holders[i].NodeID] = "named by the ledger that can be read"
+	}
+	for i := range s.Holders {
+		h := &s.Holders[i]
+		var sources []string
+		for _, from := range h.Sources {
+			sources = append(sources, string(from))
+		}
+		named := strings.Join(sources, ", ")
+		switch {
+		case h.State != fence.NotInLedger:
+			p.origins[h.NodeID] = "named by " + named
+		case h.NodeID == "":
+			p.notes = append(p.notes, fmt.Sprintf("Node %s is named by %s, and its node ID is not known, so that it cannot stand in the ledger. Those sources go on to name it.", h.NodeName, named))
+		default:
+			p.want.Put(survey.EntryOf(h, fence.Held, s.NewToken()))
+			p.origins[h.NodeID] = "named by " + named
+			if !s.Book.Missing && !merelyWaits(h) {
+				p.why = append(p.why, fmt.Sprintf("the ledger lacks %s, which %s names", h.Describe(), named))
+			}
+		}
+	}
+}
+
+// salvage keeps every node that the text names and no other source does: it may
+// have held the volume, and nothing says that it let go. A contest is kept too:
+// its kubelet's silence is believed no more than before.
+func (p *repair) salvage(text string) {
+	for _, e := range readable(text) {
+		if e.Contest != nil && e.Contest.BootID == "" {
+			e.Contest.BootID = e.BootID
+		}
+		if there := p.want.Get(e.NodeID); there != nil {
+			if there.Contest == nil && e.Contest != nil {
+				if e.Contest.BootID == "" {
+					e.Contest.BootID = there.BootID
+				}
+				there.Contest = e.Contest
+			}
+			continue
+		}
+		e.State, e.Token = fence.Held, p.look.survey.NewToken()
+		p.want.Put(e)
+		p.origins[e.NodeID] = "named only by the ledger that cannot be read: kept, since nothing says that it let go"
+	}
+}
+
+func (p *repair) print(w io.Writer) {
+	out := &printer{w: w, textStyle: styleOf(w)}
+	l := p.look
+	name := p.pvs[0].Name
+	if claim := claimOf(l.pv); claim != "" {
+		name += " (claim " + claim + ")"
+	}
+	out.heading(bold, "PersistentVolume "+name+", volume "+l.survey.Volume+" of driver "+l.driver)
+	for _, why := range p.why {
+		out.paragraph(2, 2, "! "+upperFirst(why))
+	}
+	if len(p.want.Holders) == 0 {
+		out.paragraph(2, 2, "Nothing names a node that has it: the ledger would be empty, and any node may get it.")
+	} else {
+		out.paragraph(2, 2, "As holders would stand there:")
+	}
+	for i := range p.want.Holders {
+		e := &p.want.Holders[i]
+		h := fence.Holder{NodeID: e.NodeID, NodeName: e.NodeName}
+		out.paragraph(2, 2, fmt.Sprintf("- %s, %s; %s", h.Describe(), entryWords(&entryView{State: e.State, Contested: e.Contest != nil}), p.origins[e.NodeID]))
+	}
+	for _, pv := range p.pvs[1:] {
+		if _, there := pv.Annotations[ledger.Annotation]; there {
+			out.paragraph(2, 2, "The ledger on PersistentVolume "+pv.Name+", which has the same volume, would be taken off.")
+		}
+	}
+	for _, note := range p.notes {
+		out.paragraph(2, 2, "* "+note)
+	}
+}
+
+// A repaired is the text of RepairedAnnotation.
+type repaired struct {
+	At string `json:"at"` // RFC 3339, on the clock of who repaired
+	By string `json:"by"`
+	// Was is what stood there, clipped; empty: nothing did.
+	Was string `json:"was,omitempty"`
+}
+
+// write puts the ledger in the place of the very texts that were read. The
+// first PersistentVolume comes first: while another's garbled text is there, the
+// volume's calls are refused.
+func (p *repair) write(ctx context.Context, c *cluster) error {
+	by := operator(ctx, c.client)
+	text := p.want.String()
+	if _, err := ledger.Parse(text); err != nil {
+		return fmt.Errorf("the ledger as it was rebuilt could not be read again, so that nothing was written: %w", err)
+	}
+	for i, pv := range p.pvs {
+		was, there := pv.Annotations[ledger.Annotation]
+		change := map[string]*string{}
+		switch {
+		case i == 0:
+			change[ledger.Annotation] = &text
+		case there:
+			change[ledger.Annotation] = nil
+		default:
+			continue
+		}
+		note, err := json.Marshal(repaired{At: time.Now().UTC().Format(time.RFC3339), By: by, Was: clipped(was)})
+		if err != nil {
+			return err
+		}
+		audit := string(note)
+		change[RepairedAnnotation] = &audit
+		if err := exchangeAnnotations(ctx, c, pv, change); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func clipped(text string) string {
+	if len(text) > maxWas {
+		return strings.ToValidUTF8(text[:maxWas], "") + "…"
+	}
+	return text
+}
+
+// exchangeAnnotations changes annotations (nil: off) of the very object that was
+// read, while its ledger is the very text that was read.
+func exchangeAnnotations(ctx context.Context, c *cluster, pv *corev1.PersistentVolume, change map[string]*string) error {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value,omitempty"`
+	}
+	at := func(key string) string { return "/metadata/annotations/" + strings.ReplaceAll(key, "/", "~1") }
+	ops := []operation{{"test", "/metadata/uid", string(pv.UID)}}
+	if was, there := pv.Annotations[ledger.Annotation]; there && was != "" {
+		ops = append(ops, operation{"test", at(ledger.Annotation), was})
+	} else {
+		// The absence of a text, and an empty one, have no test of their own.
+		ops = append(ops, operation{"test", "/metadata/resourceVersion", pv.ResourceVersion})
+	}
+	if len(pv.Annotations) == 0 {
+		ops = append(ops, operation{"add", "/metadata/annotations", map[string]string{}})
+	}
+	for _, key := range []string{ledger.Annotation, RepairedAnnotation} {
+		switch value, changes := change[key]; {
+		case !changes:
+		case value == nil:
+			ops = append(ops, operation{Op: "remove", Path: at(key)})
+		default:
+			ops = append(ops, operation{"add", at(key), *value})
+		}
+	}
+	body, err := json.Marshal(ops)
+	if err != nil {
+		return err
+	}
+	_, err = c.client.CoreV1().PersistentVolumes().Patch(ctx, pv.Name, types.JSONPatchType, body, metav1.PatchOptions{FieldManager: "csi-fencepost"})
+	switch {
+	case apierrors.IsInvalid(err), apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return fmt.Errorf("PersistentVolume %s has changed since it was read, and nothing was written to it: run it again: %w", pv.Name, err)
+	case err != nil:
+		return fmt.Errorf("cannot write the ledger of PersistentVolume %s: %w", pv.Name, err)
+	}
+	return nil
+}

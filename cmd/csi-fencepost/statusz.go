@@ -1,0 +1,241 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/failover"
+	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/statusz"
+)
+
+const (
+	statuszPath     = "/statusz"
+	statuszJSONPath = "/statusz.json"
+)
+
+// board is what /statusz is put together from. It is shown before the driver and
+// the guard are there: that is when somebody asks why.
+type board struct {
+	started time.Time
+	config  *config.Configuration // nil with --no-kubernetes
+	elects  bool                  // there is a leader election
+	ready   *readiness
+	leads   atomic.Bool
+	agents  readings
+
+	mu     sync.Mutex
+	driver string
+	parts  *boardParts // nil until the guard is built
+}
+
+// boardParts are what knows the state of the guard and of failover.
+type boardParts struct {
+	levels   agent.Levels
+	waiting  interface{ List() []guard.WaitingCall }
+	recent   interface{ List() []guard.Said }
+	underWay func() []string
+	index    *watch.Watch
+	lives    *liveness.Tracker
+	records  *noderecord.Store
+	mover    *failover.Controller // nil: failover is off
+}
+
+func newBoard(s *sidecar) *board {
+	return &board{started: time.Now(), config: s.config, elects: s.flags.LeaderElection, ready: s.ready}
+}
+
+// serve adds the page and its JSON to mux.
+func (b *board) serve(mux *http.ServeMux) {
+	h := statusz.NewHandler(b.collect)
+	mux.Handle(statuszPath, h)
+	mux.Handle(statuszJSONPath, h)
+}
+
+func (b *board) setDriver(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.driver = name
+}
+
+func (b *board) setParts(p *boardParts) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.parts = p
+}
+
+// collect puts the State together.
+func (b *board) collect(ctx context.Context) *statusz.State {
+	b.mu.Lock()
+	driver, parts := b.driver, b.parts
+	b.mu.Unlock()
+	s := statusz.New(time.Now())
+	s.Driver, s.Version, s.Started, s.Mode, s.Leader = driver, buildVersion(), b.started.UTC(), "None", "Alone"
+	s.Host, _ = os.Hostname()
+	if b.config != nil {
+		s.Mode = string(b.config.Mode)
+	}
+	if b.elects {
+		s.Leader = "Standby"
+		if b.leads.Load() {
+			s.Leader = "Leading"
+		}
+	}
+	s.Ready, s.Checks = b.ready.checked()
+	if parts == nil {
+		return s
+	}
+	for _, w := range parts.waiting.List() {
+		s.Waiting = append(s.Waiting, waitingShown(&w))
+	}
+	for _, d := range parts.recent.List() {
+		s.Decisions = append(s.Decisions, decisionShown(&d))
+	}
+	s.UnderWay = parts.underWay()
+	s.Agents = b.agents.view(parts.levels)
+	b.collectNodes(ctx, s, parts)
+	return s
+}
+
+func waitingShown(w *guard.WaitingCall) statusz.Waiting {
+	v := statusz.Waiting{Call: w.Call, Volume: w.Volume, PV: w.PV, Node: w.NodeName, NodeID: w.NodeID, Holder: w.Holder,
+		Reason: string(w.Reason), Text: w.Text, Since: w.Since.UTC(), Times: w.Times}
+	if w.Reason != fence.Undecided {
+		v.Runbook = w.Reason.Section()
+	}
+	return v
+}
+
+func decisionShown(d *guard.Said) statusz.Decision {
+	v := statusz.Decision{Call: d.Call, Volume: d.Volume, PV: d.PV, Node: d.NodeName, NodeID: d.NodeID, Verdict: d.Verdict,
+		Reason: string(d.Reason), Text: d.Text, From: d.From, First: d.First.UTC(), Last: d.Last.UTC(), Times: d.Times}
+	if d.Holder != nil {
+		v.Holder = cmp.Or(d.Holder.NodeName, d.Holder.NodeID)
+	}
+	return v
+}
+
+// collectNodes adds the nodes that are silent, or of which something is claimed.
+func (b *board) collectNodes(ctx context.Context, s *statusz.State, p *boardParts) {
+	records, garbled, err := p.records.List(ctx)
+	if err != nil {
+		s.Notes = append(s.Notes, "What is claimed of the nodes is not known: "+err.Error())
+	}
+	for _, g := range garbled {
+		s.Notes = append(s.Notes, g.Error())
+	}
+	if storm, words := p.lives.Storm(); storm {
+		s.Notes = append(s.Notes, "Storm: "+words+". Nothing is fenced until it is over.")
+	}
+	seen := newSeen(b.config.Fencing.SuspectAfter.Duration, p)
+	for _, r := range records {
+		seen.add(r.Node).record = r
+	}
+	s.Watched = seen.addSilent()
+	for _, n := range seen.all() {
+		if ctx.Err() != nil {
+			s.Notes = append(s.Notes, "Not all nodes were looked at: it took too long.")
+			return
+		}
+		s.Nodes = append(s.Nodes, n.view(p))
+		if st := n.failover; st != nil && st.Brake != failover.NoBrake {
+			s.Brakes = append(s.Brakes, statusz.Brake{Node: n.name, Reason: string(st.Brake), Text: st.BrakeWords})
+		}
+	}
+	slices.SortStableFunc(s.Nodes, func(a, b statusz.Node) int {
+		return cmp.Or(cmp.Compare(urgency(&a), urgency(&b)), strings.Compare(a.Name, b.Name))
+	})
+}
+
+// urgency orders the nodes: what somebody waits for comes first.
+func urgency(n *statusz.Node) int {
+	if n.State == statusz.Gone && len(n.Volumes) == 0 {
+		return len(byUrgency)
+	}
+	return slices.Index(byUrgency, n.State)
+}
+
+var byUrgency = []string{statusz.Suspected, statusz.Gone, statusz.Fencing, statusz.Fenced, statusz.StorageFenced, statusz.Confirmed, statusz.Unwatched, statusz.Alive}
+
+// note keeps what an agent answered, for people.
+func (a metered) note(m agent.Machine, action, result, detail string, err error, since time.Time) {
+	v := statusz.Asked{Node: m.Node, Action: action, Result: result, Detail: detail, At: since.UTC(), TookMS: time.Since(since).Milliseconds()}
+	if err != nil {
+		v.Error = fence.Clip(err.Error())
+	}
+	a.seen.note(a.Name(), v)
+}
+
+// readings are each agent's last calls, one for each node. It is safe for
+// concurrent use.
+type readings struct {
+	mu    sync.Mutex
+	calls map[string][]statusz.Asked // by agent, the newest last
+}
+
+// maxReadings bounds what is kept of one agent.
+const maxReadings = 50
+
+func (r *readings) note(agent string, v statusz.Asked) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.calls == nil {
+		r.calls = map[string][]statusz.Asked{}
+	}
+	calls := slices.DeleteFunc(r.calls[agent], func(old statusz.Asked) bool { return old.Node == v.Node })
+	if len(calls) >= maxReadings {
+		calls = slices.Delete(calls, 0, 1)
+	}
+	r.calls[agent] = append(calls, v)
+}
+
+// view are all agents of the levels, asked or not.
+func (r *readings) view(levels agent.Levels) []statusz.Agent {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	views := []statusz.Agent{}
+	for i, level := range levels {
+		for _, b := range level {
+			v := statusz.Agent{Name: b.Agent.Name(), Proves: string(b.Agent.Proves()), Level: i + 1, State: "NeverAsked", Last: []statusz.Asked{}}
+			v.Last = append(v.Last, r.calls[v.Name]...)
+			slices.Reverse(v.Last)
+			if len(v.Last) > 0 {
+				v.State = "Answers"
+				if v.Last[0].Error != "" {
+					v.State = "Fails"
+				}
+			}
+			views = append(views, v)
+		}
+	}
+	return views
+}
+
+// checked are the checks of /readyz, and whether all pass.
+func (r *readiness) checked() (ready bool, checks []statusz.Check) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ready, checks = len(r.names) > 0, []statusz.Check{}
+	for _, name := range r.names {
+		c := statusz.Check{Name: name}
+		if err := r.checks[name](); err != nil {
+			ready, c.Why = false, fmt.Sprint(err)
+		}
+		checks = append(checks, c)
+	}
+	return ready, checks
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/failover"
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/proxy/statusz"
+)
+
+// seenNodes are the nodes of one State.
+type seenNodes struct {
+	suspectAfter time.Duration
+	parts        *boardParts
+	nodes        map[string]*seenNode
+}
+
+// seenNode is what is known of one of them.
+type seenNode struct {
+	name     string
+	record   *noderecord.Record // nil: nothing is claimed
+	failover *failover.Status   // nil: failover does not work on it
+	// silent for so long; watched false: nobody can tell.
+	silent           time.Duration
+	watched, suspect bool
+	exists, ready    bool
+}
+
+func newSeen(suspectAfter time.Duration, p *boardParts) *seenNodes {
+	return &seenNodes{suspectAfter: suspectAfter, parts: p, nodes: map[string]*seenNode{}}
+}
+
+// add is the node of that name, made at the first call.
+func (s *seenNodes) add(name string) *seenNode {
+	if s.nodes[name] == nil {
+		s.nodes[name] = &seenNode{name: name}
+	}
+	return s.nodes[name]
+}
+
+// addSilent adds the nodes that are silent, those that are gone and still hold
+// something, and those that failover works on. It returns how many are watched.
+func (s *seenNodes) addSilent() (watched int) {
+	p := s.parts
+	p.index.EachNode(func(n *corev1.Node) {
+		age, ok := p.lives.Unchanged(n.Name)
+		if ok {
+			watched++
+		}
+		if ok && age >= s.suspectAfter {
+			s.add(n.Name)
+		}
+		seen := s.nodes[n.Name]
+		if seen == nil {
+			return
+		}
+		seen.exists, seen.ready, seen.silent, seen.watched = true, isReady(n), age, ok
+		seen.suspect = ok && age >= s.suspectAfter
+	})
+	for _, name := range p.index.Holding() {
+		if p.index.Node(name) == nil {
+			s.add(name)
+		}
+	}
+	if p.mover == nil {
+		return watched
+	}
+	for _, st := range p.mover.Status() {
+		n := s.add(st.Node)
+		n.failover = &st
+		if node := p.index.Node(st.Node); node != nil {
+			n.exists, n.ready = true, isReady(node)
+			n.silent, n.watched = p.lives.Unchanged(st.Node)
+		}
+	}
+	return watched
+}
+
+func (s *seenNodes) all() []*seenNode {
+	var all []*seenNode
+	for _, n := range s.nodes {
+		all = append(all, n)
+	}
+	slices.SortFunc(all, func(a, b *seenNode) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+func isReady(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func (n *seenNode) view(p *boardParts) statusz.Node {
+	v := statusz.Node{Name: n.name, State: n.state(), SilentSeconds: int(n.silent.Seconds()), Volumes: []string{}, Evidence: []statusz.Evidence{}, Audit: []statusz.Audit{}}
+	for _, h := range p.index.HeldBy(n.name) {
+		if h.Attachment != "" || h.Entry != nil && h.Entry.State != fence.TakenOver {
+			v.Volumes = append(v.Volumes, cmp.Or(h.PV, h.Handle))
+		}
+	}
+	if st := n.failover; st != nil {
+		v.Awaited, v.Proof = st.Awaited, string(st.Proof)
+	}
+	if n.record != nil {
+		v.Evidence, v.Audit = evidenceViews(n.record), auditViews(n.record)
+	}
+	return v
+}
+
+// state in one word, by what is claimed and then by what was watched.
+func (n *seenNode) state() string {
+	if r := n.record; r != nil {
+		for i := range r.Fences {
+			switch f := &r.Fences[i]; {
+			case f.Phase == noderecord.Fencing:
+				return statusz.Fencing
+			case f.Phase == noderecord.Fenced && f.Kind == fence.PowerReading:
+				return statusz.Fenced
+			case f.Phase == noderecord.Fenced:
+				return statusz.StorageFenced
+			}
+		}
+		if slices.ContainsFunc(r.Confirmations, confirms) {
+			return statusz.Confirmed
+		}
+	}
+	switch {
+	case !n.exists:
+		return statusz.Gone
+	case n.suspect:
+		return statusz.Suspected
+	case n.watched || n.ready:
+		return statusz.Alive
+	}
+	return statusz.Unwatched
+}
+
+// confirms: it counts of at least one machine.
+func confirms(c noderecord.Confirmation) bool {
+	return c.Void == "" && slices.ContainsFunc(c.Machines, func(m noderecord.Machine) bool { return m.Void == "" })
+}
+
+// evidenceViews are the claims of a record, those that count first.
+func evidenceViews(r *noderecord.Record) []statusz.Evidence {
+	all := []statusz.Evidence{}
+	for i := len(r.Fences) - 1; i >= 0; i-- {
+		all = append(all, fenceView(&r.Fences[i]))
+	}
+	for _, c := range slices.Backward(r.Confirmations) {
+		e := statusz.Evidence{Kind: string(fence.OperatorConfirmation), Source: c.By, Detail: c.Reason, At: clock(c.At), Phase: "Counts", Why: c.Void}
+		if !confirms(c) {
+			e.Phase = "Void"
+		}
+		for _, m := range c.Machines {
+			e.Why = cmp.Or(e.Why, m.Void)
+		}
+		all = append(all, e)
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.Taints)) {
+		b := r.Taints[key]
+		all = append(all, statusz.Evidence{Kind: "Taint", Detail: key + "=" + b.Value, At: clock(b.BoundAt), Phase: phaseOf(b.Void), Why: b.Void})
+	}
+	for _, rel := range slices.Backward(r.Releases) {
+		all = append(all, statusz.Evidence{Kind: string(fence.VolumeRelease), Source: rel.By, Detail: rel.Volume + ": " + rel.Reason, At: clock(rel.At), Phase: "Counts"})
+	}
+	for _, o := range slices.Backward(r.Overrides) {
+		all = append(all, statusz.Evidence{Kind: "AgentOverride", Source: o.By, Detail: "agent " + o.Agent + ": " + o.Reason, At: clock(o.At), Phase: phaseOf(o.Machine.Void), Why: o.Machine.Void})
+	}
+	slices.SortStableFunc(all, func(a, b statusz.Evidence) int { return phaseRank(a.Phase) - phaseRank(b.Phase) })
+	return all
+}
+
+func phaseRank(phase string) int {
+	return slices.Index([]string{"Fencing", "Counts", "Failed", "Lifted", "Void"}, phase)
+}
+
+func phaseOf(void string) string {
+	if void != "" {
+		return "Void"
+	}
+	return "Counts"
+}
+
+func fenceView(f *noderecord.Fence) statusz.Evidence {
+	e := statusz.Evidence{Kind: string(f.Kind), Source: strings.Join(f.Agents, ", "), Detail: f.What, At: clock(cmp.Or(f.EndedAt, f.StartedAt)), Phase: string(f.Phase), Why: f.Why}
+	if f.Phase == noderecord.Fenced {
+		e.Phase, e.Why = "Counts", f.Reason
+	}
+	if f.Driver != "" {
+		e.Detail = strings.TrimSuffix("driver "+f.Driver+": "+e.Detail, ": ")
+	}
+	for _, st := range f.Steps {
+		e.Steps = append(e.Steps, statusz.Step{Agent: st.Agent, Action: st.Action, State: st.State, Detail: st.Detail, Error: st.Err, At: clock(st.At), TookMS: st.TookMS})
+	}
+	return e
+}
+
+// auditViews are the trail, the newest first.
+func auditViews(r *noderecord.Record) []statusz.Audit {
+	all := []statusz.Audit{}
+	for _, a := range slices.Backward(r.Audit) {
+		all = append(all, statusz.Audit{At: clock(a.At), Actor: a.Actor, Action: a.Action, Detail: a.Detail})
+	}
+	return all
+}
+
+// clock reads a record's time; zero: it is none.
+func clock(text string) time.Time {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/failover"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+)
+
+const uninstallHelp = `csi-fencepost uninstall takes away what csi-fencepost has written into the cluster: its taints, its annotations on
+PersistentVolumes, VolumeAttachments and Nodes, the nodes' records and the leaders' Leases. It shows first what that is,
+and removes it with --yes. Take the sidecars out first: csi-fencepost uninject. Broken off, it goes on where it is run again.`
+
+// Annotations that csi-fencepost writes, by the kind of object.
+var (
+	volumeAnnotations     = []string{ledger.Annotation, RepairedAnnotation}
+	attachmentAnnotations = []string{guard.RetryAnnotation}
+	nodeAnnotations       = []string{failover.WitnessAnnotation}
+)
+
+// peoplesAnnotations are those that people write, and manifests have. They do
+// nothing without csi-fencepost.
+var peoplesAnnotations = []string{failover.OptOutAnnotation, failover.MaintenanceAnnotation}
+
+// sidecarWatch is longer than a leader takes to renew its Lease twice.
+const sidecarWatch = 12 * time.Second
+
+type uninstallFlags struct {
+	cluster    clusterFlags
+	yes, force bool
+}
+
+// runUninstall is `csi-fencepost uninstall`.
+func runUninstall(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f, fs := &uninstallFlags{}, newFlagSet("uninstall")
+	fs.BoolVar(&f.yes, "yes", false, "Remove it. Without it, it is only shown.")
+	fs.BoolVar(&f.force, "force", false, "Remove it although a sidecar seems to run, or a node is cut off from its storage.")
+	f.cluster.register(fs)
+	switch err := parseFlags(fs, args); {
+	case errors.Is(err, errHelp):
+		fmt.Fprintf(stdout, "%s\n\nFlags:\n%s", uninstallHelp, fs.FlagUsages())
+		return nil
+	case err != nil:
+		return err
+	case fs.NArg() > 0:
+		return usagef("uninstall: it takes no arguments, got %s", strings.Join(fs.Args(), " "))
+	}
+	c, err := f.cluster.open("uninstall")
+	if err != nil {
+		return err
+	}
+	return uninstall(ctx, c, f, stdout, stderr)
+}
+
+func uninstall(ctx context.Context, c *cluster, f *uninstallFlags, stdout, stderr io.Writer) error {
+	found, err := findTraces(ctx, c)
+	if err != nil {
+		return err
+	}
+	found.print(stdout)
+	if len(found.traces) == 0 {
+		return nil
+	}
+	watch := time.Duration(0)
+	if f.yes && !f.force {
+		watch = sidecarWatch
+	}
+	reasons, err := found.reasonsAgainst(ctx, c, watch, stderr)
+	if err != nil {
+		return err
+	}
+	p := &printer{w: stdout, textStyle: styleOf(stdout)}
+	for _, reason := range reasons {
+		p.paragraph(0, 2, p.paint(yellow, "!")+" "+reason)
+	}
+	switch {
+	case len(reasons) > 0 && !f.force:
+		return fmt.Errorf("nothing was removed, for %s above (marked !); --force removes it all the same", count(len(reasons), "reason"))
+	case !f.yes:
+		fmt.Fprintln(stdout, "\nNothing was removed. To remove it: csi-fencepost uninstall --yes"+listedOrNot(f.force, " --force", ""))
+		return nil
+	}
+	return found.remove(ctx, stdout, stderr)
+}
+
+func (t *traces) print(w io.Writer) {
+	p := &printer{w: w, textStyle: styleOf(w)}
+	if len(t.traces) == 0 {
+		p.heading(bold, "csi-fencepost has left nothing in this cluster.")
+	} else {
+		p.heading(bold, "What csi-fencepost has left in this cluster:")
+		for _, kind := range traceKinds {
+			t.printKind(p, kind)
+		}
+	}
+	p.blank()
+	for _, note := range t.notes {
+		p.paragraph(0, 2, "* "+note)
+	}
+	p.paragraph(0, 2, fmt.Sprintf("* Not looked for, since people wrote them: annotations %s, the namespace %s, and the RBAC of the manifests. Events go by themselves.", strings.Join(peoplesAnnotations, ", "), t.namespace))
+}
+
+// mostNames of one kind that are shown.
+const mostNames = 8
+
+func (t *traces) printKind(p *printer, kind traceKind) {
+	var names []string
+	for i := range t.traces {
+		if t.traces[i].kind == kind {
+			names = append(names, t.traces[i].name)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	text := strings.Join(names[:min(len(names), mostNames)], ", ")
+	if more := len(names) - mostNames; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	p.paragraph(2, 2, fmt.Sprintf("%s (%d): %s", kind, len(names), text))
+}
+
+// remove takes everything away, the records last: a run that is broken off
+// leaves what the next one has to know. An object that cannot be changed does
+// not keep the others.
+func (t *traces) remove(ctx context.Context, stdout, stderr io.Writer) error {
+	var failed []error
+	done := 0
+	fmt.Fprintln(stdout)
+	for _, kind := range traceKinds {
+		of := 0
+		for i := range t.traces {
+			if t.traces[i].kind != kind {
+				continue
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("broken off after %d of %d; run it again to go on", done, len(t.traces))
+			}
+			progress(stderr, fmt.Sprintf("removing: %d of %d", done+1, len(t.traces)))
+			if err := t.traces[i].remove(ctx); err != nil {
+				failed = append(failed, fmt.Errorf("%s: %s: %w", kind, t.traces[i].name, err))
+				continue
+			}
+			done++
+			of++
+		}
+		progress(stderr, "")
+		if of > 0 {
+			fmt.Fprintf(stdout, "Removed: %s (%d)\n", kind, of)
+		}
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%d of %d could not be removed; run it again: %w", len(failed), len(t.traces), errors.Join(failed...))
+	}
+	fmt.Fprintln(stdout, "Nothing of csi-fencepost is left.")
+	return nil
+}
+
+// ourTaint tells our taint from a person's.
+const ourTaint = outOfService + "=" + source.OurTaintValue
+
+// progress shows on a terminal how far it is, in place; an empty text takes it
+// away.
+func progress(w io.Writer, text string) {
+	if _, ok := terminal(w); ok {
+		fmt.Fprint(w, "\r\x1b[K"+text)
+	}
+}

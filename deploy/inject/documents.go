@@ -1,0 +1,165 @@
+package inject
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+
+	"github.com/csi-fencepost/csi-fencepost/deploy"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+)
+
+// configKey is the file in the ConfigMap.
+const configKey = "config.yaml"
+
+// configMapName is one for each driver: many of them share kube-system.
+func configMapName(driver string) string { return "csi-fencepost-" + driver }
+
+// sample is the configuration of deploy/sidecar/config.yaml.
+func sample() (string, error) {
+	text, err := deploy.Files.ReadFile("sidecar/config.yaml")
+	if err != nil {
+		return "", err
+	}
+	var m corev1.ConfigMap
+	if err := yaml.UnmarshalStrict(text, &m); err != nil {
+		return "", fmt.Errorf("deploy/sidecar/config.yaml: %w", err)
+	}
+	return m.Data[configKey], nil
+}
+
+// configuration is the sample with the profile's facts in it.
+func configuration(mode config.Mode, revokes, failover bool) (string, error) {
+	text, err := sample()
+	if err != nil {
+		return "", err
+	}
+	for _, change := range []struct {
+		when     bool
+		old, new string
+	}{
+		{true, "mode: Observe\n", "mode: " + string(mode) + "\n"},
+		{revokes, "unpublishRevokesAccess: false\n", "unpublishRevokesAccess: true\n"},
+		{failover, "# failover: {enabled: true}\n", "failover: {enabled: true}\n"},
+	} {
+		if strings.Count(text, change.old) != 1 {
+			return "", fmt.Errorf("deploy/sidecar/config.yaml has no line %q", change.old)
+		}
+		if change.when {
+			text = strings.Replace(text, change.old, change.new, 1)
+		}
+	}
+	return text, nil
+}
+
+// configure chooses the configuration and what follows from it.
+func (p *Plan) configure(o Options) error {
+	text := string(o.Config)
+	if o.Config == nil {
+		p.Mode = o.Mode
+		if p.Mode == "" {
+			p.Mode = p.Profile.Mode()
+			p.say("mode %s, as the profile %q proposes; --mode chooses another one", p.Mode, p.Profile.Name)
+		}
+		if o.Failover && p.Mode != config.Enforce {
+			return errors.New("--failover needs --mode Enforce: what moves pods has to guard their volumes")
+		}
+		var err error
+		if text, err = configuration(p.Mode, p.Profile.RevokesAccess.Known == "yes", o.Failover); err != nil {
+			return err
+		}
+	}
+	c, err := config.Parse([]byte(text))
+	if err != nil {
+		return fmt.Errorf("the configuration is wrong: %w", err)
+	}
+	p.Mode, p.Failover = c.Mode, c.Failover.Enabled
+	if c.Fencing.Namespace != "csi-fencepost" {
+		p.say("the configuration has fencing.namespace %s: the rights below are for csi-fencepost, rename it there", c.Fencing.Namespace)
+	}
+	if len(c.Fencing.Levels) > 0 {
+		p.say("the configuration names fence agents: mount the files with their credentials into %s", sidecarName)
+	}
+	return p.addDocuments(text)
+}
+
+// addDocuments: the rights for mode and failover, and the ConfigMap.
+func (p *Plan) addDocuments(configText string) error {
+	names := deploy.Names{Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Driver: p.Driver}
+	render, which := deploy.Observe, "Observe reads, and writes Events"
+	switch {
+	case p.Failover:
+		render, which = deploy.Failover, "Enforce, and failover, which taints nodes and deletes pods"
+	case p.Mode == config.Enforce:
+		render, which = deploy.Enforce, "Enforce writes ledgers and records"
+	}
+	text, err := render(names)
+	if err != nil {
+		return err
+	}
+	p.say("rights of mode %s, for service account %s/%s", which, p.Namespace, p.ServiceAccount)
+	if p.Documents, err = split(text); err != nil {
+		return err
+	}
+	m, err := configMap(p.Namespace, p.Driver, configText)
+	if err != nil {
+		return err
+	}
+	p.Documents = append(p.Documents, m)
+	return nil
+}
+
+// split takes a stream of manifests apart.
+func split(stream []byte) (documents []Document, err error) {
+	for _, text := range strings.Split(string(stream), "---\n") {
+		d, err := document(text)
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, d)
+	}
+	return documents, nil
+}
+
+func document(text string) (Document, error) {
+	var head struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        metav1.ObjectMeta `json:"metadata"`
+	}
+	err := yaml.Unmarshal([]byte(text), &head)
+	return Document{head.APIVersion, head.Kind, head.Metadata.Namespace, head.Metadata.Name, text}, err
+}
+
+// key tells objects apart.
+func (d Document) key() string {
+	group, _, _ := strings.Cut(d.APIVersion, "/")
+	return strings.Join([]string{group, d.Kind, d.Namespace, d.Name}, "|")
+}
+
+func configMap(namespace, driver, text string) (Document, error) {
+	var data bytes.Buffer
+	encoder := yamlv3.NewEncoder(&data)
+	encoder.SetIndent(2)
+	style := yamlv3.LiteralStyle
+	if strings.Contains(text, "\r") { // a literal would lose it
+		style = yamlv3.DoubleQuotedStyle
+	}
+	scalar := func(s string, style yamlv3.Style) *yamlv3.Node {
+		return &yamlv3.Node{Kind: yamlv3.ScalarNode, Tag: "!!str", Value: s, Style: style}
+	}
+	m := func(content ...*yamlv3.Node) *yamlv3.Node {
+		return &yamlv3.Node{Kind: yamlv3.MappingNode, Content: content}
+	}
+	if err := encoder.Encode(m(scalar("data", 0), m(scalar(configKey, 0), scalar(text, style)))); err != nil {
+		return Document{}, err
+	}
+	return document("# The configuration of csi-fencepost. What is not named has its default; an\n# unknown field is an error.\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " +
+		configMapName(driver) + "\n  namespace: " + namespace + "\n" + data.String())
+}

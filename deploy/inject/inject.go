@@ -1,0 +1,241 @@
+package inject
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// A File is a file of manifests, by the name that messages use.
+type File struct {
+	Name string
+	Text []byte
+}
+
+// A Result is what Inject and Uninject return.
+type Result struct {
+	// Files are those given, in their order, changed or not, without Removed.
+	Files []File
+	// Documents are those that go with the workloads, as one file, where
+	// Options.Separate keeps them apart; nil otherwise.
+	Documents []byte
+	Plans     []*Plan
+	Findings  []Finding
+	// Changed are the names of the files that differ from what was given.
+	Changed []string
+	// Removed are the names of files that held nothing but what was injected.
+	Removed []string
+}
+
+// A NothingError says why there is nothing to inject into.
+type NothingError struct{ Text string }
+
+func (e *NothingError) Error() string { return e.Text }
+
+// Inject puts csi-fencepost into every controller workload of the files. What
+// it does not have to change stays as it is, byte for byte. What was injected
+// before is taken out first: so it is idempotent, and options can change; those
+// that are left open are kept from before. An error names file and line; it is a
+// *NothingError where there is nothing to inject into.
+func Inject(files []File, o Options) (*Result, error) {
+	before, err := previous(files)
+	if err != nil {
+		return nil, err
+	}
+	clean, err := Uninject(files)
+	if err != nil {
+		return nil, err
+	}
+	streams, found, err := readFiles(clean.Files)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Removed: clean.Removed}
+	c := newChanges(streams)
+	last, err := r.planAll(c, found, o, before)
+	if err != nil {
+		return nil, err
+	}
+	texts := missing(r.Plans, found)
+	if o.Separate {
+		if r.Documents, err = alone(texts); err != nil {
+			return nil, err
+		}
+		texts = nil
+	}
+	written, err := c.write(last, texts, false)
+	if err != nil {
+		return nil, err
+	}
+	r.compare(files, written)
+	return r, nil
+}
+
+// planAll makes a plan for each attacher and carries it out in c. It returns the
+// file of the last workload.
+func (r *Result) planAll(c *changes, found []manifest, o Options, before map[string]Options) (last int, err error) {
+	drivers, looked := csiDrivers(found), []string{}
+	var nothing *NothingError
+	for i := range found {
+		m := &found[i]
+		w, err := r.workload(m)
+		if err != nil {
+			return 0, err
+		}
+		if w == nil {
+			continue
+		}
+		looked = append(looked, w.name())
+		w.CSIDrivers = drivers
+		plans, err := NewPlans(w, o.or(before[m.key()]))
+		if asNothing(err, &nothing) {
+			nothing.Text = m.where + ": " + nothing.Text
+			r.say("", "%s", nothing.Text)
+			continue
+		} else if err != nil {
+			return 0, fmt.Errorf("%s: %w", m.where, err)
+		}
+		if err := r.carryOut(c, m, plans); err != nil {
+			return 0, err
+		}
+		if len(plans) > 0 {
+			last = m.file
+		}
+	}
+	return last, r.orNothing(o, drivers, looked, nothing)
+}
+
+// workload reads a manifest that csi-fencepost could be put into; nil for any
+// other. One that only looks so is named in the findings.
+func (r *Result) workload(m *manifest) (*Workload, error) {
+	if !isWorkload(m.APIVersion, m.Kind) {
+		r.lookalike(m)
+		return nil, nil
+	}
+	o, err := m.decode()
+	if err != nil {
+		return nil, err
+	}
+	w, err := FromObject(o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.where, err)
+	}
+	w.Where = m.where
+	if hook := w.ObjectMeta.Annotations["helm.sh/hook"]; hook != "" {
+		r.say(m.where, "%s is left alone: it is a Helm hook (%s), which runs beside the release", w.name(), hook)
+		return nil, nil
+	}
+	return w, nil
+}
+
+// lookalike says why a container that looks like external-attacher in another
+// kind of workload is left alone.
+func (r *Result) lookalike(m *manifest) {
+	if m.Kind != "DaemonSet" && m.Kind != "Pod" && m.Kind != "ReplicaSet" && m.Kind != "Job" {
+		return
+	}
+	pod := field(field(field(m.node, "spec"), "template"), "spec")
+	if m.Kind == "Pod" {
+		pod = field(m.node, "spec")
+	}
+	containers := field(pod, "containers")
+	if containers == nil {
+		return
+	}
+	for _, c := range containers.Content {
+		if image := field(c, "image"); image != nil && strings.Contains(image.Value, "attacher") {
+			r.say(m.where, "%s %s is left alone: its image %s looks like external-attacher, but csi-fencepost goes into a Deployment or StatefulSet only", m.Kind, m.Name, image.Value)
+		}
+	}
+}
+
+// carryOut changes the object, after a last look for templates.
+func (r *Result) carryOut(c *changes, m *manifest, plans []*Plan) error {
+	if len(plans) == 0 {
+		return nil
+	}
+	metadata := field(m.node, "metadata")
+	for _, n := range []string{"name", "namespace"} {
+		if f := field(metadata, n); f != nil && templateIn(f) > 0 {
+			return templateError(c, m, templateIn(f))
+		}
+	}
+	if line := templateIn(field(field(field(m.node, "spec"), "template"), "spec")); line > 0 {
+		return templateError(c, m, line)
+	}
+	o, err := c.object(m)
+	if err != nil {
+		return err
+	}
+	for _, p := range plans {
+		if err := p.Apply(o); err != nil {
+			return fmt.Errorf("%s: %w", m.where, err)
+		}
+		r.Plans = append(r.Plans, p)
+		r.Findings = append(r.Findings, p.Findings...)
+	}
+	return nil
+}
+
+func templateError(c *changes, m *manifest, line int) error {
+	return fmt.Errorf("%s:%d: a template is left in %s %s: render it first (helm template …, kustomize build …) and give inject the result", c.streams[m.file].Name, line, m.Kind, m.Name)
+}
+
+// csiDrivers are the CSIDriver objects, and whether they attach: they do unless
+// they say no.
+func csiDrivers(found []manifest) map[string]bool {
+	drivers := map[string]bool{}
+	for _, m := range found {
+		if m.Kind == "CSIDriver" && strings.HasPrefix(m.APIVersion, "storage.k8s.io/") {
+			attach := field(field(m.node, "spec"), "attachRequired")
+			drivers[m.Name] = attach == nil || attach.Value != "false"
+		}
+	}
+	return drivers
+}
+
+// orNothing is the error of a run that has made no plan.
+func (r *Result) orNothing(o Options, drivers map[string]bool, looked []string, nothing *NothingError) error {
+	if len(r.Plans) > 0 {
+		return nil
+	}
+	if nothing != nil {
+		return nothing
+	}
+	for _, name := range slices.Sorted(maps.Keys(drivers)) {
+		if !drivers[name] {
+			return &NothingError{fmt.Sprintf("there is nothing to guard: the CSIDriver %s has attachRequired: false, so that Kubernetes never asks it to publish or unpublish a volume", name)}
+		}
+	}
+	seen := "there is no Deployment and no StatefulSet in it"
+	if len(looked) > 0 {
+		seen = "looked at: " + strings.Join(looked, ", ")
+	}
+	what := "no external-attacher"
+	if o.Driver != "" {
+		what += " of driver " + o.Driver
+	}
+	for _, f := range r.Findings {
+		seen += "; " + f.String()
+	}
+	return &NothingError{what + " was found in a Deployment or StatefulSet (" + seen + "). It is the container whose image is named csi-attacher: is the file with the controller missing? A managed control plane that hides its controller pod cannot be injected into"}
+}
+
+// missing are the texts of the plans' documents, each once, without those that
+// the files have already.
+func missing(plans []*Plan, found []manifest) (texts []string) {
+	have := map[string]bool{}
+	for _, m := range found {
+		have[m.key()] = true
+	}
+	for _, p := range plans {
+		for _, d := range p.Documents {
+			if !have[d.key()] {
+				have[d.key()] = true
+				texts = append(texts, d.Text)
+			}
+		}
+	}
+	return texts
+}

@@ -1,0 +1,205 @@
+package inject
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/deploy/profile"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+)
+
+// A Workload is a Deployment or StatefulSet as far as a plan needs it.
+type Workload struct {
+	// Where it stands, "file:line"; only for messages.
+	Where string
+
+	APIVersion string                 `json:"apiVersion"`
+	Kind       string                 `json:"kind"`
+	ObjectMeta metav1.ObjectMeta      `json:"metadata"`
+	Replicas   *int32                 `json:"-"`
+	Template   corev1.PodTemplateSpec `json:"-"`
+	// CSIDrivers that stand beside it, name by attachRequired. They help to
+	// find out the driver's name.
+	CSIDrivers map[string]bool `json:"-"`
+}
+
+// Options are what a person chooses. Empty: chosen from profile and manifest.
+type Options struct {
+	// Driver is its name, as in its CSIDriver object. With several attachers it
+	// chooses the one of that driver.
+	Driver string
+	// Namespace of workloads that name none.
+	Namespace string
+	Image     string
+	Mode      config.Mode
+	// Config is a whole configuration file, in place of the profile's.
+	Config []byte
+	// Failover: the configuration and the rights to move pods. Needs Enforce.
+	Failover bool
+	// HTTPPort of metrics and probes. 0: a free one, and none on hostNetwork.
+	HTTPPort int32
+	// Separate keeps the documents apart from the files (Result.Documents).
+	Separate bool
+}
+
+// A Plan is what is changed for one attacher of one workload, as data. It says
+// nothing of text.
+type Plan struct {
+	// Workload that is changed.
+	Where, APIVersion, Kind, Namespace, Name string
+	ServiceAccount                           string
+
+	Driver   string
+	Profile  *profile.Profile
+	Mode     config.Mode
+	Failover bool
+
+	// Attacher is the container that is changed, by name, with the whole of
+	// what is changed in it. Nothing else of it changes.
+	Attacher Attacher
+	// Sidecar is appended to the containers, Volumes to the volumes.
+	Sidecar corev1.Container
+	Volumes []corev1.Volume
+	// Annotations that are put on the workload (not on its pods).
+	Annotations map[string]string
+
+	// Documents are applied with the workload: rights and configuration.
+	Documents []Document
+	// Findings say what was chosen and why.
+	Findings []Finding
+}
+
+// Attacher is the changed container: its complete lists, before and after.
+// Elements of before keep their place, new ones are at the end.
+type Attacher struct {
+	Container string
+	// Index in spec.template.spec.containers.
+	Index                            int
+	CommandBefore, Command           []string
+	ArgsBefore, Args                 []string
+	VolumeMountsBefore, VolumeMounts []corev1.VolumeMount
+}
+
+// A Document is one manifest of its own.
+type Document struct {
+	APIVersion, Kind, Namespace, Name string
+	Text                              string // YAML with its comments, ends in a newline
+}
+
+// A Finding is a sentence for a person.
+type Finding struct {
+	Where string // "file:line", or empty
+	Text  string
+}
+
+func (f Finding) String() string {
+	if f.Where == "" {
+		return f.Text
+	}
+	return f.Where + ": " + f.Text
+}
+
+func (p *Plan) say(format string, args ...any) {
+	p.Findings = append(p.Findings, Finding{p.Where, fmt.Sprintf(format, args...)})
+}
+
+// NewPlans returns a plan for each external-attacher in the workload that the
+// options choose, in the order of the containers, each made as if those before
+// it were carried out. No plan and no error: it has no attacher, or none of the
+// driver that Options.Driver names. An error says what stands in the way and
+// what would be right; it is a *NothingError where the driver does not attach.
+func NewPlans(w *Workload, o Options) (plans []*Plan, err error) {
+	found := w.attachers()
+	if err := w.inTheWay(); err != nil && (len(found) > 0 || len(w.Template.Spec.InitContainers) > 0) {
+		return nil, err
+	}
+	now := *w
+	now.Template = *w.Template.DeepCopy()
+	for _, index := range found {
+		p, err := newPlan(&now, index, o, len(found) > 1)
+		if err != nil {
+			return nil, err
+		}
+		if p == nil {
+			continue
+		}
+		plans = append(plans, p)
+		pod := &now.Template.Spec
+		pod.Containers = append(pod.Containers, p.Sidecar)
+		pod.Volumes = append(pod.Volumes, p.Volumes...)
+	}
+	return plans, nil
+}
+
+// newPlan of one attacher; nil if it is another driver's.
+func newPlan(w *Workload, index int, o Options, several bool) (*Plan, error) {
+	a, err := readAttacher(&w.Template.Spec.Containers[index], index)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", w.name(), err)
+	}
+	p := &Plan{Where: w.Where, APIVersion: w.APIVersion, Kind: w.Kind, Name: w.ObjectMeta.Name, ServiceAccount: w.serviceAccount()}
+	p.say("%s: container %s is external-attacher (%s)", w.name(), a.Name, a.Image)
+	if err := p.chooseDriver(w, a, o, several); err != nil || p.Driver == "" {
+		return nil, err
+	}
+	p.chooseNamespace(w, o)
+	if err := p.addSidecar(w, a, o); err != nil {
+		return nil, err
+	}
+	if err := p.configure(o); err != nil {
+		return nil, fmt.Errorf("%s: %w", w.name(), err)
+	}
+	p.Annotations, err = p.record()
+	return p, err
+}
+
+// chooseDriver leaves Driver empty if it is not the one that was asked for.
+func (p *Plan) chooseDriver(w *Workload, a *attacher, o Options, several bool) error {
+	name, why, err := driverName(w, a, o)
+	switch {
+	case err != nil:
+		return err
+	case o.Driver != "" && name != o.Driver && (several || w.hasOther(o.Driver)):
+		return nil
+	case o.Driver != "" && name != o.Driver:
+		p.say("driver %s, as --driver says (%s would say %s)", o.Driver, why, name)
+		name = o.Driver
+	default:
+		p.say("driver %s, by %s", name, why)
+	}
+	if attaches, known := w.CSIDrivers[name]; known && !attaches {
+		return &NothingError{fmt.Sprintf("%s: there is nothing to guard: the CSIDriver %s has attachRequired: false, so that Kubernetes never asks it to publish or unpublish a volume", w.name(), name)}
+	}
+	p.Driver, p.Profile = name, profile.For(name)
+	for _, note := range p.Profile.Notes {
+		p.say("%s: %s", p.Profile.Name, note)
+	}
+	if p.Profile.Publishes.Known == profile.No {
+		return &NothingError{fmt.Sprintf("%s: there is nothing to guard: %s does not publish volumes (%s)", w.name(), p.Profile.Name, p.Profile.Publishes.Source)}
+	}
+	if p.Profile.TaintFirst.Known == profile.Yes {
+		p.say("%s fences in unpublish only with the out-of-service taint on the node: taint first, unpublish second (%s)", p.Profile.Name, p.Profile.TaintFirst.Source)
+	}
+	return nil
+}
+
+// hasOther: the driver that was asked for stands beside this workload, and so is
+// not a better name for the one that was found.
+func (w *Workload) hasOther(driver string) bool {
+	_, declared := w.CSIDrivers[driver]
+	return declared && len(w.CSIDrivers) > 1
+}
+
+func (p *Plan) chooseNamespace(w *Workload, o Options) {
+	switch {
+	case w.ObjectMeta.Namespace != "":
+		p.Namespace = w.ObjectMeta.Namespace
+	case o.Namespace != "":
+		p.Namespace = o.Namespace
+	default:
+		p.Namespace = "default"
+		p.say("it names no namespace: %s is taken for the rights; --namespace says another one", p.Namespace)
+	}
+}

@@ -1,0 +1,81 @@
+package inject
+
+import (
+	"errors"
+
+	"github.com/csi-fencepost/csi-fencepost/deploy/inject/splice"
+)
+
+// or fills in what is left open. A configuration holds together with mode and
+// failover: these are taken over only where none of the three is chosen.
+func (o Options) or(before Options) Options {
+	if o.Driver == "" {
+		o.Driver = before.Driver
+	}
+	if o.Image == "" {
+		o.Image = before.Image
+	}
+	if o.Mode == "" && o.Config == nil && !o.Failover {
+		o.Mode, o.Failover, o.Config = before.Mode, before.Failover, before.Config
+	}
+	return o
+}
+
+// previous are the options with which workloads were injected before, by their
+// keys. One with several attachers keeps only what all of them have.
+func previous(files []File) (map[string]Options, error) {
+	_, found, err := readFiles(files)
+	if err != nil {
+		return nil, err
+	}
+	options := map[string]Options{}
+	for i := range found {
+		m := &found[i]
+		if !isWorkload(m.APIVersion, m.Kind) || field(field(m.node, "metadata"), "annotations") == nil {
+			continue
+		}
+		o, err := m.decode()
+		if err != nil {
+			return nil, err
+		}
+		all, err := records(child(o, "metadata", "annotations"))
+		if err != nil {
+			return nil, errors.New(m.where + ": " + err.Error())
+		}
+		for _, r := range all {
+			before := Options{Image: r.Image, Mode: r.Mode, Failover: r.Failover}
+			if len(all) == 1 {
+				before.Driver, before.Config = r.Driver, configOf(found, r)
+			}
+			options[m.key()] = before
+		}
+	}
+	return options, nil
+}
+
+// configOf finds the configuration that was injected, as a person may have
+// changed it since.
+func configOf(found []manifest, r record) []byte {
+	for _, m := range found {
+		if m.Kind == "ConfigMap" && m.Name == configMapName(r.Driver) && m.Namespace == r.Namespace {
+			if text := field(field(m.node, "data"), configKey); text != nil && text.Value != "" {
+				return []byte(text.Value)
+			}
+		}
+	}
+	return nil
+}
+
+// alone are documents as a file of their own, marked as a whole.
+func alone(texts []string) ([]byte, error) {
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	empty, err := splice.Parse(nil)
+	if err != nil {
+		return nil, err
+	}
+	return empty.Apply(splice.Change{Append: texts})
+}
+
+func asNothing(err error, nothing **NothingError) bool { return err != nil && errors.As(err, nothing) }

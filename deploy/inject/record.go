@@ -1,0 +1,74 @@
+package inject
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+)
+
+// recordPrefix of the annotation that says what was put in, by the name of the
+// attacher's container. Annotations outlive comments.
+const recordPrefix = "inject.csi-fencepost.io/"
+
+// A record is enough to take one sidecar out again where the marks are lost.
+type record struct {
+	Driver         string               `json:"driver"`
+	Namespace      string               `json:"namespace"`
+	ServiceAccount string               `json:"serviceAccount"`
+	Mode           config.Mode          `json:"mode"`
+	Failover       bool                 `json:"failover,omitempty"`
+	Container      string               `json:"container"`
+	Image          string               `json:"image"`
+	Volumes        []string             `json:"volumes"`
+	Command        []string             `json:"command,omitempty"`
+	Args           []string             `json:"args,omitempty"`
+	Mounts         []corev1.VolumeMount `json:"volumeMounts,omitempty"`
+}
+
+func (p *Plan) record() (map[string]string, error) {
+	r := record{
+		Driver: p.Driver, Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Mode: p.Mode, Failover: p.Failover,
+		Container: p.Sidecar.Name, Image: p.Sidecar.Image,
+		Command: p.Attacher.CommandBefore, Args: p.Attacher.ArgsBefore, Mounts: p.Attacher.VolumeMountsBefore,
+	}
+	for _, v := range p.Volumes {
+		r.Volumes = append(r.Volumes, v.Name)
+	}
+	text, err := json.Marshal(r)
+	return map[string]string{recordPrefix + p.Attacher.Container: string(text)}, err
+}
+
+// records of a workload, by the attacher's container.
+func records(annotations map[string]any) (map[string]record, error) {
+	found := map[string]record{}
+	for name, value := range annotations {
+		container, ours := strings.CutPrefix(name, recordPrefix)
+		if !ours {
+			continue
+		}
+		var r record
+		text, _ := value.(string)
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			return nil, fmt.Errorf("annotation %s cannot be read: %w", name, err)
+		}
+		found[container] = r
+	}
+	return found, nil
+}
+
+// keys of the documents that were added with it.
+func (r record) keys() (map[string]bool, error) {
+	p := &Plan{Driver: r.Driver, Namespace: r.Namespace, ServiceAccount: r.ServiceAccount, Mode: config.Enforce, Failover: true}
+	if err := p.addDocuments(""); err != nil {
+		return nil, err
+	}
+	found := map[string]bool{}
+	for _, d := range p.Documents {
+		found[d.key()] = true
+	}
+	return found, nil
+}

@@ -1,0 +1,270 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/csi-fencepost/csi-fencepost/deploy"
+)
+
+// Names in deploy/sidecar/patch.yaml. A second sidecar in a pod has a number
+// behind each.
+const (
+	sidecarName  = "csi-fencepost"
+	socketVolume = "fencepost-socket"
+	configVolume = "fencepost-config"
+	driverVolume = "socket-dir"
+)
+
+// serviceAccountPath is where a pod's token is.
+const serviceAccountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// template is the container of deploy/sidecar/patch.yaml, and its volumes.
+func template() (*corev1.Container, []corev1.Volume, error) {
+	text, err := deploy.Files.ReadFile("sidecar/patch.yaml")
+	if err != nil {
+		return nil, nil, err
+	}
+	var patch appsv1.Deployment
+	if err := yaml.UnmarshalStrict(text, &patch); err != nil {
+		return nil, nil, fmt.Errorf("deploy/sidecar/patch.yaml: %w", err)
+	}
+	for _, c := range patch.Spec.Template.Spec.Containers {
+		if c.Name == sidecarName {
+			return &c, patch.Spec.Template.Spec.Volumes, nil
+		}
+	}
+	return nil, nil, errors.New("deploy/sidecar/patch.yaml has no container " + sidecarName)
+}
+
+// addSidecar makes the container and its volumes out of the template, and fits
+// them to the pod and the attacher.
+func (p *Plan) addSidecar(w *Workload, a *attacher, o Options) error {
+	c, volumes, err := template()
+	if err != nil {
+		return err
+	}
+	suffix := freeSuffix(&w.Template.Spec)
+	folder := freeFolder(a)
+	p.Volumes = volumes
+	for i := range p.Volumes {
+		if p.Volumes[i].ConfigMap != nil {
+			p.Volumes[i].ConfigMap.Name = configMapName(p.Driver)
+		}
+		p.Volumes[i].Name += suffix
+	}
+	c.Name += suffix
+	if o.Image != "" {
+		c.Image = o.Image
+	}
+	c.VolumeMounts = sidecarMounts(c, a, suffix, folder)
+	setArg(c, "csi-address", a.socket)
+	setArg(c, "listen", folder+"/csi.sock")
+	p.elect(c, w, a)
+	p.serveHTTP(c, &w.Template.Spec, o)
+	p.likeAttacher(c, &w.Template.Spec, a)
+	p.reachAPI(c, a)
+	p.Sidecar = *c
+	p.pointAttacher(a, socketVolume+suffix, folder)
+	return nil
+}
+
+// freeSuffix keeps the names apart from those that the pod has.
+func freeSuffix(pod *corev1.PodSpec) string {
+	taken := func(suffix string) bool {
+		return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == sidecarName+suffix }) ||
+			slices.ContainsFunc(pod.InitContainers, func(c corev1.Container) bool { return c.Name == sidecarName+suffix }) ||
+			slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
+				return v.Name == socketVolume+suffix || v.Name == configVolume+suffix
+			})
+	}
+	suffix := ""
+	for i := 2; taken(suffix); i++ {
+		suffix = fmt.Sprintf("-%d", i)
+	}
+	return suffix
+}
+
+// freeFolder is where our socket is mounted, in both containers.
+func freeFolder(a *attacher) string {
+	folder := "/fencepost"
+	for i := 2; slices.ContainsFunc(a.VolumeMounts, func(m corev1.VolumeMount) bool {
+		return path.Clean(m.MountPath) == folder || isUnder(path.Clean(m.MountPath), folder)
+	}); i++ {
+		folder = fmt.Sprintf("/fencepost-%d", i)
+	}
+	return folder
+}
+
+// sidecarMounts: the driver's socket as the attacher has it, ours, and the
+// configuration.
+func sidecarMounts(c *corev1.Container, a *attacher, suffix, folder string) (mounts []corev1.VolumeMount) {
+	for _, m := range c.VolumeMounts {
+		switch m.Name {
+		case driverVolume:
+			m = *a.mount.DeepCopy()
+		case socketVolume:
+			m.Name, m.MountPath = socketVolume+suffix, folder
+		case configVolume:
+			m.Name = configVolume + suffix
+		}
+		mounts = append(mounts, m)
+	}
+	return mounts
+}
+
+// setArg changes a --name=value of our own container.
+func setArg(c *corev1.Container, name, value string) {
+	for i, arg := range c.Args {
+		if strings.HasPrefix(arg, "--"+name+"=") {
+			c.Args[i] = "--" + name + "=" + value
+			return
+		}
+	}
+	c.Args = append(c.Args, "--"+name+"="+value)
+}
+
+func removeArg(c *corev1.Container, name string) {
+	c.Args = slices.DeleteFunc(c.Args, func(arg string) bool {
+		return arg == "--"+name || strings.HasPrefix(arg, "--"+name+"=")
+	})
+}
+
+// elect keeps --leader-election where there may be two of us.
+func (p *Plan) elect(c *corev1.Container, w *Workload, a *attacher) {
+	switch {
+	case a.line.isOn("leader-election"):
+		p.say("%s: --leader-election, as %s has it", c.Name, a.Name)
+	case w.replicas() > 1:
+		p.say("%s: --leader-election, for %d replicas", c.Name, w.replicas())
+	default:
+		removeArg(c, "leader-election")
+	}
+}
+
+// serveHTTP chooses the port of metrics and probes. In a pod on its node's
+// network every port is one of the node's, and another sidecar may have it.
+func (p *Plan) serveHTTP(c *corev1.Container, pod *corev1.PodSpec, o Options) {
+	port := o.HTTPPort
+	if port == 0 && pod.HostNetwork {
+		removeArg(c, "http-endpoint")
+		c.Ports, c.LivenessProbe, c.ReadinessProbe = nil, nil, nil
+		p.say("%s: no metrics and no probes: the pod is on its node's network, where any fixed port may be taken; choose one with --http-port", c.Name)
+		return
+	}
+	if port == 0 {
+		port = freePort(pod, c.Ports[0].ContainerPort)
+	}
+	c.Ports[0].ContainerPort = port
+	setArg(c, "http-endpoint", fmt.Sprintf(":%d", port))
+	p.say("%s: metrics and health on port %d", c.Name, port)
+}
+
+// freePort is the first from want on that no container of the pod names.
+func freePort(pod *corev1.PodSpec, want int32) int32 {
+	taken := func(port int32) bool {
+		address := fmt.Sprintf(":%d", port)
+		return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool {
+			return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.ContainerPort == port }) ||
+				slices.ContainsFunc(c.Args, func(arg string) bool {
+					return strings.HasSuffix(arg, address) || strings.HasSuffix(arg, "port="+address[1:])
+				})
+		})
+	}
+	for taken(want) {
+		want++
+	}
+	return want
+}
+
+// likeAttacher gives the sidecar the attacher's user and rights: whom the
+// driver's socket lets in, it lets in from the sidecar too. Capabilities are
+// not dropped beyond that: root connects to the socket of another user only with
+// CAP_DAC_OVERRIDE. The other way round nothing is needed: our socket is in a
+// folder that everybody may enter, and lets every user connect.
+func (p *Plan) likeAttacher(c *corev1.Container, pod *corev1.PodSpec, a *attacher) {
+	if a.SecurityContext != nil {
+		c.SecurityContext = a.SecurityContext.DeepCopy()
+		p.say("%s: securityContext as in %s", c.Name, a.Name)
+	} else {
+		c.SecurityContext.Capabilities = nil
+		if pod.SecurityContext != nil && pod.SecurityContext.SeccompProfile != nil {
+			c.SecurityContext.SeccompProfile = nil // the pod's holds
+		}
+	}
+	ours, pods := c.SecurityContext, pod.SecurityContext
+	if pods == nil {
+		pods = &corev1.PodSecurityContext{}
+	}
+	nonRoot := ours.RunAsNonRoot
+	if nonRoot == nil {
+		nonRoot = pods.RunAsNonRoot
+	}
+	switch {
+	case ours.RunAsUser != nil:
+		p.say("%s: runs as user %d, as %s does", c.Name, *ours.RunAsUser, a.Name)
+	case pods.RunAsUser != nil:
+		p.say("%s: runs as user %d of the pod, as %s does", c.Name, *pods.RunAsUser, a.Name)
+	case nonRoot != nil && *nonRoot:
+		p.say("%s: %s runs as the user of its image, which is not root and not in the manifest; if the driver's socket refuses csi-fencepost, set runAsUser of both", c.Name, a.Name)
+	default:
+		root := int64(0)
+		ours.RunAsUser = &root
+		p.say("%s: runs as root: %s runs as the user of its image, which is root in external-attacher's", c.Name, a.Name)
+	}
+}
+
+// reachAPI copies what the attacher needs beyond its pod's own token to reach
+// the Kubernetes API.
+func (p *Plan) reachAPI(c *corev1.Container, a *attacher) {
+	copyMount := func(m corev1.VolumeMount) {
+		if !slices.ContainsFunc(c.VolumeMounts, func(have corev1.VolumeMount) bool { return path.Clean(have.MountPath) == path.Clean(m.MountPath) }) {
+			c.VolumeMounts = append(c.VolumeMounts, *m.DeepCopy())
+		}
+	}
+	for _, m := range a.VolumeMounts {
+		if path.Clean(m.MountPath) == serviceAccountPath {
+			copyMount(m)
+			p.say("%s: the token that %s mounts by itself", c.Name, a.Name)
+		}
+	}
+	for _, e := range a.Env {
+		if e.Name == "KUBERNETES_SERVICE_HOST" || e.Name == "KUBERNETES_SERVICE_PORT" {
+			c.Env = append(c.Env, *e.DeepCopy())
+		}
+	}
+	file, err := a.line.expanded("kubeconfig", "")
+	if file == "" || err != nil {
+		return
+	}
+	c.Args = append(c.Args, "--kubeconfig="+file)
+	if m, ok := mountOf(a.Container, path.Clean(file)); ok {
+		copyMount(m)
+	}
+	p.say("%s: --kubeconfig=%s as %s has it; the rights below are for the service account: give them, in that kubeconfig's cluster, to its user", c.Name, file, a.Name)
+}
+
+// pointAttacher makes the attacher use our socket, and raises its limits.
+func (p *Plan) pointAttacher(a *attacher, volume, folder string) {
+	p.Attacher = Attacher{Container: a.Name, Index: a.index, CommandBefore: a.Command, ArgsBefore: a.Args, VolumeMountsBefore: a.VolumeMounts}
+	p.say("%s: --csi-address from %s, the driver's socket, to %s/csi.sock, which csi-fencepost serves", a.Name, a.socket, folder)
+	onlyForSocket := a.onlyForSocket() // before the address changes
+	a.line.set("csi-address", folder+"/csi.sock")
+	a.raise(p.say)
+	for _, m := range a.VolumeMounts {
+		if m.MountPath == a.mount.MountPath && onlyForSocket {
+			p.say("%s: the mount %s of the driver's socket is taken off: nothing else of it needs it, and no call can get past the guard", a.Name, m.MountPath)
+			continue
+		}
+		p.Attacher.VolumeMounts = append(p.Attacher.VolumeMounts, m)
+	}
+	p.Attacher.VolumeMounts = append(p.Attacher.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: folder})
+	p.Attacher.Command, p.Attacher.Args = a.line.command, a.line.args
+}

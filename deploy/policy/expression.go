@@ -1,0 +1,228 @@
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
+)
+
+// workload is true of the plan's workload only.
+func workload(p *inject.Plan) []admissionv1.MatchCondition {
+	return []admissionv1.MatchCondition{{
+		Name:       "this-workload",
+		Expression: fmt.Sprintf("request.namespace == %q && object.metadata.name == %q", p.Namespace, p.Name),
+	}}
+}
+
+// hasAttacher: without it there is nothing to mutate, and the validation says so.
+func hasAttacher(p *inject.Plan) admissionv1.MatchCondition {
+	return admissionv1.MatchCondition{
+		Name:       "has-the-attacher",
+		Expression: fmt.Sprintf("object.spec.template.spec.containers.exists(c, c.name == %q)", p.Attacher.Container),
+	}
+}
+
+// variables are what the patch is made of.
+func variables(p *inject.Plan) []admissionv1.Variable {
+	const pod = "object.spec.template.spec"
+	return []admissionv1.Variable{
+		{Name: "containers", Expression: pod + ".containers"},
+		{Name: "names", Expression: pod + ".containers.map(c, c.name)"},
+		{Name: "volumes", Expression: "has(" + pod + ".volumes) ? " + pod + ".volumes.map(v, v.name) : []"},
+		{Name: "at", Expression: fmt.Sprintf("variables.names.indexOf(%q)", p.Attacher.Container)},
+		{Name: "attacher", Expression: "variables.containers[variables.at]"},
+		{Name: "command", Expression: "has(variables.attacher.command) ? variables.attacher.command : []"},
+		{Name: "args", Expression: "has(variables.attacher.args) ? variables.attacher.args : []"},
+		{Name: "mounts", Expression: "has(variables.attacher.volumeMounts) ? variables.attacher.volumeMounts : []"},
+	}
+}
+
+// patch is the JSON patch of the whole: a sum of lists of operations, each
+// empty where there is nothing to do.
+func patch(p *inject.Plan) (string, error) {
+	const attacher = `"/spec/template/spec/containers/" + string(variables.at) + `
+	var steps []string
+	for _, list := range []struct {
+		field         string
+		before, after []string
+	}{{"command", p.Attacher.CommandBefore, p.Attacher.Command}, {"args", p.Attacher.ArgsBefore, p.Attacher.Args}} {
+		words, err := rewriteWords("variables."+list.field, list.before, list.after)
+		if err != nil {
+			return "", err
+		}
+		if words != "" {
+			steps = append(steps, add(attacher+strconv.Quote("/"+list.field), words))
+		}
+	}
+	mounts, err := rewriteMounts(p.Attacher.VolumeMountsBefore, p.Attacher.VolumeMounts)
+	if err != nil {
+		return "", err
+	}
+	if mounts != "" {
+		steps = append(steps, add(attacher+`"/volumeMounts"`, mounts))
+	}
+	named, err := putNamed(p)
+	if err != nil {
+		return "", err
+	}
+	steps = append(steps, named...)
+	return strings.Join(append(steps, putAnnotations(p)...), " +\n"), nil
+}
+
+// add is one operation, which also replaces what is there.
+func add(path, value string) string {
+	return fmt.Sprintf("[JSONPatch{op: \"add\", path: %s, value: %s}]", path, value)
+}
+
+// rewriteWords maps a list of arguments as the plan does, by their values: what
+// the plan changes becomes what it changes it to, what it adds is added if it is
+// not there yet. Empty: nothing changes.
+func rewriteWords(list string, before, after []string) (string, error) {
+	if slices.Equal(before, after) {
+		return "", nil
+	}
+	if len(after) < len(before) {
+		return "", fmt.Errorf("the plan takes arguments away: %q to %q", before, after)
+	}
+	result := "a"
+	for i := len(before) - 1; i >= 0; i-- {
+		if before[i] == after[i] {
+			continue
+		}
+		condition := fmt.Sprintf("a == %q", before[i])
+		// A value on its own means nothing without the flag before it.
+		if i > 0 && !strings.HasPrefix(before[i], "-") {
+			condition += fmt.Sprintf(" && i > 0 && %s[i - 1] == %q", list, before[i-1])
+		}
+		result = fmt.Sprintf("%s ? %q\n  : %s", condition, after[i], result)
+	}
+	mapped := list
+	if result != "a" {
+		mapped = fmt.Sprintf("%s.transformList(i, a,\n  %s)", list, result)
+	}
+	if added := after[len(before):]; len(added) > 0 {
+		words, err := literal(added)
+		if err != nil {
+			return "", err
+		}
+		mapped += fmt.Sprintf(" +\n%s.filter(a, !(a in %s))", words, list)
+	}
+	return mapped, nil
+}
+
+// rewriteMounts does the same for the mounts, which are known by their paths.
+func rewriteMounts(before, after []corev1.VolumeMount) (string, error) {
+	if equality.Semantic.DeepEqual(before, after) {
+		return "", nil
+	}
+	const list = "variables.mounts"
+	var gone []string
+	for _, m := range before {
+		if !slices.ContainsFunc(after, func(a corev1.VolumeMount) bool { return equality.Semantic.DeepEqual(a, m) }) {
+			gone = append(gone, fmt.Sprintf("(m.mountPath == %q && m.name == %q)", m.MountPath, m.Name))
+		}
+	}
+	result := list
+	if len(gone) > 0 {
+		result += fmt.Sprintf(".filter(m, !(%s))", strings.Join(gone, " || "))
+	}
+	for _, m := range after {
+		if slices.ContainsFunc(before, func(b corev1.VolumeMount) bool { return equality.Semantic.DeepEqual(b, m) }) {
+			continue
+		}
+		mount, err := literal([]corev1.VolumeMount{m})
+		if err != nil {
+			return "", err
+		}
+		result += fmt.Sprintf(" +\n(%s.exists(m, m.mountPath == %q && m.name == %q) ? [] : %s)", list, m.MountPath, m.Name, mount)
+	}
+	return result, nil
+}
+
+// putNamed puts the sidecar and the volumes in, in place of those of the same
+// name.
+func putNamed(p *inject.Plan) ([]string, error) {
+	steps := []string{}
+	put := func(field, names, name string, object any) error {
+		value, err := literal(object)
+		if err != nil {
+			return err
+		}
+		path := fmt.Sprintf("\"/spec/template/spec/%s/\"", field)
+		steps = append(steps, fmt.Sprintf("[JSONPatch{op: %[1]s in %[2]s ? \"replace\" : \"add\",\n  path: %[3]s + (%[1]s in %[2]s ? string(%[2]s.indexOf(%[1]s)) : \"-\"),\n  value: %[4]s}]",
+			strconv.Quote(name), names, path, value))
+		return nil
+	}
+	if err := put("containers", "variables.names", p.Sidecar.Name, p.Sidecar); err != nil {
+		return nil, err
+	}
+	if len(p.Volumes) > 0 {
+		steps = append(steps, "(has(object.spec.template.spec.volumes) ? [] : "+add(`"/spec/template/spec/volumes"`, "[]")+")")
+	}
+	for _, v := range p.Volumes {
+		if err := put("volumes", "variables.volumes", v.Name, v); err != nil {
+			return nil, err
+		}
+	}
+	return steps, nil
+}
+
+func putAnnotations(p *inject.Plan) (steps []string) {
+	if len(p.Annotations) == 0 {
+		return nil
+	}
+	steps = append(steps, "(has(object.metadata.annotations) ? [] : "+add(`"/metadata/annotations"`, "{}")+")")
+	for _, key := range slices.Sorted(maps.Keys(p.Annotations)) {
+		steps = append(steps, add(fmt.Sprintf("\"/metadata/annotations/\" + jsonpatch.escapeKey(%q)", key), strconv.Quote(p.Annotations[key])))
+	}
+	return steps
+}
+
+// validations refuse what gets past the guard.
+func validations(p *inject.Plan) ([]admissionv1.Validation, error) {
+	addresses, err := addresses(p)
+	if err != nil {
+		return nil, err
+	}
+	words, err := literal(addresses)
+	if err != nil {
+		return nil, err
+	}
+	const again = "the driver's manifest is not what the policy was rendered from; render it anew with csi-fencepost inject --as-policy, or delete it"
+	return []admissionv1.Validation{{
+		Expression: fmt.Sprintf("object.spec.template.spec.containers.exists(c, c.name == %q)", p.Sidecar.Name),
+		Message:    fmt.Sprintf("container %s is missing, and with it the guard of single-writer volumes: %s", p.Sidecar.Name, again),
+	}, {
+		Expression: fmt.Sprintf("object.spec.template.spec.containers.exists(c, c.name == %q &&\n%s.all(a,\n  a in ((has(c.command) ? c.command : []) + (has(c.args) ? c.args : []))))", p.Attacher.Container, words),
+		Message:    fmt.Sprintf("container %s would get past csi-fencepost, its arguments lack %s: %s", p.Attacher.Container, strings.Join(addresses, " "), again),
+	}}, nil
+}
+
+// addresses are the attacher's arguments that name our socket.
+func addresses(p *inject.Plan) (found []string, err error) {
+	var socket string
+	for _, arg := range p.Sidecar.Args {
+		if value, ok := strings.CutPrefix(arg, "--listen="); ok {
+			socket = value
+		}
+	}
+	for _, word := range slices.Concat(p.Attacher.Command, p.Attacher.Args) {
+		if socket != "" && strings.HasSuffix(word, socket) {
+			found = append(found, word)
+		}
+	}
+	if len(found) == 0 {
+		return nil, errors.New("the plan does not point " + cmp.Or(p.Attacher.Container, "the attacher") + " at our socket")
+	}
+	return found, nil
+}

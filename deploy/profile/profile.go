@@ -1,0 +1,100 @@
+package profile
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+)
+
+// A Known is what is known of one property: Unknown unless a source says so.
+type Known string
+
+// Whether a property holds.
+const (
+	Unknown Known = ""
+	Yes     Known = "yes"
+	No      Known = "no"
+)
+
+// A Fact is a property and where it was read. An Unknown fact has no source.
+type Fact struct {
+	Known  Known
+	Source string
+}
+
+// A Profile is what is known of a driver.
+type Profile struct {
+	// Name as people say it.
+	Name string
+	// Drivers are its names in CSIDriver objects, the usual one first. A name
+	// that begins with a dot stands for every name that ends in it.
+	Drivers []string
+	// Images are the last path elements of its own images, without tag.
+	Images []string
+
+	// Publishes: it has ControllerPublishVolume, so that there is something to
+	// guard. No: its CSIDriver object says attachRequired: false.
+	Publishes Fact
+	// RevokesAccess: ControllerUnpublishVolume takes access from a client that
+	// goes on writing.
+	RevokesAccess Fact
+	// ListsPublished: ListVolumes names the nodes of a volume truthfully.
+	ListsPublished Fact
+	// TaintFirst: the out-of-service taint has to be on the node before the
+	// unpublish, or the driver does not fence.
+	TaintFirst Fact
+	// Notes are what a person should know before Enforce.
+	Notes []string
+}
+
+// Mode is what is proposed to begin with: Enforce for a driver of which is known
+// that it publishes, Observe for any other.
+func (p *Profile) Mode() config.Mode {
+	if p.Publishes.Known == Yes {
+		return config.Enforce
+	}
+	return config.Observe
+}
+
+// For returns the profile of the driver of that name, or the one of an unknown
+// driver, which is never nil.
+func For(driver string) *Profile {
+	for i := range profiles {
+		if slices.ContainsFunc(profiles[i].Drivers, func(name string) bool {
+			return name == driver || strings.HasPrefix(name, ".") && strings.HasSuffix(driver, name)
+		}) {
+			return &profiles[i]
+		}
+	}
+	return &Profile{Name: "unknown driver", Notes: []string{"nothing is known of this driver: begin in mode Observe, and read what Enforce would have refused"}}
+}
+
+// ForImage returns the profile of a driver's own image, or nil.
+func ForImage(image string) *Profile {
+	name := ImageName(image)
+	for i := range profiles {
+		if slices.Contains(profiles[i].Images, name) {
+			return &profiles[i]
+		}
+	}
+	return nil
+}
+
+// ImageName is the last element of an image's path, without tag and digest.
+func ImageName(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	name, _, _ := strings.Cut(path.Base(image), ":")
+	return name
+}
+
+// Driver is its usual name; "" where each installation chooses one.
+func (p *Profile) Driver() string {
+	for _, name := range p.Drivers {
+		if !strings.HasPrefix(name, ".") {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,104 @@
+package statusz
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// markup is HTML that somebody wrote into this package. Constants alone become
+// markup by themselves; no code converts to it (a test looks).
+type markup string
+
+// page is an HTML document that grows.
+type page struct {
+	bytes.Buffer
+	now time.Time
+}
+
+// raw writes markup.
+func (p *page) raw(m markup) { p.WriteString(string(m)) }
+
+// text writes what is not markup: the body of an element, or of a quoted
+// attribute.
+func (p *page) text(s string) {
+	for _, r := range s {
+		switch r {
+		case '<':
+			p.WriteString("&lt;")
+		case '>':
+			p.WriteString("&gt;")
+		case '&':
+			p.WriteString("&amp;")
+		case '"':
+			p.WriteString("&#34;")
+		case '\'':
+			p.WriteString("&#39;")
+		case '\n', '\t':
+			p.WriteByte(' ')
+		default:
+			if !unicode.IsPrint(r) {
+				// Also what turns the direction of the text around it.
+				r = utf8.RuneError
+			}
+			p.WriteRune(r)
+		}
+	}
+}
+
+// in writes a text inside of an element: open, text, shut.
+func (p *page) in(open markup, s string, shut markup) {
+	p.raw(open)
+	p.text(s)
+	p.raw(shut)
+}
+
+// number writes a number and what it counts.
+func (p *page) number(n int, one, many string) {
+	p.text(count(n, one, many))
+}
+
+// moment writes how long ago a time was, and the time.
+func (p *page) moment(t time.Time) {
+	if t.IsZero() {
+		p.text("at an unknown time")
+		return
+	}
+	p.in(`<time datetime="`, t.UTC().Format(time.RFC3339), `">`)
+	p.in(``, ago(p.now.Sub(t)), ` <small>`)
+	p.in(``, t.UTC().Format("2006-01-02 15:04:05 UTC"), `</small></time>`)
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// ago is a duration until now in words.
+func ago(d time.Duration) string {
+	if d < time.Second {
+		return "just now"
+	}
+	return length(d) + " ago"
+}
+
+// length is a duration in words, in two units at most.
+func length(d time.Duration) string {
+	s := int64(d / time.Second)
+	switch {
+	case s < 60:
+		return itoa(s) + " s"
+	case s < 3600:
+		return strings.TrimSuffix(itoa(s/60)+" min "+itoa(s%60)+" s", " 0 s")
+	case s < 86400:
+		return strings.TrimSuffix(itoa(s/3600)+" h "+itoa(s%3600/60)+" min", " 0 min")
+	}
+	return strings.TrimSuffix(itoa(s/86400)+" d "+itoa(s%86400/3600)+" h", " 0 h")
+}

@@ -1,0 +1,139 @@
+package commands
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+const repaired = "csi-fencepost.io/repaired"
+
+// stored is the ledger of a PersistentVolume, which has to be one.
+func stored(t *testing.T, pv string) *ledger.Ledger {
+	t.Helper()
+	l, err := ledger.Parse(readPV(t, pv).Annotations[ledger.Annotation])
+	must(t, err)
+	return l
+}
+
+func TestLedgerRepairShowsFirstAndWritesWithYes(t *testing.T) {
+	const garbled = `{"version":1,"holders":[{"nodeID":"i-gone","node":"gone","nodeUID":"u","bootID":"b","state":"released","contested":{"bootID":"b"}}` // cut off
+	addPV(t, "garbled", garbled)
+	addNode(t, "n1", "garbled")
+	attach(t, "garbled", "n1", true)
+
+	run(t, "ledger", "repair", "garbled").ends(t, 0).says(t, "is not a ledger", "node n1 (ID i-n1), held; named by VolumeAttachment, volumesInUse, volumesAttached",
+		"node gone (ID i-gone), held, contested", "named only by the ledger that cannot be read", "Nothing was written", "csi-fencepost ledger repair garbled --yes")
+	if got := readPV(t, "garbled").Annotations; got[ledger.Annotation] != garbled || got[repaired] != "" {
+		t.Fatalf("without --yes it wrote: %v", got)
+	}
+	run(t, "ledger", "repair", "garbled", "--yes").ends(t, 0).says(t, "Repaired: ")
+	l := stored(t, "garbled")
+	pv := readPV(t, "garbled")
+	if l.Cluster != shared.cluster || l.PVUID != string(pv.UID) || l.Handle != "vol-of-garbled" || len(l.Holders) != 2 {
+		t.Fatalf("not what should be there: %s", l)
+	}
+	if e := l.Get("i-n1"); e == nil || e.State != fence.Held || e.Token == "" || e.NodeName != "n1" || e.BootID != "boot-of-n1" {
+		t.Errorf("the holder that Kubernetes names: %+v", e)
+	}
+	// What only the broken text names may hold it all the same: its state is not
+	// believed, and that it was contested is.
+	if e := l.Get("i-gone"); e == nil || e.State != fence.Held || e.Contest == nil || e.NodeName != "gone" || e.BootID != "b" {
+		t.Errorf("the holder that only the broken ledger names: %+v", e)
+	}
+	var note struct{ At, By, Was string }
+	must(t, json.Unmarshal([]byte(pv.Annotations[repaired]), &note))
+	if note.By == "" || note.At == "" || note.Was != garbled {
+		t.Errorf("the audit: %+v", note)
+	}
+	run(t, "ledger", "repair", "garbled", "--yes").ends(t, 1).says(t, "can be read, and names every node", "nothing to repair")
+}
+
+func TestLedgerRepairReplacesTheLedgerOfAnotherCluster(t *testing.T) {
+	pv := addPV(t, "foreign", "")
+	n := addNode(t, "n1", "foreign")
+	attach(t, "foreign", "n1", true)
+	old := entry(n)
+	old.NodeID, old.NodeName = "i-far", "far"
+	annotate(t, "foreign", ledger.Annotation, strings.Replace(ledgerOf(pv, old), shared.cluster, "another-cluster", 1))
+	run(t, "ledger", "repair", "--all", "--yes").ends(t, 0).says(t, "written in another cluster", "node n1 (ID i-n1), held")
+	l := stored(t, "foreign")
+	if l.Cluster != shared.cluster || len(l.Holders) != 1 || l.Get("i-n1") == nil {
+		t.Errorf("another cluster's nodes are none of ours: %s", l)
+	}
+	run(t, "ledger", "repair", "--all").ends(t, 0).says(t, "nothing to repair")
+}
+
+// A VolumeAttachment that is attached to a node which the ledger lacks: somebody
+// got past the guard.
+func TestLedgerRepairAddsAHolderThatTheLedgerLacks(t *testing.T) {
+	pv := addPV(t, "bypassed", "")
+	one, _ := addNode(t, "n1", "bypassed"), addNode(t, "n2")
+	annotate(t, "bypassed", ledger.Annotation, ledgerOf(pv, entry(one)))
+	run(t, "ledger", "repair", "bypassed", "--yes").ends(t, 1).says(t, "nothing to repair")
+	attach(t, "bypassed", "n2", true)
+	run(t, "ledger", "repair", "bypassed", "--yes").ends(t, 0).says(t, "The ledger lacks node n2 (ID i-n2), which VolumeAttachment names")
+	l := stored(t, "bypassed")
+	if e := l.Get("i-n1"); e == nil || e.Token != "token-n1" || e.State != fence.Publishing {
+		t.Errorf("what could be read was changed: %s", l)
+	}
+	if e := l.Get("i-n2"); e == nil || e.State != fence.Held {
+		t.Errorf("the holder that it lacked is not there: %s", l)
+	}
+}
+
+func TestLedgerRepairRefusesWhatItCannotKnow(t *testing.T) {
+	newer := `{"version":2,"holders":[]}`
+	addPV(t, "newer", newer)
+	addPV(t, "none", "")
+	addPV(t, "broken", "{oops")
+	run(t, "ledger", "repair", "newer", "--yes").ends(t, 1).says(t, "written by a newer csi-fencepost")
+	if got := readPV(t, "newer").Annotations[ledger.Annotation]; got != newer {
+		t.Errorf("a newer ledger was overwritten: %s", got)
+	}
+	run(t, "ledger", "repair", "none").ends(t, 1).says(t, "has no ledger: it is written at the next attach or detach")
+	run(t, "ledger", "repair", "brokn").ends(t, 1).says(t, "there is no PersistentVolume brokn; did you mean broken?")
+	run(t, "ledger", "repair").ends(t, 2).says(t, "name the PersistentVolumes, or give --all")
+
+	blind := person(t, "blind", reads("", "persistentvolumes", "nodes", "namespaces"), reads("storage.k8s.io", "csinodes", "csidrivers"), reads("coordination.k8s.io", "leases"))
+	runAs(t, blind, "ledger", "repair", "broken", "--yes").ends(t, 1).says(t, "list volumeattachments")
+	if got := readPV(t, "broken").Annotations[ledger.Annotation]; got != "{oops" {
+		t.Errorf("written by somebody who cannot see who holds it: %s", got)
+	}
+}
+
+func TestLedgerExportPrintsEveryLedgerAndWhatIsWrongWithIt(t *testing.T) {
+	pv := addPV(t, "good", "")
+	n := addNode(t, "n1")
+	annotate(t, "good", ledger.Annotation, ledgerOf(pv, entry(n)))
+	addPV(t, "bad", "{oops")
+	addPV(t, "none", "")
+	old := addPV(t, "old", "")
+	annotate(t, "old", ledger.Annotation, strings.Replace(ledgerOf(old), string(old.UID), "another-uid", 1))
+
+	var export struct {
+		Kind, Cluster string
+		Items         []struct {
+			PersistentVolume, State, Why, Text string
+			Ledger                             *ledger.Ledger
+		}
+	}
+	must(t, json.Unmarshal([]byte(run(t, "ledger", "export", "-o", "json").ends(t, 0).stdout), &export))
+	if export.Kind != "LedgerExport" || export.Cluster != shared.cluster || len(export.Items) != 3 {
+		t.Fatalf("not what is there: %+v", export)
+	}
+	bad, good, aside := export.Items[0], export.Items[1], export.Items[2]
+	if bad.PersistentVolume != "bad" || bad.State != "garbled" || bad.Text != "{oops" || bad.Why == "" {
+		t.Errorf("garbled: %+v", bad)
+	}
+	if good.PersistentVolume != "good" || good.State != "present" || good.Ledger.Get("i-n1") == nil {
+		t.Errorf("good: %+v", good)
+	}
+	if aside.State != "setAside" || !strings.Contains(aside.Why, "restored from a backup") {
+		t.Errorf("set aside: %+v", aside)
+	}
+	run(t, "ledger", "export", "good").ends(t, 0).says(t, "kind: LedgerExport", "nodeID: i-n1").saysNot(t, "oops")
+}
