@@ -1,0 +1,21 @@
+// Command docs writes the pages that come from the program itself, and its tests
+// hold all pages against it.
+//
+//	go run ./sanity/docs          (make docs)
+//
+//	fence/config, its comments and defaults ─▶ docs/CONFIGURATION.md, between the marks
+//	csi-fencepost … --help ────────────────────▶ docs/FLAGS.md
+//
+// # What the tests guarantee
+//
+// The two are up to date. Every command of csi-fencepost and every make target
+// that a page names exists, with its flags; every relative link and anchor leads
+// somewhere; every YAML block parses, and is a valid configuration if it is one;
+// what EVIDENCE.md gives to a fence agent is known to that agent; every reason of
+// a refusal has a section in the runbook, and each text there is the real one;
+// the code of VENDORS.md is compiled.
+//
+// # What they do not
+//
+// Whether a sentence is true is for its reader to say.
+package main

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+const (
+	configurationPage = "docs/CONFIGURATION.md"
+	flagsPage         = "docs/FLAGS.md"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "docs: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// run writes both pages.
+func run(ctx context.Context) error {
+	root, err := repository()
+	if err != nil {
+		return err
+	}
+	page := filepath.Join(root, configurationPage)
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	fields, err := configurationFields(root)
+	if err != nil {
+		return err
+	}
+	if text, err = between(text, fields); err != nil {
+		return fmt.Errorf("%s: %w", page, err)
+	}
+	if err := os.WriteFile(page, text, 0o644); err != nil {
+		return err
+	}
+	p, err := buildProgram(ctx, root)
+	if err != nil {
+		return err
+	}
+	defer p.remove()
+	flags, err := flagsText(ctx, p)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(root, flagsPage), flags, 0o644)
+}
+
+// repository is the folder of go.mod, from the working directory upwards.
+func repository() (string, error) {
+	at, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := at; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no go.mod above %s: run it in the repository", at)
+		}
+	}
+}
+
+const (
+	beginMark = "<!-- begin: written by make docs -->\n"
+	endMark   = "<!-- end -->\n"
+)
+
+// between puts content between the marks of a page.
+func between(page, content []byte) ([]byte, error) {
+	before, rest, begun := bytes.Cut(page, []byte(beginMark))
+	_, after, ended := bytes.Cut(rest, []byte(endMark))
+	if !begun || !ended {
+		return nil, fmt.Errorf("it lacks the lines %q and %q", beginMark, endMark)
+	}
+	return bytes.Join([][]byte{before, []byte(beginMark), content, []byte(endMark), after}, nil), nil
+}

@@ -1,0 +1,165 @@
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/proxy"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+)
+
+// The code of docs/VENDORS.md. A test holds the page's blocks against this file.
+
+// serveGuarded serves listen for external-attacher, in front of the driver's own
+// socket, until ctx ends.
+func serveGuarded(ctx context.Context, client kubernetes.Interface, conn *grpc.ClientConn, listen string,
+	events record.EventRecorder, metrics guard.Metrics, own ...source.Source) error {
+	c := config.Default()
+	driver, err := csi.NewDriver(ctx, conn)
+	if err != nil {
+		return err
+	}
+	cluster, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	ids := driver.Identity()
+	lives := liveness.New(c.Fencing.SuspectAfter.Duration, c.Fencing.MaxUnhealthy.Share())
+	index, err := watch.New(client, ids, lives, c.Fencing.Namespace)
+	if err != nil {
+		return err
+	}
+	records := noderecord.NewStore(client.CoordinationV1(), c.Fencing.Namespace)
+	write := source.Records{Store: records, Actor: "my driver"}
+	surveyor := &survey.Surveyor{
+		Client: client, IDs: ids, Index: index, Ledgers: ledger.New(client, string(cluster.UID), ids), Records: records,
+		Sources: append(own, source.OutOfServiceTaint(write), source.Confirmations(write), source.VolumeRelease{}),
+		Lives:   lives, Driver: driver, Policy: c.Policy(),
+	}
+	waiting := guard.NewWaiting(client, surveyor, func(map[string]int) {})
+	report := guard.NewReport(client, events, metrics, waiting)
+	index.OnChange(waiting.Changed)
+	lives.OnStale(func(node string) { waiting.Changed(watch.Change{Node: node}) })
+	for _, run := range []func(context.Context){index.Run, lives.Run, waiting.Run, report.Run} {
+		go run(ctx)
+	}
+	if err := index.WaitReady(ctx); err != nil {
+		return err
+	}
+	server, err := proxy.New(proxy.Options{Listen: listen, Driver: conn,
+		Guard: guard.New(guard.Options{Surveyor: surveyor, Reporter: report})})
+	if err != nil {
+		return err
+	}
+	return server.Serve(ctx)
+}
+
+// arraySays is a source of evidence: what the array itself knows of a client.
+type arraySays struct {
+	// cutOff asks the array whether it has ended every session of that client
+	// and lets no new one in.
+	cutOff func(ctx context.Context, nodeID string) (bool, error)
+}
+
+func (a arraySays) Name() string { return "MyArray" }
+
+func (a arraySays) Evidence(ctx context.Context, q source.Question) ([]fence.Evidence, error) {
+	cut, err := a.cutOff(ctx, q.Holder.NodeID)
+	if err != nil || !cut {
+		return nil, err // an error refuses: the attacher asks again
+	}
+	return []fence.Evidence{{
+		Kind: fence.StorageFence, Source: a.Name(), Detail: "no session is open and none is let in",
+		NodeName: q.Holder.NodeName, NodeID: q.Holder.NodeID,
+		NodeUID: q.Holder.NodeUID, BootID: q.Holder.BootID, LeaseRV: q.LeaseRV,
+	}}, nil
+}
+
+// outlets is a fence agent: a power strip with an interface of its own.
+type outlets struct {
+	byNode map[string]int
+	read   func(ctx context.Context, outlet int) (on bool, err error)
+	set    func(ctx context.Context, outlet int, on bool) error
+}
+
+func (o outlets) Name() string            { return "outlets" }
+func (o outlets) Proves() fence.Kind      { return fence.PowerReading }
+func (o outlets) Covers(node string) bool { _, ok := o.byNode[node]; return ok }
+
+func (o outlets) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
+	on, err := o.read(ctx, o.byNode[m.Node])
+	if err != nil {
+		return agent.Reading{}, err // unclear proves nothing
+	}
+	if on {
+		return agent.Reading{State: agent.On, Detail: "the outlet has power"}, nil
+	}
+	return agent.Reading{State: agent.Off, Detail: "the outlet has no power"}, nil
+}
+
+func (o outlets) Off(ctx context.Context, m agent.Machine) (string, error) {
+	return "outlet switched off", o.set(ctx, o.byNode[m.Node], false)
+}
+
+func (o outlets) On(ctx context.Context, m agent.Machine) (string, error) {
+	return "outlet switched on", o.set(ctx, o.byNode[m.Node], true)
+}
+
+// Compiled and not run here: sanity/guard and sanity/scenarios run the same parts
+// before a real API server.
+var _ = serveGuarded
+
+// The judgement is a pure function, for a driver that wants nothing but that.
+func Example_judge() {
+	silent := fence.Holder{NodeName: "n1", NodeID: "id-1", NodeUID: "u1", BootID: "b1", State: fence.Held, Liveness: fence.Stale, LeaseRV: "7",
+		Node: &fence.Node{UID: "u1", BootID: "b1", InUse: true}}
+	snapshot := fence.Snapshot{Volume: "vol-1", PV: "pv-1", Target: &fence.Holder{NodeName: "n2", NodeID: "id-2"}, Holders: []fence.Holder{silent}}
+	fmt.Println(fence.JudgePublish(snapshot, "id-2").Reason)
+
+	array := arraySays{func(context.Context, string) (bool, error) { return true, nil }}
+	evidence, err := array.Evidence(context.Background(), source.Question{Holder: silent, Volume: "vol-1", LeaseRV: "7"})
+	if err != nil {
+		fmt.Println(err)
+	}
+	snapshot.Holders[0].Evidence = evidence
+	fmt.Println(fence.JudgePublish(snapshot, "id-2").Reason)
+	// Output:
+	// HolderStale
+	// HolderFenced
+}
+
+func Example_agent() {
+	power := map[int]bool{3: true}
+	strip := outlets{
+		byNode: map[string]int{"n1": 3},
+		read:   func(_ context.Context, outlet int) (bool, error) { return power[outlet], nil },
+		set:    func(_ context.Context, outlet int, on bool) error { power[outlet] = on; return nil },
+	}
+	levels := agent.Levels{{{Agent: strip, Timeout: 5 * time.Second, Attempts: 2}}}
+	machine := agent.Machine{Node: "n1"}
+	fmt.Println(levels.Covers("n1"), levels.Covers("n2"))
+	fmt.Println(levels.Ask(context.Background(), machine).State)
+	// Before each off the caller makes sure that it still may.
+	stillMay := func(context.Context, agent.Agent) error { return nil }
+	fmt.Println(levels.Off(context.Background(), machine, stillMay).State)
+	// Output:
+	// true false
+	// on
+	// off
+}
