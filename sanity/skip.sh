@@ -9,7 +9,7 @@ add() { skip=${skip:+$skip|}$1; }
 
 if ! sh "$here/deps.sh" >&2; then
 	echo "SKIPPED for want of these packages: the scenarios of failover, and the tests of fence agents, BMCs and virtual machines" >&2
-	add '^TestFailover'
+	add '^TestFailover|^TestFenceAgentsKnowTheParameters'
 	packages='|/fence/agent/(program|ipmi)$|/sanity/(bmc|machine)$'
 fi
 if test "$(id -u)" != 0; then

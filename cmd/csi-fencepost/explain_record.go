@@ -179,7 +179,7 @@ func fenceSince(r *record.Record, e *fence.Evidence) string {
 func ledgerWritten(pv *corev1.PersistentVolume) time.Time {
 	var last time.Time
 	for _, m := range pv.ManagedFields {
-		if m.FieldsV1 == nil || m.Time == nil || !bytes.Contains(m.FieldsV1.Raw, []byte(`"f:`+ledger.Annotation+`"`)) {
+		if m.FieldsV1 == nil || m.Time == nil || !bytes.Contains(m.FieldsV1.GetRawBytes(), []byte(`"f:`+ledger.Annotation+`"`)) {
 			continue
 		}
 		if m.Time.After(last) {

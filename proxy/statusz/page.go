@@ -56,11 +56,6 @@ func (p *page) in(open markup, s string, shut markup) {
 	p.raw(shut)
 }
 
-// number writes a number and what it counts.
-func (p *page) number(n int, one, many string) {
-	p.text(count(n, one, many))
-}
-
 // moment writes how long ago a time was, and the time.
 func (p *page) moment(t time.Time) {
 	if t.IsZero() {
