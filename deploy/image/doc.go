@@ -1,0 +1,23 @@
+// Image builds what a release of csi-fencepost consists of, without a container
+// engine:
+//
+//	csi-fencepost_VERSION_linux_amd64           the program, static
+//	csi-fencepost_VERSION_linux_arm64
+//	csi-fencepost_VERSION_linux_amd64.cdx.json  its SBOM: CycloneDX 1.6, from the
+//	csi-fencepost_VERSION_linux_arm64.cdx.json  modules that the linker noted in it
+//	csi-fencepost_VERSION.oci.tar               the image, for both platforms
+//	SHA256SUMS                                  of all of these
+//
+// The archive is an OCI image layout in a tar file: skopeo, podman, docker and
+// containerd take it as it is. The image has one layer with one file, runs as
+// user 65532, and needs nothing that can be written.
+//
+// It guarantees that the same sources, version, date and Go toolchain give the
+// same bytes, wherever and whenever it runs. It does not guarantee the same
+// bytes for another Go toolchain.
+//
+//	go run ./deploy/image -version v1.0.0 -date 1700000000 -o bin/dist
+//
+// The file Containerfile is the recipe for a second image, with fence agents in
+// it; it needs a container engine.
+package main

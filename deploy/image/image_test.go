@@ -1,0 +1,396 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const testVersion = "v0.0.1-test"
+
+var testFolder string
+
+func TestMain(m *testing.M) {
+	var err error
+	if testFolder, err = os.MkdirTemp("", "csi-fencepost-image-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(testFolder)
+	os.Exit(code)
+}
+
+// built is a release of this checkout, built once, and the folder that holds it.
+var built = sync.OnceValues(func() (string, error) { return build("../..", "first") })
+
+func build(source, name string) (string, error) {
+	folder := filepath.Join(testFolder, name)
+	return folder, run(context.Background(), []string{"-source", source, "-o", folder, "-version", testVersion, "-date", "1700000000"}, io.Discard)
+}
+
+func folder(t *testing.T) string {
+	t.Helper()
+	f, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// Another folder, another time, another setting of Go's: the same bytes.
+func TestTheSameSourcesGiveTheSameBytesEverywhere(t *testing.T) {
+	first := folder(t)
+	elsewhere := filepath.Join(testFolder, "elsewhere", "checkout")
+	for _, name := range []string{"cmd", "csi", "deploy", "fence", "proxy"} {
+		if err := os.CopyFS(filepath.Join(elsewhere, name), os.DirFS(filepath.Join("../..", name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"go.mod", "go.sum"} {
+		if err := os.WriteFile(filepath.Join(elsewhere, name), read(t, filepath.Join("../..", name)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("GOAMD64", "v3")
+	t.Setenv("GOFLAGS", "-race")
+	second, err := build(elsewhere, "second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"SHA256SUMS"}
+	for _, arch := range architectures {
+		name := "csi-fencepost_" + testVersion + "_linux_" + arch
+		want = append(want, name, name+".cdx.json")
+	}
+	want = append(want, "csi-fencepost_"+testVersion+".oci.tar")
+	for _, folder := range []string{first, second} {
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range entries {
+			got = append(got, e.Name())
+		}
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s holds %q, want %q", folder, got, want)
+		}
+	}
+	for _, name := range want {
+		if a, b := read(t, filepath.Join(first, name)), read(t, filepath.Join(second, name)); !bytes.Equal(a, b) {
+			t.Errorf("%s: %d bytes in one folder, %d others in another", name, len(a), len(b))
+		}
+	}
+}
+
+func TestChecksumsAreThoseOfTheFiles(t *testing.T) {
+	f, seen := folder(t), 0
+	for line := range strings.Lines(string(read(t, filepath.Join(f, "SHA256SUMS")))) {
+		sum, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "  ")
+		if got := sha256.Sum256(read(t, filepath.Join(f, name))); !ok || hex.EncodeToString(got[:]) != sum {
+			t.Errorf("%q: it is %x", line, got)
+		}
+		seen++
+	}
+	if seen != 5 {
+		t.Errorf("%d files, want 5", seen)
+	}
+}
+
+// untar reads an archive whole.
+func untar(t *testing.T, content io.Reader) (map[string][]byte, []*tar.Header) {
+	t.Helper()
+	files, headers := map[string][]byte{}, []*tar.Header{}
+	for archive := tar.NewReader(content); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return files, headers
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		headers = append(headers, header)
+		if files[header.Name], err = io.ReadAll(archive); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func decode(t *testing.T, content []byte, into any) {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		t.Fatalf("%v in %s", err, content)
+	}
+}
+
+// layout is the image as a container engine reads it.
+type layout struct {
+	t     *testing.T
+	files map[string][]byte
+	used  map[string]bool
+}
+
+func (l layout) blob(d descriptor) []byte {
+	l.t.Helper()
+	name := "blobs/" + strings.Replace(d.Digest, ":", "/", 1)
+	content, ok := l.files[name]
+	if !ok || len(content) != d.Size || digest(content) != d.Digest {
+		l.t.Fatalf("%s: present %t, %d bytes, want %d; digest %s", name, ok, len(content), d.Size, digest(content))
+	}
+	l.used[name] = true
+	return content
+}
+
+func TestEveryDigestInTheArchiveHolds(t *testing.T) {
+	f := folder(t)
+	files, headers := untar(t, bytes.NewReader(read(t, filepath.Join(f, "csi-fencepost_"+testVersion+".oci.tar"))))
+	for _, h := range headers {
+		if !h.ModTime.Equal(time.Unix(1700000000, 0)) || h.Uid != 0 || h.Uname != "" {
+			t.Errorf("%s: date %s, user %d %q", h.Name, h.ModTime, h.Uid, h.Uname)
+		}
+	}
+	if string(files["oci-layout"]) != `{"imageLayoutVersion":"1.0.0"}` {
+		t.Errorf("oci-layout: %s", files["oci-layout"])
+	}
+	l := layout{t, files, map[string]bool{}}
+	var outer, inner index
+	decode(t, files["index.json"], &outer)
+	if len(outer.Manifests) != 1 || outer.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != testVersion {
+		t.Fatalf("index.json: %+v", outer)
+	}
+	decode(t, l.blob(outer.Manifests[0]), &inner)
+	for i, arch := range architectures {
+		if p := inner.Manifests[i].Platform; *p != (platform{arch, "linux"}) {
+			t.Errorf("manifest %d is for %v", i, p)
+		}
+		checkImage(l, arch, inner.Manifests[i], read(t, filepath.Join(f, "csi-fencepost_"+testVersion+"_linux_"+arch)))
+	}
+	for name := range files {
+		if strings.HasPrefix(name, "blobs/sha256/") && name != "blobs/sha256/" && !l.used[name] {
+			t.Errorf("%s belongs to nothing", name)
+		}
+	}
+}
+
+func checkImage(l layout, arch string, d descriptor, program []byte) {
+	t := l.t
+	var m manifest
+	decode(t, l.blob(d), &m)
+	var c imageConfig
+	decode(t, l.blob(m.Config), &c)
+	if c.platform != (platform{arch, "linux"}) || c.Config.User != "65532:65532" || !slices.Equal(c.Config.Entrypoint, []string{"/csi-fencepost"}) {
+		t.Errorf("configuration: %+v", c)
+	}
+	if len(m.Layers) != 1 || len(c.RootFS.DiffIDs) != 1 {
+		t.Fatalf("%d layers, %d diff IDs", len(m.Layers), len(c.RootFS.DiffIDs))
+	}
+	unzipped, err := gzip.NewReader(bytes.NewReader(l.blob(m.Layers[0])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := io.ReadAll(unzipped)
+	if err != nil || digest(plain) != c.RootFS.DiffIDs[0] {
+		t.Errorf("the layer is %s, the configuration says %s: %v", digest(plain), c.RootFS.DiffIDs[0], err)
+	}
+	content, headers := untar(t, bytes.NewReader(plain))
+	if len(headers) != 1 || headers[0].Name != "csi-fencepost" || headers[0].Mode != 0o755 || !bytes.Equal(content["csi-fencepost"], program) {
+		t.Errorf("the layer holds %+v", headers)
+	}
+}
+
+// What runs is what the archive holds, on no system but the kernel.
+func TestTheProgramOfTheImageRuns(t *testing.T) {
+	files, _ := untar(t, bytes.NewReader(read(t, filepath.Join(folder(t), "csi-fencepost_"+testVersion+".oci.tar"))))
+	ran := false
+	for _, blob := range files {
+		zip, err := gzip.NewReader(bytes.NewReader(blob))
+		if err != nil {
+			continue // not a layer
+		}
+		layer, _ := untar(t, zip)
+		path := filepath.Join(t.TempDir(), "csi-fencepost")
+		if err := os.WriteFile(path, layer["csi-fencepost"], 0o755); err != nil {
+			t.Fatal(err)
+		}
+		info, err := buildinfo.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range info.Settings {
+			if s.Key == "CGO_ENABLED" && s.Value != "0" || strings.HasPrefix(s.Key, "vcs") {
+				t.Errorf("built with %s=%s", s.Key, s.Value)
+			}
+			if s.Key != "GOARCH" || s.Value != runtime.GOARCH {
+				continue
+			}
+			out, err := exec.Command(path, "version").CombinedOutput()
+			want := fmt.Sprintf("csi-fencepost %s %s linux/%s\n", testVersion, info.GoVersion, runtime.GOARCH)
+			if err != nil || string(out) != want {
+				t.Errorf("it says %q, want %q: %v", out, want, err)
+			}
+			ran = true
+		}
+	}
+	if !ran {
+		t.Errorf("no image for %s", runtime.GOARCH)
+	}
+}
+
+// Whoever asks which of our releases has a bad library gets the right answer.
+func TestTheBOMListsWhatIsLinked(t *testing.T) {
+	for _, arch := range architectures {
+		path := filepath.Join(folder(t), "csi-fencepost_"+testVersion+"_linux_"+arch)
+		info, err := buildinfo.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bom
+		decode(t, read(t, path+".cdx.json"), &b)
+		got := map[string]bool{}
+		for _, c := range b.Components {
+			got[c.Name+" "+c.Version] = true
+			if len(c.Hashes) == 0 && c.Name != "std" {
+				t.Errorf("%s has no hash", c.Name)
+			}
+		}
+		for _, dep := range info.Deps {
+			if !got[dep.Path+" "+dep.Version] {
+				t.Errorf("%s: %s %s is missing", arch, dep.Path, dep.Version)
+			}
+		}
+		if len(got) != len(info.Deps)+1 || !got["std "+strings.TrimPrefix(info.GoVersion, "go")] || !got["google.golang.org/grpc v1.83.2"] {
+			t.Errorf("%s: %d components, %d modules and Go itself", arch, len(got), len(info.Deps))
+		}
+		if sum := sha256.Sum256(read(t, path)); b.Metadata.Component.Hashes[0].Content != hex.EncodeToString(sum[:]) || b.Metadata.Component.Version != testVersion {
+			t.Errorf("%s is not of this program: %+v", path, b.Metadata.Component)
+		}
+	}
+}
+
+// go-containerregistry and the schema of CycloneDX have their own opinion.
+func TestOthersTakeWhatWeWrite(t *testing.T) {
+	f := folder(t)
+	checker, err := filepath.Abs(filepath.Join(testFolder, "formats"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	formats := "../../sanity/deploy/tools/formats"
+	cmd := exec.Command("go", "build", "-o", checker, ".")
+	cmd.Dir = formats
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	check := func(args ...string) error {
+		cmd := exec.Command(checker, args...)
+		cmd.Dir = formats
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}
+	unpacked := filepath.Join(testFolder, "unpacked")
+	files, _ := untar(t, bytes.NewReader(read(t, filepath.Join(f, "csi-fencepost_"+testVersion+".oci.tar"))))
+	for name, content := range files {
+		if strings.HasSuffix(name, "/") {
+			continue
+		}
+		path := filepath.Join(unpacked, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := check("oci", unpacked); err != nil {
+		t.Errorf("the image: %v", err)
+	}
+	boms, err := filepath.Glob(filepath.Join(f, "*.cdx.json"))
+	if err != nil || len(boms) != 2 {
+		t.Fatalf("%d SBOMs: %v", len(boms), err)
+	}
+	if err := check(append([]string{"cyclonedx"}, boms...)...); err != nil {
+		t.Errorf("the SBOMs: %v", err)
+	}
+	wrong := filepath.Join(testFolder, "wrong.json")
+	if err := os.WriteFile(wrong, bytes.Replace(read(t, boms[0]), []byte(`"urn:uuid:`), []byte(`"uuid:`), 1), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := check("cyclonedx", wrong); err == nil {
+		t.Error("a serial number that is none was taken: nothing is checked")
+	}
+}
+
+// The image needs certificates only where somebody wants them in it.
+func TestCertificatesAreWhereGoLooksForThem(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(path, []byte("certificates"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := release{certificates: path, date: time.Unix(0, 0)}
+	zipped, _, err := r.layer([]byte("program"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	zip, err := gzip.NewReader(bytes.NewReader(zipped))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, headers := untar(t, zip)
+	if string(files["etc/ssl/certs/ca-certificates.crt"]) != "certificates" || string(files["csi-fencepost"]) != "program" {
+		t.Errorf("the layer holds %q", files)
+	}
+	for _, h := range headers {
+		if folder := strings.HasSuffix(h.Name, "/"); folder != (h.Typeflag == tar.TypeDir) || folder != (h.Mode == 0o755 && h.Name != "csi-fencepost") {
+			t.Errorf("%s: type %c, mode %o", h.Name, h.Typeflag, h.Mode)
+		}
+	}
+	r.certificates = "missing.pem"
+	if _, _, err := r.layer(nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "-certificates") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+func TestWrongFlagsAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-version", "v1+dirty"}, "cannot be the tag"},
+		{[]string{"-version", ""}, "cannot be the tag"},
+		{[]string{"-date", "yesterday"}, "seconds since 1970"},
+		{[]string{"-date", "-1"}, "seconds since 1970"},
+		{[]string{"dist"}, "takes flags only"},
+	} {
+		if _, err := parse(c.args); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %q", c.args, err, c.want)
+		}
+	}
+}

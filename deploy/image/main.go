@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(os.Stderr, "image: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// A release is what is built, and where to.
+type release struct {
+	source  string // folder of the main module
+	output  string // folder
+	name    string // of the image, without a tag
+	version string // of the program, and the image's tag
+	date    time.Time
+	// certificates is a file of CA certificates to put into the image; none
+	// where empty.
+	certificates string
+	imageOnly    bool
+}
+
+func run(ctx context.Context, args []string, progress io.Writer) error {
+	r, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.output, 0o755); err != nil {
+		return err
+	}
+	return r.build(ctx, progress)
+}
+
+// tag is what a registry takes as one; what the names of the files take, too.
+var tag = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+
+func parse(args []string) (release, error) {
+	var r release
+	date := os.Getenv("SOURCE_DATE_EPOCH")
+	fs := flag.NewFlagSet("image", flag.ContinueOnError)
+	fs.StringVar(&r.source, "source", ".", "The folder of the main module.")
+	fs.StringVar(&r.output, "o", "bin/dist", "The folder for what is built.")
+	fs.StringVar(&r.name, "name", "csi-fencepost", "The name of the image, with the registry if it is known, without a tag.")
+	fs.StringVar(&r.version, "version", "dev", "The version, which is also the image's tag.")
+	fs.StringVar(&date, "date", date, "The date that stands in what is built, in seconds since 1970: that of the commit. 0 by default, or SOURCE_DATE_EPOCH.")
+	fs.StringVar(&r.certificates, "certificates", "", "A file of CA certificates for the image. The program itself needs none: the API server's comes with the service account.")
+	fs.BoolVar(&r.imageOnly, "image-only", false, "Only the image, not the programs, their SBOMs and SHA256SUMS.")
+	if err := fs.Parse(args); err != nil {
+		return r, err
+	}
+	if fs.NArg() > 0 {
+		return r, fmt.Errorf("takes flags only, got %q", fs.Args())
+	}
+	if !tag.MatchString(r.version) {
+		return r, fmt.Errorf("-version %q cannot be the tag of an image: letters, digits, _ . - and no more than 128", r.version)
+	}
+	if date == "" {
+		date = "0"
+	}
+	seconds, err := strconv.ParseInt(date, 10, 64)
+	if err != nil || seconds < 0 {
+		return r, fmt.Errorf("-date %q is not a number of seconds since 1970", date)
+	}
+	r.date = time.Unix(seconds, 0).UTC()
+	return r, nil
+}
+
+// build builds all, and says of each file where it is.
+func (r release) build(ctx context.Context, progress io.Writer) error {
+	work, err := os.MkdirTemp(r.output, ".building-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	files := files{}
+	var images []platformImage
+	for _, arch := range architectures {
+		fmt.Fprintf(progress, "building linux/%s\n", arch)
+		program, err := r.compile(ctx, arch, work)
+		if err != nil {
+			return err
+		}
+		bom, err := r.bom(program)
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprintf("csi-fencepost_%s_linux_%s", r.version, arch)
+		if !r.imageOnly {
+			files[name] = file{program, 0o755}
+			files[name+".cdx.json"] = file{bom, 0o644}
+		}
+		image, err := r.image(arch, program)
+		if err != nil {
+			return err
+		}
+		images = append(images, image)
+	}
+	archive, err := r.archive(images)
+	if err != nil {
+		return err
+	}
+	files[fmt.Sprintf("csi-fencepost_%s.oci.tar", r.version)] = file{archive, 0o644}
+	if !r.imageOnly {
+		files["SHA256SUMS"] = file{files.checksums(), 0o644}
+	}
+	return files.write(r.output, progress)
+}

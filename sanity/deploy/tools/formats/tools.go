@@ -1,0 +1,3 @@
+package main
+
+import _ "github.com/CycloneDX/cyclonedx-go" // its folder of schemas
