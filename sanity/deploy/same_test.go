@@ -53,7 +53,27 @@ func bare(stored *unstructured.Unstructured) map[string]any {
 		unstructured.RemoveNestedField(o.Object, "metadata", field)
 	}
 	delete(o.Object, "status")
-	return o.Object
+	// A Job carries its UID in its labels too.
+	return rename(o.Object, string(stored.GetUID()), "UID").(map[string]any)
+}
+
+// rename replaces a text wherever it stands.
+func rename(v any, old, text string) any {
+	switch v := v.(type) {
+	case string:
+		if v == old {
+			return text
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = rename(v[key], old, text)
+		}
+	case []any:
+		for i := range v {
+			v[i] = rename(v[i], old, text)
+		}
+	}
+	return v
 }
 
 // same compares two meanings.
