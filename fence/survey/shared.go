@@ -31,6 +31,11 @@ type sharedReading[T any] struct {
 // none of them.
 const sharedTimeout = 10 * time.Second
 
+// sharedLater is how much later calls may have begun whose own requests go before
+// a shared one: in a storm they come to need it too, and have it with the same
+// request. Where the limit holds nothing back it makes no difference.
+const sharedLater = time.Second
+
 // get reads by read, which makes one request and has to give the same for the
 // same key. The value is shared: nobody may change it. A nil limit holds nothing
 // back.
@@ -65,8 +70,7 @@ func (s *sharedReads[T]) get(ctx context.Context, limit *throttle.Limiter, key s
 
 // run makes the request, and then those that were asked for meanwhile.
 func (s *sharedReads[T]) run(ctx context.Context, limit *throttle.Limiter, key string, r *sharedReading[T], read func(context.Context) (T, error)) {
-	// Before everybody else's: many calls may wait for it.
-	ctx = throttle.WithTurn(ctx, time.Time{})
+	ctx = throttle.Later(ctx, sharedLater)
 	for r != nil {
 		limited, cancel := context.WithTimeout(ctx, sharedTimeout)
 		r.err = limit.Wait(limited)

@@ -136,3 +136,54 @@ func TestWhoWaitsForTheLimitInVainIsToldSo(t *testing.T) {
 		}
 	})
 }
+
+// What 50 volumes of a dead node ask for when they are all taken from it.
+func TestAStormOfCallsForOneNodeTakesFewRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 50
+		limit := throttle.New(50, 100)
+		var s sharedReads[int]
+		var shared, own atomic.Int64
+		alone := func(ctx context.Context) {
+			own.Add(1)
+			if err := limit.Wait(ctx); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		begun := time.Now()
+		var first atomic.Int64
+		var wg sync.WaitGroup
+		for i := range calls {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 20 * time.Millisecond) // as the controller makes them
+				ctx := throttle.WithTurn(t.Context(), time.Now())
+				for range 3 { // attachments, PersistentVolume
+					alone(ctx)
+				}
+				for _, key := range []string{"node", "lease", "record", "lease"} {
+					_, err := s.get(ctx, limit, key, func(context.Context) (int, error) {
+						shared.Add(1)
+						time.Sleep(5 * time.Millisecond)
+						return 0, nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+				for range 2 { // the ledger
+					alone(ctx)
+				}
+				first.CompareAndSwap(0, int64(time.Since(begun)))
+			})
+		}
+		wg.Wait()
+		t.Logf("first after %s, last after %s; %d requests of their own, %d shared", time.Duration(first.Load()), time.Since(begun), own.Load(), shared.Load())
+		if n := shared.Load(); n > calls*2 {
+			t.Errorf("%d shared reads for %d calls of 4", n, calls)
+		}
+		if last := time.Since(begun); last > 5*time.Second {
+			t.Errorf("the last was through after %s", last)
+		}
+	})
+}

@@ -42,6 +42,18 @@ func WithTurn(ctx context.Context, turn time.Time) context.Context {
 	return context.WithValue(ctx, turnKey{}, turn)
 }
 
+// Later puts the turn of the requests made with the context back by d.
+func Later(ctx context.Context, d time.Duration) context.Context {
+	return WithTurn(ctx, turnOf(ctx).Add(d))
+}
+
+func turnOf(ctx context.Context) time.Time {
+	if turn, ok := ctx.Value(turnKey{}).(time.Time); ok {
+		return turn
+	}
+	return time.Now()
+}
+
 // Paid marks a request that has been waited for already (Wait): no Limiter holds
 // it up once more.
 func Paid(ctx context.Context) context.Context { return context.WithValue(ctx, paidKey{}, true) }
@@ -72,12 +84,8 @@ func (l *Limiter) Wait(ctx context.Context) error {
 func (l *Limiter) join(ctx context.Context) *waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	turn, ok := ctx.Value(turnKey{}).(time.Time)
-	if !ok {
-		turn = time.Now()
-	}
 	l.asked++
-	w := &waiter{turn: turn, number: l.asked, served: make(chan struct{})}
+	w := &waiter{turn: turnOf(ctx), number: l.asked, served: make(chan struct{})}
 	heap.Push(&l.waiting, w)
 	l.serve()
 	return w
