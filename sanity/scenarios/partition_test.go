@@ -82,8 +82,8 @@ var partitions = []scenario{
 			db2 := p.Pod("db2", next, v) // a second claimant, as a rolling update makes one
 			p.WaitFor(30*time.Second, "the pod counts as not Ready", func() bool { return !podReady(db) })
 			if p.guarded() {
-				// The controller asks for nothing while the pod is there; an older
-				// leader's late call may.
+				// The controller asks for nothing while the pod is there; a late call of
+				// an attacher may.
 				p.refusedDirectly(v.Handle, next, fence.HolderStale, old.Name)
 			}
 			p.Never(p.Bed.Clocks.ForceDetachAfter+10*time.Second, "the volume left the node that writes to it", func() bool { return v.AttachedTo(next) || !v.AttachedTo(old) })
