@@ -49,7 +49,13 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	if err != nil {
 		return nil, nil, err
 	}
-	// Events have a limit of their own: no call waits for them.
+	// What fences, and what tells whether the API server answers, waits behind no
+	// call.
+	vital, err := kubernetes.NewForConfig(rest.CopyConfig(in.rest))
+	if err != nil {
+		return nil, nil, err
+	}
+	// Nor does a call wait for Events.
 	events, err := kubernetes.NewForConfig(rest.CopyConfig(in.rest))
 	if err != nil {
 		return nil, nil, err
@@ -70,7 +76,8 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	}
 	records := noderecord.NewStore(client.CoordinationV1(), in.config.Fencing.Namespace)
 	wake := new(wakeUps)
-	fencing, err := newFencing(ctx, in, client, records, wake.node)
+	vitalRecords := noderecord.NewStore(vital.CoordinationV1(), in.config.Fencing.Namespace)
+	fencing, err := newFencing(ctx, in, vital, vitalRecords, wake.node)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -82,7 +89,7 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	report := guard.NewReport(events, newRecorder(ctx, events, ids.Driver), in.metrics, waiting)
 	sights := newSighting(client, index, sources)
 	wake.add(waiting.Changed)
-	mover, err := newFailover(ctx, in, ids, failoverParts{index: index, lives: tracker, fencing: fencing, records: records, claims: sources.claims})
+	mover, err := newFailover(ctx, in, ids, failoverParts{index: index, lives: tracker, fencing: fencing, records: vitalRecords, claims: sources.claims})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -93,7 +100,7 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	index.OnChange(wake.all)
 	index.OnNode(sights.saw)
 	tracker.OnStale(wake.node)
-	probe := func(ctx context.Context) { tracker.Probe(ctx, answers(client)) }
+	probe := func(ctx context.Context) { tracker.Probe(ctx, answers(vital)) }
 	for _, run := range []func(context.Context){index.Run, tracker.Run, probe, waiting.Run, report.Run} {
 		go run(ctx)
 	}

@@ -20,6 +20,8 @@ type sharedReads[T any] struct {
 
 // sharedReading is one request, and the one that waits for it to end.
 type sharedReading[T any] struct {
+	turn  time.Time       // the earliest of those who wait for it
+	place *throttle.Place // in the queue of the limit; nil: not yet
 	sent  bool
 	done  chan struct{}
 	value T
@@ -27,9 +29,12 @@ type sharedReading[T any] struct {
 	next  *sharedReading[T]
 }
 
-// sharedTimeout bounds a request that several callers wait for: it ends with
-// none of them.
-const sharedTimeout = 10 * time.Second
+// sharedTimeout bounds a request that several callers wait for, and limitTimeout
+// how long the limit may hold it back before: it ends with none of them.
+const (
+	sharedTimeout = 10 * time.Second
+	limitTimeout  = time.Minute
+)
 
 // sharedLater is how much later calls may have begun whose own requests go before
 // a shared one: in a storm they come to need it too, and have it with the same
@@ -40,6 +45,7 @@ const sharedLater = time.Second
 // same key. The value is shared: nobody may change it. A nil limit holds nothing
 // back.
 func (s *sharedReads[T]) get(ctx context.Context, limit *throttle.Limiter, key string, read func(context.Context) (T, error)) (T, error) {
+	turn := throttle.TurnOf(ctx).Add(sharedLater)
 	s.mu.Lock()
 	if s.reads == nil {
 		s.reads = map[string]*sharedReading[T]{}
@@ -47,16 +53,18 @@ func (s *sharedReads[T]) get(ctx context.Context, limit *throttle.Limiter, key s
 	r := s.reads[key]
 	switch {
 	case r == nil:
-		r = &sharedReading[T]{done: make(chan struct{})}
+		r = &sharedReading[T]{turn: turn, place: limit.Join(turn), done: make(chan struct{})}
 		s.reads[key] = r
 		go s.run(context.WithoutCancel(ctx), limit, key, r, read)
 	case !r.sent:
+		r.advance(turn)
 	case r.next == nil:
 		// That one may have been answered before we asked.
-		r.next = &sharedReading[T]{done: make(chan struct{})}
+		r.next = &sharedReading[T]{turn: turn, done: make(chan struct{})}
 		r = r.next
 	default:
 		r = r.next
+		r.advance(turn)
 	}
 	s.mu.Unlock()
 	select {
@@ -68,28 +76,44 @@ func (s *sharedReads[T]) get(ctx context.Context, limit *throttle.Limiter, key s
 	}
 }
 
+// advance: somebody waits for it whose turn may be earlier.
+func (r *sharedReading[T]) advance(turn time.Time) {
+	if turn.Before(r.turn) {
+		r.turn = turn
+		r.place.Advance(turn)
+	}
+}
+
 // run makes the request, and then those that were asked for meanwhile.
 func (s *sharedReads[T]) run(ctx context.Context, limit *throttle.Limiter, key string, r *sharedReading[T], read func(context.Context) (T, error)) {
-	ctx = throttle.Later(ctx, sharedLater)
 	for r != nil {
-		limited, cancel := context.WithTimeout(ctx, sharedTimeout)
-		r.err = limit.Wait(limited)
-		s.mu.Lock()
-		r.sent = true
-		s.mu.Unlock()
-		if r.err == nil {
-			r.value, r.err = read(throttle.Paid(limited))
-		}
-		cancel()
+		s.request(ctx, r, read)
 		s.mu.Lock()
 		next := r.next
 		if next == nil {
 			delete(s.reads, key)
 		} else {
+			next.place = limit.Join(next.turn)
 			s.reads[key] = next
 		}
 		s.mu.Unlock()
 		close(r.done)
 		r = next
 	}
+}
+
+// request makes one request, once the limit lets it go.
+func (s *sharedReads[T]) request(ctx context.Context, r *sharedReading[T], read func(context.Context) (T, error)) {
+	held, release := context.WithTimeout(ctx, limitTimeout)
+	defer release()
+	r.err = r.place.Wait(held)
+	s.mu.Lock()
+	r.sent = true
+	s.mu.Unlock()
+	if r.err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(throttle.Paid(ctx), sharedTimeout)
+	defer cancel()
+	r.value, r.err = read(ctx)
 }

@@ -187,3 +187,43 @@ func TestAStormOfCallsForOneNodeTakesFewRequests(t *testing.T) {
 		}
 	})
 }
+
+func TestASharedReadIsAsUrgentAsTheMostUrgentOfItsCallers(t *testing.T) {
+	took := func(t *testing.T, joins bool) (after time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			limit := throttle.New(50, 100)
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for i := range 25 { // calls about other nodes, one after another
+				wg.Go(func() {
+					time.Sleep(time.Duration(i) * 3 * time.Millisecond)
+					for ctx.Err() == nil {
+						c := throttle.WithTurn(ctx, time.Now().Add(-5*time.Second))
+						for range 12 {
+							_ = limit.Wait(c)
+						}
+					}
+				})
+			}
+			time.Sleep(3 * time.Second)
+			var s sharedReads[int]
+			read := func(context.Context) (int, error) { return 1, nil }
+			if joins { // somebody who is in no hurry asks first
+				wg.Go(func() { _, _ = s.get(throttle.WithTurn(ctx, time.Now().Add(5*time.Second)), limit, "n1", read) })
+				synctest.Wait()
+			}
+			begun := time.Now()
+			if _, err := s.get(throttle.WithTurn(ctx, begun.Add(-5*time.Second)), limit, "n1", read); err != nil {
+				t.Error(err)
+			}
+			after = time.Since(begun)
+			cancel()
+			wg.Wait()
+		})
+		return after
+	}
+	alone, joined := took(t, false), took(t, true)
+	if joined > alone+100*time.Millisecond {
+		t.Errorf("alone it takes %s, behind one that is in no hurry %s", alone, joined)
+	}
+}

@@ -42,12 +42,8 @@ func WithTurn(ctx context.Context, turn time.Time) context.Context {
 	return context.WithValue(ctx, turnKey{}, turn)
 }
 
-// Later puts the turn of the requests made with the context back by d.
-func Later(ctx context.Context, d time.Duration) context.Context {
-	return WithTurn(ctx, turnOf(ctx).Add(d))
-}
-
-func turnOf(ctx context.Context) time.Time {
+// TurnOf is the turn of a request made with the context.
+func TurnOf(ctx context.Context) time.Time {
 	if turn, ok := ctx.Value(turnKey{}).(time.Time); ok {
 		return turn
 	}
@@ -61,37 +57,78 @@ func Paid(ctx context.Context) context.Context { return context.WithValue(ctx, p
 // Wait returns when the request may be made, or with the context's error when
 // that ends first; then nothing is taken from the limit. A nil Limiter has none.
 func (l *Limiter) Wait(ctx context.Context) error {
-	if l == nil {
-		return nil
-	}
 	if paid, _ := ctx.Value(paidKey{}).(bool); paid {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	w := l.join(ctx)
+	return l.Join(TurnOf(ctx)).Wait(ctx)
+}
+
+// Turn returns when a request made with the context would go, and takes nothing
+// from the limit: what waits longest in a storm is the first request, and a time
+// limit on the work itself may begin after that.
+func (l *Limiter) Turn(ctx context.Context) error {
+	p := l.Join(TurnOf(ctx))
+	err := p.Wait(ctx)
+	if err == nil && p != nil {
+		l.leave(p.w)
+	}
+	return err
+}
+
+// A Place in the queue of a Limiter. A nil Place has nothing before it.
+type Place struct {
+	l *Limiter
+	w *waiter
+}
+
+// Join takes a place, which has to be waited for. That of a nil Limiter is nil.
+func (l *Limiter) Join(turn time.Time) *Place {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked++
+	w := &waiter{turn: turn, number: l.asked, served: make(chan struct{})}
+	heap.Push(&l.waiting, w)
+	l.serve()
+	return &Place{l, w}
+}
+
+// Advance gives the place an earlier turn: somebody more urgent waits for the
+// same. A later one changes nothing.
+func (p *Place) Advance(turn time.Time) {
+	if p == nil {
+		return
+	}
+	p.l.mu.Lock()
+	defer p.l.mu.Unlock()
+	if turn.Before(p.w.turn) {
+		p.w.turn = turn
+		if p.w.at >= 0 {
+			heap.Fix(&p.l.waiting, p.w.at)
+		}
+	}
+}
+
+// Wait is Limiter.Wait's.
+func (p *Place) Wait(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
 	select {
-	case <-w.served:
+	case <-p.w.served:
 		return nil
 	case <-ctx.Done():
-		l.leave(w)
+		p.l.leave(p.w)
 		return ctx.Err()
 	}
 }
 
-// join takes a place among those that wait.
-func (l *Limiter) join(ctx context.Context) *waiter {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.asked++
-	w := &waiter{turn: turnOf(ctx), number: l.asked, served: make(chan struct{})}
-	heap.Push(&l.waiting, w)
-	l.serve()
-	return w
-}
-
-// leave gives a place up, or what was given to it meanwhile.
+// leave gives a place up, or what was given to it.
 func (l *Limiter) leave(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

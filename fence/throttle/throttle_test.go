@@ -127,8 +127,7 @@ func TestWhoGivesUpTakesNothingFromTheLimit(t *testing.T) {
 func TestWhatWasGivenToOneThatHasLeftGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(1, 1)
-		w := l.join(t.Context()) // served at once
-		l.leave(w)
+		l.leave(l.Join(time.Now()).w) // served at once
 		if !l.TryAccept() {
 			t.Error("the request that was not made is missing from the limit")
 		}
@@ -163,6 +162,42 @@ func TestTryAcceptDoesNotOvertake(t *testing.T) {
 		time.Sleep(time.Second)
 		if l.QPS() != 1 {
 			t.Errorf("QPS %v", l.QPS())
+		}
+	})
+}
+
+func TestAPlaceThatIsAdvancedGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, now := New(1, 1), time.Now()
+		l.Accept()
+		late, early := l.Join(now.Add(time.Minute)), l.Join(now)
+		late.Advance(now.Add(-time.Minute))
+		late.Advance(now.Add(time.Hour)) // a later one changes nothing
+		if err := late.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(now); took > time.Second+time.Millisecond {
+			t.Errorf("it went after %s", took)
+		}
+		if err := early.Wait(t.Context()); err != nil || time.Since(now) < 2*time.Second {
+			t.Errorf("the other went after %s, %v", time.Since(now), err)
+		}
+	})
+}
+
+func TestATurnIsWaitedForAndTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, now := New(1, 1), time.Now()
+		l.Accept()
+		if err := l.Turn(t.Context()); err != nil || time.Since(now) < time.Second {
+			t.Errorf("the turn came after %s, %v", time.Since(now), err)
+		}
+		if !l.TryAccept() {
+			t.Error("it took from the limit")
+		}
+		var none *Limiter
+		if none.Turn(t.Context()) != nil || none.Wait(t.Context()) != nil || time.Since(now) > time.Second+time.Millisecond {
+			t.Error("no limit held something back")
 		}
 	})
 }

@@ -74,7 +74,7 @@ func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeR
 }
 
 func (p *publication) survey(ctx context.Context) (*survey.Survey, error) {
-	ctx, cancel := surveyContext(ctx)
+	ctx, cancel := p.surveyContext(ctx)
 	defer cancel()
 	s, err := p.Surveyor.Publish(ctx, p.req.GetVolumeId(), p.req.GetNodeId(), p.suspects)
 	if err == nil {

@@ -31,13 +31,17 @@ var errAgain = errors.New("judge again")
 
 func isConflict(err error) bool { return errors.Is(err, ledger.ErrConflict) }
 
-// surveyContext leaves the caller a fifth of its deadline for the answer.
-func surveyContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	limit := surveyTimeout
+// surveyContext leaves the caller a fifth of its deadline for the answer. In a
+// storm a call waits longest for its first request: that is no sign of an API
+// server that does not answer.
+func (g *Guard) surveyContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	end := func() {}
 	if deadline, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(deadline)*4/5)
+		ctx, end = context.WithTimeout(ctx, time.Until(deadline)*4/5)
 	}
-	return context.WithTimeout(ctx, limit)
+	_ = g.Surveyor.Limit.Turn(ctx) // if it does not come in time, the first read says so
+	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	return ctx, func() { cancel(); end() }
 }
 
 func pendingError(volume string) error {
@@ -138,7 +142,7 @@ func unblockAPI(err error) string {
 
 // observePublish and observeUnpublish judge as Enforce would and report it.
 func (g *Guard) observePublish(ctx context.Context, req *spec.ControllerPublishVolumeRequest) {
-	sctx, cancel := surveyContext(ctx)
+	sctx, cancel := g.surveyContext(ctx)
 	defer cancel()
 	s, err := g.Surveyor.Publish(sctx, req.GetVolumeId(), req.GetNodeId(), nil)
 	if err != nil {
@@ -150,7 +154,7 @@ func (g *Guard) observePublish(ctx context.Context, req *spec.ControllerPublishV
 }
 
 func (g *Guard) observeUnpublish(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest) {
-	sctx, cancel := surveyContext(ctx)
+	sctx, cancel := g.surveyContext(ctx)
 	defer cancel()
 	s, err := g.Surveyor.Unpublish(sctx, req.GetVolumeId(), req.GetNodeId())
 	if err != nil {

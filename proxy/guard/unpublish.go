@@ -67,7 +67,7 @@ func (u *unpublication) round(ctx context.Context) (*spec.ControllerUnpublishVol
 }
 
 func (u *unpublication) survey(ctx context.Context) (*survey.Survey, error) {
-	ctx, cancel := surveyContext(ctx)
+	ctx, cancel := u.surveyContext(ctx)
 	defer cancel()
 	s, err := u.Surveyor.Unpublish(ctx, u.req.GetVolumeId(), u.req.GetNodeId())
 	if err == nil {
