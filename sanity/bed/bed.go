@@ -42,8 +42,8 @@ var (
 type Bed struct {
 	Cluster *controlplane.Cluster
 	Clocks  Clocks
-	// Fencepost is the path of the csi-fencepost binary.
-	Fencepost string
+	// Fencepost and Attacher are the paths of the binaries.
+	Fencepost, Attacher string
 	// Bare: there are no controllers; a test plays them. Namespaces get their
 	// default service account from the stage, claims stay unbound.
 	Bare bool
@@ -96,7 +96,7 @@ func Start(ctx context.Context, programs Programs, clocks Clocks, keep func() bo
 	if err != nil {
 		return nil, fmt.Errorf("starting the control plane: %w", err)
 	}
-	return &Bed{Cluster: cluster, Clocks: clocks, Fencepost: programs.Fencepost}, nil
+	return &Bed{Cluster: cluster, Clocks: clocks, Fencepost: programs.Fencepost, Attacher: programs.ControlPlane.Attacher}, nil
 }
 
 // StartBare starts a control plane of etcd and API server alone. End it with
@@ -106,7 +106,7 @@ func StartBare(ctx context.Context, programs Programs, keep func() bool) (*Bed, 
 	if err != nil {
 		return nil, fmt.Errorf("starting etcd and API server: %w", err)
 	}
-	return &Bed{Cluster: cluster, Clocks: RealClocks, Fencepost: programs.Fencepost, Bare: true}, nil
+	return &Bed{Cluster: cluster, Clocks: RealClocks, Fencepost: programs.Fencepost, Attacher: programs.ControlPlane.Attacher, Bare: true}, nil
 }
 
 // Stop ends everything that runs on the bed.

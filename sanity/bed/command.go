@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"time"
 )
 
@@ -19,7 +18,7 @@ func (s *Stage) TryCommand(args ...string) (string, error) {
 	s.T.Helper()
 	ctx, cancel := context.WithTimeout(s.ctx(), commandTimeout)
 	defer cancel()
-	args = append(args, "--kubeconfig="+s.Bed.Cluster.AdminKubeconfig(), "--config="+filepath.Join(s.folder, "config.yaml"))
+	args = append(args, "--kubeconfig="+s.Bed.Cluster.AdminKubeconfig(), "--config="+s.config)
 	cmd := exec.CommandContext(ctx, s.Bed.Fencepost, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -3,7 +3,6 @@ package bed
 import (
 	"context"
 	"os/exec"
-	"path/filepath"
 	"time"
 )
 
@@ -13,7 +12,7 @@ func (s *Stage) Command(args ...string) string {
 	s.T.Helper()
 	ctx, cancel := context.WithTimeout(s.ctx(), time.Minute)
 	defer cancel()
-	args = append(args, "--kubeconfig="+s.Bed.Cluster.AdminKubeconfig(), "--config="+filepath.Join(s.folder, "config.yaml"))
+	args = append(args, "--kubeconfig="+s.Bed.Cluster.AdminKubeconfig(), "--config="+s.config)
 	out, err := exec.CommandContext(ctx, s.Bed.Fencepost, args...).CombinedOutput()
 	if err != nil {
 		s.T.Fatalf("%s: csi-fencepost %q: %v\n%s", s.Name, args, err, out)

@@ -45,22 +45,34 @@ func (s *Stage) rights() {
 // Apply applies manifests as `kubectl apply --server-side` does.
 func (s *Stage) Apply(manifests []byte) {
 	s.T.Helper()
+	s.apply(s.objects(manifests))
+}
+
+// objects reads a stream of manifests.
+func (s *Stage) objects(manifests []byte) (objects []*unstructured.Unstructured) {
+	s.T.Helper()
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096); ; {
+		obj := &unstructured.Unstructured{}
+		err := decoder.Decode(obj)
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		s.must("manifest", err)
+		if len(obj.Object) > 0 {
+			objects = append(objects, obj)
+		}
+	}
+}
+
+func (s *Stage) apply(objects []*unstructured.Unstructured) {
+	s.T.Helper()
 	admin := s.Bed.Cluster.Admin()
 	disco, err := discovery.NewDiscoveryClientForConfig(admin)
 	s.must("discovery", err)
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
 	client, err := dynamic.NewForConfig(admin)
 	s.must("client", err)
-	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096); ; {
-		obj := &unstructured.Unstructured{}
-		err := decoder.Decode(obj)
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		s.must("manifest", err)
-		if len(obj.Object) == 0 {
-			continue
-		}
+	for _, obj := range objects {
 		mapping, err := mapper.RESTMapping(obj.GroupVersionKind().GroupKind(), obj.GroupVersionKind().Version)
 		s.must("kind "+obj.GetKind(), err)
 		var api dynamic.ResourceInterface = client.Resource(mapping.Resource)

@@ -60,6 +60,11 @@ type StageOptions struct {
 	PlainNames bool
 	// Manual starts neither csi-fencepost nor the attacher.
 	Manual bool
+	// Manifests of the driver's controller, with csi-fencepost injected, for the
+	// stage's namespace and driver. They are applied in place of deploy's RBAC, and
+	// driver, csi-fencepost and attacher run as the containers of their pod, with
+	// Config added to its configuration. Env counts; the Args do not.
+	Manifests func(*Stage) []byte
 }
 
 // Stage is one driver with everything around it.
@@ -77,8 +82,10 @@ type Stage struct {
 	Attacher  *controlplane.Process
 
 	folder   string
+	config   string // the path of csi-fencepost's configuration
 	started  time.Time
-	machines *machines // nil: without StageOptions.Machines
+	machines *machines      // nil: without StageOptions.Machines
+	pod      *controllerPod // nil: without StageOptions.Manifests
 }
 
 // Stage sets up a stage, which ends with t.
@@ -93,6 +100,7 @@ func (b *Bed) Stage(t T, name string, o StageOptions) *Stage {
 		s.Driver = name + ".test"
 	}
 	s.must("folder", os.MkdirAll(s.folder, 0o755))
+	s.config = s.socket("config.yaml")
 	arrayOptions := array.Options{DriverName: s.Driver, RequireSecrets: o.Secrets}
 	if o.Machines {
 		s.machines = newMachines(s.folder)
@@ -104,8 +112,7 @@ func (b *Bed) Stage(t T, name string, o StageOptions) *Stage {
 	}
 	t.Cleanup(s.Array.Close)
 	s.namespace()
-	s.rights()
-	s.must("serving the driver", s.Array.Serve(context.Background(), s.socket("csi.sock")))
+	s.serveDriver()
 	for i := range max(o.Nodes, 0) {
 		offset := time.Duration(0)
 		if i == 0 {
@@ -116,11 +123,28 @@ func (b *Bed) Stage(t T, name string, o StageOptions) *Stage {
 	if o.Manual || o.Failover {
 		return s
 	}
+	if s.pod != nil {
+		s.pod.start()
+		return s
+	}
 	if !o.Alone {
 		s.StartFencepost()
 	}
 	s.StartAttacher()
 	return s
+}
+
+// serveDriver gives the driver's service account its rights, and starts the
+// driver's controller side.
+func (s *Stage) serveDriver() {
+	s.T.Helper()
+	if s.Options.Manifests != nil {
+		s.pod = s.controllerPod()
+		s.pod.serveArray()
+		return
+	}
+	s.rights()
+	s.must("serving the driver", s.Array.Serve(context.Background(), s.socket("csi.sock")))
 }
 
 func (s *Stage) socket(name string) string { return filepath.Join(s.folder, name) }
@@ -146,13 +170,12 @@ func (s *Stage) ExtraFencepost(name string, env ...string) *controlplane.Process
 // Launch is ExtraFencepost that does not wait until it serves.
 func (s *Stage) Launch(name string, env ...string) *controlplane.Process {
 	s.T.Helper()
-	config := filepath.Join(s.folder, "config.yaml")
-	s.must("configuration", os.WriteFile(config, []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"+s.Options.Config+"\n"), 0o644))
+	s.must("configuration", os.WriteFile(s.config, []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"+s.Options.Config+"\n"), 0o644))
 	kubeconfig := s.serviceAccount()
 	p, err := s.Bed.Cluster.StartProcess(controlplane.ProcessOptions{
 		Name: s.Name + "-" + name, Path: s.program(), Restart: true, Env: env,
 		Args: append([]string{"run", "--csi-address=" + s.socket("csi.sock"), "--listen=" + s.socket(name+".sock"),
-			"--kubeconfig=" + kubeconfig, "--config=" + config, "--v=4"}, s.Options.FencepostArgs...),
+			"--kubeconfig=" + kubeconfig, "--config=" + s.config, "--v=4"}, s.Options.FencepostArgs...),
 	})
 	s.must("csi-fencepost", err)
 	return p

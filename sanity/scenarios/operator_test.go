@@ -71,7 +71,7 @@ func confirmed(p *play) {
 	// Said, and taken back before anybody used it.
 	p.StopAttacher()
 	old.Confirm()
-	p.explains(v, old.Name, "is fenced (OperatorConfirmation", "it is free to move", "(pulled the power cord): counts")
+	p.explains(v, old.Name, "is fenced (OperatorConfirmation", "it is free to move", "(pulled the power cord), ", " ago: counts")
 	p.Command("fence", "withdraw", old.Name, "--reason=the wrong rack")
 	p.explains(v, "REFUSED [HolderStale]")
 	p.StartAttacher()

@@ -13,7 +13,7 @@ var all = slices.Concat(plain, partitions, failovers, fencedPartitions)
 var plain = slices.Concat(cutOff, everyday, life, holders, crashes, kubelets, calls, operators, switched, secrets)
 
 // TestScenario plays each of them with csi-fencepost.
-func TestScenario(t *testing.T) { playAll(t, plain) }
+func TestScenario(t *testing.T) { playAll(t, slices.Concat(plain, injected)) }
 
 // TestPartition plays those in which a node's network is cut. They need root.
 func TestPartition(t *testing.T) { playAll(t, partitions) }
@@ -38,7 +38,7 @@ func playAll(t *testing.T, scenarios []scenario) {
 // TestScenarioNamesAreUnique keeps two scenarios from sharing a stage.
 func TestScenarioNamesAreUnique(t *testing.T) {
 	names := map[string]bool{}
-	for _, s := range all {
+	for _, s := range slices.Concat(all, injected) {
 		if names[s.name] || s.rule == "" || strings.ToLower(s.name) != s.name || len(s.name) > 14 {
 			t.Errorf("scenario %q: its name is taken, too long or not in lower case, or it has no rule", s.name)
 		}
