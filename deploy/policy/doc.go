@@ -10,6 +10,9 @@
 // It guarantees:
 //   - what is stored is what Inject would have written, whatever the operator
 //     sends, as long as its attacher looks as the plan has seen it;
+//   - each --csi-address of the attacher, in whatever spelling and however many
+//     of them (the last one wins), names our socket: one that names the driver's
+//     is rewritten, one that names any other is refused;
 //   - a write that is right already is not changed (no needless rollout);
 //   - where the attacher no longer looks so, after an upgrade of the driver say,
 //     the write is refused with a message, and the pods that run keep their

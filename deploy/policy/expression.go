@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -51,12 +49,16 @@ func variables(p *inject.Plan) []admissionv1.Variable {
 // empty where there is nothing to do.
 func patch(p *inject.Plan) (string, error) {
 	const attacher = `"/spec/template/spec/containers/" + string(variables.at) + `
+	to, err := addressOf(p)
+	if err != nil {
+		return "", err
+	}
 	var steps []string
 	for _, list := range []struct {
 		field         string
 		before, after []string
 	}{{"command", p.Attacher.CommandBefore, p.Attacher.Command}, {"args", p.Attacher.ArgsBefore, p.Attacher.Args}} {
-		words, err := rewriteWords("variables."+list.field, list.before, list.after)
+		words, err := rewriteWords(to, "variables."+list.field, list.before, list.after)
 		if err != nil {
 			return "", err
 		}
@@ -86,17 +88,22 @@ func add(path, value string) string {
 
 // rewriteWords maps a list of arguments as the plan does, by their values: what
 // the plan changes becomes what it changes it to, what it adds is added if it is
-// not there yet. Empty: nothing changes.
-func rewriteWords(list string, before, after []string) (string, error) {
-	if slices.Equal(before, after) {
+// not there yet. The driver's addresses all become ours, also those that are not
+// in the plan. Empty: nothing changes.
+func rewriteWords(to address, list string, before, after []string) (string, error) {
+	addressed := make([]bool, len(before))
+	for i := range before {
+		_, addressed[i] = addressAt(before, i)
+	}
+	if slices.Equal(before, after) && !slices.Contains(addressed, true) {
 		return "", nil
 	}
 	if len(after) < len(before) {
 		return "", fmt.Errorf("the plan takes arguments away: %q to %q", before, after)
 	}
-	result := "a"
+	result := to.point(list)
 	for i := len(before) - 1; i >= 0; i-- {
-		if before[i] == after[i] {
+		if before[i] == after[i] || addressed[i] {
 			continue
 		}
 		condition := fmt.Sprintf("a == %q", before[i])
@@ -188,41 +195,36 @@ func putAnnotations(p *inject.Plan) (steps []string) {
 	return steps
 }
 
+// words are the variable that the validations go by: the attacher's command
+// line, of which there is none without the attacher.
+func words(p *inject.Plan) []admissionv1.Variable {
+	return []admissionv1.Variable{{
+		Name:       "words",
+		Expression: fmt.Sprintf("object.spec.template.spec.containers.filter(c, c.name == %q).map(c,\n(has(c.command) ? c.command : []) + (has(c.args) ? c.args : []))", p.Attacher.Container),
+	}}
+}
+
 // validations refuse what gets past the guard.
 func validations(p *inject.Plan) ([]admissionv1.Validation, error) {
-	addresses, err := addresses(p)
+	to, err := addressOf(p)
 	if err != nil {
 		return nil, err
 	}
-	words, err := literal(addresses)
-	if err != nil {
-		return nil, err
+	var needed []string
+	for _, word := range slices.Concat(p.Attacher.Command, p.Attacher.Args) {
+		if strings.HasSuffix(word, to.guard) {
+			needed = append(needed, word)
+		}
 	}
 	const again = "the driver's manifest is not what the policy was rendered from; render it anew with csi-fencepost inject --as-policy, or delete it"
 	return []admissionv1.Validation{{
 		Expression: fmt.Sprintf("object.spec.template.spec.containers.exists(c, c.name == %q)", p.Sidecar.Name),
 		Message:    fmt.Sprintf("container %s is missing, and with it the guard of single-writer volumes: %s", p.Sidecar.Name, again),
 	}, {
-		Expression: fmt.Sprintf("object.spec.template.spec.containers.exists(c, c.name == %q &&\n%s.all(a,\n  a in ((has(c.command) ? c.command : []) + (has(c.args) ? c.args : []))))", p.Attacher.Container, words),
-		Message:    fmt.Sprintf("container %s would get past csi-fencepost, its arguments lack %s: %s", p.Attacher.Container, strings.Join(addresses, " "), again),
+		Expression: fmt.Sprintf("variables.words.exists(w, %s.all(a, a in w))", oneLine(needed)),
+		Message:    fmt.Sprintf("container %s would get past csi-fencepost, its arguments lack %s: %s", p.Attacher.Container, strings.Join(needed, " "), again),
+	}, {
+		Expression: "variables.words.all(w, " + to.only("w") + ")",
+		Message:    fmt.Sprintf("container %s would get past csi-fencepost, an argument sets --csi-address to another socket than %s: %s", p.Attacher.Container, to.guard, again),
 	}}, nil
-}
-
-// addresses are the attacher's arguments that name our socket.
-func addresses(p *inject.Plan) (found []string, err error) {
-	var socket string
-	for _, arg := range p.Sidecar.Args {
-		if value, ok := strings.CutPrefix(arg, "--listen="); ok {
-			socket = value
-		}
-	}
-	for _, word := range slices.Concat(p.Attacher.Command, p.Attacher.Args) {
-		if socket != "" && strings.HasSuffix(word, socket) {
-			found = append(found, word)
-		}
-	}
-	if len(found) == 0 {
-		return nil, errors.New("the plan does not point " + cmp.Or(p.Attacher.Container, "the attacher") + " at our socket")
-	}
-	return found, nil
 }

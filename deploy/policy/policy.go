@@ -151,6 +151,7 @@ func validatingPolicy(p *inject.Plan) (*admissionv1.ValidatingAdmissionPolicy, e
 			MatchConstraints: match(p),
 			MatchConditions:  workload(p),
 			FailurePolicy:    &fail,
+			Variables:        words(p),
 			Validations:      validations,
 		},
 	}, nil

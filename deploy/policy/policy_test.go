@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
 )
 
@@ -39,7 +37,7 @@ func TestMixedTypesAreWrapped(t *testing.T) {
 // A value that stands alone is changed behind its own flag only: 15s may be
 // another flag's, too.
 func TestAValueIsChangedBehindItsOwnFlagOnly(t *testing.T) {
-	got, err := rewriteWords("args", []string{"--retry", "15s", "--timeout", "15s"}, []string{"--retry", "15s", "--timeout", "60s"})
+	got, err := rewriteWords(address{}, "args", []string{"--retry", "15s", "--timeout", "15s"}, []string{"--retry", "15s", "--timeout", "60s"})
 	const want = `a == "15s" && i > 0 && args[i - 1] == "--timeout" ? "60s"`
 	if err != nil || !strings.Contains(got, want) || strings.Contains(got, "--retry") {
 		t.Errorf("%v: %s", err, got)
@@ -49,17 +47,13 @@ func TestAValueIsChangedBehindItsOwnFlagOnly(t *testing.T) {
 // A plan that cannot be expressed is an error, not a policy that does half.
 func TestAPlanThatNoPolicyCanExpressIsRefused(t *testing.T) {
 	good := func() *inject.Plan {
-		return &inject.Plan{
-			Where: "driver.yaml:7", APIVersion: "apps/v1", Kind: "Deployment", Namespace: "n", Name: "d",
-			Attacher: inject.Attacher{Container: "csi-attacher", ArgsBefore: []string{"--csi-address=/csi/csi.sock"}, Args: []string{"--csi-address=/fencepost/csi.sock"}},
-			Sidecar:  corev1.Container{Name: "csi-fencepost", Args: []string{"run", "--listen=/fencepost/csi.sock"}},
-		}
+		return planOf([]string{"--csi-address=/csi/csi.sock"}, []string{"--csi-address=/fencepost/csi.sock"})
 	}
 	if _, err := Render([]*inject.Plan{good()}); err != nil {
 		t.Fatal(err)
 	}
 	for says, spoil := range map[string]func(*inject.Plan){
-		"takes arguments away":               func(p *inject.Plan) { p.Attacher.Args = nil },
+		"takes arguments away":               func(p *inject.Plan) { p.Attacher.ArgsBefore = append(p.Attacher.ArgsBefore, "--v=2") },
 		"does not point csi-attacher at":     func(p *inject.Plan) { p.Attacher.Args = p.Attacher.ArgsBefore },
 		"does not point csi-attacher at our": func(p *inject.Plan) { p.Sidecar.Args = []string{"run"} },
 	} {

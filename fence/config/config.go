@@ -38,7 +38,9 @@ const (
 // Driver is what the CSI driver is declared to do.
 type Driver struct {
 	// UnpublishRevokesAccess: ControllerUnpublishVolume takes access from a
-	// client that does not let go.
+	// client that does not let go. It has to be revoked per volume and to survive
+	// an unfence of the node: not by the blocklist that a storage fence agent
+	// lifts again (as Ceph's).
 	UnpublishRevokesAccess bool `json:"unpublishRevokesAccess"`
 }
 

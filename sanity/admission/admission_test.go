@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,7 +85,7 @@ func run(m *testing.M) (code int, err error) {
 func people(ctx context.Context, base *rest.Config) error {
 	rules := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"users", "groups", "serviceaccounts"}, Verbs: []string{"impersonate"}},
-		{APIGroups: []string{""}, Resources: []string{"persistentvolumes", "nodes", "nodes/status"}, Verbs: []string{"*"}},
+		{APIGroups: []string{""}, Resources: []string{"persistentvolumes", "persistentvolumes/status", "nodes", "nodes/status"}, Verbs: []string{"*"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"*"}},
 	}
 	roles := admin.RbacV1()
@@ -211,14 +212,15 @@ func lease(name string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: record.LeaseName(name)}}
 }
 
-// annotate writes a ledger; empty: takes it off.
-func annotate(ctx context.Context, by kubernetes.Interface, pv, text string) error {
+// annotate writes a ledger, through a subresource if one is given; empty: takes
+// it off.
+func annotate(ctx context.Context, by kubernetes.Interface, pv, text string, subresource ...string) error {
 	value := "null"
 	if text != "" {
 		value = fmt.Sprintf("%q", text)
 	}
 	_, err := by.CoreV1().PersistentVolumes().Patch(ctx, pv, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, ledger.Annotation, value), metav1.PatchOptions{})
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, ledger.Annotation, value), metav1.PatchOptions{}, subresource...)
 	return err
 }
 
@@ -256,9 +258,13 @@ func TestOnlyTheSidecarAndTheOperatorsWriteALedger(t *testing.T) {
 	allowed(t, "the sidecar writes", annotate(ctx, sidecar, "pv-1", "1"))
 	refused(t, annotate(ctx, stranger, "pv-1", "forged"), "ledgers.csi-fencepost.io")
 	refused(t, annotate(ctx, stranger, "pv-1", ""), "ledgers.csi-fencepost.io")
+	refused(t, annotate(ctx, stranger, "pv-1", "forged", "status"), "ledgers.csi-fencepost.io")
+	refused(t, annotate(ctx, stranger, "pv-1", "", "status"), "ledgers.csi-fencepost.io")
 	allowed(t, "an operator takes it off", annotate(ctx, operator, "pv-1", ""))
 	_, err := stranger.CoreV1().PersistentVolumes().Patch(ctx, "pv-1", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"},"labels":{"c":"d"}}}`), metav1.PatchOptions{})
 	allowed(t, "a stranger writes another annotation", err)
+	_, err = stranger.CoreV1().PersistentVolumes().Patch(ctx, "pv-1", types.MergePatchType, []byte(`{"status":{"phase":"Available"},"metadata":{"annotations":{"e":"f"}}}`), metav1.PatchOptions{}, "status")
+	allowed(t, "a stranger writes the status", err)
 	restored := volume("pv-restored")
 	restored.Annotations = map[string]string{ledger.Annotation: "of another cluster"}
 	_, err = stranger.CoreV1().PersistentVolumes().Create(ctx, restored, metav1.CreateOptions{})
@@ -289,6 +295,7 @@ func TestOnlyTheSidecarAndTheOperatorsWriteANodesRecord(t *testing.T) {
 		return by.CoordinationV1().Leases(namespace).Delete(ctx, record.LeaseName("n1"), metav1.DeleteOptions{})
 	}
 	refused(t, remove(stranger), "records.csi-fencepost.io")
+	refused(t, stranger.CoordinationV1().Leases(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}), "records.csi-fencepost.io")
 	if err := remove(sidecar); !apierrors.IsForbidden(err) {
 		t.Errorf("the sidecar deletes a record, which is the audit trail: %v", err)
 	}
@@ -343,4 +350,61 @@ func TestOnlyTheSidecarAndTheOperatorsPutTheOutOfServiceTaintOn(t *testing.T) {
 	refused(t, err, "claims.csi-fencepost.io")
 	_, err = stranger.CoreV1().Nodes().Patch(ctx, "n2", types.StrategicMergePatchType, []byte(`{"spec":{"taints":[{"key":"example.com/x","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
 	allowed(t, "a stranger puts another taint on", err)
+}
+
+// What may be written through a subresource passes a policy that does not name
+// it. A Lease has none.
+func TestNoSubresourceLeadsPastAPolicy(t *testing.T) {
+	known := map[string][]string{
+		"v1":                     {"nodes/proxy", "nodes/status", "persistentvolumes/status"},
+		"coordination.k8s.io/v1": nil,
+	}
+	for version, want := range known {
+		list, err := admin.Discovery().ServerResourcesForGroupVersion(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range list.APIResources {
+			kind, _, sub := strings.Cut(r.Name, "/")
+			if sub && slices.Contains([]string{"nodes", "persistentvolumes", "leases"}, kind) {
+				got = append(got, r.Name)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s has the subresources %v, and the policies were made for %v", version, got, want)
+		}
+	}
+}
+
+// The API server takes no taint through nodes/status, so that no policy has to
+// look at what every kubelet writes.
+func TestAStatusCarriesNoTaint(t *testing.T) {
+	ctx := t.Context()
+	nodes := stranger.CoreV1().Nodes()
+	if _, err := admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n-status"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	forge := func(taints string) (out bool) {
+		t.Helper()
+		node, err := nodes.Patch(ctx, "n-status", types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"labels":{"written":"%d"}},"spec":{"taints":%s}}`, len(taints), taints), metav1.PatchOptions{}, "status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if node.Labels["written"] != fmt.Sprint(len(taints)) {
+			t.Fatalf("nothing was written: %v", node.Labels)
+		}
+		return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	}
+	for _, value := range []string{"nodeshutdown", source.OurTaintValue} {
+		if forge(fmt.Sprintf(`[{"key":%q,"value":%q,"effect":"NoExecute"}]`, corev1.TaintNodeOutOfService, value)) {
+			t.Errorf("a stranger put the taint on with the value %s", value)
+		}
+	}
+	allowed(t, "an operator puts the taint on", taint(ctx, operator, "n-status", "nodeshutdown"))
+	if !forge("[]") {
+		t.Error("a stranger took the taint off")
+	}
 }

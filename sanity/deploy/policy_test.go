@@ -194,6 +194,133 @@ func TestAPolicyRefusesWhatWouldGetPastTheGuard(t *testing.T) {
 	}
 }
 
+// argsOf are the pod's containers, and the attacher among them with its
+// arguments.
+func argsOf(t *testing.T, workload *unstructured.Unstructured) (containers []any, attacher map[string]any, args []string) {
+	t.Helper()
+	containers, _, err := unstructured.NestedSlice(workload.Object, "spec", "template", "spec", "containers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	attacher = containers[slices.Index(podOf(t, workload), "csi-attacher")].(map[string]any)
+	if args, _, err = unstructured.NestedStringSlice(attacher, "args"); err != nil {
+		t.Fatal(err)
+	}
+	return containers, attacher, args
+}
+
+// addArgs appends to the attacher's arguments.
+func addArgs(t *testing.T, workload *unstructured.Unstructured, words ...string) *unstructured.Unstructured {
+	t.Helper()
+	containers, attacher, args := argsOf(t, workload)
+	if err := unstructured.SetNestedStringSlice(attacher, append(args, words...), "args"); err != nil {
+		t.Fatal(err)
+	}
+	changed := workload.DeepCopy()
+	if err := unstructured.SetNestedSlice(changed.Object, containers, "spec", "template", "spec", "containers"); err != nil {
+		t.Fatal(err)
+	}
+	return changed
+}
+
+// addressesOf are the sockets that the attacher's flags name, read as Go's flag
+// package reads them.
+func addressesOf(t *testing.T, workload *unstructured.Unstructured) (found []string) {
+	t.Helper()
+	_, _, args := argsOf(t, workload)
+	for i := 0; i < len(args); i++ {
+		name, value, has := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		if !strings.HasPrefix(args[i], "-") || name != "csi-address" {
+			continue
+		}
+		if !has {
+			i++
+			value = args[i]
+		}
+		found = append(found, value)
+	}
+	return found
+}
+
+// Of several addresses the attacher takes the last: none may be the driver's.
+func TestNoFurtherAddressLeadsThePolicysAttacherPastTheGuard(t *testing.T) {
+	for variant, socket := range map[string]string{"as it is": "/csi/csi.sock", "flag and value apart": "/csi/csi.sock", "no arguments of its": "/run/csi/socket"} {
+		t.Run(variant, func(t *testing.T) {
+			original := vendorIn(t, "further-"+strings.ToLower(strings.ReplaceAll(variant, " ", "-")))
+			manifests := []byte(vendorVariants[variant].Replace(string(original)))
+			applyAll(t, manifests)
+			effective(t, csiFencepost(t, manifests, "inject", "--mode=Enforce", "--as-policy"), workloadOf(t, manifests))
+			guarded, err := apply(t.Context(), workloadOf(t, manifests), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			guarded.SetManagedFields(nil)
+			guarded.SetResourceVersion("")
+			if got := addressesOf(t, guarded); !slices.Equal(got, []string{"/fencepost/csi.sock"}) {
+				t.Fatalf("%q", got)
+			}
+			for from, workload := range map[string]*unstructured.Unstructured{"its manifest": workloadOf(t, manifests), "what is stored": guarded} {
+				tryFurther(t, from, workload, socket)
+			}
+		})
+	}
+}
+
+func tryFurther(t *testing.T, from string, workload *unstructured.Unstructured, socket string) {
+	t.Helper()
+	api, err := resource(workload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	update := func(words []string) (*unstructured.Unstructured, error) {
+		return api.Update(t.Context(), addArgs(t, workload, words...), metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	}
+	for _, words := range [][]string{
+		{"--csi-address=" + socket}, {"-csi-address=" + socket}, {"--csi-address", socket}, {"-csi-address", socket},
+		{"-csi-address", socket, "--v=5", "--csi-address=" + socket}, {"-csi-address=/fencepost/csi.sock"},
+	} {
+		stored, err := update(words)
+		if err != nil {
+			t.Errorf("%s and %q: %v", from, words, err)
+			continue
+		}
+		if got := slices.Compact(addressesOf(t, stored)); !slices.Equal(got, []string{"/fencepost/csi.sock"}) {
+			t.Errorf("%s and %q: the attacher may go to %q", from, words, got)
+		}
+	}
+	for _, words := range [][]string{
+		{"--csi-address=/else.sock"}, {"-csi-address=/else.sock"}, {"--csi-address", "/else.sock"}, {"-csi-address", "/else.sock"},
+		{"--csi-address=unix://" + socket}, {"--csi-address"}, {"-csi-address="},
+		{"--csi-address", "--csi-address=/fencepost/csi.sock"}, {"--csi-address=/else.sock", "--csi-address=/fencepost/csi.sock"},
+	} {
+		_, err := update(words)
+		if err == nil || !strings.Contains(err.Error(), "another socket than /fencepost/csi.sock") || !strings.Contains(err.Error(), "inject --as-policy") {
+			t.Errorf("%s and %q are not refused as they should be: %v", from, words, err)
+		}
+	}
+}
+
+// A manifest that names an old socket before the one that holds is not refused
+// for it.
+func TestAManifestWithTwoAddressesIsPointedAtTheGuard(t *testing.T) {
+	original := string(vendorIn(t, "two-addresses"))
+	manifests := []byte(strings.Replace(original, "- --csi-address=/csi/csi.sock\n        - --timeout", "- -csi-address=/old.sock\n        - --csi-address=/csi/csi.sock\n        - --timeout", 1))
+	if string(manifests) == original {
+		t.Fatal("nothing is changed")
+	}
+	applyAll(t, manifests)
+	effective(t, csiFencepost(t, manifests, "inject", "--mode=Enforce", "--as-policy"), workloadOf(t, manifests))
+	for range 2 {
+		stored, err := apply(t.Context(), workloadOf(t, manifests), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := addressesOf(t, stored); !slices.Equal(got, []string{"/fencepost/csi.sock", "/fencepost/csi.sock"}) {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
 func TestTheAPIServerTakesThePolicies(t *testing.T) {
 	policies := csiFencepost(t, vendor(t), "inject", "--mode=Enforce", "--as-policy")
 	snapshot(t, "policy.yaml", policies)
