@@ -18,7 +18,7 @@ import (
 )
 
 const ledgerHelp = `csi-fencepost ledger export [PV...]  print the ledgers of all volumes, or of these; changes nothing
-csi-fencepost ledger repair PV...    rebuild a ledger that cannot be read, or that is of another cluster, from what
+csi-fencepost ledger repair PV...    rebuild a ledger that cannot be read, or that lacks a holder, from what
                                      VolumeAttachments and Nodes say; shows it first, and writes with --yes
 
 csi-fencepost ledger SUBCOMMAND --help lists the flags.

@@ -15,23 +15,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
 
-// RepairedAnnotation on a PersistentVolume says who had its ledger rebuilt, when,
-// and what stood there before. It is written with the ledger, in one step.
-const RepairedAnnotation = "csi-fencepost.io/repaired"
-
 // maxWas is how much of the text that stood there is kept: a ledger of eight
 // holders has half of it.
 const maxWas = 4 << 10
 
-const ledgerRepairHelp = `csi-fencepost ledger repair PV... rebuilds the ledger of these volumes, where it cannot be read, is of another cluster,
-or lacks a node that Kubernetes has the volume attached to. It is made from what VolumeAttachments and Nodes say, and
-from what can still be read of it: a node that any of them names is kept as a holder. It shows what it would write,
-and writes it with --yes. The driver's own list of published nodes is not asked.`
+const ledgerRepairHelp = `csi-fencepost ledger repair PV... rebuilds the ledger of these volumes, where it cannot be read, or lacks a node that
+Kubernetes has the volume attached to. It is made from what VolumeAttachments and Nodes say, and from what can still be
+read of it: a node that any of them names is kept as a holder. It shows what it would write, and writes it with --yes.
+The driver's own list of published nodes cannot be asked here: the sidecar asks it at the next attach or detach. A ledger
+that is set aside, because it is of another cluster or of another object, needs no repair: the sidecar writes a new one.`
 
 type repairFlags struct {
 	cluster          clusterFlags
@@ -43,7 +41,7 @@ func parseRepairFlags(args []string, stdout io.Writer) (*repairFlags, error) {
 	f, fs := &repairFlags{}, newFlagSet("ledger repair")
 	fs.BoolVar(&f.dryRun, "dry-run", true, "Show what would be written, and write nothing. --yes ends it.")
 	fs.BoolVar(&f.yes, "yes", false, "Write it.")
-	fs.BoolVar(&f.all, "all", false, "Every volume whose ledger cannot be read or is of another cluster.")
+	fs.BoolVar(&f.all, "all", false, "Every volume whose ledger cannot be read.")
 	f.cluster.register(fs)
 	err := parseFlags(fs, args)
 	f.names = fs.Args()
@@ -82,7 +80,7 @@ func runLedgerRepair(ctx context.Context, args []string, stdout, stderr io.Write
 			return err
 		}
 		if len(names) == 0 {
-			fmt.Fprintln(stdout, "Every ledger can be read and is of this cluster: there is nothing to repair.")
+			fmt.Fprintln(stdout, "Every ledger can be read: there is nothing to repair.")
 			return nil
 		}
 	}
@@ -112,7 +110,8 @@ func repairArgs(f *repairFlags) string {
 	return strings.Join(words, " ")
 }
 
-// damaged are the PersistentVolumes whose ledger does not count, by name.
+// damaged are the PersistentVolumes whose ledger cannot be read, by name. One that
+// is set aside is none: the sidecar replaces it, and asks the driver as it does.
 func damaged(ctx context.Context, c *cluster) ([]string, error) {
 	export, err := exportLedgers(ctx, c, nil)
 	if err != nil {
@@ -120,7 +119,7 @@ func damaged(ctx context.Context, c *cluster) ([]string, error) {
 	}
 	var names []string
 	for i := range export.Items {
-		if export.Items[i].State != "present" {
+		if export.Items[i].State == "garbled" {
 			names = append(names, export.Items[i].PV)
 		}
 	}
@@ -139,15 +138,15 @@ func repairOne(ctx context.Context, c *cluster, name string, yes bool, stdout, s
 	if err := p.write(ctx, c); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "Repaired: the ledger of PersistentVolume %s is written, and annotation %s says by whom. The sidecar sees it by itself.\n", p.pvs[0].Name, RepairedAnnotation)
+	fmt.Fprintf(stdout, "Repaired: the ledger of PersistentVolume %s is written, and annotation %s says by whom. The sidecar sees it by itself, and asks the driver for its list at the next attach or detach.\n", p.pvs[0].Name, ledger.RepairedAnnotation)
 	return nil
 }
 
 // A repair is a ledger as it would be written.
 type repair struct {
 	look *look
-	// pvs with the volume's handle as they were read, by name. The first is to
-	// carry the ledger.
+	// pvs with the volume's handle as they were before the survey, by name. The
+	// first is to carry the ledger.
 	pvs []*corev1.PersistentVolume
 	// why each ledger that is there does not do, in words.
 	why  []string
@@ -161,62 +160,97 @@ type repair struct {
 // ledger that says so. It is an error if there is nothing to repair, or if not
 // everything can be seen.
 func planRepair(ctx context.Context, c *cluster, name string, stderr io.Writer) (*repair, error) {
-	l, err := lookAt(ctx, c, name, 0, stderr)
+	// First the texts, which the patch tests, and then the survey: whatever is
+	// written after the survey keeps the patch from being applied.
+	pvs, err := readVolume(ctx, c, name)
 	if err != nil {
 		return nil, err
 	}
+	l, err := lookAt(ctx, c, name, 0, stderr)
 	switch {
+	case err != nil:
+		return nil, err
 	case len(l.denied) > 0:
 		return nil, fmt.Errorf("a right is missing to see who holds PersistentVolume %s, and a ledger that lacks a holder lets it be attached twice: %s", name, strings.Join(l.denied, ", "))
 	case l.noIdentity:
 		return nil, fmt.Errorf("a right is missing to tell this cluster from another: get namespaces %s", metav1.NamespaceSystem)
+	case !slices.EqualFunc(pvs, l.survey.Book.PVs, sameLedger):
+		return nil, fmt.Errorf("the ledger of PersistentVolume %s has changed meanwhile, and nothing was written: run it again", name)
 	}
-	p := &repair{look: l, want: l.survey.Book.Ledger.Clone(), origins: map[string]string{}}
-	var texts []string
-	if texts, err = p.readTexts(ctx, c); err != nil {
+	p := &repair{look: l, pvs: pvs, want: l.survey.Book.Ledger.Clone(), origins: map[string]string{}}
+	garbled, err := p.garbled()
+	if err != nil {
 		return nil, err
 	}
 	p.adopt()
-	for _, text := range texts {
+	for _, text := range garbled {
 		p.salvage(text)
 	}
-	if len(p.why) > 0 {
-		return p, nil
+	if len(p.why) == 0 {
+		return nil, p.nothingToRepair(name)
 	}
-	if l.survey.Book.Missing {
-		return nil, fmt.Errorf("PersistentVolume %s has no ledger: it is written at the next attach or detach, from the same sources that a repair has; there is nothing to repair", name)
-	}
-	return nil, fmt.Errorf("the ledger of PersistentVolume %s can be read, and names every node that the other sources name: there is nothing to repair; csi-fencepost explain pv %s shows it", name, shellQuote(name))
+	p.notes = append(p.notes, l.survey.Book.SetAside...)
+	return p, nil
 }
 
-// readTexts reads the volume's PersistentVolumes as they stand, and says what is
-// wrong with their ledgers. It returns the texts that cannot be read.
-func (p *repair) readTexts(ctx context.Context, c *cluster) (garbled []string, err error) {
-	names := p.look.survey.PVNames()
-	slices.Sort(names)
-	for _, name := range names {
-		pv, err := c.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("cannot read PersistentVolume %s: %w", name, err)
-		}
-		p.pvs = append(p.pvs, pv)
+// nothingToRepair says why, and who writes a ledger where there is none.
+func (p *repair) nothingToRepair(name string) error {
+	switch b := p.look.survey.Book; {
+	case len(b.SetAside) > 0 && b.Missing:
+		return fmt.Errorf("%s; there is nothing to repair: at the next attach or detach the sidecar writes a new one by itself, from what VolumeAttachments, Nodes and the driver's own list name", strings.Join(b.SetAside, "; "))
+	case b.Missing:
+		return fmt.Errorf("PersistentVolume %s has no ledger: it is written at the next attach or detach, from the same sources that a repair has and the driver's own list; there is nothing to repair", name)
+	}
+	return fmt.Errorf("the ledger of PersistentVolume %s can be read, and names every node that the other sources name: there is nothing to repair; csi-fencepost explain pv %s shows it", name, shellQuote(name))
+}
+
+// readVolume reads the PersistentVolumes with the handle of the named one, by
+// name, with their ledgers as they stand.
+func readVolume(ctx context.Context, c *cluster, name string) ([]*corev1.PersistentVolume, error) {
+	named, driver, err := findPV(ctx, c, name)
+	if err != nil {
+		return nil, err
+	}
+	ids := &csi.Identity{Driver: driver}
+	handle, _ := ids.PVHandle(named)
+	all, err := listPVs(ctx, c, nil)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(pv *corev1.PersistentVolume) bool {
+		own, ok := ids.PVHandle(pv)
+		return !ok || !ids.Same(own, handle)
+	}), nil
+}
+
+// sameLedger: the survey saw of that PersistentVolume the text that was read
+// before it. One that cannot be read is hidden from a survey: that it is still
+// the same, only the patch can tell.
+func sameLedger(read, surveyed *corev1.PersistentVolume) bool {
+	text, there := read.Annotations[ledger.Annotation]
+	if _, wrong := ledger.Parse(text); wrong != nil {
+		text, there = "", false
+	}
+	now, still := surveyed.Annotations[ledger.Annotation]
+	return read.Name == surveyed.Name && read.UID == surveyed.UID && there == still && text == now
+}
+
+// garbled are the texts that cannot be read. It notes what is wrong with them.
+func (p *repair) garbled() (texts []string, err error) {
+	for _, pv := range p.pvs {
 		text, there := pv.Annotations[ledger.Annotation]
 		if !there {
 			continue
 		}
 		if newer(text) {
-			return nil, fmt.Errorf("the ledger of PersistentVolume %s was written by a newer csi-fencepost, which can read it: use that one's csi-fencepost ledger repair", name)
+			return nil, fmt.Errorf("the ledger of PersistentVolume %s was written by a newer csi-fencepost, which can read it: use that one's csi-fencepost ledger repair", pv.Name)
 		}
 		if _, wrong := ledger.Parse(text); wrong != nil {
-			garbled = append(garbled, text)
-			p.why = append(p.why, (&ledger.GarbledError{PV: name, Err: wrong}).Why())
+			texts = append(texts, text)
+			p.why = append(p.why, (&ledger.GarbledError{PV: pv.Name, Err: wrong}).Why())
 		}
 	}
-	if len(p.pvs) == 0 {
-		return nil, fmt.Errorf("PersistentVolume %s has gone meanwhile", p.look.pv.Name)
-	}
-	p.why = append(p.why, p.look.survey.Book.SetAside...)
-	return garbled, nil
+	return texts, nil
 }
 
 // newer: a version after ours wrote it, so that it is no garbage.
@@ -256,17 +290,13 @@ func (p *repair) adopt() {
 
 // salvage keeps every node that the text names and no other source does: it may
 // have held the volume, and nothing says that it let go. A contest is kept too:
-// its kubelet's silence is believed no more than before.
+// its kubelet's silence is believed no more than before. One whose boot cannot be
+// read stays without: with that of the entry, which the node may have left before
+// the contest, it would count as ended.
 func (p *repair) salvage(text string) {
 	for _, e := range readable(text) {
-		if e.Contest != nil && e.Contest.BootID == "" {
-			e.Contest.BootID = e.BootID
-		}
 		if there := p.want.Get(e.NodeID); there != nil {
-			if there.Contest == nil && e.Contest != nil {
-				if e.Contest.BootID == "" {
-					e.Contest.BootID = there.BootID
-				}
+			if there.Contest == nil {
 				there.Contest = e.Contest
 			}
 			continue
@@ -299,21 +329,13 @@ func (p *repair) print(w io.Writer) {
 		out.paragraph(2, 2, fmt.Sprintf("- %s, %s; %s", h.Describe(), entryWords(&entryView{State: e.State, Contested: e.Contest != nil}), p.origins[e.NodeID]))
 	}
 	for _, pv := range p.pvs[1:] {
-		if _, there := pv.Annotations[ledger.Annotation]; there {
+		if p.inTheWay(pv) {
 			out.paragraph(2, 2, "The ledger on PersistentVolume "+pv.Name+", which has the same volume, would be taken off.")
 		}
 	}
 	for _, note := range p.notes {
 		out.paragraph(2, 2, "* "+note)
 	}
-}
-
-// A repaired is the text of RepairedAnnotation.
-type repaired struct {
-	At string `json:"at"` // RFC 3339, on the clock of who repaired
-	By string `json:"by"`
-	// Was is what stood there, clipped; empty: nothing did.
-	Was string `json:"was,omitempty"`
 }
 
 // write puts the ledger in the place of the very texts that were read. The
@@ -326,27 +348,35 @@ func (p *repair) write(ctx context.Context, c *cluster) error {
 		return fmt.Errorf("the ledger as it was rebuilt could not be read again, so that nothing was written: %w", err)
 	}
 	for i, pv := range p.pvs {
-		was, there := pv.Annotations[ledger.Annotation]
 		change := map[string]*string{}
+		note := ledger.Repair{At: time.Now().UTC().Format(time.RFC3339), By: by, Was: clipped(pv.Annotations[ledger.Annotation])}
 		switch {
 		case i == 0:
-			change[ledger.Annotation] = &text
-		case there:
+			change[ledger.Annotation], note.Digest = &text, ledger.DigestOf(text)
+		case p.inTheWay(pv):
 			change[ledger.Annotation] = nil
 		default:
 			continue
 		}
-		note, err := json.Marshal(repaired{At: time.Now().UTC().Format(time.RFC3339), By: by, Was: clipped(was)})
+		line, err := json.Marshal(note)
 		if err != nil {
 			return err
 		}
-		audit := string(note)
-		change[RepairedAnnotation] = &audit
+		audit := string(line)
+		change[ledger.RepairedAnnotation] = &audit
 		if err := exchangeAnnotations(ctx, c, pv, change); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// inTheWay: that PersistentVolume has a ledger that cannot be read, or one that
+// the new one has taken over. One that is set aside is in nobody's way.
+func (p *repair) inTheWay(pv *corev1.PersistentVolume) bool {
+	text, there := pv.Annotations[ledger.Annotation]
+	l, wrong := ledger.Parse(text)
+	return there && (wrong != nil || l.Cluster == p.want.Cluster && l.Driver == p.want.Driver && l.PVUID == string(pv.UID))
 }
 
 func clipped(text string) string {
@@ -375,7 +405,7 @@ func exchangeAnnotations(ctx context.Context, c *cluster, pv *corev1.PersistentV
 	if len(pv.Annotations) == 0 {
 		ops = append(ops, operation{"add", "/metadata/annotations", map[string]string{}})
 	}
-	for _, key := range []string{ledger.Annotation, RepairedAnnotation} {
+	for _, key := range []string{ledger.Annotation, ledger.RepairedAnnotation} {
 		switch value, changes := change[key]; {
 		case !changes:
 		case value == nil:

@@ -93,7 +93,7 @@ func TestRepairWritesOnlyOverTheVeryTextThatItRead(t *testing.T) {
 	if err := p.write(ctx, c); err == nil {
 		t.Error("it wrote over a text that it had not read")
 	}
-	if pv, _ = c.client.CoreV1().PersistentVolumes().Get(ctx, "pv-1", metav1.GetOptions{}); pv.Annotations[ledger.Annotation] != "mended by hand" || pv.Annotations[RepairedAnnotation] != "" {
+	if pv, _ = c.client.CoreV1().PersistentVolumes().Get(ctx, "pv-1", metav1.GetOptions{}); pv.Annotations[ledger.Annotation] != "mended by hand" || pv.Annotations[ledger.RepairedAnnotation] != "" {
 		t.Errorf("it wrote: %v", pv.Annotations)
 	}
 	if p, err = planRepair(ctx, c, "pv-1", &strings.Builder{}); err != nil {

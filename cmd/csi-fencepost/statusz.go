@@ -146,15 +146,22 @@ func (b *board) collectNodes(ctx context.Context, s *statusz.State, p *boardPart
 		seen.add(r.Node).record = r
 	}
 	s.Watched = seen.addSilent()
-	for _, n := range seen.all() {
-		if ctx.Err() != nil {
-			s.Notes = append(s.Notes, "Not all nodes were looked at: it took too long.")
-			return
-		}
-		s.Nodes = append(s.Nodes, n.view(p))
+	all := seen.all()
+	for _, n := range all {
 		if st := n.failover; st != nil && st.Brake != failover.NoBrake {
 			s.Brakes = append(s.Brakes, statusz.Brake{Node: n.name, Reason: string(st.Brake), Text: st.BrakeWords})
 		}
+	}
+	if more := len(all) - statusz.MaxShown; more > 0 {
+		all = all[:statusz.MaxShown]
+		s.Notes = append(s.Notes, fmt.Sprintf("%d more nodes are not shown.", more))
+	}
+	for _, n := range all {
+		if ctx.Err() != nil {
+			s.Notes = append(s.Notes, "Not all nodes were looked at: it took too long.")
+			break
+		}
+		s.Nodes = append(s.Nodes, n.view(p))
 	}
 	slices.SortStableFunc(s.Nodes, func(a, b statusz.Node) int {
 		return cmp.Or(cmp.Compare(urgency(&a), urgency(&b)), strings.Compare(a.Name, b.Name))

@@ -31,6 +31,7 @@ type seenNode struct {
 	silent           time.Duration
 	watched, suspect bool
 	exists, ready    bool
+	attached         bool // some VolumeAttachment names it
 }
 
 func newSeen(suspectAfter time.Duration, p *boardParts) *seenNodes {
@@ -68,6 +69,9 @@ func (s *seenNodes) addSilent() (watched int) {
 		if p.index.Node(name) == nil {
 			s.add(name)
 		}
+		if n := s.nodes[name]; n != nil {
+			n.attached = true
+		}
 	}
 	if p.mover == nil {
 		return watched
@@ -83,13 +87,23 @@ func (s *seenNodes) addSilent() (watched int) {
 	return watched
 }
 
+// all are the nodes, the most urgent first.
 func (s *seenNodes) all() []*seenNode {
-	var all []*seenNode
-	for _, n := range s.nodes {
-		all = append(all, n)
-	}
-	slices.SortFunc(all, func(a, b *seenNode) int { return strings.Compare(a.name, b.name) })
+	all := slices.Collect(maps.Values(s.nodes))
+	slices.SortFunc(all, func(a, b *seenNode) int {
+		return cmp.Or(cmp.Compare(a.urgency(), b.urgency()), strings.Compare(a.name, b.name))
+	})
 	return all
+}
+
+// urgency as of the view, as far as it can be told without a look into every
+// ledger for every node: that is done for those alone that are shown.
+func (n *seenNode) urgency() int {
+	state := n.state()
+	if state == statusz.Gone && !n.attached && n.failover == nil {
+		return len(byUrgency)
+	}
+	return slices.Index(byUrgency, state)
 }
 
 func isReady(n *corev1.Node) bool {

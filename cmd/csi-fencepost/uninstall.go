@@ -20,7 +20,7 @@ and removes it with --yes. Take the sidecars out first: csi-fencepost uninject. 
 
 // Annotations that csi-fencepost writes, by the kind of object.
 var (
-	volumeAnnotations     = []string{ledger.Annotation, RepairedAnnotation}
+	volumeAnnotations     = []string{ledger.Annotation, ledger.RepairedAnnotation}
 	attachmentAnnotations = []string{guard.RetryAnnotation}
 	nodeAnnotations       = []string{failover.WitnessAnnotation}
 )

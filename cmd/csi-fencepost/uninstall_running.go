@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +30,11 @@ func (t *traces) reasonsAgainst(ctx context.Context, c *cluster, watch time.Dura
 	for _, node := range t.cutOffNodes() {
 		reasons = append(reasons, fmt.Sprintf("Node %s is cut off from the storage of %s, and only its record knows. Give it its access back first: csi-fencepost fence on %s --reason TEXT",
 			node, strings.Join(cut[node], ", "), shellQuote(node)))
+	}
+	doubtful := t.doubtful()
+	for _, node := range slices.Sorted(maps.Keys(doubtful)) {
+		reasons = append(reasons, fmt.Sprintf("Node %s may be cut off from the storage of %s: a fence of it failed after its agent was told to cut, and only its record knows. Look at it, and give it its access back: csi-fencepost fence on %s --reason TEXT. When the storage shows that it has access, use --force",
+			node, strings.Join(doubtful[node], ", "), shellQuote(node)))
 	}
 	for _, node := range t.garbled {
 		reasons = append(reasons, fmt.Sprintf("The record of node %s cannot be read, so it may be cut off from its storage: csi-fencepost fence status %s", node, shellQuote(node)))

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -93,5 +97,41 @@ func TestWrongUninstallAndLedgerAreExitCode2(t *testing.T) {
 	} {
 		stdout, _ := commandLine(t, exitOK, args...)
 		says(t, stdout, want)
+	}
+}
+
+// Only a reading proves that a cut was taken back: a fence that failed after its
+// agent was told to cut may have cut all the same.
+func TestUninstallRefusesWhileANodeMayBeCutOffFromItsStorage(t *testing.T) {
+	storage := func(phase record.Phase, driver string, actions ...string) record.Fence {
+		f := record.Fence{ID: "f", Kind: fence.StorageFence, Driver: driver, Phase: phase}
+		for _, action := range actions {
+			f.Steps = append(f.Steps, record.FenceStep{Agent: "a", Action: action})
+		}
+		return f
+	}
+	power := record.Fence{ID: "p", Kind: fence.PowerReading, Phase: record.Failed, Steps: []record.FenceStep{{Action: "off"}}}
+	failed := storage(record.Failed, testDriver, "status", "off")
+	for name, c := range map[string]struct {
+		fences []record.Fence
+		says   string
+	}{
+		"failed after off":               {[]record.Fence{failed}, "may be cut off from the storage of " + testDriver},
+		"lifted before it":               {[]record.Fence{storage(record.Lifted, testDriver), failed}, "may be cut off"},
+		"another driver's lifted":        {[]record.Fence{failed, storage(record.Lifted, "other.example.com")}, "may be cut off"},
+		"void since":                     {[]record.Fence{failed, storage(record.Void, testDriver)}, "may be cut off"},
+		"failed before off":              {[]record.Fence{storage(record.Failed, testDriver, "status")}, ""},
+		"lifted since":                   {[]record.Fence{failed, storage(record.Lifted, testDriver)}, ""},
+		"fenced since":                   {[]record.Fence{failed, storage(record.Fenced, testDriver)}, "is cut off from the storage of " + testDriver},
+		"a power fence, which cuts none": {[]record.Fence{power}, ""},
+	} {
+		found := &traces{records: []*record.Record{{Node: "n1", Fences: c.fences}}}
+		reasons, err := found.reasonsAgainst(t.Context(), &cluster{client: fake.NewClientset()}, 0, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.says == "" && len(reasons) > 0 || c.says != "" && (len(reasons) != 1 || !strings.Contains(reasons[0], c.says)) {
+			t.Errorf("%s: %q", name, reasons)
+		}
 	}
 }

@@ -235,4 +235,29 @@ func (t *traces) cutOff() map[string][]string {
 	return out
 }
 
+// doubtful are the nodes with a storage fence that failed after its agent was
+// told to cut, with the driver: nothing says whether it did. Only a later fence of
+// that driver that was lifted settles it; one that stands is among cutOff.
+func (t *traces) doubtful() map[string][]string {
+	out := map[string][]string{}
+	for _, r := range t.records {
+		cut := map[string]bool{}
+		for i := range r.Fences {
+			switch f := &r.Fences[i]; {
+			case f.Driver == "":
+			case f.Current(), f.Phase == record.Lifted:
+				delete(cut, f.Driver)
+			case f.Phase == record.Failed && slices.ContainsFunc(f.Steps, isOff):
+				cut[f.Driver] = true
+			}
+		}
+		if len(cut) > 0 {
+			out[r.Node] = slices.Sorted(maps.Keys(cut))
+		}
+	}
+	return out
+}
+
+func isOff(s record.FenceStep) bool { return s.Action == "off" }
+
 func (t *traces) cutOffNodes() []string { return slices.Sorted(maps.Keys(t.cutOff())) }

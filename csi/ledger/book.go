@@ -19,6 +19,9 @@ type Book struct {
 	// Missing: no PV carries a ledger that counts. It says nothing, not that
 	// nobody holds the volume.
 	Missing bool
+	// Repaired: what stands there was written by a person's repair, which cannot
+	// ask the driver, and nobody has written since.
+	Repaired bool
 	// SetAside says, for each ledger that is there and does not count, why.
 	SetAside []string
 
@@ -40,6 +43,10 @@ func (b *Book) Canonical() *corev1.PersistentVolume {
 	return b.PVs[0]
 }
 
+// Unasked: the driver was not asked for the nodes that it lists when what stands
+// there was written, so that it has to be asked before the next write.
+func (b *Book) Unasked() bool { return b.Missing || b.Repaired }
+
 // open reads the annotations of live PVs, sorted by name.
 func (s *Store) open(handle string, pvs []*corev1.PersistentVolume) (*Book, error) {
 	b := &Book{Handle: handle, PVs: pvs, Ledger: s.blank(handle, pvs), Missing: true}
@@ -55,6 +62,7 @@ func (s *Store) open(handle string, pvs []*corev1.PersistentVolume) (*Book, erro
 				b.SetAside = append(b.SetAside, why)
 			} else {
 				p.ledger, b.Missing = l, false
+				b.Repaired = b.Repaired || repaired(pv, text)
 				b.Ledger.merge(l)
 			}
 		}

@@ -116,7 +116,7 @@ func (s *Store) write(ctx context.Context, b *Book, l *Ledger) (*Book, error) {
 			return nil, err
 		}
 	}
-	next.pages[0] = page{text: text, there: true, ledger: want}
+	next.pages[0], next.Repaired = page{text: text, there: true, ledger: want}, repaired(next.PVs[0], text)
 	// Only now is what the others say written elsewhere.
 	for i := 1; i < len(b.pages); i++ {
 		if b.pages[i].ledger == nil {

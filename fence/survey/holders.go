@@ -112,11 +112,11 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 }
 
 // fromDriver adds the nodes that the driver says the volume is published to,
-// where it was never asked before (there is no ledger yet) or it has pointed at
-// somebody itself.
+// where what the ledger says was never compared with it (there is none yet, or a
+// repair wrote it) or it has pointed at somebody itself.
 func (g *gathering) fromDriver(ctx context.Context, suspects []string) error {
 	ids := suspects
-	if g.Driver != nil && (g.survey.Book.Missing || suspects != nil) {
+	if g.Driver != nil && (g.survey.Book.Unasked() || suspects != nil) {
 		listed, ok, err := g.Driver.PublishedNodes(ctx, g.volume)
 		if err != nil {
 			return err

@@ -111,9 +111,9 @@ func (s *Survey) PVNames() []string {
 }
 
 // Ledger is a copy of the ledger that an action starts from: what was read,
-// and, where there was none, the holders that the other sources know. Those that
-// only the driver lists are among them: once there is a ledger, the driver is
-// not asked again.
+// and, where there was none or a repair wrote it, the holders that the other
+// sources know. Those that only the driver lists are among them: once the guard
+// has written the ledger, the driver is not asked again.
 func (s *Survey) Ledger() *ledger.Ledger {
 	l := s.Book.Ledger.Clone()
 	for _, e := range s.delisted {
@@ -125,7 +125,7 @@ func (s *Survey) Ledger() *ledger.Ledger {
 			e.From = ""
 		}
 	}
-	if !s.Book.Missing {
+	if !s.Book.Unasked() {
 		return l
 	}
 	for i := range s.Holders {
@@ -200,10 +200,11 @@ func (s *Surveyor) Unpublish(ctx context.Context, volume, nodeID string) (*Surve
 	if err != nil {
 		return nil, err
 	}
-	// Where there is no ledger yet, all holders are about to be written into one:
-	// with those that the driver lists, which is not asked again then, and with
-	// their machines, or no later word of their kubelets could release them.
-	adopts := g.survey.Book.Missing && g.survey.Writers.Guarded()
+	// Where there is no ledger yet, or a repair's, all holders are about to be
+	// written into one: with those that the driver lists, which is not asked again
+	// then, and with their machines, or no later word of their kubelets could
+	// release them.
+	adopts := g.survey.Book.Unasked() && g.survey.Writers.Guarded()
 	if adopts {
 		if err := g.fromDriver(ctx, nil); err != nil {
 			return nil, err
