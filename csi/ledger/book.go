@@ -43,8 +43,8 @@ func (b *Book) Canonical() *corev1.PersistentVolume {
 	return b.PVs[0]
 }
 
-// Unasked: the driver was not asked for the nodes that it lists when what stands
-// there was written, so that it has to be asked before the next write.
+// Unasked tells that the driver was not asked for the nodes that it lists when what
+// stands there was written, so that it has to be asked before the next write.
 func (b *Book) Unasked() bool { return b.Missing || b.Repaired }
 
 // open reads the annotations of live PVs, sorted by name.

@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bench/blackout"
 )
 
@@ -231,5 +233,18 @@ func TestWhatAFailoverNeedsIsMissedBeforeAnythingIsMeasured(t *testing.T) {
 	}
 	if err := (&options{only: []string{"pass"}}).present(); err != nil {
 		t.Errorf("a section that needs nothing: %v", err)
+	}
+}
+
+// What is measured as deployed is what is deployed.
+func TestTheFlagsAsDeployedAreThoseOfTheSidecar(t *testing.T) {
+	patch, err := deploy.Files.ReadFile("sidecar/patch.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range slices.Concat(deployed, advised) {
+		if !strings.Contains(string(patch), "- "+flag+"\n") {
+			t.Errorf("deploy/sidecar/patch.yaml has no %s", flag)
+		}
 	}
 }

@@ -229,7 +229,7 @@ func violations(samples []failoverSample) string {
 
 func (b *bench) failoverNotes() {
 	b.note("Failover: the pods of a StatefulSet, one ReadWriteOnce volume each, on one of %d nodes, which loses power at a random moment of its lease; each run is on a control plane of its own, "+
-		"both sides on it at the same time, each with its own nodes. csi-fencepost asks the node's BMC (OpenIPMI's ipmi_sim), its configuration is as shipped. "+
+		"both sides on it at the same time, each with its own nodes. csi-fencepost asks the node's BMC (OpenIPMI's ipmi_sim), its configuration is as shipped, its flags as deploy/sidecar has them ("+strings.Join(deployed, " ")+") where the row does not say otherwise. "+
 		"Kubernetes alone has an operator who puts the out-of-service taint on within a fraction of a second after NotReady; without one it never recovers a StatefulSet. "+
 		"The advised flags of external-attacher are `%s`. %s.", failoverNodes, strings.Join(advised, " "), b.managerWords())
 	if b.failovers < 10 {
