@@ -77,7 +77,7 @@ type failoverSide struct {
 
 func (b *bench) failoverRun(p *plane, k *failoverKind) error {
 	sides := []*failoverSide{{name: "guarded"}}
-	if k.compared {
+	if k.compared && len(k.alone) < b.beside {
 		sides = append(sides, &failoverSide{name: "alone", alone: true})
 	}
 	for _, s := range sides {
@@ -103,8 +103,8 @@ func (b *bench) failoverRun(p *plane, k *failoverKind) error {
 		return err
 	}
 	k.guarded = append(k.guarded, sides[0].sample())
-	if k.compared {
-		k.alone = append(k.alone, sides[1].sample())
+	for _, s := range sides[1:] {
+		k.alone = append(k.alone, s.sample())
 	}
 	return nil
 }
@@ -201,21 +201,23 @@ func (b *bench) failoverRows(k *failoverKind) {
 		{fmt.Sprintf("power off → all %d pods running", b.volumes), fmt.Sprintf("power off → all %d pods running", b.volumes), func(s failoverSample) float64 { return s.running }},
 	}
 	const alone = "Kubernetes alone, perfect operator"
-	what := fmt.Sprintf("failover of %d volumes of one node, %s, %s: ", b.volumes, k.name, plural(k.runs, "run"))
+	what := func(runs int) string {
+		return fmt.Sprintf("failover of %d volumes of one node, %s, %s: ", b.volumes, k.name, plural(runs, "run"))
+	}
 	add := func(r row) { r.section = "failover"; b.rows = append(b.rows, r) }
 	for _, f := range figuresOf {
-		add(row{what: what + f.guarded, path: b.fencepost[0].name, p50: figures(k.guarded, f.of).text(1) + " s"})
-		if k.compared {
-			add(row{what: what + f.alone, path: alone, p50: figures(k.alone, f.of).text(1) + " s"})
+		add(row{what: what(len(k.guarded)) + f.guarded, path: b.fencepost[0].name, p50: figures(k.guarded, f.of).text(1) + " s"})
+		if len(k.alone) > 0 {
+			add(row{what: what(len(k.alone)) + f.alone, path: alone, p50: figures(k.alone, f.of).text(1) + " s"})
 		}
 	}
 	const oracle = "violations that the oracle saw, in all runs"
-	add(row{what: what + oracle, path: b.fencepost[0].name, p50: violations(k.guarded)})
-	if k.compared {
-		add(row{what: what + oracle, path: alone, p50: violations(k.alone)})
+	add(row{what: what(len(k.guarded)) + oracle, path: b.fencepost[0].name, p50: violations(k.guarded)})
+	if len(k.alone) > 0 {
+		add(row{what: what(len(k.alone)) + oracle, path: alone, p50: violations(k.alone)})
 	}
 	last := k.guarded[len(k.guarded)-1]
-	add(row{what: what + "requests for each volume, those of one run, background included", path: b.fencepost[0].name,
+	add(row{what: what(1) + "requests for each volume, background included", path: b.fencepost[0].name,
 		api: fmt.Sprintf("%.1f + %.1f (%s)", last.reads, last.writes, last.kinds)})
 }
 

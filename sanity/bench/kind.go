@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os/exec"
 	"slices"
 	"strings"
@@ -45,6 +46,7 @@ type failoverKind struct {
 // failoverFlags are those of the section failover.
 func (o *options) failoverFlags(set *flag.FlagSet) {
 	set.IntVar(&o.failovers, "failovers", 10, "how often a node loses power")
+	set.IntVar(&o.beside, "beside", math.MaxInt, "in how many of these runs Kubernetes alone loses a node as well")
 	set.IntVar(&o.volumes, "volumes", 50, "how many volumes that node has")
 	set.Func("kinds", "measure only these `kinds` of failovers, separated by commas: "+strings.Join(kindKeys(), ", "), func(text string) error {
 		o.kinds = strings.Split(text, ",")

@@ -59,9 +59,10 @@ type options struct {
 	each   time.Duration
 	cycles int
 	// failovers is how often a node loses power, volumes what it has; manager are
-	// flags for kube-controller-manager, kinds those of the failovers.
-	failovers, volumes int
-	manager, kinds     []string
+	// flags for kube-controller-manager, kinds those of the failovers, beside how
+	// many have Kubernetes alone.
+	failovers, volumes, beside int
+	manager, kinds             []string
 }
 
 func parse(args []string) (*options, error) {
