@@ -93,18 +93,18 @@ func (p *Plan) configure(o Options) error {
 // addDocuments: the rights for mode and failover, and the ConfigMap.
 func (p *Plan) addDocuments(configText string) error {
 	names := deploy.Names{Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Driver: p.Driver}
-	render, which := deploy.Observe, "Observe reads, and writes Events"
+	render, which := deploy.Observe, "Observe (reads, and writes Events)"
 	switch {
 	case p.Failover:
-		render, which = deploy.Failover, "Enforce, and failover, which taints nodes and deletes pods"
+		render, which = deploy.Failover, "Enforce with failover (writes ledgers and records, taints nodes, deletes pods)"
 	case p.Mode == config.Enforce:
-		render, which = deploy.Enforce, "Enforce writes ledgers and records"
+		render, which = deploy.Enforce, "Enforce (writes ledgers and records)"
 	}
 	text, err := render(names)
 	if err != nil {
 		return err
 	}
-	p.say("rights of mode %s, for service account %s/%s", which, p.Namespace, p.ServiceAccount)
+	p.say("rights of mode %s for service account %s/%s", which, p.Namespace, p.ServiceAccount)
 	if p.Documents, err = split(text); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ var injected = []scenario{
 		name: "injected",
 		rule: "R1: injected in mode Enforce, csi-fencepost keeps a volume on a node that is cut off and writes on until an operator's word",
 		options: bed.StageOptions{Array: trusting, Manifests: func(s *bed.Stage) []byte {
-			return inject(s, "rights of mode Enforce writes ledgers and records, for service account "+s.Name+"/hostpath-controller", "--mode=Enforce")
+			return inject(s, "rights of mode Enforce (writes ledgers and records) for service account "+s.Name+"/hostpath-controller", "--mode=Enforce")
 		}},
 		guardedOnly: true,
 		story:       enforcedAsInjected,
