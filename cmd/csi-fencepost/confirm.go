@@ -228,6 +228,12 @@ func readHoldings(ctx context.Context, client kubernetes.Interface, now *nodeNow
 	if err != nil {
 		return nil, err
 	}
+	return listHoldings(ctx, client, now, func(*corev1.PersistentVolume) string { return uid })
+}
+
+// listHoldings lists what may name the node. clusterOf is the cluster whose
+// ledger counts on a PersistentVolume.
+func listHoldings(ctx context.Context, client kubernetes.Interface, now *nodeNow, clusterOf func(*corev1.PersistentVolume) string) (*holdings, error) {
 	pvs, err := client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("cannot list PersistentVolumes: %w", err)
@@ -238,7 +244,7 @@ func readHoldings(ctx context.Context, client kubernetes.Interface, now *nodeNow
 	}
 	h := &holdings{}
 	for i := range pvs.Items {
-		h.fromLedger(&pvs.Items[i], uid, now.name)
+		h.fromLedger(&pvs.Items[i], clusterOf(&pvs.Items[i]), now.name)
 	}
 	for i := range attachments.Items {
 		h.fromAttachment(&attachments.Items[i], now)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,26 +102,12 @@ func (x *explaining) holdings(ctx context.Context, client *forgiving, now *nodeN
 	case err != nil:
 		return nil, err
 	}
-	pvs, err := client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("cannot list PersistentVolumes: %w", err)
-	}
-	attachments, err := client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("cannot list VolumeAttachments: %w", err)
-	}
-	h := &holdings{}
-	for i := range pvs.Items {
-		cluster := uid
-		if l, err := ledger.Parse(pvs.Items[i].Annotations[ledger.Annotation]); err == nil && client.noIdentity {
-			cluster = l.Cluster
+	return listHoldings(ctx, client, now, func(pv *corev1.PersistentVolume) string {
+		if l, err := ledger.Parse(pv.Annotations[ledger.Annotation]); err == nil && client.noIdentity {
+			return l.Cluster
 		}
-		h.fromLedger(&pvs.Items[i], cluster, now.name)
-	}
-	for i := range attachments.Items {
-		h.fromAttachment(&attachments.Items[i], now)
-	}
-	return h, nil
+		return uid
+	})
 }
 
 // noNode names the nodes that come nearest, those that only a ledger names too.
