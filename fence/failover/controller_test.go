@@ -129,6 +129,33 @@ func TestOptOutsAreLeftAlone(t *testing.T) {
 	}
 }
 
+// Of two drivers' sidecars one must not have Kubernetes delete what the other
+// leaves alone.
+func TestAPodWithAnotherDriversVolumeThatOptsOutIsLeftAlone(t *testing.T) {
+	out := map[string]string{OptOutAnnotation: "false"}
+	for name, pods := range map[string]func(*world){
+		"by itself": func(w *world) { w.pod("b", w.n1, out, "b") },
+		"by its claim": func(w *world) {
+			w.volume("claimed", "other."+w.driver, out)
+			w.pod("b", w.n1, nil, "claimed")
+		},
+		"without a volume": func(w *world) { w.pod("b", w.n1, out) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.volume("a", w.driver, nil)
+			w.volume("b", "other."+w.driver, nil)
+			w.pod("a", w.n1, nil, "a")
+			pods(w)
+			w.start()
+			w.lives(w.n1, false)
+			w.fencer.reads(agent.Off)
+			w.eventually("our pod is gone", func() bool { return !w.has("a") })
+			w.never("Kubernetes was told to delete the other", 2*time.Second, func() bool { return w.tainted() != "csi-fencepost:NoSchedule" })
+		})
+	}
+}
+
 func TestANodeThatOptsOutIsLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.edit(w.n1, func(n *corev1.Node) { n.Annotations = map[string]string{OptOutAnnotation: "false"} })

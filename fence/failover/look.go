@@ -47,7 +47,7 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 	if !s.podsMatter() {
 		return s, nil
 	}
-	if s.Pods, err = w.podsOf(ctx); err != nil {
+	if s.Pods, s.Kept, err = w.podsOf(ctx); err != nil {
 		return nil, err
 	}
 	if s.cutDue() {

@@ -43,6 +43,8 @@ type state struct {
 	// Pods of the node that use the driver's volumes; nil until they are asked
 	// for (podsMatter).
 	Pods []pod
+	// Kept: a pod of the node that uses none of them opts out of failover.
+	Kept bool
 	// Brake against fencing, asked only if it is due.
 	Brake      Brake
 	BrakeWords string
@@ -222,9 +224,9 @@ func (s *state) ourTaint() bool {
 }
 
 // emptyable: our taint is on, and Kubernetes does not delete pods for it yet.
-// Where a pod of ours opts out, it must not.
+// Where a pod opts out, whichever driver's volumes it uses, it must not.
 func (s *state) emptyable() bool {
-	return s.Node != nil && !slices.ContainsFunc(s.Pods, func(p pod) bool { return p.OptedOut }) &&
+	return s.Node != nil && !s.Kept && !slices.ContainsFunc(s.Pods, func(p pod) bool { return p.OptedOut }) &&
 		slices.ContainsFunc(s.Node.Spec.Taints, func(t corev1.Taint) bool { return ours(t) && t.Effect != corev1.TaintEffectNoExecute })
 }
 

@@ -26,35 +26,41 @@ type pod struct {
 type claims map[string]*corev1.PersistentVolumeClaim
 
 // podsOf reads live which pods of the node use volumes of the driver. Those
-// that have ended use none.
-func (w *worker) podsOf(ctx context.Context) ([]pod, error) {
+// that have ended use none. kept tells that one that uses none opts out.
+func (w *worker) podsOf(ctx context.Context) (pods []pod, kept bool, err error) {
 	list, err := w.Client.CoreV1().Pods(corev1.NamespaceAll).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", w.name).String()})
 	if err != nil {
-		return nil, fmt.Errorf("cannot list the pods of node %s: %w", w.name, err)
+		return nil, false, fmt.Errorf("cannot list the pods of node %s: %w", w.name, err)
 	}
 	byNamespace, attach := map[string]claims{}, map[string]bool{}
-	pods := []pod{}
+	pods = []pod{}
 	for i := range list.Items {
 		p := &list.Items[i]
 		names := claimNames(p)
-		if p.Spec.NodeName != w.name || ended(p) || len(names) == 0 {
+		if p.Spec.NodeName != w.name || ended(p) {
+			continue
+		}
+		if len(names) == 0 {
+			kept = kept || optedOut(p.Annotations)
 			continue
 		}
 		if byNamespace[p.Namespace] == nil {
 			if byNamespace[p.Namespace], err = w.claimsIn(ctx, p.Namespace, ""); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		}
 		found, ours, err := w.sort(ctx, p, names, byNamespace[p.Namespace], attach)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if ours {
 			pods = append(pods, found)
+		} else {
+			kept = kept || found.OptedOut
 		}
 	}
-	return pods, nil
+	return pods, kept, nil
 }
 
 // sort tells whose volumes a pod uses.
@@ -62,7 +68,11 @@ func (w *worker) sort(ctx context.Context, p *corev1.Pod, names []string, in cla
 	out = pod{Pod: p, OptedOut: optedOut(p.Annotations)}
 	for _, name := range names {
 		claim := in[name]
-		if claim == nil || claim.Spec.VolumeName == "" {
+		if claim == nil {
+			continue
+		}
+		out.OptedOut = out.OptedOut || optedOut(claim.Annotations)
+		if claim.Spec.VolumeName == "" {
 			continue
 		}
 		pv := w.Index.Volume(claim.Spec.VolumeName)
@@ -72,7 +82,6 @@ func (w *worker) sort(ctx context.Context, p *corev1.Pod, names []string, in cla
 		}
 		if _, is := w.IDs.PVHandle(pv); is {
 			ours = true
-			out.OptedOut = out.OptedOut || optedOut(claim.Annotations)
 			continue
 		}
 		driver, attachable, err := w.foreign(ctx, pv, attach)
