@@ -31,12 +31,16 @@ const Runbook = "https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/R
 // Section is the address of the runbook's section on the reason.
 func (r Reason) Section() string { return Runbook + "#" + strings.ToLower(string(r)) }
 
+// Mark is what every refusal begins with: by it one is known again in what
+// external-attacher writes down, which puts words of its own before it.
+const Mark = "csi-fencepost: "
+
 // Compose puts a refusal's parts into the one form that all refusals have.
 func Compose(why, unblock string, reason Reason) string {
 	end := tail(reason)
 	unblock = clip(" To unblock: "+unblock+".", most)
 	// What there is to say gives way to what there is to do, which may be a command.
-	return clip("csi-fencepost: "+why+".", MaxMessage-len(unblock)-len(end)) + unblock + end
+	return clip(Mark+why+".", MaxMessage-len(unblock)-len(end)) + unblock + end
 }
 
 // tail names the reason and where to read about it. It is never cut off.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -103,6 +104,11 @@ func newFlagSet(command string) *pflag.FlagSet {
 	fs.SortFlags = false
 	fs.Usage = func() {}
 	return fs
+}
+
+// printUsage says what a command does, and its flags.
+func printUsage(w io.Writer, what string, fs *pflag.FlagSet) {
+	fmt.Fprintf(w, "%s\n\nFlags:\n%s", what, fs.FlagUsages())
 }
 
 // parseFlags reads flags and arguments, in any order. errHelp if only the flags

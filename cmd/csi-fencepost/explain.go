@@ -97,7 +97,7 @@ unblock it; of a node, which volumes it holds. With --config it asks the fence a
 func runExplain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f, err := parseExplainFlags(args)
 	if errors.Is(err, errHelp) {
-		fmt.Fprintf(stdout, "%s\n\nFlags:\n%s", explainHelp, f.set.FlagUsages())
+		printUsage(stdout, explainHelp, f.set)
 		return nil
 	}
 	if err != nil {

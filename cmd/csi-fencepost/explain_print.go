@@ -276,7 +276,7 @@ func attachmentWords(a *attachmentView) string {
 	}
 	s += ": " + a.Name
 	switch {
-	case strings.Contains(a.Error, "csi-fencepost: "):
+	case strings.Contains(a.Error, fence.Mark):
 		s += "; refused last " + ago(a.failed)
 	case a.Error != "":
 		s += "; failed last " + ago(a.failed) + ": " + clippedTo(a.Error, 300)

@@ -287,7 +287,7 @@ func whyRefused(s *fence.Snapshot, v fence.Verdict) string {
 	if name == "" {
 		name = s.Volume
 	}
-	why = strings.TrimPrefix(why, "csi-fencepost: ")
+	why = strings.TrimPrefix(why, fence.Mark)
 	return strings.TrimSuffix(strings.TrimPrefix(why, "volume "+name+": "), ".")
 }
 

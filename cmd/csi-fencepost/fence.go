@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 
@@ -79,7 +78,7 @@ func (f *claimFlags) parse(args []string, names ...string) error {
 }
 
 func (f *claimFlags) help(w io.Writer, what string) {
-	fmt.Fprintf(w, "%s\n\nFlags:\n%s", what, f.set.FlagUsages())
+	printUsage(w, what, f.set)
 }
 
 // records of the cluster.

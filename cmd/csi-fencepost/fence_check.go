@@ -22,7 +22,7 @@ func runFenceTest(ctx context.Context, args []string, stdout io.Writer) error {
 	agents.register(fs)
 	switch err := parseFlags(fs, args); {
 	case errors.Is(err, errHelp):
-		fmt.Fprintf(stdout, "%s\n\nFlags:\n%s", fenceTestHelp, fs.FlagUsages())
+		printUsage(stdout, fenceTestHelp, fs)
 		return nil
 	case err != nil:
 		return err

@@ -23,7 +23,7 @@ func runFenceStatus(ctx context.Context, args []string, stdout io.Writer) error 
 	agents.register(fs)
 	switch err := parseFlags(fs, args); {
 	case errors.Is(err, errHelp):
-		fmt.Fprintf(stdout, "csi-fencepost fence status [NODE] lists what is claimed of the nodes and, with --config, what each fence agent reads.\nIt changes nothing.\n\nFlags:\n%s", fs.FlagUsages())
+		printUsage(stdout, "csi-fencepost fence status [NODE] lists what is claimed of the nodes and, with --config, what each fence agent reads.\nIt changes nothing.", fs)
 		return nil
 	case err != nil:
 		return err

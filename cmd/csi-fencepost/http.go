@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/proxy/statusz"
 )
 
 const (
@@ -44,18 +46,30 @@ func (r *readiness) set(name string, check func() error) {
 	r.checks[name] = check
 }
 
-// report returns whether every check passes, and a line for each.
-func (r *readiness) report() (ready bool, text string) {
+// checked are the checks, each with why it does not pass, and whether all pass.
+func (r *readiness) checked() (ready bool, checks []statusz.Check) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var lines strings.Builder
-	ready = len(r.names) > 0
+	ready, checks = len(r.names) > 0, []statusz.Check{}
 	for _, name := range r.names {
+		c := statusz.Check{Name: name}
 		if err := r.checks[name](); err != nil {
-			ready = false
-			fmt.Fprintf(&lines, "[-] %s: %v\n", name, err)
+			ready, c.Why = false, err.Error()
+		}
+		checks = append(checks, c)
+	}
+	return ready, checks
+}
+
+// report returns whether every check passes, and a line for each.
+func (r *readiness) report() (ready bool, text string) {
+	ready, checks := r.checked()
+	var lines strings.Builder
+	for _, c := range checks {
+		if c.Why != "" {
+			fmt.Fprintf(&lines, "[-] %s: %s\n", c.Name, c.Why)
 		} else {
-			fmt.Fprintf(&lines, "[+] %s\n", name)
+			fmt.Fprintf(&lines, "[+] %s\n", c.Name)
 		}
 	}
 	return ready, lines.String()

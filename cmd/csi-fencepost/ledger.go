@@ -52,7 +52,7 @@ func runLedgerExport(ctx context.Context, args []string, stdout io.Writer) error
 	flags.register(fs)
 	switch err := parseFlags(fs, args); {
 	case errors.Is(err, errHelp):
-		fmt.Fprintf(stdout, "%s\n\nFlags:\n%s", ledgerExportHelp, fs.FlagUsages())
+		printUsage(stdout, ledgerExportHelp, fs)
 		return nil
 	case err != nil:
 		return err

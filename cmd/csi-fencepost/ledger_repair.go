@@ -47,7 +47,7 @@ func parseRepairFlags(args []string, stdout io.Writer) (*repairFlags, error) {
 	f.names = fs.Args()
 	switch {
 	case errors.Is(err, errHelp):
-		fmt.Fprintf(stdout, "%s\n\nFlags:\n%s", ledgerRepairHelp, fs.FlagUsages())
+		printUsage(stdout, ledgerRepairHelp, fs)
 		return nil, errHelp
 	case err != nil:
 		return nil, err

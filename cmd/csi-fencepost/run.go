@@ -66,16 +66,14 @@ func newSidecar(f *runFlags) (*sidecar, error) {
 		return nil, usagef("run: --listen: %v", err)
 	}
 	s := &sidecar{flags: f, metrics: newMetrics(), ready: &readiness{}, leader: newLeaderHealth()}
-	if f.noKubernetes {
-		s.board = newBoard(s)
-		return s, nil
-	}
-	var err error
-	if s.config, err = loadConfig(f.config); err != nil {
-		return nil, usagef("run: --config: %v", err)
-	}
-	if s.rest, err = restConfig(f); err != nil {
-		return nil, err
+	if !f.noKubernetes {
+		var err error
+		if s.config, err = loadConfig(f.config); err != nil {
+			return nil, usagef("run: --config: %v", err)
+		}
+		if s.rest, err = restConfig(f); err != nil {
+			return nil, err
+		}
 	}
 	s.board = newBoard(s)
 	return s, nil

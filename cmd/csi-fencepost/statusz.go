@@ -231,18 +231,3 @@ func (r *readings) view(levels agent.Levels) []statusz.Agent {
 	}
 	return views
 }
-
-// checked are the checks of /readyz, and whether all pass.
-func (r *readiness) checked() (ready bool, checks []statusz.Check) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	ready, checks = len(r.names) > 0, []statusz.Check{}
-	for _, name := range r.names {
-		c := statusz.Check{Name: name}
-		if err := r.checks[name](); err != nil {
-			ready, c.Why = false, fmt.Sprint(err)
-		}
-		checks = append(checks, c)
-	}
-	return ready, checks
-}

@@ -50,20 +50,23 @@ func (s *seenNodes) add(name string) *seenNode {
 // something, and those that failover works on. It returns how many are watched.
 func (s *seenNodes) addSilent() (watched int) {
 	p := s.parts
+	if p.mover != nil {
+		for _, st := range p.mover.Status() {
+			s.add(st.Node).failover = &st
+		}
+	}
 	p.index.EachNode(func(n *corev1.Node) {
 		age, ok := p.lives.Unchanged(n.Name)
 		if ok {
 			watched++
 		}
-		if ok && age >= s.suspectAfter {
+		suspect := ok && age >= s.suspectAfter
+		if suspect {
 			s.add(n.Name)
 		}
-		seen := s.nodes[n.Name]
-		if seen == nil {
-			return
+		if seen := s.nodes[n.Name]; seen != nil {
+			seen.exists, seen.ready, seen.silent, seen.watched, seen.suspect = true, ready(n), age, ok, suspect
 		}
-		seen.exists, seen.ready, seen.silent, seen.watched = true, isReady(n), age, ok
-		seen.suspect = ok && age >= s.suspectAfter
 	})
 	for _, name := range p.index.Holding() {
 		if p.index.Node(name) == nil {
@@ -71,17 +74,6 @@ func (s *seenNodes) addSilent() (watched int) {
 		}
 		if n := s.nodes[name]; n != nil {
 			n.attached = true
-		}
-	}
-	if p.mover == nil {
-		return watched
-	}
-	for _, st := range p.mover.Status() {
-		n := s.add(st.Node)
-		n.failover = &st
-		if node := p.index.Node(st.Node); node != nil {
-			n.exists, n.ready = true, isReady(node)
-			n.silent, n.watched = p.lives.Unchanged(st.Node)
 		}
 	}
 	return watched
@@ -104,15 +96,6 @@ func (n *seenNode) urgency() int {
 		return len(byUrgency)
 	}
 	return slices.Index(byUrgency, state)
-}
-
-func isReady(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 func (n *seenNode) view(p *boardParts) statusz.Node {

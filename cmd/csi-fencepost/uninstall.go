@@ -45,7 +45,7 @@ func runUninstall(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	f.cluster.register(fs)
 	switch err := parseFlags(fs, args); {
 	case errors.Is(err, errHelp):
-		fmt.Fprintf(stdout, "%s\n\nFlags:\n%s", uninstallHelp, fs.FlagUsages())
+		printUsage(stdout, uninstallHelp, fs)
 		return nil
 	case err != nil:
 		return err

@@ -77,7 +77,7 @@ func (t *traces) findNodes(ctx context.Context, c *cluster) error {
 	nodes := c.client.CoreV1().Nodes()
 	for i := range list.Items {
 		n := &list.Items[i]
-		if slices.ContainsFunc(n.Spec.Taints, isOurs) {
+		if slices.ContainsFunc(n.Spec.Taints, source.IsOurTaint) {
 			t.add(taintTrace, n.Name, func(ctx context.Context) error { return untaint(ctx, c, n.Name) })
 			if !ready(n) {
 				t.notes = append(t.notes, fmt.Sprintf("Node %s is not Ready, and our taint lets Kubernetes detach its volumes: without it they wait for the node, or for kubectl taint.", n.Name))
@@ -93,10 +93,6 @@ func (t *traces) findNodes(ctx context.Context, c *cluster) error {
 	return nil
 }
 
-func isOurs(taint corev1.Taint) bool {
-	return taint.Key == corev1.TaintNodeOutOfService && taint.Value == source.OurTaintValue
-}
-
 // untaint takes our taint off the Node as it is then; a person's stays.
 func untaint(ctx context.Context, c *cluster, name string) error {
 	return gone(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -104,7 +100,7 @@ func untaint(ctx context.Context, c *cluster, name string) error {
 		if err != nil {
 			return err
 		}
-		kept := slices.DeleteFunc(slices.Clone(n.Spec.Taints), isOurs)
+		kept := slices.DeleteFunc(slices.Clone(n.Spec.Taints), source.IsOurTaint)
 		if len(kept) == len(n.Spec.Taints) {
 			return nil
 		}

@@ -37,20 +37,16 @@ func (w *worker) empty(ctx context.Context, s *state) error {
 	}
 	taints := slices.Clone(s.Node.Spec.Taints)
 	for i := range taints {
-		if ours(taints[i]) {
+		if source.IsOurTaint(taints[i]) {
 			taints[i].Effect = corev1.TaintEffectNoExecute
 		}
 	}
 	return w.patchTaints(ctx, s, taints)
 }
 
-func ours(t corev1.Taint) bool {
-	return t.Key == corev1.TaintNodeOutOfService && t.Value == source.OurTaintValue
-}
-
 // untaint takes our taint off, whichever sidecar put it on.
 func (w *worker) untaint(ctx context.Context, s *state) error {
-	kept := slices.DeleteFunc(slices.Clone(s.Node.Spec.Taints), ours)
+	kept := slices.DeleteFunc(slices.Clone(s.Node.Spec.Taints), source.IsOurTaint)
 	if err := w.patchTaints(ctx, s, kept); err != nil {
 		return err
 	}

@@ -25,6 +25,12 @@ const (
 	maxClean = 20_000
 )
 
+// IsOurTaint tells whether a taint is the out-of-service taint of a sidecar of
+// this project.
+func IsOurTaint(t v1.Taint) bool {
+	return t.Key == v1.TaintNodeOutOfService && t.Value == OurTaintValue
+}
+
 // Taint is a Source: somebody's word, given by a taint, that the node is off.
 type Taint struct {
 	kind    fence.Kind

@@ -128,7 +128,8 @@ func (w *Waiting) Changed(c watch.Change) {
 // Recover takes up a VolumeAttachment whose error is a refusal that was given
 // before this process started. handle is its volume's, id its node's ID.
 func (w *Waiting) Recover(va *storagev1.VolumeAttachment, handle, id string) {
-	if handle == "" || id == "" || !refusedByUs(va) {
+	refusal := refusalIn(va)
+	if handle == "" || id == "" || refusal == nil {
 		return
 	}
 	call := callPublish
@@ -138,21 +139,21 @@ func (w *Waiting) Recover(va *storagev1.VolumeAttachment, handle, id string) {
 	key := callKey(call, handle, id)
 	w.mu.Lock()
 	if w.calls[key] == nil {
-		w.calls[key] = &waitingCall{call: call, volume: handle, nodeID: id, nodeName: va.Spec.NodeName, told: recovered(va)}
+		w.calls[key] = &waitingCall{call: call, volume: handle, nodeID: id, nodeName: va.Spec.NodeName, told: recovered(va, refusal)}
 		w.countLocked()
 	}
 	w.mu.Unlock()
 	w.queue.AddAfter(key, retryFirst)
 }
 
-// refusedByUs tells whether a VolumeAttachment carries a refusal of ours.
-func refusedByUs(va *storagev1.VolumeAttachment) bool {
+// refusalIn is the refusal of ours that a VolumeAttachment carries; nil: none.
+func refusalIn(va *storagev1.VolumeAttachment) (found *storagev1.VolumeError) {
 	for _, e := range []*storagev1.VolumeError{va.Status.AttachError, va.Status.DetachError} {
-		if e != nil && strings.Contains(e.Message, "csi-fencepost: ") {
-			return true
+		if e != nil && strings.Contains(e.Message, fence.Mark) {
+			found = e
 		}
 	}
-	return false
+	return found
 }
 
 // Run wakes until ctx ends.

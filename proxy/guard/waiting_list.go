@@ -61,22 +61,13 @@ func (t *told) note(d Decision) {
 }
 
 // recovered is what a VolumeAttachment says of a refusal from before a start.
-func recovered(va *storagev1.VolumeAttachment) told {
-	var t told
-	for _, e := range []*storagev1.VolumeError{va.Status.AttachError, va.Status.DetachError} {
-		if e != nil && strings.Contains(e.Message, refusalMark) {
-			t.since, t.text = e.Time.Time, e.Message
-		}
-	}
+func recovered(va *storagev1.VolumeAttachment, refusal *storagev1.VolumeError) told {
+	t := told{since: refusal.Time.Time, text: refusal.Message}
 	if pv := va.Spec.Source.PersistentVolumeName; pv != nil {
 		t.pv = *pv
 	}
 	return t
 }
-
-// refusalMark is what every refusal of ours begins with (fence.Compose), behind
-// what external-attacher puts before it.
-const refusalMark = "csi-fencepost: "
 
 // UnderWay are the volumes with a call under way, by handle.
 func (g *Guard) UnderWay() []string {

@@ -3,6 +3,8 @@ package statusz
 import (
 	"strconv"
 	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // HTML is the page. A refresh of 0 has the browser leave it as it is.
@@ -165,7 +167,7 @@ func (p *page) refusal(text, runbook string) {
 	if text == "" {
 		return
 	}
-	_, text, _ = strings.Cut(text, "csi-fencepost: ")
+	_, text, _ = strings.Cut(text, fence.Mark)
 	text, _, _ = cutLast(text, " [")
 	why, unblock, found := strings.Cut(text, " To unblock: ")
 	p.in(`<p>`, why, `</p>`)
