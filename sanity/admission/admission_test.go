@@ -43,41 +43,23 @@ var admin, sidecar, operator, stranger kubernetes.Interface
 func TestMain(m *testing.M) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(controlplane.RunTests(m, share))
 }
 
-func run(m *testing.M) (code int, err error) {
-	ctx := context.Background()
-	binaries, err := controlplane.Build(ctx, os.Stderr)
-	if err != nil {
-		return 1, err
-	}
-	cluster, err := controlplane.Start(ctx, controlplane.Options{Binaries: binaries, NoControllers: true, KeepOnFailure: func() bool { return code != 0 }})
-	if err != nil {
-		return 1, err
-	}
-	defer cluster.Stop()
+func share(ctx context.Context, cluster *controlplane.Cluster) error {
 	kubeconfig, err := cluster.Kubeconfig("someone")
 	if err != nil {
-		return 1, err
+		return err
 	}
 	base, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return 1, err
+		return err
 	}
 	admin = cluster.Client()
 	if err := people(ctx, base); err != nil {
-		return 1, err
+		return err
 	}
-	if err := apply(ctx); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	return apply(ctx)
 }
 
 // people makes the clients. The user of the kubeconfig may impersonate, as a

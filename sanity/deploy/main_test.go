@@ -16,28 +16,15 @@ var cluster *controlplane.Cluster
 var work string
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(run(m))
 }
 
-func run(m *testing.M) (code int, err error) {
-	ctx := context.Background()
+func run(m *testing.M) int {
+	var err error
 	if work, err = os.MkdirTemp("", "csi-fencepost-deploy-"); err != nil {
-		return 1, err
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	defer os.RemoveAll(work)
-	binaries, err := controlplane.Build(ctx, os.Stderr)
-	if err != nil {
-		return 1, err
-	}
-	cluster, err = controlplane.Start(ctx, controlplane.Options{Binaries: binaries, NoControllers: true, KeepOnFailure: func() bool { return code != 0 }})
-	if err != nil {
-		return 1, err
-	}
-	code = m.Run()
-	return code, cluster.Stop()
+	return controlplane.RunTests(m, func(_ context.Context, c *controlplane.Cluster) error { cluster = c; return nil })
 }

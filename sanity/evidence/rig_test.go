@@ -3,7 +3,6 @@ package evidence
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -33,46 +32,28 @@ var shared struct{ admin, sidecar kubernetes.Interface }
 func TestMain(m *testing.M) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(controlplane.RunTests(m, share))
 }
 
-func run(m *testing.M) (code int, err error) {
-	ctx := context.Background()
-	binaries, err := controlplane.Build(ctx, os.Stderr)
-	if err != nil {
-		return 1, err
-	}
-	cluster, err := controlplane.Start(ctx, controlplane.Options{Binaries: binaries, NoControllers: true, KeepOnFailure: func() bool { return code != 0 }})
-	if err != nil {
-		return 1, err
-	}
-	defer cluster.Stop()
+func share(ctx context.Context, cluster *controlplane.Cluster) error {
 	shared.admin = cluster.Client()
 	kubeconfig, err := cluster.Kubeconfig("sidecar")
 	if err != nil {
-		return 1, err
+		return err
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return 1, err
+		return err
 	}
 	// As the sidecar's own client.
 	config.ContentType, config.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
 	if shared.sidecar, err = kubernetes.NewForConfig(config); err != nil {
-		return 1, err
+		return err
 	}
 	if _, err := shared.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
-		return 1, err
+		return err
 	}
-	if err := grant(ctx); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	return grant(ctx)
 }
 
 // grant gives the sidecar its rights.

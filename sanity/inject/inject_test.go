@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -41,35 +40,21 @@ var server struct {
 func TestMain(m *testing.M) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(controlplane.RunTests(m, share))
 }
 
-func run(m *testing.M) (code int, err error) {
-	ctx := context.Background()
-	binaries, err := controlplane.Build(ctx, os.Stderr)
-	if err != nil {
-		return 1, err
-	}
-	server.cluster, err = controlplane.Start(ctx, controlplane.Options{Binaries: binaries, NoControllers: true, KeepOnFailure: func() bool { return code != 0 }})
-	if err != nil {
-		return 1, err
-	}
-	defer server.cluster.Stop()
-	admin := server.cluster.Admin()
+func share(_ context.Context, cluster *controlplane.Cluster) (err error) {
+	server.cluster = cluster
+	admin := cluster.Admin()
 	if server.client, err = dynamic.NewForConfig(admin); err != nil {
-		return 1, err
+		return err
 	}
 	api, err := discovery.NewDiscoveryClientForConfig(admin)
 	if err != nil {
-		return 1, err
+		return err
 	}
 	server.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(api))
-	return m.Run(), nil
+	return nil
 }
 
 // manifests are the project's own, and those of CSI_FENCEPOST_MANIFESTS.
