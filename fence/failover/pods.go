@@ -18,6 +18,8 @@ type pod struct {
 	*corev1.Pod
 	// OptedOut: it, or a claim of it, opts out of failover.
 	OptedOut bool
+	// PVs name its volumes of the driver.
+	PVs []string
 	// Foreign are the other drivers of its attachable volumes, sorted.
 	Foreign []string
 }
@@ -82,6 +84,7 @@ func (w *worker) sort(ctx context.Context, p *corev1.Pod, names []string, in cla
 		}
 		if _, is := w.IDs.PVHandle(pv); is {
 			ours = true
+			out.PVs = append(out.PVs, pv.Name)
 			continue
 		}
 		driver, attachable, err := w.foreign(ctx, pv, attach)

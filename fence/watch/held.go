@@ -127,3 +127,11 @@ func (w *Watch) Node(name string) *corev1.Node {
 
 // AttachmentsOn counts the VolumeAttachments of a node, of all drivers.
 func (w *Watch) AttachmentsOn(node string) int { return len(w.keys(attachments, byNode, node)) }
+
+// AttachedElsewhere tells that a VolumeAttachment of that PV names another node.
+func (w *Watch) AttachedElsewhere(pv, node string) bool {
+	return slices.ContainsFunc(w.keys(attachments, bySource, pv), func(name string) bool {
+		obj, found, err := w.stores[attachments].GetStore().GetByKey(name)
+		return err == nil && found && obj.(*storagev1.VolumeAttachment).Spec.NodeName != node
+	})
+}
