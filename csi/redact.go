@@ -1,6 +1,8 @@
 package csi
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/status"
@@ -10,7 +12,9 @@ import (
 // Redact takes the values of secrets out of a text that somebody else wrote:
 // drivers have been seen to quote them in errors.
 func Redact(text string, secrets map[string]string) string {
-	for _, value := range secrets {
+	// The longest first: of one that is a part of another the rest would stay.
+	longest := slices.SortedFunc(maps.Values(secrets), func(a, b string) int { return len(b) - len(a) })
+	for _, value := range longest {
 		if value != "" {
 			text = strings.ReplaceAll(text, value, "***stripped***")
 		}

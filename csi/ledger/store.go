@@ -79,6 +79,23 @@ func (s *Store) Read(ctx context.Context, handle string, pvNames []string) (*Boo
 	return s.open(handle, pvs)
 }
 
+// Confirm reads once more, and returns ErrConflict if the ledger is not what the
+// Book was read from: for an act that writes nothing down.
+func (s *Store) Confirm(ctx context.Context, b *Book) error {
+	for i, read := range b.PVs {
+		now, err := s.get(ctx, read.Name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return ErrConflict
+		case err != nil:
+			return err
+		case now.UID != read.UID || !same(now, b.pages[i]):
+			return ErrConflict
+		}
+	}
+	return nil
+}
+
 // get reads the PV from etcd: the empty resourceVersion asks for no less.
 func (s *Store) get(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 	pv, err := s.pvs.Get(ctx, name, metav1.GetOptions{})
@@ -89,9 +106,10 @@ func (s *Store) get(ctx context.Context, name string) (*corev1.PersistentVolume,
 }
 
 // Write puts l in the place of what the Book was read from, and returns the
-// Book as it is then. ErrConflict if something of it has changed meanwhile. It
-// makes no call if there is nothing to change, and goes on when ctx is
-// cancelled. After any other error it is not known whether l was written.
+// Book as it is then. ErrConflict if something of it has changed meanwhile: also
+// where l is what was read, as at a retry, since what follows rests on it. It goes
+// on when ctx is cancelled. After any other error it is not known whether l was
+// written.
 func (s *Store) Write(ctx context.Context, b *Book, l *Ledger) (*Book, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
@@ -111,10 +129,8 @@ func (s *Store) write(ctx context.Context, b *Book, l *Ledger) (*Book, error) {
 		return nil, fmt.Errorf("refusing to write a ledger that could not be read again, for volume %s: %w", b.Handle, err)
 	}
 	next.pages = slices.Clone(b.pages)
-	if now := b.pages[0]; now.ledger == nil || now.text != text {
-		if err := s.replace(ctx, next, 0, &text); err != nil {
-			return nil, err
-		}
+	if err := s.replace(ctx, next, 0, &text); err != nil {
+		return nil, err
 	}
 	next.pages[0], next.Repaired = page{text: text, there: true, ledger: want}, repaired(next.PVs[0], text)
 	// Only now is what the others say written elsewhere.

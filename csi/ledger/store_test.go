@@ -110,8 +110,9 @@ func TestReadPassesOverPVsThatAreGoneOrNotOfTheVolume(t *testing.T) {
 	a := newAPIServer(t, newPV("b"), newPV("a"),
 		newPV("other-handle", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "vol-2" }, annotated("garbled")),
 		newPV("other-driver", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.Driver = "e.example.com" }, annotated("garbled")),
+		newPV("a-nfs", func(pv *corev1.PersistentVolume) { pv.Spec.CSI = nil }),
 		newPV("nfs", func(pv *corev1.PersistentVolume) { pv.Spec.CSI = nil }))
-	b := read(t, newStore(a), "gone", "b", "other-handle", "other-driver", "nfs", "a", "b")
+	b := read(t, newStore(a), "a-first-and-gone", "gone", "b", "other-handle", "other-driver", "nfs", "a", "b")
 	var names []string
 	for _, pv := range b.PVs {
 		names = append(names, pv.Name)
@@ -288,13 +289,32 @@ func TestANextWriteGoesOnFromTheReturnedBook(t *testing.T) {
 	}
 }
 
-func TestAnUnchangedLedgerIsNotWritten(t *testing.T) {
-	a := newAPIServer(t, newPV("pv", carrying(entry("a", fence.Held))))
+// A retry finds its intent written down already. It acts on it all the same, so
+// it has to stand.
+func TestAnUnchangedLedgerIsHeldAgainstWhatWasRead(t *testing.T) {
+	a := newAPIServer(t, newPV("pv", carrying(entry("a", fence.Publishing))))
 	s := newStore(a)
-	b := read(t, s, "pv")
+	b, stale := read(t, s, "pv"), read(t, s, "pv")
 	if _, err := s.Write(t.Context(), b, b.Ledger.Clone()); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.Confirm(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Update(t.Context(), handle, []string{"pv"}, func(l *Ledger) bool { return l.Cut("a", "token-a") }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Write(t.Context(), stale, stale.Ledger.Clone()); !errors.Is(err, ErrConflict) {
+		t.Errorf("an entry that was cut meanwhile: %v, want ErrConflict", err)
+	}
+	if err := s.Confirm(t.Context(), stale); !errors.Is(err, ErrConflict) {
+		t.Errorf("confirmed a ledger that changed meanwhile: %v, want ErrConflict", err)
+	}
+}
+
+func TestAnUpdateThatChangesNothingIsNotWritten(t *testing.T) {
+	a := newAPIServer(t, newPV("pv", carrying(entry("a", fence.Held))))
+	s := newStore(a)
 	if _, err := s.Update(t.Context(), handle, []string{"pv"}, func(l *Ledger) bool { return l.Cut("a", "another") }); err != nil {
 		t.Fatal(err)
 	}
@@ -328,6 +348,20 @@ func TestAVolumeThatNoPVNamesHasALedgerInMemory(t *testing.T) {
 	}
 	if _, patches := a.counts(); patches != 0 {
 		t.Errorf("%d writes", patches)
+	}
+}
+
+func TestALedgerBehindAPVWithoutOneIsMergedAndTakenOffToo(t *testing.T) {
+	a := newAPIServer(t, newPV("a", carrying(entry("a1", fence.Held))), newPV("b"), newPV("c", carrying(entry("c1", fence.Held))))
+	s := newStore(a)
+	if _, err := put(t, s, read(t, s, "a", "b", "c"), entry("new", fence.Publishing)); err != nil {
+		t.Fatal(err)
+	}
+	stands(t, a, "a", "a1", "c1", "new")
+	for _, name := range []string{"b", "c"} {
+		if text, there := a.pv(name).Annotations[Annotation]; there {
+			t.Errorf("PV %s carries %s", name, text)
+		}
 	}
 }
 

@@ -246,16 +246,14 @@ type gathering struct {
 	attachments []*storagev1.VolumeAttachment
 }
 
-// begin reads the VolumeAttachments, the ledger and the Nodes that list the
-// volume, and collects the holders that they name.
+// begin reads the ledger, the VolumeAttachments and the Nodes that list the
+// volume, and collects the holders that they name. The ledger comes first: every
+// write is held against it, so nothing that is read later is judged together with
+// a ledger that is newer.
 func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string) (*gathering, error) {
 	g := &gathering{Surveyor: s, volume: volume, holders: map[string]*fence.Holder{},
 		survey: &Survey{NewToken: s.Ledgers.NewToken, Snapshot: fence.Snapshot{Volume: volume, Policy: s.Policy}}}
-	pvs, err := g.readAttachments(ctx, nodeNames)
-	if err != nil {
-		return nil, err
-	}
-	book, err := s.Ledgers.Read(ctx, volume, sets.List(pvs.Insert(s.Index.Volumes(volume)...)))
+	book, err := g.readLedger(ctx, nodeNames)
 	if err != nil {
 		return nil, err
 	}
@@ -279,6 +277,25 @@ func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string)
 	return g, g.fromNodes(ctx)
 }
 
+// readLedger reads the ledger and then the VolumeAttachments, both again where
+// these name a PV that the index does not know yet.
+func (g *gathering) readLedger(ctx context.Context, nodeNames []string) (*ledger.Book, error) {
+	for pvs := sets.New(g.Index.Volumes(g.volume)...); ; {
+		book, err := g.Ledgers.Read(ctx, g.volume, sets.List(pvs))
+		if err != nil {
+			return nil, err
+		}
+		named, err := g.readAttachments(ctx, nodeNames)
+		if err != nil {
+			return nil, err
+		}
+		if pvs.IsSuperset(named) {
+			return book, nil
+		}
+		pvs = pvs.Union(named)
+	}
+}
+
 // readAttachments reads the volume's VolumeAttachments live, and the one of
 // each node in nodeNames even if the index does not know it yet. It returns the
 // names of the PVs that they refer to.
@@ -289,6 +306,7 @@ func (g *gathering) readAttachments(ctx context.Context, nodeNames []string) (se
 		asked.Insert(csi.AttachmentName(g.volume, g.IDs.Driver, node))
 	}
 	pvs := sets.New[string]()
+	g.attachments = nil
 	for _, name := range sets.List(names.Union(asked)) {
 		va, err := g.Client.StorageV1().VolumeAttachments().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {

@@ -101,6 +101,9 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 		req.NodeId = s.Subject
 	}
 	if v.Subject == nil {
+		if err := u.Surveyor.Ledgers.Confirm(ctx, s.Book); err != nil {
+			return nil, u.unwritten(callUnpublish, s, err)
+		}
 		return u.driver.Unpublish(ctx, req)
 	}
 	l := s.Ledger()
@@ -190,6 +193,7 @@ func contestOf(h *fence.Holder) *fence.Contest {
 // everyone judges an unpublish without a node ID, which means from all nodes: it
 // is forwarded only if no node may still write.
 func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.ControllerUnpublishVolumeResponse, error) {
+	var gone []fence.Standing
 	for i := range s.Holders {
 		v := fence.JudgeUnpublish(s.Snapshot, s.Holders[i].NodeID)
 		if v.Action == fence.Refuse {
@@ -197,12 +201,13 @@ func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.C
 			d := decisionOf(callUnpublish, s, "", v)
 			return nil, u.refuse(d, s, v)
 		}
+		if h := &s.Holders[i]; h.State != fence.TakenOver && h.NodeID != "" {
+			gone = append(gone, *v.Subject)
+		}
 	}
 	l := s.Ledger()
-	for i := range s.Holders {
-		if h := &s.Holders[i]; h.State != fence.TakenOver && h.NodeID != "" {
-			l.Put(leavingEntry(s, l, fence.Standing{Holder: h, Reason: fence.HolderFenced}))
-		}
+	for _, st := range gone {
+		l.Put(leavingEntry(s, l, st))
 	}
 	if err := u.write(ctx, EffectLeaving, s, l); err != nil {
 		return nil, u.unwritten(callUnpublish, s, err)
