@@ -16,6 +16,8 @@ ipmitool                 ipmitool
 fence-agents             fence_ipmilan
 qemu-system-x86          qemu-system-x86_64
 linux-image-cloud-amd64  /boot/vmlinuz-*-cloud-amd64
+spin                     spin
+gcc                      gcc
 '
 
 PATH=$PATH:/usr/sbin:/sbin

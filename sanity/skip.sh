@@ -11,6 +11,10 @@ if ! sh "$here/deps.sh" >&2; then
 	echo "SKIPPED for want of these packages: the scenarios of failover, and the tests of fence agents, BMCs and virtual machines" >&2
 	add '^TestFailover|^TestFenceAgentsKnowTheParameters'
 	packages='|/fence/agent/(program|ipmi)$|/sanity/(bmc|machine)$'
+	if ! command -v spin >/dev/null || ! command -v gcc >/dev/null; then
+		echo "SKIPPED for want of spin or gcc: the exploration of the model" >&2
+		add '^TestModel'
+	fi
 fi
 if test "$(id -u)" != 0; then
 	echo "SKIPPED for want of root: the scenarios of network partitions" >&2

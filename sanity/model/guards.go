@@ -1,0 +1,72 @@
+package model
+
+// World bounds what may go wrong, so that all of it can be explored.
+type World struct {
+	Name    string
+	Defines []string
+}
+
+// Worlds in which the rules hold.
+var Worlds = []World{
+	{"a dead or silent node, one fault", dead},
+	{"a kubelet that restarts, two faults", kubelet},
+}
+
+var (
+	dead    = []string{"REPLICAS=1", "FAULTS=1", "MOVES=1", "POWER", "LINK"}
+	kubelet = []string{"REPLICAS=1", "FAULTS=2", "MOVES=1", "LINK", "KUBELET"}
+	race    = []string{"REPLICAS=2", "FAULTS=0", "MOVES=1", "UNUSED"}
+)
+
+// Guard is a rule of the product that the model can do without.
+type Guard struct {
+	// Switch takes it out of the model.
+	Switch string
+	// Rule says what is taken out, File and Function where the product has it.
+	Rule, File, Function string
+	// World in which spin has to find a violation without it.
+	World []string
+	// HeldBy names what covers for it in that world, where it is not needed there;
+	// empty: spin has to find a violation.
+	HeldBy string
+}
+
+// Guards are taken out one by one.
+var Guards = []Guard{
+	{"NO_HOLDERS", "a publish looks for other holders", "fence/decision.go", "JudgePublish", dead, ""},
+	{"NO_UNPUBLISH_GUARD", "an unpublish is judged", "fence/decision.go", "JudgeUnpublish", dead, ""},
+	{"NO_BOOT", "evidence is bound to the boot ID", "fence/evidence.go", "Evidence.holds", dead, ""},
+	{"NO_CONTEST", "a kubelet that restarted after the detach had begun, or whose unpublish was refused, is not believed", "fence/decision.go", "contested", kubelet, ""},
+	{"NO_SECOND_LOOK", "an agent's reading counts if the node was the same before and after it", "fence/fencer/look.go", "Fencer.observe", dead, "a living node vetoes: to look dead again it has to fall silent, a second fault"},
+	{"NO_LISTED", "a fenced node counts until volumesAttached lacks the volume", "fence/decision.go", "weigh", dead, ""},
+}
+
+// Unexplored are switches of the model whose search has not been made to its end:
+// nothing is claimed of them.
+var Unexplored = []Guard{
+	{"NO_RECORD", "the new holder is written down before its publish is forwarded", "proxy/guard/publish.go", "publication.record", race, ""},
+	{"NO_TOKEN", "an entry is cut by its token alone", "csi/ledger/ledger.go", "Ledger.Cut", race, ""},
+	{"NO_SWAP", "a ledger is written only if it is what was read", "csi/ledger/store.go", "Store.replace", race, ""},
+	{"NO_ABORT", "a publish to a node that is leaving is answered ABORTED", "fence/decision.go", "JudgePublish", race, ""},
+	{"NO_REREAD", "the lease is read again, last of all", "fence/survey/facts.go", "gathering.facts", dead, ""},
+	{"NO_REJUDGE", "after the unpublishes of a takeover it is judged again", "proxy/guard/publish.go", "publication.round", race, ""},
+	{"NO_WANTED", "a volume whose VolumeAttachment stands is not taken from a living node", "fence/decision.go", "kept", dead, ""},
+	{"NO_VERIFY", "the ledger is read again before a publish is answered", "proxy/guard/publish.go", "publication.verify", race, ""},
+}
+
+// Assumption is something that the product relies on and cannot see to.
+type Assumption struct {
+	// Switch lets it fail.
+	Switch string
+	// Text says what is assumed.
+	Text string
+	// World in which spin finds what happens then.
+	World []string
+}
+
+// Assumptions are let fail one by one: each has to be needed, or it should not
+// stand here.
+var Assumptions = []Assumption{
+	{"MAY_POST_EARLY", "a kubelet that restarted does not say that it is Ready while its Node still has the volumesInUse of before", kubelet},
+	{"MAY_RESTART_UNSEEN", "the restart of a kubelet shows in its Ready condition, or the out-of-service taint is on", kubelet},
+}
