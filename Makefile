@@ -6,15 +6,15 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 SOURCES = cmd csi deploy fence proxy sanity
 STATICCHECK = bin/staticcheck
 
-.PHONY: help build image dist deps test unit scenarios demo catalogue transparency csisanity docs bench lint fmt clean
+.PHONY: help build image dist deps test unit scenarios demo catalogue transparency csisanity docs bench prove mutants fuzz model lint fmt clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 # Without grpcnotrace, grpc's tracing links html/template, with it the linker keeps
 # every method of every type, and 20 MiB more are resident.
-build: ## bin/csi-fencepost
-	$(GO) build -trimpath -tags grpcnotrace -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/csi-fencepost
+build: ## bin/csi-fencepost, bin/csi-fencepost-sanity
+	$(GO) build -trimpath -tags grpcnotrace -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/csi-fencepost ./cmd/csi-fencepost-sanity
 
 DATE = $(shell git log -1 --format=%ct 2>/dev/null)
 RELEASE = $(GO) run ./deploy/image -version "$(or $(VERSION),dev)" -date "$(DATE)"
@@ -40,8 +40,9 @@ scenarios: ## csi-fencepost on the real control plane (builds it the first time:
 demo: ## Kubernetes alone and csi-fencepost side by side: the double publish; STORY=power-off: 20 databases lose their node
 	@$(GO) run ./sanity/demo $(if $(STORY),-story=$(STORY))
 
-catalogue: ## every scenario with Kubernetes alone as well, on real clocks; writes the table of both
-	$(GO) test -count=1 -timeout 6h -tags catalogue -run TestCatalogue -parallel 6 ./sanity/scenarios -catalogue=$(CURDIR)/sanity/scenarios/CATALOGUE.md
+catalogue: ## every story that has no outcome yet, alone and guarded, on real clocks; the page of all. STORIES=all, none or a,b; KUBERNETES=oldest
+	SANITY_KUBERNETES=$(or $(KUBERNETES),newest) $(GO) test -count=1 -timeout 24h -tags catalogue -run '^TestCatalogue$$' -parallel $(or $(PARALLEL),6) \
+		./sanity/scenarios -stories=$(or $(STORIES),missing) -ways=$(or $(WAYS),both) -clocks=$(or $(CLOCKS),real)
 
 transparency: ## every call of the CSI spec, directly and through the proxy: what differs
 	@$(GO) run ./sanity/transparency
@@ -54,6 +55,18 @@ docs: ## docs/FLAGS.md and the fields in docs/CONFIGURATION.md, from the program
 
 bench: ## what the proxy costs, and how quick a failover is, measured side by side; writes docs/BENCH.md (an hour or more; needs make deps)
 	$(GO) run ./sanity/bench -o docs/BENCH.md
+
+prove: ## the whole case for safety; writes docs/PROOF.md (hours; PROVE=-quick: minutes; PROVE="-reuse": what has not changed is not run again)
+	@$(GO) run ./sanity/prove $(PROVE)
+
+mutants: ## what no test would notice: each guard taken out, each comparison turned round (see sanity/mutants)
+	@$(GO) run ./sanity/prove -only=mutants
+
+fuzz: ## every fuzz target, each for FUZZTIME (30s)
+	@$(GO) run ./sanity/prove -only=fuzzing $(if $(FUZZTIME),-fuzztime=$(FUZZTIME))
+
+model: ## the protocol's model, explored completely by spin, and without each of its guards (minutes; see docs/MODEL.md)
+	@$(GO) run ./sanity/prove -only=model
 
 lint: $(STATICCHECK) ## gofmt, go vet, staticcheck (see staticcheck.conf)
 	@unformatted=$$(gofmt -l $(SOURCES)); test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }

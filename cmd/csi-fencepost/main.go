@@ -51,6 +51,7 @@ func commands() []command {
 		{"uninstall", "take away what csi-fencepost has left in the cluster", runUninstall},
 		{"inject", "put the sidecar into a driver's manifests", runInject},
 		{"uninject", "take it out of them again", runUninject},
+		{"sanity", "is a driver fit for takeover? a suite for storage vendors", runSanity},
 		{"version", "print the version", printVersion},
 	}
 }

@@ -156,7 +156,8 @@ func wrongCommand(words []string, known []*subcommand) string {
 		return "csi-fencepost has no subcommand " + words[0]
 	}
 	rest := words[1:]
-	if len(c.inner) > 0 && len(rest) > 0 && !placeholder(rest[0]) && rest[0] != "--help" {
+	ownFlag := len(c.flags) > 0 && len(rest) > 0 && strings.HasPrefix(rest[0], "-") // as sanity has, beside sanity writer
+	if len(c.inner) > 0 && len(rest) > 0 && !placeholder(rest[0]) && rest[0] != "--help" && !ownFlag {
 		if c = find(known, words[:2]); c == nil {
 			return "csi-fencepost " + words[0] + " has no subcommand " + words[1]
 		}
