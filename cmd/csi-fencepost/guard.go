@@ -82,12 +82,13 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 		return nil, nil, err
 	}
 	sources := newSources(sourceInputs{config: in.config, driver: ids.Driver, objects: client.CoreV1().RESTClient(), fencing: fencing,
-		records: source.Records{Store: records, Actor: actor(ids.Driver), ReadOnly: observe}})
+		records: source.Records{Store: records, Actor: in.actor(), ReadOnly: observe}})
 	surveyor := &survey.Surveyor{Client: client, IDs: ids, Index: index, Ledgers: ledger.New(client, cluster, ids), Records: records,
 		Sources: sources.all, Lives: tracker, Driver: driver, Policy: in.config.Policy(), CutsStorage: fencing.cutsStorage(), Limit: limit}
 	waiting := guard.NewWaiting(client, surveyor, in.metrics.Waiting)
 	report := guard.NewReport(events, newRecorder(ctx, events, ids.Driver), in.metrics, waiting)
 	sights := newSighting(client, index, sources)
+	context.AfterFunc(ctx, sights.queue.ShutDown)
 	wake.add(waiting.Changed)
 	mover, err := newFailover(ctx, in, ids, failoverParts{index: index, lives: tracker, fencing: fencing, records: vitalRecords, claims: sources.claims})
 	if err != nil {
@@ -108,7 +109,7 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	if err := index.WaitReady(ctx); err != nil {
 		return nil, nil, err
 	}
-	index.EachAttachment(func(va *storagev1.VolumeAttachment, handle string) {
+	index.EachRefused(func(va *storagev1.VolumeAttachment, handle string) {
 		waiting.Recover(va, handle, index.NodeID(va.Spec.NodeName))
 	})
 	klog.FromContext(ctx).Info("Guarding", "driver", ids.Driver, "mode", in.config.Mode, "cluster", cluster)
@@ -164,12 +165,15 @@ func answers(client kubernetes.Interface) func(context.Context) error {
 
 // actor names a driver's sidecar in audit trails: those of two drivers may share a
 // host.
-func actor(driver string) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
+func (in *guardInputs) actor() string {
+	host := in.host
+	if host == "" {
+		var err error
+		if host, err = os.Hostname(); err != nil {
+			host = "unknown host"
+		}
 	}
-	return "csi-fencepost " + driver + "@" + host
+	return "csi-fencepost " + in.driver + "@" + host
 }
 
 // newRecorder writes Events until ctx ends.

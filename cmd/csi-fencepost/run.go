@@ -20,6 +20,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
@@ -44,6 +45,7 @@ func runSidecar(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
+	saveMemory()
 	return s.run(ctx)
 }
 
@@ -145,6 +147,7 @@ func (s *sidecar) run(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
+	keepMemory()
 	wait, err := s.startBackground(ctx, driver, background)
 	if err != nil {
 		return err
@@ -274,9 +277,14 @@ type guardInputs struct {
 	rest      *rest.Config
 	config    *config.Configuration
 	agentDirs []string
-	timeout   time.Duration // of our own calls to the driver
-	metrics   *sidecarMetrics
-	board     *board
+	// levels are the fence agents; nil: those of the configuration are made.
+	levels agent.Levels
+	// host tells this process from others in locks and audit trails; empty: the
+	// host's name.
+	host    string
+	timeout time.Duration // of our own calls to the driver
+	metrics *sidecarMetrics
+	board   *board
 	// lead says what is wrong with this process's own lead; nil: nothing.
 	lead func() error
 	// ready is given what tells whether the guard's caches are synced, and what

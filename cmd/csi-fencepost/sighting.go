@@ -26,26 +26,28 @@ type sighting struct {
 	sources *evidenceSources
 	queue   workqueue.TypedRateLimitingInterface[string]
 
-	mu    sync.Mutex
-	nodes map[string]*corev1.Node // as last seen
+	mu sync.Mutex
 	// remedied are the Nodes that a remediation was seen of.
 	remedied map[string]bool
 }
 
 func newSighting(client kubernetes.Interface, index *watch.Watch, sources *evidenceSources) *sighting {
-	return &sighting{client: client, index: index, sources: sources, nodes: map[string]*corev1.Node{}, remedied: map[string]bool{},
+	return &sighting{client: client, index: index, sources: sources, remedied: map[string]bool{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))}
 }
 
-// saw takes note of a Node that was added or changed.
+// saw takes note of a Node that was added or changed. Its name alone is kept: in
+// a large cluster it takes minutes until the first look at all, and a replica that
+// does not lead has nobody who looks.
 func (s *sighting) saw(node *corev1.Node) {
-	if len(s.sources.taints)+len(s.sources.remediations) == 0 {
-		return
+	if s.worth(node) {
+		s.queue.Add(node.Name)
 	}
-	s.mu.Lock()
-	s.nodes[node.Name] = node
-	s.mu.Unlock()
-	s.queue.Add(node.Name)
+}
+
+// worth a look is a Node that has, or may have had, a taint or a remediation.
+func (s *sighting) worth(node *corev1.Node) bool {
+	return s.remediated(node.Name) || slices.ContainsFunc(s.sources.taints, func(t *source.Taint) bool { return t.Sights(node) })
 }
 
 // run looks at each Node that was seen until ctx ends. It may be begun again.
@@ -56,7 +58,10 @@ func (s *sighting) run(ctx context.Context) error {
 		s.queue.Add("") // wakes the loop
 	}()
 	for ctx.Err() == nil {
-		name, _ := s.queue.Get()
+		name, stop := s.queue.Get()
+		if stop {
+			return nil
+		}
 		if name != "" {
 			s.look(ctx, name)
 		}
@@ -66,9 +71,7 @@ func (s *sighting) run(ctx context.Context) error {
 }
 
 func (s *sighting) look(ctx context.Context, name string) {
-	s.mu.Lock()
-	node := s.nodes[name]
-	s.mu.Unlock()
+	node := s.index.Node(name)
 	if node == nil {
 		return
 	}
@@ -78,15 +81,10 @@ func (s *sighting) look(ctx context.Context, name string) {
 		return
 	}
 	s.queue.Forget(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.nodes[name] == node {
-		delete(s.nodes, name)
-	}
 }
 
 func (s *sighting) sight(ctx context.Context, node *corev1.Node) error {
-	if !s.remediated(node.Name) && !slices.ContainsFunc(s.sources.taints, func(t *source.Taint) bool { return t.Sights(node) }) {
+	if !s.worth(node) {
 		return nil // most Nodes, most of the time
 	}
 	leaseRV := ""

@@ -24,9 +24,11 @@ const (
 	// every detach that it can, at 20 requests a second, before it begins an attach.
 	// Without, the first of 50 volumes is published 3.5 s after the proof, with it
 	// after 1.3 s.
-	vanguard      = 8
-	vanguardLimit = time.Second
+	vanguard = 8
 )
+
+// vanguardLimit is a variable for the tests.
+var vanguardLimit = time.Second
 
 // evict deletes the node's pods by force: their kubelet cannot. Each is deleted
 // by its UID, under which the node's name cannot change: a pod that is already

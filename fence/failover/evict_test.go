@@ -51,6 +51,10 @@ func (w *world) manyPods() (names []string) {
 
 // Deleted all at once, the first of many volumes would wait for the last.
 func TestAFewPodsGoAheadUntilAVolumeIsAttachedElsewhere(t *testing.T) {
+	// Longer than a busy machine takes.
+	limit := vanguardLimit
+	vanguardLimit = 15 * time.Second
+	t.Cleanup(func() { vanguardLimit = limit })
 	w := newWorld(t)
 	names := w.manyPods()
 	w.fencer.reads(agent.Off)
