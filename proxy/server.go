@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"sync"
 	"time"
 
@@ -124,8 +125,20 @@ func (s *Server) Serve(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = socket.Close() }() // gRPC does, but not if it is stopped before it began
+	return s.serveOn(ctx, socket, socket.remove)
+}
+
+// ServeListener is Serve on a listener in the place of the socket, such as one in
+// memory. It does not wait for the driver.
+func (s *Server) ServeListener(ctx context.Context, l net.Listener) error {
+	s.logger = klog.FromContext(ctx)
+	return s.serveOn(ctx, l, func() error { return nil })
+}
+
+// serveOn serves until ctx ends; remove takes away what others find l by.
+func (s *Server) serveOn(ctx context.Context, l net.Listener, remove func() error) (err error) {
 	ended := make(chan error, 1)
-	go func() { ended <- s.grpc.Serve(socket) }()
+	go func() { ended <- s.grpc.Serve(l) }()
 	s.servingOnce.Do(func() { close(s.serving) })
 	s.logger.Info("Serving", "socket", s.path, "driver", s.driver.Target())
 
@@ -136,7 +149,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	// Before it is closed: as long as it is open nobody takes its place, so
 	// what is there is known to be ours or not.
-	if removeErr := socket.remove(); removeErr != nil {
+	if removeErr := remove(); removeErr != nil {
 		s.logger.Error(removeErr, "The socket stays behind; the next start replaces it", "socket", s.path)
 	}
 	s.stop()

@@ -19,7 +19,7 @@ import (
 // learn reads what is to be known of the holders that matter: the live Node,
 // the evidence, and last the lease.
 func (g *gathering) learn(ctx context.Context, matters func(*fence.Holder) bool) error {
-	for _, h := range g.holders {
+	for _, h := range g.sorted() {
 		if !matters(h) {
 			continue
 		}

@@ -2,6 +2,7 @@ package survey
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -36,6 +37,16 @@ func (g *gathering) add(nodeID, nodeName string, from fence.Source, first func(*
 		h.Sources = append(h.Sources, from)
 	}
 	return h
+}
+
+// sorted are the holders in the order of their keys: what is asked, and which of
+// several is meant, does not depend on chance.
+func (g *gathering) sorted() []*fence.Holder {
+	holders := make([]*fence.Holder, 0, len(g.holders))
+	for _, k := range slices.Sorted(maps.Keys(g.holders)) {
+		holders = append(holders, g.holders[k])
+	}
+	return holders
 }
 
 // fromAttachments adds the nodes of the volume's VolumeAttachments. The node ID
@@ -94,7 +105,7 @@ func (g *gathering) fromNodes(ctx context.Context) error {
 // that very machine, else the one with the node ID that its CSINode carries.
 func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Holder, error) {
 	name, uid := node.Name, string(node.UID)
-	for _, h := range g.holders {
+	for _, h := range g.sorted() {
 		if h.NodeName != name || h.NodeUID != uid || h.State == fence.TakenOver {
 			continue
 		}
@@ -207,7 +218,7 @@ func (g *gathering) subject(nodeID string, names []string) string {
 		return nodeID
 	}
 	for _, name := range names {
-		for _, h := range g.holders {
+		for _, h := range g.sorted() {
 			if h.NodeName == name && h.State != fence.NotInLedger && h.State != fence.TakenOver {
 				return h.NodeID
 			}

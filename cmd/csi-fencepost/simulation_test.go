@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
+	"github.com/csi-fencepost/csi-fencepost/sanity/simulate"
+)
+
+var (
+	schedules   = flag.Int("schedules", 0, "TestSimulation: how many schedules; 0: the first 400")
+	firstSeed   = flag.Uint64("seed", 1, "TestSimulation: the first schedule's seed")
+	replay      = flag.String("replay", "", "TestSimulation: replay this script alone, and say what happens")
+	throughGRPC = flag.Int("schedules-grpc", -1, "TestSimulation: how many schedules of the whole program, over gRPC and HTTP; -1: a hundredth of -schedules")
+	atMost      = flag.Duration("simulate-for", 0, "TestSimulation: end it after this long; 0: never")
+	outcomeTo   = flag.String("result", "", "TestSimulation: write a sanity/prove/result.Result to this file")
+)
+
+// smoke bounds what a test run has for the schedules that nobody asked for.
+const smoke = 25 * time.Second
+
+// quiet keeps the log of ten thousand sidecars out of the test's.
+func quiet(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	t.Cleanup(klog.ClearLogger)
+}
+
+// TestSimulation explores schedules of everything that may go wrong around the
+// guard, the ledger, the evidence and the takeover, and holds R1, R2 and the rule
+// that nothing stays stuck against each (package simulate).
+func TestSimulation(t *testing.T) {
+	quiet(t)
+	if *replay != "" {
+		replayScript(t, *replay)
+		return
+	}
+	c := simulate.Campaign{Factory: partsOfTier1, From: *firstSeed, Schedules: *schedules, Progress: func(text string) { fmt.Println("simulation:", text) }}
+	if c.Schedules == 0 {
+		c.Schedules, c.Within, c.Progress = 400, 2*smoke, nil
+	}
+	if *atMost > 0 {
+		c.Schedules, c.Within = 1_000_000, *atMost
+	}
+	began := time.Now()
+	c.Run(t)
+	r := result.Result{Part: "simulation", Left: left, Began: began, Seconds: time.Since(began).Seconds(),
+		Command: fmt.Sprintf("go test ./cmd/csi-fencepost -run TestSimulation -schedules=%d -seed=%d -timeout 0 -result=%s", *schedules, *firstSeed, *outcomeTo)}
+	c.Figures(&r, "tier 1: ")
+	failures := c.Failures
+	if *schedules > 0 {
+		began, two := time.Now(), simulate.DefaultSetup()
+		two.Replicas = 2
+		ran, failed := simulate.Exhaustive(t, partsOfTier1, two, time.Time{})
+		r.Add("every crash of a move and three takeovers: schedules", float64(ran), "schedules")
+		r.Add("every crash of a move and three takeovers: time", time.Since(began).Seconds(), "s")
+		failures = append(failures, failed...)
+	}
+	if n := tier2Schedules(); n > 0 {
+		whole := simulate.Campaign{Factory: wholeProgram, Whole: true, From: *firstSeed, Schedules: n, Within: *atMost, Progress: c.Progress}
+		whole.Run(t)
+		whole.Figures(&r, "tier 2: ")
+		failures = append(failures, whole.Failures...)
+		r.Seconds = time.Since(began).Seconds()
+	}
+	for _, f := range failures {
+		factory := simulate.Factory(partsOfTier1)
+		if f.Setup.Whole {
+			factory = wholeProgram
+		}
+		small := simulate.Shrink(t, factory, f)
+		path := filepath.Join(os.TempDir(), fmt.Sprintf("simulation-%s-%d.txt", small.Rule, f.Seed))
+		if err := os.WriteFile(path, []byte(small.Script()), 0o644); err != nil {
+			t.Error(err)
+		}
+		t.Errorf("seed %d breaks %s: %s\nshrunk from %d events to %d, in %s:\n%s", f.Seed, f.Rule, f.Violation, len(f.Trace), len(small.Trace), path, small.Script())
+		r.Failures = append(r.Failures, fmt.Sprintf("seed %d breaks %s: %s", f.Seed, f.Rule, f.Violation))
+	}
+	for _, f := range r.Figures {
+		t.Logf("%s: %.0f %s", f.Name, f.Value, f.Unit)
+	}
+	if *outcomeTo != "" {
+		if err := r.Write(*outcomeTo); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// left is what the simulation does not attack.
+var left = []string{
+	"a process that stops between its last write to the ledger and the driver call that follows, for longer than another process takes for a whole operation: the driver cannot tell an old call from a new one",
+	"a driver that carries out an unpublish after later calls for the same volume were answered",
+	"an attach-detach controller that stops for more than a second between its two writes of a detach",
+	"storage fences, NetworkFence, medik8s, in-tree volumes, access modes other than ReadWriteOnce: the scenarios have them",
+	"fence agents that read a machine with power as off",
+	"tier 1: HTTP, client-go's informers, wake-ups, Events, the throttle, the proxy and failover's loop; tier 2 has them",
+}
+
+func tier2Schedules() int {
+	if *throughGRPC >= 0 {
+		return *throughGRPC
+	}
+	return *schedules / 100
+}
+
+func replayScript(t *testing.T, path string) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	setup, events, err := simulate.ParseScript(string(text))
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	tell := func(text string) { fmt.Println(text) }
+	if !testing.Verbose() {
+		tell = nil
+	}
+	factory := simulate.Factory(partsOfTier1)
+	if setup.Whole {
+		factory = wholeProgram
+	}
+	if r := simulate.Narrate(t, factory, setup, events, tell); r.Violation != "" {
+		t.Errorf("%s: breaks %s: %s", path, r.Rule, r.Violation)
+	}
+}
+
+// TestTheSameSeedGivesTheSameTrace: what is found is found again.
+func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
+	quiet(t)
+	for seed := range uint64(40) {
+		a, b := simulate.Random(t, partsOfTier1, seed, false), simulate.Random(t, partsOfTier1, seed, false)
+		if a.Script() != b.Script() || a.Stats != b.Stats {
+			t.Errorf("seed %d: two traces, of %d and %d events, counts %+v and %+v", seed, len(a.Trace), len(b.Trace), a.Stats, b.Stats)
+		}
+	}
+}
+
+// TestEveryCrashOfAMove goes through a move and three takeovers with each fault at
+// each write, each pair of faults, and each fault followed by each of the events
+// that could come next. The time that a test run has bounds it.
+func TestEveryCrashOfAMove(t *testing.T) {
+	quiet(t)
+	setup := simulate.DefaultSetup()
+	setup.Replicas = 2
+	until := time.Now().Add(smoke)
+	if *schedules > 0 {
+		until = time.Time{}
+	}
+	ran, failed := simulate.Exhaustive(t, partsOfTier1, setup, until)
+	t.Logf("%d schedules", ran)
+	for _, f := range failed {
+		t.Errorf("breaks %s: %s\n%s", f.Rule, f.Violation, f.Script())
+	}
+}
+
+// TestStories replays the golden scripts: a fault that was found once, or that
+// somebody asked about, is one file.
+func TestStories(t *testing.T) {
+	quiet(t)
+	scripts, err := filepath.Glob("../../sanity/simulate/testdata/*.txt")
+	if err != nil || len(scripts) < 12 {
+		t.Fatalf("%d stories (%v), there have to be twelve", len(scripts), err)
+	}
+	for _, path := range scripts {
+		t.Run(filepath.Base(path), func(t *testing.T) { replayScript(t, path) })
+	}
+}
+
+// partsOfTier1 is the wiring of newGuard without HTTP, watches, wake-ups, Events
+// and the failover's loop: guard, survey, ledger, decision, sources, records,
+// fencer, agents' levels and liveness are the real ones.
+func partsOfTier1(ctx context.Context, p simulate.Parts) (simulate.Sidecar, error) {
+	driver, err := csi.NewDriver(ctx, p.Driver)
+	if err != nil {
+		return nil, err
+	}
+	ids := driver.Identity()
+	tracker := liveness.New(p.Config.Fencing.SuspectAfter.Duration, p.Config.Fencing.MaxUnhealthy.Share())
+	records := noderecord.NewStore(p.Client.CoordinationV1(), p.Config.Fencing.Namespace)
+	f := &fencing{}
+	f.fencer, err = fencer.New(fencer.Options{Levels: p.Agents, Records: records, Nodes: p.Client.CoreV1(), Leases: p.Client.CoordinationV1(), Driver: ids.Driver, Actor: p.Name})
+	if err != nil {
+		return nil, err
+	}
+	sources := newSources(sourceInputs{config: p.Config, driver: ids.Driver, fencing: f, records: source.Records{Store: records, Actor: p.Name}})
+	ledgers := ledger.New(p.Client, simulate.ClusterUID, ids)
+	ledgers.Random = p.Random
+	surveyor := &survey.Surveyor{Client: p.Client, IDs: ids, Index: p.Index, Ledgers: ledgers, Records: records, Sources: sources.all,
+		Lives: tracker, Driver: driver, Policy: p.Config.Policy(), CutsStorage: f.cutsStorage()}
+	go tracker.Run(ctx)
+	go tracker.Probe(ctx, p.Answers)
+	return &tier1{Guard: guard.New(guard.Options{Surveyor: surveyor, Reporter: nobody{}}), driver: directDriver{spec.NewControllerClient(p.Driver)},
+		sources: sources, fencer: f.fencer, tracker: tracker, nodeID: p.Index.NodeID, client: p}, nil
+}
+
+// tier1 is a process of tier 1.
+type tier1 struct {
+	*guard.Guard
+	driver  directDriver
+	sources *evidenceSources
+	fencer  *fencer.Fencer
+	tracker *liveness.Tracker
+	nodeID  func(string) string
+	client  simulate.Parts
+}
+
+func (s *tier1) ControllerPublishVolume(ctx context.Context, req *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
+	return s.Guard.ControllerPublishVolume(ctx, req, s.driver)
+}
+
+func (s *tier1) ControllerUnpublishVolume(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
+	return s.Guard.ControllerUnpublishVolume(ctx, req, s.driver)
+}
+
+// Sight is what package main's sighting does with a Node that changed.
+func (s *tier1) Sight(ctx context.Context, node *corev1.Node) error {
+	one := &sighting{client: s.client.Client, sources: s.sources, remedied: map[string]bool{}}
+	return one.sight(ctx, node)
+}
+
+func (s *tier1) FenceOff(ctx context.Context, n *corev1.Node, leaseRV string) error {
+	t := fencer.Target{Node: n.Name, UID: string(n.UID), BootID: n.Status.NodeInfo.BootID, NodeID: s.nodeID(n.Name), LeaseRV: leaseRV}
+	_, err := s.fencer.Off(ctx, t, "a person said so", false)
+	return err
+}
+
+func (s *tier1) LeaseSeen(node, version string) {
+	if version == "" {
+		s.tracker.Absent(node)
+		return
+	}
+	s.tracker.Observe(node, version)
+}
+
+// directDriver is the driver without the proxy before it.
+type directDriver struct{ client spec.ControllerClient }
+
+func (d directDriver) Publish(ctx context.Context, req *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
+	return d.client.ControllerPublishVolume(ctx, req)
+}
+
+func (d directDriver) Unpublish(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
+	return d.client.ControllerUnpublishVolume(ctx, req)
+}
+
+// nobody listens to what was decided.
+type nobody struct{}
+
+func (nobody) Decided(guard.Decision)                                 {}
+func (nobody) TookOver(guard.Decision, []fence.Holder, time.Duration) {}
+func (nobody) SetAside(string, string)                                {}
+func (nobody) LedgerWriteFailed()                                     {}

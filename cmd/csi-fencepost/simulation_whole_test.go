@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/grpc/test/bufconn"
+	corev1 "k8s.io/api/core/v1"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-fencepost/csi-fencepost/proxy"
+	"github.com/csi-fencepost/csi-fencepost/sanity/simulate"
+)
+
+// wholeProgram is tier 2: newGuard, newFailover, the background work and the proxy
+// as `run` starts them, but for the election (every replica leads) and the socket,
+// which is in memory.
+func wholeProgram(ctx context.Context, p simulate.Parts) (simulate.Sidecar, error) {
+	s := &sidecar{flags: newRunFlags(), config: p.Config, rest: p.Rest, metrics: newMetrics(), ready: &readiness{}, leader: newLeaderHealth()}
+	s.board = newBoard(s)
+	guard, background, err := newGuard(ctx, guardInputs{driver: simulate.DriverName, conn: p.Driver, rest: p.Rest, config: p.Config, levels: p.Agents,
+		host: p.Name, timeout: s.flags.timeout, metrics: s.metrics, board: s.board, ready: func(func() error) {}})
+	if err != nil {
+		return nil, err
+	}
+	server, err := proxy.New(proxy.Options{Listen: filepath.Join(os.TempDir(), "simulated.sock"), Driver: p.Driver, Guard: guard, Recorder: s.metrics})
+	if err != nil {
+		return nil, err
+	}
+	listener := bufconn.Listen(1 << 16)
+	conn, err := simulate.DialListener(listener)
+	if err != nil {
+		return nil, err
+	}
+	go keepRunning(ctx, background)
+	go func() { _ = server.ServeListener(ctx, listener) }()
+	context.AfterFunc(ctx, func() { conn.Close() })
+	return tier2{spec.NewControllerClient(conn)}, nil
+}
+
+// tier2 is a process of tier 2, as the attacher sees it.
+type tier2 struct{ client spec.ControllerClient }
+
+func (s tier2) ControllerPublishVolume(ctx context.Context, req *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
+	return s.client.ControllerPublishVolume(ctx, req)
+}
+
+func (s tier2) ControllerUnpublishVolume(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
+	return s.client.ControllerUnpublishVolume(ctx, req)
+}
+
+// It watches, and fails over, by itself.
+func (tier2) Sight(context.Context, *corev1.Node) error            { return nil }
+func (tier2) FenceOff(context.Context, *corev1.Node, string) error { return nil }
+func (tier2) LeaseSeen(string, string)                             {}

@@ -1,0 +1,232 @@
+package simulate
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
+)
+
+// Campaign is many schedules.
+type Campaign struct {
+	Factory Factory
+	// Whole: of tier 2.
+	Whole bool
+	// From is the first seed, Schedules how many follow.
+	From      uint64
+	Schedules int
+	// Within ends it early; 0: never.
+	Within time.Duration
+	// Progress is told every 10 s how far it is; nil: nobody.
+	Progress func(string)
+	// Enough failures end it; 0: three.
+	Enough int
+
+	mu       sync.Mutex
+	stats    Stats
+	lengths  map[int]int // schedules by number of steps
+	ran      int
+	Failures []Result
+}
+
+// Run runs the schedules on all cores.
+func (c *Campaign) Run(t *testing.T) {
+	if c.Enough == 0 {
+		c.Enough = 3
+	}
+	c.lengths = map[int]int{}
+	began := time.Now()
+	var next atomic.Uint64
+	stop := make(chan struct{})
+	defer close(stop)
+	go c.tell(began, stop)
+	t.Run("schedules", func(t *testing.T) {
+		for core := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprintf("core%d", core), func(t *testing.T) {
+				t.Parallel()
+				for {
+					n := next.Add(1) - 1
+					if n >= uint64(c.Schedules) || c.Within > 0 && time.Since(began) > c.Within || c.enough() {
+						return
+					}
+					c.note(Random(t, c.Factory, c.From+n, c.Whole))
+				}
+			})
+		}
+	})
+}
+
+func (c *Campaign) enough() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.Failures) >= c.Enough
+}
+
+func (c *Campaign) note(r Result) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ran++
+	c.stats.Add(r.Stats)
+	c.lengths[r.Stats.Steps]++
+	if r.Violation != "" {
+		c.Failures = append(c.Failures, r)
+	}
+}
+
+func (c *Campaign) tell(began time.Time, stop chan struct{}) {
+	if c.Progress == nil {
+		return
+	}
+	tick := time.NewTicker(10 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		c.mu.Lock()
+		text := fmt.Sprintf("%d of %d schedules, %.0f a second, %d steps, %d crashes, %d takeovers, %d failures", c.ran, c.Schedules,
+			float64(c.ran)/time.Since(began).Seconds(), c.stats.Steps, c.stats.Crashes, c.stats.Takeovers, len(c.Failures))
+		c.mu.Unlock()
+		c.Progress(text)
+	}
+}
+
+// Figures adds what was counted to a result.
+func (c *Campaign) Figures(r *result.Result, prefix string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	median, longest := c.length()
+	s := c.stats
+	for _, f := range []result.Figure{
+		{Name: "schedules", Value: float64(c.ran), Unit: "schedules"},
+		{Name: "steps", Value: float64(s.Steps), Unit: "steps"},
+		{Name: "median length", Value: float64(median), Unit: "steps"},
+		{Name: "longest", Value: float64(longest), Unit: "steps"},
+		{Name: "calls of the attacher", Value: float64(s.Calls), Unit: "calls"},
+		{Name: "publishes answered OK", Value: float64(s.Publishes), Unit: "calls"},
+		{Name: "refusals", Value: float64(s.Refusals), Unit: "calls"},
+		{Name: "holders unpublished by a takeover", Value: float64(s.Takeovers), Unit: "calls"},
+		{Name: "crashes of a replica", Value: float64(s.Crashes), Unit: "crashes"},
+		{Name: "machines that lost their power", Value: float64(s.PowerOffs), Unit: "machines"},
+		{Name: "taken from a machine in use because an operator lied or the driver revokes", Value: float64(s.Excused), Unit: "volumes"},
+		{Name: "ends that needed a reboot by hand", Value: float64(s.ByHand), Unit: "reboots"},
+		{Name: "ends that needed a pod deleted by hand", Value: float64(s.PodByHand), Unit: "pods"},
+		{Name: "ends that needed a volume released by hand", Value: float64(s.Released), Unit: "volumes"},
+		{Name: "ends in which nothing helped but to reboot every node", Value: float64(s.StartedOver), Unit: "schedules"},
+	} {
+		r.Add(prefix+f.Name, f.Value, f.Unit)
+	}
+}
+
+// length is the median and the longest.
+func (c *Campaign) length() (median, longest int) {
+	var lengths []int
+	for n := range c.lengths {
+		lengths = append(lengths, n)
+	}
+	slices.Sort(lengths)
+	half := 0
+	for _, n := range lengths {
+		if half += c.lengths[n]; half*2 >= c.ran {
+			return n, lengths[len(lengths)-1]
+		}
+	}
+	return 0, 0
+}
+
+// Script is a result as a text that Replay's caller can read again.
+func (r *Result) Script() string {
+	var text strings.Builder
+	if r.Violation != "" {
+		fmt.Fprintf(&text, "# breaks %s: %s\n", r.Rule, r.Violation)
+	}
+	fmt.Fprintln(&text, r.Setup)
+	for _, e := range r.Trace {
+		fmt.Fprintln(&text, e)
+	}
+	return text.String()
+}
+
+// ParseScript reads a script: a setup line, and an event on each other line; #
+// begins a comment.
+func ParseScript(text string) (Setup, []Event, error) {
+	setup, known := DefaultSetup(), false
+	var events []Event
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
+		case words[0] == "setup" && !known:
+			s, err := parseSetup(words[1:])
+			if err != nil {
+				return setup, nil, fmt.Errorf("line %d: %w", i+1, err)
+			}
+			setup, known = s, true
+		default:
+			e, err := parseEvent(line)
+			if err != nil {
+				return setup, nil, fmt.Errorf("line %d: %w", i+1, err)
+			}
+			events = append(events, e)
+		}
+	}
+	if !known {
+		return setup, nil, fmt.Errorf("there is no setup line, such as: %s", DefaultSetup())
+	}
+	return setup, events, nil
+}
+
+// Shrink removes events from a failing schedule as long as the same rule breaks.
+func Shrink(t *testing.T, factory Factory, failed Result) Result {
+	fails := func(setup Setup, events []Event) (Result, bool) {
+		r := Replay(t, factory, setup, events, true)
+		return r, r.Rule == failed.Rule
+	}
+	best, ok := fails(failed.Setup, failed.Trace)
+	if !ok {
+		return failed // it cannot be replayed: as it is
+	}
+	for size := max(len(best.Trace)/2, 1); ; {
+		shorter := false
+		for at := 0; at < len(best.Trace); {
+			events := slices.Concat(best.Trace[:at], best.Trace[min(at+size, len(best.Trace)):])
+			if r, ok := fails(best.Setup, events); ok && len(r.Trace) < len(best.Trace) {
+				best, shorter = r, true
+			} else {
+				at += size
+			}
+		}
+		if size == 1 && !shorter {
+			break
+		}
+		if !shorter || size > len(best.Trace) {
+			size = max(size/2, 1)
+		}
+	}
+	return simpler(best, fails)
+}
+
+// simpler takes out of the setup what the failure does not need.
+func simpler(best Result, fails func(Setup, []Event) (Result, bool)) Result {
+	for _, change := range []func(*Setup){
+		func(s *Setup) { s.Replicas = 1 }, func(s *Setup) { s.Volumes = 1 }, func(s *Setup) { s.Nodes = 2 }, func(s *Setup) { s.Lies = false },
+		func(s *Setup) { s.Agents = false }, func(s *Setup) { s.NamedIDs = false }, func(s *Setup) { s.Lists = Nothing },
+		func(s *Setup) { s.Single = Allows }, func(s *Setup) { s.Revokes = false },
+	} {
+		setup := best.Setup
+		change(&setup)
+		if r, ok := fails(setup, best.Trace); ok && setup != best.Setup {
+			best = r
+		}
+	}
+	return best
+}

@@ -1,0 +1,152 @@
+package simulate
+
+import (
+	"context"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	core "k8s.io/client-go/kubernetes/typed/core/v1"
+	storage "k8s.io/client-go/kubernetes/typed/storage/v1"
+)
+
+// client is the API server of tier 1 as one process sees it: typed, without
+// HTTP, each request parked until the scheduler decides what becomes of it. What
+// it does not model is a nil interface, and panics.
+type client struct {
+	kubernetes.Interface
+	p *Process
+}
+
+func (c *client) CoreV1() core.CoreV1Interface          { return &coreClient{p: c.p} }
+func (c *client) StorageV1() storage.StorageV1Interface { return &storageClient{p: c.p} }
+func (c *client) CoordinationV1() coordination.CoordinationV1Interface {
+	return &coordinationClient{p: c.p}
+}
+
+type coreClient struct {
+	core.CoreV1Interface
+	p *Process
+}
+
+type storageClient struct {
+	storage.StorageV1Interface
+	p *Process
+}
+
+type coordinationClient struct {
+	coordination.CoordinationV1Interface
+	p *Process
+}
+
+func (c *coreClient) PersistentVolumes() core.PersistentVolumeInterface { return &pvClient{p: c.p} }
+func (c *coreClient) Nodes() core.NodeInterface                         { return &nodeClient{p: c.p} }
+func (c *storageClient) VolumeAttachments() storage.VolumeAttachmentInterface {
+	return &vaClient{p: c.p}
+}
+func (c *storageClient) CSINodes() storage.CSINodeInterface { return &csiNodeClient{p: c.p} }
+func (c *coordinationClient) Leases(namespace string) coordination.LeaseInterface {
+	return &leaseClient{p: c.p, namespace: namespace}
+}
+
+type pvClient struct {
+	core.PersistentVolumeInterface
+	p *Process
+}
+
+func (c *pvClient) Get(ctx context.Context, name string, _ metav1.GetOptions) (*corev1.PersistentVolume, error) {
+	return request(ctx, c.p, "get:pv/"+name, false, func() (*corev1.PersistentVolume, error) { return c.p.w.memory.volumes.read(name) })
+}
+
+func (c *pvClient) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, _ metav1.PatchOptions, sub ...string) (*corev1.PersistentVolume, error) {
+	if pt != types.JSONPatchType || len(sub) > 0 {
+		panic("simulate: not modelled: patch of a PersistentVolume of type " + string(pt))
+	}
+	return request(ctx, c.p, "patch:pv/"+name, true, func() (*corev1.PersistentVolume, error) {
+		return c.p.w.memory.volumes.patchAnnotations(name, data)
+	})
+}
+
+type nodeClient struct {
+	core.NodeInterface
+	p *Process
+}
+
+func (c *nodeClient) Get(ctx context.Context, name string, _ metav1.GetOptions) (*corev1.Node, error) {
+	return request(ctx, c.p, "get:node/"+name, false, func() (*corev1.Node, error) { return c.p.w.memory.nodes.read(name) })
+}
+
+type vaClient struct {
+	storage.VolumeAttachmentInterface
+	p *Process
+}
+
+func (c *vaClient) Get(ctx context.Context, name string, _ metav1.GetOptions) (*storagev1.VolumeAttachment, error) {
+	return request(ctx, c.p, "get:va/"+c.p.w.attachmentLabel(name), false, func() (*storagev1.VolumeAttachment, error) {
+		return c.p.w.memory.vas.read(name)
+	})
+}
+
+type csiNodeClient struct {
+	storage.CSINodeInterface
+	p *Process
+}
+
+func (c *csiNodeClient) Get(ctx context.Context, name string, _ metav1.GetOptions) (*storagev1.CSINode, error) {
+	return request(ctx, c.p, "get:csinode/"+name, false, func() (*storagev1.CSINode, error) { return c.p.w.memory.csi.read(name) })
+}
+
+func (c *csiNodeClient) List(ctx context.Context, _ metav1.ListOptions) (*storagev1.CSINodeList, error) {
+	return request(ctx, c.p, "list:csinodes", false, func() (*storagev1.CSINodeList, error) {
+		list := &storagev1.CSINodeList{}
+		for _, n := range c.p.w.memory.csi.List() {
+			list.Items = append(list.Items, *n)
+		}
+		return list, nil
+	})
+}
+
+type leaseClient struct {
+	coordination.LeaseInterface
+	p         *Process
+	namespace string
+}
+
+// key tells a kubelet's lease from a node's record.
+func (c *leaseClient) key(verb, name string) string {
+	if c.namespace == corev1.NamespaceNodeLease {
+		return verb + ":lease/" + name
+	}
+	return verb + ":record/" + name
+}
+
+func (c *leaseClient) Get(ctx context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+	return request(ctx, c.p, c.key("get", name), false, func() (*coordinationv1.Lease, error) {
+		return c.p.w.memory.leases.read(c.namespace + "/" + name)
+	})
+}
+
+func (c *leaseClient) Create(ctx context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	l = l.DeepCopy()
+	l.Namespace = c.namespace
+	return request(ctx, c.p, c.key("create", l.Name), true, func() (*coordinationv1.Lease, error) { return c.p.w.memory.leases.create(l) })
+}
+
+func (c *leaseClient) Update(ctx context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	l = l.DeepCopy()
+	return request(ctx, c.p, c.key("put", l.Name), true, func() (*coordinationv1.Lease, error) { return c.p.w.memory.leases.update(l) })
+}
+
+// request is one request to the API server.
+func request[T any](ctx context.Context, p *Process, key string, write bool, effect func() (T, error)) (T, error) {
+	value, err := p.park(ctx, toAPI, key, write, func() (any, error) { return effect() })
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return value.(T), nil
+}

@@ -1,0 +1,48 @@
+// Package simulate explores what may go wrong around csi-fencepost: the real code
+// is driven, one step after another, through schedules that a seed or a script
+// stands for.
+//
+//	               seed ─▶ scheduler ─▶ one event ─▶ oracle (R1, R2) ─┐
+//	                          ▲                                       │
+//	                          └──────── everybody waits ◀─────────────┘
+//	attacher ─call─▶ csi-fencepost ─┬─▶ API server      each call is parked until the
+//	kubelets, attach-detach         ├─▶ driver, array   scheduler serves it, fails it,
+//	controller, operators           └─▶ fence agents    or loses its answer
+//
+// One schedule is one testing/synctest bubble: its clock moves only when the
+// scheduler says so, and whatever csi-fencepost asks of the world waits there until
+// the scheduler has chosen what becomes of it. So a schedule is repeated by its
+// seed, and a failing one shrinks to a script that a person can read (event.go has
+// the verbs).
+//
+// # Two tiers
+//
+// Tier 1 is the guard with survey, ledger, decision, sources, records, liveness,
+// fencer and the levels of agents, all real; the API server is typed objects in
+// memory, the watch an index that can stall. Left out are HTTP, client-go's
+// informers, the wake-ups, the Events, the throttle, the proxy and failover's loop:
+// tier 2 has them.
+//
+// # What is judged
+//
+// See oracle.go for R1 and R2 and what exactly is excused. At the end of each
+// schedule all faults cease, an honest operator says what is true of dead nodes, and
+// everything has to come right within finishWithin of the model's time.
+//
+// # What is assumed of the world
+//
+//   - A kubelet mounts only after its report of the volume in use is written and a
+//     live read shows it in volumesAttached; one that restarts forgets what it has
+//     mounted and is not in volumesAttached then (kubelet.go).
+//   - The attach-detach controller's two writes of a detach, volumesAttached and the
+//     VolumeAttachment, come within a second of each other (enabled.go).
+//   - The driver does one thing with a volume at a time, in the order in which it was
+//     asked, and a call whose caller is gone is over within a minute. An attach that
+//     fails and lands later is explored; an unpublish that lands after later calls of
+//     the same volume were answered is not: no proxy could tell.
+//   - Fence agents tell the truth or nothing, and leave nothing behind when their time
+//     is up (package agent asks that of them).
+//   - A process does not stop between its last write to the ledger and the call to the
+//     driver that follows it for longer than another process takes for a whole
+//     operation: the driver cannot tell an old call from a new one.
+package simulate

@@ -1,0 +1,470 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// finishWithin is how much of the model's time everything may take to come right
+// once the faults have ceased: force detach and an operator who needs a while to
+// read what a refusal says included.
+const finishWithin = 40 * time.Minute
+
+// ordinary are the verbs of a world without faults: what the parts of Kubernetes,
+// and the attacher of the leading process, do by themselves.
+var ordinary = map[string]bool{
+	Serve: true, Publish: true, Unpublish: true, GiveUp: true, Attach: true, Confirmed: true, Unlist: true, Detach: true, DetachFail: true,
+	EndPod: true, Sync: true, Status: true, Verify: true, Mount: true, Unmnt: true, Register: true, NotReady: true, Start: true, CollectGC: true,
+	Sight: true, Land: true, Drop: true,
+}
+
+// restless is how many events a world without faults may have before it comes to
+// rest.
+const restless = 6000
+
+// lately are the last few events.
+func (w *World) lately() string {
+	var words []string
+	for _, e := range w.recent {
+		words = append(words, e.String())
+	}
+	return strings.Join(words, ", ")
+}
+
+// settle lets everything take its course, one event after another, until done or
+// for so long. It tells whether it is done.
+func (w *World) settle(done func() bool, within time.Duration) bool {
+	end, most := time.Now().Add(within), w.steps+restless
+	for idle := time.Second; ; {
+		if w.steps > most {
+			w.violation("stuck", "nothing comes to rest, last "+w.lately())
+		}
+		if w.Violation != "" {
+			return false
+		}
+		if !w.round() {
+			if done() {
+				return true
+			}
+			if !time.Now().Before(end) {
+				return false
+			}
+			w.pass(idle)
+			w.settleDown()
+			idle = min(idle*2, 16*time.Second)
+			continue
+		}
+		idle = time.Second
+	}
+}
+
+// round performs every ordinary event that is enabled, once each; false: nothing
+// happened but what repeats itself.
+func (w *World) round() bool {
+	var events []Event
+	w.enabled(func(e Event) {
+		if ordinary[e.Verb] && w.ordinarily(e) {
+			events = append(events, e)
+		}
+	})
+	happened := false
+	for _, e := range events {
+		if w.Violation != "" {
+			return happened
+		}
+		if !w.isEnabled(e) || !w.ordinarily(e) {
+			continue
+		}
+		happened = true
+		if w.injected(e) {
+			continue
+		}
+		w.tries(e)
+		w.quietly(e)
+	}
+	return happened
+}
+
+// quietly performs an event that is no line of the script.
+func (w *World) quietly(e Event) {
+	trace := w.Trace
+	w.perform(e)
+	w.Trace = trace
+}
+
+// ordinarily: the leading attacher alone calls, again after a while.
+func (w *World) ordinarily(e Event) bool {
+	switch e.Verb {
+	case Publish, Unpublish:
+		// Two calls of a volume at once would answer ABORTED to each other for ever:
+		// nothing here jitters.
+		return e.A == w.leader && w.patience[e.callName()].due() && !slices.ContainsFunc(w.calls, func(c *call) bool { return c.v.name == e.B })
+	case Drop:
+		return false
+	case Schedule:
+		return false
+	}
+	return true
+}
+
+// patience of the attacher with one call: 1 s, doubling to 30 s.
+type patience struct {
+	tried time.Time
+	pause time.Duration
+}
+
+func (p *patience) due() bool { return p == nil || time.Since(p.tried) >= p.pause }
+
+func (e Event) callName() string { return e.Verb + "/" + e.B + "/" + e.C }
+
+func (w *World) tries(e Event) {
+	if e.Verb != Publish && e.Verb != Unpublish {
+		return
+	}
+	p := w.patience[e.callName()]
+	if p == nil {
+		p = &patience{pause: time.Second / 2}
+		if e.Verb == Unpublish {
+			p.pause = 700 * time.Millisecond // so that the two do not meet each time
+		}
+		w.patience[e.callName()] = p
+	}
+	p.tried, p.pause = time.Now(), min(2*p.pause, 30*time.Second)
+}
+
+// isEnabled asks only those who could say so.
+func (w *World) isEnabled(want Event) (found bool) {
+	see := func(e Event) { found = found || e == want }
+	switch want.Verb {
+	case Serve:
+		o := w.find(want.A, want.B)
+		return o != nil && o.reachable() && w.firstOfVolume(o)
+	case Publish, Unpublish, GiveUp:
+		v, s := w.volume(want.B), w.slot(want.C)
+		if p := w.procs[want.A]; v != nil && s != nil && p.up() {
+			w.attacherEvents(p, v, s, w.vaOf(v, s), see)
+		}
+	case Attach, Confirmed, Unlist, Detach, DetachFail:
+		v, s := w.volume(want.A), w.slot(want.B)
+		if v != nil && s != nil {
+			va := w.vaOf(v, s)
+			w.forgetDetached(v, s, va)
+			w.controllerEvents(v, s, va, see)
+		}
+	case Verify, Mount, Unmnt:
+		if s := w.slot(want.B); s != nil {
+			w.kubeletEvents(s, see)
+		}
+	case Register, Sync, Status:
+		if s := w.slot(want.A); s != nil {
+			w.kubeletEvents(s, see)
+		}
+	default:
+		w.enabled(see)
+	}
+	return found
+}
+
+// calm: every volume is where its pod is, and nothing is under way.
+func (w *World) calm() bool {
+	if len(w.calls) > 0 || len(w.parked) > 0 {
+		return false
+	}
+	for _, v := range w.volumes {
+		s := v.pod.node
+		if s == nil || v.pod.terminating || !s.connected() || !v.attached[s.machine.id] || s.machine.mounts[v] == nil {
+			return false
+		}
+		for other := range v.adc {
+			if other != s {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// finish ends all faults, has an honest operator say what is true, and judges
+// whether everything comes right.
+func (w *World) finish() {
+	w.repair()
+	var stuck string
+	for began, try := time.Now(), 0; time.Since(began) < finishWithin; try++ {
+		w.honest()
+		if w.settle(w.calm, 3*time.Minute) || w.Violation != "" {
+			return
+		}
+		stuck = w.advice(try)
+	}
+	w.violation("stuck", fmt.Sprintf("after %s without faults: %s", finishWithin, stuck))
+}
+
+// repair ends what is not the truth about machines: partitions, stalls, pauses.
+func (w *World) repair() {
+	if w.setup.Lists != Nothing {
+		w.setup.Lists = Truthfully
+	}
+	for _, name := range w.replicas {
+		p := w.procs[name]
+		p.noAPI, p.noDriver, p.noAgent = false, false, false
+		clear(p.stalled)
+		if p.up() {
+			p.leasesSeen()
+		}
+		p.goOn()
+	}
+	for _, v := range w.volumes {
+		v.late = nil
+	}
+	for _, s := range w.slots {
+		s.cut = false
+		s.machine.paused = false
+		for _, v := range w.volumes {
+			if va := w.vaOf(v, s); va != nil && va.Status.Attached && va.DeletionTimestamp == nil && v.pod.node == s && len(v.attached) == 0 {
+				v.attach(s.machine.id) // the driver lied, and its maker mends it
+			}
+		}
+	}
+	for _, m := range w.machines {
+		if m.severed {
+			w.powerOff(m) // nobody would leave it running
+		}
+	}
+	if !slices.ContainsFunc(w.slots, func(s *slot) bool { return s.machine.power }) {
+		w.powerOn(w.slots[0].machine)
+	}
+}
+
+// honest is an operator who says of each machine what is so, and moves the pods
+// of those that are off.
+func (w *World) honest() {
+	for _, s := range w.slots {
+		n := w.peekNode(s.name)
+		switch {
+		case s.machine.power && tainted(n):
+			w.taint(s, false)
+		case !s.machine.power && n != nil && !tainted(n):
+			w.taint(s, true)
+		}
+		if s.machine.power {
+			// Of what had the name before, in another boot or registration.
+			w.confirmOthers(s)
+		} else {
+			w.confirm(s)
+		}
+		if s.machine.power && n == nil && !s.machine.kubelet.fresh {
+			// A kubelet that runs does not register again.
+			w.doKubelet(Event{Verb: RestartKubelet, A: s.name})
+		}
+	}
+	for _, v := range w.volumes {
+		if s := v.pod.node; s != nil && (!s.machine.power || v.pod.terminating) {
+			v.pod = pod{} // as the taint has it done
+			w.mirrorPod(v)
+		}
+		if v.pod.node == nil {
+			w.schedule(v)
+		}
+	}
+}
+
+func (w *World) schedule(v *volume) {
+	for _, s := range w.slots {
+		if s.machine.power {
+			v.pod = pod{node: s}
+			w.mirrorPod(v)
+			return
+		}
+	}
+}
+
+// advice does what the refusals say that only a person can, and returns what is
+// not right. At first a person says what is so, then deletes pods, then reboots,
+// and at last releases single volumes.
+func (w *World) advice(try int) string {
+	var left []string
+	if try >= 5 {
+		w.startOver()
+	}
+	for _, v := range w.volumes {
+		for _, s := range w.slots {
+			for _, what := range []string{"publish", "unpublish"} {
+				reason := w.last[what+"/"+v.name+"/"+s.name]
+				if va := w.va(v, s); va == nil || reason == "" || reason == "OK" {
+					continue
+				}
+				left = append(left, fmt.Sprintf("%s of %s on %s: %s", what, v.name, s.name, reason))
+				switch fence.Reason(reason) {
+				case fence.HolderContested, fence.HolderListed, fence.TargetFenced, fence.HolderAlive:
+					switch {
+					case try%3 == 0 && fence.Reason(reason) == fence.HolderAlive:
+						w.deletePod(v, try)
+					default:
+						w.rebootHolders(v)
+					}
+				case fence.HolderUnknown, fence.EvidenceContradicted, fence.HolderStale:
+					if try > 0 {
+						w.release(v)
+					}
+				case fence.EvidenceVoid:
+					for _, dead := range w.slots {
+						if !dead.machine.power {
+							w.taint(dead, false) // and on again, next
+						}
+					}
+					if try > 1 {
+						w.release(v)
+					}
+				}
+			}
+		}
+		if s := v.pod.node; s != nil {
+			if va := w.vaOf(v, s); va != nil && va.Status.Attached && !v.attached[s.machine.id] {
+				w.deletePod(v, try) // Kubernetes believes that it is attached, to a machine of before
+			}
+		}
+		left = append(left, w.whereIs(v))
+	}
+	return strings.Join(left, "; ")
+}
+
+// deletePod deletes the pod of a volume: its node lists the volume in use and has
+// not got it, so that nothing lets go of it.
+func (w *World) deletePod(v *volume, try int) {
+	w.Stats.PodByHand++
+	v.pod = pod{}
+	w.mirrorPod(v)
+	gone := func() bool {
+		for _, s := range w.slots {
+			if va := w.vaOf(v, s); va != nil && va.DeletionTimestamp != nil {
+				return false
+			}
+		}
+		return true
+	}
+	if !w.settle(gone, 2*time.Minute) && try > 0 {
+		w.release(v)
+		w.settle(gone, 2*time.Minute)
+	}
+}
+
+// rebootHolders drains and reboots the nodes that hold the volume and do not want
+// it: what a refusal advises where a kubelet's word is not believed.
+func (w *World) rebootHolders(v *volume) {
+	w.Stats.ByHand++
+	entries := w.ledger(v)
+	for _, s := range w.slots {
+		held := slices.ContainsFunc(entries, func(e ledger.Entry) bool { return e.NodeName == s.name && e.State != fence.TakenOver })
+		if s.machine.power && (held || s.machine.mounts[v] != nil && v.pod.node != s) {
+			w.powerOff(s.machine)
+			w.powerOn(s.machine)
+		}
+	}
+}
+
+// startOver reboots every machine and releases every volume from where it is not
+// used: what is left to a person whom nothing that a refusal says has helped.
+func (w *World) startOver() {
+	w.Stats.StartedOver++
+	for _, s := range w.slots {
+		if s.machine.power {
+			w.powerOff(s.machine)
+			w.powerOn(s.machine)
+		}
+	}
+	for _, v := range w.volumes {
+		v.pod = pod{}
+		w.mirrorPod(v)
+	}
+	unused := func() bool {
+		for _, v := range w.volumes {
+			if len(v.adc) > 0 {
+				return false
+			}
+		}
+		return true
+	}
+	w.settle(unused, 2*time.Minute)
+	for _, v := range w.volumes {
+		w.release(v)
+		w.forgetNameless(v)
+	}
+	w.settle(unused, 5*time.Minute)
+	w.detachStrays()
+}
+
+// forgetNameless takes ledger entries away that have no node's name, for want of a
+// Node and a CSINode when the publish was judged: no command names such a holder,
+// only kubectl can.
+func (w *World) forgetNameless(v *volume) {
+	pv, ok := w.objects.Volumes.Get(v.name)
+	if !ok || pv.Annotations[ledger.Annotation] == "" {
+		return
+	}
+	l, err := ledger.Parse(pv.Annotations[ledger.Annotation])
+	if err != nil {
+		return
+	}
+	for _, e := range slices.Clone(l.Holders) {
+		if e.NodeName == "" {
+			l.Cut(e.NodeID, e.Token)
+		}
+	}
+	pv.Annotations[ledger.Annotation] = l.String()
+	w.objects.Volumes.Put(pv)
+}
+
+// detachStrays is an administrator of the array who takes volumes off machines
+// that do not use them and that nothing in Kubernetes names.
+func (w *World) detachStrays() {
+	for _, v := range w.volumes {
+		for _, id := range v.nodes() {
+			if m := w.machineOf(id); len(v.adc) == 0 && len(w.ledger(v)) == 0 && (m == nil || !v.mayWrite(m)) {
+				v.detach(m, id, false)
+			}
+		}
+	}
+}
+
+// release releases the volume from the machines that truly do not use it, as
+// `csi-fencepost release pv` does.
+func (w *World) release(v *volume) {
+	w.Stats.Released++
+	for _, e := range w.ledger(v) {
+		// One without a node's name is known from the driver's list alone.
+		if e.NodeName == "" || e.State == fence.TakenOver || slices.ContainsFunc(w.machines, func(m *machine) bool { return m.id == e.NodeID && v.mayWrite(m) }) {
+			continue
+		}
+		w.changeRecord(e.NodeName, func(r *record.Record) {
+			r.Releases = append(r.Releases, record.Release{ID: "release-" + strconv.Itoa(w.steps) + e.NodeID, Volume: v.name, Driver: DriverName,
+				NodeID: e.NodeID, NodeUID: e.NodeUID, Token: e.Token, By: "operator", Reason: "it is not used there", At: "2000-01-01T00:00:00Z"})
+		})
+	}
+}
+
+func (w *World) whereIs(v *volume) string {
+	where := "nowhere"
+	if v.pod.node != nil {
+		where = v.pod.node.name
+	}
+	return fmt.Sprintf("%s is wanted on %s, attached to %v, ledger %s", v.name, where, v.nodes(), w.ledgerWords(v))
+}
+
+func (w *World) ledgerWords(v *volume) string {
+	var words []string
+	for _, e := range w.ledger(v) {
+		word := e.NodeID + " " + string(e.State)
+		if e.Contest != nil {
+			word += " contested"
+		}
+		words = append(words, word)
+	}
+	return "[" + strings.Join(words, ", ") + "]"
+}

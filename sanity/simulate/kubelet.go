@@ -1,0 +1,292 @@
+package simulate
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// kubelet is what a machine's kubelet knows, as far as volumes go (K8s
+// pkg/kubelet/volumemanager): it mounts a volume only after it has reported it in
+// use and a live read has shown it in volumesAttached, and after a restart it
+// knows of what is mounted only what is in volumesAttached then.
+type kubelet struct {
+	// desired: its pods want them. remembered: it knows them mounted.
+	desired, remembered map[*volume]bool
+	// reported in use by this very process.
+	reported map[*volume]bool
+	// verified: seen in volumesAttached; a mount may follow at any moment.
+	verified map[*volume]bool
+	// failed is when a mount last found no disk.
+	failed map[*volume]time.Time
+	// rebuild: it has restarted and not read its Node since.
+	rebuild bool
+	// fresh: it has started and not registered its Node since.
+	fresh bool
+	// unready: its first status says NotReady.
+	unready bool
+}
+
+func newKubelet() kubelet {
+	return kubelet{desired: map[*volume]bool{}, remembered: map[*volume]bool{}, reported: map[*volume]bool{}, verified: map[*volume]bool{}, failed: map[*volume]time.Time{}, rebuild: true, fresh: true}
+}
+
+// connected: the kubelet of the node runs and reaches the API server.
+func (s *slot) connected() bool { return s.machine.runs() && !s.cut }
+
+func uniqueName(v *volume) corev1.UniqueVolumeName {
+	return corev1.UniqueVolumeName("kubernetes.io/csi/" + DriverName + "^" + v.name)
+}
+
+func volumesAttachedHas(n *corev1.Node, v *volume) bool {
+	return slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == uniqueName(v) })
+}
+
+func inUse(n *corev1.Node, v *volume) bool {
+	return slices.Contains(n.Status.VolumesInUse, uniqueName(v))
+}
+
+// kubeletEvents are what the node's kubelet may do now.
+func (w *World) kubeletEvents(s *slot, emit func(Event)) {
+	if !s.connected() {
+		return
+	}
+	m, k := s.machine, &s.machine.kubelet
+	n := w.peekNode(s.name)
+	if n == nil {
+		if k.fresh {
+			emit(Event{Verb: Register, A: s.name})
+		}
+		return
+	}
+	if k.fresh && w.missingCSINode(s) {
+		emit(Event{Verb: Register, A: s.name})
+	}
+	emit(Event{Verb: Renew, A: s.name})
+	if k.rebuild || w.syncNeeded(s) {
+		emit(Event{Verb: Sync, A: s.name})
+	}
+	if !k.rebuild && w.statusNeeded(s, n) {
+		emit(Event{Verb: Status, A: s.name})
+	}
+	if k.rebuild {
+		return
+	}
+	for _, v := range w.volumes {
+		switch mounted := m.mounts[v] != nil; {
+		case k.verified[v]:
+			emit(Event{Verb: Mount, A: v.name, B: s.name})
+		case k.desired[v] && k.reported[v] && !k.remembered[v] && volumesAttachedHas(n, v) && time.Since(k.failed[v]) >= 10*time.Second:
+			emit(Event{Verb: Verify, A: v.name, B: s.name})
+		case mounted && !k.desired[v]:
+			emit(Event{Verb: Unmnt, A: v.name, B: s.name})
+		}
+	}
+}
+
+func (w *World) syncNeeded(s *slot) bool {
+	for _, v := range w.volumes {
+		want := v.pod.node == s && !v.pod.terminating
+		if s.machine.kubelet.desired[v] != want {
+			return true
+		}
+	}
+	return false
+}
+
+// sync has the kubelet see its pods, and, after a restart, what it has mounted.
+func (w *World) sync(s *slot) {
+	k := &s.machine.kubelet
+	n := w.peekNode(s.name)
+	if k.rebuild {
+		k.rebuild = false
+		for v := range s.machine.mounts {
+			if volumesAttachedHas(n, v) {
+				k.remembered[v] = true
+			}
+		}
+	}
+	for _, v := range w.volumes {
+		want := v.pod.node == s && !v.pod.terminating
+		if want {
+			k.desired[v] = true
+		} else {
+			delete(k.desired, v)
+		}
+	}
+}
+
+func (k *kubelet) uses(v *volume) bool { return k.desired[v] || k.remembered[v] || k.verified[v] }
+
+func (w *World) statusNeeded(s *slot, n *corev1.Node) bool {
+	k := &s.machine.kubelet
+	if n.Status.NodeInfo.BootID != s.machine.boot() || n.Status.NodeInfo.SystemUUID != s.machine.system || readyStatus(n) != corev1.ConditionTrue {
+		return true
+	}
+	for _, v := range w.volumes {
+		if k.uses(v) != inUse(n, v) || k.uses(v) != k.reported[v] {
+			return true
+		}
+	}
+	return false
+}
+
+func readyStatus(n *corev1.Node) corev1.ConditionStatus {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// heartbeat owns the Ready condition's heartbeat, as a kubelet's status does.
+var heartbeat = &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{}}}}}`)}
+
+// status writes the kubelet's view of its Node.
+func (w *World) status(s *slot) {
+	k, m := &s.machine.kubelet, s.machine
+	n, ok := w.objects.Nodes.Get(s.name)
+	if !ok {
+		return
+	}
+	n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID = m.boot(), m.system
+	ready := corev1.ConditionTrue
+	if k.unready {
+		ready, k.unready = corev1.ConditionFalse, false
+	}
+	w.condition(n, ready)
+	n.Status.VolumesInUse = nil
+	clear(k.reported)
+	for _, v := range w.volumes {
+		if k.uses(v) {
+			n.Status.VolumesInUse = append(n.Status.VolumesInUse, uniqueName(v))
+			k.reported[v] = true
+		}
+	}
+	stamp := metav1.NewTime(time.Now().Truncate(time.Second))
+	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", Time: &stamp, FieldsV1: heartbeat}}
+	w.putNode(n)
+}
+
+// condition sets Ready as of now.
+func (w *World) condition(n *corev1.Node, status corev1.ConditionStatus) {
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastHeartbeatTime: now, LastTransitionTime: now}
+	for _, old := range n.Status.Conditions {
+		if old.Type == corev1.NodeReady && old.Status == status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	if status == corev1.ConditionUnknown {
+		c.LastHeartbeatTime = metav1.Time{} // the controller keeps the kubelet's; nobody reads it then
+	}
+	n.Status.Conditions = []corev1.NodeCondition{c}
+}
+
+// register makes the Node and the CSINode of a kubelet that has started.
+func (w *World) register(s *slot) {
+	m := s.machine
+	m.kubelet.fresh = false
+	if w.peekNode(s.name) == nil {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+		n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID = m.boot(), m.system
+		w.condition(n, corev1.ConditionTrue)
+		stamp := metav1.NewTime(time.Now().Truncate(time.Second))
+		n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", Time: &stamp, FieldsV1: heartbeat}}
+		w.putNode(n)
+	}
+	c, ok := w.objects.CSINodes.Get(s.name)
+	if !ok {
+		c = &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	}
+	c.Spec.Drivers = []storagev1.CSINodeDriver{{Name: DriverName, NodeID: m.id}}
+	w.objects.CSINodes.Put(c)
+}
+
+func (w *World) missingCSINode(s *slot) bool {
+	c, ok := w.objects.CSINodes.Get(s.name)
+	return !ok || len(c.Spec.Drivers) == 0 || c.Spec.Drivers[0].NodeID != s.machine.id
+}
+
+// renew renews the node's lease; there is none without a Node.
+func (w *World) renew(s *slot) {
+	n := w.peekNode(s.name)
+	if n == nil {
+		return
+	}
+	s.renewed = time.Now()
+	key := corev1.NamespaceNodeLease + "/" + s.name
+	l, ok := w.objects.Leases.Get(key)
+	if !ok {
+		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: s.name}}
+	}
+	now := metav1.NewMicroTime(time.Now())
+	l.Spec.RenewTime = &now
+	w.objects.Leases.Put(l)
+	w.leaseSeen(s.name)
+}
+
+// doKubelet does what a kubelet does.
+func (w *World) doKubelet(e Event) bool {
+	switch e.Verb {
+	case Register, Renew, Sync, Status, RestartKubelet:
+		s := w.slot(e.A)
+		if s == nil {
+			return false
+		}
+		switch e.Verb {
+		case Register:
+			w.register(s)
+		case Renew:
+			w.renew(s)
+		case Sync:
+			w.sync(s)
+		case Status:
+			w.status(s)
+		case RestartKubelet:
+			old := s.machine.kubelet
+			s.machine.kubelet = newKubelet()
+			s.machine.kubelet.fresh = old.fresh || w.peekNode(s.name) == nil
+			s.machine.kubelet.unready = strings.EqualFold(e.B, "slow")
+		}
+		return true
+	case Verify, Mount, Unmnt:
+		s, v := w.slot(e.B), w.volume(e.A)
+		if s == nil || v == nil {
+			return false
+		}
+		w.doMount(e.Verb, s, v)
+		return true
+	}
+	return false
+}
+
+func (w *World) doMount(verb string, s *slot, v *volume) {
+	m, k := s.machine, &s.machine.kubelet
+	switch verb {
+	case Verify:
+		k.verified[v] = true
+	case Mount:
+		delete(k.verified, v)
+		switch {
+		case !k.desired[v] && m.mounts[v] == nil:
+		case v.access(m):
+			if m.mounts[v] == nil {
+				m.mounts[v] = &session{}
+				w.Stats.Mounts++
+			}
+			k.remembered[v] = true
+		default:
+			k.failed[v] = time.Now()
+		}
+	case Unmnt:
+		delete(m.mounts, v)
+		delete(k.remembered, v)
+	}
+}

@@ -1,0 +1,129 @@
+package simulate
+
+import (
+	"slices"
+	"strconv"
+	"time"
+)
+
+// machine is what a node's name stands for, or stood for once. What it has
+// mounted lives and dies with its power.
+type machine struct {
+	id     string // the driver's node ID
+	slot   *slot
+	system string // system UUID
+	boots  int
+	power  bool
+	paused bool
+	// severed: another machine has its name by now, and it never reaches the API
+	// server again.
+	severed bool
+	mounts  map[*volume]*session
+	kubelet kubelet
+}
+
+// session is a volume that is mounted on a machine.
+type session struct {
+	// holdsOn: detached, and the client writes on.
+	holdsOn bool
+	// excused: it was taken while it was in use because somebody said what was
+	// not true, and the design believes him.
+	excused bool
+}
+
+func (m *machine) boot() string { return m.id + "-boot" + strconv.Itoa(m.boots) }
+
+// runs: its processes do.
+func (m *machine) runs() bool { return m.power && !m.paused }
+
+// slot is a node's name.
+type slot struct {
+	name    string
+	machine *machine
+	// renewed is when its kubelet last renewed the lease.
+	renewed time.Time
+	// silent is when it was last seen to have been silent for suspectAfter, or to
+	// have no Node.
+	silent time.Time
+	cut    bool // its kubelet does not reach the API server
+	nodes  int  // machines so far
+}
+
+// volume is a disk of the array, the pod that uses it, and what the
+// attach-detach controller makes of it.
+type volume struct {
+	name     string
+	attached map[string]bool // node IDs
+	before   []string        // attached one change ago
+	ever     []string
+	late     []string // node IDs that will be attached though the driver said no
+
+	pod pod
+	adc map[*slot]*attachment
+	// asked are the VolumeAttachments that were unpublished once: a duplicate
+	// may still be about.
+	asked map[*slot]bool
+}
+
+// pod is the one pod that uses the volume, wherever it is.
+type pod struct {
+	node        *slot // nil: it is nowhere
+	terminating bool
+}
+
+// access: the array takes the machine's writes.
+func (v *volume) access(m *machine) bool {
+	if v.attached[m.id] {
+		return true
+	}
+	s := m.mounts[v]
+	return s != nil && s.holdsOn
+}
+
+// mayWrite: a container of the machine writes, or its kubelet is about to let
+// one. A machine that is paused may go on at any moment.
+func (v *volume) mayWrite(m *machine) bool {
+	if !m.power || !v.access(m) {
+		return false
+	}
+	s := m.mounts[v]
+	return s != nil && !s.excused || s == nil && m.kubelet.verified[v]
+}
+
+func (v *volume) changeAttached() {
+	v.before = v.nodes()
+}
+
+func (v *volume) nodes() []string {
+	var ids []string
+	for id := range v.attached {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (v *volume) attach(id string) {
+	if v.attached[id] {
+		return
+	}
+	v.changeAttached()
+	v.attached[id] = true
+	if !slices.Contains(v.ever, id) {
+		v.ever = append(v.ever, id)
+	}
+}
+
+// detach ends the node's access; a client that has it mounted may hold on.
+func (v *volume) detach(m *machine, id string, holdsOn bool) {
+	if !v.attached[id] {
+		return
+	}
+	v.changeAttached()
+	delete(v.attached, id)
+	if m != nil {
+		if s := m.mounts[v]; s != nil {
+			s.holdsOn = holdsOn
+		}
+	}
+}

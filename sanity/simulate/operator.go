@@ -1,0 +1,266 @@
+package simulate
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// powerOff takes the power from a machine, and with it everything that it has
+// mounted and knows.
+func (w *World) powerOff(m *machine) {
+	if m.power {
+		w.Stats.PowerOffs++
+	}
+	m.power, m.paused = false, false
+	clear(m.mounts)
+	m.kubelet = newKubelet()
+}
+
+// powerOn boots it.
+func (w *World) powerOn(m *machine) {
+	if m.power {
+		return
+	}
+	m.power = true
+	m.boots++
+	m.kubelet = newKubelet()
+}
+
+// newMachine is the next one with the slot's name.
+func (w *World) newMachine(s *slot) *machine {
+	s.nodes++
+	m := &machine{slot: s, id: s.name, system: s.name + "-system" + strconv.Itoa(s.nodes), boots: s.nodes * 100, power: true,
+		mounts: map[*volume]*session{}, kubelet: newKubelet()}
+	if !w.setup.NamedIDs {
+		m.id = s.name + "-id" + strconv.Itoa(s.nodes)
+	}
+	s.machine = m
+	w.machines = append(w.machines, m)
+	return m
+}
+
+// replace puts a new machine in the place of the node's. The old one, unless it
+// is off, goes on without ever reaching the API server again.
+func (w *World) replace(s *slot) {
+	s.machine.severed = true
+	w.newMachine(s)
+}
+
+// machineEvents are what may happen to the node's machine, and what people may
+// do to it and say of it.
+func (w *World) machineEvents(s *slot, emit func(Event)) {
+	m, n := s.machine, w.peekNode(s.name)
+	at := func(verb string) { emit(Event{Verb: verb, A: s.name}) }
+	if m.power {
+		at(PowerOff)
+		if m.paused {
+			at(Resume)
+		} else {
+			at(Pause)
+			emit(Event{Verb: RestartKubelet, A: s.name, B: "quick"})
+			emit(Event{Verb: RestartKubelet, A: s.name, B: "slow"})
+		}
+	} else {
+		at(PowerOn)
+	}
+	if s.nodes < 3 && (!m.power || !w.setup.NamedIDs && !s.connected()) {
+		at(Replace)
+	}
+	if s.cut {
+		at(JoinNode)
+	} else {
+		at(CutNode)
+	}
+	if n == nil {
+		if w.leaseVersion(s.name) != "" {
+			at(CollectGC)
+		}
+	} else {
+		if !s.connected() && readyStatus(n) != corev1.ConditionUnknown && time.Since(s.renewed) >= notReadyAfter {
+			at(NotReady)
+		}
+		if !s.connected() || w.setup.Lies {
+			at(DeleteNode)
+		}
+		if tainted(n) {
+			at(Untaint)
+		} else if !m.power || w.setup.Lies {
+			at(TaintNode)
+		}
+	}
+	if !m.power || w.setup.Lies {
+		at(ConfirmOff)
+	}
+}
+
+func (w *World) doMachine(e Event) bool {
+	s := w.slot(e.A)
+	if s == nil {
+		return false
+	}
+	m := s.machine
+	switch e.Verb {
+	case PowerOff:
+		w.powerOff(m)
+	case PowerOn:
+		w.powerOn(m)
+	case Pause:
+		m.paused = true
+	case Resume:
+		m.paused = false
+	case Replace:
+		w.replace(s)
+	case CutNode:
+		s.cut = true
+	case JoinNode:
+		s.cut = false
+	case NotReady:
+		if n, ok := w.objects.Nodes.Get(s.name); ok {
+			w.condition(n, corev1.ConditionUnknown)
+			w.putNode(n)
+		}
+	case DeleteNode:
+		w.objects.Nodes.Delete(s.name)
+		w.objects.CSINodes.Delete(s.name)
+	case CollectGC:
+		w.objects.Leases.Delete(corev1.NamespaceNodeLease + "/" + s.name)
+		w.leaseSeen(s.name)
+	case TaintNode, Untaint:
+		w.taint(s, e.Verb == TaintNode)
+	case ConfirmOff:
+		w.confirm(s)
+	default:
+		return false
+	}
+	return true
+}
+
+func (w *World) taint(s *slot, on bool) {
+	n, ok := w.objects.Nodes.Get(s.name)
+	if !ok {
+		return
+	}
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == outOfService })
+	if on {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: outOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
+		w.Stats.Taints++
+	}
+	w.putNode(n)
+}
+
+// confirm writes an operator's confirmation of the live Node's machine and of
+// those that the ledgers name, bound as `csi-fencepost fence confirm` binds it.
+func (w *World) confirm(s *slot) { w.confirmWhom(s, true) }
+
+// confirmOthers confirms the machines that had the node's name before.
+func (w *World) confirmOthers(s *slot) { w.confirmWhom(s, false) }
+
+func (w *World) confirmWhom(s *slot, itself bool) {
+	c := record.Confirmation{ID: "word-" + strconv.Itoa(w.steps), By: "operator", Reason: "seen off", At: time.Now().UTC().Format(time.RFC3339)}
+	n, live := w.objects.Nodes.Get(s.name)
+	id := ""
+	if node, ok := w.objects.CSINodes.Get(s.name); ok {
+		id = nodeIDOf(node)
+	}
+	older := func(e ledger.Entry) bool {
+		boot := n.Status.NodeInfo.BootID
+		return e.BootID != "" && boot != "" && e.BootID != boot && e.NodeUID != "" && (e.NodeUID != string(n.UID) || id != "" && id != e.NodeID)
+	}
+	lease := w.leaseVersion(s.name)
+	add := func(m record.Machine) {
+		if (m.NodeUID != "" || m.NodeID != "") && !slices.Contains(c.Machines, m) {
+			c.Machines = append(c.Machines, m)
+		}
+	}
+	if live && itself {
+		add(record.Machine{NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID, LeaseRV: lease})
+	}
+	for _, v := range w.volumes {
+		for _, e := range w.ledger(v) {
+			if e.NodeName != s.name || e.State == fence.TakenOver || live && !older(e) {
+				continue
+			}
+			add(record.Machine{NodeID: e.NodeID, NodeUID: e.NodeUID, BootID: e.BootID})
+			if !live && lease != "" {
+				add(record.Machine{NodeID: e.NodeID, NodeUID: e.NodeUID, BootID: e.BootID, LeaseRV: lease})
+			}
+		}
+	}
+	if len(c.Machines) == 0 || w.said[s.name] == fmt.Sprint(c.Machines) {
+		return // nothing new to say
+	}
+	w.said[s.name] = fmt.Sprint(c.Machines)
+	w.Stats.Confirmations++
+	w.changeRecord(s.name, func(r *record.Record) { r.Confirmations = append(r.Confirmations, c) })
+}
+
+// changeRecord writes a node's record, past all gates.
+func (w *World) changeRecord(node string, change func(*record.Record)) {
+	key := w.setup.namespace() + "/" + record.LeaseName(node)
+	l, ok := w.objects.Leases.Get(key)
+	r := record.New(node)
+	if ok {
+		if text, there := l.Annotations[record.Annotation]; there {
+			known, err := record.Parse(text)
+			if err != nil {
+				panic("simulate: the record of " + node + " cannot be read: " + err.Error())
+			}
+			r = known
+		}
+	} else {
+		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: w.setup.namespace(), Name: record.LeaseName(node)}}
+	}
+	change(r)
+	if l.Annotations == nil {
+		l.Annotations = map[string]string{}
+	}
+	l.Annotations[record.Annotation], l.Annotations[record.NodeAnnotation] = encoded(r), node
+	w.objects.Leases.Put(l)
+}
+
+// record of a node; nil: there is none.
+func (w *World) record(node string) *record.Record {
+	l, ok := w.objects.Leases.Get(w.setup.namespace() + "/" + record.LeaseName(node))
+	if !ok {
+		return nil
+	}
+	r, err := record.Parse(l.Annotations[record.Annotation])
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+// ledger of a volume; nil: none.
+func (w *World) ledger(v *volume) []ledger.Entry {
+	pv, ok := w.objects.Volumes.Get(v.name)
+	if !ok || pv.Annotations[ledger.Annotation] == "" {
+		return nil
+	}
+	l, err := ledger.Parse(pv.Annotations[ledger.Annotation])
+	if err != nil {
+		return nil
+	}
+	return l.Holders
+}
+
+func (s Setup) namespace() string { return s.Configuration().Fencing.Namespace }
+
+func encoded(r *record.Record) string {
+	text, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // strings and maps of them
+	}
+	return string(text)
+}

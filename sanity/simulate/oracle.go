@@ -1,0 +1,151 @@
+package simulate
+
+import (
+	"fmt"
+	"time"
+)
+
+// The oracle knows the machines and the array, and nothing of what the product
+// thinks.
+//
+// R1, after every step: no two machines with power both have a volume mounted (or
+// have a kubelet that has begun to mount it) and access to it at the array. And a
+// publish that is answered with OK is not answered while another machine than its
+// own may write so.
+//
+// R2, at every unpublish that the driver carries out: the machine has not got the
+// volume mounted, nor has its kubelet begun to mount it, under access that the
+// array grants and the call would take away.
+//
+// R6, when an off is sent: the node's lease is as it was when that was decided.
+//
+// What the design believes is excused, and that mount alone, for good:
+//
+//   - a false word: an operator's taint or confirmation stands that is bound to
+//     the machine's UID, its present boot and its present lease, although the
+//     machine has power;
+//   - with unpublishRevokesAccess: at some moment of the call the node's lease was
+//     not renewed for suspectAfter, or there was no Node, or another machine has its
+//     name by now (stale or unknown), so that the design takes the volume from a
+//     client that may be using it. R1 holds for it all the same.
+
+// judge looks for R1 after a step.
+func (w *World) judge() {
+	for _, s := range w.slots {
+		if time.Since(s.renewed) >= suspectAfter || w.peekNode(s.name) == nil {
+			s.silent = time.Now()
+		}
+	}
+	for _, v := range w.volumes {
+		var writer *machine
+		for _, m := range w.machines {
+			if !v.mayWrite(m) {
+				continue
+			}
+			if writer != nil && !w.excuse(v, writer) && !w.excuse(v, m) {
+				w.violation("R1", fmt.Sprintf("%s and %s both have power, access and volume %s mounted or about to be", describe(writer), describe(m), v.name))
+			}
+			writer = m
+		}
+	}
+}
+
+// judgeAnswer looks for R1 when a publish is answered with OK.
+func (w *World) judgeAnswer(c *call) {
+	for _, m := range w.machines {
+		if m.id != c.nodeID && c.v.mayWrite(m) && !w.believed(m) {
+			w.violation("R1", fmt.Sprintf("the publish of volume %s to %s is answered with OK while %s may still write", c.v.name, c.nodeID, describe(m)))
+		}
+	}
+}
+
+// taken looks for R2 when the driver takes the volume from a node.
+func (w *World) taken(v *volume, id, how string) {
+	m := w.machineOf(id)
+	if m == nil || !v.attached[id] || !v.mayWrite(m) {
+		return
+	}
+	if w.excuse(v, m) || w.setup.Revokes && (m.severed || w.wasSilent(m.slot)) {
+		w.excused(v, m)
+		return
+	}
+	w.violation("R2", fmt.Sprintf("volume %s is %s from %s, on which it is in use", v.name, how, describe(m)))
+}
+
+// excuse: the design believes a false word about the machine, and so whatever it
+// still writes through this mount is excused from then on.
+func (w *World) excuse(v *volume, m *machine) bool {
+	if !w.believed(m) {
+		return false
+	}
+	w.excused(v, m)
+	return true
+}
+
+func (w *World) excused(v *volume, m *machine) {
+	w.Stats.Excused++
+	if s := m.mounts[v]; s != nil {
+		s.excused = true
+		return
+	}
+	delete(m.kubelet.verified, v) // it finds no disk
+}
+
+// wasSilent: within the time that a call takes.
+func (w *World) wasSilent(s *slot) bool {
+	return !s.silent.IsZero() && time.Since(s.silent) <= callTimeout+orphanLife
+}
+
+// believed: an operator's word that the machine is off stands as the design binds
+// it, and is not true.
+func (w *World) believed(m *machine) bool {
+	if !m.power {
+		return false
+	}
+	s := m.slot
+	lease, rec := w.leaseVersion(s.name), w.record(s.name)
+	if rec == nil {
+		return false
+	}
+	for _, b := range rec.Taints {
+		if b.Void == "" && b.BootID == m.boot() && (b.LeaseRV == lease || m.severed) {
+			return true
+		}
+	}
+	for _, c := range rec.Confirmations {
+		for _, bound := range c.Machines {
+			if c.Void == "" && bound.Void == "" && bound.BootID == m.boot() && (bound.LeaseRV == lease || bound.LeaseRV == "" || m.severed) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// judgeOff is called in the step in which the last check before an off was
+// answered: R6, no machine is switched off whose kubelet has renewed its lease
+// since what the fence rests on.
+func (w *World) judgeOff(p *Process, node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if rv, ordered := p.ordered[node]; ordered && rv != w.leaseVersion(node) && !p.dead {
+		w.violation("R6", fmt.Sprintf("%s is about to be switched off by %s although it has renewed its lease since that was decided", node, p.name))
+	}
+}
+
+func (w *World) violation(rule, text string) {
+	if w.Violation == "" {
+		w.Violation, w.Rule = text, rule
+	}
+}
+
+func describe(m *machine) string {
+	text := m.id
+	if m.paused {
+		text += " (paused)"
+	}
+	if m.severed {
+		text += " (replaced)"
+	}
+	return text
+}

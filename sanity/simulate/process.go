@@ -1,0 +1,395 @@
+package simulate
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+)
+
+// Parts are what one process of csi-fencepost is given in the place of the world.
+type Parts struct {
+	// Name of the process, r1 and so on: its identity in locks and audit trails.
+	Name   string
+	Config *config.Configuration
+	// Client and Index are the API server and the watch of tier 1.
+	Client kubernetes.Interface
+	Index  survey.Index
+	// Answers asks whether the API server answers (tier 1).
+	Answers func(context.Context) error
+	// Rest is the API server of tier 2; nil in tier 1.
+	Rest *rest.Config
+	// Driver is the connection to the driver.
+	Driver *grpc.ClientConn
+	// Agents are the fence agents; nil: none are configured.
+	Agents agent.Levels
+	// Random is where tokens come from.
+	Random io.Reader
+}
+
+// Sidecar is one process of csi-fencepost, as the real wiring makes it.
+type Sidecar interface {
+	ControllerPublishVolume(context.Context, *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error)
+	ControllerUnpublishVolume(context.Context, *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error)
+	// Sight shows it a Node that changed (tier 1; tier 2 watches).
+	Sight(context.Context, *corev1.Node) error
+	// FenceOff has it fence a node as failover does, if its lease is as it was.
+	FenceOff(ctx context.Context, node *corev1.Node, leaseRV string) error
+	// LeaseSeen tells of a node's lease as a watch shows it; an empty version:
+	// it is gone (tier 1).
+	LeaseSeen(node, version string)
+}
+
+// Factory makes a Sidecar that runs until ctx ends.
+type Factory func(ctx context.Context, p Parts) (Sidecar, error)
+
+// Process is one life of a replica of csi-fencepost.
+type Process struct {
+	w      *World
+	name   string
+	ctx    context.Context
+	cancel context.CancelFunc
+	dead   bool
+	side   Sidecar // nil: it is starting
+	view   *view
+	failed error // it could not start
+
+	noAPI, noDriver, noAgent bool
+	// stalled caches, by kind; moved is closed and replaced when one goes on.
+	stalled map[string]bool
+	moved   chan struct{}
+	// sights are the Nodes that changed and that it has not looked at.
+	sights map[string]bool
+	busy   map[string]bool // background calls under way
+	// ordered is the version of the lease on which a fence of the node rests.
+	ordered map[string]string
+}
+
+// start begins the next life of a replica.
+func (w *World) start(name string) {
+	p := &Process{w: w, name: name, sights: map[string]bool{}, busy: map[string]bool{}, ordered: map[string]string{}, stalled: map[string]bool{}, moved: make(chan struct{})}
+	p.ctx, p.cancel = context.WithCancel(context.WithValue(context.Background(), processKey{}, p))
+	p.view = &view{p: p, shown: map[string]*snapshot{}}
+	for _, s := range w.slots {
+		p.sights[s.name] = true
+	}
+	w.procs[name] = p
+	w.lives++
+	seed := w.seed ^ uint64(w.lives)*0x9e3779b97f4a7c15
+	parts := Parts{Name: name, Config: w.setup.Configuration(), Driver: w.conn, Random: &tokens{r: rand.NewPCG(seed, 2)}}
+	if w.whole != nil {
+		parts.Rest = w.whole.restOf(p)
+	} else {
+		parts.Client, parts.Index, parts.Answers = &client{p: p}, p.view, p.answers
+	}
+	if w.setup.Agents {
+		parts.Agents = agent.Levels{{{Agent: &bmc{p}, Timeout: agentTimeout, Attempts: 1}}}
+	}
+	w.work.Go(func() {
+		var err error
+		if w.whole != nil {
+			if parts.Driver, err = w.driverWire(p); err != nil {
+				panic(err) // in memory
+			}
+		}
+		var side Sidecar
+		side, err = w.factory(p.ctx, parts)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		p.side, p.failed = side, err
+		if err == nil && !p.dead {
+			p.leasesSeen()
+		}
+	})
+}
+
+// tokens are the random bytes of a process, the same for the same seed.
+type tokens struct {
+	mu sync.Mutex
+	r  *rand.PCG
+}
+
+func (t *tokens) Read(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range p {
+		p[i] = byte(t.r.Uint64() >> 32)
+	}
+	return len(p), nil
+}
+
+// crash ends a process. What it had sent may still arrive.
+func (w *World) crash(p *Process) {
+	p.dead = true
+	for _, o := range slices.Clone(w.parked) {
+		if o.from != p || o.orphan {
+			continue
+		}
+		if !o.write || o.to == toCaller {
+			w.remove(o)
+		}
+		o.orphan = true
+		o.answer <- reply{nil, errDead}
+	}
+	p.cancel()
+	for _, c := range w.calls {
+		if c.p == p {
+			w.ended(c, errDead)
+		}
+	}
+	w.Stats.Crashes++
+}
+
+func (p *Process) up() bool { return p != nil && !p.dead && p.side != nil }
+
+type processKey struct{}
+
+// answers is asked by the liveness probe every 2 s. It is not parked.
+func (p *Process) answers(context.Context) error {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	if p.noAPI || p.dead {
+		return errRefused
+	}
+	return nil
+}
+
+// sees: its watches show it changes now.
+func (p *Process) sees(kind string) bool { return p.up() && !p.noAPI && !p.stalled[kind] }
+
+// leaseSeen shows a lease that changed to those who watch.
+func (w *World) leaseSeen(node string) {
+	for _, name := range w.replicas {
+		if p := w.procs[name]; p.sees(StallLease) {
+			p.side.LeaseSeen(node, w.leaseVersion(node))
+		}
+	}
+}
+
+// leasesSeen is what a watch shows that begins, or begins again.
+func (p *Process) leasesSeen() {
+	for _, s := range p.w.slots {
+		p.side.LeaseSeen(s.name, p.w.leaseVersion(s.name))
+	}
+}
+
+func (w *World) leaseVersion(node string) string {
+	l, ok := w.objects.Leases.Get(corev1.NamespaceNodeLease + "/" + node)
+	if !ok {
+		return ""
+	}
+	return l.ResourceVersion
+}
+
+// putNode writes a Node, and has those who watch look at it.
+func (w *World) putNode(n *corev1.Node) {
+	w.objects.Nodes.Put(n)
+	for _, name := range w.replicas {
+		if p := w.procs[name]; p != nil {
+			p.sights[n.Name] = true
+		}
+	}
+}
+
+// sight has a process look at a Node that changed.
+func (w *World) sight(p *Process, node string) {
+	delete(p.sights, node)
+	n, ok := w.objects.Nodes.Get(node)
+	if !ok {
+		return
+	}
+	p.background("sight "+node, func(ctx context.Context) error { return p.side.Sight(ctx, n) }, func(err error) {
+		if err != nil {
+			p.sights[node] = true // the queue tries again
+		}
+	})
+}
+
+// background runs what a process does by itself.
+func (p *Process) background(what string, do func(context.Context) error, done func(error)) {
+	p.busy[what] = true
+	p.w.work.Go(func() {
+		ctx, cancel := context.WithTimeout(p.ctx, 2*time.Minute)
+		defer cancel()
+		err := do(ctx)
+		p.w.mu.Lock()
+		defer p.w.mu.Unlock()
+		delete(p.busy, what)
+		done(err)
+	})
+}
+
+// fenceOff has a process fence a node on the evidence of its lease now.
+func (w *World) fenceOff(p *Process, s *slot) {
+	n, ok := w.objects.Nodes.Get(s.name)
+	if !ok {
+		return
+	}
+	rv := w.leaseVersion(s.name)
+	w.Stats.Fences++
+	p.ordered[s.name] = rv
+	p.background("fence "+s.name, func(ctx context.Context) error { return p.side.FenceOff(ctx, n, rv) }, func(error) {})
+}
+
+// view is the watch of tier 1: which objects there are, as they are or, for a
+// kind whose cache stalls, as they were.
+type view struct {
+	p     *Process
+	shown map[string]*snapshot // of a kind that stalls
+}
+
+// snapshot is what a cache showed when it stalled.
+type snapshot struct {
+	nodes   []*corev1.Node
+	vas     []*storagev1.VolumeAttachment
+	csi     []*storagev1.CSINode
+	volumes []*corev1.PersistentVolume
+}
+
+var _ survey.Index = (*view)(nil)
+
+func (p *Process) stall(kind string) {
+	p.stalled[kind] = true
+	if p.w.memory == nil {
+		return
+	}
+	m := p.w.memory
+	p.view.shown[kind] = &snapshot{nodes: m.nodes.all(), vas: m.vas.all(), csi: m.csi.all(), volumes: m.volumes.all()}
+}
+
+// goOn has the watches of a process show what they held back.
+func (p *Process) goOn() {
+	close(p.moved)
+	p.moved = make(chan struct{})
+}
+
+// of locks the world, and returns what the cache of that kind shows.
+func (v *view) of(kind string) (*snapshot, func()) {
+	w := v.p.w
+	w.mu.Lock()
+	if s := v.shown[kind]; s != nil && v.p.stalled[kind] {
+		return s, w.mu.Unlock
+	}
+	m := w.memory
+	switch kind {
+	case StallNodes:
+		return &snapshot{nodes: m.nodes.all()}, w.mu.Unlock
+	case StallVAs:
+		return &snapshot{vas: m.vas.all()}, w.mu.Unlock
+	case StallCSI:
+		return &snapshot{csi: m.csi.all()}, w.mu.Unlock
+	}
+	return &snapshot{volumes: m.volumes.all()}, w.mu.Unlock
+}
+
+// all are the objects themselves, in order of their names: do not change them.
+func (t *table[T]) all() []T {
+	all := make([]T, 0, len(t.names))
+	for _, name := range t.names {
+		all = append(all, t.items[name])
+	}
+	return all
+}
+
+func (v *view) Volumes(handle string) []string {
+	s, done := v.of(StallPVs)
+	defer done()
+	var names []string
+	for _, pv := range s.volumes {
+		if pv.Spec.CSI.VolumeHandle == handle {
+			names = append(names, pv.Name)
+		}
+	}
+	return names
+}
+
+func (v *view) Attachments(handle string) []string {
+	s, done := v.of(StallVAs)
+	defer done()
+	var names []string
+	for _, va := range s.vas {
+		if *va.Spec.Source.PersistentVolumeName == handle { // volumes are named after their handles here
+			names = append(names, va.Name)
+		}
+	}
+	return names
+}
+
+func (v *view) NodesListing(handle string) []string {
+	s, done := v.of(StallNodes)
+	defer done()
+	disk := v.p.w.volume(handle)
+	var names []string
+	for _, n := range s.nodes {
+		if disk != nil && (inUse(n, disk) || volumesAttachedHas(n, disk)) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func (v *view) NodeNames(nodeID string) []string {
+	s, done := v.of(StallCSI)
+	defer done()
+	var names []string
+	for _, n := range s.csi {
+		if nodeIDOf(n) == nodeID {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func (v *view) NodeID(nodeName string) string {
+	s, done := v.of(StallCSI)
+	defer done()
+	for _, n := range s.csi {
+		if n.Name == nodeName {
+			return nodeIDOf(n)
+		}
+	}
+	return ""
+}
+
+func (v *view) NodeIDs() []string {
+	s, done := v.of(StallCSI)
+	defer done()
+	var ids []string
+	for _, n := range s.csi {
+		ids = append(ids, nodeIDOf(n))
+	}
+	return ids
+}
+
+func nodeIDOf(n *storagev1.CSINode) string {
+	if len(n.Spec.Drivers) == 0 {
+		return ""
+	}
+	return n.Spec.Drivers[0].NodeID
+}
+
+func (v *view) CaughtPV(name, uid string) bool {
+	s, done := v.of(StallPVs)
+	defer done()
+	return slices.ContainsFunc(s.volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == name && string(pv.UID) == uid })
+}
+
+func (v *view) CaughtAttachment(name, uid string) bool {
+	s, done := v.of(StallVAs)
+	defer done()
+	return slices.ContainsFunc(s.vas, func(va *storagev1.VolumeAttachment) bool { return va.Name == name && string(va.UID) == uid })
+}

@@ -1,0 +1,207 @@
+package simulate
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// Stats is what was counted in one schedule, or in many.
+type Stats struct {
+	Steps, Crashes, Calls, Publishes, Refusals, Takeovers int
+	Mounts, Fences, PowerOffs, Taints, Confirmations      int
+	// Excused: volumes that were taken from a machine in use because the design
+	// believed what was not true.
+	Excused int
+	// ByHand: schedules whose end needed a person to reboot a node that a
+	// refusal named.
+	ByHand int
+	// PodByHand: those that needed a person to delete a pod.
+	PodByHand int
+	// Released: those that needed a person to release a volume from a node.
+	Released int
+	// StartedOver: those in which nothing else helped but a reboot of every node.
+	StartedOver int
+}
+
+// Add adds another's counts.
+func (s *Stats) Add(o Stats) {
+	s.Steps += o.Steps
+	s.Crashes += o.Crashes
+	s.Calls += o.Calls
+	s.Publishes += o.Publishes
+	s.Refusals += o.Refusals
+	s.Takeovers += o.Takeovers
+	s.Mounts += o.Mounts
+	s.Fences += o.Fences
+	s.PowerOffs += o.PowerOffs
+	s.Taints += o.Taints
+	s.Confirmations += o.Confirmations
+	s.Excused += o.Excused
+	s.ByHand += o.ByHand
+	s.PodByHand += o.PodByHand
+	s.Released += o.Released
+	s.StartedOver += o.StartedOver
+}
+
+// World is everything around the processes of csi-fencepost in one schedule. It
+// lives in one synctest bubble; the scheduler is the only one who changes it, and
+// does so while everybody else waits.
+type World struct {
+	setup   Setup
+	seed    uint64
+	factory Factory
+	conn    *grpc.ClientConn
+
+	mu      sync.Mutex
+	memory  *memory // tier 1
+	whole   *whole  // tier 2
+	objects Objects
+
+	volumes  []*volume
+	slots    []*slot
+	machines []*machine // all that ever were
+	replicas []string
+	procs    map[string]*Process
+	leader   string
+	lives    int
+	parked   []*op
+	calls    []*call
+	last     map[string]string // the last outcome of each call
+	labels   map[string]string
+	vaNames  map[[2]string]string
+	patience map[string]*patience
+	work     sync.WaitGroup
+	over     bool
+	steps    int
+	said     map[string]string // what was last confirmed of each node
+	recent   []Event
+	writes   int           // served while everything takes its course
+	faults   map[int]fault // what happens at which of them (Exhaustive)
+	began    time.Time
+	tell     func(string) // of each event; nil: nobody
+
+	Stats
+	// Violation of Rule, in words; empty: none.
+	Rule, Violation string
+	// Trace is what happened.
+	Trace []Event
+}
+
+// newWorld is a cluster whose volumes nobody wants yet.
+func newWorld(setup Setup, seed uint64, factory Factory) *World {
+	w := &World{began: time.Now(), setup: setup, seed: seed, factory: factory, procs: map[string]*Process{}, last: map[string]string{},
+		patience: map[string]*patience{}, said: map[string]string{}, labels: map[string]string{}, vaNames: map[[2]string]string{}}
+	if setup.Whole {
+		w.whole = newWhole()
+		w.objects = w.whole.objects()
+	} else {
+		w.memory = newMemory()
+		w.objects = w.memory.objects()
+	}
+	conn, err := grpc.NewClient("passthrough:///driver", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(w.invoke))
+	if err != nil {
+		panic(err) // the target is a constant
+	}
+	w.conn = conn
+	for i := range setup.Volumes {
+		name := "v" + strconv.Itoa(i+1)
+		w.volumes = append(w.volumes, &volume{name: name, attached: map[string]bool{}, adc: map[*slot]*attachment{}, asked: map[*slot]bool{}})
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+		pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+		pv.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: metav1.NamespaceDefault, Name: name}
+		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: DriverName, VolumeHandle: name}
+		w.objects.Volumes.Put(pv)
+	}
+	for i := range setup.Nodes {
+		s := &slot{name: "n" + strconv.Itoa(i+1)}
+		w.slots = append(w.slots, s)
+		w.newMachine(s)
+		w.register(s)
+		w.renew(s)
+		w.sync(s)
+		w.status(s)
+	}
+	for i := range setup.Replicas {
+		w.replicas = append(w.replicas, "r"+strconv.Itoa(i+1))
+	}
+	for i, v := range w.volumes {
+		for _, s := range w.slots {
+			w.vaName(v, s)
+		}
+		v.pod = pod{node: w.slots[i%len(w.slots)]}
+	}
+	if w.whole != nil {
+		w.claims()
+		for _, v := range w.volumes {
+			w.mirrorPod(v)
+		}
+	}
+	w.leader = w.replicas[0]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, name := range w.replicas {
+		w.start(name)
+	}
+	return w
+}
+
+func (w *World) volume(name string) *volume {
+	i := slices.IndexFunc(w.volumes, func(v *volume) bool { return v.name == name })
+	if i < 0 {
+		return nil
+	}
+	return w.volumes[i]
+}
+
+func (w *World) slot(name string) *slot {
+	i := slices.IndexFunc(w.slots, func(s *slot) bool { return s.name == name })
+	if i < 0 {
+		return nil
+	}
+	return w.slots[i]
+}
+
+// peekNode is the Node, not to be changed; nil: there is none.
+func (w *World) peekNode(name string) *corev1.Node {
+	if w.memory != nil {
+		return w.memory.nodes.items[name]
+	}
+	n, ok := w.objects.Nodes.Get(name)
+	if !ok {
+		return nil
+	}
+	return n
+}
+
+// pass lets time pass. Kubelets that can renew their leases do, every 10 s at
+// least.
+func (w *World) pass(d time.Duration) {
+	for d > 0 {
+		hop := min(d, 5*time.Second)
+		w.mu.Unlock()
+		time.Sleep(hop)
+		w.mu.Lock()
+		d -= hop
+		for _, s := range w.slots {
+			if s.connected() && time.Since(s.renewed) >= 5*time.Second {
+				w.renew(s)
+			}
+		}
+		w.judge()
+	}
+	for _, o := range slices.Clone(w.parked) {
+		if o.orphan && o.to == toDriver && time.Since(o.since) > orphanLife {
+			w.remove(o)
+		}
+	}
+}
