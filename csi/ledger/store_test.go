@@ -579,3 +579,105 @@ func TestTokensComeFromTheSourceGiven(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// The one asked for may name the volume otherwise (see csi.Identity.Same).
+func TestALedgerCarriesItsPVsOwnHandle(t *testing.T) {
+	const gce, own, asked = "pd.csi.storage.gke.io", "projects/p/zones/z/disks/d", "projects/UNSPECIFIED/zones/z/disks/d"
+	pv := newPV("pv", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle = gce, own })
+	a := newAPIServer(t, pv)
+	s := New(a.client(), cluster, &csi.Identity{Driver: gce})
+	b, err := s.Read(t.Context(), asked, []string{"pv"})
+	if err != nil || len(b.PVs) != 1 || b.Ledger.Handle != own || b.Ledger.PVUID != "uid-of-pv" {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	if _, err := put(t, s, b, entry("a", fence.Publishing)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = s.Read(t.Context(), own, []string{"pv"}); err != nil || b.Missing || len(b.SetAside) != 0 {
+		t.Errorf("%+v, %v", b, err)
+	}
+}
+
+// A guessable token could cut another's entry.
+func TestWithoutRandomBytesThereIsNoToken(t *testing.T) {
+	s := newStore(newAPIServer(t))
+	s.Random = strings.NewReader("short")
+	defer func() {
+		if recover() == nil {
+			t.Error("a token was made")
+		}
+	}()
+	t.Errorf("the token %s", s.NewToken())
+}
+
+func TestEveryStateIsReadAgain(t *testing.T) {
+	for _, state := range []fence.State{fence.Publishing, fence.Held, fence.Leaving, fence.Released, fence.TakenOver} {
+		l := ledgerOn(newPV("pv"), entry("a", state))
+		if again, err := Parse(l.String()); err != nil || !reflect.DeepEqual(again, l) {
+			t.Errorf("%s: %v, %v", state, again, err)
+		}
+	}
+}
+
+func TestWhatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
+	a := newAPIServer(t, newPV("pv"))
+	s := newStore(a)
+	if _, err := put(t, s, read(t, s, "pv"), Entry{NodeName: "n", State: fence.Publishing}); err == nil || errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "nodeID") {
+		t.Errorf("got %v", err)
+	}
+	if _, patches := a.counts(); patches != 0 {
+		t.Errorf("%d writes", patches)
+	}
+}
+
+func TestAWriteKeepsTheLastTakenOverEntriesOnly(t *testing.T) {
+	a := newAPIServer(t, newPV("pv"))
+	s := newStore(a)
+	b := read(t, s, "pv")
+	l := b.Ledger.Clone()
+	var last []string
+	for i := range 2 * MaxTakenOver {
+		l.Holders = append(l.Holders, entry(fmt.Sprint("n", i), fence.TakenOver))
+		if i >= MaxTakenOver {
+			last = append(last, fmt.Sprint("n", i))
+		}
+	}
+	if _, err := s.Write(t.Context(), b, l); err != nil {
+		t.Fatal(err)
+	}
+	stands(t, a, "pv", last...)
+}
+
+// What went wrong was not the test of the patch: nobody knows what was written.
+func TestAWriteThatFailedIsNotTriedAgainByItself(t *testing.T) {
+	a := newAPIServer(t, newPV("pv"))
+	s := newStore(a)
+	b := read(t, s, "pv")
+	a.before = func(method, _ string) int {
+		if method != http.MethodPatch {
+			return 0
+		}
+		a.change("pv", func(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
+			pv.Labels = map[string]string{"other": "x"}
+			return pv
+		})
+		a.before = nil
+		return http.StatusForbidden
+	}
+	if _, err := put(t, s, b, entry("a", fence.Publishing)); err == nil || errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "writing the ledger of PersistentVolume pv") {
+		t.Errorf("got %v", err)
+	}
+	if text, there := a.pv("pv").Annotations[Annotation]; there {
+		t.Errorf("written: %s", text)
+	}
+}
+
+func TestAWriteThatCanNotBeLookedUpIsAnError(t *testing.T) {
+	a := newAPIServer(t, newPV("pv"))
+	s := newStore(a)
+	b := read(t, s, "pv")
+	a.before = func(string, string) int { return http.StatusForbidden }
+	if next, err := put(t, s, b, entry("a", fence.Publishing)); next != nil || err == nil || errors.Is(err, ErrConflict) {
+		t.Errorf("got %v, %v", next, err)
+	}
+}

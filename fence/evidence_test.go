@@ -1,0 +1,240 @@
+package fence
+
+import (
+	"strings"
+	"testing"
+)
+
+// judged is the holder's standing after the changes, as a publish elsewhere sees it.
+func judged(t *testing.T, changes ...change) (Verdict, Standing) {
+	t.Helper()
+	s := expectation{changes: changes}.snapshot()
+	v := JudgePublish(s, newNode)
+	if v.Action == Allow && len(v.Unpublish) == 1 {
+		return v, v.Unpublish[0]
+	}
+	if v.Blocking == nil {
+		t.Fatalf("%v for %q is about nobody", v.Action, v.Reason)
+	}
+	return v, *v.Blocking
+}
+
+func by(source string) func(*Evidence) { return func(e *Evidence) { e.Source = source } }
+
+// The order of sources is fixed, and with it what a person reads.
+func TestOfEvidenceThatProvesAlikeTheFirstIsNamed(t *testing.T) {
+	for _, k := range []Kind{OutOfServiceTaint, PowerReading, StorageFence, VolumeRelease} {
+		v, st := judged(t, deleted, unlisted, stale, with(k, by("first")), with(k, by("second")))
+		check(t, v, Allow, HolderFenced)
+		if st.Evidence == nil || st.Evidence.Source != "first" {
+			t.Errorf("%s: it rests on %v", k, st.Evidence)
+		}
+	}
+	void := func(e *Evidence) { e.Void = "by itself" }
+	v, st := judged(t, deleted, stale, with(PowerReading, by("first"), void), with(PowerReading, by("second"), earlier), with(PowerReading, by("third"), earlier))
+	check(t, v, Refuse, EvidenceVoid)
+	if st.Evidence == nil || st.Evidence.Source != "first" || st.Note != "by itself" {
+		t.Errorf("void is %v: %s", st.Evidence, st.Note)
+	}
+	v, st = judged(t, deleted, unlisted, stale, with(OperatorConfirmation), with(PowerReading, readsOn, by("first")), with(PowerReading, readsOn, by("second"), earlier))
+	check(t, v, Refuse, EvidenceContradicted)
+	if !strings.Contains(st.Note, "PowerReading (first)") {
+		t.Errorf("contradicted by %s", st.Note)
+	}
+}
+
+func TestEvidenceIsBoundByNodeIDOrByUID(t *testing.T) {
+	v, _ := judged(t, deleted, unlisted, stale, with(PowerReading, func(e *Evidence) { e.NodeID = "" }))
+	check(t, v, Allow, HolderFenced)
+	v, st := judged(t, deleted, unlisted, stale, with(PowerReading, func(e *Evidence) { e.NodeUID = "" }))
+	check(t, v, Refuse, EvidenceVoid)
+	if st.Note != VoidOtherMachine {
+		t.Errorf("by the node ID alone, of a machine with a UID: %q", st.Note)
+	}
+	v, st = judged(t, deleted, nodeGone, func(h *Holder) { h.NodeUID = "" }, with(StorageFence, func(e *Evidence) { e.NodeID = "" }))
+	check(t, v, Refuse, EvidenceVoid)
+	if st.Note != VoidUnbound {
+		t.Errorf("by neither: %q", st.Note)
+	}
+	v, _ = judged(t, deleted, nodeGone, func(h *Holder) { h.NodeUID = "" }, with(StorageFence))
+	check(t, v, Allow, HolderFenced)
+}
+
+func TestVoidEvidenceSaysWhichBootIDIsLacking(t *testing.T) {
+	for name, changes := range map[string][]change{
+		"then": {with(PowerReading, func(e *Evidence) { e.BootID = "" })},
+		"now":  {with(PowerReading), noBoot},
+		"both": {noBoot, with(PowerReading)},
+	} {
+		v, st := judged(t, append([]change{deleted, unlisted, stale}, changes...)...)
+		check(t, v, Refuse, EvidenceVoid)
+		if st.Note != VoidNoBootID {
+			t.Errorf("%s: %q", name, st.Note)
+		}
+	}
+}
+
+// Each way in which the Node of the holder's name is another one has words of
+// its own.
+func TestEvidenceOfAMachineWhoseNodeIsAnotherSaysHow(t *testing.T) {
+	again := func(h *Holder) { h.Node.UID = "uid-9" }
+	other := func(h *Holder) { h.Node.UID, h.Node.BootID = "uid-9", "boot-9" }
+	for want, changes := range map[string][]change{
+		VoidRegisteredAgain: {again, with(PowerReading)},
+		VoidOtherMachine:    {other, with(PowerReading)}, // it lists the volume, so it has the node ID
+	} {
+		v, st := judged(t, append([]change{deleted, stale}, changes...)...)
+		check(t, v, Refuse, EvidenceVoid)
+		if st.Note != want {
+			t.Errorf("got %q, want %q", st.Note, want)
+		}
+	}
+	// Of the machine that took over the Node; of the one before, it counts.
+	v, st := judged(t, deleted, dropped, tookOver, stale, with(PowerReading))
+	check(t, v, Refuse, EvidenceVoid)
+	if st.Note != VoidOtherMachine {
+		t.Errorf("of the newer machine: %q", st.Note)
+	}
+	v, _ = judged(t, deleted, dropped, tookOver, stale, with(PowerReading, func(e *Evidence) { e.BootID = "boot-1" }))
+	check(t, v, Allow, HolderFenced)
+}
+
+// An empty node_id means all nodes: nothing is unpublished, and the next holder
+// is judged all the same.
+func TestAHolderWithoutNodeIDHidesNoOther(t *testing.T) {
+	for name, changes := range map[string][]change{"released": {dropped}, "fenced": {unlisted, stale, with(PowerReading, func(e *Evidence) { e.NodeID = "" })}} {
+		s := expectation{changes: append([]change{deleted}, changes...)}.snapshot()
+		s.Holders[0].NodeID = ""
+		second := base().Holders[0]
+		deleted(&second)
+		s.Holders = append(s.Holders, second)
+		want := HolderAlive
+		if name == "fenced" {
+			want = HolderUnknown // and it cannot be unpublished
+		}
+		check(t, JudgePublish(s, newNode), Refuse, want)
+	}
+}
+
+func TestOwnNodeIsTheHoldersMachineAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		change change
+		own    bool
+	}{"as it was": {func(*Holder) {}, true}, "gone": {nodeGone, false}, "another UID": {replaced, false}, "taken over": {tookOver, false},
+		"no UID known": {func(h *Holder) { h.NodeUID = "" }, false}} {
+		h := base().Holders[0]
+		c.change(&h)
+		if h.OwnNode() != c.own {
+			t.Errorf("%s: own is %v", name, h.OwnNode())
+		}
+	}
+}
+
+func TestATextThatIsNoUUIDIsComparedAsItIs(t *testing.T) {
+	plain := strings.Repeat("x", 36)
+	for _, c := range []struct {
+		a, b  string
+		other bool
+	}{
+		{plain, plain, false}, {plain, strings.Repeat("y", 36), true},
+		{"a-b-c-d-e", "a-b-c-d-e", false}, {"ab-b-c-d-e", "ba-b-c-d-e", true},
+		{"abcd-b-c-d-e", "cdab-b-c-d-e", true},
+	} {
+		if OtherSystem(c.a, c.b) != c.other {
+			t.Errorf("%q and %q are two machines: %v", c.a, c.b, !c.other)
+		}
+	}
+}
+
+// A contest of another boot has ended, unless one of the boots is not known.
+func TestOnlyTwoKnownBootsAreTwo(t *testing.T) {
+	for _, c := range []struct {
+		then, now string
+		other     bool
+	}{{"a", "b", true}, {"a", "a", false}, {"", "b", false}, {"a", "", false}, {"", "", false}} {
+		if (&Contest{BootID: c.then}).OtherBoot(c.now) != c.other {
+			t.Errorf("%q and %q are two boots: %v", c.then, c.now, !c.other)
+		}
+	}
+}
+
+func TestANameIsShortenedOnlyWhereItIsTooLong(t *testing.T) {
+	fits, long := strings.Repeat("a", longName), strings.Repeat("a", 60)+strings.Repeat("b", longName-59)
+	if short(fits) != fits || typed(fits, "NODE") != fits {
+		t.Errorf("%d bytes are shortened to %q", len(fits), short(fits))
+	}
+	if got, want := short(long), long[:53]+"..."+long[len(long)-53:]; got != want || typed(long, "NODE") != "NODE" {
+		t.Errorf("%d bytes are shortened to %q, want %q", len(long), got, want)
+	}
+	full := strings.Repeat("x", most)
+	if Clip(full) != full || Clip(full+"y") != full[:most-3]+"..." {
+		t.Errorf("%d bytes are clipped to %d", most, len(Clip(full)))
+	}
+	if most >= MaxMessage/2 || most < MaxMessage/2-50 {
+		t.Errorf("the longest part has %d bytes of %d", most, MaxMessage)
+	}
+	if got := Clip("a\x1b[31m\xffb\u2028"); got != "a [31mb " {
+		t.Errorf("printed as %q", got)
+	}
+}
+
+func TestEvidenceIsNamedByKindAndSource(t *testing.T) {
+	for want, e := range map[string]Evidence{"PowerReading (bmc)": {Kind: PowerReading, Source: "bmc"}, "NodeDeleted": {Kind: NodeDeleted}} {
+		if e.String() != want {
+			t.Errorf("%+v is %q, want %q", e, e.String(), want)
+		}
+	}
+}
+
+func TestAHolderIsNamedAsAPersonKnowsIt(t *testing.T) {
+	for want, h := range map[string]Holder{"node ID i": {NodeID: "i"}, "node n": {NodeID: "n", NodeName: "n"}, "node n (ID i)": {NodeID: "i", NodeName: "n"}} {
+		if h.Describe() != want {
+			t.Errorf("%+v is %q, want %q", h, h.Describe(), want)
+		}
+	}
+}
+
+func TestAContestByTheTaintSaysToTakeItOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		changes   []change
+		says, not string
+	}{
+		"tainted":     {[]change{tainted}, "take the taint off (kubectl taint node n1 node.kubernetes.io/out-of-service-)", "To unblock: reboot"},
+		"not tainted": {[]change{contest}, "To unblock: reboot the node", "taint"},
+	} {
+		s := expectation{changes: append([]change{deleted, dropped}, c.changes...)}.snapshot()
+		v := JudgePublish(s, newNode)
+		check(t, v, Refuse, HolderContested)
+		if text := v.Message(&s); !strings.Contains(text, c.says) || strings.Contains(text, c.not) {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
+// An old word that the machine runs is no evidence that somebody tried to prove
+// it fenced.
+func TestAVoidReadingOfOnSaysNothing(t *testing.T) {
+	v, _ := judged(t, deleted, stale, with(PowerReading, readsOn, earlier))
+	check(t, v, Refuse, HolderStale)
+	v, _ = judged(t, deleted, unlisted, stale, with(OperatorConfirmation), with(PowerReading, readsOn, earlier))
+	check(t, v, Allow, HolderFenced)
+}
+
+func TestEveryKindOfThisVersionIsKnown(t *testing.T) {
+	for _, k := range []Kind{OutOfServiceTaint, CloudShutdownTaint, OperatorConfirmation, VolumeRelease, NodeDeleted, PowerReading, StorageFence,
+		FenceAgentsRemediation, SelfNodeRemediation} {
+		v, _ := judged(t, deleted, unlisted, stale, with(k))
+		check(t, v, Allow, HolderFenced)
+	}
+}
+
+func TestAMessageWithoutAReasonOrANameIsStillOne(t *testing.T) {
+	s := base()
+	if text := (Verdict{}).Message(&s); !strings.HasSuffix(text, "pv-1 ["+Runbook+"]") || strings.Contains(text, "[]") {
+		t.Errorf("without a reason: %s", text)
+	}
+	_, unblock := Standing{Holder: &Holder{NodeID: "i-7"}, Reason: HolderStale}.explain("pv-1")
+	if !strings.Contains(unblock, "fence confirm i-7 --reason") {
+		t.Errorf("without a name: %s", unblock)
+	}
+}

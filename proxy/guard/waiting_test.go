@@ -1,0 +1,405 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+)
+
+// counted are the waiting calls by reason, and the metrics.
+type counted struct {
+	byReason map[string]int
+	seen     []string
+}
+
+func (c *counted) Decisions(call, decision, reason string) {
+	c.seen = append(c.seen, call+" "+decision+" "+reason)
+}
+func (c *counted) TakeoverDone(took time.Duration) {
+	c.seen = append(c.seen, "took over in "+took.String())
+}
+func (c *counted) LedgerWriteError() { c.seen = append(c.seen, "ledger write error") }
+
+// waiting is a rig whose guard tells a Report and a Waiting, as the program has it.
+type waiting struct {
+	*rig
+	*counted
+	w      *Waiting
+	report *Report
+	events *record.FakeRecorder
+}
+
+func newWaiting(t *testing.T, r *rig) *waiting {
+	t.Helper()
+	c := &counted{}
+	w := NewWaiting(r.client, r.guard.Surveyor, func(byReason map[string]int) { c.byReason = maps.Clone(byReason) })
+	events := record.NewFakeRecorder(100)
+	events.IncludeObject = true
+	report := NewReport(r.client, events, c, w)
+	r.guard.Reporter = report
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{}, 2)
+	go func() { w.Run(ctx); ended <- struct{}{} }()
+	go func() { report.Run(ctx); ended <- struct{}{} }()
+	t.Cleanup(func() { stop(); <-ended; <-ended })
+	return &waiting{r, c, w, report, events}
+}
+
+// said are the Events so far.
+func (w *waiting) said() (all []string) {
+	synctest.Wait()
+	for {
+		select {
+		case e := <-w.events.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+// touched is the annotation by which the attacher of a node is woken.
+func (w *waiting) touched(node string) string {
+	w.t.Helper()
+	va, err := w.client.StorageV1().VolumeAttachments().Get(w.t.Context(), csi.AttachmentName(handle, driverName, node), metav1.GetOptions{})
+	w.must(err)
+	return va.Annotations[RetryAnnotation]
+}
+
+func (w *waiting) waits(reasons ...fence.Reason) {
+	w.t.Helper()
+	synctest.Wait()
+	want := map[string]int{}
+	for _, r := range reasons {
+		want[string(r)]++
+	}
+	if !maps.Equal(w.byReason, want) {
+		w.t.Fatalf("%v wait, want %v", w.byReason, want)
+	}
+}
+
+// inUse is a volume that node old uses, and whose publish to next was refused.
+func inUse(t *testing.T) *waiting {
+	t.Helper()
+	r := held(t)
+	r.attachment("next", time.Time{})
+	w := newWaiting(t, r)
+	if r.publish("next") == nil {
+		t.Fatal("published elsewhere")
+	}
+	w.waits(fence.HolderAlive)
+	return w
+}
+
+func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := inUse(t)
+		w.w.Changed(watch.Change{Node: "another"})
+		w.w.Changed(watch.Change{Volume: "another"})
+		w.w.Changed(watch.Change{Node: "old"}) // and nothing that matters has changed
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if w.touched("next") != "" {
+			t.Fatal("woken although it would be refused the same")
+		}
+		w.lists("old", false, false)
+		w.attachment("old", time.Now())
+		w.look()
+		w.w.Changed(watch.Change{Node: "old"})
+		synctest.Wait()
+		first := w.touched("next")
+		if first == "" {
+			t.Fatal("not woken")
+		}
+		// The attacher does not call: it is woken again, not before a second.
+		time.Sleep(touchEvery - time.Millisecond)
+		synctest.Wait()
+		if w.touched("next") != first {
+			t.Error("woken twice within a second")
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if w.touched("next") == first {
+			t.Error("not woken again")
+		}
+		w.must(w.publish("next"))
+		w.waits()
+		last := w.touched("next")
+		w.w.Changed(watch.Change{Node: "old"})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if w.touched("next") != last {
+			t.Error("woken although nobody waits")
+		}
+	})
+}
+
+func TestARefusalThatWouldReadDifferentlyIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := inUse(t)
+		w.lives["old"] = fence.Stale
+		w.w.Changed(watch.Change{Volume: handle})
+		synctest.Wait()
+		if w.touched("next") == "" {
+			t.Error("not woken")
+		}
+	})
+}
+
+func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := held(t)
+		r.attachment("old", time.Now())
+		w := newWaiting(t, r)
+		if r.unpublish(id("old")) == nil {
+			t.Fatal("unpublished")
+		}
+		w.waits(fence.HolderAlive)
+		w.lives["old"] = fence.Stale
+		w.w.Changed(watch.Change{Node: "old"})
+		synctest.Wait()
+		if w.touched("old") == "" {
+			t.Error("not woken")
+		}
+		// Who asks for a publish there does not wait for the unpublish any more.
+		w.report.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("old"), Action: fence.Refuse, Reason: fence.TargetFenced})
+		w.waits(fence.TargetFenced)
+	})
+}
+
+// They send no event when what is wrong ends.
+func TestWhatSendsNoEventIsLookedAtAgain(t *testing.T) {
+	for _, reason := range []fence.Reason{fence.UnpublishFailed, fence.HolderUnwatched, fence.APIUnavailable, fence.TargetLeaving, fence.LostRace} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, fence.Policy{})
+			r.node("next", hourAgo)
+			r.attachment("next", time.Time{})
+			r.look()
+			w := newWaiting(t, r)
+			w.w.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Refuse, Reason: reason})
+			time.Sleep(retryFirst - time.Millisecond)
+			synctest.Wait()
+			if w.touched("next") != "" {
+				t.Errorf("%s: woken at once", reason)
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if w.touched("next") == "" {
+				t.Errorf("%s: not woken", reason)
+			}
+		})
+	}
+}
+
+func TestACallWhoseVolumeAttachmentIsGoneWaitsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := inUse(t)
+		w.stripped("next")
+		w.w.Changed(watch.Change{Volume: handle})
+		w.waits()
+		if left := w.w.List(); len(left) != 0 {
+			t.Errorf("still waiting: %+v", left)
+		}
+	})
+}
+
+// What a process knew of waiting calls is found again in their VolumeAttachments.
+func TestARefusalOfBeforeAStartIsTakenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fence.Policy{})
+		r.node("next", hourAgo)
+		r.attachment("next", time.Time{})
+		r.look()
+		w := newWaiting(t, r)
+		pv := pvName
+		va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "next",
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}
+		w.w.Recover(va, handle, id("next"))
+		va.Status.AttachError = &storagev1.VolumeError{Message: "rpc error: the driver's own words"}
+		w.w.Recover(va, handle, id("next"))
+		refusal := &storagev1.VolumeError{Message: "rpc error: " + fence.Mark + "volume pv-1: x", Time: metav1.NewTime(time.Now().Add(-time.Hour))}
+		va.Status.AttachError = refusal
+		w.w.Recover(va, "", id("next"))
+		w.w.Recover(va, handle, "")
+		if left := w.w.List(); len(left) != 0 {
+			t.Fatalf("waiting: %+v", left)
+		}
+		w.w.Recover(va, handle, id("next"))
+		w.w.Recover(va, handle, id("next")) // known by now
+		want := WaitingCall{Call: callPublish, Volume: handle, PV: pvName, NodeID: id("next"), NodeName: "next", Text: refusal.Message, Since: refusal.Time.Time}
+		if left := w.w.List(); len(left) != 1 || left[0] != want {
+			t.Fatalf("waiting: %+v, want %+v", left, want)
+		}
+		time.Sleep(2 * retryFirst)
+		synctest.Wait()
+		if w.touched("next") == "" {
+			t.Error("not woken")
+		}
+		at := metav1.Now()
+		va.DeletionTimestamp, va.Status.AttachError, va.Status.DetachError = &at, nil, refusal
+		w.w.Recover(va, "vol-2", "id-2")
+		if left := w.w.List(); len(left) != 2 || left[0].Call != callPublish && left[1].Call != callPublish || left[0].Call == left[1].Call {
+			t.Errorf("waiting: %+v", left)
+		}
+	})
+}
+
+func TestWaitingCallsAreListedTheLongestFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiting(t, newRig(t, fence.Policy{}))
+		for i, volume := range []string{"c", "a", "b"} {
+			w.w.Decided(Decision{Call: callPublish, Volume: volume, PV: "pv-" + volume, NodeID: "n", Action: fence.Wait, Reason: fence.OperationPending, Text: "t",
+				Holder: &fence.Holder{NodeName: fmt.Sprint(i)}})
+			time.Sleep(time.Duration(2-i) * time.Second)
+		}
+		w.w.Decided(Decision{Call: callPublish, Volume: "a", NodeID: "n", Action: fence.Refuse, Reason: fence.HolderAlive, Text: "u"})
+		var got []string
+		for _, c := range w.w.List() {
+			got = append(got, fmt.Sprint(c.Volume, c.Times, c.Text, c.Holder, c.Reason))
+		}
+		if want := "c1t0OperationPending a2u1HolderAlive b1t2OperationPending"; strings.Join(got, " ") != want {
+			t.Errorf("got %s, want %s", strings.Join(got, " "), want)
+		}
+		w.waits(fence.OperationPending, fence.OperationPending, fence.HolderAlive)
+		w.w.Decided(Decision{Call: callPublish, Volume: "a", NodeID: "n", Action: fence.Allow})
+		w.w.Decided(Decision{Call: callPublish, Volume: "b", NodeID: "n", Action: fence.Answer})
+		w.waits(fence.OperationPending)
+	})
+}
+
+// One Event for each change of what is said, on everybody whom it concerns.
+func TestARefusalIsSaidOnceOnVolumePodAndNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := held(t)
+		r.attachment("next", time.Time{})
+		pv, err := r.client.CoreV1().PersistentVolumes().Get(t.Context(), pvName, metav1.GetOptions{})
+		r.must(err)
+		pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "web-data"}
+		_, err = r.client.CoreV1().PersistentVolumes().Update(t.Context(), pv, metav1.UpdateOptions{})
+		r.must(err)
+		r.pod("waits", corev1.PodPending, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "web-data"}}})
+		r.pod("web", corev1.PodPending, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
+		r.pod("runs", corev1.PodRunning, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "web-data"}}})
+		r.pod("other", corev1.PodPending, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "other"}}})
+		w := newWaiting(t, r)
+		for range 3 {
+			if r.publish("next") == nil {
+				t.Fatal("published")
+			}
+		}
+		said := w.said()
+		for i, who := range []string{"kind=PersistentVolume", "kind=Pod", "kind=Pod", "kind=Node"} {
+			if i >= len(said) || !strings.HasPrefix(said[i], "Warning VolumePublishRefused csi-fencepost: volume pv-1") || !strings.Contains(said[i], who) {
+				t.Fatalf("said %q", said)
+			}
+		}
+		if len(said) != 4 {
+			t.Errorf("said %q", said)
+		}
+		if r.unpublish(id("old")) == nil {
+			t.Fatal("unpublished")
+		}
+		if said := w.said(); len(said) != 2 || !strings.HasPrefix(said[0], "Warning VolumeUnpublishRefused ") || !strings.Contains(said[1], "kind=Node") {
+			t.Errorf("said %q", said)
+		}
+		r.guard.Observe = true
+		r.lives["old"] = fence.Stale
+		r.must(r.publish("next"))
+		if said := w.said(); len(said) != 4 || !strings.HasPrefix(said[0], "Warning WouldRefuse in mode Enforce: csi-fencepost: ") {
+			t.Errorf("said %q", said)
+		}
+		if got := strings.Join(w.seen, ", "); got != "ControllerPublishVolume refuse HolderAlive, ControllerPublishVolume refuse HolderAlive, ControllerPublishVolume refuse HolderAlive, "+
+			"ControllerUnpublishVolume refuse HolderAlive, ControllerPublishVolume would refuse HolderStale" {
+			t.Errorf("counted %s", got)
+		}
+		w.waits(fence.HolderAlive, fence.HolderAlive) // what is only observed does not wait
+	})
+}
+
+func (r *rig) pod(name string, phase corev1.PodPhase, volume corev1.Volume) {
+	r.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "next", Volumes: []corev1.Volume{volume}},
+		Status: corev1.PodStatus{Phase: phase}}
+	_, err := r.client.CoreV1().Pods("default").Create(r.t.Context(), pod, metav1.CreateOptions{})
+	r.must(err)
+}
+
+func TestATakeoverIsSaidOnBothSides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fenced(t, fence.Policy{}, fence.PowerReading)
+		w := newWaiting(t, r)
+		r.must(r.publish("next"))
+		said := w.said()
+		want := "Normal VolumeTakenOver volume pv-1 moved from node old (ID id-old) to node next (HolderFenced)"
+		if len(said) != 2 || !strings.HasPrefix(said[0], want) || !strings.Contains(said[0], "kind=Node") || !strings.HasPrefix(said[1], want) || !strings.Contains(said[1], "kind=PersistentVolume") {
+			t.Errorf("said %q", said)
+		}
+		recent := w.report.Recent.List()
+		if len(recent) != 2 || recent[0].Verdict != "took over" || strings.Join(recent[0].From, ",") != "node old (ID id-old)" || recent[1].Verdict != "allow" {
+			t.Errorf("recent: %+v", recent)
+		}
+		w.report.LedgerWriteFailed()
+		if got := strings.Join(w.seen, ", "); !strings.Contains(got, "took over in ") || !strings.HasSuffix(got, ", ledger write error") {
+			t.Errorf("counted %s", got)
+		}
+	})
+}
+
+func TestALedgerThatIsSetAsideIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiting(t, newRig(t, fence.Policy{}))
+		for range 2 {
+			w.report.SetAside(pvName, "it is another cluster's")
+		}
+		if said := w.said(); len(said) != 1 || !strings.HasPrefix(said[0], "Warning LedgerSetAside it is another cluster's") {
+			t.Errorf("said %q", said)
+		}
+	})
+}
+
+func TestRecentDecisionsAreBoundedAndARetryIsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r Recent
+		began := time.Now()
+		say := func(volume string, reason fence.Reason, text string) {
+			r.decided(Decision{Call: callPublish, Volume: volume, NodeID: "n", Reason: reason, Text: text,
+				Holder: &fence.Holder{NodeName: "h", NodeID: "i", Evidence: []fence.Evidence{{}}, Token: "t"}}, "refuse")
+			time.Sleep(time.Second)
+		}
+		say("a", fence.HolderAlive, "x")
+		say("b", fence.HolderAlive, "x")
+		say("a", fence.HolderAlive, "x")
+		got := r.List()
+		if len(got) != 2 || got[0].Volume != "a" || got[0].Times != 2 || !got[0].First.Equal(began) || got[0].Last.Equal(began) || got[1].Times != 1 {
+			t.Fatalf("recent: %+v", got)
+		}
+		if h := got[0].Holder; h.NodeName != "h" || h.NodeID != "i" || h.Evidence != nil || h.Token != "" {
+			t.Errorf("the holder is kept as %+v", h)
+		}
+		say("a", fence.HolderStale, "x")
+		say("a", fence.HolderStale, "y")
+		say("a", fence.HolderAlive, "x") // not the last one of that call, so another entry
+		if got := r.List(); len(got) != 5 || got[0].Times != 1 || got[0].Reason != fence.HolderAlive || got[1].Text != "y" {
+			t.Errorf("recent: %+v", got)
+		}
+		for i := range 2 * maxRecent {
+			say(fmt.Sprint(i), fence.HolderAlive, "x")
+		}
+		if got := r.List(); len(got) != maxRecent || got[0].Volume != fmt.Sprint(2*maxRecent-1) || got[maxRecent-1].Volume != fmt.Sprint(maxRecent) {
+			t.Errorf("%d are kept, from %s to %s", len(got), got[len(got)-1].Volume, got[0].Volume)
+		}
+	})
+}

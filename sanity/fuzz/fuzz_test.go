@@ -1,0 +1,79 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func write(t *testing.T, folder string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestEveryFuzzFunctionIsATarget(t *testing.T) {
+	folder := t.TempDir()
+	write(t, folder, map[string]string{
+		"a/a_test.go":          "package a\nfunc FuzzA(f *testing.F) {}\nfunc TestB(t *testing.T) {}\nfunc (x X) FuzzC() {}\n",
+		"a/a.go":               "package a\nfunc FuzzNot() {}\n",
+		"b/c/x_test.go":        "package c_test\nfunc FuzzD(f *testing.F) {}\n",
+		"bin/x_test.go":        "package x\nfunc FuzzE(f *testing.F) {}\n",
+		"a/testdata/x_test.go": "package x\nfunc FuzzF(f *testing.F) {}\n",
+	})
+	all, err := find(folder, regexp.MustCompile(""))
+	if want := []target{{"a", "FuzzA"}, {"b/c", "FuzzD"}}; err != nil || !slices.Equal(all, want) {
+		t.Errorf("found %v, %v", all, err)
+	}
+	some, err := find(folder, regexp.MustCompile("b/c Fuzz"))
+	if err != nil || len(some) != 1 {
+		t.Errorf("found %v, %v", some, err)
+	}
+}
+
+// What is read of others has a target each.
+func TestWhatIsReadOfOthersIsFuzzed(t *testing.T) {
+	all, err := find("../..", regexp.MustCompile(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{"fence/config", "csi/ledger", "fence/record", "fence/agent/program", "fence/agent/ipmi", "csi/addons", "csi",
+		"fence/source", "fence/survey", "deploy/inject", "deploy/policy", "proxy/guard", "proxy/statusz", "cmd/csi-fencepost"} {
+		if !slices.ContainsFunc(all, func(t target) bool { return t.folder == folder }) {
+			t.Errorf("%s reads what others write, and has no fuzz target", folder)
+		}
+	}
+}
+
+const sound = `package a
+import "testing"
+func FuzzSound(f *testing.F) { f.Add("x"); f.Fuzz(func(t *testing.T, s string) {}) }
+func FuzzBroken(f *testing.F) { f.Add("x"); f.Fuzz(func(t *testing.T, s string) { if s != "x" { t.Error("no x") } }) }
+`
+
+func TestAnInputThatBreaksARuleIsAFailureAndIsCounted(t *testing.T) {
+	folder := t.TempDir()
+	write(t, folder, map[string]string{"go.mod": "module example.com/a\ngo 1.26\n", "a/a_test.go": sound})
+	e, err := target{"a", "FuzzSound"}.fuzz(t.Context(), folder, time.Second)
+	if err != nil || e.inputs < 2 || e.seconds < 1 {
+		t.Errorf("tried %+v, %v", e, err)
+	}
+	_, err = target{"a", "FuzzBroken"}.fuzz(t.Context(), folder, 10*time.Second)
+	if err == nil || !strings.Contains(err.Error(), "no x") {
+		t.Errorf("the broken rule says %v", err)
+	}
+	if _, err := (target{"a", "FuzzNone"}).fuzz(t.Context(), folder, time.Second); err == nil {
+		t.Error("a target that does not exist has passed")
+	}
+}

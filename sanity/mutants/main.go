@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
+)
+
+const (
+	listName   = "sanity/mutants/survivors.txt"
+	configName = "sanity/mutants/gremlins/gremlins.yaml"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case interrupted:
+		os.Exit(130)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "mutants: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	root, result, all string
+	only              string
+	match             *regexp.Regexp
+	workers           int
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
+	var o options
+	flags.StringVar(&o.result, "result", "bin/prove/mutants.json", "where the result goes")
+	flags.StringVar(&o.all, "all", "bin/prove/mutants.txt", "where what became of each mutant goes")
+	flags.StringVar(&o.only, "only", "", "mutate these packages only, by folder, separated by commas; empty: those whose survivors are sorted")
+	match := flags.String("match", "", "only mutants in whose text this regular expression is found; then the list of survivors is not held against what is not tried")
+	flags.IntVar(&o.workers, "workers", 2, "how many mutants are tried at once")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var err error
+	if o.match, err = regexp.Compile(*match); err != nil {
+		return fmt.Errorf("-match: %w", err)
+	}
+	if o.root, err = os.Getwd(); err != nil {
+		return err
+	}
+	chosen, err := choose(o.only)
+	if err != nil {
+		return err
+	}
+	reasons, err := readSurvivors(filepath.Join(o.root, listName))
+	if err != nil {
+		return err
+	}
+	r := result.Result{Part: "mutants", Command: strings.TrimSpace("go run ./sanity/mutants " + strings.Join(args, " ")), Began: time.Now().UTC()}
+	outcomes, err := mutateAll(ctx, o, chosen, out)
+	if err != nil {
+		return err
+	}
+	var whole []string
+	if *match == "" {
+		for _, t := range chosen {
+			whole = append(whole, t.Folder)
+		}
+	}
+	r.Failures = compare(outcomes, reasons, whole)
+	report(&r, chosen, outcomes, reasons)
+	if err := writeAll(o.all, outcomes); err != nil {
+		return err
+	}
+	if err := r.Write(o.result); err != nil {
+		return err
+	}
+	return conclude(out, r)
+}
+
+func choose(only string) ([]target, error) {
+	var chosen []target
+	if only == "" {
+		return slices.DeleteFunc(slices.Clone(targets), func(t target) bool { return t.Unsorted }), nil
+	}
+	for _, folder := range strings.Split(only, ",") {
+		i := slices.IndexFunc(targets, func(t target) bool { return t.Folder == strings.Trim(folder, "./") })
+		if i < 0 {
+			return nil, fmt.Errorf("-only: %s is none of the packages that are mutated (sanity/mutants/target.go)", folder)
+		}
+		chosen = append(chosen, targets[i])
+	}
+	return chosen, nil
+}
+
+// mutateAll tries the mutants of one target after the other.
+func mutateAll(ctx context.Context, o options, chosen []target, progress io.Writer) ([]outcome, error) {
+	temporary, err := os.MkdirTemp("", "mutants-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(temporary)
+	gremlins := filepath.Join(o.root, "bin/gremlins")
+	if err := buildGremlins(ctx, o.root, gremlins, progress); err != nil {
+		return nil, err
+	}
+	var all []outcome
+	for _, t := range chosen {
+		outcomes, err := mutate(ctx, o, t, gremlins, temporary, progress)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, outcomes...)
+	}
+	return all, nil
+}
+
+func mutate(ctx context.Context, o options, t target, gremlins, temporary string, progress io.Writer) ([]outcome, error) {
+	name := strings.ReplaceAll(t.Folder, "/", "-")
+	c, err := newScratch(ctx, o.root, filepath.Join(temporary, name), t)
+	if err != nil {
+		return nil, err
+	}
+	mutants, err := c.mutants(ctx, gremlins, filepath.Join(o.root, configName))
+	if err != nil {
+		return nil, err
+	}
+	mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return !o.match.MatchString(m.String()) })
+	crew, err := assemble(ctx, c, mutants, o.workers, progress)
+	if err != nil {
+		return nil, err
+	}
+	if err := crew.baseline(ctx); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(progress, "%s: %d mutants; the tests take %.1f s\n", t.Folder, len(mutants), (crew.limit.tests-slack).Seconds()/3)
+	return crew.tryAll(ctx, mutants, progress)
+}
+
+// assemble makes the copies that the mutants are tried in.
+func assemble(ctx context.Context, c *scratch, mutants []mutant, workers int, progress io.Writer) (*crew, error) {
+	all := &crew{plain: []*scratch{c}}
+	for i := 1; i < workers; i++ {
+		more, err := c.again(fmt.Sprintf("%s-%d", c.folder, i))
+		if err != nil {
+			return nil, err
+		}
+		all.plain = append(all.plain, more)
+	}
+	built, err := c.again(c.folder + "-switched")
+	if err != nil {
+		return nil, err
+	}
+	if all.switched, err = built.switchAll(mutants); err != nil {
+		return nil, err
+	}
+	if err := built.buildTests(ctx); err != nil {
+		if ctx.Err() == nil {
+			fmt.Fprintf(progress, "%s: each mutant is built by itself, which takes longer: %v\n", c.target.Folder, err)
+		}
+		return all, ctx.Err()
+	}
+	all.built = built
+	return all, nil
+}
+
+// tryAll hands the mutants to the workers.
+func (c *crew) tryAll(ctx context.Context, mutants []mutant, progress io.Writer) ([]outcome, error) {
+	var (
+		mu       sync.Mutex
+		next     int
+		outcomes = make([]outcome, len(mutants))
+		errs     = make([]error, len(c.plain))
+		done     sync.WaitGroup
+	)
+	take := func() int { mu.Lock(); defer mu.Unlock(); next++; return next - 1 }
+	for w := range c.plain {
+		done.Go(func() {
+			for i := take(); i < len(mutants) && errs[w] == nil; i = take() {
+				outcomes[i], errs[w] = c.try(ctx, w, i+1, mutants[i])
+				mu.Lock()
+				say(progress, i+1, len(mutants), outcomes[i])
+				mu.Unlock()
+			}
+		})
+	}
+	done.Wait()
+	return outcomes, errors.Join(errs...)
+}
+
+// say tells survivors at once, and every so often how far it is.
+func say(progress io.Writer, n, of int, o outcome) {
+	switch {
+	case o.Fate == survived:
+		fmt.Fprintf(progress, "  %d/%d survived: %s\n", n, of, o.mutant)
+	case n%25 == 0:
+		fmt.Fprintf(progress, "  %d/%d\n", n, of)
+	}
+}

@@ -1,0 +1,348 @@
+package main
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const guarded = `package a
+
+func may(n int, who string) bool {
+	if n < 0 {
+		return false
+	}
+	total = n
+	switch {
+	case who == "x", !known(who):
+		return false
+	}
+	switch who {
+	case "a", "b":
+		log()
+	case "c":
+		klog.Info("c")
+		return true
+	}
+	return true
+}
+
+func (l *List) put() { l.n = l.n + 1 }
+`
+
+func parsed(t *testing.T, text string) *source {
+	t.Helper()
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, "a/a.go", text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &source{name: "a/a.go", text: text, set: set, file: file}
+}
+
+func TestEachGuardAndEachStatementIsTakenOut(t *testing.T) {
+	var got []string
+	for _, m := range parsed(t, guarded).guardsOut() {
+		got = append(got, fmt.Sprintf("%d %s, %s: %s => %s", m.Line, m.Func, m.Operator, m.Old, m.New))
+		if _, err := parser.ParseFile(token.NewFileSet(), "", m.applied(guarded), 0); err != nil {
+			t.Errorf("%s is no Go: %v", m, err)
+		}
+	}
+	slices.Sort(got)
+	want := []string{
+		`10 may, answer turned round: return false => return true`,
+		`13 may, value out: case "a", "b": => case "a":`,
+		`13 may, value out: case "a", "b": => case "b":`,
+		`14 may, statement out: log() => (left out)`,
+		`15 may, case out: case "c": => (left out)`,
+		`17 may, answer turned round: return true => return false`,
+		`19 may, answer turned round: return true => return false`,
+		`22 List.put, statement out: func (l *List) put() { l.n = l.n + 1 } => (left out)`,
+		`4 may, guard out: if n < 0 { => if false && (n < 0) {`,
+		`5 may, answer turned round: return false => return true`,
+		`7 may, statement out: total = n => (left out)`,
+		`9 may, case out: case who == "x", !known(who): => case false && (who == "x"), !known(who):`,
+		`9 may, case out: case who == "x", !known(who): => case who == "x", false && (!known(who)):`,
+		`9 may, negation dropped: case who == "x", !known(who): => case who == "x", known(who):`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestWhatGremlinsNamesIsMade(t *testing.T) {
+	s := parsed(t, guarded)
+	at := func(text string) token.Pos {
+		return s.file.FileStart + token.Pos(strings.Index(guarded, text))
+	}
+	m, err := s.operator("CONDITIONALS_BOUNDARY", at("< 0"))
+	if err != nil || m.New != "if n <= 0 {" || m.Func != "may" {
+		t.Errorf("%v, %v", m, err)
+	}
+	if m, err := s.operator("ARITHMETIC_BASE", at("+ 1")); err != nil || !strings.Contains(m.New, "l.n - 1") {
+		t.Errorf("%v, %v", m, err)
+	}
+	for _, wrong := range []string{"CONDITIONALS_NEGATION", "A_NEW_ONE"} {
+		if m, err := s.operator(wrong, at("+ 1")); err == nil {
+			t.Errorf("%s of a + is %v", wrong, m)
+		}
+	}
+}
+
+// little is a module with a guard that a test holds up, one that none does, and a
+// loop that ends.
+var little = map[string]string{
+	"go.mod": "module example.com/a\ngo 1.26\n",
+	"a/a.go": `package a
+
+func May(n int) bool {
+	if n < 0 {
+		return false
+	}
+	if n > 100 {
+		return false
+	}
+	return true
+}
+
+func Rest(n int) (out int) {
+	for n > 0 {
+		n = n / 2
+	}
+	unused := n
+	out = unused
+	return out
+}
+`,
+	"a/a_test.go": `package a
+import "testing"
+func TestMay(t *testing.T) { if May(-1) || !May(1) || Rest(7) != 0 { t.Error("wrong") } }
+`,
+}
+
+func smallScratch(t *testing.T) *scratch {
+	t.Helper()
+	c := &scratch{target: target{Folder: "a", Guards: true, Tests: []test{{Folder: "a"}}}, folder: t.TempDir()}
+	for name, text := range little {
+		path := filepath.Join(c.folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+func TestAGuardThatNoTestHoldsUpSurvives(t *testing.T) {
+	c := smallScratch(t)
+	s, err := readSource(c.folder, "a/a.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutants := s.guardsOut()
+	for _, all := range []*crew{{plain: []*scratch{c}}, assembled(t, c, mutants)} {
+		all.limit.tests = 3 * time.Second
+		outcomes, err := all.tryAll(t.Context(), mutants, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holdsUp(t, outcomes, all.built != nil)
+	}
+	if text, _ := os.ReadFile(filepath.Join(c.folder, "a/a.go")); string(text) != little["a/a.go"] {
+		t.Error("the change is not taken back")
+	}
+}
+
+func assembled(t *testing.T, c *scratch, mutants []mutant) *crew {
+	t.Helper()
+	all, err := assemble(t.Context(), c, mutants, 1, io.Discard)
+	if err != nil || all.built == nil || slices.Contains(all.switched, false) {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	return all
+}
+
+// holdsUp: behind switches and built one by one, the same becomes of the mutants,
+// but that behind a switch a variable is used always.
+func holdsUp(t *testing.T, outcomes []outcome, switched bool) {
+	t.Helper()
+	got := map[string]fate{}
+	for _, o := range outcomes {
+		got[fmt.Sprintf("%d %s", o.Line, o.Operator)] = o.Fate
+		if o.Fate == killed && o.By != "TestMay" {
+			t.Errorf("%s is killed by %q", o.mutant, o.By)
+		}
+	}
+	want := map[string]fate{"4 guard out": killed, "7 guard out": survived, "8 answer turned round": survived,
+		"15 statement out": endless, "18 statement out": unbuilt}
+	if switched {
+		want["18 statement out"] = survived
+	}
+	for what, want := range want {
+		if got[what] != want {
+			t.Errorf("%s: %q, want %q", what, got[what], want)
+		}
+	}
+}
+
+const branches = `package main
+
+func f(a, b, c bool, x, y int) (n int) {
+	if (a && b) || !c {
+		n = n + 1
+	}
+	for i := 0; i < 3; i++ {
+		if x == i {
+			continue
+		}
+		n = n + 2
+	}
+	switch {
+	case x <= y && y > 1, x != 2:
+		n = n + 20
+	case g(a):
+		n = n + 40
+	}
+	n = n + 80
+	return n
+}
+
+func g(a bool) bool {
+	if a {
+		return true
+	}
+	return false
+}
+`
+
+const compareAll = `
+var mutantNumber int
+
+func mutant(n int) bool { return n == mutantNumber }
+
+func main() {
+	for n, plain := range all {
+		mutantNumber = n
+		for i := range 8 * 16 {
+			a, b, c, x, y := i&1 != 0, i&2 != 0, i&4 != 0, i>>3&3, i>>5
+			if got, want := f(a, b, c, x, y), plain(a, b, c, x, y); got != want {
+				println("mutant", n, a, b, c, x, y, "is", got, "and built by itself", want)
+			}
+		}
+	}
+}
+`
+
+// Behind its switch a mutant does what it does when it is built by itself.
+func TestASwitchIsItsMutant(t *testing.T) {
+	s := parsed(t, branches)
+	mutants := s.guardsOut()
+	for _, g := range []struct{ kind, at string }{{"INVERT_LOGICAL", "&& b"}, {"INVERT_LOGICAL", "|| !c"}, {"CONDITIONALS_NEGATION", "== i"}, {"CONDITIONALS_BOUNDARY", "<= y"},
+		{"CONDITIONALS_NEGATION", "<= y"}, {"CONDITIONALS_BOUNDARY", "> 1"}, {"INVERT_LOGICAL", "&& y"}, {"CONDITIONALS_NEGATION", "!= 2"}, {"INVERT_LOOPCTRL", "continue"}} {
+		m, err := s.operator(g.kind, s.file.FileStart+token.Pos(strings.Index(branches, g.at)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mutants = append(mutants, m)
+	}
+	var wraps []wrap
+	plain, table := "", "\nvar all = map[int]func(a, b, c bool, x, y int) int{0: f0"
+	for n, m := range append([]mutant{{}}, mutants...) {
+		if n > 0 {
+			w, ok := s.wrapOf(m, n)
+			if !ok {
+				t.Fatalf("%s has no switch", m)
+			}
+			wraps = append(wraps, w)
+			table += fmt.Sprintf(", %d: f%d", n, n)
+		}
+		text := strings.TrimPrefix(m.applied(branches), "package main\n")
+		text = strings.NewReplacer("func f(", fmt.Sprintf("func f%d(", n), "func g(", fmt.Sprintf("func g%d(", n), "g(a):", fmt.Sprintf("g%d(a):", n),
+			"(g(a))", fmt.Sprintf("(g%d(a))", n)).Replace(text)
+		plain += text
+	}
+	program := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(program, []byte(s.wrapped(wraps)+plain+table+"}\n"+compareAll), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "run", program).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestTestsThatDoNotPassByThemselvesKillNothing(t *testing.T) {
+	c := smallScratch(t)
+	broken := strings.Replace(little["a/a_test.go"], "May(-1)", "May(1)", 1)
+	if err := os.WriteFile(filepath.Join(c.folder, "a/a_test.go"), []byte(broken), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&crew{plain: []*scratch{c}}).baseline(t.Context()); err == nil || !strings.Contains(err.Error(), "do not pass without any mutant") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSurvivorsAreHeldAgainstTheList(t *testing.T) {
+	one := outcome{mutant: mutant{File: "a/a.go", Func: "May", Old: "if n > 100 {", New: "if n >= 100 {"}, Fate: survived}
+	other := outcome{mutant: mutant{File: "a/a.go", Func: "May", Old: "x", New: "y"}, Fate: survived}
+	dead := outcome{mutant: mutant{File: "a/a.go", Func: "May", Old: "if n < 0 {", New: "if n <= 0 {"}, Fate: killed}
+	list := filepath.Join(t.TempDir(), "survivors.txt")
+	text := "# a comment\n\na/a.go May\n- if n > 100 {\n+ if n >= 100 {\nNobody asks\nfor 100.\n\na/a.go May\n- if n < 0 {\n+ if n <= 0 {\nwas so once\n\nb/b.go F\n- 1\n+ 2\nnot tried\n"
+	if err := os.WriteFile(list, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	reasons, err := readSurvivors(list)
+	if err != nil || reasons[one.key()] != "Nobody asks for 100." {
+		t.Fatalf("%v, %v", reasons, err)
+	}
+	faults := compare([]outcome{one, other, dead}, reasons, []string{"a"})
+	if len(faults) != 2 || !strings.Contains(faults[0], "+ y") || !strings.Contains(faults[1], "n <= 0") {
+		t.Errorf("faults: %q", faults)
+	}
+	if faults := compare([]outcome{one}, reasons, nil); len(faults) != 0 {
+		t.Errorf("of what was not mutated whole: %q", faults)
+	}
+	for _, wrong := range []string{"a/a.go May\n- x\n+ y\n", "a/a.go May\n+ y\n- x\nwhy\n", "a f\n- x\n+ y\nz\n\na f\n- x\n+ y\nz\n"} {
+		if err := os.WriteFile(list, []byte(wrong), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := readSurvivors(list); err == nil || !strings.Contains(err.Error(), list+":") {
+			t.Errorf("%q is read as %v, %v", wrong, r, err)
+		}
+	}
+}
+
+// An entry for a line that is there no more would be a reason for nothing.
+func TestTheListNamesLinesThatAreThere(t *testing.T) {
+	reasons, err := readSurvivors("survivors.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range reasons {
+		lines := strings.Split(key, "\n")
+		file, function, _ := strings.Cut(lines[0], " ")
+		s, err := readSource("../..", file)
+		if err != nil {
+			t.Errorf("%s: %v", lines[0], err)
+			continue
+		}
+		found, at := false, s.file.FileStart
+		for line := range strings.Lines(s.text) {
+			inside := at + token.Pos(len(line)-len(strings.TrimLeft(line, "\t")))
+			found = found || strings.TrimSpace(line) == strings.TrimPrefix(lines[1], "- ") && s.function(inside) == function
+			at += token.Pos(len(line))
+		}
+		if !found {
+			t.Errorf("%s has no such line: %s", lines[0], lines[1])
+		}
+	}
+}

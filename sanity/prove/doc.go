@@ -1,0 +1,10 @@
+// Command prove prints the whole case for safety: it runs each part of it, one
+// after the other, reads what each wrote down (package result), prints one table,
+// and writes docs/PROOF.md. No figure of that page comes from anywhere else.
+//
+//	simulation, model, mutants, fuzzing, catalogue ─▶ bin/prove/PART.json ─▶ table, docs/PROOF.md
+//
+// It exits with 1 if a part failed, or is missing. A result of an earlier run is
+// used only with -reuse, only if no source file has changed since, and the table
+// says so.
+package main

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case interrupted:
+		os.Exit(130)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "prove: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	only         []string
+	quick, reuse bool
+	fuzztime     time.Duration
+	page         string
+	// kept is where results are, from one run to the next.
+	kept string
+}
+
+func parse(args []string, out io.Writer) (options, error) {
+	o := options{kept: "bin/prove"}
+	flags := flag.NewFlagSet("prove", flag.ContinueOnError)
+	flags.SetOutput(out)
+	only := flags.String("only", "", "run these parts only, separated by commas: "+strings.Join(names(), ", "))
+	flags.BoolVar(&o.quick, "quick", false, "each part as small as it still says something: minutes instead of hours; the table says so")
+	flags.BoolVar(&o.reuse, "reuse", false, "use the results of an earlier run where no source file has changed since; the table says so")
+	flags.DurationVar(&o.fuzztime, "fuzztime", 30*time.Second, "how long each fuzz target runs")
+	flags.StringVar(&o.page, "page", "docs/PROOF.md", "the page to write, if every part has a result; empty: none")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if *only != "" {
+		o.only = strings.Split(*only, ",")
+	}
+	for _, name := range o.only {
+		if !slices.Contains(names(), name) {
+			return o, fmt.Errorf("-only: there is no part %q; there are %s", name, strings.Join(names(), ", "))
+		}
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	o, err := parse(args, out)
+	if err != nil {
+		return err
+	}
+	here, err := whereAndWhat(ctx)
+	if err != nil {
+		return err
+	}
+	var all []outcome
+	for _, p := range parts {
+		if len(o.only) > 0 && !o.reuse && !slices.Contains(o.only, p.name) {
+			continue
+		}
+		all = append(all, p.prove(ctx, o, here, out))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if err := printTable(out, here, all); err != nil {
+		return err
+	}
+	if o.page != "" && len(all) == len(parts) && !slices.ContainsFunc(all, func(o outcome) bool { return o.result == nil }) {
+		if err := os.WriteFile(o.page, page(here, all), 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "\nWritten to %s.\n", o.page)
+	}
+	return verdict(all)
+}
+
+// verdict is an error that names each part that failed or is missing.
+func verdict(all []outcome) error {
+	var bad []string
+	for _, o := range all {
+		if o.fault() != "" {
+			bad = append(bad, o.part.name+": "+o.fault())
+		}
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("the case does not hold:\n%s", strings.Join(bad, "\n"))
+	}
+	return nil
+}
