@@ -32,6 +32,9 @@ type VolumeOptions struct {
 	Annotations map[string]string
 	// Handle of an existing disk of the array; a new one if empty.
 	Handle string
+	// Source of the PersistentVolume; a CSI volume of the stage's driver if nil.
+	// For a migrated in-tree one, Handle is what it is translated to.
+	Source *corev1.PersistentVolumeSource
 	// Secret names the Secret of the stage's namespace that publish and
 	// unpublish carry.
 	Secret string
@@ -64,6 +67,10 @@ func (v *Volume) CreatePV(o VolumeOptions) {
 	if o.Secret != "" {
 		source.ControllerPublishSecretRef = &corev1.SecretReference{Name: o.Secret, Namespace: v.stage.Name}
 	}
+	pvSource := corev1.PersistentVolumeSource{CSI: source}
+	if o.Source != nil {
+		pvSource = *o.Source
+	}
 	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: v.Name, Annotations: o.Annotations},
 		Spec: corev1.PersistentVolumeSpec{
@@ -72,7 +79,7 @@ func (v *Volume) CreatePV(o VolumeOptions) {
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			ClaimRef:                      &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: v.stage.Name, Name: v.Name},
 			VolumeMode:                    volumeMode(o),
-			PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: source},
+			PersistentVolumeSource:        pvSource,
 		},
 	}
 	_, err := v.stage.Client.CoreV1().PersistentVolumes().Create(v.stage.ctx(), pv, metav1.CreateOptions{})

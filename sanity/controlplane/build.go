@@ -20,6 +20,8 @@ const mainModule = "github.com/csi-fencepost/csi-fencepost"
 
 // Binaries are the paths of the programs of a control plane.
 type Binaries struct {
+	// Version of Kubernetes, such as v1.36.3.
+	Version string
 	// Kubernetes is one program with the subcommands kube-apiserver,
 	// kube-controller-manager, kube-scheduler, kubelet and container-runtime.
 	Kubernetes string
@@ -33,13 +35,16 @@ type nestedModule struct {
 	name    string // of the binary
 	pkg     string // what to build
 	version string // the module whose version is shown
+	tags    string // of the build
 }
 
 var (
-	etcdModule       = nestedModule{"etcd", "etcd", ".", "go.etcd.io/etcd/server/v3"}
-	kubernetesModule = nestedModule{"kubernetes", "kubernetes", ".", "k8s.io/kubernetes"}
-	attacherModule   = nestedModule{"attacher", "csi-attacher",
-		"github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher", "github.com/kubernetes-csi/external-attacher/v4"}
+	etcdModule       = nestedModule{folder: "etcd", name: "etcd", pkg: ".", version: "go.etcd.io/etcd/server/v3"}
+	kubernetesModule = nestedModule{folder: "kubernetes", name: "kubernetes", pkg: ".", version: "k8s.io/kubernetes"}
+	// Without the cloud providers, which later versions do not have any more.
+	oldestKubernetes = nestedModule{folder: "kubernetes-oldest", name: "kubernetes", pkg: ".", version: "k8s.io/kubernetes", tags: "providerless"}
+	attacherModule   = nestedModule{folder: "attacher", name: "csi-attacher",
+		pkg: "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher", version: "github.com/kubernetes-csi/external-attacher/v4"}
 )
 
 // Build returns the control plane's binaries, and builds those that are not in
@@ -49,13 +54,20 @@ var (
 // other. When ctx ends, the build ends and leaves nothing behind.
 func Build(ctx context.Context, progress io.Writer) (Binaries, error) {
 	var binaries Binaries
+	kubernetes, err := chosenKubernetes()
+	if err != nil {
+		return Binaries{}, err
+	}
+	if binaries.Version, err = kubernetes.versionIn(ctx); err != nil {
+		return Binaries{}, err
+	}
 	for _, item := range []struct {
 		module nestedModule
 		path   *string
 	}{
 		{etcdModule, &binaries.Etcd},
 		{attacherModule, &binaries.Attacher},
-		{kubernetesModule, &binaries.Kubernetes},
+		{kubernetes, &binaries.Kubernetes},
 	} {
 		path, err := item.module.build(ctx, progress)
 		if err != nil {
@@ -64,6 +76,43 @@ func Build(ctx context.Context, progress io.Writer) (Binaries, error) {
 		*item.path = path
 	}
 	return binaries, nil
+}
+
+// kubernetesEnv chooses the Kubernetes: newest, also where it is not set, or oldest.
+const kubernetesEnv = "SANITY_KUBERNETES"
+
+func chosenKubernetes() (nestedModule, error) {
+	switch which := os.Getenv(kubernetesEnv); which {
+	case "", "newest":
+		return kubernetesModule, nil
+	case "oldest":
+		return oldestKubernetes, nil
+	default:
+		return nestedModule{}, fmt.Errorf("%s is %q: it has to be newest or oldest", kubernetesEnv, which)
+	}
+}
+
+// KubernetesVersions are the two versions that can be built, whichever is.
+func KubernetesVersions(ctx context.Context) (newest, oldest string, err error) {
+	if newest, err = kubernetesModule.versionIn(ctx); err != nil {
+		return "", "", err
+	}
+	oldest, err = oldestKubernetes.versionIn(ctx)
+	return newest, oldest, err
+}
+
+// versionIn is the version that the module's go.mod requires.
+func (m nestedModule) versionIn(ctx context.Context) (string, error) {
+	root, err := mainModuleRoot(ctx)
+	if err != nil {
+		return "", err
+	}
+	source := filepath.Join(root, "sanity", "controlplane", m.folder)
+	version := m.readVersion(source)
+	if version == "" {
+		return "", fmt.Errorf("%s/go.mod requires no version of %s", source, m.version)
+	}
+	return version, nil
 }
 
 // FencepostBuild says how to build csi-fencepost.
@@ -133,10 +182,11 @@ func (m nestedModule) build(ctx context.Context, progress io.Writer) (string, er
 
 func (m nestedModule) buildInto(ctx context.Context, source, binary string, report *report) error {
 	var err error
-	if report.total, err = countStale(ctx, source, m.pkg, report); err != nil {
+	flags := []string{"-buildvcs=false", "-ldflags=-s -w", "-tags=" + m.tags, m.pkg}
+	if report.total, err = countStale(ctx, source, flags, report); err != nil {
 		return err
 	}
-	return goBuild(ctx, source, binary, []string{"-buildvcs=false", "-ldflags=-s -w", m.pkg}, report)
+	return goBuild(ctx, source, binary, flags, report)
 }
 
 // readVersion is the version of what is built, as go.mod says; for people only.
@@ -181,14 +231,14 @@ func sourceHash(ctx context.Context, source string) (string, error) {
 
 // countStale counts the packages that go build will have to compile. It also
 // downloads the modules.
-func countStale(ctx context.Context, dir, pkg string, report *report) (int, error) {
+func countStale(ctx context.Context, dir string, flags []string, report *report) (int, error) {
 	report.step("looking what there is to do")
 	work, err := os.MkdirTemp("", "fencepost-list-")
 	if err != nil {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
-	command := goCommand(ctx, dir, "list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", "-buildvcs=false", "-ldflags=-s -w", pkg)
+	command := goCommand(ctx, dir, append([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, flags...)...)
 	var list bytes.Buffer
 	command.Stdout = &list
 	err = runReporting(command, work, report)

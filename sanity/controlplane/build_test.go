@@ -175,3 +175,27 @@ func TestFencepostIsBuiltWithItsTags(t *testing.T) {
 		}
 	}
 }
+
+func TestTheEnvironmentChoosesTheKubernetes(t *testing.T) {
+	newest, oldest, err := KubernetesVersions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if newest == oldest || !strings.HasPrefix(newest, "v1.") || !strings.HasPrefix(oldest, "v1.") {
+		t.Errorf("newest %s, oldest %s: two versions of Kubernetes were to be there", newest, oldest)
+	}
+	for which, want := range map[string]string{"": newest, "newest": newest, "oldest": oldest} {
+		t.Setenv(kubernetesEnv, which)
+		chosen, err := chosenKubernetes()
+		if err != nil {
+			t.Fatalf("%s=%s: %v", kubernetesEnv, which, err)
+		}
+		if got, err := chosen.versionIn(t.Context()); err != nil || got != want {
+			t.Errorf("%s=%s: %s %v, want %s", kubernetesEnv, which, got, err, want)
+		}
+	}
+	t.Setenv(kubernetesEnv, "older")
+	if _, err := Build(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "newest or oldest") {
+		t.Errorf("%s=older: %v, want an error that says what it can be", kubernetesEnv, err)
+	}
+}

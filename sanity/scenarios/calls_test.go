@@ -59,7 +59,7 @@ var calls = []scenario{
 	{
 		name: "reconcile",
 		rule: "R1: after a takeover the attacher's comparison with ListVolumes does not publish to the old node again",
-		from: "k/106151, kubernetes-csi/external-attacher#416, #697",
+		from: "k/106151, kubernetes-csi/external-attacher#416, kubernetes-csi/external-attacher#697",
 		options: bed.StageOptions{AttacherArgs: []string{"--reconcile-sync=5s"},
 			Array: func(s *array.Switches) { s.EnforceSingleAttach = false }},
 		story: reconcile,
@@ -84,7 +84,7 @@ var calls = []scenario{
 	{
 		name: "orphan-refused",
 		rule: "R6: the driver's own refusal leads to an attachment that nobody knew of",
-		from: "hetznercloud/csi-driver#164, cloudscale-ch/csi-cloudscale#143",
+		from: "hetznercloud/csi-driver#164",
 		options: bed.StageOptions{Array: func(s *array.Switches) {
 			s.ListVolumes, s.ListPublishedNodes, s.GetVolume = false, false, false
 		}},

@@ -3,80 +3,153 @@
 package scenarios
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
-	"runtime"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+	"github.com/csi-fencepost/csi-fencepost/sanity/scenarios/outcome"
 )
 
-var catalogueFile = flag.String("catalogue", "CATALOGUE.md", "where the table of both outcomes is written")
+var (
+	storiesFlag = flag.String("stories", "missing", "which stories are played: missing (those without an outcome, and those that failed), all, none, or names with commas")
+	waysFlag    = flag.String("ways", "both", "how they are played: both, guarded or alone")
+	clocksFlag  = flag.String("clocks", outcome.Real, "real: Kubernetes' own; short")
+	bookFlag    = flag.String("outcomes", outcomesFile, "where the outcomes are kept")
+	pageFlag    = flag.String("catalogue", pageFile, "where the page is written")
+)
 
-// On Kubernetes' own clocks.
-func init() { clocks = bed.RealClocks }
-
-// TestCatalogue plays each scenario with Kubernetes alone and with
-// csi-fencepost, and writes the table of both outcomes.
+// TestCatalogue plays stories with Kubernetes alone and with csi-fencepost, keeps
+// what came of each as soon as it ends, and writes the page from all that was
+// kept. A run that was broken off is gone on with by the next one.
 func TestCatalogue(t *testing.T) {
-	type row struct{ alone, guarded string }
-	rows := map[string]*row{}
-	var mu sync.Mutex
-	note := func(name string, f func(*row)) {
-		mu.Lock()
-		defer mu.Unlock()
-		if rows[name] == nil {
-			rows[name] = &row{}
-		}
-		f(rows[name])
+	switch *clocksFlag {
+	case outcome.Real:
+		clocks = bed.RealClocks
+	case outcome.Short:
+	default:
+		t.Fatalf("-clocks is %q: it has to be %s or %s", *clocksFlag, outcome.Real, outcome.Short)
 	}
+	book, err := outcome.Open(*bookFlag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &keeper{t: t, book: book, version: shared.programs.ControlPlane.Version, commit: commit(t)}
 	t.Run("play", func(t *testing.T) {
-		for _, s := range all {
-			t.Run(s.name+"/guarded", func(t *testing.T) {
-				t.Parallel()
-				outcome := runScenario(t, s, false)
-				note(s.name, func(r *row) { r.guarded = outcome })
-			})
-			if s.guardedOnly {
-				continue
+		for _, p := range k.wanted() {
+			name := p.story.name + "/guarded"
+			if p.alone {
+				name = p.story.name + "/alone"
 			}
-			t.Run(s.name+"/alone", func(t *testing.T) {
+			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				outcome := runScenario(t, s, true)
-				note(s.name, func(r *row) { r.alone = outcome })
+				k.play(t, p)
 			})
 		}
 	})
-	var out bytes.Buffer
-	fmt.Fprintf(&out, "# What happens without and with csi-fencepost\n\n")
-	fmt.Fprintf(&out, "Written by `make catalogue`: real etcd, kube-apiserver, kube-controller-manager,\nscheduler, external-attacher and kubelets (the versions are in\n`sanity/controlplane/*/go.mod`), Kubernetes' own clocks, %d cores.\n", runtime.NumCPU())
-	fmt.Fprintf(&out, "\"Two nodes wrote at once\" and \"taken from a node that used it\" are what the\nstorage array itself saw.\n\n")
-	fmt.Fprintf(&out, "| scenario | rule | reported as | Kubernetes alone | with csi-fencepost |\n|---|---|---|---|---|\n")
-	for _, s := range all {
-		r := rows[s.name]
-		if r == nil {
-			r = &row{}
-		}
-		alone := r.alone
-		if s.guardedOnly {
-			alone = "(nothing to compare)"
-		}
-		fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", s.name, s.rule, s.from, cell(alone), cell(r.guarded))
+	text, err := catalogue(t).Write(book)
+	if err == nil {
+		err = os.WriteFile(*pageFlag, []byte(text), 0o644)
 	}
-	if err := os.WriteFile(*catalogueFile, out.Bytes(), 0o644); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("written: %s", *catalogueFile)
+	if *resultFlag != "" {
+		if err := resultOf(t, book).Write(*resultFlag); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
-// cell makes an outcome fit into a table; one that is missing failed.
-func cell(text string) string {
-	if text == "" {
-		return "**the scenario failed**"
+// keeper keeps the outcomes.
+type keeper struct {
+	t               *testing.T
+	version, commit string
+
+	mu   sync.Mutex
+	book *outcome.Book
+}
+
+// toPlay is one story, with csi-fencepost or without.
+type toPlay struct {
+	story scenario
+	alone bool
+}
+
+// wanted are the plays that the flags ask for.
+func (k *keeper) wanted() (plays []toPlay) {
+	k.t.Helper()
+	names := outcome.References(*storiesFlag)
+	for _, name := range names {
+		if _, ok := storyNamed(name); !ok && !slices.Contains([]string{"missing", "all", "none"}, name) {
+			k.t.Fatalf("-stories: there is no story %q", name)
+		}
 	}
-	return strings.ReplaceAll(text, "|", "\\|")
+	for _, s := range everyStory {
+		for _, alone := range []bool{false, true} {
+			switch {
+			case alone && (s.guardedOnly || *waysFlag == "guarded"), !alone && *waysFlag == "alone":
+			case *storiesFlag == "missing" && !k.missing(s, alone):
+			case slices.Contains(names, s.name), *storiesFlag == "all", *storiesFlag == "missing":
+				plays = append(plays, toPlay{s, alone})
+			}
+		}
+	}
+	return plays
+}
+
+func (k *keeper) missing(s scenario, alone bool) bool {
+	o, ok := k.book.Find(s.name, alone, k.version)
+	return !ok || o.Failed || o.Clocks != *clocksFlag && o.Clocks != outcome.Real
+}
+
+// play plays one and keeps what came of it, also if it failed half-way.
+func (k *keeper) play(t *testing.T, p toPlay) {
+	if p.story.options.Machines {
+		vms <- struct{}{}
+		t.Cleanup(func() { <-vms })
+	}
+	o := outcome.Outcome{Story: p.story.name, Alone: p.alone, Kubernetes: k.version, Clocks: *clocksFlag, Commit: k.commit, Began: time.Now()}
+	var end *ended
+	defer func() {
+		o.Seconds, o.Failed = time.Since(o.Began).Seconds(), t.Failed()
+		if end != nil {
+			end.note(&o)
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if err := k.book.Put(o); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Logf("%s", p.story.rule)
+	playScenario(t, p.story, p.alone, func(e *ended) { end = e })
+}
+
+// commit is what is played: "+" where sources were changed since.
+func commit(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	git := func(args ...string) string {
+		out, err := exec.CommandContext(t.Context(), "git", append([]string{"--no-optional-locks", "-C", root}, args...)...).Output()
+		if err != nil {
+			t.Fatalf("git %s: %v: the outcomes have to say what was played", strings.Join(args, " "), err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	head := git("rev-parse", "--short", "HEAD")
+	if git("status", "--porcelain", "--", "cmd", "csi", "fence", "proxy", "go.mod") != "" {
+		return fmt.Sprintf("%s+", head)
+	}
+	return head
 }

@@ -49,7 +49,7 @@ var cutOff = []scenario{
 	{
 		name: "force-detach",
 		rule: "R2: the force detach does not take a volume from a node that is cut off and still writes",
-		from: "k/120328, k/65392, k/68086",
+		from: "k/120328, k/65392, k/68086, kubernetes-sigs/aws-ebs-csi-driver#1955",
 		story: func(p *play) {
 			v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
 			db := p.Pod("db", old, v)

@@ -75,14 +75,12 @@ var cutClients = []scenario{
 	{
 		name:    "storage-other",
 		rule:    "R1: a fence at one driver's storage leaves a pod alone that also writes to another driver's volume, and says so",
-		from:    "-",
 		options: bed.StageOptions{Failover: true, Array: cuttable},
 		story:   otherDriversVolume,
 	},
 	{
 		name:    "two-drivers",
 		rule:    "R6: two drivers' sidecars share one power fence of a node, and both move their volumes",
-		from:    "-",
 		options: bed.StageOptions{Failover: true},
 		story:   twoDrivers,
 	},
@@ -103,14 +101,12 @@ var cutClients = []scenario{
 	{
 		name:    "opt-out-pod",
 		rule:    "R6: pods that opt out, themselves or by a claim, stay on a dead node; the others move",
-		from:    "-",
 		options: bed.StageOptions{Failover: true},
 		story:   podsOptOut,
 	},
 	{
 		name:    "opt-out-node",
 		rule:    "R6: a node that opts out is neither fenced nor emptied, until the annotation is off",
-		from:    "-",
 		options: bed.StageOptions{Failover: true},
 		story:   nodeOptsOut,
 	},

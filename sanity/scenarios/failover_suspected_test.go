@@ -59,7 +59,6 @@ var suspected = []scenario{
 	{
 		name:    "level-two",
 		rule:    "R1: where the first level's BMC hangs the second level fences, and its reading of off is the proof",
-		from:    "-",
 		options: bed.StageOptions{Failover: true},
 		story:   fencedByLevelTwo,
 	},
@@ -73,21 +72,18 @@ var suspected = []scenario{
 	{
 		name:    "bmc-stuck-on",
 		rule:    "R5: an agent that reads on stands against an operator's word, until the operator says on record that the agent is wrong",
-		from:    "-",
 		options: bed.StageOptions{Failover: true},
 		story:   overriddenBMC,
 	},
 	{
 		name:    "late-off",
 		rule:    "R6: an off that hangs past its time limit never lands on a node that is back",
-		from:    "-",
 		options: bed.StageOptions{Failover: true},
 		story:   offThatHangs,
 	},
 	{
 		name:        "fencer-dies",
 		rule:        "R1: a fence whose sidecar died in the middle is gone on with by another one, once the dead one's lock has run out",
-		from:        "-",
 		options:     bed.StageOptions{Failover: true},
 		guardedOnly: true,
 		story:       fencerDies,
@@ -102,7 +98,6 @@ var suspected = []scenario{
 	{
 		name:        "power-on",
 		rule:        "R1: with powerOn WhenMoved a node that we switched off gets its power back only when nothing is attached to it any more",
-		from:        "-",
 		options:     bed.StageOptions{Failover: true},
 		guardedOnly: true,
 		story:       poweredOnAgain,

@@ -20,7 +20,7 @@ func (p *play) database() (v *bed.Volume, d *bed.Deployment, old, next *bed.Node
 }
 
 // failovers: a node dies, and nobody has to get up.
-var failovers = slices.Concat(poweredOff, suspected, cutClients)
+var failovers = slices.Concat(poweredOff, suspected, cutClients, fieldFailovers)
 
 var poweredOff = []scenario{
 	{

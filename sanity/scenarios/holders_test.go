@@ -329,7 +329,6 @@ var holders = []scenario{
 	{
 		name:        "garbled",
 		rule:        "R5: a garbled ledger refuses that volume alone, and says how to mend it",
-		from:        "cloudscale-ch/csi-cloudscale#143",
 		guardedOnly: true,
 		options:     bed.StageOptions{Array: trusting},
 		story: func(p *play) {

@@ -11,10 +11,13 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
-// partitions: the network drops every packet between a node and the control
+// partitions need root.
+var partitions = slices.Concat(origins[:1], cutNetworks)
+
+// cutNetworks: the network drops every packet between a node and the control
 // plane. Its kubelet works on, unheard, and its containers write on: to
 // Kubernetes it looks like one that lost power.
-var partitions = []scenario{
+var cutNetworks = []scenario{
 	{
 		name:    "partition",
 		rule:    "R1: a partitioned node that writes on keeps its volume until its power is proven off",

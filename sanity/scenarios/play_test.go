@@ -8,15 +8,18 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+	"github.com/csi-fencepost/csi-fencepost/sanity/scenarios/outcome"
 )
 
 // scenario is one failure of the field.
 type scenario struct {
-	// name of the stage: a short DNS label.
+	// name of the scenario, and of its stage: a DNS label.
 	name string
+	// stage is the name of its stage where name is too long for one.
+	stage string
 	// rule that it holds up, as a sentence.
 	rule string
-	// from is where the case was reported, as owner/repository#number.
+	// from is where the case was reported: references of Cases, with commas.
 	from    string
 	options bed.StageOptions
 	// ownBed gives it a control plane to itself.
@@ -61,9 +64,28 @@ func (p *play) within(limit time.Duration, what string, ok func() bool) (time.Du
 	return limit, false
 }
 
+// stageName is short: sockets' paths are made of it.
+func (s scenario) stageName() string {
+	if s.stage != "" {
+		return s.stage
+	}
+	return s.name
+}
+
 // runScenario plays s with csi-fencepost, or with Kubernetes alone, and returns
 // what came of it.
 func runScenario(t *testing.T, s scenario, alone bool) string {
+	t.Helper()
+	var e *ended
+	playScenario(t, s, alone, func(begun *ended) { e = begun })
+	var o outcome.Outcome
+	e.note(&o)
+	return strings.Join(append([]string{o.Text}, o.Seen()...), "; ")
+}
+
+// playScenario plays s. begun is told where to look for what came of it, also of
+// a story that stops half-way.
+func playScenario(t *testing.T, s scenario, alone bool, begun func(*ended)) {
 	t.Helper()
 	var b *bed.Bed
 	if s.ownBed {
@@ -71,7 +93,7 @@ func runScenario(t *testing.T, s scenario, alone bool) string {
 	} else {
 		b = sharedBed(t)
 	}
-	options, name := s.options, s.name
+	options, name := s.options, s.stageName()
 	options.Alone = alone
 	if alone {
 		name += "-k"
@@ -81,34 +103,27 @@ func runScenario(t *testing.T, s scenario, alone bool) string {
 		options.Config += "\nfencing: {maxUnhealthy: 100%}"
 	}
 	p := &play{Stage: b.Stage(t, name, options), t: t}
+	begun(&ended{p})
 	if !alone {
-		defer p.NoViolations() // also of a story that stopped half-way
+		defer p.NoViolations()
 	}
 	s.story(p)
-	return strings.Join(append(p.outcomes, seen(p.Array.Violations())...), "; ")
 }
 
-// seen sums up what the oracle saw.
-func seen(violations []array.Violation) []string {
-	var double, could, taken int
-	for _, v := range violations {
+// ended is a play to be asked what came of it.
+type ended struct{ play *play }
+
+// note puts what the story noted, and what the oracle saw, into o.
+func (e *ended) note(o *outcome.Outcome) {
+	o.Text = strings.Join(e.play.outcomes, "; ")
+	for _, v := range e.play.Array.Violations() {
 		switch v.Kind {
 		case array.DoubleWrite:
-			double += v.Count
+			o.DoubleWrites += v.Count
 		case array.CouldDoubleWrite:
-			could++
+			o.CouldDoubleWrite++
 		case array.TakenInUse:
-			taken++
+			o.TakenInUse++
 		}
 	}
-	var out []string
-	if double > 0 {
-		out = append(out, fmt.Sprintf("**two nodes wrote at once (%d writes mixed up)**", double))
-	} else if could > 0 {
-		out = append(out, "**two nodes could write at once**")
-	}
-	if taken > 0 {
-		out = append(out, "**volume taken from a node that used it**")
-	}
-	return out
 }

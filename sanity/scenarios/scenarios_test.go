@@ -10,7 +10,7 @@ import (
 var all = slices.Concat(plain, partitions, failovers, fencedPartitions)
 
 // plain scenarios need nothing but Go.
-var plain = slices.Concat(cutOff, everyday, life, holders, crashes, kubelets, calls, operators, switched, secrets)
+var plain = slices.Concat(origins[1:], cutOff, everyday, life, holders, crashes, kubelets, calls, field, operators, switched, secrets)
 
 // TestScenario plays each of them with csi-fencepost.
 func TestScenario(t *testing.T) { playAll(t, slices.Concat(plain, injected)) }
@@ -37,11 +37,12 @@ func playAll(t *testing.T, scenarios []scenario) {
 
 // TestScenarioNamesAreUnique keeps two scenarios from sharing a stage.
 func TestScenarioNamesAreUnique(t *testing.T) {
-	names := map[string]bool{}
-	for _, s := range slices.Concat(all, injected) {
-		if names[s.name] || s.rule == "" || strings.ToLower(s.name) != s.name || len(s.name) > 14 {
-			t.Errorf("scenario %q: its name is taken, too long or not in lower case, or it has no rule", s.name)
+	names, stages := map[string]bool{}, map[string]bool{}
+	for _, s := range everyStory {
+		stage := s.stageName()
+		if names[s.name] || stages[stage] || s.rule == "" || strings.ToLower(s.name) != s.name || len(stage) > 14 {
+			t.Errorf("scenario %q: its name or its stage's (%q) is taken, too long or not in lower case, or it has no rule", s.name, stage)
 		}
-		names[s.name] = true
+		names[s.name], stages[stage] = true, true
 	}
 }

@@ -9,6 +9,6 @@
 //
 //	go test ./sanity/scenarios                  with csi-fencepost, short clocks
 //	go test -tags catalogue -run TestCatalogue  each with Kubernetes alone as well,
-//	                                            on Kubernetes' own clocks; writes the
-//	                                            table of both outcomes
+//	                                            on Kubernetes' own clocks; keeps what came
+//	                                            of it (package outcome), writes the page
 package scenarios

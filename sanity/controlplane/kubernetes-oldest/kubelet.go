@@ -1,0 +1,168 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	cadvisorapi "github.com/google/cadvisor/info/v1"
+	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/trace"
+	clientset "k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	cadvisortest "k8s.io/kubernetes/pkg/kubelet/cadvisor/testing"
+	"k8s.io/kubernetes/pkg/kubelet/cm"
+	"k8s.io/kubernetes/pkg/kubelet/cri/remote"
+	fakeremote "k8s.io/kubernetes/pkg/kubelet/cri/remote/fake"
+	"k8s.io/kubernetes/pkg/kubemark"
+)
+
+const (
+	runtimeTimeout   = 15 * time.Second
+	heartbeatTimeout = 10 * time.Second // as in the real kubelet: never longer than a status period
+)
+
+// machine answers for the machine under the kubelet. Its boot ID is read from
+// a file when a kubelet starts, so that a reboot is a new line in that file.
+type machine struct {
+	cadvisortest.Fake
+	bootIDFile, systemUUID string
+}
+
+func (m *machine) MachineInfo() (*cadvisorapi.MachineInfo, error) {
+	info, err := m.Fake.MachineInfo()
+	if err != nil {
+		return nil, err
+	}
+	id, err := os.ReadFile(m.bootIDFile)
+	if err != nil {
+		return nil, err
+	}
+	info.BootID = strings.TrimSpace(string(id))
+	info.SystemUUID = m.systemUUID
+	info.MachineID = "machine-" + m.NodeName
+	return info, nil
+}
+
+// kubeletOptions is the command line of the kubelet subcommand.
+type kubeletOptions struct {
+	name, kubeconfig, root, bootIDFile, systemUUID, runtimeEndpoint string
+	port                                                            int
+	labels                                                          map[string]string
+	clockOffset                                                     time.Duration
+}
+
+func (o kubeletOptions) validate() error {
+	if o.name == "" || o.kubeconfig == "" || o.root == "" || o.bootIDFile == "" || o.systemUUID == "" || o.runtimeEndpoint == "" || o.port == 0 {
+		return errors.New("--name, --kubeconfig, --root-dir, --boot-id-file, --system-uuid, --container-runtime-endpoint and --port are required")
+	}
+	return nil
+}
+
+// newKubeletCommand is a kubelet with the real volume manager, CSI client,
+// plugin registration and status manager. Only the machine below it (cadvisor,
+// cgroups, mount(8)) is not there; its containers live in another process
+// (container-runtime), so that a kubelet that restarts finds them running.
+func newKubeletCommand() *cobra.Command {
+	var o kubeletOptions
+	cmd := &cobra.Command{Use: "kubelet", SilenceUsage: true, Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return runKubelet(o) }}
+	fs := cmd.Flags()
+	fs.StringVar(&o.name, "name", "", "node name")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file")
+	fs.StringVar(&o.root, "root-dir", "", "the kubelet's root folder; kept across restarts")
+	fs.StringVar(&o.bootIDFile, "boot-id-file", "", "file with the machine's boot ID")
+	fs.StringVar(&o.systemUUID, "system-uuid", "", "the machine's UUID, as its firmware has it")
+	fs.StringVar(&o.runtimeEndpoint, "container-runtime-endpoint", "", "unix:// address of the container runtime")
+	fs.IntVar(&o.port, "port", 0, "port of the kubelet's own server")
+	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels of the Node")
+	fs.DurationVar(&o.clockOffset, "clock-offset", 0, "how far this machine's clock is ahead (negative: behind)")
+	return cmd
+}
+
+func runKubelet(o kubeletOptions) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	client, heartbeat, err := kubeletClients(o)
+	if err != nil {
+		return err
+	}
+	runtime, err := remote.NewRemoteRuntimeService(o.runtimeEndpoint, runtimeTimeout, trace.NewNoopTracerProvider())
+	if err != nil {
+		return fmt.Errorf("container runtime %s: %w", o.runtimeEndpoint, err)
+	}
+	images, err := remote.NewRemoteImageService(o.runtimeEndpoint, runtimeTimeout, trace.NewNoopTracerProvider())
+	if err != nil {
+		return fmt.Errorf("container runtime %s: %w", o.runtimeEndpoint, err)
+	}
+
+	flags, config := kubemark.GetHollowKubeletConfig(&kubemark.HollowKubeletOptions{
+		NodeName: o.name, KubeletPort: o.port, MaxPods: 110, NodeLabels: o.labels})
+	// GetHollowKubeletConfig makes a temporary folder that we do not want.
+	os.RemoveAll(flags.RootDirectory)
+	flags.RootDirectory = o.root
+	config.StaticPodPath = ""
+	config.PodLogsDir = filepath.Join(o.root, "pod-logs")
+	config.Address = "127.0.0.1"
+	config.ReadOnlyPort = 0
+	config.EnableControllerAttachDetach = true
+	if err := os.MkdirAll(config.PodLogsDir, 0o755); err != nil {
+		return err
+	}
+	kubelet := kubemark.NewHollowKubelet(flags, config, client, heartbeat,
+		&machine{Fake: cadvisortest.Fake{NodeName: o.name}, bootIDFile: o.bootIDFile, systemUUID: o.systemUUID},
+		images, runtime, cm.NewStubContainerManager())
+	kubelet.Run()
+	return nil
+}
+
+// kubeletClients are the kubelet's two clients, one of them for heartbeats
+// only, as in the real kubelet's main.
+func kubeletClients(o kubeletOptions) (client, heartbeat *clientset.Clientset, err error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.UserAgent = "kubelet"
+	cfg.QPS, cfg.Burst = 50, 100
+	if o.clockOffset != 0 {
+		cfg.ContentType = "application/json" // what skewedClock reads
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return &skewedClock{next: next, offset: o.clockOffset}
+		})
+	}
+	if client, err = clientset.NewForConfig(cfg); err != nil {
+		return nil, nil, err
+	}
+	beat := restclient.CopyConfig(cfg)
+	beat.Timeout = heartbeatTimeout
+	beat.QPS = -1
+	heartbeat, err = clientset.NewForConfig(beat)
+	return client, heartbeat, err
+}
+
+// newRuntimeCommand is the container runtime of one node: the CRI fake of
+// k8s.io/cri-client, in a process of its own that outlives its kubelet.
+func newRuntimeCommand() *cobra.Command {
+	var endpoint string
+	cmd := &cobra.Command{Use: "container-runtime", SilenceUsage: true, Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if endpoint == "" {
+				return errors.New("--endpoint is required")
+			}
+			runtime := fakeremote.NewFakeRemoteRuntime()
+			runtime.ImageService.SetFakeImageSize(1) // a kubelet refuses an image without a size
+			if err := runtime.Start(endpoint); err != nil {
+				return err
+			}
+			select {} // until killed, as a power switch does
+		}}
+	cmd.Flags().StringVar(&endpoint, "endpoint", "", "unix:// address to serve")
+	return cmd
+}

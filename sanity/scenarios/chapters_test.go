@@ -1,0 +1,276 @@
+package scenarios
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
+	"github.com/csi-fencepost/csi-fencepost/sanity/scenarios/outcome"
+)
+
+// The page and what it is made from.
+const (
+	pageFile     = "CATALOGUE.md"
+	outcomesFile = "outcomes.json"
+)
+
+// chapters of the page: each story is in one.
+var chapters = []struct {
+	title   string
+	stories []string
+}{
+	{"Where this project comes from", []string{"azure-firewall", "cstor-node-deleted", "vsphere-cassandra", "openshift-postgres"}},
+	{"Nodes that are silent, gone or another machine", []string{"force-detach", "failed-detach", "taint-alive", "taint-early", "taint-old",
+		"node-deleted", "scaled-in", "scaled-in-wait", "same-name", "same-name-va", "same-node-uid", "renamed", "silent-move", "rwop", "block",
+		"cloud-taint", "cloud-untold", "confirm", "release"}},
+	{"Partitions", []string{"partition", "part-taint", "part-heals", "part-returns", "part-fenced"}},
+	{"Fencing and failover", []string{"power-off", "kernel-hang", "kubelet-gone", "paused-resumed", "quick-reboot", "level-two", "no-agent", "bmc-stuck-on",
+		"late-off", "fencer-dies", "readmitted", "power-on", "driver-fails", "rack", "all-silent", "outage-trickle", "storage-fence", "storage-boot",
+		"storage-other", "two-drivers", "sts-is-back", "by-hand", "opt-out-pod", "opt-out-node", "array-outage", "wrong-client"}},
+	{"Virtual machines with a real lock on their disk", []string{"vm-cut-off", "vm-power-off", "vm-hang", "vm-fo-off", "vm-fo-cut", "vm-fo-hang"}},
+	{"Kubelets that forget, and clocks that are wrong", []string{"kubelet-forget", "kubelet-refuse", "kubelet-quick", "kubelet-quick2", "clock-ahead", "clock-behind"}},
+	{"Ledger, PersistentVolume and VolumeAttachment", []string{"stripped-va", "two-pvs", "pv-again", "restored-pv", "ledger-wiped", "garbled", "other-cluster", "no-pv",
+		"unseen-detach", "reconcile", "late-unpublish", "orphan", "orphan-refused", "orphan-late", "secrets"}},
+	{"API server, controllers, and csi-fencepost itself", []string{"api-outage", "api-hangs", "kcm-change", "crash-takeover", "crash-move", "twins", "bypassed"}},
+	{"Every day", []string{"move", "drain", "drain-throttle", "kubelet-again", "recreate", "surge-0", "driver-again", "upgrade", "back-off"}},
+	{"None of our business, or as configured", []string{"live-migration", "rox", "rwx", "forward", "observe", "revokes", "injected", "injected-obs"}},
+}
+
+// kinds: which stories play which workload with which access mode. A cell that
+// begins with a dash says why there is none.
+var kinds = [][]string{
+	{"", "ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany", "raw block, one node", "raw block, many nodes"},
+	{"pod without a controller", "force-detach", "rwop", "rox", "rwx", "block", "live-migration"},
+	{"Deployment with one replica", "azure-firewall, openshift-postgres, power-off", sameCall, sameCall, sameCall, sameCall, sameCall},
+	{"StatefulSet", "vsphere-cassandra, sts-is-back", sameCall, sameCall, sameCall, sameCall, sameCall},
+}
+
+// sameCall: what a workload is decides how its pod comes back, not what the
+// attacher asks.
+const sameCall = "– the calls are a pod's"
+
+// everyStory is all that the page shows.
+var everyStory = slices.Concat(all, injected, machines, machineFailovers)
+
+func storyNamed(name string) (scenario, bool) {
+	i := slices.IndexFunc(everyStory, func(s scenario) bool { return s.name == name })
+	if i < 0 {
+		return scenario{}, false
+	}
+	return everyStory[i], true
+}
+
+// catalogue is the page without its outcomes.
+func catalogue(t *testing.T) outcome.Page {
+	t.Helper()
+	newest, oldest, err := controlplane.KubernetesVersions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := outcome.Page{Newest: newest, Oldest: oldest, Address: Address}
+	for _, c := range chapters {
+		chapter := outcome.Chapter{Title: c.title}
+		for _, name := range c.stories {
+			s, _ := storyNamed(name)
+			chapter.Stories = append(chapter.Stories, outcome.Story{Name: s.name, Rule: s.rule, From: s.from, GuardedOnly: s.guardedOnly})
+		}
+		page.Chapters = append(page.Chapters, chapter)
+	}
+	for i, row := range kinds {
+		if i > 0 {
+			row = slices.Clone(row)
+			for j := 1; j < len(row); j++ {
+				if row[j] != sameCall {
+					row[j] = "`" + strings.ReplaceAll(row[j], ", ", "`, `") + "`"
+				}
+			}
+		}
+		page.Kinds = append(page.Kinds, row)
+	}
+	return page
+}
+
+// TestEachStoryIsInOneChapter: else the page would leave it out.
+func TestEachStoryIsInOneChapter(t *testing.T) {
+	seen := map[string]int{}
+	for _, c := range chapters {
+		for _, name := range c.stories {
+			seen[name]++
+			if _, ok := storyNamed(name); !ok {
+				t.Errorf("chapter %q: there is no story %q", c.title, name)
+			}
+		}
+	}
+	for _, s := range everyStory {
+		if seen[s.name] != 1 {
+			t.Errorf("story %q is in %d chapters, want one (chapters_test.go)", s.name, seen[s.name])
+		}
+	}
+}
+
+// TestEachReportedCaseIsPlayed, and each story's case is one that was reported.
+func TestEachReportedCaseIsPlayed(t *testing.T) {
+	told := map[string][]string{}
+	for _, s := range everyStory {
+		for _, ref := range outcome.References(s.from) {
+			told[ref] = append(told[ref], s.name)
+		}
+	}
+	known := map[string]bool{}
+	for _, c := range Cases {
+		if len(c.Refs) == 0 || c.What == "" {
+			t.Errorf("case %+v lacks its words or its references", c)
+		}
+		for _, ref := range c.Refs {
+			if known[ref] {
+				t.Errorf("%s is in two cases", ref)
+			}
+			known[ref] = true
+			if _, err := Address(ref); err != nil {
+				t.Errorf("case %q: %v", c.What, err)
+			}
+			if len(told[ref]) == 0 {
+				t.Errorf("no story is from %s: %s", ref, c.What)
+			}
+		}
+	}
+	for ref, stories := range told {
+		if !known[ref] {
+			t.Errorf("%s, from which %q are, is in no case of cases.go", ref, stories)
+		}
+	}
+}
+
+// TestEachKindOfWorkloadIsPlayedOrSaysWhyNot holds the table of kinds against the
+// stories.
+func TestEachKindOfWorkloadIsPlayedOrSaysWhyNot(t *testing.T) {
+	for _, row := range kinds {
+		if len(row) != len(kinds[0]) {
+			t.Errorf("row %q has %d cells, want %d", row[0], len(row), len(kinds[0]))
+		}
+	}
+	for _, row := range kinds[1:] {
+		for _, names := range row[1:] {
+			if names == sameCall {
+				continue
+			}
+			for _, name := range strings.Split(names, ", ") {
+				if _, ok := storyNamed(name); !ok {
+					t.Errorf("%s: there is no story %q", row[0], name)
+				}
+			}
+		}
+	}
+}
+
+// TestThePageIsWhatTheOutcomesSay: nobody edits it by hand.
+func TestThePageIsWhatTheOutcomesSay(t *testing.T) {
+	want := pageOf(t, outcomesFile)
+	got, err := os.ReadFile(pageFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("%s is not what %s and the stories say; run: make catalogue STORIES=none\n%s", pageFile, outcomesFile, firstDifference(string(got), want))
+	}
+}
+
+var resultFlag = flag.String("result", "", "file for what the outcomes add up to (make prove); empty: none")
+
+// TestCatalogueResult writes what the outcomes add up to. It fails for a play with
+// csi-fencepost that failed, or in which the oracle saw a violation.
+func TestCatalogueResult(t *testing.T) {
+	book, err := outcome.Open(outcomesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := *resultFlag
+	if file == "" {
+		file = filepath.Join(t.TempDir(), "catalogue.json")
+	}
+	r := resultOf(t, book)
+	if err := r.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range r.Failures {
+		t.Error(text)
+	}
+}
+
+// resultOf adds up the outcomes on the newest and on the oldest Kubernetes.
+func resultOf(t *testing.T, book *outcome.Book) result.Result {
+	t.Helper()
+	page := catalogue(t)
+	r := result.Result{Part: "catalogue", Command: "make catalogue"}
+	for _, o := range book.All() {
+		r.Seconds += o.Seconds
+		if r.Began.IsZero() || o.Began.Before(r.Began) {
+			r.Began = o.Began
+		}
+	}
+	newest := page.Count(book, page.Newest)
+	r.Add("stories", float64(newest.Stories), "stories")
+	r.Add("reported cases that they are from", float64(len(Cases)), "cases")
+	for _, version := range []string{page.Newest, page.Oldest} {
+		c, on := page.Count(book, version), ", on Kubernetes "+version
+		r.Add("played with csi-fencepost"+on, float64(c.Guarded.Played), "stories")
+		r.Add("violations with csi-fencepost"+on, float64(c.Guarded.Violated), "stories")
+		r.Add("failed with csi-fencepost"+on, float64(c.Guarded.Failed), "stories")
+		r.Add("played with Kubernetes alone"+on, float64(c.Alone.Played), "stories")
+		r.Add("violations with Kubernetes alone"+on, float64(c.Alone.Violated), "stories")
+		r.Add("failed with Kubernetes alone"+on, float64(c.Alone.Failed), "stories")
+		for _, name := range c.Broken {
+			r.Failures = append(r.Failures, "story "+name+on+": it failed or the storage array saw a violation, see CATALOGUE.md")
+		}
+	}
+	if len(newest.Missing) > 0 {
+		r.Left = append(r.Left, fmt.Sprintf("%d plays on Kubernetes %s are still to come: %s", len(newest.Missing), page.Newest, strings.Join(newest.Missing, ", ")))
+	}
+	return r
+}
+
+// TestNoOutcomeIsOfAStoryThatIsGone: its figures would stand for nothing.
+func TestNoOutcomeIsOfAStoryThatIsGone(t *testing.T) {
+	book, err := outcome.Open(outcomesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(book.All()) == 0 {
+		t.Fatalf("%s has no outcome", outcomesFile)
+	}
+	for _, o := range book.All() {
+		if s, ok := storyNamed(o.Story); !ok || o.Alone && s.guardedOnly {
+			t.Errorf("%s has an outcome of %q (alone: %v), which is not played like that any more", outcomesFile, o.Story, o.Alone)
+		}
+	}
+}
+
+// pageOf makes the page from a file of outcomes.
+func pageOf(t *testing.T, outcomes string) string {
+	t.Helper()
+	book, err := outcome.Open(outcomes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := catalogue(t).Write(book)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func firstDifference(got, want string) string {
+	x, y := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range min(len(x), len(y)) {
+		if x[i] != y[i] {
+			return fmt.Sprintf("line %d is\n%s\nwant\n%s", i+1, x[i], y[i])
+		}
+	}
+	return fmt.Sprintf("%d lines, want %d", len(x), len(y))
+}

@@ -1,0 +1,172 @@
+package outcome
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var day = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+func of(story string, change func(*Outcome)) Outcome {
+	o := Outcome{Story: story, Kubernetes: "v1.2.3", Clocks: Real, Commit: "abc1234", Began: day, Text: "moved"}
+	if change != nil {
+		change(&o)
+	}
+	return o
+}
+
+func book(t *testing.T, outcomes ...Outcome) *Book {
+	t.Helper()
+	b, err := Open(filepath.Join(t.TempDir(), "outcomes.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range outcomes {
+		if err := b.Put(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+func TestAnOutcomeIsOnDiskAsSoonAsItIsPut(t *testing.T) {
+	b := book(t, of("one", nil), of("two", func(o *Outcome) { o.Alone, o.TakenInUse = true, 1 }))
+	again, err := Open(b.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, ok := again.Find("two", true, "v1.2.3")
+	if !ok || o.TakenInUse != 1 || !o.Began.Equal(day) || len(again.All()) != 2 {
+		t.Errorf("read back: %v %+v of %+v", ok, o, again.All())
+	}
+	left, err := os.ReadDir(filepath.Dir(b.path))
+	if err != nil || len(left) != 1 {
+		t.Errorf("the folder has %v %v, want the book alone", left, err)
+	}
+}
+
+func TestTheLatestPlayTakesTheEarliersPlaceAndNoOthers(t *testing.T) {
+	b := book(t,
+		of("one", nil),
+		of("one", func(o *Outcome) { o.Clocks = Short }),
+		of("one", func(o *Outcome) { o.Alone = true }),
+		of("one", func(o *Outcome) { o.Kubernetes = "v0.9.0" }),
+		of("one", func(o *Outcome) { o.Text = "moved again" }))
+	if o, _ := b.Find("one", false, "v1.2.3"); o.Text != "moved again" || len(b.All()) != 4 {
+		t.Errorf("the latest is %+v, of %d", o, len(b.All()))
+	}
+}
+
+func TestRealClocksAreShownBeforeShortOnes(t *testing.T) {
+	b := book(t, of("one", func(o *Outcome) { o.Clocks, o.Text = Short, "short" }))
+	if o, ok := b.Find("one", false, "v1.2.3"); !ok || o.Text != "short" {
+		t.Errorf("found %v %+v", ok, o)
+	}
+	if err := b.Put(of("one", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if o, _ := b.Find("one", false, "v1.2.3"); o.Clocks != Real {
+		t.Errorf("found %+v", o)
+	}
+}
+
+func TestAnOutcomeThatDoesNotSayWhatItHoldsForIsRefused(t *testing.T) {
+	for what, spoil := range map[string]func(*Outcome){
+		"story":      func(o *Outcome) { o.Story = "" },
+		"Kubernetes": func(o *Outcome) { o.Kubernetes = "" },
+		"commit":     func(o *Outcome) { o.Commit = "" },
+		"date":       func(o *Outcome) { o.Began = time.Time{} },
+		"clocks":     func(o *Outcome) { o.Clocks = "fast" },
+	} {
+		b := book(t)
+		if err := b.Put(of("one", spoil)); err == nil || len(b.All()) != 0 {
+			t.Errorf("without its %s: %v, and the book has %+v", what, err, b.All())
+		}
+	}
+}
+
+func TestABookThatSomebodySpoiledIsNotRead(t *testing.T) {
+	one := `{"story":"one","kubernetes":"v1","clocks":"real","commit":"a","began":"2026-03-04T05:06:07Z","seconds":1}`
+	for text, says := range map[string]string{
+		"[" + one + "," + one + "]": "two outcomes of story one",
+		`[{"storey":"one"}]`:        "storey",
+		`[{"story":"one"}]`:         "lacks its story",
+		"[":                         "outcomes.json",
+	} {
+		path := filepath.Join(t.TempDir(), "outcomes.json")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(path); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", text, err, says)
+		}
+	}
+}
+
+func page() Page {
+	return Page{Newest: "v1.2.3", Oldest: "v0.9.0",
+		Chapters: []Chapter{{Title: "Nodes", Stories: []Story{
+			{Name: "one", Rule: "R1: a rule", From: "k/7, https://example.com/a/b"},
+			{Name: "two", Rule: "R2: a | b", GuardedOnly: true},
+			{Name: "three", Rule: "R3"},
+		}}},
+		Kinds: [][]string{{"", "RWO"}, {"pod", "`one`"}},
+		Address: func(ref string) (string, error) {
+			return strings.Replace(ref, "k/", "https://github.com/k/k/issues/", 1), nil
+		}}
+}
+
+func write(t *testing.T, b *Book) string {
+	t.Helper()
+	text, err := page().Write(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestThePageShowsWhatWasSeenAndWhatWasNotPlayed(t *testing.T) {
+	text := write(t, book(t,
+		of("one", nil),
+		of("one", func(o *Outcome) { o.Alone, o.DoubleWrites, o.TakenInUse, o.Clocks = true, 12, 1, Short }),
+		of("two", func(o *Outcome) { o.Failed, o.Text = true, "" }),
+		of("one", func(o *Outcome) { o.Kubernetes = "v0.9.0" })))
+	for _, want := range []string{
+		"| `one` | R1: a rule | [k/k#7](https://github.com/k/k/issues/7), [example.com](https://example.com/a/b) | moved; **two nodes wrote at once (12 writes mixed up)**; **volume taken from a node that used it** <sub>2026-03-04 abc1234, short clocks</sub> | moved <sub>2026-03-04 abc1234</sub> |",
+		"| `two` | R2: a \\| b |  | (nothing to compare) | **failed** <sub>2026-03-04 abc1234</sub> |",
+		"| `three` | R3 |  | *not played yet* | *not played yet* |",
+		"| `one` | *not played yet* | moved <sub>2026-03-04 abc1234</sub> |",
+		"3 stories. With csi-fencepost 2 were played, 0 of them with a violation, 1 failed. With Kubernetes alone 1 were played (1 have nothing to compare), 1 with a violation, 0 failed.",
+		"|  | RWO |\n|---|---|\n| pod | `one` |\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks\n%s\nit is\n%s", want, text)
+		}
+	}
+	if _, old, _ := strings.Cut(text, "v0.9.0"); strings.Contains(old, "`two`") {
+		t.Error("the oldest Kubernetes' table has a story that was not played on it")
+	}
+}
+
+func TestAPageWithoutThePlaysOfTheOldestKubernetesSaysSo(t *testing.T) {
+	if text := write(t, book(t, of("one", nil))); !strings.HasSuffix(text, "KUBERNETES=oldest`. No story was played on it yet.\n") {
+		t.Errorf("the page ends\n%s", text[max(0, len(text)-300):])
+	}
+}
+
+func TestAViolationWithCSIFencepostIsCountedAndNamed(t *testing.T) {
+	b := book(t, of("one", func(o *Outcome) { o.CouldDoubleWrite = 1 }), of("two", nil))
+	c := page().Count(b, "v1.2.3")
+	if c.Guarded != (Tally{Played: 2, Violated: 1}) || len(c.Broken) != 1 || c.Broken[0] != "one" {
+		t.Errorf("counted %+v", c)
+	}
+	if got := strings.Join(c.Missing, ", "); got != "one (alone), three, three (alone)" {
+		t.Errorf("missing: %s", got)
+	}
+	if !strings.Contains(write(t, b), "**two nodes could write at once**") {
+		t.Error("the page does not show it")
+	}
+}

@@ -1,0 +1,230 @@
+package outcome
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Page is what the catalogue's page is made of, besides the outcomes.
+type Page struct {
+	// Newest is the version of Kubernetes of the first tables, Oldest that of the
+	// last one.
+	Newest, Oldest string
+	Chapters       []Chapter
+	// Kinds are the rows of the table of workloads and access modes; the first one
+	// is its head.
+	Kinds [][]string
+	// Address of a reference of a story's From.
+	Address func(ref string) (string, error)
+}
+
+// Chapter is a part of the page.
+type Chapter struct {
+	Title   string
+	Stories []Story
+}
+
+// Story is a row.
+type Story struct {
+	Name, Rule string
+	// From are references, with commas.
+	From string
+	// GuardedOnly: there is nothing to compare with Kubernetes alone.
+	GuardedOnly bool
+}
+
+// Write makes the page, in Markdown. The error names a reference that leads
+// nowhere.
+func (p Page) Write(b *Book) (string, error) {
+	var out strings.Builder
+	out.WriteString(p.head(b))
+	for _, c := range p.Chapters {
+		fmt.Fprintf(&out, "\n## %s\n\n| story | what it holds up | reported as | Kubernetes alone | with csi-fencepost |\n|---|---|---|---|---|\n", c.Title)
+		for _, s := range c.Stories {
+			links, err := p.links(s.From)
+			if err != nil {
+				return "", fmt.Errorf("story %s: %w", s.Name, err)
+			}
+			fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", s.Name, cell(s.Rule), links, p.alone(b, s), played(b, s.Name, false, p.Newest))
+		}
+	}
+	out.WriteString(p.kinds())
+	out.WriteString(p.oldest(b))
+	return out.String(), nil
+}
+
+// head says how to read the tables, and what they add up to.
+func (p Page) head(b *Book) string {
+	c := p.Count(b, p.Newest)
+	return fmt.Sprintf(`# What happens without and with csi-fencepost
+
+Written by `+"`make catalogue`"+` from [what came of each story](outcomes.json); nobody edits it by hand. Each story was played on a real etcd, kube-apiserver, kube-controller-manager, scheduler, external-attacher and kubelets, on Kubernetes %s and its own clocks (6 minutes to the force detach, 50 s to NotReady) unless a row says "short clocks" (15 s and 21 s). Each was played once: the times are of that one play. In small type: the date and the commit that was played ("+": with changes of csi-fencepost that were not committed yet).
+
+**Bold** is what the storage array itself saw: a volume taken from a node that used it, two nodes that could write to it, two that did.
+
+%d stories. With csi-fencepost %d were played, %d of them with a violation, %d failed. With Kubernetes alone %d were played (%d have nothing to compare), %d with a violation, %d failed.
+`, p.Newest, c.Stories, c.Guarded.Played, c.Guarded.Violated, c.Guarded.Failed, c.Alone.Played, c.GuardedOnly, c.Alone.Violated, c.Alone.Failed)
+}
+
+// Counts are what the tables add up to.
+type Counts struct {
+	Stories, GuardedOnly int
+	Guarded, Alone       Tally
+	// Missing are the plays that have no outcome: "name", or "name (alone)".
+	Missing []string
+	// Broken are the plays with csi-fencepost that failed or had a violation.
+	Broken []string
+}
+
+// Tally of the plays of one kind.
+type Tally struct{ Played, Violated, Failed int }
+
+// Count adds the outcomes up.
+func (p Page) Count(b *Book, kubernetes string) Counts {
+	var c Counts
+	for _, chapter := range p.Chapters {
+		for _, s := range chapter.Stories {
+			c.Stories++
+			if o, ok := b.Find(s.Name, false, kubernetes); !ok {
+				c.Missing = append(c.Missing, s.Name)
+			} else if c.Guarded.add(o); o.Failed || o.Violated() {
+				c.Broken = append(c.Broken, s.Name)
+			}
+			if s.GuardedOnly {
+				c.GuardedOnly++
+			} else if o, ok := b.Find(s.Name, true, kubernetes); !ok {
+				c.Missing = append(c.Missing, s.Name+" (alone)")
+			} else {
+				c.Alone.add(o)
+			}
+		}
+	}
+	return c
+}
+
+func (t *Tally) add(o Outcome) {
+	t.Played++
+	if o.Violated() {
+		t.Violated++
+	}
+	if o.Failed {
+		t.Failed++
+	}
+}
+
+func (p Page) alone(b *Book, s Story) string {
+	if s.GuardedOnly {
+		return "(nothing to compare)"
+	}
+	return played(b, s.Name, true, p.Newest)
+}
+
+// played is the cell of one play.
+func played(b *Book, story string, alone bool, kubernetes string) string {
+	o, ok := b.Find(story, alone, kubernetes)
+	if !ok {
+		return "*not played yet*"
+	}
+	var parts []string
+	if o.Failed {
+		parts = append(parts, "**failed**")
+	}
+	if o.Text != "" {
+		parts = append(parts, cell(o.Text))
+	}
+	parts = append(parts, o.Seen()...)
+	stamp := o.Began.UTC().Format("2006-01-02") + " " + o.Commit
+	if o.Clocks == Short {
+		stamp += ", short clocks"
+	}
+	return strings.Join(parts, "; ") + " <sub>" + stamp + "</sub>"
+}
+
+// Seen is what the storage array saw, in words for the page; none: nothing wrong.
+func (o Outcome) Seen() (out []string) {
+	switch {
+	case o.DoubleWrites > 0:
+		out = append(out, fmt.Sprintf("**two nodes wrote at once (%d writes mixed up)**", o.DoubleWrites))
+	case o.CouldDoubleWrite > 0:
+		out = append(out, "**two nodes could write at once**")
+	}
+	if o.TakenInUse > 0 {
+		out = append(out, "**volume taken from a node that used it**")
+	}
+	return out
+}
+
+// kinds is the table of workloads and access modes.
+func (p Page) kinds() string {
+	if len(p.Kinds) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString("\n## Workloads and access modes\n\nWhich stories play which; a dash: none needs to, and why.\n\n")
+	for i, row := range p.Kinds {
+		fmt.Fprintf(&out, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			out.WriteString("|" + strings.Repeat("---|", len(row)) + "\n")
+		}
+	}
+	return out.String()
+}
+
+// oldest is the table of what was played on the oldest Kubernetes.
+func (p Page) oldest(b *Book) string {
+	var rows strings.Builder
+	for _, c := range p.Chapters {
+		for _, s := range c.Stories {
+			_, guarded := b.Find(s.Name, false, p.Oldest)
+			_, alone := b.Find(s.Name, true, p.Oldest)
+			if !guarded && !alone {
+				continue
+			}
+			of := "(nothing to compare)"
+			if !s.GuardedOnly {
+				of = played(b, s.Name, true, p.Oldest)
+			}
+			fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", s.Name, of, played(b, s.Name, false, p.Oldest))
+		}
+	}
+	table := "No story was played on it yet.\n"
+	if rows.Len() > 0 {
+		table = "Stories that were not played on it are left out.\n\n| story | Kubernetes alone | with csi-fencepost |\n|---|---|---|\n" + rows.String()
+	}
+	return fmt.Sprintf("\n## The same on Kubernetes %s\n\nThe oldest that the Go module proxy serves completely ([what was tried](../controlplane/kubernetes-oldest/README.md)): `make catalogue KUBERNETES=oldest`. %s", p.Oldest, table)
+}
+
+var issue = regexp.MustCompile(`^https://github\.com/([^/]+/[^/]+)/issues/(\d+)$`)
+
+// links of the references.
+func (p Page) links(from string) (string, error) {
+	var out []string
+	for _, ref := range References(from) {
+		address, err := p.Address(ref)
+		if err != nil {
+			return "", err
+		}
+		text := address
+		if m := issue.FindStringSubmatch(address); m != nil {
+			text = m[1] + "#" + m[2]
+		} else if _, after, ok := strings.Cut(address, "//"); ok {
+			text, _, _ = strings.Cut(after, "/")
+		}
+		out = append(out, fmt.Sprintf("[%s](%s)", text, address))
+	}
+	return strings.Join(out, ", "), nil
+}
+
+// References of a story's From.
+func References(from string) []string {
+	var refs []string
+	for ref := range strings.SplitSeq(from, ",") {
+		if ref = strings.TrimSpace(ref); ref != "" {
+			refs = append(refs, ref)
+		}
+	}
+	return refs
+}
+
+func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
