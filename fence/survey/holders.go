@@ -116,8 +116,13 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 	id := g.Index.NodeID(name)
 	h := g.holders[key(id, name)]
 	if h == nil {
-		h = &fence.Holder{NodeID: id, NodeName: name, NodeUID: uid}
+		h = &fence.Holder{}
 		g.holders[key(id, name)] = h
+	}
+	if h.NodeName != name && (h.NodeID == "" || h.State == fence.Released || h.State == fence.TakenOver) {
+		// What the ledger says to be over was on a node of another name, which had
+		// this ID before. Here it is in use.
+		*h = fence.Holder{NodeID: id, NodeName: name, NodeUID: uid, Sources: h.Sources}
 	}
 	return h, nil
 }

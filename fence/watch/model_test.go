@@ -118,7 +118,6 @@ func (m *model) heldBy(node string) map[string][]Held {
 	type parts struct {
 		pvs, attachments []string
 		detaching        map[string]bool
-		entries          []*ledger.Entry
 	}
 	byHandle := map[string]*parts{}
 	at := func(handle string) *parts {

@@ -700,3 +700,21 @@ func TestALedgerOfAnotherClusterIsReported(t *testing.T) {
 		t.Error("an unpublish does not report it")
 	}
 }
+
+// A node that was renamed keeps its driver's node ID; what the ledger says of the
+// old name is over does not release the volume where it is in use now.
+func TestWhatIsOverUnderAnotherNameReleasesNoNodeThatUsesTheVolume(t *testing.T) {
+	for _, state := range []fence.State{fence.Released, fence.TakenOver} {
+		r := held(t)
+		r.change(func(l *ledger.Ledger) { e := l.Get("id-old"); e.NodeName, e.State = "renamed", state })
+		if err := r.publish("next"); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("%s under another name, publish elsewhere: %v", state, err)
+		}
+		if err := r.unpublish("id-old"); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("%s under another name, unpublish: %v", state, err)
+		}
+		if len(r.calls) > 0 {
+			t.Errorf("%s under another name: the driver saw %q", state, r.calls)
+		}
+	}
+}

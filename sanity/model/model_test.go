@@ -43,7 +43,7 @@ func report() error {
 		}
 	}
 	for _, g := range Unexplored {
-		r.Left = append(r.Left, "not explored to its end without "+g.Switch+": "+g.Rule)
+		r.Left = append(r.Left, "nothing is shown of "+g.Switch+": "+g.Rule)
 	}
 	return r.Write(*resultFile)
 }

@@ -146,7 +146,7 @@ func readyStatus(n *corev1.Node) corev1.ConditionStatus {
 }
 
 // heartbeat owns the Ready condition's heartbeat, as a kubelet's status does.
-var heartbeat = &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{}}}}}`)}
+var heartbeat = metav1.NewFieldsV1(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{}}}}}`)
 
 // status writes the kubelet's view of its Node.
 func (w *World) status(s *slot) {

@@ -128,7 +128,7 @@ func (g gate) Admit(ctx context.Context, r apiserver.Request) apiserver.Fate {
 	value, err := p.park(ctx, toAPI, key, r.Verb.Writes(), func() (any, error) { return apiserver.Fate{}, nil })
 	switch {
 	case err == errLost:
-		return apiserver.Fate{How: apiserver.Lose, Err: apiserver.Broken}
+		return apiserver.Fate{How: apiserver.Lose, Err: apiserver.ErrBroken}
 	case err != nil:
 		return apiserver.Fate{How: apiserver.Fail, Err: apiserver.Refused}
 	}

@@ -23,7 +23,7 @@ type Options struct {
 	size, attributes, parameters, secrets string
 }
 
-// ErrHelp: only the flags were asked for.
+// ErrHelp tells that only the flags were asked for.
 var ErrHelp = pflag.ErrHelp
 
 // NewOptions are the flags with their defaults.

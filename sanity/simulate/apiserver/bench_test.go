@@ -54,6 +54,9 @@ func BenchmarkRequest(b *testing.B) {
 		b.ReportAllocs()
 		leases := c.CoordinationV1().Leases(metav1.NamespaceDefault)
 		l, err := leases.Get(ctx, "l", metav1.GetOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
 		for i := 0; b.Loop(); i++ {
 			l.Spec.HolderIdentity = new(fmt.Sprint(i))
 			if l, err = leases.Update(ctx, l, metav1.UpdateOptions{}); err != nil {

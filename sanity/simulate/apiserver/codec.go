@@ -158,6 +158,7 @@ func (c *call) decodeDeleteOptions() error {
 	default:
 		return unmodelledf("a body of the type %s", c.content)
 	}
+	//lint:ignore SA1019 what is deprecated can still be asked for
 	if d := c.deletion; len(d.DryRun) > 0 || d.OrphanDependents != nil || d.PropagationPolicy != nil && *d.PropagationPolicy != metav1.DeletePropagationBackground {
 		return unmodelledf("the deletion options %s", d)
 	}

@@ -176,8 +176,8 @@ var (
 	Reset error = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
 	// Timeout: the answer did not come in time.
 	Timeout error = timeout{}
-	// Broken: the answer ended in the middle.
-	Broken = errors.New("http2: client connection lost")
+	// ErrBroken: the answer ended in the middle.
+	ErrBroken = errors.New("http2: client connection lost")
 )
 
 type timeout struct{}

@@ -72,7 +72,7 @@ func TestAnInformerFollows(t *testing.T) {
 }
 
 func TestAnInformerWhoseWatchIsCutMissesNothing(t *testing.T) {
-	for _, how := range []error{nil, io.ErrUnexpectedEOF, Reset, Broken} {
+	for _, how := range []error{nil, io.ErrUnexpectedEOF, Reset, ErrBroken} {
 		t.Run(fmt.Sprint(how), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, c := newServer(t)

@@ -96,6 +96,7 @@ func (s *Server) updateLocked(u updating) (out *stored, created bool, err error)
 		return s.createByUpdateLocked(u)
 	}
 	if u.uid != "" && u.uid != old.object.GetUID() {
+		//lint:ignore ST1005 the API server's own words
 		return nil, false, apierrors.NewConflict(k.resource(), u.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", u.uid, old.object.GetUID()))
 	}
 	o, err := u.change(old)
@@ -126,6 +127,7 @@ func (s *Server) createByUpdateLocked(u updating) (*stored, bool, error) {
 		return nil, false, apierrors.NewNotFound(u.kind.resource(), u.name)
 	}
 	if u.uid != "" {
+		//lint:ignore ST1005 the API server's own words
 		return nil, false, apierrors.NewConflict(u.kind.resource(), u.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", u.uid))
 	}
 	o, err := u.change(nil)
