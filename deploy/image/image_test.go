@@ -69,7 +69,7 @@ func read(t *testing.T, path string) []byte {
 func TestTheSameSourcesGiveTheSameBytesEverywhere(t *testing.T) {
 	first := folder(t)
 	elsewhere := filepath.Join(testFolder, "elsewhere", "checkout")
-	for _, name := range []string{"cmd", "csi", "deploy", "fence", "proxy"} {
+	for _, name := range []string{"cmd", "csi", "deploy", "fence", "proxy", "sanity/fitness"} {
 		if err := os.CopyFS(filepath.Join(elsewhere, name), os.DirFS(filepath.Join("../..", name))); err != nil {
 			t.Fatal(err)
 		}

@@ -272,6 +272,9 @@ func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string)
 			h.NodeUID, h.BootID, h.SystemUUID, h.ReadySince = e.NodeUID, e.BootID, e.SystemUUID, e.ReadySince
 			h.State, h.Token, h.Contest, h.Unproven = e.State, e.Token, e.Contest, e.Unproven
 		})
+		// One that had neither Node nor CSINode when it was published to may have
+		// them again; without a name no operator could speak of it.
+		g.name(e.NodeID)
 	}
 	g.fromAttachments()
 	return g, g.fromNodes(ctx)

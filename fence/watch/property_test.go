@@ -183,6 +183,11 @@ func (r *rig) stream(kind int, objects []runtime.Object, breaks bool) apiwatch.I
 // there, still is; what was not, is not yet, although it may have been listed.
 func (r *rig) checkUnended(kind int, caught map[string]bool) {
 	for name, obj := range r.model.objects[kind] {
+		if pv, ok := obj.(*corev1.PersistentVolume); ok {
+			if _, ours := r.model.ids.PVHandle(pv); !ours {
+				continue // it was the driver's before, and nobody asks for it any more
+			}
+		}
 		uid := string(obj.(metav1.Object).GetUID())
 		is := kind == volumes && r.index.CaughtPV(name, uid) || kind == attachments && r.index.CaughtAttachment(name, uid)
 		if is != caught[name+uid] {

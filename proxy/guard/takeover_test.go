@@ -718,3 +718,12 @@ func TestWhatIsOverUnderAnotherNameReleasesNoNodeThatUsesTheVolume(t *testing.T)
 		}
 	}
 }
+
+// Its Node and CSINode were away for the moment of its publish.
+func TestAHolderWithoutANameIsNamedOnceItsNodeIsThere(t *testing.T) {
+	r := held(t)
+	r.change(func(l *ledger.Ledger) { e := l.Get("id-old"); e.NodeName, e.NodeUID, e.BootID = "", "", "" })
+	if err := r.publish("next"); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "node old ") {
+		t.Errorf("the refusal does not name the node: %v", err)
+	}
+}
