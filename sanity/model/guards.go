@@ -36,7 +36,7 @@ type Guard struct {
 var Guards = []Guard{
 	{"NO_HOLDERS", "a publish looks for other holders", "fence/decision.go", "JudgePublish", dead, ""},
 	{"NO_UNPUBLISH_GUARD", "an unpublish is judged", "fence/decision.go", "JudgeUnpublish", dead, ""},
-	{"NO_BOOT", "evidence is bound to the boot ID", "fence/evidence.go", "Evidence.holds", dead, ""},
+	{"NO_BOOT", "evidence is bound to the boot ID", "fence/evidence.go", "Evidence.holds", dead, "a machine that booted has renewed its lease, to which evidence is bound as well"},
 	{"NO_CONTEST", "a kubelet that restarted after the detach had begun, or whose unpublish was refused, is not believed", "fence/decision.go", "contested", kubelet, ""},
 	{"NO_RECORD", "the new holder is written down before its publish is forwarded", "proxy/guard/publish.go", "publication.record", race, ""},
 	{"NO_SWAP", "a ledger is written only if it is what was read", "csi/ledger/store.go", "Store.replace", race, ""},
