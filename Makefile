@@ -35,7 +35,7 @@ unit: ## all tests but the scenarios, with the race detector
 		$(GO) test -race -timeout 30m $${skip:+-skip="$$skip"} $$($(GO) list ./... | grep -vE "/sanity/scenarios$$without")
 
 scenarios: ## csi-fencepost on the real control plane (builds it the first time: minutes)
-	@skip=$$(sh sanity/skip.sh) && set -x && $(GO) test -count=1 -timeout 45m -parallel 6 $${skip:+-skip="$$skip"} ./sanity/scenarios/...
+	@skip=$$(sh sanity/skip.sh) && set -x && $(GO) test -count=1 -timeout 60m -parallel 6 $${skip:+-skip="$$skip"} ./sanity/scenarios/...
 
 demo: ## Kubernetes alone and csi-fencepost side by side: the double publish; STORY=power-off: 20 databases lose their node
 	@$(GO) run ./sanity/demo $(if $(STORY),-story=$(STORY))
