@@ -150,10 +150,8 @@ func (p *controllerPod) run(name, program string, c *corev1.Container, args []st
 		env = append(env, key+"="+value)
 	}
 	p.stage.Log("%s runs as %s %s", c.Name, name, strings.Join(args, " "))
-	process, err := p.stage.Bed.Cluster.StartProcess(controlplane.ProcessOptions{
-		Name: p.stage.Name + "-" + name, Path: program, Restart: true, Env: env, Args: args})
-	p.stage.must("container "+c.Name, err)
-	return process
+	return p.stage.endingWithStage("container " + c.Name)(p.stage.Bed.Cluster.StartProcess(controlplane.ProcessOptions{
+		Name: p.stage.Name + "-" + name, Path: program, Restart: true, Env: env, Args: args}))
 }
 
 // waitProbe waits until a probe that the kubelet would make is answered well.

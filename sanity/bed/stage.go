@@ -172,13 +172,22 @@ func (s *Stage) Launch(name string, env ...string) *controlplane.Process {
 	s.T.Helper()
 	s.must("configuration", os.WriteFile(s.config, []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"+s.Options.Config+"\n"), 0o644))
 	kubeconfig := s.serviceAccount()
-	p, err := s.Bed.Cluster.StartProcess(controlplane.ProcessOptions{
+	return s.endingWithStage("csi-fencepost")(s.Bed.Cluster.StartProcess(controlplane.ProcessOptions{
 		Name: s.Name + "-" + name, Path: s.program(), Restart: true, Env: env,
 		Args: append([]string{"run", "--csi-address=" + s.socket("csi.sock"), "--listen=" + s.socket(name+".sock"),
 			"--kubeconfig=" + kubeconfig, "--config=" + s.config, "--v=4"}, s.Options.FencepostArgs...),
-	})
-	s.must("csi-fencepost", err)
-	return p
+	}))
+}
+
+// endingWithStage takes what started a process: a hundred stages' sidecars,
+// each watching every node, are more than one control plane can serve.
+func (s *Stage) endingWithStage(what string) func(*controlplane.Process, error) *controlplane.Process {
+	return func(p *controlplane.Process, err error) *controlplane.Process {
+		s.T.Helper()
+		s.must(what, err)
+		s.T.Cleanup(func() { p.Stop(0) })
+		return p
+	}
 }
 
 // StartAttacher starts external-attacher on csi-fencepost, or, Alone, on the
@@ -195,12 +204,10 @@ func (s *Stage) StartAttacher() {
 // StartAttacherOn starts external-attacher on one of the stage's sockets.
 func (s *Stage) StartAttacherOn(socket string) {
 	s.T.Helper()
-	p, err := s.Bed.Cluster.StartAttacher(controlplane.AttacherOptions{
+	s.Attacher = s.endingWithStage("external-attacher")(s.Bed.Cluster.StartAttacher(controlplane.AttacherOptions{
 		Name: s.Name + "-attacher", Address: s.socket(socket), Restart: true,
 		ExtraArgs: append([]string{"--kube-api-qps=100", "--kube-api-burst=200"}, s.Options.AttacherArgs...),
-	})
-	s.must("external-attacher", err)
-	s.Attacher = p
+	}))
 }
 
 // StopAttacher and StopFencepost end them gracefully.
