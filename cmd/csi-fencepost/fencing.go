@@ -35,14 +35,13 @@ type fencing struct {
 // is told of each node that they gave a clear answer about.
 func newFencing(ctx context.Context, in guardInputs, client kubernetes.Interface, records *noderecord.Store, answered func(node string)) (*fencing, error) {
 	nodes := client.CoreV1().Nodes()
-	levels, err := in.levels, error(nil)
+	f, levels := &fencing{}, in.levels
+	var err error
 	if levels == nil {
-		levels, err = newLevels(in.config, in.agentDirs, driverSide{conn: in.conn, name: in.driver, nodes: nodes})
+		if levels, err = newLevels(in.config, in.agentDirs, driverSide{conn: in.conn, name: in.driver, nodes: nodes}); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	f := &fencing{}
 	f.fencer, err = fencer.New(fencer.Options{Levels: in.metrics.meter(levels, &in.board.agents), Records: records, Nodes: client.CoreV1(), Leases: client.CoordinationV1(),
 		Driver: in.driver, Actor: in.actor(), ReadOnly: in.config.Mode == config.Observe,
 		Answered: func(node string, _ fencer.Answer) { answered(node) }})

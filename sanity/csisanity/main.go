@@ -21,26 +21,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case interrupted:
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "csisanity: %v\n", err)
-		os.Exit(1)
-	}
+	tool.Main("csisanity", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) })
 }
 
 // errDiffers ends a run whose outcomes are not as they should be; the table has

@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,21 +14,11 @@ import (
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case interrupted:
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "fuzz: %v\n", err)
-		os.Exit(1)
-	}
+	tool.Main("fuzz", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {

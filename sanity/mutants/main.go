@@ -7,16 +7,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
 const (
@@ -25,18 +24,7 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case interrupted:
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "mutants: %v\n", err)
-		os.Exit(1)
-	}
+	tool.Main("mutants", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
 type options struct {

@@ -2,31 +2,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case interrupted:
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "prove: %v\n", err)
-		os.Exit(1)
-	}
+	tool.Main("prove", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
 type options struct {

@@ -14,28 +14,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 	"github.com/csi-fencepost/csi-fencepost/sanity/transparency/wire"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case interrupted:
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "transparency: %v\n", err)
-		os.Exit(1)
-	}
+	tool.Main("transparency", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) })
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
