@@ -109,7 +109,7 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	if err := index.WaitReady(ctx); err != nil {
 		return nil, nil, err
 	}
-	index.EachAttachment(func(va *storagev1.VolumeAttachment, handle string) {
+	index.EachRefused(func(va *storagev1.VolumeAttachment, handle string) {
 		waiting.Recover(va, handle, index.NodeID(va.Spec.NodeName))
 	})
 	klog.FromContext(ctx).Info("Guarding", "driver", ids.Driver, "mode", in.config.Mode, "cluster", cluster)

@@ -45,6 +45,7 @@ func runSidecar(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
+	saveMemory()
 	return s.run(ctx)
 }
 
@@ -146,6 +147,7 @@ func (s *sidecar) run(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
+	keepMemory()
 	wait, err := s.startBackground(ctx, driver, background)
 	if err != nil {
 		return err

@@ -10,5 +10,15 @@
 //
 // Ready returns nil only after every kind was listed. Caught tells whether the
 // index has seen an object that a live read returned, so that a survey never
-// rests on an index that is older than the call it serves.
+// rests on an index that is older than the call it serves. While a kind is listed
+// anew, what was known of it stays until the listing has ended: the index may then
+// name too much, and never too little.
+//
+// # What is kept
+//
+// No object, but the fields that a question is asked about (store.go), about 250
+// bytes for a volume with its VolumeAttachment, its ledger's holder and its place
+// in a Node's status. Of other drivers' objects there is: whose a PV is, and how
+// many VolumeAttachments a node has. Events, Pods, Secrets and claims are not
+// watched.
 package watch

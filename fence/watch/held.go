@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -16,7 +15,8 @@ type Held struct {
 	Handle string
 	// PV is the name of a PersistentVolume of it; empty: none is known.
 	PV string
-	// Entry of the volume's ledger for that node; nil: none.
+	// Entry of the volume's ledger for that node, with what names the machine and
+	// its state; nil: none.
 	Entry *ledger.Entry
 	// Attachment is the name of the VolumeAttachment; empty: none. Detaching
 	// tells that it is being deleted.
@@ -36,6 +36,12 @@ func (h *Held) Kept() bool {
 // name for that node, and those that a takeover took from it, by handle. What
 // the Node's own status lists is not among them.
 func (w *Watch) HeldBy(node string) []Held {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	s, p := w.store, w.store.placeOf(node)
+	if p == nil {
+		return []Held{}
+	}
 	byHandle := map[string]*Held{}
 	at := func(handle string) *Held {
 		if byHandle[handle] == nil {
@@ -43,26 +49,22 @@ func (w *Watch) HeldBy(node string) []Held {
 		}
 		return byHandle[handle]
 	}
-	for _, name := range w.keys(attachments, byNode, node) {
-		obj, found, err := w.stores[attachments].GetStore().GetByKey(name)
-		if err != nil || !found {
-			continue
-		}
-		va := obj.(*storagev1.VolumeAttachment)
-		handle := w.handleOf(va)
-		if va.Spec.Attacher != w.ids.Driver || handle == "" {
+	for r := p.attachments; r != 0; r = s.attachments.at(r).nextOfPlace {
+		a, handle := s.attachments.at(r), s.handleOf(r)
+		if handle == "" {
 			continue
 		}
 		h := at(handle)
-		h.Attachment, h.Detaching = name, va.DeletionTimestamp != nil
-		if pv := va.Spec.Source.PersistentVolumeName; pv != nil {
-			h.PV = *pv
+		h.Attachment, h.Detaching = s.attachmentName(r), a.detaching
+		if !a.inline {
+			h.PV = s.volumes.at(a.volume).name.String()
 		}
 	}
-	w.eachLedgerOf(node, func(pv *corev1.PersistentVolume, handle string, e *ledger.Entry) {
-		h := at(handle)
-		h.PV, h.Entry = pv.Name, e
-	})
+	for r := p.holders; r != 0; r = s.holders.at(r).nextOfPlace {
+		v, entry := s.volumes.at(s.holders.at(r).volume), s.holders.at(r).entry.Value()
+		h := at(s.handle(v))
+		h.PV, h.Entry = v.name.String(), &entry
+	}
 	held := make([]Held, 0, len(byHandle))
 	for _, h := range byHandle {
 		held = append(held, *h)
@@ -71,67 +73,68 @@ func (w *Watch) HeldBy(node string) []Held {
 	return held
 }
 
-// eachLedgerOf looks into those ledgers alone whose text names the node: most
-// do not, and to parse them all takes long.
-func (w *Watch) eachLedgerOf(node string, f func(*corev1.PersistentVolume, string, *ledger.Entry)) {
-	for _, obj := range w.stores[volumes].GetStore().List() {
-		pv := obj.(*corev1.PersistentVolume)
-		text, ok := pv.Annotations[ledger.Annotation]
-		if !ok || !strings.Contains(text, `"`+node+`"`) {
-			continue
-		}
-		handle, ours := w.ids.PVHandle(pv)
-		if !ours {
-			continue
-		}
-		l, err := ledger.Parse(text)
-		if err != nil {
-			continue // the guard refuses by it, and says so
-		}
-		for _, e := range l.ByNodeName(node) {
-			f(pv, handle, e)
-		}
-	}
-}
-
 // Holding names the nodes that VolumeAttachments of the driver name, each once.
 func (w *Watch) Holding() []string {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
 	var names []string
-	for _, obj := range w.stores[attachments].GetStore().List() {
-		if va := obj.(*storagev1.VolumeAttachment); va.Spec.Attacher == w.ids.Driver {
-			names = append(names, va.Spec.NodeName)
+	w.store.eachPlace(func(_ ref, p *place) {
+		if p.attachments != 0 {
+			names = append(names, p.name)
 		}
-	}
+	})
 	slices.Sort(names)
-	return slices.Compact(names)
+	return names
 }
 
-// Volume is a PersistentVolume as it is watched: its driver and handle, and all
-// of it where it is an in-tree one; nil: there is none. Do not change it.
+// Volume is a PersistentVolume as it is watched: its driver and handle, which of
+// an in-tree one are those that it was migrated to; of another driver's, whose it
+// is. nil: there is none.
 func (w *Watch) Volume(name string) *corev1.PersistentVolume {
-	obj, found, err := w.stores[volumes].GetStore().GetByKey(name)
-	if err != nil || !found {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	s, pv := w.store, &corev1.PersistentVolume{}
+	pv.Name = name
+	if f, ok := s.foreign[textOf(name)]; ok {
+		pv.Spec.PersistentVolumeSource = f.source.Value().spec()
+		return pv
+	}
+	r := s.findVolume(textOf(name))
+	if r == 0 || !s.volumes.at(r).there {
 		return nil
 	}
-	return obj.(*corev1.PersistentVolume)
-}
-
-// Node is a Node as it is watched; nil: there is none. Do not change it.
-func (w *Watch) Node(name string) *corev1.Node {
-	obj, found, err := w.stores[nodes].GetStore().GetByKey(name)
-	if err != nil || !found {
-		return nil
-	}
-	return obj.(*corev1.Node)
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: s.ids.Driver, VolumeHandle: s.handle(s.volumes.at(r))}
+	return pv
 }
 
 // AttachmentsOn counts the VolumeAttachments of a node, of all drivers.
-func (w *Watch) AttachmentsOn(node string) int { return len(w.keys(attachments, byNode, node)) }
+func (w *Watch) AttachmentsOn(node string) int {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	p := w.store.placeOf(node)
+	if p == nil {
+		return 0
+	}
+	n := int(p.others)
+	for r := p.attachments; r != 0; r = w.store.attachments.at(r).nextOfPlace {
+		n++
+	}
+	return n
+}
 
 // AttachedElsewhere tells that a VolumeAttachment of that PV names another node.
 func (w *Watch) AttachedElsewhere(pv, node string) bool {
-	return slices.ContainsFunc(w.keys(attachments, bySource, pv), func(name string) bool {
-		obj, found, err := w.stores[attachments].GetStore().GetByKey(name)
-		return err == nil && found && obj.(*storagev1.VolumeAttachment).Spec.NodeName != node
-	})
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	s := w.store
+	r := s.findVolume(textOf(pv))
+	if r == 0 {
+		return false
+	}
+	for a := s.volumes.at(r).attachments; a != 0; a = s.attachments.at(a).nextOfThat {
+		if s.places.at(s.attachments.at(a).place).name != node {
+			return true
+		}
+	}
+	return false
 }

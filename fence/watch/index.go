@@ -1,29 +1,49 @@
 package watch
 
 import (
-	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
+	"slices"
 
-	"github.com/csi-fencepost/csi-fencepost/csi"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Volumes names the PersistentVolumes with that handle.
-func (w *Watch) Volumes(handle string) []string { return w.keys(volumes, byHandle, w.ids.Key(handle)) }
+func (w *Watch) Volumes(handle string) []string {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	var names []string
+	w.store.eachVolume(handle, func(v *volume) { names = append(names, v.name.String()) })
+	slices.Sort(names)
+	return names
+}
+
+func (s *store) eachVolume(handle string, f func(*volume)) {
+	if d := s.findDisk(handle); d != 0 {
+		for r := s.disks.at(d).volumes; r != 0; r = s.volumes.at(r).nextOfDisk {
+			f(s.volumes.at(r))
+		}
+	}
+}
 
 // Attachments names the VolumeAttachments of that volume, in any state: those
 // that refer to one of its PVs, those that carry it inline, and those whose
 // name is made from it although the PV that they refer to is gone.
 func (w *Watch) Attachments(handle string) []string {
-	names := sets.New(w.keys(attachments, bySource, inlineKey(w.ids.Key(handle)))...)
-	for _, pv := range w.Volumes(handle) {
-		names.Insert(w.keys(attachments, bySource, pv)...)
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	s, names := w.store, sets.New[string]()
+	chain := func(r ref) {
+		for ; r != 0; r = s.attachments.at(r).nextOfThat {
+			names.Insert(s.attachmentName(r))
+		}
 	}
-	store := w.stores[attachments].GetIndexer()
-	for _, node := range store.ListIndexFuncValues(byNode) {
-		name := csi.AttachmentName(handle, w.ids.Driver, node)
-		if _, found, err := store.GetByKey(name); err == nil && found {
-			names.Insert(name)
+	if d := s.findDisk(handle); d != 0 {
+		chain(s.disks.at(d).attachments)
+	}
+	s.eachVolume(handle, func(v *volume) { chain(v.attachments) })
+	for r := range s.strays {
+		if a := s.attachments.at(r); a.name == s.digestFor(handle, s.places.at(a.place).name) {
+			names.Insert(s.attachmentName(r))
 		}
 	}
 	return sets.List(names)
@@ -32,105 +52,120 @@ func (w *Watch) Attachments(handle string) []string {
 // NodesListing names the Nodes whose volumesInUse or volumesAttached names the
 // volume.
 func (w *Watch) NodesListing(handle string) []string {
-	return w.keys(nodes, byHandle, w.ids.Key(handle))
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	s, names := w.store, []string(nil)
+	if d := s.findDisk(handle); d != 0 {
+		for r := s.disks.at(d).listings; r != 0; r = s.listings.at(r).nextOfDisk {
+			names = append(names, s.places.at(s.listings.at(r).place).name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // NodeNames names the nodes whose CSINode carries that node ID of this driver.
-func (w *Watch) NodeNames(nodeID string) []string { return w.keys(csiNodes, byNodeID, nodeID) }
+func (w *Watch) NodeNames(nodeID string) []string {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	var names []string
+	for r := w.store.placeByID[nodeID]; r != 0; r = w.store.places.at(r).nextOfID {
+		names = append(names, w.store.places.at(r).name)
+	}
+	slices.Sort(names)
+	return names
+}
 
 // NodeID is this driver's node ID on the node's CSINode; empty: none.
 func (w *Watch) NodeID(nodeName string) string {
-	obj, found, err := w.stores[csiNodes].GetStore().GetByKey(nodeName)
-	if err != nil || !found {
-		return ""
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if p := w.store.placeOf(nodeName); p != nil {
+		return p.nodeID
 	}
-	return w.ids.NodeID(obj.(*storagev1.CSINode))
+	return ""
 }
 
 // NodeIDs are all node IDs of this driver.
 func (w *Watch) NodeIDs() []string {
-	return w.stores[csiNodes].GetIndexer().ListIndexFuncValues(byNodeID)
-}
-
-// EachAttachment calls f for each VolumeAttachment of the driver, with the
-// handle of its volume; empty where its PV is not known.
-func (w *Watch) EachAttachment(f func(va *storagev1.VolumeAttachment, handle string)) {
-	for _, obj := range w.stores[attachments].GetStore().List() {
-		if va := obj.(*storagev1.VolumeAttachment); va.Spec.Attacher == w.ids.Driver {
-			f(va, w.handleOf(va))
-		}
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	ids := make([]string, 0, len(w.store.placeByID))
+	for id := range w.store.placeByID {
+		ids = append(ids, id)
 	}
+	slices.Sort(ids)
+	return ids
 }
 
-func (w *Watch) handleOf(va *storagev1.VolumeAttachment) string {
-	handle, ok := w.ids.InlineHandle(va)
-	if name := va.Spec.Source.PersistentVolumeName; !ok && name != nil {
-		if obj, found, err := w.stores[volumes].GetStore().GetByKey(*name); err == nil && found {
-			handle, _ = w.ids.PVHandle(obj.(*corev1.PersistentVolume))
-		}
+// How many volumes a Node is shown with.
+const (
+	allVolumes = -1
+	oneVolume  = 1
+)
+
+// Node is a Node as it is watched, for the caller to keep; nil: there is none. It
+// has its UID, resourceVersion, provider ID, taints, boot ID and Ready condition,
+// and of the volumes that it lists those of the driver.
+func (w *Watch) Node(name string) *corev1.Node {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	n := &corev1.Node{}
+	if !w.store.showNode(name, n, allVolumes) {
+		return nil
 	}
-	return handle
+	return n
 }
 
-// EachNode calls f for each Node that is watched.
+// EachNode calls f for each Node that is watched, as Node shows it, but with one
+// of the driver's volumes at most: that tells that it lists any. The Node is only
+// good until f returns: a copy has to be kept instead.
 func (w *Watch) EachNode(f func(*corev1.Node)) {
-	for _, obj := range w.stores[nodes].GetStore().List() {
-		f(obj.(*corev1.Node))
-	}
-}
-
-// keys never fails: the index is one that wire added.
-func (w *Watch) keys(kind, index, value string) []string {
-	keys, err := w.stores[kind].GetIndexer().IndexKeys(index, value)
-	if err != nil {
-		panic(err)
-	}
-	return keys
-}
-
-func (w *Watch) volumeHandle(obj any) ([]string, error) {
-	pv := obj.(*corev1.PersistentVolume)
-	if handle, ok := w.ids.PVHandle(pv); ok {
-		return []string{w.ids.Key(handle)}, nil
-	}
-	return nil, nil
-}
-
-// attachmentSource indexes a VolumeAttachment by its PV's name or, inline, by
-// its handle: what the PV's handle is may not be known yet, or no more.
-func (w *Watch) attachmentSource(obj any) ([]string, error) {
-	va := obj.(*storagev1.VolumeAttachment)
-	switch source := va.Spec.Source; {
-	case va.Spec.Attacher != w.ids.Driver:
-		return nil, nil
-	case source.InlineVolumeSpec != nil:
-		if handle, ok := w.ids.InlineHandle(va); ok {
-			return []string{inlineKey(w.ids.Key(handle))}, nil
+	shown := &corev1.Node{}
+	for r := ref(1); w.showNext(r, shown); r++ {
+		if shown.Name != "" {
+			f(shown)
 		}
-	case source.PersistentVolumeName != nil:
-		return []string{*source.PersistentVolumeName}, nil
 	}
-	return nil, nil
 }
 
-func attachmentNode(obj any) ([]string, error) {
-	return []string{obj.(*storagev1.VolumeAttachment).Spec.NodeName}, nil
+// showNext shows the Node of a place, if there is one; false: there is no such
+// place, nor any behind it. f of EachNode may ask the index: it is called without
+// the lock.
+func (w *Watch) showNext(r ref, into *corev1.Node) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if r > w.store.places.last {
+		return false
+	}
+	if p := w.store.places.at(r); p.node == nil || !w.store.showNode(p.name, into, oneVolume) {
+		into.Name = ""
+	}
+	return true
 }
 
-// inlineKey cannot be the name of a PV.
-func inlineKey(handle string) string { return "/inline/" + handle }
-
-func (w *Watch) nodeHandles(obj any) ([]string, error) {
-	handles := w.ids.NodeHandles(obj.(*corev1.Node))
-	for i := range handles {
-		handles[i] = w.ids.Key(handles[i])
+// showNode writes a Node as it is known; false: there is none.
+func (s *store) showNode(name string, into *corev1.Node, volumes int) bool {
+	p := s.placeOf(name)
+	if p == nil || p.node == nil {
+		return false
 	}
-	return handles, nil
-}
-
-func (w *Watch) csiNodeID(obj any) ([]string, error) {
-	if id := w.ids.NodeID(obj.(*storagev1.CSINode)); id != "" {
-		return []string{id}, nil
+	conditions, inUse, attached := into.Status.Conditions[:0], into.Status.VolumesInUse[:0], into.Status.VolumesAttached[:0]
+	*into = corev1.Node{}
+	into.Name = p.name
+	into.Status.Conditions = conditions
+	p.node.fill(into)
+	for r := p.listings; r != 0 && volumes != 0; r = s.listings.at(r).nextOfPlace {
+		l := s.listings.at(r)
+		name := s.ids.UniqueName(s.disks.at(l.disk).key.String())
+		if l.inUse {
+			inUse = append(inUse, name)
+		}
+		if l.attached {
+			attached = append(attached, corev1.AttachedVolume{Name: name})
+		}
+		volumes--
 	}
-	return nil, nil
+	into.Status.VolumesInUse, into.Status.VolumesAttached = inUse, attached
+	return true
 }

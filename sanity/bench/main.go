@@ -47,6 +47,7 @@ var sections = []section{
 	{"guard", "intercepted calls, judged and allowed", (*bench).guarded},
 	{"cycle", "whole attach cycles", (*bench).attachCycles},
 	{"memory", "resident memory", (*bench).memory},
+	{"scale", "resident memory and start in large clusters", (*bench).scale},
 	{"failover", "a node of many volumes loses power", (*bench).failover},
 }
 

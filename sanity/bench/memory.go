@@ -81,10 +81,13 @@ func (b *bench) memoryRow(section, what, path string, p *controlplane.Process) e
 	if err != nil {
 		return err
 	}
-	const mib = 1 << 20
-	b.rows = append(b.rows, row{section: section, what: what, path: path,
-		memory: fmt.Sprintf("%.0f / %.0f / %.0f MiB", float64(r.now)/mib, float64(r.own)/mib, float64(r.most)/mib)})
+	b.rows = append(b.rows, row{section: section, what: what, path: path, memory: r.String()})
 	return nil
+}
+
+func (r residency) String() string {
+	const mib = 1 << 20
+	return fmt.Sprintf("%.0f / %.0f / %.0f MiB", float64(r.now)/mib, float64(r.own)/mib, float64(r.most)/mib)
 }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%04d", i) }

@@ -1,0 +1,183 @@
+package watch
+
+import (
+	"encoding/hex"
+
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// putAttachment takes a VolumeAttachment as it is now; isNew: not as an update
+// of it. It returns the nodes that it told something new of. Its attacher, node
+// and source never change.
+func (s *store) putAttachment(va *storagev1.VolumeAttachment, isNew bool) (changed []string) {
+	if va.Spec.Attacher != s.ids.Driver {
+		s.countOther(va, isNew)
+		return nil
+	}
+	sum, odd := digest(va.Name)
+	uid := s.hashString(string(va.UID))
+	r := s.findAttachment(&sum, odd)
+	if r != 0 && s.attachments.at(r).uid != uid {
+		// Another one, of the same name.
+		changed = append(changed, s.places.at(s.attachments.at(r).place).name)
+		s.removeAttachment(r)
+		r = 0
+	}
+	fresh := r == 0
+	if fresh {
+		r = s.addAttachment(va, odd)
+		a := s.attachments.at(r)
+		a.name, a.uid, a.unsure = sum, uid, s.listing[attachments]
+		s.attachmentByName.add(r)
+		s.judgeStray(r)
+	}
+	a := s.attachments.at(r)
+	detaching := va.DeletionTimestamp != nil
+	if fresh || a.attached != va.Status.Attached || a.detaching != detaching {
+		changed = append(changed, va.Spec.NodeName)
+	}
+	a.attached, a.detaching, a.round = va.Status.Attached, detaching, s.round[attachments]
+	return changed
+}
+
+// addAttachment links a new one to its volume and its node.
+func (s *store) addAttachment(va *storagev1.VolumeAttachment, odd bool) ref {
+	r, a := s.attachments.add()
+	var p *place
+	a.place, p = s.place(va.Spec.NodeName)
+	a.nextOfPlace, p.attachments = p.attachments, r
+	if a.odd = odd; odd {
+		s.names[r] = va.Name
+	}
+	source := va.Spec.Source
+	switch {
+	case source.InlineVolumeSpec != nil:
+		a.inline = true
+		if handle, ok := s.ids.InlineHandle(va); ok {
+			s.inline[r] = handle
+			var d *disk
+			a.volume, d = s.disk(handle)
+			a.nextOfThat, d.attachments = d.attachments, r
+		}
+	case source.PersistentVolumeName != nil:
+		var v *volume
+		a.volume, v = s.volume(textOf(*source.PersistentVolumeName))
+		a.nextOfThat, v.attachments = v.attachments, r
+	}
+	return r
+}
+
+// dropAttachment takes a VolumeAttachment out.
+func (s *store) dropAttachment(va *storagev1.VolumeAttachment) (changed []string) {
+	if va.Spec.Attacher != s.ids.Driver {
+		if r := s.placeByName[va.Spec.NodeName]; r != 0 {
+			p := s.places.at(r)
+			p.others, p.counting = max(0, p.others-1), max(0, p.counting-1)
+			s.leave(r)
+		}
+		return nil
+	}
+	sum, odd := digest(va.Name)
+	r := s.findAttachment(&sum, odd)
+	if r == 0 {
+		return nil
+	}
+	changed = []string{s.places.at(s.attachments.at(r).place).name}
+	s.removeAttachment(r)
+	return changed
+}
+
+func (s *store) removeAttachment(r ref) {
+	a := s.attachments.at(r)
+	s.attachmentByName.drop(r)
+	delete(s.strays, r)
+	delete(s.names, r)
+	delete(s.inline, r)
+	unlink(&s.places.at(a.place).attachments, r, func(r ref) *ref { return &s.attachments.at(r).nextOfPlace })
+	s.leave(a.place)
+	nextOfThat := func(r ref) *ref { return &s.attachments.at(r).nextOfThat }
+	switch {
+	case a.volume == 0:
+	case a.inline:
+		unlink(&s.disks.at(a.volume).attachments, r, nextOfThat)
+		s.leaveDisk(a.volume)
+	default:
+		unlink(&s.volumes.at(a.volume).attachments, r, nextOfThat)
+		s.leaveVolume(a.volume)
+	}
+	s.attachments.drop(r)
+}
+
+// sweepAttachments ends a listing: what was not in it is gone. It returns the
+// nodes of what is gone.
+func (s *store) sweepAttachments() (changed []string) {
+	s.listing[attachments] = false
+	if len(s.strays) == 0 {
+		s.strays = map[ref]bool{} // it may have been large before the PVs were known
+	}
+	for r := ref(1); r <= s.attachments.last; r++ {
+		a := s.attachments.at(r)
+		a.unsure = false
+		if a.place != 0 && a.round != s.round[attachments] {
+			changed = append(changed, s.places.at(a.place).name)
+			s.removeAttachment(r)
+		}
+	}
+	s.eachPlace(func(r ref, p *place) {
+		p.others, p.counting = p.counting, 0
+		s.leave(r)
+	})
+	return changed
+}
+
+// countOther counts a VolumeAttachment of another driver. In a listing all are
+// counted anew; outside, only a new one counts.
+func (s *store) countOther(va *storagev1.VolumeAttachment, isNew bool) {
+	if !isNew {
+		return
+	}
+	_, p := s.place(va.Spec.NodeName)
+	if s.listing[attachments] {
+		p.counting++
+	} else {
+		p.others++
+	}
+}
+
+func (s *store) findAttachment(sum *[32]byte, odd bool) ref {
+	r := s.attachmentByName.first(hashName(sum))
+	for r != 0 && (s.attachments.at(r).name != *sum || s.attachments.at(r).odd != odd) {
+		r = s.attachmentByName.after(r)
+	}
+	return r
+}
+
+func (s *store) attachmentName(r ref) string {
+	if a := s.attachments.at(r); !a.odd {
+		return "csi-" + hex.EncodeToString(a.name[:])
+	}
+	return s.names[r]
+}
+
+// handleOf is the handle of an attachment's volume; empty: it is not known.
+func (s *store) handleOf(r ref) string {
+	switch a := s.attachments.at(r); {
+	case a.inline:
+		return s.inline[r]
+	case a.volume != 0:
+		return s.handle(s.volumes.at(a.volume))
+	}
+	return ""
+}
+
+// judgeStray: a VolumeAttachment whose name is not made from its volume's handle
+// may still be named after another: its PV was made anew, or is gone.
+func (s *store) judgeStray(r ref) {
+	a := s.attachments.at(r)
+	handle := s.handleOf(r)
+	if a.odd || handle != "" && a.name == s.digestFor(handle, s.places.at(a.place).name) {
+		delete(s.strays, r)
+	} else {
+		s.strays[r] = true
+	}
+}

@@ -1,0 +1,248 @@
+package watch
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"hash/maphash"
+	"strings"
+	"unique"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+)
+
+// store is the index: a few fields of each object, linked as they are asked for.
+// It is not safe for concurrent use.
+//
+//	disk (a handle) ──▶ volumes (PVs) ──▶ attachments ◀── place (a node's name)
+//	     │                   └─────────▶ holders  ◀──────┤
+//	     └──▶ listings (a Node's status names it) ◀──────┘
+//
+// A record stays while something links to it: a VolumeAttachment may come before
+// its PV, and outlive it.
+type store struct {
+	ids  *csi.Identity
+	seed maphash.Seed
+
+	disks       slab[disk]
+	volumes     slab[volume]
+	attachments slab[attachment]
+	holders     slab[holder]
+	listings    slab[listing]
+	places      slab[place]
+
+	diskByKey        finder
+	volumeByName     finder
+	attachmentByName finder
+	placeByName      map[string]ref
+	placeByID        map[string]ref
+
+	// foreign are the PVs of other drivers, and in-tree ones that were not
+	// migrated to this one: only whose they are is asked.
+	foreign map[text]foreign
+	// names of VolumeAttachments that are not as Kubernetes makes them, and
+	// handles of those that carry their volume inline.
+	names, inline map[ref]string
+	// strays are the VolumeAttachments whose name does not follow from the
+	// handle of their volume as it is known now.
+	strays map[ref]bool
+	// records are the nodes that the records' leases are about, by lease.
+	records map[string]recorded
+
+	// round of each kind: the number of its latest listing. listing: it has not
+	// ended yet.
+	round   [kinds]uint32
+	listing [kinds]bool
+}
+
+// disk is a handle, as Identity.Key has it.
+type disk struct {
+	key                            text
+	volumes, attachments, listings ref // heads of chains; attachments: inline ones
+}
+
+// volume is a PersistentVolume, or the name of one that is not there.
+type volume struct {
+	name text
+	// handle where it is not the disk's key; nil: it is.
+	handle           *string
+	uid, ledger      uint64 // hashes; ledger 0: none
+	disk, nextOfDisk ref
+	attachments      ref
+	holders          ref
+	round            uint32
+	there, unsure    bool
+}
+
+// attachment is a VolumeAttachment of the driver.
+type attachment struct {
+	name               [sha256.Size]byte // what its name has after csi-, or the hash of an odd name
+	uid                uint64
+	round              uint32
+	volume, nextOfThat ref // a volume, or a disk where it is inline
+	place, nextOfPlace ref
+	// unsure: it was first seen in a listing that has not ended.
+	odd, inline, attached, detaching, unsure bool
+}
+
+// holder is a ledger's entry.
+type holder struct {
+	entry                unique.Handle[ledger.Entry]
+	volume, nextOfVolume ref
+	place, nextOfPlace   ref
+}
+
+// listing: a Node's status names a volume.
+type listing struct {
+	disk, nextOfDisk   ref
+	place, nextOfPlace ref
+	inUse, attached    bool
+}
+
+// place is what is known of a node's name.
+type place struct {
+	name                           string
+	node                           *node // nil: there is no Node
+	nodeID                         string
+	nextOfID                       ref
+	attachments, holders, listings ref
+	// others counts the VolumeAttachments of other drivers; counting does so
+	// anew while they are listed.
+	others, counting     int32
+	leased               bool
+	csiRound, leaseRound uint32
+}
+
+// foreign is whose a PV is.
+type foreign struct {
+	source unique.Handle[source]
+	round  uint32
+}
+
+type recorded struct {
+	node, version string
+	round         uint32
+}
+
+// The kinds, in the order in which they are waited for.
+const (
+	leases = iota
+	csiNodes
+	nodes
+	volumes
+	attachments
+	records
+	kinds
+)
+
+func newStore(ids *csi.Identity) *store {
+	s := &store{ids: ids, seed: maphash.MakeSeed(), placeByName: map[string]ref{}, placeByID: map[string]ref{}, foreign: map[text]foreign{},
+		names: map[ref]string{}, inline: map[ref]string{}, strays: map[ref]bool{}, records: map[string]recorded{}}
+	s.diskByKey.hash = func(r ref) uint64 { return s.hashText(s.disks.at(r).key) }
+	s.volumeByName.hash = func(r ref) uint64 { return s.hashText(s.volumes.at(r).name) }
+	s.attachmentByName.hash = func(r ref) uint64 { return hashName(&s.attachments.at(r).name) }
+	return s
+}
+
+// begin begins a listing of a kind.
+func (s *store) begin(kind int) {
+	s.round[kind]++
+	s.listing[kind] = true
+	if kind == attachments {
+		s.eachPlace(func(r ref, p *place) { // of a listing that broke
+			p.counting = 0
+			s.leave(r)
+		})
+	}
+}
+
+func (s *store) hashText(t text) uint64     { return maphash.Comparable(s.seed, t) }
+func (s *store) hashString(t string) uint64 { return maphash.String(s.seed, t) }
+
+// hashName: a name is a hash already.
+func hashName(name *[sha256.Size]byte) (h uint64) {
+	for _, b := range name[:8] {
+		h = h<<8 | uint64(b)
+	}
+	return h
+}
+
+// place is the record of a node's name, made if there is none.
+func (s *store) place(name string) (ref, *place) {
+	if r := s.placeByName[name]; r != 0 {
+		return r, s.places.at(r)
+	}
+	r, p := s.places.add()
+	p.name = strings.Clone(name)
+	s.placeByName[p.name] = r
+	return r, p
+}
+
+// placeOf is the record of a node's name; nil: there is none.
+func (s *store) placeOf(name string) *place {
+	if r := s.placeByName[name]; r != 0 {
+		return s.places.at(r)
+	}
+	return nil
+}
+
+// leave drops a place of which nothing is known any more.
+func (s *store) leave(r ref) {
+	p := s.places.at(r)
+	if p.node == nil && p.nodeID == "" && p.attachments == 0 && p.holders == 0 && p.listings == 0 && p.others == 0 && p.counting == 0 && !p.leased {
+		delete(s.placeByName, p.name)
+		s.places.drop(r)
+	}
+}
+
+// eachPlace passes over those that f drops.
+func (s *store) eachPlace(f func(ref, *place)) {
+	for r := ref(1); r <= s.places.last; r++ {
+		if p := s.places.at(r); p.name != "" {
+			f(r, p)
+		}
+	}
+}
+
+// findDisk finds the record of a handle; 0: there is none.
+func (s *store) findDisk(handle string) ref {
+	key := textOf(s.ids.Key(handle))
+	r := s.diskByKey.first(s.hashText(key))
+	for r != 0 && s.disks.at(r).key != key {
+		r = s.diskByKey.after(r)
+	}
+	return r
+}
+
+func (s *store) disk(handle string) (ref, *disk) {
+	if r := s.findDisk(handle); r != 0 {
+		return r, s.disks.at(r)
+	}
+	r, d := s.disks.add()
+	d.key = textOf(s.ids.Key(handle))
+	s.diskByKey.add(r)
+	return r, d
+}
+
+func (s *store) leaveDisk(r ref) {
+	if d := s.disks.at(r); d.volumes == 0 && d.attachments == 0 && d.listings == 0 {
+		s.diskByKey.drop(r)
+		s.disks.drop(r)
+	}
+}
+
+// digest is what a VolumeAttachment's name has after csi-. odd: it is not of
+// that form, and its own hash stands for it.
+func digest(name string) (sum [sha256.Size]byte, odd bool) {
+	if digits, ok := strings.CutPrefix(name, "csi-"); ok && len(digits) == 2*len(sum) && strings.ToLower(digits) == digits {
+		if _, err := hex.Decode(sum[:], []byte(digits)); err == nil {
+			return sum, false
+		}
+	}
+	return sha256.Sum256([]byte(name)), true
+}
+
+// digestFor is the digest of csi.AttachmentName.
+func (s *store) digestFor(handle, node string) [sha256.Size]byte {
+	return sha256.Sum256([]byte(handle + s.ids.Driver + node))
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	bigendian "encoding/binary"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+)
+
+// feigned is an API server that shows a cluster too large for a real one on this
+// machine: over HTTP/2 and TLS, in protobuf, it streams the lists of the kinds that
+// are watched (WatchList), and then renews leases and Nodes as kubelets do. To all
+// else it answers 404.
+type feigned struct {
+	*cluster
+	*httptest.Server
+	churns  atomic.Bool
+	version atomic.Int64
+}
+
+// As kubelets do.
+const (
+	leaseEvery  = 10 * time.Second
+	statusEvery = 5 * time.Minute
+)
+
+func feign(c *cluster) *feigned {
+	f := &feigned{cluster: c}
+	f.version.Store(1000)
+	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(f.serve))
+	f.EnableHTTP2 = true
+	f.StartTLS()
+	return f
+}
+
+// kubeconfig writes one for it.
+func (f *feigned) kubeconfig(path string) error {
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":%q,"insecure-skip-tls-verify":true}}],
+"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{"token":"t"}}]}`, f.URL)
+	return os.WriteFile(path, []byte(text), 0o600)
+}
+
+type protobuf interface{ Marshal() ([]byte, error) }
+
+// enveloped is an object as the API server sends it.
+func enveloped(apiVersion, kind string, obj protobuf) []byte {
+	raw, err := obj.Marshal()
+	if err != nil {
+		panic(err) // it was made here
+	}
+	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}, Raw: raw}
+	text, err := unknown.Marshal()
+	if err != nil {
+		panic(err)
+	}
+	return append([]byte("k8s\x00"), text...)
+}
+
+// shown is what is streamed of a kind.
+type shown struct {
+	apiVersion, kind string
+	count            int
+	object           func(i int) protobuf
+	// every has each renewed once in that time; 0: never.
+	every time.Duration
+}
+
+func (f *feigned) shown(path string) (s shown, known bool) {
+	next := func() int { return int(f.version.Add(1)) }
+	switch path {
+	case "/api/v1/persistentvolumes":
+		return shown{"v1", "PersistentVolume", f.volumes, func(i int) protobuf { return f.volume(i) }, 0}, true
+	case "/api/v1/nodes":
+		return shown{"v1", "Node", f.nodes, func(i int) protobuf { return f.node(i, next()) }, statusEvery}, true
+	case "/apis/storage.k8s.io/v1/volumeattachments":
+		return shown{"storage.k8s.io/v1", "VolumeAttachment", f.volumes, func(i int) protobuf { return f.attachment(i) }, 0}, true
+	case "/apis/storage.k8s.io/v1/csinodes":
+		return shown{"storage.k8s.io/v1", "CSINode", f.nodes, func(i int) protobuf { return f.csiNode(i) }, 0}, true
+	case "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases":
+		return shown{"coordination.k8s.io/v1", "Lease", f.nodes, func(i int) protobuf { return f.lease(i, next()) }, leaseEvery}, true
+	case "/apis/coordination.k8s.io/v1/namespaces/csi-fencepost/leases":
+		return shown{"coordination.k8s.io/v1", "Lease", 0, func(int) protobuf { return &coordinationv1.Lease{} }, 0}, true
+	}
+	return s, false
+}
+
+func (f *feigned) serve(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+	s, known := f.shown(r.URL.Path)
+	switch query := r.URL.Query(); {
+	case known && query.Get("watch") != "":
+		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf+";stream=watch")
+		f.stream(w, r, s, query.Get("sendInitialEvents") == "true")
+	case r.URL.Path == "/api/v1/namespaces/kube-system":
+		_, _ = w.Write(enveloped("v1", "Namespace", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: uid(7, 0)}}))
+	case strings.HasSuffix(r.URL.Path, "/namespaces/csi-fencepost/leases"):
+		_, _ = w.Write(enveloped("coordination.k8s.io/v1", "LeaseList", &coordinationv1.LeaseList{}))
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write(enveloped("v1", "Status", &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound, Message: "there is none"}))
+	}
+}
+
+// stream sends the list, if it is asked for, and then the renewals.
+func (f *feigned) stream(w http.ResponseWriter, r *http.Request, s shown, initial bool) {
+	send := func(event apiwatch.EventType, obj protobuf) bool {
+		e := metav1.WatchEvent{Type: string(event), Object: runtime.RawExtension{Raw: enveloped(s.apiVersion, s.kind, obj)}}
+		text, err := e.Marshal()
+		if err != nil {
+			panic(err)
+		}
+		_, err = w.Write(append(bigendian.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
+		return err == nil && r.Context().Err() == nil
+	}
+	flush := http.NewResponseController(w).Flush
+	if initial {
+		for i := range s.count {
+			if !send(apiwatch.Added, s.object(i)) {
+				return
+			}
+		}
+		end := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: fmt.Sprint(f.version.Add(1)), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
+		if !send(apiwatch.Bookmark, end) {
+			return
+		}
+	}
+	_ = flush()
+	const tick = 100 * time.Millisecond
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for due, at := 0.0, 0; ; {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-ticker.C:
+		}
+		if s.every == 0 || !f.churns.Load() {
+			continue
+		}
+		for due += float64(s.count) * tick.Seconds() / s.every.Seconds(); due >= 1; due-- {
+			if !send(apiwatch.Modified, s.object(at%s.count)) {
+				return
+			}
+			at++
+		}
+		_ = flush()
+	}
+}

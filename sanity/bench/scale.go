@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+)
+
+const (
+	// settleFor is how long nothing happens before memory is looked at, churnFor
+	// how long leases and Nodes are renewed.
+	settleFor, churnFor = 30 * time.Second, time.Minute
+	// readyTimeout: the machine is busy with others.
+	readyTimeout = 15 * time.Minute
+)
+
+// scale measures what a csi-fencepost holds in clusters that no real API server
+// carries on this machine. Its objects have the size of real ones.
+func (b *bench) scale(ctx context.Context) error {
+	for _, c := range []cluster{{nodes: 500, volumes: 10_000}, {nodes: 5_000, volumes: 100_000}} {
+		c.driver = driverName
+		if err := b.scaled(ctx, &c); err != nil {
+			return err
+		}
+	}
+	b.note("Scale: a feigned API server (HTTP/2, protobuf, WatchList) streams objects of the size of real ones: PersistentVolume %d bytes with its ledger, VolumeAttachment %d, Node %d with 20 volumes of the driver, 50 images. "+
+		"Settled: %s after ready, with nothing changing. Churn: each lease renewed every %s and each Node's status every %s, for %s; the greatest of a look each second.",
+		sizeOf(&cluster{driver: driverName, nodes: 1, volumes: 20}, "pv"), sizeOf(&cluster{driver: driverName, nodes: 1, volumes: 20}, "va"),
+		sizeOf(&cluster{driver: driverName, nodes: 1, volumes: 20}, "node"), settleFor, leaseEvery, statusEvery, churnFor)
+	return nil
+}
+
+func sizeOf(c *cluster, kind string) int {
+	switch kind {
+	case "pv":
+		return c.volume(0).Size()
+	case "va":
+		return c.attachment(0).Size()
+	}
+	return c.node(0, 1).Size()
+}
+
+func (b *bench) scaled(ctx context.Context, c *cluster) error {
+	for i, f := range b.fencepost {
+		server := feign(c)
+		err := b.scaledOne(ctx, server, f, fmt.Sprintf("scale-%d-%d", c.volumes, i))
+		server.CloseClientConnections()
+		server.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scaledOne starts one csi-fencepost on the server and watches it.
+func (b *bench) scaledOne(ctx context.Context, server *feigned, f binary, name string) error {
+	socket, listen, kubeconfig := filepath.Join(b.folder, name+".sock"), filepath.Join(b.folder, name+"-fp.sock"), filepath.Join(b.folder, name+".kubeconfig")
+	driver, err := b.startSelf(ctx, roleDriver, socket, server.driver)
+	if err != nil {
+		return err
+	}
+	defer driver.Stop(0)
+	if err := server.kubeconfig(kubeconfig); err != nil {
+		return err
+	}
+	began := time.Now()
+	p, err := controlplane.StartProcess(controlplane.ProcessOptions{Name: name, Path: f.path, LogFile: filepath.Join(b.folder, name+".log"),
+		Args: []string{"run", "--csi-address=" + socket, "--listen=" + listen, "--http-endpoint=127.0.0.1:0", "--kubeconfig=" + kubeconfig, "--leader-election"}})
+	if err != nil {
+		return err
+	}
+	defer p.Stop(stopGrace)
+	if err := awaitSocket(ctx, p, listen); err != nil {
+		return err
+	}
+	ready := time.Since(began)
+	used, err := cpuTime(p.Pid())
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("%d volumes on %d nodes, feigned API server", server.volumes, server.nodes)
+	b.progress("  %s, %s: ready after %s", what, f.name, ready.Round(time.Millisecond))
+	if err := sleep(ctx, settleFor); err != nil {
+		return err
+	}
+	return b.scaledRows(ctx, server, p, what, f.name, fmt.Sprintf("%.1f s, of that CPU %.1f s", ready.Seconds(), used.Seconds()))
+}
+
+// scaledRows adds the rows of one that has settled, and lets the cluster churn.
+func (b *bench) scaledRows(ctx context.Context, server *feigned, p *controlplane.Process, what, path, ready string) error {
+	if err := b.memoryRow("scale", what+": settled; p50: start to ready", path, p); err != nil {
+		return err
+	}
+	b.rows[len(b.rows)-1].p50 = ready
+	before, err := cpuTime(p.Pid())
+	if err != nil {
+		return err
+	}
+	server.churns.Store(true)
+	var most residency
+	for began := time.Now(); time.Since(began) < churnFor; {
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
+		}
+		r, err := resident(p.Pid())
+		if err != nil {
+			return err
+		}
+		if r.now > most.now {
+			most = r
+		}
+	}
+	after, err := cpuTime(p.Pid())
+	if err != nil {
+		return err
+	}
+	b.rows = append(b.rows, row{section: "scale", what: what + ": churn", path: path, memory: most.String(),
+		cpu: fmt.Sprintf("%.1f %% of a core", 100*(after-before).Seconds()/churnFor.Seconds())})
+	return nil
+}
+
+// awaitSocket waits until a csi-fencepost serves.
+func awaitSocket(ctx context.Context, p *controlplane.Process, socket string) error {
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(socket); err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if p.Exited() || time.Since(began) > readyTimeout {
+			log, _ := os.ReadFile(p.LogFile())
+			return fmt.Errorf("%s does not serve %s; its log: %s", p.Name(), socket, log)
+		}
+	}
+}
