@@ -17,11 +17,13 @@ const (
 	// roomToGrow, in bytes, is left from then on, between leastGC and mostGC
 	// percent of what is in use.
 	roomToGrow      = 8 << 20
-	leastGC, mostGC = 10, 100
+	leastGC, mostGC = 10, 35
 )
 
 // saveMemory has garbage collected early, until keepMemory. GOGC overrides both.
+// Go's heap profile, which costs memory too, is off: nothing here serves it.
 func saveMemory() {
+	runtime.MemProfileRate = 0
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(listingGC)
 	}
@@ -33,6 +35,7 @@ func keepMemory() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
+	runtime.GC() // pools of buffers outlive one collection
 	debug.FreeOSMemory()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

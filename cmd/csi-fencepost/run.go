@@ -97,6 +97,7 @@ func restConfig(f *runFlags) (*rest.Config, error) {
 	}
 	c.ContentType = runtime.ContentTypeProtobuf
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	c.Wrap(limitReadAhead)
 	return rest.AddUserAgent(c, "csi-fencepost/"+buildVersion()), nil
 }
 

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -16,7 +17,7 @@ func (s *store) putAttachment(va *storagev1.VolumeAttachment, isNew bool) (chang
 	}
 	sum, odd := digest(va.Name)
 	uid := s.hashString(string(va.UID))
-	r := s.findAttachment(&sum, odd)
+	r := s.findAttachment(sum, odd)
 	if r != 0 && s.attachments.at(r).uid != uid {
 		// Another one, of the same name.
 		changed = append(changed, s.places.at(s.attachments.at(r).place).name)
@@ -27,9 +28,9 @@ func (s *store) putAttachment(va *storagev1.VolumeAttachment, isNew bool) (chang
 	if fresh {
 		r = s.addAttachment(va, odd)
 		a := s.attachments.at(r)
-		a.name, a.uid, a.unsure = sum, uid, s.listing[attachments]
+		a.key, a.uid, a.unsure = keyOf(sum), uid, s.listing[attachments]
 		s.attachmentByName.add(r)
-		s.judgeStray(r)
+		s.judgeStray(r, sum)
 	}
 	a := s.attachments.at(r)
 	detaching := va.DeletionTimestamp != nil
@@ -78,7 +79,7 @@ func (s *store) dropAttachment(va *storagev1.VolumeAttachment) (changed []string
 		return nil
 	}
 	sum, odd := digest(va.Name)
-	r := s.findAttachment(&sum, odd)
+	r := s.findAttachment(sum, odd)
 	if r == 0 {
 		return nil
 	}
@@ -113,7 +114,7 @@ func (s *store) removeAttachment(r ref) {
 func (s *store) sweepAttachments() (changed []string) {
 	s.listing[attachments] = false
 	if len(s.strays) == 0 {
-		s.strays = map[ref]bool{} // it may have been large before the PVs were known
+		s.strays = map[ref][sha256.Size]byte{} // it may have been large before the PVs were known
 	}
 	for r := ref(1); r <= s.attachments.last; r++ {
 		a := s.attachments.at(r)
@@ -144,19 +145,32 @@ func (s *store) countOther(va *storagev1.VolumeAttachment, isNew bool) {
 	}
 }
 
-func (s *store) findAttachment(sum *[32]byte, odd bool) ref {
-	r := s.attachmentByName.first(hashName(sum))
-	for r != 0 && (s.attachments.at(r).name != *sum || s.attachments.at(r).odd != odd) {
+func (s *store) findAttachment(sum [sha256.Size]byte, odd bool) ref {
+	r := s.attachmentByName.first(keyOf(sum))
+	for r != 0 && (s.attachments.at(r).key != keyOf(sum) || s.attachments.at(r).odd != odd || s.digestOf(r) != sum) {
 		r = s.attachmentByName.after(r)
 	}
 	return r
 }
 
-func (s *store) attachmentName(r ref) string {
-	if a := s.attachments.at(r); !a.odd {
-		return "csi-" + hex.EncodeToString(a.name[:])
+// digestOf is what digest makes of the attachment's name.
+func (s *store) digestOf(r ref) [sha256.Size]byte {
+	a := s.attachments.at(r)
+	if a.odd {
+		return sha256.Sum256([]byte(s.names[r]))
 	}
-	return s.names[r]
+	if sum, stray := s.strays[r]; stray {
+		return sum
+	}
+	return s.digestFor(s.handleOf(r), s.places.at(a.place).name)
+}
+
+func (s *store) attachmentName(r ref) string {
+	if s.attachments.at(r).odd {
+		return s.names[r]
+	}
+	sum := s.digestOf(r)
+	return "csi-" + hex.EncodeToString(sum[:])
 }
 
 // handleOf is the handle of an attachment's volume; empty: it is not known.
@@ -165,19 +179,20 @@ func (s *store) handleOf(r ref) string {
 	case a.inline:
 		return s.inline[r]
 	case a.volume != 0:
-		return s.handle(s.volumes.at(a.volume))
+		return s.handle(a.volume)
 	}
 	return ""
 }
 
 // judgeStray: a VolumeAttachment whose name is not made from its volume's handle
-// may still be named after another: its PV was made anew, or is gone.
-func (s *store) judgeStray(r ref) {
+// may still be named after another: its PV was made anew, or is gone. Whoever
+// changes the handle asks for the digest (digestOf) before.
+func (s *store) judgeStray(r ref, sum [sha256.Size]byte) {
 	a := s.attachments.at(r)
 	handle := s.handleOf(r)
-	if a.odd || handle != "" && a.name == s.digestFor(handle, s.places.at(a.place).name) {
+	if a.odd || handle != "" && sum == s.digestFor(handle, s.places.at(a.place).name) {
 		delete(s.strays, r)
 	} else {
-		s.strays[r] = true
+		s.strays[r] = sum
 	}
 }

@@ -62,9 +62,10 @@ func newBackoff() wait.Backoff {
 
 // run watches until ctx ends.
 func (f *feed) run(ctx context.Context) {
-	// The Reflector is to call list, not to collect a stream itself.
+	// The Reflector is to call list, not to collect a stream itself. All that it
+	// would tell its own logger is that this is expected in tests only.
 	lw := listWatch{&cache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.api.watch}}
-	r := cache.NewReflectorWithOptions(lw, f.api.example, f, cache.ReflectorOptions{Name: f.name})
+	r := cache.NewReflectorWithOptions(lw, f.api.example, f, cache.ReflectorOptions{Name: f.name, Logger: &klog.Logger{}})
 	backoff := newBackoff()
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -90,17 +91,8 @@ func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
 // list reads all objects as they are in etcd now, whatever version is asked for,
 // and returns an empty list of that version.
 func (f *feed) list(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
-	f.begin()
-	f.listed.Store(0)
 	began := time.Now()
-	version, err := "", errNoStream
-	if f.streams {
-		version, err = f.stream(ctx)
-	}
-	if errors.Is(err, errNoStream) {
-		klog.FromContext(ctx).V(2).Info("Listing in pages", "kind", f.name, "why", err)
-		version, err = f.pages(ctx)
-	}
+	version, err := f.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -108,12 +100,37 @@ func (f *feed) list(ctx context.Context, _ metav1.ListOptions) (runtime.Object, 
 	return &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: version}}, nil
 }
 
-// errNoStream: the server cannot stream a list, or does not say where it ends.
-var errNoStream = errors.New("the server does not stream lists")
+// read brings all objects into the index, and returns the version of the list.
+func (f *feed) read(ctx context.Context) (version string, err error) {
+	if f.streams {
+		f.start()
+		if version, err = f.stream(ctx); !errors.Is(err, errNoStream) {
+			return version, err
+		}
+		klog.FromContext(ctx).V(2).Info("Listing in pages", "kind", f.name, "why", err)
+	}
+	// Once more: what a stream has brought may be gone when the pages are read.
+	f.start()
+	return f.pages(ctx)
+}
 
-// streamSilence is how long a stream may say nothing, not even that it ends: a
-// server that does not know it would go on for ever.
-const streamSilence = 20 * time.Second
+func (f *feed) start() {
+	f.begin()
+	f.listed.Store(0)
+}
+
+// errNoStream: the server cannot stream a list, or does not say where it ends.
+var errNoStream = errors.New("the server does not stream the list")
+
+// A stream that brings fewer than streamLeast objects of the list in a streamWindow
+// is not waited for any longer. The server says that the list has ended once its
+// cache has caught up with etcd, and an old one never does; until then it sends
+// what changes, so there need not be silence. That much is not created for long,
+// and the slowest link brings more (a list of 100,000 volumes: thousands a second).
+const (
+	streamWindow = 20 * time.Second
+	streamLeast  = 100
+)
 
 // stream has the server send one object after another (WatchList).
 func (f *feed) stream(ctx context.Context) (version string, err error) {
@@ -126,19 +143,23 @@ func (f *feed) stream(ctx context.Context) (version string, err error) {
 		return "", err
 	}
 	defer w.Stop()
-	silence := time.NewTimer(streamSilence)
-	defer silence.Stop()
-	for {
+	window := time.NewTicker(streamWindow)
+	defer window.Stop()
+	for before := int64(0); ; {
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
-		case <-silence.C:
-			return "", fmt.Errorf("%w: silent for %s", errNoStream, streamSilence)
+		case <-window.C:
+			now := f.listed.Load()
+			if now-before < streamLeast {
+				klog.FromContext(ctx).Info("The API server streams a list and does not end it; listing in pages", "kind", f.name, "objects", now)
+				return "", fmt.Errorf("%w to its end: %d objects in %s", errNoStream, now-before, streamWindow)
+			}
+			before = now
 		case event, open := <-w.ResultChan():
 			if !open {
 				return "", fmt.Errorf("the stream of %s ended before the list did", f.name)
 			}
-			silence.Reset(streamSilence)
 			version, err := f.streamed(event)
 			if err != nil || version != "" {
 				return version, err
@@ -150,9 +171,11 @@ func (f *feed) stream(ctx context.Context) (version string, err error) {
 // streamed takes an event of a stream; version: that of the list, which ends.
 func (f *feed) streamed(event apiwatch.Event) (version string, err error) {
 	switch event.Type {
-	case apiwatch.Added, apiwatch.Modified:
-		f.put(event.Object, event.Type == apiwatch.Added)
+	case apiwatch.Added:
+		f.put(event.Object, true)
 		f.listed.Add(1)
+	case apiwatch.Modified: // while it lists
+		f.put(event.Object, false)
 	case apiwatch.Deleted:
 		f.drop(event.Object)
 	case apiwatch.Error:

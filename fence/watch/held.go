@@ -61,9 +61,9 @@ func (w *Watch) HeldBy(node string) []Held {
 		}
 	}
 	for r := p.holders; r != 0; r = s.holders.at(r).nextOfPlace {
-		v, entry := s.volumes.at(s.holders.at(r).volume), s.holders.at(r).entry.Value()
+		v, m := s.holders.at(r).volume, s.holders.at(r).machine.Value()
 		h := at(s.handle(v))
-		h.PV, h.Entry = v.name.String(), &entry
+		h.PV, h.Entry = s.volumes.at(v).name.String(), &ledger.Entry{NodeID: m.nodeID, NodeName: node, NodeUID: m.nodeUID, BootID: m.bootID, SystemUUID: m.systemUUID, State: m.state}
 	}
 	held := make([]Held, 0, len(byHandle))
 	for _, h := range byHandle {
@@ -103,7 +103,7 @@ func (w *Watch) Volume(name string) *corev1.PersistentVolume {
 	if r == 0 || !s.volumes.at(r).there {
 		return nil
 	}
-	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: s.ids.Driver, VolumeHandle: s.handle(s.volumes.at(r))}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: s.ids.Driver, VolumeHandle: s.handle(r)}
 	return pv
 }
 

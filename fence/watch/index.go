@@ -41,8 +41,8 @@ func (w *Watch) Attachments(handle string) []string {
 		chain(s.disks.at(d).attachments)
 	}
 	s.eachVolume(handle, func(v *volume) { chain(v.attachments) })
-	for r := range s.strays {
-		if a := s.attachments.at(r); a.name == s.digestFor(handle, s.places.at(a.place).name) {
+	for r, sum := range s.strays {
+		if sum == s.digestFor(handle, s.places.at(s.attachments.at(r).place).name) {
 			names.Insert(s.attachmentName(r))
 		}
 	}

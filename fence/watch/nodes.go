@@ -17,7 +17,7 @@ type node struct {
 	// lastTransitionTime. Its heartbeat is no change.
 	ready      corev1.ConditionStatus
 	readySince metav1.Time
-	round      uint32
+	round      round
 }
 
 func nodeOf(n *corev1.Node) *node {

@@ -37,7 +37,7 @@ func (w *Watch) EachRefused(f func(va *storagev1.VolumeAttachment, handle string
 	w.refusals = nil
 	for name := range refusals {
 		sum, odd := digest(name)
-		if r := w.store.findAttachment(&sum, odd); r != 0 {
+		if r := w.store.findAttachment(sum, odd); r != 0 {
 			handles[name] = w.store.handleOf(r)
 		}
 	}

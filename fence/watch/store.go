@@ -2,13 +2,14 @@ package watch
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"hash/maphash"
 	"strings"
 	"unique"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // store is the index: a few fields of each object, linked as they are asked for.
@@ -40,20 +41,26 @@ type store struct {
 	// foreign are the PVs of other drivers, and in-tree ones that were not
 	// migrated to this one: only whose they are is asked.
 	foreign map[text]foreign
+	// handles of volumes whose disk's key is not their handle.
+	handles map[ref]string
 	// names of VolumeAttachments that are not as Kubernetes makes them, and
 	// handles of those that carry their volume inline.
 	names, inline map[ref]string
 	// strays are the VolumeAttachments whose name does not follow from the
-	// handle of their volume as it is known now.
-	strays map[ref]bool
+	// handle of their volume as it is known now: their digests.
+	strays map[ref][sha256.Size]byte
 	// records are the nodes that the records' leases are about, by lease.
 	records map[string]recorded
 
 	// round of each kind: the number of its latest listing. listing: it has not
 	// ended yet.
-	round   [kinds]uint32
+	round   [kinds]round
 	listing [kinds]bool
 }
+
+// round is the number of a listing. It may begin anew: what is not in a listing is
+// dropped when it ends.
+type round uint16
 
 // disk is a handle, as Identity.Key has it.
 type disk struct {
@@ -63,33 +70,39 @@ type disk struct {
 
 // volume is a PersistentVolume, or the name of one that is not there.
 type volume struct {
-	name text
-	// handle where it is not the disk's key; nil: it is.
-	handle           *string
+	name             text
 	uid, ledger      uint64 // hashes; ledger 0: none
 	disk, nextOfDisk ref
 	attachments      ref
 	holders          ref
-	round            uint32
+	round            round
 	there, unsure    bool
 }
 
 // attachment is a VolumeAttachment of the driver.
 type attachment struct {
-	name               [sha256.Size]byte // what its name has after csi-, or the hash of an odd name
-	uid                uint64
-	round              uint32
+	// key is the beginning of its name's digest: the rest follows from its volume and
+	// its node (digestOf).
+	key, uid           uint64
 	volume, nextOfThat ref // a volume, or a disk where it is inline
 	place, nextOfPlace ref
+	round              round
 	// unsure: it was first seen in a listing that has not ended.
 	odd, inline, attached, detaching, unsure bool
 }
 
 // holder is a ledger's entry.
 type holder struct {
-	entry                unique.Handle[ledger.Entry]
+	machine              unique.Handle[machine]
 	volume, nextOfVolume ref
 	place, nextOfPlace   ref
+}
+
+// machine is what a ledger's entry says of a holder, but for its node's name. A
+// node's volumes share one.
+type machine struct {
+	nodeID, nodeUID, bootID, systemUUID string
+	state                               fence.State
 }
 
 // listing: a Node's status names a volume.
@@ -110,18 +123,18 @@ type place struct {
 	// anew while they are listed.
 	others, counting     int32
 	leased               bool
-	csiRound, leaseRound uint32
+	csiRound, leaseRound round
 }
 
 // foreign is whose a PV is.
 type foreign struct {
 	source unique.Handle[source]
-	round  uint32
+	round  round
 }
 
 type recorded struct {
 	node, version string
-	round         uint32
+	round         round
 }
 
 // The kinds, in the order in which they are waited for.
@@ -137,10 +150,10 @@ const (
 
 func newStore(ids *csi.Identity) *store {
 	s := &store{ids: ids, seed: maphash.MakeSeed(), placeByName: map[string]ref{}, placeByID: map[string]ref{}, foreign: map[text]foreign{},
-		names: map[ref]string{}, inline: map[ref]string{}, strays: map[ref]bool{}, records: map[string]recorded{}}
+		handles: map[ref]string{}, names: map[ref]string{}, inline: map[ref]string{}, strays: map[ref][sha256.Size]byte{}, records: map[string]recorded{}}
 	s.diskByKey.hash = func(r ref) uint64 { return s.hashText(s.disks.at(r).key) }
 	s.volumeByName.hash = func(r ref) uint64 { return s.hashText(s.volumes.at(r).name) }
-	s.attachmentByName.hash = func(r ref) uint64 { return hashName(&s.attachments.at(r).name) }
+	s.attachmentByName.hash = func(r ref) uint64 { return s.attachments.at(r).key }
 	return s
 }
 
@@ -159,13 +172,8 @@ func (s *store) begin(kind int) {
 func (s *store) hashText(t text) uint64     { return maphash.Comparable(s.seed, t) }
 func (s *store) hashString(t string) uint64 { return maphash.String(s.seed, t) }
 
-// hashName: a name is a hash already.
-func hashName(name *[sha256.Size]byte) (h uint64) {
-	for _, b := range name[:8] {
-		h = h<<8 | uint64(b)
-	}
-	return h
-}
+// keyOf: a digest is a hash already.
+func keyOf(digest [sha256.Size]byte) uint64 { return binary.BigEndian.Uint64(digest[:]) }
 
 // place is the record of a node's name, made if there is none.
 func (s *store) place(name string) (ref, *place) {

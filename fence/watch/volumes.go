@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"crypto/sha256"
 	"slices"
 	"unique"
 
@@ -68,7 +69,7 @@ func (s *store) putVolume(pv *corev1.PersistentVolume) (changed []string) {
 	delete(s.foreign, name)
 	r, v := s.volume(name)
 	uid, ledger := s.hashString(string(pv.UID)), s.hashLedger(pv)
-	was := s.handle(v)
+	was := s.handle(r)
 	switch {
 	case !v.there:
 		changed = []string{handle}
@@ -99,7 +100,7 @@ func (s *store) dropVolume(name string) (changed []string) {
 		return nil
 	}
 	v := s.volumes.at(r)
-	changed = []string{s.handle(v)}
+	changed = []string{s.handle(r)}
 	v.there, v.unsure, v.uid, v.ledger = false, false, 0, 0
 	s.setHolders(r, nil)
 	s.setHandle(r, "")
@@ -151,34 +152,39 @@ func (s *store) leaveVolume(r ref) {
 }
 
 // handle of a volume; empty: its PV is not there.
-func (s *store) handle(v *volume) string {
-	switch {
-	case v.disk == 0:
-		return ""
-	case v.handle != nil:
-		return *v.handle
+func (s *store) handle(r ref) string {
+	if handle, ok := s.handles[r]; ok {
+		return handle
 	}
-	return s.disks.at(v.disk).key.String()
+	if v := s.volumes.at(r); v.disk != 0 {
+		return s.disks.at(v.disk).key.String()
+	}
+	return ""
 }
 
 // setHandle links a volume to its disk; the empty handle takes it off.
 func (s *store) setHandle(r ref, handle string) {
 	v := s.volumes.at(r)
+	sums := map[ref][sha256.Size]byte{}
+	for a := v.attachments; a != 0; a = s.attachments.at(a).nextOfThat {
+		sums[a] = s.digestOf(a)
+	}
 	if v.disk != 0 {
 		unlink(&s.disks.at(v.disk).volumes, r, s.nextOfDisk)
 		s.leaveDisk(v.disk)
-		v.disk, v.handle = 0, nil
+		v.disk = 0
+		delete(s.handles, r)
 	}
 	if handle != "" {
 		at, d := s.disk(handle)
 		v.disk = at
 		v.nextOfDisk, d.volumes = d.volumes, r
 		if s.ids.Key(handle) != handle {
-			v.handle = &handle
+			s.handles[r] = handle
 		}
 	}
-	for a := v.attachments; a != 0; a = s.attachments.at(a).nextOfThat {
-		s.judgeStray(a)
+	for a, sum := range sums {
+		s.judgeStray(a, sum)
 	}
 }
 
@@ -192,8 +198,7 @@ func (s *store) hashLedger(pv *corev1.PersistentVolume) uint64 {
 	return s.hashString(text) | 1 // no ledger hashes to none
 }
 
-// holdersIn are the entries of a PV's ledger that name a node, with what HeldBy
-// tells of them. Of a garbled one there are none: the guard refuses by it, and
+// holdersIn are the entries of a PV's ledger that name a node. Of a garbled one there are none: the guard refuses by it, and
 // says so.
 func holdersIn(pv *corev1.PersistentVolume) (entries []ledger.Entry) {
 	text, ok := pv.Annotations[ledger.Annotation]
@@ -206,7 +211,7 @@ func holdersIn(pv *corev1.PersistentVolume) (entries []ledger.Entry) {
 	}
 	for _, e := range l.Holders {
 		if e.NodeName != "" {
-			entries = append(entries, ledger.Entry{NodeID: e.NodeID, NodeName: e.NodeName, NodeUID: e.NodeUID, BootID: e.BootID, SystemUUID: e.SystemUUID, State: e.State})
+			entries = append(entries, e)
 		}
 	}
 	return entries
@@ -226,7 +231,8 @@ func (s *store) setHolders(r ref, entries []ledger.Entry) {
 	for _, e := range slices.Backward(entries) {
 		at, h := s.holders.add()
 		where, p := s.place(e.NodeName)
-		h.entry, h.volume, h.place = unique.Make(e), r, where
+		h.machine = unique.Make(machine{nodeID: e.NodeID, nodeUID: e.NodeUID, bootID: e.BootID, systemUUID: e.SystemUUID, state: e.State})
+		h.volume, h.place = r, where
 		h.nextOfVolume, v.holders = v.holders, at
 		h.nextOfPlace, p.holders = p.holders, at
 	}

@@ -164,7 +164,7 @@ func (w *Watch) CaughtAttachment(name string, uid string) bool {
 	defer w.mu.RUnlock()
 	s := w.store
 	sum, odd := digest(name)
-	r := s.findAttachment(&sum, odd)
+	r := s.findAttachment(sum, odd)
 	if r == 0 {
 		return false
 	}

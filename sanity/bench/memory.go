@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -49,6 +51,19 @@ func (b *bench) memory(ctx context.Context) error {
 	})
 }
 
+// shipped are the binaries to measure, the first one built as its image's is:
+// without cgo, whose C library would be resident beside it.
+func (b *bench) shipped(ctx context.Context) ([]binary, error) {
+	first := binary{b.fencepost[0].name, b.fencepost[0].path + "-shipped"}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", first.path,
+		"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build of csi-fencepost without cgo: %w\n%s", err, out)
+	}
+	return append([]binary{first}, b.fencepost[1:]...), nil
+}
+
 // idle starts a csi-fencepost, leaves it alone and looks at it.
 func (b *bench) idle(p *plane, stage *bed.Stage, name, what string) error {
 	socket := filepath.Join(b.folder, name+".sock")
@@ -57,7 +72,11 @@ func (b *bench) idle(p *plane, stage *bed.Stage, name, what string) error {
 		return err
 	}
 	defer driver.Stop(0)
-	for i, f := range b.fencepost {
+	all, err := b.shipped(p.ctx)
+	if err != nil {
+		return err
+	}
+	for i, f := range all {
 		way, err := b.fencepostPath(p.ctx, f, socket, filepath.Join(b.folder, fmt.Sprintf("%s-fp%d.sock", name, i)), "--kubeconfig="+stage.ServiceAccountKubeconfig())
 		if err != nil {
 			return err

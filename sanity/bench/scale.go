@@ -45,7 +45,11 @@ func sizeOf(c *cluster, kind string) int {
 }
 
 func (b *bench) scaled(ctx context.Context, c *cluster) error {
-	for i, f := range b.fencepost {
+	all, err := b.shipped(ctx)
+	if err != nil {
+		return err
+	}
+	for i, f := range all {
 		server := feign(c)
 		err := b.scaledOne(ctx, server, f, fmt.Sprintf("scale-%d-%d", c.volumes, i))
 		server.CloseClientConnections()
