@@ -19,4 +19,9 @@
 // a control plane for each run: with Kubernetes alone and an operator who never
 // hesitates beside csi-fencepost. They take minutes each; -only=failover
 // -failovers=N -kinds=... measures some of them.
+//
+// The storms have 1,000 volumes on 20 machines that lose power at once, with
+// simulated kubelets (package rack says why, and what they do) on a control plane
+// for each side. They want the machine for themselves;
+// -only=storm -storm-volumes=60 -storm-nodes=3 -storm-takers=3 tries a small one.
 package main

@@ -66,14 +66,14 @@ func (o *options) failoverFlags(set *flag.FlagSet) {
 	})
 }
 
-// present tells what the section failover lacks, before an hour is spent on the
-// others.
+// present tells what the sections failover and storm lack, before an hour is
+// spent on the others.
 func (o *options) present() error {
-	if !o.wants("failover") {
+	if !o.wants("failover") && !o.wants("storm") {
 		return nil
 	}
 	if _, err := exec.LookPath("ipmi_sim"); err != nil {
-		return errors.New("the section failover needs the program ipmi_sim (Debian: openipmi), which is not in PATH: run make deps, or name the other sections with -only")
+		return errors.New("the sections failover and storm need the program ipmi_sim (Debian: openipmi), which is not in PATH: run make deps, or name the other sections with -only")
 	}
 	return nil
 }

@@ -49,6 +49,8 @@ var sections = []section{
 	{"memory", "resident memory", (*bench).memory},
 	{"scale", "resident memory and start in large clusters", (*bench).scale},
 	{"failover", "a node of many volumes loses power", (*bench).failover},
+	{"storm", "a rack loses power", (*bench).storms},
+	{"backoff", "volumes that were refused for long", (*bench).backoff},
 }
 
 // options are the command line's.
@@ -64,6 +66,8 @@ type options struct {
 	// many have Kubernetes alone.
 	failovers, volumes, beside int
 	manager, kinds             []string
+	stormOptions
+	waitOptions
 }
 
 func parse(args []string) (*options, error) {
@@ -74,6 +78,8 @@ func parse(args []string) (*options, error) {
 	set.DurationVar(&o.each, "each", 200*time.Millisecond, "how long one measurement takes")
 	set.IntVar(&o.cycles, "cycles", 11, "how many attach cycles are measured on each side")
 	o.failoverFlags(set)
+	o.waitFlags(set)
+	o.stormFlags(set)
 	var names []string
 	for _, s := range sections {
 		names = append(names, s.name)
@@ -106,7 +112,7 @@ func parse(args []string) (*options, error) {
 	case o.volumes < 1 || o.volumes > maxVolumes:
 		return nil, fmt.Errorf("-volumes has to be 1 to %d: a kubelet takes 110 pods", maxVolumes)
 	}
-	return o, nil
+	return o, o.validStorm()
 }
 
 func (o *options) wants(name string) bool { return len(o.only) == 0 || slices.Contains(o.only, name) }

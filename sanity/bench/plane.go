@@ -66,7 +66,7 @@ func (b *bench) onPlane(ctx context.Context, bare bool, measure func(*plane) err
 	if err := os.Remove(log); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an earlier plane
 		return err
 	}
-	cluster, err := controlplane.Start(ctx, controlplane.Options{Binaries: binaries, NoControllers: bare, ControllerManagerArgs: b.manager,
+	cluster, err := controlplane.Start(ctx, controlplane.Options{Binaries: binaries, NoControllers: bare, ControllerManagerArgs: b.manager, SchedulerArgs: b.scheduler,
 		APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-mode=blocking"}})
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ func (b *bench) command() string {
 	if len(b.manager) > 0 {
 		text += " -manager=" + strings.Join(b.manager, ",")
 	}
-	return text
+	return text + b.stormCommand()
 }
 
 func writeTable(out *strings.Builder, columns []string, rows []row) {

@@ -33,8 +33,10 @@ type Options struct {
 	// NodeMonitorGracePeriod is how long a node may be silent before it is
 	// NotReady. Kubelets report every 10 s: keep it above 20 s.
 	NodeMonitorGracePeriod time.Duration
-	// ControllerManagerArgs and APIServerArgs are added to the command lines.
+	// ControllerManagerArgs, SchedulerArgs and APIServerArgs are added to the
+	// command lines.
 	ControllerManagerArgs []string
+	SchedulerArgs         []string
 	APIServerArgs         []string
 	// NoControllers leaves controller manager and scheduler out: the caller
 	// plays them.

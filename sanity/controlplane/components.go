@@ -84,10 +84,10 @@ func (c *Cluster) controllerManagerCommand() (ProcessOptions, error) {
 
 func (c *Cluster) schedulerCommand() (ProcessOptions, error) {
 	kubeconfig, err := c.Kubeconfig("system:kube-scheduler")
-	return ProcessOptions{Name: "kube-scheduler", Path: c.options.Binaries.Kubernetes, Args: []string{"kube-scheduler",
+	return ProcessOptions{Name: "kube-scheduler", Path: c.options.Binaries.Kubernetes, Args: append([]string{"kube-scheduler",
 		"--kubeconfig=" + kubeconfig, "--leader-elect=false",
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.schedulerPort), "--cert-dir=" + c.pki("run"),
-	}}, err
+	}, c.options.SchedulerArgs...)}, err
 }
 
 // StartAPIServer starts the API server, again after StopAPIServer on the same

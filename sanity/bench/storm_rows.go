@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// middle of a list that is in order.
+func middle(list []float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
+}
+
+func first(list []float64) float64 { return list[0] }
+func last(list []float64) float64  { return list[len(list)-1] }
+
+// stormRows adds the rows of one kind.
+func (b *bench) stormRows(k *stormKind) {
+	what := func(text string) string {
+		return fmt.Sprintf("storm of %d volumes on %d machines, %s: %s", b.stormVolumes, b.stormNodes, k.name, text)
+	}
+	add := func(r row) { r.section = "storm"; b.rows = append(b.rows, r) }
+	sides := []*stormSample{k.guarded}
+	if k.alone != nil {
+		sides = append(sides, k.alone)
+	}
+	for _, f := range stormFigures {
+		for i, s := range sides {
+			add(row{what: what(f.name), path: stormPath(b, i), p50: f.words(s, k.guarded)})
+		}
+	}
+	for i, s := range sides {
+		add(row{what: what("calls of the driver, publishes and unpublishes; violations that the oracle saw"), path: stormPath(b, i), p50: s.driverWords()})
+	}
+	for i, s := range sides {
+		add(row{what: what("calls of external-attacher that were not answered with yes"), path: stormPath(b, i), p50: waitingWords(s.waiting)})
+	}
+	if k.waiting {
+		add(row{what: what(fmt.Sprintf("the same while nothing was proven, until %s after the last node's taint", inVain)), path: stormPath(b, 0), p50: waitingWords(k.guarded.held)})
+	}
+	if k.stuck {
+		add(row{what: what("end of the hang → the stuck volume is published elsewhere"), path: stormPath(b, 0), p50: fmt.Sprintf("%.1f s", k.guarded.afterFreed)})
+	}
+	b.stormRequests(k, what, add)
+}
+
+func stormPath(b *bench, side int) string {
+	return []string{b.fencepost[0].name, "Kubernetes alone, perfect operator"}[side]
+}
+
+// stormRequests adds what csi-fencepost used.
+func (b *bench) stormRequests(k *stormKind, what func(string) string, add func(row)) {
+	f := k.guarded
+	reads, writes, kinds := f.requests.kinds.of(b.stormVolumes)
+	add(row{what: what("requests for each volume, background included"), path: stormPath(b, 0), api: fmt.Sprintf("%.1f + %.1f (%s)", reads, writes, kinds)})
+	add(row{what: what("requests in the busiest second; on average until the last pod runs"), path: stormPath(b, 0),
+		api: fmt.Sprintf("%d; %.0f a second", peak(f.requests.at, time.Second), float64(len(f.requests.at))/f.took.Seconds())})
+	add(row{what: what("memory, and CPU for each volume; " + plural(f.restarts, "restart")), path: stormPath(b, 0), memory: f.memory.String(),
+		cpu: fmt.Sprintf("%.1f ms", 1e3*f.cpu.Seconds()/float64(b.stormVolumes))})
+}
+
+// stormFigure is a row of times of a side.
+type stormFigure struct {
+	name string
+	of   func(*stormSample) []float64
+}
+
+var stormFigures = []stormFigure{
+	{"power off → first / last node proven", func(s *stormSample) []float64 { return []float64{first(s.proofs), last(s.proofs)} }},
+	{"proof of its node → first / median / last volume published elsewhere", func(s *stormSample) []float64 { return thirds(s.moved) }},
+	{"power off → first / median / last volume published elsewhere", func(s *stormSample) []float64 { return thirds(s.total) }},
+	{"power off → first / median / last pod runs elsewhere", func(s *stormSample) []float64 { return thirds(s.running) }},
+}
+
+func thirds(list []float64) []float64 { return []float64{first(list), middle(list), last(list)} }
+
+// words are the side's times, with their ratio to those of csi-fencepost.
+func (f stormFigure) words(s, own *stormSample) string {
+	var times, ratios []string
+	for i, t := range f.of(s) {
+		times = append(times, fmt.Sprintf("%.1f", t))
+		ratios = append(ratios, fmt.Sprintf("%.1f", t/f.of(own)[i]))
+	}
+	text := strings.Join(times, " / ") + " s"
+	if s != own {
+		text += " (× " + strings.Join(ratios, " / ") + ")"
+	}
+	return text
+}
+
+// attacherWorkers is --worker-threads of the advised flags: as many calls reach
+// the driver at once.
+const attacherWorkers = 100
+
+func (s *stormSample) driverWords() string {
+	return fmt.Sprintf("%d, at most %d at once; all of the driver's time, %.1f s, divided by %d at once: %.1f s; %s",
+		s.calls, s.atOnce, s.driver, attacherWorkers, s.driver/attacherWorkers, plural(s.violations, "violation"))
+}
+
+func waitingWords(t workerTime) string {
+	calls, seconds, codes := t.waiting()
+	if calls == 0 {
+		return fmt.Sprintf("none of %d", t["OK"].calls)
+	}
+	return fmt.Sprintf("%d of %d, each held a worker for %.0f ms (%s)", calls, calls+t["OK"].calls, 1e3*seconds/float64(calls), codes)
+}
