@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 SOURCES = cmd csi deploy fence proxy sanity
 STATICCHECK = bin/staticcheck
 
-.PHONY: help build image dist deps test unit scenarios demo catalogue transparency csisanity docs bench prove mutants fuzz model lint fmt clean
+.PHONY: help build image dist deps test unit scenarios demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint fmt clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -55,6 +55,9 @@ docs: ## docs/FLAGS.md and the fields in docs/CONFIGURATION.md, from the program
 
 bench: ## what the proxy costs, and how quick a failover is, measured side by side; writes docs/BENCH.md (an hour or more; needs make deps)
 	$(GO) run ./sanity/bench -o docs/BENCH.md
+
+soak: ## attach, move, power off, fail over, come back, in a loop: does anything of the sidecar grow? DURATION=2h (needs make deps)
+	@$(GO) run ./sanity/soak -duration=$(or $(DURATION),2h)
 
 prove: ## the whole case for safety; writes docs/PROOF.md (hours; PROVE=-quick: minutes; PROVE="-reuse": what has not changed is not run again)
 	@$(GO) run ./sanity/prove $(PROVE)

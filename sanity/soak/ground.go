@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+)
+
+// ground is what the loops run on: a driver with its sidecar and attacher, and
+// machines and volumes that each belong to one lane.
+type ground struct {
+	stage  *bed.Stage
+	client kubernetes.Interface // without a limit on requests
+	lanes  []*lane
+	all    []*machine
+	agent  *agents
+
+	// calm and failovers count the loops that came to their end.
+	calm, failovers atomic.Int64
+}
+
+// newGround starts everything, which ends with t.
+func newGround(t bed.T, o *options, folder string, progress *os.File) (*ground, error) {
+	fmt.Fprintln(progress, "Building the control plane (minutes the first time, cached after that) and csi-fencepost.")
+	programs, err := build(t.Context(), o, folder, progress)
+	if err != nil {
+		return nil, err
+	}
+	b, err := bed.StartBare(t.Context(), programs, t.Failed)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { _ = b.Stop() })
+	g := &ground{}
+	config := b.Cluster.Admin()
+	config.QPS = -1
+	if g.client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	g.stage = b.Stage(t, "soak", bed.StageOptions{Nodes: -1, Manual: true, Failover: true, FencepostArgs: []string{"--http-endpoint=127.0.0.1:0"}})
+	if g.agent, err = newAgents(t, g.stage.Write, folder); err != nil {
+		return nil, err
+	}
+	for i := range o.failing + o.calm {
+		if err := g.addLane(t.Context(), fmt.Sprintf("v%d", i), i < o.failing); err != nil {
+			return nil, err
+		}
+	}
+	g.stage.Options.FencepostArgs = append(g.stage.Options.FencepostArgs, "--agent-dirs="+g.agent.folder)
+	g.stage.Options.Config = fmt.Sprintf("failover: {enabled: true}\nfencing:\n  suspectAfter: %s\n  maxUnhealthy: 100%%\n  levels: %s", suspectAfter, g.agent.levels(g.all))
+	g.stage.StartFencepost()
+	g.stage.StartAttacher()
+	return g, nil
+}
+
+// addLane makes a lane with its volume and its two machines.
+func (g *ground) addLane(ctx context.Context, name string, failing bool) error {
+	l := &lane{ground: g, name: name, failing: failing, volume: g.stage.Volume(name, bed.VolumeOptions{})}
+	for i := range l.machines {
+		m, err := g.newMachine(ctx, fmt.Sprintf("%s-n%d", name, i+1))
+		if err != nil {
+			return err
+		}
+		l.machines[i] = m
+		g.all = append(g.all, m)
+		if failing {
+			if err := g.agent.add(ctx, m); err != nil {
+				return err
+			}
+		}
+	}
+	g.lanes = append(g.lanes, l)
+	return nil
+}
+
+// soak runs all lanes until the time is over, and looks meanwhile.
+func (g *ground) soak(ctx context.Context, o *options) (*verdict, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, len(g.all)+len(g.lanes))
+	running := 0
+	start := func(f func(context.Context) error) {
+		running++
+		go func() { ended <- f(ctx) }()
+	}
+	for _, m := range g.all {
+		start(m.run)
+	}
+	failing := 0
+	for _, l := range g.lanes {
+		wait := time.Duration(0)
+		if l.failing {
+			// One after the other: the same number of them is in the same phase at any time.
+			wait = loopTakes * time.Duration(failing) / time.Duration(o.failing)
+			failing++
+		}
+		start(func(ctx context.Context) error { return l.run(ctx, wait) })
+	}
+	looks, err := g.lookOn(ctx, o, ended, &running)
+	cancel()
+	for range running {
+		err = errors.Join(err, <-ended)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return g.judge(looks, failing*len(lane{}.machines)), nil
+}
+
+// lookOn looks until the time is over, or something ends before.
+func (g *ground) lookOn(ctx context.Context, o *options, ended chan error, running *int) (looks []look, err error) {
+	began, said := time.Now(), time.Time{}
+	ticker := time.NewTicker(o.look)
+	defer ticker.Stop()
+	for time.Since(began) < o.duration {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case err := <-ended:
+			*running--
+			return nil, fmt.Errorf("after %s: %w", time.Since(began).Round(time.Second), errors.Join(errors.New("it did not go on"), err))
+		case <-ticker.C:
+		}
+		k, err := g.look(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if time.Since(said) >= o.say {
+			said = time.Now()
+			fmt.Fprintf(os.Stderr, "%7s  %s\n", time.Since(began).Round(time.Second), k)
+		}
+		if time.Since(began) >= o.warmUp {
+			looks = append(looks, k)
+		}
+	}
+	return looks, nil
+}
+
+// judge holds the end against the beginning.
+func (g *ground) judge(looks []look, failing int) *verdict {
+	v := newVerdict(looks, failing, len(g.lanes))
+	if n := g.stage.Fencepost.Restarts(); n > 0 {
+		v.faults = append(v.faults, fmt.Sprintf("csi-fencepost ended, and was started again, %d times", n))
+	}
+	var seen []string
+	for _, violation := range g.stage.Array.Violations() {
+		seen = append(seen, fmt.Sprint(violation))
+	}
+	if len(seen) > 0 {
+		v.faults = append(v.faults, "the array saw: "+strings.Join(seen, "; "))
+	}
+	return v
+}
+
+// poll asks every 50 ms until ok, for two minutes at most.
+func poll(ctx context.Context, what string, ok func() (bool, error)) error {
+	for began := time.Now(); ; {
+		done, err := ok()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case done:
+			return nil
+		case time.Since(began) > 2*time.Minute:
+			return fmt.Errorf("waited two minutes in vain: %s (%w)", what, errors.Join(errors.New("last answer"), err))
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
+)
+
+func main() {
+	tool.Main("soak", func(ctx context.Context) error { return run(ctx, os.Args[1:]) })
+}
+
+// options are the command line's.
+type options struct {
+	// duration of everything but the start; warmUp of it is not judged.
+	duration, warmUp time.Duration
+	// look is the pause between two looks, say that between two lines.
+	look, say time.Duration
+	// failing lanes have a node that loses power in each loop, calm ones only
+	// attach, move and detach.
+	failing, calm int
+	// fencepost is another binary to soak; empty: built from this checkout.
+	fencepost string
+	out       io.Writer
+}
+
+func parse(args []string) (*options, error) {
+	o := &options{out: os.Stdout, say: 30 * time.Second}
+	set := flag.NewFlagSet("soak", flag.ContinueOnError)
+	set.DurationVar(&o.duration, "duration", 2*time.Hour, "how long it takes, the start not counted")
+	set.DurationVar(&o.warmUp, "warmup", 0, "how long of it is not judged; 0: a sixth")
+	set.DurationVar(&o.look, "look", 5*time.Second, "pause between two looks")
+	set.IntVar(&o.failing, "failing", 8, "how many volumes have a node that loses power")
+	set.IntVar(&o.calm, "calm", 2, "how many volumes are only attached, moved and detached")
+	set.StringVar(&o.fencepost, "fencepost", "", "soak this `binary` instead of this checkout's")
+	if err := set.Parse(args); err != nil {
+		return nil, err
+	}
+	if o.warmUp == 0 {
+		o.warmUp = o.duration / 6
+	}
+	switch {
+	case set.NArg() > 0:
+		return nil, fmt.Errorf("%q is not a flag; soak takes nothing else", set.Arg(0))
+	case o.failing < 1 || o.calm < 1 || o.look <= 0:
+		return nil, errors.New("-failing, -calm and -look have to be more than 0")
+	case o.duration-o.warmUp < 3*loopTakes || o.warmUp < loopTakes:
+		return nil, fmt.Errorf("-duration %s with -warmup %s is too short: a loop with a node that loses power takes about %s; give it one to warm up and three to be judged",
+			o.duration, o.warmUp, loopTakes)
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	s := &stand{ctx: ctx}
+	verdict, err := s.stand(func() (*verdict, error) { return soak(s, o, os.Stderr) })
+	if err != nil {
+		return err
+	}
+	verdict.print(o.out)
+	return verdict.err()
+}
+
+// soak runs the loops on a control plane of its own, and judges what was seen.
+func soak(t bed.T, o *options, progress *os.File) (*verdict, error) {
+	folder, err := os.MkdirTemp("", "csi-fencepost-soak-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	g, err := newGround(t, o, folder, progress)
+	if err != nil {
+		return nil, err
+	}
+	return g.soak(t.Context(), o)
+}
+
+// build returns what the control plane and the sidecar are run from. The sidecar
+// is the one that is shipped: without crash points.
+func build(ctx context.Context, o *options, folder string, progress *os.File) (bed.Programs, error) {
+	binaries, err := controlplane.Build(ctx, progress)
+	if err != nil {
+		return bed.Programs{}, err
+	}
+	p := bed.Programs{ControlPlane: binaries, Fencepost: o.fencepost}
+	if p.Fencepost != "" {
+		return p, nil
+	}
+	p.Fencepost = folder + "/csi-fencepost"
+	return p, controlplane.BuildFencepost(ctx, progress, p.Fencepost, controlplane.FencepostBuild{})
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// The name begins as those of all tests that need ipmi_sim (see sanity/skip.sh).
+func TestFailoversInALoopLeaveNothingBehind(t *testing.T) {
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	noteSources(t)
+	o := &options{duration: 66 * time.Second, warmUp: 22 * time.Second, look: time.Second, say: 10 * time.Second, failing: 8, calm: 2}
+	v, err := soak(t, o, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	v.print(&table)
+	t.Log("\n" + table.String())
+	if err := v.err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// thirtyLooks, a second apart, at a soak that goes on.
+func thirtyLooks(value func(i int) map[quantity]float64) (looks []look) {
+	began := time.Unix(0, 0)
+	for i := range 30 {
+		k := look{at: began.Add(time.Duration(i) * time.Second), calm: int64(i), failovers: int64(i), events: float64(i), values: map[quantity]float64{}}
+		for q, v := range value(i) {
+			k.values[q] = v
+		}
+		looks = append(looks, k)
+	}
+	return looks
+}
+
+func TestWhatIsKeptGrewAndWhatBreathesDidNot(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		value func(i int) map[quantity]float64
+		grew  string
+	}{
+		{"nothing moves", func(int) map[quantity]float64 { return map[quantity]float64{goroutines: 90, leases: 4} }, ""},
+		{"calls under way come and go", func(i int) map[quantity]float64 { return map[quantity]float64{goroutines: 90 + float64(i%3)*20} }, ""},
+		{"memory is collected now and then", func(i int) map[quantity]float64 { return map[quantity]float64{heap: 10 + float64(i%10)} }, ""},
+		{"a goroutine is left by each loop", func(i int) map[quantity]float64 {
+			return map[quantity]float64{goroutines: 90 + float64(i%3)*20 + float64(i)}
+		}, "goroutines"},
+		{"a Lease for each machine, in time", func(i int) map[quantity]float64 { return map[quantity]float64{leases: float64(i / 7)} }, ""},
+		{"one Lease more", func(i int) map[quantity]float64 { return map[quantity]float64{leases: 4 + float64(i/25)} }, "Leases"},
+		{"an annotation more than there are volumes", func(i int) map[quantity]float64 { return map[quantity]float64{pvNotes: 3 + float64(i/29)} }, "PersistentVolumes"},
+		{"the heap's floor rises", func(i int) map[quantity]float64 { return map[quantity]float64{heap: 10 + float64(i%10) + float64(i)/2} }, "heap"},
+		{"a record within its limit", func(i int) map[quantity]float64 { return map[quantity]float64{recordBytes: 500 * float64(i)} }, ""},
+		{"a record past its limit", func(i int) map[quantity]float64 { return map[quantity]float64{recordBytes: 2000 * float64(i)} }, "record"},
+	} {
+		v := newVerdict(thirtyLooks(c.value), 4, 3)
+		switch err := v.err(); {
+		case c.grew == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.grew != "" && (err == nil || !strings.Contains(err.Error(), c.grew) || strings.Contains(err.Error(), "\n")):
+			t.Errorf("%s: error %v, want one about %s alone", c.name, err, c.grew)
+		}
+	}
+}
+
+func TestEventsThatComeEverFasterGrew(t *testing.T) {
+	looks := thirtyLooks(func(int) map[quantity]float64 { return nil })
+	if err := newVerdict(looks, 4, 3).err(); err != nil {
+		t.Errorf("one each second: %v", err)
+	}
+	for i := range looks {
+		looks[i].events = float64(i * i)
+	}
+	if err := newVerdict(looks, 4, 3).err(); err == nil || !strings.Contains(err.Error(), "Events") {
+		t.Errorf("ever more: error %v", err)
+	}
+	for i := range looks {
+		looks[i].events = float64(500 - i) // the API server drops them after an hour
+	}
+	if err := newVerdict(looks, 4, 3).err(); err != nil {
+		t.Errorf("fewer: %v", err)
+	}
+}
+
+func TestASoakInWhichNothingHappenedShowsNothing(t *testing.T) {
+	looks := thirtyLooks(func(int) map[quantity]float64 { return map[quantity]float64{goroutines: 90} })
+	for i := range looks {
+		looks[i].failovers = min(looks[i].failovers, 12)
+	}
+	if err := newVerdict(looks, 4, 3).err(); err == nil || !strings.Contains(err.Error(), "last third") {
+		t.Errorf("no failover in the last third: error %v", err)
+	}
+	if err := newVerdict(looks[:14], 4, 3).err(); err == nil || !strings.Contains(err.Error(), "too few") {
+		t.Errorf("14 looks: error %v", err)
+	}
+}
+
+func TestASoakThatIsTooShortToJudgeIsRefused(t *testing.T) {
+	for _, args := range [][]string{{"-duration=1m"}, {"-duration=1m", "-warmup=20s"}} {
+		if _, err := parse(args); err == nil || !strings.Contains(err.Error(), "too short") {
+			t.Errorf("%s: error %v", args, err)
+		}
+	}
+	o, err := parse([]string{"-duration=3h"})
+	if err != nil || o.warmUp != 30*time.Minute {
+		t.Errorf("%+v, %v: want a warm-up of half an hour", o, err)
+	}
+}
+
+// noteSources looks at the sources of csi-fencepost, which no test imports: else
+// `go test` would not know that a cached result is outdated.
+func noteSources(t *testing.T) {
+	t.Helper()
+	for _, folder := range []string{"cmd", "csi", "fence", "proxy"} {
+		err := filepath.WalkDir(filepath.Join("..", "..", folder), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && filepath.Ext(path) == ".go" {
+				_, err = os.Stat(path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
