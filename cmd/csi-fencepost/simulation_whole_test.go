@@ -55,3 +55,4 @@ func (s tier2) ControllerUnpublishVolume(ctx context.Context, req *spec.Controll
 func (tier2) Sight(context.Context, *corev1.Node) error            { return nil }
 func (tier2) FenceOff(context.Context, *corev1.Node, string) error { return nil }
 func (tier2) LeaseSeen(string, string)                             {}
+func (tier2) Beat(bool)                                            {}

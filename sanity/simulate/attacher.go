@@ -3,7 +3,7 @@ package simulate
 import (
 	"context"
 	"fmt"
-	"regexp"
+	"strings"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -35,13 +35,20 @@ type call struct {
 	cancel  context.CancelFunc
 }
 
-func (c *call) name() string {
-	what := "unpublish"
+// callKey says which call, whichever process makes it: publish or unpublish, the
+// volume and the node.
+type callKey struct{ verb, volume, node string }
+
+func (e Event) callKey() callKey { return callKey{e.Verb, e.B, e.C} }
+
+func (c *call) key() callKey {
 	if c.publish {
-		what = "publish"
+		return callKey{Publish, c.v.name, c.s.name}
 	}
-	return what + "/" + c.v.name + "/" + c.s.name
+	return callKey{Unpublish, c.v.name, c.s.name}
 }
+
+func (c *call) name() string { return c.key().verb + "/" + c.v.name + "/" + c.s.name }
 
 // capability of all volumes: a filesystem with a single writer.
 var capability = &spec.VolumeCapability{
@@ -62,6 +69,7 @@ func (w *World) attacherEvents(p *Process, v *volume, s *slot, va *storagev1.Vol
 		switch {
 		case va.DeletionTimestamp != nil:
 			at(Unpublish)
+		case w.outdated(s):
 		case !va.Status.Attached:
 			at(Publish)
 		default:
@@ -71,6 +79,18 @@ func (w *World) attacherEvents(p *Process, v *volume, s *slot, va *storagev1.Vol
 	if v.asked[s] {
 		at(LateUnpub)
 	}
+}
+
+// outdated: the CSINode names a machine that runs and has lost its name to
+// another, whose driver has not registered yet. What is published to the node
+// then, the driver attaches to the machine of before (doc.go).
+func (w *World) outdated(s *slot) bool {
+	n := w.peekCSINode(s.name)
+	if n == nil {
+		return false
+	}
+	m := w.machineOf(nodeIDOf(n))
+	return m != nil && m.severed && m.power
 }
 
 // callOf is the attacher's call for a VolumeAttachment that is under way.
@@ -86,7 +106,7 @@ func (w *World) callOf(p *Process, v *volume, s *slot) *call {
 // nodeIDFor is the CSINode's ID, else the one that the VolumeAttachment notes
 // (external-attacher, csi_handler.go, getNodeID).
 func (w *World) nodeIDFor(s *slot, va *storagev1.VolumeAttachment) string {
-	if n, ok := w.objects.CSINodes.Get(s.name); ok && nodeIDOf(n) != "" {
+	if n := w.peekCSINode(s.name); n != nil && nodeIDOf(n) != "" {
 		return nodeIDOf(n)
 	}
 	if va != nil && va.DeletionTimestamp != nil {
@@ -140,6 +160,7 @@ func (w *World) begin(c *call) {
 	c.cancel = cancel
 	w.Stats.Calls++
 	w.work.Go(func() {
+		growStack(0)
 		defer cancel()
 		var err error
 		if c.publish {
@@ -165,7 +186,7 @@ func (w *World) ended(c *call, err error) {
 		return
 	}
 	c.over = true
-	w.last[c.name()] = outcome(err)
+	w.last[c.key()] = outcome(err)
 	for i := range w.calls {
 		if w.calls[i] == c {
 			w.calls = append(w.calls[:i:i], w.calls[i+1:]...)
@@ -213,16 +234,14 @@ func volumeError(err error) *storagev1.VolumeError {
 	return &storagev1.VolumeError{Time: metav1.NewTime(time.Now().Truncate(time.Second)), Message: err.Error()}
 }
 
-// mark is how a refusal names its reason (fence.Compose).
-var mark = regexp.MustCompile(`\[([A-Za-z]+)\] http`)
-
 // outcome of a call in one word: OK, the reason of a refusal, or the code.
 func outcome(err error) string {
 	if err == nil {
 		return "OK"
 	}
-	if found := mark.FindStringSubmatch(err.Error()); found != nil {
-		return found[1]
+	// A refusal names its reason before the runbook's address (fence.Compose).
+	if text, _, named := strings.Cut(status.Convert(err).Message(), "] http"); named {
+		return text[strings.LastIndexByte(text, '[')+1:]
 	}
 	return status.Code(err).String()
 }

@@ -42,11 +42,10 @@ func (w *World) attachmentLabel(name string) string {
 }
 
 func (w *World) vaName(v *volume, s *slot) string {
-	key := [2]string{v.name, s.name}
-	name, ok := w.vaNames[key]
+	name, ok := v.vas[s]
 	if !ok {
 		name = csi.AttachmentName(v.name, DriverName, s.name)
-		w.vaNames[key], w.labels[name] = name, v.name+"/"+s.name
+		v.vas[s], w.labels[name] = name, v.name+"/"+s.name
 	}
 	return name
 }
@@ -133,6 +132,8 @@ func (w *World) doController(e Event) bool {
 	switch e.Verb {
 	case Attach:
 		v.adc[s] = &attachment{}
+		delete(v.stripped, s)
+		delete(v.misled, s)
 		if w.va(v, s) == nil {
 			w.objects.Attachments.Put(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: w.vaName(v, s)},
 				Spec: storagev1.VolumeAttachmentSpec{Attacher: DriverName, NodeName: s.name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(v.name)}}})
@@ -142,6 +143,7 @@ func (w *World) doController(e Event) bool {
 		w.listAttached(s, v, true)
 	case Unlist:
 		a.unlisted = time.Now()
+		v.misled[s] = tainted(w.peekNode(s.name)) && s.machine.power && s.machine.mounts[v] != nil
 		w.listAttached(s, v, false)
 	case Detach:
 		a.deleted = true
@@ -170,9 +172,9 @@ func (w *World) listAttached(s *slot, v *volume, listed bool) {
 		return
 	}
 	if listed {
-		n.Status.VolumesAttached = append(n.Status.VolumesAttached, corev1.AttachedVolume{Name: uniqueName(v)})
+		n.Status.VolumesAttached = append(n.Status.VolumesAttached, corev1.AttachedVolume{Name: v.unique})
 	} else {
-		n.Status.VolumesAttached = slices.DeleteFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == uniqueName(v) })
+		n.Status.VolumesAttached = slices.DeleteFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == v.unique })
 	}
 	w.putNode(n)
 }

@@ -19,9 +19,10 @@
 //
 // Tier 1 is the guard with survey, ledger, decision, sources, records, liveness,
 // fencer and the levels of agents, all real; the API server is typed objects in
-// memory, the watch an index that can stall. Left out are HTTP, client-go's
-// informers, the wake-ups, the Events, the throttle, the proxy and failover's loop:
-// tier 2 has them.
+// memory, the watch an index that can stall. The loops of liveness (a tick every
+// half second, a probe every two) run as often as the scheduler lets time pass,
+// every 5 s at least. Left out are HTTP, client-go's informers, the wake-ups, the
+// Events, the throttle, the proxy and failover's loop: tier 2 has them.
 //
 // # What is judged
 //
@@ -42,6 +43,10 @@
 //     the same volume were answered is not: no proxy could tell.
 //   - Fence agents tell the truth or nothing, and leave nothing behind when their time
 //     is up (package agent asks that of them).
+//   - Nothing is published to a node between the moment in which another machine
+//     takes its name over while the one of before goes on, cut off, and the moment
+//     in which the new one's driver registers: the CSINode names the machine of
+//     before, and its ID goes into the ledger with the new machine's boot.
 //   - A process does not stop between its last write to the ledger and the call to the
 //     driver that follows it for longer than another process takes for a whole
 //     operation: the driver cannot tell an old call from a new one.

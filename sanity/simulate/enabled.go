@@ -49,6 +49,51 @@ func (w *World) enabled(emit func(Event)) {
 	w.clockEvents(emit)
 }
 
+// course are the events of enabled that are ordinary, in its order: what is quickly
+// found where nothing else is looked for.
+func (w *World) course(emit func(Event)) {
+	ordinarily := func(e Event) {
+		if ordinary(e.Verb) {
+			emit(e)
+		}
+	}
+	w.sortParked()
+	w.followPods()
+	for _, name := range w.replicas {
+		switch p := w.procs[name]; {
+		case p.ended():
+			emit(Event{Verb: Start, A: name})
+		case p.side != nil && name == w.leader:
+			w.sightEvents(p, ordinarily)
+		}
+	}
+	for _, o := range w.parked {
+		if o.reachable() && w.firstOfVolume(o) {
+			emit(Event{Verb: Serve, A: o.from.name, B: o.key})
+		}
+	}
+	for _, v := range w.volumes {
+		for _, s := range w.slots {
+			va := w.vaOf(v, s)
+			w.forgetDetached(v, s, va)
+			for _, name := range w.replicas {
+				if p := w.procs[name]; p.up() && (name == w.leader || w.callOf(p, v, s) != nil) {
+					w.attacherEvents(p, v, s, va, ordinarily)
+				}
+			}
+			w.controllerEvents(v, s, va, emit)
+		}
+		w.podEvents(v, ordinarily)
+		for _, id := range v.late {
+			emit(Event{Verb: Land, A: v.name, B: id})
+		}
+	}
+	for _, s := range w.slots {
+		w.kubeletEvents(s, ordinarily)
+		w.absenceEvents(s, w.peekNode(s.name), emit)
+	}
+}
+
 // vaOf is va without a copy, where there is a memory.
 func (w *World) vaOf(v *volume, s *slot) *storagev1.VolumeAttachment {
 	if w.memory != nil {
@@ -93,7 +138,7 @@ func (w *World) processEvents(p *Process, name string, emit func(Event)) {
 			at(off)
 		}
 	}
-	if p.dead || p.failed != nil {
+	if p.ended() {
 		at(Start)
 		return
 	}
@@ -116,21 +161,27 @@ func (w *World) processEvents(p *Process, name string, emit func(Event)) {
 			emit(Event{Verb: Stall, A: name, B: kind})
 		}
 	}
-	for _, s := range w.slots {
-		if w.memory == nil {
-			break // it watches, and fails over, by itself
-		}
-		if w.leader == name && p.sights[s.name] && p.sees(StallNodes) && !p.busy["sight "+s.name] {
-			emit(Event{Verb: Sight, A: name, B: s.name})
-		}
-		if w.setup.Agents && !p.busy["fence "+s.name] && time.Since(s.renewed) >= 2*suspectAfter {
-			emit(Event{Verb: FenceOff, A: name, B: s.name})
-		}
-	}
+	w.sightEvents(p, emit)
 	for _, o := range w.parked {
 		if o.from == p && !o.write && !o.orphan && o.to == toAPI && o.reachable() {
 			at(Reads)
 			break
+		}
+	}
+}
+
+// sightEvents are what a process of tier 1 does by itself, and that it is told to
+// fence.
+func (w *World) sightEvents(p *Process, emit func(Event)) {
+	if w.memory == nil {
+		return // it watches, and fails over, by itself
+	}
+	for _, s := range w.slots {
+		if w.leader == p.name && p.sights[s.name] && p.sees(StallNodes) && !p.busy[errand{Sight, s.name}] {
+			emit(Event{Verb: Sight, A: p.name, B: s.name})
+		}
+		if w.setup.Agents && !p.busy[errand{FenceOff, s.name}] && time.Since(s.renewed) >= 2*suspectAfter {
+			emit(Event{Verb: FenceOff, A: p.name, B: s.name})
 		}
 	}
 }

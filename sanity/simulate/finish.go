@@ -17,23 +17,28 @@ import (
 // read what a refusal says included.
 const finishWithin = 40 * time.Minute
 
-// ordinary are the verbs of a world without faults: what the parts of Kubernetes,
+// ordinary: one of the verbs of a world without faults: what the parts of Kubernetes,
 // and the attacher of the leading process, do by themselves.
-var ordinary = map[string]bool{
-	Serve: true, Publish: true, Unpublish: true, GiveUp: true, Attach: true, Confirmed: true, Unlist: true, Detach: true, DetachFail: true,
-	EndPod: true, Sync: true, Status: true, Verify: true, Mount: true, Unmnt: true, Register: true, NotReady: true, Start: true, CollectGC: true,
-	Sight: true, Land: true, Drop: true,
+func ordinary(verb string) bool {
+	switch verb {
+	case Serve, Publish, Unpublish, GiveUp, Attach, Confirmed, Unlist, Detach, DetachFail, EndPod, Sync, Status, Verify, Mount, Unmnt, Register,
+		NotReady, Start, CollectGC, Sight, Land, Drop:
+		return true
+	}
+	return false
 }
 
 // restless is how many events a world without faults may have before it comes to
 // rest.
 const restless = 6000
 
-// lately are the last few events.
-func (w *World) lately() string {
+// latest are the last few events.
+func (w *World) latest() string {
 	var words []string
-	for _, e := range w.recent {
-		words = append(words, e.String())
+	for i := range w.recent {
+		if e := w.recent[(w.steps+1+i)%len(w.recent)]; e.Verb != "" {
+			words = append(words, e.String())
+		}
 	}
 	return strings.Join(words, ", ")
 }
@@ -44,7 +49,7 @@ func (w *World) settle(done func() bool, within time.Duration) bool {
 	end, most := time.Now().Add(within), w.steps+restless
 	for idle := time.Second; ; {
 		if w.steps > most {
-			w.violation("stuck", "nothing comes to rest, last "+w.lately())
+			w.violation("stuck", "nothing comes to rest, last "+w.latest())
 		}
 		if w.Violation != "" {
 			return false
@@ -68,12 +73,13 @@ func (w *World) settle(done func() bool, within time.Duration) bool {
 // round performs every ordinary event that is enabled, once each; false: nothing
 // happened but what repeats itself.
 func (w *World) round() bool {
-	var events []Event
-	w.enabled(func(e Event) {
-		if ordinary[e.Verb] && w.ordinarily(e) {
+	events := w.events[:0]
+	w.course(func(e Event) {
+		if w.ordinarily(e) {
 			events = append(events, e)
 		}
 	})
+	w.events = events
 	happened := false
 	for _, e := range events {
 		if w.Violation != "" {
@@ -105,7 +111,7 @@ func (w *World) ordinarily(e Event) bool {
 	case Publish, Unpublish:
 		// Two calls of a volume at once would answer ABORTED to each other for ever:
 		// nothing here jitters.
-		return e.A == w.leader && w.patience[e.callName()].due() && !slices.ContainsFunc(w.calls, func(c *call) bool { return c.v.name == e.B })
+		return e.A == w.leader && w.patience[e.callKey()].due() && !slices.ContainsFunc(w.calls, func(c *call) bool { return c.v.name == e.B })
 	case Drop:
 		return false
 	case Schedule:
@@ -114,7 +120,10 @@ func (w *World) ordinarily(e Event) bool {
 	return true
 }
 
-// patience of the attacher with one call: 1 s, doubling to 30 s.
+// patience of the attacher with one call: 2 s, then four times as long, 1 min at most:
+// a refusal for want of anything new costs as much as one that matters. What a person
+// does ends it: a call that waits for that is tried again at once (tier 2 has the real
+// wake-ups).
 type patience struct {
 	tried time.Time
 	pause time.Duration
@@ -122,21 +131,19 @@ type patience struct {
 
 func (p *patience) due() bool { return p == nil || time.Since(p.tried) >= p.pause }
 
-func (e Event) callName() string { return e.Verb + "/" + e.B + "/" + e.C }
-
 func (w *World) tries(e Event) {
 	if e.Verb != Publish && e.Verb != Unpublish {
 		return
 	}
-	p := w.patience[e.callName()]
+	p := w.patience[e.callKey()]
 	if p == nil {
 		p = &patience{pause: time.Second / 2}
 		if e.Verb == Unpublish {
 			p.pause = 700 * time.Millisecond // so that the two do not meet each time
 		}
-		w.patience[e.callName()] = p
+		w.patience[e.callKey()] = p
 	}
-	p.tried, p.pause = time.Now(), min(2*p.pause, 30*time.Second)
+	p.tried, p.pause = time.Now(), min(4*p.pause, time.Minute)
 }
 
 // isEnabled asks only those who could say so.
@@ -167,7 +174,7 @@ func (w *World) isEnabled(want Event) (found bool) {
 			w.kubeletEvents(s, see)
 		}
 	default:
-		w.enabled(see)
+		w.course(see)
 	}
 	return found
 }
@@ -237,14 +244,15 @@ func (w *World) repair() {
 			w.powerOff(m) // nobody would leave it running
 		}
 	}
-	if !slices.ContainsFunc(w.slots, func(s *slot) bool { return s.machine.power }) {
-		w.powerOn(w.slots[0].machine)
-	}
 }
 
 // honest is an operator who says of each machine what is so, and moves the pods
 // of those that are off.
 func (w *World) honest() {
+	clear(w.patience)
+	if !slices.ContainsFunc(w.slots, func(s *slot) bool { return s.machine.power }) {
+		w.powerOn(w.slots[0].machine) // a fence that was ordered before may have been the last one's
+	}
 	for _, s := range w.slots {
 		n := w.peekNode(s.name)
 		switch {
@@ -295,8 +303,8 @@ func (w *World) advice(try int) string {
 	}
 	for _, v := range w.volumes {
 		for _, s := range w.slots {
-			for _, what := range []string{"publish", "unpublish"} {
-				reason := w.last[what+"/"+v.name+"/"+s.name]
+			for _, what := range [...]string{Publish, Unpublish} {
+				reason := w.last[callKey{what, v.name, s.name}]
 				if va := w.va(v, s); va == nil || reason == "" || reason == "OK" {
 					continue
 				}
@@ -313,6 +321,9 @@ func (w *World) advice(try int) string {
 					if try > 0 {
 						w.release(v)
 					}
+					if try > 2 {
+						w.deleteDead()
+					}
 				case fence.EvidenceVoid:
 					for _, dead := range w.slots {
 						if !dead.machine.power {
@@ -321,6 +332,9 @@ func (w *World) advice(try int) string {
 					}
 					if try > 1 {
 						w.release(v)
+					}
+					if try > 2 {
+						w.deleteDead()
 					}
 				}
 			}
@@ -333,6 +347,18 @@ func (w *World) advice(try int) string {
 		left = append(left, w.whereIs(v))
 	}
 	return strings.Join(left, "; ")
+}
+
+// deleteDead deletes the Nodes of machines that are off: one that registered under
+// a new UID and died is not the machine that the ledger names, and what is proven
+// of it says nothing of that one while its Node stands there.
+func (w *World) deleteDead() {
+	for _, s := range w.slots {
+		if !s.machine.power && w.peekNode(s.name) != nil {
+			w.Stats.NodeByHand++
+			w.doMachine(Event{Verb: DeleteNode, A: s.name})
+		}
+	}
 }
 
 // deletePod deletes the pod of a volume: its node lists the volume in use and has
@@ -422,11 +448,12 @@ func (w *World) forgetNameless(v *volume) {
 }
 
 // detachStrays is an administrator of the array who takes volumes off machines
-// that do not use them and that nothing in Kubernetes names.
+// that do not use them and that nothing in Kubernetes names as holders.
 func (w *World) detachStrays() {
 	for _, v := range w.volumes {
 		for _, id := range v.nodes() {
-			if m := w.machineOf(id); len(v.adc) == 0 && len(w.ledger(v)) == 0 && (m == nil || !v.mayWrite(m)) {
+			holds := func(e ledger.Entry) bool { return e.State != fence.TakenOver }
+			if m := w.machineOf(id); len(v.adc) == 0 && !slices.ContainsFunc(w.ledger(v), holds) && (m == nil || !v.mayWrite(m)) {
 				v.detach(m, id, false)
 			}
 		}

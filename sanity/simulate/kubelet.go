@@ -39,16 +39,12 @@ func newKubelet() kubelet {
 // connected: the kubelet of the node runs and reaches the API server.
 func (s *slot) connected() bool { return s.machine.runs() && !s.cut }
 
-func uniqueName(v *volume) corev1.UniqueVolumeName {
-	return corev1.UniqueVolumeName("kubernetes.io/csi/" + DriverName + "^" + v.name)
-}
-
 func volumesAttachedHas(n *corev1.Node, v *volume) bool {
-	return slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == uniqueName(v) })
+	return slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == v.unique })
 }
 
 func inUse(n *corev1.Node, v *volume) bool {
-	return slices.Contains(n.Status.VolumesInUse, uniqueName(v))
+	return slices.Contains(n.Status.VolumesInUse, v.unique)
 }
 
 // kubeletEvents are what the node's kubelet may do now.
@@ -105,9 +101,11 @@ func (w *World) sync(s *slot) {
 	n := w.peekNode(s.name)
 	if k.rebuild {
 		k.rebuild = false
-		for v := range s.machine.mounts {
+		for v, mount := range s.machine.mounts {
 			if volumesAttachedHas(n, v) {
 				k.remembered[v] = true
+			} else {
+				mount.forgotten, mount.misled = v.stripped[s], v.misled[s]
 			}
 		}
 	}
@@ -165,7 +163,7 @@ func (w *World) status(s *slot) {
 	clear(k.reported)
 	for _, v := range w.volumes {
 		if k.uses(v) {
-			n.Status.VolumesInUse = append(n.Status.VolumesInUse, uniqueName(v))
+			n.Status.VolumesInUse = append(n.Status.VolumesInUse, v.unique)
 			k.reported[v] = true
 		}
 	}
@@ -210,8 +208,8 @@ func (w *World) register(s *slot) {
 }
 
 func (w *World) missingCSINode(s *slot) bool {
-	c, ok := w.objects.CSINodes.Get(s.name)
-	return !ok || len(c.Spec.Drivers) == 0 || c.Spec.Drivers[0].NodeID != s.machine.id
+	c := w.peekCSINode(s.name)
+	return c == nil || nodeIDOf(c) != s.machine.id
 }
 
 // renew renews the node's lease; there is none without a Node.
@@ -221,10 +219,9 @@ func (w *World) renew(s *slot) {
 		return
 	}
 	s.renewed = time.Now()
-	key := corev1.NamespaceNodeLease + "/" + s.name
-	l, ok := w.objects.Leases.Get(key)
-	if !ok {
-		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: s.name}}
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: s.name}}
+	if old := w.peekLease(s.lease); old != nil {
+		l.ObjectMeta = old.ObjectMeta
 	}
 	now := metav1.NewMicroTime(time.Now())
 	l.Spec.RenewTime = &now
@@ -281,7 +278,7 @@ func (w *World) doMount(verb string, s *slot, v *volume) {
 				m.mounts[v] = &session{}
 				w.Stats.Mounts++
 			}
-			k.remembered[v] = true
+			k.remembered[v], m.mounts[v].forgotten, m.mounts[v].misled = true, false, false
 		default:
 			k.failed[v] = time.Now()
 		}

@@ -4,6 +4,11 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
 // machine is what a node's name stands for, or stood for once. What it has
@@ -13,6 +18,9 @@ type machine struct {
 	slot   *slot
 	system string // system UUID
 	boots  int
+	// bootID is that of the boot number booted.
+	bootID string
+	booted int
 	power  bool
 	paused bool
 	// severed: another machine has its name by now, and it never reaches the API
@@ -20,6 +28,8 @@ type machine struct {
 	severed bool
 	mounts  map[*volume]*session
 	kubelet kubelet
+	// believedAt is when the design last believed a false word about it.
+	believedAt time.Time
 }
 
 // session is a volume that is mounted on a machine.
@@ -29,9 +39,20 @@ type session struct {
 	// excused: it was taken while it was in use because somebody said what was
 	// not true, and the design believes him.
 	excused bool
+	// forgotten: its kubelet restarted after a person had stripped the
+	// VolumeAttachment, and knows nothing of it.
+	forgotten bool
+	// misled: the same after the controller had detached it under a false taint.
+	misled bool
 }
 
-func (m *machine) boot() string { return m.id + "-boot" + strconv.Itoa(m.boots) }
+// boot is the boot ID; each of a machine's boots has another.
+func (m *machine) boot() string {
+	if m.booted != m.boots {
+		m.booted, m.bootID = m.boots, m.id+"-boot"+strconv.Itoa(m.boots)
+	}
+	return m.bootID
+}
 
 // runs: its processes do.
 func (m *machine) runs() bool { return m.power && !m.paused }
@@ -47,14 +68,24 @@ type slot struct {
 	silent time.Time
 	cut    bool // its kubelet does not reach the API server
 	nodes  int  // machines so far
+
+	// lease and record are the names of its kubelet's and its record's Lease,
+	// recordRead what stands in it, if
+	// that is recordText.
+	lease      string
+	record     string
+	recordText string
+	recordRead *record.Record
 }
 
 // volume is a disk of the array, the pod that uses it, and what the
 // attach-detach controller makes of it.
 type volume struct {
 	name     string
-	attached map[string]bool // node IDs
-	before   []string        // attached one change ago
+	unique   corev1.UniqueVolumeName
+	vas      map[*slot]string // names of its VolumeAttachments
+	attached map[string]bool  // node IDs
+	before   []string         // attached one change ago
 	ever     []string
 	late     []string // node IDs that will be attached though the driver said no
 
@@ -63,6 +94,16 @@ type volume struct {
 	// asked are the VolumeAttachments that were unpublished once: a duplicate
 	// may still be about.
 	asked map[*slot]bool
+	// stripped are the nodes whose VolumeAttachment a person took away, finalizer
+	// and all.
+	stripped map[*slot]bool
+	// misled are the nodes from which the controller took it while it was in use,
+	// because a taint said what was not true.
+	misled map[*slot]bool
+
+	// ledgerRead is what its ledger names, if that is ledgerText.
+	ledgerText string
+	ledgerRead []ledger.Entry
 }
 
 // pod is the one pod that uses the volume, wherever it is.

@@ -31,7 +31,8 @@ type object interface {
 type Table[T any] interface {
 	// Get an object; false: there is none. A Lease's name is namespace/name.
 	Get(name string) (T, bool)
-	// Put creates it or takes its place, whatever the resourceVersion. One with
+	// Put creates it or takes its place, whatever the resourceVersion, and keeps
+	// it: the caller changes it no more. One with
 	// neither finalizers nor a deletionTimestamp stays; one with a
 	// deletionTimestamp and no finalizers goes.
 	Put(T)
@@ -112,31 +113,31 @@ func (t *table[T]) List() []T {
 
 func (t *table[T]) Put(o T) { t.put(o) }
 
+// put keeps o, and returns it.
 func (t *table[T]) put(o T) T {
 	key := keyOf(o)
 	old, there := t.items[key]
-	stored := o.DeepCopyObject().(T)
 	t.m.version++
-	stored.SetResourceVersion(strconv.Itoa(t.m.version))
+	o.SetResourceVersion(strconv.Itoa(t.m.version))
 	switch {
 	case there:
-		stored.SetUID(old.GetUID())
-		stored.SetCreationTimestamp(old.GetCreationTimestamp())
+		o.SetUID(old.GetUID())
+		o.SetCreationTimestamp(old.GetCreationTimestamp())
 	default:
 		t.m.uids++
-		stored.SetUID(types.UID("uid-" + strconv.Itoa(t.m.uids)))
-		stored.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
+		o.SetUID(types.UID("uid-" + strconv.Itoa(t.m.uids)))
+		o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	}
-	if stored.GetDeletionTimestamp() != nil && len(stored.GetFinalizers()) == 0 {
+	if o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 {
 		t.Delete(key)
-		return stored
+		return o
 	}
-	t.items[key] = stored
+	t.items[key] = o
 	if !there {
 		at, _ := slices.BinarySearch(t.names, key)
 		t.names = slices.Insert(t.names, at, key)
 	}
-	return stored
+	return o
 }
 
 func (t *table[T]) Delete(name string) {

@@ -82,14 +82,8 @@ func (w *World) machineEvents(s *slot, emit func(Event)) {
 	} else {
 		at(CutNode)
 	}
-	if n == nil {
-		if w.leaseVersion(s.name) != "" {
-			at(CollectGC)
-		}
-	} else {
-		if !s.connected() && readyStatus(n) != corev1.ConditionUnknown && time.Since(s.renewed) >= notReadyAfter {
-			at(NotReady)
-		}
+	w.absenceEvents(s, n, emit)
+	if n != nil {
 		if !s.connected() || w.setup.Lies {
 			at(DeleteNode)
 		}
@@ -101,6 +95,16 @@ func (w *World) machineEvents(s *slot, emit func(Event)) {
 	}
 	if !m.power || w.setup.Lies {
 		at(ConfirmOff)
+	}
+}
+
+// absenceEvents are what Kubernetes makes of a node that is silent or gone.
+func (w *World) absenceEvents(s *slot, n *corev1.Node, emit func(Event)) {
+	switch {
+	case n == nil && w.leaseVersion(s.name) != "":
+		emit(Event{Verb: CollectGC, A: s.name})
+	case n != nil && !s.connected() && readyStatus(n) != corev1.ConditionUnknown && time.Since(s.renewed) >= notReadyAfter:
+		emit(Event{Verb: NotReady, A: s.name})
 	}
 }
 
@@ -134,7 +138,7 @@ func (w *World) doMachine(e Event) bool {
 		w.objects.Nodes.Delete(s.name)
 		w.objects.CSINodes.Delete(s.name)
 	case CollectGC:
-		w.objects.Leases.Delete(corev1.NamespaceNodeLease + "/" + s.name)
+		w.objects.Leases.Delete(leaseKey(s.name))
 		w.leaseSeen(s.name)
 	case TaintNode, Untaint:
 		w.taint(s, e.Verb == TaintNode)
@@ -147,6 +151,7 @@ func (w *World) doMachine(e Event) bool {
 }
 
 func (w *World) taint(s *slot, on bool) {
+	w.spoken = true
 	n, ok := w.objects.Nodes.Get(s.name)
 	if !ok {
 		return
@@ -202,24 +207,26 @@ func (w *World) confirmWhom(s *slot, itself bool) {
 	}
 	w.said[s.name] = fmt.Sprint(c.Machines)
 	w.Stats.Confirmations++
+	w.spoken = true
 	w.changeRecord(s.name, func(r *record.Record) { r.Confirmations = append(r.Confirmations, c) })
 }
 
 // changeRecord writes a node's record, past all gates.
 func (w *World) changeRecord(node string, change func(*record.Record)) {
-	key := w.setup.namespace() + "/" + record.LeaseName(node)
+	key := w.recordKey(node)
 	l, ok := w.objects.Leases.Get(key)
 	r := record.New(node)
 	if ok {
 		if text, there := l.Annotations[record.Annotation]; there {
 			known, err := record.Parse(text)
 			if err != nil {
-				panic("simulate: the record of " + node + " cannot be read: " + err.Error())
+				w.violation("record", "what csi-fencepost wrote of "+node+" cannot be read: "+err.Error())
+				return
 			}
 			r = known
 		}
 	} else {
-		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: w.setup.namespace(), Name: record.LeaseName(node)}}
+		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: record.LeaseName(node)}}
 	}
 	change(r)
 	if l.Annotations == nil {
@@ -229,33 +236,42 @@ func (w *World) changeRecord(node string, change func(*record.Record)) {
 	w.objects.Leases.Put(l)
 }
 
-// record of a node; nil: there is none.
-func (w *World) record(node string) *record.Record {
-	l, ok := w.objects.Leases.Get(w.setup.namespace() + "/" + record.LeaseName(node))
-	if !ok {
+// record of a node, not to be changed; nil: there is none.
+func (w *World) record(s *slot) *record.Record {
+	l := w.peekLease(s.record)
+	if l == nil {
 		return nil
 	}
-	r, err := record.Parse(l.Annotations[record.Annotation])
+	text := l.Annotations[record.Annotation]
+	if text == s.recordText {
+		return s.recordRead
+	}
+	r, err := record.Parse(text)
 	if err != nil {
-		return nil
+		r = nil
 	}
+	s.recordText, s.recordRead = text, r
 	return r
 }
 
-// ledger of a volume; nil: none.
+// ledger of a volume, not to be changed; nil: none.
 func (w *World) ledger(v *volume) []ledger.Entry {
-	pv, ok := w.objects.Volumes.Get(v.name)
-	if !ok || pv.Annotations[ledger.Annotation] == "" {
-		return nil
+	text := ""
+	if pv := w.peekVolume(v.name); pv != nil {
+		text = pv.Annotations[ledger.Annotation]
 	}
-	l, err := ledger.Parse(pv.Annotations[ledger.Annotation])
-	if err != nil {
-		return nil
+	if text == v.ledgerText {
+		return v.ledgerRead
 	}
-	return l.Holders
+	v.ledgerText, v.ledgerRead = text, nil
+	if l, err := ledger.Parse(text); err == nil {
+		v.ledgerRead = l.Holders
+	}
+	return v.ledgerRead
 }
 
-func (s Setup) namespace() string { return s.Configuration().Fencing.Namespace }
+// recordKey is what a node's record is called in a Table.
+func (w *World) recordKey(node string) string { return w.namespace + "/" + record.LeaseName(node) }
 
 func encoded(r *record.Record) string {
 	text, err := json.Marshal(r)

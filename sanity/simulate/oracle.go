@@ -21,9 +21,17 @@ import (
 //
 // What the design believes is excused, and that mount alone, for good:
 //
-//   - a false word: an operator's taint or confirmation stands that is bound to
-//     the machine's UID, its present boot and its present lease, although the
-//     machine has power;
+//   - a false word: an operator's taint or confirmation stands, or stood at some
+//     moment of the call, that is bound to the machine's UID, its present boot and
+//     its present lease, although the machine has power;
+//   - a person's bypass that nothing in Kubernetes tells of any more: the
+//     VolumeAttachment was stripped of its finalizer and deleted while the volume
+//     was mounted, the pod is gone, and the kubelet restarted before it had
+//     unmounted. The controller has taken the volume off volumesAttached, the
+//     kubelet has forgotten it, and no deletionTimestamp says that there was a
+//     detach. Without the restart, or without the stripping, R2 holds;
+//   - the same after a detach under a false taint that was on and off again while
+//     no csi-fencepost looked: no record binds it, and nothing else tells of it;
 //   - with unpublishRevokesAccess: at some moment of the call the node's lease was
 //     not renewed for suspectAfter, or there was no Node, or another machine has its
 //     name by now (stale or unknown), so that the design takes the volume from a
@@ -34,6 +42,11 @@ func (w *World) judge() {
 	for _, s := range w.slots {
 		if time.Since(s.renewed) >= suspectAfter || w.peekNode(s.name) == nil {
 			s.silent = time.Now()
+		}
+	}
+	for _, m := range w.machines {
+		if w.believed(m) {
+			m.believedAt = time.Now()
 		}
 	}
 	for _, v := range w.volumes {
@@ -65,7 +78,9 @@ func (w *World) taken(v *volume, id, how string) {
 	if m == nil || !v.attached[id] || !v.mayWrite(m) {
 		return
 	}
-	if w.excuse(v, m) || w.setup.Revokes && (m.severed || w.wasSilent(m.slot)) {
+	mount := m.mounts[v]
+	bypassed := mount != nil && (mount.forgotten || mount.misled && !w.taintSeen(m))
+	if w.excuse(v, m) || lately(m.believedAt) || bypassed || w.setup.Revokes && (m.severed || w.wasSilent(m.slot)) {
 		w.excused(v, m)
 		return
 	}
@@ -91,22 +106,39 @@ func (w *World) excused(v *volume, m *machine) {
 	delete(m.kubelet.verified, v) // it finds no disk
 }
 
-// wasSilent: within the time that a call takes.
-func (w *World) wasSilent(s *slot) bool {
-	return !s.silent.IsZero() && time.Since(s.silent) <= callTimeout+orphanLife
+// taintSeen: a taint of the node was bound in its record in this boot, whatever
+// became of it.
+func (w *World) taintSeen(m *machine) bool {
+	rec := w.record(m.slot)
+	if rec == nil {
+		return false
+	}
+	for _, b := range rec.Taints {
+		if b.BootID == m.boot() {
+			return true
+		}
+	}
+	return false
 }
+
+// wasSilent: within the time that a call takes.
+func (w *World) wasSilent(s *slot) bool { return lately(s.silent) }
+
+// lately: within the time that a call takes.
+func lately(at time.Time) bool { return !at.IsZero() && time.Since(at) <= callTimeout+orphanLife }
 
 // believed: an operator's word that the machine is off stands as the design binds
 // it, and is not true.
 func (w *World) believed(m *machine) bool {
-	if !m.power {
+	if !m.power || !w.spoken {
 		return false
 	}
 	s := m.slot
-	lease, rec := w.leaseVersion(s.name), w.record(s.name)
-	if rec == nil {
+	rec := w.record(s)
+	if rec == nil || len(rec.Taints) == 0 && len(rec.Confirmations) == 0 {
 		return false
 	}
+	lease := w.leaseVersion(s.name)
 	for _, b := range rec.Taints {
 		if b.Void == "" && b.BootID == m.boot() && (b.LeaseRV == lease || m.severed) {
 			return true

@@ -17,7 +17,7 @@ func (w *World) perform(e Event) {
 	w.steps++
 	w.Stats.Steps++
 	w.Trace = append(w.Trace, e)
-	w.recent = append(w.recent[max(0, len(w.recent)-11):], e)
+	w.recent[w.steps%len(w.recent)] = e
 	if w.tell != nil {
 		w.tell(fmt.Sprintf("%8.1fs  %s", time.Since(w.began).Seconds(), e))
 	}
@@ -150,7 +150,9 @@ func (w *World) doOther(e Event) bool {
 	case Land:
 		w.landLate(w.volume(e.A), e.B)
 	case StripVA:
-		w.objects.Attachments.Delete(w.vaName(w.volume(e.A), w.slot(e.B)))
+		v, s := w.volume(e.A), w.slot(e.B)
+		v.stripped[s] = true
+		w.objects.Attachments.Delete(w.vaName(v, s))
 	case DeleteVA:
 		w.deleteAttachment(w.volume(e.A), w.slot(e.B))
 	case Settle:
@@ -179,7 +181,7 @@ func (w *World) expect(e Event) {
 	case "off":
 		ok = !w.slot(e.B).machine.power
 	case "publish", "unpublish":
-		now = w.last[what+"/"+e.B+"/"+e.C]
+		now = w.last[callKey{what, e.B, e.C}]
 		ok = now == reason
 	default:
 		now = "nobody knows how to expect that"

@@ -29,8 +29,6 @@ type Parts struct {
 	// Client and Index are the API server and the watch of tier 1.
 	Client kubernetes.Interface
 	Index  survey.Index
-	// Answers asks whether the API server answers (tier 1).
-	Answers func(context.Context) error
 	// Rest is the API server of tier 2; nil in tier 1.
 	Rest *rest.Config
 	// Driver is the connection to the driver.
@@ -52,6 +50,10 @@ type Sidecar interface {
 	// LeaseSeen tells of a node's lease as a watch shows it; an empty version:
 	// it is gone (tier 1).
 	LeaseSeen(node, version string)
+	// Beat is one heartbeat of what watches the leases: it runs, and the API server
+	// answers it or does not (tier 1). One comes every beatEvery of the model's time
+	// at least.
+	Beat(answers bool)
 }
 
 // Factory makes a Sidecar that runs until ctx ends.
@@ -74,14 +76,14 @@ type Process struct {
 	moved   chan struct{}
 	// sights are the Nodes that changed and that it has not looked at.
 	sights map[string]bool
-	busy   map[string]bool // background calls under way
+	busy   map[errand]bool // background calls under way
 	// ordered is the version of the lease on which a fence of the node rests.
 	ordered map[string]string
 }
 
 // start begins the next life of a replica.
 func (w *World) start(name string) {
-	p := &Process{w: w, name: name, sights: map[string]bool{}, busy: map[string]bool{}, ordered: map[string]string{}, stalled: map[string]bool{}, moved: make(chan struct{})}
+	p := &Process{w: w, name: name, sights: map[string]bool{}, busy: map[errand]bool{}, ordered: map[string]string{}, stalled: map[string]bool{}, moved: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancel(context.WithValue(context.Background(), processKey{}, p))
 	p.view = &view{p: p, shown: map[string]*snapshot{}}
 	for _, s := range w.slots {
@@ -94,7 +96,7 @@ func (w *World) start(name string) {
 	if w.whole != nil {
 		parts.Rest = w.whole.restOf(p)
 	} else {
-		parts.Client, parts.Index, parts.Answers = &client{p: p}, p.view, p.answers
+		parts.Client, parts.Index = &client{p: p}, p.view
 	}
 	if w.setup.Agents {
 		parts.Agents = agent.Levels{{{Agent: &bmc{p}, Timeout: agentTimeout, Attempts: 1}}}
@@ -154,19 +156,12 @@ func (w *World) crash(p *Process) {
 	w.Stats.Crashes++
 }
 
+// ended: it crashed, or could not start.
+func (p *Process) ended() bool { return p.dead || p.failed != nil }
+
 func (p *Process) up() bool { return p != nil && !p.dead && p.side != nil }
 
 type processKey struct{}
-
-// answers is asked by the liveness probe every 2 s. It is not parked.
-func (p *Process) answers(context.Context) error {
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	if p.noAPI || p.dead {
-		return errRefused
-	}
-	return nil
-}
 
 // sees: its watches show it changes now.
 func (p *Process) sees(kind string) bool { return p.up() && !p.noAPI && !p.stalled[kind] }
@@ -188,12 +183,14 @@ func (p *Process) leasesSeen() {
 }
 
 func (w *World) leaseVersion(node string) string {
-	l, ok := w.objects.Leases.Get(corev1.NamespaceNodeLease + "/" + node)
-	if !ok {
-		return ""
+	if l := w.peekLease(leaseKey(node)); l != nil {
+		return l.ResourceVersion
 	}
-	return l.ResourceVersion
+	return ""
 }
+
+// leaseKey is what a kubelet's lease is called in a Table.
+func leaseKey(node string) string { return corev1.NamespaceNodeLease + "/" + node }
 
 // putNode writes a Node, and has those who watch look at it.
 func (w *World) putNode(n *corev1.Node) {
@@ -212,17 +209,30 @@ func (w *World) sight(p *Process, node string) {
 	if !ok {
 		return
 	}
-	p.background("sight "+node, func(ctx context.Context) error { return p.side.Sight(ctx, n) }, func(err error) {
+	p.background(errand{Sight, node}, func(ctx context.Context) error { return p.side.Sight(ctx, n) }, func(err error) {
 		if err != nil {
 			p.sights[node] = true // the queue tries again
 		}
 	})
 }
 
+// growStack makes room for what a call of a process needs at once: growing the
+// stack step by step is a tenth of what a schedule costs.
+//
+//go:noinline
+func growStack(n int) byte {
+	var room [12 << 10]byte
+	return room[n]
+}
+
+// errand is a call that a process makes by itself: Sight or FenceOff, and the node.
+type errand struct{ verb, node string }
+
 // background runs what a process does by itself.
-func (p *Process) background(what string, do func(context.Context) error, done func(error)) {
+func (p *Process) background(what errand, do func(context.Context) error, done func(error)) {
 	p.busy[what] = true
 	p.w.work.Go(func() {
+		growStack(0)
 		ctx, cancel := context.WithTimeout(p.ctx, 2*time.Minute)
 		defer cancel()
 		err := do(ctx)
@@ -242,7 +252,7 @@ func (w *World) fenceOff(p *Process, s *slot) {
 	rv := w.leaseVersion(s.name)
 	w.Stats.Fences++
 	p.ordered[s.name] = rv
-	p.background("fence "+s.name, func(ctx context.Context) error { return p.side.FenceOff(ctx, n, rv) }, func(error) {})
+	p.background(errand{FenceOff, s.name}, func(ctx context.Context) error { return p.side.FenceOff(ctx, n, rv) }, func(error) {})
 }
 
 // view is the watch of tier 1: which objects there are, as they are or, for a

@@ -115,34 +115,21 @@ func (w *World) end() {
 // wander chooses what happens, with a temper of its own for each schedule.
 func (w *World) wander(r *rand.Rand) {
 	temper := newTemper(r, w.setup)
-	steps := 15 + r.IntN(90)
-	var events []Event
-	var weights []int
-	for range steps {
+	for range 15 + r.IntN(90) {
 		if w.Violation != "" {
 			return
 		}
-		events, weights = events[:0], weights[:0]
-		sum := 0
-		w.enabled(func(e Event) {
-			if weight := temper.weight(w, e); weight > 0 {
-				events, weights = append(events, e), append(weights, weight)
-				sum += weight
-			}
-		})
-		at := r.IntN(sum)
-		for i, weight := range weights {
-			if at -= weight; at < 0 {
-				w.perform(events[i])
-				break
-			}
-		}
+		w.perform(temper.choose(w, r))
 	}
 }
 
 // temper weighs events. Each schedule likes some faults more and leaves others
 // out, so that rare ones come together in some schedules.
-type temper struct{ verbs map[string]int }
+type temper struct {
+	verbs   map[string]int
+	events  []Event // of the last choice, and their weights
+	weights []int
+}
 
 // likelihood of each verb, in a schedule without a temper.
 var likelihood = map[string]int{
@@ -175,6 +162,25 @@ func newTemper(r *rand.Rand, s Setup) *temper {
 	return t
 }
 
+// choose one of the events that are enabled.
+func (t *temper) choose(w *World, r *rand.Rand) Event {
+	t.events, t.weights = t.events[:0], t.weights[:0]
+	sum := 0
+	w.enabled(func(e Event) {
+		if weight := t.weight(w, e); weight > 0 {
+			t.events, t.weights = append(t.events, e), append(t.weights, weight)
+			sum += weight
+		}
+	})
+	at := r.IntN(sum)
+	for i, weight := range t.weights {
+		if at -= weight; at < 0 {
+			return t.events[i]
+		}
+	}
+	panic("simulate: nothing is chosen")
+}
+
 func (t *temper) weight(w *World, e Event) int {
 	n := t.verbs[e.Verb]
 	switch e.Verb {
@@ -182,7 +188,7 @@ func (t *temper) weight(w *World, e Event) int {
 		if e.A != w.leader {
 			return n / 20
 		}
-		if w.last[e.callName()] != "" && w.last[e.callName()] != "OK" {
+		if last := w.last[e.callKey()]; last != "" && last != "OK" {
 			return n / 3 // it was refused a moment ago
 		}
 	case Serve:

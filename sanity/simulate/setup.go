@@ -132,6 +132,9 @@ const (
 	// orphanLife bounds how long a call whose process is gone may still be under
 	// way in the driver.
 	orphanLife = time.Minute
+	// beatEvery is how long a heartbeat of the processes of tier 1 may be in
+	// coming: the longest gap that liveness does not take for a suspension.
+	beatEvery = 5 * time.Second
 	// notReadyAfter is node-monitor-grace-period, forceDetachAfter the
 	// attach-detach controller's patience.
 	notReadyAfter    = 50 * time.Second

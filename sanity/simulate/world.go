@@ -6,7 +6,9 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -28,6 +30,9 @@ type Stats struct {
 	PodByHand int
 	// Released: those that needed a person to release a volume from a node.
 	Released int
+	// NodeByHand: those that needed a person to delete the Node of a machine that
+	// is off.
+	NodeByHand int
 	// StartedOver: those in which nothing else helped but a reboot of every node.
 	StartedOver int
 }
@@ -49,6 +54,7 @@ func (s *Stats) Add(o Stats) {
 	s.ByHand += o.ByHand
 	s.PodByHand += o.PodByHand
 	s.Released += o.Released
+	s.NodeByHand += o.NodeByHand
 	s.StartedOver += o.StartedOver
 }
 
@@ -56,10 +62,12 @@ func (s *Stats) Add(o Stats) {
 // lives in one synctest bubble; the scheduler is the only one who changes it, and
 // does so while everybody else waits.
 type World struct {
-	setup   Setup
-	seed    uint64
-	factory Factory
-	conn    *grpc.ClientConn
+	setup Setup
+	// namespace of the nodes' records.
+	namespace string
+	seed      uint64
+	factory   Factory
+	conn      *grpc.ClientConn
 
 	mu      sync.Mutex
 	memory  *memory // tier 1
@@ -75,17 +83,18 @@ type World struct {
 	lives    int
 	parked   []*op
 	calls    []*call
-	last     map[string]string // the last outcome of each call
+	last     map[callKey]string // the last outcome of each call
 	labels   map[string]string
-	vaNames  map[[2]string]string
-	patience map[string]*patience
+	patience map[callKey]*patience
 	work     sync.WaitGroup
 	over     bool
+	spoken   bool // somebody has tainted a node, or confirmed it off
 	steps    int
 	said     map[string]string // what was last confirmed of each node
-	recent   []Event
-	writes   int           // served while everything takes its course
-	faults   map[int]fault // what happens at which of them (Exhaustive)
+	recent   [12]Event         // a ring
+	events   []Event           // of a round
+	writes   int               // served while everything takes its course
+	faults   map[int]fault     // what happens at which of them (Exhaustive)
 	began    time.Time
 	tell     func(string) // of each event; nil: nobody
 
@@ -98,8 +107,9 @@ type World struct {
 
 // newWorld is a cluster whose volumes nobody wants yet.
 func newWorld(setup Setup, seed uint64, factory Factory) *World {
-	w := &World{began: time.Now(), setup: setup, seed: seed, factory: factory, procs: map[string]*Process{}, last: map[string]string{},
-		patience: map[string]*patience{}, said: map[string]string{}, labels: map[string]string{}, vaNames: map[[2]string]string{}}
+	w := &World{began: time.Now(), setup: setup, seed: seed, factory: factory, procs: map[string]*Process{}, last: map[callKey]string{},
+		patience: map[callKey]*patience{}, said: map[string]string{}, labels: map[string]string{}}
+	w.namespace = setup.Configuration().Fencing.Namespace
 	if setup.Whole {
 		w.whole = newWhole()
 		w.objects = w.whole.objects()
@@ -114,7 +124,7 @@ func newWorld(setup Setup, seed uint64, factory Factory) *World {
 	w.conn = conn
 	for i := range setup.Volumes {
 		name := "v" + strconv.Itoa(i+1)
-		w.volumes = append(w.volumes, &volume{name: name, attached: map[string]bool{}, adc: map[*slot]*attachment{}, asked: map[*slot]bool{}})
+		w.volumes = append(w.volumes, &volume{name: name, unique: corev1.UniqueVolumeName("kubernetes.io/csi/" + DriverName + "^" + name), vas: map[*slot]string{}, attached: map[string]bool{}, adc: map[*slot]*attachment{}, asked: map[*slot]bool{}, stripped: map[*slot]bool{}, misled: map[*slot]bool{}})
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 		pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -124,6 +134,7 @@ func newWorld(setup Setup, seed uint64, factory Factory) *World {
 	}
 	for i := range setup.Nodes {
 		s := &slot{name: "n" + strconv.Itoa(i+1)}
+		s.lease, s.record = leaseKey(s.name), w.recordKey(s.name)
 		w.slots = append(w.slots, s)
 		w.newMachine(s)
 		w.register(s)
@@ -183,11 +194,47 @@ func (w *World) peekNode(name string) *corev1.Node {
 	return n
 }
 
+// peekCSINode is the CSINode, not to be changed; nil: there is none.
+func (w *World) peekCSINode(name string) *storagev1.CSINode {
+	if w.memory != nil {
+		return w.memory.csi.items[name]
+	}
+	n, ok := w.objects.CSINodes.Get(name)
+	if !ok {
+		return nil
+	}
+	return n
+}
+
+// peekVolume is the PersistentVolume, not to be changed; nil: there is none.
+func (w *World) peekVolume(name string) *corev1.PersistentVolume {
+	if w.memory != nil {
+		return w.memory.volumes.items[name]
+	}
+	pv, ok := w.objects.Volumes.Get(name)
+	if !ok {
+		return nil
+	}
+	return pv
+}
+
+// peekLease is the Lease, not to be changed; nil: there is none.
+func (w *World) peekLease(key string) *coordinationv1.Lease {
+	if w.memory != nil {
+		return w.memory.leases.items[key]
+	}
+	l, ok := w.objects.Leases.Get(key)
+	if !ok {
+		return nil
+	}
+	return l
+}
+
 // pass lets time pass. Kubelets that can renew their leases do, every 10 s at
 // least.
 func (w *World) pass(d time.Duration) {
 	for d > 0 {
-		hop := min(d, 5*time.Second)
+		hop := min(d, beatEvery)
 		w.mu.Unlock()
 		time.Sleep(hop)
 		w.mu.Lock()
@@ -195,6 +242,11 @@ func (w *World) pass(d time.Duration) {
 		for _, s := range w.slots {
 			if s.connected() && time.Since(s.renewed) >= 5*time.Second {
 				w.renew(s)
+			}
+		}
+		for _, name := range w.replicas {
+			if p := w.procs[name]; p.up() {
+				p.side.Beat(!p.noAPI)
 			}
 		}
 		w.judge()
