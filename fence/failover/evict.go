@@ -37,9 +37,10 @@ func (w *worker) evict(ctx context.Context, s *state) error {
 	pods := s.evictable()
 	ahead := pods[:min(vanguard, len(pods))]
 	err := w.evictPods(ctx, s, ahead)
-	if rest := pods[len(ahead):]; len(rest) > 0 && err == nil {
+	if rest := pods[len(ahead):]; len(rest) > 0 && !errors.Is(err, errChanged) {
+		// Pods that cannot be deleted keep nobody else from moving.
 		w.follow(ctx, ahead)
-		err = w.evictPods(ctx, s, rest)
+		err = errors.Join(err, w.evictPods(ctx, s, rest))
 	}
 	return err
 }

@@ -2,10 +2,12 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -88,6 +90,51 @@ func TestTheOtherPodsFollowThoughNothingIsAttached(t *testing.T) {
 	w.start()
 	w.lives(w.n1, false)
 	w.eventually("all are gone", func() bool { return len(w.pods()) == 0 })
+}
+
+func TestPodsThatCannotBeDeletedKeepNoOtherFromMoving(t *testing.T) {
+	w := newWorld(t)
+	names := w.manyPods()
+	w.forbidDeletion(names[:vanguard])
+	w.fencer.reads(agent.Off)
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("the others are gone", func() bool { return len(w.pods()) == vanguard })
+}
+
+// forbidDeletion has the API server refuse it for these pods, as a webhook would
+// whose server was on the node.
+func (w *world) forbidDeletion(pods []string) {
+	w.t.Helper()
+	name := w.ns + "-keep"
+	must(w.t, w.api.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create, &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				ResourceNames: pods,
+				RuleWithOperations: admissionv1.RuleWithOperations{Operations: []admissionv1.OperationType{admissionv1.Delete},
+					Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}}}}},
+			Validations: []admissionv1.Validation{{Expression: fmt.Sprintf("request.namespace != %q", w.ns)}},
+		}})
+	must(w.t, w.api.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create, &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}})
+	w.t.Cleanup(func() {
+		api := w.api.AdmissionregistrationV1()
+		err := errors.Join(api.ValidatingAdmissionPolicyBindings().Delete(context.Background(), name, metav1.DeleteOptions{}),
+			api.ValidatingAdmissionPolicies().Delete(context.Background(), name, metav1.DeleteOptions{}))
+		if err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.eventually("the API server refuses it", func() bool {
+		for _, pod := range pods {
+			if w.api.CoreV1().Pods(w.ns).Delete(w.t.Context(), pod, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}) == nil {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 func TestANodeThatReturnsBetweenTwoDeletionsKeepsItsOtherPods(t *testing.T) {
