@@ -57,7 +57,10 @@ func JudgePublish(s Snapshot, target string) Verdict {
 	if st, fenced := targetFenced(&s); fenced {
 		return Verdict{Action: Refuse, Reason: TargetFenced, Blocking: &st}
 	}
-	if a := s.Target.Attachment; a != nil && !a.DeletedAt.IsZero() {
+	if t := s.Holder(target); t != nil && t.Detaching() && t.NodeName != s.Target.NodeName {
+		return renamed(&s, t)
+	}
+	if s.Target.Detaching() {
 		// A late call of an attacher that has lost its leadership: whoever asks
 		// for the volume anew makes another VolumeAttachment first.
 		return leaving(s.Target)
@@ -96,6 +99,16 @@ func leaving(target *Holder) Verdict {
 	return Verdict{Action: Wait, Reason: TargetLeaving, Blocking: &st}
 }
 
+// renamed is the verdict about a publish to a node ID that the volume is being
+// taken from under another node's name, target's. It waits for that unpublish; of
+// one that is refused it says why, since no waiting ends that.
+func renamed(s *Snapshot, target *Holder) Verdict {
+	if v := JudgeUnpublish(*s, target.NodeID); v.Action == Refuse {
+		return Verdict{Action: Refuse, Reason: v.Reason, Blocking: v.Blocking}
+	}
+	return leaving(target)
+}
+
 // targetFenced tells whether the node that asks for the volume is fenced itself:
 // external-attacher's comparison with ListVolumes publishes to the old node
 // again after a takeover.
@@ -117,6 +130,12 @@ func JudgeUnpublish(s Snapshot, nodeID string) Verdict {
 	if h == nil {
 		return Verdict{Action: Allow, Reason: NotAHolder}
 	}
+	return JudgeHolder(s, h)
+}
+
+// JudgeHolder is JudgeUnpublish for a holder of the snapshot: of several without
+// a node ID, each by itself.
+func JudgeHolder(s Snapshot, h *Holder) Verdict {
 	if h.State == TakenOver && !h.observed() {
 		st := Standing{Holder: h, Reason: AlreadyTaken}
 		return Verdict{Action: Answer, Reason: AlreadyTaken, Subject: &st}

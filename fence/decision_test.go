@@ -474,6 +474,24 @@ func TestPublishForAVolumeAttachmentThatIsBeingDeletedIsAborted(t *testing.T) {
 	check(t, JudgePublish(s, newNode), Refuse, TargetFenced)
 }
 
+// To the driver a renamed node is the same one: its unpublish under the old name
+// would take the volume from it again.
+func TestPublishToARenamedNodeWaitsForTheUnpublishOfItsOldNameOrSaysWhatStopsIt(t *testing.T) {
+	s := base()
+	nodeGone(&s.Holders[0])
+	s.Target.NodeID, s.Target.Attachment = oldNode, &Attachment{Name: "csi-2"}
+	check(t, JudgePublish(s, oldNode), Allow, NoOtherHolder) // nothing takes it away
+	deleted(&s.Holders[0])
+	v := JudgePublish(s, oldNode)
+	check(t, v, Refuse, HolderUnknown)
+	checkBlocking(t, v, oldNode)
+	if v.Contest {
+		t.Error("a publish contests the holder")
+	}
+	with(VolumeRelease)(&s.Holders[0])
+	check(t, JudgePublish(s, oldNode), Wait, TargetLeaving)
+}
+
 func TestPublishToAnotherNodeThanTheLeavingOneIsJudged(t *testing.T) {
 	s := base()
 	s.Holders[0].State = Leaving
@@ -534,7 +552,8 @@ func TestPublishUnpublishesAllOthersInOrderOrNone(t *testing.T) {
 	s := base()
 	s.Policy = revokes
 	s.Holders = []Holder{holder("a", dropped), holder("b", state(TakenOver), unlisted), holder("c", stale),
-		holder("d", unlisted, stale, with(PowerReading)), holder(newNode)}
+		holder("d", unlisted, stale, with(PowerReading)),
+		holder(newNode, func(h *Holder) { h.NodeName = s.Target.NodeName })}
 	v := JudgePublish(s, newNode)
 	check(t, v, Allow, HolderFenced)
 	var got []string

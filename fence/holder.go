@@ -160,6 +160,9 @@ type Holder struct {
 	// Node is the live Node of that name; nil if there is none. Its UID may be
 	// another than NodeUID: then it is another machine.
 	Node *Node
+	// Heir is the name of another node that has the holder's node ID now: the
+	// same machine under another name, or one that was given its ID. Empty: none.
+	Heir string
 	// Attachment for the volume on this node; nil if there is none.
 	Attachment *Attachment
 	Liveness   Liveness
@@ -168,6 +171,9 @@ type Holder struct {
 	LeaseRV  string
 	Evidence []Evidence
 }
+
+// Detaching tells whether its VolumeAttachment is being deleted.
+func (h *Holder) Detaching() bool { return h.Attachment != nil && !h.Attachment.DeletedAt.IsZero() }
 
 // OtherSystem tells whether two system UUIDs are of two machines. An empty one
 // says nothing. Two that differ only in the byte order of their first three

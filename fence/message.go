@@ -110,6 +110,7 @@ func (h *Holder) Describe() string {
 const (
 	proveFenced  = "turn the node off and say so with 'csi-fencepost fence confirm %[1]s --reason ...', or taint it once it is off: kubectl taint node %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 	confirmOlder = "make sure that the old machine is off and say so with 'csi-fencepost fence confirm %s --node-id %s --reason ...'"
+	sayRenamed   = "if both are one machine that has booted since, or the old machine is off, say so with 'csi-fencepost release pv %s --node %s --reason ...'"
 	confirmGone  = "make sure that the machine is off and say so with 'csi-fencepost fence confirm %s --reason ...', or, if only this volume is free of it, 'csi-fencepost release pv %s --node %s --reason ...'"
 )
 
@@ -124,8 +125,13 @@ func (s Standing) explain(volume string) (why, unblock string) {
 	who := h.Describe()
 	switch s.Reason {
 	case HolderAlive:
+		ends := "let its pods there end (kubectl drain or delete)"
+		if inUse, attached := h.listing(); inUse && !attached && h.Detaching() {
+			// A kubelet lists what it uses and what it wants alike.
+			ends += ", also one that is back there and waits for it"
+		}
 		return fmt.Sprintf("%s holds it, is alive and may be writing to it", who),
-			"let its pods there end (kubectl drain or delete), or, if the node is to be given up, turn it off"
+			ends + ", or, if the node is to be given up, turn it off"
 	case HolderWanted:
 		return fmt.Sprintf("%s holds it, and its VolumeAttachment %s is not being deleted", who, h.Attachment.Name),
 			"end the pod that uses it there; Kubernetes then detaches it by itself"
@@ -140,6 +146,10 @@ func (s Standing) explain(volume string) (why, unblock string) {
 		return fmt.Sprintf("%s holds it, has stopped renewing its lease, and nothing proves that it has stopped writing", who),
 			fmt.Sprintf(proveFenced, node)
 	case HolderUnknown:
+		if h.Node == nil && h.Heir != "" {
+			return fmt.Sprintf("%s held it and is gone from Kubernetes, node %s has its ID now, and nothing proves that the old one has stopped writing", who, short(h.Heir)),
+				fmt.Sprintf(sayRenamed, volume, node)
+		}
 		if h.NodeName == "" {
 			return fmt.Sprintf("%s held it, no Node has that ID, and nothing proves that its machine has stopped writing", who),
 				"find out which machine that is; if it does not use the volume, detach it there with the storage's own tools"

@@ -51,12 +51,14 @@ func earlier(e *Evidence) { e.LeaseRV = "99" }
 
 var refusals = []refusal{
 	{"alive", HolderAlive, "", "drain", false, holding(deleted)},
+	{"alive, being detached", HolderAlive, "", "waits for it", false, holding(deleted, unlisted)},
 	{"wanted", HolderWanted, "csi-1", "end the pod", false, holding(dropped)},
 	{"contested", HolderContested, "", "reboot", false, holding(deleted, dropped, contest)},
 	{"stale", HolderStale, "", "fence confirm", false, holding(deleted, stale)},
 	{"unknown", HolderUnknown, "", "fence confirm", false, holding(deleted, nodeGone)},
 	{"unknown, node name not known", HolderUnknown, "", "storage's own tools", false, holding(deleted, nodeGone, func(h *Holder) { h.NodeName = "" })},
 	{"unknown, and the name has another machine", HolderUnknown, "", "--node-id", false, holding(deleted, dropped, replaced)},
+	{"unknown, and another node has its ID", HolderUnknown, "", "release pv", false, holding(deleted, nodeGone, func(h *Holder) { h.Heir = "n9" })},
 	{"unknown, no PersistentVolume", HolderUnknown, "", "fence confirm", false, func() Snapshot {
 		s := holding(deleted, nodeGone)()
 		s.PV = ""

@@ -95,7 +95,7 @@ func (f *confirmFlags) confirm(ctx context.Context, c *cluster, stdout, stderr i
 	}
 	if b.watch {
 		if err := watchSilence(ctx, c.client, now, stderr); err != nil {
-			return err
+			return f.butOlder(err, now, held)
 		}
 	}
 	wrong, err := f.readingOn(ctx, c, now)
@@ -123,6 +123,26 @@ func (f *confirmFlags) confirm(ctx context.Context, c *cluster, stdout, stderr i
 	}
 	fmt.Fprintf(stdout, "Confirmed: node %s is off. The sidecars see it by themselves.\nTo take it back: csi-fencepost fence withdraw %s --id %s --reason TEXT\n", f.node, shellQuote(f.node), id)
 	return nil
+}
+
+// butOlder adds, to the error that the node lives, how to speak of the older machines
+// of its name alone.
+func (f *confirmFlags) butOlder(err error, now *nodeNow, held *holdings) error {
+	var alive *aliveError
+	if f.nodeID != "" || !errors.As(err, &alive) {
+		return err
+	}
+	var ids []string
+	for _, h := range held.all {
+		if now.isOlder(h) && !slices.Contains(ids, h.nodeID) {
+			ids = append(ids, h.nodeID)
+		}
+	}
+	for _, id := range ids {
+		err = fmt.Errorf("%w; of the older machine of its name with node ID %s, if that one is off, say it alone: csi-fencepost fence confirm %s --node-id %s --reason TEXT",
+			err, id, shellQuote(f.node), shellQuote(id))
+	}
+	return err
 }
 
 // ask has the node's name typed.
@@ -209,6 +229,7 @@ type holding struct {
 	pv, driver, handle string
 	nodeID             string
 	nodeUID, bootID    string // empty: not known
+	systemUUID         string // empty: not known
 	claim              string // namespace/name; empty: not known
 	// state of the ledger's entry; waiting: the ledger has none, and it is not
 	// attached there yet.
@@ -268,7 +289,7 @@ func (h *holdings) fromLedger(pv *corev1.PersistentVolume, cluster, node string)
 	for _, e := range l.Holders {
 		h.nodes = append(h.nodes, e.NodeName)
 		if e.NodeName == node && e.State != fence.TakenOver {
-			h.all = append(h.all, holding{pv: pv.Name, claim: claimOf(pv), driver: l.Driver, handle: l.Handle, nodeID: e.NodeID, nodeUID: e.NodeUID, bootID: e.BootID, state: e.State})
+			h.all = append(h.all, holding{pv: pv.Name, claim: claimOf(pv), driver: l.Driver, handle: l.Handle, nodeID: e.NodeID, nodeUID: e.NodeUID, bootID: e.BootID, systemUUID: e.SystemUUID, state: e.State})
 		}
 	}
 }
@@ -365,13 +386,14 @@ func (b *binding) add(now *nodeNow, h holding) {
 // isOlder: the holding is of another machine than the live Node's, for certain:
 // the same machine may register again under a new UID, but not with another
 // boot ID without a reboot. A new machine may register under the old one's
-// Node; then the driver's node ID tells them apart.
+// Node; then the driver's node ID tells them apart, or, where that is made of the
+// name, the machines' own UUIDs, as in the sidecar (package survey, replaced).
 func (n *nodeNow) isOlder(h holding) bool {
 	if n.node == nil || h.bootID == "" || n.bootID() == "" || h.bootID == n.bootID() {
 		return false
 	}
 	id := n.nodeID(h.driver)
-	return h.nodeUID != "" && (h.nodeUID != n.uid() || id != "" && id != h.nodeID)
+	return h.nodeUID != "" && (h.nodeUID != n.uid() || id != "" && id != h.nodeID || fence.OtherSystem(h.systemUUID, n.node.Status.NodeInfo.SystemUUID))
 }
 
 func (n *nodeNow) carries(nodeID string) bool {

@@ -247,6 +247,55 @@ func TestConfirmOfASilentNodeUnblocksItsVolumes(t *testing.T) {
 	})
 }
 
+// replacedCluster is a node whose machine i-1 was replaced, by one that has its
+// name, its Node and its node ID, and lives.
+func replacedCluster(t *testing.T) *cluster {
+	t.Helper()
+	node := testNode("n1", "uid-1", "boot-2")
+	node.Status.NodeInfo.SystemUUID = "system-2"
+	old := entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing)
+	old.SystemUUID = "system-1"
+	return &cluster{config: config.Default(), client: fake.NewClientset(node, leaseAt("7"), csiNodeOf("i-1"), testPV("pv-1", old),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: testCluster}})}
+}
+
+func TestConfirmSpeaksOfAMachineThatAnotherReplacedUnderItsNodeAndNodeID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := replacedCluster(t)
+		defer time.AfterFunc(time.Second, func() { renew(c.client.(*fake.Clientset)) }).Stop()
+		err := confirmN1().confirm(t.Context(), c, &strings.Builder{}, &strings.Builder{})
+		if err == nil {
+			t.Fatal("a living node was confirmed to be off")
+		}
+		says(t, err.Error(), "node n1 is alive", "of the older machine of its name with node ID i-1", "csi-fencepost fence confirm n1 --node-id i-1 --reason TEXT")
+
+		f := confirmN1()
+		f.nodeID = "i-1"
+		if err := f.confirm(t.Context(), c, &strings.Builder{}, &strings.Builder{}); err != nil {
+			t.Fatal(err)
+		}
+		l, err := lookAt(t.Context(), c, "pv-1", 20*time.Second, &strings.Builder{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := explain(l).Decision; d.Action != "allow" || d.Reason != fence.HolderFenced {
+			t.Errorf("after it, a publish elsewhere: %+v, want that it is allowed", d)
+		}
+	})
+}
+
+func TestConfirmTellsARebootFromAnotherMachineByItsUUID(t *testing.T) {
+	now := &nodeNow{name: "n1", node: testNode("n1", "uid-1", "boot-2"), lease: leaseAt("7"), csiNode: csiNodeOf("i-1")}
+	for uuid, older := range map[string]bool{"": false, "system-1": false, "system-2": true} {
+		now.node.Status.NodeInfo.SystemUUID = uuid
+		h := held("pv-1", "i-1", "uid-1", "boot-1")
+		h.systemUUID = "system-1"
+		if got := now.isOlder(h); got != older {
+			t.Errorf("the live machine's UUID is %q: another machine: %v, want %v", uuid, got, older)
+		}
+	}
+}
+
 func TestConfirmWritesNothingOfANodeThatLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := silentCluster(t)

@@ -254,7 +254,8 @@ func claimRows(records []*record.Record) (rows [][]string) {
 	return rows
 }
 
-// recordWords sum up what a record claims that still counts.
+// recordWords sum up what a record claims that still counts, and why the last fence
+// failed, if it did.
 func recordWords(r *record.Record) string {
 	if r == nil {
 		return ""
@@ -264,6 +265,10 @@ func recordWords(r *record.Record) string {
 		if f := &r.Fences[i]; f.Current() {
 			words = append(words, fenceWords(f))
 		}
+	}
+	if n := len(r.Fences); n > 0 && r.Fences[n-1].Phase == record.Failed {
+		last := &r.Fences[n-1]
+		words = append(words, fmt.Sprintf("fencing it failed at %s: %s", orDash(last.EndedAt), orDash(last.Why)))
 	}
 	for _, c := range r.Confirmations {
 		if c.Void == "" && slices.ContainsFunc(c.Machines, func(m record.Machine) bool { return m.Void == "" }) {

@@ -9,10 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/source"
 	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 )
@@ -36,9 +38,8 @@ func newSighting(client kubernetes.Interface, index *watch.Watch, sources *evide
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))}
 }
 
-// saw takes note of a Node that was added or changed. Its name alone is kept: in
-// a large cluster it takes minutes until the first look at all, and a replica that
-// does not lead has nobody who looks.
+// saw takes note of a Node that was added or changed. Its name alone is kept: a
+// replica that does not lead has nobody who looks.
 func (s *sighting) saw(node *corev1.Node) {
 	if s.worth(node) {
 		s.queue.Add(node.Name)
@@ -52,6 +53,9 @@ func (s *sighting) worth(node *corev1.Node) bool {
 
 // run looks at each Node that was seen until ctx ends. It may be begun again.
 func (s *sighting) run(ctx context.Context) error {
+	if err := s.ruleOut(ctx); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Each node's record is read by itself")
+	}
 	s.index.EachNode(s.saw)
 	go func() {
 		<-ctx.Done()
@@ -66,6 +70,38 @@ func (s *sighting) run(ctx context.Context) error {
 			s.look(ctx, name)
 		}
 		s.queue.Done(name)
+	}
+	return nil
+}
+
+// ruleOut reads all records at once, so that no Node's own is read for a binding
+// that is not there: most Nodes have no record. The Nodes are looked at first, as
+// by sight: what is bound after the listing is of a taint put on after that look.
+func (s *sighting) ruleOut(ctx context.Context) error {
+	bare := map[string]types.UID{}
+	s.index.EachNode(func(n *corev1.Node) {
+		if s.worth(n) && !slices.ContainsFunc(s.sources.taints, func(t *source.Taint) bool { return t.On(n) }) {
+			bare[n.Name] = n.UID
+		}
+	})
+	if len(bare) == 0 {
+		return nil
+	}
+	records, garbled, err := s.sources.records.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, bad := range garbled {
+		delete(bare, bad.Node) // sight says what is wrong with it
+	}
+	of := map[string]*record.Record{}
+	for _, r := range records {
+		of[r.Node] = r
+	}
+	for name, uid := range bare {
+		for _, taint := range s.sources.taints {
+			taint.Unbound(uid, of[name])
+		}
 	}
 	return nil
 }

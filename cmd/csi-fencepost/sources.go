@@ -4,6 +4,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/source"
 )
 
@@ -21,6 +22,8 @@ type sourceInputs struct {
 // evidenceSources are those that the configuration switches on.
 type evidenceSources struct {
 	all []source.Source
+	// records that what is seen is bound in.
+	records *record.Store
 	// taints and remediations have to be seen when they appear.
 	taints       []*source.Taint
 	remediations []*source.Remediation
@@ -29,7 +32,7 @@ type evidenceSources struct {
 }
 
 func newSources(in sourceInputs) *evidenceSources {
-	e, s := in.config.Evidence, &evidenceSources{}
+	e, s := in.config.Evidence, &evidenceSources{records: in.records.Store}
 	if e.OutOfServiceTaint {
 		s.taints = append(s.taints, source.OutOfServiceTaint(in.records))
 	}

@@ -31,7 +31,6 @@ const (
 // Index is what is watched (package watch).
 type Index interface {
 	EachNode(f func(*corev1.Node))
-	Node(name string) *corev1.Node
 	NodeID(nodeName string) string
 	Volume(name string) *corev1.PersistentVolume
 	HeldBy(node string) []watch.Held
@@ -168,18 +167,34 @@ func (c *Controller) listFences(ctx context.Context) bool {
 
 // scan begins work on each node that may need it.
 func (c *Controller) scan() {
-	holding := map[string]bool{}
+	for _, name := range c.due() {
+		c.begin(name, false)
+	}
+}
+
+// due are the nodes that may need work: they hold volumes and have no Node, or
+// their Nodes are interesting. It has each Node shown once: it runs every second,
+// and a Node is large.
+func (c *Controller) due() (names []string) {
+	holding := map[string]bool{} // true: its Node was seen
 	for _, name := range c.Index.Holding() {
-		holding[name] = true
-		if c.Index.Node(name) == nil {
-			c.begin(name, false)
-		}
+		holding[name] = false
 	}
 	c.Index.EachNode(func(n *corev1.Node) {
-		if c.interesting(n, holding[n.Name]) {
-			c.begin(n.Name, false)
+		_, holds := holding[n.Name]
+		if holds {
+			holding[n.Name] = true
+		}
+		if c.interesting(n, holds) {
+			names = append(names, n.Name)
 		}
 	})
+	for name, seen := range holding {
+		if !seen {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (c *Controller) interesting(n *corev1.Node, holding bool) bool {

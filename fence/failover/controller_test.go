@@ -343,6 +343,24 @@ func TestABrakeHoldsTheFenceAndSaysSo(t *testing.T) {
 	w.eventually("it is fenced after all", func() bool { return w.fencer.did("off "+w.n1) && w.seen.blockedBy() == NoBrake })
 }
 
+func TestAFenceThatFailsIsToldOnTheWaitingPodUntilTheNextIsTried(t *testing.T) {
+	w := newWorld(t)
+	w.fencer.offWorks = false
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.start()
+	w.lives(w.n1, false)
+	for _, on := range []string{"a", w.n1} {
+		w.eventually("it says why it is not fenced, on "+on, func() bool {
+			return w.seen.said("FencepostFencingBlocked "+on, "fencing it failed: agent bmc reads on") == 1
+		})
+	}
+	suspected := w.seen.said("FencepostSuspected a", "")
+	w.never("something else was said meanwhile", 2*time.Second, func() bool {
+		return w.seen.said("FencepostSuspected a", "") > suspected || w.seen.said("FencepostFencingBlocked a", "") > 1
+	})
+}
+
 func TestAStormFencesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.volume("a", w.driver, nil)

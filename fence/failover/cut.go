@@ -21,7 +21,11 @@ const cutPause = 30 * time.Second
 // keeps this process's own fences apart.
 func (w *worker) cut(ctx context.Context, s *state) error {
 	if time.Since(w.cutAt) < cutPause {
-		return errors.Join(w.suspect(ctx, s), errLater)
+		if w.uncut == "" {
+			return errors.Join(w.suspect(ctx, s), errLater)
+		}
+		w.sayUncut(ctx, s)
+		return errLater
 	}
 	if !w.reserve() {
 		s.Brake, s.BrakeWords = BrakeConcurrent, fmt.Sprintf("%d nodes are fenced at a time (fencing.maxConcurrent)", w.MaxConcurrent)
@@ -42,18 +46,26 @@ func (w *worker) cut(ctx context.Context, s *state) error {
 	w.Metrics.FencingBlocked(w.name, NoBrake)
 	reason := fmt.Sprintf("its lease was unchanged for %s, more than fencing.fenceAfter %s; %s", s.Age.Round(time.Second), w.FenceAfter, s.Answer.Why)
 	klog.FromContext(ctx).Info("Fencing the node", "reason", reason)
-	w.cutAt = time.Now()
+	w.cutAt, w.uncut = time.Now(), ""
 	answer, err := w.Fencer.Off(ctx, w.target(s), reason)
 	if err != nil {
-		w.sayAll(ctx, s, warning, ReasonBlocked, "failed "+err.Error(), fmt.Sprintf("%s; fencing it failed: %v", silence(s), err))
+		w.uncut = err.Error()
+		w.sayUncut(ctx, s)
 		return err
 	}
 	w.heard(ctx, answer)
 	if answer.State != agent.Off {
-		return fmt.Errorf("node %s was fenced, and yet: %s", w.name, answer.Why)
+		w.uncut = answer.Why
+		w.sayUncut(ctx, s)
+		return fmt.Errorf("node %s was to be fenced, and yet: %s", w.name, answer.Why)
 	}
 	w.Metrics.NodeFenced(answer.Kind)
 	return nil
+}
+
+// sayUncut says why the last fence did not come about, until the next one is tried.
+func (w *worker) sayUncut(ctx context.Context, s *state) {
+	w.sayAll(ctx, s, warning, ReasonBlocked, "failed "+w.uncut, fmt.Sprintf("%s; fencing it failed: %s", silence(s), w.uncut))
 }
 
 // blocked says which brake holds.

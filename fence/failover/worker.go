@@ -29,6 +29,7 @@ type worker struct {
 	asked    time.Time
 	answer   *Answer
 	cutAt    time.Time         // when Off was last tried
+	uncut    string            // why it did not come about
 	said     map[string]string // by object: the last text's key
 	waitedOn time.Time
 	claims   map[string]string // namespaces of claims, by PV

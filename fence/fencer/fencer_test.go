@@ -35,8 +35,9 @@ type device struct {
 
 	mu       sync.Mutex
 	off      bool
-	deaf     bool // accepts off and stays on
-	broken   bool // cannot be read
+	deaf     bool  // accepts off and stays on
+	refuses  error // Off's
+	broken   bool  // cannot be read
 	takes    time.Duration
 	asked    int
 	offs     int
@@ -83,6 +84,9 @@ func (d *device) Off(ctx context.Context, _ agent.Machine) (string, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.refuses != nil {
+		return "", d.refuses
+	}
 	d.off = d.off || !d.deaf
 	return cmp.Or(d.did, "done"), nil
 }

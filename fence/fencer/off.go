@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -88,11 +89,29 @@ func (c *cut) run(ctx context.Context) (Answer, error) {
 	}
 	asked := a.Steps
 	a, err = c.off(ctx, now)
+	if words := faults(a.Steps); a.State != agent.Off && words != "" {
+		a.Why = words + "; " + a.Why
+	}
 	a.Steps = slices.Concat(asked, a.Steps)
 	if err == nil && !slices.ContainsFunc(a.Steps, func(s agent.Step) bool { return s.Action == "off" }) {
 		err = refuse(c.t.Node, "off", "%s", a.Why)
 	}
 	return a, errors.Join(err, c.settle(ctx, &a))
+}
+
+// faults say why agents did not cut the machine off, each reason once, in the order
+// of the calls; empty: all did as they were told.
+func faults(steps []agent.Step) string {
+	var words []string
+	for _, s := range steps {
+		if s.Action != "off" || s.Err == "" {
+			continue
+		}
+		if one := "agent " + s.Agent + " did not cut it off: " + s.Err; !slices.Contains(words, one) {
+			words = append(words, one)
+		}
+	}
+	return strings.Join(words, "; ")
 }
 
 // permitted looks at the node: is it the one that is meant, unchanged since the

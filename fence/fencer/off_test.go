@@ -2,6 +2,7 @@ package fencer
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -305,6 +306,25 @@ func TestTheAPIServerGoneAfterTheOffIsAnErrorAndNoProof(t *testing.T) {
 		}
 		_, offs := w.bmc.counts()
 		w.expect("offs", offs, 1)
+	})
+}
+
+func TestWhyAnAgentDidNotCutOffIsSaidOnceAndWrittenDown(t *testing.T) {
+	run(t, func(w *world) {
+		w.levels[0][0].Attempts = 3
+		w.bmc.refuses = errors.New("a fence would also cut off node n2")
+		a, err := w.fencer("a").Off(w.Context(), w.target(), "x", false)
+		if err != nil || a.State == agent.Off {
+			t.Fatal(a, err)
+		}
+		const words = "agent bmc did not cut it off: a fence would also cut off node n2; "
+		if !strings.HasPrefix(a.Why, words) || strings.Count(a.Why, words) != 1 {
+			t.Errorf("the answer says %q", a.Why)
+		}
+		f := w.record().Fences
+		if len(f) != 1 || f[0].Phase != record.Failed || f[0].Why != a.Why {
+			t.Errorf("the record says %+v", f)
+		}
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -40,7 +41,7 @@ type Taint struct {
 	mu sync.Mutex
 	// clean: Nodes by UID that Sight saw without the taint, and for which the
 	// record held no binding then. It only saves reads.
-	clean map[string]bool
+	clean map[types.UID]bool
 }
 
 // OutOfServiceTaint is the word of whoever put node.kubernetes.io/out-of-service
@@ -55,7 +56,7 @@ func CloudShutdownTaint(records Records) *Taint {
 }
 
 func newTaint(kind fence.Kind, key string, records Records) *Taint {
-	return &Taint{kind: kind, key: key, records: records, clean: map[string]bool{}}
+	return &Taint{kind: kind, key: key, records: records, clean: map[types.UID]bool{}}
 }
 
 // Name implements Source.
@@ -106,8 +107,22 @@ func (t *Taint) left(q *Question, b record.TaintBinding, bound bool) []fence.Evi
 // Sights tells whether Sight has anything to do for that Node, so that its lease
 // is worth a read.
 func (t *Taint) Sights(node *v1.Node) bool {
-	value, on := t.find(node)
-	return !t.records.ReadOnly && (on && value != OurTaintValue || !on && !t.isClean(node))
+	return !t.records.ReadOnly && (t.On(node) || !t.isClean(node))
+}
+
+// On tells whether somebody else has put the taint on that Node.
+func (t *Taint) On(node *v1.Node) bool {
+	_, on := t.find(node)
+	return on
+}
+
+// Unbound takes note of a Node, by its UID, that was seen without the taint, and
+// of its record as it was read live after that; nil: there is none. If no binding
+// stands in it, Sight need not read it until the taint was seen on.
+func (t *Taint) Unbound(nodeUID types.UID, r *record.Record) {
+	if _, bound := t.binding(r); !bound {
+		t.setClean(nodeUID, true)
+	}
 }
 
 // Sight tells of a Node as a watch shows it, so that a taint is bound when it
@@ -129,7 +144,7 @@ func (t *Taint) Sight(ctx context.Context, node *v1.Node, leaseRV string) error 
 	if on || bound {
 		_, bound, err = t.settle(ctx, node, leaseRV, b, bound)
 	}
-	t.setClean(node, err == nil && !on && !bound)
+	t.setClean(node.UID, err == nil && !on && !bound)
 	return err
 }
 
@@ -202,20 +217,20 @@ func (t *Taint) find(node *v1.Node) (value string, on bool) {
 func (t *Taint) isClean(node *v1.Node) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.clean[string(node.UID)]
+	return t.clean[node.UID]
 }
 
-func (t *Taint) setClean(node *v1.Node, clean bool) {
+func (t *Taint) setClean(node types.UID, clean bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !clean {
-		delete(t.clean, string(node.UID))
+		delete(t.clean, node)
 		return
 	}
 	if len(t.clean) >= maxClean {
 		clear(t.clean) // the Nodes of long ago with the others
 	}
-	t.clean[string(node.UID)] = true
+	t.clean[node] = true
 }
 
 // live is what a taint seen now would be bound to. A node without a boot ID

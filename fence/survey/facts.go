@@ -32,13 +32,12 @@ func (g *gathering) learn(ctx context.Context, matters func(*fence.Holder) bool)
 
 // target learns of the node that asks for the volume. Its machine is what the
 // ledger will name; whether it is fenced is only asked when it shows no life.
-func (g *gathering) target(ctx context.Context, id string) error {
-	t := &fence.Holder{NodeID: id}
-	if h := g.holders[id]; h != nil {
+// itself tells whether a holder is that very node.
+func (g *gathering) target(ctx context.Context, id, name string, itself func(*fence.Holder) bool) error {
+	t, h := &fence.Holder{NodeID: id, NodeName: name, Attachment: g.attachmentOn(name, id)}, g.holders[id]
+	if h != nil && h.NodeName == name {
 		known := *h
 		t = &known
-	} else if len(g.survey.Targets) > 0 {
-		t.NodeName = g.survey.Targets[0]
 	}
 	// The live machine, also where the ledger names one that it replaced.
 	t.State, t.NodeUID, t.BootID, t.SystemUUID = fence.NotInLedger, "", "", ""
@@ -54,11 +53,12 @@ func (g *gathering) target(ctx context.Context, id string) error {
 		t.ReadySince = t.Node.ReadySince
 	}
 	g.survey.Target = t
-	if h := g.holders[id]; h != nil {
-		h.Node, h.Liveness, h.LeaseRV = t.Node, t.Liveness, t.LeaseRV
-		if h.State == fence.NotInLedger {
-			h.NodeUID, h.BootID, h.SystemUUID = t.NodeUID, t.BootID, t.SystemUUID // as it may be adopted
-		}
+	if h == nil || !itself(h) {
+		return nil
+	}
+	h.Node, h.Liveness, h.LeaseRV = t.Node, t.Liveness, t.LeaseRV
+	if h.State == fence.NotInLedger {
+		h.NodeUID, h.BootID, h.SystemUUID = t.NodeUID, t.BootID, t.SystemUUID // as it may be adopted
 	}
 	return nil
 }

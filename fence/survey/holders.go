@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -66,11 +67,59 @@ func (g *gathering) fromAttachments() {
 		if h.NodeName != node {
 			continue // one ID under two names is one holder
 		}
-		h.Attachment = &fence.Attachment{Name: va.Name, Attached: va.Status.Attached}
-		if va.DeletionTimestamp != nil {
-			h.Attachment.DeletedAt = va.DeletionTimestamp.Time
+		h.Attachment = attachmentOf(va)
+	}
+}
+
+func attachmentOf(va *storagev1.VolumeAttachment) *fence.Attachment {
+	a := &fence.Attachment{Name: va.Name, Attached: va.Status.Attached}
+	if va.DeletionTimestamp != nil {
+		a.DeletedAt = va.DeletionTimestamp.Time
+	}
+	return a
+}
+
+// attachmentOn is the volume's VolumeAttachment for the node of that name, if it is
+// not of another node ID; nil: there is none.
+func (g *gathering) attachmentOn(node, nodeID string) *fence.Attachment {
+	for _, va := range g.attachments {
+		if id := csi.AttachmentNodeID(va); va.Spec.NodeName == node && (id == "" || id == nodeID) {
+			return attachmentOf(va)
 		}
 	}
+	return nil
+}
+
+// asker names the node that a publish for that node ID is for. Usually one node
+// has the ID: the holder, or one that was renamed or given its ID. Of several it is
+// one whose VolumeAttachment is there and is not being deleted.
+func (g *gathering) asker(nodeID string) string {
+	names := slices.Clone(g.survey.Targets)
+	if h := g.holders[nodeID]; h != nil && (len(names) == 0 || slices.Contains(names, h.NodeName)) {
+		names = append([]string{h.NodeName}, names...)
+	}
+	for _, name := range names {
+		if a := g.attachmentOn(name, nodeID); a != nil && a.DeletedAt.IsZero() {
+			return name
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
+}
+
+// heir is another node that has the holder's node ID now; empty: none has.
+func (g *gathering) heir(h *fence.Holder) string {
+	if h.NodeID == "" || h.NodeName == "" {
+		return ""
+	}
+	for _, name := range g.Index.NodeNames(h.NodeID) {
+		if name != h.NodeName {
+			return name
+		}
+	}
+	return ""
 }
 
 // fromNodes adds the nodes whose status names the volume.
@@ -114,17 +163,41 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 		}
 	}
 	id := g.Index.NodeID(name)
+	if id == "" {
+		if h := g.unplaced(name); h != nil {
+			return h, nil
+		}
+	}
 	h := g.holders[key(id, name)]
 	if h == nil {
 		h = &fence.Holder{}
 		g.holders[key(id, name)] = h
 	}
-	if h.NodeName != name && (h.NodeID == "" || h.State == fence.Released || h.State == fence.TakenOver) {
+	switch {
+	case h.NodeName == name:
+	case h.NodeID == "" || h.State == fence.Released || h.State == fence.TakenOver:
 		// What the ledger says to be over was on a node of another name, which had
 		// this ID before. Here it is in use.
 		*h = fence.Holder{NodeID: id, NodeName: name, NodeUID: uid, Sources: h.Sources}
+	case !h.From(fence.FromVolumesInUse) && !h.From(fence.FromVolumesAttached):
+		// The node of the other name does not list it, and its silence frees nobody
+		// from the one that does: one that was renamed, or was given the ID.
+		h.NodeName, h.NodeUID, h.BootID, h.SystemUUID = name, uid, "", ""
+		h.Attachment = g.attachmentOn(name, id)
 	}
 	return h, nil
+}
+
+// unplaced is the holder on a node of that name of whose machine nothing is
+// known: while the node's driver registers anew, its CSINode lacks the ID that
+// would tell. What the Node lists counts against it all the same.
+func (g *gathering) unplaced(name string) *fence.Holder {
+	for _, h := range g.sorted() {
+		if h.NodeName == name && h.NodeID != "" && h.NodeUID == "" && h.State == fence.NotInLedger {
+			return h
+		}
+	}
+	return nil
 }
 
 // fromDriver adds the nodes that the driver says the volume is published to,

@@ -163,10 +163,13 @@ func (s *Surveyor) Publish(ctx context.Context, volume, target string, suspects 
 	}
 	g.recheckDriver(ctx)
 	g.name(target)
-	if err := g.learn(ctx, func(h *fence.Holder) bool { return h.NodeID != target }); err != nil {
+	asks := g.asker(target)
+	// Of the node that asks all is learned as target.
+	itself := func(h *fence.Holder) bool { return h.NodeID == target && h.NodeName == asks }
+	if err := g.learn(ctx, func(h *fence.Holder) bool { return !itself(h) }); err != nil {
 		return nil, err
 	}
-	if err := g.target(ctx, target); err != nil {
+	if err := g.target(ctx, target, asks, itself); err != nil {
 		return nil, err
 	}
 	return g.finish(), nil
@@ -368,6 +371,7 @@ func (g *gathering) finish() *Survey {
 		g.survey.Policy.UnpublishRevokesAccess = false
 	}
 	for _, h := range g.holders {
+		h.Heir = g.heir(h)
 		g.survey.Holders = append(g.survey.Holders, *h)
 	}
 	sort.Slice(g.survey.Holders, func(i, j int) bool { return g.survey.Holders[i].NodeID < g.survey.Holders[j].NodeID })

@@ -94,7 +94,7 @@ const abandonedAfter = 2 * time.Minute
 func (p *publication) abandoned(s *survey.Survey, h *fence.Holder) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h.Attachment == nil || !h.Attachment.DeletedAt.IsZero() {
+	if s.Target.Attachment == nil || s.Target.Detaching() || h.Detaching() {
 		delete(p.leaving, h.Token)
 		return false
 	}

@@ -178,7 +178,10 @@ func (g *Guard) observe(d Decision, s *survey.Survey, v fence.Verdict) {
 
 func decisionOf(call string, s *survey.Survey, nodeID string, v fence.Verdict) Decision {
 	d := Decision{Call: call, Volume: s.Volume, PV: s.PV, NodeID: nodeID, Action: v.Action, Reason: v.Reason}
-	if len(s.Targets) > 0 {
+	switch {
+	case s.Target != nil && s.Target.NodeName != "":
+		d.NodeName = s.Target.NodeName
+	case len(s.Targets) > 0:
 		d.NodeName = s.Targets[0]
 	}
 	if v.Blocking != nil {

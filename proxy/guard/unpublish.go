@@ -152,6 +152,9 @@ func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.V
 		return nil
 	}
 	h := v.Blocking.Holder
+	if registering(h) {
+		return nil
+	}
 	c := contestOf(h)
 	if h.State != fence.NotInLedger && h.Contest != nil && *h.Contest == *c {
 		return nil
@@ -170,6 +173,13 @@ func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.V
 		return u.unwritten(callUnpublish, s, err)
 	}
 	return nil
+}
+
+// registering: its Node is there and lists nothing, and its driver is not, or not
+// yet. Which machine it is can be told when it is; an entry without one could
+// never be released by its kubelet's word.
+func registering(h *fence.Holder) bool {
+	return h.State == fence.NotInLedger && h.NodeUID == "" && h.Node != nil && !h.Node.InUse && !h.Node.ListedAttached
 }
 
 // contestOf is the contest that the facts about h amount to now.
@@ -195,7 +205,7 @@ func contestOf(h *fence.Holder) *fence.Contest {
 func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.ControllerUnpublishVolumeResponse, error) {
 	var gone []fence.Standing
 	for i := range s.Holders {
-		v := fence.JudgeUnpublish(s.Snapshot, s.Holders[i].NodeID)
+		v := fence.JudgeHolder(s.Snapshot, &s.Holders[i])
 		if v.Action == fence.Refuse {
 			v.Reason = fence.UnpublishEveryone
 			d := decisionOf(callUnpublish, s, "", v)

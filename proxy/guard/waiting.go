@@ -77,8 +77,7 @@ func (w *Waiting) Decided(d Decision) {
 	defer w.countLocked()
 	for _, other := range []string{callPublish, callUnpublish} {
 		if other != d.Call {
-			// Who asks for the one does not wait for the other any more.
-			w.forgetLocked(callKey(other, d.Volume, d.NodeID))
+			w.supersedeLocked(callKey(other, d.Volume, d.NodeID), d.NodeName)
 		}
 	}
 	if d.Action == fence.Allow || d.Action == fence.Answer {
@@ -98,6 +97,15 @@ func (w *Waiting) Decided(d Decision) {
 	switch d.Reason {
 	case fence.UnpublishFailed, fence.HolderUnwatched, fence.APIUnavailable, fence.TargetLeaving, fence.LostRace:
 		w.queue.AddRateLimited(key)
+	}
+}
+
+// supersedeLocked: who asks for the one call does not wait for the other any more.
+// The same node ID under another node's name is another VolumeAttachment: that of a
+// renamed node waits beside what its old name left.
+func (w *Waiting) supersedeLocked(key, nodeName string) {
+	if c := w.calls[key]; c != nil && (c.nodeName == nodeName || c.nodeName == "" || nodeName == "") {
+		w.forgetLocked(key)
 	}
 }
 

@@ -188,6 +188,9 @@ func renamedNode(p *play) {
 		return
 	}
 	p.Log("refused: %s", v.WaitRefused(old, string(fence.HolderUnknown), p.patience()))
+	if says := v.WaitRefused(renamed, string(fence.HolderUnknown), p.patience()); !strings.Contains(says, "csi-fencepost release pv "+v.Name+" --node "+old.Name) {
+		p.T.Fatalf("the renamed node is not told how to go on: %s", says)
+	}
 	p.untouched(v, old)
 	p.Command("release", "pv", v.Name, "--node", old.Name, "--reason", "the machine has booted, under another name")
 	said := time.Now()

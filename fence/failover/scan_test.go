@@ -1,0 +1,74 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
+)
+
+const (
+	scannedNodes   = 300
+	scannedVolumes = 100 // in use on each of them
+)
+
+// scanned is a Controller, not running, of a cluster whose nodes all hold volumes.
+func scanned(t *testing.T) *Controller {
+	t.Helper()
+	server, ids := apiserver.New(apiserver.Options{}), &csi.Identity{Driver: "d.example"}
+	for n := range scannedNodes {
+		name := fmt.Sprintf("n%03d", n)
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for v := range scannedVolumes {
+			node.Status.VolumesInUse = append(node.Status.VolumesInUse, ids.UniqueName(fmt.Sprintf("%s-%03d", name, v)))
+		}
+		apiserver.Put(server, node)
+		holds(server, ids, name)
+	}
+	holds(server, ids, "gone")
+	tracker := liveness.New(time.Minute, 1)
+	index, err := watch.New(kubernetes.NewForConfigOrDie(server.Config("test", nil)), ids, tracker, "records")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); index.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	if err := index.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return New(Options{IDs: ids, Index: index, Lives: tracker, SuspectAfter: time.Minute})
+}
+
+func holds(server *apiserver.Server, ids *csi.Identity, node string) {
+	pv := "pv-" + node
+	apiserver.Put(server, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: csi.AttachmentName("h-"+node, ids.Driver, node)},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: ids.Driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}})
+}
+
+func TestAScanCostsTheSameHoweverManyVolumesTheNodesHold(t *testing.T) {
+	c := scanned(t)
+	perNode := testing.AllocsPerRun(10, c.scan) / scannedNodes
+	t.Logf("%.1f allocations for each of %d nodes with %d volumes", perNode, scannedNodes, scannedVolumes)
+	if perNode > 6 {
+		t.Errorf("%.1f allocations for each node in every second, want at most 6", perNode)
+	}
+}
+
+func TestOnlyAHolderWithoutANodeIsLookedAtWhileTheOthersLive(t *testing.T) {
+	c := scanned(t)
+	if due := c.due(); len(due) != 1 || due[0] != "gone" {
+		t.Errorf("work on %v, want on gone alone", due)
+	}
+}

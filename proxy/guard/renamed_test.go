@@ -1,0 +1,172 @@
+package guard
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+)
+
+// renamed is a volume on node old, whose machine is back under the name renamed with
+// the same node ID, and whose pod waits there. lingers: the Node of the old name
+// is still there, silent.
+func renamed(t *testing.T, lingers bool) *rig {
+	t.Helper()
+	r := newRig(t, fence.Policy{})
+	r.node("old", hourAgo)
+	r.attachment("old", time.Time{})
+	r.must(r.publish("old"))
+	if lingers {
+		r.lists("old", true, false)
+		r.lives["old"] = fence.Stale
+	} else {
+		r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		r.must(r.client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		r.lives["old"] = fence.Unknown
+	}
+	r.heir("old", "renamed")
+	r.attachment("old", now)
+	r.calls = nil
+	return r
+}
+
+// heir is a Node with the node ID of another, and a VolumeAttachment of its own.
+func (r *rig) heir(of, name string) {
+	r.t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name)}}
+	n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: "boot-of-" + name, SystemUUID: "system-" + of}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(hourAgo)}}
+	_, err := r.client.CoreV1().Nodes().Create(r.t.Context(), n, metav1.CreateOptions{})
+	r.must(err)
+	_, err = r.client.StorageV1().CSINodes().Create(r.t.Context(), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driverName, NodeID: id(of)}}}}, metav1.CreateOptions{})
+	r.must(err)
+	r.attachmentWith(name, id(of), time.Time{})
+}
+
+// attachmentWith makes the VolumeAttachment for a node that has another's node ID.
+func (r *rig) attachmentWith(node, nodeID string, deleted time.Time) {
+	r.t.Helper()
+	r.attachment(node, deleted)
+	va, err := r.client.StorageV1().VolumeAttachments().Get(r.t.Context(), csi.AttachmentName(handle, driverName, node), metav1.GetOptions{})
+	r.must(err)
+	va.Annotations[csi.NodeIDAnnotation] = nodeID
+	_, err = r.client.StorageV1().VolumeAttachments().Update(r.t.Context(), va, metav1.UpdateOptions{})
+	r.must(err)
+}
+
+// wantHolder fails unless the volume's one entry is of that node's machine.
+func (r *rig) wantHolder(node string, state fence.State) {
+	r.t.Helper()
+	l := r.ledger()
+	if len(l.Holders) != 1 || l.Holders[0].NodeName != node || l.Holders[0].NodeUID != "uid-of-"+node || l.Holders[0].BootID != "boot-of-"+node || l.Holders[0].State != state {
+		r.t.Fatalf("the ledger says %+v, want %s on the machine of node %s", l.Holders, state, node)
+	}
+}
+
+// movesOn: what the old name left is unpublished, the volume is published to the
+// renamed node as such, and can leave it again by its kubelet's word alone.
+func (r *rig) movesOn() {
+	r.t.Helper()
+	r.refused(r.publish("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+	r.must(r.unpublish(id("old")))
+	r.stripped("old")
+	r.must(r.publish("old"))
+	r.wantHolder("renamed", fence.Publishing)
+	r.attachmentWith("renamed", id("old"), now)
+	r.must(r.unpublish(id("old")))
+	r.called("unpublish id-old", "publish id-old", "unpublish id-old")
+}
+
+func TestARenamedNodeIsToldWhatItsOldNameWaitsFor(t *testing.T) {
+	r := renamed(t, false)
+	publish := r.publish("old")
+	r.refused(publish, codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]", "node old (ID id-old) held it", "node renamed has its ID now", "csi-fencepost release pv pv-1 --node old --reason")
+	unpublish := r.unpublish(id("old"))
+	if a, b := status.Convert(publish).Message(), status.Convert(unpublish).Message(); a != b {
+		t.Errorf("the publish says %q, and the unpublish that it waits for %q", a, b)
+	}
+	r.called()
+	r.guard.Surveyor.Sources = []source.Source{says{fence.VolumeRelease}}
+	r.movesOn()
+}
+
+func TestARenamedNodeWhoseOldNodeLingersIsToldOfThatOne(t *testing.T) {
+	r := renamed(t, true)
+	r.refused(r.publish("old"), codes.FailedPrecondition, "["+string(fence.HolderStale)+"]", "node old (ID id-old) holds it", "csi-fencepost fence confirm old --reason")
+	r.called()
+	r.guard.Surveyor.Sources = []source.Source{says{fence.OperatorConfirmation}}
+	r.movesOn()
+}
+
+func TestAVolumeOfARenamedNodeIsWrittenDownUnderItsNewName(t *testing.T) {
+	for _, stands := range []bool{false, true} {
+		r := renamed(t, false)
+		r.stripped("old") // by hand, to get on
+		if stands {
+			r.attachment("old", time.Time{}) // nobody has asked for it back yet
+		}
+		r.must(r.publish("old"))
+		r.wantHolder("renamed", fence.Publishing)
+		r.attachmentWith("renamed", id("old"), now)
+		r.must(r.unpublish(id("old")))
+		r.called("publish id-old", "unpublish id-old")
+	}
+}
+
+func TestAnUnpublishThatTheOldNameLeftHalfDoneIsNotWaitedForForEver(t *testing.T) {
+	r := renamed(t, false)
+	r.stripped("old")
+	r.change(func(l *ledger.Ledger) { l.Holders[0].State = fence.Leaving })
+	r.refused(r.publish("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+	for token := range r.guard.leaving {
+		r.guard.leaving[token] = time.Now().Add(-abandonedAfter)
+	}
+	r.refused(r.publish("old"), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]", "csi-fencepost release pv pv-1 --node old")
+	r.called()
+	r.guard.Surveyor.Sources = []source.Source{says{fence.VolumeRelease}}
+	r.must(r.publish("old"))
+	r.wantHolder("renamed", fence.Publishing)
+	r.called("unpublish id-old", "publish id-old")
+}
+
+func TestARenamedNodeWaitsBesideWhatItsOldNameLeft(t *testing.T) {
+	for lingers, reason := range map[bool]fence.Reason{false: fence.HolderUnknown, true: fence.HolderStale} {
+		synctest.Test(t, func(t *testing.T) {
+			r := renamed(t, lingers)
+			w := newWaiting(t, r)
+			for range 2 {
+				if r.publish("old") == nil || r.unpublish(id("old")) == nil {
+					t.Fatal("let through")
+				}
+				w.waits(reason, reason)
+			}
+		})
+	}
+}
+
+func TestANewMachineUnderAnOldNameDoesNotWaitForTheOldOnesVolumeAttachment(t *testing.T) {
+	r := newRig(t, fence.Policy{})
+	r.node("old", hourAgo)
+	r.attachment("old", time.Time{}) // of id-old
+	r.attachment("old", now)
+	csiNode, err := r.client.StorageV1().CSINodes().Get(t.Context(), "old", metav1.GetOptions{})
+	r.must(err)
+	csiNode.Spec.Drivers[0].NodeID = id("another")
+	_, err = r.client.StorageV1().CSINodes().Update(t.Context(), csiNode, metav1.UpdateOptions{})
+	r.must(err)
+	r.guard.Surveyor.Sources = []source.Source{says{fence.VolumeRelease}}
+	r.must(r.publish("another"))
+	r.called("unpublish id-old", "publish id-another")
+}

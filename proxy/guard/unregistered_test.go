@@ -1,0 +1,141 @@
+package guard
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// register sets the node ID that a node's CSINode carries; empty: its driver is
+// not registered, as while the node's plugin restarts.
+func (r *rig) register(node, nodeID string) {
+	r.t.Helper()
+	n, err := r.client.StorageV1().CSINodes().Get(r.t.Context(), node, metav1.GetOptions{})
+	r.must(err)
+	n.Spec.Drivers = nil
+	if nodeID != "" {
+		n.Spec.Drivers = []storagev1.CSINodeDriver{{Name: driverName, NodeID: nodeID}}
+	}
+	_, err = r.client.StorageV1().CSINodes().Update(r.t.Context(), n, metav1.UpdateOptions{})
+	r.must(err)
+}
+
+// deleting makes a VolumeAttachment that is being deleted.
+func (r *rig) deleting(node string) {
+	r.t.Helper()
+	r.attachment(node, time.Time{})
+	r.attachment(node, now.Add(-time.Minute))
+}
+
+// policies under which a holder of which nothing is known may be unpublished.
+var policies = map[string]fence.Policy{"refuse": {}, "unpublishRevokesAccess": {UnpublishRevokesAccess: true}, "unfenced: Forward": {ForwardUnfenced: true}}
+
+func TestANodeThatUsesTheVolumeHoldsItWhileItsDriverIsNotRegistered(t *testing.T) {
+	for name, p := range policies {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, p) // and there is no ledger yet
+			r.node("old", hourAgo)
+			r.node("next", hourAgo)
+			r.lists("old", true, false)
+			r.deleting("old")
+			r.register("old", "")
+			r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+			r.refused(r.publish("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+			r.called()
+		})
+	}
+}
+
+func TestADrainedNodeIsNotContestedWhileItsDriverIsNotRegistered(t *testing.T) {
+	r := newRig(t, fence.Policy{})
+	r.node("old", hourAgo)
+	r.deleting("old")
+	r.register("old", "")
+	r.refused(r.unpublish(id("old")), codes.FailedPrecondition)
+	r.called()
+	pv, err := r.client.CoreV1().PersistentVolumes().Get(t.Context(), pvName, metav1.GetOptions{})
+	r.must(err)
+	if text, ok := pv.Annotations[ledger.Annotation]; ok {
+		t.Errorf("the ledger says of a machine that is not known yet: %s", text)
+	}
+}
+
+func TestASilentOldNameFreesNobodyFromTheNodeThatUsesTheVolume(t *testing.T) {
+	for name, p := range policies {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, p)
+			r.node("old", hourAgo)
+			r.node("next", hourAgo)
+			r.lives["old"] = fence.Stale
+			r.annotate(`{"version":1,"driver":"disk.example.com","handle":"vol-1","cluster":"cluster-uid","pvUID":"uid-of-pv-1","holders":[{"nodeID":"id-old","node":"old","nodeUID":"uid-of-old","bootID":"boot-of-old","token":"t","state":"publishing"}]}`)
+			r.heir("old", "renamed")
+			r.lists("renamed", true, true)
+			r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
+			r.refused(r.publish("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
+			r.called()
+		})
+	}
+}
+
+// A VolumeAttachment's name is a hash: either may come first.
+func TestTheNodeThatUsesTheVolumeIsJudgedWhicheverAttachmentComesFirst(t *testing.T) {
+	first, last := "", ""
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"} {
+		if csi.AttachmentName(handle, driverName, name) < csi.AttachmentName(handle, driverName, "renamed") {
+			first = name
+		} else {
+			last = name
+		}
+	}
+	if first == "" || last == "" {
+		t.Fatal("no name's VolumeAttachment is before, or none after, that of node renamed")
+	}
+	for _, old := range []string{first, last} {
+		for name, p := range policies {
+			t.Run(name+", "+old, func(t *testing.T) {
+				r := newRig(t, p)
+				r.node("next", hourAgo)
+				r.heir(old, "renamed")
+				r.deleting(old) // its Node is gone, and it is stuck
+				r.lists("renamed", true, true)
+				r.refused(r.publish("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
+				r.refused(r.unpublish(id(old)), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
+				r.called()
+			})
+		}
+	}
+}
+
+func TestAnUnpublishFromAllNodesJudgesEachHolderWithoutAnID(t *testing.T) {
+	r := newRig(t, fence.Policy{})
+	for _, name := range []string{"m", "n"} {
+		r.node(name, hourAgo)
+		r.register(name, "")
+		r.attached(name)
+	}
+	// The first was let go, by the word of a kubelet that is silent since.
+	r.status("m", func(s *corev1.NodeStatus) { s.Conditions[0].Status = corev1.ConditionUnknown })
+	r.lists("n", true, true)
+	r.refused(r.unpublish(""), codes.FailedPrecondition)
+	r.called()
+}
+
+// attached makes a VolumeAttachment that nobody noted a node ID on.
+func (r *rig) attached(node string) {
+	r.t.Helper()
+	r.deleting(node)
+	va, err := r.client.StorageV1().VolumeAttachments().Get(r.t.Context(), csi.AttachmentName(handle, driverName, node), metav1.GetOptions{})
+	r.must(err)
+	delete(va.Annotations, csi.NodeIDAnnotation)
+	va.Status.Attached = true
+	_, err = r.client.StorageV1().VolumeAttachments().Update(r.t.Context(), va, metav1.UpdateOptions{})
+	r.must(err)
+}
