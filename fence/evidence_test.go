@@ -238,3 +238,22 @@ func TestAMessageWithoutAReasonOrANameIsStillOne(t *testing.T) {
 		t.Errorf("without a name: %s", unblock)
 	}
 }
+
+// A person vouched for a holder of whose machine nothing is known, and its Node is
+// back, and lists the volume.
+func TestAWordOfAnUnknownMachineDoesNotCountAgainstTheNodeThatUsesTheVolume(t *testing.T) {
+	for _, use := range []func(*Node){func(n *Node) { n.InUse = true }, func(n *Node) { n.ListedAttached = true }} {
+		n := &Node{UID: "uid-1", BootID: "boot-1", Ready: true}
+		use(n)
+		h := Holder{NodeID: "id-1", NodeName: "n1", State: Publishing, Liveness: Stale, Node: n,
+			Evidence: []Evidence{{Kind: OperatorConfirmation, NodeID: "id-1"}}}
+		v := JudgeUnpublish(Snapshot{Holders: []Holder{h}}, "id-1")
+		if v.Action != Refuse || v.Reason != EvidenceVoid || v.Blocking.Note != VoidOtherMachine {
+			t.Errorf("%s, %s: %+v", v.Action, v.Reason, v.Blocking)
+		}
+		n.InUse, n.ListedAttached = false, false
+		if v := JudgeUnpublish(Snapshot{Holders: []Holder{h}}, "id-1"); v.Action != Allow {
+			t.Errorf("it lists nothing: %s, %s", v.Action, v.Reason)
+		}
+	}
+}

@@ -77,6 +77,23 @@ func TestAnotherMachineIsNotAskedFor(t *testing.T) {
 	}
 }
 
+// A record that named no machine could not be read again.
+func TestAMachineThatNobodyKnowsIsNeitherAskedForNorFenced(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.set(true)
+		target := w.target()
+		target.UID = ""
+		w.server.DeleteNode("n1")
+		f := w.fencer("a")
+		if a := w.ask(f, target); a.State != agent.Unclear || a.Why != unknownMachine {
+			t.Errorf("answer %+v", a)
+		}
+		_, err := f.Off(w.Context(), target, "a test", true)
+		w.refused(err, "its Node's name and UID are needed")
+		w.expect("fences", w.fences(), "")
+	})
+}
+
 func TestFiftyVolumesOfOneNodeAskOnce(t *testing.T) {
 	run(t, func(w *world) {
 		w.bmc.set(true)

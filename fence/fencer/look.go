@@ -115,6 +115,9 @@ func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (agent.Mac
 	return m, nil
 }
 
+// unknownMachine: an answer could not be bound to anything.
+const unknownMachine = "it has no Node, and no ledger names its machine"
+
 // bind is the machine as the record names it.
 func (f *Fencer) bind(t Target, l look) record.FencedMachine {
 	m := record.FencedMachine{NodeUID: t.UID, BootID: t.BootID, LeaseRV: l.leaseRV}
@@ -130,6 +133,9 @@ func (f *Fencer) bind(t Target, l look) record.FencedMachine {
 // observe asks the agents between two looks. Whatever changes in between makes
 // the answer unclear. An error is the API server's.
 func (f *Fencer) observe(ctx context.Context, t Target) (Answer, error) {
+	if t.UID == "" {
+		return Answer{Why: unknownMachine, Machine: record.FencedMachine{LeaseRV: t.LeaseRV}, read: time.Now()}, nil
+	}
 	before, err := f.look(ctx, t.Node)
 	if err != nil {
 		return Answer{}, err

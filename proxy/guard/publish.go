@@ -185,8 +185,12 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 	return e.Token, p.write(ctx, EffectRecord, s, l)
 }
 
-// sameMachine: the entry is of the machine that asks.
+// sameMachine: the entry is of the machine that asks. One whose Node is gone says
+// nothing of itself: what is known of the machine is not given up for that.
 func sameMachine(e *ledger.Entry, t *fence.Holder) bool {
+	if t.Node == nil && e.NodeUID != "" {
+		return true
+	}
 	return e.NodeUID == t.NodeUID && e.BootID == t.BootID && !fence.OtherSystem(e.SystemUUID, t.SystemUUID)
 }
 

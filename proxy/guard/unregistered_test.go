@@ -139,3 +139,16 @@ func (r *rig) attached(node string) {
 	_, err = r.client.StorageV1().VolumeAttachments().Update(r.t.Context(), va, metav1.UpdateOptions{})
 	r.must(err)
 }
+
+// external-attacher's comparison with ListVolumes publishes again to a node, also
+// while a person deletes it.
+func TestWhatIsKnownOfAHolderIsNotGivenUpWhenItsNodeIsGone(t *testing.T) {
+	r := newRig(t, fence.Policy{})
+	r.node("old", hourAgo)
+	r.attachment("old", time.Time{})
+	r.must(r.publish("old"))
+	r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.must(r.client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.must(r.publish("old"))
+	r.wantHolder("old", fence.Publishing)
+}
