@@ -64,6 +64,8 @@ type Evidence struct {
 	NodeID   string `json:"nodeID,omitempty"`
 	NodeUID  string `json:"nodeUID,omitempty"`
 	BootID   string `json:"bootID,omitempty"`
+	// SystemUUID of the machine that it is about; empty: the source does not know.
+	SystemUUID string `json:"systemUUID,omitempty"`
 	// LeaseRV is the resourceVersion of the node's lease, read after the
 	// observation. Empty: there was no lease.
 	LeaseRV string `json:"leaseRV,omitempty"`
@@ -102,7 +104,7 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 	if !e.Kind.known() {
 		return false, VoidUnknownKind
 	}
-	if e.NodeUID != h.NodeUID {
+	if e.NodeUID != h.NodeUID || OtherSystem(e.SystemUUID, h.SystemUUID) {
 		return false, VoidOtherMachine
 	}
 	if e.Kind == VolumeRelease || e.Kind == StorageFence {

@@ -239,21 +239,21 @@ func TestAMessageWithoutAReasonOrANameIsStillOne(t *testing.T) {
 	}
 }
 
-// A person vouched for a holder of whose machine nothing is known, and its Node is
-// back, and lists the volume.
-func TestAWordOfAnUnknownMachineDoesNotCountAgainstTheNodeThatUsesTheVolume(t *testing.T) {
-	for _, use := range []func(*Node){func(n *Node) { n.InUse = true }, func(n *Node) { n.ListedAttached = true }} {
-		n := &Node{UID: "uid-1", BootID: "boot-1", Ready: true}
-		use(n)
-		h := Holder{NodeID: "id-1", NodeName: "n1", State: Publishing, Liveness: Stale, Node: n,
-			Evidence: []Evidence{{Kind: OperatorConfirmation, NodeID: "id-1"}}}
+// A new machine takes over the Node, dies and is proven off; then its Node is
+// deleted, so that nothing but the two machines' own UUIDs tells them apart.
+func TestEvidenceOfTheMachineThatTookOverTheNodeIsNoneOfTheOneBefore(t *testing.T) {
+	for _, kind := range []Kind{PowerReading, OutOfServiceTaint, StorageFence} {
+		h := Holder{NodeID: "id-1", NodeName: "n1", NodeUID: "uid-1", BootID: "boot-1", SystemUUID: "system-1", State: Publishing,
+			Evidence: []Evidence{{Kind: kind, NodeUID: "uid-1", BootID: "boot-2", SystemUUID: "system-2"}}}
 		v := JudgeUnpublish(Snapshot{Holders: []Holder{h}}, "id-1")
 		if v.Action != Refuse || v.Reason != EvidenceVoid || v.Blocking.Note != VoidOtherMachine {
-			t.Errorf("%s, %s: %+v", v.Action, v.Reason, v.Blocking)
+			t.Errorf("%s: %s, %s", kind, v.Action, v.Reason)
 		}
-		n.InUse, n.ListedAttached = false, false
-		if v := JudgeUnpublish(Snapshot{Holders: []Holder{h}}, "id-1"); v.Action != Allow {
-			t.Errorf("it lists nothing: %s, %s", v.Action, v.Reason)
+		for _, same := range []string{"system-1", ""} {
+			h.Evidence[0].SystemUUID = same
+			if v := JudgeUnpublish(Snapshot{Holders: []Holder{h}}, "id-1"); v.Action != Allow {
+				t.Errorf("%s of machine %q: %s, %s", kind, same, v.Action, v.Reason)
+			}
 		}
 	}
 }

@@ -227,9 +227,6 @@ func (h *Holder) standIn() *Node {
 	if h.reregistered() || h.From(FromVolumesInUse) || h.From(FromVolumesAttached) {
 		return h.Node
 	}
-	if h.NodeUID == "" && (h.Node.InUse || h.Node.ListedAttached) {
-		return h.Node // of which machine it is, nobody knows
-	}
 	return nil
 }
 

@@ -10,6 +10,8 @@ import (
 type TaintBinding struct {
 	NodeUID string `json:"nodeUID"`
 	BootID  string `json:"bootID,omitempty"`
+	// SystemUUID tells the machine from one that takes over its Node.
+	SystemUUID string `json:"systemUUID,omitempty"`
 	// LeaseRV is the resourceVersion of the node's lease at the first sight;
 	// empty: there was no lease.
 	LeaseRV string `json:"leaseRV,omitempty"`

@@ -135,7 +135,7 @@ func bound(q *Question) record.FencedMachine {
 func readings(q *Question, a *fencer.Answer) []fence.Evidence {
 	base := fence.Evidence{
 		NodeName: q.Holder.NodeName, NodeID: q.Holder.NodeID,
-		NodeUID: a.Machine.NodeUID, BootID: a.Machine.BootID, LeaseRV: a.Machine.LeaseRV,
+		NodeUID: a.Machine.NodeUID, BootID: a.Machine.BootID, SystemUUID: a.Machine.SystemUUID, LeaseRV: a.Machine.LeaseRV,
 	}
 	var found []fence.Evidence
 	if a.State == agent.Off {

@@ -54,7 +54,7 @@ func recorded(q *Question, f *record.Fence) []fence.Evidence {
 	return []fence.Evidence{{
 		Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Detail: detail + "recorded by " + f.Actor,
 		NodeName: q.Holder.NodeName, NodeID: q.Holder.NodeID,
-		NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
+		NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, SystemUUID: f.Machine.SystemUUID, LeaseRV: f.Machine.LeaseRV,
 	}}
 }
 

@@ -236,7 +236,7 @@ func (t *Taint) setClean(node types.UID, clean bool) {
 // live is what a taint seen now would be bound to. A node without a boot ID
 // cannot be told from a rebooted one, so its taint is void from the start.
 func live(node *v1.Node, leaseRV, value string) record.TaintBinding {
-	b := record.TaintBinding{NodeUID: string(node.UID), BootID: node.Status.NodeInfo.BootID, LeaseRV: leaseRV, NodeRV: node.ResourceVersion, Value: value}
+	b := record.TaintBinding{NodeUID: string(node.UID), BootID: node.Status.NodeInfo.BootID, SystemUUID: node.Status.NodeInfo.SystemUUID, LeaseRV: leaseRV, NodeRV: node.ResourceVersion, Value: value}
 	if b.BootID == "" {
 		b.Void = fence.VoidNoBootID
 	}
@@ -282,7 +282,7 @@ func evidence(kind fence.Kind, q *Question, b record.TaintBinding, void string) 
 	return []fence.Evidence{{
 		Kind: kind, Source: b.Value,
 		NodeName: q.Holder.NodeName, NodeID: q.Holder.NodeID,
-		NodeUID: b.NodeUID, BootID: b.BootID, LeaseRV: b.LeaseRV,
+		NodeUID: b.NodeUID, BootID: b.BootID, SystemUUID: b.SystemUUID, LeaseRV: b.LeaseRV,
 		Void: void,
 	}}
 }

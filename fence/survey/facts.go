@@ -125,6 +125,7 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 	}
 	h.Node = nodeFacts(node)
 	h.Node.InUse, h.Node.ListedAttached = g.IDs.NodeLists(node, g.volume)
+	g.seen(h)
 	if h.Node.Replaced, err = g.replaced(ctx, h, node); err != nil {
 		return nil, err
 	}
@@ -135,6 +136,21 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 		h.BootID, h.SystemUUID = h.Node.BootID, h.Node.SystemUUID
 	}
 	return node, nil
+}
+
+// seen adds what the live Node lists to the holder's sources, where the index has
+// not seen it yet: a Node that has registered anew. It speaks of the holder if it
+// carries the holder's node ID, or none yet.
+func (g *gathering) seen(h *fence.Holder) {
+	if id := g.Index.NodeID(h.NodeName); id != "" && id != h.NodeID {
+		return
+	}
+	if h.Node.InUse && !h.From(fence.FromVolumesInUse) {
+		h.Sources = append(h.Sources, fence.FromVolumesInUse)
+	}
+	if h.Node.ListedAttached && !h.From(fence.FromVolumesAttached) {
+		h.Sources = append(h.Sources, fence.FromVolumesAttached)
+	}
 }
 
 // replaced tells whether the Node with the holder's name and UID is another

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -12,6 +13,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
 )
 
 // register sets the node ID that a node's CSINode carries; empty: its driver is
@@ -151,4 +153,38 @@ func TestWhatIsKnownOfAHolderIsNotGivenUpWhenItsNodeIsGone(t *testing.T) {
 	r.must(r.client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
 	r.must(r.publish("old"))
 	r.wantHolder("old", fence.Publishing)
+}
+
+// A machine reboots, its Node is deleted and registered anew, and lists the volume
+// before the index has seen it. A word about the earlier boot does not count.
+func TestANodeThatRegistersAnewIsSeenBeforeTheIndexSeesIt(t *testing.T) {
+	for _, registered := range []string{"", id("old")} {
+		r := newRig(t, fence.Policy{})
+		r.guard.Surveyor.Sources = []source.Source{says{fence.OperatorConfirmation}}
+		r.node("old", hourAgo)
+		r.attachment("old", time.Time{})
+		r.must(r.publish("old"))
+		r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		r.must(r.client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		r.node("old", hourAgo)
+		r.register("old", registered)
+		r.status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "boot-2" })
+		r.renewUID("old")
+		r.attachment("old", now)
+		r.look()
+		r.lists("old", true, false)
+		_, err := r.guard.ControllerUnpublishVolume(t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: id("old")}, r)
+		r.refused(err, codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+		r.called("publish id-old")
+	}
+}
+
+// renewUID makes a Node another object.
+func (r *rig) renewUID(name string) {
+	r.t.Helper()
+	n, err := r.client.CoreV1().Nodes().Get(r.t.Context(), name, metav1.GetOptions{})
+	r.must(err)
+	n.UID += "-anew"
+	_, err = r.client.CoreV1().Nodes().Update(r.t.Context(), n, metav1.UpdateOptions{})
+	r.must(err)
 }
