@@ -181,8 +181,20 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 	}
 	e := survey.EntryOf(t, fence.Publishing, s.NewToken())
 	e.Contest = nil
+	if known := l.Get(t.NodeID); known != nil && registeredAgain(known, t) {
+		e.Contest = known.Contest
+		if e.Contest == nil {
+			e.Contest = &fence.Contest{BootID: t.BootID}
+		}
+	}
 	l.Put(e)
 	return e.Token, p.write(ctx, EffectRecord, s, l)
+}
+
+// registeredAgain: the machine has held the volume since before its Node was
+// deleted. A Node that is made anew lists nothing at first, whatever is mounted.
+func registeredAgain(e *ledger.Entry, t *fence.Holder) bool {
+	return e.State != fence.TakenOver && e.NodeUID != t.NodeUID && e.BootID != "" && e.BootID == t.BootID
 }
 
 // sameMachine: the entry is of the machine that asks. One whose Node is gone says

@@ -179,6 +179,26 @@ func TestANodeThatRegistersAnewIsSeenBeforeTheIndexSeesIt(t *testing.T) {
 	}
 }
 
+// It is published to once more, as the attacher does when ListVolumes lacks it.
+func TestANodeThatRegistersAnewIsNotBelievedToHaveLetGo(t *testing.T) {
+	r := newRig(t, fence.Policy{})
+	r.node("old", hourAgo)
+	r.node("next", hourAgo)
+	r.attachment("old", time.Time{})
+	r.must(r.publish("old"))
+	r.renewUID("old")
+	r.must(r.publish("old"))
+	if l := r.ledger(); len(l.Holders) != 1 || l.Holders[0].NodeUID != "uid-of-old-anew" || l.Holders[0].Contest == nil {
+		t.Errorf("the ledger says %+v", l.Holders)
+	}
+	r.attachment("old", now)
+	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.refused(r.publish("next"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.called("publish id-old", "publish id-old")
+	r.reboot("old", "boot-2")
+	r.must(r.unpublish(id("old")))
+}
+
 // renewUID makes a Node another object.
 func (r *rig) renewUID(name string) {
 	r.t.Helper()

@@ -105,7 +105,7 @@ func (w *World) sync(s *slot) {
 			if volumesAttachedHas(n, v) {
 				k.remembered[v] = true
 			} else {
-				mount.forgotten, mount.misled = v.stripped[s], v.misled[s]
+				mount.forgotten, mount.misled = mount.stripped || v.stripped[s], v.misled[s]
 			}
 		}
 	}
@@ -278,7 +278,8 @@ func (w *World) doMount(verb string, s *slot, v *volume) {
 				m.mounts[v] = &session{}
 				w.Stats.Mounts++
 			}
-			k.remembered[v], m.mounts[v].forgotten, m.mounts[v].misled = true, false, false
+			k.remembered[v] = true
+			m.mounts[v].stripped, m.mounts[v].forgotten, m.mounts[v].misled = false, false, false
 		default:
 			k.failed[v] = time.Now()
 		}

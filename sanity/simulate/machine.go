@@ -39,6 +39,10 @@ type session struct {
 	// excused: it was taken while it was in use because somebody said what was
 	// not true, and the design believes him.
 	excused bool
+	// stripped: a person took its VolumeAttachment away since it was mounted;
+	// whether one was made anew is nothing to a kubelet that restarts before the
+	// controller lists the volume again.
+	stripped bool
 	// forgotten: its kubelet restarted after a person had stripped the
 	// VolumeAttachment, and knows nothing of it.
 	forgotten bool

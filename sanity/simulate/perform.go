@@ -152,6 +152,9 @@ func (w *World) doOther(e Event) bool {
 	case StripVA:
 		v, s := w.volume(e.A), w.slot(e.B)
 		v.stripped[s] = true
+		if mount := s.machine.mounts[v]; mount != nil {
+			mount.stripped = true
+		}
 		w.objects.Attachments.Delete(w.vaName(v, s))
 	case DeleteVA:
 		w.deleteAttachment(w.volume(e.A), w.slot(e.B))
