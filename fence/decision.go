@@ -271,7 +271,7 @@ func taintedAlive(h *Holder, m *Node) bool { return m.OutOfService && !revocable
 // below their resolution counts as later, unless it is Ready since before the
 // publish, which no clock has to say.
 func restartedAfterDeletion(h *Holder, m *Node) bool {
-	if h.Attachment == nil || h.Attachment.DeletedAt.IsZero() || h.State == Released {
+	if !h.Detaching() || h.State == Released {
 		return false
 	}
 	if m.ReadyUnknown || m.Ready && h.ReadySince != "" && h.ReadySince == m.ReadySince {

@@ -145,12 +145,7 @@ func (g *gathering) seen(h *fence.Holder) {
 	if id := g.Index.NodeID(h.NodeName); id != "" && id != h.NodeID {
 		return
 	}
-	if h.Node.InUse && !h.From(fence.FromVolumesInUse) {
-		h.Sources = append(h.Sources, fence.FromVolumesInUse)
-	}
-	if h.Node.ListedAttached && !h.From(fence.FromVolumesAttached) {
-		h.Sources = append(h.Sources, fence.FromVolumesAttached)
-	}
+	addListed(h, h.Node.InUse, h.Node.ListedAttached)
 }
 
 // replaced tells whether the Node with the holder's name and UID is another

@@ -140,14 +140,19 @@ func (g *gathering) fromNodes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if inUse {
-			h.Sources = append(h.Sources, fence.FromVolumesInUse)
-		}
-		if attached {
-			h.Sources = append(h.Sources, fence.FromVolumesAttached)
-		}
+		addListed(h, inUse, attached)
 	}
 	return nil
+}
+
+// addListed adds to the holder's sources what its Node lists.
+func addListed(h *fence.Holder, inUse, attached bool) {
+	if inUse && !h.From(fence.FromVolumesInUse) {
+		h.Sources = append(h.Sources, fence.FromVolumesInUse)
+	}
+	if attached && !h.From(fence.FromVolumesAttached) {
+		h.Sources = append(h.Sources, fence.FromVolumesAttached)
+	}
 }
 
 // ofMachine finds the holder that a Node's status speaks of: the ledger's for

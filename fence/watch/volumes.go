@@ -198,8 +198,8 @@ func (s *store) hashLedger(pv *corev1.PersistentVolume) uint64 {
 	return s.hashString(text) | 1 // no ledger hashes to none
 }
 
-// holdersIn are the entries of a PV's ledger that name a node. Of a garbled one there are none: the guard refuses by it, and
-// says so.
+// holdersIn are the entries of a PV's ledger that name a node. Of a garbled one
+// there are none: the guard refuses by it, and says so.
 func holdersIn(pv *corev1.PersistentVolume) (entries []ledger.Entry) {
 	text, ok := pv.Annotations[ledger.Annotation]
 	if !ok {

@@ -109,15 +109,18 @@ func (silent) LedgerWriteFailed()                               {}
 func id(node string) string { return "id-" + node }
 
 // node boots a machine, Ready since the given time.
-func (r *rig) node(name string, since time.Time) {
+func (r *rig) node(name string, since time.Time) { r.t.Helper(); r.machine(name, name, since) }
+
+// machine is a Node with the node ID and the system UUID of node of.
+func (r *rig) machine(name, of string, since time.Time) {
 	r.t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name)}}
-	n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: "boot-of-" + name, SystemUUID: "system-" + name}
+	n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: "boot-of-" + name, SystemUUID: "system-" + of}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(since)}}
 	_, err := r.client.CoreV1().Nodes().Create(r.t.Context(), n, metav1.CreateOptions{})
 	r.must(err)
 	_, err = r.client.StorageV1().CSINodes().Create(r.t.Context(), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driverName, NodeID: id(name)}}}}, metav1.CreateOptions{})
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driverName, NodeID: id(of)}}}}, metav1.CreateOptions{})
 	r.must(err)
 }
 

@@ -7,10 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
@@ -44,14 +41,7 @@ func renamed(t *testing.T, lingers bool) *rig {
 // heir is a Node with the node ID of another, and a VolumeAttachment of its own.
 func (r *rig) heir(of, name string) {
 	r.t.Helper()
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name)}}
-	n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: "boot-of-" + name, SystemUUID: "system-" + of}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(hourAgo)}}
-	_, err := r.client.CoreV1().Nodes().Create(r.t.Context(), n, metav1.CreateOptions{})
-	r.must(err)
-	_, err = r.client.StorageV1().CSINodes().Create(r.t.Context(), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driverName, NodeID: id(of)}}}}, metav1.CreateOptions{})
-	r.must(err)
+	r.machine(name, of, hourAgo)
 	r.attachmentWith(name, id(of), time.Time{})
 }
 

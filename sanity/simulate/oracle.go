@@ -28,9 +28,10 @@ import (
 //     VolumeAttachment was stripped of its finalizer and deleted while the volume
 //     was mounted, the pod is gone, and the kubelet restarted before it had
 //     unmounted and, where the VolumeAttachment was made anew, before the volume
-//     was listed as attached again. The controller has taken the volume off volumesAttached, the
-//     kubelet has forgotten it, and no deletionTimestamp says that there was a
-//     detach. Without the restart, or without the stripping, R2 holds;
+//     was listed as attached again. The controller has taken the volume off
+//     volumesAttached, the kubelet has forgotten it, and no deletionTimestamp says
+//     that there was a detach. Without the restart, or without the stripping, R2
+//     holds;
 //   - the same after a detach under a false taint that was on and off again while
 //     no csi-fencepost looked: no record binds it, and nothing else tells of it;
 //   - with unpublishRevokesAccess: at some moment of the call the node's lease was
