@@ -65,6 +65,13 @@ func JudgePublish(s Snapshot, target string) Verdict {
 		// for the volume anew makes another VolumeAttachment first.
 		return leaving(s.Target)
 	}
+	if t := s.Holder(target); t != nil && t.State != TakenOver && OtherSystem(t.SystemUUID, s.Target.SystemUUID) {
+		// To the driver the machine that asks and the holder are one; only one of
+		// them is known to live.
+		if st := standing(t, s.Policy); !st.Gone() {
+			return Verdict{Action: Refuse, Reason: st.Reason, Blocking: &st}
+		}
+	}
 	v := Verdict{Action: Allow, Reason: NoOtherHolder}
 	for i := range s.Holders {
 		h := &s.Holders[i]
@@ -129,6 +136,14 @@ func JudgeUnpublish(s Snapshot, nodeID string) Verdict {
 	h := s.Holder(nodeID)
 	if h == nil {
 		return Verdict{Action: Allow, Reason: NotAHolder}
+	}
+	if h.Former != "" && h.OwnNode() && kept(h) {
+		// Only the old name's VolumeAttachment is being deleted. It keeps Kubernetes
+		// from every other detach of the volume (K8s operation_executor.go,
+		// DetachVolume: one operation for each volume), and the machine keeps the
+		// disk: nothing is asked of the driver.
+		st := Standing{Holder: h, Reason: HolderRenamed}
+		return Verdict{Action: Answer, Reason: HolderRenamed, Subject: &st}
 	}
 	return JudgeHolder(s, h)
 }

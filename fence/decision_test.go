@@ -446,6 +446,67 @@ func TestPublishToTheHolderItself(t *testing.T) {
 	}
 }
 
+// To the driver both are one node; that the one that asks lives says nothing of
+// the one that holds.
+func TestPublishToAnotherMachineUnderTheHoldersIDNeedsProofOfTheHolder(t *testing.T) {
+	another := func(changes ...change) Verdict {
+		s := base()
+		replaced(&s.Holders[0])
+		s.Holders[0].SystemUUID, s.Target.SystemUUID = "system-1", "system-9"
+		s.Target.NodeID, s.Target.NodeName = oldNode, "n1"
+		for _, c := range changes {
+			c(&s.Holders[0])
+		}
+		return JudgePublish(s, oldNode)
+	}
+	v := another()
+	check(t, v, Refuse, HolderUnknown)
+	checkBlocking(t, v, oldNode)
+	for what, c := range map[string]change{
+		"it was released":           state(Released),
+		"it was taken over":         state(TakenOver),
+		"an operator says it":       with(OperatorConfirmation),
+		"one of the two is unknown": func(h *Holder) { h.SystemUUID = "" },
+		"it is the same machine":    func(h *Holder) { h.SystemUUID = "SYSTEM-9" },
+	} {
+		want := Allow
+		if what == "it was released" {
+			want = Wait // for the unpublish that is under way
+		}
+		if v := another(c); v.Action != want || len(v.Unpublish) != 0 {
+			t.Errorf("%s: %s for %s, unpublishes %+v", what, v.Action, v.Reason, v.Unpublish)
+		}
+	}
+}
+
+// What is being deleted is what is left of the node's old name. The machine has
+// the volume, and keeps it, under its present one.
+func TestUnpublishForANamesakeIsAnsweredWhileTheNodeKeepsTheVolume(t *testing.T) {
+	former := func(changes ...change) Verdict {
+		s := base()
+		s.Holders[0].Former = "n0"
+		for _, c := range changes {
+			c(&s.Holders[0])
+		}
+		return JudgeUnpublish(s, oldNode)
+	}
+	publishing := func(h *Holder) { h.Attachment.Attached = false }
+	for what, c := range map[string]change{"attached": func(*Holder) {}, "being published": publishing, "silent": stale, "fenced": with(PowerReading), "unmounted": dropped} {
+		if v := former(c); v.Action != Answer || v.Reason != HolderRenamed || v.Contest {
+			t.Errorf("%s: %s for %s", what, v.Action, v.Reason)
+		}
+	}
+	check(t, former(deleted), Refuse, HolderAlive)
+	check(t, former(noVA), Refuse, HolderAlive)
+	check(t, former(replaced, sourceless), Refuse, HolderUnknown)
+	check(t, former(publishing, state(Held)), Refuse, HolderAlive)
+	check(t, former(func(h *Holder) { h.Former = "" }), Refuse, HolderAlive)
+	check(t, former(deleted, dropped), Allow, HolderReleased)
+	s := base()
+	s.Holders[0].Former = "n0"
+	check(t, JudgeHolder(s, &s.Holders[0]), Refuse, HolderAlive) // asked of all nodes
+}
+
 func TestPublishToALeavingNodeIsAborted(t *testing.T) {
 	for _, state := range []State{Leaving, Released} {
 		s := base()

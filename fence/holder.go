@@ -163,6 +163,9 @@ type Holder struct {
 	// Heir is the name of another node that has the holder's node ID now: the
 	// same machine under another name, or one that was given its ID. Empty: none.
 	Heir string
+	// Former is the name of another node whose VolumeAttachment for this node ID is
+	// being deleted: what this machine was called before. Empty: none.
+	Former string
 	// Attachment for the volume on this node; nil if there is none.
 	Attachment *Attachment
 	Liveness   Liveness

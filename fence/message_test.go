@@ -284,7 +284,7 @@ func ages(h *Holder) {
 // Every reason of this package either comes with a text of its own, or is one
 // that allows, or is found by what acts, which composes the text.
 func TestEveryReasonHasAText(t *testing.T) {
-	allowing := []Reason{NoOtherHolder, HolderReleased, HolderFenced, HolderRevoked, NotAHolder, AlreadyTaken, UnfencedForward}
+	allowing := []Reason{NoOtherHolder, HolderReleased, HolderFenced, HolderRevoked, NotAHolder, AlreadyTaken, UnfencedForward, HolderRenamed}
 	acting := []Reason{LedgerUnreadable, UnpublishFailed, APIUnavailable, OperationPending, LostRace, UnpublishEveryone}
 	covered := map[Reason]bool{Undecided: true}
 	for _, r := range append(allowing, acting...) {

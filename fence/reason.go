@@ -15,6 +15,9 @@ const (
 	NotAHolder      Reason = "NotAHolder"
 	AlreadyTaken    Reason = "AlreadyTakenOver"
 	UnfencedForward Reason = "UnfencedForward"
+	// HolderRenamed: the unpublish is for a name that the node had before; under
+	// its present name it keeps the volume.
+	HolderRenamed Reason = "HolderRenamed"
 
 	TargetFenced  Reason = "TargetFenced"
 	TargetLeaving Reason = "TargetLeaving"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -26,40 +27,77 @@ type Asker interface {
 
 var _ Asker = (*fencer.Fencer)(nil)
 
-// patience with the agents. An answer that comes later is used by the next call.
-const patience = 4 * time.Second
+const (
+	// patience with the agents. An answer that comes later wakes who waits, and is
+	// used by the next call.
+	patience = 4 * time.Second
+	// hurry is the patience with agents that were late before, until they answer
+	// again: enough for an answer that is there. A call to a driver has one of few
+	// workers of external-attacher, and a device that hangs must not have them all.
+	hurry = 100 * time.Millisecond
+)
 
 const voidOverridden = "an operator says that this agent is wrong: "
 
 // AgentReadings is a Source: what the fence agents read of the holder's machine.
-type AgentReadings struct{ asker Asker }
+type AgentReadings struct {
+	asker Asker
+
+	mu   sync.Mutex
+	late map[string]bool // nodes
+}
 
 // Agents is the Source of the agents' own readings.
-func Agents(f Asker) *AgentReadings { return &AgentReadings{asker: f} }
+func Agents(f Asker) *AgentReadings { return &AgentReadings{asker: f, late: map[string]bool{}} }
 
 // Name implements Source.
 func (*AgentReadings) Name() string { return "FenceAgents" }
 
 // Evidence implements Source. It asks for a holder that shows no life, and for a
 // living one that the record says is cut off from the driver's storage. Agents
-// that do not answer within 4 s give no evidence yet. They are an error where
-// the record has a storage fence: nobody can tell then whether it stands.
+// that do not answer within 4 s (0.1 s, if they were late before) give no
+// evidence yet. They are an error where the record has a storage fence: nobody
+// can tell then whether it stands.
 func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evidence, error) {
 	t, ask := s.target(&q)
 	if !ask {
 		return nil, nil
 	}
-	limited, cancel := context.WithTimeout(ctx, patience)
+	limited, cancel := context.WithTimeout(ctx, s.patience(t.Node))
 	defer cancel()
 	a, err := s.asker.Ask(limited, t)
 	late := err != nil && limited.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
 	if err != nil && !late {
 		return nil, err
 	}
+	s.remember(t.Node, late, a.State)
 	if a.State != agent.Off && a.Storage != agent.On && s.cut(&q) {
 		return s.cannotTell(&q, late)
 	}
 	return readings(&q, &a), nil
+}
+
+// patience with the agents of that node.
+func (s *AgentReadings) patience(node string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.late[node] {
+		return hurry
+	}
+	return patience
+}
+
+// remember whether the agents of that node were late. What they have not found out
+// after all is no answer.
+func (s *AgentReadings) remember(node string, late bool, read agent.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case late:
+		s.late[node] = true
+	case read != agent.Unclear:
+		delete(s.late, node)
+	}
 }
 
 // target is what to ask; false: nothing.
@@ -115,7 +153,7 @@ func (s *AgentReadings) cannotTell(q *Question, late bool) ([]fence.Evidence, er
 	}
 	how := "do not say clearly"
 	if late {
-		how = fmt.Sprintf("have not said within %s", patience)
+		how = "have not said in time"
 	}
 	return nil, fmt.Errorf("node %s is cut off from the storage of %s (fence %s in its record), and the fence agents (%s) %s whether it still is",
 		q.Holder.NodeName, q.Driver, f.ID, strings.Join(names, ", "), how)

@@ -151,6 +151,41 @@ func TestAgentsThatAreSlowGiveNoEvidenceYet(t *testing.T) {
 	})
 }
 
+func TestADeviceThatHangsDoesNotHoldUpEveryCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asker{power: true}
+		s := Agents(a)
+		for _, step := range []struct {
+			what   string
+			takes  time.Duration
+			reads  agent.State
+			waited time.Duration
+		}{
+			{"it hangs", time.Minute, agent.Unclear, patience},
+			{"it hangs still", time.Minute, agent.Unclear, hurry},
+			{"the question has ended without an answer", 0, agent.Unclear, 0},
+			{"it hangs again", time.Minute, agent.Unclear, hurry},
+			{"it has answered meanwhile", 0, agent.Off, 0},
+			{"it takes its time", 3 * time.Second, agent.Off, 3 * time.Second},
+			{"it hangs once more", time.Minute, agent.Unclear, patience},
+		} {
+			a.takes, a.answer = step.takes, fencer.Answer{State: step.reads, Kind: fence.PowerReading}
+			begun := time.Now()
+			found := ask(t, s, stale(nil))
+			if time.Since(begun) != step.waited || (len(found) == 1) != (step.reads == agent.Off) {
+				t.Errorf("%s: evidence %+v after %s, want it after %s", step.what, found, time.Since(begun), step.waited)
+			}
+		}
+		other := stale(nil)
+		other.Holder.NodeName, a.takes = "n2", 3*time.Second
+		begun := time.Now()
+		ask(t, s, other)
+		if time.Since(begun) != a.takes {
+			t.Error("another node's agents are not waited for")
+		}
+	})
+}
+
 func TestWhatTheAgentsCannotTellBecauseOfTheAPIServerIsAnError(t *testing.T) {
 	a := &asker{power: true, err: errors.New("connection refused")}
 	if _, err := Agents(a).Evidence(t.Context(), stale(nil)); err == nil {

@@ -56,6 +56,9 @@ func (g *gathering) target(ctx context.Context, id, name string, itself func(*fe
 	if h == nil || !itself(h) {
 		return nil
 	}
+	if fence.OtherSystem(h.SystemUUID, t.SystemUUID) {
+		return g.facts(ctx, h) // another machine, of which the target says nothing
+	}
 	h.Node, h.Liveness, h.LeaseRV = t.Node, t.Liveness, t.LeaseRV
 	if h.State == fence.NotInLedger {
 		h.NodeUID, h.BootID, h.SystemUUID = t.NodeUID, t.BootID, t.SystemUUID // as it may be adopted

@@ -122,6 +122,17 @@ func (g *gathering) heir(h *fence.Holder) string {
 	return ""
 }
 
+// former is another node whose VolumeAttachment for the holder's node ID is being
+// deleted; empty: there is none.
+func (g *gathering) former(h *fence.Holder) string {
+	for _, va := range g.attachments {
+		if h.NodeID != "" && csi.AttachmentNodeID(va) == h.NodeID && va.Spec.NodeName != h.NodeName && va.DeletionTimestamp != nil {
+			return va.Spec.NodeName
+		}
+	}
+	return ""
+}
+
 // fromNodes adds the nodes whose status names the volume.
 func (g *gathering) fromNodes(ctx context.Context) error {
 	for _, name := range g.Index.NodesListing(g.volume) {

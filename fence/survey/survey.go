@@ -371,7 +371,7 @@ func (g *gathering) finish() *Survey {
 		g.survey.Policy.UnpublishRevokesAccess = false
 	}
 	for _, h := range g.holders {
-		h.Heir = g.heir(h)
+		h.Heir, h.Former = g.heir(h), g.former(h)
 		g.survey.Holders = append(g.survey.Holders, *h)
 	}
 	sort.Slice(g.survey.Holders, func(i, j int) bool { return g.survey.Holders[i].NodeID < g.survey.Holders[j].NodeID })

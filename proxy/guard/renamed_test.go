@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
@@ -56,6 +57,16 @@ func (r *rig) attachmentWith(node, nodeID string, deleted time.Time) {
 	r.must(err)
 }
 
+// saysAttached: the VolumeAttachment for a node does.
+func (r *rig) saysAttached(node string) {
+	r.t.Helper()
+	va, err := r.client.StorageV1().VolumeAttachments().Get(r.t.Context(), csi.AttachmentName(handle, driverName, node), metav1.GetOptions{})
+	r.must(err)
+	va.Status.Attached = true
+	_, err = r.client.StorageV1().VolumeAttachments().Update(r.t.Context(), va, metav1.UpdateOptions{})
+	r.must(err)
+}
+
 // wantHolder fails unless the volume's one entry is of that node's machine.
 func (r *rig) wantHolder(node string, state fence.State) {
 	r.t.Helper()
@@ -98,6 +109,63 @@ func TestARenamedNodeWhoseOldNodeLingersIsToldOfThatOne(t *testing.T) {
 	r.called()
 	r.guard.Surveyor.Sources = []source.Source{says{fence.OperatorConfirmation}}
 	r.movesOn()
+}
+
+// The old name's detach keeps Kubernetes from every other detach of the volume, so
+// it must end; the disk is not asked back for it.
+func TestWhatTheOldNameLeftIsGoneOnceTheRenamedNodeHasTheVolume(t *testing.T) {
+	for _, lingers := range []bool{false, true} {
+		r := renamed(t, lingers)
+		r.refused(r.unpublish(id("old")), codes.FailedPrecondition)
+		r.lists("renamed", true, false) // its kubelet wants it
+		if lingers {
+			r.lists("old", false, false)
+		}
+		r.must(r.publish("old"))
+		r.wantHolder("renamed", fence.Publishing)
+		r.saysAttached("renamed")
+		r.refused(r.unpublish(""), codes.FailedPrecondition)
+		r.must(r.unpublish(id("old")))
+		r.wantHolder("renamed", fence.Publishing)
+		r.stripped("old")
+		r.attachment("old", time.Time{}) // nobody has asked for it back
+		r.refused(r.unpublish(id("old")), codes.FailedPrecondition)
+		r.stripped("old")
+		r.refused(r.unpublish(id("old")), codes.FailedPrecondition)
+		r.lists("renamed", false, false)
+		r.attachmentWith("renamed", id("old"), now)
+		r.must(r.unpublish(id("old")))
+		r.called("publish id-old", "unpublish id-old")
+	}
+}
+
+func TestTwoMachinesOfOneNodeIDDoNotHoldAVolumeTogether(t *testing.T) {
+	for _, name := range []string{"old", "renamed"} {
+		r := newRig(t, fence.Policy{})
+		r.node("old", hourAgo)
+		r.attachment("old", time.Time{})
+		r.must(r.publish("old"))
+		r.stripped("old") // by hand, to get on
+		if name == "old" {
+			// A new machine has registered under the Node that the old one left.
+			r.status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID, s.NodeInfo.SystemUUID = "boot-2", "system-2" })
+			r.attachment("old", time.Time{})
+		} else {
+			r.lists("old", true, false)
+			r.lives["old"] = fence.Stale
+			r.heir("old", "renamed")
+			r.status("renamed", func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = "system-2" })
+		}
+		r.calls = nil
+		r.refused(r.publish("old"), codes.FailedPrecondition, "node old (ID id-old) h", "it, ", "nothing proves that")
+		r.called()
+		r.guard.Surveyor.Sources = []source.Source{says{fence.OperatorConfirmation}}
+		r.must(r.publish("old"))
+		r.called("publish id-old")
+		if l := r.ledger(); len(l.Holders) != 1 || l.Holders[0].SystemUUID != "system-2" || l.Holders[0].NodeName != name {
+			t.Errorf("the ledger says %+v", l.Holders)
+		}
+	}
 }
 
 func TestAVolumeOfARenamedNodeIsWrittenDownUnderItsNewName(t *testing.T) {
