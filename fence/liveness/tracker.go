@@ -160,6 +160,18 @@ func (t *Tracker) Judge(node, liveVersion string, leaseExists, nodeExists, nodeR
 	return fence.Unknown
 }
 
+// Silent tells whether the node's lease was watched unchanged for suspectAfter, and
+// the version of it that was. It reads nothing: the lease may have changed since.
+func (t *Tracker) Silent(node string) (version string, silent bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l, known := t.leases[node]
+	if !known || t.stateLocked(l, t.nowLocked()) != fence.Stale {
+		return "", false
+	}
+	return l.version, true
+}
+
 // Unchanged is for how long the node's lease has been watched unchanged; ok is
 // false if the node has no lease or was never seen. It is for people.
 func (t *Tracker) Unchanged(node string) (age time.Duration, ok bool) {

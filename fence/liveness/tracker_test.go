@@ -124,6 +124,31 @@ func TestResetLetsEveryAgeBeginAnew(t *testing.T) {
 	})
 }
 
+func TestSilentIsWhatWasWatchedForLongEnough(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		silent := func(node, want string) {
+			t.Helper()
+			if version, ok := tr.Silent(node); version != want || ok != (want != "") {
+				t.Errorf("node %s: version %q, silent %v; want %q", node, version, ok, want)
+			}
+		}
+		tr.Observe("n1", "1")
+		tr.Absent("n2")
+		after(suspectAfter - time.Second)
+		silent("n1", "")
+		after(time.Second)
+		silent("n1", "1")
+		silent("n2", "")
+		silent("n3", "")
+		tr.Observe("n1", "2")
+		silent("n1", "")
+		after(suspectAfter)
+		silent("n1", "2")
+		tr.Absent("n1")
+		silent("n1", "")
+	})
+}
+
 func TestForgottenNodeIsAFirstSightAgain(t *testing.T) {
 	tracked(t, 1, func(t *testing.T, tr *Tracker) {
 		tr.Observe("n1", "1")

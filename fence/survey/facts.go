@@ -72,26 +72,38 @@ func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
 	if err != nil {
 		return err
 	}
-	leaseRV, found, err := g.lease(ctx, h.NodeName)
-	if err != nil {
+	if h.State == fence.TakenOver && !h.Unproven && h.Node != nil && !h.Node.ListedAttached && g.survey.Targets != nil {
+		return nil // a publish asks no more of one that was taken from
+	}
+	seen, silent := g.Lives.Silent(h.NodeName)
+	if silent && node != nil {
+		// What the watch has seen is what evidence has to be about. Whether it is
+		// still so is read below.
+		h.LeaseRV, h.Liveness = seen, fence.Stale
+	} else if err := g.pulse(ctx, h); err != nil {
 		return err
 	}
-	h.LeaseRV = leaseRV
-	h.Liveness = g.Lives.Judge(h.NodeName, leaseRV, found, node != nil, h.Node != nil && h.Node.Ready)
 	if h.Liveness == fence.Alive && h.OwnNode() && !g.asksAlive(h) {
 		// A living node vetoes claims, but it may be cut off from its storage.
 		if cut, err := g.storageFenced(ctx, h); err != nil || !cut {
 			return err
 		}
 	}
-	if err := g.evidence(ctx, h, node); err != nil || len(h.Evidence) == 0 {
+	if err := g.evidence(ctx, h, node); err != nil || len(h.Evidence) == 0 && !(silent && node != nil) {
 		return err
 	}
 	// Read after the observation: a renewal in between is a sign of life.
-	if h.LeaseRV, found, err = g.lease(ctx, h.NodeName); err != nil {
+	return g.pulse(ctx, h)
+}
+
+// pulse reads the lease of the holder's node, and judges by it whether that lives.
+func (g *gathering) pulse(ctx context.Context, h *fence.Holder) error {
+	rv, found, err := g.lease(ctx, h.NodeName)
+	if err != nil {
 		return err
 	}
-	h.Liveness = g.Lives.Judge(h.NodeName, h.LeaseRV, found, node != nil, h.Node != nil && h.Node.Ready)
+	h.LeaseRV = rv
+	h.Liveness = g.Lives.Judge(h.NodeName, rv, found, h.Node != nil, h.Node != nil && h.Node.Ready)
 	return nil
 }
 

@@ -321,13 +321,19 @@ func (g *gathering) subject(nodeID string, names []string) string {
 	return nodeID
 }
 
-// node reads a Node live; nil: there is none.
+// node reads a Node live, once for a survey; nil: there is none.
 func (g *gathering) node(ctx context.Context, name string) (*corev1.Node, error) {
+	if node, ok := g.known[name]; ok {
+		return node, nil
+	}
 	node, err := g.nodes.get(ctx, g.Limit, name, func(ctx context.Context) (*corev1.Node, error) {
 		return g.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	})
 	if apierrors.IsNotFound(err) {
-		return nil, nil
+		node, err = nil, nil
+	}
+	if err == nil {
+		g.known[name] = node
 	}
 	return node, err
 }

@@ -45,6 +45,9 @@ type Index interface {
 // Lives judges whether a node lives (package liveness).
 type Lives interface {
 	Judge(node, liveRV string, leaseExists, nodeExists, nodeReady bool) fence.Liveness
+	// Silent tells whether the node's lease was watched unchanged for so long that
+	// the node is stale, and which version of it that is.
+	Silent(node string) (leaseRV string, silent bool)
 	// Storm tells whether so many nodes are stale at once that the fault is
 	// more likely ours or the network's.
 	Storm() (bool, string)
@@ -247,6 +250,7 @@ type gathering struct {
 	survey      *Survey
 	holders     map[string]*fence.Holder
 	attachments []*storagev1.VolumeAttachment
+	known       map[string]*corev1.Node // by name, read for this survey; nil: there is none
 }
 
 // begin reads the ledger, the VolumeAttachments and the Nodes that list the
@@ -254,7 +258,7 @@ type gathering struct {
 // write is held against it, so nothing that is read later is judged together with
 // a ledger that is newer.
 func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string) (*gathering, error) {
-	g := &gathering{Surveyor: s, volume: volume, holders: map[string]*fence.Holder{},
+	g := &gathering{Surveyor: s, volume: volume, holders: map[string]*fence.Holder{}, known: map[string]*corev1.Node{},
 		survey: &Survey{NewToken: s.Ledgers.NewToken, Snapshot: fence.Snapshot{Volume: volume, Policy: s.Policy}}}
 	book, err := g.readLedger(ctx, nodeNames)
 	if err != nil {

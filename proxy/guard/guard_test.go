@@ -40,6 +40,8 @@ type rig struct {
 	guard  *Guard
 
 	lives map[string]fence.Liveness // by node; Alive if it is missing
+	// watched is the version that the watch has of the lease of a stale node.
+	watched string
 	// calls of the driver, as "publish ID"; listed is where it says that the
 	// volume is published; listErr is its answer instead.
 	calls   []string
@@ -71,12 +73,17 @@ func (r *rig) must(err error) {
 	}
 }
 
-// Judge and Storm implement survey.Lives.
+// Judge implements survey.Lives.
 func (r *rig) Judge(node, _ string, _, nodeExists, _ bool) fence.Liveness {
 	if life, ok := r.lives[node]; ok || !nodeExists {
 		return life
 	}
 	return fence.Alive
+}
+
+// Silent implements survey.Lives.
+func (r *rig) Silent(node string) (string, bool) {
+	return r.watched, r.lives[node] == fence.Stale
 }
 
 func (r *rig) Storm() (bool, string) { return false, "" }
