@@ -87,7 +87,9 @@ const (
 	VoidUnknownKind  = "this version of csi-fencepost does not know this kind of evidence"
 	// VoidRegisteredAgain: the Node is another object, the boot is the same.
 	VoidRegisteredAgain = "its kubelet has registered again since, under the same boot ID"
-	VoidOurs            = "csi-fencepost put this taint on itself"
+	// VoidBackAnew: the Node is another object, the system UUID is the same.
+	VoidBackAnew = "the machine has booted and registered again since"
+	VoidOurs     = "csi-fencepost put this taint on itself"
 )
 
 // holds tells whether e counts for h now; if not, why.
@@ -119,6 +121,8 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 		return false, VoidOtherMachine // of the one that took over the Node
 	case m == nil && h.standIn() != nil:
 		return false, VoidOtherMachine
+	case m == nil && e.Kind.claim() && h.backAnew():
+		return false, VoidBackAnew // with the pods that the boot began, whenever that was
 	case m == nil:
 		// Its Node is gone, and the lease with it: whether the lease had changed
 		// first, nobody can tell. A Node of that name is another machine.

@@ -257,3 +257,33 @@ func TestEvidenceOfTheMachineThatTookOverTheNodeIsNoneOfTheOneBefore(t *testing.
 		}
 	}
 }
+
+// Whatever somebody said of a machine whose Node was gone: it runs, and may have
+// begun the pods that it had.
+func TestAMachineThatIsBackUnderAnotherNodeObjectVoidsWhatWasSaidOfIt(t *testing.T) {
+	back := func(h *Holder) {
+		replaced(h)
+		h.SystemUUID, h.Node.SystemUUID = "system-1", "SYSTEM-1"
+	}
+	word := func(k Kind) change {
+		return with(k, func(e *Evidence) { e.BootID, e.LeaseRV = "boot-1", "" })
+	}
+	for _, k := range []Kind{OperatorConfirmation, NodeDeleted, OutOfServiceTaint} {
+		v, st := judged(t, deleted, back, word(k))
+		check(t, v, Refuse, EvidenceVoid)
+		if st.Note != VoidBackAnew || !strings.Contains(v.Message(&Snapshot{PV: "pv-1"}), "csi-fencepost release pv pv-1 --node n1") {
+			t.Errorf("%s: %s", k, v.Message(&Snapshot{PV: "pv-1"}))
+		}
+	}
+	v, _ := judged(t, deleted, back, with(VolumeRelease))
+	check(t, v, Allow, HolderFenced)
+	for what, c := range map[string]change{
+		"another machine":  func(h *Holder) { h.Node.SystemUUID = "system-2" },
+		"nobody can tell":  func(h *Holder) { h.SystemUUID = "" },
+		"nobody can tell ": func(h *Holder) { h.Node.SystemUUID = "" },
+	} {
+		if v, _ := judged(t, deleted, back, word(OperatorConfirmation), c); v.Action != Allow {
+			t.Errorf("%s: %s for %s", what, v.Action, v.Reason)
+		}
+	}
+}

@@ -220,6 +220,12 @@ func (h *Holder) reregistered() bool {
 	return h.Node != nil && h.Node.UID != h.NodeUID && h.BootID != "" && h.BootID == h.Node.BootID
 }
 
+// backAnew: the Node was deleted, and the machine registered again after a boot.
+func (h *Holder) backAnew() bool {
+	n := h.Node
+	return n != nil && n.UID != h.NodeUID && h.SystemUUID != "" && n.SystemUUID != "" && !OtherSystem(h.SystemUUID, n.SystemUUID)
+}
+
 // standIn returns the live Node where it is not the machine that the ledger
 // names, and yet the volume may be in use there: it was registered again, or it
 // carries the same node ID and lists the volume.

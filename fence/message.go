@@ -168,7 +168,7 @@ func (s Standing) explain(volume string) (why, unblock string) {
 			fmt.Sprintf("let Kubernetes detach it: delete the pods of node %s that use it (the out-of-service taint does that)", node)
 	case EvidenceVoid:
 		return fmt.Sprintf("%s holds it, and %s does not prove it fenced: %s", who, s.Evidence, s.Note),
-			s.renew(node)
+			s.renew(volume, node)
 	case EvidenceContradicted:
 		return fmt.Sprintf("%s holds it; %s says that it is fenced, but %s", who, s.Evidence, s.Note),
 			"find out which is true: a node that runs must be turned off before its volumes can move"
@@ -183,7 +183,11 @@ func (s Standing) explain(volume string) (why, unblock string) {
 }
 
 // renew says how evidence of that kind is given anew.
-func (s Standing) renew(node string) string {
+func (s Standing) renew(volume, node string) string {
+	if s.Note == VoidRegisteredAgain || s.Note == VoidBackAnew {
+		// Whatever is said of the machine, it is there again.
+		return fmt.Sprintf("check that nothing on the node uses it and say so with 'csi-fencepost release pv %s --node %s --reason ...'", volume, node)
+	}
 	if s.Evidence.Kind == OutOfServiceTaint {
 		return fmt.Sprintf("make sure that the node is off, then take the taint off and put it on again: kubectl taint node %[1]s node.kubernetes.io/out-of-service- ; kubectl taint node %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", node)
 	}

@@ -170,7 +170,7 @@ func unseenDetach(p *play) {
 // driver it is the same machine; of the old name nothing is left that could say
 // that it has let go.
 func renamedNode(p *play) {
-	v, old := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0]
+	v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
 	db := p.Pod("db", old, v)
 	db.WaitRunning(60 * time.Second)
 	old.PowerOff()
@@ -191,11 +191,12 @@ func renamedNode(p *play) {
 	// whose word counts for the disk that the old name's VolumeAttachment is about.
 	db.WaitRunning(p.patience())
 	p.outcome("runs under the node's new name %.1f s after it was back", time.Since(back).Seconds())
-	p.Log("refused: %s", v.WaitRefused(old, string(fence.HolderAlive), p.patience()))
 	p.Never(15*time.Second, "the volume was taken from the renamed machine for its old name's sake", func() bool { return !v.AttachedTo(renamed) })
 	p.mustWriteOn(v, renamed)
-	// Not shown: that the volume moves on from here. It did not within 90 s, and why
-	// is not known.
+	// Its detach would keep the controller from any other of this volume.
+	p.attachmentGoes(v, old)
+	db.Delete()
+	p.outcome("moved on %.1f s after its pod was deleted", p.Pod("db2", next, v).WaitRunning(90*time.Second).Seconds())
 }
 
 // backOff: the attacher's back-off begins with 3 minutes, as after an hour of
