@@ -66,10 +66,30 @@ func (w *worker) run(ctx context.Context) {
 		case pause == 0:
 			return
 		}
+		w.rest(ctx, pause)
+	}
+}
+
+// rest until the pause is over or the worker is roused. Of a node that is fenced,
+// with nothing left to do, all that changes for a while is what Kubernetes and the
+// guard do with its volumes: news of that are looked at together.
+func (w *worker) rest(ctx context.Context, pause time.Duration) {
+	over, began := time.After(pause), time.Now()
+	var together <-chan time.Time
+	for {
 		select {
 		case <-ctx.Done():
+			return
+		case <-over:
+			return
+		case <-together:
+			return
 		case <-w.wake:
-		case <-time.After(pause):
+			least := w.AskEvery - time.Since(began)
+			if pause < idleEvery || least <= 0 || w.askNow.Load() {
+				return
+			}
+			together = time.After(least)
 		}
 	}
 }
