@@ -126,7 +126,10 @@ func (w *World) wander(r *rand.Rand) {
 // temper weighs events. Each schedule likes some faults more and leaves others
 // out, so that rare ones come together in some schedules.
 type temper struct {
-	verbs   map[string]int
+	verbs map[string]int
+	// forgets: kubelets restart just when a volume that they use is taken off
+	// volumesAttached. By chance alone that comes about in one of thousands.
+	forgets bool
 	events  []Event // of the last choice, and their weights
 	weights []int
 }
@@ -158,6 +161,11 @@ func newTemper(r *rand.Rand, s Setup) *temper {
 	}
 	if s.Replicas == 1 {
 		t.verbs[Lead] = 0
+	}
+	if t.forgets = r.IntN(6) == 0; t.forgets {
+		for _, verb := range []string{ForceDel, TaintNode, Untaint, DeleteVA} {
+			t.verbs[verb] = 8 * likelihood[verb]
+		}
 	}
 	return t
 }
@@ -200,6 +208,9 @@ func (t *temper) weight(w *World, e Event) int {
 			return n / 6
 		}
 	case PowerOff, CutNode, Pause, DeleteNode, Replace, RestartKubelet:
+		if t.forgets && e.Verb == RestartKubelet && w.takenWhileUsed(e.A) {
+			return 200
+		}
 		if !w.matters(e.A) {
 			return n / 5
 		}
@@ -207,12 +218,30 @@ func (t *temper) weight(w *World, e Event) int {
 		if w.setup.Revokes && isPrefixed(e.B, "driver:unpublish/") {
 			return 0 // it is declared to revoke access
 		}
+	case Clock:
+		if t.forgets && e.A == "370s" {
+			return 5 * n // Kubernetes' own patience with a volume in use
+		}
 	case TaintNode, ConfirmOff:
+		if t.forgets && e.Verb == TaintNode {
+			return n
+		}
 		if w.slot(e.A).machine.power {
 			return n / 3
 		}
 	}
 	return n
+}
+
+// takenWhileUsed: the controller takes a volume off that node which is mounted there.
+func (w *World) takenWhileUsed(node string) bool {
+	s := w.slot(node)
+	for _, v := range w.volumes {
+		if a := v.adc[s]; a != nil && !a.unlisted.IsZero() && s.machine.power && s.machine.mounts[v] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 func isWriteKey(key string) bool { return !isPrefixed(key, "get:") && !isPrefixed(key, "list:") }
