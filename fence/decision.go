@@ -281,18 +281,23 @@ func contested(h *Holder) bool {
 func taintedAlive(h *Holder, m *Node) bool { return m.OutOfService && !revocable(h) }
 
 // restartedAfterDeletion: the kubelet's own word of its readiness (True or
-// False; Unknown is the controller's) changed later than the VolumeAttachment
-// was deleted. Both times are the API server's (Node.ReadyAt); a difference
-// below their resolution counts as later, unless it is Ready since before the
-// publish, which no clock has to say.
+// False) changed later than the VolumeAttachment was deleted. Unknown is the
+// controller's, and hides when that was: then it is the kubelet's last word of
+// anything that must not be later. All times are the API server's (Node.ReadyAt,
+// Node.HeardAt); a difference below their resolution counts as later, unless it is
+// Ready since before the publish, which no clock has to say.
 func restartedAfterDeletion(h *Holder, m *Node) bool {
 	if !h.Detaching() || h.State == Released {
 		return false
 	}
-	if m.ReadyUnknown || m.Ready && h.ReadySince != "" && h.ReadySince == m.ReadySince {
+	if m.Ready && h.ReadySince != "" && h.ReadySince == m.ReadySince {
 		return false
 	}
-	return m.ReadyAt.IsZero() || m.ReadyAt.Add(stampResolution).After(h.Attachment.DeletedAt)
+	word := m.ReadyAt
+	if m.ReadyUnknown {
+		word = m.HeardAt
+	}
+	return word.IsZero() || word.Add(stampResolution).After(h.Attachment.DeletedAt)
 }
 
 // byEvidence judges the evidence for and against a fence. decided is false

@@ -3,6 +3,7 @@ package fence
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 )
@@ -21,7 +22,7 @@ type facts struct {
 	attached bool // in volumesAttached
 	owns     bool // an other node carries the holder's node ID
 	ready    bool
-	va       string // "", "unattached", "attached", "deleted", "deleted, then Ready"
+	va       string // "", "unattached", "attached", "deleted", and what came after that
 	life     Liveness
 	evidence string
 	policy   Policy
@@ -77,14 +78,17 @@ func (f facts) released() bool {
 func (f facts) contested() bool {
 	switch f.contest {
 	case "":
-		return f.va == "deleted, then Ready" && f.state != Released && !(f.noted && f.ready)
+		return f.state != Released && (f.va == "deleted, then Ready" && !(f.noted && f.ready) || f.va == "deleted, then heard, then Unknown")
 	case "earlier boot":
 		return f.boot == "empty"
 	case "seen":
-		return !f.ready
+		return !f.ready || f.unknown()
 	}
 	return true
 }
+
+// unknown: the controller has written that it does not hear the kubelet.
+func (f facts) unknown() bool { return strings.HasSuffix(f.va, "Unknown") }
 
 // said is what the evidence amounts to: "fenced", "no" (nothing, or void) or
 // "contradiction".
@@ -178,6 +182,9 @@ var attachments = map[string]*Attachment{
 	"attached":            {Name: "csi-1", Attached: true},
 	"deleted":             {Name: "csi-1", Attached: true, DeletedAt: deletedAt},
 	"deleted, then Ready": {Name: "csi-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
+
+	"deleted, then Unknown":             {Name: "csi-1", Attached: true, DeletedAt: deletedAt},
+	"deleted, then heard, then Unknown": {Name: "csi-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
 }
 
 func (f facts) holder() Holder {
@@ -199,6 +206,9 @@ func (f facts) addNode(h *Holder) {
 	h.LeaseRV = "100"
 	n := &Node{UID: "uid-1", BootID: "boot-1", Ready: f.ready, ReadySince: readySince, ReadyAt: deletedAt.Add(-time.Hour),
 		InUse: f.inUse, ListedAttached: f.attached}
+	if f.unknown() {
+		n.Ready, n.ReadyUnknown, n.HeardAt = false, true, n.ReadyAt
+	}
 	switch {
 	case f.node == "again":
 		n.UID = "uid-2"
@@ -296,7 +306,7 @@ func every(p Policy, yield func(facts)) {
 		f.policy = p
 		for _, f.state = range []State{NotInLedger, Publishing, Held, Leaving, Released, TakenOver} {
 			for _, f.contest = range []string{"", "this boot", "earlier boot", "no boot", "seen", "seen, restarted"} {
-				for _, f.va = range []string{"", "unattached", "attached", "deleted", "deleted, then Ready"} {
+				for _, f.va = range []string{"", "unattached", "attached", "deleted", "deleted, then Ready", "deleted, then Unknown", "deleted, then heard, then Unknown"} {
 					for _, f.life = range []Liveness{Unwatched, Alive, Stale, Unknown} {
 						for _, f.evidence = range evidences {
 							if f.node == "gone" {

@@ -87,6 +87,15 @@ func readyAfter(d time.Duration) change {
 	return func(h *Holder) { h.Node.ReadyAt = deletedAt.Add(d) }
 }
 
+// heardLast: the controller says Unknown since an hour after the VolumeAttachment's
+// deletion; the kubelet's last word came so much after that.
+func heardLast(d time.Duration) change {
+	return func(h *Holder) {
+		h.Node.Ready, h.Node.ReadyUnknown = false, true
+		h.Node.ReadyAt, h.Node.HeardAt = deletedAt.Add(time.Hour), deletedAt.Add(d)
+	}
+}
+
 func with(k Kind, changes ...func(*Evidence)) change {
 	return func(h *Holder) {
 		e := Evidence{Kind: k, Source: "someone", NodeName: h.NodeName, NodeID: h.NodeID, NodeUID: h.NodeUID, LeaseRV: h.LeaseRV}
@@ -169,8 +178,11 @@ var table = []expectation{
 	refused("contested: a refused unpublish, however long it is Ready", HolderContested, none, deleted, dropped, contest, noted),
 	refused("contested: the out-of-service taint, however long it is Ready", HolderContested, none, deleted, dropped, tainted, noted),
 	refused("contested: the kubelet came back after the deletion and is not Ready yet", HolderContested, none, deleted, dropped, notReady, readyAfter(time.Hour)),
-	gone("not contested: the controller wrote Unknown after the deletion", HolderReleased, none, deleted, dropped, notReady, readyAfter(time.Hour),
-		func(h *Holder) { h.Node.ReadyUnknown = true }),
+	gone("not contested: the controller wrote Unknown, and the kubelet said nothing since before the deletion", HolderReleased, none, deleted, dropped, heardLast(-3*time.Second)),
+	refused("contested: the kubelet spoke after the deletion, and Unknown hides whether it had restarted", HolderContested, none, deleted, dropped, heardLast(time.Second)),
+	refused("contested: it spoke just before the deletion, below the stamps' resolution", HolderContested, none, deleted, dropped, heardLast(-time.Second)),
+	refused("contested: it is not known when it last spoke", HolderContested, none, deleted, dropped, heardLast(-3*time.Second), func(h *Holder) { h.Node.HeardAt = time.Time{} }),
+	gone("not contested: the ledger has its word from before that", HolderReleased, none, state(Released), deleted, dropped, heardLast(time.Second)),
 	refused("contested: a living node with the out-of-service taint on", HolderContested, none, deleted, dropped, tainted),
 	refused("contested: the taint is on, although its kubelet was seen to drop it", HolderContested, none, deleted, dropped, contest, seen, tainted),
 	gone("not contested by the taint: the node is silent, and said so before", HolderReleased, none, deleted, dropped, stale, tainted),

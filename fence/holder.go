@@ -116,8 +116,11 @@ type Node struct {
 	// it (the writer's clock, RFC 3339). It is compared for equality only.
 	ReadySince string
 	// ReadyAt is ReadySince moved to the API server's clock, as far as the
-	// API server's own stamp of the same status write tells. Zero if unknown.
+	// API server's own stamp of the last heartbeat tells. Zero if unknown.
 	ReadyAt time.Time
+	// HeardAt is when the kubelet last wrote the Ready condition's heartbeat, by
+	// the API server's clock. Zero if unknown.
+	HeardAt time.Time
 	// InUse and ListedAttached: the volume is in status.volumesInUse, in
 	// status.volumesAttached.
 	InUse, ListedAttached bool

@@ -252,23 +252,24 @@ func nodeFacts(node *corev1.Node) *fence.Node {
 		if c.Type == corev1.NodeReady {
 			n.Ready, n.ReadyUnknown = c.Status == corev1.ConditionTrue, c.Status == corev1.ConditionUnknown
 			n.ReadySince = c.LastTransitionTime.UTC().Format(time.RFC3339)
-			n.ReadyAt = serverTime(node, c)
+			n.HeardAt = heardAt(node)
+			if !n.HeardAt.IsZero() {
+				n.ReadyAt = c.LastTransitionTime.Add(n.HeardAt.Sub(c.LastHeartbeatTime.Time))
+			}
 		}
 	}
 	return n
 }
 
-// serverTime moves the time of a condition's change from the kubelet's clock to
-// the API server's: the same write carries the kubelet's heartbeat and the API
-// server's stamp in managedFields, so their difference is the difference of the
-// clocks (to the second). Zero where the stamp is missing.
-func serverTime(node *corev1.Node, ready corev1.NodeCondition) time.Time {
+// heardAt is when the kubelet last wrote its heartbeat, by the API server's clock:
+// its stamp of that write is in managedFields. What the kubelet itself wrote there
+// is the same moment by its own clock, so the two tell the difference of the clocks
+// (to the second). Zero where the stamp is missing.
+func heardAt(node *corev1.Node) time.Time {
 	for _, f := range node.ManagedFields {
-		if f.Subresource != "status" || f.Time == nil || f.FieldsV1 == nil || !ownsHeartbeat(f.FieldsV1.GetRawBytes()) {
-			continue
+		if f.Subresource == "status" && f.Time != nil && f.FieldsV1 != nil && ownsHeartbeat(f.FieldsV1.GetRawBytes()) {
+			return f.Time.Time
 		}
-		skew := f.Time.Sub(ready.LastHeartbeatTime.Time)
-		return ready.LastTransitionTime.Add(skew)
 	}
 	return time.Time{}
 }

@@ -81,7 +81,8 @@ typedef Node {
 	bit detaching; /* the controller took it off, and looks once more */
 	bit stale;     /* its lease was unchanged for suspectAfter */
 	bit unknown;   /* Ready is Unknown */
-	bit again;     /* Ready changed after the VolumeAttachment was deleted */
+	bit again;     /* Ready changed after the VolumeAttachment was deleted, */
+	bit heard;     /*   or the kubelet said anything since */
 	bit proof;     /* evidence is written down that it is off, */
 	bit unchanged; /*   and its lease has not changed since */
 	unsigned proofBoot : 2; /* and it is of this boot */
@@ -317,7 +318,7 @@ inline contestedNow(x)
 	:: ledger[x].contested && ledger[x].contestBoot != n[x].apiBoot -> ok = 0
 	:: !ledger[x].contested ->
 		ok = (n[x].taint && !n[x].stale) ||
-			(n[x].va == DELETED && ledger[x].st != RELEASED && !n[x].unknown && n[x].again)
+			(n[x].va == DELETED && ledger[x].st != RELEASED && (n[x].unknown && n[x].heard || !n[x].unknown && n[x].again))
 #else
 	:: ok = 0
 #endif
@@ -740,7 +741,7 @@ unpublished: /* the attacher takes its finalizer off */
 	if
 	:: d_step {
 		if
-		:: n[X].va == DELETED -> NEWS; n[X].va = NOVA; n[X].again = 0
+		:: n[X].va == DELETED -> NEWS; n[X].va = NOVA; n[X].again = 0; n[X].heard = 0
 		:: else -> skip
 		fi;
 		forget(me); TIDY
@@ -841,7 +842,7 @@ undo:
 /* Its Ready condition changes. */
 inline readyChanges(x)
 {
-	n[x].again = n[x].va == DELETED;
+	n[x].again = n[x].va == DELETED; n[x].heard = n[x].again;
 	n[x].unknown = 0;
 	ledger[x].seen = 0;
 	i = 0;
@@ -906,7 +907,7 @@ end:
 		:: n[x].unknown || n[x].apiBoot != n[x].boot -> readyChanges(x)
 		:: else -> skip
 		fi;
-		n[x].apiBoot = n[x].boot; n[x].inUse = n[x].tracked; n[x].reported = n[x].tracked; TIDY }
+		n[x].apiBoot = n[x].boot; n[x].inUse = n[x].tracked; n[x].reported = n[x].tracked; n[x].heard = n[x].va == DELETED; TIDY }
 	:: d_step { REACHES(x) && want == x && !n[x].tracked -> NEWS; n[x].tracked = 1; TIDY }
 	:: d_step { REACHES(x) && n[x].tracked && n[x].reported && n[x].listed && n[x].pub && !n[x].mounted && nobodyStalls ->
 		holdsR1(x); n[x].mounted = 1; TIDY }
@@ -936,16 +937,16 @@ end:
 	:: d_step { want == x && n[x].va == ATTACHED && !n[x].listed && !n[x].detaching -> NEWS; n[x].listed = 1; TIDY }
 	:: d_step { want != x && (n[x].va == WAITING || n[x].va == ATTACHED) && !n[x].inUse && !n[x].detaching -> NEWS; n[x].listed = 0; n[x].detaching = 1; TIDY }
 	:: d_step { n[x].detaching && n[x].inUse -> NEWS; n[x].detaching = 0; TIDY }
-	:: d_step { n[x].detaching && !n[x].inUse -> NEWS; n[x].detaching = 0; n[x].va = DELETED; n[x].again = 0; TIDY }
+	:: d_step { n[x].detaching && !n[x].inUse -> NEWS; n[x].detaching = 0; n[x].va = DELETED; n[x].again = 0; n[x].heard = 0; TIDY }
 	/* ... by force: after six minutes, or for the taint */
 	:: d_step { want != x && (n[x].va == WAITING || n[x].va == ATTACHED) && (n[x].unknown || n[x].taint) ->
-		n[x].listed = 0; n[x].detaching = 0; n[x].va = DELETED; n[x].again = 0; TIDY }
+		n[x].listed = 0; n[x].detaching = 0; n[x].va = DELETED; n[x].again = 0; n[x].heard = 0; TIDY }
 	/* people */
 #ifdef KUBELET
 	:: d_step { faults > 0 && !n[x].taint -> NEWS; faults--; n[x].taint = 1; TIDY }
 #endif
 #ifdef STRIP
-	:: d_step { faults > 0 && n[x].va == DELETED -> NEWS; faults--; n[x].va = NOVA; n[x].again = 0; TIDY }
+	:: d_step { faults > 0 && n[x].va == DELETED -> NEWS; faults--; n[x].va = NOVA; n[x].again = 0; n[x].heard = 0; TIDY }
 #endif
 #ifdef MAY_UNTAINT
 	:: d_step { n[x].taint -> NEWS; n[x].taint = 0; TIDY }
