@@ -21,7 +21,7 @@ const runbookPage = "docs/RUNBOOK.md"
 
 // allowing are the reasons for which a call is let through.
 var allowing = []fence.Reason{fence.Undecided, fence.NoOtherHolder, fence.HolderReleased, fence.HolderFenced, fence.HolderRevoked,
-	fence.NotAHolder, fence.AlreadyTaken, fence.UnfencedForward}
+	fence.NotAHolder, fence.AlreadyTaken, fence.UnfencedForward, fence.HolderRenamed}
 
 // refusing are all others that fence/reason.go declares.
 func refusing(t *testing.T) (reasons []fence.Reason) {
