@@ -167,12 +167,13 @@ func (s *Surveyor) Publish(ctx context.Context, volume, target string, suspects 
 	g.recheckDriver(ctx)
 	g.name(target)
 	asks := g.asker(target)
-	// Of the node that asks all is learned as target.
+	// Of the node that asks all is learned as target. The leases of the others are
+	// read last: what they prove has to hold until the driver is called.
 	itself := func(h *fence.Holder) bool { return h.NodeID == target && h.NodeName == asks }
-	if err := g.learn(ctx, func(h *fence.Holder) bool { return !itself(h) }); err != nil {
+	if err := g.target(ctx, target, asks, itself); err != nil {
 		return nil, err
 	}
-	if err := g.target(ctx, target, asks, itself); err != nil {
+	if err := g.learn(ctx, func(h *fence.Holder) bool { return !itself(h) }); err != nil {
 		return nil, err
 	}
 	return g.finish(), nil
