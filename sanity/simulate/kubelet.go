@@ -153,6 +153,9 @@ func (w *World) status(s *slot) {
 	if !ok {
 		return
 	}
+	if n.Status.NodeInfo.BootID != m.boot() {
+		m.shown = w.steps
+	}
 	n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID = m.boot(), m.system
 	ready := corev1.ConditionTrue
 	if k.unready {

@@ -21,6 +21,9 @@ type machine struct {
 	// bootID is that of the boot number booted.
 	bootID string
 	booted int
+	// shown is the step in which its Node first said so; 0: not yet, or it was
+	// there from the start.
+	shown  int
 	power  bool
 	paused bool
 	// severed: another machine has its name by now, and it never reaches the API

@@ -138,6 +138,10 @@ func (w *World) firstOfVolume(o *op) bool {
 // serve lets the call take effect, and answers.
 func (w *World) serve(o *op) {
 	w.remove(o)
+	w.serving = o.from
+	if node, ok := strings.CutPrefix(o.key, "get:lease/"); ok {
+		o.from.leaseRead[node] = w.steps
+	}
 	value, err := o.effect()
 	if !o.orphan {
 		o.answer <- reply{value, err}
@@ -155,6 +159,7 @@ func (w *World) fail(o *op, err error) {
 // lose lets it take effect and loses the answer.
 func (w *World) lose(o *op) {
 	w.remove(o)
+	w.serving = o.from
 	_, _ = o.effect()
 	if !o.orphan {
 		o.answer <- reply{nil, errLost}

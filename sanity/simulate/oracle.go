@@ -35,6 +35,8 @@ import (
 //     holds;
 //   - the same after a detach under a false taint that was on and off again while
 //     no csi-fencepost looked: no record binds it, and nothing else tells of it;
+//   - a machine that was off, and whose boot its Node shows only since the caller's
+//     last read of its lease, right before the ledger's write and the call;
 //   - with unpublishRevokesAccess: at some moment of the call the node's lease was
 //     not renewed for suspectAfter, or there was no Node, or another machine has its
 //     name by now (stale or unknown), so that the design takes the volume from a
@@ -83,11 +85,19 @@ func (w *World) taken(v *volume, id, how string) {
 	}
 	mount := m.mounts[v]
 	bypassed := mount != nil && (mount.forgotten || mount.misled && !w.taintSeen(m))
-	if w.excuse(v, m) || lately(m.believedAt) || bypassed || w.setup.Revokes && (m.severed || w.wasSilent(m.slot)) {
+	if w.excuse(v, m) || lately(m.believedAt) || bypassed || w.justBack(m) || w.setup.Revokes && (m.severed || w.wasSilent(m.slot)) {
 		w.excused(v, m)
 		return
 	}
 	w.violation("R2", fmt.Sprintf("volume %s is %s from %s, on which it is in use", v.name, how, describe(m)))
+}
+
+// justBack: the machine has booted, and its Node says so only since the process that
+// calls has read its lease for the last time. There is always a moment between the
+// last read and the call.
+func (w *World) justBack(m *machine) bool {
+	read := w.serving.leaseRead[m.slot.name]
+	return read > 0 && m.shown > read
 }
 
 // excuse: the design believes a false word about the machine, and so whatever it

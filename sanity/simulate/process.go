@@ -77,13 +77,15 @@ type Process struct {
 	// sights are the Nodes that changed and that it has not looked at.
 	sights map[string]bool
 	busy   map[errand]bool // background calls under way
+	// leaseRead is the step in which it was last given the lease of a node.
+	leaseRead map[string]int
 	// ordered is the version of the lease on which a fence of the node rests.
 	ordered map[string]string
 }
 
 // start begins the next life of a replica.
 func (w *World) start(name string) {
-	p := &Process{w: w, name: name, sights: map[string]bool{}, busy: map[errand]bool{}, ordered: map[string]string{}, stalled: map[string]bool{}, moved: make(chan struct{})}
+	p := &Process{w: w, name: name, sights: map[string]bool{}, busy: map[errand]bool{}, ordered: map[string]string{}, leaseRead: map[string]int{}, stalled: map[string]bool{}, moved: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancel(context.WithValue(context.Background(), processKey{}, p))
 	p.view = &view{p: p, shown: map[string]*snapshot{}}
 	for _, s := range w.slots {

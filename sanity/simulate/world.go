@@ -90,6 +90,7 @@ type World struct {
 	over     bool
 	spoken   bool // somebody has tainted a node, or confirmed it off
 	steps    int
+	serving  *Process          // whose call takes effect
 	said     map[string]string // what was last confirmed of each node
 	recent   [12]Event         // a ring
 	events   []Event           // of a round
