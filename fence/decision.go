@@ -65,10 +65,8 @@ func JudgePublish(s Snapshot, target string) Verdict {
 		// for the volume anew makes another VolumeAttachment first.
 		return leaving(s.Target)
 	}
-	if t := s.Holder(target); t != nil && t.State != TakenOver && OtherSystem(t.SystemUUID, s.Target.SystemUUID) {
-		// To the driver the machine that asks and the holder are one; only one of
-		// them is known to live.
-		if st := standing(t, s.Policy); !st.Gone() {
+	if t := s.Holder(target); t != nil && t.State != TakenOver && t.OtherMachine(s.Target) {
+		if st := usurped(t, s.Target); !st.Gone() {
 			return Verdict{Action: Refuse, Reason: st.Reason, Blocking: &st}
 		}
 	}
@@ -97,6 +95,18 @@ func JudgePublish(s Snapshot, target string) Verdict {
 		v.Reason = st.Reason
 	}
 	return v
+}
+
+// usurped is the standing of a holder whose node ID another machine asks with. To
+// the driver they are one, so nothing is unpublished and no access revoked. What
+// the Node lists is what the machine that asks wants, not what the holder has.
+func usurped(h, target *Holder) Standing {
+	if h.Node != nil && h.machine() == nil && h.Node.UID == target.NodeUID {
+		old := *h
+		old.Sources = slices.DeleteFunc(slices.Clone(h.Sources), func(s Source) bool { return s == FromVolumesInUse || s == FromVolumesAttached })
+		h = &old
+	}
+	return standing(h, Policy{})
 }
 
 // leaving is the verdict about a publish to a node that the volume is being
@@ -137,7 +147,7 @@ func JudgeUnpublish(s Snapshot, nodeID string) Verdict {
 	if h == nil {
 		return Verdict{Action: Allow, Reason: NotAHolder}
 	}
-	if h.Former != "" && h.OwnNode() && kept(h) {
+	if h.Former != "" && h.OwnNode() && kept(h) && !h.State.Pending() {
 		// Only the old name's VolumeAttachment is being deleted. It keeps Kubernetes
 		// from every other detach of the volume (K8s operation_executor.go,
 		// DetachVolume: one operation for each volume), and the machine keeps the

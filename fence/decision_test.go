@@ -474,12 +474,24 @@ func TestPublishToAnotherMachineUnderTheHoldersIDNeedsProofOfTheHolder(t *testin
 	v := another()
 	check(t, v, Refuse, HolderUnknown)
 	checkBlocking(t, v, oldNode)
+	revoking := base()
+	replaced(&revoking.Holders[0])
+	revoking.Holders[0].SystemUUID, revoking.Target.SystemUUID = "system-1", "system-9"
+	revoking.Target.NodeID, revoking.Policy = oldNode, revokes
+	check(t, JudgePublish(revoking, oldNode), Refuse, HolderUnknown) // nothing is unpublished, so nothing revoked
 	for what, c := range map[string]change{
 		"it was released":           state(Released),
 		"it was taken over":         state(TakenOver),
 		"an operator says it":       with(OperatorConfirmation),
 		"one of the two is unknown": func(h *Holder) { h.SystemUUID = "" },
 		"it is the same machine":    func(h *Holder) { h.SystemUUID = "SYSTEM-9" },
+		"it is the same boot":       func(h *Holder) { h.BootID = "boot-2" },
+		// What is listed is what the machine that asks wants.
+		"confirmed, and the asker lists it": func(h *Holder) {
+			with(OperatorConfirmation)(h)
+			h.NodeUID, h.Node.UID = "uid-1", "uid-2"
+			h.Sources = append(h.Sources, FromVolumesInUse)
+		},
 	} {
 		want := Allow
 		if what == "it was released" {
@@ -514,6 +526,7 @@ func TestUnpublishForANamesakeIsAnsweredWhileTheNodeKeepsTheVolume(t *testing.T)
 	check(t, former(publishing, state(Held)), Refuse, HolderAlive)
 	check(t, former(func(h *Holder) { h.Former = "" }), Refuse, HolderAlive)
 	check(t, former(deleted, dropped), Allow, HolderReleased)
+	check(t, former(state(Leaving)), Refuse, HolderAlive)
 	s := base()
 	s.Holders[0].Former = "n0"
 	check(t, JudgeHolder(s, &s.Holders[0]), Refuse, HolderAlive) // asked of all nodes

@@ -275,12 +275,21 @@ func TestAMachineThatIsBackUnderAnotherNodeObjectVoidsWhatWasSaidOfIt(t *testing
 			t.Errorf("%s: %s", k, v.Message(&Snapshot{PV: "pv-1"}))
 		}
 	}
-	v, _ := judged(t, deleted, back, with(VolumeRelease))
+	v, st := judged(t, deleted, back)
+	check(t, v, Refuse, HolderUnknown)
+	if _, unblock := st.explain("pv-1"); !strings.Contains(unblock, "csi-fencepost release pv pv-1 --node n1") {
+		t.Errorf("to unblock: %s", unblock)
+	}
+	v, _ = judged(t, deleted, back, with(VolumeRelease))
 	check(t, v, Allow, HolderFenced)
 	for what, c := range map[string]change{
 		"another machine":  func(h *Holder) { h.Node.SystemUUID = "system-2" },
 		"nobody can tell":  func(h *Holder) { h.SystemUUID = "" },
 		"nobody can tell ": func(h *Holder) { h.Node.SystemUUID = "" },
+		"the boards' maker wrote nothing": func(h *Holder) {
+			h.SystemUUID, h.Node.SystemUUID = "03000200-0400-0500-0006-000700080009", "03000200-0400-0500-0006-000700080009"
+		},
+		"nor there": func(h *Holder) { h.SystemUUID, h.Node.SystemUUID = "FFFFFFFF-FFFF", "ffffffff-ffff" },
 	} {
 		if v, _ := judged(t, deleted, back, word(OperatorConfirmation), c); v.Action != Allow {
 			t.Errorf("%s: %s for %s", what, v.Action, v.Reason)

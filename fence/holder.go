@@ -190,6 +190,23 @@ func OtherSystem(a, b string) bool {
 	return a != "" && b != "" && a != b && swapped(a) != b
 }
 
+// OtherMachine tells whether two that have one node ID are known to be two
+// machines: their system UUIDs differ, and they did not report it in one boot.
+func (h *Holder) OtherMachine(other *Holder) bool {
+	return OtherSystem(h.SystemUUID, other.SystemUUID) && (h.BootID == "" || h.BootID != other.BootID)
+}
+
+// SameSystem tells whether two system UUIDs are of one machine. An empty one, and
+// what many boards have where their maker wrote nothing, says nothing.
+func SameSystem(a, b string) bool {
+	return tells(a) && tells(b) && !OtherSystem(a, b)
+}
+
+func tells(uuid string) bool {
+	uuid = strings.ToLower(uuid)
+	return strings.Trim(uuid, "0-") != "" && strings.Trim(uuid, "f-") != "" && uuid != "03000200-0400-0500-0006-000700080009"
+}
+
 // swapped has the first three fields of a UUID in the other byte order.
 func swapped(uuid string) string {
 	fields := strings.Split(uuid, "-")
@@ -226,7 +243,7 @@ func (h *Holder) reregistered() bool {
 // backAnew: the Node was deleted, and the machine registered again after a boot.
 func (h *Holder) backAnew() bool {
 	n := h.Node
-	return n != nil && n.UID != h.NodeUID && h.SystemUUID != "" && n.SystemUUID != "" && !OtherSystem(h.SystemUUID, n.SystemUUID)
+	return n != nil && n.UID != h.NodeUID && SameSystem(h.SystemUUID, n.SystemUUID)
 }
 
 // standIn returns the live Node where it is not the machine that the ledger

@@ -111,6 +111,7 @@ const (
 	proveFenced  = "turn the node off and say so with 'csi-fencepost fence confirm %[1]s --reason ...', or taint it once it is off: kubectl taint node %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 	confirmOlder = "make sure that the old machine is off and say so with 'csi-fencepost fence confirm %s --node-id %s --reason ...'"
 	sayRenamed   = "if both are one machine that has booted since, or the old machine is off, say so with 'csi-fencepost release pv %s --node %s --reason ...'"
+	lookThere    = "check that nothing on the node uses it and say so with 'csi-fencepost release pv %s --node %s --reason ...'"
 	confirmGone  = "make sure that the machine is off and say so with 'csi-fencepost fence confirm %s --reason ...', or, if only this volume is free of it, 'csi-fencepost release pv %s --node %s --reason ...'"
 )
 
@@ -154,6 +155,10 @@ func (s Standing) explain(volume string) (why, unblock string) {
 			return fmt.Sprintf("%s held it, no Node has that ID, and nothing proves that its machine has stopped writing", who),
 				"find out which machine that is; if it does not use the volume, detach it there with the storage's own tools"
 		}
+		if h.backAnew() && !h.reregistered() {
+			return fmt.Sprintf("%s held it, was deleted from Kubernetes and has registered again after a boot, and nothing proves that no pod that the boot began uses it", who),
+				fmt.Sprintf(lookThere, volume, node)
+		}
 		if h.Node != nil && h.NodeUID != "" && !h.reregistered() {
 			return fmt.Sprintf("%s held it, another machine has that name now, and nothing proves that the old one has stopped writing", who),
 				fmt.Sprintf(confirmOlder, node, typed(h.NodeID, "ID"))
@@ -186,7 +191,7 @@ func (s Standing) explain(volume string) (why, unblock string) {
 func (s Standing) renew(volume, node string) string {
 	if s.Note == VoidRegisteredAgain || s.Note == VoidBackAnew {
 		// Whatever is said of the machine, it is there again.
-		return fmt.Sprintf("check that nothing on the node uses it and say so with 'csi-fencepost release pv %s --node %s --reason ...'", volume, node)
+		return fmt.Sprintf(lookThere, volume, node)
 	}
 	if s.Evidence.Kind == OutOfServiceTaint {
 		return fmt.Sprintf("make sure that the node is off, then take the taint off and put it on again: kubectl taint node %[1]s node.kubernetes.io/out-of-service- ; kubectl taint node %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", node)

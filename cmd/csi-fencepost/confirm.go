@@ -367,7 +367,7 @@ func (b *binding) add(now *nodeNow, h holding) {
 		b.covered = append(b.covered, h)
 		return
 	}
-	if now.node != nil && h.bootID != "" && h.bootID == now.bootID() {
+	if now.node != nil && (h.bootID != "" && h.bootID == now.bootID() || h.nodeUID != "" && h.nodeUID != now.uid() && fence.SameSystem(h.systemUUID, now.node.Status.NodeInfo.SystemUUID)) {
 		b.registeredAgain = append(b.registeredAgain, h)
 		return
 	}
@@ -499,8 +499,12 @@ func printBinding(w io.Writer, now *nodeNow, b *binding) {
 		p.paragraph(2, 2, "- "+holdingText(h, now))
 	}
 	for _, h := range b.registeredAgain {
-		p.paragraph(0, 2, fmt.Sprintf("! Not %s: its machine has registered again under a new Node without having been off (boot ID %s). To free that volume alone: csi-fencepost release pv %s --node %s --node-id %s --reason TEXT",
-			h.pv, h.bootID, shellQuote(h.pv), shellQuote(now.name), shellQuote(h.nodeID)))
+		how := "without having been off"
+		if h.bootID != now.bootID() {
+			how = "after a boot"
+		}
+		p.paragraph(0, 2, fmt.Sprintf("! Not %s: its machine has registered again under a new Node %s (boot ID %s). To free that volume alone: csi-fencepost release pv %s --node %s --node-id %s --reason TEXT",
+			h.pv, how, now.bootID(), shellQuote(h.pv), shellQuote(now.name), shellQuote(h.nodeID)))
 	}
 	for _, pv := range b.garbled {
 		p.paragraph(0, 2, fmt.Sprintf("! The ledger of PersistentVolume %s cannot be read, so it may be missing here: csi-fencepost explain pv %s", pv, shellQuote(pv)))

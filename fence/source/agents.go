@@ -31,10 +31,13 @@ const (
 	// patience with the agents. An answer that comes later wakes who waits, and is
 	// used by the next call.
 	patience = 4 * time.Second
-	// hurry is the patience with agents that were late before, until they answer
-	// again: enough for an answer that is there. A call to a driver has one of few
-	// workers of external-attacher, and a device that hangs must not have them all.
-	hurry = 100 * time.Millisecond
+	// hurry is the patience with agents that were late within lateFor, until they
+	// answer again: enough for an answer that is there. A call to a driver has one of
+	// few workers of external-attacher, and a device that hangs must not have them
+	// all. Where somebody claims that the node is off, their contradiction is worth
+	// the time.
+	hurry   = 100 * time.Millisecond
+	lateFor = time.Minute
 )
 
 const voidOverridden = "an operator says that this agent is wrong: "
@@ -44,33 +47,34 @@ type AgentReadings struct {
 	asker Asker
 
 	mu   sync.Mutex
-	late map[string]bool // nodes
+	late map[string]time.Time // nodes, and when patience last ran out
 }
 
 // Agents is the Source of the agents' own readings.
-func Agents(f Asker) *AgentReadings { return &AgentReadings{asker: f, late: map[string]bool{}} }
+func Agents(f Asker) *AgentReadings { return &AgentReadings{asker: f, late: map[string]time.Time{}} }
 
 // Name implements Source.
 func (*AgentReadings) Name() string { return "FenceAgents" }
 
 // Evidence implements Source. It asks for a holder that shows no life, and for a
 // living one that the record says is cut off from the driver's storage. Agents
-// that do not answer within 4 s (0.1 s, if they were late before) give no
-// evidence yet. They are an error where the record has a storage fence: nobody
+// that do not answer within 4 s (0.1 s, if they were late a moment ago and nobody
+// claims that the node is off) give no evidence yet. They are an error where the record has a storage fence: nobody
 // can tell then whether it stands.
 func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evidence, error) {
 	t, ask := s.target(&q)
 	if !ask {
 		return nil, nil
 	}
-	limited, cancel := context.WithTimeout(ctx, s.patience(t.Node))
+	most := s.patience(&q)
+	limited, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	a, err := s.asker.Ask(limited, t)
 	late := err != nil && limited.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
 	if err != nil && !late {
 		return nil, err
 	}
-	s.remember(t.Node, late, a.State)
+	s.remember(t.Node, late && most == patience, a.State)
 	if a.State != agent.Off && a.Storage != agent.On && s.cut(&q) {
 		return s.cannotTell(&q, late)
 	}
@@ -78,23 +82,33 @@ func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evide
 }
 
 // patience with the agents of that node.
-func (s *AgentReadings) patience(node string) time.Duration {
+func (s *AgentReadings) patience(q *Question) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.late[node] {
+	at, late := s.late[q.Holder.NodeName]
+	switch {
+	case late && time.Since(at) >= lateFor:
+		delete(s.late, q.Holder.NodeName)
+	case late && !saidOff(q):
 		return hurry
 	}
 	return patience
 }
 
-// remember whether the agents of that node were late. What they have not found out
-// after all is no answer.
+// saidOff: a person or a cloud says that the node is off.
+func saidOff(q *Question) bool {
+	r := q.Record
+	return q.Holder.Node != nil && q.Holder.Node.OutOfService || r != nil && (len(r.Taints) > 0 || len(r.Confirmations) > 0)
+}
+
+// remember when the agents of that node were too late. What they have not found
+// out after all is no answer.
 func (s *AgentReadings) remember(node string, late bool, read agent.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case late:
-		s.late[node] = true
+		s.late[node] = time.Now()
 	case read != agent.Unclear:
 		delete(s.late, node)
 	}

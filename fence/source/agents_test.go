@@ -176,6 +176,19 @@ func TestADeviceThatHangsDoesNotHoldUpEveryCall(t *testing.T) {
 				t.Errorf("%s: evidence %+v after %s, want it after %s", step.what, found, time.Since(begun), step.waited)
 			}
 		}
+		tainted := stale(nil)
+		tainted.Holder.Node.OutOfService = true
+		for what, q := range map[string]Question{"it is tainted": tainted, "a minute has passed": stale(nil)} {
+			if what == "a minute has passed" {
+				time.Sleep(lateFor)
+			}
+			a.takes, a.answer = time.Second, fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc"}}
+			if found := ask(t, s, q); len(found) != 1 || !found[0].On {
+				t.Errorf("%s: the agents' contradiction is not waited for: %+v", what, found)
+			}
+			a.takes, a.answer = time.Minute, fencer.Answer{}
+			ask(t, s, stale(nil)) // late again
+		}
 		other := stale(nil)
 		other.Holder.NodeName, a.takes = "n2", 3*time.Second
 		begun := time.Now()

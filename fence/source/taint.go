@@ -17,10 +17,10 @@ const (
 	// project put it on. It is never evidence, for no sidecar.
 	OurTaintValue = "csi-fencepost"
 
-	// shutdownTaint is put on by the cloud provider's controller when the
+	// ShutdownTaint is put on by the cloud provider's controller when the
 	// instance is stopped, and taken off only when the node is Ready again
 	// (k8s.io/cloud-provider/api TaintNodeShutdown).
-	shutdownTaint = "node.cloudprovider.kubernetes.io/shutdown"
+	ShutdownTaint = "node.cloudprovider.kubernetes.io/shutdown"
 
 	// maxClean bounds what Sight remembers; well above any cluster's Nodes.
 	maxClean = 20_000
@@ -52,7 +52,7 @@ func OutOfServiceTaint(records Records) *Taint {
 
 // CloudShutdownTaint is the cloud provider's word that the instance is stopped.
 func CloudShutdownTaint(records Records) *Taint {
-	return newTaint(fence.CloudShutdownTaint, shutdownTaint, records)
+	return newTaint(fence.CloudShutdownTaint, ShutdownTaint, records)
 }
 
 func newTaint(kind fence.Kind, key string, records Records) *Taint {

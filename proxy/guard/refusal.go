@@ -193,6 +193,9 @@ func decisionOf(call string, s *survey.Survey, nodeID string, v fence.Verdict) D
 	}
 	if d.NodeName == "" && d.Holder != nil && call == callUnpublish {
 		d.NodeName = d.Holder.NodeName
+		if d.Holder.Former != "" && !d.Holder.Detaching() {
+			d.NodeName = d.Holder.Former // only that one is being deleted
+		}
 	}
 	return d
 }
