@@ -35,7 +35,7 @@ func withoutGuard(_ context.Context, p Parts) (Sidecar, error) {
 // long one, in the same order, after every step of thirty schedules.
 func TestCourseIsWhatIsOrdinaryOfTheEnabled(t *testing.T) {
 	seen := map[string]bool{}
-	for seed := range uint64(30) {
+	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		setup := RandomSetup(r)
 		play(t, withoutGuard, setup, seed, nil, func(w *World) {
