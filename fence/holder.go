@@ -196,9 +196,9 @@ func (h *Holder) OtherMachine(other *Holder) bool {
 	return OtherSystem(h.SystemUUID, other.SystemUUID) && (h.BootID == "" || h.BootID != other.BootID)
 }
 
-// SameSystem tells whether two system UUIDs are of one machine. An empty one, and
+// sameSystem tells whether two system UUIDs are of one machine. An empty one, and
 // what many boards have where their maker wrote nothing, says nothing.
-func SameSystem(a, b string) bool {
+func sameSystem(a, b string) bool {
 	return tells(a) && tells(b) && !OtherSystem(a, b)
 }
 
@@ -243,8 +243,12 @@ func (h *Holder) reregistered() bool {
 // backAnew: the Node was deleted, and the machine registered again after a boot.
 func (h *Holder) backAnew() bool {
 	n := h.Node
-	return n != nil && n.UID != h.NodeUID && SameSystem(h.SystemUUID, n.SystemUUID)
+	return n != nil && n.UID != h.NodeUID && sameSystem(h.SystemUUID, n.SystemUUID)
 }
+
+// RegisteredAnew tells whether the holder's machine is there again under another
+// Node object, without a boot or after one.
+func (h *Holder) RegisteredAnew() bool { return h.reregistered() || h.backAnew() }
 
 // standIn returns the live Node where it is not the machine that the ledger
 // names, and yet the volume may be in use there: it was registered again, or it

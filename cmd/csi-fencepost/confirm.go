@@ -367,7 +367,7 @@ func (b *binding) add(now *nodeNow, h holding) {
 		b.covered = append(b.covered, h)
 		return
 	}
-	if now.node != nil && (h.bootID != "" && h.bootID == now.bootID() || h.nodeUID != "" && h.nodeUID != now.uid() && fence.SameSystem(h.systemUUID, now.node.Status.NodeInfo.SystemUUID)) {
+	if now.hasAnew(h) {
 		b.registeredAgain = append(b.registeredAgain, h)
 		return
 	}
@@ -394,6 +394,16 @@ func (n *nodeNow) isOlder(h holding) bool {
 	}
 	id := n.nodeID(h.driver)
 	return h.nodeUID != "" && (h.nodeUID != n.uid() || id != "" && id != h.nodeID || fence.OtherSystem(h.systemUUID, n.node.Status.NodeInfo.SystemUUID))
+}
+
+// hasAnew: the holding's machine is the live Node's, and was another Node's.
+func (n *nodeNow) hasAnew(h holding) bool {
+	if n.node == nil {
+		return false
+	}
+	m := fence.Holder{NodeUID: h.nodeUID, BootID: h.bootID, SystemUUID: h.systemUUID,
+		Node: &fence.Node{UID: n.uid(), BootID: n.bootID(), SystemUUID: n.node.Status.NodeInfo.SystemUUID}}
+	return m.RegisteredAnew()
 }
 
 func (n *nodeNow) carries(nodeID string) bool {

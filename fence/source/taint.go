@@ -17,10 +17,10 @@ const (
 	// project put it on. It is never evidence, for no sidecar.
 	OurTaintValue = "csi-fencepost"
 
-	// ShutdownTaint is put on by the cloud provider's controller when the
+	// shutdownTaint is put on by the cloud provider's controller when the
 	// instance is stopped, and taken off only when the node is Ready again
 	// (k8s.io/cloud-provider/api TaintNodeShutdown).
-	ShutdownTaint = "node.cloudprovider.kubernetes.io/shutdown"
+	shutdownTaint = "node.cloudprovider.kubernetes.io/shutdown"
 
 	// maxClean bounds what Sight remembers; well above any cluster's Nodes.
 	maxClean = 20_000
@@ -52,7 +52,7 @@ func OutOfServiceTaint(records Records) *Taint {
 
 // CloudShutdownTaint is the cloud provider's word that the instance is stopped.
 func CloudShutdownTaint(records Records) *Taint {
-	return newTaint(fence.CloudShutdownTaint, ShutdownTaint, records)
+	return newTaint(fence.CloudShutdownTaint, shutdownTaint, records)
 }
 
 func newTaint(kind fence.Kind, key string, records Records) *Taint {
@@ -202,12 +202,23 @@ func (t *Taint) binding(r *record.Record) (record.TaintBinding, bool) {
 	return b, bound
 }
 
-// find returns the value of the taint that somebody else put on. Ours in its
+// Claimed tells whether a taint that somebody else put on says that the node is
+// off. What it is worth is bound to the lease as it is when it is first seen, for
+// good.
+func Claimed(node *v1.Node) bool {
+	_, tainted := claim(node, v1.TaintNodeOutOfService)
+	_, shutDown := claim(node, shutdownTaint)
+	return tainted || shutDown
+}
+
+func (t *Taint) find(node *v1.Node) (value string, on bool) { return claim(node, t.key) }
+
+// claim returns the value of the taint that somebody else put on. Ours in its
 // place means that it was taken off. The effect does not matter, as it does not
 // to the attach-detach controller.
-func (t *Taint) find(node *v1.Node) (value string, on bool) {
+func claim(node *v1.Node, key string) (value string, on bool) {
 	for _, taint := range node.Spec.Taints {
-		if taint.Key == t.key && taint.Value != OurTaintValue {
+		if taint.Key == key && taint.Value != OurTaintValue {
 			return taint.Value, true
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -77,7 +76,7 @@ func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
 		return nil // a publish asks no more of one that was taken from
 	}
 	seen, silent := g.Lives.Silent(h.NodeName)
-	if silent = silent && node != nil && !claimed(node); silent {
+	if silent = silent && node != nil && !source.Claimed(node); silent {
 		// What the watch has seen is what evidence has to be about. Whether it is
 		// still so is read below.
 		h.LeaseRV, h.Liveness = seen, fence.Stale
@@ -95,14 +94,6 @@ func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
 	}
 	// Read after the observation: a renewal in between is a sign of life.
 	return g.pulse(ctx, h)
-}
-
-// claimed: somebody else's taint says that it is off, which is bound to the lease
-// as it is when the taint is first seen, for good.
-func claimed(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == corev1.TaintNodeOutOfService && !source.IsOurTaint(t) || t.Key == source.ShutdownTaint
-	})
 }
 
 // pulse reads the lease of the holder's node, and judges by it whether that lives.

@@ -23,11 +23,9 @@ func (r *rig) reboot(node, boot string) {
 
 func (r *rig) taint(node string) {
 	r.t.Helper()
-	n, err := r.client.CoreV1().Nodes().Get(r.t.Context(), node, metav1.GetOptions{})
-	r.must(err)
-	n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
-	_, err = r.client.CoreV1().Nodes().Update(r.t.Context(), n, metav1.UpdateOptions{})
-	r.must(err)
+	r.changeNode(node, func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
+	})
 }
 
 // contested is a volume on node a, which lives, is tainted, and whose kubelet has

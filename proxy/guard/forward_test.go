@@ -20,11 +20,7 @@ var (
 // forwarded publishes to old, which falls silent while it uses the volume, and
 // has its unpublish forwarded without proof.
 func forwarded(t *testing.T) *rig {
-	r := newRig(t, fence.Policy{ForwardUnfenced: true})
-	r.node("old", hourAgo)
-	r.node("next", hourAgo)
-	r.attachment("old", time.Time{})
-	r.must(r.publish("old"))
+	r := published(t, fence.Policy{ForwardUnfenced: true})
 	r.lists("old", true, false)
 	r.lives["old"] = fence.Stale
 	r.attachment("old", now)

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
@@ -31,11 +30,7 @@ import (
 // held is a volume that node old, which lives, uses; node next waits for it.
 func held(t *testing.T) *rig {
 	t.Helper()
-	r := newRig(t, fence.Policy{})
-	r.node("old", hourAgo)
-	r.node("next", hourAgo)
-	r.attachment("old", time.Time{})
-	r.must(r.publish("old"))
+	r := published(t, fence.Policy{})
 	r.lists("old", true, true)
 	r.calls = nil
 	return r

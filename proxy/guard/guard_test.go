@@ -131,14 +131,30 @@ func (r *rig) machine(name, of string, since time.Time) {
 	r.must(err)
 }
 
-// status changes a Node's status.
-func (r *rig) status(name string, change func(*corev1.NodeStatus)) {
+// published is a volume on node old, by its ledger; node next is there.
+func published(t *testing.T, p fence.Policy) *rig {
+	t.Helper()
+	r := newRig(t, p)
+	r.node("old", hourAgo)
+	r.node("next", hourAgo)
+	r.attachment("old", time.Time{})
+	r.must(r.publish("old"))
+	return r
+}
+
+func (r *rig) changeNode(name string, change func(*corev1.Node)) {
 	r.t.Helper()
 	n, err := r.client.CoreV1().Nodes().Get(r.t.Context(), name, metav1.GetOptions{})
 	r.must(err)
-	change(&n.Status)
+	change(n)
 	_, err = r.client.CoreV1().Nodes().Update(r.t.Context(), n, metav1.UpdateOptions{})
 	r.must(err)
+}
+
+// status changes a Node's status.
+func (r *rig) status(name string, change func(*corev1.NodeStatus)) {
+	r.t.Helper()
+	r.changeNode(name, func(n *corev1.Node) { change(&n.Status) })
 }
 
 // lists sets whether a Node's status names the volume.
@@ -173,6 +189,16 @@ func (r *rig) attachment(node string, deleted time.Time) {
 		r.must(r.client.Tracker().Delete(storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "", va.Name))
 	}
 	_, err := api.Create(r.t.Context(), va, metav1.CreateOptions{})
+	r.must(err)
+}
+
+// changeAttachment changes the VolumeAttachment for a node.
+func (r *rig) changeAttachment(node string, change func(*storagev1.VolumeAttachment)) {
+	r.t.Helper()
+	va, err := r.client.StorageV1().VolumeAttachments().Get(r.t.Context(), csi.AttachmentName(handle, driverName, node), metav1.GetOptions{})
+	r.must(err)
+	change(va)
+	_, err = r.client.StorageV1().VolumeAttachments().Update(r.t.Context(), va, metav1.UpdateOptions{})
 	r.must(err)
 }
 

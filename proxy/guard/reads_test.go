@@ -67,11 +67,7 @@ func TestALeaseThatTheWatchIsBehindOfVoidsWhatIsBoundToIt(t *testing.T) {
 // A person's taint is bound to the lease for good: to the one that there is.
 func TestATaintIsNotBoundToWhatTheWatchIsBehindOf(t *testing.T) {
 	r := dead(t)
-	n, err := r.client.CoreV1().Nodes().Get(t.Context(), "old", metav1.GetOptions{})
-	r.must(err)
-	n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown"}}
-	_, err = r.client.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{})
-	r.must(err)
+	r.taint("old")
 	r.lease("old", "8")
 	r.must(r.unpublish(id("old")))
 	r.called("unpublish id-old")

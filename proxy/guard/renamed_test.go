@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
@@ -50,21 +51,13 @@ func (r *rig) heir(of, name string) {
 func (r *rig) attachmentWith(node, nodeID string, deleted time.Time) {
 	r.t.Helper()
 	r.attachment(node, deleted)
-	va, err := r.client.StorageV1().VolumeAttachments().Get(r.t.Context(), csi.AttachmentName(handle, driverName, node), metav1.GetOptions{})
-	r.must(err)
-	va.Annotations[csi.NodeIDAnnotation] = nodeID
-	_, err = r.client.StorageV1().VolumeAttachments().Update(r.t.Context(), va, metav1.UpdateOptions{})
-	r.must(err)
+	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Annotations[csi.NodeIDAnnotation] = nodeID })
 }
 
 // saysAttached: the VolumeAttachment for a node does.
 func (r *rig) saysAttached(node string) {
 	r.t.Helper()
-	va, err := r.client.StorageV1().VolumeAttachments().Get(r.t.Context(), csi.AttachmentName(handle, driverName, node), metav1.GetOptions{})
-	r.must(err)
-	va.Status.Attached = true
-	_, err = r.client.StorageV1().VolumeAttachments().Update(r.t.Context(), va, metav1.UpdateOptions{})
-	r.must(err)
+	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Status.Attached = true })
 }
 
 // wantHolder fails unless the volume's one entry is of that node's machine.

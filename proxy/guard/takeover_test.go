@@ -81,11 +81,7 @@ func listen(r *rig) *heard {
 // fenced is a volume on node old, which was turned off; node next waits.
 func fenced(t *testing.T, p fence.Policy, kinds ...fence.Kind) *rig {
 	t.Helper()
-	r := newRig(t, p)
-	r.node("old", hourAgo)
-	r.node("next", hourAgo)
-	r.attachment("old", time.Time{})
-	r.must(r.publish("old"))
+	r := published(t, p)
 	r.lists("old", true, false)
 	r.lives["old"] = fence.Stale
 	r.attachment("old", now)

@@ -134,12 +134,10 @@ func TestAnUnpublishFromAllNodesJudgesEachHolderWithoutAnID(t *testing.T) {
 func (r *rig) attached(node string) {
 	r.t.Helper()
 	r.deleting(node)
-	va, err := r.client.StorageV1().VolumeAttachments().Get(r.t.Context(), csi.AttachmentName(handle, driverName, node), metav1.GetOptions{})
-	r.must(err)
-	delete(va.Annotations, csi.NodeIDAnnotation)
-	va.Status.Attached = true
-	_, err = r.client.StorageV1().VolumeAttachments().Update(r.t.Context(), va, metav1.UpdateOptions{})
-	r.must(err)
+	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) {
+		delete(va.Annotations, csi.NodeIDAnnotation)
+		va.Status.Attached = true
+	})
 }
 
 // external-attacher's comparison with ListVolumes publishes again to a node, also
@@ -181,11 +179,7 @@ func TestANodeThatRegistersAnewIsSeenBeforeTheIndexSeesIt(t *testing.T) {
 
 // It is published to once more, as the attacher does when ListVolumes lacks it.
 func TestANodeThatRegistersAnewIsNotBelievedToHaveLetGo(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("old", hourAgo)
-	r.node("next", hourAgo)
-	r.attachment("old", time.Time{})
-	r.must(r.publish("old"))
+	r := published(t, fence.Policy{})
 	r.renewUID("old")
 	r.must(r.publish("old"))
 	if l := r.ledger(); len(l.Holders) != 1 || l.Holders[0].NodeUID != "uid-of-old-anew" || l.Holders[0].Contest == nil {
@@ -202,9 +196,5 @@ func TestANodeThatRegistersAnewIsNotBelievedToHaveLetGo(t *testing.T) {
 // renewUID makes a Node another object.
 func (r *rig) renewUID(name string) {
 	r.t.Helper()
-	n, err := r.client.CoreV1().Nodes().Get(r.t.Context(), name, metav1.GetOptions{})
-	r.must(err)
-	n.UID += "-anew"
-	_, err = r.client.CoreV1().Nodes().Update(r.t.Context(), n, metav1.UpdateOptions{})
-	r.must(err)
+	r.changeNode(name, func(n *corev1.Node) { n.UID += "-anew" })
 }

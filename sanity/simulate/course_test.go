@@ -32,7 +32,7 @@ func withoutGuard(_ context.Context, p Parts) (Sidecar, error) {
 }
 
 // TestCourseIsWhatIsOrdinaryOfTheEnabled: the short way finds the same events as the
-// long one, in the same order, after every step of thirty schedules.
+// long one, in the same order, after every step of sixty schedules.
 func TestCourseIsWhatIsOrdinaryOfTheEnabled(t *testing.T) {
 	seen := map[string]bool{}
 	for seed := range uint64(60) {
