@@ -155,7 +155,8 @@ func (f *Fencer) observe(ctx context.Context, t Target) (Answer, error) {
 	}
 	a := f.answer(outcome, f.bind(t, after), read)
 	if why := changed(t, before, after, a.Kind); why != "" {
-		a = Answer{Why: why, Steps: a.Steps, Machine: a.Machine, read: read, torn: true}
+		// What was read as on stays so: a boot meanwhile is no reason to doubt it.
+		a = Answer{Why: why, On: a.On, Steps: a.Steps, Machine: a.Machine, read: read, torn: true}
 	}
 	return a, nil
 }

@@ -5,6 +5,6 @@
 //	simulation, model, mutants, fuzzing, catalogue ─▶ bin/prove/PART.json ─▶ table, docs/PROOF.md
 //
 // It exits with 1 if a part failed, or is missing. A result of an earlier run is
-// used only with -reuse, only if no source file has changed since, and the table
-// says so.
+// used only with -reuse, only if no source file that it is made of has changed since, and
+// the table says so.
 package main

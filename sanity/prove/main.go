@@ -32,7 +32,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	flags.SetOutput(out)
 	only := flags.String("only", "", "run these parts only, separated by commas: "+strings.Join(names(), ", "))
 	flags.BoolVar(&o.quick, "quick", false, "each part as small as it still says something: minutes instead of hours; the table says so")
-	flags.BoolVar(&o.reuse, "reuse", false, "use the results of an earlier run where no source file has changed since; the table says so")
+	flags.BoolVar(&o.reuse, "reuse", false, "use the results of an earlier run where no source file that they are made of has changed since; the table says so")
 	flags.DurationVar(&o.fuzztime, "fuzztime", 30*time.Second, "how long each fuzz target runs")
 	flags.StringVar(&o.page, "page", "docs/PROOF.md", "the page to write, if every part has a result; empty: none")
 	if err := flags.Parse(args); err != nil {

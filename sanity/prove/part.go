@@ -23,6 +23,9 @@ type part struct {
 	about string
 	// needs is a file without which there is no such part.
 	needs string
+	// built is the package whose tests are all of it: what neither it nor what it
+	// imports is made of does not change the result. Empty: any file may.
+	built string
 	// from says where its figures are from, where it is not this run; empty: it is.
 	from string
 	// command runs it, and has it write its result into file.
@@ -30,7 +33,7 @@ type part struct {
 }
 
 var parts = []part{
-	{name: "simulation", needs: "cmd/csi-fencepost/simulation_test.go",
+	{name: "simulation", needs: "cmd/csi-fencepost/simulation_test.go", built: "./cmd/csi-fencepost",
 		about: "The wiring that is shipped, driven by one seed a schedule through crashes, partitions, lost and late answers, lying operators and faults of the driver; R1 and R2 are checked after every step, and that nothing stays stuck at the end.",
 		command: func(o options, file string) []string {
 			n := "1000000"
@@ -105,7 +108,7 @@ func (o outcome) fault() string {
 func (p part) prove(ctx context.Context, o options, here place, out io.Writer) outcome {
 	file, _ := filepath.Abs(filepath.Join(o.kept, p.name+".json"))
 	if o.reuse && !slices.Contains(o.only, p.name) {
-		if r := p.kept(file, here); r != nil {
+		if r := p.kept(ctx, file, here); r != nil {
 			return outcome{part: p, result: r, reused: true}
 		}
 		if len(o.only) > 0 {
@@ -116,6 +119,10 @@ func (p part) prove(ctx context.Context, o options, here place, out io.Writer) o
 		return outcome{part: p, err: fmt.Errorf("missing: there is no %s", p.needs)}
 	}
 	if err := os.RemoveAll(file); err != nil {
+		return outcome{part: p, err: err}
+	}
+	sources, err := here.of(ctx, p) // as they are before it begins
+	if err != nil {
 		return outcome{part: p, err: err}
 	}
 	command := p.command(o, file)
@@ -131,7 +138,7 @@ func (p part) prove(ctx context.Context, o options, here place, out io.Writer) o
 		return outcome{part: p, result: &r, err: failed}
 	}
 	if failed == nil {
-		err = os.WriteFile(stamp(file), []byte(here.sources), 0o644)
+		err = os.WriteFile(stamp(file), []byte(sources), 0o644)
 	}
 	return outcome{part: p, result: &r, err: err}
 }
@@ -141,9 +148,12 @@ func stamp(file string) string { return strings.TrimSuffix(file, ".json") + ".of
 
 // kept is the result of an earlier run, if it succeeded and is of the same
 // sources.
-func (p part) kept(file string, here place) *result.Result {
+func (p part) kept(ctx context.Context, file string, here place) *result.Result {
 	of, err := os.ReadFile(stamp(file))
-	if err != nil || string(of) != here.sources {
+	if err != nil {
+		return nil
+	}
+	if sources, err := here.of(ctx, p); err != nil || string(of) != sources {
 		return nil
 	}
 	r, err := result.Read(file)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,8 +22,7 @@ import (
 type place struct {
 	commit, machine, versions string
 	when                      time.Time
-	// sources is the SHA-256 of all files of the checkout but pages.
-	sources string
+	files                     []string // of the checkout
 }
 
 func whereAndWhat(ctx context.Context) (place, error) {
@@ -34,15 +34,11 @@ func whereAndWhat(ctx context.Context) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	sources, err := digest(strings.Split(files, "\x00"))
-	if err != nil {
-		return place{}, err
-	}
 	versions, err := modules(ctx, "google.golang.org/grpc", "github.com/container-storage-interface/spec", "k8s.io/client-go")
 	if err != nil {
 		return place{}, err
 	}
-	return place{commit: commit, sources: sources, when: time.Now().UTC(), versions: runtime.Version() + ", " + versions,
+	return place{commit: commit, files: strings.Split(files, "\x00"), when: time.Now().UTC(), versions: runtime.Version() + ", " + versions,
 		machine: fmt.Sprintf("%s, %d cores, %s", processor(), runtime.NumCPU(), kernel())}, nil
 }
 
@@ -52,6 +48,44 @@ func git(ctx context.Context, args ...string) (string, error) {
 		return "", fmt.Errorf("git %s: %w", args[0], err)
 	}
 	return strings.TrimSpace(string(out)), nil
+}
+
+// of is the SHA-256 of the files that a part is made of, pages aside.
+func (p place) of(ctx context.Context, part part) (string, error) {
+	if part.built == "" {
+		return digest(p.files)
+	}
+	out, err := exec.CommandContext(ctx, "go", "list", "-deps", "-test", "-f", "{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}", part.built).Output()
+	if err != nil {
+		return "", fmt.Errorf("go list %s: %w", part.built, err)
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	var folders []string
+	for _, dir := range strings.Fields(string(out)) {
+		folder, err := filepath.Rel(root, dir)
+		if err != nil {
+			return "", err
+		}
+		folders = append(folders, folder)
+	}
+	return digest(slices.DeleteFunc(slices.Clone(p.files), func(name string) bool { return !isPart(name, folders, filepath.Clean(part.built)) }))
+}
+
+// isPart tells whether the tests of package built, which is made of those folders,
+// are made of the file: of the others' tests they are not.
+func isPart(name string, folders []string, built string) bool {
+	folder := filepath.Dir(name)
+	above, _, _ := strings.Cut(name, "/testdata/")
+	switch {
+	case name == "go.mod" || name == "go.sum" || slices.Contains(folders, above):
+		return true
+	case strings.HasSuffix(name, "_test.go"):
+		return folder == built
+	}
+	return slices.Contains(folders, folder)
 }
 
 // digest of the files' names and contents. Pages are left out: they say what is

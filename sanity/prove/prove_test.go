@@ -27,7 +27,18 @@ func saying(t *testing.T, name string, r result.Result, exit string) part {
 
 func proven(t *testing.T, p part, o options, sources string) outcome {
 	t.Helper()
-	return p.prove(t.Context(), o, place{sources: sources}, io.Discard)
+	return p.prove(t.Context(), o, of(t, sources), io.Discard)
+}
+
+// of is a place whose one file has that text.
+func of(t *testing.T, sources string) place {
+	t.Helper()
+	file := filepath.Join(os.TempDir(), t.Name()+".go")
+	if err := os.WriteFile(file, []byte(sources), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(file) })
+	return place{files: []string{file}}
 }
 
 func TestAPartThatIsMissingOrFailsIsNamed(t *testing.T) {
@@ -82,7 +93,7 @@ func TestAnEarlierResultIsUsedOnlyIfAskedForAndOfTheSameSources(t *testing.T) {
 	// One that failed is no result for later.
 	failing := saying(t, "failing", result.Result{Failures: []string{"x"}}, "1")
 	proven(t, failing, o, "one")
-	if failing.kept(filepath.Join(o.kept, "failing.json"), place{sources: "one"}) != nil {
+	if failing.kept(t.Context(), filepath.Join(o.kept, "failing.json"), of(t, "one")) != nil {
 		t.Error("a failed part is kept")
 	}
 }
@@ -105,6 +116,16 @@ func TestAChangedFileIsAnotherSourceAndAPageIsNone(t *testing.T) {
 	}
 	if put("a.go", "y") == first {
 		t.Error("a changed file does not")
+	}
+}
+
+func TestOfAnImportedPackageTheTestsDoNotCount(t *testing.T) {
+	folders := []string{"cmd/x", "fence"}
+	for name, want := range map[string]bool{"go.mod": true, "cmd/x/main.go": true, "cmd/x/main_test.go": true, "cmd/x/testdata/a/b.txt": true,
+		"fence/fence.go": true, "fence/testdata/c.txt": true, "fence/fence_test.go": false, "fence/agent/agent.go": false, "docs/a.go": false} {
+		if isPart(name, folders, "cmd/x") != want {
+			t.Errorf("%s: is part of it: %v", name, !want)
+		}
 	}
 }
 

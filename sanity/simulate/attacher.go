@@ -130,6 +130,7 @@ func (w *World) doAttacher(e Event) bool {
 	c := &call{p: p, v: v, s: s, publish: e.Verb == Publish || e.Verb == Republish, nodeID: w.nodeIDFor(s, va), late: e.Verb == LateUnpub, began: time.Now()}
 	if va != nil {
 		c.uid = va.UID
+		v.judged[va.UID] = v.judged[va.UID] || !c.publish
 	}
 	if c.late && c.nodeID == "" {
 		c.nodeID = s.machine.id
@@ -156,7 +157,7 @@ func (w *World) prepare(va *storagev1.VolumeAttachment, nodeID string) {
 
 func (w *World) begin(c *call) {
 	w.calls = append(w.calls, c)
-	ctx, cancel := context.WithTimeout(c.p.ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(context.WithValue(c.p.ctx, readsKey{}, reads{}), callTimeout)
 	c.cancel = cancel
 	w.Stats.Calls++
 	w.work.Go(func() {

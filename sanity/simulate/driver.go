@@ -111,6 +111,7 @@ func (w *World) drivePublish(r *spec.ControllerPublishVolumeRequest) (any, error
 		}
 	}
 	v.attach(r.NodeId)
+	v.attachedFor[r.NodeId] = w.machineOf(r.NodeId)
 	return &spec.ControllerPublishVolumeResponse{}, nil
 }
 
@@ -152,7 +153,7 @@ func (w *World) lie(o *op) {
 
 // seen: the driver sees an unpublish, whatever it makes of it.
 func (w *World) seen(o *op) {
-	w.serving = o.from
+	w.serving = o.reads
 	parts := strings.Split(o.key, "/")
 	w.taken(w.volume(parts[1]), parts[2], "unpublished")
 }
@@ -169,6 +170,7 @@ func (w *World) late(o *op) {
 func (w *World) landLate(v *volume, id string) {
 	v.late = slices.DeleteFunc(v.late, func(other string) bool { return other == id })
 	v.attach(id)
+	v.attachedFor[id] = w.machineOf(id)
 }
 
 // bmc is the fence agent of tier 1: a baseboard controller that is asked by the

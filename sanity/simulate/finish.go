@@ -235,7 +235,8 @@ func (w *World) repair() {
 		s.machine.paused = false
 		for _, v := range w.volumes {
 			if va := w.vaOf(v, s); va != nil && va.Status.Attached && va.DeletionTimestamp == nil && v.pod.node == s && len(v.attached) == 0 {
-				v.attach(s.machine.id) // the driver lied, and its maker mends it
+				v.attach(s.machine.id)
+				v.attachedFor[s.machine.id] = s.machine // the driver lied, and its maker mends it
 			}
 		}
 	}

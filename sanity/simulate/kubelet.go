@@ -105,7 +105,8 @@ func (w *World) sync(s *slot) {
 			if volumesAttachedHas(n, v) {
 				k.remembered[v] = true
 			} else {
-				mount.forgotten, mount.misled = mount.stripped || v.stripped[s], v.misled[s]
+				mount.forgotten, mount.misled = true, v.misled[s]
+				mount.stripped = mount.stripped || v.stripped[s]
 			}
 		}
 	}
@@ -175,6 +176,47 @@ func (w *World) status(s *slot) {
 	w.putNode(n)
 }
 
+// readyCondition is all that a Node's Ready condition tells apart.
+func readyCondition(n *corev1.Node) string {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return string(c.Status) + " since " + c.LastTransitionTime.UTC().Format(time.RFC3339)
+		}
+	}
+	return ""
+}
+
+// noteRestart: it need not be noticed if the Node was read with the kubelet Ready and
+// the volume in use since the detach began, or if it says False and nobody has
+// asked for the unpublish yet.
+func (w *World) noteRestart(s *slot) {
+	n := w.peekNode(s.name)
+	for v, mount := range s.machine.mounts {
+		mount.restart = restart{}
+		va := w.va(v, s)
+		if n == nil || va == nil || va.DeletionTimestamp == nil {
+			continue
+		}
+		ready := readyCondition(n)
+		if s.shown[va.UID] == ready || readyStatus(n) == corev1.ConditionFalse && !v.judged[va.UID] {
+			mount.restart.ready = ready
+		}
+	}
+}
+
+// noteRead: a process is shown the Node.
+func (w *World) noteRead(s *slot) {
+	n := w.peekNode(s.name)
+	if n == nil || readyStatus(n) != corev1.ConditionTrue {
+		return
+	}
+	for _, v := range w.volumes {
+		if va := w.va(v, s); va != nil && va.DeletionTimestamp != nil && inUse(n, v) {
+			s.shown[va.UID] = readyCondition(n)
+		}
+	}
+}
+
 // condition sets Ready as of now.
 func (w *World) condition(n *corev1.Node, status corev1.ConditionStatus) {
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
@@ -221,7 +263,7 @@ func (w *World) renew(s *slot) {
 	if n == nil {
 		return
 	}
-	s.renewed = time.Now()
+	s.renewed, s.renewedBoot = time.Now(), s.machine.boot()
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: s.name}}
 	if old := w.peekLease(s.lease); old != nil {
 		l.ObjectMeta = old.ObjectMeta
@@ -250,6 +292,7 @@ func (w *World) doKubelet(e Event) bool {
 		case Status:
 			w.status(s)
 		case RestartKubelet:
+			w.noteRestart(s)
 			old := s.machine.kubelet
 			s.machine.kubelet = newKubelet()
 			s.machine.kubelet.fresh = old.fresh || w.peekNode(s.name) == nil
@@ -282,7 +325,13 @@ func (w *World) doMount(verb string, s *slot, v *volume) {
 				w.Stats.Mounts++
 			}
 			k.remembered[v] = true
-			m.mounts[v].stripped, m.mounts[v].forgotten, m.mounts[v].misled = false, false, false
+			mount := m.mounts[v]
+			mount.stripped, mount.forgotten, mount.misled, mount.restart = false, false, false, restart{}
+			if mount.inherited = ""; v.attachedFor[m.id] != m {
+				if n := w.peekNode(s.name); n != nil {
+					mount.inherited = n.UID
+				}
+			}
 		default:
 			k.failed[v] = time.Now()
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -42,16 +43,32 @@ type session struct {
 	// excused: it was taken while it was in use because somebody said what was
 	// not true, and the design believes him.
 	excused bool
+	// inherited is the UID of the Node that mounted a disk for which no publish to
+	// this machine was asked: it was attached to another machine of its node ID.
+	inherited types.UID
+	// forgotten: its kubelet restarted, and knows nothing of it.
+	forgotten bool
 	// stripped: a person took its VolumeAttachment away since it was mounted;
 	// whether one was made anew is nothing to a kubelet that restarts before the
 	// controller lists the volume again.
 	stripped bool
-	// forgotten: its kubelet restarted after a person had stripped the
-	// VolumeAttachment, and knows nothing of it.
-	forgotten bool
-	// misled: the same after the controller had detached it under a false taint.
+	// misled: forgotten after the controller had detached it under a false taint.
 	misled bool
+	// restart is the last of its kubelet, if it was one of which a Node need not
+	// show anything.
+	restart restart
 }
+
+// A restart of a kubelet that Kubernetes need not have noticed.
+type restart struct {
+	// ready is the Node's Ready condition of before; empty: it had to be noticed.
+	ready string
+	// noticed is when the Node first said otherwise; zero: never.
+	noticed time.Time
+}
+
+// unseen: the Node says nothing of it, or did not while the call lasted.
+func (r restart) unseen() bool { return r.ready != "" && (r.noticed.IsZero() || lately(r.noticed)) }
 
 // boot is the boot ID; each of a machine's boots has another.
 func (m *machine) boot() string {
@@ -70,11 +87,16 @@ type slot struct {
 	machine *machine
 	// renewed is when its kubelet last renewed the lease.
 	renewed time.Time
+	// renewedBoot is the boot of its machine in which it did.
+	renewedBoot string
 	// silent is when it was last seen to have been silent for suspectAfter, or to
 	// have no Node.
 	silent time.Time
-	cut    bool // its kubelet does not reach the API server
-	nodes  int  // machines so far
+	// shown is what the Ready condition was when a process last read that the
+	// kubelet, Ready, uses the volume of a VolumeAttachment that is being deleted.
+	shown map[types.UID]string
+	cut   bool // its kubelet does not reach the API server
+	nodes int  // machines so far
 
 	// lease and record are the names of its kubelet's and its record's Lease,
 	// recordRead what stands in it, if
@@ -101,6 +123,10 @@ type volume struct {
 	// asked are the VolumeAttachments that were unpublished once: a duplicate
 	// may still be about.
 	asked map[*slot]bool
+	// judged are the VolumeAttachments whose unpublish has been asked for.
+	judged map[types.UID]bool
+	// attachedFor is for which machine of a node ID a publish was last carried out.
+	attachedFor map[string]*machine
 	// stripped are the nodes whose VolumeAttachment a person took away, finalizer
 	// and all.
 	stripped map[*slot]bool

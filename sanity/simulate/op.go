@@ -31,6 +31,7 @@ type op struct {
 	orphan bool
 	volume string // of a driver call: these are served in the order of arrival
 	since  time.Time
+	reads  reads // of the call that it is part of
 }
 
 type reply struct {
@@ -51,6 +52,9 @@ func (p *Process) park(ctx context.Context, to side, key string, write bool, eff
 		return nil, err
 	}
 	o := &op{key: key, from: p, to: to, write: write, effect: effect, answer: make(chan reply, 1), since: time.Now()}
+	if o.reads, _ = ctx.Value(readsKey{}).(reads); o.reads == nil {
+		o.reads = p.reads
+	}
 	if to == toDriver {
 		o.volume = volumeOfKey(key)
 	}
@@ -138,9 +142,12 @@ func (w *World) firstOfVolume(o *op) bool {
 // serve lets the call take effect, and answers.
 func (w *World) serve(o *op) {
 	w.remove(o)
-	w.serving = o.from
-	if node, ok := strings.CutPrefix(o.key, "get:lease/"); ok {
-		o.from.leaseRead[node] = w.steps
+	w.serving = o.reads
+	if !o.write {
+		o.reads[o.key] = w.steps
+	}
+	if node, ok := strings.CutPrefix(o.key, "get:node/"); ok {
+		w.noteRead(w.slot(node))
 	}
 	value, err := o.effect()
 	if !o.orphan {
@@ -159,7 +166,7 @@ func (w *World) fail(o *op, err error) {
 // lose lets it take effect and loses the answer.
 func (w *World) lose(o *op) {
 	w.remove(o)
-	w.serving = o.from
+	w.serving = o.reads
 	_, _ = o.effect()
 	if !o.orphan {
 		o.answer <- reply{nil, errLost}

@@ -27,16 +27,26 @@ import (
 //     was gone by then, whose boot nobody could see, to the node ID and the lease alone;
 //   - a person's bypass that nothing in Kubernetes tells of any more: the
 //     VolumeAttachment was stripped of its finalizer and deleted while the volume
-//     was mounted, the pod is gone, and the kubelet restarted before it had
-//     unmounted and, where the VolumeAttachment was made anew, before the volume
-//     was listed as attached again. The controller has taken the volume off
-//     volumesAttached, the kubelet has forgotten it, and no deletionTimestamp says
-//     that there was a detach. Without the restart, or without the stripping, R2
-//     holds;
+//     was mounted, the pod is gone, and the kubelet restarted, before or after that,
+//     before it had unmounted and, where the VolumeAttachment was made anew, before
+//     the volume was listed as attached again. The controller has taken the volume
+//     off volumesAttached, the kubelet has forgotten it, and no deletionTimestamp
+//     says that there was a detach. Without the restart, or without the stripping,
+//     R2 holds;
 //   - the same after a detach under a false taint that was on and off again while
 //     no csi-fencepost looked: no record binds it, and nothing else tells of it;
-//   - a machine that was off, and whose boot its Node shows only since the caller's
-//     last read of its lease, right before the ledger's write and the call;
+//   - a kubelet that forgets the mount by a restart after a forced detach, of which
+//     the Node shows nothing, its Ready condition being what it was: either the
+//     kubelet had been read, Ready, with the volume in use since the detach began,
+//     so that the volume that is gone from its list looks unmounted; or it said
+//     False, and nobody had asked for the unpublish before;
+//   - a machine that has a name, and with it the node ID, that another had before,
+//     mounts without a publish what was attached to that one, and the Node that
+//     listed it is gone;
+//   - a machine that was off, and whose boot its Node shows only since the call's last
+//     read of its lease, right before the ledger's write; or since the read of the
+//     Node before that, if its kubelet mounts before it has renewed the lease, which
+//     kubelets do not;
 //   - with unpublishRevokesAccess: at some moment of the call the node's lease was
 //     not renewed for suspectAfter, or there was no Node, or another machine has its
 //     name by now (stale or unknown), so that the design takes the volume from a
@@ -53,6 +63,7 @@ func (w *World) judge() {
 		if w.believed(m) {
 			m.believedAt = time.Now()
 		}
+		w.noteNoticed(m)
 	}
 	for _, v := range w.volumes {
 		var writer *machine
@@ -83,21 +94,50 @@ func (w *World) taken(v *volume, id, how string) {
 	if m == nil || !v.attached[id] || !v.mayWrite(m) {
 		return
 	}
-	mount := m.mounts[v]
-	bypassed := mount != nil && (mount.forgotten || mount.misled && !w.taintSeen(m))
-	if w.excuse(v, m) || lately(m.believedAt) || bypassed || w.justBack(m) || w.setup.Revokes && (m.severed || w.wasSilent(m.slot)) {
+	if w.excuse(v, m) || lately(m.believedAt) || w.justBack(m) || w.setup.Revokes && (m.severed || w.wasSilent(m.slot)) {
 		w.excused(v, m)
+		return
+	}
+	if limit := w.limit(m, m.mounts[v]); limit != nil {
+		*limit++
+		m.mounts[v].excused = true
 		return
 	}
 	w.violation("R2", fmt.Sprintf("volume %s is %s from %s, on which it is in use", v.name, how, describe(m)))
 }
 
-// justBack: the machine has booted, and its Node says so only since the process that
-// calls has read its lease for the last time. There is always a moment between the
-// last read and the call.
+// limit is the count of the limit that a mount is taken at; nil: at none.
+func (w *World) limit(m *machine, mount *session) *int {
+	switch n := w.peekNode(m.slot.name); {
+	case mount == nil:
+	case mount.forgotten && mount.stripped, mount.misled && !w.taintSeen(m):
+		return &w.Stats.Stripped
+	case mount.forgotten && mount.restart.unseen():
+		return &w.Stats.Unseen
+	case mount.inherited != "" && (n == nil || n.UID != mount.inherited):
+		return &w.Stats.Inherited
+	}
+	return nil
+}
+
+// noteNoticed: the Node says another thing of readiness than before its kubelet
+// restarted.
+func (w *World) noteNoticed(m *machine) {
+	for _, mount := range m.mounts {
+		if r := &mount.restart; r.ready != "" && r.noticed.IsZero() {
+			if n := w.peekNode(m.slot.name); n == nil || readyCondition(n) != r.ready {
+				r.noticed = time.Now()
+			}
+		}
+	}
+}
+
+// justBack: the machine has booted, and its Node says so only since the call has read
+// its lease for the last time; or since it has read the Node, and the lease was not
+// renewed in this boot. There is always a moment between the last read and the call.
 func (w *World) justBack(m *machine) bool {
-	read := w.serving.leaseRead[m.slot.name]
-	return read > 0 && m.shown > read
+	lease, node := w.serving["get:lease/"+m.slot.name], w.serving["get:node/"+m.slot.name]
+	return lease > 0 && m.shown > lease || node > 0 && m.shown > node && m.slot.renewedBoot != m.boot()
 }
 
 // excuse: the design believes a false word about the machine, and so whatever it

@@ -77,15 +77,15 @@ type Process struct {
 	// sights are the Nodes that changed and that it has not looked at.
 	sights map[string]bool
 	busy   map[errand]bool // background calls under way
-	// leaseRead is the step in which it was last given the lease of a node.
-	leaseRead map[string]int
+	// reads are those of what no attacher asked for, and all in tier 2.
+	reads reads
 	// ordered is the version of the lease on which a fence of the node rests.
 	ordered map[string]string
 }
 
 // start begins the next life of a replica.
 func (w *World) start(name string) {
-	p := &Process{w: w, name: name, sights: map[string]bool{}, busy: map[errand]bool{}, ordered: map[string]string{}, leaseRead: map[string]int{}, stalled: map[string]bool{}, moved: make(chan struct{})}
+	p := &Process{w: w, name: name, sights: map[string]bool{}, busy: map[errand]bool{}, ordered: map[string]string{}, reads: reads{}, stalled: map[string]bool{}, moved: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancel(context.WithValue(context.Background(), processKey{}, p))
 	p.view = &view{p: p, shown: map[string]*snapshot{}}
 	for _, s := range w.slots {
@@ -164,6 +164,11 @@ func (p *Process) ended() bool { return p.dead || p.failed != nil }
 func (p *Process) up() bool { return p != nil && !p.dead && p.side != nil }
 
 type processKey struct{}
+
+// reads are the steps in which a call was last given what it asked for, by key.
+type reads map[string]int
+
+type readsKey struct{}
 
 // sees: its watches show it changes now.
 func (p *Process) sees(kind string) bool { return p.up() && !p.noAPI && !p.stalled[kind] }

@@ -11,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -23,6 +24,9 @@ type Stats struct {
 	// Excused: volumes that were taken from a machine in use because the design
 	// believed what was not true.
 	Excused int
+	// Stripped, Unseen, Inherited: volumes that were taken from a machine in use at
+	// a limit which the README names (oracle.go).
+	Stripped, Unseen, Inherited int
 	// ByHand: schedules whose end needed a person to reboot a node that a
 	// refusal named.
 	ByHand int
@@ -51,6 +55,9 @@ func (s *Stats) Add(o Stats) {
 	s.Taints += o.Taints
 	s.Confirmations += o.Confirmations
 	s.Excused += o.Excused
+	s.Stripped += o.Stripped
+	s.Unseen += o.Unseen
+	s.Inherited += o.Inherited
 	s.ByHand += o.ByHand
 	s.PodByHand += o.PodByHand
 	s.Released += o.Released
@@ -90,7 +97,7 @@ type World struct {
 	over     bool
 	spoken   bool // somebody has tainted a node, or confirmed it off
 	steps    int
-	serving  *Process          // whose call takes effect
+	serving  reads             // of the call that takes effect
 	said     map[string]string // what was last confirmed of each node
 	recent   [12]Event         // a ring
 	events   []Event           // of a round
@@ -125,7 +132,7 @@ func newWorld(setup Setup, seed uint64, factory Factory) *World {
 	w.conn = conn
 	for i := range setup.Volumes {
 		name := "v" + strconv.Itoa(i+1)
-		w.volumes = append(w.volumes, &volume{name: name, unique: corev1.UniqueVolumeName("kubernetes.io/csi/" + DriverName + "^" + name), vas: map[*slot]string{}, attached: map[string]bool{}, adc: map[*slot]*attachment{}, asked: map[*slot]bool{}, stripped: map[*slot]bool{}, misled: map[*slot]bool{}})
+		w.volumes = append(w.volumes, &volume{name: name, unique: corev1.UniqueVolumeName("kubernetes.io/csi/" + DriverName + "^" + name), vas: map[*slot]string{}, attached: map[string]bool{}, adc: map[*slot]*attachment{}, asked: map[*slot]bool{}, judged: map[types.UID]bool{}, attachedFor: map[string]*machine{}, stripped: map[*slot]bool{}, misled: map[*slot]bool{}})
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 		pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -134,7 +141,7 @@ func newWorld(setup Setup, seed uint64, factory Factory) *World {
 		w.objects.Volumes.Put(pv)
 	}
 	for i := range setup.Nodes {
-		s := &slot{name: "n" + strconv.Itoa(i+1)}
+		s := &slot{name: "n" + strconv.Itoa(i+1), shown: map[types.UID]string{}}
 		s.lease, s.record = leaseKey(s.name), w.recordKey(s.name)
 		w.slots = append(w.slots, s)
 		w.newMachine(s)
