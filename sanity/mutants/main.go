@@ -32,6 +32,7 @@ type options struct {
 	only              string
 	match             *regexp.Regexp
 	workers           int
+	reuse             bool
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -42,6 +43,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&o.only, "only", "", "mutate these packages only, by folder, separated by commas; empty: those whose survivors are sorted")
 	match := flags.String("match", "", "only mutants in whose text this regular expression is found; then the list of survivors is not held against what is not tried")
 	flags.IntVar(&o.workers, "workers", 2, "how many mutants are tried at once")
+	flags.BoolVar(&o.reuse, "reuse", false, "use what an earlier run made of a package where nothing that it and its tests are made of has changed since; the result says so")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -61,9 +63,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	r := result.Result{Part: "mutants", Command: strings.TrimSpace("go run ./sanity/mutants " + strings.Join(args, " ")), Began: time.Now().UTC()}
-	outcomes, err := mutateAll(ctx, o, chosen, out)
+	runs, err := mutateAll(ctx, o, chosen, out)
 	if err != nil {
 		return err
+	}
+	var outcomes []outcome
+	for _, k := range runs {
+		outcomes = append(outcomes, k.Outcomes...)
 	}
 	var whole []string
 	if *match == "" {
@@ -72,7 +78,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 	}
 	r.Failures = compare(outcomes, reasons, whole)
-	report(&r, chosen, outcomes, reasons)
+	report(&r, chosen, runs, reasons)
 	if err := writeAll(o.all, outcomes); err != nil {
 		return err
 	}
@@ -97,8 +103,9 @@ func choose(only string) ([]target, error) {
 	return chosen, nil
 }
 
-// mutateAll tries the mutants of one target after the other.
-func mutateAll(ctx context.Context, o options, chosen []target, progress io.Writer) ([]outcome, error) {
+// mutateAll tries the mutants of one target after the other, and keeps what became
+// of each target's.
+func mutateAll(ctx context.Context, o options, chosen []target, progress io.Writer) ([]kept, error) {
 	temporary, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
 		return nil, err
@@ -108,23 +115,42 @@ func mutateAll(ctx context.Context, o options, chosen []target, progress io.Writ
 	if err := buildGremlins(ctx, o.root, gremlins, progress); err != nil {
 		return nil, err
 	}
-	var all []outcome
+	var all []kept
 	for _, t := range chosen {
-		outcomes, err := mutate(ctx, o, t, gremlins, temporary, progress)
+		c, err := newScratch(ctx, o.root, filepath.Join(temporary, strings.ReplaceAll(t.Folder, "/", "-")), t)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, outcomes...)
+		k, err := mutateOrReuse(ctx, o, c, gremlins, progress)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, *k)
 	}
 	return all, nil
 }
 
-func mutate(ctx context.Context, o options, t target, gremlins, temporary string, progress io.Writer) ([]outcome, error) {
-	name := strings.ReplaceAll(t.Folder, "/", "-")
-	c, err := newScratch(ctx, o.root, filepath.Join(temporary, name), t)
+func mutateOrReuse(ctx context.Context, o options, c *scratch, gremlins string, progress io.Writer) (*kept, error) {
+	sources, err := c.digest()
 	if err != nil {
 		return nil, err
 	}
+	whole, file := o.match.String() == "", keptFile(o.result, c.target)
+	if o.reuse && whole {
+		if k := readKept(file, sources); k != nil {
+			fmt.Fprintf(progress, "%s: as on %s UTC, nothing has changed since\n", c.target.Folder, k.When.Format("2006-01-02 15:04"))
+			k.Reused = true
+			return k, nil
+		}
+	}
+	k := &kept{Sources: sources, When: time.Now().UTC()}
+	if k.Outcomes, err = mutate(ctx, o, c, gremlins, progress); err != nil || !whole {
+		return k, err
+	}
+	return k, k.write(file)
+}
+
+func mutate(ctx context.Context, o options, c *scratch, gremlins string, progress io.Writer) ([]outcome, error) {
 	mutants, err := c.mutants(ctx, gremlins, filepath.Join(o.root, configName))
 	if err != nil {
 		return nil, err
@@ -137,7 +163,7 @@ func mutate(ctx context.Context, o options, t target, gremlins, temporary string
 	if err := crew.baseline(ctx); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(progress, "%s: %d mutants; the tests take %.1f s\n", t.Folder, len(mutants), (crew.limit.tests-slack).Seconds()/3)
+	fmt.Fprintf(progress, "%s: %d mutants; the tests take %.1f s\n", c.target.Folder, len(mutants), (crew.limit.tests-slack).Seconds()/3)
 	return crew.tryAll(ctx, mutants, progress)
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
 )
 
 const guarded = `package a
@@ -288,6 +290,43 @@ func TestTestsThatDoNotPassByThemselvesKillNothing(t *testing.T) {
 	}
 	if err := (&crew{plain: []*scratch{c}}).baseline(t.Context()); err == nil || !strings.Contains(err.Error(), "do not pass without any mutant") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhatWasTriedIsUsedAgainOnlyWhereNothingHasChanged(t *testing.T) {
+	c := smallScratch(t)
+	digest := func() string {
+		sum, err := c.digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	sources, file := digest(), keptFile(filepath.Join(t.TempDir(), "mutants.json"), c.target)
+	if readKept(file, sources) != nil {
+		t.Error("what was never tried is used again")
+	}
+	tried := kept{Sources: sources, When: time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC), Outcomes: []outcome{{mutant: mutant{File: "a/a.go", Func: "May", Old: "x", New: "y"}, Fate: killed, By: "TestMay"}}}
+	if err := tried.write(file); err != nil {
+		t.Fatal(err)
+	}
+	k := readKept(file, digest())
+	if k == nil || len(k.Outcomes) != 1 || k.Outcomes[0] != tried.Outcomes[0] {
+		t.Fatalf("got %+v", k)
+	}
+	k.Reused = true
+	var r result.Result
+	report(&r, []target{c.target}, []kept{*k}, nil)
+	if !slices.ContainsFunc(r.Figures, func(f result.Figure) bool {
+		return f.Name == c.target.Folder+", mutants (tried 2026-01-02 03:04 UTC, nothing has changed since)"
+	}) {
+		t.Errorf("the result does not say so: %+v", r.Figures)
+	}
+	if err := os.WriteFile(filepath.Join(c.folder, "a/a_test.go"), []byte(little["a/a_test.go"]+"// more"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if readKept(file, digest()) != nil {
+		t.Error("used again, though a test has changed")
 	}
 }
 

@@ -23,8 +23,12 @@ func (t tally) tried() int {
 }
 
 // report puts the figures, and the survivors with their reasons, into a result.
-func report(r *result.Result, chosen []target, outcomes []outcome, reasons map[string]string) {
+func report(r *result.Result, chosen []target, runs []kept, reasons map[string]string) {
 	all, each := tally{}, map[string]tally{}
+	var outcomes []outcome
+	for _, k := range runs {
+		outcomes = append(outcomes, k.Outcomes...)
+	}
 	for _, o := range outcomes {
 		all.add(o)
 		folder := folderOf(o.File)
@@ -39,9 +43,12 @@ func report(r *result.Result, chosen []target, outcomes []outcome, reasons map[s
 	r.Add("killed by a time limit", float64(all[endless]), "mutants")
 	r.Add("survived", float64(all[survived]), "mutants")
 	r.Add("proposed, but do not compile", float64(all[unbuilt]), "mutants")
-	for _, t := range chosen {
-		n := each[t.Folder]
-		r.Add(t.Folder+", mutants", float64(n.tried()), "mutants")
+	for i, t := range chosen {
+		n, when := each[t.Folder], ""
+		if runs[i].Reused {
+			when = " (tried " + runs[i].When.Format("2006-01-02 15:04") + " UTC, nothing has changed since)"
+		}
+		r.Add(t.Folder+", mutants"+when, float64(n.tried()), "mutants")
 		r.Add(t.Folder+", left", float64(n[survived]), "mutants")
 	}
 	said := map[string]bool{}

@@ -54,6 +54,9 @@ var parts = []part{
 			if o.quick {
 				c = append(c, "-only=fence,csi/ledger")
 			}
+			if o.reuse {
+				c = append(c, "-reuse")
+			}
 			return c
 		}},
 	{name: "fuzzing", needs: "sanity/fuzz/main.go",
