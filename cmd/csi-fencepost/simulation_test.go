@@ -212,7 +212,7 @@ func partsOfTier1(ctx context.Context, p simulate.Parts) (simulate.Sidecar, erro
 	tracker := liveness.New(p.Config.Fencing.SuspectAfter.Duration, p.Config.Fencing.MaxUnhealthy.Share())
 	records := noderecord.NewStore(p.Client.CoordinationV1(), p.Config.Fencing.Namespace)
 	f := &fencing{}
-	f.fencer, err = fencer.New(fencer.Options{Levels: p.Agents, Records: records, Nodes: p.Client.CoreV1(), Leases: p.Client.CoordinationV1(), Driver: ids.Driver, Actor: p.Name})
+	f.fencer, err = fencer.New(fencer.Options{Levels: p.Agents, Records: records, Nodes: p.Aside.CoreV1(), Leases: p.Client.CoordinationV1(), Driver: ids.Driver, Actor: p.Name})
 	if err != nil {
 		return nil, err
 	}

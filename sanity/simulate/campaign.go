@@ -123,6 +123,7 @@ func (c *Campaign) Figures(r *result.Result, prefix string) {
 		{Name: "crashes of a replica", Value: float64(s.Crashes), Unit: "crashes"},
 		{Name: "machines that lost their power", Value: float64(s.PowerOffs), Unit: "machines"},
 		{Name: "taken from a machine in use because an operator lied or the driver revokes", Value: float64(s.Excused), Unit: "volumes"},
+		{Name: "the same, because it began to use it between the call's last look and the driver's call", Value: float64(s.Raced), Unit: "volumes"},
 		{Name: "the same, a limit: a person had stripped the VolumeAttachment or tainted the living node, unseen, and the kubelet forgot the mount", Value: float64(s.Stripped), Unit: "volumes"},
 		{Name: "the same, a limit: the kubelet forgot the mount by a restart that shows nowhere", Value: float64(s.Unseen), Unit: "volumes"},
 		{Name: "the same, a limit: another machine under the node ID had mounted without a publish, and its Node was gone", Value: float64(s.Inherited), Unit: "volumes"},

@@ -20,9 +20,11 @@ import (
 type client struct {
 	kubernetes.Interface
 	p *Process
+	// aside: what is read is not what the call goes by.
+	aside bool
 }
 
-func (c *client) CoreV1() core.CoreV1Interface          { return &coreClient{p: c.p} }
+func (c *client) CoreV1() core.CoreV1Interface          { return &coreClient{p: c.p, aside: c.aside} }
 func (c *client) StorageV1() storage.StorageV1Interface { return &storageClient{p: c.p} }
 func (c *client) CoordinationV1() coordination.CoordinationV1Interface {
 	return &coordinationClient{p: c.p}
@@ -30,7 +32,8 @@ func (c *client) CoordinationV1() coordination.CoordinationV1Interface {
 
 type coreClient struct {
 	core.CoreV1Interface
-	p *Process
+	p     *Process
+	aside bool
 }
 
 type storageClient struct {
@@ -44,7 +47,9 @@ type coordinationClient struct {
 }
 
 func (c *coreClient) PersistentVolumes() core.PersistentVolumeInterface { return &pvClient{p: c.p} }
-func (c *coreClient) Nodes() core.NodeInterface                         { return &nodeClient{p: c.p} }
+func (c *coreClient) Nodes() core.NodeInterface {
+	return &nodeClient{p: c.p, aside: c.aside}
+}
 func (c *storageClient) VolumeAttachments() storage.VolumeAttachmentInterface {
 	return &vaClient{p: c.p}
 }
@@ -73,10 +78,14 @@ func (c *pvClient) Patch(ctx context.Context, name string, pt types.PatchType, d
 
 type nodeClient struct {
 	core.NodeInterface
-	p *Process
+	p     *Process
+	aside bool
 }
 
 func (c *nodeClient) Get(ctx context.Context, name string, _ metav1.GetOptions) (*corev1.Node, error) {
+	if c.aside {
+		ctx = context.WithValue(ctx, readsKey{}, c.p.reads)
+	}
 	return request(ctx, c.p, "get:node/"+name, false, func() (*corev1.Node, error) { return c.p.w.memory.nodes.read(name) })
 }
 

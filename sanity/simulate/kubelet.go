@@ -163,10 +163,14 @@ func (w *World) status(s *slot) {
 		ready, k.unready = corev1.ConditionFalse, false
 	}
 	w.condition(n, ready)
+	before := n.Status.VolumesInUse
 	n.Status.VolumesInUse = nil
 	clear(k.reported)
 	for _, v := range w.volumes {
 		if k.uses(v) {
+			if !slices.Contains(before, v.unique) {
+				s.listed[v] = w.steps
+			}
 			n.Status.VolumesInUse = append(n.Status.VolumesInUse, v.unique)
 			k.reported[v] = true
 		}
@@ -204,9 +208,18 @@ func (w *World) noteRestart(s *slot) {
 	}
 }
 
-// noteRead: a process is shown the Node.
-func (w *World) noteRead(s *slot) {
+// freeKey of reads is the step in which the Node was last read without the volume.
+func freeKey(s *slot, v *volume) string { return "free:" + s.name + "/" + v.name }
+
+// noteRead: a call is shown the Node.
+func (w *World) noteRead(s *slot, r reads) {
 	n := w.peekNode(s.name)
+	for _, v := range w.volumes {
+		delete(r, freeKey(s, v))
+		if n != nil && !inUse(n, v) && !volumesAttachedHas(n, v) {
+			r[freeKey(s, v)] = w.steps
+		}
+	}
 	if n == nil || readyStatus(n) != corev1.ConditionTrue {
 		return
 	}

@@ -95,8 +95,10 @@ type slot struct {
 	// shown is what the Ready condition was when a process last read that the
 	// kubelet, Ready, uses the volume of a VolumeAttachment that is being deleted.
 	shown map[types.UID]string
-	cut   bool // its kubelet does not reach the API server
-	nodes int  // machines so far
+	// listed is the step in which its Node last began to list the volume as in use.
+	listed map[*volume]int
+	cut    bool // its kubelet does not reach the API server
+	nodes  int  // machines so far
 
 	// lease and record are the names of its kubelet's and its record's Lease,
 	// recordRead what stands in it, if

@@ -147,7 +147,7 @@ func (w *World) serve(o *op) {
 		o.reads[o.key] = w.steps
 	}
 	if node, ok := strings.CutPrefix(o.key, "get:node/"); ok {
-		w.noteRead(w.slot(node))
+		w.noteRead(w.slot(node), o.reads)
 	}
 	value, err := o.effect()
 	if !o.orphan {

@@ -47,6 +47,9 @@ import (
 //     read of its lease, right before the ledger's write; or since the read of the
 //     Node before that, if its kubelet mounts before it has renewed the lease, which
 //     kubelets do not;
+//   - a node that had let go of the volume, whose VolumeAttachment nobody deletes, and
+//     that is given it again, and says so, only since the call has read the Node for
+//     the last time;
 //   - with unpublishRevokesAccess: at some moment of the call the node's lease was
 //     not renewed for suspectAfter, or there was no Node, or another machine has its
 //     name by now (stale or unknown), so that the design takes the volume from a
@@ -94,8 +97,13 @@ func (w *World) taken(v *volume, id, how string) {
 	if m == nil || !v.attached[id] || !v.mayWrite(m) {
 		return
 	}
-	if w.excuse(v, m) || lately(m.believedAt) || w.justBack(m) || w.setup.Revokes && (m.severed || w.wasSilent(m.slot)) {
+	if w.excuse(v, m) || lately(m.believedAt) || w.setup.Revokes && (m.severed || w.wasSilent(m.slot)) {
 		w.excused(v, m)
+		return
+	}
+	if w.justBack(m) || w.justUsed(v, m) {
+		w.Stats.Raced++
+		w.forgive(v, m)
 		return
 	}
 	if limit := w.limit(m, m.mounts[v]); limit != nil {
@@ -140,6 +148,13 @@ func (w *World) justBack(m *machine) bool {
 	return lease > 0 && m.shown > lease || node > 0 && m.shown > node && m.slot.renewedBoot != m.boot()
 }
 
+// justUsed: the call has read for the last time that the Node lists the volume
+// nowhere, and only since then does it say that it is in use.
+func (w *World) justUsed(v *volume, m *machine) bool {
+	read := w.serving[freeKey(m.slot, v)]
+	return !m.severed && read > 0 && m.slot.listed[v] > read
+}
+
 // excuse: the design believes a false word about the machine, and so whatever it
 // still writes through this mount is excused from then on.
 func (w *World) excuse(v *volume, m *machine) bool {
@@ -152,6 +167,11 @@ func (w *World) excuse(v *volume, m *machine) bool {
 
 func (w *World) excused(v *volume, m *machine) {
 	w.Stats.Excused++
+	w.forgive(v, m)
+}
+
+// forgive: whatever the machine still writes through this mount is excused.
+func (w *World) forgive(v *volume, m *machine) {
 	if s := m.mounts[v]; s != nil {
 		s.excused = true
 		return

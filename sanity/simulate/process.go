@@ -26,9 +26,10 @@ type Parts struct {
 	// Name of the process, r1 and so on: its identity in locks and audit trails.
 	Name   string
 	Config *config.Configuration
-	// Client and Index are the API server and the watch of tier 1.
-	Client kubernetes.Interface
-	Index  survey.Index
+	// Client and Index are the API server and the watch of tier 1. Aside is the same
+	// API server for what looks at a Node for itself and not for the call (fencer).
+	Client, Aside kubernetes.Interface
+	Index         survey.Index
 	// Rest is the API server of tier 2; nil in tier 1.
 	Rest *rest.Config
 	// Driver is the connection to the driver.
@@ -98,7 +99,7 @@ func (w *World) start(name string) {
 	if w.whole != nil {
 		parts.Rest = w.whole.restOf(p)
 	} else {
-		parts.Client, parts.Index = &client{p: p}, p.view
+		parts.Client, parts.Aside, parts.Index = &client{p: p}, &client{p: p, aside: true}, p.view
 	}
 	if w.setup.Agents {
 		parts.Agents = agent.Levels{{{Agent: &bmc{p}, Timeout: agentTimeout, Attempts: 1}}}

@@ -24,6 +24,9 @@ type Stats struct {
 	// Excused: volumes that were taken from a machine in use because the design
 	// believed what was not true.
 	Excused int
+	// Raced: volumes that were taken from a machine which began to use them after
+	// the call had looked for the last time.
+	Raced int
 	// Stripped, Unseen, Inherited: volumes that were taken from a machine in use at
 	// a limit which the README names (oracle.go).
 	Stripped, Unseen, Inherited int
@@ -55,6 +58,7 @@ func (s *Stats) Add(o Stats) {
 	s.Taints += o.Taints
 	s.Confirmations += o.Confirmations
 	s.Excused += o.Excused
+	s.Raced += o.Raced
 	s.Stripped += o.Stripped
 	s.Unseen += o.Unseen
 	s.Inherited += o.Inherited
@@ -141,7 +145,7 @@ func newWorld(setup Setup, seed uint64, factory Factory) *World {
 		w.objects.Volumes.Put(pv)
 	}
 	for i := range setup.Nodes {
-		s := &slot{name: "n" + strconv.Itoa(i+1), shown: map[types.UID]string{}}
+		s := &slot{name: "n" + strconv.Itoa(i+1), shown: map[types.UID]string{}, listed: map[*volume]int{}}
 		s.lease, s.record = leaseKey(s.name), w.recordKey(s.name)
 		w.slots = append(w.slots, s)
 		w.newMachine(s)
