@@ -42,7 +42,7 @@ var parts = []part{
 			}
 			return []string{"go", "test", "./cmd/csi-fencepost", "-run", "^TestSimulation$", "-count=1", "-timeout=0", "-v", "-schedules=" + n, "-result=" + file}
 		}},
-	{name: "model", needs: "sanity/model/fencepost.pml",
+	{name: "model", needs: "sanity/model/fencepost.pml", built: "./sanity/model",
 		about: "A model of the protocol, bounded worlds of it explored completely, with the same rules, and without its guards, one at a time, where a violation has to be found.",
 		command: func(_ options, file string) []string {
 			return []string{"go", "test", "./sanity/model", "-count=1", "-timeout=0", "-v", "-result=" + file}
