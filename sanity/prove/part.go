@@ -40,7 +40,7 @@ var parts = []part{
 			if o.quick {
 				n = "2000"
 			}
-			return []string{"go", "test", "./cmd/csi-fencepost", "-run", "^TestSimulation$", "-count=1", "-timeout=0", "-v", "-schedules=" + n, "-result=" + file}
+			return []string{"go", "test", "./cmd/csi-fencepost", "-run", "^TestSimulation$", "-count=1", "-timeout=0", "-v", "-schedules=" + n, "-failures=20", "-result=" + file}
 		}},
 	{name: "model", needs: "sanity/model/fencepost.pml", built: "./sanity/model",
 		about: "A model of the protocol, bounded worlds of it explored completely, with the same rules, and without its guards, one at a time, where a violation has to be found.",

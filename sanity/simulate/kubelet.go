@@ -198,7 +198,7 @@ func (w *World) noteRestart(s *slot) {
 	for v, mount := range s.machine.mounts {
 		mount.restart = restart{}
 		va := w.va(v, s)
-		if n == nil || va == nil || va.DeletionTimestamp == nil {
+		if n == nil || va == nil || va.DeletionTimestamp == nil && volumesAttachedHas(n, v) {
 			continue
 		}
 		ready := readyCondition(n)

@@ -35,11 +35,11 @@ import (
 //     R2 holds;
 //   - the same after a detach under a false taint that was on and off again while
 //     no csi-fencepost looked: no record binds it, and nothing else tells of it;
-//   - a kubelet that forgets the mount by a restart after a forced detach, of which
-//     the Node shows nothing, its Ready condition being what it was: either the
-//     kubelet had been read, Ready, with the volume in use since the detach began,
-//     so that the volume that is gone from its list looks unmounted; or it said
-//     False, and nobody had asked for the unpublish before;
+//   - a kubelet that forgets the mount by a restart after a forced detach, or between
+//     its two writes, of which the Node shows nothing, its Ready condition being what
+//     it was: either the kubelet had been read, Ready, with the volume in use since the
+//     detach began, so that the volume that is gone from its list looks unmounted; or
+//     it said False, and nobody had asked for the unpublish before;
 //   - a machine that has a name, and with it the node ID, that another had before,
 //     mounts without a publish what was attached to that one, and the Node that
 //     listed it is gone;
