@@ -43,10 +43,12 @@ func NewDriver(life context.Context, conn *grpc.ClientConn) (*Driver, error) {
 	}
 	d := &Driver{conn: conn, ids: &Identity{Driver: name}, life: life}
 	d.listings.list = d.list
+	// Before they are read: a connection lost meanwhile would not be noticed.
+	state := conn.GetState()
 	if _, err := d.readCapabilities(life); err != nil {
 		return nil, err
 	}
-	go d.forgetOnReconnect(life)
+	go d.forgetOnReconnect(life, state)
 	return d, nil
 }
 
@@ -85,13 +87,14 @@ func (d *Driver) readCapabilities(ctx context.Context) (rpc.ControllerCapability
 	return read, nil
 }
 
-func (d *Driver) forgetOnReconnect(ctx context.Context) {
-	for state := d.conn.GetState(); d.conn.WaitForStateChange(ctx, state); state = d.conn.GetState() {
+func (d *Driver) forgetOnReconnect(ctx context.Context, state connectivity.State) {
+	for d.conn.WaitForStateChange(ctx, state) {
+		state = d.conn.GetState() // first: what is read after the next line is of this state, or a later one
 		d.mu.Lock()
 		d.capabilities = nil
 		d.connection++
 		d.mu.Unlock()
-		if d.conn.GetState() == connectivity.Shutdown {
+		if state == connectivity.Shutdown {
 			return
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 )
@@ -37,6 +38,8 @@ type testDriver struct {
 	published    map[string][]string // of each volume
 	page         int                 // volumes on a page; 0: all
 	asked        int                 // for its capabilities
+	silent       bool                // about them
+	onAsked      func()              // for them
 	list         func(*spec.ListVolumesRequest) (*spec.ListVolumesResponse, error)
 	get          func(volume string) (*spec.ControllerGetVolumeResponse, error)
 }
@@ -48,6 +51,12 @@ func (d *testDriver) GetPluginInfo(context.Context, *spec.GetPluginInfoRequest) 
 func (d *testDriver) ControllerGetCapabilities(context.Context, *spec.ControllerGetCapabilitiesRequest) (*spec.ControllerGetCapabilitiesResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.onAsked != nil {
+		d.onAsked()
+	}
+	if d.silent {
+		return nil, status.Error(codes.Internal, "no")
+	}
 	d.asked++
 	var out []*spec.ControllerServiceCapability
 	for _, c := range d.capabilities {
@@ -108,8 +117,8 @@ func (d *testDriver) set(f func()) {
 	f()
 }
 
-// serve starts the driver on a socket; stop ends it as a crash would.
-func (d *testDriver) serve(t *testing.T, socket string) (stop func()) {
+// serve starts the driver on a socket.
+func (d *testDriver) serve(t *testing.T, socket string) *grpc.Server {
 	t.Helper()
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -120,7 +129,7 @@ func (d *testDriver) serve(t *testing.T, socket string) (stop func()) {
 	spec.RegisterControllerServer(server, d)
 	go server.Serve(listener)
 	t.Cleanup(server.Stop)
-	return server.Stop
+	return server
 }
 
 func connect(t *testing.T, d *testDriver) *Driver {
@@ -133,14 +142,19 @@ func connect(t *testing.T, d *testDriver) *Driver {
 	return dial(t, socket)
 }
 
-func dial(t *testing.T, socket string) *Driver {
+func connectTo(t *testing.T, socket string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	driver, err := NewDriver(t.Context(), conn)
+	return conn
+}
+
+func dial(t *testing.T, socket string) *Driver {
+	t.Helper()
+	driver, err := NewDriver(t.Context(), connectTo(t, socket))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,22 +281,29 @@ func TestAListWhoseTokenExpiredIsBegunAnew(t *testing.T) {
 	if got := strings.Join(tokens, ","); got != ",x,,x" {
 		t.Errorf("tokens %s", got)
 	}
-	expired = 1000
+	expired, tokens = 1000, nil
 	if _, _, err := d.PublishedNodes(t.Context(), "vol-2"); status.Code(err) != codes.Aborted {
 		t.Errorf("got %v", err)
+	}
+	if got, want := strings.Join(tokens, ","), ",x"+strings.Repeat(",,x", listRestarts); got != want {
+		t.Errorf("tokens %s, want %s", got, want)
 	}
 }
 
 func TestAnAnswerIsNeverOlderThanTheQuestionAndIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes = time.Minute
-		state, count := "first", 0
+		state, count, running := "first", 0, 0
 		var l listings
 		l.list = func(context.Context) (published, error) {
 			// The oldest that a listing can be: what was when it began.
 			now := published{"vol-1": {"vol-1": {state}}}
 			count++
+			if running++; running > 1 {
+				t.Errorf("the driver lists %d times at once", running)
+			}
 			time.Sleep(takes)
+			running--
 			return now, nil
 		}
 		ask := func(want string) {
@@ -336,10 +357,10 @@ func TestCallersAtOnceGetTheirListing(t *testing.T) {
 	group.Wait()
 }
 
-func TestCapabilitiesAreReadOnceAndAgainAfterAReconnect(t *testing.T) {
+func TestCapabilitiesAreReadOnceAndAgainAfterEachReconnect(t *testing.T) {
 	driver := &testDriver{name: anyDriver, capabilities: capabilities{publishVolumes}, published: map[string][]string{"vol-1": {"a"}}}
 	socket := filepath.Join(t.TempDir(), "csi.sock")
-	stop := driver.serve(t, socket)
+	server := driver.serve(t, socket)
 	d := dial(t, socket)
 	if d.Name() != anyDriver || d.Identity().Driver != anyDriver {
 		t.Errorf("name %q", d.Name())
@@ -356,25 +377,91 @@ func TestCapabilitiesAreReadOnceAndAgainAfterAReconnect(t *testing.T) {
 		if driver.asked > 2 {
 			t.Errorf("asked %d times", driver.asked)
 		}
-		driver.capabilities = capabilities{listVolumes, listPublished}
 	})
-	stop()
-	driver.serve(t, socket)
-	waitFor(t, func() bool {
-		nodes, listed, err := d.PublishedNodes(t.Context(), "vol-1")
-		return err == nil && listed && reflect.DeepEqual(nodes, []string{"a"})
-	})
+	// Updated, and rolled back.
+	for _, version := range []capabilities{{listVolumes, listPublished}, {publishVolumes}} {
+		tells := len(version) > 1
+		driver.set(func() { driver.capabilities = version })
+		server.Stop() // as a crash does
+		server = driver.serve(t, socket)
+		waitFor(t, func() bool {
+			nodes, listed, err := d.PublishedNodes(t.Context(), "vol-1")
+			return err == nil && listed == tells && reflect.DeepEqual(nodes, []string{"a"}) == tells
+		})
+	}
+}
+
+// A driver that is being replaced answers the call in flight, and then ends.
+func TestWhatADriverSaysThatIsLeavingIsNotKept(t *testing.T) {
+	for name, reads := range map[string]int{"at the start": 0, "later": 1} {
+		t.Run(name, func(t *testing.T) {
+			driver := &testDriver{name: anyDriver, capabilities: capabilities{publishVolumes}, published: map[string][]string{"vol-1": {"a"}}}
+			socket := filepath.Join(t.TempDir(), "csi.sock")
+			server := driver.serve(t, socket)
+			conn, gone := connectTo(t, socket), make(chan struct{})
+			leave := sync.OnceFunc(func() {
+				go func() { defer close(gone); server.GracefulStop() }()
+				waitFor(t, func() bool { return conn.GetState() != connectivity.Ready })
+			})
+			driver.onAsked = func() {
+				if driver.asked >= reads {
+					leave()
+				}
+			}
+			d, err := NewDriver(t.Context(), conn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if reads > 0 {
+				server.Stop()
+				server = driver.serve(t, socket)
+				waitFor(t, func() bool { _, _ = d.Has(t.Context(), publishVolumes); return isClosed(gone) })
+			}
+			<-gone
+			driver.set(func() { driver.capabilities = capabilities{listVolumes, listPublished} })
+			driver.serve(t, socket)
+			waitFor(t, func() bool {
+				nodes, listed, err := d.PublishedNodes(t.Context(), "vol-1")
+				return err == nil && listed && reflect.DeepEqual(nodes, []string{"a"})
+			})
+		})
+	}
+}
+
+func isClosed(ch chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
 
 func TestADriverThatIsAwayIsAnErrorAndNotSilence(t *testing.T) {
 	driver := &testDriver{name: anyDriver, capabilities: capabilities{listVolumes, listPublished}}
 	socket := filepath.Join(t.TempDir(), "csi.sock")
-	stop := driver.serve(t, socket)
+	server := driver.serve(t, socket)
 	d := dial(t, socket)
-	stop()
+	server.Stop()
 	for range 3 {
 		if nodes, listed, err := d.PublishedNodes(t.Context(), "vol-1"); status.Code(err) != codes.Unavailable || listed || nodes != nil {
 			t.Errorf("got %v, %v, %v", nodes, listed, err)
+		}
+	}
+}
+
+func TestADriverThatDoesNotSayWhoItIsIsNotTakenForOne(t *testing.T) {
+	away := connectTo(t, filepath.Join(t.TempDir(), "none.sock"))
+	nameless, speechless := filepath.Join(t.TempDir(), "csi.sock"), filepath.Join(t.TempDir(), "csi.sock")
+	(&testDriver{}).serve(t, nameless)
+	(&testDriver{name: anyDriver, silent: true}).serve(t, speechless)
+	for want, conn := range map[string]*grpc.ClientConn{
+		"for its name (GetPluginInfo): rpc error":                      away,
+		"for its name (GetPluginInfo): driver name is empty":           connectTo(t, nameless),
+		"asking driver d.example.com for its controller capabilities:": connectTo(t, speechless),
+	} {
+		if d, err := NewDriver(t.Context(), conn); d != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, %v, want an error with %q", d, err, want)
 		}
 	}
 }

@@ -141,6 +141,8 @@ func TestUnspecifiedPartsOfAHandleEqualAny(t *testing.T) {
 		{gceDriver, project, "projects/UNSPECIFIED/zones/us-central1-a/disks/e", false},
 		{gceDriver, project, "UNSPECIFIED", false},
 		{gceDriver, "a/b", "a/c", false},
+		{gceDriver, "projects/p", "projects/UNSPECIFIED", false},
+		{gceDriver, "buckets/p/zones/a/disks/d", "buckets/UNSPECIFIED/zones/a/disks/d", false},
 	}
 	for _, test := range tests {
 		i := &Identity{Driver: test.driver}
