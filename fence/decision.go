@@ -218,12 +218,12 @@ func standing(h *Holder, p Policy) Standing {
 		return Standing{Holder: h, Reason: HolderReleased}
 	}
 	if st, decided := byEvidence(h); decided {
-		if !st.Gone() && p.UnpublishRevokesAccess && revocable(h) && (st.Reason == EvidenceVoid || st.Reason == HolderListed) {
+		if !st.Gone() && revoked(h, p) && (st.Reason == EvidenceVoid || st.Reason == HolderListed) {
 			return Standing{Holder: h, Reason: HolderRevoked}
 		}
 		return st
 	}
-	if p.UnpublishRevokesAccess && revocable(h) {
+	if revoked(h, p) {
 		return Standing{Holder: h, Reason: HolderRevoked}
 	}
 	switch h.liveness() {
@@ -239,6 +239,12 @@ func standing(h *Holder, p Policy) Standing {
 	default:
 		return Standing{Holder: h, Reason: HolderUnwatched}
 	}
+}
+
+// revoked: an unpublish takes the access of one that does not show that it lives,
+// for good.
+func revoked(h *Holder, p Policy) bool {
+	return p.UnpublishRevokesAccess && revocable(h) && !h.Shared
 }
 
 func revocable(h *Holder) bool {

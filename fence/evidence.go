@@ -89,7 +89,10 @@ const (
 	VoidRegisteredAgain = "its kubelet has registered again since, under the same boot ID"
 	// VoidBackAnew: the Node is another object, the system UUID is the same.
 	VoidBackAnew = "the machine has booted and registered again since"
-	VoidOurs     = "csi-fencepost put this taint on itself"
+	// VoidNameTaken: its Node is gone, and the lease that the evidence is bound to
+	// with it; whether that had changed first, nobody can tell any more.
+	VoidNameTaken = "another machine has its name by now, so whether it came back before that, nobody can tell"
+	VoidOurs      = "csi-fencepost put this taint on itself"
 )
 
 // holds tells whether e counts for h now; if not, why.
@@ -121,14 +124,13 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 		return false, VoidOtherMachine // of the one that took over the Node
 	case m == nil && h.standIn() != nil:
 		return false, VoidOtherMachine
-	case m == nil && e.Kind.claim() && h.backAnew():
+	case m == nil && h.backAnew():
 		return false, VoidBackAnew // with the pods that the boot began, whenever that was
+	case m == nil && h.Node == nil && e.LeaseRV != h.LeaseRV:
+		return false, VoidLeaseChanged
+	case m == nil && e.LeaseRV != h.LeaseRV && e.LeaseRV != "":
+		return false, VoidNameTaken
 	case m == nil:
-		// Its Node is gone, and the lease with it: whether the lease had changed
-		// first, nobody can tell. A Node of that name is another machine.
-		if e.LeaseRV != h.LeaseRV && (h.Node == nil || e.Kind.claim() && e.LeaseRV != "") {
-			return false, VoidLeaseChanged
-		}
 		return true, ""
 	case e.BootID == "" || m.BootID == "":
 		return false, VoidNoBootID

@@ -258,6 +258,42 @@ func TestEvidenceOfTheMachineThatTookOverTheNodeIsNoneOfTheOneBefore(t *testing.
 	}
 }
 
+// It may have come back, and its new lease is gone with its Node: the record of a
+// reading is from before, and the name, by which agents ask, is another machine's.
+func TestEvidenceBoundToALeaseThatIsGoneDoesNotCountOnceTheNameIsTaken(t *testing.T) {
+	for _, taken := range []change{replaced, tookOver} {
+		for _, k := range []Kind{PowerReading, OperatorConfirmation, OutOfServiceTaint} {
+			word := with(k, func(e *Evidence) { e.NodeUID, e.BootID = "uid-1", "boot-1" })
+			v, st := judged(t, deleted, word, taken, func(h *Holder) { h.LeaseRV += "1" })
+			check(t, v, Refuse, EvidenceVoid)
+			if text := v.Message(&Snapshot{PV: "pv-1"}); st.Note != VoidNameTaken || !strings.Contains(text, "csi-fencepost fence confirm n1 --node-id "+oldNode) || strings.Contains(text, "kubectl taint") {
+				t.Errorf("%s: %s", k, text)
+			}
+		}
+	}
+}
+
+// Access that is revoked comes back with the next publish to the same node ID.
+func TestRevokingIsNoEndWhereAnotherMachineHasTheNodeID(t *testing.T) {
+	shared := func(h *Holder) { h.Shared = true }
+	for what, c := range map[string][]change{
+		"silent":             {stale},
+		"its evidence void":  {stale, with(OperatorConfirmation, func(e *Evidence) { e.LeaseRV = "1" })},
+		"gone":               {nodeGone},
+		"another has a name": {replaced},
+	} {
+		s := expectation{changes: append(c, deleted)}.snapshot()
+		s.Policy = revokes
+		check(t, JudgePublish(s, newNode), Allow, HolderRevoked)
+		shared(&s.Holders[0])
+		for _, v := range []Verdict{JudgePublish(s, newNode), JudgeUnpublish(s, oldNode)} {
+			if v.Action != Refuse {
+				t.Errorf("%s: %s for %s", what, v.Action, v.Reason)
+			}
+		}
+	}
+}
+
 // Whatever somebody said of a machine whose Node was gone: it runs, and may have
 // begun the pods that it had.
 func TestAMachineThatIsBackUnderAnotherNodeObjectVoidsWhatWasSaidOfIt(t *testing.T) {
@@ -268,7 +304,7 @@ func TestAMachineThatIsBackUnderAnotherNodeObjectVoidsWhatWasSaidOfIt(t *testing
 	word := func(k Kind) change {
 		return with(k, func(e *Evidence) { e.BootID, e.LeaseRV = "boot-1", "" })
 	}
-	for _, k := range []Kind{OperatorConfirmation, NodeDeleted, OutOfServiceTaint} {
+	for _, k := range []Kind{OperatorConfirmation, NodeDeleted, OutOfServiceTaint, PowerReading} {
 		v, st := judged(t, deleted, back, word(k))
 		check(t, v, Refuse, EvidenceVoid)
 		if st.Note != VoidBackAnew || !strings.Contains(v.Message(&Snapshot{PV: "pv-1"}), "csi-fencepost release pv pv-1 --node n1") {
@@ -288,6 +324,9 @@ func TestAMachineThatIsBackUnderAnotherNodeObjectVoidsWhatWasSaidOfIt(t *testing
 		"nobody can tell ": func(h *Holder) { h.Node.SystemUUID = "" },
 		"the boards' maker wrote nothing": func(h *Holder) {
 			h.SystemUUID, h.Node.SystemUUID = "03000200-0400-0500-0006-000700080009", "03000200-0400-0500-0006-000700080009"
+		},
+		"nor there, in the other byte order": func(h *Holder) {
+			h.SystemUUID, h.Node.SystemUUID = "00020003-0004-0005-0006-000700080009", "00020003-0004-0005-0006-000700080009"
 		},
 		"nor there": func(h *Holder) { h.SystemUUID, h.Node.SystemUUID = "FFFFFFFF-FFFF", "ffffffff-ffff" },
 	} {

@@ -166,6 +166,9 @@ type Holder struct {
 	// Heir is the name of another node that has the holder's node ID now: the
 	// same machine under another name, or one that was given its ID. Empty: none.
 	Heir string
+	// Shared: another node, or another machine under the holder's name, has its node
+	// ID now. Access that is revoked comes back with the next publish to that one.
+	Shared bool
 	// Former is the name of another node whose VolumeAttachment for this node ID is
 	// being deleted: what this machine was called before. Empty: none.
 	Former string
@@ -204,7 +207,8 @@ func sameSystem(a, b string) bool {
 
 func tells(uuid string) bool {
 	uuid = strings.ToLower(uuid)
-	return strings.Trim(uuid, "0-") != "" && strings.Trim(uuid, "f-") != "" && uuid != "03000200-0400-0500-0006-000700080009"
+	const unset = "03000200-0400-0500-0006-000700080009"
+	return strings.Trim(uuid, "0-") != "" && strings.Trim(uuid, "f-") != "" && uuid != unset && swapped(uuid) != unset
 }
 
 // swapped has the first three fields of a UUID in the other byte order.

@@ -247,6 +247,7 @@ func TestDetailsOfTheDriversErrorDoNotSpoilTheGuardsOwn(t *testing.T) {
 
 func TestForwardOutlivesTheCallerWhereTheGuardDetachesIt(t *testing.T) {
 	arrived, gone, done := make(chan metadata.MD, 1), make(chan struct{}), make(chan error, 1)
+	log := new(lockedBuffer)
 	d := newDriver(t)
 	d.onUnpublish = func(ctx context.Context, _ *unpublishRequest) (*unpublishResponse, error) {
 		md, _ := metadata.FromIncomingContext(ctx)
@@ -263,7 +264,7 @@ func TestForwardOutlivesTheCallerWhereTheGuardDetachesIt(t *testing.T) {
 		done <- err
 		return resp, err
 	}}
-	e := startEdge(t, t.Context(), d, proxy.Options{Guard: g})
+	e := startEdge(t, logged(t, log), d, proxy.Options{Guard: g})
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(t.Context(), "caller", "a"))
 	result := make(chan error, 1)
 	go func() {
@@ -280,6 +281,12 @@ func TestForwardOutlivesTheCallerWhereTheGuardDetachesIt(t *testing.T) {
 	close(gone)
 	if err := <-done; err != nil {
 		t.Errorf("the detached call: %v", err)
+	}
+	if err := e.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(log.String(), "could not be passed") {
+		t.Errorf("metadata is missed where nobody is left to have it:\n%s", log)
 	}
 }
 
@@ -335,6 +342,12 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
+// logged is the test's context with a logger that writes to log.
+func logged(t *testing.T, log *lockedBuffer) context.Context {
+	t.Helper()
+	return klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log))))
+}
+
 func TestInterceptedCallsAreLoggedOnceWithoutSecrets(t *testing.T) {
 	const secret = "hunter2-never-to-be-seen"
 	log := new(lockedBuffer)
@@ -383,6 +396,9 @@ func TestInterceptedCallsAreLoggedOnceWithoutSecrets(t *testing.T) {
 	}
 	if !strings.Contains(got, `"From the guard" method="`+publishMethod+`"`) {
 		t.Errorf("the guard's logger does not say which call it serves:\n%s", got)
+	}
+	if strings.Contains(got, "could not be passed") {
+		t.Errorf("metadata that was passed on is called lost:\n%s", got)
 	}
 }
 

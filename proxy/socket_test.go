@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,8 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/textlogger"
 
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
@@ -85,7 +84,8 @@ func TestListenAddressThatCanBeServedPassesAndIsNotTouched(t *testing.T) {
 	dir := shortDir(t)
 	stale := filepath.Join(dir, "stale.sock")
 	staleSocket(t, stale)
-	for _, address := range []string{stale, "unix://" + stale, dir + "/new.sock", "unix://" + dir + "/new.sock"} {
+	longest := dir + "/" + strings.Repeat("x", 107-len(dir)-1) // that the system allows
+	for _, address := range []string{stale, "unix://" + stale, dir + "/new.sock", "unix://" + dir + "/new.sock", longest, "unix://" + longest} {
 		if err := proxy.CheckListen(address); err != nil {
 			t.Errorf("%s: %v", address, err)
 		}
@@ -134,12 +134,37 @@ func TestEveryUserMayConnect(t *testing.T) {
 }
 
 func TestSocketIsRemovedAtTheStop(t *testing.T) {
-	e := startEdge(t, t.Context(), startDriver(t), proxy.Options{})
+	log := new(lockedBuffer)
+	e := startEdge(t, logged(t, log), startDriver(t), proxy.Options{})
 	if err := e.stop(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(e.path); !os.IsNotExist(err) {
 		t.Errorf("it is still there: %v", err)
+	}
+	if strings.Contains(log.String(), "stays behind") {
+		t.Errorf("it is gone, and the log says:\n%s", log)
+	}
+}
+
+func TestSocketThatCannotBeRemovedIsToldOf(t *testing.T) {
+	log := new(lockedBuffer)
+	folder := filepath.Join(shortDir(t), "sockets")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	e := startEdge(t, logged(t, log), startDriver(t), proxy.Options{Listen: filepath.Join(folder, "csi.sock")})
+	if err := os.Rename(folder, folder+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(folder, nil, 0o600); err != nil { // no folder any more
+		t.Fatal(err)
+	}
+	if err := e.stop(); err != nil {
+		t.Errorf("it keeps the stop from being clean: %v", err)
+	}
+	if got := log.String(); !strings.Contains(got, "stays behind") || !strings.Contains(got, "not a directory") {
+		t.Errorf("the log does not say it, and why:\n%s", got)
 	}
 }
 
@@ -177,10 +202,12 @@ func TestDialRefusesAnAddressThatCanNeverBeADriver(t *testing.T) {
 
 func TestDialWaitsForAReadyDriverAndSaysSo(t *testing.T) {
 	log := new(lockedBuffer)
-	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log))))
+	ctx := logged(t, log)
 	answers := make(chan *spec.ProbeResponse, 3)
+	var probes atomic.Int64
 	d := newDriver(t)
 	d.onProbe = func(context.Context) (*spec.ProbeResponse, error) {
+		probes.Add(1)
 		select {
 		case answer := <-answers:
 			return answer, nil
@@ -210,6 +237,9 @@ func TestDialWaitsForAReadyDriverAndSaysSo(t *testing.T) {
 	}
 	d.start(t)
 	stillWaits("a driver whose Probe fails")
+	if n := probes.Load(); n > 10 {
+		t.Errorf("a driver that is not ready was asked %d times in half a second", n)
+	}
 	answers <- &spec.ProbeResponse{Ready: wrapperspb.Bool(false)}
 	stillWaits("a driver that is not ready")
 	answers <- &spec.ProbeResponse{Ready: wrapperspb.Bool(true)}
@@ -220,6 +250,9 @@ func TestDialWaitsForAReadyDriverAndSaysSo(t *testing.T) {
 		}
 	case <-time.After(5 * time.Second):
 		t.Error("Dial still waits for a ready driver")
+	}
+	if n := strings.Count(log.String(), "Waiting for the CSI driver"); n > 2 { // in about 2 s
+		t.Errorf("the log says %d times what is waited for:\n%s", n, log)
 	}
 }
 
@@ -234,7 +267,7 @@ func TestDialEndsWithItsContextAndSaysWhatWasMissing(t *testing.T) {
 
 func TestLossAndReturnOfTheDriverAreLoggedOnce(t *testing.T) {
 	log := new(lockedBuffer)
-	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log))))
+	ctx := logged(t, log)
 	d := startDriver(t)
 	conn, err := proxy.Dial(ctx, d.path)
 	if err != nil {

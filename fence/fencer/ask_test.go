@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,10 +72,26 @@ func TestAnotherMachineIsNotAskedFor(t *testing.T) {
 					if a := w.ask(w.fencer("a"), w.target()); a.State != agent.Unclear || a.Why == "" || w.fences() != "" {
 						t.Fatalf("during: %v, answer %+v", during, a)
 					}
+					if asked, _ := w.bmc.counts(); (asked > 0) != during {
+						t.Errorf("during: %v, asked %d times", during, asked)
+					}
 				})
 			}
 		})
 	}
+}
+
+// The node booted while the agents were asked, and renews no lease yet: that it was
+// read as on is all that speaks against a claim that it is off.
+func TestABootDuringTheReadingDoesNotHideThatItIsOn(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.onStatus = func() { w.node("n1", "u1", "b2", nil) }
+		target := w.target()
+		a := w.ask(w.fencer("a"), target)
+		if a.State != agent.Unclear || a.Why != fence.VoidBootChanged || !slices.Equal(a.On, []string{"bmc"}) || a.Machine.BootID != target.BootID {
+			t.Errorf("answer %+v", a)
+		}
+	})
 }
 
 // A record that named no machine could not be read again.
@@ -109,11 +126,16 @@ func TestFiftyVolumesOfOneNodeAskOnce(t *testing.T) {
 		w.ask(f, target)
 		asked, _ := w.bmc.counts()
 		w.expect("asked", asked, 1)
+		w.node("n2", "u2", "b2", nil)
+		w.ask(f, Target{Node: "n2", UID: "u2", BootID: "b2"})
+		w.ask(f, target)
+		asked, _ = w.bmc.counts()
+		w.expect("asked, with another node", asked, 2)
 
 		time.Sleep(2 * time.Second)
 		w.ask(f, target) // older than 10 s by now
 		asked, _ = w.bmc.counts()
-		w.expect("asked after 10 s", asked, 2)
+		w.expect("asked after 10 s", asked, 3)
 		w.expect("fences", w.fences(), "Fenced by a")
 		w.expect("audit entries", len(w.record().Audit), 1)
 	})
@@ -130,6 +152,7 @@ func TestAnAnswerIsNotSharedOverAChangeOfTheLease(t *testing.T) {
 		if a.Machine.LeaseRV == first.LeaseRV || a.Machine.LeaseRV != w.leaseRV("n1") {
 			t.Errorf("bound to lease %s", a.Machine.LeaseRV)
 		}
+		w.expect("fences", w.fences(), "Void by a, Fenced by a")
 	})
 }
 
@@ -146,6 +169,52 @@ func TestAQuestionUnderWayAboutAnOlderLeaseIsAskedAgain(t *testing.T) {
 			t.Errorf("answer %+v", a)
 		}
 	})
+}
+
+func TestAnAnswerAboutAnOlderLeaseIsNotSharedWhileItIsWrittenDown(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.set(true)
+		f := w.fencer("a")
+		var later Answer
+		w.server.BeforeNextWrite(func() {
+			time.Sleep(time.Second)
+			w.renew("n1")
+			go func() { later = w.ask(f, w.target()) }()
+			time.Sleep(time.Second)
+		})
+		w.expect("state", w.ask(f, w.target()).State, agent.Off)
+		synctest.Wait()
+		if later.State != agent.Off || later.Machine.LeaseRV != w.leaseRV("n1") {
+			t.Errorf("answer %+v", later)
+		}
+	})
+}
+
+func TestOnlyAClearAnswerIsTold(t *testing.T) {
+	for name, tt := range map[string]struct {
+		when func(*world)
+		told int
+	}{
+		"off":           {func(w *world) { w.bmc.set(true) }, 1},
+		"on":            {func(*world) {}, 1},
+		"unclear":       {func(w *world) { w.bmc.broken = true }, 0},
+		"no API server": {func(w *world) { w.bmc.onStatus = func() { w.server.SetDown(true) } }, 0},
+		"not written":   {func(w *world) { w.bmc.set(true); w.server.Forbid("create") }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				f := w.fencer("a")
+				told := 0
+				f.Answered = func(string, Answer) { told++ }
+				tt.when(w)
+				_, err := f.Ask(w.Context(), w.target())
+				synctest.Wait()
+				if told != tt.told {
+					t.Errorf("told %d times, error %v", told, err)
+				}
+			})
+		})
+	}
 }
 
 func TestAnAnswerThatComesLateIsThereForTheNextCall(t *testing.T) {
@@ -218,6 +287,41 @@ func TestAReadingOfOnVoidsWhatTheRecordSays(t *testing.T) {
 				}
 				w.ask(w.fencer("b"), w.target())
 				w.expect("fences", w.fences(), want)
+				if why := w.record().Fences[0].Why; !overridden && why != "read as on again by bmc" {
+					t.Errorf("why: %q", why)
+				}
+			})
+		})
+	}
+}
+
+func TestAReadingOfOnVoidsOnlyWhatItContradicts(t *testing.T) {
+	storage := func(f *record.Fence) { f.Kind, f.Driver = fence.StorageFence, driver }
+	for name, tt := range map[string]struct {
+		fence         func(*record.Fence)
+		bmc, array    bool // off
+		broken        bool // the array
+		after, reason string
+	}{
+		"the power":                   {func(*record.Fence) {}, false, false, false, "Void by b", "read as on again by bmc"},
+		"another Node's":              {func(f *record.Fence) { f.Machine.NodeUID = "u0" }, false, false, false, "Fenced by b", ""},
+		"one under way":               {func(f *record.Fence) { f.Phase = record.Fencing }, false, false, false, "Fencing by b", ""},
+		"the access":                  {storage, false, false, false, "Void by b", "read as open again by array"},
+		"the access, power off":       {storage, true, false, false, "Fenced by b, Fenced by a", ""},
+		"the access, nobody reads it": {storage, false, false, true, "Fenced by b", ""},
+		"the access that is cut":      {storage, false, true, false, "Fenced by b", ""},
+		"another driver's":            {func(f *record.Fence) { f.Kind, f.Driver = fence.StorageFence, "other" }, false, false, false, "Fenced by b", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				w.bmc.set(tt.bmc)
+				w.levels = append(w.levels, agent.Level{{Agent: &device{name: "array", kind: fence.StorageFence, off: tt.array, broken: tt.broken}}})
+				f := w.powerFence(record.Fenced)
+				tt.fence(&f)
+				w.put(f)
+				w.ask(w.fencer("a"), w.target())
+				w.expect("fences", w.fences(), tt.after)
+				w.expect("why", w.record().Fences[0].Why, tt.reason)
 			})
 		})
 	}
@@ -228,10 +332,21 @@ func TestWithoutTheAPIServerThereIsNoAnswer(t *testing.T) {
 		w.bmc.set(true)
 		target, f := w.target(), w.fencer("a")
 		w.server.SetDown(true)
-		if a, err := f.Ask(w.Context(), target); err == nil {
-			t.Fatalf("answer %+v", a)
+		if a, err := f.Ask(w.Context(), target); err == nil || !strings.Contains(err.Error(), "cannot read Node n1") {
+			t.Fatalf("answer %+v, error %v", a, err)
 		}
 		w.server.SetDown(false)
+		w.server.Forbid("get")
+		if a, err := f.Ask(w.Context(), target); err == nil || !strings.Contains(err.Error(), "cannot read the lease of node n1") {
+			t.Fatalf("answer %+v, error %v", a, err)
+		}
+		asked, _ := w.bmc.counts()
+		w.expect("asked", asked, 0)
+		w.server.Forbid("create") // the record
+		if a, err := f.Ask(w.Context(), target); err == nil || !strings.Contains(err.Error(), "cannot write the record of node n1") {
+			t.Fatalf("answer %+v, error %v", a, err)
+		}
+		w.server.Forbid("")
 		w.bmc.onStatus = func() { w.server.SetDown(true) }
 		if a, err := f.Ask(w.Context(), target); err == nil {
 			t.Fatalf("answer %+v", a)
@@ -274,6 +389,38 @@ func TestANodeWithoutNodeObjectIsAskedFor(t *testing.T) {
 	})
 }
 
+func TestNoAgentIsAskedMoreThanItTakes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		bmc, array string
+		state      agent.State
+		kind       fence.Kind
+		asked      string
+	}{
+		"both off":           {"off", "off", agent.Off, fence.PowerReading, "1 0"},
+		"power on":           {"on", "on", agent.On, fence.PowerReading, "1 1"},
+		"cut off, power on":  {"on", "off", agent.Off, fence.StorageFence, "1 1"},
+		"power unclear":      {"unclear", "on", agent.On, fence.StorageFence, "1 1"},
+		"cut off, unclear":   {"unclear", "off", agent.Off, fence.StorageFence, "1 1"},
+		"both unclear":       {"unclear", "unclear", agent.Unclear, "", "1 1"},
+		"power on, unclear":  {"on", "unclear", agent.On, fence.PowerReading, "1 1"},
+		"power off, unclear": {"off", "unclear", agent.Off, fence.PowerReading, "1 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				w.bmc.off, w.bmc.broken = tt.bmc == "off", tt.bmc == "unclear"
+				array := &device{name: "array", kind: fence.StorageFence, off: tt.array == "off", broken: tt.array == "unclear"}
+				w.levels = append(w.levels, agent.Level{{Agent: array}})
+				a := w.ask(w.fencer("a"), w.target())
+				if a.State != tt.state || a.Kind != tt.kind {
+					t.Errorf("answer %+v", a)
+				}
+				w.expect("asked", fmt.Sprint(w.bmc.asked, array.asked), tt.asked)
+				w.expect("steps", len(a.Steps), w.bmc.asked+array.asked)
+			})
+		})
+	}
+}
+
 func TestAStorageFenceIsReadOfANodeWithPower(t *testing.T) {
 	run(t, func(w *world) {
 		array := &device{name: "array", kind: fence.StorageFence, off: true}
@@ -285,10 +432,15 @@ func TestAStorageFenceIsReadOfANodeWithPower(t *testing.T) {
 		if a.State != agent.Off || a.Kind != fence.StorageFence || !w.record().StorageFenced(driver) || w.record().StorageFenced("other") {
 			t.Fatalf("answer %+v", a)
 		}
+		asked, _ := w.bmc.counts()
+		w.expect("the power's agent was asked", asked, 0)
 		// The BMC's "on" does not hide it.
 		a = w.ask(w.fencer("a"), w.target())
 		if a.State != agent.Off || a.Kind != fence.StorageFence || strings.Join(a.On, "") != "bmc" {
 			t.Fatalf("answer %+v", a)
+		}
+		if !strings.HasPrefix(a.Why, "every agent of level ") || !strings.HasSuffix(a.Why, " reads off, the machine has power") {
+			t.Errorf("why: %s", a.Why)
 		}
 		array.set(false)
 		a = w.ask(w.fencer("a"), w.target())

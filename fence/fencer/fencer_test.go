@@ -215,16 +215,167 @@ func (w *world) refused(err error, says string) {
 }
 
 func TestAFencerSaysWhatIsMissing(t *testing.T) {
-	if _, err := New(Options{}); err == nil {
-		t.Fatal("no error")
+	for name, spoil := range map[string]func(*Options){
+		"nothing": func(*Options) {},
+		"records": func(o *Options) { o.Records = nil },
+		"Nodes":   func(o *Options) { o.Nodes = nil },
+		"Leases":  func(o *Options) { o.Leases = nil },
+		"driver":  func(o *Options) { o.Driver = "" },
+		"actor":   func(o *Options) { o.Actor = "" },
+	} {
+		c := leasetest.NewInMemory(t).Client()
+		o := Options{Records: record.NewStore(c.CoordinationV1(), ns), Nodes: c.CoreV1(), Leases: c.CoordinationV1(), Driver: driver, Actor: "a"}
+		spoil(&o)
+		if _, err := New(o); (err == nil) != (name == "nothing") {
+			t.Errorf("%s is missing: error %v", name, err)
+		}
 	}
 }
 
 func TestTheLockIsLongerThanEachCall(t *testing.T) {
 	run(t, func(w *world) {
+		// One without a time limit gets the 20 s of package agent.
+		w.expect("by default", w.fencer("a").LockDuration(), 30*time.Second)
 		w.levels = append(w.levels, agent.Level{{Agent: &device{name: "slow"}, Timeout: time.Minute}})
-		if d := w.fencer("a").LockDuration(); d <= time.Minute {
-			t.Errorf("%s", d)
+		w.expect("with a slow one", w.fencer("a").LockDuration(), 70*time.Second)
+	})
+}
+
+func TestAFencerSaysWhichNodesItCanCutOffFromWhat(t *testing.T) {
+	run(t, func(w *world) {
+		array, second := &device{name: "array", kind: fence.StorageFence}, &device{name: "second", kind: fence.StorageFence}
+		for _, tt := range []struct {
+			levels          agent.Levels
+			covers, storage bool
+			agents          string
+		}{
+			{nil, false, false, ""},
+			{agent.Levels{{{Agent: w.bmc}}}, true, false, ""},
+			{agent.Levels{{{Agent: w.bmc}}, {{Agent: array}}}, true, true, "array"},
+			{agent.Levels{{{Agent: w.bmc}, {Agent: array}}, {{Agent: second}}}, true, true, "array second"},
+		} {
+			w.levels = tt.levels
+			f := w.fencer("a")
+			w.expect("covers", f.Covers("n1"), tt.covers)
+			w.expect("covers storage", f.CoversStorage("n1"), tt.storage)
+			w.expect("storage agents", strings.Join(f.StorageAgents("n1"), " "), tt.agents)
+			if f.Covers("other") || f.CoversStorage("other") || f.StorageAgents("other") != nil {
+				t.Errorf("%v cover another node", tt.levels)
+			}
 		}
 	})
+}
+
+func TestNothingIsChangedWithoutMachineReasonAndAgents(t *testing.T) {
+	for name, tt := range map[string]struct {
+		spoil  func(target *Target, reason *string)
+		says   string
+		covers bool // the storage
+	}{
+		"no reason":     {func(_ *Target, reason *string) { *reason = "" }, "it is not said why", true},
+		"no name":       {func(target *Target, _ *string) { target.Node = "" }, "name and UID are needed", true},
+		"no UID":        {func(target *Target, _ *string) { target.UID = "" }, "name and UID are needed", true},
+		"another node":  {func(target *Target, _ *string) { target.Node = "other" }, "no level of fence agents covers it", true},
+		"power only":    {func(*Target, *string) {}, "", false},
+		"nothing wrong": {func(*Target, *string) {}, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				if tt.covers {
+					w.levels = append(w.levels, agent.Level{{Agent: &device{name: "array", kind: fence.StorageFence}}})
+				}
+				f, target, reason := w.fencer("a"), w.target(), "a test"
+				tt.spoil(&target, &reason)
+				_, off := f.Off(w.Context(), target, reason, true)
+				_, on := f.On(w.Context(), target, reason)
+				_, lift := f.Lift(w.Context(), target, driver, reason)
+				for action, err := range map[string]error{"off": off, "on": on, "lift": lift} {
+					says := tt.says
+					if action == "lift" && !tt.covers {
+						says = "no level of fence agents covers it"
+					}
+					if says == "" {
+						w.expect(action, err, nil)
+					} else {
+						w.refused(err, action+" of node "+target.Node+" is refused: ")
+						w.refused(err, says)
+					}
+				}
+				if tt.says != "" {
+					w.unsent()
+					w.expect("record", w.server.Writes(), 0)
+				}
+			})
+		})
+	}
+}
+
+func TestTheLastReadingOfEachAgentCounts(t *testing.T) {
+	all := []agent.Step{
+		{Agent: "b", Action: "status", State: agent.On, Detail: "b on"},
+		{Agent: "b", Action: "off", State: agent.On, Detail: "no reading"},
+		{Agent: "b", Action: "status", State: agent.Off, Detail: "b off"},
+		{Agent: "a", Action: "status", State: agent.Off, Detail: "a off"},
+		{Agent: "c", Action: "status", State: agent.Off},
+		{Agent: "d", Action: "status", State: agent.On, Detail: "d on"},
+		{Agent: "e", Action: "off", State: agent.Off, Detail: "was told, not read"},
+	}
+	for _, tt := range []struct {
+		state          agent.State
+		names, details string
+	}{
+		{agent.Off, "a b c", "a: a off; b: b off"},
+		{agent.On, "d", "d: d on"},
+		{agent.Unclear, "", ""},
+	} {
+		names, details := readers(all, tt.state)
+		if strings.Join(names, " ") != tt.names || details != tt.details {
+			t.Errorf("%s: %v, %q", tt.state, names, details)
+		}
+	}
+}
+
+func TestWhatChangesWhileTheAgentsAreAskedVoidsTheirAnswer(t *testing.T) {
+	node := func(uid, boot string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}
+		n.Status.NodeInfo.BootID = boot
+		return n
+	}
+	target := Target{Node: "n1", UID: "u1", BootID: "b1"}
+	const gone = "its Node was created or deleted meanwhile"
+	for name, tt := range map[string]struct {
+		before, after  look
+		power, storage string
+	}{
+		"nothing":           {look{node("u1", "b1"), "5"}, look{node("u1", "b1"), "5"}, "", ""},
+		"nothing, no Node":  {look{nil, "5"}, look{nil, "5"}, "", ""},
+		"renewed":           {look{node("u1", "b1"), "5"}, look{node("u1", "b1"), "6"}, fence.VoidLeaseChanged, ""},
+		"renewed, no Node":  {look{nil, "5"}, look{nil, "6"}, fence.VoidLeaseChanged, ""},
+		"booted":            {look{node("u1", "b1"), "5"}, look{node("u1", "b2"), "5"}, fence.VoidBootChanged, ""},
+		"another machine":   {look{node("u1", "b1"), "5"}, look{node("u2", "b1"), "5"}, fence.VoidOtherMachine, fence.VoidOtherMachine},
+		"its Node deleted":  {look{node("u1", "b1"), "5"}, look{nil, "5"}, gone, gone},
+		"its Node is there": {look{nil, "5"}, look{node("u1", "b1"), "5"}, gone, gone},
+	} {
+		if got := changed(target, tt.before, tt.after, fence.PowerReading); got != tt.power {
+			t.Errorf("%s: of the power: %q", name, got)
+		}
+		if got := changed(target, tt.before, tt.after, fence.StorageFence); got != tt.storage {
+			t.Errorf("%s: of the storage: %q", name, got)
+		}
+	}
+}
+
+func TestTheAgentsAreToldOfTheMachine(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u1"}, Spec: corev1.NodeSpec{ProviderID: "aws:///i-1"}}
+	n.Status.NodeInfo.SystemUUID = "s1"
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n1"}, {Type: corev1.NodeInternalIP, Address: "10.0.0.1"},
+		{Type: corev1.NodeInternalDNS, Address: "n1.local"}, {Type: corev1.NodeExternalIP, Address: "192.0.2.1"}}
+	target := Target{Node: "n1", UID: "u1", BootID: "b1", NodeID: "id1"}
+	if got, want := fmt.Sprintf("%+v", look{node: n}.machine(target)), fmt.Sprintf("%+v", agent.Machine{Node: "n1", UID: "u1", BootID: "b1", NodeID: "id1",
+		SystemUUID: "s1", ProviderID: "aws:///i-1", Addresses: []string{"10.0.0.1", "192.0.2.1"}}); got != want {
+		t.Errorf("told %s, want %s", got, want)
+	}
+	if got, want := fmt.Sprintf("%+v", look{}.machine(target)), fmt.Sprintf("%+v", agent.Machine{Node: "n1", UID: "u1", BootID: "b1", NodeID: "id1"}); got != want {
+		t.Errorf("without a Node: told %s, want %s", got, want)
+	}
 }

@@ -24,6 +24,13 @@ func (w *world) unsent() {
 	}
 }
 
+// takeLock makes the lock another one's.
+func (w *world) takeLock() {
+	lease := w.server.Lease(ns, record.LeaseName("n1"))
+	lease.Spec.HolderIdentity = ptr.To("thief")
+	w.server.Put(lease)
+}
+
 func TestANodeIsCutOffAndTheWholeStoryIsWrittenDown(t *testing.T) {
 	run(t, func(w *world) {
 		var during string
@@ -42,6 +49,9 @@ func TestANodeIsCutOffAndTheWholeStoryIsWrittenDown(t *testing.T) {
 			steps = append(steps, s.Action+":"+s.State)
 		}
 		w.expect("steps", strings.Join(steps, " "), "status:on off:unclear status:off")
+		w.expect("what", f.What, "bmc: power:0")
+		w.expect("agents", strings.Join(f.Agents, " "), "bmc")
+		w.expect("forced", f.Forced, false)
 		w.unlocked()
 	})
 }
@@ -126,6 +136,9 @@ func TestAReadingEndsWhatADeadOneBegan(t *testing.T) {
 		a := w.ask(w.fencer("b"), w.target()) // needs no lock
 		w.expect("fences", w.fences(), "Fenced by b")
 		w.expect("fence", a.Fence, "dead-fence")
+		f := w.record().FenceByID("dead-fence")
+		w.expect("begun for", f.Reason, "x")
+		w.expect("steps", len(f.Steps), 1)
 	})
 }
 
@@ -137,6 +150,9 @@ func TestALeaseThatWasRenewedStopsTheOff(t *testing.T) {
 			_, err := w.fencer("a").Off(w.Context(), target, "x", false)
 			w.refused(err, fence.VoidLeaseChanged)
 			w.unsent()
+			asked, _ := w.bmc.counts()
+			w.expect("asked", asked, 0)
+			w.expect("fences", w.fences(), "")
 			w.unlocked()
 		})
 	})
@@ -167,11 +183,7 @@ func TestALeaseThatWasRenewedStopsTheOff(t *testing.T) {
 
 func TestALockLostRightBeforeTheOffStopsIt(t *testing.T) {
 	run(t, func(w *world) {
-		w.bmc.onStatus = func() {
-			lease := w.server.Lease(ns, record.LeaseName("n1"))
-			lease.Spec.HolderIdentity = ptr.To("thief")
-			w.server.Put(lease)
-		}
+		w.bmc.onStatus = w.takeLock
 		_, err := w.fencer("a").Off(w.Context(), w.target(), "x", false)
 		w.refused(err, record.ErrLockLost.Error())
 		w.unsent()
@@ -190,11 +202,7 @@ func TestALockLostAfterTheIntentStopsTheOff(t *testing.T) {
 		if err := c.intend(w.Context(), w.bmc); err != nil {
 			t.Fatal(err)
 		}
-		w.server.BeforeNextWrite(func() { // the renewal's
-			lease := w.server.Lease(ns, record.LeaseName("n1"))
-			lease.Spec.HolderIdentity = ptr.To("thief")
-			w.server.Put(lease)
-		})
+		w.server.BeforeNextWrite(w.takeLock) // the renewal's
 		if err := c.before(w.Context(), w.bmc); err == nil {
 			t.Fatal("an off would be sent")
 		}
@@ -223,6 +231,100 @@ func TestAFenceThatSomebodyVoidedIsNotGoneOnWith(t *testing.T) {
 		w.expect("offs", offs, 1)
 		w.expect("fences", w.fences(), "Void by a")
 	})
+}
+
+func TestAnOffWhoseFenceSomebodyVoidedMeanwhileProvesNothing(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.onOff = func(context.Context) {
+			if _, err := w.store.VoidFence(w.Context(), "n1", *w.record().Fence(fence.PowerReading, ""), "the node is back", "b"); err != nil {
+				t.Error(err)
+			}
+		}
+		a, err := w.fencer("a").Off(w.Context(), w.target(), "x", false)
+		if err != nil || a.State != agent.Unclear || a.Kind != "" || a.Fence != "" || !strings.Contains(a.Why, "was voided meanwhile: the node is back") {
+			t.Errorf("%+v, %v", a, err)
+		}
+		w.expect("fences", w.fences(), "Void by a")
+	})
+}
+
+func TestWhereThePowerStaysOnTheStorageIsCut(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.refuses = errors.New("no")
+		array := &device{name: "array", kind: fence.StorageFence}
+		w.bmc.takes, array.takes = time.Second, time.Second
+		var begun string
+		var during record.Fence
+		w.bmc.onOff = func(context.Context) { begun = w.record().Fences[0].StartedAt }
+		array.onOff = func(context.Context) { during = w.record().Fences[0] }
+		w.levels = append(w.levels, agent.Level{{Agent: array}})
+		a, err := w.fencer("a").Off(w.Context(), w.target(), "x", false)
+		if err != nil || a.State != agent.Off || a.Kind != fence.StorageFence || a.Storage != agent.Off || strings.Join(a.On, " ") != "bmc" || strings.Join(a.Agents, " ") != "array" {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		w.expect("why", a.Why, "every agent of level 2 reads off")
+		if during.Phase != record.Fencing || during.Kind != fence.StorageFence || during.Driver != driver {
+			t.Errorf("while the storage is being cut: %+v", during)
+		}
+		f := w.record().Fence(fence.StorageFence, driver)
+		if f == nil || f.Phase != record.Fenced || f.ID != a.Fence || f.ID != during.ID || f.StartedAt != begun || during.StartedAt != begun || f.EndedAt == begun || len(w.record().Fences) != 1 {
+			t.Errorf("fences %+v", w.record().Fences)
+		}
+	})
+}
+
+// Access was given back past csi-fencepost; the fence keeps the volumes away
+// until it is lifted.
+func TestAStorageFenceThatStandsIsCutAgainAndStaysTheOne(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.deaf = true
+		array := &device{name: "array", kind: fence.StorageFence}
+		w.levels = append(w.levels, agent.Level{{Agent: array}})
+		old := record.Fence{ID: "s", Kind: fence.StorageFence, Driver: driver, Phase: record.Fenced, Actor: "b", Machine: record.FencedMachine{NodeUID: "u1", BootID: "b0"}}
+		w.put(old)
+		a, err := w.fencer("a").Off(w.Context(), w.target(), "x", false)
+		if err != nil || a.State != agent.Off || a.Fence != "s" {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		w.expect("fences", w.fences(), "Fenced by b, Void by a")
+		w.expect("its boot ID", w.record().FenceByID("s").Machine.BootID, "b0")
+		if !strings.Contains(w.trail(), "fence s stands") {
+			t.Errorf("audit trail:\n%s", w.trail())
+		}
+	})
+}
+
+func TestOnlyAnothersWordAboutThisMachineAsItIsStopsAnOff(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*record.Fence)
+		stops  bool
+	}{
+		"its word":             {func(*record.Fence) {}, true},
+		"our own":              {func(f *record.Fence) { f.Actor = "a" }, false},
+		"it has not come to":   {func(f *record.Fence) { f.Phase = record.Fencing }, false},
+		"of an earlier lease":  {func(f *record.Fence) { f.Machine.LeaseRV = "1" }, false},
+		"of an earlier boot":   {func(f *record.Fence) { f.Machine.BootID = "b0" }, false},
+		"of an earlier Node":   {func(f *record.Fence) { f.Machine.NodeUID = "u0" }, false},
+		"of the storage":       {func(f *record.Fence) { f.Kind, f.Driver = fence.StorageFence, driver }, false},
+		"it counts no more":    {func(f *record.Fence) { f.Phase = record.Void }, false},
+		"of another's storage": {func(f *record.Fence) { f.Kind, f.Driver = fence.StorageFence, "other" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				f := w.powerFence(record.Fenced)
+				tt.change(&f)
+				w.put(f)
+				a, err := w.fencer("a").Off(w.Context(), w.target(), "x", false)
+				if tt.stops {
+					w.refused(err, "it is fenced already, by b (fence f), although our own agents do not read it as off: every agent of level 1 reads on")
+					w.unsent()
+				} else if err != nil || a.State != agent.Off {
+					t.Errorf("%+v, %v", a, err)
+				}
+				w.unlocked()
+			})
+		})
+	}
 }
 
 func TestAnOffThatLandsWhenTheNodeIsBackProvesNothing(t *testing.T) {
@@ -291,12 +393,34 @@ func TestWithoutTheAPIServerNothingIsSent(t *testing.T) {
 	})
 }
 
+// Force leaves out what asks whether the node lives, not which machine it is.
+func TestForceSendsNothingToANodeThatCannotBeRead(t *testing.T) {
+	run(t, func(w *world) {
+		lock, err := w.store.Lock(w.Context(), "n1", "a", 30*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &cut{Fencer: w.fencer("a"), t: w.target(), lock: lock, reason: "x", force: true, id: "f"}
+		if err := c.intend(w.Context(), w.bmc); err != nil {
+			t.Fatal(err)
+		}
+		w.server.BeforeNextWrite(func() { w.server.SetDown(true) }) // the lock's renewal succeeds
+		if err := c.before(w.Context(), w.bmc); err == nil || !strings.Contains(err.Error(), "cannot read Node n1") {
+			t.Errorf("error %v", err)
+		}
+		lock.Abandon()
+	})
+}
+
 func TestTheAPIServerGoneAfterTheOffIsAnErrorAndNoProof(t *testing.T) {
 	run(t, func(w *world) {
 		w.bmc.onOff = func(context.Context) { w.server.SetDown(true) }
 		a, err := w.fencer("a").Off(w.Context(), w.target(), "x", false)
 		if err == nil || a.State == agent.Off {
 			t.Fatal(a, err)
+		}
+		if !strings.Contains(err.Error(), "cannot read Node n1") || !strings.Contains(err.Error(), "could not be written down") || len(a.Steps) == 0 {
+			t.Errorf("answer %+v, error %v", a, err)
 		}
 		w.server.SetDown(false)
 		w.expect("fences", w.fences(), "Fencing by a")
@@ -313,11 +437,12 @@ func TestWhyAnAgentDidNotCutOffIsSaidOnceAndWrittenDown(t *testing.T) {
 	run(t, func(w *world) {
 		w.levels[0][0].Attempts = 3
 		w.bmc.refuses = errors.New("a fence would also cut off node n2")
+		w.levels = append(w.levels, agent.Level{{Agent: &device{name: "array", kind: fence.StorageFence, refuses: errors.New("busy")}}})
 		a, err := w.fencer("a").Off(w.Context(), w.target(), "x", false)
 		if err != nil || a.State == agent.Off {
 			t.Fatal(a, err)
 		}
-		const words = "agent bmc did not cut it off: a fence would also cut off node n2; "
+		const words = "agent bmc did not cut it off: a fence would also cut off node n2; agent array did not cut it off: busy; "
 		if !strings.HasPrefix(a.Why, words) || strings.Count(a.Why, words) != 1 {
 			t.Errorf("the answer says %q", a.Why)
 		}
@@ -331,10 +456,15 @@ func TestWhyAnAgentDidNotCutOffIsSaidOnceAndWrittenDown(t *testing.T) {
 func TestADeviceThatStaysOnIsNoProof(t *testing.T) {
 	run(t, func(w *world) {
 		w.bmc.deaf = true
+		w.levels[0][0].Attempts = 3
 		a, err := w.fencer("a").Off(w.Context(), w.target(), "x", false)
 		if err != nil || a.State != agent.On {
 			t.Fatal(a, err)
 		}
+		_, offs := w.bmc.counts()
+		w.expect("offs", offs, 3)
+		w.expect("written down as begun", strings.Count(w.trail(), "a Fence "), 1)
+		w.expect("why", a.Why, "agent bmc of level 1 reads on")
 		w.expect("fences", w.fences(), "Failed by a")
 		w.unlocked()
 	})
@@ -350,6 +480,46 @@ func TestALastSignOfLifeAfterTheOffIsReadAgain(t *testing.T) {
 		asked, _ := w.bmc.counts()
 		w.expect("readings: before, after, and once more", asked, 3)
 		w.expect("fences", w.fences(), "Fenced by a")
+	})
+}
+
+func TestALastSignOfLifeThatCannotBeReadAgainProvesNothing(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.onOff = func(context.Context) {
+			w.renew("n1")
+			w.bmc.mu.Lock()
+			defer w.bmc.mu.Unlock()
+			w.bmc.onStatus = func() { // the reading after the off
+				w.bmc.mu.Lock()
+				defer w.bmc.mu.Unlock()
+				w.bmc.onStatus = func() { w.server.SetDown(true) } // and the one after the renewal
+			}
+		}
+		a, err := w.fencer("a").Off(w.Context(), w.target(), "x", false)
+		if err == nil || a.State != agent.Unclear || a.Kind != "" || a.Why == "" || len(a.Steps) == 0 {
+			t.Errorf("%+v, %v", a, err)
+		}
+		w.server.SetDown(false)
+		w.expect("fences", w.fences(), "Fencing by a")
+	})
+}
+
+func TestAFenceWhoseRecordIsGoneIsNotGoneOnWith(t *testing.T) {
+	run(t, func(w *world) {
+		w.levels[0][0].Attempts = 3
+		w.bmc.deaf = true
+		w.bmc.onOff = func(context.Context) { // somebody removed it to mend it
+			lease := w.server.Lease(ns, record.LeaseName("n1"))
+			delete(lease.Annotations, record.Annotation)
+			w.server.Put(lease)
+		}
+		a, err := w.fencer("a").Off(w.Context(), w.target(), "x", false)
+		if err != nil || a.State != agent.Unclear || !strings.Contains(a.Why, "is not in the record any more") {
+			t.Errorf("%+v, %v", a, err)
+		}
+		_, offs := w.bmc.counts()
+		w.expect("offs", offs, 1)
+		w.expect("fences", w.fences(), "")
 	})
 }
 
@@ -377,9 +547,11 @@ func TestWhoIsNotToBeFencedIsNotButByForce(t *testing.T) {
 				_, err := f.Off(w.Context(), target, "x", false)
 				w.refused(err, "off of node n1 is refused")
 				w.unsent()
-				if a, err := f.Off(w.Context(), target, "x", true); err != nil || a.State != agent.Off {
+				a, err := f.Off(w.Context(), target, "x", true)
+				if err != nil || a.State != agent.Off {
 					t.Errorf("by force: %+v, %v", a, err)
 				}
+				w.expect("forced", w.record().FenceByID(a.Fence).Forced, true)
 			})
 		})
 	}
@@ -390,6 +562,9 @@ func TestForceDoesNotReachAnotherMachine(t *testing.T) {
 		target, f := w.target(), w.fencer("a")
 		w.node("n1", "u2", "b2", nil)
 		_, err := f.Off(w.Context(), target, "x", true)
+		w.refused(err, fence.VoidOtherMachine)
+		w.renew("n1") // which is not what matters then
+		_, err = f.Off(w.Context(), target, "x", false)
 		w.refused(err, fence.VoidOtherMachine)
 		w.node("n1", "u1", "b2", nil)
 		_, err = f.Off(w.Context(), target, "x", true)

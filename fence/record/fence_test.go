@@ -3,6 +3,7 @@ package record
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,7 +39,7 @@ func TestTheStoredFormatOfFencesIsStable(t *testing.T) {
 
 func TestARecordHasOneCurrentPowerFenceAndOneStorageFenceOfEachDriver(t *testing.T) {
 	r := New("n1")
-	r.PutFence(fenceOf("p1", fence.PowerReading, "", Fencing), "Fence")
+	r.PutFence(fenceOf("p1", fence.PowerReading, "d1", Fencing), "Fence") // a power fence is of no driver
 	r.PutFence(fenceOf("s1", fence.StorageFence, "d1", Fenced), "Fenced")
 	r.PutFence(fenceOf("s2", fence.StorageFence, "d2", Fenced), "Fenced")
 	r.PutFence(fenceOf("p1", fence.PowerReading, "", Fenced), "Fenced") // the same one
@@ -72,19 +73,76 @@ func TestARecordHasOneCurrentPowerFenceAndOneStorageFenceOfEachDriver(t *testing
 	}
 }
 
+func TestOneMachineInOneBootIsOneUIDAndOneBootID(t *testing.T) {
+	m := FencedMachine{NodeUID: "u1", BootID: "b1", LeaseRV: "5"}
+	for _, tt := range []struct {
+		other FencedMachine
+		same  bool
+	}{
+		{FencedMachine{NodeUID: "u1", BootID: "b1", LeaseRV: "6", SystemUUID: "s"}, true},
+		{FencedMachine{NodeUID: "u1", BootID: "b2", LeaseRV: "5"}, false},
+		{FencedMachine{NodeUID: "u2", BootID: "b1", LeaseRV: "5"}, false},
+		{FencedMachine{NodeUID: "u2", BootID: "b2", LeaseRV: "5"}, false},
+	} {
+		if m.Same(tt.other) != tt.same || tt.other.Same(m) != tt.same {
+			t.Errorf("%+v and %+v are one machine: %v", m, tt.other, !tt.same)
+		}
+	}
+}
+
+func TestTheAuditTrailSaysWhatWasFencedAndWhy(t *testing.T) {
+	r := New("n1")
+	power, storage := fenceOf("p1", fence.PowerReading, "", Fencing), fenceOf("s1", fence.StorageFence, "d1", Fenced)
+	power.Machine.BootID, power.Machine.LeaseRV = "b1", "5"
+	power.Reason, storage.Why = "lease unchanged for 60s", "no answer"
+	r.PutFence(power, "Fence")
+	r.PutFence(storage, "Fenced")
+	next := fenceOf("p2", fence.PowerReading, "", Fenced)
+	next.Actor = "another"
+	r.PutFence(next, "Fenced")
+	r.PutFence(fenceOf("p3", fence.PowerReading, "", Fenced), "Fenced")
+	r.EndFence("p3", Void, "renewed", "sidecar")
+	for i, want := range []string{
+		`p1: PowerReading, node UID u1, boot ID "b1", lease "5": lease unchanged for 60s`,
+		`s1: StorageFence, node UID u1, boot ID "", lease "", driver d1: no answer`,
+		`p1: left unfinished by sidecar; another went on with fence p2`,
+		`p2: PowerReading, node UID u1, boot ID "", lease ""`,
+		`p2: fence p3 took its place`,
+		`p3: PowerReading, node UID u1, boot ID "", lease ""`,
+		`p3: renewed`,
+	} {
+		if got := r.Audit[i].Detail; got != want {
+			t.Errorf("entry %d says %s, want %s", i, got, want)
+		}
+	}
+	for _, id := range []string{"p1", "p2", "p3"} {
+		if f := r.FenceByID(id); f.Why == "" || f.EndedAt == "" {
+			t.Errorf("%+v does not say why and when it ended", f)
+		}
+	}
+}
+
 func TestParseRefusesFencesThatSayTooLittle(t *testing.T) {
 	tests := map[string]struct {
 		spoil func(*Record)
 		says  string
 	}{
-		"no id":                   {func(r *Record) { r.Fences[0].ID = "" }, "no id"},
-		"another kind":            {func(r *Record) { r.Fences[0].Kind = "NodeDeleted" }, "kind"},
-		"a driver's power fence":  {func(r *Record) { r.Fences[0].Driver = "d" }, "of one driver"},
-		"nobody's storage fence":  {func(r *Record) { r.Fences[1].Driver = "" }, "of one driver"},
-		"of no machine":           {func(r *Record) { r.Fences[0].Machine.NodeUID = "" }, "nodeUID"},
-		"by nobody":               {func(r *Record) { r.Fences[0].Actor = "" }, "by whom"},
-		"unknown phase":           {func(r *Record) { r.Fences[0].Phase = "Done" }, "phase"},
-		"two are current":         {func(r *Record) { r.Fences = append(r.Fences, fenceOf("x", fence.PowerReading, "", Fenced)) }, "both current"},
+		"no id":                  {func(r *Record) { r.Fences[0].ID = "" }, "no id"},
+		"another kind":           {func(r *Record) { r.Fences[0].Kind = "NodeDeleted" }, "kind"},
+		"a driver's power fence": {func(r *Record) { r.Fences[0].Driver = "d" }, "of one driver"},
+		"nobody's storage fence": {func(r *Record) { r.Fences[1].Driver = "" }, "of one driver"},
+		"of no machine":          {func(r *Record) { r.Fences[0].Machine.NodeUID = "" }, "nodeUID"},
+		"by nobody":              {func(r *Record) { r.Fences[0].Actor = "" }, "by whom"},
+		"unknown phase":          {func(r *Record) { r.Fences[0].Phase = "Done" }, "phase"},
+		"two are current": {func(r *Record) {
+			r.Fences = append(r.Fences, fenceOf("old", fence.PowerReading, "", Failed), fenceOf("x", fence.PowerReading, "", Fenced))
+		}, "both current"},
+		"too many are current": {func(r *Record) {
+			for i := range maxFences {
+				r.Fences = append(r.Fences, fenceOf(fmt.Sprint(i), fence.StorageFence, fmt.Sprint("d", i), Fenced))
+			}
+		}, "more than 24"},
+		"override without id":     {func(r *Record) { r.Overrides[0].ID = "" }, "no id"},
 		"override of no agent":    {func(r *Record) { r.Overrides[0].Agent = "" }, "no agent"},
 		"override by nobody":      {func(r *Record) { r.Overrides[0].By = "" }, "by whom"},
 		"override of no machine":  {func(r *Record) { r.Overrides[0].Machine.NodeUID = "" }, "nodeUID"},
@@ -134,5 +192,78 @@ func TestFencesAreBoundedAndACurrentOneIsNeverDropped(t *testing.T) {
 	}
 	if len(back.Fences) != 2+maxSettled {
 		t.Errorf("%d fences", len(back.Fences))
+	}
+}
+
+func TestOfFencesThatCountNoMoreTheNewestAreKept(t *testing.T) {
+	r := New("n1")
+	for i := range maxSettled {
+		r.PutFence(fenceOf(fmt.Sprint("f", i), fence.PowerReading, "", Failed), "FenceFailed")
+	}
+	r.bound()
+	if got := phases(r); got != "f0:Failed f1:Failed f2:Failed f3:Failed" {
+		t.Errorf("left: %s", got)
+	}
+	r.PutFence(fenceOf("s", fence.StorageFence, "d", Fenced), "Fenced")
+	r.PutFence(fenceOf("f4", fence.PowerReading, "", Failed), "FenceFailed")
+	r.bound()
+	if got := phases(r); got != "f1:Failed f2:Failed f3:Failed s:Fenced f4:Failed" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+func TestTheNewestStepsOfTheNewestFencesAreKept(t *testing.T) {
+	r := New("n1")
+	for i, steps := range []int{1, maxSteps, maxSteps + 1} {
+		f := fenceOf(fmt.Sprint("f", i), fence.PowerReading, "", Failed)
+		for n := range steps {
+			f.Steps = append(f.Steps, FenceStep{Attempt: n, Detail: strings.Repeat("x", 5000), Err: strings.Repeat("y", 5000)})
+		}
+		r.PutFence(f, "FenceFailed")
+	}
+	r.bound()
+	size := 0
+	for _, f := range r.Fences {
+		for _, st := range f.Steps {
+			size += len(st.Detail) + len(st.Err)
+		}
+	}
+	oldest, middle, newest := r.Fences[0].Steps, r.Fences[1].Steps, r.Fences[2].Steps
+	if len(oldest) != 0 || len(middle) == 0 || len(middle) == maxSteps || len(newest) != maxSteps || size > maxFenceText || size < maxFenceText/2 {
+		t.Fatalf("%d, %d and %d steps are left, of %d bytes", len(oldest), len(middle), len(newest), size)
+	}
+	if middle[len(middle)-1].Attempt != maxSteps-1 || newest[0].Attempt != 1 || newest[maxSteps-1].Attempt != maxSteps {
+		t.Error("the newest steps are not those that are left")
+	}
+}
+
+func TestTheStepsOfAllFencesAreBoundedWhicheverTextIsLong(t *testing.T) {
+	long := strings.Repeat("x", maxStepText)
+	for name, step := range map[string]FenceStep{
+		"none": {}, "agent": {Agent: long}, "action": {Action: long}, "state": {State: long}, "detail": {Detail: long}, "error": {Err: long}, "time": {At: long},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := New("n1")
+			for i := range maxFences {
+				f := fenceOf(fmt.Sprint(i), fence.StorageFence, fmt.Sprint("d", i), Fenced)
+				f.Steps = slices.Repeat([]FenceStep{step}, maxSteps)
+				r.PutFence(f, "Fenced")
+			}
+			if err := r.validate(); err != nil {
+				t.Fatal(err)
+			}
+			r.bound()
+			size := 0
+			for _, f := range r.Fences {
+				text, err := json.Marshal(f.Steps)
+				if err != nil {
+					t.Fatal(err)
+				}
+				size += len(text)
+			}
+			if len(r.Fences) != maxFences || size > maxFenceText || size < maxFenceText/2 {
+				t.Errorf("%d fences with steps of %d bytes", len(r.Fences), size)
+			}
+		})
 	}
 }

@@ -69,6 +69,10 @@ func TestParseIsStrict(t *testing.T) {
 		{"a confirmation of any machine", `{"version":1,"node":"n1","confirmations":[{"id":"c","by":"a","reason":"b","at":"x","machines":[{"bootID":"b"}]}]}`, "neither nodeID nor nodeUID"},
 		{"a confirmation by nobody", `{"version":1,"node":"n1","confirmations":[{"id":"c","by":"","reason":"b","at":"x","machines":[{"nodeID":"b"}]}]}`, "by whom"},
 		{"a release of every volume", `{"version":1,"node":"n1","releases":[{"id":"r","volume":"","driver":"d","nodeID":"i","by":"a","reason":"b","at":"x"}]}`, "does not name volume"},
+		{"a binding to no taint", `{"version":1,"node":"n1","taints":{"":{"nodeUID":"u","boundAt":"x"}}}`, "lacks its key"},
+		{"a confirmation without id", `{"version":1,"node":"n1","confirmations":[{"id":"","by":"a","reason":"b","at":"x","machines":[{"nodeID":"b"}]}]}`, "no id"},
+		{"a release without id", `{"version":1,"node":"n1","releases":[{"id":"","volume":"v","driver":"d","nodeID":"i","by":"a","reason":"b","at":"x"}]}`, "no id"},
+		{"a release by nobody", `{"version":1,"node":"n1","releases":[{"id":"r","volume":"v","driver":"d","nodeID":"i","by":"","reason":"b","at":"x"}]}`, "by whom"},
 		{"too long", `{"version":1,"node":"` + strings.Repeat("n", maxBytes) + `"}`, "bytes"},
 	}
 	for _, tt := range tests {
@@ -136,18 +140,91 @@ func TestTheOldestGoesFirstWhenARecordGrows(t *testing.T) {
 	}
 }
 
-func TestAnAuditTrailIsBoundedBySizeNotOnlyByNumber(t *testing.T) {
+func TestARecordKeepsAsManyClaimsAsItMayHave(t *testing.T) {
 	r := New("n1")
-	for i := range maxAudit {
-		r.audit("ann", "Confirm", fmt.Sprint(i, strings.Repeat("x", maxText)))
+	for i := range 2 * maxReleases {
+		id := fmt.Sprint(i)
+		r.audit("ann", "Confirm", id)
+		r.Releases = append(r.Releases, Release{ID: id, Volume: "v", Driver: "d", NodeID: "i", By: "ann", Reason: "y"})
+		r.Overrides = append(r.Overrides, Override{ID: id, Agent: id, By: "ann", Reason: "y", Machine: Machine{NodeUID: "u1"}})
+		switch i + 1 {
+		case maxOverrides, maxAudit, maxReleases:
+			r.bound()
+			if len(r.Releases) != i+1 || len(r.Overrides) != maxOverrides || len(r.Audit) != min(i+1, maxAudit) {
+				t.Fatalf("of %d there are %d releases, %d overrides, %d audit entries", i+1, len(r.Releases), len(r.Overrides), len(r.Audit))
+			}
+		}
 	}
 	r.bound()
-	size := 0
-	for _, a := range r.Audit {
-		size += len(a.Detail)
+	if len(r.Releases) != maxReleases || len(r.Overrides) != maxOverrides || len(r.Audit) != maxAudit ||
+		r.Releases[0].ID != "128" || r.Overrides[0].ID != "240" || r.Audit[0].Detail != "192" {
+		t.Errorf("%d releases, %d overrides, %d audit entries, not the newest", len(r.Releases), len(r.Overrides), len(r.Audit))
 	}
-	if size > maxAuditBytes || size < maxAuditBytes/2 {
-		t.Fatalf("the trail has %d bytes in %d entries, the bound is %d", size, len(r.Audit), maxAuditBytes)
+}
+
+func TestARecordThatCannotBeMadeSmallEnoughIsNotWritten(t *testing.T) {
+	r := full()
+	r.Releases = append(r.Releases, r.Releases[0])
+	r.Confirmations = append(r.Confirmations, r.Confirmations[0])
+	r.Taints["k"] = TaintBinding{NodeUID: strings.Repeat("u", maxBytes)}
+	if text, err := r.encode(); err == nil || !strings.Contains(err.Error(), "more than 204800") {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
+
+// The last word that was given is not dropped without a sign.
+func TestOfClaimsThatAreTooLongTheNewestIsKeptOrRefused(t *testing.T) {
+	long := strings.Repeat("x", maxBytes*2/3)
+	for what, add := range map[string]func(r *Record, id, text string){
+		"release": func(r *Record, id, text string) {
+			r.Releases = append(r.Releases, Release{ID: id, Volume: "v", Driver: "d", NodeID: "i", Token: text, By: "ann", Reason: "y"})
+		},
+		"confirmation": func(r *Record, id, text string) {
+			r.Confirmations = append(r.Confirmations, Confirmation{ID: id, By: text, Reason: "y", Machines: []Machine{{NodeID: "i"}}})
+		},
+	} {
+		r := New("n1")
+		add(r, "old", long)
+		add(r, "new", long)
+		if text, err := r.encode(); err != nil || strings.Contains(text, `"old"`) || !strings.Contains(text, `"new"`) {
+			t.Errorf("of two %ss the newest is not kept: %v", what, err)
+		}
+		add(r, "longer", long+long)
+		if text, err := r.encode(); err == nil {
+			t.Errorf("the only %s was dropped: %s", what, text)
+		}
+	}
+}
+
+func TestARecordOfExactlyTheBoundIsWrittenAndRead(t *testing.T) {
+	r := New(strings.Repeat("n", maxBytes-len(`{"version":1,"node":""}`)))
+	text, err := r.encode()
+	if err != nil || len(text) != maxBytes {
+		t.Fatalf("%d bytes, %v", len(text), err)
+	}
+	if _, err := Parse(text); err != nil {
+		t.Error(err)
+	}
+	r.Node += "n"
+	if _, err := r.encode(); err == nil {
+		t.Error("one byte more is written")
+	}
+}
+
+func TestAnAuditTrailIsBoundedBySizeNotOnlyByNumber(t *testing.T) {
+	for n := range maxAudit + 1 {
+		r := New("n1")
+		for i := range n {
+			r.audit(strings.Repeat("a", 100), strings.Repeat("c", 100), fmt.Sprint(i, strings.Repeat("x", maxText)))
+		}
+		r.bound()
+		size := 0
+		for _, a := range r.Audit {
+			size += len(a.At) + len(a.Actor) + len(a.Action) + len(a.Detail)
+		}
+		if size > maxAuditBytes || len(r.Audit) < n && size < maxAuditBytes*9/10 {
+			t.Fatalf("of %d entries %d are left, which have %d bytes; the bound is %d", n, len(r.Audit), size, maxAuditBytes)
+		}
 	}
 }
 
@@ -157,6 +234,14 @@ func TestClippedTextIsValid(t *testing.T) {
 		if len(s) > maxText || !utf8.ValidString(s) {
 			t.Fatalf("%d bytes, valid: %v", len(s), utf8.ValidString(s))
 		}
+	}
+	for _, n := range []int{0, 1, maxText - 1, maxText} {
+		if s := strings.Repeat("a", n); clip(s) != s {
+			t.Errorf("a text of %d bytes is cut", n)
+		}
+	}
+	if s := clip(strings.Repeat("a", maxText+1)); s != strings.Repeat("a", maxText-3)+"..." {
+		t.Errorf("cut to %q", s)
 	}
 	if s := clip("a\xffb"); !utf8.ValidString(s) {
 		t.Fatalf("%q", s)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/record/leasetest"
 )
@@ -141,19 +143,22 @@ func TestManyWritersLoseNothing(t *testing.T) {
 }
 
 func TestUpdateGivesUpOnAWriterThatIsAlwaysFaster(t *testing.T) {
-	server, s := serve(t)
-	bind(t, s, "n1", "5")
-	tries := 0
-	_, err := s.Update(t.Context(), "n1", func(r *record.Record) (bool, error) {
-		tries++
-		server.Put(server.Lease(ns, record.LeaseName("n1")))
-		r.Node = "n1"
-		r.Audit = append(r.Audit, record.Audit{At: "now", Actor: "slow"})
-		return true, nil
+	lockTest(t, func(t *testing.T, server *leasetest.Server, s *record.Store) {
+		bind(t, s, "n1", "5")
+		tries, begun := 0, time.Now()
+		_, err := s.Update(t.Context(), "n1", func(r *record.Record) (bool, error) {
+			tries++
+			server.Put(server.Lease(ns, record.LeaseName("n1")))
+			r.Audit = append(r.Audit, record.Audit{At: "now", Actor: "slow"})
+			return true, nil
+		})
+		if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "cannot write the record of node n1") || tries != 9 {
+			t.Fatalf("after %d tries: %v", tries, err)
+		}
+		if took := time.Since(begun); took < time.Second || took > 5*time.Second {
+			t.Errorf("it took %s", took)
+		}
 	})
-	if !apierrors.IsConflict(err) || tries < 5 {
-		t.Fatalf("after %d tries: %v", tries, err)
-	}
 }
 
 func TestUpdateEndsWithItsContext(t *testing.T) {
@@ -234,7 +239,9 @@ func TestAGarbledRecordStopsItsOwnNodeOnly(t *testing.T) {
 	server, s := serve(t)
 	bind(t, s, "n1", "5")
 	garble(server, "n2")
-	server.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "somebody-elses"}})
+	for _, name := range []string{"leader-election", record.LeaseName("n3")} { // the latter is only a lock
+		server.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
+	}
 	before := server.Lease(ns, record.LeaseName("n2"))
 
 	var bad *record.GarbledError
@@ -261,6 +268,39 @@ func TestTheFirstBindingOfATaintStands(t *testing.T) {
 		t.Fatalf("bound to lease %s, another sidecar had bound it to 5", got.LeaseRV)
 	}
 	audited(t, get(t, s, "n1"), "BindTaint")
+}
+
+func TestTheAuditTrailSaysWhatATaintWasBoundTo(t *testing.T) {
+	_, s := serve(t)
+	b := record.TaintBinding{NodeUID: "u1", BootID: "b1", LeaseRV: "5", Value: strings.Repeat("v", 1000), Void: "ours"}
+	r, err := s.BindTaint(t.Context(), "n1", key, b, "sidecar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Taints[key]; len(got.Value) != 512 || got.BoundAt == "" {
+		t.Errorf("bound: %+v", got)
+	}
+	if _, err := s.BindTaint(t.Context(), "n1", "k2", record.TaintBinding{NodeUID: "u1", Value: "v"}, "sidecar"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = s.VoidTaint(t.Context(), "n1", "k2", get(t, s, "n1").Taints["k2"], strings.Repeat("w", 1000), "sidecar"); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Taints["k2"].Void; len(got) != 512 {
+		t.Errorf("void for %d bytes of reasons", len(got))
+	}
+	for i, want := range []string{key + "=vvv", `k2=v, node UID u1, boot ID "", lease ""`, "k2: www"} {
+		if got := r.Audit[i].Detail; !strings.HasPrefix(got, want) {
+			t.Errorf("entry %d says %s, want %s", i, got, want)
+		}
+	}
+	if r, err = s.ClearTaint(t.Context(), "n1", "k2", r.Taints["k2"], "sidecar"); err != nil || r.Audit[3].Detail != "k2: seen taken off" {
+		t.Errorf("%+v, %v", r.Audit, err)
+	}
+	b.Value = "v"
+	if r, err = s.BindTaint(t.Context(), "n2", key, b, "sidecar"); err != nil || r.Audit[0].Detail != key+`=v, node UID u1, boot ID "b1", lease "5": void, ours` {
+		t.Errorf("%+v, %v", r.Audit, err)
+	}
 }
 
 func TestAVoidBindingStaysVoidUntilTheTaintIsTakenOff(t *testing.T) {
@@ -311,12 +351,13 @@ func confirm(t *testing.T, s *record.Store, node, id string) {
 
 func TestAConfirmationSaysByWhomWhyAndOfWhichMachine(t *testing.T) {
 	server, s := serve(t)
-	valid := record.Confirmation{By: "ann", Reason: "unplugged", Machines: []record.Machine{{NodeUID: "u1"}}}
+	valid := record.Confirmation{By: "ann", Reason: "unplugged", Machines: slices.Repeat([]record.Machine{{NodeUID: "u1"}}, 64)}
 	for name, spoil := range map[string]func(*record.Confirmation){
 		"by":       func(c *record.Confirmation) { c.By = "" },
 		"reason":   func(c *record.Confirmation) { c.Reason = "" },
 		"machines": func(c *record.Confirmation) { c.Machines = nil },
 		"machine":  func(c *record.Confirmation) { c.Machines = []record.Machine{{BootID: "b1"}} },
+		"bound":    func(c *record.Confirmation) { c.Machines = append(c.Machines, c.Machines[0]) },
 	} {
 		c := valid
 		spoil(&c)
@@ -378,19 +419,67 @@ func TestConfirmationsCanBeWithdrawn(t *testing.T) {
 func TestAConfirmationIsVoidedForOneMachine(t *testing.T) {
 	_, s := serve(t)
 	two := []record.Machine{{NodeUID: "u1", LeaseRV: "5"}, {NodeUID: "u2", LeaseRV: "5"}}
-	if _, err := s.Confirm(t.Context(), "n1", record.Confirmation{ID: "c1", By: "ann", Reason: "x", Machines: two}); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if _, err := s.VoidMachine(t.Context(), "n1", "c1", two[1], "renewed", "sidecar"); err != nil {
+	for _, id := range []string{"c0", "c1"} {
+		if _, err := s.Confirm(t.Context(), "n1", record.Confirmation{ID: id, By: "ann", Reason: "x", Machines: two}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r := get(t, s, "n1")
-	if m := r.Confirmations[0].Machines; m[0].Void != "" || m[1].Void != "renewed" {
-		t.Fatalf("machines %+v", m)
+	voided := func(id string, m record.Machine, want string) {
+		t.Helper()
+		if _, err := s.VoidMachine(t.Context(), "n1", id, m, "renewed", "sidecar"); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range get(t, s, "n1").Confirmations {
+			for _, m := range c.Machines {
+				if m.Void != "" {
+					got = append(got, c.ID+" "+m.NodeUID+" "+m.Void)
+				}
+			}
+		}
+		if strings.Join(got, ", ") != want {
+			t.Fatalf("void: %v, want %s", got, want)
+		}
 	}
-	audited(t, r, "Confirm", "VoidConfirmation")
+	voided("c1", two[1], "c1 u2 renewed")
+	voided("c1", two[1], "c1 u2 renewed") // not as it was judged any more
+	voided("c1", record.Machine{NodeUID: "u1", LeaseRV: "6"}, "c1 u2 renewed")
+	voided("c2", two[0], "c1 u2 renewed")
+	voided("c1", two[0], "c1 u1 renewed, c1 u2 renewed")
+	audited(t, get(t, s, "n1"), "Confirm", "Confirm", "VoidConfirmation", "VoidConfirmation")
+}
+
+func TestOnlyTheFenceThatWasJudgedIsVoided(t *testing.T) {
+	stored := record.Fence{ID: "f1", Kind: fence.PowerReading, Phase: record.Fencing, Actor: "a", StartedAt: "2026-01-02T03:04:05Z",
+		Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1", LeaseRV: "5"}}
+	for name, tt := range map[string]struct {
+		judge func(*record.Fence)
+		want  record.Phase
+	}{
+		"this one":          {func(*record.Fence) {}, record.Void},
+		"one that is gone":  {func(f *record.Fence) { f.ID = "f0" }, record.Fencing},
+		"in another phase":  {func(f *record.Fence) { f.Phase = record.Fenced }, record.Fencing},
+		"of an older lease": {func(f *record.Fence) { f.Machine.LeaseRV = "4" }, record.Fencing},
+		"of an older boot":  {func(f *record.Fence) { f.Machine.BootID = "b0" }, record.Fencing},
+		"of an older Node":  {func(f *record.Fence) { f.Machine.NodeUID = "u0" }, record.Fencing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, s := serve(t)
+			if _, err := s.Update(t.Context(), "n1", func(r *record.Record) (bool, error) { r.PutFence(stored, "Fence"); return true, nil }); err != nil {
+				t.Fatal(err)
+			}
+			judged := stored
+			tt.judge(&judged)
+			r, err := s.VoidFence(t.Context(), "n1", judged, "renewed", "b")
+			if err != nil || r.Fences[0].Phase != tt.want {
+				t.Fatalf("returned %+v, %v", r, err)
+			}
+			r = get(t, s, "n1")
+			if f := r.Fences[0]; f.Phase != tt.want || f.Why != "" != (tt.want == record.Void) {
+				t.Errorf("stored %+v", f)
+			}
+		})
+	}
 }
 
 func TestAReleaseReplacesAnEarlierOneOfTheSameVolumeAndNode(t *testing.T) {

@@ -95,10 +95,13 @@ func (s *AgentReadings) patience(q *Question) time.Duration {
 	return patience
 }
 
-// saidOff: a person or a cloud says that the node is off.
+// saidOff: a person or a cloud says that the node is off, or has deleted it.
 func saidOff(q *Question) bool {
+	if q.Node == nil || Claimed(q.Node) {
+		return true
+	}
 	r := q.Record
-	return q.Holder.Node != nil && q.Holder.Node.OutOfService || r != nil && (len(r.Taints) > 0 || len(r.Confirmations) > 0)
+	return r != nil && (len(r.Taints) > 0 || slices.ContainsFunc(r.Confirmations, func(c record.Confirmation) bool { return c.Void == "" }))
 }
 
 // remember when the agents of that node were too late. What they have not found

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
@@ -17,15 +19,21 @@ import (
 // asker is a fencer whose agents say what the test wants.
 type asker struct {
 	power, storage bool // covered
+	nameless       bool // those of the storage, by now
 	takes          time.Duration
 	answer         fencer.Answer
 	err            error
 	asked          []fencer.Target
 }
 
-func (a *asker) Covers(string) bool            { return a.power }
-func (a *asker) CoversStorage(string) bool     { return a.storage }
-func (a *asker) StorageAgents(string) []string { return []string{"array"} }
+func (a *asker) Covers(string) bool        { return a.power }
+func (a *asker) CoversStorage(string) bool { return a.storage }
+func (a *asker) StorageAgents(string) []string {
+	if a.nameless {
+		return nil
+	}
+	return []string{"array"}
+}
 func (a *asker) Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error) {
 	a.asked = append(a.asked, t)
 	select {
@@ -71,6 +79,11 @@ func TestWhatTheAgentsReadAsOffIsEvidence(t *testing.T) {
 	want := fence.Evidence{Kind: fence.PowerReading, Source: "bmc, pdu", Detail: "power:0", NodeName: "n1", NodeID: "id1", NodeUID: "u1", BootID: "b1", LeaseRV: "70"}
 	if got := ask(t, Agents(a), stale(nil)); len(got) != 1 || got[0] != want {
 		t.Fatalf("evidence %+v", got)
+	}
+	q := stale(nil)
+	q.Node, want.BootID = machine("u1", "b2", "51"), "b2" // it has rebooted since it was published to
+	if got := ask(t, Agents(a), q); len(got) != 1 || got[0] != want {
+		t.Errorf("of a machine that has rebooted: evidence %+v", got)
 	}
 }
 
@@ -121,6 +134,7 @@ func TestAgentsAreAskedOnlyWhereTheirWordMatters(t *testing.T) {
 		{"released", func(q *Question) { q.Holder.State, q.Holder.Node.InUse = fence.Released, false }, false, false},
 		{"released, but listed", func(q *Question) { q.Holder.State = fence.Released }, true, false},
 		{"of no known machine", func(q *Question) { q.Holder.NodeUID = "" }, false, false},
+		{"of no known machine, the Node is gone", func(q *Question) { q.Holder.NodeUID, q.Holder.Liveness, q.Node = "", fence.Unknown, nil }, false, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -171,14 +185,22 @@ func TestADeviceThatHangsDoesNotHoldUpEveryCall(t *testing.T) {
 		} {
 			a.takes, a.answer = step.takes, fencer.Answer{State: step.reads, Kind: fence.PowerReading}
 			begun := time.Now()
-			found := ask(t, s, stale(nil))
+			found := ask(t, s, stale(record.New("n1")))
 			if time.Since(begun) != step.waited || (len(found) == 1) != (step.reads == agent.Off) {
 				t.Errorf("%s: evidence %+v after %s, want it after %s", step.what, found, time.Since(begun), step.waited)
 			}
 		}
-		tainted := stale(nil)
-		tainted.Holder.Node.OutOfService = true
-		for what, q := range map[string]Question{"it is tainted": tainted, "a minute has passed": stale(nil)} {
+		tainted, claimed, confirmed := stale(nil), stale(record.New("n1")), stale(record.New("n1"))
+		tainted.Node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown"}}
+		gone, shutDown, void := stale(nil), stale(record.New("n1")), stale(record.New("n1"))
+		gone.Node, gone.Holder.Node = nil, nil
+		shutDown.Node.Spec.Taints = []corev1.Taint{{Key: shutdownTaint}}
+		void.Record.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}, Void: "it runs"}}
+		claimed.Record.Taints = map[string]record.TaintBinding{"node.cloudprovider.kubernetes.io/shutdown": {NodeUID: "u1"}}
+		confirmed.Record.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}}}
+		for what, q := range map[string]Question{
+			"it is tainted": tainted, "its Node is deleted": gone, "the cloud's taint is new": shutDown, "the cloud says that it is off": claimed, "an operator says that it is off": confirmed, "a minute has passed": stale(nil),
+		} {
 			if what == "a minute has passed" {
 				time.Sleep(lateFor)
 			}
@@ -189,9 +211,13 @@ func TestADeviceThatHangsDoesNotHoldUpEveryCall(t *testing.T) {
 			a.takes, a.answer = time.Minute, fencer.Answer{}
 			ask(t, s, stale(nil)) // late again
 		}
+		begun := time.Now()
+		if ask(t, s, void); time.Since(begun) != hurry {
+			t.Error("a word that does not count any more is worth the whole patience")
+		}
 		other := stale(nil)
 		other.Holder.NodeName, a.takes = "n2", 3*time.Second
-		begun := time.Now()
+		begun = time.Now()
 		ask(t, s, other)
 		if time.Since(begun) != a.takes {
 			t.Error("another node's agents are not waited for")
@@ -200,9 +226,10 @@ func TestADeviceThatHangsDoesNotHoldUpEveryCall(t *testing.T) {
 }
 
 func TestWhatTheAgentsCannotTellBecauseOfTheAPIServerIsAnError(t *testing.T) {
-	a := &asker{power: true, err: errors.New("connection refused")}
-	if _, err := Agents(a).Evidence(t.Context(), stale(nil)); err == nil {
-		t.Error("no error")
+	for _, err := range []error{errors.New("connection refused"), context.DeadlineExceeded} {
+		if _, got := Agents(&asker{power: true, err: err}).Evidence(t.Context(), stale(nil)); !errors.Is(got, err) {
+			t.Errorf("error %v, want %v", got, err)
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -225,17 +252,34 @@ func TestANodeCutOffFromTheStorageIsNotTakenForOpenWhenNobodyCanTell(t *testing.
 					q.Holder.Liveness = fence.Alive
 				}
 				found, err := Agents(a).Evidence(t.Context(), q)
-				if err == nil || !strings.Contains(err.Error(), "fence f1") {
+				how := map[bool]string{true: "have not said in time", false: "do not say clearly"}[name == "slow"]
+				if err == nil || !strings.Contains(err.Error(), "fence f1") || !strings.Contains(err.Error(), how) {
 					t.Errorf("%s, alive: %v: evidence %+v, error %v", name, alive, found, err)
 				}
 			})
 		}
 	}
 	t.Run("overridden", func(t *testing.T) {
-		r := withFence(fence.StorageFence, "sidecar")
-		r.Overrides = []record.Override{{ID: "o", Agent: "array", By: "ann", Reason: "down", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}}
-		if found := ask(t, Agents(&asker{storage: true}), stale(r)); len(found) != 1 || found[0].Kind != fence.StorageFence {
-			t.Errorf("evidence %+v: the record's word should count", found)
+		tests := map[string]struct {
+			change func(*Question, *asker)
+			counts bool // the record's word
+		}{
+			"as it is now":                      {func(*Question, *asker) {}, true},
+			"the Node is gone":                  {func(q *Question, _ *asker) { q.Node, q.Holder.Node, q.Holder.Liveness = nil, nil, fence.Unknown }, true},
+			"rebooted since":                    {func(q *Question, _ *asker) { q.Node = machine("u1", "b2", "51") }, false},
+			"in a later boot than the ledger's": {func(q *Question, _ *asker) { q.Holder.BootID = "b0" }, true},
+			"the fence is another machine's":    {func(q *Question, _ *asker) { q.Record.Fences[0].Machine.NodeUID = "u0" }, false},
+			"the agents are taken away by now":  {func(_ *Question, a *asker) { a.nameless = true }, false},
+		}
+		for name, tt := range tests {
+			r := withFence(fence.StorageFence, "sidecar")
+			r.Overrides = []record.Override{{ID: "o", Agent: "array", By: "ann", Reason: "down", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}}
+			q, a := stale(r), &asker{storage: true}
+			tt.change(&q, a)
+			found, err := Agents(a).Evidence(t.Context(), q)
+			if counts := len(found) == 1 && found[0].Kind == fence.StorageFence; counts != tt.counts || (err == nil) != tt.counts {
+				t.Errorf("%s: evidence %+v, error %v; should the record's word count: %v", name, found, err, tt.counts)
+			}
 		}
 	})
 	t.Run("open", func(t *testing.T) {

@@ -8,14 +8,18 @@ import (
 )
 
 func TestARecordedFenceCountsWhereNoAgentOfOursCanBeAsked(t *testing.T) {
-	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
+	for kind, others := range map[fence.Kind]*asker{fence.PowerReading: {storage: true}, fence.StorageFence: {power: true}} {
 		t.Run(string(kind), func(t *testing.T) {
 			q := stale(withFence(kind, "other"))
-			for name, f := range map[string]Asker{"none": nil, "none for that node": &asker{}} {
-				found := ask(t, Fences(f), q)
-				if len(found) != 1 || found[0].Kind != kind || found[0].LeaseRV != "70" || found[0].NodeUID != "u1" {
+			want := fence.Evidence{Kind: kind, Source: "bmc", Detail: "recorded by other", NodeName: "n1", NodeID: "id1", NodeUID: "u1", BootID: "b1", LeaseRV: "70"}
+			for name, f := range map[string]Asker{"none": nil, "none for that node": &asker{}, "none that could tell": others} {
+				if found := ask(t, Fences(f), q); len(found) != 1 || found[0] != want {
 					t.Fatalf("agents: %s: evidence %+v", name, found)
 				}
+			}
+			q.Record.Fences[0].What = "outlets 3 and 4"
+			if found := ask(t, Fences(nil), q); len(found) != 1 || found[0].Detail != "outlets 3 and 4; recorded by other" {
+				t.Errorf("evidence %+v does not say what was cut", found)
 			}
 			if found := ask(t, Fences(&asker{power: true, storage: true}), q); found != nil {
 				t.Errorf("although an agent can be asked: %+v", found)

@@ -19,9 +19,11 @@ type says struct {
 	err       error
 	clients   map[string][]string // by node ID
 	addresses error
+	asked     int
 }
 
 func (s *says) Addresses(_ context.Context, m agent.Machine) ([]netip.Prefix, error) {
+	s.asked++
 	if s.addresses != nil {
 		return nil, s.addresses
 	}
@@ -114,7 +116,7 @@ func TestOnlyAFinishedFenceOfThisDriverCounts(t *testing.T) {
 		"failed":               {[]map[string]any{nf("a", set(nil, map[string]any{"result": "Failed"}), all...)}, "not in force"},
 		"the last was unfence": {[]map[string]any{nf("a", set(nil, map[string]any{"message": "unfencing operation successful"}), all...)}, "not in force"},
 		"unfenced":             {[]map[string]any{nf("a", set(map[string]any{"fenceState": "Unfenced"}, map[string]any{"message": "unfencing operation successful"}), all...)}, "not in force"},
-		"being unfenced":       {[]map[string]any{nf("a", set(map[string]any{"fenceState": "Unfenced"}, nil), all...)}, "is being lifted"},
+		"being unfenced":       {[]map[string]any{nf("a", set(map[string]any{"fenceState": "Unfenced"}, nil), all...)}, `is being lifted: its fenceState is "Unfenced", not Fenced`},
 		"another lifts it":     {[]map[string]any{nf("a", nil, all...), nf("b", set(map[string]any{"fenceState": "Unfenced"}, nil), all[1])}, "NetworkFence b is being lifted"},
 		"another lifted it":    {[]map[string]any{nf("a", nil, all...), nf("b", set(map[string]any{"fenceState": "Unfenced"}, map[string]any{"message": "unfencing operation successful"}), all[1])}, ""},
 		"being deleted":        {[]map[string]any{deleting}, "is being deleted"},
@@ -158,6 +160,12 @@ func TestAClassNamesTheDriver(t *testing.T) {
 	}
 	class(driver)
 	w.expect(s, true, "")
+	c.mu.Lock()
+	c.bodies[networkFenceClasses.path()+"/gold"] = "garbage"
+	c.mu.Unlock()
+	if found, err := s.Evidence(t.Context(), w.question()); err == nil || found != nil {
+		t.Fatalf("of a class that cannot be read: got %+v, %v", found, err)
+	}
 }
 
 func TestTheAddressesOfANewMachineUnderTheOldNameAreNotTheHolders(t *testing.T) {
@@ -186,9 +194,13 @@ func TestADriverThatCannotBeAskedForAddressesVoidsTheFence(t *testing.T) {
 }
 
 func TestNetworkFencesThatAreNotInstalledOrNotReadable(t *testing.T) {
-	w, c, _, s := newFenceWorld(t)
+	w, c, d, s := newFenceWorld(t)
 	if found := w.ask(s); found != nil {
 		t.Fatalf("evidence %+v", found)
+	}
+	c.set(networkFences, nf("a", func(spec, _ map[string]any) { spec["driver"] = "other" }, "192.0.2.1/32"))
+	if found := w.ask(s); found != nil || d.asked != 0 {
+		t.Fatalf("evidence %+v; the driver was asked %d times, about nothing", found, d.asked)
 	}
 	c.answer(403)
 	if found := w.ask(s); len(found) != 1 || !strings.Contains(found[0].Void, "networkfences") {
@@ -196,6 +208,11 @@ func TestNetworkFencesThatAreNotInstalledOrNotReadable(t *testing.T) {
 	}
 	c.answer(500)
 	if found, err := s.Evidence(t.Context(), w.question()); err == nil || found != nil {
+		t.Fatalf("got %+v, %v", found, err)
+	}
+	c.answer(0)
+	c.garble(networkFences)
+	if found, err := s.Evidence(t.Context(), w.question()); err == nil || found != nil || !strings.Contains(err.Error(), "cannot understand NetworkFence") {
 		t.Fatalf("got %+v, %v", found, err)
 	}
 }

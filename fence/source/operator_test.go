@@ -119,6 +119,17 @@ func TestOfAMachineWhoseNodeAnotherOneTookOver(t *testing.T) {
 	}
 }
 
+func TestALookFromBeforeTheConfirmationDoesNotVoidIt(t *testing.T) {
+	for name, node := range map[string]*v1.Node{"with its Node": machine("u1", "b1", "50"), "without": nil} {
+		w := newWorld(t)
+		w.confirm(off)
+		w.node, w.leaseRV = node, "69" // the confirmation saw lease 70
+		if found := w.ask(Confirmations(w.records())); len(found) != 1 || found[0].Void != "" || w.actions() != "Confirm" {
+			t.Errorf("%s: evidence %+v, audit trail: %s", name, found, w.actions())
+		}
+	}
+}
+
 func TestAWithdrawnConfirmationIsNoEvidence(t *testing.T) {
 	w := newWorld(t)
 	s := Confirmations(w.records())
@@ -172,10 +183,13 @@ func TestAReleaseCountsForOneVolumeOfOneDriverOnOneNodeAndOnePublication(t *test
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
-			rel := valid
+			rel, before := valid, valid
+			before.Volume = "vol-0"
 			tt.change(&rel, &w.holder)
-			if _, err := w.store.ReleaseVolume(t.Context(), "n1", rel); err != nil {
-				t.Fatal(err)
+			for _, r := range []record.Release{before, rel} {
+				if _, err := w.store.ReleaseVolume(t.Context(), "n1", r); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if allowed, note := w.judge(Releases()); allowed != tt.want {
 				t.Fatalf("publish elsewhere allowed: %v (%s)", allowed, note)

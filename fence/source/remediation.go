@@ -154,6 +154,7 @@ func (s *Remediation) settle(ctx context.Context, node *v1.Node, leaseRV string,
 		r = record.New(node.Name)
 	}
 	seen := *r
+	seen.Audit = slices.Clip(r.Audit) // others read it too
 	seen.Taints = map[string]record.TaintBinding{}
 	for key, b := range r.Taints {
 		seen.Taints[key] = b

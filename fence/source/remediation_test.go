@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -64,6 +65,13 @@ func (c *customs) set(r resource, items ...map[string]any) {
 		items = []map[string]any{}
 	}
 	c.bodies[r.path()] = map[string]any{"metadata": map[string]any{"resourceVersion": "5"}, "items": items}
+}
+
+// garble makes the list of that kind no list.
+func (c *customs) garble(r resource) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bodies[r.path()] = "garbage"
 }
 
 func (c *customs) answer(code int) {
@@ -166,6 +174,36 @@ func TestARemediationCountsOnceItsOperatorClaimsTheFence(t *testing.T) {
 		if got := w.actions(); got != "BindRemediation BindRemediation" {
 			t.Fatalf("audit trail: %s", got)
 		}
+		if b := w.record().Taints[s.prefix()+"r1"]; b.BoundAt == "" {
+			t.Errorf("%+v does not say when it was bound", b)
+		}
+	}
+}
+
+func TestAClaimThatItsOperatorTakesBackIsNoEvidence(t *testing.T) {
+	eachOperator(t, func(t *testing.T, w *world, s *Remediation, c *customs, pending, claims func()) {
+		claims()
+		w.expect(s, true, "")
+		pending()
+		if found := w.ask(s); found != nil {
+			t.Fatalf("evidence %+v", found)
+		}
+	})
+}
+
+func TestAClaimCountsBesideARequestThatCameFirst(t *testing.T) {
+	for _, o := range operators {
+		w, c := newWorld(t), newCustoms(t)
+		s := o.source(c, w.records())
+		first := object("n1", "r1", o.pending())
+		c.set(s.resource, first)
+		w.sightRemediation(s)
+		second := o.claims()
+		second["annotations"] = map[string]string{remediatedNode: "n1"}
+		c.set(s.resource, first, object("generated-x7", "r2", second))
+		if found := w.ask(s); len(found) != 1 || found[0].Source != "generated-x7" || found[0].Void != "" {
+			t.Errorf("%s: evidence %+v", s.Name(), found)
+		}
 	}
 }
 
@@ -227,8 +265,8 @@ func TestARemediationThatTheNodeOutlivedIsDeadForGood(t *testing.T) {
 				// Another remediation is another object.
 				c.set(s.resource)
 				w.sightRemediation(s)
-				if len(w.record().Taints) != 0 {
-					t.Fatalf("not forgotten: %+v", w.record().Taints)
+				if len(w.record().Taints) != 0 || !strings.HasSuffix(w.actions(), " ClearRemediation") {
+					t.Fatalf("not forgotten: %+v, audit trail: %s", w.record().Taints, w.actions())
 				}
 			})
 		})
@@ -275,6 +313,12 @@ func TestARemediationThatIsTakenBackOrOfAnotherNodeIsNoEvidence(t *testing.T) {
 func TestARemediationOfADeletedNodeCountsWhileItsLeaseIsUnchanged(t *testing.T) {
 	eachOperator(t, func(t *testing.T, w *world, s *Remediation, c *customs, pending, claims func()) {
 		claims()
+		node := w.node
+		w.node = nil
+		if found := w.ask(s); found != nil {
+			t.Fatalf("evidence before it was ever bound %+v", found)
+		}
+		w.node = node
 		w.expect(s, true, "")
 		w.node = nil
 		w.expect(s, true, "")
@@ -299,10 +343,64 @@ func TestAReadOnlyRemediationIsReportedAndNothingIsWritten(t *testing.T) {
 		s := o.source(c, Records{Store: w.store, ReadOnly: true})
 		c.set(s.resource, object("n1", "r1", o.claims()))
 		w.expect(s, true, "")
+		reads := len(c.asked)
 		w.sightRemediation(s)
-		if w.server.Writes() != 0 {
-			t.Errorf("%s: something was written", s.Name())
+		if w.server.Writes() != 0 || len(c.asked) != reads {
+			t.Errorf("%s: something was written, or read for nothing", s.Name())
 		}
+	}
+}
+
+func TestAHolderOfUnknownNameHasNoRemediation(t *testing.T) {
+	eachOperator(t, func(t *testing.T, w *world, s *Remediation, c *customs, pending, claims func()) {
+		claims()
+		q := w.question()
+		q.Holder.NodeName = ""
+		if found, err := s.Evidence(t.Context(), q); found != nil || err != nil || len(c.asked) > 0 {
+			t.Fatalf("got %+v, %v, asked for %q", found, err, c.asked)
+		}
+	})
+}
+
+// Else a claim that the node has outlived would be bound anew, to the lease of now.
+func TestRemediationsThatCannotBeReadAreNotTakenForGone(t *testing.T) {
+	eachOperator(t, func(t *testing.T, w *world, s *Remediation, c *customs, pending, claims func()) {
+		claims()
+		w.sightRemediation(s)
+		for _, code := range []int{403, 500} {
+			c.answer(code)
+			if err := s.Sight(t.Context(), w.node, w.leaseRV); err == nil {
+				t.Errorf("%d: no error", code)
+			}
+		}
+		if got := w.actions(); got != "BindRemediation" {
+			t.Errorf("audit trail: %s", got)
+		}
+		c.answer(0)
+		c.set(s.resource)
+		w.server.Forbid("get")
+		if err := s.Sight(t.Context(), w.node, w.leaseRV); !apierrors.IsForbidden(err) {
+			t.Errorf("without the record: %v", err)
+		}
+	})
+}
+
+// Calls about many volumes of one node share it.
+func TestTheRecordThatWasReadIsNotChanged(t *testing.T) {
+	for _, readOnly := range []bool{false, true} {
+		eachOperator(t, func(t *testing.T, w *world, s *Remediation, c *customs, pending, claims func()) {
+			claims()
+			w.sightRemediation(s)
+			w.leaseRV = "71"
+			q, before := w.question(), w.record()
+			s.records.ReadOnly = readOnly
+			if found, err := s.Evidence(t.Context(), q); err != nil || len(found) != 1 || found[0].Void != fence.VoidLeaseChanged {
+				t.Fatalf("got %+v, %v", found, err)
+			}
+			if !reflect.DeepEqual(q.Record, before) {
+				t.Errorf("the record that was read has become %+v", q.Record)
+			}
+		})
 	}
 }
 
@@ -322,5 +420,11 @@ func TestARemediationThatCannotBeReadOrBoundIsAnError(t *testing.T) {
 		// A right that is missing must not keep other evidence from counting.
 		c.answer(403)
 		w.expect(s, false, voidForbidden+s.resource.plural+"."+s.resource.group)
+		c.answer(0)
+		c.garble(s.resource)
+		found, err = s.Evidence(t.Context(), w.question())
+		if err == nil || found != nil || !strings.Contains(err.Error(), "cannot understand "+s.Name()) {
+			t.Fatalf("got %+v, %v", found, err)
+		}
 	})
 }

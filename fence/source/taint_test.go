@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -48,11 +49,48 @@ func TestWithoutATaintThereIsNoEvidenceAndNoWrite(t *testing.T) {
 		if found := w.ask(s); found != nil {
 			t.Fatalf("evidence %+v", found)
 		}
+		w.taint("52", "some-other-taint", OurTaintValue)
+		if found := w.ask(s); found != nil {
+			t.Fatalf("evidence %+v of a taint that says nothing of the kind", found)
+		}
 		w.sight(s)
 		if w.server.Writes() != 0 {
 			t.Fatal("something was written")
 		}
 	})
+}
+
+func TestOursIsTheOutOfServiceTaintWithOurValueAlone(t *testing.T) {
+	for _, tt := range []struct {
+		key, value string
+		ours       bool
+	}{
+		{v1.TaintNodeOutOfService, OurTaintValue, true},
+		{v1.TaintNodeOutOfService, "nodeshutdown", false},
+		{shutdownTaint, OurTaintValue, false},
+	} {
+		if got := IsOurTaint(v1.Taint{Key: tt.key, Value: tt.value, Effect: v1.TaintEffectNoExecute}); got != tt.ours {
+			t.Errorf("%s=%s is ours: %v", tt.key, tt.value, got)
+		}
+	}
+}
+
+func TestEitherTaintOfSomebodyElseClaimsThatTheNodeIsOff(t *testing.T) {
+	for _, tt := range []struct {
+		key, value string
+		claimed    bool
+	}{
+		{v1.TaintNodeOutOfService, "nodeshutdown", true},
+		{shutdownTaint, "", true},
+		{v1.TaintNodeOutOfService, OurTaintValue, false},
+		{"other", "x", false},
+	} {
+		w := newWorld(t)
+		w.taint("51", tt.key, tt.value)
+		if got := Claimed(w.node); got != tt.claimed {
+			t.Errorf("%s=%s claims that it is off: %v", tt.key, tt.value, got)
+		}
+	}
 }
 
 func TestATaintIsBoundAtItsFirstSightAndCountsFromThenOn(t *testing.T) {
@@ -107,7 +145,10 @@ func TestATaintThatTheNodeOutlivedIsDeadUntilTakenOffAndPutOnAgain(t *testing.T)
 				w.node, w.leaseRV = before, "70"
 				w.node.ResourceVersion = version
 				w.expect(s, false, c.note)
+				w.node = nil
+				w.expect(s, false, "")
 
+				w.node = before
 				w.taint("80", "", "")
 				w.sight(s)
 				w.taint("81", s.key, "nodeshutdown")
@@ -234,11 +275,21 @@ func TestAnOutdatedLookNeitherVoidsNorClears(t *testing.T) {
 
 		w.node = before // version 50, without the taint
 		w.sight(s)
+		if found := w.ask(s); found != nil {
+			t.Fatalf("evidence %+v of a Node that did not have the taint yet", found)
+		}
 		w.node, w.leaseRV = tainted, "69" // a lagging copy of the lease
 		w.sight(s)
 		w.leaseRV = "70"
 		w.expect(s, true, "")
+		w.node = before
+		w.sight(s)
 		if got := w.actions(); got != "BindTaint" {
+			t.Fatalf("audit trail: %s", got)
+		}
+		w.taint("60", "", "") // and now it is taken off
+		w.sight(s)
+		if got := w.actions(); got != "BindTaint ClearTaint" {
 			t.Fatalf("audit trail: %s", got)
 		}
 	})
@@ -300,6 +351,9 @@ func TestReadOnlyReportsAndWritesNothing(t *testing.T) {
 		writes := w.server.Writes()
 		w.leaseRV = "71"
 		w.expect(readOnly, false, fence.VoidLeaseChanged)
+		if found := w.ask(readOnly); len(found) != 1 || found[0].Void != fence.VoidLeaseChanged {
+			t.Fatalf("evidence %+v does not say that it is void", found)
+		}
 		w.sight(readOnly)
 		w.taint("80", "", "")
 		if found := w.ask(readOnly); found != nil {
@@ -315,6 +369,10 @@ func TestReadOnlyReportsAndWritesNothing(t *testing.T) {
 func TestSightReadsTheRecordOfAnUntaintedNodeOnce(t *testing.T) {
 	eachTaint(t, func(t *testing.T, w *world, s *Taint) {
 		w.sight(s)
+		first := w.node
+		w.node = machine("u3", "b3", "50")
+		w.sight(s)
+		w.node = first
 		w.server.Forbid("get")
 		w.sight(s) // would fail if it read again
 
@@ -326,12 +384,76 @@ func TestSightReadsTheRecordOfAnUntaintedNodeOnce(t *testing.T) {
 		if len(w.record().Taints) != 0 {
 			t.Fatal("the taint that was taken off is still bound")
 		}
-		w.node = machine("u2", "b2", "60") // another machine: read anew
 		w.server.Forbid("get")
+		w.sight(s) // and once more it has been seen without
+
+		w.node = machine("u2", "b2", "60") // another machine: read anew
 		if err := s.Sight(t.Context(), w.node, "70"); !apierrors.IsForbidden(err) {
 			t.Fatalf("error %v", err)
 		}
 	})
+}
+
+func TestANodeIsWorthALookUntilItWasSeenWithoutATaintOrABinding(t *testing.T) {
+	eachTaint(t, func(t *testing.T, w *world, s *Taint) {
+		readOnly := newTaint(s.kind, s.key, Records{Store: w.store, ReadOnly: true})
+		worth := func(when string, want bool) {
+			t.Helper()
+			if got := s.Sights(w.node); got != want {
+				t.Errorf("%s: worth a look: %v", when, got)
+			}
+			if readOnly.Sights(w.node) {
+				t.Errorf("%s: worth a look of one that writes nothing", when)
+			}
+		}
+		worth("never seen", true)
+		bound := record.New("n1")
+		bound.Taints = map[string]record.TaintBinding{s.key: {NodeUID: "u1"}}
+		s.Unbound("u1", bound)
+		worth("a binding is left", true)
+		s.Unbound("u1", nil)
+		worth("neither taint nor binding", false)
+		w.taint("51", s.key, "nodeshutdown")
+		worth("tainted", true)
+	})
+}
+
+func TestWhatIsRememberedOfCleanNodesIsBounded(t *testing.T) {
+	s := OutOfServiceTaint(Records{})
+	for i := range maxClean + 1 {
+		s.Unbound(types.UID(fmt.Sprint(i)), nil)
+	}
+	if n := len(s.clean); n > maxClean || n == 0 {
+		t.Errorf("%d Nodes are remembered", n)
+	}
+}
+
+func TestATaintWhoseEndCannotBeWrittenIsAnErrorAndNoEvidence(t *testing.T) {
+	for _, end := range []struct {
+		happens func(*world)
+		written string
+	}{
+		{func(w *world) { w.leaseRV = "71" }, "VoidTaint"},
+		{func(w *world) { w.taint("60", "", "") }, "ClearTaint"},
+	} {
+		eachTaint(t, func(t *testing.T, w *world, s *Taint) {
+			w.taint("51", s.key, "nodeshutdown")
+			w.sight(s)
+			end.happens(w)
+			w.server.Forbid("update")
+			if found, err := s.Evidence(t.Context(), w.question()); !apierrors.IsForbidden(err) || found != nil {
+				t.Errorf("%s: got %+v, %v", end.written, found, err)
+			}
+			if err := s.Sight(t.Context(), w.node, w.leaseRV); !apierrors.IsForbidden(err) {
+				t.Errorf("%s: Sight: %v", end.written, err)
+			}
+			w.server.Forbid("")
+			w.sight(s)
+			if got := w.actions(); got != "BindTaint "+end.written {
+				t.Errorf("audit trail: %s", got)
+			}
+		})
+	}
 }
 
 func TestATaintThatCannotBeBoundIsAnErrorAndNoEvidence(t *testing.T) {

@@ -151,7 +151,9 @@ func (g *gathering) fromNodes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		addListed(h, inUse, attached)
+		if h != nil {
+			addListed(h, inUse, attached)
+		}
 	}
 	return nil
 }
@@ -167,7 +169,8 @@ func addListed(h *fence.Holder, inUse, attached bool) {
 }
 
 // ofMachine finds the holder that a Node's status speaks of: the ledger's for
-// that very machine, else the one with the node ID that its CSINode carries.
+// that very machine, else the one with the node ID that its CSINode carries; nil:
+// that is another machine's.
 func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Holder, error) {
 	name, uid := node.Name, string(node.UID)
 	for _, h := range g.sorted() {
@@ -195,6 +198,9 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 		// What the ledger says to be over was on a node of another name, which had
 		// this ID before. Here it is in use.
 		*h = fence.Holder{NodeID: id, NodeName: name, NodeUID: uid, Sources: h.Sources}
+	case h.OtherMachine(&fence.Holder{SystemUUID: node.Status.NodeInfo.SystemUUID, BootID: node.Status.NodeInfo.BootID}):
+		// What another machine lists is what it wants; the holder is who it was.
+		return nil, nil
 	case !h.From(fence.FromVolumesInUse) && !h.From(fence.FromVolumesAttached):
 		// The node of the other name does not list it, and its silence frees nobody
 		// from the one that does: one that was renamed, or was given the ID.

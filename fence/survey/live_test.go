@@ -47,12 +47,15 @@ func liveObjects() []runtime.Object {
 	attached.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "kubernetes.io/csi/" + liveDriver + "^vol-1"}}
 	other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
 	other.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/other.example.com^vol-1"}
-	inline := storagev1.VolumeAttachmentSource{InlineVolumeSpec: &livePV("", liveDriver, "vol-1").Spec}
+	inline := func(handle string) storagev1.VolumeAttachmentSource {
+		return storagev1.VolumeAttachmentSource{InlineVolumeSpec: &livePV("", liveDriver, handle).Spec}
+	}
 	return []runtime.Object{
 		livePV("pv-b", liveDriver, "vol-1"), livePV("pv-a", liveDriver, "vol-1"),
 		livePV("pv-c", liveDriver, "vol-2"), livePV("pv-d", "other.example.com", "vol-1"),
 		liveVA("va-pv", liveDriver, "n1", ofPV("pv-a")),
-		liveVA("va-inline", liveDriver, "n2", inline),
+		liveVA("va-inline", liveDriver, "n2", inline("vol-1")),
+		liveVA("va-inline-other-volume", liveDriver, "n2", inline("vol-2")),
 		liveVA(csi.AttachmentName("vol-1", liveDriver, "n3"), liveDriver, "n3", ofPV("pv-gone")),
 		liveVA("va-other-volume", liveDriver, "n1", ofPV("pv-c")),
 		liveVA("va-other-driver", "other.example.com", "n1", ofPV("pv-a")),

@@ -1,9 +1,10 @@
 package survey
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sort"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -375,10 +376,11 @@ func (g *gathering) finish() *Survey {
 		// lease alone.
 		g.survey.Policy.UnpublishRevokesAccess = false
 	}
-	for _, h := range g.holders {
+	for _, h := range g.sorted() {
 		h.Heir, h.Former = g.heir(h), g.former(h)
+		h.Shared = h.Heir != "" || h.Node != nil && g.ownsID(h) && h.OtherMachine(&fence.Holder{SystemUUID: h.Node.SystemUUID, BootID: h.Node.BootID})
 		g.survey.Holders = append(g.survey.Holders, *h)
 	}
-	sort.Slice(g.survey.Holders, func(i, j int) bool { return g.survey.Holders[i].NodeID < g.survey.Holders[j].NodeID })
+	slices.SortStableFunc(g.survey.Holders, func(a, b fence.Holder) int { return cmp.Compare(a.NodeID, b.NodeID) })
 	return g.survey
 }

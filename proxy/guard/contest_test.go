@@ -70,6 +70,34 @@ func TestARebootEndsAContestThoughTheTaintStaysOn(t *testing.T) {
 	})
 }
 
+func TestAContestIsWrittenDownWhereThereIsNoLedgerYet(t *testing.T) {
+	r := newRig(t, fence.Policy{})
+	r.node("a", hourAgo)
+	r.taint("a")
+	r.deleting("a")
+	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	if e := r.ledger().Get(id("a")); e.State != fence.Held || e.Token == "" || e.Contest == nil || e.Contest.BootID != "boot-of-a" {
+		t.Errorf("the ledger says %+v", e)
+	}
+}
+
+// It was seen to list the volume, and to let go of it, in one run of its kubelet.
+func TestATaintThatIsTakenOffAgainLeavesWhatTheKubeletHasShown(t *testing.T) {
+	r := held(t)
+	r.attachment("old", now)
+	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+	r.taint("old")
+	r.lists("old", false, false)
+	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.changeNode("old", func(n *corev1.Node) { n.Spec.Taints = nil })
+	r.unpublishErr = errThrottled
+	r.refused(r.unpublish(id("old")), codes.Internal, "throttled")
+	// The word outlives the Node.
+	r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.lives["old"], r.unpublishErr = fence.Unknown, nil
+	r.must(r.unpublish(id("old")))
+}
+
 // A pod that comes back after the reboot mounts the volume again without a
 // publish; then its kubelet restarts in its turn, and forgets it.
 func TestAContestOfAnEarlierBootDoesNotHideOneOfThisBoot(t *testing.T) {
@@ -91,6 +119,9 @@ func TestAReleaseDoesNotHideAContestOfAfterIt(t *testing.T) {
 	r.unpublishErr = nil
 	r.lists("a", true, false)
 	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+	if r.state("a") != fence.Held {
+		t.Errorf("the ledger says %s", r.ledger())
+	}
 	r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	r.lives["a"] = fence.Unknown
 	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]")

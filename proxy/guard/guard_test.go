@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
@@ -34,10 +36,11 @@ const (
 // and nodes of which the test says whether they live. What only a real API server
 // can show is in sanity/guard.
 type rig struct {
-	t      *testing.T
-	client *fake.Clientset
-	ids    *csi.Identity
-	guard  *Guard
+	t       *testing.T
+	client  *fake.Clientset
+	objects clienttesting.ObjectTracker // what client serves
+	ids     *csi.Identity
+	guard   *Guard
 
 	lives map[string]fence.Liveness // by node; Alive if it is missing
 	// watched is the version that the watch has of the lease of a stale node.
@@ -54,7 +57,10 @@ type rig struct {
 var errThrottled = status.Error(codes.Internal, "throttled")
 
 func newRig(t *testing.T, p fence.Policy) *rig {
-	r := &rig{t: t, client: fake.NewClientset(), ids: &csi.Identity{Driver: driverName}, lives: map[string]fence.Liveness{}}
+	// fake.NewClientset looks at every type there is for each write.
+	objects := clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())
+	r := &rig{t: t, client: &fake.Clientset{}, objects: objects, ids: &csi.Identity{Driver: driverName}, lives: map[string]fence.Liveness{}}
+	r.client.AddReactor("*", "*", clienttesting.ObjectReaction(objects))
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pvName, UID: "uid-of-pv-1", ResourceVersion: "1"}}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: handle}
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
@@ -101,7 +107,10 @@ func (r *rig) Publish(_ context.Context, req *spec.ControllerPublishVolumeReques
 
 func (r *rig) Unpublish(_ context.Context, req *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
 	r.calls = append(r.calls, "unpublish "+req.GetNodeId())
-	return &spec.ControllerUnpublishVolumeResponse{}, r.unpublishErr
+	if r.unpublishErr != nil {
+		return nil, r.unpublishErr
+	}
+	return &spec.ControllerUnpublishVolumeResponse{}, nil
 }
 
 // silent is a Reporter.
@@ -186,7 +195,7 @@ func (r *rig) attachment(node string, deleted time.Time) {
 	if !deleted.IsZero() {
 		at := metav1.NewTime(deleted)
 		va.DeletionTimestamp = &at
-		r.must(r.client.Tracker().Delete(storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "", va.Name))
+		r.must(r.objects.Delete(storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "", va.Name))
 	}
 	_, err := api.Create(r.t.Context(), va, metav1.CreateOptions{})
 	r.must(err)
@@ -205,7 +214,7 @@ func (r *rig) changeAttachment(node string, change func(*storagev1.VolumeAttachm
 // stripped removes the VolumeAttachment for a node.
 func (r *rig) stripped(node string) {
 	r.t.Helper()
-	r.must(r.client.Tracker().Delete(storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "", csi.AttachmentName(handle, driverName, node)))
+	r.must(r.objects.Delete(storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "", csi.AttachmentName(handle, driverName, node)))
 }
 
 // look gives the Surveyor an index of what is there now.
@@ -219,18 +228,28 @@ func (r *rig) look() {
 func (r *rig) publish(node string) error {
 	r.t.Helper()
 	r.look()
-	_, err := r.guard.ControllerPublishVolume(r.t.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: id(node),
+	resp, err := r.guard.ControllerPublishVolume(r.t.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: id(node),
 		VolumeCapability: &spec.VolumeCapability{
 			AccessMode: &spec.VolumeCapability_AccessMode{Mode: spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 			AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}}}}, r)
+	r.answered(resp != nil, err)
 	return err
+}
+
+// answered fails unless there is either an answer or an error: gRPC cannot send none.
+func (r *rig) answered(answer bool, err error) {
+	r.t.Helper()
+	if answer != (err == nil) {
+		r.t.Fatalf("answered: %t, with error %v", answer, err)
+	}
 }
 
 // unpublish calls with that node ID.
 func (r *rig) unpublish(nodeID string) error {
 	r.t.Helper()
 	r.look()
-	_, err := r.guard.ControllerUnpublishVolume(r.t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: nodeID}, r)
+	resp, err := r.guard.ControllerUnpublishVolume(r.t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: nodeID}, r)
+	r.answered(resp != nil, err)
 	return err
 }
 

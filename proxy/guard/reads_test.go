@@ -79,7 +79,7 @@ func TestADeadNodeIsReadOnceForEachCall(t *testing.T) {
 	r.look()
 	r.client.ClearActions()
 	r.must(r.unpublish(id("old")))
-	for resource, want := range map[string]int{"nodes": 1, "leases": 2} { // the lease and the record
+	for resource, want := range map[string]int{"nodes": 1, "leases": 2, "persistentvolumes": 1} { // the lease and the record
 		if got := r.reads(resource); len(got) != want {
 			t.Errorf("an unpublish read %s %q, want %d", resource, got, want)
 		}
@@ -88,7 +88,7 @@ func TestADeadNodeIsReadOnceForEachCall(t *testing.T) {
 	r.attachment("next", time.Time{})
 	r.client.ClearActions()
 	r.must(r.publish("next"))
-	for resource, want := range map[string]int{"nodes": 2, "leases": 2} { // of the old one, only whether it lists the volume
+	for resource, want := range map[string]int{"nodes": 2, "leases": 2, "persistentvolumes": 2} { // of the old one, only whether it lists the volume
 		if got := r.reads(resource); len(got) != want {
 			t.Errorf("a publish read %s %q, want %d", resource, got, want)
 		}

@@ -189,15 +189,20 @@ func decisionOf(call string, s *survey.Survey, nodeID string, v fence.Verdict) D
 		d.Holder = &holder
 	}
 	if v.Subject != nil && d.NodeName == "" {
-		d.NodeName = v.Subject.Holder.NodeName
+		d.NodeName = detached(v.Subject.Holder)
 	}
 	if d.NodeName == "" && d.Holder != nil && call == callUnpublish {
-		d.NodeName = d.Holder.NodeName
-		if d.Holder.Former != "" && !d.Holder.Detaching() {
-			d.NodeName = d.Holder.Former // only that one is being deleted
-		}
+		d.NodeName = detached(d.Holder)
 	}
 	return d
+}
+
+// detached is the node that an unpublish of the holder is for.
+func detached(h *fence.Holder) string {
+	if h.Former != "" && !h.Detaching() {
+		return h.Former // only that one's VolumeAttachment is being deleted
+	}
+	return h.NodeName
 }
 
 func (p *publication) decision(s *survey.Survey, v fence.Verdict) Decision {

@@ -133,7 +133,7 @@ func TestWhatTheOldNameLeftIsGoneOnceTheRenamedNodeHasTheVolume(t *testing.T) {
 }
 
 func TestTwoMachinesOfOneNodeIDDoNotHoldAVolumeTogether(t *testing.T) {
-	for _, name := range []string{"old", "renamed"} {
+	for _, name := range []string{"old", "renamed", "anew"} {
 		r := newRig(t, fence.Policy{})
 		r.node("old", hourAgo)
 		r.attachment("old", time.Time{})
@@ -146,8 +146,9 @@ func TestTwoMachinesOfOneNodeIDDoNotHoldAVolumeTogether(t *testing.T) {
 		} else {
 			r.lists("old", true, false)
 			r.lives["old"] = fence.Stale
-			r.heir("old", "renamed")
-			r.status("renamed", func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = "system-2" })
+			r.heir("old", name)
+			r.status(name, func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = "system-2" })
+			r.lists(name, true, false) // as every kubelet does that waits for its disk
 		}
 		r.calls = nil
 		r.refused(r.publish("old"), codes.FailedPrecondition, "node old (ID id-old) h", "it, ", "nothing proves that")
@@ -159,6 +160,20 @@ func TestTwoMachinesOfOneNodeIDDoNotHoldAVolumeTogether(t *testing.T) {
 			t.Errorf("the ledger says %+v", l.Holders)
 		}
 	}
+}
+
+// What the storage took from the first by its node ID it would give back with the
+// publish to the second.
+func TestNothingIsRevokedFromAMachineWhoseNodeIDAnotherHas(t *testing.T) {
+	r := newRig(t, fence.Policy{UnpublishRevokesAccess: true})
+	r.node("old", hourAgo)
+	r.attachment("old", time.Time{})
+	r.must(r.publish("old"))
+	r.status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID, s.NodeInfo.SystemUUID = "boot-2", "system-2" })
+	r.attachment("old", now)
+	r.calls = nil
+	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "another machine", "fence confirm old --node-id id-old")
+	r.called()
 }
 
 func TestAVolumeOfARenamedNodeIsWrittenDownUnderItsNewName(t *testing.T) {
@@ -180,16 +195,42 @@ func TestAnUnpublishThatTheOldNameLeftHalfDoneIsNotWaitedForForEver(t *testing.T
 	r := renamed(t, false)
 	r.stripped("old")
 	r.change(func(l *ledger.Ledger) { l.Holders[0].State = fence.Leaving })
-	r.refused(r.publish("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+	for range 2 {
+		r.refused(r.publish("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+	}
 	for token := range r.guard.leaving {
 		r.guard.leaving[token] = time.Now().Add(-abandonedAfter)
 	}
 	r.refused(r.publish("old"), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]", "csi-fencepost release pv pv-1 --node old")
 	r.called()
 	r.guard.Surveyor.Sources = []source.Source{says{fence.VolumeRelease}}
+	r.unpublishErr = errThrottled
+	r.refused(r.publish("old"), codes.Internal, "throttled")
+	r.unpublishErr = nil
 	r.must(r.publish("old"))
 	r.wantHolder("renamed", fence.Publishing)
-	r.called("unpublish id-old", "publish id-old")
+	r.called("unpublish id-old", "unpublish id-old", "publish id-old")
+}
+
+// Whoever deletes its VolumeAttachment repeats it. Without one nobody says that it
+// is over.
+func TestAnUnpublishThatSomebodyMayRepeatIsWaitedForHoweverLong(t *testing.T) {
+	for what, change := range map[string]func(*rig){
+		"the old name's is being deleted": func(r *rig) { r.deleting("old") },
+		"there is none":                   func(r *rig) { r.stripped("renamed") },
+		"the new name's is being deleted": func(r *rig) { r.attachmentWith("renamed", id("old"), now) },
+	} {
+		r := renamed(t, false)
+		r.stripped("old")
+		r.change(func(l *ledger.Ledger) { l.Holders[0].State, l.Holders[0].Token = fence.Leaving, "t" })
+		change(r)
+		r.guard.leaving["t"] = time.Now().Add(-time.Hour)
+		r.guard.Surveyor.Sources = []source.Source{says{fence.VolumeRelease}}
+		r.refused(r.publish("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+		if r.called(); len(r.guard.leaving) > 0 {
+			t.Errorf("%s: the time goes on", what)
+		}
+	}
 }
 
 func TestARenamedNodeWaitsBesideWhatItsOldNameLeft(t *testing.T) {

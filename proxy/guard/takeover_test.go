@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -22,6 +23,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 )
 
 // says is a source that says of node old what the test has it say.
@@ -42,6 +44,7 @@ func (s says) Evidence(_ context.Context, q source.Question) (found []fence.Evid
 // heard is a Reporter that notes what it is told.
 type heard struct {
 	decisions []Decision
+	takeovers int
 	from      []string
 	aside     []string
 	failed    int
@@ -49,6 +52,7 @@ type heard struct {
 
 func (h *heard) Decided(d Decision) { h.decisions = append(h.decisions, d) }
 func (h *heard) TookOver(_ Decision, from []fence.Holder, took time.Duration) {
+	h.takeovers++
 	for i := range from {
 		h.from = append(h.from, from[i].NodeID)
 	}
@@ -128,7 +132,7 @@ func (a acting) publishTo(node string) error {
 func (r *rig) change(f func(*ledger.Ledger)) {
 	r.t.Helper()
 	gvr := corev1.SchemeGroupVersion.WithResource("persistentvolumes")
-	object, err := r.client.Tracker().Get(gvr, "", pvName)
+	object, err := r.objects.Get(gvr, "", pvName)
 	r.must(err)
 	pv := object.(*corev1.PersistentVolume).DeepCopy()
 	l := &ledger.Ledger{Version: ledger.Version, Driver: driverName, Handle: handle, Cluster: clusterUID, PVUID: "uid-of-pv-1"}
@@ -138,7 +142,7 @@ func (r *rig) change(f func(*ledger.Ledger)) {
 	}
 	f(l)
 	metav1.SetMetaDataAnnotation(&pv.ObjectMeta, ledger.Annotation, l.String())
-	r.must(r.client.Tracker().Update(gvr, pv, ""))
+	r.must(r.objects.Update(gvr, pv, ""))
 }
 
 // beforeWrite runs f before the n-th patch of a PersistentVolume from now on, and
@@ -150,6 +154,17 @@ func (r *rig) beforeWrite(n int, f func()) {
 		}
 		f()
 		return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PersistentVolume"}, pvName, nil)
+	})
+}
+
+// beforeRead runs f before the n-th read of a PersistentVolume by a call from now on.
+func (r *rig) beforeRead(n int, f func() error) {
+	r.client.PrependReactor("get", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if n--; n != 0 {
+			return false, nil, nil
+		}
+		err := f()
+		return err != nil, nil, err
 	})
 }
 
@@ -197,7 +212,7 @@ func TestAPublishWithoutATakeoverTellsOfNone(t *testing.T) {
 	h := listen(r)
 	r.must(r.publish("n"))
 	r.must(r.publish("n")) // a retry
-	if len(h.from) != 0 || len(h.decisions) != 2 {
+	if h.takeovers != 0 || len(h.decisions) != 2 {
 		t.Errorf("heard %+v", h)
 	}
 	r.called("publish id-n", "publish id-n")
@@ -243,14 +258,15 @@ func TestAnUnpublishThatFailsInATakeoverIsToldAsItIs(t *testing.T) {
 		codes.Canceled: codes.Unavailable, codes.Aborted: codes.Aborted, codes.Internal: codes.FailedPrecondition} {
 		r := fenced(t, fence.Policy{}, fence.PowerReading)
 		h := listen(r)
+		token := r.ledger().Get(id("old")).Token
 		r.unpublishErr = status.Error(said, "cannot reach the VM with hunter22")
 		err := acting{rig: r}.publishTo("next")
-		r.refused(err, want, "node old", "no longer counts (HolderFenced)", said.String()+": cannot reach the VM", "["+string(fence.UnpublishFailed)+"]")
+		r.refused(err, want, "volume pv-1: node old", "no longer counts (HolderFenced)", said.String()+": cannot reach the VM", "["+string(fence.UnpublishFailed)+"]")
 		if strings.Contains(err.Error(), "hunter22") {
 			t.Errorf("a secret: %v", err)
 		}
 		r.called("unpublish id-old")
-		if r.state("old") != fence.Leaving || r.state("next") != fence.NotInLedger {
+		if r.state("old") != fence.Leaving || r.ledger().Get(id("old")).Token != token || r.state("next") != fence.NotInLedger {
 			t.Errorf("the ledger says %s", r.ledger())
 		}
 		if got, want := h.last(), `ControllerPublishVolume vol-1 of pv-1 for id-next (next): refuse UnpublishFailed, holder "id-old"`; got != want {
@@ -330,7 +346,7 @@ func TestWithoutTheAPIServerNothingIsForwarded(t *testing.T) {
 	for _, tt := range []struct{ verb, resource, says string }{
 		{"get", "persistentvolumes", "who holds it cannot be found out"},
 		{"get", "nodes", "who holds it cannot be found out"},
-		{"patch", "persistentvolumes", "its ledger cannot be written"},
+		{"patch", "persistentvolumes", "volume pv-1: its ledger cannot be written"},
 	} {
 		for _, call := range []func(*rig) error{func(r *rig) error { return r.publish("next") }, func(r *rig) error { return r.unpublish(id("old")) }} {
 			r := fenced(t, fence.Policy{}, fence.PowerReading)
@@ -342,13 +358,25 @@ func TestWithoutTheAPIServerNothingIsForwarded(t *testing.T) {
 			err := call(r)
 			r.refused(err, codes.Unavailable, tt.says, "etcd is away", "["+string(fence.APIUnavailable)+"]")
 			r.called()
-			if len(h.decisions) != 1 || h.decisions[0].Reason != fence.APIUnavailable || h.decisions[0].Action != fence.Refuse || h.decisions[0].NodeName == "" {
+			if len(h.decisions) != 1 || h.decisions[0].Reason != fence.APIUnavailable || h.decisions[0].Action != fence.Refuse || h.decisions[0].NodeName == "" || h.decisions[0].NodeID == "" ||
+				h.decisions[0].Text != status.Convert(err).Message() {
 				t.Errorf("%s %s: reported %s", tt.verb, tt.resource, h.last())
 			}
 			if want := map[string]int{"patch": 1}[tt.verb]; h.failed != want {
 				t.Errorf("%s %s: %d writes reported as failed, want %d", tt.verb, tt.resource, h.failed, want)
 			}
 		}
+	}
+}
+
+// Its own words change from try to try, and each would be another Event.
+func TestAnAPIServerThatIsSlowIsToldInWordsThatDoNotChange(t *testing.T) {
+	resource := schema.GroupResource{Resource: "persistentvolumes"}
+	for _, slow := range []error{context.DeadlineExceeded, apierrors.NewTimeoutError("try 1", 1), apierrors.NewServerTimeout(resource, "get", 1)} {
+		r := newRig(t, fence.Policy{})
+		r.node("n", hourAgo)
+		r.beforeRead(1, func() error { return slow })
+		r.refused(r.publish("n"), codes.Unavailable, "who holds it cannot be found out: the API server does not answer in time. To unblock: nothing, once")
 	}
 }
 
@@ -375,23 +403,34 @@ func TestADriverThatSeesAnotherHolderIsAskedWhoItIs(t *testing.T) {
 	r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
 	r.refused(a.publishTo("next"), codes.FailedPrecondition, "id-old", "["+string(fence.HolderUnknown)+"]")
 	r.called("publish id-next")
+	// They name nobody, and its list does.
+	refusal, r.listed = status.Error(codes.FailedPrecondition, "volume is in use"), []string{"id-old"}
+	r.refused(a.publishTo("next"), codes.FailedPrecondition, "id-old", "["+string(fence.HolderUnknown)+"]")
+	r.listErr = errThrottled
+	if err := a.publishTo("next"); !errors.Is(err, refusal) {
+		t.Errorf("where it cannot be asked: %v, want %v", err, refusal)
+	}
+	r.called("publish id-next", "publish id-next", "publish id-next")
 	// A word that only contains the ID names nobody, and the refusal stands.
 	r = newRig(t, fence.Policy{})
 	r.node("old", hourAgo)
 	r.node("next", hourAgo)
+	r.listed = []string{"id-next"}
+	r.change(func(l *ledger.Ledger) { l.Put(ledger.Entry{NodeID: "id-taken", Token: "k", State: fence.TakenOver}) })
 	for _, words := range []string{"snapshot id-old2 is pending", "grid-old", "id-ol", "id-next is busy"} {
-		refusal = status.Error(codes.FailedPrecondition, words)
+		refusal, r.calls = status.Error(codes.FailedPrecondition, words), nil
 		err := acting{rig: r, publish: func() error { return refusal }}.publishTo("next")
 		r.refused(err, codes.FailedPrecondition, words)
 		if strings.Contains(err.Error(), fence.Mark) {
 			t.Errorf("%q is answered in our words: %v", words, err)
 		}
+		r.called("publish id-next") // nobody is unpublished, and nothing tried again
 	}
 }
 
 func TestAWordIsFoundWhereItStandsAlone(t *testing.T) {
 	for text, want := range map[string]bool{"id-1": true, "a id-1": true, "id-1.": true, "(id-1)": true, "xid-1": false, "id-12": false, "id-1_": false,
-		"id-1-": false, "Aid-1": false, "9id-1": false, "id-1z": false, "id-1Z": false, "id-1a": false, "id-1A": false, "id-10": false, "id-19": false, "id-11 id-1": true, "": false} {
+		"id-1-": false, "Aid-1": false, "9id-1": false, "id-1z": false, "id-1Z": false, "id-1a": false, "id-1A": false, "id-10": false, "id-19": false, "id-11 id-1": true, "id-11 id-12 id-1": true, "": false} {
 		if namesID(text, "id-1") != want {
 			t.Errorf("%q names id-1: %v", text, !want)
 		}
@@ -430,12 +469,88 @@ func TestAPublishThatCannotBeTakenBackStaysLeaving(t *testing.T) {
 	}
 }
 
+func TestAVolumeComesBackToANodeThatItWasTakenFrom(t *testing.T) {
+	for _, anew := range []bool{false, true} {
+		r := fenced(t, fence.Policy{}, fence.PowerReading)
+		r.must(r.publish("next"))
+		taken := r.ledger().Get(id("old")).Token
+		r.guard.Surveyor.Sources, r.lives["old"] = nil, fence.Alive
+		if r.lists("old", false, false); anew {
+			r.renewUID("old")
+		}
+		r.stripped("old")
+		r.attachment("old", time.Time{})
+		r.deleting("next")
+		r.calls = nil
+		r.must(r.publish("old"))
+		r.called("unpublish id-next", "publish id-old")
+		if e := r.ledger().Get(id("old")); e.State != fence.Publishing || e.Token == taken || e.Contest != nil {
+			t.Errorf("the ledger says %+v", e)
+		}
+	}
+}
+
+func TestAPublishThatIsRepeatedGivesUpNothingThatIsKnown(t *testing.T) {
+	for _, state := range []fence.State{fence.Publishing, fence.Held} {
+		r := published(t, fence.Policy{})
+		r.change(func(l *ledger.Ledger) {
+			e := l.Get(id("old"))
+			e.State, e.Contest, e.Token = state, &fence.Contest{BootID: "boot-of-old"}, "t"
+		})
+		r.must(r.publish("old"))
+		if e := r.ledger().Get(id("old")); e.State != fence.Publishing || e.Token != "t" || e.Contest == nil {
+			t.Errorf("%s: the ledger says %+v", state, e)
+		}
+	}
+}
+
+// What the machine held before a boot, it does not hold any more.
+func TestAPublishAfterABootBeginsAnew(t *testing.T) {
+	for _, anew := range []bool{false, true} {
+		r := published(t, fence.Policy{})
+		r.change(func(l *ledger.Ledger) { l.Get(id("old")).Contest = &fence.Contest{BootID: "boot-of-old"} })
+		r.reboot("old", "boot-2")
+		if anew {
+			r.renewUID("old")
+		}
+		r.must(r.publish("old"))
+		if e := r.ledger().Get(id("old")); e.BootID != "boot-2" || e.Contest != nil {
+			t.Errorf("the ledger says %+v", e)
+		}
+	}
+}
+
 // Another process's publication of the same node is not ours to take back.
 func TestAnothersPublicationIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fence.Policy{})
+		r.node("next", hourAgo)
+		began := time.Now()
+		err := acting{rig: r, publish: func() error {
+			r.change(func(l *ledger.Ledger) { l.Get(id("next")).Token = "another" })
+			return nil
+		}}.publishTo("next")
+		r.refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
+		r.called("publish id-next")
+		if e := r.ledger().Get(id("next")); e == nil || e.Token != "another" || e.State != fence.Publishing {
+			t.Errorf("the ledger says %+v", e)
+		}
+		if waited := time.Since(began); waited > 0 {
+			t.Errorf("waited for %s", waited)
+		}
+	})
+}
+
+func TestAPublicationThatAnotherBeginsMeanwhileIsLeftAlone(t *testing.T) {
 	r := newRig(t, fence.Policy{})
 	r.node("next", hourAgo)
+	r.beforeWrite(2, func() {
+		r.change(func(l *ledger.Ledger) {
+			l.Put(ledger.Entry{NodeID: id("next"), NodeName: "next", Token: "another", State: fence.Publishing})
+		})
+	})
 	err := acting{rig: r, publish: func() error {
-		r.change(func(l *ledger.Ledger) { l.Get(id("next")).Token = "another" })
+		r.change(func(l *ledger.Ledger) { l.Cut(id("next"), l.Get(id("next")).Token) })
 		return nil
 	}}.publishTo("next")
 	r.refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
@@ -445,19 +560,87 @@ func TestAnothersPublicationIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A publish is answered only once nobody is unpublishing that very node.
-func TestAPublishWaitsForAnUnpublishOfTheSameNode(t *testing.T) {
+// An unpublish that stands nowhere could follow another process's publish.
+func TestNothingIsTakenBackThatCannotBeWrittenDown(t *testing.T) {
 	r := newRig(t, fence.Policy{})
 	r.node("next", hourAgo)
+	h := listen(r)
 	err := acting{rig: r, publish: func() error {
-		r.change(func(l *ledger.Ledger) { l.Get(id("next")).State = fence.Leaving })
-		time.AfterFunc(150*time.Millisecond, func() {
-			r.change(func(l *ledger.Ledger) { l.Cut(id("next"), l.Get(id("next")).Token) })
-		})
+		r.change(func(l *ledger.Ledger) { l.Cut(id("next"), l.Get(id("next")).Token) })
+		r.broken("patch", "persistentvolumes")
 		return nil
 	}}.publishTo("next")
 	r.refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
-	r.called("publish id-next", "unpublish id-next")
+	r.called("publish id-next")
+	if h.failed != 1 {
+		t.Errorf("%d failed writes reported", h.failed)
+	}
+}
+
+// A publish is answered only once nobody is unpublishing that very node.
+func TestAPublishWaitsForAnUnpublishOfTheSameNode(t *testing.T) {
+	for _, tt := range []struct {
+		what   string
+		then   func(*rig)
+		driver []string
+	}{
+		{"it ends", func(r *rig) {
+			time.AfterFunc(time.Second, func() { r.change(func(l *ledger.Ledger) { l.Cut(id("next"), l.Get(id("next")).Token) }) })
+		}, []string{"publish id-next", "unpublish id-next"}},
+		{"the API server goes away", func(r *rig) {
+			r.beforeRead(3, func() error { return apierrors.NewInternalError(errors.New("etcd is away")) })
+		}, []string{"publish id-next"}},
+		{"it does not end", func(*rig) {}, []string{"publish id-next"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, fence.Policy{})
+			r.node("next", hourAgo)
+			began := time.Now()
+			err := acting{rig: r, publish: func() error {
+				r.change(func(l *ledger.Ledger) { l.Get(id("next")).State = fence.Leaving })
+				tt.then(r)
+				return nil
+			}}.publishTo("next")
+			r.refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
+			if waited := time.Since(began); waited == 0 || waited > writeTimeout {
+				t.Errorf("%s: waited for %s", tt.what, waited)
+			}
+			r.called(tt.driver...)
+		})
+	}
+}
+
+func TestAPublishThatCannotBeHeldAgainstTheLedgerIsNotAnswered(t *testing.T) {
+	r := newRig(t, fence.Policy{})
+	r.node("next", hourAgo)
+	h := listen(r)
+	err := acting{rig: r, publish: func() error { r.broken("get", "persistentvolumes"); return nil }}.publishTo("next")
+	r.refused(err, codes.Unavailable, "who holds it cannot be found out", "["+string(fence.APIUnavailable)+"]")
+	if r.called("publish id-next"); len(h.decisions) != 1 || h.decisions[0].Action != fence.Refuse {
+		t.Errorf("reported %s", h.last())
+	}
+}
+
+func TestADriverThatFailsToPublishIsPassedOn(t *testing.T) {
+	r := newRig(t, fence.Policy{})
+	r.node("next", hourAgo)
+	h := listen(r)
+	if err := (acting{rig: r, publish: func() error { return errThrottled }}).publishTo("next"); !errors.Is(err, errThrottled) {
+		t.Errorf("%v, want %v", err, errThrottled)
+	}
+	// The disk may be there all the same.
+	if r.state("next") != fence.Publishing || len(h.decisions) != 0 {
+		t.Errorf("the ledger says %s; reported %s", r.ledger(), h.last())
+	}
+}
+
+// There is no ledger of it to hold anything against.
+func TestAVolumeWithoutAPersistentVolumeIsPublished(t *testing.T) {
+	r := newRig(t, fence.Policy{})
+	r.node("n", hourAgo)
+	r.must(r.client.CoreV1().PersistentVolumes().Delete(t.Context(), pvName, metav1.DeleteOptions{}))
+	r.must(r.publish("n"))
+	r.called("publish id-n")
 }
 
 func TestARequestThatCannotBeJudgedIsInvalid(t *testing.T) {
@@ -510,6 +693,9 @@ func TestObserveForwardsEverythingAndSaysWhatItWouldHaveDone(t *testing.T) {
 		if !d.Observed || d.Action != fence.Refuse || d.Text == "" || d.Reason != fence.HolderAlive && d.Reason != fence.HolderWanted {
 			t.Errorf("%d: reported %+v", i, d)
 		}
+	}
+	if r.must(r.publish("old")); h.decisions[2].Action != fence.Allow || h.decisions[2].Text != "" {
+		t.Errorf("of what it would have let through it says %+v", h.decisions[2])
 	}
 	if r.ledger().String() != before {
 		t.Error("the ledger was written")
@@ -564,8 +750,13 @@ func TestAnUnpublishForANewMachineUnderTheNameIsForwardedForTheOldOne(t *testing
 	_, err = r.client.StorageV1().CSINodes().Update(t.Context(), csiNode, metav1.UpdateOptions{})
 	r.must(err)
 	h := listen(r)
-	r.must(r.unpublish("id-newer"))
-	r.called("unpublish id-old")
+	r.look()
+	req := &spec.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: "id-newer"}
+	_, err = r.guard.ControllerUnpublishVolume(t.Context(), req, r)
+	r.must(err)
+	if r.called("unpublish id-old"); req.GetNodeId() != "id-newer" {
+		t.Errorf("the caller's own request is for %s now", req.GetNodeId())
+	}
 	if !strings.Contains(h.last(), "for id-old (old): allow HolderFenced") {
 		t.Errorf("reported %s", h.last())
 	}
@@ -613,11 +804,34 @@ func TestAnUnpublishOfNobodyIsForwardedAndReported(t *testing.T) {
 	}
 }
 
+// Nothing is written down before it, so that it is still so is read.
+func TestAnUnpublishOfNobodyIsNotForwardedForWhomAnotherHasPublishedTo(t *testing.T) {
+	r := held(t)
+	r.beforeRead(2, func() error {
+		r.change(func(l *ledger.Ledger) {
+			l.Put(ledger.Entry{NodeID: "id-nobody", Token: "x", State: fence.Publishing})
+		})
+		return nil
+	})
+	r.refused(r.unpublish("id-nobody"), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]")
+	r.called()
+
+	r = held(t)
+	r.beforeRead(2, func() error { return apierrors.NewInternalError(errors.New("etcd is away")) })
+	r.refused(r.unpublish("id-nobody"), codes.Unavailable, "volume pv-1: ", "["+string(fence.APIUnavailable)+"]")
+	r.called()
+}
+
 func TestARefusedUnpublishContestsOnceAndKeepsWhatTheKubeletShowed(t *testing.T) {
 	r := held(t)
 	h := listen(r)
+	want := *r.ledger().Get(id("old"))
 	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "node old", "["+string(fence.HolderAlive)+"]")
-	c := r.ledger().Get(id("old")).Contest
+	got := *r.ledger().Get(id("old"))
+	c := got.Contest
+	if want.Contest = c; got != want {
+		t.Errorf("the ledger says %+v, want %+v", got, want)
+	}
 	if c == nil || c.BootID != "boot-of-old" || c.SeenReadySince == "" {
 		t.Fatalf("contested as %+v", c)
 	}
@@ -634,6 +848,36 @@ func TestARefusedUnpublishContestsOnceAndKeepsWhatTheKubeletShowed(t *testing.T)
 		t.Errorf("the same contest is written %d times more", writes)
 	}
 	r.called()
+}
+
+// Else what the kubelet says later would be believed.
+func TestARefusedUnpublishThatCannotBeWrittenDownIsToldAsThat(t *testing.T) {
+	r := held(t)
+	r.broken("patch", "persistentvolumes")
+	r.refused(r.unpublish(id("old")), codes.Unavailable, "its ledger cannot be written", "["+string(fence.APIUnavailable)+"]")
+	r.called()
+}
+
+// It comes from before the volume was published there again.
+func TestALateUnpublishContestsNothing(t *testing.T) {
+	r := published(t, fence.Policy{})
+	before := r.ledger().String()
+	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderWanted)+"]")
+	if r.called("publish id-old"); r.ledger().String() != before {
+		t.Errorf("the ledger says %s", r.ledger())
+	}
+}
+
+func TestANodeThatIsTakenFromAgainIsWrittenDownAnew(t *testing.T) {
+	r := forwarded(t)
+	token := r.ledger().Get(id("old")).Token
+	r.lists("old", true, true)
+	r.guard.Surveyor.Sources = []source.Source{says{fence.VolumeRelease}}
+	r.unpublishErr = errThrottled
+	r.refused(r.publish("next"), codes.FailedPrecondition, "["+string(fence.UnpublishFailed)+"]")
+	if e := r.ledger().Get(id("old")); e.State != fence.Leaving || e.Token == "" || e.Token == token || e.Unproven {
+		t.Errorf("the ledger says %+v", e)
+	}
 }
 
 func TestAnUnpublishFromAllNodesCutsAllThatWereUnpublished(t *testing.T) {
@@ -657,6 +901,70 @@ func TestAnUnpublishFromAllNodesCutsAllThatWereUnpublished(t *testing.T) {
 	if !slices.Equal(left, []string{"id-taken"}) {
 		t.Errorf("the ledger still has %q", left)
 	}
+	r = fenced(t, fence.Policy{}, fence.PowerReading)
+	r.broken("patch", "persistentvolumes")
+	r.refused(r.unpublish(""), codes.Unavailable, "its ledger cannot be written")
+	r.called()
+}
+
+// turn is a source that notes when the request that asks it has its turn.
+type turn struct{ time.Time }
+
+func (*turn) Name() string { return "test" }
+
+func (t *turn) Evidence(ctx context.Context, _ source.Question) ([]fence.Evidence, error) {
+	t.Time = throttle.TurnOf(ctx)
+	return nil, nil
+}
+
+// In a storm all wait for one limit on requests.
+func TestAPublishGoesFirstThenAnUnpublishThenALookAtWhatWaits(t *testing.T) {
+	r := fenced(t, fence.Policy{})
+	first, second := &turn{}, &turn{}
+	r.guard.Surveyor.Sources = []source.Source{first, second}
+	r.look()
+	asked := func(what string) time.Time {
+		if !first.Equal(second.Time) {
+			t.Errorf("%s has its turn at %s, and then at %s", what, first, second)
+		}
+		return first.Time
+	}
+	w := NewWaiting(r.client, r.guard.Surveyor, func(map[string]int) {})
+	_, err := w.judge(t.Context(), waitingCall{call: callPublish, volume: handle, nodeID: id("next")})
+	r.must(err)
+	look := asked("a look")
+	r.refused(r.unpublish(id("old")), codes.FailedPrecondition)
+	unpublish := asked("an unpublish")
+	r.refused(r.publish("next"), codes.FailedPrecondition)
+	if publish := asked("a publish"); !publish.Before(unpublish) || !unpublish.Before(look) {
+		t.Errorf("a publish has its turn at %s, an unpublish at %s, a look at %s", publish, unpublish, look)
+	}
+}
+
+// A process may be killed anywhere: what is about to happen is written down by then.
+func TestEachEffectIsAnnouncedBeforeAndAfterIt(t *testing.T) {
+	r := fenced(t, fence.Policy{}, fence.PowerReading)
+	var points []string
+	effectHook = func(point string) {
+		points = append(points, fmt.Sprintf("%s: old %s, next %s, driver %q", point, r.state("old"), r.state("next"), r.calls))
+	}
+	t.Cleanup(func() { effectHook = nil })
+	r.must(r.publish("next"))
+	want := []string{
+		`before:leaving: old publishing, next , driver []`,
+		`after:leaving: old leaving, next , driver []`,
+		`before:unpublish: old leaving, next , driver []`,
+		`after:unpublish: old leaving, next , driver ["unpublish id-old"]`,
+		`before:record: old leaving, next , driver ["unpublish id-old"]`,
+		`after:record: old takenOver, next publishing, driver ["unpublish id-old"]`,
+		`before:publish: old takenOver, next publishing, driver ["unpublish id-old"]`,
+		`after:publish: old takenOver, next publishing, driver ["unpublish id-old" "publish id-next"]`,
+		`before:answer: old takenOver, next publishing, driver ["unpublish id-old" "publish id-next"]`,
+		`after:answer: old takenOver, next publishing, driver ["unpublish id-old" "publish id-next"]`,
+	}
+	if !slices.Equal(points, want) {
+		t.Errorf("announced\n%s\nwant\n%s", strings.Join(points, "\n"), strings.Join(want, "\n"))
+	}
 }
 
 // A call leaves a fifth of its time for its answer.
@@ -674,10 +982,28 @@ func TestAnAPIServerThatDoesNotAnswerIsToldBeforeTheCallerGivesUp(t *testing.T) 
 		t.Error("it does not end")
 	}
 	long, end := r.guard.surveyContext(t.Context())
-	defer end()
 	if deadline, ok := long.Deadline(); !ok || time.Until(deadline) > surveyTimeout || time.Until(deadline) < surveyTimeout/2 {
 		t.Errorf("without a deadline it has until %v", deadline)
 	}
+	if end(); long.Err() == nil {
+		t.Error("without a deadline it does not end")
+	}
+}
+
+// What waits for its turn in a storm has heard nothing of the API server yet.
+func TestTheTimeToJudgeBeginsWithTheFirstTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fence.Policy{})
+		r.guard.Surveyor.Limit = throttle.New(0.05, 1)
+		r.must(r.guard.Surveyor.Limit.Wait(t.Context()))
+		began := time.Now()
+		ctx, end := r.guard.surveyContext(t.Context())
+		defer end()
+		deadline, _ := ctx.Deadline()
+		if waited, left := time.Since(began), time.Until(deadline); waited < 2*surveyTimeout || left != surveyTimeout {
+			t.Errorf("after a turn that took %s there are %s", waited, left)
+		}
+	})
 }
 
 func TestALedgerOfAnotherClusterIsReported(t *testing.T) {

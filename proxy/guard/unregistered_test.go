@@ -109,7 +109,13 @@ func TestTheNodeThatUsesTheVolumeIsJudgedWhicheverAttachmentComesFirst(t *testin
 				r.deleting(old) // its Node is gone, and it is stuck
 				r.lists("renamed", true, true)
 				r.refused(r.publish("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
+				h := listen(r)
 				r.refused(r.unpublish(id(old)), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
+				r.attachmentWith("renamed", id(old), now)
+				r.refused(r.unpublish(id(old)), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
+				if a, b := h.decisions[0].NodeName, h.decisions[1].NodeName; a != old || b != "renamed" {
+					t.Errorf("whose VolumeAttachment waits: %s, and then %s", a, b)
+				}
 				r.called()
 			})
 		}
@@ -191,6 +197,17 @@ func TestANodeThatRegistersAnewIsNotBelievedToHaveLetGo(t *testing.T) {
 	r.called("publish id-old", "publish id-old")
 	r.reboot("old", "boot-2")
 	r.must(r.unpublish(id("old")))
+}
+
+func TestANodeThatRegistersAnewKeepsWhatWasSeenOfIt(t *testing.T) {
+	r := published(t, fence.Policy{})
+	seen := fence.Contest{BootID: "boot-of-old", SeenReadySince: "2026-01-02T03:04:05Z"}
+	r.change(func(l *ledger.Ledger) { l.Get(id("old")).Contest = &seen })
+	r.renewUID("old")
+	r.must(r.publish("old"))
+	if e := r.ledger().Get(id("old")); e.NodeUID != "uid-of-old-anew" || e.Contest == nil || *e.Contest != seen {
+		t.Errorf("the ledger says %+v", e)
+	}
 }
 
 // renewUID makes a Node another object.

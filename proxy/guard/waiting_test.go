@@ -2,19 +2,26 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 )
@@ -104,11 +111,28 @@ func inUse(t *testing.T) *waiting {
 	return w
 }
 
+// The unpublish of the old name is answered; what waits is the publish of the new one.
+func TestAnAnswerAboutTheOldNameDoesNotForgetThePublishOfTheNewOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := renamed(t, false)
+		r.node("third", hourAgo)
+		r.lists("third", true, true)
+		r.change(func(l *ledger.Ledger) {
+			l.Put(ledger.Entry{NodeID: id("third"), NodeName: "third", NodeUID: "uid-of-third", BootID: "boot-of-third", State: fence.Publishing, Token: "t3"})
+		})
+		r.lists("renamed", true, false)
+		w := newWaiting(t, r)
+		r.refused(r.publish("old"), codes.FailedPrecondition, "node third (ID id-third) holds it")
+		r.must(r.unpublish(id("old")))
+		if waits := w.w.List(); len(waits) != 1 || waits[0].NodeName != "renamed" {
+			t.Errorf("waiting: %+v", waits)
+		}
+	})
+}
+
 func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := inUse(t)
-		w.w.Changed(watch.Change{Node: "another"})
-		w.w.Changed(watch.Change{Volume: "another"})
 		w.w.Changed(watch.Change{Node: "old"}) // and nothing that matters has changed
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -118,6 +142,12 @@ func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 		w.lists("old", false, false)
 		w.attachment("old", time.Now())
 		w.look()
+		w.w.Changed(watch.Change{Node: "another"})
+		w.w.Changed(watch.Change{Volume: "another"})
+		synctest.Wait()
+		if w.touched("next") != "" {
+			t.Fatal("woken by what does not concern it")
+		}
 		w.w.Changed(watch.Change{Node: "old"})
 		synctest.Wait()
 		first := w.touched("next")
@@ -125,15 +155,30 @@ func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 			t.Fatal("not woken")
 		}
 		// The attacher does not call: it is woken again, not before a second.
-		time.Sleep(touchEvery - time.Millisecond)
+		time.Sleep(time.Millisecond)
+		w.w.Changed(watch.Change{Node: "old"})
+		time.Sleep(touchEvery - 2*time.Millisecond)
 		synctest.Wait()
 		if w.touched("next") != first {
 			t.Error("woken twice within a second")
 		}
-		time.Sleep(3 * time.Second)
+		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
-		if w.touched("next") == first {
+		second := w.touched("next")
+		if second == first {
 			t.Error("not woken again")
+		}
+		w.w.Changed(watch.Change{Node: "old"})
+		time.Sleep(touchEvery)
+		synctest.Wait()
+		if w.touched("next") == second {
+			t.Error("a change within a second of the last wake-up is forgotten")
+		}
+		time.Sleep(retryMost)
+		third := w.touched("next")
+		time.Sleep(retryMost)
+		if w.touched("next") == third {
+			t.Error("not woken again and again")
 		}
 		w.must(w.publish("next"))
 		w.waits()
@@ -148,15 +193,17 @@ func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 }
 
 func TestARefusalThatWouldReadDifferentlyIsWoken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := inUse(t)
-		w.lives["old"] = fence.Stale
-		w.w.Changed(watch.Change{Volume: handle})
-		synctest.Wait()
-		if w.touched("next") == "" {
-			t.Error("not woken")
-		}
-	})
+	for _, change := range []watch.Change{{Volume: handle}, {Node: "old"}, {Node: "next"}} {
+		synctest.Test(t, func(t *testing.T) {
+			w := inUse(t)
+			w.lives["old"] = fence.Stale
+			w.w.Changed(change)
+			synctest.Wait()
+			if w.touched("next") == "" {
+				t.Errorf("not woken by %+v", change)
+			}
+		})
+	}
 }
 
 func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
@@ -168,6 +215,11 @@ func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
 			t.Fatal("unpublished")
 		}
 		w.waits(fence.HolderAlive)
+		w.w.Changed(watch.Change{Node: "old"})
+		synctest.Wait()
+		if w.touched("old") != "" {
+			t.Error("woken although it would be refused the same")
+		}
 		w.lives["old"] = fence.Stale
 		w.w.Changed(watch.Change{Node: "old"})
 		synctest.Wait()
@@ -175,8 +227,14 @@ func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
 			t.Error("not woken")
 		}
 		// Who asks for a publish there does not wait for the unpublish any more.
-		w.report.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("old"), Action: fence.Refuse, Reason: fence.TargetFenced})
-		w.waits(fence.TargetFenced)
+		for _, name := range []string{"", "old"} {
+			w.report.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("old"), NodeName: name, Action: fence.Refuse, Reason: fence.TargetFenced})
+			w.waits(fence.TargetFenced)
+			if r.unpublish(id("old")) == nil {
+				t.Fatal("unpublished")
+			}
+			w.waits(fence.HolderStale)
+		}
 	})
 }
 
@@ -189,7 +247,15 @@ func TestWhatSendsNoEventIsLookedAtAgain(t *testing.T) {
 			r.attachment("next", time.Time{})
 			r.look()
 			w := newWaiting(t, r)
-			w.w.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Refuse, Reason: reason})
+			d := Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Refuse, Reason: reason}
+			for range 9 {
+				w.w.Decided(d)
+			}
+			let := d
+			let.Action = fence.Allow
+			w.w.Decided(let) // after that it begins with short waits again
+			time.Sleep(time.Minute)
+			w.w.Decided(d)
 			time.Sleep(retryFirst - time.Millisecond)
 			synctest.Wait()
 			if w.touched("next") != "" {
@@ -202,6 +268,61 @@ func TestWhatSendsNoEventIsLookedAtAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestALookThatTheAPIServerFailsIsRepeated(t *testing.T) {
+	for resource, verb := range map[string]string{"persistentvolumes": "get", "volumeattachments": "patch"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := inUse(t)
+			w.attachment("old", time.Now())
+			if w.unpublish(id("old")) == nil {
+				t.Fatal("unpublished")
+			}
+			w.waits(fence.HolderAlive, fence.HolderAlive)
+			w.lives["old"] = fence.Stale
+			away := true
+			w.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+				return away, nil, apierrors.NewInternalError(errors.New("etcd is away"))
+			})
+			w.w.Changed(watch.Change{Node: "old"})
+			synctest.Wait()
+			away = false
+			if w.touched("next") != "" || w.touched("old") != "" {
+				t.Fatal("woken although that failed")
+			}
+			time.Sleep(retryFirst)
+			synctest.Wait()
+			if w.touched("next") == "" || w.touched("old") == "" {
+				t.Errorf("not tried again after %s %s failed", verb, resource)
+			}
+		})
+	}
+}
+
+func TestACallThatGoesThroughWhileItIsLookedAtIsNotWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := inUse(t)
+		w.lives["old"] = fence.Stale
+		w.beforeRead(1, func() error {
+			w.w.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Allow})
+			return nil
+		})
+		w.w.Changed(watch.Change{Node: "old"})
+		w.waits()
+		if w.touched("next") != "" {
+			t.Error("woken")
+		}
+	})
+}
+
+// Whose VolumeAttachment it is cannot be told, so neither that it is gone.
+func TestACallForANodeWithoutANameWaitsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := inUse(t)
+		w.w.Decided(Decision{Call: callPublish, Volume: handle, NodeID: "id-nobody", Action: fence.Refuse, Reason: fence.HolderAlive})
+		w.w.Changed(watch.Change{Volume: handle})
+		w.waits(fence.HolderAlive, fence.HolderAlive)
+	})
 }
 
 func TestACallWhoseVolumeAttachmentIsGoneWaitsNoMore(t *testing.T) {
@@ -239,6 +360,7 @@ func TestARefusalOfBeforeAStartIsTakenUp(t *testing.T) {
 		}
 		w.w.Recover(va, handle, id("next"))
 		w.w.Recover(va, handle, id("next")) // known by now
+		w.waits("")
 		want := WaitingCall{Call: callPublish, Volume: handle, PV: pvName, NodeID: id("next"), NodeName: "next", Text: refusal.Message, Since: refusal.Time.Time}
 		if left := w.w.List(); len(left) != 1 || left[0] != want {
 			t.Fatalf("waiting: %+v, want %+v", left, want)
@@ -266,18 +388,33 @@ func TestWaitingCallsAreListedTheLongestFirst(t *testing.T) {
 			time.Sleep(time.Duration(2-i) * time.Second)
 		}
 		w.w.Decided(Decision{Call: callPublish, Volume: "a", NodeID: "n", Action: fence.Refuse, Reason: fence.HolderAlive, Text: "u"})
-		var got []string
-		for _, c := range w.w.List() {
-			got = append(got, fmt.Sprint(c.Volume, c.Times, c.Text, c.Holder, c.Reason))
-		}
-		if want := "c1t0OperationPending a2u1HolderAlive b1t2OperationPending"; strings.Join(got, " ") != want {
-			t.Errorf("got %s, want %s", strings.Join(got, " "), want)
+		for range 20 { // not by chance
+			var got []string
+			for _, c := range w.w.List() {
+				got = append(got, fmt.Sprint(c.Volume, c.Times, c.Text, c.Holder, c.Reason))
+			}
+			if want := "c1t0OperationPending a2u1HolderAlive b1t2OperationPending"; strings.Join(got, " ") != want {
+				t.Fatalf("got %s, want %s", strings.Join(got, " "), want)
+			}
 		}
 		w.waits(fence.OperationPending, fence.OperationPending, fence.HolderAlive)
 		w.w.Decided(Decision{Call: callPublish, Volume: "a", NodeID: "n", Action: fence.Allow})
 		w.w.Decided(Decision{Call: callPublish, Volume: "b", NodeID: "n", Action: fence.Answer})
 		w.waits(fence.OperationPending)
 	})
+}
+
+func TestVolumesUnderWayAreListedInOrder(t *testing.T) {
+	g := New(Options{})
+	want := []string{"a", "b", "c", "d", "e"}
+	for _, volume := range want {
+		g.lock(volume)
+	}
+	for range 20 { // not by chance
+		if got := g.UnderWay(); !slices.Equal(got, want) {
+			t.Fatalf("under way: %q, want %q", got, want)
+		}
+	}
 }
 
 // One Event for each change of what is said, on everybody whom it concerns.
@@ -294,6 +431,10 @@ func TestARefusalIsSaidOnceOnVolumePodAndNode(t *testing.T) {
 		r.pod("web", corev1.PodPending, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
 		r.pod("runs", corev1.PodRunning, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "web-data"}}})
 		r.pod("other", corev1.PodPending, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "other"}}})
+		r.pod("another", corev1.PodPending, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "another"}}})
+		for _, name := range []string{"alike", "as-well"} {
+			r.pod(name, corev1.PodPending, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
+		}
 		w := newWaiting(t, r)
 		for range 3 {
 			if r.publish("next") == nil {
@@ -351,6 +492,15 @@ func TestATakeoverIsSaidOnBothSides(t *testing.T) {
 		if len(recent) != 2 || recent[0].Verdict != "took over" || strings.Join(recent[0].From, ",") != "node old (ID id-old)" || recent[1].Verdict != "allow" {
 			t.Errorf("recent: %+v", recent)
 		}
+		w.report.TookOver(Decision{PV: pvName, NodeID: "3", Reason: fence.HolderRevoked}, []fence.Holder{{NodeName: "a", NodeID: "1"}, {NodeName: "b", NodeID: "2"}}, time.Second)
+		if said, want := w.said(), "Normal VolumeTakenOver volume pv-1 moved from node a (ID 1), node b (ID 2) to node 3 (HolderRevoked)"; len(said) != 3 || !strings.HasPrefix(said[2], want) {
+			t.Errorf("said %q", said)
+		}
+		// One without a PersistentVolume has nothing to say it on.
+		w.report.TookOver(Decision{Volume: handle}, []fence.Holder{{NodeName: "old"}}, time.Second)
+		if said := w.said(); len(said) != 0 {
+			t.Errorf("said %q", said)
+		}
 		w.report.LedgerWriteFailed()
 		if got := strings.Join(w.seen, ", "); !strings.Contains(got, "took over in ") || !strings.HasSuffix(got, ", ledger write error") {
 			t.Errorf("counted %s", got)
@@ -358,14 +508,35 @@ func TestATakeoverIsSaidOnBothSides(t *testing.T) {
 	})
 }
 
+func TestARefusalIsSaidOnNothingThatIsNotThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiting(t, newRig(t, fence.Policy{}))
+		d := Decision{Call: callPublish, Volume: handle, Action: fence.Refuse, Reason: fence.HolderUnknown, Text: "x", Holder: &fence.Holder{NodeID: "i"}}
+		d.PV = "gone"
+		if w.report.Decided(d); len(w.said()) != 0 {
+			t.Error("said on a PersistentVolume that is gone, or on a node without a name")
+		}
+		d.PV, d.Text = pvName, "y"
+		if w.report.Decided(d); len(w.said()) != 1 {
+			t.Error("not said on the PersistentVolume alone")
+		}
+		let := Decision{Call: d.Call, Volume: d.Volume, PV: d.PV, Action: fence.Allow, Reason: fence.NoOtherHolder}
+		w.report.Decided(let)
+		if w.report.Decided(d); len(w.said()) != 1 {
+			t.Error("not said again after the call was let through")
+		}
+	})
+}
+
 func TestALedgerThatIsSetAsideIsSaidOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(t, newRig(t, fence.Policy{}))
-		for range 2 {
-			w.report.SetAside(pvName, "it is another cluster's")
-		}
+		w.report.SetAside(pvName, "it is another cluster's")
 		if said := w.said(); len(said) != 1 || !strings.HasPrefix(said[0], "Warning LedgerSetAside it is another cluster's") {
 			t.Errorf("said %q", said)
+		}
+		if w.report.SetAside(pvName, "it is another cluster's"); len(w.said()) != 0 {
+			t.Error("said again")
 		}
 	})
 }
