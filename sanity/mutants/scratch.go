@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/build"
 	"io"
 	"os"
 	"os/exec"
@@ -139,8 +140,18 @@ func (c *scratch) again(folder string) (*scratch, error) {
 	return &scratch{target: c.target, folder: folder}, nil
 }
 
-// mutants lists all of a target: gremlins' first.
+// mutants lists all of a target: gremlins' first. Those of files that are not built
+// with the tests are left out.
 func (c *scratch) mutants(ctx context.Context, gremlins, config string) ([]mutant, error) {
+	all, err := c.proposed(ctx, gremlins, config)
+	return slices.DeleteFunc(all, func(m mutant) bool {
+		built, failed := build.Default.MatchFile(filepath.Join(c.folder, filepath.Dir(m.File)), filepath.Base(m.File))
+		err = errors.Join(err, failed)
+		return !built
+	}), err
+}
+
+func (c *scratch) proposed(ctx context.Context, gremlins, config string) ([]mutant, error) {
 	all, err := askGremlins(ctx, gremlins, config, c)
 	if err != nil || !c.target.Guards {
 		return all, err
