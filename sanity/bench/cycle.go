@@ -43,7 +43,7 @@ func (b *bench) attachCycles(ctx context.Context) error {
 			return err
 		}
 		b.cycleRows(found[0], found[1])
-		return b.memoryRow("cycle", fmt.Sprintf("resident memory after %d attach cycles", b.cycles+1), b.fencepost[0].name, guarded.stage.Fencepost)
+		return b.memoryRow(fmt.Sprintf("resident memory after %d attach cycles", b.cycles+1), b.fencepost[0].name, guarded.stage.Fencepost)
 	})
 }
 
@@ -167,15 +167,15 @@ func (b *bench) cycleRows(alone, guarded []cycleSample) {
 	} {
 		ms := func(s cycleSample) float64 { return c.of(s).Seconds() * 1e3 }
 		b.rows = append(b.rows,
-			row{section: "cycle", what: "attach cycle: " + c.name, path: "Kubernetes alone", p50: figures(alone, ms).text(0) + " ms"},
-			row{section: "cycle", what: "attach cycle: " + c.name, path: b.fencepost[0].name, p50: figures(guarded, ms).text(0) + " ms, + " + differences(guarded, alone, ms).text(0) + " ms"})
+			row{what: "attach cycle: " + c.name, path: "Kubernetes alone", p50: figures(alone, ms).text(0) + " ms"},
+			row{what: "attach cycle: " + c.name, path: b.fencepost[0].name, p50: figures(guarded, ms).text(0) + " ms, + " + differences(guarded, alone, ms).text(0) + " ms"})
 	}
 	asked, n := tally{}, len(guarded)
 	for _, s := range guarded {
 		asked.add(s.asked)
 	}
 	reads, writes, kinds := asked.of(n)
-	b.rows = append(b.rows, row{section: "cycle", what: "attach cycle: requests of one cycle, background and repeated calls included", path: b.fencepost[0].name,
+	b.rows = append(b.rows, row{what: "attach cycle: requests of one cycle, background and repeated calls included", path: b.fencepost[0].name,
 		cpu: figures(guarded, func(s cycleSample) float64 { return s.cpu.Seconds() * 1e6 }).text(0) + " µs in a cycle",
 		api: fmt.Sprintf("%.3g + %.3g (%s)", reads, writes, kinds)})
 }

@@ -46,20 +46,20 @@ func listVolumes(p *path) call {
 var callerCounts = []int{1, 10, 100}
 
 func (b *bench) passThrough(ctx context.Context) error {
-	return b.edge(ctx, "pass", "pass-through: ValidateVolumeCapabilities", callerCounts, b.each, validate)
+	return b.edge(ctx, "pass-through: ValidateVolumeCapabilities", callerCounts, b.each, validate)
 }
 
 func (b *bench) intercepted(ctx context.Context) error {
-	return b.edge(ctx, "publish", "intercepted, forwarded unjudged: ControllerPublishVolume", callerCounts, b.each, publish)
+	return b.edge(ctx, "intercepted, forwarded unjudged: ControllerPublishVolume", callerCounts, b.each, publish)
 }
 
 func (b *bench) list(ctx context.Context) error {
 	what := fmt.Sprintf("pass-through: ListVolumes of %.1f MB", float64(listedBytes())/1e6)
-	return b.edge(ctx, "list", what, []int{1, 10}, 2*b.each, listVolumes)
+	return b.edge(ctx, what, []int{1, 10}, 2*b.each, listVolumes)
 }
 
 // edge measures one kind of call over every path.
-func (b *bench) edge(ctx context.Context, section, what string, callers []int, each time.Duration, do func(*path) call) error {
+func (b *bench) edge(ctx context.Context, what string, callers []int, each time.Duration, do func(*path) call) error {
 	paths, stop, err := b.edgePaths(ctx)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (b *bench) edge(ctx context.Context, section, what string, callers []int, e
 			return err
 		}
 		for i, p := range paths {
-			b.edgeRow(section, what, n, p, found[i], found[0])
+			b.edgeRow(what, n, p, found[i], found[0])
 		}
 	}
 	return nil
@@ -80,11 +80,11 @@ func (b *bench) edge(ctx context.Context, section, what string, callers []int, e
 
 // edgeRow adds the row of one path; the first path's figures are absolute, the
 // others' in proportion to them.
-func (b *bench) edgeRow(section, what string, callers int, p *path, own, base []sample) {
+func (b *bench) edgeRow(what string, callers int, p *path, own, base []sample) {
 	p50 := func(s sample) float64 { return float64(s.p50.Microseconds()) }
 	p99 := func(s sample) float64 { return float64(s.p99.Microseconds()) }
 	rate := func(s sample) float64 { return s.rate }
-	r := row{section: section, what: fmt.Sprintf("%s, %s", what, plural(callers, "caller")), path: p.name}
+	r := row{what: fmt.Sprintf("%s, %s", what, plural(callers, "caller")), path: p.name}
 	if p.process == nil {
 		r.p50 = figures(own, p50).text(0) + " µs"
 		r.p99 = figures(own, p99).text(0) + " µs"

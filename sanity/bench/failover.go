@@ -204,7 +204,7 @@ func (b *bench) failoverRows(k *failoverKind) {
 	what := func(runs int) string {
 		return fmt.Sprintf("failover of %d volumes of one node, %s, %s: ", b.volumes, k.name, plural(runs, "run"))
 	}
-	add := func(r row) { r.section = "failover"; b.rows = append(b.rows, r) }
+	add := func(r row) { b.rows = append(b.rows, r) }
 	for _, f := range figuresOf {
 		add(row{what: what(len(k.guarded)) + f.guarded, path: b.fencepost[0].name, p50: figures(k.guarded, f.of).text(1) + " s"})
 		if len(k.alone) > 0 {

@@ -239,7 +239,7 @@ func (b *bench) pairRow(callers int, p *path, own, base []pairSample) {
 		{"ControllerPublishVolume", func(s pairSample) sample { return s.publish }},
 		{"ControllerUnpublishVolume", func(s pairSample) sample { return s.unpublish }},
 	} {
-		r := row{section: "guard", path: p.name, what: fmt.Sprintf("judged and allowed: %s, %s", c.name, plural(callers, "caller"))}
+		r := row{path: p.name, what: fmt.Sprintf("judged and allowed: %s, %s", c.name, plural(callers, "caller"))}
 		p50 := func(s pairSample) float64 { return c.of(s).p50.Seconds() * 1e3 }
 		p99 := func(s pairSample) float64 { return c.of(s).p99.Seconds() * 1e3 }
 		r.rate = figures(own, func(s pairSample) float64 { return c.of(s).rate }).text(0) + " /s"
@@ -277,7 +277,7 @@ func (b *bench) countRequests(g *guardStage) error {
 			return err
 		}
 		reads, writes, kinds := asked.of(countedRun)
-		b.rows = append(b.rows, row{section: "guard", path: way.name, what: fmt.Sprintf("judged and allowed: requests of one %s", c.name),
+		b.rows = append(b.rows, row{path: way.name, what: fmt.Sprintf("judged and allowed: requests of one %s", c.name),
 			api: fmt.Sprintf("%.3g + %.3g (%s)", reads, writes, kinds)})
 	}
 	b.note("%s", budget)
@@ -295,7 +295,7 @@ func (b *bench) storm(g *guardStage) error {
 		}
 		took[i] = time.Since(began)
 	}
-	b.rows = append(b.rows, row{section: "guard", path: g.shipped.name + " with --kube-api-qps and --kube-api-burst as shipped",
+	b.rows = append(b.rows, row{path: g.shipped.name + " with --kube-api-qps and --kube-api-burst as shipped",
 		what: fmt.Sprintf("judged and allowed: %d ControllerPublishVolume at once, until the last is answered; measured once", guardVolumes),
 		p50:  fmt.Sprintf("%.1f s (direct: %.2f s)", took[1].Seconds(), took[0].Seconds())})
 	return nil

@@ -13,13 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine describes where this ran, and what.
-func machine(ctx context.Context, loadBefore string) []string {
-	return []string{
-		fmt.Sprintf("Machine: %s, %d cores, %s; load average before %s, after %s", cpuModel(), runtime.NumCPU(), kernel(), loadBefore, loadAverage()),
-		fmt.Sprintf("Versions: csi-fencepost %s, %s, grpc-go %s, CSI spec %s, client-go %s", revision(ctx), runtime.Version(),
-			moduleVersion("google.golang.org/grpc"), moduleVersion("github.com/container-storage-interface/spec"), moduleVersion("k8s.io/client-go")),
-	}
+// machine describes where this runs.
+func machine() string {
+	return fmt.Sprintf("%s, %d cores, %s", cpuModel(), runtime.NumCPU(), kernel())
+}
+
+// versions of what is measured.
+func versions(ctx context.Context) string {
+	return fmt.Sprintf("csi-fencepost %s, %s, grpc-go %s, CSI spec %s, client-go %s", revision(ctx), runtime.Version(),
+		moduleVersion("google.golang.org/grpc"), moduleVersion("github.com/container-storage-interface/spec"), moduleVersion("k8s.io/client-go"))
 }
 
 func cpuModel() string {

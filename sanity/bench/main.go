@@ -56,11 +56,14 @@ var sections = []section{
 // options are the command line's.
 type options struct {
 	output string
-	only   []string
-	also   []binary
-	rounds int
-	each   time.Duration
-	cycles int
+	kept   string
+	// rewrite the page, and measure nothing.
+	rewrite bool
+	only    []string
+	also    []binary
+	rounds  int
+	each    time.Duration
+	cycles  int
 	// failovers is how often a node loses power, volumes what it has; manager are
 	// flags for kube-controller-manager, kinds those of the failovers, beside how
 	// many have Kubernetes alone.
@@ -73,13 +76,15 @@ type options struct {
 func parse(args []string) (*options, error) {
 	o := &options{kinds: kindKeys()}
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
-	set.StringVar(&o.output, "o", "", "write the table to this `file` as well")
+	set.StringVar(&o.output, "o", "", "write the page to this `file` as well, with the sections that were measured before")
+	set.StringVar(&o.kept, "results", "sanity/bench/results.json", "with -o, where the `file` with all sections' results is")
 	set.IntVar(&o.rounds, "rounds", 21, "how often every path is measured")
 	set.DurationVar(&o.each, "each", 200*time.Millisecond, "how long one measurement takes")
 	set.IntVar(&o.cycles, "cycles", 11, "how many attach cycles are measured on each side")
 	o.failoverFlags(set)
 	o.waitFlags(set)
 	o.stormFlags(set)
+	set.BoolVar(&o.rewrite, "rewrite", false, "measure nothing: write the page of what was measured")
 	var names []string
 	for _, s := range sections {
 		names = append(names, s.name)
@@ -105,6 +110,8 @@ func parse(args []string) (*options, error) {
 		return nil, err
 	}
 	switch {
+	case o.rewrite && o.output == "":
+		return nil, errors.New("-rewrite writes a page: name it with -o")
 	case set.NArg() > 0:
 		return nil, fmt.Errorf("%q is not a flag; bench takes nothing else", set.Arg(0))
 	case o.rounds < 1 || o.cycles < 1 || o.each <= 0 || o.failovers < 1:
@@ -128,6 +135,9 @@ func run(ctx context.Context, args []string) error {
 	if err := o.present(); err != nil {
 		return err
 	}
+	if o.rewrite {
+		return o.writePage(nil)
+	}
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	b, err := newBench(o)
@@ -143,16 +153,41 @@ func run(ctx context.Context, args []string) error {
 			continue
 		}
 		b.progress("%s", s.about)
-		if err := s.run(b, ctx); err != nil {
-			return canceled(ctx, fmt.Errorf("%s: %w", s.about, err))
+		if err := b.measure(ctx, s); err != nil {
+			return err
 		}
 	}
-	text := b.report(ctx)
-	fmt.Print(text)
+	fmt.Print(page(b.results))
+	return o.writePage(b.results)
+}
+
+// writePage writes what was measured now and before, if a page is asked for.
+func (o *options) writePage(now []result) error {
 	if o.output == "" {
 		return nil
 	}
-	return os.WriteFile(o.output, []byte(text), 0o644)
+	old, err := readResults(o.kept)
+	if err != nil {
+		return err
+	}
+	all := merged(old, now)
+	return errors.Join(writeResults(o.kept, all), os.WriteFile(o.output, []byte(page(all)), 0o644))
+}
+
+// measure runs one section, and notes what it found.
+func (b *bench) measure(ctx context.Context, s section) error {
+	b.rows, b.notes, b.versions = nil, nil, nil
+	began, load := time.Now(), loadAverage()
+	if err := s.run(b, ctx); err != nil {
+		return canceled(ctx, fmt.Errorf("%s: %w", s.about, err))
+	}
+	r := result{Section: s.name, Command: b.command(s.name), When: began.UTC().Truncate(time.Second), Took: time.Since(began).Round(time.Second).String(),
+		Machine: machine(), Load: load + ", after " + loadAverage(), Versions: append([]string{versions(ctx)}, b.versions...), Notes: b.notes}
+	for _, row := range b.rows {
+		r.Rows = append(r.Rows, row.cells())
+	}
+	b.results = append(b.results, r)
+	return nil
 }
 
 func canceled(ctx context.Context, err error) error {
@@ -171,10 +206,11 @@ type bench struct {
 	folder    string // temporary; sockets, logs, the binary
 	fencepost []binary
 	started   time.Time
-	load      string // of the machine, when it began
-	rows      []row
-	notes     []string
-	versions  []string // of what was only known on the way
+	results   []result
+	// Of the section that is measured.
+	rows     []row
+	notes    []string
+	versions []string // of what was only known on the way
 }
 
 func newBench(o *options) (*bench, error) {
@@ -184,7 +220,7 @@ func newBench(o *options) (*bench, error) {
 		return nil, err
 	}
 	first := binary{"csi-fencepost", filepath.Join(folder, "csi-fencepost")}
-	return &bench{options: o, folder: folder, fencepost: append([]binary{first}, o.also...), started: time.Now(), load: loadAverage()}, nil
+	return &bench{options: o, folder: folder, fencepost: append([]binary{first}, o.also...), started: time.Now()}, nil
 }
 
 func (b *bench) close() { _ = os.RemoveAll(b.folder) }

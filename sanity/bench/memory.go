@@ -84,7 +84,7 @@ func (b *bench) idle(p *plane, stage *bed.Stage, name, what string) error {
 		b.progress("  %s, %s: waiting %s", what, f.name, idleFor)
 		err = sleep(p.ctx, idleFor)
 		if err == nil {
-			err = b.memoryRow("memory", what, f.name, way.process)
+			err = b.memoryRow(what, f.name, way.process)
 		}
 		way.close()
 		if err != nil {
@@ -95,12 +95,12 @@ func (b *bench) idle(p *plane, stage *bed.Stage, name, what string) error {
 }
 
 // memoryRow adds the row of a csi-fencepost's memory.
-func (b *bench) memoryRow(section, what, path string, p *controlplane.Process) error {
+func (b *bench) memoryRow(what, path string, p *controlplane.Process) error {
 	r, err := resident(p.Pid())
 	if err != nil {
 		return err
 	}
-	b.rows = append(b.rows, row{section: section, what: what, path: path, memory: r.String()})
+	b.rows = append(b.rows, row{what: what, path: path, memory: r.String()})
 	return nil
 }
 

@@ -97,7 +97,7 @@ func (b *bench) scaledOne(ctx context.Context, server *feigned, f binary, name s
 
 // scaledRows adds the rows of one that has settled, and lets the cluster churn.
 func (b *bench) scaledRows(ctx context.Context, server *feigned, p *controlplane.Process, what, path, ready string) error {
-	if err := b.memoryRow("scale", what+": settled; p50: start to ready", path, p); err != nil {
+	if err := b.memoryRow(what+": settled; p50: start to ready", path, p); err != nil {
 		return err
 	}
 	b.rows[len(b.rows)-1].p50 = ready
@@ -123,7 +123,7 @@ func (b *bench) scaledRows(ctx context.Context, server *feigned, p *controlplane
 	if err != nil {
 		return err
 	}
-	b.rows = append(b.rows, row{section: "scale", what: what + ": churn", path: path, memory: most.String(),
+	b.rows = append(b.rows, row{what: what + ": churn", path: path, memory: most.String(),
 		cpu: fmt.Sprintf("%.1f %% of a core", 100*(after-before).Seconds()/churnFor.Seconds())})
 	return nil
 }

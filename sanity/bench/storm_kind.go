@@ -85,10 +85,7 @@ func (o *stormOptions) stormFlags(set *flag.FlagSet) {
 }
 
 // stormCommand is what was typed for the section storm.
-func (o *options) stormCommand() string {
-	if !o.wants("storm") {
-		return ""
-	}
+func (o *stormOptions) stormCommand() string {
 	return fmt.Sprintf(" -storm-volumes=%d -storm-nodes=%d -storm-takers=%d -storm-kinds=%s", o.stormVolumes, o.stormNodes, o.stormTaker, strings.Join(o.stormKinds, ","))
 }
 

@@ -22,7 +22,7 @@ func (b *bench) stormRows(k *stormKind) {
 	what := func(text string) string {
 		return fmt.Sprintf("storm of %d volumes on %d machines, %s: %s", b.stormVolumes, b.stormNodes, k.name, text)
 	}
-	add := func(r row) { r.section = "storm"; b.rows = append(b.rows, r) }
+	add := func(r row) { b.rows = append(b.rows, r) }
 	sides := []*stormSample{k.guarded}
 	if k.alone != nil {
 		sides = append(sides, k.alone)

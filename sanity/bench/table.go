@@ -1,79 +1,118 @@
 package main
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
 )
 
-// row is one line of the table. An empty cell is a figure that does not exist.
+// row is one line of a table. An empty cell is a figure that does not exist.
 type row struct {
-	section string // that measures it alone
-	what    string
-	path    string
-	p50     string
-	p99     string
-	rate    string
-	cpu     string
-	allocs  string
-	api     string // requests to the API server
-	memory  string
+	what   string
+	path   string
+	p50    string
+	p99    string
+	rate   string
+	cpu    string
+	allocs string
+	api    string // requests to the API server
+	memory string
 }
 
 func (r row) cells() []string {
-	return []string{r.what, r.path, r.p50, r.p99, r.rate, r.cpu, r.allocs, r.api, r.memory, "`-only=" + r.section + "`"}
+	return []string{r.what, r.path, r.p50, r.p99, r.rate, r.cpu, r.allocs, r.api, r.memory}
 }
 
-var columns = []string{"what", "path", "p50", "p99", "calls per second", "CPU of the process in between, per call",
-	"its allocations per call", "API reads + writes of its account", "its resident memory, now / of that its own (the rest is its program file) / at most", "`go run ./sanity/bench`"}
+var columns = []string{"what", "path", "p50", "p99", "calls per second", "CPU per call", "allocations per call", "API reads + writes", "memory: now / own / at most"}
 
-// report is the whole document.
-func (b *bench) report(ctx context.Context) string {
+// page is the whole document, a table for each section.
+func page(all []result) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "# What csi-fencepost costs\n\nWritten by `%s`; do not edit.\n\n", b.command())
-	for _, line := range append(machine(ctx, b.load), b.versions...) {
-		fmt.Fprintf(&out, "- %s\n", line)
+	fmt.Fprintf(&out, `# What csi-fencepost costs
+
+Written by `+"`go run ./sanity/bench -o docs/BENCH.md`"+` (`+"`make bench`"+`), which with `+"`-only=SECTION`"+` measures one section anew; do not edit. Nothing here passes or fails.
+
+- A figure is the median of all rounds, in brackets the least and the greatest. Every round takes each path once, in an order that changes; × is the ratio to the direct path, + the difference from it, within one round.
+- %s: even the middle half of the rounds spreads by more than a factor of %g, so the figure is worth nothing. The machine is shared: only ratios travel.
+- CPU and allocations are those of the process in between; API requests those of its account; its memory is resident: now, of that its own (the rest is its program file), and at most.
+
+| section | what | measured | csi-fencepost | load average |
+| --- | --- | --- | --- | --- |
+`, worthlessMark, tooWide)
+	for _, r := range all {
+		fmt.Fprintf(&out, "| [%s](#%s) | %s | %s UTC | %s | %s |\n", r.Section, r.Section, about(r.Section), r.When.Format("2006-01-02 15:04"), measuredVersion(r), r.Load)
 	}
-	fmt.Fprintf(&out, "- Median of %d rounds (attach cycles: %d, failovers: %d), in brackets the least and the greatest. Every round takes each path once, in an order that changes; "+
-		"× is the ratio to the direct path, + the difference from it, within one round.\n", b.rounds, b.cycles, b.failovers)
-	fmt.Fprintf(&out, "- %s: even the middle half of the rounds spreads by more than a factor of %g, so the figure is worth nothing. The machine is shared: only ratios travel.\n\n", worthlessMark, tooWide)
-	writeTable(&out, columns, b.rows)
-	if len(b.notes) > 0 {
-		out.WriteString("\n")
+	for _, r := range all {
+		r.print(&out)
 	}
-	for _, note := range b.notes {
-		fmt.Fprintf(&out, "- %s\n", note)
-	}
-	fmt.Fprintf(&out, "\nThis run took %s.\n", time.Since(b.started).Round(time.Second))
 	return out.String()
 }
 
-// command is what was typed, as far as it changes the table.
-func (b *bench) command() string {
-	text := "go run ./sanity/bench"
-	if len(b.only) > 0 {
-		text += " -only=" + strings.Join(b.only, ",")
+func about(name string) string {
+	for _, s := range sections {
+		if s.name == name {
+			return s.about
+		}
 	}
-	text += fmt.Sprintf(" -rounds=%d -each=%s -cycles=%d -failovers=%d -volumes=%d", b.rounds, b.each, b.cycles, b.failovers, b.volumes)
-	if len(b.kinds) < len(failoverKinds) {
-		text += " -kinds=" + strings.Join(b.kinds, ",")
-	}
-	if len(b.manager) > 0 {
-		text += " -manager=" + strings.Join(b.manager, ",")
-	}
-	return text + b.stormCommand()
+	return ""
 }
 
-func writeTable(out *strings.Builder, columns []string, rows []row) {
-	fmt.Fprintf(out, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat(" --- |", len(columns)))
-	for _, r := range rows {
-		cells := r.cells()
-		for i, cell := range cells {
-			if cell == "" {
-				cells[i] = "–"
-			}
+// measuredVersion is csi-fencepost's own among the versions.
+func measuredVersion(r result) string {
+	for _, line := range r.Versions {
+		if _, after, ok := strings.Cut(line, "csi-fencepost "); ok {
+			version, _, _ := strings.Cut(after, ",")
+			return version
 		}
-		fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | "))
+	}
+	return ""
+}
+
+func (r result) print(out *strings.Builder) {
+	fmt.Fprintf(out, "\n## %s\n\n%s%s, %s UTC", r.Section, strings.ToUpper(about(r.Section)[:1]), about(r.Section)[1:], r.When.Format("2006-01-02 15:04"))
+	if r.Took != "" {
+		fmt.Fprintf(out, ", in %s", r.Took)
+	}
+	fmt.Fprintf(out, ".\n\n```sh\n%s\n```\n\n- %s; load average %s\n", r.Command, r.Machine, r.Load)
+	for _, line := range r.Versions {
+		fmt.Fprintf(out, "- %s\n", line)
+	}
+	out.WriteString("\n")
+	writeTable(out, columns, r.Rows)
+	if len(r.Notes) > 0 {
+		out.WriteString("\n")
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(out, "- %s\n", note)
+	}
+}
+
+// writeTable leaves out columns without a figure, and says what is measured once
+// where rows that follow each other measure the same.
+func writeTable(out *strings.Builder, columns []string, rows [][]string) {
+	var used []int
+	for i := range columns {
+		if slices.ContainsFunc(rows, func(row []string) bool { return row[i] != "" }) {
+			used = append(used, i)
+		}
+	}
+	line := func(cell func(int) string) {
+		for _, i := range used {
+			fmt.Fprintf(out, "| %s ", cell(i))
+		}
+		out.WriteString("|\n")
+	}
+	line(func(i int) string { return columns[i] })
+	line(func(int) string { return "---" })
+	for n, row := range rows {
+		line(func(i int) string {
+			switch {
+			case i == 0 && n > 0 && rows[n-1][0] == row[0]:
+				return ""
+			case row[i] == "":
+				return "–"
+			}
+			return strings.ReplaceAll(row[i], "|", `\|`)
+		})
 	}
 }
