@@ -53,7 +53,7 @@ csisanity: ## csi-sanity on the reference driver, directly and through the proxy
 docs: ## docs/FLAGS.md and the fields in docs/CONFIGURATION.md, from the program itself
 	@$(GO) run ./sanity/docs
 
-bench: ## what the proxy costs, and how quick a failover is, measured side by side; writes docs/BENCH.md (an hour or more; needs make deps)
+bench: ## what the proxy costs, and how quick a failover is, measured side by side; writes docs/BENCH.md (hours; needs make deps; go run ./sanity/bench -only=SECTION -o docs/BENCH.md: one section)
 	$(GO) run ./sanity/bench -o docs/BENCH.md
 
 soak: ## attach, move, power off, fail over, come back, in a loop: does anything of the sidecar grow? DURATION=2h (needs make deps)
