@@ -67,9 +67,6 @@ func (i *Identity) InlineHandle(va *storagev1.VolumeAttachment) (handle string, 
 	if va.Spec.Attacher != i.Driver || source == nil {
 		return "", false
 	}
-	if source.CSI != nil {
-		return i.handle(source.CSI)
-	}
 	// Kubernetes translates before it writes the VolumeAttachment; one that
 	// was written by hand is read all the same.
 	return i.PVHandle(&corev1.PersistentVolume{Spec: *source})

@@ -44,7 +44,7 @@ func (g *gathering) target(ctx context.Context, id, name string, itself func(*fe
 	if err := g.facts(ctx, t); err != nil {
 		return err
 	}
-	if t.NodeName != "" && t.Node != nil && t.NodeUID == "" {
+	if t.Node != nil && t.NodeUID == "" {
 		// Its CSINode is newer than the index: the ID is the live machine's.
 		t.NodeUID, t.BootID, t.SystemUUID = t.Node.UID, t.Node.BootID, t.Node.SystemUUID
 	}

@@ -124,10 +124,7 @@ func (g *Guard) unwritten(call string, s *survey.Survey, err error) error {
 
 // apiError says what the API server said, without what changes from try to try.
 func apiError(err error) string {
-	switch {
-	case apierrors.IsForbidden(err):
-		return err.Error() // names the user, the verb and the resource
-	case errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+	if errors.Is(err, context.DeadlineExceeded) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) {
 		return "the API server does not answer in time"
 	}
 	return err.Error()

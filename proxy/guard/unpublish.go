@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"errors"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -28,7 +27,7 @@ type unpublication struct {
 func (u *unpublication) run(ctx context.Context) (*spec.ControllerUnpublishVolumeResponse, error) {
 	for range rounds {
 		resp, err := u.round(ctx)
-		if errors.Is(err, errAgain) || isConflict(err) {
+		if isConflict(err) {
 			continue
 		}
 		return resp, err

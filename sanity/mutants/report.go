@@ -59,6 +59,9 @@ func report(r *result.Result, chosen []target, runs []kept, reasons map[string]s
 		}
 	}
 	for _, t := range targets {
+		if each[t.Folder] != nil && !t.Guards {
+			r.Left = append(r.Left, fmt.Sprintf("package %s: only its operators were changed, no guard was taken out", t.Folder))
+		}
 		if each[t.Folder] == nil {
 			r.Left = append(r.Left, fmt.Sprintf("package %s was not mutated (`go run ./sanity/mutants -only=%s`)", t.Folder, t.Folder))
 		}

@@ -30,7 +30,7 @@ const waiting = "AtVariedOffsets|EveryRPCLooks|SurviveTheIdleTimeout|ReaderThatS
 var targets = []target{
 	{Folder: "fence", Guards: true, Tests: []test{{Folder: "fence", Skip: slow}}, Then: []test{{Folder: "fence", Run: slow}}},
 	{Folder: "csi/ledger", Guards: true, Tests: []test{{Folder: "csi/ledger"}}},
-	{Folder: "csi", Tests: []test{{Folder: "csi"}}},
+	{Folder: "csi", Guards: true, Tests: []test{{Folder: "csi"}}},
 	{Folder: "proxy/guard", Guards: true, Tests: []test{{Folder: "proxy/guard", Skip: "^Fuzz"}}, Then: []test{{Folder: "proxy/guard", Run: "^Fuzz"}}},
 	{Folder: "fence/survey", Tests: []test{{Folder: "fence/survey"}, {Folder: "proxy/guard"}}},
 	{Folder: "fence/record", Tests: []test{{Folder: "fence/record"}}},
