@@ -389,6 +389,11 @@ func TestCapabilitiesAreReadOnceAndAgainAfterEachReconnect(t *testing.T) {
 			return err == nil && listed == tells && reflect.DeepEqual(nodes, []string{"a"}) == tells
 		})
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.connection > 50 { // a few states for each of two reconnects
+		t.Errorf("the connection was looked at %d times", d.connection)
+	}
 }
 
 // A driver that is being replaced answers the call in flight, and then ends.
