@@ -196,6 +196,9 @@ func readyCondition(n *corev1.Node) string {
 func (w *World) noteRestart(s *slot) {
 	n := w.peekNode(s.name)
 	for v, mount := range s.machine.mounts {
+		if mount.forgotten {
+			continue // by an earlier one
+		}
 		mount.restart = restart{}
 		va := w.va(v, s)
 		if n == nil || va == nil || va.DeletionTimestamp == nil && volumesAttachedHas(n, v) {
