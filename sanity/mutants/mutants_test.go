@@ -282,6 +282,39 @@ func TestASwitchIsItsMutant(t *testing.T) {
 	}
 }
 
+// With a break in it, the loop would end, and a function without another return
+// would not be built: one such mutant would take all switches with it.
+func TestABreakOutOfAnEndlessLoopIsBuiltByItself(t *testing.T) {
+	const loops = `package a
+
+func f(all []int) int {
+	for {
+		for _, n := range all {
+			if n > 1 {
+				continue
+			}
+		}
+		if len(all) > 9 {
+			continue
+		}
+		return 1
+	}
+}
+`
+	s, at := parsed(t, loops), 0
+	for _, want := range []bool{true, false} {
+		at += strings.Index(loops[at:], "continue")
+		m, err := s.operator("INVERT_LOOPCTRL", s.file.FileStart+token.Pos(at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := s.wrapOf(m, 1); ok != want {
+			t.Errorf("line %d has a switch: %t", m.Line, ok)
+		}
+		at++
+	}
+}
+
 func TestTestsThatDoNotPassByThemselvesKillNothing(t *testing.T) {
 	c := smallScratch(t)
 	broken := strings.Replace(little["a/a_test.go"], "May(-1)", "May(1)", 1)

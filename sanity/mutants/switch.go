@@ -47,6 +47,9 @@ func (s *source) wrapOf(m mutant, n int) (wrap, bool) {
 	}
 	switch node := node.(type) {
 	case *ast.BranchStmt:
+		if s.inEndless(node) {
+			return wrap{}, false
+		}
 		label := ""
 		if node.Label != nil {
 			label = " " + node.Label.Name
@@ -58,6 +61,24 @@ func (s *source) wrapOf(m mutant, n int) (wrap, bool) {
 		}
 	}
 	return wrap{}, false
+}
+
+// inEndless: the innermost loop around it has no end. With a break in it, what
+// follows has to return.
+func (s *source) inEndless(branch *ast.BranchStmt) (endless bool) {
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		if n == nil || n.Pos() > branch.Pos() || n.End() < branch.End() {
+			return false
+		}
+		switch n := n.(type) {
+		case *ast.ForStmt:
+			endless = n.Cond == nil
+		case *ast.RangeStmt:
+			endless = false
+		}
+		return true
+	})
+	return endless
 }
 
 func boolean(op token.Token) bool {
