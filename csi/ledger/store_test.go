@@ -227,6 +227,9 @@ func TestWriteIsACompareAndSwap(t *testing.T) {
 			b := read(t, s, "pv")
 			a.change("pv", test.race)
 			raced := a.pv("pv")
+			if err := s.Confirm(t.Context(), b); errors.Is(err, ErrConflict) != test.fails || !test.fails && err != nil {
+				t.Errorf("confirmed: %v", err)
+			}
 			next, err := put(t, s, b, entry("new", fence.Publishing))
 			if !test.fails {
 				if err != nil {
@@ -309,6 +312,10 @@ func TestAnUnchangedLedgerIsHeldAgainstWhatWasRead(t *testing.T) {
 	}
 	if err := s.Confirm(t.Context(), stale); !errors.Is(err, ErrConflict) {
 		t.Errorf("confirmed a ledger that changed meanwhile: %v, want ErrConflict", err)
+	}
+	a.before = func(string, string) int { return http.StatusForbidden }
+	if err := s.Confirm(t.Context(), stale); err == nil || errors.Is(err, ErrConflict) {
+		t.Errorf("confirmed a ledger that cannot be read: %v", err)
 	}
 }
 

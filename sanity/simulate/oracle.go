@@ -24,7 +24,8 @@ import (
 //   - a false word: an operator's taint or confirmation stands, or stood at some
 //     moment of the call, that is bound to the machine's UID, its present boot and
 //     its present lease, although the machine has power; of a machine whose Node
-//     was gone by then, whose boot nobody could see, to the node ID and the lease alone;
+//     was gone by then, whose boot nobody could see, to the node ID and the lease alone
+//     (to the node ID, where that is gone too and the machine never comes back to it);
 //   - a person's bypass that nothing in Kubernetes tells of any more: the
 //     VolumeAttachment was stripped of its finalizer and deleted while the volume
 //     was mounted, the pod is gone, and the kubelet restarted, before or after that,
@@ -223,7 +224,7 @@ func (w *World) believed(m *machine) bool {
 			if c.Void != "" || bound.Void != "" {
 				continue
 			}
-			if bound.BootID == m.boot() && (bound.LeaseRV == lease || bound.LeaseRV == "" || m.severed) || gone && bound.NodeID == m.id && lease != "" && bound.LeaseRV == lease {
+			if bound.BootID == m.boot() && (bound.LeaseRV == lease || bound.LeaseRV == "" || m.severed) || gone && bound.NodeID == m.id && (lease != "" || m.severed) && bound.LeaseRV == lease {
 				return true
 			}
 		}
