@@ -2,6 +2,7 @@ package bed
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,13 +34,25 @@ type Node struct {
 // stage's name in front.
 func (s *Stage) AddNode(name, id string, clockOffset time.Duration) *Node {
 	s.T.Helper()
+	return s.addNode(name, id, "", clockOffset)
+}
+
+// Rename adds the machine of a node that is off once more, under another name: to
+// the driver and by its system UUID it is the same.
+func (s *Stage) Rename(old *Node, name string) *Node {
+	s.T.Helper()
+	return s.addNode(name, strings.TrimPrefix(old.ID, s.Name+"-"), old.kube.SystemUUID(), 0)
+}
+
+func (s *Stage) addNode(name, id, systemUUID string, clockOffset time.Duration) *Node {
+	s.T.Helper()
 	n := &Node{Name: s.Name + "-" + name, ID: s.Name + "-" + id, stage: s}
 	if s.Options.PlainNames {
 		n.Name = name
 	}
 	vm, awaitVM := s.startVM(n.Name)
 	kube, err := s.Bed.Cluster.AddNode(s.ctx(), n.Name, controlplane.NodeOptions{
-		Labels: map[string]string{stageLabel: s.Name}, ClockOffset: clockOffset, Network: s.Options.Networks})
+		Labels: map[string]string{stageLabel: s.Name}, SystemUUID: systemUUID, ClockOffset: clockOffset, Network: s.Options.Networks})
 	s.must("node "+n.Name, err)
 	n.hardware, n.kube = &hardware{kube: kube, vm: vm}, kube
 	s.T.Cleanup(func() { n.hardware.powerOff() })

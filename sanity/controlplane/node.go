@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -23,6 +24,8 @@ const nodeTimeout = 60 * time.Second
 
 // NodeOptions of a node.
 type NodeOptions struct {
+	// SystemUUID of the machine; empty: a new one.
+	SystemUUID string
 	// Labels of the Node, as far as a kubelet may set them itself.
 	Labels map[string]string
 	// ClockOffset is how far the machine's clock is ahead (negative: behind) in
@@ -65,7 +68,7 @@ func (c *Cluster) AddNode(ctx context.Context, name string, options NodeOptions)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cluster: c, name: name, systemUUID: string(uuid.NewUUID()), options: options, kubeconfig: kubeconfig, port: port, network: network,
+	n := &Node{cluster: c, name: name, systemUUID: cmp.Or(options.SystemUUID, string(uuid.NewUUID())), options: options, kubeconfig: kubeconfig, port: port, network: network,
 		root: filepath.Join(c.folder.path, "nodes", c.uniqueName(name))}
 	for _, dir := range []string{n.PluginDir(), n.RegistrationDir()} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {

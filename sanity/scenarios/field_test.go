@@ -178,7 +178,7 @@ func renamedNode(p *play) {
 	old.Delete()
 	db.ForceDelete()
 	p.must(p.Array.PowerOn(old.ID))
-	renamed := p.AddNode("n1-renamed", strings.TrimPrefix(old.ID, p.Name+"-"), 0)
+	renamed := p.Rename(old, "n1-renamed")
 	back := time.Now()
 	db = p.Pod("db", renamed, v)
 	if !p.guarded() {
