@@ -12,15 +12,36 @@ import (
 	"time"
 )
 
-// kept is what became of the mutants of one target in an earlier run, whole.
+// kept is what became of the mutants of one target, in this run or an earlier one.
 type kept struct {
 	// Sources is the SHA-256 of what the target and its tests are made of.
-	Sources  string
-	When     time.Time
-	Outcomes []outcome
+	Sources string
+	When    time.Time
+	// Fates says how many came to what.
+	Fates map[fate]int
+	// Survivors are those that no test noticed.
+	Survivors []outcome
 	// Reused: it was not run now.
 	Reused bool `json:"-"`
+
+	// tried is each of them; an earlier run's are not kept.
+	tried []outcome
 }
+
+// count makes what is kept of outcomes.
+func count(outcomes []outcome) *kept {
+	k := &kept{Fates: map[fate]int{}, tried: outcomes}
+	for _, o := range outcomes {
+		k.Fates[o.Fate]++
+		if o.Fate == survived {
+			k.Survivors = append(k.Survivors, o)
+		}
+	}
+	return k
+}
+
+// compiled are the mutants that could be run at all.
+func (k *kept) compiled() int { return k.Fates[killed] + k.Fates[endless] + k.Fates[survived] }
 
 // keptFile is beside the result, one for each target.
 func keptFile(result string, t target) string {

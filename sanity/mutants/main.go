@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	var o options
 	flags.StringVar(&o.result, "result", "bin/prove/mutants.json", "where the result goes")
-	flags.StringVar(&o.all, "all", "bin/prove/mutants.txt", "where what became of each mutant goes")
+	flags.StringVar(&o.all, "all", "bin/prove/mutants.txt", "where what became of each mutant that was tried now goes")
 	flags.StringVar(&o.only, "only", "", "mutate these packages only, by folder, separated by commas; empty: those whose survivors are sorted")
 	match := flags.String("match", "", "only mutants in whose text this regular expression is found; then the list of survivors is not held against what is not tried")
 	flags.IntVar(&o.workers, "workers", 2, "how many mutants are tried at once")
@@ -67,9 +67,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var outcomes []outcome
+	var tried, survivors []outcome
 	for _, k := range runs {
-		outcomes = append(outcomes, k.Outcomes...)
+		tried, survivors = append(tried, k.tried...), append(survivors, k.Survivors...)
 	}
 	var whole []string
 	if *match == "" {
@@ -77,9 +77,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			whole = append(whole, t.Folder)
 		}
 	}
-	r.Failures = compare(outcomes, reasons, whole)
+	r.Failures = compare(survivors, reasons, whole)
 	report(&r, chosen, runs, reasons)
-	if err := writeAll(o.all, outcomes); err != nil {
+	if err := writeAll(o.all, tried); err != nil {
 		return err
 	}
 	if err := r.Write(o.result); err != nil {
@@ -143,9 +143,15 @@ func mutateOrReuse(ctx context.Context, o options, c *scratch, gremlins string, 
 			return k, nil
 		}
 	}
-	k := &kept{Sources: sources, When: time.Now().UTC()}
-	if k.Outcomes, err = mutate(ctx, o, c, gremlins, progress); err != nil || !whole {
-		return k, err
+	began := time.Now().UTC()
+	outcomes, err := mutate(ctx, o, c, gremlins, progress)
+	if err != nil {
+		return nil, err
+	}
+	k := count(outcomes)
+	k.Sources, k.When = sources, began
+	if !whole {
+		return k, nil
 	}
 	return k, k.write(file)
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -12,57 +13,42 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
 )
 
-// tally counts outcomes by fate.
-type tally map[fate]int
-
-func (t tally) add(o outcome) { t[o.Fate]++ }
-
-// tried are the mutants that can be run at all.
-func (t tally) tried() int {
-	return t[killed] + t[endless] + t[survived]
-}
-
 // report puts the figures, and the survivors with their reasons, into a result.
 func report(r *result.Result, chosen []target, runs []kept, reasons map[string]string) {
-	all, each := tally{}, map[string]tally{}
-	var outcomes []outcome
+	all := kept{Fates: map[fate]int{}}
 	for _, k := range runs {
-		outcomes = append(outcomes, k.Outcomes...)
-	}
-	for _, o := range outcomes {
-		all.add(o)
-		folder := folderOf(o.File)
-		if each[folder] == nil {
-			each[folder] = tally{}
+		for f, n := range k.Fates {
+			all.Fates[f] += n
 		}
-		each[folder].add(o)
+		all.Survivors = append(all.Survivors, k.Survivors...)
 	}
 	r.Seconds = time.Since(r.Began).Seconds()
-	r.Add("mutants that compile", float64(all.tried()), "mutants")
-	r.Add("killed by a test", float64(all[killed]), "mutants")
-	r.Add("killed by a time limit", float64(all[endless]), "mutants")
-	r.Add("survived", float64(all[survived]), "mutants")
-	r.Add("proposed, but do not compile", float64(all[unbuilt]), "mutants")
+	r.Add("mutants that compile", float64(all.compiled()), "mutants")
+	r.Add("killed by a test", float64(all.Fates[killed]), "mutants")
+	r.Add("killed by a time limit", float64(all.Fates[endless]), "mutants")
+	r.Add("survived", float64(all.Fates[survived]), "mutants")
+	r.Add("proposed, but do not compile", float64(all.Fates[unbuilt]), "mutants")
 	for i, t := range chosen {
-		n, when := each[t.Folder], ""
+		when := ""
 		if runs[i].Reused {
 			when = " (tried " + runs[i].When.Format("2006-01-02 15:04") + " UTC, nothing has changed since)"
 		}
-		r.Add(t.Folder+", mutants"+when, float64(n.tried()), "mutants")
-		r.Add(t.Folder+", left", float64(n[survived]), "mutants")
+		r.Add(t.Folder+", mutants"+when, float64(runs[i].compiled()), "mutants")
+		r.Add(t.Folder+", left", float64(runs[i].Fates[survived]), "mutants")
 	}
 	said := map[string]bool{}
-	for _, o := range outcomes {
-		if reason := reasons[o.key()]; o.Fate == survived && reason != "" && !said[o.key()] {
+	for _, o := range all.Survivors {
+		if reason := reasons[o.key()]; reason != "" && !said[o.key()] {
 			said[o.key()] = true
 			r.Left = append(r.Left, fmt.Sprintf("%s, %s: `%s` as `%s`: %s", o.File, o.Func, o.Old, o.New, reason))
 		}
 	}
 	for _, t := range targets {
-		if each[t.Folder] != nil && !t.Guards {
+		was := slices.ContainsFunc(chosen, func(c target) bool { return c.Folder == t.Folder })
+		if was && !t.Guards {
 			r.Left = append(r.Left, fmt.Sprintf("package %s: only its operators were changed, no guard was taken out", t.Folder))
 		}
-		if each[t.Folder] == nil {
+		if !was {
 			r.Left = append(r.Left, fmt.Sprintf("package %s was not mutated (`go run ./sanity/mutants -only=%s`)", t.Folder, t.Folder))
 		}
 	}

@@ -47,12 +47,9 @@ func readSurvivors(path string) (map[string]string, error) {
 
 // compare says which survivors have no reason, and which reasons no survivor,
 // among the files of the packages that were mutated whole.
-func compare(outcomes []outcome, reasons map[string]string, whole []string) (faults []string) {
+func compare(survivors []outcome, reasons map[string]string, whole []string) (faults []string) {
 	left := map[string]bool{}
-	for _, o := range outcomes {
-		if o.Fate != survived {
-			continue
-		}
+	for _, o := range survivors {
 		if reasons[o.key()] == "" && !left[o.key()] {
 			faults = append(faults, fmt.Sprintf("no test notices, and %s does not say why that may be: %s", listName, o.mutant))
 		}

@@ -2,9 +2,10 @@
 // after the other, reads what each wrote down (package result), prints one table,
 // and writes docs/PROOF.md. No figure of that page comes from anywhere else.
 //
-//	simulation, model, mutants, fuzzing, catalogue ─▶ bin/prove/PART.json ─▶ table, docs/PROOF.md
+//	simulation, model, mutants, fuzzing, catalogue ─▶ results/PART.json ─▶ table, docs/PROOF.md
 //
 // It exits with 1 if a part failed, or is missing. A result of an earlier run is
 // used only with -reuse, only if no source file that it is made of has changed since, and
-// the table says so.
+// the table says so. The results are committed, so that the whole case need not be
+// made on one day.
 package main

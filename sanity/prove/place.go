@@ -88,13 +88,13 @@ func isPart(name string, folders []string, built string) bool {
 	return slices.Contains(folders, folder)
 }
 
-// digest of the files' names and contents. Pages are left out: they say what is
-// the case, and do not make it so.
+// digest of the files' names and contents. Pages and results are left out: they
+// say what is the case, and do not make it so.
 func digest(names []string) (string, error) {
 	sum := sha256.New()
 	slices.Sort(names)
 	for _, name := range names {
-		if name == "" || strings.HasSuffix(name, ".md") {
+		if name == "" || strings.HasSuffix(name, ".md") || strings.HasPrefix(name, resultsIn+"/") {
 			continue
 		}
 		file, err := os.Open(name)

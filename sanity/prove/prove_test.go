@@ -104,7 +104,7 @@ func TestAChangedFileIsAnotherSourceAndAPageIsNone(t *testing.T) {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		sum, err := digest([]string{"b.md", "a.go", "deleted.go", ""})
+		sum, err := digest([]string{"b.md", "a.go", "deleted.go", "sanity/prove/results/c.json", ""})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,6 +113,12 @@ func TestAChangedFileIsAnotherSourceAndAPageIsNone(t *testing.T) {
 	first := put("a.go", "x")
 	if put("b.md", "page") != first {
 		t.Error("a page changes the sources")
+	}
+	if err := os.MkdirAll(resultsIn, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if put(resultsIn+"/c.json", "{}") != first {
+		t.Error("a result changes the sources that it is of")
 	}
 	if put("a.go", "y") == first {
 		t.Error("a changed file does not")
