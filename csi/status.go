@@ -30,7 +30,7 @@ func Status(reason fence.Reason, message string) error { return answer(Code(reas
 // code. It never is RESOURCE_EXHAUSTED, at which the kubelet may reject the pod.
 func Code(reason fence.Reason) codes.Code {
 	switch reason {
-	case fence.TargetLeaving, fence.OperationPending, fence.LostRace:
+	case fence.TargetLeaving, fence.OperationPending, fence.LostRace, fence.DriverBusy:
 		return codes.Aborted
 	case fence.APIUnavailable:
 		return codes.Unavailable

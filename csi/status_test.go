@@ -30,7 +30,7 @@ func TestEachAnswerHasTheCodeThatTheSpecificationGives(t *testing.T) {
 		fence.Undecided: codes.FailedPrecondition, fence.HolderAlive: codes.FailedPrecondition,
 		fence.HolderStale: codes.FailedPrecondition, fence.TargetFenced: codes.FailedPrecondition,
 		fence.LedgerUnreadable: codes.FailedPrecondition, fence.UnpublishFailed: codes.FailedPrecondition,
-		fence.TargetLeaving: codes.Aborted, fence.OperationPending: codes.Aborted, fence.LostRace: codes.Aborted,
+		fence.TargetLeaving: codes.Aborted, fence.OperationPending: codes.Aborted, fence.LostRace: codes.Aborted, fence.DriverBusy: codes.Aborted,
 		fence.APIUnavailable: codes.Unavailable, fence.UnpublishEveryone: codes.FailedPrecondition,
 		"SomeLaterReason": codes.FailedPrecondition,
 	} {

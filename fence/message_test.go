@@ -285,7 +285,7 @@ func ages(h *Holder) {
 // that allows, or is found by what acts, which composes the text.
 func TestEveryReasonHasAText(t *testing.T) {
 	allowing := []Reason{NoOtherHolder, HolderReleased, HolderFenced, HolderRevoked, NotAHolder, AlreadyTaken, UnfencedForward, HolderRenamed}
-	acting := []Reason{LedgerUnreadable, UnpublishFailed, APIUnavailable, OperationPending, LostRace, UnpublishEveryone}
+	acting := []Reason{LedgerUnreadable, UnpublishFailed, APIUnavailable, OperationPending, LostRace, UnpublishEveryone, DriverBusy}
 	covered := map[Reason]bool{Undecided: true}
 	for _, r := range append(allowing, acting...) {
 		covered[r] = true

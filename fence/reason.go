@@ -44,6 +44,8 @@ const (
 	OperationPending  Reason = "OperationPending"
 	LostRace          Reason = "LostRace"
 	UnpublishEveryone Reason = "UnpublishFromAllNodes"
+	// DriverBusy: no turn came, nothing was judged.
+	DriverBusy Reason = "DriverBusy"
 )
 
 // allows tells whether a holder of that standing no longer counts.

@@ -116,7 +116,15 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	g := guard.New(guard.Options{Surveyor: surveyor, Reporter: report, Observe: observe})
 	in.board.setParts(&boardParts{levels: fencing.fencer.Levels, waiting: waiting, recent: &report.Recent, underWay: g.UnderWay,
 		index: index, lives: tracker, records: records, mover: mover})
-	return g, background(client, sights, fencing, mover), nil
+	return bounded(g, in.config), background(client, sights, fencing, mover), nil
+}
+
+// bounded is g with driver.maxConcurrentCalls; one that observes holds nobody up.
+func bounded(g proxy.Guard, c *config.Configuration) proxy.Guard {
+	if c.Mode == config.Observe {
+		return g
+	}
+	return guard.Bound(g, c.Driver.MaxConcurrentCalls)
 }
 
 // wakeUps tell of what may have unblocked something. Add before anything runs.

@@ -35,13 +35,17 @@ const (
 	Observe Mode = "Observe"
 )
 
-// Driver is what the CSI driver is declared to do.
+// Driver is what the CSI driver is declared to do, and how much of it at once.
 type Driver struct {
 	// UnpublishRevokesAccess: ControllerUnpublishVolume takes access from a
 	// client that does not let go. It has to be revoked per volume and to survive
 	// an unfence of the node: not by the blocklist that a storage fence agent
 	// lifts again (as Ceph's).
 	UnpublishRevokesAccess bool `json:"unpublishRevokesAccess"`
+	// MaxConcurrentCalls is how many publishes and unpublishes the driver is given
+	// at once; others wait in the order in which they came. 0: as many as
+	// external-attacher's --worker-threads (10 by default), and so in mode Observe.
+	MaxConcurrentCalls int `json:"maxConcurrentCalls"`
 }
 
 // Unpublish is how unpublish calls are answered.

@@ -66,7 +66,7 @@ func TestTheDocumentedDefaultsAreTheDefaults(t *testing.T) {
 func TestEveryFieldIsRead(t *testing.T) {
 	c := parse(t, head+`
 mode: Observe
-driver: {unpublishRevokesAccess: true}
+driver: {unpublishRevokesAccess: true, maxConcurrentCalls: 4}
 unpublish: {unfenced: Forward}
 evidence: {outOfServiceTaint: false, operatorConfirmation: false, networkFence: false, cloudShutdownTaint: true,
   fenceAgentsRemediation: true, selfNodeRemediation: true, nodeDeleted: true}
@@ -96,7 +96,7 @@ failover: {enabled: true}
 `)
 	want := Default()
 	want.Mode = Observe
-	want.Driver.UnpublishRevokesAccess = true
+	want.Driver = Driver{UnpublishRevokesAccess: true, MaxConcurrentCalls: 4}
 	want.Unpublish.Unfenced = Forward
 	want.Evidence = Evidence{CloudShutdownTaint: true, FenceAgentsRemediation: true, SelfNodeRemediation: true, NodeDeleted: true}
 	want.Fencing = Fencing{Namespace: "fences", SuspectAfter: Duration{Duration: 90 * time.Second}, FenceAfter: Duration{Duration: 2 * time.Minute},
@@ -169,6 +169,7 @@ func TestFaultsAreNamedByTheirFullPath(t *testing.T) {
 		{"maxUnhealthy above all", "fencing: {maxUnhealthy: 101%}", "fencing.maxUnhealthy"},
 		{"maxUnhealthy negative", "fencing: {maxUnhealthy: -5%}", "fencing.maxUnhealthy"},
 		{"maxUnhealthy broken", "fencing: {maxUnhealthy: 12.5%}", "fencing.maxUnhealthy"},
+		{"maxConcurrentCalls", "driver: {maxConcurrentCalls: -1}", "driver.maxConcurrentCalls: Invalid value: -1: must be 0 (no bound) or more"},
 		{"maxConcurrent", "fencing: {maxConcurrent: 0}", "fencing.maxConcurrent: Invalid value: 0: must be at least 1"},
 		{"fenceAfter without failover", "fencing: {fenceAfter: 50s, levels: [{agents: [{name: a, csiAddons: {}}]}]}", "fencing.fenceAfter: Invalid value: \"50s\": needs failover.enabled"},
 		{"powerOn without failover", "fencing: {powerOn: WhenMoved}", "fencing.powerOn: Invalid value: \"WhenMoved\": needs failover.enabled"},
@@ -336,7 +337,7 @@ func TestEnforceNeedsSomethingThatCouldUnblockADeadNode(t *testing.T) {
 		{"NetworkFence, which is on by default", "evidence: {" + none + ", networkFence: true}", false},
 		{"an agent", "evidence: {" + none + "}\nfencing: {levels: [{agents: [{name: a, csiAddons: {}}]}]}", true},
 		{"deleted Nodes", "evidence: {" + none + ", nodeDeleted: true}", true},
-		{"a driver that revokes", "evidence: {" + none + "}\ndriver: {unpublishRevokesAccess: true}", true},
+		{"a driver that revokes", "evidence: {" + none + "}\ndriver: {unpublishRevokesAccess: true, maxConcurrentCalls: 4}", true},
 		{"Refuse, explicitly", "evidence: {" + none + "}\nunpublish: {unfenced: Refuse}", true},
 		{"Forward, explicitly", "evidence: {" + none + "}\nunpublish: {unfenced: Forward}", true},
 		{"Observe", "evidence: {" + none + "}\nmode: Observe", true},

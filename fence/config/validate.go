@@ -25,6 +25,9 @@ func (c *Configuration) Validate() field.ErrorList {
 	if c.Unpublish.Unfenced != "" {
 		faults = append(faults, oneOf(field.NewPath("unpublish", "unfenced"), c.Unpublish.Unfenced, Refuse, Forward)...)
 	}
+	if n := c.Driver.MaxConcurrentCalls; n < 0 {
+		faults = append(faults, field.Invalid(field.NewPath("driver", "maxConcurrentCalls"), n, "must be 0 (no bound) or more"))
+	}
 	faults = append(faults, c.Fencing.validate(field.NewPath("fencing"))...)
 	if c.stuck() {
 		faults = append(faults, field.Required(field.NewPath("unpublish", "unfenced"),
