@@ -34,6 +34,10 @@ type waitingCall struct {
 	holder                         string // node name
 	touched                        time.Time
 	told                           told
+	// scout: it is looked at every so often for all that wait for its holder; pace
+	// is when next.
+	scout bool
+	pace  time.Duration
 }
 
 // Waiting knows the refused calls and wakes their VolumeAttachments when what
@@ -63,6 +67,12 @@ const (
 	// this, doubling to retryMost.
 	retryFirst = time.Second
 	retryMost  = 10 * time.Second
+	// scoutMost: of all calls that wait for one holder, one is looked at again
+	// after retryFirst, doubling to this.
+	scoutMost = 30 * time.Second
+	// lookers look at once: one that waits for an agent or for the API server does
+	// not hold up the others.
+	lookers = 8
 	// touchEvery is the least time between two wake-ups of one call.
 	touchEvery = time.Second
 )
@@ -91,12 +101,78 @@ func (w *Waiting) Decided(d Decision) {
 	}
 	c.nodeName, c.reason = d.NodeName, d.Reason
 	c.told.note(d)
-	if d.Holder != nil {
+	if was := c.holder; d.Holder != nil && d.Holder.NodeName != was {
 		c.holder = d.Holder.NodeName
+		c.scout = false
+		w.scoutLocked(was)
+	}
+	if c.scout && !unannounced(c.reason) {
+		c.scout = false
 	}
 	switch d.Reason {
 	case fence.UnpublishFailed, fence.HolderUnwatched, fence.APIUnavailable, fence.TargetLeaving, fence.LostRace:
 		w.queue.AddRateLimited(key)
+	}
+	w.scoutLocked(c.holder)
+}
+
+// unannounced: what ends such a refusal may send no event. A machine is switched
+// off and only its fence agent would tell; a driver's list is put right.
+func unannounced(r fence.Reason) bool {
+	switch r {
+	case fence.HolderStale, fence.HolderListed, fence.EvidenceContradicted:
+		return true
+	}
+	return false
+}
+
+// scoutLocked sees to it that of the calls that wait for that holder, and to which
+// nobody would tell what ends it, one is looked at every so often.
+func (w *Waiting) scoutLocked(holder string) {
+	if holder == "" {
+		return
+	}
+	chosen := ""
+	for key, c := range w.calls {
+		if c.holder != holder || !unannounced(c.reason) {
+			continue
+		}
+		if c.scout {
+			return
+		}
+		if chosen == "" || key < chosen {
+			chosen = key
+		}
+	}
+	if c := w.calls[chosen]; c != nil {
+		c.scout, c.pace = true, retryFirst
+		w.queue.AddAfter(chosen, c.pace)
+	}
+}
+
+// stays: the call would be refused the same.
+func (w *Waiting) stays(key string, c *waitingCall) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.calls[key] != c || !c.scout {
+		return
+	}
+	c.pace = min(2*c.pace, scoutMost)
+	w.queue.AddAfter(key, c.pace)
+}
+
+// news: what a scout has found, the others that wait for that holder look at
+// themselves.
+func (w *Waiting) news(key string, c *waitingCall) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.calls[key] != c || !c.scout {
+		return
+	}
+	for other, o := range w.calls {
+		if o != c && o.holder == c.holder {
+			w.queue.Add(other)
+		}
 	}
 }
 
@@ -110,8 +186,12 @@ func (w *Waiting) supersedeLocked(key, nodeName string) {
 }
 
 func (w *Waiting) forgetLocked(key string) {
+	c := w.calls[key]
 	delete(w.calls, key)
 	w.queue.Forget(key)
+	if c != nil && c.scout {
+		w.scoutLocked(c.holder)
+	}
 }
 
 func (w *Waiting) countLocked() {
@@ -170,14 +250,16 @@ func (w *Waiting) Run(ctx context.Context) {
 		<-ctx.Done()
 		w.queue.ShutDown()
 	}()
-	for {
-		key, stop := w.queue.Get()
-		if stop {
-			return
-		}
-		w.look(ctx, key)
-		w.queue.Done(key)
+	var all sync.WaitGroup
+	for range lookers {
+		all.Go(func() {
+			for key, stop := w.queue.Get(); !stop; key, stop = w.queue.Get() {
+				w.look(ctx, key)
+				w.queue.Done(key)
+			}
+		})
 	}
+	all.Wait()
 }
 
 // look judges a waiting call as it would be judged now, and wakes it if it
@@ -206,8 +288,10 @@ func (w *Waiting) look(ctx context.Context, key string) {
 		return
 	}
 	if !again {
+		w.stays(key, c)
 		return
 	}
+	w.news(key, c)
 	if wait := touchEvery - time.Since(call.touched); wait > 0 {
 		w.queue.AddAfter(key, wait)
 		return

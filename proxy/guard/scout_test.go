@@ -1,0 +1,122 @@
+package guard
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+)
+
+// agents are a source whose word nobody announces: asked how often, off or not,
+// and how long the first question takes.
+type agents struct {
+	mu    sync.Mutex
+	asked int
+	off   bool
+	first time.Duration
+}
+
+func (*agents) Name() string { return "agents" }
+
+func (a *agents) Evidence(ctx context.Context, q source.Question) ([]fence.Evidence, error) {
+	if q.Holder.NodeID != id("old") {
+		return nil, nil
+	}
+	a.mu.Lock()
+	a.asked++
+	wait := a.first
+	a.first = 0
+	a.mu.Unlock()
+	time.Sleep(wait)
+	if !a.off {
+		return nil, nil
+	}
+	return says{fence.PowerReading}.Evidence(ctx, q)
+}
+
+// stale is a volume on node old, which is silent, with a publish to next and the
+// unpublish of old refused for it.
+func stale(t *testing.T, a *agents) *waiting {
+	t.Helper()
+	r := dead(t)
+	r.attachment("next", time.Time{})
+	r.guard.Surveyor.Sources = []source.Source{a}
+	w := newWaiting(t, r)
+	r.refused(r.publish("next"), codes.FailedPrecondition, "[HolderStale]")
+	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "[HolderStale]")
+	w.waits(fence.HolderStale, fence.HolderStale)
+	return w
+}
+
+// What a fence agent would read sends no event: without failover nobody asks it.
+func TestASilentNodeThatWasSwitchedOffIsFoundOutWithoutAnEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &agents{}
+		w := stale(t, a)
+		before := a.asked
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		// After 1, 3, 7, 15 and 31 s, then every 30 s, for both calls together.
+		if looks := a.asked - before; looks < 20 || looks > 25 {
+			t.Errorf("looked at %d times in ten minutes, want about 23", looks)
+		}
+		if w.touched("next") != "" || w.touched("old") != "" {
+			t.Error("woken although nothing has changed")
+		}
+		a.off = true
+		time.Sleep(scoutMost + time.Second)
+		synctest.Wait()
+		if w.touched("next") == "" || w.touched("old") == "" {
+			t.Errorf("off for %v, and not both are woken: next %q, old %q", scoutMost, w.touched("next"), w.touched("old"))
+		}
+	})
+}
+
+func TestWhoWaitsLooksInTurnOfTheOneThatWentAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &agents{}
+		w := stale(t, a)
+		for _, node := range []string{"next", "old"} {
+			w.must(w.client.StorageV1().VolumeAttachments().Delete(t.Context(), w.w.attachment(waitingCall{volume: handle, nodeName: node}), metav1.DeleteOptions{}))
+			w.w.Changed(watch.Change{Node: node}) // it is found to be gone
+			synctest.Wait()
+			if node == "next" {
+				w.waits(fence.HolderStale)
+				before := a.asked
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if a.asked == before {
+					t.Error("nobody looks any more")
+				}
+			}
+		}
+		w.waits()
+		before := a.asked
+		time.Sleep(time.Hour)
+		if a.asked != before {
+			t.Errorf("nobody waits, and the agent was asked %d times", a.asked-before)
+		}
+	})
+}
+
+func TestAnAgentThatHangsHoldsUpItsOwnCallOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &agents{}
+		w := stale(t, a)
+		a.off, a.first = true, time.Hour
+		w.w.Changed(watch.Change{Node: "old"})
+		synctest.Wait()
+		if next, old := w.touched("next"), w.touched("old"); (next == "") == (old == "") {
+			t.Errorf("one of two hangs; woken are next %q and old %q", next, old)
+		}
+		time.Sleep(time.Hour)
+	})
+}
