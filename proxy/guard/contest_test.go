@@ -126,3 +126,43 @@ func TestAReleaseDoesNotHideAContestOfAfterIt(t *testing.T) {
 	r.lives["a"] = fence.Unknown
 	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]")
 }
+
+// A contest is of the boot in which the volume may still be mounted. A publish to
+// that very node, asked for because a person made its VolumeAttachment anew, does
+// not end it, rebooted since the first publish or not.
+func TestAPublishToTheSameNodeDoesNotEndAContest(t *testing.T) {
+	for _, rebooted := range []bool{false, true} {
+		r := newRig(t, fence.Policy{})
+		r.node("n", hourAgo)
+		r.node("next", hourAgo)
+		r.attachment("n", time.Time{})
+		r.must(r.publish("n"))
+		if rebooted {
+			r.reboot("n", "boot-2") // in place: the pod comes back by itself, nobody publishes
+		}
+		ready := func(st corev1.ConditionStatus, at time.Time) {
+			r.status("n", func(s *corev1.NodeStatus) {
+				s.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: st, LastTransitionTime: metav1.NewTime(at)}}
+			})
+		}
+		r.lists("n", true, false)
+		r.lives["n"] = fence.Stale
+		ready(corev1.ConditionUnknown, now)
+		r.attachment("n", now) // detached by force
+		r.refused(r.unpublish(id("n")), codes.FailedPrecondition)
+		r.lives["n"] = fence.Alive
+		ready(corev1.ConditionTrue, now.Add(time.Minute))
+		r.lists("n", false, false) // its kubelet has forgotten
+		r.refused(r.unpublish(id("n")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+		r.stripped("n")
+		r.attachment("n", time.Time{})
+		r.must(r.publish("n"))
+		r.attachment("n", now)
+		if r.unpublish(id("n")) == nil {
+			t.Errorf("rebooted %v: unpublished, though an earlier pod may have it mounted", rebooted)
+		}
+		if r.publish("next") == nil {
+			t.Errorf("rebooted %v: published elsewhere", rebooted)
+		}
+	}
+}

@@ -181,20 +181,32 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 	}
 	e := survey.EntryOf(t, fence.Publishing, s.NewToken())
 	e.Contest = nil
-	if known := l.Get(t.NodeID); known != nil && registeredAgain(known, t) {
-		e.Contest = known.Contest
-		if e.Contest == nil {
-			e.Contest = &fence.Contest{BootID: t.BootID}
-		}
+	if known := l.Get(t.NodeID); known != nil {
+		e.Contest = stillContested(known, t)
 	}
 	l.Put(e)
 	return e.Token, p.write(ctx, EffectRecord, s, l)
 }
 
+// stillContested is the contest that outlives a publish to the node that has the
+// volume already: one of the boot that is running, in which it may still be
+// mounted whatever the kubelet has forgotten.
+func stillContested(e *ledger.Entry, t *fence.Holder) *fence.Contest {
+	switch {
+	case e.State == fence.TakenOver || fence.OtherSystem(e.SystemUUID, t.SystemUUID):
+		return nil
+	case e.Contest != nil && t.BootID != "" && e.Contest.BootID == t.BootID:
+		return e.Contest
+	case registeredAgain(e, t):
+		return &fence.Contest{BootID: t.BootID}
+	}
+	return nil
+}
+
 // registeredAgain: the machine has held the volume since before its Node was
 // deleted. A Node that is made anew lists nothing at first, whatever is mounted.
 func registeredAgain(e *ledger.Entry, t *fence.Holder) bool {
-	return e.State != fence.TakenOver && e.NodeUID != t.NodeUID && e.BootID != "" && e.BootID == t.BootID
+	return e.NodeUID != t.NodeUID && e.BootID != "" && e.BootID == t.BootID
 }
 
 // sameMachine: the entry is of the machine that asks. One whose Node is gone says
