@@ -96,6 +96,10 @@ func (f facts) said() string {
 	inUse, attached := f.lists()
 	switch f.evidence {
 	case "storage":
+		// What was read under a former Node may have been given back since.
+		if f.node == "again" || f.node == "other" && (inUse || attached) {
+			return "no"
+		}
 		return "fenced"
 	case "release":
 		if (inUse || attached) && (f.lives() != "dead" || f.life != Stale) {

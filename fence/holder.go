@@ -199,9 +199,9 @@ func (h *Holder) OtherMachine(other *Holder) bool {
 	return OtherSystem(h.SystemUUID, other.SystemUUID) && (h.BootID == "" || h.BootID != other.BootID)
 }
 
-// sameSystem tells whether two system UUIDs are of one machine. An empty one, and
+// SameSystem tells whether two system UUIDs are of one machine. An empty one, and
 // what many boards have where their maker wrote nothing, says nothing.
-func sameSystem(a, b string) bool {
+func SameSystem(a, b string) bool {
 	return tells(a) && tells(b) && !OtherSystem(a, b)
 }
 
@@ -247,7 +247,7 @@ func (h *Holder) reregistered() bool {
 // backAnew: the Node was deleted, and the machine registered again after a boot.
 func (h *Holder) backAnew() bool {
 	n := h.Node
-	return n != nil && n.UID != h.NodeUID && sameSystem(h.SystemUUID, n.SystemUUID)
+	return n != nil && n.UID != h.NodeUID && SameSystem(h.SystemUUID, n.SystemUUID)
 }
 
 // RegisteredAnew tells whether the holder's machine is there again under another

@@ -166,15 +166,20 @@ func (g *gathering) seen(h *fence.Holder) {
 // replaced tells whether the Node with the holder's name and UID is another
 // machine's by now. A boot ID alone tells a reboot, another node ID alone a
 // driver that names its nodes otherwise than before. The machine's own UUID tells
-// it from the start; the CSINode, which is read live, only when the new machine's
-// driver has registered.
+// it from the start, and both ways: one that rebooted may come with another
+// address or initiator name, and so with another node ID. Where no UUID tells, the
+// CSINode does, which is read live, and only when the new machine's driver has
+// registered.
 func (g *gathering) replaced(ctx context.Context, h *fence.Holder, node *corev1.Node) (bool, error) {
 	boot := node.Status.NodeInfo.BootID
 	if h.NodeID == "" || h.NodeUID != string(node.UID) || h.BootID != "" && h.BootID == boot {
 		return false, nil
 	}
-	if fence.OtherSystem(h.SystemUUID, node.Status.NodeInfo.SystemUUID) {
+	switch uuid := node.Status.NodeInfo.SystemUUID; {
+	case fence.OtherSystem(h.SystemUUID, uuid):
 		return true, nil
+	case fence.SameSystem(h.SystemUUID, uuid):
+		return false, nil
 	}
 	csiNode, err := g.Client.StorageV1().CSINodes().Get(ctx, node.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -162,7 +162,7 @@ func TestWhatCannotBeReadIsAnErrorAndNoSurvey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, lists := range []func(*corev1.Node){listing, func(*corev1.Node) {}} {
 				w := newWorld(t)
-				w.node("old", func(n *corev1.Node) { lists(n); n.Status.NodeInfo.BootID = "boot-2" })
+				w.node("old", func(n *corev1.Node) { lists(n); n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: "boot-2"} })
 				w.inLedger(entry("old"))
 				w.attachment("old", "id-old", nil)
 				w.look()
@@ -289,9 +289,11 @@ func TestANodeOfTheSameUIDMayBeAnotherMachineByNow(t *testing.T) {
 		{"the same boot, whatever its driver's ID", as("", "boot-old", "system-old"), csiNode("id-new"), false},
 		{"rebooted", as("", "boot-new", "system-old"), csiNode("id-old"), false},
 		{"rebooted with another system UUID", as("", "boot-new", "system-new"), csiNode("id-old"), true},
-		{"rebooted with another node ID", as("", "boot-new", "system-old"), csiNode("id-new"), true},
-		{"rebooted, the driver has not registered", as("", "boot-new", "system-old"), func(w *world) { w.put(liveCSINode("old", "other.example.com", "x")) }, false},
-		{"rebooted, the CSINode is gone", as("", "boot-new", "system-old"), func(w *world) {
+		{"rebooted with another node ID", as("", "boot-new", "system-old"), csiNode("id-new"), false},
+		{"rebooted with another node ID, no system UUID", as("", "boot-new", ""), csiNode("id-new"), true},
+		{"rebooted with the same node ID, no system UUID", as("", "boot-new", ""), csiNode("id-old"), false},
+		{"rebooted, the driver has not registered", as("", "boot-new", ""), func(w *world) { w.put(liveCSINode("old", "other.example.com", "x")) }, false},
+		{"rebooted, the CSINode is gone", as("", "boot-new", ""), func(w *world) {
 			w.must(w.client.StorageV1().CSINodes().Delete(w.t.Context(), "old", metav1.DeleteOptions{}))
 		}, false},
 		{"another UID", as("new", "boot-new", "system-new"), csiNode("id-new"), false},

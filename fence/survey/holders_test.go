@@ -283,7 +283,7 @@ func TestAVolumeAttachmentThatIsGoneSinceItWasSeenHidesNoOther(t *testing.T) {
 
 func TestANodeThatListsTheVolumeAndCannotBeToldFromAnotherMachineIsAnError(t *testing.T) {
 	w := newWorld(t)
-	w.node("old", func(n *corev1.Node) { listing(n); n.Status.NodeInfo.BootID = "boot-2" })
+	w.node("old", func(n *corev1.Node) { listing(n); n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: "boot-2"} })
 	w.inLedger(entry("old"))
 	down := errors.New("connection refused")
 	w.look()

@@ -262,3 +262,28 @@ func TestANewMachineUnderAnOldNameDoesNotWaitForTheOldOnesVolumeAttachment(t *te
 	r.must(r.publish("another"))
 	r.called("unpublish id-old", "publish id-another")
 }
+
+// Some drivers make a node's ID of its address or initiator name, which a reboot
+// may change. The machine is still the same.
+func TestAMachineThatRebootsUnderAnotherNodeIDLetsGo(t *testing.T) {
+	for _, same := range []bool{true, false} {
+		r := newRig(t, fence.Policy{})
+		r.node("n", hourAgo)
+		r.node("next", hourAgo)
+		uuid := func(of string) { r.status("n", func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = of }) }
+		uuid("4c4c4544-0042-3010-8054-b7c04f4d4d32")
+		r.attachment("n", time.Time{})
+		r.must(r.publish("n"))
+		r.saysAttached("n")
+		r.status("n", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "boot-2" })
+		if !same {
+			uuid("4c4c4544-0042-3010-8054-b7c04f4d4d33")
+		}
+		r.register("n", "id-new")
+		r.lists("n", false, false)
+		r.attachment("n", now)
+		if err := r.unpublish("id-new"); (err == nil) != same {
+			t.Errorf("same machine: %v; unpublish: %v", same, err)
+		}
+	}
+}
