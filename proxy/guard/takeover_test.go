@@ -1049,3 +1049,36 @@ func TestAHolderWithoutANameIsNamedOnceItsNodeIsThere(t *testing.T) {
 		t.Errorf("the refusal does not name the node: %v", err)
 	}
 }
+
+// A node that let go, in a drain, and was then scaled down: its driver's NOT_FOUND
+// must not keep the volume for ever. Nothing is on a machine that let go.
+func TestNotFoundIsSuccessOfANodeThatLetGoAndIsGone(t *testing.T) {
+	r := published(t, fence.Policy{})
+	r.attachment("old", now)
+	r.unpublishErr = errThrottled
+	r.refused(r.unpublish(id("old")), codes.Internal, "throttled")
+	r.unpublishErr = status.Error(codes.NotFound, "no such VM")
+	r.refused(r.unpublish(id("old")), codes.NotFound) // its Node is there: the driver is wrong about one of them
+	r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.must(r.client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.lives["old"] = fence.Unknown
+	r.look()
+	r.must(r.publish("next"))
+	r.must(r.unpublish(id("old")))
+}
+
+// One that revokes has revoked nothing where it finds nothing.
+func TestNotFoundRevokesNothing(t *testing.T) {
+	r := published(t, fence.Policy{UnpublishRevokesAccess: true})
+	r.lists("old", true, false)
+	r.lives["old"] = fence.Stale
+	r.attachment("old", now)
+	r.unpublishErr = status.Error(codes.NotFound, "no such VM")
+	r.refused(r.unpublish(id("old")), codes.NotFound)
+	r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.lives["old"] = fence.Unknown
+	r.look()
+	if r.publish("next") == nil {
+		t.Error("published elsewhere while the old node may write")
+	}
+}

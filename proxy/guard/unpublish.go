@@ -263,11 +263,23 @@ func leavingEntry(s *survey.Survey, l *ledger.Ledger, st fence.Standing) ledger.
 }
 
 // unpublished turns the driver's answer into what it means for the holder: of a
-// machine proven off, NOT_FOUND is success (its VM is gone, and its disk with it
+// machine that is gone, NOT_FOUND is success (its VM is gone, and its disk with it
 // from there).
 func unpublished(st fence.Standing, err error) error {
-	if status.Code(err) == codes.NotFound && st.Reason == fence.HolderFenced && st.Evidence != nil && st.Evidence.Kind != fence.VolumeRelease && st.Evidence.Kind != fence.StorageFence {
+	if status.Code(err) == codes.NotFound && machineGone(st) {
 		return nil
 	}
 	return err
+}
+
+// machineGone: it was proven off, or it let the volume go and then its Node went.
+// A volume that was released or cut off says nothing of the machine.
+func machineGone(st fence.Standing) bool {
+	switch st.Reason {
+	case fence.HolderFenced:
+		return st.Evidence != nil && st.Evidence.Kind != fence.VolumeRelease && st.Evidence.Kind != fence.StorageFence
+	case fence.HolderReleased:
+		return st.Holder.NodeName != "" && st.Holder.Node == nil
+	}
+	return false
 }
