@@ -79,6 +79,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	r.Failures = compare(survivors, reasons, whole)
 	report(&r, chosen, runs, reasons)
+	packages, err := productPackages(o.root)
+	if err != nil {
+		return err
+	}
+	r.Left = append(r.Left, notMutated(packages, targets)...)
+	r.Left = append(r.Left, heldAgainst(targets))
 	if err := writeAll(o.all, tried); err != nil {
 		return err
 	}

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,6 +57,82 @@ func report(r *result.Result, chosen []target, runs []kept, reasons map[string]s
 			r.Left = append(r.Left, fmt.Sprintf("package %s was not mutated (`go run ./sanity/mutants -only=%s`)", t.Folder, t.Folder))
 		}
 	}
+}
+
+// productFolders are where the code of the sidecar is.
+var productFolders = []string{"cmd", "csi", "fence", "proxy"}
+
+// simulated is the package whose tests are the simulation.
+const simulated = "cmd/csi-fencepost"
+
+// A productPackage is one package of the product, by its folder.
+type productPackage struct {
+	folder string
+	// generated: each of its files is.
+	generated bool
+}
+
+// productPackages walks the folders: a list kept by hand would lack the next one.
+func productPackages(root string) ([]productPackage, error) {
+	var all []productPackage
+	for _, top := range productFolders {
+		err := filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() && d.Name() == "testdata" {
+				return cmp.Or(err, fs.SkipDir)
+			}
+			if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return nil
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				return err
+			}
+			folder, err := filepath.Rel(root, filepath.Dir(path))
+			i := slices.IndexFunc(all, func(p productPackage) bool { return p.folder == folder })
+			if i < 0 {
+				i, all = len(all), append(all, productPackage{folder, true})
+			}
+			all[i].generated = all[i].generated && ast.IsGenerated(file)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// notMutated says which packages no target names.
+func notMutated(packages []productPackage, targets []target) (left []string) {
+	var ours, generated []string
+	for _, p := range packages {
+		switch {
+		case slices.ContainsFunc(targets, func(t target) bool { return t.Folder == p.folder }):
+		case p.generated:
+			generated = append(generated, p.folder)
+		default:
+			ours = append(ours, p.folder)
+		}
+	}
+	for _, folder := range ours {
+		left = append(left, fmt.Sprintf("package %s is not mutated at all: sanity/mutants/target.go does not name it", folder))
+	}
+	if len(generated) > 0 {
+		left = append(left, "generated, and not mutated: "+strings.Join(generated, ", "))
+	}
+	return left
+}
+
+// heldAgainst says whose tests have to notice a mutant.
+func heldAgainst(targets []target) string {
+	var all []string
+	for _, t := range targets {
+		if slices.Contains(folders(append(slices.Clone(t.Tests), t.Then...)), simulated) {
+			all = append(all, t.Folder)
+		}
+	}
+	return "mutants are held against the unit tests of the packages that target.go names for each, and not against model or scenarios; held against the simulation: " +
+		cmp.Or(strings.Join(all, ", "), "none")
 }
 
 // writeAll writes what became of each mutant, for who wants to look.

@@ -5,7 +5,11 @@
 //	simulation, model, mutants, fuzzing, catalogue ─▶ results/PART.json ─▶ table, docs/PROOF.md
 //
 // It exits with 1 if a part failed, or is missing. A result of an earlier run is
-// used only with -reuse, only if no source file that it is made of has changed since, and
-// the table says so. The results are committed, so that the whole case need not be
-// made on one day.
+// used only with -reuse, only if it is of the same command and no source file that
+// it is made of has changed since, and the table says so. A part that came to its
+// end and failed has a result too: it is used again as what it is, FAILED. The
+// results are committed, so that the whole case need not be made on one day.
+//
+// With -quick the parts that can be are run smaller. That is no case: the table says
+// so, their results are kept elsewhere, and docs/PROOF.md stays as it is.
 package main

@@ -3,25 +3,33 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 )
 
 // page is docs/PROOF.md.
 func page(here place, all []outcome) []byte {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "# The case for safety\n\nWritten by `make prove`; do not edit. What it rests on, and what is not promised, stands in [EVIDENCE.md](EVIDENCE.md) and [GUARDS.md](GUARDS.md).\n\n")
+	fmt.Fprintf(&out, "# The case for safety\n\nWritten by `make prove`; do not edit. What counts as proof that a node does not write: [EVIDENCE.md](EVIDENCE.md). What is assumed of the world: [MODEL.md](MODEL.md#what-the-model-assumes-of-the-world). What is not promised: [README.md](../README.md#limits-what-it-does-not-guarantee).\n\n")
+	warn(&out, all)
 	fmt.Fprintf(&out, "- csi-fencepost %s, %s UTC\n- %s\n- %s\n\n", here.commit, here.when.Format("2006-01-02 15:04"), here.versions, here.machine)
 	fmt.Fprintf(&out, "| part | what was counted | |\n| --- | --- | --- |\n")
 	for _, o := range all {
-		fmt.Fprintf(&out, "| **%s** | %s | %s |\n", o.part.name, o.label(), duration(o.result.Seconds))
+		label := o.label()
+		if o.fault() != "" || o.quick {
+			label = "**" + label + "**"
+		}
+		fmt.Fprintf(&out, "| **%s** | %s | %s |\n", o.part.name, label, duration(o.result.Seconds))
+		for _, failure := range o.failures() {
+			fmt.Fprintf(&out, "| | **FAILED**: %s | |\n", cell(firstLine(failure)))
+		}
 		for _, f := range o.result.Figures {
 			fmt.Fprintf(&out, "| | %s | %s |\n", cell(f.Name), figure(f))
 		}
 	}
+	out.WriteString(promisesText())
 	for _, o := range all {
-		fmt.Fprintf(&out, "\n## %s%s\n\n%s\n\n```sh\n%s\n```\n", strings.ToUpper(o.part.name[:1]), o.part.name[1:], o.part.about, command(o.result.Command))
-		list(&out, "What failed", o.result.Failures)
+		fmt.Fprintf(&out, "\n## %s%s\n\n%s\n\n```sh\n%s\n```\n", strings.ToUpper(o.part.name[:1]), o.part.name[1:], o.part.about, repeatable(strings.Fields(o.result.Command)))
+		list(&out, "**What failed**", o.failures())
 		list(&out, "What is left", o.result.Left)
 	}
 	return out.Bytes()
@@ -37,9 +45,16 @@ func list(out *bytes.Buffer, title string, lines []string) {
 	}
 }
 
-// command is how to repeat a part: where its result goes is of this run alone.
-func command(text string) string {
-	return strings.Join(slices.DeleteFunc(strings.Fields(text), func(word string) bool { return strings.HasPrefix(word, "-result=") }), " ")
+// warn says above everything else why the page is no case for safety.
+func warn(out *bytes.Buffer, all []outcome) {
+	for _, o := range all {
+		if n := len(o.failures()); n > 0 {
+			fmt.Fprintf(out, "> **THE CASE DOES NOT HOLD: %s FAILED** (%d failures, [the list](#%s)).\n\n", o.part.name, n, o.part.name)
+		}
+	}
+	if names := those(all, func(o outcome) bool { return o.quick }); names != "" {
+		fmt.Fprintf(out, "> **This is no case for safety:** %s ran with -quick, much smaller than they can be.\n\n", names)
+	}
 }
 
 // cell keeps a text in one cell of a table.

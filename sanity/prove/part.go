@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,7 +27,8 @@ type part struct {
 	// built is the package whose tests are all of it: what neither it nor what it
 	// imports is made of does not change the result. Empty: any file may.
 	built string
-	// from says where its figures are from, where it is not this run; empty: it is.
+	// from says where its figures are from, where they are not of a run of this
+	// program; empty: they are.
 	from string
 	// command runs it, and has it write its result into file.
 	command func(o options, file string) []string
@@ -68,7 +70,7 @@ var parts = []part{
 			}
 			return []string{"go", "run", "./sanity/fuzz", "-time=" + each.String(), "-result=" + file}
 		}},
-	{name: "catalogue", needs: "sanity/scenarios/CATALOGUE.md", from: "from the outcomes of the last make catalogue",
+	{name: "catalogue", needs: "sanity/scenarios/CATALOGUE.md", from: "from the outcomes that make catalogue kept, each of its own commit",
 		about: "Named scenarios from public reports, on the real control plane, with Kubernetes alone and with csi-fencepost.",
 		command: func(_ options, file string) []string {
 			return []string{"go", "test", "./sanity/scenarios", "-run", "^TestCatalogueResult$", "-count=1", "-result=" + file}
@@ -88,10 +90,21 @@ type outcome struct {
 	part part
 	// result is nil where there is none.
 	result *result.Result
-	// reused: from an earlier run.
-	reused bool
+	// reused: from an earlier run. quick: it was run smaller than it can be.
+	reused, quick bool
 	// err is why the part failed, or why it has no result.
 	err error
+}
+
+// failures are what broke a promise.
+func (o outcome) failures() []string {
+	switch {
+	case o.result == nil:
+		return nil
+	case len(o.result.Failures) == 0 && o.err != nil:
+		return []string{o.err.Error() + ", and its result does not say of what"}
+	}
+	return o.result.Failures
 }
 
 // fault says what is wrong with a part; empty: nothing.
@@ -109,24 +122,37 @@ func (o outcome) fault() string {
 
 // prove runs the part, or reads what an earlier run of the same sources said.
 func (p part) prove(ctx context.Context, o options, here place, out io.Writer) outcome {
-	file, _ := filepath.Abs(filepath.Join(o.kept, p.name+".json"))
+	became := outcome{part: p, quick: p.quick(o)}
+	file := p.file(o)
 	if o.reuse && !slices.Contains(o.only, p.name) {
-		if r := p.kept(ctx, file, here); r != nil {
-			return outcome{part: p, result: r, reused: true}
+		r, why := p.kept(ctx, file, here, o)
+		if r != nil {
+			became.result, became.reused = r, true
+			return became
 		}
 		if len(o.only) > 0 {
-			return outcome{part: p, err: fmt.Errorf("missing: no earlier run of these sources has a result")}
+			became.err = fmt.Errorf("missing: %s", why)
+			return became
 		}
+		fmt.Fprintf(out, "\n%s is not reused: %s\n", p.name, why)
 	}
 	if _, err := os.Stat(p.needs); err != nil {
-		return outcome{part: p, err: fmt.Errorf("missing: there is no %s", p.needs)}
+		became.err = fmt.Errorf("missing: there is no %s", p.needs)
+		return became
 	}
-	if err := os.RemoveAll(file); err != nil {
-		return outcome{part: p, err: err}
+	became.result, became.err = p.run(ctx, o, here, file, out)
+	return became
+}
+
+// run runs the part and keeps its result, also one with failures. A part that fails
+// without a word of it in its result is not kept: later nobody could tell.
+func (p part) run(ctx context.Context, o options, here place, file string, out io.Writer) (*result.Result, error) {
+	if err := errors.Join(os.RemoveAll(stamp(file)), os.RemoveAll(file)); err != nil {
+		return nil, err
 	}
 	sources, err := here.of(ctx, p) // as they are before it begins
 	if err != nil {
-		return outcome{part: p, err: err}
+		return nil, err
 	}
 	command := p.command(o, file)
 	fmt.Fprintf(out, "\n== %s ==\n%s\n", p.name, strings.Join(command, " "))
@@ -134,36 +160,66 @@ func (p part) prove(ctx context.Context, o options, here place, out io.Writer) o
 	r, err := result.Read(file)
 	switch {
 	case err != nil && failed != nil:
-		return outcome{part: p, err: fmt.Errorf("it failed before it had a result: %w", failed)}
+		return nil, fmt.Errorf("it failed before it had a result: %w", failed)
 	case err != nil:
-		return outcome{part: p, err: fmt.Errorf("missing: it wrote no result: %w", err)}
+		return nil, fmt.Errorf("missing: it wrote no result: %w", err)
 	case failed != nil && len(r.Failures) == 0:
-		return outcome{part: p, result: &r, err: failed}
+		return &r, failed
 	}
-	if failed == nil {
-		err = os.WriteFile(stamp(file), []byte(sources), 0o644)
-	}
-	return outcome{part: p, result: &r, err: err}
+	return &r, os.WriteFile(stamp(file), []byte(sources+"\n"+repeatable(command)+"\n"), 0o644)
 }
 
-// stamp is the file beside a result that says of which sources it is.
+// quick tells whether the part is run smaller than without flags: not each can be.
+func (p part) quick(o options) bool {
+	whole := o
+	whole.quick, whole.fuzztime = false, fuzzFor
+	return o.quick && repeatable(p.command(o, "")) != repeatable(p.command(whole, ""))
+}
+
+// file is where the part's result is kept.
+func (p part) file(o options) string {
+	folder := o.kept
+	if p.quick(o) {
+		folder = o.keptQuick
+	}
+	file, _ := filepath.Abs(filepath.Join(folder, p.name+".json"))
+	return file
+}
+
+// stamp is the file beside a result that says of which sources it is, and of which
+// command.
 func stamp(file string) string { return strings.TrimSuffix(file, ".json") + ".of" }
 
-// kept is the result of an earlier run, if it succeeded and is of the same
-// sources.
-func (p part) kept(ctx context.Context, file string, here place) *result.Result {
+// kept is the result of an earlier run, if it is of the same sources and of the
+// command that is asked for now, or why there is none.
+func (p part) kept(ctx context.Context, file string, here place, o options) (r *result.Result, why string) {
 	of, err := os.ReadFile(stamp(file))
 	if err != nil {
-		return nil
+		return nil, "no earlier run has a result"
 	}
-	if sources, err := here.of(ctx, p); err != nil || string(of) != sources {
-		return nil
+	was, command, _ := strings.Cut(strings.TrimSpace(string(of)), "\n")
+	sources, err := here.of(ctx, p)
+	switch {
+	case err != nil:
+		return nil, err.Error()
+	case was != sources:
+		return nil, "the sources have changed since the earlier run"
+	case command != repeatable(p.command(o, "")):
+		return nil, "the earlier run was another: " + cmp.Or(command, "it does not say which")
 	}
-	r, err := result.Read(file)
-	if err != nil || r.Part != p.name {
-		return nil
+	kept, err := result.Read(file)
+	if err != nil || kept.Part != p.name {
+		return nil, "the result of the earlier run cannot be read"
 	}
-	return &r
+	return &kept, ""
+}
+
+// repeatable is a command without what is of one run alone: where its result goes,
+// and what it may take from earlier ones.
+func repeatable(words []string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(words), func(word string) bool {
+		return strings.HasPrefix(word, "-result=") || word == "-reuse"
+	}), " ")
 }
 
 func execute(ctx context.Context, out io.Writer, command []string) error {
@@ -177,13 +233,25 @@ func execute(ctx context.Context, out io.Writer, command []string) error {
 
 // label of a run in few words.
 func (o outcome) label() string {
+	var words []string
 	switch {
-	case o.fault() != "" && o.result == nil:
+	case o.result == nil:
 		return "MISSING"
 	case o.fault() != "":
-		return "FAILED"
-	case o.reused:
-		return "reused from " + o.result.Began.Format("2006-01-02 15:04") + " UTC"
+		words = append(words, "FAILED")
 	}
-	return cmp.Or(o.part.from, "ran now")
+	if o.quick {
+		words = append(words, "quick")
+	}
+	switch {
+	case o.part.from != "" && o.reused:
+		words = append(words, "reused", o.part.from)
+	case o.part.from != "":
+		words = append(words, o.part.from)
+	case o.reused:
+		words = append(words, "reused from "+o.result.Began.Format("2006-01-02 15:04")+" UTC")
+	default:
+		words = append(words, "ran now")
+	}
+	return strings.Join(words, ", ")
 }

@@ -12,7 +12,13 @@ import (
 )
 
 // saying is a part that writes this result.
-func saying(t *testing.T, name string, r result.Result, exit string) part {
+func saying(t *testing.T, name string, r result.Result, code string) part {
+	t.Helper()
+	return ending(t, name, r, "exit "+code)
+}
+
+// ending is one that ends with these words for a shell.
+func ending(t *testing.T, name string, r result.Result, exit string) part {
 	t.Helper()
 	made := filepath.Join(t.TempDir(), "made.json")
 	r.Part, r.Command, r.Began = name, "sh", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -21,7 +27,7 @@ func saying(t *testing.T, name string, r result.Result, exit string) part {
 		t.Fatal(err)
 	}
 	return part{name: name, needs: made, about: "About it.", command: func(_ options, file string) []string {
-		return []string{"sh", "-c", "cp " + made + " " + file + "; exit " + exit}
+		return []string{"sh", "-c", "cp " + made + ` "${0#-result=}"; ` + exit, "-result=" + file}
 	}}
 }
 
@@ -51,8 +57,8 @@ func TestAPartThatIsMissingOrFailsIsNamed(t *testing.T) {
 		says  string
 	}{
 		{saying(t, "good", result.Result{}, "0"), "ran now", ""},
-		{saying(t, "failed", result.Result{Failures: []string{"two writers"}}, "1"), "FAILED", "1 failures, the first: two writers"},
-		{saying(t, "exits", result.Result{}, "1"), "FAILED", "exit status 1"},
+		{saying(t, "failed", result.Result{Failures: []string{"two writers"}}, "1"), "FAILED, ran now", "1 failures, the first: two writers"},
+		{saying(t, "exits", result.Result{}, "1"), "FAILED, ran now", "exit status 1"},
 		{silent, "MISSING", "missing: it wrote no result"},
 		{absent, "MISSING", "missing: there is no /nowhere"},
 	} {
@@ -90,11 +96,175 @@ func TestAnEarlierResultIsUsedOnlyIfAskedForAndOfTheSameSources(t *testing.T) {
 	if got := proven(t, p, o, "three"); got.result != nil || !strings.HasPrefix(got.fault(), "missing") {
 		t.Errorf("a part that is not asked for: %s, %s", got.label(), got.fault())
 	}
-	// One that failed is no result for later.
-	failing := saying(t, "failing", result.Result{Failures: []string{"x"}}, "1")
+}
+
+func TestAFailedResultIsUsedAgainAsWhatItIs(t *testing.T) {
+	o := options{kept: t.TempDir(), reuse: true}
+	failing := saying(t, "failing", result.Result{Failures: []string{"two writers"}}, "1")
 	proven(t, failing, o, "one")
-	if failing.kept(t.Context(), filepath.Join(o.kept, "failing.json"), of(t, "one")) != nil {
-		t.Error("a failed part is kept")
+	got := proven(t, failing, o, "one")
+	if !got.reused || got.label() != "FAILED, reused from 2026-01-02 03:04 UTC" {
+		t.Errorf("it is %s", got.label())
+	}
+	if err := verdict([]outcome{got}); err == nil || !strings.Contains(err.Error(), "failing: 1 failures, the first: two writers") {
+		t.Errorf("the verdict is %v", err)
+	}
+	// What failed without a word of it in its result is not kept, nor what was there before.
+	well := filepath.Join(t.TempDir(), "well")
+	silent := ending(t, "silent", result.Result{}, "test -e "+well)
+	if err := os.WriteFile(well, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	proven(t, silent, options{kept: o.kept}, "one")
+	if err := os.Remove(well); err != nil {
+		t.Fatal(err)
+	}
+	proven(t, silent, options{kept: o.kept}, "one")
+	if got := proven(t, silent, o, "one"); got.reused {
+		t.Error("a result that says nothing of its failure is used again as if it had succeeded")
+	}
+}
+
+// sized is a part that can be run smaller, or for another time.
+func sized(t *testing.T) part {
+	p := saying(t, "sized", result.Result{}, "0")
+	p.command = func(o options, file string) []string {
+		size := o.fuzztime.String()
+		if o.quick {
+			size = "small"
+		}
+		return []string{"sh", "-c", `cp ` + p.needs + ` "${1#-result=}"`, size, "-result=" + file, "-reuse"}
+	}
+	return p
+}
+
+func TestAnEarlierResultOfAnotherCommandIsNotUsed(t *testing.T) {
+	p := sized(t)
+	o := options{kept: t.TempDir(), keptQuick: t.TempDir(), reuse: true, fuzztime: time.Minute}
+	proven(t, p, o, "one")
+	if got := proven(t, p, o, "one"); !got.reused {
+		t.Errorf("not reused: %s", got.label())
+	}
+	o.only, o.fuzztime = []string{"another"}, time.Second
+	if got := proven(t, p, o, "one"); got.result != nil || !strings.Contains(got.fault(), "missing: the earlier run was another: sh -c cp") || !strings.HasSuffix(got.fault(), " 1m0s") {
+		t.Errorf("a result of another command: %s, %s", got.label(), got.fault())
+	}
+	o.only = nil
+	if got := proven(t, p, o, "one"); got.reused {
+		t.Error("a result of another command is reused")
+	}
+	// The stamp of a program that did not know of commands.
+	text, err := os.ReadFile(stamp(p.file(o)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources, _, _ := strings.Cut(string(text), "\n")
+	if err := os.WriteFile(stamp(p.file(o)), []byte(sources), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := proven(t, p, o, "one"); got.reused {
+		t.Error("a result of nobody knows what command is reused")
+	}
+}
+
+func TestAQuickResultSaysSoAndTakesNobodysPlace(t *testing.T) {
+	p := sized(t)
+	whole := options{kept: t.TempDir(), keptQuick: t.TempDir(), reuse: true, fuzztime: fuzzFor}
+	quick := whole
+	quick.quick = true
+	proven(t, p, whole, "one")
+	if got := proven(t, p, quick, "one"); got.reused || got.label() != "quick, ran now" {
+		t.Errorf("the first quick one is %s", got.label())
+	}
+	if got := proven(t, p, quick, "one"); got.label() != "quick, reused from 2026-01-02 03:04 UTC" {
+		t.Errorf("the second quick one is %s", got.label())
+	}
+	if got := proven(t, p, whole, "one"); got.label() != "reused from 2026-01-02 03:04 UTC" {
+		t.Errorf("the whole one is %s", got.label())
+	}
+	if same := saying(t, "same", result.Result{}, "0"); same.quick(quick) {
+		t.Error("a part that is never smaller is called quick")
+	}
+	for _, p := range parts {
+		if got, want := p.quick(quick), p.name != "model" && p.name != "catalogue"; got != want {
+			t.Errorf("%s: quick is %v", p.name, got)
+		}
+		if p.quick(whole) {
+			t.Errorf("%s: quick without -quick", p.name)
+		}
+	}
+}
+
+func TestAQuickRunWritesNoPageUnlessItIsNamed(t *testing.T) {
+	for args, want := range map[string]string{"": pageFile, "-quick": "", "-quick -page=x.md": "x.md", "-quick -page=" + pageFile: pageFile, "-page=": ""} {
+		o, err := parse(strings.Fields(args), io.Discard)
+		if err != nil || o.page != want || o.kept != resultsIn || o.keptQuick == resultsIn {
+			t.Errorf("%q: the page is %q, want %q (%v)", args, o.page, want, err)
+		}
+	}
+}
+
+func TestThePageIsWrittenOnlyIfEachPartHasAResult(t *testing.T) {
+	var all []outcome
+	for _, p := range parts {
+		all = append(all, outcome{part: p, result: &result.Result{Part: p.name, Failures: []string{"it failed"}}})
+	}
+	o := options{page: filepath.Join(t.TempDir(), "PROOF.md")}
+	for what, some := range map[string][]outcome{"a part left out": all[1:], "one without a result": append([]outcome{{part: parts[0]}}, all[1:]...)} {
+		if err := writePage(o, place{}, some, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(o.page); err == nil {
+			t.Fatalf("with %s the page was written", what)
+		}
+	}
+	if err := writePage(o, place{}, all, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(o.page); err != nil || !strings.Contains(string(text), "DOES NOT HOLD") {
+		t.Errorf("of failed parts there is no page: %v", err)
+	}
+}
+
+func TestFailuresAndQuickRunsCannotBeOverlooked(t *testing.T) {
+	good := result.Result{Part: "model", Command: "c"}
+	bad := result.Result{Part: "mutants", Command: "c", Failures: []string{"a failure\nof two lines", "another"}}
+	all := []outcome{
+		{part: part{name: "model", about: "About it."}, result: &good},
+		{part: part{name: "mutants", about: "About it."}, result: &bad, quick: true},
+		{part: part{name: "fuzzing", about: "About it."}, result: &good, err: os.ErrInvalid},
+	}
+	text := string(page(place{}, all))
+	head, _, _ := strings.Cut(text, "| part |")
+	for _, want := range []string{"**THE CASE DOES NOT HOLD: mutants FAILED** (2 failures, [the list](#mutants))", "**THE CASE DOES NOT HOLD: fuzzing FAILED** (1 ",
+		"**This is no case for safety:** mutants ran with -quick"} {
+		if !strings.Contains(head, want) {
+			t.Errorf("the page does not begin with %q:\n%s", want, head)
+		}
+	}
+	for _, want := range []string{"| **mutants** | **FAILED, quick, ran now** |", "| | **FAILED**: a failure … | |", "| | **FAILED**: another | |",
+		"| | **FAILED**: invalid argument, and its result does not say of what | |", "**What failed**:\n\n- a failure\n  of two lines\n- another\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q:\n%s", want, text)
+		}
+	}
+	var table strings.Builder
+	if err := printTable(&table, place{}, all); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"FAILED, quick, ran now", "FAILED: a failure …", "THE CASE DOES NOT HOLD: mutants, fuzzing.\n", "QUICK, and so no case for safety: mutants.\n"} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, table.String())
+		}
+	}
+	if sound := string(page(place{}, all[:1])); strings.Contains(sound, "DOES NOT HOLD") || strings.Contains(sound, "no case") {
+		t.Errorf("a page without failures says that it does not hold:\n%s", sound)
+	}
+}
+
+func TestOnlyTheSameCommandIsTheSameResult(t *testing.T) {
+	if got := repeatable([]string{"go", "test", "-n=2", "-result=/a/b.json", "-reuse"}); got != "go test -n=2" {
+		t.Errorf("got %q", got)
 	}
 }
 
@@ -152,7 +322,7 @@ func TestThePageHasEveryFigureAndWhatIsLeft(t *testing.T) {
 	r.Add("states | all", 5000, "states")
 	text := string(page(place{commit: "v1", versions: "go1", machine: "m", when: time.Unix(0, 0).UTC()},
 		[]outcome{{part: part{name: "model", about: "About it."}, result: &r}}))
-	for _, want := range []string{"csi-fencepost v1, 1970-01-01 00:00 UTC", "| **model** | FAILED | 12 s |", `| | states \| all | 5,000 states |`,
+	for _, want := range []string{"csi-fencepost v1, 1970-01-01 00:00 UTC", "| **model** | **FAILED, ran now** | 12 s |", `| | states \| all | 5,000 states |`,
 		"## Model\n\nAbout it.", "go test ./sanity/model\n", "- a failure\n  of two lines\n", "- `x | y`: a reason\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q:\n%s", want, text)

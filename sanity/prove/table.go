@@ -20,15 +20,33 @@ func printTable(out io.Writer, here place, all []outcome) error {
 			fmt.Fprintf(table, "\t%s\t\n", firstLine(o.fault()))
 			continue
 		}
+		for _, failure := range o.failures() {
+			fmt.Fprintf(table, "\tFAILED: %s\t\n", firstLine(failure))
+		}
 		for _, f := range o.result.Figures {
 			fmt.Fprintf(table, "\t%s\t%s\n", f.Name, figure(f))
 		}
-		fmt.Fprintf(table, "\ttime\t%s\n\t%s\t\n", duration(o.result.Seconds), command(o.result.Command))
-		for _, failure := range o.result.Failures {
-			fmt.Fprintf(table, "\tFAILED: %s\t\n", firstLine(failure))
+		fmt.Fprintf(table, "\ttime\t%s\n\t%s\t\n", duration(o.result.Seconds), repeatable(strings.Fields(o.result.Command)))
+	}
+	err := table.Flush()
+	if names := those(all, func(o outcome) bool { return o.quick }); names != "" {
+		fmt.Fprintf(out, "\nQUICK, and so no case for safety: %s.\n", names)
+	}
+	if names := those(all, func(o outcome) bool { return o.fault() != "" }); names != "" {
+		fmt.Fprintf(out, "\nTHE CASE DOES NOT HOLD: %s.\n", names)
+	}
+	return err
+}
+
+// those names the parts of which it is so.
+func those(all []outcome, so func(outcome) bool) string {
+	var names []string
+	for _, o := range all {
+		if so(o) {
+			names = append(names, o.part.name)
 		}
 	}
-	return table.Flush()
+	return strings.Join(names, ", ")
 }
 
 // figure as a person reads it: whole numbers with thousands set apart.

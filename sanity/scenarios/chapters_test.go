@@ -201,6 +201,18 @@ func TestCatalogueResult(t *testing.T) {
 	for _, text := range r.Failures {
 		t.Error(text)
 	}
+	var played, ofCommits float64
+	for _, f := range r.Figures {
+		switch {
+		case strings.HasPrefix(f.Name, "played with"):
+			played += f.Value
+		case strings.HasPrefix(f.Name, "outcomes of commit"):
+			ofCommits += f.Value
+		}
+	}
+	if played == 0 || played != ofCommits || len(r.Left) == 0 {
+		t.Errorf("%.0f plays, and %.0f outcomes of a commit; left: %q", played, ofCommits, r.Left)
+	}
 }
 
 // resultOf adds up the outcomes on the newest and on the oldest Kubernetes.
@@ -229,9 +241,10 @@ func resultOf(t *testing.T, book *outcome.Book) result.Result {
 			r.Failures = append(r.Failures, "story "+name+on+": it failed or the storage array saw a violation, see CATALOGUE.md")
 		}
 	}
-	if len(newest.Missing) > 0 {
-		r.Left = append(r.Left, fmt.Sprintf("%d plays on Kubernetes %s are still to come: %s", len(newest.Missing), page.Newest, strings.Join(newest.Missing, ", ")))
+	for _, c := range page.Commits(book) {
+		r.Add("outcomes of commit "+c.String(), float64(c.Outcomes), "outcomes")
 	}
+	r.Left = append(r.Left, page.Left(book)...)
 	return r
 }
 
