@@ -17,7 +17,7 @@ const (
 	// roomToGrow, in bytes, is left from then on, between leastGC and mostGC
 	// percent of what is in use.
 	roomToGrow      = 8 << 20
-	leastGC, mostGC = 10, 35
+	leastGC, mostGC = 10, 20
 )
 
 // saveMemory has garbage collected early, until keepMemory. GOGC overrides both.

@@ -3,8 +3,10 @@ package watch
 // ref is the place of a record in its slab; 0: none.
 type ref uint32
 
-// chunkLen records are allocated at once.
-const chunkLen = 256
+// chunkLen records are allocated at once. Not 256: Go puts 8 bytes before a chunk
+// that has pointers, and what is 8 bytes too large for a size class takes the next,
+// of volumes an eighth more.
+const chunkLen = 255
 
 // slab keeps records in chunks, without a word more for each than they are large,
 // and gives the place of a dropped one to the next.
@@ -46,7 +48,12 @@ type finder struct {
 	hash  func(ref) uint64 // of a record's key
 }
 
-const firstHeads = 64
+const (
+	firstHeads = 64
+	// chained is how many records there are for each head before there are twice
+	// as many heads: to look at one more is cheap beside the memory.
+	chained = 2
+)
 
 // first is a record that may have that hash, and after the next one; 0: none.
 func (f *finder) first(hash uint64) ref {
@@ -59,7 +66,7 @@ func (f *finder) first(hash uint64) ref {
 func (f *finder) after(r ref) ref { return f.next[r] }
 
 func (f *finder) add(r ref) {
-	if f.count >= len(f.heads) {
+	if f.count >= chained*len(f.heads) {
 		f.grow()
 	}
 	for int(r) >= len(f.next) {

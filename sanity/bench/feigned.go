@@ -26,6 +26,8 @@ type feigned struct {
 	*httptest.Server
 	churns  atomic.Bool
 	version atomic.Int64
+	// How many were renewed so far, one after the other.
+	leases, statuses atomic.Int64
 }
 
 // As kubelets do.
@@ -71,25 +73,26 @@ type shown struct {
 	apiVersion, kind string
 	count            int
 	object           func(i int) protobuf
-	// every has each renewed once in that time; 0: never.
-	every time.Duration
+	// every has each renewed once in that time, counted in renewed; 0: never.
+	every   time.Duration
+	renewed *atomic.Int64
 }
 
 func (f *feigned) shown(path string) (s shown, known bool) {
 	next := func() int { return int(f.version.Add(1)) }
 	switch path {
 	case "/api/v1/persistentvolumes":
-		return shown{"v1", "PersistentVolume", f.volumes, func(i int) protobuf { return f.volume(i) }, 0}, true
+		return shown{"v1", "PersistentVolume", f.volumes, func(i int) protobuf { return f.volume(i) }, 0, nil}, true
 	case "/api/v1/nodes":
-		return shown{"v1", "Node", f.nodes, func(i int) protobuf { return f.node(i, next()) }, statusEvery}, true
+		return shown{"v1", "Node", f.nodes, func(i int) protobuf { return f.node(i, next()) }, statusEvery, &f.statuses}, true
 	case "/apis/storage.k8s.io/v1/volumeattachments":
-		return shown{"storage.k8s.io/v1", "VolumeAttachment", f.volumes, func(i int) protobuf { return f.attachment(i) }, 0}, true
+		return shown{"storage.k8s.io/v1", "VolumeAttachment", f.volumes, func(i int) protobuf { return f.attachment(i) }, 0, nil}, true
 	case "/apis/storage.k8s.io/v1/csinodes":
-		return shown{"storage.k8s.io/v1", "CSINode", f.nodes, func(i int) protobuf { return f.csiNode(i) }, 0}, true
+		return shown{"storage.k8s.io/v1", "CSINode", f.nodes, func(i int) protobuf { return f.csiNode(i) }, 0, nil}, true
 	case "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases":
-		return shown{"coordination.k8s.io/v1", "Lease", f.nodes, func(i int) protobuf { return f.lease(i, next()) }, leaseEvery}, true
+		return shown{"coordination.k8s.io/v1", "Lease", f.nodes, func(i int) protobuf { return f.lease(i, next()) }, leaseEvery, &f.leases}, true
 	case "/apis/coordination.k8s.io/v1/namespaces/csi-fencepost/leases":
-		return shown{"coordination.k8s.io/v1", "Lease", 0, func(int) protobuf { return &coordinationv1.Lease{} }, 0}, true
+		return shown{"coordination.k8s.io/v1", "Lease", 0, func(int) protobuf { return &coordinationv1.Lease{} }, 0, nil}, true
 	}
 	return s, false
 }
@@ -138,7 +141,8 @@ func (f *feigned) stream(w http.ResponseWriter, r *http.Request, s shown, initia
 	const tick = 100 * time.Millisecond
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	for due, at := 0.0, 0; ; {
+	var began time.Time
+	for sent := 0; ; {
 		select {
 		case <-r.Context().Done():
 			return
@@ -147,11 +151,16 @@ func (f *feigned) stream(w http.ResponseWriter, r *http.Request, s shown, initia
 		if s.every == 0 || !f.churns.Load() {
 			continue
 		}
-		for due += float64(s.count) * tick.Seconds() / s.every.Seconds(); due >= 1; due-- {
-			if !send(apiwatch.Modified, s.object(at%s.count)) {
+		if began.IsZero() {
+			began = time.Now()
+		}
+		// By the clock: ticks are lost where the machine is busy.
+		for due := float64(s.count) * time.Since(began).Seconds() / s.every.Seconds(); float64(sent+1) <= due; sent++ {
+			at := int(s.renewed.Load()) % s.count
+			if !send(apiwatch.Modified, s.object(at)) {
 				return
 			}
-			at++
+			s.renewed.Add(1)
 		}
 		_ = flush()
 	}

@@ -12,8 +12,8 @@ import (
 
 const (
 	// settleFor is how long nothing happens before memory is looked at, churnFor
-	// how long leases and Nodes are renewed.
-	settleFor, churnFor = 30 * time.Second, time.Minute
+	// how long leases and Nodes are renewed: each at least once.
+	settleFor, churnFor = 30 * time.Second, statusEvery + 30*time.Second
 	// readyTimeout: the machine is busy with others.
 	readyTimeout = 15 * time.Minute
 )
@@ -28,7 +28,7 @@ func (b *bench) scale(ctx context.Context) error {
 		}
 	}
 	b.note("Scale: a feigned API server (HTTP/2, protobuf, WatchList) streams objects of the size of real ones: PersistentVolume %d bytes with its ledger, VolumeAttachment %d, Node %d with 20 volumes of the driver, 50 images. "+
-		"Settled: %s after ready, with nothing changing. Churn: each lease renewed every %s and each Node's status every %s, for %s; the greatest of a look each second.",
+		"Settled: %s after ready, with nothing changing. Churn: each lease renewed every %s and each Node's status every %s, as kubelets do, for %s, so each at least once; the greatest of a look each second.",
 		sizeOf(&cluster{driver: driverName, nodes: 1, volumes: 20}, "pv"), sizeOf(&cluster{driver: driverName, nodes: 1, volumes: 20}, "va"),
 		sizeOf(&cluster{driver: driverName, nodes: 1, volumes: 20}, "node"), settleFor, leaseEvery, statusEvery, churnFor)
 	return nil
@@ -123,6 +123,11 @@ func (b *bench) scaledRows(ctx context.Context, server *feigned, p *controlplane
 	if err != nil {
 		return err
 	}
+	leases, statuses := server.leases.Load(), server.statuses.Load()
+	if nodes := int64(server.nodes); leases < nodes || statuses < nodes {
+		return fmt.Errorf("%s: in %s only %d leases and %d statuses of Nodes were renewed", what, churnFor, leases, statuses)
+	}
+	b.progress("  %s, %s: %d leases and %d statuses of Nodes were renewed", what, path, leases, statuses)
 	b.rows = append(b.rows, row{what: what + ": churn", path: path, memory: most.String(),
 		cpu: fmt.Sprintf("%.1f %% of a core", 100*(after-before).Seconds()/churnFor.Seconds())})
 	return nil
