@@ -33,7 +33,7 @@ var (
 	schedules   = flag.Int("schedules", 0, "TestSimulation: how many schedules; 0: the first 400")
 	firstSeed   = flag.Uint64("seed", 1, "TestSimulation: the first schedule's seed")
 	replay      = flag.String("replay", "", "TestSimulation: replay this script alone, and say what happens")
-	throughGRPC = flag.Int("schedules-grpc", -1, "TestSimulation: how many schedules of the whole program, over gRPC and HTTP; -1: a hundredth of -schedules")
+	throughGRPC = flag.Int("schedules-grpc", -1, "TestSimulation: how many schedules of the whole program, over gRPC and HTTP; -1: a hundredth of -schedules, or the first few")
 	atMost      = flag.Duration("simulate-for", 0, "TestSimulation: end it after this long; 0: never")
 	failures    = flag.Int("failures", 3, "TestSimulation: end it after so many")
 	outcomeTo   = flag.String("result", "", "TestSimulation: write a sanity/prove/result.Result to this file")
@@ -41,6 +41,9 @@ var (
 
 // smoke bounds what a test run has for the schedules that nobody asked for.
 const smoke = 25 * time.Second
+
+// smokeWhole bounds those of the whole program, of which one core runs four a second.
+const smokeWhole = 12 * time.Second
 
 // quiet keeps the log of ten thousand sidecars out of the test's. What flushes the
 // log, since another test began a sidecar, would read the logger meanwhile.
@@ -71,20 +74,25 @@ func TestSimulation(t *testing.T) {
 	r := result.Result{Part: "simulation", Left: left, Began: began, Seconds: time.Since(began).Seconds(),
 		Command: fmt.Sprintf("go test ./cmd/csi-fencepost -run TestSimulation -schedules=%d -seed=%d -timeout 0 -result=%s", *schedules, *firstSeed, *outcomeTo)}
 	c.Figures(&r, "tier 1: ")
-	failed := c.Failures
+	failed, short := c.Failures, c.Shortfalls()
 	if *schedules > 0 {
 		began, two := time.Now(), simulate.DefaultSetup()
 		two.Replicas = 2
-		ran, broken := simulate.Exhaustive(t, partsOfTier1, two, time.Time{})
-		r.Add("every crash of a move and three takeovers: schedules", float64(ran), "schedules")
+		told, broken := simulate.Exhaustive(t, partsOfTier1, two, time.Time{})
+		for _, story := range told {
+			r.Add("every crash of the story "+story.Story+": schedules", float64(story.Ran), "schedules")
+		}
 		r.Add("every crash of a move and three takeovers: time", time.Since(began).Seconds(), "s")
 		failed = append(failed, broken...)
 	}
 	if n := tier2Schedules(); n > 0 {
 		whole := simulate.Campaign{Factory: wholeProgram, Whole: true, Enough: *failures, From: *firstSeed, Schedules: n, Within: *atMost, Progress: c.Progress}
+		if *schedules == 0 && whole.Within == 0 {
+			whole.Within = smokeWhole
+		}
 		whole.Run(t)
 		whole.Figures(&r, "tier 2: ")
-		failed = append(failed, whole.Failures...)
+		failed, short = append(failed, whole.Failures...), append(short, whole.Shortfalls()...)
 		r.Seconds = time.Since(began).Seconds()
 	}
 	for _, f := range failed {
@@ -92,6 +100,7 @@ func TestSimulation(t *testing.T) {
 		if f.Setup.Whole {
 			factory = wholeProgram
 		}
+		fmt.Printf("simulation: seed %d breaks %s: %s; now it is shrunk\n", f.Seed, f.Rule, f.Violation)
 		small := simulate.Shrink(t, factory, f)
 		path := filepath.Join(os.TempDir(), fmt.Sprintf("simulation-%s-%d.txt", small.Rule, f.Seed))
 		if err := os.WriteFile(path, []byte(small.Script()), 0o644); err != nil {
@@ -99,6 +108,10 @@ func TestSimulation(t *testing.T) {
 		}
 		t.Errorf("seed %d breaks %s: %s\nshrunk from %d events to %d, in %s:\n%s", f.Seed, f.Rule, f.Violation, len(f.Trace), len(small.Trace), path, small.Script())
 		r.Failures = append(r.Failures, fmt.Sprintf("seed %d breaks %s: %s", f.Seed, f.Rule, f.Violation))
+	}
+	for _, text := range short {
+		t.Error(text)
+		r.Failures = append(r.Failures, text)
 	}
 	for _, f := range r.Figures {
 		t.Logf("%s: %.0f %s", f.Name, f.Value, f.Unit)
@@ -123,9 +136,16 @@ var left = []string{
 	"tier 1: the loops of liveness at their own pace (a tick every half second, a probe every two), HTTP, client-go's informers, wake-ups, Events, the throttle, the proxy and failover's loop; tier 2 has them",
 }
 
+// firstWhole are the schedules of the whole program that a test run has, if smokeWhole
+// lets it.
+const firstWhole = 50
+
 func tier2Schedules() int {
 	if *throughGRPC >= 0 {
 		return *throughGRPC
+	}
+	if *schedules == 0 {
+		return firstWhole
 	}
 	return *schedules / 100
 }
@@ -171,7 +191,8 @@ func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
 
 // TestEveryCrashOfAMove goes through a move and three takeovers with each fault at
 // each write, each pair of faults, and each fault followed by each of the events
-// that could come next. The time that a test run has bounds it.
+// that could come next. The time that a test run has bounds it, and each story has its
+// share of that.
 func TestEveryCrashOfAMove(t *testing.T) {
 	quiet(t)
 	setup := simulate.DefaultSetup()
@@ -180,8 +201,16 @@ func TestEveryCrashOfAMove(t *testing.T) {
 	if *schedules > 0 {
 		until = time.Time{}
 	}
-	ran, failed := simulate.Exhaustive(t, partsOfTier1, setup, until)
-	t.Logf("%d schedules", ran)
+	told, failed := simulate.Exhaustive(t, partsOfTier1, setup, until)
+	for _, story := range told {
+		t.Logf("%s: %d schedules of %d", story.Story, story.Ran, story.Of)
+		if behind := story.Ran + 1; behind < told[0].Ran && story.Ran < story.Of {
+			t.Errorf("the story %s was told %d times of %d, and %s %d times", story.Story, story.Ran, story.Of, told[0].Story, told[0].Ran)
+		}
+	}
+	if len(told) != 4 {
+		t.Errorf("%d stories, there are four", len(told))
+	}
 	for _, f := range failed {
 		t.Errorf("breaks %s: %s\n%s", f.Rule, f.Violation, f.Script())
 	}

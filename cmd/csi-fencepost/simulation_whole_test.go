@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"testing"
 
 	"google.golang.org/grpc/test/bufconn"
 	corev1 "k8s.io/api/core/v1"
@@ -56,3 +57,21 @@ func (tier2) Sight(context.Context, *corev1.Node) error            { return nil 
 func (tier2) FenceOff(context.Context, *corev1.Node, string) error { return nil }
 func (tier2) LeaseSeen(string, string)                             {}
 func (tier2) Beat(bool)                                            {}
+
+// TestTheSameSeedGivesTheSameTraceOfTheWholeProgram: a seed of tier 2 repeats its
+// schedule.
+func TestTheSameSeedGivesTheSameTraceOfTheWholeProgram(t *testing.T) {
+	quiet(t)
+	const seeds = 4
+	differ := 0
+	for seed := range uint64(seeds) {
+		a, b := simulate.Random(t, wholeProgram, seed, true), simulate.Random(t, wholeProgram, seed, true)
+		if a.Script() != b.Script() {
+			differ++
+			t.Logf("seed %d: two traces, of %d and %d events", seed, len(a.Trace), len(b.Trace))
+		}
+	}
+	if differ > 0 {
+		t.Errorf("%d of %d seeds differ", differ, seeds)
+	}
+}

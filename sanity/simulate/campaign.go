@@ -32,6 +32,8 @@ type Campaign struct {
 	mu       sync.Mutex
 	stats    Stats
 	lengths  map[int]int // schedules by number of steps
+	attacks  map[int]int // the same, of the steps under attack
+	over     int         // schedules whose end started over
 	ran      int
 	Failures []Result
 }
@@ -46,7 +48,7 @@ func (c *Campaign) Run(t *testing.T) {
 	if c.Enough == 0 {
 		c.Enough = 3
 	}
-	c.lengths = map[int]int{}
+	c.lengths, c.attacks = map[int]int{}, map[int]int{}
 	began := time.Now()
 	var next atomic.Uint64
 	stop := make(chan struct{})
@@ -80,6 +82,10 @@ func (c *Campaign) note(r Result) {
 	c.ran++
 	c.stats.Add(r.Stats)
 	c.lengths[r.Stats.Steps]++
+	c.attacks[r.Attack]++
+	if r.Stats.StartedOver > 0 {
+		c.over++
+	}
 	if r.Violation != "" {
 		c.Failures = append(c.Failures, r)
 	}
@@ -109,13 +115,16 @@ func (c *Campaign) tell(began time.Time, stop chan struct{}) {
 func (c *Campaign) Figures(r *result.Result, prefix string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	median, longest := c.length()
+	median, longest := middle(c.lengths, c.ran)
+	attack, longestAttack := middle(c.attacks, c.ran)
 	s := c.stats
 	for _, f := range []result.Figure{
 		{Name: "schedules", Value: float64(c.ran), Unit: "schedules"},
 		{Name: "steps", Value: float64(s.Steps), Unit: "steps"},
-		{Name: "median length", Value: float64(median), Unit: "steps"},
-		{Name: "longest", Value: float64(longest), Unit: "steps"},
+		{Name: "median length, with the end without faults", Value: float64(median), Unit: "steps"},
+		{Name: "longest, with the end without faults", Value: float64(longest), Unit: "steps"},
+		{Name: "median length under attack", Value: float64(attack), Unit: "steps"},
+		{Name: "longest under attack", Value: float64(longestAttack), Unit: "steps"},
 		{Name: "calls of the attacher", Value: float64(s.Calls), Unit: "calls"},
 		{Name: "publishes answered OK", Value: float64(s.Publishes), Unit: "calls"},
 		{Name: "refusals", Value: float64(s.Refusals), Unit: "calls"},
@@ -131,22 +140,52 @@ func (c *Campaign) Figures(r *result.Result, prefix string) {
 		{Name: "ends that needed a pod deleted by hand", Value: float64(s.PodByHand), Unit: "pods"},
 		{Name: "ends that needed a volume released by hand", Value: float64(s.Released), Unit: "volumes"},
 		{Name: "ends that needed the Node of a dead machine deleted by hand", Value: float64(s.NodeByHand), Unit: "nodes"},
-		{Name: "ends in which nothing helped but to reboot every node", Value: float64(s.StartedOver), Unit: "schedules"},
+		{Name: "ends in which nothing helped but to reboot every node", Value: float64(c.over), Unit: "schedules"},
 	} {
 		r.Add(prefix+f.Name, f.Value, f.Unit)
 	}
+	if c.Whole {
+		r.Add(prefix+"machines switched off by failover", float64(s.Failover.Fences), "machines")
+		r.Add(prefix+"writes of a Node by failover", float64(s.Failover.Tainted), "calls")
+		r.Add(prefix+"pods deleted by failover", float64(s.Failover.Pods), "pods")
+	}
 }
 
-// length is the median and the longest.
-func (c *Campaign) length() (median, longest int) {
+const (
+	// startsOver is of how many schedules in a thousand the end may start over: a
+	// person who has to reboot every node is not helped by any refusal.
+	startsOver = 10
+	// many schedules are enough to judge the campaign as a whole.
+	many = 200
+)
+
+// Shortfalls say what no schedule shows alone: an end that starts over too often, or
+// a failover that did nothing.
+func (c *Campaign) Shortfalls() (short []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ran < many {
+		return nil
+	}
+	if c.over*1000 > c.ran*startsOver {
+		short = append(short, fmt.Sprintf("in %d of %d schedules nothing helped but to reboot every node; %d in a thousand may", c.over, c.ran, startsOver))
+	}
+	if f := c.stats.Failover; c.Whole && (f.Fences == 0 || f.Tainted == 0 || f.Pods == 0) {
+		short = append(short, fmt.Sprintf("in %d schedules failover switched %d machines off, wrote %d Nodes and deleted %d pods: it has to do each", c.ran, f.Fences, f.Tainted, f.Pods))
+	}
+	return short
+}
+
+// middle is the median and the longest of so many schedules, counted by length.
+func middle(by map[int]int, ran int) (median, longest int) {
 	var lengths []int
-	for n := range c.lengths {
+	for n := range by {
 		lengths = append(lengths, n)
 	}
 	slices.Sort(lengths)
 	half := 0
 	for _, n := range lengths {
-		if half += c.lengths[n]; half*2 >= c.ran {
+		if half += by[n]; half*2 >= ran {
 			return n, lengths[len(lengths)-1]
 		}
 	}

@@ -226,6 +226,7 @@ func (b *bmc) power(ctx context.Context, m agent.Machine, action string, do func
 			return nil, status.Error(codes.NotFound, "no such machine")
 		}
 		do(known)
+		b.p.w.noteFailover(action)
 		return nil, nil
 	})
 	return action, err

@@ -1,6 +1,8 @@
 package simulate
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 )
@@ -60,48 +62,90 @@ var stories = map[string][]string{
 	"stripped":          {"power-off n1", "force-delete-pod v1", "strip-va v1 n1", "restart-adc", "schedule v1 n2", "confirm n1"},
 }
 
+// Told is how many schedules of one story ran, of how many there are.
+type Told struct {
+	Story   string
+	Ran, Of int
+}
+
 // Exhaustive runs each story with each fault at each write, alone and followed by
 // each next event, and, to the depth of two, with each pair of faults without one.
-// It returns how many schedules that were, and those that failed.
-func Exhaustive(t *testing.T, factory Factory, setup Setup, until time.Time) (ran int, failed []Result) {
-	for _, name := range []string{"move", "stripped", "takeover", "takeover-by-taint"} {
-		writes := 0
-		run := func(faults map[int]fault) {
-			if !until.IsZero() && time.Now().After(until) {
-				return
-			}
-			ran++
-			r := play(t, factory, setup, 1, nil, func(w *World) {
-				w.faults = faults
-				w.tellStory(stories[name])
-				writes = max(writes, w.writes)
-				w.faults = nil
-			})
-			if r.Violation != "" {
-				failed = append(failed, r)
-			}
+// It returns how many schedules that were, and those that failed. The stories take
+// turns, and each strides through its faults, so that what until cuts short has had
+// a share of everything.
+func Exhaustive(t *testing.T, factory Factory, setup Setup, until time.Time) (told []Told, failed []Result) {
+	names := slices.Sorted(maps.Keys(stories))
+	told = make([]Told, len(names))
+	// run tells how many writes there were.
+	run := func(i int, faults map[int]fault) (writes int) {
+		r := play(t, factory, setup, 1, nil, func(w *World) {
+			w.faults = faults
+			w.tellStory(stories[names[i]])
+			writes = w.writes
+			w.faults = nil
+		})
+		told[i].Ran++
+		if r.Violation != "" {
+			failed = append(failed, r)
 		}
-		run(map[int]fault{})
-		for k := range writes {
-			for _, f := range points {
-				for _, next := range nexts {
-					f.next = next
-					run(map[int]fault{k: f})
+		return writes
+	}
+	inTurns := func(plans [][]map[int]fault, done func(i int, faults map[int]fault, writes int)) {
+		for at, more := 0, true; more; at++ {
+			more = false
+			for i, plan := range plans {
+				if at >= len(plan) || !until.IsZero() && time.Now().After(until) {
+					continue
 				}
+				more = true
+				faults := plan[at*stride(len(plan))%len(plan)]
+				done(i, faults, run(i, faults))
 			}
 		}
-		most := writes
-		for first := range most {
-			for second := first + 1; second < most; second++ {
-				for _, f := range points {
-					for _, g := range points {
-						run(map[int]fault{first: f, second: g})
-					}
+	}
+	// First each fault alone: it makes writes that the story without it has not, at
+	// which the second fault of a pair may come.
+	alone, rest := make([][]map[int]fault, len(names)), make([][]map[int]fault, len(names))
+	for i, name := range names {
+		told[i].Story = name
+		for k := range run(i, map[int]fault{}) {
+			for _, f := range points {
+				alone[i] = append(alone[i], map[int]fault{k: f})
+				for _, f.next = range nexts[1:] {
+					rest[i] = append(rest[i], map[int]fault{k: f})
 				}
 			}
 		}
 	}
-	return ran, failed
+	inTurns(alone, func(i int, faults map[int]fault, writes int) {
+		for first, f := range faults {
+			for second := first + 1; second < writes; second++ {
+				for _, g := range points {
+					rest[i] = append(rest[i], map[int]fault{first: f, second: g})
+				}
+			}
+		}
+	})
+	for i := range told {
+		told[i].Of = 1 + len(alone[i]) + len(rest[i])
+	}
+	inTurns(rest, func(int, map[int]fault, int) {})
+	return told, failed
+}
+
+// stride is a step of about three fifths through n things that comes to each of them.
+func stride(n int) int {
+	common := func(a, b int) int {
+		for b != 0 {
+			a, b = b, a%b
+		}
+		return a
+	}
+	step := max(n*3/5, 1)
+	for common(step, n) != 1 {
+		step++
+	}
+	return step
 }
 
 // tellStory performs the lines of a story that can happen, and lets everything take

@@ -61,6 +61,9 @@ func (w *World) settle(done func() bool, within time.Duration) bool {
 			if !time.Now().Before(end) {
 				return false
 			}
+			if w.faults != nil {
+				w.Trace = append(w.Trace, Event{Verb: Clock, A: idle.String()})
+			}
 			w.pass(idle)
 			w.settleDown()
 			idle = min(idle*2, 16*time.Second)
@@ -98,11 +101,14 @@ func (w *World) round() bool {
 	return happened
 }
 
-// quietly performs an event that is no line of the script.
+// quietly performs an event that is no line of the script: it comes again by itself,
+// but around faults that were planned by the number of a write (Exhaustive).
 func (w *World) quietly(e Event) {
 	trace := w.Trace
 	w.perform(e)
-	w.Trace = trace
+	if w.faults == nil {
+		w.Trace = trace
+	}
 }
 
 // ordinarily: the leading attacher alone calls, again after a while.

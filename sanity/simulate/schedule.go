@@ -18,7 +18,9 @@ type Result struct {
 	// Trace is what happened, without what took its course by itself (Settle, and
 	// the end after all faults).
 	Trace []Event
-	Stats Stats
+	// Attack is how many events there were before all faults ceased.
+	Attack int
+	Stats  Stats
 }
 
 // Random runs the schedule that the seed stands for.
@@ -57,10 +59,8 @@ func (w *World) follow(e Event, lenient bool) {
 	verb, maybe := strings.CutPrefix(e.Verb, "?")
 	e.Verb = verb
 	if e.Verb != Settle && e.Verb != Expect {
-		found := false
-		w.enabled(func(other Event) { found = found || other == e })
 		switch {
-		case found:
+		case w.possible(e):
 		case lenient || maybe:
 			return
 		default:
@@ -69,6 +69,16 @@ func (w *World) follow(e Event, lenient bool) {
 		}
 	}
 	w.perform(e)
+}
+
+// possible: the event may happen now. Time may pass for as long as a script says,
+// whenever any time may.
+func (w *World) possible(e Event) (found bool) {
+	if d, err := time.ParseDuration(e.A); e.Verb == Clock && err == nil && d > 0 {
+		e.A = "1s"
+	}
+	w.enabled(func(other Event) { found = found || other == e })
+	return found
 }
 
 // play runs one schedule in a bubble of its own.
@@ -83,10 +93,11 @@ func play(t *testing.T, factory Factory, setup Setup, seed uint64, tell func(str
 		}
 		w.Stats = Stats{}
 		body(w)
+		attack := w.Stats.Steps
 		if w.Violation == "" {
 			w.finish()
 		}
-		result = Result{Setup: setup, Seed: seed, Rule: w.Rule, Violation: w.Violation, Trace: w.Trace, Stats: w.Stats}
+		result = Result{Setup: setup, Seed: seed, Rule: w.Rule, Violation: w.Violation, Trace: w.Trace, Attack: attack, Stats: w.Stats}
 		w.end()
 	})
 	return result

@@ -30,6 +30,9 @@ func newWhole() *whole {
 	if _, err := apiserver.Change(s, "", metav1.NamespaceSystem, func(n *corev1.Namespace) { n.UID = ClusterUID }); err != nil {
 		panic(err) // every server has it
 	}
+	// That of the nodes' records, which the installation makes: without it nothing is
+	// fenced.
+	apiserver.Put(s, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: DefaultSetup().Configuration().Fencing.Namespace}})
 	return &whole{server: s}
 }
 
@@ -85,6 +88,36 @@ type gate struct{ p *Process }
 
 var kindWords = map[string]string{"nodes": "node", "persistentvolumes": "pv", "volumeattachments": "va", "csinodes": "csinode", "pods": "pod", "persistentvolumeclaims": "pvc"}
 
+// Failover counts what failover's loop asked for, and was not refused on the way.
+type Failover struct {
+	// Fences: orders to a fence agent to take the power from a machine. Tainted:
+	// writes of a Node, which are its taint put on, changed or taken off, and its
+	// notes. Pods: those that it deleted.
+	Fences, Tainted, Pods int
+}
+
+func (f *Failover) add(o Failover) {
+	f.Fences += o.Fences
+	f.Tainted += o.Tainted
+	f.Pods += o.Pods
+}
+
+// noteFailover counts what a process of tier 2 does to machines, Nodes and pods:
+// nobody but failover's loop does any of it there.
+func (w *World) noteFailover(action string) {
+	if w.whole == nil {
+		return
+	}
+	switch action {
+	case "off":
+		w.Stats.Failover.Fences++
+	case "patch:node":
+		w.Stats.Failover.Tainted++
+	case "delete:pod":
+		w.Stats.Failover.Pods++
+	}
+}
+
 // key of a request as a script names it; ours: a scheduler decides about it.
 // What only makes noise (Events, the probe of the API server, watches) is served
 // at once.
@@ -125,7 +158,10 @@ func (g gate) Admit(ctx context.Context, r apiserver.Request) apiserver.Fate {
 	if !ours || !up {
 		return apiserver.Fate{} // a process that starts reads a lot
 	}
-	value, err := p.park(ctx, toAPI, key, r.Verb.Writes(), func() (any, error) { return apiserver.Fate{}, nil })
+	value, err := p.park(ctx, toAPI, key, r.Verb.Writes(), func() (any, error) {
+		p.w.noteFailover(string(r.Verb) + ":" + kindWords[r.Resource])
+		return apiserver.Fate{}, nil
+	})
 	switch {
 	case err == errLost:
 		return apiserver.Fate{How: apiserver.Lose, Err: apiserver.ErrBroken}

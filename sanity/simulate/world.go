@@ -42,6 +42,8 @@ type Stats struct {
 	NodeByHand int
 	// StartedOver: those in which nothing else helped but a reboot of every node.
 	StartedOver int
+	// Failover is what failover's loop did by itself (tier 2).
+	Failover Failover
 }
 
 // Add adds another's counts.
@@ -67,6 +69,7 @@ func (s *Stats) Add(o Stats) {
 	s.Released += o.Released
 	s.NodeByHand += o.NodeByHand
 	s.StartedOver += o.StartedOver
+	s.Failover.add(o.Failover)
 }
 
 // World is everything around the processes of csi-fencepost in one schedule. It
