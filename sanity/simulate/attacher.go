@@ -8,7 +8,6 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"google.golang.org/grpc/codes"
@@ -232,7 +231,7 @@ func (w *World) answered(c *call, err error) {
 }
 
 func volumeError(err error) *storagev1.VolumeError {
-	return &storagev1.VolumeError{Time: metav1.NewTime(time.Now().Truncate(time.Second)), Message: err.Error()}
+	return &storagev1.VolumeError{Time: stamp(time.Now()), Message: err.Error()}
 }
 
 // outcome of a call in one word: OK, the reason of a refusal, or the code.

@@ -130,6 +130,7 @@ func (c *Campaign) Figures(r *result.Result, prefix string) {
 		{Name: "refusals", Value: float64(s.Refusals), Unit: "calls"},
 		{Name: "holders unpublished by a takeover", Value: float64(s.Takeovers), Unit: "calls"},
 		{Name: "crashes of a replica", Value: float64(s.Crashes), Unit: "crashes"},
+		{Name: "clocks that were set", Value: float64(s.Jumps), Unit: "jumps"},
 		{Name: "machines that lost their power", Value: float64(s.PowerOffs), Unit: "machines"},
 		{Name: "taken from a machine in use because an operator lied or the driver revokes", Value: float64(s.Excused), Unit: "volumes"},
 		{Name: "the same, because it began to use it between the call's last look and the driver's call", Value: float64(s.Raced), Unit: "volumes"},
@@ -270,7 +271,7 @@ func simpler(best Result, fails func(Setup, []Event) (Result, bool)) Result {
 	for _, change := range []func(*Setup){
 		func(s *Setup) { s.Replicas = 1 }, func(s *Setup) { s.Volumes = 1 }, func(s *Setup) { s.Nodes = 2 }, func(s *Setup) { s.Lies = false },
 		func(s *Setup) { s.Agents = false }, func(s *Setup) { s.NamedIDs = false }, func(s *Setup) { s.Lists = Nothing },
-		func(s *Setup) { s.Single = Allows }, func(s *Setup) { s.Revokes = false },
+		func(s *Setup) { s.Skew = "" }, func(s *Setup) { s.Single = Allows }, func(s *Setup) { s.Revokes = false },
 	} {
 		setup := best.Setup
 		change(&setup)

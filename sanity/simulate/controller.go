@@ -60,6 +60,9 @@ func (w *World) va(v *volume, s *slot) *storagev1.VolumeAttachment {
 
 // controllerEvents are what the controller may do with a volume on a node.
 func (w *World) controllerEvents(v *volume, s *slot, va *storagev1.VolumeAttachment, emit func(Event)) {
+	if w.noADC {
+		return
+	}
 	a, n := v.adc[s], w.peekNode(s.name)
 	wanted := v.pod.node == s
 	at := func(verb string) { emit(Event{Verb: verb, A: v.name, B: s.name}) }
@@ -102,7 +105,7 @@ func (w *World) mayDetach(v *volume, s *slot, a *attachment, n *corev1.Node) boo
 // forget follows VolumeAttachments that are gone, and pods that want it back.
 func (w *World) forgetDetached(v *volume, s *slot, va *storagev1.VolumeAttachment) {
 	a := v.adc[s]
-	if a == nil {
+	if a == nil || w.noADC {
 		return
 	}
 	if v.pod.node == s {
@@ -123,6 +126,9 @@ func (w *World) doController(e Event) bool {
 	switch e.Verb {
 	case RestartADC:
 		w.restartController()
+		return true
+	case CutADC, JoinADC:
+		w.noADC = e.Verb == CutADC
 		return true
 	case Attach, Confirmed, Unlist, Detach, DetachFail:
 	default:
@@ -161,7 +167,7 @@ func (w *World) deleteAttachment(v *volume, s *slot) {
 	if va == nil || va.DeletionTimestamp != nil {
 		return
 	}
-	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	now := stamp(w.serverNow())
 	va.DeletionTimestamp = &now
 	w.objects.Attachments.Put(va)
 }

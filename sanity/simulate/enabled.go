@@ -45,8 +45,9 @@ func (w *World) enabled(emit func(Event)) {
 		w.kubeletEvents(s, emit)
 		w.machineEvents(s, emit)
 	}
-	emit(Event{Verb: RestartADC})
+	w.absentController(emit)
 	w.clockEvents(emit)
+	w.jumpEvents(emit)
 }
 
 // course are the events of enabled that are ordinary, in its order: what is quickly
@@ -102,15 +103,36 @@ func (w *World) vaOf(v *volume, s *slot) *storagev1.VolumeAttachment {
 	return w.va(v, s)
 }
 
-// clockEvents: the controller's two writes of a detach come within a second of
-// each other.
-func (w *World) clockEvents(emit func(Event)) {
+// absentController: the controller restarts, or does not reach the API server for a
+// while, but not between the two writes of a detach.
+func (w *World) absentController(emit func(Event)) {
+	if w.noADC {
+		emit(Event{Verb: JoinADC})
+		return
+	}
+	emit(Event{Verb: RestartADC})
+	if !w.detaching() {
+		emit(Event{Verb: CutADC})
+	}
+}
+
+// detaching: the controller is between its two writes of a detach.
+func (w *World) detaching() bool {
 	for _, v := range w.volumes {
 		for _, a := range v.adc {
 			if !a.unlisted.IsZero() && !a.deleted {
-				return
+				return true
 			}
 		}
+	}
+	return false
+}
+
+// clockEvents: the controller's two writes of a detach come within a second of
+// each other.
+func (w *World) clockEvents(emit func(Event)) {
+	if w.detaching() {
+		return
 	}
 	for _, d := range [...]string{"1s", "5s", "16s", "60s", "370s"} {
 		emit(Event{Verb: Clock, A: d})

@@ -37,6 +37,9 @@ const (
 	Gone  = "gone"  // p call: the driver answers NOT_FOUND, for a machine that is off
 	Land  = "land"  // v n: what Late promised
 	Clock = "clock" // d: time passes; kubelets that can renew their leases
+	// SetClock: the wall clock of a node, of the API server or of the controllers
+	// jumps (skew.go).
+	SetClock = "set-clock" // n|api-server|controllers d
 
 	// Processes of csi-fencepost.
 	Crash, Start         = "crash", "start"                // p
@@ -67,6 +70,8 @@ const (
 	Detach     = "detach"    // v n: deletes the VolumeAttachment
 	DetachFail = "detach-failed"
 	RestartADC = "restart-adc"
+	CutADC     = "cut-adc" // its way to the API server
+	JoinADC    = "join-adc"
 
 	// Pods: one for each volume.
 	Move, EndPod, ForceDel = "delete-pod", "end-pod", "force-delete-pod" // v

@@ -233,6 +233,7 @@ func (w *World) repair() {
 		}
 		p.goOn()
 	}
+	w.noADC = false
 	for _, v := range w.volumes {
 		v.late = nil
 	}

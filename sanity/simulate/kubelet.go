@@ -67,7 +67,7 @@ func (w *World) kubeletEvents(s *slot, emit func(Event)) {
 	if k.rebuild || w.syncNeeded(s) {
 		emit(Event{Verb: Sync, A: s.name})
 	}
-	if !k.rebuild && w.statusNeeded(s, n) {
+	if !k.rebuild && (m.jumped || w.statusNeeded(s, n)) {
 		emit(Event{Verb: Status, A: s.name})
 	}
 	if k.rebuild {
@@ -162,7 +162,8 @@ func (w *World) status(s *slot) {
 	if k.unready {
 		ready, k.unready = corev1.ConditionFalse, false
 	}
-	w.condition(n, ready)
+	w.condition(n, ready, m.now())
+	s.heard, m.jumped = time.Now(), false
 	before := n.Status.VolumesInUse
 	n.Status.VolumesInUse = nil
 	clear(k.reported)
@@ -175,8 +176,13 @@ func (w *World) status(s *slot) {
 			k.reported[v] = true
 		}
 	}
-	stamp := metav1.NewTime(time.Now().Truncate(time.Second))
-	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", Time: &stamp, FieldsV1: heartbeat}}
+	w.putStatus(n)
+}
+
+// putStatus writes a Node as its kubelet: the API server stamps that.
+func (w *World) putStatus(n *corev1.Node) {
+	now := stamp(w.serverNow())
+	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", Time: &now, FieldsV1: heartbeat}}
 	w.putNode(n)
 }
 
@@ -233,9 +239,9 @@ func (w *World) noteRead(s *slot, r reads) {
 	}
 }
 
-// condition sets Ready as of now.
-func (w *World) condition(n *corev1.Node, status corev1.ConditionStatus) {
-	now := metav1.NewTime(time.Now().Truncate(time.Second))
+// condition sets Ready as of now, by the clock of who does.
+func (w *World) condition(n *corev1.Node, status corev1.ConditionStatus, by time.Time) {
+	now := stamp(by)
 	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastHeartbeatTime: now, LastTransitionTime: now}
 	for _, old := range n.Status.Conditions {
 		if old.Type == corev1.NodeReady && old.Status == status {
@@ -255,10 +261,9 @@ func (w *World) register(s *slot) {
 	if w.peekNode(s.name) == nil {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 		n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID = m.boot(), m.system
-		w.condition(n, corev1.ConditionTrue)
-		stamp := metav1.NewTime(time.Now().Truncate(time.Second))
-		n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", Time: &stamp, FieldsV1: heartbeat}}
-		w.putNode(n)
+		w.condition(n, corev1.ConditionTrue, m.now())
+		s.heard = time.Now()
+		w.putStatus(n)
 	}
 	c, ok := w.objects.CSINodes.Get(s.name)
 	if !ok {
@@ -284,7 +289,10 @@ func (w *World) renew(s *slot) {
 	if old := w.peekLease(s.lease); old != nil {
 		l.ObjectMeta = old.ObjectMeta
 	}
-	now := metav1.NewMicroTime(time.Now())
+	now := metav1.NewMicroTime(s.machine.now())
+	if now.After(s.renewTime) {
+		s.renewTime, s.heard = now.Time, time.Now()
+	}
 	l.Spec.RenewTime = &now
 	w.objects.Leases.Put(l)
 	w.leaseSeen(s.name)

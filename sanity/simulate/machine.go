@@ -24,8 +24,12 @@ type machine struct {
 	booted int
 	// shown is the step in which its Node first said so; 0: not yet, or it was
 	// there from the start.
-	shown  int
-	power  bool
+	shown int
+	power bool
+	// skew is how far its clock is ahead; jumped: it was set, and the kubelet has not
+	// reported since.
+	skew   time.Duration
+	jumped bool
 	paused bool
 	// severed: another machine has its name by now, and it never reaches the API
 	// server again.
@@ -89,6 +93,9 @@ type slot struct {
 	renewed time.Time
 	// renewedBoot is the boot of its machine in which it did.
 	renewedBoot string
+	// renewTime is the latest in its lease, and heard when the node controller last
+	// heard of it.
+	renewTime, heard time.Time
 	// silent is when it was last seen to have been silent for suspectAfter, or to
 	// have no Node.
 	silent time.Time

@@ -52,6 +52,7 @@ type Objects struct {
 
 // memory is the cluster of tier 1: typed objects and one counter of versions.
 type memory struct {
+	now     func() time.Time
 	version int
 	uids    int
 	nodes   *table[*corev1.Node]
@@ -61,8 +62,8 @@ type memory struct {
 	csi     *table[*storagev1.CSINode]
 }
 
-func newMemory() *memory {
-	m := &memory{version: 100}
+func newMemory(now func() time.Time) *memory {
+	m := &memory{now: now, version: 100}
 	m.nodes = newTable[*corev1.Node](m, corev1.Resource("nodes"))
 	m.leases = newTable[*coordinationv1.Lease](m, coordinationv1.Resource("leases"))
 	m.volumes = newTable[*corev1.PersistentVolume](m, corev1.Resource("persistentvolumes"))
@@ -126,7 +127,7 @@ func (t *table[T]) put(o T) T {
 	default:
 		t.m.uids++
 		o.SetUID(types.UID("uid-" + strconv.Itoa(t.m.uids)))
-		o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
+		o.SetCreationTimestamp(stamp(t.m.now()))
 	}
 	if o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 {
 		t.Delete(key)

@@ -41,7 +41,7 @@ func (w *World) powerOn(m *machine) {
 func (w *World) newMachine(s *slot) *machine {
 	s.nodes++
 	m := &machine{slot: s, id: s.name, system: s.name + "-system" + strconv.Itoa(s.nodes), boots: s.nodes * 100, power: true,
-		mounts: map[*volume]*session{}, kubelet: newKubelet()}
+		mounts: map[*volume]*session{}, kubelet: newKubelet(), skew: w.skews[s.name]}
 	if !w.setup.NamedIDs {
 		m.id = s.name + "-id" + strconv.Itoa(s.nodes)
 	}
@@ -103,7 +103,7 @@ func (w *World) absenceEvents(s *slot, n *corev1.Node, emit func(Event)) {
 	switch {
 	case n == nil && w.leaseVersion(s.name) != "":
 		emit(Event{Verb: CollectGC, A: s.name})
-	case n != nil && !s.connected() && readyStatus(n) != corev1.ConditionUnknown && time.Since(s.renewed) >= notReadyAfter:
+	case n != nil && readyStatus(n) != corev1.ConditionUnknown && (!s.connected() && time.Since(s.renewed) >= notReadyAfter || s.unheard()):
 		emit(Event{Verb: NotReady, A: s.name})
 	}
 }
@@ -131,11 +131,12 @@ func (w *World) doMachine(e Event) bool {
 		s.cut = false
 	case NotReady:
 		if n, ok := w.objects.Nodes.Get(s.name); ok {
-			w.condition(n, corev1.ConditionUnknown)
+			w.condition(n, corev1.ConditionUnknown, time.Now().Add(w.controllerSkew))
 			w.putNode(n)
 		}
 	case DeleteNode:
 		w.objects.Nodes.Delete(s.name)
+		s.renewTime = time.Time{}
 		w.objects.CSINodes.Delete(s.name)
 	case CollectGC:
 		w.objects.Leases.Delete(leaseKey(s.name))

@@ -147,6 +147,8 @@ func (w *World) doOther(e Event) bool {
 			panic(err) // enabled ones can be read
 		}
 		w.pass(d)
+	case SetClock:
+		w.jump(e)
 	case Land:
 		w.landLate(w.volume(e.A), e.B)
 	case StripVA:

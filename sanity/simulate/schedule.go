@@ -28,6 +28,7 @@ func Random(t *testing.T, factory Factory, seed uint64, whole bool) Result {
 	r := rand.New(rand.NewPCG(seed, 1))
 	setup := RandomSetup(r)
 	setup.Whole = whole
+	setup.Skew = randomSkew(rand.New(rand.NewPCG(seed, 3)), setup.Nodes)
 	return play(t, factory, setup, seed, nil, func(w *World) { w.wander(r) })
 }
 
@@ -126,6 +127,10 @@ func (w *World) end() {
 // wander chooses what happens, with a temper of its own for each schedule.
 func (w *World) wander(r *rand.Rand) {
 	temper := newTemper(r, w.setup)
+	temper.steadyVerbs(w.seed)
+	if temper.leaps {
+		w.forcedDetach()
+	}
 	for range 15 + r.IntN(90) {
 		if w.Violation != "" {
 			return
@@ -141,6 +146,8 @@ type temper struct {
 	// forgets: kubelets restart just when a volume that they use is taken off
 	// volumesAttached. By chance alone that comes about in one of thousands.
 	forgets bool
+	// leaps: then clocks are set, before anybody asks what the kubelet says.
+	leaps   bool
 	events  []Event // of the last choice, and their weights
 	weights []int
 }
@@ -202,6 +209,9 @@ func (t *temper) choose(w *World, r *rand.Rand) Event {
 
 func (t *temper) weight(w *World, e Event) int {
 	n := t.verbs[e.Verb]
+	if t.leaps && (e.Verb == Unpublish || e.Verb == Unmnt || e.Verb == Schedule) {
+		n /= 10 // what a clock may hide comes before
+	}
 	switch e.Verb {
 	case Publish, Unpublish:
 		if e.A != w.leader {
@@ -219,7 +229,7 @@ func (t *temper) weight(w *World, e Event) int {
 			return n / 6
 		}
 	case PowerOff, CutNode, Pause, DeleteNode, Replace, RestartKubelet:
-		if t.forgets && e.Verb == RestartKubelet && w.takenWhileUsed(e.A) {
+		if t.forgets && e.Verb == RestartKubelet && w.takenWhileUsed(e.A) && !w.forgot(e.A) {
 			return 200
 		}
 		if !w.matters(e.A) {
@@ -228,6 +238,10 @@ func (t *temper) weight(w *World, e Event) int {
 	case Lie:
 		if w.setup.Revokes && isPrefixed(e.B, "driver:unpublish/") {
 			return 0 // it is declared to revoke access
+		}
+	case SetClock:
+		if t.leaps && w.forgot(e.A) {
+			return 40
 		}
 	case Clock:
 		if t.forgets && e.A == "370s" {

@@ -29,6 +29,8 @@ type Setup struct {
 	Whole bool
 	// Lies: operators also say untrue things.
 	Lies bool
+	// Skew is how far clocks are ahead from the start: n1:3s,api-server:-213.3s.
+	Skew string
 }
 
 // Single is what a driver does with a publish of a volume that is published
@@ -73,8 +75,12 @@ func RandomSetup(r *rand.Rand) Setup {
 }
 
 func (s Setup) String() string {
-	return fmt.Sprintf("setup nodes=%d volumes=%d replicas=%d agents=%t revokes=%t single=%s lists=%s named-ids=%t lies=%t whole=%t",
+	text := fmt.Sprintf("setup nodes=%d volumes=%d replicas=%d agents=%t revokes=%t single=%s lists=%s named-ids=%t lies=%t whole=%t",
 		s.Nodes, s.Volumes, s.Replicas, s.Agents, s.Revokes, s.Single, s.Lists, s.NamedIDs, s.Lies, s.Whole)
+	if s.Skew != "" {
+		text += " skew=" + s.Skew
+	}
+	return text
 }
 
 // parseSetup reads what String wrote; what is left out is as in DefaultSetup.
@@ -107,6 +113,9 @@ func parseSetup(words []string) (Setup, error) {
 			s.Whole, err = strconv.ParseBool(value)
 		case "lies":
 			s.Lies, err = strconv.ParseBool(value)
+		case "skew":
+			s.Skew = value
+			_, err = s.skews()
 		default:
 			err = fmt.Errorf("unknown")
 		}

@@ -21,6 +21,8 @@ import (
 type Stats struct {
 	Steps, Crashes, Calls, Publishes, Refusals, Takeovers int
 	Mounts, Fences, PowerOffs, Taints, Confirmations      int
+	// Jumps of clocks.
+	Jumps int
 	// Excused: volumes that were taken from a machine in use because the design
 	// believed what was not true.
 	Excused int
@@ -59,6 +61,7 @@ func (s *Stats) Add(o Stats) {
 	s.PowerOffs += o.PowerOffs
 	s.Taints += o.Taints
 	s.Confirmations += o.Confirmations
+	s.Jumps += o.Jumps
 	s.Excused += o.Excused
 	s.Raced += o.Raced
 	s.Stripped += o.Stripped
@@ -102,6 +105,7 @@ type World struct {
 	patience map[callKey]*patience
 	work     sync.WaitGroup
 	over     bool
+	noADC    bool // the attach-detach controller does not reach the API server
 	spoken   bool // somebody has tainted a node, or confirmed it off
 	steps    int
 	serving  reads             // of the call that takes effect
@@ -111,7 +115,11 @@ type World struct {
 	writes   int               // served while everything takes its course
 	faults   map[int]fault     // what happens at which of them (Exhaustive)
 	began    time.Time
-	tell     func(string) // of each event; nil: nobody
+	// serverSkew and controllerSkew are those of the API server's and of the
+	// controllers' clocks; skews what clocks have from the start.
+	serverSkew, controllerSkew time.Duration
+	skews                      map[string]time.Duration
+	tell                       func(string) // of each event; nil: nobody
 
 	Stats
 	// Violation of Rule, in words; empty: none.
@@ -125,11 +133,16 @@ func newWorld(setup Setup, seed uint64, factory Factory) *World {
 	w := &World{began: time.Now(), setup: setup, seed: seed, factory: factory, procs: map[string]*Process{}, last: map[callKey]string{},
 		patience: map[callKey]*patience{}, said: map[string]string{}, labels: map[string]string{}}
 	w.namespace = setup.Configuration().Fencing.Namespace
+	skews, err := setup.skews()
+	if err != nil {
+		panic(err) // the setup was read, or drawn
+	}
+	w.skews, w.serverSkew, w.controllerSkew = skews, skews[serverClock], skews[controllerClock]
 	if setup.Whole {
 		w.whole = newWhole()
 		w.objects = w.whole.objects()
 	} else {
-		w.memory = newMemory()
+		w.memory = newMemory(w.serverNow)
 		w.objects = w.memory.objects()
 	}
 	conn, err := grpc.NewClient("passthrough:///driver", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(w.invoke))
