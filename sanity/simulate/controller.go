@@ -169,6 +169,7 @@ func (w *World) deleteAttachment(v *volume, s *slot) {
 	}
 	now := stamp(w.serverNow())
 	va.DeletionTimestamp = &now
+	v.deleted[va.UID] = time.Now()
 	w.objects.Attachments.Put(va)
 }
 

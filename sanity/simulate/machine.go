@@ -30,6 +30,8 @@ type machine struct {
 	// reported since.
 	skew   time.Duration
 	jumped bool
+	// leapt is when it was last set forward.
+	leapt  time.Time
 	paused bool
 	// severed: another machine has its name by now, and it never reaches the API
 	// server again.
@@ -134,6 +136,8 @@ type volume struct {
 	asked map[*slot]bool
 	// judged are the VolumeAttachments whose unpublish has been asked for.
 	judged map[types.UID]bool
+	// deleted is when they truly were.
+	deleted map[types.UID]time.Time
 	// attachedFor is for which machine of a node ID a publish was last carried out.
 	attachedFor map[string]*machine
 	// stripped are the nodes whose VolumeAttachment a person took away, finalizer

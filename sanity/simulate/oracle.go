@@ -41,6 +41,9 @@ import (
 //     it was: either the kubelet had been read, Ready, with the volume in use since the
 //     detach began, so that the volume that is gone from its list looks unmounted; or
 //     it said False, and nobody had asked for the unpublish before;
+//   - a kubelet that forgets the mount by a restart after a detach, of which the Ready
+//     condition tells, where the node's clock was set forward since the detach, or the
+//     API server's back (skew.go);
 //   - a machine that has a name, and with it the node ID, that another had before,
 //     mounts without a publish what was attached to that one, and the Node that
 //     listed it is gone;
@@ -107,7 +110,7 @@ func (w *World) taken(v *volume, id, how string) {
 		w.forgive(v, m)
 		return
 	}
-	if limit := w.limit(m, m.mounts[v]); limit != nil {
+	if limit := w.limit(v, m); limit != nil {
 		*limit++
 		m.mounts[v].excused = true
 		return
@@ -116,13 +119,16 @@ func (w *World) taken(v *volume, id, how string) {
 }
 
 // limit is the count of the limit that a mount is taken at; nil: at none.
-func (w *World) limit(m *machine, mount *session) *int {
+func (w *World) limit(v *volume, m *machine) *int {
+	mount := m.mounts[v]
 	switch n := w.peekNode(m.slot.name); {
 	case mount == nil:
 	case mount.forgotten && mount.stripped, mount.misled && !w.taintSeen(m):
 		return &w.Stats.Stripped
 	case mount.forgotten && mount.restart.unseen():
 		return &w.Stats.Unseen
+	case mount.forgotten && w.leapt(v, m):
+		return &w.Stats.Leapt
 	case mount.inherited != "" && (n == nil || n.UID != mount.inherited):
 		return &w.Stats.Inherited
 	}

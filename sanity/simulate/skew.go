@@ -75,6 +75,12 @@ func (w *World) jump(e Event) {
 	w.Stats.Jumps++
 	if s := w.slot(e.A); s != nil {
 		s.machine.jumped = true
+		if by > 0 {
+			s.machine.leapt = time.Now()
+		}
+	}
+	if e.A == serverClock && by < 0 {
+		w.serverFell = time.Now()
 	}
 }
 
@@ -102,6 +108,19 @@ func (w *World) forcedDetach() {
 		{Verb: Unlist, A: v.name, B: s.name}, {Verb: Detach, A: v.name, B: s.name}, {Verb: Resume, A: s.name}} {
 		w.follow(e, true)
 	}
+}
+
+// leapt: since the VolumeAttachment was deleted, the node's clock was set forward or the
+// API server's back. Then a restart of the kubelet that the Ready condition shows can
+// look as if it had been before the deletion: where its last heartbeat is of after the
+// jump, the difference between the two clocks is not that of the restart.
+func (w *World) leapt(v *volume, m *machine) bool {
+	va := w.va(v, m.slot)
+	if va == nil {
+		return false
+	}
+	deleted, ok := v.deleted[va.UID]
+	return ok && !(m.leapt.Before(deleted) && w.serverFell.Before(deleted))
 }
 
 // unheard: the node controller takes a lease for renewed when its renewTime is later

@@ -29,9 +29,11 @@ type Stats struct {
 	// Raced: volumes that were taken from a machine which began to use them after
 	// the call had looked for the last time.
 	Raced int
+	// Leapt: volumes that were taken from a machine in use since a clock was set, and
+	// the kubelet had forgotten them (oracle.go).
 	// Stripped, Unseen, Inherited: volumes that were taken from a machine in use at
 	// a limit which the README names (oracle.go).
-	Stripped, Unseen, Inherited int
+	Leapt, Stripped, Unseen, Inherited int
 	// ByHand: schedules whose end needed a person to reboot a node that a
 	// refusal named.
 	ByHand int
@@ -67,6 +69,7 @@ func (s *Stats) Add(o Stats) {
 	s.Stripped += o.Stripped
 	s.Unseen += o.Unseen
 	s.Inherited += o.Inherited
+	s.Leapt += o.Leapt
 	s.ByHand += o.ByHand
 	s.PodByHand += o.PodByHand
 	s.Released += o.Released
@@ -119,7 +122,9 @@ type World struct {
 	// controllers' clocks; skews what clocks have from the start.
 	serverSkew, controllerSkew time.Duration
 	skews                      map[string]time.Duration
-	tell                       func(string) // of each event; nil: nobody
+	// serverFell is when the API server's was last set back.
+	serverFell time.Time
+	tell       func(string) // of each event; nil: nobody
 
 	Stats
 	// Violation of Rule, in words; empty: none.
@@ -152,7 +157,7 @@ func newWorld(setup Setup, seed uint64, factory Factory) *World {
 	w.conn = conn
 	for i := range setup.Volumes {
 		name := "v" + strconv.Itoa(i+1)
-		w.volumes = append(w.volumes, &volume{name: name, unique: corev1.UniqueVolumeName("kubernetes.io/csi/" + DriverName + "^" + name), vas: map[*slot]string{}, attached: map[string]bool{}, adc: map[*slot]*attachment{}, asked: map[*slot]bool{}, judged: map[types.UID]bool{}, attachedFor: map[string]*machine{}, stripped: map[*slot]bool{}, misled: map[*slot]bool{}})
+		w.volumes = append(w.volumes, &volume{name: name, unique: corev1.UniqueVolumeName("kubernetes.io/csi/" + DriverName + "^" + name), vas: map[*slot]string{}, attached: map[string]bool{}, adc: map[*slot]*attachment{}, asked: map[*slot]bool{}, judged: map[types.UID]bool{}, deleted: map[types.UID]time.Time{}, attachedFor: map[string]*machine{}, stripped: map[*slot]bool{}, misled: map[*slot]bool{}})
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 		pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
