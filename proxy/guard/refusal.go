@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -15,6 +16,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
 
@@ -130,11 +132,24 @@ func apiError(err error) string {
 	return err.Error()
 }
 
+// unblockAPI says what a person can do about it: not everything that cannot be
+// found out is for the API server to tell.
 func unblockAPI(err error) string {
-	if apierrors.IsForbidden(err) {
+	var garbled *record.GarbledError
+	var answered apierrors.APIStatus
+	var network *url.Error
+	_, driver := status.FromError(err)
+	switch {
+	case apierrors.IsForbidden(err):
 		return "give csi-fencepost's service account the right that is named (deploy/rbac)"
+	case errors.As(err, &garbled):
+		return "mend the record as it says; the call is repeated by itself"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &answered), errors.As(err, &network):
+		return "nothing, once the API server answers again"
+	case driver:
+		return "look at what the driver says; the call is repeated by itself"
 	}
-	return "nothing, once the API server answers again"
+	return "see to what is named, unless it ends by itself; the call is repeated"
 }
 
 // observePublish and observeUnpublish judge as Enforce would and report it.
