@@ -207,6 +207,9 @@ func TestEveryCrashOfAMove(t *testing.T) {
 	told, failed := simulate.Exhaustive(t, partsOfTier1, setup, until)
 	for _, story := range told {
 		t.Logf("%s: %d schedules of %d", story.Story, story.Ran, story.Of)
+		if story.Of < 100 {
+			t.Errorf("the story %s has %d schedules: it does not take the course that it should", story.Story, story.Of)
+		}
 		if behind := story.Ran + 1; behind < told[0].Ran && story.Ran < story.Of {
 			t.Errorf("the story %s was told %d times of %d, and %s %d times", story.Story, story.Ran, story.Of, told[0].Story, told[0].Ran)
 		}

@@ -57,7 +57,7 @@ var nexts = []Event{{}, {Verb: Lead, A: "r2"}, {Verb: PowerOn, A: "n1"}, {Verb: 
 // that lost its power, with and without the VolumeAttachment in the way.
 var stories = map[string][]string{
 	"move":              {"delete-pod v1", "settle-pod v1", "schedule v1 n2"},
-	"takeover":          {"power-off n1", "confirm n1", "force-delete-pod v1", "schedule v1 n2"},
+	"takeover":          {"power-off n1", "confirm n1", "force-delete-pod v1", "schedule v1 n2", "clock 370s"},
 	"takeover-by-taint": {"power-off n1", "clock 60s", "taint n1", "force-delete-pod v1", "schedule v1 n2"},
 	"stripped":          {"power-off n1", "force-delete-pod v1", "strip-va v1 n1", "restart-adc", "schedule v1 n2", "confirm n1"},
 }
