@@ -98,13 +98,13 @@ func (a Agents) Void(ctx context.Context, node, why string) error {
 	return err
 }
 
-// Fence implements Fencer.
-func (a Agents) Fence(ctx context.Context, node string) (*Fence, error) {
+// FencesOf implements Fencer.
+func (a Agents) FencesOf(ctx context.Context, node string) ([]Fence, error) {
 	r, err := a.Records.Get(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	return latest(r, a.Driver), nil
+	return standing(r, a.Driver), nil
 }
 
 // Fences implements Fencer. Records that cannot be read are left out: what they
@@ -125,28 +125,20 @@ func (a Agents) Fences(ctx context.Context) ([]Fence, error) {
 	return all, nil
 }
 
-// latest is the fence that a pass is about: a power fence that counts, else the
-// driver's storage fence, else the power fence that counted last.
-func latest(r *record.Record, driver string) *Fence {
+// standing are the fences that count: the power fence, then the driver's storage
+// fence.
+func standing(r *record.Record, driver string) (all []Fence) {
 	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
 		if f := r.Fence(kind, driver); f != nil && f.Phase == record.Fenced {
-			return fenceOf(r.Node, f)
+			all = append(all, *fenceOf(r.Node, f))
 		}
 	}
-	if r == nil {
-		return nil
-	}
-	for _, f := range slices.Backward(r.Fences) {
-		if f.Kind == fence.PowerReading && f.Phase == record.Void {
-			return fenceOf(r.Node, &f)
-		}
-	}
-	return nil
+	return all
 }
 
 func fenceOf(node string, f *record.Fence) *Fence {
-	out := &Fence{Node: node, NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV, Kind: f.Kind,
-		Source: strings.Join(f.Agents, ", "), Cut: f.Phase == record.Fencing}
+	out := &Fence{Node: node, NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
+		SystemUUID: f.Machine.SystemUUID, Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Cut: f.Phase == record.Fencing, Lifting: f.Lifting != ""}
 	out.Cut = out.Cut || slices.ContainsFunc(f.Steps, func(s record.FenceStep) bool { return s.Action == "off" })
 	// A time that cannot be read is long ago: it only counts for the brakes.
 	out.At, _ = time.Parse(time.RFC3339, f.StartedAt)

@@ -2,43 +2,98 @@ package failover
 
 import (
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
+// recorded is a record's fence of one machine, by which it is known in the tests.
+func recorded(kind fence.Kind, driver string, phase record.Phase, uid, boot string) record.Fence {
+	return record.Fence{ID: uid + "/" + boot, Kind: kind, Driver: driver, Phase: phase, Machine: record.FencedMachine{NodeUID: uid, BootID: boot, LeaseRV: "5"}}
+}
+
 func TestTheFenceThatAPassIsAbout(t *testing.T) {
-	of := func(id string, kind fence.Kind, driver string, phase record.Phase) record.Fence {
-		return record.Fence{ID: id, Kind: kind, Driver: driver, Phase: phase, Machine: record.FencedMachine{NodeUID: "u", BootID: id, LeaseRV: "5"}}
+	power := func(phase record.Phase, uid, boot string) record.Fence {
+		return recorded(fence.PowerReading, "", phase, uid, boot)
 	}
-	power, storage := fence.PowerReading, fence.StorageFence
+	storage := func(driver string, phase record.Phase, uid, boot string) record.Fence {
+		return recorded(fence.StorageFence, driver, phase, uid, boot)
+	}
+	const fenced, void = record.Fenced, record.Void
+	// The Node is uid-1 in boot-1.
 	for name, c := range map[string]struct {
 		fences []record.Fence
-		boot   string // the ID of the fence wanted; empty: none
-		void   bool
+		want   string // the ID of the fence; empty: none
 	}{
-		"none":                                 {nil, "", false},
-		"under way proves nothing":             {[]record.Fence{of("a", power, "", record.Fencing)}, "", false},
-		"failed proves nothing":                {[]record.Fence{of("a", power, "", record.Failed)}, "", false},
-		"power":                                {[]record.Fence{of("a", power, "", record.Fenced)}, "a", false},
-		"power before storage":                 {[]record.Fence{of("s", storage, "d", record.Fenced), of("a", power, "", record.Fenced)}, "a", false},
-		"storage once the power fence is void": {[]record.Fence{of("s", storage, "d", record.Fenced), of("a", power, "", record.Void)}, "s", false},
-		"another driver's storage is not ours": {[]record.Fence{of("s", storage, "other", record.Fenced)}, "", false},
-		"the latest void one, for the boot ID": {[]record.Fence{of("a", power, "", record.Void), of("b", power, "", record.Void)}, "b", true},
-		"a lifted one is over":                 {[]record.Fence{of("s", storage, "d", record.Lifted)}, "", false},
+		"none":                                 {nil, ""},
+		"under way proves nothing":             {[]record.Fence{power(record.Fencing, "uid-1", "boot-1")}, ""},
+		"failed proves nothing":                {[]record.Fence{power(record.Failed, "uid-1", "boot-1")}, ""},
+		"power":                                {[]record.Fence{power(fenced, "uid-1", "boot-1")}, "uid-1/boot-1"},
+		"power of an earlier boot":             {[]record.Fence{power(fenced, "uid-1", "boot-0")}, "uid-1/boot-0"},
+		"power before storage":                 {[]record.Fence{storage("d", fenced, "uid-1", "boot-0"), power(fenced, "uid-1", "boot-1")}, "uid-1/boot-1"},
+		"storage once the power fence is void": {[]record.Fence{storage("d", fenced, "uid-1", "boot-1"), power(void, "uid-1", "boot-0")}, "uid-1/boot-1"},
+		"another driver's storage is not ours": {[]record.Fence{storage("other", fenced, "uid-1", "boot-1")}, ""},
+		"a void one says nothing of a later fence's boot": {[]record.Fence{power(void, "uid-1", "boot-0")}, ""},
+		"a lifted one is over":                            {[]record.Fence{storage("d", record.Lifted, "uid-1", "boot-1")}, ""},
+		"power of a machine that another Node replaced":   {[]record.Fence{power(fenced, "uid-0", "boot-0")}, ""},
+		"nor of one whose boot nobody knew":               {[]record.Fence{power(fenced, "uid-0", "")}, ""},
+		"power of the machine itself, registered anew":    {[]record.Fence{power(fenced, "uid-0", "boot-1")}, "uid-0/boot-1"},
+		"the new machine's storage fence before the power fence of the old": {
+			[]record.Fence{power(fenced, "uid-0", "boot-0"), storage("d", fenced, "uid-1", "boot-1")}, "uid-1/boot-1"},
+		"a storage fence may cut off whatever has the name": {[]record.Fence{storage("d", fenced, "uid-0", "boot-0")}, "uid-0/boot-0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := latest(&record.Record{Node: "n1", Fences: c.fences}, "d")
+			got := about(standing(&record.Record{Node: "n1", Fences: c.fences}, "d"), aNode("boot-1", corev1.ConditionTrue))
 			switch {
-			case c.boot == "" && got != nil:
+			case c.want == "" && got != nil:
 				t.Errorf("got %+v, want none", got)
-			case c.boot != "" && (got == nil || got.BootID != c.boot || (got.Void != "") != c.void):
-				t.Errorf("got %+v, want fence %s", got, c.boot)
+			case c.want != "" && (got == nil || got.NodeUID+"/"+got.BootID != c.want):
+				t.Errorf("got %+v, want fence %s", got, c.want)
 			}
 		})
 	}
-	if latest(nil, "d") != nil {
+	if standing(nil, "d") != nil {
 		t.Error("a node without a record has a fence")
+	}
+	gone := record.Record{Node: "n1", Fences: []record.Fence{power(fenced, "uid-0", "boot-0")}}
+	if about(standing(&gone, "d"), nil) == nil {
+		t.Error("where there is no Node, its fence is not over")
+	}
+}
+
+func TestAFenceKeepsWhatTellsItsMachine(t *testing.T) {
+	f := fenceOf("n1", &record.Fence{Phase: record.Fenced, Machine: record.FencedMachine{NodeUID: "u", BootID: "b", LeaseRV: "5", SystemUUID: "s"}})
+	if f.NodeUID != "u" || f.BootID != "b" || f.LeaseRV != "5" || f.SystemUUID != "s" {
+		t.Errorf("got %+v", f)
+	}
+}
+
+// A node that came back as another Node object would be looked at for ever.
+func TestAPowerFenceOfAMachineThatIsGoneGivesNoWork(t *testing.T) {
+	for name, c := range map[string]struct {
+		fence Fence
+		work  bool
+	}{
+		"of a machine that is gone":                   {Fence{Node: "n1", NodeUID: "uid-0", BootID: "boot-0", Kind: fence.PowerReading}, false},
+		"of the machine itself":                       {Fence{Node: "n1", NodeUID: "uid-1", BootID: "boot-0", Kind: fence.PowerReading}, true},
+		"of the machine itself, registered anew":      {Fence{Node: "n1", NodeUID: "uid-0", BootID: "boot-1", Kind: fence.PowerReading}, true},
+		"a storage fence of the machine that is gone": {Fence{Node: "n1", NodeUID: "uid-0", BootID: "boot-0", Kind: fence.StorageFence}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			known := &scripted{records: map[string]Fence{"n1": c.fence}}
+			live := New(Options{Fencer: known, IDs: &csi.Identity{Driver: "d"}, Lives: liveness.New(time.Minute, 1)})
+			if !live.listFences(t.Context()) {
+				t.Fatal("the fences could not be listed")
+			}
+			if got := live.interesting(aNode("boot-1", corev1.ConditionTrue), false); got != c.work {
+				t.Errorf("work: %v, want %v", got, c.work)
+			}
+		})
 	}
 }
 
@@ -50,5 +105,15 @@ func TestOnlyAFenceThatWasSentCountsAsCut(t *testing.T) {
 	}
 	if !fenceOf("n1", &sent).Cut || !fenceOf("n1", &record.Fence{Phase: record.Fencing}).Cut {
 		t.Error("a fence that was sent, or is under way, is not counted")
+	}
+}
+
+func TestAFenceThatIsBeingLiftedProvesNothing(t *testing.T) {
+	for _, lifting := range []string{"", "repaired"} {
+		f := record.Fence{Kind: fence.StorageFence, Phase: record.Fenced, Lifting: lifting, Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1"}}
+		e := agentEvidence(&state{Fence: fenceOf("n1", &f)}, &fence.Holder{NodeName: "n1"})
+		if len(e) != 1 || (e[0].Void == fence.VoidLifting) != (lifting != "") {
+			t.Errorf("lifted for %q: %+v", lifting, e)
+		}
 	}
 }

@@ -99,8 +99,8 @@ type Controller struct {
 	work    map[string]*worker // nodes under work
 	running context.Context    // nil: Run does not run
 	wait    sync.WaitGroup
-	cutting map[string]bool // nodes that Off is under way for
-	fenced  map[string]bool // nodes with a fence that is not void, as last listed
+	cutting map[string]bool    // nodes that Off is under way for
+	fenced  map[string][]Fence // those that are not void, as last listed, by node
 }
 
 // New makes a Controller.
@@ -111,7 +111,7 @@ func New(o Options) *Controller {
 	if o.Lead == nil {
 		o.Lead = func() error { return nil }
 	}
-	return &Controller{Options: o, work: map[string]*worker{}, cutting: map[string]bool{}, fenced: map[string]bool{}}
+	return &Controller{Options: o, work: map[string]*worker{}, cutting: map[string]bool{}, fenced: map[string][]Fence{}}
 }
 
 // Run works until ctx ends, and returns when every node's work has. It may be
@@ -153,10 +153,10 @@ func (c *Controller) listFences(ctx context.Context) bool {
 		}
 		return false
 	}
-	fenced := map[string]bool{}
+	fenced := map[string][]Fence{}
 	for _, f := range fences {
 		if f.Void == "" {
-			fenced[f.Node] = true
+			fenced[f.Node] = append(fenced[f.Node], f)
 		}
 	}
 	c.mu.Lock()
@@ -199,17 +199,19 @@ func (c *Controller) due() (names []string) {
 
 func (c *Controller) interesting(n *corev1.Node, holding bool) bool {
 	s := state{Node: n}
-	if s.ourTaint() || c.isFenced(n.Name) {
+	if s.ourTaint() || c.isFenced(n) {
 		return true
 	}
 	age, watched := c.Lives.Unchanged(n.Name)
 	return watched && age >= c.SuspectAfter && (holding || len(c.IDs.NodeHandles(n)) > 0)
 }
 
-func (c *Controller) isFenced(name string) bool {
+// isFenced: a fence of the node was on record when they were last listed, and is
+// not over.
+func (c *Controller) isFenced(n *corev1.Node) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.fenced[name]
+	return about(c.fenced[n.Name], n) != nil
 }
 
 // Prompt has the agents of a node asked at once: somebody else has a reason to

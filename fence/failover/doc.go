@@ -30,8 +30,11 @@
 // covers. A taint that a person put on is never overwritten nor taken off.
 // While the API server does not answer, nothing is done.
 //
-// A storage fence is lifted only after a boot, or when this boot's kubelet,
-// Ready without a break, was seen to list what moved and to drop it.
+// A storage fence is lifted only after a boot of the Node that was fenced, or when
+// this boot's kubelet, Ready without a break, was seen to list what moved and to
+// drop it, or where the driver revokes access on unpublish. Of a machine that
+// registered anew nobody can tell whether it has booted since: the boot in its
+// fence may be that of a publish, or of an earlier return.
 //
 // # Brakes
 //

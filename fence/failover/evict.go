@@ -91,11 +91,12 @@ func (w *worker) stillFenced(ctx context.Context, s *state) error {
 	if s.Proof != fence.StorageFence {
 		return w.still(ctx, s)
 	}
-	f, err := w.Fencer.Fence(ctx, w.name)
+	fences, err := w.Fencer.FencesOf(ctx, w.name)
 	if err != nil {
 		return err
 	}
-	if f == nil || f.Void != "" || f.Kind != s.Fence.Kind || f.LeaseRV != s.Fence.LeaseRV || f.NodeUID != s.Fence.NodeUID {
+	f := about(fences, s.Node)
+	if f == nil || s.Fence == nil || f.Kind != s.Fence.Kind || f.LeaseRV != s.Fence.LeaseRV || f.NodeUID != s.Fence.NodeUID {
 		return errChanged
 	}
 	return nil

@@ -26,13 +26,17 @@ type Answer struct {
 	Why string
 }
 
-// Fence is what a node's record says of its latest fence.
+// Fence is what a node's record says of one fence.
 type Fence struct {
 	Node string
 	// NodeUID, BootID and LeaseRV of the machine, the lease read after the
 	// agent's observation. They stay as they were when the fence becomes void.
+	// Where the Node was gone, UID and boot ID are a ledger's, and so those of a
+	// publish.
 	NodeUID, BootID, LeaseRV string
-	Kind                     fence.Kind
+	// SystemUUID of the machine as its Node reported it; empty: not known.
+	SystemUUID string
+	Kind       fence.Kind
 	// Source names the agents.
 	Source string
 	// Cut: a sidecar switched it off, it was not found off.
@@ -42,6 +46,9 @@ type Fence struct {
 	At time.Time
 	// Void says why it does not count any more; empty: it does.
 	Void string
+	// Lifting: access is being given back. It is still to be lifted, and proves
+	// nothing.
+	Lifting bool
 }
 
 // Fencer asks and uses the fence agents, and keeps the nodes' records. It is
@@ -69,8 +76,9 @@ type Fencer interface {
 	Lift(ctx context.Context, t Target, reason string) error
 	// Void writes down that the node's fence does not count any more.
 	Void(ctx context.Context, node, why string) error
-	// Fence reads the node's record live; nil: it was never fenced.
-	Fence(ctx context.Context, node string) (*Fence, error)
+	// FencesOf reads the node's record live: its power fence and the storage fence
+	// of this driver, in this order, as far as they count.
+	FencesOf(ctx context.Context, node string) ([]Fence, error)
 	// Fences reads the fences of all nodes, void ones too.
 	Fences(ctx context.Context) ([]Fence, error)
 }

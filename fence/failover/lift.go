@@ -47,7 +47,7 @@ func (w *worker) lift(ctx context.Context, s *state) error {
 	}
 	why := "the node has booted since"
 	switch {
-	case s.rebooted():
+	case s.fencedBefore():
 	case s.revoked():
 		why = "every volume that moved is unpublished from it, and the driver is declared to revoke access by that (driver.unpublishRevokesAccess)"
 		err = w.nothingLeaves(ctx)
@@ -140,6 +140,12 @@ func (w *worker) heldLive(ctx context.Context, known watch.Held) (h watch.Held, 
 // stranded: the kubelet lists nothing, and was never seen to. A kubelet that
 // restarted forgets what is mounted, so its silence is not believed.
 func (w *worker) stranded(s *state) error {
+	if !s.sameMachine() {
+		w.say(s.Node, "node", warning, ReasonBlocked, "stranded anew", fmt.Sprintf(
+			"node %s is under a storage fence that was made before it registered anew (the fence: node UID %s, boot ID %s), and lists no volume that moved: whether the machine has booted since, nobody can tell. "+
+				"If nothing of %s is mounted there that was before: csi-fencepost fence on %s", s.Name, s.Fence.NodeUID, s.Fence.BootID, w.IDs.Driver, s.Name))
+		return nil
+	}
 	w.say(s.Node, "node", warning, ReasonBlocked, "stranded", fmt.Sprintf(
 		"node %s is back under its storage fence and lists no volume that moved, but was never seen to list one: its kubelet may have restarted, and forgotten what is mounted. "+
 			"Reboot it, or, if nothing of %s is mounted there: csi-fencepost fence on %s", s.Name, w.IDs.Driver, s.Name))

@@ -25,9 +25,11 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 	if s.Node, err = w.node(ctx); err != nil {
 		return nil, err
 	}
-	if s.Fence, err = w.Fencer.Fence(ctx, w.name); err != nil {
+	fences, err := w.Fencer.FencesOf(ctx, w.name)
+	if err != nil {
 		return nil, err
 	}
+	s.Fence = about(fences, s.Node)
 	rv, found, err := w.lease(ctx)
 	if err != nil {
 		return nil, err
@@ -182,8 +184,12 @@ func (w *worker) machine(s *state, held []watch.Held) fence.Holder {
 func agentEvidence(s *state, h *fence.Holder) (found []fence.Evidence) {
 	heard := s.Covered && s.Answer != nil && !s.AskDue
 	if f := s.Fence; f != nil && (!s.Covered || heard && s.Answer.State == agent.Off) {
+		void := f.Void
+		if f.Lifting {
+			void = fence.VoidLifting
+		}
 		found = append(found, fence.Evidence{Kind: f.Kind, Source: f.Source, NodeName: h.NodeName, NodeID: h.NodeID,
-			NodeUID: f.NodeUID, BootID: f.BootID, LeaseRV: f.LeaseRV, Void: f.Void})
+			NodeUID: f.NodeUID, BootID: f.BootID, LeaseRV: f.LeaseRV, Void: void})
 	}
 	if heard && s.Answer.State == agent.On {
 		found = append(found, fence.Evidence{Kind: fence.PowerReading, Source: s.Answer.Why, On: true, NodeName: h.NodeName, NodeID: h.NodeID,

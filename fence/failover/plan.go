@@ -120,6 +120,11 @@ func planSilent(s *state) []step {
 // client off only then, and with it Kubernetes detaches at once.
 func planProven(s *state) []step {
 	var steps []step
+	if s.Fence != nil && s.Fence.Kind == fence.PowerReading && s.rebooted() {
+		// The proof is another, of this boot: that the node returned in another boot
+		// than the fence's would say nothing.
+		steps = append(steps, stepVoid)
+	}
 	if s.Node != nil && s.needsTaint() {
 		steps = append(steps, stepTaint)
 	}
@@ -140,7 +145,7 @@ func planProven(s *state) []step {
 func planStorage(s *state) []step {
 	back := s.Life == fence.Alive && s.ready()
 	switch {
-	case back && s.rebooted():
+	case back && s.fencedBefore():
 		return []step{stepLift}
 	case s.Covered && s.AskDue:
 		return []step{stepAsk}
@@ -200,15 +205,27 @@ func (s *state) cutDue() bool {
 // podsMatter: the plan will ask for them.
 func (s *state) podsMatter() bool { return s.Proof != "" || s.cutDue() }
 
-// rebooted: another boot than the fenced one. An empty boot ID never differs
-// from, nor equals, another.
+// rebooted: another boot than the fenced one, by a fence that counts. An empty
+// boot ID never differs from, nor equals, another. Only of the Node that was
+// fenced is the boot known that it was fenced in: where the Node was gone it is
+// the boot of a publish, which may have been an earlier one, and a fence that
+// stands may have been found in place in a later boot.
 func (s *state) rebooted() bool {
-	if s.Node == nil || s.Fence == nil {
+	if s.Node == nil || s.Fence == nil || s.Fence.Void != "" || s.Fence.NodeUID != string(s.Node.UID) {
 		return false
 	}
 	was, is := s.Fence.BootID, s.Node.Status.NodeInfo.BootID
 	return was != "" && is != "" && was != is
 }
+
+// sameMachine: nothing says that the Node is another machine than the fenced one,
+// neither its UID nor, where a new one took the Node over, its system UUID.
+func (s *state) sameMachine() bool {
+	return s.Fence.NodeUID == string(s.Node.UID) && !fence.OtherSystem(s.Fence.SystemUUID, s.Node.Status.NodeInfo.SystemUUID)
+}
+
+// fencedBefore: the machine that was fenced has booted since.
+func (s *state) fencedBefore() bool { return s.rebooted() && s.sameMachine() }
 
 func (s *state) ready() bool {
 	c := readiness(s.Node)
@@ -258,6 +275,25 @@ func (s *state) evictable() []pod {
 		out = append(out, p)
 	}
 	return out
+}
+
+// about is the fence that a pass over the node is about, of those on record, the
+// first first; nil: none counts.
+func about(fences []Fence, n *corev1.Node) *Fence {
+	for i := range fences {
+		if f := &fences[i]; f.Void == "" && !f.over(n) {
+			return f
+		}
+	}
+	return nil
+}
+
+// over: it is a power fence of a machine whose name another Node has by now, in
+// another boot. It says nothing of that one, so that there is nothing to do about
+// it; of the fenced machine it may still be evidence. A storage fence is never
+// over by itself: it may cut off whatever has the name.
+func (f *Fence) over(n *corev1.Node) bool {
+	return f.Kind == fence.PowerReading && n != nil && f.NodeUID != string(n.UID) && f.BootID != n.Status.NodeInfo.BootID
 }
 
 func readiness(n *corev1.Node) *corev1.NodeCondition {

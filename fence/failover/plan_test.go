@@ -69,6 +69,12 @@ func returned(kind fence.Kind, boot string) *state {
 	return s
 }
 
+// anew is the node under another Node object than the fenced one.
+func anew(s *state) *state {
+	s.Node.UID = "uid-2"
+	return s
+}
+
 func with(s *state, change func(*state)) *state { change(s); return s }
 
 func witnessed(s *state) *state {
@@ -154,12 +160,30 @@ func TestPlan(t *testing.T) {
 			with(returned(fence.PowerReading, "boot-1"), func(s *state) { s.Moved = true }), []step{stepWarn, stepVoid}},
 		"under the same boot the taint comes off when nothing that moved is listed": {
 			with(returned(fence.PowerReading, "boot-1"), func(s *state) { s.Fence.Void = "renewed" }), []step{stepUntaint}},
+		"a fence that is void already does not tell that it has booted since what our taint came from": {
+			with(returned(fence.PowerReading, "boot-2"), func(s *state) { s.Fence.Void, s.Moved = "booted", true }), nil},
+		"nor does none": {with(returned(fence.PowerReading, "boot-2"), func(s *state) { s.Fence, s.Moved = nil, true }), nil},
+		"a fence of an earlier boot is void before our taint comes on for another reason": {
+			with(proven(fence.OperatorConfirmation), func(s *state) { s.Fence, s.Node = powerFence(), aNode("boot-2", corev1.ConditionUnknown) }),
+			[]step{stepVoid, stepTaint, stepEvict}},
+		"a machine that registers again in the same boot is warned of": {
+			anew(with(returned(fence.PowerReading, "boot-1"), func(s *state) { s.Moved = true })), []step{stepWarn, stepVoid}},
 		"a person's taint is not taken off": {with(returned(fence.PowerReading, "boot-2"), func(s *state) {
 			s.Fence.Void, s.Node.Spec.Taints = "x", []corev1.Taint{taintOf("nodeshutdown")}
 		}), nil},
 
 		"a storage fence is lifted after a boot": {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Moved = true }), []step{stepLift}},
-		"not while the node is silent":           {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Life = fence.Stale }), nil},
+		"not where another machine boots under the fenced Node": {with(returned(fence.StorageFence, "boot-2"), func(s *state) {
+			s.Fence.SystemUUID, s.Node.Status.NodeInfo.SystemUUID = "aaaa", "bbbb"
+		}), []step{stepStranded}},
+		"the boot of a fence of another Node may be that of a publish": {anew(returned(fence.StorageFence, "boot-2")), []step{stepStranded}},
+		"also where its kubelet lists what moved":                      {anew(with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Moved = true })), []step{stepWitness}},
+		"and waited until it drops that, too": {
+			witnessed(anew(with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Moved = true }))), nil},
+		"and lifted then, too": {witnessed(anew(returned(fence.StorageFence, "boot-2"))), []step{stepLift}},
+		"where the driver revokes access it is lifted of another Node, too": {
+			anew(with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Revokes, s.Moved = true, true })), []step{stepLift}},
+		"not while the node is silent": {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Life = fence.Stale }), nil},
 		"under the same boot it is noted first that the kubelet lists what moved": {
 			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved = true }), []step{stepWitness}},
 		"and waited until it drops it": {witnessed(with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved = true })), nil},

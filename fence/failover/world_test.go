@@ -171,6 +171,13 @@ func (f *scripted) Fence(_ context.Context, node string) (*Fence, error) {
 	return nil, nil
 }
 
+func (f *scripted) FencesOf(ctx context.Context, node string) ([]Fence, error) {
+	if r, _ := f.Fence(ctx, node); r != nil && r.Void == "" {
+		return []Fence{*r}, nil
+	}
+	return nil, nil
+}
+
 func (f *scripted) Fences(context.Context) ([]Fence, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

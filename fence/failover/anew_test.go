@@ -1,0 +1,107 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
+)
+
+// registeredAnew is the worker of a node that lives, Ready, in boot-2, and lists
+// these volumes, none of which is its own any more; its record has that fence.
+func registeredAnew(t *testing.T, f Fence, inUse ...string) (*worker, *scripted, *noted) {
+	t.Helper()
+	server, ids := apiserver.New(apiserver.Options{}), &csi.Identity{Driver: "d.example"}
+	node := aNode("boot-2", corev1.ConditionTrue)
+	node.ObjectMeta = metav1.ObjectMeta{Name: "n1"}
+	for _, handle := range inUse {
+		node.Status.VolumesInUse = append(node.Status.VolumesInUse, ids.UniqueName(handle))
+	}
+	apiserver.Put(server, node)
+	client := kubernetes.NewForConfigOrDie(server.Config("test", nil))
+	tracker := liveness.New(time.Minute, 1)
+	index, err := watch.New(client, ids, tracker, "records")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); index.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	if err := index.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.Node, f.LeaseRV = "n1", "5"
+	known, seen := &scripted{covers: true, state: agent.On, kind: f.Kind, records: map[string]Fence{"n1": f}}, &noted{}
+	c := New(Options{Client: client, IDs: ids, Index: index, Lives: tracker, Fencer: known, Events: seen, Metrics: seen, SuspectAfter: time.Minute})
+	w := &worker{Controller: c, name: "n1", wake: make(chan struct{}, 1), said: map[string]string{}, claims: map[string]string{}}
+	w.answer, w.asked = &Answer{State: agent.Off, Kind: f.Kind}, time.Now()
+	return w, known, seen
+}
+
+func TestANodeThatTookTheNameOfAFencedMachineNeedsNoWork(t *testing.T) {
+	w, known, _ := registeredAnew(t, Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.PowerReading})
+	pause, err := w.pass(t.Context())
+	if err != nil || pause != 0 {
+		t.Errorf("the next pass is in %s (%v), want none", pause, err)
+	}
+	if w.seen.status(w).Fenced {
+		t.Error("it is said to be fenced")
+	}
+	if calls := known.done(); len(calls) > 0 {
+		t.Errorf("calls: %v", calls)
+	}
+}
+
+func TestAStorageFenceIsNotLiftedByABootThatThePublishWasBefore(t *testing.T) {
+	w, known, seen := registeredAnew(t, Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence}, "h-moved")
+	if _, err := w.pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n, err := w.node(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if known.did("lift n1") || n.Annotations[WitnessAnnotation] == "" {
+		t.Fatalf("with a moved volume in use: calls %v, annotations %v", known.done(), n.Annotations)
+	}
+	// Whatever the plan was made of, what moved is read once more.
+	s, err := w.look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.lift(t.Context(), s); !errors.Is(err, errChanged) || known.did("lift n1") {
+		t.Errorf("with a moved volume in use: %v, calls %v", err, known.done())
+	}
+	// Seen to list it, and to drop it.
+	n.Status.VolumesInUse = nil
+	if _, err := w.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.pass(t.Context()); err != nil || !known.did("lift n1") {
+		t.Errorf("with nothing in use any more: %v, calls %v, events %v", err, known.done(), seen.events)
+	}
+}
+
+func TestANodeThatRegisteredAnewUnderItsStorageFenceIsToldWhatLiftsIt(t *testing.T) {
+	w, known, seen := registeredAnew(t, Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence})
+	if _, err := w.pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(known.done()) > 0 || seen.said("FencepostFencingBlocked n1", "node UID uid-0, boot ID boot-1") != 1 ||
+		seen.said("FencepostFencingBlocked n1", "csi-fencepost fence on n1") != 1 || strings.Contains(seen.events[0], "Reboot") {
+		t.Errorf("calls %v, events %q", known.done(), seen.events)
+	}
+}
