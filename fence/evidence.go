@@ -92,7 +92,11 @@ const (
 	// VoidNameTaken: its Node is gone, and the lease that the evidence is bound to
 	// with it; whether that had changed first, nobody can tell any more.
 	VoidNameTaken = "another machine has its name by now, so whether it came back before that, nobody can tell"
-	VoidOurs      = "csi-fencepost put this taint on itself"
+	// VoidLeaseGone: the lease that the evidence is bound to was deleted.
+	VoidLeaseGone = "the node's lease is gone since, so whether it came back before that, nobody can tell"
+	// VoidLifting: a storage fence that may be in place no more.
+	VoidLifting = "its access is being given back, and nothing says yet how far that has come"
+	VoidOurs    = "csi-fencepost put this taint on itself"
 )
 
 // holds tells whether e counts for h now; if not, why.
@@ -109,10 +113,13 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 	if !e.Kind.known() {
 		return false, VoidUnknownKind
 	}
+	if e.Kind == StorageFence && h.RegisteredAnew() {
+		return e.cutsOffAnew(h)
+	}
 	if e.NodeUID != h.NodeUID || OtherSystem(e.SystemUUID, h.SystemUUID) {
 		return false, VoidOtherMachine
 	}
-	if e.Kind == VolumeRelease || e.Kind == StorageFence {
+	if e.Kind == VolumeRelease || e.Kind == StorageFence && h.standIn() == nil {
 		// They speak of the volume's access, not of the machine's life.
 		return true, ""
 	}
@@ -127,7 +134,7 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 	case m == nil && h.backAnew():
 		return false, VoidBackAnew // with the pods that the boot began, whenever that was
 	case m == nil && h.Node == nil && e.LeaseRV != h.LeaseRV:
-		return false, VoidLeaseChanged
+		return false, e.leaseWord(h)
 	case m == nil && e.LeaseRV != h.LeaseRV && e.LeaseRV != "":
 		return false, VoidNameTaken
 	case m == nil:
@@ -137,9 +144,32 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 	case e.BootID != m.BootID:
 		return false, VoidBootChanged
 	case e.LeaseRV != h.LeaseRV:
-		return false, VoidLeaseChanged
+		return false, e.leaseWord(h)
 	}
 	return true, ""
+}
+
+// cutsOffAnew: the holder's machine is there again under another Node. A storage
+// fence cuts off whatever runs there, under any name, but only what was read of
+// that machine as it is registered now says that it is still in place.
+func (e *Evidence) cutsOffAnew(h *Holder) (bool, string) {
+	switch {
+	case e.NodeUID == h.Node.UID && !OtherSystem(e.SystemUUID, h.Node.SystemUUID):
+		return true, ""
+	case e.NodeUID != h.NodeUID:
+		return false, VoidOtherMachine
+	case h.reregistered():
+		return false, VoidRegisteredAgain
+	}
+	return false, VoidBackAnew
+}
+
+// leaseWord says what became of the lease that e is bound to.
+func (e *Evidence) leaseWord(h *Holder) string {
+	if h.LeaseRV == "" {
+		return VoidLeaseGone
+	}
+	return VoidLeaseChanged
 }
 
 func (e *Evidence) String() string {

@@ -99,6 +99,70 @@ func TestEvidenceOfAMachineWhoseNodeIsAnotherSaysHow(t *testing.T) {
 	check(t, v, Allow, HolderFenced)
 }
 
+// A machine that is there again under another Node has given its word anew, or its
+// access has: what was read under the former Node may have been undone since.
+func TestAStorageFenceOfAMachineThatRegisteredAnewMustHaveBeenReadOfItAsItIsNow(t *testing.T) {
+	const system = "11111111-2222-3333-4444-555555555555"
+	again := func(h *Holder) { h.Node.UID = "uid-9" }
+	anew := func(h *Holder) {
+		h.SystemUUID, h.Node.UID, h.Node.BootID, h.Node.SystemUUID = system, "uid-9", "boot-9", system
+	}
+	other := func(h *Holder) { h.Node.UID, h.Node.BootID = "uid-9", "boot-9" }
+	ofNow := func(e *Evidence) { e.NodeUID = "uid-9" }
+	for name, tt := range map[string]struct {
+		change change
+		read   func(*Evidence)
+		void   string // empty: it counts
+	}{
+		"same boot, read before":        {again, nil, VoidRegisteredAgain},
+		"same boot, read now":           {again, ofNow, ""},
+		"same boot, of a third":         {again, func(e *Evidence) { e.NodeUID = "uid-3" }, VoidOtherMachine},
+		"booted, read before":           {anew, nil, VoidBackAnew},
+		"booted, read now":              {anew, ofNow, ""},
+		"booted, of another's system":   {anew, func(e *Evidence) { e.NodeUID, e.SystemUUID = "uid-9", "99999999-2222-3333-4444-555555555555" }, VoidOtherMachine},
+		"another that uses it":          {other, nil, VoidOtherMachine},
+		"another that uses it, its own": {other, ofNow, VoidOtherMachine},
+	} {
+		if tt.read == nil {
+			tt.read = func(*Evidence) {}
+		}
+		v, st := judged(t, deleted, unattachedAnew, stale, tt.change, with(StorageFence, tt.read))
+		if tt.void == "" {
+			check(t, v, Allow, HolderFenced)
+			continue
+		}
+		check(t, v, Refuse, EvidenceVoid)
+		if st.Note != tt.void {
+			t.Errorf("%s: %q, want %q", name, st.Note, tt.void)
+		}
+	}
+	// One that has the name and does not use the volume says nothing of the holder.
+	v, _ := judged(t, deleted, unlisted, replaced, stale, with(StorageFence))
+	check(t, v, Allow, HolderFenced)
+}
+
+// unattachedAnew: Kubernetes has detached it, and the Node still uses it.
+func unattachedAnew(h *Holder) { h.Node.InUse, h.Node.ListedAttached = true, false }
+
+func TestALeaseThatIsGoneWasNotRenewed(t *testing.T) {
+	gone := func(h *Holder) { h.LeaseRV = "" }
+	for name, tt := range map[string]struct {
+		changes []change
+		want    string
+	}{
+		"Node and lease":  {[]change{with(PowerReading), nodeGone}, VoidLeaseGone},
+		"the lease alone": {[]change{with(PowerReading), gone}, VoidLeaseGone},
+		"renewed":         {[]change{with(PowerReading, earlier)}, VoidLeaseChanged},
+		"renewed, gone":   {[]change{nodeGone, func(h *Holder) { h.LeaseRV = "100" }, with(PowerReading, earlier)}, VoidLeaseChanged},
+	} {
+		v, st := judged(t, append([]change{deleted, unlisted, stale}, tt.changes...)...)
+		check(t, v, Refuse, EvidenceVoid)
+		if st.Note != tt.want {
+			t.Errorf("%s: %q, want %q", name, st.Note, tt.want)
+		}
+	}
+}
+
 // An empty node_id means all nodes: nothing is unpublished, and the next holder
 // is judged all the same.
 func TestAHolderWithoutNodeIDHidesNoOther(t *testing.T) {

@@ -443,6 +443,32 @@ func TestOnUndoesWithTheAgentsThatReadOff(t *testing.T) {
 	})
 }
 
+// A fence that is lifted by half, or of addresses that the machine has left, is
+// neither on nor off.
+func TestAStorageFenceThatReadsUnclearIsLiftedWhereItIsKnownWhatItCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			kind   fence.Kind
+			fenced []string
+			sent   int
+		}{
+			"its blocks are known": {fence.StorageFence, []string{"192.0.2.1/32"}, 2},
+			"nothing is known":     {fence.StorageFence, nil, 0},
+			"the power":            {fence.PowerReading, []string{"192.0.2.1/32"}, 0},
+		} {
+			d, m := &device{name: "array", kind: tt.kind, status: reads(Unclear)}, machine
+			m.Fenced = tt.fenced
+			want(t, Levels{level(d)}.On(t.Context(), m), Unclear, 0, "reads unclear")
+			if got := d.times("on"); got != tt.sent {
+				t.Errorf("%s: on was sent %d times, want %d", name, got, tt.sent)
+			}
+		}
+		d, m := &device{name: "array", kind: fence.StorageFence, status: reads(Unclear, On)}, machine
+		m.Fenced = []string{"192.0.2.1/32"}
+		want(t, Levels{level(d)}.On(t.Context(), m), On, 0, "reads on")
+	})
+}
+
 func TestTheTrailIsBoundedJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		chatty := &device{name: "bmc", off: func(context.Context, int) error { return errors.New(strings.Repeat("é", 1000)) },

@@ -3,13 +3,17 @@ package agent
 import (
 	"context"
 	"fmt"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // On gives power or access back with the agents that took it: those that read
 // Off, from the last level to the first (a BMC answers only once its outlet has
 // power). An agent that reads On is left alone, and so is one that cannot be
-// read. State is On if every agent that covers the node reads on in the end,
-// Off if one still reads off.
+// read, unless it cuts storage and m.Fenced says what a fence cut: a fence that is
+// lifted by half, or of addresses that the machine has left, reads Unclear, and is
+// to be lifted all the same. State is On if every agent that covers the node reads
+// on in the end, Off if one still reads off.
 func (l Levels) On(ctx context.Context, m Machine) Outcome {
 	r := &run{m: m}
 	var seen verdicts
@@ -28,8 +32,11 @@ func (l Levels) On(ctx context.Context, m Machine) Outcome {
 }
 
 func (r *run) restore(ctx context.Context, b Bounded, level int) State {
+	cut := func(s State) bool {
+		return s == Off || s == Unclear && b.Agent.Proves() == fence.StorageFence && len(r.m.Fenced) > 0
+	}
 	state := r.read(ctx, b, where{level, 1})
-	for attempt := 1; state == Off && attempt <= b.attempts() && ctx.Err() == nil; attempt++ {
+	for attempt := 1; cut(state) && attempt <= b.attempts() && ctx.Err() == nil; attempt++ {
 		if attempt > 1 {
 			sleep(ctx, retryAfter)
 		}

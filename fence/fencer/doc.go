@@ -21,7 +21,9 @@
 // agent's call hangs that could still take effect, the lock is kept.
 //
 // A power fence in the record is void before power is given back. A storage
-// fence is lifted only after the agents read the access as open.
+// fence says that it is being lifted before access is, and proves nothing from then
+// on. It stays to be lifted, by whoever comes next, until the agents read as open
+// what it cut; what it cut off from another machine is not opened for this one.
 //
 // # Non-guarantees
 //

@@ -28,8 +28,16 @@ func (f *Fencer) keep(ctx context.Context, t Target, a *Answer) error {
 
 func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 	id := string(uuid.NewUUID())
+	read := *a
 	_, err := f.Records.Update(ctx, t.Node, func(r *record.Record) (bool, error) {
+		*a = read
 		cur := r.Fence(a.Kind, f.Driver)
+		if cur != nil && cur.Lifting != "" {
+			// Access may be open the moment after it was read as cut.
+			a.State, a.Kind, a.Storage, a.Agents, a.Detail = agent.Unclear, "", agent.Unclear, nil, ""
+			a.Why = "fence " + cur.ID + ": " + fence.VoidLifting
+			return false, nil
+		}
 		if cur != nil && cur.Phase == record.Fenced && stands(cur, a.Machine) {
 			a.Fence = cur.ID
 			return false, nil
@@ -68,7 +76,14 @@ func (f *Fencer) keepOn(ctx context.Context, t Target, a *Answer) error {
 
 func (f *Fencer) contradict(r *record.Record, a *Answer, kind fence.Kind, how string) bool {
 	cur := r.Fence(kind, f.Driver)
-	if cur == nil || cur.Phase != record.Fenced || cur.Machine.NodeUID != a.Machine.NodeUID {
+	if cur == nil || cur.Phase != record.Fenced {
+		return false
+	}
+	same := cur.Machine.NodeUID == a.Machine.NodeUID
+	if kind == fence.StorageFence {
+		same = oneMachine(cur.Machine, a.Machine)
+	}
+	if !same {
 		return false
 	}
 	names, _ := readers(a.Steps, agent.On)

@@ -103,16 +103,34 @@ func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (agent.Mac
 	if err != nil {
 		return m, err
 	}
-	if s := r.Fence(fence.StorageFence, f.Driver); s != nil && s.Machine.NodeUID == t.UID {
-		for _, step := range s.Steps {
-			if step.Action == "off" {
-				m.Fenced = append(m.Fenced, agent.Blocks(step.Detail)...)
-			}
-		}
-		slices.Sort(m.Fenced)
-		m.Fenced = slices.Compact(m.Fenced)
+	if s := r.Fence(fence.StorageFence, f.Driver); s != nil && oneMachine(s.Machine, f.bind(t, l)) {
+		m.Fenced = cutBlocks(s)
 	}
 	return m, nil
+}
+
+// cutBlocks are the blocks that the agents were told to cut.
+func cutBlocks(s *record.Fence) []string {
+	var all []string
+	for _, step := range s.Steps {
+		if step.Action == "off" {
+			all = append(all, agent.Blocks(step.Detail)...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// oneMachine tells whether both are one machine, registered under one Node or
+// under two. One Node may have had two machines.
+func oneMachine(a, b record.FencedMachine) bool {
+	switch {
+	case a.BootID != "" && a.BootID == b.BootID:
+		return true
+	case fence.OtherSystem(a.SystemUUID, b.SystemUUID):
+		return false
+	}
+	return a.NodeUID == b.NodeUID || fence.SameSystem(a.SystemUUID, b.SystemUUID)
 }
 
 // unknownMachine: an answer could not be bound to anything.

@@ -224,13 +224,19 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 			return false, refuse(c.t.Node, "off", "fence %s is %s: %s", c.id, f.Phase, f.Why)
 		case f != nil && f.Kind == kind:
 			return false, nil
-		case kind == fence.StorageFence && r.StorageFenced(c.Driver):
-			return false, nil // that one keeps volumes away until it is lifted
+		}
+		var steps []record.FenceStep
+		if kind == fence.StorageFence && r.StorageFenced(c.Driver) {
+			cur := r.Fence(kind, c.Driver)
+			if cur.Lifting == "" {
+				return false, nil // that one keeps volumes away until it is lifted
+			}
+			steps = slices.Clone(cur.Steps) // what it cut may still be cut
 		}
 		start := record.Fence{ID: c.id, Kind: kind, Machine: c.bind(c.t, look{leaseRV: c.t.LeaseRV}), Phase: record.Fencing,
-			Actor: c.Actor, Reason: c.reason, Forced: c.force, StartedAt: time.Now().UTC().Format(time.RFC3339)}
+			Actor: c.Actor, Reason: c.reason, Forced: c.force, StartedAt: time.Now().UTC().Format(time.RFC3339), Steps: steps}
 		if f != nil {
-			start.StartedAt = f.StartedAt
+			start.StartedAt, start.Steps = f.StartedAt, append(start.Steps, f.Steps...)
 		}
 		if kind == fence.StorageFence {
 			start.Driver = c.Driver
@@ -256,7 +262,7 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 		}
 		failed := *ours
 		failed.Phase, failed.Why, failed.EndedAt = record.Failed, a.Why, time.Now().UTC().Format(time.RFC3339)
-		failed.Steps = steps(a.Steps)
+		failed.Steps = append(slices.Clone(ours.Steps), steps(a.Steps)...)
 		r.PutFence(failed, "FenceFailed")
 		return true, nil
 	})
@@ -268,7 +274,8 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 
 func (c *cut) settleOff(r *record.Record, ours *record.Fence, a *Answer) bool {
 	cur := r.Fence(a.Kind, c.Driver)
-	if cur != nil && cur.Phase == record.Fenced && cur.ID != c.id && stands(cur, a.Machine) {
+	lifting := cur != nil && cur.ID != c.id && cur.Lifting != ""
+	if cur != nil && cur.Phase == record.Fenced && cur.ID != c.id && !lifting && stands(cur, a.Machine) {
 		a.Fence = cur.ID
 		if ours != nil && ours.Phase == record.Fencing {
 			return r.EndFence(c.id, record.Void, "fence "+cur.ID+" stands", c.Actor)
@@ -282,8 +289,12 @@ func (c *cut) settleOff(r *record.Record, ours *record.Fence, a *Answer) bool {
 	}
 	next := c.fenced(c.id, a, c.reason)
 	next.Forced = c.force
-	if ours != nil {
+	switch {
+	case ours != nil:
 		next.StartedAt = ours.StartedAt
+		next.Steps = append(slices.Clone(ours.Steps), next.Steps...)
+	case lifting:
+		next.Steps = append(slices.Clone(cur.Steps), next.Steps...)
 	}
 	a.Fence = next.ID
 	r.PutFence(next, "Fenced")

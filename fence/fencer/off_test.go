@@ -606,7 +606,7 @@ func TestAStorageFenceIsLiftedOnlyWhenItIsReadAsOpen(t *testing.T) {
 		_, err := f.Lift(w.Context(), w.target(), "other.example.com", "back")
 		w.refused(err, "other.example.com")
 		array.broken = true
-		if a, err := f.Lift(w.Context(), w.target(), driver, "back"); err != nil || a.State == agent.On || !w.record().StorageFenced(driver) {
+		if a, err := f.Lift(w.Context(), w.target(), driver, "back"); err == nil || a.State == agent.On || !w.record().StorageFenced(driver) {
 			t.Fatalf("%+v, %v, %s", a, err, w.fences())
 		}
 		array.broken = false

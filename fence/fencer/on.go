@@ -3,6 +3,8 @@ package fencer
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -13,8 +15,8 @@ import (
 )
 
 // On gives the machine back what the agents took from it. Its power fence is
-// void in the record before; a storage fence is lifted in it after the agents
-// read the access as open. Errors as in Off.
+// void in the record before, and its storage fence proves nothing from then on;
+// that is lifted after the agents read the access as open. Errors as in Off.
 func (f *Fencer) On(ctx context.Context, t Target, reason string) (Answer, error) {
 	if err := f.writable(t, "on", reason, f.Covers(t.Node)); err != nil {
 		return Answer{}, err
@@ -23,9 +25,12 @@ func (f *Fencer) On(ctx context.Context, t Target, reason string) (Answer, error
 }
 
 // Lift gives the node's machine its access to the storage of this Fencer's
-// driver back, whether or not the record has a fence. It is lifted in the record
-// only if the agents read the access as open then. A driver other than the
-// Fencer's is an error: only its own sidecar can.
+// driver back, whether or not the record has a fence. One that it has proves
+// nothing from before the first request on. It is lifted in the record only if the
+// agents read the access as open then, and that of all that the fence cut; else
+// Lift is an error that says why not, and to be called again. A fence of another
+// machine that had the node's name is not undone. A driver other than the Fencer's
+// is an error: only its own sidecar can.
 func (f *Fencer) Lift(ctx context.Context, t Target, driver, reason string) (Answer, error) {
 	if err := f.writable(t, "lift", reason, f.CoversStorage(t.Node)); err != nil {
 		return Answer{}, err
@@ -56,14 +61,8 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	if now.node != nil && string(now.node.UID) != t.UID {
 		return Answer{}, refuse(t.Node, action, "%s", fence.VoidOtherMachine)
 	}
-	id := string(uuid.NewUUID())
-	if _, err := lock.Update(ctx, func(r *record.Record) (bool, error) {
-		if p := r.Fence(fence.PowerReading, ""); p != nil && action == "on" {
-			r.EndFence(p.ID, record.Void, "given its power back: "+reason, f.Actor)
-		}
-		r.Note(f.Actor, "Begin:"+action, id+": node UID "+t.UID+": "+reason)
-		return true, nil
-	}); err != nil {
+	u := &undoing{Fencer: f, t: t, reason: reason, action: action, now: f.bind(t, now)}
+	if err := u.begin(ctx, lock); err != nil {
 		return Answer{}, err
 	}
 	limited, cancel := context.WithCancelCause(ctx)
@@ -78,35 +77,202 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	if err := lock.Held(limited); err != nil {
 		return Answer{}, err
 	}
-	machine, err := f.fencedMachine(limited, t, now)
-	if err != nil {
-		return Answer{}, err
+	machine := now.machine(t)
+	if u.own() {
+		machine.Fenced = u.blocks()
 	}
-	a := f.answer(levels.On(limited, machine), f.bind(t, now), time.Now())
-	return a, f.restored(ctx, t, id, reason, action, &a)
+	a := f.answer(levels.On(limited, machine), u.now, time.Now())
+	return a, u.end(ctx, &a, u.opened(limited, &a))
 }
 
-// restored writes what became of it. Only access that every storage agent reads
-// as open lifts a fence.
-func (f *Fencer) restored(ctx context.Context, t Target, id, reason, action string, a *Answer) error {
+// maxLifting bounds what a fence says of why it is lifted, in bytes.
+const maxLifting = 256
+
+// undoing is one On or Lift under the lock.
+type undoing struct {
+	*Fencer
+	t              Target
+	reason, action string
+	now            record.FencedMachine
+
+	id string // of this attempt, or of the first of several that came to the same
+	// fence of the storage that the record has, as it was then; nil: none.
+	fence *record.Fence
+	begun bool // it was in force until now
+}
+
+// begin ends what the record proves, before anything is given back.
+func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
+	_, err := lock.Update(ctx, func(r *record.Record) (bool, error) {
+		u.id, u.fence, u.begun = string(uuid.NewUUID()), nil, false
+		text := "node UID " + u.t.UID + ": " + u.reason
+		first, _ := u.series(r, text)
+		if p := r.Fence(fence.PowerReading, ""); p != nil && u.action == "on" {
+			r.EndFence(p.ID, record.Void, "given its power back: "+u.reason, u.Actor)
+			first = ""
+		}
+		if s := r.Fence(fence.StorageFence, u.Driver); s != nil && u.CoversStorage(u.t.Node) {
+			if s.Lifting == "" {
+				u.begun, s.Lifting = true, strings.ToValidUTF8(u.reason[:min(len(u.reason), maxLifting)], "")
+			}
+			was := *s
+			u.fence = &was
+		}
+		if first != "" {
+			u.id = first // the same once more
+			return u.begun, nil
+		}
+		r.Note(u.Actor, "Begin:"+u.action, u.id+": "+text)
+		return true, nil
+	})
+	return err
+}
+
+// series finds the attempt that is on record as begun with those words, if the
+// trail has nothing else since, and what attempts came to in it. One that fails
+// again and again must not push out the rest of the trail.
+func (u *undoing) series(r *record.Record, text string) (id string, ends []string) {
+	for i := len(r.Audit) - 1; i >= 0; i-- {
+		entry := &r.Audit[i]
+		if entry.Actor != u.Actor {
+			return "", nil
+		}
+		at, words, _ := strings.Cut(entry.Detail, ": ")
+		switch {
+		case entry.Action == "End:"+u.action:
+			ends = append(ends, words)
+		case entry.Action == "Begin:"+u.action && sameWords(words, text):
+			return at, ends
+		default:
+			return "", nil
+		}
+	}
+	return "", nil
+}
+
+// sameWords: the record may have shortened them.
+func sameWords(stored, text string) bool {
+	short, cut := strings.CutSuffix(stored, "...")
+	return stored == text || cut && strings.HasPrefix(text, short)
+}
+
+// own: the storage fence is of the machine that is meant.
+func (u *undoing) own() bool { return u.fence != nil && oneMachine(u.fence.Machine, u.now) }
+
+// blocks are those that the fence cut, or was read to cut.
+func (u *undoing) blocks() []string {
+	all := append(cutBlocks(u.fence), agent.Blocks(u.fence.What)...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// opened tells whether the agents read as open what the fence cut. Of another
+// machine's they are asked, and nothing is changed.
+func (u *undoing) opened(ctx context.Context, a *Answer) bool {
+	switch {
+	case u.fence == nil:
+		return false
+	case u.own():
+		return u.open(a.Steps)
+	case u.open(a.Steps) && u.named(a.Steps):
+		return true
+	case len(u.blocks()) == 0:
+		return false
+	}
+	m := u.fence.Machine
+	o := u.storage.Ask(ctx, agent.Machine{Node: u.t.Node, UID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, Fenced: u.blocks()})
+	a.Steps = append(a.Steps, o.Steps...)
+	return u.open(o.Steps) && u.named(o.Steps)
+}
+
+// named: what the storage agents read as open has all that the fence cut. Agents
+// whose words have no blocks know machines by the node's name.
+func (u *undoing) named(all []agent.Step) bool {
+	blocks := u.blocks()
+	for _, st := range all {
+		read := agent.Blocks(st.Detail)
+		if st.Action != "status" || st.State != agent.On || u.proves[st.Agent] != fence.StorageFence || len(read) == 0 {
+			continue
+		}
+		if len(blocks) == 0 || slices.ContainsFunc(blocks, func(b string) bool { return !slices.Contains(read, b) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// untouched: nothing was sent that could have given back what the fence cut.
+func (u *undoing) untouched(all []agent.Step) bool {
+	blocks := u.blocks()
+	return !slices.ContainsFunc(all, func(st agent.Step) bool {
+		if st.Action != "on" || u.proves[st.Agent] != fence.StorageFence {
+			return false
+		}
+		sent := agent.Blocks(st.Detail)
+		return len(sent) == 0 || len(blocks) == 0 || slices.ContainsFunc(sent, func(b string) bool { return slices.Contains(blocks, b) })
+	})
+}
+
+// end writes what became of it. Only access that every storage agent reads as
+// open lifts a fence.
+func (u *undoing) end(ctx context.Context, a *Answer, opened bool) error {
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	_, err := f.Records.Update(ctx, t.Node, func(r *record.Record) (bool, error) {
-		s := r.Fence(fence.StorageFence, f.Driver)
-		if s != nil && f.open(a.Steps) {
+	stands := false
+	_, err := u.Records.Update(ctx, u.t.Node, func(r *record.Record) (changed bool, err error) {
+		stands = false
+		text := fmt.Sprintf("%s: %s", a.State, trail(a.Steps, a.Why))
+		begun := "node UID " + u.t.UID + ": " + u.reason
+		if _, ends := u.series(r, begun); !slices.ContainsFunc(ends, func(words string) bool { return sameWords(words, text) }) {
+			r.Note(u.Actor, "End:"+u.action, u.id+": "+text)
+			changed = true
+		}
+		if u.fence == nil {
+			return changed, nil
+		}
+		s := r.Fence(fence.StorageFence, u.Driver)
+		if s == nil || s.ID != u.fence.ID {
+			return changed, nil // ended, or made anew, by somebody else
+		}
+		switch {
+		case opened:
 			lifted := *s
-			lifted.Steps = append(lifted.Steps, steps(a.Steps)...)
+			lifted.Steps = append(slices.Clone(s.Steps), steps(a.Steps)...)
 			r.PutFence(lifted, "Unfenced")
 			a.Fence = s.ID
-			r.EndFence(s.ID, record.Lifted, reason, f.Actor)
+			r.EndFence(s.ID, record.Lifted, u.reason, u.Actor)
+			return true, nil
+		case u.begun && u.untouched(a.Steps):
+			s.Lifting, changed = "", true
 		}
-		r.Note(f.Actor, "End:"+action, fmt.Sprintf("%s: %s: %s", id, a.State, trail(a.Steps, a.Why)))
-		return true, nil
+		stands = true
+		return changed, nil
 	})
 	if err != nil {
 		return fmt.Errorf("the agents' answer (%s: %s) could not be written down: %w", a.State, a.Why, err)
 	}
+	return u.failed(a, stands)
+}
+
+// failed says that access was not given back, or not all of it.
+func (u *undoing) failed(a *Answer, stands bool) error {
+	switch {
+	case stands && !u.own():
+		return fmt.Errorf("the storage fence of node %s (%s) is of another machine that had its name (node UID %s, boot ID %s), and is not lifted for this one: "+
+			"once that machine is off for good, take %s off the list of driver %s (%s)", u.t.Node, u.fence.ID, u.fence.Machine.NodeUID, u.fence.Machine.BootID, listed(u.blocks()), u.Driver, a.Why)
+	case stands && (u.action == "lift" || a.State == agent.On):
+		return fmt.Errorf("the storage fence of node %s (%s) is not lifted: %s", u.t.Node, u.fence.ID, a.Why)
+	case u.action == "lift" && a.State != agent.On:
+		return fmt.Errorf("the access of node %s to the storage of %s does not read open: %s", u.t.Node, u.Driver, a.Why)
+	}
 	return nil
+}
+
+func listed(blocks []string) string {
+	if len(blocks) == 0 {
+		return "it"
+	}
+	return strings.Join(blocks, ", ")
 }
 
 // open: agents that cut storage were read, and each reads the access as open.

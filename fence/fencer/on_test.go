@@ -174,7 +174,7 @@ func TestAccessThatIsOpenLiftsNothingButItsOwnFence(t *testing.T) {
 		run(t, func(w *world) {
 			w.levels = agent.Levels{{{Agent: &device{name: "array", kind: fence.StorageFence, off: true}}}, {{Agent: &device{name: "second", kind: fence.StorageFence, broken: true}}}}
 			w.put(storage(w))
-			if a, err := w.fencer("a").Lift(w.Context(), w.target(), driver, "back"); err != nil || a.State != agent.Unclear {
+			if a, err := w.fencer("a").Lift(w.Context(), w.target(), driver, "back"); err == nil || a.State != agent.Unclear || !strings.Contains(err.Error(), "is not lifted: agent second of level 2 reads unclear") {
 				t.Errorf("%+v, %v", a, err)
 			}
 			w.expect("fences", w.fences(), "Fenced by b")

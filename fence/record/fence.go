@@ -52,6 +52,10 @@ type Fence struct {
 	EndedAt   string `json:"endedAt,omitempty"`
 	// Why it failed, is void or was lifted.
 	Why string `json:"why,omitempty"`
+	// Lifting says why access is being given back. It is written before the first
+	// request that does so: a fence with it proves nothing, and is still to be
+	// lifted. Empty: nobody has begun.
+	Lifting string `json:"lifting,omitempty"`
 	// Steps, in order: each request and its answer.
 	Steps []FenceStep `json:"steps,omitempty"`
 }
@@ -163,7 +167,7 @@ func (r *Record) PutFence(f Fence, action string) {
 			continue
 		}
 		before := old.Phase
-		old.Phase, old.EndedAt, old.Why = Void, now(), "fence "+f.ID+" took its place"
+		old.Phase, old.EndedAt, old.Why, old.Lifting = Void, now(), "fence "+f.ID+" took its place", ""
 		if before == Fencing {
 			old.Phase, old.Why = Failed, clip("left unfinished by "+old.Actor+"; "+f.Actor+" went on with fence "+f.ID)
 		}
@@ -193,7 +197,7 @@ func (r *Record) EndFence(id string, phase Phase, why, actor string) bool {
 	if f == nil || !f.Current() {
 		return false
 	}
-	f.Phase, f.Why, f.EndedAt = phase, clip(why), now()
+	f.Phase, f.Why, f.EndedAt, f.Lifting = phase, clip(why), now(), ""
 	r.audit(actor, string(phase)+"Fence", id+": "+why)
 	return true
 }
@@ -220,7 +224,7 @@ const (
 
 // clip bounds the texts, which come from devices and programs.
 func (f *Fence) clip() {
-	f.What, f.Actor, f.Reason, f.Why = clip(f.What), clip(f.Actor), clip(f.Reason), clip(f.Why)
+	f.What, f.Actor, f.Reason, f.Why, f.Lifting = clip(f.What), clip(f.Actor), clip(f.Reason), clip(f.Why), clip(f.Lifting)
 	f.Agents = slices.Clone(f.Agents[:min(len(f.Agents), maxAgents)])
 	f.Steps = last(slices.Clone(f.Steps), maxSteps)
 	for i := range f.Steps {

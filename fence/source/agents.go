@@ -59,8 +59,12 @@ func (*AgentReadings) Name() string { return "FenceAgents" }
 // Evidence implements Source. It asks for a holder that shows no life, and for a
 // living one that the record says is cut off from the driver's storage. Agents
 // that do not answer within 4 s (0.1 s, if they were late a moment ago and nobody
-// claims that the node is off) give no evidence yet. They are an error where the record has a storage fence: nobody
-// can tell then whether it stands.
+// claims that the node is off) give no evidence yet. Where the record has a storage
+// fence nobody can tell then whether it stands: it is void for a holder of the
+// ledger, so that a person's word is heard all the same, and an error for any other
+// node, which may be the one that asks for the volume. So is one that is being
+// lifted, whatever the agents read. A machine that has registered under another
+// Node since its fence is asked for as it is registered now.
 func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evidence, error) {
 	t, ask := s.target(&q)
 	if !ask {
@@ -75,10 +79,14 @@ func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evide
 		return nil, err
 	}
 	s.remember(t.Node, late && most == patience, a.State)
-	if a.State != agent.Off && a.Storage != agent.On && s.cut(&q) {
-		return s.cannotTell(&q, late)
+	found := readings(&q, &a)
+	lifting := s.cut(&q) && q.Record.Fence(fence.StorageFence, q.Driver).Lifting != "" && a.Kind != fence.PowerReading
+	if s.cut(&q) && a.Storage != agent.On && (a.State != agent.Off || lifting) {
+		found = slices.DeleteFunc(found, func(e fence.Evidence) bool { return !e.On })
+		doubt, err := s.cannotTell(&q, late)
+		return append(found, doubt...), err
 	}
-	return readings(&q, &a), nil
+	return found, nil
 }
 
 // patience with the agents of that node.
@@ -124,12 +132,15 @@ func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
 	if t.Node == "" || t.UID == "" || settled(h) {
 		return t, false
 	}
+	cut, covered := s.cut(q), s.asker.Covers(t.Node)
 	if node := q.machine(); node != nil {
 		t.BootID = node.Status.NodeInfo.BootID
+	} else if node := q.anew(); node != nil && cut {
+		t.UID, t.BootID, t.StorageOnly = string(node.UID), node.Status.NodeInfo.BootID, true
+		return t, true
 	} else if q.Node != nil {
 		return t, false // the agents know nodes by name, and that is another machine
 	}
-	cut, covered := s.cut(q), s.asker.Covers(t.Node)
 	if cut && (h.Liveness == fence.Alive || !covered) {
 		t.StorageOnly = true
 		return t, true
@@ -159,21 +170,30 @@ func settled(h *fence.Holder) bool {
 
 // cannotTell: the record says that the storage is cut off, the agents do not
 // say whether it still is. Where an operator says that they are wrong, the
-// record's word counts.
+// record's word counts, unless the fence is being lifted.
 func (s *AgentReadings) cannotTell(q *Question, late bool) ([]fence.Evidence, error) {
 	f := q.Record.Fence(fence.StorageFence, q.Driver)
 	m := bound(q)
 	names := s.asker.StorageAgents(q.Holder.NodeName)
-	if f.Machine.NodeUID == q.Holder.NodeUID && len(names) > 0 &&
+	if f.Lifting == "" && f.Machine.NodeUID == q.Holder.NodeUID && len(names) > 0 &&
 		!slices.ContainsFunc(names, func(name string) bool { return !q.Record.Overridden(name, m) }) {
 		return recorded(q, f), nil
 	}
-	how := "do not say clearly"
+	how := "the fence agents (%s) do not say clearly whether it is still in place"
 	if late {
-		how = "have not said in time"
+		how = "the fence agents (%s) have not said in time whether it is still in place"
 	}
-	return nil, fmt.Errorf("node %s is cut off from the storage of %s (fence %s in its record), and the fence agents (%s) %s whether it still is",
-		q.Holder.NodeName, q.Driver, f.ID, strings.Join(names, ", "), how)
+	why := fmt.Sprintf(how, strings.Join(names, ", "))
+	if f.Lifting != "" {
+		why = fence.VoidLifting
+	}
+	if q.Holder.State == fence.NotInLedger {
+		return nil, fmt.Errorf("node %s is cut off from the storage of %s (fence %s in its record), and %s. If it stays so, csi-fencepost fence withdraw %s --id %s --reason TEXT has the fence count no more",
+			q.Holder.NodeName, q.Driver, f.ID, why, q.Holder.NodeName, f.ID)
+	}
+	found := recorded(q, f)
+	found[0].Void = why
+	return found, nil
 }
 
 // bound is the holder's machine as it is now.

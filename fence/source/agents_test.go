@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -238,6 +239,112 @@ func TestWhatTheAgentsCannotTellBecauseOfTheAPIServerIsAnError(t *testing.T) {
 	}
 }
 
+// Agents that cannot tell say nothing against a person who can.
+func TestAPersonIsHeardWhereAgentsCannotTellWhetherTheStorageIsCut(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer fencer.Answer
+		want   fence.Reason
+	}{
+		"they cannot":   {fencer.Answer{}, fence.HolderFenced},
+		"they read on":  {fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc"}}, fence.EvidenceContradicted},
+		"nobody claims": {fencer.Answer{}, fence.EvidenceVoid},
+	} {
+		r := withFence(fence.StorageFence, "sidecar")
+		if name != "nobody claims" {
+			r.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}}}
+		}
+		q := stale(r)
+		h := q.Holder
+		h.LeaseRV = q.LeaseRV
+		h.Evidence = append(ask(t, Agents(&asker{power: true, storage: true, answer: tt.answer}), q), ask(t, Confirmations(Records{ReadOnly: true}), q)...)
+		if got := fence.JudgePublish(fence.Snapshot{Target: &fence.Holder{NodeID: "id2"}, Holders: []fence.Holder{h}}, "id2").Reason; got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+func TestAFenceThatIsBeingLiftedIsNoEvidence(t *testing.T) {
+	cut := fencer.Answer{State: agent.Off, Kind: fence.StorageFence, Storage: agent.Off}
+	for name, a := range map[string]*asker{"cut": {storage: true, answer: cut}, "unclear": {storage: true}, "overridden": {storage: true}, "no agents": nil} {
+		r := withFence(fence.StorageFence, "sidecar")
+		r.Fences[0].Lifting = "back"
+		if name == "overridden" {
+			r.Overrides = []record.Override{{ID: "o", Agent: "array", By: "ann", Reason: "down", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}}
+		}
+		var sources []Source
+		if a == nil {
+			sources = []Source{Fences(nil)}
+		} else {
+			sources = []Source{Agents(a), Fences(a)}
+		}
+		q := stale(r)
+		h := q.Holder
+		for _, s := range sources {
+			h.Evidence = append(h.Evidence, ask(t, s, q)...)
+		}
+		v := fence.JudgeUnpublish(fence.Snapshot{Holders: []fence.Holder{h}}, "id1")
+		if v.Reason != fence.EvidenceVoid || v.Blocking.Note != fence.VoidLifting {
+			t.Errorf("%s: %s %s: %+v", name, v.Action, v.Reason, h.Evidence)
+		}
+	}
+	r := withFence(fence.StorageFence, "sidecar")
+	r.Fences[0].Lifting = "back"
+	open := &asker{storage: true, answer: fencer.Answer{State: agent.On, Kind: fence.StorageFence, Storage: agent.On}}
+	if found := ask(t, Agents(open), stale(r)); found != nil {
+		t.Errorf("open: %+v", found)
+	}
+	off := &asker{power: true, storage: true, answer: fencer.Answer{State: agent.Off, Kind: fence.PowerReading}}
+	if found := ask(t, Agents(off), stale(r)); len(found) != 1 || found[0].Kind != fence.PowerReading || found[0].Void != "" {
+		t.Errorf("off: %+v", found)
+	}
+}
+
+// Its kubelet has registered it under another Node: it runs, or may.
+func TestAMachineThatHasRegisteredAnewIsCutOffOnlyIfItIsReadSo(t *testing.T) {
+	const system = "11111111-2222-3333-4444-555555555555"
+	cut, open := fencer.Answer{State: agent.Off, Kind: fence.StorageFence, Storage: agent.Off}, fencer.Answer{State: agent.On, Kind: fence.StorageFence, Storage: agent.On}
+	for name, tt := range map[string]struct {
+		boot, system string
+		asker        *asker
+		asked        bool
+		want         fence.Reason
+	}{
+		"read as cut":           {"b1", "", &asker{storage: true, answer: cut}, true, fence.HolderFenced},
+		"read as open":          {"b1", "", &asker{storage: true, answer: open}, true, fence.HolderAlive},
+		"unclear":               {"b1", "", &asker{storage: true}, true, fence.HolderAlive},
+		"no agents":             {"b1", "", nil, false, fence.HolderAlive},
+		"booted, read as cut":   {"b2", system, &asker{storage: true, answer: cut}, true, fence.HolderFenced},
+		"booted, read as open":  {"b2", system, &asker{storage: true, answer: open}, true, fence.HolderAlive},
+		"booted, no agents":     {"b2", system, nil, false, fence.HolderAlive},
+		"perhaps another":       {"b2", "", &asker{storage: true, answer: cut}, false, fence.HolderAlive},
+		"perhaps, and no agent": {"b2", "", nil, false, fence.HolderAlive},
+	} {
+		q := stale(withFence(fence.StorageFence, "sidecar"))
+		q.Node = machine("u2", tt.boot, "51")
+		q.Node.Status.NodeInfo.SystemUUID = tt.system
+		q.Holder.SystemUUID, q.Holder.Liveness = system, fence.Alive
+		q.Holder.Node = &fence.Node{UID: "u2", BootID: tt.boot, SystemUUID: tt.system, InUse: true, Ready: true}
+		q.Holder.Sources = []fence.Source{fence.FromLedger, fence.FromVolumesInUse}
+		sources := []Source{Fences(nil)}
+		if tt.asker != nil {
+			sources = []Source{Agents(tt.asker), Fences(tt.asker)}
+		}
+		h := q.Holder
+		for _, s := range sources {
+			h.Evidence = append(h.Evidence, ask(t, s, q)...)
+		}
+		if v := fence.JudgeUnpublish(fence.Snapshot{Holders: []fence.Holder{h}}, "id1"); v.Reason != tt.want {
+			t.Errorf("%s: %s %s: %+v", name, v.Action, v.Reason, h.Evidence)
+		}
+		if tt.asker == nil {
+			continue
+		}
+		if (len(tt.asker.asked) == 1) != tt.asked || tt.asked && (tt.asker.asked[0].UID != "u2" || tt.asker.asked[0].BootID != tt.boot || !tt.asker.asked[0].StorageOnly) {
+			t.Errorf("%s: asked %+v", name, tt.asker.asked)
+		}
+	}
+}
+
 func TestANodeCutOffFromTheStorageIsNotTakenForOpenWhenNobodyCanTell(t *testing.T) {
 	tests := map[string]*asker{
 		"unclear":                 {storage: true},
@@ -253,8 +360,18 @@ func TestANodeCutOffFromTheStorageIsNotTakenForOpenWhenNobodyCanTell(t *testing.
 				}
 				found, err := Agents(a).Evidence(t.Context(), q)
 				how := map[bool]string{true: "have not said in time", false: "do not say clearly"}[name == "slow"]
-				if err == nil || !strings.Contains(err.Error(), "fence f1") || !strings.Contains(err.Error(), how) {
+				doubt := slices.IndexFunc(found, func(e fence.Evidence) bool { return e.Kind == fence.StorageFence })
+				if err != nil || doubt < 0 || !strings.Contains(found[doubt].Void, how) {
 					t.Errorf("%s, alive: %v: evidence %+v, error %v", name, alive, found, err)
+				}
+				if on := slices.ContainsFunc(found, func(e fence.Evidence) bool { return e.On }); on != (a.answer.On != nil) {
+					t.Errorf("%s: evidence %+v, without what reads on", name, found)
+				}
+				// It may be the one that asks for the volume.
+				q.Holder.State = fence.NotInLedger
+				found, err = Agents(a).Evidence(t.Context(), q)
+				if err == nil || !strings.Contains(err.Error(), "fence f1") || !strings.Contains(err.Error(), how) || !strings.Contains(err.Error(), "fence withdraw n1 --id f1 ") {
+					t.Errorf("%s, not in the ledger: evidence %+v, error %v", name, found, err)
 				}
 			})
 		}
@@ -277,7 +394,7 @@ func TestANodeCutOffFromTheStorageIsNotTakenForOpenWhenNobodyCanTell(t *testing.
 			q, a := stale(r), &asker{storage: true}
 			tt.change(&q, a)
 			found, err := Agents(a).Evidence(t.Context(), q)
-			if counts := len(found) == 1 && found[0].Kind == fence.StorageFence; counts != tt.counts || (err == nil) != tt.counts {
+			if counts := len(found) == 1 && found[0].Kind == fence.StorageFence && found[0].Void == ""; counts != tt.counts || err != nil {
 				t.Errorf("%s: evidence %+v, error %v; should the record's word count: %v", name, found, err, tt.counts)
 			}
 		}

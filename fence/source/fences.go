@@ -20,7 +20,7 @@ func Fences(f Asker) *RecordedFences { return &RecordedFences{asker: f} }
 func (*RecordedFences) Name() string { return "RecordedFences" }
 
 // Evidence implements Source. A storage fence is evidence for its own driver's
-// volumes, until it is lifted.
+// volumes, until somebody begins to lift it.
 func (s *RecordedFences) Evidence(_ context.Context, q Question) ([]fence.Evidence, error) {
 	var found []fence.Evidence
 	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
@@ -28,7 +28,11 @@ func (s *RecordedFences) Evidence(_ context.Context, q Question) ([]fence.Eviden
 		if f == nil || f.Phase != record.Fenced || f.Machine.NodeUID != q.Holder.NodeUID || s.asks(kind, &q) {
 			continue
 		}
-		found = append(found, recorded(&q, f)...)
+		e := recorded(&q, f)
+		if f.Lifting != "" {
+			e[0].Void = fence.VoidLifting
+		}
+		found = append(found, e...)
 	}
 	return found, nil
 }
@@ -36,13 +40,13 @@ func (s *RecordedFences) Evidence(_ context.Context, q Question) ([]fence.Eviden
 // asks: Agents asks for that machine. The agents know nodes by name, so of one
 // whose name another machine has by now only the record can tell.
 func (s *RecordedFences) asks(kind fence.Kind, q *Question) bool {
-	if s.asker == nil || q.Node != nil && q.machine() == nil {
+	if s.asker == nil {
 		return false
 	}
 	if kind == fence.StorageFence {
-		return s.asker.CoversStorage(q.Holder.NodeName)
+		return s.asker.CoversStorage(q.Holder.NodeName) && (q.Node == nil || q.machine() != nil || q.anew() != nil)
 	}
-	return s.asker.Covers(q.Holder.NodeName)
+	return s.asker.Covers(q.Holder.NodeName) && (q.Node == nil || q.machine() != nil)
 }
 
 // recorded is a fence of the record as evidence, bound as it was written.

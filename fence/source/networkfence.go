@@ -186,6 +186,9 @@ func (n *NetworkFence) evidence(q *Question, about []networkFence, detail, void 
 		names = append(names, f.Metadata.Name)
 	}
 	e := evidence(fence.StorageFence, q, unbound(q), void)
+	if anew := q.anew(); anew != nil {
+		e[0].NodeUID = string(anew.UID)
+	}
 	e[0].Source, e[0].Detail = strings.TrimSpace("NetworkFence "+strings.Join(names, ", ")), detail
 	return e
 }
@@ -194,7 +197,11 @@ func (n *NetworkFence) evidence(q *Question, about []networkFence, detail, void 
 // machine under its Node's name are not its own.
 func machineOf(q *Question) agent.Machine {
 	m := agent.Machine{Node: q.Holder.NodeName, UID: q.Holder.NodeUID, BootID: q.Holder.BootID, NodeID: q.Holder.NodeID}
-	if node := q.machine(); node != nil {
+	node := q.machine()
+	if anew := q.anew(); anew != nil {
+		node, m.UID = anew, string(anew.UID)
+	}
+	if node != nil {
 		for _, address := range node.Status.Addresses {
 			if address.Type == v1.NodeInternalIP || address.Type == v1.NodeExternalIP {
 				m.Addresses = append(m.Addresses, address.Address)

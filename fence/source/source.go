@@ -32,6 +32,16 @@ func (q *Question) machine() *v1.Node {
 	return q.Node
 }
 
+// anew returns the live Node if the holder's machine, which is known by another,
+// has registered under it since: it is the one that runs, or may.
+func (q *Question) anew() *v1.Node {
+	h := &q.Holder
+	if q.Node == nil || h.Node == nil || h.Node.UID != string(q.Node.UID) || !h.RegisteredAnew() {
+		return nil
+	}
+	return q.Node
+}
+
 // Source knows something about whether holders can still write. It is safe for
 // concurrent use.
 type Source interface {

@@ -77,15 +77,16 @@ func (a *Agent) Covers(string) bool { return true }
 
 // Status implements agent.Agent. It is Off if the driver's list covers all of
 // the machine's addresses and all that the record says were fenced, On if it
-// covers none, and Unclear else.
+// covers none, and Unclear else. Of a machine without a known address, as of one
+// whose Node is gone, the record's are enough.
 func (a *Agent) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
-	t, err := a.target(ctx, m)
-	if err != nil {
-		return agent.Reading{Detail: err.Error()}, err
-	}
 	fenced, err := parse(m.Fenced)
 	if err != nil {
 		return agent.Reading{Detail: err.Error()}, fmt.Errorf("the record of node %s: %w", m.Node, err)
+	}
+	t, err := a.target(ctx, m)
+	if err != nil && !(errors.Is(err, errNoAddress) && len(fenced) > 0) {
+		return agent.Reading{Detail: err.Error()}, err
 	}
 	reading, err := a.read(ctx, t, union(t.blocks, fenced))
 	if err != nil {

@@ -476,6 +476,43 @@ func TestWhatTheRecordHoldsIsEnoughToUnfence(t *testing.T) {
 	wantError(t, err, "garbage", "record of node n1")
 }
 
+// The Node is gone, and the driver does not say who its clients are.
+func TestWhatTheRecordHoldsIsEnoughToReadAMachineWithoutAddress(t *testing.T) {
+	r := newRig(t, nil)
+	r.m.Fenced = agent.Blocks(r.off())
+	r.m.Addresses = nil
+	r.reads(agent.Off, "lists 192.0.2.1/32, 2001:db8::1/128 as fenced")
+	levels := agent.Levels{{{Agent: r.agent}}}
+	if o := levels.On(r.ctx(), r.m); o.State != agent.On {
+		t.Errorf("given back: %v: %s", o.State, o.Why)
+	}
+	r.fenced()
+	r.reads(agent.On, "does not list 192.0.2.1/32, 2001:db8::1/128")
+
+	// An address that cannot be told is not one that is not there.
+	r.Set(func(s *array.Switches) { s.FenceClients = true })
+	r.m.Addresses = []string{"192.0.2.1", "2001:db8::1"}
+	r.off()
+	r.m.Addresses = nil
+	r.Inject(array.Fault{Method: array.FenceClients, Do: array.Fail, Message: "broken"})
+	if reading, err := r.agent.Status(r.ctx(), r.m); err == nil || reading.State != agent.Unclear {
+		t.Errorf("reads %v, %v", reading, err)
+	}
+}
+
+func TestAFenceIsLiftedUnderWhateverAddressesTheMachineHasByNow(t *testing.T) {
+	for name, now := range map[string][]string{"the same": {"192.0.2.1", "2001:db8::1"}, "others": {"192.0.2.50"}, "one more": {"192.0.2.1", "2001:db8::1", "192.0.2.77"}, "none": nil} {
+		r := newRig(t, nil)
+		r.m.Fenced = agent.Blocks(r.off())
+		r.m.Addresses = now
+		levels := agent.Levels{{{Agent: r.agent}}}
+		if o := levels.On(r.ctx(), r.m); o.State != agent.On {
+			t.Errorf("%s: came to %v: %s", name, o.State, o.Why)
+		}
+		r.fenced()
+	}
+}
+
 func TestTheDeviceOfACheckIsTheSameForTwoMachinesOfOneAddress(t *testing.T) {
 	r := newRig(t, nil)
 	one, faults := r.agent.Check(r.ctx(), r.m)

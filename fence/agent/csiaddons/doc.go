@@ -10,8 +10,9 @@
 // # Guarantees
 //
 // Off is read only where the driver's list, asked anew, covers every address of
-// the machine. A fence never names an address that another Ready Node has, read
-// live right before, nor one that is loopback, unspecified, multicast or
+// the machine, or all that the record says were fenced where nobody knows an
+// address of it any more. A fence never names an address that another Ready Node
+// has, read live right before, nor one that is loopback, unspecified, multicast or
 // link-local; then nothing at all is fenced, and the error names node and
 // address. On takes back what the record says was fenced as well as the
 // addresses of now. Each text of Off and Check lists the blocks (Blocks reads

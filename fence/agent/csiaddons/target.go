@@ -23,6 +23,9 @@ type target struct {
 	from   string // who says that these are its addresses
 }
 
+// errNoAddress: whoever could name the machine's addresses was asked, and knows none.
+var errNoAddress = errors.New("no known address")
+
 // target asks the driver what it can do and the machine's addresses. If it is
 // the addresses that cannot be told, the rest of the target comes with the error.
 func (a *Agent) target(ctx context.Context, m agent.Machine) (*target, error) {
@@ -93,7 +96,7 @@ func (a *Agent) addresses(ctx context.Context, m agent.Machine, can addons.Capab
 		return nil, "", fmt.Errorf("the addresses of Node %s: %w", m.Node, err)
 	}
 	if len(blocks) == 0 {
-		return nil, "", fmt.Errorf("node %s (node ID %q) has no known address: neither the driver nor a Node names one", m.Node, m.NodeID)
+		return nil, "", fmt.Errorf("node %s (node ID %q) has %w: neither the driver nor a Node names one", m.Node, m.NodeID, errNoAddress)
 	}
 	return blocks, "addresses of Node " + m.Node, nil
 }

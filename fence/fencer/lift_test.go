@@ -1,0 +1,340 @@
+package fencer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// firewall cuts addresses off, as a driver with a list of them does.
+type firewall struct {
+	list    []string
+	refuses error
+	atOn    func()
+	ons     int
+}
+
+func (*firewall) Name() string       { return "array" }
+func (*firewall) Proves() fence.Kind { return fence.StorageFence }
+func (*firewall) Covers(string) bool { return true }
+
+func of(m agent.Machine) []string {
+	all := slices.Clone(m.Fenced)
+	for _, a := range m.Addresses {
+		all = append(all, a+"/32")
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func (f *firewall) Status(_ context.Context, m agent.Machine) (agent.Reading, error) {
+	var in, out []string
+	for _, b := range of(m) {
+		if slices.Contains(f.list, b) {
+			in = append(in, b)
+		} else {
+			out = append(out, b)
+		}
+	}
+	switch {
+	case len(in)+len(out) == 0:
+		return agent.Reading{}, errors.New("no known address")
+	case len(out) == 0:
+		return agent.Reading{State: agent.Off, Detail: "driver x lists " + strings.Join(in, ", ") + " as fenced"}, nil
+	case len(in) == 0:
+		return agent.Reading{State: agent.On, Detail: "driver x does not list " + strings.Join(out, ", ") + " as fenced"}, nil
+	}
+	return agent.Reading{Detail: "driver x lists " + strings.Join(in, ", ") + " as fenced, and not " + strings.Join(out, ", ")}, nil
+}
+
+func (f *firewall) Off(_ context.Context, m agent.Machine) (string, error) {
+	f.list = append(f.list, of(m)...)
+	return "fence " + strings.Join(of(m), ", ") + " at driver x", nil
+}
+
+func (f *firewall) On(_ context.Context, m agent.Machine) (string, error) {
+	f.ons++
+	if f.atOn != nil {
+		f.atOn()
+	}
+	detail := "unfence " + strings.Join(of(m), ", ") + " at driver x"
+	if f.refuses != nil {
+		return detail, f.refuses
+	}
+	f.list = slices.DeleteFunc(f.list, func(b string) bool { return slices.Contains(of(m), b) })
+	return detail, nil
+}
+
+// registered is n1 as its kubelet has registered it.
+func (w *world) registered(uid, boot, system string, addresses ...string) Target {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: types.UID(uid)}}
+	n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID = boot, system
+	for _, a := range addresses {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+	}
+	w.server.PutNode(n)
+	return Target{Node: "n1", UID: uid, BootID: boot, NodeID: "id1", LeaseRV: w.leaseRV("n1")}
+}
+
+const (
+	oneSystem   = "11111111-2222-3333-4444-555555555555"
+	otherSystem = "99999999-2222-3333-4444-555555555555"
+)
+
+// cutOff is n1, with two addresses, under a storage fence of "a".
+func cutOff(t *testing.T, test func(w *world, wall *firewall, target Target)) {
+	t.Helper()
+	run(t, func(w *world) {
+		wall := &firewall{}
+		w.levels = agent.Levels{{{Agent: wall, Timeout: 2 * time.Second}}}
+		target := w.registered("u1", "b1", oneSystem, "192.0.2.1", "192.0.2.2")
+		if a, err := w.fencer("a").Off(w.Context(), target, "dead", false); err != nil || a.State != agent.Off {
+			t.Fatal(a, err)
+		}
+		test(w, wall, target)
+	})
+}
+
+func (w *world) fence() *record.Fence {
+	w.Helper()
+	s := w.record().Fence(fence.StorageFence, driver)
+	if s == nil {
+		w.Fatal("no storage fence: " + w.fences())
+	}
+	return s
+}
+
+func (w *world) lift(target Target) error {
+	w.Helper()
+	_, err := w.fencer("b").Lift(w.Context(), target, driver, "booted")
+	return err
+}
+
+func (w *world) succeeds(err error) {
+	w.Helper()
+	if err != nil {
+		w.Error(err)
+	}
+}
+
+func (w *world) fails(err error, says string) {
+	w.Helper()
+	if err == nil || !strings.Contains(err.Error(), says) {
+		w.Errorf("error %v, want one that says %q", err, says)
+	}
+}
+
+func TestAStorageFenceProvesNothingFromBeforeAccessIsGivenBack(t *testing.T) {
+	for name, back := range map[string]func(*Fencer, Target) (Answer, error){
+		"lift": func(f *Fencer, target Target) (Answer, error) {
+			return f.Lift(context.Background(), target, driver, "booted")
+		},
+		"on": func(f *Fencer, target Target) (Answer, error) { return f.On(context.Background(), target, "booted") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cutOff(t, func(w *world, wall *firewall, target Target) {
+				var before record.Fence
+				wall.atOn = func() {
+					before = *w.fence()
+					w.server.SetDown(true) // what became of it is never written
+				}
+				if _, err := back(w.fencer("a"), target); err == nil {
+					t.Error("what became of it was written")
+				}
+				w.server.SetDown(false)
+				if before.Lifting != "booted" || before.Phase != record.Fenced {
+					t.Errorf("before access was given back the record said %+v", before)
+				}
+				w.expect("still to be lifted", w.fence().Lifting, "booted")
+
+				wall.atOn = nil
+				w.succeeds(w.lift(target))
+				w.expect("fences", w.fences(), "Lifted by a")
+				w.expect("lifting", w.record().Fences[0].Lifting, "")
+			})
+		})
+	}
+}
+
+func TestAReadingOfAccessThatIsBeingGivenBackIsUnclear(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, target Target) {
+		wall.refuses = errors.New("no")
+		w.fails(w.lift(target), "is not lifted")
+		f := w.fencer("c")
+		a := w.ask(f, target)
+		if a.State != agent.Unclear || a.Kind != "" || a.Storage != agent.Unclear || a.Agents != nil || !strings.Contains(a.Why, fence.VoidLifting) {
+			t.Errorf("answer %+v", a)
+		}
+		w.expect("still to be lifted", w.fence().Lifting, "booted")
+
+		wall.refuses, wall.list = nil, nil // by whoever
+		f.forget("n1")
+		w.expect("open", w.ask(f, target).State, agent.On)
+		w.expect("fences", w.fences(), "Void by a")
+	})
+}
+
+func TestANewFenceTakesThePlaceOfOneThatIsBeingLifted(t *testing.T) {
+	for name, list := range map[string][]string{"cut still": {"192.0.2.1/32", "192.0.2.2/32"}, "half lifted": {"192.0.2.1/32"}, "open": nil} {
+		t.Run(name, func(t *testing.T) {
+			cutOff(t, func(w *world, wall *firewall, target Target) {
+				old := w.fence().ID
+				wall.refuses = errors.New("no")
+				w.fails(w.lift(target), "is not lifted")
+				wall.list, wall.refuses = list, nil
+				a, err := w.fencer("b").Off(w.Context(), target, "dead", false)
+				if err != nil || a.State != agent.Off {
+					t.Fatal(a, err)
+				}
+				s := w.fence()
+				if s.Phase != record.Fenced || s.Lifting != "" || s.ID == old || a.Fence != s.ID {
+					t.Errorf("%s: fence %+v", w.fences(), s)
+				}
+				for _, f := range w.record().Fences {
+					w.expect("lifting", f.Lifting, "")
+				}
+				w.expect("what it cut", strings.Join(cutBlocks(s), " "), "192.0.2.1/32 192.0.2.2/32")
+				w.expect("answer", w.ask(w.fencer("c"), target).State, agent.Off)
+			})
+		})
+	}
+}
+
+func TestAFenceStandsIfNothingWasSentToLiftIt(t *testing.T) {
+	run(t, func(w *world) {
+		array := &device{name: "array", kind: fence.StorageFence, broken: true}
+		w.levels = agent.Levels{{{Agent: array}}}
+		f := w.powerFence(record.Fenced)
+		f.Kind, f.Driver = fence.StorageFence, driver
+		w.put(f)
+		w.fails(w.lift(w.target()), "storage fence of node n1 (f) is not lifted: agent array of level 1 reads unclear")
+		w.expect("lifting", w.fence().Lifting, "")
+	})
+}
+
+func TestAFenceIsLiftedWhateverAddressesTheNodeHasByNow(t *testing.T) {
+	for name, addresses := range map[string][]string{
+		"the same": {"192.0.2.1", "192.0.2.2"}, "one more": {"192.0.2.1", "192.0.2.2", "192.0.2.3"}, "others": {"192.0.2.9"}, "one": {"192.0.2.2"},
+	} {
+		for _, half := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				cutOff(t, func(w *world, wall *firewall, _ Target) {
+					if half {
+						wall.list = wall.list[:1]
+					}
+					w.succeeds(w.lift(w.registered("u1", "b2", oneSystem, addresses...)))
+					w.expect("fences", w.fences(), "Lifted by a")
+					w.expect("still cut", strings.Join(wall.list, " "), "")
+				})
+			})
+		}
+	}
+}
+
+func TestALiftThatFailsAgainAndAgainDoesNotPushOutTheTrail(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, target Target) {
+		first := w.record().Audit[0]
+		wall.refuses = errors.New("no")
+		for range 40 {
+			w.fails(w.lift(target), "is not lifted")
+		}
+		w.expect("requests", wall.ons, 40)
+		w.expect("the trail's oldest entry", w.record().Audit[0], first)
+		w.expect("attempts on record", strings.Count(w.trail(), "Begin:lift"), 1)
+		w.expect("what they came to", strings.Count(w.trail(), "End:lift"), 1)
+
+		wall.refuses = errors.New("not now")
+		w.fails(w.lift(target), "is not lifted")
+		w.expect("attempts on record", strings.Count(w.trail(), "Begin:lift"), 1)
+		w.expect("what they came to", strings.Count(w.trail(), "End:lift"), 2)
+
+		wall.refuses = nil
+		w.succeeds(w.lift(target))
+		if a, err := w.fencer("a").Off(w.Context(), target, "dead", false); err != nil || a.State != agent.Off {
+			t.Fatal(a, err)
+		}
+		w.succeeds(w.lift(target)) // of another fence
+		w.expect("attempts on record", strings.Count(w.trail(), "Begin:lift"), 2)
+		w.expect("what they came to", strings.Count(w.trail(), "End:lift"), 4)
+	})
+}
+
+// The machine that the Node is by now is given its own access, not another's.
+func TestAFenceIsLiftedOnlyIfWhatItCutIsOpen(t *testing.T) {
+	for name, tt := range map[string]struct {
+		uid, boot, system string
+		address           string
+		lifted            bool
+	}{
+		"rebooted, its Node made anew":      {"u2", "b2", oneSystem, "192.0.2.9", true},
+		"registered again without a boot":   {"u2", "b1", "", "192.0.2.9", true},
+		"another machine":                   {"u2", "b2", otherSystem, "192.0.2.9", false},
+		"another, of which is known less":   {"u2", "b2", "", "192.0.2.9", false},
+		"another with one of the addresses": {"u2", "b2", otherSystem, "192.0.2.1", false},
+		"another under the same Node":       {"u1", "b2", otherSystem, "192.0.2.9", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cutOff(t, func(w *world, wall *firewall, _ Target) {
+				target := w.registered(tt.uid, tt.boot, tt.system, tt.address)
+				err := w.lift(target)
+				if tt.lifted {
+					w.succeeds(err)
+					w.expect("fences", w.fences(), "Lifted by a")
+					w.expect("still cut", strings.Join(wall.list, " "), "")
+					return
+				}
+				w.fails(err, "is of another machine that had its name (node UID u1, boot ID b1)")
+				w.expect("fences", w.fences(), "Fenced by a")
+				if !slices.Contains(wall.list, "192.0.2.2/32") {
+					t.Errorf("cut by now: %v", wall.list)
+				}
+				w.expect("lifting", w.fence().Lifting != "", tt.address == "192.0.2.1")
+				w.expect("its own access", w.ask(w.fencer("c"), target).State, agent.On)
+				w.expect("fences", w.fences(), "Fenced by a")
+				wall.list = nil // by hand
+				w.succeeds(w.lift(target))
+				w.expect("fences", w.fences(), "Lifted by a")
+			})
+		})
+	}
+	t.Run("another with all the addresses", func(t *testing.T) {
+		cutOff(t, func(w *world, wall *firewall, _ Target) {
+			w.succeeds(w.lift(w.registered("u2", "b2", otherSystem, "192.0.2.1", "192.0.2.2")))
+			w.expect("fences", w.fences(), "Lifted by a")
+			w.expect("still cut", strings.Join(wall.list, " "), "")
+		})
+	})
+}
+
+// Before a fence could say that it is being lifted.
+func TestAFenceOfAnEarlierVersionMeansTheSame(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, target Target) {
+		lease := w.server.Lease(ns, record.LeaseName("n1"))
+		if strings.Contains(lease.Annotations[record.Annotation], "lifting") {
+			t.Error("a fence that nobody lifts has words that an earlier version cannot read")
+		}
+		w.server.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: record.LeaseName("n1"), Annotations: map[string]string{record.Annotation: `{"version":1,"node":"n1","fences":[` +
+			`{"id":"s","kind":"StorageFence","driver":"` + driver + `","machine":{"nodeUID":"u1","bootID":"b1"},"phase":"Fenced","actor":"old","startedAt":"2026-01-02T03:04:05Z",` +
+			`"steps":[{"agent":"array","action":"off","detail":"fence 192.0.2.1/32, 192.0.2.2/32 at driver x","at":"2026-01-02T03:04:05Z","tookMS":1}]}]}`}}})
+		w.expect("answer", w.ask(w.fencer("c"), target).State, agent.Off)
+		w.expect("fences", w.fences(), "Fenced by old")
+		w.succeeds(w.lift(w.registered("u1", "b2", "", "192.0.2.9")))
+		w.expect("fences", w.fences(), "Lifted by old")
+		w.expect("still cut", strings.Join(wall.list, " "), "")
+		if strings.Contains(w.server.Lease(ns, record.LeaseName("n1")).Annotations[record.Annotation], "lifting") {
+			t.Error("a fence that is lifted has words that an earlier version cannot read")
+		}
+	})
+}
