@@ -301,10 +301,14 @@ func taintedAlive(h *Holder, m *Node) bool { return m.OutOfService && !revocable
 // controller's, and hides when that was: then it is the kubelet's last word of
 // anything that must not be later. All times are the API server's (Node.ReadyAt,
 // Node.HeardAt); a difference below their resolution counts as later, unless it is
-// Ready since before the publish, which no clock has to say.
+// Ready since before the publish, which no clock has to say. Nor has one where it was
+// seen to come later: a clock that was set in between hides it from the stamps.
 func restartedAfterDeletion(h *Holder, m *Node) bool {
 	if !h.Detaching() || h.State == Released {
 		return false
+	}
+	if h.Attachment.Turned {
+		return true
 	}
 	if m.Ready && h.ReadySince != "" && h.ReadySince == m.ReadySince {
 		return false

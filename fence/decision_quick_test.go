@@ -78,7 +78,7 @@ func (f facts) released() bool {
 func (f facts) contested() bool {
 	switch f.contest {
 	case "":
-		return f.state != Released && (f.va == "deleted, then Ready" && !(f.noted && f.ready) || f.va == "deleted, then heard, then Unknown")
+		return f.state != Released && (f.va == "deleted, seen to turn" || f.va == "deleted, then Ready" && !(f.noted && f.ready) || f.va == "deleted, then heard, then Unknown")
 	case "earlier boot":
 		return f.boot == "empty"
 	case "seen":
@@ -182,10 +182,11 @@ func (f facts) unpublish() (a Action, contest bool) {
 const readySince = "2025-11-21T08:00:00Z"
 
 var attachments = map[string]*Attachment{
-	"unattached":          {Name: "csi-1"},
-	"attached":            {Name: "csi-1", Attached: true},
-	"deleted":             {Name: "csi-1", Attached: true, DeletedAt: deletedAt},
-	"deleted, then Ready": {Name: "csi-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
+	"unattached":            {Name: "csi-1"},
+	"attached":              {Name: "csi-1", Attached: true},
+	"deleted":               {Name: "csi-1", Attached: true, DeletedAt: deletedAt},
+	"deleted, seen to turn": {Name: "csi-1", Attached: true, DeletedAt: deletedAt, Turned: true},
+	"deleted, then Ready":   {Name: "csi-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
 
 	"deleted, then Unknown":             {Name: "csi-1", Attached: true, DeletedAt: deletedAt},
 	"deleted, then heard, then Unknown": {Name: "csi-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
@@ -310,7 +311,7 @@ func every(p Policy, yield func(facts)) {
 		f.policy = p
 		for _, f.state = range []State{NotInLedger, Publishing, Held, Leaving, Released, TakenOver} {
 			for _, f.contest = range []string{"", "this boot", "earlier boot", "no boot", "seen", "seen, restarted"} {
-				for _, f.va = range []string{"", "unattached", "attached", "deleted", "deleted, then Ready", "deleted, then Unknown", "deleted, then heard, then Unknown"} {
+				for _, f.va = range []string{"", "unattached", "attached", "deleted", "deleted, seen to turn", "deleted, then Ready", "deleted, then Unknown", "deleted, then heard, then Unknown"} {
 					for _, f.life = range []Liveness{Unwatched, Alive, Stale, Unknown} {
 						for _, f.evidence = range evidences {
 							if f.node == "gone" {

@@ -41,6 +41,7 @@ type change func(*Holder)
 func dropped(h *Holder)    { h.Node.InUse, h.Node.ListedAttached = false, false }
 func unlisted(h *Holder)   { h.Node.ListedAttached = false }
 func deleted(h *Holder)    { h.Attachment.DeletedAt = deletedAt }
+func turned(h *Holder)     { h.Attachment.Turned = true }
 func noVA(h *Holder)       { h.Attachment = nil }
 func nodeGone(h *Holder)   { h.Node, h.Liveness, h.LeaseRV = nil, Unknown, "" }
 func notReady(h *Holder)   { h.Node.Ready = false }
@@ -167,6 +168,10 @@ var table = []expectation{
 	refused("contested: Ready and deletion at the same second", HolderContested, none, deleted, dropped, readyAfter(0)),
 	refused("contested: Ready just before the deletion, below the stamps' resolution", HolderContested, none, deleted, dropped, readyAfter(-time.Second)),
 	refused("contested: when it became Ready is not known", HolderContested, none, deleted, dropped, func(h *Holder) { h.Node.ReadyAt = time.Time{} }),
+	refused("contested: it was seen to become Ready after the deletion, whatever the stamps say", HolderContested, none, deleted, dropped, turned),
+	refused("contested: it was seen to turn, and the stamps are those of the publish", HolderContested, none, deleted, dropped, turned, noted),
+	refused("contested: it was seen to speak after the deletion, and Unknown hides the rest", HolderContested, none, deleted, dropped, turned, heardLast(-3*time.Second)),
+	gone("not contested: it was seen to turn, and the ledger has its word from before", HolderReleased, none, state(Released), deleted, dropped, turned),
 	gone("not contested: Ready just before the deletion, and since before the publish", HolderReleased, none, deleted, dropped, readyAfter(-time.Second), noted),
 	gone("not contested: when it became Ready is not known, but it is so since before the publish", HolderReleased, none, deleted, dropped, noted,
 		func(h *Holder) { h.Node.ReadyAt = time.Time{} }),

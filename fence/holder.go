@@ -134,6 +134,10 @@ type Attachment struct {
 	Attached bool
 	// DeletedAt is the API server's deletionTimestamp; zero: not being deleted.
 	DeletedAt time.Time
+	// Turned: the node's kubelet was seen to change its word of its readiness, or,
+	// where that is Unknown, to say anything, after the deletion was seen. No
+	// clock has to say so. False: it was not, or nobody was there to see it.
+	Turned bool
 }
 
 // Holder is a node that may hold the volume. It is keyed by NodeID: a new

@@ -78,9 +78,8 @@ func TestAFewPodsGoAheadUntilAVolumeIsAttachedElsewhere(t *testing.T) {
 	if left != len(names)-vanguard {
 		t.Errorf("%d of %d pods were left at first, want %d", left, len(names), len(names)-vanguard)
 	}
-	if told := w.seen.said("", "this pod was deleted by force"); told != len(names) {
-		t.Errorf("%d pods of %d were told why they were deleted", told, len(names))
-	}
+	// Each is told when its deletion has been answered.
+	w.eventually("all were told why they were deleted", func() bool { return w.seen.said("", "this pod was deleted by force") == len(names) })
 }
 
 func TestTheOtherPodsFollowThoughNothingIsAttached(t *testing.T) {

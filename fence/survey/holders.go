@@ -67,14 +67,14 @@ func (g *gathering) fromAttachments() {
 		if h.NodeName != node {
 			continue // one ID under two names is one holder
 		}
-		h.Attachment = attachmentOf(va)
+		h.Attachment = g.attachmentOf(va)
 	}
 }
 
-func attachmentOf(va *storagev1.VolumeAttachment) *fence.Attachment {
+func (g *gathering) attachmentOf(va *storagev1.VolumeAttachment) *fence.Attachment {
 	a := &fence.Attachment{Name: va.Name, Attached: va.Status.Attached}
 	if va.DeletionTimestamp != nil {
-		a.DeletedAt = va.DeletionTimestamp.Time
+		a.DeletedAt, a.Turned = va.DeletionTimestamp.Time, g.Index.TurnedSince(va.Spec.NodeName, va.Name)
 	}
 	return a
 }
@@ -84,7 +84,7 @@ func attachmentOf(va *storagev1.VolumeAttachment) *fence.Attachment {
 func (g *gathering) attachmentOn(node, nodeID string) *fence.Attachment {
 	for _, va := range g.attachments {
 		if id := csi.AttachmentNodeID(va); va.Spec.NodeName == node && (id == "" || id == nodeID) {
-			return attachmentOf(va)
+			return g.attachmentOf(va)
 		}
 	}
 	return nil

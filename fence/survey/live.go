@@ -142,6 +142,9 @@ func (l *Live) CaughtPV(name, uid string) bool {
 	return pv != nil && string(pv.UID) == uid
 }
 
+// TurnedSince implements Index. Who looks once sees no order.
+func (l *Live) TurnedSince(_, _ string) bool { return false }
+
 // CaughtAttachment implements Index.
 func (l *Live) CaughtAttachment(name, uid string) bool {
 	for i := range l.attachments {

@@ -41,6 +41,10 @@ type Index interface {
 	// object.
 	CaughtPV(name, uid string) bool
 	CaughtAttachment(name, uid string) bool
+	// TurnedSince tells whether the kubelet of a node was seen to change its word
+	// of its readiness after that VolumeAttachment was seen to be deleted (package
+	// watch, Order).
+	TurnedSince(node, attachment string) bool
 }
 
 // Lives judges whether a node lives (package liveness).

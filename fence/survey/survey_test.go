@@ -563,3 +563,33 @@ func TestHoldersOfUnknownNodeIDsComeInTheSameOrderEachTime(t *testing.T) {
 		}
 	}
 }
+
+// turning is an index that has seen node old turn after its VolumeAttachment va-old
+// was deleted.
+type turning struct{ Index }
+
+func (turning) TurnedSince(node, attachment string) bool {
+	return node == "old" && attachment == "va-old"
+}
+
+func TestAKubeletThatWasSeenToTurnAfterTheDeletionIsAFactOfTheVolumeAttachment(t *testing.T) {
+	for _, is := range []bool{true, false} {
+		w := newWorld(t)
+		w.node("old", nil)
+		w.inLedger(entry("old"))
+		w.attachment("old", "id-old", func(va *storagev1.VolumeAttachment) {
+			va.Name = "va-old"
+			if is {
+				deleted(va)
+			}
+		})
+		w.look()
+		w.Index = turning{w.Index}
+		s, err := w.Publish(t.Context(), "vol-1", "id-next", nil)
+		w.must(err)
+		a := w.holder(s, "id-old").Attachment
+		if a == nil || a.Turned != is {
+			t.Errorf("deleted %v: %+v", is, a)
+		}
+	}
+}

@@ -76,6 +76,14 @@ func (w *Watch) endNodes(kind int, sweep func(*store) []string) func() {
 	return func() {
 		var gone []string
 		w.change(func(s *store) { gone = sweep(s) })
+		switch kind {
+		case attachments:
+			w.order.KeepAttachments(w.CaughtAttachment)
+		case nodes:
+			for _, name := range gone {
+				w.order.GoneNode(name)
+			}
+		}
 		w.tellNodes(gone)
 	}
 }
@@ -105,6 +113,9 @@ func (w *Watch) putAttachment(obj runtime.Object, isNew bool) {
 		changed = s.putAttachment(va, isNew)
 		w.keepRefusalLocked(va)
 	})
+	if va.Spec.Attacher == w.ids.Driver {
+		w.order.Attachment(va)
+	}
 	w.tellNodes(changed)
 }
 
@@ -115,6 +126,7 @@ func (w *Watch) dropAttachment(obj runtime.Object) {
 		changed = s.dropAttachment(va)
 		delete(w.refusals, va.Name)
 	})
+	w.order.GoneAttachment(va.Name)
 	w.tellNodes(changed)
 }
 
@@ -122,6 +134,7 @@ func (w *Watch) putNode(obj runtime.Object, _ bool) {
 	n := obj.(*corev1.Node)
 	var changed bool
 	var shown *corev1.Node
+	w.order.Node(n)
 	w.change(func(s *store) {
 		if changed = s.putNode(n); changed {
 			shown = &corev1.Node{}
@@ -137,6 +150,7 @@ func (w *Watch) putNode(obj runtime.Object, _ bool) {
 func (w *Watch) dropNode(obj runtime.Object) {
 	name, was := obj.(*corev1.Node).Name, false
 	w.change(func(s *store) { was = s.dropNode(name) })
+	w.order.GoneNode(name)
 	if was {
 		w.onChange(Change{Node: name})
 	}

@@ -31,6 +31,7 @@ type Watch struct {
 	feeds    [kinds]*feed
 	onNode   func(*corev1.Node)
 	onChange func(Change)
+	order    Order
 
 	mu    sync.RWMutex
 	store *store
@@ -170,4 +171,9 @@ func (w *Watch) CaughtAttachment(name string, uid string) bool {
 	}
 	a := s.attachments.at(r)
 	return !a.unsure && a.uid == s.hashString(uid)
+}
+
+// TurnedSince is Order's.
+func (w *Watch) TurnedSince(node, attachment string) bool {
+	return w.order.TurnedSince(node, attachment)
 }

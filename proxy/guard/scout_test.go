@@ -2,7 +2,7 @@ package guard
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,10 +18,9 @@ import (
 // agents are a source whose word nobody announces: asked how often, off or not,
 // and how long the first question takes.
 type agents struct {
-	mu    sync.Mutex
-	asked int
-	off   bool
-	first time.Duration
+	asked atomic.Int32
+	off   atomic.Bool
+	first atomic.Int64
 }
 
 func (*agents) Name() string { return "agents" }
@@ -30,13 +29,9 @@ func (a *agents) Evidence(ctx context.Context, q source.Question) ([]fence.Evide
 	if q.Holder.NodeID != id("old") {
 		return nil, nil
 	}
-	a.mu.Lock()
-	a.asked++
-	wait := a.first
-	a.first = 0
-	a.mu.Unlock()
-	time.Sleep(wait)
-	if !a.off {
+	a.asked.Add(1)
+	time.Sleep(time.Duration(a.first.Swap(0)))
+	if !a.off.Load() {
 		return nil, nil
 	}
 	return says{fence.PowerReading}.Evidence(ctx, q)
@@ -61,17 +56,17 @@ func TestASilentNodeThatWasSwitchedOffIsFoundOutWithoutAnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &agents{}
 		w := stale(t, a)
-		before := a.asked
+		before := a.asked.Load()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		// After 1, 3, 7, 15 and 31 s, then every 30 s, for both calls together.
-		if looks := a.asked - before; looks < 20 || looks > 25 {
+		if looks := a.asked.Load() - before; looks < 20 || looks > 25 {
 			t.Errorf("looked at %d times in ten minutes, want about 23", looks)
 		}
 		if w.touched("next") != "" || w.touched("old") != "" {
 			t.Error("woken although nothing has changed")
 		}
-		a.off = true
+		a.off.Store(true)
 		time.Sleep(scoutMost + time.Second)
 		synctest.Wait()
 		if w.touched("next") == "" || w.touched("old") == "" {
@@ -90,19 +85,19 @@ func TestWhoWaitsLooksInTurnOfTheOneThatWentAway(t *testing.T) {
 			synctest.Wait()
 			if node == "next" {
 				w.waits(fence.HolderStale)
-				before := a.asked
+				before := a.asked.Load()
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if a.asked == before {
+				if a.asked.Load() == before {
 					t.Error("nobody looks any more")
 				}
 			}
 		}
 		w.waits()
-		before := a.asked
+		before := a.asked.Load()
 		time.Sleep(time.Hour)
-		if a.asked != before {
-			t.Errorf("nobody waits, and the agent was asked %d times", a.asked-before)
+		if a.asked.Load() != before {
+			t.Errorf("nobody waits, and the agent was asked %d times", a.asked.Load()-before)
 		}
 	})
 }
@@ -111,7 +106,8 @@ func TestAnAgentThatHangsHoldsUpItsOwnCallOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &agents{}
 		w := stale(t, a)
-		a.off, a.first = true, time.Hour
+		a.off.Store(true)
+		a.first.Store(int64(time.Hour))
 		w.w.Changed(watch.Change{Node: "old"})
 		synctest.Wait()
 		if next, old := w.touched("next"), w.touched("old"); (next == "") == (old == "") {

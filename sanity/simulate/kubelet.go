@@ -113,6 +113,9 @@ func (w *World) sync(s *slot) {
 	for _, v := range w.volumes {
 		want := v.pod.node == s && !v.pod.terminating
 		if want {
+			if mount := s.machine.mounts[v]; mount != nil && mount.forgotten && !k.desired[v] {
+				mount.relisted = true
+			}
 			k.desired[v] = true
 		} else {
 			delete(k.desired, v)
@@ -248,6 +251,9 @@ func (w *World) condition(n *corev1.Node, status corev1.ConditionStatus, by time
 			c.LastTransitionTime = old.LastTransitionTime
 		}
 	}
+	if s := w.slot(n.Name); s != nil && status != corev1.ConditionUnknown && readyStatus(n) != status {
+		s.turned = time.Now()
+	}
 	if status == corev1.ConditionUnknown {
 		c.LastHeartbeatTime = metav1.Time{} // the controller keeps the kubelet's; nobody reads it then
 	}
@@ -350,7 +356,7 @@ func (w *World) doMount(verb string, s *slot, v *volume) {
 			}
 			k.remembered[v] = true
 			mount := m.mounts[v]
-			mount.stripped, mount.forgotten, mount.misled, mount.restart = false, false, false, restart{}
+			mount.stripped, mount.forgotten, mount.relisted, mount.misled, mount.restart = false, false, false, false, restart{}
 			if mount.inherited = ""; v.attachedFor[m.id] != m {
 				if n := w.peekNode(s.name); n != nil {
 					mount.inherited = n.UID

@@ -54,6 +54,8 @@ type session struct {
 	inherited types.UID
 	// forgotten: its kubelet restarted, and knows nothing of it.
 	forgotten bool
+	// relisted: forgotten, and then its kubelet was given a pod of the volume again.
+	relisted bool
 	// stripped: a person took its VolumeAttachment away since it was mounted;
 	// whether one was made anew is nothing to a kubelet that restarts before the
 	// controller lists the volume again.
@@ -106,6 +108,8 @@ type slot struct {
 	shown map[types.UID]string
 	// listed is the step in which its Node last began to list the volume as in use.
 	listed map[*volume]int
+	// turned is when its kubelet last changed its word of its readiness.
+	turned time.Time
 	cut    bool // its kubelet does not reach the API server
 	nodes  int  // machines so far
 

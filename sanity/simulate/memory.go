@@ -53,6 +53,7 @@ type Objects struct {
 // memory is the cluster of tier 1: typed objects and one counter of versions.
 type memory struct {
 	now     func() time.Time
+	changed func() // a Node or VolumeAttachment
 	version int
 	uids    int
 	nodes   *table[*corev1.Node]
@@ -63,7 +64,7 @@ type memory struct {
 }
 
 func newMemory(now func() time.Time) *memory {
-	m := &memory{now: now, version: 100}
+	m := &memory{now: now, changed: func() {}, version: 100}
 	m.nodes = newTable[*corev1.Node](m, corev1.Resource("nodes"))
 	m.leases = newTable[*coordinationv1.Lease](m, coordinationv1.Resource("leases"))
 	m.volumes = newTable[*corev1.PersistentVolume](m, corev1.Resource("persistentvolumes"))
@@ -137,6 +138,9 @@ func (t *table[T]) put(o T) T {
 	if !there {
 		at, _ := slices.BinarySearch(t.names, key)
 		t.names = slices.Insert(t.names, at, key)
+	}
+	if t.resource.Resource == "nodes" || t.resource.Resource == "volumeattachments" {
+		t.m.changed()
 	}
 	return o
 }

@@ -66,6 +66,14 @@ func (w *World) judge() {
 			s.silent = time.Now()
 		}
 	}
+	for _, p := range w.procs {
+		switch sees := p.sees(StallNodes) && p.sees(StallVAs); {
+		case !sees:
+			p.unbroken = time.Time{}
+		case p.unbroken.IsZero():
+			p.unbroken = time.Now()
+		}
+	}
 	for _, m := range w.machines {
 		if w.believed(m) {
 			m.believedAt = time.Now()
@@ -127,6 +135,8 @@ func (w *World) limit(v *volume, m *machine) *int {
 		return &w.Stats.Stripped
 	case mount.forgotten && mount.restart.unseen():
 		return &w.Stats.Unseen
+	case mount.forgotten && mount.relisted:
+		return &w.Stats.Relisted
 	case mount.forgotten && w.leapt(v, m):
 		return &w.Stats.Leapt
 	case mount.inherited != "" && (n == nil || n.UID != mount.inherited):

@@ -19,6 +19,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 )
 
 // Parts are what one process of csi-fencepost is given in the place of the world.
@@ -75,6 +76,9 @@ type Process struct {
 	// stalled caches, by kind; moved is closed and replaced when one goes on.
 	stalled map[string]bool
 	moved   chan struct{}
+	// unbroken is since when its watches of Nodes and VolumeAttachments show all that
+	// changes; zero: they do not.
+	unbroken time.Time
 	// sights are the Nodes that changed and that it has not looked at.
 	sights map[string]bool
 	busy   map[errand]bool // background calls under way
@@ -268,6 +272,37 @@ func (w *World) fenceOff(p *Process, s *slot) {
 type view struct {
 	p     *Process
 	shown map[string]*snapshot // of a kind that stalls
+	order watch.Order
+}
+
+// show has every process see what its watches show it now.
+func (w *World) show() {
+	for _, p := range w.procs {
+		p.view.see()
+	}
+}
+
+// see keeps the order of what the watches show, which is asked for later.
+func (v *view) see() {
+	m := v.p.w.memory
+	if v.p.sees(StallNodes) {
+		for _, n := range m.nodes.items {
+			v.order.Node(n)
+		}
+	}
+	if v.p.sees(StallVAs) {
+		for _, va := range m.vas.items {
+			v.order.Attachment(va)
+		}
+	}
+}
+
+func (v *view) TurnedSince(node, attachment string) bool {
+	w := v.p.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v.see()
+	return v.order.TurnedSince(node, attachment)
 }
 
 // snapshot is what a cache showed when it stalled.

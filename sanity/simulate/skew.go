@@ -113,14 +113,34 @@ func (w *World) forcedDetach() {
 // leapt: since the VolumeAttachment was deleted, the node's clock was set forward or the
 // API server's back. Then a restart of the kubelet that the Ready condition shows can
 // look as if it had been before the deletion: where its last heartbeat is of after the
-// jump, the difference between the two clocks is not that of the restart.
+// jump, the difference between the two clocks is not that of the restart. Who has
+// watched all the time knows better, unless the two came at once.
 func (w *World) leapt(v *volume, m *machine) bool {
 	va := w.va(v, m.slot)
 	if va == nil {
 		return false
 	}
 	deleted, ok := v.deleted[va.UID]
+	if ok && m.slot.turned.Sub(deleted) > atOnce && w.watchedSince(deleted) {
+		return false
+	}
 	return ok && !(m.leapt.Before(deleted) && w.serverFell.Before(deleted))
+}
+
+// atOnce: two watches do not tell which of two changes was first.
+const atOnce = 2 * time.Second
+
+// watchedSince: every replica has seen all that changed since then.
+func (w *World) watchedSince(then time.Time) bool {
+	for _, p := range w.procs {
+		if p.dead {
+			continue
+		}
+		if p.unbroken.IsZero() || p.unbroken.After(then) {
+			return false
+		}
+	}
+	return true
 }
 
 // unheard: the node controller takes a lease for renewed when its renewTime is later

@@ -33,7 +33,7 @@ type Stats struct {
 	// the kubelet had forgotten them (oracle.go).
 	// Stripped, Unseen, Inherited: volumes that were taken from a machine in use at
 	// a limit which the README names (oracle.go).
-	Leapt, Stripped, Unseen, Inherited int
+	Leapt, Stripped, Unseen, Relisted, Inherited int
 	// ByHand: schedules whose end needed a person to reboot a node that a
 	// refusal named.
 	ByHand int
@@ -68,6 +68,7 @@ func (s *Stats) Add(o Stats) {
 	s.Raced += o.Raced
 	s.Stripped += o.Stripped
 	s.Unseen += o.Unseen
+	s.Relisted += o.Relisted
 	s.Inherited += o.Inherited
 	s.Leapt += o.Leapt
 	s.ByHand += o.ByHand
@@ -148,6 +149,7 @@ func newWorld(setup Setup, seed uint64, factory Factory) *World {
 		w.objects = w.whole.objects()
 	} else {
 		w.memory = newMemory(w.serverNow)
+		w.memory.changed = w.show
 		w.objects = w.memory.objects()
 	}
 	conn, err := grpc.NewClient("passthrough:///driver", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(w.invoke))

@@ -1,0 +1,95 @@
+package watch
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// epoch is where every stamp of these tests is from: they say nothing.
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func saying(uid string, ready corev1.ConditionStatus, since, beat time.Duration) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: types.UID(uid)}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDiskPressure}, {Type: corev1.NodeReady, Status: ready,
+		LastTransitionTime: metav1.NewTime(epoch.Add(since)), LastHeartbeatTime: metav1.NewTime(epoch.Add(beat))}}
+	return n
+}
+
+func deletedVA(uid string) *storagev1.VolumeAttachment {
+	return &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va", UID: types.UID(uid), DeletionTimestamp: &metav1.Time{Time: epoch}}}
+}
+
+func TestOrderIsOfWhatWasSeenAndOfNoStamp(t *testing.T) {
+	const yes, no, unknown = corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown
+	ready := func(o *Order) { o.Node(saying("u", yes, 0, 0)) }
+	gone := func(o *Order) { o.Attachment(deletedVA("a")) }
+	say := func(ready corev1.ConditionStatus, since, beat time.Duration) func(*Order) {
+		return func(o *Order) { o.Node(saying("u", ready, since, beat)) }
+	}
+	for name, tt := range map[string]struct {
+		events []func(*Order)
+		want   bool
+	}{
+		"nothing is known":                              {nil, false},
+		"deleted, and nothing since":                    {[]func(*Order){ready, gone}, false},
+		"deleted, then a heartbeat":                     {[]func(*Order){ready, gone, say(yes, 0, time.Minute)}, false},
+		"deleted, then Ready anew":                      {[]func(*Order){ready, gone, say(yes, time.Minute, time.Minute)}, true},
+		"deleted, then Ready anew, and a heartbeat":     {[]func(*Order){ready, gone, say(yes, time.Minute, time.Minute), say(yes, time.Minute, time.Hour)}, true},
+		"stamped long before":                           {[]func(*Order){ready, gone, say(yes, -time.Hour, -time.Hour)}, true},
+		"Ready anew, then deleted":                      {[]func(*Order){ready, say(yes, time.Hour, time.Hour), gone}, false},
+		"deleted, then False":                           {[]func(*Order){ready, gone, say(no, time.Minute, time.Minute)}, true},
+		"deleted, then False with the stamp of before":  {[]func(*Order){ready, gone, say(no, 0, time.Minute)}, true},
+		"deleted, then silent":                          {[]func(*Order){ready, gone, say(unknown, time.Minute, 0)}, false},
+		"deleted, then silent, and back":                {[]func(*Order){ready, gone, say(unknown, time.Minute, 0), say(yes, time.Hour, time.Hour)}, true},
+		"deleted, then a heartbeat, then silent":        {[]func(*Order){ready, gone, say(yes, 0, time.Minute), say(unknown, time.Hour, time.Minute)}, true},
+		"a heartbeat, then deleted, then silent":        {[]func(*Order){ready, say(yes, 0, time.Minute), gone, say(unknown, time.Hour, time.Minute)}, false},
+		"first seen after the deletion":                 {[]func(*Order){gone, say(yes, time.Hour, time.Hour)}, false},
+		"registered anew":                               {[]func(*Order){ready, gone, func(o *Order) { o.Node(saying("u2", yes, time.Hour, time.Hour)) }}, false},
+		"its Node is gone and there again":              {[]func(*Order){ready, gone, func(o *Order) { o.GoneNode("n") }, say(yes, time.Hour, time.Hour)}, false},
+		"another VolumeAttachment of the name":          {[]func(*Order){ready, gone, say(yes, time.Hour, time.Hour), func(o *Order) { o.Attachment(deletedVA("a2")) }}, false},
+		"seen to be deleted once more":                  {[]func(*Order){ready, gone, say(yes, time.Hour, time.Hour), gone}, true},
+		"the VolumeAttachment is gone":                  {[]func(*Order){ready, gone, say(yes, time.Hour, time.Hour), func(o *Order) { o.GoneAttachment("va") }}, false},
+		"the VolumeAttachment went while nobody looked": {[]func(*Order){ready, gone, say(yes, time.Hour, time.Hour), func(o *Order) { o.KeepAttachments(func(string, string) bool { return false }) }}, false},
+		"it is there": {[]func(*Order){ready, gone, say(yes, time.Hour, time.Hour), func(o *Order) {
+			o.KeepAttachments(func(name, uid string) bool { return name == "va" && uid == "a" })
+		}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := &Order{}
+				for _, event := range tt.events {
+					event(o)
+					time.Sleep(orderSlack + time.Second)
+				}
+				if got := o.TurnedSince("n", "va"); got != tt.want {
+					t.Errorf("turned since: %v", got)
+				}
+				if o.TurnedSince("n", "another") || o.TurnedSince("another", "va") {
+					t.Error("it says so of others")
+				}
+			})
+		})
+	}
+}
+
+// Two watches do not show two changes in the order in which they were made.
+func TestOrderLeavesTwoWatchesSomeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, apart := range []time.Duration{orderSlack, orderSlack + time.Millisecond} {
+			o := &Order{}
+			o.Node(saying("u", corev1.ConditionTrue, 0, 0))
+			o.Attachment(deletedVA("a"))
+			time.Sleep(apart)
+			o.Node(saying("u", corev1.ConditionTrue, time.Minute, time.Minute))
+			if got := o.TurnedSince("n", "va"); got != (apart > orderSlack) {
+				t.Errorf("%v later: %v", apart, got)
+			}
+		}
+	})
+}
