@@ -21,7 +21,7 @@ const finishWithin = 40 * time.Minute
 // and the attacher of the leading process, do by themselves.
 func ordinary(verb string) bool {
 	switch verb {
-	case Serve, Publish, Unpublish, GiveUp, Attach, Confirmed, Unlist, Detach, DetachFail, EndPod, Sync, Status, Verify, Mount, Unmnt, Register,
+	case Serve, Publish, Unpublish, GiveUp, Attach, Confirmed, Unlist, Detach, DetachFail, EndPod, Renew, Sync, Status, Verify, Mount, Unmnt, Register,
 		NotReady, Start, CollectGC, Sight, Land, Drop:
 		return true
 	}
@@ -111,13 +111,18 @@ func (w *World) quietly(e Event) {
 	}
 }
 
-// ordinarily: the leading attacher alone calls, again after a while.
+// ordinarily: the leading attacher alone calls, again after a while. A kubelet renews
+// its lease by itself as time passes, but one that has just booted does so before it is
+// Ready: it is not silent for as long as its machine was off.
 func (w *World) ordinarily(e Event) bool {
 	switch e.Verb {
 	case Publish, Unpublish:
 		// Two calls of a volume at once would answer ABORTED to each other for ever:
 		// nothing here jitters.
 		return e.A == w.leader && w.patience[e.callKey()].due() && !slices.ContainsFunc(w.calls, func(c *call) bool { return c.v.name == e.B })
+	case Renew:
+		s := w.slot(e.A)
+		return s.renewedBoot != s.machine.boot()
 	case Drop:
 		return false
 	case Schedule:
@@ -175,7 +180,7 @@ func (w *World) isEnabled(want Event) (found bool) {
 		if s := w.slot(want.B); s != nil {
 			w.kubeletEvents(s, see)
 		}
-	case Register, Sync, Status:
+	case Register, Renew, Sync, Status:
 		if s := w.slot(want.A); s != nil {
 			w.kubeletEvents(s, see)
 		}
