@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -108,7 +109,7 @@ func (w *worker) brakes(ctx context.Context, s *state, held []watch.Held) (Brake
 			weather.Waiting++
 		}
 	}
-	waiting, err := w.concerned(ctx, held)
+	waiting, err := w.concerned(ctx, slices.DeleteFunc(slices.Clone(held), func(h watch.Held) bool { return w.taken(s.Node, h) }))
 	if err != nil {
 		return NoBrake, "", err
 	}

@@ -115,6 +115,16 @@ func leaving(h watch.Held) bool {
 	return h.Detaching || h.Entry != nil && (h.Entry.State == fence.Leaving || h.Entry.State == fence.Released)
 }
 
+// taken: a takeover took the volume, so that no pod waits for the node. What a
+// dead kubelet's volumesInUse lists is frozen from before.
+func (w *worker) taken(n *corev1.Node, h watch.Held) bool {
+	if n == nil || h.Attachment != "" || h.Entry == nil || h.Entry.State != fence.TakenOver {
+		return false
+	}
+	_, attached := w.IDs.NodeLists(n, h.Handle)
+	return !attached
+}
+
 // moved: the node's status lists in use what was, or is being, taken from it.
 func (w *worker) moved(n *corev1.Node, held []watch.Held) bool {
 	if n == nil {
