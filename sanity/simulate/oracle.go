@@ -41,9 +41,13 @@ import (
 //     it was: either the kubelet had been read, Ready, with the volume in use since the
 //     detach began, so that the volume that is gone from its list looks unmounted; or
 //     it said False, and nobody had asked for the unpublish before;
+//   - a kubelet that has forgotten the mount, and is given a pod of the volume again
+//     while a container of before still uses it: what it lists and drops for the new
+//     one looks like the old one's;
 //   - a kubelet that forgets the mount by a restart after a detach, of which the Ready
 //     condition tells, where the node's clock was set forward since the detach, or the
-//     API server's back (skew.go);
+//     API server's back, and not every replica watched, or the two came at once
+//     (skew.go);
 //   - a machine that has a name, and with it the node ID, that another had before,
 //     mounts without a publish what was attached to that one, and the Node that
 //     listed it is gone;
