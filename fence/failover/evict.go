@@ -96,7 +96,7 @@ func (w *worker) stillFenced(ctx context.Context, s *state) error {
 		return err
 	}
 	f := about(fences, s.Node)
-	if f == nil || s.Fence == nil || f.Kind != s.Fence.Kind || f.LeaseRV != s.Fence.LeaseRV || f.NodeUID != s.Fence.NodeUID {
+	if f == nil || f.Lifting || s.Fence == nil || f.Kind != s.Fence.Kind || f.LeaseRV != s.Fence.LeaseRV || f.NodeUID != s.Fence.NodeUID {
 		return errChanged
 	}
 	return nil

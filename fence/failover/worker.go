@@ -63,6 +63,12 @@ func (w *worker) run(ctx context.Context) {
 				said = err.Error()
 				logger.Error(err, "Failover is tried again", "pause", pause)
 			}
+			// What a failed pass has written rouses its own worker.
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+			continue
 		case pause == 0:
 			return
 		}

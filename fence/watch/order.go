@@ -35,8 +35,9 @@ type deletion struct {
 	seen time.Time
 }
 
-// orderSlack is how much later one of two watches may be than the other.
-const orderSlack = 2 * time.Second
+// orderSlack is how much later one of two watches may be than the other: after an
+// outage each comes back by itself, up to 30 s apart (client-go's back-off).
+const orderSlack = 45 * time.Second
 
 // Node takes a Node as the watch shows it.
 func (o *Order) Node(n *corev1.Node) {

@@ -2,14 +2,11 @@ package guard
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
 
@@ -60,7 +57,5 @@ func (b *bound) turn(ctx context.Context, volume string) error {
 	if b.free.Acquire(ctx, 1) == nil {
 		return nil
 	}
-	return csi.Status(fence.DriverBusy, fence.Compose(
-		fmt.Sprintf("volume %s: as many publishes and unpublishes are under way as driver.maxConcurrentCalls allows (%d)", volume, b.most),
-		"nothing to do but wait: the call is repeated; if the driver can do more at once, raise driver.maxConcurrentCalls", fence.DriverBusy))
+	return busyError(volume, b.most)
 }

@@ -50,6 +50,11 @@ func pendingError(volume string) error {
 	return csi.Status(fence.OperationPending, fence.Compose("volume "+volume+": another publish or unpublish of it is under way", "nothing to do but wait for it to finish", fence.OperationPending))
 }
 
+func busyError(volume string, most int) error {
+	return csi.Status(fence.DriverBusy, fence.Compose(fmt.Sprintf("volume %s: as many publishes and unpublishes are under way as driver.maxConcurrentCalls allows (%d)", volume, most),
+		"nothing to do but wait: the call is repeated; if the driver can do more at once, raise driver.maxConcurrentCalls", fence.DriverBusy))
+}
+
 func lostRace(s *survey.Survey) error {
 	return csi.Status(fence.LostRace, fence.Compose("volume "+nameOf(s)+": another csi-fencepost changed its ledger during the call", "nothing to do; the call is repeated", fence.LostRace))
 }

@@ -117,10 +117,11 @@ func (w *Waiting) Decided(d Decision) {
 }
 
 // unannounced: what ends such a refusal may send no event. A machine is switched
-// off and only its fence agent would tell; a driver's list is put right.
+// off and only its fence agent would tell, or the agent answers again; a driver's
+// list is put right.
 func unannounced(r fence.Reason) bool {
 	switch r {
-	case fence.HolderStale, fence.HolderListed, fence.EvidenceContradicted:
+	case fence.HolderStale, fence.HolderListed, fence.EvidenceVoid, fence.EvidenceContradicted:
 		return true
 	}
 	return false

@@ -127,8 +127,9 @@ func (w *World) leapt(v *volume, m *machine) bool {
 	return ok && !(m.leapt.Before(deleted) && w.serverFell.Before(deleted))
 }
 
-// atOnce: two watches do not tell which of two changes was first.
-const atOnce = 2 * time.Second
+// atOnce: two watches do not tell which of two changes was first (package watch,
+// Order).
+const atOnce = 45 * time.Second
 
 // watchedSince: every replica has seen all that changed since then.
 func (w *World) watchedSince(then time.Time) bool {
