@@ -88,6 +88,9 @@ func (c *Campaign) note(r Result) {
 	}
 	if r.Violation != "" {
 		c.Failures = append(c.Failures, r)
+		if c.Progress != nil { // at once: who ends the campaign early keeps it
+			c.Progress(fmt.Sprintf("seed %d breaks %s: %s", r.Seed, r.Rule, r.Violation))
+		}
 	}
 }
 
