@@ -35,9 +35,9 @@ type deletion struct {
 	seen time.Time
 }
 
-// orderSlack is how much later one of two watches may be than the other: after an
+// OrderSlack is how much later one of two watches may be than the other: after an
 // outage each comes back by itself, up to 30 s apart (client-go's back-off).
-const orderSlack = 45 * time.Second
+const OrderSlack = 45 * time.Second
 
 // Node takes a Node as the watch shows it.
 func (o *Order) Node(n *corev1.Node) {
@@ -124,5 +124,5 @@ func (o *Order) TurnedSince(node, attachment string) bool {
 	if w.ready == corev1.ConditionUnknown {
 		at = w.spoke
 	}
-	return !at.IsZero() && !d.seen.IsZero() && at.After(d.seen.Add(orderSlack))
+	return !at.IsZero() && !d.seen.IsZero() && at.After(d.seen.Add(OrderSlack))
 }

@@ -65,7 +65,7 @@ func TestOrderIsOfWhatWasSeenAndOfNoStamp(t *testing.T) {
 				o := &Order{}
 				for _, event := range tt.events {
 					event(o)
-					time.Sleep(orderSlack + time.Second)
+					time.Sleep(OrderSlack + time.Second)
 				}
 				if got := o.TurnedSince("n", "va"); got != tt.want {
 					t.Errorf("turned since: %v", got)
@@ -81,13 +81,13 @@ func TestOrderIsOfWhatWasSeenAndOfNoStamp(t *testing.T) {
 // Two watches do not show two changes in the order in which they were made.
 func TestOrderLeavesTwoWatchesSomeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, apart := range []time.Duration{orderSlack, orderSlack + time.Millisecond} {
+		for _, apart := range []time.Duration{OrderSlack, OrderSlack + time.Millisecond} {
 			o := &Order{}
 			o.Node(saying("u", corev1.ConditionTrue, 0, 0))
 			o.Attachment(deletedVA("a"))
 			time.Sleep(apart)
 			o.Node(saying("u", corev1.ConditionTrue, time.Minute, time.Minute))
-			if got := o.TurnedSince("n", "va"); got != (apart > orderSlack) {
+			if got := o.TurnedSince("n", "va"); got != (apart > OrderSlack) {
 				t.Errorf("%v later: %v", apart, got)
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 )
 
 // The bubble's clock is the truth, and what timers run by. What is stamped is
@@ -121,15 +123,11 @@ func (w *World) leapt(v *volume, m *machine) bool {
 		return false
 	}
 	deleted, ok := v.deleted[va.UID]
-	if ok && m.slot.turned.Sub(deleted) > atOnce && w.watchedSince(deleted) {
+	if ok && m.slot.turned.Sub(deleted) > watch.OrderSlack && w.watchedSince(deleted) {
 		return false
 	}
 	return ok && !(m.leapt.Before(deleted) && w.serverFell.Before(deleted))
 }
-
-// atOnce: two watches do not tell which of two changes was first (package watch,
-// Order).
-const atOnce = 45 * time.Second
 
 // watchedSince: every replica has seen all that changed since then.
 func (w *World) watchedSince(then time.Time) bool {
