@@ -1,7 +1,6 @@
 package failover
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
 )
 
@@ -32,17 +30,7 @@ func registeredAnew(t *testing.T, f Fence, inUse ...string) (*worker, *scripted,
 	apiserver.Put(server, node)
 	client := kubernetes.NewForConfigOrDie(server.Config("test", nil))
 	tracker := liveness.New(time.Minute, 1)
-	index, err := watch.New(client, ids, tracker, "records")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); index.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
-	if err := index.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	index := watching(t, client, ids, tracker)
 	f.Node, f.LeaseRV = "n1", "5"
 	known, seen := &scripted{covers: true, state: agent.On, kind: f.Kind, records: map[string]Fence{"n1": f}}, &noted{}
 	c := New(Options{Client: client, IDs: ids, Index: index, Lives: tracker, Fencer: known, Events: seen, Metrics: seen, SuspectAfter: time.Minute})

@@ -37,17 +37,7 @@ func scanned(t *testing.T) *Controller {
 	}
 	holds(server, ids, "gone")
 	tracker := liveness.New(time.Minute, 1)
-	index, err := watch.New(kubernetes.NewForConfigOrDie(server.Config("test", nil)), ids, tracker, "records")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); index.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
-	if err := index.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	index := watching(t, kubernetes.NewForConfigOrDie(server.Config("test", nil)), ids, tracker)
 	return New(Options{IDs: ids, Index: index, Lives: tracker, SuspectAfter: time.Minute})
 }
 
@@ -71,4 +61,21 @@ func TestOnlyAHolderWithoutANodeIsLookedAtWhileTheOthersLive(t *testing.T) {
 	if due := c.due(); len(due) != 1 || due[0] != "gone" {
 		t.Errorf("work on %v, want on gone alone", due)
 	}
+}
+
+// watching is an index that has seen what the server has.
+func watching(t testing.TB, client kubernetes.Interface, ids *csi.Identity, tracker *liveness.Tracker) *watch.Watch {
+	t.Helper()
+	index, err := watch.New(client, ids, tracker, "records")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); index.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	if err := index.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return index
 }
