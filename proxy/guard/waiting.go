@@ -34,11 +34,12 @@ type waitingCall struct {
 	holder                         string // node name
 	touched                        time.Time
 	told                           told
-	// scout: it is looked at every so often for all that wait for its holder; pace
-	// is when next.
-	scout bool
-	pace  time.Duration
+	// pace of a scout, which is looked at every so often for all that wait for its
+	// holder; 0: it is none.
+	pace time.Duration
 }
+
+func (c *waitingCall) scout() bool { return c.pace > 0 }
 
 // Waiting knows the refused calls and wakes their VolumeAttachments when what
 // blocked them changes. It only ever wakes: the call is judged anew when it
@@ -103,11 +104,11 @@ func (w *Waiting) Decided(d Decision) {
 	c.told.note(d)
 	if was := c.holder; d.Holder != nil && d.Holder.NodeName != was {
 		c.holder = d.Holder.NodeName
-		c.scout = false
+		c.pace = 0
 		w.scoutLocked(was)
 	}
-	if c.scout && !unannounced(c.reason) {
-		c.scout = false
+	if !unannounced(c.reason) {
+		c.pace = 0
 	}
 	switch d.Reason {
 	case fence.UnpublishFailed, fence.HolderUnwatched, fence.APIUnavailable, fence.TargetLeaving, fence.LostRace:
@@ -138,7 +139,7 @@ func (w *Waiting) scoutLocked(holder string) {
 		if c.holder != holder || !unannounced(c.reason) {
 			continue
 		}
-		if c.scout {
+		if c.scout() {
 			return
 		}
 		if chosen == "" || key < chosen {
@@ -146,7 +147,7 @@ func (w *Waiting) scoutLocked(holder string) {
 		}
 	}
 	if c := w.calls[chosen]; c != nil {
-		c.scout, c.pace = true, retryFirst
+		c.pace = retryFirst
 		w.queue.AddAfter(chosen, c.pace)
 	}
 }
@@ -155,7 +156,7 @@ func (w *Waiting) scoutLocked(holder string) {
 func (w *Waiting) stays(key string, c *waitingCall) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.calls[key] != c || !c.scout {
+	if w.calls[key] != c || !c.scout() {
 		return
 	}
 	c.pace = min(2*c.pace, scoutMost)
@@ -167,7 +168,7 @@ func (w *Waiting) stays(key string, c *waitingCall) {
 func (w *Waiting) news(key string, c *waitingCall) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.calls[key] != c || !c.scout {
+	if w.calls[key] != c || !c.scout() {
 		return
 	}
 	for other, o := range w.calls {
@@ -190,7 +191,7 @@ func (w *Waiting) forgetLocked(key string) {
 	c := w.calls[key]
 	delete(w.calls, key)
 	w.queue.Forget(key)
-	if c != nil && c.scout {
+	if c != nil && c.scout() {
 		w.scoutLocked(c.holder)
 	}
 }
