@@ -205,6 +205,13 @@ func (n *nodeNow) bootID() string {
 	return n.node.Status.NodeInfo.BootID
 }
 
+func (n *nodeNow) systemUUID() string {
+	if n.node == nil {
+		return ""
+	}
+	return n.node.Status.NodeInfo.SystemUUID
+}
+
 func (n *nodeNow) leaseRV() string {
 	if n.lease == nil {
 		return ""
@@ -354,7 +361,7 @@ func bind(now *nodeNow, held *holdings, nodeID string) (*binding, error) {
 	b.live = now.node != nil && (nodeID == "" || len(chosen) == 0 || !allOf(chosen, older))
 	b.watch = b.live || now.node == nil && now.lease != nil
 	if b.live {
-		b.machines = append(b.machines, record.Machine{NodeID: nodeID, NodeUID: now.uid(), BootID: now.bootID(), LeaseRV: now.leaseRV()})
+		b.machines = append(b.machines, record.Machine{NodeID: nodeID, NodeUID: now.uid(), BootID: now.bootID(), SystemUUID: now.systemUUID(), LeaseRV: now.leaseRV()})
 	}
 	for _, h := range chosen {
 		b.add(now, h)
@@ -372,7 +379,7 @@ func (b *binding) add(now *nodeNow, h holding) {
 		return
 	}
 	b.covered = append(b.covered, h)
-	m := record.Machine{NodeID: h.nodeID, NodeUID: h.nodeUID, BootID: h.bootID}
+	m := record.Machine{NodeID: h.nodeID, NodeUID: h.nodeUID, BootID: h.bootID, SystemUUID: h.systemUUID}
 	if !slices.Contains(b.machines, m) {
 		b.machines = append(b.machines, m)
 	}
@@ -393,7 +400,7 @@ func (n *nodeNow) isOlder(h holding) bool {
 		return false
 	}
 	id := n.nodeID(h.driver)
-	return h.nodeUID != "" && (h.nodeUID != n.uid() || id != "" && id != h.nodeID || fence.OtherSystem(h.systemUUID, n.node.Status.NodeInfo.SystemUUID))
+	return h.nodeUID != "" && (h.nodeUID != n.uid() || id != "" && id != h.nodeID || fence.OtherSystem(h.systemUUID, n.systemUUID()))
 }
 
 // hasAnew: the holding's machine is the live Node's, and was another Node's.
@@ -402,7 +409,7 @@ func (n *nodeNow) hasAnew(h holding) bool {
 		return false
 	}
 	m := fence.Holder{NodeUID: h.nodeUID, BootID: h.bootID, SystemUUID: h.systemUUID,
-		Node: &fence.Node{UID: n.uid(), BootID: n.bootID(), SystemUUID: n.node.Status.NodeInfo.SystemUUID}}
+		Node: &fence.Node{UID: n.uid(), BootID: n.bootID(), SystemUUID: n.systemUUID()}}
 	return m.RegisteredAnew()
 }
 

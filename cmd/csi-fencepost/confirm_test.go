@@ -274,6 +274,14 @@ func TestConfirmSpeaksOfAMachineThatAnotherReplacedUnderItsNodeAndNodeID(t *test
 		if err := f.confirm(t.Context(), c, &strings.Builder{}, &strings.Builder{}); err != nil {
 			t.Fatal(err)
 		}
+		r, err := c.records().Get(t.Context(), "n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []record.Machine{{NodeID: "i-1", NodeUID: "uid-1", BootID: "boot-1", SystemUUID: "system-1"}}
+		if got := r.Confirmations[0].Machines; !reflect.DeepEqual(got, want) {
+			t.Errorf("bound to %+v, want %+v", got, want)
+		}
 		l, err := lookAt(t.Context(), c, "pv-1", 20*time.Second, &strings.Builder{})
 		if err != nil {
 			t.Fatal(err)
@@ -282,6 +290,18 @@ func TestConfirmSpeaksOfAMachineThatAnotherReplacedUnderItsNodeAndNodeID(t *test
 			t.Errorf("after it, a publish elsewhere: %+v, want that it is allowed", d)
 		}
 	})
+}
+
+func TestConfirmBindsTheLiveMachineByItsUUID(t *testing.T) {
+	node := testNode("n1", "uid-1", "boot-2")
+	node.Status.NodeInfo.SystemUUID = "system-2"
+	b, err := bind(&nodeNow{name: "n1", node: node, lease: leaseAt("7"), csiNode: csiNodeOf("i-1")}, &holdings{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []record.Machine{{NodeUID: "uid-1", BootID: "boot-2", SystemUUID: "system-2", LeaseRV: "7"}}; !reflect.DeepEqual(b.machines, want) {
+		t.Errorf("bound to %+v, want %+v", b.machines, want)
+	}
 }
 
 func TestConfirmTellsARebootFromAnotherMachineByItsUUID(t *testing.T) {

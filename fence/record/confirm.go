@@ -21,7 +21,9 @@ type Machine struct {
 	NodeID  string `json:"nodeID,omitempty"`
 	NodeUID string `json:"nodeUID,omitempty"`
 	BootID  string `json:"bootID,omitempty"`
-	LeaseRV string `json:"leaseRV,omitempty"`
+	// SystemUUID tells the machine from one that takes over its Node.
+	SystemUUID string `json:"systemUUID,omitempty"`
+	LeaseRV    string `json:"leaseRV,omitempty"`
 	// Void says why it does not count any more of this machine.
 	Void string `json:"void,omitempty"`
 }

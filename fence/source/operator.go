@@ -48,7 +48,7 @@ func (o *OperatorConfirmation) Evidence(ctx context.Context, q Question) ([]fenc
 			found = append(found, fence.Evidence{
 				Kind: fence.OperatorConfirmation, Source: c.By, Detail: c.Reason,
 				NodeName: q.Holder.NodeName, NodeID: q.Holder.NodeID,
-				NodeUID: m.NodeUID, BootID: m.BootID, LeaseRV: m.LeaseRV,
+				NodeUID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, LeaseRV: m.LeaseRV,
 				Void: void,
 			})
 		}
@@ -68,7 +68,7 @@ func (o *OperatorConfirmation) writeVoid(ctx context.Context, q *Question, id st
 // A confirmed machine without a node ID is one for all drivers.
 func isHolder(m record.Machine, h *fence.Holder) bool {
 	switch {
-	case m.NodeUID != h.NodeUID:
+	case m.NodeUID != h.NodeUID || fence.OtherSystem(m.SystemUUID, h.SystemUUID):
 		return false
 	case m.NodeID == "":
 		return m.NodeUID != ""

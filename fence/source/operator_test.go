@@ -46,6 +46,25 @@ func TestAConfirmationCountsForTheMachineItNames(t *testing.T) {
 	}
 }
 
+// A machine takes over the Node of another, is confirmed off before its driver has
+// registered, and its Node is deleted: the machine before it may be running still.
+func TestAConfirmationOfTheMachineThatTookOverANodeSaysNothingOfTheOneBefore(t *testing.T) {
+	taken := record.Machine{NodeUID: "u1", BootID: "b2", SystemUUID: "system-2", LeaseRV: "70"}
+	for name, heir := range map[string]bool{"the machine before it": false, "itself": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.node, w.holder.SystemUUID = nil, "system-1"
+			if heir {
+				w.holder.BootID, w.holder.SystemUUID = "b2", "system-2"
+			}
+			w.confirm(taken)
+			if found := w.ask(Confirmations(w.records())); len(found) == 1 != heir {
+				t.Fatalf("evidence %+v", found)
+			}
+		})
+	}
+}
+
 func TestAConfirmationSaysByWhomAndWhy(t *testing.T) {
 	w := newWorld(t)
 	w.confirm(off)

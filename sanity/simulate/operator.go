@@ -190,16 +190,16 @@ func (w *World) confirmWhom(s *slot, itself bool) {
 		}
 	}
 	if live && itself {
-		add(record.Machine{NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID, LeaseRV: lease})
+		add(record.Machine{NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID, SystemUUID: n.Status.NodeInfo.SystemUUID, LeaseRV: lease})
 	}
 	for _, v := range w.volumes {
 		for _, e := range w.ledger(v) {
 			if e.NodeName != s.name || e.State == fence.TakenOver || live && !older(e) {
 				continue
 			}
-			add(record.Machine{NodeID: e.NodeID, NodeUID: e.NodeUID, BootID: e.BootID})
+			add(record.Machine{NodeID: e.NodeID, NodeUID: e.NodeUID, BootID: e.BootID, SystemUUID: e.SystemUUID})
 			if !live && lease != "" {
-				add(record.Machine{NodeID: e.NodeID, NodeUID: e.NodeUID, BootID: e.BootID, LeaseRV: lease})
+				add(record.Machine{NodeID: e.NodeID, NodeUID: e.NodeUID, BootID: e.BootID, SystemUUID: e.SystemUUID, LeaseRV: lease})
 			}
 		}
 	}
