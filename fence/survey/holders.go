@@ -312,19 +312,32 @@ func (g *gathering) name(nodeID string) {
 
 // subject is the node ID that an unpublish is about. A node name that maps to
 // an entry under another node ID (a machine replaced under the same name; the
-// attacher takes the ID from the new machine's CSINode) stands for that entry.
+// attacher takes the ID from the new machine's CSINode) stands for that entry. Where
+// the ID's own entry is over it does so only if the node's VolumeAttachment that is
+// being deleted was published under the other: else it is that entry's late
+// unpublish.
 func (g *gathering) subject(nodeID string, names []string) string {
-	if h := g.holders[nodeID]; h != nil && h.State != fence.NotInLedger || nodeID == "" {
+	known := g.holders[nodeID]
+	over := known != nil && known.State == fence.TakenOver
+	if nodeID == "" || known != nil && known.State != fence.NotInLedger && !over {
 		return nodeID
 	}
 	for _, name := range names {
 		for _, h := range g.sorted() {
-			if h.NodeName == name && h.State != fence.NotInLedger && h.State != fence.TakenOver {
+			if h.NodeName == name && h.State != fence.NotInLedger && h.State != fence.TakenOver && (!over || g.detaches(name, h.NodeID)) {
 				return h.NodeID
 			}
 		}
 	}
 	return nodeID
+}
+
+// detaches: the node's VolumeAttachment was published under that node ID, and is
+// being deleted.
+func (g *gathering) detaches(node, nodeID string) bool {
+	return slices.ContainsFunc(g.attachments, func(va *storagev1.VolumeAttachment) bool {
+		return va.Spec.NodeName == node && va.DeletionTimestamp != nil && csi.AttachmentNodeID(va) == nodeID
+	})
 }
 
 // node reads a Node live, once for a survey; nil: there is none.

@@ -513,6 +513,16 @@ func TestWhatAnUnpublishIsAbout(t *testing.T) {
 			w.inLedger(e)
 		}
 	}
+	// overAnd: the ID was taken from, and the node was published to under the one
+	// before; its VolumeAttachment carries id.
+	overAnd := func(id string, change func(*storagev1.VolumeAttachment)) func(w *world) {
+		return func(w *world) {
+			over, e := entry("a"), entry("a")
+			over.State, e.NodeID = fence.TakenOver, "id-before"
+			w.inLedger(e, over)
+			w.attachment("a", id, change)
+		}
+	}
 	tests := []struct {
 		name   string
 		change func(w *world)
@@ -529,6 +539,9 @@ func TestWhatAnUnpublishIsAbout(t *testing.T) {
 		{"the machine that had the name before", before(fence.Publishing), "id-a", "id-before"},
 		{"that, which only a VolumeAttachment names under its own ID", func(w *world) { before(fence.Publishing)(w); w.attachment("a", "id-a", nil) }, "id-a", "id-before"},
 		{"not one that was taken from", before(fence.TakenOver), "id-a", "id-a"},
+		{"the one whose VolumeAttachment is being deleted, where the ID's own entry is over", overAnd("id-before", deleted), "id-a", "id-before"},
+		{"not one whose VolumeAttachment is not", overAnd("id-before", nil), "id-a", "id-a"},
+		{"not one whose VolumeAttachment was published under another ID", overAnd("id-c", deleted), "id-a", "id-a"},
 		{"not one that the ledger lacks", func(w *world) { w.inLedger(); w.attachment("a", "id-before", nil) }, "id-a", "id-a"},
 		{"not one of another name", func(w *world) { w.inLedger(entry("b")) }, "id-a", "id-a"},
 	}
