@@ -57,13 +57,19 @@ func (o *options) failoverFlags(set *flag.FlagSet) {
 		}
 		return nil
 	})
-	set.Func("manager", "flags for kube-controller-manager, for both sides, `--name=value`, separated by commas", func(text string) error {
-		o.manager = strings.Split(text, ",")
-		if slices.ContainsFunc(o.manager, func(f string) bool { return !strings.HasPrefix(f, "--") }) {
-			return errors.New("each has to begin with --, as in --kube-api-qps=100,--kube-api-burst=200")
-		}
-		return nil
+	set.Func("manager", "flags for kube-controller-manager, for both sides, `--name=value`, separated by commas", func(text string) (err error) {
+		o.manager, err = flagList(text)
+		return err
 	})
+}
+
+// flagList reads flags for another program, separated by commas.
+func flagList(text string) ([]string, error) {
+	list := strings.Split(text, ",")
+	if slices.ContainsFunc(list, func(f string) bool { return !strings.HasPrefix(f, "--") }) {
+		return nil, errors.New("each has to begin with --, as in --kube-api-qps=100,--kube-api-burst=200")
+	}
+	return list, nil
 }
 
 // present tells what the sections failover and storm lack, before an hour is

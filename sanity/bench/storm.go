@@ -183,6 +183,6 @@ func (b *bench) stormNotes() {
 		"Control plane and external-attacher are real, kubelets are simulated (sanity/bench/rack says how). kube-controller-manager has %s, kube-scheduler %s, external-attacher %s on both sides; csi-fencepost has %s, "+
 		"fencing.maxUnhealthy: %s, and asks a BMC for each machine (ipmi_sim). These limits hold for each client by itself; csi-fencepost has one for its guard, and others for fencing, for failover and for the Events of each. Both sides run in this one command, each on a control plane of its own, one after the other. "+
 		"Proof: the BMC's reading is on the node's record; Kubernetes alone: the operator's taint, at the moment of the node's NotReady. A volume's time counts from its own node's.",
-		b.stormVolumes, plural(b.stormSets(), "StatefulSet"), b.stormNodes, b.stormTaker, strings.Join(b.manager, " "), strings.Join(b.scheduler, " "), strings.Join(advised, " "), strings.Join(deployed, " "), stormShare)
+		b.stormVolumes, plural(b.stormSets(), "StatefulSet"), b.stormNodes, b.stormTaker, strings.Join(b.manager, " "), strings.Join(b.scheduler, " "), strings.Join(advised, " "), strings.Join(b.stormLimits, " "), stormShare)
 	klog.Flush()
 }

@@ -62,14 +62,15 @@ func stormKeys() (keys []string) {
 }
 
 // stormOptions are the section storm's: how many volumes on how many machines,
-// and as many machines beside those. scheduler are flags for kube-scheduler.
+// and as many machines beside those. scheduler are flags for kube-scheduler,
+// stormLimits those for csi-fencepost.
 type stormOptions struct {
 	stormVolumes, stormNodes, stormTaker int
-	stormKinds, scheduler                []string
+	stormKinds, scheduler, stormLimits   []string
 }
 
 func (o *stormOptions) stormFlags(set *flag.FlagSet) {
-	o.stormKinds = stormKeys()
+	o.stormKinds, o.stormLimits = stormKeys(), deployed
 	set.IntVar(&o.stormVolumes, "storm-volumes", 1000, "how many volumes the machines of a storm have")
 	set.IntVar(&o.stormNodes, "storm-nodes", 20, "how many machines lose power in a storm")
 	set.IntVar(&o.stormTaker, "storm-takers", 20, "how many machines take over in a storm")
@@ -82,11 +83,16 @@ func (o *stormOptions) stormFlags(set *flag.FlagSet) {
 		}
 		return nil
 	})
+	set.Func("storm-limits", "csi-fencepost's limits on requests in a storm, `--name=value`, separated by commas (default "+strings.Join(deployed, ",")+")", func(text string) (err error) {
+		o.stormLimits, err = flagList(text)
+		return err
+	})
 }
 
 // stormCommand is what was typed for the section storm.
 func (o *stormOptions) stormCommand() string {
-	return fmt.Sprintf(" -storm-volumes=%d -storm-nodes=%d -storm-takers=%d -storm-kinds=%s", o.stormVolumes, o.stormNodes, o.stormTaker, strings.Join(o.stormKinds, ","))
+	return fmt.Sprintf(" -storm-volumes=%d -storm-nodes=%d -storm-takers=%d -storm-kinds=%s -storm-limits=%s",
+		o.stormVolumes, o.stormNodes, o.stormTaker, strings.Join(o.stormKinds, ","), strings.Join(o.stormLimits, ","))
 }
 
 // validStorm tells what is wrong with the flags.

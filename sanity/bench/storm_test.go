@@ -23,6 +23,7 @@ func TestAStormThatDoesNotFitIsNamed(t *testing.T) {
 		"-storm-takers=-1":                  "more than 0",
 		"-storm-nodes=9":                    "a machine takes 100",
 		"-storm-takers=9":                   "a machine takes 100",
+		"-storm-limits=400":                 "begin with --",
 		"-storm-kinds=quick,quicker":        `no kind "quicker"`,
 		"-storm-volumes=301 -storm-nodes=3": "-storm-volumes=301 are too many",
 	} {
@@ -30,11 +31,11 @@ func TestAStormThatDoesNotFitIsNamed(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", args, err, want)
 		}
 	}
-	o, err := parse([]string{"-only=storm", "-storm-volumes=300", "-storm-nodes=3", "-storm-takers=3", "-storm-kinds=slow"})
+	o, err := parse([]string{"-only=storm", "-storm-volumes=300", "-storm-nodes=3", "-storm-takers=3", "-storm-kinds=slow", "-storm-limits=--kube-api-qps=400,--kube-api-burst=800"})
 	if err != nil || !reflect.DeepEqual(o.stormKinds, []string{"slow"}) {
 		t.Errorf("a storm that fits: %+v, %v", o, err)
 	}
-	if got := o.stormCommand(); got != " -storm-volumes=300 -storm-nodes=3 -storm-takers=3 -storm-kinds=slow" {
+	if got := o.stormCommand(); got != " -storm-volumes=300 -storm-nodes=3 -storm-takers=3 -storm-kinds=slow -storm-limits=--kube-api-qps=400,--kube-api-burst=800" {
 		t.Errorf("its command line ends with %q", got)
 	}
 }
