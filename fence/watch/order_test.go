@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -50,6 +52,7 @@ func TestOrderIsOfWhatWasSeenAndOfNoStamp(t *testing.T) {
 		"deleted, then a heartbeat, then silent":        {[]func(*Order){ready, gone, say(yes, 0, time.Minute), say(unknown, time.Hour, time.Minute)}, true},
 		"a heartbeat, then deleted, then silent":        {[]func(*Order){ready, say(yes, 0, time.Minute), gone, say(unknown, time.Hour, time.Minute)}, false},
 		"first seen after the deletion":                 {[]func(*Order){gone, say(yes, time.Hour, time.Hour)}, false},
+		"first seen silent, deleted already, and back":  {[]func(*Order){func(o *Order) { say(unknown, 0, 0)(o); gone(o) }, say(yes, time.Hour, time.Hour)}, true},
 		"registered anew":                               {[]func(*Order){ready, gone, func(o *Order) { o.Node(saying("u2", yes, time.Hour, time.Hour)) }}, false},
 		"its Node is gone and there again":              {[]func(*Order){ready, gone, func(o *Order) { o.GoneNode("n") }, say(yes, time.Hour, time.Hour)}, false},
 		"another VolumeAttachment of the name":          {[]func(*Order){ready, gone, say(yes, time.Hour, time.Hour), func(o *Order) { o.Attachment(deletedVA("a2")) }}, false},
@@ -92,4 +95,64 @@ func TestOrderLeavesTwoWatchesSomeTime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What a listing shows counts like what changes after it: a process that starts when
+// the volume is being detached knows what comes later.
+func TestOrderIsToldOfListingsAndChanges(t *testing.T) {
+	const silent, yes = corev1.ConditionUnknown, corev1.ConditionTrue
+	before, back, deleted := saying("u", silent, 0, 0), saying("u", yes, time.Minute, time.Minute), deletedVA("a")
+	deleted.Spec.Attacher = anyDriver
+	others := deleted.DeepCopy()
+	others.Spec.Attacher = other
+	list := func(t *testing.T, r *rig, kind int, objects ...runtime.Object) {
+		f := r.index.feeds[kind]
+		f.streams = false
+		f.api.list = func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) { return page(objects, o, false) }
+		if _, err := f.list(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Replace(nil, "")
+	}
+	for name, tt := range map[string]struct {
+		first, then func(*testing.T, *rig)
+		want        bool
+	}{
+		"both are listed": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) },
+			func(_ *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back) }, true},
+		"both are changes": {func(_ *testing.T, r *rig) {
+			_ = r.index.feeds[nodes].Add(before)
+			_ = r.index.feeds[attachments].Update(deleted)
+		}, func(_ *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back) }, true},
+		"it turned while nobody watched, and is listed then": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) },
+			func(t *testing.T, r *rig) { list(t, r, nodes, back) }, true},
+		"the VolumeAttachment is another driver's": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, others) },
+			func(_ *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back) }, false},
+		"the VolumeAttachment goes": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) },
+			func(_ *testing.T, r *rig) {
+				_ = r.index.feeds[nodes].Update(back)
+				_ = r.index.feeds[attachments].Delete(deleted)
+			}, false},
+		"the VolumeAttachment is not in the next listing": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) },
+			func(t *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back); list(t, r, attachments) }, false},
+		"the Node goes, and is there again": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) },
+			func(_ *testing.T, r *rig) {
+				_ = r.index.feeds[nodes].Delete(before)
+				_ = r.index.feeds[nodes].Add(back)
+			}, false},
+		"the Node is not in the next listing, and is there again": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) },
+			func(t *testing.T, r *rig) { list(t, r, nodes); _ = r.index.feeds[nodes].Add(back) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, anyDriver, 1)
+			synctest.Test(t, func(t *testing.T) {
+				tt.first(t, r)
+				time.Sleep(OrderSlack + time.Second)
+				tt.then(t, r)
+				if got := r.index.TurnedSince("n", "va"); got != tt.want {
+					t.Errorf("turned since: %v", got)
+				}
+			})
+		})
+	}
 }

@@ -252,7 +252,7 @@ func (w *World) condition(n *corev1.Node, status corev1.ConditionStatus, by time
 		}
 	}
 	if s := w.slot(n.Name); s != nil && status != corev1.ConditionUnknown && readyStatus(n) != status {
-		s.turned = time.Now()
+		s.turns = append(s.turns, turn{time.Now(), w.steps})
 	}
 	if status == corev1.ConditionUnknown {
 		c.LastHeartbeatTime = metav1.Time{} // the controller keeps the kubelet's; nobody reads it then

@@ -89,6 +89,12 @@ func (m *machine) boot() string {
 // runs: its processes do.
 func (m *machine) runs() bool { return m.power && !m.paused }
 
+// turn is when a kubelet changed its word of its readiness, and in which step.
+type turn struct {
+	at   time.Time
+	step int
+}
+
 // slot is a node's name.
 type slot struct {
 	name    string
@@ -108,10 +114,10 @@ type slot struct {
 	shown map[types.UID]string
 	// listed is the step in which its Node last began to list the volume as in use.
 	listed map[*volume]int
-	// turned is when its kubelet last changed its word of its readiness.
-	turned time.Time
-	cut    bool // its kubelet does not reach the API server
-	nodes  int  // machines so far
+	// turns are when its kubelet changed its word of its readiness.
+	turns []turn
+	cut   bool // its kubelet does not reach the API server
+	nodes int  // machines so far
 
 	// lease and record are the names of its kubelet's and its record's Lease,
 	// recordRead what stands in it, if

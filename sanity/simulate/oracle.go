@@ -32,8 +32,8 @@ import (
 //     before it had unmounted and, where the VolumeAttachment was made anew, before
 //     the volume was listed as attached again. The controller has taken the volume
 //     off volumesAttached, the kubelet has forgotten it, and no deletionTimestamp
-//     says that there was a detach. Without the restart, or without the stripping,
-//     R2 holds;
+//     says that there was a detach, whoever has the machine's name by then. Without
+//     the restart, or without the stripping, R2 holds;
 //   - the same after a detach under a false taint that was on and off again while
 //     no csi-fencepost looked: no record binds it, and nothing else tells of it;
 //   - a kubelet that forgets the mount by a restart after a forced detach, or between
@@ -46,8 +46,8 @@ import (
 //     one looks like the old one's;
 //   - a kubelet that forgets the mount by a restart after a detach, of which the Ready
 //     condition tells, where the node's clock was set forward since the detach, or the
-//     API server's back, and not every replica watched, or the two came at once
-//     (skew.go);
+//     API server's back, and not every replica had seen the one and then the other
+//     when the call was judged, or the two came at once (skew.go);
 //   - a machine that has a name, and with it the node ID, that another had before,
 //     mounts without a publish what was attached to that one, and the Node that
 //     listed it is gone;

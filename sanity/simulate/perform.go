@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
 )
 
 // perform lets one enabled event happen, and waits until everybody waits for the
@@ -153,11 +155,7 @@ func (w *World) doOther(e Event) bool {
 		w.landLate(w.volume(e.A), e.B)
 	case StripVA:
 		v, s := w.volume(e.A), w.slot(e.B)
-		v.stripped[s] = true
-		if mount := s.machine.mounts[v]; mount != nil {
-			mount.stripped = true
-		}
-		w.objects.Attachments.Delete(w.vaName(v, s))
+		w.strip(v, s)
 	case DeleteVA:
 		w.deleteAttachment(w.volume(e.A), w.slot(e.B))
 	case Settle:
@@ -168,6 +166,22 @@ func (w *World) doOther(e Event) bool {
 		return false
 	}
 	return true
+}
+
+// strip takes the VolumeAttachment away. Its machine may have lost its name to another
+// by then, and go on.
+func (w *World) strip(v *volume, s *slot) {
+	id := w.nodeIDFor(s, nil)
+	if va := w.va(v, s); va != nil && csi.AttachmentNodeID(va) != "" {
+		id = csi.AttachmentNodeID(va)
+	}
+	v.stripped[s] = true
+	for _, m := range w.machines {
+		if mount := m.mounts[v]; mount != nil && m.slot == s && m.id == id {
+			mount.stripped = true
+		}
+	}
+	w.objects.Attachments.Delete(w.vaName(v, s))
 }
 
 // expect holds what a script says against the world.

@@ -122,6 +122,7 @@ func (w *World) start(name string) {
 		p.side, p.failed = side, err
 		if err == nil && !p.dead {
 			p.leasesSeen()
+			p.view.see()
 		}
 	})
 }
@@ -282,9 +283,13 @@ func (w *World) show() {
 	}
 }
 
-// see keeps the order of what the watches show, which is asked for later.
+// see keeps the order of what the watches show, which is asked for later. A watch that
+// begins, or begins again, lists what there is at once.
 func (v *view) see() {
 	m := v.p.w.memory
+	if m == nil {
+		return // tier 2 watches
+	}
 	if v.p.sees(StallNodes) {
 		for _, n := range m.nodes.items {
 			v.order.Node(n)
@@ -328,6 +333,7 @@ func (p *Process) stall(kind string) {
 func (p *Process) goOn() {
 	close(p.moved)
 	p.moved = make(chan struct{})
+	p.view.see()
 }
 
 // of locks the world, and returns what the cache of that kind shows.

@@ -115,27 +115,39 @@ func (w *World) forcedDetach() {
 // leapt: since the VolumeAttachment was deleted, the node's clock was set forward or the
 // API server's back. Then a restart of the kubelet that the Ready condition shows can
 // look as if it had been before the deletion: where its last heartbeat is of after the
-// jump, the difference between the two clocks is not that of the restart. Who has
-// watched all the time knows better, unless the two came at once.
+// jump, the difference between the two clocks is not that of the restart. Who saw the
+// one come after the other knows better (turnSeen).
 func (w *World) leapt(v *volume, m *machine) bool {
 	va := w.va(v, m.slot)
 	if va == nil {
 		return false
 	}
 	deleted, ok := v.deleted[va.UID]
-	if ok && m.slot.turned.Sub(deleted) > watch.OrderSlack && w.watchedSince(deleted) {
+	if !ok || m.leapt.Before(deleted) && w.serverFell.Before(deleted) {
 		return false
 	}
-	return ok && !(m.leapt.Before(deleted) && w.serverFell.Before(deleted))
+	read := w.serving["get:va/"+w.attachmentLabel(va.Name)]
+	for _, t := range m.slot.turns {
+		if (read == 0 || t.step < read) && w.turnSeen(deleted, t.at) {
+			return false
+		}
+	}
+	return true
 }
 
-// watchedSince: every replica has seen all that changed since then.
-func (w *World) watchedSince(then time.Time) bool {
+// turnSeen: every replica that runs watched when the kubelet changed its word, and had
+// seen the deletion by then for longer than one watch may be behind another: when it
+// was made, or when the replica's watches began.
+func (w *World) turnSeen(deleted, turned time.Time) bool {
 	for _, p := range w.procs {
 		if p.dead {
 			continue
 		}
-		if p.unbroken.IsZero() || p.unbroken.After(then) {
+		seen := deleted
+		if p.unbroken.After(seen) {
+			seen = p.unbroken
+		}
+		if p.unbroken.IsZero() || turned.Sub(seen) <= watch.OrderSlack {
 			return false
 		}
 	}
