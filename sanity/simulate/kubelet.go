@@ -167,6 +167,9 @@ func (w *World) status(s *slot) {
 	}
 	w.condition(n, ready, m.now())
 	s.heard, m.jumped = time.Now(), false
+	for _, mount := range m.mounts {
+		mount.restart.before = ""
+	}
 	before := n.Status.VolumesInUse
 	n.Status.VolumesInUse = nil
 	clear(k.reported)
@@ -214,6 +217,7 @@ func (w *World) noteRestart(s *slot) {
 			continue
 		}
 		ready := readyCondition(n)
+		mount.restart.before = ready
 		if s.shown[va.UID] == ready || readyStatus(n) == corev1.ConditionFalse && !v.judged[va.UID] {
 			mount.restart.ready = ready
 		}
@@ -238,6 +242,9 @@ func (w *World) noteRead(s *slot, r reads) {
 	for _, v := range w.volumes {
 		if va := w.va(v, s); va != nil && va.DeletionTimestamp != nil && inUse(n, v) {
 			s.shown[va.UID] = readyCondition(n)
+			if mount := s.machine.mounts[v]; mount != nil && mount.restart.before == s.shown[va.UID] {
+				mount.restart.ready = mount.restart.before // what it wrote before its restart was read after that
+			}
 		}
 	}
 }

@@ -69,7 +69,9 @@ type session struct {
 
 // A restart of a kubelet that Kubernetes need not have noticed.
 type restart struct {
-	// ready is the Node's Ready condition of before; empty: it had to be noticed.
+	// before is the Node's Ready condition of before, until the kubelet writes again.
+	before string
+	// ready is the same, where nothing shows of it; empty: it had to be noticed.
 	ready string
 	// noticed is when the Node first said otherwise; zero: never.
 	noticed time.Time

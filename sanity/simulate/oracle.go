@@ -52,9 +52,9 @@ import (
 //     mounts without a publish what was attached to that one, and the Node that
 //     listed it is gone;
 //   - a machine that was off, and whose boot its Node shows only since the call's last
-//     read of its lease, right before the ledger's write; or since the read of the
-//     Node before that, if its kubelet mounts before it has renewed the lease, which
-//     kubelets do not;
+//     read of its lease, right before the ledger's write; or, if its kubelet mounts
+//     before it has renewed the lease, which kubelets do not, since the read of the
+//     Node before that, or in a Node that is gone;
 //   - a node that had let go of the volume, whose VolumeAttachment nobody deletes, and
 //     that is given it again, and says so, only since the call has read the Node for
 //     the last time;
@@ -162,11 +162,13 @@ func (w *World) noteNoticed(m *machine) {
 }
 
 // justBack: the machine has booted, and its Node says so only since the call has read
-// its lease for the last time; or since it has read the Node, and the lease was not
-// renewed in this boot. There is always a moment between the last read and the call.
+// its lease for the last time; or the lease was not renewed in this boot, and the Node
+// says so only since the call has read it, or is gone. There is always a moment
+// between the last read and the call.
 func (w *World) justBack(m *machine) bool {
 	lease, node := w.serving["get:lease/"+m.slot.name], w.serving["get:node/"+m.slot.name]
-	return lease > 0 && m.shown > lease || node > 0 && m.shown > node && m.slot.renewedBoot != m.boot()
+	silent := m.slot.renewedBoot != m.boot()
+	return lease > 0 && m.shown > lease || silent && (node > 0 && m.shown > node || w.peekNode(m.slot.name) == nil)
 }
 
 // justUsed: the call has read for the last time that the Node lists the volume
