@@ -148,6 +148,8 @@ type volume struct {
 	asked map[*slot]bool
 	// judged are the VolumeAttachments whose unpublish has been asked for.
 	judged map[types.UID]bool
+	// released are the tokens of ledger entries that were seen to be released.
+	released map[string]bool
 	// deleted is when they truly were.
 	deleted map[types.UID]time.Time
 	// attachedFor is for which machine of a node ID a publish was last carried out.

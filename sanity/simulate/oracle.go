@@ -2,7 +2,10 @@ package simulate
 
 import (
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // The oracle knows the machines and the array, and nothing of what the product
@@ -54,7 +57,7 @@ import (
 //   - a machine that was off, and whose boot its Node shows only since the call's last
 //     read of its lease, right before the ledger's write; or, if its kubelet mounts
 //     before it has renewed the lease, which kubelets do not, since the read of the
-//     Node before that, or in a Node that is gone;
+//     Node before that, or in a Node that is gone or another machine's by now;
 //   - a node that had let go of the volume, whose VolumeAttachment nobody deletes, and
 //     that is given it again, and says so, only since the call has read the Node for
 //     the last time;
@@ -149,12 +152,40 @@ func (w *World) limit(v *volume, m *machine) *int {
 	return nil
 }
 
+// noteReleased: a write of the ledger commits the kubelet's word. Whether that is at a
+// limit is asked as of now, by what this call was shown: another one may act on it,
+// much later.
+func (w *World) noteReleased(o *op) {
+	name, ok := strings.CutPrefix(o.key, "patch:pv/")
+	if !ok {
+		return
+	}
+	v := w.volume(name)
+	for _, e := range w.ledger(v) {
+		m := w.machineOf(e.NodeID)
+		if e.State != fence.Released || v.released[e.Token] {
+			continue
+		}
+		v.released[e.Token] = true
+		if m == nil || m.mounts[v] == nil || m.mounts[v].excused {
+			continue
+		}
+		if limit := w.limit(v, m); limit != nil {
+			*limit++
+			m.mounts[v].excused = true
+		}
+	}
+}
+
 // noteNoticed: the Node says another thing of readiness than before its kubelet
-// restarted.
+// restarted. Where it comes back to that within a second, the stamps are the same.
 func (w *World) noteNoticed(m *machine) {
 	for _, mount := range m.mounts {
-		if r := &mount.restart; r.ready != "" && r.noticed.IsZero() {
-			if n := w.peekNode(m.slot.name); n == nil || readyCondition(n) != r.ready {
+		if r := &mount.restart; r.ready != "" {
+			switch n := w.peekNode(m.slot.name); {
+			case n != nil && readyCondition(n) == r.ready:
+				r.noticed = time.Time{}
+			case r.noticed.IsZero():
 				r.noticed = time.Now()
 			}
 		}
@@ -163,12 +194,15 @@ func (w *World) noteNoticed(m *machine) {
 
 // justBack: the machine has booted, and its Node says so only since the call has read
 // its lease for the last time; or the lease was not renewed in this boot, and the Node
-// says so only since the call has read it, or is gone. There is always a moment
-// between the last read and the call.
+// says so only since the call has read it, or no more: it is gone, or another
+// machine's. There is always a moment between the last read and the call.
 func (w *World) justBack(m *machine) bool {
 	lease, node := w.serving["get:lease/"+m.slot.name], w.serving["get:node/"+m.slot.name]
-	silent := m.slot.renewedBoot != m.boot()
-	return lease > 0 && m.shown > lease || silent && (node > 0 && m.shown > node || w.peekNode(m.slot.name) == nil)
+	if lease > 0 && m.shown > lease {
+		return true
+	}
+	n := w.peekNode(m.slot.name)
+	return m.slot.renewedBoot != m.boot() && (node > 0 && m.shown > node || n == nil || n.Status.NodeInfo.BootID != m.boot())
 }
 
 // justUsed: the call has read for the last time that the Node lists the volume
