@@ -133,9 +133,13 @@ func nodeEvidence(r *record.Record, now *nodeNow) []evidenceView {
 		Node: &fence.Node{UID: now.uid(), BootID: now.bootID(), InUse: true}}
 	found := readingsOn(r, &h, time.Now())
 	for i := range r.Fences {
-		if f := &r.Fences[i]; f.Phase == record.Fenced {
-			found = append(found, fence.Evidence{Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Detail: f.What,
-				NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV})
+		if f := &r.Fences[i]; f.Standing() {
+			e := fence.Evidence{Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Detail: f.What,
+				NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV}
+			if f.Lifting != "" {
+				e.Void = fence.VoidLifting
+			}
+			found = append(found, e)
 		}
 	}
 	for _, c := range r.Confirmations {

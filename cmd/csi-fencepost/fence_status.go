@@ -295,8 +295,11 @@ func fenceWords(f *record.Fence) string {
 	if f.Kind == fence.StorageFence {
 		what = "storage of " + f.Driver
 	}
-	if f.Phase == record.Fencing {
+	switch {
+	case f.Phase == record.Fencing:
 		return "being fenced (" + what + ") by " + f.Actor
+	case f.Current() && f.Lifting != "":
+		return "being given back (" + what + "), fenced by " + f.Actor
 	}
 	return strings.ToLower(string(f.Phase)) + " (" + what + ") by " + f.Actor
 }
@@ -314,10 +317,12 @@ func countsWord(voids ...string) string {
 
 // fenceCounts is countsWord of a fence.
 func fenceCounts(f *record.Fence) string {
-	switch f.Phase {
-	case record.Fenced:
+	switch {
+	case f.Current() && f.Lifting != "":
+		return countsWord(fence.VoidLifting + " (" + f.Lifting + ")")
+	case f.Phase == record.Fenced:
 		return countsWord()
-	case record.Fencing:
+	case f.Phase == record.Fencing:
 		return "not yet"
 	}
 	return "no: " + orDash(f.Why)

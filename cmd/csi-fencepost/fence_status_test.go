@@ -1,10 +1,15 @@
 package main
 
 import (
+	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/fence/record/leasetest"
 )
 
 func TestAFenceThatFailedLastIsToldInShort(t *testing.T) {
@@ -20,5 +25,58 @@ func TestAFenceThatFailedLastIsToldInShort(t *testing.T) {
 	r.Fences = append(r.Fences, fenced)
 	if got, want := recordWords(r), fenceWords(&fenced); got != want {
 		t.Errorf("once it is fenced: got %q, want %q", got, want)
+	}
+}
+
+func TestAFenceThatIsBeingLiftedIsSaidToProveNothing(t *testing.T) {
+	for _, tt := range []struct {
+		phase record.Phase
+		words string
+	}{
+		{record.Fenced, "being given back (storage of " + testDriver + "), fenced by sidecar"},
+		{record.Fencing, "being fenced (storage of " + testDriver + ") by sidecar"},
+	} {
+		f := record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: testDriver, Phase: tt.phase, Actor: "sidecar", Lifting: "repaired"}
+		row := strings.Join(claimRows([]*record.Record{{Node: "n1", Fences: []record.Fence{f}}})[0], "|")
+		if want := "no: " + fence.VoidLifting + " (repaired)"; !strings.Contains(row, want) || !strings.Contains(row, tt.words) {
+			t.Errorf("got %q, want %q and %q in it", row, want, tt.words)
+		}
+		now := &nodeNow{name: "n1", node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}}
+		f.Machine.NodeUID = "u1"
+		if e := nodeEvidence(&record.Record{Node: "n1", Fences: []record.Fence{f}}, now); len(e) != 1 || e[0].Counts || e[0].Why != fence.VoidLifting {
+			t.Errorf("explained as %+v", e)
+		}
+		if got := recordWords(&record.Record{Node: "n1", Fences: []record.Fence{f}}); got != tt.words {
+			t.Errorf("got %q, want %q", got, tt.words)
+		}
+	}
+	f := record.Fence{Kind: fence.StorageFence, Driver: testDriver, Phase: record.Fenced, Actor: "sidecar"}
+	if got := fenceCounts(&f); !strings.HasPrefix(got, "yes") {
+		t.Errorf("of one that nobody lifts: %q", got)
+	}
+	f.Phase, f.Lifting, f.Why = record.Lifted, "", "booted"
+	if got := fenceCounts(&f); got != "no: booted" {
+		t.Errorf("of one that is lifted: %q", got)
+	}
+}
+
+// One that nobody came to an end with keeps the node's volumes away until it is lifted.
+func TestAFenceThatIsStillToBeLiftedCanBeWithdrawn(t *testing.T) {
+	for lifting, want := range map[string]record.Phase{"booted": record.Void, "": record.Fencing} {
+		store := record.NewStore(leasetest.New(t, "ns").Client().CoordinationV1(), "ns")
+		if _, err := store.Update(t.Context(), "n1", func(r *record.Record) (bool, error) {
+			r.PutFence(record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: testDriver, Phase: record.Fencing, Lifting: lifting, Actor: "sidecar",
+				Machine: record.FencedMachine{NodeUID: "u1"}}, "Fence")
+			return true, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w := &withdrawal{store: store, node: "n1", by: "ann", reason: "wrong"}
+		if err := w.run(t.Context(), []string{"f1"}); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := store.Get(t.Context(), "n1"); err != nil || r.FenceByID("f1").Phase != want {
+			t.Errorf("lifting %q: %+v, %v, want it %s", lifting, r, err, want)
+		}
 	}
 }

@@ -66,14 +66,15 @@ func (w *withdrawal) run(ctx context.Context, ids []string) error {
 	return w.endFences(ctx, func(id string) bool { return all || slices.Contains(ids, id) })
 }
 
-// endFences voids those that count. One that is under way is left alone: it
-// proves nothing yet, and whoever fences would write it anew.
+// endFences voids those that count, or are still to be lifted. Another one that is
+// under way is left alone: it proves nothing yet, and whoever fences would write it
+// anew.
 func (w *withdrawal) endFences(ctx context.Context, chosen func(id string) bool) error {
 	_, err := w.store.Update(ctx, w.node, func(r *record.Record) (bool, error) {
 		w.fences = nil
 		for i := range r.Fences {
 			f := r.Fences[i]
-			if f.Phase == record.Fenced && chosen(f.ID) && r.EndFence(f.ID, record.Void, "withdrawn: "+w.reason, w.by) {
+			if f.Standing() && chosen(f.ID) && r.EndFence(f.ID, record.Void, "withdrawn: "+w.reason, w.by) {
 				w.fences = append(w.fences, f)
 			}
 		}

@@ -176,7 +176,7 @@ func urgency(n *statusz.Node) int {
 	return slices.Index(byUrgency, n.State)
 }
 
-var byUrgency = []string{statusz.Suspected, statusz.Gone, statusz.Fencing, statusz.Fenced, statusz.StorageFenced, statusz.Confirmed, statusz.Unwatched, statusz.Alive}
+var byUrgency = []string{statusz.Suspected, statusz.Gone, statusz.Fencing, statusz.Lifting, statusz.Fenced, statusz.StorageFenced, statusz.Confirmed, statusz.Unwatched, statusz.Alive}
 
 // note keeps what an agent answered, for people.
 func (a metered) note(m agent.Machine, action, result, detail string, err error, since time.Time) {

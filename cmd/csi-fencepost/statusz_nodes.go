@@ -123,6 +123,8 @@ func (n *seenNode) state() string {
 				return statusz.Fencing
 			case f.Phase == noderecord.Fenced && f.Kind == fence.PowerReading:
 				return statusz.Fenced
+			case f.Phase == noderecord.Fenced && f.Lifting != "":
+				return statusz.Lifting
 			case f.Phase == noderecord.Fenced:
 				return statusz.StorageFenced
 			}
@@ -178,7 +180,7 @@ func evidenceViews(r *noderecord.Record) []statusz.Evidence {
 }
 
 func phaseRank(phase string) int {
-	return slices.Index([]string{"Fencing", "Counts", "Failed", "Lifted", "Void"}, phase)
+	return slices.Index([]string{"Fencing", "Lifting", "Counts", "Failed", "Lifted", "Void"}, phase)
 }
 
 func phaseOf(void string) string {
@@ -190,7 +192,10 @@ func phaseOf(void string) string {
 
 func fenceView(f *noderecord.Fence) statusz.Evidence {
 	e := statusz.Evidence{Kind: string(f.Kind), Source: strings.Join(f.Agents, ", "), Detail: f.What, At: clock(cmp.Or(f.EndedAt, f.StartedAt)), Phase: string(f.Phase), Why: f.Why}
-	if f.Phase == noderecord.Fenced {
+	switch {
+	case f.Phase == noderecord.Fenced && f.Lifting != "":
+		e.Phase, e.Why = "Lifting", fence.VoidLifting+" ("+f.Lifting+")"
+	case f.Phase == noderecord.Fenced:
 		e.Phase, e.Why = "Counts", f.Reason
 	}
 	if f.Driver != "" {

@@ -8,6 +8,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/proxy/statusz"
 )
 
 // Where there are more nodes than are shown, each of those that are left out
@@ -30,5 +31,21 @@ func TestTheMostUrgentNodesComeFirstBeforeAnyLedgerIsLookedInto(t *testing.T) {
 	want := []string{"z-suspected", "z-gone-attached", "z-gone-in-work", "z-fenced", "z-alive", "gone-000", "gone-001"}
 	if len(got) != 305 || !slices.Equal(got[:len(want)], want) {
 		t.Errorf("got %v of %d, want %v first", got[:len(want)], len(got), want)
+	}
+}
+
+func TestANodeThatIsGivenItsAccessBackIsNotShownAsFenced(t *testing.T) {
+	f := noderecord.Fence{Phase: noderecord.Fenced, Kind: fence.StorageFence, Driver: "d", Reason: "silent", Lifting: "booted"}
+	n := &seenNode{record: &noderecord.Record{Fences: []noderecord.Fence{f}}}
+	e := evidenceViews(n.record)[0]
+	if n.state() != statusz.Lifting || e.Phase != "Lifting" || e.Why != fence.VoidLifting+" (booted)" {
+		t.Errorf("state %s, evidence %+v", n.state(), e)
+	}
+	if urgency(&statusz.Node{State: statusz.Lifting}) < 0 || phaseRank("Lifting") < 0 {
+		t.Error("it has no place among the others")
+	}
+	n.record.Fences[0].Lifting = ""
+	if e := evidenceViews(n.record)[0]; n.state() != statusz.StorageFenced || e.Phase != "Counts" || e.Why != "silent" {
+		t.Errorf("once it is cut anew: state %s, evidence %+v", n.state(), e)
 	}
 }

@@ -125,11 +125,11 @@ func (a Agents) Fences(ctx context.Context) ([]Fence, error) {
 	return all, nil
 }
 
-// standing are the fences that count: the power fence, then the driver's storage
-// fence.
+// standing are the fences that count, or are still to be lifted: the power fence,
+// then the driver's storage fence.
 func standing(r *record.Record, driver string) (all []Fence) {
 	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
-		if f := r.Fence(kind, driver); f != nil && f.Phase == record.Fenced {
+		if f := r.Fence(kind, driver); f != nil && f.Standing() {
 			all = append(all, *fenceOf(r.Node, f))
 		}
 	}

@@ -17,6 +17,11 @@ func recorded(kind fence.Kind, driver string, phase record.Phase, uid, boot stri
 	return record.Fence{ID: uid + "/" + boot, Kind: kind, Driver: driver, Phase: phase, Machine: record.FencedMachine{NodeUID: uid, BootID: boot, LeaseRV: "5"}}
 }
 
+func lifting(f record.Fence) record.Fence {
+	f.Lifting = "booted"
+	return f
+}
+
 func TestTheFenceThatAPassIsAbout(t *testing.T) {
 	power := func(phase record.Phase, uid, boot string) record.Fence {
 		return recorded(fence.PowerReading, "", phase, uid, boot)
@@ -30,14 +35,17 @@ func TestTheFenceThatAPassIsAbout(t *testing.T) {
 		fences []record.Fence
 		want   string // the ID of the fence; empty: none
 	}{
-		"none":                                 {nil, ""},
-		"under way proves nothing":             {[]record.Fence{power(record.Fencing, "uid-1", "boot-1")}, ""},
-		"failed proves nothing":                {[]record.Fence{power(record.Failed, "uid-1", "boot-1")}, ""},
-		"power":                                {[]record.Fence{power(fenced, "uid-1", "boot-1")}, "uid-1/boot-1"},
-		"power of an earlier boot":             {[]record.Fence{power(fenced, "uid-1", "boot-0")}, "uid-1/boot-0"},
-		"power before storage":                 {[]record.Fence{storage("d", fenced, "uid-1", "boot-0"), power(fenced, "uid-1", "boot-1")}, "uid-1/boot-1"},
-		"storage once the power fence is void": {[]record.Fence{storage("d", fenced, "uid-1", "boot-1"), power(void, "uid-1", "boot-0")}, "uid-1/boot-1"},
-		"another driver's storage is not ours": {[]record.Fence{storage("other", fenced, "uid-1", "boot-1")}, ""},
+		"none":                             {nil, ""},
+		"under way proves nothing":         {[]record.Fence{power(record.Fencing, "uid-1", "boot-1")}, ""},
+		"failed proves nothing":            {[]record.Fence{power(record.Failed, "uid-1", "boot-1")}, ""},
+		"storage under way proves nothing": {[]record.Fence{storage("d", record.Fencing, "uid-1", "boot-1")}, ""},
+		"storage that is cut anew while it is being lifted is still to be lifted": {
+			[]record.Fence{lifting(storage("d", record.Fencing, "uid-1", "boot-1"))}, "uid-1/boot-1"},
+		"power":                                           {[]record.Fence{power(fenced, "uid-1", "boot-1")}, "uid-1/boot-1"},
+		"power of an earlier boot":                        {[]record.Fence{power(fenced, "uid-1", "boot-0")}, "uid-1/boot-0"},
+		"power before storage":                            {[]record.Fence{storage("d", fenced, "uid-1", "boot-0"), power(fenced, "uid-1", "boot-1")}, "uid-1/boot-1"},
+		"storage once the power fence is void":            {[]record.Fence{storage("d", fenced, "uid-1", "boot-1"), power(void, "uid-1", "boot-0")}, "uid-1/boot-1"},
+		"another driver's storage is not ours":            {[]record.Fence{storage("other", fenced, "uid-1", "boot-1")}, ""},
 		"a void one says nothing of a later fence's boot": {[]record.Fence{power(void, "uid-1", "boot-0")}, ""},
 		"a lifted one is over":                            {[]record.Fence{storage("d", record.Lifted, "uid-1", "boot-1")}, ""},
 		"power of a machine that another Node replaced":   {[]record.Fence{power(fenced, "uid-0", "boot-0")}, ""},
@@ -109,11 +117,15 @@ func TestOnlyAFenceThatWasSentCountsAsCut(t *testing.T) {
 }
 
 func TestAFenceThatIsBeingLiftedProvesNothing(t *testing.T) {
-	for _, lifting := range []string{"", "repaired"} {
-		f := record.Fence{Kind: fence.StorageFence, Phase: record.Fenced, Lifting: lifting, Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1"}}
-		e := agentEvidence(&state{Fence: fenceOf("n1", &f)}, &fence.Holder{NodeName: "n1"})
-		if len(e) != 1 || (e[0].Void == fence.VoidLifting) != (lifting != "") {
-			t.Errorf("lifted for %q: %+v", lifting, e)
+	for _, f := range []record.Fence{{Phase: record.Fenced}, {Phase: record.Fenced, Lifting: "repaired"}, {Phase: record.Fencing, Lifting: "repaired"}} {
+		f.Kind, f.Driver, f.Machine = fence.StorageFence, "d", record.FencedMachine{NodeUID: "u1", BootID: "b1"}
+		about := standing(&record.Record{Node: "n1", Fences: []record.Fence{f}}, "d")
+		if len(about) != 1 {
+			t.Fatalf("%+v: %+v", f, about)
+		}
+		e := agentEvidence(&state{Fence: &about[0]}, &fence.Holder{NodeName: "n1"})
+		if len(e) != 1 || (e[0].Void == fence.VoidLifting) != (f.Lifting != "") {
+			t.Errorf("lifted for %q: %+v", f.Lifting, e)
 		}
 	}
 }

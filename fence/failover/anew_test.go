@@ -93,3 +93,45 @@ func TestANodeThatRegisteredAnewUnderItsStorageFenceIsToldWhatLiftsIt(t *testing
 		t.Errorf("calls %v, events %q", known.done(), seen.events)
 	}
 }
+
+// The fence is of another machine, whatever addresses this one has.
+func TestAFenceOfAnotherMachineIsNotLiftedForTheOneThatHasItsName(t *testing.T) {
+	w, known, seen := registeredAnew(t, Fence{NodeUID: "uid-0", BootID: "boot-1", SystemUUID: "aaaa", Kind: fence.StorageFence})
+	w.UnpublishRevokesAccess = true
+	n, err := w.node(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Status.NodeInfo.SystemUUID = "bbbb"
+	if _, err := w.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if pause, err := w.pass(t.Context()); err != nil || pause <= errorPause {
+			t.Errorf("the next pass is in %s (%v)", pause, err)
+		}
+	}
+	if len(known.done()) > 0 || seen.said("FencepostFencingBlocked n1", "another machine that had its name (node UID uid-0, boot ID boot-1)") != 1 || len(seen.events) != 1 {
+		t.Errorf("calls %v, events %q", known.done(), seen.events)
+	}
+}
+
+func TestALiftThatFailsIsToldAndNotTriedAgainAtOnce(t *testing.T) {
+	w, known, seen := registeredAnew(t, Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence})
+	w.UnpublishRevokesAccess = true
+	known.unliftable = errors.New("the storage says no")
+	if _, err := w.pass(t.Context()); !errors.Is(err, known.unliftable) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := w.pass(t.Context()); !errors.Is(err, errLater) || len(known.done()) != 1 {
+		t.Errorf("right after: %v, calls %v", err, known.done())
+	}
+	if seen.said("FencepostFencingBlocked n1", "cannot lift the storage fence of node n1: the storage says no") != 1 {
+		t.Errorf("events %q", seen.events)
+	}
+	w.liftAt = time.Now().Add(-liftPause)
+	known.unliftable = nil
+	if _, err := w.pass(t.Context()); err != nil || len(known.done()) != 3 {
+		t.Errorf("later: %v, calls %v", err, known.done())
+	}
+}

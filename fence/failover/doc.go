@@ -32,9 +32,11 @@
 //
 // A storage fence is lifted only after a boot of the Node that was fenced, or when
 // this boot's kubelet, Ready without a break, was seen to list what moved and to
-// drop it, or where the driver revokes access on unpublish. Of a machine that
-// registered anew nobody can tell whether it has booted since: the boot in its
-// fence may be that of a publish, or of an earlier return.
+// drop it, or where the driver revokes access on unpublish; never for another
+// machine that has the name by now. Of a machine that registered anew nobody can
+// tell whether it has booted since: the boot in its fence may be that of a publish,
+// or of an earlier return. A node that dies while its fence is being lifted is
+// fenced as any other.
 //
 // # Brakes
 //

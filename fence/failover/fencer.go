@@ -77,7 +77,7 @@ type Fencer interface {
 	// Void writes down that the node's fence does not count any more.
 	Void(ctx context.Context, node, why string) error
 	// FencesOf reads the node's record live: its power fence and the storage fence
-	// of this driver, in this order, as far as they count.
+	// of this driver, in this order, as far as they count or are to be lifted.
 	FencesOf(ctx context.Context, node string) ([]Fence, error)
 	// Fences reads the fences of all nodes, void ones too.
 	Fences(ctx context.Context) ([]Fence, error)

@@ -18,6 +18,10 @@ import (
 // this boot, Ready since then, was seen to list a volume that had moved.
 const WitnessAnnotation = "csi-fencepost.io/witness"
 
+// liftPause is how long after a lift that failed it is not tried again: each try is
+// a request to every agent.
+const liftPause = 10 * time.Second
+
 // witnessOf is the annotation's value; empty where nothing can be witnessed.
 func witnessOf(n *corev1.Node, f *Fence) string {
 	ready, boot := readiness(n), n.Status.NodeInfo.BootID
@@ -38,6 +42,9 @@ func (w *worker) witness(ctx context.Context, s *state) error {
 // lift gives the node its access back. What would make it write to a volume that
 // moved is read live once more.
 func (w *worker) lift(ctx context.Context, s *state) error {
+	if !w.liftAt.IsZero() && time.Since(w.liftAt) < liftPause {
+		return errLater
+	}
 	n, err := w.node(ctx)
 	if err != nil {
 		return err
@@ -59,7 +66,10 @@ func (w *worker) lift(ctx context.Context, s *state) error {
 		return err
 	}
 	if err := w.Fencer.Lift(ctx, w.target(s), why); err != nil {
-		return fmt.Errorf("cannot lift the storage fence of node %s: %w", w.name, err)
+		w.liftAt = time.Now()
+		err = fmt.Errorf("cannot lift the storage fence of node %s: %w", w.name, err)
+		w.sayNode(ctx, s, warning, ReasonBlocked, "unlifted "+err.Error(), err.Error())
+		return err
 	}
 	w.sayNode(ctx, s, normal, ReasonReadmitted, s.Fence.LeaseRV, fmt.Sprintf("the storage fence of node %s is lifted: %s", w.name, why))
 	return nil
@@ -140,6 +150,13 @@ func (w *worker) heldLive(ctx context.Context, known watch.Held) (h watch.Held, 
 // stranded: the kubelet lists nothing, and was never seen to. A kubelet that
 // restarted forgets what is mounted, so its silence is not believed.
 func (w *worker) stranded(s *state) error {
+	if s.otherSystem() {
+		w.say(s.Node, "node", warning, ReasonBlocked, "stranded other", fmt.Sprintf(
+			"node %s is under the storage fence of another machine that had its name (node UID %s, boot ID %s), which is not lifted for this one. "+
+				"Once that machine is off for good, take what was cut off the list of %s (csi-fencepost fence status %s names it), then: csi-fencepost fence on %s",
+			s.Name, s.Fence.NodeUID, s.Fence.BootID, w.IDs.Driver, s.Name, s.Name))
+		return nil
+	}
 	if !s.sameMachine() {
 		w.say(s.Node, "node", warning, ReasonBlocked, "stranded anew", fmt.Sprintf(
 			"node %s is under a storage fence that was made before it registered anew (the fence: node UID %s, boot ID %s), and lists no volume that moved: whether the machine has booted since, nobody can tell. "+

@@ -134,7 +134,7 @@ func planProven(s *state) []step {
 	if len(steps) == 0 && s.emptyable() {
 		return []step{stepEmpty}
 	}
-	if len(steps) == 0 && s.PowerOn && s.Attached == 0 && s.Fence != nil && s.Fence.Cut && s.Fence.Void == "" {
+	if len(steps) == 0 && s.PowerOn && s.Attached == 0 && s.Fence != nil && s.Fence.Kind == fence.PowerReading && s.Fence.Cut && s.Fence.Void == "" {
 		steps = append(steps, stepPowerOn)
 	}
 	return steps
@@ -153,6 +153,8 @@ func planStorage(s *state) []step {
 		return []step{stepEvict}
 	case !back:
 		return nil
+	case s.otherSystem():
+		return []step{stepStranded} // what it cut off is not this machine's
 	case s.revoked():
 		return []step{stepLift}
 	case s.Moved && !s.witnessed():
@@ -169,14 +171,17 @@ func planStorage(s *state) []step {
 // comes off.
 func planReturn(s *state) []step {
 	var steps []step
-	if s.Fence != nil && s.Fence.Kind == fence.PowerReading && s.Fence.Void == "" {
-		if !s.rebooted() {
-			steps = append(steps, stepWarn)
-		}
-		steps = append(steps, stepVoid)
+	counts := s.Fence != nil && s.Fence.Kind == fence.PowerReading && s.Fence.Void == ""
+	if counts && !s.rebooted() {
+		steps = append(steps, stepWarn, stepVoid)
 	}
 	if s.ourTaint() && s.ready() && (s.rebooted() || !s.Moved) {
 		steps = append(steps, stepUntaint)
+	}
+	if counts && s.rebooted() && (s.ready() || !s.ourTaint()) {
+		// Last: it is what says that the node has booted, and so what takes our taint
+		// off. Of another boot it proves nothing anyway.
+		steps = append(steps, stepVoid)
 	}
 	return steps
 }
@@ -191,8 +196,12 @@ func (s *state) suspect() bool { return s.Life == fence.Stale || s.Life == fence
 // fenced: somebody has fenced it, and nobody said that it is over.
 func (s *state) fenced() bool { return s.Fence != nil && s.Fence.Void == "" || s.ourTaint() }
 
+// storageFenced: the pass is about the storage fence. One that is being lifted proves
+// nothing, so a node that falls silent meanwhile is one that is not fenced: it is cut
+// off anew.
 func (s *state) storageFenced() bool {
-	return s.Fence != nil && s.Fence.Void == "" && s.Fence.Kind == fence.StorageFence && s.Proof != fence.PowerReading
+	return s.Fence != nil && s.Fence.Void == "" && s.Fence.Kind == fence.StorageFence && s.Proof != fence.PowerReading &&
+		(!s.Fence.Lifting || s.Life == fence.Alive)
 }
 
 // cutDue: it holds volumes and was silent for so long that it is to be fenced. Life is judged
@@ -222,6 +231,12 @@ func (s *state) rebooted() bool {
 // neither its UID nor, where a new one took the Node over, its system UUID.
 func (s *state) sameMachine() bool {
 	return s.Fence.NodeUID == string(s.Node.UID) && !fence.OtherSystem(s.Fence.SystemUUID, s.Node.Status.NodeInfo.SystemUUID)
+}
+
+// otherSystem: the Node is another machine's by now than the fenced one.
+func (s *state) otherSystem() bool {
+	was, is := s.Fence.BootID, s.Node.Status.NodeInfo.BootID
+	return (was == "" || was != is) && fence.OtherSystem(s.Fence.SystemUUID, s.Node.Status.NodeInfo.SystemUUID)
 }
 
 // fencedBefore: the machine that was fenced has booted since.

@@ -147,12 +147,20 @@ func TestPlan(t *testing.T) {
 			s.Life, s.Node = fence.Alive, aNode("boot-1", corev1.ConditionTrue)
 		}), []step{stepEvict}},
 
-		"a new boot readmits": {returned(fence.PowerReading, "boot-2"), []step{stepVoid, stepUntaint}},
+		"a new boot readmits": {returned(fence.PowerReading, "boot-2"), []step{stepUntaint, stepVoid}},
+		"also while it lists what moved": {with(returned(fence.PowerReading, "boot-2"), func(s *state) { s.Moved = true }),
+			[]step{stepUntaint, stepVoid}},
 		"an empty boot ID is not a new one": {with(returned(fence.PowerReading, ""), func(s *state) { s.Moved = true }),
 			[]step{stepWarn, stepVoid}},
-		"a new boot readmits only when Ready": {with(returned(fence.PowerReading, "boot-2"), func(s *state) {
+		"a new boot readmits only when Ready, and till then the fence says that it has booted": {with(returned(fence.PowerReading, "boot-2"), func(s *state) {
 			s.Node.Status.Conditions[0].Status = corev1.ConditionFalse
+		}), nil},
+		"where our taint is not on, nothing needs it to say so": {with(returned(fence.PowerReading, "boot-2"), func(s *state) {
+			s.Node.Status.Conditions[0].Status, s.Node.Spec.Taints = corev1.ConditionFalse, nil
 		}), []step{stepVoid}},
+		"under the same boot the fence is void before it is Ready": {with(returned(fence.PowerReading, "boot-1"), func(s *state) {
+			s.Node.Status.Conditions[0].Status = corev1.ConditionFalse
+		}), []step{stepWarn, stepVoid}},
 		"a new boot that is not seen to live yet does not readmit": {with(returned(fence.PowerReading, "boot-2"), func(s *state) {
 			s.Life, s.Holds = fence.Unwatched, false
 		}), nil},
@@ -173,6 +181,15 @@ func TestPlan(t *testing.T) {
 		}), nil},
 
 		"a storage fence is lifted after a boot": {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Moved = true }), []step{stepLift}},
+		"not where another machine boots under the fenced Node, whatever else would lift it": {witnessed(with(returned(fence.StorageFence, "boot-2"), func(s *state) {
+			s.Fence.SystemUUID, s.Node.Status.NodeInfo.SystemUUID, s.Revokes = "aaaa", "bbbb", true
+		})), []step{stepStranded}},
+		"nor for another machine that registered anew": {witnessed(anew(with(returned(fence.StorageFence, "boot-2"), func(s *state) {
+			s.Fence.SystemUUID, s.Node.Status.NodeInfo.SystemUUID = "aaaa", "bbbb"
+		}))), []step{stepStranded}},
+		"one boot is one machine, whatever its firmware says": {witnessed(with(returned(fence.StorageFence, "boot-1"), func(s *state) {
+			s.Fence.SystemUUID, s.Node.Status.NodeInfo.SystemUUID = "aaaa", "bbbb"
+		})), []step{stepLift}},
 		"not where another machine boots under the fenced Node": {with(returned(fence.StorageFence, "boot-2"), func(s *state) {
 			s.Fence.SystemUUID, s.Node.Status.NodeInfo.SystemUUID = "aaaa", "bbbb"
 		}), []step{stepStranded}},
@@ -200,6 +217,16 @@ func TestPlan(t *testing.T) {
 			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Revokes, s.Leaving = true, true }), []step{stepStranded}},
 		"nor before the node is Ready": {
 			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Revokes, s.Node = true, aNode("boot-1", corev1.ConditionUnknown) }), nil},
+
+		"a node that dies while its storage fence is being lifted is cut off anew":   {halfLifted(), []step{stepCut}},
+		"its agents are asked first, as any silent node's":                           {with(halfLifted(), func(s *state) { s.AskDue = true }), []step{stepAsk}},
+		"before fenceAfter it is suspected, too":                                     {with(halfLifted(), func(s *state) { s.Age = 49 * time.Second }), []step{stepSuspect}},
+		"a brake holds that, too":                                                    {with(halfLifted(), func(s *state) { s.Brake = BrakeStorm }), []step{stepBlocked}},
+		"it is not cut off before it is known to be silent":                          {with(halfLifted(), func(s *state) { s.Life = fence.Unwatched }), nil},
+		"and an operator's word moves its pods":                                      {with(halfLifted(), func(s *state) { s.Proof = fence.OperatorConfirmation }), []step{stepTaint, stepEvict}},
+		"but gives it no power, nor access, back":                                    {with(halfLiftedAndMoved(), func(s *state) { s.Proof = fence.OperatorConfirmation }), nil},
+		"one that lives is lifted on":                                                {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Fence.Lifting, s.Proof = true, "" }), []step{stepLift}},
+		"a storage fence that nobody lifts is not made anew, although it reads open": {with(halfLifted(), func(s *state) { s.Fence.Lifting = false }), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := plan(c.state); !reflect.DeepEqual(got, c.want) {
@@ -207,6 +234,20 @@ func TestPlan(t *testing.T) {
 			}
 		})
 	}
+}
+
+// halfLifted is silent under a storage fence that is being lifted.
+func halfLifted() *state {
+	s := silent()
+	s.Fence, s.Answer = powerFence(), &Answer{State: agent.Unclear}
+	s.Fence.Kind, s.Fence.Lifting = fence.StorageFence, true
+	return s
+}
+
+func halfLiftedAndMoved() *state {
+	s, m := halfLifted(), moved()
+	s.Node, s.Pods, s.Attached, s.PowerOn = m.Node, m.Pods, m.Attached, m.PowerOn
+	return s
 }
 
 // moved is a fenced node without pods or volumes.

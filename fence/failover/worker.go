@@ -30,6 +30,7 @@ type worker struct {
 	answer   *Answer
 	cutAt    time.Time         // when Off was last tried
 	uncut    string            // why it did not come about
+	liftAt   time.Time         // when Lift failed last
 	said     map[string]string // by object: the last text's key
 	waitedOn time.Time
 	claims   map[string]string // namespaces of claims, by PV
@@ -121,6 +122,8 @@ func (w *worker) pass(ctx context.Context) (time.Duration, error) {
 		switch {
 		case slices.Contains(steps, stepAsk), slices.Contains(steps, stepCut):
 			// The answer decides what is next.
+		case slices.Contains(steps, stepStranded):
+			return w.idle(s), nil // it is said what a person has to do
 		case len(steps) > 0 && s.Proof == "":
 			return w.AskEvery, nil
 		case len(steps) > 0:

@@ -79,15 +79,16 @@ func apiServer(t *testing.T) *controlplane.Cluster {
 // scripted is a Fencer whose agents read what the test says, and whose records
 // are in memory, written as the interface says.
 type scripted struct {
-	mu       sync.Mutex
-	covers   bool
-	state    agent.State
-	kind     fence.Kind
-	offWorks bool
-	records  map[string]Fence
-	asks     int
-	calls    []string
-	offAt    time.Time // when it first answered off
+	mu         sync.Mutex
+	covers     bool
+	state      agent.State
+	kind       fence.Kind
+	offWorks   bool
+	records    map[string]Fence
+	asks       int
+	calls      []string
+	offAt      time.Time // when it first answered off
+	unliftable error     // Lift's
 }
 
 func (f *scripted) Covers(string) bool { f.mu.Lock(); defer f.mu.Unlock(); return f.covers }
@@ -142,6 +143,9 @@ func (f *scripted) Lift(_ context.Context, t Target, why string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, "lift "+t.Node)
+	if f.unliftable != nil {
+		return f.unliftable
+	}
 	f.state = agent.On
 	f.voidLocked(t.Node, why)
 	return nil

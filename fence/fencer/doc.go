@@ -23,7 +23,9 @@
 // A power fence in the record is void before power is given back. A storage
 // fence says that it is being lifted before access is, and proves nothing from then
 // on. It stays to be lifted, by whoever comes next, until the agents read as open
-// what it cut; what it cut off from another machine is not opened for this one.
+// what it cut, or until the machine was cut off anew and all of that reads as cut; a
+// cut that fails in between loses nothing of it. What it cut off from another machine
+// is not opened for this one.
 //
 // # Non-guarantees
 //

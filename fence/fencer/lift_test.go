@@ -21,9 +21,13 @@ import (
 // firewall cuts addresses off, as a driver with a list of them does.
 type firewall struct {
 	list    []string
-	refuses error
+	refuses error // On's
+	deaf    error // Off's; what it was told it has written down all the same
+	strict  bool  // Off is of the addresses of now alone
 	atOn    func()
+	atOff   func()
 	ons     int
+	offs    int
 }
 
 func (*firewall) Name() string       { return "array" }
@@ -60,8 +64,19 @@ func (f *firewall) Status(_ context.Context, m agent.Machine) (agent.Reading, er
 }
 
 func (f *firewall) Off(_ context.Context, m agent.Machine) (string, error) {
+	f.offs++
+	if f.atOff != nil {
+		f.atOff()
+	}
+	if f.strict {
+		m.Fenced = nil
+	}
+	detail := "fence " + strings.Join(of(m), ", ") + " at driver x"
+	if f.deaf != nil {
+		return detail, f.deaf
+	}
 	f.list = append(f.list, of(m)...)
-	return "fence " + strings.Join(of(m), ", ") + " at driver x", nil
+	return detail, nil
 }
 
 func (f *firewall) On(_ context.Context, m agent.Machine) (string, error) {
@@ -193,11 +208,12 @@ func TestANewFenceTakesThePlaceOfOneThatIsBeingLifted(t *testing.T) {
 				old := w.fence().ID
 				wall.refuses = errors.New("no")
 				w.fails(w.lift(target), "is not lifted")
-				wall.list, wall.refuses = list, nil
+				wall.list, wall.refuses, wall.offs = list, nil, 0
 				a, err := w.fencer("b").Off(w.Context(), target, "dead", false)
 				if err != nil || a.State != agent.Off {
 					t.Fatal(a, err)
 				}
+				w.expect("requests, whatever it reads", wall.offs, 1)
 				s := w.fence()
 				if s.Phase != record.Fenced || s.Lifting != "" || s.ID == old || a.Fence != s.ID {
 					t.Errorf("%s: fence %+v", w.fences(), s)
@@ -207,6 +223,173 @@ func TestANewFenceTakesThePlaceOfOneThatIsBeingLifted(t *testing.T) {
 				}
 				w.expect("what it cut", strings.Join(cutBlocks(s), " "), "192.0.2.1/32 192.0.2.2/32")
 				w.expect("answer", w.ask(w.fencer("c"), target).State, agent.Off)
+			})
+		})
+	}
+}
+
+// halfLifted is n1 under a fence of which a lift has opened one address, with that
+// address of now.
+func halfLifted(t *testing.T, address string, test func(w *world, wall *firewall, target Target)) {
+	t.Helper()
+	cutOff(t, func(w *world, wall *firewall, target Target) {
+		wall.refuses = errors.New("no")
+		w.fails(w.lift(target), "is not lifted")
+		wall.list, wall.refuses = []string{"192.0.2.1/32"}, nil
+		test(w, wall, w.registered("u1", "b2", oneSystem, address))
+	})
+}
+
+// stillToBeLifted: the record knows what is cut, that it proves nothing, and of whom.
+func (w *world) stillToBeLifted() {
+	w.Helper()
+	s := w.fence()
+	if !w.record().StorageFenced(driver) || s.Lifting != "booted" || s.Machine.BootID != "b1" {
+		w.Errorf("%s: %+v", w.fences(), s)
+	}
+	if got := strings.Join(blocks(s), " "); !strings.HasPrefix(got, "192.0.2.1/32 192.0.2.2/32") {
+		w.Errorf("it cut %s", got)
+	}
+}
+
+func TestAFenceThatFailsOverOneThatIsBeingLiftedLosesNothing(t *testing.T) {
+	halfLifted(t, "192.0.2.9", func(w *world, wall *firewall, target Target) {
+		wall.deaf, wall.strict = errors.New("busy"), true
+		told := *w.fence()
+		told.What = "" // so that only the requests tell what was cut
+		w.put(told)
+		for range 40 { // the record keeps so many steps
+			if a, err := w.fencer("b").Off(w.Context(), target, "dead", false); err != nil || a.State == agent.Off {
+				t.Fatal(a, err)
+			}
+			w.stillToBeLifted()
+		}
+		w.expect("phase", w.fence().Phase, record.Fenced)
+		w.expect("answer", w.ask(w.fencer("c"), target).State, agent.Unclear)
+		// What it was told to cut meanwhile may have been cut after all.
+		wall.list = append(wall.list, "192.0.2.9/32")
+		w.succeeds(w.lift(w.registered("u1", "b2", oneSystem, "192.0.2.7")))
+		w.expect("still cut", strings.Join(wall.list, " "), "")
+	})
+	t.Run("it dies in the middle", func(t *testing.T) {
+		halfLifted(t, "192.0.2.1", func(w *world, wall *firewall, target Target) {
+			wall.atOff = func() { w.server.SetDown(true) }
+			if _, err := w.fencer("b").Off(w.Context(), target, "dead", false); err == nil {
+				t.Fatal("what became of it was written")
+			}
+			w.server.SetDown(false)
+			w.expect("phase", w.fence().Phase, record.Fencing)
+			w.stillToBeLifted()
+			w.expect("answer", w.ask(w.fencer("c"), target).State, agent.Unclear)
+			w.stillToBeLifted()
+			w.succeeds(w.lift(target))
+			w.expect("still cut", strings.Join(wall.list, " "), "")
+			w.expect("cut off", w.record().StorageFenced(driver), false)
+		})
+	})
+	for name, works := range map[string]bool{"then the power is cut": true, "then the power stays on": false} {
+		t.Run(name, func(t *testing.T) {
+			halfLifted(t, "192.0.2.1", func(w *world, wall *firewall, target Target) {
+				w.levels = append(w.levels, agent.Level{{Agent: w.bmc, Timeout: 2 * time.Second, Attempts: 2}})
+				wall.deaf, w.bmc.deaf = errors.New("busy"), !works
+				a, err := w.fencer("b").Off(w.Context(), target, "dead", false)
+				if err != nil || (a.State == agent.Off) != works {
+					t.Fatal(a, err)
+				}
+				p := w.record().Fence(fence.PowerReading, driver)
+				w.expect("a power fence", p != nil && p.Phase == record.Fenced, works)
+				w.expect("phase", w.fence().Phase, record.Fenced)
+				w.stillToBeLifted()
+			})
+		})
+	}
+}
+
+// Half of what it cut is open: that the machine has another address by now does not
+// make it cut.
+func TestAFenceThatIsBeingLiftedIsMadeAnewOnlyIfAllThatItCutReadsSo(t *testing.T) {
+	halfLifted(t, "192.0.2.9", func(w *world, wall *firewall, target Target) {
+		wall.strict = true
+		if a, err := w.fencer("b").Off(w.Context(), target, "dead", false); err != nil || a.State == agent.Off {
+			t.Fatal(a, err)
+		}
+		w.stillToBeLifted()
+		wall.list = append(wall.list, "192.0.2.2/32")
+		a, err := w.fencer("b").Off(w.Context(), target, "dead", false)
+		if err != nil || a.State != agent.Off {
+			t.Fatal(a, err)
+		}
+		s := w.fence()
+		if s.Lifting != "" || s.Machine.BootID != "b2" || strings.Join(blocks(s), " ") != "192.0.2.1/32 192.0.2.2/32 192.0.2.9/32" {
+			t.Errorf("fence %+v", s)
+		}
+	})
+}
+
+// What another machine's fence cut is not this machine's to be opened.
+func TestAFenceOverAnotherMachinesThatIsBeingLiftedIsOfItsOwnBlocks(t *testing.T) {
+	halfLifted(t, "192.0.2.1", func(w *world, wall *firewall, _ Target) {
+		target := w.registered("u1", "b3", otherSystem, "192.0.2.8")
+		wall.deaf = errors.New("busy")
+		if a, err := w.fencer("b").Off(w.Context(), target, "dead", false); err != nil || a.State == agent.Off {
+			t.Fatal(a, err)
+		}
+		w.stillToBeLifted()
+		wall.deaf = nil
+		if a, err := w.fencer("b").Off(w.Context(), target, "dead", false); err != nil || a.State != agent.Off {
+			t.Fatal(a, err)
+		}
+		s := w.fence()
+		if s.Lifting != "" || s.Machine.SystemUUID != otherSystem || strings.Join(blocks(s), " ") != "192.0.2.8/32" {
+			t.Errorf("fence %+v", s)
+		}
+	})
+}
+
+// A fence that was found in place names what is cut in what was read of it.
+func TestAFenceThatWasFoundInPlaceIsReadAsAWhole(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, _ Target) {
+		s := *w.fence()
+		s.Steps = nil
+		w.put(s)
+		target := w.registered("u1", "b2", oneSystem, "192.0.2.9")
+		w.expect("answer", w.ask(w.fencer("c"), target).State, agent.Unclear)
+		w.expect("fences", w.fences(), "Fenced by a")
+		w.succeeds(w.lift(target))
+		w.expect("still cut", strings.Join(wall.list, " "), "")
+	})
+}
+
+func TestALiftThatIsCalledOffBeforeItSendsAnythingLeavesTheFenceAsItWas(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, target Target) {
+		ctx, cancel := context.WithCancel(w.Context())
+		w.server.BeforeNextWrite(func() { w.server.BeforeNextWrite(cancel) }) // that it begins
+		_, err := w.fencer("b").Lift(ctx, target, driver, "booted")
+		w.fails(err, "canceled")
+		w.expect("requests", wall.ons, 0)
+		w.expect("lifting", w.fence().Lifting, "")
+		w.expect("fences", w.fences(), "Fenced by a")
+		if !strings.Contains(w.trail(), "Begin:lift") {
+			t.Error("it was not begun")
+		}
+	})
+}
+
+// Whoever has had the lock since may have given access back.
+func TestALiftThatLostTheLockDoesNotSayThatNothingWasSent(t *testing.T) {
+	for name, lost := range map[string]bool{"lost": true, "kept": false} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				array := &device{name: "array", kind: fence.StorageFence, broken: true}
+				w.levels = agent.Levels{{{Agent: array}}}
+				f := w.powerFence(record.Fenced)
+				f.Kind, f.Driver = fence.StorageFence, driver
+				w.put(f)
+				if lost {
+					array.onStatus = w.takeLock
+				}
+				w.fails(w.lift(w.target()), "is not lifted")
+				w.expect("still to be lifted", w.fence().Lifting != "", lost)
 			})
 		})
 	}

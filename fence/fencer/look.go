@@ -104,9 +104,16 @@ func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (agent.Mac
 		return m, err
 	}
 	if s := r.Fence(fence.StorageFence, f.Driver); s != nil && oneMachine(s.Machine, f.bind(t, l)) {
-		m.Fenced = cutBlocks(s)
+		m.Fenced = blocks(s)
 	}
 	return m, nil
+}
+
+// blocks are those that the fence cut, or was read to cut.
+func blocks(s *record.Fence) []string {
+	all := append(cutBlocks(s), agent.Blocks(s.What)...)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // cutBlocks are the blocks that the agents were told to cut.

@@ -32,7 +32,7 @@ func (f *Fencer) Off(ctx context.Context, t Target, reason string, force bool) (
 	if err != nil {
 		return Answer{}, err
 	}
-	c := &cut{Fencer: f, t: t, lock: lock, reason: reason, force: force, id: string(uuid.NewUUID())}
+	c := &cut{Fencer: f, t: t, lock: lock, reason: reason, force: force, id: string(uuid.NewUUID()), other: string(uuid.NewUUID())}
 	a, err := c.run(ctx)
 	f.forget(t.Node)
 	f.unlock(ctx, t.Node, lock, a.Outstanding)
@@ -67,9 +67,10 @@ type cut struct {
 	reason string
 	force  bool
 	id     string // of the fence
+	other  string // of the power fence, where id is of a storage fence that is kept
 
-	last    look // at the node, right before the last off
-	written bool // "Fencing" stands in the record
+	last    look     // at the node, right before the last off
+	written []string // "Fencing" stands in the record, by ID
 }
 
 func (c *cut) run(ctx context.Context) (Answer, error) {
@@ -81,11 +82,12 @@ func (c *cut) run(ctx context.Context) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	if a.State == agent.Off {
-		return a, c.settle(ctx, &a)
-	}
-	if err := c.undisputed(ctx, &a); err != nil {
+	lifting, err := c.undisputed(ctx, &a)
+	if err != nil {
 		return Answer{}, err
+	}
+	if a.State == agent.Off && !(lifting && a.Kind == fence.StorageFence) {
+		return a, c.settle(ctx, &a)
 	}
 	asked := a.Steps
 	a, err = c.off(ctx, now)
@@ -138,20 +140,23 @@ func (c *cut) permitted(ctx context.Context) (look, error) {
 }
 
 // undisputed: nobody else's fence says that the machine is off, which our agents
-// do not bear out. One left unfinished is ours to go on with.
-func (c *cut) undisputed(ctx context.Context, a *Answer) error {
+// do not bear out. One left unfinished is ours to go on with. lifting: the access is
+// being given back, so that a reading of it as cut says nothing before it was cut anew.
+func (c *cut) undisputed(ctx context.Context, a *Answer) (lifting bool, err error) {
 	r, err := c.Records.Get(ctx, c.t.Node)
 	if err != nil {
-		return err
+		return false, err
 	}
+	s := r.Fence(fence.StorageFence, c.Driver)
+	lifting = s != nil && s.Lifting != ""
 	p := r.Fence(fence.PowerReading, "")
-	if c.force || p == nil || p.Phase != record.Fenced || p.Actor == c.Actor {
-		return nil
+	if a.State == agent.Off || c.force || p == nil || p.Phase != record.Fenced || p.Actor == c.Actor {
+		return lifting, nil
 	}
 	if m := a.Machine; !p.Machine.Same(m) || p.Machine.LeaseRV != m.LeaseRV {
-		return nil // of an earlier time
+		return lifting, nil // of an earlier time
 	}
-	return refuse(c.t.Node, "off", "it is fenced already, by %s (fence %s), although our own agents do not read it as off: %s", p.Actor, p.ID, a.Why)
+	return false, refuse(c.t.Node, "off", "it is fenced already, by %s (fence %s), although our own agents do not read it as off: %s", p.Actor, p.ID, a.Why)
 }
 
 // off sends it, and binds what was read afterwards. An error is the API
@@ -166,7 +171,12 @@ func (c *cut) off(ctx context.Context, now look) (Answer, error) {
 		case <-limited.Done():
 		}
 	}()
-	outcome := c.Levels.Off(limited, now.machine(c.t), c.before)
+	// What an earlier fence cut has to read as cut, too: an Ask asks for that.
+	machine, err := c.fencedMachine(limited, c.t, now)
+	if err != nil {
+		return Answer{}, err
+	}
+	outcome := c.Levels.Off(limited, machine, c.before)
 	a := c.answer(outcome, c.bind(c.t, c.last), time.Now())
 	if a.State != agent.Off {
 		return a, nil
@@ -215,26 +225,28 @@ func (c *cut) before(ctx context.Context, next agent.Agent) error {
 // about to be cut off. A fence of ours that somebody voided since is over.
 func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 	kind := next.Proves()
+	wrote := ""
 	_, err := c.lock.Update(ctx, func(r *record.Record) (bool, error) {
-		f := r.FenceByID(c.id)
+		wrote = ""
+		f, id := c.begun(r, kind)
 		switch {
-		case f == nil && c.written:
-			return false, refuse(c.t.Node, "off", "fence %s is not in the record any more", c.id)
+		case f == nil && slices.Contains(c.written, id):
+			return false, refuse(c.t.Node, "off", "fence %s is not in the record any more", id)
 		case f != nil && !f.Current():
-			return false, refuse(c.t.Node, "off", "fence %s is %s: %s", c.id, f.Phase, f.Why)
+			return false, refuse(c.t.Node, "off", "fence %s is %s: %s", id, f.Phase, f.Why)
 		case f != nil && f.Kind == kind:
 			return false, nil
 		}
-		var steps []record.FenceStep
+		start := record.Fence{ID: id, Kind: kind, Machine: c.bind(c.t, look{leaseRV: c.t.LeaseRV}), Phase: record.Fencing,
+			Actor: c.Actor, Reason: c.reason, Forced: c.force, StartedAt: time.Now().UTC().Format(time.RFC3339)}
 		if kind == fence.StorageFence && r.StorageFenced(c.Driver) {
 			cur := r.Fence(kind, c.Driver)
 			if cur.Lifting == "" {
 				return false, nil // that one keeps volumes away until it is lifted
 			}
-			steps = slices.Clone(cur.Steps) // what it cut may still be cut
+			// What it cut may still be cut, whatever comes of this.
+			start.Lifting, start.Machine, start.What, start.Agents, start.Steps = cur.Lifting, cur.Machine, cur.What, cur.Agents, offSteps(cur)
 		}
-		start := record.Fence{ID: c.id, Kind: kind, Machine: c.bind(c.t, look{leaseRV: c.t.LeaseRV}), Phase: record.Fencing,
-			Actor: c.Actor, Reason: c.reason, Forced: c.force, StartedAt: time.Now().UTC().Format(time.RFC3339), Steps: steps}
 		if f != nil {
 			start.StartedAt, start.Steps = f.StartedAt, append(start.Steps, f.Steps...)
 		}
@@ -242,29 +254,63 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 			start.Driver = c.Driver
 		}
 		r.PutFence(start, "Fence")
-		c.written = true
+		wrote = id
 		return true, nil
 	})
+	if err == nil && wrote != "" {
+		c.written = append(c.written, wrote)
+	}
 	return err
+}
+
+// begun is the fence of ours that goes on as one of that kind, and the ID that it has
+// or is to get. A storage fence that is being lifted becomes no power fence: it stays,
+// to be lifted, whatever becomes of the power.
+func (c *cut) begun(r *record.Record, kind fence.Kind) (*record.Fence, string) {
+	f := r.FenceByID(c.id)
+	if kind == fence.PowerReading && f != nil && f.Lifting != "" {
+		return r.FenceByID(c.other), c.other
+	}
+	return f, c.id
+}
+
+// offSteps are the requests that cut what the fence cut, each once: a fence keeps only
+// so many steps.
+func offSteps(f *record.Fence) []record.FenceStep {
+	var all []record.FenceStep
+	for _, st := range f.Steps {
+		same := func(o record.FenceStep) bool { return o.Agent == st.Agent && o.Detail == st.Detail }
+		if st.Action == "off" && !slices.ContainsFunc(all, same) {
+			all = append(all, st)
+		}
+	}
+	return all
 }
 
 // settle writes what became of it, also for a caller that is gone.
 func (c *cut) settle(ctx context.Context, a *Answer) error {
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	_, err := c.Records.Update(ctx, c.t.Node, func(r *record.Record) (bool, error) {
-		ours := r.FenceByID(c.id)
+	_, err := c.Records.Update(ctx, c.t.Node, func(r *record.Record) (changed bool, err error) {
 		if a.State == agent.Off {
-			return c.settleOff(r, ours, a), nil
+			changed = c.settleOff(r, a)
 		}
-		if ours == nil || ours.Phase != record.Fencing {
-			return false, nil // proven off, or voided, by somebody else
+		for _, id := range []string{c.id, c.other} {
+			ours := r.FenceByID(id)
+			if ours == nil || ours.Phase != record.Fencing || a.State == agent.Off && ours.Lifting == "" {
+				continue // proven off, or voided, by somebody else
+			}
+			failed := *ours
+			failed.Phase, failed.Why, failed.EndedAt = record.Failed, a.Why, time.Now().UTC().Format(time.RFC3339)
+			if ours.Lifting != "" {
+				// What was cut may still be: it is still to be lifted.
+				failed.Phase, failed.Why = record.Fenced, "not cut anew: "+a.Why
+			}
+			failed.Steps = append(slices.Clone(ours.Steps), steps(a.Steps)...)
+			r.PutFence(failed, "FenceFailed")
+			changed = true
 		}
-		failed := *ours
-		failed.Phase, failed.Why, failed.EndedAt = record.Failed, a.Why, time.Now().UTC().Format(time.RFC3339)
-		failed.Steps = append(slices.Clone(ours.Steps), steps(a.Steps)...)
-		r.PutFence(failed, "FenceFailed")
-		return true, nil
+		return changed, nil
 	})
 	if err != nil {
 		return fmt.Errorf("the agents' answer (%s: %s) could not be written down: %w", a.State, a.Why, err)
@@ -272,29 +318,28 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 	return nil
 }
 
-func (c *cut) settleOff(r *record.Record, ours *record.Fence, a *Answer) bool {
+func (c *cut) settleOff(r *record.Record, a *Answer) bool {
+	ours, id := c.begun(r, a.Kind)
 	cur := r.Fence(a.Kind, c.Driver)
-	lifting := cur != nil && cur.ID != c.id && cur.Lifting != ""
-	if cur != nil && cur.Phase == record.Fenced && cur.ID != c.id && !lifting && stands(cur, a.Machine) {
+	if cur != nil && cur.Phase == record.Fenced && cur.ID != id && cur.Lifting == "" && stands(cur, a.Machine) {
 		a.Fence = cur.ID
 		if ours != nil && ours.Phase == record.Fencing {
-			return r.EndFence(c.id, record.Void, "fence "+cur.ID+" stands", c.Actor)
+			return r.EndFence(id, record.Void, "fence "+cur.ID+" stands", c.Actor)
 		}
 		return false
 	}
 	if ours != nil && !ours.Current() {
 		// Voided since it began: the node was seen to return.
-		a.State, a.Kind, a.Why = agent.Unclear, "", "fence "+c.id+" was voided meanwhile: "+ours.Why
+		a.State, a.Kind, a.Why = agent.Unclear, "", "fence "+id+" was voided meanwhile: "+ours.Why
 		return false
 	}
-	next := c.fenced(c.id, a, c.reason)
+	next := c.fenced(id, a, c.reason)
 	next.Forced = c.force
-	switch {
-	case ours != nil:
+	if ours != nil {
 		next.StartedAt = ours.StartedAt
-		next.Steps = append(slices.Clone(ours.Steps), next.Steps...)
-	case lifting:
-		next.Steps = append(slices.Clone(cur.Steps), next.Steps...)
+		if ours.Lifting == "" || oneMachine(ours.Machine, a.Machine) {
+			next.Steps = append(slices.Clone(ours.Steps), next.Steps...)
+		}
 	}
 	a.Fence = next.ID
 	r.PutFence(next, "Fenced")

@@ -2,6 +2,7 @@ package fencer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,7 +64,7 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	}
 	u := &undoing{Fencer: f, t: t, reason: reason, action: action, now: f.bind(t, now)}
 	if err := u.begin(ctx, lock); err != nil {
-		return Answer{}, err
+		return Answer{}, errors.Join(err, u.callOff(ctx, lock)) // it may be written all the same
 	}
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -75,14 +76,18 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 		}
 	}()
 	if err := lock.Held(limited); err != nil {
-		return Answer{}, err
+		return Answer{}, errors.Join(err, u.callOff(ctx, lock))
 	}
 	machine := now.machine(t)
 	if u.own() {
-		machine.Fenced = u.blocks()
+		machine.Fenced = blocks(u.fence)
 	}
 	a := f.answer(levels.On(limited, machine), u.now, time.Now())
-	return a, u.end(ctx, &a, u.opened(limited, &a))
+	opened := u.opened(limited, &a)
+	if !opened && u.fence != nil && u.untouched(a.Steps) {
+		err = u.callOff(ctx, lock)
+	}
+	return a, errors.Join(u.end(ctx, &a, opened), err)
 }
 
 // maxLifting bounds what a fence says of why it is lifted, in bytes.
@@ -128,6 +133,29 @@ func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 	return err
 }
 
+// callOff takes back that the fence is being lifted: nothing was sent that gives
+// back what it cut. It does so only while the lock is ours: whoever had it since may
+// have sent something.
+func (u *undoing) callOff(ctx context.Context, lock *record.Lock) error {
+	if !u.begun {
+		return nil
+	}
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	_, err := lock.Update(ctx, func(r *record.Record) (bool, error) {
+		s := r.Fence(fence.StorageFence, u.Driver)
+		if s == nil || s.ID != u.fence.ID || s.Lifting == "" {
+			return false, nil
+		}
+		s.Lifting = ""
+		return true, nil
+	})
+	if errors.Is(err, record.ErrLockLost) {
+		return nil // it stays to be lifted
+	}
+	return err
+}
+
 // series finds the attempt that is on record as begun with those words, if the
 // trail has nothing else since, and what attempts came to in it. One that fails
 // again and again must not push out the rest of the trail.
@@ -159,13 +187,6 @@ func sameWords(stored, text string) bool {
 // own: the storage fence is of the machine that is meant.
 func (u *undoing) own() bool { return u.fence != nil && oneMachine(u.fence.Machine, u.now) }
 
-// blocks are those that the fence cut, or was read to cut.
-func (u *undoing) blocks() []string {
-	all := append(cutBlocks(u.fence), agent.Blocks(u.fence.What)...)
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // opened tells whether the agents read as open what the fence cut. Of another
 // machine's they are asked, and nothing is changed.
 func (u *undoing) opened(ctx context.Context, a *Answer) bool {
@@ -176,11 +197,11 @@ func (u *undoing) opened(ctx context.Context, a *Answer) bool {
 		return u.open(a.Steps)
 	case u.open(a.Steps) && u.named(a.Steps):
 		return true
-	case len(u.blocks()) == 0:
+	case len(blocks(u.fence)) == 0:
 		return false
 	}
 	m := u.fence.Machine
-	o := u.storage.Ask(ctx, agent.Machine{Node: u.t.Node, UID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, Fenced: u.blocks()})
+	o := u.storage.Ask(ctx, agent.Machine{Node: u.t.Node, UID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, Fenced: blocks(u.fence)})
 	a.Steps = append(a.Steps, o.Steps...)
 	return u.open(o.Steps) && u.named(o.Steps)
 }
@@ -188,13 +209,13 @@ func (u *undoing) opened(ctx context.Context, a *Answer) bool {
 // named: what the storage agents read as open has all that the fence cut. Agents
 // whose words have no blocks know machines by the node's name.
 func (u *undoing) named(all []agent.Step) bool {
-	blocks := u.blocks()
+	cut := blocks(u.fence)
 	for _, st := range all {
 		read := agent.Blocks(st.Detail)
 		if st.Action != "status" || st.State != agent.On || u.proves[st.Agent] != fence.StorageFence || len(read) == 0 {
 			continue
 		}
-		if len(blocks) == 0 || slices.ContainsFunc(blocks, func(b string) bool { return !slices.Contains(read, b) }) {
+		if len(cut) == 0 || slices.ContainsFunc(cut, func(b string) bool { return !slices.Contains(read, b) }) {
 			return false
 		}
 	}
@@ -203,13 +224,13 @@ func (u *undoing) named(all []agent.Step) bool {
 
 // untouched: nothing was sent that could have given back what the fence cut.
 func (u *undoing) untouched(all []agent.Step) bool {
-	blocks := u.blocks()
+	cut := blocks(u.fence)
 	return !slices.ContainsFunc(all, func(st agent.Step) bool {
 		if st.Action != "on" || u.proves[st.Agent] != fence.StorageFence {
 			return false
 		}
 		sent := agent.Blocks(st.Detail)
-		return len(sent) == 0 || len(blocks) == 0 || slices.ContainsFunc(sent, func(b string) bool { return slices.Contains(blocks, b) })
+		return len(sent) == 0 || len(cut) == 0 || slices.ContainsFunc(sent, func(b string) bool { return slices.Contains(cut, b) })
 	})
 }
 
@@ -234,19 +255,16 @@ func (u *undoing) end(ctx context.Context, a *Answer, opened bool) error {
 		if s == nil || s.ID != u.fence.ID {
 			return changed, nil // ended, or made anew, by somebody else
 		}
-		switch {
-		case opened:
-			lifted := *s
-			lifted.Steps = append(slices.Clone(s.Steps), steps(a.Steps)...)
-			r.PutFence(lifted, "Unfenced")
-			a.Fence = s.ID
-			r.EndFence(s.ID, record.Lifted, u.reason, u.Actor)
-			return true, nil
-		case u.begun && u.untouched(a.Steps):
-			s.Lifting, changed = "", true
+		if !opened {
+			stands = true
+			return changed, nil
 		}
-		stands = true
-		return changed, nil
+		lifted := *s
+		lifted.Steps = append(slices.Clone(s.Steps), steps(a.Steps)...)
+		r.PutFence(lifted, "Unfenced")
+		a.Fence = s.ID
+		r.EndFence(s.ID, record.Lifted, u.reason, u.Actor)
+		return true, nil
 	})
 	if err != nil {
 		return fmt.Errorf("the agents' answer (%s: %s) could not be written down: %w", a.State, a.Why, err)
@@ -259,7 +277,7 @@ func (u *undoing) failed(a *Answer, stands bool) error {
 	switch {
 	case stands && !u.own():
 		return fmt.Errorf("the storage fence of node %s (%s) is of another machine that had its name (node UID %s, boot ID %s), and is not lifted for this one: "+
-			"once that machine is off for good, take %s off the list of driver %s (%s)", u.t.Node, u.fence.ID, u.fence.Machine.NodeUID, u.fence.Machine.BootID, listed(u.blocks()), u.Driver, a.Why)
+			"once that machine is off for good, take %s off the list of driver %s (%s)", u.t.Node, u.fence.ID, u.fence.Machine.NodeUID, u.fence.Machine.BootID, listed(blocks(u.fence)), u.Driver, a.Why)
 	case stands && (u.action == "lift" || a.State == agent.On):
 		return fmt.Errorf("the storage fence of node %s (%s) is not lifted: %s", u.t.Node, u.fence.ID, a.Why)
 	case u.action == "lift" && a.State != agent.On:

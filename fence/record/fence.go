@@ -93,6 +93,13 @@ type FenceStep struct {
 // Current tells whether the fence is under way or proves something.
 func (f *Fence) Current() bool { return f.Phase == Fencing || f.Phase == Fenced }
 
+// Standing tells whether access was cut and was not given back as a whole. One that
+// is cut anew while it is being lifted stands until that is over. Unless Lifting is
+// empty it proves nothing.
+func (f *Fence) Standing() bool {
+	return f.Phase == Fenced || f.Phase == Fencing && f.Lifting != ""
+}
+
 // key: one current fence for each.
 func (f *Fence) key() string { return string(f.Kind) + "/" + f.Driver }
 
@@ -146,11 +153,11 @@ func (r *Record) FenceByID(id string) *Fence {
 	return nil
 }
 
-// StorageFenced tells whether the node's access to that driver's volumes is cut
-// and was not given back. A node that lives may be so too.
+// StorageFenced tells whether the node's access to that driver's volumes was cut
+// and was not given back as a whole. A node that lives may be so too.
 func (r *Record) StorageFenced(driver string) bool {
 	f := r.Fence(fence.StorageFence, driver)
-	return f != nil && f.Phase == Fenced
+	return f != nil && f.Standing()
 }
 
 // PutFence writes f in place of the fence with its ID, or adds it. Another

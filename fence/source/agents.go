@@ -62,7 +62,8 @@ func (*AgentReadings) Name() string { return "FenceAgents" }
 // claims that the node is off) give no evidence yet. Where the record has a storage
 // fence nobody can tell then whether it stands: it is void for a holder of the
 // ledger, so that a person's word is heard all the same, and an error for any other
-// node, which may be the one that asks for the volume. So is one that is being
+// node, which may be the one that asks for the volume, and for a living one that lists
+// it: that the agents cannot tell does not say that it writes. So is one that is being
 // lifted, whatever the agents read. A machine that has registered under another
 // Node since its fence is asked for as it is registered now.
 func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evidence, error) {
@@ -187,13 +188,32 @@ func (s *AgentReadings) cannotTell(q *Question, late bool) ([]fence.Evidence, er
 	if f.Lifting != "" {
 		why = fence.VoidLifting
 	}
-	if q.Holder.State == fence.NotInLedger {
+	return inDoubt(q, f, why)
+}
+
+// inDoubt is what a storage fence amounts to of which nobody can tell whether it is
+// in place: why. It is void evidence where somebody else's word may be worth more.
+func inDoubt(q *Question, f *record.Fence, why string) ([]fence.Evidence, error) {
+	if q.Holder.State == fence.NotInLedger || usesAlive(q) && !released(q) {
 		return nil, fmt.Errorf("node %s is cut off from the storage of %s (fence %s in its record), and %s. If it stays so, csi-fencepost fence withdraw %s --id %s --reason TEXT has the fence count no more",
 			q.Holder.NodeName, q.Driver, f.ID, why, q.Holder.NodeName, f.ID)
 	}
 	found := recorded(q, f)
 	found[0].Void = why
 	return found, nil
+}
+
+// usesAlive: the node lives and lists the volume. Beside void evidence that would read
+// as a node that writes, and contest what it says later.
+func usesAlive(q *Question) bool {
+	n := q.Holder.Node
+	return q.Holder.Liveness == fence.Alive && n != nil && (n.InUse || n.ListedAttached)
+}
+
+// released: a person says that the volume is free of the holder.
+func released(q *Question) bool {
+	words, err := Releases().Evidence(context.Background(), *q)
+	return err != nil || len(words) > 0
 }
 
 // bound is the holder's machine as it is now.

@@ -307,11 +307,11 @@ func TestAMachineThatHasRegisteredAnewIsCutOffOnlyIfItIsReadSo(t *testing.T) {
 		boot, system string
 		asker        *asker
 		asked        bool
-		want         fence.Reason
+		want         fence.Reason // empty: an error
 	}{
 		"read as cut":           {"b1", "", &asker{storage: true, answer: cut}, true, fence.HolderFenced},
 		"read as open":          {"b1", "", &asker{storage: true, answer: open}, true, fence.HolderAlive},
-		"unclear":               {"b1", "", &asker{storage: true}, true, fence.HolderAlive},
+		"unclear":               {"b1", "", &asker{storage: true}, true, ""},
 		"no agents":             {"b1", "", nil, false, fence.HolderAlive},
 		"booted, read as cut":   {"b2", system, &asker{storage: true, answer: cut}, true, fence.HolderFenced},
 		"booted, read as open":  {"b2", system, &asker{storage: true, answer: open}, true, fence.HolderAlive},
@@ -330,11 +330,13 @@ func TestAMachineThatHasRegisteredAnewIsCutOffOnlyIfItIsReadSo(t *testing.T) {
 			sources = []Source{Agents(tt.asker), Fences(tt.asker)}
 		}
 		h := q.Holder
+		var failed error
 		for _, s := range sources {
-			h.Evidence = append(h.Evidence, ask(t, s, q)...)
+			found, err := s.Evidence(t.Context(), q)
+			h.Evidence, failed = append(h.Evidence, found...), errors.Join(failed, err)
 		}
-		if v := fence.JudgeUnpublish(fence.Snapshot{Holders: []fence.Holder{h}}, "id1"); v.Reason != tt.want {
-			t.Errorf("%s: %s %s: %+v", name, v.Action, v.Reason, h.Evidence)
+		if v := fence.JudgeUnpublish(fence.Snapshot{Holders: []fence.Holder{h}}, "id1"); (failed != nil) != (tt.want == "") || failed == nil && v.Reason != tt.want {
+			t.Errorf("%s: %s %s: %+v, %v", name, v.Action, v.Reason, h.Evidence, failed)
 		}
 		if tt.asker == nil {
 			continue
@@ -356,7 +358,7 @@ func TestANodeCutOffFromTheStorageIsNotTakenForOpenWhenNobodyCanTell(t *testing.
 			synctest.Test(t, func(t *testing.T) {
 				q := stale(withFence(fence.StorageFence, "sidecar"))
 				if alive {
-					q.Holder.Liveness = fence.Alive
+					q.Holder.Liveness, q.Holder.Node.InUse = fence.Alive, false
 				}
 				found, err := Agents(a).Evidence(t.Context(), q)
 				how := map[bool]string{true: "have not said in time", false: "do not say clearly"}[name == "slow"]
@@ -405,4 +407,51 @@ func TestANodeCutOffFromTheStorageIsNotTakenForOpenWhenNobodyCanTell(t *testing.
 			t.Errorf("evidence %+v", found)
 		}
 	})
+}
+
+// That nobody can tell whether a living node is cut off does not say that it writes.
+func TestALivingNodeIsNotSaidToWriteWhereTheAgentsCannotTell(t *testing.T) {
+	cut := fencer.Answer{State: agent.Off, Kind: fence.StorageFence, Storage: agent.Off}
+	release := record.Release{ID: "r", Volume: volume, Driver: driver, NodeID: "id1", NodeUID: "u1", By: "ann", Reason: "looked"}
+	for name, tt := range map[string]struct {
+		asker  *asker
+		change func(*Question)
+		want   fence.Reason // empty: an error
+	}{
+		"they cannot tell":     {&asker{storage: true}, func(*Question) {}, ""},
+		"it is being lifted":   {&asker{storage: true, answer: cut}, func(q *Question) { q.Record.Fences[0].Lifting = "back" }, ""},
+		"without agents":       {nil, func(q *Question) { q.Record.Fences[0].Lifting = "back" }, ""},
+		"the volume is listed": {&asker{storage: true}, func(q *Question) { q.Holder.Node.InUse, q.Holder.Node.ListedAttached = false, true }, ""},
+		"another volume is released": {&asker{storage: true}, func(q *Question) {
+			q.Record.Releases = []record.Release{release}
+			q.Record.Releases[0].Volume = "other"
+		}, ""},
+		"its kubelet has let go":       {&asker{storage: true}, func(q *Question) { q.Holder.Node.InUse = false }, fence.HolderReleased},
+		"it is silent":                 {&asker{storage: true}, func(q *Question) { q.Holder.Liveness = fence.Stale }, fence.EvidenceVoid},
+		"a person released the volume": {&asker{storage: true}, func(q *Question) { q.Record.Releases = []record.Release{release} }, fence.EvidenceContradicted},
+		"they read it as cut":          {&asker{storage: true, answer: cut}, func(*Question) {}, fence.HolderFenced},
+	} {
+		q := stale(withFence(fence.StorageFence, "sidecar"))
+		q.Holder.Liveness = fence.Alive
+		tt.change(&q)
+		sources := []Source{Fences(nil), Releases()}
+		if tt.asker != nil {
+			sources = []Source{Agents(tt.asker), Fences(tt.asker), Releases()}
+		}
+		h := q.Holder
+		var failed error
+		for _, s := range sources {
+			found, err := s.Evidence(t.Context(), q)
+			h.Evidence, failed = append(h.Evidence, found...), errors.Join(failed, err)
+		}
+		if tt.want == "" {
+			if failed == nil || !strings.Contains(failed.Error(), "fence withdraw n1 --id f1 ") {
+				t.Errorf("%s: %+v, error %v", name, h.Evidence, failed)
+			}
+			continue
+		}
+		if v := fence.JudgeUnpublish(fence.Snapshot{Holders: []fence.Holder{h}}, "id1"); failed != nil || v.Reason != tt.want {
+			t.Errorf("%s: %s %s, error %v", name, v.Action, v.Reason, failed)
+		}
+	}
 }

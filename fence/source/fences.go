@@ -20,19 +20,25 @@ func Fences(f Asker) *RecordedFences { return &RecordedFences{asker: f} }
 func (*RecordedFences) Name() string { return "RecordedFences" }
 
 // Evidence implements Source. A storage fence is evidence for its own driver's
-// volumes, until somebody begins to lift it.
+// volumes, until somebody begins to lift it: then it is void for a holder of the
+// ledger, and an error for any other node, which may be the one that asks for the
+// volume and has no access to it yet.
 func (s *RecordedFences) Evidence(_ context.Context, q Question) ([]fence.Evidence, error) {
 	var found []fence.Evidence
 	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
 		f := q.Record.Fence(kind, q.Driver)
-		if f == nil || f.Phase != record.Fenced || f.Machine.NodeUID != q.Holder.NodeUID || s.asks(kind, &q) {
+		if f == nil || !f.Standing() || f.Machine.NodeUID != q.Holder.NodeUID || s.asks(kind, &q) {
 			continue
 		}
-		e := recorded(&q, f)
-		if f.Lifting != "" {
-			e[0].Void = fence.VoidLifting
+		if f.Lifting == "" {
+			found = append(found, recorded(&q, f)...)
+			continue
 		}
-		found = append(found, e...)
+		doubt, err := inDoubt(&q, f, fence.VoidLifting)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, doubt...)
 	}
 	return found, nil
 }

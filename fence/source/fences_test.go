@@ -1,6 +1,7 @@
 package source
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -76,5 +77,26 @@ func TestALivingNodeUnderAStorageFenceIsPublishedNothing(t *testing.T) {
 	target.Evidence = ask(t, Fences(nil), q)
 	if v := fence.JudgePublish(fence.Snapshot{Target: &target}, "id1"); v.Reason != fence.TargetFenced {
 		t.Errorf("verdict %s %s", v.Action, v.Reason)
+	}
+}
+
+func TestANodeWhoseFenceIsBeingLiftedIsPublishedNothingWhereNobodyCanTell(t *testing.T) {
+	for _, phase := range []record.Phase{record.Fenced, record.Fencing} {
+		q := stale(withFence(fence.StorageFence, "other"))
+		q.Record.Fences[0].Phase, q.Record.Fences[0].Lifting = phase, "booted"
+		q.Holder.Liveness, q.Holder.State = fence.Alive, fence.NotInLedger // it asks for the volume
+		for name, f := range map[string]Asker{"no agents": nil, "none that could tell": &asker{power: true}} {
+			if found, err := Fences(f).Evidence(t.Context(), q); err == nil || !strings.Contains(err.Error(), fence.VoidLifting) {
+				t.Errorf("%s, %s: evidence %+v, error %v", phase, name, found, err)
+			}
+		}
+		if found, err := Fences(&asker{storage: true}).Evidence(t.Context(), q); found != nil || err != nil {
+			t.Errorf("%s, although an agent can be asked: %+v, %v", phase, found, err)
+		}
+		// A silent holder: a person's word is heard.
+		q.Holder.Liveness, q.Holder.State = fence.Stale, fence.Publishing
+		if found := ask(t, Fences(nil), q); len(found) != 1 || found[0].Void != fence.VoidLifting {
+			t.Errorf("%s: of a holder %+v", phase, found)
+		}
 	}
 }

@@ -50,6 +50,8 @@ func nodeWord(state string) (class, word markup) {
 		return "bad", "fenced: no power"
 	case StorageFenced:
 		return "bad", "fenced: cut off from the storage"
+	case Lifting:
+		return "warn", "given its access back"
 	case Confirmed:
 		return "bad", "said to be off"
 	case Alive:
@@ -89,7 +91,7 @@ func phaseClass(phase string) markup {
 	switch phase {
 	case "Counts":
 		return "good"
-	case "Fencing", "Failed":
+	case "Fencing", "Failed", "Lifting":
 		return "bad"
 	}
 	return "quiet"
@@ -105,6 +107,8 @@ func phaseWord(phase string) string {
 		return "failed"
 	case "Void":
 		return "void"
+	case "Lifting":
+		return "being lifted"
 	case "Lifted":
 		return "lifted"
 	}

@@ -89,6 +89,9 @@ const (
 	Fenced = "Fenced"
 	// StorageFenced: it is cut off from a driver's storage, and may live.
 	StorageFenced = "StorageFenced"
+	// Lifting: its access to a driver's storage is being given back, and nothing
+	// says yet how far that has come. That it was cut proves nothing any more.
+	Lifting = "Lifting"
 	// Confirmed: an operator says that it is off.
 	Confirmed = "Confirmed"
 	// Alive: nothing of all this.
@@ -121,7 +124,7 @@ type Evidence struct {
 	Kind   string `json:"kind"`
 	Source string `json:"source,omitempty"`
 	Detail string `json:"detail,omitempty"`
-	// Phase is Counts, Void, Fencing, Failed or Lifted. Counts is as the record
+	// Phase is Counts, Void, Fencing, Failed, Lifting or Lifted. Counts is as the record
 	// has it: each call holds it against the node's lease once more.
 	Phase string    `json:"phase"`
 	Why   string    `json:"why,omitempty"`

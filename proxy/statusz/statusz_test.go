@@ -184,6 +184,10 @@ func TestThePageSpellsOutWhatMatters(t *testing.T) {
 	if page := string(HTML(quiet, 0)); !strings.Contains(page, "Nothing waits.") {
 		t.Error("a quiet night is not said to be one")
 	}
+	quiet.Nodes = []Node{{Name: "n1", State: Lifting, Evidence: []Evidence{{Kind: "StorageFence", Phase: "Lifting"}}}}
+	if page := string(HTML(quiet, 0)); !strings.Contains(page, ">given its access back<") || !strings.Contains(page, ">being lifted<") || strings.Contains(page, "node fenced") {
+		t.Error("a storage fence that is being lifted is not said to be so")
+	}
 	quiet.Ready, quiet.Checks = false, []Check{{Name: "driver", Why: "it has not answered yet"}}
 	if page := string(HTML(quiet, 5)); !strings.Contains(page, "Not ready.</strong> driver: it has not answered yet") || !strings.Contains(page, `http-equiv="refresh" content="5"`) {
 		t.Error("what is not ready is not said, or the page does not refresh when asked to")
