@@ -78,12 +78,15 @@ func (n *Node) serveRegistration() error {
 	if n.options.RegistrationDir == "" {
 		return nil
 	}
-	socket := filepath.Join(n.options.RegistrationDir, n.array.DriverName()+"-reg.sock")
-	s, err := n.array.serve(socket, func(g *grpc.Server) {
+	s, err := n.array.serve(n.registrationSocket(), func(g *grpc.Server) {
 		registration.RegisterRegistrationServer(g, &registrar{node: n})
 	})
 	n.registrar = s
 	return err
+}
+
+func (n *Node) registrationSocket() string {
+	return filepath.Join(n.options.RegistrationDir, n.array.DriverName()+"-reg.sock")
 }
 
 // Socket is the path of the CSI socket.

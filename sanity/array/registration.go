@@ -3,6 +3,9 @@ package array
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"time"
 
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -32,8 +35,24 @@ func (r *registrar) NotifyRegistrationStatus(_ context.Context, status *registra
 	} else {
 		r.node.refusal = status.GetError()
 		a.eventLocked("", r.node.options.NodeID, "the kubelet refused the driver: "+status.GetError())
+		time.AfterFunc(registrarRestarts, r.node.offerAgain)
 	}
 	return &registration.RegistrationStatusResponse{}, nil
+}
+
+// registrarRestarts is about what a container takes to be restarted:
+// node-driver-registrar exits when the kubelet refuses, as that of Kubernetes 1.30
+// does, once, where the CSINode has another node ID of the driver.
+const registrarRestarts = time.Second
+
+// offerAgain takes the registration socket away and puts it back: the kubelet asks a
+// socket that it has seen once only.
+func (n *Node) offerAgain() {
+	socket := n.registrationSocket()
+	hidden := filepath.Join(filepath.Dir(socket), "."+filepath.Base(socket)) // no kubelet looks at it
+	if os.Rename(socket, hidden) == nil {
+		_ = os.Rename(hidden, socket) // it has ended meanwhile
+	}
 }
 
 // Registrations is how often a kubelet has registered the driver: once for

@@ -65,7 +65,7 @@ func enforcedAsInjected(p *play) {
 	old.Confirm()
 	p.moves(v, db2, next, "the operator's word")
 	p.heldBy(v, next)
-	if log := p.LogOf(p.Fencepost); strings.Contains(strings.ToLower(log), "forbidden") {
+	if log := p.LogOf(p.Fencepost); denied.MatchString(log) {
 		p.t.Error("csi-fencepost asked for a right that inject did not give it: see its log")
 	}
 }
