@@ -101,6 +101,7 @@ func (w *World) sync(s *slot) {
 	n := w.peekNode(s.name)
 	if k.rebuild {
 		k.rebuild = false
+		w.noteRestart(s, true) // what was detached since is forgotten as well
 		for v, mount := range s.machine.mounts {
 			if volumesAttachedHas(n, v) {
 				k.remembered[v] = true
@@ -205,11 +206,11 @@ func readyCondition(n *corev1.Node) string {
 // noteRestart: it need not be noticed if the Node was read with the kubelet Ready and
 // the volume in use since the detach began, or if it says False and nobody has
 // asked for the unpublish yet.
-func (w *World) noteRestart(s *slot) {
+func (w *World) noteRestart(s *slot, again bool) {
 	n := w.peekNode(s.name)
 	for v, mount := range s.machine.mounts {
-		if mount.forgotten {
-			continue // by an earlier one
+		if mount.forgotten || again && mount.restart.ready != "" {
+			continue // by an earlier one; noted already
 		}
 		mount.restart = restart{}
 		va := w.va(v, s)
@@ -329,7 +330,7 @@ func (w *World) doKubelet(e Event) bool {
 		case Status:
 			w.status(s)
 		case RestartKubelet:
-			w.noteRestart(s)
+			w.noteRestart(s, false)
 			old := s.machine.kubelet
 			s.machine.kubelet = newKubelet()
 			s.machine.kubelet.fresh = old.fresh || w.peekNode(s.name) == nil
