@@ -12,7 +12,9 @@ import (
 )
 
 const withdrawHelp = `csi-fencepost fence withdraw NODE --reason TEXT takes back what says that the node is off: confirmations, words that
-an agent is wrong, and fences. It gives no power back: csi-fencepost fence on NODE does.`
+an agent is wrong, and fences. It gives no power back: csi-fencepost fence on NODE does. Of a storage fence that is
+being given back (fence status says so) it is the last resort: first csi-fencepost fence on NODE, if the node lives, or
+csi-fencepost fence off NODE, if it has died.`
 
 // runFenceWithdraw is `csi-fencepost fence withdraw`.
 func runFenceWithdraw(ctx context.Context, args []string, stdout io.Writer) error {
@@ -74,7 +76,7 @@ func (w *withdrawal) endFences(ctx context.Context, chosen func(id string) bool)
 		w.fences = nil
 		for i := range r.Fences {
 			f := r.Fences[i]
-			if f.Standing() && chosen(f.ID) && r.EndFence(f.ID, record.Void, "withdrawn: "+w.reason, w.by) {
+			if f.Standing() && chosen(f.ID) && r.WithdrawFence(f.ID, w.reason, w.by) {
 				w.fences = append(w.fences, f)
 			}
 		}
@@ -95,7 +97,12 @@ func (w *withdrawal) print(out io.Writer) error {
 	}
 	for i := range w.fences {
 		fmt.Fprintf(out, "Withdrawn: that node %s is %s.\n", w.node, fenceWords(&w.fences[i]))
-		if w.fences[i].Kind == fence.StorageFence {
+		switch {
+		case w.fences[i].Lifting != "":
+			node := shellQuote(w.node)
+			fmt.Fprintf(out, "The storage may still refuse some of it, and nothing says so any more. If the node lives, give it the rest back first: "+
+				"csi-fencepost fence on %s --reason TEXT\nIf it has died, cut it off anew first: csi-fencepost fence off %s --reason TEXT\n", node, node)
+		case w.fences[i].Kind == fence.StorageFence:
 			fmt.Fprintf(out, "The storage still refuses the node. To give its access back: csi-fencepost fence on %s --reason TEXT\n", shellQuote(w.node))
 		}
 	}

@@ -6,7 +6,9 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
 // machineKey tells questions apart.
@@ -43,7 +45,11 @@ func (f *Fencer) Ask(ctx context.Context, t Target) (Answer, error) {
 		f.mu.Lock()
 		if a, ok := f.answers[t.key()]; ok && time.Since(a.read) < freshFor && a.Machine.LeaseRV == t.LeaseRV {
 			f.mu.Unlock()
-			return a, nil
+			if holds, err := f.holds(ctx, t, &a); err != nil || holds {
+				return a, err
+			}
+			f.drop(t.key(), a.Fence)
+			continue
 		}
 		fl := f.flights[t.key()]
 		if fl == nil {
@@ -61,6 +67,30 @@ func (f *Fencer) Ask(ctx context.Context, t Target) (Answer, error) {
 		if fl.err != nil || !fl.begun.Before(asked) || !fl.answer.torn && fl.answer.Machine.LeaseRV == t.LeaseRV {
 			return fl.answer, fl.err
 		}
+	}
+}
+
+// holds: the record still has the storage fence that an answer rests on. Another
+// process may have lifted it, which forgets nothing here.
+func (f *Fencer) holds(ctx context.Context, t Target, a *Answer) (bool, error) {
+	if a.State != agent.Off || a.Kind != fence.StorageFence || a.Fence == "" {
+		return true, nil
+	}
+	r, err := f.Records.Get(ctx, t.Node)
+	if err != nil {
+		*a = Answer{}
+		return false, err
+	}
+	s := r.Fence(fence.StorageFence, f.Driver)
+	return s != nil && s.ID == a.Fence && s.Phase == record.Fenced && s.Lifting == "", nil
+}
+
+// drop forgets one answer.
+func (f *Fencer) drop(key machineKey, id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.answers[key].Fence == id {
+		delete(f.answers, key)
 	}
 }
 

@@ -159,6 +159,8 @@ type Answer struct {
 
 	read time.Time // when the agents had answered
 	torn bool      // something changed while they were asked
+
+	known *known // of the record, before they were asked
 }
 
 // RefusedError tells that nothing was sent. Why says what stands against it.

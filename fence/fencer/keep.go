@@ -29,8 +29,14 @@ func (f *Fencer) keep(ctx context.Context, t Target, a *Answer) error {
 func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 	id := string(uuid.NewUUID())
 	read := *a
-	_, err := f.Records.Update(ctx, t.Node, func(r *record.Record) (bool, error) {
+	_, err := f.Records.UpdateMarked(ctx, t.Node, func(r *record.Record, now record.Mark) (bool, error) {
 		*a = read
+		if a.Kind == fence.StorageFence && a.known != nil {
+			if why := f.reopened(a.known, r, now, a.Machine); why != "" {
+				*a = Answer{Why: why, On: a.On, Steps: a.Steps, Machine: a.Machine, Outstanding: a.Outstanding, read: a.read, torn: true}
+				return false, nil
+			}
+		}
 		cur := r.Fence(a.Kind, f.Driver)
 		if cur != nil && cur.Lifting != "" {
 			// Access may be open the moment after it was read as cut.

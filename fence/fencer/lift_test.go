@@ -346,6 +346,18 @@ func TestAFenceOverAnotherMachinesThatIsBeingLiftedIsOfItsOwnBlocks(t *testing.T
 	})
 }
 
+// One storage fence is on record at a time: a cut that would be on none is not made.
+func TestAMachineUnderAnotherMachinesFenceIsNotCutOff(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, _ Target) {
+		before := strings.Join(wall.list, " ")
+		target := w.registered("u1", "b3", otherSystem, "192.0.2.8")
+		_, err := w.fencer("b").Off(w.Context(), target, "dead", false)
+		w.fails(err, "is of another machine that had its name")
+		w.expect("cut", strings.Join(wall.list, " "), before)
+		w.expect("fences", w.fences(), "Fenced by a")
+	})
+}
+
 // A fence that was found in place names what is cut in what was read of it.
 func TestAFenceThatWasFoundInPlaceIsReadAsAWhole(t *testing.T) {
 	cutOff(t, func(w *world, wall *firewall, _ Target) {

@@ -94,19 +94,21 @@ func (l look) machine(t Target) agent.Machine {
 
 // fencedMachine is machine with the blocks that its storage fence named: the
 // node may have come back under other addresses.
-func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (agent.Machine, error) {
-	m := l.machine(t)
+//
+// known is what the record said of its storage fences; nil: no agent cuts that.
+func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (m agent.Machine, known *known, err error) {
+	m = l.machine(t)
 	if !f.CoversStorage(t.Node) {
-		return m, nil
+		return m, nil, nil
 	}
-	r, err := f.Records.Get(ctx, t.Node)
+	r, mark, err := f.Records.GetMarked(ctx, t.Node)
 	if err != nil {
-		return m, err
+		return m, nil, err
 	}
 	if s := r.Fence(fence.StorageFence, f.Driver); s != nil && oneMachine(s.Machine, f.bind(t, l)) {
 		m.Fenced = blocks(s)
 	}
-	return m, nil
+	return m, f.knownOf(r, mark), nil
 }
 
 // blocks are those that the fence cut, or was read to cut.
@@ -140,6 +142,11 @@ func oneMachine(a, b record.FencedMachine) bool {
 	return a.NodeUID == b.NodeUID || fence.SameSystem(a.SystemUUID, b.SystemUUID)
 }
 
+// otherMachine: they are known to be two, which oneMachine does not have to know.
+func otherMachine(a, b record.FencedMachine) bool {
+	return fence.OtherSystem(a.SystemUUID, b.SystemUUID) && (a.BootID == "" || a.BootID != b.BootID)
+}
+
 // unknownMachine: an answer could not be bound to anything.
 const unknownMachine = "it has no Node, and no ledger names its machine"
 
@@ -168,7 +175,7 @@ func (f *Fencer) observe(ctx context.Context, t Target) (Answer, error) {
 	if why := before.another(t); why != "" {
 		return Answer{Why: why, Machine: f.bind(t, before), read: time.Now()}, nil
 	}
-	machine, err := f.fencedMachine(ctx, t, before)
+	machine, known, err := f.fencedMachine(ctx, t, before)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -179,6 +186,7 @@ func (f *Fencer) observe(ctx context.Context, t Target) (Answer, error) {
 		return Answer{}, err
 	}
 	a := f.answer(outcome, f.bind(t, after), read)
+	a.known = known
 	if why := changed(t, before, after, a.Kind); why != "" {
 		// What was read as on stays so: a boot meanwhile is no reason to doubt it.
 		a = Answer{Why: why, On: a.On, Steps: a.Steps, Machine: a.Machine, read: read, torn: true}

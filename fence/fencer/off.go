@@ -87,7 +87,11 @@ func (c *cut) run(ctx context.Context) (Answer, error) {
 		return Answer{}, err
 	}
 	if a.State == agent.Off && !(lifting && a.Kind == fence.StorageFence) {
-		return a, c.settle(ctx, &a)
+		err := c.settle(ctx, &a)
+		if err == nil && a.State != agent.Off {
+			err = refuse(c.t.Node, "off", "%s", a.Why)
+		}
+		return a, err
 	}
 	asked := a.Steps
 	a, err = c.off(ctx, now)
@@ -98,7 +102,8 @@ func (c *cut) run(ctx context.Context) (Answer, error) {
 	if err == nil && !slices.ContainsFunc(a.Steps, func(s agent.Step) bool { return s.Action == "off" }) {
 		err = refuse(c.t.Node, "off", "%s", a.Why)
 	}
-	return a, errors.Join(err, c.settle(ctx, &a))
+	err = errors.Join(err, c.settle(ctx, &a)) // which may change a
+	return a, err
 }
 
 // faults say why agents did not cut the machine off, each reason once, in the order
@@ -172,10 +177,11 @@ func (c *cut) off(ctx context.Context, now look) (Answer, error) {
 		}
 	}()
 	// What an earlier fence cut has to read as cut, too: an Ask asks for that.
-	machine, err := c.fencedMachine(limited, c.t, now)
+	machine, _, err := c.fencedMachine(limited, c.t, now)
 	if err != nil {
 		return Answer{}, err
 	}
+	c.last = now
 	outcome := c.Levels.Off(limited, machine, c.before)
 	a := c.answer(outcome, c.bind(c.t, c.last), time.Now())
 	if a.State != agent.Off {
@@ -237,18 +243,28 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 		case f != nil && f.Kind == kind:
 			return false, nil
 		}
-		start := record.Fence{ID: id, Kind: kind, Machine: c.bind(c.t, look{leaseRV: c.t.LeaseRV}), Phase: record.Fencing,
+		start := record.Fence{ID: id, Kind: kind, Machine: c.bind(c.t, look{node: c.last.node, leaseRV: c.t.LeaseRV}), Phase: record.Fencing,
 			Actor: c.Actor, Reason: c.reason, Forced: c.force, StartedAt: time.Now().UTC().Format(time.RFC3339)}
 		if kind == fence.StorageFence && r.StorageFenced(c.Driver) {
 			cur := r.Fence(kind, c.Driver)
-			if cur.Lifting == "" {
+			switch {
+			case cur.Lifting != "":
+			case otherMachine(cur.Machine, start.Machine):
+				// One is on record at a time: the cut would be on none, and lifted by nobody.
+				return false, refuse(c.t.Node, "off", "the storage fence %s on record is of another machine that had its name (node UID %s, boot ID %s): once that one is off for good, "+
+					"take what was cut off the list of %s, then csi-fencepost fence on %s, and this again", cur.ID, cur.Machine.NodeUID, cur.Machine.BootID, c.Driver, c.t.Node)
+			default:
 				return false, nil // that one keeps volumes away until it is lifted
 			}
 			// What it cut may still be cut, whatever comes of this.
-			start.Lifting, start.Machine, start.What, start.Agents, start.Steps = cur.Lifting, cur.Machine, cur.What, cur.Agents, offSteps(cur)
+			// A node that is cut anew is no further node: the brakes go by when it began.
+			start.Lifting, start.StartedAt, start.Machine, start.What, start.Agents, start.Steps = cur.Lifting, cur.StartedAt, cur.Machine, cur.What, cur.Agents, offSteps(cur)
 		}
 		if f != nil {
-			start.StartedAt, start.Steps = f.StartedAt, append(start.Steps, f.Steps...)
+			start.Steps = append(start.Steps, f.Steps...)
+			if start.Lifting == "" {
+				start.StartedAt = f.StartedAt
+			}
 		}
 		if kind == fence.StorageFence {
 			start.Driver = c.Driver
@@ -287,11 +303,15 @@ func offSteps(f *record.Fence) []record.FenceStep {
 	return all
 }
 
-// settle writes what became of it, also for a caller that is gone.
+// settle writes what became of it, also for a caller that is gone, but only while the
+// lock is ours: whoever had it since may have given back what was read as cut. What
+// was begun is theirs to be ended then.
 func (c *cut) settle(ctx context.Context, a *Answer) error {
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	_, err := c.Records.Update(ctx, c.t.Node, func(r *record.Record) (changed bool, err error) {
+	read := *a
+	_, err := c.lock.Update(ctx, func(r *record.Record) (changed bool, err error) {
+		*a = read
 		if a.State == agent.Off {
 			changed = c.settleOff(r, a)
 		}
@@ -312,6 +332,12 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 		}
 		return changed, nil
 	})
+	if errors.Is(err, record.ErrLockLost) {
+		on := read.On
+		*a = c.unproven(read, fmt.Sprintf("the lock was lost before the agents' answer (%s: %s) could be written down", read.State, read.Why))
+		a.On = on
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("the agents' answer (%s: %s) could not be written down: %w", a.State, a.Why, err)
 	}

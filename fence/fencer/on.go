@@ -82,7 +82,9 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	if u.own() {
 		machine.Fenced = blocks(u.fence)
 	}
+	u.remember(limited, &machine)
 	a := f.answer(levels.On(limited, machine), u.now, time.Now())
+	a.Why += u.doubt
 	opened := u.opened(limited, &a)
 	if !opened && u.fence != nil && u.untouched(a.Steps) {
 		err = u.callOff(ctx, lock)
@@ -104,12 +106,16 @@ type undoing struct {
 	// fence of the storage that the record has, as it was then; nil: none.
 	fence *record.Fence
 	begun bool // it was in force until now
+	// left are storage fences of the machine that were withdrawn: what they cut is
+	// still cut, for all that anybody knows.
+	left  []record.Fence
+	doubt string // why that is left alone
 }
 
 // begin ends what the record proves, before anything is given back.
 func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 	_, err := lock.Update(ctx, func(r *record.Record) (bool, error) {
-		u.id, u.fence, u.begun = string(uuid.NewUUID()), nil, false
+		u.id, u.fence, u.begun, u.left = string(uuid.NewUUID()), nil, false, nil
 		text := "node UID " + u.t.UID + ": " + u.reason
 		first, _ := u.series(r, text)
 		if p := r.Fence(fence.PowerReading, ""); p != nil && u.action == "on" {
@@ -123,6 +129,11 @@ func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 			was := *s
 			u.fence = &was
 		}
+		for i := range r.Fences {
+			if s := &r.Fences[i]; s.Kind == fence.StorageFence && s.Driver == u.Driver && s.Withdrawn() && u.CoversStorage(u.t.Node) && oneMachine(s.Machine, u.now) {
+				u.left = append(u.left, *s)
+			}
+		}
 		if first != "" {
 			u.id = first // the same once more
 			return u.begun, nil
@@ -131,6 +142,51 @@ func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 		return true, nil
 	})
 	return err
+}
+
+// remember adds what withdrawn fences cut to what is to be opened, unless it is another
+// fence that is lifted, and but for what another node's fence names: that node may have
+// the address by now. Where that cannot be told they are left alone, and doubt says so.
+func (u *undoing) remember(ctx context.Context, m *agent.Machine) {
+	var all []string
+	for i := range u.left {
+		all = append(all, blocks(&u.left[i])...)
+	}
+	if len(all) == 0 || u.fence != nil && (u.action == "lift" || !u.own()) {
+		u.left = nil
+		return
+	}
+	others, err := u.others(ctx)
+	if err != nil {
+		u.left, u.doubt = nil, fmt.Sprintf("; %s, which a withdrawn fence cut, is left as it is: %v", listed(all), err)
+		return
+	}
+	all = slices.DeleteFunc(all, func(b string) bool { return slices.Contains(others, b) })
+	m.Fenced = append(m.Fenced, all...)
+	slices.Sort(m.Fenced)
+	m.Fenced = slices.Compact(m.Fenced)
+}
+
+// others are the blocks that fences of other nodes name.
+func (u *undoing) others(ctx context.Context) (all []string, err error) {
+	records, garbled, err := u.Records.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(garbled) > 0 {
+		return nil, garbled[0]
+	}
+	for _, r := range records {
+		s := r.Fence(fence.StorageFence, u.Driver)
+		if r.Node == u.t.Node || s == nil {
+			continue
+		}
+		if s.Phase == record.Fencing {
+			return nil, fmt.Errorf("node %s is being cut off, and its record does not say yet which addresses", r.Node)
+		}
+		all = append(all, blocks(s)...)
+	}
+	return all, nil
 }
 
 // callOff takes back that the fence is being lifted: nothing was sent that gives
@@ -247,6 +303,11 @@ func (u *undoing) end(ctx context.Context, a *Answer, opened bool) error {
 		if _, ends := u.series(r, begun); !slices.ContainsFunc(ends, func(words string) bool { return sameWords(words, text) }) {
 			r.Note(u.Actor, "End:"+u.action, u.id+": "+text)
 			changed = true
+		}
+		if u.open(a.Steps) {
+			for _, left := range u.left {
+				changed = r.LiftWithdrawn(left.ID, u.reason, u.Actor) || changed
+			}
 		}
 		if u.fence == nil {
 			return changed, nil

@@ -15,6 +15,9 @@
 //	   │          └────▶ Lifted  a storage fence taken back, read as open
 //	   └─────▶ Failed            no reading said off
 //
+// A storage fence that a person withdrew is Void, and Lifted once what it cut is read
+// as open.
+//
 // # Guarantees
 //
 // Get, Update and List read live, from the API server and never from a cache.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
@@ -209,6 +210,33 @@ func (r *Record) EndFence(id string, phase Phase, why, actor string) bool {
 	return true
 }
 
+// withdrawn begins Fence.Why of a fence that a person took back.
+const withdrawn = "withdrawn: "
+
+// WithdrawFence is EndFence for a person who takes the fence's word back. Nothing is
+// given back by that: what a storage fence cut stays cut.
+func (r *Record) WithdrawFence(id, reason, by string) bool {
+	return r.EndFence(id, Void, withdrawn+reason, by)
+}
+
+// Withdrawn tells whether a person took the fence's word back, and what it cut was
+// not seen to be open since.
+func (f *Fence) Withdrawn() bool {
+	return f.Phase == Void && strings.HasPrefix(f.Why, withdrawn)
+}
+
+// LiftWithdrawn writes down that what a withdrawn storage fence cut is open. It
+// returns false if that is not withdrawn. For the change of an Update.
+func (r *Record) LiftWithdrawn(id, why, actor string) bool {
+	f := r.FenceByID(id)
+	if f == nil || !f.Withdrawn() {
+		return false
+	}
+	f.Phase, f.Why, f.EndedAt = Lifted, clip(why), now()
+	r.audit(actor, string(Lifted)+"Fence", id+": "+why)
+	return true
+}
+
 // VoidFence writes down that one fence, as it was judged, counts no more.
 func (s *Store) VoidFence(ctx context.Context, node string, judged Fence, why, actor string) (*Record, error) {
 	return s.Update(ctx, node, func(r *Record) (bool, error) {
@@ -242,11 +270,17 @@ func (f *Fence) clip() {
 
 // boundFences drops settled fences, the oldest first, and then steps, those of
 // the oldest fence first. A current fence is never dropped: a storage fence
-// keeps volumes away from the node.
+// keeps volumes away from the node. Nor is each driver's last one that was withdrawn: nothing
+// else names what it cut.
 func (r *Record) boundFences() {
-	settled := 0
+	settled, named := 0, map[string]bool{}
 	for i := len(r.Fences) - 1; i >= 0; i-- {
-		if r.Fences[i].Current() {
+		f := &r.Fences[i]
+		if f.Current() {
+			continue
+		}
+		if f.Kind == fence.StorageFence && f.Withdrawn() && !named[f.Driver] {
+			named[f.Driver] = true
 			continue
 		}
 		if settled++; settled > maxSettled {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 )
 
 // conflicts: how an Update goes about writers that are faster. Nine tries in
@@ -97,6 +98,43 @@ func (s *Store) List(ctx context.Context) (records []*Record, garbled []*Garbled
 // it stands then.
 func (s *Store) Update(ctx context.Context, node string, change func(*Record) (bool, error)) (*Record, error) {
 	return s.update(ctx, node, func(*coordinationv1.Lease) error { return nil }, change)
+}
+
+// Mark tells whether anybody has had a record's lock between two reads of it. The
+// zero Mark is of a record that nobody has locked yet.
+type Mark struct {
+	// Holder of the lock; empty: nobody has it.
+	Holder string
+
+	acquired    time.Time
+	transitions int32
+}
+
+func markOf(lease *coordinationv1.Lease) Mark {
+	if lease == nil {
+		return Mark{}
+	}
+	m := Mark{Holder: ptr.Deref(lease.Spec.HolderIdentity, ""), transitions: ptr.Deref(lease.Spec.LeaseTransitions, 0)}
+	if t := lease.Spec.AcquireTime; t != nil {
+		m.acquired = t.UTC()
+	}
+	return m
+}
+
+// GetMarked is Get, with the Mark of the same read.
+func (s *Store) GetMarked(ctx context.Context, node string) (*Record, Mark, error) {
+	lease, r, err := s.read(ctx, node)
+	return r, markOf(lease), err
+}
+
+// UpdateMarked is Update, with the Mark of what change is given.
+func (s *Store) UpdateMarked(ctx context.Context, node string, change func(*Record, Mark) (bool, error)) (*Record, error) {
+	var m Mark
+	mark := func(lease *coordinationv1.Lease) error {
+		m = markOf(lease)
+		return nil
+	}
+	return s.update(ctx, node, mark, func(r *Record) (bool, error) { return change(r, m) })
 }
 
 // update writes only to a Lease that may be written; nil: there is none yet.

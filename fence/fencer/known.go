@@ -1,0 +1,73 @@
+package fencer
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// known is what a record said of the driver's storage fences before the agents were
+// asked: a reading may come later than a whole lift.
+type known struct {
+	mark    record.Mark
+	current string   // the current fence; empty: none
+	lifting bool     // that one
+	ended   []string // lifted, or void
+}
+
+func (f *Fencer) knownOf(r *record.Record, m record.Mark) *known {
+	k := &known{mark: m, ended: f.ended(r)}
+	if s := r.Fence(fence.StorageFence, f.Driver); s != nil {
+		k.current, k.lifting = s.ID, s.Lifting != ""
+	}
+	return k
+}
+
+// ended are the storage fences since whose end access may be open.
+func (f *Fencer) ended(r *record.Record) (ids []string) {
+	if r == nil {
+		return nil
+	}
+	for i := range r.Fences {
+		s := &r.Fences[i]
+		if s.Kind == fence.StorageFence && s.Driver == f.Driver && (s.Phase == record.Lifted || s.Phase == record.Void) {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
+}
+
+// reopened says why access may have been given back since k, although it was read as
+// cut after k; empty: it was not. machine is the one that was read.
+func (f *Fencer) reopened(k *known, r *record.Record, now record.Mark, machine record.FencedMachine) string {
+	cur := r.Fence(fence.StorageFence, f.Driver)
+	switch {
+	case k.current != "" && r.FenceByID(k.current) == nil,
+		slices.ContainsFunc(f.ended(r), func(id string) bool { return !slices.Contains(k.ended, id) }):
+		return "a storage fence in its record ended while the agents were asked"
+	case cur != nil && cur.Lifting != "" && !k.lifting:
+		return "fence " + cur.ID + ": " + fence.VoidLifting
+	case cur != nil && cur.Phase == record.Fenced && cur.Lifting == "" && oneMachine(cur.Machine, machine):
+		return "" // nothing is given back but by lifting that
+	case now != k.mark:
+		return "its record was locked by somebody while the agents were asked, who may have given access back"
+	case now.Holder != "" && restoring(r):
+		return "its record is locked by " + now.Holder + ", who may be giving access back"
+	}
+	return ""
+}
+
+// restoring: the last that somebody began is to give power or access back.
+func restoring(r *record.Record) bool {
+	for i := len(r.Audit) - 1; i >= 0; i-- {
+		switch action := r.Audit[i].Action; {
+		case strings.HasPrefix(action, "Begin:"):
+			return true
+		case action == "Fence":
+			return false
+		}
+	}
+	return false
+}
