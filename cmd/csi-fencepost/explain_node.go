@@ -129,13 +129,13 @@ func nodeEvidence(r *record.Record, now *nodeNow) []evidenceView {
 	if r == nil || now.node == nil {
 		return nil
 	}
-	h := fence.Holder{NodeName: now.name, NodeID: "any", NodeUID: now.uid(), BootID: now.bootID(), LeaseRV: now.leaseRV(), State: fence.Held, Liveness: fence.Stale,
-		Node: &fence.Node{UID: now.uid(), BootID: now.bootID(), InUse: true}}
+	h := fence.Holder{NodeName: now.name, NodeID: "any", NodeUID: now.uid(), BootID: now.bootID(), SystemUUID: now.systemUUID(), LeaseRV: now.leaseRV(), State: fence.Held, Liveness: fence.Stale,
+		Node: &fence.Node{UID: now.uid(), BootID: now.bootID(), SystemUUID: now.systemUUID(), InUse: true}}
 	found := readingsOn(r, &h, time.Now())
 	for i := range r.Fences {
 		if f := &r.Fences[i]; f.Standing() {
 			e := fence.Evidence{Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Detail: f.What,
-				NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV}
+				NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, SystemUUID: f.Machine.SystemUUID, LeaseRV: f.Machine.LeaseRV}
 			if f.Lifting != "" {
 				e.Void = fence.VoidLifting
 			}
@@ -144,7 +144,7 @@ func nodeEvidence(r *record.Record, now *nodeNow) []evidenceView {
 	}
 	for _, c := range r.Confirmations {
 		for _, m := range c.Machines {
-			e := fence.Evidence{Kind: fence.OperatorConfirmation, Source: c.By, Detail: c.Reason, NodeUID: m.NodeUID, BootID: m.BootID, LeaseRV: m.LeaseRV, Void: c.Void}
+			e := fence.Evidence{Kind: fence.OperatorConfirmation, Source: c.By, Detail: c.Reason, NodeUID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, LeaseRV: m.LeaseRV, Void: c.Void}
 			if m.Void != "" {
 				e.Void = m.Void
 			}
@@ -157,7 +157,7 @@ func nodeEvidence(r *record.Record, now *nodeNow) []evidenceView {
 			kind = fence.OutOfServiceTaint
 		}
 		if b.NodeUID == now.uid() {
-			found = append(found, fence.Evidence{Kind: kind, Source: b.Value, NodeUID: b.NodeUID, BootID: b.BootID, LeaseRV: b.LeaseRV, Void: b.Void})
+			found = append(found, fence.Evidence{Kind: kind, Source: b.Value, NodeUID: b.NodeUID, BootID: b.BootID, SystemUUID: b.SystemUUID, LeaseRV: b.LeaseRV, Void: b.Void})
 		}
 	}
 	views := make([]evidenceView, len(found))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
 // addAttachment stores the VolumeAttachment of pv-1 on a node.
@@ -136,4 +137,16 @@ func TestExplainThatWatchesFollowsTheLeases(t *testing.T) {
 		t.Fatalf("the first look could not tell, and told:\n%s", out.String())
 	}
 	says(t, second, "The publish to node n2 now: REFUSED [HolderAlive]")
+}
+
+func TestExplainNodeTakesNoWordAboutTheMachineBeforeForTheOneThatHasItsNode(t *testing.T) {
+	now := &nodeNow{name: "n1", node: testNode("n1", "uid-1", "boot-1"), lease: leaseAt("7")}
+	now.node.Status.NodeInfo.SystemUUID = "system-2"
+	for system, counts := range map[string]bool{"": true, "system-1": false, "system-2": true} {
+		m := record.Machine{NodeUID: "uid-1", BootID: "boot-1", SystemUUID: system, LeaseRV: "7"}
+		r := &record.Record{Node: "n1", Confirmations: []record.Confirmation{{ID: "c", By: "ann", Reason: "off", At: "2026-11-21T11:00:01Z", Machines: []record.Machine{m}}}}
+		if e := nodeEvidence(r, now); len(e) != 1 || e[0].Counts != counts || e[0].Since == "" {
+			t.Errorf("a word about %q of system-2: %+v, want that it counts: %v", system, e, counts)
+		}
+	}
 }

@@ -142,6 +142,14 @@ func fenceOf(node string, f *record.Fence) *Fence {
 	out.Cut = out.Cut || slices.ContainsFunc(f.Steps, func(s record.FenceStep) bool { return s.Action == "off" })
 	// A time that cannot be read is long ago: it only counts for the brakes.
 	out.At, _ = time.Parse(time.RFC3339, f.StartedAt)
+	if f.Phase == record.Fenced && f.Lifting == "" {
+		// One that was cut anew began with the first.
+		for _, s := range f.Steps {
+			if at, err := time.Parse(time.RFC3339, s.At); err == nil && s.Action == "off" && at.After(out.At) {
+				out.At = at
+			}
+		}
+	}
 	if !f.Current() {
 		out.Void = f.Why
 		if out.Void == "" {

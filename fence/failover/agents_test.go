@@ -116,6 +116,18 @@ func TestOnlyAFenceThatWasSentCountsAsCut(t *testing.T) {
 	}
 }
 
+func TestTheBrakesCountANodeThatWasCutAnewByItsLastCut(t *testing.T) {
+	f := record.Fence{Phase: record.Fenced, StartedAt: "2026-01-02T03:04:05Z", Steps: []record.FenceStep{
+		{Action: "off", At: "2026-01-02T03:04:06Z"}, {Action: "off", At: "2026-01-02T09:00:00Z"}, {Action: "status", At: "2026-01-02T09:00:01Z"}}}
+	if at := fenceOf("n1", &f).At; at.Hour() != 9 || at.Second() != 0 {
+		t.Errorf("cut anew: at %s", at)
+	}
+	f.Lifting = "booted" // the last try failed: no further node was fenced
+	if at := fenceOf("n1", &f).At; at.Hour() != 3 {
+		t.Errorf("not cut anew: at %s", at)
+	}
+}
+
 func TestAFenceThatIsBeingLiftedProvesNothing(t *testing.T) {
 	for _, f := range []record.Fence{{Phase: record.Fenced}, {Phase: record.Fenced, Lifting: "repaired"}, {Phase: record.Fencing, Lifting: "repaired"}} {
 		f.Kind, f.Driver, f.Machine = fence.StorageFence, "d", record.FencedMachine{NodeUID: "u1", BootID: "b1"}

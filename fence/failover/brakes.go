@@ -2,6 +2,7 @@ package failover
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -118,25 +119,28 @@ func (w *weather) ofNode() (Brake, string) {
 }
 
 func (w *weather) ofOthers() (Brake, string) {
-	others, hour, zones := []string{}, 0, []string{}
-	zone := w.Zones[w.Node.Name]
+	// By node: one that is fenced in two ways, or again and again, is one.
+	flying, lately := map[string]bool{}, map[string]bool{}
 	for _, f := range w.Fences {
 		if !f.Cut || f.Node == w.Node.Name {
 			continue
 		}
 		age := w.Now.Sub(f.At)
 		if age < time.Hour {
-			hour++
+			lately[f.Node] = true
 		}
-		if f.Void == "" && age < inFlight && w.Holding[f.Node] {
-			others = append(others, f.Node)
-			if other, known := w.Zones[f.Node]; known && other != zone {
-				zones = append(zones, f.Node+" in zone "+other)
-			}
+		// One that is being lifted is coming back, or could not be cut anew.
+		if f.Void == "" && !f.Lifting && age < inFlight && w.Holding[f.Node] {
+			flying[f.Node] = true
 		}
 	}
-	slices.Sort(others)
-	slices.Sort(zones)
+	others, zones, hour := slices.Sorted(maps.Keys(flying)), []string{}, len(lately)
+	zone := w.Zones[w.Node.Name]
+	for _, node := range others {
+		if other, known := w.Zones[node]; known && other != zone {
+			zones = append(zones, node+" in zone "+other)
+		}
+	}
 	limit := perHour(len(w.Zones), w.MaxUnhealthy)
 	switch {
 	case len(zones) > 0:

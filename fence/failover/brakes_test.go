@@ -69,6 +69,24 @@ func TestBrakes(t *testing.T) {
 			w.MaxConcurrent, w.Zones["n2"] = 5, "b"
 			w.Fences, w.Holding["n2"] = []Fence{fencedAgo("n2", time.Minute)}, true
 		}, BrakeZone, "n2 in zone b"},
+		"one that could not be cut anew is not being fenced": {func(w *weather) { w.Fences, w.Holding["n2"] = []Fence{beingLifted("n2")}, true }, NoBrake, ""},
+		"nor in another zone": {func(w *weather) {
+			w.Zones["n2"], w.Fences, w.Holding["n2"] = "b", []Fence{beingLifted("n2")}, true
+		}, NoBrake, ""},
+		"but counts in the hour": {func(w *weather) {
+			w.Fences = []Fence{beingLifted("n2"), fencedAgo("n3", 10*time.Minute)}
+		}, BrakeHourly, "2 nodes were fenced"},
+		"five tries at one node are one node in the hour": {func(w *weather) {
+			for range 5 {
+				f := fencedAgo("n2", time.Minute)
+				f.Void = "fence f2 took its place"
+				w.Fences = append(w.Fences, f)
+			}
+		}, NoBrake, ""},
+		"a node fenced in two ways is one": {func(w *weather) {
+			w.MaxConcurrent, w.Holding["n2"] = 2, true
+			w.Fences = []Fence{fencedAgo("n2", time.Minute), fencedAgo("n2", 2*time.Minute)}
+		}, NoBrake, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fair()
@@ -79,6 +97,12 @@ func TestBrakes(t *testing.T) {
 			}
 		})
 	}
+}
+
+func beingLifted(node string) Fence {
+	f := fencedAgo(node, time.Minute)
+	f.Lifting = true
+	return f
 }
 
 func annotate(w *weather, key, value string) { w.Node.Annotations = map[string]string{key: value} }

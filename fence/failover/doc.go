@@ -35,8 +35,8 @@
 // drop it, or where the driver revokes access on unpublish; never for another
 // machine that has the name by now. Of a machine that registered anew nobody can
 // tell whether it has booted since: the boot in its fence may be that of a publish,
-// or of an earlier return. A node that dies while its fence is being lifted is
-// fenced as any other.
+// or of an earlier return. A node that dies while its fence is being lifted, or under
+// the fence of another machine that had its name, is fenced as any other.
 //
 // # Brakes
 //
@@ -46,6 +46,8 @@
 // on, is silent); this process's own lead is late; maxConcurrent nodes, or one
 // of another zone, were fenced within 5 minutes and still hold volumes; or the
 // share maxUnhealthy of all nodes, and at least one, was fenced within the hour.
+// A node whose fence is being lifted, or could not be made anew, holds up no other
+// but in the count of the hour, where each node is one.
 //
 // # Non-guarantees
 //

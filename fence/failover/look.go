@@ -173,7 +173,7 @@ func (w *worker) machine(s *state, held []watch.Held) fence.Holder {
 	h := fence.Holder{NodeName: w.name, NodeID: w.Index.NodeID(w.name), State: fence.Held, Liveness: s.Life, LeaseRV: s.LeaseRV}
 	for _, v := range held {
 		if v.Entry != nil && v.Entry.State != fence.TakenOver && h.NodeUID == "" {
-			h.NodeUID, h.BootID = v.Entry.NodeUID, v.Entry.BootID
+			h.NodeUID, h.BootID, h.SystemUUID = v.Entry.NodeUID, v.Entry.BootID, v.Entry.SystemUUID
 			if h.NodeID == "" {
 				h.NodeID = v.Entry.NodeID
 			}
@@ -183,8 +183,9 @@ func (w *worker) machine(s *state, held []watch.Held) fence.Holder {
 		h.NodeID = w.name
 	}
 	if n := s.Node; n != nil {
-		h.NodeUID, h.BootID = string(n.UID), n.Status.NodeInfo.BootID
-		h.Node = &fence.Node{UID: h.NodeUID, BootID: h.BootID, Ready: s.ready(), InUse: true}
+		// Without the system a word about an earlier machine of this Node would be taken for one about this.
+		h.NodeUID, h.BootID, h.SystemUUID = string(n.UID), n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID
+		h.Node = &fence.Node{UID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID, Ready: s.ready(), InUse: true}
 	}
 	return h
 }
@@ -199,11 +200,11 @@ func agentEvidence(s *state, h *fence.Holder) (found []fence.Evidence) {
 			void = fence.VoidLifting
 		}
 		found = append(found, fence.Evidence{Kind: f.Kind, Source: f.Source, NodeName: h.NodeName, NodeID: h.NodeID,
-			NodeUID: f.NodeUID, BootID: f.BootID, LeaseRV: f.LeaseRV, Void: void})
+			NodeUID: f.NodeUID, BootID: f.BootID, SystemUUID: f.SystemUUID, LeaseRV: f.LeaseRV, Void: void})
 	}
 	if heard && s.Answer.State == agent.On {
 		found = append(found, fence.Evidence{Kind: fence.PowerReading, Source: s.Answer.Why, On: true, NodeName: h.NodeName, NodeID: h.NodeID,
-			NodeUID: h.NodeUID, BootID: h.BootID, LeaseRV: h.LeaseRV})
+			NodeUID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID, LeaseRV: h.LeaseRV})
 	}
 	return found
 }

@@ -153,8 +153,11 @@ func planStorage(s *state) []step {
 		return []step{stepEvict}
 	case !back:
 		return nil
+	case s.otherSystem() && s.ourTaint() && !s.Moved:
+		// What it cut off is not this machine's: neither does it keep this one's taint on.
+		return []step{stepUntaint, stepStranded}
 	case s.otherSystem():
-		return []step{stepStranded} // what it cut off is not this machine's
+		return []step{stepStranded}
 	case s.revoked():
 		return []step{stepLift}
 	case s.Moved && !s.witnessed():
@@ -198,10 +201,16 @@ func (s *state) fenced() bool { return s.Fence != nil && s.Fence.Void == "" || s
 
 // storageFenced: the pass is about the storage fence. One that is being lifted proves
 // nothing, so a node that falls silent meanwhile is one that is not fenced: it is cut
-// off anew.
+// off anew. So is one under the fence of another machine, which cuts off nothing of it.
 func (s *state) storageFenced() bool {
 	return s.Fence != nil && s.Fence.Void == "" && s.Fence.Kind == fence.StorageFence && s.Proof != fence.PowerReading &&
-		(!s.Fence.Lifting || s.Life == fence.Alive)
+		(s.Life == fence.Alive || !s.Fence.Lifting && !s.othersFence())
+}
+
+// othersFence: the storage fence on record is of another machine than the one that
+// has the name now, so that it says nothing of this one.
+func (s *state) othersFence() bool {
+	return s.Node != nil && s.Fence != nil && s.Fence.Void == "" && s.Fence.Kind == fence.StorageFence && s.otherSystem()
 }
 
 // cutDue: it holds volumes and was silent for so long that it is to be fenced. Life is judged

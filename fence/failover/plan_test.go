@@ -226,6 +226,15 @@ func TestPlan(t *testing.T) {
 		"and an operator's word moves its pods":                                      {with(halfLifted(), func(s *state) { s.Proof = fence.OperatorConfirmation }), []step{stepTaint, stepEvict}},
 		"but gives it no power, nor access, back":                                    {with(halfLiftedAndMoved(), func(s *state) { s.Proof = fence.OperatorConfirmation }), nil},
 		"one that lives is lifted on":                                                {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Fence.Lifting, s.Proof = true, "" }), []step{stepLift}},
+		"a machine under the storage fence of another is cut off as any other":       {others(silent()), []step{stepCut}},
+		"and suspected before":                                                       {others(with(silent(), func(s *state) { s.Age = 49 * time.Second })), []step{stepSuspect}},
+		"one that registered anew, too":                                              {anew(others(silent())), []step{stepCut}},
+		"and left alone before it is known to be silent":                             {others(with(silent(), func(s *state) { s.Life = fence.Unwatched })), nil},
+		"a person is told where no fence of its own came of it":                      {others(with(silent(), func(s *state) { s.Answer.State = agent.Off })), []step{stepSuspect}},
+		"an operator's word moves its pods, too":                                     {others(with(silent(), func(s *state) { s.Proof = fence.OperatorConfirmation })), []step{stepTaint, stepEvict}},
+		"and our taint comes off when it is back":                                    {others(back(silent())), []step{stepUntaint, stepStranded}},
+		"not before its kubelet has let go":                                          {others(with(back(silent()), func(s *state) { s.Moved = true })), []step{stepStranded}},
+		"one whose Node is gone may be whichever machine":                            {with(others(silent()), func(s *state) { s.Node = nil }), nil},
 		"a storage fence that nobody lifts is not made anew, although it reads open": {with(halfLifted(), func(s *state) { s.Fence.Lifting = false }), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -234,6 +243,21 @@ func TestPlan(t *testing.T) {
 			}
 		})
 	}
+}
+
+// others puts the node under the storage fence of another machine that had its name.
+func others(s *state) *state {
+	s.Fence = powerFence()
+	s.Fence.Kind, s.Fence.BootID, s.Fence.SystemUUID = fence.StorageFence, "boot-0", "aaaa"
+	s.Node.Status.NodeInfo.SystemUUID = "bbbb"
+	return s
+}
+
+// back is the node alive, under our taint.
+func back(s *state) *state {
+	s.Life, s.Age, s.Node = fence.Alive, 0, aNode("boot-1", corev1.ConditionTrue)
+	s.Node.Spec.Taints = []corev1.Taint{taintOf("csi-fencepost")}
+	return s
 }
 
 // halfLifted is silent under a storage fence that is being lifted.

@@ -67,7 +67,7 @@ func (s *sight) status(w *worker) Status {
 	if s.Answer != nil {
 		out.Answer, out.Answered = *s.Answer, s.asked
 	}
-	if s.suspect() && s.Holds && s.Proof == "" && (s.Answer == nil || s.Answer.State != agent.Off) {
+	if s.suspect() && s.Holds && s.Proof == "" && (s.Answer == nil || s.Answer.State != agent.Off || s.othersFence()) {
 		_, out.Awaited = w.awaited(&s.state)
 	}
 	return out

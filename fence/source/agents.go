@@ -203,11 +203,12 @@ func inDoubt(q *Question, f *record.Fence, why string) ([]fence.Evidence, error)
 	return found, nil
 }
 
-// usesAlive: the node lives and lists the volume. Beside void evidence that would read
-// as a node that writes, and contest what it says later.
+// usesAlive: the holder's machine lives and lists the volume. Beside void evidence that
+// would read as a node that writes, and contest what it says later. Another machine that
+// has its name says nothing of it.
 func usesAlive(q *Question) bool {
 	n := q.Holder.Node
-	return q.Holder.Liveness == fence.Alive && n != nil && (n.InUse || n.ListedAttached)
+	return (q.machine() != nil || q.anew() != nil) && q.Holder.Liveness == fence.Alive && n != nil && (n.InUse || n.ListedAttached)
 }
 
 // released: a person says that the volume is free of the holder.

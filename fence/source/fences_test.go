@@ -93,6 +93,19 @@ func TestANodeWhoseFenceIsBeingLiftedIsPublishedNothingWhereNobodyCanTell(t *tes
 		if found, err := Fences(&asker{storage: true}).Evidence(t.Context(), q); found != nil || err != nil {
 			t.Errorf("%s, although an agent can be asked: %+v, %v", phase, found, err)
 		}
+		// A holder that is gone, whose name another machine has that lives and lists the
+		// volume: a person's word is heard.
+		gone := q
+		gone.Node = machine("u2", "b2", "51")
+		gone.Holder.Liveness, gone.Holder.State, gone.Holder.Node = fence.Alive, fence.Publishing, &fence.Node{UID: "u2", BootID: "b2", InUse: true}
+		if found, err := Fences(&asker{storage: true}).Evidence(t.Context(), gone); err != nil || len(found) != 1 || found[0].Void != fence.VoidLifting {
+			t.Errorf("%s: of a machine that another has replaced: %+v, %v", phase, found, err)
+		}
+		// The machine itself: void evidence would read as a node that writes.
+		gone.Node, gone.Holder.Node = machine("u1", "b1", "50"), &fence.Node{UID: "u1", BootID: "b1", InUse: true}
+		if found, err := Fences(nil).Evidence(t.Context(), gone); err == nil {
+			t.Errorf("%s: of a living holder: %+v", phase, found)
+		}
 		// A silent holder: a person's word is heard.
 		q.Holder.Liveness, q.Holder.State = fence.Stale, fence.Publishing
 		if found := ask(t, Fences(nil), q); len(found) != 1 || found[0].Void != fence.VoidLifting {

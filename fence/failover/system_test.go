@@ -1,0 +1,85 @@
+package failover
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
+)
+
+// tookOver is the worker of a machine that took the Node of another over, which that
+// fence is of.
+func tookOver(t *testing.T, f Fence) (*worker, *scripted) {
+	t.Helper()
+	f.NodeUID, f.BootID, f.SystemUUID = "uid-1", "boot-1", "aaaa"
+	w, known, _ := registeredAnew(t, f)
+	n, err := w.node(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Status.NodeInfo.SystemUUID = "bbbb"
+	if _, err := w.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f = known.records["n1"]
+	f.NodeUID = string(n.UID)
+	known.records["n1"] = f
+	return w, known
+}
+
+func look(t *testing.T, w *worker) *state {
+	t.Helper()
+	s, err := w.look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestAWordAboutAnEarlierMachineOfTheNodeIsNotMadeVoid(t *testing.T) {
+	w, _ := tookOver(t, Fence{Kind: fence.PowerReading})
+	must(t, w.Client.CoreV1().Namespaces().Create, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "records"}})
+	w.Records = record.NewStore(w.Client.CoordinationV1(), "records")
+	w.Sources = []source.Source{source.Confirmations(source.Records{Store: w.Records, Actor: "test"})}
+	s := look(t, w)
+	c := record.Confirmation{By: "ann", Reason: "unplugged", Machines: []record.Machine{
+		{NodeID: w.machine(s, nil).NodeID, NodeUID: string(s.Node.UID), BootID: "boot-1", SystemUUID: "aaaa"}}}
+	if _, err := w.Records.Confirm(t.Context(), "n1", c); err != nil {
+		t.Fatal(err)
+	}
+	look(t, w)
+	r, err := w.Records.Get(t.Context(), "n1")
+	if err != nil || len(r.Confirmations) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if got := r.Confirmations[0]; got.Void != "" || got.Machines[0].Void != "" {
+		t.Errorf("the confirmation is void: %+v", got)
+	}
+}
+
+func TestAStorageFenceOfAnotherMachineProvesNothingOfTheOneThatHasItsName(t *testing.T) {
+	for _, covered := range []bool{true, false} {
+		w, known := tookOver(t, Fence{Kind: fence.StorageFence})
+		known.covers = covered
+		s := look(t, w)
+		s.Life = fence.Stale
+		if err := w.prove(t.Context(), s, nil); err != nil || s.Proof != "" {
+			t.Errorf("covered: %v: proof %q, %v", covered, s.Proof, err)
+		}
+		s.Holds, s.Age, s.FenceAfter, s.Answer = true, time.Minute, 50*time.Second, &Answer{State: agent.Off, Kind: fence.StorageFence, Why: "agent array reads off"}
+		w.FenceAfter = s.FenceAfter
+		if !covered {
+			continue
+		}
+		if _, text := w.awaited(s); !strings.Contains(text, "proves nothing") || !strings.Contains(text, "boot ID boot-1") || !strings.Contains(text, "fence on n1") {
+			t.Errorf("awaited: %s", text)
+		}
+	}
+}
