@@ -150,7 +150,6 @@ func (w *World) serve(o *op) {
 		w.noteRead(w.slot(node), o.reads)
 	}
 	value, err := o.effect()
-	w.noteReleased(o)
 	if !o.orphan {
 		o.answer <- reply{value, err}
 	}
@@ -169,7 +168,6 @@ func (w *World) lose(o *op) {
 	w.remove(o)
 	w.serving = o.reads
 	_, _ = o.effect()
-	w.noteReleased(o)
 	if !o.orphan {
 		o.answer <- reply{nil, errLost}
 	}

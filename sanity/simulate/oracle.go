@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -88,6 +87,7 @@ func (w *World) judge() {
 		w.noteNoticed(m)
 	}
 	for _, v := range w.volumes {
+		w.noteReleased(v)
 		var writer *machine
 		for _, m := range w.machines {
 			if !v.mayWrite(m) {
@@ -152,15 +152,10 @@ func (w *World) limit(v *volume, m *machine) *int {
 	return nil
 }
 
-// noteReleased: a write of the ledger commits the kubelet's word. Whether that is at a
-// limit is asked as of now, by what this call was shown: another one may act on it,
-// much later.
-func (w *World) noteReleased(o *op) {
-	name, ok := strings.CutPrefix(o.key, "patch:pv/")
-	if !ok {
-		return
-	}
-	v := w.volume(name)
+// noteReleased: a write of the ledger, in this step, commits the kubelet's word. Whether
+// that is at a limit is asked as of now, by what the call was shown that was served:
+// another one may act on it, much later.
+func (w *World) noteReleased(v *volume) {
 	for _, e := range w.ledger(v) {
 		m := w.machineOf(e.NodeID)
 		if e.State != fence.Released || v.released[e.Token] {
