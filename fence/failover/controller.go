@@ -42,6 +42,7 @@ type Index interface {
 // Lives judges whether a node lives (package liveness).
 type Lives interface {
 	Judge(node, liveRV string, leaseExists, nodeExists, nodeReady bool) fence.Liveness
+	Silent(node string) (version string, silent bool)
 	Unchanged(node string) (time.Duration, bool)
 	Storm() (bool, string)
 }

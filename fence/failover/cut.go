@@ -93,16 +93,12 @@ func (w *worker) unreserve() {
 	delete(w.cutting, w.name)
 }
 
-// brakes gathers the weather, live, and tries the brakes.
+// brakes gathers the weather, live, and tries the brakes. It fails if the node is not
+// due any more: the end of a storm begins every node's age anew, so that no storm
+// says something only of an age that is asked after it.
 func (w *worker) brakes(ctx context.Context, s *state, held []watch.Held) (Brake, string, error) {
 	weather := &weather{Now: time.Now(), Node: s.Node, Zones: map[string]string{}, Holding: map[string]bool{},
 		MaxConcurrent: w.MaxConcurrent, MaxUnhealthy: w.MaxUnhealthy}
-	if storm, words := w.Lives.Storm(); storm {
-		weather.Storm = words
-	}
-	if err := w.Lead(); err != nil {
-		weather.Lead = err.Error()
-	}
 	storageOnly := w.Fencer.StorageOnly(w.name)
 	for _, p := range s.Pods {
 		if !p.OptedOut && !(storageOnly && len(p.Foreign) > 0) {
@@ -132,6 +128,23 @@ func (w *worker) brakes(ctx context.Context, s *state, held []watch.Held) (Brake
 	if weather.Fences, err = w.Fencer.Fences(ctx); err != nil {
 		return NoBrake, "", err
 	}
+	if err := w.Lead(); err != nil {
+		weather.Lead = err.Error()
+	}
+	if storm, words := w.Lives.Storm(); storm {
+		weather.Storm = words
+	}
+	if !w.stillDue(s) {
+		return NoBrake, "", errChanged
+	}
 	b, words := weather.brake()
 	return b, words, nil
+}
+
+// stillDue: the lease that the look has read is still watched unchanged, for long
+// enough.
+func (w *worker) stillDue(s *state) bool {
+	rv, silent := w.Lives.Silent(w.name)
+	age, _ := w.Lives.Unchanged(w.name)
+	return silent && rv == s.LeaseRV && age >= w.FenceAfter
 }

@@ -28,6 +28,36 @@ func (w *world) beforeTaint(f func()) {
 	w.refuse.Store(&hook)
 }
 
+// The end of a storm begins every age anew, also the one that a look has just read.
+func TestAStormThatEndsWhileANodeIsLookedAtFencesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.start()
+	time.Sleep(suspectAfter)
+	n2 := w.ns + "-n2"
+	for _, n := range []string{w.n1, n2} {
+		w.lives(n, false)
+	}
+	w.eventually("the storm is named", func() bool { return w.seen.blockedBy() == BrakeStorm })
+	var once sync.Once
+	over := make(chan struct{})
+	hook := func(q *http.Request) error {
+		if q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/pods") { // after the lease, before the brakes
+			once.Do(func() {
+				w.lives(n2, true)
+				time.Sleep(500 * time.Millisecond) // two renewals
+				close(over)
+			})
+		}
+		return nil
+	}
+	w.refuse.Store(&hook)
+	<-over
+	w.never("a node was fenced at the end of the storm", w.options.FenceAfter-time.Second, func() bool { return len(w.fencer.done()) > 0 })
+	w.eventually("it is fenced when it was watched anew", func() bool { return w.fencer.did("off " + w.n1) })
+}
+
 func TestARenewalBetweenTaintAndPodsStopsTheDeletion(t *testing.T) {
 	w := newWorld(t)
 	w.volume("a", w.driver, nil)
