@@ -140,6 +140,10 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 	}
 	h.Node = nodeFacts(node)
 	h.Node.InUse, h.Node.ListedAttached = g.IDs.NodeLists(node, g.volume)
+	if h.Detaching() {
+		// Again, after the Node was read: it may say what the kubelet has only just turned to.
+		h.Attachment.Turned = h.Attachment.Turned || g.Index.TurnedSince(h.NodeName, h.Attachment.Name)
+	}
 	g.seen(h)
 	if h.Node.Replaced, err = g.replaced(ctx, h, node); err != nil {
 		return nil, err

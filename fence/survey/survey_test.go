@@ -593,3 +593,32 @@ func TestAKubeletThatWasSeenToTurnAfterTheDeletionIsAFactOfTheVolumeAttachment(t
 		}
 	}
 }
+
+// turnsMeanwhile is an index that sees node old turn while its Node is being read.
+type turnsMeanwhile struct {
+	Index
+	read *bool
+}
+
+func (i turnsMeanwhile) TurnedSince(node, attachment string) bool {
+	return *i.read && node == "old" && attachment == "va-old"
+}
+
+func TestWhatANodeSaysIsNotReadBeforeItWasSeenToTurn(t *testing.T) {
+	w := newWorld(t)
+	w.node("old", nil)
+	w.inLedger(entry("old"))
+	w.attachment("old", "id-old", func(va *storagev1.VolumeAttachment) { va.Name = "va-old"; deleted(va) })
+	w.look()
+	var read bool
+	w.client.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		read = true
+		return false, nil, nil
+	})
+	w.Index = turnsMeanwhile{w.Index, &read}
+	s, err := w.Publish(t.Context(), "vol-1", "id-next", nil)
+	w.must(err)
+	if a := w.holder(s, "id-old").Attachment; a == nil || !a.Turned {
+		t.Errorf("%+v", a)
+	}
+}
