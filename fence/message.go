@@ -196,6 +196,9 @@ func (s Standing) renew(volume, node string) string {
 	if h := s.Holder; h.Node != nil && h.NodeUID != "" && !h.OwnNode() {
 		return fmt.Sprintf(confirmOlder, node, typed(h.NodeID, "ID")) // the name is another machine's by now
 	}
+	if s.Holder.Node == nil {
+		return fmt.Sprintf(confirmGone, node, volume, node)
+	}
 	if s.Evidence.Kind == OutOfServiceTaint {
 		return fmt.Sprintf("make sure that the node is off, then take the taint off and put it on again: kubectl taint node %[1]s node.kubernetes.io/out-of-service- ; kubectl taint node %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", node)
 	}

@@ -69,6 +69,8 @@ var refusals = []refusal{
 	{"still listed", HolderListed, "PowerReading (someone)", "delete the pods", false, holding(deleted, stale, with(PowerReading))},
 	{"taint void", EvidenceVoid, VoidLeaseChanged, "take the taint off", false, holding(deleted, stale, with(OutOfServiceTaint, earlier))},
 	{"taint is ours", EvidenceVoid, VoidOurs, "take the taint off", false, holding(deleted, stale, with(OutOfServiceTaint, func(e *Evidence) { e.Void = VoidOurs }))},
+	{"taint void, and its Node is gone", EvidenceVoid, VoidOurs, "make sure that the machine is off", false,
+		holding(deleted, nodeGone, with(OutOfServiceTaint, func(e *Evidence) { e.Void = VoidOurs }))},
 	{"confirmation void", EvidenceVoid, VoidLeaseChanged, "fence confirm", false, holding(deleted, stale, with(OperatorConfirmation, earlier))},
 	{"confirmation void, booted", EvidenceVoid, VoidBootChanged, "fence confirm", false,
 		holding(deleted, stale, with(OperatorConfirmation, func(e *Evidence) { e.BootID = "boot-0" }))},
