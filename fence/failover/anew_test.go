@@ -98,14 +98,7 @@ func TestANodeThatRegisteredAnewUnderItsStorageFenceIsToldWhatLiftsIt(t *testing
 func TestAFenceOfAnotherMachineIsNotLiftedForTheOneThatHasItsName(t *testing.T) {
 	w, known, seen := registeredAnew(t, Fence{NodeUID: "uid-0", BootID: "boot-1", SystemUUID: "aaaa", Kind: fence.StorageFence})
 	w.UnpublishRevokesAccess = true
-	n, err := w.node(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.Status.NodeInfo.SystemUUID = "bbbb"
-	if _, err := w.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	isAnotherMachine(t, w)
 	for range 3 {
 		if pause, err := w.pass(t.Context()); err != nil || pause <= errorPause {
 			t.Errorf("the next pass is in %s (%v)", pause, err)

@@ -14,12 +14,9 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/source"
 )
 
-// tookOver is the worker of a machine that took the Node of another over, which that
-// fence is of.
-func tookOver(t *testing.T, f Fence) (*worker, *scripted) {
+// isAnotherMachine has the worker's Node report another machine's system.
+func isAnotherMachine(t *testing.T, w *worker) *corev1.Node {
 	t.Helper()
-	f.NodeUID, f.BootID, f.SystemUUID = "uid-1", "boot-1", "aaaa"
-	w, known, _ := registeredAnew(t, f)
 	n, err := w.node(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -28,6 +25,16 @@ func tookOver(t *testing.T, f Fence) (*worker, *scripted) {
 	if _, err := w.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	return n
+}
+
+// tookOver is the worker of a machine that took the Node of another over, which that
+// fence is of.
+func tookOver(t *testing.T, f Fence) (*worker, *scripted) {
+	t.Helper()
+	f.NodeUID, f.BootID, f.SystemUUID = "uid-1", "boot-1", "aaaa"
+	w, known, _ := registeredAnew(t, f)
+	n := isAnotherMachine(t, w)
 	f = known.records["n1"]
 	f.NodeUID = string(n.UID)
 	known.records["n1"] = f

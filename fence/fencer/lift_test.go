@@ -387,16 +387,22 @@ func TestALiftThatIsCalledOffBeforeItSendsAnythingLeavesTheFenceAsItWas(t *testi
 	})
 }
 
+// behindABrokenArray has the node under a storage fence whose agent answers nothing.
+func (w *world) behindABrokenArray() *device {
+	array := &device{name: "array", kind: fence.StorageFence, broken: true}
+	w.levels = agent.Levels{{{Agent: array}}}
+	f := w.powerFence(record.Fenced)
+	f.Kind, f.Driver = fence.StorageFence, driver
+	w.put(f)
+	return array
+}
+
 // Whoever has had the lock since may have given access back.
 func TestALiftThatLostTheLockDoesNotSayThatNothingWasSent(t *testing.T) {
 	for name, lost := range map[string]bool{"lost": true, "kept": false} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(w *world) {
-				array := &device{name: "array", kind: fence.StorageFence, broken: true}
-				w.levels = agent.Levels{{{Agent: array}}}
-				f := w.powerFence(record.Fenced)
-				f.Kind, f.Driver = fence.StorageFence, driver
-				w.put(f)
+				array := w.behindABrokenArray()
 				if lost {
 					array.onStatus = w.takeLock
 				}
@@ -409,11 +415,7 @@ func TestALiftThatLostTheLockDoesNotSayThatNothingWasSent(t *testing.T) {
 
 func TestAFenceStandsIfNothingWasSentToLiftIt(t *testing.T) {
 	run(t, func(w *world) {
-		array := &device{name: "array", kind: fence.StorageFence, broken: true}
-		w.levels = agent.Levels{{{Agent: array}}}
-		f := w.powerFence(record.Fenced)
-		f.Kind, f.Driver = fence.StorageFence, driver
-		w.put(f)
+		w.behindABrokenArray()
 		w.fails(w.lift(w.target()), "storage fence of node n1 (f) is not lifted: agent array of level 1 reads unclear")
 		w.expect("lifting", w.fence().Lifting, "")
 	})

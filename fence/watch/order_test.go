@@ -114,33 +114,34 @@ func TestOrderIsToldOfListingsAndChanges(t *testing.T) {
 		}
 		_ = f.Replace(nil, "")
 	}
+	listed := func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) }
 	for name, tt := range map[string]struct {
 		first, then func(*testing.T, *rig)
 		want        bool
 	}{
-		"both are listed": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) },
+		"both are listed": {listed,
 			func(_ *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back) }, true},
 		"both are changes": {func(_ *testing.T, r *rig) {
 			_ = r.index.feeds[nodes].Add(before)
 			_ = r.index.feeds[attachments].Update(deleted)
 		}, func(_ *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back) }, true},
-		"it turned while nobody watched, and is listed then": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) },
+		"it turned while nobody watched, and is listed then": {listed,
 			func(t *testing.T, r *rig) { list(t, r, nodes, back) }, true},
 		"the VolumeAttachment is another driver's": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, others) },
 			func(_ *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back) }, false},
-		"the VolumeAttachment goes": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) },
+		"the VolumeAttachment goes": {listed,
 			func(_ *testing.T, r *rig) {
 				_ = r.index.feeds[nodes].Update(back)
 				_ = r.index.feeds[attachments].Delete(deleted)
 			}, false},
-		"the VolumeAttachment is not in the next listing": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) },
+		"the VolumeAttachment is not in the next listing": {listed,
 			func(t *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back); list(t, r, attachments) }, false},
-		"the Node goes, and is there again": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) },
+		"the Node goes, and is there again": {listed,
 			func(_ *testing.T, r *rig) {
 				_ = r.index.feeds[nodes].Delete(before)
 				_ = r.index.feeds[nodes].Add(back)
 			}, false},
-		"the Node is not in the next listing, and is there again": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) },
+		"the Node is not in the next listing, and is there again": {listed,
 			func(t *testing.T, r *rig) { list(t, r, nodes); _ = r.index.feeds[nodes].Add(back) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
