@@ -197,10 +197,15 @@ func OtherSystem(a, b string) bool {
 	return a != "" && b != "" && a != b && swapped(a) != b
 }
 
-// OtherMachine tells whether two that have one node ID are known to be two
+// OtherMachine tells whether two that have one name or node ID are known to be two
 // machines: their system UUIDs differ, and they did not report it in one boot.
+func OtherMachine(uuid, boot, otherUUID, otherBoot string) bool {
+	return OtherSystem(uuid, otherUUID) && (boot == "" || boot != otherBoot)
+}
+
+// OtherMachine tells whether two that have one node ID are known to be two machines.
 func (h *Holder) OtherMachine(other *Holder) bool {
-	return OtherSystem(h.SystemUUID, other.SystemUUID) && (h.BootID == "" || h.BootID != other.BootID)
+	return OtherMachine(h.SystemUUID, h.BootID, other.SystemUUID, other.BootID)
 }
 
 // SameSystem tells whether two system UUIDs are of one machine. An empty one, and

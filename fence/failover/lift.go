@@ -147,14 +147,19 @@ func (w *worker) heldLive(ctx context.Context, known watch.Held) (h watch.Held, 
 	return h, nil
 }
 
+// clearOthers is what a person does about the storage fence of another machine.
+func (w *worker) clearOthers(s *state) string {
+	return fmt.Sprintf("Once that machine is off for good, take what was cut off the list of %s (csi-fencepost fence status %s names it), then: csi-fencepost fence on %s",
+		w.IDs.Driver, s.Name, s.Name)
+}
+
 // stranded: the kubelet lists nothing, and was never seen to. A kubelet that
 // restarted forgets what is mounted, so its silence is not believed.
 func (w *worker) stranded(s *state) error {
 	if s.otherSystem() {
 		w.say(s.Node, "node", warning, ReasonBlocked, "stranded other", fmt.Sprintf(
 			"node %s is under the storage fence of another machine that had its name (node UID %s, boot ID %s), which is not lifted for this one. "+
-				"Once that machine is off for good, take what was cut off the list of %s (csi-fencepost fence status %s names it), then: csi-fencepost fence on %s",
-			s.Name, s.Fence.NodeUID, s.Fence.BootID, w.IDs.Driver, s.Name, s.Name))
+				"%s", s.Name, s.Fence.NodeUID, s.Fence.BootID, w.clearOthers(s)))
 		return nil
 	}
 	if !s.sameMachine() {

@@ -244,8 +244,8 @@ func (s *state) sameMachine() bool {
 
 // otherSystem: the Node is another machine's by now than the fenced one.
 func (s *state) otherSystem() bool {
-	was, is := s.Fence.BootID, s.Node.Status.NodeInfo.BootID
-	return (was == "" || was != is) && fence.OtherSystem(s.Fence.SystemUUID, s.Node.Status.NodeInfo.SystemUUID)
+	is := s.Node.Status.NodeInfo
+	return fence.OtherMachine(s.Fence.SystemUUID, s.Fence.BootID, is.SystemUUID, is.BootID)
 }
 
 // fencedBefore: the machine that was fenced has booted since.

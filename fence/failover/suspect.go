@@ -44,8 +44,7 @@ func (w *worker) awaited(s *state) (key, text string) {
 	case s.Answer.State == agent.Off && s.othersFence():
 		// No fence of this machine came of it.
 		return "others fence " + s.Answer.Why, fmt.Sprintf("%s, which proves nothing: the fence on record is of another machine that had its name (node UID %s, boot ID %s). "+
-			"Once that machine is off for good, take what was cut off the list of %s (csi-fencepost fence status %s names it), then: csi-fencepost fence on %s; %s",
-			s.Answer.Why, s.Fence.NodeUID, s.Fence.BootID, w.IDs.Driver, s.Name, s.Name, byHand)
+			"%s; %s", s.Answer.Why, s.Fence.NodeUID, s.Fence.BootID, w.clearOthers(s), byHand)
 	case w.FenceAfter > 0:
 		return "due " + s.Answer.Why, fmt.Sprintf("%s; it is fenced when its lease is unchanged for %s, %s", s.Answer.Why, w.FenceAfter, byHand)
 	}

@@ -144,7 +144,7 @@ func oneMachine(a, b record.FencedMachine) bool {
 
 // otherMachine: they are known to be two, which oneMachine does not have to know.
 func otherMachine(a, b record.FencedMachine) bool {
-	return fence.OtherSystem(a.SystemUUID, b.SystemUUID) && (a.BootID == "" || a.BootID != b.BootID)
+	return fence.OtherMachine(a.SystemUUID, a.BootID, b.SystemUUID, b.BootID)
 }
 
 // unknownMachine: an answer could not be bound to anything.

@@ -84,7 +84,7 @@ func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evide
 	lifting := s.cut(&q) && q.Record.Fence(fence.StorageFence, q.Driver).Lifting != "" && a.Kind != fence.PowerReading
 	if s.cut(&q) && a.Storage != agent.On && (a.State != agent.Off || lifting) {
 		found = slices.DeleteFunc(found, func(e fence.Evidence) bool { return !e.On })
-		doubt, err := s.cannotTell(&q, late)
+		doubt, err := s.cannotTell(ctx, &q, late)
 		return append(found, doubt...), err
 	}
 	return found, nil
@@ -172,7 +172,7 @@ func settled(h *fence.Holder) bool {
 // cannotTell: the record says that the storage is cut off, the agents do not
 // say whether it still is. Where an operator says that they are wrong, the
 // record's word counts, unless the fence is being lifted.
-func (s *AgentReadings) cannotTell(q *Question, late bool) ([]fence.Evidence, error) {
+func (s *AgentReadings) cannotTell(ctx context.Context, q *Question, late bool) ([]fence.Evidence, error) {
 	f := q.Record.Fence(fence.StorageFence, q.Driver)
 	m := bound(q)
 	names := s.asker.StorageAgents(q.Holder.NodeName)
@@ -188,13 +188,13 @@ func (s *AgentReadings) cannotTell(q *Question, late bool) ([]fence.Evidence, er
 	if f.Lifting != "" {
 		why = fence.VoidLifting
 	}
-	return inDoubt(q, f, why)
+	return inDoubt(ctx, q, f, why)
 }
 
 // inDoubt is what a storage fence amounts to of which nobody can tell whether it is
 // in place: why. It is void evidence where somebody else's word may be worth more.
-func inDoubt(q *Question, f *record.Fence, why string) ([]fence.Evidence, error) {
-	if q.Holder.State == fence.NotInLedger || usesAlive(q) && !released(q) {
+func inDoubt(ctx context.Context, q *Question, f *record.Fence, why string) ([]fence.Evidence, error) {
+	if q.Holder.State == fence.NotInLedger || usesAlive(q) && !released(ctx, q) {
 		return nil, fmt.Errorf("node %s is cut off from the storage of %s (fence %s in its record), and %s. If it stays so, csi-fencepost fence withdraw %s --id %s --reason TEXT has the fence count no more",
 			q.Holder.NodeName, q.Driver, f.ID, why, q.Holder.NodeName, f.ID)
 	}
@@ -212,8 +212,8 @@ func usesAlive(q *Question) bool {
 }
 
 // released: a person says that the volume is free of the holder.
-func released(q *Question) bool {
-	words, err := Releases().Evidence(context.Background(), *q)
+func released(ctx context.Context, q *Question) bool {
+	words, err := Releases().Evidence(ctx, *q)
 	return err != nil || len(words) > 0
 }
 

@@ -23,7 +23,7 @@ func (*RecordedFences) Name() string { return "RecordedFences" }
 // volumes, until somebody begins to lift it: then it is void for a holder of the
 // ledger, and an error for any other node, which may be the one that asks for the
 // volume and has no access to it yet.
-func (s *RecordedFences) Evidence(_ context.Context, q Question) ([]fence.Evidence, error) {
+func (s *RecordedFences) Evidence(ctx context.Context, q Question) ([]fence.Evidence, error) {
 	var found []fence.Evidence
 	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
 		f := q.Record.Fence(kind, q.Driver)
@@ -34,7 +34,7 @@ func (s *RecordedFences) Evidence(_ context.Context, q Question) ([]fence.Eviden
 			found = append(found, recorded(&q, f)...)
 			continue
 		}
-		doubt, err := inDoubt(&q, f, fence.VoidLifting)
+		doubt, err := inDoubt(ctx, &q, f, fence.VoidLifting)
 		if err != nil {
 			return nil, err
 		}

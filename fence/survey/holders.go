@@ -198,7 +198,7 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 		// What the ledger says to be over was on a node of another name, which had
 		// this ID before. Here it is in use.
 		*h = fence.Holder{NodeID: id, NodeName: name, NodeUID: uid, Sources: h.Sources}
-	case h.OtherMachine(&fence.Holder{SystemUUID: node.Status.NodeInfo.SystemUUID, BootID: node.Status.NodeInfo.BootID}):
+	case fence.OtherMachine(h.SystemUUID, h.BootID, node.Status.NodeInfo.SystemUUID, node.Status.NodeInfo.BootID):
 		// What another machine lists is what it wants; the holder is who it was.
 		return nil, nil
 	case !h.From(fence.FromVolumesInUse) && !h.From(fence.FromVolumesAttached):

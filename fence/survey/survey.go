@@ -382,7 +382,7 @@ func (g *gathering) finish() *Survey {
 	}
 	for _, h := range g.sorted() {
 		h.Heir, h.Former = g.heir(h), g.former(h)
-		h.Shared = h.Heir != "" || h.Node != nil && g.ownsID(h) && h.OtherMachine(&fence.Holder{SystemUUID: h.Node.SystemUUID, BootID: h.Node.BootID})
+		h.Shared = h.Heir != "" || h.Node != nil && g.ownsID(h) && fence.OtherMachine(h.SystemUUID, h.BootID, h.Node.SystemUUID, h.Node.BootID)
 		g.survey.Holders = append(g.survey.Holders, *h)
 	}
 	slices.SortStableFunc(g.survey.Holders, func(a, b fence.Holder) int { return cmp.Compare(a.NodeID, b.NodeID) })
