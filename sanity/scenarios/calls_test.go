@@ -364,6 +364,12 @@ func apiOutage(p *play, d time.Duration, begin func(), end func() error) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+	// A kubelet that was refused is believed later if it, Ready, was seen to list the volume.
+	for _, n := range p.Nodes {
+		n.WaitReady(60 * time.Second)
+	}
+	ready := callers.count()
+	p.WaitFor(60*time.Second, "everybody has asked again", func() bool { return callers.count() >= ready+8 })
 	callers.stop()
 	p.Log("calls in outage and recovery were answered %v", callers.codes())
 	for _, c := range p.Array.Calls() {
@@ -378,9 +384,6 @@ func apiOutage(p *play, d time.Duration, begin func(), end func() error) {
 		if strings.Contains(p.LogOf(p.Fencepost), `reason="`+reason+`"`) {
 			p.t.Errorf("a node was judged %s because of the outage", reason)
 		}
-	}
-	for _, n := range p.Nodes {
-		p.WaitFor(60*time.Second, n.Name+" is Ready", n.Ready)
 	}
 	wrong.Untaint(bed.OutOfServiceTaint.Key)
 	app.Delete()
