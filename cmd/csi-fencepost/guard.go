@@ -181,7 +181,7 @@ func (in *guardInputs) actor() string {
 			host = "unknown host"
 		}
 	}
-	return "csi-fencepost " + in.driver + "@" + host
+	return noderecord.SidecarActor(in.driver, host)
 }
 
 // newRecorder writes Events until ctx ends.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	core "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -130,6 +131,22 @@ type Target struct {
 	LeaseRV string
 	// StorageOnly asks the agents that cut storage alone: for a node that lives.
 	StorageOnly bool
+	// Fence is the ID of the fence that On or Lift is about: of another one they undo
+	// nothing. Empty: of whichever there is.
+	Fence string
+	// Still tells whether what the caller decided by still holds, given the Node as it
+	// was just read (nil: it is gone). It is asked under the node's lock, which may have
+	// been waited for: by Off right before each off, by On and Lift before they begin
+	// and, once the fence proves nothing any more, right before the first request. After
+	// an error of it nothing more is sent. Nil: it does.
+	Still func(ctx context.Context, node *corev1.Node) error
+}
+
+func (t *Target) still(ctx context.Context, node *corev1.Node) error {
+	if t.Still == nil {
+		return nil
+	}
+	return t.Still(ctx, node)
 }
 
 // Answer is what the agents say of a machine. The zero Answer proves nothing.

@@ -223,6 +223,9 @@ func (c *cut) before(ctx context.Context, next agent.Agent) error {
 	if err != nil {
 		return err
 	}
+	if err := c.t.still(ctx, now.node); err != nil {
+		return err
+	}
 	c.last = now
 	return nil
 }

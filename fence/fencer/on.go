@@ -62,6 +62,9 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	if now.node != nil && string(now.node.UID) != t.UID {
 		return Answer{}, refuse(t.Node, action, "%s", fence.VoidOtherMachine)
 	}
+	if err := t.still(ctx, now.node); err != nil {
+		return Answer{}, err
+	}
 	u := &undoing{Fencer: f, t: t, reason: reason, action: action, now: f.bind(t, now)}
 	if err := u.begin(ctx, lock); err != nil {
 		return Answer{}, errors.Join(err, u.callOff(ctx, lock)) // it may be written all the same
@@ -75,7 +78,12 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 		case <-limited.Done():
 		}
 	}()
-	if err := lock.Held(limited); err != nil {
+	// From here on the fence frees no volume, so that what it freed before shows.
+	err = f.stillSo(limited, &t)
+	if err == nil {
+		err = lock.Held(limited)
+	}
+	if err != nil {
 		return Answer{}, errors.Join(err, u.callOff(ctx, lock))
 	}
 	machine := now.machine(t)
@@ -90,6 +98,18 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 		err = u.callOff(ctx, lock)
 	}
 	return a, errors.Join(u.end(ctx, &a, opened), err)
+}
+
+// stillSo asks the caller once more, about the Node as it is by now.
+func (f *Fencer) stillSo(ctx context.Context, t *Target) error {
+	if t.Still == nil {
+		return nil
+	}
+	now, err := f.look(ctx, t.Node)
+	if err != nil {
+		return err
+	}
+	return t.Still(ctx, now.node)
 }
 
 // maxLifting bounds what a fence says of why it is lifted, in bytes.
@@ -118,6 +138,9 @@ func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 		u.id, u.fence, u.begun, u.left = string(uuid.NewUUID()), nil, false, nil
 		text := "node UID " + u.t.UID + ": " + u.reason
 		first, _ := u.series(r, text)
+		if !u.meant(r) {
+			return false, refuse(u.t.Node, u.action, "fence %s does not stand any more", u.t.Fence)
+		}
 		if p := r.Fence(fence.PowerReading, ""); p != nil && u.action == "on" {
 			r.EndFence(p.ID, record.Void, "given its power back: "+u.reason, u.Actor)
 			first = ""
@@ -142,6 +165,12 @@ func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 		return true, nil
 	})
 	return err
+}
+
+// meant: the record has the fence that this is about, if it is about one.
+func (u *undoing) meant(r *record.Record) bool {
+	is := func(f *record.Fence) bool { return f != nil && f.ID == u.t.Fence }
+	return u.t.Fence == "" || u.action == "on" && is(r.Fence(fence.PowerReading, "")) || is(r.Fence(fence.StorageFence, u.Driver))
 }
 
 // remember adds what withdrawn fences cut to what is to be opened, unless it is another

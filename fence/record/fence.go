@@ -91,6 +91,14 @@ type FenceStep struct {
 	TookMS int64 `json:"tookMS"`
 }
 
+// SidecarActor is what a sidecar writes as the actor; a person's is a user's name.
+func SidecarActor(driver, host string) string { return sidecar + driver + "@" + host }
+
+const sidecar = "csi-fencepost "
+
+// BySidecar tells whether a sidecar fenced, and not a person.
+func (f *Fence) BySidecar() bool { return strings.HasPrefix(f.Actor, sidecar) }
+
 // Current tells whether the fence is under way or proves something.
 func (f *Fence) Current() bool { return f.Phase == Fencing || f.Phase == Fenced }
 
