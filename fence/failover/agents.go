@@ -48,7 +48,7 @@ func (a Agents) StorageOnly(node string) bool {
 }
 
 func (a Agents) target(t Target) fencer.Target {
-	return fencer.Target{Node: t.Node, UID: t.UID, BootID: t.BootID, NodeID: t.NodeID, LeaseRV: t.LeaseRV}
+	return fencer.Target{Node: t.Node, UID: t.UID, BootID: t.BootID, NodeID: t.NodeID, LeaseRV: t.LeaseRV, Fence: t.Fence, Still: t.Still}
 }
 
 // Ask implements Fencer. An agent that reads on, and that an operator has
@@ -108,7 +108,8 @@ func (a Agents) FencesOf(ctx context.Context, node string) ([]Fence, error) {
 }
 
 // Fences implements Fencer. Records that cannot be read are left out: what they
-// claim does not count.
+// claim does not count. So are fences that failed, unless an off was taken: the
+// machine may well be off.
 func (a Agents) Fences(ctx context.Context) ([]Fence, error) {
 	records, _, err := a.Records.List(ctx)
 	if err != nil {
@@ -117,13 +118,15 @@ func (a Agents) Fences(ctx context.Context) ([]Fence, error) {
 	var all []Fence
 	for _, r := range records {
 		for i := range r.Fences {
-			if f := &r.Fences[i]; f.Phase != record.Failed {
+			if f := &r.Fences[i]; f.Phase != record.Failed || slices.ContainsFunc(f.Steps, tookOff) {
 				all = append(all, *fenceOf(r.Node, f))
 			}
 		}
 	}
 	return all, nil
 }
+
+func tookOff(s record.FenceStep) bool { return s.Action == "off" && s.Err == "" }
 
 // standing are the fences that count, or are still to be lifted: the power fence,
 // then the driver's storage fence.
@@ -137,8 +140,8 @@ func standing(r *record.Record, driver string) (all []Fence) {
 }
 
 func fenceOf(node string, f *record.Fence) *Fence {
-	out := &Fence{Node: node, NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
-		SystemUUID: f.Machine.SystemUUID, Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Cut: f.Phase == record.Fencing, Lifting: f.Lifting != ""}
+	out := &Fence{ID: f.ID, Node: node, NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
+		SystemUUID: f.Machine.SystemUUID, Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Cut: f.Phase == record.Fencing, Sidecar: f.BySidecar(), Lifting: f.Lifting != ""}
 	out.Cut = out.Cut || slices.ContainsFunc(f.Steps, func(s record.FenceStep) bool { return s.Action == "off" })
 	// A time that cannot be read is long ago: it only counts for the brakes.
 	out.At, _ = time.Parse(time.RFC3339, f.StartedAt)

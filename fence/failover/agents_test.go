@@ -5,11 +5,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
 )
 
 // recorded is a record's fence of one machine, by which it is known in the tests.
@@ -113,6 +117,30 @@ func TestOnlyAFenceThatWasSentCountsAsCut(t *testing.T) {
 	}
 	if !fenceOf("n1", &sent).Cut || !fenceOf("n1", &record.Fence{Phase: record.Fencing}).Cut {
 		t.Error("a fence that was sent, or is under way, is not counted")
+	}
+}
+
+// The machine may well be off: it is one of the hour's, though nothing is proven.
+func TestAnOffThatWasTakenCountsAlthoughNobodyReadsTheMachineAsOff(t *testing.T) {
+	server := apiserver.New(apiserver.Options{})
+	apiserver.Put(server, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "records"}})
+	client := kubernetes.NewForConfigOrDie(server.Config("test", nil))
+	store := record.NewStore(client.CoordinationV1(), "records")
+	f, err := fencer.New(fencer.Options{Records: store, Nodes: client.CoreV1(), Leases: client.CoordinationV1(), Driver: "d", Actor: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for node, step := range map[string]record.FenceStep{"taken": {Action: "off"}, "refused": {Action: "off", Err: "no route"}, "unsent": {Action: "status"}} {
+		step.Agent = "bmc"
+		failed := record.Fence{ID: "f", Kind: fence.PowerReading, Phase: record.Failed, Actor: "a", Reason: "dead", Why: "unclear", StartedAt: "2026-01-02T03:04:05Z",
+			Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1"}, Steps: []record.FenceStep{step}}
+		if _, err := store.Update(t.Context(), node, func(r *record.Record) (bool, error) { r.Fences = append(r.Fences, failed); return true, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := Agents{Fencer: f}.Fences(t.Context())
+	if err != nil || len(all) != 1 || all[0].Node != "taken" || !all[0].Cut || all[0].Void == "" {
+		t.Errorf("%+v (%v)", all, err)
 	}
 }
 

@@ -74,6 +74,9 @@ type weather struct {
 	Zones map[string]string
 	// Fences of all nodes, this one too.
 	Fences []Fence
+	// Ahead are other nodes that this process is about to fence, or fences, and
+	// whose brakes were tried before. Their records may not say it yet.
+	Ahead []string
 	// Holding: nodes that still hold volumes.
 	Holding map[string]bool
 
@@ -85,6 +88,14 @@ type weather struct {
 // brake tells whether something speaks against fencing the node, and in words
 // what, and what would release it.
 func (w *weather) brake() (Brake, string) {
+	if b, words := w.ofNow(); b != NoBrake {
+		return b, words
+	}
+	return w.ofOthers()
+}
+
+// ofNow are those that take no reading of other objects.
+func (w *weather) ofNow() (Brake, string) {
 	if b, words := w.ofNode(); b != NoBrake {
 		return b, words
 	}
@@ -96,7 +107,7 @@ func (w *weather) brake() (Brake, string) {
 	case w.Lead != "":
 		return BrakeLead, "csi-fencepost itself does not reach the API server in time: " + w.Lead
 	}
-	return w.ofOthers()
+	return NoBrake, ""
 }
 
 func (w *weather) ofNode() (Brake, string) {
@@ -121,6 +132,9 @@ func (w *weather) ofNode() (Brake, string) {
 func (w *weather) ofOthers() (Brake, string) {
 	// By node: one that is fenced in two ways, or again and again, is one.
 	flying, lately := map[string]bool{}, map[string]bool{}
+	for _, node := range w.Ahead {
+		flying[node], lately[node] = true, true
+	}
 	for _, f := range w.Fences {
 		if !f.Cut || f.Node == w.Node.Name {
 			continue

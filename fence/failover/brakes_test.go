@@ -36,11 +36,21 @@ func TestBrakes(t *testing.T) {
 		"maintenance with no value":     {func(w *weather) { annotate(w, MaintenanceAnnotation, "") }, BrakeMaintenance, "maintenance"},
 		"maintenance is over":           {func(w *weather) { annotate(w, MaintenanceAnnotation, "false") }, NoBrake, ""},
 		"cordoned":                      {func(w *weather) { w.Node.Spec.Unschedulable = true }, BrakeCordoned, "kubectl uncordon n1"},
-		"being deleted":                 {func(w *weather) { w.Node.DeletionTimestamp = &metav1.Time{Time: w.Now} }, BrakeScaleDown, "deleted"},
-		"being scaled down":             {func(w *weather) { w.Node.Spec.Taints = []corev1.Taint{{Key: scaleDownTaint}} }, BrakeScaleDown, "autoscaler"},
-		"nobody waits":                  {func(w *weather) { w.Waiting = 0 }, BrakeNothingWaits, "no pod"},
-		"a storm":                       {func(w *weather) { w.Storm = "4 of 5 nodes" }, BrakeStorm, "4 of 5 nodes"},
-		"our own lead is late":          {func(w *weather) { w.Lead = "not renewed for 8s" }, BrakeLead, "not renewed for 8s"},
+		"another is about to be fenced": {func(w *weather) { w.Ahead = []string{"n2"} }, BrakeConcurrent, "n2"},
+		"one more is, of two":           {func(w *weather) { w.Ahead, w.MaxConcurrent, w.MaxUnhealthy = []string{"n2"}, 2, 0.8 }, NoBrake, ""},
+		"and of another zone": {func(w *weather) {
+			w.Ahead, w.MaxConcurrent, w.MaxUnhealthy, w.Zones["n2"] = []string{"n2"}, 2, 0.8, "b"
+		}, BrakeZone, "n2 in zone b"},
+		"and as many as an hour may have": {func(w *weather) { w.Ahead, w.MaxConcurrent, w.MaxUnhealthy = []string{"n2"}, 2, 0.2 }, BrakeHourly, ""},
+		"it is on record already": {func(w *weather) {
+			w.Ahead, w.MaxConcurrent, w.MaxUnhealthy, w.Holding["n2"] = []string{"n2"}, 2, 0.4, true
+			w.Fences = []Fence{fencedAgo("n2", time.Second)}
+		}, NoBrake, ""},
+		"being deleted":        {func(w *weather) { w.Node.DeletionTimestamp = &metav1.Time{Time: w.Now} }, BrakeScaleDown, "deleted"},
+		"being scaled down":    {func(w *weather) { w.Node.Spec.Taints = []corev1.Taint{{Key: scaleDownTaint}} }, BrakeScaleDown, "autoscaler"},
+		"nobody waits":         {func(w *weather) { w.Waiting = 0 }, BrakeNothingWaits, "no pod"},
+		"a storm":              {func(w *weather) { w.Storm = "4 of 5 nodes" }, BrakeStorm, "4 of 5 nodes"},
+		"our own lead is late": {func(w *weather) { w.Lead = "not renewed for 8s" }, BrakeLead, "not renewed for 8s"},
 		"another node is being fenced": {func(w *weather) {
 			w.Fences, w.Holding["n2"] = []Fence{fencedAgo("n2", time.Minute)}, true
 		}, BrakeConcurrent, "n2"},

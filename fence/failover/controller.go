@@ -100,7 +100,7 @@ type Controller struct {
 	work    map[string]*worker // nodes under work
 	running context.Context    // nil: Run does not run
 	wait    sync.WaitGroup
-	cutting map[string]bool    // nodes that Off is under way for
+	cutting []string           // nodes that Off is, or is about to be, under way for
 	fenced  map[string][]Fence // those that are not void, as last listed, by node
 }
 
@@ -112,7 +112,7 @@ func New(o Options) *Controller {
 	if o.Lead == nil {
 		o.Lead = func() error { return nil }
 	}
-	return &Controller{Options: o, work: map[string]*worker{}, cutting: map[string]bool{}, fenced: map[string][]Fence{}}
+	return &Controller{Options: o, work: map[string]*worker{}, fenced: map[string][]Fence{}}
 }
 
 // Run works until ctx ends, and returns when every node's work has. It may be

@@ -16,7 +16,6 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
-	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
 const (
@@ -95,15 +94,7 @@ func TestAnOperatorsConfirmationMovesPodsWithoutAnyAgent(t *testing.T) {
 		return w.seen.said("FencepostSuspected a:", "csi-fencepost fence confirm "+w.n1) > 0
 	})
 	w.never("nothing proves it yet", time.Second, func() bool { return !w.has("a") })
-	n := w.node(w.n1)
-	lease, err := w.api.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), w.n1, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.options.Records.Confirm(t.Context(), w.n1, noderecord.Confirmation{By: "eve", Reason: "pulled the plug",
-		Machines: []noderecord.Machine{{NodeUID: string(n.UID), BootID: "boot-1", LeaseRV: lease.ResourceVersion}}}); err != nil {
-		t.Fatal(err)
-	}
+	w.confirm()
 	w.eventually("the pod is gone", func() bool { return !w.has("a") && w.tainted() == ourTaint })
 }
 
@@ -448,5 +439,23 @@ func TestPowerComesBackOnlyWhenEveryDriversVolumeHasMoved(t *testing.T) {
 	w.driver = "other." + foreign
 	w.detach("foreign")
 	w.driver = foreign
+	w.eventually("power is back", func() bool { return w.fencer.did("on " + w.n1) })
+}
+
+func TestPowerStaysOffWhileSomebodyWorksOnTheNode(t *testing.T) {
+	w := newWorld(t)
+	w.options.PowerOn = true
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("the pod is gone", func() bool { return !w.has("a") })
+	w.change(w.n1, func(n *corev1.Node) { n.Annotations = map[string]string{MaintenanceAnnotation: "disk swap"} })
+	w.detach("a")
+	w.never("a node under maintenance was powered on", 2*time.Second, func() bool { return w.fencer.did("on " + w.n1) })
+	w.eventually("it says why", func() bool {
+		return w.seen.said("FencepostLeftAlone "+w.n1, "is not powered on again: it is under maintenance") == 1
+	})
+	w.change(w.n1, func(n *corev1.Node) { n.Annotations = nil })
 	w.eventually("power is back", func() bool { return w.fencer.did("on " + w.n1) })
 }

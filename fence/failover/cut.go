@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,7 +49,20 @@ func (w *worker) cut(ctx context.Context, s *state) error {
 	reason := fmt.Sprintf("its lease was unchanged for %s, more than fencing.fenceAfter %s; %s", s.Age.Round(time.Second), w.FenceAfter, s.Answer.Why)
 	klog.FromContext(ctx).Info("Fencing the node", "reason", reason)
 	w.cutAt, w.uncut = time.Now(), ""
-	answer, err := w.Fencer.Off(ctx, w.target(s), reason)
+	t := w.target(s)
+	var held atomic.Pointer[error] // an agent that hangs asks late
+	t.Still = func(_ context.Context, n *corev1.Node) error {
+		err := w.mayStill(s, n)
+		if err != nil {
+			held.Store(&err)
+		}
+		return err
+	}
+	answer, err := w.Fencer.Off(ctx, t, reason)
+	if why := held.Load(); why != nil && answer.State != agent.Off {
+		w.cutAt = time.Time{}
+		return *why
+	}
 	if err != nil {
 		w.uncut = err.Error()
 		w.sayUncut(ctx, s)
@@ -61,6 +75,19 @@ func (w *worker) cut(ctx context.Context, s *state) error {
 		return fmt.Errorf("node %s was to be fenced, and yet: %s", w.name, answer.Why)
 	}
 	w.Metrics.NodeFenced(answer.Kind)
+	return nil
+}
+
+// mayStill is asked under the node's lock, which may have been waited for, right
+// before each off: what has come up since the brakes were tried, and takes no request.
+func (w *worker) mayStill(s *state, n *corev1.Node) error {
+	now := &weather{Node: n, Waiting: 1}
+	if err := w.present(now, s); err != nil {
+		return err
+	}
+	if b, words := now.ofNow(); b != NoBrake {
+		return fmt.Errorf("%w: %s [%s]", errChanged, words, b)
+	}
 	return nil
 }
 
@@ -83,21 +110,31 @@ func (w *worker) reserve() bool {
 	if len(w.cutting) >= w.MaxConcurrent {
 		return false
 	}
-	w.cutting[w.name] = true
+	w.cutting = append(w.cutting, w.name)
 	return true
 }
 
 func (w *worker) unreserve() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.cutting, w.name)
+	w.cutting = slices.DeleteFunc(w.cutting, func(node string) bool { return node == w.name })
+}
+
+// ahead are the nodes that were reserved before this one: of two whose brakes are
+// tried at once only the later one counts the other.
+func (w *worker) ahead() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i := slices.Index(w.cutting, w.name); i >= 0 {
+		return slices.Clone(w.cutting[:i])
+	}
+	return slices.Clone(w.cutting)
 }
 
 // brakes gathers the weather, live, and tries the brakes. It fails if the node is not
-// due any more: the end of a storm begins every node's age anew, so that no storm
-// says something only of an age that is asked after it.
+// due any more.
 func (w *worker) brakes(ctx context.Context, s *state, held []watch.Held) (Brake, string, error) {
-	weather := &weather{Now: time.Now(), Node: s.Node, Zones: map[string]string{}, Holding: map[string]bool{},
+	weather := &weather{Now: time.Now(), Zones: map[string]string{}, Ahead: w.ahead(), Holding: map[string]bool{},
 		MaxConcurrent: w.MaxConcurrent, MaxUnhealthy: w.MaxUnhealthy}
 	storageOnly := w.Fencer.StorageOnly(w.name)
 	for _, p := range s.Pods {
@@ -120,6 +157,9 @@ func (w *worker) brakes(ctx context.Context, s *state, held []watch.Held) (Brake
 	}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
+		if n.Name == w.name {
+			weather.Node = n // as it is now
+		}
 		weather.Zones[n.Name] = n.Labels[corev1.LabelTopologyZone]
 	}
 	for _, name := range w.Index.Holding() {
@@ -128,6 +168,17 @@ func (w *worker) brakes(ctx context.Context, s *state, held []watch.Held) (Brake
 	if weather.Fences, err = w.Fencer.Fences(ctx); err != nil {
 		return NoBrake, "", err
 	}
+	if err := w.present(weather, s); err != nil {
+		return NoBrake, "", err
+	}
+	b, words := weather.brake()
+	return b, words, nil
+}
+
+// present adds what takes no request. It fails if the node is not due any more: the
+// end of a storm begins every node's age anew, so that no storm says something only of
+// an age that is asked after it.
+func (w *worker) present(weather *weather, s *state) error {
 	if err := w.Lead(); err != nil {
 		weather.Lead = err.Error()
 	}
@@ -135,10 +186,9 @@ func (w *worker) brakes(ctx context.Context, s *state, held []watch.Held) (Brake
 		weather.Storm = words
 	}
 	if !w.stillDue(s) {
-		return NoBrake, "", errChanged
+		return errChanged
 	}
-	b, words := weather.brake()
-	return b, words, nil
+	return nil
 }
 
 // stillDue: the lease that the look has read is still watched unchanged, for long

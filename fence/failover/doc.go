@@ -47,7 +47,13 @@
 // of another zone, were fenced within 5 minutes and still hold volumes; or the
 // share maxUnhealthy of all nodes, and at least one, was fenced within the hour.
 // A node whose fence is being lifted, or could not be made anew, holds up no other
-// but in the count of the hour, where each node is one.
+// but in the count of the hour, where each node is one. So does one whose off was
+// taken though nobody reads it as off.
+//
+// All of them are tried live before a fence, where nodes that this process is about to
+// fence count, too. The node's lock may have to be waited for: what is of the node
+// itself, the storm and the lead are asked again right before each off. At the end
+// of a storm every node is watched anew.
 //
 // # Non-guarantees
 //

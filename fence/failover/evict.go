@@ -25,6 +25,9 @@ const (
 	// Without, the first of 50 volumes is published 3.5 s after the proof, with it
 	// after 1.1 s (docs/FAILOVER.md).
 	vanguard = 8
+	// provenFor is how many pods are deleted before it is asked anew whether the node
+	// is fenced.
+	provenFor = 4 * deleteAtOnce
 )
 
 // vanguardLimit is a variable for the tests.
@@ -40,7 +43,11 @@ func (w *worker) evict(ctx context.Context, s *state) error {
 	if rest := pods[len(ahead):]; len(rest) > 0 && !errors.Is(err, errChanged) {
 		// Pods that cannot be deleted keep nobody else from moving.
 		w.follow(ctx, ahead)
-		err = errors.Join(err, w.evictPods(ctx, s, rest))
+		for batch := range slices.Chunk(rest, provenFor) {
+			if err = errors.Join(err, w.evictPods(ctx, s, batch)); errors.Is(err, errChanged) {
+				break
+			}
+		}
 	}
 	return err
 }
@@ -86,17 +93,26 @@ func (w *worker) follow(ctx context.Context, ahead []pod) {
 	}
 }
 
-// stillFenced: a node may live under a storage fence, any other must not.
+// stillFenced: a node may live under a storage fence, any other must not, and what
+// proved it is still said. The agents are not asked again.
 func (w *worker) stillFenced(ctx context.Context, s *state) error {
 	if s.Proof != fence.StorageFence {
-		return w.still(ctx, s)
+		if err := w.still(ctx, s); err != nil {
+			return err
+		}
 	}
 	fences, err := w.Fencer.FencesOf(ctx, w.name)
 	if err != nil {
 		return err
 	}
-	f := about(fences, s.Node)
-	if f == nil || f.Lifting || s.Fence == nil || f.Kind != s.Fence.Kind || f.LeaseRV != s.Fence.LeaseRV || f.NodeUID != s.Fence.NodeUID {
+	now := *s
+	now.Fence, now.Proof = about(fences, s.Node), ""
+	if err := w.prove(ctx, &now, w.Index.HeldBy(w.name)); err != nil {
+		return err
+	}
+	f := now.Fence
+	if now.Proof != s.Proof || s.Proof == fence.StorageFence &&
+		(f == nil || f.Lifting || s.Fence == nil || f.Kind != s.Fence.Kind || f.LeaseRV != s.Fence.LeaseRV || f.NodeUID != s.Fence.NodeUID) {
 		return errChanged
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 )
@@ -14,6 +16,13 @@ type Target struct {
 	// LeaseRV is the resourceVersion of the node's lease, read after the Node;
 	// empty: there is none. Off must fail where the live lease is another one.
 	LeaseRV string
+	// Fence is the ID of the fence that On or Lift is about; they must fail where
+	// another one stands.
+	Fence string
+	// Still is asked under the node's lock, right before anything is sent, with the
+	// Node as it was just read; where it fails nothing is. Lift must ask it when the
+	// fence proves nothing any more.
+	Still func(ctx context.Context, node *corev1.Node) error
 }
 
 // Answer is what the agents of a node say, all levels weighed.
@@ -28,6 +37,7 @@ type Answer struct {
 
 // Fence is what a node's record says of one fence.
 type Fence struct {
+	ID   string
 	Node string
 	// NodeUID, BootID and LeaseRV of the machine, the lease read after the
 	// agent's observation. They stay as they were when the fence becomes void.
@@ -39,8 +49,8 @@ type Fence struct {
 	Kind       fence.Kind
 	// Source names the agents.
 	Source string
-	// Cut: a sidecar switched it off, it was not found off.
-	Cut bool
+	// Cut: it was switched or cut off, not found off. Sidecar: not by a person.
+	Cut, Sidecar bool
 	// At is the writer's clock. The brakes count by it; nothing is permitted by
 	// it.
 	At time.Time

@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -40,32 +41,34 @@ func (w *worker) witness(ctx context.Context, s *state) error {
 }
 
 // lift gives the node its access back. What would make it write to a volume that
-// moved is read live once more.
+// moved is read live once more, when the fence has already ceased to free volumes.
 func (w *worker) lift(ctx context.Context, s *state) error {
 	if !w.liftAt.IsZero() && time.Since(w.liftAt) < liftPause {
 		return errLater
 	}
-	n, err := w.node(ctx)
-	if err != nil {
-		return err
-	}
-	if n == nil || n.UID != s.Node.UID || n.Status.NodeInfo.BootID != s.Node.Status.NodeInfo.BootID {
-		return errChanged
-	}
-	why := "the node has booted since"
+	why, still := "the node has booted since", func(context.Context, *corev1.Node) error { return nil }
 	switch {
 	case s.fencedBefore():
 	case s.revoked():
 		why = "every volume that moved is unpublished from it, and the driver is declared to revoke access by that (driver.unpublishRevokesAccess)"
-		err = w.nothingLeaves(ctx)
+		still = w.nothingLeaves
 	default:
 		why = "the kubelet has unmounted every volume that moved"
-		err = w.nothingMoved(ctx, n)
+		still = w.nothingMoved
 	}
-	if err != nil {
+	t := w.target(s)
+	t.Fence = s.Fence.ID
+	t.Still = func(ctx context.Context, n *corev1.Node) error {
+		if n == nil || n.UID != s.Node.UID || n.Status.NodeInfo.BootID != s.Node.Status.NodeInfo.BootID {
+			return errChanged
+		}
+		return still(ctx, n)
+	}
+	err := w.Fencer.Lift(ctx, t, why)
+	if errors.Is(err, errChanged) {
 		return err
 	}
-	if err := w.Fencer.Lift(ctx, w.target(s), why); err != nil {
+	if err != nil {
 		w.liftAt = time.Now()
 		err = fmt.Errorf("cannot lift the storage fence of node %s: %w", w.name, err)
 		w.sayNode(ctx, s, warning, ReasonBlocked, "unlifted "+err.Error(), err.Error())
@@ -96,7 +99,7 @@ func (w *worker) nothingMoved(ctx context.Context, n *corev1.Node) error {
 
 // nothingLeaves fails if a volume is on its way from the node, by live
 // VolumeAttachments and ledgers.
-func (w *worker) nothingLeaves(ctx context.Context) error {
+func (w *worker) nothingLeaves(ctx context.Context, _ *corev1.Node) error {
 	for _, h := range w.Index.HeldBy(w.name) {
 		live, err := w.heldLive(ctx, h)
 		if err != nil {

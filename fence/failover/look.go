@@ -80,8 +80,8 @@ func (w *worker) lease(ctx context.Context) (rv string, found bool, err error) {
 	return l.ResourceVersion, true, nil
 }
 
-// still fails if the node has renewed its lease, or booted, since the look: it
-// is asked right before anything is done to the node or its pods.
+// still fails if the node has renewed its lease, booted, or opted out or in, since the
+// look: it is asked right before anything is done to the node or its pods.
 func (w *worker) still(ctx context.Context, s *state) error {
 	n, err := w.node(ctx)
 	if err != nil {
@@ -92,7 +92,7 @@ func (w *worker) still(ctx context.Context, s *state) error {
 		return err
 	}
 	same := (n == nil) == (s.Node == nil) && rv == s.LeaseRV &&
-		(n == nil || n.UID == s.Node.UID && n.Status.NodeInfo.BootID == s.Node.Status.NodeInfo.BootID)
+		(n == nil || n.UID == s.Node.UID && n.Status.NodeInfo.BootID == s.Node.Status.NodeInfo.BootID && optedOut(n.Annotations) == s.optedOut())
 	if !same {
 		return errChanged
 	}

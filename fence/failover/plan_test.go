@@ -46,7 +46,7 @@ func unexecuted() corev1.Taint {
 }
 
 func powerFence() *Fence {
-	return &Fence{Node: "n1", NodeUID: "uid-1", BootID: "boot-1", LeaseRV: "5", Kind: fence.PowerReading, Cut: true}
+	return &Fence{Node: "n1", NodeUID: "uid-1", BootID: "boot-1", LeaseRV: "5", Kind: fence.PowerReading, Cut: true, Sidecar: true}
 }
 
 func proven(kind fence.Kind) *state {
@@ -134,10 +134,11 @@ func TestPlan(t *testing.T) {
 			s.Pods = onePod(func(p *pod) { p.Foreign = []string{"x"} })
 		}), []step{stepTaint, stepEvict}},
 
-		"no power before everything has moved": {with(moved(), func(s *state) { s.Attached = 1 }), nil},
-		"power when everything has moved":      {moved(), []step{stepPowerOn}},
-		"no power unless configured":           {with(moved(), func(s *state) { s.PowerOn = false }), nil},
-		"no power for a node found off":        {with(moved(), func(s *state) { s.Fence.Cut = false }), nil},
+		"no power before everything has moved":   {with(moved(), func(s *state) { s.Attached = 1 }), nil},
+		"power when everything has moved":        {moved(), []step{stepPowerOn}},
+		"no power to what a person switched off": {with(moved(), func(s *state) { s.Fence.Sidecar = false }), nil},
+		"no power unless configured":             {with(moved(), func(s *state) { s.PowerOn = false }), nil},
+		"no power for a node found off":          {with(moved(), func(s *state) { s.Fence.Cut = false }), nil},
 
 		"a storage fence puts no taint on": {proven(fence.StorageFence), []step{stepEvict}},
 		"under a storage fence a pod with another driver's volume stays": {with(proven(fence.StorageFence), func(s *state) {

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
 // beforeTaint runs f once, between the plan and the arrival of the patch that
@@ -56,6 +59,56 @@ func TestAStormThatEndsWhileANodeIsLookedAtFencesNothing(t *testing.T) {
 	<-over
 	w.never("a node was fenced at the end of the storm", w.options.FenceAfter-time.Second, func() bool { return len(w.fencer.done()) > 0 })
 	w.eventually("it is fenced when it was watched anew", func() bool { return w.fencer.did("off " + w.n1) })
+}
+
+// Whoever has the node's lock may keep it for a minute.
+func TestWhatComesUpWhileTheLockIsWaitedForHoldsTheFence(t *testing.T) {
+	for name, c := range map[string]struct {
+		begin, end func(*world)
+		brake      Brake
+	}{
+		"somebody cordons the node": {
+			func(w *world) { w.edit(w.n1, func(n *corev1.Node) { n.Spec.Unschedulable = true }) },
+			func(w *world) { w.edit(w.n1, func(n *corev1.Node) { n.Spec.Unschedulable = false }) }, BrakeCordoned},
+		"another node falls silent": {
+			func(w *world) { w.lives(w.ns+"-n2", false); time.Sleep(3 * suspectAfter) },
+			func(w *world) { w.lives(w.ns+"-n2", true) }, BrakeStorm},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.volume("a", w.driver, nil)
+			w.pod("a", w.n1, nil, "a")
+			var once sync.Once
+			w.fencer.locked = func() { once.Do(func() { c.begin(w) }) }
+			w.start()
+			w.lives(w.n1, false)
+			w.eventually("the brake is named", func() bool { return w.seen.blockedBy() == c.brake })
+			w.never("it was fenced", time.Second, func() bool { return len(w.fencer.done()) > 0 })
+			c.end(w)
+			w.eventually("it is fenced after all", func() bool { return w.fencer.did("off " + w.n1) })
+		})
+	}
+}
+
+func TestAPersonsWordThatIsTakenBackBetweenTaintAndPodsStopsTheDeletion(t *testing.T) {
+	w := newWorld(t)
+	w.fencer.covers = false
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.beforeTaint(func() {
+		if _, err := w.options.Records.Update(context.Background(), w.n1, func(r *noderecord.Record) (bool, error) {
+			r.Confirmations = nil
+			return true, nil
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("it is suspected", func() bool { return w.seen.said("FencepostSuspected a:", "") > 0 })
+	w.confirm()
+	w.eventually("the taint is on", func() bool { return w.tainted() != "" })
+	w.never("a pod was deleted on a word that was taken back", 2*time.Second, func() bool { return !w.has("a") })
 }
 
 func TestARenewalBetweenTaintAndPodsStopsTheDeletion(t *testing.T) {

@@ -16,11 +16,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	core "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -89,6 +91,8 @@ type scripted struct {
 	calls      []string
 	offAt      time.Time // when it first answered off
 	unliftable error     // Lift's
+	nodes      core.NodesGetter
+	locked     func() // while Off waits for the node's lock
 }
 
 func (f *scripted) Covers(string) bool { f.mu.Lock(); defer f.mu.Unlock(); return f.covers }
@@ -110,7 +114,7 @@ func (f *scripted) readLocked(t Target, cut bool) Answer {
 	old, known := f.records[t.Node]
 	switch {
 	case f.state == agent.Off && (!known || old.Void != "" || old.LeaseRV != t.LeaseRV && f.kind != fence.StorageFence):
-		f.records[t.Node] = Fence{Node: t.Node, NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV, Kind: f.kind, Source: "bmc", Cut: cut, At: time.Now()}
+		f.records[t.Node] = Fence{ID: "f-" + t.Node, Node: t.Node, NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV, Kind: f.kind, Source: "bmc", Cut: cut, Sidecar: cut, At: time.Now()}
 	case f.state == agent.On && known && old.Void == "":
 		old.Void = "reads on"
 		f.records[t.Node] = old
@@ -121,7 +125,28 @@ func (f *scripted) readLocked(t Target, cut bool) Answer {
 	return Answer{State: f.state, Kind: f.kind, Why: "agent bmc reads " + f.state.String()}
 }
 
-func (f *scripted) Off(_ context.Context, t Target, _ string) (Answer, error) {
+// stillSo asks the caller once more, as the interface says.
+func (f *scripted) stillSo(ctx context.Context, t Target) error {
+	if t.Still == nil {
+		return nil
+	}
+	n, err := f.nodes.Nodes().Get(ctx, t.Node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		n, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	return t.Still(ctx, n)
+}
+
+func (f *scripted) Off(ctx context.Context, t Target, _ string) (Answer, error) {
+	if f.locked != nil {
+		f.locked()
+	}
+	if err := f.stillSo(ctx, t); err != nil {
+		return Answer{State: f.state, Why: err.Error()}, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, "off "+t.Node)
@@ -131,7 +156,10 @@ func (f *scripted) Off(_ context.Context, t Target, _ string) (Answer, error) {
 	return f.readLocked(t, true), nil
 }
 
-func (f *scripted) On(_ context.Context, t Target, _ string) error {
+func (f *scripted) On(ctx context.Context, t Target, _ string) error {
+	if err := f.stillSo(ctx, t); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, "on "+t.Node)
@@ -139,7 +167,10 @@ func (f *scripted) On(_ context.Context, t Target, _ string) error {
 	return nil
 }
 
-func (f *scripted) Lift(_ context.Context, t Target, why string) error {
+func (f *scripted) Lift(ctx context.Context, t Target, why string) error {
+	if err := f.stillSo(ctx, t); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, "lift "+t.Node)
@@ -272,7 +303,7 @@ func newWorld(t *testing.T) *world {
 	cluster := apiServer(t)
 	id := fmt.Sprintf("w%d", worlds.Add(1))
 	w := &world{t: t, api: cluster.Client(), driver: id + ".csi.test", ns: id, n1: id + "-n1", alive: map[string]bool{}, seen: &noted{},
-		fencer: &scripted{covers: true, state: agent.On, kind: fence.PowerReading, offWorks: true, records: map[string]Fence{}}}
+		fencer: &scripted{nodes: cluster.Client().CoreV1(), covers: true, state: agent.On, kind: fence.PowerReading, offWorks: true, records: map[string]Fence{}}}
 	must(t, w.api.CoreV1().Namespaces().Create, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
 	must(t, w.api.CoreV1().ServiceAccounts(w.ns).Create, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	for _, n := range []string{w.n1, id + "-n2", id + "-n3"} {
@@ -534,5 +565,19 @@ func (w *world) never(what string, during time.Duration, ok func() bool) {
 		if ok() {
 			w.t.Fatalf("%s\ncalls: %v", what, w.fencer.done())
 		}
+	}
+}
+
+// confirm writes a person's word that n1 is off.
+func (w *world) confirm() {
+	w.t.Helper()
+	n := w.node(w.n1)
+	lease, err := w.api.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(w.t.Context(), w.n1, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.options.Records.Confirm(w.t.Context(), w.n1, noderecord.Confirmation{By: "eve", Reason: "pulled the plug",
+		Machines: []noderecord.Machine{{NodeUID: string(n.UID), BootID: "boot-1", LeaseRV: lease.ResourceVersion}}}); err != nil {
+		w.t.Fatal(err)
 	}
 }
