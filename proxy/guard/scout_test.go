@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -71,6 +72,79 @@ func TestASilentNodeThatWasSwitchedOffIsFoundOutWithoutAnEvent(t *testing.T) {
 		synctest.Wait()
 		if w.touched("next") == "" || w.touched("old") == "" {
 			t.Errorf("off for %v, and not both are woken: next %q, old %q", scoutMost, w.touched("next"), w.touched("old"))
+		}
+	})
+}
+
+func TestRepeatedCallsAreNotLookedAtMoreOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &agents{}
+		w := stale(t, a)
+		before := a.asked.Load()
+		for range 20 {
+			time.Sleep(30 * time.Second)
+			synctest.Wait()
+			w.refused(w.publish("next"), codes.FailedPrecondition, "[HolderStale]")
+			w.refused(w.unpublish(id("old")), codes.FailedPrecondition, "[HolderStale]")
+			before += 2
+		}
+		if looks := a.asked.Load() - before; looks < 20 || looks > 25 {
+			t.Errorf("looked at %d times in ten minutes, want about 23", looks)
+		}
+	})
+}
+
+// Of a node that lives, the watch tells whatever changes.
+func TestNobodyLooksWhenTheSilentNodeIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := stale(t, &agents{})
+		w.lives["old"] = fence.Alive
+		w.refused(w.publish("next"), codes.FailedPrecondition, "[HolderAlive]")
+		w.refused(w.unpublish(id("old")), codes.FailedPrecondition, "[HolderAlive]")
+		time.Sleep(scoutMost)
+		synctest.Wait()
+		w.client.ClearActions()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if looks := len(w.reads("persistentvolumes")); looks > 0 {
+			t.Errorf("looked at %d times in an hour", looks)
+		}
+	})
+}
+
+func TestACallThatComesToWaitForAnotherNodeIsLookedAtSoonAndTheFirstNodesStillAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &agents{}
+		w := stale(t, a)
+		time.Sleep(2*time.Minute + scoutMost/2) // it is looked at every 30 s by now
+		w.w.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Refuse, Reason: fence.HolderStale,
+			Holder: &fence.Holder{NodeName: "third"}})
+		a.off.Store(true)
+		time.Sleep(retryFirst)
+		synctest.Wait()
+		if next, old := w.touched("next"), w.touched("old"); next == "" || old == "" {
+			t.Errorf("after %v not both are woken: next %q, old %q", retryFirst, next, old)
+		}
+	})
+}
+
+func TestASilentNodeIsNotLostSightOfAmongOthersThatLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := dead(t)
+		r.attachment("next", time.Time{})
+		a := &agents{}
+		r.guard.Surveyor.Sources = []source.Source{a}
+		w := newWaiting(t, r)
+		for i := range 100 {
+			w.w.Decided(Decision{Call: callPublish, Volume: fmt.Sprint(i), NodeID: id("next"), Action: fence.Refuse, Reason: fence.HolderAlive,
+				Holder: &fence.Holder{NodeName: "another"}})
+		}
+		r.refused(r.publish("next"), codes.FailedPrecondition, "[HolderStale]")
+		a.off.Store(true)
+		time.Sleep(retryFirst)
+		synctest.Wait()
+		if w.touched("next") == "" {
+			t.Error("not woken")
 		}
 	})
 }

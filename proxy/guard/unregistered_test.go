@@ -199,6 +199,19 @@ func TestANodeThatRegistersAnewIsNotBelievedToHaveLetGo(t *testing.T) {
 	r.must(r.unpublish(id("old")))
 }
 
+// Nothing could end a contest of a boot that nobody can tell from the next.
+func TestANodeWithoutABootIDIsNotContestedForRegisteringAnew(t *testing.T) {
+	r := newRig(t, fence.Policy{})
+	r.node("old", hourAgo)
+	r.status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "" })
+	r.attachment("old", time.Time{})
+	r.must(r.publish("old"))
+	r.renewUID("old")
+	r.must(r.publish("old"))
+	r.attachment("old", now)
+	r.must(r.unpublish(id("old")))
+}
+
 func TestANodeThatRegistersAnewKeepsWhatWasSeenOfIt(t *testing.T) {
 	r := published(t, fence.Policy{})
 	seen := fence.Contest{BootID: "boot-of-old", SeenReadySince: "2026-01-02T03:04:05Z"}

@@ -240,14 +240,15 @@ func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
 
 // They send no event when what is wrong ends.
 func TestWhatSendsNoEventIsLookedAtAgain(t *testing.T) {
-	for _, reason := range []fence.Reason{fence.UnpublishFailed, fence.HolderUnwatched, fence.APIUnavailable, fence.TargetLeaving, fence.LostRace} {
+	for _, reason := range []fence.Reason{fence.UnpublishFailed, fence.HolderUnwatched, fence.APIUnavailable, fence.TargetLeaving, fence.LostRace,
+		fence.HolderStale, fence.HolderListed, fence.EvidenceVoid, fence.EvidenceContradicted} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, fence.Policy{})
 			r.node("next", hourAgo)
 			r.attachment("next", time.Time{})
 			r.look()
 			w := newWaiting(t, r)
-			d := Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Refuse, Reason: reason}
+			d := Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Refuse, Reason: reason, Holder: &fence.Holder{NodeName: "old"}}
 			for range 9 {
 				w.w.Decided(d)
 			}
@@ -322,6 +323,39 @@ func TestACallForANodeWithoutANameWaitsOn(t *testing.T) {
 		w.w.Decided(Decision{Call: callPublish, Volume: handle, NodeID: "id-nobody", Action: fence.Refuse, Reason: fence.HolderAlive})
 		w.w.Changed(watch.Change{Volume: handle})
 		w.waits(fence.HolderAlive, fence.HolderAlive)
+	})
+}
+
+// Whoever ends it may take away then what a look reads.
+func TestItEndsOnlyWhenTheLastLookHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := inUse(t)
+		own := NewWaiting(w.client, w.guard.Surveyor, func(map[string]int) {})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { own.Run(ctx); close(ended) }()
+		running := func() bool {
+			synctest.Wait()
+			select {
+			case <-ended:
+				return false
+			default:
+				return true
+			}
+		}
+		if !running() {
+			t.Error("it has ended by itself")
+		}
+		w.beforeRead(1, func() error { time.Sleep(time.Minute); return nil })
+		own.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Refuse, Reason: fence.HolderAlive})
+		own.Changed(watch.Change{Volume: handle})
+		synctest.Wait()
+		if stop(); !running() {
+			t.Error("it has ended before its look")
+		}
+		if time.Sleep(time.Minute); running() {
+			t.Error("it does not end")
+		}
 	})
 }
 
