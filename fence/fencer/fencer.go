@@ -131,14 +131,15 @@ type Target struct {
 	LeaseRV string
 	// StorageOnly asks the agents that cut storage alone: for a node that lives.
 	StorageOnly bool
-	// Fence is the ID of the fence that On or Lift is about: of another one they undo
-	// nothing. Empty: of whichever there is.
-	Fence string
+	// Fences are the IDs of the fences that On and Lift may undo, as the caller saw
+	// them: where another one stands, or none of them any more, nothing is undone. Nil:
+	// whichever there are.
+	Fences []string
 	// Still tells whether what the caller decided by still holds, given the Node as it
 	// was just read (nil: it is gone). It is asked under the node's lock, which may have
-	// been waited for: by Off right before each off, by On and Lift before they begin
-	// and, once the fence proves nothing any more, right before the first request. After
-	// an error of it nothing more is sent. Nil: it does.
+	// been waited for: by Off right before each off, by On and Lift before they begin,
+	// and by Lift once more when the fence proves nothing any more. After an error of it
+	// nothing more is sent. Nil: it does.
 	Still func(ctx context.Context, node *corev1.Node) error
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -69,8 +70,9 @@ type cut struct {
 	id     string // of the fence
 	other  string // of the power fence, where id is of a storage fence that is kept
 
-	last    look     // at the node, right before the last off
-	written []string // "Fencing" stands in the record, by ID
+	last    look        // at the node, right before the last off
+	written []string    // "Fencing" stands in the record, by ID
+	called  atomic.Bool // off by the caller
 }
 
 func (c *cut) run(ctx context.Context) (Answer, error) {
@@ -224,6 +226,7 @@ func (c *cut) before(ctx context.Context, next agent.Agent) error {
 		return err
 	}
 	if err := c.t.still(ctx, now.node); err != nil {
+		c.called.Store(true)
 		return err
 	}
 	c.last = now
@@ -263,6 +266,11 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 			// A node that is cut anew is no further node: the brakes go by when it began.
 			start.Lifting, start.StartedAt, start.Machine, start.What, start.Agents, start.Steps = cur.Lifting, cur.StartedAt, cur.Machine, cur.What, cur.Agents, offSteps(cur)
 		}
+		if try := failedBefore(r, &start, c.Driver); f == nil && try != nil && start.Lifting == "" {
+			// The same again: one fence, that began when the first try did.
+			start.StartedAt, start.Steps = try.StartedAt, offSteps(try)
+			r.Fences = slices.DeleteFunc(r.Fences, func(f record.Fence) bool { return f.ID == try.ID })
+		}
 		if f != nil {
 			start.Steps = append(start.Steps, f.Steps...)
 			if start.Lifting == "" {
@@ -291,6 +299,20 @@ func (c *cut) begun(r *record.Record, kind fence.Kind) (*record.Fence, string) {
 		return r.FenceByID(c.other), c.other
 	}
 	return f, c.id
+}
+
+// failedBefore is the last try at that machine that came to nothing, if nothing was
+// heard of it since.
+func failedBefore(r *record.Record, f *record.Fence, driver string) *record.Fence {
+	for i := len(r.Fences) - 1; i >= 0; i-- {
+		try := &r.Fences[i]
+		if try.Phase == record.Failed && try.Kind == f.Kind && (try.Kind == fence.PowerReading || try.Driver == driver) &&
+			try.Machine.Same(f.Machine) && try.Machine.LeaseRV == f.Machine.LeaseRV {
+			cp := *try
+			return &cp
+		}
+	}
+	return nil
 }
 
 // offSteps are the requests that cut what the fence cut, each once: a fence keeps only
@@ -323,6 +345,13 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 			if ours == nil || ours.Phase != record.Fencing || a.State == agent.Off && ours.Lifting == "" {
 				continue // proven off, or voided, by somebody else
 			}
+			changed = true
+			if c.called.Load() && ours.Lifting == "" && !slices.ContainsFunc(ours.Steps, func(s record.FenceStep) bool { return s.Action == "off" }) &&
+				!slices.ContainsFunc(a.Steps, func(s agent.Step) bool { return s.Action == "off" }) {
+				r.Fences = slices.DeleteFunc(r.Fences, func(f record.Fence) bool { return f.ID == id })
+				r.Note(c.Actor, "FenceCalledOff", id+": "+a.Why)
+				continue
+			}
 			failed := *ours
 			failed.Phase, failed.Why, failed.EndedAt = record.Failed, a.Why, time.Now().UTC().Format(time.RFC3339)
 			if ours.Lifting != "" {
@@ -331,7 +360,6 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 			}
 			failed.Steps = append(slices.Clone(ours.Steps), steps(a.Steps)...)
 			r.PutFence(failed, "FenceFailed")
-			changed = true
 		}
 		return changed, nil
 	})

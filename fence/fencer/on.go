@@ -78,8 +78,10 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 		case <-limited.Done():
 		}
 	}()
-	// From here on the fence frees no volume, so that what it freed before shows.
-	err = f.stillSo(limited, &t)
+	if action == "lift" {
+		// From here on the fence frees no volume, so that what it freed before shows.
+		err = f.stillSo(limited, &t)
+	}
 	if err == nil {
 		err = lock.Held(limited)
 	}
@@ -138,8 +140,8 @@ func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 		u.id, u.fence, u.begun, u.left = string(uuid.NewUUID()), nil, false, nil
 		text := "node UID " + u.t.UID + ": " + u.reason
 		first, _ := u.series(r, text)
-		if !u.meant(r) {
-			return false, refuse(u.t.Node, u.action, "fence %s does not stand any more", u.t.Fence)
+		if err := u.meant(r); err != nil {
+			return false, err
 		}
 		if p := r.Fence(fence.PowerReading, ""); p != nil && u.action == "on" {
 			r.EndFence(p.ID, record.Void, "given its power back: "+u.reason, u.Actor)
@@ -167,10 +169,25 @@ func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 	return err
 }
 
-// meant: the record has the fence that this is about, if it is about one.
-func (u *undoing) meant(r *record.Record) bool {
-	is := func(f *record.Fence) bool { return f != nil && f.ID == u.t.Fence }
-	return u.t.Fence == "" || u.action == "on" && is(r.Fence(fence.PowerReading, "")) || is(r.Fence(fence.StorageFence, u.Driver))
+// meant fails where the record has another fence than the caller saw, or none of those.
+func (u *undoing) meant(r *record.Record) error {
+	if u.t.Fences == nil {
+		return nil
+	}
+	stand := 0
+	for _, f := range []*record.Fence{r.Fence(fence.PowerReading, ""), r.Fence(fence.StorageFence, u.Driver)} {
+		switch {
+		case f == nil, f.Kind == fence.PowerReading && u.action != "on", f.Kind == fence.StorageFence && !u.CoversStorage(u.t.Node):
+		case !slices.Contains(u.t.Fences, f.ID):
+			return refuse(u.t.Node, u.action, "fence %s stands now, made by %s at %s", f.ID, f.Actor, f.StartedAt)
+		default:
+			stand++
+		}
+	}
+	if stand == 0 && len(u.t.Fences) > 0 {
+		return refuse(u.t.Node, u.action, "fence %s does not stand any more", strings.Join(u.t.Fences, ", "))
+	}
+	return nil
 }
 
 // remember adds what withdrawn fences cut to what is to be opened, unless it is another

@@ -3,10 +3,14 @@ package fencer
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -20,18 +24,19 @@ func TestALiftThatIsAboutAnEarlierFenceLeavesTheOneThatStands(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cutOff(t, func(w *world, wall *firewall, target Target) {
-				target.Fence = w.fence().ID
+				target.Fences = []string{w.fence().ID}
 				w.succeeds(w.lift(target))
+				w.fails(back(w, target), "fence "+target.Fences[0]+" does not stand any more")
 				if _, err := w.fencer("a").Off(w.Context(), target, "dead again", false); err != nil {
 					t.Fatal(err)
 				}
 				ons := wall.ons
-				w.fails(back(w, target), "fence "+target.Fence+" does not stand any more")
+				w.fails(back(w, target), "fence "+w.fence().ID+" stands now, made by a at ")
 				w.expect("requests", wall.ons, ons)
 				w.expect("lifting", w.fence().Lifting, "")
 				w.expect("fences", w.fences(), "Lifted by a, Fenced by a")
 
-				target.Fence = w.fence().ID
+				target.Fences = []string{w.fence().ID}
 				w.succeeds(back(w, target))
 				w.expect("fences", w.fences(), "Lifted by a, Lifted by a")
 			})
@@ -44,9 +49,9 @@ func TestPowerIsNotGivenBackToAMachineThatSomebodyElseFencedSince(t *testing.T) 
 		w.put(w.powerFence(record.Fenced))
 		w.bmc.set(true)
 		target := w.target()
-		target.Fence = "an earlier one"
+		target.Fences = []string{"an earlier one"}
 		_, err := w.fencer("a").On(w.Context(), target, "all has moved")
-		w.fails(err, "fence an earlier one does not stand any more")
+		w.fails(err, "fence f stands now, made by b")
 		w.expect("fences", w.fences(), "Fenced by b")
 		if !w.bmc.off {
 			t.Error("it was powered on")
@@ -95,6 +100,68 @@ func TestNothingIsCutOffWhereWhatItRestsOnHoldsNoMore(t *testing.T) {
 		if _, offs := w.bmc.counts(); offs != 0 || a.State == agent.Off {
 			t.Errorf("%d requests, %+v", offs, a)
 		}
-		w.expect("fences", w.fences(), "Failed by a")
+		w.expect("fences", w.fences(), "")
+		if !strings.Contains(w.trail(), "a FenceCalledOff") {
+			t.Error("nothing was written down of it: " + w.trail())
+		}
 	})
+}
+
+// Each try would count anew for the limit of the hour, or push the one whose off was
+// taken out of the record.
+func TestTriesThatComeToNothingAreOneFence(t *testing.T) {
+	run(t, func(w *world) {
+		off := func(at Target) {
+			t.Helper()
+			time.Sleep(30 * time.Second)
+			if a, _ := w.fencer("a").Off(w.Context(), at, "dead", false); a.State == agent.Off {
+				t.Errorf("%+v", a)
+			}
+		}
+		w.bmc.deaf = true
+		target := w.target()
+		off(target)
+		first := w.record().Fences[0].StartedAt
+		w.bmc.refuses = errors.New("no route")
+		for range 6 {
+			off(target)
+		}
+		f := w.record().Fences[0]
+		w.expect("fences", w.fences(), "Failed by a")
+		w.expect("began", f.StartedAt, first)
+		if !slices.ContainsFunc(f.Steps, func(s record.FenceStep) bool { return s.Action == "off" && s.Err == "" }) {
+			t.Errorf("the off that was taken is forgotten: %+v", f.Steps)
+		}
+
+		w.renew("n1")
+		off(w.target()) // another silence
+		w.expect("fences", w.fences(), "Failed by a, Failed by a")
+	})
+}
+
+func TestAMachineThatDidNotComeOnIsOffBecauseOfTheRequestsThatTurnedItOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		of   func(*record.Fence)
+		sent bool
+	}{
+		"that very machine": {func(*record.Fence) {}, true},
+		"an earlier boot":   {func(f *record.Fence) { f.Machine.BootID = "b0" }, false},
+		"it was heard of":   {func(f *record.Fence) { f.Machine.LeaseRV = "1" }, false},
+		"it never was off":  {func(f *record.Fence) { f.Phase = record.Failed }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				f := w.powerFence(record.Void)
+				f.Steps = []record.FenceStep{{Agent: "bmc", Action: "off"}}
+				c.of(&f)
+				w.put(f)
+				w.bmc.set(true)
+				w.expect("state", w.ask(w.fencer("a"), w.target()).State, agent.Off)
+				now := w.record().Fence(fence.PowerReading, "")
+				if got := slices.ContainsFunc(now.Steps, func(s record.FenceStep) bool { return s.Action == "off" }); got != c.sent {
+					t.Errorf("steps %+v", now.Steps)
+				}
+			})
+		})
+	}
 }

@@ -149,6 +149,17 @@ func (r *Record) Fence(kind fence.Kind, driver string) *Fence {
 	return nil
 }
 
+// LastPowerFence returns the power fence that was made last, current or not; nil: there
+// is none.
+func (r *Record) LastPowerFence() *Fence {
+	for i := len(r.Fences) - 1; i >= 0; i-- {
+		if f := &r.Fences[i]; f.Kind == fence.PowerReading {
+			return f
+		}
+	}
+	return nil
+}
+
 // FenceByID returns the fence with that ID, current or not; nil: none.
 func (r *Record) FenceByID(id string) *Fence {
 	if r == nil {
