@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
@@ -213,9 +217,55 @@ func TestFenceOffTurnsOffProvesAndOnGivesBack(t *testing.T) {
 	says(t, stdout, "fenced (power) by alice", "yes, unless the node shows life", "agents pdu: it hangs", f.ID)
 
 	stdout, _ = commandLine(t, exitOK, with([]string{"fence", "on", "n1", "--reason=repaired"}, flags...)...)
-	says(t, stdout, "pdu  on      sent", "pdu  status  on", "Node n1 is on")
+	says(t, stdout, "Node n1 is fenced (power) by alice since ", ": it hangs (fence "+f.ID+").", "pdu  on      sent", "pdu  status  on", "Node n1 is on")
 	if b.reads("1") != "ON" || api.record("n1").Fence(fence.PowerReading, "") != nil {
 		t.Error("it has no power, or still counts as fenced")
+	}
+}
+
+// The node may have come back, died again and been fenced anew, and its volumes moved.
+func TestFenceOnLeavesAFenceThatWasNotShown(t *testing.T) {
+	api, kubeconfig := newAPI(t)
+	api.addNode("n1", "uid-1", "boot-1", "i-1")
+	b := newSwitchboard(t)
+	rc, err := clientcmd.BuildConfigFromFlags("", strings.TrimPrefix(kubeconfig, "--kubeconfig="))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := record.NewStore(kubernetes.NewForConfigOrDie(rc).CoordinationV1(), "csi-fencepost")
+	put := func(id string, update func(context.Context, func(*record.Record) (bool, error)) (*record.Record, error)) {
+		t.Helper()
+		if _, err := update(t.Context(), func(r *record.Record) (bool, error) {
+			r.PutFence(record.Fence{ID: id, Kind: fence.PowerReading, Phase: record.Fenced, Actor: "csi-fencepost d@h", Reason: "dead",
+				Machine: record.FencedMachine{NodeUID: "uid-1", BootID: "boot-1"}, StartedAt: "2026-01-02T03:04:05Z"}, "Fence")
+			return true, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("shown", func(ctx context.Context, f func(*record.Record) (bool, error)) (*record.Record, error) {
+		return store.Update(ctx, "n1", f)
+	})
+	lock, err := store.Lock(t.Context(), "n1", "a sidecar", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		time.Sleep(time.Second) // it waits for the lock
+		put("made since", lock.Update)
+		if err := lock.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	b.write("1", "OFF", 0o600)
+	stdout, stderr := commandLine(t, exitFailure, with([]string{"fence", "on", "n1", "--reason=repaired", "--yes", kubeconfig}, b.flags(map[string]string{"n1": "1"}, "")...)...)
+	<-released
+	says(t, stdout, "Node n1 is fenced (power) by csi-fencepost d@h since 2026-01-02T03:04:05Z: dead (fence shown).")
+	says(t, stderr, "fence made since stands now, made by csi-fencepost d@h at 2026-01-02T03:04:05Z")
+	if f := api.record("n1").Fence(fence.PowerReading, ""); f == nil || f.ID != "made since" || strings.Contains(stdout, "sent") {
+		t.Errorf("%+v\n%s", f, stdout)
 	}
 }
 

@@ -227,8 +227,28 @@ func (f *powerFlags) mayTurnOff(ctx context.Context, p *powering) error {
 	return err
 }
 
+// showFences prints the fences that are about to be undone. One that is made after it
+// is not: the node may have died again meanwhile, and its volumes have moved.
+func (p *powering) showFences(ctx context.Context) error {
+	r, err := p.records().Get(ctx, p.target.Node)
+	if err != nil {
+		return err
+	}
+	p.target.Fences = []string{}
+	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
+		if s := r.Fence(kind, p.fencer.Driver); s != nil {
+			p.target.Fences = append(p.target.Fences, s.ID)
+			fmt.Fprintf(p.out, "Node %s is %s since %s: %s (fence %s).\n", p.target.Node, fenceWords(s), s.StartedAt, s.Reason, s.ID)
+		}
+	}
+	return nil
+}
+
 // on gives the node back what was cut.
 func (f *powerFlags) on(ctx context.Context, p *powering) error {
+	if err := p.showFences(ctx); err != nil {
+		return err
+	}
 	if !f.yes && !ask(ctx, os.Stdin, p.out, f.node, fmt.Sprintf("This turns node %s on. Type its name to go on: ", f.node)) {
 		return errors.New("nothing was turned on")
 	}

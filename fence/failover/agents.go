@@ -48,7 +48,7 @@ func (a Agents) StorageOnly(node string) bool {
 }
 
 func (a Agents) target(t Target) fencer.Target {
-	return fencer.Target{Node: t.Node, UID: t.UID, BootID: t.BootID, NodeID: t.NodeID, LeaseRV: t.LeaseRV, Fence: t.Fence, Still: t.Still}
+	return fencer.Target{Node: t.Node, UID: t.UID, BootID: t.BootID, NodeID: t.NodeID, LeaseRV: t.LeaseRV, Fences: t.Fences, Still: t.Still}
 }
 
 // Ask implements Fencer. An agent that reads on, and that an operator has

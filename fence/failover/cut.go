@@ -42,7 +42,7 @@ func (w *worker) cut(ctx context.Context, s *state) error {
 		s.Brake, s.BrakeWords = b, words
 		return errors.Join(w.blocked(ctx, s), errLater)
 	}
-	if err := w.still(ctx, s); err != nil {
+	if _, err := w.still(ctx, s); err != nil {
 		return err
 	}
 	w.Metrics.FencingBlocked(w.name, NoBrake)

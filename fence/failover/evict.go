@@ -96,17 +96,21 @@ func (w *worker) follow(ctx context.Context, ahead []pod) {
 // stillFenced: a node may live under a storage fence, any other must not, and what
 // proved it is still said. The agents are not asked again.
 func (w *worker) stillFenced(ctx context.Context, s *state) error {
-	if s.Proof != fence.StorageFence {
-		if err := w.still(ctx, s); err != nil {
-			return err
-		}
+	now := *s
+	var err error
+	if s.Proof == fence.StorageFence {
+		now.Node, err = w.node(ctx)
+	} else {
+		now.Node, err = w.still(ctx, s)
+	}
+	if err != nil {
+		return err
 	}
 	fences, err := w.Fencer.FencesOf(ctx, w.name)
 	if err != nil {
 		return err
 	}
-	now := *s
-	now.Fence, now.Proof = about(fences, s.Node), ""
+	now.Fence, now.Proof = about(fences, now.Node), ""
 	if err := w.prove(ctx, &now, w.Index.HeldBy(w.name)); err != nil {
 		return err
 	}

@@ -16,9 +16,9 @@ type Target struct {
 	// LeaseRV is the resourceVersion of the node's lease, read after the Node;
 	// empty: there is none. Off must fail where the live lease is another one.
 	LeaseRV string
-	// Fence is the ID of the fence that On or Lift is about; they must fail where
-	// another one stands.
-	Fence string
+	// Fences are the IDs of those that On or Lift is about; they must fail where
+	// another one stands. Nil: any.
+	Fences []string
 	// Still is asked under the node's lock, right before anything is sent, with the
 	// Node as it was just read; where it fails nothing is. Lift must ask it when the
 	// fence proves nothing any more.

@@ -57,7 +57,7 @@ func (w *worker) lift(ctx context.Context, s *state) error {
 		still = w.nothingMoved
 	}
 	t := w.target(s)
-	t.Fence = s.Fence.ID
+	t.Fences = []string{s.Fence.ID}
 	t.Still = func(ctx context.Context, n *corev1.Node) error {
 		if n == nil || n.UID != s.Node.UID || n.Status.NodeInfo.BootID != s.Node.Status.NodeInfo.BootID {
 			return errChanged

@@ -81,22 +81,23 @@ func (w *worker) lease(ctx context.Context) (rv string, found bool, err error) {
 }
 
 // still fails if the node has renewed its lease, booted, or opted out or in, since the
-// look: it is asked right before anything is done to the node or its pods.
-func (w *worker) still(ctx context.Context, s *state) error {
+// look: it is asked right before anything is done to the node or its pods. It returns
+// the Node as it is now.
+func (w *worker) still(ctx context.Context, s *state) (*corev1.Node, error) {
 	n, err := w.node(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rv, _, err := w.lease(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	same := (n == nil) == (s.Node == nil) && rv == s.LeaseRV &&
 		(n == nil || n.UID == s.Node.UID && n.Status.NodeInfo.BootID == s.Node.Status.NodeInfo.BootID && optedOut(n.Annotations) == s.optedOut())
 	if !same {
-		return errChanged
+		return nil, errChanged
 	}
-	return nil
+	return n, nil
 }
 
 // holds: the node may hold a volume of the driver.

@@ -134,7 +134,7 @@ func planProven(s *state) []step {
 	if len(steps) == 0 && s.emptyable() {
 		return []step{stepEmpty}
 	}
-	if len(steps) == 0 && s.PowerOn && s.Attached == 0 && s.Fence != nil && s.Fence.Kind == fence.PowerReading && s.Fence.Cut && s.Fence.Sidecar && s.Fence.Void == "" {
+	if len(steps) == 0 && s.powerOnDue() && s.keptOff() == "" {
 		steps = append(steps, stepPowerOn)
 	}
 	return steps

@@ -136,6 +136,8 @@ func TestPlan(t *testing.T) {
 
 		"no power before everything has moved":   {with(moved(), func(s *state) { s.Attached = 1 }), nil},
 		"power when everything has moved":        {moved(), []step{stepPowerOn}},
+		"no power where somebody works on it":    {with(moved(), func(s *state) { s.Node.Annotations = map[string]string{MaintenanceAnnotation: "disk"} }), nil},
+		"no power without a Node":                {with(moved(), func(s *state) { s.Node = nil }), nil},
 		"no power to what a person switched off": {with(moved(), func(s *state) { s.Fence.Sidecar = false }), nil},
 		"no power unless configured":             {with(moved(), func(s *state) { s.PowerOn = false }), nil},
 		"no power for a node found off":          {with(moved(), func(s *state) { s.Fence.Cut = false }), nil},

@@ -4,30 +4,39 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
-// powerOn powers a node on that a sidecar had switched off, once no driver's
-// volume is attached to it any more. Whoever works on the node keeps it off by what
-// keeps it from being fenced, too.
+// powerOnDue: a sidecar has switched the node off, and no driver's volume is attached
+// to it any more.
+func (s *state) powerOnDue() bool {
+	return s.PowerOn && s.Attached == 0 && s.Node != nil && s.Fence != nil && s.Fence.Kind == fence.PowerReading && s.Fence.Cut && s.Fence.Sidecar && s.Fence.Void == ""
+}
+
+// keptOff says why the node is not powered on all the same: whoever works on it keeps
+// it off by what keeps it from being fenced, too.
+func (s *state) keptOff() string {
+	_, words := (&weather{Node: s.Node}).ofNode()
+	return words
+}
+
 func (w *worker) powerOn(ctx context.Context, s *state) error {
-	held := func(n *corev1.Node) error {
-		b, words := (&weather{Node: n}).ofNode()
-		if b == NoBrake {
-			return nil
+	t := w.target(s)
+	t.Fences = []string{s.Fence.ID}
+	t.Still = func(ctx context.Context, n *corev1.Node) error {
+		if b, _ := (&weather{Node: n}).ofNode(); b != NoBrake {
+			return errChanged
 		}
-		w.say(s.Node, "node", normal, ReasonLeftAlone, "off "+words, "node "+w.name+" is not powered on again: "+words)
-		return errLater
-	}
-	if err := held(s.Node); err != nil {
+		_, err := w.still(ctx, s)
 		return err
 	}
-	t := w.target(s)
-	t.Fence = s.Fence.ID
-	t.Still = func(ctx context.Context, n *corev1.Node) error {
-		if err := held(n); err != nil {
-			return err
-		}
-		return w.still(ctx, s)
-	}
 	return w.Fencer.On(ctx, t, "every volume has moved (fencing.powerOn)")
+}
+
+// sayKeptOff says why the node stays off.
+func (w *worker) sayKeptOff(s *state) {
+	if words := s.keptOff(); words != "" && s.powerOnDue() {
+		w.say(s.Node, "node", normal, ReasonLeftAlone, "off "+words, "node "+w.name+" is not powered on again: "+words)
+	}
 }

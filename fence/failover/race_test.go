@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/source"
 
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -88,6 +89,28 @@ func TestWhatComesUpWhileTheLockIsWaitedForHoldsTheFence(t *testing.T) {
 			w.eventually("it is fenced after all", func() bool { return w.fencer.did("off " + w.n1) })
 		})
 	}
+}
+
+func TestATaintThatIsTakenOffBetweenLookAndPodsStopsTheDeletion(t *testing.T) {
+	w := newWorld(t)
+	w.fencer.covers = false
+	w.options.Sources = []source.Source{source.OutOfServiceTaint(source.Records{Store: w.options.Records, Actor: "test"})}
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	w.start()
+	w.lives(w.n1, false)
+	w.eventually("it is suspected", func() bool { return w.seen.said("FencepostSuspected a:", "") > 0 })
+	var once sync.Once
+	hook := func(q *http.Request) error {
+		if q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/pods") && w.tainted() != "" { // after the Node, before the deletions
+			once.Do(func() { w.edit(w.n1, func(n *corev1.Node) { n.Spec.Taints = nil }) })
+		}
+		return nil
+	}
+	w.refuse.Store(&hook)
+	w.edit(w.n1, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{taintOf("nodeshutdown")} })
+	w.eventually("the taint was taken off", func() bool { return w.tainted() == "" })
+	w.never("a pod was deleted on a taint that was taken off", 3*time.Second, func() bool { return !w.has("a") })
 }
 
 func TestAPersonsWordThatIsTakenBackBetweenTaintAndPodsStopsTheDeletion(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 // would delete the node's pods at the same time as we do, by their names, and so
 // the pods that a StatefulSet has made anew meanwhile.
 func (w *worker) taint(ctx context.Context, s *state) error {
-	if err := w.still(ctx, s); err != nil {
+	if _, err := w.still(ctx, s); err != nil {
 		return err
 	}
 	ours := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: source.OurTaintValue, Effect: corev1.TaintEffectNoSchedule}
@@ -32,7 +32,7 @@ func (w *worker) taint(ctx context.Context, s *state) error {
 // empty has Kubernetes delete the pods that are left on the node, now that those
 // with our volumes are gone: the effect of our taint becomes NoExecute.
 func (w *worker) empty(ctx context.Context, s *state) error {
-	if err := w.still(ctx, s); err != nil {
+	if _, err := w.still(ctx, s); err != nil {
 		return err
 	}
 	taints := slices.Clone(s.Node.Spec.Taints)

@@ -113,6 +113,7 @@ func (w *worker) pass(ctx context.Context) (time.Duration, error) {
 		}
 		w.note(s)
 		w.sayLeftAlone(s)
+		w.sayKeptOff(s)
 		steps := plan(s)
 		for _, step := range steps {
 			if err := w.take(ctx, s, step); err != nil {
