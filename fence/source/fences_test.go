@@ -113,3 +113,11 @@ func TestANodeWhoseFenceIsBeingLiftedIsPublishedNothingWhereNobodyCanTell(t *tes
 		}
 	}
 }
+
+func TestAPowerFenceHidesNoStorageFence(t *testing.T) {
+	r := withFence(fence.PowerReading, "other")
+	r.Fences = append(r.Fences, withFence(fence.StorageFence, "other").Fences...)
+	if found := ask(t, Fences(nil), stale(r)); len(found) != 2 || found[0].Kind != fence.PowerReading || found[1].Kind != fence.StorageFence {
+		t.Errorf("evidence %+v", found)
+	}
+}

@@ -1,0 +1,32 @@
+package record
+
+import "testing"
+
+func TestAccessThatWasCutStandsUntilItIsGivenBackAsAWhole(t *testing.T) {
+	for phase, want := range map[Phase]struct{ stands, lifting bool }{
+		Fencing: {false, true}, // cut anew while it is being lifted
+		Fenced:  {true, true}, Failed: {}, Void: {}, Lifted: {},
+	} {
+		if got := (&Fence{Phase: phase}).Standing(); got != want.stands {
+			t.Errorf("%s: %v", phase, got)
+		}
+		if got := (&Fence{Phase: phase, Lifting: "booted"}).Standing(); got != want.lifting {
+			t.Errorf("%s, being lifted: %v", phase, got)
+		}
+	}
+}
+
+func TestOnlyAFenceThatIsVoidAndWasTakenBackIsWithdrawn(t *testing.T) {
+	for name, c := range map[string]struct {
+		fence Fence
+		want  bool
+	}{
+		"taken back":              {Fence{Phase: Void, Why: withdrawn + "wrong"}, true},
+		"the node was seen alive": {Fence{Phase: Void, Why: "it renewed its lease"}, false},
+		"open since":              {Fence{Phase: Lifted, Why: withdrawn + "wrong"}, false},
+	} {
+		if got := c.fence.Withdrawn(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
