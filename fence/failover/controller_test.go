@@ -427,6 +427,7 @@ func TestAPodThatIsBackUnderTheSameNameIsAnotherOne(t *testing.T) {
 func TestPowerComesBackOnlyWhenEveryDriversVolumeHasMoved(t *testing.T) {
 	w := newWorld(t)
 	w.options.PowerOn = true
+	w.fencer.also = []Fence{{ID: "storage", Node: w.n1, NodeUID: "another", Kind: fence.StorageFence}}
 	w.volume("a", w.driver, nil)
 	w.volume("foreign", "other."+w.driver, nil)
 	w.pod("a", w.n1, nil, "a")
@@ -440,6 +441,9 @@ func TestPowerComesBackOnlyWhenEveryDriversVolumeHasMoved(t *testing.T) {
 	w.detach("foreign")
 	w.driver = foreign
 	w.eventually("power is back", func() bool { return w.fencer.did("on " + w.n1) })
+	if got := fmt.Sprint(w.fencer.undoes); got != "[f-"+w.n1+" storage]" {
+		t.Errorf("it undoes %s, and would refuse where another fence stands", got)
+	}
 }
 
 func TestPowerStaysOffWhileSomebodyWorksOnTheNode(t *testing.T) {

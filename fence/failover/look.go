@@ -30,6 +30,9 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 		return nil, err
 	}
 	s.Fence = about(fences, s.Node)
+	for _, f := range fences {
+		s.Standing = append(s.Standing, f.ID)
+	}
 	rv, found, err := w.lease(ctx)
 	if err != nil {
 		return nil, err

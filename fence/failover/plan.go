@@ -38,6 +38,8 @@ type state struct {
 	Answer *Answer
 	// Fence is the record's; nil: none.
 	Fence *Fence
+	// Standing are the IDs of all that the record has and that are not over.
+	Standing []string
 	// Proof is the kind of evidence by which the node cannot write; empty: none.
 	Proof fence.Kind
 

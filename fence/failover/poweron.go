@@ -23,7 +23,7 @@ func (s *state) keptOff() string {
 
 func (w *worker) powerOn(ctx context.Context, s *state) error {
 	t := w.target(s)
-	t.Fences = []string{s.Fence.ID}
+	t.Fences = s.Standing
 	t.Still = func(ctx context.Context, n *corev1.Node) error {
 		if b, _ := (&weather{Node: n}).ofNode(); b != NoBrake {
 			return errChanged

@@ -91,6 +91,8 @@ type scripted struct {
 	calls      []string
 	offAt      time.Time // when it first answered off
 	unliftable error     // Lift's
+	also       []Fence   // stand beside those on record
+	undoes     []string  // what On was to undo
 	nodes      core.NodesGetter
 	locked     func() // while Off waits for the node's lock
 }
@@ -162,7 +164,7 @@ func (f *scripted) On(ctx context.Context, t Target, _ string) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.calls = append(f.calls, "on "+t.Node)
+	f.calls, f.undoes = append(f.calls, "on "+t.Node), t.Fences
 	f.state = agent.On
 	return nil
 }
@@ -208,7 +210,7 @@ func (f *scripted) Fence(_ context.Context, node string) (*Fence, error) {
 
 func (f *scripted) FencesOf(ctx context.Context, node string) ([]Fence, error) {
 	if r, _ := f.Fence(ctx, node); r != nil && r.Void == "" {
-		return []Fence{*r}, nil
+		return append([]Fence{*r}, f.also...), nil
 	}
 	return nil, nil
 }

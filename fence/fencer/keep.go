@@ -55,7 +55,7 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 			next.ID, next.Reason, next.Forced, next.StartedAt = cur.ID, cur.Reason, cur.Forced, cur.StartedAt
 			next.Steps = append(slices.Clone(cur.Steps), next.Steps...)
 		}
-		if last := r.LastPowerFence(); a.Kind == fence.PowerReading && last != nil && last.Phase == record.Void && stands(last, a.Machine) {
+		if last := r.LastPowerFence(); a.Kind == fence.PowerReading && last != nil && last.Phase == record.Void && strings.HasPrefix(last.Why, givenBack) && stands(last, a.Machine) {
 			// It was to be given its power back, which came to nothing: it is off because
 			// of those requests.
 			next.Steps = append(offSteps(last), next.Steps...)

@@ -114,6 +114,9 @@ func (f *Fencer) stillSo(ctx context.Context, t *Target) error {
 	return t.Still(ctx, now.node)
 }
 
+// givenBack begins Fence.Why of a power fence that On has ended.
+const givenBack = "given its power back: "
+
 // maxLifting bounds what a fence says of why it is lifted, in bytes.
 const maxLifting = 256
 
@@ -144,7 +147,7 @@ func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 			return false, err
 		}
 		if p := r.Fence(fence.PowerReading, ""); p != nil && u.action == "on" {
-			r.EndFence(p.ID, record.Void, "given its power back: "+u.reason, u.Actor)
+			r.EndFence(p.ID, record.Void, givenBack+u.reason, u.Actor)
 			first = ""
 		}
 		if s := r.Fence(fence.StorageFence, u.Driver); s != nil && u.CoversStorage(u.t.Node) {

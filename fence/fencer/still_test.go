@@ -147,12 +147,13 @@ func TestAMachineThatDidNotComeOnIsOffBecauseOfTheRequestsThatTurnedItOff(t *tes
 		"that very machine": {func(*record.Fence) {}, true},
 		"an earlier boot":   {func(f *record.Fence) { f.Machine.BootID = "b0" }, false},
 		"it was heard of":   {func(f *record.Fence) { f.Machine.LeaseRV = "1" }, false},
+		"it was on since":   {func(f *record.Fence) { f.Why = "read as on again by bmc" }, false},
 		"it never was off":  {func(f *record.Fence) { f.Phase = record.Failed }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(w *world) {
 				f := w.powerFence(record.Void)
-				f.Steps = []record.FenceStep{{Agent: "bmc", Action: "off"}}
+				f.Why, f.Steps = givenBack+"repaired", []record.FenceStep{{Agent: "bmc", Action: "off"}}
 				c.of(&f)
 				w.put(f)
 				w.bmc.set(true)
