@@ -174,7 +174,9 @@ func TestAnAnswerIsRememberedNoLongerThanItsFenceCounts(t *testing.T) {
 				if end != nil {
 					end(w, wall, target)
 				}
+				asked := wall.asked.Load()
 				w.expect("after", w.ask(f, target).State == agent.Off, end == nil)
+				w.expect("the agents were asked again", wall.asked.Load() > asked, end != nil)
 				w.server.SetDown(true)
 				if _, err := f.Ask(w.Context(), target); name == "" && err == nil {
 					t.Error("an answer of which nobody can tell whether it holds")

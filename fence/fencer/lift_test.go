@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type firewall struct {
 	atOff   func()
 	ons     int
 	offs    int
+	asked   atomic.Int32
 }
 
 func (*firewall) Name() string       { return "array" }
@@ -44,6 +46,7 @@ func of(m agent.Machine) []string {
 }
 
 func (f *firewall) Status(_ context.Context, m agent.Machine) (agent.Reading, error) {
+	f.asked.Add(1)
 	var in, out []string
 	for _, b := range of(m) {
 		if slices.Contains(f.list, b) {
