@@ -1,6 +1,10 @@
 package record
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
 
 func TestAccessThatWasCutStandsUntilItIsGivenBackAsAWhole(t *testing.T) {
 	for phase, want := range map[Phase]struct{ stands, lifting bool }{
@@ -27,6 +31,29 @@ func TestOnlyAFenceThatIsVoidAndWasTakenBackIsWithdrawn(t *testing.T) {
 	} {
 		if got := c.fence.Withdrawn(); got != c.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestTheLastPowerFenceIsTheOneThatWasMadeLastWhateverBecameOfIt(t *testing.T) {
+	power := func(id string, phase Phase) Fence { return Fence{ID: id, Kind: fence.PowerReading, Phase: phase} }
+	storage := Fence{ID: "storage", Kind: fence.StorageFence, Phase: Fenced}
+	for name, c := range map[string]struct {
+		fences []Fence
+		want   string
+	}{
+		"none":             {nil, ""},
+		"storage alone":    {[]Fence{storage}, ""},
+		"the only one":     {[]Fence{power("a", Void)}, "a"},
+		"the newer":        {[]Fence{power("a", Fenced), power("b", Void)}, "b"},
+		"before another's": {[]Fence{power("a", Void), storage}, "a"},
+	} {
+		got := ""
+		if f := (&Record{Fences: c.fences}).LastPowerFence(); f != nil {
+			got = f.ID
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }
