@@ -56,8 +56,8 @@ docs: ## docs/FLAGS.md and the fields in docs/CONFIGURATION.md, from the program
 bench: ## what the proxy costs, and how quick a failover is, measured side by side; writes docs/BENCH.md (hours; needs make deps; go run ./sanity/bench -only=SECTION -o docs/BENCH.md: one section)
 	$(GO) run ./sanity/bench -o docs/BENCH.md
 
-soak: ## attach, move, power off, fail over, come back, in a loop: does anything of the sidecar grow? DURATION=2h (needs make deps)
-	@$(GO) run ./sanity/soak -duration=$(or $(DURATION),2h)
+soak: ## attach, move, power off, fail over, come back, in a loop: does anything of the sidecar grow? writes docs/SOAK.md; DURATION=2h (needs make deps)
+	@$(GO) run ./sanity/soak -duration=$(or $(DURATION),2h) -o docs/SOAK.md
 
 prove: ## the whole case for safety; writes docs/PROOF.md (hours; PROVE=-quick: minutes; PROVE="-reuse": what has not changed is not run again)
 	@$(GO) run ./sanity/prove $(PROVE)

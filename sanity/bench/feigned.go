@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,8 +22,8 @@ import (
 
 // feigned is an API server that shows a cluster too large for a real one on this
 // machine: over HTTP/2 and TLS, in protobuf, it streams the lists of the kinds that
-// are watched (WatchList), and then renews leases and Nodes as kubelets do. To all
-// else it answers 404.
+// are watched (WatchList), or hands them out in pages, and then renews leases and
+// Nodes as kubelets do. To all else it answers 404.
 type feigned struct {
 	*cluster
 	*httptest.Server
@@ -101,6 +104,10 @@ func (f *feigned) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
 	s, known := f.shown(r.URL.Path)
 	switch query := r.URL.Query(); {
+	case known && f.paged && query.Get("sendInitialEvents") != "":
+		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
+	case known && f.paged && query.Get("watch") == "":
+		_, _ = w.Write(s.listPage(query))
 	case known && query.Get("watch") != "":
 		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf+";stream=watch")
 		f.stream(w, r, s, query.Get("sendInitialEvents") == "true")
@@ -109,9 +116,45 @@ func (f *feigned) serve(w http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(r.URL.Path, "/namespaces/csi-fencepost/leases"):
 		_, _ = w.Write(enveloped("coordination.k8s.io/v1", "LeaseList", &coordinationv1.LeaseList{}))
 	default:
-		w.WriteHeader(http.StatusNotFound)
-		_, _ = w.Write(enveloped("v1", "Status", &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound, Message: "there is none"}))
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "there is none")
 	}
+}
+
+func refuse(w http.ResponseWriter, code int32, reason metav1.StatusReason, message string) {
+	w.WriteHeader(int(code))
+	_, _ = w.Write(enveloped("v1", "Status", &metav1.Status{Status: metav1.StatusFailure, Reason: reason, Code: code, Message: message}))
+}
+
+// encoded is what was marshalled already.
+type encoded []byte
+
+func (e encoded) Marshal() ([]byte, error) { return e, nil }
+
+// listPage is as much of a list as is asked for. In protobuf each kind's list has
+// its metadata as field 1 and its items as field 2.
+func (s shown) listPage(query url.Values) []byte {
+	from, _ := strconv.Atoi(query.Get("continue"))
+	to := s.count
+	if limit, _ := strconv.Atoi(query.Get("limit")); limit > 0 {
+		to = min(to, from+limit)
+	}
+	meta := metav1.ListMeta{ResourceVersion: "1000"}
+	if to < s.count {
+		meta.Continue = strconv.Itoa(to)
+	}
+	var list encoded
+	field := func(number protowire.Number, obj protobuf) {
+		raw, err := obj.Marshal()
+		if err != nil {
+			panic(err) // it was made here
+		}
+		list = protowire.AppendBytes(protowire.AppendTag(list, number, protowire.BytesType), raw)
+	}
+	field(1, &meta)
+	for i := from; i < to; i++ {
+		field(2, s.object(i))
+	}
+	return enveloped(s.apiVersion, s.kind+"List", list)
 }
 
 // stream sends the list, if it is asked for, and then the renewals.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
 func main() {
@@ -176,13 +177,13 @@ func (o *options) writePage(now []result) error {
 
 // measure runs one section, and notes what it found.
 func (b *bench) measure(ctx context.Context, s section) error {
-	b.rows, b.notes, b.versions = nil, nil, nil
-	began, load := time.Now(), loadAverage()
+	b.rows, b.notes, b.versions, b.goals = nil, nil, nil, nil
+	began, load := time.Now(), tool.LoadAverage()
 	if err := s.run(b, ctx); err != nil {
 		return canceled(ctx, fmt.Errorf("%s: %w", s.about, err))
 	}
 	r := result{Section: s.name, Command: b.command(s.name), When: began.UTC().Truncate(time.Second), Took: time.Since(began).Round(time.Second).String(),
-		Machine: machine(), Load: load + ", after " + loadAverage(), Versions: append([]string{versions(ctx)}, b.versions...), Notes: b.notes}
+		Machine: tool.Machine(), Load: load + ", after " + tool.LoadAverage(), Versions: append([]string{versions(ctx)}, b.versions...), Notes: b.notes, Goals: b.goals}
 	for _, row := range b.rows {
 		r.Rows = append(r.Rows, row.cells())
 	}
@@ -210,6 +211,7 @@ type bench struct {
 	// Of the section that is measured.
 	rows     []row
 	notes    []string
+	goals    []goal
 	versions []string // of what was only known on the way
 }
 

@@ -105,9 +105,10 @@ func (b *bench) memoryRow(what, path string, p *controlplane.Process) error {
 }
 
 func (r residency) String() string {
-	const mib = 1 << 20
-	return fmt.Sprintf("%.0f / %.0f / %.0f MiB", float64(r.now)/mib, float64(r.own)/mib, float64(r.most)/mib)
+	return fmt.Sprintf("%.0f / %.0f / %.0f MiB", mebibytes(r.now), mebibytes(r.own), mebibytes(r.most))
 }
+
+func mebibytes(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%04d", i) }
 func nodeID(i int) string   { return fmt.Sprintf("i-%017d", i) }

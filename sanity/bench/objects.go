@@ -23,6 +23,8 @@ import (
 type cluster struct {
 	driver         string
 	nodes, volumes int
+	// paged: the API server does not stream lists, as before Kubernetes 1.32.
+	paged bool
 }
 
 func uid(kind, i int) types.UID {

@@ -24,6 +24,7 @@ type result struct {
 	// Rows have a cell for each of columns.
 	Rows  [][]string
 	Notes []string
+	Goals []goal `json:",omitempty"`
 }
 
 // readResults reads what was measured so far; no file: nothing.

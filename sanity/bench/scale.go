@@ -21,13 +21,17 @@ const (
 // scale measures what a csi-fencepost holds in clusters that no real API server
 // carries on this machine. Its objects have the size of real ones.
 func (b *bench) scale(ctx context.Context) error {
-	for _, c := range []cluster{{nodes: 500, volumes: 10_000}, {nodes: 5_000, volumes: 100_000}} {
+	for _, c := range []scaleCase{
+		{cluster{nodes: 500, volumes: 10_000}, residencyGoal{settled: 40, peak: 40}},
+		{cluster{nodes: 5_000, volumes: 100_000}, residencyGoal{settled: 64, peak: 96}},
+		{cluster{nodes: 5_000, volumes: 100_000, paged: true}, residencyGoal{settled: 64, peak: 96}},
+	} {
 		c.driver = driverName
 		if err := b.scaled(ctx, &c); err != nil {
 			return err
 		}
 	}
-	b.note("Scale: a feigned API server (HTTP/2, protobuf, WatchList) streams objects of the size of real ones: PersistentVolume %d bytes with its ledger, VolumeAttachment %d, Node %d with 20 volumes of the driver, 50 images. "+
+	b.note("Scale: a feigned API server (HTTP/2, protobuf, WatchList or, where that is said, lists in pages) shows objects of the size of real ones: PersistentVolume %d bytes with its ledger, VolumeAttachment %d, Node %d with 20 volumes of the driver, 50 images. "+
 		"Settled: %s after ready, with nothing changing. Churn: each lease renewed every %s and each Node's status every %s, as kubelets do, for %s, so each at least once; the greatest of a look each second.",
 		sizeOf(&cluster{driver: driverName, nodes: 1, volumes: 20}, "pv"), sizeOf(&cluster{driver: driverName, nodes: 1, volumes: 20}, "va"),
 		sizeOf(&cluster{driver: driverName, nodes: 1, volumes: 20}, "node"), settleFor, leaseEvery, statusEvery, churnFor)
@@ -44,14 +48,24 @@ func sizeOf(c *cluster, kind string) int {
 	return c.node(0, 1).Size()
 }
 
-func (b *bench) scaled(ctx context.Context, c *cluster) error {
+// scaleCase is a cluster, and what is wanted of it.
+type scaleCase struct {
+	cluster
+	goal residencyGoal
+}
+
+// residencyGoal is the memory, in MiB, that is to be resident once nothing changes,
+// and at most.
+type residencyGoal struct{ settled, peak float64 }
+
+func (b *bench) scaled(ctx context.Context, c *scaleCase) error {
 	all, err := b.shipped(ctx)
 	if err != nil {
 		return err
 	}
 	for i, f := range all {
-		server := feign(c)
-		err := b.scaledOne(ctx, server, f, fmt.Sprintf("scale-%d-%d", c.volumes, i))
+		server := feign(&c.cluster)
+		err := b.scaledOne(ctx, server, f, fmt.Sprintf("scale-%d-%v-%d", c.volumes, c.paged, i), c.goal)
 		server.CloseClientConnections()
 		server.Close()
 		if err != nil {
@@ -62,7 +76,7 @@ func (b *bench) scaled(ctx context.Context, c *cluster) error {
 }
 
 // scaledOne starts one csi-fencepost on the server and watches it.
-func (b *bench) scaledOne(ctx context.Context, server *feigned, f binary, name string) error {
+func (b *bench) scaledOne(ctx context.Context, server *feigned, f binary, name string, goal residencyGoal) error {
 	socket, listen, kubeconfig := filepath.Join(b.folder, name+".sock"), filepath.Join(b.folder, name+"-fp.sock"), filepath.Join(b.folder, name+".kubeconfig")
 	driver, err := b.startSelf(ctx, roleDriver, socket, server.driver)
 	if err != nil {
@@ -87,20 +101,36 @@ func (b *bench) scaledOne(ctx context.Context, server *feigned, f binary, name s
 	if err != nil {
 		return err
 	}
-	what := fmt.Sprintf("%d volumes on %d nodes, feigned API server", server.volumes, server.nodes)
+	what := fmt.Sprintf("%d volumes on %d nodes, feigned API server%s", server.volumes, server.nodes, map[bool]string{true: " without WatchList"}[server.paged])
 	b.progress("  %s, %s: ready after %s", what, f.name, ready.Round(time.Millisecond))
 	if err := sleep(ctx, settleFor); err != nil {
 		return err
 	}
-	return b.scaledRows(ctx, server, p, what, f.name, fmt.Sprintf("%.1f s, of that CPU %.1f s", ready.Seconds(), used.Seconds()))
-}
-
-// scaledRows adds the rows of one that has settled, and lets the cluster churn.
-func (b *bench) scaledRows(ctx context.Context, server *feigned, p *controlplane.Process, what, path, ready string) error {
-	if err := b.memoryRow(what+": settled; p50: start to ready", path, p); err != nil {
+	settled, err := resident(p.Pid())
+	if err != nil {
 		return err
 	}
-	b.rows[len(b.rows)-1].p50 = ready
+	b.rows = append(b.rows, row{what: what + ": settled; p50: start to ready", path: f.name, memory: settled.String(),
+		p50: fmt.Sprintf("%.1f s, of that CPU %.1f s", ready.Seconds(), used.Seconds())})
+	// Once it was listed, it is watched in the same way.
+	if !server.paged {
+		if err := b.churn(ctx, server, p, what, f.name); err != nil {
+			return err
+		}
+	}
+	end, err := resident(p.Pid())
+	if err != nil {
+		return err
+	}
+	if f.name == b.fencepost[0].name {
+		b.limit(what+": settled", goal.settled, mebibytes(settled.now), "MiB")
+		b.limit(what+": at most, start and churn included", goal.peak, mebibytes(end.most), "MiB")
+	}
+	return nil
+}
+
+// churn has a cluster's kubelets renew what they renew, and adds a row.
+func (b *bench) churn(ctx context.Context, server *feigned, p *controlplane.Process, what, path string) error {
 	before, err := cpuTime(p.Pid())
 	if err != nil {
 		return err

@@ -45,6 +45,30 @@ func (b *bench) stormRows(k *stormKind) {
 		add(row{what: what("end of the hang → the stuck volume is published elsewhere"), path: stormPath(b, 0), p50: fmt.Sprintf("%.1f s", k.guarded.afterFreed)})
 	}
 	b.stormRequests(k, what, add)
+	b.stormGoals(k, what)
+}
+
+// The goals of a storm: seconds from proof to the last publish, how many times
+// sooner than with the operator, and how many times all of the driver's time,
+// divided by how many calls it is given at once.
+const (
+	stormWithin, stormSooner, stormDriver = 60, 2, 2
+)
+
+// stormGoals holds a kind against them. One that waits, or has a stuck volume,
+// does so on purpose.
+func (b *bench) stormGoals(k *stormKind, what func(string) string) {
+	if k.stuck || k.waiting {
+		return
+	}
+	if k.takes == 0 {
+		b.limit(what("proof of its node → last volume published elsewhere"), stormWithin, last(k.guarded.moved), "s")
+	} else {
+		b.limit(what("the same, in times of the driver's own time divided by the calls at once"), stormDriver, last(k.guarded.moved)/(k.guarded.driver/attacherWorkers), "times")
+	}
+	if k.alone != nil {
+		b.least(what("power off → last volume published elsewhere, Kubernetes alone and its perfect operator take"), stormSooner, last(k.alone.total)/last(k.guarded.total), "times as long")
+	}
 }
 
 func stormPath(b *bench, side int) string {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
 // A place is where and on what the case was made.
@@ -26,28 +25,23 @@ type place struct {
 }
 
 func whereAndWhat(ctx context.Context) (place, error) {
-	commit, err := git(ctx, "describe", "--tags", "--always", "--dirty")
+	commit, err := tool.Revision(ctx)
 	if err != nil {
 		return place{}, err
 	}
-	files, err := git(ctx, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	files, err := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
-		return place{}, err
+		return place{}, fmt.Errorf("git ls-files: %w", err)
 	}
-	versions, err := modules(ctx, "google.golang.org/grpc", "github.com/container-storage-interface/spec", "k8s.io/client-go")
-	if err != nil {
-		return place{}, err
+	versions := runtime.Version()
+	for _, module := range []string{"google.golang.org/grpc", "github.com/container-storage-interface/spec", "k8s.io/client-go"} {
+		version, err := tool.Version(ctx, ".", module)
+		if err != nil {
+			return place{}, err
+		}
+		versions += ", " + module + " " + version
 	}
-	return place{commit: commit, files: strings.Split(files, "\x00"), when: time.Now().UTC(), versions: runtime.Version() + ", " + versions,
-		machine: fmt.Sprintf("%s, %d cores, %s", processor(), runtime.NumCPU(), kernel())}, nil
-}
-
-func git(ctx context.Context, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, "git", args...).Output()
-	if err != nil {
-		return "", fmt.Errorf("git %s: %w", args[0], err)
-	}
-	return strings.TrimSpace(string(out)), nil
+	return place{commit: commit, files: strings.Split(string(files), "\x00"), when: time.Now().UTC(), versions: versions, machine: tool.Machine()}, nil
 }
 
 // of is the SHA-256 of the files that a part is made of, pages aside.
@@ -112,34 +106,4 @@ func digest(names []string) (string, error) {
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-func modules(ctx context.Context, paths ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", append([]string{"list", "-m", "-f", "{{.Path}} {{.Version}}"}, paths...)...).Output()
-	if err != nil {
-		return "", fmt.Errorf("go list -m: %w", err)
-	}
-	return strings.ReplaceAll(strings.TrimSpace(string(out)), "\n", ", "), nil
-}
-
-func processor() string {
-	file, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOARCH
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return runtime.GOARCH
-}
-
-func kernel() string {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return runtime.GOOS
-	}
-	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
 }

@@ -31,7 +31,9 @@ type options struct {
 	failing, calm int
 	// fencepost is another binary to soak; empty: built from this checkout.
 	fencepost string
-	out       io.Writer
+	// page is the file that the verdict is written to as well; empty: none.
+	page string
+	out  io.Writer
 }
 
 func parse(args []string) (*options, error) {
@@ -43,6 +45,7 @@ func parse(args []string) (*options, error) {
 	set.IntVar(&o.failing, "failing", 8, "how many volumes have a node that loses power")
 	set.IntVar(&o.calm, "calm", 2, "how many volumes are only attached, moved and detached")
 	set.StringVar(&o.fencepost, "fencepost", "", "soak this `binary` instead of this checkout's")
+	set.StringVar(&o.page, "o", "", "write the verdict to this `file` as well, as a page")
 	if err := set.Parse(args); err != nil {
 		return nil, err
 	}
@@ -69,11 +72,18 @@ func run(ctx context.Context, args []string) error {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	s := &stand{ctx: ctx}
+	begun := time.Now()
+	load := tool.LoadAverage()
 	verdict, err := s.stand(func() (*verdict, error) { return soak(s, o, os.Stderr) })
 	if err != nil {
 		return err
 	}
 	verdict.print(o.out)
+	if o.page != "" {
+		if err := os.WriteFile(o.page, verdict.page(ctx, o, begun, load), 0o644); err != nil {
+			return err
+		}
+	}
 	return verdict.err()
 }
 

@@ -132,3 +132,20 @@ func noteSources(t *testing.T) {
 		}
 	}
 }
+
+func TestThePageSaysWhatGrew(t *testing.T) {
+	o := &options{duration: 2 * time.Hour, warmUp: 20 * time.Minute, failing: 8, calm: 2}
+	page := func(value func(i int) map[quantity]float64) string {
+		return string(newVerdict(thirtyLooks(value), 4, 3).page(t.Context(), o, time.Unix(0, 0), "0.50"))
+	}
+	calm := page(func(int) map[quantity]float64 { return map[quantity]float64{goroutines: 90} })
+	for _, want := range []string{"Nothing grew.", "-duration=2h0m0s -warmup=20m0s -failing=8 -calm=2", "1970-01-01 00:00 UTC", "load average 0.50", "| goroutines | 90 | 90 | 96 |  |"} {
+		if !strings.Contains(calm, want) {
+			t.Errorf("a page of nothing that grew lacks %q:\n%s", want, calm)
+		}
+	}
+	leaking := page(func(i int) map[quantity]float64 { return map[quantity]float64{goroutines: 90 + float64(i)} })
+	if strings.Contains(leaking, "Nothing grew") || !strings.Contains(leaking, "**It failed:**") || !strings.Contains(leaking, "GREW") {
+		t.Errorf("a page of what grew:\n%s", leaking)
+	}
+}
