@@ -128,6 +128,15 @@ func TestAReadingThatOutlivesAccessGivenBackIsNoProof(t *testing.T) {
 				w.succeeds(w.lift(target))
 				wall.list = []string{"192.0.2.1/32", "192.0.2.2/32"}
 			}, func(w *world, _ *firewall, target Target) { w.ask(w.fencer("b"), target) }, true},
+		"nor that another driver's fence is lifted": {
+			func(w *world, _ *firewall, _ Target) {
+				w.put(record.Fence{ID: "x", Kind: fence.StorageFence, Driver: "other", Phase: record.Fenced, Actor: "a", Machine: record.FencedMachine{NodeUID: "u1"}})
+			},
+			func(w *world, _ *firewall, _ Target) {
+				if _, err := w.store.Update(w.Context(), "n1", func(r *record.Record) (bool, error) { return r.EndFence("x", record.Lifted, "booted", "b"), nil }); err != nil {
+					w.Error(err)
+				}
+			}, true},
 		"withdrawn, and then given back": {
 			func(w *world, _ *firewall, _ Target) { w.withdraw() },
 			func(w *world, _ *firewall, target Target) { on(w, target) }, false},
@@ -155,6 +164,35 @@ func TestAReadingThatOutlivesAccessGivenBackIsNoProof(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAReadingOfThePowerOutlivesAccessGivenBack(t *testing.T) {
+	run(t, func(w *world) {
+		w.levels = append(w.levels, agent.Level{{Agent: &device{name: "array", kind: fence.StorageFence}}})
+		w.bmc.set(true)
+		w.bmc.onStatus = func() { w.succeeds(w.lift(w.target())) }
+		a := w.ask(w.fencer("c"), w.target())
+		if a.State != agent.Off || a.Kind != fence.PowerReading || a.Fence == "" {
+			t.Errorf("answer %+v", a)
+		}
+		w.expect("fences", w.fences(), "Fenced by c")
+	})
+}
+
+// All that the record has is that somebody has begun.
+func TestAReadingWhileAccessThatNobodyFencedIsGivenBackIsNoProof(t *testing.T) {
+	behind(t, []string{"192.0.2.1/32", "192.0.2.2/32"}, func(w *world, wall *firewall, target Target) {
+		wall.atOn = func() {
+			w.expect("audit entries", len(w.record().Audit), 1)
+			a := w.ask(w.fencer("c"), target)
+			if a.State != agent.Unclear || a.Kind != "" || !strings.Contains(a.Why, "who may be giving access back") {
+				t.Errorf("answer %+v", a)
+			}
+		}
+		w.succeeds(w.lift(target))
+		w.expect("requests", wall.ons, 1)
+		w.expect("fences", w.fences(), "")
+	})
 }
 
 // A lift by another process is not known to this one.
