@@ -38,16 +38,26 @@ func (w *world) change(f func(r *record.Record)) {
 }
 
 func TestWhatAnotherDriversFenceCutIsNotOpenedWithTheRest(t *testing.T) {
-	cutOff(t, func(w *world, wall *firewall, target Target) {
-		w.withdrawFence()
-		wall.list = append(wall.list, "192.0.2.77/32")
-		w.put(w.storageFence("theirs", "another.example.com", "192.0.2.77/32"))
-		if a, err := w.fencer("b").On(w.Context(), target, "repaired"); err != nil || a.State != agent.On {
-			t.Fatal(a, err)
-		}
-		w.expect("still cut", strings.Join(wall.list, " "), "192.0.2.77/32")
-		w.expect("fences", w.fences(), "Lifted by a, Fenced by b")
-	})
+	for name, tt := range map[string]struct {
+		withdrawn bool
+		fences    string
+	}{"standing": {false, "Lifted by a, Fenced by b"}, "withdrawn": {true, "Lifted by a, Void by b"}} {
+		t.Run(name, func(t *testing.T) {
+			cutOff(t, func(w *world, wall *firewall, target Target) {
+				w.withdrawFence()
+				wall.list = append(wall.list, "192.0.2.77/32")
+				w.put(w.storageFence("theirs", "another.example.com", "192.0.2.77/32"))
+				if tt.withdrawn {
+					w.change(func(r *record.Record) { r.WithdrawFence("theirs", "wrong node", "a person") })
+				}
+				if a, err := w.fencer("b").On(w.Context(), target, "repaired"); err != nil || a.State != agent.On {
+					t.Fatal(a, err)
+				}
+				w.expect("still cut", strings.Join(wall.list, " "), "192.0.2.77/32")
+				w.expect("fences", w.fences(), tt.fences)
+			})
+		})
+	}
 }
 
 func TestANodeThatHadNoFenceIsSwitchedOn(t *testing.T) {

@@ -112,15 +112,14 @@ func (k *kubelet) report(ctx context.Context) {
 	if maps.Equal(wanted, k.reported) {
 		return
 	}
-	names, err := json.Marshal(slices.Sorted(maps.Keys(wanted)))
+	// As a kubelet does, which writes no status without its heartbeats: from the
+	// API server's stamp of the write and the heartbeat in it csi-fencepost tells
+	// how far the node's clock is off.
+	status, err := json.Marshal(map[string]any{"status": map[string]any{"volumesInUse": append([]corev1.UniqueVolumeName{}, slices.Sorted(maps.Keys(wanted))...), "conditions": k.conditions()}})
 	if err != nil {
 		return
 	}
-	if len(wanted) == 0 {
-		names = []byte("[]")
-	}
-	_, err = k.Client.CoreV1().Nodes().Patch(ctx, k.Name, types.MergePatchType, []byte(`{"status":{"volumesInUse":`+string(names)+`}}`), metav1.PatchOptions{}, "status")
-	if err != nil {
+	if _, err := k.Client.CoreV1().Nodes().Patch(ctx, k.Name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
 		return // the next report says it
 	}
 	k.reported = wanted

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
@@ -48,6 +49,7 @@ type Machine struct {
 	// SystemUUID is what its BMC knows as its GUID, BootID that of its one boot.
 	SystemUUID, BootID string
 
+	booted metav1.Time
 	uid    types.UID // of the Node
 	driver *array.Node
 	conn   *grpc.ClientConn
@@ -69,7 +71,7 @@ func Boot(ctx context.Context, o Options) (*Machine, error) {
 		o.StatusEvery = StatusEvery
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	m := &Machine{Options: o, SystemUUID: string(uuid.NewUUID()), BootID: string(uuid.NewUUID()), cancel: cancel}
+	m := &Machine{Options: o, SystemUUID: string(uuid.NewUUID()), BootID: string(uuid.NewUUID()), booted: metav1.Now(), cancel: cancel}
 	if err := m.boot(ctx); err != nil {
 		m.Stop()
 		return nil, fmt.Errorf("machine %s: %w", o.Name, err)

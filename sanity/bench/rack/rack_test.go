@@ -175,6 +175,24 @@ func TestAVolumeIsReportedInUseBeforeItIsMountedAndAttachedBeforeThat(t *testing
 	}
 }
 
+// One that writes its volumes without a heartbeat looks as if its clock were off by
+// the heartbeat's age, and as if it had become Ready just now.
+func TestWhatIsInUseIsReportedWithAHeartbeat(t *testing.T) {
+	r := newRig(t)
+	ready := func() corev1.NodeCondition {
+		all := r.node().Status.Conditions
+		return all[slices.IndexFunc(all, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })]
+	}
+	before := ready()
+	time.Sleep(1100 * time.Millisecond) // what is written has whole seconds
+	r.schedule()
+	r.wait("the volume is reported in use", r.inUse)
+	after := ready()
+	if !after.LastHeartbeatTime.After(before.LastHeartbeatTime.Time) || !after.LastTransitionTime.Equal(&before.LastTransitionTime) || len(r.node().Status.Conditions) != 4 {
+		t.Errorf("conditions %+v, and Ready was %+v", r.node().Status.Conditions, before)
+	}
+}
+
 func TestNothingIsMountedThatIsNotReportedInUse(t *testing.T) {
 	r := newRig(t)
 	k := newKubelet(r.machine)

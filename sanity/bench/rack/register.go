@@ -61,12 +61,17 @@ func (m *Machine) status() (s corev1.NodeStatus) {
 	s.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: m.Name}}
 	s.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("128Gi"), corev1.ResourcePods: resource.MustParse("110")}
 	s.Allocatable = s.Capacity
-	now := metav1.Now()
+	s.Conditions = m.conditions()
+	return s
+}
+
+// conditions are the machine's, with a heartbeat of now.
+func (m *Machine) conditions() (all []corev1.NodeCondition) {
 	for kind, status := range map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: corev1.ConditionTrue,
 		corev1.NodeMemoryPressure: corev1.ConditionFalse, corev1.NodeDiskPressure: corev1.ConditionFalse, corev1.NodePIDPressure: corev1.ConditionFalse} {
-		s.Conditions = append(s.Conditions, corev1.NodeCondition{Type: kind, Status: status, LastHeartbeatTime: now, LastTransitionTime: now})
+		all = append(all, corev1.NodeCondition{Type: kind, Status: status, LastHeartbeatTime: metav1.Now(), LastTransitionTime: m.booted})
 	}
-	return s
+	return all
 }
 
 func (m *Machine) renewLease(ctx context.Context) {
