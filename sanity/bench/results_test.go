@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,5 +57,27 @@ func TestASectionThatIsMeasuredAnewReplacesItsResultAlone(t *testing.T) {
 	}
 	if _, err := readResults(file); err == nil || !strings.Contains(err.Error(), "a row of section pass has 2 cells") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestRowsThatBeginInTheSameWayAreATableOfTheirOwn(t *testing.T) {
+	storm := func(kind string, figures ...string) (rows [][]string) {
+		for _, f := range figures {
+			r := row{what: kind + ": " + f, path: "csi-fencepost", p50: "1 s"}
+			rows = append(rows, r.cells())
+		}
+		return rows
+	}
+	rows := slices.Concat(storm("quick", "proof", "moved: first / last", "runs", "calls"), storm("slow", "proof", "moved: first / last", "runs", "calls"))
+	text := page([]result{{Section: "storm", Rows: rows}})
+	for _, want := range []string{"\n### Quick\n\n| what | path | p50 |\n| --- | --- | --- |\n| proof | csi-fencepost | 1 s |\n| moved: first / last | csi-fencepost | 1 s |\n", "| calls | csi-fencepost | 1 s |\n\n### Slow\n\n| what |"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q:\n%s", want, text)
+		}
+	}
+	for name, rows := range map[string][][]string{"few of each": slices.Concat(storm("quick", "proof"), storm("slow", "proof")), "no colon": {row{what: "memory"}.cells()}} {
+		if text := page([]result{{Section: "storm", Rows: rows}}); strings.Contains(text, "###") {
+			t.Errorf("%s: the page has tables of their own:\n%s", name, text)
+		}
 	}
 }

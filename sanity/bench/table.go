@@ -81,14 +81,45 @@ func (r result) print(out *strings.Builder) {
 	for _, line := range r.Versions {
 		fmt.Fprintf(out, "- %s\n", line)
 	}
-	out.WriteString("\n")
-	writeTable(out, columns, r.Rows)
+	for _, g := range groups(r.Rows) {
+		if g.title != "" {
+			fmt.Fprintf(out, "\n### %s%s\n", strings.ToUpper(g.title[:1]), g.title[1:])
+		}
+		out.WriteString("\n")
+		writeTable(out, columns, g.rows)
+	}
 	if len(r.Notes) > 0 {
 		out.WriteString("\n")
 	}
 	for _, note := range r.Notes {
 		fmt.Fprintf(out, "- %s\n", note)
 	}
+}
+
+// group is a table of its own: rows of which the first cell begins in the same way.
+type group struct {
+	title string
+	rows  [][]string
+}
+
+// groups splits rows by what stands before the first colon, in their order, where each of
+// these has so many rows that a heading is shorter than to repeat it.
+func groups(rows [][]string) (all []group) {
+	for _, row := range rows {
+		title, what, found := strings.Cut(row[0], ": ")
+		if !found {
+			return []group{{rows: rows}}
+		}
+		if len(all) == 0 || all[len(all)-1].title != title {
+			all = append(all, group{title: title})
+		}
+		last := &all[len(all)-1]
+		last.rows = append(last.rows, append([]string{what}, row[1:]...))
+	}
+	if len(all) < 2 || len(rows) < 4*len(all) {
+		return []group{{rows: rows}}
+	}
+	return all
 }
 
 // writeTable leaves out columns without a figure, and says what is measured once
