@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
 )
 
 // isWorkload: the kinds that csi-fencepost is put into.
@@ -32,7 +33,9 @@ func FromObject(object map[string]any) (*Workload, error) {
 			Template *corev1.PodTemplateSpec `json:"template"`
 		} `json:"spec"`
 	}
-	if err := json.Unmarshal(data, &o); err != nil {
+	// As the API server reads it: case matters in the names of fields, and what is
+	// changed is changed by these names.
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &o); err != nil {
 		return nil, fmt.Errorf("it is no %v as Kubernetes has it: %w", object["kind"], err)
 	}
 	if !isWorkload(o.APIVersion, o.Kind) {
