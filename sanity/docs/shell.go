@@ -43,7 +43,7 @@ func commandsOf(number int, text string) (all []typed) {
 			words = words[1:]
 		}
 		switch {
-		case len(words) == 0:
+		case len(words) == 0, words[0] == "cmd/csi-fencepost": // a folder of the sources
 		case words[0] == "csi-fencepost" || strings.HasSuffix(words[0], "/csi-fencepost"):
 			all = append(all, typed{number, words[1:], false})
 		case words[0] == "kubectl" && len(words) > 1 && words[1] == "fencepost":
