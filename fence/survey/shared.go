@@ -38,8 +38,10 @@ const (
 
 // sharedLater is how much later calls may have begun whose own requests go before
 // a shared one: in a storm they come to need it too, and have it with the same
-// request. Where the limit holds nothing back it makes no difference.
-const sharedLater = time.Second
+// request. It is as long as a call lasts when the limit is what it waits for, so
+// that those that come to need it have come. Where the limit holds nothing back it
+// makes no difference.
+const sharedLater = 5 * time.Second
 
 // get reads by read, which makes one request and has to give the same for the
 // same key. The value is shared: nobody may change it. A nil limit holds nothing

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -226,4 +227,72 @@ func TestASharedReadIsAsUrgentAsTheMostUrgentOfItsCallers(t *testing.T) {
 	if joined > alone+100*time.Millisecond {
 		t.Errorf("alone it takes %s, behind one that is in no hurry %s", alone, joined)
 	}
+}
+
+// What 1,000 volumes of 20 dead nodes ask for, as attach-detach controller and
+// external-attacher make the calls: whoever waits for the limit shares.
+func TestInAStormOfManyNodesWhatIsSharedWaitsForThoseThatComeToNeedIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const volumes, dead, takers, moved = 1000, 20, 20, 25 // a second
+		limit := throttle.New(200, 400)
+		var nodes, leases, records sharedReads[int]
+		var requests, longest atomic.Int64
+		answered := func() { requests.Add(1); time.Sleep(5 * time.Millisecond) }
+		shared := func(ctx context.Context, of *sharedReads[int], key string) {
+			_, err := of.get(ctx, limit, key, func(context.Context) (int, error) { answered(); return 0, nil })
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		own := func(ctx context.Context) {
+			if err := limit.Wait(ctx); err != nil {
+				t.Error(err)
+			}
+			answered()
+		}
+		workers := make(chan struct{}, 100)
+		call := func(ahead time.Duration, reads func(ctx context.Context)) {
+			workers <- struct{}{}
+			begun := time.Now()
+			ctx := throttle.WithTurn(t.Context(), begun.Add(-ahead))
+			own(ctx) // the PV
+			own(ctx) // the VolumeAttachment
+			reads(ctx)
+			own(ctx) // leaving; publishing
+			own(ctx) // cut; the ledger once more
+			longest.Store(max(longest.Load(), int64(time.Since(begun))))
+			<-workers
+		}
+		var wg sync.WaitGroup
+		chance := rand.New(rand.NewPCG(1, 1))
+		order := chance.Perm(volumes)
+		for i, v := range order {
+			from, to := fmt.Sprint("d", v%dead), fmt.Sprint("t", chance.IntN(takers))
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second / moved)
+				call(0, func(ctx context.Context) {
+					shared(ctx, &nodes, from)
+					shared(ctx, &records, from)
+					shared(ctx, &leases, from)
+				})
+				time.Sleep(300 * time.Millisecond)
+				call(5*time.Second, func(ctx context.Context) {
+					shared(ctx, &nodes, to)
+					shared(ctx, &leases, to)
+					shared(ctx, &records, to)
+					shared(ctx, &nodes, from)
+				})
+			})
+		}
+		wg.Wait()
+		each := float64(requests.Load()) / volumes
+		t.Logf("%.1f requests for each volume, of 15 alone; the longest call took %s", each, time.Duration(longest.Load()))
+		if each > 12 {
+			t.Errorf("%.1f requests for each volume; hardly anything is shared", each)
+		}
+		// external-attacher gives up after --timeout, 15 s unless it is set.
+		if longest.Load() > int64(10*time.Second) {
+			t.Errorf("a call took %s", time.Duration(longest.Load()))
+		}
+	})
 }
