@@ -16,7 +16,7 @@ var (
 	advised  = []string{"--worker-threads=100", "--kube-api-qps=100", "--kube-api-burst=200", "--timeout=60s"}
 	defaults = []string{"--worker-threads=10", "--kube-api-qps=5", "--kube-api-burst=10", "--timeout=15s"}
 	// deployed are csi-fencepost's own limits in deploy/sidecar.
-	deployed = []string{"--kube-api-qps=200", "--kube-api-burst=400"}
+	deployed = []string{"--kube-api-qps=400", "--kube-api-burst=800"}
 )
 
 // failoverKinds are the kinds of runs.
