@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
@@ -112,20 +113,10 @@ type residency struct {
 }
 
 func resident(pid int) (r residency, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return r, err
 	}
-	for line := range strings.Lines(string(status)) {
-		for field, value := range map[string]*int64{"VmRSS:": &r.now, "VmHWM:": &r.most, "RssAnon:": &r.own} {
-			if text, ok := strings.CutPrefix(line, field); ok {
-				kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(text), " kB"), 10, 64)
-				if err != nil {
-					return r, fmt.Errorf("/proc/%d/status: %w", pid, err)
-				}
-				*value = kib << 10
-			}
-		}
-	}
-	return r, nil
+	status, err := p.NewStatus()
+	return residency{now: int64(status.VmRSS), most: int64(status.VmHWM), own: int64(status.RssAnon)}, err
 }

@@ -49,7 +49,7 @@ func (b *bench) stormOf(ctx context.Context, k *stormKind) error {
 		if alone {
 			who = "Kubernetes alone"
 		}
-		b.progress("  storm of %d volumes on %d machines, %s: %s", b.stormVolumes, b.stormNodes, k.name, who)
+		b.progress("  storm of %d volumes on %d machines, %s: %s", b.volumesOf(k), b.stormNodes, k.name, who)
 		err := b.onPlane(ctx, false, func(p *plane) error {
 			s, err := b.newStormSide(p, k, alone)
 			if err != nil {
@@ -92,6 +92,9 @@ func (b *bench) stormRun(s *stormSide) (*stormSample, error) {
 		}
 	}
 	if err := s.powerOff(); err != nil {
+		return nil, err
+	}
+	if err := s.lookAtCores(); err != nil {
 		return nil, err
 	}
 	held, err := s.waitInVain(b, before)
@@ -159,6 +162,9 @@ func (s *stormSide) free(b *bench, f *stormSample) error {
 // await waits until so many volumes were published elsewhere, and their pods run.
 func (s *stormSide) await(b *bench, n int, what string) error {
 	for said := time.Now(); ; {
+		if err := s.lookAtCores(); err != nil {
+			return err
+		}
 		running := s.sight.count(false)
 		if running >= n {
 			b.progress("    %s: %s", s.stage.Name, what)
@@ -176,6 +182,20 @@ func (s *stormSide) await(b *bench, n int, what string) error {
 			return err
 		}
 	}
+}
+
+// lookAtCores looks once a second.
+func (s *stormSide) lookAtCores() error {
+	if n := len(s.cores); n > 0 && time.Since(s.cores[n-1].at) < time.Second {
+		return nil
+	}
+	pid := 0
+	if !s.alone {
+		pid = s.stage.Fencepost.Pid()
+	}
+	l, err := lookAtCores(pid)
+	s.cores = append(s.cores, l)
+	return err
 }
 
 func (b *bench) stormNotes() {

@@ -20,7 +20,7 @@ func last(list []float64) float64  { return list[len(list)-1] }
 // stormRows adds the rows of one kind.
 func (b *bench) stormRows(k *stormKind) {
 	what := func(text string) string {
-		return fmt.Sprintf("storm of %d volumes on %d machines, %s: %s", b.stormVolumes, b.stormNodes, k.name, text)
+		return fmt.Sprintf("storm of %d volumes on %d machines, %s: %s", b.volumesOf(k), b.stormNodes, k.name, text)
 	}
 	add := func(r row) { b.rows = append(b.rows, r) }
 	sides := []*stormSample{k.guarded}
@@ -43,6 +43,9 @@ func (b *bench) stormRows(k *stormKind) {
 	}
 	if k.stuck {
 		add(row{what: what("end of the hang → the stuck volume is published elsewhere"), path: stormPath(b, 0), p50: fmt.Sprintf("%.1f s", k.guarded.afterFreed)})
+	}
+	for i, s := range sides {
+		add(row{what: what("the machine's cores, from the first proof until the last pod runs"), path: stormPath(b, i), cpu: s.cores.String()})
 	}
 	b.stormRequests(k, what, add)
 	b.stormGoals(k, what)
@@ -78,12 +81,12 @@ func stormPath(b *bench, side int) string {
 // stormRequests adds what csi-fencepost used.
 func (b *bench) stormRequests(k *stormKind, what func(string) string, add func(row)) {
 	f := k.guarded
-	reads, writes, kinds := f.requests.kinds.of(b.stormVolumes)
+	reads, writes, kinds := f.requests.kinds.of(b.volumesOf(k))
 	add(row{what: what("requests for each volume, background included"), path: stormPath(b, 0), api: fmt.Sprintf("%.1f + %.1f (%s)", reads, writes, kinds)})
 	add(row{what: what("requests in the busiest second; on average until the last pod runs"), path: stormPath(b, 0),
 		api: fmt.Sprintf("%d; %.0f a second", peak(f.requests.at, time.Second), float64(len(f.requests.at))/f.took.Seconds())})
 	add(row{what: what("memory, and CPU for each volume; " + plural(f.restarts, "restart")), path: stormPath(b, 0), memory: f.memory.String(),
-		cpu: fmt.Sprintf("%.1f ms", 1e3*f.cpu.Seconds()/float64(b.stormVolumes))})
+		cpu: fmt.Sprintf("%.1f ms", 1e3*f.cpu.Seconds()/float64(b.volumesOf(k)))})
 }
 
 // stormFigure is a row of times of a side.

@@ -25,6 +25,7 @@ type stormSample struct {
 	// while nothing was proven.
 	waiting, held workerTime
 	cpu           time.Duration // of csi-fencepost
+	cores         coreShare     // from the first proof on
 	// requests of csi-fencepost's account, and how long they went on.
 	requests   *requestLog
 	took       time.Duration
@@ -60,6 +61,9 @@ func (s *stormSide) sample(before stormUsage) (*stormSample, error) {
 	}
 	f := &stormSample{violations: len(s.stage.Array.Violations()), took: time.Since(s.offAt)}
 	if err := s.times(f); err != nil {
+		return nil, err
+	}
+	if f.cores, err = shareSince(s.cores, s.offAt.Add(time.Duration(first(f.proofs)*float64(time.Second)))); err != nil {
 		return nil, err
 	}
 	f.calls, f.atOnce, f.driver = callsSince(s.stage.Array.Calls(), s.offAt)

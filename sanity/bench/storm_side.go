@@ -50,6 +50,7 @@ type stormSide struct {
 	bmcs []*bmc.BMC // of the dying, then of the takers
 
 	offAt  time.Time
+	cores  []coreLook        // each second since
 	nodeOf map[string]string // the node of each pod at that moment
 	stuck  *array.Injection
 
@@ -64,8 +65,8 @@ func (b *bench) newStormSide(p *plane, k *stormKind, alone bool) (*stormSide, er
 		return nil, err
 	}
 	name := map[bool]string{false: "guarded", true: "alone"}[alone]
-	s := &stormSide{plane: p, kind: k, alone: alone, volumes: b.stormVolumes, metrics: fmt.Sprintf("http://127.0.0.1:%d/metrics", port)}
-	s.stage = p.bed.Stage(p, name, bed.StageOptions{Alone: alone, Nodes: -1, Failover: true, Config: k.config(), FencepostArgs: b.fencepostArgs(k),
+	s := &stormSide{plane: p, kind: k, alone: alone, volumes: b.volumesOf(k), metrics: fmt.Sprintf("http://127.0.0.1:%d/metrics", port)}
+	s.stage = p.bed.Stage(p, name, bed.StageOptions{Alone: alone, Nodes: -1, Failover: true, Config: k.config(), FencepostArgs: b.stormLimits,
 		AttacherArgs: append([]string{fmt.Sprintf("--http-endpoint=127.0.0.1:%d", port)}, advised...)})
 	s.stage.Array.Set(func(sw *array.Switches) { sw.PublishTakes, sw.UnpublishTakes = k.takes, k.takes })
 	if s.dying, err = s.boot("m", b.stormNodes); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -201,5 +202,30 @@ func TestFiguresOfASideStandBesideTheirRatio(t *testing.T) {
 	}
 	if got := f.words(other, own); got != "2.0 / 4.0 / 8.0 s (× 2.0 / 2.0 / 2.0)" {
 		t.Errorf("beside it: %s", got)
+	}
+}
+
+func TestTheCoresShareIsOfTheTimeSinceTheFirstProof(t *testing.T) {
+	from := time.Unix(1000, 0)
+	n := time.Duration(runtime.NumCPU()) * time.Second
+	looks := []coreLook{{from, 0, 0}, {from.Add(10 * time.Second), n, n / 2}, {from.Add(12 * time.Second), 2 * n, n / 2}, {from.Add(20 * time.Second), 9 * n, n * 5 / 2}}
+	share, err := shareSince(looks, from.Add(11*time.Second))
+	if err != nil || share != (coreShare{busy: 0.8, own: 0.25}) {
+		t.Errorf("%+v, %v; want 80 %% busy, a quarter of that one's own", share, err)
+	}
+	for _, at := range []time.Duration{-time.Second, 15 * time.Second, time.Minute} {
+		if share, err := shareSince(looks, from.Add(at)); err == nil {
+			t.Errorf("since %s: %+v of looks that do not tell", at, share)
+		}
+	}
+	a, err := lookAtCores(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < 200*time.Millisecond; {
+	}
+	b, err := lookAtCores(os.Getpid())
+	if own := b.own - a.own; err != nil || own < 50*time.Millisecond || b.busy-a.busy < own/2 {
+		t.Errorf("busy for 0.2 s, and counted %s of its own, %s of the machine's, %v", own, b.busy-a.busy, err)
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -66,24 +66,17 @@ func (g *ground) look(ctx context.Context) (look, error) {
 }
 
 func (g *ground) lookAtProcess(v map[quantity]float64) error {
-	folder := fmt.Sprintf("/proc/%d/", g.stage.Fencepost.Pid())
-	fds, err := os.ReadDir(folder + "fd")
+	p, err := procfs.NewProc(g.stage.Fencepost.Pid())
 	if err != nil {
 		return err
 	}
-	v[descriptors] = float64(len(fds))
-	status, err := os.ReadFile(folder + "status")
+	fds, err := p.FileDescriptorsLen()
 	if err != nil {
 		return err
 	}
-	for line := range strings.Lines(string(status)) {
-		if text, ok := strings.CutPrefix(line, "RssAnon:"); ok {
-			kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(text), " kB"), 64)
-			v[resident] = kib * 1024 / mib
-			return err
-		}
-	}
-	return fmt.Errorf("%sstatus has no RssAnon", folder)
+	status, err := p.NewStatus()
+	v[descriptors], v[resident] = float64(fds), float64(status.RssAnon)/mib
+	return err
 }
 
 func (g *ground) lookAtMetrics(v map[quantity]float64) error {
