@@ -22,6 +22,7 @@ type sharedReads[T any] struct {
 type sharedReading[T any] struct {
 	turn  time.Time       // the earliest of those who wait for it
 	place *throttle.Place // in the queue of the limit; nil: not yet
+	late  bool            // it has waited for others to come (sharedFor)
 	sent  bool
 	done  chan struct{}
 	value T
@@ -36,18 +37,21 @@ const (
 	limitTimeout  = time.Minute
 )
 
-// sharedLater is how much later calls may have begun whose own requests go before
-// a shared one: in a storm they come to need it too, and have it with the same
-// request. It is as long as a call lasts when the limit is what it waits for, so
-// that those that come to need it have come. Where the limit holds nothing back it
-// makes no difference.
-const sharedLater = 5 * time.Second
+// In a storm other calls come to need a shared request too, and have it with the
+// same one. So the own requests of those that began up to sharedLater later go
+// before it: as long as a call lasts when the limit is what it waits for. After
+// sharedFor it waits no more: a survey needs several, one after another. Where the
+// limit holds nothing back neither makes a difference.
+const (
+	sharedLater = 5 * time.Second
+	sharedFor   = 1500 * time.Millisecond
+)
 
 // get reads by read, which makes one request and has to give the same for the
 // same key. The value is shared: nobody may change it. A nil limit holds nothing
 // back.
 func (s *sharedReads[T]) get(ctx context.Context, limit *throttle.Limiter, key string, read func(context.Context) (T, error)) (T, error) {
-	turn := throttle.TurnOf(ctx).Add(sharedLater)
+	turn := throttle.TurnOf(ctx)
 	s.mu.Lock()
 	if s.reads == nil {
 		s.reads = map[string]*sharedReading[T]{}
@@ -55,7 +59,8 @@ func (s *sharedReads[T]) get(ctx context.Context, limit *throttle.Limiter, key s
 	r := s.reads[key]
 	switch {
 	case r == nil:
-		r = &sharedReading[T]{turn: turn, place: limit.Join(turn), done: make(chan struct{})}
+		r = &sharedReading[T]{turn: turn, done: make(chan struct{})}
+		r.place = limit.Join(r.due())
 		s.reads[key] = r
 		go s.run(context.WithoutCancel(ctx), limit, key, r, read)
 	case !r.sent:
@@ -82,8 +87,16 @@ func (s *sharedReads[T]) get(ctx context.Context, limit *throttle.Limiter, key s
 func (r *sharedReading[T]) advance(turn time.Time) {
 	if turn.Before(r.turn) {
 		r.turn = turn
-		r.place.Advance(turn)
+		r.place.Advance(r.due())
 	}
+}
+
+// due is its turn in the queue of the limit.
+func (r *sharedReading[T]) due() time.Time {
+	if r.late {
+		return r.turn
+	}
+	return r.turn.Add(sharedLater)
 }
 
 // run makes the request, and then those that were asked for meanwhile.
@@ -95,7 +108,7 @@ func (s *sharedReads[T]) run(ctx context.Context, limit *throttle.Limiter, key s
 		if next == nil {
 			delete(s.reads, key)
 		} else {
-			next.place = limit.Join(next.turn)
+			next.place = limit.Join(next.due())
 			s.reads[key] = next
 		}
 		s.mu.Unlock()
@@ -108,7 +121,14 @@ func (s *sharedReads[T]) run(ctx context.Context, limit *throttle.Limiter, key s
 func (s *sharedReads[T]) request(ctx context.Context, r *sharedReading[T], read func(context.Context) (T, error)) {
 	held, release := context.WithTimeout(ctx, limitTimeout)
 	defer release()
+	waited := time.AfterFunc(sharedFor, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		r.late = true
+		r.place.Advance(r.due())
+	})
 	r.err = r.place.Wait(held)
+	waited.Stop()
 	s.mu.Lock()
 	r.sent = true
 	s.mu.Unlock()
