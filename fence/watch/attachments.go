@@ -28,16 +28,19 @@ func (s *store) putAttachment(va *storagev1.VolumeAttachment, isNew bool) (chang
 	if fresh {
 		r = s.addAttachment(va, odd)
 		a := s.attachments.at(r)
-		a.key, a.uid, a.unsure = keyOf(sum), uid, s.listing[attachments]
+		a.key, a.uid = keyOf(sum), uid
+		a.is.set(vaUnsure, s.listing[attachments])
 		s.attachmentByName.add(r)
 		s.judgeStray(r, sum)
 	}
 	a := s.attachments.at(r)
-	detaching := va.DeletionTimestamp != nil
-	if fresh || a.attached != va.Status.Attached || a.detaching != detaching {
+	was := a.is
+	a.is.set(vaAttached, va.Status.Attached)
+	a.is.set(vaDetaching, va.DeletionTimestamp != nil)
+	if fresh || a.is != was {
 		changed = append(changed, va.Spec.NodeName)
 	}
-	a.attached, a.detaching, a.round = va.Status.Attached, detaching, s.round[attachments]
+	a.round = s.round[attachments]
 	return changed
 }
 
@@ -47,18 +50,18 @@ func (s *store) addAttachment(va *storagev1.VolumeAttachment, odd bool) ref {
 	var p *place
 	a.place, p = s.place(va.Spec.NodeName)
 	a.nextOfPlace, p.attachments = p.attachments, r
-	if a.odd = odd; odd {
+	if odd {
+		a.is.set(vaOdd, true)
 		s.names[r] = va.Name
 	}
 	source := va.Spec.Source
 	switch {
 	case source.InlineVolumeSpec != nil:
-		a.inline = true
+		a.is.set(vaInline, true)
 		if handle, ok := s.ids.InlineHandle(va); ok {
 			s.inline[r] = handle
-			var d *disk
-			a.volume, d = s.disk(handle)
-			a.nextOfThat, d.attachments = d.attachments, r
+			a.volume, _ = s.disk(handle)
+			a.nextOfThat, s.inlineOf[a.volume] = s.inlineOf[a.volume], r
 		}
 	case source.PersistentVolumeName != nil:
 		var v *volume
@@ -99,8 +102,12 @@ func (s *store) removeAttachment(r ref) {
 	nextOfThat := func(r ref) *ref { return &s.attachments.at(r).nextOfThat }
 	switch {
 	case a.volume == 0:
-	case a.inline:
-		unlink(&s.disks.at(a.volume).attachments, r, nextOfThat)
+	case a.is.has(vaInline):
+		head := s.inlineOf[a.volume]
+		unlink(&head, r, nextOfThat)
+		if s.inlineOf[a.volume] = head; head == 0 {
+			delete(s.inlineOf, a.volume)
+		}
 		s.leaveDisk(a.volume)
 	default:
 		unlink(&s.volumes.at(a.volume).attachments, r, nextOfThat)
@@ -118,7 +125,7 @@ func (s *store) sweepAttachments() (changed []string) {
 	}
 	for r := ref(1); r <= s.attachments.last; r++ {
 		a := s.attachments.at(r)
-		a.unsure = false
+		a.is.set(vaUnsure, false)
 		if a.place != 0 && a.round != s.round[attachments] {
 			changed = append(changed, s.places.at(a.place).name)
 			s.removeAttachment(r)
@@ -146,8 +153,8 @@ func (s *store) countOther(va *storagev1.VolumeAttachment, isNew bool) {
 }
 
 func (s *store) findAttachment(sum [sha256.Size]byte, odd bool) ref {
-	r := s.attachmentByName.first(keyOf(sum))
-	for r != 0 && (s.attachments.at(r).key != keyOf(sum) || s.attachments.at(r).odd != odd || s.digestOf(r) != sum) {
+	r := s.attachmentByName.first(uint64(keyOf(sum)))
+	for r != 0 && (s.attachments.at(r).key != keyOf(sum) || s.attachments.at(r).is.has(vaOdd) != odd || s.digestOf(r) != sum) {
 		r = s.attachmentByName.after(r)
 	}
 	return r
@@ -156,7 +163,7 @@ func (s *store) findAttachment(sum [sha256.Size]byte, odd bool) ref {
 // digestOf is what digest makes of the attachment's name.
 func (s *store) digestOf(r ref) [sha256.Size]byte {
 	a := s.attachments.at(r)
-	if a.odd {
+	if a.is.has(vaOdd) {
 		return sha256.Sum256([]byte(s.names[r]))
 	}
 	if sum, stray := s.strays[r]; stray {
@@ -166,7 +173,7 @@ func (s *store) digestOf(r ref) [sha256.Size]byte {
 }
 
 func (s *store) attachmentName(r ref) string {
-	if s.attachments.at(r).odd {
+	if s.attachments.at(r).is.has(vaOdd) {
 		return s.names[r]
 	}
 	sum := s.digestOf(r)
@@ -176,7 +183,7 @@ func (s *store) attachmentName(r ref) string {
 // handleOf is the handle of an attachment's volume; empty: it is not known.
 func (s *store) handleOf(r ref) string {
 	switch a := s.attachments.at(r); {
-	case a.inline:
+	case a.is.has(vaInline):
 		return s.inline[r]
 	case a.volume != 0:
 		return s.handle(a.volume)
@@ -190,7 +197,7 @@ func (s *store) handleOf(r ref) string {
 func (s *store) judgeStray(r ref, sum [sha256.Size]byte) {
 	a := s.attachments.at(r)
 	handle := s.handleOf(r)
-	if a.odd || handle != "" && sum == s.digestFor(handle, s.places.at(a.place).name) {
+	if a.is.has(vaOdd) || handle != "" && sum == s.digestFor(handle, s.places.at(a.place).name) {
 		delete(s.strays, r)
 	} else {
 		s.strays[r] = sum

@@ -55,8 +55,8 @@ func (w *Watch) HeldBy(node string) []Held {
 			continue
 		}
 		h := at(handle)
-		h.Attachment, h.Detaching = s.attachmentName(r), a.detaching
-		if !a.inline {
+		h.Attachment, h.Detaching = s.attachmentName(r), a.is.has(vaDetaching)
+		if !a.is.has(vaInline) {
 			h.PV = s.volumes.at(a.volume).name.String()
 		}
 	}

@@ -19,7 +19,7 @@ func (w *Watch) Volumes(handle string) []string {
 
 func (s *store) eachVolume(handle string, f func(*volume)) {
 	if d := s.findDisk(handle); d != 0 {
-		for r := s.disks.at(d).volumes; r != 0; r = s.volumes.at(r).nextOfDisk {
+		for r := s.disks.at(d).volumes; r != 0; r = s.twins[r] {
 			f(s.volumes.at(r))
 		}
 	}
@@ -38,7 +38,7 @@ func (w *Watch) Attachments(handle string) []string {
 		}
 	}
 	if d := s.findDisk(handle); d != 0 {
-		chain(s.disks.at(d).attachments)
+		chain(s.inlineOf[d])
 	}
 	s.eachVolume(handle, func(v *volume) { chain(v.attachments) })
 	for r, sum := range s.strays {

@@ -346,7 +346,7 @@ func (r *rig) empty() {
 		"disks": s.diskByKey.count, "volumes": s.volumeByName.count, "attachments": s.attachmentByName.count,
 		"holders": int(s.holders.last) - len(s.holders.free), "listings": int(s.listings.last) - len(s.listings.free),
 		"places": int(s.places.last) - len(s.places.free), "places by name": len(s.placeByName), "places by ID": len(s.placeByID),
-		"foreign PVs": len(s.foreign), "odd names": len(s.names), "inline handles": len(s.inline), "strays": len(s.strays), "records": len(s.records),
+		"foreign PVs": len(s.foreign), "twins": len(s.twins), "odd names": len(s.names), "inline handles": len(s.inline), "their chains": len(s.inlineOf), "strays": len(s.strays), "records": len(s.records),
 	}
 	for what, n := range left {
 		if n != 0 {

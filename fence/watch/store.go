@@ -43,9 +43,13 @@ type store struct {
 	foreign map[text]foreign
 	// handles of volumes whose disk's key is not their handle.
 	handles map[ref]string
+	// twins are volumes whose handle another volume has too: the next one of it.
+	twins map[ref]ref
 	// names of VolumeAttachments that are not as Kubernetes makes them, and
 	// handles of those that carry their volume inline.
 	names, inline map[ref]string
+	// inlineOf are the heads of the disks' chains of those.
+	inlineOf map[ref]ref
 	// strays are the VolumeAttachments whose name does not follow from the
 	// handle of their volume as it is known now: their digests.
 	strays map[ref][sha256.Size]byte
@@ -64,31 +68,50 @@ type round uint16
 
 // disk is a handle, as Identity.Key has it.
 type disk struct {
-	key                            text
-	volumes, attachments, listings ref // heads of chains; attachments: inline ones
+	key               text
+	volumes, listings ref // heads of chains
 }
 
 // volume is a PersistentVolume, or the name of one that is not there.
 type volume struct {
-	name             text
-	uid, ledger      uint64 // hashes; ledger 0: none
-	disk, nextOfDisk ref
-	attachments      ref
-	holders          ref
-	round            round
-	there, unsure    bool
+	name          text
+	uid, ledger   uint64 // hashes; ledger 0: none
+	disk          ref
+	attachments   ref
+	holders       ref
+	round         round
+	there, unsure bool
 }
 
 // attachment is a VolumeAttachment of the driver.
 type attachment struct {
+	uid uint64
 	// key is the beginning of its name's digest: the rest follows from its volume and
 	// its node (digestOf).
-	key, uid           uint64
+	key                uint32
 	volume, nextOfThat ref // a volume, or a disk where it is inline
 	place, nextOfPlace ref
 	round              round
-	// unsure: it was first seen in a listing that has not ended.
-	odd, inline, attached, detaching, unsure bool
+	is                 traits
+}
+
+// traits of a VolumeAttachment.
+type traits uint8
+
+const (
+	vaOdd traits = 1 << iota
+	vaInline
+	vaAttached
+	vaDetaching
+	vaUnsure // it was first seen in a listing that has not ended
+)
+
+func (t traits) has(one traits) bool { return t&one != 0 }
+
+func (t *traits) set(one traits, on bool) {
+	if *t &^= one; on {
+		*t |= one
+	}
 }
 
 // holder is a ledger's entry.
@@ -150,10 +173,10 @@ const (
 
 func newStore(ids *csi.Identity) *store {
 	s := &store{ids: ids, seed: maphash.MakeSeed(), placeByName: map[string]ref{}, placeByID: map[string]ref{}, foreign: map[text]foreign{},
-		handles: map[ref]string{}, names: map[ref]string{}, inline: map[ref]string{}, strays: map[ref][sha256.Size]byte{}, records: map[string]recorded{}}
+		handles: map[ref]string{}, twins: map[ref]ref{}, names: map[ref]string{}, inline: map[ref]string{}, inlineOf: map[ref]ref{}, strays: map[ref][sha256.Size]byte{}, records: map[string]recorded{}}
 	s.diskByKey.hash = func(r ref) uint64 { return s.hashText(s.disks.at(r).key) }
 	s.volumeByName.hash = func(r ref) uint64 { return s.hashText(s.volumes.at(r).name) }
-	s.attachmentByName.hash = func(r ref) uint64 { return s.attachments.at(r).key }
+	s.attachmentByName.hash = func(r ref) uint64 { return uint64(s.attachments.at(r).key) }
 	return s
 }
 
@@ -173,7 +196,7 @@ func (s *store) hashText(t text) uint64     { return maphash.Comparable(s.seed, 
 func (s *store) hashString(t string) uint64 { return maphash.String(s.seed, t) }
 
 // keyOf: a digest is a hash already.
-func keyOf(digest [sha256.Size]byte) uint64 { return binary.BigEndian.Uint64(digest[:]) }
+func keyOf(digest [sha256.Size]byte) uint32 { return binary.BigEndian.Uint32(digest[:]) }
 
 // place is the record of a node's name, made if there is none.
 func (s *store) place(name string) (ref, *place) {
@@ -233,7 +256,7 @@ func (s *store) disk(handle string) (ref, *disk) {
 }
 
 func (s *store) leaveDisk(r ref) {
-	if d := s.disks.at(r); d.volumes == 0 && d.attachments == 0 && d.listings == 0 {
+	if d := s.disks.at(r); d.volumes == 0 && d.listings == 0 && s.inlineOf[r] == 0 {
 		s.diskByKey.drop(r)
 		s.disks.drop(r)
 	}

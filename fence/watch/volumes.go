@@ -170,7 +170,7 @@ func (s *store) setHandle(r ref, handle string) {
 		sums[a] = s.digestOf(a)
 	}
 	if v.disk != 0 {
-		unlink(&s.disks.at(v.disk).volumes, r, s.nextOfDisk)
+		s.unlinkVolume(s.disks.at(v.disk), r)
 		s.leaveDisk(v.disk)
 		v.disk = 0
 		delete(s.handles, r)
@@ -178,7 +178,10 @@ func (s *store) setHandle(r ref, handle string) {
 	if handle != "" {
 		at, d := s.disk(handle)
 		v.disk = at
-		v.nextOfDisk, d.volumes = d.volumes, r
+		if d.volumes != 0 {
+			s.twins[r] = d.volumes
+		}
+		d.volumes = r
 		if s.ids.Key(handle) != handle {
 			s.handles[r] = handle
 		}
@@ -188,7 +191,22 @@ func (s *store) setHandle(r ref, handle string) {
 	}
 }
 
-func (s *store) nextOfDisk(r ref) *ref { return &s.volumes.at(r).nextOfDisk }
+// unlinkVolume takes a volume out of its disk's chain.
+func (s *store) unlinkVolume(d *disk, r ref) {
+	next := s.twins[r]
+	delete(s.twins, r)
+	if d.volumes == r {
+		d.volumes = next
+		return
+	}
+	before := d.volumes
+	for s.twins[before] != r {
+		before = s.twins[before]
+	}
+	if delete(s.twins, before); next != 0 {
+		s.twins[before] = next
+	}
+}
 
 func (s *store) hashLedger(pv *corev1.PersistentVolume) uint64 {
 	text, ok := pv.Annotations[ledger.Annotation]

@@ -170,7 +170,7 @@ func (w *Watch) CaughtAttachment(name string, uid string) bool {
 		return false
 	}
 	a := s.attachments.at(r)
-	return !a.unsure && a.uid == s.hashString(uid)
+	return !a.is.has(vaUnsure) && a.uid == s.hashString(uid)
 }
 
 // TurnedSince is Order's.
