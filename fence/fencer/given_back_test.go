@@ -13,28 +13,12 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
-// withdrawFence takes back the word of the fence that cutOff made: what it cut stays cut.
-func (w *world) withdrawFence() {
-	w.Helper()
-	w.change(func(r *record.Record) {
-		r.WithdrawFence(r.Fence(fence.StorageFence, driver).ID, "wrong node", "a person")
-	})
-}
-
 // storageFence is one of n1 that cut that block.
 func (w *world) storageFence(id, driver, block string) record.Fence {
 	f := w.powerFence(record.Fenced)
 	f.ID, f.Kind, f.Driver, f.Machine.SystemUUID = id, fence.StorageFence, driver, oneSystem
 	f.Steps = []record.FenceStep{{Agent: "array", Action: "off", Detail: "fence " + block + " at driver x"}}
 	return f
-}
-
-// change writes n1's record as a person or another process would.
-func (w *world) change(f func(r *record.Record)) {
-	w.Helper()
-	if _, err := w.store.Update(w.Context(), "n1", func(r *record.Record) (bool, error) { f(r); return true, nil }); err != nil {
-		w.Fatal(err)
-	}
 }
 
 func TestWhatAnotherDriversFenceCutIsNotOpenedWithTheRest(t *testing.T) {
@@ -44,7 +28,7 @@ func TestWhatAnotherDriversFenceCutIsNotOpenedWithTheRest(t *testing.T) {
 	}{"standing": {false, "Lifted by a, Fenced by b"}, "withdrawn": {true, "Lifted by a, Void by b"}} {
 		t.Run(name, func(t *testing.T) {
 			cutOff(t, func(w *world, wall *firewall, target Target) {
-				w.withdrawFence()
+				w.withdraw()
 				wall.list = append(wall.list, "192.0.2.77/32")
 				w.put(w.storageFence("theirs", "another.example.com", "192.0.2.77/32"))
 				if tt.withdrawn {
@@ -73,10 +57,8 @@ func TestANodeThatHadNoFenceIsSwitchedOn(t *testing.T) {
 
 func TestWhatAWithdrawnFenceCutIsOpenedWhereOtherNodesHaveRecordsWithoutOne(t *testing.T) {
 	cutOff(t, func(w *world, wall *firewall, target Target) {
-		w.withdrawFence()
-		if _, err := w.store.Update(w.Context(), "n2", func(r *record.Record) (bool, error) { r.Note("a person", "Note", "seen"); return true, nil }); err != nil {
-			t.Fatal(err)
-		}
+		w.withdraw()
+		w.changeOf("n2", func(r *record.Record) { r.Note("a person", "Note", "seen") })
 		if a, err := w.fencer("b").On(w.Context(), target, "repaired"); err != nil || a.State != agent.On {
 			t.Fatal(a, err)
 		}
@@ -149,7 +131,7 @@ func TestAFenceThatIsMadeAnewOrEndedWhileAccessIsGivenBackIsNotLifted(t *testing
 // keep the attempt off the trail.
 func TestWhatCameOfAnAttemptIsWrittenWhateverBecameOfTheFence(t *testing.T) {
 	cutOff(t, func(w *world, wall *firewall, target Target) {
-		w.withdrawFence()
+		w.withdraw()
 		wall.atOn = func() { w.change(func(r *record.Record) { r.Fences = nil }) }
 		if a, err := w.fencer("b").On(w.Context(), target, "repaired"); err != nil || a.State != agent.On {
 			t.Fatal(a, err)

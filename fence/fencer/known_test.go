@@ -41,12 +41,11 @@ func (w *world) lateFencer(wall *firewall, then func()) *Fencer {
 // withdraw is a person's.
 func (w *world) withdraw() {
 	w.Helper()
-	if _, err := w.store.Update(w.Context(), "n1", func(r *record.Record) (bool, error) {
-		s := r.Fence(fence.StorageFence, driver)
-		return s != nil && r.WithdrawFence(s.ID, "wrong", "ann"), nil
-	}); err != nil {
-		w.Fatal(err)
-	}
+	w.change(func(r *record.Record) {
+		if s := r.Fence(fence.StorageFence, driver); s != nil {
+			r.WithdrawFence(s.ID, "wrong", "ann")
+		}
+	})
 }
 
 func (w *world) cut(target Target) {
@@ -133,9 +132,7 @@ func TestAReadingThatOutlivesAccessGivenBackIsNoProof(t *testing.T) {
 				w.put(record.Fence{ID: "x", Kind: fence.StorageFence, Driver: "other", Phase: record.Fenced, Actor: "a", Machine: record.FencedMachine{NodeUID: "u1"}})
 			},
 			func(w *world, _ *firewall, _ Target) {
-				if _, err := w.store.Update(w.Context(), "n1", func(r *record.Record) (bool, error) { return r.EndFence("x", record.Lifted, "booted", "b"), nil }); err != nil {
-					w.Error(err)
-				}
+				w.change(func(r *record.Record) { r.EndFence("x", record.Lifted, "booted", "b") })
 			}, true},
 		"withdrawn, and then given back": {
 			func(w *world, _ *firewall, _ Target) { w.withdraw() },
@@ -380,9 +377,7 @@ func TestWhatAWithdrawnFenceCutIsStillGivenBack(t *testing.T) {
 				f := record.Fence{ID: "n2", Kind: fence.StorageFence, Driver: driver, Phase: record.Fenced, Actor: "x", Machine: record.FencedMachine{NodeUID: "u2"},
 					Steps: []record.FenceStep{{Agent: "array", Action: "off", Detail: "fence 192.0.2.1/32 at driver x"}}}
 				change(&f)
-				if _, err := w.store.Update(w.Context(), "n2", func(r *record.Record) (bool, error) { r.PutFence(f, "Fenced"); return true, nil }); err != nil {
-					t.Fatal(err)
-				}
+				w.changeOf("n2", func(r *record.Record) { r.PutFence(f, "Fenced") })
 				a, err := on(w.fencer("c"), target)
 				w.succeeds(err)
 				w.expect("cut", slices.Contains(wall.list, "192.0.2.1/32"), true)

@@ -114,10 +114,7 @@ const (
 // cutOff is n1, with two addresses, under a storage fence of "a".
 func cutOff(t *testing.T, test func(w *world, wall *firewall, target Target)) {
 	t.Helper()
-	run(t, func(w *world) {
-		wall := &firewall{}
-		w.levels = agent.Levels{{{Agent: wall, Timeout: 2 * time.Second}}}
-		target := w.registered("u1", "b1", oneSystem, "192.0.2.1", "192.0.2.2")
+	behind(t, nil, func(w *world, wall *firewall, target Target) {
 		if a, err := w.fencer("a").Off(w.Context(), target, "dead", false); err != nil || a.State != agent.Off {
 			t.Fatal(a, err)
 		}

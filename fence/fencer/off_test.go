@@ -529,14 +529,8 @@ func TestWhoIsNotToBeFencedIsNotButByForce(t *testing.T) {
 		"alive":               func(w *world, _ *Target) { w.renew("n1") },
 		"its Node is deleted": func(w *world, _ *Target) { w.server.DeleteNode("n1") },
 		"fenced by another's word": func(w *world, target *Target) {
-			_, err := w.store.Update(w.Context(), "n1", func(r *record.Record) (bool, error) {
-				r.PutFence(record.Fence{ID: "f", Kind: fence.PowerReading, Phase: record.Fenced, Actor: "b",
-					Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1", LeaseRV: target.LeaseRV}}, "Fenced")
-				return true, nil
-			})
-			if err != nil {
-				w.Fatal(err)
-			}
+			w.put(record.Fence{ID: "f", Kind: fence.PowerReading, Phase: record.Fenced, Actor: "b",
+				Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1", LeaseRV: target.LeaseRV}})
 		},
 	}
 	for name, prepare := range tests {
@@ -652,13 +646,7 @@ func TestAReturnedNodesFenceIsVoidAndSaysSo(t *testing.T) {
 				w.bmc.set(true)
 				w.ask(f, w.target())
 				if strings.HasPrefix(name, "under storage") {
-					_, err := w.store.Update(w.Context(), "n1", func(r *record.Record) (bool, error) {
-						r.PutFence(record.Fence{ID: "s", Kind: fence.StorageFence, Driver: driver, Phase: record.Fenced, Actor: "a", Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1"}}, "Fenced")
-						return true, nil
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
+					w.put(record.Fence{ID: "s", Kind: fence.StorageFence, Driver: driver, Phase: record.Fenced, Actor: "a", Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1"}})
 				}
 				c.change(w)
 				voided, err := f.Void(w.Context(), "n1", "its kubelet is back")

@@ -18,7 +18,19 @@ import (
 // put writes a fence into the record.
 func (w *world) put(f record.Fence) {
 	w.Helper()
-	if _, err := w.store.Update(w.Context(), "n1", func(r *record.Record) (bool, error) { r.PutFence(f, "Fence"); return true, nil }); err != nil {
+	w.change(func(r *record.Record) { r.PutFence(f, "Fence") })
+}
+
+// change writes n1's record as a person or another process would; changeOf that of
+// another node.
+func (w *world) change(f func(r *record.Record)) {
+	w.Helper()
+	w.changeOf("n1", f)
+}
+
+func (w *world) changeOf(node string, f func(r *record.Record)) {
+	w.Helper()
+	if _, err := w.store.Update(w.Context(), node, func(r *record.Record) (bool, error) { f(r); return true, nil }); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -244,10 +256,7 @@ func TestVoidNeedsAFenceANodeAndTheRightToWrite(t *testing.T) {
 func TestAFenceThatEndedMeanwhileIsNotVoided(t *testing.T) {
 	for name, end := range map[string]func(*world){
 		"failed": func(w *world) {
-			_, err := w.store.Update(w.Context(), "n1", func(r *record.Record) (bool, error) { return r.EndFence("f", record.Failed, "no answer", "b"), nil })
-			if err != nil {
-				w.Error(err)
-			}
+			w.change(func(r *record.Record) { r.EndFence("f", record.Failed, "no answer", "b") })
 		},
 		"deleted": func(w *world) { w.server.Delete(ns, record.LeaseName("n1")) },
 	} {
