@@ -14,11 +14,7 @@ import (
 
 // versions of what is measured.
 func versions(ctx context.Context) string {
-	revision, err := tool.Revision(ctx)
-	if err != nil {
-		revision = "of an unknown revision"
-	}
-	return fmt.Sprintf("csi-fencepost %s, %s, grpc-go %s, CSI spec %s, client-go %s", revision, runtime.Version(),
+	return fmt.Sprintf("csi-fencepost %s, %s, grpc-go %s, CSI spec %s, client-go %s", tool.RevisionWords(ctx), runtime.Version(),
 		moduleVersion("google.golang.org/grpc"), moduleVersion("github.com/container-storage-interface/spec"), moduleVersion("k8s.io/client-go"))
 }
 

@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -21,18 +19,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, os.Args[1:])
-	stop()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(os.Stderr, "\nStopped. Nothing is left running.")
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "\nbench: %v\n", err)
-		os.Exit(1)
-	}
+	tool.Main("bench", func(ctx context.Context) error { return run(ctx, os.Args[1:]) })
 }
 
 // section is a part of the table that can be asked for alone.

@@ -12,10 +12,6 @@ import (
 
 // page is docs/SOAK.md. load is the load average before it began.
 func (v *verdict) page(ctx context.Context, o *options, begun time.Time, load string) []byte {
-	revision, err := tool.Revision(ctx)
-	if err != nil {
-		revision = "of an unknown revision"
-	}
 	what := "Nothing grew."
 	if err := v.err(); err != nil {
 		what = "**It failed:**\n\n```\n" + err.Error() + "\n```"
@@ -25,7 +21,7 @@ func (v *verdict) page(ctx context.Context, o *options, begun time.Time, load st
 		"etcd, kube-apiserver, external-attacher and csi-fencepost are real, the rest is played ([sanity/soak](../sanity/soak/doc.go)). "+
 		"The least of the last third of the looks is held against the least of the first third; what may grow to a limit, by its greatest.\n\n")
 	fmt.Fprintf(&out, "```sh\ngo run ./sanity/soak -duration=%s -warmup=%s -failing=%d -calm=%d\n```\n\n- %s UTC; csi-fencepost %s, %s\n- %s; load average %s, after %s\n\n%s\n\n",
-		o.duration, o.warmUp, o.failing, o.calm, begun.UTC().Format("2006-01-02 15:04"), revision, runtime.Version(), tool.Machine(), load, tool.LoadAverage(), what)
+		o.duration, o.warmUp, o.failing, o.calm, begun.UTC().Format("2006-01-02 15:04"), tool.RevisionWords(ctx), runtime.Version(), tool.Machine(), load, tool.LoadAverage(), what)
 	v.print(&out)
 	return out.Bytes()
 }

@@ -52,6 +52,15 @@ func Revision(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
+// RevisionWords are Revision's for a page: that it is not known is said there.
+func RevisionWords(ctx context.Context) string {
+	revision, err := Revision(ctx)
+	if err != nil {
+		return "of an unknown revision"
+	}
+	return revision
+}
+
 // Version is that of a module, as the module in that folder requires it.
 func Version(ctx context.Context, folder, module string) (string, error) {
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", module)
