@@ -116,15 +116,16 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	g := guard.New(guard.Options{Surveyor: surveyor, Reporter: report, Observe: observe})
 	in.board.setParts(&boardParts{levels: fencing.fencer.Levels, waiting: waiting, recent: &report.Recent, underWay: g.UnderWay,
 		index: index, lives: tracker, records: records, mover: mover})
-	return bounded(g, in.config), background(client, sights, fencing, mover), nil
+	return bounded(g, waiting, in), background(client, sights, fencing, mover), nil
 }
 
-// bounded is g with driver.maxConcurrentCalls; one that observes holds nobody up.
-func bounded(g proxy.Guard, c *config.Configuration) proxy.Guard {
-	if c.Mode == config.Observe {
+// bounded is g with driver.maxConcurrentCalls, for which no refused call waits; one
+// that observes holds nobody up.
+func bounded(g proxy.Guard, waiting *guard.Waiting, in guardInputs) proxy.Guard {
+	if in.config.Mode == config.Observe {
 		return g
 	}
-	return guard.Bound(g, c.Driver.MaxConcurrentCalls)
+	return guard.Spare(guard.Bound(g, in.config.Driver.MaxConcurrentCalls), waiting, in.metrics)
 }
 
 // wakeUps tell of what may have unblocked something. Add before anything runs.

@@ -228,12 +228,17 @@ func (r *rig) look() {
 func (r *rig) publish(node string) error {
 	r.t.Helper()
 	r.look()
-	resp, err := r.guard.ControllerPublishVolume(r.t.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: id(node),
-		VolumeCapability: &spec.VolumeCapability{
-			AccessMode: &spec.VolumeCapability_AccessMode{Mode: spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
-			AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}}}}, r)
+	resp, err := r.guard.ControllerPublishVolume(r.t.Context(), publishOf(handle, id(node)), r)
 	r.answered(resp != nil, err)
 	return err
+}
+
+// publishOf is a publish to a single writer.
+func publishOf(volume, nodeID string) *spec.ControllerPublishVolumeRequest {
+	return &spec.ControllerPublishVolumeRequest{VolumeId: volume, NodeId: nodeID,
+		VolumeCapability: &spec.VolumeCapability{
+			AccessMode: &spec.VolumeCapability_AccessMode{Mode: spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+			AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}}}}
 }
 
 // answered fails unless there is either an answer or an error: gRPC cannot send none.

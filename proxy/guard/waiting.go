@@ -33,7 +33,11 @@ type waitingCall struct {
 	reason                         fence.Reason
 	holder                         string // node name
 	touched                        time.Time
-	told                           told
+	// news is when something last changed that it may be about.
+	news time.Time
+	told told
+	// refusal is its last one while it would read the same; nil: it has to be judged.
+	refusal *refusal
 	// pace of a scout, which is looked at every so often for all that wait for its
 	// holder; 0: it is none.
 	pace time.Duration
@@ -100,7 +104,7 @@ func (w *Waiting) Decided(d Decision) {
 		c = &waitingCall{call: d.Call, volume: d.Volume, nodeID: d.NodeID}
 		w.calls[key] = c
 	}
-	c.nodeName, c.reason = d.NodeName, d.Reason
+	c.nodeName, c.reason, c.refusal = d.NodeName, d.Reason, nil
 	c.told.note(d)
 	if was := c.holder; d.Holder != nil && d.Holder.NodeName != was {
 		c.holder = d.Holder.NodeName
@@ -173,6 +177,7 @@ func (w *Waiting) news(key string, c *waitingCall) {
 	}
 	for other, o := range w.calls {
 		if o != c && o.holder == c.holder {
+			o.changed()
 			w.queue.Add(other)
 		}
 	}
@@ -210,6 +215,7 @@ func (w *Waiting) Changed(c watch.Change) {
 	defer w.mu.Unlock()
 	for key, call := range w.calls {
 		if c.Volume != "" && call.volume == c.Volume || c.Node != "" && (call.holder == c.Node || call.nodeName == c.Node) {
+			call.changed()
 			w.queue.Add(key)
 		}
 	}
@@ -293,6 +299,7 @@ func (w *Waiting) look(ctx context.Context, key string) {
 		w.stays(key, c)
 		return
 	}
+	w.judgeNext(key, c)
 	w.news(key, c)
 	if wait := touchEvery - time.Since(call.touched); wait > 0 {
 		w.queue.AddAfter(key, wait)

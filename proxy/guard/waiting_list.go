@@ -51,13 +51,14 @@ type told struct {
 	since    time.Time
 	times    int
 	pv, text string
+	verdict  string
 }
 
 func (t *told) note(d Decision) {
 	if t.since.IsZero() {
 		t.since = time.Now()
 	}
-	t.pv, t.text, t.times = d.PV, d.Text, t.times+1
+	t.pv, t.text, t.verdict, t.times = d.PV, d.Text, d.Action.String(), t.times+1
 }
 
 // recovered is what a VolumeAttachment says of a refusal from before a start.

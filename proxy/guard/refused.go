@@ -1,0 +1,70 @@
+package guard
+
+import (
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// refusal is the answer that a waiting call got.
+type refusal struct {
+	verdict string
+	reason  fence.Reason
+	asked   time.Time // when it was begun to be judged
+	err     error
+}
+
+// refusalHolds is how long a refusal may be given again without a new judgement.
+const refusalHolds = time.Minute
+
+// changed: what the call was refused for may have ended.
+func (c *waitingCall) changed() { c.news, c.refusal = time.Now(), nil }
+
+// judgeNext has the call judged when it comes next.
+func (w *Waiting) judgeNext(key string, c *waitingCall) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.calls[key] == c {
+		c.changed()
+	}
+}
+
+// lastRefusal is what a call that waits would be answered again; nil: it has to be
+// judged.
+func (w *Waiting) lastRefusal(key string) *refusal {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.calls[key]
+	if c == nil || c.refusal == nil || time.Since(c.refusal.asked) > refusalHolds {
+		return nil
+	}
+	return c.refusal
+}
+
+// answered takes note of the answer to a call that was begun to be judged at asked.
+// What has changed since then it may not have seen.
+func (w *Waiting) answered(key string, asked time.Time, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.calls[key]
+	if c == nil || err == nil || !c.news.Before(asked) || !endsBySight(c.reason) {
+		return
+	}
+	if status.Convert(err).Message() == csi.Clip(c.told.text) { // not the driver's own words
+		c.refusal = &refusal{verdict: c.told.verdict, reason: c.reason, asked: asked, err: err}
+	}
+}
+
+// endsBySight: what ends such a refusal is an event of what is watched, or is found
+// by the call that looks for all that wait for the holder (scout).
+func endsBySight(r fence.Reason) bool {
+	switch r {
+	case fence.HolderAlive, fence.HolderWanted, fence.HolderContested, fence.HolderStale, fence.HolderUnknown,
+		fence.HolderListed, fence.EvidenceVoid, fence.EvidenceContradicted:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,69 @@
+package guard
+
+import (
+	"context"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/proxy"
+)
+
+// rejudged calls that wait already are judged anew at a time.
+const rejudged = 16
+
+// Spare keeps calls that were refused, and are repeated, from taking the caller's
+// workers. When a rack goes dark of which nothing is proven, external-attacher
+// repeats a thousand of them at a time; to judge each anew takes seconds of one of
+// its workers, for which a volume that could move waits. So at most 16 of them are
+// judged at a time. Another one is refused at once, in the words of its last
+// refusal, unless that is older than a minute or something has changed since for
+// its volume or a node of it: what ends a refusal is found by waiting, which wakes
+// the call.
+//
+// A call that comes for the first time, or was woken, is always judged.
+func Spare(next proxy.Guard, waiting *Waiting, metrics Metrics) proxy.Guard {
+	return &spare{next: next, waiting: waiting, metrics: metrics, free: semaphore.NewWeighted(rejudged)}
+}
+
+type spare struct {
+	next    proxy.Guard
+	waiting *Waiting
+	metrics Metrics
+	free    *semaphore.Weighted
+}
+
+func (s *spare) ControllerPublishVolume(ctx context.Context, req *spec.ControllerPublishVolumeRequest, driver proxy.Driver) (resp *spec.ControllerPublishVolumeResponse, err error) {
+	if validPublish(req) != nil || !csi.SingleWriter(req.GetVolumeCapability(), req.GetReadonly()) {
+		return s.next.ControllerPublishVolume(ctx, req, driver) // it is not judged
+	}
+	err = s.judge(callPublish, req.GetVolumeId(), req.GetNodeId(), func() error {
+		resp, err = s.next.ControllerPublishVolume(ctx, req, driver)
+		return err
+	})
+	return resp, err
+}
+
+func (s *spare) ControllerUnpublishVolume(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest, driver proxy.Driver) (resp *spec.ControllerUnpublishVolumeResponse, err error) {
+	err = s.judge(callUnpublish, req.GetVolumeId(), req.GetNodeId(), func() error {
+		resp, err = s.next.ControllerUnpublishVolume(ctx, req, driver)
+		return err
+	})
+	return resp, err
+}
+
+func (s *spare) judge(call, volume, nodeID string, next func() error) error {
+	asked, key := time.Now(), callKey(call, volume, nodeID)
+	if refusal := s.waiting.lastRefusal(key); refusal != nil {
+		if !s.free.TryAcquire(1) {
+			s.metrics.Decisions(call, refusal.verdict, string(refusal.reason))
+			return refusal.err
+		}
+		defer s.free.Release(1)
+	}
+	err := next()
+	s.waiting.answered(key, asked, err)
+	return err
+}

@@ -1,0 +1,315 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/proxy"
+)
+
+// refuser takes a second to refuse each call, for the same holder.
+type refuser struct {
+	waiting *Waiting
+	reason  fence.Reason
+	judged  atomic.Int64
+	// meanwhile is called when half of the second is over; says is what it answers in
+	// the place of what it tells waiting.
+	meanwhile func()
+	says      string
+}
+
+func (r *refuser) refuse(call, volume, nodeID string) error {
+	n := r.judged.Add(1)
+	time.Sleep(500 * time.Millisecond)
+	if r.meanwhile != nil {
+		r.meanwhile()
+	}
+	time.Sleep(500 * time.Millisecond)
+	d := Decision{Call: call, Volume: volume, NodeID: nodeID, Action: fence.Refuse, Reason: r.reason, Holder: &fence.Holder{NodeName: "dead"},
+		Text: fmt.Sprintf("volume %s: judgement %d", volume, n)}
+	r.waiting.Decided(d)
+	if r.says != "" {
+		return csi.Refused(r.says)
+	}
+	return csi.Status(d.Reason, d.Text)
+}
+
+func (r *refuser) ControllerPublishVolume(_ context.Context, req *spec.ControllerPublishVolumeRequest, _ proxy.Driver) (*spec.ControllerPublishVolumeResponse, error) {
+	return nil, r.refuse(callPublish, req.GetVolumeId(), req.GetNodeId())
+}
+
+func (r *refuser) ControllerUnpublishVolume(_ context.Context, req *spec.ControllerUnpublishVolumeRequest, _ proxy.Driver) (*spec.ControllerUnpublishVolumeResponse, error) {
+	return nil, r.refuse(callUnpublish, req.GetVolumeId(), req.GetNodeId())
+}
+
+// tallied are the metrics of calls that come at once.
+type tallied struct {
+	counted
+	mu sync.Mutex
+}
+
+func (m *tallied) Decisions(call, decision, reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.counted.Decisions(call, decision, reason)
+}
+
+// crowd is how many volumes wait, and are asked for at once.
+const crowd = 50
+
+// spared is a guard of refused calls, before which stands what spares them.
+type spared struct {
+	*testing.T
+	*refuser
+	tallied
+	guard proxy.Guard
+}
+
+func spareCrowd(t *testing.T, reason fence.Reason, test func(s *spared)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &spared{T: t}
+		w := NewWaiting(nil, nil, func(map[string]int) {})
+		t.Cleanup(w.queue.ShutDown)
+		s.refuser = &refuser{waiting: w, reason: reason}
+		s.guard = Spare(s.refuser, w, &s.tallied)
+		test(s)
+	})
+}
+
+// round asks for all volumes at once, publishes and unpublishes, and tells how
+// many were judged, what was answered, and how long all took together.
+func (s *spared) round(ask func(volume, node string) error) (judged int, answers []string, together time.Duration) {
+	s.Helper()
+	before := s.judged.Load()
+	answers = make([]string, crowd)
+	var took atomic.Int64
+	var all sync.WaitGroup
+	for i := range crowd {
+		all.Go(func() {
+			begun := time.Now()
+			err := ask(fmt.Sprint("v", i), "id")
+			took.Add(int64(time.Since(begun)))
+			if err == nil {
+				s.Error("let through")
+			}
+			answers[i] = status.Code(err).String() + " " + status.Convert(err).Message()
+		})
+	}
+	all.Wait()
+	return int(s.judged.Load() - before), answers, time.Duration(took.Load())
+}
+
+func (s *spared) ask(volume, node string) error {
+	if strings.HasSuffix(volume, "1") {
+		_, err := s.guard.ControllerUnpublishVolume(s.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: volume, NodeId: node}, nil)
+		return err
+	}
+	_, err := s.guard.ControllerPublishVolume(s.Context(), publishOf(volume, node), nil)
+	return err
+}
+
+// wantJudged asks once more, and fails unless so many were judged.
+func (s *spared) wantJudged(when string, want int) {
+	s.Helper()
+	if judged, _, _ := s.round(s.ask); judged != want {
+		s.Errorf("%s %d of %d were judged, want %d", when, judged, crowd, want)
+	}
+}
+
+func TestOfManyRefusedCallsThatAreRepeatedFewTakeTheCallersTime(t *testing.T) {
+	spareCrowd(t, fence.HolderStale, func(s *spared) {
+		judged, first, together := s.round(s.ask)
+		if judged != crowd || together != crowd*time.Second {
+			t.Errorf("at first %d were judged, in %s", judged, together)
+		}
+		time.Sleep(time.Second)
+		judged, again, together := s.round(s.ask)
+		if judged != rejudged || together != rejudged*time.Second {
+			t.Errorf("when they came again %d were judged, and all took %s together; want %d, a second each", judged, together, rejudged)
+		}
+		same := 0
+		for i := range again {
+			if again[i] == first[i] {
+				same++
+			} else if !strings.HasPrefix(again[i], codes.FailedPrecondition.String()) {
+				t.Error(again[i])
+			}
+		}
+		if same != crowd-rejudged {
+			t.Errorf("%d were answered in the words of the last time, want %d", same, crowd-rejudged)
+		}
+		if n := len(s.seen); n != crowd-rejudged || slices.ContainsFunc(s.seen, func(d string) bool {
+			return d != callPublish+" refuse HolderStale" && d != callUnpublish+" refuse HolderStale"
+		}) {
+			t.Errorf("%d decisions are counted: %v", n, s.seen)
+		}
+		s.wantJudged("and once more", rejudged)
+	})
+}
+
+func TestWhatHasChangedIsJudgedHoweverManyWait(t *testing.T) {
+	for name, change := range map[string]func(s *spared){
+		"their holder":         func(s *spared) { s.waiting.Changed(watch.Change{Node: "dead"}) },
+		"a minute has passed":  func(*spared) { time.Sleep(refusalHolds) },
+		"their scout has news": func(s *spared) { s.scoutFinds() },
+		"they are woken": func(s *spared) {
+			for key, c := range s.waiting.calls {
+				s.waiting.judgeNext(key, c)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spareCrowd(t, fence.HolderStale, func(s *spared) {
+				s.round(s.ask)
+				time.Sleep(time.Second)
+				s.waiting.Changed(watch.Change{Node: "another", Volume: "another"})
+				s.wantJudged("before", rejudged)
+				time.Sleep(time.Millisecond)
+				change(s)
+				time.Sleep(time.Millisecond)
+				want := crowd
+				if name == "their scout has news" {
+					want-- // itself is woken by what follows, or judged among the few
+				}
+				if judged, _, _ := s.round(s.ask); judged < want {
+					s.Errorf("%d were judged, want %d", judged, want)
+				}
+			})
+		})
+	}
+	spareCrowd(t, fence.HolderStale, func(s *spared) {
+		s.round(s.ask)
+		time.Sleep(time.Second)
+		s.waiting.Changed(watch.Change{Volume: "v7"})
+		time.Sleep(time.Millisecond)
+		s.wantJudged("one volume has changed:", rejudged+1)
+	})
+}
+
+// scoutFinds is what look does when a scout finds that it would be let through.
+func (s *spared) scoutFinds() {
+	for key, c := range s.waiting.calls {
+		if c.scout() {
+			s.waiting.news(key, c)
+		}
+	}
+}
+
+// The judgement may have read what was before the change.
+func TestWhatChangesWhileACallIsJudgedIsNotOldWhenItComesAgain(t *testing.T) {
+	spareCrowd(t, fence.HolderStale, func(s *spared) {
+		s.round(s.ask)
+		s.meanwhile = func() { s.waiting.Changed(watch.Change{Node: "dead"}) }
+		time.Sleep(2 * refusalHolds)
+		s.wantJudged("after a while", crowd)
+		s.meanwhile = nil
+		s.wantJudged("changed while they were judged:", crowd)
+		s.wantJudged("nothing has changed since:", rejudged)
+	})
+}
+
+func TestOnlyAHoldersRefusalIsGivenAgain(t *testing.T) {
+	for _, reason := range []fence.Reason{fence.HolderUnwatched, fence.TargetLeaving, fence.TargetFenced, fence.UnpublishFailed, fence.APIUnavailable, fence.LedgerUnreadable, fence.LostRace} {
+		spareCrowd(t, reason, func(s *spared) {
+			s.round(s.ask)
+			time.Sleep(time.Second)
+			s.wantJudged(string(reason), crowd)
+		})
+	}
+	spareCrowd(t, fence.HolderStale, func(s *spared) {
+		s.says = "the driver's own words"
+		s.round(s.ask)
+		time.Sleep(time.Second)
+		s.wantJudged("the driver's answers:", crowd)
+	})
+	spareCrowd(t, fence.HolderStale, func(s *spared) {
+		_ = s.ask("v", "id")
+		s.reason = fence.TargetLeaving
+		time.Sleep(time.Second)
+		_ = s.ask("v", "id")
+		s.guard.(*spare).free.TryAcquire(rejudged)
+		time.Sleep(time.Second)
+		if _ = s.ask("v", "id"); s.judged.Load() != 3 {
+			t.Error("what was refused for another reason since is refused again for the first")
+		}
+	})
+	for name, ask := range map[string]func(s *spared, volume, node string) error{
+		"many may write": func(s *spared, volume, node string) error {
+			req := publishOf(volume, node)
+			req.VolumeCapability.AccessMode.Mode = spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+			_, err := s.guard.ControllerPublishVolume(s.Context(), req, nil)
+			return err
+		},
+		"another node asks": func(s *spared, volume, _ string) error { return s.ask(volume, "other") },
+		"the other call": func(s *spared, volume, node string) error {
+			if strings.HasSuffix(volume, "1") {
+				_, err := s.guard.ControllerPublishVolume(s.Context(), publishOf(volume, node), nil)
+				return err
+			}
+			_, err := s.guard.ControllerUnpublishVolume(s.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: volume, NodeId: node}, nil)
+			return err
+		},
+	} {
+		spareCrowd(t, fence.HolderStale, func(s *spared) {
+			s.round(s.ask)
+			time.Sleep(time.Second)
+			if judged, _, _ := s.round(func(volume, node string) error { return ask(s, volume, node) }); judged != crowd {
+				t.Errorf("%s: %d were judged, want all", name, judged)
+			}
+		})
+	}
+}
+
+// A call whose reason is gone is woken, and goes through, while others that wait
+// take all that is given to them.
+func TestAWokenCallGoesThroughWhileManyWait(t *testing.T) {
+	for name, tell := range map[string]func(w *Waiting){
+		"by a change": func(w *Waiting) { w.Changed(watch.Change{Node: "old"}) },
+		"by a look":   func(w *Waiting) { w.queue.Add(callKey(callPublish, handle, id("next"))) },
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { wokenInACrowd(t, tell) }) })
+	}
+}
+
+func wokenInACrowd(t *testing.T, tell func(*Waiting)) {
+	w := inUse(t)
+	g := Spare(w.guard, w.w, w.counted).(*spare)
+	publish := func() error {
+		w.look()
+		_, err := g.ControllerPublishVolume(t.Context(), publishOf(handle, id("next")), w)
+		return err
+	}
+	if publish() == nil {
+		t.Fatal("published elsewhere")
+	}
+	if !g.free.TryAcquire(rejudged) {
+		t.Fatal("something is left under way")
+	}
+	time.Sleep(time.Second)
+	if w.lists("old", false, false); publish() == nil {
+		t.Fatal("judged, as long as nobody has told of the change")
+	}
+	w.attachment("old", time.Now())
+	w.look()
+	tell(w.w)
+	synctest.Wait()
+	if w.touched("next") == "" {
+		t.Fatal("not woken")
+	}
+	w.must(publish())
+	w.waits()
+}
