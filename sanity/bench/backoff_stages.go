@@ -263,7 +263,7 @@ func (s *waitStages) silentCases() []*waitCase {
 	rebooted.finish = func() { nodeOn(s.guarded, "rebooted").Boot(); s.awaitUnmounted(rebooted) }
 	// On a target of its own, and with no other sidecar that asks about this
 	// machine: whatever happens on a target has all that wait for it looked at again.
-	bmc := &waitCase{key: "bmc", reason: silent + ", its BMC reads on; no failover", ends: "its power is cut", wakes: "nothing: only a call of the attacher asks the BMC again"}
+	bmc := &waitCase{key: "bmc", reason: silent + ", its BMC reads on; no failover", ends: "its power is cut", wakes: "of the calls that wait for a node one is looked at after 1 s, doubling to 30 s, and that asks its BMC"}
 	bmc.lanes = []*waitLane{{waitCase: bmc, side: woken, stage: s.guarded, holder: "bmc", target: "quiet"}}
 	bmc.finish = func() { nodeOn(s.guarded, "bmc").PowerOff() }
 	moving := pair(&waitCase{key: "outlet", reason: silent + ", its BMC reads on; failover enabled", ends: "its power is cut", wakes: "the failover asks the BMC every 3 s"}, "outlet", s.moving, s.movingMuted)
