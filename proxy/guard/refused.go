@@ -17,18 +17,28 @@ type refusal struct {
 	err     error
 }
 
-// refusalHolds is how long a refusal may be given again without a new judgement.
-const refusalHolds = time.Minute
+// refusalHolds is how long a refusal may be given again without a new judgement:
+// external-attacher's longest back-off.
+const refusalHolds = 5 * time.Minute
 
-// changed: what the call was refused for may have ended.
-func (c *waitingCall) changed() { c.news, c.refusal = time.Now(), nil }
-
-// judgeNext has the call judged when it comes next.
-func (w *Waiting) judgeNext(key string, c *waitingCall) {
+// judgeNext: the judgement of that call has changed, and so may that of all that
+// wait for the same holder. They are judged when they come next.
+func (w *Waiting) judgeNext(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.calls[key] == c {
-		c.changed()
+	w.judgeNextLocked(key)
+}
+
+func (w *Waiting) judgeNextLocked(key string) {
+	c := w.calls[key]
+	if c == nil {
+		return
+	}
+	now := time.Now()
+	for _, o := range w.calls {
+		if o == c || o.holder == c.holder && c.holder != "" {
+			o.refusal, o.news = nil, now
+		}
 	}
 }
 
@@ -45,7 +55,7 @@ func (w *Waiting) lastRefusal(key string) *refusal {
 }
 
 // answered takes note of the answer to a call that was begun to be judged at asked.
-// What has changed since then it may not have seen.
+// It may not have seen what was found since then.
 func (w *Waiting) answered(key string, asked time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,7 +69,8 @@ func (w *Waiting) answered(key string, asked time.Time, err error) {
 }
 
 // endsBySight: what ends such a refusal is an event of what is watched, or is found
-// by the call that looks for all that wait for the holder (scout).
+// by the call that looks for all that wait for the holder (scout), and both look
+// again at the calls that wait.
 func endsBySight(r fence.Reason) bool {
 	switch r {
 	case fence.HolderAlive, fence.HolderWanted, fence.HolderContested, fence.HolderStale, fence.HolderUnknown,

@@ -19,11 +19,12 @@ const rejudged = 16
 // repeats a thousand of them at a time; to judge each anew takes seconds of one of
 // its workers, for which a volume that could move waits. So at most 16 of them are
 // judged at a time. Another one is refused at once, in the words of its last
-// refusal, unless that is older than a minute or something has changed since for
-// its volume or a node of it: what ends a refusal is found by waiting, which wakes
-// the call.
+// refusal. What ends that is found by waiting, which looks again at whatever an
+// event may have changed, or by one of the 16; then all calls that wait for the same
+// holder are judged when they come next.
 //
-// A call that comes for the first time, or was woken, is always judged.
+// A call that comes for the first time, or was woken, is always judged, and so is
+// one whose last judgement is 5 min old.
 func Spare(next proxy.Guard, waiting *Waiting, metrics Metrics) proxy.Guard {
 	return &spare{next: next, waiting: waiting, metrics: metrics, free: semaphore.NewWeighted(rejudged)}
 }

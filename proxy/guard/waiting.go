@@ -33,11 +33,11 @@ type waitingCall struct {
 	reason                         fence.Reason
 	holder                         string // node name
 	touched                        time.Time
-	// news is when something last changed that it may be about.
-	news time.Time
-	told told
-	// refusal is its last one while it would read the same; nil: it has to be judged.
+	told                           told
+	// refusal is its last one; nil: it is judged when it comes next. news is when it
+	// was last found that its judgement has changed.
 	refusal *refusal
+	news    time.Time
 	// pace of a scout, which is looked at every so often for all that wait for its
 	// holder; 0: it is none.
 	pace time.Duration
@@ -96,6 +96,7 @@ func (w *Waiting) Decided(d Decision) {
 		}
 	}
 	if d.Action == fence.Allow || d.Action == fence.Answer {
+		w.judgeNextLocked(key)
 		w.forgetLocked(key)
 		return
 	}
@@ -177,7 +178,6 @@ func (w *Waiting) news(key string, c *waitingCall) {
 	}
 	for other, o := range w.calls {
 		if o != c && o.holder == c.holder {
-			o.changed()
 			w.queue.Add(other)
 		}
 	}
@@ -215,7 +215,6 @@ func (w *Waiting) Changed(c watch.Change) {
 	defer w.mu.Unlock()
 	for key, call := range w.calls {
 		if c.Volume != "" && call.volume == c.Volume || c.Node != "" && (call.holder == c.Node || call.nodeName == c.Node) {
-			call.changed()
 			w.queue.Add(key)
 		}
 	}
@@ -299,7 +298,7 @@ func (w *Waiting) look(ctx context.Context, key string) {
 		w.stays(key, c)
 		return
 	}
-	w.judgeNext(key, c)
+	w.judgeNext(key)
 	w.news(key, c)
 	if wait := touchEvery - time.Since(call.touched); wait > 0 {
 		w.queue.AddAfter(key, wait)
