@@ -38,7 +38,7 @@ func TestAHolderIsWrittenDownBeforeTheDriverIsCalledAndARetryWritesNothing(t *te
 	r.wantError(<-answer, codes.Canceled)
 	r.wantState(v, n, fence.Publishing)
 	hang.Clear()
-	r.must(r.publish(v.Handle, n))
+	r.must(r.retry(func() error { return r.publish(v.Handle, n) }))
 	r.must(r.publish(v.Handle, n))
 	if again := r.wantState(v, n, fence.Publishing); again.Token != first.Token {
 		t.Errorf("a retry has token %s, the first call had %s", again.Token, first.Token)
@@ -123,7 +123,7 @@ func TestAnUnpublishThatItsCallerGaveUpIsFinishedByTheRetry(t *testing.T) {
 	cancel()
 	r.wantError(<-answer, codes.Canceled)
 	r.wantState(v, n, fence.Released)
-	r.must(r.unpublish(v.Handle, n))
+	r.must(r.retry(func() error { return r.unpublish(v.Handle, n) }))
 	if l := r.readLedger(v); len(l.Holders) != 0 {
 		t.Errorf("after the retry the ledger has %+v", l.Holders)
 	}
@@ -147,7 +147,7 @@ func TestNothingReachesTheDriverThatTheLedgerLacksWheneverTheCallerHangsUp(t *te
 		} else if err == nil {
 			t.Fatalf("%s: OK without a call of the driver", v.Name)
 		}
-		r.must(r.publish(v.Handle, n)) // and the retry goes through
+		r.must(r.retry(func() error { return r.publish(v.Handle, n) })) // and goes through
 	}
 	if reached == 0 || reached == 20 {
 		t.Logf("%d of 20 calls reached the driver: the times do not straddle the write", reached)

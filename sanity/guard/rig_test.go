@@ -169,6 +169,17 @@ func (r *rig) unpublishUntil(ctx context.Context, client spec.ControllerClient, 
 	return err
 }
 
+// retry is what external-attacher does after it hung up: it calls until its first
+// call, which may still be on its way out of csi-fencepost, is no longer under way.
+func (r *rig) retry(call func() error) error {
+	for end := time.Now().Add(callTimeout); ; time.Sleep(20 * time.Millisecond) {
+		err := call()
+		if !strings.Contains(status.Convert(err).Message(), "["+string(fence.OperationPending)+"]") || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
 // wantRefused fails unless err is a refusal for that reason whose text has all
 // of parts. It returns the text.
 func (r *rig) wantRefused(err error, reason fence.Reason, parts ...string) string {
