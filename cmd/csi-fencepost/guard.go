@@ -6,15 +6,11 @@ import (
 	"os"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
@@ -183,11 +179,4 @@ func (in *guardInputs) actor() string {
 		}
 	}
 	return noderecord.SidecarActor(in.driver, host)
-}
-
-// newRecorder writes Events until ctx ends.
-func newRecorder(ctx context.Context, client kubernetes.Interface, driver string) record.EventRecorder {
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(corev1.NamespaceAll)})
-	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "csi-fencepost " + driver})
 }

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+func TestEventsOfAStormLeaveLittleMemoryBehind(t *testing.T) {
+	var written atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		event, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(event) // as it is kept
+		written.Add(1)
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := newRecorder(t.Context(), client, "storm.example.com")
+	const batch, batches = 500, 6
+	storm := func(n int) {
+		for i := range batch {
+			name := fmt.Sprintf("pod-%d-%d", n, i)
+			recorder.Event(&corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: name, UID: types.UID(name)}, corev1.EventTypeNormal, "Moved", name+strings.Repeat(" was moved", 40))
+		}
+		for end := time.Now().Add(10 * time.Second); written.Load() < int64((n+1)*batch); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d Events arrived, want %d", written.Load(), (n+1)*batch)
+			}
+		}
+	}
+	storm(0)
+	before := heapInUse()
+	for n := 1; n < batches; n++ {
+		storm(n)
+	}
+	if grew := heapInUse() - before; grew > 2<<20 {
+		t.Errorf("after %d Events more the heap has %d KiB more, want 2048 at most", (batches-1)*batch, grew>>10)
+	}
+	runtime.KeepAlive(recorder)
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC() // pools outlive one collection
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
