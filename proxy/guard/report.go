@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
@@ -37,13 +39,17 @@ type Report struct {
 	Recent Recent
 
 	mu   sync.Mutex
-	said map[string]string // by call, volume and node: the last text
+	said *lru.Cache // by call, volume and node: the last text's hash
 	work chan func(context.Context)
 }
 
+// remembered is of how many calls a Report knows what was last said: a call that is
+// refused, and whose volume is then deleted, is never let through.
+const remembered = 4096
+
 // NewReport makes a Report. Events are written by Run, never by a call.
 func NewReport(client kubernetes.Interface, events record.EventRecorder, metrics Metrics, waiting *Waiting) *Report {
-	return &Report{client: client, events: events, metrics: metrics, waiting: waiting, said: map[string]string{}, work: make(chan func(context.Context), 1000)}
+	return &Report{client: client, events: events, metrics: metrics, waiting: waiting, said: lru.New(remembered), work: make(chan func(context.Context), 1000)}
 }
 
 // Run looks up the waiting Pods and writes Events until ctx ends.
@@ -92,17 +98,20 @@ func (r *Report) Decided(d Decision) {
 // news tells whether this differs from what was last said about the call.
 func (r *Report) news(d Decision) bool {
 	key := d.Call + "\x00" + d.Volume + "\x00" + d.NodeID
-	said := string(d.Reason) + d.Text
+	var said any // nothing
+	if text := string(d.Reason) + d.Text; text != "" {
+		said = sha256.Sum256([]byte(text))
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.said[key] == said {
+	if last, _ := r.said.Get(key); last == said {
 		return false
 	}
 	if d.Text == "" {
-		delete(r.said, key)
+		r.said.Remove(key)
 		return true
 	}
-	r.said[key] = said
+	r.said.Add(key, said)
 	return true
 }
 
