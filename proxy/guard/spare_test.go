@@ -27,9 +27,11 @@ type refuser struct {
 	reason  fence.Reason
 	judged  atomic.Int64
 	// meanwhile is called when half of the second is over; says is what it answers in
-	// the place of what it tells waiting.
+	// the place of what it tells waiting. If allows, it lets all through to a driver
+	// that fails.
 	meanwhile func()
 	says      string
+	allows    bool
 }
 
 // holderOf is one node for all volumes but one.
@@ -47,6 +49,10 @@ func (r *refuser) refuse(call, volume, nodeID string) error {
 		r.meanwhile()
 	}
 	time.Sleep(500 * time.Millisecond)
+	if r.allows {
+		r.waiting.Decided(Decision{Call: call, Volume: volume, NodeID: nodeID, Action: fence.Allow})
+		return status.Error(codes.Internal, "the driver's own error")
+	}
 	d := Decision{Call: call, Volume: volume, NodeID: nodeID, Action: fence.Refuse, Reason: r.reason, Holder: &fence.Holder{NodeName: holderOf(volume)},
 		Text: fmt.Sprintf("volume %s: judgement %d", volume, n)}
 	r.waiting.Decided(d)
@@ -231,6 +237,11 @@ func TestOnlyAHoldersRefusalIsGivenAgain(t *testing.T) {
 		s.round(s.ask)
 		time.Sleep(time.Second)
 		s.wantJudged("the driver's answers:", crowd)
+	})
+	spareCrowd(t, fence.HolderStale, func(s *spared) {
+		s.allows = true
+		s.round(s.ask)
+		s.wantJudged("the driver's errors:", crowd)
 	})
 	spareCrowd(t, fence.HolderStale, func(s *spared) {
 		_ = s.ask("v", "id")
