@@ -14,6 +14,8 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -225,6 +227,14 @@ func TestWhatIsFoundWhileACallIsJudgedIsNotOldWhenItComesAgain(t *testing.T) {
 }
 
 func TestOnlyAHoldersRefusalIsGivenAgain(t *testing.T) {
+	for _, reason := range []fence.Reason{fence.HolderAlive, fence.HolderWanted, fence.HolderContested, fence.HolderStale, fence.HolderUnknown,
+		fence.HolderListed, fence.EvidenceVoid, fence.EvidenceContradicted} {
+		spareCrowd(t, reason, func(s *spared) {
+			s.round(s.ask)
+			time.Sleep(time.Second)
+			s.wantJudged(string(reason), rejudged)
+		})
+	}
 	for _, reason := range []fence.Reason{fence.HolderUnwatched, fence.TargetLeaving, fence.TargetFenced, fence.UnpublishFailed, fence.APIUnavailable, fence.LedgerUnreadable, fence.LostRace} {
 		spareCrowd(t, reason, func(s *spared) {
 			s.round(s.ask)
@@ -319,4 +329,40 @@ func wokenInACrowd(t *testing.T, tell func(*Waiting)) {
 	}
 	w.must(publish())
 	w.waits()
+}
+
+// A kubelet that restarts after the reboot would be believed that the volume is not
+// in use.
+func TestARebootIsWrittenDownWhileManyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := held(t)
+		r.attachment("old", time.Now())
+		w := newWaiting(t, r)
+		g := Spare(r.guard, w.w, w.counted).(*spare)
+		unpublish := func() error {
+			r.look()
+			_, err := g.ControllerUnpublishVolume(t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: id("old")}, r)
+			return err
+		}
+		r.refused(unpublish(), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+		if !g.free.TryAcquire(rejudged) {
+			t.Fatal("something is left under way")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.reboot("old", "boot-2")
+		r.lists("old", true, false)
+		r.look()
+		w.w.Changed(watch.Change{Node: "old"})
+		synctest.Wait()
+		r.refused(unpublish(), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.status("old", func(s *corev1.NodeStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() })
+		r.lists("old", false, false)
+		r.look()
+		w.w.Changed(watch.Change{Node: "old"})
+		synctest.Wait()
+		r.refused(unpublish(), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	})
 }

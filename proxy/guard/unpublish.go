@@ -147,18 +147,11 @@ func listsOn(st *fence.Standing) bool {
 // kubelet, Ready, listed the volume then: the one fact from which a later "not
 // in use" can be believed.
 func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.Verdict) error {
-	if !v.Contest || v.Blocking.Holder.State == fence.TakenOver {
+	c := contestDue(v)
+	if c == nil {
 		return nil
 	}
-	h := v.Blocking.Holder
-	if registering(h) {
-		return nil
-	}
-	c := contestOf(h)
-	if h.State != fence.NotInLedger && h.Contest != nil && *h.Contest == *c {
-		return nil
-	}
-	l := s.Ledger()
+	h, l := v.Blocking.Holder, s.Ledger()
 	e := survey.EntryOf(h, fence.Held, s.NewToken())
 	if known := l.Get(h.NodeID); known != nil {
 		e = *known
@@ -172,6 +165,23 @@ func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.V
 		return u.unwritten(callUnpublish, s, err)
 	}
 	return nil
+}
+
+// contestDue is what a refused unpublish has to write down of its holder; nil:
+// nothing, or it stands there already.
+func contestDue(v fence.Verdict) *fence.Contest {
+	if !v.Contest || v.Blocking.Holder.State == fence.TakenOver {
+		return nil
+	}
+	h := v.Blocking.Holder
+	if registering(h) {
+		return nil
+	}
+	c := contestOf(h)
+	if h.State != fence.NotInLedger && h.Contest != nil && *h.Contest == *c {
+		return nil
+	}
+	return c
 }
 
 // registering: its Node is there and lists nothing, and its driver is not, or not

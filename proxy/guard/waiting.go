@@ -365,7 +365,18 @@ func (w *Waiting) judge(ctx context.Context, c waitingCall) (bool, error) {
 		}
 		v = fence.JudgeUnpublish(s.Snapshot, s.Subject)
 	}
-	return v.Action == fence.Allow || v.Action == fence.Answer || v.Reason != c.reason, nil
+	return c.differs(v), nil
+}
+
+// differs tells whether a new judgement has something that the last one of c had
+// not: it lets through, it refuses for another reason or another holder, or it has
+// to write down what is seen of the holder now. A kubelet that was seen after a
+// reboot must not be forgotten until external-attacher comes again.
+func (c *waitingCall) differs(v fence.Verdict) bool {
+	if v.Action != fence.Refuse || v.Reason != c.reason {
+		return true
+	}
+	return v.Blocking != nil && v.Blocking.Holder.NodeName != c.holder || contestDue(v) != nil
 }
 
 // touch changes the annotation of the call's VolumeAttachment. One that is gone

@@ -238,6 +238,75 @@ func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
 	})
 }
 
+// What a refused unpublish would write down of the holder is not left to whenever
+// external-attacher comes again.
+func TestAnUnpublishIsWokenForWhatItHasToWriteDown(t *testing.T) {
+	for name, happens := range map[string]func(r *rig){
+		"a reboot, and the volume is mounted again": func(r *rig) { r.reboot("old", "boot-2"); r.lists("old", true, true) },
+		"its kubelet is Ready anew": func(r *rig) {
+			r.status("old", func(s *corev1.NodeStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := held(t)
+				r.attachment("old", time.Now())
+				w := newWaiting(t, r)
+				r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				happens(r)
+				w.w.Changed(watch.Change{Node: "old"})
+				synctest.Wait()
+				first := w.touched("old")
+				if first == "" {
+					t.Fatal("not woken")
+				}
+				before := *r.ledger().Get(id("old")).Contest
+				r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+				if after := *r.ledger().Get(id("old")).Contest; after == before {
+					t.Errorf("the ledger has %+v as before", after)
+				}
+				time.Sleep(time.Minute)
+				w.w.Changed(watch.Change{Node: "old"})
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if w.touched("old") != first {
+					t.Error("woken again, with nothing to write down")
+				}
+			})
+		})
+	}
+}
+
+func TestACallThatWaitsForAnotherHolderNowIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := inUse(t)
+		w.node("third", hourAgo)
+		w.lists("third", true, true)
+		w.change(func(l *ledger.Ledger) {
+			l.Put(ledger.Entry{NodeID: id("third"), NodeName: "third", NodeUID: "uid-of-third", BootID: "boot-of-third", State: fence.Publishing, Token: "t3"})
+		})
+		w.lists("old", false, false)
+		w.attachment("old", time.Now())
+		w.look()
+		w.w.Changed(watch.Change{Node: "old"})
+		synctest.Wait()
+		if w.touched("next") == "" {
+			t.Fatal("not woken, though it waits for node third now")
+		}
+		w.refused(w.publish("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "third")
+		last := w.touched("next")
+		time.Sleep(time.Minute)
+		w.w.Changed(watch.Change{Node: "third"})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if w.touched("next") != last {
+			t.Error("woken again, with nothing new")
+		}
+	})
+}
+
 // They send no event when what is wrong ends.
 func TestWhatSendsNoEventIsLookedAtAgain(t *testing.T) {
 	for _, reason := range []fence.Reason{fence.UnpublishFailed, fence.HolderUnwatched, fence.APIUnavailable, fence.TargetLeaving, fence.LostRace,
