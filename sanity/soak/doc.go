@@ -13,6 +13,8 @@
 // of the looks is held against the least of the first third: what is only used for
 // a moment does not count, what is kept does. See growth.go for what is allowed.
 //
+// What the verdict would be so far is written to the page every five minutes.
+//
 // A soak in which nothing happened fails too: too few loops in either third, a
 // sidecar that was started again, or an array that saw two writers.
 //

@@ -81,9 +81,11 @@ func (g *ground) addLane(ctx context.Context, name string, failing bool) error {
 	return nil
 }
 
-// soak runs all lanes until the time is over, and looks meanwhile.
-func (g *ground) soak(ctx context.Context, o *options) (*verdict, error) {
-	ctx, cancel := context.WithCancel(ctx)
+// soak runs all lanes until the time is over, and looks meanwhile. Its error is
+// that it was told to stop: whatever else ends it before its time is a fault of the
+// verdict.
+func (g *ground) soak(told context.Context, o *options, soFar func(*verdict) error) (*verdict, error) {
+	ctx, cancel := context.WithCancel(told)
 	ended := make(chan error, len(g.all)+len(g.lanes))
 	running := 0
 	start := func(f func(context.Context) error) {
@@ -103,34 +105,42 @@ func (g *ground) soak(ctx context.Context, o *options) (*verdict, error) {
 		}
 		start(func(ctx context.Context) error { return l.run(ctx, wait) })
 	}
-	looks, err := g.lookOn(ctx, o, ended, &running)
+	failing *= len(lane{}.machines)
+	began := time.Now()
+	looks, err := g.lookOn(ctx, o, ended, &running, func(looks []look, ran time.Duration) error { return soFar(g.judge(looks, failing, ran)) })
+	ran := min(time.Since(began), o.duration)
 	cancel()
 	for range running {
 		err = errors.Join(err, <-ended)
 	}
-	if err != nil {
-		return nil, err
+	if told.Err() != nil {
+		return nil, told.Err()
 	}
-	return g.judge(looks, failing*len(lane{}.machines)), nil
+	v := g.judge(looks, failing, ran)
+	if err != nil {
+		v.faults = append(v.faults, err.Error())
+	}
+	return v, nil
 }
 
 // lookOn looks until the time is over, or something ends before.
-func (g *ground) lookOn(ctx context.Context, o *options, ended chan error, running *int) (looks []look, err error) {
+func (g *ground) lookOn(ctx context.Context, o *options, ended chan error, running *int, soFar func([]look, time.Duration) error) (looks []look, err error) {
 	began, said := time.Now(), time.Time{}
+	written := began
 	ticker := time.NewTicker(o.look)
 	defer ticker.Stop()
 	for time.Since(began) < o.duration {
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return looks, ctx.Err()
 		case err := <-ended:
 			*running--
-			return nil, fmt.Errorf("after %s: %w", time.Since(began).Round(time.Second), errors.Join(errors.New("it did not go on"), err))
+			return looks, fmt.Errorf("after %s: %w", time.Since(began).Round(time.Second), errors.Join(errors.New("it did not go on"), err))
 		case <-ticker.C:
 		}
 		k, err := g.look(ctx)
 		if err != nil {
-			return nil, err
+			return looks, err
 		}
 		if time.Since(said) >= o.say {
 			said = time.Now()
@@ -139,13 +149,20 @@ func (g *ground) lookOn(ctx context.Context, o *options, ended chan error, runni
 		if time.Since(began) >= o.warmUp {
 			looks = append(looks, k)
 		}
+		if ran := time.Since(began); time.Since(written) >= o.write && len(looks) >= 3*minThird {
+			written = time.Now()
+			if err := soFar(looks, ran); err != nil {
+				return looks, err
+			}
+		}
 	}
 	return looks, nil
 }
 
-// judge holds the end against the beginning.
-func (g *ground) judge(looks []look, failing int) *verdict {
+// judge holds the end against the beginning, after so long.
+func (g *ground) judge(looks []look, failing int, ran time.Duration) *verdict {
 	v := newVerdict(looks, failing, len(g.lanes))
+	v.ran = ran
 	if n := g.stage.Fencepost.Restarts(); n > 0 {
 		v.faults = append(v.faults, fmt.Sprintf("csi-fencepost ended, and was started again, %d times", n))
 	}

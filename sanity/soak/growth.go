@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"time"
 )
 
 // allowance is by how much the floor of a quantity may rise from the first third
@@ -61,6 +62,7 @@ type line struct {
 
 // verdict is what a soak came to.
 type verdict struct {
+	ran    time.Duration // from the first loop's start
 	looks  []look
 	lines  []line
 	faults []string // what else went wrong

@@ -24,20 +24,22 @@ func main() {
 type options struct {
 	// duration of everything but the start; warmUp of it is not judged.
 	duration, warmUp time.Duration
-	// look is the pause between two looks, say that between two lines.
-	look, say time.Duration
+	// look is the pause between two looks, say that between two lines, write that
+	// between two pages.
+	look, say, write time.Duration
 	// failing lanes have a node that loses power in each loop, calm ones only
 	// attach, move and detach.
 	failing, calm int
 	// fencepost is another binary to soak; empty: built from this checkout.
 	fencepost string
-	// page is the file that the verdict is written to as well; empty: none.
+	// page is the file that the verdict is written to as well, and meanwhile what it
+	// would be so far; empty: none.
 	page string
 	out  io.Writer
 }
 
 func parse(args []string) (*options, error) {
-	o := &options{out: os.Stdout, say: 30 * time.Second}
+	o := &options{out: os.Stdout, say: 30 * time.Second, write: 5 * time.Minute}
 	set := flag.NewFlagSet("soak", flag.ContinueOnError)
 	set.DurationVar(&o.duration, "duration", 2*time.Hour, "how long it takes, the start not counted")
 	set.DurationVar(&o.warmUp, "warmup", 0, "how long of it is not judged; 0: a sixth")
@@ -45,7 +47,7 @@ func parse(args []string) (*options, error) {
 	set.IntVar(&o.failing, "failing", 8, "how many volumes have a node that loses power")
 	set.IntVar(&o.calm, "calm", 2, "how many volumes are only attached, moved and detached")
 	set.StringVar(&o.fencepost, "fencepost", "", "soak this `binary` instead of this checkout's")
-	set.StringVar(&o.page, "o", "", "write the verdict to this `file` as well, as a page")
+	set.StringVar(&o.page, "o", "", "write the verdict to this `file` as well, as a page; every five minutes what it would be so far")
 	if err := set.Parse(args); err != nil {
 		return nil, err
 	}
@@ -74,21 +76,24 @@ func run(ctx context.Context, args []string) error {
 	s := &stand{ctx: ctx}
 	begun := time.Now()
 	load := tool.LoadAverage()
-	verdict, err := s.stand(func() (*verdict, error) { return soak(s, o, os.Stderr) })
+	write := func(v *verdict) error {
+		if o.page == "" {
+			return nil
+		}
+		return os.WriteFile(o.page, v.page(ctx, o, begun, load), 0o644)
+	}
+	verdict, err := s.stand(func() (*verdict, error) { return soak(s, o, write, os.Stderr) })
 	if err != nil {
 		return err
 	}
 	verdict.print(o.out)
-	if o.page != "" {
-		if err := os.WriteFile(o.page, verdict.page(ctx, o, begun, load), 0o644); err != nil {
-			return err
-		}
-	}
-	return verdict.err()
+	return errors.Join(write(verdict), verdict.err())
 }
 
 // soak runs the loops on a control plane of its own, and judges what was seen.
-func soak(t bed.T, o *options, progress *os.File) (*verdict, error) {
+// soFar is given now and then what that would be by then: a soak takes hours, and
+// one that is ended before has shown something too.
+func soak(t bed.T, o *options, soFar func(*verdict) error, progress *os.File) (*verdict, error) {
 	folder, err := os.MkdirTemp("", "csi-fencepost-soak-")
 	if err != nil {
 		return nil, err
@@ -98,7 +103,7 @@ func soak(t bed.T, o *options, progress *os.File) (*verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g.soak(t.Context(), o)
+	return g.soak(t.Context(), o, soFar)
 }
 
 // build returns what the control plane and the sidecar are run from. The sidecar

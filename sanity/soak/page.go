@@ -13,6 +13,9 @@ import (
 // page is docs/SOAK.md. load is the load average before it began.
 func (v *verdict) page(ctx context.Context, o *options, begun time.Time, load string) []byte {
 	what := "Nothing grew."
+	if v.ran < o.duration {
+		what = fmt.Sprintf("Nothing grew **so far**: this was written after %s of %s.", v.ran.Round(time.Second), o.duration)
+	}
 	if err := v.err(); err != nil {
 		what = "**It failed:**\n\n```\n" + err.Error() + "\n```"
 	}

@@ -17,10 +17,17 @@ func TestFailoversInALoopLeaveNothingBehind(t *testing.T) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	noteSources(t)
-	o := &options{duration: 66 * time.Second, warmUp: 22 * time.Second, look: time.Second, say: 10 * time.Second, failing: 8, calm: 2}
-	v, err := soak(t, o, os.Stderr)
+	o := &options{duration: 66 * time.Second, warmUp: 22 * time.Second, look: time.Second, say: 10 * time.Second, write: 10 * time.Second, failing: 8, calm: 2}
+	var soFar []time.Duration
+	v, err := soak(t, o, func(v *verdict) error {
+		soFar = append(soFar, v.ran)
+		return nil
+	}, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(soFar) < 2 || soFar[0] < o.warmUp+3*minThird*o.look || soFar[0] > 50*time.Second || v.ran != o.duration {
+		t.Errorf("judged after %s and %s: want it every %s once there are %d looks, and at the end", soFar, v.ran, o.write, 3*minThird)
 	}
 	var table strings.Builder
 	v.print(&table)
@@ -135,8 +142,11 @@ func noteSources(t *testing.T) {
 
 func TestThePageSaysWhatGrew(t *testing.T) {
 	o := &options{duration: 2 * time.Hour, warmUp: 20 * time.Minute, failing: 8, calm: 2}
+	ran := o.duration
 	page := func(value func(i int) map[quantity]float64) string {
-		return string(newVerdict(thirtyLooks(value), 4, 3).page(t.Context(), o, time.Unix(0, 0), "0.50"))
+		v := newVerdict(thirtyLooks(value), 4, 3)
+		v.ran = ran
+		return string(v.page(t.Context(), o, time.Unix(0, 0), "0.50"))
 	}
 	calm := page(func(int) map[quantity]float64 { return map[quantity]float64{goroutines: 90} })
 	for _, want := range []string{"Nothing grew.", "-duration=2h0m0s -warmup=20m0s -failing=8 -calm=2", "1970-01-01 00:00 UTC", "load average 0.50", "| goroutines | 90 | 90 | 96 |  |"} {
@@ -147,5 +157,9 @@ func TestThePageSaysWhatGrew(t *testing.T) {
 	leaking := page(func(i int) map[quantity]float64 { return map[quantity]float64{goroutines: 90 + float64(i)} })
 	if strings.Contains(leaking, "Nothing grew") || !strings.Contains(leaking, "**It failed:**") || !strings.Contains(leaking, "GREW") {
 		t.Errorf("a page of what grew:\n%s", leaking)
+	}
+	ran = 90*time.Minute + 400*time.Millisecond
+	if cut := page(func(int) map[quantity]float64 { return map[quantity]float64{goroutines: 90} }); !strings.Contains(cut, "Nothing grew **so far**: this was written after 1h30m0s of 2h0m0s.") {
+		t.Errorf("a page of one that is under way:\n%s", cut)
 	}
 }
