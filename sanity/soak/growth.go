@@ -21,11 +21,12 @@ type allowance struct {
 }
 
 // allowances. A garbage-collected heap breathes, hence the share; a goroutine or a
-// descriptor more or fewer is a call under way; of objects there may be none more.
+// descriptor more or fewer is a call under way, of which a busy machine has more at
+// any time; of objects there may be none more.
 var allowances = []allowance{
 	{quantity: resident, absolute: 8, relative: 0.2},
 	{quantity: heap, absolute: 4, relative: 0.2},
-	{quantity: goroutines, absolute: 6},
+	{quantity: goroutines, absolute: 6, relative: 0.1},
 	{quantity: descriptors, absolute: 6},
 	// A new status code from the API server brings the buckets of its histogram.
 	{quantity: series, absolute: 60},
