@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -405,58 +404,6 @@ func noSuchPV(ctx context.Context, c *cluster, name string) error {
 		names = append(names, list.Items[i].Name)
 	}
 	return fmt.Errorf("there is no PersistentVolume %s%s", name, didYouMean(name, names))
-}
-
-// didYouMean names the nearest names, at most three.
-func didYouMean(name string, names []string) string {
-	near := nearest(name, names)
-	if len(near) == 0 {
-		return fmt.Sprintf(", nor one with a name like it (there are %d)", len(names))
-	}
-	return "; did you mean " + strings.Join(near[:min(3, len(near))], ", ") + "?"
-}
-
-// nearest are the names that may be meant, the likeliest first. What follows a
-// space in a name is said with it, and not compared.
-func nearest(name string, names []string) []string {
-	distance := map[string]int{}
-	var near []string
-	for _, full := range names {
-		n, _, _ := strings.Cut(full, " ")
-		d := editDistance(name, n)
-		if strings.Contains(n, name) || strings.Contains(name, n) {
-			d = 1
-		}
-		if distance[full] = d; d <= max(2, len(name)/3) {
-			near = append(near, full)
-		}
-	}
-	sort.Slice(near, func(i, j int) bool {
-		a, b := near[i], near[j]
-		return distance[a] < distance[b] || distance[a] == distance[b] && a < b
-	})
-	return near
-}
-
-// editDistance is Levenshtein's, in bytes.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // elsewhere stands for a node that does not hold the volume: the hypothetical

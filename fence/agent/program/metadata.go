@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/nearest"
 )
 
 // metadata is what a program says of itself.
@@ -145,41 +148,12 @@ func (m *metadata) check(o Options) (errs []error) {
 
 // nearest names up to three known parameters that may have been meant.
 func (m *metadata) nearest(key string) string {
-	near := slices.Sorted(maps.Keys(m.aliases))
-	near = slices.DeleteFunc(near, func(name string) bool { return reserved[name] != "" || m.actionKeys[name] })
-	distance := map[string]int{}
-	for _, name := range near {
-		distance[name] = edits(key, name)
-		if len(key) > 2 && len(name) > 2 && (strings.Contains(name, key) || strings.Contains(key, name)) {
-			distance[name] = min(distance[name], 1)
-		}
-	}
-	slices.SortStableFunc(near, func(a, b string) int { return cmp.Compare(distance[a], distance[b]) })
+	known := slices.DeleteFunc(slices.Collect(maps.Keys(m.aliases)), func(name string) bool { return reserved[name] != "" || m.actionKeys[name] })
+	near := nearest.Names(key, known, math.MaxInt)
 	if len(near) == 0 {
 		return "it lists none"
 	}
-	return "the nearest it knows: " + strings.Join(near[:min(3, len(near))], ", ")
-}
-
-// edits is the number of letters to change, to add or to take away.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return "the nearest it knows: " + strings.Join(near, ", ")
 }
 
 // metadataCache keeps the metadata of one version of the file.
