@@ -121,7 +121,7 @@ func bounded(g proxy.Guard, waiting *guard.Waiting, in guardInputs) proxy.Guard 
 	if in.config.Mode == config.Observe {
 		return g
 	}
-	return guard.Spare(guard.Bound(g, in.config.Driver.MaxConcurrentCalls), waiting, in.metrics)
+	return guard.Spare(guard.Bound(g, in.config.Driver.MaxConcurrentCalls), waiting, in.metrics, in.rejudged)
 }
 
 // wakeUps tell of what may have unblocked something. Add before anything runs.

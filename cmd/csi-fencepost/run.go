@@ -23,6 +23,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
 // runSidecar is `csi-fencepost run`.
@@ -226,6 +227,7 @@ func (s *sidecar) guard(ctx context.Context, conn *grpc.ClientConn, driver strin
 		timeout:   s.flags.timeout,
 		metrics:   s.metrics,
 		board:     s.board,
+		rejudged:  guard.Rejudged,
 		lead:      func() error { return s.leader.Check(nil) },
 		ready:     func(check func() error) { s.ready.set("guard", check) },
 	})
@@ -282,10 +284,11 @@ type guardInputs struct {
 	levels agent.Levels
 	// host tells this process from others in locks and audit trails; empty: the
 	// host's name.
-	host    string
-	timeout time.Duration // of our own calls to the driver
-	metrics *sidecarMetrics
-	board   *board
+	host     string
+	timeout  time.Duration // of our own calls to the driver
+	metrics  *sidecarMetrics
+	board    *board
+	rejudged int64 // of the calls that wait, at a time (guard.Spare)
 	// lead says what is wrong with this process's own lead; nil: nothing.
 	lead func() error
 	// ready is given what tells whether the guard's caches are synced, and what

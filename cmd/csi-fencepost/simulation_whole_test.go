@@ -12,6 +12,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/csi-fencepost/csi-fencepost/proxy"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate"
 )
 
@@ -21,12 +22,16 @@ import (
 func wholeProgram(ctx context.Context, p simulate.Parts) (simulate.Sidecar, error) {
 	s := &sidecar{flags: newRunFlags(), config: p.Config, rest: p.Rest, metrics: newMetrics(), ready: &readiness{}, leader: newLeaderHealth()}
 	s.board = newBoard(s)
-	guard, background, err := newGuard(ctx, guardInputs{driver: simulate.DriverName, conn: p.Driver, rest: p.Rest, config: p.Config, levels: p.Agents,
-		host: p.Name, timeout: s.flags.timeout, metrics: s.metrics, board: s.board, ready: func(func() error) {}})
+	rejudged := int64(guard.Rejudged)
+	if p.Spares {
+		rejudged = 0
+	}
+	edge, background, err := newGuard(ctx, guardInputs{driver: simulate.DriverName, conn: p.Driver, rest: p.Rest, config: p.Config, levels: p.Agents,
+		rejudged: rejudged, host: p.Name, timeout: s.flags.timeout, metrics: s.metrics, board: s.board, ready: func(func() error) {}})
 	if err != nil {
 		return nil, err
 	}
-	server, err := proxy.New(proxy.Options{Listen: filepath.Join(os.TempDir(), "simulated.sock"), Driver: p.Driver, Guard: guard, Recorder: s.metrics})
+	server, err := proxy.New(proxy.Options{Listen: filepath.Join(os.TempDir(), "simulated.sock"), Driver: p.Driver, Guard: edge, Recorder: s.metrics})
 	if err != nil {
 		return nil, err
 	}

@@ -11,22 +11,22 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
 
-// rejudged calls that wait already are judged anew at a time.
-const rejudged = 16
+// Rejudged is how many calls that wait already a sidecar judges anew at a time.
+const Rejudged = 16
 
 // Spare keeps calls that were refused, and are repeated, from taking the caller's
 // workers. When a rack goes dark of which nothing is proven, external-attacher
 // repeats a thousand of them at a time; to judge each anew takes seconds of one of
-// its workers, for which a volume that could move waits. So at most 16 of them are
-// judged at a time. Another one is refused at once, in the words of its last
-// refusal. What ends that is found by waiting, which looks again at whatever an
-// event may have changed, or by one of the 16; then all calls that wait for the same
-// holder are judged when they come next.
+// its workers, for which a volume that could move waits. So at most limit of them are
+// judged at a time (Rejudged; 0: none). Another one is refused at once, in the words of
+// its last refusal. What ends that is found by waiting, which looks again at whatever
+// an event may have changed, or by one that is judged; then all calls that wait for the
+// same holder are judged when they come next.
 //
 // A call that comes for the first time, or was woken, is always judged, and so is
 // one whose last judgement is 5 min old.
-func Spare(next proxy.Guard, waiting *Waiting, metrics Metrics) proxy.Guard {
-	return &spare{next: next, waiting: waiting, metrics: metrics, free: semaphore.NewWeighted(rejudged)}
+func Spare(next proxy.Guard, waiting *Waiting, metrics Metrics, limit int64) proxy.Guard {
+	return &spare{next: next, waiting: waiting, metrics: metrics, free: semaphore.NewWeighted(limit)}
 }
 
 type spare struct {

@@ -101,7 +101,7 @@ func spareCrowd(t *testing.T, reason fence.Reason, test func(s *spared)) {
 		w := NewWaiting(nil, nil, func(map[string]int) {})
 		t.Cleanup(w.queue.ShutDown)
 		s.refuser = &refuser{waiting: w, reason: reason}
-		s.guard = Spare(s.refuser, w, &s.tallied)
+		s.guard = Spare(s.refuser, w, &s.tallied, Rejudged)
 		test(s)
 	})
 }
@@ -154,8 +154,8 @@ func TestOfManyRefusedCallsThatAreRepeatedFewTakeTheCallersTime(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		judged, again, together := s.round(s.ask)
-		if judged != rejudged || together != rejudged*time.Second {
-			t.Errorf("when they came again %d were judged, and all took %s together; want %d, a second each", judged, together, rejudged)
+		if judged != Rejudged || together != Rejudged*time.Second {
+			t.Errorf("when they came again %d were judged, and all took %s together; want %d, a second each", judged, together, Rejudged)
 		}
 		same := 0
 		for i := range again {
@@ -165,15 +165,15 @@ func TestOfManyRefusedCallsThatAreRepeatedFewTakeTheCallersTime(t *testing.T) {
 				t.Error(again[i])
 			}
 		}
-		if same != crowd-rejudged {
-			t.Errorf("%d were answered in the words of the last time, want %d", same, crowd-rejudged)
+		if same != crowd-Rejudged {
+			t.Errorf("%d were answered in the words of the last time, want %d", same, crowd-Rejudged)
 		}
-		if n := len(s.seen); n != crowd-rejudged || slices.ContainsFunc(s.seen, func(d string) bool {
+		if n := len(s.seen); n != crowd-Rejudged || slices.ContainsFunc(s.seen, func(d string) bool {
 			return d != callPublish+" refuse HolderStale" && d != callUnpublish+" refuse HolderStale"
 		}) {
 			t.Errorf("%d decisions are counted: %v", n, s.seen)
 		}
-		s.wantJudged("and once more", rejudged)
+		s.wantJudged("and once more", Rejudged)
 	})
 }
 
@@ -182,11 +182,11 @@ func TestWhatWouldBeJudgedDifferentlyIsJudgedHoweverManyWait(t *testing.T) {
 		happens func(s *spared)
 		judged  int
 	}{
-		"nothing":                            {func(*spared) {}, rejudged},
+		"nothing":                            {func(*spared) {}, Rejudged},
 		"its last judgement is old":          {func(*spared) { time.Sleep(refusalHolds) }, crowd},
-		"something that is looked at yet":    {func(s *spared) { s.waiting.Changed(watch.Change{Node: "dead", Volume: "v2"}) }, rejudged},
+		"something that is looked at yet":    {func(s *spared) { s.waiting.Changed(watch.Change{Node: "dead", Volume: "v2"}) }, Rejudged},
 		"a look finds it for one":            {func(s *spared) { s.found("v2") }, crowd - 1},
-		"a look finds it for another holder": {func(s *spared) { s.found("v7") }, rejudged + 1},
+		"a look finds it for another holder": {func(s *spared) { s.found("v7") }, Rejudged + 1},
 		"one of them goes through": {func(s *spared) {
 			s.waiting.Decided(Decision{Call: callPublish, Volume: "v2", NodeID: "id", Action: fence.Allow})
 		}, crowd - 1},
@@ -195,7 +195,7 @@ func TestWhatWouldBeJudgedDifferentlyIsJudgedHoweverManyWait(t *testing.T) {
 			spareCrowd(t, fence.HolderStale, func(s *spared) {
 				s.round(s.ask)
 				time.Sleep(time.Second)
-				s.wantJudged("before", rejudged)
+				s.wantJudged("before", Rejudged)
 				time.Sleep(time.Millisecond)
 				tt.happens(s)
 				time.Sleep(time.Millisecond)
@@ -222,7 +222,7 @@ func TestWhatIsFoundWhileACallIsJudgedIsNotOldWhenItComesAgain(t *testing.T) {
 		s.wantJudged("after a while", crowd)
 		s.meanwhile = nil
 		s.wantJudged("found while they were judged:", crowd)
-		s.wantJudged("nothing was found since:", rejudged)
+		s.wantJudged("nothing was found since:", Rejudged)
 	})
 }
 
@@ -232,7 +232,7 @@ func TestOnlyAHoldersRefusalIsGivenAgain(t *testing.T) {
 		spareCrowd(t, reason, func(s *spared) {
 			s.round(s.ask)
 			time.Sleep(time.Second)
-			s.wantJudged(string(reason), rejudged)
+			s.wantJudged(string(reason), Rejudged)
 		})
 	}
 	for _, reason := range []fence.Reason{fence.HolderUnwatched, fence.TargetLeaving, fence.TargetFenced, fence.UnpublishFailed, fence.APIUnavailable, fence.LedgerUnreadable, fence.LostRace} {
@@ -258,7 +258,7 @@ func TestOnlyAHoldersRefusalIsGivenAgain(t *testing.T) {
 		s.reason = fence.TargetLeaving
 		time.Sleep(time.Second)
 		_ = s.ask("v", "id")
-		s.guard.(*spare).free.TryAcquire(rejudged)
+		s.guard.(*spare).free.TryAcquire(Rejudged)
 		time.Sleep(time.Second)
 		if _ = s.ask("v", "id"); s.judged.Load() != 3 {
 			t.Error("what was refused for another reason since is refused again for the first")
@@ -304,7 +304,7 @@ func TestAWokenCallGoesThroughWhileManyWait(t *testing.T) {
 
 func wokenInACrowd(t *testing.T, tell func(*Waiting)) {
 	w := inUse(t)
-	g := Spare(w.guard, w.w, w.counted).(*spare)
+	g := Spare(w.guard, w.w, w.counted, Rejudged).(*spare)
 	publish := func() error {
 		w.look()
 		_, err := g.ControllerPublishVolume(t.Context(), publishOf(handle, id("next")), w)
@@ -313,7 +313,7 @@ func wokenInACrowd(t *testing.T, tell func(*Waiting)) {
 	if publish() == nil {
 		t.Fatal("published elsewhere")
 	}
-	if !g.free.TryAcquire(rejudged) {
+	if !g.free.TryAcquire(Rejudged) {
 		t.Fatal("something is left under way")
 	}
 	time.Sleep(time.Second)
@@ -338,14 +338,14 @@ func TestARebootIsWrittenDownWhileManyWait(t *testing.T) {
 		r := held(t)
 		r.attachment("old", time.Now())
 		w := newWaiting(t, r)
-		g := Spare(r.guard, w.w, w.counted).(*spare)
+		g := Spare(r.guard, w.w, w.counted, Rejudged).(*spare)
 		unpublish := func() error {
 			r.look()
 			_, err := g.ControllerUnpublishVolume(t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: id("old")}, r)
 			return err
 		}
 		r.refused(unpublish(), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
-		if !g.free.TryAcquire(rejudged) {
+		if !g.free.TryAcquire(Rejudged) {
 			t.Fatal("something is left under way")
 		}
 		time.Sleep(time.Minute)

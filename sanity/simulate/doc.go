@@ -24,6 +24,10 @@
 // every 5 s at least. Left out are HTTP, client-go's informers, the wake-ups, the
 // Events, the throttle, the proxy and failover's loop: tier 2 has them.
 //
+// Deployed, csi-fencepost answers refused calls that are repeated from memory when more
+// than 16 wait. So many never wait here: in every other schedule of tier 2 all of them
+// are answered so (Setup.Spares), and are judged anew only when something was found.
+//
 // # What is judged
 //
 // See oracle.go for R1 and R2 and what exactly is excused. At the end of each

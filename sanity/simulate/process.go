@@ -37,6 +37,9 @@ type Parts struct {
 	Driver *grpc.ClientConn
 	// Agents are the fence agents; nil: none are configured.
 	Agents agent.Levels
+	// Spares: no refused call that is repeated may be judged anew unless something was
+	// found (tier 2).
+	Spares bool
 	// Random is where tokens come from.
 	Random io.Reader
 }
@@ -101,7 +104,7 @@ func (w *World) start(name string) {
 	seed := w.seed ^ uint64(w.lives)*0x9e3779b97f4a7c15
 	parts := Parts{Name: name, Config: w.setup.Configuration(), Driver: w.conn, Random: &tokens{r: rand.NewPCG(seed, 2)}}
 	if w.whole != nil {
-		parts.Rest = w.whole.restOf(p)
+		parts.Rest, parts.Spares = w.whole.restOf(p), w.setup.Spares
 	} else {
 		parts.Client, parts.Aside, parts.Index = &client{p: p}, &client{p: p, aside: true}, p.view
 	}

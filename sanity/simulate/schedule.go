@@ -28,6 +28,7 @@ func Random(t *testing.T, factory Factory, seed uint64, whole bool) Result {
 	r := rand.New(rand.NewPCG(seed, 1))
 	setup := RandomSetup(r)
 	setup.Whole = whole
+	setup.Spares = whole && seed%2 == 1
 	setup.Skew = randomSkew(rand.New(rand.NewPCG(seed, 3)), setup.Nodes)
 	return play(t, factory, setup, seed, nil, func(w *World) { w.wander(r) })
 }

@@ -27,6 +27,10 @@ type Setup struct {
 	NamedIDs bool
 	// Whole: the whole program, as it is deployed, over gRPC and HTTP (tier 2).
 	Whole bool
+	// Spares: a refused call that is repeated is judged anew only when csi-fencepost has
+	// found that something has changed (tier 2; deployed, it spares those beyond 16 at a
+	// time).
+	Spares bool
 	// Lies: operators also say untrue things.
 	Lies bool
 	// Skew is how far clocks are ahead from the start: n1:3s,api-server:-213.3s.
@@ -77,6 +81,9 @@ func RandomSetup(r *rand.Rand) Setup {
 func (s Setup) String() string {
 	text := fmt.Sprintf("setup nodes=%d volumes=%d replicas=%d agents=%t revokes=%t single=%s lists=%s named-ids=%t lies=%t whole=%t",
 		s.Nodes, s.Volumes, s.Replicas, s.Agents, s.Revokes, s.Single, s.Lists, s.NamedIDs, s.Lies, s.Whole)
+	if s.Spares {
+		text += " spares=true"
+	}
 	if s.Skew != "" {
 		text += " skew=" + s.Skew
 	}
@@ -111,6 +118,8 @@ func parseSetup(words []string) (Setup, error) {
 			s.NamedIDs, err = strconv.ParseBool(value)
 		case "whole":
 			s.Whole, err = strconv.ParseBool(value)
+		case "spares":
+			s.Spares, err = strconv.ParseBool(value)
 		case "lies":
 			s.Lies, err = strconv.ParseBool(value)
 		case "skew":
