@@ -86,12 +86,15 @@ func peak(at []time.Time, window time.Duration) (most int) {
 
 // workerTime is how external-attacher's workers spent their time in calls for
 // volumes, by the calls' status codes.
-type workerTime map[string]struct {
+type workerTime map[string]callTime
+
+type callTime struct {
 	calls   int
 	seconds float64
+	quick   int // that took at most 0.1 s, the least that the attacher tells apart
 }
 
-var operation = regexp.MustCompile(`^csi_sidecar_operations_seconds_(count|sum)\{.*grpc_status_code="(\w+)".*method_name="/csi\.v1\.Controller/Controller(?:Unp|P)ublishVolume".*\} (\S+)$`)
+var operation = regexp.MustCompile(`^csi_sidecar_operations_seconds_(count|sum|bucket)\{.*grpc_status_code="(\w+)".*method_name="/csi\.v1\.Controller/Controller(?:Unp|P)ublishVolume".*\} (\S+)$`)
 
 // readWorkerTime reads it from external-attacher's metrics.
 func readWorkerTime(ctx context.Context, url string) (workerTime, error) {
@@ -122,10 +125,13 @@ func parseWorkerTime(text io.Reader) (workerTime, error) {
 			return nil, fmt.Errorf("metric %q: %w", lines.Text(), err)
 		}
 		t := found[m[2]]
-		if m[1] == "count" {
+		switch {
+		case m[1] == "count":
 			t.calls += int(value)
-		} else {
+		case m[1] == "sum":
 			t.seconds += value
+		case strings.Contains(m[0], `,le="0.1"}`):
+			t.quick += int(value)
 		}
 		found[m[2]] = t
 	}
@@ -138,6 +144,7 @@ func (t workerTime) since(before workerTime) workerTime {
 	for code, now := range t {
 		now.calls -= before[code].calls
 		now.seconds -= before[code].seconds
+		now.quick -= before[code].quick
 		if now.calls > 0 {
 			more[code] = now
 		}
@@ -146,15 +153,15 @@ func (t workerTime) since(before workerTime) workerTime {
 }
 
 // waiting is what the calls cost that were answered with anything but yes.
-func (t workerTime) waiting() (calls int, seconds float64, codes string) {
+func (t workerTime) waiting() (all callTime, codes string) {
 	var list []string
 	for code, x := range t {
 		if code == "OK" {
 			continue
 		}
-		calls, seconds = calls+x.calls, seconds+x.seconds
+		all = callTime{calls: all.calls + x.calls, seconds: all.seconds + x.seconds, quick: all.quick + x.quick}
 		list = append(list, fmt.Sprintf("%s × %d", code, x.calls))
 	}
 	slices.Sort(list)
-	return calls, seconds, strings.Join(list, ", ")
+	return all, strings.Join(list, ", ")
 }

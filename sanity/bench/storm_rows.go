@@ -128,9 +128,11 @@ func (s *stormSample) driverWords() string {
 }
 
 func waitingWords(t workerTime) string {
-	calls, seconds, codes := t.waiting()
-	if calls == 0 {
+	all, codes := t.waiting()
+	if all.calls == 0 {
 		return fmt.Sprintf("none of %d", t["OK"].calls)
 	}
-	return fmt.Sprintf("%d of %d, each held a worker for %.0f ms (%s)", calls, calls+t["OK"].calls, 1e3*seconds/float64(calls), codes)
+	calls := float64(all.calls)
+	return fmt.Sprintf("%d of %d, on average each held a worker for %.0f ms, %.0f %% of them for at most 100 ms (%s)",
+		all.calls, all.calls+t["OK"].calls, 1e3*all.seconds/calls, 100*float64(all.quick)/calls, codes)
 }
