@@ -147,15 +147,7 @@ func (n *Node) Delete() {
 // Ready tells whether the Node is Ready.
 func (n *Node) Ready() bool {
 	node := n.Get()
-	if node == nil {
-		return false
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return node != nil && Ready(node)
 }
 
 // WaitNotReady waits until Kubernetes has noticed that the node is silent.

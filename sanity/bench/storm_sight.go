@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
@@ -176,14 +174,11 @@ func (w *stormSight) nodeChanged(o any) {
 	if d == nil || w.off.IsZero() {
 		return
 	}
-	silent := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
-	})
-	if silent && d.notReady.IsZero() {
+	if !bed.Ready(n) && d.notReady.IsZero() {
 		d.notReady = time.Now()
 		go w.notReady(n.Name)
 	}
-	if d.tainted.IsZero() && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService }) {
+	if d.tainted.IsZero() && bed.OutOfService(n) {
 		d.tainted = time.Now()
 	}
 }
@@ -191,17 +186,12 @@ func (w *stormSight) nodeChanged(o any) {
 // recordChanged: the proof is the power fence in the node's record.
 func (w *stormSight) recordChanged(o any) {
 	l, ok := o.(*coordinationv1.Lease)
-	if !ok || l.Annotations[record.Annotation] == "" {
+	if !ok || !bed.ReadOff(l) {
 		return
 	}
-	r, err := record.Parse(l.Annotations[record.Annotation])
-	if err != nil {
-		return // csi-fencepost would not believe it either
-	}
-	proven := slices.ContainsFunc(r.Fences, func(f record.Fence) bool { return f.Kind == fence.PowerReading && f.Phase == record.Fenced })
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if d := w.dying[w.records[l.Name]]; d != nil && proven && !w.off.IsZero() && d.proven.IsZero() {
+	if d := w.dying[w.records[l.Name]]; d != nil && !w.off.IsZero() && d.proven.IsZero() {
 		d.proven = time.Now()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -225,10 +226,19 @@ func TestTheCoresShareIsOfTheTimeSinceTheFirstProof(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for began := time.Now(); time.Since(began) < 200*time.Millisecond; {
+	for began := used(t); used(t)-began < 200*time.Millisecond; { // however long it takes to be given that
 	}
 	b, err := lookAtCores(os.Getpid())
-	if own := b.own - a.own; err != nil || own < 50*time.Millisecond || b.busy-a.busy < own/2 {
+	if own := b.own - a.own; err != nil || own < 150*time.Millisecond || b.busy-a.busy < own/2 {
 		t.Errorf("busy for 0.2 s, and counted %s of its own, %s of the machine's, %v", own, b.busy-a.busy, err)
 	}
+}
+
+// used is the CPU time of this process, as the kernel tells it itself.
+func used(t *testing.T) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
 // quantity is something that must not grow.
@@ -126,10 +126,8 @@ func (g *ground) lookAtObjects(ctx context.Context, v map[quantity]float64) erro
 	}
 	for _, n := range nodes.Items {
 		count(n.Annotations, v, nodeNotes, nodeBytes)
-		for _, t := range n.Spec.Taints {
-			if t.Key == corev1.TaintNodeOutOfService {
-				v[taints]++
-			}
+		if bed.OutOfService(&n) {
+			v[taints]++
 		}
 	}
 	vas, err := g.client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})

@@ -142,10 +142,5 @@ func (m *machine) tainted(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, t := range n.Spec.Taints {
-		if t.Key == corev1.TaintNodeOutOfService {
-			return true, nil
-		}
-	}
-	return false, nil
+	return bed.OutOfService(n), nil
 }

@@ -1,7 +1,6 @@
 package blackout
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
@@ -135,15 +133,11 @@ func (w *sight) nodeChanged(o any) {
 	if w.off.IsZero() {
 		return
 	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && w.notReady.IsZero() {
-			w.notReady = time.Now()
-		}
+	if !bed.Ready(n) && w.notReady.IsZero() {
+		w.notReady = time.Now()
 	}
-	for _, t := range n.Spec.Taints {
-		if t.Key == corev1.TaintNodeOutOfService && w.tainted.IsZero() {
-			w.tainted = time.Now()
-		}
+	if bed.OutOfService(n) && w.tainted.IsZero() {
+		w.tainted = time.Now()
 	}
 }
 
@@ -158,17 +152,12 @@ func (w *sight) leaseChanged(o any) {
 // recordChanged: the proof is the fence in the node's record.
 func (w *sight) recordChanged(o any) {
 	l, ok := o.(*coordinationv1.Lease)
-	if !ok || l.Annotations[record.Annotation] == "" {
+	if !ok || !bed.ReadOff(l) {
 		return
-	}
-	r, err := record.Parse(l.Annotations[record.Annotation])
-	if err != nil {
-		return // csi-fencepost would not believe it either
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	proven := slices.ContainsFunc(r.Fences, func(f record.Fence) bool { return f.Kind == fence.PowerReading && f.Phase == record.Fenced })
-	if proven && !w.off.IsZero() && w.proven.IsZero() {
+	if !w.off.IsZero() && w.proven.IsZero() {
 		w.proven = time.Now()
 	}
 }
