@@ -22,6 +22,8 @@ type ground struct {
 	lanes  []*lane
 	all    []*machine
 	agent  *agents
+	// kubernetes is the version of the control plane.
+	kubernetes string
 
 	// calm and failovers count the loops that came to their end.
 	calm, failovers atomic.Int64
@@ -39,7 +41,7 @@ func newGround(t bed.T, o *options, folder string, progress *os.File) (*ground, 
 		return nil, err
 	}
 	t.Cleanup(func() { _ = b.Stop() })
-	g := &ground{}
+	g := &ground{kubernetes: programs.ControlPlane.Version}
 	config := b.Cluster.Admin()
 	config.QPS = -1
 	if g.client, err = kubernetes.NewForConfig(config); err != nil {
@@ -162,7 +164,7 @@ func (g *ground) lookOn(ctx context.Context, o *options, ended chan error, runni
 // judge holds the end against the beginning, after so long.
 func (g *ground) judge(looks []look, failing int, ran time.Duration) *verdict {
 	v := newVerdict(looks, failing, len(g.lanes))
-	v.ran = ran
+	v.ran, v.kubernetes = ran, g.kubernetes
 	if n := g.stage.Fencepost.Restarts(); n > 0 {
 		v.faults = append(v.faults, fmt.Sprintf("csi-fencepost ended, and was started again, %d times", n))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -63,10 +64,12 @@ type line struct {
 
 // verdict is what a soak came to.
 type verdict struct {
-	ran    time.Duration // from the first loop's start
-	looks  []look
-	lines  []line
-	faults []string // what else went wrong
+	ran time.Duration // from the first loop's start
+	// kubernetes is the version of the control plane.
+	kubernetes string
+	looks      []look
+	lines      []line
+	faults     []string // what else went wrong
 }
 
 // newVerdict holds the floors of the last third against those of the first. failing
@@ -160,9 +163,12 @@ func (v *verdict) print(out io.Writer) {
 		if l.most > 0 {
 			name += " (the greatest)"
 		}
-		fmt.Fprintf(out, "| %s | %.6g | %.6g | %.6g | %s |\n", name, l.first, l.last, l.allowed, word)
+		fmt.Fprintf(out, "| %s | %s | %s | %s | %s |\n", name, tenths(l.first), tenths(l.last), tenths(l.allowed), word)
 	}
 	for _, f := range v.faults {
 		fmt.Fprintf(out, "\n%s\n", f)
 	}
 }
+
+// tenths is what a figure is worth.
+func tenths(f float64) string { return strconv.FormatFloat(math.Round(10*f)/10, 'f', -1, 64) }

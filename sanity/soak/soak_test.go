@@ -145,11 +145,11 @@ func TestThePageSaysWhatGrew(t *testing.T) {
 	ran := o.duration
 	page := func(value func(i int) map[quantity]float64) string {
 		v := newVerdict(thirtyLooks(value), 4, 3)
-		v.ran = ran
+		v.ran, v.kubernetes = ran, "v1.36.3"
 		return string(v.page(t.Context(), o, time.Unix(0, 0), "0.50"))
 	}
-	calm := page(func(int) map[quantity]float64 { return map[quantity]float64{goroutines: 90} })
-	for _, want := range []string{"Nothing grew.", "-duration=2h0m0s -warmup=20m0s -failing=8 -calm=2", "1970-01-01 00:00 UTC", "load average 0.50", "| goroutines | 90 | 90 | 105 |  |"} {
+	calm := page(func(int) map[quantity]float64 { return map[quantity]float64{goroutines: 90, heap: 6.69531} })
+	for _, want := range []string{"Nothing grew.", "-duration=2h0m0s -warmup=20m0s -failing=8 -calm=2", "1970-01-01 00:00 UTC", "Kubernetes v1.36.3", "load average 0.50", "| goroutines | 90 | 90 | 105 |  |", "| heap in use, MiB | 6.7 | 6.7 |"} {
 		if !strings.Contains(calm, want) {
 			t.Errorf("a page of nothing that grew lacks %q:\n%s", want, calm)
 		}
