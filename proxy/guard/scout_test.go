@@ -76,6 +76,29 @@ func TestASilentNodeThatWasSwitchedOffIsFoundOutWithoutAnEvent(t *testing.T) {
 	})
 }
 
+// An autoscaler deletes the Node, and then ends the machine.
+func TestAMachineWhoseNodeIsGoneAndThatIsSwitchedOffIsFoundOutWithoutAnEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &agents{}
+		w := stale(t, a)
+		w.must(w.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		w.lives["old"] = fence.Unknown
+		w.refused(w.publish("next"), codes.FailedPrecondition, "[HolderUnknown]")
+		w.refused(w.unpublish(id("old")), codes.FailedPrecondition, "[HolderUnknown]")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if w.touched("next") != "" || w.touched("old") != "" {
+			t.Error("woken although nothing has changed")
+		}
+		a.off.Store(true)
+		time.Sleep(scoutMost + time.Second)
+		synctest.Wait()
+		if w.touched("next") == "" || w.touched("old") == "" {
+			t.Errorf("off for %v, and not both are woken: next %q, old %q", scoutMost, w.touched("next"), w.touched("old"))
+		}
+	})
+}
+
 func TestRepeatedCallsAreNotLookedAtMoreOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &agents{}

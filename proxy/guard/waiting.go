@@ -127,7 +127,7 @@ func (w *Waiting) Decided(d Decision) {
 // list is put right.
 func unannounced(r fence.Reason) bool {
 	switch r {
-	case fence.HolderStale, fence.HolderListed, fence.EvidenceVoid, fence.EvidenceContradicted:
+	case fence.HolderStale, fence.HolderUnknown, fence.HolderListed, fence.EvidenceVoid, fence.EvidenceContradicted:
 		return true
 	}
 	return false
