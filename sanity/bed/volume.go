@@ -192,12 +192,16 @@ func (v *Volume) Refusal(n *Node) string {
 	if va == nil {
 		return ""
 	}
-	for _, e := range []*storagev1.VolumeError{va.Status.AttachError, va.Status.DetachError} {
-		if e != nil {
-			return e.Message
-		}
+	// An attach error may outlive the attach: of two attachers the one that was
+	// refused may write last.
+	e := va.Status.AttachError
+	if va.DeletionTimestamp != nil && va.Status.DetachError != nil {
+		e = va.Status.DetachError
 	}
-	return ""
+	if e == nil {
+		return ""
+	}
+	return e.Message
 }
 
 // WaitRefused waits until the call for that node was refused for that reason,
@@ -205,10 +209,16 @@ func (v *Volume) Refusal(n *Node) string {
 func (v *Volume) WaitRefused(n *Node, reason string, limit time.Duration) string {
 	v.stage.T.Helper()
 	var text string
-	v.stage.WaitFor(limit, "a refusal for "+reason+" on the VolumeAttachment of "+n.Name+" (now: "+text+")", func() bool {
-		text = v.Refusal(n)
-		return contains(text, "["+reason+"]")
-	})
+	began := time.Now()
+	for text = v.Refusal(n); !contains(text, "["+reason+"]"); text = v.Refusal(n) {
+		if time.Since(began) > limit {
+			v.stage.T.Fatalf("%s: waited %s in vain for a refusal for %s on the VolumeAttachment of %s; its error now: %q", v.stage.Name, limit, reason, n.Name, text)
+		}
+		if v.stage.ctx().Err() != nil {
+			v.stage.T.Fatalf("%s: stopped while waiting for a refusal for %s", v.stage.Name, reason)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 	return text
 }
 
