@@ -133,7 +133,7 @@ func mute(manifests string) string {
 	return strings.ReplaceAll(strings.Replace(manifests, rule, "", 1), "csi-fencepost-enforce", "csi-fencepost-muted")
 }
 
-// machinesAtWork: the BMCs know bmc and outlet alone, whose state is told by
+// machinesAtWork: the BMCs know bmc, ended and outlet alone, whose state is told by
 // nothing else.
 var machinesAtWork = []string{"confirmed", "tainted", "returned", "rebooted", "target"}
 
@@ -149,11 +149,13 @@ func newWaitStages(p *plane) *waitStages {
 	s.moving.AddNode("outlet", "id-outlet", 0)
 	s.guarded = guardedBy("guarded", bed.StageOptions{Manual: true})
 	s.guarded.AddNode("bmc", "id-bmc", 0)
+	s.guarded.AddNode("ended", "id-ended", 0)
 	levels := s.guarded.BMCs()
 	for _, m := range machinesAtWork {
 		s.guarded.AddNode(m, "id-"+m, 0)
 	}
 	s.guarded.AddNode("quiet", "id-quiet", 0)
+	s.guarded.AddNode("aside", "id-aside", 0)
 	target := nodeOn(s.guarded, "target")
 	s.guarded.Options.Config = "fencing:\n  levels: " + levels + "\n  " + noStorm
 	startWith(s.guarded)
@@ -200,13 +202,15 @@ func (s *waitStages) goDark(ctx context.Context) error {
 	for _, m := range []string{"confirmed", "tainted", "rebooted"} {
 		nodeOn(s.guarded, m).PowerOff()
 	}
-	silent := []*bed.Node{nodeOn(s.guarded, "returned"), nodeOn(s.guarded, "bmc"), nodeOn(s.moving, "outlet")}
+	ended := nodeOn(s.guarded, "ended")
+	silent := []*bed.Node{nodeOn(s.guarded, "returned"), nodeOn(s.guarded, "bmc"), nodeOn(s.moving, "outlet"), ended}
 	for _, n := range silent {
 		n.CutOff()
 	}
 	for _, n := range append(silent, nodeOn(s.guarded, "confirmed"), nodeOn(s.guarded, "tainted"), nodeOn(s.guarded, "rebooted")) {
 		n.WaitNotReady()
 	}
+	ended.Delete() // as an autoscaler does before it ends the machine
 	return ctx.Err()
 }
 
@@ -261,14 +265,19 @@ func (s *waitStages) silentCases() []*waitCase {
 	returned.finish = func() { nodeOn(s.guarded, "returned").Reconnect(); s.awaitUnmounted(returned) }
 	rebooted := held(&waitCase{key: "rebooted", reason: silent, ends: "it is Ready again after a boot", wakes: "the Node's boot ID and volumesInUse"}, "rebooted")
 	rebooted.finish = func() { nodeOn(s.guarded, "rebooted").Boot(); s.awaitUnmounted(rebooted) }
-	// On a target of its own, and with no other sidecar that asks about this
+	// Each on a target of its own, and with no other sidecar that asks about this
 	// machine: whatever happens on a target has all that wait for it looked at again.
-	bmc := &waitCase{key: "bmc", reason: silent + ", its BMC reads on; no failover", ends: "its power is cut", wakes: "of the calls that wait for a node one is looked at after 1 s, doubling to 30 s, and that asks its BMC"}
-	bmc.lanes = []*waitLane{{waitCase: bmc, side: woken, stage: s.guarded, holder: "bmc", target: "quiet"}}
-	bmc.finish = func() { nodeOn(s.guarded, "bmc").PowerOff() }
+	unseen := func(reason, holder, target string) *waitCase {
+		c := &waitCase{key: holder, reason: reason + ", its BMC reads on; no failover", ends: "its power is cut", wakes: "of the calls that wait for a node one is looked at after 1 s, doubling to 30 s, and that asks its BMC"}
+		c.lanes = []*waitLane{{waitCase: c, side: woken, stage: s.guarded, holder: holder, target: target}}
+		c.finish = func() { nodeOn(s.guarded, holder).PowerOff() }
+		return c
+	}
+	bmc := unseen(silent, "bmc", "quiet")
+	ended := unseen("HolderUnknown: the Node was deleted", "ended", "aside")
 	moving := pair(&waitCase{key: "outlet", reason: silent + ", its BMC reads on; failover enabled", ends: "its power is cut", wakes: "the failover asks the BMC every 3 s"}, "outlet", s.moving, s.movingMuted)
 	moving.finish = func() { nodeOn(s.moving, "outlet").PowerOff() }
-	all := []*waitCase{release, confirm, taint, returned, rebooted, bmc, moving}
+	all := []*waitCase{release, confirm, taint, returned, rebooted, bmc, ended, moving}
 	for _, c := range all {
 		c.prepare = func() {}
 	}
