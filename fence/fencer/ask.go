@@ -2,6 +2,7 @@ package fencer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -29,6 +30,8 @@ type flight struct {
 	err    error
 	// outdated: what it asks for was changed meanwhile.
 	outdated bool
+	// left: a caller went without the answer.
+	left bool
 }
 
 // maxAnswers bounds what is remembered; well above any cluster's Nodes.
@@ -36,14 +39,16 @@ const maxAnswers = 20_000
 
 // Ask asks the agents whether the machine is off. Callers for one machine share
 // one question, and its answer for 10 s while the lease is as the caller saw
-// it. It goes on when ctx ends, which is then the error; every other error is
-// the API server's. What is read as off is written into the record first; what
-// the record said is voided when it is read as on.
+// it; that it is on, for 2 to 10 s, by how long the answer took, since power may be
+// cut at any moment and who waits for that is to know. It goes on when ctx ends,
+// which is then the error; every other error is the API server's. What is read as
+// off is written into the record first; what the record said is voided when it is
+// read as on.
 func (f *Fencer) Ask(ctx context.Context, t Target) (Answer, error) {
 	asked := time.Now()
 	for {
 		f.mu.Lock()
-		if a, ok := f.answers[t.key()]; ok && time.Since(a.read) < freshFor && a.Machine.LeaseRV == t.LeaseRV {
+		if a, ok := f.answers[t.key()]; ok && time.Since(a.read) < a.freshFor() && a.Machine.LeaseRV == t.LeaseRV {
 			f.mu.Unlock()
 			if holds, err := f.holds(ctx, t, &a); err != nil || holds {
 				return a, err
@@ -60,6 +65,9 @@ func (f *Fencer) Ask(ctx context.Context, t Target) (Answer, error) {
 		f.mu.Unlock()
 		select {
 		case <-ctx.Done():
+			f.mu.Lock()
+			fl.left = true
+			f.mu.Unlock()
 			return Answer{}, ctx.Err()
 		case <-fl.done:
 		}
@@ -106,23 +114,42 @@ func (f *Fencer) fly(ctx context.Context, t Target, fl *flight) {
 	if err == nil && !f.ReadOnly {
 		err = f.keep(ctx, t, &a)
 	}
+	a.took = a.read.Sub(fl.begun)
 	fl.answer, fl.err = a, err
 	f.mu.Lock()
 	delete(f.flights, t.key())
+	last, known := f.answers[t.key()]
 	if err == nil && !fl.outdated && !a.torn {
 		if len(f.answers) >= maxAnswers {
 			clear(f.answers)
 		}
 		f.answers[t.key()] = a
+	} else {
+		delete(f.answers, t.key()) // what comes next is news to who heard this
 	}
+	news := !known || fl.left || !a.stillOn(&last)
 	f.mu.Unlock()
 	close(fl.done)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot tell whether the node is off", "node", t.Node)
 	}
-	if err == nil && a.State != agent.Unclear && f.Answered != nil {
+	if err == nil && a.State != agent.Unclear && news && f.Answered != nil {
 		f.Answered(t.Node, a)
 	}
+}
+
+// freshFor is how long an answer may be used by others than who asked.
+func (a *Answer) freshFor() time.Duration {
+	if a.State != agent.On {
+		return freshFor
+	}
+	return min(max(onFreshFor, restsFor*a.took), freshFor)
+}
+
+// stillOn: the machine is on, as the last answer said of it.
+func (a *Answer) stillOn(last *Answer) bool {
+	return a.State == agent.On && last.State == agent.On && a.Kind == last.Kind && a.Storage == last.Storage &&
+		slices.Equal(a.On, last.On) && a.Machine.Same(last.Machine) && a.Machine.LeaseRV == last.Machine.LeaseRV
 }
 
 // forget makes the next Ask a question to the agents, and what is being asked

@@ -141,6 +141,105 @@ func TestFiftyVolumesOfOneNodeAskOnce(t *testing.T) {
 	})
 }
 
+// Power may be cut at any moment, and a device that is slow is not to be asked all
+// the time.
+func TestAMachineThatIsOnIsAskedAgainSooner(t *testing.T) {
+	for _, tt := range []struct{ takes, fresh time.Duration }{
+		{50 * time.Millisecond, 2 * time.Second},
+		{400 * time.Millisecond, 4 * time.Second},
+		{3 * time.Second, 10 * time.Second},
+	} {
+		run(t, func(w *world) {
+			w.bmc.takes = tt.takes
+			f := w.fencer("a")
+			w.expect("state", w.ask(f, w.target()).State, agent.On)
+			time.Sleep(tt.fresh - time.Millisecond)
+			w.ask(f, w.target())
+			asked, _ := w.bmc.counts()
+			w.expect("asked while the answer is fresh", asked, 1)
+			w.bmc.set(true)
+			time.Sleep(time.Millisecond)
+			w.expect("state, once the power is cut", w.ask(f, w.target()).State, agent.Off)
+		})
+	}
+}
+
+// Many that wait for a turn have each machine asked less often.
+func TestTheWaitForATurnCountsAsTimeTheAnswerTook(t *testing.T) {
+	run(t, func(w *world) {
+		f := w.fencer("a")
+		for range defaultAsks {
+			f.slots <- struct{}{}
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { w.ask(f, w.target()) })
+		time.Sleep(500 * time.Millisecond)
+		for range defaultAsks {
+			<-f.slots
+		}
+		wg.Wait()
+		time.Sleep(5*time.Second - time.Millisecond)
+		w.ask(f, w.target())
+		asked, _ := w.bmc.counts()
+		w.expect("asked within 5 s", asked, 1)
+		time.Sleep(time.Millisecond)
+		w.ask(f, w.target())
+		asked, _ = w.bmc.counts()
+		w.expect("asked after 5 s", asked, 2)
+	})
+}
+
+// Who waits for the power to be cut is looked at again for each answer that is told,
+// with all others that wait for that node.
+func TestAMachineThatIsStillOnIsToldOnce(t *testing.T) {
+	for name, tt := range map[string]struct {
+		between func(w *world, f *Fencer)
+		told    int
+	}{
+		"still on":        {func(*world, *Fencer) {}, 1},
+		"off":             {func(w *world, _ *Fencer) { w.bmc.set(true) }, 2},
+		"another lease":   {func(w *world, _ *Fencer) { w.renew("n1") }, 2},
+		"given up on":     {func(w *world, f *Fencer) { w.bmc.takes = 6 * time.Second; w.giveUp(f) }, 2},
+		"unclear between": {func(w *world, f *Fencer) { w.bmc.broken = true; w.ask(f, w.target()); w.bmc.broken = false }, 2},
+		"torn between": {func(w *world, f *Fencer) {
+			w.bmc.onStatus = func() { w.renew("n1"); w.bmc.onStatus = nil }
+			w.ask(f, w.target())
+		}, 2},
+		"an error between": {func(w *world, f *Fencer) {
+			w.server.SetDown(true)
+			if _, err := f.Ask(w.Context(), w.target()); err == nil {
+				w.Error("the API server is down, and it answered")
+			}
+			w.server.SetDown(false)
+		}, 2},
+		"forgotten": {func(_ *world, f *Fencer) { f.forget("n1") }, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				f := w.fencer("a")
+				var told atomic.Int32
+				f.Answered = func(string, Answer) { told.Add(1) }
+				w.expect("state", w.ask(f, w.target()).State, agent.On)
+				time.Sleep(freshFor)
+				tt.between(w, f)
+				time.Sleep(freshFor)
+				w.ask(f, w.target())
+				synctest.Wait()
+				w.expect("told", told.Load(), int32(tt.told))
+			})
+		})
+	}
+}
+
+// giveUp asks, and goes without the answer.
+func (w *world) giveUp(f *Fencer) {
+	ctx, cancel := context.WithTimeout(w.Context(), 4*time.Second)
+	defer cancel()
+	if _, err := f.Ask(ctx, w.target()); !errors.Is(err, context.DeadlineExceeded) {
+		w.Fatalf("error %v", err)
+	}
+}
+
 func TestAnAnswerIsNotSharedOverAChangeOfTheLease(t *testing.T) {
 	run(t, func(w *world) {
 		w.bmc.set(true)
@@ -228,11 +327,7 @@ func TestAnAnswerThatComesLateIsThereForTheNextCall(t *testing.T) {
 				told.Add(1)
 			}
 		}
-		ctx, cancel := context.WithTimeout(w.Context(), 4*time.Second)
-		defer cancel()
-		if _, err := f.Ask(ctx, w.target()); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("error %v", err)
-		}
+		w.giveUp(f)
 		time.Sleep(3 * time.Second)
 		w.expect("told", told.Load(), int32(1))
 		w.expect("fences", w.fences(), "Fenced by a")

@@ -22,8 +22,13 @@ import (
 const OptOutAnnotation = "csi-fencepost.io/failover"
 
 const (
-	// freshFor is how long an answer may be used by others than who asked.
-	freshFor = 10 * time.Second
+	// freshFor is how long an answer may be used by others than who asked; one of a
+	// machine that is on for less, down to onFreshFor.
+	freshFor   = 10 * time.Second
+	onFreshFor = 2 * time.Second
+	// restsFor is how many times as long as it took an answer of on is used: a
+	// device is asked for a tenth of the time at most, and less where many wait.
+	restsFor = 10
 	// apiTimeout bounds each look at, and each write to, the API server.
 	apiTimeout = 10 * time.Second
 	// defaultAsks at the same time.
@@ -51,7 +56,8 @@ type Options struct {
 	// ReadOnly: ask, and write nothing. Off, On, Lift and Void are errors.
 	ReadOnly bool
 	// Answered, if set, is told of each machine of which the agents gave a clear
-	// answer, so that what waits for it is tried again. It must not block.
+	// answer, so that what waits for it is tried again; not of one that is still on
+	// where nobody has gone without the answer. It must not block.
 	Answered func(node string, answer Answer)
 }
 
@@ -175,8 +181,9 @@ type Answer struct {
 	// is kept until then.
 	Outstanding <-chan struct{}
 
-	read time.Time // when the agents had answered
-	torn bool      // something changed while they were asked
+	read time.Time     // when the agents had answered
+	took time.Duration // from the question to that, with the wait for a turn
+	torn bool          // something changed while they were asked
 
 	known *known // of the record, before they were asked
 }
