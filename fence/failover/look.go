@@ -20,7 +20,8 @@ import (
 
 // look reads everything that the plan for the node rests on, the lease last.
 func (w *worker) look(ctx context.Context) (*state, error) {
-	s := &state{Name: w.name, Covered: w.Fencer.Covers(w.name), Answer: w.answer, FenceAfter: w.FenceAfter, PowerOn: w.PowerOn, Revokes: w.UnpublishRevokesAccess}
+	// Whether to ask comes first: after an answer, a look that is slow does not ask again.
+	s := &state{Name: w.name, Covered: w.Fencer.Covers(w.name), Answer: w.answer, AskDue: w.askDue(), FenceAfter: w.FenceAfter, PowerOn: w.PowerOn, Revokes: w.UnpublishRevokesAccess}
 	var err error
 	if s.Node, err = w.node(ctx); err != nil {
 		return nil, err
@@ -40,7 +41,6 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 	s.LeaseRV = rv
 	s.Life = w.Lives.Judge(w.name, rv, found, s.Node != nil, s.ready())
 	s.Age, _ = w.Lives.Unchanged(w.name)
-	s.AskDue = w.askDue()
 
 	held := w.Index.HeldBy(w.name)
 	s.Holds, s.Moved = w.holds(s.Node, held), w.moved(s.Node, held)
@@ -239,5 +239,5 @@ func (w *worker) claimsOf(ctx context.Context, s *state, h fence.Holder) ([]fenc
 }
 
 func (w *worker) askDue() bool {
-	return w.askNow.Load() || w.answer == nil || time.Since(w.asked) > w.AskEvery+time.Second
+	return w.askNow.Load() || w.answer == nil || time.Since(w.asked) >= w.AskEvery
 }

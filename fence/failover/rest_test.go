@@ -40,3 +40,23 @@ func TestNewsOfANodeThatNeedsNothingAreLookedAtTogether(t *testing.T) {
 		})
 	}
 }
+
+// It is said to people that the agents are asked every AskEvery.
+func TestTheAgentsAreAskedAgainAfterEachRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &worker{Controller: New(Options{AskEvery: 3 * time.Second}), wake: make(chan struct{}, 1)}
+		if !w.askDue() {
+			t.Error("nothing was answered yet, and no question is due")
+		}
+		w.answer, w.asked = &Answer{}, time.Now()
+		time.Sleep(3*time.Second - time.Millisecond)
+		if w.askDue() {
+			t.Error("a question is due before the rest is over")
+		}
+		w.asked = time.Now()
+		w.rest(t.Context(), w.AskEvery)
+		if !w.askDue() {
+			t.Error("after a rest no question is due")
+		}
+	})
+}
