@@ -43,13 +43,24 @@ func LoadAverage() string {
 	return strings.Fields(string(text))[0]
 }
 
-// Revision is what git says of the checkout in the working folder.
+// Revision is what git says of the checkout in the working folder: "-dirty" where
+// a file differs from the commit, but for pages and results, which measuring
+// writes itself.
 func Revision(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output()
+	describe, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always").Output()
 	if err != nil {
 		return "", fmt.Errorf("git describe: %w", err)
 	}
-	return strings.TrimSpace(string(out)), nil
+	changed, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no",
+		"--", ":/", ":(top,exclude)*.md", ":(top,exclude)sanity/*/results.json", ":(top,exclude)sanity/*/results/*").Output()
+	if err != nil {
+		return "", fmt.Errorf("git status: %w", err)
+	}
+	revision := strings.TrimSpace(string(describe))
+	if len(changed) > 0 {
+		revision += "-dirty"
+	}
+	return revision, nil
 }
 
 // RevisionWords are Revision's for a page: that it is not known is said there.
