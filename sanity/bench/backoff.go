@@ -225,7 +225,7 @@ func (b *bench) waitTable(found []*waitLane) {
 	b.notes = append(b.notes, strings.TrimSuffix(out.String(), "\n")+"\n")
 	for _, side := range []string{woken, asleep} {
 		published, running, late := b.allWaits(found, side)
-		b.rows = append(b.rows, row{what: fmt.Sprintf("a volume refused for %s or more, all reasons that csi-fencepost has: the reason is gone → published; → its pod runs%s", refusedFor, late),
+		b.rows = append(b.rows, row{what: fmt.Sprintf("a volume refused for %s or more, the reasons that were measured with the right to wake and without: the reason is gone → published; → its pod runs%s", refusedFor, late),
 			path: side, p50: published + "; " + running})
 	}
 }
