@@ -1,20 +1,17 @@
 // Package csi is the CSI side of csi-fencepost: what a driver and the CSI
-// objects of Kubernetes say about a volume, and in which words a refusal goes
-// back to the caller.
+// objects of Kubernetes say about a volume.
 //
 //	accessmode.go  may only one node write to the volume?
 //	volume.go      how Kubernetes' objects name a volume of one driver
 //	published.go   where the driver itself says that it is published
-//	status.go      a refusal as a gRPC status
 //
-// The record of who holds a volume is package csi/ledger.
+// The record of who holds a volume is package fence/ledger.
 //
 // # Guarantees
 //
 // What cannot be told is taken as a single writer, so it is guarded.
 // Driver.PublishedNodes never answers with a listing that is older than the
-// question. A status of this package never carries RESOURCE_EXHAUSTED, at which
-// the kubelet may reject the pod.
+// question.
 //
 // # Non-guarantees
 //

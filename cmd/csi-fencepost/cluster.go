@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
-	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // requestTimeout of a command's requests to the Kubernetes API: a person waits.
@@ -42,7 +42,7 @@ type cluster struct {
 	namespace string
 	// lives follows leases from one look to the next; nil: each look is a first
 	// one.
-	lives *liveness.Tracker
+	lives *observe.Tracker
 }
 
 // open makes the client. It makes no request yet.

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 

@@ -19,11 +19,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
-	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
 
@@ -185,7 +185,7 @@ type looking struct {
 	*cluster
 	client   *forgiving
 	surveyor *survey.Surveyor
-	tracker  *liveness.Tracker
+	tracker  *observe.Tracker
 	ids      *csi.Identity
 	handle   string
 	look     *look
@@ -270,11 +270,11 @@ func beginLook(ctx context.Context, c *cluster, pvName string) (*looking, error)
 	fencing := c.config.Fencing
 	// A share of silent nodes is no matter here: nothing is fenced by it.
 	if l.tracker = c.lives; l.tracker == nil {
-		l.tracker = liveness.New(fencing.SuspectAfter.Duration, 1)
+		l.tracker = observe.NewTracker(fencing.SuspectAfter.Duration, 1)
 	}
 	records := record.NewStore(l.client.CoordinationV1(), fencing.Namespace)
 	sources := newSources(sourceInputs{config: c.config, objects: c.client.CoreV1().RESTClient(),
-		records: source.Records{Store: records, Actor: "csi-fencepost explain", ReadOnly: true}}).all
+		records: evidence.Records{Store: records, Actor: "csi-fencepost explain", ReadOnly: true}}).all
 	l.surveyor = &survey.Surveyor{Client: l.client, IDs: l.ids, Index: index, Ledgers: ledger.New(l.client, uid, l.ids),
 		Records: records, Sources: sources, Lives: l.tracker, Policy: c.config.Policy()}
 	return l, nil

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
-	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // explaining is one `explain`.
@@ -31,7 +31,7 @@ const watchEvery = 2 * time.Second
 // watchIt prints again and again until ctx ends. The leases are followed from
 // one look to the next, so that after suspectAfter it is known who lives.
 func (x *explaining) watchIt(ctx context.Context) error {
-	x.c.lives = liveness.New(x.c.config.Fencing.SuspectAfter.Duration, 1)
+	x.c.lives = observe.NewTracker(x.c.config.Fencing.SuspectAfter.Duration, 1)
 	go x.c.lives.Run(ctx)
 	for {
 		var page pageWriter

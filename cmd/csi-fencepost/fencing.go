@@ -16,19 +16,18 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent/csiaddons"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
-	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 )
 
 // fencing is what asks and uses the fence agents.
 type fencing struct {
 	fencer *fencer.Fencer
 	// storage reads what the driver says is cut off; nil: it cannot tell.
-	storage source.DriverFences
+	storage evidence.DriverFences
 }
 
 // newFencing makes the agents of the configuration; there may be none. answered
@@ -76,11 +75,11 @@ func (f *fencing) cutsStorage() bool {
 
 // failoverParts are what the failover shares with the guard.
 type failoverParts struct {
-	index   *watch.Watch
-	lives   *liveness.Tracker
+	index   *observe.Watch
+	lives   *observe.Tracker
 	fencing *fencing
 	records *noderecord.Store
-	claims  []source.Source
+	claims  []evidence.Source
 }
 
 // newFailover makes the failover; nil: it is switched off.
@@ -113,7 +112,7 @@ func background(client kubernetes.Interface, sights *sighting, f *fencing, mover
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		prompts := &source.Prompts{Client: client.CoreV1().RESTClient(), Call: func(ctx context.Context, p source.Prompt) {
+		prompts := &evidence.Prompts{Client: client.CoreV1().RESTClient(), Call: func(ctx context.Context, p evidence.Prompt) {
 			sights.prompted(ctx, p.Node)
 			if mover != nil && p.Node != "" {
 				mover.Prompt(p.Node)

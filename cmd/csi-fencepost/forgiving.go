@@ -15,7 +15,7 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	storageclient "k8s.io/client-go/kubernetes/typed/storage/v1"
 
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // forgiving is a client that reads on where a right is missing: what may not be

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // Whatever is typed after a subcommand that claims or changes something: it is

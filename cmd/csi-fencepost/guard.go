@@ -14,14 +14,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
-	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
@@ -64,9 +63,9 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	if err != nil {
 		return nil, nil, err
 	}
-	ids, observe := driver.Identity(), in.config.Mode == config.Observe
-	tracker := liveness.New(in.config.Fencing.SuspectAfter.Duration, in.config.Fencing.MaxUnhealthy.Share())
-	index, err := watch.New(client, ids, tracker, in.config.Fencing.Namespace)
+	ids, observing := driver.Identity(), in.config.Mode == config.Observe
+	tracker := observe.NewTracker(in.config.Fencing.SuspectAfter.Duration, in.config.Fencing.MaxUnhealthy.Share())
+	index, err := observe.New(client, ids, tracker, in.config.Fencing.Namespace)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -78,7 +77,7 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 		return nil, nil, err
 	}
 	sources := newSources(sourceInputs{config: in.config, driver: ids.Driver, objects: client.CoreV1().RESTClient(), fencing: fencing,
-		records: source.Records{Store: records, Actor: in.actor(), ReadOnly: observe}})
+		records: evidence.Records{Store: records, Actor: in.actor(), ReadOnly: observing}})
 	surveyor := &survey.Surveyor{Client: client, IDs: ids, Index: index, Ledgers: ledger.New(client, cluster, ids), Records: records,
 		Sources: sources.all, Lives: tracker, Driver: driver, Policy: in.config.Policy(), CutsStorage: fencing.cutsStorage(), Limit: limit}
 	waiting := guard.NewWaiting(client, surveyor, in.metrics.Waiting)
@@ -91,7 +90,7 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 		return nil, nil, err
 	}
 	if mover != nil {
-		wake.add(func(c watch.Change) { mover.Changed(c.Node) })
+		wake.add(func(c observe.Change) { mover.Changed(c.Node) })
 	}
 
 	index.OnChange(wake.all)
@@ -109,7 +108,7 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 		waiting.Recover(va, handle, index.NodeID(va.Spec.NodeName))
 	})
 	klog.FromContext(ctx).Info("Guarding", "driver", ids.Driver, "mode", in.config.Mode, "cluster", cluster)
-	g := guard.New(guard.Options{Surveyor: surveyor, Reporter: report, Observe: observe})
+	g := guard.New(guard.Options{Surveyor: surveyor, Reporter: report, Observe: observing})
 	in.board.setParts(&boardParts{levels: fencing.fencer.Levels, waiting: waiting, recent: &report.Recent, underWay: g.UnderWay,
 		index: index, lives: tracker, records: records, mover: mover})
 	return bounded(g, waiting, in), background(client, sights, fencing, mover), nil
@@ -125,17 +124,17 @@ func bounded(g proxy.Guard, waiting *guard.Waiting, in guardInputs) proxy.Guard 
 }
 
 // wakeUps tell of what may have unblocked something. Add before anything runs.
-type wakeUps struct{ calls []func(watch.Change) }
+type wakeUps struct{ calls []func(observe.Change) }
 
-func (w *wakeUps) add(f func(watch.Change)) { w.calls = append(w.calls, f) }
+func (w *wakeUps) add(f func(observe.Change)) { w.calls = append(w.calls, f) }
 
-func (w *wakeUps) all(c watch.Change) {
+func (w *wakeUps) all(c observe.Change) {
 	for _, f := range w.calls {
 		f(c)
 	}
 }
 
-func (w *wakeUps) node(name string) { w.all(watch.Change{Node: name}) }
+func (w *wakeUps) node(name string) { w.all(observe.Change{Node: name}) }
 
 // clusterUID waits for the API server: without it nothing can be judged.
 func clusterUID(ctx context.Context, client kubernetes.Interface) (string, error) {

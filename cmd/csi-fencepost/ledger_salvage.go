@@ -5,8 +5,8 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // idInText finds what looks like a holder's node ID in a text that is no JSON,

@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // A node that a broken text names may hold the volume. None is lost, however it

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"

@@ -5,8 +5,8 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // A remedy is something that a person can do, with commands to paste.

@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 )
 
 // sighting binds taints and remediations on first sight, although no volume is asked for: a
@@ -24,7 +24,7 @@ import (
 // node dies later. It runs on one replica; a call that comes first binds too.
 type sighting struct {
 	client  kubernetes.Interface
-	index   *watch.Watch
+	index   *observe.Watch
 	sources *evidenceSources
 	queue   workqueue.TypedRateLimitingInterface[string]
 
@@ -33,7 +33,7 @@ type sighting struct {
 	remedied map[string]bool
 }
 
-func newSighting(client kubernetes.Interface, index *watch.Watch, sources *evidenceSources) *sighting {
+func newSighting(client kubernetes.Interface, index *observe.Watch, sources *evidenceSources) *sighting {
 	return &sighting{client: client, index: index, sources: sources, remedied: map[string]bool{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))}
 }
@@ -48,7 +48,7 @@ func (s *sighting) saw(node *corev1.Node) {
 
 // worth a look is a Node that has, or may have had, a taint or a remediation.
 func (s *sighting) worth(node *corev1.Node) bool {
-	return s.remediated(node.Name) || slices.ContainsFunc(s.sources.taints, func(t *source.Taint) bool { return t.Sights(node) })
+	return s.remediated(node.Name) || slices.ContainsFunc(s.sources.taints, func(t *evidence.Taint) bool { return t.Sights(node) })
 }
 
 // run looks at each Node that was seen until ctx ends. It may be begun again.
@@ -80,7 +80,7 @@ func (s *sighting) run(ctx context.Context) error {
 func (s *sighting) ruleOut(ctx context.Context) error {
 	bare := map[string]types.UID{}
 	s.index.EachNode(func(n *corev1.Node) {
-		if s.worth(n) && !slices.ContainsFunc(s.sources.taints, func(t *source.Taint) bool { return t.On(n) }) {
+		if s.worth(n) && !slices.ContainsFunc(s.sources.taints, func(t *evidence.Taint) bool { return t.On(n) }) {
 			bare[n.Name] = n.UID
 		}
 	})

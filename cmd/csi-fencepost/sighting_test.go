@@ -14,10 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
 )
 
@@ -73,12 +72,12 @@ func newSightedWorld(t *testing.T, nodes int) *sightedWorld {
 		t.Fatal(err)
 	}
 	ids := &csi.Identity{Driver: testDriver}
-	index, err := watch.New(client, ids, liveness.New(time.Minute, 0.4), sightedRecords)
+	index, err := observe.New(client, ids, observe.NewTracker(time.Minute, 0.4), sightedRecords)
 	if err != nil {
 		t.Fatal(err)
 	}
-	taint := source.OutOfServiceTaint(source.Records{Store: records, Actor: "test"})
-	w.sights = newSighting(client, index, &evidenceSources{records: records, taints: []*source.Taint{taint}})
+	taint := evidence.OutOfServiceTaint(evidence.Records{Store: records, Actor: "test"})
+	w.sights = newSighting(client, index, &evidenceSources{records: records, taints: []*evidence.Taint{taint}})
 	index.OnNode(w.sights.saw)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

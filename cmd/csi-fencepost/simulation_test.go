@@ -17,12 +17,12 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
-	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
@@ -132,7 +132,7 @@ var left = []string{
 	"the same after a false out-of-service taint that was put on and taken off while no csi-fencepost looked",
 	"an attach-detach controller that stops for more than a second between its two writes of a detach",
 	"an attach-detach controller, or an attacher, whose cache is behind while its writes arrive",
-	"the wall clock of csi-fencepost itself: it decides nothing; package liveness has the tests of a jump",
+	"the wall clock of csi-fencepost itself: it decides nothing; package observe has the tests of a jump",
 	"a clock that is set back by exactly as long as it takes until a kubelet's Ready condition changes again: its lastTransitionTime is what it was",
 	"storage fences, NetworkFence, medik8s, in-tree volumes, access modes other than ReadWriteOnce: the scenarios have them",
 	"fence agents that read a machine with power as off",
@@ -244,14 +244,14 @@ func partsOfTier1(ctx context.Context, p simulate.Parts) (simulate.Sidecar, erro
 		return nil, err
 	}
 	ids := driver.Identity()
-	tracker := liveness.New(p.Config.Fencing.SuspectAfter.Duration, p.Config.Fencing.MaxUnhealthy.Share())
+	tracker := observe.NewTracker(p.Config.Fencing.SuspectAfter.Duration, p.Config.Fencing.MaxUnhealthy.Share())
 	records := noderecord.NewStore(p.Client.CoordinationV1(), p.Config.Fencing.Namespace)
 	f := &fencing{}
 	f.fencer, err = fencer.New(fencer.Options{Levels: p.Agents, Records: records, Nodes: p.Aside.CoreV1(), Leases: p.Client.CoordinationV1(), Driver: ids.Driver, Actor: p.Name})
 	if err != nil {
 		return nil, err
 	}
-	sources := newSources(sourceInputs{config: p.Config, driver: ids.Driver, fencing: f, records: source.Records{Store: records, Actor: p.Name}})
+	sources := newSources(sourceInputs{config: p.Config, driver: ids.Driver, fencing: f, records: evidence.Records{Store: records, Actor: p.Name}})
 	ledgers := ledger.New(p.Client, simulate.ClusterUID, ids)
 	ledgers.Random = p.Random
 	surveyor := &survey.Surveyor{Client: p.Client, IDs: ids, Index: p.Index, Ledgers: ledgers, Records: records, Sources: sources.all,
@@ -266,7 +266,7 @@ type tier1 struct {
 	driver  directDriver
 	sources *evidenceSources
 	fencer  *fencer.Fencer
-	tracker *liveness.Tracker
+	tracker *observe.Tracker
 	nodeID  func(string) string
 	client  simulate.Parts
 }

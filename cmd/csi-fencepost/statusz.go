@@ -16,9 +16,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
-	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 	"github.com/csi-fencepost/csi-fencepost/proxy/statusz"
 )
@@ -49,8 +48,8 @@ type boardParts struct {
 	waiting  interface{ List() []guard.WaitingCall }
 	recent   interface{ List() []guard.Said }
 	underWay func() []string
-	index    *watch.Watch
-	lives    *liveness.Tracker
+	index    *observe.Watch
+	lives    *observe.Tracker
 	records  *noderecord.Store
 	mover    *failover.Controller // nil: failover is off
 }

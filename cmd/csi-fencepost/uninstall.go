@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
@@ -164,7 +164,7 @@ func (t *traces) remove(ctx context.Context, stdout, stderr io.Writer) error {
 }
 
 // ourTaint tells our taint from a person's.
-const ourTaint = outOfService + "=" + source.OurTaintValue
+const ourTaint = outOfService + "=" + evidence.OurTaintValue
 
 // progress shows on a terminal how far it is, in place; an empty text takes it
 // away.

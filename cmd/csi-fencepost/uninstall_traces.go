@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 )
 
 // A traceKind is a kind of thing that csi-fencepost writes, for people.
@@ -77,7 +77,7 @@ func (t *traces) findNodes(ctx context.Context, c *cluster) error {
 	nodes := c.client.CoreV1().Nodes()
 	for i := range list.Items {
 		n := &list.Items[i]
-		if slices.ContainsFunc(n.Spec.Taints, source.IsOurTaint) {
+		if slices.ContainsFunc(n.Spec.Taints, evidence.IsOurTaint) {
 			t.add(taintTrace, n.Name, func(ctx context.Context) error { return untaint(ctx, c, n.Name) })
 			if !ready(n) {
 				t.notes = append(t.notes, fmt.Sprintf("Node %s is not Ready, and our taint lets Kubernetes detach its volumes: without it they wait for the node, or for kubectl taint.", n.Name))
@@ -100,7 +100,7 @@ func untaint(ctx context.Context, c *cluster, name string) error {
 		if err != nil {
 			return err
 		}
-		kept := slices.DeleteFunc(slices.Clone(n.Spec.Taints), source.IsOurTaint)
+		kept := slices.DeleteFunc(slices.Clone(n.Spec.Taints), evidence.IsOurTaint)
 		if len(kept) == len(n.Spec.Taints) {
 			return nil
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
-	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
 )
@@ -98,7 +98,7 @@ func TestAPowerFenceOfAMachineThatIsGoneGivesNoWork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			known := &scripted{records: map[string]Fence{"n1": c.fence}}
-			live := New(Options{Fencer: known, IDs: &csi.Identity{Driver: "d"}, Lives: liveness.New(time.Minute, 1)})
+			live := New(Options{Fencer: known, IDs: &csi.Identity{Driver: "d"}, Lives: observe.NewTracker(time.Minute, 1)})
 			if !live.listFences(t.Context()) {
 				t.Fatal("the fences could not be listed")
 			}

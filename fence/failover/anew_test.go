@@ -13,7 +13,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
-	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
 )
 
@@ -29,7 +29,7 @@ func registeredAnew(t *testing.T, f Fence, inUse ...string) (*worker, *scripted,
 	}
 	apiserver.Put(server, node)
 	client := kubernetes.NewForConfigOrDie(server.Config("test", nil))
-	tracker := liveness.New(time.Minute, 1)
+	tracker := observe.NewTracker(time.Minute, 1)
 	index := watching(t, client, ids, tracker)
 	f.Node, f.LeaseRV = "n1", "5"
 	known, seen := &scripted{nodes: client.CoreV1(), covers: true, state: agent.On, kind: f.Kind, records: map[string]Fence{"n1": f}}, &noted{}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -28,18 +28,18 @@ const (
 	passTimeout = 2 * time.Minute
 )
 
-// Index is what is watched (package watch).
+// Index is what is watched (package observe).
 type Index interface {
 	EachNode(f func(*corev1.Node))
 	NodeID(nodeName string) string
 	Volume(name string) *corev1.PersistentVolume
-	HeldBy(node string) []watch.Held
+	HeldBy(node string) []observe.Held
 	Holding() []string
 	AttachmentsOn(node string) int
 	AttachedElsewhere(pv, node string) bool
 }
 
-// Lives judges whether a node lives (package liveness).
+// Lives judges whether a node lives (package observe).
 type Lives interface {
 	Judge(node, liveRV string, leaseExists, nodeExists, nodeReady bool) fence.Liveness
 	Silent(node string) (version string, silent bool)
@@ -70,7 +70,7 @@ type Options struct {
 	Fencer Fencer
 	// Records and Sources: the operator's word that a node is off.
 	Records *noderecord.Store
-	Sources []source.Source
+	Sources []evidence.Source
 	// Events must write through another client: there are as many as pods.
 	Events  record.EventRecorder
 	Metrics Metrics

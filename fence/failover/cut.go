@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // cutPause is how long after a fence that failed it is not tried again.
@@ -133,7 +133,7 @@ func (w *worker) ahead() []string {
 
 // brakes gathers the weather, live, and tries the brakes. It fails if the node is not
 // due any more.
-func (w *worker) brakes(ctx context.Context, s *state, held []watch.Held) (Brake, string, error) {
+func (w *worker) brakes(ctx context.Context, s *state, held []observe.Held) (Brake, string, error) {
 	weather := &weather{Now: time.Now(), Zones: map[string]string{}, Ahead: w.ahead(), Holding: map[string]bool{},
 		MaxConcurrent: w.MaxConcurrent, MaxUnhealthy: w.MaxUnhealthy}
 	storageOnly := w.Fencer.StorageOnly(w.name)
@@ -142,7 +142,7 @@ func (w *worker) brakes(ctx context.Context, s *state, held []watch.Held) (Brake
 			weather.Waiting++
 		}
 	}
-	waiting, err := w.concerned(ctx, slices.DeleteFunc(slices.Clone(held), func(h watch.Held) bool { return w.taken(s.Node, h) }))
+	waiting, err := w.concerned(ctx, slices.DeleteFunc(slices.Clone(held), func(h observe.Held) bool { return w.taken(s.Node, h) }))
 	if err != nil {
 		return NoBrake, "", err
 	}

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // WitnessAnnotation on a Node notes, under a storage fence, that the kubelet of
@@ -86,7 +86,7 @@ func (w *worker) nothingMoved(ctx context.Context, n *corev1.Node) error {
 		if !ours {
 			continue
 		}
-		live, err := w.heldLive(ctx, watch.Held{Handle: handle})
+		live, err := w.heldLive(ctx, observe.Held{Handle: handle})
 		if err != nil {
 			return err
 		}
@@ -114,8 +114,8 @@ func (w *worker) nothingLeaves(ctx context.Context, _ *corev1.Node) error {
 
 // heldLive reads what is known of a held volume: its VolumeAttachment, and the
 // ledger of the PV that this, or else the index, names.
-func (w *worker) heldLive(ctx context.Context, known watch.Held) (h watch.Held, err error) {
-	h = watch.Held{Handle: known.Handle, PV: known.PV}
+func (w *worker) heldLive(ctx context.Context, known observe.Held) (h observe.Held, err error) {
+	h = observe.Held{Handle: known.Handle, PV: known.PV}
 	va, err := w.Client.StorageV1().VolumeAttachments().Get(ctx, csi.AttachmentName(h.Handle, w.IDs.Driver, w.name), metav1.GetOptions{})
 	switch {
 	case err == nil:

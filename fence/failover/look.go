@@ -13,9 +13,9 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 )
 
 // look reads everything that the plan for the node rests on, the lease last.
@@ -104,7 +104,7 @@ func (w *worker) still(ctx context.Context, s *state) (*corev1.Node, error) {
 }
 
 // holds: the node may hold a volume of the driver.
-func (w *worker) holds(n *corev1.Node, held []watch.Held) bool {
+func (w *worker) holds(n *corev1.Node, held []observe.Held) bool {
 	for _, h := range held {
 		if h.Attachment != "" || h.Entry != nil && h.Entry.State != fence.TakenOver {
 			return true
@@ -115,13 +115,13 @@ func (w *worker) holds(n *corev1.Node, held []watch.Held) bool {
 
 // leaving: the volume is being taken from the node. One that nobody has taken,
 // and one that a takeover took, are not.
-func leaving(h watch.Held) bool {
+func leaving(h observe.Held) bool {
 	return h.Detaching || h.Entry != nil && (h.Entry.State == fence.Leaving || h.Entry.State == fence.Released)
 }
 
 // taken: a takeover took the volume, so that no pod waits for the node. What a
 // dead kubelet's volumesInUse lists is frozen from before.
-func (w *worker) taken(n *corev1.Node, h watch.Held) bool {
+func (w *worker) taken(n *corev1.Node, h observe.Held) bool {
 	if n == nil || h.Attachment != "" || h.Entry == nil || h.Entry.State != fence.TakenOver {
 		return false
 	}
@@ -130,7 +130,7 @@ func (w *worker) taken(n *corev1.Node, h watch.Held) bool {
 }
 
 // moved: the node's status lists in use what was, or is being, taken from it.
-func (w *worker) moved(n *corev1.Node, held []watch.Held) bool {
+func (w *worker) moved(n *corev1.Node, held []observe.Held) bool {
 	if n == nil {
 		return false
 	}
@@ -142,7 +142,7 @@ func (w *worker) moved(n *corev1.Node, held []watch.Held) bool {
 	return false
 }
 
-func (w *worker) kept(handle string, held []watch.Held) bool {
+func (w *worker) kept(handle string, held []observe.Held) bool {
 	for i := range held {
 		if w.IDs.Same(held[i].Handle, handle) && held[i].Kept() {
 			return true
@@ -153,7 +153,7 @@ func (w *worker) kept(handle string, held []watch.Held) bool {
 
 // prove has the decision judge the evidence, as it judges the unpublish of a
 // volume that the node uses: pods move only if their volumes will.
-func (w *worker) prove(ctx context.Context, s *state, held []watch.Held) error {
+func (w *worker) prove(ctx context.Context, s *state, held []observe.Held) error {
 	h := w.machine(s, held)
 	if h.NodeUID == "" {
 		return nil
@@ -173,7 +173,7 @@ func (w *worker) prove(ctx context.Context, s *state, held []watch.Held) error {
 
 // machine is the node as the decision sees the holder of a volume. Where there
 // is no Node, it is the machine that the ledgers name.
-func (w *worker) machine(s *state, held []watch.Held) fence.Holder {
+func (w *worker) machine(s *state, held []observe.Held) fence.Holder {
 	h := fence.Holder{NodeName: w.name, NodeID: w.Index.NodeID(w.name), State: fence.Held, Liveness: s.Life, LeaseRV: s.LeaseRV}
 	for _, v := range held {
 		if v.Entry != nil && v.Entry.State != fence.TakenOver && h.NodeUID == "" {
@@ -226,7 +226,7 @@ func (w *worker) claimsOf(ctx context.Context, s *state, h fence.Holder) ([]fenc
 	if err != nil {
 		return nil, err
 	}
-	q := source.Question{Holder: h, Driver: w.IDs.Driver, Node: s.Node, LeaseRV: s.LeaseRV, Record: rec}
+	q := evidence.Question{Holder: h, Driver: w.IDs.Driver, Node: s.Node, LeaseRV: s.LeaseRV, Record: rec}
 	var found []fence.Evidence
 	for _, from := range w.Sources {
 		e, err := from.Evidence(ctx, q)

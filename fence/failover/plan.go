@@ -8,7 +8,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 )
 
 // state is one look at a node: everything that plan rests on.
@@ -264,14 +264,14 @@ func (s *state) ourTaint() bool {
 	if s.Node == nil {
 		return false
 	}
-	return slices.ContainsFunc(s.Node.Spec.Taints, source.IsOurTaint)
+	return slices.ContainsFunc(s.Node.Spec.Taints, evidence.IsOurTaint)
 }
 
 // emptyable: our taint is on, and Kubernetes does not delete pods for it yet.
 // Where a pod opts out, whichever driver's volumes it uses, it must not.
 func (s *state) emptyable() bool {
 	return s.Node != nil && !s.Kept && !slices.ContainsFunc(s.Pods, func(p pod) bool { return p.OptedOut }) &&
-		slices.ContainsFunc(s.Node.Spec.Taints, func(t corev1.Taint) bool { return source.IsOurTaint(t) && t.Effect != corev1.TaintEffectNoExecute })
+		slices.ContainsFunc(s.Node.Spec.Taints, func(t corev1.Taint) bool { return evidence.IsOurTaint(t) && t.Effect != corev1.TaintEffectNoExecute })
 }
 
 // needsTaint: neither ours nor a person's is on.

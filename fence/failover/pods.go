@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // pod is one that uses volumes of the driver.
@@ -155,7 +155,7 @@ func ended(p *corev1.Pod) bool {
 
 // concerned are the pods that need what the node holds: those of the node and
 // those that wait elsewhere, not bound or not started.
-func (w *worker) concerned(ctx context.Context, held []watch.Held) ([]*corev1.Pod, error) {
+func (w *worker) concerned(ctx context.Context, held []observe.Held) ([]*corev1.Pod, error) {
 	wanted, namespaces := map[string]bool{}, map[string]bool{}
 	if err := w.learnNamespaces(ctx); err != nil {
 		return nil, err

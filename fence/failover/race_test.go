@@ -14,7 +14,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -94,7 +94,7 @@ func TestWhatComesUpWhileTheLockIsWaitedForHoldsTheFence(t *testing.T) {
 func TestATaintThatIsTakenOffBetweenLookAndPodsStopsTheDeletion(t *testing.T) {
 	w := newWorld(t)
 	w.fencer.covers = false
-	w.options.Sources = []source.Source{source.OutOfServiceTaint(source.Records{Store: w.options.Records, Actor: "test"})}
+	w.options.Sources = []evidence.Source{evidence.OutOfServiceTaint(evidence.Records{Store: w.options.Records, Actor: "test"})}
 	w.volume("a", w.driver, nil)
 	w.pod("a", w.n1, nil, "a")
 	w.start()

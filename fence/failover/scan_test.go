@@ -12,8 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
 )
 
@@ -36,7 +35,7 @@ func scanned(t *testing.T) *Controller {
 		holds(server, ids, name)
 	}
 	holds(server, ids, "gone")
-	tracker := liveness.New(time.Minute, 1)
+	tracker := observe.NewTracker(time.Minute, 1)
 	index := watching(t, kubernetes.NewForConfigOrDie(server.Config("test", nil)), ids, tracker)
 	return New(Options{IDs: ids, Index: index, Lives: tracker, SuspectAfter: time.Minute})
 }
@@ -64,9 +63,9 @@ func TestOnlyAHolderWithoutANodeIsLookedAtWhileTheOthersLive(t *testing.T) {
 }
 
 // watching is an index that has seen what the server has.
-func watching(t testing.TB, client kubernetes.Interface, ids *csi.Identity, tracker *liveness.Tracker) *watch.Watch {
+func watching(t testing.TB, client kubernetes.Interface, ids *csi.Identity, tracker *observe.Tracker) *observe.Watch {
 	t.Helper()
-	index, err := watch.New(client, ids, tracker, "records")
+	index, err := observe.New(client, ids, tracker, "records")
 	if err != nil {
 		t.Fatal(err)
 	}

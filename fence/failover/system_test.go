@@ -10,8 +10,8 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 )
 
 // isAnotherMachine has the worker's Node report another machine's system.
@@ -54,7 +54,7 @@ func TestAWordAboutAnEarlierMachineOfTheNodeIsNotMadeVoid(t *testing.T) {
 	w, _ := tookOver(t, Fence{Kind: fence.PowerReading})
 	must(t, w.Client.CoreV1().Namespaces().Create, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "records"}})
 	w.Records = record.NewStore(w.Client.CoordinationV1(), "records")
-	w.Sources = []source.Source{source.Confirmations(source.Records{Store: w.Records, Actor: "test"})}
+	w.Sources = []evidence.Source{evidence.Confirmations(evidence.Records{Store: w.Records, Actor: "test"})}
 	s := look(t, w)
 	c := record.Confirmation{By: "ann", Reason: "unplugged", Machines: []record.Machine{
 		{NodeID: w.machine(s, nil).NodeID, NodeUID: string(s.Node.UID), BootID: "boot-1", SystemUUID: "aaaa"}}}

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 )
 
 // taint puts the out-of-service taint on. It is written against the very Node
@@ -25,7 +25,7 @@ func (w *worker) taint(ctx context.Context, s *state) error {
 	if _, err := w.still(ctx, s); err != nil {
 		return err
 	}
-	ours := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: source.OurTaintValue, Effect: corev1.TaintEffectNoSchedule}
+	ours := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: evidence.OurTaintValue, Effect: corev1.TaintEffectNoSchedule}
 	return w.patchTaints(ctx, s, append(slices.Clone(s.Node.Spec.Taints), ours))
 }
 
@@ -37,7 +37,7 @@ func (w *worker) empty(ctx context.Context, s *state) error {
 	}
 	taints := slices.Clone(s.Node.Spec.Taints)
 	for i := range taints {
-		if source.IsOurTaint(taints[i]) {
+		if evidence.IsOurTaint(taints[i]) {
 			taints[i].Effect = corev1.TaintEffectNoExecute
 		}
 	}
@@ -46,12 +46,12 @@ func (w *worker) empty(ctx context.Context, s *state) error {
 
 // untaint takes our taint off, whichever sidecar put it on.
 func (w *worker) untaint(ctx context.Context, s *state) error {
-	kept := slices.DeleteFunc(slices.Clone(s.Node.Spec.Taints), source.IsOurTaint)
+	kept := slices.DeleteFunc(slices.Clone(s.Node.Spec.Taints), evidence.IsOurTaint)
 	if err := w.patchTaints(ctx, s, kept); err != nil {
 		return err
 	}
 	w.sayNode(ctx, s, normal, ReasonReadmitted, s.LeaseRV, fmt.Sprintf("node %s is back: the taint %s=%s is off again",
-		s.Name, corev1.TaintNodeOutOfService, source.OurTaintValue))
+		s.Name, corev1.TaintNodeOutOfService, evidence.OurTaintValue))
 	return nil
 }
 

@@ -27,10 +27,9 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
-	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
 )
 
@@ -331,7 +330,7 @@ func newWorld(t *testing.T) *world {
 	w.options = Options{Client: kubernetes.NewForConfigOrDie(rc), IDs: &csi.Identity{Driver: w.driver}, Fencer: w.fencer, Events: w.seen, Metrics: w.seen,
 		SuspectAfter: suspectAfter, FenceAfter: 2500 * time.Millisecond, AskEvery: 300 * time.Millisecond, MaxConcurrent: 1, MaxUnhealthy: 0.4}
 	w.options.Records = noderecord.NewStore(w.options.Client.CoordinationV1(), recordNamespace)
-	w.options.Sources = []source.Source{source.Confirmations(source.Records{Store: w.options.Records, Actor: "test"})}
+	w.options.Sources = []evidence.Source{evidence.Confirmations(evidence.Records{Store: w.options.Records, Actor: "test"})}
 	return w
 }
 
@@ -499,14 +498,14 @@ func (w *world) start() *Controller {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	o := w.options
-	tracker := liveness.New(suspectAfter, o.MaxUnhealthy)
-	index, err := watch.New(w.options.Client, o.IDs, tracker, recordNamespace)
+	tracker := observe.NewTracker(suspectAfter, o.MaxUnhealthy)
+	index, err := observe.New(w.options.Client, o.IDs, tracker, recordNamespace)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	o.Index, o.Lives = index, tracker
 	c := New(o)
-	index.OnChange(func(ch watch.Change) { c.Changed(ch.Node) })
+	index.OnChange(func(ch observe.Change) { c.Changed(ch.Node) })
 	var done sync.WaitGroup
 	for _, run := range []func(context.Context){index.Run, tracker.Run, func(ctx context.Context) {
 		tracker.Probe(ctx, func(ctx context.Context) error {

@@ -14,7 +14,7 @@
 //
 // # Guarantees
 //
-// Every object that a survey judges by was read live. The index (package watch)
+// Every object that a survey judges by was read live. The index (package observe)
 // only says which objects to read, and a survey fails when the index has not
 // seen the VolumeAttachment or PersistentVolume that the call is about.
 //

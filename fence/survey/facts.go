@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 )
 
 // learn reads what is to be known of the holders that matter: the live Node,
@@ -76,7 +76,7 @@ func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
 		return nil // a publish asks no more of one that was taken from
 	}
 	seen, silent := g.Lives.Silent(h.NodeName)
-	if silent = silent && node != nil && !source.Claimed(node); silent {
+	if silent = silent && node != nil && !evidence.Claimed(node); silent {
 		// What the watch has seen is what evidence has to be about. Whether it is
 		// still so is read below.
 		h.LeaseRV, h.Liveness = seen, fence.Stale
@@ -217,7 +217,7 @@ func (g *gathering) evidence(ctx context.Context, h *fence.Holder, node *corev1.
 	if err != nil {
 		return err
 	}
-	q := source.Question{Holder: *h, Volume: g.volume, Driver: g.IDs.Driver, Node: node, LeaseRV: h.LeaseRV, Record: rec}
+	q := evidence.Question{Holder: *h, Volume: g.volume, Driver: g.IDs.Driver, Node: node, LeaseRV: h.LeaseRV, Record: rec}
 	h.Evidence = nil
 	for _, s := range g.Sources {
 		found, err := s.Evidence(ctx, q)

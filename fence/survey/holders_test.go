@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // holders as "ID@node UID [sources]".

@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 )
 
@@ -47,7 +47,7 @@ type Index interface {
 	TurnedSince(node, attachment string) bool
 }
 
-// Lives judges whether a node lives (package liveness).
+// Lives judges whether a node lives (package observe).
 type Lives interface {
 	Judge(node, liveRV string, leaseExists, nodeExists, nodeReady bool) fence.Liveness
 	// Silent tells whether the node's lease was watched unchanged for so long that
@@ -72,7 +72,7 @@ type Surveyor struct {
 	Index   Index
 	Ledgers *ledger.Store
 	Records *record.Store
-	Sources []source.Source
+	Sources []evidence.Source
 	Lives   Lives
 	Driver  Published
 	Policy  fence.Policy

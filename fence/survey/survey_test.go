@@ -23,10 +23,10 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 )
 
 // world is what a Surveyor sees: an API server in memory with volume vol-1 on
@@ -50,7 +50,7 @@ type world struct {
 
 	found     []fence.Evidence
 	foundErr  error
-	questions []source.Question
+	questions []evidence.Question
 	meanwhile func() // happens while the source is asked
 }
 
@@ -78,7 +78,7 @@ func newWorld(t *testing.T) *world {
 	w.client.AddReactor("*", "*", clienttesting.ObjectReaction(objects))
 	ids := &csi.Identity{Driver: liveDriver}
 	w.Surveyor = &Surveyor{Client: w.client, IDs: ids, Ledgers: ledger.New(w.client, clusterUID, ids), Records: record.NewStore(w.client.CoordinationV1(), records),
-		Sources: []source.Source{w}, Lives: w, Driver: w}
+		Sources: []evidence.Source{w}, Lives: w, Driver: w}
 	w.put(livePV("pv-1", liveDriver, "vol-1"))
 	return w
 }
@@ -257,11 +257,11 @@ func (w *world) PublishedNodes(ctx context.Context, _ string) ([]string, bool, e
 	return w.listed, !w.unable && w.listErr == nil, w.listErr
 }
 
-// Name implements source.Source.
+// Name implements evidence.Source.
 func (*world) Name() string { return "test" }
 
-// Evidence implements source.Source.
-func (w *world) Evidence(_ context.Context, q source.Question) ([]fence.Evidence, error) {
+// Evidence implements evidence.Source.
+func (w *world) Evidence(_ context.Context, q evidence.Question) ([]fence.Evidence, error) {
 	w.questions = append(w.questions, q)
 	w.meanwhile()
 	return w.found, w.foundErr
@@ -439,7 +439,7 @@ func TestWhatWasTakenFromIsLookedAtNoMoreByAPublish(t *testing.T) {
 			w.inLedger(e)
 			looked := func(s *Survey) bool {
 				return w.holder(s, "id-old").LeaseRV != "" ||
-					slices.ContainsFunc(w.questions, func(q source.Question) bool { return q.Holder.NodeID == "id-old" })
+					slices.ContainsFunc(w.questions, func(q evidence.Question) bool { return q.Holder.NodeID == "id-old" })
 			}
 			if got := looked(w.publish("id-next")); got != tt.looks {
 				t.Errorf("looked at by a publish: %v", got)

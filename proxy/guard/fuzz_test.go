@@ -20,10 +20,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
 
@@ -82,8 +82,8 @@ func FuzzNoRecordOpensTheGuard(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		r := held(t)
 		store := record.NewStore(r.client.CoordinationV1(), "csi-fencepost")
-		records := source.Records{Store: store, Actor: "fuzz"}
-		r.guard.Surveyor.Sources = []source.Source{source.Confirmations(records), source.Releases(), source.OutOfServiceTaint(records)}
+		records := evidence.Records{Store: store, Actor: "fuzz"}
+		r.guard.Surveyor.Sources = []evidence.Source{evidence.Confirmations(records), evidence.Releases(), evidence.OutOfServiceTaint(records)}
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: record.LeaseName("old"), Namespace: store.Namespace(),
 			Annotations: map[string]string{record.Annotation: text}}}
 		_, err := r.client.CoordinationV1().Leases(store.Namespace()).Create(t.Context(), lease, metav1.CreateOptions{})
@@ -302,4 +302,16 @@ func secretsOf(publish bool, request []byte) []string {
 		}
 	}
 	return secrets
+}
+
+// Whatever a message says: what goes on is a status, and is short enough.
+func FuzzClip(f *testing.F) {
+	f.Add("no such volume")
+	f.Add(strings.Repeat("\u2028é", 500))
+	f.Fuzz(func(t *testing.T, said string) {
+		clip := Clip(said)
+		if len(clip) > fence.MaxMessage || !strings.HasPrefix(strings.ToValidUTF8(said, "\uFFFD"), strings.TrimSuffix(clip, "...")) && len(clip) > 3 {
+			t.Errorf("%d bytes: %q", len(clip), clip)
+		}
+	})
 }

@@ -20,8 +20,8 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
@@ -151,7 +151,7 @@ func validPublish(req *spec.ControllerPublishVolumeRequest) error {
 }
 
 func missing(call, field string) error {
-	return csi.Invalid("csi-fencepost: " + call + " without " + field + ": the CSI spec requires it")
+	return invalidError("csi-fencepost: " + call + " without " + field + ": the CSI spec requires it")
 }
 
 // lock admits one operation per volume at a time.

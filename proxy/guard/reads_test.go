@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // lease gives a node a lease of that version.
@@ -49,7 +49,7 @@ func dead(t *testing.T) *rig {
 	r.change(func(l *ledger.Ledger) {
 		l.Put(ledger.Entry{NodeID: id("old"), NodeName: "old", NodeUID: "uid-of-old", BootID: "boot-of-old", State: fence.Publishing, Token: "t1"})
 	})
-	r.guard.Surveyor.Sources = []source.Source{says{fence.PowerReading}}
+	r.guard.Surveyor.Sources = []evidence.Source{says{fence.PowerReading}}
 	return r
 }
 

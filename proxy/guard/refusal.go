@@ -14,8 +14,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
@@ -47,16 +47,16 @@ func (g *Guard) surveyContext(ctx context.Context) (context.Context, context.Can
 }
 
 func pendingError(volume string) error {
-	return csi.Status(fence.OperationPending, fence.Compose("volume "+volume+": another publish or unpublish of it is under way", "nothing to do but wait for it to finish", fence.OperationPending))
+	return reasonError(fence.OperationPending, fence.Compose("volume "+volume+": another publish or unpublish of it is under way", "nothing to do but wait for it to finish", fence.OperationPending))
 }
 
 func busyError(volume string, most int) error {
-	return csi.Status(fence.DriverBusy, fence.Compose(fmt.Sprintf("volume %s: as many publishes and unpublishes are under way as driver.maxConcurrentCalls allows (%d)", volume, most),
+	return reasonError(fence.DriverBusy, fence.Compose(fmt.Sprintf("volume %s: as many publishes and unpublishes are under way as driver.maxConcurrentCalls allows (%d)", volume, most),
 		"nothing to do but wait: the call is repeated; if the driver can do more at once, raise driver.maxConcurrentCalls", fence.DriverBusy))
 }
 
 func lostRace(s *survey.Survey) error {
-	return csi.Status(fence.LostRace, fence.Compose("volume "+nameOf(s)+": another csi-fencepost changed its ledger during the call", "nothing to do; the call is repeated", fence.LostRace))
+	return reasonError(fence.LostRace, fence.Compose("volume "+nameOf(s)+": another csi-fencepost changed its ledger during the call", "nothing to do; the call is repeated", fence.LostRace))
 }
 
 func nameOf(s *survey.Survey) string {
@@ -70,7 +70,7 @@ func nameOf(s *survey.Survey) string {
 func (g *Guard) refuse(d Decision, s *survey.Survey, v fence.Verdict) error {
 	d.Text = v.Message(&s.Snapshot)
 	g.Reporter.Decided(d)
-	return csi.Status(v.Reason, d.Text)
+	return reasonError(v.Reason, d.Text)
 }
 
 // refuseUnpublish: a holder is proven gone, and the driver does not unpublish.
@@ -85,11 +85,11 @@ func (p *publication) refuseUnpublish(s *survey.Survey, st fence.Standing, err e
 	p.Reporter.Decided(d)
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
-		return csi.Unreachable(d.Text)
+		return unreachableError(d.Text)
 	case codes.Aborted:
-		return csi.Pending(d.Text)
+		return abortedError(d.Text)
 	}
-	return csi.Refused(d.Text)
+	return refusedError(d.Text)
 }
 
 // unjudged: nothing could be gathered, so nothing is allowed and the driver is
@@ -107,7 +107,7 @@ func (g *Guard) unjudged(call, volume, nodeID string, err error) error {
 		d.Text = fence.Compose(fmt.Sprintf("volume %s: who holds it cannot be found out: %s", volume, apiError(err)), unblockAPI(err), d.Reason)
 	}
 	g.Reporter.Decided(d)
-	return csi.Status(d.Reason, d.Text)
+	return reasonError(d.Reason, d.Text)
 }
 
 // unwritten: the ledger could not be written, so the driver is not called.
@@ -126,7 +126,7 @@ func (g *Guard) unwritten(call string, s *survey.Survey, err error) error {
 	}
 	d.Text = text
 	g.Reporter.Decided(d)
-	return csi.Unreachable(text)
+	return unreachableError(text)
 }
 
 // apiError says what the API server said, without what changes from try to try.

@@ -5,7 +5,6 @@ import (
 
 	"google.golang.org/grpc/status"
 
-	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
@@ -63,7 +62,7 @@ func (w *Waiting) answered(key string, asked time.Time, err error) {
 	if c == nil || err == nil || !c.news.Before(asked) || !endsBySight(c.reason) {
 		return
 	}
-	if status.Convert(err).Message() == csi.Clip(c.told.text) { // not the driver's own words
+	if status.Convert(err).Message() == Clip(c.told.text) { // not the driver's own words
 		c.refusal = &refusal{verdict: c.told.verdict, reason: c.reason, asked: asked, err: err}
 	}
 }

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // renamed is a volume on node old, whose machine is back under the name renamed with
@@ -92,7 +92,7 @@ func TestARenamedNodeIsToldWhatItsOldNameWaitsFor(t *testing.T) {
 		t.Errorf("the publish says %q, and the unpublish that it waits for %q", a, b)
 	}
 	r.called()
-	r.guard.Surveyor.Sources = []source.Source{says{fence.VolumeRelease}}
+	r.guard.Surveyor.Sources = []evidence.Source{says{fence.VolumeRelease}}
 	r.movesOn()
 }
 
@@ -100,7 +100,7 @@ func TestARenamedNodeWhoseOldNodeLingersIsToldOfThatOne(t *testing.T) {
 	r := renamed(t, true)
 	r.refused(r.publish("old"), codes.FailedPrecondition, "["+string(fence.HolderStale)+"]", "node old (ID id-old) holds it", "csi-fencepost fence confirm old --reason")
 	r.called()
-	r.guard.Surveyor.Sources = []source.Source{says{fence.OperatorConfirmation}}
+	r.guard.Surveyor.Sources = []evidence.Source{says{fence.OperatorConfirmation}}
 	r.movesOn()
 }
 
@@ -153,7 +153,7 @@ func TestTwoMachinesOfOneNodeIDDoNotHoldAVolumeTogether(t *testing.T) {
 		r.calls = nil
 		r.refused(r.publish("old"), codes.FailedPrecondition, "node old (ID id-old) h", "it, ", "nothing proves that")
 		r.called()
-		r.guard.Surveyor.Sources = []source.Source{says{fence.OperatorConfirmation}}
+		r.guard.Surveyor.Sources = []evidence.Source{says{fence.OperatorConfirmation}}
 		r.must(r.publish("old"))
 		r.called("publish id-old")
 		if l := r.ledger(); len(l.Holders) != 1 || l.Holders[0].SystemUUID != "system-2" || l.Holders[0].NodeName != name {
@@ -203,7 +203,7 @@ func TestAnUnpublishThatTheOldNameLeftHalfDoneIsNotWaitedForForEver(t *testing.T
 	}
 	r.refused(r.publish("old"), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]", "csi-fencepost release pv pv-1 --node old")
 	r.called()
-	r.guard.Surveyor.Sources = []source.Source{says{fence.VolumeRelease}}
+	r.guard.Surveyor.Sources = []evidence.Source{says{fence.VolumeRelease}}
 	r.unpublishErr = errThrottled
 	r.refused(r.publish("old"), codes.Internal, "throttled")
 	r.unpublishErr = nil
@@ -225,7 +225,7 @@ func TestAnUnpublishThatSomebodyMayRepeatIsWaitedForHoweverLong(t *testing.T) {
 		r.change(func(l *ledger.Ledger) { l.Holders[0].State, l.Holders[0].Token = fence.Leaving, "t" })
 		change(r)
 		r.guard.leaving["t"] = time.Now().Add(-time.Hour)
-		r.guard.Surveyor.Sources = []source.Source{says{fence.VolumeRelease}}
+		r.guard.Surveyor.Sources = []evidence.Source{says{fence.VolumeRelease}}
 		r.refused(r.publish("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
 		if r.called(); len(r.guard.leaving) > 0 {
 			t.Errorf("%s: the time goes on", what)
@@ -258,7 +258,7 @@ func TestANewMachineUnderAnOldNameDoesNotWaitForTheOldOnesVolumeAttachment(t *te
 	csiNode.Spec.Drivers[0].NodeID = id("another")
 	_, err = r.client.StorageV1().CSINodes().Update(t.Context(), csiNode, metav1.UpdateOptions{})
 	r.must(err)
-	r.guard.Surveyor.Sources = []source.Source{says{fence.VolumeRelease}}
+	r.guard.Surveyor.Sources = []evidence.Source{says{fence.VolumeRelease}}
 	r.must(r.publish("another"))
 	r.called("unpublish id-old", "publish id-another")
 }

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // agents are a source whose word nobody announces: asked how often, off or not,
@@ -26,7 +26,7 @@ type agents struct {
 
 func (*agents) Name() string { return "agents" }
 
-func (a *agents) Evidence(ctx context.Context, q source.Question) ([]fence.Evidence, error) {
+func (a *agents) Evidence(ctx context.Context, q evidence.Question) ([]fence.Evidence, error) {
 	if q.Holder.NodeID != id("old") {
 		return nil, nil
 	}
@@ -44,7 +44,7 @@ func stale(t *testing.T, a *agents) *waiting {
 	t.Helper()
 	r := dead(t)
 	r.attachment("next", time.Time{})
-	r.guard.Surveyor.Sources = []source.Source{a}
+	r.guard.Surveyor.Sources = []evidence.Source{a}
 	w := newWaiting(t, r)
 	r.refused(r.publish("next"), codes.FailedPrecondition, "[HolderStale]")
 	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "[HolderStale]")
@@ -156,7 +156,7 @@ func TestASilentNodeIsNotLostSightOfAmongOthersThatLive(t *testing.T) {
 		r := dead(t)
 		r.attachment("next", time.Time{})
 		a := &agents{}
-		r.guard.Surveyor.Sources = []source.Source{a}
+		r.guard.Surveyor.Sources = []evidence.Source{a}
 		w := newWaiting(t, r)
 		for i := range 100 {
 			w.w.Decided(Decision{Call: callPublish, Volume: fmt.Sprint(i), NodeID: id("next"), Action: fence.Refuse, Reason: fence.HolderAlive,
@@ -178,7 +178,7 @@ func TestWhoWaitsLooksInTurnOfTheOneThatWentAway(t *testing.T) {
 		w := stale(t, a)
 		for _, node := range []string{"next", "old"} {
 			w.must(w.client.StorageV1().VolumeAttachments().Delete(t.Context(), w.w.attachment(waitingCall{volume: handle, nodeName: node}), metav1.DeleteOptions{}))
-			w.w.Changed(watch.Change{Node: node}) // it is found to be gone
+			w.w.Changed(observe.Change{Node: node}) // it is found to be gone
 			synctest.Wait()
 			if node == "next" {
 				w.waits(fence.HolderStale)
@@ -205,7 +205,7 @@ func TestAnAgentThatHangsHoldsUpItsOwnCallOnly(t *testing.T) {
 		w := stale(t, a)
 		a.off.Store(true)
 		a.first.Store(int64(time.Hour))
-		w.w.Changed(watch.Change{Node: "old"})
+		w.w.Changed(observe.Change{Node: "old"})
 		synctest.Wait()
 		if next, old := w.touched("next"), w.touched("old"); (next == "") == (old == "") {
 			t.Errorf("one of two hangs; woken are next %q and old %q", next, old)

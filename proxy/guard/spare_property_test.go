@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
 
@@ -58,7 +58,7 @@ func story(t *testing.T, chance *rand.Rand) bool {
 			happens(s.rig)
 			s.look()
 		}
-		w.w.Changed(watch.Change{Node: "old"})
+		w.w.Changed(observe.Change{Node: "old"})
 		synctest.Wait()
 		time.Sleep(time.Duration(chance.IntN(20)) * time.Second)
 		synctest.Wait()
@@ -79,8 +79,8 @@ func dying(t *testing.T) *rig {
 	r := held(t)
 	r.attachment("old", time.Now())
 	r.attachment("next", time.Time{})
-	records := source.Records{Store: record.NewStore(r.client.CoordinationV1(), "csi-fencepost"), Actor: "story"}
-	r.guard.Surveyor.Sources = []source.Source{source.OutOfServiceTaint(records)}
+	records := evidence.Records{Store: record.NewStore(r.client.CoordinationV1(), "csi-fencepost"), Actor: "story"}
+	r.guard.Surveyor.Sources = []evidence.Source{evidence.OutOfServiceTaint(records)}
 	return r
 }
 

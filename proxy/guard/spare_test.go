@@ -17,9 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
 
@@ -59,9 +58,9 @@ func (r *refuser) refuse(call, volume, nodeID string) error {
 		Text: fmt.Sprintf("volume %s: judgement %d", volume, n)}
 	r.waiting.Decided(d)
 	if r.says != "" {
-		return csi.Refused(r.says)
+		return refusedError(r.says)
 	}
-	return csi.Status(d.Reason, d.Text)
+	return reasonError(d.Reason, d.Text)
 }
 
 func (r *refuser) ControllerPublishVolume(_ context.Context, req *spec.ControllerPublishVolumeRequest, _ proxy.Driver) (*spec.ControllerPublishVolumeResponse, error) {
@@ -184,7 +183,7 @@ func TestWhatWouldBeJudgedDifferentlyIsJudgedHoweverManyWait(t *testing.T) {
 	}{
 		"nothing":                            {func(*spared) {}, Rejudged},
 		"its last judgement is old":          {func(*spared) { time.Sleep(refusalHolds) }, crowd},
-		"something that is looked at yet":    {func(s *spared) { s.waiting.Changed(watch.Change{Node: "dead", Volume: "v2"}) }, Rejudged},
+		"something that is looked at yet":    {func(s *spared) { s.waiting.Changed(observe.Change{Node: "dead", Volume: "v2"}) }, Rejudged},
 		"a look finds it for one":            {func(s *spared) { s.found("v2") }, crowd - 1},
 		"a look finds it for another holder": {func(s *spared) { s.found("v7") }, Rejudged + 1},
 		"one of them goes through": {func(s *spared) {
@@ -295,7 +294,7 @@ func TestOnlyAHoldersRefusalIsGivenAgain(t *testing.T) {
 // take all that is given to them.
 func TestAWokenCallGoesThroughWhileManyWait(t *testing.T) {
 	for name, tell := range map[string]func(w *Waiting){
-		"by a change": func(w *Waiting) { w.Changed(watch.Change{Node: "old"}) },
+		"by a change": func(w *Waiting) { w.Changed(observe.Change{Node: "old"}) },
 		"by a look":   func(w *Waiting) { w.queue.Add(callKey(callPublish, handle, id("next"))) },
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { wokenInACrowd(t, tell) }) })
@@ -353,7 +352,7 @@ func TestARebootIsWrittenDownWhileManyWait(t *testing.T) {
 		r.reboot("old", "boot-2")
 		r.lists("old", true, false)
 		r.look()
-		w.w.Changed(watch.Change{Node: "old"})
+		w.w.Changed(observe.Change{Node: "old"})
 		synctest.Wait()
 		r.refused(unpublish(), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
 		time.Sleep(time.Minute)
@@ -361,7 +360,7 @@ func TestARebootIsWrittenDownWhileManyWait(t *testing.T) {
 		r.status("old", func(s *corev1.NodeStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() })
 		r.lists("old", false, false)
 		r.look()
-		w.w.Changed(watch.Change{Node: "old"})
+		w.w.Changed(observe.Change{Node: "old"})
 		synctest.Wait()
 		r.refused(unpublish(), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
 	})

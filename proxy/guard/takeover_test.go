@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 )
 
@@ -31,7 +31,7 @@ type says []fence.Kind
 
 func (says) Name() string { return "test" }
 
-func (s says) Evidence(_ context.Context, q source.Question) (found []fence.Evidence, err error) {
+func (s says) Evidence(_ context.Context, q evidence.Question) (found []fence.Evidence, err error) {
 	for _, kind := range s {
 		if q.Holder.NodeID == id("old") {
 			found = append(found, fence.Evidence{Kind: kind, Source: "test", NodeID: q.Holder.NodeID, NodeUID: q.Holder.NodeUID,
@@ -89,7 +89,7 @@ func fenced(t *testing.T, p fence.Policy, kinds ...fence.Kind) *rig {
 	r.lists("old", true, false)
 	r.lives["old"] = fence.Stale
 	r.attachment("old", now)
-	r.guard.Surveyor.Sources = []source.Source{says(kinds)}
+	r.guard.Surveyor.Sources = []evidence.Source{says(kinds)}
 	r.calls = nil
 	return r
 }
@@ -872,7 +872,7 @@ func TestANodeThatIsTakenFromAgainIsWrittenDownAnew(t *testing.T) {
 	r := forwarded(t)
 	token := r.ledger().Get(id("old")).Token
 	r.lists("old", true, true)
-	r.guard.Surveyor.Sources = []source.Source{says{fence.VolumeRelease}}
+	r.guard.Surveyor.Sources = []evidence.Source{says{fence.VolumeRelease}}
 	r.unpublishErr = errThrottled
 	r.refused(r.publish("next"), codes.FailedPrecondition, "["+string(fence.UnpublishFailed)+"]")
 	if e := r.ledger().Get(id("old")); e.State != fence.Leaving || e.Token == "" || e.Token == token || e.Unproven {
@@ -912,7 +912,7 @@ type turn struct{ time.Time }
 
 func (*turn) Name() string { return "test" }
 
-func (t *turn) Evidence(ctx context.Context, _ source.Question) ([]fence.Evidence, error) {
+func (t *turn) Evidence(ctx context.Context, _ evidence.Question) ([]fence.Evidence, error) {
 	t.Time = throttle.TurnOf(ctx)
 	return nil, nil
 }
@@ -921,7 +921,7 @@ func (t *turn) Evidence(ctx context.Context, _ source.Question) ([]fence.Evidenc
 func TestAPublishGoesFirstThenAnUnpublishThenALookAtWhatWaits(t *testing.T) {
 	r := fenced(t, fence.Policy{})
 	first, second := &turn{}, &turn{}
-	r.guard.Surveyor.Sources = []source.Source{first, second}
+	r.guard.Surveyor.Sources = []evidence.Source{first, second}
 	r.look()
 	asked := func(what string) time.Time {
 		if !first.Equal(second.Time) {

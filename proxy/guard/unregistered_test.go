@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // register sets the node ID that a node's CSINode carries; empty: its driver is
@@ -164,7 +164,7 @@ func TestWhatIsKnownOfAHolderIsNotGivenUpWhenItsNodeIsGone(t *testing.T) {
 func TestANodeThatRegistersAnewIsSeenBeforeTheIndexSeesIt(t *testing.T) {
 	for _, registered := range []string{"", id("old")} {
 		r := newRig(t, fence.Policy{})
-		r.guard.Surveyor.Sources = []source.Source{says{fence.OperatorConfirmation}}
+		r.guard.Surveyor.Sources = []evidence.Source{says{fence.OperatorConfirmation}}
 		r.node("old", hourAgo)
 		r.attachment("old", time.Time{})
 		r.must(r.publish("old"))

@@ -16,9 +16,9 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 )
 
 // RetryAnnotation is touched on a VolumeAttachment whose refused call would be
@@ -210,7 +210,7 @@ func (w *Waiting) countLocked() {
 }
 
 // Changed looks again at the calls that a change may have unblocked.
-func (w *Waiting) Changed(c watch.Change) {
+func (w *Waiting) Changed(c observe.Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for key, call := range w.calls {

@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // counted are the waiting calls by reason, and the metrics.
@@ -133,7 +133,7 @@ func TestAnAnswerAboutTheOldNameDoesNotForgetThePublishOfTheNewOne(t *testing.T)
 func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := inUse(t)
-		w.w.Changed(watch.Change{Node: "old"}) // and nothing that matters has changed
+		w.w.Changed(observe.Change{Node: "old"}) // and nothing that matters has changed
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if w.touched("next") != "" {
@@ -142,13 +142,13 @@ func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 		w.lists("old", false, false)
 		w.attachment("old", time.Now())
 		w.look()
-		w.w.Changed(watch.Change{Node: "another"})
-		w.w.Changed(watch.Change{Volume: "another"})
+		w.w.Changed(observe.Change{Node: "another"})
+		w.w.Changed(observe.Change{Volume: "another"})
 		synctest.Wait()
 		if w.touched("next") != "" {
 			t.Fatal("woken by what does not concern it")
 		}
-		w.w.Changed(watch.Change{Node: "old"})
+		w.w.Changed(observe.Change{Node: "old"})
 		synctest.Wait()
 		first := w.touched("next")
 		if first == "" {
@@ -156,7 +156,7 @@ func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 		}
 		// The attacher does not call: it is woken again, not before a second.
 		time.Sleep(time.Millisecond)
-		w.w.Changed(watch.Change{Node: "old"})
+		w.w.Changed(observe.Change{Node: "old"})
 		time.Sleep(touchEvery - 2*time.Millisecond)
 		synctest.Wait()
 		if w.touched("next") != first {
@@ -168,7 +168,7 @@ func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 		if second == first {
 			t.Error("not woken again")
 		}
-		w.w.Changed(watch.Change{Node: "old"})
+		w.w.Changed(observe.Change{Node: "old"})
 		time.Sleep(touchEvery)
 		synctest.Wait()
 		if w.touched("next") == second {
@@ -183,7 +183,7 @@ func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 		w.must(w.publish("next"))
 		w.waits()
 		last := w.touched("next")
-		w.w.Changed(watch.Change{Node: "old"})
+		w.w.Changed(observe.Change{Node: "old"})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if w.touched("next") != last {
@@ -193,7 +193,7 @@ func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 }
 
 func TestARefusalThatWouldReadDifferentlyIsWoken(t *testing.T) {
-	for _, change := range []watch.Change{{Volume: handle}, {Node: "old"}, {Node: "next"}} {
+	for _, change := range []observe.Change{{Volume: handle}, {Node: "old"}, {Node: "next"}} {
 		synctest.Test(t, func(t *testing.T) {
 			w := inUse(t)
 			w.lives["old"] = fence.Stale
@@ -215,13 +215,13 @@ func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
 			t.Fatal("unpublished")
 		}
 		w.waits(fence.HolderAlive)
-		w.w.Changed(watch.Change{Node: "old"})
+		w.w.Changed(observe.Change{Node: "old"})
 		synctest.Wait()
 		if w.touched("old") != "" {
 			t.Error("woken although it would be refused the same")
 		}
 		w.lives["old"] = fence.Stale
-		w.w.Changed(watch.Change{Node: "old"})
+		w.w.Changed(observe.Change{Node: "old"})
 		synctest.Wait()
 		if w.touched("old") == "" {
 			t.Error("not woken")
@@ -256,7 +256,7 @@ func TestAnUnpublishIsWokenForWhatItHasToWriteDown(t *testing.T) {
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				happens(r)
-				w.w.Changed(watch.Change{Node: "old"})
+				w.w.Changed(observe.Change{Node: "old"})
 				synctest.Wait()
 				first := w.touched("old")
 				if first == "" {
@@ -268,7 +268,7 @@ func TestAnUnpublishIsWokenForWhatItHasToWriteDown(t *testing.T) {
 					t.Errorf("the ledger has %+v as before", after)
 				}
 				time.Sleep(time.Minute)
-				w.w.Changed(watch.Change{Node: "old"})
+				w.w.Changed(observe.Change{Node: "old"})
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if w.touched("old") != first {
@@ -290,7 +290,7 @@ func TestACallThatWaitsForAnotherHolderNowIsWoken(t *testing.T) {
 		w.lists("old", false, false)
 		w.attachment("old", time.Now())
 		w.look()
-		w.w.Changed(watch.Change{Node: "old"})
+		w.w.Changed(observe.Change{Node: "old"})
 		synctest.Wait()
 		if w.touched("next") == "" {
 			t.Fatal("not woken, though it waits for node third now")
@@ -298,7 +298,7 @@ func TestACallThatWaitsForAnotherHolderNowIsWoken(t *testing.T) {
 		w.refused(w.publish("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "third")
 		last := w.touched("next")
 		time.Sleep(time.Minute)
-		w.w.Changed(watch.Change{Node: "third"})
+		w.w.Changed(observe.Change{Node: "third"})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if w.touched("next") != last {
@@ -354,7 +354,7 @@ func TestALookThatTheAPIServerFailsIsRepeated(t *testing.T) {
 			w.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 				return away, nil, apierrors.NewInternalError(errors.New("etcd is away"))
 			})
-			w.w.Changed(watch.Change{Node: "old"})
+			w.w.Changed(observe.Change{Node: "old"})
 			synctest.Wait()
 			away = false
 			if w.touched("next") != "" || w.touched("old") != "" {
@@ -377,7 +377,7 @@ func TestACallThatGoesThroughWhileItIsLookedAtIsNotWoken(t *testing.T) {
 			w.w.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Allow})
 			return nil
 		})
-		w.w.Changed(watch.Change{Node: "old"})
+		w.w.Changed(observe.Change{Node: "old"})
 		w.waits()
 		if w.touched("next") != "" {
 			t.Error("woken")
@@ -390,7 +390,7 @@ func TestACallForANodeWithoutANameWaitsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := inUse(t)
 		w.w.Decided(Decision{Call: callPublish, Volume: handle, NodeID: "id-nobody", Action: fence.Refuse, Reason: fence.HolderAlive})
-		w.w.Changed(watch.Change{Volume: handle})
+		w.w.Changed(observe.Change{Volume: handle})
 		w.waits(fence.HolderAlive, fence.HolderAlive)
 	})
 }
@@ -417,7 +417,7 @@ func TestItEndsOnlyWhenTheLastLookHasEnded(t *testing.T) {
 		}
 		w.beforeRead(1, func() error { time.Sleep(time.Minute); return nil })
 		own.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Refuse, Reason: fence.HolderAlive})
-		own.Changed(watch.Change{Volume: handle})
+		own.Changed(observe.Change{Volume: handle})
 		synctest.Wait()
 		if stop(); !running() {
 			t.Error("it has ended before its look")
@@ -432,7 +432,7 @@ func TestACallWhoseVolumeAttachmentIsGoneWaitsNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := inUse(t)
 		w.stripped("next")
-		w.w.Changed(watch.Change{Volume: handle})
+		w.w.Changed(observe.Change{Volume: handle})
 		w.waits()
 		if left := w.w.List(); len(left) != 0 {
 			t.Errorf("still waiting: %+v", left)

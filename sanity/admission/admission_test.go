@@ -24,9 +24,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
 )
 
@@ -312,8 +312,8 @@ func TestOnlyTheSidecarAndTheOperatorsPutTheOutOfServiceTaintOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, taint(ctx, stranger, "n1", "nodeshutdown"), "claims.csi-fencepost.io")
-	refused(t, taint(ctx, stranger, "n1", source.OurTaintValue), "taints.csi-fencepost.io")
-	allowed(t, "the sidecar puts its own taint on", taint(ctx, sidecar, "n1", source.OurTaintValue))
+	refused(t, taint(ctx, stranger, "n1", evidence.OurTaintValue), "taints.csi-fencepost.io")
+	allowed(t, "the sidecar puts its own taint on", taint(ctx, sidecar, "n1", evidence.OurTaintValue))
 	refused(t, taint(ctx, stranger, "n1", ""), "taints.csi-fencepost.io")
 	if err := taint(ctx, sidecar, "n1", "nodeshutdown"); !apierrors.IsForbidden(err) {
 		t.Errorf("the sidecar claims, as a person does, that a node is off: %v", err)
@@ -380,7 +380,7 @@ func TestAStatusCarriesNoTaint(t *testing.T) {
 		}
 		return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 	}
-	for _, value := range []string{"nodeshutdown", source.OurTaintValue} {
+	for _, value := range []string{"nodeshutdown", evidence.OurTaintValue} {
 		if forge(fmt.Sprintf(`[{"key":%q,"value":%q,"effect":"NoExecute"}]`, corev1.TaintNodeOutOfService, value)) {
 			t.Errorf("a stranger put the taint on with the value %s", value)
 		}

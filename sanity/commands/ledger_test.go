@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 const repaired = ledger.RepairedAnnotation

@@ -95,7 +95,7 @@ func TestEveryReasonsSectionAnswersWhatAPersonAsks(t *testing.T) {
 // The texts that the runbook shows are those that people see.
 func TestTheRunbookShowsTheRealTexts(t *testing.T) {
 	golden := oneLine(read(t, "fence/testdata/messages.txt"))
-	sources := oneLine(read(t, "proxy/guard/refusal.go") + read(t, "csi/ledger/parse.go"))
+	sources := oneLine(read(t, "proxy/guard/refusal.go") + read(t, "fence/ledger/parse.go"))
 	p := mustRead(t, runbookPage)
 	for _, r := range refusing(t) {
 		for _, text := range shown(p.section(string(r))) {

@@ -11,15 +11,14 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
-	"github.com/csi-fencepost/csi-fencepost/fence/liveness"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
@@ -29,7 +28,7 @@ import (
 // serveGuarded serves listen for external-attacher, in front of the driver's own
 // socket, until ctx ends.
 func serveGuarded(ctx context.Context, client kubernetes.Interface, conn *grpc.ClientConn, listen string,
-	events record.EventRecorder, metrics guard.Metrics, own ...source.Source) error {
+	events record.EventRecorder, metrics guard.Metrics, own ...evidence.Source) error {
 	c := config.Default()
 	driver, err := csi.NewDriver(ctx, conn)
 	if err != nil {
@@ -40,22 +39,22 @@ func serveGuarded(ctx context.Context, client kubernetes.Interface, conn *grpc.C
 		return err
 	}
 	ids := driver.Identity()
-	lives := liveness.New(c.Fencing.SuspectAfter.Duration, c.Fencing.MaxUnhealthy.Share())
-	index, err := watch.New(client, ids, lives, c.Fencing.Namespace)
+	lives := observe.NewTracker(c.Fencing.SuspectAfter.Duration, c.Fencing.MaxUnhealthy.Share())
+	index, err := observe.New(client, ids, lives, c.Fencing.Namespace)
 	if err != nil {
 		return err
 	}
 	records := noderecord.NewStore(client.CoordinationV1(), c.Fencing.Namespace)
-	write := source.Records{Store: records, Actor: "my driver"}
+	write := evidence.Records{Store: records, Actor: "my driver"}
 	surveyor := &survey.Surveyor{
 		Client: client, IDs: ids, Index: index, Ledgers: ledger.New(client, string(cluster.UID), ids), Records: records,
-		Sources: append(own, source.OutOfServiceTaint(write), source.Confirmations(write), source.VolumeRelease{}),
+		Sources: append(own, evidence.OutOfServiceTaint(write), evidence.Confirmations(write), evidence.VolumeRelease{}),
 		Lives:   lives, Driver: driver, Policy: c.Policy(),
 	}
 	waiting := guard.NewWaiting(client, surveyor, func(map[string]int) {})
 	report := guard.NewReport(client, events, metrics, waiting)
 	index.OnChange(waiting.Changed)
-	lives.OnStale(func(node string) { waiting.Changed(watch.Change{Node: node}) })
+	lives.OnStale(func(node string) { waiting.Changed(observe.Change{Node: node}) })
 	for _, run := range []func(context.Context){index.Run, lives.Run, waiting.Run, report.Run} {
 		go run(ctx)
 	}
@@ -79,7 +78,7 @@ type arraySays struct {
 
 func (a arraySays) Name() string { return "MyArray" }
 
-func (a arraySays) Evidence(ctx context.Context, q source.Question) ([]fence.Evidence, error) {
+func (a arraySays) Evidence(ctx context.Context, q evidence.Question) ([]fence.Evidence, error) {
 	cut, err := a.cutOff(ctx, q.Holder.NodeID)
 	if err != nil || !cut {
 		return nil, err // an error refuses: the attacher asks again
@@ -133,7 +132,7 @@ func Example_judge() {
 	fmt.Println(fence.JudgePublish(snapshot, "id-2").Reason)
 
 	array := arraySays{func(context.Context, string) (bool, error) { return true, nil }}
-	evidence, err := array.Evidence(context.Background(), source.Question{Holder: silent, Volume: "vol-1", LeaseRV: "7"})
+	evidence, err := array.Evidence(context.Background(), evidence.Question{Holder: silent, Volume: "vol-1", LeaseRV: "7"})
 	if err != nil {
 		fmt.Println(err)
 	}

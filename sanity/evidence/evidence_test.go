@@ -20,7 +20,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent/csiaddons"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 )
 
@@ -48,9 +48,9 @@ func storage(t *testing.T, machine string, addresses ...string) (*array.Array, *
 func TestWithoutTheDefinitionsAllSourcesAreSilent(t *testing.T) {
 	n := node(t, "silent", "192.0.2.1")
 	a, driver := storage(t, "id-silent", "192.0.2.1")
-	for _, s := range []source.Source{
-		source.NetworkFences(a.DriverName(), client(), driver),
-		source.FenceAgentsRemediations(client(), records()), source.SelfNodeRemediations(client(), records()),
+	for _, s := range []evidence.Source{
+		evidence.NetworkFences(a.DriverName(), client(), driver),
+		evidence.FenceAgentsRemediations(client(), records()), evidence.SelfNodeRemediations(client(), records()),
 	} {
 		if found := ask(t, s, question(t, n, a.DriverName())); found != nil {
 			t.Errorf("%s: %+v", s.Name(), found)
@@ -63,7 +63,7 @@ func TestWithoutTheDefinitionsAllSourcesAreSilent(t *testing.T) {
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
 	ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), logger), 3*time.Second)
 	defer cancel()
-	prompts := source.Prompts{Client: client(), Call: func(context.Context, source.Prompt) { t.Error("called") }}
+	prompts := evidence.Prompts{Client: client(), Call: func(context.Context, evidence.Prompt) { t.Error("called") }}
 	prompts.Run(ctx)
 	if log.Len() > 0 {
 		t.Errorf("logged:\n%s", log.String())
@@ -75,7 +75,7 @@ func TestANetworkFenceCountsExactlyWhileTheArrayListsIt(t *testing.T) {
 	class.install(t)
 	n := node(t, "fenced", "192.0.2.1", "192.0.2.2")
 	a, driver := storage(t, "id-fenced", "192.0.2.1", "192.0.2.2")
-	s := source.NetworkFences(a.DriverName(), client(), driver)
+	s := evidence.NetworkFences(a.DriverName(), client(), driver)
 	expect := func(what, void string) {
 		t.Helper()
 		found := ask(t, s, question(t, n, a.DriverName()))
@@ -133,13 +133,13 @@ func setReady(t *testing.T, n *corev1.Node) {
 func TestARemediationIsBoundCountsAndIsForgotten(t *testing.T) {
 	for _, o := range []struct {
 		kind             kind
-		source           *source.Remediation
+		source           *evidence.Remediation
 		request, claimed fields
 	}{
-		{far, source.FenceAgentsRemediations(client(), records()),
+		{far, evidence.FenceAgentsRemediations(client(), records()),
 			fields{"conditions": []any{fields{"type": "Processing", "status": "True", "reason": "RemediationStarted"}}},
 			fields{"conditions": []any{fields{"type": "FenceAgentActionSucceeded", "status": "True", "reason": "FenceAgentSucceeded", "message": "done"}}}},
-		{snr, source.SelfNodeRemediations(client(), records()), fields{"phase": "Pre-Reboot-Completed"}, fields{"phase": "Reboot-Completed"}},
+		{snr, evidence.SelfNodeRemediations(client(), records()), fields{"phase": "Pre-Reboot-Completed"}, fields{"phase": "Reboot-Completed"}},
 	} {
 		t.Run(o.kind.name, func(t *testing.T) {
 			o.kind.install(t)
@@ -181,7 +181,7 @@ func TestObjectsPromptWhenTheyAreThereAppearAndChange(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]int{}
 	ctx, cancel := context.WithCancel(t.Context())
-	prompts := source.Prompts{Client: client(), Call: func(_ context.Context, p source.Prompt) {
+	prompts := evidence.Prompts{Client: client(), Call: func(_ context.Context, p evidence.Prompt) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen[strings.Join(append([]string{p.Kind, p.Name, p.Node, p.Driver}, p.CIDRs...), "|")]++

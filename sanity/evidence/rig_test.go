@@ -18,8 +18,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
 )
 
@@ -180,13 +180,13 @@ func node(t *testing.T, name string, addresses ...string) *corev1.Node {
 }
 
 // question is about the holder on that node, read live but for the lease.
-func question(t *testing.T, n *corev1.Node, driver string) source.Question {
+func question(t *testing.T, n *corev1.Node, driver string) evidence.Question {
 	t.Helper()
 	live, err := shared.sidecar.CoreV1().Nodes().Get(t.Context(), n.Name, metav1.GetOptions{})
 	must(t, err)
 	r, err := store().Get(t.Context(), n.Name)
 	must(t, err)
-	return source.Question{
+	return evidence.Question{
 		Holder: fence.Holder{NodeID: "id-" + n.Name, NodeName: n.Name, NodeUID: string(live.UID), BootID: live.Status.NodeInfo.BootID},
 		Volume: "vol-1", Driver: driver, Node: live, LeaseRV: "70", Record: r,
 	}
@@ -194,9 +194,9 @@ func question(t *testing.T, n *corev1.Node, driver string) source.Question {
 
 func store() *record.Store { return record.NewStore(shared.sidecar.CoordinationV1(), namespace) }
 
-func records() source.Records { return source.Records{Store: store(), Actor: "sidecar"} }
+func records() evidence.Records { return evidence.Records{Store: store(), Actor: "sidecar"} }
 
-func ask(t *testing.T, s source.Source, q source.Question) []fence.Evidence {
+func ask(t *testing.T, s evidence.Source, q evidence.Question) []fence.Evidence {
 	t.Helper()
 	found, err := s.Evidence(t.Context(), q)
 	must(t, err)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )

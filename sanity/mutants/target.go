@@ -29,12 +29,12 @@ const waiting = "AtVariedOffsets|EveryRPCLooks|SurviveTheIdleTimeout|ReaderThatS
 // targets in the order in which they are mutated: what decides first.
 var targets = []target{
 	{Folder: "fence", Guards: true, Tests: []test{{Folder: "fence", Skip: slow}}, Then: []test{{Folder: "fence", Run: slow}}},
-	{Folder: "csi/ledger", Guards: true, Tests: []test{{Folder: "csi/ledger"}}},
+	{Folder: "fence/ledger", Guards: true, Tests: []test{{Folder: "fence/ledger"}}},
 	{Folder: "csi", Guards: true, Tests: []test{{Folder: "csi"}}},
 	{Folder: "proxy/guard", Guards: true, Tests: []test{{Folder: "proxy/guard", Skip: "^Fuzz"}}, Then: []test{{Folder: "proxy/guard", Run: "^Fuzz"}}},
 	{Folder: "fence/survey", Tests: []test{{Folder: "fence/survey"}, {Folder: "proxy/guard"}}},
 	{Folder: "fence/record", Tests: []test{{Folder: "fence/record"}}},
-	{Folder: "fence/source", Tests: []test{{Folder: "fence/source"}}},
+	{Folder: "fence/evidence", Tests: []test{{Folder: "fence/evidence"}}},
 	{Folder: "fence/fencer", Tests: []test{{Folder: "fence/fencer"}}},
 	{Folder: "proxy", Tests: []test{{Folder: "proxy", Skip: waiting}}, Then: []test{{Folder: "proxy", Run: waiting}}},
 }

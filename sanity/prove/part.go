@@ -54,7 +54,7 @@ var parts = []part{
 		command: func(o options, file string) []string {
 			c := []string{"go", "run", "./sanity/mutants", "-result=" + file}
 			if o.quick {
-				c = append(c, "-only=fence,csi/ledger")
+				c = append(c, "-only=fence,fence/ledger")
 			}
 			if o.reuse {
 				c = append(c, "-reuse")

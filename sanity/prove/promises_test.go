@@ -146,7 +146,7 @@ func TestTheCheckOfPromisesFindsWhatIsGone(t *testing.T) {
 		{rule: "R1", stories: []string{"nothing"}},
 		{rule: "R1", stories: []string{"force-detach"}}, // it holds up R2
 		{rule: "R1", mutants: []string{"fence/nothing"}},
-		{rule: "R1", fuzz: []string{"csi/ledger FuzzNothing"}},
+		{rule: "R1", fuzz: []string{"fence/ledger FuzzNothing"}},
 		{rule: "R1", fuzz: []string{"csi/nothing FuzzParse"}},
 		{rule: "R1", guards: []string{"nothing"}},
 	} {

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/source"
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
@@ -194,7 +194,7 @@ func (p *play) sameAs(pods map[string]string, n *bed.Node) {
 func tainted(n *bed.Node) bool {
 	node := n.Get()
 	return node != nil && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == corev1.TaintNodeOutOfService && t.Value == source.OurTaintValue
+		return t.Key == corev1.TaintNodeOutOfService && t.Value == evidence.OurTaintValue
 	})
 }
 

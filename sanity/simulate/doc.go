@@ -46,7 +46,7 @@
 // locks, deadlines and retries are differences of one process's monotonic time; what it
 // stamps (audit trails, confirmations, bindings) is for people. Two look at the wall
 // clock: liveness, for which a jump of more than 5 s is a suspension, after which every
-// node's age begins anew (package liveness has the tests), and failover's brakes, which
+// node's age begins anew (package observe has the tests), and failover's brakes, which
 // count the fences of an hour by their stamps: a clock set forward forgets them early,
 // one set back keeps them for longer. Nothing is permitted by either.
 //

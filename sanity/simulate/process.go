@@ -18,8 +18,8 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
 )
 
 // Parts are what one process of csi-fencepost is given in the place of the world.
@@ -276,7 +276,7 @@ func (w *World) fenceOff(p *Process, s *slot) {
 type view struct {
 	p     *Process
 	shown map[string]*snapshot // of a kind that stalls
-	order watch.Order
+	order observe.Order
 }
 
 // show has every process see what its watches show it now.

@@ -9,7 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-fencepost/csi-fencepost/fence/watch"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // The bubble's clock is the truth, and what timers run by. What is stamped is
@@ -147,7 +147,7 @@ func (w *World) turnSeen(deleted, turned time.Time) bool {
 		if p.unbroken.After(seen) {
 			seen = p.unbroken
 		}
-		if p.unbroken.IsZero() || turned.Sub(seen) <= watch.OrderSlack {
+		if p.unbroken.IsZero() || turned.Sub(seen) <= observe.OrderSlack {
 			return false
 		}
 	}

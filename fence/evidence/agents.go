@@ -1,0 +1,251 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// Asker asks fence agents (a *fencer.Fencer).
+type Asker interface {
+	// Covers tells whether there are agents for the node, CoversStorage whether
+	// there are some that can tell whether its storage is cut off.
+	Covers(node string) bool
+	CoversStorage(node string) bool
+	StorageAgents(node string) []string
+	Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error)
+}
+
+var _ Asker = (*fencer.Fencer)(nil)
+
+const (
+	// patience with the agents. An answer that comes later wakes who waits, and is
+	// used by the next call.
+	patience = 4 * time.Second
+	// hurry is the patience with agents that were late within lateFor, until they
+	// answer again: enough for an answer that is there. A call to a driver has one of
+	// few workers of external-attacher, and a device that hangs must not have them
+	// all. Where somebody claims that the node is off, their contradiction is worth
+	// the time.
+	hurry   = 100 * time.Millisecond
+	lateFor = time.Minute
+)
+
+const voidOverridden = "an operator says that this agent is wrong: "
+
+// AgentReadings is a Source: what the fence agents read of the holder's machine.
+type AgentReadings struct {
+	asker Asker
+
+	mu   sync.Mutex
+	late map[string]time.Time // nodes, and when patience last ran out
+}
+
+// Agents is the Source of the agents' own readings.
+func Agents(f Asker) *AgentReadings { return &AgentReadings{asker: f, late: map[string]time.Time{}} }
+
+// Name implements Source.
+func (*AgentReadings) Name() string { return "FenceAgents" }
+
+// Evidence implements Source. It asks for a holder that shows no life, and for a
+// living one that the record says is cut off from the driver's storage. Agents
+// that do not answer within 4 s (0.1 s, if they were late a moment ago and nobody
+// claims that the node is off) give no evidence yet. Where the record has a storage
+// fence nobody can tell then whether it stands: it is void for a holder of the
+// ledger, so that a person's word is heard all the same, and an error for any other
+// node, which may be the one that asks for the volume, and for a living one that lists
+// it: that the agents cannot tell does not say that it writes. So is one that is being
+// lifted, whatever the agents read. A machine that has registered under another
+// Node since its fence is asked for as it is registered now.
+func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evidence, error) {
+	t, ask := s.target(&q)
+	if !ask {
+		return nil, nil
+	}
+	most := s.patience(&q)
+	limited, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	a, err := s.asker.Ask(limited, t)
+	late := err != nil && limited.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
+	if err != nil && !late {
+		return nil, err
+	}
+	s.remember(t.Node, late && most == patience, a.State)
+	found := readings(&q, &a)
+	lifting := s.cut(&q) && q.Record.Fence(fence.StorageFence, q.Driver).Lifting != "" && a.Kind != fence.PowerReading
+	if s.cut(&q) && a.Storage != agent.On && (a.State != agent.Off || lifting) {
+		found = slices.DeleteFunc(found, func(e fence.Evidence) bool { return !e.On })
+		doubt, err := s.cannotTell(ctx, &q, late)
+		return append(found, doubt...), err
+	}
+	return found, nil
+}
+
+// patience with the agents of that node.
+func (s *AgentReadings) patience(q *Question) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, late := s.late[q.Holder.NodeName]
+	switch {
+	case late && time.Since(at) >= lateFor:
+		delete(s.late, q.Holder.NodeName)
+	case late && !saidOff(q):
+		return hurry
+	}
+	return patience
+}
+
+// saidOff: a person or a cloud says that the node is off, or has deleted it.
+func saidOff(q *Question) bool {
+	if q.Node == nil || Claimed(q.Node) {
+		return true
+	}
+	r := q.Record
+	return r != nil && (len(r.Taints) > 0 || slices.ContainsFunc(r.Confirmations, func(c record.Confirmation) bool { return c.Void == "" }))
+}
+
+// remember when the agents of that node were too late. What they have not found
+// out after all is no answer.
+func (s *AgentReadings) remember(node string, late bool, read agent.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case late:
+		s.late[node] = time.Now()
+	case read != agent.Unclear:
+		delete(s.late, node)
+	}
+}
+
+// target is what to ask; false: nothing.
+func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
+	h := &q.Holder
+	t := fencer.Target{Node: h.NodeName, UID: h.NodeUID, BootID: h.BootID, NodeID: h.NodeID, LeaseRV: q.LeaseRV}
+	if t.Node == "" || t.UID == "" || settled(h) {
+		return t, false
+	}
+	cut, covered := s.cut(q), s.asker.Covers(t.Node)
+	if node := q.machine(); node != nil {
+		t.BootID = node.Status.NodeInfo.BootID
+	} else if node := q.anew(); node != nil && cut {
+		t.UID, t.BootID, t.StorageOnly = string(node.UID), node.Status.NodeInfo.BootID, true
+		return t, true
+	} else if q.Node != nil {
+		return t, false // the agents know nodes by name, and that is another machine
+	}
+	if cut && (h.Liveness == fence.Alive || !covered) {
+		t.StorageOnly = true
+		return t, true
+	}
+	switch h.Liveness {
+	case fence.Stale, fence.Unknown:
+		return t, covered
+	case fence.Unwatched:
+		p := q.Record.Fence(fence.PowerReading, "")
+		return t, covered && (cut || p != nil && p.Machine.NodeUID == t.UID)
+	}
+	return t, false
+}
+
+// cut: the record says that the node is cut off from the driver's storage, and
+// there are agents that can tell.
+func (s *AgentReadings) cut(q *Question) bool {
+	return q.Record.StorageFenced(q.Driver) && s.asker.CoversStorage(q.Holder.NodeName)
+}
+
+// settled: the ledger says that it holds nothing any more, and nothing disputes
+// it; no evidence is asked of such a holder.
+func settled(h *fence.Holder) bool {
+	listed := h.Node != nil && (h.Node.InUse || h.Node.ListedAttached)
+	return h.Contest == nil && !listed && (h.State == fence.Released || h.State == fence.TakenOver)
+}
+
+// cannotTell: the record says that the storage is cut off, the agents do not
+// say whether it still is. Where an operator says that they are wrong, the
+// record's word counts, unless the fence is being lifted.
+func (s *AgentReadings) cannotTell(ctx context.Context, q *Question, late bool) ([]fence.Evidence, error) {
+	f := q.Record.Fence(fence.StorageFence, q.Driver)
+	m := bound(q)
+	names := s.asker.StorageAgents(q.Holder.NodeName)
+	if f.Lifting == "" && f.Machine.NodeUID == q.Holder.NodeUID && len(names) > 0 &&
+		!slices.ContainsFunc(names, func(name string) bool { return !q.Record.Overridden(name, m) }) {
+		return recorded(q, f), nil
+	}
+	how := "the fence agents (%s) do not say clearly whether it is still in place"
+	if late {
+		how = "the fence agents (%s) have not said in time whether it is still in place"
+	}
+	why := fmt.Sprintf(how, strings.Join(names, ", "))
+	if f.Lifting != "" {
+		why = fence.VoidLifting
+	}
+	return inDoubt(ctx, q, f, why)
+}
+
+// inDoubt is what a storage fence amounts to of which nobody can tell whether it is
+// in place: why. It is void evidence where somebody else's word may be worth more.
+func inDoubt(ctx context.Context, q *Question, f *record.Fence, why string) ([]fence.Evidence, error) {
+	if q.Holder.State == fence.NotInLedger || usesAlive(q) && !released(ctx, q) {
+		return nil, fmt.Errorf("node %s is cut off from the storage of %s (fence %s in its record), and %s. If it stays so, csi-fencepost fence withdraw %s --id %s --reason TEXT has the fence count no more",
+			q.Holder.NodeName, q.Driver, f.ID, why, q.Holder.NodeName, f.ID)
+	}
+	found := recorded(q, f)
+	found[0].Void = why
+	return found, nil
+}
+
+// usesAlive: the holder's machine lives and lists the volume. Beside void evidence that
+// would read as a node that writes, and contest what it says later. Another machine that
+// has its name says nothing of it.
+func usesAlive(q *Question) bool {
+	n := q.Holder.Node
+	return (q.machine() != nil || q.anew() != nil) && q.Holder.Liveness == fence.Alive && n != nil && (n.InUse || n.ListedAttached)
+}
+
+// released: a person says that the volume is free of the holder.
+func released(ctx context.Context, q *Question) bool {
+	words, err := Releases().Evidence(ctx, *q)
+	return err != nil || len(words) > 0
+}
+
+// bound is the holder's machine as it is now.
+func bound(q *Question) record.FencedMachine {
+	m := record.FencedMachine{NodeUID: q.Holder.NodeUID, BootID: q.Holder.BootID, LeaseRV: q.LeaseRV}
+	if node := q.machine(); node != nil {
+		m.BootID = node.Status.NodeInfo.BootID
+	}
+	return m
+}
+
+// readings are an answer as evidence: off, and each agent that reads the power
+// as on, which contradicts claims.
+func readings(q *Question, a *fencer.Answer) []fence.Evidence {
+	base := fence.Evidence{
+		NodeName: q.Holder.NodeName, NodeID: q.Holder.NodeID,
+		NodeUID: a.Machine.NodeUID, BootID: a.Machine.BootID, SystemUUID: a.Machine.SystemUUID, LeaseRV: a.Machine.LeaseRV,
+	}
+	var found []fence.Evidence
+	if a.State == agent.Off {
+		e := base
+		e.Kind, e.Source, e.Detail = a.Kind, strings.Join(a.Agents, ", "), a.Detail
+		found = append(found, e)
+	}
+	for _, name := range a.On {
+		e := base
+		e.Kind, e.Source, e.On = fence.PowerReading, name, true
+		if o := q.Record.OverrideOf(name, a.Machine); o != nil {
+			e.Void = voidOverridden + o.Reason
+		}
+		found = append(found, e)
+	}
+	return found
+}

@@ -1,0 +1,457 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// asker is a fencer whose agents say what the test wants.
+type asker struct {
+	power, storage bool // covered
+	nameless       bool // those of the storage, by now
+	takes          time.Duration
+	answer         fencer.Answer
+	err            error
+	asked          []fencer.Target
+}
+
+func (a *asker) Covers(string) bool        { return a.power }
+func (a *asker) CoversStorage(string) bool { return a.storage }
+func (a *asker) StorageAgents(string) []string {
+	if a.nameless {
+		return nil
+	}
+	return []string{"array"}
+}
+func (a *asker) Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error) {
+	a.asked = append(a.asked, t)
+	select {
+	case <-ctx.Done():
+		return fencer.Answer{}, ctx.Err()
+	case <-time.After(a.takes):
+	}
+	a.answer.Machine = record.FencedMachine{NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV}
+	return a.answer, a.err
+}
+
+// stale is a question about a holder that shows no life, with that record.
+func stale(r *record.Record) Question {
+	return Question{
+		Holder: fence.Holder{NodeID: "id1", NodeName: "n1", NodeUID: "u1", BootID: "b1", State: fence.Publishing, Liveness: fence.Stale,
+			Node: &fence.Node{UID: "u1", BootID: "b1", InUse: true}},
+		Volume: volume, Driver: driver, Node: machine("u1", "b1", "50"), LeaseRV: "70", Record: r,
+	}
+}
+
+func withFence(kind fence.Kind, actor string) *record.Record {
+	r := record.New("n1")
+	f := record.Fence{ID: "f1", Kind: kind, Phase: record.Fenced, Actor: actor, Agents: []string{"bmc"},
+		Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}
+	if kind == fence.StorageFence {
+		f.Driver = driver
+	}
+	r.PutFence(f, "Fenced")
+	return r
+}
+
+func ask(t *testing.T, s Source, q Question) []fence.Evidence {
+	t.Helper()
+	found, err := s.Evidence(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestWhatTheAgentsReadAsOffIsEvidence(t *testing.T) {
+	a := &asker{power: true, answer: fencer.Answer{State: agent.Off, Kind: fence.PowerReading, Agents: []string{"bmc", "pdu"}, Detail: "power:0"}}
+	want := fence.Evidence{Kind: fence.PowerReading, Source: "bmc, pdu", Detail: "power:0", NodeName: "n1", NodeID: "id1", NodeUID: "u1", BootID: "b1", LeaseRV: "70"}
+	if got := ask(t, Agents(a), stale(nil)); len(got) != 1 || got[0] != want {
+		t.Fatalf("evidence %+v", got)
+	}
+	q := stale(nil)
+	q.Node, want.BootID = machine("u1", "b2", "51"), "b2" // it has rebooted since it was published to
+	if got := ask(t, Agents(a), q); len(got) != 1 || got[0] != want {
+		t.Errorf("of a machine that has rebooted: evidence %+v", got)
+	}
+}
+
+func TestWhoeverReadsOnContradictsUnlessAnOperatorSaysThatItIsWrong(t *testing.T) {
+	a := &asker{power: true, answer: fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc", "pdu"}}}
+	r := record.New("n1")
+	r.Overrides = []record.Override{{ID: "o", Agent: "bmc", By: "ann", Reason: "its board is broken", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}}
+	r.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}}}
+	q := stale(r)
+
+	judge := func() fence.Reason {
+		h := q.Holder
+		h.LeaseRV, h.Liveness = q.LeaseRV, fence.Stale
+		h.Evidence = append(ask(t, Agents(a), q), ask(t, Confirmations(Records{ReadOnly: true}), q)...)
+		return fence.JudgePublish(fence.Snapshot{Target: &fence.Holder{NodeID: "id2"}, Holders: []fence.Holder{h}}, "id2").Reason
+	}
+	if got := judge(); got != fence.EvidenceContradicted {
+		t.Errorf("with the PDU reading on: %s", got)
+	}
+	a.answer.On = []string{"bmc"}
+	if got := judge(); got != fence.HolderFenced {
+		t.Errorf("with the BMC overridden: %s", got)
+	}
+	r.Overrides[0].Machine.LeaseRV = "60" // from before a sign of life
+	if got := judge(); got != fence.EvidenceContradicted {
+		t.Errorf("with an override of another time: %s", got)
+	}
+}
+
+func TestAgentsAreAskedOnlyWhereTheirWordMatters(t *testing.T) {
+	power, storage := withFence(fence.PowerReading, "other"), withFence(fence.StorageFence, "other")
+	lifted := withFence(fence.StorageFence, "other")
+	lifted.EndFence("f1", record.Lifted, "back", "other")
+	tests := []struct {
+		name      string
+		change    func(*Question)
+		asks, own bool // own: the storage alone
+	}{
+		{"stale", func(*Question) {}, true, false},
+		{"unknown, the Node is gone", func(q *Question) { q.Holder.Liveness, q.Holder.Node, q.Node = fence.Unknown, nil, nil }, true, false},
+		{"alive", func(q *Question) { q.Holder.Liveness = fence.Alive }, false, false},
+		{"alive under a storage fence", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, storage }, true, true},
+		{"alive, of another driver", func(q *Question) { q.Holder.Liveness, q.Record, q.Driver = fence.Alive, storage, "other" }, false, false},
+		{"alive, lifted", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, lifted }, false, false},
+		{"unwatched", func(q *Question) { q.Holder.Liveness = fence.Unwatched }, false, false},
+		{"unwatched, fenced by another's word", func(q *Question) { q.Holder.Liveness, q.Record = fence.Unwatched, power }, true, false},
+		{"another machine of that name", func(q *Question) { q.Node = machine("u2", "b2", "51") }, false, false},
+		{"released", func(q *Question) { q.Holder.State, q.Holder.Node.InUse = fence.Released, false }, false, false},
+		{"released, but listed", func(q *Question) { q.Holder.State = fence.Released }, true, false},
+		{"of no known machine", func(q *Question) { q.Holder.NodeUID = "" }, false, false},
+		{"of no known machine, the Node is gone", func(q *Question) { q.Holder.NodeUID, q.Holder.Liveness, q.Node = "", fence.Unknown, nil }, false, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := &asker{power: true, storage: true, answer: fencer.Answer{State: agent.Off, Kind: fence.StorageFence, Storage: agent.Off}}
+			q := stale(nil)
+			tt.change(&q)
+			ask(t, Agents(a), q)
+			if got := len(a.asked) == 1; got != tt.asks {
+				t.Fatalf("asked: %v, want %v", got, tt.asks)
+			}
+			if tt.asks && a.asked[0].StorageOnly != tt.own {
+				t.Errorf("asked for the storage alone: %v", a.asked[0].StorageOnly)
+			}
+		})
+	}
+	if ask(t, Agents(&asker{}), stale(nil)) != nil {
+		t.Error("evidence without an agent")
+	}
+}
+
+func TestAgentsThatAreSlowGiveNoEvidenceYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asker{power: true, takes: time.Minute}
+		begun := time.Now()
+		if found := ask(t, Agents(a), stale(nil)); found != nil || time.Since(begun) != patience {
+			t.Errorf("evidence %+v after %s", found, time.Since(begun))
+		}
+	})
+}
+
+func TestADeviceThatHangsDoesNotHoldUpEveryCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asker{power: true}
+		s := Agents(a)
+		for _, step := range []struct {
+			what   string
+			takes  time.Duration
+			reads  agent.State
+			waited time.Duration
+		}{
+			{"it hangs", time.Minute, agent.Unclear, patience},
+			{"it hangs still", time.Minute, agent.Unclear, hurry},
+			{"the question has ended without an answer", 0, agent.Unclear, 0},
+			{"it hangs again", time.Minute, agent.Unclear, hurry},
+			{"it has answered meanwhile", 0, agent.Off, 0},
+			{"it takes its time", 3 * time.Second, agent.Off, 3 * time.Second},
+			{"it hangs once more", time.Minute, agent.Unclear, patience},
+		} {
+			a.takes, a.answer = step.takes, fencer.Answer{State: step.reads, Kind: fence.PowerReading}
+			begun := time.Now()
+			found := ask(t, s, stale(record.New("n1")))
+			if time.Since(begun) != step.waited || (len(found) == 1) != (step.reads == agent.Off) {
+				t.Errorf("%s: evidence %+v after %s, want it after %s", step.what, found, time.Since(begun), step.waited)
+			}
+		}
+		tainted, claimed, confirmed := stale(nil), stale(record.New("n1")), stale(record.New("n1"))
+		tainted.Node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown"}}
+		gone, shutDown, void := stale(nil), stale(record.New("n1")), stale(record.New("n1"))
+		gone.Node, gone.Holder.Node = nil, nil
+		shutDown.Node.Spec.Taints = []corev1.Taint{{Key: shutdownTaint}}
+		void.Record.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}, Void: "it runs"}}
+		claimed.Record.Taints = map[string]record.TaintBinding{"node.cloudprovider.kubernetes.io/shutdown": {NodeUID: "u1"}}
+		confirmed.Record.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}}}
+		for what, q := range map[string]Question{
+			"it is tainted": tainted, "its Node is deleted": gone, "the cloud's taint is new": shutDown, "the cloud says that it is off": claimed, "an operator says that it is off": confirmed, "a minute has passed": stale(nil),
+		} {
+			if what == "a minute has passed" {
+				time.Sleep(lateFor)
+			}
+			a.takes, a.answer = time.Second, fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc"}}
+			if found := ask(t, s, q); len(found) != 1 || !found[0].On {
+				t.Errorf("%s: the agents' contradiction is not waited for: %+v", what, found)
+			}
+			a.takes, a.answer = time.Minute, fencer.Answer{}
+			ask(t, s, stale(nil)) // late again
+		}
+		begun := time.Now()
+		if ask(t, s, void); time.Since(begun) != hurry {
+			t.Error("a word that does not count any more is worth the whole patience")
+		}
+		other := stale(nil)
+		other.Holder.NodeName, a.takes = "n2", 3*time.Second
+		begun = time.Now()
+		ask(t, s, other)
+		if time.Since(begun) != a.takes {
+			t.Error("another node's agents are not waited for")
+		}
+	})
+}
+
+func TestWhatTheAgentsCannotTellBecauseOfTheAPIServerIsAnError(t *testing.T) {
+	for _, err := range []error{errors.New("connection refused"), context.DeadlineExceeded} {
+		if _, got := Agents(&asker{power: true, err: err}).Evidence(t.Context(), stale(nil)); !errors.Is(got, err) {
+			t.Errorf("error %v, want %v", got, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Agents(&asker{power: true, takes: time.Hour}).Evidence(ctx, stale(nil)); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Agents that cannot tell say nothing against a person who can.
+func TestAPersonIsHeardWhereAgentsCannotTellWhetherTheStorageIsCut(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer fencer.Answer
+		want   fence.Reason
+	}{
+		"they cannot":   {fencer.Answer{}, fence.HolderFenced},
+		"they read on":  {fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc"}}, fence.EvidenceContradicted},
+		"nobody claims": {fencer.Answer{}, fence.EvidenceVoid},
+	} {
+		r := withFence(fence.StorageFence, "sidecar")
+		if name != "nobody claims" {
+			r.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}}}
+		}
+		q := stale(r)
+		h := q.Holder
+		h.LeaseRV = q.LeaseRV
+		h.Evidence = append(ask(t, Agents(&asker{power: true, storage: true, answer: tt.answer}), q), ask(t, Confirmations(Records{ReadOnly: true}), q)...)
+		if got := fence.JudgePublish(fence.Snapshot{Target: &fence.Holder{NodeID: "id2"}, Holders: []fence.Holder{h}}, "id2").Reason; got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+func TestAFenceThatIsBeingLiftedIsNoEvidence(t *testing.T) {
+	cut := fencer.Answer{State: agent.Off, Kind: fence.StorageFence, Storage: agent.Off}
+	for name, a := range map[string]*asker{"cut": {storage: true, answer: cut}, "unclear": {storage: true}, "overridden": {storage: true}, "no agents": nil} {
+		r := withFence(fence.StorageFence, "sidecar")
+		r.Fences[0].Lifting = "back"
+		if name == "overridden" {
+			r.Overrides = []record.Override{{ID: "o", Agent: "array", By: "ann", Reason: "down", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}}
+		}
+		var sources []Source
+		if a == nil {
+			sources = []Source{Fences(nil)}
+		} else {
+			sources = []Source{Agents(a), Fences(a)}
+		}
+		q := stale(r)
+		h := q.Holder
+		for _, s := range sources {
+			h.Evidence = append(h.Evidence, ask(t, s, q)...)
+		}
+		v := fence.JudgeUnpublish(fence.Snapshot{Holders: []fence.Holder{h}}, "id1")
+		if v.Reason != fence.EvidenceVoid || v.Blocking.Note != fence.VoidLifting {
+			t.Errorf("%s: %s %s: %+v", name, v.Action, v.Reason, h.Evidence)
+		}
+	}
+	r := withFence(fence.StorageFence, "sidecar")
+	r.Fences[0].Lifting = "back"
+	open := &asker{storage: true, answer: fencer.Answer{State: agent.On, Kind: fence.StorageFence, Storage: agent.On}}
+	if found := ask(t, Agents(open), stale(r)); found != nil {
+		t.Errorf("open: %+v", found)
+	}
+	off := &asker{power: true, storage: true, answer: fencer.Answer{State: agent.Off, Kind: fence.PowerReading}}
+	if found := ask(t, Agents(off), stale(r)); len(found) != 1 || found[0].Kind != fence.PowerReading || found[0].Void != "" {
+		t.Errorf("off: %+v", found)
+	}
+}
+
+// Its kubelet has registered it under another Node: it runs, or may.
+func TestAMachineThatHasRegisteredAnewIsCutOffOnlyIfItIsReadSo(t *testing.T) {
+	const system = "11111111-2222-3333-4444-555555555555"
+	cut, open := fencer.Answer{State: agent.Off, Kind: fence.StorageFence, Storage: agent.Off}, fencer.Answer{State: agent.On, Kind: fence.StorageFence, Storage: agent.On}
+	for name, tt := range map[string]struct {
+		boot, system string
+		asker        *asker
+		asked        bool
+		want         fence.Reason // empty: an error
+	}{
+		"read as cut":           {"b1", "", &asker{storage: true, answer: cut}, true, fence.HolderFenced},
+		"read as open":          {"b1", "", &asker{storage: true, answer: open}, true, fence.HolderAlive},
+		"unclear":               {"b1", "", &asker{storage: true}, true, ""},
+		"no agents":             {"b1", "", nil, false, fence.HolderAlive},
+		"booted, read as cut":   {"b2", system, &asker{storage: true, answer: cut}, true, fence.HolderFenced},
+		"booted, read as open":  {"b2", system, &asker{storage: true, answer: open}, true, fence.HolderAlive},
+		"booted, no agents":     {"b2", system, nil, false, fence.HolderAlive},
+		"perhaps another":       {"b2", "", &asker{storage: true, answer: cut}, false, fence.HolderAlive},
+		"perhaps, and no agent": {"b2", "", nil, false, fence.HolderAlive},
+	} {
+		q := stale(withFence(fence.StorageFence, "sidecar"))
+		q.Node = machine("u2", tt.boot, "51")
+		q.Node.Status.NodeInfo.SystemUUID = tt.system
+		q.Holder.SystemUUID, q.Holder.Liveness = system, fence.Alive
+		q.Holder.Node = &fence.Node{UID: "u2", BootID: tt.boot, SystemUUID: tt.system, InUse: true, Ready: true}
+		q.Holder.Sources = []fence.Source{fence.FromLedger, fence.FromVolumesInUse}
+		sources := []Source{Fences(nil)}
+		if tt.asker != nil {
+			sources = []Source{Agents(tt.asker), Fences(tt.asker)}
+		}
+		h := q.Holder
+		var failed error
+		for _, s := range sources {
+			found, err := s.Evidence(t.Context(), q)
+			h.Evidence, failed = append(h.Evidence, found...), errors.Join(failed, err)
+		}
+		if v := fence.JudgeUnpublish(fence.Snapshot{Holders: []fence.Holder{h}}, "id1"); (failed != nil) != (tt.want == "") || failed == nil && v.Reason != tt.want {
+			t.Errorf("%s: %s %s: %+v, %v", name, v.Action, v.Reason, h.Evidence, failed)
+		}
+		if tt.asker == nil {
+			continue
+		}
+		if (len(tt.asker.asked) == 1) != tt.asked || tt.asked && (tt.asker.asked[0].UID != "u2" || tt.asker.asked[0].BootID != tt.boot || !tt.asker.asked[0].StorageOnly) {
+			t.Errorf("%s: asked %+v", name, tt.asker.asked)
+		}
+	}
+}
+
+func TestANodeCutOffFromTheStorageIsNotTakenForOpenWhenNobodyCanTell(t *testing.T) {
+	tests := map[string]*asker{
+		"unclear":                 {storage: true},
+		"slow":                    {storage: true, takes: time.Hour},
+		"only the power was read": {storage: true, power: true, answer: fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc"}}},
+	}
+	for name, a := range tests {
+		for _, alive := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				q := stale(withFence(fence.StorageFence, "sidecar"))
+				if alive {
+					q.Holder.Liveness, q.Holder.Node.InUse = fence.Alive, false
+				}
+				found, err := Agents(a).Evidence(t.Context(), q)
+				how := map[bool]string{true: "have not said in time", false: "do not say clearly"}[name == "slow"]
+				doubt := slices.IndexFunc(found, func(e fence.Evidence) bool { return e.Kind == fence.StorageFence })
+				if err != nil || doubt < 0 || !strings.Contains(found[doubt].Void, how) {
+					t.Errorf("%s, alive: %v: evidence %+v, error %v", name, alive, found, err)
+				}
+				if on := slices.ContainsFunc(found, func(e fence.Evidence) bool { return e.On }); on != (a.answer.On != nil) {
+					t.Errorf("%s: evidence %+v, without what reads on", name, found)
+				}
+				// It may be the one that asks for the volume.
+				q.Holder.State = fence.NotInLedger
+				found, err = Agents(a).Evidence(t.Context(), q)
+				if err == nil || !strings.Contains(err.Error(), "fence f1") || !strings.Contains(err.Error(), how) || !strings.Contains(err.Error(), "fence withdraw n1 --id f1 ") {
+					t.Errorf("%s, not in the ledger: evidence %+v, error %v", name, found, err)
+				}
+			})
+		}
+	}
+	t.Run("overridden", func(t *testing.T) {
+		tests := map[string]struct {
+			change func(*Question, *asker)
+			counts bool // the record's word
+		}{
+			"as it is now":                      {func(*Question, *asker) {}, true},
+			"the Node is gone":                  {func(q *Question, _ *asker) { q.Node, q.Holder.Node, q.Holder.Liveness = nil, nil, fence.Unknown }, true},
+			"rebooted since":                    {func(q *Question, _ *asker) { q.Node = machine("u1", "b2", "51") }, false},
+			"in a later boot than the ledger's": {func(q *Question, _ *asker) { q.Holder.BootID = "b0" }, true},
+			"the fence is another machine's":    {func(q *Question, _ *asker) { q.Record.Fences[0].Machine.NodeUID = "u0" }, false},
+			"the agents are taken away by now":  {func(_ *Question, a *asker) { a.nameless = true }, false},
+		}
+		for name, tt := range tests {
+			r := withFence(fence.StorageFence, "sidecar")
+			r.Overrides = []record.Override{{ID: "o", Agent: "array", By: "ann", Reason: "down", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}}
+			q, a := stale(r), &asker{storage: true}
+			tt.change(&q, a)
+			found, err := Agents(a).Evidence(t.Context(), q)
+			if counts := len(found) == 1 && found[0].Kind == fence.StorageFence && found[0].Void == ""; counts != tt.counts || err != nil {
+				t.Errorf("%s: evidence %+v, error %v; should the record's word count: %v", name, found, err, tt.counts)
+			}
+		}
+	})
+	t.Run("open", func(t *testing.T) {
+		open := &asker{storage: true, answer: fencer.Answer{State: agent.On, Kind: fence.StorageFence, Storage: agent.On}}
+		if found := ask(t, Agents(open), stale(withFence(fence.StorageFence, "sidecar"))); found != nil {
+			t.Errorf("evidence %+v", found)
+		}
+	})
+}
+
+// That nobody can tell whether a living node is cut off does not say that it writes.
+func TestALivingNodeIsNotSaidToWriteWhereTheAgentsCannotTell(t *testing.T) {
+	cut := fencer.Answer{State: agent.Off, Kind: fence.StorageFence, Storage: agent.Off}
+	release := record.Release{ID: "r", Volume: volume, Driver: driver, NodeID: "id1", NodeUID: "u1", By: "ann", Reason: "looked"}
+	for name, tt := range map[string]struct {
+		asker  *asker
+		change func(*Question)
+		want   fence.Reason // empty: an error
+	}{
+		"they cannot tell":     {&asker{storage: true}, func(*Question) {}, ""},
+		"it is being lifted":   {&asker{storage: true, answer: cut}, func(q *Question) { q.Record.Fences[0].Lifting = "back" }, ""},
+		"without agents":       {nil, func(q *Question) { q.Record.Fences[0].Lifting = "back" }, ""},
+		"the volume is listed": {&asker{storage: true}, func(q *Question) { q.Holder.Node.InUse, q.Holder.Node.ListedAttached = false, true }, ""},
+		"another volume is released": {&asker{storage: true}, func(q *Question) {
+			q.Record.Releases = []record.Release{release}
+			q.Record.Releases[0].Volume = "other"
+		}, ""},
+		"its kubelet has let go":       {&asker{storage: true}, func(q *Question) { q.Holder.Node.InUse = false }, fence.HolderReleased},
+		"it is silent":                 {&asker{storage: true}, func(q *Question) { q.Holder.Liveness = fence.Stale }, fence.EvidenceVoid},
+		"a person released the volume": {&asker{storage: true}, func(q *Question) { q.Record.Releases = []record.Release{release} }, fence.EvidenceContradicted},
+		"they read it as cut":          {&asker{storage: true, answer: cut}, func(*Question) {}, fence.HolderFenced},
+	} {
+		q := stale(withFence(fence.StorageFence, "sidecar"))
+		q.Holder.Liveness = fence.Alive
+		tt.change(&q)
+		sources := []Source{Fences(nil), Releases()}
+		if tt.asker != nil {
+			sources = []Source{Agents(tt.asker), Fences(tt.asker), Releases()}
+		}
+		h := q.Holder
+		var failed error
+		for _, s := range sources {
+			found, err := s.Evidence(t.Context(), q)
+			h.Evidence, failed = append(h.Evidence, found...), errors.Join(failed, err)
+		}
+		if tt.want == "" {
+			if failed == nil || !strings.Contains(failed.Error(), "fence withdraw n1 --id f1 ") {
+				t.Errorf("%s: %+v, error %v", name, h.Evidence, failed)
+			}
+			continue
+		}
+		if v := fence.JudgeUnpublish(fence.Snapshot{Holders: []fence.Holder{h}}, "id1"); failed != nil || v.Reason != tt.want {
+			t.Errorf("%s: %s %s, error %v", name, v.Action, v.Reason, failed)
+		}
+	}
+}

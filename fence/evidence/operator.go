@@ -1,0 +1,128 @@
+package evidence
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+const (
+	voidSameBoot = "the machine has registered again without having been off: its boot ID is the same"
+	voidNodeGone = "its Node has been deleted since, so that nobody can tell whether it had come back before; confirm once more"
+)
+
+// OperatorConfirmation is a Source: an operator's word, in the node's record,
+// that a machine is off.
+type OperatorConfirmation struct{ records Records }
+
+// Confirmations is the Source of operators' confirmations.
+func Confirmations(records Records) *OperatorConfirmation {
+	return &OperatorConfirmation{records: records}
+}
+
+// Name implements Source.
+func (o *OperatorConfirmation) Name() string { return string(fence.OperatorConfirmation) }
+
+// Evidence implements Source: one for each confirmation of the holder's
+// machine. A confirmation that is found void is written down as void.
+func (o *OperatorConfirmation) Evidence(ctx context.Context, q Question) ([]fence.Evidence, error) {
+	if q.Record == nil {
+		return nil, nil
+	}
+	var found []fence.Evidence
+	for _, c := range q.Record.Confirmations {
+		for _, m := range c.Machines {
+			if !isHolder(m, &q.Holder) {
+				continue
+			}
+			void := first(c.Void, m.Void)
+			if void == "" {
+				void = outlived(m, &q)
+				if err := o.writeVoid(ctx, &q, c.ID, m, void); err != nil {
+					return nil, err
+				}
+			}
+			found = append(found, fence.Evidence{
+				Kind: fence.OperatorConfirmation, Source: c.By, Detail: c.Reason,
+				NodeName: q.Holder.NodeName, NodeID: q.Holder.NodeID,
+				NodeUID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, LeaseRV: m.LeaseRV,
+				Void: void,
+			})
+		}
+	}
+	return found, nil
+}
+
+func (o *OperatorConfirmation) writeVoid(ctx context.Context, q *Question, id string, m record.Machine, why string) error {
+	if why == "" || o.records.ReadOnly {
+		return nil
+	}
+	_, err := o.records.Store.VoidMachine(ctx, q.Record.Node, id, m, why, o.records.Actor)
+	return err
+}
+
+// isHolder: the confirmation speaks of the very machine that holds the volume.
+// A confirmed machine without a node ID is one for all drivers.
+func isHolder(m record.Machine, h *fence.Holder) bool {
+	switch {
+	case m.NodeUID != h.NodeUID || fence.OtherSystem(m.SystemUUID, h.SystemUUID):
+		return false
+	case m.NodeID == "":
+		return m.NodeUID != ""
+	}
+	return m.NodeID == h.NodeID
+}
+
+// outlived says what happened to the machine since it was confirmed; empty:
+// nothing that shows.
+func outlived(m record.Machine, q *Question) string {
+	node := q.machine()
+	switch {
+	case node != nil:
+		return changedSince(m.NodeUID, m.BootID, m.LeaseRV, string(node.UID), node.Status.NodeInfo.BootID, q.LeaseRV)
+	case q.Node != nil && sameBoot(m.BootID, q.Node):
+		return voidSameBoot
+	case m.LeaseRV == "" || q.LeaseRV == m.LeaseRV:
+		return "" // confirmed without a Node, or nothing changed
+	case older(q.LeaseRV, m.LeaseRV):
+		return "" // read before the confirmation; the decision reads again
+	}
+	return voidNodeGone
+}
+
+func sameBoot(bootID string, node *v1.Node) bool {
+	return bootID != "" && bootID == node.Status.NodeInfo.BootID
+}
+
+// VolumeRelease is a Source: an operator's word, in the node's record, that one
+// volume is free of one node.
+type VolumeRelease struct{}
+
+// Releases is the Source of operators' releases.
+func Releases() VolumeRelease { return VolumeRelease{} }
+
+// Name implements Source.
+func (VolumeRelease) Name() string { return string(fence.VolumeRelease) }
+
+// Evidence implements Source. A release is bound to the ledger entry that was
+// released: one without a token counts only for a holder without one.
+func (VolumeRelease) Evidence(_ context.Context, q Question) ([]fence.Evidence, error) {
+	if q.Record == nil {
+		return nil, nil
+	}
+	var found []fence.Evidence
+	for _, rel := range q.Record.Releases {
+		if rel.Driver != q.Driver || rel.Volume != q.Volume || rel.NodeID != q.Holder.NodeID || rel.Token != q.Holder.Token {
+			continue
+		}
+		found = append(found, fence.Evidence{
+			Kind: fence.VolumeRelease, Source: rel.By, Detail: rel.Reason,
+			NodeName: q.Holder.NodeName, NodeID: rel.NodeID, NodeUID: rel.NodeUID,
+			BootID: q.Holder.BootID, LeaseRV: q.LeaseRV,
+		})
+	}
+	return found, nil
+}

@@ -1,0 +1,265 @@
+package evidence
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+func (w *world) confirm(machines ...record.Machine) {
+	w.t.Helper()
+	_, err := w.store.Confirm(w.t.Context(), "n1", record.Confirmation{By: "ann", Reason: "unplugged", Machines: machines})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// off is the holder's machine as a confirmation names it.
+var off = record.Machine{NodeID: "id1", NodeUID: "u1", BootID: "b1", LeaseRV: "70"}
+
+func TestAConfirmationCountsForTheMachineItNames(t *testing.T) {
+	tests := []struct {
+		name    string
+		machine record.Machine
+		found   int
+	}{
+		{"the holder", off, 1},
+		{"the holder's machine, for all drivers", record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}, 1},
+		{"another node ID", record.Machine{NodeID: "id9", NodeUID: "u1", BootID: "b1", LeaseRV: "70"}, 0},
+		{"another machine of that name", record.Machine{NodeID: "id1", NodeUID: "u9", BootID: "b1", LeaseRV: "70"}, 0},
+		{"a machine of unknown UID", record.Machine{NodeID: "id1", BootID: "b1", LeaseRV: "70"}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.confirm(record.Machine{NodeUID: "somebody"}, tt.machine)
+			s := Confirmations(w.records())
+			if found := w.ask(s); len(found) != tt.found {
+				t.Fatalf("evidence %+v", found)
+			}
+			w.expect(s, tt.found == 1, "")
+		})
+	}
+}
+
+// A machine takes over the Node of another, is confirmed off before its driver has
+// registered, and its Node is deleted: the machine before it may be running still.
+func TestAConfirmationOfTheMachineThatTookOverANodeSaysNothingOfTheOneBefore(t *testing.T) {
+	taken := record.Machine{NodeUID: "u1", BootID: "b2", SystemUUID: "system-2", LeaseRV: "70"}
+	for name, heir := range map[string]bool{"the machine before it": false, "itself": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.node, w.holder.SystemUUID = nil, "system-1"
+			if heir {
+				w.holder.BootID, w.holder.SystemUUID = "b2", "system-2"
+			}
+			w.confirm(taken)
+			if found := w.ask(Confirmations(w.records())); len(found) == 1 != heir {
+				t.Fatalf("evidence %+v", found)
+			}
+		})
+	}
+}
+
+func TestAConfirmationSaysByWhomAndWhy(t *testing.T) {
+	w := newWorld(t)
+	w.confirm(off)
+	want := fence.Evidence{Kind: fence.OperatorConfirmation, Source: "ann", Detail: "unplugged", NodeName: "n1", NodeID: "id1", NodeUID: "u1", BootID: "b1", LeaseRV: "70"}
+	if got := w.ask(Confirmations(w.records())); len(got) != 1 || got[0] != want {
+		t.Fatalf("evidence %+v", got)
+	}
+}
+
+func TestAConfirmationThatTheNodeOutlivedStaysVoid(t *testing.T) {
+	changes := map[string]struct {
+		change func(w *world)
+		note   string
+	}{
+		"lease renewed": {func(w *world) { w.leaseRV = "71" }, fence.VoidLeaseChanged},
+		"rebooted":      {func(w *world) { w.node = machine("u1", "b2", "60") }, fence.VoidBootChanged},
+		"registered again under the same boot": {func(w *world) {
+			w.node, w.leaseRV = machine("u2", "b1", "60"), ""
+		}, voidSameBoot},
+		"Node deleted since": {func(w *world) { w.node, w.leaseRV = nil, "" }, voidNodeGone},
+	}
+	for name, c := range changes {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := Confirmations(w.records())
+			w.confirm(off)
+			w.expect(s, true, "")
+			node := w.node
+			c.change(w)
+			w.expect(s, false, c.note)
+			w.node, w.leaseRV = node, "70"
+			w.expect(s, false, c.note)
+			w.node, w.leaseRV = nil, ""
+			w.expect(s, false, c.note)
+			if got := w.actions(); got != "Confirm VoidConfirmation" {
+				t.Fatalf("audit trail: %s", got)
+			}
+			// Said once more, it counts.
+			w.confirm(record.Machine{NodeID: "id1", NodeUID: "u1", BootID: "b1"})
+			w.expect(s, true, "")
+		})
+	}
+}
+
+func TestAConfirmationWorksWhenTheNodeIsGone(t *testing.T) {
+	w := newWorld(t)
+	s := Confirmations(w.records())
+	w.node, w.leaseRV = nil, ""
+	w.confirm(record.Machine{NodeID: "id1", NodeUID: "u1", BootID: "b1"})
+	w.expect(s, true, "")
+	// A new machine under the old name changes nothing of the old one.
+	w.node, w.leaseRV = machine("u2", "b2", "60"), "90"
+	w.expect(s, true, "")
+	// Unless it is the old one.
+	w.node = machine("u2", "b1", "61")
+	w.expect(s, false, voidSameBoot)
+}
+
+func TestOfAMachineWhoseNodeAnotherOneTookOver(t *testing.T) {
+	w := newWorld(t)
+	taint, confirmations := OutOfServiceTaint(w.records()), Confirmations(w.records())
+	w.confirm(record.Machine{NodeID: "id1", NodeUID: "u1", BootID: "b1"})
+	w.node, w.leaseRV = machine("u1", "b2", "60"), "90"
+	w.taint("61", v1.TaintNodeOutOfService, "nodeshutdown")
+	w.holder.Node = &fence.Node{UID: "u1", BootID: "b2", Replaced: true}
+	if found := w.ask(taint); found != nil {
+		t.Errorf("the taint on the new machine is evidence of the old one: %+v", found)
+	}
+	if found := w.ask(confirmations); len(found) != 1 || found[0].Void != "" {
+		t.Errorf("the word about the old machine should count: %+v", found)
+	}
+}
+
+func TestALookFromBeforeTheConfirmationDoesNotVoidIt(t *testing.T) {
+	for name, node := range map[string]*v1.Node{"with its Node": machine("u1", "b1", "50"), "without": nil} {
+		w := newWorld(t)
+		w.confirm(off)
+		w.node, w.leaseRV = node, "69" // the confirmation saw lease 70
+		if found := w.ask(Confirmations(w.records())); len(found) != 1 || found[0].Void != "" || w.actions() != "Confirm" {
+			t.Errorf("%s: evidence %+v, audit trail: %s", name, found, w.actions())
+		}
+	}
+}
+
+func TestAWithdrawnConfirmationIsNoEvidence(t *testing.T) {
+	w := newWorld(t)
+	s := Confirmations(w.records())
+	w.confirm(off)
+	w.expect(s, true, "")
+	if _, err := w.store.Withdraw(t.Context(), "n1", "bob", "it runs"); err != nil {
+		t.Fatal(err)
+	}
+	if found := w.ask(s); found != nil {
+		t.Fatalf("evidence %+v", found)
+	}
+}
+
+func TestAReadOnlyConfirmationIsJudgedVoidButNotWritten(t *testing.T) {
+	w := newWorld(t)
+	w.confirm(off)
+	w.leaseRV = "71"
+	w.expect(Confirmations(Records{Store: w.store, ReadOnly: true}), false, fence.VoidLeaseChanged)
+	if w.server.Writes() != 1 {
+		t.Fatal("it was written")
+	}
+}
+
+func TestAConfirmationWhoseVoidingCannotBeWrittenIsAnError(t *testing.T) {
+	w := newWorld(t)
+	w.confirm(off)
+	w.leaseRV = "71"
+	w.server.Forbid("update")
+	if found, err := Confirmations(w.records()).Evidence(t.Context(), w.question()); !apierrors.IsForbidden(err) || found != nil {
+		t.Fatalf("got %+v, %v", found, err)
+	}
+}
+
+func TestAReleaseCountsForOneVolumeOfOneDriverOnOneNodeAndOnePublication(t *testing.T) {
+	valid := record.Release{Volume: volume, Driver: driver, NodeID: "id1", NodeUID: "u1", Token: "tok", By: "ann", Reason: "checked"}
+	tests := []struct {
+		name   string
+		change func(r *record.Release, h *fence.Holder)
+		want   bool
+	}{
+		{"the very one", func(*record.Release, *fence.Holder) {}, true},
+		{"another volume", func(r *record.Release, _ *fence.Holder) { r.Volume = "vol-2" }, false},
+		{"another driver", func(r *record.Release, _ *fence.Holder) { r.Driver = "other" }, false},
+		{"another node ID", func(r *record.Release, _ *fence.Holder) { r.NodeID = "id9" }, false},
+		{"another machine", func(r *record.Release, _ *fence.Holder) { r.NodeUID = "u9" }, false},
+		{"a later publication", func(_ *record.Release, h *fence.Holder) { h.Token = "later" }, false},
+		{"a release without token of a holder with one", func(r *record.Release, _ *fence.Holder) { r.Token = "" }, false},
+		{"a release with a token of a holder without", func(_ *record.Release, h *fence.Holder) { h.Token = "" }, false},
+		{"neither has a token", func(r *record.Release, h *fence.Holder) { r.Token, h.Token = "", "" }, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			rel, before := valid, valid
+			before.Volume = "vol-0"
+			tt.change(&rel, &w.holder)
+			for _, r := range []record.Release{before, rel} {
+				if _, err := w.store.ReleaseVolume(t.Context(), "n1", r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if allowed, note := w.judge(Releases()); allowed != tt.want {
+				t.Fatalf("publish elsewhere allowed: %v (%s)", allowed, note)
+			}
+		})
+	}
+}
+
+func TestWithoutARecordThereAreNoClaims(t *testing.T) {
+	w := newWorld(t)
+	for _, s := range []Source{Confirmations(w.records()), Releases()} {
+		if found := w.ask(s); found != nil {
+			t.Errorf("%s: %+v", s.Name(), found)
+		}
+	}
+}
+
+func TestADeletedNodeIsEvidenceOnlyWithoutNodeAndLease(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(w *world)
+		want   bool
+	}{
+		{"Node and lease are gone", func(w *world) { w.node, w.leaseRV = nil, "" }, true},
+		{"the lease is left", func(w *world) { w.node = nil }, false},
+		{"the Node is there", func(w *world) { w.leaseRV = "" }, false},
+		{"a new machine has the name", func(w *world) { w.node, w.leaseRV = machine("u2", "b2", "60"), "" }, false},
+		{"the node's name is not known", func(w *world) { w.node, w.leaseRV, w.holder.NodeName = nil, "", "" }, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.change(w)
+			found := w.ask(NodeDeleted{})
+			if (len(found) == 1) != tt.want {
+				t.Fatalf("evidence %+v", found)
+			}
+			if tt.want && (found[0].NodeUID != "u1" || found[0].NodeID != "id1" || found[0].Kind != fence.NodeDeleted) {
+				t.Fatalf("evidence %+v", found)
+			}
+			w.expect(NodeDeleted{}, tt.want, "")
+		})
+	}
+}
+
+func TestEachSourceHasANameOfItsOwn(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range []Source{OutOfServiceTaint(Records{}), CloudShutdownTaint(Records{}), Confirmations(Records{}), Releases(), NodeDeleted{}} {
+		if s.Name() == "" || seen[s.Name()] {
+			t.Errorf("name %q", s.Name())
+		}
+		seen[s.Name()] = true
+	}
+}

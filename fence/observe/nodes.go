@@ -1,0 +1,267 @@
+package observe
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// node is a Node, but for the volumes that it lists.
+type node struct {
+	uid, version, providerID, bootID string
+	taints                           []corev1.Taint
+	// ready is the condition's status, empty: there is none; readySince its
+	// lastTransitionTime. Its heartbeat is no change.
+	ready      corev1.ConditionStatus
+	readySince metav1.Time
+	round      round
+}
+
+func nodeOf(n *corev1.Node) *node {
+	kept := &node{uid: string(n.UID), version: n.ResourceVersion, providerID: n.Spec.ProviderID, bootID: n.Status.NodeInfo.BootID,
+		taints: slices.Clone(n.Spec.Taints)}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			kept.ready, kept.readySince = c.Status, c.LastTransitionTime
+		}
+	}
+	return kept
+}
+
+// same tells that nothing but its version is another.
+func (n *node) same(other *node) bool {
+	return n != nil && n.uid == other.uid && n.providerID == other.providerID && n.bootID == other.bootID &&
+		n.ready == other.ready && n.readySince.Equal(&other.readySince) && slices.EqualFunc(n.taints, other.taints, sameTaint)
+}
+
+func sameTaint(a, b corev1.Taint) bool {
+	return a.Key == b.Key && a.Value == b.Value && a.Effect == b.Effect && a.TimeAdded.Equal(b.TimeAdded)
+}
+
+// fill writes it into an empty Node.
+func (n *node) fill(into *corev1.Node) {
+	into.UID, into.ResourceVersion = types.UID(n.uid), n.version
+	into.Spec.ProviderID, into.Spec.Taints = n.providerID, n.taints
+	into.Status.NodeInfo.BootID = n.bootID
+	if n.ready != "" {
+		into.Status.Conditions = append(into.Status.Conditions[:0], corev1.NodeCondition{Type: corev1.NodeReady, Status: n.ready, LastTransitionTime: n.readySince})
+	}
+}
+
+// listed is a volume of the driver in a Node's status, by Identity.Key.
+type listed struct {
+	key             string
+	inUse, attached bool
+}
+
+// listedBy are the volumes of the driver that a Node's status names, sorted.
+func (s *store) listedBy(n *corev1.Node) []listed {
+	var all []listed
+	add := func(name corev1.UniqueVolumeName, inUse, attached bool) {
+		if handle, ok := s.ids.HandleOf(name); ok {
+			all = append(all, listed{s.ids.Key(handle), inUse, attached})
+		}
+	}
+	for _, name := range n.Status.VolumesInUse {
+		add(name, true, false)
+	}
+	for _, a := range n.Status.VolumesAttached {
+		add(a.Name, false, true)
+	}
+	slices.SortFunc(all, func(a, b listed) int { return strings.Compare(a.key, b.key) })
+	merged := all[:0]
+	for _, l := range all {
+		if n := len(merged); n > 0 && merged[n-1].key == l.key {
+			merged[n-1].inUse, merged[n-1].attached = merged[n-1].inUse || l.inUse, merged[n-1].attached || l.attached
+		} else {
+			merged = append(merged, l)
+		}
+	}
+	return merged
+}
+
+// listings are what listedBy gave when the Node was put, sorted.
+func (s *store) listingsOf(p *place) []listed {
+	var all []listed
+	for r := p.listings; r != 0; r = s.listings.at(r).nextOfPlace {
+		l := s.listings.at(r)
+		all = append(all, listed{s.disks.at(l.disk).key.String(), l.inUse, l.attached})
+	}
+	slices.SortFunc(all, func(a, b listed) int { return strings.Compare(a.key, b.key) })
+	return all
+}
+
+// putNode takes a Node as it is now, and tells whether more changed of it than
+// its version.
+func (s *store) putNode(n *corev1.Node) (changed bool) {
+	kept, lists := nodeOf(n), s.listedBy(n)
+	kept.round = s.round[nodes]
+	r, p := s.place(n.Name)
+	changed = !p.node.same(kept)
+	if p.node != nil && !changed {
+		// Most often: all that it says is there already.
+		p.node.version, p.node.round = kept.version, kept.round
+	} else {
+		p.node = kept
+	}
+	if !slices.Equal(lists, s.listingsOf(p)) {
+		changed = true
+		s.setListings(r, lists)
+	}
+	return changed
+}
+
+// dropNode takes a Node out, and tells whether it was there.
+func (s *store) dropNode(name string) bool {
+	r := s.placeByName[name]
+	if r == 0 || s.places.at(r).node == nil {
+		return false
+	}
+	s.places.at(r).node = nil
+	s.setListings(r, nil)
+	s.leave(r)
+	return true
+}
+
+// sweepNodes ends a listing. It returns the Nodes that are gone.
+func (s *store) sweepNodes() (gone []string) {
+	s.listing[nodes] = false
+	s.eachPlace(func(_ ref, p *place) {
+		if p.node != nil && p.node.round != s.round[nodes] {
+			gone = append(gone, p.name)
+		}
+	})
+	for _, name := range gone {
+		s.dropNode(name)
+	}
+	return gone
+}
+
+func (s *store) setListings(r ref, lists []listed) {
+	p := s.places.at(r)
+	for p.listings != 0 {
+		at := p.listings
+		l := s.listings.at(at)
+		p.listings = l.nextOfPlace
+		unlink(&s.disks.at(l.disk).listings, at, func(r ref) *ref { return &s.listings.at(r).nextOfDisk })
+		s.leaveDisk(l.disk)
+		s.listings.drop(at)
+	}
+	for _, one := range lists {
+		at, l := s.listings.add()
+		where, d := s.disk(one.key)
+		l.disk, l.place, l.inUse, l.attached = where, r, one.inUse, one.attached
+		l.nextOfDisk, d.listings = d.listings, at
+		l.nextOfPlace, p.listings = p.listings, at
+	}
+}
+
+// putCSINode takes the driver's node ID on a CSINode; empty: there is none. A
+// CSINode without the driver is as good as none. It tells whether it changed.
+func (s *store) putCSINode(name, id string) (changed bool) {
+	r := s.placeByName[name]
+	if id == "" && r == 0 {
+		return false
+	}
+	r, p := s.place(name)
+	p.csiRound = s.round[csiNodes]
+	if p.nodeID == id {
+		return false
+	}
+	if p.nodeID != "" {
+		head := s.placeByID[p.nodeID]
+		unlink(&head, r, func(r ref) *ref { return &s.places.at(r).nextOfID })
+		if delete(s.placeByID, p.nodeID); head != 0 {
+			s.placeByID[s.places.at(head).nodeID] = head
+		}
+	}
+	p.nodeID = id
+	if id != "" {
+		p.nextOfID = s.placeByID[id]
+		s.placeByID[id] = r
+	}
+	s.leave(r)
+	return true
+}
+
+// sweepCSINodes ends a listing. It returns those that are gone.
+func (s *store) sweepCSINodes() (gone []string) {
+	s.listing[csiNodes] = false
+	s.eachPlace(func(_ ref, p *place) {
+		if p.nodeID != "" && p.csiRound != s.round[csiNodes] {
+			gone = append(gone, p.name)
+		}
+	})
+	for _, name := range gone {
+		s.putCSINode(name, "")
+	}
+	return gone
+}
+
+// putLease notes that a node has a lease, or has none.
+func (s *store) putLease(name string, there bool) {
+	r := s.placeByName[name]
+	if r == 0 && !there {
+		return
+	}
+	r, p := s.place(name)
+	p.leased, p.leaseRound = there, s.round[leases]
+	s.leave(r)
+}
+
+// sweepLeases ends a listing. It returns the nodes whose leases are gone.
+func (s *store) sweepLeases() (gone []string) {
+	s.listing[leases] = false
+	s.eachPlace(func(_ ref, p *place) {
+		if p.leased && p.leaseRound != s.round[leases] {
+			gone = append(gone, p.name)
+		}
+	})
+	for _, name := range gone {
+		s.putLease(name, false)
+	}
+	return gone
+}
+
+// putRecord takes the lease of a node's record; node empty: it is none. It
+// returns the nodes that it told something new of.
+func (s *store) putRecord(lease, node, version string) (changed []string) {
+	old, known := s.records[lease]
+	if known && old.version == version && old.node == node {
+		old.round = s.round[records]
+		s.records[lease] = old
+		return nil
+	}
+	if known && old.node != node {
+		changed = append(changed, old.node)
+	}
+	if node == "" {
+		delete(s.records, lease)
+		return changed
+	}
+	s.records[lease] = recorded{node: node, version: version, round: s.round[records]}
+	return append(changed, node)
+}
+
+// dropRecord takes the lease of a node's record out.
+func (s *store) dropRecord(lease string) (changed []string) {
+	if old, known := s.records[lease]; known {
+		changed = []string{old.node}
+	}
+	delete(s.records, lease)
+	return changed
+}
+
+// sweepRecords ends a listing. It returns the nodes whose records are gone.
+func (s *store) sweepRecords() (changed []string) {
+	s.listing[records] = false
+	for lease, r := range s.records {
+		if r.round != s.round[records] {
+			changed = append(changed, s.dropRecord(lease)...)
+		}
+	}
+	return changed
+}

@@ -1,0 +1,128 @@
+package observe
+
+import (
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Order knows which came first, the deletion of a VolumeAttachment or a kubelet's
+// word of its readiness, as this process has seen them, by its own monotonic clock.
+// Their stamps are of several clocks, and say it only as long as nobody sets one.
+//
+// What it was not there to see it does not know: it may give a reason to refuse, and
+// never one to permit. It is safe for concurrent use. The zero Order is empty.
+type Order struct {
+	mu      sync.Mutex
+	words   map[string]word     // by node
+	deleted map[string]deletion // by VolumeAttachment
+}
+
+// word is what a kubelet said of its readiness.
+type word struct {
+	uid         types.UID
+	ready       corev1.ConditionStatus
+	since, beat int64     // as stamped, to be compared for equality
+	turned      time.Time // seen to say another thing; zero: not yet
+	spoke       time.Time // seen to say anything
+}
+
+type deletion struct {
+	uid  types.UID
+	seen time.Time
+}
+
+// OrderSlack is how much later one of two watches may be than the other: after an
+// outage each comes back by itself, up to 30 s apart (client-go's back-off).
+const OrderSlack = 45 * time.Second
+
+// Node takes a Node as the watch shows it.
+func (o *Order) Node(n *corev1.Node) {
+	var ready *corev1.NodeCondition
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == corev1.NodeReady {
+			ready = &n.Status.Conditions[i]
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ready == nil {
+		return
+	}
+	now := word{uid: n.UID, ready: ready.Status, since: ready.LastTransitionTime.Unix(), beat: ready.LastHeartbeatTime.Unix()}
+	was, known := o.words[n.Name]
+	if known && was.uid == n.UID {
+		now.turned, now.spoke = was.turned, was.spoke
+		if ready.Status != corev1.ConditionUnknown { // Unknown is the node controller's
+			if was.since != now.since || was.ready != now.ready {
+				now.turned = time.Now()
+			}
+			if was.beat != now.beat {
+				now.spoke = time.Now()
+			}
+		}
+	}
+	if o.words == nil {
+		o.words = map[string]word{}
+	}
+	o.words[n.Name] = now
+}
+
+// GoneNode takes a Node out.
+func (o *Order) GoneNode(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.words, name)
+}
+
+// Attachment takes a VolumeAttachment as the watch shows it.
+func (o *Order) Attachment(va *storagev1.VolumeAttachment) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	d, known := o.deleted[va.Name]
+	switch {
+	case va.DeletionTimestamp == nil:
+		delete(o.deleted, va.Name)
+	case !known || d.uid != va.UID:
+		if o.deleted == nil {
+			o.deleted = map[string]deletion{}
+		}
+		o.deleted[va.Name] = deletion{uid: va.UID, seen: time.Now()}
+	}
+}
+
+// GoneAttachment takes a VolumeAttachment out.
+func (o *Order) GoneAttachment(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.deleted, name)
+}
+
+// KeepAttachments takes all out that are not there any more.
+func (o *Order) KeepAttachments(there func(name, uid string) bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for name, d := range o.deleted {
+		if !there(name, string(d.uid)) {
+			delete(o.deleted, name)
+		}
+	}
+}
+
+// TurnedSince tells whether the node's kubelet was seen to change its word of its
+// readiness, as it does when it restarts, after the VolumeAttachment was seen to be
+// deleted; of one whose readiness is Unknown, which hides when that was, whether it
+// was seen to say anything. False: it was not, or not while this process watched.
+func (o *Order) TurnedSince(node, attachment string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w, d := o.words[node], o.deleted[attachment]
+	at := w.turned
+	if w.ready == corev1.ConditionUnknown {
+		at = w.spoke
+	}
+	return !at.IsZero() && !d.seen.IsZero() && at.After(d.seen.Add(OrderSlack))
+}

@@ -1,0 +1,159 @@
+package observe
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// epoch is where every stamp of these tests is from: they say nothing.
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func saying(uid string, ready corev1.ConditionStatus, since, beat time.Duration) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: types.UID(uid)}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDiskPressure}, {Type: corev1.NodeReady, Status: ready,
+		LastTransitionTime: metav1.NewTime(epoch.Add(since)), LastHeartbeatTime: metav1.NewTime(epoch.Add(beat))}}
+	return n
+}
+
+func deletedVA(uid string) *storagev1.VolumeAttachment {
+	return &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va", UID: types.UID(uid), DeletionTimestamp: &metav1.Time{Time: epoch}}}
+}
+
+func TestOrderIsOfWhatWasSeenAndOfNoStamp(t *testing.T) {
+	const yes, no, unknown = corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown
+	ready := func(o *Order) { o.Node(saying("u", yes, 0, 0)) }
+	gone := func(o *Order) { o.Attachment(deletedVA("a")) }
+	say := func(ready corev1.ConditionStatus, since, beat time.Duration) func(*Order) {
+		return func(o *Order) { o.Node(saying("u", ready, since, beat)) }
+	}
+	for name, tt := range map[string]struct {
+		events []func(*Order)
+		want   bool
+	}{
+		"nothing is known":                              {nil, false},
+		"deleted, and nothing since":                    {[]func(*Order){ready, gone}, false},
+		"deleted, then a heartbeat":                     {[]func(*Order){ready, gone, say(yes, 0, time.Minute)}, false},
+		"deleted, then Ready anew":                      {[]func(*Order){ready, gone, say(yes, time.Minute, time.Minute)}, true},
+		"deleted, then Ready anew, and a heartbeat":     {[]func(*Order){ready, gone, say(yes, time.Minute, time.Minute), say(yes, time.Minute, time.Hour)}, true},
+		"stamped long before":                           {[]func(*Order){ready, gone, say(yes, -time.Hour, -time.Hour)}, true},
+		"Ready anew, then deleted":                      {[]func(*Order){ready, say(yes, time.Hour, time.Hour), gone}, false},
+		"deleted, then False":                           {[]func(*Order){ready, gone, say(no, time.Minute, time.Minute)}, true},
+		"deleted, then False with the stamp of before":  {[]func(*Order){ready, gone, say(no, 0, time.Minute)}, true},
+		"deleted, then silent":                          {[]func(*Order){ready, gone, say(unknown, time.Minute, 0)}, false},
+		"deleted, then silent, and back":                {[]func(*Order){ready, gone, say(unknown, time.Minute, 0), say(yes, time.Hour, time.Hour)}, true},
+		"deleted, then a heartbeat, then silent":        {[]func(*Order){ready, gone, say(yes, 0, time.Minute), say(unknown, time.Hour, time.Minute)}, true},
+		"a heartbeat, then deleted, then silent":        {[]func(*Order){ready, say(yes, 0, time.Minute), gone, say(unknown, time.Hour, time.Minute)}, false},
+		"first seen after the deletion":                 {[]func(*Order){gone, say(yes, time.Hour, time.Hour)}, false},
+		"first seen silent, deleted already, and back":  {[]func(*Order){func(o *Order) { say(unknown, 0, 0)(o); gone(o) }, say(yes, time.Hour, time.Hour)}, true},
+		"registered anew":                               {[]func(*Order){ready, gone, func(o *Order) { o.Node(saying("u2", yes, time.Hour, time.Hour)) }}, false},
+		"its Node is gone and there again":              {[]func(*Order){ready, gone, func(o *Order) { o.GoneNode("n") }, say(yes, time.Hour, time.Hour)}, false},
+		"another VolumeAttachment of the name":          {[]func(*Order){ready, gone, say(yes, time.Hour, time.Hour), func(o *Order) { o.Attachment(deletedVA("a2")) }}, false},
+		"seen to be deleted once more":                  {[]func(*Order){ready, gone, say(yes, time.Hour, time.Hour), gone}, true},
+		"the VolumeAttachment is gone":                  {[]func(*Order){ready, gone, say(yes, time.Hour, time.Hour), func(o *Order) { o.GoneAttachment("va") }}, false},
+		"the VolumeAttachment went while nobody looked": {[]func(*Order){ready, gone, say(yes, time.Hour, time.Hour), func(o *Order) { o.KeepAttachments(func(string, string) bool { return false }) }}, false},
+		"it is there": {[]func(*Order){ready, gone, say(yes, time.Hour, time.Hour), func(o *Order) {
+			o.KeepAttachments(func(name, uid string) bool { return name == "va" && uid == "a" })
+		}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := &Order{}
+				for _, event := range tt.events {
+					event(o)
+					time.Sleep(OrderSlack + time.Second)
+				}
+				if got := o.TurnedSince("n", "va"); got != tt.want {
+					t.Errorf("turned since: %v", got)
+				}
+				if o.TurnedSince("n", "another") || o.TurnedSince("another", "va") {
+					t.Error("it says so of others")
+				}
+			})
+		})
+	}
+}
+
+// Two watches do not show two changes in the order in which they were made.
+func TestOrderLeavesTwoWatchesSomeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, apart := range []time.Duration{OrderSlack, OrderSlack + time.Millisecond} {
+			o := &Order{}
+			o.Node(saying("u", corev1.ConditionTrue, 0, 0))
+			o.Attachment(deletedVA("a"))
+			time.Sleep(apart)
+			o.Node(saying("u", corev1.ConditionTrue, time.Minute, time.Minute))
+			if got := o.TurnedSince("n", "va"); got != (apart > OrderSlack) {
+				t.Errorf("%v later: %v", apart, got)
+			}
+		}
+	})
+}
+
+// What a listing shows counts like what changes after it: a process that starts when
+// the volume is being detached knows what comes later.
+func TestOrderIsToldOfListingsAndChanges(t *testing.T) {
+	const silent, yes = corev1.ConditionUnknown, corev1.ConditionTrue
+	before, back, deleted := saying("u", silent, 0, 0), saying("u", yes, time.Minute, time.Minute), deletedVA("a")
+	deleted.Spec.Attacher = anyDriver
+	others := deleted.DeepCopy()
+	others.Spec.Attacher = other
+	list := func(t *testing.T, r *rig, kind int, objects ...runtime.Object) {
+		f := r.index.feeds[kind]
+		f.streams = false
+		f.api.list = func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) { return page(objects, o, false) }
+		if _, err := f.list(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Replace(nil, "")
+	}
+	listed := func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, deleted) }
+	for name, tt := range map[string]struct {
+		first, then func(*testing.T, *rig)
+		want        bool
+	}{
+		"both are listed": {listed,
+			func(_ *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back) }, true},
+		"both are changes": {func(_ *testing.T, r *rig) {
+			_ = r.index.feeds[nodes].Add(before)
+			_ = r.index.feeds[attachments].Update(deleted)
+		}, func(_ *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back) }, true},
+		"it turned while nobody watched, and is listed then": {listed,
+			func(t *testing.T, r *rig) { list(t, r, nodes, back) }, true},
+		"the VolumeAttachment is another driver's": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, others) },
+			func(_ *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back) }, false},
+		"the VolumeAttachment goes": {listed,
+			func(_ *testing.T, r *rig) {
+				_ = r.index.feeds[nodes].Update(back)
+				_ = r.index.feeds[attachments].Delete(deleted)
+			}, false},
+		"the VolumeAttachment is not in the next listing": {listed,
+			func(t *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back); list(t, r, attachments) }, false},
+		"the Node goes, and is there again": {listed,
+			func(_ *testing.T, r *rig) {
+				_ = r.index.feeds[nodes].Delete(before)
+				_ = r.index.feeds[nodes].Add(back)
+			}, false},
+		"the Node is not in the next listing, and is there again": {listed,
+			func(t *testing.T, r *rig) { list(t, r, nodes); _ = r.index.feeds[nodes].Add(back) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, anyDriver, 1)
+			synctest.Test(t, func(t *testing.T) {
+				tt.first(t, r)
+				time.Sleep(OrderSlack + time.Second)
+				tt.then(t, r)
+				if got := r.index.TurnedSince("n", "va"); got != tt.want {
+					t.Errorf("turned since: %v", got)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,48 @@
+package observe
+
+import (
+	"strings"
+
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// refusal is a VolumeAttachment that carries a refusal of this project's.
+type refusal struct{ *storagev1.VolumeAttachment }
+
+// keepRefusalLocked keeps a VolumeAttachment that a refusal stands in, until
+// EachRefused was called: they are few, and asked for once.
+func (w *Watch) keepRefusalLocked(va *storagev1.VolumeAttachment) {
+	if w.refusals == nil {
+		return
+	}
+	delete(w.refusals, va.Name)
+	for _, e := range []*storagev1.VolumeError{va.Status.AttachError, va.Status.DetachError} {
+		if e != nil && strings.Contains(e.Message, fence.Mark) && va.Spec.Attacher == w.ids.Driver {
+			kept := va.DeepCopy()
+			kept.ManagedFields = nil
+			w.refusals[va.Name] = refusal{kept}
+		}
+	}
+}
+
+// EachRefused calls f for each VolumeAttachment of the driver that carries an
+// error with fence.Mark in it, with the handle of its volume; empty where its PV is
+// not known. It tells of those that were there before, once: what is refused from
+// then on, the process knows itself.
+func (w *Watch) EachRefused(f func(va *storagev1.VolumeAttachment, handle string)) {
+	w.mu.Lock()
+	refusals, handles := w.refusals, map[string]string{}
+	w.refusals = nil
+	for name := range refusals {
+		sum, odd := digest(name)
+		if r := w.store.findAttachment(sum, odd); r != 0 {
+			handles[name] = w.store.handleOf(r)
+		}
+	}
+	w.mu.Unlock()
+	for name, handle := range handles {
+		f(refusals[name].VolumeAttachment, handle)
+	}
+}

@@ -1,0 +1,242 @@
+package observe
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// stormFrom is the number of watched nodes from which on a share of stale ones
+// says anything.
+const stormFrom = 3
+
+// rounding keeps a share of exactly maxUnhealthy from being more than it.
+const rounding = 1e-9
+
+// lease is what was seen of one node's lease.
+type lease struct {
+	version string
+	absent  bool
+	// since is when the present stretch of watching began.
+	since time.Time
+	// changed is when the lease was last seen to change; zero: never.
+	changed time.Time
+	// told: OnStale was called for the present stretch of staleness.
+	told bool
+}
+
+// Tracker follows the leases of all nodes. It is safe for concurrent use. Make
+// one with New, and start Run: without it no node is ever Stale.
+type Tracker struct {
+	suspectAfter time.Duration
+	maxUnhealthy float64
+
+	mu      sync.Mutex
+	leases  map[string]*lease
+	storm   bool
+	beat    pulse
+	onStale func(node string)
+	// lastAnswer of the API server to Probe; zero: it is not probed.
+	lastAnswer time.Time
+	unanswered bool // the latest probe failed
+}
+
+// New makes a Tracker. A lease that is unchanged for suspectAfter makes its
+// node stale; more than the share maxUnhealthy (0 to 1) of stale nodes, from 3
+// watched nodes on, is a storm.
+func NewTracker(suspectAfter time.Duration, maxUnhealthy float64) *Tracker {
+	t := &Tracker{
+		suspectAfter: suspectAfter,
+		maxUnhealthy: maxUnhealthy,
+		leases:       map[string]*lease{},
+		beat:         pulse{wall: wallClock},
+		onStale:      func(string) {},
+	}
+	t.beat.strike(time.Now())
+	return t
+}
+
+// OnStale sets what Run calls each time that a node turns stale, one call after
+// another, so that what waits for the node can be tried again. Set it before
+// Run. f must return at once: it holds up the heartbeat.
+func (t *Tracker) OnStale(f func(node string)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.onStale = f
+}
+
+// Observe tells the Tracker of a node's lease, as a watch or a live read shows
+// it. The first sight of a lease starts the watching and is no sign of life:
+// the lease may be old. Any other version than the last is a change.
+func (t *Tracker) Observe(node, resourceVersion string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.observeLocked(node, resourceVersion, t.nowLocked())
+}
+
+func (t *Tracker) observeLocked(node, version string, now time.Time) {
+	l, known := t.leases[node]
+	switch {
+	case !known:
+		t.leases[node] = &lease{version: version, since: now}
+	case l.absent || l.version != version:
+		// A lease that was gone and is back was created by its kubelet.
+		*l = lease{version: version, since: now, changed: now}
+	}
+}
+
+// Absent tells the Tracker that the node has no lease.
+func (t *Tracker) Absent(node string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.nowLocked()
+	l, known := t.leases[node]
+	if !known {
+		t.leases[node] = &lease{absent: true, since: now}
+		return
+	}
+	if !l.absent {
+		l.absent, l.since, l.told = true, now, false
+	}
+}
+
+// Forget drops all that is known of a node. Its next sight is a first one.
+func (t *Tracker) Forget(node string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.leases, node)
+}
+
+// Reset lets every node's age begin anew: nothing is stale before suspectAfter
+// has passed once more. Call it when leases may have changed unseen. A node
+// that was seen to change within suspectAfter stays alive.
+func (t *Tracker) Reset(reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	t.beat.strike(now)
+	t.resetLocked(now, reason)
+}
+
+func (t *Tracker) resetLocked(now time.Time, reason string) {
+	klog.InfoS("Every node's lease is watched anew", "reason", reason, "nodes", len(t.leases), "suspectAfter", t.suspectAfter)
+	for _, l := range t.leases {
+		l.since, l.told = now, false
+	}
+	t.storm = false
+}
+
+// Judge says what is known of a node, given one live read of it: the version of
+// its lease (leaseExists false: it has none), whether there is a Node, and
+// whether that is Ready. The read itself is taken note of: a lease that differs
+// from the last one seen has changed now.
+//
+// The answer is Unwatched where Alive and Stale are both possible.
+func (t *Tracker) Judge(node, liveVersion string, leaseExists, nodeExists, nodeReady bool) fence.Liveness {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.nowLocked()
+	if leaseExists {
+		t.observeLocked(node, liveVersion, now)
+	}
+	switch {
+	case !nodeExists:
+		return fence.Unknown
+	case leaseExists:
+		return t.stateLocked(t.leases[node], now)
+	case nodeReady:
+		// A Node that has just registered is Ready for some seconds without a
+		// lease.
+		return fence.Alive
+	}
+	if l, known := t.leases[node]; known && t.aliveLocked(l, now) {
+		// Somebody deleted the lease of a node that was just seen to live.
+		return fence.Alive
+	}
+	return fence.Unknown
+}
+
+// Silent tells whether the node's lease was watched unchanged for suspectAfter, and
+// the version of it that was. It reads nothing: the lease may have changed since.
+func (t *Tracker) Silent(node string) (version string, silent bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l, known := t.leases[node]
+	if !known || t.stateLocked(l, t.nowLocked()) != fence.Stale {
+		return "", false
+	}
+	return l.version, true
+}
+
+// Unchanged is for how long the node's lease has been watched unchanged; ok is
+// false if the node has no lease or was never seen. It is for people.
+func (t *Tracker) Unchanged(node string) (age time.Duration, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.nowLocked()
+	l, known := t.leases[node]
+	if !known || l.absent {
+		return 0, false
+	}
+	return now.Sub(l.since), true
+}
+
+func (t *Tracker) aliveLocked(l *lease, now time.Time) bool {
+	return !l.changed.IsZero() && now.Sub(l.changed) < t.suspectAfter
+}
+
+func (t *Tracker) stateLocked(l *lease, now time.Time) fence.Liveness {
+	switch {
+	case t.aliveLocked(l, now):
+		return fence.Alive
+	case l.absent:
+		return fence.Unknown
+	case now.Sub(l.since) >= t.suspectAfter && !t.blindLocked(now):
+		return fence.Stale
+	}
+	return fence.Unwatched
+}
+
+// Storm tells whether so many nodes are stale that the fault is more likely
+// ours, the network's or the API server's, and says it in words. When a storm
+// is over, every node's age begins anew.
+func (t *Tracker) Storm() (bool, string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.nowLocked()
+	watched, stale := t.countLocked(now)
+	if !t.weatherLocked(now, watched, stale) {
+		return false, ""
+	}
+	return true, fmt.Sprintf("%d of %d watched nodes have stopped renewing their leases, more than the %.0f%% of fencing.maxUnhealthy", stale, watched, t.maxUnhealthy*100)
+}
+
+// weatherLocked notes the beginning and the end of a storm.
+func (t *Tracker) weatherLocked(now time.Time, watched, stale int) bool {
+	storm := watched >= stormFrom && float64(stale)/float64(watched) > t.maxUnhealthy+rounding
+	switch {
+	case storm && !t.storm:
+		t.storm = true
+		klog.InfoS("Storm: too many nodes are stale at once", "stale", stale, "watched", watched, "maxUnhealthy", t.maxUnhealthy)
+	case t.storm && !storm:
+		t.resetLocked(now, fmt.Sprintf("the storm is over: %d of %d nodes are stale", stale, watched))
+	}
+	return storm
+}
+
+func (t *Tracker) countLocked(now time.Time) (watched, stale int) {
+	for _, l := range t.leases {
+		if l.absent {
+			continue
+		}
+		watched++
+		if t.stateLocked(l, now) == fence.Stale {
+			stale++
+		}
+	}
+	return watched, stale
+}

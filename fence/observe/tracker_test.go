@@ -1,0 +1,418 @@
+package observe
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+const suspectAfter = 15 * time.Second
+
+// tracked runs f in a bubble of fake time with a running Tracker.
+func tracked(t *testing.T, maxUnhealthy float64, f func(t *testing.T, tr *Tracker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		tr := NewTracker(suspectAfter, maxUnhealthy)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go tr.Run(ctx)
+		f(t, tr)
+	})
+}
+
+// after lets time pass and the heartbeat of that moment run.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func expect(t *testing.T, tr *Tracker, node, version string, want fence.Liveness) {
+	t.Helper()
+	if got := tr.Judge(node, version, true, true, false); got != want {
+		t.Fatalf("node %s with lease version %s is %s, want %s", node, version, got, want)
+	}
+}
+
+func TestFirstSightOfALeaseIsNoSignOfLife(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		tr.Observe("n1", "7")
+		expect(t, tr, "n1", "7", fence.Unwatched)
+		after(suspectAfter - time.Second)
+		expect(t, tr, "n1", "7", fence.Unwatched)
+		after(time.Second)
+		expect(t, tr, "n1", "7", fence.Stale)
+	})
+}
+
+func TestFirstSightMayBeTheLiveRead(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		expect(t, tr, "n1", "7", fence.Unwatched)
+		after(suspectAfter)
+		expect(t, tr, "n1", "7", fence.Stale)
+	})
+}
+
+func TestAChangedVersionIsAliveForSuspectAfterAndThenStale(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		tr.Observe("n1", "7")
+		after(3 * time.Second)
+		tr.Observe("n1", "8")
+		expect(t, tr, "n1", "8", fence.Alive)
+		after(suspectAfter - time.Millisecond)
+		expect(t, tr, "n1", "8", fence.Alive)
+		after(time.Millisecond)
+		expect(t, tr, "n1", "8", fence.Stale)
+	})
+}
+
+func TestARenewedLeaseIsNeverStale(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		tr.Observe("n1", "0")
+		for i := 1; i <= 60; i++ {
+			after(10 * time.Second)
+			tr.Observe("n1", fmt.Sprint(i))
+			expect(t, tr, "n1", fmt.Sprint(i), fence.Alive)
+		}
+	})
+}
+
+func TestALiveReadThatDiffersIsAChangeSeenNow(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		tr.Observe("n1", "7")
+		after(time.Minute)
+		// The watch is stuck; the live read is not.
+		expect(t, tr, "n1", "9", fence.Alive)
+		after(suspectAfter)
+		expect(t, tr, "n1", "9", fence.Stale)
+	})
+}
+
+func TestALowerVersionIsAChangeToo(t *testing.T) {
+	// After etcd is restored from a backup, versions begin again lower down.
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		tr.Observe("n1", "900")
+		after(time.Minute)
+		expect(t, tr, "n1", "12", fence.Alive)
+	})
+}
+
+func TestResetLetsEveryAgeBeginAnew(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		tr.Observe("dead", "1")
+		tr.Observe("living", "1")
+		after(20 * time.Second)
+		tr.Observe("living", "2")
+		after(2 * time.Second)
+		expect(t, tr, "dead", "1", fence.Stale)
+
+		tr.Reset("the API server was away")
+		expect(t, tr, "dead", "1", fence.Unwatched)
+		expect(t, tr, "living", "2", fence.Alive)
+
+		after(13 * time.Second) // 15 s after living's change
+		expect(t, tr, "living", "2", fence.Unwatched)
+		after(2 * time.Second)
+		expect(t, tr, "dead", "1", fence.Stale)
+		expect(t, tr, "living", "2", fence.Stale)
+	})
+}
+
+func TestSilentIsWhatWasWatchedForLongEnough(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		silent := func(node, want string) {
+			t.Helper()
+			if version, ok := tr.Silent(node); version != want || ok != (want != "") {
+				t.Errorf("node %s: version %q, silent %v; want %q", node, version, ok, want)
+			}
+		}
+		tr.Observe("n1", "1")
+		tr.Absent("n2")
+		after(suspectAfter - time.Second)
+		silent("n1", "")
+		after(time.Second)
+		silent("n1", "1")
+		silent("n2", "")
+		silent("n3", "")
+		tr.Observe("n1", "2")
+		silent("n1", "")
+		after(suspectAfter)
+		silent("n1", "2")
+		tr.Absent("n1")
+		silent("n1", "")
+	})
+}
+
+func TestForgottenNodeIsAFirstSightAgain(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		tr.Observe("n1", "1")
+		after(suspectAfter)
+		expect(t, tr, "n1", "1", fence.Stale)
+		tr.Forget("n1")
+		if _, ok := tr.Unchanged("n1"); ok {
+			t.Fatal("a forgotten node has an age")
+		}
+		expect(t, tr, "n1", "2", fence.Unwatched)
+	})
+}
+
+func TestWithoutNodeOrLeaseANodeIsUnknownUnlessReady(t *testing.T) {
+	tests := []struct {
+		name               string
+		lease, node, ready bool
+		want               fence.Liveness
+	}{
+		{name: "no Node, no lease", want: fence.Unknown},
+		{name: "no Node, a lease left behind", lease: true, want: fence.Unknown},
+		{name: "registered, Ready, no lease yet", node: true, ready: true, want: fence.Alive},
+		{name: "not Ready, no lease", node: true, want: fence.Unknown},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tracked(t, 1, func(t *testing.T, tr *Tracker) {
+				for range 2 { // at once, and after any wait
+					if got := tr.Judge("n1", "", tt.lease, tt.node, tt.ready); got != tt.want {
+						t.Fatalf("got %s, want %s", got, tt.want)
+					}
+					after(time.Minute)
+				}
+			})
+		})
+	}
+}
+
+func TestADeletedLeaseOfALivingNodeLeavesItAliveForSuspectAfter(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		tr.Observe("n1", "1")
+		tr.Observe("n1", "2")
+		tr.Absent("n1")
+		if got := tr.Judge("n1", "", false, true, false); got != fence.Alive {
+			t.Fatalf("a node seen to live a moment ago is %s", got)
+		}
+		after(suspectAfter)
+		if got := tr.Judge("n1", "", false, true, false); got != fence.Unknown {
+			t.Fatalf("a node that is not Ready and has no lease is %s", got)
+		}
+		// Its kubelet creates the lease again.
+		tr.Observe("n1", "9")
+		expect(t, tr, "n1", "9", fence.Alive)
+	})
+}
+
+func TestStaleIsToldOncePerStretch(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		var mu sync.Mutex
+		var told []string
+		tr.OnStale(func(node string) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, node)
+		})
+		expectTold := func(want ...string) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(told, want) {
+				t.Fatalf("told of %v, want %v", told, want)
+			}
+		}
+		tr.Observe("b", "1")
+		tr.Observe("a", "1")
+		tr.Absent("gone")
+		after(suspectAfter - period)
+		expectTold()
+		after(2 * period)
+		expectTold("a", "b")
+		after(time.Minute)
+		expectTold("a", "b")
+		tr.Observe("b", "2")
+		after(time.Minute)
+		expectTold("a", "b", "b")
+		tr.Reset("test")
+		after(time.Minute)
+		expectTold("a", "b", "b", "a", "b")
+	})
+}
+
+func TestASuspendedProcessJudgesNobody(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		tr.Observe("n1", "1")
+		after(10 * time.Second)
+		// The heartbeat is what a suspension stops, so let it be old.
+		suspend(tr, time.Minute)
+		expect(t, tr, "n1", "1", fence.Unwatched)
+		after(suspectAfter)
+		expect(t, tr, "n1", "1", fence.Stale)
+	})
+}
+
+// suspend makes it look as if the last heartbeat were d ago on both clocks, and
+// the leases as old.
+func suspend(tr *Tracker, d time.Duration) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.beat.at = tr.beat.at.Add(-d)
+	tr.beat.wallAt = tr.beat.wallAt.Add(-d)
+	for _, l := range tr.leases {
+		l.since = l.since.Add(-d)
+	}
+}
+
+func TestTheFirstCallAfterASuspensionComesBeforeTheHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := NewTracker(suspectAfter, 1)
+		tr.Observe("n1", "1")
+		// No Run: the heartbeat stands still while the clock runs on.
+		time.Sleep(time.Hour)
+		expect(t, tr, "n1", "1", fence.Unwatched)
+		if storm, _ := tr.Storm(); storm {
+			t.Fatal("a suspension looks like a storm")
+		}
+	})
+}
+
+func TestAPausedMachineIsSeenOnTheWallClock(t *testing.T) {
+	for _, jump := range []time.Duration{time.Minute, -time.Minute} {
+		t.Run(jump.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := NewTracker(suspectAfter, 1)
+				var mu sync.Mutex
+				var offset time.Duration
+				tr.beat.wall = func() time.Time {
+					mu.Lock()
+					defer mu.Unlock()
+					return wallClock().Add(offset)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go tr.Run(ctx)
+				tr.Observe("n1", "1")
+				after(20 * time.Second)
+				expect(t, tr, "n1", "1", fence.Stale)
+
+				mu.Lock()
+				offset = jump
+				mu.Unlock()
+				expect(t, tr, "n1", "1", fence.Unwatched)
+				after(suspectAfter)
+				expect(t, tr, "n1", "1", fence.Stale)
+			})
+		})
+	}
+}
+
+func TestAShortHiccupIsNoSuspension(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		tr.Observe("n1", "1")
+		after(suspectAfter)
+		tr.mu.Lock()
+		tr.beat.at = tr.beat.at.Add(-maxGap + period)
+		tr.beat.wallAt = tr.beat.wallAt.Add(-maxGap + period)
+		tr.mu.Unlock()
+		expect(t, tr, "n1", "1", fence.Stale)
+	})
+}
+
+// seeNodes lets n leases be seen.
+func seeNodes(tr *Tracker, n int) {
+	for i := range n {
+		tr.Observe(fmt.Sprint("n", i), "1")
+	}
+}
+
+// renewAllBut renews the leases of n nodes but the first few.
+func renewAllBut(tr *Tracker, n, few int) {
+	for i := few; i < n; i++ {
+		l, _ := tr.Unchanged(fmt.Sprint("n", i))
+		tr.Observe(fmt.Sprint("n", i), fmt.Sprint("v", time.Now().UnixNano(), l))
+	}
+}
+
+func TestStormFromThreeNodesOnAboveTheShare(t *testing.T) {
+	tests := []struct {
+		watched, stale int
+		share          float64
+		want           bool
+	}{
+		{1, 1, 0.4, false},
+		{2, 2, 0.4, false},
+		{3, 1, 0.4, false},
+		{3, 2, 0.4, true},
+		{5, 2, 0.4, false}, // exactly the share
+		{5, 3, 0.4, true},
+		{100, 29, 0.29, false},
+		{100, 30, 0.29, true},
+		{10, 10, 1, false},
+		{3, 1, 0, true},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprintf("%d of %d stale, share %v", tt.stale, tt.watched, tt.share), func(t *testing.T) {
+			tracked(t, tt.share, func(t *testing.T, tr *Tracker) {
+				seeNodes(tr, tt.watched)
+				tr.Absent("no lease, not counted")
+				after(suspectAfter)
+				renewAllBut(tr, tt.watched, tt.stale)
+				storm, text := tr.Storm()
+				if storm != tt.want {
+					t.Fatalf("storm is %v (%s), want %v", storm, text, tt.want)
+				}
+				if want := fmt.Sprintf("%d of %d", tt.stale, tt.watched); storm && !strings.Contains(text, want) {
+					t.Fatalf("text %q does not say %q", text, want)
+				}
+			})
+		})
+	}
+}
+
+func TestAfterAStormEveryAgeBeginsAnew(t *testing.T) {
+	tracked(t, 0.4, func(t *testing.T, tr *Tracker) {
+		seeNodes(tr, 5)
+		after(suspectAfter)
+		renewAllBut(tr, 5, 3)
+		if storm, _ := tr.Storm(); !storm {
+			t.Fatal("3 of 5 stale nodes are no storm")
+		}
+		expect(t, tr, "n0", "1", fence.Stale)
+		renewAllBut(tr, 5, 2) // one comes back: 2 of 5 are not more than 40%
+		after(period)
+		expect(t, tr, "n0", "1", fence.Unwatched)
+		if storm, text := tr.Storm(); storm {
+			t.Fatalf("the storm is not over: %s", text)
+		}
+		after(suspectAfter - period - time.Second)
+		renewAllBut(tr, 5, 2)
+		expect(t, tr, "n0", "1", fence.Unwatched)
+		after(time.Second + period)
+		expect(t, tr, "n0", "1", fence.Stale)
+	})
+}
+
+func TestTheTrackerIsSafeForConcurrentUse(t *testing.T) {
+	tr := NewTracker(time.Millisecond, 0.4)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); tr.Run(ctx) }()
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			node := fmt.Sprint("n", worker)
+			for i := range 200 {
+				tr.Observe(node, fmt.Sprint(i))
+				tr.Judge(node, fmt.Sprint(i), true, true, true)
+				tr.Storm()
+				tr.Absent(node)
+				tr.Reset("test")
+				tr.Forget(node)
+			}
+		})
+	}
+	wg.Wait()
+	cancel()
+	<-done
+}

@@ -1,0 +1,178 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+)
+
+// Change is what an event may have unblocked: the volumes of a handle, or
+// everything that a node holds. One of the two is set.
+type Change struct {
+	Volume string
+	Node   string
+}
+
+// Watch is the index. Make one with New, start it with Run. It is safe for
+// concurrent use.
+type Watch struct {
+	ids      *csi.Identity
+	tracker  *Tracker
+	feeds    [kinds]*feed
+	onNode   func(*corev1.Node)
+	onChange func(Change)
+	order    Order
+
+	mu    sync.RWMutex
+	store *store
+	// refusals are the VolumeAttachments of the first listing that carry one, by
+	// name; nil: they were asked for, see EachRefused.
+	refusals map[string]refusal
+	errors   [kinds]error // why a kind cannot be watched now
+}
+
+// New makes a Watch for the driver that ids speaks for. recordNamespace is that
+// of the nodes' records. A kubelet's lease that changes is told to tracker.
+func New(client kubernetes.Interface, ids *csi.Identity, tracker *Tracker, recordNamespace string) (*Watch, error) {
+	w := &Watch{ids: ids, tracker: tracker, store: newStore(ids), refusals: map[string]refusal{},
+		onNode: func(*corev1.Node) {}, onChange: func(Change) {}}
+	w.wire(client, recordNamespace)
+	return w, nil
+}
+
+// OnNode is called for each Node that is added or changed, with what EachNode
+// shows of it, and OnChange for what an event may have unblocked. Set both before
+// Run; they must not block.
+func (w *Watch) OnNode(f func(*corev1.Node)) { w.onNode = f }
+func (w *Watch) OnChange(f func(Change))     { w.onChange = f }
+
+// Run watches until ctx ends.
+func (w *Watch) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for kind, f := range w.feeds {
+		running.Go(func() {
+			if kind == attachments {
+				// They are cheaper to take in where their PVs are known.
+				w.awaitListing(ctx, volumes)
+			}
+			f.run(ctx)
+		})
+	}
+	running.Wait()
+}
+
+// awaitListing waits until a kind was listed, or cannot be.
+func (w *Watch) awaitListing(ctx context.Context, kind int) {
+	for f := w.feeds[kind]; !f.synced.Load() && !f.broke.Load(); {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// watchError remembers why a kind cannot be watched. An outage may have kept
+// kubelets from renewing their leases, so every node's age begins anew.
+func (w *Watch) watchError(kind int, err error) {
+	w.mu.Lock()
+	w.errors[kind] = err
+	w.mu.Unlock()
+	if kind == leases {
+		w.tracker.Reset("the watch of the kubelets' leases broke")
+	}
+}
+
+// Ready tells which kinds were not listed yet, and why; nil when all were.
+func (w *Watch) Ready() error {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	var missing []error
+	for kind, f := range w.feeds {
+		switch err := w.errors[kind]; {
+		case f.synced.Load():
+		case err != nil:
+			missing = append(missing, fmt.Errorf("%s: %w", f.name, err))
+		default:
+			missing = append(missing, fmt.Errorf("%s: not listed yet", f.name))
+		}
+	}
+	return errors.Join(missing...)
+}
+
+// sayEvery is how often WaitReady tells how far it has come.
+const sayEvery = 5 * time.Second
+
+// WaitReady waits until Ready, and logs what it waits for.
+func (w *Watch) WaitReady(ctx context.Context) error {
+	logger, began := klog.FromContext(ctx), time.Now()
+	for said, saidAt := "", began; ; {
+		err := w.Ready()
+		if err == nil {
+			logger.Info("Watching the Kubernetes objects that say who holds a volume", append(w.counts(), "took", time.Since(began).Round(time.Millisecond))...)
+			return nil
+		}
+		if text := err.Error(); text != said || time.Since(saidAt) > sayEvery {
+			logger.Info("Waiting for the Kubernetes objects that say who holds a volume", append([]any{"missing", strings.ReplaceAll(text, "\n", "; ")}, w.counts()...)...)
+			said, saidAt = text, time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// counts are how many objects of each kind were listed so far, for the log.
+func (w *Watch) counts() (keysAndValues []any) {
+	for kind, f := range w.feeds {
+		keysAndValues = append(keysAndValues, logKeys[kind], f.listed.Load())
+	}
+	return keysAndValues
+}
+
+var logKeys = [kinds]string{leases: "leases", csiNodes: "csiNodes", nodes: "nodes", volumes: "persistentVolumes", attachments: "volumeAttachments", records: "records"}
+
+// CaughtPV and CaughtAttachment tell whether the index has seen that very
+// object. etcd orders all writes of a kind, so an index that has seen one has
+// seen everything that was created before it. One that was first seen in a
+// listing that has not ended does not count: a list is ordered by name.
+func (w *Watch) CaughtPV(name string, uid string) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	s := w.store
+	r := s.findVolume(textOf(name))
+	if r == 0 {
+		return false
+	}
+	v := s.volumes.at(r)
+	return v.there && !v.unsure && v.uid == s.hashString(uid)
+}
+
+func (w *Watch) CaughtAttachment(name string, uid string) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	s := w.store
+	sum, odd := digest(name)
+	r := s.findAttachment(sum, odd)
+	if r == 0 {
+		return false
+	}
+	a := s.attachments.at(r)
+	return !a.is.has(vaUnsure) && a.uid == s.hashString(uid)
+}
+
+// TurnedSince is Order's.
+func (w *Watch) TurnedSince(node, attachment string) bool {
+	return w.order.TurnedSince(node, attachment)
+}
