@@ -15,6 +15,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
 // fakeAgent is a program with the fence-agents contract. Its outlets are files
@@ -325,7 +326,7 @@ func TestALevelThatLacksAnAgentCoversNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	levels, err := newLevels(c, []string{b.dir}, driverSide{})
+	levels, err := sidecar.NewLevels(c, []string{b.dir}, sidecar.DriverSide{})
 	if err == nil || !strings.Contains(err.Error(), "fencing.levels[0].agents[1]") {
 		t.Errorf("error %v", err)
 	}

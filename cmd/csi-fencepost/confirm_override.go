@@ -22,10 +22,10 @@ func (f *confirmFlags) readingOn(ctx context.Context, c *cluster, now *nodeNow) 
 		return nil, err
 	}
 	defer done()
-	if err := errors.Join(agents.faults...); err != nil {
+	if err := errors.Join(agents.Faults...); err != nil {
 		return nil, err
 	}
-	on := slices.DeleteFunc(agents.read(ctx, machineOf(f.node, now.node, now.nodeID(agents.driver))), func(r readingView) bool {
+	on := slices.DeleteFunc(readAgents(ctx, agents, machineOf(f.node, now.node, now.nodeID(agents.Driver))), func(r readingView) bool {
 		return r.State != agent.On.String()
 	})
 	if len(on) == 0 {

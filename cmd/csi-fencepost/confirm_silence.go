@@ -8,6 +8,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // confirmWatch is how long a node's lease is watched before an operator's word
@@ -56,7 +58,7 @@ func stillSilent(ctx context.Context, client kubernetes.Interface, was *nodeNow)
 	case now.leaseRV() != was.leaseRV() && now.lease != nil:
 		return alive("its kubelet has just renewed its lease")
 	case now.lease != nil:
-	case ready(now.node):
+	case observe.NodeReady(now.node):
 		return alive("its Node is Ready and it has no lease yet")
 	}
 	if now.uid() != was.uid() || now.bootID() != was.bootID() || now.leaseRV() != was.leaseRV() {

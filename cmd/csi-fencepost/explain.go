@@ -25,6 +25,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
 // explainFlags are the flags and arguments of `csi-fencepost explain`.
@@ -273,8 +274,8 @@ func beginLook(ctx context.Context, c *cluster, pvName string) (*looking, error)
 		l.tracker = observe.NewTracker(fencing.SuspectAfter.Duration, 1)
 	}
 	records := record.NewStore(l.client.CoordinationV1(), fencing.Namespace)
-	sources := newSources(sourceInputs{config: c.config, objects: c.client.CoreV1().RESTClient(),
-		records: evidence.Records{Store: records, Actor: "csi-fencepost explain", ReadOnly: true}}).all
+	sources := sidecar.NewSources(sidecar.SourceOptions{Config: c.config, Objects: c.client.CoreV1().RESTClient(),
+		Records: evidence.Records{Store: records, Actor: "csi-fencepost explain", ReadOnly: true}}).All
 	l.surveyor = &survey.Surveyor{Client: l.client, IDs: l.ids, Index: index, Ledgers: ledger.New(l.client, uid, l.ids),
 		Records: records, Sources: sources, Lives: l.tracker, Policy: c.config.Policy()}
 	return l, nil

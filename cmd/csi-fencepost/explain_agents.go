@@ -29,7 +29,7 @@ func (x *explaining) consult(ctx context.Context, l *look) error {
 			l.notes = append(l.notes, "The fence agents of node "+h.NodeName+" were not asked: "+err.Error())
 			continue
 		}
-		views := x.asked.read(ctx, machineOf(h.NodeName, now.node, h.NodeID))
+		views := readAgents(ctx, x.asked, machineOf(h.NodeName, now.node, h.NodeID))
 		l.readings[h.NodeName] = views
 		if h.Node != nil && !h.OwnNode() || h.NodeUID == "" {
 			continue // the agents know nodes by name, and that is another machine
@@ -81,8 +81,8 @@ func (x *explaining) evidenceOf(views []readingView) []fence.Evidence {
 	levels := map[int][]string{} // that read off
 	wanted := map[int]int{}
 	power := map[string]bool{}
-	for _, m := range x.asked.members {
-		wanted[m.level]++
+	for _, m := range x.asked.Members {
+		wanted[m.Level]++
 		power[m.Agent.Name()] = m.Agent.Proves() == fence.PowerReading
 	}
 	for _, v := range views {
@@ -97,7 +97,7 @@ func (x *explaining) evidenceOf(views []readingView) []fence.Evidence {
 	if len(found) > 0 {
 		return found
 	}
-	for level := 1; level <= len(x.asked.levels); level++ {
+	for level := 1; level <= len(x.asked.Levels); level++ {
 		if off := levels[level]; len(off) > 0 && len(off) == wanted[level] {
 			return []fence.Evidence{{Kind: fence.PowerReading, Source: strings.Join(off, ", "), Detail: fmt.Sprintf("every agent of level %d reads off", level)}}
 		}

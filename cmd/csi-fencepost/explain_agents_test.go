@@ -7,6 +7,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
 // named is an agent of which only its name and what it proves are asked.
@@ -24,15 +25,15 @@ func (n named) On(context.Context, agent.Machine) (string, error)            { p
 
 func TestWhatAgentsReadIsEvidenceAsItIsForTheSidecar(t *testing.T) {
 	power, storage := fence.PowerReading, fence.StorageFence
-	x := &explaining{asked: &agentSet{}}
+	x := &explaining{asked: &sidecar.AgentSet{}}
 	for level, agents := range [][]named{{{"bmc", power}, {"pdu", power}}, {{"cloud", power}}, {{"array", storage}}} {
 		var l agent.Level
 		for _, a := range agents {
 			b := agent.Bounded{Agent: a}
 			l = append(l, b)
-			x.asked.members = append(x.asked.members, member{b, level + 1})
+			x.asked.Members = append(x.asked.Members, sidecar.Member{Bounded: b, Level: level + 1})
 		}
-		x.asked.levels = append(x.asked.levels, l)
+		x.asked.Levels = append(x.asked.Levels, l)
 	}
 	read := func(text string) (views []readingView) {
 		levels := map[string]int{"bmc": 1, "pdu": 1, "cloud": 2, "array": 3}

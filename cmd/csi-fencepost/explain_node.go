@@ -86,7 +86,7 @@ func (x *explaining) node(ctx context.Context) (*nodeExplanation, error) {
 		e.Notes = append(e.Notes, "The ledger of PersistentVolume "+pv+" cannot be read, so it may be missing here: csi-fencepost explain pv "+shellQuote(pv))
 	}
 	if x.asked != nil {
-		e.Agents = x.asked.read(ctx, machineOf(x.name, now.node, now.nodeID(x.asked.driver)))
+		e.Agents = readAgents(ctx, x.asked, machineOf(x.name, now.node, now.nodeID(x.asked.Driver)))
 		e.Notes = append(e.Notes, x.agentNotes()...)
 	}
 	return e, nil

@@ -13,13 +13,14 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
 // explaining is one `explain`.
 type explaining struct {
 	*explainFlags
 	c     *cluster
-	asked *agentSet // nil: no fence agent is asked
+	asked *sidecar.AgentSet // nil: no fence agent is asked
 	// found are the sidecars' configurations, by driver; looked for once.
 	found          map[string]sidecarConfig
 	stdout, stderr io.Writer
@@ -154,8 +155,8 @@ func (x *explaining) agentNotes() []string {
 	if x.asked == nil {
 		return nil
 	}
-	notes := x.asked.notes
-	for _, err := range x.asked.faults {
+	notes := x.asked.Notes
+	for _, err := range x.asked.Faults {
 		notes = append(notes, oneLineOf(err))
 	}
 	return notes

@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
 const fenceTestHelp = `csi-fencepost fence test [NODE...] --config FILE tells whether the configuration is able to fence every node.
@@ -36,7 +37,7 @@ func runFenceTest(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	defer done()
-	machines, err := readMachines(ctx, c, set.driver)
+	machines, err := readMachines(ctx, c, set.Driver)
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func (f *clusterFlags) openWithAgents(command string) (*cluster, error) {
 
 // A trial finds out whether nodes could be fenced.
 type trial struct {
-	agents   *agentSet
+	agents   *sidecar.AgentSet
 	machines *machines
 	nodes    []string
 	readings [][]readingView // by node
@@ -71,9 +72,9 @@ type trial struct {
 }
 
 // newTrial is of the named nodes, or of all.
-func newTrial(c *config.Configuration, set *agentSet, m *machines, named []string) *trial {
-	t := &trial{agents: set, machines: m, nodes: named, notes: slices.Clone(set.notes)}
-	for _, err := range set.faults {
+func newTrial(c *config.Configuration, set *sidecar.AgentSet, m *machines, named []string) *trial {
+	t := &trial{agents: set, machines: m, nodes: named, notes: slices.Clone(set.Notes)}
+	for _, err := range set.Faults {
 		t.general = append(t.general, oneLineOf(err))
 	}
 	known := configured(c)
@@ -102,9 +103,9 @@ func (t *trial) run(ctx context.Context) {
 	for _, node := range t.nodes {
 		all = append(all, t.machines.machine(node))
 	}
-	t.faults = t.agents.levels.Check(ctx, all)
+	t.faults = t.agents.Levels.Check(ctx, all)
 	t.readings = make([][]readingView, len(all))
-	each(all, func(i int, m agent.Machine) { t.readings[i] = t.agents.read(ctx, m) })
+	each(all, func(i int, m agent.Machine) { t.readings[i] = readAgents(ctx, t.agents, m) })
 	for i, node := range t.nodes {
 		for _, r := range t.readings[i] {
 			// A Checker that finds nothing may still not be able to read.

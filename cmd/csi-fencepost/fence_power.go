@@ -13,6 +13,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
 const fenceOffHelp = `csi-fencepost fence off NODE --reason TEXT --config FILE has the fence agents turn a node off, and asks them whether it is.
@@ -85,7 +87,7 @@ type powering struct {
 	*cluster
 	now      *nodeNow
 	target   fencer.Target
-	agents   *agentSet
+	agents   *sidecar.AgentSet
 	fencer   *fencer.Fencer
 	out, err io.Writer
 }
@@ -105,14 +107,14 @@ func (f *powerFlags) prepare(ctx context.Context, c *cluster, stdout, stderr io.
 }
 
 func (p *powering) complete(ctx context.Context, f *powerFlags) (err error) {
-	if err := errors.Join(p.agents.faults...); err != nil {
+	if err := errors.Join(p.agents.Faults...); err != nil {
 		return fmt.Errorf("%w; csi-fencepost fence test says more", err)
 	}
 	if p.now, err = readNode(ctx, p.client, f.node); err != nil {
 		return err
 	}
-	if !p.agents.levels.Covers(f.node) {
-		return fmt.Errorf("no level of fence agents covers node %s (fencing.levels)%s", f.node, leftOut(p.agents.notes))
+	if !p.agents.Levels.Covers(f.node) {
+		return fmt.Errorf("no level of fence agents covers node %s (fencing.levels)%s", f.node, leftOut(p.agents.Notes))
 	}
 	driver, err := f.driverName(p.agents)
 	if err != nil {
@@ -121,10 +123,10 @@ func (p *powering) complete(ctx context.Context, f *powerFlags) (err error) {
 	if p.target, err = p.machine(ctx, driver); err != nil {
 		return err
 	}
-	for _, note := range p.agents.notes {
+	for _, note := range p.agents.Notes {
 		fmt.Fprintln(p.err, "* "+note)
 	}
-	p.fencer, err = fencer.New(fencer.Options{Levels: narrate(p.agents.levels, f.node, p.out), Records: p.records(), Nodes: p.client.CoreV1(),
+	p.fencer, err = fencer.New(fencer.Options{Levels: narrate(p.agents.Levels, f.node, p.out), Records: p.records(), Nodes: p.client.CoreV1(),
 		Leases: p.client.CoordinationV1(), Driver: driver, Actor: operator(ctx, p.client)})
 	return err
 }
@@ -140,16 +142,16 @@ func leftOut(notes []string) string {
 const noDriver = "none"
 
 // driverName is whose storage is cut.
-func (f *powerFlags) driverName(agents *agentSet) (string, error) {
+func (f *powerFlags) driverName(agents *sidecar.AgentSet) (string, error) {
 	switch {
-	case agents.driver != "" && f.driver != "" && agents.driver != f.driver:
-		return "", usagef("%s: --driver is %s, and the one on --csi-address calls itself %s", f.set.Name(), f.driver, agents.driver)
-	case agents.driver != "":
-		return agents.driver, nil
+	case agents.Driver != "" && f.driver != "" && agents.Driver != f.driver:
+		return "", usagef("%s: --driver is %s, and the one on --csi-address calls itself %s", f.set.Name(), f.driver, agents.Driver)
+	case agents.Driver != "":
+		return agents.Driver, nil
 	case f.driver != "":
 		return f.driver, nil
 	}
-	for _, m := range agents.covering(f.node) {
+	for _, m := range agents.Covering(f.node) {
 		if m.Agent.Proves() == fence.StorageFence {
 			return "", usagef("%s: agent %s cuts the node off from storage: --driver names the CSI driver whose storage that is", f.set.Name(), m.Agent.Name())
 		}
@@ -216,7 +218,7 @@ func provenWord(kind fence.Kind) string {
 
 // mayTurnOff refuses a node that shows that it lives.
 func (f *powerFlags) mayTurnOff(ctx context.Context, p *powering) error {
-	if f.force || !ready(p.now.node) {
+	if f.force || !observe.NodeReady(p.now.node) {
 		return nil
 	}
 	err := watchSilence(ctx, p.client, p.now, p.err)

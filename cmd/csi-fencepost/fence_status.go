@@ -95,12 +95,12 @@ func (s *fenceStatus) ask(ctx context.Context, c *cluster, flags *agentFlags, on
 		return err
 	}
 	defer done()
-	machines, err := readMachines(ctx, c, agents.driver)
+	machines, err := readMachines(ctx, c, agents.Driver)
 	if err != nil {
 		return err
 	}
-	s.Notes = append(s.Notes, agents.notes...)
-	for _, err := range agents.faults {
+	s.Notes = append(s.Notes, agents.Notes...)
+	for _, err := range agents.Faults {
 		s.Notes = append(s.Notes, err.Error())
 	}
 	names := s.nodes(machines, only)
@@ -108,7 +108,7 @@ func (s *fenceStatus) ask(ctx context.Context, c *cluster, flags *agentFlags, on
 	for i, name := range names {
 		s.Nodes[i] = nodeStatus{Node: name, Liveness: machines.liveness(name), Record: recordWords(s.record(name)), Agents: []readingView{}}
 	}
-	each(names, func(i int, name string) { s.Nodes[i].Agents = agents.read(ctx, machines.machine(name)) })
+	each(names, func(i int, name string) { s.Nodes[i].Agents = readAgents(ctx, agents, machines.machine(name)) })
 	return nil
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
 // get asks one of the HTTP endpoint's paths.
@@ -27,19 +29,19 @@ func get(t *testing.T, mux http.Handler, path string) (int, string) {
 }
 
 func TestReadyOnlyWhenEveryCheckPasses(t *testing.T) {
-	ready := &readiness{}
-	mux := newMux(newMetrics(), "/metrics", ready)
+	ready := &sidecar.Readiness{}
+	mux := newMux(sidecar.NewMetrics(), "/metrics", ready)
 	if code, _ := get(t, mux, readyPath); code != http.StatusServiceUnavailable {
 		t.Errorf("with no check at all: %d", code)
 	}
 	synced := errors.New("caches are not synced: nodes")
-	ready.set("driver", notReady("it has not answered yet"))
-	ready.set("guard", func() error { return synced })
+	ready.Set("driver", sidecar.NotReady("it has not answered yet"))
+	ready.Set("guard", func() error { return synced })
 	code, body := get(t, mux, readyPath)
 	if want := "[-] driver: it has not answered yet\n[-] guard: caches are not synced: nodes\n"; code != http.StatusServiceUnavailable || body != want {
 		t.Errorf("%d %q, want 503 %q", code, body, want)
 	}
-	ready.set("driver", passes)
+	ready.Set("driver", func() error { return nil })
 	code, body = get(t, mux, readyPath)
 	if want := "[+] driver\n[-] guard: caches are not synced: nodes\n"; code != http.StatusServiceUnavailable || body != want {
 		t.Errorf("%d %q, want 503 %q", code, body, want)
@@ -57,15 +59,15 @@ func TestReadyOnlyWhenEveryCheckPasses(t *testing.T) {
 // A restart by the kubelet mends neither driver nor API server, and ends the
 // attacher.
 func TestAliveWhetherReadyOrNot(t *testing.T) {
-	ready := &readiness{}
-	ready.set("driver", notReady("away"))
-	if code, body := get(t, newMux(newMetrics(), "/metrics", ready), healthPath); code != http.StatusOK || body != "ok\n" {
+	ready := &sidecar.Readiness{}
+	ready.Set("driver", sidecar.NotReady("away"))
+	if code, body := get(t, newMux(sidecar.NewMetrics(), "/metrics", ready), healthPath); code != http.StatusOK || body != "ok\n" {
 		t.Errorf("%d %q", code, body)
 	}
 }
 
 func TestMetricsAreThoseOfTheDesign(t *testing.T) {
-	m := newMetrics()
+	m := sidecar.NewMetrics()
 	m.SetDriverName("array.example.com")
 	m.Decisions("ControllerPublishVolume", "Refuse", "HolderStale")
 	m.Decisions("ControllerPublishVolume", "Refuse", "HolderStale")
@@ -74,7 +76,7 @@ func TestMetricsAreThoseOfTheDesign(t *testing.T) {
 	m.Waiting(map[string]int{"HolderAlive": 2})
 	m.LedgerWriteError()
 	m.RecordMetrics("/csi.v1.Controller/ControllerPublishVolume", status.Error(codes.FailedPrecondition, "x"), time.Second)
-	_, body := get(t, newMux(m, "/custom", &readiness{}), "/custom")
+	_, body := get(t, newMux(m, "/custom", &sidecar.Readiness{}), "/custom")
 	for _, want := range []string{
 		`csi_fencepost_decisions_total{call="ControllerPublishVolume",decision="Refuse",reason="HolderStale"} 2`,
 		`csi_fencepost_takeover_duration_seconds_bucket{le="0.25"} 0`,

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"time"
 
 	csileader "github.com/kubernetes-csi/csi-lib-utils/leaderelection"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,9 +20,6 @@ const (
 
 	// electionJitter is how much longer than its period a retry may take.
 	electionJitter = leaderelection.JitterFactor
-
-	// backgroundRetry is the pause before failed background work begins again.
-	backgroundRetry = 5 * time.Second
 
 	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
@@ -156,20 +152,4 @@ func podNamespace() string {
 		}
 	}
 	return metav1.NamespaceDefault
-}
-
-// keepRunning runs work until ctx ends, and again after a pause when it ends
-// before: its failure must not take the serving of calls with it.
-func keepRunning(ctx context.Context, work func(context.Context) error) {
-	for ctx.Err() == nil {
-		err := work(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		klog.FromContext(ctx).Error(err, "Background work ended, it begins again", "after", backgroundRetry)
-		select {
-		case <-ctx.Done():
-		case <-time.After(backgroundRetry):
-		}
-	}
 }

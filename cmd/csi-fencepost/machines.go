@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // machines is what Kubernetes says of all nodes, read once.
@@ -106,7 +107,7 @@ func (n *nodeNow) liveness() string { return n.livenessAt(time.Now()) }
 func (n *nodeNow) livenessAt(at time.Time) string {
 	words := "no Node"
 	if n.node != nil {
-		words = listedOrNot(ready(n.node), "Ready", "NotReady")
+		words = listedOrNot(observe.NodeReady(n.node), "Ready", "NotReady")
 	}
 	switch {
 	case n.lease == nil:

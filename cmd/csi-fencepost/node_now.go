@@ -86,9 +86,3 @@ func (n *nodeNow) nodeID(driver string) string {
 func (n *nodeNow) carries(nodeID string) bool {
 	return n.node != nil && n.csiNode != nil && slices.ContainsFunc(n.csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.NodeID == nodeID })
 }
-
-func ready(node *corev1.Node) bool {
-	return node != nil && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-}

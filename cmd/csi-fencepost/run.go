@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	libconfig "github.com/kubernetes-csi/csi-lib-utils/config"
 	csileader "github.com/kubernetes-csi/csi-lib-utils/leaderelection"
@@ -20,10 +19,10 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
 // runSidecar is `csi-fencepost run`.
@@ -42,7 +41,7 @@ func runSidecar(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err := logsapi.ValidateAndApply(f.logging, f.gates); err != nil {
 		return usagef("run: --logging-format or another log flag: %v", err)
 	}
-	s, err := newSidecar(f)
+	s, err := newRunner(f)
 	if err != nil {
 		return err
 	}
@@ -50,25 +49,25 @@ func runSidecar(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return s.run(ctx)
 }
 
-// A sidecar is what `run` starts, in this order: HTTP, the driver's connection,
+// A runner is what `run` starts, in this order: HTTP, the driver's connection,
 // the guard, the socket. It stops in the opposite order.
-type sidecar struct {
+type runner struct {
 	flags  *runFlags
 	config *config.Configuration
 	rest   *rest.Config // nil with --no-kubernetes
 
-	metrics *sidecarMetrics
-	ready   *readiness
+	metrics *sidecar.Metrics
+	ready   *sidecar.Readiness
 	leader  *leaderHealth
-	board   *board
+	board   *sidecar.Board
 }
 
-// newSidecar checks everything that can be checked before anything is started.
-func newSidecar(f *runFlags) (*sidecar, error) {
+// newRunner checks everything that can be checked before anything is started.
+func newRunner(f *runFlags) (*runner, error) {
 	if err := proxy.CheckListen(f.listen); err != nil {
 		return nil, usagef("run: --listen: %v", err)
 	}
-	s := &sidecar{flags: f, metrics: newMetrics(), ready: &readiness{}, leader: newLeaderHealth()}
+	s := &runner{flags: f, metrics: sidecar.NewMetrics(), ready: &sidecar.Readiness{}, leader: newLeaderHealth()}
 	if !f.noKubernetes {
 		var err error
 		if s.config, err = loadConfig(f.config); err != nil {
@@ -78,7 +77,7 @@ func newSidecar(f *runFlags) (*sidecar, error) {
 			return nil, err
 		}
 	}
-	s.board = newBoard(s)
+	s.board = sidecar.NewBoard(buildVersion(), s.config, f.LeaderElection, s.ready)
 	return s, nil
 }
 
@@ -103,18 +102,18 @@ func restConfig(f *runFlags) (*rest.Config, error) {
 }
 
 // run serves until ctx ends; then the calls in flight finish.
-func (s *sidecar) run(ctx context.Context) error {
+func (s *runner) run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	logger.Info("csi-fencepost", "version", buildVersion(), "csiAddress", s.flags.CSIAddress, "listen", s.flags.listen)
 
 	if !s.flags.noKubernetes {
 		adviseAttacher(ctx)
 	}
-	s.ready.set("driver", notReady("it has not answered yet"))
-	s.ready.set("socket", notReady("it is not served yet"))
-	s.metrics.readyIs(s.ready)
+	s.ready.Set("driver", sidecar.NotReady("it has not answered yet"))
+	s.ready.Set("socket", sidecar.NotReady("it is not served yet"))
+	s.metrics.ReadyIs(s.ready)
 	mux := newMux(s.metrics, s.flags.MetricsPath, s.ready)
-	s.board.serve(mux)
+	s.board.Serve(mux)
 	if s.flags.LeaderElection {
 		mux.Handle(csileader.HealthCheckerAddress, s.leader)
 	}
@@ -134,8 +133,8 @@ func (s *sidecar) run(ctx context.Context) error {
 	}
 	defer conn.Close()
 	s.metrics.SetDriverName(driver)
-	s.board.setDriver(driver)
-	s.ready.set("driver", driverReady(conn))
+	s.board.SetDriver(driver)
+	s.ready.Set("driver", driverReady(conn))
 
 	// What the guard runs on outlives ctx: calls in flight are still judged.
 	guardCtx, stopGuard := context.WithCancel(context.WithoutCancel(ctx))
@@ -159,7 +158,7 @@ func (s *sidecar) run(ctx context.Context) error {
 }
 
 // connect waits for the driver, however long that takes, and asks its name.
-func (s *sidecar) connect(ctx context.Context) (*grpc.ClientConn, string, error) {
+func (s *runner) connect(ctx context.Context) (*grpc.ClientConn, string, error) {
 	conn, err := proxy.Dial(ctx, s.flags.CSIAddress)
 	if err != nil {
 		return nil, "", err
@@ -175,7 +174,7 @@ func (s *sidecar) connect(ctx context.Context) (*grpc.ClientConn, string, error)
 }
 
 // serve serves the socket until ctx ends.
-func (s *sidecar) serve(ctx context.Context, conn *grpc.ClientConn, guard proxy.Guard) error {
+func (s *runner) serve(ctx context.Context, conn *grpc.ClientConn, guard proxy.Guard) error {
 	server, err := proxy.New(proxy.Options{
 		Listen:   s.flags.listen,
 		Driver:   conn,
@@ -185,7 +184,7 @@ func (s *sidecar) serve(ctx context.Context, conn *grpc.ClientConn, guard proxy.
 	if err != nil {
 		return err
 	}
-	s.ready.set("socket", func() error {
+	s.ready.Set("socket", func() error {
 		select {
 		case <-ctx.Done():
 			return errors.New("stopping")
@@ -212,24 +211,24 @@ func driverReady(conn *grpc.ClientConn) func() error {
 }
 
 // guard returns the guard of the two calls and its background work.
-func (s *sidecar) guard(ctx context.Context, conn *grpc.ClientConn, driver string) (proxy.Guard, func(context.Context) error, error) {
+func (s *runner) guard(ctx context.Context, conn *grpc.ClientConn, driver string) (proxy.Guard, func(context.Context) error, error) {
 	if s.flags.noKubernetes {
 		klog.FromContext(ctx).Info("NOTHING IS GUARDED: --no-kubernetes forwards every call", "driver", driver)
 		return proxy.Pass(), nil, nil
 	}
-	s.ready.set("guard", notReady("it waits for the Kubernetes API"))
-	guard, background, err := newGuard(ctx, guardInputs{
-		driver:    driver,
-		conn:      conn,
-		rest:      s.rest,
-		config:    s.config,
-		agentDirs: s.flags.agentDirs,
-		timeout:   s.flags.timeout,
-		metrics:   s.metrics,
-		board:     s.board,
-		rejudged:  guard.Rejudged,
-		lead:      func() error { return s.leader.Check(nil) },
-		ready:     func(check func() error) { s.ready.set("guard", check) },
+	s.ready.Set("guard", sidecar.NotReady("it waits for the Kubernetes API"))
+	guard, background, err := sidecar.New(ctx, sidecar.Options{
+		Driver:    driver,
+		Conn:      conn,
+		Rest:      s.rest,
+		Config:    s.config,
+		AgentDirs: s.flags.agentDirs,
+		Timeout:   s.flags.timeout,
+		Metrics:   s.metrics,
+		Board:     s.board,
+		Rejudged:  guard.Rejudged,
+		Lead:      func() error { return s.leader.Check(nil) },
+		Ready:     func(check func() error) { s.ready.Set("guard", check) },
 	})
 	if err != nil {
 		return nil, nil, err
@@ -239,14 +238,14 @@ func (s *sidecar) guard(ctx context.Context, conn *grpc.ClientConn, driver strin
 
 // startBackground runs the background work, on the leader only if there is an
 // election, until ctx ends. wait returns once it has ended.
-func (s *sidecar) startBackground(ctx context.Context, driver string, background func(context.Context) error) (wait func(), err error) {
+func (s *runner) startBackground(ctx context.Context, driver string, background func(context.Context) error) (wait func(), err error) {
 	if background == nil {
 		return func() {}, nil
 	}
 	work := func(ctx context.Context) {
-		s.board.leads.Store(true)
-		defer s.board.leads.Store(false)
-		keepRunning(ctx, background)
+		s.board.SetLeads(true)
+		defer s.board.SetLeads(false)
+		sidecar.KeepRunning(ctx, background)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	running := sync.WaitGroup{}
@@ -271,27 +270,4 @@ func (s *sidecar) startBackground(ctx context.Context, driver string, background
 		}
 	})
 	return wait, nil
-}
-
-// guardInputs are what the guard is built of.
-type guardInputs struct {
-	driver    string // as GetPluginInfo names it
-	conn      *grpc.ClientConn
-	rest      *rest.Config
-	config    *config.Configuration
-	agentDirs []string
-	// levels are the fence agents; nil: those of the configuration are made.
-	levels agent.Levels
-	// host tells this process from others in locks and audit trails; empty: the
-	// host's name.
-	host     string
-	timeout  time.Duration // of our own calls to the driver
-	metrics  *sidecarMetrics
-	board    *board
-	rejudged int64 // of the calls that wait, at a time (guard.Spare)
-	// lead says what is wrong with this process's own lead; nil: nothing.
-	lead func() error
-	// ready is given what tells whether the guard's caches are synced, and what
-	// they lack, before they are waited for.
-	ready func(check func() error)
 }

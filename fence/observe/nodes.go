@@ -31,6 +31,19 @@ func nodeOf(n *corev1.Node) *node {
 	return kept
 }
 
+// NodeReady tells whether the condition Ready of the Node is True; a nil Node is not ready.
+func NodeReady(n *corev1.Node) bool {
+	if n == nil {
+		return false
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
 // same tells that nothing but its version is another.
 func (n *node) same(other *node) bool {
 	return n != nil && n.uid == other.uid && n.providerID == other.providerID && n.bootID == other.bootID &&

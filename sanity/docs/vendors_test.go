@@ -6,63 +6,27 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/rest"
 
-	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
-	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
-	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
-	"github.com/csi-fencepost/csi-fencepost/fence/observe"
-	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
-	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
 // The code of docs/VENDORS.md. A test holds the page's blocks against this file.
 
 // serveGuarded serves listen for external-attacher, in front of the driver's own
 // socket, until ctx ends.
-func serveGuarded(ctx context.Context, client kubernetes.Interface, conn *grpc.ClientConn, listen string,
-	events record.EventRecorder, metrics guard.Metrics, own ...evidence.Source) error {
-	c := config.Default()
-	driver, err := csi.NewDriver(ctx, conn)
+func serveGuarded(ctx context.Context, api *rest.Config, driver *grpc.ClientConn, listen string, own ...evidence.Source) error {
+	guard, background, err := sidecar.New(ctx, sidecar.Options{Conn: driver, Rest: api, Sources: own})
 	if err != nil {
 		return err
 	}
-	cluster, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	ids := driver.Identity()
-	lives := observe.NewTracker(c.Fencing.SuspectAfter.Duration, c.Fencing.MaxUnhealthy.Share())
-	index, err := observe.New(client, ids, lives, c.Fencing.Namespace)
-	if err != nil {
-		return err
-	}
-	records := noderecord.NewStore(client.CoordinationV1(), c.Fencing.Namespace)
-	write := evidence.Records{Store: records, Actor: "my driver"}
-	surveyor := &survey.Surveyor{
-		Client: client, IDs: ids, Index: index, Ledgers: ledger.New(client, string(cluster.UID), ids), Records: records,
-		Sources: append(own, evidence.OutOfServiceTaint(write), evidence.Confirmations(write), evidence.VolumeRelease{}),
-		Lives:   lives, Driver: driver, Policy: c.Policy(),
-	}
-	waiting := guard.NewWaiting(client, surveyor, func(map[string]int) {})
-	report := guard.NewReport(client, events, metrics, waiting)
-	index.OnChange(waiting.Changed)
-	lives.OnStale(func(node string) { waiting.Changed(observe.Change{Node: node}) })
-	for _, run := range []func(context.Context){index.Run, lives.Run, waiting.Run, report.Run} {
-		go run(ctx)
-	}
-	if err := index.WaitReady(ctx); err != nil {
-		return err
-	}
-	server, err := proxy.New(proxy.Options{Listen: listen, Driver: conn,
-		Guard: guard.New(guard.Options{Surveyor: surveyor, Reporter: report})})
+	// Of several replicas, only the one that leads may do this.
+	go sidecar.KeepRunning(ctx, background)
+	server, err := proxy.New(proxy.Options{Listen: listen, Driver: driver, Guard: guard})
 	if err != nil {
 		return err
 	}
@@ -119,10 +83,6 @@ func (o outlets) Off(ctx context.Context, m agent.Machine) (string, error) {
 func (o outlets) On(ctx context.Context, m agent.Machine) (string, error) {
 	return "outlet switched on", o.set(ctx, o.byNode[m.Node], true)
 }
-
-// Compiled and not run here: sanity/guard and sanity/scenarios run the same parts
-// before a real API server.
-var _ = serveGuarded
 
 // The judgement is a pure function, for a driver that wants nothing but that.
 func Example_judge() {

@@ -15,7 +15,7 @@ import (
 var productFolders = []string{"cmd", "csi", "fence", "proxy"}
 
 // simulated is the package whose tests are the simulation.
-const simulated = "cmd/csi-fencepost"
+const simulated = "proxy/sidecar"
 
 // A productPackage is one package of the product, by its folder.
 type productPackage struct {

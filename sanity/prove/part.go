@@ -35,14 +35,14 @@ type part struct {
 }
 
 var parts = []part{
-	{name: "simulation", needs: "cmd/csi-fencepost/simulation_test.go", built: "./cmd/csi-fencepost",
+	{name: "simulation", needs: "proxy/sidecar/simulation_test.go", built: "./proxy/sidecar",
 		about: "The wiring that is shipped, driven by one seed a schedule through crashes, partitions, lost and late answers, lying operators and faults of the driver; R1 and R2 are checked after every step, and that nothing stays stuck at the end.",
 		command: func(o options, file string) []string {
 			n := "1000000"
 			if o.quick {
 				n = "2000"
 			}
-			return []string{"go", "test", "./cmd/csi-fencepost", "-run", "^TestSimulation$", "-count=1", "-timeout=0", "-v", "-schedules=" + n, "-failures=20", "-result=" + file}
+			return []string{"go", "test", "./proxy/sidecar", "-run", "^TestSimulation$", "-count=1", "-timeout=0", "-v", "-schedules=" + n, "-failures=20", "-result=" + file}
 		}},
 	{name: "model", needs: "sanity/model/fencepost.pml", built: "./sanity/model",
 		about: "A model of the protocol, bounded worlds of it explored completely, with the same rules, and without its guards, one at a time, where a violation has to be found.",

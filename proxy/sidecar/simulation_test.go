@@ -1,4 +1,4 @@
-package main
+package sidecar
 
 import (
 	"context"
@@ -18,12 +18,8 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
-	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
-	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
-	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate"
@@ -72,7 +68,7 @@ func TestSimulation(t *testing.T) {
 	began := time.Now()
 	c.Run(t)
 	r := result.Result{Part: "simulation", Left: left, Began: began, Seconds: time.Since(began).Seconds(),
-		Command: fmt.Sprintf("go test ./cmd/csi-fencepost -run TestSimulation -schedules=%d -seed=%d -timeout 0 -result=%s", *schedules, *firstSeed, *outcomeTo)}
+		Command: fmt.Sprintf("go test ./proxy/sidecar -run TestSimulation -schedules=%d -seed=%d -timeout 0 -result=%s", *schedules, *firstSeed, *outcomeTo)}
 	c.Figures(&r, "tier 1: ")
 	failed, short := c.Failures, c.Shortfalls()
 	if *schedules > 0 {
@@ -235,40 +231,36 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// partsOfTier1 is the wiring of newGuard without HTTP, watches, wake-ups, Events
-// and the failover's loop: guard, survey, ledger, decision, sources, records,
-// fencer, agents' levels and liveness are the real ones.
+// partsOfTier1 is the sidecar's own core (newCore) and guard: survey, ledger,
+// decision, sources, records, fencer, agents' levels and liveness. HTTP, watches,
+// wake-ups, Events and the failover's loop are those of tier 2.
 func partsOfTier1(ctx context.Context, p simulate.Parts) (simulate.Sidecar, error) {
 	driver, err := csi.NewDriver(ctx, p.Driver)
 	if err != nil {
 		return nil, err
 	}
-	ids := driver.Identity()
 	tracker := observe.NewTracker(p.Config.Fencing.SuspectAfter.Duration, p.Config.Fencing.MaxUnhealthy.Share())
-	records := noderecord.NewStore(p.Client.CoordinationV1(), p.Config.Fencing.Namespace)
-	f := &fencing{}
-	f.fencer, err = fencer.New(fencer.Options{Levels: p.Agents, Records: records, Nodes: p.Aside.CoreV1(), Leases: p.Client.CoordinationV1(), Driver: ids.Driver, Actor: p.Name})
+	c, err := newCore(ctx, Options{Driver: simulate.DriverName, Conn: p.Driver, Config: p.Config, Levels: p.Agents, Host: p.Name, Metrics: uncounted, Board: unseen},
+		ground{client: p.Client, vital: p.Aside, cluster: simulate.ClusterUID, driver: driver, index: p.Index, tracker: tracker, random: p.Random, answered: func(string) {}})
 	if err != nil {
 		return nil, err
 	}
-	sources := newSources(sourceInputs{config: p.Config, driver: ids.Driver, fencing: f, records: evidence.Records{Store: records, Actor: p.Name}})
-	ledgers := ledger.New(p.Client, simulate.ClusterUID, ids)
-	ledgers.Random = p.Random
-	surveyor := &survey.Surveyor{Client: p.Client, IDs: ids, Index: p.Index, Ledgers: ledgers, Records: records, Sources: sources.all,
-		Lives: tracker, Driver: driver, Policy: p.Config.Policy(), CutsStorage: f.cutsStorage()}
-	return &tier1{Guard: guard.New(guard.Options{Surveyor: surveyor, Reporter: nobody{}}), driver: directDriver{spec.NewControllerClient(p.Driver)},
-		sources: sources, fencer: f.fencer, tracker: tracker, nodeID: p.Index.NodeID, client: p}, nil
+	return &tier1{Guard: c.guard(nobody{}), core: c, driver: directDriver{spec.NewControllerClient(p.Driver)}, client: p}, nil
 }
+
+// The figures and the page of tier 1, which nobody reads: one of each for all of
+// its processes.
+var (
+	uncounted = NewMetrics()
+	unseen    = NewBoard("simulated", nil, false, &Readiness{})
+)
 
 // tier1 is a process of tier 1.
 type tier1 struct {
 	*guard.Guard
-	driver  directDriver
-	sources *evidenceSources
-	fencer  *fencer.Fencer
-	tracker *observe.Tracker
-	nodeID  func(string) string
-	client  simulate.Parts
+	*core
+	driver directDriver
+	client simulate.Parts
 }
 
 func (s *tier1) ControllerPublishVolume(ctx context.Context, req *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
@@ -286,8 +278,8 @@ func (s *tier1) Sight(ctx context.Context, node *corev1.Node) error {
 }
 
 func (s *tier1) FenceOff(ctx context.Context, n *corev1.Node, leaseRV string) error {
-	t := fencer.Target{Node: n.Name, UID: string(n.UID), BootID: n.Status.NodeInfo.BootID, NodeID: s.nodeID(n.Name), LeaseRV: leaseRV}
-	_, err := s.fencer.Off(ctx, t, "a person said so", false)
+	t := fencer.Target{Node: n.Name, UID: string(n.UID), BootID: n.Status.NodeInfo.BootID, NodeID: s.client.Index.NodeID(n.Name), LeaseRV: leaseRV}
+	_, err := s.fencing.fencer.Off(ctx, t, "a person said so", false)
 	return err
 }
 

@@ -1,4 +1,4 @@
-package main
+package sidecar
 
 import (
 	"context"
@@ -23,6 +23,7 @@ import (
 const (
 	sightedRecords = "records"
 	someonesValue  = "nodeshutdown"
+	sightedDriver  = "disk.example.com"
 )
 
 // counting counts the requests for one object each, and may refuse to list the
@@ -71,13 +72,13 @@ func newSightedWorld(t *testing.T, nodes int) *sightedWorld {
 	if _, err := w.records.BindTaint(t.Context(), "untainted", corev1.TaintNodeOutOfService, b, "test"); err != nil {
 		t.Fatal(err)
 	}
-	ids := &csi.Identity{Driver: testDriver}
+	ids := &csi.Identity{Driver: sightedDriver}
 	index, err := observe.New(client, ids, observe.NewTracker(time.Minute, 0.4), sightedRecords)
 	if err != nil {
 		t.Fatal(err)
 	}
 	taint := evidence.OutOfServiceTaint(evidence.Records{Store: records, Actor: "test"})
-	w.sights = newSighting(client, index, &evidenceSources{records: records, taints: []*evidence.Taint{taint}})
+	w.sights = newSighting(client, index, &EvidenceSources{records: records, taints: []*evidence.Taint{taint}})
 	index.OnNode(w.sights.saw)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

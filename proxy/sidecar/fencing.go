@@ -1,4 +1,4 @@
-package main
+package sidecar
 
 import (
 	"context"
@@ -32,34 +32,34 @@ type fencing struct {
 
 // newFencing makes the agents of the configuration; there may be none. answered
 // is told of each node that they gave a clear answer about.
-func newFencing(ctx context.Context, in guardInputs, client kubernetes.Interface, records *noderecord.Store, answered func(node string)) (*fencing, error) {
+func newFencing(ctx context.Context, in Options, client kubernetes.Interface, records *noderecord.Store, answered func(node string)) (*fencing, error) {
 	nodes := client.CoreV1().Nodes()
-	f, levels := &fencing{}, in.levels
+	f, levels := &fencing{}, in.Levels
 	var err error
 	if levels == nil {
-		if levels, err = newLevels(in.config, in.agentDirs, driverSide{conn: in.conn, name: in.driver, nodes: nodes}); err != nil {
+		if levels, err = NewLevels(in.Config, in.AgentDirs, DriverSide{Conn: in.Conn, Name: in.Driver, Nodes: nodes}); err != nil {
 			return nil, err
 		}
 	}
-	f.fencer, err = fencer.New(fencer.Options{Levels: in.metrics.meter(levels, &in.board.agents), Records: records, Nodes: client.CoreV1(), Leases: client.CoordinationV1(),
-		Driver: in.driver, Actor: in.actor(), ReadOnly: in.config.Mode == config.Observe,
+	f.fencer, err = fencer.New(fencer.Options{Levels: in.metered(levels), Records: records, Nodes: client.CoreV1(), Leases: client.CoordinationV1(),
+		Driver: in.Driver, Actor: in.actor(), ReadOnly: in.Config.Mode == config.Observe,
 		Answered: func(node string, _ fencer.Answer) { answered(node) }})
 	if err != nil {
 		return nil, err
 	}
-	if !in.config.Evidence.NetworkFence || !networkFences(ctx, in) {
+	if !in.Config.Evidence.NetworkFence || !networkFences(ctx, in) {
 		return f, nil
 	}
-	f.storage, err = csiaddons.New(csiaddons.Options{Name: "network-fence", Conn: in.conn, Driver: in.driver, Nodes: nodes})
+	f.storage, err = csiaddons.New(csiaddons.Options{Name: "network-fence", Conn: in.Conn, Driver: in.Driver, Nodes: nodes})
 	return f, err
 }
 
 // networkFences tells whether the driver can cut clients off. One without the
 // service, as most are, is asked once and not again.
-func networkFences(ctx context.Context, in guardInputs) bool {
-	ctx, cancel := context.WithTimeout(ctx, in.timeout)
+func networkFences(ctx context.Context, in Options) bool {
+	ctx, cancel := context.WithTimeout(ctx, in.Timeout)
 	defer cancel()
-	can, err := addons.NewClient(in.conn).Capabilities(ctx)
+	can, err := addons.NewClient(in.Conn).Capabilities(ctx)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("The driver has no csi-addons services; NetworkFence objects are no evidence", "err", err)
 	}
@@ -73,34 +73,25 @@ func (f *fencing) cutsStorage() bool {
 	})
 }
 
-// failoverParts are what the failover shares with the guard.
-type failoverParts struct {
-	index   *observe.Watch
-	lives   *observe.Tracker
-	fencing *fencing
-	records *noderecord.Store
-	claims  []evidence.Source
-}
-
 // newFailover makes the failover; nil: it is switched off.
-func newFailover(ctx context.Context, in guardInputs, ids *csi.Identity, p failoverParts) (*failover.Controller, error) {
-	c := in.config
+func newFailover(ctx context.Context, in Options, ids *csi.Identity, index *observe.Watch, on *core) (*failover.Controller, error) {
+	c := in.Config
 	if !c.Failover.Enabled || c.Mode == config.Observe {
 		return nil, nil
 	}
 	// Clients of their own: 50 pods that move at once must not queue behind
 	// other requests, nor behind the Events about them.
-	client, err := kubernetes.NewForConfig(rest.CopyConfig(in.rest))
+	client, err := kubernetes.NewForConfig(rest.CopyConfig(in.Rest))
 	if err != nil {
 		return nil, err
 	}
-	events, err := kubernetes.NewForConfig(rest.CopyConfig(in.rest))
+	events, err := kubernetes.NewForConfig(rest.CopyConfig(in.Rest))
 	if err != nil {
 		return nil, err
 	}
 	return failover.New(failover.Options{
-		Client: client, IDs: ids, Index: p.index, Lives: p.lives, Fencer: failover.Agents{Fencer: p.fencing.fencer},
-		Records: p.records, Sources: p.claims, Events: newRecorder(ctx, events, ids.Driver), Metrics: in.metrics, Lead: in.lead,
+		Client: client, IDs: ids, Index: index, Lives: on.tracker, Fencer: failover.Agents{Fencer: on.fencing.fencer},
+		Records: on.vitalRecords, Sources: on.sources.claims, Events: newRecorder(ctx, events, ids.Driver), Metrics: in.Metrics, Lead: in.Lead,
 		SuspectAfter: c.Fencing.SuspectAfter.Duration, FenceAfter: c.Fencing.FenceAfter.Duration,
 		MaxConcurrent: c.Fencing.MaxConcurrent, MaxUnhealthy: c.Fencing.MaxUnhealthy.Share(), PowerOn: c.Fencing.PowerOn == config.WhenMoved,
 		UnpublishRevokesAccess: c.Driver.UnpublishRevokesAccess,
@@ -150,12 +141,14 @@ func background(client kubernetes.Interface, sights *sighting, f *fencing, mover
 // A metered agent counts what it is asked for.
 type metered struct {
 	agent.Agent
-	metrics *sidecarMetrics
+	metrics *Metrics
 	seen    *readings
 }
 
-// meter counts the calls of all agents, and keeps their last answers in seen.
-func (m *sidecarMetrics) meter(levels agent.Levels, seen *readings) agent.Levels {
+// metered are the agents of levels: their calls are counted, and their last
+// answers kept for the board.
+func (in *Options) metered(levels agent.Levels) agent.Levels {
+	m, seen := in.Metrics, &in.Board.agents
 	var all agent.Levels
 	for _, level := range levels {
 		var l agent.Level

@@ -1,4 +1,4 @@
-package main
+package sidecar
 
 import (
 	"sync"
@@ -12,10 +12,10 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
 )
 
-// sidecarMetrics are all metrics of this program: those of every CSI sidecar
+// Metrics are all metrics of this program: those of every CSI sidecar
 // (csi_sidecar_operations_seconds, of csi-lib-utils) and our own. They are safe
 // for concurrent use.
-type sidecarMetrics struct {
+type Metrics struct {
 	csimetrics.CSIMetricsManager
 
 	decisions    *metrics.CounterVec
@@ -33,10 +33,10 @@ type sidecarMetrics struct {
 	brakes      map[string]failover.Brake // by node
 }
 
-// newMetrics registers every metric in a registry of its own, beside the Go
+// NewMetrics registers every metric in a registry of its own, beside the Go
 // runtime's and client-go's.
-func newMetrics() *sidecarMetrics {
-	m := &sidecarMetrics{
+func NewMetrics() *Metrics {
+	m := &Metrics{
 		// The name is set once the driver has told it.
 		CSIMetricsManager: csimetrics.NewCSIMetricsManagerForSidecar(""),
 		decisions: metrics.NewCounterVec(&metrics.CounterOpts{
@@ -97,14 +97,14 @@ func newMetrics() *sidecarMetrics {
 
 // begin makes the series whose increase alerts look for: one is only seen from a
 // 0 on. Those of the agents are made with them (meter).
-func (m *sidecarMetrics) begin() {
+func (m *Metrics) begin() {
 	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
 		m.fenced.WithLabelValues(string(kind))
 	}
 }
 
 // knows makes the series of an agent's calls.
-func (m *sidecarMetrics) knows(agent string) {
+func (m *Metrics) knows(agent string) {
 	for action, results := range map[string][]string{"status": {"on", "off", "unclear", "error"}, "off": {"sent", "error"}, "on": {"sent", "error"}} {
 		for _, result := range results {
 			m.agentCalls.WithLabelValues(agent, action, result)
@@ -112,9 +112,9 @@ func (m *sidecarMetrics) knows(agent string) {
 	}
 }
 
-// readyIs has csi_fencepost_ready tell whether every check of /readyz passes.
+// ReadyIs has csi_fencepost_ready tell whether every check of /readyz passes.
 // It is asked at each scrape.
-func (m *sidecarMetrics) readyIs(r *readiness) {
+func (m *Metrics) ReadyIs(r *Readiness) {
 	m.GetRegistry().RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{
 		Name:           "csi_fencepost_ready",
 		Help:           "Whether every check of /readyz passes: the driver, the guard's caches, the socket.",
@@ -128,16 +128,16 @@ func (m *sidecarMetrics) readyIs(r *readiness) {
 }
 
 // Decisions counts one judged call.
-func (m *sidecarMetrics) Decisions(call, decision, reason string) {
+func (m *Metrics) Decisions(call, decision, reason string) {
 	m.decisions.WithLabelValues(call, decision, reason).Inc()
 }
 
 // TakeoverDone records how long a successful takeover's call took.
-func (m *sidecarMetrics) TakeoverDone(d time.Duration) { m.takeover.Observe(d.Seconds()) }
+func (m *Metrics) TakeoverDone(d time.Duration) { m.takeover.Observe(d.Seconds()) }
 
 // Waiting replaces the numbers of waiting volumes. A reason that is no longer
 // named keeps its series at 0, so that a graph shows its end.
-func (m *sidecarMetrics) Waiting(byReason map[string]int) {
+func (m *Metrics) Waiting(byReason map[string]int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for reason := range byReason {
@@ -149,10 +149,10 @@ func (m *sidecarMetrics) Waiting(byReason map[string]int) {
 }
 
 // LedgerWriteError counts one failed write of a ledger.
-func (m *sidecarMetrics) LedgerWriteError() { m.ledgerErrors.Inc() }
+func (m *Metrics) LedgerWriteError() { m.ledgerErrors.Inc() }
 
 // agentCall counts one call of a fence agent.
-func (m *sidecarMetrics) agentCall(agent, action, result string, ok bool) {
+func (m *Metrics) agentCall(agent, action, result string, ok bool) {
 	m.agentCalls.WithLabelValues(agent, action, result).Inc()
 	up := 0.0
 	if ok {
@@ -162,7 +162,7 @@ func (m *sidecarMetrics) agentCall(agent, action, result string, ok bool) {
 }
 
 // FencingBlocked notes what keeps a node from being fenced.
-func (m *sidecarMetrics) FencingBlocked(node string, reason failover.Brake) {
+func (m *Metrics) FencingBlocked(node string, reason failover.Brake) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if was := m.brakes[node]; was != failover.NoBrake && was != reason {
@@ -176,7 +176,7 @@ func (m *sidecarMetrics) FencingBlocked(node string, reason failover.Brake) {
 }
 
 // NodeFenced counts a node that was fenced.
-func (m *sidecarMetrics) NodeFenced(kind fence.Kind) { m.fenced.WithLabelValues(string(kind)).Inc() }
+func (m *Metrics) NodeFenced(kind fence.Kind) { m.fenced.WithLabelValues(string(kind)).Inc() }
 
 // PodsDeleted counts pods that were deleted by force.
-func (m *sidecarMetrics) PodsDeleted(n int) { m.podsDeleted.Add(float64(n)) }
+func (m *Metrics) PodsDeleted(n int) { m.podsDeleted.Add(float64(n)) }

@@ -1,4 +1,4 @@
-package main
+package sidecar
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/proxy/statusz"
 )
@@ -65,7 +66,7 @@ func (s *seenNodes) addSilent() (watched int) {
 			s.add(n.Name)
 		}
 		if seen := s.nodes[n.Name]; seen != nil {
-			seen.exists, seen.ready, seen.silent, seen.watched, seen.suspect = true, ready(n), age, ok, suspect
+			seen.exists, seen.ready, seen.silent, seen.watched, seen.suspect = true, observe.NodeReady(n), age, ok, suspect
 		}
 	})
 	for _, name := range p.index.Holding() {

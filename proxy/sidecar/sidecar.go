@@ -1,4 +1,4 @@
-package main
+package sidecar
 
 import (
 	"context"
@@ -15,17 +15,14 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
-	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
-	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
-// newGuard wires the guard:
+// New wires the guard:
 //
 //	watch ──▶ survey ──▶ guard ──▶ report ──▶ waiting ──▶ (VolumeAttachment)
 //	  ├▶ liveness ─┘ └── sources ◀── fencer ◀── agents
@@ -33,25 +30,31 @@ import (
 //	  │     └───────────────┴──── failover ──▶ (taint, pods)
 //	  └── changes ──▶ waiting, failover
 //
-// It returns the guard of the two calls, and its background work, which runs on
-// one replica at a time and may be begun again. What it starts itself ends with
-// ctx.
-func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Context) error, error) {
-	limit := throttle.New(in.rest.QPS, in.rest.Burst)
-	limited := rest.CopyConfig(in.rest)
-	limited.RateLimiter = limit
+// It returns the guard of the two calls, for proxy.Options, and its background
+// work, which runs on one replica at a time and may be begun again (KeepRunning).
+// What it starts itself ends with ctx. It waits, until ctx ends, for the Kubernetes
+// API and for its caches, and asks the driver for its name and capabilities; an
+// error names which of them failed, or the fence agents that cannot be made.
+func New(ctx context.Context, in Options) (proxy.Guard, func(context.Context) error, error) {
+	in = in.withDefaults()
+	var limit *throttle.Limiter
+	limited := rest.CopyConfig(in.Rest)
+	if in.Rest.QPS > 0 {
+		limit = throttle.New(in.Rest.QPS, in.Rest.Burst)
+		limited.RateLimiter = limit
+	}
 	client, err := kubernetes.NewForConfig(limited)
 	if err != nil {
 		return nil, nil, err
 	}
 	// What fences, and what tells whether the API server answers, waits behind no
 	// call.
-	vital, err := kubernetes.NewForConfig(rest.CopyConfig(in.rest))
+	vital, err := kubernetes.NewForConfig(rest.CopyConfig(in.Rest))
 	if err != nil {
 		return nil, nil, err
 	}
 	// Nor does a call wait for Events.
-	events, err := kubernetes.NewForConfig(rest.CopyConfig(in.rest))
+	events, err := kubernetes.NewForConfig(rest.CopyConfig(in.Rest))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -59,33 +62,31 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	if err != nil {
 		return nil, nil, err
 	}
-	driver, err := csi.NewDriver(ctx, in.conn)
+	driver, err := csi.NewDriver(ctx, in.Conn)
 	if err != nil {
 		return nil, nil, err
 	}
-	ids, observing := driver.Identity(), in.config.Mode == config.Observe
-	tracker := observe.NewTracker(in.config.Fencing.SuspectAfter.Duration, in.config.Fencing.MaxUnhealthy.Share())
-	index, err := observe.New(client, ids, tracker, in.config.Fencing.Namespace)
+	ids := driver.Identity()
+	if in.Driver == "" {
+		in.Driver = ids.Driver
+	}
+	tracker := observe.NewTracker(in.Config.Fencing.SuspectAfter.Duration, in.Config.Fencing.MaxUnhealthy.Share())
+	index, err := observe.New(client, ids, tracker, in.Config.Fencing.Namespace)
 	if err != nil {
 		return nil, nil, err
 	}
-	records := noderecord.NewStore(client.CoordinationV1(), in.config.Fencing.Namespace)
 	wake := new(wakeUps)
-	vitalRecords := noderecord.NewStore(vital.CoordinationV1(), in.config.Fencing.Namespace)
-	fencing, err := newFencing(ctx, in, vital, vitalRecords, wake.node)
+	c, err := newCore(ctx, in, ground{client: client, vital: vital, objects: client.CoreV1().RESTClient(), cluster: cluster, driver: driver,
+		index: index, tracker: tracker, limit: limit, answered: wake.node})
 	if err != nil {
 		return nil, nil, err
 	}
-	sources := newSources(sourceInputs{config: in.config, driver: ids.Driver, objects: client.CoreV1().RESTClient(), fencing: fencing,
-		records: evidence.Records{Store: records, Actor: in.actor(), ReadOnly: observing}})
-	surveyor := &survey.Surveyor{Client: client, IDs: ids, Index: index, Ledgers: ledger.New(client, cluster, ids), Records: records,
-		Sources: sources.all, Lives: tracker, Driver: driver, Policy: in.config.Policy(), CutsStorage: fencing.cutsStorage(), Limit: limit}
-	waiting := guard.NewWaiting(client, surveyor, in.metrics.Waiting)
-	report := guard.NewReport(events, newRecorder(ctx, events, ids.Driver), in.metrics, waiting)
-	sights := newSighting(client, index, sources)
+	waiting := guard.NewWaiting(client, c.surveyor, in.Metrics.Waiting)
+	report := guard.NewReport(events, newRecorder(ctx, events, ids.Driver), in.Metrics, waiting)
+	sights := newSighting(client, index, c.sources)
 	context.AfterFunc(ctx, sights.queue.ShutDown)
 	wake.add(waiting.Changed)
-	mover, err := newFailover(ctx, in, ids, failoverParts{index: index, lives: tracker, fencing: fencing, records: vitalRecords, claims: sources.claims})
+	mover, err := newFailover(ctx, in, ids, index, c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -100,27 +101,27 @@ func newGuard(ctx context.Context, in guardInputs) (proxy.Guard, func(context.Co
 	for _, run := range []func(context.Context){index.Run, tracker.Run, probe, waiting.Run, report.Run} {
 		go run(ctx)
 	}
-	in.ready(index.Ready)
+	in.Ready(index.Ready)
 	if err := index.WaitReady(ctx); err != nil {
 		return nil, nil, err
 	}
 	index.EachRefused(func(va *storagev1.VolumeAttachment, handle string) {
 		waiting.Recover(va, handle, index.NodeID(va.Spec.NodeName))
 	})
-	klog.FromContext(ctx).Info("Guarding", "driver", ids.Driver, "mode", in.config.Mode, "cluster", cluster)
-	g := guard.New(guard.Options{Surveyor: surveyor, Reporter: report, Observe: observing})
-	in.board.setParts(&boardParts{levels: fencing.fencer.Levels, waiting: waiting, recent: &report.Recent, underWay: g.UnderWay,
-		index: index, lives: tracker, records: records, mover: mover})
-	return bounded(g, waiting, in), background(client, sights, fencing, mover), nil
+	klog.FromContext(ctx).Info("Guarding", "driver", ids.Driver, "mode", in.Config.Mode, "cluster", cluster)
+	g := c.guard(report)
+	in.Board.setParts(&boardParts{levels: c.fencing.fencer.Levels, waiting: waiting, recent: &report.Recent, underWay: g.UnderWay,
+		index: index, lives: tracker, records: c.surveyor.Records, mover: mover})
+	return bounded(g, waiting, in), background(client, sights, c.fencing, mover), nil
 }
 
 // bounded is g with driver.maxConcurrentCalls, for which no refused call waits; one
 // that observes holds nobody up.
-func bounded(g proxy.Guard, waiting *guard.Waiting, in guardInputs) proxy.Guard {
-	if in.config.Mode == config.Observe {
+func bounded(g proxy.Guard, waiting *guard.Waiting, in Options) proxy.Guard {
+	if in.Config.Mode == config.Observe {
 		return g
 	}
-	return guard.Spare(guard.Bound(g, in.config.Driver.MaxConcurrentCalls), waiting, in.metrics, in.rejudged)
+	return guard.Spare(guard.Bound(g, in.Config.Driver.MaxConcurrentCalls), waiting, in.Metrics, max(in.Rejudged, 0))
 }
 
 // wakeUps tell of what may have unblocked something. Add before anything runs.
@@ -169,13 +170,13 @@ func answers(client kubernetes.Interface) func(context.Context) error {
 
 // actor names a driver's sidecar in audit trails: those of two drivers may share a
 // host.
-func (in *guardInputs) actor() string {
-	host := in.host
+func (in *Options) actor() string {
+	host := in.Host
 	if host == "" {
 		var err error
 		if host, err = os.Hostname(); err != nil {
 			host = "unknown host"
 		}
 	}
-	return noderecord.SidecarActor(in.driver, host)
+	return noderecord.SidecarActor(in.Driver, host)
 }

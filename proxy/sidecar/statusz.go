@@ -1,4 +1,4 @@
-package main
+package sidecar
 
 import (
 	"cmp"
@@ -27,13 +27,14 @@ const (
 	statuszJSONPath = "/statusz.json"
 )
 
-// board is what /statusz is put together from. It is shown before the driver and
+// Board is what /statusz is put together from. It is shown before the driver and
 // the guard are there: that is when somebody asks why.
-type board struct {
+type Board struct {
 	started time.Time
+	version string
 	config  *config.Configuration // nil with --no-kubernetes
 	elects  bool                  // there is a leader election
-	ready   *readiness
+	ready   *Readiness
 	leads   atomic.Bool
 	agents  readings
 
@@ -54,36 +55,41 @@ type boardParts struct {
 	mover    *failover.Controller // nil: failover is off
 }
 
-func newBoard(s *sidecar) *board {
-	return &board{started: time.Now(), config: s.config, elects: s.flags.LeaderElection, ready: s.ready}
+// NewBoard makes the board of a sidecar. config is nil where nothing is guarded;
+// elects tells whether there is a leader election.
+func NewBoard(version string, config *config.Configuration, elects bool, ready *Readiness) *Board {
+	return &Board{started: time.Now(), version: version, config: config, elects: elects, ready: ready}
 }
 
-// serve adds the page and its JSON to mux.
-func (b *board) serve(mux *http.ServeMux) {
+// Serve adds the page and its JSON to mux.
+func (b *Board) Serve(mux *http.ServeMux) {
 	h := statusz.NewHandler(b.collect)
 	mux.Handle(statuszPath, h)
 	mux.Handle(statuszJSONPath, h)
 }
 
-func (b *board) setDriver(name string) {
+func (b *Board) SetDriver(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.driver = name
 }
 
-func (b *board) setParts(p *boardParts) {
+// SetLeads tells whether this process leads, or stands by.
+func (b *Board) SetLeads(leads bool) { b.leads.Store(leads) }
+
+func (b *Board) setParts(p *boardParts) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.parts = p
 }
 
 // collect puts the State together.
-func (b *board) collect(ctx context.Context) *statusz.State {
+func (b *Board) collect(ctx context.Context) *statusz.State {
 	b.mu.Lock()
 	driver, parts := b.driver, b.parts
 	b.mu.Unlock()
 	s := statusz.New(time.Now())
-	s.Driver, s.Version, s.Started, s.Mode, s.Leader = driver, buildVersion(), b.started.UTC(), "None", "Alone"
+	s.Driver, s.Version, s.Started, s.Mode, s.Leader = driver, b.version, b.started.UTC(), "None", "Alone"
 	s.Host, _ = os.Hostname()
 	if b.config != nil {
 		s.Mode = string(b.config.Mode)
@@ -129,7 +135,7 @@ func decisionShown(d *guard.Said) statusz.Decision {
 }
 
 // collectNodes adds the nodes that are silent, or of which something is claimed.
-func (b *board) collectNodes(ctx context.Context, s *statusz.State, p *boardParts) {
+func (b *Board) collectNodes(ctx context.Context, s *statusz.State, p *boardParts) {
 	records, garbled, err := p.records.List(ctx)
 	if err != nil {
 		s.Notes = append(s.Notes, "What is claimed of the nodes is not known: "+err.Error())

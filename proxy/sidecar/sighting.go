@@ -1,4 +1,4 @@
-package main
+package sidecar
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 type sighting struct {
 	client  kubernetes.Interface
 	index   *observe.Watch
-	sources *evidenceSources
+	sources *EvidenceSources
 	queue   workqueue.TypedRateLimitingInterface[string]
 
 	mu sync.Mutex
@@ -33,7 +33,7 @@ type sighting struct {
 	remedied map[string]bool
 }
 
-func newSighting(client kubernetes.Interface, index *observe.Watch, sources *evidenceSources) *sighting {
+func newSighting(client kubernetes.Interface, index *observe.Watch, sources *EvidenceSources) *sighting {
 	return &sighting{client: client, index: index, sources: sources, remedied: map[string]bool{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))}
 }

@@ -1,10 +1,11 @@
-package main
+package sidecar
 
 import (
 	"context"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/test/bufconn"
 	corev1 "k8s.io/api/core/v1"
@@ -16,22 +17,21 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate"
 )
 
-// wholeProgram is tier 2: newGuard, newFailover, the background work and the proxy
+// wholeProgram is tier 2: New, the background work and the proxy
 // as `run` starts them, but for the election (every replica leads) and the socket,
 // which is in memory.
 func wholeProgram(ctx context.Context, p simulate.Parts) (simulate.Sidecar, error) {
-	s := &sidecar{flags: newRunFlags(), config: p.Config, rest: p.Rest, metrics: newMetrics(), ready: &readiness{}, leader: newLeaderHealth()}
-	s.board = newBoard(s)
+	metrics := NewMetrics()
 	rejudged := int64(guard.Rejudged)
 	if p.Spares {
-		rejudged = 0
+		rejudged = -1 // none
 	}
-	edge, background, err := newGuard(ctx, guardInputs{driver: simulate.DriverName, conn: p.Driver, rest: p.Rest, config: p.Config, levels: p.Agents,
-		rejudged: rejudged, host: p.Name, timeout: s.flags.timeout, metrics: s.metrics, board: s.board, ready: func(func() error) {}})
+	edge, background, err := New(ctx, Options{Driver: simulate.DriverName, Conn: p.Driver, Rest: p.Rest, Config: p.Config, Levels: p.Agents,
+		Rejudged: rejudged, Host: p.Name, Timeout: 15 * time.Second, Metrics: metrics, Board: NewBoard("simulated", p.Config, false, &Readiness{}), Ready: func(func() error) {}})
 	if err != nil {
 		return nil, err
 	}
-	server, err := proxy.New(proxy.Options{Listen: filepath.Join(os.TempDir(), "simulated.sock"), Driver: p.Driver, Guard: edge, Recorder: s.metrics})
+	server, err := proxy.New(proxy.Options{Listen: filepath.Join(os.TempDir(), "simulated.sock"), Driver: p.Driver, Guard: edge, Recorder: metrics})
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func wholeProgram(ctx context.Context, p simulate.Parts) (simulate.Sidecar, erro
 	if err != nil {
 		return nil, err
 	}
-	go keepRunning(ctx, background)
+	go KeepRunning(ctx, background)
 	go func() { _ = server.ServeListener(ctx, listener) }()
 	context.AfterFunc(ctx, func() { conn.Close() })
 	return tier2{spec.NewControllerClient(conn)}, nil
