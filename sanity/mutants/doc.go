@@ -15,6 +15,9 @@
 // The tests are run here and not by gremlins: that counts a mutant which does
 // not compile as killed, and knows the tests of one package or of all.
 //
+// With -guard it plays a story of the catalogue instead, without what the story
+// stands for (package guards).
+//
 // It exits with 1 for a survivor that is not listed, and for a listed one that a
 // test kills by now.
 package main

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/mutants/guards"
 )
 
 const root = "../.."
@@ -49,10 +51,9 @@ func (p promise) faults(t *testing.T) (all []string) {
 		folder, function, _ := strings.Cut(name, " ")
 		return slices.Contains(functions(t, folder), function)
 	})
-	guards := read(t, "docs/GUARDS.md")
-	check("patch", p.guards, func(name string) bool {
-		_, err := os.Stat(filepath.Join(root, "sanity/scenarios/guards", name+".patch"))
-		return err == nil && strings.Contains(guards, "\n| `"+name+"` |")
+	check("guard", p.guards, func(name string) bool {
+		_, err := guards.Find(name)
+		return err == nil
 	})
 	return all
 }
