@@ -1,7 +1,8 @@
 // Command mutants shows whether the tests would notice if a guard were not
 // there: it makes one small change to the code at a time, a mutant, and runs the
 // tests that are to fail. A mutant that no test notices is a survivor; each has
-// to be listed, with a reason, in survivors.txt beside this file.
+// to be listed, with a reason, in survivors.txt beside this file: by package,
+// function and what is changed (package code), so that code may move.
 //
 //	copy of the packages ─▶ gremlins: which mutants there are ───────────────┐
 //	                     └▶ guards taken out, one by one ────────────────────┴▶ build, test ─▶ killed, or survived
