@@ -50,7 +50,7 @@ transparency: ## every call of the CSI spec, directly and through the proxy: wha
 csisanity: ## csi-sanity on the reference driver, directly and through the proxy
 	@$(GO) run ./sanity/csisanity -kubernetes
 
-docs: ## docs/FLAGS.md and the fields in docs/CONFIGURATION.md, from the program itself
+docs: ## docs/FLAGS.md and the fields in docs/CONFIGURATION.md from the program itself, docs/GUARDS.md from the table of guards
 	@$(GO) run ./sanity/docs
 
 bench: ## what the proxy costs, and how quick a failover is, measured side by side; writes docs/BENCH.md (hours; needs make deps; go run ./sanity/bench -only=SECTION -o docs/BENCH.md: one section)

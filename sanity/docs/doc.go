@@ -1,14 +1,15 @@
-// Command docs writes the pages that come from the program itself, and its tests
-// hold all pages against it.
+// Command docs writes the pages that come from the code itself, and its tests hold
+// all pages against the program.
 //
 //	go run ./sanity/docs          (make docs)
 //
 //	fence/config, its comments and defaults ─▶ docs/CONFIGURATION.md, between the marks
 //	csi-fencepost … --help ────────────────────▶ docs/FLAGS.md
+//	sanity/mutants/guards ─────────────────────▶ docs/GUARDS.md
 //
 // # What the tests guarantee
 //
-// The two are up to date. Every command of csi-fencepost and every make target
+// The first two are up to date (of the third its package sees to it). Every command of csi-fencepost and every make target
 // that a page names exists, with its flags; every relative link and anchor leads
 // somewhere; every YAML block parses, and is a valid configuration if it is one;
 // what EVIDENCE.md gives to a fence agent is known to that agent; every reason of

@@ -8,6 +8,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/mutants/guards"
 )
 
 const (
@@ -25,7 +27,7 @@ func main() {
 	}
 }
 
-// run writes both pages.
+// run writes the pages.
 func run(ctx context.Context) error {
 	root, err := repository()
 	if err != nil {
@@ -44,6 +46,9 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", page, err)
 	}
 	if err := os.WriteFile(page, text, 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(root, guards.PageFile), []byte(guards.Page()), 0o644); err != nil {
 		return err
 	}
 	p, err := buildProgram(ctx, root)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/sanity/code"
 )
 
 const runbookPage = "docs/RUNBOOK.md"
@@ -23,33 +22,39 @@ const runbookPage = "docs/RUNBOOK.md"
 var allowing = []fence.Reason{fence.Undecided, fence.NoOtherHolder, fence.HolderReleased, fence.HolderFenced, fence.HolderRevoked,
 	fence.NotAHolder, fence.AlreadyTaken, fence.UnfencedForward, fence.HolderRenamed}
 
-// refusing are all others that fence/reason.go declares.
+// refusing are all others that package fence declares.
 func refusing(t *testing.T) (reasons []fence.Reason) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "fence/reason.go"), nil, 0)
-	if err != nil {
-		t.Fatal(err)
+	for _, file := range openPackage(t, "fence").Files {
+		for n := range ast.Preorder(file.AST) {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || spec.Type == nil || code.Print(spec.Type) != "Reason" {
+				continue
+			}
+			for _, v := range spec.Values {
+				text, err := strconv.Unquote(code.Print(v))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r := fence.Reason(text); !slices.Contains(allowing, r) {
+					reasons = append(reasons, r)
+				}
+			}
+		}
 	}
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok {
-			return true
-		}
-		for _, v := range spec.Values {
-			text, err := strconv.Unquote(v.(*ast.BasicLit).Value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if r := fence.Reason(text); !slices.Contains(allowing, r) {
-				reasons = append(reasons, r)
-			}
-		}
-		return true
-	})
 	if len(reasons) < 15 {
 		t.Fatalf("only %d reasons found", len(reasons))
 	}
 	return reasons
+}
+
+func openPackage(t *testing.T, folder string) *code.Package {
+	t.Helper()
+	p, err := code.Open(root, folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // below are the headings one level under a section.
@@ -95,7 +100,12 @@ func TestEveryReasonsSectionAnswersWhatAPersonAsks(t *testing.T) {
 // The texts that the runbook shows are those that people see.
 func TestTheRunbookShowsTheRealTexts(t *testing.T) {
 	golden := oneLine(read(t, "fence/testdata/messages.txt"))
-	sources := oneLine(read(t, "proxy/guard/refusal.go") + read(t, "fence/ledger/parse.go"))
+	var sources string
+	for _, folder := range []string{"proxy/guard", "fence/ledger"} {
+		for _, file := range openPackage(t, folder).Files {
+			sources += oneLine(file.Text)
+		}
+	}
 	p := mustRead(t, runbookPage)
 	for _, r := range refusing(t) {
 		for _, text := range shown(p.section(string(r))) {

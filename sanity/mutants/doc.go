@@ -1,7 +1,8 @@
 // Command mutants shows whether the tests would notice if a guard were not
 // there: it makes one small change to the code at a time, a mutant, and runs the
 // tests that are to fail. A mutant that no test notices is a survivor; each has
-// to be listed, with a reason, in survivors.txt beside this file.
+// to be listed, with a reason, in survivors.txt beside this file: by package,
+// function and what is changed (package code), so that code may move.
 //
 //	copy of the packages ─▶ gremlins: which mutants there are ───────────────┐
 //	                     └▶ guards taken out, one by one ────────────────────┴▶ build, test ─▶ killed, or survived
@@ -14,6 +15,9 @@
 //
 // The tests are run here and not by gremlins: that counts a mutant which does
 // not compile as killed, and knows the tests of one package or of all.
+//
+// With -guard it plays a story of the catalogue instead, without what the story
+// stands for (package guards).
 //
 // It exits with 1 for a survivor that is not listed, and for a listed one that a
 // test kills by now.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"go/ast"
 	"go/scanner"
 	"go/token"
 	"io"
@@ -85,8 +86,39 @@ func (s *source) operator(kind string, at token.Pos) (mutant, error) {
 	if !ok {
 		return mutant{}, fmt.Errorf("%s: gremlins names a %s here, of %q, and this program does not know it", s.set.Position(at), kind, was)
 	}
-	name := strings.ToLower(strings.ReplaceAll(kind, "_", " "))
-	return s.mutant(name, at, at+token.Pos(len(was.String())), becomes.String()), nil
+	of := s.withToken(at)
+	if of == nil {
+		return mutant{}, fmt.Errorf("%s: gremlins names a %s here, and this program does not know what the %q is of", s.set.Position(at), kind, was)
+	}
+	return s.mutant(operatorName(kind), of, at, at+token.Pos(len(was.String())), becomes.String()), nil
+}
+
+// withToken is the expression or the statement whose operator, or word, is at a
+// position.
+func (s *source) withToken(at token.Pos) ast.Node {
+	for n := range ast.Preorder(s.file) {
+		if operatorOf(n) == at {
+			return n
+		}
+	}
+	return nil
+}
+
+// operatorOf is where a node has the token that gremlins changes.
+func operatorOf(n ast.Node) token.Pos {
+	switch n := n.(type) {
+	case *ast.BinaryExpr:
+		return n.OpPos
+	case *ast.UnaryExpr:
+		return n.OpPos
+	case *ast.IncDecStmt:
+		return n.TokPos
+	case *ast.AssignStmt:
+		return n.TokPos
+	case *ast.BranchStmt:
+		return n.TokPos
+	}
+	return token.NoPos
 }
 
 func (s *source) tokenAt(at token.Pos) token.Token {
@@ -97,6 +129,17 @@ func (s *source) tokenAt(at token.Pos) token.Token {
 	_, tok, _ := sc.Scan()
 	return tok
 }
+
+// operators are the names of all kinds of mutants: gremlins', and those of guardsOut.
+func operators() []string {
+	all := slices.Clone(ours)
+	for kind := range mutations {
+		all = append(all, operatorName(kind))
+	}
+	return all
+}
+
+func operatorName(kind string) string { return strings.ToLower(strings.ReplaceAll(kind, "_", " ")) }
 
 // mutations of gremlins, by its own names: what each token becomes.
 var mutations = map[string]map[token.Token]token.Token{

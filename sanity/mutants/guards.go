@@ -23,6 +23,9 @@ func readSource(root, name string) (*source, error) {
 	return &source{name: name, text: string(text), set: set, file: file}, nil
 }
 
+// ours are the kinds of mutants that are made here.
+var ours = []string{"guard out", "case out", "value out", "answer turned round", "negation dropped", "statement out"}
+
 // guardsOut are the mutants in which a guard, or a statement, is not there.
 func (s *source) guardsOut() []mutant {
 	var all []mutant
@@ -30,7 +33,7 @@ func (s *source) guardsOut() []mutant {
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.IfStmt:
-			add(s.mutant("guard out", n.Cond.Pos(), n.Cond.End(), "false && ("+s.of(n.Cond)+")"))
+			add(s.mutant("guard out", n.Cond, n.Cond.Pos(), n.Cond.End(), "false && ("+s.of(n.Cond)+")"))
 		case *ast.SwitchStmt:
 			for _, c := range n.Body.List {
 				s.caseOut(c.(*ast.CaseClause), n.Tag != nil, add)
@@ -38,12 +41,12 @@ func (s *source) guardsOut() []mutant {
 		case *ast.ReturnStmt:
 			for _, r := range n.Results {
 				if id, ok := r.(*ast.Ident); ok && (id.Name == "true" || id.Name == "false") {
-					add(s.mutant("answer turned round", id.Pos(), id.End(), map[string]string{"true": "false", "false": "true"}[id.Name]))
+					add(s.mutant("answer turned round", n, id.Pos(), id.End(), map[string]string{"true": "false", "false": "true"}[id.Name]))
 				}
 			}
 		case *ast.UnaryExpr:
 			if n.Op == token.NOT {
-				add(s.mutant("negation dropped", n.Pos(), n.X.Pos(), ""))
+				add(s.mutant("negation dropped", n, n.Pos(), n.X.Pos(), ""))
 			}
 		case *ast.BlockStmt:
 			s.statementsOut(n.List, add)
@@ -63,16 +66,18 @@ func (s *source) caseOut(c *ast.CaseClause, tagged bool, add func(mutant)) {
 	case len(c.List) == 0: // default
 	case !tagged:
 		for _, e := range c.List {
-			add(s.mutant("case out", e.Pos(), e.End(), "false && ("+s.of(e)+")"))
+			add(s.mutant("case out", e, e.Pos(), e.End(), "false && ("+s.of(e)+")"))
 		}
 	case len(c.List) == 1:
-		add(s.leftOut("case out", c))
+		m := s.leftOut("case out", c)
+		m.Of = nameOf(c.List[0]) // without what it does
+		add(m)
 	default:
 		last := len(c.List) - 1
 		for i := range c.List[:last] {
-			add(s.mutant("value out", c.List[i].Pos(), c.List[i+1].Pos(), ""))
+			add(s.mutant("value out", c.List[i], c.List[i].Pos(), c.List[i+1].Pos(), ""))
 		}
-		add(s.mutant("value out", c.List[last-1].End(), c.List[last].End(), ""))
+		add(s.mutant("value out", c.List[last], c.List[last-1].End(), c.List[last].End(), ""))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -58,6 +59,9 @@ func readKept(file, sources string) *kept {
 	var k kept
 	if json.Unmarshal(text, &k) != nil || k.Sources != sources {
 		return nil
+	}
+	if slices.ContainsFunc(k.Survivors, func(o outcome) bool { return o.Of == "" }) {
+		return nil // of a time when mutants had no names
 	}
 	return &k
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/csi-fencepost/csi-fencepost/sanity/mutants/guards"
 	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
 	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
@@ -29,7 +30,7 @@ func main() {
 
 type options struct {
 	root, result, all string
-	only              string
+	only, guard       string
 	match             *regexp.Regexp
 	workers           int
 	reuse             bool
@@ -42,6 +43,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&o.all, "all", "bin/prove/mutants.txt", "where what became of each mutant that was tried now goes")
 	flags.StringVar(&o.only, "only", "", "mutate these packages only, by folder, separated by commas; empty: those whose survivors are sorted")
 	match := flags.String("match", "", "only mutants in whose text this regular expression is found; then the list of survivors is not held against what is not tried")
+	flags.StringVar(&o.guard, "guard", "", "mutate nothing, but play these stories in a copy, each with its guard taken out (docs/GUARDS.md), separated by commas")
 	flags.IntVar(&o.workers, "workers", 2, "how many mutants are tried at once")
 	flags.BoolVar(&o.reuse, "reuse", false, "use what an earlier run made of a package where nothing that it and its tests are made of has changed since; the result says so")
 	if err := flags.Parse(args); err != nil {
@@ -53,6 +55,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	if o.root, err = os.Getwd(); err != nil {
 		return err
+	}
+	if o.guard != "" {
+		return playWithout(ctx, o.root, strings.Split(o.guard, ","), out)
 	}
 	chosen, err := choose(o.only)
 	if err != nil {
@@ -92,6 +97,28 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	return conclude(out, r)
+}
+
+// playWithout plays each story without its guard, one after the other.
+func playWithout(ctx context.Context, root string, names []string, out io.Writer) error {
+	var all []guards.Guard
+	for _, name := range names {
+		g, err := guards.Find(name)
+		if err != nil {
+			return fmt.Errorf("-guard: %w", err)
+		}
+		all = append(all, g)
+	}
+	var faults []error
+	for _, g := range all {
+		if err := g.Play(ctx, root, out); err != nil {
+			faults = append(faults, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(faults...)
 }
 
 func choose(only string) ([]target, error) {

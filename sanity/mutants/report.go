@@ -37,11 +37,9 @@ func report(r *result.Result, chosen []target, runs []kept, reasons map[string]s
 		r.Add(t.Folder+", mutants"+when, float64(runs[i].compiled()), "mutants")
 		r.Add(t.Folder+", left", float64(runs[i].Fates[survived]), "mutants")
 	}
-	said := map[string]bool{}
 	for _, o := range all.Survivors {
-		if reason := reasons[o.key()]; reason != "" && !said[o.key()] {
-			said[o.key()] = true
-			r.Left = append(r.Left, fmt.Sprintf("%s, %s: `%s` as `%s`: %s", o.File, o.Func, o.Old, o.New, reason))
+		if reason := reasons[o.key()]; reason != "" {
+			r.Left = append(r.Left, fmt.Sprintf("%s, %s, %s: `%s`%s: %s", folderOf(o.File), o.Func, o.Operator, o.Of, o.nth(), reason))
 		}
 	}
 	for _, t := range targets {

@@ -144,11 +144,13 @@ func (c *scratch) again(folder string) (*scratch, error) {
 // with the tests are left out.
 func (c *scratch) mutants(ctx context.Context, gremlins, config string) ([]mutant, error) {
 	all, err := c.proposed(ctx, gremlins, config)
-	return slices.DeleteFunc(all, func(m mutant) bool {
+	all = slices.DeleteFunc(all, func(m mutant) bool {
 		built, failed := build.Default.MatchFile(filepath.Join(c.folder, filepath.Dir(m.File)), filepath.Base(m.File))
 		err = errors.Join(err, failed)
 		return !built
-	}), err
+	})
+	number(all)
+	return all, err
 }
 
 func (c *scratch) proposed(ctx context.Context, gremlins, config string) ([]mutant, error) {

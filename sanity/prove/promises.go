@@ -13,8 +13,8 @@ type promise struct {
 	simulation, model checked
 	// stories of the catalogue that hold it up.
 	stories []string
-	// mutants are packages, fuzz is "folder function", guards are the patches of
-	// sanity/scenarios/guards.
+	// mutants are packages, fuzz is "folder function", guards are those of
+	// sanity/mutants/guards.
 	mutants, fuzz, guards []string
 	// besides: what else attacks it.
 	besides string

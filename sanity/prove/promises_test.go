@@ -2,7 +2,6 @@ package main
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"os"
 	"path/filepath"
@@ -11,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/code"
+	"github.com/csi-fencepost/csi-fencepost/sanity/mutants/guards"
 )
 
 const root = "../.."
@@ -34,11 +36,8 @@ func (p promise) faults(t *testing.T) (all []string) {
 			}
 		}
 	}
-	oracle := ""
-	for _, file := range []string{"oracle.go", "finish.go"} {
-		oracle += read(t, "sanity/simulate/"+file)
-	}
-	check("rule of the simulation", p.simulation.names, func(name string) bool { return strings.Contains(oracle, `w.violation("`+name+`",`) })
+	rules := violations(t)
+	check("rule of the simulation", p.simulation.names, func(name string) bool { return slices.Contains(rules, name) })
 	model := read(t, "sanity/model/fencepost.pml")
 	check("property of the model", p.model.names, func(name string) bool { return strings.Contains(model, "\ninline "+name+"(") && asserts(model, name) })
 	catalogue := read(t, "sanity/scenarios/CATALOGUE.md")
@@ -49,12 +48,33 @@ func (p promise) faults(t *testing.T) (all []string) {
 		folder, function, _ := strings.Cut(name, " ")
 		return slices.Contains(functions(t, folder), function)
 	})
-	guards := read(t, "docs/GUARDS.md")
-	check("patch", p.guards, func(name string) bool {
-		_, err := os.Stat(filepath.Join(root, "sanity/scenarios/guards", name+".patch"))
-		return err == nil && strings.Contains(guards, "\n| `"+name+"` |")
+	check("guard", p.guards, func(name string) bool {
+		_, err := guards.Find(name)
+		return err == nil
 	})
 	return all
+}
+
+// violations are the rules that the simulation calls violated.
+func violations(t *testing.T) (rules []string) {
+	t.Helper()
+	p, err := code.Open(root, "sanity/simulate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range p.Files {
+		for n := range ast.Preorder(file.AST) {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) != 2 {
+				continue
+			}
+			rule, err := strconv.Unquote(code.Print(call.Args[0]))
+			if function, ok := call.Fun.(*ast.SelectorExpr); ok && function.Sel.Name == "violation" && err == nil {
+				rules = append(rules, rule)
+			}
+		}
+	}
+	return rules
 }
 
 // asserts tells whether the inline has an assertion.
@@ -67,11 +87,15 @@ func asserts(model, name string) bool {
 // mutated are the packages that sanity/mutants changes.
 func mutated(t *testing.T) (all []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "sanity/mutants/target.go"), nil, parser.SkipObjectResolution)
+	p, err := code.Open(root, "sanity/mutants")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range file.Decls {
+	var declarations []ast.Decl
+	for _, file := range p.Files {
+		declarations = append(declarations, file.AST.Decls...)
+	}
+	for _, d := range declarations {
 		d, ok := d.(*ast.GenDecl)
 		if !ok || d.Tok != token.VAR || d.Specs[0].(*ast.ValueSpec).Names[0].Name != "targets" {
 			continue

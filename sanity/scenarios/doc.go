@@ -5,7 +5,7 @@
 // Scenarios share a control plane and run beside each other, each with nodes, a
 // driver, an attacher and a csi-fencepost of its own; those that disturb the
 // control plane itself have one to themselves. What each of them notices is shown
-// by taking its guard out of the code: see guards/.
+// by taking its guard out of the code: see sanity/mutants/guards.
 //
 //	go test ./sanity/scenarios                  with csi-fencepost, short clocks
 //	go test -tags catalogue -run TestCatalogue  each with Kubernetes alone as well,
