@@ -121,7 +121,7 @@ func (o outlets) On(ctx context.Context, m agent.Machine) (string, error) {
 	return "outlet switched on", o.set(ctx, o.byNode[m.Node], true)
 }
 
-// Compiled and not run here: sanity/guard and sanity/scenarios run the same parts
+// Compiled and not run here: sanity/kubeapi and sanity/scenarios run the same parts
 // before a real API server.
 var _ = serveGuarded
 
