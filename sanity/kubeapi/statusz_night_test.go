@@ -3,8 +3,6 @@ package kubeapi
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -30,40 +28,12 @@ const (
 	markup = `<img src=x onerror=alert(1)>`
 )
 
-// fenceScript keeps the fence-agents contract: a plug is on while a file of its
-// name says so; without the file the device does not answer, and quotes the
-// password that it was given.
-const fenceScript = `#!/bin/sh
-if [ "$1" = -o ]; then cat <<'END'
-<?xml version="1.0" ?>
-<resource-agent name="%[1]s" shortdesc="a power switch of files">
-<parameters>
-<parameter name="action" unique="0" required="1"><getopt mixed="-o, --action=[action]" /><content type="string" default="reboot" /></parameter>
-<parameter name="plug" unique="0" required="1"><getopt mixed="-n, --plug=[id]" /><content type="string" /></parameter>
-<parameter name="password" unique="0" required="0"><getopt mixed="-p, --password=[password]" /><content type="string" /></parameter>
-</parameters>
-<actions><action name="on" automatic="0"/><action name="off"/><action name="status"/><action name="metadata"/></actions>
-</resource-agent>
-END
-exit 0; fi
-while IFS='=' read -r key value || [ -n "$key" ]; do
-  case $key in action) action=$value ;; plug) plug=$value ;; password) password=$value ;; esac
-done
-state=$(cat '%[2]s'/"$plug" 2>/dev/null) || { echo "login <refused> for $password" >&2; exit 1; }
-case $action in
-status) echo "Status: $state"; test "$state" = ON || exit 2 ;;
-off) echo OFF >'%[2]s'/"$plug" ;;
-on) echo ON >'%[2]s'/"$plug" ;;
-esac
-`
-
 // night is a csi-fencepost with something to tell.
 type night struct {
 	*bed.Stage
 	t       *testing.T
 	process *controlplane.Process
 	proxy   spec.ControllerClient
-	plugs   string
 }
 
 // tellNight sets the stage, lives through a bad night and returns when the brake
@@ -77,7 +47,6 @@ func tellNight(t *testing.T) *night {
 	s.configure()
 	s.process = s.ExtraFencepost("fp")
 	s.proxy = s.Caller("fp.sock")
-	s.must(os.WriteFile(filepath.Join(s.plugs, "7"), []byte("ON"), 0o644))
 
 	silent, broken, alive := s.node("rack-1-worker-07"), s.node("rack-2-worker-19"), s.node("rack-1-worker-02")
 	gone, spare := s.node("rack-3-worker-31"), s.node("rack-1-worker-03")
@@ -117,17 +86,9 @@ func tellNight(t *testing.T) *night {
 // configure has one agent that answers for one node, and one that answers for
 // none.
 func (s *night) configure() {
-	folder := filepath.Dir(s.Socket("agents"))
-	agents := filepath.Join(folder, "agents")
-	s.plugs = filepath.Join(folder, "plugs")
-	for _, f := range []string{agents, s.plugs} {
-		s.must(os.MkdirAll(f, 0o755))
-	}
-	for _, name := range []string{"fence_bmc", "fence_pdu"} {
-		s.must(os.WriteFile(filepath.Join(agents, name), fmt.Appendf(nil, fenceScript, name, s.plugs), 0o755))
-	}
-	s.must(os.WriteFile(s.Socket("password"), []byte(agentSecret+"\n"), 0o600))
-	s.Options.FencepostArgs = append(s.Options.FencepostArgs, "--agent-dirs="+agents)
+	plugs := s.Plugs("fence_bmc", "fence_pdu")
+	s.must(plugs.Set("7", true))
+	s.Write("password", agentSecret+"\n", 0o600)
 	exec := func(name, node, plug string) string {
 		return fmt.Sprintf(`  - agents: [{name: %s, timeout: 5s, exec: {agent: fence_%s, parameterFiles: {password: %s}, nodeParameters: {plug: {%s: "%s"}}}}]`,
 			name, name, s.Socket("password"), node, plug)
