@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
 )
 
 // The API servers that tests share. A test that fits none of them has one of its
@@ -76,7 +77,7 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) (code int, err error) {
-	if err := bed.NoteSources(); err != nil {
+	if err := controlplane.NoteSources(); err != nil {
 		return 1, err
 	}
 	if run.folder, err = os.MkdirTemp("", "csi-fencepost-tests-"); err != nil {
