@@ -2,9 +2,7 @@ package kubeapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -18,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -115,27 +112,13 @@ func applyPolicies(ctx context.Context) error {
 }
 
 func applyStream(ctx context.Context, text string) error {
-	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
-	for {
-		var object struct {
-			metav1.TypeMeta   `json:",inline"`
-			metav1.ObjectMeta `json:"metadata"`
-		}
-		raw := rawObject{}
-		if err := decoder.Decode(&raw); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := raw.into(&object); err != nil {
-			return err
-		}
-		path := "/apis/" + object.APIVersion + "/" + plural(object.Kind) + "/" + object.Name
-		if err := policed.admin.CoreV1().RESTClient().Patch(types.ApplyPatchType).AbsPath(path).Param("fieldManager", "test").Param("fieldValidation", "Strict").
-			Body([]byte(raw.text)).Do(ctx).Error(); err != nil {
-			return err
+	all, err := parse([]byte(text))
+	for _, object := range all {
+		if err == nil {
+			_, err = policed.apply(ctx, object, false)
 		}
 	}
+	return err
 }
 
 // inForce: a policy takes effect some moments after it was written.

@@ -66,7 +66,7 @@ func TestTheAPIServerTakesThePatchOfTheSidecar(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := apiOf(findObject(t, objects(t, vendor(t)), "Deployment", "array-controller"))
+	api, err := common.apiOf(findObject(t, objects(t, vendor(t)), "Deployment", "array-controller"))
 	if err != nil {
 		t.Fatal(err)
 	}

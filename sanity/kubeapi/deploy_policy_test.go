@@ -48,17 +48,17 @@ func inNamespace(t *testing.T, manifests []byte, namespace string) []byte {
 // what is stored differs: each in its own way.
 var operators = map[string]func(ctx context.Context, original *unstructured.Unstructured) (*unstructured.Unstructured, error){
 	"server-side apply": func(ctx context.Context, original *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		return apply(ctx, original, false)
+		return common.apply(ctx, original, false)
 	},
 	"update": func(ctx context.Context, original *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		api, err := apiOf(original)
+		api, err := common.apiOf(original)
 		if err != nil {
 			return nil, err
 		}
 		return api.Update(ctx, original, metav1.UpdateOptions{})
 	},
 	"merge patch": func(ctx context.Context, original *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		api, err := apiOf(original)
+		api, err := common.apiOf(original)
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +69,7 @@ var operators = map[string]func(ctx context.Context, original *unstructured.Unst
 		return api.Patch(ctx, original.GetName(), types.MergePatchType, body, metav1.PatchOptions{})
 	},
 	"delete and create": func(ctx context.Context, original *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		api, err := apiOf(original)
+		api, err := common.apiOf(original)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +111,7 @@ func workloadOf(t *testing.T, manifests []byte) *unstructured.Unstructured {
 func effective(t *testing.T, policies []byte, probe *unstructured.Unstructured) {
 	t.Helper()
 	applyAll(t, policies)
-	api, err := apiOf(probe)
+	api, err := common.apiOf(probe)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestAPolicyRefusesWhatWouldGetPastTheGuard(t *testing.T) {
 		"another container": {"- name: csi-attacher", "- name: attacher", "container csi-fencepost is missing"},
 	} {
 		changed := workloadOf(t, []byte(strings.Replace(string(manifests), change.from, change.to, 1)))
-		api, err := apiOf(changed)
+		api, err := common.apiOf(changed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,13 +187,13 @@ func TestAPolicyRefusesWhatWouldGetPastTheGuard(t *testing.T) {
 	}
 	other := original.DeepCopy()
 	other.SetName("another")
-	if stored, err := apply(t.Context(), other, true); err != nil || slices.Contains(podOf(t, stored), "csi-fencepost") {
+	if stored, err := common.apply(t.Context(), other, true); err != nil || slices.Contains(podOf(t, stored), "csi-fencepost") {
 		t.Errorf("another workload: %v", err)
 	}
 	namespaces(t, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: elsewhere}\n"))
 	other = original.DeepCopy()
 	other.SetNamespace("elsewhere")
-	if stored, err := apply(t.Context(), other, true); err != nil || slices.Contains(podOf(t, stored), "csi-fencepost") {
+	if stored, err := common.apply(t.Context(), other, true); err != nil || slices.Contains(podOf(t, stored), "csi-fencepost") {
 		t.Errorf("the same name in another namespace: %v", err)
 	}
 }
@@ -256,7 +256,7 @@ func TestNoFurtherAddressLeadsThePolicysAttacherPastTheGuard(t *testing.T) {
 			manifests := []byte(vendorVariants[variant].Replace(string(original)))
 			applyAll(t, manifests)
 			effective(t, csiFencepost(t, manifests, "inject", "--mode=Enforce", "--as-policy"), workloadOf(t, manifests))
-			guarded, err := apply(t.Context(), workloadOf(t, manifests), false)
+			guarded, err := common.apply(t.Context(), workloadOf(t, manifests), false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -274,7 +274,7 @@ func TestNoFurtherAddressLeadsThePolicysAttacherPastTheGuard(t *testing.T) {
 
 func tryFurther(t *testing.T, from string, workload *unstructured.Unstructured, socket string) {
 	t.Helper()
-	api, err := apiOf(workload)
+	api, err := common.apiOf(workload)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestAManifestWithTwoAddressesIsPointedAtTheGuard(t *testing.T) {
 	applyAll(t, manifests)
 	effective(t, csiFencepost(t, manifests, "inject", "--mode=Enforce", "--as-policy"), workloadOf(t, manifests))
 	for range 2 {
-		stored, err := apply(t.Context(), workloadOf(t, manifests), false)
+		stored, err := common.apply(t.Context(), workloadOf(t, manifests), false)
 		if err != nil {
 			t.Fatal(err)
 		}

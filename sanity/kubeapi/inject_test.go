@@ -62,7 +62,7 @@ func injected(t *testing.T, name string) []byte {
 // the server; nil if the server does not know its kind.
 func applyKnown(t *testing.T, o *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
 	t.Helper()
-	m, err := mapping(o)
+	m, err := common.mapping(o)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
@@ -75,7 +75,7 @@ func applyKnown(t *testing.T, o *unstructured.Unstructured, dryRun bool) (*unstr
 	}
 	o.SetResourceVersion("")
 	o.SetManagedFields(nil)
-	return apply(t.Context(), o, dryRun)
+	return common.apply(t.Context(), o, dryRun)
 }
 
 func TestTheServerTakesEverythingThatIsInjected(t *testing.T) {

@@ -12,8 +12,12 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/restmapper"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
@@ -102,8 +106,10 @@ type server struct {
 
 	once    sync.Once
 	bed     *bed.Bed
-	admin   kubernetes.Interface // may do anything
-	cluster string               // its identity
+	admin   kubernetes.Interface // may do anything, as dynamic
+	dynamic dynamic.Interface
+	mapper  meta.RESTMapper
+	cluster string // its identity
 	err     error
 }
 
@@ -126,15 +132,27 @@ func (s *server) start() {
 	if s.err = err; err != nil {
 		return
 	}
-	s.admin = s.bed.Cluster.Client()
-	system, err := s.admin.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-	if s.err = err; err != nil {
+	if s.err = s.connect(ctx); s.err != nil {
 		return
 	}
-	s.cluster = string(system.UID)
 	if s.prepare != nil {
 		s.err = s.prepare(ctx, s.bed)
 	}
+}
+
+func (s *server) connect(ctx context.Context) error {
+	s.admin = s.bed.Cluster.Client()
+	config := s.bed.Cluster.Admin()
+	var err error
+	if s.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return err
+	}
+	s.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.admin.Discovery()))
+	system, err := s.admin.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err == nil {
+		s.cluster = string(system.UID)
+	}
+	return err
 }
 
 func (s *server) stop() error {

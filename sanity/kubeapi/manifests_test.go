@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,28 +13,35 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/restmapper"
 )
 
 // objects parses a stream of manifests, as kubectl does.
-func objects(t *testing.T, manifests []byte) (all []*unstructured.Unstructured) {
+func objects(t *testing.T, manifests []byte) []*unstructured.Unstructured {
 	t.Helper()
+	all, err := parse(manifests)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, manifests)
+	}
+	return all
+}
+
+func parse(manifests []byte) (all []*unstructured.Unstructured, err error) {
 	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096); ; {
 		object := &unstructured.Unstructured{}
-		err := decoder.Decode(&object.Object)
-		if errors.Is(err, io.EOF) {
-			return all
+		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+			return all, nil
 		} else if err != nil {
-			t.Fatalf("%v in\n%s", err, manifests)
+			return nil, err
 		}
 		if object.IsList() {
-			must(t, object.EachListItem(func(item runtime.Object) error {
+			err = object.EachListItem(func(item runtime.Object) error {
 				all = append(all, item.(*unstructured.Unstructured))
 				return nil
-			}))
+			})
+			if err != nil {
+				return nil, err
+			}
 		} else if len(object.Object) > 0 {
 			all = append(all, object)
 		}
@@ -54,41 +60,28 @@ func findObject(t *testing.T, all []*unstructured.Unstructured, kind, name strin
 	return nil
 }
 
-var mapper = sync.OnceValues(func() (*restmapper.DeferredDiscoveryRESTMapper, error) {
-	client, err := discovery.NewDiscoveryClientForConfig(common.bed.Cluster.Admin())
-	return restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client)), err
-})
-
 // mapping is how the API server calls an object's kind.
-func mapping(object *unstructured.Unstructured) (*meta.RESTMapping, error) {
-	m, err := mapper()
-	if err != nil {
-		return nil, err
-	}
+func (s *server) mapping(object *unstructured.Unstructured) (*meta.RESTMapping, error) {
 	kind := object.GroupVersionKind()
-	return m.RESTMapping(kind.GroupKind(), kind.Version)
+	return s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 }
 
 // apiOf is the API of an object's kind, in its namespace.
-func apiOf(object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
-	mapping, err := mapping(object)
-	if err != nil {
-		return nil, err
-	}
-	client, err := dynamic.NewForConfig(common.bed.Cluster.Admin())
+func (s *server) apiOf(object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+	mapping, err := s.mapping(object)
 	if err != nil {
 		return nil, err
 	}
 	if object.GetNamespace() == "" {
-		return client.Resource(mapping.Resource), nil
+		return s.dynamic.Resource(mapping.Resource), nil
 	}
-	return client.Resource(mapping.Resource).Namespace(object.GetNamespace()), nil
+	return s.dynamic.Resource(mapping.Resource).Namespace(object.GetNamespace()), nil
 }
 
 // apply is `kubectl apply --server-side` as an administrator who insists; it
 // returns what is stored. An unknown field is an error.
-func apply(ctx context.Context, object *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
-	api, err := apiOf(object)
+func (s *server) apply(ctx context.Context, object *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
+	api, err := s.apiOf(object)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +105,7 @@ func apply(ctx context.Context, object *unstructured.Unstructured, dryRun bool) 
 func applyAll(t *testing.T, manifests []byte) {
 	t.Helper()
 	for _, object := range objects(t, manifests) {
-		if _, err := apply(t.Context(), object, false); err != nil {
+		if _, err := common.apply(t.Context(), object, false); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { remove(t, object) })
@@ -125,7 +118,7 @@ func remove(t *testing.T, object *unstructured.Unstructured) {
 	if object.GetKind() == "Namespace" {
 		return
 	}
-	api, err := apiOf(object)
+	api, err := common.apiOf(object)
 	if err == nil {
 		background := metav1.DeletePropagationBackground
 		err = api.Delete(context.Background(), object.GetName(), metav1.DeleteOptions{PropagationPolicy: &background})
