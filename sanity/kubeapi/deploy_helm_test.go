@@ -9,7 +9,7 @@ import (
 // What Helm renders, with and without us.
 func TestHelmRendersWhatInjectWrites(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	for name, c := range map[string]struct {
 		helm *tool
 		args []string
@@ -37,7 +37,7 @@ func TestHelmRendersWhatInjectWrites(t *testing.T) {
 // A chart without an attacher is an error, not a release without a guard.
 func TestHelmFailsWhereThereIsNothingToGuard(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	for name, c := range map[string]struct {
 		helm *tool
 		args []string

@@ -26,7 +26,7 @@ func overlay(t *testing.T, manifests []byte) (folder string) {
 
 func TestKustomizeBuildsWhatInjectWrites(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	kustomize := kustomizeTool.build(t)
 	folder := overlay(t, vendor(t))
 	got := mustOutput(t, nil, nil, kustomize, "build", folder)
@@ -55,7 +55,7 @@ func TestKustomizeBuildsWhatInjectWrites(t *testing.T) {
 // build a controller that gets past the guard.
 func TestKustomizeFailsWhereTheManifestHasChanged(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	kustomize := kustomizeTool.build(t)
 	for what, change := range map[string]struct{ from, to, says string }{
 		"another name of the workload": {"  name: array-controller\n  namespace: array-system\n  labels:", "  name: array-csi\n  namespace: array-system\n  labels:", "array-controller"},

@@ -17,7 +17,7 @@ var vendorNames = deploy.Names{Namespace: "array-system", ServiceAccount: "array
 // The rights of each mode, as they are put in by hand.
 func TestTheAPIServerTakesTheRightsOfEachMode(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	for name, render := range map[string]func(deploy.Names) ([]byte, error){
 		"rbac-observe.yaml": deploy.Observe, "rbac-enforce.yaml": deploy.Enforce, "rbac-failover.yaml": deploy.Failover,
 	} {
@@ -33,7 +33,7 @@ func TestTheAPIServerTakesTheRightsOfEachMode(t *testing.T) {
 // What inject adds and changes, for each mode.
 func TestTheAPIServerTakesWhatInjectWrites(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	for name, args := range map[string][]string{
 		"inject-observe.yaml":  {"inject", "--mode=Observe"},
 		"inject-enforce.yaml":  {"inject", "--mode=Enforce"},
@@ -51,7 +51,7 @@ func TestTheAPIServerTakesWhatInjectWrites(t *testing.T) {
 // The patch and the configuration for those who do it by hand.
 func TestTheAPIServerTakesThePatchOfTheSidecar(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	applyAll(t, vendor(t))
 	fill := strings.NewReplacer("${DEPLOYMENT}", "array-controller", "${NAMESPACE}", "array-system")
 	file := func(name string) []byte {
@@ -66,7 +66,7 @@ func TestTheAPIServerTakesThePatchOfTheSidecar(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := common.apiOf(findObject(t, objects(t, vendor(t)), "Deployment", "array-controller"))
+	api, err := whole.apiOf(findObject(t, objects(t, vendor(t)), "Deployment", "array-controller"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,17 +48,17 @@ func inNamespace(t *testing.T, manifests []byte, namespace string) []byte {
 // what is stored differs: each in its own way.
 var operators = map[string]func(ctx context.Context, original *unstructured.Unstructured) (*unstructured.Unstructured, error){
 	"server-side apply": func(ctx context.Context, original *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		return common.apply(ctx, original, false)
+		return whole.apply(ctx, original, false)
 	},
 	"update": func(ctx context.Context, original *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		api, err := common.apiOf(original)
+		api, err := whole.apiOf(original)
 		if err != nil {
 			return nil, err
 		}
 		return api.Update(ctx, original, metav1.UpdateOptions{})
 	},
 	"merge patch": func(ctx context.Context, original *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		api, err := common.apiOf(original)
+		api, err := whole.apiOf(original)
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +69,7 @@ var operators = map[string]func(ctx context.Context, original *unstructured.Unst
 		return api.Patch(ctx, original.GetName(), types.MergePatchType, body, metav1.PatchOptions{})
 	},
 	"delete and create": func(ctx context.Context, original *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		api, err := common.apiOf(original)
+		api, err := whole.apiOf(original)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +111,7 @@ func workloadOf(t *testing.T, manifests []byte) *unstructured.Unstructured {
 func effective(t *testing.T, policies []byte, probe *unstructured.Unstructured) {
 	t.Helper()
 	applyAll(t, policies)
-	api, err := common.apiOf(probe)
+	api, err := whole.apiOf(probe)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func effective(t *testing.T, policies []byte, probe *unstructured.Unstructured) 
 
 func TestAnOperatorThatRevertsEveryEditKeepsGettingTheSidecar(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	for variant, change := range vendorVariants {
 		t.Run(variant, func(t *testing.T) {
 			original := vendorIn(t, "variant-"+strings.ToLower(strings.ReplaceAll(variant, " ", "-")))
@@ -166,7 +166,7 @@ func TestAnOperatorThatRevertsEveryEditKeepsGettingTheSidecar(t *testing.T) {
 // guard. And what is not its workload is not its business.
 func TestAPolicyRefusesWhatWouldGetPastTheGuard(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	manifests := vendorIn(t, "policy-refuses")
 	applyAll(t, manifests)
 	original := workloadOf(t, manifests)
@@ -176,7 +176,7 @@ func TestAPolicyRefusesWhatWouldGetPastTheGuard(t *testing.T) {
 		"another container": {"- name: csi-attacher", "- name: attacher", "container csi-fencepost is missing"},
 	} {
 		changed := workloadOf(t, []byte(strings.Replace(string(manifests), change.from, change.to, 1)))
-		api, err := common.apiOf(changed)
+		api, err := whole.apiOf(changed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,13 +187,13 @@ func TestAPolicyRefusesWhatWouldGetPastTheGuard(t *testing.T) {
 	}
 	other := original.DeepCopy()
 	other.SetName("another")
-	if stored, err := common.apply(t.Context(), other, true); err != nil || slices.Contains(podOf(t, stored), "csi-fencepost") {
+	if stored, err := whole.apply(t.Context(), other, true); err != nil || slices.Contains(podOf(t, stored), "csi-fencepost") {
 		t.Errorf("another workload: %v", err)
 	}
 	namespaces(t, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: elsewhere}\n"))
 	other = original.DeepCopy()
 	other.SetNamespace("elsewhere")
-	if stored, err := common.apply(t.Context(), other, true); err != nil || slices.Contains(podOf(t, stored), "csi-fencepost") {
+	if stored, err := whole.apply(t.Context(), other, true); err != nil || slices.Contains(podOf(t, stored), "csi-fencepost") {
 		t.Errorf("the same name in another namespace: %v", err)
 	}
 }
@@ -249,14 +249,14 @@ func addressesOf(t *testing.T, workload *unstructured.Unstructured) (found []str
 // Of several addresses the attacher takes the last: none may be the driver's.
 func TestNoFurtherAddressLeadsThePolicysAttacherPastTheGuard(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	for variant, socket := range map[string]string{"as it is": "/csi/csi.sock", "flag and value apart": "/csi/csi.sock", "no arguments of its": "/run/csi/socket"} {
 		t.Run(variant, func(t *testing.T) {
 			original := vendorIn(t, "further-"+strings.ToLower(strings.ReplaceAll(variant, " ", "-")))
 			manifests := []byte(vendorVariants[variant].Replace(string(original)))
 			applyAll(t, manifests)
 			effective(t, csiFencepost(t, manifests, "inject", "--mode=Enforce", "--as-policy"), workloadOf(t, manifests))
-			guarded, err := common.apply(t.Context(), workloadOf(t, manifests), false)
+			guarded, err := whole.apply(t.Context(), workloadOf(t, manifests), false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -274,7 +274,7 @@ func TestNoFurtherAddressLeadsThePolicysAttacherPastTheGuard(t *testing.T) {
 
 func tryFurther(t *testing.T, from string, workload *unstructured.Unstructured, socket string) {
 	t.Helper()
-	api, err := common.apiOf(workload)
+	api, err := whole.apiOf(workload)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +310,7 @@ func tryFurther(t *testing.T, from string, workload *unstructured.Unstructured, 
 // for it.
 func TestAManifestWithTwoAddressesIsPointedAtTheGuard(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	original := string(vendorIn(t, "two-addresses"))
 	manifests := []byte(strings.Replace(original, "- --csi-address=/csi/csi.sock\n        - --timeout", "- -csi-address=/old.sock\n        - --csi-address=/csi/csi.sock\n        - --timeout", 1))
 	if string(manifests) == original {
@@ -319,7 +319,7 @@ func TestAManifestWithTwoAddressesIsPointedAtTheGuard(t *testing.T) {
 	applyAll(t, manifests)
 	effective(t, csiFencepost(t, manifests, "inject", "--mode=Enforce", "--as-policy"), workloadOf(t, manifests))
 	for range 2 {
-		stored, err := common.apply(t.Context(), workloadOf(t, manifests), false)
+		stored, err := whole.apply(t.Context(), workloadOf(t, manifests), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -331,7 +331,7 @@ func TestAManifestWithTwoAddressesIsPointedAtTheGuard(t *testing.T) {
 
 func TestTheAPIServerTakesThePolicies(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	policies := csiFencepost(t, vendor(t), "inject", "--mode=Enforce", "--as-policy")
 	snapshot(t, "policy.yaml", policies)
 	dryRun(t, policies)

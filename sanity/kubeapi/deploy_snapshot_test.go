@@ -40,7 +40,7 @@ func snapshot(t *testing.T, name string, got []byte) {
 // its defaults put in, without what only says who wrote it and when.
 func meaning(t *testing.T, object *unstructured.Unstructured) map[string]any {
 	t.Helper()
-	stored, err := common.apply(t.Context(), object, true)
+	stored, err := whole.apply(t.Context(), object, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func namespaces(t *testing.T, manifests []byte) {
 
 func makeNamespace(t *testing.T, name string) {
 	t.Helper()
-	_, err := common.apply(t.Context(), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}, false)
+	_, err := whole.apply(t.Context(), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}, false)
 	must(t, err)
 }
 
@@ -146,7 +146,7 @@ func dryRun(t *testing.T, manifests []byte) {
 	t.Helper()
 	namespaces(t, manifests)
 	for _, o := range objects(t, manifests) {
-		if _, err := common.apply(t.Context(), o, true); err != nil {
+		if _, err := whole.apply(t.Context(), o, true); err != nil {
 			t.Error(err)
 		}
 	}

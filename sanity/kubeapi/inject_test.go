@@ -62,7 +62,7 @@ func injected(t *testing.T, name string) []byte {
 // the server; nil if the server does not know its kind.
 func applyKnown(t *testing.T, o *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
 	t.Helper()
-	m, err := common.mapping(o)
+	m, err := whole.mapping(o)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
@@ -75,12 +75,12 @@ func applyKnown(t *testing.T, o *unstructured.Unstructured, dryRun bool) (*unstr
 	}
 	o.SetResourceVersion("")
 	o.SetManagedFields(nil)
-	return common.apply(t.Context(), o, dryRun)
+	return whole.apply(t.Context(), o, dryRun)
 }
 
 func TestTheServerTakesEverythingThatIsInjected(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	for _, name := range injectCases(t) {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			kinds := map[string]int{}
@@ -103,7 +103,7 @@ func TestTheServerTakesEverythingThatIsInjected(t *testing.T) {
 // What is read back from a cluster has no comments. The annotation is enough.
 func TestUninjectOfWhatTheServerHasStored(t *testing.T) {
 	single.take(t)
-	common.use(t)
+	whole.use(t)
 	for _, name := range []string{"env-and-comments", "two-attachers", "hosted-control-plane"} {
 		file := "../../deploy/inject/testdata/cases/" + name + ".yaml"
 		text, err := os.ReadFile(file)

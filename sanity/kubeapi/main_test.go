@@ -27,10 +27,11 @@ import (
 // The API servers that tests share. A test that fits none of them has one of its
 // own (ownServer).
 var (
-	// common is of the tests that keep to objects of their own names.
+	// common is of the tests with a driver and a sidecar: each keeps to objects of
+	// its own names, and all live on the ClusterRoles of deploy/rbac.
 	common = &server{}
-	// whole is of those that count, list or define what is in the whole cluster:
-	// one at a time, and each leaves it as it was.
+	// whole is of those that count, list, define or remove what is in the whole
+	// cluster, these ClusterRoles too: one at a time, and each leaves it as it was.
 	whole = &server{}
 	// policed has the policies of deploy/admission.
 	policed = &server{}

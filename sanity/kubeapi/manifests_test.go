@@ -105,7 +105,7 @@ func (s *server) apply(ctx context.Context, object *unstructured.Unstructured, d
 func applyAll(t *testing.T, manifests []byte) {
 	t.Helper()
 	for _, object := range objects(t, manifests) {
-		if _, err := common.apply(t.Context(), object, false); err != nil {
+		if _, err := whole.apply(t.Context(), object, false); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { remove(t, object) })
@@ -118,7 +118,7 @@ func remove(t *testing.T, object *unstructured.Unstructured) {
 	if object.GetKind() == "Namespace" {
 		return
 	}
-	api, err := common.apiOf(object)
+	api, err := whole.apiOf(object)
 	if err == nil {
 		background := metav1.DeletePropagationBackground
 		err = api.Delete(context.Background(), object.GetName(), metav1.DeleteOptions{PropagationPolicy: &background})

@@ -48,7 +48,7 @@ func (x *tool) build(t *testing.T) string {
 // inPath is PATH with csi-fencepost in it.
 func inPath(t *testing.T) string {
 	t.Helper()
-	return "PATH=" + filepath.Dir(common.bed.Fencepost) + ":" + os.Getenv("PATH")
+	return "PATH=" + filepath.Dir(whole.bed.Fencepost) + ":" + os.Getenv("PATH")
 }
 
 // output runs a program and returns its standard output; an error carries its
@@ -79,5 +79,5 @@ func mustOutput(t *testing.T, env []string, stdin []byte, program string, args .
 // csiFencepost runs the program under test.
 func csiFencepost(t *testing.T, stdin []byte, args ...string) []byte {
 	t.Helper()
-	return mustOutput(t, nil, stdin, common.bed.Fencepost, args...)
+	return mustOutput(t, nil, stdin, whole.bed.Fencepost, args...)
 }
