@@ -36,7 +36,7 @@ func TestEachSourceByItselfNamesAHolderThatKeepsTheVolume(t *testing.T) {
 	target := r.node("target")
 	for _, source := range namings {
 		t.Run(source.source, func(t *testing.T) {
-			t.Parallel()
+			parts.take(t)
 			r := r.in(t)
 			v, h := r.volume(source.source), r.strangerNode(source.source)
 			reason := fence.HolderUnknown
@@ -64,7 +64,7 @@ func TestEachSourceByItselfNamesAHolderThatIsUnpublishedFirst(t *testing.T) {
 			continue // their word is that the volume is wanted there
 		}
 		t.Run(source.source, func(t *testing.T) {
-			t.Parallel()
+			parts.take(t)
 			r := r.in(t)
 			v, h := r.volume(source.source), r.node(source.source)
 			source.name(r, v, h)
@@ -114,7 +114,7 @@ func TestANewLedgerAdoptsWhatTheOtherSourcesKnow(t *testing.T) {
 			continue
 		}
 		t.Run(source.source, func(t *testing.T) {
-			t.Parallel()
+			parts.take(t)
 			r := r.in(t)
 			v, user, other := r.volume(source.source), r.node(source.source+"-user"), r.node(source.source+"-other")
 			user.lists(v, true, true)

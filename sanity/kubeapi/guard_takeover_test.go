@@ -227,7 +227,7 @@ func TestATakeoverGoesOnAfterACrashAtEachStep(t *testing.T) {
 		for _, side := range []string{"before", "after"} {
 			name := side + "-" + step
 			t.Run(name, func(t *testing.T) {
-				t.Parallel()
+				parts.take(t)
 				r := r.in(t)
 				v, target := r.volume(name), r.node(name+"-target")
 				old := r.node(name + "-old")

@@ -38,7 +38,7 @@ func TestWhatUnblocksAPublishWakesItsAttachmentAtOnce(t *testing.T) {
 	r := newRig(t, "wake", bed.StageOptions{})
 	run := func(name string, f func(r *rig, v *bed.Volume, target *node)) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			parts.take(t)
 			r := r.in(t)
 			f(r, r.volume(name), r.node(name+"-target"))
 		})

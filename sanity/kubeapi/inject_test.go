@@ -127,8 +127,7 @@ func TestUninjectOfWhatTheServerHasStored(t *testing.T) {
 	}
 }
 
-// storedBare applies an object, which goes with the test, and returns what the
-// server has of it.
+// storedBare applies an object and returns what the server has of it.
 func storedBare(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	got, err := applyKnown(t, o, false)

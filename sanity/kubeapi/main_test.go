@@ -48,6 +48,8 @@ var (
 	// staged tests have a driver and its sidecar each, and wait more than they
 	// compute.
 	staged = make(turns, 10)
+	// parts of these, on their driver: subtests, for which they wait.
+	parts = make(turns, 6)
 	// single tests come one after the other, beside the staged ones.
 	single = make(turns, 1)
 )
