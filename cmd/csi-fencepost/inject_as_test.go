@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-const vendorManifests = "../../sanity/deploy/testdata/vendor.yaml"
+const vendorManifests = "../../sanity/kubeapi/testdata/vendor.yaml"
 
-// What the API server and kustomize make of it is tested in sanity/deploy.
+// What the API server and kustomize make of it is tested in sanity/kubeapi.
 func TestInjectAsLeavesTheManifestsAlone(t *testing.T) {
-	before := readFile(t, "sanity/deploy/testdata/vendor.yaml")
+	before := readFile(t, "sanity/kubeapi/testdata/vendor.yaml")
 	var stdout, stderr bytes.Buffer
 	if code := run(t.Context(), []string{"inject", "-f", vendorManifests, "--as-policy"}, &stdout, &stderr); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, &stderr)
@@ -35,7 +35,7 @@ func TestInjectAsLeavesTheManifestsAlone(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 	}
-	if readFile(t, "sanity/deploy/testdata/vendor.yaml") != before {
+	if readFile(t, "sanity/kubeapi/testdata/vendor.yaml") != before {
 		t.Error("the manifests were changed")
 	}
 }

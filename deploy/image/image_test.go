@@ -304,7 +304,7 @@ func TestOthersTakeWhatWeWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	formats := "../../sanity/deploy/tools/formats"
+	formats := "../../sanity/kubeapi/tools/formats"
 	cmd := exec.Command("go", "build", "-o", checker, ".")
 	cmd.Dir = formats
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
 )
 
-// What kustomize makes of a component is tested in sanity/deploy.
+// What kustomize makes of a component is tested in sanity/kubeapi.
 func TestEveryChangeIsTestedForFirst(t *testing.T) {
 	p := &inject.Plan{
 		APIVersion: "apps/v1", Kind: "Deployment", Namespace: "n", Name: "d",

@@ -20,7 +20,7 @@ func planOf(before, after []string) *inject.Plan {
 
 // Each way in which the manifest writes the driver's socket is one that an
 // operator may write, and it is sent to ours. What our expressions do with it is
-// tested in sanity/deploy.
+// tested in sanity/kubeapi.
 func TestTheDriversAddressesAreThoseThatThePlanHasSeen(t *testing.T) {
 	for _, c := range []struct{ before, after, driver string }{
 		{"--v=2", "--v=2 --csi-address=/fencepost/csi.sock", "/csi/csi.sock"},

@@ -8,7 +8,7 @@ import (
 )
 
 // Kubernetes' CEL refuses lists and maps of mixed types, and no literal of ours
-// may be one. That the API server takes the whole is tested in sanity/deploy.
+// may be one. That the API server takes the whole is tested in sanity/kubeapi.
 func TestMixedTypesAreWrapped(t *testing.T) {
 	for _, c := range []struct {
 		value any

@@ -34,7 +34,7 @@ const (
 
 // rig is a Guard over an API server in memory, a driver that notes its calls,
 // and nodes of which the test says whether they live. What only a real API server
-// can show is in sanity/guard.
+// can show is in sanity/kubeapi.
 type rig struct {
 	t       *testing.T
 	client  *fake.Clientset

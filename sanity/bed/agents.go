@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/bmc"
@@ -22,10 +21,7 @@ func (n *Node) StuckBMC() *bmc.BMC {
 // anotherBMC knows the machine's UUID as its own does.
 func (n *Node) anotherBMC(power bmc.PowerSwitch) *bmc.BMC {
 	n.stage.T.Helper()
-	b, err := bmc.Start(n.stage.ctx(), n.stage.folder, bmc.Options{GUID: n.kube.SystemUUID(), User: bmcUser, Password: bmcPassword, Power: power})
-	n.stage.must("another BMC of "+n.Name, err)
-	n.stage.T.Cleanup(b.Stop)
-	return b
+	return n.stage.StartBMC(n.kube.SystemUUID(), power)
 }
 
 // FenceIPMILAN is the configuration of Debian's fence_ipmilan with a second BMC
@@ -49,40 +45,28 @@ func (s *Stage) ports(of func(*Node) *bmc.BMC) string {
 	return "{" + strings.Join(nodes, ", ") + "}"
 }
 
-// shellAgent keeps the fence-agents contract. It notes each off in a file before
-// and after, and does an off without any contract when called as: NAME now PORT.
-const shellAgent = `#!/bin/sh
-if [ "$1" = -o ]; then cat <<'END'
-<?xml version="1.0" ?>
-<resource-agent name="%[1]s" shortdesc="a fence agent that takes its time">
-<parameters>
-<parameter name="action" unique="0" required="1"><getopt mixed="-o, --action=[action]" /><content type="string" default="reboot" /></parameter>
-<parameter name="plug" unique="0" required="1"><getopt mixed="-n, --plug=[id]" /><content type="string" /></parameter>
-</parameters>
-<actions><action name="on" automatic="0"/><action name="off"/><action name="status"/><action name="metadata"/></actions>
-</resource-agent>
-END
-exit 0; fi
-note() { echo "$1" >>'%[2]s'; }
-power() { ipmitool -I lanplus -C 3 -H 127.0.0.1 -p "$plug" -U '%[3]s' -f '%[4]s' chassis power "$1"; }
+// shellBefore and shellThen note each off in a file before and after; called as NAME
+// now PORT the agent does an off without any contract.
+const (
+	shellBefore = `note() { echo "$1" >>'%[1]s'; }
+power() { ipmitool -I lanplus -C 3 -H 127.0.0.1 -p "$plug" -U '%[2]s' -f '%[3]s' chassis power "$1"; }
 if [ "$1" = now ]; then plug=$2; power off; note late; exit; fi
-while IFS='=' read -r key value || [ -n "$key" ]; do
-  case $key in action) action=$value ;; plug) plug=$value ;; esac
-done
-case $action in
+`
+	shellThen = `case $action in
 status)
   case $(power status) in
   *" is on") echo "Status: ON"; exit 0 ;;
   *" is off") echo "Status: OFF"; exit 2 ;;
   esac
   exit 1 ;;
-off) note off; %[5]s
+off) note off; %s
   power off || exit 1
   note done ;;
 on) power on || exit 1 ;;
 *) exit 1 ;;
 esac
 `
+)
 
 // ShellAgent writes a fence agent that switches the machines through their BMCs,
 // has csi-fencepost allow its folder, and returns its configuration: "exec: " and
@@ -92,11 +76,7 @@ esac
 func (s *Stage) ShellAgent(name, beforeOff string) string {
 	s.T.Helper()
 	s.IPMI()
-	folder := s.socket("agents")
-	s.must("folder of agents", os.MkdirAll(folder, 0o755))
-	text := fmt.Sprintf(shellAgent, name, s.socket(name+".calls"), bmcUser, s.socket("bmc-password"), beforeOff)
-	s.must(name, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o755))
-	s.Options.FencepostArgs = append(s.Options.FencepostArgs, "--agent-dirs="+folder)
+	s.agent(name, fmt.Sprintf(shellBefore, s.socket(name+".calls"), bmcUser, s.socket("bmc-password")), fmt.Sprintf(shellThen, beforeOff))
 	return fmt.Sprintf("{agent: %s, nodeParameters: {plug: %s}}", name, s.ports((*Node).BMC))
 }
 

@@ -99,10 +99,10 @@ func Start(ctx context.Context, programs Programs, clocks Clocks, keep func() bo
 	return &Bed{Cluster: cluster, Clocks: clocks, Fencepost: programs.Fencepost, Attacher: programs.ControlPlane.Attacher}, nil
 }
 
-// StartBare starts a control plane of etcd and API server alone. End it with
-// Stop.
-func StartBare(ctx context.Context, programs Programs, keep func() bool) (*Bed, error) {
-	cluster, err := controlplane.Start(ctx, controlplane.Options{Binaries: programs.ControlPlane, NoControllers: true, KeepOnFailure: keep})
+// StartBare starts a control plane of etcd and API server alone, with more
+// arguments of the API server. End it with Stop.
+func StartBare(ctx context.Context, programs Programs, keep func() bool, apiServerArgs ...string) (*Bed, error) {
+	cluster, err := controlplane.Start(ctx, controlplane.Options{Binaries: programs.ControlPlane, NoControllers: true, APIServerArgs: apiServerArgs, KeepOnFailure: keep})
 	if err != nil {
 		return nil, fmt.Errorf("starting etcd and API server: %w", err)
 	}

@@ -2,7 +2,6 @@ package bed
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/bmc"
@@ -18,24 +17,35 @@ const (
 func (n *Node) BMC() *bmc.BMC {
 	n.stage.T.Helper()
 	if n.bmc == nil {
-		b, err := bmc.Start(n.stage.ctx(), n.stage.folder, bmc.Options{GUID: n.kube.SystemUUID(), User: bmcUser, Password: bmcPassword, Power: n.hardware})
-		n.stage.must("BMC of "+n.Name, err)
-		n.stage.T.Cleanup(b.Stop)
-		n.bmc = b
+		n.bmc = n.stage.StartBMC(n.kube.SystemUUID(), n.hardware)
 	}
 	return n.bmc
+}
+
+// StartBMC starts a BMC for a machine with that system UUID, with the user and the
+// password that IPMI knows. It ends with the stage.
+func (s *Stage) StartBMC(systemUUID string, power bmc.PowerSwitch) *bmc.BMC {
+	s.T.Helper()
+	b, err := bmc.Start(s.ctx(), s.folder, bmc.Options{GUID: systemUUID, User: bmcUser, Password: bmcPassword, Power: power})
+	s.must("BMC", err)
+	s.T.Cleanup(b.Stop)
+	return b
 }
 
 // IPMI is the configuration of an agent that knows the BMCs of all nodes, as a
 // YAML flow mapping: "ipmi: " and this.
 func (s *Stage) IPMI() string {
 	s.T.Helper()
-	user, password := s.socket("bmc-user"), s.socket("bmc-password")
-	s.must("credentials", os.WriteFile(user, []byte(bmcUser+"\n"), 0o600))
-	s.must("credentials", os.WriteFile(password, []byte(bmcPassword+"\n"), 0o600))
 	var nodes []string
 	for _, n := range s.Nodes {
 		nodes = append(nodes, fmt.Sprintf("%s: %q", n.Name, n.BMC().Addr))
 	}
+	return s.IPMIOf(nodes)
+}
+
+// IPMIOf is IPMI for BMCs of StartBMC, each as "node: address".
+func (s *Stage) IPMIOf(nodes []string) string {
+	s.T.Helper()
+	user, password := s.Write("bmc-user", bmcUser+"\n", 0o600), s.Write("bmc-password", bmcPassword+"\n", 0o600)
 	return fmt.Sprintf("{usernameFile: %s, passwordFile: %s, nodes: {%s}}", user, password, strings.Join(nodes, ", "))
 }

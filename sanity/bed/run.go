@@ -3,61 +3,68 @@ package bed
 import (
 	"context"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"io"
 )
 
-// Runner is a *testing.M.
-type Runner interface{ Run() int }
-
-// RunBare runs the tests of a package below sanity/ on one API server that they
-// share, and returns the exit code. race builds csi-fencepost with the race
-// detector.
-func RunBare(m Runner, race bool, share func(*Bed)) int {
-	code, err := runBare(m, race, share)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
+// Run is the T of a command, which has no testing.T: a failure ends it (see Do).
+type Run struct {
+	ctx      context.Context
+	progress io.Writer
+	cleanup  []func()
+	failed   bool
 }
 
-func runBare(m Runner, race bool, share func(*Bed)) (code int, err error) {
-	if err := noteSources(); err != nil {
-		return 1, err
+// NewRun makes one that ends with ctx. What is logged goes to progress, a line each;
+// nil: nowhere.
+func NewRun(ctx context.Context, progress io.Writer) *Run {
+	if progress == nil {
+		progress = io.Discard
 	}
-	folder, err := os.MkdirTemp("", "csi-fencepost-tests-")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(folder)
-	programs, err := Build(context.Background(), os.Stderr, folder, race)
-	if err != nil {
-		return 1, err
-	}
-	b, err := StartBare(context.Background(), programs, func() bool { return code != 0 })
-	if err != nil {
-		return 1, err
-	}
-	share(b)
-	code = m.Run()
-	return code, b.Stop()
+	return &Run{ctx: ctx, progress: progress}
 }
 
-// noteSources looks at the sources of csi-fencepost, which no test imports: else
-// `go test` would not know that a cached result is outdated.
-func noteSources() error {
-	for _, folder := range []string{"cmd", "csi", "fence", "proxy"} {
-		err := filepath.WalkDir(filepath.Join("..", "..", folder), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && filepath.Ext(path) == ".go" {
-				_, err = os.Stat(path)
-			}
-			return err
-		})
-		if err != nil {
-			return err
+// Failure is what Fatalf panics with.
+type Failure struct{ error }
+
+// Do runs f, whose failures are errors, and ends what it began, last first, whatever
+// way it ends. What fails then cannot be helped.
+func (r *Run) Do(f func() error) (err error) {
+	defer r.end()
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case Failure:
+			err = p.error
+		default:
+			panic(p)
 		}
-	}
-	return nil
+	}()
+	return f()
 }
+
+func (r *Run) end() {
+	for i := len(r.cleanup) - 1; i >= 0; i-- {
+		func() {
+			defer func() { _ = recover() }()
+			r.cleanup[i]()
+		}()
+	}
+	r.cleanup = nil
+}
+
+// Context implements T, as all that follow.
+func (r *Run) Context() context.Context          { return r.ctx }
+func (r *Run) Helper()                           {}
+func (r *Run) Logf(format string, args ...any)   { fmt.Fprintf(r.progress, format+"\n", args...) }
+func (r *Run) Cleanup(f func())                  { r.cleanup = append(r.cleanup, f) }
+func (r *Run) Errorf(format string, args ...any) { r.Fatalf(format, args...) }
+
+// Fatalf is to be called on the goroutine of Do.
+func (r *Run) Fatalf(format string, args ...any) {
+	r.failed = true
+	panic(Failure{fmt.Errorf(format, args...)})
+}
+
+// Failed keeps a cluster's logs. A run that was stopped has not failed, and leaves
+// nothing.
+func (r *Run) Failed() bool { return r.failed && r.ctx.Err() == nil }

@@ -83,24 +83,12 @@ func (b *bench) onShortClocks(ctx context.Context, measure func(*plane) error) (
 	if err != nil {
 		return err
 	}
-	p := &plane{ctx: ctx}
-	p.bed, err = bed.Start(ctx, bed.Programs{ControlPlane: binaries, Fencepost: b.fencepost[0].path}, bed.ShortClocks, func() bool { return p.failed })
+	p := &plane{Run: bed.NewRun(ctx, nil), ctx: ctx}
+	p.bed, err = bed.Start(ctx, bed.Programs{ControlPlane: binaries, Fencepost: b.fencepost[0].path}, bed.ShortClocks, p.Failed)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		p.end()
-		err = errors.Join(err, p.bed.Stop())
-	}()
-	defer func() {
-		if r := recover(); r != nil {
-			failure, ok := r.(planeFailed)
-			if !ok {
-				panic(r)
-			}
-			err = failure
-		}
-	}()
+	defer func() { err = errors.Join(err, p.bed.Stop()) }()
 	config := p.bed.Cluster.Admin()
 	config.QPS = -1
 	if p.client, err = kubernetes.NewForConfig(config); err != nil {
@@ -108,7 +96,7 @@ func (b *bench) onShortClocks(ctx context.Context, measure func(*plane) error) (
 	}
 	b.version("Control plane of the section backoff: Kubernetes %s, external-attacher %s",
 		nestedVersion(ctx, "kubernetes", "k8s.io/kubernetes"), nestedVersion(ctx, "attacher", "github.com/kubernetes-csi/external-attacher/v4"))
-	return measure(p)
+	return p.Do(func() error { return measure(p) })
 }
 
 // waitRound has volumes wait for every reason at once, ends one reason after the

@@ -56,7 +56,7 @@ func attachment(touch string, attached bool, text string) []storagev1.VolumeAtta
 }
 
 func TestAWaitIsTimedFromTheEndOfItsReason(t *testing.T) {
-	s, l, m := waiting(&plane{})
+	s, l, m := waiting(&plane{Run: bed.NewRun(t.Context(), nil)})
 	cases := []*waitCase{l.waitCase}
 	now := time.Now()
 	after := func(seconds float64) time.Time { return now.Add(time.Duration(seconds * float64(time.Second))) }
@@ -87,12 +87,12 @@ func TestAWaitIsTimedFromTheEndOfItsReason(t *testing.T) {
 }
 
 func TestAVolumeThatDidNotWaitEndsTheMeasurement(t *testing.T) {
-	p := &plane{}
+	p := &plane{Run: bed.NewRun(t.Context(), nil)}
 	s, l, _ := waiting(p)
 	s.sawAttachments(attachment("", true, ""), time.Now())
 	defer func() {
 		found := recover()
-		if failure, ok := found.(planeFailed); !ok || !strings.Contains(failure.Error(), "before its reason ended") {
+		if failure, ok := found.(bed.Failure); !ok || !strings.Contains(failure.Error(), "before its reason ended") {
 			t.Errorf("panic %v, want one about the volume", found)
 		}
 	}()

@@ -18,36 +18,11 @@ import (
 // plane is a real control plane whose audit log is read. It is what stages stand
 // on and fail through (bed.T): a failure ends the section, see onPlane.
 type plane struct {
-	ctx     context.Context
-	bed     *bed.Bed
-	client  kubernetes.Interface // without a limit on requests
-	audit   *auditLog
-	cleanup []func()
-	failed  bool
-}
-
-type planeFailed struct{ error }
-
-func (p *plane) Helper()                           {}
-func (p *plane) Logf(string, ...any)               {}
-func (p *plane) Failed() bool                      { return p.failed }
-func (p *plane) Context() context.Context          { return p.ctx }
-func (p *plane) Cleanup(f func())                  { p.cleanup = append(p.cleanup, f) }
-func (p *plane) Errorf(format string, args ...any) { p.Fatalf(format, args...) }
-
-func (p *plane) Fatalf(format string, args ...any) {
-	p.failed = true
-	panic(planeFailed{fmt.Errorf(format, args...)})
-}
-
-// end ends what stands on the plane, last first.
-func (p *plane) end() {
-	for i := len(p.cleanup) - 1; i >= 0; i-- {
-		func() {
-			defer func() { _ = recover() }() // what fails now cannot be helped
-			p.cleanup[i]()
-		}()
-	}
+	*bed.Run
+	ctx    context.Context
+	bed    *bed.Bed
+	client kubernetes.Interface // without a limit on requests
+	audit  *auditLog
 }
 
 // onPlane starts a control plane, bare (etcd and API server alone) or whole, and
@@ -58,7 +33,7 @@ func (b *bench) onPlane(ctx context.Context, bare bool, measure func(*plane) err
 		return err
 	}
 	b.progress("  starting a control plane")
-	p := &plane{ctx: ctx}
+	p := &plane{Run: bed.NewRun(ctx, nil), ctx: ctx}
 	policy, log := filepath.Join(b.folder, "audit-policy.yaml"), filepath.Join(b.folder, "audit.log")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil {
 		return err
@@ -73,23 +48,13 @@ func (b *bench) onPlane(ctx context.Context, bare bool, measure func(*plane) err
 	}
 	p.audit = &auditLog{path: log}
 	p.bed = &bed.Bed{Cluster: cluster, Clocks: bed.RealClocks, Fencepost: b.fencepost[0].path, Bare: bare}
-	defer func() {
-		p.end()
-		err = errors.Join(err, cluster.Stop())
-	}()
-	defer func() {
-		if r := recover(); r != nil {
-			failure, ok := r.(planeFailed)
-			if !ok {
-				panic(r)
-			}
-			err = failure
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	return p.Do(func() error {
+		if err := p.connect(b); err != nil {
+			return err
 		}
-	}()
-	if err := p.connect(b); err != nil {
-		return err
-	}
-	return measure(p)
+		return measure(p)
+	})
 }
 
 func (p *plane) connect(b *bench) error {

@@ -25,6 +25,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
@@ -36,17 +37,18 @@ func main() {
 // told which.
 var errDiffers = errors.New("the outcomes are not as they should be, see the table")
 
-func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	o, err := parse(args, progress)
 	if err != nil {
 		return err
 	}
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	s := &story{ctx: ctx, progress: progress}
-	defer s.cleanUp()
-	defer s.caught(&err)
-	results := play(s, o, progress)
+	t := bed.NewRun(ctx, progress)
+	var results []result
+	if err := t.Do(func() error { results = play(t, o, progress); return nil }); err != nil {
+		return err
+	}
 	if !printTable(out, results) {
 		return errDiffers
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bench/blackout"
 )
 
@@ -100,7 +101,7 @@ func TestTheVerdictOfPowerOffFailsOnAViolation(t *testing.T) {
 
 func TestAStoryThatIsStoppedKeepsNothing(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	n := &narrator{ctx: ctx}
+	n := bed.NewRun(ctx, nil)
 	func() {
 		defer func() { _ = recover() }()
 		n.Fatalf("waited in vain")

@@ -66,27 +66,19 @@ func run(ctx context.Context) error {
 }
 
 // tell runs the story and cleans up whatever way it ends.
-func tell(ctx context.Context, chosen story, programs bed.Programs, clocks bed.Clocks) (err error) {
-	n := &narrator{ctx: ctx}
-	defer n.cleanUp()
-	defer func() {
-		if r := recover(); r != nil {
-			failure, ok := r.(storyFailed)
-			if !ok {
-				panic(r)
-			}
-			err = canceled(ctx, failure)
-		}
-	}()
-	fmt.Fprint(os.Stderr, "Starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler … ")
-	began := time.Now()
-	b := bed.New(n, programs, clocks)
-	fmt.Fprintf(os.Stderr, "%.1f s\n", time.Since(began).Seconds())
-	return chosen.play(n, b)
+func tell(ctx context.Context, chosen story, programs bed.Programs, clocks bed.Clocks) error {
+	t := bed.NewRun(ctx, nil)
+	return canceled(ctx, t.Do(func() error {
+		fmt.Fprint(os.Stderr, "Starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler … ")
+		began := time.Now()
+		b := bed.New(t, programs, clocks)
+		fmt.Fprintf(os.Stderr, "%.1f s\n", time.Since(began).Seconds())
+		return chosen.play(t, b)
+	}))
 }
 
 func canceled(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return context.Canceled
 	}
 	return err

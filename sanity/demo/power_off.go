@@ -38,7 +38,7 @@ type race struct {
 // powerOff tells what happens when the node of 20 databases loses power, and
 // nobody gets up. Each telling has machines of its own: the taint that
 // csi-fencepost puts on its dead node would help Kubernetes alone as well.
-func powerOff(n *narrator, b *bed.Bed) error {
+func powerOff(n *bed.Run, b *bed.Bed) error {
 	t := newTimeline(os.Stdout)
 	races := setUpRaces(n, b)
 	t.head()
@@ -54,7 +54,7 @@ func powerOff(n *narrator, b *bed.Bed) error {
 	alone, guarded := races[0], races[1]
 	follow := func(until func() bool) {
 		for !until() {
-			if n.ctx.Err() != nil {
+			if n.Context().Err() != nil {
 				n.Fatalf("stopped")
 			}
 			for _, r := range races {
@@ -80,7 +80,7 @@ func powerOff(n *narrator, b *bed.Bed) error {
 
 // setUpRaces puts each driver on three machines: with a third of the nodes dead
 // the brake maxUnhealthy is as shipped and does not hold.
-func setUpRaces(n *narrator, b *bed.Bed) []*race {
+func setUpRaces(n *bed.Run, b *bed.Bed) []*race {
 	var races []*race
 	for i, name := range []string{"alone", "guarded"} {
 		s := b.Stage(n, name, bed.StageOptions{Alone: name == "alone", Nodes: 3, Failover: true, AttacherArgs: []string{"--worker-threads=100", "--timeout=60s"}})

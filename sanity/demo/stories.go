@@ -14,7 +14,7 @@ type story struct {
 	name, about string
 	// needs are programs that not everybody has, and the packages that bring them.
 	needs map[string]string
-	play  func(*narrator, *bed.Bed) error
+	play  func(*bed.Run, *bed.Bed) error
 }
 
 // stories, the one that is told unasked first.

@@ -37,7 +37,7 @@ const (
 
 // doublePublish tells what happens when a node is cut off from the network, is
 // declared dead, and the driver cannot detach its disk at the first try.
-func doublePublish(n *narrator, b *bed.Bed) error {
+func doublePublish(n *bed.Run, b *bed.Bed) error {
 	t := newTimeline(os.Stdout)
 	columns := setUp(n, b)
 	fmt.Fprintf(os.Stderr, "Three kubelets are Ready.\n")
@@ -88,7 +88,7 @@ func doublePublish(n *narrator, b *bed.Bed) error {
 }
 
 // setUp puts two drivers on the same three machines.
-func setUp(n *narrator, b *bed.Bed) []*column {
+func setUp(n *bed.Run, b *bed.Bed) []*column {
 	careless := func(s *array.Switches) { s.EnforceSingleAttach = false }
 	left := b.Stage(n, "alone", bed.StageOptions{Alone: true, PlainNames: true, Nodes: -1, Array: careless, Manual: true})
 	right := b.Stage(n, "guarded", bed.StageOptions{Nodes: -1, Array: careless, Manual: true, Config: "fencing: {maxUnhealthy: 50%}"})
@@ -120,9 +120,9 @@ func waitNotReady(t *timeline, columns []*column, cut time.Time) {
 }
 
 // follow tells what changes in either column until done, or for as long as d.
-func follow(n *narrator, t *timeline, columns []*column, tainted time.Time, d time.Duration, done func() bool) {
+func follow(n *bed.Run, t *timeline, columns []*column, tainted time.Time, d time.Duration, done func() bool) {
 	for end := time.Now().Add(d); time.Now().Before(end) && !done(); time.Sleep(50 * time.Millisecond) {
-		if n.ctx.Err() != nil {
+		if n.Context().Err() != nil {
 			n.Fatalf("stopped")
 		}
 		for _, c := range columns {

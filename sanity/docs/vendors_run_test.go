@@ -21,7 +21,7 @@ import (
 )
 
 // The vendor's example is run, before the reference driver and the modelled API
-// server (sanity/simulate/parity holds that one against a real one): it publishes,
+// server (sanity/kubeapi holds that one against a real one): it publishes,
 // and keeps a second node out.
 func TestTheVendorsExampleGuards(t *testing.T) {
 	const handle = "vol-1"

@@ -6,5 +6,5 @@
 //	alerts_test.yaml ──promtool test rules──▶
 //	dashboard.json ──parser──▶ metrics and labels ──┐
 //	alerts.yaml ──────parser──────────────────────┤
-//	csi-fencepost on a real API server ──/metrics──┴▶ are they there? (sanity/statusz)
+//	csi-fencepost on a real API server ──/metrics──┴▶ are they there? (sanity/kubeapi)
 package monitoring

@@ -48,15 +48,12 @@ func newGround(t bed.T, o *options, folder string, progress *os.File) (*ground, 
 		return nil, err
 	}
 	g.stage = b.Stage(t, "soak", bed.StageOptions{Nodes: -1, Manual: true, Failover: true, FencepostArgs: []string{"--http-endpoint=127.0.0.1:0"}})
-	if g.agent, err = newAgents(t, g.stage.Write, folder); err != nil {
-		return nil, err
-	}
+	g.agent = newAgents(g.stage)
 	for i := range o.failing + o.calm {
 		if err := g.addLane(t.Context(), fmt.Sprintf("v%d", i), i < o.failing); err != nil {
 			return nil, err
 		}
 	}
-	g.stage.Options.FencepostArgs = append(g.stage.Options.FencepostArgs, "--agent-dirs="+g.agent.folder)
 	g.stage.Options.Config = fmt.Sprintf("failover: {enabled: true}\nfencing:\n  suspectAfter: %s\n  maxUnhealthy: 100%%\n  levels: %s", suspectAfter, g.agent.levels(g.all))
 	g.stage.StartFencepost()
 	g.stage.StartAttacher()
@@ -74,7 +71,7 @@ func (g *ground) addLane(ctx context.Context, name string, failing bool) error {
 		l.machines[i] = m
 		g.all = append(g.all, m)
 		if failing {
-			if err := g.agent.add(ctx, m); err != nil {
+			if err := g.agent.add(m); err != nil {
 				return err
 			}
 		}

@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	s := &stand{ctx: ctx}
+	t := bed.NewRun(ctx, nil)
 	begun := time.Now()
 	load := tool.LoadAverage()
 	write := func(v *verdict) error {
@@ -82,12 +82,12 @@ func run(ctx context.Context, args []string) error {
 		}
 		return os.WriteFile(o.page, v.page(ctx, o, begun, load), 0o644)
 	}
-	verdict, err := s.stand(func() (*verdict, error) { return soak(s, o, write, os.Stderr) })
-	if err != nil {
+	var v *verdict
+	if err := t.Do(func() error { v, err = soak(t, o, write, os.Stderr); return err }); err != nil {
 		return err
 	}
-	verdict.print(o.out)
-	return errors.Join(write(verdict), verdict.err())
+	v.print(o.out)
+	return errors.Join(write(v), v.err())
 }
 
 // soak runs the loops on a control plane of its own, and judges what was seen.

@@ -2,21 +2,23 @@ package main
 
 import (
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
 )
 
 // The name begins as those of all tests that need ipmi_sim (see sanity/skip.sh).
 func TestFailoversInALoopLeaveNothingBehind(t *testing.T) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	noteSources(t)
+	if err := controlplane.NoteSources(); err != nil {
+		t.Fatal(err)
+	}
 	o := &options{duration: 66 * time.Second, warmUp: 22 * time.Second, look: time.Second, say: 10 * time.Second, write: 10 * time.Second, failing: 8, calm: 2}
 	var soFar []time.Duration
 	v, err := soak(t, o, func(v *verdict) error {
@@ -120,23 +122,6 @@ func TestASoakThatIsTooShortToJudgeIsRefused(t *testing.T) {
 	o, err := parse([]string{"-duration=3h"})
 	if err != nil || o.warmUp != 30*time.Minute {
 		t.Errorf("%+v, %v: want a warm-up of half an hour", o, err)
-	}
-}
-
-// noteSources looks at the sources of csi-fencepost, which no test imports: else
-// `go test` would not know that a cached result is outdated.
-func noteSources(t *testing.T) {
-	t.Helper()
-	for _, folder := range []string{"cmd", "csi", "fence", "proxy"} {
-		err := filepath.WalkDir(filepath.Join("..", "..", folder), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && filepath.Ext(path) == ".go" {
-				_, err = os.Stat(path)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

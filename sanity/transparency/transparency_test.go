@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
 	"github.com/csi-fencepost/csi-fencepost/sanity/transparency/wire"
 )
 
@@ -32,7 +32,9 @@ func TestMain(m *testing.M) {
 }
 
 func TestNothingDiffersButTheNamedExceptions(t *testing.T) {
-	noteSources(t)
+	if err := controlplane.NoteSources(); err != nil {
+		t.Fatal(err)
+	}
 	var out strings.Builder
 	if err := run(t.Context(), nil, &out, os.Stderr); err != nil {
 		t.Errorf("%v\n%s", err, &out)
@@ -129,21 +131,4 @@ func sorted(md metadata.MD) metadata.MD {
 		}
 	}
 	return kept
-}
-
-// noteSources looks at the sources of csi-fencepost, which no test imports: else
-// `go test` would not know that a cached result is outdated.
-func noteSources(t *testing.T) {
-	t.Helper()
-	for _, folder := range []string{"../../cmd", "../../csi", "../../fence", "../../proxy"} {
-		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() {
-				_, err = os.Stat(path)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 }

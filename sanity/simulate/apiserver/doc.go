@@ -35,7 +35,7 @@
 //     PUT, PATCH and DELETE answer 404, 409 and 422 where the real server does:
 //     optimistic locks, preconditions, JSON patches whose test fails, immutable
 //     fields, finalizers, the two steps of a pod's deletion, status apart from the rest.
-//     Package sanity/simulate/parity plays the same random operations on it and on a
+//     Package sanity/kubeapi plays the same random operations on it and on a
 //     real kube-apiserver and compares answers, objects and watches.
 //   - A watch shows every change after its version, in order, or ends, or says that it is
 //     too old (an ERROR event with 410, after [Server.Compact]). WatchList

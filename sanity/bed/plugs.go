@@ -1,0 +1,75 @@
+package bed
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// agentScript keeps the fence-agents contract. Its parts are the agent's name, shell
+// code before the parameters are read, and what is done then with $action, $plug
+// and $password.
+const agentScript = `#!/bin/sh
+if [ "$1" = -o ]; then cat <<'END'
+<?xml version="1.0" ?>
+<resource-agent name="%[1]s" shortdesc="a fence agent of a stage">
+<parameters>
+<parameter name="action" unique="0" required="1"><getopt mixed="-o, --action=[action]" /><content type="string" default="reboot" /></parameter>
+<parameter name="plug" unique="0" required="1"><getopt mixed="-n, --plug=[id]" /><content type="string" /></parameter>
+<parameter name="password" unique="0" required="0"><getopt mixed="-p, --password=[password]" /><content type="string" /></parameter>
+</parameters>
+<actions><action name="on" automatic="0"/><action name="off"/><action name="status"/><action name="metadata"/></actions>
+</resource-agent>
+END
+exit 0; fi
+%[2]swhile IFS='=' read -r key value || [ -n "$key" ]; do
+  case $key in action) action=$value ;; plug) plug=$value ;; password) password=$value ;; esac
+done
+%[3]s`
+
+// agent writes a fence agent and has csi-fencepost allow its folder. Call it before
+// csi-fencepost is started.
+func (s *Stage) agent(name, before, then string) {
+	s.T.Helper()
+	folder := s.socket("agents")
+	s.must("folder of agents", os.MkdirAll(folder, 0o755))
+	s.must(name, os.WriteFile(filepath.Join(folder, name), fmt.Appendf(nil, agentScript, name, before, then), 0o755))
+	if allow := "--agent-dirs=" + folder; !slices.Contains(s.Options.FencepostArgs, allow) {
+		s.Options.FencepostArgs = append(s.Options.FencepostArgs, allow)
+	}
+}
+
+const plugThen = `state=$(cat '%[1]s'/"$plug" 2>/dev/null) || { echo "login <refused> for $password" >&2; exit 1; }
+case $action in
+status) echo "Status: $state"; test "$state" = ON || exit 2 ;;
+off) echo OFF >'%[1]s'/"$plug" ;;
+on) echo ON >'%[1]s'/"$plug" ;;
+esac
+`
+
+// Plugs are a power switch of files: a plug is on or off while a file of its name
+// says so. For a plug without one the switch does not answer, and its agents quote
+// the password that they were given.
+type Plugs struct{ folder string }
+
+// Plugs makes the switch and fence agents of these names for it: "exec: {agent:
+// NAME, nodeParameters: {plug: …}}". Call it before csi-fencepost is started.
+func (s *Stage) Plugs(agents ...string) Plugs {
+	s.T.Helper()
+	p := Plugs{s.socket("plugs")}
+	s.must("folder of plugs", os.MkdirAll(p.folder, 0o755))
+	for _, name := range agents {
+		s.agent(name, "", fmt.Sprintf(plugThen, p.folder))
+	}
+	return p
+}
+
+// Set turns a plug on or off.
+func (p Plugs) Set(plug string, on bool) error {
+	state := "OFF"
+	if on {
+		state = "ON"
+	}
+	return os.WriteFile(filepath.Join(p.folder, plug), []byte(state+"\n"), 0o644)
+}

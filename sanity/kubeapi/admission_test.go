@@ -1,0 +1,378 @@
+package kubeapi
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+)
+
+const (
+	policyFolder   = "../../deploy/admission/"
+	operatorsGroup = "storage-operators"
+)
+
+// The clients: admin may everything; the others have all rights on the objects
+// in question, and differ only in what writers.yaml gives them.
+var sidecar, operator, stranger kubernetes.Interface
+
+func preparePoliced(ctx context.Context, b *bed.Bed) error {
+	kubeconfig, err := b.Cluster.Kubeconfig("someone")
+	if err != nil {
+		return err
+	}
+	base, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	if err := makePeople(ctx, base); err != nil {
+		return err
+	}
+	return applyPolicies(ctx)
+}
+
+// makePeople makes the clients. The user of the kubeconfig may impersonate, as a
+// proxy in front of the API server does.
+func makePeople(ctx context.Context, base *rest.Config) error {
+	rules := []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"users", "groups", "serviceaccounts"}, Verbs: []string{"impersonate"}},
+		{APIGroups: []string{""}, Resources: []string{"persistentvolumes", "persistentvolumes/status", "nodes", "nodes/status"}, Verbs: []string{"*"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"*"}},
+	}
+	roles := policed.admin.RbacV1()
+	if _, err := roles.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "people"}, Rules: rules}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if _, err := roles.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "people"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "people"},
+		Subjects: []rbacv1.Subject{
+			{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "someone"},
+			{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:authenticated"},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for _, one := range []struct {
+		client *kubernetes.Interface
+		as     rest.ImpersonationConfig
+	}{
+		{&sidecar, rest.ImpersonationConfig{UserName: "system:serviceaccount:storage:array-controller"}},
+		{&operator, rest.ImpersonationConfig{UserName: "ada", Groups: []string{operatorsGroup}}},
+		{&stranger, rest.ImpersonationConfig{UserName: "system:serviceaccount:backup:tool"}},
+	} {
+		config := rest.CopyConfig(base)
+		config.Impersonate = one.as
+		config.Impersonate.Groups = append(config.Impersonate.Groups, "system:authenticated")
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		*one.client = client
+	}
+	return nil
+}
+
+// applyPolicies sends the files as kubectl apply --server-side does, and waits until the
+// policies are in force.
+func applyPolicies(ctx context.Context) error {
+	if _, err := policed.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	names := strings.NewReplacer("${NAMESPACE}", "storage", "${SERVICE_ACCOUNT}", "array-controller", "${DRIVER}", "array.example.com", "${OPERATORS}", operatorsGroup)
+	for _, file := range []string{"writers.yaml", "ledger.yaml", "records.yaml", "taint.yaml"} {
+		text, err := os.ReadFile(policyFolder + file)
+		if err != nil {
+			return err
+		}
+		if err := applyStream(ctx, names.Replace(string(text))); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return inForce(ctx)
+}
+
+func applyStream(ctx context.Context, text string) error {
+	all, err := parse([]byte(text))
+	for _, object := range all {
+		if err == nil {
+			_, err = policed.apply(ctx, object, false)
+		}
+	}
+	return err
+}
+
+// inForce: a policy takes effect some moments after it was written.
+func inForce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 40*time.Second)
+	defer cancel()
+	if _, err := policed.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if _, err := policed.admin.CoreV1().PersistentVolumes().Create(ctx, policedVolume("probe"), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	tries := 0
+	value := func() string { tries++; return fmt.Sprint("try-", tries) } // what does not change is not judged
+	probes := []func() error{
+		func() error { return taintAs(context.WithoutCancel(ctx), stranger, "probe", value()) },
+		func() error { return annotateAs(context.WithoutCancel(ctx), stranger, "probe", value()) },
+		func() error {
+			_, err := stranger.CoordinationV1().Leases(namespace).Create(context.WithoutCancel(ctx), policedLease("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		},
+	}
+	for _, refused := range probes {
+		for {
+			err := refused()
+			if apierrors.IsForbidden(err) {
+				break
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("a policy did not take effect within 40 s, the last answer was: %w", err)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+func policedVolume(name string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
+		Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "array.example.com", VolumeHandle: name}},
+	}}
+}
+
+func policedLease(name string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: record.LeaseName(name)}}
+}
+
+// annotateAs writes a ledger, through a subresource if one is given; empty: takes
+// it off.
+func annotateAs(ctx context.Context, by kubernetes.Interface, pv, text string, subresource ...string) error {
+	value := "null"
+	if text != "" {
+		value = fmt.Sprintf("%q", text)
+	}
+	_, err := by.CoreV1().PersistentVolumes().Patch(ctx, pv, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, ledger.Annotation, value), metav1.PatchOptions{}, subresource...)
+	return err
+}
+
+// taintAs puts the out-of-service taint on with that value; empty: takes it off.
+func taintAs(ctx context.Context, by kubernetes.Interface, node, value string) error {
+	taints := "[]"
+	if value != "" {
+		taints = fmt.Sprintf(`[{"key":%q,"value":%q,"effect":"NoExecute"}]`, corev1.TaintNodeOutOfService, value)
+	}
+	_, err := by.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"taints":%s}}`, taints), metav1.PatchOptions{})
+	return err
+}
+
+// refused fails unless the policy refused, with words that a person can use.
+func refused(t *testing.T, err error, right string) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), right) || !strings.Contains(err.Error(), "writers.yaml") || !strings.Contains(err.Error(), "backup:tool") {
+		t.Errorf("a stranger is not refused for want of the right to write %s: %v", right, err)
+	}
+}
+
+func allowed(t *testing.T, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+func TestOnlyTheSidecarAndTheOperatorsWriteALedger(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	ctx := t.Context()
+	if _, err := policed.admin.CoreV1().PersistentVolumes().Create(ctx, policedVolume("pv-1"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, annotateAs(ctx, stranger, "pv-1", "forged"), "ledgers.csi-fencepost.io")
+	allowed(t, "the sidecar writes", annotateAs(ctx, sidecar, "pv-1", "1"))
+	refused(t, annotateAs(ctx, stranger, "pv-1", "forged"), "ledgers.csi-fencepost.io")
+	refused(t, annotateAs(ctx, stranger, "pv-1", ""), "ledgers.csi-fencepost.io")
+	refused(t, annotateAs(ctx, stranger, "pv-1", "forged", "status"), "ledgers.csi-fencepost.io")
+	refused(t, annotateAs(ctx, stranger, "pv-1", "", "status"), "ledgers.csi-fencepost.io")
+	allowed(t, "an operator takes it off", annotateAs(ctx, operator, "pv-1", ""))
+	_, err := stranger.CoreV1().PersistentVolumes().Patch(ctx, "pv-1", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"},"labels":{"c":"d"}}}`), metav1.PatchOptions{})
+	allowed(t, "a stranger writes another annotation", err)
+	_, err = stranger.CoreV1().PersistentVolumes().Patch(ctx, "pv-1", types.MergePatchType, []byte(`{"status":{"phase":"Available"},"metadata":{"annotations":{"e":"f"}}}`), metav1.PatchOptions{}, "status")
+	allowed(t, "a stranger writes the status", err)
+	restored := policedVolume("pv-restored")
+	restored.Annotations = map[string]string{ledger.Annotation: "of another cluster"}
+	_, err = stranger.CoreV1().PersistentVolumes().Create(ctx, restored, metav1.CreateOptions{})
+	allowed(t, "a backup is restored with its annotations", err)
+	_, err = stranger.CoreV1().PersistentVolumes().Patch(ctx, "pv-restored", types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/x"]}}`), metav1.PatchOptions{})
+	allowed(t, "an attacher writes its finalizer", err)
+}
+
+func TestOnlyTheSidecarAndTheOperatorsWriteANodesRecord(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	ctx := t.Context()
+	leases := func(by kubernetes.Interface) func(string) error {
+		return func(name string) error {
+			_, err := by.CoordinationV1().Leases(namespace).Create(ctx, policedLease(name), metav1.CreateOptions{})
+			return err
+		}
+	}
+	refused(t, leases(stranger)("n1"), "records.csi-fencepost.io")
+	allowed(t, "the sidecar makes a record", leases(sidecar)("n1"))
+	allowed(t, "an operator makes a record", leases(operator)("n2"))
+	patch := func(by kubernetes.Interface) error {
+		_, err := by.CoordinationV1().Leases(namespace).Patch(ctx, record.LeaseName("n1"), types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"x"}}}`, record.Annotation), metav1.PatchOptions{})
+		return err
+	}
+	refused(t, patch(stranger), "records.csi-fencepost.io")
+	allowed(t, "the sidecar writes a record", patch(sidecar))
+	remove := func(by kubernetes.Interface) error {
+		return by.CoordinationV1().Leases(namespace).Delete(ctx, record.LeaseName("n1"), metav1.DeleteOptions{})
+	}
+	refused(t, remove(stranger), "records.csi-fencepost.io")
+	refused(t, stranger.CoordinationV1().Leases(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}), "records.csi-fencepost.io")
+	if err := remove(sidecar); !apierrors.IsForbidden(err) {
+		t.Errorf("the sidecar deletes a record, which is the audit trail: %v", err)
+	}
+	allowed(t, "an operator deletes a record", remove(operator))
+	_, err := stranger.CoordinationV1().Leases(metav1.NamespaceDefault).Create(ctx, policedLease("n1"), metav1.CreateOptions{})
+	allowed(t, "a stranger's Lease in another namespace", err)
+}
+
+// Kubernetes' own controller deletes a namespace's content, or the namespace
+// would hang.
+func TestTheNamespaceControllerMayDeleteTheRecords(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	ctx := t.Context()
+	allowed(t, "the sidecar makes a record", func() error {
+		_, err := sidecar.CoordinationV1().Leases(namespace).Create(ctx, policedLease("n9"), metav1.CreateOptions{})
+		return err
+	}())
+	role, err := policed.admin.RbacV1().ClusterRoles().Get(ctx, "system:controller:namespace-controller", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range role.Rules {
+		if len(rule.APIGroups) == 1 && rule.APIGroups[0] == "*" && strings.Contains(strings.Join(rule.Verbs, " "), "delete") && rule.Resources[0] == "*" {
+			return
+		}
+	}
+	t.Errorf("its role does not have the right to delete records.csi-fencepost.io: %v", role.Rules)
+}
+
+func TestOnlyTheSidecarAndTheOperatorsPutTheOutOfServiceTaintOn(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	ctx := t.Context()
+	if _, err := policed.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, taintAs(ctx, stranger, "n1", "nodeshutdown"), "claims.csi-fencepost.io")
+	refused(t, taintAs(ctx, stranger, "n1", evidence.OurTaintValue), "taints.csi-fencepost.io")
+	allowed(t, "the sidecar puts its own taint on", taintAs(ctx, sidecar, "n1", evidence.OurTaintValue))
+	refused(t, taintAs(ctx, stranger, "n1", ""), "taints.csi-fencepost.io")
+	if err := taintAs(ctx, sidecar, "n1", "nodeshutdown"); !apierrors.IsForbidden(err) {
+		t.Errorf("the sidecar claims, as a person does, that a node is off: %v", err)
+	}
+	allowed(t, "the sidecar takes its own taint off", taintAs(ctx, sidecar, "n1", ""))
+	allowed(t, "an operator puts the taint on", taintAs(ctx, operator, "n1", "nodeshutdown"))
+	_, err := stranger.CoreV1().Nodes().Patch(ctx, "n1", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+	allowed(t, "a stranger labels a node that is tainted", err)
+	_, err = stranger.CoreV1().Nodes().Patch(ctx, "n1", types.MergePatchType, []byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`), metav1.PatchOptions{}, "status")
+	allowed(t, "a kubelet writes the status of a node that is tainted", err)
+	refused(t, taintAs(ctx, stranger, "n1", ""), "claims.csi-fencepost.io")
+	_, err = stranger.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, metav1.CreateOptions{})
+	allowed(t, "a node registers", err)
+	_, err = stranger.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}}}, metav1.CreateOptions{})
+	refused(t, err, "claims.csi-fencepost.io")
+	_, err = stranger.CoreV1().Nodes().Patch(ctx, "n2", types.StrategicMergePatchType, []byte(`{"spec":{"taints":[{"key":"example.com/x","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
+	allowed(t, "a stranger puts another taint on", err)
+}
+
+// What may be written through a subresource passes a policy that does not name
+// it. A Lease has none.
+func TestNoSubresourceLeadsPastAPolicy(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	known := map[string][]string{
+		"v1":                     {"nodes/proxy", "nodes/status", "persistentvolumes/status"},
+		"coordination.k8s.io/v1": nil,
+	}
+	for version, want := range known {
+		list, err := policed.admin.Discovery().ServerResourcesForGroupVersion(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range list.APIResources {
+			kind, _, sub := strings.Cut(r.Name, "/")
+			if sub && slices.Contains([]string{"nodes", "persistentvolumes", "leases"}, kind) {
+				got = append(got, r.Name)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s has the subresources %v, and the policies were made for %v", version, got, want)
+		}
+	}
+}
+
+// The API server takes no taint through nodes/status, so that no policy has to
+// look at what every kubelet writes.
+func TestAStatusCarriesNoTaint(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	ctx := t.Context()
+	nodes := stranger.CoreV1().Nodes()
+	if _, err := policed.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n-status"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	forge := func(taints string) (out bool) {
+		t.Helper()
+		node, err := nodes.Patch(ctx, "n-status", types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"labels":{"written":"%d"}},"spec":{"taints":%s}}`, len(taints), taints), metav1.PatchOptions{}, "status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if node.Labels["written"] != fmt.Sprint(len(taints)) {
+			t.Fatalf("nothing was written: %v", node.Labels)
+		}
+		return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	}
+	for _, value := range []string{"nodeshutdown", evidence.OurTaintValue} {
+		if forge(fmt.Sprintf(`[{"key":%q,"value":%q,"effect":"NoExecute"}]`, corev1.TaintNodeOutOfService, value)) {
+			t.Errorf("a stranger put the taint on with the value %s", value)
+		}
+	}
+	allowed(t, "an operator puts the taint on", taintAs(ctx, operator, "n-status", "nodeshutdown"))
+	if !forge("[]") {
+		t.Error("a stranger took the taint off")
+	}
+}

@@ -1,0 +1,218 @@
+package kubeapi
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent/csiaddons"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/sanity/array"
+)
+
+func sidecarClient() rest.Interface { return sidecarOfEvidence.CoreV1().RESTClient() }
+
+// storage is the reference array behind its socket, with an agent on it.
+func storage(t *testing.T, machine string, addresses ...string) (*array.Array, *csiaddons.Agent) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "evidence") // t.TempDir is too long for a socket
+	must(t, err)
+	a := array.New(array.Options{})
+	t.Cleanup(func() { a.Close(); os.RemoveAll(dir) })
+	a.Set(func(s *array.Switches) { s.NetworkFence = true })
+	must(t, a.AddMachine(machine))
+	must(t, a.SetAddresses(machine, addresses...))
+	must(t, a.Serve(t.Context(), filepath.Join(dir, "csi.sock")))
+	conn, err := grpc.NewClient("unix:"+filepath.Join(dir, "csi.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	t.Cleanup(func() { conn.Close() })
+	agent, err := csiaddons.New(csiaddons.Options{Name: "array", Conn: conn, Driver: a.DriverName(), Nodes: sidecarOfEvidence.CoreV1().Nodes()})
+	must(t, err)
+	return a, agent
+}
+
+func TestWithoutTheDefinitionsAllSourcesAreSilent(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	n := addBareNode(t, "silent", "192.0.2.1")
+	a, driver := storage(t, "id-silent", "192.0.2.1")
+	for _, s := range []evidence.Source{
+		evidence.NetworkFences(a.DriverName(), sidecarClient(), driver),
+		evidence.FenceAgentsRemediations(sidecarClient(), sidecarRecords()), evidence.SelfNodeRemediations(sidecarClient(), sidecarRecords()),
+	} {
+		if found := askSource(t, s, questionAbout(t, n, a.DriverName())); found != nil {
+			t.Errorf("%s: %+v", s.Name(), found)
+		}
+	}
+	if calls := a.Calls(); len(calls) > 0 {
+		t.Errorf("the driver was asked: %+v", calls)
+	}
+	var log bytes.Buffer
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
+	ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), logger), 3*time.Second)
+	defer cancel()
+	prompts := evidence.Prompts{Client: sidecarClient(), Call: func(context.Context, evidence.Prompt) { t.Error("called") }}
+	prompts.Run(ctx)
+	if log.Len() > 0 {
+		t.Errorf("logged:\n%s", log.String())
+	}
+}
+
+func TestANetworkFenceCountsExactlyWhileTheArrayListsIt(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	networkFence.install(t)
+	fenceClass.install(t)
+	n := addBareNode(t, "fenced", "192.0.2.1", "192.0.2.2")
+	a, driver := storage(t, "id-fenced", "192.0.2.1", "192.0.2.2")
+	s := evidence.NetworkFences(a.DriverName(), sidecarClient(), driver)
+	expect := func(what, void string) {
+		t.Helper()
+		found := askSource(t, s, questionAbout(t, n, a.DriverName()))
+		if len(found) != 1 || found[0].Kind != fence.StorageFence || found[0].NodeUID != string(n.UID) || !strings.Contains(found[0].Void, void) || (found[0].Void == "") != (void == "") {
+			t.Fatalf("%s: evidence %+v, want void %q", what, found, void)
+		}
+	}
+	spec := func(state string) fields {
+		return fields{"networkFenceClassName": "gold", "fenceState": state, "cidrs": []string{"192.0.2.1/32", "192.0.2.2/32"}}
+	}
+	fenced := fields{"result": "Succeeded", "message": "fencing operation successful"}
+	fenceClass.put(t, "gold", fields{"provisioner": a.DriverName()}, fields{})
+	networkFence.put(t, "nf", spec("Fenced"), fields{})
+	expect("not done yet", "is not in force")
+	networkFence.put(t, "nf", spec("Fenced"), fenced)
+	expect("the operator says so and the array does not", "does not confirm it")
+	m := agent.Machine{Node: "fenced", UID: string(n.UID), NodeID: "id-fenced", Addresses: csiaddons.IPs(n)}
+	if _, err := driver.Off(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	expect("both say so", "")
+	a.Set(func(s *array.Switches) { s.FenceUnlisted = true })
+	expect("the array stops listing it", "does not confirm it")
+	a.Set(func(s *array.Switches) { s.FenceUnlisted = false })
+	// Lifted: the object says so before the array has done it.
+	networkFence.put(t, "nf", spec("Unfenced"), fenced)
+	expect("about to be lifted", "is being lifted")
+	networkFence.remove(t, "nf")
+	if found := askSource(t, s, questionAbout(t, n, a.DriverName())); found != nil {
+		t.Fatalf("evidence without an object: %+v", found)
+	}
+}
+
+func TestAFenceNeverCutsOffAnotherReadyNodeOfTheCluster(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	n := addBareNode(t, "dead", "192.0.2.1")
+	a, driver := storage(t, "id-dead", "192.0.2.1")
+	other := addBareNode(t, "living", "192.0.2.1")
+	m := agent.Machine{Node: "dead", UID: string(n.UID), NodeID: "id-dead", Addresses: csiaddons.IPs(n)}
+	setReady(t, other)
+	if _, err := driver.Off(t.Context(), m); err == nil || !strings.Contains(err.Error(), "living") || !strings.Contains(err.Error(), "192.0.2.1") {
+		t.Fatalf("error %v", err)
+	}
+	if len(a.Fences()) > 0 {
+		t.Fatalf("fenced: %v", a.Fences())
+	}
+}
+
+func setReady(t *testing.T, n *corev1.Node) {
+	t.Helper()
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	must(t, sendJSON(t, "PUT", "/api/v1/nodes/"+n.Name+"/status", fields{
+		"apiVersion": "v1", "kind": "Node", "metadata": n.ObjectMeta, "status": n.Status}, nil))
+}
+
+func TestARemediationIsBoundCountsAndIsForgotten(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	for _, o := range []struct {
+		kind             customKind
+		source           *evidence.Remediation
+		request, claimed fields
+	}{
+		{remediation, evidence.FenceAgentsRemediations(sidecarClient(), sidecarRecords()),
+			fields{"conditions": []any{fields{"type": "Processing", "status": "True", "reason": "RemediationStarted"}}},
+			fields{"conditions": []any{fields{"type": "FenceAgentActionSucceeded", "status": "True", "reason": "FenceAgentSucceeded", "message": "done"}}}},
+		{selfRemediation, evidence.SelfNodeRemediations(sidecarClient(), sidecarRecords()), fields{"phase": "Pre-Reboot-Completed"}, fields{"phase": "Reboot-Completed"}},
+	} {
+		t.Run(o.kind.name, func(t *testing.T) {
+			o.kind.install(t)
+			name := "node-" + strings.ToLower(o.kind.name)
+			n := addBareNode(t, name)
+			o.kind.put(t, name, fields{}, o.request)
+			o.kind.put(t, "another-node", fields{}, o.claimed)
+			must(t, o.source.Sight(t.Context(), questionAbout(t, n, "d").Node, "70"))
+			if found := askSource(t, o.source, questionAbout(t, n, "d")); found != nil {
+				t.Fatalf("a request is evidence: %+v", found)
+			}
+			o.kind.put(t, name, fields{}, o.claimed)
+			askSource(t, o.source, questionAbout(t, n, "d")) // binds
+			found := askSource(t, o.source, questionAbout(t, n, "d"))
+			if len(found) != 1 || found[0].Void != "" || found[0].NodeUID != string(n.UID) || found[0].LeaseRV != "70" || string(found[0].Kind) != o.kind.name {
+				t.Fatalf("evidence %+v", found)
+			}
+			q := questionAbout(t, n, "d")
+			q.LeaseRV = "71"
+			if found = askSource(t, o.source, q); len(found) != 1 || found[0].Void != fence.VoidLeaseChanged {
+				t.Fatalf("evidence after a renewed lease: %+v", found)
+			}
+			o.kind.remove(t, name)
+			if found = askSource(t, o.source, questionAbout(t, n, "d")); found != nil {
+				t.Fatalf("evidence without an object: %+v", found)
+			}
+			if r := questionAbout(t, n, "d").Record; len(r.Taints) > 0 || len(r.Audit) == 0 {
+				t.Fatalf("record %+v", r)
+			}
+		})
+	}
+}
+
+func TestObjectsPromptWhenTheyAreThereAppearAndChange(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	networkFence.install(t)
+	remediation.install(t)
+	selfRemediation.install(t)
+	remediation.put(t, "before", fields{}, fields{})
+	var mu sync.Mutex
+	seen := map[string]int{}
+	ctx, cancel := context.WithCancel(t.Context())
+	prompts := evidence.Prompts{Client: sidecarClient(), Call: func(_ context.Context, p evidence.Prompt) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[strings.Join(append([]string{p.Kind, p.Name, p.Node, p.Driver}, p.CIDRs...), "|")]++
+	}}
+	done := make(chan struct{})
+	go func() { defer close(done); prompts.Run(ctx) }()
+	prompted := func(want string, atLeast int) {
+		t.Helper()
+		eventually(t, "a prompt "+want, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return seen[want] >= atLeast
+		})
+	}
+	prompted("FenceAgentsRemediation|before|before|", 1)
+	selfRemediation.put(t, "n1", fields{}, fields{"phase": "Fencing-Started"}) // two writes
+	prompted("SelfNodeRemediation|n1|n1|", 2)
+	networkFence.put(t, "nf", fields{"driver": "d", "fenceState": "Fenced", "cidrs": []string{"192.0.2.1/32"}}, fields{})
+	prompted("NetworkFence|nf||d|192.0.2.1/32", 2)
+	remediation.put(t, "before", fields{}, fields{"conditions": []any{fields{"type": "Processing", "status": "True", "reason": "x"}}})
+	prompted("FenceAgentsRemediation|before|before|", 2)
+	cancel()
+	<-done
+}

@@ -1,0 +1,136 @@
+package kubeapi
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
+)
+
+// injectCases are the project's own, and those of CSI_FENCEPOST_MANIFESTS.
+func injectCases(t *testing.T) (files []string) {
+	t.Helper()
+	own, err := filepath.Glob("../../deploy/inject/testdata/cases/*.yaml")
+	if err != nil || len(own) < 20 {
+		t.Fatalf("%d manifests: %v", len(own), err)
+	}
+	for _, name := range own {
+		if !strings.HasSuffix(name, ".golden.yaml") {
+			files = append(files, name)
+		}
+	}
+	if folder := os.Getenv("CSI_FENCEPOST_MANIFESTS"); folder != "" {
+		vendors, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+		if err != nil || len(vendors) == 0 {
+			t.Fatalf("CSI_FENCEPOST_MANIFESTS=%s has no .yaml file: %v", folder, err)
+		}
+		files = append(files, vendors...)
+	}
+	return files
+}
+
+// injected is a file after inject; nil if there is nothing to
+// guard in it.
+func injected(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	must(t, err)
+	o := inject.Options{Mode: "Enforce", Failover: true, Namespace: "storage"}
+	r, err := inject.Inject([]inject.File{{Name: name, Text: text}}, o)
+	if err != nil && strings.Contains(err.Error(), "--driver") {
+		o.Driver = "array.example.com"
+		r, err = inject.Inject([]inject.File{{Name: name, Text: text}}, o)
+	}
+	if nothing := (*inject.NothingError)(nil); errors.As(err, &nothing) {
+		t.Log(err)
+		return nil
+	}
+	must(t, err)
+	return r.Files[0].Text
+}
+
+// applyKnown is apply of an object that may lack a namespace, or be read back from
+// the server; nil if the server does not know its kind.
+func applyKnown(t *testing.T, o *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
+	t.Helper()
+	m, err := whole.mapping(o)
+	if meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	must(t, err)
+	if m.Scope.Name() == meta.RESTScopeNameNamespace {
+		if o.GetNamespace() == "" {
+			o.SetNamespace("storage")
+		}
+		makeNamespace(t, o.GetNamespace())
+	}
+	o.SetResourceVersion("")
+	o.SetManagedFields(nil)
+	return whole.apply(t.Context(), o, dryRun)
+}
+
+func TestTheServerTakesEverythingThatIsInjected(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	for _, name := range injectCases(t) {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			kinds := map[string]int{}
+			for _, o := range objects(t, injected(t, name)) {
+				got, err := applyKnown(t, o, true)
+				if err != nil {
+					t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
+				}
+				if got != nil {
+					kinds[o.GetKind()]++
+				}
+			}
+			if n := kinds["Deployment"] + kinds["StatefulSet"]; len(kinds) > 0 && (n == 0 || kinds["ClusterRole"] == 0 || kinds["ConfigMap"] == 0) {
+				t.Errorf("applied %v", kinds)
+			}
+		})
+	}
+}
+
+// What is read back from a cluster has no comments. The annotation is enough.
+func TestUninjectOfWhatTheServerHasStored(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	for _, name := range []string{"env-and-comments", "two-attachers", "hosted-control-plane"} {
+		file := "../../deploy/inject/testdata/cases/" + name + ".yaml"
+		text, err := os.ReadFile(file)
+		must(t, err)
+		before := storedBare(t, workloadOf(t, text))
+		after := storedBare(t, workloadOf(t, injected(t, file)))
+		dump, err := yaml.Marshal(after.Object)
+		must(t, err)
+		if !bytes.Contains(dump, []byte("name: csi-fencepost\n")) {
+			t.Errorf("%s: nothing was injected:\n%s", name, dump)
+		}
+		r, err := inject.Uninject([]inject.File{{Name: name, Text: dump}})
+		must(t, err)
+		again := workloadOf(t, r.Files[0].Text)
+		got, err := applyKnown(t, again, false)
+		must(t, err)
+		t.Cleanup(func() { remove(t, again) })
+		if !reflect.DeepEqual(got.Object["spec"], before.Object["spec"]) || !reflect.DeepEqual(got.GetAnnotations(), before.GetAnnotations()) {
+			t.Errorf("%s: after uninject\n%v\n%v\nwant\n%v\n%v", name, got.GetAnnotations(), got.Object["spec"], before.GetAnnotations(), before.Object["spec"])
+		}
+	}
+}
+
+// storedBare applies an object and returns what the server has of it.
+func storedBare(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	got, err := applyKnown(t, o, false)
+	must(t, err)
+	return &unstructured.Unstructured{Object: bare(got)}
+}
