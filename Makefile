@@ -6,10 +6,13 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 SOURCES = cmd csi deploy fence proxy sanity
 STATICCHECK = bin/staticcheck
 
-.PHONY: help build image dist deps test unit scenarios check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint fmt clean
+.PHONY: help build image dist deps test unit scenarios check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint fmt clean clean-cache
 
-help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
+help: ## this list, and what is left on disk
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@echo
+	@echo "On disk, removed by make clean-cache unless it is in use:"
+	@$(GO) run ./sanity/clean -list
 
 # Without grpcnotrace, grpc's tracing links html/template, with it the linker keeps
 # every method of every type, and 20 MiB more are resident.
@@ -96,3 +99,6 @@ fmt: ## gofmt
 
 clean: ## what was built here (the control plane's cache stays: it is shared by all checkouts)
 	rm -rf bin
+
+clean-cache: ## what tests, the demo, benches and builds left on disk, of all checkouts, and bin; what is in use stays
+	@$(GO) run ./sanity/clean

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 )
 
 // Runner is a *testing.M.
@@ -27,12 +29,12 @@ func runBare(m Runner, race bool, share func(*Bed)) (code int, err error) {
 	if err := noteSources(); err != nil {
 		return 1, err
 	}
-	folder, err := os.MkdirTemp("", "csi-fencepost-tests-")
+	scratch, err := tempdir.New()
 	if err != nil {
 		return 1, err
 	}
-	defer os.RemoveAll(folder)
-	programs, err := Build(context.Background(), os.Stderr, folder, race)
+	defer scratch.Remove(false)
+	programs, err := Build(context.Background(), os.Stderr, scratch.Path, race)
 	if err != nil {
 		return 1, err
 	}

@@ -51,7 +51,7 @@ func check(ctx context.Context, out io.Writer, within time.Duration) error {
 	now, left := choose(all, far)
 	r := newReport(out)
 	for i := 0; i < len(now) && ctx.Err() == nil; i += batch {
-		if time.Since(began) > within {
+		if far[modulePath+strings.TrimPrefix(now[i], "./")] > 0 && time.Since(began) > within {
 			left = append(left, now[i:]...)
 			break
 		}
@@ -82,12 +82,17 @@ func lint(ctx context.Context, out io.Writer, files []string, all map[string]*pk
 		}
 	}
 	changed, near := within(far, 0), within(far, 1<<10)
-	for _, words := range [][]string{append([]string{"go", "vet"}, near...), append([]string{"bin/staticcheck"}, changed...)} {
+	for _, tool := range []string{"go vet", "bin/staticcheck"} {
+		of := near
+		if tool != "go vet" {
+			of = changed
+		}
+		words := append(strings.Fields(tool), of...)
 		command := exec.CommandContext(ctx, words[0], words[1:]...)
 		command.Stdout, command.Stderr = out, out
-		fmt.Fprintf(out, "+ %s of %d packages\n", strings.Join(words[:min(2, len(words)-1)], " "), len(words)-1)
+		fmt.Fprintf(out, "+ %s, of %d packages\n", tool, len(of))
 		if err := command.Run(); err != nil {
-			return fmt.Errorf("%s: %w", words[0], err)
+			return fmt.Errorf("%s: %w", tool, err)
 		}
 	}
 	return nil

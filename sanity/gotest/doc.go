@@ -17,8 +17,8 @@
 //
 // What changed since the commit that the checkout and origin have in common, with
 // what is not committed: gofmt and staticcheck of it, go vet of it and of what
-// imports it, then the tests of those packages, the changed ones first. No batch
-// of tests is begun once the time for it is over, and packages whose tests start
-// a control plane or virtual machines are left out; each that was not tested is
-// named. It is no make test.
+// imports it, then the tests of those packages, the changed ones first. No tests of
+// a package that only imports what changed are begun once the time is over, and
+// packages whose tests start a control plane or virtual machines are left out; each
+// that was not tested is named. It is no make test.
 package main

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 )
 
 // event is one line of go test -json; see go doc test2json.
@@ -69,7 +71,14 @@ func (r *report) beside(ctx context.Context, groups [][]string) error {
 }
 
 func (r *report) goTest(ctx context.Context, words []string) error {
+	// What a go test that is killed leaves of its builds is removed by the next.
+	scratch, err := tempdir.New()
+	if err != nil {
+		return err
+	}
+	defer scratch.Remove(false)
 	command := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, words...)...)
+	command.Env = append(os.Environ(), "GOTMPDIR="+scratch.Path)
 	command.Stderr = os.Stderr
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = time.Minute
@@ -198,9 +207,9 @@ func isVerdict(text string) bool {
 	return strings.HasPrefix(text, "ok  \t") || strings.HasPrefix(text, "?   \t") || strings.HasPrefix(text, "FAIL\t")
 }
 
-func short(pkg string) string {
-	return strings.TrimPrefix(pkg, "github.com/csi-fencepost/csi-fencepost/")
-}
+const modulePath = "github.com/csi-fencepost/csi-fencepost/"
+
+func short(pkg string) string { return strings.TrimPrefix(pkg, modulePath) }
 
 func (r *report) say(format string, args ...any) {
 	r.mu.Lock()
