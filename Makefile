@@ -6,10 +6,13 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 SOURCES = cmd csi deploy fence proxy sanity
 STATICCHECK = bin/staticcheck
 
-.PHONY: help build image dist deps test unit scenarios demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint fmt clean
+.PHONY: help build image dist deps test unit scenarios check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint fmt clean clean-cache
 
-help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
+help: ## this list, and what is left on disk
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@echo
+	@echo "On disk, removed by make clean-cache unless it is in use:"
+	@$(GO) run ./sanity/clean -list
 
 # Without grpcnotrace, grpc's tracing links html/template, with it the linker keeps
 # every method of every type, and 20 MiB more are resident.
@@ -28,20 +31,31 @@ dist: ## bin/dist: the image, the programs, their SBOMs, checksums; the same sou
 deps: ## what the tests of fencing need, from Debian's archive (asks for root where something is missing)
 	@sh sanity/deps.sh
 
-test: unit scenarios ## everything that guards our behaviour
+# How many scenarios are played at once.
+PARALLEL ?= 6
+GOTEST = $(GO) run ./sanity/gotest
+# What the machine lacks for a test is installed, or the test is skipped and named.
+SKIP = skip=$$(sh sanity/skip.sh) && without=$$(sh sanity/skip.sh packages 2>/dev/null)
+UNIT = -race -timeout 30m $${skip:+-skip="$$skip"} $$($(GO) list ./... | grep -vE "/sanity/scenarios$$without")
+SCENARIOS = -count=1 -timeout 60m -parallel $(PARALLEL) $${skip:+-skip="$$skip"} ./sanity/scenarios/...
+
+test: ## everything that guards our behaviour, and what of it took longest (see make prove for what is beyond)
+	@$(SKIP) && $(GOTEST) -- $(UNIT) -- $(SCENARIOS)
 
 unit: ## all tests but the scenarios, with the race detector
-	@skip=$$(sh sanity/skip.sh) && without=$$(sh sanity/skip.sh packages 2>/dev/null) && set -x && \
-		$(GO) test -race -timeout 30m $${skip:+-skip="$$skip"} $$($(GO) list ./... | grep -vE "/sanity/scenarios$$without")
+	@$(SKIP) && $(GOTEST) -- $(UNIT)
 
 scenarios: ## csi-fencepost on the real control plane (builds it the first time: minutes)
-	@skip=$$(sh sanity/skip.sh) && set -x && $(GO) test -count=1 -timeout 60m -parallel 6 $${skip:+-skip="$$skip"} ./sanity/scenarios/...
+	@$(SKIP) && $(GOTEST) -- $(SCENARIOS)
+
+check: $(STATICCHECK) ## within two minutes: lint and the tests of what changed since origin, and of what imports it; names what it left out
+	@$(GOTEST) -check
 
 demo: ## Kubernetes alone and csi-fencepost side by side: the double publish; STORY=power-off: 20 databases lose their node
 	@$(GO) run ./sanity/demo $(if $(STORY),-story=$(STORY))
 
 catalogue: ## every story that has no outcome yet, alone and guarded, on real clocks; the page of all. STORIES=all, none or a,b; KUBERNETES=oldest
-	SANITY_KUBERNETES=$(or $(KUBERNETES),newest) $(GO) test -count=1 -timeout 24h -tags catalogue -run '^TestCatalogue$$' -parallel $(or $(PARALLEL),6) \
+	SANITY_KUBERNETES=$(or $(KUBERNETES),newest) $(GO) test -count=1 -timeout 24h -tags catalogue -run '^TestCatalogue$$' -parallel $(PARALLEL) \
 		./sanity/scenarios -stories=$(or $(STORIES),missing) -ways=$(or $(WAYS),both) -clocks=$(or $(CLOCKS),real)
 
 transparency: ## every call of the CSI spec, directly and through the proxy: what differs
@@ -85,3 +99,6 @@ fmt: ## gofmt
 
 clean: ## what was built here (the control plane's cache stays: it is shared by all checkouts)
 	rm -rf bin
+
+clean-cache: ## what tests, the demo, benches and builds left on disk, of all checkouts, and bin; what is in use stays
+	@$(GO) run ./sanity/clean

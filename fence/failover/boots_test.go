@@ -30,24 +30,26 @@ func (w *world) taken(volume string) {
 // boots still lists it in use. Fenced for it, such a node would never come back while
 // the pod has no other place.
 func TestANodeThatBootsIsNotFencedForWhatWasTakenFromIt(t *testing.T) {
-	w := newWorld(t)
-	w.volume("a", w.driver, nil)
-	w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
-	w.pod("a", w.n1, nil, "a")
-	c := w.start()
-	w.fencer.reads(agent.Off) // its power failed
-	w.lives(w.n1, false)
-	w.eventually("the pod is gone", func() bool { return !w.has("a") && w.tainted() == ourTaint })
-	w.taken("a")
-	w.detach("a")
-	w.pod("a", "", nil, "a") // no node has room for it, but for n1
-	time.Sleep(2 * time.Second)
-	w.fencer.reads(agent.On)
-	w.never("it was fenced as it booted", 6*time.Second, func() bool {
-		c.Prompt(w.n1)
-		return w.fencer.did("off " + w.n1)
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
+		w.pod("a", w.n1, nil, "a")
+		c := w.start()
+		w.fencer.reads(agent.Off) // its power failed
+		w.lives(w.n1, false)
+		w.eventually("the pod is gone", func() bool { return !w.has("a") && w.tainted() == ourTaint })
+		w.taken("a")
+		w.detach("a")
+		w.pod("a", "", nil, "a") // no node has room for it, but for n1
+		time.Sleep(2 * time.Second)
+		w.fencer.reads(agent.On)
+		w.never("it was fenced as it booted", 6*time.Second, func() bool {
+			c.Prompt(w.n1)
+			return w.fencer.did("off " + w.n1)
+		})
+		if b := w.seen.blockedBy(); b != BrakeNothingWaits {
+			t.Errorf("it is braked by %q", b)
+		}
 	})
-	if b := w.seen.blockedBy(); b != BrakeNothingWaits {
-		t.Errorf("it is braked by %q", b)
-	}
 }

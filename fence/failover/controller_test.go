@@ -25,99 +25,107 @@ const (
 )
 
 func TestAPowerFenceMovesThePodsOfTheDriver(t *testing.T) {
-	w := newWorld(t)
-	const pods = 50
-	for i := range pods {
-		name := fmt.Sprintf("db-%d", i)
-		w.volume(name, w.driver, nil)
-		w.pod(name, w.n1, nil, name)
-	}
-	w.pod("stateless", w.n1, nil)
-	w.pod("waiting", "", nil, "db-0")
-	// Taint first: what the Node was like when the first pod went.
-	first, once := "", sync.Once{}
-	see := func(q *http.Request) error {
-		if q.Method == http.MethodDelete {
-			once.Do(func() { first = w.tainted() })
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		const pods = 50
+		for i := range pods {
+			name := fmt.Sprintf("db-%d", i)
+			w.volume(name, w.driver, nil)
+			w.pod(name, w.n1, nil, name)
 		}
-		return nil
-	}
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("the waiting pod is told who is suspected", func() bool {
-		return w.seen.said("FencepostSuspected waiting", "node "+w.n1+" has not renewed its lease for") > 0
+		w.pod("stateless", w.n1, nil)
+		w.pod("waiting", "", nil, "db-0")
+		// Taint first: what the Node was like when the first pod went.
+		first, once := "", sync.Once{}
+		see := func(q *http.Request) error {
+			if q.Method == http.MethodDelete {
+				once.Do(func() { first = w.tainted() })
+			}
+			return nil
+		}
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the waiting pod is told who is suspected", func() bool {
+			return w.seen.said("FencepostSuspected waiting", "node "+w.n1+" has not renewed its lease for") > 0
+		})
+		w.refuse.Store(&see)
+		w.eventually("it is fenced", func() bool { return w.fencer.did("off " + w.n1) })
+		proof := time.Now()
+		w.eventually("the pods are gone", func() bool { return len(w.pods()) == 2 })
+		if took := time.Since(proof); took > 15*time.Second {
+			t.Errorf("from proof to %d pods deleted: %s", pods, took)
+		} else {
+			t.Logf("from proof to %d pods deleted: %s", pods, took)
+		}
+		if first != putOn {
+			t.Errorf("when the first pod was deleted the taint was %q", first)
+		}
+		if !w.has("stateless") || !w.has("waiting") {
+			t.Errorf("left: %v", w.pods())
+		}
+		w.eventually("Kubernetes is left to delete the other pods", func() bool { return w.tainted() == ourTaint })
+		if n := w.seen.said("FencepostSuspected db-1:", ""); n < 1 || n > 3 {
+			t.Errorf("db-1 was told %d times who is suspected", n)
+		}
+		if w.seen.said("FencepostFenced db-1:", "PowerReading") != 1 {
+			t.Error("db-1 was not told why it was deleted")
+		}
 	})
-	w.refuse.Store(&see)
-	w.eventually("it is fenced", func() bool { return w.fencer.did("off " + w.n1) })
-	proof := time.Now()
-	w.eventually("the pods are gone", func() bool { return len(w.pods()) == 2 })
-	if took := time.Since(proof); took > 15*time.Second {
-		t.Errorf("from proof to %d pods deleted: %s", pods, took)
-	} else {
-		t.Logf("from proof to %d pods deleted: %s", pods, took)
-	}
-	if first != putOn {
-		t.Errorf("when the first pod was deleted the taint was %q", first)
-	}
-	if !w.has("stateless") || !w.has("waiting") {
-		t.Errorf("left: %v", w.pods())
-	}
-	w.eventually("Kubernetes is left to delete the other pods", func() bool { return w.tainted() == ourTaint })
-	if n := w.seen.said("FencepostSuspected db-1:", ""); n < 1 || n > 3 {
-		t.Errorf("db-1 was told %d times who is suspected", n)
-	}
-	if w.seen.said("FencepostFenced db-1:", "PowerReading") != 1 {
-		t.Error("db-1 was not told why it was deleted")
-	}
 }
 
 func TestALivingNodeIsLeftAloneWhateverItsAgentReads(t *testing.T) {
-	w := newWorld(t)
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.fencer.reads(agent.Off)
-	c := w.start()
-	w.never("a living node was touched", 3*time.Second, func() bool {
-		c.Prompt(w.n1)
-		return !w.has("a") || w.tainted() != ""
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.fencer.reads(agent.Off)
+		c := w.start()
+		w.never("a living node was touched", 3*time.Second, func() bool {
+			c.Prompt(w.n1)
+			return !w.has("a") || w.tainted() != ""
+		})
 	})
 }
 
 func TestAnOperatorsConfirmationMovesPodsWithoutAnyAgent(t *testing.T) {
-	w := newWorld(t)
-	w.fencer.covers = false
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("the pod is told what to do", func() bool {
-		return w.seen.said("FencepostSuspected a:", "csi-fencepost fence confirm "+w.n1) > 0
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fencer.covers = false
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the pod is told what to do", func() bool {
+			return w.seen.said("FencepostSuspected a:", "csi-fencepost fence confirm "+w.n1) > 0
+		})
+		w.never("nothing proves it yet", time.Second, func() bool { return !w.has("a") })
+		w.confirm()
+		w.eventually("the pod is gone", func() bool { return !w.has("a") && w.tainted() == ourTaint })
 	})
-	w.never("nothing proves it yet", time.Second, func() bool { return !w.has("a") })
-	w.confirm()
-	w.eventually("the pod is gone", func() bool { return !w.has("a") && w.tainted() == ourTaint })
 }
 
 func TestOptOutsAreLeftAlone(t *testing.T) {
-	out := map[string]string{OptOutAnnotation: "false"}
-	w := newWorld(t)
-	w.volume("a", w.driver, nil)
-	w.volume("b", w.driver, out)
-	w.volume("c", w.driver, nil)
-	w.pod("a", w.n1, out, "a")
-	w.pod("b", w.n1, nil, "b")
-	w.pod("c", w.n1, nil, "c")
-	w.start()
-	w.lives(w.n1, false)
-	w.fencer.reads(agent.Off)
-	w.eventually("the other pod is gone", func() bool { return !w.has("c") })
-	w.never("a pod that opts out was deleted", 2*time.Second, func() bool { return !w.has("a") || !w.has("b") })
-	if got := w.tainted(); got != "csi-fencepost:NoSchedule" {
-		t.Errorf("taint %s: NoExecute would have Kubernetes delete them", got)
-	}
-	if w.seen.said("FencepostLeftAlone a", "") != 1 || w.seen.said("FencepostLeftAlone b", "") != 1 {
-		t.Error("they were not told")
-	}
+	play(t, func(t *testing.T) {
+		out := map[string]string{OptOutAnnotation: "false"}
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.volume("b", w.driver, out)
+		w.volume("c", w.driver, nil)
+		w.pod("a", w.n1, out, "a")
+		w.pod("b", w.n1, nil, "b")
+		w.pod("c", w.n1, nil, "c")
+		w.start()
+		w.lives(w.n1, false)
+		w.fencer.reads(agent.Off)
+		w.eventually("the other pod is gone", func() bool { return !w.has("c") })
+		w.never("a pod that opts out was deleted", 2*time.Second, func() bool { return !w.has("a") || !w.has("b") })
+		if got := w.tainted(); got != "csi-fencepost:NoSchedule" {
+			t.Errorf("taint %s: NoExecute would have Kubernetes delete them", got)
+		}
+		if w.seen.said("FencepostLeftAlone a", "") != 1 || w.seen.said("FencepostLeftAlone b", "") != 1 {
+			t.Error("they were not told")
+		}
+	})
 }
 
 // Of two drivers' sidecars one must not have Kubernetes delete what the other
@@ -132,7 +140,7 @@ func TestAPodWithAnotherDriversVolumeThatOptsOutIsLeftAlone(t *testing.T) {
 		},
 		"without a volume": func(w *world) { w.pod("b", w.n1, out) },
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, played(func(t *testing.T) {
 			w := newWorld(t)
 			w.volume("a", w.driver, nil)
 			w.volume("b", "other."+w.driver, nil)
@@ -143,104 +151,114 @@ func TestAPodWithAnotherDriversVolumeThatOptsOutIsLeftAlone(t *testing.T) {
 			w.fencer.reads(agent.Off)
 			w.eventually("our pod is gone", func() bool { return !w.has("a") })
 			w.never("Kubernetes was told to delete the other", 2*time.Second, func() bool { return w.tainted() != "csi-fencepost:NoSchedule" })
-		})
+		}))
 	}
 }
 
 func TestANodeThatOptsOutIsLeftAlone(t *testing.T) {
-	w := newWorld(t)
-	w.edit(w.n1, func(n *corev1.Node) { n.Annotations = map[string]string{OptOutAnnotation: "false"} })
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("it says so", func() bool { return w.seen.said("FencepostSuspected a", OptOutAnnotation) > 0 })
-	w.never("it was touched", 3*time.Second, func() bool { return !w.has("a") || w.tainted() != "" || w.fencer.did("off "+w.n1) })
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.edit(w.n1, func(n *corev1.Node) { n.Annotations = map[string]string{OptOutAnnotation: "false"} })
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("it says so", func() bool { return w.seen.said("FencepostSuspected a", OptOutAnnotation) > 0 })
+		w.never("it was touched", 3*time.Second, func() bool { return !w.has("a") || w.tainted() != "" || w.fencer.did("off "+w.n1) })
+	})
 }
 
 func TestAStorageFenceMovesOnlyWhatItCovers(t *testing.T) {
-	w := newWorld(t)
-	w.fencer.kind = fence.StorageFence
-	must(t, w.api.StorageV1().CSIDrivers().Create, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "nfs." + w.driver},
-		Spec: storagev1.CSIDriverSpec{AttachRequired: new(bool)}})
-	w.volume("a", w.driver, nil)
-	w.volume("b", w.driver, nil)
-	w.volume("c", w.driver, nil)
-	w.volume("foreign", "other."+w.driver, nil)
-	w.volume("share", "nfs."+w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.pod("both", w.n1, nil, "b", "foreign")
-	w.pod("shared", w.n1, nil, "c", "share")
-	w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a", "h-b", "h-c")
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("the covered pods are gone", func() bool { return !w.has("a") && !w.has("shared") })
-	w.never("a pod with another driver's volume was deleted, or the node tainted", 2*time.Second,
-		func() bool { return !w.has("both") || w.tainted() != "" })
-	if w.seen.said("FencepostLeftAlone both", "other."+w.driver) != 1 {
-		t.Error("the pod was not told why it stays")
-	}
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fencer.kind = fence.StorageFence
+		must(t, w.api.StorageV1().CSIDrivers().Create, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "nfs." + w.driver},
+			Spec: storagev1.CSIDriverSpec{AttachRequired: new(bool)}})
+		w.volume("a", w.driver, nil)
+		w.volume("b", w.driver, nil)
+		w.volume("c", w.driver, nil)
+		w.volume("foreign", "other."+w.driver, nil)
+		w.volume("share", "nfs."+w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.pod("both", w.n1, nil, "b", "foreign")
+		w.pod("shared", w.n1, nil, "c", "share")
+		w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a", "h-b", "h-c")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the covered pods are gone", func() bool { return !w.has("a") && !w.has("shared") })
+		w.never("a pod with another driver's volume was deleted, or the node tainted", 2*time.Second,
+			func() bool { return !w.has("both") || w.tainted() != "" })
+		if w.seen.said("FencepostLeftAlone both", "other."+w.driver) != 1 {
+			t.Error("the pod was not told why it stays")
+		}
 
-	// Its kubelet comes back under the same boot and still has what moved.
-	w.detach("a")
-	w.detach("c")
-	w.lives(w.n1, true)
-	w.eventually("it is noted that the kubelet lists what moved", func() bool { return w.node(w.n1).Annotations[WitnessAnnotation] != "" })
-	w.never("the fence was lifted with a volume that moved still in use", time.Second, func() bool { return w.fencer.did("lift " + w.n1) })
-	w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-b")
-	w.eventually("the fence is lifted once it lists only what is its own", func() bool { return w.fencer.did("lift " + w.n1) })
+		// Its kubelet comes back under the same boot and still has what moved.
+		w.detach("a")
+		w.detach("c")
+		w.lives(w.n1, true)
+		w.eventually("it is noted that the kubelet lists what moved", func() bool { return w.node(w.n1).Annotations[WitnessAnnotation] != "" })
+		w.never("the fence was lifted with a volume that moved still in use", time.Second, func() bool { return w.fencer.did("lift " + w.n1) })
+		w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-b")
+		w.eventually("the fence is lifted once it lists only what is its own", func() bool { return w.fencer.did("lift " + w.n1) })
+	})
 }
 
 func TestANodeIsNotCutOffFromItsStorageForPodsThatWouldNotMove(t *testing.T) {
-	w := newWorld(t)
-	w.fencer.kind = fence.StorageFence
-	w.volume("b", w.driver, nil)
-	w.volume("foreign", "other."+w.driver, nil)
-	w.pod("both", w.n1, nil, "b", "foreign")
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("it says why it is not fenced", func() bool { return w.seen.said("FencepostFencingBlocked both", string(BrakeNothingWaits)) == 1 })
-	w.never("it was fenced", time.Second, func() bool { return w.fencer.did("off " + w.n1) })
-	// Somebody else has fenced it: the pod still stays, and is told why.
-	w.fencer.reads(agent.Off)
-	w.eventually("the pod is told why it stays", func() bool { return w.seen.said("FencepostLeftAlone both", "other."+w.driver) == 1 })
-	w.never("the pod was deleted", time.Second, func() bool { return !w.has("both") })
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fencer.kind = fence.StorageFence
+		w.volume("b", w.driver, nil)
+		w.volume("foreign", "other."+w.driver, nil)
+		w.pod("both", w.n1, nil, "b", "foreign")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("it says why it is not fenced", func() bool { return w.seen.said("FencepostFencingBlocked both", string(BrakeNothingWaits)) == 1 })
+		w.never("it was fenced", time.Second, func() bool { return w.fencer.did("off " + w.n1) })
+		// Somebody else has fenced it: the pod still stays, and is told why.
+		w.fencer.reads(agent.Off)
+		w.eventually("the pod is told why it stays", func() bool { return w.seen.said("FencepostLeftAlone both", "other."+w.driver) == 1 })
+		w.never("the pod was deleted", time.Second, func() bool { return !w.has("both") })
+	})
 }
 
 func TestAStorageFenceIsNotLiftedForAKubeletThatForgot(t *testing.T) {
-	w := newWorld(t)
-	w.fencer.kind = fence.StorageFence
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("the pod is gone", func() bool { return !w.has("a") })
-	w.detach("a")
-	w.status(w.n1, "boot-1", corev1.ConditionTrue)
-	w.lives(w.n1, true)
-	w.eventually("it says that a reboot is needed", func() bool { return w.seen.said("FencepostFencingBlocked "+w.n1, "Reboot it") > 0 })
-	w.never("it was lifted on the word of a kubelet that may have forgotten", 2*time.Second, func() bool { return w.fencer.did("lift " + w.n1) })
-	w.status(w.n1, "boot-2", corev1.ConditionTrue)
-	w.eventually("a boot lifts it", func() bool { return w.fencer.did("lift " + w.n1) })
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fencer.kind = fence.StorageFence
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the pod is gone", func() bool { return !w.has("a") })
+		w.detach("a")
+		w.status(w.n1, "boot-1", corev1.ConditionTrue)
+		w.lives(w.n1, true)
+		w.eventually("it says that a reboot is needed", func() bool { return w.seen.said("FencepostFencingBlocked "+w.n1, "Reboot it") > 0 })
+		w.never("it was lifted on the word of a kubelet that may have forgotten", 2*time.Second, func() bool { return w.fencer.did("lift " + w.n1) })
+		w.status(w.n1, "boot-2", corev1.ConditionTrue)
+		w.eventually("a boot lifts it", func() bool { return w.fencer.did("lift " + w.n1) })
+	})
 }
 
 func TestAStorageFenceIsLiftedOnceWhatMovedIsUnpublishedByADriverThatRevokes(t *testing.T) {
-	w := newWorld(t)
-	w.fencer.kind = fence.StorageFence
-	w.options.UnpublishRevokesAccess = true
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("the pod is gone", func() bool { return !w.has("a") })
-	w.finalizer("a", "external-attacher/x")
-	w.detach("a")
-	w.lives(w.n1, true)
-	w.never("it was lifted while a volume was on its way", 2*time.Second, func() bool { return w.fencer.did("lift " + w.n1) })
-	w.finalizer("a")
-	w.eventually("it is lifted once that is unpublished, although the kubelet lists it", func() bool { return w.fencer.did("lift " + w.n1) })
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fencer.kind = fence.StorageFence
+		w.options.UnpublishRevokesAccess = true
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the pod is gone", func() bool { return !w.has("a") })
+		w.finalizer("a", "external-attacher/x")
+		w.detach("a")
+		w.lives(w.n1, true)
+		w.never("it was lifted while a volume was on its way", 2*time.Second, func() bool { return w.fencer.did("lift " + w.n1) })
+		w.finalizer("a")
+		w.eventually("it is lifted once that is unpublished, although the kubelet lists it", func() bool { return w.fencer.did("lift " + w.n1) })
+	})
 }
 
 // fenced brings n1 to where its pod is gone and our taint is on.
@@ -258,208 +276,231 @@ func fenced(t *testing.T) *world {
 }
 
 func TestANewBootReadmits(t *testing.T) {
-	w := fenced(t)
-	w.never("the taint went before the node was back", 2*time.Second, func() bool { return w.tainted() == "" })
-	w.fencer.reads(agent.On)
-	w.lives(w.n1, true)
-	w.status(w.n1, "boot-2", corev1.ConditionFalse)
-	w.never("the taint went before the node was Ready", 1500*time.Millisecond, func() bool { return w.tainted() == "" })
-	w.status(w.n1, "boot-2", corev1.ConditionTrue)
-	w.eventually("the taint is off", func() bool { return w.tainted() == "" })
-	w.eventually("it says so", func() bool { return w.seen.said("FencepostReadmitted "+w.n1, "") == 1 })
-	if f, _ := w.fencer.Fence(t.Context(), w.n1); f.Void == "" {
-		t.Error("the fence still counts")
-	}
-	if w.seen.said("FencepostFenceVoid", "") != 0 {
-		t.Error("it warns of a fence that was right")
-	}
+	play(t, func(t *testing.T) {
+		w := fenced(t)
+		w.never("the taint went before the node was back", 2*time.Second, func() bool { return w.tainted() == "" })
+		w.fencer.reads(agent.On)
+		w.lives(w.n1, true)
+		w.status(w.n1, "boot-2", corev1.ConditionFalse)
+		w.never("the taint went before the node was Ready", 1500*time.Millisecond, func() bool { return w.tainted() == "" })
+		w.status(w.n1, "boot-2", corev1.ConditionTrue)
+		w.eventually("the taint is off", func() bool { return w.tainted() == "" })
+		w.eventually("it says so", func() bool { return w.seen.said("FencepostReadmitted "+w.n1, "") == 1 })
+		if f, _ := w.fencer.Fence(t.Context(), w.n1); f.Void == "" {
+			t.Error("the fence still counts")
+		}
+		if w.seen.said("FencepostFenceVoid", "") != 0 {
+			t.Error("it warns of a fence that was right")
+		}
+	})
 }
 
 func TestANodeThatGoesOnWithoutABootIsWarnedOf(t *testing.T) {
-	w := fenced(t)
-	w.lives(w.n1, true)
-	w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
-	w.eventually("it warns", func() bool { return w.seen.said("FencepostFenceVoid "+w.n1, "without having booted") == 1 })
-	w.eventually("the fence is void", func() bool { return w.fencer.did("void " + w.n1) })
-	w.never("the taint went while a volume that moved is in use", 2*time.Second, func() bool { return w.tainted() == "" })
-	w.status(w.n1, "boot-1", corev1.ConditionTrue)
-	w.eventually("the taint is off", func() bool { return w.tainted() == "" })
+	play(t, func(t *testing.T) {
+		w := fenced(t)
+		w.lives(w.n1, true)
+		w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
+		w.eventually("it warns", func() bool { return w.seen.said("FencepostFenceVoid "+w.n1, "without having booted") == 1 })
+		w.eventually("the fence is void", func() bool { return w.fencer.did("void " + w.n1) })
+		w.never("the taint went while a volume that moved is in use", 2*time.Second, func() bool { return w.tainted() == "" })
+		w.status(w.n1, "boot-1", corev1.ConditionTrue)
+		w.eventually("the taint is off", func() bool { return w.tainted() == "" })
+	})
 }
 
 func TestALeaderThatDiesBetweenTaintAndPodsIsFollowed(t *testing.T) {
-	w := newWorld(t)
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	died := make(chan struct{}, 100)
-	dies := func(q *http.Request) error {
-		if q.Method != http.MethodDelete {
-			return nil
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		died := make(chan struct{}, 100)
+		dies := func(q *http.Request) error {
+			if q.Method != http.MethodDelete {
+				return nil
+			}
+			died <- struct{}{}
+			return errors.New("the leader is dead")
 		}
-		died <- struct{}{}
-		return errors.New("the leader is dead")
-	}
-	w.refuse.Store(&dies)
-	w.start()
-	w.lives(w.n1, false)
-	<-died
-	w.stop()
-	if w.tainted() != putOn || !w.has("a") {
-		t.Fatalf("taint %q, pods %v", w.tainted(), w.pods())
-	}
-	w.refuse.Store(nil)
-	begun := time.Now()
-	w.start()
-	w.eventually("the next leader goes on", func() bool { return !w.has("a") })
-	if took := time.Since(begun); took > 5*time.Second {
-		t.Errorf("it took %s", took)
-	}
-	if strings.Count(strings.Join(w.fencer.done(), " "), "off") != 1 {
-		t.Errorf("calls: %v", w.fencer.done())
-	}
+		w.refuse.Store(&dies)
+		w.start()
+		w.lives(w.n1, false)
+		<-died
+		w.stop()
+		if w.tainted() != putOn || !w.has("a") {
+			t.Fatalf("taint %q, pods %v", w.tainted(), w.pods())
+		}
+		w.refuse.Store(nil)
+		begun := time.Now()
+		w.start()
+		w.eventually("the next leader goes on", func() bool { return !w.has("a") })
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if strings.Count(strings.Join(w.fencer.done(), " "), "off") != 1 {
+			t.Errorf("calls: %v", w.fencer.done())
+		}
+	})
 }
 
 func TestABrakeHoldsTheFenceAndSaysSo(t *testing.T) {
-	w := newWorld(t)
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.edit(w.n1, func(n *corev1.Node) { n.Spec.Unschedulable = true })
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("it says why", func() bool { return w.seen.said("FencepostFencingBlocked a", "kubectl uncordon "+w.n1) == 1 })
-	if b := w.seen.blockedBy(); b != BrakeCordoned {
-		t.Errorf("the metric says %q", b)
-	}
-	w.never("a cordoned node was fenced", 2*time.Second, func() bool { return w.fencer.did("off " + w.n1) })
-	w.edit(w.n1, func(n *corev1.Node) { n.Spec.Unschedulable = false })
-	w.eventually("it is fenced after all", func() bool { return w.fencer.did("off "+w.n1) && w.seen.blockedBy() == NoBrake })
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.edit(w.n1, func(n *corev1.Node) { n.Spec.Unschedulable = true })
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("it says why", func() bool { return w.seen.said("FencepostFencingBlocked a", "kubectl uncordon "+w.n1) == 1 })
+		if b := w.seen.blockedBy(); b != BrakeCordoned {
+			t.Errorf("the metric says %q", b)
+		}
+		w.never("a cordoned node was fenced", 2*time.Second, func() bool { return w.fencer.did("off " + w.n1) })
+		w.edit(w.n1, func(n *corev1.Node) { n.Spec.Unschedulable = false })
+		w.eventually("it is fenced after all", func() bool { return w.fencer.did("off "+w.n1) && w.seen.blockedBy() == NoBrake })
+	})
 }
 
 func TestAFenceThatFailsIsToldOnTheWaitingPodUntilTheNextIsTried(t *testing.T) {
-	w := newWorld(t)
-	w.fencer.offWorks = false
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.start()
-	w.lives(w.n1, false)
-	for _, on := range []string{"a", w.n1} {
-		w.eventually("it says why it is not fenced, on "+on, func() bool {
-			return w.seen.said("FencepostFencingBlocked "+on, "fencing it failed: agent bmc reads on") == 1
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fencer.offWorks = false
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.start()
+		w.lives(w.n1, false)
+		for _, on := range []string{"a", w.n1} {
+			w.eventually("it says why it is not fenced, on "+on, func() bool {
+				return w.seen.said("FencepostFencingBlocked "+on, "fencing it failed: agent bmc reads on") == 1
+			})
+		}
+		suspected := w.seen.said("FencepostSuspected a", "")
+		w.never("something else was said meanwhile", 2*time.Second, func() bool {
+			return w.seen.said("FencepostSuspected a", "") > suspected || w.seen.said("FencepostFencingBlocked a", "") > 1
 		})
-	}
-	suspected := w.seen.said("FencepostSuspected a", "")
-	w.never("something else was said meanwhile", 2*time.Second, func() bool {
-		return w.seen.said("FencepostSuspected a", "") > suspected || w.seen.said("FencepostFencingBlocked a", "") > 1
 	})
 }
 
 func TestAStormFencesNothing(t *testing.T) {
-	w := newWorld(t)
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.start()
-	time.Sleep(suspectAfter)
-	for n := range map[string]bool{w.n1: true, w.ns + "-n2": true} {
-		w.lives(n, false)
-	}
-	w.eventually("the storm is named", func() bool { return w.seen.blockedBy() == BrakeStorm })
-	w.never("a node was fenced in a storm", 3*time.Second, func() bool { return len(w.fencer.done()) > 0 })
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.start()
+		time.Sleep(suspectAfter)
+		for n := range map[string]bool{w.n1: true, w.ns + "-n2": true} {
+			w.lives(n, false)
+		}
+		w.eventually("the storm is named", func() bool { return w.seen.blockedBy() == BrakeStorm })
+		w.never("a node was fenced in a storm", 3*time.Second, func() bool { return len(w.fencer.done()) > 0 })
+	})
 }
 
 func TestAnOwnLeadThatIsLateFencesNothing(t *testing.T) {
-	w := newWorld(t)
-	w.options.Lead = func() error { return errors.New("not renewed for 8s") }
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("it says so", func() bool { return w.seen.said("FencepostFencingBlocked a", "not renewed for 8s") == 1 })
-	w.never("it was fenced", 2*time.Second, func() bool { return w.fencer.did("off " + w.n1) })
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.options.Lead = func() error { return errors.New("not renewed for 8s") }
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("it says so", func() bool { return w.seen.said("FencepostFencingBlocked a", "not renewed for 8s") == 1 })
+		w.never("it was fenced", 2*time.Second, func() bool { return w.fencer.did("off " + w.n1) })
+	})
 }
 
 func TestAnAPIOutageFencesNothing(t *testing.T) {
-	w := newWorld(t)
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.start()
-	time.Sleep(2 * suspectAfter)
-	cluster := apiServer(t)
-	cluster.StopAPIServer()
-	time.Sleep(5 * time.Second) // twice fenceAfter
-	if len(w.fencer.done()) > 0 {
-		t.Errorf("in the outage: %v", w.fencer.done())
-	}
-	if err := cluster.StartAPIServer(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	w.never("a living node was fenced after the outage", 4*time.Second, func() bool { return len(w.fencer.done()) > 0 || w.tainted() != "" })
-	w.lives(w.n1, false)
-	w.eventually("one that dies is fenced", func() bool { return !w.has("a") })
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.start()
+		time.Sleep(2 * suspectAfter)
+		w.server.StopAPIServer()
+		time.Sleep(5 * time.Second) // twice fenceAfter
+		if len(w.fencer.done()) > 0 {
+			t.Errorf("in the outage: %v", w.fencer.done())
+		}
+		if err := w.server.StartAPIServer(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		w.never("a living node was fenced after the outage", 4*time.Second, func() bool { return len(w.fencer.done()) > 0 || w.tainted() != "" })
+		w.lives(w.n1, false)
+		w.eventually("one that dies is fenced", func() bool { return !w.has("a") })
+	})
 }
 
 func TestAPersonsTaintIsNeverOverwritten(t *testing.T) {
-	w := newWorld(t)
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.edit(w.n1, func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, taintOf("nodeshutdown")) })
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("the pod is gone", func() bool { return !w.has("a") })
-	if got := w.tainted(); got != "nodeshutdown:NoExecute" {
-		t.Errorf("taint %s", got)
-	}
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.edit(w.n1, func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, taintOf("nodeshutdown")) })
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the pod is gone", func() bool { return !w.has("a") })
+		if got := w.tainted(); got != "nodeshutdown:NoExecute" {
+			t.Errorf("taint %s", got)
+		}
+	})
 }
 
 func TestAPodThatIsBackUnderTheSameNameIsAnotherOne(t *testing.T) {
-	w := newWorld(t)
-	old := w.pod("db", w.n1, nil)
-	if err := w.api.CoreV1().Pods(w.ns).Delete(t.Context(), "db", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
-		t.Fatal(err)
-	}
-	w.pod("db", w.ns+"-n2", nil)
-	if err := (&worker{Controller: New(w.options)}).deletePod(t.Context(), pod{Pod: old}); err != nil {
-		t.Error(err)
-	}
-	if !w.has("db") {
-		t.Error("the new pod was deleted")
-	}
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		old := w.pod("db", w.n1, nil)
+		if err := w.api.CoreV1().Pods(w.ns).Delete(t.Context(), "db", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+			t.Fatal(err)
+		}
+		w.pod("db", w.ns+"-n2", nil)
+		if err := (&worker{Controller: New(w.options)}).deletePod(t.Context(), pod{Pod: old}); err != nil {
+			t.Error(err)
+		}
+		if !w.has("db") {
+			t.Error("the new pod was deleted")
+		}
+	})
 }
 
 func TestPowerComesBackOnlyWhenEveryDriversVolumeHasMoved(t *testing.T) {
-	w := newWorld(t)
-	w.options.PowerOn = true
-	w.fencer.also = []Fence{{ID: "storage", Node: w.n1, NodeUID: "another", Kind: fence.StorageFence}}
-	w.volume("a", w.driver, nil)
-	w.volume("foreign", "other."+w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("the pod is gone", func() bool { return !w.has("a") })
-	w.detach("a")
-	w.never("power came back with another driver's volume attached", 2*time.Second, func() bool { return w.fencer.did("on " + w.n1) })
-	foreign := w.driver
-	w.driver = "other." + foreign
-	w.detach("foreign")
-	w.driver = foreign
-	w.eventually("power is back", func() bool { return w.fencer.did("on " + w.n1) })
-	if got := fmt.Sprint(w.fencer.undoes); got != "[f-"+w.n1+" storage]" {
-		t.Errorf("it undoes %s, and would refuse where another fence stands", got)
-	}
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.options.PowerOn = true
+		w.fencer.also = []Fence{{ID: "storage", Node: w.n1, NodeUID: "another", Kind: fence.StorageFence}}
+		w.volume("a", w.driver, nil)
+		w.volume("foreign", "other."+w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the pod is gone", func() bool { return !w.has("a") })
+		w.detach("a")
+		w.never("power came back with another driver's volume attached", 2*time.Second, func() bool { return w.fencer.did("on " + w.n1) })
+		foreign := w.driver
+		w.driver = "other." + foreign
+		w.detach("foreign")
+		w.driver = foreign
+		w.eventually("power is back", func() bool { return w.fencer.did("on " + w.n1) })
+		if got := fmt.Sprint(w.fencer.undoes); got != "[f-"+w.n1+" storage]" {
+			t.Errorf("it undoes %s, and would refuse where another fence stands", got)
+		}
+	})
 }
 
 func TestPowerStaysOffWhileSomebodyWorksOnTheNode(t *testing.T) {
-	w := newWorld(t)
-	w.options.PowerOn = true
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("the pod is gone", func() bool { return !w.has("a") })
-	w.change(w.n1, func(n *corev1.Node) { n.Annotations = map[string]string{MaintenanceAnnotation: "disk swap"} })
-	w.detach("a")
-	w.never("a node under maintenance was powered on", 2*time.Second, func() bool { return w.fencer.did("on " + w.n1) })
-	w.eventually("it says why", func() bool {
-		return w.seen.said("FencepostLeftAlone "+w.n1, "is not powered on again: it is under maintenance") == 1
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.options.PowerOn = true
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the pod is gone", func() bool { return !w.has("a") })
+		w.change(w.n1, func(n *corev1.Node) { n.Annotations = map[string]string{MaintenanceAnnotation: "disk swap"} })
+		w.detach("a")
+		w.never("a node under maintenance was powered on", 2*time.Second, func() bool { return w.fencer.did("on " + w.n1) })
+		w.eventually("it says why", func() bool {
+			return w.seen.said("FencepostLeftAlone "+w.n1, "is not powered on again: it is under maintenance") == 1
+		})
+		w.change(w.n1, func(n *corev1.Node) { n.Annotations = nil })
+		w.eventually("power is back", func() bool { return w.fencer.did("on " + w.n1) })
 	})
-	w.change(w.n1, func(n *corev1.Node) { n.Annotations = nil })
-	w.eventually("power is back", func() bool { return w.fencer.did("on " + w.n1) })
 }

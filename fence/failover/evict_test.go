@@ -2,12 +2,10 @@ package failover
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -17,28 +15,30 @@ import (
 // As a StatefulSet's pod: somebody deletes it by force and it is made again
 // under its name, after the node's pods were listed and before they are deleted.
 func TestAPodThatIsBackUnderItsNameIsNotDeleted(t *testing.T) {
-	w := newWorld(t)
-	w.volume("a", w.driver, nil)
-	w.volume("b", w.driver, nil)
-	old := w.pod("a", w.n1, nil, "a")
-	w.pod("b", w.n1, nil, "b")
-	w.beforeTaint(func() {
-		at := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
-		if err := w.api.CoreV1().Pods(w.ns).Delete(context.Background(), "a", at); err != nil {
-			t.Error(err)
-			return
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.volume("b", w.driver, nil)
+		old := w.pod("a", w.n1, nil, "a")
+		w.pod("b", w.n1, nil, "b")
+		w.beforeTaint(func() {
+			at := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
+			if err := w.api.CoreV1().Pods(w.ns).Delete(context.Background(), "a", at); err != nil {
+				t.Error(err)
+				return
+			}
+			w.pod("a", "", nil, "a")
+		})
+		w.fencer.reads(agent.Off)
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the node's other pod is gone", func() bool { return !w.has("b") })
+		w.never("the new pod was deleted", 2*time.Second, func() bool { return !w.has("a") })
+		now, err := w.api.CoreV1().Pods(w.ns).Get(context.Background(), "a", metav1.GetOptions{})
+		if err != nil || now.UID == old.UID {
+			t.Errorf("the pod of that name: %v, UID %s, the old one's %s", err, now.UID, old.UID)
 		}
-		w.pod("a", "", nil, "a")
 	})
-	w.fencer.reads(agent.Off)
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("the node's other pod is gone", func() bool { return !w.has("b") })
-	w.never("the new pod was deleted", 2*time.Second, func() bool { return !w.has("a") })
-	now, err := w.api.CoreV1().Pods(w.ns).Get(context.Background(), "a", metav1.GetOptions{})
-	if err != nil || now.UID == old.UID {
-		t.Errorf("the pod of that name: %v, UID %s, the old one's %s", err, now.UID, old.UID)
-	}
 }
 
 // manyPods is more than go ahead.
@@ -53,97 +53,70 @@ func (w *world) manyPods() (names []string) {
 
 // Deleted all at once, the first of many volumes would wait for the last.
 func TestAFewPodsGoAheadUntilAVolumeIsAttachedElsewhere(t *testing.T) {
-	// Longer than a busy machine takes.
-	limit := vanguardLimit
-	vanguardLimit = 15 * time.Second
-	t.Cleanup(func() { vanguardLimit = limit })
-	w := newWorld(t)
-	names := w.manyPods()
-	w.fencer.reads(agent.Off)
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("the first pods are gone", func() bool { return len(w.pods()) <= len(names)-vanguard })
-	left, pv, began := len(w.pods()), "", time.Now()
-	for _, name := range names {
-		if !w.has(name) {
-			pv = w.ns + "-" + name
+	play(t, func(t *testing.T) {
+		// Longer than a busy machine takes.
+		limit := vanguardLimit
+		vanguardLimit = 15 * time.Second
+		t.Cleanup(func() { vanguardLimit = limit })
+		w := newWorld(t)
+		names := w.manyPods()
+		w.fencer.reads(agent.Off)
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the first pods are gone", func() bool { return len(w.pods()) <= len(names)-vanguard })
+		left, pv, began := len(w.pods()), "", time.Now()
+		for _, name := range names {
+			if !w.has(name) {
+				pv = w.ns + "-" + name
+			}
 		}
-	}
-	must(t, w.api.StorageV1().VolumeAttachments().Create, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: w.ns + "-elsewhere"},
-		Spec: storagev1.VolumeAttachmentSpec{Attacher: w.driver, NodeName: w.ns + "-n2", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}})
-	w.eventually("the others are gone", func() bool { return len(w.pods()) == 0 })
-	if took := time.Since(began); took >= vanguardLimit {
-		t.Errorf("the others followed %s after the first deletions: a volume was attached elsewhere at once", took)
-	}
-	if left != len(names)-vanguard {
-		t.Errorf("%d of %d pods were left at first, want %d", left, len(names), len(names)-vanguard)
-	}
-	// Each is told when its deletion has been answered.
-	w.eventually("all were told why they were deleted", func() bool { return w.seen.said("", "this pod was deleted by force") == len(names) })
+		must(t, w.api.StorageV1().VolumeAttachments().Create, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: w.ns + "-elsewhere"},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: w.driver, NodeName: w.ns + "-n2", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}})
+		w.eventually("the others are gone", func() bool { return len(w.pods()) == 0 })
+		if took := time.Since(began); took >= vanguardLimit {
+			t.Errorf("the others followed %s after the first deletions: a volume was attached elsewhere at once", took)
+		}
+		if left != len(names)-vanguard {
+			t.Errorf("%d of %d pods were left at first, want %d", left, len(names), len(names)-vanguard)
+		}
+		// Each is told when its deletion has been answered.
+		w.eventually("all were told why they were deleted", func() bool { return w.seen.said("", "this pod was deleted by force") == len(names) })
+	})
 }
 
 func TestTheOtherPodsFollowThoughNothingIsAttached(t *testing.T) {
-	w := newWorld(t)
-	w.manyPods()
-	w.fencer.reads(agent.Off)
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("all are gone", func() bool { return len(w.pods()) == 0 })
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.manyPods()
+		w.fencer.reads(agent.Off)
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("all are gone", func() bool { return len(w.pods()) == 0 })
+	})
 }
 
 func TestPodsThatCannotBeDeletedKeepNoOtherFromMoving(t *testing.T) {
-	w := newWorld(t)
-	names := w.manyPods()
-	w.forbidDeletion(names[:vanguard])
-	w.fencer.reads(agent.Off)
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("the others are gone", func() bool { return len(w.pods()) == vanguard })
-}
-
-// forbidDeletion has the API server refuse it for these pods, as a webhook would
-// whose server was on the node.
-func (w *world) forbidDeletion(pods []string) {
-	w.t.Helper()
-	name := w.ns + "-keep"
-	must(w.t, w.api.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create, &admissionv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: admissionv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
-				ResourceNames: pods,
-				RuleWithOperations: admissionv1.RuleWithOperations{Operations: []admissionv1.OperationType{admissionv1.Delete},
-					Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}}}}},
-			Validations: []admissionv1.Validation{{Expression: fmt.Sprintf("request.namespace != %q", w.ns)}},
-		}})
-	must(w.t, w.api.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create, &admissionv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}})
-	w.t.Cleanup(func() {
-		api := w.api.AdmissionregistrationV1()
-		err := errors.Join(api.ValidatingAdmissionPolicyBindings().Delete(context.Background(), name, metav1.DeleteOptions{}),
-			api.ValidatingAdmissionPolicies().Delete(context.Background(), name, metav1.DeleteOptions{}))
-		if err != nil {
-			w.t.Error(err)
-		}
-	})
-	w.eventually("the API server refuses it", func() bool {
-		for _, pod := range pods {
-			if w.api.CoreV1().Pods(w.ns).Delete(w.t.Context(), pod, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}) == nil {
-				return false
-			}
-		}
-		return true
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		names := w.manyPods()
+		w.server.forbidDeletion(w, names[:vanguard])
+		w.fencer.reads(agent.Off)
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the others are gone", func() bool { return len(w.pods()) == vanguard })
 	})
 }
 
 func TestANodeThatReturnsBetweenTwoDeletionsKeepsItsOtherPods(t *testing.T) {
-	w := newWorld(t)
-	names := w.manyPods()
-	w.fencer.reads(agent.Off)
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("the first pods are gone", func() bool { return len(w.pods()) <= len(names)-vanguard })
-	w.fencer.reads(agent.On)
-	w.lives(w.n1, true)
-	w.never("the other pods were deleted", 3*vanguardLimit, func() bool { return len(w.pods()) < len(names)-vanguard })
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		names := w.manyPods()
+		w.fencer.reads(agent.Off)
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the first pods are gone", func() bool { return len(w.pods()) <= len(names)-vanguard })
+		w.fencer.reads(agent.On)
+		w.lives(w.n1, true)
+		w.never("the other pods were deleted", 3*vanguardLimit, func() bool { return len(w.pods()) < len(names)-vanguard })
+	})
 }

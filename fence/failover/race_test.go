@@ -34,32 +34,34 @@ func (w *world) beforeTaint(f func()) {
 
 // The end of a storm begins every age anew, also the one that a look has just read.
 func TestAStormThatEndsWhileANodeIsLookedAtFencesNothing(t *testing.T) {
-	w := newWorld(t)
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.start()
-	time.Sleep(suspectAfter)
-	n2 := w.ns + "-n2"
-	for _, n := range []string{w.n1, n2} {
-		w.lives(n, false)
-	}
-	w.eventually("the storm is named", func() bool { return w.seen.blockedBy() == BrakeStorm })
-	var once sync.Once
-	over := make(chan struct{})
-	hook := func(q *http.Request) error {
-		if q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/pods") { // after the lease, before the brakes
-			once.Do(func() {
-				w.lives(n2, true)
-				time.Sleep(500 * time.Millisecond) // two renewals
-				close(over)
-			})
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.start()
+		time.Sleep(suspectAfter)
+		n2 := w.ns + "-n2"
+		for _, n := range []string{w.n1, n2} {
+			w.lives(n, false)
 		}
-		return nil
-	}
-	w.refuse.Store(&hook)
-	<-over
-	w.never("a node was fenced at the end of the storm", w.options.FenceAfter-time.Second, func() bool { return len(w.fencer.done()) > 0 })
-	w.eventually("it is fenced when it was watched anew", func() bool { return w.fencer.did("off " + w.n1) })
+		w.eventually("the storm is named", func() bool { return w.seen.blockedBy() == BrakeStorm })
+		var once sync.Once
+		over := make(chan struct{})
+		hook := func(q *http.Request) error {
+			if q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/pods") { // after the lease, before the brakes
+				once.Do(func() {
+					w.lives(n2, true)
+					time.Sleep(500 * time.Millisecond) // two renewals
+					close(over)
+				})
+			}
+			return nil
+		}
+		w.refuse.Store(&hook)
+		<-over
+		w.never("a node was fenced at the end of the storm", w.options.FenceAfter-time.Second, func() bool { return len(w.fencer.done()) > 0 })
+		w.eventually("it is fenced when it was watched anew", func() bool { return w.fencer.did("off " + w.n1) })
+	})
 }
 
 // Whoever has the node's lock may keep it for a minute.
@@ -75,7 +77,7 @@ func TestWhatComesUpWhileTheLockIsWaitedForHoldsTheFence(t *testing.T) {
 			func(w *world) { w.lives(w.ns+"-n2", false); time.Sleep(3 * suspectAfter) },
 			func(w *world) { w.lives(w.ns+"-n2", true) }, BrakeStorm},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, played(func(t *testing.T) {
 			w := newWorld(t)
 			w.volume("a", w.driver, nil)
 			w.pod("a", w.n1, nil, "a")
@@ -87,81 +89,89 @@ func TestWhatComesUpWhileTheLockIsWaitedForHoldsTheFence(t *testing.T) {
 			w.never("it was fenced", time.Second, func() bool { return len(w.fencer.done()) > 0 })
 			c.end(w)
 			w.eventually("it is fenced after all", func() bool { return w.fencer.did("off " + w.n1) })
-		})
+		}))
 	}
 }
 
 func TestATaintThatIsTakenOffBetweenLookAndPodsStopsTheDeletion(t *testing.T) {
-	w := newWorld(t)
-	w.fencer.covers = false
-	w.options.Sources = []evidence.Source{evidence.OutOfServiceTaint(evidence.Records{Store: w.options.Records, Actor: "test"})}
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("it is suspected", func() bool { return w.seen.said("FencepostSuspected a:", "") > 0 })
-	var once sync.Once
-	hook := func(q *http.Request) error {
-		if q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/pods") && w.tainted() != "" { // after the Node, before the deletions
-			once.Do(func() { w.edit(w.n1, func(n *corev1.Node) { n.Spec.Taints = nil }) })
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fencer.covers = false
+		w.options.Sources = []evidence.Source{evidence.OutOfServiceTaint(evidence.Records{Store: w.options.Records, Actor: "test"})}
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("it is suspected", func() bool { return w.seen.said("FencepostSuspected a:", "") > 0 })
+		var once sync.Once
+		hook := func(q *http.Request) error {
+			if q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/pods") && w.tainted() != "" { // after the Node, before the deletions
+				once.Do(func() { w.edit(w.n1, func(n *corev1.Node) { n.Spec.Taints = nil }) })
+			}
+			return nil
 		}
-		return nil
-	}
-	w.refuse.Store(&hook)
-	w.edit(w.n1, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{taintOf("nodeshutdown")} })
-	w.eventually("the taint was taken off", func() bool { return w.tainted() == "" })
-	w.never("a pod was deleted on a taint that was taken off", 3*time.Second, func() bool { return !w.has("a") })
+		w.refuse.Store(&hook)
+		w.edit(w.n1, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{taintOf("nodeshutdown")} })
+		w.eventually("the taint was taken off", func() bool { return w.tainted() == "" })
+		w.never("a pod was deleted on a taint that was taken off", 3*time.Second, func() bool { return !w.has("a") })
+	})
 }
 
 func TestAPersonsWordThatIsTakenBackBetweenTaintAndPodsStopsTheDeletion(t *testing.T) {
-	w := newWorld(t)
-	w.fencer.covers = false
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.beforeTaint(func() {
-		if _, err := w.options.Records.Update(context.Background(), w.n1, func(r *noderecord.Record) (bool, error) {
-			r.Confirmations = nil
-			return true, nil
-		}); err != nil {
-			t.Error(err)
-		}
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fencer.covers = false
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.beforeTaint(func() {
+			if _, err := w.options.Records.Update(context.Background(), w.n1, func(r *noderecord.Record) (bool, error) {
+				r.Confirmations = nil
+				return true, nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("it is suspected", func() bool { return w.seen.said("FencepostSuspected a:", "") > 0 })
+		w.confirm()
+		w.eventually("the taint is on", func() bool { return w.tainted() != "" })
+		w.never("a pod was deleted on a word that was taken back", 2*time.Second, func() bool { return !w.has("a") })
 	})
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("it is suspected", func() bool { return w.seen.said("FencepostSuspected a:", "") > 0 })
-	w.confirm()
-	w.eventually("the taint is on", func() bool { return w.tainted() != "" })
-	w.never("a pod was deleted on a word that was taken back", 2*time.Second, func() bool { return !w.has("a") })
 }
 
 func TestARenewalBetweenTaintAndPodsStopsTheDeletion(t *testing.T) {
-	w := newWorld(t)
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.beforeTaint(func() {
-		w.fencer.reads(agent.On)
-		w.lives(w.n1, true)
-		time.Sleep(500 * time.Millisecond) // two renewals
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.beforeTaint(func() {
+			w.fencer.reads(agent.On)
+			w.lives(w.n1, true)
+			time.Sleep(500 * time.Millisecond) // two renewals
+		})
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("it is fenced", func() bool { return w.fencer.did("off " + w.n1) })
+		w.never("a pod of a living node was deleted", 3*time.Second, func() bool { return !w.has("a") })
 	})
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("it is fenced", func() bool { return w.fencer.did("off " + w.n1) })
-	w.never("a pod of a living node was deleted", 3*time.Second, func() bool { return !w.has("a") })
 }
 
 func TestAPersonsTaintThatComesFirstStays(t *testing.T) {
-	w := newWorld(t)
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.beforeTaint(func() {
-		w.edit(w.n1, func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, taintOf("nodeshutdown")) })
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.beforeTaint(func() {
+			w.edit(w.n1, func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, taintOf("nodeshutdown")) })
+		})
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the pod is gone", func() bool { return !w.has("a") })
+		if got := w.tainted(); got != "nodeshutdown:NoExecute" {
+			t.Errorf("taint %s", got)
+		}
 	})
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("the pod is gone", func() bool { return !w.has("a") })
-	if got := w.tainted(); got != "nodeshutdown:NoExecute" {
-		t.Errorf("taint %s", got)
-	}
 }
 
 func TestAnotherSidecarsRecordIsAHintWhereWeHaveAnAgent(t *testing.T) {
@@ -169,7 +179,7 @@ func TestAnotherSidecarsRecordIsAHintWhereWeHaveAnAgent(t *testing.T) {
 		covers bool
 		moves  bool
 	}{"with an agent": {true, false}, "without": {false, true}} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, played(func(t *testing.T) {
 			w := newWorld(t)
 			w.options.FenceAfter = 0
 			w.volume("a", w.driver, nil)
@@ -192,22 +202,24 @@ func TestAnotherSidecarsRecordIsAHintWhereWeHaveAnAgent(t *testing.T) {
 				return
 			}
 			w.never("the record alone moved a pod", 4*time.Second, func() bool { return !w.has("a") || w.tainted() != "" })
-		})
+		}))
 	}
 }
 
 func TestAnAgentThatStaysOnIsNotFencedAgainAndAgain(t *testing.T) {
-	w := newWorld(t)
-	w.fencer.offWorks = false
-	w.volume("a", w.driver, nil)
-	w.pod("a", w.n1, nil, "a")
-	w.start()
-	w.lives(w.n1, false)
-	w.eventually("it is fenced", func() bool { return w.fencer.did("off " + w.n1) })
-	w.never("a pod of a machine that reads on was deleted", 4*time.Second, func() bool { return !w.has("a") || w.tainted() != "" })
-	w.fencer.mu.Lock()
-	defer w.fencer.mu.Unlock()
-	if len(w.fencer.calls) != 1 || w.fencer.asks > 40 {
-		t.Errorf("calls %v, %d questions", w.fencer.calls, w.fencer.asks)
-	}
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fencer.offWorks = false
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("it is fenced", func() bool { return w.fencer.did("off " + w.n1) })
+		w.never("a pod of a machine that reads on was deleted", 4*time.Second, func() bool { return !w.has("a") || w.tainted() != "" })
+		w.fencer.mu.Lock()
+		defer w.fencer.mu.Unlock()
+		if len(w.fencer.calls) != 1 || w.fencer.asks > 40 {
+			t.Errorf("calls %v, %d questions", w.fencer.calls, w.fencer.asks)
+		}
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -30,52 +29,12 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
 )
 
 const (
 	recordNamespace = "records"
 	suspectAfter    = time.Second
 )
-
-var plane struct {
-	once    sync.Once
-	cluster *controlplane.Cluster
-	err     error
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if plane.cluster != nil {
-		if err := plane.cluster.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-// apiServer is a real one, with no controllers: the tests play them.
-func apiServer(t *testing.T) *controlplane.Cluster {
-	t.Helper()
-	plane.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-		defer cancel()
-		binaries, err := controlplane.Build(ctx, os.Stderr)
-		if err == nil {
-			plane.cluster, err = controlplane.Start(ctx, controlplane.Options{Binaries: binaries, NoControllers: true})
-		}
-		if err == nil {
-			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: recordNamespace}}
-			_, err = plane.cluster.Client().CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
-		}
-		plane.err = err
-	})
-	if plane.err != nil {
-		t.Fatal(plane.err)
-	}
-	return plane.cluster
-}
 
 // scripted is a Fencer whose agents read what the test says, and whose records
 // are in memory, written as the interface says.
@@ -283,6 +242,7 @@ func (n *noted) said(prefix, words string) (count int) {
 // and two that live.
 type world struct {
 	t       *testing.T
+	server  server
 	api     kubernetes.Interface
 	driver  string
 	ns      string
@@ -301,12 +261,14 @@ type world struct {
 var worlds atomic.Int32
 
 func newWorld(t *testing.T) *world {
-	cluster := apiServer(t)
+	server := newServer(t)
 	id := fmt.Sprintf("w%d", worlds.Add(1))
-	w := &world{t: t, api: cluster.Client(), driver: id + ".csi.test", ns: id, n1: id + "-n1", alive: map[string]bool{}, seen: &noted{},
-		fencer: &scripted{nodes: cluster.Client().CoreV1(), covers: true, state: agent.On, kind: fence.PowerReading, offWorks: true, records: map[string]Fence{}}}
+	w := &world{t: t, server: server, api: server.Client(), driver: id + ".csi.test", ns: id, n1: id + "-n1", alive: map[string]bool{}, seen: &noted{},
+		fencer: &scripted{nodes: server.Client().CoreV1(), covers: true, state: agent.On, kind: fence.PowerReading, offWorks: true, records: map[string]Fence{}}}
 	must(t, w.api.CoreV1().Namespaces().Create, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
-	must(t, w.api.CoreV1().ServiceAccounts(w.ns).Create, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	if *onReal {
+		must(t, w.api.CoreV1().ServiceAccounts(w.ns).Create, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	}
 	for _, n := range []string{w.n1, id + "-n2", id + "-n3"} {
 		w.addNode(n)
 	}
@@ -324,7 +286,7 @@ func newWorld(t *testing.T) *world {
 			_ = w.api.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(context.Background(), n, metav1.DeleteOptions{})
 		}
 	})
-	rc := cluster.Admin()
+	rc := server.Admin()
 	rc.QPS, rc.Burst = 50, 100 // the sidecar's defaults
 	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { return refusing{w, next} })
 	w.options = Options{Client: kubernetes.NewForConfigOrDie(rc), IDs: &csi.Identity{Driver: w.driver}, Fencer: w.fencer, Events: w.seen, Metrics: w.seen,

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
@@ -192,6 +193,7 @@ type binary struct{ name, path string }
 type bench struct {
 	*options
 	folder    string // temporary; sockets, logs, the binary
+	scratch   *tempdir.Folder
 	fencepost []binary
 	started   time.Time
 	results   []result
@@ -203,16 +205,15 @@ type bench struct {
 }
 
 func newBench(o *options) (*bench, error) {
-	// A socket's path is short; os.TempDir may not be.
-	folder, err := os.MkdirTemp("/tmp", "fencepost-bench-")
+	scratch, err := tempdir.New()
 	if err != nil {
 		return nil, err
 	}
-	first := binary{"csi-fencepost", filepath.Join(folder, "csi-fencepost")}
-	return &bench{options: o, folder: folder, fencepost: append([]binary{first}, o.also...), started: time.Now()}, nil
+	first := binary{"csi-fencepost", filepath.Join(scratch.Path, "csi-fencepost")}
+	return &bench{options: o, scratch: scratch, folder: scratch.Path, fencepost: append([]binary{first}, o.also...), started: time.Now()}, nil
 }
 
-func (b *bench) close() { _ = os.RemoveAll(b.folder) }
+func (b *bench) close() { _ = b.scratch.Remove(false) }
 
 // progress says what is being done.
 func (b *bench) progress(format string, args ...any) {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 )
 
 const mainModule = "github.com/csi-fencepost/csi-fencepost"
@@ -154,13 +158,14 @@ func (m nestedModule) build(ctx context.Context, progress io.Writer) (string, er
 	if err != nil {
 		return "", err
 	}
-	cache, err := os.UserCacheDir()
+	cache, err := cacheFolder()
 	if err != nil {
 		return "", err
 	}
-	cache = filepath.Join(cache, "csi-fencepost", "controlplane")
 	binary := filepath.Join(cache, key, m.name)
 	if _, err := os.Stat(binary); err == nil {
+		now := time.Now()
+		_ = os.Chtimes(filepath.Dir(binary), now, now) // it was used
 		return binary, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
@@ -177,6 +182,7 @@ func (m nestedModule) build(ctx context.Context, progress io.Writer) (string, er
 		return binary, nil // another process built it while we waited
 	}
 	removeHalfBuilds(cache)
+	removeUnused(cache, time.Now().Add(-unusedFor))
 	return binary, m.buildInto(ctx, source, binary, report)
 }
 
@@ -267,6 +273,65 @@ func goBuild(ctx context.Context, dir, output string, args []string, report *rep
 	return os.Rename(half, output)
 }
 
+// unusedFor is how long a binary is kept that nobody asks for: that of another
+// version, or of a checkout that is gone. One that runs all that time is asked for
+// now and then.
+const unusedFor = 14 * 24 * time.Hour
+
+// cacheFolder is where the binaries are, each in a folder that is named after its
+// sources.
+func cacheFolder() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(cache, "csi-fencepost", "controlplane"), nil
+}
+
+// removeUnused removes the binaries that nobody asked for since then; under the
+// cache's lock.
+func removeUnused(cache string, since time.Time) {
+	entries, _ := os.ReadDir(cache)
+	for _, entry := range entries {
+		if info, err := entry.Info(); err == nil && entry.IsDir() && info.ModTime().Before(since) {
+			os.RemoveAll(filepath.Join(cache, entry.Name()))
+		}
+	}
+}
+
+// ClearCache removes the binaries that no process runs, and returns the paths of
+// those that it had to leave. While somebody builds it is an error.
+func ClearCache() (left []string, err error) {
+	cache, err := cacheFolder()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(cache)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	lock, err := tempdir.Lock(filepath.Join(cache, "lock"), false)
+	if err != nil {
+		return nil, fmt.Errorf("a control plane is being built: %w", err)
+	}
+	defer lock.Close()
+	var errs []error
+	for _, entry := range entries {
+		path := filepath.Join(cache, entry.Name())
+		switch {
+		case !entry.IsDir():
+		case tempdir.Runs(path):
+			left = append(left, path)
+		default:
+			errs = append(errs, os.RemoveAll(path))
+		}
+	}
+	return left, errors.Join(errs...)
+}
+
 // removeHalfBuilds removes what a killed build left; under the cache's lock.
 func removeHalfBuilds(cache string) {
 	left, _ := filepath.Glob(filepath.Join(cache, "*", halfBuild+"*"))
@@ -304,11 +369,11 @@ func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 
 func lockWithContext(ctx context.Context, path string, report *report) (unlock func(), err error) {
 	for {
-		lock, err := lockFile(path, false)
+		lock, err := tempdir.Lock(path, false)
 		if err == nil {
 			return func() { lock.Close() }, nil
 		}
-		if !isLocked(err) {
+		if !tempdir.IsLocked(err) {
 			return nil, err
 		}
 		report.step("waiting for another process that builds it")

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 )
 
 func TestASecondBuildOfTheSameSourceStartsAtOnce(t *testing.T) {
@@ -32,7 +34,7 @@ func TestASecondBuildOfTheSameSourceStartsAtOnce(t *testing.T) {
 func TestASecondBuilderWaitsForTheFirst(t *testing.T) {
 	dir := writeModule(t, map[string]string{"go.mod": "module x\n\ngo 1.26.0\n", "go.sum": "", "main.go": "package main\n\nfunc main() {}\n"})
 	binary := filepath.Join(t.TempDir(), "x")
-	lock, err := lockFile(filepath.Join(filepath.Dir(binary), "lock"), true)
+	lock, err := tempdir.Lock(filepath.Join(filepath.Dir(binary), "lock"), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,5 +199,70 @@ func TestTheEnvironmentChoosesTheKubernetes(t *testing.T) {
 	t.Setenv(kubernetesEnv, "older")
 	if _, err := Build(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "newest or oldest") {
 		t.Errorf("%s=older: %v, want an error that says what it can be", kubernetesEnv, err)
+	}
+}
+
+func TestOnlyBinariesThatNobodyAskedForAreRemoved(t *testing.T) {
+	cache, now := t.TempDir(), time.Now()
+	for name, age := range map[string]time.Duration{"old": 2 * unusedFor, "new": unusedFor / 2} {
+		folder := filepath.Join(cache, name)
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(folder, now.Add(-age), now.Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	removeUnused(cache, now.Add(-unusedFor))
+	left, err := os.ReadDir(cache)
+	if err != nil || len(left) != 1 || left[0].Name() != "new" {
+		t.Errorf("left: %v (%v)", left, err)
+	}
+}
+
+func TestTheCacheIsClearedButForWhatRuns(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	if left, err := ClearCache(); err != nil || len(left) != 0 {
+		t.Errorf("where there is no cache: %v, %q", err, left)
+	}
+	cache, err := cacheFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile("/bin/sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"runs", "rests"} {
+		if err := os.MkdirAll(filepath.Join(cache, key), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(cache, key, "sleep"), program, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := StartProcess(ProcessOptions{Name: "sleep", Path: filepath.Join(cache, "runs", "sleep"), Args: []string{"600"}, LogFile: filepath.Join(t.TempDir(), "log")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Stop(0)
+	left, err := ClearCache()
+	if err != nil || len(left) != 1 || left[0] != filepath.Join(cache, "runs") {
+		t.Errorf("left: %q (%v)", left, err)
+	}
+	if _, err := os.Stat(filepath.Join(cache, "rests")); !os.IsNotExist(err) {
+		t.Errorf("what nobody runs is still there: %v", err)
+	}
+	lock, err := tempdir.Lock(filepath.Join(cache, "lock"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	p.Stop(0)
+	if _, err := ClearCache(); err == nil {
+		t.Error("it was cleared while somebody builds")
+	}
+	if _, err := os.Stat(filepath.Join(cache, "runs")); err != nil {
+		t.Error(err)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 )
 
 const (
@@ -50,7 +52,7 @@ type Options struct {
 // Cluster is a running control plane. Its methods can be called concurrently.
 type Cluster struct {
 	options   Options
-	folder    *folder
+	folder    *tempdir.Folder
 	ports     portSet
 	authority *authority
 
@@ -93,7 +95,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 func startOnce(ctx context.Context, options Options) (*Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	folder, err := newFolder()
+	folder, err := tempdir.New()
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +109,7 @@ func startOnce(ctx context.Context, options Options) (*Cluster, error) {
 
 func (c *Cluster) start(ctx context.Context) error {
 	for _, dir := range []string{"logs", "pki", "kubeconfigs", "nodes", "tmp"} {
-		if err := os.Mkdir(filepath.Join(c.folder.path, dir), 0o755); err != nil {
+		if err := os.Mkdir(filepath.Join(c.folder.Path, dir), 0o755); err != nil {
 			return err
 		}
 	}
@@ -202,7 +204,7 @@ func (c *Cluster) Stop() error {
 		errs = append(errs, n.remove())
 	}
 	keep := os.Getenv(keepEnv) == "1" || (c.options.KeepOnFailure != nil && c.options.KeepOnFailure())
-	return errors.Join(append(errs, c.folder.remove(keep))...)
+	return errors.Join(append(errs, c.folder.Remove(keep))...)
 }
 
 // newNetwork makes a network that ends with the cluster.
@@ -224,9 +226,9 @@ func (c *Cluster) newNetwork() (*network, error) {
 // its log goes to the cluster's folder; its temporary files go there too.
 func (c *Cluster) StartProcess(options ProcessOptions) (*Process, error) {
 	if options.LogFile == "" {
-		options.LogFile = filepath.Join(c.folder.path, "logs", c.uniqueName(options.Name)+".log")
+		options.LogFile = filepath.Join(c.folder.Path, "logs", c.uniqueName(options.Name)+".log")
 	}
-	options.Env = append([]string{"TMPDIR=" + filepath.Join(c.folder.path, "tmp")}, options.Env...)
+	options.Env = append([]string{"TMPDIR=" + filepath.Join(c.folder.Path, "tmp")}, options.Env...)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped {
@@ -241,7 +243,7 @@ func (c *Cluster) StartProcess(options ProcessOptions) (*Process, error) {
 }
 
 // Folder is the cluster's temporary folder; logs are in its folder logs.
-func (c *Cluster) Folder() string { return c.folder.path }
+func (c *Cluster) Folder() string { return c.folder.Path }
 
 // Admin is the client configuration of a cluster administrator; a copy.
 func (c *Cluster) Admin() *rest.Config { return rest.CopyConfig(c.admin) }
@@ -252,7 +254,7 @@ func (c *Cluster) Client() kubernetes.Interface { return c.client }
 // AdminKubeconfig is the path of the administrator's kubeconfig file.
 func (c *Cluster) AdminKubeconfig() string { return c.kubeconfig }
 
-func (c *Cluster) pki(name string) string { return filepath.Join(c.folder.path, "pki", name) }
+func (c *Cluster) pki(name string) string { return filepath.Join(c.folder.Path, "pki", name) }
 
 // uniqueName gives each caller that asks for the same name another one.
 func (c *Cluster) uniqueName(name string) string {

@@ -36,7 +36,7 @@ func (c *Cluster) etcdCommand() ProcessOptions {
 	client := fmt.Sprintf("http://127.0.0.1:%d", c.etcdPort)
 	peer := "unix://127.0.0.1:0" // one member has no peers, so it needs no port
 	return ProcessOptions{Name: "etcd", Path: c.options.Binaries.Etcd, Args: []string{
-		"--data-dir=" + c.folder.path + "/etcd",
+		"--data-dir=" + c.folder.Path + "/etcd",
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=default=" + peer,

@@ -49,7 +49,7 @@ func (c *Cluster) writeKubeconfig(server, user string, identity *clientcmdapi.Au
 	config.AuthInfos[user] = identity
 	config.Contexts[context] = &clientcmdapi.Context{Cluster: context, AuthInfo: user}
 	config.CurrentContext = context
-	path := filepath.Join(c.folder.path, "kubeconfigs", c.uniqueName(user))
+	path := filepath.Join(c.folder.Path, "kubeconfigs", c.uniqueName(user))
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		return "", fmt.Errorf("kubeconfig of %s: %w", user, err)
 	}

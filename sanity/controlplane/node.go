@@ -69,7 +69,7 @@ func (c *Cluster) AddNode(ctx context.Context, name string, options NodeOptions)
 		return nil, err
 	}
 	n := &Node{cluster: c, name: name, systemUUID: cmp.Or(options.SystemUUID, string(uuid.NewUUID())), options: options, kubeconfig: kubeconfig, port: port, network: network,
-		root: filepath.Join(c.folder.path, "nodes", c.uniqueName(name))}
+		root: filepath.Join(c.folder.Path, "nodes", c.uniqueName(name))}
 	for _, dir := range []string{n.PluginDir(), n.RegistrationDir()} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return nil, err

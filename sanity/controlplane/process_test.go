@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 )
 
 // orphanEnv turns the test binary into a program that starts processes in a
@@ -30,14 +32,14 @@ func TestMain(m *testing.M) {
 }
 
 func runOrphanHelper() error {
-	folder, err := newFolder()
+	folder, err := tempdir.New()
 	if err != nil {
 		return err
 	}
-	fmt.Println(folder.path)
+	fmt.Println(folder.Path)
 	for i := range 2 {
 		p, err := StartProcess(ProcessOptions{Name: "sleep", Path: "/bin/sleep", Args: []string{"600"},
-			LogFile: filepath.Join(folder.path, "log"), Restart: true})
+			LogFile: filepath.Join(folder.Path, "log"), Restart: true})
 		if err != nil {
 			return err
 		}
@@ -74,11 +76,11 @@ func TestNothingOutlivesAKilledStarter(t *testing.T) {
 			return processGone(pid), "it runs"
 		})
 	}
-	next, err := newFolder()
+	next, err := tempdir.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer next.remove(false)
+	defer next.Remove(false)
 	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the next cluster left the dead one's folder %s: %v", folder, err)
 	}
@@ -92,35 +94,35 @@ func processGone(pid int) bool {
 }
 
 func TestALivingClustersFolderIsNoOrphan(t *testing.T) {
-	first, err := newFolder()
+	first, err := tempdir.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := newFolder()
+	second, err := tempdir.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(first.path); err != nil {
+	if _, err := os.Stat(first.Path); err != nil {
 		t.Errorf("the second cluster took the folder of the first: %v", err)
 	}
-	for _, folder := range []*folder{first, second} {
-		if err := folder.remove(false); err != nil {
+	for _, folder := range []*tempdir.Folder{first, second} {
+		if err := folder.Remove(false); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
 func TestAKeptFolderStays(t *testing.T) {
-	kept, err := newFolder()
+	kept, err := tempdir.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(kept.path)
-	if err := kept.remove(true); err != nil {
+	defer os.RemoveAll(kept.Path)
+	if err := kept.Remove(true); err != nil {
 		t.Fatal(err)
 	}
-	removeOrphanFolders(filepath.Dir(kept.path))
-	if _, err := os.Stat(kept.path); err != nil {
+	tempdir.RemoveOrphans(filepath.Dir(kept.Path))
+	if _, err := os.Stat(kept.Path); err != nil {
 		t.Error(err)
 	}
 }

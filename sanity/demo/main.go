@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 )
 
 func main() {
@@ -48,13 +49,13 @@ func run(ctx context.Context) error {
 	klog.SetOutput(discard{})
 	klog.LogToStderr(false)
 
-	folder, err := os.MkdirTemp("", "csi-fencepost-demo-")
+	scratch, err := tempdir.New()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(folder)
+	defer scratch.Remove(false)
 	fmt.Fprintln(os.Stderr, "Building the control plane (minutes the first time, cached after that) and csi-fencepost.")
-	programs, err := bed.Build(ctx, os.Stderr, folder, false)
+	programs, err := bed.Build(ctx, os.Stderr, scratch.Path, false)
 	if err != nil {
 		return canceled(ctx, err)
 	}

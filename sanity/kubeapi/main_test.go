@@ -22,6 +22,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 )
 
 // The API servers that tests share. A test that fits none of them has one of its
@@ -87,10 +88,12 @@ func runTests(m *testing.M) (code int, err error) {
 	if err := controlplane.NoteSources(); err != nil {
 		return 1, err
 	}
-	if run.folder, err = os.MkdirTemp("", "csi-fencepost-tests-"); err != nil {
+	scratch, err := tempdir.New()
+	if err != nil {
 		return 1, err
 	}
-	defer os.RemoveAll(run.folder)
+	defer scratch.Remove(false)
+	run.folder = scratch.Path
 	whole.prepare, policed.prepare = prepareWhole, preparePoliced
 	run.code = m.Run()
 	return run.code, errors.Join(common.stop(), whole.stop(), policed.stop())

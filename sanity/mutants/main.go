@@ -16,6 +16,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/mutants/guards"
 	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
@@ -139,18 +140,18 @@ func choose(only string) ([]target, error) {
 // mutateAll tries the mutants of one target after the other, and keeps what became
 // of each target's.
 func mutateAll(ctx context.Context, o options, chosen []target, progress io.Writer) ([]kept, error) {
-	temporary, err := os.MkdirTemp("", "mutants-")
+	scratch, err := tempdir.New()
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(temporary)
+	defer scratch.Remove(false)
 	gremlins := filepath.Join(o.root, "bin/gremlins")
 	if err := buildGremlins(ctx, o.root, gremlins, progress); err != nil {
 		return nil, err
 	}
 	var all []kept
 	for _, t := range chosen {
-		c, err := newScratch(ctx, o.root, filepath.Join(temporary, strings.ReplaceAll(t.Folder, "/", "-")), t)
+		c, err := newScratch(ctx, o.root, filepath.Join(scratch.Path, strings.ReplaceAll(t.Folder, "/", "-")), t)
 		if err != nil {
 			return nil, err
 		}

@@ -2,7 +2,7 @@
 // after the other, reads what each wrote down (package result), prints one table,
 // and writes docs/PROOF.md. No figure of that page comes from anywhere else.
 //
-//	simulation, model, mutants, fuzzing, catalogue ─▶ results/PART.json ─▶ table, docs/PROOF.md
+//	simulation, model, mutants, fuzzing, failover, catalogue ─▶ results/PART.json ─▶ table, docs/PROOF.md
 //
 // It exits with 1 if a part failed, or is missing. A result of an earlier run is
 // used only with -reuse, only if it is of the same command and no source file that

@@ -70,6 +70,11 @@ var parts = []part{
 			}
 			return []string{"go", "run", "./sanity/fuzz", "-time=" + each.String(), "-result=" + file}
 		}},
+	{name: "failover", needs: "fence/failover/server_test.go", built: "./fence/failover",
+		about: "The tests of the failover's controller, which make test plays on the model of the API server, on a real one and in real time.",
+		command: func(_ options, file string) []string {
+			return []string{"go", "test", "./fence/failover", "-count=1", "-timeout=30m", "-real", "-result=" + file}
+		}},
 	{name: "catalogue", needs: "sanity/scenarios/CATALOGUE.md", from: "from the outcomes that make catalogue kept, each of its own commit",
 		about: "Named scenarios from public reports, on the real control plane, with Kubernetes alone and with csi-fencepost.",
 		command: func(_ options, file string) []string {

@@ -234,6 +234,7 @@ func publishTo(volume, node string) *spec.ControllerPublishVolumeRequest {
 
 // TestBadDays share an API server without controllers; the last of them stops it.
 func TestBadDays(t *testing.T) {
+	t.Parallel()
 	b, err := bed.StartBare(t.Context(), shared.programs, t.Failed)
 	if err != nil {
 		t.Fatal(err)

@@ -26,6 +26,10 @@ var (
 	pageFlag    = flag.String("catalogue", pageFile, "where the page is written")
 )
 
+// vms keeps the host from having more virtual machines at once than it can
+// carry: each stage has two.
+var vms = make(chan struct{}, 2)
+
 // TestCatalogue plays stories with Kubernetes alone and with csi-fencepost, keeps
 // what came of each as soon as it ends, and writes the page from all that was
 // kept. A run that was broken off is gone on with by the next one.

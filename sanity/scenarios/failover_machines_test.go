@@ -13,15 +13,14 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
-// vms keeps the host from having more virtual machines at once than it can
-// carry: each stage has two.
-var vms = make(chan struct{}, 2)
-
 // TestFailoverMachines plays scenarios whose nodes are QEMU virtual machines.
 // Their disks are single-attach by QEMU's own lock and their power goes through a
 // BMC's simulator and kills QEMU: nobody here wrote either, nor does this
 // project's array judge: what the guests wrote is read from the disk at the end.
+// One stage at a time, and one of TestFailoverMachinesAlone, each with two virtual
+// machines: the host carries no more.
 func TestFailoverMachines(t *testing.T) {
+	t.Parallel()
 	for _, s := range slices.Concat(machines, machineFailovers) {
 		t.Run(s.name, func(t *testing.T) { playOnMachines(t, s, false) })
 	}
@@ -30,6 +29,7 @@ func TestFailoverMachines(t *testing.T) {
 // TestFailoverMachinesAlone shows that there is something to be kept from: the
 // same with Kubernetes alone.
 func TestFailoverMachinesAlone(t *testing.T) {
+	t.Parallel()
 	for _, s := range machines {
 		if !s.guardedOnly {
 			t.Run(s.name, func(t *testing.T) { playOnMachines(t, s, true) })
@@ -38,9 +38,6 @@ func TestFailoverMachinesAlone(t *testing.T) {
 }
 
 func playOnMachines(t *testing.T, s scenario, alone bool) {
-	t.Parallel()
-	vms <- struct{}{}
-	t.Cleanup(func() { <-vms }) // after the stage's own: its machines are off
 	t.Logf("%s", s.rule)
 	t.Logf("outcome: %s", runScenario(t, s, alone))
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 )
 
 // clocks of the control planes.
@@ -37,13 +38,13 @@ type quiet struct{}
 func (quiet) Write(p []byte) (int, error) { return len(p), nil }
 
 func runAll(m *testing.M) int {
-	folder, err := os.MkdirTemp("", "csi-fencepost-scenarios-")
+	scratch, err := tempdir.New()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(folder)
-	if shared.programs, err = bed.Build(context.Background(), os.Stderr, folder, false); err != nil {
+	defer scratch.Remove(false)
+	if shared.programs, err = bed.Build(context.Background(), os.Stderr, scratch.Path, false); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -1,9 +1,13 @@
 package scenarios
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/scenarios/outcome"
 )
 
 // all scenarios, in the order of the catalogue.
@@ -25,13 +29,66 @@ func TestFailover(t *testing.T) { playAll(t, failovers) }
 // TestFailoverPartition plays those that need root besides.
 func TestFailoverPartition(t *testing.T) { playAll(t, fencedPartitions) }
 
+// playAll plays them beside each other and beside those of other tests, as many at
+// once as -parallel says. Of subtests that wait to run in parallel, package testing
+// begins the last one first: the closing of a channel wakes those who wait on it in
+// that order.
 func playAll(t *testing.T, scenarios []scenario) {
-	for _, s := range scenarios {
+	t.Parallel()
+	book, err := outcome.Open(outcomesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range longestLast(scenarios, book) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			t.Logf("%s", s.rule)
 			t.Logf("outcome: %s", runScenario(t, s, false))
 		})
+	}
+}
+
+// longestLast orders scenarios by the longest that each took with csi-fencepost on
+// short clocks when the catalogue was made, so that no long one is begun when the
+// others have ended. One that was never played comes last: nobody knows.
+func longestLast(scenarios []scenario, book *outcome.Book) []scenario {
+	took := map[string]float64{}
+	for _, o := range book.All() {
+		if o.Clocks == outcome.Short && !o.Alone {
+			took[o.Story] = max(took[o.Story], o.Seconds)
+		}
+	}
+	ordered := slices.Clone(scenarios)
+	slices.SortStableFunc(ordered, func(a, b scenario) int {
+		x, known := took[a.name]
+		y, alsoKnown := took[b.name]
+		switch {
+		case known && !alsoKnown:
+			return -1
+		case alsoKnown && !known:
+			return 1
+		}
+		return cmp.Compare(x, y)
+	})
+	return ordered
+}
+
+func TestTheLongestScenarioIsBegunFirst(t *testing.T) {
+	book, err := outcome.Open(t.TempDir() + "/outcomes.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for story, seconds := range map[string]float64{"short": 10, "long": 100} {
+		if err := book.Put(outcome.Outcome{Story: story, Kubernetes: "v1.36.3", Clocks: outcome.Short, Commit: "abc", Began: time.Unix(1, 0), Seconds: seconds, Text: "it moved"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var names []string
+	for _, s := range longestLast([]scenario{{name: "long"}, {name: "new"}, {name: "short"}}, book) {
+		names = append(names, s.name)
+	}
+	if !slices.Equal(names, []string{"short", "long", "new"}) {
+		t.Errorf("in the order %q", names)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
@@ -94,12 +95,12 @@ func run(ctx context.Context, args []string) error {
 // soFar is given now and then what that would be by then: a soak takes hours, and
 // one that is ended before has shown something too.
 func soak(t bed.T, o *options, soFar func(*verdict) error, progress *os.File) (*verdict, error) {
-	folder, err := os.MkdirTemp("", "csi-fencepost-soak-")
+	scratch, err := tempdir.New()
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(folder)
-	g, err := newGround(t, o, folder, progress)
+	defer scratch.Remove(false)
+	g, err := newGround(t, o, scratch.Path, progress)
 	if err != nil {
 		return nil, err
 	}

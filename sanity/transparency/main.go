@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 	"github.com/csi-fencepost/csi-fencepost/sanity/transparency/wire"
 )
@@ -33,18 +34,18 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	folder, err := os.MkdirTemp("", "transparency-") // short: sockets are in it
+	scratch, err := tempdir.New()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(folder)
+	defer scratch.Remove(false)
 	if *program == "" {
-		*program = filepath.Join(folder, "csi-fencepost")
+		*program = filepath.Join(scratch.Path, "csi-fencepost")
 		if err := controlplane.BuildFencepost(ctx, progress, *program, controlplane.FencepostBuild{}); err != nil {
 			return err
 		}
 	}
-	return look(ctx, folder, *program, out)
+	return look(ctx, scratch.Path, *program, out)
 }
 
 // look puts the program before a driver, compares, and writes the tables.

@@ -1,7 +1,7 @@
 // Package result is what one part of the case for safety says when it has run:
-// the simulation, the model, the mutants, the fuzzing, the catalogue. Each part
-// writes one file; the command sanity/prove reads them all and prints the case.
-// No figure of the documentation comes from anywhere else.
+// the simulation, the model, the mutants, the fuzzing, the failover, the
+// catalogue. Each part writes one file; the command sanity/prove reads them all
+// and prints the case. No figure of the documentation comes from anywhere else.
 package result
 
 import (
@@ -14,7 +14,7 @@ import (
 
 // Result is what one part found.
 type Result struct {
-	// Part names it: simulation, model, mutants, fuzzing, catalogue.
+	// Part names it: simulation, model, mutants, fuzzing, failover, catalogue.
 	Part string `json:"part"`
 	// Command repeats it, from the top of the repository.
 	Command string `json:"command"`
