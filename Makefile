@@ -54,7 +54,7 @@ check: $(STATICCHECK) ## within two minutes: lint and the tests of what changed 
 demo: ## Kubernetes alone and csi-fencepost side by side: the double publish; STORY=power-off: 20 databases lose their node
 	@$(GO) run ./sanity/demo $(if $(STORY),-story=$(STORY))
 
-catalogue: ## every story that has no outcome yet, alone and guarded, on real clocks; the page of all. STORIES=all, none or a,b; KUBERNETES=oldest
+catalogue: ## every story that has no outcome yet, alone and guarded, on real clocks; the page of all. STORIES=all, none or a,b; KUBERNETES=previous or oldest
 	SANITY_KUBERNETES=$(or $(KUBERNETES),newest) $(GO) test -count=1 -timeout 24h -tags catalogue -run '^TestCatalogue$$' -parallel $(PARALLEL) \
 		./sanity/scenarios -stories=$(or $(STORIES),missing) -ways=$(or $(WAYS),both) -clocks=$(or $(CLOCKS),real)
 

@@ -24,7 +24,7 @@ const mainModule = "github.com/csi-fencepost/csi-fencepost"
 
 // Binaries are the paths of the programs of a control plane.
 type Binaries struct {
-	// Version of Kubernetes, such as v1.36.3.
+	// Version of Kubernetes, such as v1.37.2.
 	Version string
 	// Kubernetes is one program with the subcommands kube-apiserver,
 	// kube-controller-manager, kube-scheduler, kubelet and container-runtime.
@@ -43,8 +43,9 @@ type nestedModule struct {
 }
 
 var (
-	etcdModule       = nestedModule{folder: "etcd", name: "etcd", pkg: ".", version: "go.etcd.io/etcd/server/v3"}
-	kubernetesModule = nestedModule{folder: "kubernetes", name: "kubernetes", pkg: ".", version: "k8s.io/kubernetes"}
+	etcdModule         = nestedModule{folder: "etcd", name: "etcd", pkg: ".", version: "go.etcd.io/etcd/server/v3"}
+	newestKubernetes   = nestedModule{folder: "kubernetes", name: "kubernetes", pkg: ".", version: "k8s.io/kubernetes"}
+	previousKubernetes = nestedModule{folder: "kubernetes-previous", name: "kubernetes", pkg: ".", version: "k8s.io/kubernetes"}
 	// Without the cloud providers, which later versions do not have any more.
 	oldestKubernetes = nestedModule{folder: "kubernetes-oldest", name: "kubernetes", pkg: ".", version: "k8s.io/kubernetes", tags: "providerless"}
 	attacherModule   = nestedModule{folder: "attacher", name: "csi-attacher",
@@ -82,27 +83,43 @@ func Build(ctx context.Context, progress io.Writer) (Binaries, error) {
 	return binaries, nil
 }
 
-// kubernetesEnv chooses the Kubernetes: newest, also where it is not set, or oldest.
+// kubernetesEnv chooses the Kubernetes: newest, also where it is not set, previous
+// or oldest.
 const kubernetesEnv = "SANITY_KUBERNETES"
 
 func chosenKubernetes() (nestedModule, error) {
 	switch which := os.Getenv(kubernetesEnv); which {
 	case "", "newest":
-		return kubernetesModule, nil
+		return newestKubernetes, nil
+	case "previous":
+		return previousKubernetes, nil
 	case "oldest":
 		return oldestKubernetes, nil
 	default:
-		return nestedModule{}, fmt.Errorf("%s is %q: it has to be newest or oldest", kubernetesEnv, which)
+		return nestedModule{}, fmt.Errorf("%s is %q: it has to be newest, previous or oldest", kubernetesEnv, which)
 	}
 }
 
-// KubernetesVersions are the two versions that can be built, whichever is.
-func KubernetesVersions(ctx context.Context) (newest, oldest string, err error) {
-	if newest, err = kubernetesModule.versionIn(ctx); err != nil {
-		return "", "", err
+// Versions of Kubernetes that can be built, such as v1.37.2.
+type Versions struct{ Newest, Previous, Oldest string }
+
+// KubernetesVersions are those that can be built, whichever is chosen.
+func KubernetesVersions(ctx context.Context) (Versions, error) {
+	var v Versions
+	for _, item := range []struct {
+		module  nestedModule
+		version *string
+	}{
+		{newestKubernetes, &v.Newest},
+		{previousKubernetes, &v.Previous},
+		{oldestKubernetes, &v.Oldest},
+	} {
+		var err error
+		if *item.version, err = item.module.versionIn(ctx); err != nil {
+			return Versions{}, err
+		}
 	}
-	oldest, err = oldestKubernetes.versionIn(ctx)
-	return newest, oldest, err
+	return v, nil
 }
 
 // versionIn is the version that the module's go.mod requires.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -179,14 +180,14 @@ func TestFencepostIsBuiltWithItsTags(t *testing.T) {
 }
 
 func TestTheEnvironmentChoosesTheKubernetes(t *testing.T) {
-	newest, oldest, err := KubernetesVersions(t.Context())
+	v, err := KubernetesVersions(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if newest == oldest || !strings.HasPrefix(newest, "v1.") || !strings.HasPrefix(oldest, "v1.") {
-		t.Errorf("newest %s, oldest %s: two versions of Kubernetes were to be there", newest, oldest)
+	if later, earlier := minor(t, v.Newest), minor(t, v.Previous); later <= earlier || earlier <= minor(t, v.Oldest) {
+		t.Errorf("%+v: three versions of Kubernetes were to be there, each older than the one before it", v)
 	}
-	for which, want := range map[string]string{"": newest, "newest": newest, "oldest": oldest} {
+	for which, want := range map[string]string{"": v.Newest, "newest": v.Newest, "previous": v.Previous, "oldest": v.Oldest} {
 		t.Setenv(kubernetesEnv, which)
 		chosen, err := chosenKubernetes()
 		if err != nil {
@@ -197,7 +198,7 @@ func TestTheEnvironmentChoosesTheKubernetes(t *testing.T) {
 		}
 	}
 	t.Setenv(kubernetesEnv, "older")
-	if _, err := Build(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "newest or oldest") {
+	if _, err := Build(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "newest, previous or oldest") {
 		t.Errorf("%s=older: %v, want an error that says what it can be", kubernetesEnv, err)
 	}
 }
@@ -265,4 +266,13 @@ func TestTheCacheIsClearedButForWhatRuns(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(cache, "runs")); err != nil {
 		t.Error(err)
 	}
+}
+
+// minor is 37 of v1.37.2.
+func minor(t *testing.T, version string) (minor int) {
+	t.Helper()
+	if _, err := fmt.Sscanf(version, "v1.%d.", &minor); err != nil {
+		t.Errorf("%q is no version of Kubernetes: %v", version, err)
+	}
+	return minor
 }

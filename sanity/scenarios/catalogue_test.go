@@ -58,7 +58,7 @@ func TestCatalogue(t *testing.T) {
 			})
 		}
 	})
-	text, err := catalogue(t).Write(book)
+	text, err := catalogue(t, book).Write(book)
 	if err == nil {
 		err = os.WriteFile(*pageFlag, []byte(text), 0o644)
 	}

@@ -55,6 +55,14 @@ var kinds = [][]string{
 // attacher asks.
 const sameCall = "– the calls are a pod's"
 
+// between: what one version of Kubernetes does otherwise than another, where a story
+// or a reader of the page can notice.
+var between = []string{
+	"Up to v1.36 the Event of a pod that waits for the volume of another node begins with \"Multi-Attach error for volume\", from v1.37 on with \"Waiting for detach for volume\". Its reason is FailedAttachVolume as before.",
+	"From v1.37 on the node lifecycle controller reads a node's lease live before it calls the node unhealthy ([kubernetes/kubernetes#138698](https://github.com/kubernetes/kubernetes/pull/138698)). Where that read fails, or shows a lease that its watch has not brought yet, it calls no node unhealthy in that round. A silent node is called so as before, and no sooner.",
+	"Of what decides over a volume (the attach-detach controller, the garbage collection of pods, the eviction for taints) nothing else changed from v1.36.3 to v1.37.2.",
+}
+
 // everyStory is all that the page shows.
 var everyStory = slices.Concat(all, injected, machines, machineFailovers)
 
@@ -66,14 +74,24 @@ func storyNamed(name string) (scenario, bool) {
 	return everyStory[i], true
 }
 
-// catalogue is the page without its outcomes.
-func catalogue(t *testing.T) outcome.Page {
+// catalogue is the page without its outcomes. Which of the book's versions was
+// measured decides the order of its tables.
+func catalogue(t *testing.T, book *outcome.Book) outcome.Page {
 	t.Helper()
-	newest, oldest, err := controlplane.KubernetesVersions(t.Context())
+	v, err := controlplane.KubernetesVersions(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := outcome.Page{Newest: newest, Oldest: oldest, Address: Address}
+	page := outcome.Page{Measured: book.Measured(v.Newest, v.Previous, v.Oldest), Between: between, Address: Address}
+	for _, other := range []outcome.Version{
+		{Kubernetes: v.Newest, What: "The newest, which everything here runs on where nothing else is said: `make catalogue`."},
+		{Kubernetes: v.Previous, What: "The one before the newest: `make catalogue KUBERNETES=previous`."},
+		{Kubernetes: v.Oldest, What: "The oldest that the Go module proxy serves completely ([what was tried](../controlplane/kubernetes-oldest/README.md)): `make catalogue KUBERNETES=oldest`."},
+	} {
+		if other.Kubernetes != page.Measured {
+			page.Others = append(page.Others, other)
+		}
+	}
 	for _, c := range chapters {
 		chapter := outcome.Chapter{Title: c.title}
 		for _, name := range c.stories {
@@ -215,10 +233,10 @@ func TestCatalogueResult(t *testing.T) {
 	}
 }
 
-// resultOf adds up the outcomes on the newest and on the oldest Kubernetes.
+// resultOf adds up the outcomes on each Kubernetes.
 func resultOf(t *testing.T, book *outcome.Book) result.Result {
 	t.Helper()
-	page := catalogue(t)
+	page := catalogue(t, book)
 	r := result.Result{Part: "catalogue", Command: "make catalogue"}
 	for _, o := range book.All() {
 		r.Seconds += o.Seconds
@@ -226,10 +244,9 @@ func resultOf(t *testing.T, book *outcome.Book) result.Result {
 			r.Began = o.Began
 		}
 	}
-	newest := page.Count(book, page.Newest)
-	r.Add("stories", float64(newest.Stories), "stories")
+	r.Add("stories", float64(page.Count(book, page.Measured).Stories), "stories")
 	r.Add("reported cases that they are from", float64(len(Cases)), "cases")
-	for _, version := range []string{page.Newest, page.Oldest} {
+	for _, version := range page.Versions() {
 		c, on := page.Count(book, version), ", on Kubernetes "+version
 		r.Add("played with csi-fencepost"+on, float64(c.Guarded.Played), "stories")
 		r.Add("violations with csi-fencepost"+on, float64(c.Guarded.Violated), "stories")
@@ -271,7 +288,7 @@ func pageOf(t *testing.T, outcomes string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := catalogue(t).Write(book)
+	text, err := catalogue(t, book).Write(book)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ require (
 	go.opentelemetry.io/otel/trace v1.19.0
 	k8s.io/client-go v0.30.4
 	k8s.io/component-base v0.30.4
+	k8s.io/cri-api v0.30.4
 	k8s.io/kubernetes v1.30.4
 )
 
@@ -155,7 +156,6 @@ require (
 	k8s.io/cluster-bootstrap v0.0.0 // indirect
 	k8s.io/component-helpers v0.30.4 // indirect
 	k8s.io/controller-manager v0.30.4 // indirect
-	k8s.io/cri-api v0.30.4 // indirect
 	k8s.io/csi-translation-lib v0.0.0 // indirect
 	k8s.io/dynamic-resource-allocation v0.0.0 // indirect
 	k8s.io/endpointslice v0.0.0 // indirect

@@ -10,14 +10,10 @@ import (
 	"strings"
 	"time"
 
-	cadvisorapi "github.com/google/cadvisor/info/v1"
 	"github.com/spf13/cobra"
-	"go.opentelemetry.io/otel/trace/noop"
 	clientset "k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	remote "k8s.io/cri-client/pkg"
-	fakeremote "k8s.io/cri-client/pkg/fake"
 	cadvisortest "k8s.io/kubernetes/pkg/kubelet/cadvisor/testing"
 	"k8s.io/kubernetes/pkg/kubelet/cm"
 	"k8s.io/kubernetes/pkg/kubemark"
@@ -35,7 +31,7 @@ type machine struct {
 	bootIDFile, systemUUID string
 }
 
-func (m *machine) MachineInfo() (*cadvisorapi.MachineInfo, error) {
+func (m *machine) MachineInfo() (*machineInfo, error) {
 	info, err := m.Fake.MachineInfo()
 	if err != nil {
 		return nil, err
@@ -94,11 +90,7 @@ func runKubelet(ctx context.Context, o kubeletOptions) error {
 	if err != nil {
 		return err
 	}
-	runtime, err := remote.NewRemoteRuntimeService(ctx, o.runtimeEndpoint, runtimeTimeout, noop.NewTracerProvider(), false)
-	if err != nil {
-		return fmt.Errorf("container runtime %s: %w", o.runtimeEndpoint, err)
-	}
-	images, err := remote.NewRemoteImageService(ctx, o.runtimeEndpoint, runtimeTimeout, noop.NewTracerProvider(), false)
+	runtime, images, err := connectRuntime(ctx, o.runtimeEndpoint)
 	if err != nil {
 		return fmt.Errorf("container runtime %s: %w", o.runtimeEndpoint, err)
 	}
@@ -119,7 +111,7 @@ func runKubelet(ctx context.Context, o kubeletOptions) error {
 	kubelet := kubemark.NewHollowKubelet(flags, config, client, heartbeat,
 		&machine{Fake: cadvisortest.Fake{NodeName: o.name}, bootIDFile: o.bootIDFile, systemUUID: o.systemUUID},
 		images, runtime, cm.NewStubContainerManager())
-	kubelet.Run(ctx)
+	runHollow(ctx, kubelet)
 	return nil
 }
 
@@ -148,8 +140,8 @@ func kubeletClients(o kubeletOptions) (client, heartbeat *clientset.Clientset, e
 	return client, heartbeat, err
 }
 
-// newRuntimeCommand is the container runtime of one node: the CRI fake of
-// k8s.io/cri-client, in a process of its own that outlives its kubelet.
+// newRuntimeCommand is the container runtime of one node: the fake one of the CRI
+// client's tests, in a process of its own that outlives its kubelet.
 func newRuntimeCommand() *cobra.Command {
 	var endpoint string
 	cmd := &cobra.Command{Use: "container-runtime", SilenceUsage: true, Args: cobra.NoArgs,
@@ -157,7 +149,7 @@ func newRuntimeCommand() *cobra.Command {
 			if endpoint == "" {
 				return errors.New("--endpoint is required")
 			}
-			runtime := fakeremote.NewFakeRemoteRuntime()
+			runtime := newFakeRuntime()
 			runtime.ImageService.SetFakeImageSize(1) // a kubelet refuses an image without a size
 			if err := runtime.Start(endpoint); err != nil {
 				return err

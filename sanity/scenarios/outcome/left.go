@@ -51,7 +51,7 @@ func (p Page) Commits(b *Book) []AtCommit {
 
 // shown are the outcomes that the page shows.
 func (p Page) shown(b *Book) (all []Outcome) {
-	for _, version := range []string{p.Newest, p.Oldest} {
+	for _, version := range p.Versions() {
 		for _, s := range p.stories() {
 			for _, alone := range []bool{false, true} {
 				if o, ok := b.Find(s.Name, alone, version); ok && !(alone && s.GuardedOnly) {
@@ -59,6 +59,15 @@ func (p Page) shown(b *Book) (all []Outcome) {
 				}
 			}
 		}
+	}
+	return all
+}
+
+// Versions of Kubernetes that the page has tables of, in their order.
+func (p Page) Versions() []string {
+	all := []string{p.Measured}
+	for _, v := range p.Others {
+		all = append(all, v.Kubernetes)
 	}
 	return all
 }
@@ -79,12 +88,14 @@ func (p Page) Left(b *Book) (left []string) {
 		left = append(left, fmt.Sprintf("each outcome holds for the commit that was played (\"+\": with changes that were not committed), the oldest for %s, the newest for %s; what has changed since then was not played",
 			oldest.first(), newest.last()))
 	}
-	if c := p.Count(b, p.Newest); len(c.Missing) > 0 {
-		left = append(left, fmt.Sprintf("%d plays on Kubernetes %s are still to come: %s", len(c.Missing), p.Newest, strings.Join(c.Missing, ", ")))
+	if c := p.Count(b, p.Measured); len(c.Missing) > 0 {
+		left = append(left, fmt.Sprintf("%d plays on Kubernetes %s are still to come: %s", len(c.Missing), p.Measured, strings.Join(c.Missing, ", ")))
 	}
-	if c := p.Count(b, p.Oldest); len(c.Missing) > 0 {
-		left = append(left, fmt.Sprintf("on Kubernetes %s %d of %d stories were played with csi-fencepost (%s), and %d of %d with Kubernetes alone (%s); what is true of the others there is not known",
-			p.Oldest, c.Guarded.Played, c.Stories, p.playedOn(b, p.Oldest, false), c.Alone.Played, c.Stories-c.GuardedOnly, p.playedOn(b, p.Oldest, true)))
+	for _, v := range p.Others {
+		if c := p.Count(b, v.Kubernetes); len(c.Missing) > 0 {
+			left = append(left, fmt.Sprintf("on Kubernetes %s %d of %d stories were played with csi-fencepost (%s), and %d of %d with Kubernetes alone (%s); what is true of the others there is not known",
+				v.Kubernetes, c.Guarded.Played, c.Stories, p.playedOn(b, v.Kubernetes, false), c.Alone.Played, c.Stories-c.GuardedOnly, p.playedOn(b, v.Kubernetes, true)))
+		}
 	}
 	return left
 }

@@ -1,6 +1,7 @@
 package outcome
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ type Outcome struct {
 	Story string `json:"story"`
 	// Alone: with Kubernetes alone, without csi-fencepost.
 	Alone bool `json:"alone,omitempty"`
-	// Kubernetes is the version, such as v1.36.3.
+	// Kubernetes is the version, such as v1.37.2.
 	Kubernetes string `json:"kubernetes"`
 	// Clocks are Real or Short.
 	Clocks string `json:"clocks"`
@@ -126,6 +127,18 @@ func (b *Book) Put(o Outcome) error {
 
 // All are the outcomes, in a lasting order.
 func (b *Book) All() []Outcome { return slices.Clone(b.outcomes) }
+
+// Measured is the version, of those given, that most plays were played on with
+// Kubernetes' own clocks; of equal ones the first.
+func (b *Book) Measured(versions ...string) string {
+	plays := map[string]int{}
+	for _, o := range b.outcomes {
+		if o.Clocks == Real {
+			plays[o.Kubernetes]++
+		}
+	}
+	return slices.MaxFunc(versions, func(x, y string) int { return cmp.Compare(plays[x], plays[y]) })
+}
 
 // Find is the outcome of a story on a version of Kubernetes: the one on real
 // clocks if there is one, else the one on short clocks.

@@ -107,7 +107,10 @@ func TestABookThatSomebodySpoiledIsNotRead(t *testing.T) {
 }
 
 func page() Page {
-	return Page{Newest: "v1.2.3", Oldest: "v0.9.0",
+	return Page{Measured: "v1.2.3", Others: []Version{
+		{Kubernetes: "v1.3.0", What: "The newest."},
+		{Kubernetes: "v0.9.0", What: "The oldest."}},
+		Between: []string{"v1.3 looks twice.", "v1 has no v0."},
 		Chapters: []Chapter{{Title: "Nodes", Stories: []Story{
 			{Name: "one", Rule: "R1: a rule", From: "k/7, https://example.com/a/b"},
 			{Name: "two", Rule: "R2: a | b", GuardedOnly: true},
@@ -151,9 +154,62 @@ func TestThePageShowsWhatWasSeenAndWhatWasNotPlayed(t *testing.T) {
 	}
 }
 
-func TestAPageWithoutThePlaysOfTheOldestKubernetesSaysSo(t *testing.T) {
-	if text := write(t, book(t, of("one", nil))); !strings.HasSuffix(text, "KUBERNETES=oldest`. No story was played on it yet.\n") {
-		t.Errorf("the page ends\n%s", text[max(0, len(text)-300):])
+func TestAPageWithoutThePlaysOfAnotherKubernetesSaysSo(t *testing.T) {
+	text := write(t, book(t, of("one", nil)))
+	for _, want := range []string{
+		"\n## From one Kubernetes to the next\n\n- v1.3 looks twice.\n- v1 has no v0.\n",
+		"\n## The same on Kubernetes v1.3.0\n\nThe newest. No story was played on it yet.\n",
+		"\n## The same on Kubernetes v0.9.0\n\nThe oldest. No story was played on it yet.\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks\n%s\nit is\n%s", want, text)
+		}
+	}
+}
+
+func TestThePageNamesThePlaysThatCameOutOtherwiseOnAnotherKubernetes(t *testing.T) {
+	newest := func(change func(*Outcome)) func(*Outcome) {
+		return func(o *Outcome) {
+			o.Kubernetes = "v1.3.0"
+			if change != nil {
+				change(o)
+			}
+		}
+	}
+	taken := func(o *Outcome) { o.Alone, o.TakenInUse = true, 2 }
+	once := func(o *Outcome) { o.Alone, o.TakenInUse = true, 1 }
+	same := []Outcome{of("one", nil), of("one", taken), of("one", newest(nil)), of("one", newest(once)), of("three", newest(nil))}
+	text := write(t, book(t, same...))
+	if want := "The newest. Stories that were not played on it are left out. In each of the 2 plays that v1.2.3 has too, the storage array saw the same.\n\n| story"; !strings.Contains(text, want) {
+		t.Errorf("the page lacks\n%s\nit is\n%s", want, text)
+	}
+	text = write(t, book(t, append(same, of("three", nil), of("one", newest(func(o *Outcome) { o.Alone = true })), of("three", newest(func(o *Outcome) { o.Failed, o.CouldDoubleWrite = true, 1 })))...))
+	for _, want := range []string{
+		"In 1 of the 3 plays that v1.2.3 has too, the storage array saw the same; not in these:\n\n- `one`, Kubernetes alone: nothing wrong; on v1.2.3 volume taken from a node that used it.\n",
+		"- `three`, with csi-fencepost: failed, two nodes could write at once; on v1.2.3 nothing wrong.\n\n| story",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks\n%s\nit is\n%s", want, text)
+		}
+	}
+}
+
+func TestTheMeasuredVersionHasTheMostPlaysOnRealClocks(t *testing.T) {
+	newest := func(o *Outcome) { o.Kubernetes = "v1.3.0" }
+	short := func(o *Outcome) { o.Kubernetes, o.Clocks = "v1.3.0", Short }
+	for _, c := range []struct {
+		what     string
+		outcomes []Outcome
+		want     string
+	}{
+		{"nothing was played", nil, "v1.3.0"},
+		{"the newest with short clocks only", []Outcome{of("one", nil), of("one", short), of("two", short)}, "v1.2.3"},
+		{"as many on both", []Outcome{of("one", nil), of("two", newest)}, "v1.3.0"},
+		{"fewer on the newest", []Outcome{of("one", nil), of("two", nil), of("two", newest)}, "v1.2.3"},
+	} {
+		if got := book(t, c.outcomes...).Measured("v1.3.0", "v1.2.3", "v0.9.0"); got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
 	}
 }
 

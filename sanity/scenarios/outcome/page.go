@@ -1,6 +1,7 @@
 package outcome
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -8,15 +9,27 @@ import (
 
 // Page is what the catalogue's page is made of, besides the outcomes.
 type Page struct {
-	// Newest is the version of Kubernetes of the first tables, Oldest that of the
-	// last one.
-	Newest, Oldest string
-	Chapters       []Chapter
+	// Measured is the version of Kubernetes of the first tables: see Book.Measured.
+	Measured string
+	// Others have a table each after those, in this order.
+	Others []Version
+	// Between are sentences on what one of the versions does otherwise than another
+	// where a story or a reader can notice.
+	Between  []string
+	Chapters []Chapter
 	// Kinds are the rows of the table of workloads and access modes; the first one
 	// is its head.
 	Kinds [][]string
 	// Address of a reference of a story's From.
 	Address func(ref string) (string, error)
+}
+
+// Version of Kubernetes that stories are played on besides the measured one.
+type Version struct {
+	// Kubernetes is the version, such as v1.37.2.
+	Kubernetes string
+	// What it is and how to play on it: sentences.
+	What string
 }
 
 // Chapter is a part of the page.
@@ -46,17 +59,20 @@ func (p Page) Write(b *Book) (string, error) {
 			if err != nil {
 				return "", fmt.Errorf("story %s: %w", s.Name, err)
 			}
-			fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", s.Name, cell(s.Rule), links, p.alone(b, s), played(b, s.Name, false, p.Newest))
+			fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", s.Name, cell(s.Rule), links, p.alone(b, s), played(b, s.Name, false, p.Measured))
 		}
 	}
 	out.WriteString(p.kinds())
-	out.WriteString(p.oldest(b))
+	out.WriteString(p.between())
+	for _, v := range p.Others {
+		out.WriteString(p.other(b, v))
+	}
 	return out.String(), nil
 }
 
 // head says how to read the tables, and what they add up to.
 func (p Page) head(b *Book) string {
-	c := p.Count(b, p.Newest)
+	c := p.Count(b, p.Measured)
 	return fmt.Sprintf(`# What happens without and with csi-fencepost
 
 Written by `+"`make catalogue`"+` from [what came of each story](outcomes.json); nobody edits it by hand. Each story was played on a real etcd, kube-apiserver, kube-controller-manager, scheduler, external-attacher and kubelets, on Kubernetes %s and its own clocks (6 minutes to the force detach, 50 s to NotReady) unless a row says "short clocks" (15 s and 21 s). Each was played once: the times are of that one play. In small type: the date and the commit that was played ("+": with changes of csi-fencepost that were not committed yet).
@@ -64,7 +80,7 @@ Written by `+"`make catalogue`"+` from [what came of each story](outcomes.json);
 **Bold** is what the storage array itself saw: a volume taken from a node that used it, two nodes that could write to it, two that did.
 
 %d stories. With csi-fencepost %d were played, %d of them with a violation, %d failed. With Kubernetes alone %d were played (%d have nothing to compare), %d with a violation, %d failed.
-`, p.Newest, c.Stories, c.Guarded.Played, c.Guarded.Violated, c.Guarded.Failed, c.Alone.Played, c.GuardedOnly, c.Alone.Violated, c.Alone.Failed)
+`, p.Measured, c.Stories, c.Guarded.Played, c.Guarded.Violated, c.Guarded.Failed, c.Alone.Played, c.GuardedOnly, c.Alone.Violated, c.Alone.Failed)
 }
 
 // Counts are what the tables add up to.
@@ -117,7 +133,7 @@ func (p Page) alone(b *Book, s Story) string {
 	if s.GuardedOnly {
 		return "(nothing to compare)"
 	}
-	return played(b, s.Name, true, p.Newest)
+	return played(b, s.Name, true, p.Measured)
 }
 
 // played is the cell of one play.
@@ -171,28 +187,80 @@ func (p Page) kinds() string {
 	return out.String()
 }
 
-// oldest is the table of what was played on the oldest Kubernetes.
-func (p Page) oldest(b *Book) string {
+// between is what is known of the differences between the versions.
+func (p Page) between() string {
+	if len(p.Between) == 0 {
+		return ""
+	}
+	return "\n## From one Kubernetes to the next\n\n- " + strings.Join(p.Between, "\n- ") + "\n"
+}
+
+// other is the table of what was played on another Kubernetes than the measured one.
+func (p Page) other(b *Book, v Version) string {
 	var rows strings.Builder
-	for _, c := range p.Chapters {
-		for _, s := range c.Stories {
-			_, guarded := b.Find(s.Name, false, p.Oldest)
-			_, alone := b.Find(s.Name, true, p.Oldest)
-			if !guarded && !alone {
-				continue
-			}
-			of := "(nothing to compare)"
-			if !s.GuardedOnly {
-				of = played(b, s.Name, true, p.Oldest)
-			}
-			fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", s.Name, of, played(b, s.Name, false, p.Oldest))
+	for _, s := range p.stories() {
+		_, guarded := b.Find(s.Name, false, v.Kubernetes)
+		_, alone := b.Find(s.Name, true, v.Kubernetes)
+		if !guarded && !alone {
+			continue
 		}
+		of := "(nothing to compare)"
+		if !s.GuardedOnly {
+			of = played(b, s.Name, true, v.Kubernetes)
+		}
+		fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", s.Name, of, played(b, s.Name, false, v.Kubernetes))
 	}
 	table := "No story was played on it yet.\n"
 	if rows.Len() > 0 {
-		table = "Stories that were not played on it are left out.\n\n| story | Kubernetes alone | with csi-fencepost |\n|---|---|---|\n" + rows.String()
+		table = "Stories that were not played on it are left out. " + p.differs(b, v) + "\n| story | Kubernetes alone | with csi-fencepost |\n|---|---|---|\n" + rows.String()
 	}
-	return fmt.Sprintf("\n## The same on Kubernetes %s\n\nThe oldest that the Go module proxy serves completely ([what was tried](../controlplane/kubernetes-oldest/README.md)): `make catalogue KUBERNETES=oldest`. %s", p.Oldest, table)
+	return fmt.Sprintf("\n## The same on Kubernetes %s\n\n%s %s", v.Kubernetes, v.What, table)
+}
+
+// differs names the plays that came out otherwise than on the measured Kubernetes:
+// that failed, or in which the storage array saw something else.
+func (p Page) differs(b *Book, v Version) string {
+	var other []string
+	compared := 0
+	for _, s := range p.stories() {
+		for _, alone := range []bool{false, true} {
+			here, ok := b.Find(s.Name, alone, v.Kubernetes)
+			there, both := b.Find(s.Name, alone, p.Measured)
+			if !ok || !both || alone && s.GuardedOnly {
+				continue
+			}
+			compared++
+			if x, y := here.verdict(), there.verdict(); x != y {
+				way := "with csi-fencepost"
+				if alone {
+					way = "Kubernetes alone"
+				}
+				other = append(other, fmt.Sprintf("- `%s`, %s: %s; on %s %s.\n", s.Name, way, x, p.Measured, y))
+			}
+		}
+	}
+	if len(other) == 0 {
+		return fmt.Sprintf("In each of the %d plays that %s has too, the storage array saw the same.\n", compared, p.Measured)
+	}
+	return fmt.Sprintf("In %d of the %d plays that %s has too, the storage array saw the same; not in these:\n\n%s", compared-len(other), compared, p.Measured, strings.Join(other, ""))
+}
+
+// verdict is how a play ended, without its times and its counts.
+func (o Outcome) verdict() string {
+	var out []string
+	if o.Failed {
+		out = append(out, "failed")
+	}
+	switch {
+	case o.DoubleWrites > 0:
+		out = append(out, "two nodes wrote at once")
+	case o.CouldDoubleWrite > 0:
+		out = append(out, "two nodes could write at once")
+	}
+	if o.TakenInUse > 0 {
+		out = append(out, "volume taken from a node that used it")
+	}
+	return cmp.Or(strings.Join(out, ", "), "nothing wrong")
 }
 
 var issue = regexp.MustCompile(`^https://github\.com/([^/]+/[^/]+)/issues/(\d+)$`)

@@ -1,0 +1,1 @@
+../kubernetes-previous/cadvisor.go
