@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kubernetes-csi/csi-lib-utils/rpc"
-	"github.com/spf13/pflag"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
@@ -24,14 +22,11 @@ type agentFlags struct {
 	csiAddress string
 }
 
-func (f *agentFlags) register(fs *pflag.FlagSet) {
+func (f *agentFlags) register(fs *cmdFlags) {
 	f.dirs = folderList{"/usr/sbin"}
 	fs.Var(&f.dirs, "agent-dirs", "The folders in which fence agents may be, absolute, separated by commas.")
 	fs.StringVar(&f.csiAddress, "csi-address", "", "The driver's socket, for the agents of kind csiAddons.")
 }
-
-// Type implements pflag.Value.
-func (l *folderList) Type() string { return "folders" }
 
 // build makes the agents of a configuration; done lets go of the driver.
 func (f *agentFlags) build(ctx context.Context, c *cluster) (agents *sidecar.AgentSet, done func(), err error) {
@@ -93,30 +88,6 @@ func readAgent(ctx context.Context, a sidecar.Member, m agent.Machine) readingVi
 		v.State, v.Error = agent.Unclear.String(), oneLineOf(err)
 	}
 	return v
-}
-
-// took rounds a duration to what a person reads.
-func took(d time.Duration) string {
-	if d < time.Second {
-		return d.Round(time.Millisecond).String()
-	}
-	return d.Round(100 * time.Millisecond).String()
-}
-
-// oneLineOf is an error, the parts of a joined one after another.
-func oneLineOf(err error) string {
-	var joined interface{ Unwrap() []error }
-	if !errors.As(err, &joined) {
-		return err.Error()
-	}
-	text := ""
-	for line := range slices.Values(joined.Unwrap()) {
-		if text != "" {
-			text += "; "
-		}
-		text += line.Error()
-	}
-	return text
 }
 
 // atOnce is how many nodes or agents are asked at the same time.

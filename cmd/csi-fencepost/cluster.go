@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
-	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -28,7 +25,7 @@ type clusterFlags struct {
 	config     string
 }
 
-func (f *clusterFlags) register(fs *pflag.FlagSet) {
+func (f *clusterFlags) register(fs *cmdFlags) {
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "The kubeconfig file. Default: as kubectl does, KUBECONFIG, then ~/.kube/config, then the pod's service account.")
 	fs.StringVar(&f.context, "context", "", "The context of the kubeconfig. Default: its current one.")
 	fs.StringVar(&f.config, "config", "", "The configuration file that the sidecar runs with. Without one, every default holds.")
@@ -96,30 +93,4 @@ func operator(ctx context.Context, client kubernetes.Interface) string {
 		host = name
 	}
 	return user + "@" + host
-}
-
-// newFlagSet of a command. Errors are printed once, by main.
-func newFlagSet(command string) *pflag.FlagSet {
-	fs := pflag.NewFlagSet(command, pflag.ContinueOnError)
-	fs.SortFlags = false
-	fs.Usage = func() {}
-	return fs
-}
-
-// printUsage says what a command does, and its flags.
-func printUsage(w io.Writer, what string, fs *pflag.FlagSet) {
-	fmt.Fprintf(w, "%s\n\nFlags:\n%s", what, fs.FlagUsages())
-}
-
-// parseFlags reads flags and arguments, in any order. errHelp if only the flags
-// were asked for.
-func parseFlags(fs *pflag.FlagSet, args []string) error {
-	switch err := fs.Parse(args); {
-	case err == nil:
-		return nil
-	case errors.Is(err, pflag.ErrHelp):
-		return errHelp
-	default:
-		return usagef("%s: %v; csi-fencepost %s --help lists the flags", fs.Name(), err, fs.Name())
-	}
 }

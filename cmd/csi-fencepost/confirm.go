@@ -15,6 +15,9 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
+const confirmHelp = `csi-fencepost fence confirm NODE --reason TEXT says that the node is off: its volumes may move.
+It is refused while the node renews its lease.`
+
 // confirmFlags are the flags and arguments of `csi-fencepost fence confirm`.
 type confirmFlags struct {
 	*claimFlags
@@ -27,7 +30,7 @@ type confirmFlags struct {
 }
 
 func parseConfirmFlags(args []string) (*confirmFlags, error) {
-	f := &confirmFlags{claimFlags: newClaimFlags("fence confirm")}
+	f := &confirmFlags{claimFlags: newClaimFlags("fence confirm", confirmHelp)}
 	f.set.StringVar(&f.nodeID, "node-id", "", "Only the machine with this node ID of a driver, for example an old one of which a new machine has the name.")
 	f.set.BoolVar(&f.yes, "yes", false, "Do not ask.")
 	f.set.StringVar(&f.overrideAgent, "override-agent", "", "Why a fence agent that reads on is wrong: its device is broken. It is kept in the audit trail. Needs --config.")
@@ -37,13 +40,13 @@ func parseConfirmFlags(args []string) (*confirmFlags, error) {
 	}
 	switch given := f.set.Changed("override-agent"); {
 	case given && strings.TrimSpace(f.overrideAgent) == "":
-		return nil, usagef("fence confirm: --override-agent is empty: how is it known that the device is wrong?")
+		return nil, f.set.Wrong("--override-agent is empty: how is it known that the device is wrong?")
 	case given && f.cluster.config == "":
-		return nil, usagef("fence confirm: --override-agent needs --config, to find the agents that read on")
+		return nil, f.set.Wrong("--override-agent needs --config, to find the agents that read on")
 	}
 	f.node = f.set.Arg(0)
 	if !f.yes && !term.IsTerminal(int(os.Stdin.Fd())) {
-		return nil, usagef("fence confirm: standard input is no terminal, so that nobody can be asked: give --yes if you are sure that node %s is off", f.node)
+		return nil, f.set.Wrong("standard input is no terminal, so that nobody can be asked: give --yes if you are sure that node %s is off", f.node)
 	}
 	return f, nil
 }
@@ -51,10 +54,6 @@ func parseConfirmFlags(args []string) (*confirmFlags, error) {
 // runFenceConfirm is `csi-fencepost fence confirm`.
 func runFenceConfirm(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f, err := parseConfirmFlags(args)
-	if errors.Is(err, errHelp) {
-		f.help(stdout, "csi-fencepost fence confirm NODE --reason TEXT says that the node is off: its volumes may move.\nIt is refused while the node renews its lease.")
-		return nil
-	}
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func allOf[T any](all []T, f func(T) bool) bool {
 
 // printBinding says what the word will be bound to, and what it unblocks.
 func printBinding(w io.Writer, now *nodeNow, b *binding) {
-	p := &printer{w: w, textStyle: styleOf(w)}
+	p := newPrinter(w, styleOf(w))
 	p.heading(bold, "That node "+now.name+" is off will be written of:")
 	for _, m := range b.machines {
 		p.paragraph(2, 2, "- "+machineText(m, now))

@@ -35,7 +35,7 @@ func (f *confirmFlags) readingOn(ctx context.Context, c *cluster, now *nodeNow) 
 }
 
 func printOverrides(w io.Writer, on []readingView) {
-	p := &printer{w: w, textStyle: styleOf(w)}
+	p := newPrinter(w, styleOf(w))
 	for _, r := range on {
 		p.paragraph(0, 2, fmt.Sprintf("! Agent %s reads it as ON (%s). That it is wrong will be written too.", r.Agent, r.words()))
 	}

@@ -217,7 +217,7 @@ func silentCluster(t *testing.T) *cluster {
 }
 
 func confirmN1() *confirmFlags {
-	f := &confirmFlags{claimFlags: newClaimFlags("fence confirm"), node: "n1", yes: true}
+	f := &confirmFlags{claimFlags: newClaimFlags("fence confirm", ""), node: "n1", yes: true}
 	f.reason = "powered off by hand"
 	return f
 }

@@ -2,21 +2,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	csitranslation "k8s.io/csi-translation-lib"
-	"sigs.k8s.io/yaml"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -33,31 +29,25 @@ type explainFlags struct {
 	cluster    clusterFlags
 	agents     agentFlags
 	namespace  string
-	output     string
 	observe    time.Duration
 	watch      bool
 	kind, name string
-	set        *pflag.FlagSet
+	set        *cmdFlags
 }
 
 func parseExplainFlags(args []string) (*explainFlags, error) {
-	f := &explainFlags{set: newFlagSet("explain")}
-	f.set.StringVarP(&f.output, "output", "o", "text", "How to print it: text, json or yaml.")
+	f := &explainFlags{set: newFlags("explain", explainHelp)}
+	f.set.Output("text", "json", "yaml")
 	f.set.StringVarP(&f.namespace, "namespace", "n", "", "The namespace of the claim or pod. Default: the one of the kubeconfig's context.")
 	f.set.DurationVar(&f.observe, "observe", 0, "Watch the holders' leases for so long, to tell whether they live. A kubelet renews its lease every 10 seconds.")
 	f.set.BoolVarP(&f.watch, "watch", "w", false, "Print it again and again, until interrupted.")
 	f.cluster.register(f.set)
 	f.agents.register(f.set)
-	if err := parseFlags(f.set, args); err != nil {
+	if err := f.set.Parse(args); err != nil {
 		return f, err
 	}
-	switch f.output {
-	case "text", "json", "yaml":
-	default:
-		return nil, usagef("explain: --output is %q: it has to be text, json or yaml", f.output)
-	}
 	if f.observe < 0 || f.observe > 10*time.Minute {
-		return nil, usagef("explain: --observe is %s: it has to be between 0 and 10m", f.observe)
+		return nil, f.set.Wrong("--observe is %s: it has to be between 0 and 10m", f.observe)
 	}
 	return f, f.subject(f.set.Args())
 }
@@ -75,16 +65,16 @@ var subjectWords = map[string]string{"pv": "PersistentVolume", "pvc": "Persisten
 // subject reads what is to be explained.
 func (f *explainFlags) subject(args []string) error {
 	if len(args) == 0 {
-		return usagef("explain: nothing is named; csi-fencepost explain pv NAME")
+		return f.set.Wrong("nothing is named; csi-fencepost explain pv NAME")
 	}
 	if f.kind = subjects[args[0]]; f.kind == "" {
-		return usagef("explain: %q is none of pv, pvc, pod and node; csi-fencepost explain pv NAME", args[0])
+		return f.set.Wrong("%q is none of pv, pvc, pod and node; csi-fencepost explain pv NAME", args[0])
 	}
 	switch what := subjectWords[f.kind]; {
 	case len(args) == 1:
-		return usagef("explain: the %s's name is missing; csi-fencepost explain %s NAME", what, f.kind)
+		return f.set.Wrong("the %s's name is missing; csi-fencepost explain %s NAME", what, f.kind)
 	case len(args) > 2:
-		return usagef("explain: one %s at a time, got %s", what, strings.Join(args[1:], ", "))
+		return f.set.Wrong("one %s at a time, got %s", what, strings.Join(args[1:], ", "))
 	}
 	f.name = args[1]
 	return nil
@@ -96,10 +86,6 @@ unblock it; of a node, which volumes it holds. With --config it asks the fence a
 // runExplain is `csi-fencepost explain`.
 func runExplain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f, err := parseExplainFlags(args)
-	if errors.Is(err, errHelp) {
-		printUsage(stdout, explainHelp, f.set)
-		return nil
-	}
 	if err != nil {
 		return err
 	}
@@ -122,27 +108,6 @@ func runExplain(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return x.watchIt(ctx)
 	}
 	return x.once(ctx, stdout)
-}
-
-// printAs prints v as json or yaml, or as text prints it.
-func printAs(w io.Writer, output string, v any, text func(io.Writer)) error {
-	var out []byte
-	var err error
-	switch output {
-	case "json":
-		if out, err = json.MarshalIndent(v, "", "  "); err == nil {
-			out = append(out, '\n')
-		}
-	case "yaml":
-		out, err = yaml.Marshal(v)
-	default:
-		text(w)
-		return nil
-	}
-	if err == nil {
-		_, err = w.Write(out)
-	}
-	return err
 }
 
 // A look is everything that one look at a volume showed.

@@ -8,23 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/csi-fencepost/csi-fencepost/fence/nearest"
 )
-
-// didYouMean names the nearest names.
-func didYouMean(name string, names []string) string {
-	near := like(name, names)
-	if len(near) == 0 {
-		return fmt.Sprintf(", nor one with a name like it (there are %d)", len(names))
-	}
-	return "; did you mean " + strings.Join(near, ", ") + "?"
-}
-
-// like are the nearest names, of those that may well be meant.
-func like(name string, names []string) []string {
-	return nearest.Names(name, names, max(2, len(name)/3))
-}
 
 // noSuch says that there is no such claim or pod, and which come nearest: those
 // of the same name elsewhere first.

@@ -188,7 +188,7 @@ func viewHolding(h holding, now *nodeNow) holdingView {
 }
 
 func printNode(w io.Writer, e *nodeExplanation, style textStyle) {
-	p := &printer{w: w, textStyle: style}
+	p := &page{newPrinter(w, style)}
 	p.field(0, "Node", e.Node)
 	p.field(0, "Liveness", e.Liveness)
 	if e.NodeUID != "" {

@@ -3,113 +3,17 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
-	"time"
-
-	"golang.org/x/term"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
-// textStyle is how text is laid out.
-type textStyle struct {
-	width int
-	color bool
-}
-
-// Widths of text: a line is never longer, but for commands to paste.
-const (
-	minWidth = 80
-	maxWidth = 100
-)
-
-// styleOf w: colour only on a terminal, and not where NO_COLOR is set
-// (https://no-color.org).
-func styleOf(w io.Writer) textStyle {
-	f, ok := terminal(w)
-	if !ok {
-		return textStyle{width: minWidth}
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		width = minWidth
-	}
-	return textStyle{width: min(max(width, minWidth), maxWidth), color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
-}
-
-// Colours, as ANSI numbers them.
-const (
-	plain  = ""
-	bold   = "1"
-	red    = "1;31"
-	green  = "1;32"
-	yellow = "1;33"
-)
-
-// A printer lays text out. Errors of the writer are not looked at: whoever
-// reads is gone.
-type printer struct {
-	w io.Writer
-	textStyle
-}
-
-func (p *printer) paint(color, s string) string {
-	if !p.color || color == plain {
-		return s
-	}
-	return "\x1b[" + color + "m" + s + "\x1b[0m"
-}
-
-// field prints a label and a text that is wrapped beside it.
-func (p *printer) field(indent int, label, text string) {
-	const column = 14
-	for i, line := range wrap(text, p.width-indent-column) {
-		if i > 0 {
-			label = ""
-		}
-		fmt.Fprintf(p.w, "%*s%-*s%s\n", indent, "", column, label, line)
-	}
-}
-
-func (p *printer) heading(color, text string) {
-	for _, line := range wrap(text, p.width) {
-		fmt.Fprintf(p.w, "%s\n", p.paint(color, line))
-	}
-}
-
-// paragraph prints wrapped text; further lines hang by hang more.
-func (p *printer) paragraph(indent, hang int, text string) {
-	for i, line := range wrap(text, p.width-indent-hang) {
-		if i == 1 {
-			indent += hang
-		}
-		fmt.Fprintf(p.w, "%*s%s\n", indent, "", line)
-	}
-}
-
-func (p *printer) blank() { fmt.Fprintln(p.w) }
-
-// wrap breaks text into lines of at most width characters, words whole.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		switch {
-		case line == "":
-			line = word
-		case len([]rune(line))+1+len([]rune(word)) <= width:
-			line += " " + word
-		default:
-			lines, line = append(lines, line), word
-		}
-	}
-	return append(lines, line)
-}
+// A page is what is printed of a volume or a node.
+type page struct{ *printer }
 
 // printExplanation writes an explanation for a person to read.
 func printExplanation(w io.Writer, e *explanation, style textStyle) {
-	p := &printer{w: w, textStyle: style}
+	p := &page{newPrinter(w, style)}
 	p.volume(e)
 	for i := range e.Holders {
 		p.blank()
@@ -131,7 +35,7 @@ func printExplanation(w io.Writer, e *explanation, style textStyle) {
 	}
 }
 
-func (p *printer) volume(e *explanation) {
+func (p *page) volume(e *explanation) {
 	v := &e.Volume
 	name := strings.Join(v.PersistentVolumes, ", ")
 	if v.Claim != "" {
@@ -164,7 +68,7 @@ func ledgerWords(l *ledgerView) string {
 	return "on PersistentVolume " + l.PV
 }
 
-func (p *printer) holder(h *holderView) {
+func (p *page) holder(h *holderView) {
 	name := (&fence.Holder{NodeID: h.NodeID, NodeName: h.Node}).Describe()
 	color := green
 	if h.MayWrite {
@@ -211,7 +115,7 @@ func entryWords(e *entryView) string {
 }
 
 // readings are what fence agents read.
-func (p *printer) readings(indent int, agents []readingView) {
+func (p *page) readings(indent int, agents []readingView) {
 	for i := range agents {
 		label := ""
 		if i == 0 {
@@ -220,15 +124,6 @@ func (p *printer) readings(indent int, agents []readingView) {
 		a := &agents[i]
 		p.field(indent, label, fmt.Sprintf("%s (level %d) reads %s, in %s: %s", a.Agent, a.Level, a.State, a.Took, strings.Map(oneLine, a.words())))
 	}
-}
-
-func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
-
-func listedOrNot(is bool, yes, no string) string {
-	if is {
-		return yes
-	}
-	return no
 }
 
 func machineWords(m *machineView, node string) string {
@@ -257,13 +152,6 @@ func machineWords(m *machineView, node string) string {
 		return fmt.Sprintf("not known: nothing says that it is today's Node %s (node UID %s)", node, m.LiveNodeUID)
 	}
 	return "not known"
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
 }
 
 func attachmentWords(a *attachmentView) string {
@@ -311,19 +199,6 @@ func livenessWords(l *livenessView) string {
 	return s
 }
 
-// ago, roughly: it compares two machines' clocks.
-func ago(d time.Duration) string {
-	switch {
-	case d < 0:
-		return fmt.Sprintf("%s in the future", (-d).Round(time.Second))
-	case d >= 48*time.Hour:
-		return fmt.Sprintf("%d days ago", int(d.Hours()/24))
-	case d >= 10*time.Minute:
-		return d.Round(time.Minute).String() + " ago"
-	}
-	return d.Round(time.Second).String() + " ago"
-}
-
 func evidenceWords(e *evidenceView) string {
 	s := string(e.Kind)
 	if e.Source != "" {
@@ -358,7 +233,7 @@ func evidenceWords(e *evidenceView) string {
 	return s
 }
 
-func (p *printer) decisions(e *explanation) {
+func (p *page) decisions(e *explanation) {
 	for i := range e.Waiting {
 		w := &e.Waiting[i]
 		p.blank()
@@ -373,7 +248,7 @@ func (p *printer) decisions(e *explanation) {
 	}
 }
 
-func (p *printer) cases(what string, d, ifAlive, ifSilent *decisionView) {
+func (p *page) cases(what string, d, ifAlive, ifSilent *decisionView) {
 	p.decision(what, d)
 	if ifAlive != nil {
 		p.blank()
@@ -383,7 +258,7 @@ func (p *printer) cases(what string, d, ifAlive, ifSilent *decisionView) {
 	}
 }
 
-func (p *printer) decision(what string, d *decisionView) {
+func (p *page) decision(what string, d *decisionView) {
 	word, color := map[string]string{"allow": "ALLOWED", "refuse": "REFUSED", "wait": "MUST WAIT", "pass": "PASSED THROUGH", "depends": "DEPENDS", "unknown": "CANNOT BE TOLD"}[d.Action], yellow
 	switch d.Action {
 	case "allow", "pass":
@@ -406,7 +281,7 @@ func (p *printer) decision(what string, d *decisionView) {
 }
 
 // remedy prints commands whole: a wrapped one cannot be pasted.
-func (p *printer) remedy(r *remedy) {
+func (p *page) remedy(r *remedy) {
 	end := "."
 	if len(r.Commands) > 0 {
 		end = ":"
@@ -415,17 +290,4 @@ func (p *printer) remedy(r *remedy) {
 	for _, c := range r.Commands {
 		fmt.Fprintf(p.w, "      %s\n", c)
 	}
-}
-
-// countdown shows on a terminal what is waited for, in place; an empty what
-// takes it away.
-func countdown(w io.Writer, what string, left time.Duration) {
-	if _, ok := terminal(w); !ok {
-		return
-	}
-	if what == "" {
-		fmt.Fprint(w, "\r\x1b[K")
-		return
-	}
-	fmt.Fprintf(w, "\r\x1b[K%s: %d s", what, int(left.Seconds()+0.5))
 }

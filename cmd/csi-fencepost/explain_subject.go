@@ -75,7 +75,7 @@ func (x *explaining) once(ctx context.Context, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return printAs(w, x.output, e, func(w io.Writer) { printNode(w, e, styleOf(x.stdout)) })
+		return x.set.Print(w, e, func(w io.Writer) { printNode(w, e, styleOf(x.stdout)) })
 	}
 	names, notes, err := x.volumes(ctx)
 	if err != nil {
@@ -94,9 +94,9 @@ func (x *explaining) once(ctx context.Context, w io.Writer) error {
 		list.Items = append(list.Items, e)
 	}
 	if x.kind != "pod" {
-		return printAs(w, x.output, list.Items[0], func(w io.Writer) { printExplanation(w, list.Items[0], styleOf(x.stdout)) })
+		return x.set.Print(w, list.Items[0], func(w io.Writer) { printExplanation(w, list.Items[0], styleOf(x.stdout)) })
 	}
-	return printAs(w, x.output, list, func(w io.Writer) { list.print(w, styleOf(x.stdout)) })
+	return x.set.Print(w, list, func(w io.Writer) { list.print(w, styleOf(x.stdout)) })
 }
 
 // volume explains one PersistentVolume.
@@ -237,7 +237,7 @@ type explanationList struct {
 }
 
 func (list *explanationList) print(w io.Writer, style textStyle) {
-	p := &printer{w: w, textStyle: style}
+	p := newPrinter(w, style)
 	for i, e := range list.Items {
 		if i > 0 {
 			p.blank()

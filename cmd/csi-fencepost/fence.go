@@ -1,12 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"io"
 	"strings"
-
-	"github.com/spf13/pflag"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -22,42 +18,26 @@ csi-fencepost fence withdraw NODE --reason TEXT  take such a word back
 csi-fencepost fence SUBCOMMAND --help lists the flags.
 `
 
-const fenceCommands = "status, test, off, on, confirm, withdraw"
-
-// runFence is `csi-fencepost fence`.
-func runFence(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) == 0 {
-		return usagef("fence: no subcommand is given: one of %s", fenceCommands)
-	}
-	switch args[0] {
-	case "status":
-		return runFenceStatus(ctx, args[1:], stdout)
-	case "confirm":
-		return runFenceConfirm(ctx, args[1:], stdout, stderr)
-	case "withdraw":
-		return runFenceWithdraw(ctx, args[1:], stdout)
-	case "test":
-		return runFenceTest(ctx, args[1:], stdout)
-	case "off":
-		return runFenceOff(ctx, args[1:], stdout, stderr)
-	case "on":
-		return runFenceOn(ctx, args[1:], stdout, stderr)
-	case "-h", "--help", "help":
-		_, err := io.WriteString(stdout, fenceHelp)
-		return err
-	}
-	return usagef("fence: unknown subcommand %q: one of %s", args[0], fenceCommands)
+// fenceCommand is `csi-fencepost fence`.
+func fenceCommand() command {
+	return group("fence", "status, confirm and withdraw the fencing of a node", fenceHelp,
+		command{Name: "status", Run: runFenceStatus},
+		command{Name: "test", Run: runFenceTest},
+		command{Name: "off", Run: runFenceOff},
+		command{Name: "on", Run: runFenceOn},
+		command{Name: "confirm", Run: runFenceConfirm},
+		command{Name: "withdraw", Run: runFenceWithdraw})
 }
 
 // claimFlags are those of the commands that write what an operator says.
 type claimFlags struct {
 	cluster clusterFlags
 	reason  string
-	set     *pflag.FlagSet
+	set     *cmdFlags
 }
 
-func newClaimFlags(command string) *claimFlags {
-	f := &claimFlags{set: newFlagSet(command)}
+func newClaimFlags(command, help string) *claimFlags {
+	f := &claimFlags{set: newFlags(command, help)}
 	f.set.StringVar(&f.reason, "reason", "", "Why: how it is known. It is kept in the audit trail. Required.")
 	return f
 }
@@ -65,20 +45,16 @@ func newClaimFlags(command string) *claimFlags {
 // parse reads the flags and exactly the arguments that are named.
 func (f *claimFlags) parse(args []string, names ...string) error {
 	f.cluster.register(f.set)
-	if err := parseFlags(f.set, args); err != nil {
+	if err := f.set.Parse(args); err != nil {
 		return err
 	}
 	if got := f.set.NArg(); got != len(names) {
-		return usagef("%s: it takes %s, got %d arguments: csi-fencepost %[1]s %[2]s --reason TEXT", f.set.Name(), strings.Join(names, " "), got)
+		return f.set.Wrong("it takes %s, got %d arguments: csi-fencepost %s %[1]s --reason TEXT", strings.Join(names, " "), got, f.set.Name())
 	}
 	if strings.TrimSpace(f.reason) == "" {
-		return usagef("%s: --reason is missing: how is it known? For example --reason 'pulled the power cord'", f.set.Name())
+		return f.set.Wrong("--reason is missing: how is it known? For example --reason 'pulled the power cord'")
 	}
 	return nil
-}
-
-func (f *claimFlags) help(w io.Writer, what string) {
-	printUsage(w, what, f.set)
 }
 
 // records of the cluster.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -17,15 +16,11 @@ const fenceTestHelp = `csi-fencepost fence test [NODE...] --config FILE tells wh
 It logs in to the devices and reads, and touches no power. Where something is wrong it ends with exit code 1.`
 
 // runFenceTest is `csi-fencepost fence test`.
-func runFenceTest(ctx context.Context, args []string, stdout io.Writer) error {
-	fs, flags, agents := newFlagSet("fence test"), clusterFlags{}, agentFlags{}
+func runFenceTest(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	fs, flags, agents := newFlags("fence test", fenceTestHelp), clusterFlags{}, agentFlags{}
 	flags.register(fs)
 	agents.register(fs)
-	switch err := parseFlags(fs, args); {
-	case errors.Is(err, errHelp):
-		printUsage(stdout, fenceTestHelp, fs)
-		return nil
-	case err != nil:
+	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	c, err := flags.openWithAgents(fs.Name())
@@ -171,12 +166,4 @@ func (t *trial) verdict() error {
 		return fmt.Errorf("%s: not every node could be fenced; no power was touched", count(n, "fault"))
 	}
 	return nil
-}
-
-// count is a number and its noun.
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -33,8 +33,8 @@ type powerFlags struct {
 	node   string
 }
 
-func parsePowerFlags(command string, args []string) (*powerFlags, error) {
-	f := &powerFlags{claimFlags: newClaimFlags(command)}
+func parsePowerFlags(command, help string, args []string) (*powerFlags, error) {
+	f := &powerFlags{claimFlags: newClaimFlags(command, help)}
 	f.set.BoolVar(&f.yes, "yes", false, "Do not ask.")
 	if command == "fence off" {
 		f.set.BoolVar(&f.force, "force", false, "Also if the node is Ready and renews its lease.")
@@ -46,7 +46,7 @@ func parsePowerFlags(command string, args []string) (*powerFlags, error) {
 	}
 	f.node = f.set.Arg(0)
 	if !f.yes && !term.IsTerminal(int(os.Stdin.Fd())) {
-		return nil, usagef("%s: standard input is no terminal, so that nobody can be asked: give --yes if node %s is the one that you mean", command, f.node)
+		return nil, f.set.Wrong("standard input is no terminal, so that nobody can be asked: give --yes if node %s is the one that you mean", f.node)
 	}
 	return f, nil
 }
@@ -62,11 +62,7 @@ func runFenceOn(ctx context.Context, args []string, stdout, stderr io.Writer) er
 }
 
 func runFencePower(ctx context.Context, command, help string, args []string, stdout, stderr io.Writer, do func(*powerFlags, context.Context, *powering) error) error {
-	f, err := parsePowerFlags(command, args)
-	if errors.Is(err, errHelp) {
-		f.help(stdout, help)
-		return nil
-	}
+	f, err := parsePowerFlags(command, help, args)
 	if err != nil {
 		return err
 	}
@@ -145,7 +141,7 @@ const noDriver = "none"
 func (f *powerFlags) driverName(agents *sidecar.AgentSet) (string, error) {
 	switch {
 	case agents.Driver != "" && f.driver != "" && agents.Driver != f.driver:
-		return "", usagef("%s: --driver is %s, and the one on --csi-address calls itself %s", f.set.Name(), f.driver, agents.Driver)
+		return "", f.set.Wrong("--driver is %s, and the one on --csi-address calls itself %s", f.driver, agents.Driver)
 	case agents.Driver != "":
 		return agents.Driver, nil
 	case f.driver != "":
@@ -153,7 +149,7 @@ func (f *powerFlags) driverName(agents *sidecar.AgentSet) (string, error) {
 	}
 	for _, m := range agents.Covering(f.node) {
 		if m.Agent.Proves() == fence.StorageFence {
-			return "", usagef("%s: agent %s cuts the node off from storage: --driver names the CSI driver whose storage that is", f.set.Name(), m.Agent.Name())
+			return "", f.set.Wrong("agent %s cuts the node off from storage: --driver names the CSI driver whose storage that is", m.Agent.Name())
 		}
 	}
 	return noDriver, nil

@@ -2,35 +2,31 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
+const fenceStatusHelp = `csi-fencepost fence status [NODE] lists what is claimed of the nodes and, with --config, what each fence agent reads.
+It changes nothing.`
+
 // runFenceStatus is `csi-fencepost fence status`.
-func runFenceStatus(ctx context.Context, args []string, stdout io.Writer) error {
-	fs, output, flags, agents := newFlagSet("fence status"), "", clusterFlags{}, agentFlags{}
-	fs.StringVarP(&output, "output", "o", "text", "How to print it: text, json or yaml.")
+func runFenceStatus(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	fs, flags, agents := newFlags("fence status", fenceStatusHelp), clusterFlags{}, agentFlags{}
+	fs.Output("text", "json", "yaml")
 	flags.register(fs)
 	agents.register(fs)
-	switch err := parseFlags(fs, args); {
-	case errors.Is(err, errHelp):
-		printUsage(stdout, "csi-fencepost fence status [NODE] lists what is claimed of the nodes and, with --config, what each fence agent reads.\nIt changes nothing.", fs)
-		return nil
-	case err != nil:
+	if err := fs.Parse(args); err != nil {
 		return err
-	case fs.NArg() > 1:
-		return usagef("fence status: it takes one NODE or none, got %d arguments", fs.NArg())
-	case output != "text" && output != "json" && output != "yaml":
-		return usagef("fence status: --output is %q: it has to be text, json or yaml", output)
+	}
+	if fs.NArg() > 1 {
+		return fs.Wrong("it takes one NODE or none, got %d arguments", fs.NArg())
 	}
 	c, err := flags.open(fs.Name())
 	if err != nil {
@@ -45,7 +41,7 @@ func runFenceStatus(ctx context.Context, args []string, stdout io.Writer) error 
 	} else if err := status.ask(ctx, c, &agents, fs.Arg(0)); err != nil {
 		return err
 	}
-	return printAs(stdout, output, status, func(w io.Writer) { printStatus(w, status) })
+	return fs.Print(stdout, status, func(w io.Writer) { printStatus(w, status) })
 }
 
 // A fenceStatus is the output of `fence status`; its JSON is stable as an
@@ -172,60 +168,6 @@ func nodeRows(nodes []nodeStatus) (rows [][]string) {
 		}
 	}
 	return rows
-}
-
-func orDash(s string) string {
-	if strings.TrimSpace(s) == "" {
-		return "-"
-	}
-	return s
-}
-
-// tables prints tables, and lines between them.
-type tables struct {
-	w     io.Writer
-	begun bool
-}
-
-func newTables(w io.Writer) *tables { return &tables{w: w} }
-
-// gap keeps what is printed apart from what was before.
-func (t *tables) gap() {
-	if t.begun {
-		fmt.Fprintln(t.w)
-	}
-	t.begun = true
-}
-
-func (t *tables) line(text string) {
-	t.gap()
-	fmt.Fprintln(t.w, strings.Map(oneLine, text))
-}
-
-// print writes a table without spaces at the ends of its lines.
-func (t *tables) print(head []string, rows [][]string) {
-	t.gap()
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{head}, rows...) {
-		for i := range row {
-			row[i] = strings.Map(oneLine, row[i])
-		}
-		fmt.Fprintln(table, strings.Join(row, "\t"))
-	}
-	table.Flush() // into memory
-	for line := range strings.Lines(text.String()) {
-		fmt.Fprintln(t.w, strings.TrimRight(line, " \n"))
-	}
-}
-
-// oneLine keeps what people and devices wrote from breaking the table, or the
-// terminal.
-func oneLine(r rune) rune {
-	if r < ' ' || r >= 0x7f && r < 0xa0 {
-		return ' '
-	}
-	return r
 }
 
 func claimRows(records []*record.Record) (rows [][]string) {

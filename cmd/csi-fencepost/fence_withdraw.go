@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -17,14 +16,11 @@ being given back (fence status says so) it is the last resort: first csi-fencepo
 csi-fencepost fence off NODE, if it has died.`
 
 // runFenceWithdraw is `csi-fencepost fence withdraw`.
-func runFenceWithdraw(ctx context.Context, args []string, stdout io.Writer) error {
-	f := newClaimFlags("fence withdraw")
+func runFenceWithdraw(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	f := newClaimFlags("fence withdraw", withdrawHelp)
 	var ids []string
 	f.set.StringArrayVar(&ids, "id", nil, "The confirmation or fence to withdraw, as fence status lists it; may be given several times. Default: all of the node.")
-	if err := f.parse(args, "NODE"); errors.Is(err, errHelp) {
-		f.help(stdout, withdrawHelp)
-		return nil
-	} else if err != nil {
+	if err := f.parse(args, "NODE"); err != nil {
 		return err
 	}
 	c, err := f.cluster.open(f.set.Name())

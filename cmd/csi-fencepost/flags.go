@@ -16,12 +16,8 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 )
 
-// errHelp and errVersion end a subcommand that was only asked for its flags, or
-// for the version.
-var (
-	errHelp    = flag.ErrHelp
-	errVersion = errors.New("version asked for")
-)
+// errVersion ends a run that was only asked for the version.
+var errVersion = errors.New("version asked for")
 
 // runFlags are the flags of `csi-fencepost run`.
 type runFlags struct {
@@ -85,14 +81,14 @@ func (f *runFlags) registerStandard(fs *flag.FlagSet) {
 }
 
 // parseRunFlags reads the command line of `csi-fencepost run`. It returns
-// errHelp or errVersion when only those were asked for, and a usageError that
+// the help or errVersion when only those were asked for, and a usageError that
 // names the flag when something is wrong.
 func parseRunFlags(args []string) (*runFlags, error) {
 	f := newRunFlags()
 	err := f.set.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		return f, errHelp
+		return f, f.help()
 	case err != nil:
 		return nil, usagef("run: %v; csi-fencepost run --help lists the flags", err)
 	case f.ShowVersion:
@@ -156,34 +152,16 @@ func (f *runFlags) wrongElection() (errs []error) {
 	return errs
 }
 
-// printFlags writes the flags and their defaults.
-func (f *runFlags) printFlags(w io.Writer) {
-	fmt.Fprint(w, "csi-fencepost run serves external-attacher on --listen and talks to the driver on --csi-address.\n\nFlags:\n")
-	f.set.SetOutput(w)
+// help is the flags and their defaults, as an error.
+func (f *runFlags) help() error {
+	var text strings.Builder
+	text.WriteString("csi-fencepost run serves external-attacher on --listen and talks to the driver on --csi-address.\n\nFlags:\n")
+	f.set.SetOutput(&text)
 	f.set.PrintDefaults()
+	return helpError(text.String())
 }
 
 // trimScheme returns the path of a socket address, in one spelling.
 func trimScheme(address string) string {
 	return filepath.Clean(strings.TrimPrefix(address, "unix://"))
-}
-
-// A folderList is a flag's list of absolute folders, separated by commas. What
-// is given replaces the default.
-type folderList []string
-
-func (l *folderList) String() string { return strings.Join(*l, ",") }
-
-// Set takes the list apart. Each folder has to be absolute: a relative one
-// would depend on where the process was started.
-func (l *folderList) Set(value string) error {
-	var folders []string
-	for folder := range strings.SplitSeq(value, ",") {
-		if !filepath.IsAbs(folder) {
-			return fmt.Errorf("folder %q is not an absolute path", folder)
-		}
-		folders = append(folders, filepath.Clean(folder))
-	}
-	*l = folders
-	return nil
 }

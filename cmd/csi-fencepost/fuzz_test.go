@@ -24,12 +24,13 @@ func FuzzArguments(f *testing.F) {
 			return // flags that change this process
 		}
 		for name, err := range map[string]error{
-			"confirm": second(parseConfirmFlags(args)), "release": second(parseReleaseFlags(args)), "power": second(parsePowerFlags("off", args)),
-			"repair": second(parseRepairFlags(args, io.Discard)), "explain": second(parseExplainFlags(args)),
+			"confirm": second(parseConfirmFlags(args)), "release": second(parseReleaseFlags(args)), "power": second(parsePowerFlags("off", "", args)),
+			"repair": second(parseRepairFlags(args)), "explain": second(parseExplainFlags(args)),
 			"run": second(parseRunFlags(args)),
 		} {
 			var usage usageError
-			if err != nil && !errors.As(err, &usage) && !errors.Is(err, errHelp) && !errors.Is(err, errVersion) {
+			var help *helpAsked
+			if err != nil && !errors.As(err, &usage) && !errors.As(err, &help) && !errors.Is(err, errVersion) {
 				t.Errorf("%s %q: %v is no error of use", name, args, err)
 			}
 		}

@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/spf13/pflag"
 
 	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
@@ -19,19 +16,16 @@ import (
 // documentsFile is where -o puts the rights and the configuration.
 const documentsFile = "csi-fencepost.yaml"
 
-// stdin is what `-f -` reads; tests replace it.
-var stdin io.Reader = os.Stdin
-
 // manifestFlags are those that inject and uninject share.
 type manifestFlags struct {
-	set    *pflag.FlagSet
+	set    *cmdFlags
 	files  []string
 	output string
 	check  bool
 }
 
-func newManifestFlags(command string) *manifestFlags {
-	f := &manifestFlags{set: newFlagSet(command)}
+func newManifestFlags(command, help string) *manifestFlags {
+	f := &manifestFlags{set: newFlags(command, help)}
 	f.set.StringArrayVarP(&f.files, "filename", "f", []string{"-"}, "A file of manifests, or a folder (its .yaml, .yml and .json files); - is standard input. Can be repeated.")
 	f.set.StringVarP(&f.output, "output", "o", "", "A folder to write the changed files to, under their own names; the one that was read changes them in place. Without it, everything goes to standard output.")
 	f.set.BoolVar(&f.check, "check", false, "Write nothing: say what would be changed, and exit with 1 if anything would.")
@@ -39,11 +33,11 @@ func newManifestFlags(command string) *manifestFlags {
 }
 
 func (f *manifestFlags) parse(args []string) error {
-	if err := parseFlags(f.set, args); err != nil {
+	if err := f.set.Parse(args); err != nil {
 		return err
 	}
 	if f.set.NArg() > 0 {
-		return usagef("%s: %q is no flag: manifests are named with -f", f.set.Name(), f.set.Arg(0))
+		return f.set.Wrong("%q is no flag: manifests are named with -f", f.set.Arg(0))
 	}
 	return nil
 }
@@ -54,10 +48,7 @@ line stays as it is. What it chose, and why, goes to standard error.
 
   csi-fencepost inject -f driver.yaml | kubectl apply -f -
   kubectl get deployment,csidriver -n NAMESPACE -o yaml | csi-fencepost inject
-  csi-fencepost inject -f manifests/ -o manifests/
-
-Flags:
-`
+  csi-fencepost inject -f manifests/ -o manifests/`
 
 // injectFlags are the flags of `csi-fencepost inject`.
 type injectFlags struct {
@@ -69,7 +60,7 @@ type injectFlags struct {
 }
 
 func parseInjectFlags(args []string) (*injectFlags, error) {
-	f := &injectFlags{manifestFlags: newManifestFlags("inject")}
+	f := &injectFlags{manifestFlags: newManifestFlags("inject", injectHelp)}
 	f.set.StringVar(&f.options.Driver, "driver", "", "The driver's name, as in its CSIDriver object. Needed where the manifests do not tell; chooses one of several.")
 	f.set.StringVarP(&f.options.Namespace, "namespace", "n", "", "The namespace of workloads that name none.")
 	f.set.StringVar(&f.options.Image, "image", "", "The image of csi-fencepost.")
@@ -88,11 +79,11 @@ func parseInjectFlags(args []string) (*injectFlags, error) {
 func (f *injectFlags) complete() (err error) {
 	switch f.options.Mode = config.Mode(f.mode); {
 	case f.mode != "" && f.options.Mode != config.Observe && f.options.Mode != config.Enforce:
-		return usagef("inject: --mode is %q: it has to be Observe or Enforce", f.mode)
+		return f.set.Wrong("--mode is %q: it has to be Observe or Enforce", f.mode)
 	case f.config != "" && (f.mode != "" || f.options.Failover):
-		return usagef("inject: --config says mode and failover itself: take --mode and --failover off")
+		return f.set.Wrong("--config says mode and failover itself: take --mode and --failover off")
 	case f.options.HTTPPort < 0 || f.options.HTTPPort > 65535:
-		return usagef("inject: --http-port is %d: it has to be between 1 and 65535", f.options.HTTPPort)
+		return f.set.Wrong("--http-port is %d: it has to be between 1 and 65535", f.options.HTTPPort)
 	}
 	f.options.Separate = f.output != ""
 	if f.config == "" {
@@ -108,10 +99,6 @@ func (f *injectFlags) complete() (err error) {
 // runInject is `csi-fencepost inject`.
 func runInject(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	f, err := parseInjectFlags(args)
-	if errors.Is(err, errHelp) {
-		fmt.Fprint(stdout, injectHelp, f.set.FlagUsages())
-		return nil
-	}
 	if err != nil {
 		return err
 	}
@@ -137,20 +124,12 @@ const uninjectHelp = `csi-fencepost uninject takes out of manifests what csi-fen
 
   csi-fencepost uninject -f driver.yaml | kubectl apply -f -
 
-What was applied besides (rights, configuration) stays in the cluster until it is deleted there.
-
-Flags:
-`
+What was applied besides (rights, configuration) stays in the cluster until it is deleted there.`
 
 // runUninject is `csi-fencepost uninject`.
 func runUninject(_ context.Context, args []string, stdout, stderr io.Writer) error {
-	f := newManifestFlags("uninject")
-	err := f.parse(args)
-	if errors.Is(err, errHelp) {
-		fmt.Fprint(stdout, uninjectHelp, f.set.FlagUsages())
-		return nil
-	}
-	if err != nil {
+	f := newManifestFlags("uninject", uninjectHelp)
+	if err := f.parse(args); err != nil {
 		return err
 	}
 	files, err := f.read()
@@ -182,7 +161,7 @@ func (f *manifestFlags) read() (files []inject.File, err error) {
 				return nil, err
 			}
 			if slices.ContainsFunc(files, func(have inject.File) bool { return have.Name == file.Name }) {
-				return nil, usagef("%s: %s is given twice", f.set.Name(), file.Name)
+				return nil, f.set.Wrong("%s is given twice", file.Name)
 			}
 			files = append(files, file)
 		}

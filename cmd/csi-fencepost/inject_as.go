@@ -27,11 +27,11 @@ func (f *injectFlags) addAs() {
 func (f *injectFlags) askedAs() (bool, error) {
 	switch ways := f.as; {
 	case ways.policy && ways.kustomize != "":
-		return false, usagef("inject: --as-policy and --as-kustomize are two ways to the same: give one of them")
+		return false, f.set.Wrong("--as-policy and --as-kustomize are two ways to the same: give one of them")
 	case (ways.policy || ways.kustomize != "") && f.output != "":
-		return false, usagef("inject: --output is for changed manifests: --as-policy prints, --as-kustomize names its own folder")
+		return false, f.set.Wrong("--output is for changed manifests: --as-policy prints, --as-kustomize names its own folder")
 	case (ways.policy || ways.kustomize != "") && f.check:
-		return false, usagef("inject: --check is for changed manifests: --as-policy and --as-kustomize change none")
+		return false, f.set.Wrong("--check is for changed manifests: --as-policy and --as-kustomize change none")
 	}
 	return f.as.policy || f.as.kustomize != "", nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -24,40 +23,22 @@ csi-fencepost ledger repair PV...    rebuild a ledger that cannot be read, or th
 csi-fencepost ledger SUBCOMMAND --help lists the flags.
 `
 
-const ledgerCommands = "export, repair"
-
-// runLedger is `csi-fencepost ledger`.
-func runLedger(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) == 0 {
-		return usagef("ledger: no subcommand is given: one of %s", ledgerCommands)
-	}
-	switch args[0] {
-	case "export":
-		return runLedgerExport(ctx, args[1:], stdout)
-	case "repair":
-		return runLedgerRepair(ctx, args[1:], stdout, stderr)
-	case "-h", "--help", "help":
-		_, err := io.WriteString(stdout, ledgerHelp)
-		return err
-	}
-	return usagef("ledger: unknown subcommand %q: one of %s", args[0], ledgerCommands)
+// ledgerCommand is `csi-fencepost ledger`.
+func ledgerCommand() command {
+	return group("ledger", "export and repair the record of who holds a volume", ledgerHelp,
+		command{Name: "export", Run: runLedgerExport},
+		command{Name: "repair", Run: runLedgerRepair})
 }
 
 const ledgerExportHelp = `csi-fencepost ledger export [PV...] prints the ledgers of all volumes, or of these PersistentVolumes, for a backup or
 for a program. It changes nothing.`
 
-func runLedgerExport(ctx context.Context, args []string, stdout io.Writer) error {
-	fs, output, flags := newFlagSet("ledger export"), "", clusterFlags{}
-	fs.StringVarP(&output, "output", "o", "yaml", "How to print it: yaml or json.")
+func runLedgerExport(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	fs, flags := newFlags("ledger export", ledgerExportHelp), clusterFlags{}
+	fs.Output("yaml", "json")
 	flags.register(fs)
-	switch err := parseFlags(fs, args); {
-	case errors.Is(err, errHelp):
-		printUsage(stdout, ledgerExportHelp, fs)
-		return nil
-	case err != nil:
+	if err := fs.Parse(args); err != nil {
 		return err
-	case output != "json" && output != "yaml":
-		return usagef("ledger export: --output is %q: it has to be yaml or json", output)
 	}
 	c, err := flags.open(fs.Name())
 	if err != nil {
@@ -67,7 +48,7 @@ func runLedgerExport(ctx context.Context, args []string, stdout io.Writer) error
 	if err != nil {
 		return err
 	}
-	return printAs(stdout, output, export, nil)
+	return fs.Print(stdout, export, nil)
 }
 
 // A ledgerExport is the output of `ledger export`; its JSON is stable as an

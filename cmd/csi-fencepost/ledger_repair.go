@@ -37,36 +37,30 @@ type repairFlags struct {
 	names            []string
 }
 
-func parseRepairFlags(args []string, stdout io.Writer) (*repairFlags, error) {
-	f, fs := &repairFlags{}, newFlagSet("ledger repair")
+func parseRepairFlags(args []string) (*repairFlags, error) {
+	f, fs := &repairFlags{}, newFlags("ledger repair", ledgerRepairHelp)
 	fs.BoolVar(&f.dryRun, "dry-run", true, "Show what would be written, and write nothing. --yes ends it.")
 	fs.BoolVar(&f.yes, "yes", false, "Write it.")
 	fs.BoolVar(&f.all, "all", false, "Every volume whose ledger cannot be read.")
 	f.cluster.register(fs)
-	err := parseFlags(fs, args)
+	err := fs.Parse(args)
 	f.names = fs.Args()
 	switch {
-	case errors.Is(err, errHelp):
-		printUsage(stdout, ledgerRepairHelp, fs)
-		return nil, errHelp
 	case err != nil:
 		return nil, err
 	case f.all == (len(f.names) > 0):
-		return nil, usagef("ledger repair: name the PersistentVolumes, or give --all: csi-fencepost ledger repair PV")
+		return nil, fs.Wrong("name the PersistentVolumes, or give --all: csi-fencepost ledger repair PV")
 	case f.yes && fs.Changed("dry-run") && f.dryRun:
-		return nil, usagef("ledger repair: --yes writes, and --dry-run does not: take one of them off")
+		return nil, fs.Wrong("--yes writes, and --dry-run does not: take one of them off")
 	case !f.yes && !f.dryRun:
-		return nil, usagef("ledger repair: --dry-run=false writes nothing by itself: give --yes")
+		return nil, fs.Wrong("--dry-run=false writes nothing by itself: give --yes")
 	}
 	return f, nil
 }
 
 // runLedgerRepair is `csi-fencepost ledger repair`.
 func runLedgerRepair(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f, err := parseRepairFlags(args, stdout)
-	if errors.Is(err, errHelp) {
-		return nil
-	}
+	f, err := parseRepairFlags(args)
 	if err != nil {
 		return err
 	}
@@ -308,7 +302,7 @@ func (p *repair) salvage(text string) {
 }
 
 func (p *repair) print(w io.Writer) {
-	out := &printer{w: w, textStyle: styleOf(w)}
+	out := newPrinter(w, styleOf(w))
 	l := p.look
 	name := p.pvs[0].Name
 	if claim := claimOf(l.pv); claim != "" {

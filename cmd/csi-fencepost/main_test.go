@@ -61,8 +61,8 @@ func TestHelpNamesEverySubcommand(t *testing.T) {
 			t.Errorf("%v: exit code %d", args, code)
 		}
 		for _, c := range commands() {
-			if !strings.Contains(stdout, "\n  "+c.name+" ") {
-				t.Errorf("%v: does not name %s", args, c.name)
+			if !strings.Contains(stdout, "\n  "+c.Name+" ") {
+				t.Errorf("%v: does not name %s", args, c.Name)
 			}
 		}
 	}

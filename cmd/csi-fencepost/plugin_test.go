@@ -40,8 +40,8 @@ func TestAPluginsTextIsColouredOnATerminalToo(t *testing.T) {
 // Every subcommand but run is renamed.
 func TestAPluginKnowsEverySubcommand(t *testing.T) {
 	for _, c := range commands() {
-		if c.name != "run" && !typed.MatchString("csi-fencepost "+c.name) {
-			t.Errorf("csi-fencepost %s is not named as a plugin's", c.name)
+		if c.Name != "run" && !typed.MatchString("csi-fencepost "+c.Name) {
+			t.Errorf("csi-fencepost %s is not named as a plugin's", c.Name)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,6 +12,9 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
+const releaseHelp = `csi-fencepost release pv NAME --node NODE --reason TEXT says that the node does not use that one volume any more.
+It is refused while the node lives and its own status lists the volume in use.`
+
 // releaseFlags are the flags and arguments of `csi-fencepost release`.
 type releaseFlags struct {
 	*claimFlags
@@ -21,17 +23,17 @@ type releaseFlags struct {
 }
 
 func parseReleaseFlags(args []string) (*releaseFlags, error) {
-	f := &releaseFlags{claimFlags: newClaimFlags("release")}
+	f := &releaseFlags{claimFlags: newClaimFlags("release", releaseHelp)}
 	f.set.StringVar(&f.node, "node", "", "The node that does not use the volume any more. Required.")
 	f.set.StringVar(&f.nodeID, "node-id", "", "Which of its machines, by node ID of the driver, where several of that name hold the volume.")
 	if err := f.parse(args, "pv", "NAME"); err != nil {
 		return f, err
 	}
 	if kind := f.set.Arg(0); kind != "pv" && kind != "persistentvolume" {
-		return nil, usagef("release: %q cannot be released, only pv: csi-fencepost release pv NAME --node NODE --reason TEXT", kind)
+		return nil, f.set.Wrong("%q cannot be released, only pv: csi-fencepost release pv NAME --node NODE --reason TEXT", kind)
 	}
 	if f.node == "" {
-		return nil, usagef("release: --node is missing: the node that does not use the volume any more")
+		return nil, f.set.Wrong("--node is missing: the node that does not use the volume any more")
 	}
 	f.pv = f.set.Arg(1)
 	return f, nil
@@ -40,10 +42,6 @@ func parseReleaseFlags(args []string) (*releaseFlags, error) {
 // runRelease is `csi-fencepost release`.
 func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f, err := parseReleaseFlags(args)
-	if errors.Is(err, errHelp) {
-		f.help(stdout, "csi-fencepost release pv NAME --node NODE --reason TEXT says that the node does not use that one volume any more.\nIt is refused while the node lives and its own status lists the volume in use.")
-		return nil
-	}
 	if err != nil {
 		return err
 	}

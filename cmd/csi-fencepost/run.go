@@ -29,9 +29,6 @@ import (
 func runSidecar(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f, err := parseRunFlags(args)
 	switch {
-	case errors.Is(err, errHelp):
-		f.printFlags(stdout)
-		return nil
 	case errors.Is(err, errVersion):
 		return printVersion(ctx, nil, stdout, stderr)
 	case err != nil:

@@ -17,6 +17,9 @@ import (
 // html/template: see linked_test.go.
 const sanityProgram = "csi-fencepost-sanity"
 
+// stdin is what a command reads; tests replace it.
+var stdin io.Reader = os.Stdin
+
 // replaceProcess becomes another program, which then has the signals, the
 // terminal and the exit code; tests replace it.
 var replaceProcess = syscall.Exec

@@ -39,18 +39,15 @@ type uninstallFlags struct {
 
 // runUninstall is `csi-fencepost uninstall`.
 func runUninstall(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f, fs := &uninstallFlags{}, newFlagSet("uninstall")
+	f, fs := &uninstallFlags{}, newFlags("uninstall", uninstallHelp)
 	fs.BoolVar(&f.yes, "yes", false, "Remove it. Without it, it is only shown.")
 	fs.BoolVar(&f.force, "force", false, "Remove it although a sidecar seems to run, or a node is cut off from its storage.")
 	f.cluster.register(fs)
-	switch err := parseFlags(fs, args); {
-	case errors.Is(err, errHelp):
-		printUsage(stdout, uninstallHelp, fs)
-		return nil
-	case err != nil:
+	if err := fs.Parse(args); err != nil {
 		return err
-	case fs.NArg() > 0:
-		return usagef("uninstall: it takes no arguments, got %s", strings.Join(fs.Args(), " "))
+	}
+	if fs.NArg() > 0 {
+		return fs.Wrong("it takes no arguments, got %s", strings.Join(fs.Args(), " "))
 	}
 	c, err := f.cluster.open("uninstall")
 	if err != nil {
@@ -76,7 +73,7 @@ func uninstall(ctx context.Context, c *cluster, f *uninstallFlags, stdout, stder
 	if err != nil {
 		return err
 	}
-	p := &printer{w: stdout, textStyle: styleOf(stdout)}
+	p := newPrinter(stdout, styleOf(stdout))
 	for _, reason := range reasons {
 		p.paragraph(0, 2, p.paint(yellow, "!")+" "+reason)
 	}
@@ -91,7 +88,7 @@ func uninstall(ctx context.Context, c *cluster, f *uninstallFlags, stdout, stder
 }
 
 func (t *traces) print(w io.Writer) {
-	p := &printer{w: w, textStyle: styleOf(w)}
+	p := newPrinter(w, styleOf(w))
 	if len(t.traces) == 0 {
 		p.heading(bold, "csi-fencepost has left nothing in this cluster.")
 	} else {
@@ -165,11 +162,3 @@ func (t *traces) remove(ctx context.Context, stdout, stderr io.Writer) error {
 
 // ourTaint tells our taint from a person's.
 const ourTaint = outOfService + "=" + evidence.OurTaintValue
-
-// progress shows on a terminal how far it is, in place; an empty text takes it
-// away.
-func progress(w io.Writer, text string) {
-	if _, ok := terminal(w); ok {
-		fmt.Fprint(w, "\r\x1b[K"+text)
-	}
-}

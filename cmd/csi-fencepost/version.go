@@ -8,15 +8,19 @@ import (
 	"runtime/debug"
 )
 
-// version is set by the Makefile with -ldflags; a `go install` of a tagged
-// version, or a plain `go build`, is told apart by its build information.
-var version = ""
+// linked is the version that this build was linked with; empty: it was not. A
+// `go install` of a tagged version, or a plain `go build`, is told apart by its
+// build information.
+var linked = ""
+
+// linkedAs takes note of the version that the program was linked with.
+func linkedAs(version string) { linked = version }
 
 // buildVersion returns the version of this build: the one it was linked with,
 // else the module's, else the commit; "unknown" when it carries none.
 func buildVersion() string {
-	if version != "" {
-		return version
+	if linked != "" {
+		return linked
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
