@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubernetes-csi/csi-lib-utils/rpc"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
@@ -18,12 +19,12 @@ import (
 
 // agentFlags are those of the commands that talk to fence agents.
 type agentFlags struct {
-	dirs       folderList
+	dirs       cli.FolderList
 	csiAddress string
 }
 
-func (f *agentFlags) register(fs *cmdFlags) {
-	f.dirs = folderList{"/usr/sbin"}
+func (f *agentFlags) register(fs *cli.Flags) {
+	f.dirs = cli.FolderList{"/usr/sbin"}
 	fs.Var(&f.dirs, "agent-dirs", "The folders in which fence agents may be, absolute, separated by commas.")
 	fs.StringVar(&f.csiAddress, "csi-address", "", "The driver's socket, for the agents of kind csiAddons.")
 }
@@ -63,7 +64,7 @@ type readingView struct {
 func (r *readingView) words() string {
 	switch {
 	case r.Error == "":
-		return orDash(r.Detail)
+		return cli.OrDash(r.Detail)
 	case r.Detail == "":
 		return r.Error
 	}
@@ -83,9 +84,9 @@ func readAgent(ctx context.Context, a sidecar.Member, m agent.Machine) readingVi
 	defer cancel()
 	begun := time.Now()
 	reading, err := a.Agent.Status(ctx, m)
-	v := readingView{Agent: a.Agent.Name(), Level: a.Level, State: reading.State.String(), Took: took(time.Since(begun)), Detail: reading.Detail}
+	v := readingView{Agent: a.Agent.Name(), Level: a.Level, State: reading.State.String(), Took: cli.Took(time.Since(begun)), Detail: reading.Detail}
 	if err != nil {
-		v.State, v.Error = agent.Unclear.String(), oneLineOf(err)
+		v.State, v.Error = agent.Unclear.String(), cli.OneLineOf(err)
 	}
 	return v
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -111,7 +112,7 @@ func TestFenceStatusShowsWhatEachAgentReads(t *testing.T) {
 	b := newSwitchboard(t)
 	b.write("2", "OFF\n", 0o600)
 	flags := with(b.flags(map[string]string{"n1": "1", "n2": "2"}, ""), kubeconfig)
-	stdout, _ := commandLine(t, exitOK, with([]string{"fence", "status"}, flags...)...)
+	stdout, _ := commandLine(t, cli.ExitOK, with([]string{"fence", "status"}, flags...)...)
 	lines := strings.Split(stdout, "\n")
 	for i, want := range []string{"NODE  LIVENESS", "n1    Ready, lease never renewed", "n2    NotReady, lease never renewed", "n3    NotReady"} {
 		if !strings.HasPrefix(lines[i], want) {
@@ -126,7 +127,7 @@ func TestFenceStatusShowsWhatEachAgentReads(t *testing.T) {
 			t.Errorf("spaces at the end of %q", line)
 		}
 	}
-	stdout, _ = commandLine(t, exitOK, with([]string{"fence", "status", "n2", "-ojson"}, flags...)...)
+	stdout, _ = commandLine(t, cli.ExitOK, with([]string{"fence", "status", "n2", "-ojson"}, flags...)...)
 	var status fenceStatus
 	if err := json.Unmarshal([]byte(stdout), &status); err != nil {
 		t.Fatal(err)
@@ -134,7 +135,7 @@ func TestFenceStatusShowsWhatEachAgentReads(t *testing.T) {
 	if len(status.Nodes) != 1 || len(status.Nodes[0].Agents) != 1 || status.Nodes[0].Agents[0].State != "off" || status.Nodes[0].Agents[0].Took == "" {
 		t.Errorf("not what is there: %s", stdout)
 	}
-	stdout, _ = commandLine(t, exitOK, "fence", "status", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
 	says(t, stdout, "Nothing is claimed of any node.", "The fence agents were not asked: --config")
 	if api.writes != 0 {
 		t.Errorf("%d writes, want none", api.writes)
@@ -167,9 +168,9 @@ func TestFenceTestFindsWhatIsWrongAndTouchesNoPower(t *testing.T) {
 			if tt.change != nil {
 				tt.change(b)
 			}
-			code := exitFailure
+			code := cli.ExitFailure
 			if tt.says == "" {
-				code = exitOK
+				code = cli.ExitOK
 			}
 			stdout, stderr := commandLine(t, code, with([]string{"fence", "test", kubeconfig}, b.flags(tt.outlets, tt.more)...)...)
 			if tt.says == "" {
@@ -193,9 +194,9 @@ func TestFenceTestNamesNodesThatAreNotThere(t *testing.T) {
 	api.addNode("worker-1", "uid-1", "boot-1", "i-1")
 	b := newSwitchboard(t)
 	flags := with(b.flags(map[string]string{"worker-1": "1", "worker-9": "2"}, ""), kubeconfig)
-	stdout, _ := commandLine(t, exitOK, with([]string{"fence", "test"}, flags...)...)
+	stdout, _ := commandLine(t, cli.ExitOK, with([]string{"fence", "test"}, flags...)...)
 	says(t, stdout, "The configuration names node worker-9, and there is no such Node now.")
-	stdout, _ = commandLine(t, exitFailure, with([]string{"fence", "test", "worker-2"}, flags...)...)
+	stdout, _ = commandLine(t, cli.ExitFailure, with([]string{"fence", "test", "worker-2"}, flags...)...)
 	says(t, stdout, "there is no Node worker-2; did you mean worker-1?")
 }
 
@@ -204,7 +205,7 @@ func TestFenceOffTurnsOffProvesAndOnGivesBack(t *testing.T) {
 	api.addNode("n1", "uid-1", "boot-1", "i-1")
 	b := newSwitchboard(t)
 	flags := with(b.flags(map[string]string{"n1": "1"}, ""), kubeconfig, "--yes")
-	stdout, _ := commandLine(t, exitOK, with([]string{"fence", "off", "n1", "--reason=it hangs"}, flags...)...)
+	stdout, _ := commandLine(t, cli.ExitOK, with([]string{"fence", "off", "n1", "--reason=it hangs"}, flags...)...)
 	says(t, stdout, "Turning node n1 off.", "pdu  status  on", "pdu  off     sent", "pdu  status  off", "Node n1 is off: every agent of level 1 reads off")
 	if b.reads("1") != "OFF" {
 		t.Error("it has power")
@@ -214,10 +215,10 @@ func TestFenceOffTurnsOffProvesAndOnGivesBack(t *testing.T) {
 	if f == nil || f.Phase != record.Fenced || f.Actor != "alice" || f.Reason != "it hangs" || f.Machine.NodeUID != "uid-1" {
 		t.Fatalf("record %+v, want a fence by alice of that machine", r)
 	}
-	stdout, _ = commandLine(t, exitOK, "fence", "status", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
 	says(t, stdout, "fenced (power) by alice", "yes, unless the node shows life", "agents pdu: it hangs", f.ID)
 
-	stdout, _ = commandLine(t, exitOK, with([]string{"fence", "on", "n1", "--reason=repaired"}, flags...)...)
+	stdout, _ = commandLine(t, cli.ExitOK, with([]string{"fence", "on", "n1", "--reason=repaired"}, flags...)...)
 	says(t, stdout, "Node n1 is fenced (power) by alice since ", ": it hangs (fence "+f.ID+").", "pdu  on      sent", "pdu  status  on", "Node n1 is on")
 	if b.reads("1") != "ON" || api.record("n1").Fence(fence.PowerReading, "") != nil {
 		t.Error("it has no power, or still counts as fenced")
@@ -261,7 +262,7 @@ func TestFenceOnLeavesAFenceThatWasNotShown(t *testing.T) {
 		}
 	}()
 	b.write("1", "OFF", 0o600)
-	stdout, stderr := commandLine(t, exitFailure, with([]string{"fence", "on", "n1", "--reason=repaired", "--yes", kubeconfig}, b.flags(map[string]string{"n1": "1"}, "")...)...)
+	stdout, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "on", "n1", "--reason=repaired", "--yes", kubeconfig}, b.flags(map[string]string{"n1": "1"}, "")...)...)
 	<-released
 	says(t, stdout, "Node n1 is fenced (power) by csi-fencepost d@h since 2026-01-02T03:04:05Z: dead (fence shown).")
 	says(t, stderr, "fence made since stands now, made by csi-fencepost d@h at 2026-01-02T03:04:05Z")
@@ -275,7 +276,7 @@ func TestFenceOffThatIsNotProvenIsAFailure(t *testing.T) {
 	api.addNode("n1", "uid-1", "boot-1", "i-1")
 	b := newSwitchboard(t)
 	b.write("stuck", "", 0o600)
-	stdout, stderr := commandLine(t, exitFailure, with([]string{"fence", "off", "n1", "--reason=x", "--yes", kubeconfig}, b.flags(map[string]string{"n1": "1"}, "")...)...)
+	stdout, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n1", "--reason=x", "--yes", kubeconfig}, b.flags(map[string]string{"n1": "1"}, "")...)...)
 	says(t, stdout, "pdu  off     sent")
 	says(t, stderr, "node n1 is not proven off", "Nothing of it counts as fenced")
 	if api.record("n1").Fence(fence.PowerReading, "") != nil {
@@ -294,13 +295,13 @@ func TestFenceOffRefusesANodeThatRenewsItsLease(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		api.addNode("n1", "uid-1", "boot-1", "i-1", kubeletReady)
 	}()
-	_, stderr := commandLine(t, exitFailure, with([]string{"fence", "off", "n1", "--reason=x"}, flags...)...)
+	_, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n1", "--reason=x"}, flags...)...)
 	<-renewing
 	says(t, stderr, "node n1 is Ready and its kubelet has just renewed its lease: it was not turned off", "--force")
 	if b.reads("1") != "ON" {
 		t.Error("it was turned off")
 	}
-	commandLine(t, exitOK, with([]string{"fence", "off", "n1", "--reason=x", "--force"}, flags...)...)
+	commandLine(t, cli.ExitOK, with([]string{"fence", "off", "n1", "--reason=x", "--force"}, flags...)...)
 	if b.reads("1") != "OFF" || !api.record("n1").Fence(fence.PowerReading, "").Forced {
 		t.Error("--force did not turn it off, or is not in the record")
 	}
@@ -311,9 +312,9 @@ func TestFenceOffOfANodeThatNobodyCoversSaysSo(t *testing.T) {
 	api.addNode("n2", "uid-2", "boot-2", "i-2")
 	b := newSwitchboard(t)
 	flags := with(b.flags(map[string]string{"n1": "1"}, ""), kubeconfig, "--yes", "--reason=x")
-	_, stderr := commandLine(t, exitFailure, with([]string{"fence", "off", "n2"}, flags...)...)
+	_, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n2"}, flags...)...)
 	says(t, stderr, "no level of fence agents covers node n2")
-	_, stderr = commandLine(t, exitFailure, with([]string{"fence", "off", "n1"}, flags...)...)
+	_, stderr = commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n1"}, flags...)...)
 	says(t, stderr, "there is no Node n1, and no ledger names a machine of it")
 }
 
@@ -340,19 +341,19 @@ func TestConfirmWithOverrideIsTheAuditedWayPastADeviceThatReadsOn(t *testing.T) 
 	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
 	b := newSwitchboard(t)
 	flags := with(b.flags(map[string]string{"n1": "1"}, ""), kubeconfig, "--yes", "--reason=burnt down", "--override-agent=its display is frozen")
-	stdout, _ := commandLine(t, exitOK, with([]string{"fence", "confirm", "n1"}, flags...)...)
+	stdout, _ := commandLine(t, cli.ExitOK, with([]string{"fence", "confirm", "n1"}, flags...)...)
 	says(t, stdout, "! Agent pdu reads it as ON (exit 0: Status: ON).")
 	r := api.record("n1")
 	if len(r.Overrides) != 1 || r.Overrides[0].Agent != "pdu" || r.Overrides[0].By != "alice" || r.Overrides[0].Reason != "its display is frozen" || r.Overrides[0].Machine.NodeUID != "uid-1" {
 		t.Fatalf("overrides %+v", r.Overrides)
 	}
-	stdout, _ = commandLine(t, exitOK, "fence", "status", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
 	says(t, stdout, "agent pdu is wrong", "its display is frozen")
 	b.write("1", "OFF\n", 0o600)
-	_, stderr := commandLine(t, exitFailure, with([]string{"fence", "confirm", "n1"}, flags...)...)
+	_, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "confirm", "n1"}, flags...)...)
 	says(t, stderr, "no fence agent reads node n1 as on, so there is none to override")
 
-	stdout, _ = commandLine(t, exitOK, "fence", "withdraw", "n1", "--reason=wrong rack", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "withdraw", "n1", "--reason=wrong rack", kubeconfig)
 	says(t, stdout, "1 confirmation that node n1 is off", "1 word that an agent of node n1 is wrong")
 	if r := api.record("n1"); len(r.Overrides)+len(r.Confirmations) != 0 {
 		t.Errorf("left: %+v", r)
@@ -363,9 +364,9 @@ func TestWithdrawTakesAFenceBack(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	api.addNode("n1", "uid-1", "boot-1", "i-1")
 	b := newSwitchboard(t)
-	commandLine(t, exitOK, with([]string{"fence", "off", "n1", "--reason=x", "--yes", kubeconfig}, b.flags(map[string]string{"n1": "1"}, "")...)...)
+	commandLine(t, cli.ExitOK, with([]string{"fence", "off", "n1", "--reason=x", "--yes", kubeconfig}, b.flags(map[string]string{"n1": "1"}, "")...)...)
 	id := api.record("n1").Fence(fence.PowerReading, "").ID
-	stdout, _ := commandLine(t, exitOK, "fence", "withdraw", "n1", "--id="+id, "--reason=the wrong outlet", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "fence", "withdraw", "n1", "--id="+id, "--reason=the wrong outlet", kubeconfig)
 	says(t, stdout, "Withdrawn: that node n1 is fenced (power) by alice.")
 	if f := api.record("n1").FenceByID(id); f.Phase != record.Void || !strings.Contains(f.Why, "the wrong outlet") {
 		t.Errorf("fence %+v, want it void for that", f)
@@ -373,7 +374,7 @@ func TestWithdrawTakesAFenceBack(t *testing.T) {
 	if b.reads("1") != "OFF" {
 		t.Error("a withdrawal gave the power back")
 	}
-	_, stderr := commandLine(t, exitFailure, "fence", "withdraw", "n1", "--id="+id, "--reason=x", kubeconfig)
+	_, stderr := commandLine(t, cli.ExitFailure, "fence", "withdraw", "n1", "--id="+id, "--reason=x", kubeconfig)
 	says(t, stderr, "no fence that counts")
 }
 
@@ -383,8 +384,8 @@ func TestExplainShowsTheRecordAndTheAgentsOfAHolder(t *testing.T) {
 	api.addNode("n1", "uid-1", "boot-1", "i-1", inUse)
 	b := newSwitchboard(t)
 	flags := with(b.flags(map[string]string{"n1": "1"}, ""), kubeconfig)
-	stdout, _ := commandLine(t, exitOK, with([]string{"explain", "pv", "pv-1"}, flags...)...)
+	stdout, _ := commandLine(t, cli.ExitOK, with([]string{"explain", "pv", "pv-1"}, flags...)...)
 	says(t, stdout, "fence agents  pdu (level 1) reads on, in ", "Status: ON")
-	stdout, _ = commandLine(t, exitOK, with([]string{"explain", "node", "n1"}, flags...)...)
+	stdout, _ = commandLine(t, cli.ExitOK, with([]string{"explain", "node", "n1"}, flags...)...)
 	says(t, stdout, "fence agents  pdu (level 1) reads on", "NotReady", "pv-1    default/data-0  disk.example.com  i-1      publishing")
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
@@ -25,7 +26,7 @@ type clusterFlags struct {
 	config     string
 }
 
-func (f *clusterFlags) register(fs *cmdFlags) {
+func (f *clusterFlags) register(fs *cli.Flags) {
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "The kubeconfig file. Default: as kubectl does, KUBECONFIG, then ~/.kube/config, then the pod's service account.")
 	fs.StringVar(&f.context, "context", "", "The context of the kubeconfig. Default: its current one.")
 	fs.StringVar(&f.config, "config", "", "The configuration file that the sidecar runs with. Without one, every default holds.")
@@ -46,7 +47,7 @@ type cluster struct {
 func (f *clusterFlags) open(command string) (*cluster, error) {
 	cfg, err := loadConfig(f.config)
 	if err != nil {
-		return nil, usagef("%s: --config: %v", command, err)
+		return nil, cli.Usagef("%s: --config: %v", command, err)
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
@@ -57,7 +58,7 @@ func (f *clusterFlags) open(command string) (*cluster, error) {
 		return nil, fmt.Errorf("the Kubernetes API is not known: %w; give --kubeconfig, or set KUBECONFIG", err)
 	}
 	rest.QPS, rest.Burst, rest.Timeout = 50, 100, requestTimeout
-	rest.UserAgent = "csi-fencepost-" + command + "/" + buildVersion()
+	rest.UserAgent = "csi-fencepost-" + command + "/" + cli.BuildVersion()
 	client, err := kubernetes.NewForConfig(rest)
 	if err != nil {
 		return nil, fmt.Errorf("the Kubernetes API of %s: %w", rest.Host, err)

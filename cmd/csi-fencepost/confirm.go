@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -106,7 +107,7 @@ func (f *confirmFlags) confirm(ctx context.Context, c *cluster, stdout, stderr i
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "Confirmed: node %s is off. The sidecars see it by themselves.\nTo take it back: csi-fencepost fence withdraw %s --id %s --reason TEXT\n", f.node, shellQuote(f.node), id)
+	fmt.Fprintf(stdout, "Confirmed: node %s is off. The sidecars see it by themselves.\nTo take it back: csi-fencepost fence withdraw %s --id %s --reason TEXT\n", f.node, cli.ShellQuote(f.node), id)
 	return nil
 }
 
@@ -125,7 +126,7 @@ func (f *confirmFlags) butOlder(err error, now *nodeNow, held *holdings) error {
 	}
 	for _, id := range ids {
 		err = fmt.Errorf("%w; of the older machine of its name with node ID %s, if that one is off, say it alone: csi-fencepost fence confirm %s --node-id %s --reason TEXT",
-			err, id, shellQuote(f.node), shellQuote(id))
+			err, id, cli.ShellQuote(f.node), cli.ShellQuote(id))
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -30,12 +31,12 @@ func bind(now *nodeNow, held *holdings, nodeID string) (*binding, error) {
 	if nodeID != "" {
 		chosen = slices.DeleteFunc(slices.Clone(held.all), func(h holding) bool { return h.nodeID != nodeID })
 		if len(chosen) == 0 && !now.carries(nodeID) {
-			return nil, fmt.Errorf("node %s has no machine with node ID %s; it has %s", now.name, nodeID, orNone(strings.Join(now.ids(held), ", ")))
+			return nil, fmt.Errorf("node %s has no machine with node ID %s; it has %s", now.name, nodeID, cli.OrNone(strings.Join(now.ids(held), ", ")))
 		}
 	}
 	if now.node == nil && len(chosen) == 0 {
 		names := slices.Compact(slices.Sorted(slices.Values(held.nodes)))
-		return nil, fmt.Errorf("nothing is known of a node %s: there is no Node, and no ledger or VolumeAttachment names it%s", now.name, didYouMean(now.name, names))
+		return nil, fmt.Errorf("nothing is known of a node %s: there is no Node, and no ledger or VolumeAttachment names it%s", now.name, cli.DidYouMean(now.name, names))
 	}
 	b := &binding{garbled: held.garbled}
 	older := func(h holding) bool { return now.isOlder(h) }
@@ -115,29 +116,29 @@ func allOf[T any](all []T, f func(T) bool) bool {
 
 // printBinding says what the word will be bound to, and what it unblocks.
 func printBinding(w io.Writer, now *nodeNow, b *binding) {
-	p := newPrinter(w, styleOf(w))
-	p.heading(bold, "That node "+now.name+" is off will be written of:")
+	p := cli.NewPrinter(w, cli.StyleOf(w))
+	p.Heading(cli.Bold, "That node "+now.name+" is off will be written of:")
 	for _, m := range b.machines {
-		p.paragraph(2, 2, "- "+machineText(m, now))
+		p.Paragraph(2, 2, "- "+machineText(m, now))
 	}
 	if len(b.covered) == 0 {
-		p.heading(plain, "No volume is known to be held there.")
+		p.Heading(cli.Plain, "No volume is known to be held there.")
 	} else {
-		p.heading(bold, "Volumes that it unblocks:")
+		p.Heading(cli.Bold, "Volumes that it unblocks:")
 	}
 	for _, h := range b.covered {
-		p.paragraph(2, 2, "- "+holdingText(h, now))
+		p.Paragraph(2, 2, "- "+holdingText(h, now))
 	}
 	for _, h := range b.registeredAgain {
 		how := "without having been off"
 		if h.bootID != now.bootID() {
 			how = "after a boot"
 		}
-		p.paragraph(0, 2, fmt.Sprintf("! Not %s: its machine has registered again under a new Node %s (boot ID %s). To free that volume alone: csi-fencepost release pv %s --node %s --node-id %s --reason TEXT",
-			h.pv, how, now.bootID(), shellQuote(h.pv), shellQuote(now.name), shellQuote(h.nodeID)))
+		p.Paragraph(0, 2, fmt.Sprintf("! Not %s: its machine has registered again under a new Node %s (boot ID %s). To free that volume alone: csi-fencepost release pv %s --node %s --node-id %s --reason TEXT",
+			h.pv, how, now.bootID(), cli.ShellQuote(h.pv), cli.ShellQuote(now.name), cli.ShellQuote(h.nodeID)))
 	}
 	for _, pv := range b.garbled {
-		p.paragraph(0, 2, fmt.Sprintf("! The ledger of PersistentVolume %s cannot be read, so it may be missing here: csi-fencepost explain pv %s", pv, shellQuote(pv)))
+		p.Paragraph(0, 2, fmt.Sprintf("! The ledger of PersistentVolume %s cannot be read, so it may be missing here: csi-fencepost explain pv %s", pv, cli.ShellQuote(pv)))
 	}
 }
 

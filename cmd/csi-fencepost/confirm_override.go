@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -35,9 +36,9 @@ func (f *confirmFlags) readingOn(ctx context.Context, c *cluster, now *nodeNow) 
 }
 
 func printOverrides(w io.Writer, on []readingView) {
-	p := newPrinter(w, styleOf(w))
+	p := cli.NewPrinter(w, cli.StyleOf(w))
 	for _, r := range on {
-		p.paragraph(0, 2, fmt.Sprintf("! Agent %s reads it as ON (%s). That it is wrong will be written too.", r.Agent, r.words()))
+		p.Paragraph(0, 2, fmt.Sprintf("! Agent %s reads it as ON (%s). That it is wrong will be written too.", r.Agent, r.words()))
 	}
 }
 

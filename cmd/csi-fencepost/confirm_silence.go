@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
@@ -35,10 +36,10 @@ func watchSilence(ctx context.Context, client kubernetes.Interface, now *nodeNow
 		}
 		left := time.Until(end)
 		if left <= 0 {
-			countdown(progress, "", 0)
+			cli.Countdown(progress, "", 0)
 			return nil
 		}
-		countdown(progress, "no sign of life yet", left)
+		cli.Countdown(progress, "no sign of life yet", left)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
@@ -364,8 +365,8 @@ func TestFenceStatusShowsWhatIsVoidAndWhatIsGarbled(t *testing.T) {
 func TestFenceStatusAsJSON(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
-	commandLine(t, exitOK, "fence", "confirm", "n1", "--reason=x", "--yes", kubeconfig)
-	stdout, _ := commandLine(t, exitOK, "fence", "status", "-o", "json", kubeconfig)
+	commandLine(t, cli.ExitOK, "fence", "confirm", "n1", "--reason=x", "--yes", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "fence", "status", "-o", "json", kubeconfig)
 	var status fenceStatus
 	if err := json.Unmarshal([]byte(stdout), &status); err != nil {
 		t.Fatal(err)
@@ -390,7 +391,7 @@ func TestConfirmWorksWhenTheNodeIsGone(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "va-5", Annotations: map[string]string{csi.NodeIDAnnotation: "i-9"}},
 		Spec:       storagev1.VolumeAttachmentSpec{Attacher: testDriver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}})
 
-	stdout, _ := commandLine(t, exitOK, "fence", "confirm", "n1", "--reason", "the rack burnt down", "--yes", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "fence", "confirm", "n1", "--reason", "the rack burnt down", "--yes", kubeconfig)
 	says(t, stdout, "pv-1 (driver disk.example.com, node ID i-1)", "pv-5 (driver disk.example.com, node ID i-9)", "ledger of PersistentVolume pv-4 cannot be read", "Confirmed: node n1 is off")
 	r := api.record("n1")
 	if r == nil || len(r.Confirmations) != 1 {
@@ -405,34 +406,34 @@ func TestConfirmWorksWhenTheNodeIsGone(t *testing.T) {
 		t.Errorf("by %q because %q, want the user as the API server knows them, and the reason", c.By, c.Reason)
 	}
 
-	stdout, _ = commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
 	says(t, stdout, "Node n1 (ID i-1) is fenced (OperatorConfirmation (alice))")
 
-	stdout, _ = commandLine(t, exitOK, "fence", "status", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
 	says(t, stdout, "node is off", "alice", "node ID i-1, node UID uid-1: the rack burnt down", c.ID, "AUDIT")
-	stdout, _ = commandLine(t, exitOK, "fence", "status", "n2", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", "n2", kubeconfig)
 	says(t, stdout, "Nothing is claimed of any node.")
 
-	_, stderr := commandLine(t, exitFailure, "fence", "withdraw", "n1", "--id=other", "--reason=x", kubeconfig)
+	_, stderr := commandLine(t, cli.ExitFailure, "fence", "withdraw", "n1", "--id=other", "--reason=x", kubeconfig)
 	says(t, stderr, `node n1 has no confirmation "other"`)
-	stdout, _ = commandLine(t, exitOK, "fence", "withdraw", "n1", "--id="+c.ID, "--reason=wrong rack", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "withdraw", "n1", "--id="+c.ID, "--reason=wrong rack", kubeconfig)
 	says(t, stdout, "Withdrawn")
 	if got := api.record("n1"); len(got.Confirmations) != 0 || len(got.Audit) != 2 {
 		t.Errorf("after the withdrawal: %+v, want no confirmation and both in the audit trail", got)
 	}
-	_, stderr = commandLine(t, exitFailure, "fence", "withdraw", "n1", "--reason=x", kubeconfig)
+	_, stderr = commandLine(t, cli.ExitFailure, "fence", "withdraw", "n1", "--reason=x", kubeconfig)
 	says(t, stderr, "there is no confirmation of node n1")
 }
 
 func TestConfirmRefusesWhatItKnowsNothingOf(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	api.addPV("pv-1", entry("i-1", "worker-1", "uid-1", "boot-1", fence.Publishing))
-	_, stderr := commandLine(t, exitFailure, "fence", "confirm", "worker-2", "--reason=x", "--yes", kubeconfig)
+	_, stderr := commandLine(t, cli.ExitFailure, "fence", "confirm", "worker-2", "--reason=x", "--yes", kubeconfig)
 	says(t, stderr, "nothing is known of a node worker-2", "did you mean worker-1?")
-	_, stderr = commandLine(t, exitFailure, "fence", "confirm", "worker-1", "--node-id=i-2", "--reason=x", "--yes", kubeconfig)
+	_, stderr = commandLine(t, cli.ExitFailure, "fence", "confirm", "worker-1", "--node-id=i-2", "--reason=x", "--yes", kubeconfig)
 	says(t, stderr, "no machine with node ID i-2; it has i-1")
 	api.forbidden["get namespaces"] = true
-	_, stderr = commandLine(t, exitFailure, "fence", "confirm", "worker-1", "--reason=x", "--yes", kubeconfig)
+	_, stderr = commandLine(t, cli.ExitFailure, "fence", "confirm", "worker-1", "--reason=x", "--yes", kubeconfig)
 	says(t, stderr, "cannot read the identity of the cluster", "forbidden")
 	if api.writes != 0 {
 		t.Errorf("%d writes, want none", api.writes)
@@ -444,7 +445,7 @@ func TestOperatorIsNamedByThisMachineWhereTheAPIServerDoesNot(t *testing.T) {
 	api.forbidden["create selfsubjectreviews"] = true
 	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
 	t.Setenv("USER", "bob")
-	commandLine(t, exitOK, "fence", "confirm", "n1", "--reason=x", "--yes", kubeconfig)
+	commandLine(t, cli.ExitOK, "fence", "confirm", "n1", "--reason=x", "--yes", kubeconfig)
 	if by := api.record("n1").Confirmations[0].By; !strings.HasPrefix(by, "bob@") {
 		t.Errorf("by %q, want bob@host", by)
 	}

@@ -2,8 +2,8 @@
 // driver: no single-writer volume is published to a node while another node may
 // still write to it.
 //
-//	main.go           subcommands and exit codes
-//	version.go        which build this is
+//	main.go           the table of subcommands
+//	cli/              what they have in common: flags, help, errors, text
 //
 // The sidecar:
 //
@@ -37,7 +37,6 @@
 //	inject.go, inject_as.go  inject, uninject
 //	uninstall.go, uninstall_*.go  uninstall: everything that we ever write
 //	sanity.go         sanity: runs csi-fencepost-sanity
-//	plugin.go         the names of the commands under kubectl fencepost
 //	cluster.go        how the commands reach a cluster, and who the operator is
 //	forgiving.go      reads on where a right is missing, for explain
 //

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	csitranslation "k8s.io/csi-translation-lib"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
@@ -32,11 +33,11 @@ type explainFlags struct {
 	observe    time.Duration
 	watch      bool
 	kind, name string
-	set        *cmdFlags
+	set        *cli.Flags
 }
 
 func parseExplainFlags(args []string) (*explainFlags, error) {
-	f := &explainFlags{set: newFlags("explain", explainHelp)}
+	f := &explainFlags{set: cli.NewFlags("explain", explainHelp)}
 	f.set.Output("text", "json", "yaml")
 	f.set.StringVarP(&f.namespace, "namespace", "n", "", "The namespace of the claim or pod. Default: the one of the kubeconfig's context.")
 	f.set.DurationVar(&f.observe, "observe", 0, "Watch the holders' leases for so long, to tell whether they live. A kubelet renews its lease every 10 seconds.")
@@ -253,7 +254,7 @@ const leasePoll = time.Second
 func (l *looking) watch(ctx context.Context, period time.Duration, progress io.Writer) error {
 	nodes := nodesOf(l.look.survey)
 	for end := time.Now().Add(period); time.Now().Before(end); {
-		countdown(progress, fmt.Sprintf("watching the leases of %s", strings.Join(nodes, ", ")), time.Until(end))
+		cli.Countdown(progress, fmt.Sprintf("watching the leases of %s", strings.Join(nodes, ", ")), time.Until(end))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -272,7 +273,7 @@ func (l *looking) watch(ctx context.Context, period time.Duration, progress io.W
 			}
 		}
 	}
-	countdown(progress, "", 0)
+	cli.Countdown(progress, "", 0)
 	return nil
 }
 
@@ -369,7 +370,7 @@ func noSuchPV(ctx context.Context, c *cluster, name string) error {
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
 	}
-	return fmt.Errorf("there is no PersistentVolume %s%s", name, didYouMean(name, names))
+	return fmt.Errorf("there is no PersistentVolume %s%s", name, cli.DidYouMean(name, names))
 }
 
 // elsewhere stands for a node that does not hold the volume: the hypothetical

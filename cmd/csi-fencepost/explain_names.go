@@ -8,6 +8,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 )
 
 // noSuch says that there is no such claim or pod, and which come nearest: those
@@ -38,7 +40,7 @@ func (x *explaining) noSuch(ctx context.Context, what, name string, list func(ct
 		slices.Sort(elsewhere)
 		return fmt.Errorf("there is no %s %s/%s; did you mean %s?", what, x.namespace, name, strings.Join(elsewhere[:min(3, len(elsewhere))], ", "))
 	}
-	near := append(like(name, here), like(name, others)...)
+	near := append(cli.Like(name, here), cli.Like(name, others)...)
 	if len(near) == 0 {
 		return fmt.Errorf("there is no %s %s/%s, nor one with a name like it%s (there are %d)", what, x.namespace, name, within, len(all))
 	}

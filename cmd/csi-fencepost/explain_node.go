@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -83,7 +84,7 @@ func (x *explaining) node(ctx context.Context) (*nodeExplanation, error) {
 	}
 	slices.SortFunc(e.Volumes, func(a, b holdingView) int { return strings.Compare(a.PV, b.PV) })
 	for _, pv := range held.garbled {
-		e.Notes = append(e.Notes, "The ledger of PersistentVolume "+pv+" cannot be read, so it may be missing here: csi-fencepost explain pv "+shellQuote(pv))
+		e.Notes = append(e.Notes, "The ledger of PersistentVolume "+pv+" cannot be read, so it may be missing here: csi-fencepost explain pv "+cli.ShellQuote(pv))
 	}
 	if x.asked != nil {
 		e.Agents = readAgents(ctx, x.asked, machineOf(x.name, now.node, now.nodeID(x.asked.Driver)))
@@ -120,7 +121,7 @@ func (x *explaining) noNode(ctx context.Context, held *holdings) error {
 		}
 	}
 	slices.Sort(names)
-	return fmt.Errorf("nothing is known of a node %s%s", x.name, didYouMean(x.name, slices.Compact(names)))
+	return fmt.Errorf("nothing is known of a node %s%s", x.name, cli.DidYouMean(x.name, slices.Compact(names)))
 }
 
 // nodeEvidence is what the record keeps of the live Node's machine, judged as
@@ -187,21 +188,21 @@ func viewHolding(h holding, now *nodeNow) holdingView {
 	return v
 }
 
-func printNode(w io.Writer, e *nodeExplanation, style textStyle) {
-	p := &page{newPrinter(w, style)}
-	p.field(0, "Node", e.Node)
-	p.field(0, "Liveness", e.Liveness)
+func printNode(w io.Writer, e *nodeExplanation, style cli.Style) {
+	p := &page{cli.NewPrinter(w, style)}
+	p.Field(0, "Node", e.Node)
+	p.Field(0, "Liveness", e.Liveness)
 	if e.NodeUID != "" {
-		p.field(0, "Machine", "node UID "+e.NodeUID+", boot ID "+orNone(e.BootID))
+		p.Field(0, "Machine", "node UID "+e.NodeUID+", boot ID "+cli.OrNone(e.BootID))
 	}
-	p.field(0, "Record", orNone(e.Record))
+	p.Field(0, "Record", cli.OrNone(e.Record))
 	p.readings(0, e.Agents)
 	for i := range e.Evidence {
-		p.field(0, listedOrNot(i == 0, "Evidence", ""), evidenceWords(&e.Evidence[i]))
+		p.Field(0, cli.Either(i == 0, "Evidence", ""), evidenceWords(&e.Evidence[i]))
 	}
-	p.blank()
+	p.Blank()
 	if len(e.Volumes) == 0 {
-		p.heading(bold, "It holds no volume that csi-fencepost knows of.")
+		p.Heading(cli.Bold, "It holds no volume that csi-fencepost knows of.")
 	} else {
 		rows := make([][]string, len(e.Volumes))
 		for i, v := range e.Volumes {
@@ -209,16 +210,16 @@ func printNode(w io.Writer, e *nodeExplanation, style textStyle) {
 			if v.Older {
 				state += ", on an older machine of that name"
 			}
-			rows[i] = []string{v.PV, orDash(v.Claim), v.Driver, v.NodeID, state}
+			rows[i] = []string{v.PV, cli.OrDash(v.Claim), v.Driver, v.NodeID, state}
 		}
-		newTables(w).print([]string{"VOLUME", "CLAIM", "DRIVER", "NODE ID", "STATE"}, rows)
-		p.blank()
-		p.paragraph(0, 2, "What stands in the way of one of them: csi-fencepost explain pv NAME")
+		cli.NewTables(w).Print([]string{"VOLUME", "CLAIM", "DRIVER", "NODE ID", "STATE"}, rows)
+		p.Blank()
+		p.Paragraph(0, 2, "What stands in the way of one of them: csi-fencepost explain pv NAME")
 	}
 	for _, right := range e.MissingRights {
-		p.paragraph(0, 2, "! Missing right: "+right)
+		p.Paragraph(0, 2, "! Missing right: "+right)
 	}
 	for _, note := range e.Notes {
-		p.paragraph(0, 2, "* "+note)
+		p.Paragraph(0, 2, "* "+note)
 	}
 }

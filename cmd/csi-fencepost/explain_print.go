@@ -5,33 +5,34 @@ import (
 	"io"
 	"strings"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // A page is what is printed of a volume or a node.
-type page struct{ *printer }
+type page struct{ *cli.Printer }
 
 // printExplanation writes an explanation for a person to read.
-func printExplanation(w io.Writer, e *explanation, style textStyle) {
-	p := &page{newPrinter(w, style)}
+func printExplanation(w io.Writer, e *explanation, style cli.Style) {
+	p := &page{cli.NewPrinter(w, style)}
 	p.volume(e)
 	for i := range e.Holders {
-		p.blank()
+		p.Blank()
 		p.holder(&e.Holders[i])
 	}
 	if len(e.Holders) == 0 {
-		p.blank()
-		p.heading(bold, "No node holds it.")
+		p.Blank()
+		p.Heading(cli.Bold, "No node holds it.")
 	}
 	p.decisions(e)
 	if len(e.Notes) > 0 || len(e.MissingRights) > 0 {
-		p.blank()
+		p.Blank()
 	}
 	for _, right := range e.MissingRights {
-		p.paragraph(0, 2, "! Missing right: "+right)
+		p.Paragraph(0, 2, "! Missing right: "+right)
 	}
 	for _, note := range e.Notes {
-		p.paragraph(0, 2, "* "+note)
+		p.Paragraph(0, 2, "* "+note)
 	}
 }
 
@@ -41,17 +42,17 @@ func (p *page) volume(e *explanation) {
 	if v.Claim != "" {
 		name += " (claim " + v.Claim + ")"
 	}
-	p.field(0, "Volume", name)
-	p.field(0, "Driver", v.Driver)
-	p.field(0, "Handle", v.Handle)
+	p.Field(0, "Volume", name)
+	p.Field(0, "Driver", v.Driver)
+	p.Field(0, "Handle", v.Handle)
 	guard := "guarded"
 	if !v.Guarded {
 		guard = "not guarded"
 	}
-	p.field(0, "Writers", fmt.Sprintf("%s (%s): %s", v.Writers, strings.Join(v.AccessModes, ", "), guard))
-	p.field(0, "Ledger", ledgerWords(&e.Ledger))
+	p.Field(0, "Writers", fmt.Sprintf("%s (%s): %s", v.Writers, strings.Join(v.AccessModes, ", "), guard))
+	p.Field(0, "Ledger", ledgerWords(&e.Ledger))
 	for _, aside := range e.Ledger.SetAside {
-		p.field(0, "", aside)
+		p.Field(0, "", aside)
 	}
 }
 
@@ -63,46 +64,46 @@ func ledgerWords(l *ledgerView) string {
 		return "none yet: it is written at the next attach or detach"
 	}
 	if l.WrittenAt != "" {
-		return "on PersistentVolume " + l.PV + ", last written " + ago(l.age)
+		return "on PersistentVolume " + l.PV + ", last written " + cli.Ago(l.age)
 	}
 	return "on PersistentVolume " + l.PV
 }
 
 func (p *page) holder(h *holderView) {
 	name := (&fence.Holder{NodeID: h.NodeID, NodeName: h.Node}).Describe()
-	color := green
+	color := cli.Green
 	if h.MayWrite {
-		color = yellow
+		color = cli.Yellow
 	}
-	p.heading(color, upperFirst(name)+" "+h.Why)
+	p.Heading(color, cli.UpperFirst(name)+" "+h.Why)
 	var sources []string
 	for _, s := range h.Sources {
 		sources = append(sources, string(s))
 	}
-	p.field(2, "named by", strings.Join(sources, ", "))
+	p.Field(2, "named by", strings.Join(sources, ", "))
 	if h.Ledger != nil {
-		p.field(2, "ledger", entryWords(h.Ledger))
+		p.Field(2, "ledger", entryWords(h.Ledger))
 	}
-	p.field(2, "machine", machineWords(&h.Machine, h.Node))
+	p.Field(2, "machine", machineWords(&h.Machine, h.Node))
 	if h.InUse != nil {
-		p.field(2, "volume", fmt.Sprintf("%s by its kubelet (volumesInUse), %s by Kubernetes (volumesAttached)", listedOrNot(*h.InUse, "in use", "not in use"), listedOrNot(*h.ListedAttached, "listed attached", "not listed attached")))
+		p.Field(2, "volume", fmt.Sprintf("%s by its kubelet (volumesInUse), %s by Kubernetes (volumesAttached)", cli.Either(*h.InUse, "in use", "not in use"), cli.Either(*h.ListedAttached, "listed attached", "not listed attached")))
 	}
 	if a := h.Attachment; a != nil {
-		p.field(2, "attachment", attachmentWords(a))
+		p.Field(2, "attachment", attachmentWords(a))
 	}
-	p.field(2, "liveness", livenessWords(&h.Liveness))
+	p.Field(2, "liveness", livenessWords(&h.Liveness))
 	for i := range h.Evidence {
 		label := ""
 		if i == 0 {
 			label = "evidence"
 		}
-		p.field(2, label, evidenceWords(&h.Evidence[i]))
+		p.Field(2, label, evidenceWords(&h.Evidence[i]))
 	}
 	if len(h.Evidence) == 0 && h.MayWrite {
-		p.field(2, "evidence", "none was asked for or found that it is fenced")
+		p.Field(2, "evidence", "none was asked for or found that it is fenced")
 	}
 	if h.Record != "" {
-		p.field(2, "record", h.Record)
+		p.Field(2, "record", h.Record)
 	}
 	p.readings(2, h.Agents)
 }
@@ -122,7 +123,7 @@ func (p *page) readings(indent int, agents []readingView) {
 			label = "fence agents"
 		}
 		a := &agents[i]
-		p.field(indent, label, fmt.Sprintf("%s (level %d) reads %s, in %s: %s", a.Agent, a.Level, a.State, a.Took, strings.Map(oneLine, a.words())))
+		p.Field(indent, label, fmt.Sprintf("%s (level %d) reads %s, in %s: %s", a.Agent, a.Level, a.State, a.Took, strings.Map(cli.OneLine, a.words())))
 	}
 }
 
@@ -137,14 +138,14 @@ func machineWords(m *machineView, node string) string {
 		return fmt.Sprintf("rebooted since: boot ID %s now, %s when it got the volume (node UID %s)", m.LiveBootID, m.BootID, m.NodeUID)
 	case "replaced":
 		if m.NodeUID == m.LiveNodeUID {
-			return fmt.Sprintf("not the one that is called %s now, which has taken over its Node (node UID %s): boot ID %s, and the live one has %s", node, m.NodeUID, orNone(m.BootID), orNone(m.LiveBootID))
+			return fmt.Sprintf("not the one that is called %s now, which has taken over its Node (node UID %s): boot ID %s, and the live one has %s", node, m.NodeUID, cli.OrNone(m.BootID), cli.OrNone(m.LiveBootID))
 		}
 		return fmt.Sprintf("not the one that is called %s now: node UID %s, and the live Node has %s", node, m.NodeUID, m.LiveNodeUID)
 	case "gone":
 		if m.NodeUID == "" {
 			return fmt.Sprintf("gone: there is no Node %s any more", node)
 		}
-		return fmt.Sprintf("gone: there is no Node %s any more (node UID was %s, boot ID %s)", node, m.NodeUID, orNone(m.BootID))
+		return fmt.Sprintf("gone: there is no Node %s any more (node UID was %s, boot ID %s)", node, m.NodeUID, cli.OrNone(m.BootID))
 	case "unreadable":
 		return "could not be read"
 	}
@@ -155,19 +156,19 @@ func machineWords(m *machineView, node string) string {
 }
 
 func attachmentWords(a *attachmentView) string {
-	s := listedOrNot(a.Attached, "attached", "not attached")
+	s := cli.Either(a.Attached, "attached", "not attached")
 	if a.DeletedAt != "" {
 		s += ", being deleted since " + a.DeletedAt
 	}
 	if a.CreatedAt != "" {
-		s += ", asked for " + ago(a.age)
+		s += ", asked for " + cli.Ago(a.age)
 	}
 	s += ": " + a.Name
 	switch {
 	case strings.Contains(a.Error, fence.Mark):
-		s += "; refused last " + ago(a.failed)
+		s += "; refused last " + cli.Ago(a.failed)
 	case a.Error != "":
-		s += "; failed last " + ago(a.failed) + ": " + clippedTo(a.Error, 300)
+		s += "; failed last " + cli.Ago(a.failed) + ": " + clippedTo(a.Error, 300)
 	}
 	return s
 }
@@ -191,10 +192,10 @@ func livenessWords(l *livenessView) string {
 		s = "alive: its Node is Ready, and it has no lease yet"
 	}
 	if l.NotReadySince != "" {
-		s += "; its Node turned NotReady " + ago(l.notReady)
+		s += "; its Node turned NotReady " + cli.Ago(l.notReady)
 	}
 	if l.LeaseRenewedAt != "" {
-		s += fmt.Sprintf("; by the node's own clock it renewed its lease %s", ago(l.leaseAge))
+		s += fmt.Sprintf("; by the node's own clock it renewed its lease %s", cli.Ago(l.leaseAge))
 	}
 	return s
 }
@@ -208,7 +209,7 @@ func evidenceWords(e *evidenceView) string {
 		}
 	}
 	if e.Detail != "" {
-		s += " (" + strings.Map(oneLine, e.Detail) + ")"
+		s += " (" + strings.Map(cli.OneLine, e.Detail) + ")"
 	}
 	reading := e.Kind == fence.PowerReading || e.Kind == fence.StorageFence
 	switch {
@@ -236,14 +237,14 @@ func evidenceWords(e *evidenceView) string {
 func (p *page) decisions(e *explanation) {
 	for i := range e.Waiting {
 		w := &e.Waiting[i]
-		p.blank()
-		p.heading(bold, "Waiting: "+(&fence.Holder{NodeID: w.NodeID, NodeName: w.Node}).Describe())
-		p.field(2, "attachment", attachmentWords(w.Attachment))
-		p.blank()
+		p.Blank()
+		p.Heading(cli.Bold, "Waiting: "+(&fence.Holder{NodeID: w.NodeID, NodeName: w.Node}).Describe())
+		p.Field(2, "attachment", attachmentWords(w.Attachment))
+		p.Blank()
 		p.cases("The publish to node "+w.Node+" now", &w.Decision, w.IfAlive, w.IfSilent)
 	}
 	if len(e.Waiting) == 0 {
-		p.blank()
+		p.Blank()
 		p.cases("A publish to another node now", &e.Decision, e.IfAlive, e.IfSilent)
 	}
 }
@@ -251,30 +252,30 @@ func (p *page) decisions(e *explanation) {
 func (p *page) cases(what string, d, ifAlive, ifSilent *decisionView) {
 	p.decision(what, d)
 	if ifAlive != nil {
-		p.blank()
+		p.Blank()
 		p.decision("If alive", ifAlive)
-		p.blank()
+		p.Blank()
 		p.decision("If silent", ifSilent)
 	}
 }
 
 func (p *page) decision(what string, d *decisionView) {
-	word, color := map[string]string{"allow": "ALLOWED", "refuse": "REFUSED", "wait": "MUST WAIT", "pass": "PASSED THROUGH", "depends": "DEPENDS", "unknown": "CANNOT BE TOLD"}[d.Action], yellow
+	word, color := map[string]string{"allow": "ALLOWED", "refuse": "REFUSED", "wait": "MUST WAIT", "pass": "PASSED THROUGH", "depends": "DEPENDS", "unknown": "CANNOT BE TOLD"}[d.Action], cli.Yellow
 	switch d.Action {
 	case "allow", "pass":
-		color = green
+		color = cli.Green
 	case "refuse", "wait":
-		color = red
+		color = cli.Red
 	}
 	head := what + ": " + word
 	if d.Reason != "" && d.Action != "depends" {
 		head += " [" + string(d.Reason) + "]"
 	}
-	p.heading(color, head)
-	p.paragraph(2, 0, upperFirst(d.Why)+".")
+	p.Heading(color, head)
+	p.Paragraph(2, 0, cli.UpperFirst(d.Why)+".")
 	for i := range d.Unblock {
 		if i == 0 {
-			p.paragraph(2, 0, "To unblock it:")
+			p.Paragraph(2, 0, "To unblock it:")
 		}
 		p.remedy(&d.Unblock[i])
 	}
@@ -286,8 +287,8 @@ func (p *page) remedy(r *remedy) {
 	if len(r.Commands) > 0 {
 		end = ":"
 	}
-	p.paragraph(2, 2, "- "+r.What+end)
+	p.Paragraph(2, 2, "- "+r.What+end)
 	for _, c := range r.Commands {
-		fmt.Fprintf(p.w, "      %s\n", c)
+		fmt.Fprintf(p.W, "      %s\n", c)
 	}
 }

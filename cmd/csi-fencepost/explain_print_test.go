@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -141,14 +142,14 @@ func TestExplainTextOfEverySituation(t *testing.T) {
 	for name, l := range looks() {
 		t.Run(name, func(t *testing.T) {
 			var text strings.Builder
-			printExplanation(&text, explain(l), textStyle{width: minWidth})
+			printExplanation(&text, explain(l), cli.Style{Width: cli.MinWidth})
 			golden(t, name+".txt", text.String())
 			if strings.Contains(text.String(), "\x1b") {
 				t.Error("there is colour in it, and none was asked for")
 			}
 			for line := range strings.Lines(text.String()) {
-				if line = strings.TrimRight(line, "\n"); len([]rune(line)) > minWidth && strings.Contains(line, " ") && !strings.HasPrefix(line, "      ") && !strings.Contains(line, "csi-0123") {
-					t.Errorf("a line has more than %d characters: %s", minWidth, line)
+				if line = strings.TrimRight(line, "\n"); len([]rune(line)) > cli.MinWidth && strings.Contains(line, " ") && !strings.HasPrefix(line, "      ") && !strings.Contains(line, "csi-0123") {
+					t.Errorf("a line has more than %d characters: %s", cli.MinWidth, line)
 				}
 			}
 		})
@@ -158,9 +159,9 @@ func TestExplainTextOfEverySituation(t *testing.T) {
 func TestExplainTextDoesNotLoseWordsToColourOrWidth(t *testing.T) {
 	for name, l := range looks() {
 		var narrow, wide strings.Builder
-		printExplanation(&narrow, explain(l), textStyle{width: minWidth})
-		printExplanation(&wide, explain(l), textStyle{width: maxWidth, color: true})
-		bare := strings.NewReplacer("\x1b["+bold+"m", "", "\x1b["+red+"m", "", "\x1b["+green+"m", "", "\x1b["+yellow+"m", "", "\x1b[0m", "").Replace(wide.String())
+		printExplanation(&narrow, explain(l), cli.Style{Width: cli.MinWidth})
+		printExplanation(&wide, explain(l), cli.Style{Width: cli.MaxWidth, Color: true})
+		bare := strings.NewReplacer("\x1b["+cli.Bold+"m", "", "\x1b["+cli.Red+"m", "", "\x1b["+cli.Green+"m", "", "\x1b["+cli.Yellow+"m", "", "\x1b[0m", "").Replace(wide.String())
 		if a, b := strings.Fields(narrow.String()), strings.Fields(bare); strings.Join(a, " ") != strings.Join(b, " ") {
 			t.Errorf("%s: narrow and wide differ in words:\n%s\n%s", name, narrow.String(), bare)
 		}
@@ -173,7 +174,7 @@ func TestExplainTextDoesNotLoseWordsToColourOrWidth(t *testing.T) {
 func TestExplainJSONSchemaIsStable(t *testing.T) {
 	for _, name := range []string{"void-taint", "not-watched", "nobody"} {
 		var text strings.Builder
-		if err := printAs(&text, "json", explain(looks()[name]), nil); err != nil {
+		if err := cli.PrintAs(&text, "json", explain(looks()[name]), nil); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, name+".json", text.String())
@@ -193,14 +194,14 @@ func TestColourIsForTerminalsAndNotWhereNoColorIsSet(t *testing.T) {
 	defer file.Close()
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
-	if !styleOf(terminal).color || styleOf(file).color || styleOf(&strings.Builder{}).color {
+	if !cli.StyleOf(terminal).Color || cli.StyleOf(file).Color || cli.StyleOf(&strings.Builder{}).Color {
 		t.Error("want colour on a terminal, and not in a file or a pipe")
 	}
-	if width := styleOf(terminal).width; width < minWidth || width > maxWidth {
-		t.Errorf("width %d, want %d to %d", width, minWidth, maxWidth)
+	if width := cli.StyleOf(terminal).Width; width < cli.MinWidth || width > cli.MaxWidth {
+		t.Errorf("width %d, want %d to %d", width, cli.MinWidth, cli.MaxWidth)
 	}
 	t.Setenv("NO_COLOR", "1")
-	if styleOf(terminal).color {
+	if cli.StyleOf(terminal).Color {
 		t.Error("colour although NO_COLOR is set")
 	}
 }
@@ -210,7 +211,7 @@ func TestTheAgeOfALeaseIsRoughAndMayBeInTheFuture(t *testing.T) {
 		-90 * time.Second: "1m30s in the future", 12*time.Second + 400*time.Millisecond: "12s ago",
 		61*time.Minute + 20*time.Second: "1h1m0s ago", 73 * time.Hour: "3 days ago",
 	} {
-		if got := ago(d); got != want {
+		if got := cli.Ago(d); got != want {
 			t.Errorf("%s: %q, want %q", d, got, want)
 		}
 	}
@@ -218,7 +219,7 @@ func TestTheAgeOfALeaseIsRoughAndMayBeInTheFuture(t *testing.T) {
 
 func TestCommandsToPasteAreQuoted(t *testing.T) {
 	for word, want := range map[string]string{"n1.example.com": "n1.example.com", "i 1": "'i 1'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "": "''"} {
-		if got := shellQuote(word); got != want {
+		if got := cli.ShellQuote(word); got != want {
 			t.Errorf("%q: %s, want %s", word, got, want)
 		}
 	}

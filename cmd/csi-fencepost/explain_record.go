@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -35,7 +36,7 @@ func (l *looking) readBehind(ctx context.Context) error {
 	for _, node := range nodesOf(k.survey) {
 		r, err := store.Get(ctx, node)
 		if err != nil {
-			k.notes = append(k.notes, oneLineOf(err))
+			k.notes = append(k.notes, cli.OneLineOf(err))
 			continue
 		}
 		k.records[node] = r
@@ -195,7 +196,7 @@ func sinceWords(at string, now time.Time) string {
 	if !ok {
 		return at
 	}
-	return ago(now.Sub(t))
+	return cli.Ago(now.Sub(t))
 }
 
 // attachError is what the attacher was last told, shortened.
@@ -207,5 +208,5 @@ func attachError(va *storagev1.VolumeAttachment) (message string, at time.Time) 
 	if e == nil {
 		return "", time.Time{}
 	}
-	return strings.Map(oneLine, e.Message), e.Time.Time
+	return strings.Map(cli.OneLine, e.Message), e.Time.Time
 }

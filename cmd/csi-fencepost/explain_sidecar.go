@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 )
 
@@ -116,7 +117,7 @@ func findConfig(ctx context.Context, client kubernetes.Interface, driver string)
 	}
 	c, err := config.Parse([]byte(text))
 	if err != nil {
-		return defaults("that of %s (%s) is not one that this version understands: %s", one, where, oneLineOf(err))
+		return defaults("that of %s (%s) is not one that this version understands: %s", one, where, cli.OneLineOf(err))
 	}
 	return sidecarConfig{config: c, found: where + ", of " + one.String()}
 }

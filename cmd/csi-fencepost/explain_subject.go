@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
@@ -62,7 +63,7 @@ func (p *pageWriter) Write(b []byte) (int, error) {
 
 // flush writes the page over the last one on a terminal, elsewhere below it.
 func (p *pageWriter) flush(w io.Writer) {
-	if _, ok := terminal(w); ok {
+	if _, ok := cli.Terminal(w); ok {
 		fmt.Fprint(w, "\x1b[H\x1b[2J")
 	}
 	w.Write(p.text)
@@ -75,7 +76,7 @@ func (x *explaining) once(ctx context.Context, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return x.set.Print(w, e, func(w io.Writer) { printNode(w, e, styleOf(x.stdout)) })
+		return x.set.Print(w, e, func(w io.Writer) { printNode(w, e, cli.StyleOf(x.stdout)) })
 	}
 	names, notes, err := x.volumes(ctx)
 	if err != nil {
@@ -94,9 +95,9 @@ func (x *explaining) once(ctx context.Context, w io.Writer) error {
 		list.Items = append(list.Items, e)
 	}
 	if x.kind != "pod" {
-		return x.set.Print(w, list.Items[0], func(w io.Writer) { printExplanation(w, list.Items[0], styleOf(x.stdout)) })
+		return x.set.Print(w, list.Items[0], func(w io.Writer) { printExplanation(w, list.Items[0], cli.StyleOf(x.stdout)) })
 	}
-	return x.set.Print(w, list, func(w io.Writer) { list.print(w, styleOf(x.stdout)) })
+	return x.set.Print(w, list, func(w io.Writer) { list.print(w, cli.StyleOf(x.stdout)) })
 }
 
 // volume explains one PersistentVolume.
@@ -157,7 +158,7 @@ func (x *explaining) agentNotes() []string {
 	}
 	notes := x.asked.Notes
 	for _, err := range x.asked.Faults {
-		notes = append(notes, oneLineOf(err))
+		notes = append(notes, cli.OneLineOf(err))
 	}
 	return notes
 }
@@ -236,22 +237,22 @@ type explanationList struct {
 	Notes      []string       `json:"notes"`
 }
 
-func (list *explanationList) print(w io.Writer, style textStyle) {
-	p := newPrinter(w, style)
+func (list *explanationList) print(w io.Writer, style cli.Style) {
+	p := cli.NewPrinter(w, style)
 	for i, e := range list.Items {
 		if i > 0 {
-			p.blank()
-			p.blank()
+			p.Blank()
+			p.Blank()
 		}
 		printExplanation(w, e, style)
 	}
 	if len(list.Items) == 0 {
-		p.heading(bold, "The pod uses no volume of a CSI driver.")
+		p.Heading(cli.Bold, "The pod uses no volume of a CSI driver.")
 	}
 	for i, note := range list.Notes {
 		if i == 0 {
-			p.blank()
+			p.Blank()
 		}
-		p.paragraph(0, 2, "* "+note)
+		p.Paragraph(0, 2, "* "+note)
 	}
 }

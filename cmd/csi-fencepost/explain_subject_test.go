@@ -11,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -37,12 +38,12 @@ func waitingForPV1(api *apiServer) {
 func TestExplainJudgesThePublishThatWaits(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	waitingForPV1(api)
-	stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
 	says(t, stdout, "Waiting: node n2 (ID i-2)", "The publish to node n2 now: DEPENDS", "It depends on whether node n1 is alive", "If silent: REFUSED [HolderStale]")
 	if strings.Contains(stdout, "Node n2 (ID i-2) ") {
 		t.Errorf("the node that waits is shown as a holder:\n%s", stdout)
 	}
-	stdout, _ = commandLine(t, exitOK, "explain", "pv", "pv-1", "-ojson", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", "-ojson", kubeconfig)
 	var e explanation
 	if err := json.Unmarshal([]byte(stdout), &e); err != nil {
 		t.Fatal(err)
@@ -57,7 +58,7 @@ func TestExplainJudgesEachPublishThatWaits(t *testing.T) {
 	waitingForPV1(api)
 	api.addNode("n3", "uid-3", "boot-3", "i-3", kubeletReady)
 	api.addAttachment("n3", false)
-	stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
 	says(t, stdout, "Waiting: node n2 (ID i-2)", "The publish to node n2 now", "Waiting: node n3 (ID i-3)", "The publish to node n3 now")
 }
 
@@ -66,7 +67,7 @@ func TestExplainAllowsTheFirstPublish(t *testing.T) {
 	api.addPV("pv-1")
 	api.addNode("n2", "uid-2", "boot-2", "i-2", inUse, kubeletReady)
 	api.addAttachment("n2", false)
-	stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
 	says(t, stdout, "No node holds it.", "The publish to node n2 now: ALLOWED [NoOtherHolder]")
 }
 
@@ -91,16 +92,16 @@ func TestExplainFromTheClaimAndFromThePod(t *testing.T) {
 		claim("data-0"), claim("later"), claim("missing"), {Name: "tmp"},
 		{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}}})
 
-	stdout, _ := commandLine(t, exitOK, "explain", "pvc", "data-0", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pvc", "data-0", kubeconfig)
 	says(t, stdout, "pv-1 (claim default/data-0)", "Waiting: node n2")
-	_, stderr := commandLine(t, exitFailure, "explain", "pvc", "later", kubeconfig)
+	_, stderr := commandLine(t, cli.ExitFailure, "explain", "pvc", "later", kubeconfig)
 	says(t, stderr, "PersistentVolumeClaim default/later is bound to no volume yet")
-	_, stderr = commandLine(t, exitFailure, "explain", "pvc", "data-0", "-n", "other", kubeconfig)
+	_, stderr = commandLine(t, cli.ExitFailure, "explain", "pvc", "data-0", "-n", "other", kubeconfig)
 	says(t, stderr, "there is no PersistentVolumeClaim other/data-0")
 
-	stdout, _ = commandLine(t, exitOK, "explain", "pod", "db-0", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "explain", "pod", "db-0", kubeconfig)
 	says(t, words(stdout), "pv-1 (claim default/data-0)", "Waiting: node n2", "default/later is bound to no volume yet", "PersistentVolumeClaim default/missing", "PersistentVolume nfs-1 is no volume of a CSI driver")
-	stdout, _ = commandLine(t, exitOK, "explain", "pod", "db-0", "-ojson", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "explain", "pod", "db-0", "-ojson", kubeconfig)
 	var list explanationList
 	if err := json.Unmarshal([]byte(stdout), &list); err != nil {
 		t.Fatal(err)
@@ -113,11 +114,11 @@ func TestExplainFromTheClaimAndFromThePod(t *testing.T) {
 func TestExplainNodeListsWhatItHolds(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	waitingForPV1(api)
-	stdout, _ := commandLine(t, exitOK, "explain", "node", "n1", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "explain", "node", "n1", kubeconfig)
 	says(t, stdout, "node UID uid-1, boot ID boot-1", "VOLUME  CLAIM           DRIVER            NODE ID  STATE", "pv-1    default/data-0  disk.example.com  i-1      publishing")
-	stdout, _ = commandLine(t, exitOK, "explain", "node", "n2", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "explain", "node", "n2", kubeconfig)
 	says(t, stdout, "Ready, ", "i-2      waiting")
-	_, stderr := commandLine(t, exitFailure, "explain", "node", "n9", kubeconfig)
+	_, stderr := commandLine(t, cli.ExitFailure, "explain", "node", "n9", kubeconfig)
 	says(t, stderr, "nothing is known of a node n9; did you mean n1, n2?")
 }
 
@@ -129,7 +130,7 @@ func TestExplainThatWatchesFollowsTheLeases(t *testing.T) {
 	defer cancel()
 	time.AfterFunc(watchEvery/2, func() { api.addNode("n1", "uid-1", "boot-1", "i-1", inUse, listedAttached) })
 	var out, errs strings.Builder
-	if code := run(ctx, []string{"explain", "pv", "pv-1", "-w", kubeconfig}, &out, &errs); code != exitOK {
+	if code := run(ctx, []string{"explain", "pv", "pv-1", "-w", kubeconfig}, &out, &errs); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, errs.String())
 	}
 	first, second, twice := strings.Cut(out.String(), "DEPENDS")

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/yaml"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -54,7 +55,7 @@ func TestWrongExplainIsExitCode2AndSaysWhatIsRight(t *testing.T) {
 		"release: --node is missing":                    {"release", "pv", "pv-1", "--reason=x"},
 		`release: "pvc" cannot be released, only pv`:    {"release", "pvc", "a", "--node=n1", "--reason=x"},
 	} {
-		stdout, stderr := commandLine(t, exitUsage, args...)
+		stdout, stderr := commandLine(t, cli.ExitUsage, args...)
 		says(t, stderr, want)
 		if stdout != "" {
 			t.Errorf("%v: an error went to stdout: %s", args, stdout)
@@ -67,7 +68,7 @@ func TestHelpOfTheCommandsListsTheirFlags(t *testing.T) {
 		"--observe": {"explain", "--help"}, "--node-id": {"fence", "confirm", "-h"}, "--id": {"fence", "withdraw", "--help"},
 		"--output": {"fence", "status", "--help"}, "--node ": {"release", "--help"}, "fence confirm NODE": {"fence", "--help"},
 	} {
-		stdout, _ := commandLine(t, exitOK, args...)
+		stdout, _ := commandLine(t, cli.ExitOK, args...)
 		says(t, stdout, want)
 	}
 }
@@ -81,13 +82,13 @@ func TestExplainReadsLedgerNodeAttachmentAndLease(t *testing.T) {
 		Spec:   storagev1.VolumeAttachmentSpec{Attacher: testDriver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
 		Status: storagev1.VolumeAttachmentStatus{Attached: true}})
 
-	stdout, stderr := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	stdout, stderr := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
 	says(t, stdout, "Node n1 (ID i-1)", "ledger, VolumeAttachment, volumesInUse, volumesAttached", "the same, not rebooted", "not watched", "attached: va-1", "DEPENDS", "default configuration")
 	if stderr != "" || api.writes != 0 {
 		t.Errorf("stderr %q and %d writes, want neither", stderr, api.writes)
 	}
 
-	stdout, _ = commandLine(t, exitOK, "explain", "pv", kubeconfig, "-o", "json", "pv-1")
+	stdout, _ = commandLine(t, cli.ExitOK, "explain", "pv", kubeconfig, "-o", "json", "pv-1")
 	var e explanation
 	if err := json.Unmarshal([]byte(stdout), &e); err != nil {
 		t.Fatal(err)
@@ -95,7 +96,7 @@ func TestExplainReadsLedgerNodeAttachmentAndLease(t *testing.T) {
 	if e.Kind != "VolumeExplanation" || len(e.Holders) != 1 || e.Holders[0].Liveness.State != "unwatched" || e.IfSilent == nil || e.IfSilent.Reason != fence.HolderStale {
 		t.Errorf("not what is there: %s", stdout)
 	}
-	asYAML, _ := commandLine(t, exitOK, "explain", "pv", kubeconfig, "-oyaml", "pv-1")
+	asYAML, _ := commandLine(t, cli.ExitOK, "explain", "pv", kubeconfig, "-oyaml", "pv-1")
 	var again explanation
 	if err := yaml.UnmarshalStrict([]byte(asYAML), &again); err != nil {
 		t.Fatal(err)
@@ -106,11 +107,11 @@ func TestExplainFindsTheKubeconfigAsKubectlDoes(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	api.addPV("pv-1")
 	t.Setenv("KUBECONFIG", strings.TrimPrefix(kubeconfig, "--kubeconfig="))
-	commandLine(t, exitOK, "explain", "pv", "pv-1")
+	commandLine(t, cli.ExitOK, "explain", "pv", "pv-1")
 	t.Setenv("KUBECONFIG", "/nowhere")
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	_, stderr := commandLine(t, exitFailure, "explain", "pv", "pv-1")
+	_, stderr := commandLine(t, cli.ExitFailure, "explain", "pv", "pv-1")
 	says(t, stderr, "the Kubernetes API is not known", "give --kubeconfig, or set KUBECONFIG")
 }
 
@@ -119,9 +120,9 @@ func TestExplainNamesTheNearestNames(t *testing.T) {
 	for _, name := range []string{"pvc-1a2b", "pvc-1a2c", "pvc-9999", "other"} {
 		api.addPV(name)
 	}
-	_, stderr := commandLine(t, exitFailure, "explain", "pv", "pvc-1a2d", kubeconfig)
+	_, stderr := commandLine(t, cli.ExitFailure, "explain", "pv", "pvc-1a2d", kubeconfig)
 	says(t, stderr, "there is no PersistentVolume pvc-1a2d; did you mean pvc-1a2b, pvc-1a2c?")
-	_, stderr = commandLine(t, exitFailure, "explain", "pv", "zzz-zzz", kubeconfig)
+	_, stderr = commandLine(t, cli.ExitFailure, "explain", "pv", "zzz-zzz", kubeconfig)
 	says(t, stderr, "nor one with a name like it (there are 4)")
 }
 
@@ -135,7 +136,7 @@ func TestExplainGoesOnWhereARightIsMissingAndNamesIt(t *testing.T) {
 		api.put("/apis/storage.k8s.io/v1/volumeattachments/va-1", &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va-1"},
 			Spec: storagev1.VolumeAttachmentSpec{Attacher: testDriver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}})
 		api.forbidden[right] = true
-		stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+		stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
 		says(t, stdout, "Node n1 (ID i-1)", "! Missing right: "+strings.Replace(right, "/", " in namespace ", 1), "CANNOT BE TOLD")
 		if strings.Contains(stdout, "gone") {
 			t.Errorf("%s: what could not be read is called gone:\n%s", right, stdout)
@@ -144,10 +145,10 @@ func TestExplainGoesOnWhereARightIsMissingAndNamesIt(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
 	api.forbidden["get namespaces"] = true
-	stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
 	says(t, stdout, "Node n1 (ID i-1)", "identity of the cluster could not be read")
 	api.forbidden["get persistentvolumes"] = true
-	_, stderr := commandLine(t, exitFailure, "explain", "pv", "pv-1", kubeconfig)
+	_, stderr := commandLine(t, cli.ExitFailure, "explain", "pv", "pv-1", kubeconfig)
 	says(t, stderr, "cannot read PersistentVolume pv-1", "forbidden")
 }
 
@@ -157,7 +158,7 @@ func TestExplainOfAGarbledLedgerSaysHowToMendItAndShowsTheRest(t *testing.T) {
 	pv.Annotations = map[string]string{ledger.Annotation: "{oops"}
 	api.put("/api/v1/persistentvolumes/pv-1", pv)
 	api.addNode("n1", "uid-1", "boot-1", "i-1", inUse)
-	stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
 	says(t, stdout, "GARBLED", "csi-fencepost ledger repair pv-1", "kubectl annotate pv pv-1 csi-fencepost.io/holders-", "REFUSED [LedgerUnreadable]", "Node n1 (ID i-1)", "volumesInUse")
 }
 
@@ -168,13 +169,13 @@ func TestExplainUnderstandsMigratedInTreeVolumesAndRefusesOthers(t *testing.T) {
 	in.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	in.Spec.AWSElasticBlockStore = &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-0123456789abcdef0"}
 	api.put("/api/v1/persistentvolumes/in-tree", in)
-	stdout, _ := commandLine(t, exitOK, "explain", "pv", "in-tree", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "in-tree", kubeconfig)
 	says(t, stdout, "ebs.csi.aws.com", "vol-0123456789abcdef0")
 
 	nfs := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "nfs", UID: "v"}}
 	nfs.Spec.NFS = &corev1.NFSVolumeSource{Server: "s", Path: "/"}
 	api.put("/api/v1/persistentvolumes/nfs", nfs)
-	_, stderr := commandLine(t, exitFailure, "explain", "pv", "nfs", kubeconfig)
+	_, stderr := commandLine(t, cli.ExitFailure, "explain", "pv", "nfs", kubeconfig)
 	says(t, stderr, "PersistentVolume nfs is no volume of a CSI driver")
 }
 
@@ -183,7 +184,7 @@ func TestExplainSaysThatADriverWithoutAttachHasNothingToGuard(t *testing.T) {
 	api.addPV("pv-1")
 	no := false
 	api.put("/apis/storage.k8s.io/v1/csidrivers/"+testDriver, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: testDriver}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}})
-	stdout, _ := commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
 	says(t, stdout, "attachRequired: false")
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
@@ -175,7 +176,7 @@ func explain(l *look) *explanation {
 		e.Notes = append(e.Notes, "The mode is Observe: what would be refused is reported, and forwarded all the same.")
 	}
 	if e.IfAlive != nil && l.observed == 0 {
-		e.Notes = append(e.Notes, "A single look cannot tell whether a node lives. Watch the leases: csi-fencepost explain pv "+shellQuote(l.pv.Name)+" --observe=20s")
+		e.Notes = append(e.Notes, "A single look cannot tell whether a node lives. Watch the leases: csi-fencepost explain pv "+cli.ShellQuote(l.pv.Name)+" --observe=20s")
 	}
 	return e
 }
@@ -399,7 +400,7 @@ func (e *explanation) judge(l *look, s *fence.Snapshot, target string) (d decisi
 	case l.garbled != nil:
 		return decisionView{Action: "refuse", Reason: fence.LedgerUnreadable, Why: l.garbled.Why(),
 			Unblock: []remedy{{What: "Have it rebuilt from what VolumeAttachments and Nodes say; it shows what it would write, and writes it with --yes",
-				Commands: []string{"csi-fencepost ledger repair " + shellQuote(l.garbled.PV)}},
+				Commands: []string{"csi-fencepost ledger repair " + cli.ShellQuote(l.garbled.PV)}},
 				{What: "Or, once it is known which node uses the volume, correct the annotation, or remove it to have it rebuilt", Commands: []string{ledgerRemoval(l.garbled.PV)}}}}, nil, nil
 	case l.survey.Writers == csi.Multi:
 		return decisionView{Action: "pass", Why: fmt.Sprintf("its access modes (%s) let several nodes have it: csi-fencepost passes its calls through", strings.Join(e.Volume.AccessModes, ", ")), Unblock: []remedy{}}, nil, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -19,25 +20,25 @@ csi-fencepost fence SUBCOMMAND --help lists the flags.
 `
 
 // fenceCommand is `csi-fencepost fence`.
-func fenceCommand() command {
-	return group("fence", "status, confirm and withdraw the fencing of a node", fenceHelp,
-		command{Name: "status", Run: runFenceStatus},
-		command{Name: "test", Run: runFenceTest},
-		command{Name: "off", Run: runFenceOff},
-		command{Name: "on", Run: runFenceOn},
-		command{Name: "confirm", Run: runFenceConfirm},
-		command{Name: "withdraw", Run: runFenceWithdraw})
+func fenceCommand() cli.Command {
+	return cli.Group("fence", "status, confirm and withdraw the fencing of a node", fenceHelp,
+		cli.Command{Name: "status", Run: runFenceStatus},
+		cli.Command{Name: "test", Run: runFenceTest},
+		cli.Command{Name: "off", Run: runFenceOff},
+		cli.Command{Name: "on", Run: runFenceOn},
+		cli.Command{Name: "confirm", Run: runFenceConfirm},
+		cli.Command{Name: "withdraw", Run: runFenceWithdraw})
 }
 
 // claimFlags are those of the commands that write what an operator says.
 type claimFlags struct {
 	cluster clusterFlags
 	reason  string
-	set     *cmdFlags
+	set     *cli.Flags
 }
 
 func newClaimFlags(command, help string) *claimFlags {
-	f := &claimFlags{set: newFlags(command, help)}
+	f := &claimFlags{set: cli.NewFlags(command, help)}
 	f.set.StringVar(&f.reason, "reason", "", "Why: how it is known. It is kept in the audit trail. Required.")
 	return f
 }

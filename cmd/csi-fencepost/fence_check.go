@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
@@ -17,7 +18,7 @@ It logs in to the devices and reads, and touches no power. Where something is wr
 
 // runFenceTest is `csi-fencepost fence test`.
 func runFenceTest(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	fs, flags, agents := newFlags("fence test", fenceTestHelp), clusterFlags{}, agentFlags{}
+	fs, flags, agents := cli.NewFlags("fence test", fenceTestHelp), clusterFlags{}, agentFlags{}
 	flags.register(fs)
 	agents.register(fs)
 	if err := fs.Parse(args); err != nil {
@@ -45,7 +46,7 @@ func runFenceTest(ctx context.Context, args []string, stdout, _ io.Writer) error
 // openWithAgents is open for a command that needs agents.
 func (f *clusterFlags) openWithAgents(command string) (*cluster, error) {
 	if f.config == "" {
-		return nil, usagef("%s: --config is missing: the configuration that names the fence agents; run it where that and the files that it names are, for example in the sidecar's pod", command)
+		return nil, cli.Usagef("%s: --config is missing: the configuration that names the fence agents; run it where that and the files that it names are, for example in the sidecar's pod", command)
 	}
 	c, err := f.open(command)
 	if err == nil && len(c.config.Fencing.Levels) == 0 {
@@ -70,12 +71,12 @@ type trial struct {
 func newTrial(c *config.Configuration, set *sidecar.AgentSet, m *machines, named []string) *trial {
 	t := &trial{agents: set, machines: m, nodes: named, notes: slices.Clone(set.Notes)}
 	for _, err := range set.Faults {
-		t.general = append(t.general, oneLineOf(err))
+		t.general = append(t.general, cli.OneLineOf(err))
 	}
 	known := configured(c)
 	for _, name := range named {
 		if m.nodes[name] == nil && !slices.Contains(known, name) {
-			t.general = append(t.general, fmt.Sprintf("there is no Node %s%s", name, didYouMean(name, m.names())))
+			t.general = append(t.general, fmt.Sprintf("there is no Node %s%s", name, cli.DidYouMean(name, m.names())))
 		}
 	}
 	if len(named) > 0 {
@@ -116,28 +117,28 @@ func (t *trial) faulty(node, name string) bool {
 }
 
 func (t *trial) print(w io.Writer) {
-	out := newTables(w)
+	out := cli.NewTables(w)
 	if rows := t.rows(); len(rows) > 0 {
-		out.print([]string{"NODE", "LEVEL", "AGENT", "READS", "TOOK", "RESULT"}, rows)
+		out.Print([]string{"NODE", "LEVEL", "AGENT", "READS", "TOOK", "RESULT"}, rows)
 	}
 	faults := slices.Clone(t.general)
 	for _, f := range t.faults {
 		faults = append(faults, f.String())
 	}
 	if len(faults) > 0 {
-		out.line("Faults:")
+		out.Line("Faults:")
 	}
 	for _, fault := range faults {
-		fmt.Fprintln(w, "- "+strings.Map(oneLine, fault))
+		fmt.Fprintln(w, "- "+strings.Map(cli.OneLine, fault))
 	}
 	for i, note := range t.notes {
 		if i == 0 {
-			out.gap()
+			out.Gap()
 		}
-		fmt.Fprintln(w, "* "+strings.Map(oneLine, note))
+		fmt.Fprintln(w, "* "+strings.Map(cli.OneLine, note))
 	}
 	if len(faults) == 0 {
-		out.line(fmt.Sprintf("%s can be fenced. No power was touched.", count(len(t.nodes), "node")))
+		out.Line(fmt.Sprintf("%s can be fenced. No power was touched.", cli.Count(len(t.nodes), "node")))
 	}
 }
 
@@ -163,7 +164,7 @@ func (t *trial) rows() (rows [][]string) {
 
 func (t *trial) verdict() error {
 	if n := len(t.faults) + len(t.general); n > 0 {
-		return fmt.Errorf("%s: not every node could be fenced; no power was touched", count(n, "fault"))
+		return fmt.Errorf("%s: not every node could be fenced; no power was touched", cli.Count(n, "fault"))
 	}
 	return nil
 }

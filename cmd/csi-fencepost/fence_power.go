@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
@@ -171,7 +172,7 @@ func (p *powering) machine(ctx context.Context, driver string) (fencer.Target, e
 			continue
 		}
 		if t.UID != "" {
-			return t, fmt.Errorf("there is no Node %s, and the ledgers name several machines of that name: which one the agents would turn off cannot be told. Turn it off by hand, and say so: csi-fencepost fence confirm %s --reason TEXT", p.now.name, shellQuote(p.now.name))
+			return t, fmt.Errorf("there is no Node %s, and the ledgers name several machines of that name: which one the agents would turn off cannot be told. Turn it off by hand, and say so: csi-fencepost fence confirm %s --reason TEXT", p.now.name, cli.ShellQuote(p.now.name))
 		}
 		t.UID, t.BootID = h.nodeUID, h.bootID
 		if h.driver == driver {
@@ -179,7 +180,7 @@ func (p *powering) machine(ctx context.Context, driver string) (fencer.Target, e
 		}
 	}
 	if t.UID == "" {
-		return t, fmt.Errorf("there is no Node %s, and no ledger names a machine of it%s", p.now.name, didYouMean(p.now.name, held.nodes))
+		return t, fmt.Errorf("there is no Node %s, and no ledger names a machine of it%s", p.now.name, cli.DidYouMean(p.now.name, held.nodes))
 	}
 	return t, nil
 }
@@ -201,7 +202,7 @@ func (f *powerFlags) off(ctx context.Context, p *powering) error {
 		return fmt.Errorf("node %s is not proven off: %s. Nothing of it counts as fenced", f.node, a.Why)
 	}
 	fmt.Fprintf(p.out, "Node %s is %s: %s.\nThe sidecars see it by themselves. To give it back: csi-fencepost fence on %s --reason TEXT\n",
-		f.node, provenWord(a.Kind), strings.TrimSuffix(a.Why, "."), shellQuote(f.node))
+		f.node, provenWord(a.Kind), strings.TrimSuffix(a.Why, "."), cli.ShellQuote(f.node))
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -18,7 +19,7 @@ It changes nothing.`
 
 // runFenceStatus is `csi-fencepost fence status`.
 func runFenceStatus(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	fs, flags, agents := newFlags("fence status", fenceStatusHelp), clusterFlags{}, agentFlags{}
+	fs, flags, agents := cli.NewFlags("fence status", fenceStatusHelp), clusterFlags{}, agentFlags{}
 	fs.Output("text", "json", "yaml")
 	flags.register(fs)
 	agents.register(fs)
@@ -133,32 +134,32 @@ func (s *fenceStatus) record(node string) *record.Record {
 // printStatus writes the nodes and the claims as tables, and the audit trails
 // below.
 func printStatus(w io.Writer, s *fenceStatus) {
-	t := newTables(w)
+	t := cli.NewTables(w)
 	if s.Nodes != nil {
-		t.print([]string{"NODE", "LIVENESS", "RECORD", "AGENT", "LEVEL", "READS", "TOOK", "DETAIL"}, nodeRows(s.Nodes))
+		t.Print([]string{"NODE", "LIVENESS", "RECORD", "AGENT", "LEVEL", "READS", "TOOK", "DETAIL"}, nodeRows(s.Nodes))
 	}
 	claims := claimRows(s.Records)
 	switch {
 	case len(claims) > 0:
-		t.print([]string{"NODE", "CLAIM", "BY", "SINCE", "COUNTS", "ABOUT", "ID"}, claims)
+		t.Print([]string{"NODE", "CLAIM", "BY", "SINCE", "COUNTS", "ABOUT", "ID"}, claims)
 	case s.Nodes == nil:
-		t.line("Nothing is claimed of any node.")
+		t.Line("Nothing is claimed of any node.")
 	}
 	if audits := auditRows(s.Records); len(audits) > 0 {
-		t.print([]string{"AUDIT", "NODE", "ACTOR", "ACTION", "DETAIL"}, audits)
+		t.Print([]string{"AUDIT", "NODE", "ACTOR", "ACTION", "DETAIL"}, audits)
 	}
 	for _, g := range s.Garbled {
-		t.line("! " + g)
+		t.Line("! " + g)
 	}
 	for _, note := range s.Notes {
-		t.line("* " + note)
+		t.Line("* " + note)
 	}
 }
 
 // nodeRows are one for each agent; a node's own columns stand in its first.
 func nodeRows(nodes []nodeStatus) (rows [][]string) {
 	for _, n := range nodes {
-		first := []string{n.Node, n.Liveness, orDash(n.Record)}
+		first := []string{n.Node, n.Liveness, cli.OrDash(n.Record)}
 		if len(n.Agents) == 0 {
 			rows = append(rows, append(first, "none", "-", "-", "-", "no level covers it"))
 		}
@@ -174,7 +175,7 @@ func claimRows(records []*record.Record) (rows [][]string) {
 	for _, r := range records {
 		for i := range r.Fences {
 			f := &r.Fences[i]
-			about := machineColumn(record.Machine{NodeUID: f.Machine.NodeUID}) + ", agents " + orNone(strings.Join(f.Agents, ", ")) + ": " + f.Reason
+			about := machineColumn(record.Machine{NodeUID: f.Machine.NodeUID}) + ", agents " + cli.OrNone(strings.Join(f.Agents, ", ")) + ": " + f.Reason
 			rows = append(rows, []string{r.Node, fenceWords(f), f.Actor, f.StartedAt, fenceCounts(f), about, f.ID})
 		}
 		for _, o := range r.Overrides {
@@ -182,15 +183,15 @@ func claimRows(records []*record.Record) (rows [][]string) {
 		}
 		for _, c := range r.Confirmations {
 			for _, m := range c.Machines {
-				rows = append(rows, []string{r.Node, "node is off", orDash(c.By), c.At, countsWord(c.Void, m.Void), machineColumn(m) + ": " + c.Reason, c.ID})
+				rows = append(rows, []string{r.Node, "node is off", cli.OrDash(c.By), c.At, countsWord(c.Void, m.Void), machineColumn(m) + ": " + c.Reason, c.ID})
 			}
 		}
 		for _, key := range slices.Sorted(maps.Keys(r.Taints)) {
 			b := r.Taints[key]
-			rows = append(rows, []string{r.Node, "taint", orDash(b.Value), b.BoundAt, countsWord(b.Void), key + " on node UID " + b.NodeUID, "-"})
+			rows = append(rows, []string{r.Node, "taint", cli.OrDash(b.Value), b.BoundAt, countsWord(b.Void), key + " on node UID " + b.NodeUID, "-"})
 		}
 		for _, rel := range r.Releases {
-			rows = append(rows, []string{r.Node, "volume released", orDash(rel.By), rel.At, "until it is published there again", "volume " + rel.Volume + " of " + rel.Driver + " from node ID " + rel.NodeID + ": " + rel.Reason, rel.ID})
+			rows = append(rows, []string{r.Node, "volume released", cli.OrDash(rel.By), rel.At, "until it is published there again", "volume " + rel.Volume + " of " + rel.Driver + " from node ID " + rel.NodeID + ": " + rel.Reason, rel.ID})
 		}
 	}
 	return rows
@@ -210,7 +211,7 @@ func recordWords(r *record.Record) string {
 	}
 	if n := len(r.Fences); n > 0 && r.Fences[n-1].Phase == record.Failed {
 		last := &r.Fences[n-1]
-		words = append(words, fmt.Sprintf("fencing it failed at %s: %s", orDash(last.EndedAt), orDash(last.Why)))
+		words = append(words, fmt.Sprintf("fencing it failed at %s: %s", cli.OrDash(last.EndedAt), cli.OrDash(last.Why)))
 	}
 	for _, c := range r.Confirmations {
 		if c.Void == "" && slices.ContainsFunc(c.Machines, func(m record.Machine) bool { return m.Void == "" }) {
@@ -267,7 +268,7 @@ func fenceCounts(f *record.Fence) string {
 	case f.Phase == record.Fencing:
 		return "not yet"
 	}
-	return "no: " + orDash(f.Why)
+	return "no: " + cli.OrDash(f.Why)
 }
 
 func machineColumn(m record.Machine) string {
@@ -284,7 +285,7 @@ func machineColumn(m record.Machine) string {
 func auditRows(records []*record.Record) (rows [][]string) {
 	for _, r := range records {
 		for _, a := range r.Audit {
-			rows = append(rows, []string{a.At, r.Node, a.Actor, a.Action, orDash(a.Detail)})
+			rows = append(rows, []string{a.At, r.Node, a.Actor, a.Action, cli.OrDash(a.Detail)})
 		}
 	}
 	// RFC 3339 in UTC sorts as text.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -86,20 +87,20 @@ func (w *withdrawal) print(out io.Writer) error {
 		return fmt.Errorf("there is no confirmation of node %s and no fence that counts; csi-fencepost fence status lists what there is", w.node)
 	}
 	if w.confirmations > 0 {
-		fmt.Fprintf(out, "Withdrawn: %s that node %s is off.\n", count(w.confirmations, "confirmation"), w.node)
+		fmt.Fprintf(out, "Withdrawn: %s that node %s is off.\n", cli.Count(w.confirmations, "confirmation"), w.node)
 	}
 	if w.overrides > 0 {
-		fmt.Fprintf(out, "Withdrawn: %s that an agent of node %s is wrong.\n", count(w.overrides, "word"), w.node)
+		fmt.Fprintf(out, "Withdrawn: %s that an agent of node %s is wrong.\n", cli.Count(w.overrides, "word"), w.node)
 	}
 	for i := range w.fences {
 		fmt.Fprintf(out, "Withdrawn: that node %s is %s.\n", w.node, fenceWords(&w.fences[i]))
 		switch {
 		case w.fences[i].Lifting != "":
-			node := shellQuote(w.node)
+			node := cli.ShellQuote(w.node)
 			fmt.Fprintf(out, "The storage may still refuse some of it, and nothing says so any more. If the node lives, give it the rest back first: "+
 				"csi-fencepost fence on %s --reason TEXT\nIf it has died, cut it off anew first: csi-fencepost fence off %s --reason TEXT\n", node, node)
 		case w.fences[i].Kind == fence.StorageFence:
-			fmt.Fprintf(out, "The storage still refuses the node. To give its access back: csi-fencepost fence on %s --reason TEXT\n", shellQuote(w.node))
+			fmt.Fprintf(out, "The storage still refuses the node. To give its access back: csi-fencepost fence on %s --reason TEXT\n", cli.ShellQuote(w.node))
 		}
 	}
 	fmt.Fprintln(out, "The sidecars see it by themselves.")

@@ -14,6 +14,8 @@ import (
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 )
 
 // errVersion ends a run that was only asked for the version.
@@ -28,7 +30,7 @@ type runFlags struct {
 
 	listen       string
 	config       string
-	agentDirs    folderList
+	agentDirs    cli.FolderList
 	noKubernetes bool
 	timeout      time.Duration
 
@@ -40,7 +42,7 @@ type runFlags struct {
 // newRunFlags returns the flags with their defaults.
 func newRunFlags() *runFlags {
 	f := &runFlags{
-		agentDirs: folderList{"/usr/sbin"},
+		agentDirs: cli.FolderList{"/usr/sbin"},
 		logging:   logsapi.NewLoggingConfiguration(),
 		gates:     featuregate.NewFeatureGate(),
 		set:       flag.NewFlagSet("csi-fencepost run", flag.ContinueOnError),
@@ -90,14 +92,14 @@ func parseRunFlags(args []string) (*runFlags, error) {
 	case errors.Is(err, flag.ErrHelp):
 		return f, f.help()
 	case err != nil:
-		return nil, usagef("run: %v; csi-fencepost run --help lists the flags", err)
+		return nil, cli.Usagef("run: %v; csi-fencepost run --help lists the flags", err)
 	case f.ShowVersion:
 		return f, errVersion
 	case f.set.NArg() > 0:
-		return nil, usagef("run: %q is not a flag, and run takes nothing else; is a -- missing, or a = before a value?", f.set.Arg(0))
+		return nil, cli.Usagef("run: %q is not a flag, and run takes nothing else; is a -- missing, or a = before a value?", f.set.Arg(0))
 	}
 	if err := errors.Join(f.wrong()...); err != nil {
-		return nil, usagef("run: %v", err)
+		return nil, cli.Usagef("run: %v", err)
 	}
 	return f, nil
 }
@@ -158,7 +160,7 @@ func (f *runFlags) help() error {
 	text.WriteString("csi-fencepost run serves external-attacher on --listen and talks to the driver on --csi-address.\n\nFlags:\n")
 	f.set.SetOutput(&text)
 	f.set.PrintDefaults()
-	return helpError(text.String())
+	return cli.HelpError(text.String())
 }
 
 // trimScheme returns the path of a socket address, in one spelling.

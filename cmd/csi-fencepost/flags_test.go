@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/kubernetes-csi/csi-lib-utils/standardflags"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 )
 
 // good is a command line of run that is right.
@@ -46,8 +48,8 @@ func TestWrongFlagIsNamedAndExplained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := runHere(t, append([]string{"run"}, c.args...)...)
-			if code != exitUsage {
-				t.Errorf("exit code %d, want %d", code, exitUsage)
+			if code != cli.ExitUsage {
+				t.Errorf("exit code %d, want %d", code, cli.ExitUsage)
 			}
 			if !strings.Contains(stderr, c.want) {
 				t.Errorf("stderr %q does not say %q", stderr, c.want)
@@ -133,7 +135,7 @@ func TestFlagsAreThoseOfEverySidecar(t *testing.T) {
 func TestHelpOfRunListsEveryFlag(t *testing.T) {
 	for _, args := range [][]string{{"run", "--help"}, {"help", "run"}} {
 		code, stdout, _ := runHere(t, args...)
-		if code != exitOK {
+		if code != cli.ExitOK {
 			t.Errorf("%v: exit code %d", args, code)
 		}
 		newRunFlags().set.VisitAll(func(f *flag.Flag) {

@@ -2,11 +2,11 @@ package main
 
 import (
 	"errors"
-	"io"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
@@ -28,8 +28,8 @@ func FuzzArguments(f *testing.F) {
 			"repair": second(parseRepairFlags(args)), "explain": second(parseExplainFlags(args)),
 			"run": second(parseRunFlags(args)),
 		} {
-			var usage usageError
-			var help *helpAsked
+			var usage cli.UsageError
+			var help *cli.Help
 			if err != nil && !errors.As(err, &usage) && !errors.As(err, &help) && !errors.Is(err, errVersion) {
 				t.Errorf("%s %q: %v is no error of use", name, args, err)
 			}
@@ -38,23 +38,6 @@ func FuzzArguments(f *testing.F) {
 }
 
 func second[T any](_ T, err error) error { return err }
-
-// As a plugin of kubectl the program names its own subcommands otherwise, and
-// changes nothing else.
-func FuzzPluginText(f *testing.F) {
-	f.Add("csi-fencepost explain pv x; csi-fencepost\n  fence confirm n1; csi-fencepost run")
-	f.Fuzz(func(t *testing.T, text string) {
-		var out strings.Builder
-		stdout, _ := underName("kubectl-fencepost", &out, io.Discard)
-		if n, err := io.WriteString(stdout, text); n != len(text) || err != nil {
-			t.Errorf("wrote %d of %d bytes: %v", n, len(text), err)
-		}
-		back := strings.ReplaceAll(out.String(), "kubectl fencepost", "csi-fencepost")
-		if strings.ReplaceAll(text, "kubectl fencepost", "csi-fencepost") != back {
-			t.Errorf("%q became %q", text, out.String())
-		}
-	})
-}
 
 // Whatever a garbled ledger has left: each holder that it still names is found,
 // once, and none is believed to have let go.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 )
@@ -18,14 +19,14 @@ const documentsFile = "csi-fencepost.yaml"
 
 // manifestFlags are those that inject and uninject share.
 type manifestFlags struct {
-	set    *cmdFlags
+	set    *cli.Flags
 	files  []string
 	output string
 	check  bool
 }
 
 func newManifestFlags(command, help string) *manifestFlags {
-	f := &manifestFlags{set: newFlags(command, help)}
+	f := &manifestFlags{set: cli.NewFlags(command, help)}
 	f.set.StringArrayVarP(&f.files, "filename", "f", []string{"-"}, "A file of manifests, or a folder (its .yaml, .yml and .json files); - is standard input. Can be repeated.")
 	f.set.StringVarP(&f.output, "output", "o", "", "A folder to write the changed files to, under their own names; the one that was read changes them in place. Without it, everything goes to standard output.")
 	f.set.BoolVar(&f.check, "check", false, "Write nothing: say what would be changed, and exit with 1 if anything would.")

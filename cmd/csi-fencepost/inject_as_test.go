@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 )
 
 const vendorManifests = "../../sanity/deploy/testdata/vendor.yaml"
@@ -14,7 +16,7 @@ const vendorManifests = "../../sanity/deploy/testdata/vendor.yaml"
 func TestInjectAsLeavesTheManifestsAlone(t *testing.T) {
 	before := readFile(t, "sanity/deploy/testdata/vendor.yaml")
 	var stdout, stderr bytes.Buffer
-	if code := run(t.Context(), []string{"inject", "-f", vendorManifests, "--as-policy"}, &stdout, &stderr); code != exitOK {
+	if code := run(t.Context(), []string{"inject", "-f", vendorManifests, "--as-policy"}, &stdout, &stderr); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
 	for _, want := range []string{"kind: MutatingAdmissionPolicy\n", "kind: ValidatingAdmissionPolicy\n", "kind: ConfigMap\n", "kind: ClusterRole\n"} {
@@ -27,7 +29,7 @@ func TestInjectAsLeavesTheManifestsAlone(t *testing.T) {
 	}
 	folder := filepath.Join(t.TempDir(), "a", "component")
 	stdout.Reset()
-	if code := run(t.Context(), []string{"inject", "-f", vendorManifests, "--as-kustomize", folder}, &stdout, &stderr); code != exitOK || stdout.Len() > 0 {
+	if code := run(t.Context(), []string{"inject", "-f", vendorManifests, "--as-kustomize", folder}, &stdout, &stderr); code != cli.ExitOK || stdout.Len() > 0 {
 		t.Fatalf("exit code %d: %s%s", code, &stdout, &stderr)
 	}
 	for name, want := range map[string]string{"kustomization.yaml": "kind: Component\n", "fencepost.yaml": "kind: ConfigMap\n"} {
@@ -49,7 +51,7 @@ func TestInjectAsRefusesWhatCannotBeMeant(t *testing.T) {
 	} {
 		var stdout, stderr bytes.Buffer
 		code := run(t.Context(), append([]string{"inject", "-f", vendorManifests}, flags...), &stdout, &stderr)
-		if code != exitUsage || stdout.Len() > 0 || !strings.Contains(stderr.String(), "--as-") {
+		if code != cli.ExitUsage || stdout.Len() > 0 || !strings.Contains(stderr.String(), "--as-") {
 			t.Errorf("%q: exit code %d: %s", flags, code, &stderr)
 		}
 	}

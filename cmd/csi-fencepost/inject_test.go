@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 )
 
 const vendorManifest = `# the vendor's
@@ -60,7 +62,7 @@ func TestInjectReadsStandardInputAndSaysWhatItChose(t *testing.T) {
 		t.Helper()
 		stdin = strings.NewReader(text)
 		t.Cleanup(func() { stdin = os.Stdin })
-		return commandLine(t, exitOK, args...)
+		return commandLine(t, cli.ExitOK, args...)
 	}
 	stdout, stderr := pipe(vendorManifest, "inject", "--image", "registry.example.com/csi-fencepost:v1", "--mode=Enforce")
 	says(t, stdout, "--csi-address=/fencepost/csi.sock", "image: registry.example.com/csi-fencepost:v1", "mode: Enforce", "name: csi-fencepost-enforce-array.example.com")
@@ -84,7 +86,7 @@ func TestInjectReadsStandardInputAndSaysWhatItChose(t *testing.T) {
 
 func TestInjectChangesAFolderInPlaceAndBack(t *testing.T) {
 	folder := manifestFolder(t)
-	stdout, stderr := commandLine(t, exitOK, "inject", "-f", folder, "-o", folder)
+	stdout, stderr := commandLine(t, cli.ExitOK, "inject", "-f", folder, "-o", folder)
 	if stdout != "" {
 		t.Errorf("printed %s", stdout)
 	}
@@ -94,11 +96,11 @@ func TestInjectChangesAFolderInPlaceAndBack(t *testing.T) {
 	if strings.Contains(stderr, "values.yml") || fileText(t, folder, "values.yml") != "replicas: 3\n" {
 		t.Errorf("values.yml was touched: %s", stderr)
 	}
-	if _, stderr = commandLine(t, exitOK, "inject", "-f", folder, "-o", folder); strings.Contains(stderr, "written: ") {
+	if _, stderr = commandLine(t, cli.ExitOK, "inject", "-f", folder, "-o", folder); strings.Contains(stderr, "written: ") {
 		t.Errorf("the second time: %s", stderr)
 	}
-	commandLine(t, exitOK, "inject", "-f", folder, "-o", folder, "--check")
-	commandLine(t, exitOK, "uninject", "-f", folder, "-o", folder)
+	commandLine(t, cli.ExitOK, "inject", "-f", folder, "-o", folder, "--check")
+	commandLine(t, cli.ExitOK, "uninject", "-f", folder, "-o", folder)
 	if got := fileText(t, folder, "controller.yaml"); got != vendorManifest {
 		t.Errorf("uninject left\n%s", got)
 	}
@@ -109,15 +111,15 @@ func TestInjectChangesAFolderInPlaceAndBack(t *testing.T) {
 
 func TestCheckChangesNothingAndFailsIfSomethingWould(t *testing.T) {
 	folder := manifestFolder(t)
-	stdout, stderr := commandLine(t, exitFailure, "inject", "-f", folder, "-o", folder, "--check")
+	stdout, stderr := commandLine(t, cli.ExitFailure, "inject", "-f", folder, "-o", folder, "--check")
 	says(t, stderr, "inject would change: "+filepath.Join(folder, "controller.yaml"), documentsFile, "--timeout from 15s to 60s")
 	if stdout != "" || fileText(t, folder, "controller.yaml") != vendorManifest {
 		t.Errorf("printed %q, or changed the file", stdout)
 	}
 	file := filepath.Join(folder, "controller.yaml")
-	_, stderr = commandLine(t, exitFailure, "inject", "-f", file, "--check")
+	_, stderr = commandLine(t, cli.ExitFailure, "inject", "-f", file, "--check")
 	says(t, stderr, "inject would change: "+file)
-	commandLine(t, exitOK, "uninject", "-f", file, "--check")
+	commandLine(t, cli.ExitOK, "uninject", "-f", file, "--check")
 }
 
 func TestInjectTakesAnOwnConfiguration(t *testing.T) {
@@ -126,14 +128,14 @@ func TestInjectTakesAnOwnConfiguration(t *testing.T) {
 	if err := os.WriteFile(own, []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\nmode: Enforce # mine\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	stdout, _ := commandLine(t, exitOK, "inject", "-f", folder, "--config", own)
+	stdout, _ := commandLine(t, cli.ExitOK, "inject", "-f", folder, "--config", own)
 	says(t, stdout, "    mode: Enforce # mine\n", "name: csi-fencepost-enforce\n")
-	_, stderr := commandLine(t, exitUsage, "inject", "-f", folder, "--config", own, "--failover")
+	_, stderr := commandLine(t, cli.ExitUsage, "inject", "-f", folder, "--config", own, "--failover")
 	says(t, stderr, "--config says mode and failover itself")
 	if err := os.WriteFile(own, []byte("mode: Enforce\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, stderr = commandLine(t, exitFailure, "inject", "-f", folder, "--config", own)
+	_, stderr = commandLine(t, cli.ExitFailure, "inject", "-f", folder, "--config", own)
 	says(t, stderr, own, "apiVersion: Required value")
 }
 
@@ -144,15 +146,15 @@ func TestInjectSaysWhatIsWrongWithItsInput(t *testing.T) {
 		args []string
 		want string
 	}{
-		{exitFailure, []string{"-f", filepath.Join(folder, "missing.yaml")}, "missing.yaml: no such file"},
-		{exitFailure, []string{"-f", t.TempDir()}, "has no .yaml, .yml or .json file"},
-		{exitFailure, []string{"-f", filepath.Join(folder, "values.yml")}, "no external-attacher was found"},
-		{exitFailure, []string{"-f", filepath.Join(folder, "README.md")}, "README.md:1: a template is left in it"},
-		{exitFailure, []string{"-f", folder, "--mode=Observe", "--failover"}, "--failover needs --mode Enforce"},
-		{exitUsage, []string{"-f", folder, "--mode=Maybe"}, "it has to be Observe or Enforce"},
-		{exitUsage, []string{"-f", folder, "-f", filepath.Join(folder, "controller.yaml")}, "given twice"},
-		{exitUsage, []string{folder}, "manifests are named with -f"},
-		{exitUsage, []string{"-f", folder, "--http-port=70000"}, "between 1 and 65535"},
+		{cli.ExitFailure, []string{"-f", filepath.Join(folder, "missing.yaml")}, "missing.yaml: no such file"},
+		{cli.ExitFailure, []string{"-f", t.TempDir()}, "has no .yaml, .yml or .json file"},
+		{cli.ExitFailure, []string{"-f", filepath.Join(folder, "values.yml")}, "no external-attacher was found"},
+		{cli.ExitFailure, []string{"-f", filepath.Join(folder, "README.md")}, "README.md:1: a template is left in it"},
+		{cli.ExitFailure, []string{"-f", folder, "--mode=Observe", "--failover"}, "--failover needs --mode Enforce"},
+		{cli.ExitUsage, []string{"-f", folder, "--mode=Maybe"}, "it has to be Observe or Enforce"},
+		{cli.ExitUsage, []string{"-f", folder, "-f", filepath.Join(folder, "controller.yaml")}, "given twice"},
+		{cli.ExitUsage, []string{folder}, "manifests are named with -f"},
+		{cli.ExitUsage, []string{"-f", folder, "--http-port=70000"}, "between 1 and 65535"},
 	} {
 		_, stderr := commandLine(t, c.code, append([]string{"inject"}, c.args...)...)
 		says(t, stderr, c.want)
@@ -161,7 +163,7 @@ func TestInjectSaysWhatIsWrongWithItsInput(t *testing.T) {
 
 func TestTwoFilesOfOneNameAreNotWrittenOverEachOther(t *testing.T) {
 	a, b, out := manifestFolder(t), manifestFolder(t), t.TempDir()
-	_, stderr := commandLine(t, exitFailure, "inject", "-f", a, "-f", b, "-o", out)
+	_, stderr := commandLine(t, cli.ExitFailure, "inject", "-f", a, "-f", b, "-o", out)
 	says(t, stderr, "two files would be written to")
 	if left, err := os.ReadDir(out); err != nil || len(left) > 0 {
 		t.Errorf("written all the same: %v %v", left, err)
@@ -170,7 +172,7 @@ func TestTwoFilesOfOneNameAreNotWrittenOverEachOther(t *testing.T) {
 
 func TestHelpOfInjectListsItsFlags(t *testing.T) {
 	for _, name := range []string{"inject", "uninject"} {
-		stdout, _ := commandLine(t, exitOK, name, "--help")
+		stdout, _ := commandLine(t, cli.ExitOK, name, "--help")
 		says(t, stdout, "--filename", "--output", "--check", "kubectl apply -f -")
 	}
 	if !bytes.Contains([]byte(injectHelp), []byte("standard error")) {

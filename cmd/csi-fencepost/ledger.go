@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -24,17 +25,17 @@ csi-fencepost ledger SUBCOMMAND --help lists the flags.
 `
 
 // ledgerCommand is `csi-fencepost ledger`.
-func ledgerCommand() command {
-	return group("ledger", "export and repair the record of who holds a volume", ledgerHelp,
-		command{Name: "export", Run: runLedgerExport},
-		command{Name: "repair", Run: runLedgerRepair})
+func ledgerCommand() cli.Command {
+	return cli.Group("ledger", "export and repair the record of who holds a volume", ledgerHelp,
+		cli.Command{Name: "export", Run: runLedgerExport},
+		cli.Command{Name: "repair", Run: runLedgerRepair})
 }
 
 const ledgerExportHelp = `csi-fencepost ledger export [PV...] prints the ledgers of all volumes, or of these PersistentVolumes, for a backup or
 for a program. It changes nothing.`
 
 func runLedgerExport(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	fs, flags := newFlags("ledger export", ledgerExportHelp), clusterFlags{}
+	fs, flags := cli.NewFlags("ledger export", ledgerExportHelp), clusterFlags{}
 	fs.Output("yaml", "json")
 	flags.register(fs)
 	if err := fs.Parse(args); err != nil {

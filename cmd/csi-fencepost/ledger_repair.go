@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -38,7 +39,7 @@ type repairFlags struct {
 }
 
 func parseRepairFlags(args []string) (*repairFlags, error) {
-	f, fs := &repairFlags{}, newFlags("ledger repair", ledgerRepairHelp)
+	f, fs := &repairFlags{}, cli.NewFlags("ledger repair", ledgerRepairHelp)
 	fs.BoolVar(&f.dryRun, "dry-run", true, "Show what would be written, and write nothing. --yes ends it.")
 	fs.BoolVar(&f.yes, "yes", false, "Write it.")
 	fs.BoolVar(&f.all, "all", false, "Every volume whose ledger cannot be read.")
@@ -99,7 +100,7 @@ func repairArgs(f *repairFlags) string {
 	}
 	var words []string
 	for _, name := range f.names {
-		words = append(words, shellQuote(name))
+		words = append(words, cli.ShellQuote(name))
 	}
 	return strings.Join(words, " ")
 }
@@ -195,7 +196,7 @@ func (p *repair) nothingToRepair(name string) error {
 	case b.Missing:
 		return fmt.Errorf("PersistentVolume %s has no ledger: it is written at the next attach or detach, from the same sources that a repair has and the driver's own list; there is nothing to repair", name)
 	}
-	return fmt.Errorf("the ledger of PersistentVolume %s can be read, and names every node that the other sources name: there is nothing to repair; csi-fencepost explain pv %s shows it", name, shellQuote(name))
+	return fmt.Errorf("the ledger of PersistentVolume %s can be read, and names every node that the other sources name: there is nothing to repair; csi-fencepost explain pv %s shows it", name, cli.ShellQuote(name))
 }
 
 // readVolume reads the PersistentVolumes with the handle of the named one, by
@@ -302,33 +303,33 @@ func (p *repair) salvage(text string) {
 }
 
 func (p *repair) print(w io.Writer) {
-	out := newPrinter(w, styleOf(w))
+	out := cli.NewPrinter(w, cli.StyleOf(w))
 	l := p.look
 	name := p.pvs[0].Name
 	if claim := claimOf(l.pv); claim != "" {
 		name += " (claim " + claim + ")"
 	}
-	out.heading(bold, "PersistentVolume "+name+", volume "+l.survey.Volume+" of driver "+l.driver)
+	out.Heading(cli.Bold, "PersistentVolume "+name+", volume "+l.survey.Volume+" of driver "+l.driver)
 	for _, why := range p.why {
-		out.paragraph(2, 2, "! "+upperFirst(why))
+		out.Paragraph(2, 2, "! "+cli.UpperFirst(why))
 	}
 	if len(p.want.Holders) == 0 {
-		out.paragraph(2, 2, "Nothing names a node that has it: the ledger would be empty, and any node may get it.")
+		out.Paragraph(2, 2, "Nothing names a node that has it: the ledger would be empty, and any node may get it.")
 	} else {
-		out.paragraph(2, 2, "As holders would stand there:")
+		out.Paragraph(2, 2, "As holders would stand there:")
 	}
 	for i := range p.want.Holders {
 		e := &p.want.Holders[i]
 		h := fence.Holder{NodeID: e.NodeID, NodeName: e.NodeName}
-		out.paragraph(2, 2, fmt.Sprintf("- %s, %s; %s", h.Describe(), entryWords(&entryView{State: e.State, Contested: e.Contest != nil}), p.origins[e.NodeID]))
+		out.Paragraph(2, 2, fmt.Sprintf("- %s, %s; %s", h.Describe(), entryWords(&entryView{State: e.State, Contested: e.Contest != nil}), p.origins[e.NodeID]))
 	}
 	for _, pv := range p.pvs[1:] {
 		if p.inTheWay(pv) {
-			out.paragraph(2, 2, "The ledger on PersistentVolume "+pv.Name+", which has the same volume, would be taken off.")
+			out.Paragraph(2, 2, "The ledger on PersistentVolume "+pv.Name+", which has the same volume, would be taken off.")
 		}
 	}
 	for _, note := range p.notes {
-		out.paragraph(2, 2, "* "+note)
+		out.Paragraph(2, 2, "* "+note)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
@@ -107,7 +108,7 @@ func (n *nodeNow) liveness() string { return n.livenessAt(time.Now()) }
 func (n *nodeNow) livenessAt(at time.Time) string {
 	words := "no Node"
 	if n.node != nil {
-		words = listedOrNot(observe.NodeReady(n.node), "Ready", "NotReady")
+		words = cli.Either(observe.NodeReady(n.node), "Ready", "NotReady")
 	}
 	switch {
 	case n.lease == nil:
@@ -115,5 +116,5 @@ func (n *nodeNow) livenessAt(at time.Time) string {
 	case n.lease.Spec.RenewTime == nil:
 		return words + ", lease never renewed"
 	}
-	return words + ", lease renewed " + ago(at.Sub(n.lease.Spec.RenewTime.Time))
+	return words + ", lease renewed " + cli.Ago(at.Sub(n.lease.Spec.RenewTime.Time))
 }

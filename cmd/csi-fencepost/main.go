@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 )
 
 // version is set by the Makefile with -ldflags.
@@ -18,7 +20,7 @@ func main() {
 	// Once stopping, the signals have their usual effect again: a second one
 	// ends the process at once.
 	context.AfterFunc(ctx, stop)
-	stdout, stderr := underName(os.Args[0], os.Stdout, os.Stderr)
+	stdout, stderr := cli.UnderName(os.Args[0], os.Stdout, os.Stderr)
 	code := run(ctx, os.Args[1:], stdout, stderr)
 	klog.Flush()
 	os.Exit(code)
@@ -26,22 +28,22 @@ func main() {
 
 // run is the whole program, but for signals and its name.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	linkedAs(version)
-	return runCommands(ctx, commands(), args, stdout, stderr)
+	cli.LinkedAs(version)
+	return cli.Run(ctx, commands(), args, stdout, stderr)
 }
 
 // commands are the subcommands, in the order of the help.
-func commands() []command {
-	return []command{
-		{"run", "the sidecar: serve external-attacher, guard the driver", runSidecar},
-		{"explain", "who holds a volume, what is known of it, what would unblock it", runExplain},
+func commands() []cli.Command {
+	return []cli.Command{
+		{Name: "run", Summary: "the sidecar: serve external-attacher, guard the driver", Run: runSidecar},
+		{Name: "explain", Summary: "who holds a volume, what is known of it, what would unblock it", Run: runExplain},
 		fenceCommand(),
-		{"release", "tell that a node no longer uses a volume", runRelease},
+		{Name: "release", Summary: "tell that a node no longer uses a volume", Run: runRelease},
 		ledgerCommand(),
-		{"uninstall", "take away what csi-fencepost has left in the cluster", runUninstall},
-		{"inject", "put the sidecar into a driver's manifests", runInject},
-		{"uninject", "take it out of them again", runUninject},
-		{"sanity", "is a driver fit for takeover? a suite for storage vendors", runSanity},
-		{"version", "print the version", printVersion},
+		{Name: "uninstall", Summary: "take away what csi-fencepost has left in the cluster", Run: runUninstall},
+		{Name: "inject", Summary: "put the sidecar into a driver's manifests", Run: runInject},
+		{Name: "uninject", Summary: "take it out of them again", Run: runUninject},
+		{Name: "sanity", Summary: "is a driver fit for takeover? a suite for storage vendors", Run: runSanity},
+		{Name: "version", Summary: "print the version", Run: cli.PrintVersion},
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 )
 
 // asProgram makes the test binary be csi-fencepost, for the tests that need a
@@ -41,8 +43,8 @@ func TestWrongSubcommandIsExplained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := runHere(t, c.args...)
-			if code != exitUsage {
-				t.Errorf("exit code %d, want %d", code, exitUsage)
+			if code != cli.ExitUsage {
+				t.Errorf("exit code %d, want %d", code, cli.ExitUsage)
 			}
 			if !strings.Contains(stderr, c.want) {
 				t.Errorf("stderr %q does not say %q", stderr, c.want)
@@ -57,7 +59,7 @@ func TestWrongSubcommandIsExplained(t *testing.T) {
 func TestHelpNamesEverySubcommand(t *testing.T) {
 	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}} {
 		code, stdout, _ := runHere(t, args...)
-		if code != exitOK {
+		if code != cli.ExitOK {
 			t.Errorf("%v: exit code %d", args, code)
 		}
 		for _, c := range commands() {
@@ -74,7 +76,7 @@ func TestVersionIsPrintedHoweverItIsAskedFor(t *testing.T) {
 		t.Fatalf("version printed %q", want)
 	}
 	for _, args := range [][]string{{"--version"}, {"-version"}, {"run", "--version"}} {
-		if code, got, stderr := runHere(t, args...); code != exitOK || got != want {
+		if code, got, stderr := runHere(t, args...); code != cli.ExitOK || got != want {
 			t.Errorf("%v: exit code %d, %q %q", args, code, got, stderr)
 		}
 	}

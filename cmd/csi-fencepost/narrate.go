@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 )
 
@@ -44,7 +45,7 @@ func (n *narrator) say(name, action, answer string, begun time.Time, detail stri
 	} else {
 		n.said[name] = line
 	}
-	line := fmt.Sprintf("  %-*s  %-6s  %-7s  %6s  %s", n.width, name, action, answer, took(time.Since(begun)), strings.Map(oneLine, detail))
+	line := fmt.Sprintf("  %-*s  %-6s  %-7s  %6s  %s", n.width, name, action, answer, cli.Took(time.Since(begun)), strings.Map(cli.OneLine, detail))
 	fmt.Fprintln(n.w, strings.TrimRight(line, " "))
 }
 
@@ -60,7 +61,7 @@ func (a *narrated) Status(ctx context.Context, m agent.Machine) (agent.Reading, 
 	r, err := a.Agent.Status(ctx, m)
 	answer, detail := r.State.String(), r.Detail
 	if err != nil {
-		answer, detail = agent.Unclear.String(), oneLineOf(err)
+		answer, detail = agent.Unclear.String(), cli.OneLineOf(err)
 	}
 	a.n.say(a.Name(), "status", answer, begun, detail)
 	return r, err
@@ -81,7 +82,7 @@ func (a *narrated) act(ctx context.Context, m agent.Machine, action string, f fu
 	detail, err := f(ctx, m)
 	answer, said := "sent", detail
 	if err != nil {
-		answer, said = "failed", oneLineOf(err)
+		answer, said = "failed", cli.OneLineOf(err)
 	}
 	a.n.say(a.Name(), action, answer, begun, said)
 	return detail, err

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -111,18 +112,18 @@ func releasable(l *look, node, nodeID string) (*fence.Holder, error) {
 		if h.NodeName != node {
 			continue
 		}
-		ids = append(ids, orNone(h.NodeID))
+		ids = append(ids, cli.OrNone(h.NodeID))
 		if nodeID == "" || h.NodeID == nodeID {
 			found = append(found, h)
 		}
 	}
 	switch {
 	case len(ids) == 0:
-		return nil, fmt.Errorf("node %s does not hold PersistentVolume %s; who does: %s", node, pv, orNone(strings.Join(all, ", ")))
+		return nil, fmt.Errorf("node %s does not hold PersistentVolume %s; who does: %s", node, pv, cli.OrNone(strings.Join(all, ", ")))
 	case len(found) == 0:
 		return nil, fmt.Errorf("node %s does not hold PersistentVolume %s under node ID %s, but under %s", node, pv, nodeID, strings.Join(ids, ", "))
 	case len(found) > 1:
-		return nil, usagef("release: several machines called %s hold PersistentVolume %s: choose one with --node-id: %s", node, pv, strings.Join(slices.Sorted(slices.Values(ids)), ", "))
+		return nil, cli.Usagef("release: several machines called %s hold PersistentVolume %s: choose one with --node-id: %s", node, pv, strings.Join(slices.Sorted(slices.Values(ids)), ", "))
 	}
 	return found[0], inTheWay(l, found[0])
 }
@@ -139,7 +140,7 @@ func inTheWay(l *look, h *fence.Holder) error {
 	_, st, _ := judgeAlone(&l.survey.Snapshot, *h)
 	switch {
 	case h.NodeID == "":
-		return fmt.Errorf("the node ID of node %s is not known, so that one volume cannot be released from it; if the node is off: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, shellQuote(h.NodeName))
+		return fmt.Errorf("the node ID of node %s is not known, so that one volume cannot be released from it; if the node is off: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, cli.ShellQuote(h.NodeName))
 	case listedInUse(h) && h.Liveness != fence.Stale:
 		return fmt.Errorf("node %s uses PersistentVolume %s: its kubelet lists it in volumesInUse. End the pods there that use it: %s", h.NodeName, pv, podsCommand(h.NodeName))
 	case st.Reason == fence.HolderReleased:

@@ -8,6 +8,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
@@ -20,7 +21,7 @@ func TestReleaseIsBoundToTheVeryPublication(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	api.addPV("pv-1", contestedEntry(entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing)))
 	api.addNode("n1", "uid-1", "boot-1", "i-1")
-	stdout, _ := commandLine(t, exitOK, "release", "pv", "pv-1", "--node", "n1", "--reason", "looked: nothing mounted", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "release", "pv", "pv-1", "--node", "n1", "--reason", "looked: nothing mounted", kubeconfig)
 	says(t, stdout, "Released: volume pv-1 from node n1 (ID i-1)")
 	r := api.record("n1")
 	if r == nil || len(r.Releases) != 1 {
@@ -30,9 +31,9 @@ func TestReleaseIsBoundToTheVeryPublication(t *testing.T) {
 	if got.Volume != testHandle || got.Driver != testDriver || got.NodeID != "i-1" || got.NodeUID != "uid-1" || got.Token != "token-i-1" || got.By != "alice" || got.Reason != "looked: nothing mounted" {
 		t.Errorf("release %+v is not bound to volume, driver, machine and token", got)
 	}
-	stdout, _ = commandLine(t, exitOK, "explain", "pv", "pv-1", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
 	says(t, stdout, "is fenced (VolumeRelease (alice))", "ALLOWED")
-	stdout, _ = commandLine(t, exitOK, "fence", "status", kubeconfig)
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
 	says(t, stdout, "volume released", "volume vol-0001 of disk.example.com from node ID i-1: looked: nothing mounted")
 }
 
@@ -40,7 +41,7 @@ func TestReleaseIsRefusedWhileTheNodeUsesTheVolume(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
 	api.addNode("n1", "uid-1", "boot-1", "i-1", inUse, kubeletReady)
-	_, stderr := commandLine(t, exitFailure, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
+	_, stderr := commandLine(t, cli.ExitFailure, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
 	says(t, stderr, "node n1 uses PersistentVolume pv-1", "volumesInUse", "kubectl get pods")
 	if api.record("n1") != nil {
 		t.Error("a release was written all the same")
@@ -51,7 +52,7 @@ func TestReleaseSaysWhenItCountsOnlyOnceTheControllerDetaches(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
 	api.addNode("n1", "uid-1", "boot-1", "i-1", listedAttached)
-	stdout, _ := commandLine(t, exitOK, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
 	says(t, stdout, "counts only once Kubernetes has taken the volume off its volumesAttached")
 }
 
@@ -59,13 +60,13 @@ func TestReleaseOfAnOlderMachineIsNotRefusedForTheNewOnesUse(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing), entry("i-2", "n1", "uid-2", "boot-2", fence.Publishing))
 	api.addNode("n1", "uid-2", "boot-2", "i-2", inUse, listedAttached, kubeletReady)
-	_, stderr := commandLine(t, exitUsage, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
+	_, stderr := commandLine(t, cli.ExitUsage, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
 	says(t, stderr, "choose one with --node-id: i-1, i-2")
-	_, stderr = commandLine(t, exitFailure, "release", "pv", "pv-1", "--node=n1", "--node-id=i-2", "--reason=x", kubeconfig)
+	_, stderr = commandLine(t, cli.ExitFailure, "release", "pv", "pv-1", "--node=n1", "--node-id=i-2", "--reason=x", kubeconfig)
 	says(t, stderr, "node n1 uses PersistentVolume pv-1")
-	_, stderr = commandLine(t, exitFailure, "release", "pv", "pv-1", "--node=n1", "--node-id=i-3", "--reason=x", kubeconfig)
+	_, stderr = commandLine(t, cli.ExitFailure, "release", "pv", "pv-1", "--node=n1", "--node-id=i-3", "--reason=x", kubeconfig)
 	says(t, stderr, "not hold PersistentVolume pv-1 under node ID i-3, but under i-1, i-2")
-	stdout, _ := commandLine(t, exitOK, "release", "pv", "pv-1", "--node=n1", "--node-id=i-1", "--reason=x", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, "release", "pv", "pv-1", "--node=n1", "--node-id=i-1", "--reason=x", kubeconfig)
 	says(t, stdout, "Released: volume pv-1 from node n1 (ID i-1)")
 	if r := api.record("n1").Releases[0]; r.NodeUID != "uid-1" || r.Token != "token-i-1" {
 		t.Errorf("release %+v, want of the older machine", r)
@@ -76,14 +77,14 @@ func TestReleaseIsRefusedWhereItSaysNothing(t *testing.T) {
 	api, kubeconfig := newAPI(t)
 	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing), entry("i-9", "n9", "uid-9", "boot-9", fence.TakenOver))
 	api.addNode("n1", "uid-1", "boot-1", "i-1")
-	_, stderr := commandLine(t, exitFailure, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
+	_, stderr := commandLine(t, cli.ExitFailure, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
 	says(t, stderr, "node n1 (ID i-1) has released PersistentVolume pv-1 already")
 	for _, node := range []string{"n2", "n9"} {
-		_, stderr = commandLine(t, exitFailure, "release", "pv", "pv-1", "--node="+node, "--reason=x", kubeconfig)
+		_, stderr = commandLine(t, cli.ExitFailure, "release", "pv", "pv-1", "--node="+node, "--reason=x", kubeconfig)
 		says(t, stderr, "node "+node+" does not hold PersistentVolume pv-1; who does: node n1 (ID i-1)")
 	}
 	api.forbidden["get nodes"] = true
-	_, stderr = commandLine(t, exitFailure, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
+	_, stderr = commandLine(t, cli.ExitFailure, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
 	says(t, stderr, "a right is missing", "get nodes")
 }
 
@@ -96,7 +97,7 @@ func TestClaimsAreNotWrittenWhereTheConfigurationDoesNotAskForThem(t *testing.T)
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"fence", "confirm", "n1", "--yes"}, {"release", "pv", "pv-1", "--node=n1"}} {
-		_, stderr := commandLine(t, exitFailure, append(args, "--reason=x", "--config="+file, kubeconfig)...)
+		_, stderr := commandLine(t, cli.ExitFailure, append(args, "--reason=x", "--config="+file, kubeconfig)...)
 		says(t, stderr, "evidence.operatorConfirmation: false")
 	}
 	if api.writes != 0 {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
@@ -47,11 +48,11 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 	case fence.EvidenceVoid:
 		if own && st.Evidence != nil && st.Evidence.Kind == fence.OutOfServiceTaint {
 			return []remedy{{What: fmt.Sprintf("Make sure that node %s is off, then take the taint off and put it on again", node),
-				Commands: []string{fmt.Sprintf("kubectl taint node %s %s-", shellQuote(node), outOfService), taintCommand(node)}}, off}
+				Commands: []string{fmt.Sprintf("kubectl taint node %s %s-", cli.ShellQuote(node), outOfService), taintCommand(node)}}, off}
 		}
 		return []remedy{off}
 	case fence.HolderUnwatched:
-		return []remedy{{What: "Watch the node's lease, to tell whether it lives", Commands: []string{"csi-fencepost explain pv " + shellQuote(volumeName(s)) + " --observe=20s"}}}
+		return []remedy{{What: "Watch the node's lease, to tell whether it lives", Commands: []string{"csi-fencepost explain pv " + cli.ShellQuote(volumeName(s)) + " --observe=20s"}}}
 	}
 	if !own {
 		return []remedy{off, {What: "Or, if only this volume is free of it", Commands: []string{releaseCommand(s, h)}}}
@@ -61,7 +62,7 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 
 // remedyForFenced is for a node that asks for a volume and is fenced itself.
 func remedyForFenced(st *fence.Standing) remedy {
-	node := shellQuote(st.Holder.NodeName)
+	node := cli.ShellQuote(st.Holder.NodeName)
 	if st.Evidence != nil && st.Evidence.Kind == fence.StorageFence {
 		return remedy{What: fmt.Sprintf("Give node %s its access to the storage back, once nothing on it writes", st.Holder.NodeName),
 			Commands: []string{"csi-fencepost fence on " + node + " --config FILE --reason 'WHY IT MAY'"}}
@@ -71,25 +72,25 @@ func remedyForFenced(st *fence.Standing) remedy {
 }
 
 func podsCommand(node string) string {
-	return "kubectl get pods -A --field-selector spec.nodeName=" + shellQuote(node)
+	return "kubectl get pods -A --field-selector spec.nodeName=" + cli.ShellQuote(node)
 }
 
 func drainCommand(node string) string {
-	return "kubectl drain " + shellQuote(node) + " --ignore-daemonsets --delete-emptydir-data"
+	return "kubectl drain " + cli.ShellQuote(node) + " --ignore-daemonsets --delete-emptydir-data"
 }
 
 func taintCommand(node string) string {
-	return fmt.Sprintf("kubectl taint node %s %s=nodeshutdown:NoExecute", shellQuote(node), outOfService)
+	return fmt.Sprintf("kubectl taint node %s %s=nodeshutdown:NoExecute", cli.ShellQuote(node), outOfService)
 }
 
 func confirmCommand(s *fence.Snapshot, h *fence.Holder) string {
 	// A new machine that lives under the old name has to be told from it.
 	other := h.Node != nil && !h.OwnNode()
-	return "csi-fencepost fence confirm " + shellQuote(h.NodeName) + nodeIDFlag(s, h, other) + " --reason 'WHY YOU ARE SURE'"
+	return "csi-fencepost fence confirm " + cli.ShellQuote(h.NodeName) + nodeIDFlag(s, h, other) + " --reason 'WHY YOU ARE SURE'"
 }
 
 func releaseCommand(s *fence.Snapshot, h *fence.Holder) string {
-	return fmt.Sprintf("csi-fencepost release pv %s --node %s%s --reason 'WHY YOU ARE SURE'", shellQuote(volumeName(s)), shellQuote(h.NodeName), nodeIDFlag(s, h, false))
+	return fmt.Sprintf("csi-fencepost release pv %s --node %s%s --reason 'WHY YOU ARE SURE'", cli.ShellQuote(volumeName(s)), cli.ShellQuote(h.NodeName), nodeIDFlag(s, h, false))
 }
 
 // nodeIDFlag chooses the holder where its node's name does not.
@@ -103,11 +104,11 @@ func nodeIDFlag(s *fence.Snapshot, h *fence.Holder, always bool) string {
 	if h.NodeID == "" || same < 2 && !always {
 		return ""
 	}
-	return " --node-id " + shellQuote(h.NodeID)
+	return " --node-id " + cli.ShellQuote(h.NodeID)
 }
 
 func ledgerRemoval(pv string) string {
-	return fmt.Sprintf("kubectl annotate pv %s %s-", shellQuote(pv), ledger.Annotation)
+	return fmt.Sprintf("kubectl annotate pv %s %s-", cli.ShellQuote(pv), ledger.Annotation)
 }
 
 func volumeName(s *fence.Snapshot) string {

@@ -19,6 +19,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
@@ -30,13 +31,13 @@ func runSidecar(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	f, err := parseRunFlags(args)
 	switch {
 	case errors.Is(err, errVersion):
-		return printVersion(ctx, nil, stdout, stderr)
+		return cli.PrintVersion(ctx, nil, stdout, stderr)
 	case err != nil:
 		return err
 	}
 	logs.InitLogs()
 	if err := logsapi.ValidateAndApply(f.logging, f.gates); err != nil {
-		return usagef("run: --logging-format or another log flag: %v", err)
+		return cli.Usagef("run: --logging-format or another log flag: %v", err)
 	}
 	s, err := newRunner(f)
 	if err != nil {
@@ -62,19 +63,19 @@ type runner struct {
 // newRunner checks everything that can be checked before anything is started.
 func newRunner(f *runFlags) (*runner, error) {
 	if err := proxy.CheckListen(f.listen); err != nil {
-		return nil, usagef("run: --listen: %v", err)
+		return nil, cli.Usagef("run: --listen: %v", err)
 	}
 	s := &runner{flags: f, metrics: sidecar.NewMetrics(), ready: &sidecar.Readiness{}, leader: newLeaderHealth()}
 	if !f.noKubernetes {
 		var err error
 		if s.config, err = loadConfig(f.config); err != nil {
-			return nil, usagef("run: --config: %v", err)
+			return nil, cli.Usagef("run: --config: %v", err)
 		}
 		if s.rest, err = restConfig(f); err != nil {
 			return nil, err
 		}
 	}
-	s.board = sidecar.NewBoard(buildVersion(), s.config, f.LeaderElection, s.ready)
+	s.board = sidecar.NewBoard(cli.BuildVersion(), s.config, f.LeaderElection, s.ready)
 	return s, nil
 }
 
@@ -95,13 +96,13 @@ func restConfig(f *runFlags) (*rest.Config, error) {
 	c.ContentType = runtime.ContentTypeProtobuf
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	c.Wrap(limitReadAhead)
-	return rest.AddUserAgent(c, "csi-fencepost/"+buildVersion()), nil
+	return rest.AddUserAgent(c, "csi-fencepost/"+cli.BuildVersion()), nil
 }
 
 // run serves until ctx ends; then the calls in flight finish.
 func (s *runner) run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
-	logger.Info("csi-fencepost", "version", buildVersion(), "csiAddress", s.flags.CSIAddress, "listen", s.flags.listen)
+	logger.Info("csi-fencepost", "version", cli.BuildVersion(), "csiAddress", s.flags.CSIAddress, "listen", s.flags.listen)
 
 	if !s.flags.noKubernetes {
 		adviseAttacher(ctx)

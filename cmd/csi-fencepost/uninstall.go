@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -39,7 +40,7 @@ type uninstallFlags struct {
 
 // runUninstall is `csi-fencepost uninstall`.
 func runUninstall(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f, fs := &uninstallFlags{}, newFlags("uninstall", uninstallHelp)
+	f, fs := &uninstallFlags{}, cli.NewFlags("uninstall", uninstallHelp)
 	fs.BoolVar(&f.yes, "yes", false, "Remove it. Without it, it is only shown.")
 	fs.BoolVar(&f.force, "force", false, "Remove it although a sidecar seems to run, or a node is cut off from its storage.")
 	f.cluster.register(fs)
@@ -73,41 +74,41 @@ func uninstall(ctx context.Context, c *cluster, f *uninstallFlags, stdout, stder
 	if err != nil {
 		return err
 	}
-	p := newPrinter(stdout, styleOf(stdout))
+	p := cli.NewPrinter(stdout, cli.StyleOf(stdout))
 	for _, reason := range reasons {
-		p.paragraph(0, 2, p.paint(yellow, "!")+" "+reason)
+		p.Paragraph(0, 2, p.Paint(cli.Yellow, "!")+" "+reason)
 	}
 	switch {
 	case len(reasons) > 0 && !f.force:
-		return fmt.Errorf("nothing was removed, for %s above (marked !); --force removes it all the same", count(len(reasons), "reason"))
+		return fmt.Errorf("nothing was removed, for %s above (marked !); --force removes it all the same", cli.Count(len(reasons), "reason"))
 	case !f.yes:
-		fmt.Fprintln(stdout, "\nNothing was removed. To remove it: csi-fencepost uninstall --yes"+listedOrNot(f.force, " --force", ""))
+		fmt.Fprintln(stdout, "\nNothing was removed. To remove it: csi-fencepost uninstall --yes"+cli.Either(f.force, " --force", ""))
 		return nil
 	}
 	return found.remove(ctx, stdout, stderr)
 }
 
 func (t *traces) print(w io.Writer) {
-	p := newPrinter(w, styleOf(w))
+	p := cli.NewPrinter(w, cli.StyleOf(w))
 	if len(t.traces) == 0 {
-		p.heading(bold, "csi-fencepost has left nothing in this cluster.")
+		p.Heading(cli.Bold, "csi-fencepost has left nothing in this cluster.")
 	} else {
-		p.heading(bold, "What csi-fencepost has left in this cluster:")
+		p.Heading(cli.Bold, "What csi-fencepost has left in this cluster:")
 		for _, kind := range traceKinds {
 			t.printKind(p, kind)
 		}
 	}
-	p.blank()
+	p.Blank()
 	for _, note := range t.notes {
-		p.paragraph(0, 2, "* "+note)
+		p.Paragraph(0, 2, "* "+note)
 	}
-	p.paragraph(0, 2, fmt.Sprintf("* Not looked for, since people wrote them: annotations %s, the namespace %s, and the RBAC of the manifests. Events go by themselves.", strings.Join(peoplesAnnotations, ", "), t.namespace))
+	p.Paragraph(0, 2, fmt.Sprintf("* Not looked for, since people wrote them: annotations %s, the namespace %s, and the RBAC of the manifests. Events go by themselves.", strings.Join(peoplesAnnotations, ", "), t.namespace))
 }
 
 // mostNames of one kind that are shown.
 const mostNames = 8
 
-func (t *traces) printKind(p *printer, kind traceKind) {
+func (t *traces) printKind(p *cli.Printer, kind traceKind) {
 	var names []string
 	for i := range t.traces {
 		if t.traces[i].kind == kind {
@@ -121,7 +122,7 @@ func (t *traces) printKind(p *printer, kind traceKind) {
 	if more := len(names) - mostNames; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	p.paragraph(2, 2, fmt.Sprintf("%s (%d): %s", kind, len(names), text))
+	p.Paragraph(2, 2, fmt.Sprintf("%s (%d): %s", kind, len(names), text))
 }
 
 // remove takes everything away, the records last: a run that is broken off
@@ -140,7 +141,7 @@ func (t *traces) remove(ctx context.Context, stdout, stderr io.Writer) error {
 			if ctx.Err() != nil {
 				return fmt.Errorf("broken off after %d of %d; run it again to go on", done, len(t.traces))
 			}
-			progress(stderr, fmt.Sprintf("removing: %d of %d", done+1, len(t.traces)))
+			cli.Progress(stderr, fmt.Sprintf("removing: %d of %d", done+1, len(t.traces)))
 			if err := t.traces[i].remove(ctx); err != nil {
 				failed = append(failed, fmt.Errorf("%s: %s: %w", kind, t.traces[i].name, err))
 				continue
@@ -148,7 +149,7 @@ func (t *traces) remove(ctx context.Context, stdout, stderr io.Writer) error {
 			done++
 			of++
 		}
-		progress(stderr, "")
+		cli.Progress(stderr, "")
 		if of > 0 {
 			fmt.Fprintf(stdout, "Removed: %s (%d)\n", kind, of)
 		}

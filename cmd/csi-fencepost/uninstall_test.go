@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -89,13 +90,13 @@ func TestWrongUninstallAndLedgerAreExitCode2(t *testing.T) {
 		"--dry-run=false writes nothing by itself":      {"ledger", "repair", "pv-1", "--dry-run=false"},
 		`--output is "text": it has to be yaml or json`: {"ledger", "export", "-o", "text"},
 	} {
-		_, stderr := commandLine(t, exitUsage, args...)
+		_, stderr := commandLine(t, cli.ExitUsage, args...)
 		says(t, stderr, want)
 	}
 	for want, args := range map[string][]string{
 		"--force": {"uninstall", "--help"}, "--dry-run": {"ledger", "repair", "-h"}, "--output": {"ledger", "export", "--help"}, "ledger export [PV...]": {"ledger", "--help"},
 	} {
-		stdout, _ := commandLine(t, exitOK, args...)
+		stdout, _ := commandLine(t, cli.ExitOK, args...)
 		says(t, stdout, want)
 	}
 }

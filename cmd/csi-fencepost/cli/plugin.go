@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"io"
@@ -14,10 +14,10 @@ import (
 // `kubectl fencepost`.
 const pluginName = "kubectl-fencepost"
 
-// underName returns the writers that the program prints to. Started by kubectl,
+// UnderName returns the writers that the program prints to. Started by kubectl,
 // it names its subcommands as they are typed then: whoever pastes a command out
 // of an explanation may have no csi-fencepost in the PATH.
-func underName(arg0 string, stdout, stderr io.Writer) (io.Writer, io.Writer) {
+func UnderName(arg0 string, stdout, stderr io.Writer) (io.Writer, io.Writer) {
 	name := strings.TrimSuffix(filepath.Base(arg0), ".exe")
 	if name != pluginName {
 		return stdout, stderr
@@ -41,8 +41,8 @@ func (r renamed) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// terminal is the terminal that w writes to; false: it writes elsewhere.
-func terminal(w io.Writer) (*os.File, bool) {
+// Terminal is the terminal that w writes to; false: it writes elsewhere.
+func Terminal(w io.Writer) (*os.File, bool) {
 	if r, ok := w.(renamed); ok {
 		w = r.to
 	}

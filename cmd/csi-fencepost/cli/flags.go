@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"encoding/json"
@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// cmdFlags are the flags of one subcommand.
-type cmdFlags struct {
+// Flags are the flags of one subcommand.
+type Flags struct {
 	*pflag.FlagSet
 	help string
 	// formats that -o takes, the default first; none: there is no -o.
@@ -22,20 +22,20 @@ type cmdFlags struct {
 	format  string
 }
 
-// newFlags of the subcommand with that full name; help says what it does.
-func newFlags(command, help string) *cmdFlags {
-	f := &cmdFlags{FlagSet: pflag.NewFlagSet(command, pflag.ContinueOnError), help: help}
+// NewFlags of the subcommand with that full name; help says what it does.
+func NewFlags(command, help string) *Flags {
+	f := &Flags{FlagSet: pflag.NewFlagSet(command, pflag.ContinueOnError), help: help}
 	f.SortFlags = false
-	f.Usage = func() {} // errors are printed once, by runCommands
+	f.Usage = func() {} // errors are printed once, by Run
 	return f
 }
 
 // Parse reads flags and arguments, in any order. Its error is the subcommand's:
-// a helpAsked with the help and the flags, or a usageError.
-func (f *cmdFlags) Parse(args []string) error {
+// a Help with the help and the flags, or a UsageError.
+func (f *Flags) Parse(args []string) error {
 	switch err := f.FlagSet.Parse(args); {
 	case errors.Is(err, pflag.ErrHelp):
-		return helpError(f.help + "\n\nFlags:\n" + f.FlagUsages())
+		return HelpError(f.help + "\n\nFlags:\n" + f.FlagUsages())
 	case err != nil:
 		return f.Wrong("%v; csi-fencepost %s --help lists the flags", err, f.Name())
 	case len(f.formats) > 0 && !slices.Contains(f.formats, f.format):
@@ -44,25 +44,25 @@ func (f *cmdFlags) Parse(args []string) error {
 	return nil
 }
 
-// Wrong is a usageError that names the subcommand.
-func (f *cmdFlags) Wrong(format string, args ...any) error {
-	return usagef("%s: %s", f.Name(), fmt.Sprintf(format, args...))
+// Wrong is a UsageError that names the subcommand.
+func (f *Flags) Wrong(format string, args ...any) error {
+	return Usagef("%s: %s", f.Name(), fmt.Sprintf(format, args...))
 }
 
 // Output registers -o, with these formats: text, json or yaml; the first is the
 // default.
-func (f *cmdFlags) Output(formats ...string) {
+func (f *Flags) Output(formats ...string) {
 	f.formats = formats
 	f.StringVarP(&f.format, "output", "o", formats[0], "How to print it: "+alternatives(formats)+".")
 }
 
 // Print prints v in the format that -o names; text prints it as text.
-func (f *cmdFlags) Print(w io.Writer, v any, text func(io.Writer)) error {
-	return printAs(w, f.format, v, text)
+func (f *Flags) Print(w io.Writer, v any, text func(io.Writer)) error {
+	return PrintAs(w, f.format, v, text)
 }
 
-// printAs prints v as json or yaml, or as text prints it.
-func printAs(w io.Writer, format string, v any, text func(io.Writer)) error {
+// PrintAs prints v as json or yaml, or as text prints it.
+func PrintAs(w io.Writer, format string, v any, text func(io.Writer)) error {
 	var out []byte
 	var err error
 	switch format {
@@ -90,13 +90,14 @@ func alternatives(words []string) string {
 
 // A folderList is a flag's list of absolute folders, separated by commas. What
 // is given replaces the default.
-type folderList []string
+type FolderList []string
 
-func (l *folderList) String() string { return strings.Join(*l, ",") }
+// String implements pflag.Value.
+func (l *FolderList) String() string { return strings.Join(*l, ",") }
 
 // Set takes the list apart. Each folder has to be absolute: a relative one
 // would depend on where the process was started.
-func (l *folderList) Set(value string) error {
+func (l *FolderList) Set(value string) error {
 	var folders []string
 	for folder := range strings.SplitSeq(value, ",") {
 		if !filepath.IsAbs(folder) {
@@ -109,4 +110,4 @@ func (l *folderList) Set(value string) error {
 }
 
 // Type implements pflag.Value.
-func (l *folderList) Type() string { return "folders" }
+func (l *FolderList) Type() string { return "folders" }

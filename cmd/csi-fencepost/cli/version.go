@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 // build information.
 var linked = ""
 
-// linkedAs takes note of the version that the program was linked with.
-func linkedAs(version string) { linked = version }
+// LinkedAs takes note of the version that the program was linked with.
+func LinkedAs(version string) { linked = version }
 
-// buildVersion returns the version of this build: the one it was linked with,
+// BuildVersion returns the version of this build: the one it was linked with,
 // else the module's, else the commit; "unknown" when it carries none.
-func buildVersion() string {
+func BuildVersion() string {
 	if linked != "" {
 		return linked
 	}
@@ -37,10 +37,10 @@ func buildVersion() string {
 	return "unknown"
 }
 
-func printVersion(_ context.Context, args []string, stdout, _ io.Writer) error {
+func PrintVersion(_ context.Context, args []string, stdout, _ io.Writer) error {
 	if len(args) > 0 && args[0] != "--help" {
-		return usagef("version: takes no arguments, got %q", args[0])
+		return Usagef("version: takes no arguments, got %q", args[0])
 	}
-	_, err := fmt.Fprintf(stdout, "csi-fencepost %s %s %s/%s\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintf(stdout, "csi-fencepost %s %s %s/%s\n", BuildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
 }
