@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -105,10 +106,10 @@ func with(args []string, more ...string) []string {
 }
 
 func TestFenceStatusShowsWhatEachAgentReads(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addNode("n1", "uid-1", "boot-1", "i-1", kubeletReady)
-	api.addNode("n2", "uid-2", "boot-2", "i-2")
-	api.addNode("n3", "uid-3", "boot-3", "i-3")
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", kubeletReady)
+	api.AddNode("n2", "uid-2", "boot-2", "i-2")
+	api.AddNode("n3", "uid-3", "boot-3", "i-3")
 	b := newSwitchboard(t)
 	b.write("2", "OFF\n", 0o600)
 	flags := with(b.flags(map[string]string{"n1": "1", "n2": "2"}, ""), kubeconfig)
@@ -119,9 +120,9 @@ func TestFenceStatusShowsWhatEachAgentReads(t *testing.T) {
 			t.Errorf("line %d is %q, want it to begin with %q", i, lines[i], want)
 		}
 	}
-	says(t, lines[1], "pdu", " on ", "Status: ON")
-	says(t, lines[2], "pdu", " off ", "Status: OFF")
-	says(t, lines[3], "none", "no level covers it")
+	clitest.Says(t, lines[1], "pdu", " on ", "Status: ON")
+	clitest.Says(t, lines[2], "pdu", " off ", "Status: OFF")
+	clitest.Says(t, lines[3], "none", "no level covers it")
 	for _, line := range lines {
 		if strings.TrimRight(line, " ") != line {
 			t.Errorf("spaces at the end of %q", line)
@@ -136,9 +137,9 @@ func TestFenceStatusShowsWhatEachAgentReads(t *testing.T) {
 		t.Errorf("not what is there: %s", stdout)
 	}
 	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
-	says(t, stdout, "Nothing is claimed of any node.", "The fence agents were not asked: --config")
-	if api.writes != 0 {
-		t.Errorf("%d writes, want none", api.writes)
+	clitest.Says(t, stdout, "Nothing is claimed of any node.", "The fence agents were not asked: --config")
+	if api.Writes != 0 {
+		t.Errorf("%d writes, want none", api.Writes)
 	}
 }
 
@@ -161,9 +162,9 @@ func TestFenceTestFindsWhatIsWrongAndTouchesNoPower(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			api, kubeconfig := newAPI(t)
-			api.addNode("n1", "uid-1", "boot-1", "i-1")
-			api.addNode("n2", "uid-2", "boot-2", "i-2")
+			api, kubeconfig := clitest.NewAPI(t)
+			api.AddNode("n1", "uid-1", "boot-1", "i-1")
+			api.AddNode("n2", "uid-2", "boot-2", "i-2")
 			b := newSwitchboard(t)
 			if tt.change != nil {
 				tt.change(b)
@@ -174,61 +175,61 @@ func TestFenceTestFindsWhatIsWrongAndTouchesNoPower(t *testing.T) {
 			}
 			stdout, stderr := commandLine(t, code, with([]string{"fence", "test", kubeconfig}, b.flags(tt.outlets, tt.more)...)...)
 			if tt.says == "" {
-				says(t, stdout, "2 nodes can be fenced. No power was touched.", "NODE  LEVEL  AGENT  READS", "ok")
+				clitest.Says(t, stdout, "2 nodes can be fenced. No power was touched.", "NODE  LEVEL  AGENT  READS", "ok")
 			} else {
-				says(t, stdout, "Faults:\n- ", tt.says)
-				says(t, stderr, "not every node could be fenced; no power was touched")
+				clitest.Says(t, stdout, "Faults:\n- ", tt.says)
+				clitest.Says(t, stderr, "not every node could be fenced; no power was touched")
 			}
 			if strings.Contains(stdout+stderr, "secret") {
 				t.Error("a secret is shown")
 			}
-			if b.reads("1") != "ON" || b.reads("2") != "ON" || api.writes != 0 {
-				t.Errorf("outlets %s and %s, %d writes: want nothing touched", b.reads("1"), b.reads("2"), api.writes)
+			if b.reads("1") != "ON" || b.reads("2") != "ON" || api.Writes != 0 {
+				t.Errorf("outlets %s and %s, %d writes: want nothing touched", b.reads("1"), b.reads("2"), api.Writes)
 			}
 		})
 	}
 }
 
 func TestFenceTestNamesNodesThatAreNotThere(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addNode("worker-1", "uid-1", "boot-1", "i-1")
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddNode("worker-1", "uid-1", "boot-1", "i-1")
 	b := newSwitchboard(t)
 	flags := with(b.flags(map[string]string{"worker-1": "1", "worker-9": "2"}, ""), kubeconfig)
 	stdout, _ := commandLine(t, cli.ExitOK, with([]string{"fence", "test"}, flags...)...)
-	says(t, stdout, "The configuration names node worker-9, and there is no such Node now.")
+	clitest.Says(t, stdout, "The configuration names node worker-9, and there is no such Node now.")
 	stdout, _ = commandLine(t, cli.ExitFailure, with([]string{"fence", "test", "worker-2"}, flags...)...)
-	says(t, stdout, "there is no Node worker-2; did you mean worker-1?")
+	clitest.Says(t, stdout, "there is no Node worker-2; did you mean worker-1?")
 }
 
 func TestFenceOffTurnsOffProvesAndOnGivesBack(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addNode("n1", "uid-1", "boot-1", "i-1")
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddNode("n1", "uid-1", "boot-1", "i-1")
 	b := newSwitchboard(t)
 	flags := with(b.flags(map[string]string{"n1": "1"}, ""), kubeconfig, "--yes")
 	stdout, _ := commandLine(t, cli.ExitOK, with([]string{"fence", "off", "n1", "--reason=it hangs"}, flags...)...)
-	says(t, stdout, "Turning node n1 off.", "pdu  status  on", "pdu  off     sent", "pdu  status  off", "Node n1 is off: every agent of level 1 reads off")
+	clitest.Says(t, stdout, "Turning node n1 off.", "pdu  status  on", "pdu  off     sent", "pdu  status  off", "Node n1 is off: every agent of level 1 reads off")
 	if b.reads("1") != "OFF" {
 		t.Error("it has power")
 	}
-	r := api.record("n1")
+	r := api.Record("n1")
 	f := r.Fence(fence.PowerReading, "")
 	if f == nil || f.Phase != record.Fenced || f.Actor != "alice" || f.Reason != "it hangs" || f.Machine.NodeUID != "uid-1" {
 		t.Fatalf("record %+v, want a fence by alice of that machine", r)
 	}
 	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
-	says(t, stdout, "fenced (power) by alice", "yes, unless the node shows life", "agents pdu: it hangs", f.ID)
+	clitest.Says(t, stdout, "fenced (power) by alice", "yes, unless the node shows life", "agents pdu: it hangs", f.ID)
 
 	stdout, _ = commandLine(t, cli.ExitOK, with([]string{"fence", "on", "n1", "--reason=repaired"}, flags...)...)
-	says(t, stdout, "Node n1 is fenced (power) by alice since ", ": it hangs (fence "+f.ID+").", "pdu  on      sent", "pdu  status  on", "Node n1 is on")
-	if b.reads("1") != "ON" || api.record("n1").Fence(fence.PowerReading, "") != nil {
+	clitest.Says(t, stdout, "Node n1 is fenced (power) by alice since ", ": it hangs (fence "+f.ID+").", "pdu  on      sent", "pdu  status  on", "Node n1 is on")
+	if b.reads("1") != "ON" || api.Record("n1").Fence(fence.PowerReading, "") != nil {
 		t.Error("it has no power, or still counts as fenced")
 	}
 }
 
 // The node may have come back, died again and been fenced anew, and its volumes moved.
 func TestFenceOnLeavesAFenceThatWasNotShown(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addNode("n1", "uid-1", "boot-1", "i-1")
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddNode("n1", "uid-1", "boot-1", "i-1")
 	b := newSwitchboard(t)
 	rc, err := clientcmd.BuildConfigFromFlags("", strings.TrimPrefix(kubeconfig, "--kubeconfig="))
 	if err != nil {
@@ -264,58 +265,58 @@ func TestFenceOnLeavesAFenceThatWasNotShown(t *testing.T) {
 	b.write("1", "OFF", 0o600)
 	stdout, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "on", "n1", "--reason=repaired", "--yes", kubeconfig}, b.flags(map[string]string{"n1": "1"}, "")...)...)
 	<-released
-	says(t, stdout, "Node n1 is fenced (power) by csi-fencepost d@h since 2026-01-02T03:04:05Z: dead (fence shown).")
-	says(t, stderr, "fence made since stands now, made by csi-fencepost d@h at 2026-01-02T03:04:05Z")
-	if f := api.record("n1").Fence(fence.PowerReading, ""); f == nil || f.ID != "made since" || strings.Contains(stdout, "sent") {
+	clitest.Says(t, stdout, "Node n1 is fenced (power) by csi-fencepost d@h since 2026-01-02T03:04:05Z: dead (fence shown).")
+	clitest.Says(t, stderr, "fence made since stands now, made by csi-fencepost d@h at 2026-01-02T03:04:05Z")
+	if f := api.Record("n1").Fence(fence.PowerReading, ""); f == nil || f.ID != "made since" || strings.Contains(stdout, "sent") {
 		t.Errorf("%+v\n%s", f, stdout)
 	}
 }
 
 func TestFenceOffThatIsNotProvenIsAFailure(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addNode("n1", "uid-1", "boot-1", "i-1")
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddNode("n1", "uid-1", "boot-1", "i-1")
 	b := newSwitchboard(t)
 	b.write("stuck", "", 0o600)
 	stdout, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n1", "--reason=x", "--yes", kubeconfig}, b.flags(map[string]string{"n1": "1"}, "")...)...)
-	says(t, stdout, "pdu  off     sent")
-	says(t, stderr, "node n1 is not proven off", "Nothing of it counts as fenced")
-	if api.record("n1").Fence(fence.PowerReading, "") != nil {
+	clitest.Says(t, stdout, "pdu  off     sent")
+	clitest.Says(t, stderr, "node n1 is not proven off", "Nothing of it counts as fenced")
+	if api.Record("n1").Fence(fence.PowerReading, "") != nil {
 		t.Error("it counts as fenced")
 	}
 }
 
 func TestFenceOffRefusesANodeThatRenewsItsLease(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addNode("n1", "uid-1", "boot-1", "i-1", kubeletReady)
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", kubeletReady)
 	b := newSwitchboard(t)
 	flags := with(b.flags(map[string]string{"n1": "1"}, ""), kubeconfig, "--yes")
 	renewing := make(chan struct{})
 	go func() {
 		defer close(renewing)
 		time.Sleep(300 * time.Millisecond)
-		api.addNode("n1", "uid-1", "boot-1", "i-1", kubeletReady)
+		api.AddNode("n1", "uid-1", "boot-1", "i-1", kubeletReady)
 	}()
 	_, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n1", "--reason=x"}, flags...)...)
 	<-renewing
-	says(t, stderr, "node n1 is Ready and its kubelet has just renewed its lease: it was not turned off", "--force")
+	clitest.Says(t, stderr, "node n1 is Ready and its kubelet has just renewed its lease: it was not turned off", "--force")
 	if b.reads("1") != "ON" {
 		t.Error("it was turned off")
 	}
 	commandLine(t, cli.ExitOK, with([]string{"fence", "off", "n1", "--reason=x", "--force"}, flags...)...)
-	if b.reads("1") != "OFF" || !api.record("n1").Fence(fence.PowerReading, "").Forced {
+	if b.reads("1") != "OFF" || !api.Record("n1").Fence(fence.PowerReading, "").Forced {
 		t.Error("--force did not turn it off, or is not in the record")
 	}
 }
 
 func TestFenceOffOfANodeThatNobodyCoversSaysSo(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addNode("n2", "uid-2", "boot-2", "i-2")
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddNode("n2", "uid-2", "boot-2", "i-2")
 	b := newSwitchboard(t)
 	flags := with(b.flags(map[string]string{"n1": "1"}, ""), kubeconfig, "--yes", "--reason=x")
 	_, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n2"}, flags...)...)
-	says(t, stderr, "no level of fence agents covers node n2")
+	clitest.Says(t, stderr, "no level of fence agents covers node n2")
 	_, stderr = commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n1"}, flags...)...)
-	says(t, stderr, "there is no Node n1, and no ledger names a machine of it")
+	clitest.Says(t, stderr, "there is no Node n1, and no ledger names a machine of it")
 }
 
 func TestALevelThatLacksAnAgentCoversNothing(t *testing.T) {
@@ -337,55 +338,55 @@ func TestALevelThatLacksAnAgentCoversNothing(t *testing.T) {
 }
 
 func TestConfirmWithOverrideIsTheAuditedWayPastADeviceThatReadsOn(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
 	b := newSwitchboard(t)
 	flags := with(b.flags(map[string]string{"n1": "1"}, ""), kubeconfig, "--yes", "--reason=burnt down", "--override-agent=its display is frozen")
 	stdout, _ := commandLine(t, cli.ExitOK, with([]string{"fence", "confirm", "n1"}, flags...)...)
-	says(t, stdout, "! Agent pdu reads it as ON (exit 0: Status: ON).")
-	r := api.record("n1")
+	clitest.Says(t, stdout, "! Agent pdu reads it as ON (exit 0: Status: ON).")
+	r := api.Record("n1")
 	if len(r.Overrides) != 1 || r.Overrides[0].Agent != "pdu" || r.Overrides[0].By != "alice" || r.Overrides[0].Reason != "its display is frozen" || r.Overrides[0].Machine.NodeUID != "uid-1" {
 		t.Fatalf("overrides %+v", r.Overrides)
 	}
 	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
-	says(t, stdout, "agent pdu is wrong", "its display is frozen")
+	clitest.Says(t, stdout, "agent pdu is wrong", "its display is frozen")
 	b.write("1", "OFF\n", 0o600)
 	_, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "confirm", "n1"}, flags...)...)
-	says(t, stderr, "no fence agent reads node n1 as on, so there is none to override")
+	clitest.Says(t, stderr, "no fence agent reads node n1 as on, so there is none to override")
 
 	stdout, _ = commandLine(t, cli.ExitOK, "fence", "withdraw", "n1", "--reason=wrong rack", kubeconfig)
-	says(t, stdout, "1 confirmation that node n1 is off", "1 word that an agent of node n1 is wrong")
-	if r := api.record("n1"); len(r.Overrides)+len(r.Confirmations) != 0 {
+	clitest.Says(t, stdout, "1 confirmation that node n1 is off", "1 word that an agent of node n1 is wrong")
+	if r := api.Record("n1"); len(r.Overrides)+len(r.Confirmations) != 0 {
 		t.Errorf("left: %+v", r)
 	}
 }
 
 func TestWithdrawTakesAFenceBack(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addNode("n1", "uid-1", "boot-1", "i-1")
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddNode("n1", "uid-1", "boot-1", "i-1")
 	b := newSwitchboard(t)
 	commandLine(t, cli.ExitOK, with([]string{"fence", "off", "n1", "--reason=x", "--yes", kubeconfig}, b.flags(map[string]string{"n1": "1"}, "")...)...)
-	id := api.record("n1").Fence(fence.PowerReading, "").ID
+	id := api.Record("n1").Fence(fence.PowerReading, "").ID
 	stdout, _ := commandLine(t, cli.ExitOK, "fence", "withdraw", "n1", "--id="+id, "--reason=the wrong outlet", kubeconfig)
-	says(t, stdout, "Withdrawn: that node n1 is fenced (power) by alice.")
-	if f := api.record("n1").FenceByID(id); f.Phase != record.Void || !strings.Contains(f.Why, "the wrong outlet") {
+	clitest.Says(t, stdout, "Withdrawn: that node n1 is fenced (power) by alice.")
+	if f := api.Record("n1").FenceByID(id); f.Phase != record.Void || !strings.Contains(f.Why, "the wrong outlet") {
 		t.Errorf("fence %+v, want it void for that", f)
 	}
 	if b.reads("1") != "OFF" {
 		t.Error("a withdrawal gave the power back")
 	}
 	_, stderr := commandLine(t, cli.ExitFailure, "fence", "withdraw", "n1", "--id="+id, "--reason=x", kubeconfig)
-	says(t, stderr, "no fence that counts")
+	clitest.Says(t, stderr, "no fence that counts")
 }
 
 func TestExplainShowsTheRecordAndTheAgentsOfAHolder(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
-	api.addNode("n1", "uid-1", "boot-1", "i-1", inUse)
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.InUse)
 	b := newSwitchboard(t)
 	flags := with(b.flags(map[string]string{"n1": "1"}, ""), kubeconfig)
 	stdout, _ := commandLine(t, cli.ExitOK, with([]string{"explain", "pv", "pv-1"}, flags...)...)
-	says(t, stdout, "fence agents  pdu (level 1) reads on, in ", "Status: ON")
+	clitest.Says(t, stdout, "fence agents  pdu (level 1) reads on, in ", "Status: ON")
 	stdout, _ = commandLine(t, cli.ExitOK, with([]string{"explain", "node", "n1"}, flags...)...)
-	says(t, stdout, "fence agents  pdu (level 1) reads on", "NotReady", "pv-1    default/data-0  disk.example.com  i-1      publishing")
+	clitest.Says(t, stdout, "fence agents  pdu (level 1) reads on", "NotReady", "pv-1    default/data-0  disk.example.com  i-1      publishing")
 }

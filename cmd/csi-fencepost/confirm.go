@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -27,7 +28,7 @@ type confirmFlags struct {
 	node   string
 	// overrideAgent is why an agent that reads on is wrong; empty: none is.
 	overrideAgent string
-	agents        agentFlags
+	agents        cluster.AgentFlags
 }
 
 func parseConfirmFlags(args []string) (*confirmFlags, error) {
@@ -35,14 +36,14 @@ func parseConfirmFlags(args []string) (*confirmFlags, error) {
 	f.set.StringVar(&f.nodeID, "node-id", "", "Only the machine with this node ID of a driver, for example an old one of which a new machine has the name.")
 	f.set.BoolVar(&f.yes, "yes", false, "Do not ask.")
 	f.set.StringVar(&f.overrideAgent, "override-agent", "", "Why a fence agent that reads on is wrong: its device is broken. It is kept in the audit trail. Needs --config.")
-	f.agents.register(f.set)
+	f.agents.Register(f.set)
 	if err := f.parse(args, "NODE"); err != nil {
 		return f, err
 	}
 	switch given := f.set.Changed("override-agent"); {
 	case given && strings.TrimSpace(f.overrideAgent) == "":
 		return nil, f.set.Wrong("--override-agent is empty: how is it known that the device is wrong?")
-	case given && f.cluster.config == "":
+	case given && f.cluster.Config == "":
 		return nil, f.set.Wrong("--override-agent needs --config, to find the agents that read on")
 	}
 	f.node = f.set.Arg(0)
@@ -66,12 +67,12 @@ func runFenceConfirm(ctx context.Context, args []string, stdout, stderr io.Write
 }
 
 // confirm reads, watches, asks, reads again, and writes.
-func (f *confirmFlags) confirm(ctx context.Context, c *cluster, stdout, stderr io.Writer) error {
-	now, err := readNode(ctx, c.client, f.node)
+func (f *confirmFlags) confirm(ctx context.Context, c *cluster.Cluster, stdout, stderr io.Writer) error {
+	now, err := cluster.ReadNode(ctx, c.Client, f.node)
 	if err != nil {
 		return err
 	}
-	held, err := readHoldings(ctx, c.client, now)
+	held, err := cluster.ReadHoldings(ctx, c.Client, now)
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (f *confirmFlags) confirm(ctx context.Context, c *cluster, stdout, stderr i
 		return err
 	}
 	if b.watch {
-		if err := watchSilence(ctx, c.client, now, stderr); err != nil {
+		if err := watchSilence(ctx, c.Client, now, stderr); err != nil {
 			return f.butOlder(err, now, held)
 		}
 	}
@@ -95,15 +96,15 @@ func (f *confirmFlags) confirm(ctx context.Context, c *cluster, stdout, stderr i
 	}
 	if b.watch {
 		// A person may have thought about it for a while.
-		if err := stillSilent(ctx, c.client, now); err != nil {
+		if err := stillSilent(ctx, c.Client, now); err != nil {
 			return err
 		}
 	}
-	by := operator(ctx, c.client)
+	by := cluster.Operator(ctx, c.Client)
 	if err := f.override(ctx, c, by, wrong, b); err != nil {
 		return err
 	}
-	id, err := c.records().Confirm(ctx, f.node, record.Confirmation{By: by, Reason: f.reason, Machines: b.machines})
+	id, err := c.Records().Confirm(ctx, f.node, record.Confirmation{By: by, Reason: f.reason, Machines: b.machines})
 	if err != nil {
 		return err
 	}
@@ -113,15 +114,15 @@ func (f *confirmFlags) confirm(ctx context.Context, c *cluster, stdout, stderr i
 
 // butOlder adds, to the error that the node lives, how to speak of the older machines
 // of its name alone.
-func (f *confirmFlags) butOlder(err error, now *nodeNow, held *holdings) error {
+func (f *confirmFlags) butOlder(err error, now *cluster.Node, held *cluster.Holdings) error {
 	var alive *aliveError
 	if f.nodeID != "" || !errors.As(err, &alive) {
 		return err
 	}
 	var ids []string
-	for _, h := range held.all {
-		if now.isOlder(h) && !slices.Contains(ids, h.nodeID) {
-			ids = append(ids, h.nodeID)
+	for _, h := range held.All {
+		if now.IsOlder(h) && !slices.Contains(ids, h.NodeID) {
+			ids = append(ids, h.NodeID)
 		}
 	}
 	for _, id := range ids {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
@@ -27,9 +28,9 @@ func watchPeriod(lease *coordinationv1.Lease) time.Duration {
 }
 
 // watchSilence returns nil if the node shows no life for watchPeriod.
-func watchSilence(ctx context.Context, client kubernetes.Interface, now *nodeNow, progress io.Writer) error {
-	period := watchPeriod(now.lease)
-	fmt.Fprintf(progress, "Watching the lease of node %s for %s, to see that it does not live.\n", now.name, period)
+func watchSilence(ctx context.Context, client kubernetes.Interface, now *cluster.Node, progress io.Writer) error {
+	period := watchPeriod(now.Lease)
+	fmt.Fprintf(progress, "Watching the lease of node %s for %s, to see that it does not live.\n", now.Name, period)
 	for end := time.Now().Add(period); ; {
 		if err := stillSilent(ctx, client, now); err != nil {
 			return err
@@ -43,27 +44,27 @@ func watchSilence(ctx context.Context, client kubernetes.Interface, now *nodeNow
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(min(leasePoll, left)):
+		case <-time.After(min(cluster.LeasePoll, left)):
 		}
 	}
 }
 
 // stillSilent reads the node once more: nil if nothing of it has changed.
-func stillSilent(ctx context.Context, client kubernetes.Interface, was *nodeNow) error {
-	now, err := readNode(ctx, client, was.name)
+func stillSilent(ctx context.Context, client kubernetes.Interface, was *cluster.Node) error {
+	now, err := cluster.ReadNode(ctx, client, was.Name)
 	if err != nil {
 		return err
 	}
-	alive := func(why string) error { return &aliveError{was.name, why} }
+	alive := func(why string) error { return &aliveError{was.Name, why} }
 	switch {
-	case now.leaseRV() != was.leaseRV() && now.lease != nil:
+	case now.LeaseRV() != was.LeaseRV() && now.Lease != nil:
 		return alive("its kubelet has just renewed its lease")
-	case now.lease != nil:
-	case observe.NodeReady(now.node):
+	case now.Lease != nil:
+	case observe.NodeReady(now.Node):
 		return alive("its Node is Ready and it has no lease yet")
 	}
-	if now.uid() != was.uid() || now.bootID() != was.bootID() || now.leaseRV() != was.leaseRV() {
-		return fmt.Errorf("node %s has changed while it was looked at (its Node or lease was deleted or created again). Nothing was written; try again", was.name)
+	if now.UID() != was.UID() || now.BootID() != was.BootID() || now.LeaseRV() != was.LeaseRV() {
+		return fmt.Errorf("node %s has changed while it was looked at (its Node or lease was deleted or created again). Nothing was written; try again", was.Name)
 	}
 	return nil
 }

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
@@ -29,17 +31,17 @@ func leaseAt(version string) *coordinationv1.Lease {
 }
 
 func csiNodeOf(nodeID string) *storagev1.CSINode {
-	return &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: testDriver, NodeID: nodeID}}}}
+	return &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: clitest.Driver, NodeID: nodeID}}}}
 }
 
-func held(pv, nodeID, uid, boot string) holding {
-	return holding{pv: pv, driver: testDriver, nodeID: nodeID, nodeUID: uid, bootID: boot}
+func held(pv, nodeID, uid, boot string) cluster.Holding {
+	return cluster.Holding{PV: pv, Driver: clitest.Driver, NodeID: nodeID, NodeUID: uid, BootID: boot}
 }
 
 func TestConfirmBindsTheLiveNodeAndEveryMachineThatHoldsVolumes(t *testing.T) {
-	live := &nodeNow{name: "n1", node: testNode("n1", "uid-2", "boot-2"), lease: leaseAt("7"), csiNode: csiNodeOf("i-2")}
-	gone := &nodeNow{name: "n1"}
-	goneWithLease := &nodeNow{name: "n1", lease: leaseAt("9")}
+	live := &cluster.Node{Name: "n1", Node: clitest.Node("n1", "uid-2", "boot-2"), Lease: leaseAt("7"), CSINode: csiNodeOf("i-2")}
+	gone := &cluster.Node{Name: "n1"}
+	goneWithLease := &cluster.Node{Name: "n1", Lease: leaseAt("9")}
 	liveMachine := record.Machine{NodeUID: "uid-2", BootID: "boot-2", LeaseRV: "7"}
 	old := record.Machine{NodeID: "i-1", NodeUID: "uid-1", BootID: "boot-1"}
 	oldAtLease := old
@@ -47,8 +49,8 @@ func TestConfirmBindsTheLiveNodeAndEveryMachineThatHoldsVolumes(t *testing.T) {
 	mine, older := held("pv-2", "i-2", "uid-2", "boot-2"), held("pv-1", "i-1", "uid-1", "boot-1")
 
 	for name, c := range map[string]struct {
-		now      *nodeNow
-		held     []holding
+		now      *cluster.Node
+		held     []cluster.Holding
 		nodeID   string
 		machines []record.Machine
 		covered  []string
@@ -56,29 +58,29 @@ func TestConfirmBindsTheLiveNodeAndEveryMachineThatHoldsVolumes(t *testing.T) {
 		watch    bool
 	}{
 		"a live Node without volumes": {now: live, machines: []record.Machine{liveMachine}, watch: true},
-		"a live Node and an older machine of its name": {now: live, held: []holding{mine, older},
+		"a live Node and an older machine of its name": {now: live, held: []cluster.Holding{mine, older},
 			machines: []record.Machine{liveMachine, old}, covered: []string{"pv-2", "pv-1"}, watch: true},
-		"only the older machine: the new one's lease says nothing of it": {now: live, held: []holding{mine, older}, nodeID: "i-1",
+		"only the older machine: the new one's lease says nothing of it": {now: live, held: []cluster.Holding{mine, older}, nodeID: "i-1",
 			machines: []record.Machine{old}, covered: []string{"pv-1"}},
-		"a machine whose Node the live one took over, by its node ID": {now: live, held: []holding{held("pv-1", "i-1", "uid-2", "boot-1")}, nodeID: "i-1",
+		"a machine whose Node the live one took over, by its node ID": {now: live, held: []cluster.Holding{held("pv-1", "i-1", "uid-2", "boot-1")}, nodeID: "i-1",
 			machines: []record.Machine{{NodeID: "i-1", NodeUID: "uid-2", BootID: "boot-1"}}, covered: []string{"pv-1"}},
-		"only the live machine, by its node ID": {now: live, held: []holding{mine, older}, nodeID: "i-2",
+		"only the live machine, by its node ID": {now: live, held: []cluster.Holding{mine, older}, nodeID: "i-2",
 			machines: []record.Machine{{NodeID: "i-2", NodeUID: "uid-2", BootID: "boot-2", LeaseRV: "7"}}, covered: []string{"pv-2"}, watch: true},
 		"the node ID of the live machine, which holds nothing": {now: live, nodeID: "i-2",
 			machines: []record.Machine{{NodeID: "i-2", NodeUID: "uid-2", BootID: "boot-2", LeaseRV: "7"}}, watch: true},
-		"one machine with several volumes is bound once": {now: gone, held: []holding{older, held("pv-3", "i-1", "uid-1", "boot-1")},
+		"one machine with several volumes is bound once": {now: gone, held: []cluster.Holding{older, held("pv-3", "i-1", "uid-1", "boot-1")},
 			machines: []record.Machine{old}, covered: []string{"pv-1", "pv-3"}},
-		"a Node that is gone and whose lease is not yet": {now: goneWithLease, held: []holding{older},
+		"a Node that is gone and whose lease is not yet": {now: goneWithLease, held: []cluster.Holding{older},
 			machines: []record.Machine{old, oldAtLease}, covered: []string{"pv-1"}, watch: true},
-		"a machine that has registered again without a reboot": {now: live, held: []holding{held("pv-1", "i-1", "uid-1", "boot-2")},
+		"a machine that has registered again without a reboot": {now: live, held: []cluster.Holding{held("pv-1", "i-1", "uid-1", "boot-2")},
 			machines: []record.Machine{liveMachine}, again: []string{"pv-1"}, watch: true},
-		"the same, by its node ID: the live lease speaks of it": {now: live, held: []holding{held("pv-1", "i-1", "uid-1", "boot-2")}, nodeID: "i-1",
+		"the same, by its node ID: the live lease speaks of it": {now: live, held: []cluster.Holding{held("pv-1", "i-1", "uid-1", "boot-2")}, nodeID: "i-1",
 			machines: []record.Machine{{NodeID: "i-1", NodeUID: "uid-2", BootID: "boot-2", LeaseRV: "7"}}, again: []string{"pv-1"}, watch: true},
-		"a machine of which nothing is known may be the live one": {now: live, held: []holding{held("pv-1", "i-1", "", "")}, nodeID: "i-1",
+		"a machine of which nothing is known may be the live one": {now: live, held: []cluster.Holding{held("pv-1", "i-1", "", "")}, nodeID: "i-1",
 			machines: []record.Machine{{NodeID: "i-1", NodeUID: "uid-2", BootID: "boot-2", LeaseRV: "7"}, {NodeID: "i-1"}}, covered: []string{"pv-1"}, watch: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, err := bind(c.now, &holdings{all: c.held}, c.nodeID)
+			b, err := bind(c.now, &cluster.Holdings{All: c.held}, c.nodeID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,9 +100,9 @@ func TestConfirmBindsTheLiveNodeAndEveryMachineThatHoldsVolumes(t *testing.T) {
 	}
 }
 
-func names(held []holding) (names []string) {
+func names(held []cluster.Holding) (names []string) {
 	for _, h := range held {
-		names = append(names, h.pv)
+		names = append(names, h.PV)
 	}
 	return names
 }
@@ -119,7 +121,7 @@ func watched(t *testing.T, lease *coordinationv1.Lease, node *corev1.Node, after
 			t.Fatal(err)
 		}
 	}
-	now, err := readNode(t.Context(), client, "n1")
+	now, err := cluster.ReadNode(t.Context(), client, "n1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,17 +141,17 @@ func renew(c *fake.Clientset) {
 
 func TestConfirmIsRefusedWhenTheLeaseIsSeenToChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		took, err := watched(t, leaseAt("7"), testNode("n1", "uid-1", "boot-1"), 9500*time.Millisecond, renew)
+		took, err := watched(t, leaseAt("7"), clitest.Node("n1", "uid-1", "boot-1"), 9500*time.Millisecond, renew)
 		if err == nil || took > 11*time.Second {
 			t.Fatalf("after %s: %v, want that it is alive, at once", took, err)
 		}
-		says(t, err.Error(), "node n1 is alive", "renewed its lease", "Nothing was written")
+		clitest.Says(t, err.Error(), "node n1 is alive", "renewed its lease", "Nothing was written")
 	})
 }
 
 func TestConfirmWatchesLongerThanAKubeletTakesToRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		took, err := watched(t, leaseAt("7"), testNode("n1", "uid-1", "boot-1"), 0, nil)
+		took, err := watched(t, leaseAt("7"), clitest.Node("n1", "uid-1", "boot-1"), 0, nil)
 		if err != nil || took < confirmWatch {
 			t.Errorf("after %s: %v, want silence for %s", took, err, confirmWatch)
 		}
@@ -169,19 +171,19 @@ func TestConfirmWatchesLongerThanAKubeletTakesToRenew(t *testing.T) {
 
 func TestConfirmIsRefusedOfAReadyNodeThatHasNoLeaseYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		node := testNode("n1", "uid-1", "boot-1")
+		node := clitest.Node("n1", "uid-1", "boot-1")
 		node.Status.Conditions[0].Status = corev1.ConditionTrue
 		_, err := watched(t, nil, node, 0, nil)
 		if err == nil {
 			t.Fatal("a Ready node was taken for silent")
 		}
-		says(t, err.Error(), "node n1 is alive", "Ready")
+		clitest.Says(t, err.Error(), "node n1 is alive", "Ready")
 	})
 }
 
 func TestConfirmIsRefusedWhenTheNodeIsDeletedOrReplacedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, err := watched(t, leaseAt("7"), testNode("n1", "uid-1", "boot-1"), 3*time.Second, func(c *fake.Clientset) {
+		_, err := watched(t, leaseAt("7"), clitest.Node("n1", "uid-1", "boot-1"), 3*time.Second, func(c *fake.Clientset) {
 			if err := c.CoreV1().Nodes().Delete(context.Background(), "n1", metav1.DeleteOptions{}); err != nil {
 				panic(err)
 			}
@@ -189,10 +191,10 @@ func TestConfirmIsRefusedWhenTheNodeIsDeletedOrReplacedMeanwhile(t *testing.T) {
 		if err == nil {
 			t.Fatal("a Node that was deleted meanwhile was bound")
 		}
-		says(t, err.Error(), "has changed while it was looked at", "try again")
+		clitest.Says(t, err.Error(), "has changed while it was looked at", "try again")
 	})
 	synctest.Test(t, func(t *testing.T) {
-		_, err := watched(t, nil, testNode("n1", "uid-1", "boot-1"), 3*time.Second, func(c *fake.Clientset) {
+		_, err := watched(t, nil, clitest.Node("n1", "uid-1", "boot-1"), 3*time.Second, func(c *fake.Clientset) {
 			if err := c.Tracker().Add(leaseAt("8")); err != nil {
 				panic(err)
 			}
@@ -200,21 +202,21 @@ func TestConfirmIsRefusedWhenTheNodeIsDeletedOrReplacedMeanwhile(t *testing.T) {
 		if err == nil {
 			t.Fatal("a lease that appeared was no sign of life")
 		}
-		says(t, err.Error(), "is alive")
+		clitest.Says(t, err.Error(), "is alive")
 	})
 }
 
 // silentCluster is a fake cluster with a volume on a node that shows no life.
-func silentCluster(t *testing.T) *cluster {
+func silentCluster(t *testing.T) *cluster.Cluster {
 	t.Helper()
-	node := testNode("n1", "uid-1", "boot-1")
-	inUse(node)
+	node := clitest.Node("n1", "uid-1", "boot-1")
+	clitest.InUse(node)
 	attached := "pv-2"
-	return &cluster{config: config.Default(), client: fake.NewClientset(node, leaseAt("7"), csiNodeOf("i-1"),
-		testPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing)),
+	return &cluster.Cluster{Config: config.Default(), Client: fake.NewClientset(node, leaseAt("7"), csiNodeOf("i-1"),
+		clitest.PV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing)),
 		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va-2"},
-			Spec: storagev1.VolumeAttachmentSpec{Attacher: testDriver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &attached}}},
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: testCluster}})}
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: clitest.Driver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &attached}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: clitest.Cluster}})}
 }
 
 func confirmN1() *confirmFlags {
@@ -229,8 +231,8 @@ func TestConfirmOfASilentNodeUnblocksItsVolumes(t *testing.T) {
 		if err := confirmN1().confirm(t.Context(), c, out, &strings.Builder{}); err != nil {
 			t.Fatal(err)
 		}
-		says(t, out.String(), "the live Node, node UID uid-1, boot ID boot-1, lease 7", "pv-1 (driver disk.example.com, node ID i-1)", "pv-2 (driver disk.example.com, node ID i-1)")
-		r, err := c.records().Get(t.Context(), "n1")
+		clitest.Says(t, out.String(), "the live Node, node UID uid-1, boot ID boot-1, lease 7", "pv-1 (driver disk.example.com, node ID i-1)", "pv-2 (driver disk.example.com, node ID i-1)")
+		r, err := c.Records().Get(t.Context(), "n1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,32 +252,32 @@ func TestConfirmOfASilentNodeUnblocksItsVolumes(t *testing.T) {
 
 // replacedCluster is a node whose machine i-1 was replaced, by one that has its
 // name, its Node and its node ID, and lives.
-func replacedCluster(t *testing.T) *cluster {
+func replacedCluster(t *testing.T) *cluster.Cluster {
 	t.Helper()
-	node := testNode("n1", "uid-1", "boot-2")
+	node := clitest.Node("n1", "uid-1", "boot-2")
 	node.Status.NodeInfo.SystemUUID = "system-2"
-	old := entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing)
+	old := clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing)
 	old.SystemUUID = "system-1"
-	return &cluster{config: config.Default(), client: fake.NewClientset(node, leaseAt("7"), csiNodeOf("i-1"), testPV("pv-1", old),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: testCluster}})}
+	return &cluster.Cluster{Config: config.Default(), Client: fake.NewClientset(node, leaseAt("7"), csiNodeOf("i-1"), clitest.PV("pv-1", old),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: clitest.Cluster}})}
 }
 
 func TestConfirmSpeaksOfAMachineThatAnotherReplacedUnderItsNodeAndNodeID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := replacedCluster(t)
-		defer time.AfterFunc(time.Second, func() { renew(c.client.(*fake.Clientset)) }).Stop()
+		defer time.AfterFunc(time.Second, func() { renew(c.Client.(*fake.Clientset)) }).Stop()
 		err := confirmN1().confirm(t.Context(), c, &strings.Builder{}, &strings.Builder{})
 		if err == nil {
 			t.Fatal("a living node was confirmed to be off")
 		}
-		says(t, err.Error(), "node n1 is alive", "of the older machine of its name with node ID i-1", "csi-fencepost fence confirm n1 --node-id i-1 --reason TEXT")
+		clitest.Says(t, err.Error(), "node n1 is alive", "of the older machine of its name with node ID i-1", "csi-fencepost fence confirm n1 --node-id i-1 --reason TEXT")
 
 		f := confirmN1()
 		f.nodeID = "i-1"
 		if err := f.confirm(t.Context(), c, &strings.Builder{}, &strings.Builder{}); err != nil {
 			t.Fatal(err)
 		}
-		r, err := c.records().Get(t.Context(), "n1")
+		r, err := c.Records().Get(t.Context(), "n1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,9 +296,9 @@ func TestConfirmSpeaksOfAMachineThatAnotherReplacedUnderItsNodeAndNodeID(t *test
 }
 
 func TestConfirmBindsTheLiveMachineByItsUUID(t *testing.T) {
-	node := testNode("n1", "uid-1", "boot-2")
+	node := clitest.Node("n1", "uid-1", "boot-2")
 	node.Status.NodeInfo.SystemUUID = "system-2"
-	b, err := bind(&nodeNow{name: "n1", node: node, lease: leaseAt("7"), csiNode: csiNodeOf("i-1")}, &holdings{}, "")
+	b, err := bind(&cluster.Node{Name: "n1", Node: node, Lease: leaseAt("7"), CSINode: csiNodeOf("i-1")}, &cluster.Holdings{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,12 +308,12 @@ func TestConfirmBindsTheLiveMachineByItsUUID(t *testing.T) {
 }
 
 func TestConfirmTellsARebootFromAnotherMachineByItsUUID(t *testing.T) {
-	now := &nodeNow{name: "n1", node: testNode("n1", "uid-1", "boot-2"), lease: leaseAt("7"), csiNode: csiNodeOf("i-1")}
+	now := &cluster.Node{Name: "n1", Node: clitest.Node("n1", "uid-1", "boot-2"), Lease: leaseAt("7"), CSINode: csiNodeOf("i-1")}
 	for uuid, older := range map[string]bool{"": false, "system-1": false, "system-2": true} {
-		now.node.Status.NodeInfo.SystemUUID = uuid
+		now.Node.Status.NodeInfo.SystemUUID = uuid
 		h := held("pv-1", "i-1", "uid-1", "boot-1")
-		h.systemUUID = "system-1"
-		if got := now.isOlder(h); got != older {
+		h.SystemUUID = "system-1"
+		if got := now.IsOlder(h); got != older {
 			t.Errorf("the live machine's UUID is %q: another machine: %v, want %v", uuid, got, older)
 		}
 	}
@@ -320,27 +322,27 @@ func TestConfirmTellsARebootFromAnotherMachineByItsUUID(t *testing.T) {
 func TestConfirmWritesNothingOfANodeThatLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := silentCluster(t)
-		defer time.AfterFunc(5*time.Second, func() { renew(c.client.(*fake.Clientset)) }).Stop()
+		defer time.AfterFunc(5*time.Second, func() { renew(c.Client.(*fake.Clientset)) }).Stop()
 		err := confirmN1().confirm(t.Context(), c, &strings.Builder{}, &strings.Builder{})
 		if err == nil {
 			t.Fatal("a living node was confirmed to be off")
 		}
-		says(t, err.Error(), "node n1 is alive")
-		if r, err := c.records().Get(t.Context(), "n1"); r != nil || err != nil {
+		clitest.Says(t, err.Error(), "node n1 is alive")
+		if r, err := c.Records().Get(t.Context(), "n1"); r != nil || err != nil {
 			t.Errorf("record %+v (%v), want none", r, err)
 		}
 	})
 }
 
 func TestConfirmSaysWhichVolumesHaveToBeDetachedFirst(t *testing.T) {
-	node := testNode("n1", "uid-1", "boot-1")
-	listedAttached(node)
+	node := clitest.Node("n1", "uid-1", "boot-1")
+	clitest.ListedAttached(node)
 	h := held("pv-1", "i-1", "uid-1", "boot-1")
-	h.handle = testHandle
+	h.Handle = clitest.Handle
 	var out strings.Builder
-	printBinding(&out, &nodeNow{name: "n1", node: node}, &binding{machines: []record.Machine{{NodeUID: "uid-1"}}, covered: []holding{h},
-		registeredAgain: []holding{held("pv-9", "i-0", "uid-0", "boot-1")}})
-	says(t, strings.Join(strings.Fields(out.String()), " "), "pv-1 (driver disk.example.com, node ID i-1): once Kubernetes has taken it off the node's volumesAttached",
+	printBinding(&out, &cluster.Node{Name: "n1", Node: node}, &binding{machines: []record.Machine{{NodeUID: "uid-1"}}, covered: []cluster.Holding{h},
+		registeredAgain: []cluster.Holding{held("pv-9", "i-0", "uid-0", "boot-1")}})
+	clitest.Says(t, strings.Join(strings.Fields(out.String()), " "), "pv-1 (driver disk.example.com, node ID i-1): once Kubernetes has taken it off the node's volumesAttached",
 		"Not pv-9: its machine has registered again", "csi-fencepost release pv pv-9 --node n1 --node-id i-0 --reason TEXT")
 }
 
@@ -353,7 +355,7 @@ func TestFenceStatusShowsWhatIsVoidAndWhatIsGarbled(t *testing.T) {
 	}}, Garbled: []string{"the record of node n2 cannot be read"}}
 	var out strings.Builder
 	printStatus(&out, status)
-	says(t, out.String(), "node.kubernetes.io/out-of-service on node UID uid-1", "no: the node has booted since", "no: gone stale", "yes, unless the node shows life", "! the record of node n2 cannot be read")
+	clitest.Says(t, out.String(), "node.kubernetes.io/out-of-service on node UID uid-1", "no: the node has booted since", "no: gone stale", "yes, unless the node shows life", "! the record of node n2 cannot be read")
 	if strings.Contains(out.String(), "\x1b") {
 		t.Error("what a person wrote reaches the terminal as a control sequence")
 	}
@@ -363,8 +365,8 @@ func TestFenceStatusShowsWhatIsVoidAndWhatIsGarbled(t *testing.T) {
 }
 
 func TestFenceStatusAsJSON(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
 	commandLine(t, cli.ExitOK, "fence", "confirm", "n1", "--reason=x", "--yes", kubeconfig)
 	stdout, _ := commandLine(t, cli.ExitOK, "fence", "status", "-o", "json", kubeconfig)
 	var status fenceStatus
@@ -377,23 +379,23 @@ func TestFenceStatusAsJSON(t *testing.T) {
 }
 
 func TestConfirmWorksWhenTheNodeIsGone(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing), entry("i-7", "n7", "uid-7", "boot-7", fence.Held))
-	api.addPV("pv-2", entry("i-1", "n1", "uid-1", "boot-1", fence.TakenOver))
-	restored := testPV("pv-3", entry("i-5", "n1", "uid-5", "boot-5", fence.Held))
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing), clitest.Entry("i-7", "n7", "uid-7", "boot-7", fence.Held))
+	api.AddPV("pv-2", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.TakenOver))
+	restored := clitest.PV("pv-3", clitest.Entry("i-5", "n1", "uid-5", "boot-5", fence.Held))
 	restored.UID = "created again"
-	api.put("/api/v1/persistentvolumes/pv-3", restored)
-	broken := testPV("pv-4")
+	api.Put("/api/v1/persistentvolumes/pv-3", restored)
+	broken := clitest.PV("pv-4")
 	broken.Annotations = map[string]string{ledger.Annotation: "{"}
-	api.put("/api/v1/persistentvolumes/pv-4", broken)
+	api.Put("/api/v1/persistentvolumes/pv-4", broken)
 	pv := "pv-5"
-	api.put("/apis/storage.k8s.io/v1/volumeattachments/va-5", &storagev1.VolumeAttachment{
+	api.Put("/apis/storage.k8s.io/v1/volumeattachments/va-5", &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "va-5", Annotations: map[string]string{csi.NodeIDAnnotation: "i-9"}},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: testDriver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}})
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: clitest.Driver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}})
 
 	stdout, _ := commandLine(t, cli.ExitOK, "fence", "confirm", "n1", "--reason", "the rack burnt down", "--yes", kubeconfig)
-	says(t, stdout, "pv-1 (driver disk.example.com, node ID i-1)", "pv-5 (driver disk.example.com, node ID i-9)", "ledger of PersistentVolume pv-4 cannot be read", "Confirmed: node n1 is off")
-	r := api.record("n1")
+	clitest.Says(t, stdout, "pv-1 (driver disk.example.com, node ID i-1)", "pv-5 (driver disk.example.com, node ID i-9)", "ledger of PersistentVolume pv-4 cannot be read", "Confirmed: node n1 is off")
+	r := api.Record("n1")
 	if r == nil || len(r.Confirmations) != 1 {
 		t.Fatalf("record %+v, want one confirmation", r)
 	}
@@ -407,46 +409,46 @@ func TestConfirmWorksWhenTheNodeIsGone(t *testing.T) {
 	}
 
 	stdout, _ = commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
-	says(t, stdout, "Node n1 (ID i-1) is fenced (OperatorConfirmation (alice))")
+	clitest.Says(t, stdout, "Node n1 (ID i-1) is fenced (OperatorConfirmation (alice))")
 
 	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
-	says(t, stdout, "node is off", "alice", "node ID i-1, node UID uid-1: the rack burnt down", c.ID, "AUDIT")
+	clitest.Says(t, stdout, "node is off", "alice", "node ID i-1, node UID uid-1: the rack burnt down", c.ID, "AUDIT")
 	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", "n2", kubeconfig)
-	says(t, stdout, "Nothing is claimed of any node.")
+	clitest.Says(t, stdout, "Nothing is claimed of any node.")
 
 	_, stderr := commandLine(t, cli.ExitFailure, "fence", "withdraw", "n1", "--id=other", "--reason=x", kubeconfig)
-	says(t, stderr, `node n1 has no confirmation "other"`)
+	clitest.Says(t, stderr, `node n1 has no confirmation "other"`)
 	stdout, _ = commandLine(t, cli.ExitOK, "fence", "withdraw", "n1", "--id="+c.ID, "--reason=wrong rack", kubeconfig)
-	says(t, stdout, "Withdrawn")
-	if got := api.record("n1"); len(got.Confirmations) != 0 || len(got.Audit) != 2 {
+	clitest.Says(t, stdout, "Withdrawn")
+	if got := api.Record("n1"); len(got.Confirmations) != 0 || len(got.Audit) != 2 {
 		t.Errorf("after the withdrawal: %+v, want no confirmation and both in the audit trail", got)
 	}
 	_, stderr = commandLine(t, cli.ExitFailure, "fence", "withdraw", "n1", "--reason=x", kubeconfig)
-	says(t, stderr, "there is no confirmation of node n1")
+	clitest.Says(t, stderr, "there is no confirmation of node n1")
 }
 
 func TestConfirmRefusesWhatItKnowsNothingOf(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addPV("pv-1", entry("i-1", "worker-1", "uid-1", "boot-1", fence.Publishing))
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", clitest.Entry("i-1", "worker-1", "uid-1", "boot-1", fence.Publishing))
 	_, stderr := commandLine(t, cli.ExitFailure, "fence", "confirm", "worker-2", "--reason=x", "--yes", kubeconfig)
-	says(t, stderr, "nothing is known of a node worker-2", "did you mean worker-1?")
+	clitest.Says(t, stderr, "nothing is known of a node worker-2", "did you mean worker-1?")
 	_, stderr = commandLine(t, cli.ExitFailure, "fence", "confirm", "worker-1", "--node-id=i-2", "--reason=x", "--yes", kubeconfig)
-	says(t, stderr, "no machine with node ID i-2; it has i-1")
-	api.forbidden["get namespaces"] = true
+	clitest.Says(t, stderr, "no machine with node ID i-2; it has i-1")
+	api.Forbidden["get namespaces"] = true
 	_, stderr = commandLine(t, cli.ExitFailure, "fence", "confirm", "worker-1", "--reason=x", "--yes", kubeconfig)
-	says(t, stderr, "cannot read the identity of the cluster", "forbidden")
-	if api.writes != 0 {
-		t.Errorf("%d writes, want none", api.writes)
+	clitest.Says(t, stderr, "cannot read the identity of the cluster", "forbidden")
+	if api.Writes != 0 {
+		t.Errorf("%d writes, want none", api.Writes)
 	}
 }
 
 func TestOperatorIsNamedByThisMachineWhereTheAPIServerDoesNot(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.forbidden["create selfsubjectreviews"] = true
-	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	api, kubeconfig := clitest.NewAPI(t)
+	api.Forbidden["create selfsubjectreviews"] = true
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
 	t.Setenv("USER", "bob")
 	commandLine(t, cli.ExitOK, "fence", "confirm", "n1", "--reason=x", "--yes", kubeconfig)
-	if by := api.record("n1").Confirmations[0].By; !strings.HasPrefix(by, "bob@") {
+	if by := api.Record("n1").Confirmations[0].By; !strings.HasPrefix(by, "bob@") {
 		t.Errorf("by %q, want bob@host", by)
 	}
 }

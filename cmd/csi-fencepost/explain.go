@@ -15,6 +15,7 @@ import (
 	csitranslation "k8s.io/csi-translation-lib"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
@@ -27,8 +28,8 @@ import (
 
 // explainFlags are the flags and arguments of `csi-fencepost explain`.
 type explainFlags struct {
-	cluster    clusterFlags
-	agents     agentFlags
+	cluster    cluster.Flags
+	agents     cluster.AgentFlags
 	namespace  string
 	observe    time.Duration
 	watch      bool
@@ -42,8 +43,8 @@ func parseExplainFlags(args []string) (*explainFlags, error) {
 	f.set.StringVarP(&f.namespace, "namespace", "n", "", "The namespace of the claim or pod. Default: the one of the kubeconfig's context.")
 	f.set.DurationVar(&f.observe, "observe", 0, "Watch the holders' leases for so long, to tell whether they live. A kubelet renews its lease every 10 seconds.")
 	f.set.BoolVarP(&f.watch, "watch", "w", false, "Print it again and again, until interrupted.")
-	f.cluster.register(f.set)
-	f.agents.register(f.set)
+	f.cluster.Register(f.set)
+	f.agents.Register(f.set)
 	if err := f.set.Parse(args); err != nil {
 		return f, err
 	}
@@ -90,17 +91,17 @@ func runExplain(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	c, err := f.cluster.open("explain")
+	c, err := f.cluster.Open("explain")
 	if err != nil {
 		return err
 	}
 	if f.namespace == "" {
-		f.namespace = c.namespace
+		f.namespace = c.Namespace
 	}
 	x := &explaining{explainFlags: f, c: c, stdout: stdout, stderr: stderr}
-	if f.cluster.config != "" && len(c.config.Fencing.Levels) > 0 {
+	if f.cluster.Config != "" && len(c.Config.Fencing.Levels) > 0 {
 		var done func()
-		if x.asked, done, err = f.agents.build(ctx, c); err != nil {
+		if x.asked, done, err = f.agents.Build(ctx, c); err != nil {
 			return err
 		}
 		defer done()
@@ -135,7 +136,7 @@ type look struct {
 	attachments map[string]*storagev1.VolumeAttachment
 	// readings of the fence agents that were asked, by node, and what was made
 	// of them.
-	readings map[string][]readingView
+	readings map[string][]cluster.ReadingView
 	asked    []fence.Evidence
 	now      time.Time
 }
@@ -149,7 +150,7 @@ type waiter struct {
 
 // looking is a look under way.
 type looking struct {
-	*cluster
+	*cluster.Cluster
 	client   *forgiving
 	surveyor *survey.Surveyor
 	tracker  *observe.Tracker
@@ -160,14 +161,14 @@ type looking struct {
 
 // lookAt surveys the volume of a PersistentVolume, with read rights only.
 // Observing for longer than 0 watches the holders' leases in between.
-func lookAt(ctx context.Context, c *cluster, pvName string, observe time.Duration, progress io.Writer) (*look, error) {
+func lookAt(ctx context.Context, c *cluster.Cluster, pvName string, observe time.Duration, progress io.Writer) (*look, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l, err := beginLook(ctx, c, pvName)
 	if err != nil {
 		return nil, err
 	}
-	if c.lives == nil {
+	if c.Lives == nil {
 		go l.tracker.Run(ctx)
 	}
 	if l.look.survey, err = l.surveyor.Volume(ctx, l.handle); err != nil {
@@ -217,8 +218,8 @@ func (l *looking) surveyWaiting(ctx context.Context) error {
 }
 
 // beginLook reads the PersistentVolume, and lists what may name its holders.
-func beginLook(ctx context.Context, c *cluster, pvName string) (*looking, error) {
-	l := &looking{cluster: c, client: &forgiving{Interface: c.client}}
+func beginLook(ctx context.Context, c *cluster.Cluster, pvName string) (*looking, error) {
+	l := &looking{Cluster: c, client: &forgiving{Interface: c.Client}}
 	pv, driver, err := findPV(ctx, c, pvName)
 	if err != nil {
 		return nil, err
@@ -234,21 +235,18 @@ func beginLook(ctx context.Context, c *cluster, pvName string) (*looking, error)
 	if err != nil {
 		return nil, err
 	}
-	fencing := c.config.Fencing
+	fencing := c.Config.Fencing
 	// A share of silent nodes is no matter here: nothing is fenced by it.
-	if l.tracker = c.lives; l.tracker == nil {
+	if l.tracker = c.Lives; l.tracker == nil {
 		l.tracker = observe.NewTracker(fencing.SuspectAfter.Duration, 1)
 	}
 	records := record.NewStore(l.client.CoordinationV1(), fencing.Namespace)
-	sources := sidecar.NewSources(sidecar.SourceOptions{Config: c.config, Objects: c.client.CoreV1().RESTClient(),
+	sources := sidecar.NewSources(sidecar.SourceOptions{Config: c.Config, Objects: c.Client.CoreV1().RESTClient(),
 		Records: evidence.Records{Store: records, Actor: "csi-fencepost explain", ReadOnly: true}}).All
 	l.surveyor = &survey.Surveyor{Client: l.client, IDs: l.ids, Index: index, Ledgers: ledger.New(l.client, uid, l.ids),
-		Records: records, Sources: sources, Lives: l.tracker, Policy: c.config.Policy()}
+		Records: records, Sources: sources, Lives: l.tracker, Policy: c.Config.Policy()}
 	return l, nil
 }
-
-// leasePoll is how often a lease is read while it is watched.
-const leasePoll = time.Second
 
 // watch reads the holders' leases again and again, for the tracker.
 func (l *looking) watch(ctx context.Context, period time.Duration, progress io.Writer) error {
@@ -258,7 +256,7 @@ func (l *looking) watch(ctx context.Context, period time.Duration, progress io.W
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(min(leasePoll, time.Until(end))):
+		case <-time.After(min(cluster.LeasePoll, time.Until(end))):
 		}
 		for _, node := range nodes {
 			lease, err := l.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
@@ -308,12 +306,12 @@ func (l *looking) readLeases(ctx context.Context) error {
 func (l *looking) finish(ctx context.Context, observed time.Duration) {
 	k := l.look
 	k.now, k.observed, k.denied, k.garbled = time.Now(), observed, l.client.denied, l.client.garbled
-	k.observe, k.noIdentity = l.config.Mode == "Observe", l.client.noIdentity
+	k.observe, k.noIdentity = l.Config.Mode == "Observe", l.client.noIdentity
 	k.notes = append(k.notes, "The driver itself was not asked where it has the volume published (published_node_ids); the sidecar asks it.")
 	if l.client.noIdentity {
 		k.notes = append(k.notes, "The identity of the cluster could not be read (no right to get namespace kube-system): whether the ledger was written in this cluster was not checked.")
 	}
-	driver, err := l.cluster.client.StorageV1().CSIDrivers().Get(ctx, k.driver, metav1.GetOptions{})
+	driver, err := l.Cluster.Client.StorageV1().CSIDrivers().Get(ctx, k.driver, metav1.GetOptions{})
 	if err == nil && driver.Spec.AttachRequired != nil && !*driver.Spec.AttachRequired {
 		k.notes = append(k.notes, "CSIDriver "+k.driver+" has attachRequired: false, so Kubernetes does not attach its volumes: there is nothing for csi-fencepost to guard.")
 	}
@@ -321,8 +319,8 @@ func (l *looking) finish(ctx context.Context, observed time.Duration) {
 
 // findPV reads a PersistentVolume and names its CSI driver. An error names the
 // nearest names if there is none of that name.
-func findPV(ctx context.Context, c *cluster, name string) (*corev1.PersistentVolume, string, error) {
-	pv, err := c.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+func findPV(ctx context.Context, c *cluster.Cluster, name string) (*corev1.PersistentVolume, string, error) {
+	pv, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, "", noSuchPV(ctx, c, name)
 	}
@@ -361,8 +359,8 @@ func (e *notCSIError) Error() string {
 	return fmt.Sprintf("PersistentVolume %s is no volume of a CSI driver, nor an in-tree one that is migrated to CSI: csi-fencepost has nothing to guard there", e.pv)
 }
 
-func noSuchPV(ctx context.Context, c *cluster, name string) error {
-	list, err := c.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+func noSuchPV(ctx context.Context, c *cluster.Cluster, name string) error {
+	list, err := c.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("there is no PersistentVolume %s (and the others cannot be listed: %w)", name, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -17,25 +18,25 @@ func (x *explaining) consult(ctx context.Context, l *look) error {
 	if x.asked == nil {
 		return nil
 	}
-	l.readings = map[string][]readingView{}
+	l.readings = map[string][]cluster.ReadingView{}
 	for i := range l.survey.Holders {
 		h := &l.survey.Holders[i]
 		_, st, held := judgeAlone(&l.survey.Snapshot, *h)
 		if !held || st.Gone() && st.Reason != fence.HolderFenced || merelyWaits(h) || h.NodeName == "" || l.readings[h.NodeName] != nil {
 			continue
 		}
-		now, err := readNode(ctx, x.c.client, h.NodeName)
+		now, err := cluster.ReadNode(ctx, x.c.Client, h.NodeName)
 		if err != nil {
 			l.notes = append(l.notes, "The fence agents of node "+h.NodeName+" were not asked: "+err.Error())
 			continue
 		}
-		views := readAgents(ctx, x.asked, machineOf(h.NodeName, now.node, h.NodeID))
+		views := cluster.ReadAgents(ctx, x.asked, cluster.MachineOf(h.NodeName, now.Node, h.NodeID))
 		l.readings[h.NodeName] = views
 		if h.Node != nil && !h.OwnNode() || h.NodeUID == "" {
 			continue // the agents know nodes by name, and that is another machine
 		}
 		// What the lease says after the reading is what it is bound to.
-		if now, err = readNode(ctx, x.c.client, h.NodeName); err != nil {
+		if now, err = cluster.ReadNode(ctx, x.c.Client, h.NodeName); err != nil {
 			return err
 		}
 		x.believe(l, h.NodeName, h.NodeUID, now, views)
@@ -46,10 +47,10 @@ func (x *explaining) consult(ctx context.Context, l *look) error {
 
 // believe makes evidence of readings, in place of what the record kept of these
 // agents.
-func (x *explaining) believe(l *look, node, uid string, now *nodeNow, views []readingView) {
+func (x *explaining) believe(l *look, node, uid string, now *cluster.Node, views []cluster.ReadingView) {
 	found := x.evidenceOf(views)
 	named := func(e fence.Evidence) bool {
-		return e.Kind == fence.PowerReading && slices.ContainsFunc(views, func(v readingView) bool {
+		return e.Kind == fence.PowerReading && slices.ContainsFunc(views, func(v cluster.ReadingView) bool {
 			return v.State != agent.Unclear.String() && slices.Contains(strings.Split(e.Source, ", "), v.Agent)
 		})
 	}
@@ -60,9 +61,9 @@ func (x *explaining) believe(l *look, node, uid string, now *nodeNow, views []re
 		h.Evidence = slices.DeleteFunc(slices.Clone(h.Evidence), named)
 		for _, e := range found {
 			e.NodeName, e.NodeID, e.NodeUID = node, h.NodeID, uid
-			e.BootID, e.LeaseRV = h.BootID, now.leaseRV()
-			if now.node != nil {
-				e.BootID = now.bootID()
+			e.BootID, e.LeaseRV = h.BootID, now.LeaseRV()
+			if now.Node != nil {
+				e.BootID = now.BootID()
 			}
 			if o := l.records[node].OverrideOf(e.Source, record.FencedMachine{NodeUID: e.NodeUID, BootID: e.BootID, LeaseRV: e.LeaseRV}); o != nil && e.On {
 				e.Void = "an operator says that this agent is wrong: " + o.Reason
@@ -76,7 +77,7 @@ func (x *explaining) believe(l *look, node, uid string, now *nodeNow, views []re
 // evidenceOf is what the readings of one node prove: each "on" is against, and a
 // level all of whose agents read "off", with no agent against it, is for.
 // Agents that cut storage are shown, and not judged by.
-func (x *explaining) evidenceOf(views []readingView) []fence.Evidence {
+func (x *explaining) evidenceOf(views []cluster.ReadingView) []fence.Evidence {
 	var found []fence.Evidence
 	levels := map[int][]string{} // that read off
 	wanted := map[int]int{}

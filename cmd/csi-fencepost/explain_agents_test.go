@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
@@ -35,11 +36,11 @@ func TestWhatAgentsReadIsEvidenceAsItIsForTheSidecar(t *testing.T) {
 		}
 		x.asked.Levels = append(x.asked.Levels, l)
 	}
-	read := func(text string) (views []readingView) {
+	read := func(text string) (views []cluster.ReadingView) {
 		levels := map[string]int{"bmc": 1, "pdu": 1, "cloud": 2, "array": 3}
 		for _, word := range strings.Fields(text) {
 			name, state, _ := strings.Cut(word, "=")
-			views = append(views, readingView{Agent: name, Level: levels[name], State: state})
+			views = append(views, cluster.ReadingView{Agent: name, Level: levels[name], State: state})
 		}
 		return views
 	}

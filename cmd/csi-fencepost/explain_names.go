@@ -48,7 +48,7 @@ func (x *explaining) noSuch(ctx context.Context, what, name string, list func(ct
 }
 
 func (x *explaining) claims(ctx context.Context, namespace string) (out []metav1.ObjectMeta, err error) {
-	list, err := x.c.client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
+	list, err := x.c.Client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (x *explaining) claims(ctx context.Context, namespace string) (out []metav1
 }
 
 func (x *explaining) pods(ctx context.Context, namespace string) (out []metav1.ObjectMeta, err error) {
-	list, err := x.c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	list, err := x.c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}

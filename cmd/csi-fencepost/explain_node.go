@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -26,7 +27,7 @@ import (
 type nodeExplanation struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	nodeStatus
+	cluster.NodeStatus
 	NodeUID string `json:"nodeUID,omitempty"`
 	BootID  string `json:"bootID,omitempty"`
 	// Evidence that its record keeps, of the machine that has the name now.
@@ -53,8 +54,8 @@ type holdingView struct {
 // node explains which volumes a node holds, and what is known of it. It reads
 // on where a right is missing, and names it.
 func (x *explaining) node(ctx context.Context) (*nodeExplanation, error) {
-	client := &forgiving{Interface: x.c.client}
-	now, err := readNode(ctx, client, x.name)
+	client := &forgiving{Interface: x.c.Client}
+	now, err := cluster.ReadNode(ctx, client, x.name)
 	if err != nil {
 		return nil, err
 	}
@@ -62,12 +63,12 @@ func (x *explaining) node(ctx context.Context) (*nodeExplanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := record.NewStore(client.CoordinationV1(), x.c.config.Fencing.Namespace).Get(ctx, x.name)
-	if err == nil && now.node == nil && r == nil && len(held.all) == 0 && len(client.denied) == 0 {
+	r, err := record.NewStore(client.CoordinationV1(), x.c.Config.Fencing.Namespace).Get(ctx, x.name)
+	if err == nil && now.Node == nil && r == nil && len(held.All) == 0 && len(client.denied) == 0 {
 		return nil, x.noNode(ctx, held)
 	}
-	e := &nodeExplanation{APIVersion: config.APIVersion, Kind: "NodeExplanation", NodeUID: now.uid(), BootID: now.bootID(),
-		nodeStatus: nodeStatus{Node: x.name, Liveness: now.liveness(), Record: recordWords(r), Agents: []readingView{}},
+	e := &nodeExplanation{APIVersion: config.APIVersion, Kind: "NodeExplanation", NodeUID: now.UID(), BootID: now.BootID(),
+		NodeStatus: cluster.NodeStatus{Node: x.name, Liveness: now.Liveness(), Record: cluster.RecordWords(r), Agents: []cluster.ReadingView{}},
 		Volumes:    []holdingView{}, Evidence: []evidenceView{}, MissingRights: append([]string{}, client.denied...), Notes: []string{}}
 	if !client.may("get nodes") {
 		e.Liveness = "could not be read"
@@ -79,15 +80,15 @@ func (x *explaining) node(ctx context.Context) (*nodeExplanation, error) {
 		e.Notes = append(e.Notes, "The identity of the cluster could not be read (missing right: get namespaces kube-system): whether the ledgers were written in this cluster was not checked.")
 	}
 	e.Evidence = append(e.Evidence, nodeEvidence(r, now)...)
-	for _, h := range held.all {
+	for _, h := range held.All {
 		e.Volumes = append(e.Volumes, viewHolding(h, now))
 	}
 	slices.SortFunc(e.Volumes, func(a, b holdingView) int { return strings.Compare(a.PV, b.PV) })
-	for _, pv := range held.garbled {
+	for _, pv := range held.Garbled {
 		e.Notes = append(e.Notes, "The ledger of PersistentVolume "+pv+" cannot be read, so it may be missing here: csi-fencepost explain pv "+cli.ShellQuote(pv))
 	}
 	if x.asked != nil {
-		e.Agents = readAgents(ctx, x.asked, machineOf(x.name, now.node, now.nodeID(x.asked.Driver)))
+		e.Agents = cluster.ReadAgents(ctx, x.asked, cluster.MachineOf(x.name, now.Node, now.NodeID(x.asked.Driver)))
 		e.Notes = append(e.Notes, x.agentNotes()...)
 	}
 	return e, nil
@@ -95,15 +96,15 @@ func (x *explaining) node(ctx context.Context) (*nodeExplanation, error) {
 
 // holdings is readHoldings with what may be read. Where the cluster's identity
 // may not, every ledger is taken to be of this one.
-func (x *explaining) holdings(ctx context.Context, client *forgiving, now *nodeNow) (*holdings, error) {
-	uid, err := clusterIdentity(ctx, x.c.client)
+func (x *explaining) holdings(ctx context.Context, client *forgiving, now *cluster.Node) (*cluster.Holdings, error) {
+	uid, err := cluster.Identity(ctx, x.c.Client)
 	switch {
 	case apierrors.IsForbidden(err):
 		client.noIdentity = true
 	case err != nil:
 		return nil, err
 	}
-	return listHoldings(ctx, client, now, func(pv *corev1.PersistentVolume) string {
+	return cluster.ListHoldings(ctx, client, now, func(pv *corev1.PersistentVolume) string {
 		if l, err := ledger.Parse(pv.Annotations[ledger.Annotation]); err == nil && client.noIdentity {
 			return l.Cluster
 		}
@@ -112,9 +113,9 @@ func (x *explaining) holdings(ctx context.Context, client *forgiving, now *nodeN
 }
 
 // noNode names the nodes that come nearest, those that only a ledger names too.
-func (x *explaining) noNode(ctx context.Context, held *holdings) error {
-	names := slices.Clone(held.nodes)
-	list, err := x.c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+func (x *explaining) noNode(ctx context.Context, held *cluster.Holdings) error {
+	names := slices.Clone(held.Nodes)
+	list, err := x.c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err == nil {
 		for i := range list.Items {
 			names = append(names, list.Items[i].Name)
@@ -126,12 +127,12 @@ func (x *explaining) noNode(ctx context.Context, held *holdings) error {
 
 // nodeEvidence is what the record keeps of the live Node's machine, judged as
 // the sidecar does for a volume that the node uses, if it is silent.
-func nodeEvidence(r *record.Record, now *nodeNow) []evidenceView {
-	if r == nil || now.node == nil {
+func nodeEvidence(r *record.Record, now *cluster.Node) []evidenceView {
+	if r == nil || now.Node == nil {
 		return nil
 	}
-	h := fence.Holder{NodeName: now.name, NodeID: "any", NodeUID: now.uid(), BootID: now.bootID(), SystemUUID: now.systemUUID(), LeaseRV: now.leaseRV(), State: fence.Held, Liveness: fence.Stale,
-		Node: &fence.Node{UID: now.uid(), BootID: now.bootID(), SystemUUID: now.systemUUID(), InUse: true}}
+	h := fence.Holder{NodeName: now.Name, NodeID: "any", NodeUID: now.UID(), BootID: now.BootID(), SystemUUID: now.SystemUUID(), LeaseRV: now.LeaseRV(), State: fence.Held, Liveness: fence.Stale,
+		Node: &fence.Node{UID: now.UID(), BootID: now.BootID(), SystemUUID: now.SystemUUID(), InUse: true}}
 	found := readingsOn(r, &h, time.Now())
 	for i := range r.Fences {
 		if f := &r.Fences[i]; f.Standing() {
@@ -157,7 +158,7 @@ func nodeEvidence(r *record.Record, now *nodeNow) []evidenceView {
 		if key == outOfService {
 			kind = fence.OutOfServiceTaint
 		}
-		if b.NodeUID == now.uid() {
+		if b.NodeUID == now.UID() {
 			found = append(found, fence.Evidence{Kind: kind, Source: b.Value, NodeUID: b.NodeUID, BootID: b.BootID, SystemUUID: b.SystemUUID, LeaseRV: b.LeaseRV, Void: b.Void})
 		}
 	}
@@ -177,10 +178,10 @@ func (c forgivingCSINodes) Get(ctx context.Context, name string, o metav1.GetOpt
 	return n, c.f.forgive("get", "csinodes", "", name, err)
 }
 
-func viewHolding(h holding, now *nodeNow) holdingView {
-	v := holdingView{PV: h.pv, Claim: h.claim, Driver: h.driver, NodeID: h.nodeID, State: string(h.state), Older: now.isOlder(h)}
+func viewHolding(h cluster.Holding, now *cluster.Node) holdingView {
+	v := holdingView{PV: h.PV, Claim: h.Claim, Driver: h.Driver, NodeID: h.NodeID, State: string(h.State), Older: now.IsOlder(h)}
 	switch {
-	case h.waiting:
+	case h.Waiting:
 		v.State = "waiting"
 	case v.State == "":
 		v.State = "attached"

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
@@ -116,14 +117,14 @@ func entryWords(e *entryView) string {
 }
 
 // readings are what fence agents read.
-func (p *page) readings(indent int, agents []readingView) {
+func (p *page) readings(indent int, agents []cluster.ReadingView) {
 	for i := range agents {
 		label := ""
 		if i == 0 {
 			label = "fence agents"
 		}
 		a := &agents[i]
-		p.Field(indent, label, fmt.Sprintf("%s (level %d) reads %s, in %s: %s", a.Agent, a.Level, a.State, a.Took, strings.Map(cli.OneLine, a.words())))
+		p.Field(indent, label, fmt.Sprintf("%s (level %d) reads %s, in %s: %s", a.Agent, a.Level, a.State, a.Took, strings.Map(cli.OneLine, a.Words())))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -23,14 +24,14 @@ var lookedAt = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // surveyed makes a look at holders.
 func surveyed(holders ...fence.Holder) *look {
-	pv := testPV("pv-1")
+	pv := clitest.PV("pv-1")
 	return &look{
-		driver: testDriver, pv: pv, now: lookedAt, observed: 20 * time.Second,
+		driver: clitest.Driver, pv: pv, now: lookedAt, observed: 20 * time.Second,
 		leases: map[string]time.Time{"n1": lookedAt.Add(-3*time.Minute - 12*time.Second)},
 		survey: &survey.Survey{
-			Snapshot: fence.Snapshot{Volume: testHandle, PV: pv.Name, Holders: holders},
+			Snapshot: fence.Snapshot{Volume: clitest.Handle, PV: pv.Name, Holders: holders},
 			Writers:  csi.Single,
-			Book:     &ledger.Book{Handle: testHandle, PVs: []*corev1.PersistentVolume{pv}},
+			Book:     &ledger.Book{Handle: clitest.Handle, PVs: []*corev1.PersistentVolume{pv}},
 		},
 	}
 }

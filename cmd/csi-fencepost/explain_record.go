@@ -32,7 +32,7 @@ const voidOldReading = "it is the record's, and too old to say what the agent re
 func (l *looking) readBehind(ctx context.Context) error {
 	k := l.look
 	k.records, k.attachments = map[string]*record.Record{}, map[string]*storagev1.VolumeAttachment{}
-	store := record.NewStore(l.client.CoordinationV1(), l.config.Fencing.Namespace)
+	store := record.NewStore(l.client.CoordinationV1(), l.Config.Fencing.Namespace)
 	for _, node := range nodesOf(k.survey) {
 		r, err := store.Get(ctx, node)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 )
 
@@ -131,7 +132,7 @@ func chooseSidecar(ctx context.Context, client kubernetes.Interface, all []sidec
 		for i := range leaders.Items {
 			lease := &leaders.Items[i]
 			name := lease.Name
-			if name != lockName(driver) && name != "external-attacher-leader-"+leaseWord(driver) || lease.Spec.HolderIdentity == nil {
+			if name != cluster.LockName(driver) && name != "external-attacher-leader-"+leaseWord(driver) || lease.Spec.HolderIdentity == nil {
 				continue
 			}
 			for j := range all {

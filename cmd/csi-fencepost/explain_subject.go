@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
@@ -20,7 +21,7 @@ import (
 // explaining is one `explain`.
 type explaining struct {
 	*explainFlags
-	c     *cluster
+	c     *cluster.Cluster
 	asked *sidecar.AgentSet // nil: no fence agent is asked
 	// found are the sidecars' configurations, by driver; looked for once.
 	found          map[string]sidecarConfig
@@ -33,8 +34,8 @@ const watchEvery = 2 * time.Second
 // watchIt prints again and again until ctx ends. The leases are followed from
 // one look to the next, so that after suspectAfter it is known who lives.
 func (x *explaining) watchIt(ctx context.Context) error {
-	x.c.lives = observe.NewTracker(x.c.config.Fencing.SuspectAfter.Duration, 1)
-	go x.c.lives.Run(ctx)
+	x.c.Lives = observe.NewTracker(x.c.Config.Fencing.SuspectAfter.Duration, 1)
+	go x.c.Lives.Run(ctx)
 	for {
 		var page pageWriter
 		err := x.once(ctx, &page)
@@ -110,7 +111,7 @@ func (x *explaining) volume(ctx context.Context, pv string) (*explanation, error
 	if err != nil {
 		return nil, err
 	}
-	if x.c.lives != nil {
+	if x.c.Lives != nil {
 		l.observed = watchEvery // who watches need not be told to
 	}
 	l.notes = append(l.notes, assumed...)
@@ -123,8 +124,8 @@ func (x *explaining) volume(ctx context.Context, pv string) (*explanation, error
 // configured is the cluster with the configuration that the volume's sidecar
 // runs with: the one that was given, else the one that is found, else the
 // defaults; and what there is to say of it.
-func (x *explaining) configured(ctx context.Context, pv string) (*cluster, []string, error) {
-	if x.cluster.config != "" {
+func (x *explaining) configured(ctx context.Context, pv string) (*cluster.Cluster, []string, error) {
+	if x.cluster.Config != "" {
 		return x.c, nil, nil
 	}
 	_, driver, err := findPV(ctx, x.c, pv)
@@ -133,19 +134,19 @@ func (x *explaining) configured(ctx context.Context, pv string) (*cluster, []str
 	}
 	found, known := x.found[driver]
 	if !known {
-		found = findConfig(ctx, x.c.client, driver)
+		found = findConfig(ctx, x.c.Client, driver)
 		if x.found == nil {
 			x.found = map[string]sidecarConfig{}
 		}
 		x.found[driver] = found
 	}
 	c := *x.c
-	c.config = found.config
+	c.Config = found.config
 	if found.assumed != "" {
 		return &c, []string{"Judged with the default configuration: " + found.assumed + ". If the sidecar has another one, give it with --config."}, nil
 	}
 	notes := []string{"Judged with the configuration of the sidecar: " + found.found + "."}
-	if len(c.config.Fencing.Levels) > 0 {
+	if len(c.Config.Fencing.Levels) > 0 {
 		notes = append(notes, "The sidecar has fence agents, which are reached from its pod. They were not asked: what they last read is in the nodes' records. To ask them from here, give --config and the files that it names.")
 	}
 	return &c, notes, nil
@@ -181,7 +182,7 @@ func (x *explaining) volumes(ctx context.Context) (names, notes []string, err er
 
 // claim is the PersistentVolume of a claim; empty: it is not bound yet.
 func (x *explaining) claim(ctx context.Context, name string) (string, error) {
-	pvc, err := x.c.client.CoreV1().PersistentVolumeClaims(x.namespace).Get(ctx, name, metav1.GetOptions{})
+	pvc, err := x.c.Client.CoreV1().PersistentVolumeClaims(x.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", x.noSuch(ctx, "PersistentVolumeClaim", name, x.claims)
 	}
@@ -192,7 +193,7 @@ func (x *explaining) claim(ctx context.Context, name string) (string, error) {
 }
 
 func (x *explaining) pod(ctx context.Context) (names, notes []string, err error) {
-	pod, err := x.c.client.CoreV1().Pods(x.namespace).Get(ctx, x.name, metav1.GetOptions{})
+	pod, err := x.c.Client.CoreV1().Pods(x.namespace).Get(ctx, x.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil, x.noSuch(ctx, "Pod", x.name, x.pods)
 	}

@@ -8,38 +8,30 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
-	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
-// addAttachment stores the VolumeAttachment of pv-1 on a node.
-func (a *apiServer) addAttachment(node string, attached bool) {
-	pv, name := "pv-1", csi.AttachmentName(testHandle, testDriver, node)
-	a.put("/apis/storage.k8s.io/v1/volumeattachments/"+name, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "va-uid"},
-		Spec:   storagev1.VolumeAttachmentSpec{Attacher: testDriver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
-		Status: storagev1.VolumeAttachmentStatus{Attached: attached}})
-}
-
 // n1 holds pv-1 and is silent; a pod on n2 waits for it, and n2's kubelet says
 // already that it wants it.
-func waitingForPV1(api *apiServer) {
-	api.addPV("pv-1", entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
-	api.addNode("n1", "uid-1", "boot-1", "i-1", inUse, listedAttached)
-	api.addNode("n2", "uid-2", "boot-2", "i-2", inUse, kubeletReady)
-	api.addAttachment("n1", true)
-	api.addAttachment("n2", false)
+func waitingForPV1(api *clitest.APIServer) {
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.InUse, clitest.ListedAttached)
+	api.AddNode("n2", "uid-2", "boot-2", "i-2", clitest.InUse, kubeletReady)
+	api.AddAttachment("n1", true)
+	api.AddAttachment("n2", false)
 }
 
 func TestExplainJudgesThePublishThatWaits(t *testing.T) {
-	api, kubeconfig := newAPI(t)
+	api, kubeconfig := clitest.NewAPI(t)
 	waitingForPV1(api)
 	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
-	says(t, stdout, "Waiting: node n2 (ID i-2)", "The publish to node n2 now: DEPENDS", "It depends on whether node n1 is alive", "If silent: REFUSED [HolderStale]")
+	clitest.Says(t, stdout, "Waiting: node n2 (ID i-2)", "The publish to node n2 now: DEPENDS", "It depends on whether node n1 is alive", "If silent: REFUSED [HolderStale]")
 	if strings.Contains(stdout, "Node n2 (ID i-2) ") {
 		t.Errorf("the node that waits is shown as a holder:\n%s", stdout)
 	}
@@ -54,53 +46,53 @@ func TestExplainJudgesThePublishThatWaits(t *testing.T) {
 }
 
 func TestExplainJudgesEachPublishThatWaits(t *testing.T) {
-	api, kubeconfig := newAPI(t)
+	api, kubeconfig := clitest.NewAPI(t)
 	waitingForPV1(api)
-	api.addNode("n3", "uid-3", "boot-3", "i-3", kubeletReady)
-	api.addAttachment("n3", false)
+	api.AddNode("n3", "uid-3", "boot-3", "i-3", kubeletReady)
+	api.AddAttachment("n3", false)
 	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
-	says(t, stdout, "Waiting: node n2 (ID i-2)", "The publish to node n2 now", "Waiting: node n3 (ID i-3)", "The publish to node n3 now")
+	clitest.Says(t, stdout, "Waiting: node n2 (ID i-2)", "The publish to node n2 now", "Waiting: node n3 (ID i-3)", "The publish to node n3 now")
 }
 
 func TestExplainAllowsTheFirstPublish(t *testing.T) {
-	api, kubeconfig := newAPI(t)
-	api.addPV("pv-1")
-	api.addNode("n2", "uid-2", "boot-2", "i-2", inUse, kubeletReady)
-	api.addAttachment("n2", false)
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1")
+	api.AddNode("n2", "uid-2", "boot-2", "i-2", clitest.InUse, kubeletReady)
+	api.AddAttachment("n2", false)
 	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
-	says(t, stdout, "No node holds it.", "The publish to node n2 now: ALLOWED [NoOtherHolder]")
+	clitest.Says(t, stdout, "No node holds it.", "The publish to node n2 now: ALLOWED [NoOtherHolder]")
 }
 
-func addClaim(api *apiServer, name, pv string) {
-	api.put("/api/v1/namespaces/default/persistentvolumeclaims/"+name, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+func addClaim(api *clitest.APIServer, name, pv string) {
+	api.Put("/api/v1/namespaces/default/persistentvolumeclaims/"+name, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
 		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv}})
 }
 
 func TestExplainFromTheClaimAndFromThePod(t *testing.T) {
-	api, kubeconfig := newAPI(t)
+	api, kubeconfig := clitest.NewAPI(t)
 	waitingForPV1(api)
 	addClaim(api, "data-0", "pv-1")
 	addClaim(api, "later", "")
-	nfs := testPV("nfs-1")
+	nfs := clitest.PV("nfs-1")
 	nfs.Spec.CSI, nfs.Spec.NFS = nil, &corev1.NFSVolumeSource{Server: "nfs", Path: "/"}
-	api.put("/api/v1/persistentvolumes/nfs-1", nfs)
+	api.Put("/api/v1/persistentvolumes/nfs-1", nfs)
 	addClaim(api, "db-0-scratch", "nfs-1")
 	claim := func(name string) corev1.Volume {
 		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
 	}
-	api.put("/api/v1/namespaces/default/pods/db-0", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-0", Namespace: "default"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{
+	api.Put("/api/v1/namespaces/default/pods/db-0", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-0", Namespace: "default"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{
 		claim("data-0"), claim("later"), claim("missing"), {Name: "tmp"},
 		{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}}})
 
 	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pvc", "data-0", kubeconfig)
-	says(t, stdout, "pv-1 (claim default/data-0)", "Waiting: node n2")
+	clitest.Says(t, stdout, "pv-1 (claim default/data-0)", "Waiting: node n2")
 	_, stderr := commandLine(t, cli.ExitFailure, "explain", "pvc", "later", kubeconfig)
-	says(t, stderr, "PersistentVolumeClaim default/later is bound to no volume yet")
+	clitest.Says(t, stderr, "PersistentVolumeClaim default/later is bound to no volume yet")
 	_, stderr = commandLine(t, cli.ExitFailure, "explain", "pvc", "data-0", "-n", "other", kubeconfig)
-	says(t, stderr, "there is no PersistentVolumeClaim other/data-0")
+	clitest.Says(t, stderr, "there is no PersistentVolumeClaim other/data-0")
 
 	stdout, _ = commandLine(t, cli.ExitOK, "explain", "pod", "db-0", kubeconfig)
-	says(t, words(stdout), "pv-1 (claim default/data-0)", "Waiting: node n2", "default/later is bound to no volume yet", "PersistentVolumeClaim default/missing", "PersistentVolume nfs-1 is no volume of a CSI driver")
+	clitest.Says(t, words(stdout), "pv-1 (claim default/data-0)", "Waiting: node n2", "default/later is bound to no volume yet", "PersistentVolumeClaim default/missing", "PersistentVolume nfs-1 is no volume of a CSI driver")
 	stdout, _ = commandLine(t, cli.ExitOK, "explain", "pod", "db-0", "-ojson", kubeconfig)
 	var list explanationList
 	if err := json.Unmarshal([]byte(stdout), &list); err != nil {
@@ -112,37 +104,37 @@ func TestExplainFromTheClaimAndFromThePod(t *testing.T) {
 }
 
 func TestExplainNodeListsWhatItHolds(t *testing.T) {
-	api, kubeconfig := newAPI(t)
+	api, kubeconfig := clitest.NewAPI(t)
 	waitingForPV1(api)
 	stdout, _ := commandLine(t, cli.ExitOK, "explain", "node", "n1", kubeconfig)
-	says(t, stdout, "node UID uid-1, boot ID boot-1", "VOLUME  CLAIM           DRIVER            NODE ID  STATE", "pv-1    default/data-0  disk.example.com  i-1      publishing")
+	clitest.Says(t, stdout, "node UID uid-1, boot ID boot-1", "VOLUME  CLAIM           DRIVER            NODE ID  STATE", "pv-1    default/data-0  disk.example.com  i-1      publishing")
 	stdout, _ = commandLine(t, cli.ExitOK, "explain", "node", "n2", kubeconfig)
-	says(t, stdout, "Ready, ", "i-2      waiting")
+	clitest.Says(t, stdout, "Ready, ", "i-2      waiting")
 	_, stderr := commandLine(t, cli.ExitFailure, "explain", "node", "n9", kubeconfig)
-	says(t, stderr, "nothing is known of a node n9; did you mean n1, n2?")
+	clitest.Says(t, stderr, "nothing is known of a node n9; did you mean n1, n2?")
 }
 
 // Whoever watches sees what a single look cannot tell: that a node lives.
 func TestExplainThatWatchesFollowsTheLeases(t *testing.T) {
-	api, kubeconfig := newAPI(t)
+	api, kubeconfig := clitest.NewAPI(t)
 	waitingForPV1(api)
 	ctx, cancel := context.WithTimeout(t.Context(), watchEvery+watchEvery/2)
 	defer cancel()
-	time.AfterFunc(watchEvery/2, func() { api.addNode("n1", "uid-1", "boot-1", "i-1", inUse, listedAttached) })
+	time.AfterFunc(watchEvery/2, func() { api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.InUse, clitest.ListedAttached) })
 	var out, errs strings.Builder
-	if code := run(ctx, []string{"explain", "pv", "pv-1", "-w", kubeconfig}, &out, &errs); code != cli.ExitOK {
+	if code := runProgram(ctx, []string{"explain", "pv", "pv-1", "-w", kubeconfig}, &out, &errs); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, errs.String())
 	}
 	first, second, twice := strings.Cut(out.String(), "DEPENDS")
 	if !twice || strings.Contains(first, "REFUSED") {
 		t.Fatalf("the first look could not tell, and told:\n%s", out.String())
 	}
-	says(t, second, "The publish to node n2 now: REFUSED [HolderAlive]")
+	clitest.Says(t, second, "The publish to node n2 now: REFUSED [HolderAlive]")
 }
 
 func TestExplainNodeTakesNoWordAboutTheMachineBeforeForTheOneThatHasItsNode(t *testing.T) {
-	now := &nodeNow{name: "n1", node: testNode("n1", "uid-1", "boot-1"), lease: leaseAt("7")}
-	now.node.Status.NodeInfo.SystemUUID = "system-2"
+	now := &cluster.Node{Name: "n1", Node: clitest.Node("n1", "uid-1", "boot-1"), Lease: leaseAt("7")}
+	now.Node.Status.NodeInfo.SystemUUID = "system-2"
 	for system, counts := range map[string]bool{"": true, "system-1": false, "system-2": true} {
 		m := record.Machine{NodeUID: "uid-1", BootID: "boot-1", SystemUUID: system, LeaseRV: "7"}
 		r := &record.Record{Node: "n1", Confirmations: []record.Confirmation{{ID: "c", By: "ann", Reason: "off", At: "2026-11-21T11:00:01Z", Machines: []record.Machine{m}}}}

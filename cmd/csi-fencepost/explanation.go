@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
@@ -71,8 +72,8 @@ type holderView struct {
 	Evidence       []evidenceView  `json:"evidence"`
 	// Record of the node, in short; Agents: what its fence agents read when they
 	// were asked just now, which needs --config.
-	Record string        `json:"record,omitempty"`
-	Agents []readingView `json:"agents,omitempty"`
+	Record string                `json:"record,omitempty"`
+	Agents []cluster.ReadingView `json:"agents,omitempty"`
 	// MayWrite: it stands in the way of a publish elsewhere.
 	MayWrite bool         `json:"mayWrite"`
 	Reason   fence.Reason `json:"reason,omitempty"`
@@ -188,7 +189,7 @@ func viewVolume(l *look) volumeView {
 	for _, mode := range l.pv.Spec.AccessModes {
 		v.AccessModes = append(v.AccessModes, string(mode))
 	}
-	v.Claim = claimOf(l.pv)
+	v.Claim = cluster.ClaimOf(l.pv)
 	return v
 }
 
@@ -215,7 +216,7 @@ func viewHolder(l *look, h *fence.Holder) holderView {
 		v.InUse, v.ListedAttached = &m.InUse, &m.ListedAttached
 	}
 	v.Attachment = viewAttachment(l, h.Attachment)
-	v.Record, v.Agents = recordWords(l.records[h.NodeName]), l.readings[h.NodeName]
+	v.Record, v.Agents = cluster.RecordWords(l.records[h.NodeName]), l.readings[h.NodeName]
 	for _, e := range h.Evidence {
 		v.Evidence = append(v.Evidence, datedEvidence(l, h, e))
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
-	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
 const fenceHelp = `csi-fencepost fence status [NODE]                what is claimed of the nodes, and what each fence agent reads
@@ -32,7 +32,7 @@ func fenceCommand() cli.Command {
 
 // claimFlags are those of the commands that write what an operator says.
 type claimFlags struct {
-	cluster clusterFlags
+	cluster cluster.Flags
 	reason  string
 	set     *cli.Flags
 }
@@ -45,7 +45,7 @@ func newClaimFlags(command, help string) *claimFlags {
 
 // parse reads the flags and exactly the arguments that are named.
 func (f *claimFlags) parse(args []string, names ...string) error {
-	f.cluster.register(f.set)
+	f.cluster.Register(f.set)
 	if err := f.set.Parse(args); err != nil {
 		return err
 	}
@@ -58,18 +58,13 @@ func (f *claimFlags) parse(args []string, names ...string) error {
 	return nil
 }
 
-// records of the cluster.
-func (c *cluster) records() *record.Store {
-	return record.NewStore(c.client.CoordinationV1(), c.config.Fencing.Namespace)
-}
-
 // open makes the client for a word that the sidecars ask for.
-func (f *claimFlags) open() (*cluster, error) {
-	c, err := f.cluster.open(f.set.Name())
+func (f *claimFlags) open() (*cluster.Cluster, error) {
+	c, err := f.cluster.Open(f.set.Name())
 	if err != nil {
 		return nil, err
 	}
-	return c, believed(c.config)
+	return c, believed(c.Config)
 }
 
 // believed: a claim that the sidecar does not ask for is not worth writing.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
@@ -18,49 +19,37 @@ It logs in to the devices and reads, and touches no power. Where something is wr
 
 // runFenceTest is `csi-fencepost fence test`.
 func runFenceTest(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	fs, flags, agents := cli.NewFlags("fence test", fenceTestHelp), clusterFlags{}, agentFlags{}
-	flags.register(fs)
-	agents.register(fs)
+	fs, flags, agents := cli.NewFlags("fence test", fenceTestHelp), cluster.Flags{}, cluster.AgentFlags{}
+	flags.Register(fs)
+	agents.Register(fs)
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	c, err := flags.openWithAgents(fs.Name())
+	c, err := flags.OpenWithAgents(fs.Name())
 	if err != nil {
 		return err
 	}
-	set, done, err := agents.build(ctx, c)
+	set, done, err := agents.Build(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer done()
-	machines, err := readMachines(ctx, c, set.Driver)
+	machines, err := cluster.ReadMachines(ctx, c, set.Driver)
 	if err != nil {
 		return err
 	}
-	t := newTrial(c.config, set, machines, fs.Args())
+	t := newTrial(c.Config, set, machines, fs.Args())
 	t.run(ctx)
 	t.print(stdout)
 	return t.verdict()
 }
 
-// openWithAgents is open for a command that needs agents.
-func (f *clusterFlags) openWithAgents(command string) (*cluster, error) {
-	if f.config == "" {
-		return nil, cli.Usagef("%s: --config is missing: the configuration that names the fence agents; run it where that and the files that it names are, for example in the sidecar's pod", command)
-	}
-	c, err := f.open(command)
-	if err == nil && len(c.config.Fencing.Levels) == 0 {
-		err = fmt.Errorf("configuration %s names no fence agent (fencing.levels)", f.config)
-	}
-	return c, err
-}
-
 // A trial finds out whether nodes could be fenced.
 type trial struct {
 	agents   *sidecar.AgentSet
-	machines *machines
+	machines *cluster.Machines
 	nodes    []string
-	readings [][]readingView // by node
+	readings [][]cluster.ReadingView // by node
 	faults   []agent.Fault
 	// general faults, of no node.
 	general []string
@@ -68,23 +57,23 @@ type trial struct {
 }
 
 // newTrial is of the named nodes, or of all.
-func newTrial(c *config.Configuration, set *sidecar.AgentSet, m *machines, named []string) *trial {
+func newTrial(c *config.Configuration, set *sidecar.AgentSet, m *cluster.Machines, named []string) *trial {
 	t := &trial{agents: set, machines: m, nodes: named, notes: slices.Clone(set.Notes)}
 	for _, err := range set.Faults {
 		t.general = append(t.general, cli.OneLineOf(err))
 	}
-	known := configured(c)
+	known := cluster.Configured(c)
 	for _, name := range named {
-		if m.nodes[name] == nil && !slices.Contains(known, name) {
-			t.general = append(t.general, fmt.Sprintf("there is no Node %s%s", name, cli.DidYouMean(name, m.names())))
+		if m.Nodes[name] == nil && !slices.Contains(known, name) {
+			t.general = append(t.general, fmt.Sprintf("there is no Node %s%s", name, cli.DidYouMean(name, m.Names())))
 		}
 	}
 	if len(named) > 0 {
 		return t
 	}
-	t.nodes = m.names()
+	t.nodes = m.Names()
 	for _, name := range known {
-		if m.nodes[name] == nil {
+		if m.Nodes[name] == nil {
 			t.notes = append(t.notes, "The configuration names node "+name+", and there is no such Node now.")
 			t.nodes = append(t.nodes, name)
 		}
@@ -97,16 +86,16 @@ func newTrial(c *config.Configuration, set *sidecar.AgentSet, m *machines, named
 func (t *trial) run(ctx context.Context) {
 	var all []agent.Machine
 	for _, node := range t.nodes {
-		all = append(all, t.machines.machine(node))
+		all = append(all, t.machines.Machine(node))
 	}
 	t.faults = t.agents.Levels.Check(ctx, all)
-	t.readings = make([][]readingView, len(all))
-	each(all, func(i int, m agent.Machine) { t.readings[i] = readAgents(ctx, t.agents, m) })
+	t.readings = make([][]cluster.ReadingView, len(all))
+	cluster.Each(all, func(i int, m agent.Machine) { t.readings[i] = cluster.ReadAgents(ctx, t.agents, m) })
 	for i, node := range t.nodes {
 		for _, r := range t.readings[i] {
 			// A Checker that finds nothing may still not be able to read.
 			if r.State == agent.Unclear.String() && !t.faulty(node, r.Agent) {
-				t.faults = append(t.faults, agent.Fault{Node: node, Agent: r.Agent, Level: r.Level, Text: "it does not tell whether the node is on or off: " + r.words()})
+				t.faults = append(t.faults, agent.Fault{Node: node, Agent: r.Agent, Level: r.Level, Text: "it does not tell whether the node is on or off: " + r.Words()})
 			}
 		}
 	}

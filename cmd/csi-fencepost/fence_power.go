@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
@@ -27,7 +28,7 @@ That the node is off counts no more from then on.`
 // powerFlags are the flags and arguments of `csi-fencepost fence off` and `on`.
 type powerFlags struct {
 	*claimFlags
-	agents agentFlags
+	agents cluster.AgentFlags
 	driver string
 	yes    bool
 	force  bool
@@ -40,7 +41,7 @@ func parsePowerFlags(command, help string, args []string) (*powerFlags, error) {
 	if command == "fence off" {
 		f.set.BoolVar(&f.force, "force", false, "Also if the node is Ready and renews its lease.")
 	}
-	f.agents.register(f.set)
+	f.agents.Register(f.set)
 	f.set.StringVar(&f.driver, "driver", "", "The CSI driver whose storage is cut, where agents cut storage and there is no --csi-address.")
 	if err := f.parse(args, "NODE"); err != nil {
 		return f, err
@@ -67,7 +68,7 @@ func runFencePower(ctx context.Context, command, help string, args []string, std
 	if err != nil {
 		return err
 	}
-	c, err := f.cluster.openWithAgents(command)
+	c, err := f.cluster.OpenWithAgents(command)
 	if err != nil {
 		return err
 	}
@@ -81,8 +82,8 @@ func runFencePower(ctx context.Context, command, help string, args []string, std
 
 // powering is what turns a node off or on.
 type powering struct {
-	*cluster
-	now      *nodeNow
+	*cluster.Cluster
+	now      *cluster.Node
 	target   fencer.Target
 	agents   *sidecar.AgentSet
 	fencer   *fencer.Fencer
@@ -90,12 +91,12 @@ type powering struct {
 }
 
 // prepare reads the node and makes its agents.
-func (f *powerFlags) prepare(ctx context.Context, c *cluster, stdout, stderr io.Writer) (*powering, func(), error) {
-	agents, done, err := f.agents.build(ctx, c)
+func (f *powerFlags) prepare(ctx context.Context, c *cluster.Cluster, stdout, stderr io.Writer) (*powering, func(), error) {
+	agents, done, err := f.agents.Build(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &powering{cluster: c, agents: agents, out: stdout, err: stderr}
+	p := &powering{Cluster: c, agents: agents, out: stdout, err: stderr}
 	if err = p.complete(ctx, f); err != nil {
 		done()
 		return nil, nil, err
@@ -107,7 +108,7 @@ func (p *powering) complete(ctx context.Context, f *powerFlags) (err error) {
 	if err := errors.Join(p.agents.Faults...); err != nil {
 		return fmt.Errorf("%w; csi-fencepost fence test says more", err)
 	}
-	if p.now, err = readNode(ctx, p.client, f.node); err != nil {
+	if p.now, err = cluster.ReadNode(ctx, p.Client, f.node); err != nil {
 		return err
 	}
 	if !p.agents.Levels.Covers(f.node) {
@@ -123,8 +124,8 @@ func (p *powering) complete(ctx context.Context, f *powerFlags) (err error) {
 	for _, note := range p.agents.Notes {
 		fmt.Fprintln(p.err, "* "+note)
 	}
-	p.fencer, err = fencer.New(fencer.Options{Levels: narrate(p.agents.Levels, f.node, p.out), Records: p.records(), Nodes: p.client.CoreV1(),
-		Leases: p.client.CoordinationV1(), Driver: driver, Actor: operator(ctx, p.client)})
+	p.fencer, err = fencer.New(fencer.Options{Levels: narrate(p.agents.Levels, f.node, p.out), Records: p.Records(), Nodes: p.Client.CoreV1(),
+		Leases: p.Client.CoordinationV1(), Driver: driver, Actor: cluster.Operator(ctx, p.Client)})
 	return err
 }
 
@@ -159,28 +160,28 @@ func (f *powerFlags) driverName(agents *sidecar.AgentSet) (string, error) {
 // machine is the one that is meant: the live Node's, else the only one that the
 // ledgers know under that name.
 func (p *powering) machine(ctx context.Context, driver string) (fencer.Target, error) {
-	t := fencer.Target{Node: p.now.name, UID: p.now.uid(), BootID: p.now.bootID(), NodeID: p.now.nodeID(driver), LeaseRV: p.now.leaseRV()}
-	if p.now.node != nil {
+	t := fencer.Target{Node: p.now.Name, UID: p.now.UID(), BootID: p.now.BootID(), NodeID: p.now.NodeID(driver), LeaseRV: p.now.LeaseRV()}
+	if p.now.Node != nil {
 		return t, nil
 	}
-	held, err := readHoldings(ctx, p.client, p.now)
+	held, err := cluster.ReadHoldings(ctx, p.Client, p.now)
 	if err != nil {
 		return t, err
 	}
-	for _, h := range held.all {
-		if h.nodeUID == "" || h.nodeUID == t.UID {
+	for _, h := range held.All {
+		if h.NodeUID == "" || h.NodeUID == t.UID {
 			continue
 		}
 		if t.UID != "" {
-			return t, fmt.Errorf("there is no Node %s, and the ledgers name several machines of that name: which one the agents would turn off cannot be told. Turn it off by hand, and say so: csi-fencepost fence confirm %s --reason TEXT", p.now.name, cli.ShellQuote(p.now.name))
+			return t, fmt.Errorf("there is no Node %s, and the ledgers name several machines of that name: which one the agents would turn off cannot be told. Turn it off by hand, and say so: csi-fencepost fence confirm %s --reason TEXT", p.now.Name, cli.ShellQuote(p.now.Name))
 		}
-		t.UID, t.BootID = h.nodeUID, h.bootID
-		if h.driver == driver {
-			t.NodeID = h.nodeID
+		t.UID, t.BootID = h.NodeUID, h.BootID
+		if h.Driver == driver {
+			t.NodeID = h.NodeID
 		}
 	}
 	if t.UID == "" {
-		return t, fmt.Errorf("there is no Node %s, and no ledger names a machine of it%s", p.now.name, cli.DidYouMean(p.now.name, held.nodes))
+		return t, fmt.Errorf("there is no Node %s, and no ledger names a machine of it%s", p.now.Name, cli.DidYouMean(p.now.Name, held.Nodes))
 	}
 	return t, nil
 }
@@ -215,10 +216,10 @@ func provenWord(kind fence.Kind) string {
 
 // mayTurnOff refuses a node that shows that it lives.
 func (f *powerFlags) mayTurnOff(ctx context.Context, p *powering) error {
-	if f.force || !observe.NodeReady(p.now.node) {
+	if f.force || !observe.NodeReady(p.now.Node) {
 		return nil
 	}
-	err := watchSilence(ctx, p.client, p.now, p.err)
+	err := watchSilence(ctx, p.Client, p.now, p.err)
 	var alive *aliveError
 	if errors.As(err, &alive) {
 		return fmt.Errorf("node %s is Ready and %s: it was not turned off. To drain it first: %s; to turn it off all the same, give --force", f.node, alive.why, drainCommand(f.node))
@@ -229,7 +230,7 @@ func (f *powerFlags) mayTurnOff(ctx context.Context, p *powering) error {
 // showFences prints the fences that are about to be undone. One that is made after it
 // is not: the node may have died again meanwhile, and its volumes have moved.
 func (p *powering) showFences(ctx context.Context) error {
-	r, err := p.records().Get(ctx, p.target.Node)
+	r, err := p.Records().Get(ctx, p.target.Node)
 	if err != nil {
 		return err
 	}
@@ -237,7 +238,7 @@ func (p *powering) showFences(ctx context.Context) error {
 	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
 		if s := r.Fence(kind, p.fencer.Driver); s != nil {
 			p.target.Fences = append(p.target.Fences, s.ID)
-			fmt.Fprintf(p.out, "Node %s is %s since %s: %s (fence %s).\n", p.target.Node, fenceWords(s), s.StartedAt, s.Reason, s.ID)
+			fmt.Fprintf(p.out, "Node %s is %s since %s: %s (fence %s).\n", p.target.Node, cluster.FenceWords(s), s.StartedAt, s.Reason, s.ID)
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -19,25 +20,25 @@ It changes nothing.`
 
 // runFenceStatus is `csi-fencepost fence status`.
 func runFenceStatus(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	fs, flags, agents := cli.NewFlags("fence status", fenceStatusHelp), clusterFlags{}, agentFlags{}
+	fs, flags, agents := cli.NewFlags("fence status", fenceStatusHelp), cluster.Flags{}, cluster.AgentFlags{}
 	fs.Output("text", "json", "yaml")
-	flags.register(fs)
-	agents.register(fs)
+	flags.Register(fs)
+	agents.Register(fs)
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	if fs.NArg() > 1 {
 		return fs.Wrong("it takes one NODE or none, got %d arguments", fs.NArg())
 	}
-	c, err := flags.open(fs.Name())
+	c, err := flags.Open(fs.Name())
 	if err != nil {
 		return err
 	}
-	status, err := readStatus(ctx, c.records(), fs.Arg(0))
+	status, err := readStatus(ctx, c.Records(), fs.Arg(0))
 	if err != nil {
 		return err
 	}
-	if flags.config == "" {
+	if flags.Config == "" {
 		status.Notes = append(status.Notes, "The fence agents were not asked: --config names the sidecar's configuration, where it and the files that it names are.")
 	} else if err := status.ask(ctx, c, &agents, fs.Arg(0)); err != nil {
 		return err
@@ -51,19 +52,11 @@ type fenceStatus struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	// Nodes and what their agents read; null: they were not asked.
-	Nodes   []nodeStatus     `json:"nodes"`
-	Records []*record.Record `json:"records"`
+	Nodes   []cluster.NodeStatus `json:"nodes"`
+	Records []*record.Record     `json:"records"`
 	// Garbled records, in words.
 	Garbled []string `json:"garbled"`
 	Notes   []string `json:"notes"`
-}
-
-// A nodeStatus is one node and what its agents read.
-type nodeStatus struct {
-	Node     string        `json:"node"`
-	Liveness string        `json:"liveness"`
-	Record   string        `json:"record"`
-	Agents   []readingView `json:"agents"`
 }
 
 func readStatus(ctx context.Context, store *record.Store, node string) (*fenceStatus, error) {
@@ -86,13 +79,13 @@ func readStatus(ctx context.Context, store *record.Store, node string) (*fenceSt
 }
 
 // ask adds the nodes, and what every agent reads of each.
-func (s *fenceStatus) ask(ctx context.Context, c *cluster, flags *agentFlags, only string) error {
-	agents, done, err := flags.build(ctx, c)
+func (s *fenceStatus) ask(ctx context.Context, c *cluster.Cluster, flags *cluster.AgentFlags, only string) error {
+	agents, done, err := flags.Build(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer done()
-	machines, err := readMachines(ctx, c, agents.Driver)
+	machines, err := cluster.ReadMachines(ctx, c, agents.Driver)
 	if err != nil {
 		return err
 	}
@@ -101,20 +94,20 @@ func (s *fenceStatus) ask(ctx context.Context, c *cluster, flags *agentFlags, on
 		s.Notes = append(s.Notes, err.Error())
 	}
 	names := s.nodes(machines, only)
-	s.Nodes = make([]nodeStatus, len(names))
+	s.Nodes = make([]cluster.NodeStatus, len(names))
 	for i, name := range names {
-		s.Nodes[i] = nodeStatus{Node: name, Liveness: machines.liveness(name), Record: recordWords(s.record(name)), Agents: []readingView{}}
+		s.Nodes[i] = cluster.NodeStatus{Node: name, Liveness: machines.Liveness(name), Record: cluster.RecordWords(s.record(name)), Agents: []cluster.ReadingView{}}
 	}
-	each(names, func(i int, name string) { s.Nodes[i].Agents = readAgents(ctx, agents, machines.machine(name)) })
+	cluster.Each(names, func(i int, name string) { s.Nodes[i].Agents = cluster.ReadAgents(ctx, agents, machines.Machine(name)) })
 	return nil
 }
 
 // nodes are those of the cluster, and those that only a record names.
-func (s *fenceStatus) nodes(machines *machines, only string) []string {
+func (s *fenceStatus) nodes(machines *cluster.Machines, only string) []string {
 	if only != "" {
 		return []string{only}
 	}
-	names := machines.names()
+	names := machines.Names()
 	for _, r := range s.Records {
 		names = append(names, r.Node)
 	}
@@ -157,14 +150,14 @@ func printStatus(w io.Writer, s *fenceStatus) {
 }
 
 // nodeRows are one for each agent; a node's own columns stand in its first.
-func nodeRows(nodes []nodeStatus) (rows [][]string) {
+func nodeRows(nodes []cluster.NodeStatus) (rows [][]string) {
 	for _, n := range nodes {
 		first := []string{n.Node, n.Liveness, cli.OrDash(n.Record)}
 		if len(n.Agents) == 0 {
 			rows = append(rows, append(first, "none", "-", "-", "-", "no level covers it"))
 		}
 		for _, a := range n.Agents {
-			rows = append(rows, append(first, a.Agent, fmt.Sprint(a.Level), a.State, a.Took, a.words()))
+			rows = append(rows, append(first, a.Agent, fmt.Sprint(a.Level), a.State, a.Took, a.Words()))
 			first = []string{"", "", ""}
 		}
 	}
@@ -176,7 +169,7 @@ func claimRows(records []*record.Record) (rows [][]string) {
 		for i := range r.Fences {
 			f := &r.Fences[i]
 			about := machineColumn(record.Machine{NodeUID: f.Machine.NodeUID}) + ", agents " + cli.OrNone(strings.Join(f.Agents, ", ")) + ": " + f.Reason
-			rows = append(rows, []string{r.Node, fenceWords(f), f.Actor, f.StartedAt, fenceCounts(f), about, f.ID})
+			rows = append(rows, []string{r.Node, cluster.FenceWords(f), f.Actor, f.StartedAt, fenceCounts(f), about, f.ID})
 		}
 		for _, o := range r.Overrides {
 			rows = append(rows, []string{r.Node, "agent " + o.Agent + " is wrong", o.By, o.At, "until the node shows life", machineColumn(o.Machine) + ": " + o.Reason, o.ID})
@@ -195,56 +188,6 @@ func claimRows(records []*record.Record) (rows [][]string) {
 		}
 	}
 	return rows
-}
-
-// recordWords sum up what a record claims that still counts, and why the last fence
-// failed, if it did.
-func recordWords(r *record.Record) string {
-	if r == nil {
-		return ""
-	}
-	var words []string
-	for i := range r.Fences {
-		if f := &r.Fences[i]; f.Current() {
-			words = append(words, fenceWords(f))
-		}
-	}
-	if n := len(r.Fences); n > 0 && r.Fences[n-1].Phase == record.Failed {
-		last := &r.Fences[n-1]
-		words = append(words, fmt.Sprintf("fencing it failed at %s: %s", cli.OrDash(last.EndedAt), cli.OrDash(last.Why)))
-	}
-	for _, c := range r.Confirmations {
-		if c.Void == "" && slices.ContainsFunc(c.Machines, func(m record.Machine) bool { return m.Void == "" }) {
-			words = append(words, "off, says "+c.By)
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(r.Taints)) {
-		if r.Taints[key].Void == "" {
-			words = append(words, "taint "+key[strings.LastIndex(key, "/")+1:])
-		}
-	}
-	switch n := len(r.Releases); {
-	case n == 1:
-		words = append(words, "1 volume released")
-	case n > 1:
-		words = append(words, fmt.Sprintf("%d volumes released", n))
-	}
-	return strings.Join(words, "; ")
-}
-
-// fenceWords name a fence by what it cuts and how far it is.
-func fenceWords(f *record.Fence) string {
-	what := "power"
-	if f.Kind == fence.StorageFence {
-		what = "storage of " + f.Driver
-	}
-	switch {
-	case f.Phase == record.Fencing:
-		return "being fenced (" + what + ") by " + f.Actor
-	case f.Current() && f.Lifting != "":
-		return "being given back (" + what + "), fenced by " + f.Actor
-	}
-	return strings.ToLower(string(f.Phase)) + " (" + what + ") by " + f.Actor
 }
 
 // countsWord: the record's own word. Whether the node was heard of since is

@@ -7,23 +7,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/record/leasetest"
 )
 
 func TestAFenceThatFailedLastIsToldInShort(t *testing.T) {
-	failed := record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: testDriver, Phase: record.Failed, EndedAt: "2025-11-21T08:00:00Z",
+	failed := record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: record.Failed, EndedAt: "2025-11-21T08:00:00Z",
 		Why: "agent array did not cut it off: a fence would also cut off node n2"}
 	r := &record.Record{Node: "n1", Fences: []record.Fence{failed}}
 	const words = "fencing it failed at 2025-11-21T08:00:00Z: agent array did not cut it off: a fence would also cut off node n2"
-	if got := recordWords(r); got != words {
+	if got := cluster.RecordWords(r); got != words {
 		t.Errorf("got %q, want %q", got, words)
 	}
 	fenced := failed
 	fenced.ID, fenced.Phase = "f2", record.Fenced
 	r.Fences = append(r.Fences, fenced)
-	if got, want := recordWords(r), fenceWords(&fenced); got != want {
+	if got, want := cluster.RecordWords(r), cluster.FenceWords(&fenced); got != want {
 		t.Errorf("once it is fenced: got %q, want %q", got, want)
 	}
 }
@@ -33,24 +35,24 @@ func TestAFenceThatIsBeingLiftedIsSaidToProveNothing(t *testing.T) {
 		phase record.Phase
 		words string
 	}{
-		{record.Fenced, "being given back (storage of " + testDriver + "), fenced by sidecar"},
-		{record.Fencing, "being fenced (storage of " + testDriver + ") by sidecar"},
+		{record.Fenced, "being given back (storage of " + clitest.Driver + "), fenced by sidecar"},
+		{record.Fencing, "being fenced (storage of " + clitest.Driver + ") by sidecar"},
 	} {
-		f := record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: testDriver, Phase: tt.phase, Actor: "sidecar", Lifting: "repaired"}
+		f := record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: tt.phase, Actor: "sidecar", Lifting: "repaired"}
 		row := strings.Join(claimRows([]*record.Record{{Node: "n1", Fences: []record.Fence{f}}})[0], "|")
 		if want := "no: " + fence.VoidLifting + " (repaired)"; !strings.Contains(row, want) || !strings.Contains(row, tt.words) {
 			t.Errorf("got %q, want %q and %q in it", row, want, tt.words)
 		}
-		now := &nodeNow{name: "n1", node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}}
+		now := &cluster.Node{Name: "n1", Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}}
 		f.Machine.NodeUID = "u1"
 		if e := nodeEvidence(&record.Record{Node: "n1", Fences: []record.Fence{f}}, now); len(e) != 1 || e[0].Counts || e[0].Why != fence.VoidLifting {
 			t.Errorf("explained as %+v", e)
 		}
-		if got := recordWords(&record.Record{Node: "n1", Fences: []record.Fence{f}}); got != tt.words {
+		if got := cluster.RecordWords(&record.Record{Node: "n1", Fences: []record.Fence{f}}); got != tt.words {
 			t.Errorf("got %q, want %q", got, tt.words)
 		}
 	}
-	f := record.Fence{Kind: fence.StorageFence, Driver: testDriver, Phase: record.Fenced, Actor: "sidecar"}
+	f := record.Fence{Kind: fence.StorageFence, Driver: clitest.Driver, Phase: record.Fenced, Actor: "sidecar"}
 	if got := fenceCounts(&f); !strings.HasPrefix(got, "yes") {
 		t.Errorf("of one that nobody lifts: %q", got)
 	}
@@ -65,7 +67,7 @@ func TestAFenceThatIsStillToBeLiftedCanBeWithdrawn(t *testing.T) {
 	for lifting, want := range map[string]record.Phase{"booted": record.Void, "": record.Fencing} {
 		store := record.NewStore(leasetest.New(t, "ns").Client().CoordinationV1(), "ns")
 		if _, err := store.Update(t.Context(), "n1", func(r *record.Record) (bool, error) {
-			r.PutFence(record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: testDriver, Phase: record.Fencing, Lifting: lifting, Actor: "sidecar",
+			r.PutFence(record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: record.Fencing, Lifting: lifting, Actor: "sidecar",
 				Machine: record.FencedMachine{NodeUID: "u1"}}, "Fence")
 			return true, nil
 		}); err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -24,11 +25,11 @@ func runFenceWithdraw(ctx context.Context, args []string, stdout, _ io.Writer) e
 	if err := f.parse(args, "NODE"); err != nil {
 		return err
 	}
-	c, err := f.cluster.open(f.set.Name())
+	c, err := f.cluster.Open(f.set.Name())
 	if err != nil {
 		return err
 	}
-	w := &withdrawal{store: c.records(), node: f.set.Arg(0), by: operator(ctx, c.client), reason: f.reason}
+	w := &withdrawal{store: c.Records(), node: f.set.Arg(0), by: cluster.Operator(ctx, c.Client), reason: f.reason}
 	if err := w.run(ctx, ids); err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (w *withdrawal) print(out io.Writer) error {
 		fmt.Fprintf(out, "Withdrawn: %s that an agent of node %s is wrong.\n", cli.Count(w.overrides, "word"), w.node)
 	}
 	for i := range w.fences {
-		fmt.Fprintf(out, "Withdrawn: that node %s is %s.\n", w.node, fenceWords(&w.fences[i]))
+		fmt.Fprintf(out, "Withdrawn: that node %s is %s.\n", w.node, cluster.FenceWords(&w.fences[i]))
 		switch {
 		case w.fences[i].Lifting != "":
 			node := cli.ShellQuote(w.node)

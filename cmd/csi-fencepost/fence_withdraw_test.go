@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/record/leasetest"
@@ -16,7 +17,7 @@ func TestWithdrawSaysWhatBecomesOfAFenceThatIsBeingLifted(t *testing.T) {
 	} {
 		store := record.NewStore(leasetest.New(t, "ns").Client().CoordinationV1(), "ns")
 		if _, err := store.Update(t.Context(), "n1", func(r *record.Record) (bool, error) {
-			r.PutFence(record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: testDriver, Phase: record.Fenced, Lifting: lifting, Actor: "sidecar",
+			r.PutFence(record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: record.Fenced, Lifting: lifting, Actor: "sidecar",
 				Machine: record.FencedMachine{NodeUID: "u1"}}, "Fenced")
 			return true, nil
 		}); err != nil {

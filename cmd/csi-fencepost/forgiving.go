@@ -15,6 +15,7 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	storageclient "k8s.io/client-go/kubernetes/typed/storage/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
@@ -190,7 +191,7 @@ func forgiveList[T any](f *forgiving, resource, namespace string, list, empty *T
 // identity is the cluster's; where it may not be read, the one that the ledger
 // was written in is believed.
 func (f *forgiving) identity(ctx context.Context, pv *corev1.PersistentVolume) (string, error) {
-	uid, err := clusterIdentity(ctx, f.Interface)
+	uid, err := cluster.Identity(ctx, f.Interface)
 	if !apierrors.IsForbidden(err) {
 		return uid, err
 	}

@@ -26,11 +26,10 @@ func FuzzArguments(f *testing.F) {
 		for name, err := range map[string]error{
 			"confirm": second(parseConfirmFlags(args)), "release": second(parseReleaseFlags(args)), "power": second(parsePowerFlags("off", "", args)),
 			"repair": second(parseRepairFlags(args)), "explain": second(parseExplainFlags(args)),
-			"run": second(parseRunFlags(args)),
 		} {
 			var usage cli.UsageError
 			var help *cli.Help
-			if err != nil && !errors.As(err, &usage) && !errors.As(err, &help) && !errors.Is(err, errVersion) {
+			if err != nil && !errors.As(err, &usage) && !errors.As(err, &help) {
 				t.Errorf("%s %q: %v is no error of use", name, args, err)
 			}
 		}

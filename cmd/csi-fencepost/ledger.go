@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -35,13 +36,13 @@ const ledgerExportHelp = `csi-fencepost ledger export [PV...] prints the ledgers
 for a program. It changes nothing.`
 
 func runLedgerExport(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	fs, flags := cli.NewFlags("ledger export", ledgerExportHelp), clusterFlags{}
+	fs, flags := cli.NewFlags("ledger export", ledgerExportHelp), cluster.Flags{}
 	fs.Output("yaml", "json")
-	flags.register(fs)
+	flags.Register(fs)
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	c, err := flags.open(fs.Name())
+	c, err := flags.Open(fs.Name())
 	if err != nil {
 		return err
 	}
@@ -83,8 +84,8 @@ type exportedLedger struct {
 // exportLedgers reads the ledgers of the named PersistentVolumes, or of all. A
 // volume without a ledger is no item; one that is named and is not there is an
 // error.
-func exportLedgers(ctx context.Context, c *cluster, names []string) (*ledgerExport, error) {
-	uid, err := clusterIdentity(ctx, c.client)
+func exportLedgers(ctx context.Context, c *cluster.Cluster, names []string) (*ledgerExport, error) {
+	uid, err := cluster.Identity(ctx, c.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -107,10 +108,10 @@ func exportLedgers(ctx context.Context, c *cluster, names []string) (*ledgerExpo
 }
 
 // listPVs are those of these names, or all, by name.
-func listPVs(ctx context.Context, c *cluster, names []string) ([]*corev1.PersistentVolume, error) {
+func listPVs(ctx context.Context, c *cluster.Cluster, names []string) ([]*corev1.PersistentVolume, error) {
 	var out []*corev1.PersistentVolume
 	if len(names) == 0 {
-		list, err := c.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+		list, err := c.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("cannot list PersistentVolumes: %w", err)
 		}
@@ -130,11 +131,11 @@ func listPVs(ctx context.Context, c *cluster, names []string) ([]*corev1.Persist
 }
 
 // exportOf is a PersistentVolume with a ledger as it is exported.
-func exportOf(ctx context.Context, c *cluster, uid string, pv *corev1.PersistentVolume) (*exportedLedger, error) {
+func exportOf(ctx context.Context, c *cluster.Cluster, uid string, pv *corev1.PersistentVolume) (*exportedLedger, error) {
 	text := pv.Annotations[ledger.Annotation]
 	ids := &csi.Identity{Driver: driverOf(pv)}
 	handle, _ := ids.PVHandle(pv)
-	item := &exportedLedger{PV: pv.Name, PVUID: string(pv.UID), Claim: claimOf(pv), Driver: ids.Driver, Handle: handle, State: "present"}
+	item := &exportedLedger{PV: pv.Name, PVUID: string(pv.UID), Claim: cluster.ClaimOf(pv), Driver: ids.Driver, Handle: handle, State: "present"}
 	l, err := ledger.Parse(text)
 	if err != nil {
 		item.State, item.Why, item.Text = "garbled", err.Error(), text
@@ -145,7 +146,7 @@ func exportOf(ctx context.Context, c *cluster, uid string, pv *corev1.Persistent
 		return item, nil
 	}
 	// The ledger's own words for why it does not count.
-	book, err := ledger.New(c.client, uid, ids).Read(ctx, handle, []string{pv.Name})
+	book, err := ledger.New(c.Client, uid, ids).Read(ctx, handle, []string{pv.Name})
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -33,7 +34,7 @@ The driver's own list of published nodes cannot be asked here: the sidecar asks 
 that is set aside, because it is of another cluster or of another object, needs no repair: the sidecar writes a new one.`
 
 type repairFlags struct {
-	cluster          clusterFlags
+	cluster          cluster.Flags
 	yes, dryRun, all bool
 	names            []string
 }
@@ -43,7 +44,7 @@ func parseRepairFlags(args []string) (*repairFlags, error) {
 	fs.BoolVar(&f.dryRun, "dry-run", true, "Show what would be written, and write nothing. --yes ends it.")
 	fs.BoolVar(&f.yes, "yes", false, "Write it.")
 	fs.BoolVar(&f.all, "all", false, "Every volume whose ledger cannot be read.")
-	f.cluster.register(fs)
+	f.cluster.Register(fs)
 	err := fs.Parse(args)
 	f.names = fs.Args()
 	switch {
@@ -65,7 +66,7 @@ func runLedgerRepair(ctx context.Context, args []string, stdout, stderr io.Write
 	if err != nil {
 		return err
 	}
-	c, err := f.cluster.open("ledger repair")
+	c, err := f.cluster.Open("ledger repair")
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func repairArgs(f *repairFlags) string {
 
 // damaged are the PersistentVolumes whose ledger cannot be read, by name. One that
 // is set aside is none: the sidecar replaces it, and asks the driver as it does.
-func damaged(ctx context.Context, c *cluster) ([]string, error) {
+func damaged(ctx context.Context, c *cluster.Cluster) ([]string, error) {
 	export, err := exportLedgers(ctx, c, nil)
 	if err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func damaged(ctx context.Context, c *cluster) ([]string, error) {
 	return names, nil
 }
 
-func repairOne(ctx context.Context, c *cluster, name string, yes bool, stdout, stderr io.Writer) error {
+func repairOne(ctx context.Context, c *cluster.Cluster, name string, yes bool, stdout, stderr io.Writer) error {
 	p, err := planRepair(ctx, c, name, stderr)
 	if err != nil {
 		return err
@@ -154,7 +155,7 @@ type repair struct {
 // planRepair reads who holds the volume, as the sidecar does, and makes the
 // ledger that says so. It is an error if there is nothing to repair, or if not
 // everything can be seen.
-func planRepair(ctx context.Context, c *cluster, name string, stderr io.Writer) (*repair, error) {
+func planRepair(ctx context.Context, c *cluster.Cluster, name string, stderr io.Writer) (*repair, error) {
 	// First the texts, which the patch tests, and then the survey: whatever is
 	// written after the survey keeps the patch from being applied.
 	pvs, err := readVolume(ctx, c, name)
@@ -201,7 +202,7 @@ func (p *repair) nothingToRepair(name string) error {
 
 // readVolume reads the PersistentVolumes with the handle of the named one, by
 // name, with their ledgers as they stand.
-func readVolume(ctx context.Context, c *cluster, name string) ([]*corev1.PersistentVolume, error) {
+func readVolume(ctx context.Context, c *cluster.Cluster, name string) ([]*corev1.PersistentVolume, error) {
 	named, driver, err := findPV(ctx, c, name)
 	if err != nil {
 		return nil, err
@@ -306,7 +307,7 @@ func (p *repair) print(w io.Writer) {
 	out := cli.NewPrinter(w, cli.StyleOf(w))
 	l := p.look
 	name := p.pvs[0].Name
-	if claim := claimOf(l.pv); claim != "" {
+	if claim := cluster.ClaimOf(l.pv); claim != "" {
 		name += " (claim " + claim + ")"
 	}
 	out.Heading(cli.Bold, "PersistentVolume "+name+", volume "+l.survey.Volume+" of driver "+l.driver)
@@ -336,8 +337,8 @@ func (p *repair) print(w io.Writer) {
 // write puts the ledger in the place of the very texts that were read. The
 // first PersistentVolume comes first: while another's garbled text is there, the
 // volume's calls are refused.
-func (p *repair) write(ctx context.Context, c *cluster) error {
-	by := operator(ctx, c.client)
+func (p *repair) write(ctx context.Context, c *cluster.Cluster) error {
+	by := cluster.Operator(ctx, c.Client)
 	text := p.want.String()
 	if _, err := ledger.Parse(text); err != nil {
 		return fmt.Errorf("the ledger as it was rebuilt could not be read again, so that nothing was written: %w", err)
@@ -383,7 +384,7 @@ func clipped(text string) string {
 
 // exchangeAnnotations changes annotations (nil: off) of the very object that was
 // read, while its ledger is the very text that was read.
-func exchangeAnnotations(ctx context.Context, c *cluster, pv *corev1.PersistentVolume, change map[string]*string) error {
+func exchangeAnnotations(ctx context.Context, c *cluster.Cluster, pv *corev1.PersistentVolume, change map[string]*string) error {
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
@@ -413,7 +414,7 @@ func exchangeAnnotations(ctx context.Context, c *cluster, pv *corev1.PersistentV
 	if err != nil {
 		return err
 	}
-	_, err = c.client.CoreV1().PersistentVolumes().Patch(ctx, pv.Name, types.JSONPatchType, body, metav1.PatchOptions{FieldManager: "csi-fencepost"})
+	_, err = c.Client.CoreV1().PersistentVolumes().Patch(ctx, pv.Name, types.JSONPatchType, body, metav1.PatchOptions{FieldManager: "csi-fencepost"})
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return fmt.Errorf("PersistentVolume %s has changed since it was read, and nothing was written to it: run it again: %w", pv.Name, err)

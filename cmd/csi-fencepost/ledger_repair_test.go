@@ -12,14 +12,16 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
 
-func pvOf(t *testing.T, c *cluster) *corev1.PersistentVolume {
+func pvOf(t *testing.T, c *cluster.Cluster) *corev1.PersistentVolume {
 	t.Helper()
-	pv, err := c.client.CoreV1().PersistentVolumes().Get(t.Context(), "pv-1", metav1.GetOptions{})
+	pv, err := c.Client.CoreV1().PersistentVolumes().Get(t.Context(), "pv-1", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,24 +29,24 @@ func pvOf(t *testing.T, c *cluster) *corev1.PersistentVolume {
 }
 
 // carry makes pv-1 carry that text.
-func carry(t *testing.T, c *cluster, text string) {
+func carry(t *testing.T, c *cluster.Cluster, text string) {
 	t.Helper()
 	pv := pvOf(t, c).DeepCopy()
 	pv.Annotations[ledger.Annotation] = text
-	if _, err := c.client.CoreV1().PersistentVolumes().Update(t.Context(), pv, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.Client.CoreV1().PersistentVolumes().Update(t.Context(), pv, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func ledgerWith(t *testing.T, c *cluster, entries ...ledger.Entry) *ledger.Ledger {
+func ledgerWith(t *testing.T, c *cluster.Cluster, entries ...ledger.Entry) *ledger.Ledger {
 	t.Helper()
-	return &ledger.Ledger{Version: 1, Driver: testDriver, Handle: testHandle, Cluster: testCluster, PVUID: string(pvOf(t, c).UID), Holders: entries}
+	return &ledger.Ledger{Version: 1, Driver: clitest.Driver, Handle: clitest.Handle, Cluster: clitest.Cluster, PVUID: string(pvOf(t, c).UID), Holders: entries}
 }
 
 // detached: no VolumeAttachment names a holder any more.
-func detached(t *testing.T, c *cluster) {
+func detached(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
-	if err := c.client.StorageV1().VolumeAttachments().Delete(t.Context(), "va-1", metav1.DeleteOptions{}); err != nil {
+	if err := c.Client.StorageV1().VolumeAttachments().Delete(t.Context(), "va-1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -61,7 +63,7 @@ func (l *driverList) PublishedNodes(context.Context, string) ([]string, bool, er
 }
 
 // surveyorWith surveys as the sidecar does, which can ask the driver.
-func surveyorWith(t *testing.T, c *cluster, driver *driverList) *survey.Surveyor {
+func surveyorWith(t *testing.T, c *cluster.Cluster, driver *driverList) *survey.Surveyor {
 	t.Helper()
 	k, err := beginLook(t.Context(), c, "pv-1")
 	if err != nil {
@@ -71,7 +73,7 @@ func surveyorWith(t *testing.T, c *cluster, driver *driverList) *survey.Surveyor
 	return k.surveyor
 }
 
-func repairNow(t *testing.T, c *cluster) {
+func repairNow(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	p, err := planRepair(t.Context(), c, "pv-1", &strings.Builder{})
 	if err != nil {
@@ -89,7 +91,7 @@ func TestARepairFreesNobodyWhomOnlyTheDriverLists(t *testing.T) {
 	driver := &driverList{nodes: []string{"i-9"}}
 	refused := func(when string) *survey.Survey {
 		t.Helper()
-		s, err := surveyorWith(t, c, driver).Publish(t.Context(), testHandle, "i-1", nil)
+		s, err := surveyorWith(t, c, driver).Publish(t.Context(), clitest.Handle, "i-1", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +117,7 @@ func TestARepairFreesNobodyWhomOnlyTheDriverLists(t *testing.T) {
 		t.Errorf("not adopted: %s", l)
 	}
 	driver.asked = 0
-	if s, err = surveyor.Unpublish(t.Context(), testHandle, "i-1"); err != nil || driver.asked != 0 || s.Book.Unasked() {
+	if s, err = surveyor.Unpublish(t.Context(), clitest.Handle, "i-1"); err != nil || driver.asked != 0 || s.Book.Unasked() {
 		t.Errorf("the driver was asked %d times more: %v", driver.asked, err)
 	}
 }
@@ -124,7 +126,7 @@ func TestARepairFreesNobodyWhomOnlyTheDriverLists(t *testing.T) {
 func TestAnUnpublishAfterARepairAdoptsWhomTheDriverLists(t *testing.T) {
 	c := garbledCluster(t)
 	repairNow(t, c)
-	s, err := surveyorWith(t, c, &driverList{nodes: []string{"i-1", "i-9"}}).Unpublish(t.Context(), testHandle, "i-1")
+	s, err := surveyorWith(t, c, &driverList{nodes: []string{"i-1", "i-9"}}).Unpublish(t.Context(), clitest.Handle, "i-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +143,7 @@ func TestALedgerThatIsSetAsideIsLeftToTheSidecar(t *testing.T) {
 		"of another cluster": func(l *ledger.Ledger) { l.Cluster = "another-cluster" },
 	} {
 		c := garbledCluster(t)
-		l := ledgerWith(t, c, entry("i-9", "n9", "uid-9", "b9", fence.Held))
+		l := ledgerWith(t, c, clitest.Entry("i-9", "n9", "uid-9", "b9", fence.Held))
 		change(l)
 		carry(t, c, l.String())
 		_, err := planRepair(t.Context(), c, "pv-1", &strings.Builder{})
@@ -157,18 +159,18 @@ func TestALedgerThatIsSetAsideIsLeftToTheSidecar(t *testing.T) {
 // A ledger of another object in the way of nobody stays when its twin is rebuilt.
 func TestARepairLeavesATwinsLedgerThatIsSetAside(t *testing.T) {
 	c := garbledCluster(t)
-	twin := testPV("pv-2")
-	aside := ledgerWith(t, c, entry("i-9", "n9", "uid-9", "b9", fence.Held))
+	twin := clitest.PV("pv-2")
+	aside := ledgerWith(t, c, clitest.Entry("i-9", "n9", "uid-9", "b9", fence.Held))
 	aside.PVUID = "another-uid"
 	twin.Annotations = map[string]string{ledger.Annotation: aside.String()}
-	if _, err := c.client.CoreV1().PersistentVolumes().Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Client.CoreV1().PersistentVolumes().Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	repairNow(t, c)
 	if _, err := ledger.Parse(pvOf(t, c).Annotations[ledger.Annotation]); err != nil {
 		t.Error(err)
 	}
-	after, err := c.client.CoreV1().PersistentVolumes().Get(t.Context(), "pv-2", metav1.GetOptions{})
+	after, err := c.Client.CoreV1().PersistentVolumes().Get(t.Context(), "pv-2", metav1.GetOptions{})
 	if err != nil || after.Annotations[ledger.Annotation] != aside.String() || after.Annotations[ledger.RepairedAnnotation] != "" {
 		t.Errorf("pv-2 was changed: %v, %v", after.Annotations, err)
 	}
@@ -176,10 +178,10 @@ func TestARepairLeavesATwinsLedgerThatIsSetAside(t *testing.T) {
 
 // whileReading writes text as somebody else at the n-th read of the volume that a
 // plan makes. It returns how many it makes.
-func whileReading(t *testing.T, c *cluster, n int, text string) (reads *int) {
+func whileReading(t *testing.T, c *cluster.Cluster, n int, text string) (reads *int) {
 	t.Helper()
 	reads = new(int)
-	client, volumes := c.client.(*fake.Clientset), corev1.SchemeGroupVersion.WithResource("persistentvolumes")
+	client, volumes := c.Client.(*fake.Clientset), corev1.SchemeGroupVersion.WithResource("persistentvolumes")
 	write := func(k8stesting.Action) (bool, runtime.Object, error) {
 		if *reads++; *reads == n {
 			obj, err := client.Tracker().Get(volumes, "", "pv-1")
@@ -202,13 +204,13 @@ func whileReading(t *testing.T, c *cluster, n int, text string) (reads *int) {
 // The sidecar writes a contest and a publication down while the repair reads:
 // whenever that is, they are not overwritten unread.
 func TestARepairLosesNothingThatIsWrittenWhileItReads(t *testing.T) {
-	for name, was := range map[string]func(*testing.T, *cluster) string{
-		"a ledger that lacks a holder": func(t *testing.T, c *cluster) string {
+	for name, was := range map[string]func(*testing.T, *cluster.Cluster) string{
+		"a ledger that lacks a holder": func(t *testing.T, c *cluster.Cluster) string {
 			return ledgerWith(t, c).String()
 		},
-		"a garbled one": func(*testing.T, *cluster) string { return "{oops" },
+		"a garbled one": func(*testing.T, *cluster.Cluster) string { return "{oops" },
 	} {
-		prepare := func() *cluster {
+		prepare := func() *cluster.Cluster {
 			c := garbledCluster(t)
 			carry(t, c, was(t, c))
 			attached(t, c)
@@ -222,9 +224,9 @@ func TestARepairLosesNothingThatIsWrittenWhileItReads(t *testing.T) {
 		noticed := 0
 		for n := 1; n <= *reads+1; n++ {
 			c := prepare()
-			contested := entry("i-1", "n1", "uid-1", "boot-1", fence.Held)
+			contested := clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Held)
 			contested.Contest = &fence.Contest{BootID: "boot-1"}
-			written := ledgerWith(t, c, contested, entry("i-2", "n2", "uid-2", "boot-2", fence.Publishing)).String()
+			written := ledgerWith(t, c, contested, clitest.Entry("i-2", "n2", "uid-2", "boot-2", fence.Publishing)).String()
 			whileReading(t, c, n, written)
 			p, err := planRepair(t.Context(), c, "pv-1", &strings.Builder{})
 			if err != nil && strings.Contains(err.Error(), "changed meanwhile") {
@@ -250,14 +252,14 @@ func TestARepairLosesNothingThatIsWrittenWhileItReads(t *testing.T) {
 }
 
 // attached: the driver has answered, so that the attachment's node is a holder.
-func attached(t *testing.T, c *cluster) *storagev1.VolumeAttachment {
+func attached(t *testing.T, c *cluster.Cluster) *storagev1.VolumeAttachment {
 	t.Helper()
-	va, err := c.client.StorageV1().VolumeAttachments().Get(t.Context(), "va-1", metav1.GetOptions{})
+	va, err := c.Client.StorageV1().VolumeAttachments().Get(t.Context(), "va-1", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	va.Status.Attached = true
-	if va, err = c.client.StorageV1().VolumeAttachments().Update(t.Context(), va, metav1.UpdateOptions{}); err != nil {
+	if va, err = c.Client.StorageV1().VolumeAttachments().Update(t.Context(), va, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return va
@@ -267,7 +269,7 @@ func attached(t *testing.T, c *cluster) *storagev1.VolumeAttachment {
 // cut off behind that. With the entry's boot the contest would count as ended.
 func TestASalvagedContestWithoutABootCountsInEveryBoot(t *testing.T) {
 	c := garbledCluster(t)
-	contested := entry("i-1", "n1", "uid-1", "boot-0", fence.Held)
+	contested := clitest.Entry("i-1", "n1", "uid-1", "boot-0", fence.Held)
 	contested.Contest = &fence.Contest{BootID: "boot-1"}
 	text := ledgerWith(t, c, contested).String()
 	const cut = `"contested":{"bo`

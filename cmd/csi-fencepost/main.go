@@ -5,11 +5,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/manifests"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/run"
 )
 
 // version is set by the Makefile with -ldflags.
@@ -21,29 +24,28 @@ func main() {
 	// ends the process at once.
 	context.AfterFunc(ctx, stop)
 	stdout, stderr := cli.UnderName(os.Args[0], os.Stdout, os.Stderr)
-	code := run(ctx, os.Args[1:], stdout, stderr)
+	code := runProgram(ctx, os.Args[1:], stdout, stderr)
 	klog.Flush()
 	os.Exit(code)
 }
 
-// run is the whole program, but for signals and its name.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// runProgram is the whole program, but for signals and its name.
+func runProgram(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	cli.LinkedAs(version)
 	return cli.Run(ctx, commands(), args, stdout, stderr)
 }
 
 // commands are the subcommands, in the order of the help.
 func commands() []cli.Command {
-	return []cli.Command{
-		{Name: "run", Summary: "the sidecar: serve external-attacher, guard the driver", Run: runSidecar},
+	return slices.Concat([]cli.Command{
+		run.Command(),
 		{Name: "explain", Summary: "who holds a volume, what is known of it, what would unblock it", Run: runExplain},
 		fenceCommand(),
 		{Name: "release", Summary: "tell that a node no longer uses a volume", Run: runRelease},
 		ledgerCommand(),
 		{Name: "uninstall", Summary: "take away what csi-fencepost has left in the cluster", Run: runUninstall},
-		{Name: "inject", Summary: "put the sidecar into a driver's manifests", Run: runInject},
-		{Name: "uninject", Summary: "take it out of them again", Run: runUninject},
+	}, manifests.Commands(), []cli.Command{
 		{Name: "sanity", Summary: "is a driver fit for takeover? a suite for storage vendors", Run: runSanity},
 		{Name: "version", Summary: "print the version", Run: cli.PrintVersion},
-	}
+	})
 }

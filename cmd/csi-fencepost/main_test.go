@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
 )
 
 // asProgram makes the test binary be csi-fencepost, for the tests that need a
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 func runHere(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs strings.Builder
-	code = run(context.Background(), args, &out, &errs)
+	code = runProgram(context.Background(), args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -88,4 +89,10 @@ func TestVersionOfTheLinkerComesFirst(t *testing.T) {
 	if _, stdout, _ := runHere(t, "version"); !slices.Contains(strings.Fields(stdout), "v9.8.7") {
 		t.Errorf("printed %q", stdout)
 	}
+}
+
+// commandLine runs a whole command line and asserts its exit code.
+func commandLine(t *testing.T, want int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	return clitest.Line(t, commands(), want, args...)
 }

@@ -18,7 +18,7 @@ func TestAsAPluginItNamesItsCommandsAsTheyAreTyped(t *testing.T) {
 	if want := "kubectl fencepost explain pv x; kubectl fencepost\n  fence confirm n1; csi-fencepost run --listen; csi-fencepost: no; namespace csi-fencepost"; out.String() != want {
 		t.Errorf("got  %s\nwant %s", out.String(), want)
 	}
-	if run(t.Context(), []string{"explain"}, stdout, stderr) != cli.ExitUsage || !strings.Contains(errs.String(), "kubectl fencepost explain pv NAME") {
+	if runProgram(t.Context(), []string{"explain"}, stdout, stderr) != cli.ExitUsage || !strings.Contains(errs.String(), "kubectl fencepost explain pv NAME") {
 		t.Errorf("the error says: %s", errs.String())
 	}
 	if same, _ := cli.UnderName("/usr/bin/csi-fencepost", &out, &errs); same != &out {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -54,9 +55,9 @@ func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	_, err = c.records().ReleaseVolume(ctx, f.node, record.Release{
+	_, err = c.Records().ReleaseVolume(ctx, f.node, record.Release{
 		Volume: l.survey.Volume, Driver: l.driver, NodeID: h.NodeID, NodeUID: h.NodeUID, Token: h.Token,
-		By: operator(ctx, c.client), Reason: f.reason,
+		By: cluster.Operator(ctx, c.Client), Reason: f.reason,
 	})
 	if err != nil {
 		return err
@@ -68,7 +69,7 @@ func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) er
 // look finds the holder. What a silent kubelet listed last says nothing of now,
 // but that it is silent has to be seen: its lease is watched for as long as the
 // sidecar does.
-func (f *releaseFlags) look(ctx context.Context, c *cluster, progress io.Writer) (*look, *fence.Holder, error) {
+func (f *releaseFlags) look(ctx context.Context, c *cluster.Cluster, progress io.Writer) (*look, *fence.Holder, error) {
 	l, err := lookAt(ctx, c, f.pv, 0, progress)
 	if err != nil {
 		return nil, nil, err
@@ -77,7 +78,7 @@ func (f *releaseFlags) look(ctx context.Context, c *cluster, progress io.Writer)
 	if err == nil || h == nil || !listedInUse(h) || !h.Node.ReadyUnknown {
 		return l, h, err
 	}
-	if l, err = lookAt(ctx, c, f.pv, c.config.Fencing.SuspectAfter.Duration+2*time.Second, progress); err != nil {
+	if l, err = lookAt(ctx, c, f.pv, c.Config.Fencing.SuspectAfter.Duration+2*time.Second, progress); err != nil {
 		return nil, nil, err
 	}
 	h, err = releasable(l, f.node, f.nodeID)

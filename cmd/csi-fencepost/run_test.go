@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/run"
 )
 
 const patience = 30 * time.Second
@@ -152,7 +153,7 @@ func freePort(t *testing.T) string {
 // readyz wants an answer of /readyz.
 func readyz(address string, code int, text string) func() error {
 	return func() error {
-		resp, err := http.Get("http://" + address + readyPath)
+		resp, err := http.Get("http://" + address + run.ReadyPath)
 		if err != nil {
 			return err
 		}

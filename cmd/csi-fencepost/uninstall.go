@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -34,7 +35,7 @@ var peoplesAnnotations = []string{failover.OptOutAnnotation, failover.Maintenanc
 const sidecarWatch = 12 * time.Second
 
 type uninstallFlags struct {
-	cluster    clusterFlags
+	cluster    cluster.Flags
 	yes, force bool
 }
 
@@ -43,21 +44,21 @@ func runUninstall(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	f, fs := &uninstallFlags{}, cli.NewFlags("uninstall", uninstallHelp)
 	fs.BoolVar(&f.yes, "yes", false, "Remove it. Without it, it is only shown.")
 	fs.BoolVar(&f.force, "force", false, "Remove it although a sidecar seems to run, or a node is cut off from its storage.")
-	f.cluster.register(fs)
+	f.cluster.Register(fs)
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 {
 		return fs.Wrong("it takes no arguments, got %s", strings.Join(fs.Args(), " "))
 	}
-	c, err := f.cluster.open("uninstall")
+	c, err := f.cluster.Open("uninstall")
 	if err != nil {
 		return err
 	}
 	return uninstall(ctx, c, f, stdout, stderr)
 }
 
-func uninstall(ctx context.Context, c *cluster, f *uninstallFlags, stdout, stderr io.Writer) error {
+func uninstall(ctx context.Context, c *cluster.Cluster, f *uninstallFlags, stdout, stderr io.Writer) error {
 	found, err := findTraces(ctx, c)
 	if err != nil {
 		return err

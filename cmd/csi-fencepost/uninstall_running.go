@@ -13,15 +13,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 )
 
 // reasonsAgainst says why nothing should be removed yet: a sidecar that runs
 // would write it again, and only a record says that a node is cut off from its
 // storage. The Leases that somebody holds are watched for so long: what tells is
 // whether they change, and not the clocks of two machines.
-func (t *traces) reasonsAgainst(ctx context.Context, c *cluster, watch time.Duration, stderr io.Writer) ([]string, error) {
+func (t *traces) reasonsAgainst(ctx context.Context, c *cluster.Cluster, watch time.Duration, stderr io.Writer) ([]string, error) {
 	var reasons []string
-	pods, err := findSidecars(ctx, c.client)
+	pods, err := findSidecars(ctx, c.Client)
 	if err != nil {
 		reasons = append(reasons, "Whether a sidecar runs cannot be seen: "+err.Error())
 	}
@@ -48,12 +49,12 @@ func (t *traces) reasonsAgainst(ctx context.Context, c *cluster, watch time.Dura
 }
 
 // watchHeld reports the Leases that are renewed while they are watched.
-func (t *traces) watchHeld(ctx context.Context, c *cluster, watch time.Duration, stderr io.Writer) (reasons []string, err error) {
+func (t *traces) watchHeld(ctx context.Context, c *cluster.Cluster, watch time.Duration, stderr io.Writer) (reasons []string, err error) {
 	fmt.Fprintf(stderr, "Watching %s for %s, to see that no sidecar renews them.\n", cli.Count(len(t.held), "Lease"), watch)
 	for end := time.Now().Add(watch); ; {
 		for i := range t.held {
 			was := &t.held[i]
-			now, err := c.client.CoordinationV1().Leases(was.Namespace).Get(ctx, was.Name, metav1.GetOptions{})
+			now, err := c.Client.CoordinationV1().Leases(was.Namespace).Get(ctx, was.Name, metav1.GetOptions{})
 			switch {
 			case apierrors.IsNotFound(err):
 			case err != nil:
@@ -72,7 +73,7 @@ func (t *traces) watchHeld(ctx context.Context, c *cluster, watch time.Duration,
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(min(leasePoll, left)):
+		case <-time.After(min(cluster.LeasePoll, left)):
 		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -91,13 +93,13 @@ func TestWrongUninstallAndLedgerAreExitCode2(t *testing.T) {
 		`--output is "text": it has to be yaml or json`: {"ledger", "export", "-o", "text"},
 	} {
 		_, stderr := commandLine(t, cli.ExitUsage, args...)
-		says(t, stderr, want)
+		clitest.Says(t, stderr, want)
 	}
 	for want, args := range map[string][]string{
 		"--force": {"uninstall", "--help"}, "--dry-run": {"ledger", "repair", "-h"}, "--output": {"ledger", "export", "--help"}, "ledger export [PV...]": {"ledger", "--help"},
 	} {
 		stdout, _ := commandLine(t, cli.ExitOK, args...)
-		says(t, stdout, want)
+		clitest.Says(t, stdout, want)
 	}
 }
 
@@ -112,22 +114,22 @@ func TestUninstallRefusesWhileANodeMayBeCutOffFromItsStorage(t *testing.T) {
 		return f
 	}
 	power := record.Fence{ID: "p", Kind: fence.PowerReading, Phase: record.Failed, Steps: []record.FenceStep{{Action: "off"}}}
-	failed := storage(record.Failed, testDriver, "status", "off")
+	failed := storage(record.Failed, clitest.Driver, "status", "off")
 	for name, c := range map[string]struct {
 		fences []record.Fence
 		says   string
 	}{
-		"failed after off":               {[]record.Fence{failed}, "may be cut off from the storage of " + testDriver},
-		"lifted before it":               {[]record.Fence{storage(record.Lifted, testDriver), failed}, "may be cut off"},
+		"failed after off":               {[]record.Fence{failed}, "may be cut off from the storage of " + clitest.Driver},
+		"lifted before it":               {[]record.Fence{storage(record.Lifted, clitest.Driver), failed}, "may be cut off"},
 		"another driver's lifted":        {[]record.Fence{failed, storage(record.Lifted, "other.example.com")}, "may be cut off"},
-		"void since":                     {[]record.Fence{failed, storage(record.Void, testDriver)}, "may be cut off"},
-		"failed before off":              {[]record.Fence{storage(record.Failed, testDriver, "status")}, ""},
-		"lifted since":                   {[]record.Fence{failed, storage(record.Lifted, testDriver)}, ""},
-		"fenced since":                   {[]record.Fence{failed, storage(record.Fenced, testDriver)}, "is cut off from the storage of " + testDriver},
+		"void since":                     {[]record.Fence{failed, storage(record.Void, clitest.Driver)}, "may be cut off"},
+		"failed before off":              {[]record.Fence{storage(record.Failed, clitest.Driver, "status")}, ""},
+		"lifted since":                   {[]record.Fence{failed, storage(record.Lifted, clitest.Driver)}, ""},
+		"fenced since":                   {[]record.Fence{failed, storage(record.Fenced, clitest.Driver)}, "is cut off from the storage of " + clitest.Driver},
 		"a power fence, which cuts none": {[]record.Fence{power}, ""},
 	} {
 		found := &traces{records: []*record.Record{{Node: "n1", Fences: c.fences}}}
-		reasons, err := found.reasonsAgainst(t.Context(), &cluster{client: fake.NewClientset()}, 0, io.Discard)
+		reasons, err := found.reasonsAgainst(t.Context(), &cluster.Cluster{Client: fake.NewClientset()}, 0, io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -60,8 +61,8 @@ type traces struct {
 
 // findTraces looks for everything. An error names each list that failed, so that
 // all missing rights are known at once.
-func findTraces(ctx context.Context, c *cluster) (*traces, error) {
-	t := &traces{namespace: c.config.Fencing.Namespace}
+func findTraces(ctx context.Context, c *cluster.Cluster) (*traces, error) {
+	t := &traces{namespace: c.Config.Fencing.Namespace}
 	err := errors.Join(t.findNodes(ctx, c), t.findAttachments(ctx, c), t.findVolumes(ctx, c), t.findLeases(ctx, c))
 	return t, err
 }
@@ -70,12 +71,12 @@ func (t *traces) add(kind traceKind, name string, remove func(context.Context) e
 	t.traces = append(t.traces, trace{kind, name, remove})
 }
 
-func (t *traces) findNodes(ctx context.Context, c *cluster) error {
-	list, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+func (t *traces) findNodes(ctx context.Context, c *cluster.Cluster) error {
+	list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot list Nodes: %w", err)
 	}
-	nodes := c.client.CoreV1().Nodes()
+	nodes := c.Client.CoreV1().Nodes()
 	for i := range list.Items {
 		n := &list.Items[i]
 		if slices.ContainsFunc(n.Spec.Taints, evidence.IsOurTaint) {
@@ -95,9 +96,9 @@ func (t *traces) findNodes(ctx context.Context, c *cluster) error {
 }
 
 // untaint takes our taint off the Node as it is then; a person's stays.
-func untaint(ctx context.Context, c *cluster, name string) error {
+func untaint(ctx context.Context, c *cluster.Cluster, name string) error {
 	return gone(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		n, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		n, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -112,13 +113,13 @@ func untaint(ctx context.Context, c *cluster, name string) error {
 		if err != nil {
 			return err
 		}
-		_, err = c.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
+		_, err = c.Client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
 		return err
 	}))
 }
 
-func (t *traces) findAttachments(ctx context.Context, c *cluster) error {
-	attachments := c.client.StorageV1().VolumeAttachments()
+func (t *traces) findAttachments(ctx context.Context, c *cluster.Cluster) error {
+	attachments := c.Client.StorageV1().VolumeAttachments()
 	list, err := attachments.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot list VolumeAttachments: %w", err)
@@ -135,8 +136,8 @@ func (t *traces) findAttachments(ctx context.Context, c *cluster) error {
 	return nil
 }
 
-func (t *traces) findVolumes(ctx context.Context, c *cluster) error {
-	volumes := c.client.CoreV1().PersistentVolumes()
+func (t *traces) findVolumes(ctx context.Context, c *cluster.Cluster) error {
+	volumes := c.Client.CoreV1().PersistentVolumes()
 	list, err := volumes.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot list PersistentVolumes: %w", err)
@@ -182,8 +183,8 @@ func gone(err error) error {
 
 // findLeases finds the records, which have a namespace of their own, and the
 // leaders' Leases, which are where the drivers are.
-func (t *traces) findLeases(ctx context.Context, c *cluster) error {
-	list, err := c.client.CoordinationV1().Leases("").List(ctx, metav1.ListOptions{})
+func (t *traces) findLeases(ctx context.Context, c *cluster.Cluster) error {
+	list, err := c.Client.CoordinationV1().Leases("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot list Leases in all namespaces: %w", err)
 	}
@@ -193,7 +194,7 @@ func (t *traces) findLeases(ctx context.Context, c *cluster) error {
 		kind := recordTrace
 		switch {
 		case isRecord && lease.Namespace == t.namespace:
-		case strings.HasPrefix(lease.Name, lockPrefix):
+		case strings.HasPrefix(lease.Name, cluster.LockPrefix):
 			kind = leaderTrace
 		case isRecord && lease.Annotations[record.Annotation] != "":
 			t.notes = append(t.notes, fmt.Sprintf("Lease %s/%s looks like a record in another namespace: if it is, give the --config whose fencing.namespace is %s.", lease.Namespace, lease.Name, lease.Namespace))
@@ -205,11 +206,11 @@ func (t *traces) findLeases(ctx context.Context, c *cluster) error {
 			t.held = append(t.held, *lease)
 		}
 		t.add(kind, lease.Namespace+"/"+lease.Name, func(ctx context.Context) error {
-			return gone(c.client.CoordinationV1().Leases(lease.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID}}))
+			return gone(c.Client.CoordinationV1().Leases(lease.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID}}))
 		})
 	}
 	var garbled []*record.GarbledError
-	if t.records, garbled, err = c.records().List(ctx); err != nil {
+	if t.records, garbled, err = c.Records().List(ctx); err != nil {
 		return err
 	}
 	for _, g := range garbled {

@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"context"
@@ -13,20 +13,16 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 )
 
 const (
-	lockPrefix = "csi-fencepost-leader-"
-
 	// electionJitter is how much longer than its period a retry may take.
 	electionJitter = leaderelection.JitterFactor
 
 	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
-
-// lockName is the name of the leader's Lease: one for each driver, in lower
-// case, as the names of objects are.
-func lockName(driver string) string { return lockPrefix + strings.ToLower(driver) }
 
 // election runs work on the one replica that leads. It does what csi-lib-utils'
 // leader election does, with the same flags, Lease and health check, except
@@ -56,7 +52,7 @@ func newElection(client kubernetes.Interface, driver string, f *runFlags, health
 	return &election{
 		client:    client,
 		namespace: namespace,
-		lock:      lockName(driver),
+		lock:      cluster.LockName(driver),
 		identity:  identity,
 		flags:     f,
 		health:    health,

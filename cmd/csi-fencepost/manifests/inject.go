@@ -1,4 +1,4 @@
-package main
+package manifests
 
 import (
 	"context"
@@ -13,6 +13,17 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 )
+
+// Commands are inject and uninject.
+func Commands() []cli.Command {
+	return []cli.Command{
+		{Name: "inject", Summary: "put the sidecar into a driver's manifests", Run: runInject},
+		{Name: "uninject", Summary: "take it out of them again", Run: runUninject},
+	}
+}
+
+// stdin is what `-f -` reads; tests replace it.
+var stdin io.Reader = os.Stdin
 
 // documentsFile is where -o puts the rights and the configuration.
 const documentsFile = "csi-fencepost.yaml"

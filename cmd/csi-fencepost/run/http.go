@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 const (
 	healthPath = "/healthz"
-	readyPath  = "/readyz"
+	ReadyPath  = "/readyz"
 
 	// A scrape or a probe is short: what is slower than this is not one.
 	httpHeaderTimeout = 10 * time.Second
@@ -29,7 +29,7 @@ func newMux(m *sidecar.Metrics, metricsPath string, ready *sidecar.Readiness) *h
 	// Alive is whoever answers. A driver or an API that is down is no reason to
 	// be killed: the restart would mend neither, and end the attacher.
 	mux.HandleFunc(healthPath, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.Handle(readyPath, ready)
+	mux.Handle(ReadyPath, ready)
 	return mux
 }
 

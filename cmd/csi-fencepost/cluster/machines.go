@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"context"
@@ -16,26 +16,26 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
-// machines is what Kubernetes says of all nodes, read once.
-type machines struct {
-	nodes  map[string]*corev1.Node
+// Machines is what Kubernetes says of all nodes, read once.
+type Machines struct {
+	Nodes  map[string]*corev1.Node
 	leases map[string]*coordinationv1.Lease
 	ids    map[string]string // the driver's node IDs, where there is a driver
 	at     time.Time
 }
 
-// readMachines lists Nodes and leases, and the node IDs of driver if that is
+// ReadMachines lists Nodes and leases, and the node IDs of driver if that is
 // named.
-func readMachines(ctx context.Context, c *cluster, driver string) (*machines, error) {
-	m := &machines{nodes: map[string]*corev1.Node{}, leases: map[string]*coordinationv1.Lease{}, ids: map[string]string{}}
-	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+func ReadMachines(ctx context.Context, c *Cluster, driver string) (*Machines, error) {
+	m := &Machines{Nodes: map[string]*corev1.Node{}, leases: map[string]*coordinationv1.Lease{}, ids: map[string]string{}}
+	nodes, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("cannot list Nodes: %w", err)
 	}
 	for i := range nodes.Items {
-		m.nodes[nodes.Items[i].Name] = &nodes.Items[i]
+		m.Nodes[nodes.Items[i].Name] = &nodes.Items[i]
 	}
-	leases, err := c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
+	leases, err := c.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the nodes' leases: %w", err)
 	}
@@ -46,7 +46,7 @@ func readMachines(ctx context.Context, c *cluster, driver string) (*machines, er
 	if driver == "" {
 		return m, nil
 	}
-	csiNodes, err := c.client.StorageV1().CSINodes().List(ctx, metav1.ListOptions{})
+	csiNodes, err := c.Client.StorageV1().CSINodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("cannot list CSINodes: %w", err)
 	}
@@ -66,23 +66,23 @@ func driversNodeID(n *storagev1.CSINode, driver string) string {
 	return ""
 }
 
-// names of the Nodes, sorted.
-func (m *machines) names() []string {
+// Names of the Nodes, sorted.
+func (m *Machines) Names() []string {
 	var names []string
-	for name := range m.nodes {
+	for name := range m.Nodes {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	return names
 }
 
-// machine is what an agent is told of a node, whether or not it has a Node.
-func (m *machines) machine(name string) agent.Machine {
-	return machineOf(name, m.nodes[name], m.ids[name])
+// Machine is what an agent is told of a node, whether or not it has a Node.
+func (m *Machines) Machine(name string) agent.Machine {
+	return MachineOf(name, m.Nodes[name], m.ids[name])
 }
 
-// machineOf is what an agent is told. node may be nil.
-func machineOf(name string, node *corev1.Node, nodeID string) agent.Machine {
+// MachineOf is what an agent is told. node may be nil.
+func MachineOf(name string, node *corev1.Node, nodeID string) agent.Machine {
 	out := agent.Machine{Node: name, NodeID: nodeID}
 	if node == nil {
 		return out
@@ -97,24 +97,24 @@ func machineOf(name string, node *corev1.Node, nodeID string) agent.Machine {
 	return out
 }
 
-func (m *machines) liveness(name string) string {
-	return (&nodeNow{node: m.nodes[name], lease: m.leases[name]}).livenessAt(m.at)
+func (m *Machines) Liveness(name string) string {
+	return (&Node{Node: m.Nodes[name], Lease: m.leases[name]}).livenessAt(m.at)
 }
 
-func (n *nodeNow) liveness() string { return n.livenessAt(time.Now()) }
+func (n *Node) Liveness() string { return n.livenessAt(time.Now()) }
 
 // livenessAt is the node's Ready condition, and when it last renewed its lease
 // by its own clock.
-func (n *nodeNow) livenessAt(at time.Time) string {
+func (n *Node) livenessAt(at time.Time) string {
 	words := "no Node"
-	if n.node != nil {
-		words = cli.Either(observe.NodeReady(n.node), "Ready", "NotReady")
+	if n.Node != nil {
+		words = cli.Either(observe.NodeReady(n.Node), "Ready", "NotReady")
 	}
 	switch {
-	case n.lease == nil:
+	case n.Lease == nil:
 		return words + ", no lease"
-	case n.lease.Spec.RenewTime == nil:
+	case n.Lease.Spec.RenewTime == nil:
 		return words + ", lease never renewed"
 	}
-	return words + ", lease renewed " + cli.Ago(at.Sub(n.lease.Spec.RenewTime.Time))
+	return words + ", lease renewed " + cli.Ago(at.Sub(n.Lease.Spec.RenewTime.Time))
 }

@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"errors"
@@ -118,7 +118,7 @@ func (f *runFlags) wrong() (errs []error) {
 	bad(f.KubeAPIQPS <= 0, "--kube-api-qps is %v: it has to be more than 0", f.KubeAPIQPS)
 	bad(f.KubeAPIBurst <= 0, "--kube-api-burst is %d: it has to be more than 0", f.KubeAPIBurst)
 	bad(!strings.HasPrefix(f.MetricsPath, "/"), "--metrics-path is %q: it has to begin with /", f.MetricsPath)
-	for _, taken := range []string{healthPath, readyPath, leaderelection.HealthCheckerAddress} {
+	for _, taken := range []string{healthPath, ReadyPath, leaderelection.HealthCheckerAddress} {
 		bad(f.MetricsPath == taken, "--metrics-path is %s, which has a meaning of its own: choose another one", taken)
 	}
 	return append(errs, append(f.wrongTogether(), f.wrongElection()...)...)

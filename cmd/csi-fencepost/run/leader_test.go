@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"context"
@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 )
 
 const leaderNamespace = "storage"
@@ -50,7 +52,7 @@ func TestLeaseIsNamedAfterTheDriver(t *testing.T) {
 		"ebs.csi.aws.com": "csi-fencepost-leader-ebs.csi.aws.com",
 		"Array.Example":   "csi-fencepost-leader-array.example",
 	} {
-		got := lockName(driver)
+		got := cluster.LockName(driver)
 		if got != want {
 			t.Errorf("%s: %s, want %s", driver, got, want)
 		}

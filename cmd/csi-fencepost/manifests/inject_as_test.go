@@ -1,4 +1,4 @@
-package main
+package manifests
 
 import (
 	"bytes"
@@ -8,15 +8,16 @@ import (
 	"testing"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
 )
 
-const vendorManifests = "../../sanity/deploy/testdata/vendor.yaml"
+const vendorManifests = "../../../sanity/deploy/testdata/vendor.yaml"
 
 // What the API server and kustomize make of it is tested in sanity/deploy.
 func TestInjectAsLeavesTheManifestsAlone(t *testing.T) {
-	before := readFile(t, "sanity/deploy/testdata/vendor.yaml")
+	before := clitest.ReadFile(t, "sanity/deploy/testdata/vendor.yaml")
 	var stdout, stderr bytes.Buffer
-	if code := run(t.Context(), []string{"inject", "-f", vendorManifests, "--as-policy"}, &stdout, &stderr); code != cli.ExitOK {
+	if code := cli.Run(t.Context(), Commands(), []string{"inject", "-f", vendorManifests, "--as-policy"}, &stdout, &stderr); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
 	for _, want := range []string{"kind: MutatingAdmissionPolicy\n", "kind: ValidatingAdmissionPolicy\n", "kind: ConfigMap\n", "kind: ClusterRole\n"} {
@@ -29,7 +30,7 @@ func TestInjectAsLeavesTheManifestsAlone(t *testing.T) {
 	}
 	folder := filepath.Join(t.TempDir(), "a", "component")
 	stdout.Reset()
-	if code := run(t.Context(), []string{"inject", "-f", vendorManifests, "--as-kustomize", folder}, &stdout, &stderr); code != cli.ExitOK || stdout.Len() > 0 {
+	if code := cli.Run(t.Context(), Commands(), []string{"inject", "-f", vendorManifests, "--as-kustomize", folder}, &stdout, &stderr); code != cli.ExitOK || stdout.Len() > 0 {
 		t.Fatalf("exit code %d: %s%s", code, &stdout, &stderr)
 	}
 	for name, want := range map[string]string{"kustomization.yaml": "kind: Component\n", "fencepost.yaml": "kind: ConfigMap\n"} {
@@ -37,7 +38,7 @@ func TestInjectAsLeavesTheManifestsAlone(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 	}
-	if readFile(t, "sanity/deploy/testdata/vendor.yaml") != before {
+	if clitest.ReadFile(t, "sanity/deploy/testdata/vendor.yaml") != before {
 		t.Error("the manifests were changed")
 	}
 }
@@ -50,7 +51,7 @@ func TestInjectAsRefusesWhatCannotBeMeant(t *testing.T) {
 		{"--as-policy", "--check"},
 	} {
 		var stdout, stderr bytes.Buffer
-		code := run(t.Context(), append([]string{"inject", "-f", vendorManifests}, flags...), &stdout, &stderr)
+		code := cli.Run(t.Context(), Commands(), append([]string{"inject", "-f", vendorManifests}, flags...), &stdout, &stderr)
 		if code != cli.ExitUsage || stdout.Len() > 0 || !strings.Contains(stderr.String(), "--as-") {
 			t.Errorf("%q: exit code %d: %s", flags, code, &stderr)
 		}

@@ -1,7 +1,9 @@
-package main
+package run
 
 import (
+	"context"
 	"flag"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/kubernetes-csi/csi-lib-utils/standardflags"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
 )
 
 // good is a command line of run that is right.
@@ -47,7 +50,7 @@ func TestWrongFlagIsNamedAndExplained(t *testing.T) {
 		"logging format":         {good("--logging-format=xml"), "logging-format"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := runHere(t, append([]string{"run"}, c.args...)...)
+			code, stdout, stderr := sidecarLine(append([]string{"run"}, c.args...)...)
 			if code != cli.ExitUsage {
 				t.Errorf("exit code %d, want %d", code, cli.ExitUsage)
 			}
@@ -134,7 +137,7 @@ func TestFlagsAreThoseOfEverySidecar(t *testing.T) {
 
 func TestHelpOfRunListsEveryFlag(t *testing.T) {
 	for _, args := range [][]string{{"run", "--help"}, {"help", "run"}} {
-		code, stdout, _ := runHere(t, args...)
+		code, stdout, _ := sidecarLine(args...)
 		if code != cli.ExitOK {
 			t.Errorf("%v: exit code %d", args, code)
 		}
@@ -143,5 +146,23 @@ func TestHelpOfRunListsEveryFlag(t *testing.T) {
 				t.Errorf("%v: --%s is not listed", args, f.Name)
 			}
 		})
+	}
+}
+
+// sidecarLine runs a command line that ends before anything is started.
+func sidecarLine(args ...string) (code int, stdout, stderr string) {
+	var out, errs strings.Builder
+	code = cli.Run(context.Background(), []cli.Command{Command()}, args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// Commands, make targets and links are held by sanity/docs, on every page.
+func TestReadmeNamesOnlyFlagsThatRunHas(t *testing.T) {
+	readme := clitest.ReadFile(t, "README.md")
+	flags := newRunFlags().set
+	for _, match := range regexp.MustCompile("`--([a-z-]+)[=`]").FindAllStringSubmatch(readme, -1) {
+		if flags.Lookup(match[1]) == nil {
+			t.Errorf("README.md names --%s, which run does not have", match[1])
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"context"
@@ -17,23 +17,23 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
-// agentFlags are those of the commands that talk to fence agents.
-type agentFlags struct {
+// AgentFlags are those of the commands that talk to fence agents.
+type AgentFlags struct {
 	dirs       cli.FolderList
 	csiAddress string
 }
 
-func (f *agentFlags) register(fs *cli.Flags) {
+func (f *AgentFlags) Register(fs *cli.Flags) {
 	f.dirs = cli.FolderList{"/usr/sbin"}
 	fs.Var(&f.dirs, "agent-dirs", "The folders in which fence agents may be, absolute, separated by commas.")
 	fs.StringVar(&f.csiAddress, "csi-address", "", "The driver's socket, for the agents of kind csiAddons.")
 }
 
-// build makes the agents of a configuration; done lets go of the driver.
-func (f *agentFlags) build(ctx context.Context, c *cluster) (agents *sidecar.AgentSet, done func(), err error) {
-	side := sidecar.DriverSide{Nodes: c.client.CoreV1().Nodes()}
+// Build makes the agents of a configuration; done lets go of the driver.
+func (f *AgentFlags) Build(ctx context.Context, c *Cluster) (agents *sidecar.AgentSet, done func(), err error) {
+	side := sidecar.DriverSide{Nodes: c.Client.CoreV1().Nodes()}
 	if f.csiAddress == "" {
-		return sidecar.NewAgents(c.config, f.dirs, side), func() {}, nil
+		return sidecar.NewAgents(c.Config, f.dirs, side), func() {}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -47,11 +47,11 @@ func (f *agentFlags) build(ctx context.Context, c *cluster) (agents *sidecar.Age
 		return nil, nil, fmt.Errorf("--csi-address: the driver on %s does not tell its name: %w", f.csiAddress, err)
 	}
 	side.Conn, side.Name = conn, driver
-	return sidecar.NewAgents(c.config, f.dirs, side), func() { conn.Close() }, nil
+	return sidecar.NewAgents(c.Config, f.dirs, side), func() { conn.Close() }, nil
 }
 
 // A readingView is what one agent reads of one node.
-type readingView struct {
+type ReadingView struct {
 	Agent string `json:"agent"`
 	Level int    `json:"level"`
 	State string `json:"reads"` // on, off or unclear
@@ -61,7 +61,7 @@ type readingView struct {
 	Error  string `json:"error,omitempty"`
 }
 
-func (r *readingView) words() string {
+func (r *ReadingView) Words() string {
 	switch {
 	case r.Error == "":
 		return cli.OrDash(r.Detail)
@@ -71,20 +71,20 @@ func (r *readingView) words() string {
 	return r.Error + " (" + r.Detail + ")"
 }
 
-// readAgents asks each agent that covers the node once, all at the same time.
-func readAgents(ctx context.Context, s *sidecar.AgentSet, m agent.Machine) []readingView {
+// ReadAgents asks each agent that covers the node once, all at the same time.
+func ReadAgents(ctx context.Context, s *sidecar.AgentSet, m agent.Machine) []ReadingView {
 	covering := s.Covering(m.Node)
-	views := make([]readingView, len(covering))
-	each(covering, func(i int, a sidecar.Member) { views[i] = readAgent(ctx, a, m) })
+	views := make([]ReadingView, len(covering))
+	Each(covering, func(i int, a sidecar.Member) { views[i] = readAgent(ctx, a, m) })
 	return views
 }
 
-func readAgent(ctx context.Context, a sidecar.Member, m agent.Machine) readingView {
+func readAgent(ctx context.Context, a sidecar.Member, m agent.Machine) ReadingView {
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 	begun := time.Now()
 	reading, err := a.Agent.Status(ctx, m)
-	v := readingView{Agent: a.Agent.Name(), Level: a.Level, State: reading.State.String(), Took: cli.Took(time.Since(begun)), Detail: reading.Detail}
+	v := ReadingView{Agent: a.Agent.Name(), Level: a.Level, State: reading.State.String(), Took: cli.Took(time.Since(begun)), Detail: reading.Detail}
 	if err != nil {
 		v.State, v.Error = agent.Unclear.String(), cli.OneLineOf(err)
 	}
@@ -94,8 +94,8 @@ func readAgent(ctx context.Context, a sidecar.Member, m agent.Machine) readingVi
 // atOnce is how many nodes or agents are asked at the same time.
 const atOnce = 16
 
-// each calls f for every element, several at the same time.
-func each[T any](all []T, f func(i int, t T)) {
+// Each calls f for every element, several at the same time.
+func Each[T any](all []T, f func(i int, t T)) {
 	slots, running := make(chan struct{}, atOnce), sync.WaitGroup{}
 	for i, t := range all {
 		slots <- struct{}{}
@@ -107,8 +107,8 @@ func each[T any](all []T, f func(i int, t T)) {
 	running.Wait()
 }
 
-// configured are the nodes that the configuration names for any agent.
-func configured(c *config.Configuration) []string {
+// Configured are the nodes that the configuration names for any agent.
+func Configured(c *config.Configuration) []string {
 	names := map[string]bool{}
 	for _, level := range c.Fencing.Levels {
 		for _, a := range level.Agents {

@@ -1,4 +1,4 @@
-package main
+package clitest
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path"
 	"path/filepath"
 	"strconv"
@@ -26,15 +27,17 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
 const (
-	testDriver  = "disk.example.com"
-	testHandle  = "vol-0001"
-	testCluster = "cluster-uid"
+	Driver  = "disk.example.com"
+	Handle  = "vol-0001"
+	Cluster = "cluster-uid"
 )
 
 // kinds by resource, as lists name them.
@@ -44,30 +47,30 @@ var kinds = map[string]string{
 	"leases": "coordination.k8s.io/v1 Lease",
 }
 
-// apiServer serves objects over HTTP as kube-apiserver does, as far as the
+// APIServer serves objects over HTTP as kube-apiserver does, as far as the
 // commands ask: get, list, create and update with optimistic concurrency,
 // Forbidden by verb and resource, and who asks.
-type apiServer struct {
+type APIServer struct {
 	t *testing.T
-	// forbidden holds "verb resource", or "verb resource/namespace".
-	forbidden map[string]bool
+	// Forbidden holds "verb resource", or "verb resource/namespace".
+	Forbidden map[string]bool
 	user      string
 
 	mu      sync.Mutex
 	version int
 	objects map[string]map[string]any // by path
-	writes  int
+	Writes  int
 }
 
-// newAPI starts a server with a cluster identity, and returns it with the flag
+// NewAPI starts a server with a cluster identity, and returns it with the flag
 // that has a command use it.
-func newAPI(t *testing.T) (*apiServer, string) {
+func NewAPI(t *testing.T) (*APIServer, string) {
 	t.Helper()
-	a := &apiServer{t: t, forbidden: map[string]bool{}, user: "alice", objects: map[string]map[string]any{}, version: 100}
+	a := &APIServer{t: t, Forbidden: map[string]bool{}, user: "alice", objects: map[string]map[string]any{}, version: 100}
 	web := httptest.NewServer(a)
 	t.Cleanup(web.Close)
-	a.put("/api/v1/namespaces/kube-system", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: testCluster}})
-	a.put("/api/v1/namespaces/csi-fencepost", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "csi-fencepost", UID: "ns"}})
+	a.Put("/api/v1/namespaces/kube-system", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: Cluster}})
+	a.Put("/api/v1/namespaces/csi-fencepost", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "csi-fencepost", UID: "ns"}})
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	config := clientcmdapi.NewConfig()
 	config.Clusters["test"] = &clientcmdapi.Cluster{Server: web.URL}
@@ -79,8 +82,8 @@ func newAPI(t *testing.T) (*apiServer, string) {
 	return a, "--kubeconfig=" + file
 }
 
-// put stores an object past all checks.
-func (a *apiServer) put(path string, object any) {
+// Put stores an object past all checks.
+func (a *APIServer) Put(path string, object any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	text, err := json.Marshal(object)
@@ -94,14 +97,14 @@ func (a *apiServer) put(path string, object any) {
 	a.storeLocked(path, stored)
 }
 
-func (a *apiServer) storeLocked(path string, object map[string]any) map[string]any {
+func (a *APIServer) storeLocked(path string, object map[string]any) map[string]any {
 	a.version++
 	object["metadata"].(map[string]any)["resourceVersion"] = strconv.Itoa(a.version)
 	a.objects[path] = object
 	return object
 }
 
-func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *APIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code, out := http.StatusOK, any(nil)
 	object, err := a.serve(r)
 	if out = object; err != nil {
@@ -116,7 +119,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (a *apiServer) serve(r *http.Request) (map[string]any, *apierrors.StatusError) {
+func (a *APIServer) serve(r *http.Request) (map[string]any, *apierrors.StatusError) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	resource, namespace, name := split(r.URL.Path)
@@ -125,7 +128,7 @@ func (a *apiServer) serve(r *http.Request) (map[string]any, *apierrors.StatusErr
 	if verb == "get" && name == "" {
 		verb = "list"
 	}
-	if a.forbidden[verb+" "+resource] || a.forbidden[verb+" "+resource+"/"+namespace] {
+	if a.Forbidden[verb+" "+resource] || a.Forbidden[verb+" "+resource+"/"+namespace] {
 		return nil, apierrors.NewForbidden(gr, name, errors.New("no right"))
 	}
 	switch {
@@ -142,7 +145,7 @@ func (a *apiServer) serve(r *http.Request) (map[string]any, *apierrors.StatusErr
 	return a.writeLocked(verb, gr, r)
 }
 
-func (a *apiServer) writeLocked(verb string, gr schema.GroupResource, r *http.Request) (map[string]any, *apierrors.StatusError) {
+func (a *APIServer) writeLocked(verb string, gr schema.GroupResource, r *http.Request) (map[string]any, *apierrors.StatusError) {
 	in, err := decoded(r.Body)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -161,7 +164,7 @@ func (a *apiServer) writeLocked(verb string, gr schema.GroupResource, r *http.Re
 	case verb == "update" && meta["resourceVersion"] != stored["metadata"].(map[string]any)["resourceVersion"]:
 		return nil, apierrors.NewConflict(gr, at, errors.New("changed"))
 	}
-	a.writes++
+	a.Writes++
 	return a.typed(gr.Resource, a.storeLocked(at, in)), nil
 }
 
@@ -178,7 +181,7 @@ func decoded(body io.Reader) (map[string]any, error) {
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 }
 
-func (a *apiServer) listLocked(resource, at string) map[string]any {
+func (a *APIServer) listLocked(resource, at string) map[string]any {
 	kind, items := kinds[resource], []any{}
 	for p, object := range a.objects {
 		if path.Dir(p) == at {
@@ -189,7 +192,7 @@ func (a *apiServer) listLocked(resource, at string) map[string]any {
 	return map[string]any{"kind": name + "List", "apiVersion": version, "metadata": map[string]any{}, "items": items}
 }
 
-func (a *apiServer) typed(resource string, object map[string]any) map[string]any {
+func (a *APIServer) typed(resource string, object map[string]any) map[string]any {
 	version, name, ok := strings.Cut(kinds[resource], " ")
 	if !ok {
 		a.t.Errorf("no kind for resource %s", resource)
@@ -214,8 +217,8 @@ func split(p string) (resource, namespace, name string) {
 	return parts[0], namespace, name
 }
 
-// record reads a node's record as the sidecar does.
-func (a *apiServer) record(node string) *record.Record {
+// Record reads a node's record as the sidecar does.
+func (a *APIServer) Record(node string) *record.Record {
 	a.t.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -231,72 +234,100 @@ func (a *apiServer) record(node string) *record.Record {
 	return r
 }
 
-// addPV stores a PersistentVolume of the test's volume, and its ledger.
-func (a *apiServer) addPV(name string, entries ...ledger.Entry) *corev1.PersistentVolume {
-	pv := testPV(name, entries...)
-	a.put("/api/v1/persistentvolumes/"+name, pv)
+// AddPV stores a PersistentVolume of the test's volume, and its ledger.
+func (a *APIServer) AddPV(name string, entries ...ledger.Entry) *corev1.PersistentVolume {
+	pv := PV(name, entries...)
+	a.Put("/api/v1/persistentvolumes/"+name, pv)
 	return pv
 }
 
-func testPV(name string, entries ...ledger.Entry) *corev1.PersistentVolume {
+func PV(name string, entries ...ledger.Entry) *corev1.PersistentVolume {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "data-0"}
-	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: testDriver, VolumeHandle: testHandle}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: Driver, VolumeHandle: Handle}
 	if entries != nil {
-		l := ledger.Ledger{Version: 1, Driver: testDriver, Handle: testHandle, Cluster: testCluster, PVUID: string(pv.UID), Holders: entries}
+		l := ledger.Ledger{Version: 1, Driver: Driver, Handle: Handle, Cluster: Cluster, PVUID: string(pv.UID), Holders: entries}
 		pv.Annotations = map[string]string{ledger.Annotation: l.String()}
 	}
 	return pv
 }
 
-// addNode stores a Node, its CSINode and its lease.
-func (a *apiServer) addNode(name, uid, bootID, nodeID string, change ...func(*corev1.Node)) {
-	node := testNode(name, uid, bootID)
+// AddNode stores a Node, its CSINode and its lease.
+func (a *APIServer) AddNode(name, uid, bootID, nodeID string, change ...func(*corev1.Node)) {
+	node := Node(name, uid, bootID)
 	for _, c := range change {
 		c(node)
 	}
-	a.put("/api/v1/nodes/"+name, node)
-	a.put("/apis/storage.k8s.io/v1/csinodes/"+name, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: testDriver, NodeID: nodeID}}}})
-	a.put("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+name, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kube-node-lease"}})
+	a.Put("/api/v1/nodes/"+name, node)
+	a.Put("/apis/storage.k8s.io/v1/csinodes/"+name, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: Driver, NodeID: nodeID}}}})
+	a.Put("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+name, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kube-node-lease"}})
 }
 
-func testNode(name, uid, bootID string) *corev1.Node {
+func Node(name, uid, bootID string) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid)}}
 	node.Status.NodeInfo.BootID = bootID
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
 	return node
 }
 
-func inUse(n *corev1.Node) {
-	n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/" + testDriver + "^" + testHandle}
+func InUse(n *corev1.Node) {
+	n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/" + Driver + "^" + Handle}
 }
 
-func listedAttached(n *corev1.Node) {
-	n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "kubernetes.io/csi/" + testDriver + "^" + testHandle}}
+func ListedAttached(n *corev1.Node) {
+	n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "kubernetes.io/csi/" + Driver + "^" + Handle}}
 }
 
-func entry(nodeID, node, uid, bootID string, state fence.State) ledger.Entry {
+func Entry(nodeID, node, uid, bootID string, state fence.State) ledger.Entry {
 	return ledger.Entry{NodeID: nodeID, NodeName: node, NodeUID: uid, BootID: bootID, Token: "token-" + nodeID, State: state}
 }
 
-// commandLine runs a whole command line and asserts its exit code.
-func commandLine(t *testing.T, want int, args ...string) (stdout, stderr string) {
+// Line runs a command line of the table and asserts its exit code.
+func Line(t *testing.T, table []cli.Command, want int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs strings.Builder
-	if code := run(context.Background(), args, &out, &errs); code != want {
+	if code := cli.Run(context.Background(), table, args, &out, &errs); code != want {
 		t.Fatalf("%v: exit code %d, want %d\nstdout: %s\nstderr: %s", args, code, want, out.String(), errs.String())
 	}
 	return out.String(), errs.String()
 }
 
-// says asserts that a text has all parts.
-func says(t *testing.T, text string, parts ...string) {
+// Says asserts that a text has all parts.
+func Says(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
 			t.Errorf("it does not say %q:\n%s", part, text)
 		}
 	}
+}
+
+// AddAttachment stores the VolumeAttachment of pv-1 on a node.
+func (a *APIServer) AddAttachment(node string, attached bool) {
+	pv, name := "pv-1", csi.AttachmentName(Handle, Driver, node)
+	a.Put("/apis/storage.k8s.io/v1/volumeattachments/"+name, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "va-uid"},
+		Spec:   storagev1.VolumeAttachmentSpec{Attacher: Driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+		Status: storagev1.VolumeAttachmentStatus{Attached: attached}})
+}
+
+// ReadFile returns a file of the repository.
+func ReadFile(t *testing.T, name string) string {
+	t.Helper()
+	root, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		if root == filepath.Dir(root) {
+			t.Fatal("there is no go.mod above")
+		}
+		root = filepath.Dir(root)
+	}
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

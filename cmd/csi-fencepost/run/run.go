@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"context"
@@ -20,11 +20,17 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
+
+// Command is `csi-fencepost run`.
+func Command() cli.Command {
+	return cli.Command{Name: "run", Summary: "the sidecar: serve external-attacher, guard the driver", Run: runSidecar}
+}
 
 // runSidecar is `csi-fencepost run`.
 func runSidecar(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -68,7 +74,7 @@ func newRunner(f *runFlags) (*runner, error) {
 	s := &runner{flags: f, metrics: sidecar.NewMetrics(), ready: &sidecar.Readiness{}, leader: newLeaderHealth()}
 	if !f.noKubernetes {
 		var err error
-		if s.config, err = loadConfig(f.config); err != nil {
+		if s.config, err = cluster.LoadConfig(f.config); err != nil {
 			return nil, cli.Usagef("run: --config: %v", err)
 		}
 		if s.rest, err = restConfig(f); err != nil {
@@ -77,14 +83,6 @@ func newRunner(f *runFlags) (*runner, error) {
 	}
 	s.board = sidecar.NewBoard(cli.BuildVersion(), s.config, f.LeaderElection, s.ready)
 	return s, nil
-}
-
-// loadConfig reads a configuration file; without one, every default holds.
-func loadConfig(path string) (*config.Configuration, error) {
-	if path == "" {
-		return config.Default(), nil
-	}
-	return config.Load(path)
 }
 
 // restConfig says how the Kubernetes API is reached.

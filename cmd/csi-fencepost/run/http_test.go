@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"errors"
@@ -31,27 +31,27 @@ func get(t *testing.T, mux http.Handler, path string) (int, string) {
 func TestReadyOnlyWhenEveryCheckPasses(t *testing.T) {
 	ready := &sidecar.Readiness{}
 	mux := newMux(sidecar.NewMetrics(), "/metrics", ready)
-	if code, _ := get(t, mux, readyPath); code != http.StatusServiceUnavailable {
+	if code, _ := get(t, mux, ReadyPath); code != http.StatusServiceUnavailable {
 		t.Errorf("with no check at all: %d", code)
 	}
 	synced := errors.New("caches are not synced: nodes")
 	ready.Set("driver", sidecar.NotReady("it has not answered yet"))
 	ready.Set("guard", func() error { return synced })
-	code, body := get(t, mux, readyPath)
+	code, body := get(t, mux, ReadyPath)
 	if want := "[-] driver: it has not answered yet\n[-] guard: caches are not synced: nodes\n"; code != http.StatusServiceUnavailable || body != want {
 		t.Errorf("%d %q, want 503 %q", code, body, want)
 	}
 	ready.Set("driver", func() error { return nil })
-	code, body = get(t, mux, readyPath)
+	code, body = get(t, mux, ReadyPath)
 	if want := "[+] driver\n[-] guard: caches are not synced: nodes\n"; code != http.StatusServiceUnavailable || body != want {
 		t.Errorf("%d %q, want 503 %q", code, body, want)
 	}
 	synced = nil
-	if code, body = get(t, mux, readyPath); code != http.StatusOK || strings.Contains(body, "[-]") {
+	if code, body = get(t, mux, ReadyPath); code != http.StatusOK || strings.Contains(body, "[-]") {
 		t.Errorf("%d %q, want 200", code, body)
 	}
 	synced = errors.New("gone again")
-	if code, _ = get(t, mux, readyPath); code != http.StatusServiceUnavailable {
+	if code, _ = get(t, mux, ReadyPath); code != http.StatusServiceUnavailable {
 		t.Errorf("not ready again: %d", code)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package manifests
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
 )
 
 const vendorManifest = `# the vendor's
@@ -62,11 +63,11 @@ func TestInjectReadsStandardInputAndSaysWhatItChose(t *testing.T) {
 		t.Helper()
 		stdin = strings.NewReader(text)
 		t.Cleanup(func() { stdin = os.Stdin })
-		return commandLine(t, cli.ExitOK, args...)
+		return clitest.Line(t, Commands(), cli.ExitOK, args...)
 	}
 	stdout, stderr := pipe(vendorManifest, "inject", "--image", "registry.example.com/csi-fencepost:v1", "--mode=Enforce")
-	says(t, stdout, "--csi-address=/fencepost/csi.sock", "image: registry.example.com/csi-fencepost:v1", "mode: Enforce", "name: csi-fencepost-enforce-array.example.com")
-	says(t, stderr, "standard input:2: driver array.example.com, by --drivername of container driver", "rights of mode Enforce")
+	clitest.Says(t, stdout, "--csi-address=/fencepost/csi.sock", "image: registry.example.com/csi-fencepost:v1", "mode: Enforce", "name: csi-fencepost-enforce-array.example.com")
+	clitest.Says(t, stderr, "standard input:2: driver array.example.com, by --drivername of container driver", "rights of mode Enforce")
 	if strings.Contains(stdout, "name: csi-fencepost-failover") {
 		t.Error("the rights of failover are given to who did not ask")
 	}
@@ -86,21 +87,21 @@ func TestInjectReadsStandardInputAndSaysWhatItChose(t *testing.T) {
 
 func TestInjectChangesAFolderInPlaceAndBack(t *testing.T) {
 	folder := manifestFolder(t)
-	stdout, stderr := commandLine(t, cli.ExitOK, "inject", "-f", folder, "-o", folder)
+	stdout, stderr := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, "-o", folder)
 	if stdout != "" {
 		t.Errorf("printed %s", stdout)
 	}
-	says(t, stderr, "written: "+filepath.Join(folder, "controller.yaml"), "written: "+filepath.Join(folder, documentsFile))
-	says(t, fileText(t, folder, "controller.yaml"), "name: csi-fencepost\n")
-	says(t, fileText(t, folder, documentsFile), "kind: ConfigMap", "kind: ClusterRoleBinding")
+	clitest.Says(t, stderr, "written: "+filepath.Join(folder, "controller.yaml"), "written: "+filepath.Join(folder, documentsFile))
+	clitest.Says(t, fileText(t, folder, "controller.yaml"), "name: csi-fencepost\n")
+	clitest.Says(t, fileText(t, folder, documentsFile), "kind: ConfigMap", "kind: ClusterRoleBinding")
 	if strings.Contains(stderr, "values.yml") || fileText(t, folder, "values.yml") != "replicas: 3\n" {
 		t.Errorf("values.yml was touched: %s", stderr)
 	}
-	if _, stderr = commandLine(t, cli.ExitOK, "inject", "-f", folder, "-o", folder); strings.Contains(stderr, "written: ") {
+	if _, stderr = clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, "-o", folder); strings.Contains(stderr, "written: ") {
 		t.Errorf("the second time: %s", stderr)
 	}
-	commandLine(t, cli.ExitOK, "inject", "-f", folder, "-o", folder, "--check")
-	commandLine(t, cli.ExitOK, "uninject", "-f", folder, "-o", folder)
+	clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, "-o", folder, "--check")
+	clitest.Line(t, Commands(), cli.ExitOK, "uninject", "-f", folder, "-o", folder)
 	if got := fileText(t, folder, "controller.yaml"); got != vendorManifest {
 		t.Errorf("uninject left\n%s", got)
 	}
@@ -111,15 +112,15 @@ func TestInjectChangesAFolderInPlaceAndBack(t *testing.T) {
 
 func TestCheckChangesNothingAndFailsIfSomethingWould(t *testing.T) {
 	folder := manifestFolder(t)
-	stdout, stderr := commandLine(t, cli.ExitFailure, "inject", "-f", folder, "-o", folder, "--check")
-	says(t, stderr, "inject would change: "+filepath.Join(folder, "controller.yaml"), documentsFile, "--timeout from 15s to 60s")
+	stdout, stderr := clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", folder, "-o", folder, "--check")
+	clitest.Says(t, stderr, "inject would change: "+filepath.Join(folder, "controller.yaml"), documentsFile, "--timeout from 15s to 60s")
 	if stdout != "" || fileText(t, folder, "controller.yaml") != vendorManifest {
 		t.Errorf("printed %q, or changed the file", stdout)
 	}
 	file := filepath.Join(folder, "controller.yaml")
-	_, stderr = commandLine(t, cli.ExitFailure, "inject", "-f", file, "--check")
-	says(t, stderr, "inject would change: "+file)
-	commandLine(t, cli.ExitOK, "uninject", "-f", file, "--check")
+	_, stderr = clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", file, "--check")
+	clitest.Says(t, stderr, "inject would change: "+file)
+	clitest.Line(t, Commands(), cli.ExitOK, "uninject", "-f", file, "--check")
 }
 
 func TestInjectTakesAnOwnConfiguration(t *testing.T) {
@@ -128,15 +129,15 @@ func TestInjectTakesAnOwnConfiguration(t *testing.T) {
 	if err := os.WriteFile(own, []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\nmode: Enforce # mine\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	stdout, _ := commandLine(t, cli.ExitOK, "inject", "-f", folder, "--config", own)
-	says(t, stdout, "    mode: Enforce # mine\n", "name: csi-fencepost-enforce\n")
-	_, stderr := commandLine(t, cli.ExitUsage, "inject", "-f", folder, "--config", own, "--failover")
-	says(t, stderr, "--config says mode and failover itself")
+	stdout, _ := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, "--config", own)
+	clitest.Says(t, stdout, "    mode: Enforce # mine\n", "name: csi-fencepost-enforce\n")
+	_, stderr := clitest.Line(t, Commands(), cli.ExitUsage, "inject", "-f", folder, "--config", own, "--failover")
+	clitest.Says(t, stderr, "--config says mode and failover itself")
 	if err := os.WriteFile(own, []byte("mode: Enforce\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, stderr = commandLine(t, cli.ExitFailure, "inject", "-f", folder, "--config", own)
-	says(t, stderr, own, "apiVersion: Required value")
+	_, stderr = clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", folder, "--config", own)
+	clitest.Says(t, stderr, own, "apiVersion: Required value")
 }
 
 func TestInjectSaysWhatIsWrongWithItsInput(t *testing.T) {
@@ -156,15 +157,15 @@ func TestInjectSaysWhatIsWrongWithItsInput(t *testing.T) {
 		{cli.ExitUsage, []string{folder}, "manifests are named with -f"},
 		{cli.ExitUsage, []string{"-f", folder, "--http-port=70000"}, "between 1 and 65535"},
 	} {
-		_, stderr := commandLine(t, c.code, append([]string{"inject"}, c.args...)...)
-		says(t, stderr, c.want)
+		_, stderr := clitest.Line(t, Commands(), c.code, append([]string{"inject"}, c.args...)...)
+		clitest.Says(t, stderr, c.want)
 	}
 }
 
 func TestTwoFilesOfOneNameAreNotWrittenOverEachOther(t *testing.T) {
 	a, b, out := manifestFolder(t), manifestFolder(t), t.TempDir()
-	_, stderr := commandLine(t, cli.ExitFailure, "inject", "-f", a, "-f", b, "-o", out)
-	says(t, stderr, "two files would be written to")
+	_, stderr := clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", a, "-f", b, "-o", out)
+	clitest.Says(t, stderr, "two files would be written to")
 	if left, err := os.ReadDir(out); err != nil || len(left) > 0 {
 		t.Errorf("written all the same: %v %v", left, err)
 	}
@@ -172,8 +173,8 @@ func TestTwoFilesOfOneNameAreNotWrittenOverEachOther(t *testing.T) {
 
 func TestHelpOfInjectListsItsFlags(t *testing.T) {
 	for _, name := range []string{"inject", "uninject"} {
-		stdout, _ := commandLine(t, cli.ExitOK, name, "--help")
-		says(t, stdout, "--filename", "--output", "--check", "kubectl apply -f -")
+		stdout, _ := clitest.Line(t, Commands(), cli.ExitOK, name, "--help")
+		clitest.Says(t, stdout, "--filename", "--output", "--check", "kubectl apply -f -")
 	}
 	if !bytes.Contains([]byte(injectHelp), []byte("standard error")) {
 		t.Error("the help does not say where the choices are printed")

@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
 	"github.com/csi-fencepost/csi-fencepost/deploy"
 )
 
@@ -17,9 +18,9 @@ func TestWhatIsAdvisedIsWhatIsDeployedAndDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme := readFile(t, "README.md")
+	readme := clitest.ReadFile(t, "README.md")
 	for _, f := range attacherFlags {
-		says(t, string(patch), "- "+f.flag+"\n")
+		clitest.Says(t, string(patch), "- "+f.flag+"\n")
 		if !strings.Contains(readme, f.flag) {
 			t.Errorf("README.md does not name %s", f.flag)
 		}
@@ -30,6 +31,6 @@ func TestTheAdviceNamesEveryFlagAndWhy(t *testing.T) {
 	var log bytes.Buffer
 	adviseAttacher(klog.NewContext(context.Background(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))))
 	for _, f := range attacherFlags {
-		says(t, log.String(), f.flag, f.why)
+		clitest.Says(t, log.String(), f.flag, f.why)
 	}
 }
