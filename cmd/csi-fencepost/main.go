@@ -11,7 +11,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/manifests"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/operate"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/run"
 )
 
@@ -39,12 +41,8 @@ func runProgram(ctx context.Context, args []string, stdout, stderr io.Writer) in
 func commands() []cli.Command {
 	return slices.Concat([]cli.Command{
 		run.Command(),
-		{Name: "explain", Summary: "who holds a volume, what is known of it, what would unblock it", Run: runExplain},
-		fenceCommand(),
-		{Name: "release", Summary: "tell that a node no longer uses a volume", Run: runRelease},
-		ledgerCommand(),
-		{Name: "uninstall", Summary: "take away what csi-fencepost has left in the cluster", Run: runUninstall},
-	}, manifests.Commands(), []cli.Command{
+		explain.Command(),
+	}, operate.Commands(), manifests.Commands(), []cli.Command{
 		{Name: "sanity", Summary: "is a driver fit for takeover? a suite for storage vendors", Run: runSanity},
 		{Name: "version", Summary: "print the version", Run: cli.PrintVersion},
 	})

@@ -331,3 +331,6 @@ func ReadFile(t *testing.T, name string) string {
 	}
 	return string(text)
 }
+
+// KubeletReady has the Node's kubelet say that it is ready.
+func KubeletReady(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue }
