@@ -1,45 +1,19 @@
 // Command csi-fencepost is a sidecar between external-attacher and a CSI
 // driver: no single-writer volume is published to a node while another node may
-// still write to it.
+// still write to it. It also has the commands for people.
 //
-//	main.go           subcommands and exit codes
-//	version.go        which build this is
+//	main.go     the table of subcommands
+//	run/        run: the sidecar's process, around proxy/sidecar
+//	explain/    explain: who holds a volume, and what would unblock it
+//	operate/    fence, release, ledger, uninstall
+//	manifests/  inject, uninject
+//	sanity.go   sanity: runs csi-fencepost-sanity
+//	cluster/    what the commands see of a cluster, and how they reach it
+//	cli/        what all have in common: flags, help, errors, text
+//	clitest/    what their tests have in common
 //
-// The sidecar:
-//
-//	flags.go          the flags of run, their defaults and checks
-//	run.go            run: what is started, in which order, and how it stops
-//	leader.go         leader election of the background work
-//	guard.go          the guard, and the background work that goes with it
-//	sources.go        the sources of evidence that the configuration switches on
-//	agents.go         the fence agents
-//	fencing.go        what asks and uses them
-//	sighting.go       binds taints to the boot that they were put on for
-//	events.go         Events
-//	http.go           metrics and health over HTTP
-//	metrics.go        every metric of this program
-//	statusz*.go       the status page's view of it all
-//	memory.go, transport.go  what keeps it small
-//
-// The commands:
-//
-//	explain.go        explain: one look at a volume, with read rights only
-//	explanation.go    what it shows, as JSON has it; asks the decision itself
-//	explain_*.go      its subjects, nodes, agents, records, and the printing
-//	remedy.go         what would unblock a holder, as commands to paste
-//	fence.go, fence_*.go  fence status, test, off, on, withdraw
-//	confirm.go        fence confirm
-//	confirm_*.go      what an operator's word is bound to, and what speaks against it
-//	node_now.go       what there is of a node now
-//	holdings.go       the volumes that machines of its name may hold
-//	release.go        release
-//	ledger.go, ledger_*.go  ledger export, ledger repair
-//	inject.go, inject_as.go  inject, uninject
-//	uninstall.go, uninstall_*.go  uninstall: everything that we ever write
-//	sanity.go         sanity: runs csi-fencepost-sanity
-//	plugin.go         the names of the commands under kubectl fencepost
-//	cluster.go        how the commands reach a cluster, and who the operator is
-//	forgiving.go      reads on where a right is missing, for explain
+// Arrows point down: main to the subcommands, operate to explain, these to
+// cluster, all to cli.
 //
 // # Guarantees
 //

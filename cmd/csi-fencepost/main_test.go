@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
 )
 
 // asProgram makes the test binary be csi-fencepost, for the tests that need a
@@ -24,7 +27,7 @@ func TestMain(m *testing.M) {
 func runHere(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs strings.Builder
-	code = run(context.Background(), args, &out, &errs)
+	code = runProgram(context.Background(), args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -41,8 +44,8 @@ func TestWrongSubcommandIsExplained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := runHere(t, c.args...)
-			if code != exitUsage {
-				t.Errorf("exit code %d, want %d", code, exitUsage)
+			if code != cli.ExitUsage {
+				t.Errorf("exit code %d, want %d", code, cli.ExitUsage)
 			}
 			if !strings.Contains(stderr, c.want) {
 				t.Errorf("stderr %q does not say %q", stderr, c.want)
@@ -57,12 +60,12 @@ func TestWrongSubcommandIsExplained(t *testing.T) {
 func TestHelpNamesEverySubcommand(t *testing.T) {
 	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}} {
 		code, stdout, _ := runHere(t, args...)
-		if code != exitOK {
+		if code != cli.ExitOK {
 			t.Errorf("%v: exit code %d", args, code)
 		}
 		for _, c := range commands() {
-			if !strings.Contains(stdout, "\n  "+c.name+" ") {
-				t.Errorf("%v: does not name %s", args, c.name)
+			if !strings.Contains(stdout, "\n  "+c.Name+" ") {
+				t.Errorf("%v: does not name %s", args, c.Name)
 			}
 		}
 	}
@@ -74,7 +77,7 @@ func TestVersionIsPrintedHoweverItIsAskedFor(t *testing.T) {
 		t.Fatalf("version printed %q", want)
 	}
 	for _, args := range [][]string{{"--version"}, {"-version"}, {"run", "--version"}} {
-		if code, got, stderr := runHere(t, args...); code != exitOK || got != want {
+		if code, got, stderr := runHere(t, args...); code != cli.ExitOK || got != want {
 			t.Errorf("%v: exit code %d, %q %q", args, code, got, stderr)
 		}
 	}
@@ -86,4 +89,10 @@ func TestVersionOfTheLinkerComesFirst(t *testing.T) {
 	if _, stdout, _ := runHere(t, "version"); !slices.Contains(strings.Fields(stdout), "v9.8.7") {
 		t.Errorf("printed %q", stdout)
 	}
+}
+
+// commandLine runs a whole command line and asserts its exit code.
+func commandLine(t *testing.T, want int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	return clitest.Line(t, commands(), want, args...)
 }

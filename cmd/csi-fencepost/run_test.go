@@ -22,6 +22,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/run"
 )
 
 const patience = 30 * time.Second
@@ -150,7 +153,7 @@ func freePort(t *testing.T) string {
 // readyz wants an answer of /readyz.
 func readyz(address string, code int, text string) func() error {
 	return func() error {
-		resp, err := http.Get("http://" + address + readyPath)
+		resp, err := http.Get("http://" + address + run.ReadyPath)
 		if err != nil {
 			return err
 		}
@@ -226,7 +229,7 @@ func TestSIGTERMLetsTheCallInFlightFinish(t *testing.T) {
 	if err := <-answer; err != nil {
 		t.Errorf("the call in flight: %v", err)
 	}
-	if code := p.code(t); code != exitOK {
+	if code := p.code(t); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 	if _, err := os.Lstat(listen); !errors.Is(err, os.ErrNotExist) {
@@ -260,7 +263,7 @@ func TestSIGTERMWhileWaitingForTheDriverEndsAtOnce(t *testing.T) {
 	p := start(t, "run", "--no-kubernetes", "--csi-address="+csiAddress, "--listen="+listen, "--http-endpoint="+address)
 	eventually(t, readyz(address, http.StatusServiceUnavailable, "[-] driver"))
 	p.Process.Signal(syscall.SIGTERM)
-	if code := p.code(t); code != exitOK {
+	if code := p.code(t); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -299,7 +302,7 @@ func TestSocketOfACrashIsReplacedAndOfALivingProcessIsNot(t *testing.T) {
 	eventually(t, readyz(address, http.StatusOK, ""))
 
 	other := start(t, "run", "--no-kubernetes", "--csi-address="+csiAddress, "--listen="+listen)
-	if code := other.code(t); code != exitUsage || !strings.Contains(other.log(), listen) {
+	if code := other.code(t); code != cli.ExitUsage || !strings.Contains(other.log(), listen) {
 		t.Errorf("a second process on the socket: exit code %d, %q", code, other.log())
 	}
 	if err := readyz(address, http.StatusOK, "")(); err != nil {
@@ -328,17 +331,17 @@ func TestStartFailureSaysWhatIsWrong(t *testing.T) {
 		code int
 		want string
 	}{
-		"listen is a file":     {[]string{"--no-kubernetes", "--csi-address=/a", "--listen=" + file}, exitUsage, file},
-		"listen is a folder":   {[]string{"--no-kubernetes", "--csi-address=/a", "--listen=" + folder}, exitUsage, folder},
-		"listen in no folder":  {[]string{"--no-kubernetes", "--csi-address=/a", "--listen=/no/such/l.sock"}, exitUsage, "/no/such"},
-		"listen is TCP":        {[]string{"--no-kubernetes", "--csi-address=/a", "--listen=tcp://:1"}, exitUsage, "tcp://:1"},
-		"csi-address is TCP":   {[]string{"--no-kubernetes", "--csi-address=tcp://:1", "--listen=" + free}, exitFailure, "tcp://:1"},
-		"no configuration":     {[]string{"--config=/no/such.yaml", "--csi-address=/a", "--listen=" + free}, exitUsage, "/no/such.yaml"},
-		"unknown field":        {[]string{"--config=" + broken, "--csi-address=/a", "--listen=" + free}, exitUsage, "mood"},
-		"no Kubernetes":        {[]string{"--csi-address=/a", "--listen=" + free}, exitFailure, "--no-kubernetes"},
-		"no kubeconfig":        {[]string{"--kubeconfig=/no/such", "--csi-address=/a", "--listen=" + free}, exitFailure, "/no/such"},
-		"http endpoint in use": {[]string{"--no-kubernetes", "--http-endpoint=" + taken.Addr().String(), "--csi-address=/a", "--listen=" + free}, exitFailure, "--http-endpoint"},
-		"unknown log format":   {[]string{"--logging-format=xml", "--no-kubernetes", "--csi-address=/a", "--listen=" + free}, exitUsage, "xml"},
+		"listen is a file":     {[]string{"--no-kubernetes", "--csi-address=/a", "--listen=" + file}, cli.ExitUsage, file},
+		"listen is a folder":   {[]string{"--no-kubernetes", "--csi-address=/a", "--listen=" + folder}, cli.ExitUsage, folder},
+		"listen in no folder":  {[]string{"--no-kubernetes", "--csi-address=/a", "--listen=/no/such/l.sock"}, cli.ExitUsage, "/no/such"},
+		"listen is TCP":        {[]string{"--no-kubernetes", "--csi-address=/a", "--listen=tcp://:1"}, cli.ExitUsage, "tcp://:1"},
+		"csi-address is TCP":   {[]string{"--no-kubernetes", "--csi-address=tcp://:1", "--listen=" + free}, cli.ExitFailure, "tcp://:1"},
+		"no configuration":     {[]string{"--config=/no/such.yaml", "--csi-address=/a", "--listen=" + free}, cli.ExitUsage, "/no/such.yaml"},
+		"unknown field":        {[]string{"--config=" + broken, "--csi-address=/a", "--listen=" + free}, cli.ExitUsage, "mood"},
+		"no Kubernetes":        {[]string{"--csi-address=/a", "--listen=" + free}, cli.ExitFailure, "--no-kubernetes"},
+		"no kubeconfig":        {[]string{"--kubeconfig=/no/such", "--csi-address=/a", "--listen=" + free}, cli.ExitFailure, "/no/such"},
+		"http endpoint in use": {[]string{"--no-kubernetes", "--http-endpoint=" + taken.Addr().String(), "--csi-address=/a", "--listen=" + free}, cli.ExitFailure, "--http-endpoint"},
+		"unknown log format":   {[]string{"--logging-format=xml", "--no-kubernetes", "--csi-address=/a", "--listen=" + free}, cli.ExitUsage, "xml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, append([]string{"run"}, c.args...)...)
@@ -362,7 +365,7 @@ func TestLogsAreJSONWhenAskedForAndSayThatNothingIsGuarded(t *testing.T) {
 	p := start(t, "run", "--no-kubernetes", "--logging-format=json", "--csi-address="+csiAddress, "--listen="+listen, "--http-endpoint="+address)
 	eventually(t, readyz(address, http.StatusOK, ""))
 	p.Process.Signal(os.Interrupt)
-	if code := p.code(t); code != exitOK {
+	if code := p.code(t); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 	said := false

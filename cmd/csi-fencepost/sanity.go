@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/sanity/fitness/setup"
 	"github.com/csi-fencepost/csi-fencepost/sanity/fitness/writer"
 )
@@ -16,6 +17,9 @@ import (
 // sanityProgram has the suite. It is a program of its own because Ginkgo links
 // html/template: see linked_test.go.
 const sanityProgram = "csi-fencepost-sanity"
+
+// stdin is what a command reads; tests replace it.
+var stdin io.Reader = os.Stdin
 
 // replaceProcess becomes another program, which then has the signals, the
 // terminal and the exit code; tests replace it.
@@ -33,14 +37,14 @@ func runSanity(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		setup.PrintHelp(stdout)
 		return nil
 	case err != nil:
-		return usagef("%s", setup.Explain(err))
+		return cli.Usagef("%s", setup.Explain(err))
 	}
 	path, err := findSanityProgram()
 	if err != nil {
 		return err
 	}
 	err = replaceProcess(path, append([]string{path}, args...), os.Environ())
-	return usagef("sanity: %s cannot be run: %v", path, err)
+	return cli.Usagef("sanity: %s cannot be run: %v", path, err)
 }
 
 // findSanityProgram looks beside this program, then in the PATH.
@@ -58,7 +62,7 @@ func findSanityProgram() (string, error) {
 	}
 	path, err := exec.LookPath(sanityProgram)
 	if err != nil {
-		return "", usagef("sanity: the program %s is neither beside %s nor in the PATH (the sidecar's image does not have it): make build builds both, or go install github.com/csi-fencepost/csi-fencepost/cmd/%s@latest", sanityProgram, self, sanityProgram)
+		return "", cli.Usagef("sanity: the program %s is neither beside %s nor in the PATH (the sidecar's image does not have it): make build builds both, or go install github.com/csi-fencepost/csi-fencepost/cmd/%s@latest", sanityProgram, self, sanityProgram)
 	}
 	return path, nil
 }
@@ -71,7 +75,7 @@ func runWriter(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		writer.PrintHelp(stdout)
 		return nil
 	case err != nil:
-		return usagef("sanity writer: %v; csi-fencepost sanity writer --help lists the flags", err)
+		return cli.Usagef("sanity writer: %v; csi-fencepost sanity writer --help lists the flags", err)
 	}
 	if err := o.Run(ctx, stdin, stdout, stderr); err != nil && !errors.Is(err, context.Canceled) {
 		return err

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 )
 
 // fakeProgram puts a csi-fencepost-sanity into the PATH, and catches what becomes
@@ -35,7 +37,7 @@ func TestSanityBecomesTheProgramThatHasTheSuite(t *testing.T) {
 		t.Errorf("it became %q, want %q", *became, want)
 	}
 	// 1 would be the verdict that the driver is not fit.
-	if code != exitUsage || stdout != "" || !strings.Contains(stderr, path+" cannot be run: permission denied") {
+	if code != cli.ExitUsage || stdout != "" || !strings.Contains(stderr, path+" cannot be run: permission denied") {
 		t.Errorf("exit code %d, %q %q", code, stdout, stderr)
 	}
 }
@@ -44,7 +46,7 @@ func TestSanityWithoutItsProgramSaysHowToGetIt(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	code, _, stderr := runHere(t, "sanity", "--csi-address=/csi.sock", "--node-ids=n1,n2")
 	for _, want := range []string{sanityProgram + " is neither beside", "make build", "go install github.com/csi-fencepost/csi-fencepost/cmd/" + sanityProgram} {
-		if code != exitUsage || !strings.Contains(stderr, want) {
+		if code != cli.ExitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("exit code %d, %q lacks %q", code, stderr, want)
 		}
 	}
@@ -59,7 +61,7 @@ func TestSanityRefusesWrongFlagsWithoutItsProgram(t *testing.T) {
 		"sanity writer --path=/a b":        `"b" is no flag`,
 	} {
 		code, _, stderr := runHere(t, strings.Fields(args)...)
-		if code != exitUsage || !strings.Contains(stderr, want) {
+		if code != cli.ExitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %q", args, code, stderr)
 		}
 	}
@@ -71,7 +73,7 @@ func TestSanityRefusesWrongFlagsWithoutItsProgram(t *testing.T) {
 func TestTheHelpOfSanityNeedsNoProgram(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for args, want := range map[string]string{"sanity --help": "--writer-exec", "help sanity": "--node-ids", "sanity writer --help": "--overwrite"} {
-		if code, stdout, stderr := runHere(t, strings.Fields(args)...); code != exitOK || !strings.Contains(stdout, want) {
+		if code, stdout, stderr := runHere(t, strings.Fields(args)...); code != cli.ExitOK || !strings.Contains(stdout, want) {
 			t.Errorf("%s: exit code %d, %q %q", args, code, stdout, stderr)
 		}
 	}
@@ -82,7 +84,7 @@ func TestTheWriterIsPartOfThisProgram(t *testing.T) {
 	defer func() { stdin = os.Stdin }()
 	stdin = strings.NewReader("start {\"volumeId\":\"v\"}\nmark\nstop\n")
 	code, stdout, stderr := runHere(t, "sanity", "writer", "--path="+path)
-	if code != exitOK || !strings.Contains(stdout, "started ") || !strings.Contains(stdout, "marked ") || !strings.Contains(stdout, "stopped\n") {
+	if code != cli.ExitOK || !strings.Contains(stdout, "started ") || !strings.Contains(stdout, "marked ") || !strings.Contains(stdout, "stopped\n") {
 		t.Errorf("exit code %d, %q %q", code, stdout, stderr)
 	}
 	if info, err := os.Stat(path); err != nil || info.Size() != 4096 {

@@ -53,7 +53,7 @@ var promises = []promise{
 		model:      checked{nil, "replicas that die are in the model; their search has not been made to its end"},
 		stories:    []string{"crash-takeover", "crash-move"},
 		mutants:    []string{"fence/ledger", "fence/record", "proxy/guard"},
-		fuzz:       []string{"fence/ledger FuzzParse", "fence/record FuzzParse", "cmd/csi-fencepost FuzzSalvage"},
+		fuzz:       []string{"fence/ledger FuzzParse", "fence/record FuzzParse", "cmd/csi-fencepost/operate FuzzSalvage"},
 		guards:     []string{"crash-takeover", "crash-move", "drain-throttle"}},
 	{rule: "R5", text: "Missing, stale or contradictory evidence refuses, and the refusal names the holder, the reason and what would unblock it.",
 		simulation: checked{[]string{"R1", "R2"}, "answers that are lost or late, and false words of operators, are in the schedules; what a refusal says is not looked at"},
@@ -66,7 +66,7 @@ var promises = []promise{
 		model:      checked{nil, "dead ends are not searched for"},
 		stories:    []string{"rack", "all-silent", "array-outage", "drain", "late-off"},
 		mutants:    []string{"fence/fencer", "proxy/guard"},
-		fuzz:       []string{"cmd/csi-fencepost FuzzArguments"},
+		fuzz:       []string{"cmd/csi-fencepost/cli FuzzPluginText", "cmd/csi-fencepost/explain FuzzArguments", "cmd/csi-fencepost/operate FuzzArguments", "cmd/csi-fencepost/run FuzzArguments"},
 		guards:     []string{"drain", "move", "clock-ahead", "other-cluster", "back-off"},
 		besides:    "what a call and a failover cost: [BENCH.md](BENCH.md)"},
 }

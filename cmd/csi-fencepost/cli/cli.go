@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Exit codes.
+const (
+	ExitOK      = 0
+	ExitFailure = 1
+	ExitUsage   = 2
+)
+
+// A command is one subcommand. It is given the arguments after its name, and
+// prints its result to stdout. A UsageError it returns is exit code 2, a
+// Help is printed and no failure, any other error is exit code 1.
+type Command struct {
+	Name    string
+	Summary string
+	Run     func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+}
+
+// Run dispatches to a subcommand of the table, prints its error, and
+// returns the exit code.
+func Run(ctx context.Context, table []Command, args []string, stdout, stderr io.Writer) int {
+	name, rest, err := chooseCommand(table, args)
+	if err == nil && name == "help" {
+		printHelp(stdout, table)
+		return ExitOK
+	}
+	if err == nil {
+		err = find(ctx, table, "", name, rest, stdout, stderr)
+	}
+	var help *Help
+	if errors.As(err, &help) {
+		_, err = io.WriteString(stdout, help.text)
+	}
+	if err == nil {
+		return ExitOK
+	}
+	fmt.Fprintf(stderr, "csi-fencepost: %v\n", err)
+	if usage := (UsageError{}); errors.As(err, &usage) {
+		return ExitUsage
+	}
+	return ExitFailure
+}
+
+// chooseCommand returns the name of the subcommand and its arguments.
+func chooseCommand(table []Command, args []string) (name string, rest []string, err error) {
+	if len(args) == 0 {
+		return "", nil, Usagef("no subcommand is given: one of %s", namesOf(table, "help"))
+	}
+	switch first := args[0]; {
+	case first == "help" || first == "-h" || first == "-help" || first == "--help":
+		if first == "help" && len(args) > 1 {
+			return args[1], []string{"--help"}, nil
+		}
+		return "help", nil, nil
+	case first == "-version" || first == "--version":
+		return "version", args[1:], nil
+	case strings.HasPrefix(first, "-"):
+		return "", nil, Usagef("flag %s stands where the subcommand belongs: the sidecar is started as csi-fencepost run %s …", first, first)
+	default:
+		return first, args[1:], nil
+	}
+}
+
+// find runs the subcommand with that name.
+func find(ctx context.Context, table []Command, of, name string, args []string, stdout, stderr io.Writer) error {
+	for _, c := range table {
+		if c.Name == name {
+			return c.Run(ctx, args, stdout, stderr)
+		}
+	}
+	if of != "" {
+		return Usagef("%s: unknown subcommand %q: one of %s", of, name, namesOf(table))
+	}
+	return Usagef("unknown subcommand %q: one of %s", name, namesOf(table, "help"))
+}
+
+// Group is a subcommand that has subcommands of its own; help is printed where
+// it is asked for.
+func Group(name, summary, help string, table ...Command) Command {
+	run := func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+		if len(args) == 0 {
+			return Usagef("%s: no subcommand is given: one of %s", name, namesOf(table))
+		}
+		switch args[0] {
+		case "-h", "--help", "help":
+			return HelpError(help)
+		}
+		return find(ctx, table, name, args[0], args[1:], stdout, stderr)
+	}
+	return Command{Name: name, Summary: summary, Run: run}
+}
+
+// namesOf the subcommands, and of more, as a sentence lists them.
+func namesOf(table []Command, more ...string) string {
+	var list []string
+	for _, c := range table {
+		list = append(list, c.Name)
+	}
+	return strings.Join(append(list, more...), ", ")
+}
+
+func printHelp(w io.Writer, table []Command) {
+	fmt.Fprint(w, "csi-fencepost guards the single-writer volumes of a CSI driver.\n\nUsage: csi-fencepost SUBCOMMAND [flags]\n\n")
+	for _, c := range table {
+		fmt.Fprintf(w, "  %-9s %s\n", c.Name, c.Summary)
+	}
+	fmt.Fprint(w, "  help      this text; help SUBCOMMAND, the flags of a subcommand\n")
+}
+
+// A usageError says that the program was asked wrongly.
+type UsageError struct{ text string }
+
+// Error implements error.
+func (e UsageError) Error() string { return e.text }
+
+// Usagef is an error of the command line: exit code 2.
+func Usagef(format string, args ...any) error {
+	return UsageError{fmt.Sprintf(format, args...)}
+}
+
+// Help is the error of a subcommand of which only the help was asked for.
+type Help struct{ text string }
+
+// HelpError is the error of a subcommand of which only this help was asked for.
+func HelpError(text string) error { return &Help{text} }
+
+// Error implements error.
+func (h *Help) Error() string { return "help was asked for" }

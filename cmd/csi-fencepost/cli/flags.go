@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+)
+
+// Flags are the flags of one subcommand.
+type Flags struct {
+	*pflag.FlagSet
+	help string
+	// formats that -o takes, the default first; none: there is no -o.
+	formats []string
+	format  string
+}
+
+// NewFlags of the subcommand with that full name; help says what it does.
+func NewFlags(command, help string) *Flags {
+	f := &Flags{FlagSet: pflag.NewFlagSet(command, pflag.ContinueOnError), help: help}
+	f.SortFlags = false
+	f.Usage = func() {} // errors are printed once, by Run
+	return f
+}
+
+// Parse reads flags and arguments, in any order. Its error is the subcommand's:
+// a Help with the help and the flags, or a UsageError.
+func (f *Flags) Parse(args []string) error {
+	switch err := f.FlagSet.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		return HelpError(f.help + "\n\nFlags:\n" + f.FlagUsages())
+	case err != nil:
+		return f.Wrong("%v; csi-fencepost %s --help lists the flags", err, f.Name())
+	case len(f.formats) > 0 && !slices.Contains(f.formats, f.format):
+		return f.Wrong("--output is %q: it has to be %s", f.format, alternatives(f.formats))
+	}
+	return nil
+}
+
+// Wrong is a UsageError that names the subcommand.
+func (f *Flags) Wrong(format string, args ...any) error {
+	return Usagef("%s: %s", f.Name(), fmt.Sprintf(format, args...))
+}
+
+// Output registers -o, with these formats: text, json or yaml; the first is the
+// default.
+func (f *Flags) Output(formats ...string) {
+	f.formats = formats
+	f.StringVarP(&f.format, "output", "o", formats[0], "How to print it: "+alternatives(formats)+".")
+}
+
+// Print prints v in the format that -o names; text prints it as text.
+func (f *Flags) Print(w io.Writer, v any, text func(io.Writer)) error {
+	return PrintAs(w, f.format, v, text)
+}
+
+// PrintAs prints v as json or yaml, or as text prints it.
+func PrintAs(w io.Writer, format string, v any, text func(io.Writer)) error {
+	var out []byte
+	var err error
+	switch format {
+	case "json":
+		if out, err = json.MarshalIndent(v, "", "  "); err == nil {
+			out = append(out, '\n')
+		}
+	case "yaml":
+		out, err = yaml.Marshal(v)
+	default:
+		text(w)
+		return nil
+	}
+	if err == nil {
+		_, err = w.Write(out)
+	}
+	return err
+}
+
+// alternatives are words as a sentence lists them.
+func alternatives(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// A folderList is a flag's list of absolute folders, separated by commas. What
+// is given replaces the default.
+type FolderList []string
+
+// String implements pflag.Value.
+func (l *FolderList) String() string { return strings.Join(*l, ",") }
+
+// Set takes the list apart. Each folder has to be absolute: a relative one
+// would depend on where the process was started.
+func (l *FolderList) Set(value string) error {
+	var folders []string
+	for folder := range strings.SplitSeq(value, ",") {
+		if !filepath.IsAbs(folder) {
+			return fmt.Errorf("folder %q is not an absolute path", folder)
+		}
+		folders = append(folders, filepath.Clean(folder))
+	}
+	*l = folders
+	return nil
+}
+
+// Type implements pflag.Value.
+func (l *FolderList) Type() string { return "folders" }

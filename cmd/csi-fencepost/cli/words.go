@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/nearest"
+)
+
+// OrNone is s, or the word none.
+func OrNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// OrDash is s, or a dash.
+func OrDash(s string) string {
+	if strings.TrimSpace(s) == "" {
+		return "-"
+	}
+	return s
+}
+
+// UpperFirst is s with a capital letter.
+func UpperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// Either is yes or no.
+func Either(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}
+
+// Count is a number and its noun.
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// Ago, roughly: it compares two machines' clocks.
+func Ago(d time.Duration) string {
+	switch {
+	case d < 0:
+		return fmt.Sprintf("%s in the future", (-d).Round(time.Second))
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%d days ago", int(d.Hours()/24))
+	case d >= 10*time.Minute:
+		return d.Round(time.Minute).String() + " ago"
+	}
+	return d.Round(time.Second).String() + " ago"
+}
+
+// Took rounds a duration to what a person reads.
+func Took(d time.Duration) string {
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}
+
+// OneLineOf is an error, the parts of a joined one after another.
+func OneLineOf(err error) string {
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return err.Error()
+	}
+	text := ""
+	for line := range slices.Values(joined.Unwrap()) {
+		if text != "" {
+			text += "; "
+		}
+		text += line.Error()
+	}
+	return text
+}
+
+// OneLine keeps what people and devices wrote from breaking the table, or the
+// terminal.
+func OneLine(r rune) rune {
+	if r < ' ' || r >= 0x7f && r < 0xa0 {
+		return ' '
+	}
+	return r
+}
+
+// DidYouMean names the nearest names.
+func DidYouMean(name string, names []string) string {
+	near := Like(name, names)
+	if len(near) == 0 {
+		return fmt.Sprintf(", nor one with a name like it (there are %d)", len(names))
+	}
+	return "; did you mean " + strings.Join(near, ", ") + "?"
+}
+
+// Like are the nearest names, of those that may well be meant.
+func Like(name string, names []string) []string {
+	return nearest.Names(name, names, max(2, len(name)/3))
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
+
+// ShellQuote makes one word of s for a shell.
+func ShellQuote(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

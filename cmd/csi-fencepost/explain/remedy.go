@@ -1,0 +1,119 @@
+package explain
+
+import (
+	"fmt"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+)
+
+// A remedy is something that a person can do, with commands to paste.
+type remedy struct {
+	What     string   `json:"what"`
+	Commands []string `json:"commands"`
+}
+
+const OutOfService = "node.kubernetes.io/out-of-service"
+
+// remedies are what would unblock a holder, the gentlest first.
+func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
+	h := st.Holder
+	node := h.NodeName
+	if node == "" {
+		return []remedy{{What: fmt.Sprintf("Find out which machine %s is. If it does not use the volume, take the volume off it with the storage's own tools", h.Describe()), Commands: []string{}}}
+	}
+	// A new machine may have the name: what is done to the Node is done to it.
+	own := h.OwnNode()
+	machine := "node " + node
+	if h.Node != nil && !own {
+		machine = fmt.Sprintf("the older machine that was called %s (node ID %s)", node, h.NodeID)
+	}
+	off := remedy{What: fmt.Sprintf("If %s is off, and you have made sure that it is", machine), Commands: []string{confirmCommand(s, h)}}
+	switch st.Reason {
+	case fence.HolderAlive, fence.HolderWanted:
+		return []remedy{
+			{What: fmt.Sprintf("Let the pods on node %s that use it end; Kubernetes then detaches it by itself", node), Commands: []string{PodsCommand(node), DrainCommand(node)}},
+			{What: "If the node is to be given up, turn it off, make sure that it is off, and say so", Commands: []string{confirmCommand(s, h)}},
+		}
+	case fence.HolderContested:
+		return []remedy{
+			{What: fmt.Sprintf("Reboot node %s: a new boot ID ends the doubt", node), Commands: []string{}},
+			{What: "Or look on the node that nothing has the volume mounted or open, and say so", Commands: []string{releaseCommand(s, h)}},
+		}
+	case fence.HolderListed:
+		return []remedy{{What: fmt.Sprintf("Delete the pods of node %s that use it, so that Kubernetes takes it off the node's volumesAttached", node), Commands: []string{PodsCommand(node), "kubectl delete pod -n NAMESPACE POD --force"}}}
+	case fence.EvidenceContradicted:
+		return []remedy{{What: fmt.Sprintf("Find out which is true: if node %s runs, turn it off, then say so again", node), Commands: []string{confirmCommand(s, h)}}}
+	case fence.EvidenceVoid:
+		if own && st.Evidence != nil && st.Evidence.Kind == fence.OutOfServiceTaint {
+			return []remedy{{What: fmt.Sprintf("Make sure that node %s is off, then take the taint off and put it on again", node),
+				Commands: []string{fmt.Sprintf("kubectl taint node %s %s-", cli.ShellQuote(node), OutOfService), taintCommand(node)}}, off}
+		}
+		return []remedy{off}
+	case fence.HolderUnwatched:
+		return []remedy{{What: "Watch the node's lease, to tell whether it lives", Commands: []string{"csi-fencepost explain pv " + cli.ShellQuote(volumeName(s)) + " --observe=20s"}}}
+	}
+	if !own {
+		return []remedy{off, {What: "Or, if only this volume is free of it", Commands: []string{releaseCommand(s, h)}}}
+	}
+	return []remedy{off, {What: "Or, to let Kubernetes delete its pods too", Commands: []string{taintCommand(node)}}}
+}
+
+// remedyForFenced is for a node that asks for a volume and is fenced itself.
+func remedyForFenced(st *fence.Standing) remedy {
+	node := cli.ShellQuote(st.Holder.NodeName)
+	if st.Evidence != nil && st.Evidence.Kind == fence.StorageFence {
+		return remedy{What: fmt.Sprintf("Give node %s its access to the storage back, once nothing on it writes", st.Holder.NodeName),
+			Commands: []string{"csi-fencepost fence on " + node + " --config FILE --reason 'WHY IT MAY'"}}
+	}
+	return remedy{What: fmt.Sprintf("Start node %s again, or have the pod run elsewhere; if it runs, what says that it is off is wrong", st.Holder.NodeName),
+		Commands: []string{"csi-fencepost fence status " + node, "csi-fencepost fence withdraw " + node + " --reason 'WHY IT IS WRONG'"}}
+}
+
+func PodsCommand(node string) string {
+	return "kubectl get pods -A --field-selector spec.nodeName=" + cli.ShellQuote(node)
+}
+
+func DrainCommand(node string) string {
+	return "kubectl drain " + cli.ShellQuote(node) + " --ignore-daemonsets --delete-emptydir-data"
+}
+
+func taintCommand(node string) string {
+	return fmt.Sprintf("kubectl taint node %s %s=nodeshutdown:NoExecute", cli.ShellQuote(node), OutOfService)
+}
+
+func confirmCommand(s *fence.Snapshot, h *fence.Holder) string {
+	// A new machine that lives under the old name has to be told from it.
+	other := h.Node != nil && !h.OwnNode()
+	return "csi-fencepost fence confirm " + cli.ShellQuote(h.NodeName) + nodeIDFlag(s, h, other) + " --reason 'WHY YOU ARE SURE'"
+}
+
+func releaseCommand(s *fence.Snapshot, h *fence.Holder) string {
+	return fmt.Sprintf("csi-fencepost release pv %s --node %s%s --reason 'WHY YOU ARE SURE'", cli.ShellQuote(volumeName(s)), cli.ShellQuote(h.NodeName), nodeIDFlag(s, h, false))
+}
+
+// nodeIDFlag chooses the holder where its node's name does not.
+func nodeIDFlag(s *fence.Snapshot, h *fence.Holder, always bool) string {
+	same := 0
+	for i := range s.Holders {
+		if s.Holders[i].NodeName == h.NodeName {
+			same++
+		}
+	}
+	if h.NodeID == "" || same < 2 && !always {
+		return ""
+	}
+	return " --node-id " + cli.ShellQuote(h.NodeID)
+}
+
+func ledgerRemoval(pv string) string {
+	return fmt.Sprintf("kubectl annotate pv %s %s-", cli.ShellQuote(pv), ledger.Annotation)
+}
+
+func volumeName(s *fence.Snapshot) string {
+	if s.PV != "" {
+		return s.PV
+	}
+	return s.Volume
+}

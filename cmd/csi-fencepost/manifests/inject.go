@@ -1,0 +1,306 @@
+package manifests
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+)
+
+// Commands are inject and uninject.
+func Commands() []cli.Command {
+	return []cli.Command{
+		{Name: "inject", Summary: "put the sidecar into a driver's manifests", Run: runInject},
+		{Name: "uninject", Summary: "take it out of them again", Run: runUninject},
+	}
+}
+
+// stdin is what `-f -` reads; tests replace it.
+var stdin io.Reader = os.Stdin
+
+// documentsFile is where -o puts the rights and the configuration.
+const documentsFile = "csi-fencepost.yaml"
+
+// manifestFlags are those that inject and uninject share.
+type manifestFlags struct {
+	set    *cli.Flags
+	files  []string
+	output string
+	check  bool
+}
+
+func newManifestFlags(command, help string) *manifestFlags {
+	f := &manifestFlags{set: cli.NewFlags(command, help)}
+	f.set.StringArrayVarP(&f.files, "filename", "f", []string{"-"}, "A file of manifests, or a folder (its .yaml, .yml and .json files); - is standard input. Can be repeated.")
+	f.set.StringVarP(&f.output, "output", "o", "", "A folder to write the changed files to, under their own names; the one that was read changes them in place. Without it, everything goes to standard output.")
+	f.set.BoolVar(&f.check, "check", false, "Write nothing: say what would be changed, and exit with 1 if anything would.")
+	return f
+}
+
+func (f *manifestFlags) parse(args []string) error {
+	if err := f.set.Parse(args); err != nil {
+		return err
+	}
+	if f.set.NArg() > 0 {
+		return f.set.Wrong("%q is no flag: manifests are named with -f", f.set.Arg(0))
+	}
+	return nil
+}
+
+const injectHelp = `csi-fencepost inject puts the sidecar into the controller pod of a CSI driver: it reads the driver's
+manifests and writes them with csi-fencepost between external-attacher and the driver. Every other
+line stays as it is. What it chose, and why, goes to standard error.
+
+  csi-fencepost inject -f driver.yaml | kubectl apply -f -
+  kubectl get deployment,csidriver -n NAMESPACE -o yaml | csi-fencepost inject
+  csi-fencepost inject -f manifests/ -o manifests/`
+
+// injectFlags are the flags of `csi-fencepost inject`.
+type injectFlags struct {
+	*manifestFlags
+	options inject.Options
+	mode    string
+	config  string
+	as      injectAs
+}
+
+func parseInjectFlags(args []string) (*injectFlags, error) {
+	f := &injectFlags{manifestFlags: newManifestFlags("inject", injectHelp)}
+	f.set.StringVar(&f.options.Driver, "driver", "", "The driver's name, as in its CSIDriver object. Needed where the manifests do not tell; chooses one of several.")
+	f.set.StringVarP(&f.options.Namespace, "namespace", "n", "", "The namespace of workloads that name none.")
+	f.set.StringVar(&f.options.Image, "image", "", "The image of csi-fencepost.")
+	f.set.StringVar(&f.mode, "mode", "", "Observe or Enforce. Default: what the driver's profile proposes.")
+	f.set.BoolVar(&f.options.Failover, "failover", false, "Let csi-fencepost taint fenced nodes and move their pods, and give it the rights to. Needs mode Enforce.")
+	f.set.StringVar(&f.config, "config", "", "A configuration file of your own, in place of --mode and --failover.")
+	f.set.Int32Var(&f.options.HTTPPort, "http-port", 0, "The port of metrics and probes. Default: a free one; none for a pod on its node's network.")
+	f.addAs()
+	if err := f.parse(args); err != nil {
+		return f, err
+	}
+	return f, f.complete()
+}
+
+// complete checks what flags alone can tell, and reads the configuration.
+func (f *injectFlags) complete() (err error) {
+	switch f.options.Mode = config.Mode(f.mode); {
+	case f.mode != "" && f.options.Mode != config.Observe && f.options.Mode != config.Enforce:
+		return f.set.Wrong("--mode is %q: it has to be Observe or Enforce", f.mode)
+	case f.config != "" && (f.mode != "" || f.options.Failover):
+		return f.set.Wrong("--config says mode and failover itself: take --mode and --failover off")
+	case f.options.HTTPPort < 0 || f.options.HTTPPort > 65535:
+		return f.set.Wrong("--http-port is %d: it has to be between 1 and 65535", f.options.HTTPPort)
+	}
+	f.options.Separate = f.output != ""
+	if f.config == "" {
+		return nil
+	}
+	if _, err := config.Load(f.config); err != nil {
+		return err
+	}
+	f.options.Config, err = os.ReadFile(f.config)
+	return err
+}
+
+// runInject is `csi-fencepost inject`.
+func runInject(_ context.Context, args []string, stdout, stderr io.Writer) error {
+	f, err := parseInjectFlags(args)
+	if err != nil {
+		return err
+	}
+	as, err := f.askedAs()
+	if err != nil {
+		return err
+	}
+	files, err := f.read()
+	if err != nil {
+		return err
+	}
+	if as {
+		return f.writeAs(files, stdout, stderr)
+	}
+	result, err := inject.Inject(files, f.options)
+	if err != nil {
+		return err
+	}
+	return f.finish(files, result, stdout, stderr)
+}
+
+const uninjectHelp = `csi-fencepost uninject takes out of manifests what csi-fencepost inject has put in.
+
+  csi-fencepost uninject -f driver.yaml | kubectl apply -f -
+
+What was applied besides (rights, configuration) stays in the cluster until it is deleted there.`
+
+// runUninject is `csi-fencepost uninject`.
+func runUninject(_ context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newManifestFlags("uninject", uninjectHelp)
+	if err := f.parse(args); err != nil {
+		return err
+	}
+	files, err := f.read()
+	if err != nil {
+		return err
+	}
+	result, err := inject.Uninject(files)
+	if err != nil {
+		return err
+	}
+	if len(result.Changed)+len(result.Removed) == 0 {
+		fmt.Fprintln(stderr, "Nothing was injected here: nothing is changed.")
+	}
+	return f.finish(files, result, stdout, stderr)
+}
+
+// read reads the files, those of folders by their names.
+func (f *manifestFlags) read() (files []inject.File, err error) {
+	for _, name := range f.files {
+		names := []string{name}
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
+			if names, err = manifestsIn(name); err != nil {
+				return nil, err
+			}
+		}
+		for _, name := range names {
+			file, err := readManifest(name)
+			if err != nil {
+				return nil, err
+			}
+			if slices.ContainsFunc(files, func(have inject.File) bool { return have.Name == file.Name }) {
+				return nil, f.set.Wrong("%s is given twice", file.Name)
+			}
+			files = append(files, file)
+		}
+	}
+	return files, nil
+}
+
+func readManifest(name string) (inject.File, error) {
+	if name == "-" {
+		text, err := io.ReadAll(stdin)
+		return inject.File{Name: "standard input", Text: text}, err
+	}
+	text, err := os.ReadFile(name)
+	return inject.File{Name: name, Text: text}, err
+}
+
+// manifestsIn a folder, not in its folders, as kubectl takes them.
+func manifestsIn(folder string) (names []string, err error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
+			names = append(names, filepath.Join(folder, e.Name()))
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("folder %s has no .yaml, .yml or .json file", folder)
+	}
+	return names, nil
+}
+
+// finish says what was chosen, and prints or writes what came of it.
+func (f *manifestFlags) finish(before []inject.File, r *inject.Result, stdout, stderr io.Writer) error {
+	for _, finding := range r.Findings {
+		fmt.Fprintln(stderr, finding)
+	}
+	switch {
+	case f.check:
+		return f.wouldChange(r)
+	case f.output == "":
+		return printFiles(stdout, r)
+	}
+	return f.write(before, r, stderr)
+}
+
+// wouldChange is the answer of --check.
+func (f *manifestFlags) wouldChange(r *inject.Result) error {
+	names := slices.Concat(r.Changed, r.Removed)
+	if f.output != "" && r.Documents != nil {
+		if text, err := os.ReadFile(filepath.Join(f.output, documentsFile)); err == nil && string(text) == string(r.Documents) {
+			names = slices.DeleteFunc(names, func(name string) bool { return filepath.Base(name) == documentsFile })
+		} else {
+			names = append(names, filepath.Join(f.output, documentsFile))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s would change: %s", f.set.Name(), strings.Join(names, ", "))
+}
+
+// printFiles writes all files as one stream of documents. One file alone is
+// printed byte for byte.
+func printFiles(w io.Writer, r *inject.Result) error {
+	for i, file := range r.Files {
+		text := string(file.Text)
+		if i > 0 && !strings.HasPrefix(text, "---") {
+			text = "---\n" + text
+		}
+		if i < len(r.Files)-1 && text != "" && !strings.HasSuffix(text, "\n") {
+			text += "\n"
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write puts the files into the folder, under their own names.
+func (f *manifestFlags) write(before []inject.File, r *inject.Result, stderr io.Writer) error {
+	if err := os.MkdirAll(f.output, 0o755); err != nil {
+		return err
+	}
+	files := slices.Clone(r.Files)
+	for i := range files {
+		if files[i].Name == "standard input" {
+			files[i].Name = "manifests.yaml"
+		}
+	}
+	if r.Documents != nil {
+		files = append(files, inject.File{Name: documentsFile, Text: r.Documents})
+	}
+	seen := map[string]bool{}
+	for _, file := range files {
+		name := filepath.Join(f.output, filepath.Base(file.Name))
+		if seen[name] {
+			return fmt.Errorf("two files would be written to %s: give -f one folder at a time", name)
+		}
+		seen[name] = true
+	}
+	for _, file := range files {
+		name := filepath.Join(f.output, filepath.Base(file.Name))
+		if have, err := os.ReadFile(name); err == nil && string(have) == string(file.Text) {
+			continue
+		}
+		if err := os.WriteFile(name, file.Text, 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintln(stderr, "written:", name)
+	}
+	return removeFiles(before, r.Removed, f.output, seen, stderr)
+}
+
+// removeFiles deletes, in place, what held nothing but what was injected.
+func removeFiles(before []inject.File, removed []string, output string, written map[string]bool, stderr io.Writer) error {
+	for _, file := range before {
+		name := filepath.Join(output, filepath.Base(file.Name))
+		if !slices.Contains(removed, file.Name) || written[name] || filepath.Clean(file.Name) != name {
+			continue
+		}
+		if err := os.Remove(name); err != nil {
+			return err
+		}
+		fmt.Fprintln(stderr, "removed:", name)
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package manifests
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
+)
+
+const vendorManifests = "../../../sanity/kubeapi/testdata/vendor.yaml"
+
+// What the API server and kustomize make of it is tested in sanity/kubeapi.
+func TestInjectAsLeavesTheManifestsAlone(t *testing.T) {
+	before := clitest.ReadFile(t, "sanity/kubeapi/testdata/vendor.yaml")
+	var stdout, stderr bytes.Buffer
+	if code := cli.Run(t.Context(), Commands(), []string{"inject", "-f", vendorManifests, "--as-policy"}, &stdout, &stderr); code != cli.ExitOK {
+		t.Fatalf("exit code %d: %s", code, &stderr)
+	}
+	for _, want := range []string{"kind: MutatingAdmissionPolicy\n", "kind: ValidatingAdmissionPolicy\n", "kind: ConfigMap\n", "kind: ClusterRole\n"} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("no %q in\n%s", want, &stdout)
+		}
+	}
+	if strings.Contains(stdout.String(), "\nkind: Deployment") || !strings.Contains(stderr.String(), "external-attacher") {
+		t.Errorf("printed\n%s\n%s", &stdout, &stderr)
+	}
+	folder := filepath.Join(t.TempDir(), "a", "component")
+	stdout.Reset()
+	if code := cli.Run(t.Context(), Commands(), []string{"inject", "-f", vendorManifests, "--as-kustomize", folder}, &stdout, &stderr); code != cli.ExitOK || stdout.Len() > 0 {
+		t.Fatalf("exit code %d: %s%s", code, &stdout, &stderr)
+	}
+	for name, want := range map[string]string{"kustomization.yaml": "kind: Component\n", "fencepost.yaml": "kind: ConfigMap\n"} {
+		if text, err := os.ReadFile(filepath.Join(folder, name)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v\n%s", name, err, text)
+		}
+	}
+	if clitest.ReadFile(t, "sanity/kubeapi/testdata/vendor.yaml") != before {
+		t.Error("the manifests were changed")
+	}
+}
+
+func TestInjectAsRefusesWhatCannotBeMeant(t *testing.T) {
+	for _, flags := range [][]string{
+		{"--as-policy", "--as-kustomize=x"},
+		{"--as-policy", "-o", "x"},
+		{"--as-kustomize=x", "-o", "y"},
+		{"--as-policy", "--check"},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := cli.Run(t.Context(), Commands(), append([]string{"inject", "-f", vendorManifests}, flags...), &stdout, &stderr)
+		if code != cli.ExitUsage || stdout.Len() > 0 || !strings.Contains(stderr.String(), "--as-") {
+			t.Errorf("%q: exit code %d: %s", flags, code, &stderr)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package manifests
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
+)
+
+const vendorManifest = `# the vendor's
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: array
+  namespace: storage
+spec:
+  template:
+    spec:
+      containers:
+      - name: driver
+        image: registry.example.com/driver
+        args: [--drivername=array.example.com]
+        volumeMounts: [{name: s, mountPath: /csi}]
+      - name: csi-attacher
+        image: registry.k8s.io/sig-storage/csi-attacher:v4.12.0
+        args:
+        - --csi-address=/csi/csi.sock
+        volumeMounts:
+        - name: s
+          mountPath: /csi
+      volumes:
+      - name: s
+        emptyDir: {}
+`
+
+// manifestFolder has the manifest, and a file that is none.
+func manifestFolder(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	for name, text := range map[string]string{"controller.yaml": vendorManifest, "README.md": "{{ if .x }}\na: 1\n{{ end }}\n", "values.yml": "replicas: 3\n"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+func fileText(t *testing.T, elements ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(elements...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestInjectReadsStandardInputAndSaysWhatItChose(t *testing.T) {
+	pipe := func(text string, args ...string) (string, string) {
+		t.Helper()
+		stdin = strings.NewReader(text)
+		t.Cleanup(func() { stdin = os.Stdin })
+		return clitest.Line(t, Commands(), cli.ExitOK, args...)
+	}
+	stdout, stderr := pipe(vendorManifest, "inject", "--image", "registry.example.com/csi-fencepost:v1", "--mode=Enforce")
+	clitest.Says(t, stdout, "--csi-address=/fencepost/csi.sock", "image: registry.example.com/csi-fencepost:v1", "mode: Enforce", "name: csi-fencepost-enforce-array.example.com")
+	clitest.Says(t, stderr, "standard input:2: driver array.example.com, by --drivername of container driver", "rights of mode Enforce")
+	if strings.Contains(stdout, "name: csi-fencepost-failover") {
+		t.Error("the rights of failover are given to who did not ask")
+	}
+	again, _ := pipe(stdout, "inject")
+	if again != stdout {
+		t.Errorf("injecting again changed it:\n%s", again)
+	}
+	back, _ := pipe(stdout, "uninject", "-f", "-")
+	if back != vendorManifest {
+		t.Errorf("uninject gave\n%s", back)
+	}
+	same, stderr := pipe(vendorManifest, "uninject")
+	if same != vendorManifest || !strings.Contains(stderr, "Nothing was injected") {
+		t.Errorf("stderr %q, stdout\n%s", stderr, same)
+	}
+}
+
+func TestInjectChangesAFolderInPlaceAndBack(t *testing.T) {
+	folder := manifestFolder(t)
+	stdout, stderr := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, "-o", folder)
+	if stdout != "" {
+		t.Errorf("printed %s", stdout)
+	}
+	clitest.Says(t, stderr, "written: "+filepath.Join(folder, "controller.yaml"), "written: "+filepath.Join(folder, documentsFile))
+	clitest.Says(t, fileText(t, folder, "controller.yaml"), "name: csi-fencepost\n")
+	clitest.Says(t, fileText(t, folder, documentsFile), "kind: ConfigMap", "kind: ClusterRoleBinding")
+	if strings.Contains(stderr, "values.yml") || fileText(t, folder, "values.yml") != "replicas: 3\n" {
+		t.Errorf("values.yml was touched: %s", stderr)
+	}
+	if _, stderr = clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, "-o", folder); strings.Contains(stderr, "written: ") {
+		t.Errorf("the second time: %s", stderr)
+	}
+	clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, "-o", folder, "--check")
+	clitest.Line(t, Commands(), cli.ExitOK, "uninject", "-f", folder, "-o", folder)
+	if got := fileText(t, folder, "controller.yaml"); got != vendorManifest {
+		t.Errorf("uninject left\n%s", got)
+	}
+	if _, err := os.Stat(filepath.Join(folder, documentsFile)); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", documentsFile, err)
+	}
+}
+
+func TestCheckChangesNothingAndFailsIfSomethingWould(t *testing.T) {
+	folder := manifestFolder(t)
+	stdout, stderr := clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", folder, "-o", folder, "--check")
+	clitest.Says(t, stderr, "inject would change: "+filepath.Join(folder, "controller.yaml"), documentsFile, "--timeout from 15s to 60s")
+	if stdout != "" || fileText(t, folder, "controller.yaml") != vendorManifest {
+		t.Errorf("printed %q, or changed the file", stdout)
+	}
+	file := filepath.Join(folder, "controller.yaml")
+	_, stderr = clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", file, "--check")
+	clitest.Says(t, stderr, "inject would change: "+file)
+	clitest.Line(t, Commands(), cli.ExitOK, "uninject", "-f", file, "--check")
+}
+
+func TestInjectTakesAnOwnConfiguration(t *testing.T) {
+	folder := manifestFolder(t)
+	own := filepath.Join(t.TempDir(), "own.yaml")
+	if err := os.WriteFile(own, []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\nmode: Enforce # mine\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	stdout, _ := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, "--config", own)
+	clitest.Says(t, stdout, "    mode: Enforce # mine\n", "name: csi-fencepost-enforce\n")
+	_, stderr := clitest.Line(t, Commands(), cli.ExitUsage, "inject", "-f", folder, "--config", own, "--failover")
+	clitest.Says(t, stderr, "--config says mode and failover itself")
+	if err := os.WriteFile(own, []byte("mode: Enforce\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr = clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", folder, "--config", own)
+	clitest.Says(t, stderr, own, "apiVersion: Required value")
+}
+
+func TestInjectSaysWhatIsWrongWithItsInput(t *testing.T) {
+	folder := manifestFolder(t)
+	for _, c := range []struct {
+		code int
+		args []string
+		want string
+	}{
+		{cli.ExitFailure, []string{"-f", filepath.Join(folder, "missing.yaml")}, "missing.yaml: no such file"},
+		{cli.ExitFailure, []string{"-f", t.TempDir()}, "has no .yaml, .yml or .json file"},
+		{cli.ExitFailure, []string{"-f", filepath.Join(folder, "values.yml")}, "no external-attacher was found"},
+		{cli.ExitFailure, []string{"-f", filepath.Join(folder, "README.md")}, "README.md:1: a template is left in it"},
+		{cli.ExitFailure, []string{"-f", folder, "--mode=Observe", "--failover"}, "--failover needs --mode Enforce"},
+		{cli.ExitUsage, []string{"-f", folder, "--mode=Maybe"}, "it has to be Observe or Enforce"},
+		{cli.ExitUsage, []string{"-f", folder, "-f", filepath.Join(folder, "controller.yaml")}, "given twice"},
+		{cli.ExitUsage, []string{folder}, "manifests are named with -f"},
+		{cli.ExitUsage, []string{"-f", folder, "--http-port=70000"}, "between 1 and 65535"},
+	} {
+		_, stderr := clitest.Line(t, Commands(), c.code, append([]string{"inject"}, c.args...)...)
+		clitest.Says(t, stderr, c.want)
+	}
+}
+
+func TestTwoFilesOfOneNameAreNotWrittenOverEachOther(t *testing.T) {
+	a, b, out := manifestFolder(t), manifestFolder(t), t.TempDir()
+	_, stderr := clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", a, "-f", b, "-o", out)
+	clitest.Says(t, stderr, "two files would be written to")
+	if left, err := os.ReadDir(out); err != nil || len(left) > 0 {
+		t.Errorf("written all the same: %v %v", left, err)
+	}
+}
+
+func TestHelpOfInjectListsItsFlags(t *testing.T) {
+	for _, name := range []string{"inject", "uninject"} {
+		stdout, _ := clitest.Line(t, Commands(), cli.ExitOK, name, "--help")
+		clitest.Says(t, stdout, "--filename", "--output", "--check", "kubectl apply -f -")
+	}
+	if !bytes.Contains([]byte(injectHelp), []byte("standard error")) {
+		t.Error("the help does not say where the choices are printed")
+	}
+}

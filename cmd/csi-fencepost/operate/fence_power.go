@@ -1,0 +1,266 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
+)
+
+const fenceOffHelp = `csi-fencepost fence off NODE --reason TEXT --config FILE has the fence agents turn a node off, and asks them whether it is.
+It is refused while the node is Ready and renews its lease, unless --force is given.`
+
+const fenceOnHelp = `csi-fencepost fence on NODE --reason TEXT --config FILE gives a node its power, or its access to the storage, back.
+That the node is off counts no more from then on.`
+
+// powerFlags are the flags and arguments of `csi-fencepost fence off` and `on`.
+type powerFlags struct {
+	*claimFlags
+	agents cluster.AgentFlags
+	driver string
+	yes    bool
+	force  bool
+	node   string
+}
+
+func parsePowerFlags(command, help string, args []string) (*powerFlags, error) {
+	f := &powerFlags{claimFlags: newClaimFlags(command, help)}
+	f.set.BoolVar(&f.yes, "yes", false, "Do not ask.")
+	if command == "fence off" {
+		f.set.BoolVar(&f.force, "force", false, "Also if the node is Ready and renews its lease.")
+	}
+	f.agents.Register(f.set)
+	f.set.StringVar(&f.driver, "driver", "", "The CSI driver whose storage is cut, where agents cut storage and there is no --csi-address.")
+	if err := f.parse(args, "NODE"); err != nil {
+		return f, err
+	}
+	f.node = f.set.Arg(0)
+	if !f.yes && !term.IsTerminal(int(os.Stdin.Fd())) {
+		return nil, f.set.Wrong("standard input is no terminal, so that nobody can be asked: give --yes if node %s is the one that you mean", f.node)
+	}
+	return f, nil
+}
+
+// runFenceOff is `csi-fencepost fence off`.
+func runFenceOff(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return runFencePower(ctx, "fence off", fenceOffHelp, args, stdout, stderr, (*powerFlags).off)
+}
+
+// runFenceOn is `csi-fencepost fence on`.
+func runFenceOn(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return runFencePower(ctx, "fence on", fenceOnHelp, args, stdout, stderr, (*powerFlags).on)
+}
+
+func runFencePower(ctx context.Context, command, help string, args []string, stdout, stderr io.Writer, do func(*powerFlags, context.Context, *powering) error) error {
+	f, err := parsePowerFlags(command, help, args)
+	if err != nil {
+		return err
+	}
+	c, err := f.cluster.OpenWithAgents(command)
+	if err != nil {
+		return err
+	}
+	p, done, err := f.prepare(ctx, c, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return do(f, ctx, p)
+}
+
+// powering is what turns a node off or on.
+type powering struct {
+	*cluster.Cluster
+	now      *cluster.Node
+	target   fencer.Target
+	agents   *sidecar.AgentSet
+	fencer   *fencer.Fencer
+	out, err io.Writer
+}
+
+// prepare reads the node and makes its agents.
+func (f *powerFlags) prepare(ctx context.Context, c *cluster.Cluster, stdout, stderr io.Writer) (*powering, func(), error) {
+	agents, done, err := f.agents.Build(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &powering{Cluster: c, agents: agents, out: stdout, err: stderr}
+	if err = p.complete(ctx, f); err != nil {
+		done()
+		return nil, nil, err
+	}
+	return p, done, nil
+}
+
+func (p *powering) complete(ctx context.Context, f *powerFlags) (err error) {
+	if err := errors.Join(p.agents.Faults...); err != nil {
+		return fmt.Errorf("%w; csi-fencepost fence test says more", err)
+	}
+	if p.now, err = cluster.ReadNode(ctx, p.Client, f.node); err != nil {
+		return err
+	}
+	if !p.agents.Levels.Covers(f.node) {
+		return fmt.Errorf("no level of fence agents covers node %s (fencing.levels)%s", f.node, leftOut(p.agents.Notes))
+	}
+	driver, err := f.driverName(p.agents)
+	if err != nil {
+		return err
+	}
+	if p.target, err = p.machine(ctx, driver); err != nil {
+		return err
+	}
+	for _, note := range p.agents.Notes {
+		fmt.Fprintln(p.err, "* "+note)
+	}
+	p.fencer, err = fencer.New(fencer.Options{Levels: narrate(p.agents.Levels, f.node, p.out), Records: p.Records(), Nodes: p.Client.CoreV1(),
+		Leases: p.Client.CoordinationV1(), Driver: driver, Actor: cluster.Operator(ctx, p.Client)})
+	return err
+}
+
+func leftOut(notes []string) string {
+	if len(notes) == 0 {
+		return ""
+	}
+	return ". " + strings.Join(notes, " ")
+}
+
+// noDriver stands for the driver where no agent cuts a driver's storage.
+const noDriver = "none"
+
+// driverName is whose storage is cut.
+func (f *powerFlags) driverName(agents *sidecar.AgentSet) (string, error) {
+	switch {
+	case agents.Driver != "" && f.driver != "" && agents.Driver != f.driver:
+		return "", f.set.Wrong("--driver is %s, and the one on --csi-address calls itself %s", f.driver, agents.Driver)
+	case agents.Driver != "":
+		return agents.Driver, nil
+	case f.driver != "":
+		return f.driver, nil
+	}
+	for _, m := range agents.Covering(f.node) {
+		if m.Agent.Proves() == fence.StorageFence {
+			return "", f.set.Wrong("agent %s cuts the node off from storage: --driver names the CSI driver whose storage that is", m.Agent.Name())
+		}
+	}
+	return noDriver, nil
+}
+
+// machine is the one that is meant: the live Node's, else the only one that the
+// ledgers know under that name.
+func (p *powering) machine(ctx context.Context, driver string) (fencer.Target, error) {
+	t := fencer.Target{Node: p.now.Name, UID: p.now.UID(), BootID: p.now.BootID(), NodeID: p.now.NodeID(driver), LeaseRV: p.now.LeaseRV()}
+	if p.now.Node != nil {
+		return t, nil
+	}
+	held, err := cluster.ReadHoldings(ctx, p.Client, p.now)
+	if err != nil {
+		return t, err
+	}
+	for _, h := range held.All {
+		if h.NodeUID == "" || h.NodeUID == t.UID {
+			continue
+		}
+		if t.UID != "" {
+			return t, fmt.Errorf("there is no Node %s, and the ledgers name several machines of that name: which one the agents would turn off cannot be told. Turn it off by hand, and say so: csi-fencepost fence confirm %s --reason TEXT", p.now.Name, cli.ShellQuote(p.now.Name))
+		}
+		t.UID, t.BootID = h.NodeUID, h.BootID
+		if h.Driver == driver {
+			t.NodeID = h.NodeID
+		}
+	}
+	if t.UID == "" {
+		return t, fmt.Errorf("there is no Node %s, and no ledger names a machine of it%s", p.now.Name, cli.DidYouMean(p.now.Name, held.Nodes))
+	}
+	return t, nil
+}
+
+// off turns the node off and says whether that is proven.
+func (f *powerFlags) off(ctx context.Context, p *powering) error {
+	if err := f.mayTurnOff(ctx, p); err != nil {
+		return err
+	}
+	if !f.yes && !ask(ctx, os.Stdin, p.out, f.node, fmt.Sprintf("This turns node %s off at once. Type its name to go on: ", f.node)) {
+		return errors.New("nothing was turned off")
+	}
+	fmt.Fprintf(p.out, "Turning node %s off.\n", f.node)
+	a, err := p.fencer.Off(ctx, p.target, f.reason, f.force)
+	if err != nil {
+		return err
+	}
+	if a.State != agent.Off {
+		return fmt.Errorf("node %s is not proven off: %s. Nothing of it counts as fenced", f.node, a.Why)
+	}
+	fmt.Fprintf(p.out, "Node %s is %s: %s.\nThe sidecars see it by themselves. To give it back: csi-fencepost fence on %s --reason TEXT\n",
+		f.node, provenWord(a.Kind), strings.TrimSuffix(a.Why, "."), cli.ShellQuote(f.node))
+	return nil
+}
+
+func provenWord(kind fence.Kind) string {
+	if kind == fence.StorageFence {
+		return "cut off from the storage"
+	}
+	return "off"
+}
+
+// mayTurnOff refuses a node that shows that it lives.
+func (f *powerFlags) mayTurnOff(ctx context.Context, p *powering) error {
+	if f.force || !observe.NodeReady(p.now.Node) {
+		return nil
+	}
+	err := watchSilence(ctx, p.Client, p.now, p.err)
+	var alive *aliveError
+	if errors.As(err, &alive) {
+		return fmt.Errorf("node %s is Ready and %s: it was not turned off. To drain it first: %s; to turn it off all the same, give --force", f.node, alive.why, explain.DrainCommand(f.node))
+	}
+	return err
+}
+
+// showFences prints the fences that are about to be undone. One that is made after it
+// is not: the node may have died again meanwhile, and its volumes have moved.
+func (p *powering) showFences(ctx context.Context) error {
+	r, err := p.Records().Get(ctx, p.target.Node)
+	if err != nil {
+		return err
+	}
+	p.target.Fences = []string{}
+	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
+		if s := r.Fence(kind, p.fencer.Driver); s != nil {
+			p.target.Fences = append(p.target.Fences, s.ID)
+			fmt.Fprintf(p.out, "Node %s is %s since %s: %s (fence %s).\n", p.target.Node, cluster.FenceWords(s), s.StartedAt, s.Reason, s.ID)
+		}
+	}
+	return nil
+}
+
+// on gives the node back what was cut.
+func (f *powerFlags) on(ctx context.Context, p *powering) error {
+	if err := p.showFences(ctx); err != nil {
+		return err
+	}
+	if !f.yes && !ask(ctx, os.Stdin, p.out, f.node, fmt.Sprintf("This turns node %s on. Type its name to go on: ", f.node)) {
+		return errors.New("nothing was turned on")
+	}
+	fmt.Fprintf(p.out, "Turning node %s on.\n", f.node)
+	a, err := p.fencer.On(ctx, p.target, f.reason)
+	if err != nil {
+		return err
+	}
+	if a.State != agent.On {
+		return fmt.Errorf("node %s does not read on: %s", f.node, a.Why)
+	}
+	fmt.Fprintf(p.out, "Node %s is on: %s.\n", f.node, strings.TrimSuffix(a.Why, "."))
+	return nil
+}

@@ -1,0 +1,85 @@
+package operate
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/fence/record/leasetest"
+)
+
+func TestAFenceThatFailedLastIsToldInShort(t *testing.T) {
+	failed := record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: record.Failed, EndedAt: "2025-11-21T08:00:00Z",
+		Why: "agent array did not cut it off: a fence would also cut off node n2"}
+	r := &record.Record{Node: "n1", Fences: []record.Fence{failed}}
+	const words = "fencing it failed at 2025-11-21T08:00:00Z: agent array did not cut it off: a fence would also cut off node n2"
+	if got := cluster.RecordWords(r); got != words {
+		t.Errorf("got %q, want %q", got, words)
+	}
+	fenced := failed
+	fenced.ID, fenced.Phase = "f2", record.Fenced
+	r.Fences = append(r.Fences, fenced)
+	if got, want := cluster.RecordWords(r), cluster.FenceWords(&fenced); got != want {
+		t.Errorf("once it is fenced: got %q, want %q", got, want)
+	}
+}
+
+func TestAFenceThatIsBeingLiftedIsSaidToProveNothing(t *testing.T) {
+	for _, tt := range []struct {
+		phase record.Phase
+		words string
+	}{
+		{record.Fenced, "being given back (storage of " + clitest.Driver + "), fenced by sidecar"},
+		{record.Fencing, "being fenced (storage of " + clitest.Driver + ") by sidecar"},
+	} {
+		f := record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: tt.phase, Actor: "sidecar", Lifting: "repaired"}
+		row := strings.Join(claimRows([]*record.Record{{Node: "n1", Fences: []record.Fence{f}}})[0], "|")
+		if want := "no: " + fence.VoidLifting + " (repaired)"; !strings.Contains(row, want) || !strings.Contains(row, tt.words) {
+			t.Errorf("got %q, want %q and %q in it", row, want, tt.words)
+		}
+		now := &cluster.Node{Name: "n1", Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}}
+		f.Machine.NodeUID = "u1"
+		if e := explain.NodeEvidence(&record.Record{Node: "n1", Fences: []record.Fence{f}}, now); len(e) != 1 || e[0].Counts || e[0].Why != fence.VoidLifting {
+			t.Errorf("explained as %+v", e)
+		}
+		if got := cluster.RecordWords(&record.Record{Node: "n1", Fences: []record.Fence{f}}); got != tt.words {
+			t.Errorf("got %q, want %q", got, tt.words)
+		}
+	}
+	f := record.Fence{Kind: fence.StorageFence, Driver: clitest.Driver, Phase: record.Fenced, Actor: "sidecar"}
+	if got := fenceCounts(&f); !strings.HasPrefix(got, "yes") {
+		t.Errorf("of one that nobody lifts: %q", got)
+	}
+	f.Phase, f.Lifting, f.Why = record.Lifted, "", "booted"
+	if got := fenceCounts(&f); got != "no: booted" {
+		t.Errorf("of one that is lifted: %q", got)
+	}
+}
+
+// One that nobody came to an end with keeps the node's volumes away until it is lifted.
+func TestAFenceThatIsStillToBeLiftedCanBeWithdrawn(t *testing.T) {
+	for lifting, want := range map[string]record.Phase{"booted": record.Void, "": record.Fencing} {
+		store := record.NewStore(leasetest.New(t, "ns").Client().CoordinationV1(), "ns")
+		if _, err := store.Update(t.Context(), "n1", func(r *record.Record) (bool, error) {
+			r.PutFence(record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: record.Fencing, Lifting: lifting, Actor: "sidecar",
+				Machine: record.FencedMachine{NodeUID: "u1"}}, "Fence")
+			return true, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w := &withdrawal{store: store, node: "n1", by: "ann", reason: "wrong"}
+		if err := w.run(t.Context(), []string{"f1"}); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := store.Get(t.Context(), "n1"); err != nil || r.FenceByID("f1").Phase != want {
+			t.Errorf("lifting %q: %+v, %v, want it %s", lifting, r, err, want)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+const releaseHelp = `csi-fencepost release pv NAME --node NODE --reason TEXT says that the node does not use that one volume any more.
+It is refused while the node lives and its own status lists the volume in use.`
+
+// releaseFlags are the flags and arguments of `csi-fencepost release`.
+type releaseFlags struct {
+	*claimFlags
+	node, nodeID string
+	pv           string
+}
+
+func parseReleaseFlags(args []string) (*releaseFlags, error) {
+	f := &releaseFlags{claimFlags: newClaimFlags("release", releaseHelp)}
+	f.set.StringVar(&f.node, "node", "", "The node that does not use the volume any more. Required.")
+	f.set.StringVar(&f.nodeID, "node-id", "", "Which of its machines, by node ID of the driver, where several of that name hold the volume.")
+	if err := f.parse(args, "pv", "NAME"); err != nil {
+		return f, err
+	}
+	if kind := f.set.Arg(0); kind != "pv" && kind != "persistentvolume" {
+		return nil, f.set.Wrong("%q cannot be released, only pv: csi-fencepost release pv NAME --node NODE --reason TEXT", kind)
+	}
+	if f.node == "" {
+		return nil, f.set.Wrong("--node is missing: the node that does not use the volume any more")
+	}
+	f.pv = f.set.Arg(1)
+	return f, nil
+}
+
+// runRelease is `csi-fencepost release`.
+func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f, err := parseReleaseFlags(args)
+	if err != nil {
+		return err
+	}
+	c, err := f.open()
+	if err != nil {
+		return err
+	}
+	l, h, err := f.look(ctx, c, stderr)
+	if err != nil {
+		return err
+	}
+	_, err = c.Records().ReleaseVolume(ctx, f.node, record.Release{
+		Volume: l.Survey.Volume, Driver: l.Driver, NodeID: h.NodeID, NodeUID: h.NodeUID, Token: h.Token,
+		By: cluster.Operator(ctx, c.Client), Reason: f.reason,
+	})
+	if err != nil {
+		return err
+	}
+	printReleased(stdout, f.pv, h)
+	return nil
+}
+
+// look finds the holder. What a silent kubelet listed last says nothing of now,
+// but that it is silent has to be seen: its lease is watched for as long as the
+// sidecar does.
+func (f *releaseFlags) look(ctx context.Context, c *cluster.Cluster, progress io.Writer) (*explain.Look, *fence.Holder, error) {
+	l, err := explain.LookAt(ctx, c, f.pv, 0, progress)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := releasable(l, f.node, f.nodeID)
+	if err == nil || h == nil || !listedInUse(h) || !h.Node.ReadyUnknown {
+		return l, h, err
+	}
+	if l, err = explain.LookAt(ctx, c, f.pv, c.Config.Fencing.SuspectAfter.Duration+2*time.Second, progress); err != nil {
+		return nil, nil, err
+	}
+	h, err = releasable(l, f.node, f.nodeID)
+	return l, h, err
+}
+
+func printReleased(w io.Writer, pv string, h *fence.Holder) {
+	fmt.Fprintf(w, "Released: volume %s from %s. The sidecar sees it by itself.\n", pv, h.Describe())
+	if m := h.Node; m != nil && m.UID == h.NodeUID && m.ListedAttached {
+		fmt.Fprintf(w, "While node %s lives it counts only once Kubernetes has taken the volume off its volumesAttached: delete the pods there that use it.\n", h.NodeName)
+	}
+}
+
+// releasable finds the holder that a release is about. An error says what is in
+// its way; a usageError, what is to be chosen.
+func releasable(l *explain.Look, node, nodeID string) (*fence.Holder, error) {
+	pv := l.Pv.Name
+	switch {
+	case l.Garbled != nil:
+		return nil, l.Garbled
+	case len(l.Denied) > 0:
+		return nil, fmt.Errorf("a right is missing to see who holds PersistentVolume %s: %s", pv, strings.Join(l.Denied, ", "))
+	}
+	var found []*fence.Holder
+	var all, ids []string
+	for i := range l.Survey.Holders {
+		h := &l.Survey.Holders[i]
+		if _, _, held := explain.JudgeAlone(&l.Survey.Snapshot, *h); !held {
+			continue
+		}
+		all = append(all, h.Describe())
+		if h.NodeName != node {
+			continue
+		}
+		ids = append(ids, cli.OrNone(h.NodeID))
+		if nodeID == "" || h.NodeID == nodeID {
+			found = append(found, h)
+		}
+	}
+	switch {
+	case len(ids) == 0:
+		return nil, fmt.Errorf("node %s does not hold PersistentVolume %s; who does: %s", node, pv, cli.OrNone(strings.Join(all, ", ")))
+	case len(found) == 0:
+		return nil, fmt.Errorf("node %s does not hold PersistentVolume %s under node ID %s, but under %s", node, pv, nodeID, strings.Join(ids, ", "))
+	case len(found) > 1:
+		return nil, cli.Usagef("release: several machines called %s hold PersistentVolume %s: choose one with --node-id: %s", node, pv, strings.Join(slices.Sorted(slices.Values(ids)), ", "))
+	}
+	return found[0], inTheWay(l, found[0])
+}
+
+// listedInUse: the holder's own kubelet says that it uses the volume, or did
+// when it was last heard.
+func listedInUse(h *fence.Holder) bool {
+	return h.Node != nil && h.Node.InUse && (h.NodeUID == "" || h.Node.UID == h.NodeUID)
+}
+
+// inTheWay says why a release of that holder cannot be written.
+func inTheWay(l *explain.Look, h *fence.Holder) error {
+	pv := l.Pv.Name
+	_, st, _ := explain.JudgeAlone(&l.Survey.Snapshot, *h)
+	switch {
+	case h.NodeID == "":
+		return fmt.Errorf("the node ID of node %s is not known, so that one volume cannot be released from it; if the node is off: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, cli.ShellQuote(h.NodeName))
+	case listedInUse(h) && h.Liveness != fence.Stale:
+		return fmt.Errorf("node %s uses PersistentVolume %s: its kubelet lists it in volumesInUse. End the pods there that use it: %s", h.NodeName, pv, explain.PodsCommand(h.NodeName))
+	case st.Reason == fence.HolderReleased:
+		return fmt.Errorf("%s has released PersistentVolume %s already: there is nothing to say", h.Describe(), pv)
+	}
+	return nil
+}

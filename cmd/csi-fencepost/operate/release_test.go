@@ -1,0 +1,135 @@
+package operate
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+)
+
+func contestedEntry(e ledger.Entry) ledger.Entry {
+	e.Contest = &fence.Contest{BootID: e.BootID}
+	return e
+}
+
+func TestReleaseIsBoundToTheVeryPublication(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", contestedEntry(clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing)))
+	api.AddNode("n1", "uid-1", "boot-1", "i-1")
+	stdout, _ := commandLine(t, cli.ExitOK, "release", "pv", "pv-1", "--node", "n1", "--reason", "looked: nothing mounted", kubeconfig)
+	clitest.Says(t, stdout, "Released: volume pv-1 from node n1 (ID i-1)")
+	r := api.Record("n1")
+	if r == nil || len(r.Releases) != 1 {
+		t.Fatalf("record %+v, want one release", r)
+	}
+	got := r.Releases[0]
+	if got.Volume != clitest.Handle || got.Driver != clitest.Driver || got.NodeID != "i-1" || got.NodeUID != "uid-1" || got.Token != "token-i-1" || got.By != "alice" || got.Reason != "looked: nothing mounted" {
+		t.Errorf("release %+v is not bound to volume, driver, machine and token", got)
+	}
+	stdout, _ = commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
+	clitest.Says(t, stdout, "is fenced (VolumeRelease (alice))", "ALLOWED")
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
+	clitest.Says(t, stdout, "volume released", "volume vol-0001 of disk.example.com from node ID i-1: looked: nothing mounted")
+}
+
+func TestReleaseIsRefusedWhileTheNodeUsesTheVolume(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.InUse, clitest.KubeletReady)
+	_, stderr := commandLine(t, cli.ExitFailure, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
+	clitest.Says(t, stderr, "node n1 uses PersistentVolume pv-1", "volumesInUse", "kubectl get pods")
+	if api.Record("n1") != nil {
+		t.Error("a release was written all the same")
+	}
+}
+
+func TestReleaseSaysWhenItCountsOnlyOnceTheControllerDetaches(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.ListedAttached)
+	stdout, _ := commandLine(t, cli.ExitOK, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
+	clitest.Says(t, stdout, "counts only once Kubernetes has taken the volume off its volumesAttached")
+}
+
+func TestReleaseOfAnOlderMachineIsNotRefusedForTheNewOnesUse(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing), clitest.Entry("i-2", "n1", "uid-2", "boot-2", fence.Publishing))
+	api.AddNode("n1", "uid-2", "boot-2", "i-2", clitest.InUse, clitest.ListedAttached, clitest.KubeletReady)
+	_, stderr := commandLine(t, cli.ExitUsage, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
+	clitest.Says(t, stderr, "choose one with --node-id: i-1, i-2")
+	_, stderr = commandLine(t, cli.ExitFailure, "release", "pv", "pv-1", "--node=n1", "--node-id=i-2", "--reason=x", kubeconfig)
+	clitest.Says(t, stderr, "node n1 uses PersistentVolume pv-1")
+	_, stderr = commandLine(t, cli.ExitFailure, "release", "pv", "pv-1", "--node=n1", "--node-id=i-3", "--reason=x", kubeconfig)
+	clitest.Says(t, stderr, "not hold PersistentVolume pv-1 under node ID i-3, but under i-1, i-2")
+	stdout, _ := commandLine(t, cli.ExitOK, "release", "pv", "pv-1", "--node=n1", "--node-id=i-1", "--reason=x", kubeconfig)
+	clitest.Says(t, stdout, "Released: volume pv-1 from node n1 (ID i-1)")
+	if r := api.Record("n1").Releases[0]; r.NodeUID != "uid-1" || r.Token != "token-i-1" {
+		t.Errorf("release %+v, want of the older machine", r)
+	}
+}
+
+func TestReleaseIsRefusedWhereItSaysNothing(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing), clitest.Entry("i-9", "n9", "uid-9", "boot-9", fence.TakenOver))
+	api.AddNode("n1", "uid-1", "boot-1", "i-1")
+	_, stderr := commandLine(t, cli.ExitFailure, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
+	clitest.Says(t, stderr, "node n1 (ID i-1) has released PersistentVolume pv-1 already")
+	for _, node := range []string{"n2", "n9"} {
+		_, stderr = commandLine(t, cli.ExitFailure, "release", "pv", "pv-1", "--node="+node, "--reason=x", kubeconfig)
+		clitest.Says(t, stderr, "node "+node+" does not hold PersistentVolume pv-1; who does: node n1 (ID i-1)")
+	}
+	api.Forbidden["get nodes"] = true
+	_, stderr = commandLine(t, cli.ExitFailure, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
+	clitest.Says(t, stderr, "a right is missing", "get nodes")
+}
+
+func TestClaimsAreNotWrittenWhereTheConfigurationDoesNotAskForThem(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	text := "apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\nevidence:\n  operatorConfirmation: false\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"fence", "confirm", "n1", "--yes"}, {"release", "pv", "pv-1", "--node=n1"}} {
+		_, stderr := commandLine(t, cli.ExitFailure, append(args, "--reason=x", "--config="+file, kubeconfig)...)
+		clitest.Says(t, stderr, "evidence.operatorConfirmation: false")
+	}
+	if api.Writes != 0 {
+		t.Errorf("%d writes, want none", api.Writes)
+	}
+}
+
+func TestReleaseOfAVolumeThatASilentKubeletListedLast(t *testing.T) {
+	for liveness, refused := range map[fence.Liveness]bool{fence.Stale: false, fence.Alive: true, fence.Unwatched: true} {
+		h, err := releasable(inUseOnN1(liveness), "n1", "")
+		if h == nil || refused != (err != nil) {
+			t.Errorf("%s: %v, want it to be refused: %t", liveness, err, refused)
+		}
+		if refused {
+			clitest.Says(t, err.Error(), "node n1 uses PersistentVolume pv-1", "volumesInUse")
+		}
+	}
+}
+
+// inUseOnN1 is a look at a volume whose holder's own kubelet lists it.
+func inUseOnN1(liveness fence.Liveness) *explain.Look {
+	pv := clitest.PV("pv-1")
+	h := fence.Holder{NodeID: "i-0abc", NodeName: "n1", NodeUID: "uid-1", BootID: "boot-1", Sources: []fence.Source{fence.FromLedger, fence.FromVolumesInUse},
+		State: fence.Publishing, Token: "t1", Liveness: liveness, LeaseRV: "100",
+		Node: &fence.Node{UID: "uid-1", BootID: "boot-1", InUse: true, ListedAttached: true}}
+	return &explain.Look{Driver: clitest.Driver, Pv: pv, Survey: &survey.Survey{
+		Snapshot: fence.Snapshot{Volume: clitest.Handle, PV: pv.Name, Holders: []fence.Holder{h}},
+		Writers:  csi.Single,
+		Book:     &ledger.Book{Handle: clitest.Handle, PVs: []*corev1.PersistentVolume{pv}},
+	}}
+}

@@ -1,0 +1,169 @@
+package run
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kubernetes-csi/csi-lib-utils/leaderelection"
+	"github.com/kubernetes-csi/csi-lib-utils/standardflags"
+	"k8s.io/component-base/featuregate"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+)
+
+// errVersion ends a run that was only asked for the version.
+var errVersion = errors.New("version asked for")
+
+// runFlags are the flags of `csi-fencepost run`.
+type runFlags struct {
+	// The flags that all CSI sidecars share. They are registered by
+	// registerStandard and not by standardflags itself, which keeps them in
+	// globals, registers --metrics-path elsewhere, and has other defaults.
+	standardflags.SidecarConfiguration
+
+	listen       string
+	config       string
+	agentDirs    cli.FolderList
+	noKubernetes bool
+	timeout      time.Duration
+
+	logging *logsapi.LoggingConfiguration
+	gates   featuregate.MutableVersionedFeatureGate
+	set     *flag.FlagSet
+}
+
+// newRunFlags returns the flags with their defaults.
+func newRunFlags() *runFlags {
+	f := &runFlags{
+		agentDirs: cli.FolderList{"/usr/sbin"},
+		logging:   logsapi.NewLoggingConfiguration(),
+		gates:     featuregate.NewFeatureGate(),
+		set:       flag.NewFlagSet("csi-fencepost run", flag.ContinueOnError),
+	}
+	f.set.SetOutput(io.Discard) // errors are printed once, by main
+	f.registerStandard(f.set)
+	f.set.StringVar(&f.listen, "listen", "", "The socket to serve for external-attacher: unix:///path or /path. Required.")
+	f.set.StringVar(&f.config, "config", "", "The configuration file. Without one, every default holds.")
+	f.set.Var(&f.agentDirs, "agent-dirs", "The folders in which fence agents may be, absolute, separated by commas.")
+	f.set.BoolVar(&f.noKubernetes, "no-kubernetes", false, "Run without a Kubernetes API: every call is forwarded and nothing is guarded. For a driver's own tests.")
+	f.set.DurationVar(&f.timeout, "timeout", 15*time.Second, "The deadline of the calls that csi-fencepost makes to the driver for itself. Calls of the attacher keep the attacher's deadline.")
+	// Only an unregistered gate fails here, and this one is new.
+	if err := logsapi.AddFeatureGates(f.gates); err != nil {
+		panic(err)
+	}
+	logsapi.AddGoFlags(f.logging, f.set)
+	return f
+}
+
+// registerStandard registers the flags of csi-lib-utils' standardflags under
+// their own names. The API limits are higher than there: a takeover of many
+// volumes is bound by them.
+func (f *runFlags) registerStandard(fs *flag.FlagSet) {
+	f.LeaderElectionLabels = map[string]string{}
+	fs.BoolVar(&f.ShowVersion, "version", false, "Print the version and exit.")
+	fs.StringVar(&f.KubeConfig, "kubeconfig", "", "The kubeconfig file. Needed only outside of a cluster.")
+	fs.StringVar(&f.CSIAddress, "csi-address", "", "The driver's socket: unix:///path or /path. Required.")
+	fs.Float64Var(&f.KubeAPIQPS, "kube-api-qps", 50, "Requests per second to the Kubernetes API.")
+	fs.IntVar(&f.KubeAPIBurst, "kube-api-burst", 100, "Requests to the Kubernetes API in one burst.")
+	fs.StringVar(&f.HttpEndpoint, "http-endpoint", "", "The TCP address of metrics, /healthz, /readyz and "+leaderelection.HealthCheckerAddress+", for example :8080. Empty: not served.")
+	fs.StringVar(&f.MetricsPath, "metrics-path", "/metrics", "The HTTP path of the metrics.")
+	fs.BoolVar(&f.LeaderElection, "leader-election", false, "Let one replica at a time do the background work. Calls are served by every replica in any case.")
+	fs.StringVar(&f.LeaderElectionNamespace, "leader-election-namespace", "", "The namespace of the leader's Lease. Default: the pod's.")
+	fs.DurationVar(&f.LeaderElectionLeaseDuration, "leader-election-lease-duration", 15*time.Second, "How long a candidate waits before it takes the lead from a silent leader.")
+	fs.DurationVar(&f.LeaderElectionRenewDeadline, "leader-election-renew-deadline", 10*time.Second, "How long a leader tries to renew before it gives the lead up.")
+	fs.DurationVar(&f.LeaderElectionRetryPeriod, "leader-election-retry-period", 5*time.Second, "How long to wait between two tries.")
+	fs.Var(&f.LeaderElectionLabels, "leader-election-labels", "Labels of the leader's Lease: key:value, separated by commas.")
+}
+
+// parseRunFlags reads the command line of `csi-fencepost run`. It returns
+// the help or errVersion when only those were asked for, and a usageError that
+// names the flag when something is wrong.
+func parseRunFlags(args []string) (*runFlags, error) {
+	f := newRunFlags()
+	err := f.set.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return f, f.help()
+	case err != nil:
+		return nil, cli.Usagef("run: %v; csi-fencepost run --help lists the flags", err)
+	case f.ShowVersion:
+		return f, errVersion
+	case f.set.NArg() > 0:
+		return nil, cli.Usagef("run: %q is not a flag, and run takes nothing else; is a -- missing, or a = before a value?", f.set.Arg(0))
+	}
+	if err := errors.Join(f.wrong()...); err != nil {
+		return nil, cli.Usagef("run: %v", err)
+	}
+	return f, nil
+}
+
+// wrong returns everything that is wrong with the flags.
+func (f *runFlags) wrong() (errs []error) {
+	bad := func(is bool, format string, args ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	bad(f.CSIAddress == "", "--csi-address is missing: the socket of the CSI driver, for example --csi-address=/csi/csi.sock")
+	bad(f.listen == "", "--listen is missing: the socket that external-attacher is to use, for example --listen=/fencepost/csi.sock")
+	bad(f.CSIAddress != "" && trimScheme(f.CSIAddress) == trimScheme(f.listen), "--listen and --csi-address are the same socket %s: the driver has its own, and external-attacher's --csi-address is the one of --listen", f.listen)
+	bad(f.timeout <= 0, "--timeout is %s: it has to be more than 0", f.timeout)
+	bad(f.KubeAPIQPS <= 0, "--kube-api-qps is %v: it has to be more than 0", f.KubeAPIQPS)
+	bad(f.KubeAPIBurst <= 0, "--kube-api-burst is %d: it has to be more than 0", f.KubeAPIBurst)
+	bad(!strings.HasPrefix(f.MetricsPath, "/"), "--metrics-path is %q: it has to begin with /", f.MetricsPath)
+	for _, taken := range []string{healthPath, ReadyPath, leaderelection.HealthCheckerAddress} {
+		bad(f.MetricsPath == taken, "--metrics-path is %s, which has a meaning of its own: choose another one", taken)
+	}
+	return append(errs, append(f.wrongTogether(), f.wrongElection()...)...)
+}
+
+// wrongTogether returns what contradicts --no-kubernetes. A flag without effect
+// would be believed to have one.
+func (f *runFlags) wrongTogether() (errs []error) {
+	if !f.noKubernetes {
+		return nil
+	}
+	f.set.Visit(func(given *flag.Flag) {
+		switch name := given.Name; {
+		case name == "config", name == "kubeconfig", strings.HasPrefix(name, "kube-api-"), strings.HasPrefix(name, "leader-election"):
+			errs = append(errs, fmt.Errorf("--%s has no effect with --no-kubernetes: take one of them off", name))
+		}
+	})
+	return errs
+}
+
+// wrongElection returns what client-go would refuse only after the driver has
+// answered.
+func (f *runFlags) wrongElection() (errs []error) {
+	if !f.LeaderElection {
+		return nil
+	}
+	if f.LeaderElectionLeaseDuration <= f.LeaderElectionRenewDeadline {
+		errs = append(errs, fmt.Errorf("--leader-election-lease-duration (%s) has to be more than --leader-election-renew-deadline (%s)", f.LeaderElectionLeaseDuration, f.LeaderElectionRenewDeadline))
+	}
+	if f.LeaderElectionRetryPeriod <= 0 || float64(f.LeaderElectionRenewDeadline) <= electionJitter*float64(f.LeaderElectionRetryPeriod) {
+		errs = append(errs, fmt.Errorf("--leader-election-renew-deadline (%s) has to be more than %v times --leader-election-retry-period (%s), which has to be more than 0", f.LeaderElectionRenewDeadline, electionJitter, f.LeaderElectionRetryPeriod))
+	}
+	return errs
+}
+
+// help is the flags and their defaults, as an error.
+func (f *runFlags) help() error {
+	var text strings.Builder
+	text.WriteString("csi-fencepost run serves external-attacher on --listen and talks to the driver on --csi-address.\n\nFlags:\n")
+	f.set.SetOutput(&text)
+	f.set.PrintDefaults()
+	return cli.HelpError(text.String())
+}
+
+// trimScheme returns the path of a socket address, in one spelling.
+func trimScheme(address string) string {
+	return filepath.Clean(strings.TrimPrefix(address, "unix://"))
+}

@@ -1,0 +1,62 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
+)
+
+const (
+	healthPath = "/healthz"
+	ReadyPath  = "/readyz"
+
+	// A scrape or a probe is short: what is slower than this is not one.
+	httpHeaderTimeout = 10 * time.Second
+	httpStopTimeout   = 2 * time.Second
+)
+
+// newMux returns the handlers of --http-endpoint, leader election's excepted.
+func newMux(m *sidecar.Metrics, metricsPath string, ready *sidecar.Readiness) *http.ServeMux {
+	mux := http.NewServeMux()
+	m.RegisterToServer(mux, metricsPath)
+	// Alive is whoever answers. A driver or an API that is down is no reason to
+	// be killed: the restart would mend neither, and end the attacher.
+	mux.HandleFunc(healthPath, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.Handle(ReadyPath, ready)
+	return mux
+}
+
+// startHTTP serves mux on a TCP address until stop is called. An address that
+// cannot be listened on is an error at once.
+func startHTTP(ctx context.Context, address string, mux *http.ServeMux) (stop func(), err error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--http-endpoint %s cannot be served: %w", address, err)
+	}
+	logger := klog.FromContext(ctx)
+	logger.Info("Serving metrics and health", "address", listener.Addr().String())
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: httpHeaderTimeout}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// Guarding goes on without metrics: this is not worth the process.
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			logger.Error(err, "Metrics and health are no longer served", "address", address)
+		}
+	}()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), httpStopTimeout)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			server.Close()
+		}
+		<-done
+	}, nil
+}

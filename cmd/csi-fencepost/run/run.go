@@ -1,0 +1,269 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	libconfig "github.com/kubernetes-csi/csi-lib-utils/config"
+	csileader "github.com/kubernetes-csi/csi-lib-utils/leaderelection"
+	"github.com/kubernetes-csi/csi-lib-utils/rpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/proxy"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
+)
+
+// Command is `csi-fencepost run`.
+func Command() cli.Command {
+	return cli.Command{Name: "run", Summary: "the sidecar: serve external-attacher, guard the driver", Run: runSidecar}
+}
+
+// runSidecar is `csi-fencepost run`.
+func runSidecar(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f, err := parseRunFlags(args)
+	switch {
+	case errors.Is(err, errVersion):
+		return cli.PrintVersion(ctx, nil, stdout, stderr)
+	case err != nil:
+		return err
+	}
+	logs.InitLogs()
+	if err := logsapi.ValidateAndApply(f.logging, f.gates); err != nil {
+		return cli.Usagef("run: --logging-format or another log flag: %v", err)
+	}
+	s, err := newRunner(f)
+	if err != nil {
+		return err
+	}
+	saveMemory()
+	return s.run(ctx)
+}
+
+// A runner is what `run` starts, in this order: HTTP, the driver's connection,
+// the guard, the socket. It stops in the opposite order.
+type runner struct {
+	flags  *runFlags
+	config *config.Configuration
+	rest   *rest.Config // nil with --no-kubernetes
+
+	metrics *sidecar.Metrics
+	ready   *sidecar.Readiness
+	leader  *leaderHealth
+	board   *sidecar.Board
+}
+
+// newRunner checks everything that can be checked before anything is started.
+func newRunner(f *runFlags) (*runner, error) {
+	if err := proxy.CheckListen(f.listen); err != nil {
+		return nil, cli.Usagef("run: --listen: %v", err)
+	}
+	s := &runner{flags: f, metrics: sidecar.NewMetrics(), ready: &sidecar.Readiness{}, leader: newLeaderHealth()}
+	if !f.noKubernetes {
+		var err error
+		if s.config, err = cluster.LoadConfig(f.config); err != nil {
+			return nil, cli.Usagef("run: --config: %v", err)
+		}
+		if s.rest, err = restConfig(f); err != nil {
+			return nil, err
+		}
+	}
+	s.board = sidecar.NewBoard(cli.BuildVersion(), s.config, f.LeaderElection, s.ready)
+	return s, nil
+}
+
+// restConfig says how the Kubernetes API is reached.
+func restConfig(f *runFlags) (*rest.Config, error) {
+	c, err := libconfig.BuildConfig(f.KubeConfig, f.SidecarConfiguration)
+	if err != nil {
+		return nil, fmt.Errorf("the Kubernetes API is not known: %w; inside of a pod its service account is used, outside give --kubeconfig (or --no-kubernetes, which guards nothing)", err)
+	}
+	c.ContentType = runtime.ContentTypeProtobuf
+	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	c.Wrap(limitReadAhead)
+	return rest.AddUserAgent(c, "csi-fencepost/"+cli.BuildVersion()), nil
+}
+
+// run serves until ctx ends; then the calls in flight finish.
+func (s *runner) run(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	logger.Info("csi-fencepost", "version", cli.BuildVersion(), "csiAddress", s.flags.CSIAddress, "listen", s.flags.listen)
+
+	if !s.flags.noKubernetes {
+		adviseAttacher(ctx)
+	}
+	s.ready.Set("driver", sidecar.NotReady("it has not answered yet"))
+	s.ready.Set("socket", sidecar.NotReady("it is not served yet"))
+	s.metrics.ReadyIs(s.ready)
+	mux := newMux(s.metrics, s.flags.MetricsPath, s.ready)
+	s.board.Serve(mux)
+	if s.flags.LeaderElection {
+		mux.Handle(csileader.HealthCheckerAddress, s.leader)
+	}
+	if s.flags.HttpEndpoint != "" {
+		stop, err := startHTTP(ctx, s.flags.HttpEndpoint, mux)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+
+	conn, driver, err := s.connect(ctx)
+	if ctx.Err() != nil {
+		return nil // stopped while it waited for the driver
+	} else if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s.metrics.SetDriverName(driver)
+	s.board.SetDriver(driver)
+	s.ready.Set("driver", driverReady(conn))
+
+	// What the guard runs on outlives ctx: calls in flight are still judged.
+	guardCtx, stopGuard := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopGuard()
+	// Until it is built, which waits for the Kubernetes API, ctx ends it too.
+	built := context.AfterFunc(ctx, stopGuard)
+	guard, background, err := s.guard(guardCtx, conn, driver)
+	built()
+	if ctx.Err() != nil {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	keepMemory()
+	wait, err := s.startBackground(ctx, driver, background)
+	if err != nil {
+		return err
+	}
+	defer wait()
+	return s.serve(ctx, conn, guard)
+}
+
+// connect waits for the driver, however long that takes, and asks its name.
+func (s *runner) connect(ctx context.Context) (*grpc.ClientConn, string, error) {
+	conn, err := proxy.Dial(ctx, s.flags.CSIAddress)
+	if err != nil {
+		return nil, "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.flags.timeout)
+	defer cancel()
+	driver, err := rpc.GetDriverName(ctx, conn)
+	if err != nil {
+		conn.Close()
+		return nil, "", fmt.Errorf("the driver on %s does not tell its name: %w", s.flags.CSIAddress, err)
+	}
+	return conn, driver, nil
+}
+
+// serve serves the socket until ctx ends.
+func (s *runner) serve(ctx context.Context, conn *grpc.ClientConn, guard proxy.Guard) error {
+	server, err := proxy.New(proxy.Options{
+		Listen:   s.flags.listen,
+		Driver:   conn,
+		Guard:    guard,
+		Recorder: s.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	s.ready.Set("socket", func() error {
+		select {
+		case <-ctx.Done():
+			return errors.New("stopping")
+		case <-server.Serving():
+			return nil
+		default:
+			return errors.New("it is not served yet")
+		}
+	})
+	return server.Serve(ctx)
+}
+
+// driverReady passes while the driver is connected. It has a lost connection
+// made again, which otherwise waits for the next call.
+func driverReady(conn *grpc.ClientConn) func() error {
+	return func() error {
+		state := conn.GetState()
+		if state == connectivity.Ready {
+			return nil
+		}
+		conn.Connect()
+		return fmt.Errorf("the connection is lost (%s)", state)
+	}
+}
+
+// guard returns the guard of the two calls and its background work.
+func (s *runner) guard(ctx context.Context, conn *grpc.ClientConn, driver string) (proxy.Guard, func(context.Context) error, error) {
+	if s.flags.noKubernetes {
+		klog.FromContext(ctx).Info("NOTHING IS GUARDED: --no-kubernetes forwards every call", "driver", driver)
+		return proxy.Pass(), nil, nil
+	}
+	s.ready.Set("guard", sidecar.NotReady("it waits for the Kubernetes API"))
+	guard, background, err := sidecar.New(ctx, sidecar.Options{
+		Driver:    driver,
+		Conn:      conn,
+		Rest:      s.rest,
+		Config:    s.config,
+		AgentDirs: s.flags.agentDirs,
+		Timeout:   s.flags.timeout,
+		Metrics:   s.metrics,
+		Board:     s.board,
+		Rejudged:  guard.Rejudged,
+		Lead:      func() error { return s.leader.Check(nil) },
+		Ready:     func(check func() error) { s.ready.Set("guard", check) },
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return guard, background, nil
+}
+
+// startBackground runs the background work, on the leader only if there is an
+// election, until ctx ends. wait returns once it has ended.
+func (s *runner) startBackground(ctx context.Context, driver string, background func(context.Context) error) (wait func(), err error) {
+	if background == nil {
+		return func() {}, nil
+	}
+	work := func(ctx context.Context) {
+		s.board.SetLeads(true)
+		defer s.board.SetLeads(false)
+		sidecar.KeepRunning(ctx, background)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	running := sync.WaitGroup{}
+	wait = func() { cancel(); running.Wait() }
+	if !s.flags.LeaderElection {
+		running.Go(func() { work(ctx) })
+		return wait, nil
+	}
+	client, err := kubernetes.NewForConfig(s.rest)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("leader election: %w", err)
+	}
+	e, err := newElection(client, driver, s.flags, s.leader)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	running.Go(func() {
+		if err := e.run(ctx, work); err != nil {
+			klog.FromContext(ctx).Error(err, "No background work without leader election")
+		}
+	})
+	return wait, nil
+}
