@@ -66,7 +66,7 @@ var promises = []promise{
 		model:      checked{nil, "dead ends are not searched for"},
 		stories:    []string{"rack", "all-silent", "array-outage", "drain", "late-off"},
 		mutants:    []string{"fence/fencer", "proxy/guard"},
-		fuzz:       []string{"cmd/csi-fencepost/cli FuzzPluginText", "cmd/csi-fencepost/explain FuzzArguments", "cmd/csi-fencepost/operate FuzzArguments", "cmd/csi-fencepost/run FuzzArguments"},
+		fuzz:       []string{"cmd/csi-fencepost/explain FuzzArguments", "cmd/csi-fencepost/operate FuzzArguments", "cmd/csi-fencepost/run FuzzArguments"},
 		guards:     []string{"drain", "move", "clock-ahead", "other-cluster", "back-off"},
 		besides:    "what a call and a failover cost: [BENCH.md](BENCH.md)"},
 }

@@ -37,6 +37,7 @@ func BuildVersion() string {
 	return "unknown"
 }
 
+// PrintVersion is `csi-fencepost version`.
 func PrintVersion(_ context.Context, args []string, stdout, _ io.Writer) error {
 	if len(args) > 0 && args[0] != "--help" {
 		return Usagef("version: takes no arguments, got %q", args[0])

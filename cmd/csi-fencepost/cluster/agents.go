@@ -23,6 +23,7 @@ type AgentFlags struct {
 	csiAddress string
 }
 
+// Register adds the flags.
 func (f *AgentFlags) Register(fs *cli.Flags) {
 	f.dirs = cli.FolderList{"/usr/sbin"}
 	fs.Var(&f.dirs, "agent-dirs", "The folders in which fence agents may be, absolute, separated by commas.")
@@ -61,6 +62,7 @@ type ReadingView struct {
 	Error  string `json:"error,omitempty"`
 }
 
+// Words are what the agent said, or why it did not.
 func (r *ReadingView) Words() string {
 	switch {
 	case r.Error == "":

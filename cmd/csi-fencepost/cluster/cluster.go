@@ -27,6 +27,7 @@ type Flags struct {
 	Config     string
 }
 
+// Register adds the flags.
 func (f *Flags) Register(fs *cli.Flags) {
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "The kubeconfig file. Default: as kubectl does, KUBECONFIG, then ~/.kube/config, then the pod's service account.")
 	fs.StringVar(&f.context, "context", "", "The context of the kubeconfig. Default: its current one.")

@@ -35,6 +35,7 @@ type Holdings struct {
 	Garbled []string // PVs whose ledger cannot be read
 }
 
+// ReadHoldings lists what may name the node, by the ledgers of this cluster.
 func ReadHoldings(ctx context.Context, client kubernetes.Interface, now *Node) (*Holdings, error) {
 	uid, err := Identity(ctx, client)
 	if err != nil {
@@ -85,6 +86,7 @@ func (h *Holdings) fromLedger(pv *corev1.PersistentVolume, cluster, node string)
 	}
 }
 
+// ClaimOf is the claim of a PersistentVolume, as namespace/name; empty: none.
 func ClaimOf(pv *corev1.PersistentVolume) string {
 	if claim := pv.Spec.ClaimRef; claim != nil {
 		return claim.Namespace + "/" + claim.Name

@@ -97,10 +97,12 @@ func MachineOf(name string, node *corev1.Node, nodeID string) agent.Machine {
 	return out
 }
 
+// Liveness of a node, in words, as of when they were read.
 func (m *Machines) Liveness(name string) string {
 	return (&Node{Node: m.Nodes[name], Lease: m.leases[name]}).livenessAt(m.at)
 }
 
+// Liveness of the node now, in words.
 func (n *Node) Liveness() string { return n.livenessAt(time.Now()) }
 
 // livenessAt is the node's Ready condition, and when it last renewed its lease

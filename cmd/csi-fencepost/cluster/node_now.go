@@ -22,6 +22,7 @@ type Node struct {
 	CSINode *storagev1.CSINode
 }
 
+// ReadNode reads the Node, its CSINode and its lease; what is not there is nil.
 func ReadNode(ctx context.Context, client kubernetes.Interface, name string) (now *Node, err error) {
 	now = &Node{Name: name}
 	if now.Node, err = absent(client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})); err != nil {
@@ -44,6 +45,7 @@ func absent[T any](object *T, err error) (*T, error) {
 	return object, err
 }
 
+// UID of the Node; empty: there is none.
 func (n *Node) UID() string {
 	if n.Node == nil {
 		return ""
@@ -51,6 +53,7 @@ func (n *Node) UID() string {
 	return string(n.Node.UID)
 }
 
+// BootID of the Node; empty: there is none.
 func (n *Node) BootID() string {
 	if n.Node == nil {
 		return ""
@@ -58,6 +61,7 @@ func (n *Node) BootID() string {
 	return n.Node.Status.NodeInfo.BootID
 }
 
+// SystemUUID of the Node; empty: there is none.
 func (n *Node) SystemUUID() string {
 	if n.Node == nil {
 		return ""
@@ -65,6 +69,7 @@ func (n *Node) SystemUUID() string {
 	return n.Node.Status.NodeInfo.SystemUUID
 }
 
+// LeaseRV is the lease's resourceVersion; empty: there is no lease.
 func (n *Node) LeaseRV() string {
 	if n.Lease == nil {
 		return ""
@@ -84,6 +89,7 @@ func (n *Node) NodeID(driver string) string {
 	return ""
 }
 
+// Carries tells whether the live node has that node ID of any driver.
 func (n *Node) Carries(nodeID string) bool {
 	return n.Node != nil && n.CSINode != nil && slices.ContainsFunc(n.CSINode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.NodeID == nodeID })
 }

@@ -109,6 +109,7 @@ func (p *page) holder(h *holderView) {
 	p.readings(2, h.Agents)
 }
 
+// EntryWords are a ledger entry's state, in words.
 func EntryWords(e *EntryView) string {
 	if e.Contested {
 		return string(e.State) + ", contested (its kubelet's silence is not believed)"

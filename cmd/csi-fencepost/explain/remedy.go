@@ -71,10 +71,12 @@ func remedyForFenced(st *fence.Standing) remedy {
 		Commands: []string{"csi-fencepost fence status " + node, "csi-fencepost fence withdraw " + node + " --reason 'WHY IT IS WRONG'"}}
 }
 
+// PodsCommand lists a node's pods.
 func PodsCommand(node string) string {
 	return "kubectl get pods -A --field-selector spec.nodeName=" + cli.ShellQuote(node)
 }
 
+// DrainCommand drains a node.
 func DrainCommand(node string) string {
 	return "kubectl drain " + cli.ShellQuote(node) + " --ignore-daemonsets --delete-emptydir-data"
 }
