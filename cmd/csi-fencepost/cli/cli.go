@@ -15,7 +15,7 @@ const (
 	ExitUsage   = 2
 )
 
-// A command is one subcommand. It is given the arguments after its name, and
+// A Command is one subcommand. It is given the arguments after its name, and
 // prints its result to stdout. A UsageError it returns is exit code 2, a
 // Help is printed and no failure, any other error is exit code 1.
 type Command struct {
@@ -115,7 +115,7 @@ func printHelp(w io.Writer, table []Command) {
 	fmt.Fprint(w, "  help      this text; help SUBCOMMAND, the flags of a subcommand\n")
 }
 
-// A usageError says that the program was asked wrongly.
+// A UsageError says that the program was asked wrongly.
 type UsageError struct{ text string }
 
 // Error implements error.

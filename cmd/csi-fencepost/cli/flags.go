@@ -88,7 +88,7 @@ func alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// A folderList is a flag's list of absolute folders, separated by commas. What
+// A FolderList is a flag's list of absolute folders, separated by commas. What
 // is given replaces the default.
 type FolderList []string
 

@@ -45,7 +45,7 @@ const (
 	Yellow = "1;33"
 )
 
-// A printer lays text out. Errors of the writer are not looked at: whoever
+// A Printer lays text out. Errors of the writer are not looked at: whoever
 // reads is gone.
 type Printer struct {
 	W io.Writer

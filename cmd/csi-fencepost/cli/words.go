@@ -46,7 +46,7 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Ago, roughly: it compares two machines' clocks.
+// Ago is how long ago that is, roughly: it compares two machines' clocks.
 func Ago(d time.Duration) string {
 	switch {
 	case d < 0:

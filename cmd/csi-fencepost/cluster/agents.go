@@ -51,7 +51,7 @@ func (f *AgentFlags) Build(ctx context.Context, c *Cluster) (agents *sidecar.Age
 	return sidecar.NewAgents(c.Config, f.dirs, side), func() { conn.Close() }, nil
 }
 
-// A readingView is what one agent reads of one node.
+// A ReadingView is what one agent reads of one node.
 type ReadingView struct {
 	Agent string `json:"agent"`
 	Level int    `json:"level"`

@@ -34,7 +34,7 @@ func (f *Flags) Register(fs *cli.Flags) {
 	fs.StringVar(&f.Config, "config", "", "The configuration file that the sidecar runs with. Without one, every default holds.")
 }
 
-// A cluster is what a command works on.
+// A Cluster is what a command works on.
 type Cluster struct {
 	Client kubernetes.Interface
 	Config *config.Configuration

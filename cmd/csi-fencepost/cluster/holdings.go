@@ -15,7 +15,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
-// A holding is a volume that a machine of the node's name may hold.
+// A Holding is a volume that a machine of the node's name may hold.
 type Holding struct {
 	PV, Driver, Handle string
 	NodeID             string
@@ -116,7 +116,7 @@ func (h *Holdings) fromAttachment(va *storagev1.VolumeAttachment, now *Node) {
 	h.All = append(h.All, add)
 }
 
-// IsOlder: the holding is of another machine than the live Node's, for certain:
+// IsOlder tells whether the holding is of another machine than the live Node's, for certain:
 // the same machine may register again under a new UID, but not with another
 // boot ID without a reboot. A new machine may register under the old one's
 // Node; then the driver's node ID tells them apart, or, where that is made of the
@@ -129,7 +129,7 @@ func (n *Node) IsOlder(h Holding) bool {
 	return h.NodeUID != "" && (h.NodeUID != n.UID() || id != "" && id != h.NodeID || fence.OtherSystem(h.SystemUUID, n.SystemUUID()))
 }
 
-// HasAnew: the holding's machine is the live Node's, and was another Node's.
+// HasAnew tells whether the holding's machine is the live Node's, and was another Node's.
 func (n *Node) HasAnew(h Holding) bool {
 	if n.Node == nil {
 		return false

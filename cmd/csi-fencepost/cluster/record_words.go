@@ -11,7 +11,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
-// A nodeStatus is one node and what its agents read.
+// A NodeStatus is one node and what its agents read.
 type NodeStatus struct {
 	Node     string        `json:"node"`
 	Liveness string        `json:"liveness"`

@@ -117,7 +117,7 @@ func runExplain(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return x.once(ctx, stdout)
 }
 
-// A look is everything that one look at a volume showed.
+// A Look is everything that one look at a volume showed.
 type Look struct {
 	Driver string
 	Pv     *corev1.PersistentVolume

@@ -486,7 +486,7 @@ func waits(h *fence.Holder) bool {
 	return a != nil && !a.Attached && a.DeletedAt.IsZero() && !h.State.Pending()
 }
 
-// MerelyWaits: and nothing says that it ever got it. Its kubelet says "in use"
+// MerelyWaits tells whether a holder waits and nothing says that it ever got it. Its kubelet says "in use"
 // all the same: it does before the volume comes.
 func MerelyWaits(h *fence.Holder) bool {
 	listed := h.Node != nil && h.Node.ListedAttached

@@ -94,7 +94,7 @@ func printReleased(w io.Writer, pv string, h *fence.Holder) {
 }
 
 // releasable finds the holder that a release is about. An error says what is in
-// its way; a usageError, what is to be chosen.
+// its way; a cli.UsageError, what is to be chosen.
 func releasable(l *explain.Look, node, nodeID string) (*fence.Holder, error) {
 	pv := l.Pv.Name
 	switch {

@@ -83,7 +83,7 @@ func (f *runFlags) registerStandard(fs *flag.FlagSet) {
 }
 
 // parseRunFlags reads the command line of `csi-fencepost run`. It returns
-// the help or errVersion when only those were asked for, and a usageError that
+// the help or errVersion when only those were asked for, and a usage error that
 // names the flag when something is wrong.
 func parseRunFlags(args []string) (*runFlags, error) {
 	f := newRunFlags()
