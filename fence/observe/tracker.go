@@ -45,7 +45,7 @@ type Tracker struct {
 	unanswered bool // the latest probe failed
 }
 
-// New makes a Tracker. A lease that is unchanged for suspectAfter makes its
+// NewTracker makes a Tracker. A lease that is unchanged for suspectAfter makes its
 // node stale; more than the share maxUnhealthy (0 to 1) of stale nodes, from 3
 // watched nodes on, is a storm.
 func NewTracker(suspectAfter time.Duration, maxUnhealthy float64) *Tracker {

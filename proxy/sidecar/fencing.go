@@ -147,7 +147,7 @@ type metered struct {
 
 // metered are the agents of levels: their calls are counted, and their last
 // answers kept for the board.
-func (in *Options) metered(levels agent.Levels) agent.Levels {
+func (in Options) metered(levels agent.Levels) agent.Levels {
 	m, seen := in.Metrics, &in.Board.agents
 	var all agent.Levels
 	for _, level := range levels {

@@ -52,31 +52,31 @@ type Options struct {
 const defaultTimeout = 15 * time.Second
 
 // withDefaults are the options with all that may be left out.
-func (o Options) withDefaults() Options {
-	if o.Config == nil {
-		o.Config = config.Default()
+func (in Options) withDefaults() Options {
+	if in.Config == nil {
+		in.Config = config.Default()
 	}
-	if o.Timeout <= 0 {
-		o.Timeout = defaultTimeout
+	if in.Timeout <= 0 {
+		in.Timeout = defaultTimeout
 	}
-	if o.Metrics == nil {
-		o.Metrics = NewMetrics()
+	if in.Metrics == nil {
+		in.Metrics = NewMetrics()
 	}
-	if o.Board == nil {
-		o.Board = NewBoard("", o.Config, false, &Readiness{})
+	if in.Board == nil {
+		in.Board = NewBoard("", in.Config, false, &Readiness{})
 	}
-	if o.Rejudged == 0 {
-		o.Rejudged = guard.Rejudged
+	if in.Rejudged == 0 {
+		in.Rejudged = guard.Rejudged
 	}
-	if o.Ready == nil {
-		o.Ready = func(func() error) {}
+	if in.Ready == nil {
+		in.Ready = func(func() error) {}
 	}
-	o.Rest = rest.CopyConfig(o.Rest)
-	if o.Rest.QPS == 0 {
-		o.Rest.QPS = rest.DefaultQPS
+	in.Rest = rest.CopyConfig(in.Rest)
+	if in.Rest.QPS == 0 {
+		in.Rest.QPS = rest.DefaultQPS
 	}
-	if o.Rest.Burst == 0 {
-		o.Rest.Burst = rest.DefaultBurst
+	if in.Rest.Burst == 0 {
+		in.Rest.Burst = rest.DefaultBurst
 	}
-	return o
+	return in
 }

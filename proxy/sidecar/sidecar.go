@@ -170,7 +170,7 @@ func answers(client kubernetes.Interface) func(context.Context) error {
 
 // actor names a driver's sidecar in audit trails: those of two drivers may share a
 // host.
-func (in *Options) actor() string {
+func (in Options) actor() string {
 	host := in.Host
 	if host == "" {
 		var err error

@@ -19,7 +19,7 @@ type SourceOptions struct {
 	fencing *fencing
 }
 
-// evidenceSources are those that the configuration switches on.
+// EvidenceSources are those that the configuration switches on.
 type EvidenceSources struct {
 	All []evidence.Source
 	// Records that what is seen is bound in.
