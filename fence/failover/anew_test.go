@@ -13,13 +13,14 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
 )
 
 // registeredAnew is the worker of a node that lives, Ready, in boot-2, and lists
 // these volumes, none of which is its own any more; its record has that fence.
-func registeredAnew(t *testing.T, f Fence, inUse ...string) (*worker, *scripted, *noted) {
+func registeredAnew(t *testing.T, f fencer.Fence, inUse ...string) (*worker, *scripted, *noted) {
 	t.Helper()
 	server, ids := apiserver.New(apiserver.Options{}), &csi.Identity{Driver: "d.example"}
 	node := aNode("boot-2", corev1.ConditionTrue)
@@ -32,15 +33,15 @@ func registeredAnew(t *testing.T, f Fence, inUse ...string) (*worker, *scripted,
 	tracker := observe.NewTracker(time.Minute, 1)
 	index := watching(t, client, ids, tracker)
 	f.Node, f.LeaseRV = "n1", "5"
-	known, seen := &scripted{nodes: client.CoreV1(), covers: true, state: agent.On, kind: f.Kind, records: map[string]Fence{"n1": f}}, &noted{}
+	known, seen := &scripted{nodes: client.CoreV1(), covers: true, state: agent.On, kind: f.Kind, records: map[string]fencer.Fence{"n1": f}}, &noted{}
 	c := New(Options{Client: client, IDs: ids, Index: index, Lives: tracker, Fencer: known, Events: seen, Metrics: seen, SuspectAfter: time.Minute})
 	w := &worker{Controller: c, name: "n1", wake: make(chan struct{}, 1), said: map[string]string{}, claims: map[string]string{}}
-	w.answer, w.asked = &Answer{State: agent.Off, Kind: f.Kind}, time.Now()
+	w.answer, w.asked = &fencer.Answer{State: agent.Off, Kind: f.Kind}, time.Now()
 	return w, known, seen
 }
 
 func TestANodeThatTookTheNameOfAFencedMachineNeedsNoWork(t *testing.T) {
-	w, known, _ := registeredAnew(t, Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.PowerReading})
+	w, known, _ := registeredAnew(t, fencer.Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.PowerReading})
 	pause, err := w.pass(t.Context())
 	if err != nil || pause != 0 {
 		t.Errorf("the next pass is in %s (%v), want none", pause, err)
@@ -54,7 +55,7 @@ func TestANodeThatTookTheNameOfAFencedMachineNeedsNoWork(t *testing.T) {
 }
 
 func TestAStorageFenceIsNotLiftedByABootThatThePublishWasBefore(t *testing.T) {
-	w, known, seen := registeredAnew(t, Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence}, "h-moved")
+	w, known, seen := registeredAnew(t, fencer.Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence}, "h-moved")
 	if _, err := w.pass(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestAStorageFenceIsNotLiftedByABootThatThePublishWasBefore(t *testing.T) {
 }
 
 func TestANodeThatRegisteredAnewUnderItsStorageFenceIsToldWhatLiftsIt(t *testing.T) {
-	w, known, seen := registeredAnew(t, Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence})
+	w, known, seen := registeredAnew(t, fencer.Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence})
 	if _, err := w.pass(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestANodeThatRegisteredAnewUnderItsStorageFenceIsToldWhatLiftsIt(t *testing
 
 // The fence is of another machine, whatever addresses this one has.
 func TestAFenceOfAnotherMachineIsNotLiftedForTheOneThatHasItsName(t *testing.T) {
-	w, known, seen := registeredAnew(t, Fence{NodeUID: "uid-0", BootID: "boot-1", SystemUUID: "aaaa", Kind: fence.StorageFence})
+	w, known, seen := registeredAnew(t, fencer.Fence{NodeUID: "uid-0", BootID: "boot-1", SystemUUID: "aaaa", Kind: fence.StorageFence})
 	w.UnpublishRevokesAccess = true
 	isAnotherMachine(t, w)
 	for range 3 {
@@ -110,7 +111,7 @@ func TestAFenceOfAnotherMachineIsNotLiftedForTheOneThatHasItsName(t *testing.T) 
 }
 
 func TestALiftThatFailsIsToldAndNotTriedAgainAtOnce(t *testing.T) {
-	w, known, seen := registeredAnew(t, Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence})
+	w, known, seen := registeredAnew(t, fencer.Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence})
 	w.UnpublishRevokesAccess = true
 	known.unliftable = errors.New("the storage says no")
 	if _, err := w.pass(t.Context()); !errors.Is(err, known.unliftable) {

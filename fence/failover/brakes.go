@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
 // Brake is why a node is not fenced although it is due. It is the value of the
@@ -73,7 +75,7 @@ type weather struct {
 	// Zones by node name, of all Nodes.
 	Zones map[string]string
 	// Fences of all nodes, this one too.
-	Fences []Fence
+	Fences []fencer.Fence
 	// Ahead are other nodes that this process is about to fence, or fences, and
 	// whose brakes were tried before. Their records may not say it yet.
 	Ahead []string

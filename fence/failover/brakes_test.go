@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
 func fair() *weather {
@@ -18,8 +20,8 @@ func fair() *weather {
 	return w
 }
 
-func fencedAgo(node string, ago time.Duration) Fence {
-	return Fence{Node: node, Cut: true, At: time.Unix(100_000, 0).Add(-ago)}
+func fencedAgo(node string, ago time.Duration) fencer.Fence {
+	return fencer.Fence{Node: node, Cut: true, At: time.Unix(100_000, 0).Add(-ago)}
 }
 
 func TestBrakes(t *testing.T) {
@@ -44,7 +46,7 @@ func TestBrakes(t *testing.T) {
 		"and as many as an hour may have": {func(w *weather) { w.Ahead, w.MaxConcurrent, w.MaxUnhealthy = []string{"n2"}, 2, 0.2 }, BrakeHourly, ""},
 		"it is on record already": {func(w *weather) {
 			w.Ahead, w.MaxConcurrent, w.MaxUnhealthy, w.Holding["n2"] = []string{"n2"}, 2, 0.4, true
-			w.Fences = []Fence{fencedAgo("n2", time.Second)}
+			w.Fences = []fencer.Fence{fencedAgo("n2", time.Second)}
 		}, NoBrake, ""},
 		"being deleted":        {func(w *weather) { w.Node.DeletionTimestamp = &metav1.Time{Time: w.Now} }, BrakeScaleDown, "deleted"},
 		"being scaled down":    {func(w *weather) { w.Node.Spec.Taints = []corev1.Taint{{Key: scaleDownTaint}} }, BrakeScaleDown, "autoscaler"},
@@ -52,39 +54,43 @@ func TestBrakes(t *testing.T) {
 		"a storm":              {func(w *weather) { w.Storm = "4 of 5 nodes" }, BrakeStorm, "4 of 5 nodes"},
 		"our own lead is late": {func(w *weather) { w.Lead = "not renewed for 8s" }, BrakeLead, "not renewed for 8s"},
 		"another node is being fenced": {func(w *weather) {
-			w.Fences, w.Holding["n2"] = []Fence{fencedAgo("n2", time.Minute)}, true
+			w.Fences, w.Holding["n2"] = []fencer.Fence{fencedAgo("n2", time.Minute)}, true
 		}, BrakeConcurrent, "n2"},
 		"two at a time are allowed": {func(w *weather) {
-			w.MaxConcurrent, w.Fences, w.Holding["n2"] = 2, []Fence{fencedAgo("n2", time.Minute)}, true
+			w.MaxConcurrent, w.Fences, w.Holding["n2"] = 2, []fencer.Fence{fencedAgo("n2", time.Minute)}, true
 		}, NoBrake, ""},
-		"the other's volumes have moved": {func(w *weather) { w.Fences = []Fence{fencedAgo("n2", time.Minute)} }, NoBrake, ""},
-		"the other is stuck for long":    {func(w *weather) { w.Fences, w.Holding["n2"] = []Fence{fencedAgo("n2", 6*time.Minute)}, true }, NoBrake, ""},
+		"the other's volumes have moved": {func(w *weather) { w.Fences = []fencer.Fence{fencedAgo("n2", time.Minute)} }, NoBrake, ""},
+		"the other is stuck for long":    {func(w *weather) { w.Fences, w.Holding["n2"] = []fencer.Fence{fencedAgo("n2", 6*time.Minute)}, true }, NoBrake, ""},
 		"the other is back": {func(w *weather) {
 			f := fencedAgo("n2", time.Minute)
 			f.Void = "back"
-			w.Fences, w.Holding["n2"] = []Fence{f}, true
+			w.Fences, w.Holding["n2"] = []fencer.Fence{f}, true
 		}, NoBrake, ""},
 		"the other was found off": {func(w *weather) {
 			f := fencedAgo("n2", time.Minute)
 			f.Cut = false
-			w.Fences, w.Holding["n2"] = []Fence{f}, true
+			w.Fences, w.Holding["n2"] = []fencer.Fence{f}, true
 		}, NoBrake, ""},
-		"its own earlier fence":        {func(w *weather) { w.Fences, w.Holding["n1"] = []Fence{fencedAgo("n1", time.Minute)}, true }, NoBrake, ""},
-		"40 % of five within the hour": {func(w *weather) { w.Fences = []Fence{fencedAgo("n2", 10*time.Minute), fencedAgo("n3", 59*time.Minute)} }, BrakeHourly, "2 nodes were fenced"},
-		"one of them was earlier":      {func(w *weather) { w.Fences = []Fence{fencedAgo("n2", 10*time.Minute), fencedAgo("n3", 61*time.Minute)} }, NoBrake, ""},
+		"its own earlier fence": {func(w *weather) { w.Fences, w.Holding["n1"] = []fencer.Fence{fencedAgo("n1", time.Minute)}, true }, NoBrake, ""},
+		"40 % of five within the hour": {func(w *weather) {
+			w.Fences = []fencer.Fence{fencedAgo("n2", 10*time.Minute), fencedAgo("n3", 59*time.Minute)}
+		}, BrakeHourly, "2 nodes were fenced"},
+		"one of them was earlier": {func(w *weather) {
+			w.Fences = []fencer.Fence{fencedAgo("n2", 10*time.Minute), fencedAgo("n3", 61*time.Minute)}
+		}, NoBrake, ""},
 		"a void fence counts in the hour": {func(w *weather) {
-			w.Fences = []Fence{fencedAgo("n2", 10*time.Minute), {Node: "n3", Cut: true, At: w.Now, Void: "back"}}
+			w.Fences = []fencer.Fence{fencedAgo("n2", 10*time.Minute), {Node: "n3", Cut: true, At: w.Now, Void: "back"}}
 		}, BrakeHourly, ""},
 		"another zone is being fenced": {func(w *weather) {
 			w.MaxConcurrent, w.Zones["n2"] = 5, "b"
-			w.Fences, w.Holding["n2"] = []Fence{fencedAgo("n2", time.Minute)}, true
+			w.Fences, w.Holding["n2"] = []fencer.Fence{fencedAgo("n2", time.Minute)}, true
 		}, BrakeZone, "n2 in zone b"},
-		"one that could not be cut anew is not being fenced": {func(w *weather) { w.Fences, w.Holding["n2"] = []Fence{beingLifted("n2")}, true }, NoBrake, ""},
+		"one that could not be cut anew is not being fenced": {func(w *weather) { w.Fences, w.Holding["n2"] = []fencer.Fence{beingLifted("n2")}, true }, NoBrake, ""},
 		"nor in another zone": {func(w *weather) {
-			w.Zones["n2"], w.Fences, w.Holding["n2"] = "b", []Fence{beingLifted("n2")}, true
+			w.Zones["n2"], w.Fences, w.Holding["n2"] = "b", []fencer.Fence{beingLifted("n2")}, true
 		}, NoBrake, ""},
 		"but counts in the hour": {func(w *weather) {
-			w.Fences = []Fence{beingLifted("n2"), fencedAgo("n3", 10*time.Minute)}
+			w.Fences = []fencer.Fence{beingLifted("n2"), fencedAgo("n3", 10*time.Minute)}
 		}, BrakeHourly, "2 nodes were fenced"},
 		"five tries at one node are one node in the hour": {func(w *weather) {
 			for range 5 {
@@ -95,7 +101,7 @@ func TestBrakes(t *testing.T) {
 		}, NoBrake, ""},
 		"a node fenced in two ways is one": {func(w *weather) {
 			w.MaxConcurrent, w.Holding["n2"] = 2, true
-			w.Fences = []Fence{fencedAgo("n2", time.Minute), fencedAgo("n2", 2*time.Minute)}
+			w.Fences = []fencer.Fence{fencedAgo("n2", time.Minute), fencedAgo("n2", 2*time.Minute)}
 		}, NoBrake, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +115,7 @@ func TestBrakes(t *testing.T) {
 	}
 }
 
-func beingLifted(node string) Fence {
+func beingLifted(node string) fencer.Fence {
 	f := fencedAgo(node, time.Minute)
 	f.Lifting = true
 	return f

@@ -13,6 +13,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -100,8 +101,8 @@ type Controller struct {
 	work    map[string]*worker // nodes under work
 	running context.Context    // nil: Run does not run
 	wait    sync.WaitGroup
-	cutting []string           // nodes that Off is, or is about to be, under way for
-	fenced  map[string][]Fence // those that are not void, as last listed, by node
+	cutting []string                  // nodes that Off is, or is about to be, under way for
+	fenced  map[string][]fencer.Fence // those that are not void, as last listed, by node
 }
 
 // New makes a Controller.
@@ -112,7 +113,7 @@ func New(o Options) *Controller {
 	if o.Lead == nil {
 		o.Lead = func() error { return nil }
 	}
-	return &Controller{Options: o, work: map[string]*worker{}, fenced: map[string][]Fence{}}
+	return &Controller{Options: o, work: map[string]*worker{}, fenced: map[string][]fencer.Fence{}}
 }
 
 // Run works until ctx ends, and returns when every node's work has. It may be
@@ -154,7 +155,7 @@ func (c *Controller) listFences(ctx context.Context) bool {
 		}
 		return false
 	}
-	fenced := map[string][]Fence{}
+	fenced := map[string][]fencer.Fence{}
 	for _, f := range fences {
 		if f.Void == "" {
 			fenced[f.Node] = append(fenced[f.Node], f)

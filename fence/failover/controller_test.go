@@ -16,6 +16,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
 const (
@@ -465,7 +466,7 @@ func TestPowerComesBackOnlyWhenEveryDriversVolumeHasMoved(t *testing.T) {
 	play(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.options.PowerOn = true
-		w.fencer.also = []Fence{{ID: "storage", Node: w.n1, NodeUID: "another", Kind: fence.StorageFence}}
+		w.fencer.also = []fencer.Fence{{ID: "storage", Node: w.n1, NodeUID: "another", Kind: fence.StorageFence}}
 		w.volume("a", w.driver, nil)
 		w.volume("foreign", "other."+w.driver, nil)
 		w.pod("a", w.n1, nil, "a")

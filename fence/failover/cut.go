@@ -58,7 +58,7 @@ func (w *worker) cut(ctx context.Context, s *state) error {
 		}
 		return err
 	}
-	answer, err := w.Fencer.Off(ctx, t, reason)
+	answer, err := w.Fencer.Off(ctx, t, reason, false)
 	if why := held.Load(); why != nil && answer.State != agent.Off {
 		w.cutAt = time.Time{}
 		return *why

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
@@ -24,7 +25,7 @@ const WitnessAnnotation = "csi-fencepost.io/witness"
 const liftPause = 10 * time.Second
 
 // witnessOf is the annotation's value; empty where nothing can be witnessed.
-func witnessOf(n *corev1.Node, f *Fence) string {
+func witnessOf(n *corev1.Node, f *fencer.Fence) string {
 	ready, boot := readiness(n), n.Status.NodeInfo.BootID
 	if ready == nil || ready.Status != corev1.ConditionTrue || boot == "" || f == nil {
 		return ""
@@ -64,7 +65,7 @@ func (w *worker) lift(ctx context.Context, s *state) error {
 		}
 		return still(ctx, n)
 	}
-	err := w.Fencer.Lift(ctx, t, why)
+	_, err := w.Fencer.Lift(ctx, t, w.IDs.Driver, why)
 	if errors.Is(err, errChanged) {
 		return err
 	}

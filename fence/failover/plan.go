@@ -9,6 +9,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
 // state is one look at a node: everything that plan rests on.
@@ -35,9 +36,9 @@ type state struct {
 	// AskDue: the agents' last answer is too old to rest anything on.
 	AskDue bool
 	// Answer is the last one of this node's agents; nil: not asked yet.
-	Answer *Answer
+	Answer *fencer.Answer
 	// Fence is the record's; nil: none.
-	Fence *Fence
+	Fence *fencer.Fence
 	// Standing are the IDs of all that the record has and that are not over.
 	Standing []string
 	// Proof is the kind of evidence by which the node cannot write; empty: none.
@@ -305,20 +306,20 @@ func (s *state) evictable() []pod {
 
 // about is the fence that a pass over the node is about, of those on record, the
 // first first; nil: none counts.
-func about(fences []Fence, n *corev1.Node) *Fence {
+func about(fences []fencer.Fence, n *corev1.Node) *fencer.Fence {
 	for i := range fences {
-		if f := &fences[i]; f.Void == "" && !f.over(n) {
+		if f := &fences[i]; f.Void == "" && !over(f, n) {
 			return f
 		}
 	}
 	return nil
 }
 
-// over: it is a power fence of a machine whose name another Node has by now, in
+// over tells that a fence is a power fence of a machine whose name another Node has by now, in
 // another boot. It says nothing of that one, so that there is nothing to do about
 // it; of the fenced machine it may still be evidence. A storage fence is never
 // over by itself: it may cut off whatever has the name.
-func (f *Fence) over(n *corev1.Node) bool {
+func over(f *fencer.Fence, n *corev1.Node) bool {
 	return f.Kind == fence.PowerReading && n != nil && f.NodeUID != string(n.UID) && f.BootID != n.Status.NodeInfo.BootID
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
 func aNode(boot string, ready corev1.ConditionStatus) *corev1.Node {
@@ -35,7 +36,7 @@ func onePod(change func(*pod)) []pod {
 // reads as on.
 func silent() *state {
 	return &state{Name: "n1", Node: aNode("boot-1", corev1.ConditionUnknown), LeaseRV: "5", Life: fence.Stale, Age: time.Minute,
-		Holds: true, Attached: 1, Covered: true, Answer: &Answer{State: agent.On}, FenceAfter: 50 * time.Second, Pods: onePod(nil)}
+		Holds: true, Attached: 1, Covered: true, Answer: &fencer.Answer{State: agent.On}, FenceAfter: 50 * time.Second, Pods: onePod(nil)}
 }
 
 // unexecuted is our taint before Kubernetes deletes pods for it.
@@ -45,13 +46,13 @@ func unexecuted() corev1.Taint {
 	return t
 }
 
-func powerFence() *Fence {
-	return &Fence{Node: "n1", NodeUID: "uid-1", BootID: "boot-1", LeaseRV: "5", Kind: fence.PowerReading, Cut: true, Sidecar: true}
+func powerFence() *fencer.Fence {
+	return &fencer.Fence{Node: "n1", NodeUID: "uid-1", BootID: "boot-1", LeaseRV: "5", Kind: fence.PowerReading, Cut: true, Sidecar: true}
 }
 
 func proven(kind fence.Kind) *state {
 	s := silent()
-	s.Proof, s.Fence, s.Answer = kind, powerFence(), &Answer{State: agent.Off}
+	s.Proof, s.Fence, s.Answer = kind, powerFence(), &fencer.Answer{State: agent.Off}
 	s.Fence.Kind = kind
 	return s
 }
@@ -266,7 +267,7 @@ func back(s *state) *state {
 // halfLifted is silent under a storage fence that is being lifted.
 func halfLifted() *state {
 	s := silent()
-	s.Fence, s.Answer = powerFence(), &Answer{State: agent.Unclear}
+	s.Fence, s.Answer = powerFence(), &fencer.Answer{State: agent.Unclear}
 	s.Fence.Kind, s.Fence.Lifting = fence.StorageFence, true
 	return s
 }

@@ -31,7 +31,8 @@ func (w *worker) powerOn(ctx context.Context, s *state) error {
 		_, err := w.still(ctx, s)
 		return err
 	}
-	return w.Fencer.On(ctx, t, "every volume has moved (fencing.powerOn)")
+	_, err := w.Fencer.On(ctx, t, "every volume has moved (fencing.powerOn)")
+	return err
 }
 
 // sayKeptOff says why the node stays off.

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -194,7 +195,7 @@ func TestAnotherSidecarsRecordIsAHintWhereWeHaveAnAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.fencer.mu.Lock()
-			w.fencer.records[w.n1] = Fence{Node: w.n1, NodeUID: string(w.node(w.n1).UID), BootID: "boot-1", LeaseRV: lease.ResourceVersion, Kind: fence.PowerReading, Cut: true}
+			w.fencer.records[w.n1] = fencer.Fence{Node: w.n1, NodeUID: string(w.node(w.n1).UID), BootID: "boot-1", LeaseRV: lease.ResourceVersion, Kind: fence.PowerReading, Cut: true}
 			w.fencer.mu.Unlock()
 			w.start()
 			if c.moves {

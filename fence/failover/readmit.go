@@ -13,7 +13,8 @@ func (w *worker) void(ctx context.Context, s *state) error {
 	if s.rebooted() {
 		why = fmt.Sprintf("the node has booted since: its boot ID is %s", s.Node.Status.NodeInfo.BootID)
 	}
-	return w.Fencer.Void(ctx, w.name, why)
+	_, err := w.Fencer.Void(ctx, w.name, why)
+	return err
 }
 
 // warn: it was proven off and yet went on. Its volumes may have moved.

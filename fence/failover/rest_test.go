@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
 // News of a node that is fenced, with nothing left to do, are looked at together;
@@ -48,7 +50,7 @@ func TestTheAgentsAreAskedAgainAfterEachRest(t *testing.T) {
 		if !w.askDue() {
 			t.Error("nothing was answered yet, and no question is due")
 		}
-		w.answer, w.asked = &Answer{}, time.Now()
+		w.answer, w.asked = &fencer.Answer{}, time.Now()
 		time.Sleep(3*time.Second - time.Millisecond)
 		if w.askDue() {
 			t.Error("a question is due before the rest is over")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
 // Status is what failover makes of one node now, for people.
@@ -23,7 +24,7 @@ type Status struct {
 	// proven off, or lives.
 	Awaited string
 	// Agents' last answer, and when; zero: they have not been asked.
-	Answer   Answer
+	Answer   fencer.Answer
 	Answered time.Time
 	// Brake that keeps it from being fenced, and in words what would release it.
 	Brake      Brake

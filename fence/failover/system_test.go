@@ -11,6 +11,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -30,7 +31,7 @@ func isAnotherMachine(t *testing.T, w *worker) *corev1.Node {
 
 // tookOver is the worker of a machine that took the Node of another over, which that
 // fence is of.
-func tookOver(t *testing.T, f Fence) (*worker, *scripted) {
+func tookOver(t *testing.T, f fencer.Fence) (*worker, *scripted) {
 	t.Helper()
 	f.NodeUID, f.BootID, f.SystemUUID = "uid-1", "boot-1", "aaaa"
 	w, known, _ := registeredAnew(t, f)
@@ -51,7 +52,7 @@ func look(t *testing.T, w *worker) *state {
 }
 
 func TestAWordAboutAnEarlierMachineOfTheNodeIsNotMadeVoid(t *testing.T) {
-	w, _ := tookOver(t, Fence{Kind: fence.PowerReading})
+	w, _ := tookOver(t, fencer.Fence{Kind: fence.PowerReading})
 	must(t, w.Client.CoreV1().Namespaces().Create, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "records"}})
 	w.Records = record.NewStore(w.Client.CoordinationV1(), "records")
 	w.Sources = []evidence.Source{evidence.Confirmations(evidence.Records{Store: w.Records, Actor: "test"})}
@@ -73,14 +74,14 @@ func TestAWordAboutAnEarlierMachineOfTheNodeIsNotMadeVoid(t *testing.T) {
 
 func TestAStorageFenceOfAnotherMachineProvesNothingOfTheOneThatHasItsName(t *testing.T) {
 	for _, covered := range []bool{true, false} {
-		w, known := tookOver(t, Fence{Kind: fence.StorageFence})
+		w, known := tookOver(t, fencer.Fence{Kind: fence.StorageFence})
 		known.covers = covered
 		s := look(t, w)
 		s.Life = fence.Stale
 		if err := w.prove(t.Context(), s, nil); err != nil || s.Proof != "" {
 			t.Errorf("covered: %v: proof %q, %v", covered, s.Proof, err)
 		}
-		s.Holds, s.Age, s.FenceAfter, s.Answer = true, time.Minute, 50*time.Second, &Answer{State: agent.Off, Kind: fence.StorageFence, Why: "agent array reads off"}
+		s.Holds, s.Age, s.FenceAfter, s.Answer = true, time.Minute, 50*time.Second, &fencer.Answer{State: agent.Off, Kind: fence.StorageFence, Why: "agent array reads off"}
 		w.FenceAfter = s.FenceAfter
 		if !covered {
 			continue

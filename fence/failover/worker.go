@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
 // errChanged: what a plan rests on changed before it was carried out.
@@ -27,7 +28,7 @@ type worker struct {
 	askNow atomic.Bool
 
 	asked    time.Time
-	answer   *Answer
+	answer   *fencer.Answer
 	cutAt    time.Time         // when Off was last tried
 	uncut    string            // why it did not come about
 	liftAt   time.Time         // when Lift failed last

@@ -27,6 +27,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -44,13 +45,13 @@ type scripted struct {
 	state      agent.State
 	kind       fence.Kind
 	offWorks   bool
-	records    map[string]Fence
+	records    map[string]fencer.Fence
 	asks       int
 	calls      []string
-	offAt      time.Time // when it first answered off
-	unliftable error     // Lift's
-	also       []Fence   // stand beside those on record
-	undoes     []string  // what On was to undo
+	offAt      time.Time      // when it first answered off
+	unliftable error          // Lift's
+	also       []fencer.Fence // stand beside those on record
+	undoes     []string       // what On was to undo
 	nodes      core.NodesGetter
 	locked     func() // while Off waits for the node's lock
 }
@@ -63,18 +64,18 @@ func (f *scripted) StorageOnly(string) bool {
 }
 func (f *scripted) Agents(string) string { return "agent bmc" }
 
-func (f *scripted) Ask(_ context.Context, t Target) (Answer, error) {
+func (f *scripted) Ask(_ context.Context, t fencer.Target) (fencer.Answer, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asks++
 	return f.readLocked(t, false), nil
 }
 
-func (f *scripted) readLocked(t Target, cut bool) Answer {
+func (f *scripted) readLocked(t fencer.Target, cut bool) fencer.Answer {
 	old, known := f.records[t.Node]
 	switch {
 	case f.state == agent.Off && (!known || old.Void != "" || old.LeaseRV != t.LeaseRV && f.kind != fence.StorageFence):
-		f.records[t.Node] = Fence{ID: "f-" + t.Node, Node: t.Node, NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV, Kind: f.kind, Source: "bmc", Cut: cut, Sidecar: cut, At: time.Now()}
+		f.records[t.Node] = fencer.Fence{ID: "f-" + t.Node, Node: t.Node, NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV, Kind: f.kind, Source: "bmc", Cut: cut, Sidecar: cut, At: time.Now()}
 	case f.state == agent.On && known && old.Void == "":
 		old.Void = "reads on"
 		f.records[t.Node] = old
@@ -82,11 +83,11 @@ func (f *scripted) readLocked(t Target, cut bool) Answer {
 	if f.state == agent.Off && f.offAt.IsZero() {
 		f.offAt = time.Now()
 	}
-	return Answer{State: f.state, Kind: f.kind, Why: "agent bmc reads " + f.state.String()}
+	return fencer.Answer{State: f.state, Kind: f.kind, Why: "agent bmc reads " + f.state.String()}
 }
 
 // stillSo asks the caller once more, as the interface says.
-func (f *scripted) stillSo(ctx context.Context, t Target) error {
+func (f *scripted) stillSo(ctx context.Context, t fencer.Target) error {
 	if t.Still == nil {
 		return nil
 	}
@@ -100,12 +101,12 @@ func (f *scripted) stillSo(ctx context.Context, t Target) error {
 	return t.Still(ctx, n)
 }
 
-func (f *scripted) Off(ctx context.Context, t Target, _ string) (Answer, error) {
+func (f *scripted) Off(ctx context.Context, t fencer.Target, _ string, _ bool) (fencer.Answer, error) {
 	if f.locked != nil {
 		f.locked()
 	}
 	if err := f.stillSo(ctx, t); err != nil {
-		return Answer{State: f.state, Why: err.Error()}, err
+		return fencer.Answer{State: f.state, Why: err.Error()}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,37 +117,37 @@ func (f *scripted) Off(ctx context.Context, t Target, _ string) (Answer, error) 
 	return f.readLocked(t, true), nil
 }
 
-func (f *scripted) On(ctx context.Context, t Target, _ string) error {
+func (f *scripted) On(ctx context.Context, t fencer.Target, _ string) (fencer.Answer, error) {
 	if err := f.stillSo(ctx, t); err != nil {
-		return err
+		return fencer.Answer{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls, f.undoes = append(f.calls, "on "+t.Node), t.Fences
 	f.state = agent.On
-	return nil
+	return fencer.Answer{State: agent.On}, nil
 }
 
-func (f *scripted) Lift(ctx context.Context, t Target, why string) error {
+func (f *scripted) Lift(ctx context.Context, t fencer.Target, _, why string) (fencer.Answer, error) {
 	if err := f.stillSo(ctx, t); err != nil {
-		return err
+		return fencer.Answer{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, "lift "+t.Node)
 	if f.unliftable != nil {
-		return f.unliftable
+		return fencer.Answer{}, f.unliftable
 	}
 	f.state = agent.On
 	f.voidLocked(t.Node, why)
-	return nil
+	return fencer.Answer{State: agent.On}, nil
 }
 
-func (f *scripted) Void(_ context.Context, node, why string) error {
+func (f *scripted) Void(_ context.Context, node, why string) (voided bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.voidLocked(node, why)
-	return nil
+	return true, nil
 }
 
 func (f *scripted) voidLocked(node, why string) {
@@ -157,7 +158,7 @@ func (f *scripted) voidLocked(node, why string) {
 	}
 }
 
-func (f *scripted) Fence(_ context.Context, node string) (*Fence, error) {
+func (f *scripted) Fence(_ context.Context, node string) (*fencer.Fence, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r, known := f.records[node]; known {
@@ -166,17 +167,17 @@ func (f *scripted) Fence(_ context.Context, node string) (*Fence, error) {
 	return nil, nil
 }
 
-func (f *scripted) FencesOf(ctx context.Context, node string) ([]Fence, error) {
+func (f *scripted) FencesOf(ctx context.Context, node string) ([]fencer.Fence, error) {
 	if r, _ := f.Fence(ctx, node); r != nil && r.Void == "" {
-		return append([]Fence{*r}, f.also...), nil
+		return append([]fencer.Fence{*r}, f.also...), nil
 	}
 	return nil, nil
 }
 
-func (f *scripted) Fences(context.Context) ([]Fence, error) {
+func (f *scripted) Fences(context.Context) ([]fencer.Fence, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var all []Fence
+	var all []fencer.Fence
 	for _, r := range f.records {
 		all = append(all, r)
 	}
@@ -264,7 +265,7 @@ func newWorld(t *testing.T) *world {
 	server := newServer(t)
 	id := fmt.Sprintf("w%d", worlds.Add(1))
 	w := &world{t: t, server: server, api: server.Client(), driver: id + ".csi.test", ns: id, n1: id + "-n1", alive: map[string]bool{}, seen: &noted{},
-		fencer: &scripted{nodes: server.Client().CoreV1(), covers: true, state: agent.On, kind: fence.PowerReading, offWorks: true, records: map[string]Fence{}}}
+		fencer: &scripted{nodes: server.Client().CoreV1(), covers: true, state: agent.On, kind: fence.PowerReading, offWorks: true, records: map[string]fencer.Fence{}}}
 	must(t, w.api.CoreV1().Namespaces().Create, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
 	if *onReal {
 		must(t, w.api.CoreV1().ServiceAccounts(w.ns).Create, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -120,6 +121,35 @@ func (f *Fencer) StorageAgents(node string) []string {
 		}
 	}
 	return names
+}
+
+// Agents names the agents that cover the node, for people.
+func (f *Fencer) Agents(node string) string {
+	var names []string
+	for _, level := range f.Levels {
+		for _, b := range level {
+			if name := b.Agent.Name(); b.Agent.Covers(node) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 1 {
+		return "agent " + names[0]
+	}
+	return "agents " + strings.Join(names, ", ")
+}
+
+// StorageOnly tells whether all agents that cover the node only cut it off from
+// this driver's storage: what its pods have elsewhere they may go on writing to.
+func (f *Fencer) StorageOnly(node string) bool {
+	for _, level := range f.Levels {
+		for _, b := range level {
+			if b.Agent.Covers(node) && b.Agent.Proves() != fence.StorageFence {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // LockDuration is longer than each single call of an agent.

@@ -90,7 +90,7 @@ func newFailover(ctx context.Context, in Options, ids *csi.Identity, index *obse
 		return nil, err
 	}
 	return failover.New(failover.Options{
-		Client: client, IDs: ids, Index: index, Lives: on.tracker, Fencer: failover.Agents{Fencer: on.fencing.fencer},
+		Client: client, IDs: ids, Index: index, Lives: on.tracker, Fencer: on.fencing.fencer,
 		Records: on.vitalRecords, Sources: on.sources.claims, Events: newRecorder(ctx, events, ids.Driver), Metrics: in.Metrics, Lead: in.Lead,
 		SuspectAfter: c.Fencing.SuspectAfter.Duration, FenceAfter: c.Fencing.FenceAfter.Duration,
 		MaxConcurrent: c.Fencing.MaxConcurrent, MaxUnhealthy: c.Fencing.MaxUnhealthy.Share(), PowerOn: c.Fencing.PowerOn == config.WhenMoved,

@@ -5,15 +5,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
 )
 
 // recorded is a record's fence of one machine, by which it is known in the tests.
@@ -60,7 +57,7 @@ func TestTheFenceThatAPassIsAbout(t *testing.T) {
 		"a storage fence may cut off whatever has the name": {[]record.Fence{storage("d", fenced, "uid-0", "boot-0")}, "uid-0/boot-0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := about(standing(&record.Record{Node: "n1", Fences: c.fences}, "d"), aNode("boot-1", corev1.ConditionTrue))
+			got := about(fencer.Standing(&record.Record{Node: "n1", Fences: c.fences}, "d"), aNode("boot-1", corev1.ConditionTrue))
 			switch {
 			case c.want == "" && got != nil:
 				t.Errorf("got %+v, want none", got)
@@ -69,35 +66,28 @@ func TestTheFenceThatAPassIsAbout(t *testing.T) {
 			}
 		})
 	}
-	if standing(nil, "d") != nil {
+	if fencer.Standing(nil, "d") != nil {
 		t.Error("a node without a record has a fence")
 	}
 	gone := record.Record{Node: "n1", Fences: []record.Fence{power(fenced, "uid-0", "boot-0")}}
-	if about(standing(&gone, "d"), nil) == nil {
+	if about(fencer.Standing(&gone, "d"), nil) == nil {
 		t.Error("where there is no Node, its fence is not over")
-	}
-}
-
-func TestAFenceKeepsWhatTellsItsMachine(t *testing.T) {
-	f := fenceOf("n1", &record.Fence{Phase: record.Fenced, Machine: record.FencedMachine{NodeUID: "u", BootID: "b", LeaseRV: "5", SystemUUID: "s"}})
-	if f.NodeUID != "u" || f.BootID != "b" || f.LeaseRV != "5" || f.SystemUUID != "s" {
-		t.Errorf("got %+v", f)
 	}
 }
 
 // A node that came back as another Node object would be looked at for ever.
 func TestAPowerFenceOfAMachineThatIsGoneGivesNoWork(t *testing.T) {
 	for name, c := range map[string]struct {
-		fence Fence
+		fence fencer.Fence
 		work  bool
 	}{
-		"of a machine that is gone":                   {Fence{Node: "n1", NodeUID: "uid-0", BootID: "boot-0", Kind: fence.PowerReading}, false},
-		"of the machine itself":                       {Fence{Node: "n1", NodeUID: "uid-1", BootID: "boot-0", Kind: fence.PowerReading}, true},
-		"of the machine itself, registered anew":      {Fence{Node: "n1", NodeUID: "uid-0", BootID: "boot-1", Kind: fence.PowerReading}, true},
-		"a storage fence of the machine that is gone": {Fence{Node: "n1", NodeUID: "uid-0", BootID: "boot-0", Kind: fence.StorageFence}, true},
+		"of a machine that is gone":                   {fencer.Fence{Node: "n1", NodeUID: "uid-0", BootID: "boot-0", Kind: fence.PowerReading}, false},
+		"of the machine itself":                       {fencer.Fence{Node: "n1", NodeUID: "uid-1", BootID: "boot-0", Kind: fence.PowerReading}, true},
+		"of the machine itself, registered anew":      {fencer.Fence{Node: "n1", NodeUID: "uid-0", BootID: "boot-1", Kind: fence.PowerReading}, true},
+		"a storage fence of the machine that is gone": {fencer.Fence{Node: "n1", NodeUID: "uid-0", BootID: "boot-0", Kind: fence.StorageFence}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			known := &scripted{records: map[string]Fence{"n1": c.fence}}
+			known := &scripted{records: map[string]fencer.Fence{"n1": c.fence}}
 			live := New(Options{Fencer: known, IDs: &csi.Identity{Driver: "d"}, Lives: observe.NewTracker(time.Minute, 1)})
 			if !live.listFences(t.Context()) {
 				t.Fatal("the fences could not be listed")
@@ -109,57 +99,10 @@ func TestAPowerFenceOfAMachineThatIsGoneGivesNoWork(t *testing.T) {
 	}
 }
 
-func TestOnlyAFenceThatWasSentCountsAsCut(t *testing.T) {
-	found := record.Fence{Phase: record.Fenced, StartedAt: "2026-01-02T03:04:05Z", Steps: []record.FenceStep{{Action: "status", State: "off"}}}
-	sent := record.Fence{Phase: record.Fenced, Steps: []record.FenceStep{{Action: "status"}, {Action: "off"}, {Action: "status"}}}
-	if f := fenceOf("n1", &found); f.Cut || f.At.Year() != 2026 {
-		t.Errorf("found off: %+v", f)
-	}
-	if !fenceOf("n1", &sent).Cut || !fenceOf("n1", &record.Fence{Phase: record.Fencing}).Cut {
-		t.Error("a fence that was sent, or is under way, is not counted")
-	}
-}
-
-// The machine may well be off: it is one of the hour's, though nothing is proven.
-func TestAnOffThatWasTakenCountsAlthoughNobodyReadsTheMachineAsOff(t *testing.T) {
-	server := apiserver.New(apiserver.Options{})
-	apiserver.Put(server, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "records"}})
-	client := kubernetes.NewForConfigOrDie(server.Config("test", nil))
-	store := record.NewStore(client.CoordinationV1(), "records")
-	f, err := fencer.New(fencer.Options{Records: store, Nodes: client.CoreV1(), Leases: client.CoordinationV1(), Driver: "d", Actor: "a"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for node, step := range map[string]record.FenceStep{"taken": {Action: "off"}, "refused": {Action: "off", Err: "no route"}, "unsent": {Action: "status"}} {
-		step.Agent = "bmc"
-		failed := record.Fence{ID: "f", Kind: fence.PowerReading, Phase: record.Failed, Actor: "a", Reason: "dead", Why: "unclear", StartedAt: "2026-01-02T03:04:05Z",
-			Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1"}, Steps: []record.FenceStep{step}}
-		if _, err := store.Update(t.Context(), node, func(r *record.Record) (bool, error) { r.Fences = append(r.Fences, failed); return true, nil }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	all, err := Agents{Fencer: f}.Fences(t.Context())
-	if err != nil || len(all) != 1 || all[0].Node != "taken" || !all[0].Cut || all[0].Void == "" {
-		t.Errorf("%+v (%v)", all, err)
-	}
-}
-
-func TestTheBrakesCountANodeThatWasCutAnewByItsLastCut(t *testing.T) {
-	f := record.Fence{Phase: record.Fenced, StartedAt: "2026-01-02T03:04:05Z", Steps: []record.FenceStep{
-		{Action: "off", At: "2026-01-02T03:04:06Z"}, {Action: "off", At: "2026-01-02T09:00:00Z"}, {Action: "status", At: "2026-01-02T09:00:01Z"}}}
-	if at := fenceOf("n1", &f).At; at.Hour() != 9 || at.Second() != 0 {
-		t.Errorf("cut anew: at %s", at)
-	}
-	f.Lifting = "booted" // the last try failed: no further node was fenced
-	if at := fenceOf("n1", &f).At; at.Hour() != 3 {
-		t.Errorf("not cut anew: at %s", at)
-	}
-}
-
 func TestAFenceThatIsBeingLiftedProvesNothing(t *testing.T) {
 	for _, f := range []record.Fence{{Phase: record.Fenced}, {Phase: record.Fenced, Lifting: "repaired"}, {Phase: record.Fencing, Lifting: "repaired"}} {
 		f.Kind, f.Driver, f.Machine = fence.StorageFence, "d", record.FencedMachine{NodeUID: "u1", BootID: "b1"}
-		about := standing(&record.Record{Node: "n1", Fences: []record.Fence{f}}, "d")
+		about := fencer.Standing(&record.Record{Node: "n1", Fences: []record.Fence{f}}, "d")
 		if len(about) != 1 {
 			t.Fatalf("%+v: %+v", f, about)
 		}

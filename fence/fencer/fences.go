@@ -1,0 +1,102 @@
+package fencer
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// Fence is what a node's record says of one fence.
+type Fence struct {
+	ID   string
+	Node string
+	// NodeUID, BootID and LeaseRV of the machine, the lease read after the
+	// agent's observation. They stay as they were when the fence becomes void.
+	// Where the Node was gone, UID and boot ID are a ledger's, and so those of a
+	// publish.
+	NodeUID, BootID, LeaseRV string
+	// SystemUUID of the machine as its Node reported it; empty: not known.
+	SystemUUID string
+	Kind       fence.Kind
+	// Source names the agents.
+	Source string
+	// Cut: it was switched or cut off, not found off. Sidecar: not by a person.
+	Cut, Sidecar bool
+	// At is the writer's clock. The brakes count by it; nothing is permitted by
+	// it.
+	At time.Time
+	// Void says why it does not count any more; empty: it does.
+	Void string
+	// Lifting: access is being given back. It is still to be lifted, and proves
+	// nothing.
+	Lifting bool
+}
+
+// FencesOf reads the node's record live: its power fence and the storage fence of
+// this driver, in this order, as far as they count or are to be lifted.
+func (f *Fencer) FencesOf(ctx context.Context, node string) ([]Fence, error) {
+	r, err := f.Records.Get(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return Standing(r, f.Driver), nil
+}
+
+// Fences reads the fences of all nodes, void ones too. Records that cannot be read
+// are left out: what they claim does not count. So are fences that failed, unless an
+// off was taken: the machine may well be off.
+func (f *Fencer) Fences(ctx context.Context) ([]Fence, error) {
+	records, _, err := f.Records.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Fence
+	for _, r := range records {
+		for i := range r.Fences {
+			if f := &r.Fences[i]; f.Phase != record.Failed || slices.ContainsFunc(f.Steps, tookOff) {
+				all = append(all, *fenceOf(r.Node, f))
+			}
+		}
+	}
+	return all, nil
+}
+
+func tookOff(s record.FenceStep) bool { return s.Action == "off" && s.Err == "" }
+
+// Standing are the fences of a record that count, or are still to be lifted: the
+// power fence, then the driver's storage fence.
+func Standing(r *record.Record, driver string) (all []Fence) {
+	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
+		if f := r.Fence(kind, driver); f != nil && f.Standing() {
+			all = append(all, *fenceOf(r.Node, f))
+		}
+	}
+	return all
+}
+
+func fenceOf(node string, f *record.Fence) *Fence {
+	out := &Fence{ID: f.ID, Node: node, NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
+		SystemUUID: f.Machine.SystemUUID, Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Cut: f.Phase == record.Fencing, Sidecar: f.BySidecar(), Lifting: f.Lifting != ""}
+	out.Cut = out.Cut || slices.ContainsFunc(f.Steps, func(s record.FenceStep) bool { return s.Action == "off" })
+	// A time that cannot be read is long ago: it only counts for the brakes.
+	out.At, _ = time.Parse(time.RFC3339, f.StartedAt)
+	if f.Phase == record.Fenced && f.Lifting == "" {
+		// One that was cut anew began with the first.
+		for _, s := range f.Steps {
+			if at, err := time.Parse(time.RFC3339, s.At); err == nil && s.Action == "off" && at.After(out.At) {
+				out.At = at
+			}
+		}
+	}
+	if !f.Current() {
+		out.Void = f.Why
+		if out.Void == "" {
+			out.Void = string(f.Phase)
+		}
+	}
+	return out
+}

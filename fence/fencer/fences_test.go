@@ -1,0 +1,67 @@
+package fencer
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
+)
+
+func TestAFenceKeepsWhatTellsItsMachine(t *testing.T) {
+	f := fenceOf("n1", &record.Fence{Phase: record.Fenced, Machine: record.FencedMachine{NodeUID: "u", BootID: "b", LeaseRV: "5", SystemUUID: "s"}})
+	if f.NodeUID != "u" || f.BootID != "b" || f.LeaseRV != "5" || f.SystemUUID != "s" {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func TestOnlyAFenceThatWasSentCountsAsCut(t *testing.T) {
+	found := record.Fence{Phase: record.Fenced, StartedAt: "2026-01-02T03:04:05Z", Steps: []record.FenceStep{{Action: "status", State: "off"}}}
+	sent := record.Fence{Phase: record.Fenced, Steps: []record.FenceStep{{Action: "status"}, {Action: "off"}, {Action: "status"}}}
+	if f := fenceOf("n1", &found); f.Cut || f.At.Year() != 2026 {
+		t.Errorf("found off: %+v", f)
+	}
+	if !fenceOf("n1", &sent).Cut || !fenceOf("n1", &record.Fence{Phase: record.Fencing}).Cut {
+		t.Error("a fence that was sent, or is under way, is not counted")
+	}
+}
+
+// The machine may well be off: it is one of the hour's, though nothing is proven.
+func TestAnOffThatWasTakenCountsAlthoughNobodyReadsTheMachineAsOff(t *testing.T) {
+	server := apiserver.New(apiserver.Options{})
+	apiserver.Put(server, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "records"}})
+	client := kubernetes.NewForConfigOrDie(server.Config("test", nil))
+	store := record.NewStore(client.CoordinationV1(), "records")
+	f, err := New(Options{Records: store, Nodes: client.CoreV1(), Leases: client.CoordinationV1(), Driver: "d", Actor: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for node, step := range map[string]record.FenceStep{"taken": {Action: "off"}, "refused": {Action: "off", Err: "no route"}, "unsent": {Action: "status"}} {
+		step.Agent = "bmc"
+		failed := record.Fence{ID: "f", Kind: fence.PowerReading, Phase: record.Failed, Actor: "a", Reason: "dead", Why: "unclear", StartedAt: "2026-01-02T03:04:05Z",
+			Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1"}, Steps: []record.FenceStep{step}}
+		if _, err := store.Update(t.Context(), node, func(r *record.Record) (bool, error) { r.Fences = append(r.Fences, failed); return true, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := f.Fences(t.Context())
+	if err != nil || len(all) != 1 || all[0].Node != "taken" || !all[0].Cut || all[0].Void == "" {
+		t.Errorf("%+v (%v)", all, err)
+	}
+}
+
+func TestTheBrakesCountANodeThatWasCutAnewByItsLastCut(t *testing.T) {
+	f := record.Fence{Phase: record.Fenced, StartedAt: "2026-01-02T03:04:05Z", Steps: []record.FenceStep{
+		{Action: "off", At: "2026-01-02T03:04:06Z"}, {Action: "off", At: "2026-01-02T09:00:00Z"}, {Action: "status", At: "2026-01-02T09:00:01Z"}}}
+	if at := fenceOf("n1", &f).At; at.Hour() != 9 || at.Second() != 0 {
+		t.Errorf("cut anew: at %s", at)
+	}
+	f.Lifting = "booted" // the last try failed: no further node was fenced
+	if at := fenceOf("n1", &f).At; at.Hour() != 3 {
+		t.Errorf("not cut anew: at %s", at)
+	}
+}
