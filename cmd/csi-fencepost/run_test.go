@@ -181,7 +181,11 @@ func publish(ctx context.Context, socket, volume string) (*spec.ControllerPublis
 
 // sockets returns the driver's socket and ours, in folders of their own.
 func sockets(t *testing.T) (driverSocket, listen string) {
-	folder := t.TempDir()
+	folder, err := os.MkdirTemp("", "run-") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
 	return filepath.Join(folder, "driver.sock"), filepath.Join(folder, "fencepost.sock")
 }
 
