@@ -44,6 +44,7 @@ func commands() []cli.Command {
 		explain.Command(),
 	}, operate.Commands(), manifests.Commands(), []cli.Command{
 		{Name: "sanity", Summary: "is a driver fit for takeover? a suite for storage vendors", Run: runSanity},
+		cli.Completion(commands),
 		{Name: "version", Summary: "print the version", Run: cli.PrintVersion},
 	})
 }

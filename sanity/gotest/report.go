@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/csi-fencepost/csi-fencepost/sanity/tempdir"
 )
 
 // event is one line of go test -json; see go doc test2json.
@@ -71,14 +69,7 @@ func (r *report) beside(ctx context.Context, groups [][]string) error {
 }
 
 func (r *report) goTest(ctx context.Context, words []string) error {
-	// What a go test that is killed leaves of its builds is removed by the next.
-	scratch, err := tempdir.New()
-	if err != nil {
-		return err
-	}
-	defer scratch.Remove(false)
 	command := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, words...)...)
-	command.Env = append(os.Environ(), "GOTMPDIR="+scratch.Path)
 	command.Stderr = os.Stderr
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = time.Minute

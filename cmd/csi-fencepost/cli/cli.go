@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/spf13/pflag"
 )
 
 // Exit codes.
@@ -21,12 +23,20 @@ const (
 type Command struct {
 	Name    string
 	Summary string
-	Run     func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+	// Args are the words that its first argument may be, for completion; nil: any.
+	Args []string
+	Run  func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 }
 
 // Run dispatches to a subcommand of the table, prints its error, and
 // returns the exit code.
 func Run(ctx context.Context, table []Command, args []string, stdout, stderr io.Writer) int {
+	if completes(args) {
+		if complete(ctx, table, args, stdout, stderr) != nil {
+			return ExitFailure // it has said why
+		}
+		return ExitOK
+	}
 	name, rest, err := chooseCommand(table, args)
 	if err == nil && name == "help" {
 		printHelp(stdout, table)
@@ -91,7 +101,7 @@ func Group(name, summary, help string, table ...Command) Command {
 		}
 		switch args[0] {
 		case "-h", "--help", "help":
-			return HelpError(help)
+			return &Help{text: help, table: table}
 		}
 		return find(ctx, table, name, args[0], args[1:], stdout, stderr)
 	}
@@ -107,12 +117,14 @@ func namesOf(table []Command, more ...string) string {
 	return strings.Join(append(list, more...), ", ")
 }
 
+const helpSummary = "this text; help SUBCOMMAND, the flags of a subcommand"
+
 func printHelp(w io.Writer, table []Command) {
 	fmt.Fprint(w, "csi-fencepost guards the single-writer volumes of a CSI driver.\n\nUsage: csi-fencepost SUBCOMMAND [flags]\n\n")
 	for _, c := range table {
-		fmt.Fprintf(w, "  %-9s %s\n", c.Name, c.Summary)
+		fmt.Fprintf(w, "  %-10s %s\n", c.Name, c.Summary)
 	}
-	fmt.Fprint(w, "  help      this text; help SUBCOMMAND, the flags of a subcommand\n")
+	fmt.Fprintf(w, "  %-10s %s\n", "help", helpSummary)
 }
 
 // A UsageError says that the program was asked wrongly.
@@ -127,10 +139,13 @@ func Usagef(format string, args ...any) error {
 }
 
 // Help is the error of a subcommand of which only the help was asked for.
-type Help struct{ text string }
-
-// HelpError is the error of a subcommand of which only this help was asked for.
-func HelpError(text string) error { return &Help{text} }
+type Help struct {
+	text string
+	// What it has, for completion.
+	flags   *pflag.FlagSet
+	formats []string // of -o
+	table   []Command
+}
 
 // Error implements error.
 func (h *Help) Error() string { return "help was asked for" }

@@ -35,7 +35,7 @@ func NewFlags(command, help string) *Flags {
 func (f *Flags) Parse(args []string) error {
 	switch err := f.FlagSet.Parse(args); {
 	case errors.Is(err, pflag.ErrHelp):
-		return HelpError(f.help + "\n\nFlags:\n" + f.FlagUsages())
+		return &Help{text: f.help + "\n\nFlags:\n" + f.FlagUsages(), flags: f.FlagSet, formats: f.formats}
 	case err != nil:
 		return f.Wrong("%v; csi-fencepost %s --help lists the flags", err, f.Name())
 	case len(f.formats) > 0 && !slices.Contains(f.formats, f.format):
@@ -49,11 +49,14 @@ func (f *Flags) Wrong(format string, args ...any) error {
 	return Usagef("%s: %s", f.Name(), fmt.Sprintf(format, args...))
 }
 
+// outputFlag is -o.
+const outputFlag = "output"
+
 // Output registers -o, with these formats: text, json or yaml; the first is the
 // default.
 func (f *Flags) Output(formats ...string) {
 	f.formats = formats
-	f.StringVarP(&f.format, "output", "o", formats[0], "How to print it: "+alternatives(formats)+".")
+	f.StringVarP(&f.format, outputFlag, "o", formats[0], "How to print it: "+alternatives(formats)+".")
 }
 
 // Print prints v in the format that -o names; text prints it as text.

@@ -28,7 +28,7 @@ func UnderName(arg0 string, stdout, stderr io.Writer) (io.Writer, io.Writer) {
 // typed is a subcommand as a person types it; `csi-fencepost run` is what a
 // sidecar's container is told, by whatever name it is read of. A line may have
 // been wrapped within it.
-var typed = regexp.MustCompile(`\bcsi-fencepost(\s+)(explain|fence|release|ledger|uninstall|inject|uninject|sanity|version|help|SUBCOMMAND)\b`)
+var typed = regexp.MustCompile(`\bcsi-fencepost(\s+)(explain|fence|release|ledger|uninstall|inject|uninject|completion|sanity|version|help|SUBCOMMAND)\b`)
 
 // renamed is a writer of text. Each text is written whole, so that no name is
 // split between two.

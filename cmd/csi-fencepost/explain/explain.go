@@ -84,7 +84,7 @@ func (f *explainFlags) subject(args []string) error {
 
 // Command is `csi-fencepost explain`.
 func Command() cli.Command {
-	return cli.Command{Name: "explain", Summary: "who holds a volume, what is known of it, what would unblock it", Run: runExplain}
+	return cli.Command{Name: "explain", Summary: "who holds a volume, what is known of it, what would unblock it", Args: []string{"pv", "pvc", "pod", "node"}, Run: runExplain}
 }
 
 const explainHelp = `csi-fencepost explain pv|pvc|pod|node NAME says who holds a volume, what is known of the holders, and what would

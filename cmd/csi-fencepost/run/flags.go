@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubernetes-csi/csi-lib-utils/leaderelection"
 	"github.com/kubernetes-csi/csi-lib-utils/standardflags"
+	"github.com/spf13/pflag"
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
@@ -160,7 +161,9 @@ func (f *runFlags) help() error {
 	text.WriteString("csi-fencepost run serves external-attacher on --listen and talks to the driver on --csi-address.\n\nFlags:\n")
 	f.set.SetOutput(&text)
 	f.set.PrintDefaults()
-	return cli.HelpError(text.String())
+	flags := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	flags.AddGoFlagSet(f.set)
+	return cli.HelpWith(text.String(), flags)
 }
 
 // trimScheme returns the path of a socket address, in one spelling.
