@@ -33,7 +33,7 @@ func registeredAnew(t *testing.T, f fencer.Fence, inUse ...string) (*worker, *sc
 	tracker := observe.NewTracker(time.Minute, 1)
 	index := watching(t, client, ids, tracker)
 	f.Node, f.LeaseRV = "n1", "5"
-	known, seen := &scripted{nodes: client.CoreV1(), covers: true, state: agent.On, kind: f.Kind, records: map[string]fencer.Fence{"n1": f}}, &noted{}
+	known, seen := &scripted{nodes: client.CoreV1(), covers: true, driver: ids.Driver, state: agent.On, kind: f.Kind, records: map[string]fencer.Fence{"n1": f}}, &noted{}
 	c := New(Options{Client: client, IDs: ids, Index: index, Lives: tracker, Fencer: known, Events: seen, Metrics: seen, SuspectAfter: time.Minute})
 	w := &worker{Controller: c, name: "n1", wake: make(chan struct{}, 1), said: map[string]string{}, claims: map[string]string{}}
 	w.answer, w.asked = &fencer.Answer{State: agent.Off, Kind: f.Kind}, time.Now()

@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -54,6 +55,7 @@ type scripted struct {
 	undoes     []string       // what On was to undo
 	nodes      core.NodesGetter
 	locked     func() // while Off waits for the node's lock
+	driver     string // whose storage fences they are
 }
 
 func (f *scripted) Covers(string) bool { f.mu.Lock(); defer f.mu.Unlock(); return f.covers }
@@ -101,7 +103,10 @@ func (f *scripted) stillSo(ctx context.Context, t fencer.Target) error {
 	return t.Still(ctx, n)
 }
 
-func (f *scripted) Off(ctx context.Context, t fencer.Target, _ string, _ bool) (fencer.Answer, error) {
+func (f *scripted) Off(ctx context.Context, t fencer.Target, _ string, force bool) (fencer.Answer, error) {
+	if force {
+		return fencer.Answer{}, errors.New("forced, and nobody is there who says so")
+	}
 	if f.locked != nil {
 		f.locked()
 	}
@@ -128,7 +133,10 @@ func (f *scripted) On(ctx context.Context, t fencer.Target, _ string) (fencer.An
 	return fencer.Answer{State: agent.On}, nil
 }
 
-func (f *scripted) Lift(ctx context.Context, t fencer.Target, _, why string) (fencer.Answer, error) {
+func (f *scripted) Lift(ctx context.Context, t fencer.Target, driver, why string) (fencer.Answer, error) {
+	if driver != f.driver {
+		return fencer.Answer{}, fmt.Errorf("lifted for driver %q, and not for %q", driver, f.driver)
+	}
 	if err := f.stillSo(ctx, t); err != nil {
 		return fencer.Answer{}, err
 	}
@@ -265,7 +273,7 @@ func newWorld(t *testing.T) *world {
 	server := newServer(t)
 	id := fmt.Sprintf("w%d", worlds.Add(1))
 	w := &world{t: t, server: server, api: server.Client(), driver: id + ".csi.test", ns: id, n1: id + "-n1", alive: map[string]bool{}, seen: &noted{},
-		fencer: &scripted{nodes: server.Client().CoreV1(), covers: true, state: agent.On, kind: fence.PowerReading, offWorks: true, records: map[string]fencer.Fence{}}}
+		fencer: &scripted{nodes: server.Client().CoreV1(), covers: true, state: agent.On, kind: fence.PowerReading, offWorks: true, driver: id + ".csi.test", records: map[string]fencer.Fence{}}}
 	must(t, w.api.CoreV1().Namespaces().Create, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
 	if *onReal {
 		must(t, w.api.CoreV1().ServiceAccounts(w.ns).Create, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}})

@@ -17,10 +17,11 @@ type Options struct {
 	// Conn is the connection to the driver (proxy.Dial).
 	Conn *grpc.ClientConn
 	// Rest is how the Kubernetes API is reached, with the rights of deploy/rbac. Its
-	// QPS and Burst bound the requests of the calls; 0: client-go's own, 5 and 10; a
-	// QPS below 0: no bound.
+	// QPS and Burst bound the requests of the calls; 0: 50 and 100, as run has them; a
+	// QPS below 0: no bound. A RateLimiter of its own is not used: what fences would
+	// wait behind the calls.
 	Rest *rest.Config
-	// Config; nil: every default holds.
+	// Config, which New validates; nil: every default holds.
 	Config *config.Configuration
 	// Driver is its name, as GetPluginInfo has it; empty: it is asked.
 	Driver string
@@ -48,8 +49,14 @@ type Options struct {
 	Ready func(check func() error)
 }
 
-// defaultTimeout of our own calls to the driver.
-const defaultTimeout = 15 * time.Second
+const (
+	// defaultTimeout of our own calls to the driver.
+	defaultTimeout = 15 * time.Second
+	// defaultQPS and defaultBurst of the requests to the Kubernetes API: with fewer a
+	// failover of many volumes waits for them.
+	defaultQPS   = 50
+	defaultBurst = 100
+)
 
 // withDefaults are the options with all that may be left out.
 func (in Options) withDefaults() Options {
@@ -72,11 +79,12 @@ func (in Options) withDefaults() Options {
 		in.Ready = func(func() error) {}
 	}
 	in.Rest = rest.CopyConfig(in.Rest)
+	in.Rest.RateLimiter = nil
 	if in.Rest.QPS == 0 {
-		in.Rest.QPS = rest.DefaultQPS
+		in.Rest.QPS = defaultQPS
 	}
 	if in.Rest.Burst == 0 {
-		in.Rest.Burst = rest.DefaultBurst
+		in.Rest.Burst = defaultBurst
 	}
 	return in
 }

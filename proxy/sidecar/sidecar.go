@@ -37,6 +37,9 @@ import (
 // error names which of them failed, or the fence agents that cannot be made.
 func New(ctx context.Context, in Options) (proxy.Guard, func(context.Context) error, error) {
 	in = in.withDefaults()
+	if err := in.Config.Validate().ToAggregate(); err != nil {
+		return nil, nil, fmt.Errorf("the configuration: %w", err)
+	}
 	var limit *throttle.Limiter
 	limited := rest.CopyConfig(in.Rest)
 	if in.Rest.QPS > 0 {
@@ -69,6 +72,9 @@ func New(ctx context.Context, in Options) (proxy.Guard, func(context.Context) er
 	ids := driver.Identity()
 	if in.Driver == "" {
 		in.Driver = ids.Driver
+	}
+	if in.Driver != ids.Driver {
+		return nil, nil, fmt.Errorf("the driver calls itself %s, and not %s", ids.Driver, in.Driver)
 	}
 	tracker := observe.NewTracker(in.Config.Fencing.SuspectAfter.Duration, in.Config.Fencing.MaxUnhealthy.Share())
 	index, err := observe.New(client, ids, tracker, in.Config.Fencing.Namespace)

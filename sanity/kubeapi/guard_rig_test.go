@@ -41,7 +41,7 @@ type rig struct {
 }
 
 // newRig sets up a driver of that name with a csi-fencepost. The array does not
-// enforce single attach unless the options say so: the guard stands awhole.
+// enforce single attach unless the options say so: the guard stands alone.
 func newRig(t *testing.T, name string, o bed.StageOptions) *rig {
 	t.Helper()
 	r := newRigWithout(t, name, o)
