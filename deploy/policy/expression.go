@@ -66,13 +66,11 @@ func patch(p *inject.Plan) (string, error) {
 			steps = append(steps, add(attacher+strconv.Quote("/"+list.field), words))
 		}
 	}
-	mounts, err := rewriteMounts(p.Attacher.VolumeMountsBefore, p.Attacher.VolumeMounts)
+	mounts, err := rewriteMounts(attacher+`"/volumeMounts`, p.Attacher.VolumeMountsBefore, p.Attacher.VolumeMounts)
 	if err != nil {
 		return "", err
 	}
-	if mounts != "" {
-		steps = append(steps, add(attacher+`"/volumeMounts"`, mounts))
-	}
+	steps = append(steps, mounts...)
 	named, err := putNamed(p)
 	if err != nil {
 		return "", err
@@ -128,32 +126,49 @@ func rewriteWords(to address, list string, before, after []string) (string, erro
 }
 
 // rewriteMounts does the same for the mounts, which are known by their paths.
-func rewriteMounts(before, after []corev1.VolumeMount) (string, error) {
-	if equality.Semantic.DeepEqual(before, after) {
-		return "", nil
-	}
+// Those that stay are not written anew: Kubernetes 1.37 refuses a patch whose
+// value holds an object of the workload (k8s.io/apiserver 0.37.2,
+// pkg/cel/common/valuesschemalesstyped.go: a struct converts to no JSON).
+func rewriteMounts(at string, before, after []corev1.VolumeMount) (steps []string, err error) {
 	const list = "variables.mounts"
+	is := func(m corev1.VolumeMount) string {
+		return fmt.Sprintf("m.mountPath == %q && m.name == %q", m.MountPath, m.Name)
+	}
+	lacks := func(all []corev1.VolumeMount) func(corev1.VolumeMount) bool {
+		return func(m corev1.VolumeMount) bool {
+			return !slices.ContainsFunc(all, func(a corev1.VolumeMount) bool { return equality.Semantic.DeepEqual(a, m) })
+		}
+	}
 	var gone []string
-	for _, m := range before {
-		if !slices.ContainsFunc(after, func(a corev1.VolumeMount) bool { return equality.Semantic.DeepEqual(a, m) }) {
-			gone = append(gone, fmt.Sprintf("(m.mountPath == %q && m.name == %q)", m.MountPath, m.Name))
-		}
+	for _, m := range only(before, lacks(after)) {
+		gone = append(gone, "("+is(m)+")")
 	}
-	result := list
 	if len(gone) > 0 {
-		result += fmt.Sprintf(".filter(m, !(%s))", strings.Join(gone, " || "))
+		// Each that goes moves those behind it up by one.
+		steps = append(steps, fmt.Sprintf("%s.transformList(i, m, %s, i).transformList(n, i, JSONPatch{op: \"remove\", path: %s/\" + string(i - n)})",
+			list, strings.Join(gone, " || "), at))
 	}
-	for _, m := range after {
-		if slices.ContainsFunc(before, func(b corev1.VolumeMount) bool { return equality.Semantic.DeepEqual(b, m) }) {
-			continue
-		}
-		mount, err := literal([]corev1.VolumeMount{m})
+	added := only(after, lacks(before))
+	if len(added) > 0 {
+		steps = append(steps, fmt.Sprintf("(size(%s) > 0 ? [] : %s)", list, add(at+`"`, "[]")))
+	}
+	for _, m := range added {
+		mount, err := literal(m)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		result += fmt.Sprintf(" +\n(%s.exists(m, m.mountPath == %q && m.name == %q) ? [] : %s)", list, m.MountPath, m.Name, mount)
+		steps = append(steps, fmt.Sprintf("(%s.exists(m, %s) ? [] : %s)", list, is(m), add(at+`/-"`, mount)))
 	}
-	return result, nil
+	return steps, nil
+}
+
+func only(mounts []corev1.VolumeMount, keep func(corev1.VolumeMount) bool) (kept []corev1.VolumeMount) {
+	for _, m := range mounts {
+		if keep(m) {
+			kept = append(kept, m)
+		}
+	}
+	return kept
 }
 
 // putNamed puts the sidecar and the volumes in, in place of those of the same
