@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"mime"
@@ -303,6 +304,10 @@ func (c *call) parseBody(r *http.Request) error {
 		c.patch = types.PatchType(c.content)
 		switch c.patch {
 		case types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType:
+			// Since Kubernetes 1.37 before the object is looked for.
+			if !json.Valid(c.body) {
+				return apierrors.NewBadRequest("invalid JSON patch")
+			}
 			return nil
 		}
 		return unmodelledf("a patch of the type %s", c.content)

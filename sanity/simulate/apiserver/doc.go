@@ -55,7 +55,8 @@
 //     them puts them there.
 //   - Controllers: nothing is garbage-collected, no Event expires, no namespace is deleted.
 //   - managedFields, but for one entry: who wrote the heartbeat of a Node's Ready condition
-//     through the subresource status, and when, which csi-fencepost reads.
+//     through the subresource status, and when, which csi-fencepost reads. So an update that
+//     changes nothing else writes nothing here: a PUT of another deletion time, say.
 //   - Validation, but for what the simulated clients could run into: names, labels,
 //     annotations, leases, attachments, drivers, taints, immutable fields.
 //   - Server-side apply, dry run, deletecollection, discovery, other kinds than those

@@ -197,6 +197,7 @@ func defaultDriver(o Object) {
 	fill(&spec.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
 	fill(&spec.RequiresRepublish, false)
 	fill(&spec.SELinuxMount, false)
+	fill(&spec.PreventPodSchedulingIfMissing, false)
 	if len(spec.VolumeLifecycleModes) == 0 {
 		spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // What follows is the order of checks of a real API server (k8s.io/apiserver
-// v0.36.3: pkg/registry/generic/registry/store.go and pkg/registry/rest), for
+// v0.37.2: pkg/registry/generic/registry/store.go and pkg/registry/rest), for
 // the kinds that are modelled.
 
 var errVersionOnCreate = errors.New("resourceVersion should not be set on objects to be created")
@@ -30,8 +30,6 @@ func (s *Server) createLocked(k *kind, o Object) (*stored, error) {
 	if err := s.checkNamespaceLocked(k, o.GetNamespace()); err != nil {
 		return nil, err
 	}
-	o.SetDeletionTimestamp(nil)
-	o.SetDeletionGracePeriodSeconds(nil)
 	if err := s.beforeCreateLocked(k, o); err != nil {
 		return nil, err
 	}
@@ -51,8 +49,11 @@ func (s *Server) checkNamespaceLocked(k *kind, namespace string) error {
 	return nil
 }
 
-// beforeCreateLocked is rest.BeforeCreate.
+// beforeCreateLocked is rest.BeforeCreate, for a POST and, since Kubernetes 1.37
+// with the system's fields wiped as well, for a PUT that creates.
 func (s *Server) beforeCreateLocked(k *kind, o Object) error {
+	o.SetDeletionTimestamp(nil)
+	o.SetDeletionGracePeriodSeconds(nil)
 	if k.defaults != nil {
 		k.defaults(o)
 	}
