@@ -325,7 +325,11 @@ func TestALeaderThatDiesBetweenTaintAndPodsIsFollowed(t *testing.T) {
 		w.refuse.Store(&dies)
 		w.start()
 		w.lives(w.n1, false)
-		<-died
+		select {
+		case <-died:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("no pod was deleted within 20 s\ncalls: %v", w.fencer.done())
+		}
 		w.stop()
 		if w.tainted() != putOn || !w.has("a") {
 			t.Fatalf("taint %q, pods %v", w.tainted(), w.pods())

@@ -59,7 +59,11 @@ func TestAStormThatEndsWhileANodeIsLookedAtFencesNothing(t *testing.T) {
 			return nil
 		}
 		w.refuse.Store(&hook)
-		<-over
+		select {
+		case <-over:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the pods were not listed within 20 s")
+		}
 		w.never("a node was fenced at the end of the storm", w.options.FenceAfter-time.Second, func() bool { return len(w.fencer.done()) > 0 })
 		w.eventually("it is fenced when it was watched anew", func() bool { return w.fencer.did("off " + w.n1) })
 	})
