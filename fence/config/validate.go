@@ -21,6 +21,12 @@ const (
 
 // Validate returns all faults, each with the path of its field.
 func (c *Configuration) Validate() field.ErrorList {
+	return c.ValidateWith(len(c.Fencing.Levels) > 0)
+}
+
+// ValidateWith is Validate for a program that brings fence agents of its own, or has
+// none, whatever fencing.levels names.
+func (c *Configuration) ValidateWith(agents bool) field.ErrorList {
 	faults := oneOf(field.NewPath("mode"), c.Mode, Enforce, Observe)
 	if c.Unpublish.Unfenced != "" {
 		faults = append(faults, oneOf(field.NewPath("unpublish", "unfenced"), c.Unpublish.Unfenced, Refuse, Forward)...)
@@ -28,8 +34,8 @@ func (c *Configuration) Validate() field.ErrorList {
 	if n := c.Driver.MaxConcurrentCalls; n < 0 {
 		faults = append(faults, field.Invalid(field.NewPath("driver", "maxConcurrentCalls"), n, "must be 0 (no bound) or more"))
 	}
-	faults = append(faults, c.Fencing.validate(field.NewPath("fencing"))...)
-	if c.stuck() {
+	faults = append(faults, c.Fencing.validate(field.NewPath("fencing"), agents)...)
+	if !agents && c.stuck() {
 		faults = append(faults, field.Required(field.NewPath("unpublish", "unfenced"),
 			"mode is Enforce, no source in evidence is switched on (networkFence alone does not count: most clusters have none) and fencing.levels names no agent, so nothing could ever free a volume of a dead node; "+
 				"switch one on (outOfServiceTaint, operatorConfirmation), name an agent, or say Refuse or Forward here to show that it is meant"))
@@ -52,17 +58,17 @@ func (c *Configuration) idle() (faults field.ErrorList) {
 	return faults
 }
 
-// stuck: nothing could ever unblock a dead node's volumes, and nobody said that
-// it is meant.
+// stuck: without an agent nothing could ever unblock a dead node's volumes, and
+// nobody said that it is meant.
 func (c *Configuration) stuck() bool {
-	return c.Mode == Enforce && c.Unpublish.Unfenced == "" && !c.Driver.UnpublishRevokesAccess && !c.Evidence.any() && len(c.Fencing.Levels) == 0
+	return c.Mode == Enforce && c.Unpublish.Unfenced == "" && !c.Driver.UnpublishRevokesAccess && !c.Evidence.any()
 }
 
-func (f *Fencing) validate(path *field.Path) (faults field.ErrorList) {
+func (f *Fencing) validate(path *field.Path, agents bool) (faults field.ErrorList) {
 	for _, text := range validation.IsDNS1123Label(f.Namespace) {
 		faults = append(faults, field.Invalid(path.Child("namespace"), f.Namespace, text))
 	}
-	faults = append(faults, f.validateTimes(path)...)
+	faults = append(faults, f.validateTimes(path, agents)...)
 	if f.MaxUnhealthy < 0 || f.MaxUnhealthy > 100 {
 		faults = append(faults, field.Invalid(path.Child("maxUnhealthy"), field.OmitValueType{}, `must be a percentage from "0%" to "100%", such as "40%"`))
 	}
@@ -73,7 +79,7 @@ func (f *Fencing) validate(path *field.Path) (faults field.ErrorList) {
 	return append(faults, validateLevels(path.Child("levels"), f.Levels)...)
 }
 
-func (f *Fencing) validateTimes(path *field.Path) (faults field.ErrorList) {
+func (f *Fencing) validateTimes(path *field.Path, agents bool) (faults field.ErrorList) {
 	suspect, fence := path.Child("suspectAfter"), path.Child("fenceAfter")
 	invalid := func(p *field.Path, d Duration, text string) {
 		value := d.invalid
@@ -98,7 +104,7 @@ func (f *Fencing) validateTimes(path *field.Path) (faults field.ErrorList) {
 		invalid(fence, f.FenceAfter, "must be 0s (never) or at least 50s: until then Kubernetes itself takes the node for Ready")
 	case f.FenceAfter.Duration <= f.SuspectAfter.Duration:
 		invalid(fence, f.FenceAfter, "must be longer than suspectAfter")
-	case len(f.Levels) == 0:
+	case !agents:
 		invalid(fence, f.FenceAfter, "needs a fence agent: name one in fencing.levels, or leave it out")
 	}
 	return faults

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 )
 
@@ -26,6 +28,30 @@ func TestAConfigurationThatNoFileCouldHaveIsRefused(t *testing.T) {
 	_, _, err = New(t.Context(), Options{Conn: conn, Rest: &rest.Config{Host: "http://127.0.0.1:1"}, Config: hasty})
 	if err == nil || !strings.Contains(err.Error(), "fencing.fenceAfter") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Fence agents that a vendor brings are agents, whatever the configuration names.
+func TestAgentsFromOutsideAreAgents(t *testing.T) {
+	conn, err := grpc.NewClient("unix:///nowhere.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := config.Default()
+	c.Failover.Enabled, c.Fencing.FenceAfter.Duration = true, time.Minute
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, given := range []struct {
+		levels agent.Levels
+		says   string
+	}{
+		{nil, "fencing.fenceAfter"}, {agent.Levels{}, "fencing.fenceAfter"}, {agent.Levels{{{}}}, "the identity of the cluster"},
+	} {
+		_, _, err := New(over, Options{Conn: conn, Rest: &rest.Config{Host: "http://127.0.0.1:1"}, Config: c, Levels: given.levels})
+		if err == nil || !strings.Contains(err.Error(), given.says) {
+			t.Errorf("%d levels: error %v, want one about %s", len(given.levels), err, given.says)
+		}
 	}
 }
 

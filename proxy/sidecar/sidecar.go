@@ -37,7 +37,11 @@ import (
 // error names which of them failed, or the fence agents that cannot be made.
 func New(ctx context.Context, in Options) (proxy.Guard, func(context.Context) error, error) {
 	in = in.withDefaults()
-	if err := in.Config.Validate().ToAggregate(); err != nil {
+	agents := len(in.Config.Fencing.Levels) > 0
+	if in.Levels != nil {
+		agents = len(in.Levels) > 0
+	}
+	if err := in.Config.ValidateWith(agents).ToAggregate(); err != nil {
 		return nil, nil, fmt.Errorf("the configuration: %w", err)
 	}
 	var limit *throttle.Limiter

@@ -123,6 +123,10 @@ func (w *World) start(name string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		p.side, p.failed = side, err
+		if err != nil && p.ctx.Err() == nil {
+			p.cancel() // what it had begun ends with it
+			w.violation("start", "csi-fencepost cannot start: "+err.Error())
+		}
 		if err == nil && !p.dead {
 			p.leasesSeen()
 			p.view.see()
