@@ -11,23 +11,6 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
-// reboot gives a node another boot ID, and a kubelet that lists nothing.
-func (r *rig) reboot(node, boot string) {
-	r.t.Helper()
-	r.lists(node, false, false)
-	r.status(node, func(s *corev1.NodeStatus) {
-		s.NodeInfo.BootID = boot
-		s.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now())
-	})
-}
-
-func (r *rig) taint(node string) {
-	r.t.Helper()
-	r.changeNode(node, func(n *corev1.Node) {
-		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
-	})
-}
-
 // contested is a volume on node a, which lives, is tainted, and whose kubelet has
 // forgotten it; its unpublish was refused. Node b waits.
 func contested(t *testing.T) *rig {

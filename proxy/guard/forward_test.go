@@ -12,11 +12,6 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
-var (
-	now     = time.Now().Truncate(time.Second)
-	hourAgo = now.Add(-time.Hour)
-)
-
 // forwarded publishes to old, which falls silent while it uses the volume, and
 // has its unpublish forwarded without proof.
 func forwarded(t *testing.T) *rig {

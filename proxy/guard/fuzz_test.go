@@ -27,18 +27,9 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
 
-// held is a volume that node old, which lives, uses; node next waits for it.
-func held(t *testing.T) *rig {
-	t.Helper()
-	r := published(t, fence.Policy{})
-	r.lists("old", true, true)
-	r.calls = nil
-	return r
-}
-
 // stays fails if the volume could be taken from old, whatever was done to the
 // rig, or if a refusal is too long to be stored.
-func (r *rig) stays() {
+func stays(r *rig) {
 	r.t.Helper()
 	for call, err := range map[string]error{"publish elsewhere": r.publish("next"), "unpublish": r.unpublish(id("old")), "unpublish from all": r.unpublish("")} {
 		if err == nil {
@@ -67,7 +58,7 @@ func FuzzNoLedgerOpensTheGuard(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		r := held(t)
 		r.annotate(text)
-		r.stays()
+		stays(r)
 	})
 }
 
@@ -88,7 +79,7 @@ func FuzzNoRecordOpensTheGuard(f *testing.F) {
 			Annotations: map[string]string{record.Annotation: text}}}
 		_, err := r.client.CoordinationV1().Leases(store.Namespace()).Create(t.Context(), lease, metav1.CreateOptions{})
 		r.must(err)
-		r.stays()
+		stays(r)
 	})
 }
 

@@ -2,76 +2,21 @@ package guard
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
-// renamed is a volume on node old, whose machine is back under the name renamed with
-// the same node ID, and whose pod waits there. lingers: the Node of the old name
-// is still there, silent.
-func renamed(t *testing.T, lingers bool) *rig {
-	t.Helper()
-	r := newRig(t, fence.Policy{})
-	r.node("old", hourAgo)
-	r.attachment("old", time.Time{})
-	r.must(r.publish("old"))
-	if lingers {
-		r.lists("old", true, false)
-		r.lives["old"] = fence.Stale
-	} else {
-		r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-		r.must(r.client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-		r.lives["old"] = fence.Unknown
-	}
-	r.heir("old", "renamed")
-	r.attachment("old", now)
-	r.calls = nil
-	return r
-}
-
-// heir is a Node with the node ID of another, and a VolumeAttachment of its own.
-func (r *rig) heir(of, name string) {
-	r.t.Helper()
-	r.machine(name, of, hourAgo)
-	r.attachmentWith(name, id(of), time.Time{})
-}
-
-// attachmentWith makes the VolumeAttachment for a node that has another's node ID.
-func (r *rig) attachmentWith(node, nodeID string, deleted time.Time) {
-	r.t.Helper()
-	r.attachment(node, deleted)
-	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Annotations[csi.NodeIDAnnotation] = nodeID })
-}
-
-// saysAttached: the VolumeAttachment for a node does.
-func (r *rig) saysAttached(node string) {
-	r.t.Helper()
-	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Status.Attached = true })
-}
-
-// wantHolder fails unless the volume's one entry is of that node's machine.
-func (r *rig) wantHolder(node string, state fence.State) {
-	r.t.Helper()
-	l := r.ledger()
-	if len(l.Holders) != 1 || l.Holders[0].NodeName != node || l.Holders[0].NodeUID != "uid-of-"+node || l.Holders[0].BootID != "boot-of-"+node || l.Holders[0].State != state {
-		r.t.Fatalf("the ledger says %+v, want %s on the machine of node %s", l.Holders, state, node)
-	}
-}
-
 // movesOn: what the old name left is unpublished, the volume is published to the
 // renamed node as such, and can leave it again by its kubelet's word alone.
-func (r *rig) movesOn() {
+func movesOn(r *rig) {
 	r.t.Helper()
 	r.refused(r.publish("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
 	r.must(r.unpublish(id("old")))
@@ -93,7 +38,7 @@ func TestARenamedNodeIsToldWhatItsOldNameWaitsFor(t *testing.T) {
 	}
 	r.called()
 	r.guard.Surveyor.Sources = []evidence.Source{says{fence.VolumeRelease}}
-	r.movesOn()
+	movesOn(r)
 }
 
 func TestARenamedNodeWhoseOldNodeLingersIsToldOfThatOne(t *testing.T) {
@@ -101,7 +46,7 @@ func TestARenamedNodeWhoseOldNodeLingersIsToldOfThatOne(t *testing.T) {
 	r.refused(r.publish("old"), codes.FailedPrecondition, "["+string(fence.HolderStale)+"]", "node old (ID id-old) holds it", "csi-fencepost fence confirm old --reason")
 	r.called()
 	r.guard.Surveyor.Sources = []evidence.Source{says{fence.OperatorConfirmation}}
-	r.movesOn()
+	movesOn(r)
 }
 
 // The old name's detach keeps Kubernetes from every other detach of the volume, so
@@ -230,21 +175,6 @@ func TestAnUnpublishThatSomebodyMayRepeatIsWaitedForHoweverLong(t *testing.T) {
 		if r.called(); len(r.guard.leaving) > 0 {
 			t.Errorf("%s: the time goes on", what)
 		}
-	}
-}
-
-func TestARenamedNodeWaitsBesideWhatItsOldNameLeft(t *testing.T) {
-	for lingers, reason := range map[bool]fence.Reason{false: fence.HolderUnknown, true: fence.HolderStale} {
-		synctest.Test(t, func(t *testing.T) {
-			r := renamed(t, lingers)
-			w := newWaiting(t, r)
-			for range 2 {
-				if r.publish("old") == nil || r.unpublish(id("old")) == nil {
-					t.Fatal("let through")
-				}
-				w.waits(reason, reason)
-			}
-		})
 	}
 }
 

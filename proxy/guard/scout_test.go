@@ -14,6 +14,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 )
 
 // agents are a source whose word nobody announces: asked how often, off or not,
@@ -212,4 +213,38 @@ func TestAnAgentThatHangsHoldsUpItsOwnCallOnly(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 	})
+}
+
+// turn is a source that notes when the request that asks it has its turn.
+type turn struct{ time.Time }
+
+func (*turn) Name() string { return "test" }
+
+func (t *turn) Evidence(ctx context.Context, _ evidence.Question) ([]fence.Evidence, error) {
+	t.Time = throttle.TurnOf(ctx)
+	return nil, nil
+}
+
+// In a storm all wait for one limit on requests.
+func TestAPublishGoesFirstThenAnUnpublishThenALookAtWhatWaits(t *testing.T) {
+	r := fenced(t, fence.Policy{})
+	first, second := &turn{}, &turn{}
+	r.guard.Surveyor.Sources = []evidence.Source{first, second}
+	r.look()
+	asked := func(what string) time.Time {
+		if !first.Equal(second.Time) {
+			t.Errorf("%s has its turn at %s, and then at %s", what, first, second)
+		}
+		return first.Time
+	}
+	w := NewWaiting(r.client, r.guard.Surveyor, func(map[string]int) {})
+	_, err := w.judge(t.Context(), waitingCall{call: callPublish, volume: handle, nodeID: id("next")})
+	r.must(err)
+	look := asked("a look")
+	r.refused(r.unpublish(id("old")), codes.FailedPrecondition)
+	unpublish := asked("an unpublish")
+	r.refused(r.publish("next"), codes.FailedPrecondition)
+	if publish := asked("a publish"); !publish.Before(unpublish) || !unpublish.Before(look) {
+		t.Errorf("a publish has its turn at %s, an unpublish at %s, a look at %s", publish, unpublish, look)
+	}
 }

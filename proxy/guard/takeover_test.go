@@ -26,21 +26,6 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 )
 
-// says is a source that says of node old what the test has it say.
-type says []fence.Kind
-
-func (says) Name() string { return "test" }
-
-func (s says) Evidence(_ context.Context, q evidence.Question) (found []fence.Evidence, err error) {
-	for _, kind := range s {
-		if q.Holder.NodeID == id("old") {
-			found = append(found, fence.Evidence{Kind: kind, Source: "test", NodeID: q.Holder.NodeID, NodeUID: q.Holder.NodeUID,
-				BootID: "boot-of-old", LeaseRV: q.LeaseRV})
-		}
-	}
-	return found, nil
-}
-
 // heard is a Reporter that notes what it is told.
 type heard struct {
 	decisions []Decision
@@ -51,6 +36,7 @@ type heard struct {
 }
 
 func (h *heard) Decided(d Decision) { h.decisions = append(h.decisions, d) }
+
 func (h *heard) TookOver(_ Decision, from []fence.Holder, took time.Duration) {
 	h.takeovers++
 	for i := range from {
@@ -80,18 +66,6 @@ func listen(r *rig) *heard {
 	h := &heard{}
 	r.guard.Reporter = h
 	return h
-}
-
-// fenced is a volume on node old, which was turned off; node next waits.
-func fenced(t *testing.T, p fence.Policy, kinds ...fence.Kind) *rig {
-	t.Helper()
-	r := published(t, p)
-	r.lists("old", true, false)
-	r.lives["old"] = fence.Stale
-	r.attachment("old", now)
-	r.guard.Surveyor.Sources = []evidence.Source{says(kinds)}
-	r.calls = nil
-	return r
 }
 
 // acting is the rig's driver with something that happens while it is called.
@@ -125,62 +99,6 @@ func (a acting) publishTo(node string) error {
 	_, err := a.guard.ControllerPublishVolume(a.t.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: id(node),
 		Secrets: map[string]string{"password": "hunter22"}, VolumeCapability: &spec.VolumeCapability{}}, a)
 	return err
-}
-
-// change edits the ledger as another process would. It may be called while a
-// request is served, so it makes none.
-func (r *rig) change(f func(*ledger.Ledger)) {
-	r.t.Helper()
-	gvr := corev1.SchemeGroupVersion.WithResource("persistentvolumes")
-	object, err := r.objects.Get(gvr, "", pvName)
-	r.must(err)
-	pv := object.(*corev1.PersistentVolume).DeepCopy()
-	l := &ledger.Ledger{Version: ledger.Version, Driver: driverName, Handle: handle, Cluster: clusterUID, PVUID: "uid-of-pv-1"}
-	if text, there := pv.Annotations[ledger.Annotation]; there {
-		l, err = ledger.Parse(text)
-		r.must(err)
-	}
-	f(l)
-	metav1.SetMetaDataAnnotation(&pv.ObjectMeta, ledger.Annotation, l.String())
-	r.must(r.objects.Update(gvr, pv, ""))
-}
-
-// beforeWrite runs f before the n-th patch of a PersistentVolume from now on, and
-// has that patch fail as one does whose test fails.
-func (r *rig) beforeWrite(n int, f func()) {
-	r.client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		if n--; n != 0 {
-			return false, nil, nil
-		}
-		f()
-		return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PersistentVolume"}, pvName, nil)
-	})
-}
-
-// beforeRead runs f before the n-th read of a PersistentVolume by a call from now on.
-func (r *rig) beforeRead(n int, f func() error) {
-	r.client.PrependReactor("get", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		if n--; n != 0 {
-			return false, nil, nil
-		}
-		err := f()
-		return err != nil, nil, err
-	})
-}
-
-// broken has every request of that kind fail.
-func (r *rig) broken(verb, resource string) {
-	r.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewInternalError(errors.New("etcd is away"))
-	})
-}
-
-func (r *rig) state(node string) fence.State {
-	r.t.Helper()
-	if e := r.ledger().Get(id(node)); e != nil {
-		return e.State
-	}
-	return fence.NotInLedger
 }
 
 func TestATakeoverUnpublishesThenPublishesAndTellsFromWhom(t *testing.T) {
@@ -425,15 +343,6 @@ func TestADriverThatSeesAnotherHolderIsAskedWhoItIs(t *testing.T) {
 			t.Errorf("%q is answered in our words: %v", words, err)
 		}
 		r.called("publish id-next") // nobody is unpublished, and nothing tried again
-	}
-}
-
-func TestAWordIsFoundWhereItStandsAlone(t *testing.T) {
-	for text, want := range map[string]bool{"id-1": true, "a id-1": true, "id-1.": true, "(id-1)": true, "xid-1": false, "id-12": false, "id-1_": false,
-		"id-1-": false, "Aid-1": false, "9id-1": false, "id-1z": false, "id-1Z": false, "id-1a": false, "id-1A": false, "id-10": false, "id-19": false, "id-11 id-1": true, "id-11 id-12 id-1": true, "": false} {
-		if namesID(text, "id-1") != want {
-			t.Errorf("%q names id-1: %v", text, !want)
-		}
 	}
 }
 
@@ -730,16 +639,6 @@ func TestAVolumeOfManyWritersIsForwardedUnjudged(t *testing.T) {
 	r.called("unpublish id-old")
 }
 
-// many has the PersistentVolume say that many may write.
-func (r *rig) many() {
-	r.t.Helper()
-	pv, err := r.client.CoreV1().PersistentVolumes().Get(r.t.Context(), pvName, metav1.GetOptions{})
-	r.must(err)
-	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
-	_, err = r.client.CoreV1().PersistentVolumes().Update(r.t.Context(), pv, metav1.UpdateOptions{})
-	r.must(err)
-}
-
 // The attacher takes the ID from the new machine's CSINode; the disk is on the
 // old one.
 func TestAnUnpublishForANewMachineUnderTheNameIsForwardedForTheOldOne(t *testing.T) {
@@ -905,40 +804,6 @@ func TestAnUnpublishFromAllNodesCutsAllThatWereUnpublished(t *testing.T) {
 	r.broken("patch", "persistentvolumes")
 	r.refused(r.unpublish(""), codes.Unavailable, "its ledger cannot be written")
 	r.called()
-}
-
-// turn is a source that notes when the request that asks it has its turn.
-type turn struct{ time.Time }
-
-func (*turn) Name() string { return "test" }
-
-func (t *turn) Evidence(ctx context.Context, _ evidence.Question) ([]fence.Evidence, error) {
-	t.Time = throttle.TurnOf(ctx)
-	return nil, nil
-}
-
-// In a storm all wait for one limit on requests.
-func TestAPublishGoesFirstThenAnUnpublishThenALookAtWhatWaits(t *testing.T) {
-	r := fenced(t, fence.Policy{})
-	first, second := &turn{}, &turn{}
-	r.guard.Surveyor.Sources = []evidence.Source{first, second}
-	r.look()
-	asked := func(what string) time.Time {
-		if !first.Equal(second.Time) {
-			t.Errorf("%s has its turn at %s, and then at %s", what, first, second)
-		}
-		return first.Time
-	}
-	w := NewWaiting(r.client, r.guard.Surveyor, func(map[string]int) {})
-	_, err := w.judge(t.Context(), waitingCall{call: callPublish, volume: handle, nodeID: id("next")})
-	r.must(err)
-	look := asked("a look")
-	r.refused(r.unpublish(id("old")), codes.FailedPrecondition)
-	unpublish := asked("an unpublish")
-	r.refused(r.publish("next"), codes.FailedPrecondition)
-	if publish := asked("a publish"); !publish.Before(unpublish) || !unpublish.Before(look) {
-		t.Errorf("a publish has its turn at %s, an unpublish at %s, a look at %s", publish, unpublish, look)
-	}
 }
 
 // A process may be killed anywhere: what is about to happen is written down by then.

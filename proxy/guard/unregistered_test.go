@@ -7,7 +7,6 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
@@ -15,27 +14,6 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
-
-// register sets the node ID that a node's CSINode carries; empty: its driver is
-// not registered, as while the node's plugin restarts.
-func (r *rig) register(node, nodeID string) {
-	r.t.Helper()
-	n, err := r.client.StorageV1().CSINodes().Get(r.t.Context(), node, metav1.GetOptions{})
-	r.must(err)
-	n.Spec.Drivers = nil
-	if nodeID != "" {
-		n.Spec.Drivers = []storagev1.CSINodeDriver{{Name: driverName, NodeID: nodeID}}
-	}
-	_, err = r.client.StorageV1().CSINodes().Update(r.t.Context(), n, metav1.UpdateOptions{})
-	r.must(err)
-}
-
-// deleting makes a VolumeAttachment that is being deleted.
-func (r *rig) deleting(node string) {
-	r.t.Helper()
-	r.attachment(node, time.Time{})
-	r.attachment(node, now.Add(-time.Minute))
-}
 
 // policies under which a holder of which nothing is known may be unpublished.
 var policies = map[string]fence.Policy{"refuse": {}, "unpublishRevokesAccess": {UnpublishRevokesAccess: true}, "unfenced: Forward": {ForwardUnfenced: true}}
@@ -136,16 +114,6 @@ func TestAnUnpublishFromAllNodesJudgesEachHolderWithoutAnID(t *testing.T) {
 	r.called()
 }
 
-// attached makes a VolumeAttachment that nobody noted a node ID on.
-func (r *rig) attached(node string) {
-	r.t.Helper()
-	r.deleting(node)
-	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) {
-		delete(va.Annotations, csi.NodeIDAnnotation)
-		va.Status.Attached = true
-	})
-}
-
 // external-attacher's comparison with ListVolumes publishes again to a node, also
 // while a person deletes it.
 func TestWhatIsKnownOfAHolderIsNotGivenUpWhenItsNodeIsGone(t *testing.T) {
@@ -221,10 +189,4 @@ func TestANodeThatRegistersAnewKeepsWhatWasSeenOfIt(t *testing.T) {
 	if e := r.ledger().Get(id("old")); e.NodeUID != "uid-of-old-anew" || e.Contest == nil || *e.Contest != seen {
 		t.Errorf("the ledger says %+v", e)
 	}
-}
-
-// renewUID makes a Node another object.
-func (r *rig) renewUID(name string) {
-	r.t.Helper()
-	r.changeNode(name, func(n *corev1.Node) { n.UID += "-anew" })
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -35,6 +34,7 @@ type counted struct {
 func (c *counted) Decisions(call, decision, reason string) {
 	c.seen = append(c.seen, call+" "+decision+" "+reason)
 }
+
 func (c *counted) TakeoverDone(took time.Duration) {
 	c.seen = append(c.seen, "took over in "+took.String())
 }
@@ -507,19 +507,6 @@ func TestWaitingCallsAreListedTheLongestFirst(t *testing.T) {
 	})
 }
 
-func TestVolumesUnderWayAreListedInOrder(t *testing.T) {
-	g := New(Options{})
-	want := []string{"a", "b", "c", "d", "e"}
-	for _, volume := range want {
-		g.lock(volume)
-	}
-	for range 20 { // not by chance
-		if got := g.UnderWay(); !slices.Equal(got, want) {
-			t.Fatalf("under way: %q, want %q", got, want)
-		}
-	}
-}
-
 // One Event for each change of what is said, on everybody whom it concerns.
 func TestARefusalIsSaidOnceOnVolumePodAndNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -571,14 +558,6 @@ func TestARefusalIsSaidOnceOnVolumePodAndNode(t *testing.T) {
 		}
 		w.waits(fence.HolderAlive, fence.HolderAlive) // what is only observed does not wait
 	})
-}
-
-func (r *rig) pod(name string, phase corev1.PodPhase, volume corev1.Volume) {
-	r.t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "next", Volumes: []corev1.Volume{volume}},
-		Status: corev1.PodStatus{Phase: phase}}
-	_, err := r.client.CoreV1().Pods("default").Create(r.t.Context(), pod, metav1.CreateOptions{})
-	r.must(err)
 }
 
 func TestATakeoverIsSaidOnBothSides(t *testing.T) {
@@ -676,4 +655,19 @@ func TestRecentDecisionsAreBoundedAndARetryIsOne(t *testing.T) {
 			t.Errorf("%d are kept, from %s to %s", len(got), got[len(got)-1].Volume, got[0].Volume)
 		}
 	})
+}
+
+func TestARenamedNodeWaitsBesideWhatItsOldNameLeft(t *testing.T) {
+	for lingers, reason := range map[bool]fence.Reason{false: fence.HolderUnknown, true: fence.HolderStale} {
+		synctest.Test(t, func(t *testing.T) {
+			r := renamed(t, lingers)
+			w := newWaiting(t, r)
+			for range 2 {
+				if r.publish("old") == nil || r.unpublish(id("old")) == nil {
+					t.Fatal("let through")
+				}
+				w.waits(reason, reason)
+			}
+		})
+	}
 }
