@@ -14,6 +14,7 @@ package guard
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -169,6 +170,18 @@ func (g *Guard) unlock(volume string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.busy, volume)
+}
+
+// UnderWay are the volumes with a call under way, by handle.
+func (g *Guard) UnderWay() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	volumes := make([]string, 0, len(g.busy))
+	for v := range g.busy {
+		volumes = append(volumes, v)
+	}
+	slices.Sort(volumes)
+	return volumes
 }
 
 // write is a compare-and-swap of the ledger against the survey that was judged.

@@ -69,15 +69,3 @@ func recovered(va *storagev1.VolumeAttachment, refusal *storagev1.VolumeError) t
 	}
 	return t
 }
-
-// UnderWay are the volumes with a call under way, by handle.
-func (g *Guard) UnderWay() []string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	volumes := make([]string, 0, len(g.busy))
-	for v := range g.busy {
-		volumes = append(volumes, v)
-	}
-	slices.Sort(volumes)
-	return volumes
-}
