@@ -20,13 +20,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
 
-const (
-	// writeTimeout bounds a ledger write, which does not end with its caller.
-	writeTimeout = 10 * time.Second
-	// surveyTimeout bounds a survey, so that an API server that does not answer
-	// is told as such before the caller gives up by itself.
-	surveyTimeout = 10 * time.Second
-)
+// writeTimeout bounds a ledger write, which does not end with its caller.
+const writeTimeout = 10 * time.Second
 
 // errAgain starts a call over: it must be judged again.
 var errAgain = errors.New("judge again")
@@ -42,7 +37,7 @@ func (g *Guard) surveyContext(ctx context.Context) (context.Context, context.Can
 		ctx, end = context.WithTimeout(ctx, time.Until(deadline)*4/5)
 	}
 	_ = g.Surveyor.Limit.Turn(ctx) // if it does not come in time, the first read says so
-	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, survey.Timeout)
 	return ctx, func() { cancel(); end() }
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 )
 
@@ -847,7 +848,7 @@ func TestAnAPIServerThatDoesNotAnswerIsToldBeforeTheCallerGivesUp(t *testing.T) 
 		t.Error("it does not end")
 	}
 	long, end := r.guard.surveyContext(t.Context())
-	if deadline, ok := long.Deadline(); !ok || time.Until(deadline) > surveyTimeout || time.Until(deadline) < surveyTimeout/2 {
+	if deadline, ok := long.Deadline(); !ok || time.Until(deadline) > survey.Timeout || time.Until(deadline) < survey.Timeout/2 {
 		t.Errorf("without a deadline it has until %v", deadline)
 	}
 	if end(); long.Err() == nil {
@@ -865,7 +866,7 @@ func TestTheTimeToJudgeBeginsWithTheFirstTurn(t *testing.T) {
 		ctx, end := r.guard.surveyContext(t.Context())
 		defer end()
 		deadline, _ := ctx.Deadline()
-		if waited, left := time.Since(began), time.Until(deadline); waited < 2*surveyTimeout || left != surveyTimeout {
+		if waited, left := time.Since(began), time.Until(deadline); waited < 2*survey.Timeout || left != survey.Timeout {
 			t.Errorf("after a turn that took %s there are %s", waited, left)
 		}
 	})

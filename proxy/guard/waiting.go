@@ -349,7 +349,7 @@ func ignoreNotFound(err error) error {
 
 // judge tells whether the call is worth repeating now.
 func (w *Waiting) judge(ctx context.Context, c waitingCall) (bool, error) {
-	ctx, cancel := context.WithTimeout(throttle.WithTurn(ctx, time.Now().Add(turnAhead)), surveyTimeout)
+	ctx, cancel := context.WithTimeout(throttle.WithTurn(ctx, time.Now().Add(turnAhead)), survey.Timeout)
 	defer cancel()
 	var v fence.Verdict
 	if c.call == callPublish {
