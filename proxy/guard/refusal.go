@@ -70,7 +70,7 @@ func (g *Guard) refuse(d Decision, s *survey.Survey, v fence.Verdict) error {
 
 // refuseUnpublish: a holder is proven gone, and the driver does not unpublish.
 func (p *publication) refuseUnpublish(s *survey.Survey, st fence.Standing, err error) error {
-	d := decisionOf(callPublish, s, p.req.GetNodeId(), fence.Verdict{})
+	d := decisionOf(CallPublish, s, p.req.GetNodeId(), fence.Verdict{})
 	said := csi.Redact(status.Convert(err).Message(), p.req.GetSecrets())
 	why := fmt.Sprintf("volume %s: %s no longer counts (%s), but the driver cannot unpublish it from there: %s: %s",
 		nameOf(s), st.Holder.Describe(), st.Reason, status.Code(err), said)
@@ -158,11 +158,11 @@ func (g *Guard) observePublish(ctx context.Context, req *spec.ControllerPublishV
 	defer cancel()
 	s, err := g.Surveyor.Publish(sctx, req.GetVolumeId(), req.GetNodeId(), nil)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Observe: cannot judge", "call", callPublish, "volume", req.GetVolumeId())
+		klog.FromContext(ctx).Error(err, "Observe: cannot judge", "call", CallPublish, "volume", req.GetVolumeId())
 		return
 	}
 	v := fence.JudgePublish(s.Snapshot, req.GetNodeId())
-	g.observe(decisionOf(callPublish, s, req.GetNodeId(), v), s, v)
+	g.observe(decisionOf(CallPublish, s, req.GetNodeId(), v), s, v)
 }
 
 func (g *Guard) observeUnpublish(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest) {
@@ -170,14 +170,14 @@ func (g *Guard) observeUnpublish(ctx context.Context, req *spec.ControllerUnpubl
 	defer cancel()
 	s, err := g.Surveyor.Unpublish(sctx, req.GetVolumeId(), req.GetNodeId())
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Observe: cannot judge", "call", callUnpublish, "volume", req.GetVolumeId())
+		klog.FromContext(ctx).Error(err, "Observe: cannot judge", "call", CallUnpublish, "volume", req.GetVolumeId())
 		return
 	}
 	if unguarded(s) || req.GetNodeId() == "" {
 		return
 	}
 	v := fence.JudgeUnpublish(s.Snapshot, s.Subject)
-	g.observe(decisionOf(callUnpublish, s, s.Subject, v), s, v)
+	g.observe(decisionOf(CallUnpublish, s, s.Subject, v), s, v)
 }
 
 func (g *Guard) observe(d Decision, s *survey.Survey, v fence.Verdict) {
@@ -203,7 +203,7 @@ func decisionOf(call string, s *survey.Survey, nodeID string, v fence.Verdict) D
 	if v.Subject != nil && d.NodeName == "" {
 		d.NodeName = detached(v.Subject.Holder)
 	}
-	if d.NodeName == "" && d.Holder != nil && call == callUnpublish {
+	if d.NodeName == "" && d.Holder != nil && call == CallUnpublish {
 		d.NodeName = detached(d.Holder)
 	}
 	return d
@@ -218,7 +218,7 @@ func detached(h *fence.Holder) string {
 }
 
 func (p *publication) decision(s *survey.Survey, v fence.Verdict) Decision {
-	return decisionOf(callPublish, s, p.req.GetNodeId(), v)
+	return decisionOf(CallPublish, s, p.req.GetNodeId(), v)
 }
 
 func (g *Guard) reportSetAside(s *survey.Survey) {
