@@ -64,6 +64,10 @@ type Published interface {
 	PublishedNodes(ctx context.Context, volume string) (nodes []string, listed bool, err error)
 }
 
+// Timeout of a survey, for whoever asks for one: an API server that does not answer
+// is told as such before the caller of a call gives up by itself.
+const Timeout = 10 * time.Second
+
 // Surveyor gathers surveys. All fields are required but Driver, which may be
 // nil where there is none to ask (explain), and Limit.
 type Surveyor struct {

@@ -1,4 +1,4 @@
-package guard
+package guard_test
 
 import (
 	"testing"
@@ -9,122 +9,106 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
-
-// reboot gives a node another boot ID, and a kubelet that lists nothing.
-func (r *rig) reboot(node, boot string) {
-	r.t.Helper()
-	r.lists(node, false, false)
-	r.status(node, func(s *corev1.NodeStatus) {
-		s.NodeInfo.BootID = boot
-		s.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now())
-	})
-}
-
-func (r *rig) taint(node string) {
-	r.t.Helper()
-	r.changeNode(node, func(n *corev1.Node) {
-		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
-	})
-}
 
 // contested is a volume on node a, which lives, is tainted, and whose kubelet has
 // forgotten it; its unpublish was refused. Node b waits.
-func contested(t *testing.T) *rig {
-	r := newRig(t, fence.Policy{})
+func contested(t *testing.T) *guardrig.Rig {
+	r := guardrig.New(t, fence.Policy{})
 	since := time.Now().Add(-time.Hour)
-	r.node("a", since)
-	r.node("b", since)
-	r.attachment("a", time.Time{})
-	r.must(r.publish("a"))
-	r.taint("a")
-	r.attachment("a", time.Now())
-	r.attachment("b", time.Time{})
-	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
-	r.refused(r.publish("b"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.Node("a", since)
+	r.Node("b", since)
+	r.Attachment("a", time.Time{})
+	r.Must(r.PublishTo("a"))
+	r.Taint("a")
+	r.Attachment("a", time.Now())
+	r.Attachment("b", time.Time{})
+	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
 	return r
 }
 
 func TestARebootEndsAContestThoughTheTaintStaysOn(t *testing.T) {
 	t.Run("the publish elsewhere comes first", func(t *testing.T) {
 		r := contested(t)
-		r.reboot("a", "boot-2")
-		r.must(r.publish("b"))
+		r.Reboot("a", "boot-2")
+		r.Must(r.PublishTo("b"))
 	})
 	t.Run("the unpublish comes first", func(t *testing.T) {
 		r := contested(t)
-		r.reboot("a", "boot-2")
-		r.must(r.unpublish(id("a")))
-		r.stripped("a")
-		r.must(r.publish("b"))
+		r.Reboot("a", "boot-2")
+		r.Must(r.UnpublishFrom(guardrig.ID("a")))
+		r.Stripped("a")
+		r.Must(r.PublishTo("b"))
 	})
 	t.Run("the driver fails at first, and the node is scaled down", func(t *testing.T) {
 		r := contested(t)
-		r.reboot("a", "boot-2")
-		r.unpublishErr = errThrottled
-		r.refused(r.publish("b"), codes.FailedPrecondition, "["+string(fence.UnpublishFailed)+"]")
-		r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
-		r.lives["a"] = fence.Unknown
-		r.unpublishErr = nil
-		r.must(r.publish("b"))
+		r.Reboot("a", "boot-2")
+		r.UnpublishErr = guardrig.ErrThrottled
+		r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "["+string(fence.UnpublishFailed)+"]")
+		r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
+		r.Lives["a"] = fence.Unknown
+		r.UnpublishErr = nil
+		r.Must(r.PublishTo("b"))
 	})
 }
 
 func TestAContestIsWrittenDownWhereThereIsNoLedgerYet(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("a", hourAgo)
-	r.taint("a")
-	r.deleting("a")
-	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
-	if e := r.ledger().Get(id("a")); e.State != fence.Held || e.Token == "" || e.Contest == nil || e.Contest.BootID != "boot-of-a" {
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("a", guardrig.HourAgo)
+	r.Taint("a")
+	r.Deleting("a")
+	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	if e := r.Ledger().Get(guardrig.ID("a")); e.State != fence.Held || e.Token == "" || e.Contest == nil || e.Contest.BootID != "boot-of-a" {
 		t.Errorf("the ledger says %+v", e)
 	}
 }
 
 // It was seen to list the volume, and to let go of it, in one run of its kubelet.
 func TestATaintThatIsTakenOffAgainLeavesWhatTheKubeletHasShown(t *testing.T) {
-	r := held(t)
-	r.attachment("old", now)
-	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
-	r.taint("old")
-	r.lists("old", false, false)
-	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
-	r.changeNode("old", func(n *corev1.Node) { n.Spec.Taints = nil })
-	r.unpublishErr = errThrottled
-	r.refused(r.unpublish(id("old")), codes.Internal, "throttled")
+	r := guardrig.Held(t)
+	r.Attachment("old", guardrig.Now)
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+	r.Taint("old")
+	r.Lists("old", false, false)
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.ChangeNode("old", func(n *corev1.Node) { n.Spec.Taints = nil })
+	r.UnpublishErr = guardrig.ErrThrottled
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.Internal, "throttled")
 	// The word outlives the Node.
-	r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-	r.lives["old"], r.unpublishErr = fence.Unknown, nil
-	r.must(r.unpublish(id("old")))
+	r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.Lives["old"], r.UnpublishErr = fence.Unknown, nil
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
 }
 
 // A pod that comes back after the reboot mounts the volume again without a
 // publish; then its kubelet restarts in its turn, and forgets it.
 func TestAContestOfAnEarlierBootDoesNotHideOneOfThisBoot(t *testing.T) {
 	r := contested(t)
-	r.reboot("a", "boot-2")
-	r.lists("a", true, false)
-	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
-	r.lists("a", false, false)
-	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
-	r.refused(r.publish("b"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.Reboot("a", "boot-2")
+	r.Lists("a", true, false)
+	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+	r.Lists("a", false, false)
+	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
 }
 
 // Nor does a release of this boot, of which the driver's unpublish failed.
 func TestAReleaseDoesNotHideAContestOfAfterIt(t *testing.T) {
 	r := contested(t)
-	r.reboot("a", "boot-2")
-	r.unpublishErr = errThrottled
-	r.refused(r.unpublish(id("a")), codes.Internal, "throttled")
-	r.unpublishErr = nil
-	r.lists("a", true, false)
-	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
-	if r.state("a") != fence.Held {
-		t.Errorf("the ledger says %s", r.ledger())
+	r.Reboot("a", "boot-2")
+	r.UnpublishErr = guardrig.ErrThrottled
+	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.Internal, "throttled")
+	r.UnpublishErr = nil
+	r.Lists("a", true, false)
+	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+	if r.State("a") != fence.Held {
+		t.Errorf("the ledger says %s", r.Ledger())
 	}
-	r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
-	r.lives["a"] = fence.Unknown
-	r.refused(r.unpublish(id("a")), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]")
+	r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	r.Lives["a"] = fence.Unknown
+	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]")
 }
 
 // A contest is of the boot in which the volume may still be mounted. A publish to
@@ -132,36 +116,36 @@ func TestAReleaseDoesNotHideAContestOfAfterIt(t *testing.T) {
 // not end it, rebooted since the first publish or not.
 func TestAPublishToTheSameNodeDoesNotEndAContest(t *testing.T) {
 	for _, rebooted := range []bool{false, true} {
-		r := newRig(t, fence.Policy{})
-		r.node("n", hourAgo)
-		r.node("next", hourAgo)
-		r.attachment("n", time.Time{})
-		r.must(r.publish("n"))
+		r := guardrig.New(t, fence.Policy{})
+		r.Node("n", guardrig.HourAgo)
+		r.Node("next", guardrig.HourAgo)
+		r.Attachment("n", time.Time{})
+		r.Must(r.PublishTo("n"))
 		if rebooted {
-			r.reboot("n", "boot-2") // in place: the pod comes back by itself, nobody publishes
+			r.Reboot("n", "boot-2") // in place: the pod comes back by itself, nobody publishes
 		}
 		ready := func(st corev1.ConditionStatus, at time.Time) {
-			r.status("n", func(s *corev1.NodeStatus) {
+			r.Status("n", func(s *corev1.NodeStatus) {
 				s.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: st, LastTransitionTime: metav1.NewTime(at)}}
 			})
 		}
-		r.lists("n", true, false)
-		r.lives["n"] = fence.Stale
-		ready(corev1.ConditionUnknown, now)
-		r.attachment("n", now) // detached by force
-		r.refused(r.unpublish(id("n")), codes.FailedPrecondition)
-		r.lives["n"] = fence.Alive
-		ready(corev1.ConditionTrue, now.Add(time.Minute))
-		r.lists("n", false, false) // its kubelet has forgotten
-		r.refused(r.unpublish(id("n")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
-		r.stripped("n")
-		r.attachment("n", time.Time{})
-		r.must(r.publish("n"))
-		r.attachment("n", now)
-		if r.unpublish(id("n")) == nil {
+		r.Lists("n", true, false)
+		r.Lives["n"] = fence.Stale
+		ready(corev1.ConditionUnknown, guardrig.Now)
+		r.Attachment("n", guardrig.Now) // detached by force
+		r.Refused(r.UnpublishFrom(guardrig.ID("n")), codes.FailedPrecondition)
+		r.Lives["n"] = fence.Alive
+		ready(corev1.ConditionTrue, guardrig.Now.Add(time.Minute))
+		r.Lists("n", false, false) // its kubelet has forgotten
+		r.Refused(r.UnpublishFrom(guardrig.ID("n")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+		r.Stripped("n")
+		r.Attachment("n", time.Time{})
+		r.Must(r.PublishTo("n"))
+		r.Attachment("n", guardrig.Now)
+		if r.UnpublishFrom(guardrig.ID("n")) == nil {
 			t.Errorf("rebooted %v: unpublished, though an earlier pod may have it mounted", rebooted)
 		}
-		if r.publish("next") == nil {
+		if r.PublishTo("next") == nil {
 			t.Errorf("rebooted %v: published elsewhere", rebooted)
 		}
 	}

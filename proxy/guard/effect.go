@@ -20,8 +20,8 @@ const (
 // effectHook is called at each point; nil in the product.
 var effectHook func(point string)
 
-// do runs a side effect between its two points.
-func do(e Effect, f func() error) error {
+// Do runs a side effect between its two points, and returns what f does.
+func Do(e Effect, f func() error) error {
 	if effectHook != nil {
 		effectHook(effectBeforeMark + string(e))
 		defer effectHook(effectAfterMark + string(e))

@@ -1,4 +1,4 @@
-package guard
+package guard_test
 
 import (
 	"context"
@@ -25,37 +25,30 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
-
-// held is a volume that node old, which lives, uses; node next waits for it.
-func held(t *testing.T) *rig {
-	t.Helper()
-	r := published(t, fence.Policy{})
-	r.lists("old", true, true)
-	r.calls = nil
-	return r
-}
 
 // stays fails if the volume could be taken from old, whatever was done to the
 // rig, or if a refusal is too long to be stored.
-func (r *rig) stays() {
-	r.t.Helper()
-	for call, err := range map[string]error{"publish elsewhere": r.publish("next"), "unpublish": r.unpublish(id("old")), "unpublish from all": r.unpublish("")} {
+func stays(r *guardrig.Rig) {
+	r.T.Helper()
+	for call, err := range map[string]error{"publish elsewhere": r.PublishTo("next"), "unpublish": r.UnpublishFrom(guardrig.ID("old")), "unpublish from all": r.UnpublishFrom("")} {
 		if err == nil {
-			r.t.Errorf("%s was let through", call)
+			r.T.Errorf("%s was let through", call)
 		}
 		if text := status.Convert(err).Message(); len(text) > fence.MaxMessage {
-			r.t.Errorf("%s: a refusal of %d bytes: %s", call, len(text), text)
+			r.T.Errorf("%s: a refusal of %d bytes: %s", call, len(text), text)
 		}
 	}
-	r.called()
+	r.Called()
 }
 
 // Node and VolumeAttachment say that the volume is in use; no text in the
 // ledger says otherwise.
 func FuzzNoLedgerOpensTheGuard(f *testing.F) {
 	for _, state := range []fence.State{fence.Publishing, fence.Held, fence.Leaving, fence.Released, fence.TakenOver} {
-		l := &ledger.Ledger{Version: ledger.Version, Driver: driverName, Handle: handle, Cluster: clusterUID, PVUID: "uid-of-pv-1",
+		l := &ledger.Ledger{Version: ledger.Version, Driver: guardrig.DriverName, Handle: guardrig.Handle, Cluster: guardrig.ClusterUID, PVUID: "uid-of-pv-1",
 			Holders: []ledger.Entry{{NodeID: "id-old", NodeName: "old", NodeUID: "uid-of-old", BootID: "boot-of-old", Token: "t", State: state,
 				Contest: &fence.Contest{BootID: "boot-0", SeenReadySince: "x"}, Unproven: true}}}
 		f.Add(l.String())
@@ -65,9 +58,9 @@ func FuzzNoLedgerOpensTheGuard(f *testing.F) {
 	f.Add("")
 	f.Add(`{"version":1}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		r := held(t)
-		r.annotate(text)
-		r.stays()
+		r := guardrig.Held(t)
+		r.Annotate(text)
+		stays(r)
 	})
 }
 
@@ -80,15 +73,15 @@ func FuzzNoRecordOpensTheGuard(f *testing.F) {
 	f.Add(`{"version":1,"node":"old","taints":{"node.kubernetes.io/out-of-service":{"nodeUID":"uid-of-old","bootID":"boot-of-old","boundAt":"2026-01-02T03:04:05Z"}}}`)
 	f.Add(`{"version":1,`)
 	f.Fuzz(func(t *testing.T, text string) {
-		r := held(t)
-		store := record.NewStore(r.client.CoordinationV1(), "csi-fencepost")
+		r := guardrig.Held(t)
+		store := record.NewStore(r.Client.CoordinationV1(), "csi-fencepost")
 		records := evidence.Records{Store: store, Actor: "fuzz"}
-		r.guard.Surveyor.Sources = []evidence.Source{evidence.Confirmations(records), evidence.Releases(), evidence.OutOfServiceTaint(records)}
+		r.Guard.Surveyor.Sources = []evidence.Source{evidence.Confirmations(records), evidence.Releases(), evidence.OutOfServiceTaint(records)}
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: record.LeaseName("old"), Namespace: store.Namespace(),
 			Annotations: map[string]string{record.Annotation: text}}}
-		_, err := r.client.CoordinationV1().Leases(store.Namespace()).Create(t.Context(), lease, metav1.CreateOptions{})
-		r.must(err)
-		r.stays()
+		_, err := r.Client.CoordinationV1().Leases(store.Namespace()).Create(t.Context(), lease, metav1.CreateOptions{})
+		r.Must(err)
+		stays(r)
 	})
 }
 
@@ -98,7 +91,7 @@ type wire struct {
 	spec.UnimplementedIdentityServer
 	spec.UnimplementedControllerServer
 
-	guard  atomic.Pointer[Guard]
+	guard  atomic.Pointer[guard.Guard]
 	caller *grpc.ClientConn
 
 	mu   sync.Mutex
@@ -161,7 +154,7 @@ func (w *wire) Probe(context.Context, *spec.ProbeRequest) (*spec.ProbeResponse, 
 }
 
 func (w *wire) GetPluginInfo(context.Context, *spec.GetPluginInfoRequest) (*spec.GetPluginInfoResponse, error) {
-	return &spec.GetPluginInfoResponse{Name: driverName}, nil
+	return &spec.GetPluginInfoResponse{Name: guardrig.DriverName}, nil
 }
 
 func (w *wire) ControllerPublishVolume(_ context.Context, req *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
@@ -216,21 +209,21 @@ func (asItIs) Name() string { return "proto" }
 func FuzzNoRequestOpensTheGuard(f *testing.F) {
 	for _, mode := range []spec.VolumeCapability_AccessMode_Mode{0, 1, 2, 3, 4, 5, 6, 7, 99} {
 		for _, readonly := range []bool{false, true} {
-			f.Add(true, wired(f, &spec.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: "id-next", Readonly: readonly,
+			f.Add(true, wired(f, &spec.ControllerPublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: "id-next", Readonly: readonly,
 				Secrets: map[string]string{"password": "hunter22"}, VolumeContext: map[string]string{"k": strings.Repeat("v", 1000)},
 				VolumeCapability: &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: mode}}}))
 		}
 	}
-	f.Add(true, wired(f, &spec.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: "id-next"}))
+	f.Add(true, wired(f, &spec.ControllerPublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: "id-next"}))
 	f.Add(true, wired(f, &spec.ControllerPublishVolumeRequest{VolumeId: strings.Repeat("\u2028", 300), NodeId: strings.Repeat("n", 300), VolumeCapability: &spec.VolumeCapability{}}))
 	for _, node := range []string{"id-old", "", "id-next", "id-of-nobody"} {
-		f.Add(false, wired(f, &spec.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: node, Secrets: map[string]string{"password": "hunter22"}}))
+		f.Add(false, wired(f, &spec.ControllerUnpublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: node, Secrets: map[string]string{"password": "hunter22"}}))
 	}
 	w := newWire(f)
 	f.Fuzz(func(t *testing.T, publish bool, request []byte) {
-		r := held(t)
-		r.look()
-		w.guard.Store(r.guard)
+		r := guardrig.Held(t)
+		r.Look()
+		w.guard.Store(r.Guard)
 		method := spec.Controller_ControllerUnpublishVolume_FullMethodName
 		if publish {
 			method = spec.Controller_ControllerPublishVolume_FullMethodName
@@ -267,7 +260,7 @@ func wired(f *testing.F, m proto.Message) []byte {
 func taken(m proto.Message) bool {
 	switch m := m.(type) {
 	case *spec.ControllerUnpublishVolumeRequest:
-		return m.GetVolumeId() == handle && (m.GetNodeId() == "" || m.GetNodeId() == "id-old")
+		return m.GetVolumeId() == guardrig.Handle && (m.GetNodeId() == "" || m.GetNodeId() == "id-old")
 	case *spec.ControllerPublishVolumeRequest:
 		many := m.GetReadonly()
 		switch m.GetVolumeCapability().GetAccessMode().GetMode() {
@@ -277,7 +270,7 @@ func taken(m proto.Message) bool {
 		default:
 			many = false
 		}
-		return m.GetVolumeId() == handle && m.GetNodeId() != "id-old" && !many
+		return m.GetVolumeId() == guardrig.Handle && m.GetNodeId() != "id-old" && !many
 	}
 	return true
 }
@@ -309,7 +302,7 @@ func FuzzClip(f *testing.F) {
 	f.Add("no such volume")
 	f.Add(strings.Repeat("\u2028é", 500))
 	f.Fuzz(func(t *testing.T, said string) {
-		clip := Clip(said)
+		clip := guard.Clip(said)
 		if len(clip) > fence.MaxMessage || !strings.HasPrefix(strings.ToValidUTF8(said, "\uFFFD"), strings.TrimSuffix(clip, "...")) && len(clip) > 3 {
 			t.Errorf("%d bytes: %q", len(clip), clip)
 		}

@@ -1,7 +1,7 @@
 // Package guard holds the rules R1 and R2 in the two calls that package proxy
 // intercepts:
 //
-//	call ─▶ survey (live) ─▶ judge (pure) ─┬─ refuse, in words ─▶ Report, Waiting
+//	call ─▶ survey (live) ─▶ judge (pure) ─┬─ refuse, in words ─▶ Reporter (package waiting)
 //	                                       └─ ledger ─▶ driver ─▶ ledger ─▶ answer
 //
 // It guarantees that the driver sees no publish of a single-writer volume while
@@ -14,6 +14,7 @@ package guard
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +44,7 @@ type Reporter interface {
 
 // Decision is one judged call.
 type Decision struct {
-	Call     string // ControllerPublishVolume or ControllerUnpublishVolume
+	Call     string // CallPublish or CallUnpublish
 	Volume   string
 	PV       string
 	NodeID   string
@@ -55,9 +56,10 @@ type Decision struct {
 	Observed bool // mode Observe: the call was forwarded all the same
 }
 
+// The two calls, as decisions, metrics and log lines name them.
 const (
-	callPublish   = "ControllerPublishVolume"
-	callUnpublish = "ControllerUnpublishVolume"
+	CallPublish   = "ControllerPublishVolume"
+	CallUnpublish = "ControllerUnpublishVolume"
 )
 
 // Options are what a guard stands on; all are required.
@@ -88,7 +90,7 @@ type Guard struct {
 // ControllerPublishVolume publishes a volume if no other node may write to it,
 // after unpublishing, itself, those that are proven not to.
 func (g *Guard) ControllerPublishVolume(ctx context.Context, req *spec.ControllerPublishVolumeRequest, driver proxy.Driver) (*spec.ControllerPublishVolumeResponse, error) {
-	if err := validPublish(req); err != nil {
+	if err := ValidPublish(req); err != nil {
 		return nil, err
 	}
 	if !csi.SingleWriter(req.GetVolumeCapability(), req.GetReadonly()) {
@@ -104,10 +106,10 @@ func (g *Guard) ControllerPublishVolume(ctx context.Context, req *spec.Controlle
 	defer g.unlock(req.GetVolumeId())
 	// A publish is what somebody waits for; the unpublishes of a dead node come
 	// before it by themselves.
-	ctx = throttle.WithTurn(ctx, time.Now().Add(-turnAhead))
+	ctx = throttle.WithTurn(ctx, time.Now().Add(-TurnAhead))
 	p := &publication{Guard: g, driver: driver, req: req, started: time.Now(), done: map[string]string{}}
 	resp, err := p.run(ctx)
-	_ = do(EffectAnswer, func() error { return nil })
+	_ = Do(EffectAnswer, func() error { return nil })
 	return resp, err
 }
 
@@ -116,7 +118,7 @@ func (g *Guard) ControllerPublishVolume(ctx context.Context, req *spec.Controlle
 // writer is told by its PVs and its ledger, and unknown is guarded.
 func (g *Guard) ControllerUnpublishVolume(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest, driver proxy.Driver) (*spec.ControllerUnpublishVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
-		return nil, missing(callUnpublish, "volume_id")
+		return nil, missing(CallUnpublish, "volume_id")
 	}
 	if g.Observe {
 		g.observeUnpublish(ctx, req)
@@ -131,21 +133,21 @@ func (g *Guard) ControllerUnpublishVolume(ctx context.Context, req *spec.Control
 	return u.run(ctx)
 }
 
-// turnAhead is how much later a call of less urgency may have come to be treated
+// TurnAhead is how much later a call of less urgency may have come to be treated
 // alike: publish before unpublish, calls before looking whether one is worth
 // repeating. A turn grows older, so that nothing waits for ever.
-const turnAhead = 5 * time.Second
+const TurnAhead = 5 * time.Second
 
-// validPublish answers for the requests that cannot be judged, with the code
-// that the CSI spec gives them.
-func validPublish(req *spec.ControllerPublishVolumeRequest) error {
+// ValidPublish is the answer to a publish that cannot be judged, with the code that
+// the CSI spec gives it; nil: it can be.
+func ValidPublish(req *spec.ControllerPublishVolumeRequest) error {
 	switch {
 	case req.GetVolumeId() == "":
-		return missing(callPublish, "volume_id")
+		return missing(CallPublish, "volume_id")
 	case req.GetNodeId() == "":
-		return missing(callPublish, "node_id")
+		return missing(CallPublish, "node_id")
 	case req.GetVolumeCapability() == nil:
-		return missing(callPublish, "volume_capability")
+		return missing(CallPublish, "volume_capability")
 	}
 	return nil
 }
@@ -171,12 +173,24 @@ func (g *Guard) unlock(volume string) {
 	delete(g.busy, volume)
 }
 
+// UnderWay are the volumes with a call under way, by handle.
+func (g *Guard) UnderWay() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	volumes := make([]string, 0, len(g.busy))
+	for v := range g.busy {
+		volumes = append(volumes, v)
+	}
+	slices.Sort(volumes)
+	return volumes
+}
+
 // write is a compare-and-swap of the ledger against the survey that was judged.
 // It survives the caller's cancellation: what was decided is written down.
 func (g *Guard) write(ctx context.Context, e Effect, s *survey.Survey, l *ledger.Ledger) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	err := do(e, func() error {
+	err := Do(e, func() error {
 		book, err := g.Surveyor.Ledgers.Write(ctx, s.Book, l)
 		if err == nil {
 			s.Book = book
@@ -195,7 +209,7 @@ func (g *Guard) write(ctx context.Context, e Effect, s *survey.Survey, l *ledger
 func (g *Guard) update(ctx context.Context, e Effect, s *survey.Survey, change func(*ledger.Ledger) bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	err := do(e, func() error {
+	err := Do(e, func() error {
 		if l := s.Book.Ledger.Clone(); change(l) {
 			if _, err := g.Surveyor.Ledgers.Write(ctx, s.Book, l); !isConflict(err) {
 				return err

@@ -51,7 +51,7 @@ func (p *publication) run(ctx context.Context) (*spec.ControllerPublishVolumeRes
 func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeResponse, error) {
 	s, err := p.survey(ctx)
 	if err != nil {
-		return nil, p.unjudged(callPublish, p.req.GetVolumeId(), p.req.GetNodeId(), err)
+		return nil, p.unjudged(CallPublish, p.req.GetVolumeId(), p.req.GetNodeId(), err)
 	}
 	v := fence.JudgePublish(s.Snapshot, p.req.GetNodeId())
 	if v.Reason == fence.TargetLeaving && p.abandoned(s, v.Blocking.Holder) {
@@ -68,7 +68,7 @@ func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeR
 	}
 	token, err := p.record(ctx, s)
 	if err != nil {
-		return nil, p.unwritten(callPublish, s, err)
+		return nil, p.unwritten(CallPublish, s, err)
 	}
 	return p.forward(ctx, s, v, token)
 }
@@ -148,10 +148,10 @@ func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fen
 		l.Put(leavingEntry(s, l, st))
 	}
 	if err := p.write(ctx, EffectLeaving, s, l); err != nil {
-		return p.unwritten(callPublish, s, err)
+		return p.unwritten(CallPublish, s, err)
 	}
 	for _, st := range gone {
-		err := do(EffectUnpublish, func() error {
+		err := Do(EffectUnpublish, func() error {
 			_, err := p.driver.Unpublish(ctx, p.unpublishOf(st.Holder.NodeID))
 			return unpublished(st, err)
 		})
@@ -223,7 +223,7 @@ func sameMachine(e *ledger.Entry, t *fence.Holder) bool {
 // holds the volume here.
 func (p *publication) forward(ctx context.Context, s *survey.Survey, v fence.Verdict, token string) (*spec.ControllerPublishVolumeResponse, error) {
 	var resp *spec.ControllerPublishVolumeResponse
-	err := do(EffectPublish, func() (err error) {
+	err := Do(EffectPublish, func() (err error) {
 		resp, err = p.driver.Publish(ctx, p.req)
 		return err
 	})
@@ -300,7 +300,7 @@ func (p *publication) verify(ctx context.Context, s *survey.Survey, token string
 			return lostRace(s) // as when the time is up
 		}
 		if err != nil {
-			return p.unjudged(callPublish, s.Volume, p.req.GetNodeId(), err)
+			return p.unjudged(CallPublish, s.Volume, p.req.GetNodeId(), err)
 		}
 		e := book.Ledger.Get(p.req.GetNodeId())
 		switch {
@@ -336,7 +336,7 @@ func (p *publication) undo(ctx context.Context, s *survey.Survey) {
 	if err != nil || token == "" {
 		return
 	}
-	err = do(EffectUnpublish, func() error {
+	err = Do(EffectUnpublish, func() error {
 		_, err := p.driver.Unpublish(ctx, p.unpublishOf(p.req.GetNodeId()))
 		return err
 	})

@@ -20,13 +20,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
 
-const (
-	// writeTimeout bounds a ledger write, which does not end with its caller.
-	writeTimeout = 10 * time.Second
-	// surveyTimeout bounds a survey, so that an API server that does not answer
-	// is told as such before the caller gives up by itself.
-	surveyTimeout = 10 * time.Second
-)
+// writeTimeout bounds a ledger write, which does not end with its caller.
+const writeTimeout = 10 * time.Second
 
 // errAgain starts a call over: it must be judged again.
 var errAgain = errors.New("judge again")
@@ -42,7 +37,7 @@ func (g *Guard) surveyContext(ctx context.Context) (context.Context, context.Can
 		ctx, end = context.WithTimeout(ctx, time.Until(deadline)*4/5)
 	}
 	_ = g.Surveyor.Limit.Turn(ctx) // if it does not come in time, the first read says so
-	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, survey.Timeout)
 	return ctx, func() { cancel(); end() }
 }
 
@@ -75,7 +70,7 @@ func (g *Guard) refuse(d Decision, s *survey.Survey, v fence.Verdict) error {
 
 // refuseUnpublish: a holder is proven gone, and the driver does not unpublish.
 func (p *publication) refuseUnpublish(s *survey.Survey, st fence.Standing, err error) error {
-	d := decisionOf(callPublish, s, p.req.GetNodeId(), fence.Verdict{})
+	d := decisionOf(CallPublish, s, p.req.GetNodeId(), fence.Verdict{})
 	said := csi.Redact(status.Convert(err).Message(), p.req.GetSecrets())
 	why := fmt.Sprintf("volume %s: %s no longer counts (%s), but the driver cannot unpublish it from there: %s: %s",
 		nameOf(s), st.Holder.Describe(), st.Reason, status.Code(err), said)
@@ -163,11 +158,11 @@ func (g *Guard) observePublish(ctx context.Context, req *spec.ControllerPublishV
 	defer cancel()
 	s, err := g.Surveyor.Publish(sctx, req.GetVolumeId(), req.GetNodeId(), nil)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Observe: cannot judge", "call", callPublish, "volume", req.GetVolumeId())
+		klog.FromContext(ctx).Error(err, "Observe: cannot judge", "call", CallPublish, "volume", req.GetVolumeId())
 		return
 	}
 	v := fence.JudgePublish(s.Snapshot, req.GetNodeId())
-	g.observe(decisionOf(callPublish, s, req.GetNodeId(), v), s, v)
+	g.observe(decisionOf(CallPublish, s, req.GetNodeId(), v), s, v)
 }
 
 func (g *Guard) observeUnpublish(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest) {
@@ -175,14 +170,14 @@ func (g *Guard) observeUnpublish(ctx context.Context, req *spec.ControllerUnpubl
 	defer cancel()
 	s, err := g.Surveyor.Unpublish(sctx, req.GetVolumeId(), req.GetNodeId())
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Observe: cannot judge", "call", callUnpublish, "volume", req.GetVolumeId())
+		klog.FromContext(ctx).Error(err, "Observe: cannot judge", "call", CallUnpublish, "volume", req.GetVolumeId())
 		return
 	}
 	if unguarded(s) || req.GetNodeId() == "" {
 		return
 	}
 	v := fence.JudgeUnpublish(s.Snapshot, s.Subject)
-	g.observe(decisionOf(callUnpublish, s, s.Subject, v), s, v)
+	g.observe(decisionOf(CallUnpublish, s, s.Subject, v), s, v)
 }
 
 func (g *Guard) observe(d Decision, s *survey.Survey, v fence.Verdict) {
@@ -208,7 +203,7 @@ func decisionOf(call string, s *survey.Survey, nodeID string, v fence.Verdict) D
 	if v.Subject != nil && d.NodeName == "" {
 		d.NodeName = detached(v.Subject.Holder)
 	}
-	if d.NodeName == "" && d.Holder != nil && call == callUnpublish {
+	if d.NodeName == "" && d.Holder != nil && call == CallUnpublish {
 		d.NodeName = detached(d.Holder)
 	}
 	return d
@@ -223,7 +218,7 @@ func detached(h *fence.Holder) string {
 }
 
 func (p *publication) decision(s *survey.Survey, v fence.Verdict) Decision {
-	return decisionOf(callPublish, s, p.req.GetNodeId(), v)
+	return decisionOf(CallPublish, s, p.req.GetNodeId(), v)
 }
 
 func (g *Guard) reportSetAside(s *survey.Survey) {

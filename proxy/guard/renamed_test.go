@@ -1,162 +1,109 @@
-package guard
+package guard_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
-
-// renamed is a volume on node old, whose machine is back under the name renamed with
-// the same node ID, and whose pod waits there. lingers: the Node of the old name
-// is still there, silent.
-func renamed(t *testing.T, lingers bool) *rig {
-	t.Helper()
-	r := newRig(t, fence.Policy{})
-	r.node("old", hourAgo)
-	r.attachment("old", time.Time{})
-	r.must(r.publish("old"))
-	if lingers {
-		r.lists("old", true, false)
-		r.lives["old"] = fence.Stale
-	} else {
-		r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-		r.must(r.client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-		r.lives["old"] = fence.Unknown
-	}
-	r.heir("old", "renamed")
-	r.attachment("old", now)
-	r.calls = nil
-	return r
-}
-
-// heir is a Node with the node ID of another, and a VolumeAttachment of its own.
-func (r *rig) heir(of, name string) {
-	r.t.Helper()
-	r.machine(name, of, hourAgo)
-	r.attachmentWith(name, id(of), time.Time{})
-}
-
-// attachmentWith makes the VolumeAttachment for a node that has another's node ID.
-func (r *rig) attachmentWith(node, nodeID string, deleted time.Time) {
-	r.t.Helper()
-	r.attachment(node, deleted)
-	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Annotations[csi.NodeIDAnnotation] = nodeID })
-}
-
-// saysAttached: the VolumeAttachment for a node does.
-func (r *rig) saysAttached(node string) {
-	r.t.Helper()
-	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Status.Attached = true })
-}
-
-// wantHolder fails unless the volume's one entry is of that node's machine.
-func (r *rig) wantHolder(node string, state fence.State) {
-	r.t.Helper()
-	l := r.ledger()
-	if len(l.Holders) != 1 || l.Holders[0].NodeName != node || l.Holders[0].NodeUID != "uid-of-"+node || l.Holders[0].BootID != "boot-of-"+node || l.Holders[0].State != state {
-		r.t.Fatalf("the ledger says %+v, want %s on the machine of node %s", l.Holders, state, node)
-	}
-}
 
 // movesOn: what the old name left is unpublished, the volume is published to the
 // renamed node as such, and can leave it again by its kubelet's word alone.
-func (r *rig) movesOn() {
-	r.t.Helper()
-	r.refused(r.publish("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
-	r.must(r.unpublish(id("old")))
-	r.stripped("old")
-	r.must(r.publish("old"))
-	r.wantHolder("renamed", fence.Publishing)
-	r.attachmentWith("renamed", id("old"), now)
-	r.must(r.unpublish(id("old")))
-	r.called("unpublish id-old", "publish id-old", "unpublish id-old")
+func movesOn(r *guardrig.Rig) {
+	r.T.Helper()
+	r.Refused(r.PublishTo("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
+	r.Stripped("old")
+	r.Must(r.PublishTo("old"))
+	r.WantHolder("renamed", fence.Publishing)
+	r.AttachmentWith("renamed", guardrig.ID("old"), guardrig.Now)
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
+	r.Called("unpublish id-old", "publish id-old", "unpublish id-old")
 }
 
 func TestARenamedNodeIsToldWhatItsOldNameWaitsFor(t *testing.T) {
-	r := renamed(t, false)
-	publish := r.publish("old")
-	r.refused(publish, codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]", "node old (ID id-old) held it", "node renamed has its ID now", "csi-fencepost release pv pv-1 --node old --reason")
-	unpublish := r.unpublish(id("old"))
+	r := guardrig.Renamed(t, false)
+	publish := r.PublishTo("old")
+	r.Refused(publish, codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]", "node old (ID id-old) held it", "node renamed has its ID now", "csi-fencepost release pv pv-1 --node old --reason")
+	unpublish := r.UnpublishFrom(guardrig.ID("old"))
 	if a, b := status.Convert(publish).Message(), status.Convert(unpublish).Message(); a != b {
 		t.Errorf("the publish says %q, and the unpublish that it waits for %q", a, b)
 	}
-	r.called()
-	r.guard.Surveyor.Sources = []evidence.Source{says{fence.VolumeRelease}}
-	r.movesOn()
+	r.Called()
+	r.Guard.Surveyor.Sources = []evidence.Source{guardrig.Says{fence.VolumeRelease}}
+	movesOn(r)
 }
 
 func TestARenamedNodeWhoseOldNodeLingersIsToldOfThatOne(t *testing.T) {
-	r := renamed(t, true)
-	r.refused(r.publish("old"), codes.FailedPrecondition, "["+string(fence.HolderStale)+"]", "node old (ID id-old) holds it", "csi-fencepost fence confirm old --reason")
-	r.called()
-	r.guard.Surveyor.Sources = []evidence.Source{says{fence.OperatorConfirmation}}
-	r.movesOn()
+	r := guardrig.Renamed(t, true)
+	r.Refused(r.PublishTo("old"), codes.FailedPrecondition, "["+string(fence.HolderStale)+"]", "node old (ID id-old) holds it", "csi-fencepost fence confirm old --reason")
+	r.Called()
+	r.Guard.Surveyor.Sources = []evidence.Source{guardrig.Says{fence.OperatorConfirmation}}
+	movesOn(r)
 }
 
 // The old name's detach keeps Kubernetes from every other detach of the volume, so
 // it must end; the disk is not asked back for it.
 func TestWhatTheOldNameLeftIsGoneOnceTheRenamedNodeHasTheVolume(t *testing.T) {
 	for _, lingers := range []bool{false, true} {
-		r := renamed(t, lingers)
-		r.refused(r.unpublish(id("old")), codes.FailedPrecondition)
-		r.lists("renamed", true, false) // its kubelet wants it
+		r := guardrig.Renamed(t, lingers)
+		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
+		r.Lists("renamed", true, false) // its kubelet wants it
 		if lingers {
-			r.lists("old", false, false)
+			r.Lists("old", false, false)
 		}
-		r.must(r.publish("old"))
-		r.wantHolder("renamed", fence.Publishing)
-		r.saysAttached("renamed")
-		r.refused(r.unpublish(""), codes.FailedPrecondition)
-		r.must(r.unpublish(id("old")))
-		r.wantHolder("renamed", fence.Publishing)
-		r.stripped("old")
-		r.attachment("old", time.Time{}) // nobody has asked for it back
-		r.refused(r.unpublish(id("old")), codes.FailedPrecondition)
-		r.stripped("old")
-		r.refused(r.unpublish(id("old")), codes.FailedPrecondition)
-		r.lists("renamed", false, false)
-		r.attachmentWith("renamed", id("old"), now)
-		r.must(r.unpublish(id("old")))
-		r.called("publish id-old", "unpublish id-old")
+		r.Must(r.PublishTo("old"))
+		r.WantHolder("renamed", fence.Publishing)
+		r.SaysAttached("renamed")
+		r.Refused(r.UnpublishFrom(""), codes.FailedPrecondition)
+		r.Must(r.UnpublishFrom(guardrig.ID("old")))
+		r.WantHolder("renamed", fence.Publishing)
+		r.Stripped("old")
+		r.Attachment("old", time.Time{}) // nobody has asked for it back
+		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
+		r.Stripped("old")
+		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
+		r.Lists("renamed", false, false)
+		r.AttachmentWith("renamed", guardrig.ID("old"), guardrig.Now)
+		r.Must(r.UnpublishFrom(guardrig.ID("old")))
+		r.Called("publish id-old", "unpublish id-old")
 	}
 }
 
 func TestTwoMachinesOfOneNodeIDDoNotHoldAVolumeTogether(t *testing.T) {
 	for _, name := range []string{"old", "renamed", "anew"} {
-		r := newRig(t, fence.Policy{})
-		r.node("old", hourAgo)
-		r.attachment("old", time.Time{})
-		r.must(r.publish("old"))
-		r.stripped("old") // by hand, to get on
+		r := guardrig.New(t, fence.Policy{})
+		r.Node("old", guardrig.HourAgo)
+		r.Attachment("old", time.Time{})
+		r.Must(r.PublishTo("old"))
+		r.Stripped("old") // by hand, to get on
 		if name == "old" {
 			// A new machine has registered under the Node that the old one left.
-			r.status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID, s.NodeInfo.SystemUUID = "boot-2", "system-2" })
-			r.attachment("old", time.Time{})
+			r.Status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID, s.NodeInfo.SystemUUID = "boot-2", "system-2" })
+			r.Attachment("old", time.Time{})
 		} else {
-			r.lists("old", true, false)
-			r.lives["old"] = fence.Stale
-			r.heir("old", name)
-			r.status(name, func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = "system-2" })
-			r.lists(name, true, false) // as every kubelet does that waits for its disk
+			r.Lists("old", true, false)
+			r.Lives["old"] = fence.Stale
+			r.Heir("old", name)
+			r.Status(name, func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = "system-2" })
+			r.Lists(name, true, false) // as every kubelet does that waits for its disk
 		}
-		r.calls = nil
-		r.refused(r.publish("old"), codes.FailedPrecondition, "node old (ID id-old) h", "it, ", "nothing proves that")
-		r.called()
-		r.guard.Surveyor.Sources = []evidence.Source{says{fence.OperatorConfirmation}}
-		r.must(r.publish("old"))
-		r.called("publish id-old")
-		if l := r.ledger(); len(l.Holders) != 1 || l.Holders[0].SystemUUID != "system-2" || l.Holders[0].NodeName != name {
+		r.Calls = nil
+		r.Refused(r.PublishTo("old"), codes.FailedPrecondition, "node old (ID id-old) h", "it, ", "nothing proves that")
+		r.Called()
+		r.Guard.Surveyor.Sources = []evidence.Source{guardrig.Says{fence.OperatorConfirmation}}
+		r.Must(r.PublishTo("old"))
+		r.Called("publish id-old")
+		if l := r.Ledger(); len(l.Holders) != 1 || l.Holders[0].SystemUUID != "system-2" || l.Holders[0].NodeName != name {
 			t.Errorf("the ledger says %+v", l.Holders)
 		}
 	}
@@ -165,124 +112,109 @@ func TestTwoMachinesOfOneNodeIDDoNotHoldAVolumeTogether(t *testing.T) {
 // What the storage took from the first by its node ID it would give back with the
 // publish to the second.
 func TestNothingIsRevokedFromAMachineWhoseNodeIDAnotherHas(t *testing.T) {
-	r := newRig(t, fence.Policy{UnpublishRevokesAccess: true})
-	r.node("old", hourAgo)
-	r.attachment("old", time.Time{})
-	r.must(r.publish("old"))
-	r.status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID, s.NodeInfo.SystemUUID = "boot-2", "system-2" })
-	r.attachment("old", now)
-	r.calls = nil
-	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "another machine", "fence confirm old --node-id id-old")
-	r.called()
+	r := guardrig.New(t, fence.Policy{UnpublishRevokesAccess: true})
+	r.Node("old", guardrig.HourAgo)
+	r.Attachment("old", time.Time{})
+	r.Must(r.PublishTo("old"))
+	r.Status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID, s.NodeInfo.SystemUUID = "boot-2", "system-2" })
+	r.Attachment("old", guardrig.Now)
+	r.Calls = nil
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "another machine", "fence confirm old --node-id id-old")
+	r.Called()
 }
 
 func TestAVolumeOfARenamedNodeIsWrittenDownUnderItsNewName(t *testing.T) {
 	for _, stands := range []bool{false, true} {
-		r := renamed(t, false)
-		r.stripped("old") // by hand, to get on
+		r := guardrig.Renamed(t, false)
+		r.Stripped("old") // by hand, to get on
 		if stands {
-			r.attachment("old", time.Time{}) // nobody has asked for it back yet
+			r.Attachment("old", time.Time{}) // nobody has asked for it back yet
 		}
-		r.must(r.publish("old"))
-		r.wantHolder("renamed", fence.Publishing)
-		r.attachmentWith("renamed", id("old"), now)
-		r.must(r.unpublish(id("old")))
-		r.called("publish id-old", "unpublish id-old")
+		r.Must(r.PublishTo("old"))
+		r.WantHolder("renamed", fence.Publishing)
+		r.AttachmentWith("renamed", guardrig.ID("old"), guardrig.Now)
+		r.Must(r.UnpublishFrom(guardrig.ID("old")))
+		r.Called("publish id-old", "unpublish id-old")
 	}
 }
 
 func TestAnUnpublishThatTheOldNameLeftHalfDoneIsNotWaitedForForEver(t *testing.T) {
-	r := renamed(t, false)
-	r.stripped("old")
-	r.change(func(l *ledger.Ledger) { l.Holders[0].State = fence.Leaving })
+	r := guardrig.Renamed(t, false)
+	r.Stripped("old")
+	r.Change(func(l *ledger.Ledger) { l.Holders[0].State = fence.Leaving })
 	for range 2 {
-		r.refused(r.publish("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+		r.Refused(r.PublishTo("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
 	}
-	for token := range r.guard.leaving {
-		r.guard.leaving[token] = time.Now().Add(-abandonedAfter)
+	for token := range r.Guard.Leaving() {
+		r.Guard.Leaving()[token] = time.Now().Add(-guard.AbandonedAfter)
 	}
-	r.refused(r.publish("old"), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]", "csi-fencepost release pv pv-1 --node old")
-	r.called()
-	r.guard.Surveyor.Sources = []evidence.Source{says{fence.VolumeRelease}}
-	r.unpublishErr = errThrottled
-	r.refused(r.publish("old"), codes.Internal, "throttled")
-	r.unpublishErr = nil
-	r.must(r.publish("old"))
-	r.wantHolder("renamed", fence.Publishing)
-	r.called("unpublish id-old", "unpublish id-old", "publish id-old")
+	r.Refused(r.PublishTo("old"), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]", "csi-fencepost release pv pv-1 --node old")
+	r.Called()
+	r.Guard.Surveyor.Sources = []evidence.Source{guardrig.Says{fence.VolumeRelease}}
+	r.UnpublishErr = guardrig.ErrThrottled
+	r.Refused(r.PublishTo("old"), codes.Internal, "throttled")
+	r.UnpublishErr = nil
+	r.Must(r.PublishTo("old"))
+	r.WantHolder("renamed", fence.Publishing)
+	r.Called("unpublish id-old", "unpublish id-old", "publish id-old")
 }
 
 // Whoever deletes its VolumeAttachment repeats it. Without one nobody says that it
 // is over.
 func TestAnUnpublishThatSomebodyMayRepeatIsWaitedForHoweverLong(t *testing.T) {
-	for what, change := range map[string]func(*rig){
-		"the old name's is being deleted": func(r *rig) { r.deleting("old") },
-		"there is none":                   func(r *rig) { r.stripped("renamed") },
-		"the new name's is being deleted": func(r *rig) { r.attachmentWith("renamed", id("old"), now) },
+	for what, change := range map[string]func(*guardrig.Rig){
+		"the old name's is being deleted": func(r *guardrig.Rig) { r.Deleting("old") },
+		"there is none":                   func(r *guardrig.Rig) { r.Stripped("renamed") },
+		"the new name's is being deleted": func(r *guardrig.Rig) { r.AttachmentWith("renamed", guardrig.ID("old"), guardrig.Now) },
 	} {
-		r := renamed(t, false)
-		r.stripped("old")
-		r.change(func(l *ledger.Ledger) { l.Holders[0].State, l.Holders[0].Token = fence.Leaving, "t" })
+		r := guardrig.Renamed(t, false)
+		r.Stripped("old")
+		r.Change(func(l *ledger.Ledger) { l.Holders[0].State, l.Holders[0].Token = fence.Leaving, "t" })
 		change(r)
-		r.guard.leaving["t"] = time.Now().Add(-time.Hour)
-		r.guard.Surveyor.Sources = []evidence.Source{says{fence.VolumeRelease}}
-		r.refused(r.publish("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
-		if r.called(); len(r.guard.leaving) > 0 {
+		r.Guard.Leaving()["t"] = time.Now().Add(-time.Hour)
+		r.Guard.Surveyor.Sources = []evidence.Source{guardrig.Says{fence.VolumeRelease}}
+		r.Refused(r.PublishTo("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+		if r.Called(); len(r.Guard.Leaving()) > 0 {
 			t.Errorf("%s: the time goes on", what)
 		}
 	}
 }
 
-func TestARenamedNodeWaitsBesideWhatItsOldNameLeft(t *testing.T) {
-	for lingers, reason := range map[bool]fence.Reason{false: fence.HolderUnknown, true: fence.HolderStale} {
-		synctest.Test(t, func(t *testing.T) {
-			r := renamed(t, lingers)
-			w := newWaiting(t, r)
-			for range 2 {
-				if r.publish("old") == nil || r.unpublish(id("old")) == nil {
-					t.Fatal("let through")
-				}
-				w.waits(reason, reason)
-			}
-		})
-	}
-}
-
 func TestANewMachineUnderAnOldNameDoesNotWaitForTheOldOnesVolumeAttachment(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("old", hourAgo)
-	r.attachment("old", time.Time{}) // of id-old
-	r.attachment("old", now)
-	csiNode, err := r.client.StorageV1().CSINodes().Get(t.Context(), "old", metav1.GetOptions{})
-	r.must(err)
-	csiNode.Spec.Drivers[0].NodeID = id("another")
-	_, err = r.client.StorageV1().CSINodes().Update(t.Context(), csiNode, metav1.UpdateOptions{})
-	r.must(err)
-	r.guard.Surveyor.Sources = []evidence.Source{says{fence.VolumeRelease}}
-	r.must(r.publish("another"))
-	r.called("unpublish id-old", "publish id-another")
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("old", guardrig.HourAgo)
+	r.Attachment("old", time.Time{}) // of id-old
+	r.Attachment("old", guardrig.Now)
+	csiNode, err := r.Client.StorageV1().CSINodes().Get(t.Context(), "old", metav1.GetOptions{})
+	r.Must(err)
+	csiNode.Spec.Drivers[0].NodeID = guardrig.ID("another")
+	_, err = r.Client.StorageV1().CSINodes().Update(t.Context(), csiNode, metav1.UpdateOptions{})
+	r.Must(err)
+	r.Guard.Surveyor.Sources = []evidence.Source{guardrig.Says{fence.VolumeRelease}}
+	r.Must(r.PublishTo("another"))
+	r.Called("unpublish id-old", "publish id-another")
 }
 
 // Some drivers make a node's ID of its address or initiator name, which a reboot
 // may change. The machine is still the same.
 func TestAMachineThatRebootsUnderAnotherNodeIDLetsGo(t *testing.T) {
 	for _, same := range []bool{true, false} {
-		r := newRig(t, fence.Policy{})
-		r.node("n", hourAgo)
-		r.node("next", hourAgo)
-		uuid := func(of string) { r.status("n", func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = of }) }
+		r := guardrig.New(t, fence.Policy{})
+		r.Node("n", guardrig.HourAgo)
+		r.Node("next", guardrig.HourAgo)
+		uuid := func(of string) { r.Status("n", func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = of }) }
 		uuid("4c4c4544-0042-3010-8054-b7c04f4d4d32")
-		r.attachment("n", time.Time{})
-		r.must(r.publish("n"))
-		r.saysAttached("n")
-		r.status("n", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "boot-2" })
+		r.Attachment("n", time.Time{})
+		r.Must(r.PublishTo("n"))
+		r.SaysAttached("n")
+		r.Status("n", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "boot-2" })
 		if !same {
 			uuid("4c4c4544-0042-3010-8054-b7c04f4d4d33")
 		}
-		r.register("n", "id-new")
-		r.lists("n", false, false)
-		r.attachment("n", now)
-		if err := r.unpublish("id-new"); (err == nil) != same {
+		r.Register("n", "id-new")
+		r.Lists("n", false, false)
+		r.Attachment("n", guardrig.Now)
+		if err := r.UnpublishFrom("id-new"); (err == nil) != same {
 			t.Errorf("same machine: %v; unpublish: %v", same, err)
 		}
 	}

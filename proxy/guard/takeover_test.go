@@ -1,4 +1,4 @@
-package guard
+package guard_test
 
 import (
 	"context"
@@ -23,35 +23,24 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
-
-// says is a source that says of node old what the test has it say.
-type says []fence.Kind
-
-func (says) Name() string { return "test" }
-
-func (s says) Evidence(_ context.Context, q evidence.Question) (found []fence.Evidence, err error) {
-	for _, kind := range s {
-		if q.Holder.NodeID == id("old") {
-			found = append(found, fence.Evidence{Kind: kind, Source: "test", NodeID: q.Holder.NodeID, NodeUID: q.Holder.NodeUID,
-				BootID: "boot-of-old", LeaseRV: q.LeaseRV})
-		}
-	}
-	return found, nil
-}
 
 // heard is a Reporter that notes what it is told.
 type heard struct {
-	decisions []Decision
+	decisions []guard.Decision
 	takeovers int
 	from      []string
 	aside     []string
 	failed    int
 }
 
-func (h *heard) Decided(d Decision) { h.decisions = append(h.decisions, d) }
-func (h *heard) TookOver(_ Decision, from []fence.Holder, took time.Duration) {
+func (h *heard) Decided(d guard.Decision) { h.decisions = append(h.decisions, d) }
+
+func (h *heard) TookOver(_ guard.Decision, from []fence.Holder, took time.Duration) {
 	h.takeovers++
 	for i := range from {
 		h.from = append(h.from, from[i].NodeID)
@@ -76,32 +65,20 @@ func (h *heard) last() string {
 	return fmt.Sprintf("%s %s of %s for %s (%s): %s %s, holder %q", d.Call, d.Volume, d.PV, d.NodeID, d.NodeName, d.Action, d.Reason, holder)
 }
 
-func listen(r *rig) *heard {
+func listen(r *guardrig.Rig) *heard {
 	h := &heard{}
-	r.guard.Reporter = h
+	r.Guard.Reporter = h
 	return h
-}
-
-// fenced is a volume on node old, which was turned off; node next waits.
-func fenced(t *testing.T, p fence.Policy, kinds ...fence.Kind) *rig {
-	t.Helper()
-	r := published(t, p)
-	r.lists("old", true, false)
-	r.lives["old"] = fence.Stale
-	r.attachment("old", now)
-	r.guard.Surveyor.Sources = []evidence.Source{says(kinds)}
-	r.calls = nil
-	return r
 }
 
 // acting is the rig's driver with something that happens while it is called.
 type acting struct {
-	*rig
+	*guardrig.Rig
 	publish, unpublish func() error
 }
 
 func (a acting) Publish(ctx context.Context, req *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
-	resp, err := a.rig.Publish(ctx, req)
+	resp, err := a.Rig.Publish(ctx, req)
 	if a.publish != nil {
 		err = errors.Join(err, a.publish())
 	}
@@ -112,84 +89,28 @@ func (a acting) Publish(ctx context.Context, req *spec.ControllerPublishVolumeRe
 }
 
 func (a acting) Unpublish(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
-	resp, err := a.rig.Unpublish(ctx, req)
+	resp, err := a.Rig.Unpublish(ctx, req)
 	if err == nil && a.unpublish != nil {
 		err = a.unpublish()
 	}
 	return resp, err
 }
 
-func (a acting) publishTo(node string) error {
-	a.t.Helper()
-	a.look()
-	_, err := a.guard.ControllerPublishVolume(a.t.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: id(node),
+func (a acting) PublishTo(node string) error {
+	a.T.Helper()
+	a.Look()
+	_, err := a.Guard.ControllerPublishVolume(a.T.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: guardrig.ID(node),
 		Secrets: map[string]string{"password": "hunter22"}, VolumeCapability: &spec.VolumeCapability{}}, a)
 	return err
 }
 
-// change edits the ledger as another process would. It may be called while a
-// request is served, so it makes none.
-func (r *rig) change(f func(*ledger.Ledger)) {
-	r.t.Helper()
-	gvr := corev1.SchemeGroupVersion.WithResource("persistentvolumes")
-	object, err := r.objects.Get(gvr, "", pvName)
-	r.must(err)
-	pv := object.(*corev1.PersistentVolume).DeepCopy()
-	l := &ledger.Ledger{Version: ledger.Version, Driver: driverName, Handle: handle, Cluster: clusterUID, PVUID: "uid-of-pv-1"}
-	if text, there := pv.Annotations[ledger.Annotation]; there {
-		l, err = ledger.Parse(text)
-		r.must(err)
-	}
-	f(l)
-	metav1.SetMetaDataAnnotation(&pv.ObjectMeta, ledger.Annotation, l.String())
-	r.must(r.objects.Update(gvr, pv, ""))
-}
-
-// beforeWrite runs f before the n-th patch of a PersistentVolume from now on, and
-// has that patch fail as one does whose test fails.
-func (r *rig) beforeWrite(n int, f func()) {
-	r.client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		if n--; n != 0 {
-			return false, nil, nil
-		}
-		f()
-		return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PersistentVolume"}, pvName, nil)
-	})
-}
-
-// beforeRead runs f before the n-th read of a PersistentVolume by a call from now on.
-func (r *rig) beforeRead(n int, f func() error) {
-	r.client.PrependReactor("get", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		if n--; n != 0 {
-			return false, nil, nil
-		}
-		err := f()
-		return err != nil, nil, err
-	})
-}
-
-// broken has every request of that kind fail.
-func (r *rig) broken(verb, resource string) {
-	r.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewInternalError(errors.New("etcd is away"))
-	})
-}
-
-func (r *rig) state(node string) fence.State {
-	r.t.Helper()
-	if e := r.ledger().Get(id(node)); e != nil {
-		return e.State
-	}
-	return fence.NotInLedger
-}
-
 func TestATakeoverUnpublishesThenPublishesAndTellsFromWhom(t *testing.T) {
-	r := fenced(t, fence.Policy{}, fence.PowerReading)
+	r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
 	h := listen(r)
-	r.must(r.publish("next"))
-	r.called("unpublish id-old", "publish id-next")
-	if r.state("old") != fence.TakenOver || r.ledger().Get(id("old")).Unproven || r.state("next") != fence.Publishing {
-		t.Errorf("the ledger says %s", r.ledger())
+	r.Must(r.PublishTo("next"))
+	r.Called("unpublish id-old", "publish id-next")
+	if r.State("old") != fence.TakenOver || r.Ledger().Get(guardrig.ID("old")).Unproven || r.State("next") != fence.Publishing {
+		t.Errorf("the ledger says %s", r.Ledger())
 	}
 	if !slices.Equal(h.from, []string{"id-old"}) {
 		t.Errorf("taken over from %q", h.from)
@@ -198,36 +119,36 @@ func TestATakeoverUnpublishesThenPublishesAndTellsFromWhom(t *testing.T) {
 		t.Errorf("reported %s\nwant %s", got, want)
 	}
 	// The old one's late unpublish is answered, and reaches no driver.
-	r.calls = nil
-	r.must(r.unpublish(id("old")))
-	r.called()
+	r.Calls = nil
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
+	r.Called()
 	if got, want := h.last(), `ControllerUnpublishVolume vol-1 of pv-1 for id-old (old): answer AlreadyTakenOver, holder ""`; got != want {
 		t.Errorf("reported %s\nwant %s", got, want)
 	}
 }
 
 func TestAPublishWithoutATakeoverTellsOfNone(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("n", hourAgo)
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("n", guardrig.HourAgo)
 	h := listen(r)
-	r.must(r.publish("n"))
-	r.must(r.publish("n")) // a retry
+	r.Must(r.PublishTo("n"))
+	r.Must(r.PublishTo("n")) // a retry
 	if h.takeovers != 0 || len(h.decisions) != 2 {
 		t.Errorf("heard %+v", h)
 	}
-	r.called("publish id-n", "publish id-n")
+	r.Called("publish id-n", "publish id-n")
 }
 
 func TestEachHolderIsUnpublishedWithTheRequestsOwnSecrets(t *testing.T) {
-	r := fenced(t, fence.Policy{}, fence.PowerReading)
-	r.change(func(l *ledger.Ledger) {
-		e := *l.Get(id("old"))
+	r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
+	r.Change(func(l *ledger.Ledger) {
+		e := *l.Get(guardrig.ID("old"))
 		e.NodeID, e.NodeName, e.NodeUID = "id-second", "second", ""
 		e.State = fence.Released
 		l.Put(e)
 	})
 	var seen []string
-	r.must(acting{rig: r, publish: nil}.withSecrets(&seen).publishTo("next"))
+	r.Must(acting{Rig: r, publish: nil}.withSecrets(&seen).PublishTo("next"))
 	if want := []string{"id-old hunter22", "id-second hunter22"}; !slices.Equal(seen, want) {
 		t.Errorf("unpublished %q, want %q", seen, want)
 	}
@@ -246,9 +167,9 @@ func (n noting) Unpublish(ctx context.Context, req *spec.ControllerUnpublishVolu
 	return n.acting.Unpublish(ctx, req)
 }
 
-func (n noting) publishTo(node string) error {
-	n.look()
-	_, err := n.guard.ControllerPublishVolume(n.t.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: id(node),
+func (n noting) PublishTo(node string) error {
+	n.Look()
+	_, err := n.Guard.ControllerPublishVolume(n.T.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: guardrig.ID(node),
 		Secrets: map[string]string{"password": "hunter22"}, VolumeCapability: &spec.VolumeCapability{}}, n)
 	return err
 }
@@ -256,18 +177,18 @@ func (n noting) publishTo(node string) error {
 func TestAnUnpublishThatFailsInATakeoverIsToldAsItIs(t *testing.T) {
 	for said, want := range map[codes.Code]codes.Code{codes.Unavailable: codes.Unavailable, codes.DeadlineExceeded: codes.Unavailable,
 		codes.Canceled: codes.Unavailable, codes.Aborted: codes.Aborted, codes.Internal: codes.FailedPrecondition} {
-		r := fenced(t, fence.Policy{}, fence.PowerReading)
+		r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
 		h := listen(r)
-		token := r.ledger().Get(id("old")).Token
-		r.unpublishErr = status.Error(said, "cannot reach the VM with hunter22")
-		err := acting{rig: r}.publishTo("next")
-		r.refused(err, want, "volume pv-1: node old", "no longer counts (HolderFenced)", said.String()+": cannot reach the VM", "["+string(fence.UnpublishFailed)+"]")
+		token := r.Ledger().Get(guardrig.ID("old")).Token
+		r.UnpublishErr = status.Error(said, "cannot reach the VM with hunter22")
+		err := acting{Rig: r}.PublishTo("next")
+		r.Refused(err, want, "volume pv-1: node old", "no longer counts (HolderFenced)", said.String()+": cannot reach the VM", "["+string(fence.UnpublishFailed)+"]")
 		if strings.Contains(err.Error(), "hunter22") {
 			t.Errorf("a secret: %v", err)
 		}
-		r.called("unpublish id-old")
-		if r.state("old") != fence.Leaving || r.ledger().Get(id("old")).Token != token || r.state("next") != fence.NotInLedger {
-			t.Errorf("the ledger says %s", r.ledger())
+		r.Called("unpublish id-old")
+		if r.State("old") != fence.Leaving || r.Ledger().Get(guardrig.ID("old")).Token != token || r.State("next") != fence.NotInLedger {
+			t.Errorf("the ledger says %s", r.Ledger())
 		}
 		if got, want := h.last(), `ControllerPublishVolume vol-1 of pv-1 for id-next (next): refuse UnpublishFailed, holder "id-old"`; got != want {
 			t.Errorf("reported %s\nwant %s", got, want)
@@ -290,56 +211,56 @@ func TestNotFoundIsSuccessOnlyOfAMachineThatIsProvenOff(t *testing.T) {
 		{fence.Policy{}, []fence.Kind{fence.VolumeRelease}, false},
 		{fence.Policy{UnpublishRevokesAccess: true}, nil, false},
 	} {
-		r := fenced(t, tt.policy, tt.kinds...)
-		r.unpublishErr = gone
-		if err := r.publish("next"); (err == nil) != tt.moves {
+		r := guardrig.Fenced(t, tt.policy, tt.kinds...)
+		r.UnpublishErr = gone
+		if err := r.PublishTo("next"); (err == nil) != tt.moves {
 			t.Errorf("%v, %+v: publish elsewhere: %v", tt.kinds, tt.policy, err)
 		}
-		r = fenced(t, tt.policy, tt.kinds...)
-		r.unpublishErr = gone
-		if err := r.unpublish(id("old")); (err == nil) != tt.moves {
+		r = guardrig.Fenced(t, tt.policy, tt.kinds...)
+		r.UnpublishErr = gone
+		if err := r.UnpublishFrom(guardrig.ID("old")); (err == nil) != tt.moves {
 			t.Errorf("%v, %+v: unpublish: %v", tt.kinds, tt.policy, err)
 		}
 	}
 	// Another error of it is one.
-	r := fenced(t, fence.Policy{}, fence.PowerReading)
-	r.unpublishErr = errThrottled
-	r.refused(r.unpublish(id("old")), codes.Internal, "throttled")
+	r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
+	r.UnpublishErr = guardrig.ErrThrottled
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.Internal, "throttled")
 }
 
 // What was judged is what is written against: somebody else's write in between
 // has the call judged again.
 func TestAWriteThatLosesARaceIsJudgedAgain(t *testing.T) {
 	for n, what := range []string{"the leaving mark", "the record"} {
-		r := fenced(t, fence.Policy{}, fence.PowerReading)
-		r.beforeWrite(n+1, func() {
-			r.change(func(l *ledger.Ledger) {
+		r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
+		r.BeforeWrite(n+1, func() {
+			r.Change(func(l *ledger.Ledger) {
 				l.Put(ledger.Entry{NodeID: "id-third", NodeName: "third", Token: "x", State: fence.Publishing})
 			})
 		})
-		r.refused(r.publish("next"), codes.FailedPrecondition, "node third", "["+string(fence.HolderUnknown)+"]")
-		if slices.Contains(r.calls, "publish id-next") {
-			t.Errorf("%s: published beside another: %q", what, r.calls)
+		r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "node third", "["+string(fence.HolderUnknown)+"]")
+		if slices.Contains(r.Calls, "publish id-next") {
+			t.Errorf("%s: published beside another: %q", what, r.Calls)
 		}
 	}
 }
 
 func TestALedgerThatChangesAllTheTimeIsAPendingOperation(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("n", hourAgo)
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("n", guardrig.HourAgo)
 	n := 0
-	r.client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+	r.Client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		n++
-		r.change(func(l *ledger.Ledger) {
+		r.Change(func(l *ledger.Ledger) {
 			l.Put(ledger.Entry{NodeID: "id-n", State: fence.Publishing, Token: fmt.Sprint(n)})
 		})
-		return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PersistentVolume"}, pvName, nil)
+		return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PersistentVolume"}, guardrig.PVName, nil)
 	})
-	r.refused(r.publish("n"), codes.Aborted, "["+string(fence.OperationPending)+"]")
-	if n != rounds {
-		t.Errorf("judged %d times, want %d", n, rounds)
+	r.Refused(r.PublishTo("n"), codes.Aborted, "["+string(fence.OperationPending)+"]")
+	if n != guard.Rounds {
+		t.Errorf("judged %d times, want %d", n, guard.Rounds)
 	}
-	r.called()
+	r.Called()
 }
 
 func TestWithoutTheAPIServerNothingIsForwarded(t *testing.T) {
@@ -348,16 +269,16 @@ func TestWithoutTheAPIServerNothingIsForwarded(t *testing.T) {
 		{"get", "nodes", "who holds it cannot be found out"},
 		{"patch", "persistentvolumes", "volume pv-1: its ledger cannot be written"},
 	} {
-		for _, call := range []func(*rig) error{func(r *rig) error { return r.publish("next") }, func(r *rig) error { return r.unpublish(id("old")) }} {
-			r := fenced(t, fence.Policy{}, fence.PowerReading)
+		for _, call := range []func(*guardrig.Rig) error{func(r *guardrig.Rig) error { return r.PublishTo("next") }, func(r *guardrig.Rig) error { return r.UnpublishFrom(guardrig.ID("old")) }} {
+			r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
 			h := listen(r)
-			r.look()
-			index := r.guard.Surveyor.Index
-			r.broken(tt.verb, tt.resource)
-			r.guard.Surveyor.Index = index
+			r.Look()
+			index := r.Guard.Surveyor.Index
+			r.Broken(tt.verb, tt.resource)
+			r.Guard.Surveyor.Index = index
 			err := call(r)
-			r.refused(err, codes.Unavailable, tt.says, "etcd is away", "["+string(fence.APIUnavailable)+"]")
-			r.called()
+			r.Refused(err, codes.Unavailable, tt.says, "etcd is away", "["+string(fence.APIUnavailable)+"]")
+			r.Called()
 			if len(h.decisions) != 1 || h.decisions[0].Reason != fence.APIUnavailable || h.decisions[0].Action != fence.Refuse || h.decisions[0].NodeName == "" || h.decisions[0].NodeID == "" ||
 				h.decisions[0].Text != status.Convert(err).Message() {
 				t.Errorf("%s %s: reported %s", tt.verb, tt.resource, h.last())
@@ -373,118 +294,109 @@ func TestWithoutTheAPIServerNothingIsForwarded(t *testing.T) {
 func TestAnAPIServerThatIsSlowIsToldInWordsThatDoNotChange(t *testing.T) {
 	resource := schema.GroupResource{Resource: "persistentvolumes"}
 	for _, slow := range []error{context.DeadlineExceeded, apierrors.NewTimeoutError("try 1", 1), apierrors.NewServerTimeout(resource, "get", 1)} {
-		r := newRig(t, fence.Policy{})
-		r.node("n", hourAgo)
-		r.beforeRead(1, func() error { return slow })
-		r.refused(r.publish("n"), codes.Unavailable, "who holds it cannot be found out: the API server does not answer in time. To unblock: nothing, once")
+		r := guardrig.New(t, fence.Policy{})
+		r.Node("n", guardrig.HourAgo)
+		r.BeforeRead(1, func() error { return slow })
+		r.Refused(r.PublishTo("n"), codes.Unavailable, "who holds it cannot be found out: the API server does not answer in time. To unblock: nothing, once")
 	}
 }
 
 func TestARightThatIsLackingIsNamed(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("n", hourAgo)
-	r.client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumes"}, pvName, errors.New("no"))
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("n", guardrig.HourAgo)
+	r.Client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumes"}, guardrig.PVName, errors.New("no"))
 	})
-	r.refused(r.publish("n"), codes.Unavailable, "persistentvolumes", "give csi-fencepost's service account the right")
+	r.Refused(r.PublishTo("n"), codes.Unavailable, "persistentvolumes", "give csi-fencepost's service account the right")
 }
 
 func TestADriverThatSeesAnotherHolderIsAskedWhoItIs(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("old", hourAgo)
-	r.node("next", hourAgo)
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("old", guardrig.HourAgo)
+	r.Node("next", guardrig.HourAgo)
 	refusal := status.Error(codes.FailedPrecondition, "volume is attached to node id-old")
-	a := acting{rig: r, publish: func() error { return refusal }}
+	a := acting{Rig: r, publish: func() error { return refusal }}
 	// The driver's own words name a node that lives.
-	r.lists("old", false, false)
-	r.lives["old"] = fence.Unwatched
-	r.listed = nil
-	r.status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "" })
-	r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-	r.refused(a.publishTo("next"), codes.FailedPrecondition, "id-old", "["+string(fence.HolderUnknown)+"]")
-	r.called("publish id-next")
+	r.Lists("old", false, false)
+	r.Lives["old"] = fence.Unwatched
+	r.Listed = nil
+	r.Status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "" })
+	r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.Refused(a.PublishTo("next"), codes.FailedPrecondition, "id-old", "["+string(fence.HolderUnknown)+"]")
+	r.Called("publish id-next")
 	// They name nobody, and its list does.
-	refusal, r.listed = status.Error(codes.FailedPrecondition, "volume is in use"), []string{"id-old"}
-	r.refused(a.publishTo("next"), codes.FailedPrecondition, "id-old", "["+string(fence.HolderUnknown)+"]")
-	r.listErr = errThrottled
-	if err := a.publishTo("next"); !errors.Is(err, refusal) {
+	refusal, r.Listed = status.Error(codes.FailedPrecondition, "volume is in use"), []string{"id-old"}
+	r.Refused(a.PublishTo("next"), codes.FailedPrecondition, "id-old", "["+string(fence.HolderUnknown)+"]")
+	r.ListErr = guardrig.ErrThrottled
+	if err := a.PublishTo("next"); !errors.Is(err, refusal) {
 		t.Errorf("where it cannot be asked: %v, want %v", err, refusal)
 	}
-	r.called("publish id-next", "publish id-next", "publish id-next")
+	r.Called("publish id-next", "publish id-next", "publish id-next")
 	// A word that only contains the ID names nobody, and the refusal stands.
-	r = newRig(t, fence.Policy{})
-	r.node("old", hourAgo)
-	r.node("next", hourAgo)
-	r.listed = []string{"id-next"}
-	r.change(func(l *ledger.Ledger) { l.Put(ledger.Entry{NodeID: "id-taken", Token: "k", State: fence.TakenOver}) })
+	r = guardrig.New(t, fence.Policy{})
+	r.Node("old", guardrig.HourAgo)
+	r.Node("next", guardrig.HourAgo)
+	r.Listed = []string{"id-next"}
+	r.Change(func(l *ledger.Ledger) { l.Put(ledger.Entry{NodeID: "id-taken", Token: "k", State: fence.TakenOver}) })
 	for _, words := range []string{"snapshot id-old2 is pending", "grid-old", "id-ol", "id-next is busy"} {
-		refusal, r.calls = status.Error(codes.FailedPrecondition, words), nil
-		err := acting{rig: r, publish: func() error { return refusal }}.publishTo("next")
-		r.refused(err, codes.FailedPrecondition, words)
+		refusal, r.Calls = status.Error(codes.FailedPrecondition, words), nil
+		err := acting{Rig: r, publish: func() error { return refusal }}.PublishTo("next")
+		r.Refused(err, codes.FailedPrecondition, words)
 		if strings.Contains(err.Error(), fence.Mark) {
 			t.Errorf("%q is answered in our words: %v", words, err)
 		}
-		r.called("publish id-next") // nobody is unpublished, and nothing tried again
-	}
-}
-
-func TestAWordIsFoundWhereItStandsAlone(t *testing.T) {
-	for text, want := range map[string]bool{"id-1": true, "a id-1": true, "id-1.": true, "(id-1)": true, "xid-1": false, "id-12": false, "id-1_": false,
-		"id-1-": false, "Aid-1": false, "9id-1": false, "id-1z": false, "id-1Z": false, "id-1a": false, "id-1A": false, "id-10": false, "id-19": false, "id-11 id-1": true, "id-11 id-12 id-1": true, "": false} {
-		if namesID(text, "id-1") != want {
-			t.Errorf("%q names id-1: %v", text, !want)
-		}
+		r.Called("publish id-next") // nobody is unpublished, and nothing tried again
 	}
 }
 
 // The driver said yes to a publish that the ledger does not name any more.
 func TestAPublishThatTheLedgerDoesNotNameAnyMoreIsTakenBack(t *testing.T) {
 	for what, lost := range map[string]func(*ledger.Ledger){
-		"cut":        func(l *ledger.Ledger) { l.Cut(id("next"), l.Get(id("next")).Token) },
-		"taken over": func(l *ledger.Ledger) { l.MarkTaken(id("next"), l.Get(id("next")).Token, false) },
+		"cut":        func(l *ledger.Ledger) { l.Cut(guardrig.ID("next"), l.Get(guardrig.ID("next")).Token) },
+		"taken over": func(l *ledger.Ledger) { l.MarkTaken(guardrig.ID("next"), l.Get(guardrig.ID("next")).Token, false) },
 	} {
-		r := newRig(t, fence.Policy{})
-		r.node("next", hourAgo)
-		err := acting{rig: r, publish: func() error { r.change(lost); return nil }}.publishTo("next")
-		r.refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
-		r.called("publish id-next", "unpublish id-next")
-		if got := r.state("next"); got != fence.NotInLedger {
+		r := guardrig.New(t, fence.Policy{})
+		r.Node("next", guardrig.HourAgo)
+		err := acting{Rig: r, publish: func() error { r.Change(lost); return nil }}.PublishTo("next")
+		r.Refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
+		r.Called("publish id-next", "unpublish id-next")
+		if got := r.State("next"); got != fence.NotInLedger {
 			t.Errorf("%s: the ledger says %s", what, got)
 		}
 	}
 }
 
 func TestAPublishThatCannotBeTakenBackStaysLeaving(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("next", hourAgo)
-	r.unpublishErr = errThrottled
-	err := acting{rig: r, publish: func() error {
-		r.change(func(l *ledger.Ledger) { l.Cut(id("next"), l.Get(id("next")).Token) })
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("next", guardrig.HourAgo)
+	r.UnpublishErr = guardrig.ErrThrottled
+	err := acting{Rig: r, publish: func() error {
+		r.Change(func(l *ledger.Ledger) { l.Cut(guardrig.ID("next"), l.Get(guardrig.ID("next")).Token) })
 		return nil
-	}}.publishTo("next")
-	r.refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
-	r.called("publish id-next", "unpublish id-next")
-	if got := r.state("next"); got != fence.Leaving {
+	}}.PublishTo("next")
+	r.Refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
+	r.Called("publish id-next", "unpublish id-next")
+	if got := r.State("next"); got != fence.Leaving {
 		t.Errorf("the ledger says %q", got)
 	}
 }
 
 func TestAVolumeComesBackToANodeThatItWasTakenFrom(t *testing.T) {
 	for _, anew := range []bool{false, true} {
-		r := fenced(t, fence.Policy{}, fence.PowerReading)
-		r.must(r.publish("next"))
-		taken := r.ledger().Get(id("old")).Token
-		r.guard.Surveyor.Sources, r.lives["old"] = nil, fence.Alive
-		if r.lists("old", false, false); anew {
-			r.renewUID("old")
+		r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
+		r.Must(r.PublishTo("next"))
+		taken := r.Ledger().Get(guardrig.ID("old")).Token
+		r.Guard.Surveyor.Sources, r.Lives["old"] = nil, fence.Alive
+		if r.Lists("old", false, false); anew {
+			r.RenewUID("old")
 		}
-		r.stripped("old")
-		r.attachment("old", time.Time{})
-		r.deleting("next")
-		r.calls = nil
-		r.must(r.publish("old"))
-		r.called("unpublish id-next", "publish id-old")
-		if e := r.ledger().Get(id("old")); e.State != fence.Publishing || e.Token == taken || e.Contest != nil {
+		r.Stripped("old")
+		r.Attachment("old", time.Time{})
+		r.Deleting("next")
+		r.Calls = nil
+		r.Must(r.PublishTo("old"))
+		r.Called("unpublish id-next", "publish id-old")
+		if e := r.Ledger().Get(guardrig.ID("old")); e.State != fence.Publishing || e.Token == taken || e.Contest != nil {
 			t.Errorf("the ledger says %+v", e)
 		}
 	}
@@ -492,13 +404,13 @@ func TestAVolumeComesBackToANodeThatItWasTakenFrom(t *testing.T) {
 
 func TestAPublishThatIsRepeatedGivesUpNothingThatIsKnown(t *testing.T) {
 	for _, state := range []fence.State{fence.Publishing, fence.Held} {
-		r := published(t, fence.Policy{})
-		r.change(func(l *ledger.Ledger) {
-			e := l.Get(id("old"))
+		r := guardrig.Published(t, fence.Policy{})
+		r.Change(func(l *ledger.Ledger) {
+			e := l.Get(guardrig.ID("old"))
 			e.State, e.Contest, e.Token = state, &fence.Contest{BootID: "boot-of-old"}, "t"
 		})
-		r.must(r.publish("old"))
-		if e := r.ledger().Get(id("old")); e.State != fence.Publishing || e.Token != "t" || e.Contest == nil {
+		r.Must(r.PublishTo("old"))
+		if e := r.Ledger().Get(guardrig.ID("old")); e.State != fence.Publishing || e.Token != "t" || e.Contest == nil {
 			t.Errorf("%s: the ledger says %+v", state, e)
 		}
 	}
@@ -507,14 +419,14 @@ func TestAPublishThatIsRepeatedGivesUpNothingThatIsKnown(t *testing.T) {
 // What the machine held before a boot, it does not hold any more.
 func TestAPublishAfterABootBeginsAnew(t *testing.T) {
 	for _, anew := range []bool{false, true} {
-		r := published(t, fence.Policy{})
-		r.change(func(l *ledger.Ledger) { l.Get(id("old")).Contest = &fence.Contest{BootID: "boot-of-old"} })
-		r.reboot("old", "boot-2")
+		r := guardrig.Published(t, fence.Policy{})
+		r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("old")).Contest = &fence.Contest{BootID: "boot-of-old"} })
+		r.Reboot("old", "boot-2")
 		if anew {
-			r.renewUID("old")
+			r.RenewUID("old")
 		}
-		r.must(r.publish("old"))
-		if e := r.ledger().Get(id("old")); e.BootID != "boot-2" || e.Contest != nil {
+		r.Must(r.PublishTo("old"))
+		if e := r.Ledger().Get(guardrig.ID("old")); e.BootID != "boot-2" || e.Contest != nil {
 			t.Errorf("the ledger says %+v", e)
 		}
 	}
@@ -523,16 +435,16 @@ func TestAPublishAfterABootBeginsAnew(t *testing.T) {
 // Another process's publication of the same node is not ours to take back.
 func TestAnothersPublicationIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, fence.Policy{})
-		r.node("next", hourAgo)
+		r := guardrig.New(t, fence.Policy{})
+		r.Node("next", guardrig.HourAgo)
 		began := time.Now()
-		err := acting{rig: r, publish: func() error {
-			r.change(func(l *ledger.Ledger) { l.Get(id("next")).Token = "another" })
+		err := acting{Rig: r, publish: func() error {
+			r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("next")).Token = "another" })
 			return nil
-		}}.publishTo("next")
-		r.refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
-		r.called("publish id-next")
-		if e := r.ledger().Get(id("next")); e == nil || e.Token != "another" || e.State != fence.Publishing {
+		}}.PublishTo("next")
+		r.Refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
+		r.Called("publish id-next")
+		if e := r.Ledger().Get(guardrig.ID("next")); e == nil || e.Token != "another" || e.State != fence.Publishing {
 			t.Errorf("the ledger says %+v", e)
 		}
 		if waited := time.Since(began); waited > 0 {
@@ -542,36 +454,36 @@ func TestAnothersPublicationIsLeftAlone(t *testing.T) {
 }
 
 func TestAPublicationThatAnotherBeginsMeanwhileIsLeftAlone(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("next", hourAgo)
-	r.beforeWrite(2, func() {
-		r.change(func(l *ledger.Ledger) {
-			l.Put(ledger.Entry{NodeID: id("next"), NodeName: "next", Token: "another", State: fence.Publishing})
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("next", guardrig.HourAgo)
+	r.BeforeWrite(2, func() {
+		r.Change(func(l *ledger.Ledger) {
+			l.Put(ledger.Entry{NodeID: guardrig.ID("next"), NodeName: "next", Token: "another", State: fence.Publishing})
 		})
 	})
-	err := acting{rig: r, publish: func() error {
-		r.change(func(l *ledger.Ledger) { l.Cut(id("next"), l.Get(id("next")).Token) })
+	err := acting{Rig: r, publish: func() error {
+		r.Change(func(l *ledger.Ledger) { l.Cut(guardrig.ID("next"), l.Get(guardrig.ID("next")).Token) })
 		return nil
-	}}.publishTo("next")
-	r.refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
-	r.called("publish id-next")
-	if e := r.ledger().Get(id("next")); e == nil || e.Token != "another" || e.State != fence.Publishing {
+	}}.PublishTo("next")
+	r.Refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
+	r.Called("publish id-next")
+	if e := r.Ledger().Get(guardrig.ID("next")); e == nil || e.Token != "another" || e.State != fence.Publishing {
 		t.Errorf("the ledger says %+v", e)
 	}
 }
 
 // An unpublish that stands nowhere could follow another process's publish.
 func TestNothingIsTakenBackThatCannotBeWrittenDown(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("next", hourAgo)
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("next", guardrig.HourAgo)
 	h := listen(r)
-	err := acting{rig: r, publish: func() error {
-		r.change(func(l *ledger.Ledger) { l.Cut(id("next"), l.Get(id("next")).Token) })
-		r.broken("patch", "persistentvolumes")
+	err := acting{Rig: r, publish: func() error {
+		r.Change(func(l *ledger.Ledger) { l.Cut(guardrig.ID("next"), l.Get(guardrig.ID("next")).Token) })
+		r.Broken("patch", "persistentvolumes")
 		return nil
-	}}.publishTo("next")
-	r.refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
-	r.called("publish id-next")
+	}}.PublishTo("next")
+	r.Refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
+	r.Called("publish id-next")
 	if h.failed != 1 {
 		t.Errorf("%d failed writes reported", h.failed)
 	}
@@ -581,111 +493,113 @@ func TestNothingIsTakenBackThatCannotBeWrittenDown(t *testing.T) {
 func TestAPublishWaitsForAnUnpublishOfTheSameNode(t *testing.T) {
 	for _, tt := range []struct {
 		what   string
-		then   func(*rig)
+		then   func(*guardrig.Rig)
 		driver []string
 	}{
-		{"it ends", func(r *rig) {
-			time.AfterFunc(time.Second, func() { r.change(func(l *ledger.Ledger) { l.Cut(id("next"), l.Get(id("next")).Token) }) })
+		{"it ends", func(r *guardrig.Rig) {
+			time.AfterFunc(time.Second, func() {
+				r.Change(func(l *ledger.Ledger) { l.Cut(guardrig.ID("next"), l.Get(guardrig.ID("next")).Token) })
+			})
 		}, []string{"publish id-next", "unpublish id-next"}},
-		{"the API server goes away", func(r *rig) {
-			r.beforeRead(3, func() error { return apierrors.NewInternalError(errors.New("etcd is away")) })
+		{"the API server goes away", func(r *guardrig.Rig) {
+			r.BeforeRead(3, func() error { return apierrors.NewInternalError(errors.New("etcd is away")) })
 		}, []string{"publish id-next"}},
-		{"it does not end", func(*rig) {}, []string{"publish id-next"}},
+		{"it does not end", func(*guardrig.Rig) {}, []string{"publish id-next"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, fence.Policy{})
-			r.node("next", hourAgo)
+			r := guardrig.New(t, fence.Policy{})
+			r.Node("next", guardrig.HourAgo)
 			began := time.Now()
-			err := acting{rig: r, publish: func() error {
-				r.change(func(l *ledger.Ledger) { l.Get(id("next")).State = fence.Leaving })
+			err := acting{Rig: r, publish: func() error {
+				r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("next")).State = fence.Leaving })
 				tt.then(r)
 				return nil
-			}}.publishTo("next")
-			r.refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
-			if waited := time.Since(began); waited == 0 || waited > writeTimeout {
+			}}.PublishTo("next")
+			r.Refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
+			if waited := time.Since(began); waited == 0 || waited > guard.WriteTimeout {
 				t.Errorf("%s: waited for %s", tt.what, waited)
 			}
-			r.called(tt.driver...)
+			r.Called(tt.driver...)
 		})
 	}
 }
 
 func TestAPublishThatCannotBeHeldAgainstTheLedgerIsNotAnswered(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("next", hourAgo)
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("next", guardrig.HourAgo)
 	h := listen(r)
-	err := acting{rig: r, publish: func() error { r.broken("get", "persistentvolumes"); return nil }}.publishTo("next")
-	r.refused(err, codes.Unavailable, "who holds it cannot be found out", "["+string(fence.APIUnavailable)+"]")
-	if r.called("publish id-next"); len(h.decisions) != 1 || h.decisions[0].Action != fence.Refuse {
+	err := acting{Rig: r, publish: func() error { r.Broken("get", "persistentvolumes"); return nil }}.PublishTo("next")
+	r.Refused(err, codes.Unavailable, "who holds it cannot be found out", "["+string(fence.APIUnavailable)+"]")
+	if r.Called("publish id-next"); len(h.decisions) != 1 || h.decisions[0].Action != fence.Refuse {
 		t.Errorf("reported %s", h.last())
 	}
 }
 
 func TestADriverThatFailsToPublishIsPassedOn(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("next", hourAgo)
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("next", guardrig.HourAgo)
 	h := listen(r)
-	if err := (acting{rig: r, publish: func() error { return errThrottled }}).publishTo("next"); !errors.Is(err, errThrottled) {
-		t.Errorf("%v, want %v", err, errThrottled)
+	if err := (acting{Rig: r, publish: func() error { return guardrig.ErrThrottled }}).PublishTo("next"); !errors.Is(err, guardrig.ErrThrottled) {
+		t.Errorf("%v, want %v", err, guardrig.ErrThrottled)
 	}
 	// The disk may be there all the same.
-	if r.state("next") != fence.Publishing || len(h.decisions) != 0 {
-		t.Errorf("the ledger says %s; reported %s", r.ledger(), h.last())
+	if r.State("next") != fence.Publishing || len(h.decisions) != 0 {
+		t.Errorf("the ledger says %s; reported %s", r.Ledger(), h.last())
 	}
 }
 
 // There is no ledger of it to hold anything against.
 func TestAVolumeWithoutAPersistentVolumeIsPublished(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("n", hourAgo)
-	r.must(r.client.CoreV1().PersistentVolumes().Delete(t.Context(), pvName, metav1.DeleteOptions{}))
-	r.must(r.publish("n"))
-	r.called("publish id-n")
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("n", guardrig.HourAgo)
+	r.Must(r.Client.CoreV1().PersistentVolumes().Delete(t.Context(), guardrig.PVName, metav1.DeleteOptions{}))
+	r.Must(r.PublishTo("n"))
+	r.Called("publish id-n")
 }
 
 func TestARequestThatCannotBeJudgedIsInvalid(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.look()
+	r := guardrig.New(t, fence.Policy{})
+	r.Look()
 	for field, req := range map[string]*spec.ControllerPublishVolumeRequest{
 		"volume_id":         {NodeId: "n", VolumeCapability: &spec.VolumeCapability{}},
 		"node_id":           {VolumeId: "v", VolumeCapability: &spec.VolumeCapability{}},
 		"volume_capability": {VolumeId: "v", NodeId: "n"},
 	} {
-		_, err := r.guard.ControllerPublishVolume(t.Context(), req, r)
-		r.refused(err, codes.InvalidArgument, "ControllerPublishVolume without "+field)
+		_, err := r.Guard.ControllerPublishVolume(t.Context(), req, r)
+		r.Refused(err, codes.InvalidArgument, "ControllerPublishVolume without "+field)
 	}
-	_, err := r.guard.ControllerUnpublishVolume(t.Context(), &spec.ControllerUnpublishVolumeRequest{NodeId: "n"}, r)
-	r.refused(err, codes.InvalidArgument, "ControllerUnpublishVolume without volume_id")
-	r.called()
+	_, err := r.Guard.ControllerUnpublishVolume(t.Context(), &spec.ControllerUnpublishVolumeRequest{NodeId: "n"}, r)
+	r.Refused(err, codes.InvalidArgument, "ControllerUnpublishVolume without volume_id")
+	r.Called()
 }
 
 func TestASecondCallForAVolumeIsPendingWhileTheFirstIsUnderWay(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("n", hourAgo)
-	r.must(acting{rig: r, publish: func() error {
-		if got := r.guard.UnderWay(); !slices.Equal(got, []string{handle}) {
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("n", guardrig.HourAgo)
+	r.Must(acting{Rig: r, publish: func() error {
+		if got := r.Guard.UnderWay(); !slices.Equal(got, []string{guardrig.Handle}) {
 			t.Errorf("under way: %q", got)
 		}
-		r.refused(r.publish("n"), codes.Aborted, "["+string(fence.OperationPending)+"]")
-		r.refused(r.unpublish(id("n")), codes.Aborted, "["+string(fence.OperationPending)+"]")
+		r.Refused(r.PublishTo("n"), codes.Aborted, "["+string(fence.OperationPending)+"]")
+		r.Refused(r.UnpublishFrom(guardrig.ID("n")), codes.Aborted, "["+string(fence.OperationPending)+"]")
 		return nil
-	}}.publishTo("n"))
-	r.called("publish id-n")
-	if got := r.guard.UnderWay(); len(got) != 0 {
+	}}.PublishTo("n"))
+	r.Called("publish id-n")
+	if got := r.Guard.UnderWay(); len(got) != 0 {
 		t.Errorf("still under way: %q", got)
 	}
-	r.must(r.publish("n"))
+	r.Must(r.PublishTo("n"))
 }
 
 func TestObserveForwardsEverythingAndSaysWhatItWouldHaveDone(t *testing.T) {
-	r := held(t)
+	r := guardrig.Held(t)
 	h := listen(r)
-	before := r.ledger().String()
-	r.guard.Observe = true
-	r.must(r.publish("next"))
-	r.must(r.unpublish(id("old")))
-	r.must(r.unpublish(""))
-	r.called("publish id-next", "unpublish id-old", "unpublish ")
+	before := r.Ledger().String()
+	r.Guard.Observe = true
+	r.Must(r.PublishTo("next"))
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
+	r.Must(r.UnpublishFrom(""))
+	r.Called("publish id-next", "unpublish id-old", "unpublish ")
 	if len(h.decisions) != 2 {
 		t.Fatalf("reported %+v", h.decisions)
 	}
@@ -694,140 +608,130 @@ func TestObserveForwardsEverythingAndSaysWhatItWouldHaveDone(t *testing.T) {
 			t.Errorf("%d: reported %+v", i, d)
 		}
 	}
-	if r.must(r.publish("old")); h.decisions[2].Action != fence.Allow || h.decisions[2].Text != "" {
+	if r.Must(r.PublishTo("old")); h.decisions[2].Action != fence.Allow || h.decisions[2].Text != "" {
 		t.Errorf("of what it would have let through it says %+v", h.decisions[2])
 	}
-	if r.ledger().String() != before {
+	if r.Ledger().String() != before {
 		t.Error("the ledger was written")
 	}
 	// What cannot be judged is forwarded too.
-	r.look()
-	r.broken("get", "persistentvolumes")
-	r.calls = nil
-	r.must(r.unpublish(id("old")))
-	r.must(r.publish("next"))
-	r.called("unpublish id-old", "publish id-next")
+	r.Look()
+	r.Broken("get", "persistentvolumes")
+	r.Calls = nil
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
+	r.Must(r.PublishTo("next"))
+	r.Called("unpublish id-old", "publish id-next")
 }
 
 func TestAVolumeOfManyWritersIsForwardedUnjudged(t *testing.T) {
-	r := held(t)
-	r.look()
+	r := guardrig.Held(t)
+	r.Look()
 	h := listen(r)
-	_, err := r.guard.ControllerPublishVolume(t.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: id("next"),
+	_, err := r.Guard.ControllerPublishVolume(t.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: guardrig.ID("next"),
 		VolumeCapability: &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER}}}, r)
-	r.must(err)
-	r.called("publish id-next")
+	r.Must(err)
+	r.Called("publish id-next")
 	if len(h.decisions) != 0 {
 		t.Errorf("judged: %s", h.last())
 	}
 	// An unpublish carries no capability: the PV says so, unless a ledger says
 	// that it was published to one.
-	r.many()
-	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "node old")
-	r.annotate(`{"version":1,"driver":"disk.example.com","handle":"vol-1","cluster":"cluster-uid","pvUID":"uid-of-pv-1","holders":[]}`)
-	r.calls = nil
-	r.must(r.unpublish(id("old")))
-	r.called("unpublish id-old")
-}
-
-// many has the PersistentVolume say that many may write.
-func (r *rig) many() {
-	r.t.Helper()
-	pv, err := r.client.CoreV1().PersistentVolumes().Get(r.t.Context(), pvName, metav1.GetOptions{})
-	r.must(err)
-	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
-	_, err = r.client.CoreV1().PersistentVolumes().Update(r.t.Context(), pv, metav1.UpdateOptions{})
-	r.must(err)
+	r.Many()
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "node old")
+	r.Annotate(`{"version":1,"driver":"disk.example.com","handle":"vol-1","cluster":"cluster-uid","pvUID":"uid-of-pv-1","holders":[]}`)
+	r.Calls = nil
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
+	r.Called("unpublish id-old")
 }
 
 // The attacher takes the ID from the new machine's CSINode; the disk is on the
 // old one.
 func TestAnUnpublishForANewMachineUnderTheNameIsForwardedForTheOldOne(t *testing.T) {
-	r := fenced(t, fence.Policy{}, fence.PowerReading)
-	csiNode, err := r.client.StorageV1().CSINodes().Get(t.Context(), "old", metav1.GetOptions{})
-	r.must(err)
+	r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
+	csiNode, err := r.Client.StorageV1().CSINodes().Get(t.Context(), "old", metav1.GetOptions{})
+	r.Must(err)
 	csiNode.Spec.Drivers[0].NodeID = "id-newer"
-	_, err = r.client.StorageV1().CSINodes().Update(t.Context(), csiNode, metav1.UpdateOptions{})
-	r.must(err)
+	_, err = r.Client.StorageV1().CSINodes().Update(t.Context(), csiNode, metav1.UpdateOptions{})
+	r.Must(err)
 	h := listen(r)
-	r.look()
-	req := &spec.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: "id-newer"}
-	_, err = r.guard.ControllerUnpublishVolume(t.Context(), req, r)
-	r.must(err)
-	if r.called("unpublish id-old"); req.GetNodeId() != "id-newer" {
+	r.Look()
+	req := &spec.ControllerUnpublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: "id-newer"}
+	_, err = r.Guard.ControllerUnpublishVolume(t.Context(), req, r)
+	r.Must(err)
+	if r.Called("unpublish id-old"); req.GetNodeId() != "id-newer" {
 		t.Errorf("the caller's own request is for %s now", req.GetNodeId())
 	}
 	if !strings.Contains(h.last(), "for id-old (old): allow HolderFenced") {
 		t.Errorf("reported %s", h.last())
 	}
 	// Its status lists it still, so the entry stays, as taken over.
-	if r.state("old") != fence.TakenOver {
-		t.Errorf("the ledger says %s", r.ledger())
+	if r.State("old") != fence.TakenOver {
+		t.Errorf("the ledger says %s", r.Ledger())
 	}
 }
 
 func TestAnUnpublishedHolderIsCutUnlessItsNodeStillListsTheVolume(t *testing.T) {
-	r := fenced(t, fence.Policy{}, fence.PowerReading)
-	r.must(r.unpublish(id("old")))
-	if r.state("old") != fence.TakenOver {
-		t.Errorf("listed: the ledger says %s", r.ledger())
+	r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
+	if r.State("old") != fence.TakenOver {
+		t.Errorf("listed: the ledger says %s", r.Ledger())
 	}
-	r = fenced(t, fence.Policy{}, fence.PowerReading)
-	r.lists("old", false, false)
-	r.change(func(l *ledger.Ledger) { l.Get(id("old")).Contest = &fence.Contest{BootID: "boot-of-old"} })
-	r.must(r.unpublish(id("old")))
-	if r.state("old") != fence.NotInLedger {
-		t.Errorf("not listed: the ledger says %s", r.ledger())
+	r = guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
+	r.Lists("old", false, false)
+	r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("old")).Contest = &fence.Contest{BootID: "boot-of-old"} })
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
+	if r.State("old") != fence.NotInLedger {
+		t.Errorf("not listed: the ledger says %s", r.Ledger())
 	}
 }
 
 func TestAnUnpublishWhoseCutCannotBeWrittenIsToldAgain(t *testing.T) {
-	r := fenced(t, fence.Policy{}, fence.PowerReading)
+	r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
 	h := listen(r)
-	r.look()
-	_, err := r.guard.ControllerUnpublishVolume(t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: id("old")},
-		acting{rig: r, unpublish: func() error { r.broken("*", "persistentvolumes"); return nil }})
-	r.refused(err, codes.Unavailable, "its ledger cannot be written")
+	r.Look()
+	_, err := r.Guard.ControllerUnpublishVolume(t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: guardrig.ID("old")},
+		acting{Rig: r, unpublish: func() error { r.Broken("*", "persistentvolumes"); return nil }})
+	r.Refused(err, codes.Unavailable, "its ledger cannot be written")
 	if h.failed != 1 {
 		t.Errorf("%d failed writes reported", h.failed)
 	}
 }
 
 func TestAnUnpublishOfNobodyIsForwardedAndReported(t *testing.T) {
-	r := held(t)
+	r := guardrig.Held(t)
 	h := listen(r)
-	before := r.ledger().String()
-	r.must(r.unpublish("id-nobody"))
-	r.called("unpublish id-nobody")
-	if !strings.Contains(h.last(), "for id-nobody (): allow NotAHolder") || r.ledger().String() != before {
-		t.Errorf("reported %s; the ledger is %s", h.last(), r.ledger())
+	before := r.Ledger().String()
+	r.Must(r.UnpublishFrom("id-nobody"))
+	r.Called("unpublish id-nobody")
+	if !strings.Contains(h.last(), "for id-nobody (): allow NotAHolder") || r.Ledger().String() != before {
+		t.Errorf("reported %s; the ledger is %s", h.last(), r.Ledger())
 	}
 }
 
 // Nothing is written down before it, so that it is still so is read.
 func TestAnUnpublishOfNobodyIsNotForwardedForWhomAnotherHasPublishedTo(t *testing.T) {
-	r := held(t)
-	r.beforeRead(2, func() error {
-		r.change(func(l *ledger.Ledger) {
+	r := guardrig.Held(t)
+	r.BeforeRead(2, func() error {
+		r.Change(func(l *ledger.Ledger) {
 			l.Put(ledger.Entry{NodeID: "id-nobody", Token: "x", State: fence.Publishing})
 		})
 		return nil
 	})
-	r.refused(r.unpublish("id-nobody"), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]")
-	r.called()
+	r.Refused(r.UnpublishFrom("id-nobody"), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]")
+	r.Called()
 
-	r = held(t)
-	r.beforeRead(2, func() error { return apierrors.NewInternalError(errors.New("etcd is away")) })
-	r.refused(r.unpublish("id-nobody"), codes.Unavailable, "volume pv-1: ", "["+string(fence.APIUnavailable)+"]")
-	r.called()
+	r = guardrig.Held(t)
+	r.BeforeRead(2, func() error { return apierrors.NewInternalError(errors.New("etcd is away")) })
+	r.Refused(r.UnpublishFrom("id-nobody"), codes.Unavailable, "volume pv-1: ", "["+string(fence.APIUnavailable)+"]")
+	r.Called()
 }
 
 func TestARefusedUnpublishContestsOnceAndKeepsWhatTheKubeletShowed(t *testing.T) {
-	r := held(t)
+	r := guardrig.Held(t)
 	h := listen(r)
-	want := *r.ledger().Get(id("old"))
-	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "node old", "["+string(fence.HolderAlive)+"]")
-	got := *r.ledger().Get(id("old"))
+	want := *r.Ledger().Get(guardrig.ID("old"))
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "node old", "["+string(fence.HolderAlive)+"]")
+	got := *r.Ledger().Get(guardrig.ID("old"))
 	c := got.Contest
 	if want.Contest = c; got != want {
 		t.Errorf("the ledger says %+v, want %+v", got, want)
@@ -839,117 +743,83 @@ func TestARefusedUnpublishContestsOnceAndKeepsWhatTheKubeletShowed(t *testing.T)
 		t.Errorf("reported %s", got)
 	}
 	writes := 0
-	r.client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+	r.Client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		writes++
 		return false, nil, nil
 	})
-	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "node old")
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "node old")
 	if writes != 0 {
 		t.Errorf("the same contest is written %d times more", writes)
 	}
-	r.called()
+	r.Called()
 }
 
 // Else what the kubelet says later would be believed.
 func TestARefusedUnpublishThatCannotBeWrittenDownIsToldAsThat(t *testing.T) {
-	r := held(t)
-	r.broken("patch", "persistentvolumes")
-	r.refused(r.unpublish(id("old")), codes.Unavailable, "its ledger cannot be written", "["+string(fence.APIUnavailable)+"]")
-	r.called()
+	r := guardrig.Held(t)
+	r.Broken("patch", "persistentvolumes")
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.Unavailable, "its ledger cannot be written", "["+string(fence.APIUnavailable)+"]")
+	r.Called()
 }
 
 // It comes from before the volume was published there again.
 func TestALateUnpublishContestsNothing(t *testing.T) {
-	r := published(t, fence.Policy{})
-	before := r.ledger().String()
-	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderWanted)+"]")
-	if r.called("publish id-old"); r.ledger().String() != before {
-		t.Errorf("the ledger says %s", r.ledger())
+	r := guardrig.Published(t, fence.Policy{})
+	before := r.Ledger().String()
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderWanted)+"]")
+	if r.Called("publish id-old"); r.Ledger().String() != before {
+		t.Errorf("the ledger says %s", r.Ledger())
 	}
 }
 
 func TestANodeThatIsTakenFromAgainIsWrittenDownAnew(t *testing.T) {
 	r := forwarded(t)
-	token := r.ledger().Get(id("old")).Token
-	r.lists("old", true, true)
-	r.guard.Surveyor.Sources = []evidence.Source{says{fence.VolumeRelease}}
-	r.unpublishErr = errThrottled
-	r.refused(r.publish("next"), codes.FailedPrecondition, "["+string(fence.UnpublishFailed)+"]")
-	if e := r.ledger().Get(id("old")); e.State != fence.Leaving || e.Token == "" || e.Token == token || e.Unproven {
+	token := r.Ledger().Get(guardrig.ID("old")).Token
+	r.Lists("old", true, true)
+	r.Guard.Surveyor.Sources = []evidence.Source{guardrig.Says{fence.VolumeRelease}}
+	r.UnpublishErr = guardrig.ErrThrottled
+	r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "["+string(fence.UnpublishFailed)+"]")
+	if e := r.Ledger().Get(guardrig.ID("old")); e.State != fence.Leaving || e.Token == "" || e.Token == token || e.Unproven {
 		t.Errorf("the ledger says %+v", e)
 	}
 }
 
 func TestAnUnpublishFromAllNodesCutsAllThatWereUnpublished(t *testing.T) {
-	r := fenced(t, fence.Policy{}, fence.PowerReading)
-	r.change(func(l *ledger.Ledger) {
+	r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
+	r.Change(func(l *ledger.Ledger) {
 		l.Put(ledger.Entry{NodeID: "id-gone", NodeName: "gone", Token: "g", State: fence.Released})
 		l.Put(ledger.Entry{NodeID: "id-taken", NodeName: "taken", Token: "k", State: fence.TakenOver})
 	})
-	r.unpublishErr = errThrottled
-	r.refused(r.unpublish(""), codes.Internal, "throttled")
-	if r.state("old") != fence.Leaving {
-		t.Errorf("the ledger says %s", r.ledger())
+	r.UnpublishErr = guardrig.ErrThrottled
+	r.Refused(r.UnpublishFrom(""), codes.Internal, "throttled")
+	if r.State("old") != fence.Leaving {
+		t.Errorf("the ledger says %s", r.Ledger())
 	}
-	r.unpublishErr = nil
-	r.must(r.unpublish(""))
-	r.called("unpublish ", "unpublish ")
+	r.UnpublishErr = nil
+	r.Must(r.UnpublishFrom(""))
+	r.Called("unpublish ", "unpublish ")
 	var left []string
-	for _, e := range r.ledger().Holders {
+	for _, e := range r.Ledger().Holders {
 		left = append(left, e.NodeID)
 	}
 	if !slices.Equal(left, []string{"id-taken"}) {
 		t.Errorf("the ledger still has %q", left)
 	}
-	r = fenced(t, fence.Policy{}, fence.PowerReading)
-	r.broken("patch", "persistentvolumes")
-	r.refused(r.unpublish(""), codes.Unavailable, "its ledger cannot be written")
-	r.called()
-}
-
-// turn is a source that notes when the request that asks it has its turn.
-type turn struct{ time.Time }
-
-func (*turn) Name() string { return "test" }
-
-func (t *turn) Evidence(ctx context.Context, _ evidence.Question) ([]fence.Evidence, error) {
-	t.Time = throttle.TurnOf(ctx)
-	return nil, nil
-}
-
-// In a storm all wait for one limit on requests.
-func TestAPublishGoesFirstThenAnUnpublishThenALookAtWhatWaits(t *testing.T) {
-	r := fenced(t, fence.Policy{})
-	first, second := &turn{}, &turn{}
-	r.guard.Surveyor.Sources = []evidence.Source{first, second}
-	r.look()
-	asked := func(what string) time.Time {
-		if !first.Equal(second.Time) {
-			t.Errorf("%s has its turn at %s, and then at %s", what, first, second)
-		}
-		return first.Time
-	}
-	w := NewWaiting(r.client, r.guard.Surveyor, func(map[string]int) {})
-	_, err := w.judge(t.Context(), waitingCall{call: callPublish, volume: handle, nodeID: id("next")})
-	r.must(err)
-	look := asked("a look")
-	r.refused(r.unpublish(id("old")), codes.FailedPrecondition)
-	unpublish := asked("an unpublish")
-	r.refused(r.publish("next"), codes.FailedPrecondition)
-	if publish := asked("a publish"); !publish.Before(unpublish) || !unpublish.Before(look) {
-		t.Errorf("a publish has its turn at %s, an unpublish at %s, a look at %s", publish, unpublish, look)
-	}
+	r = guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
+	r.Broken("patch", "persistentvolumes")
+	r.Refused(r.UnpublishFrom(""), codes.Unavailable, "its ledger cannot be written")
+	r.Called()
 }
 
 // A process may be killed anywhere: what is about to happen is written down by then.
 func TestEachEffectIsAnnouncedBeforeAndAfterIt(t *testing.T) {
-	r := fenced(t, fence.Policy{}, fence.PowerReading)
+	r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
 	var points []string
-	effectHook = func(point string) {
-		points = append(points, fmt.Sprintf("%s: old %s, next %s, driver %q", point, r.state("old"), r.state("next"), r.calls))
-	}
-	t.Cleanup(func() { effectHook = nil })
-	r.must(r.publish("next"))
+	guard.SetEffectHook(func(point string) {
+		points = append(points, fmt.Sprintf("%s: old %s, next %s, driver %q", point, r.State("old"), r.State("next"), r.Calls))
+	})
+	t.Cleanup(func() { guard.SetEffectHook(nil) })
+	r.Must(r.PublishTo("next"))
 	want := []string{
 		`before:leaving: old publishing, next , driver []`,
 		`after:leaving: old leaving, next , driver []`,
@@ -969,10 +839,10 @@ func TestEachEffectIsAnnouncedBeforeAndAfterIt(t *testing.T) {
 
 // A call leaves a fifth of its time for its answer.
 func TestAnAPIServerThatDoesNotAnswerIsToldBeforeTheCallerGivesUp(t *testing.T) {
-	r := newRig(t, fence.Policy{})
+	r := guardrig.New(t, fence.Policy{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	left, end := r.guard.surveyContext(ctx)
+	left, end := r.Guard.SurveyContext(ctx)
 	deadline, _ := left.Deadline()
 	if in := time.Until(deadline); in > 810*time.Millisecond || in < 500*time.Millisecond {
 		t.Errorf("of a second %s are left", in)
@@ -981,8 +851,8 @@ func TestAnAPIServerThatDoesNotAnswerIsToldBeforeTheCallerGivesUp(t *testing.T) 
 	if left.Err() == nil {
 		t.Error("it does not end")
 	}
-	long, end := r.guard.surveyContext(t.Context())
-	if deadline, ok := long.Deadline(); !ok || time.Until(deadline) > surveyTimeout || time.Until(deadline) < surveyTimeout/2 {
+	long, end := r.Guard.SurveyContext(t.Context())
+	if deadline, ok := long.Deadline(); !ok || time.Until(deadline) > survey.Timeout || time.Until(deadline) < survey.Timeout/2 {
 		t.Errorf("without a deadline it has until %v", deadline)
 	}
 	if end(); long.Err() == nil {
@@ -993,31 +863,31 @@ func TestAnAPIServerThatDoesNotAnswerIsToldBeforeTheCallerGivesUp(t *testing.T) 
 // What waits for its turn in a storm has heard nothing of the API server yet.
 func TestTheTimeToJudgeBeginsWithTheFirstTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, fence.Policy{})
-		r.guard.Surveyor.Limit = throttle.New(0.05, 1)
-		r.must(r.guard.Surveyor.Limit.Wait(t.Context()))
+		r := guardrig.New(t, fence.Policy{})
+		r.Guard.Surveyor.Limit = throttle.New(0.05, 1)
+		r.Must(r.Guard.Surveyor.Limit.Wait(t.Context()))
 		began := time.Now()
-		ctx, end := r.guard.surveyContext(t.Context())
+		ctx, end := r.Guard.SurveyContext(t.Context())
 		defer end()
 		deadline, _ := ctx.Deadline()
-		if waited, left := time.Since(began), time.Until(deadline); waited < 2*surveyTimeout || left != surveyTimeout {
+		if waited, left := time.Since(began), time.Until(deadline); waited < 2*survey.Timeout || left != survey.Timeout {
 			t.Errorf("after a turn that took %s there are %s", waited, left)
 		}
 	})
 }
 
 func TestALedgerOfAnotherClusterIsReported(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("n", hourAgo)
-	r.annotate(`{"version":1,"driver":"disk.example.com","handle":"vol-1","cluster":"another","pvUID":"uid-of-pv-1","holders":[{"nodeID":"id-x","state":"held"}]}`)
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("n", guardrig.HourAgo)
+	r.Annotate(`{"version":1,"driver":"disk.example.com","handle":"vol-1","cluster":"another","pvUID":"uid-of-pv-1","holders":[{"nodeID":"id-x","state":"held"}]}`)
 	h := listen(r)
-	r.must(r.publish("n"))
+	r.Must(r.PublishTo("n"))
 	if len(h.aside) == 0 || !strings.Contains(h.aside[0], "another cluster") {
 		t.Errorf("set aside: %q", h.aside)
 	}
 	h.aside = nil
-	r.annotate(`{"version":1,"driver":"disk.example.com","handle":"vol-1","cluster":"another","pvUID":"uid-of-pv-1","holders":[{"nodeID":"id-x","state":"held"}]}`)
-	r.must(r.unpublish("id-nobody"))
+	r.Annotate(`{"version":1,"driver":"disk.example.com","handle":"vol-1","cluster":"another","pvUID":"uid-of-pv-1","holders":[{"nodeID":"id-x","state":"held"}]}`)
+	r.Must(r.UnpublishFrom("id-nobody"))
 	if len(h.aside) == 0 {
 		t.Error("an unpublish does not report it")
 	}
@@ -1027,25 +897,25 @@ func TestALedgerOfAnotherClusterIsReported(t *testing.T) {
 // old name is over does not release the volume where it is in use now.
 func TestWhatIsOverUnderAnotherNameReleasesNoNodeThatUsesTheVolume(t *testing.T) {
 	for _, state := range []fence.State{fence.Released, fence.TakenOver} {
-		r := held(t)
-		r.change(func(l *ledger.Ledger) { e := l.Get("id-old"); e.NodeName, e.State = "renamed", state })
-		if err := r.publish("next"); status.Code(err) != codes.FailedPrecondition {
+		r := guardrig.Held(t)
+		r.Change(func(l *ledger.Ledger) { e := l.Get("id-old"); e.NodeName, e.State = "renamed", state })
+		if err := r.PublishTo("next"); status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("%s under another name, publish elsewhere: %v", state, err)
 		}
-		if err := r.unpublish("id-old"); status.Code(err) != codes.FailedPrecondition {
+		if err := r.UnpublishFrom("id-old"); status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("%s under another name, unpublish: %v", state, err)
 		}
-		if len(r.calls) > 0 {
-			t.Errorf("%s under another name: the driver saw %q", state, r.calls)
+		if len(r.Calls) > 0 {
+			t.Errorf("%s under another name: the driver saw %q", state, r.Calls)
 		}
 	}
 }
 
 // Its Node and CSINode were away for the moment of its publish.
 func TestAHolderWithoutANameIsNamedOnceItsNodeIsThere(t *testing.T) {
-	r := held(t)
-	r.change(func(l *ledger.Ledger) { e := l.Get("id-old"); e.NodeName, e.NodeUID, e.BootID = "", "", "" })
-	if err := r.publish("next"); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "node old ") {
+	r := guardrig.Held(t)
+	r.Change(func(l *ledger.Ledger) { e := l.Get("id-old"); e.NodeName, e.NodeUID, e.BootID = "", "", "" })
+	if err := r.PublishTo("next"); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "node old ") {
 		t.Errorf("the refusal does not name the node: %v", err)
 	}
 }
@@ -1053,32 +923,32 @@ func TestAHolderWithoutANameIsNamedOnceItsNodeIsThere(t *testing.T) {
 // A node that let go, in a drain, and was then scaled down: its driver's NOT_FOUND
 // must not keep the volume for ever. Nothing is on a machine that let go.
 func TestNotFoundIsSuccessOfANodeThatLetGoAndIsGone(t *testing.T) {
-	r := published(t, fence.Policy{})
-	r.attachment("old", now)
-	r.unpublishErr = errThrottled
-	r.refused(r.unpublish(id("old")), codes.Internal, "throttled")
-	r.unpublishErr = status.Error(codes.NotFound, "no such VM")
-	r.refused(r.unpublish(id("old")), codes.NotFound) // its Node is there: the driver is wrong about one of them
-	r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-	r.must(r.client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-	r.lives["old"] = fence.Unknown
-	r.look()
-	r.must(r.publish("next"))
-	r.must(r.unpublish(id("old")))
+	r := guardrig.Published(t, fence.Policy{})
+	r.Attachment("old", guardrig.Now)
+	r.UnpublishErr = guardrig.ErrThrottled
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.Internal, "throttled")
+	r.UnpublishErr = status.Error(codes.NotFound, "no such VM")
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.NotFound) // its Node is there: the driver is wrong about one of them
+	r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.Must(r.Client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.Lives["old"] = fence.Unknown
+	r.Look()
+	r.Must(r.PublishTo("next"))
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
 }
 
 // One that revokes has revoked nothing where it finds nothing.
 func TestNotFoundRevokesNothing(t *testing.T) {
-	r := published(t, fence.Policy{UnpublishRevokesAccess: true})
-	r.lists("old", true, false)
-	r.lives["old"] = fence.Stale
-	r.attachment("old", now)
-	r.unpublishErr = status.Error(codes.NotFound, "no such VM")
-	r.refused(r.unpublish(id("old")), codes.NotFound)
-	r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-	r.lives["old"] = fence.Unknown
-	r.look()
-	if r.publish("next") == nil {
+	r := guardrig.Published(t, fence.Policy{UnpublishRevokesAccess: true})
+	r.Lists("old", true, false)
+	r.Lives["old"] = fence.Stale
+	r.Attachment("old", guardrig.Now)
+	r.UnpublishErr = status.Error(codes.NotFound, "no such VM")
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.NotFound)
+	r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.Lives["old"] = fence.Unknown
+	r.Look()
+	if r.PublishTo("next") == nil {
 		t.Error("published elsewhere while the old node may write")
 	}
 }

@@ -38,7 +38,7 @@ func (u *unpublication) run(ctx context.Context) (*spec.ControllerUnpublishVolum
 func (u *unpublication) round(ctx context.Context) (*spec.ControllerUnpublishVolumeResponse, error) {
 	s, err := u.survey(ctx)
 	if err != nil {
-		return nil, u.unjudged(callUnpublish, u.req.GetVolumeId(), u.req.GetNodeId(), err)
+		return nil, u.unjudged(CallUnpublish, u.req.GetVolumeId(), u.req.GetNodeId(), err)
 	}
 	if unguarded(s) {
 		return u.driver.Unpublish(ctx, u.req)
@@ -47,7 +47,7 @@ func (u *unpublication) round(ctx context.Context) (*spec.ControllerUnpublishVol
 		return u.everyone(ctx, s)
 	}
 	v := fence.JudgeUnpublish(s.Snapshot, s.Subject)
-	d := decisionOf(callUnpublish, s, s.Subject, v)
+	d := decisionOf(CallUnpublish, s, s.Subject, v)
 	switch v.Action {
 	case fence.Answer:
 		u.Reporter.Decided(d)
@@ -101,7 +101,7 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 	}
 	if v.Subject == nil {
 		if err := u.Surveyor.Ledgers.Confirm(ctx, s.Book); err != nil {
-			return nil, u.unwritten(callUnpublish, s, err)
+			return nil, u.unwritten(CallUnpublish, s, err)
 		}
 		return u.driver.Unpublish(ctx, req)
 	}
@@ -109,10 +109,10 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 	entry := leavingEntry(s, l, *v.Subject)
 	l.Put(entry)
 	if err := u.write(ctx, EffectLeaving, s, l); err != nil {
-		return nil, u.unwritten(callUnpublish, s, err)
+		return nil, u.unwritten(CallUnpublish, s, err)
 	}
 	var resp *spec.ControllerUnpublishVolumeResponse
-	err := do(EffectUnpublish, func() (err error) {
+	err := Do(EffectUnpublish, func() (err error) {
 		resp, err = u.driver.Unpublish(ctx, req)
 		return unpublished(*v.Subject, err)
 	})
@@ -130,7 +130,7 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 	})
 	if err != nil {
 		// The disk is off; the caller's retry is idempotent and cuts it then.
-		return nil, u.unwritten(callUnpublish, s, err)
+		return nil, u.unwritten(CallUnpublish, s, err)
 	}
 	return resp, nil
 }
@@ -147,7 +147,7 @@ func listsOn(st *fence.Standing) bool {
 // kubelet, Ready, listed the volume then: the one fact from which a later "not
 // in use" can be believed.
 func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.Verdict) error {
-	c := contestDue(v)
+	c := ContestDue(v)
 	if c == nil {
 		return nil
 	}
@@ -162,14 +162,14 @@ func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.V
 	}
 	l.Put(e)
 	if err := u.write(ctx, EffectContest, s, l); err != nil {
-		return u.unwritten(callUnpublish, s, err)
+		return u.unwritten(CallUnpublish, s, err)
 	}
 	return nil
 }
 
-// contestDue is what a refused unpublish has to write down of its holder; nil:
-// nothing, or it stands there already.
-func contestDue(v fence.Verdict) *fence.Contest {
+// ContestDue is what an unpublish that is refused by that verdict has to write down
+// of its holder; nil: nothing, or it stands there already.
+func ContestDue(v fence.Verdict) *fence.Contest {
 	if !v.Contest || v.Blocking.Holder.State == fence.TakenOver {
 		return nil
 	}
@@ -217,7 +217,7 @@ func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.C
 		v := fence.JudgeHolder(s.Snapshot, &s.Holders[i])
 		if v.Action == fence.Refuse {
 			v.Reason = fence.UnpublishEveryone
-			d := decisionOf(callUnpublish, s, "", v)
+			d := decisionOf(CallUnpublish, s, "", v)
 			return nil, u.refuse(d, s, v)
 		}
 		if h := &s.Holders[i]; h.State != fence.TakenOver && h.NodeID != "" {
@@ -229,7 +229,7 @@ func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.C
 		l.Put(leavingEntry(s, l, st))
 	}
 	if err := u.write(ctx, EffectLeaving, s, l); err != nil {
-		return nil, u.unwritten(callUnpublish, s, err)
+		return nil, u.unwritten(CallUnpublish, s, err)
 	}
 	resp, err := u.driver.Unpublish(ctx, u.req)
 	if err != nil {

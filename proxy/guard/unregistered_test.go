@@ -1,4 +1,4 @@
-package guard
+package guard_test
 
 import (
 	"testing"
@@ -7,35 +7,14 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
-
-// register sets the node ID that a node's CSINode carries; empty: its driver is
-// not registered, as while the node's plugin restarts.
-func (r *rig) register(node, nodeID string) {
-	r.t.Helper()
-	n, err := r.client.StorageV1().CSINodes().Get(r.t.Context(), node, metav1.GetOptions{})
-	r.must(err)
-	n.Spec.Drivers = nil
-	if nodeID != "" {
-		n.Spec.Drivers = []storagev1.CSINodeDriver{{Name: driverName, NodeID: nodeID}}
-	}
-	_, err = r.client.StorageV1().CSINodes().Update(r.t.Context(), n, metav1.UpdateOptions{})
-	r.must(err)
-}
-
-// deleting makes a VolumeAttachment that is being deleted.
-func (r *rig) deleting(node string) {
-	r.t.Helper()
-	r.attachment(node, time.Time{})
-	r.attachment(node, now.Add(-time.Minute))
-}
 
 // policies under which a holder of which nothing is known may be unpublished.
 var policies = map[string]fence.Policy{"refuse": {}, "unpublishRevokesAccess": {UnpublishRevokesAccess: true}, "unfenced: Forward": {ForwardUnfenced: true}}
@@ -43,28 +22,28 @@ var policies = map[string]fence.Policy{"refuse": {}, "unpublishRevokesAccess": {
 func TestANodeThatUsesTheVolumeHoldsItWhileItsDriverIsNotRegistered(t *testing.T) {
 	for name, p := range policies {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, p) // and there is no ledger yet
-			r.node("old", hourAgo)
-			r.node("next", hourAgo)
-			r.lists("old", true, false)
-			r.deleting("old")
-			r.register("old", "")
-			r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
-			r.refused(r.publish("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
-			r.called()
+			r := guardrig.New(t, p) // and there is no ledger yet
+			r.Node("old", guardrig.HourAgo)
+			r.Node("next", guardrig.HourAgo)
+			r.Lists("old", true, false)
+			r.Deleting("old")
+			r.Register("old", "")
+			r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+			r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+			r.Called()
 		})
 	}
 }
 
 func TestADrainedNodeIsNotContestedWhileItsDriverIsNotRegistered(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("old", hourAgo)
-	r.deleting("old")
-	r.register("old", "")
-	r.refused(r.unpublish(id("old")), codes.FailedPrecondition)
-	r.called()
-	pv, err := r.client.CoreV1().PersistentVolumes().Get(t.Context(), pvName, metav1.GetOptions{})
-	r.must(err)
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("old", guardrig.HourAgo)
+	r.Deleting("old")
+	r.Register("old", "")
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
+	r.Called()
+	pv, err := r.Client.CoreV1().PersistentVolumes().Get(t.Context(), guardrig.PVName, metav1.GetOptions{})
+	r.Must(err)
 	if text, ok := pv.Annotations[ledger.Annotation]; ok {
 		t.Errorf("the ledger says of a machine that is not known yet: %s", text)
 	}
@@ -73,16 +52,16 @@ func TestADrainedNodeIsNotContestedWhileItsDriverIsNotRegistered(t *testing.T) {
 func TestASilentOldNameFreesNobodyFromTheNodeThatUsesTheVolume(t *testing.T) {
 	for name, p := range policies {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, p)
-			r.node("old", hourAgo)
-			r.node("next", hourAgo)
-			r.lives["old"] = fence.Stale
-			r.annotate(`{"version":1,"driver":"disk.example.com","handle":"vol-1","cluster":"cluster-uid","pvUID":"uid-of-pv-1","holders":[{"nodeID":"id-old","node":"old","nodeUID":"uid-of-old","bootID":"boot-of-old","token":"t","state":"publishing"}]}`)
-			r.heir("old", "renamed")
-			r.lists("renamed", true, true)
-			r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
-			r.refused(r.publish("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
-			r.called()
+			r := guardrig.New(t, p)
+			r.Node("old", guardrig.HourAgo)
+			r.Node("next", guardrig.HourAgo)
+			r.Lives["old"] = fence.Stale
+			r.Annotate(`{"version":1,"driver":"disk.example.com","handle":"vol-1","cluster":"cluster-uid","pvUID":"uid-of-pv-1","holders":[{"nodeID":"id-old","node":"old","nodeUID":"uid-of-old","bootID":"boot-of-old","token":"t","state":"publishing"}]}`)
+			r.Heir("old", "renamed")
+			r.Lists("renamed", true, true)
+			r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
+			r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
+			r.Called()
 		})
 	}
 }
@@ -91,7 +70,7 @@ func TestASilentOldNameFreesNobodyFromTheNodeThatUsesTheVolume(t *testing.T) {
 func TestTheNodeThatUsesTheVolumeIsJudgedWhicheverAttachmentComesFirst(t *testing.T) {
 	first, last := "", ""
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"} {
-		if csi.AttachmentName(handle, driverName, name) < csi.AttachmentName(handle, driverName, "renamed") {
+		if csi.AttachmentName(guardrig.Handle, guardrig.DriverName, name) < csi.AttachmentName(guardrig.Handle, guardrig.DriverName, "renamed") {
 			first = name
 		} else {
 			last = name
@@ -103,128 +82,112 @@ func TestTheNodeThatUsesTheVolumeIsJudgedWhicheverAttachmentComesFirst(t *testin
 	for _, old := range []string{first, last} {
 		for name, p := range policies {
 			t.Run(name+", "+old, func(t *testing.T) {
-				r := newRig(t, p)
-				r.node("next", hourAgo)
-				r.heir(old, "renamed")
-				r.deleting(old) // its Node is gone, and it is stuck
-				r.lists("renamed", true, true)
-				r.refused(r.publish("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
+				r := guardrig.New(t, p)
+				r.Node("next", guardrig.HourAgo)
+				r.Heir(old, "renamed")
+				r.Deleting(old) // its Node is gone, and it is stuck
+				r.Lists("renamed", true, true)
+				r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
 				h := listen(r)
-				r.refused(r.unpublish(id(old)), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
-				r.attachmentWith("renamed", id(old), now)
-				r.refused(r.unpublish(id(old)), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
+				r.Refused(r.UnpublishFrom(guardrig.ID(old)), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
+				r.AttachmentWith("renamed", guardrig.ID(old), guardrig.Now)
+				r.Refused(r.UnpublishFrom(guardrig.ID(old)), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node renamed")
 				if a, b := h.decisions[0].NodeName, h.decisions[1].NodeName; a != old || b != "renamed" {
 					t.Errorf("whose VolumeAttachment waits: %s, and then %s", a, b)
 				}
-				r.called()
+				r.Called()
 			})
 		}
 	}
 }
 
 func TestAnUnpublishFromAllNodesJudgesEachHolderWithoutAnID(t *testing.T) {
-	r := newRig(t, fence.Policy{})
+	r := guardrig.New(t, fence.Policy{})
 	for _, name := range []string{"m", "n"} {
-		r.node(name, hourAgo)
-		r.register(name, "")
-		r.attached(name)
+		r.Node(name, guardrig.HourAgo)
+		r.Register(name, "")
+		r.Attached(name)
 	}
 	// The first was let go, by the word of a kubelet that is silent since.
-	r.status("m", func(s *corev1.NodeStatus) { s.Conditions[0].Status = corev1.ConditionUnknown })
-	r.lists("n", true, true)
-	r.refused(r.unpublish(""), codes.FailedPrecondition)
-	r.called()
-}
-
-// attached makes a VolumeAttachment that nobody noted a node ID on.
-func (r *rig) attached(node string) {
-	r.t.Helper()
-	r.deleting(node)
-	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) {
-		delete(va.Annotations, csi.NodeIDAnnotation)
-		va.Status.Attached = true
-	})
+	r.Status("m", func(s *corev1.NodeStatus) { s.Conditions[0].Status = corev1.ConditionUnknown })
+	r.Lists("n", true, true)
+	r.Refused(r.UnpublishFrom(""), codes.FailedPrecondition)
+	r.Called()
 }
 
 // external-attacher's comparison with ListVolumes publishes again to a node, also
 // while a person deletes it.
 func TestWhatIsKnownOfAHolderIsNotGivenUpWhenItsNodeIsGone(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("old", hourAgo)
-	r.attachment("old", time.Time{})
-	r.must(r.publish("old"))
-	r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-	r.must(r.client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-	r.must(r.publish("old"))
-	r.wantHolder("old", fence.Publishing)
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("old", guardrig.HourAgo)
+	r.Attachment("old", time.Time{})
+	r.Must(r.PublishTo("old"))
+	r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.Must(r.Client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.Must(r.PublishTo("old"))
+	r.WantHolder("old", fence.Publishing)
 }
 
 // A machine reboots, its Node is deleted and registered anew, and lists the volume
 // before the index has seen it. A word about the earlier boot does not count.
 func TestANodeThatRegistersAnewIsSeenBeforeTheIndexSeesIt(t *testing.T) {
-	for _, registered := range []string{"", id("old")} {
-		r := newRig(t, fence.Policy{})
-		r.guard.Surveyor.Sources = []evidence.Source{says{fence.OperatorConfirmation}}
-		r.node("old", hourAgo)
-		r.attachment("old", time.Time{})
-		r.must(r.publish("old"))
-		r.must(r.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-		r.must(r.client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-		r.node("old", hourAgo)
-		r.register("old", registered)
-		r.status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "boot-2" })
-		r.renewUID("old")
-		r.attachment("old", now)
-		r.look()
-		r.lists("old", true, false)
-		_, err := r.guard.ControllerUnpublishVolume(t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: id("old")}, r)
-		r.refused(err, codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
-		r.called("publish id-old")
+	for _, registered := range []string{"", guardrig.ID("old")} {
+		r := guardrig.New(t, fence.Policy{})
+		r.Guard.Surveyor.Sources = []evidence.Source{guardrig.Says{fence.OperatorConfirmation}}
+		r.Node("old", guardrig.HourAgo)
+		r.Attachment("old", time.Time{})
+		r.Must(r.PublishTo("old"))
+		r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		r.Must(r.Client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		r.Node("old", guardrig.HourAgo)
+		r.Register("old", registered)
+		r.Status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "boot-2" })
+		r.RenewUID("old")
+		r.Attachment("old", guardrig.Now)
+		r.Look()
+		r.Lists("old", true, false)
+		_, err := r.Guard.ControllerUnpublishVolume(t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: guardrig.ID("old")}, r)
+		r.Refused(err, codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+		r.Called("publish id-old")
 	}
 }
 
 // It is published to once more, as the attacher does when ListVolumes lacks it.
 func TestANodeThatRegistersAnewIsNotBelievedToHaveLetGo(t *testing.T) {
-	r := published(t, fence.Policy{})
-	r.renewUID("old")
-	r.must(r.publish("old"))
-	if l := r.ledger(); len(l.Holders) != 1 || l.Holders[0].NodeUID != "uid-of-old-anew" || l.Holders[0].Contest == nil {
+	r := guardrig.Published(t, fence.Policy{})
+	r.RenewUID("old")
+	r.Must(r.PublishTo("old"))
+	if l := r.Ledger(); len(l.Holders) != 1 || l.Holders[0].NodeUID != "uid-of-old-anew" || l.Holders[0].Contest == nil {
 		t.Errorf("the ledger says %+v", l.Holders)
 	}
-	r.attachment("old", now)
-	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
-	r.refused(r.publish("next"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
-	r.called("publish id-old", "publish id-old")
-	r.reboot("old", "boot-2")
-	r.must(r.unpublish(id("old")))
+	r.Attachment("old", guardrig.Now)
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.Called("publish id-old", "publish id-old")
+	r.Reboot("old", "boot-2")
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
 }
 
 // Nothing could end a contest of a boot that nobody can tell from the next.
 func TestANodeWithoutABootIDIsNotContestedForRegisteringAnew(t *testing.T) {
-	r := newRig(t, fence.Policy{})
-	r.node("old", hourAgo)
-	r.status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "" })
-	r.attachment("old", time.Time{})
-	r.must(r.publish("old"))
-	r.renewUID("old")
-	r.must(r.publish("old"))
-	r.attachment("old", now)
-	r.must(r.unpublish(id("old")))
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("old", guardrig.HourAgo)
+	r.Status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "" })
+	r.Attachment("old", time.Time{})
+	r.Must(r.PublishTo("old"))
+	r.RenewUID("old")
+	r.Must(r.PublishTo("old"))
+	r.Attachment("old", guardrig.Now)
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
 }
 
 func TestANodeThatRegistersAnewKeepsWhatWasSeenOfIt(t *testing.T) {
-	r := published(t, fence.Policy{})
+	r := guardrig.Published(t, fence.Policy{})
 	seen := fence.Contest{BootID: "boot-of-old", SeenReadySince: "2026-01-02T03:04:05Z"}
-	r.change(func(l *ledger.Ledger) { l.Get(id("old")).Contest = &seen })
-	r.renewUID("old")
-	r.must(r.publish("old"))
-	if e := r.ledger().Get(id("old")); e.NodeUID != "uid-of-old-anew" || e.Contest == nil || *e.Contest != seen {
+	r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("old")).Contest = &seen })
+	r.RenewUID("old")
+	r.Must(r.PublishTo("old"))
+	if e := r.Ledger().Get(guardrig.ID("old")); e.NodeUID != "uid-of-old-anew" || e.Contest == nil || *e.Contest != seen {
 		t.Errorf("the ledger says %+v", e)
 	}
-}
-
-// renewUID makes a Node another object.
-func (r *rig) renewUID(name string) {
-	r.t.Helper()
-	r.changeNode(name, func(n *corev1.Node) { n.UID += "-anew" })
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
-	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard/waiting"
 )
 
 // Options are what a sidecar is built of. Conn and Rest are required.
@@ -40,7 +40,7 @@ type Options struct {
 	Metrics *Metrics
 	Board   *Board
 	// Rejudged is how many of the calls that wait are judged anew at a time
-	// (guard.Spare); 0: guard.Rejudged, below 0: none.
+	// (waiting.Spare); 0: waiting.Rejudged, below 0: none.
 	Rejudged int64
 	// Lead says what is wrong with this process's own lead; nil: nothing.
 	Lead func() error
@@ -73,7 +73,7 @@ func (in Options) withDefaults() Options {
 		in.Board = NewBoard("", in.Config, false, &Readiness{})
 	}
 	if in.Rejudged == 0 {
-		in.Rejudged = guard.Rejudged
+		in.Rejudged = waiting.Rejudged
 	}
 	if in.Ready == nil {
 		in.Ready = func(func() error) {}

@@ -20,6 +20,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard/waiting"
 )
 
 // New wires the guard:
@@ -91,11 +92,11 @@ func New(ctx context.Context, in Options) (proxy.Guard, func(context.Context) er
 	if err != nil {
 		return nil, nil, err
 	}
-	waiting := guard.NewWaiting(client, c.surveyor, in.Metrics.Waiting)
-	report := guard.NewReport(events, newRecorder(ctx, events, ids.Driver), in.Metrics, waiting)
+	calls := waiting.New(client, c.surveyor, in.Metrics.Waiting)
+	report := waiting.NewReport(events, newRecorder(ctx, events, ids.Driver), in.Metrics, calls)
 	sights := newSighting(client, index, c.sources)
 	context.AfterFunc(ctx, sights.queue.ShutDown)
-	wake.add(waiting.Changed)
+	wake.add(calls.Changed)
 	mover, err := newFailover(ctx, in, ids, index, c)
 	if err != nil {
 		return nil, nil, err
@@ -108,7 +109,7 @@ func New(ctx context.Context, in Options) (proxy.Guard, func(context.Context) er
 	index.OnNode(sights.saw)
 	tracker.OnStale(wake.node)
 	probe := func(ctx context.Context) { tracker.Probe(ctx, answers(vital)) }
-	for _, run := range []func(context.Context){index.Run, tracker.Run, probe, waiting.Run, report.Run} {
+	for _, run := range []func(context.Context){index.Run, tracker.Run, probe, calls.Run, report.Run} {
 		go run(ctx)
 	}
 	in.Ready(index.Ready)
@@ -116,22 +117,22 @@ func New(ctx context.Context, in Options) (proxy.Guard, func(context.Context) er
 		return nil, nil, err
 	}
 	index.EachRefused(func(va *storagev1.VolumeAttachment, handle string) {
-		waiting.Recover(va, handle, index.NodeID(va.Spec.NodeName))
+		calls.Recover(va, handle, index.NodeID(va.Spec.NodeName))
 	})
 	klog.FromContext(ctx).Info("Guarding", "driver", ids.Driver, "mode", in.Config.Mode, "cluster", cluster)
 	g := c.guard(report)
-	in.Board.setParts(&boardParts{levels: c.fencing.fencer.Levels, waiting: waiting, recent: &report.Recent, underWay: g.UnderWay,
+	in.Board.setParts(&boardParts{levels: c.fencing.fencer.Levels, waiting: calls, recent: &report.Recent, underWay: g.UnderWay,
 		index: index, lives: tracker, records: c.surveyor.Records, mover: mover})
-	return bounded(g, waiting, in), background(client, sights, c.fencing, mover), nil
+	return bounded(g, calls, in), background(client, sights, c.fencing, mover), nil
 }
 
 // bounded is g with driver.maxConcurrentCalls, for which no refused call waits; one
 // that observes holds nobody up.
-func bounded(g proxy.Guard, waiting *guard.Waiting, in Options) proxy.Guard {
+func bounded(g proxy.Guard, calls *waiting.Calls, in Options) proxy.Guard {
 	if in.Config.Mode == config.Observe {
 		return g
 	}
-	return guard.Spare(guard.Bound(g, in.Config.Driver.MaxConcurrentCalls), waiting, in.Metrics, max(in.Rejudged, 0))
+	return waiting.Spare(guard.Bound(g, in.Config.Driver.MaxConcurrentCalls), calls, in.Metrics, max(in.Rejudged, 0))
 }
 
 // wakeUps tell of what may have unblocked something. Add before anything runs.

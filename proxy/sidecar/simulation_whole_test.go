@@ -13,7 +13,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/csi-fencepost/csi-fencepost/proxy"
-	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard/waiting"
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate"
 )
 
@@ -22,7 +22,7 @@ import (
 // which is in memory.
 func wholeProgram(ctx context.Context, p simulate.Parts) (simulate.Sidecar, error) {
 	metrics := NewMetrics()
-	rejudged := int64(guard.Rejudged)
+	rejudged := int64(waiting.Rejudged)
 	if p.Spares {
 		rejudged = -1 // none
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard/waiting"
 	"github.com/csi-fencepost/csi-fencepost/proxy/statusz"
 )
 
@@ -46,8 +46,8 @@ type Board struct {
 // boardParts are what knows the state of the guard and of failover.
 type boardParts struct {
 	levels   agent.Levels
-	waiting  interface{ List() []guard.WaitingCall }
-	recent   interface{ List() []guard.Said }
+	waiting  interface{ List() []waiting.Call }
+	recent   interface{ List() []waiting.Said }
 	underWay func() []string
 	index    *observe.Watch
 	lives    *observe.Tracker
@@ -116,7 +116,7 @@ func (b *Board) collect(ctx context.Context) *statusz.State {
 	return s
 }
 
-func waitingShown(w *guard.WaitingCall) statusz.Waiting {
+func waitingShown(w *waiting.Call) statusz.Waiting {
 	v := statusz.Waiting{Call: w.Call, Volume: w.Volume, PV: w.PV, Node: w.NodeName, NodeID: w.NodeID, Holder: w.Holder,
 		Reason: string(w.Reason), Text: w.Text, Since: w.Since.UTC(), Times: w.Times}
 	if w.Reason != fence.Undecided {
@@ -125,7 +125,7 @@ func waitingShown(w *guard.WaitingCall) statusz.Waiting {
 	return v
 }
 
-func decisionShown(d *guard.Said) statusz.Decision {
+func decisionShown(d *waiting.Said) statusz.Decision {
 	v := statusz.Decision{Call: d.Call, Volume: d.Volume, PV: d.PV, Node: d.NodeName, NodeID: d.NodeID, Verdict: d.Verdict,
 		Reason: string(d.Reason), Text: d.Text, From: d.From, First: d.First.UTC(), Last: d.Last.UTC(), Times: d.Times}
 	if d.Holder != nil {

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard/waiting"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
@@ -100,7 +100,7 @@ func (s *waitSight) sawAttachments(vas []storagev1.VolumeAttachment, now time.Ti
 		if va.Status.Attached && m.attached.IsZero() {
 			m.attached = now
 		}
-		if touch := va.Annotations[guard.RetryAnnotation]; touch != m.touch {
+		if touch := va.Annotations[waiting.RetryAnnotation]; touch != m.touch {
 			m.touch = touch
 			if !m.gone.IsZero() {
 				m.touches++

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/deploy"
-	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard/waiting"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
@@ -37,8 +37,8 @@ func TestTheSideThatMayNotWakeLacksThatRightAlone(t *testing.T) {
 	}
 }
 
-// waiting is a lane with one volume that a sight follows, by hand.
-func waiting(p *plane) (*waitSight, *waitLane, *waitMoments) {
+// waitingLane is a lane with one volume that a sight follows, by hand.
+func waitingLane(p *plane) (*waitSight, *waitLane, *waitMoments) {
 	l := &waitLane{waitCase: &waitCase{ends: "it ends"}, side: woken, volumes: []*bed.Volume{{Name: "pv"}}}
 	l.lanes = []*waitLane{l}
 	m := &waitMoments{}
@@ -47,7 +47,7 @@ func waiting(p *plane) (*waitSight, *waitLane, *waitMoments) {
 }
 
 func attachment(touch string, attached bool, text string) []storagev1.VolumeAttachment {
-	va := storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va", Annotations: map[string]string{guard.RetryAnnotation: touch}},
+	va := storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va", Annotations: map[string]string{waiting.RetryAnnotation: touch}},
 		Status: storagev1.VolumeAttachmentStatus{Attached: attached}}
 	if text != "" {
 		va.Status.AttachError = &storagev1.VolumeError{Message: text}
@@ -56,7 +56,7 @@ func attachment(touch string, attached bool, text string) []storagev1.VolumeAtta
 }
 
 func TestAWaitIsTimedFromTheEndOfItsReason(t *testing.T) {
-	s, l, m := waiting(&plane{Run: bed.NewRun(t.Context(), nil)})
+	s, l, m := waitingLane(&plane{Run: bed.NewRun(t.Context(), nil)})
 	cases := []*waitCase{l.waitCase}
 	now := time.Now()
 	after := func(seconds float64) time.Time { return now.Add(time.Duration(seconds * float64(time.Second))) }
@@ -88,7 +88,7 @@ func TestAWaitIsTimedFromTheEndOfItsReason(t *testing.T) {
 
 func TestAVolumeThatDidNotWaitEndsTheMeasurement(t *testing.T) {
 	p := &plane{Run: bed.NewRun(t.Context(), nil)}
-	s, l, _ := waiting(p)
+	s, l, _ := waitingLane(p)
 	s.sawAttachments(attachment("", true, ""), time.Now())
 	defer func() {
 		found := recover()

@@ -15,7 +15,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard/waiting"
 )
 
 // installed leaves behind everything that csi-fencepost writes, and beside each
@@ -28,7 +28,7 @@ func installed(t *testing.T) (attachment string) {
 	annotatePV(t, "data", "example.com/keep", "me")
 	attachment = attach(t, "data", "n1", true)
 	_, err := whole.admin.StorageV1().VolumeAttachments().Patch(t.Context(), attachment, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+guard.RetryAnnotation+`":"x","example.com/keep":"me"}}}`), metav1.PatchOptions{})
+		[]byte(`{"metadata":{"annotations":{"`+waiting.RetryAnnotation+`":"x","example.com/keep":"me"}}}`), metav1.PatchOptions{})
 	must(t, err)
 	_, err = whole.admin.CoreV1().Nodes().Patch(t.Context(), "n1", types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"`+failover.WitnessAnnotation+`":"x","`+failover.MaintenanceAnnotation+`":"true"}},"spec":{"taints":[
@@ -62,7 +62,7 @@ func TestUninstallTakesAwayWhatIsOursAndNothingElse(t *testing.T) {
 	}
 	va, err := whole.admin.StorageV1().VolumeAttachments().Get(t.Context(), attachment, metav1.GetOptions{})
 	must(t, err)
-	if _, there := va.Annotations[guard.RetryAnnotation]; there || va.Annotations["example.com/keep"] != "me" {
+	if _, there := va.Annotations[waiting.RetryAnnotation]; there || va.Annotations["example.com/keep"] != "me" {
 		t.Errorf("VolumeAttachment: %v", va.Annotations)
 	}
 	n, err := whole.admin.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})

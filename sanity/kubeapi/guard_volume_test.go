@@ -15,7 +15,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
-	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard/waiting"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
@@ -196,7 +196,7 @@ func (r *rig) followTouches(v *bed.Volume, n *node) *history {
 	va, err := r.Client.StorageV1().VolumeAttachments().Get(r.ctx(), csi.AttachmentName(v.Handle, r.Driver, n.name), metav1.GetOptions{})
 	r.must(err)
 	w, err := r.Client.StorageV1().VolumeAttachments().Watch(r.ctx(), one(va.Name, va.ResourceVersion))
-	return r.follow(w, err, va.Annotations[guard.RetryAnnotation], func(o metav1.Object) string { return o.GetAnnotations()[guard.RetryAnnotation] })
+	return r.follow(w, err, va.Annotations[waiting.RetryAnnotation], func(o metav1.Object) string { return o.GetAnnotations()[waiting.RetryAnnotation] })
 }
 
 func one(name, from string) metav1.ListOptions {

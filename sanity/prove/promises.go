@@ -65,7 +65,7 @@ var promises = []promise{
 		simulation: checked{[]string{"R6", "stuck"}, "no machine is switched off whose lease was renewed since that was decided; once the faults have ceased everything comes right"},
 		model:      checked{nil, "dead ends are not searched for"},
 		stories:    []string{"rack", "all-silent", "array-outage", "drain", "late-off"},
-		mutants:    []string{"fence/fencer", "proxy/guard"},
+		mutants:    []string{"fence/fencer", "proxy/guard", "proxy/guard/waiting"},
 		fuzz:       []string{"cmd/csi-fencepost/explain FuzzArguments", "cmd/csi-fencepost/operate FuzzArguments", "cmd/csi-fencepost/run FuzzArguments"},
 		guards:     []string{"drain", "move", "clock-ahead", "other-cluster", "back-off"},
 		besides:    "what a call and a failover cost: [BENCH.md](BENCH.md)"},

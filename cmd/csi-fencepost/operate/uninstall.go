@@ -14,7 +14,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
-	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard/waiting"
 )
 
 const uninstallHelp = `csi-fencepost uninstall takes away what csi-fencepost has written into the cluster: its taints, its annotations on
@@ -24,7 +24,7 @@ and removes it with --yes. Take the sidecars out first: csi-fencepost uninject. 
 // Annotations that csi-fencepost writes, by the kind of object.
 var (
 	volumeAnnotations     = []string{ledger.Annotation, ledger.RepairedAnnotation}
-	attachmentAnnotations = []string{guard.RetryAnnotation}
+	attachmentAnnotations = []string{waiting.RetryAnnotation}
 	nodeAnnotations       = []string{failover.WitnessAnnotation}
 )
 

@@ -23,7 +23,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
-	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard/waiting"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
@@ -222,7 +222,7 @@ func (s *runner) guard(ctx context.Context, conn *grpc.ClientConn, driver string
 		Timeout:   s.flags.timeout,
 		Metrics:   s.metrics,
 		Board:     s.board,
-		Rejudged:  guard.Rejudged,
+		Rejudged:  waiting.Rejudged,
 		Lead:      func() error { return s.leader.Check(nil) },
 		Ready:     func(check func() error) { s.ready.Set("guard", check) },
 	})

@@ -423,7 +423,7 @@ var table = []Guard{
 	{
 		Name:   "api-outage",
 		Says:   "an unpublish that cannot be judged is not forwarded",
-		Edits:  []Edit{{"proxy/guard", "unpublication.round", Becomes{Was: "return nil, u.unjudged(callUnpublish, u.req.GetVolumeId(), u.req.GetNodeId(), err)", Is: "return u.driver.Unpublish(ctx, u.req)"}}},
+		Edits:  []Edit{{"proxy/guard", "unpublication.round", Becomes{Was: "return nil, u.unjudged(CallUnpublish, u.req.GetVolumeId(), u.req.GetNodeId(), err)", Is: "return u.driver.Unpublish(ctx, u.req)"}}},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "calls in the outage were answered OK, and both volumes were taken from nodes that wrote: TakenInUse, twice",
 	},
@@ -508,7 +508,7 @@ var table = []Guard{
 	{
 		Name:   "back-off",
 		Says:   "a VolumeAttachment whose refused call would be let through is touched",
-		Edits:  []Edit{{"proxy/guard", "Waiting.look", Becomes{Was: "w.touch(ctx, call)", Is: "error(nil)"}}},
+		Edits:  []Edit{{"proxy/guard/waiting", "Calls.look", Becomes{Was: "w.touch(ctx, call)", Is: "error(nil)"}}},
 		Expect: "in vain: pod db2 is Running",
 		Then:   "stuck: the pod did not run elsewhere within 60 s",
 	},

@@ -1,4 +1,4 @@
-package guard
+package waiting
 
 import (
 	"time"
@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
 // refusal is the answer that a waiting call got.
@@ -22,13 +23,13 @@ const refusalHolds = 5 * time.Minute
 
 // judgeNext: the judgement of that call has changed, and so may that of all that
 // wait for the same holder. They are judged when they come next.
-func (w *Waiting) judgeNext(key string) {
+func (w *Calls) judgeNext(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.judgeNextLocked(key)
 }
 
-func (w *Waiting) judgeNextLocked(key string) {
+func (w *Calls) judgeNextLocked(key string) {
 	c := w.calls[key]
 	if c == nil {
 		return
@@ -43,7 +44,7 @@ func (w *Waiting) judgeNextLocked(key string) {
 
 // lastRefusal is what a call that waits would be answered again; nil: it has to be
 // judged.
-func (w *Waiting) lastRefusal(key string) *refusal {
+func (w *Calls) lastRefusal(key string) *refusal {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := w.calls[key]
@@ -55,14 +56,14 @@ func (w *Waiting) lastRefusal(key string) *refusal {
 
 // answered takes note of the answer to a call that was begun to be judged at asked.
 // It may not have seen what was found since then.
-func (w *Waiting) answered(key string, asked time.Time, err error) {
+func (w *Calls) answered(key string, asked time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := w.calls[key]
 	if c == nil || err == nil || !c.news.Before(asked) || !endsBySight(c.reason) {
 		return
 	}
-	if status.Convert(err).Message() == Clip(c.told.text) { // not the driver's own words
+	if status.Convert(err).Message() == guard.Clip(c.told.text) { // not the driver's own words
 		c.refusal = &refusal{verdict: c.told.verdict, reason: c.reason, asked: asked, err: err}
 	}
 }

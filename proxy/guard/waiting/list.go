@@ -1,4 +1,4 @@
-package guard
+package waiting
 
 import (
 	"slices"
@@ -8,11 +8,12 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
-// WaitingCall is a refused call that somebody will repeat, as it is shown to
+// Call is a refused call that somebody will repeat, as it is shown to
 // people.
-type WaitingCall struct {
+type Call struct {
 	Call, Volume, PV, NodeID, NodeName string
 	// Holder is the name of the node that the refusal is about; empty: none.
 	Holder string
@@ -29,15 +30,15 @@ type WaitingCall struct {
 }
 
 // List are the waiting calls, the one that waits longest first.
-func (w *Waiting) List() []WaitingCall {
+func (w *Calls) List() []Call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := make([]WaitingCall, 0, len(w.calls))
+	all := make([]Call, 0, len(w.calls))
 	for _, c := range w.calls {
-		all = append(all, WaitingCall{Call: c.call, Volume: c.volume, PV: c.told.pv, NodeID: c.nodeID, NodeName: c.nodeName,
+		all = append(all, Call{Call: c.call, Volume: c.volume, PV: c.told.pv, NodeID: c.nodeID, NodeName: c.nodeName,
 			Holder: c.holder, Reason: c.reason, Text: c.told.text, Since: c.told.since, Times: c.told.times})
 	}
-	slices.SortFunc(all, func(a, b WaitingCall) int {
+	slices.SortFunc(all, func(a, b Call) int {
 		if c := a.Since.Compare(b.Since); c != 0 {
 			return c
 		}
@@ -54,7 +55,7 @@ type told struct {
 	verdict  string
 }
 
-func (t *told) note(d Decision) {
+func (t *told) note(d guard.Decision) {
 	if t.since.IsZero() {
 		t.since = time.Now()
 	}
@@ -68,16 +69,4 @@ func recovered(va *storagev1.VolumeAttachment, refusal *storagev1.VolumeError) t
 		t.pv = *pv
 	}
 	return t
-}
-
-// UnderWay are the volumes with a call under way, by handle.
-func (g *Guard) UnderWay() []string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	volumes := make([]string, 0, len(g.busy))
-	for v := range g.busy {
-		volumes = append(volumes, v)
-	}
-	slices.Sort(volumes)
-	return volumes
 }

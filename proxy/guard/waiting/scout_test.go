@@ -1,4 +1,4 @@
-package guard
+package waiting
 
 import (
 	"context"
@@ -14,6 +14,9 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
 
 // agents are a source whose word nobody announces: asked how often, off or not,
@@ -27,7 +30,7 @@ type agents struct {
 func (*agents) Name() string { return "agents" }
 
 func (a *agents) Evidence(ctx context.Context, q evidence.Question) ([]fence.Evidence, error) {
-	if q.Holder.NodeID != id("old") {
+	if q.Holder.NodeID != guardrig.ID("old") {
 		return nil, nil
 	}
 	a.asked.Add(1)
@@ -35,19 +38,19 @@ func (a *agents) Evidence(ctx context.Context, q evidence.Question) ([]fence.Evi
 	if !a.off.Load() {
 		return nil, nil
 	}
-	return says{fence.PowerReading}.Evidence(ctx, q)
+	return guardrig.Says{fence.PowerReading}.Evidence(ctx, q)
 }
 
 // stale is a volume on node old, which is silent, with a publish to next and the
 // unpublish of old refused for it.
 func stale(t *testing.T, a *agents) *waiting {
 	t.Helper()
-	r := dead(t)
-	r.attachment("next", time.Time{})
-	r.guard.Surveyor.Sources = []evidence.Source{a}
+	r := guardrig.Dead(t)
+	r.Attachment("next", time.Time{})
+	r.Guard.Surveyor.Sources = []evidence.Source{a}
 	w := newWaiting(t, r)
-	r.refused(r.publish("next"), codes.FailedPrecondition, "[HolderStale]")
-	r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "[HolderStale]")
+	r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "[HolderStale]")
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "[HolderStale]")
 	w.waits(fence.HolderStale, fence.HolderStale)
 	return w
 }
@@ -81,10 +84,10 @@ func TestAMachineWhoseNodeIsGoneAndThatIsSwitchedOffIsFoundOutWithoutAnEvent(t *
 	synctest.Test(t, func(t *testing.T) {
 		a := &agents{}
 		w := stale(t, a)
-		w.must(w.client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-		w.lives["old"] = fence.Unknown
-		w.refused(w.publish("next"), codes.FailedPrecondition, "[HolderUnknown]")
-		w.refused(w.unpublish(id("old")), codes.FailedPrecondition, "[HolderUnknown]")
+		w.Must(w.Client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		w.Lives["old"] = fence.Unknown
+		w.Refused(w.PublishTo("next"), codes.FailedPrecondition, "[HolderUnknown]")
+		w.Refused(w.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "[HolderUnknown]")
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if w.touched("next") != "" || w.touched("old") != "" {
@@ -107,8 +110,8 @@ func TestRepeatedCallsAreNotLookedAtMoreOften(t *testing.T) {
 		for range 20 {
 			time.Sleep(30 * time.Second)
 			synctest.Wait()
-			w.refused(w.publish("next"), codes.FailedPrecondition, "[HolderStale]")
-			w.refused(w.unpublish(id("old")), codes.FailedPrecondition, "[HolderStale]")
+			w.Refused(w.PublishTo("next"), codes.FailedPrecondition, "[HolderStale]")
+			w.Refused(w.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "[HolderStale]")
 			before += 2
 		}
 		if looks := a.asked.Load() - before; looks < 20 || looks > 25 {
@@ -121,15 +124,15 @@ func TestRepeatedCallsAreNotLookedAtMoreOften(t *testing.T) {
 func TestNobodyLooksWhenTheSilentNodeIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := stale(t, &agents{})
-		w.lives["old"] = fence.Alive
-		w.refused(w.publish("next"), codes.FailedPrecondition, "[HolderAlive]")
-		w.refused(w.unpublish(id("old")), codes.FailedPrecondition, "[HolderAlive]")
+		w.Lives["old"] = fence.Alive
+		w.Refused(w.PublishTo("next"), codes.FailedPrecondition, "[HolderAlive]")
+		w.Refused(w.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "[HolderAlive]")
 		time.Sleep(scoutMost)
 		synctest.Wait()
-		w.client.ClearActions()
+		w.Client.ClearActions()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if looks := len(w.reads("persistentvolumes")); looks > 0 {
+		if looks := len(w.Reads("persistentvolumes")); looks > 0 {
 			t.Errorf("looked at %d times in an hour", looks)
 		}
 	})
@@ -140,7 +143,7 @@ func TestACallThatComesToWaitForAnotherNodeIsLookedAtSoonAndTheFirstNodesStillAr
 		a := &agents{}
 		w := stale(t, a)
 		time.Sleep(2*time.Minute + scoutMost/2) // it is looked at every 30 s by now
-		w.w.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Refuse, Reason: fence.HolderStale,
+		w.w.Decided(guard.Decision{Call: guard.CallPublish, Volume: guardrig.Handle, NodeID: guardrig.ID("next"), NodeName: "next", Action: fence.Refuse, Reason: fence.HolderStale,
 			Holder: &fence.Holder{NodeName: "third"}})
 		a.off.Store(true)
 		time.Sleep(retryFirst)
@@ -153,16 +156,16 @@ func TestACallThatComesToWaitForAnotherNodeIsLookedAtSoonAndTheFirstNodesStillAr
 
 func TestASilentNodeIsNotLostSightOfAmongOthersThatLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := dead(t)
-		r.attachment("next", time.Time{})
+		r := guardrig.Dead(t)
+		r.Attachment("next", time.Time{})
 		a := &agents{}
-		r.guard.Surveyor.Sources = []evidence.Source{a}
+		r.Guard.Surveyor.Sources = []evidence.Source{a}
 		w := newWaiting(t, r)
 		for i := range 100 {
-			w.w.Decided(Decision{Call: callPublish, Volume: fmt.Sprint(i), NodeID: id("next"), Action: fence.Refuse, Reason: fence.HolderAlive,
+			w.w.Decided(guard.Decision{Call: guard.CallPublish, Volume: fmt.Sprint(i), NodeID: guardrig.ID("next"), Action: fence.Refuse, Reason: fence.HolderAlive,
 				Holder: &fence.Holder{NodeName: "another"}})
 		}
-		r.refused(r.publish("next"), codes.FailedPrecondition, "[HolderStale]")
+		r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "[HolderStale]")
 		a.off.Store(true)
 		time.Sleep(retryFirst)
 		synctest.Wait()
@@ -177,7 +180,7 @@ func TestWhoWaitsLooksInTurnOfTheOneThatWentAway(t *testing.T) {
 		a := &agents{}
 		w := stale(t, a)
 		for _, node := range []string{"next", "old"} {
-			w.must(w.client.StorageV1().VolumeAttachments().Delete(t.Context(), w.w.attachment(waitingCall{volume: handle, nodeName: node}), metav1.DeleteOptions{}))
+			w.Must(w.Client.StorageV1().VolumeAttachments().Delete(t.Context(), w.w.attachment(waitingCall{volume: guardrig.Handle, nodeName: node}), metav1.DeleteOptions{}))
 			w.w.Changed(observe.Change{Node: node}) // it is found to be gone
 			synctest.Wait()
 			if node == "next" {
@@ -212,4 +215,38 @@ func TestAnAgentThatHangsHoldsUpItsOwnCallOnly(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 	})
+}
+
+// turn is a source that notes when the request that asks it has its turn.
+type turn struct{ time.Time }
+
+func (*turn) Name() string { return "test" }
+
+func (t *turn) Evidence(ctx context.Context, _ evidence.Question) ([]fence.Evidence, error) {
+	t.Time = throttle.TurnOf(ctx)
+	return nil, nil
+}
+
+// In a storm all wait for one limit on requests.
+func TestAPublishGoesFirstThenAnUnpublishThenALookAtWhatWaits(t *testing.T) {
+	r := guardrig.Fenced(t, fence.Policy{})
+	first, second := &turn{}, &turn{}
+	r.Guard.Surveyor.Sources = []evidence.Source{first, second}
+	r.Look()
+	asked := func(what string) time.Time {
+		if !first.Equal(second.Time) {
+			t.Errorf("%s has its turn at %s, and then at %s", what, first, second)
+		}
+		return first.Time
+	}
+	w := New(r.Client, r.Guard.Surveyor, func(map[string]int) {})
+	_, err := w.judge(t.Context(), waitingCall{call: guard.CallPublish, volume: guardrig.Handle, nodeID: guardrig.ID("next")})
+	r.Must(err)
+	look := asked("a look")
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
+	unpublish := asked("an unpublish")
+	r.Refused(r.PublishTo("next"), codes.FailedPrecondition)
+	if publish := asked("a publish"); !publish.Before(unpublish) || !unpublish.Before(look) {
+		t.Errorf("a publish has its turn at %s, an unpublish at %s, a look at %s", publish, unpublish, look)
+	}
 }

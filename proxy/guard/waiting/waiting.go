@@ -1,4 +1,4 @@
-package guard
+package waiting
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
 // RetryAnnotation is touched on a VolumeAttachment whose refused call would be
@@ -45,11 +46,11 @@ type waitingCall struct {
 
 func (c *waitingCall) scout() bool { return c.pace > 0 }
 
-// Waiting knows the refused calls and wakes their VolumeAttachments when what
+// Calls knows the refused calls and wakes their VolumeAttachments when what
 // blocked them changes. It only ever wakes: the call is judged anew when it
 // comes. What it knows is lost with the process, and found again in the
 // VolumeAttachments' errors (Recover).
-type Waiting struct {
+type Calls struct {
 	client   kubernetes.Interface
 	surveyor *survey.Surveyor
 	count    func(byReason map[string]int)
@@ -59,10 +60,10 @@ type Waiting struct {
 	calls map[string]*waitingCall
 }
 
-// NewWaiting makes a Waiting that judges with surveyor, and tells count how many
-// calls wait, by the reason of their last refusal, whenever that changes.
-func NewWaiting(client kubernetes.Interface, surveyor *survey.Surveyor, count func(byReason map[string]int)) *Waiting {
-	return &Waiting{client: client, surveyor: surveyor, count: count, calls: map[string]*waitingCall{},
+// New makes Calls that are judged with surveyor. count is told how many wait, by the
+// reason of their last refusal, whenever that changes.
+func New(client kubernetes.Interface, surveyor *survey.Surveyor, count func(byReason map[string]int)) *Calls {
+	return &Calls{client: client, surveyor: surveyor, count: count, calls: map[string]*waitingCall{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMost))}
 }
 
@@ -85,12 +86,12 @@ const (
 func callKey(call, volume, nodeID string) string { return call + "\x00" + volume + "\x00" + nodeID }
 
 // Decided notes a refusal, or forgets the call when it was let through.
-func (w *Waiting) Decided(d Decision) {
+func (w *Calls) Decided(d guard.Decision) {
 	key := callKey(d.Call, d.Volume, d.NodeID)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.countLocked()
-	for _, other := range []string{callPublish, callUnpublish} {
+	for _, other := range []string{guard.CallPublish, guard.CallUnpublish} {
 		if other != d.Call {
 			w.supersedeLocked(callKey(other, d.Volume, d.NodeID), d.NodeName)
 		}
@@ -135,7 +136,7 @@ func unannounced(r fence.Reason) bool {
 
 // scoutLocked sees to it that of the calls that wait for that holder, and to which
 // nobody would tell what ends it, one is looked at every so often.
-func (w *Waiting) scoutLocked(holder string) {
+func (w *Calls) scoutLocked(holder string) {
 	if holder == "" {
 		return
 	}
@@ -158,7 +159,7 @@ func (w *Waiting) scoutLocked(holder string) {
 }
 
 // stays: the call would be refused the same.
-func (w *Waiting) stays(key string, c *waitingCall) {
+func (w *Calls) stays(key string, c *waitingCall) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.calls[key] != c || !c.scout() {
@@ -170,7 +171,7 @@ func (w *Waiting) stays(key string, c *waitingCall) {
 
 // news: what a scout has found, the others that wait for that holder look at
 // themselves.
-func (w *Waiting) news(key string, c *waitingCall) {
+func (w *Calls) news(key string, c *waitingCall) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.calls[key] != c || !c.scout() {
@@ -186,13 +187,13 @@ func (w *Waiting) news(key string, c *waitingCall) {
 // supersedeLocked: who asks for the one call does not wait for the other any more.
 // The same node ID under another node's name is another VolumeAttachment: that of a
 // renamed node waits beside what its old name left.
-func (w *Waiting) supersedeLocked(key, nodeName string) {
+func (w *Calls) supersedeLocked(key, nodeName string) {
 	if c := w.calls[key]; c != nil && (c.nodeName == nodeName || c.nodeName == "" || nodeName == "") {
 		w.forgetLocked(key)
 	}
 }
 
-func (w *Waiting) forgetLocked(key string) {
+func (w *Calls) forgetLocked(key string) {
 	c := w.calls[key]
 	delete(w.calls, key)
 	w.queue.Forget(key)
@@ -201,7 +202,7 @@ func (w *Waiting) forgetLocked(key string) {
 	}
 }
 
-func (w *Waiting) countLocked() {
+func (w *Calls) countLocked() {
 	byReason := map[string]int{}
 	for _, c := range w.calls {
 		byReason[string(c.reason)]++
@@ -210,7 +211,7 @@ func (w *Waiting) countLocked() {
 }
 
 // Changed looks again at the calls that a change may have unblocked.
-func (w *Waiting) Changed(c observe.Change) {
+func (w *Calls) Changed(c observe.Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for key, call := range w.calls {
@@ -222,14 +223,14 @@ func (w *Waiting) Changed(c observe.Change) {
 
 // Recover takes up a VolumeAttachment whose error is a refusal that was given
 // before this process started. handle is its volume's, id its node's ID.
-func (w *Waiting) Recover(va *storagev1.VolumeAttachment, handle, id string) {
+func (w *Calls) Recover(va *storagev1.VolumeAttachment, handle, id string) {
 	refusal := refusalIn(va)
 	if handle == "" || id == "" || refusal == nil {
 		return
 	}
-	call := callPublish
+	call := guard.CallPublish
 	if va.DeletionTimestamp != nil {
-		call = callUnpublish
+		call = guard.CallUnpublish
 	}
 	key := callKey(call, handle, id)
 	w.mu.Lock()
@@ -252,7 +253,7 @@ func refusalIn(va *storagev1.VolumeAttachment) (found *storagev1.VolumeError) {
 }
 
 // Run wakes until ctx ends.
-func (w *Waiting) Run(ctx context.Context) {
+func (w *Calls) Run(ctx context.Context) {
 	go func() {
 		<-ctx.Done()
 		w.queue.ShutDown()
@@ -271,7 +272,7 @@ func (w *Waiting) Run(ctx context.Context) {
 
 // look judges a waiting call as it would be judged now, and wakes it if it
 // would be let through, or if its refusal would read differently.
-func (w *Waiting) look(ctx context.Context, key string) {
+func (w *Calls) look(ctx context.Context, key string) {
 	w.mu.Lock()
 	c := w.calls[key]
 	if c == nil {
@@ -321,14 +322,14 @@ func (w *Waiting) look(ctx context.Context, key string) {
 }
 
 // waits tells whether c is still the waiting call of that key.
-func (w *Waiting) waits(key string, c *waitingCall) bool {
+func (w *Calls) waits(key string, c *waitingCall) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.calls[key] == c
 }
 
 // gone tells whether nobody waits any more: the VolumeAttachment was deleted.
-func (w *Waiting) gone(ctx context.Context, c waitingCall) (bool, error) {
+func (w *Calls) gone(ctx context.Context, c waitingCall) (bool, error) {
 	if c.nodeName == "" {
 		return false, nil
 	}
@@ -336,7 +337,7 @@ func (w *Waiting) gone(ctx context.Context, c waitingCall) (bool, error) {
 	return apierrors.IsNotFound(err), ignoreNotFound(err)
 }
 
-func (w *Waiting) attachment(c waitingCall) string {
+func (w *Calls) attachment(c waitingCall) string {
 	return csi.AttachmentName(c.volume, w.surveyor.IDs.Driver, c.nodeName)
 }
 
@@ -348,11 +349,11 @@ func ignoreNotFound(err error) error {
 }
 
 // judge tells whether the call is worth repeating now.
-func (w *Waiting) judge(ctx context.Context, c waitingCall) (bool, error) {
-	ctx, cancel := context.WithTimeout(throttle.WithTurn(ctx, time.Now().Add(turnAhead)), surveyTimeout)
+func (w *Calls) judge(ctx context.Context, c waitingCall) (bool, error) {
+	ctx, cancel := context.WithTimeout(throttle.WithTurn(ctx, time.Now().Add(guard.TurnAhead)), survey.Timeout)
 	defer cancel()
 	var v fence.Verdict
-	if c.call == callPublish {
+	if c.call == guard.CallPublish {
 		s, err := w.surveyor.Publish(ctx, c.volume, c.nodeID, nil)
 		if err != nil {
 			return false, err
@@ -376,15 +377,15 @@ func (c *waitingCall) differs(v fence.Verdict) bool {
 	if v.Action != fence.Refuse || v.Reason != c.reason {
 		return true
 	}
-	return v.Blocking != nil && v.Blocking.Holder.NodeName != c.holder || contestDue(v) != nil
+	return v.Blocking != nil && v.Blocking.Holder.NodeName != c.holder || guard.ContestDue(v) != nil
 }
 
 // touch changes the annotation of the call's VolumeAttachment. One that is gone
 // meanwhile waits no more, and is found so at the next look.
-func (w *Waiting) touch(ctx context.Context, c waitingCall) error {
+func (w *Calls) touch(ctx context.Context, c waitingCall) error {
 	name := w.attachment(c)
 	patch := []byte(`{"metadata":{"annotations":{"` + RetryAnnotation + `":"` + time.Now().UTC().Format(time.RFC3339Nano) + `"}}}`)
-	err := do(EffectWake, func() error {
+	err := guard.Do(guard.EffectWake, func() error {
 		_, err := w.client.StorageV1().VolumeAttachments().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 		return ignoreNotFound(err)
 	})

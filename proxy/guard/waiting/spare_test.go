@@ -1,4 +1,4 @@
-package guard
+package waiting
 
 import (
 	"context"
@@ -20,11 +20,13 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
 
 // refuser takes a second to refuse each call, for the same holder.
 type refuser struct {
-	waiting *Waiting
+	waiting *Calls
 	reason  fence.Reason
 	judged  atomic.Int64
 	// meanwhile is called when half of the second is over; says is what it answers in
@@ -51,24 +53,24 @@ func (r *refuser) refuse(call, volume, nodeID string) error {
 	}
 	time.Sleep(500 * time.Millisecond)
 	if r.allows {
-		r.waiting.Decided(Decision{Call: call, Volume: volume, NodeID: nodeID, Action: fence.Allow})
+		r.waiting.Decided(guard.Decision{Call: call, Volume: volume, NodeID: nodeID, Action: fence.Allow})
 		return status.Error(codes.Internal, "the driver's own error")
 	}
-	d := Decision{Call: call, Volume: volume, NodeID: nodeID, Action: fence.Refuse, Reason: r.reason, Holder: &fence.Holder{NodeName: holderOf(volume)},
+	d := guard.Decision{Call: call, Volume: volume, NodeID: nodeID, Action: fence.Refuse, Reason: r.reason, Holder: &fence.Holder{NodeName: holderOf(volume)},
 		Text: fmt.Sprintf("volume %s: judgement %d", volume, n)}
 	r.waiting.Decided(d)
 	if r.says != "" {
-		return refusedError(r.says)
+		return status.Error(codes.FailedPrecondition, guard.Clip(r.says))
 	}
-	return reasonError(d.Reason, d.Text)
+	return status.Error(guard.Code(d.Reason), guard.Clip(d.Text))
 }
 
 func (r *refuser) ControllerPublishVolume(_ context.Context, req *spec.ControllerPublishVolumeRequest, _ proxy.Driver) (*spec.ControllerPublishVolumeResponse, error) {
-	return nil, r.refuse(callPublish, req.GetVolumeId(), req.GetNodeId())
+	return nil, r.refuse(guard.CallPublish, req.GetVolumeId(), req.GetNodeId())
 }
 
 func (r *refuser) ControllerUnpublishVolume(_ context.Context, req *spec.ControllerUnpublishVolumeRequest, _ proxy.Driver) (*spec.ControllerUnpublishVolumeResponse, error) {
-	return nil, r.refuse(callUnpublish, req.GetVolumeId(), req.GetNodeId())
+	return nil, r.refuse(guard.CallUnpublish, req.GetVolumeId(), req.GetNodeId())
 }
 
 // tallied are the metrics of calls that come at once.
@@ -97,7 +99,7 @@ type spared struct {
 func spareCrowd(t *testing.T, reason fence.Reason, test func(s *spared)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &spared{T: t}
-		w := NewWaiting(nil, nil, func(map[string]int) {})
+		w := New(nil, nil, func(map[string]int) {})
 		t.Cleanup(w.queue.ShutDown)
 		s.refuser = &refuser{waiting: w, reason: reason}
 		s.guard = Spare(s.refuser, w, &s.tallied, Rejudged)
@@ -133,7 +135,7 @@ func (s *spared) ask(volume, node string) error {
 		_, err := s.guard.ControllerUnpublishVolume(s.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: volume, NodeId: node}, nil)
 		return err
 	}
-	_, err := s.guard.ControllerPublishVolume(s.Context(), publishOf(volume, node), nil)
+	_, err := s.guard.ControllerPublishVolume(s.Context(), guardrig.PublishOf(volume, node), nil)
 	return err
 }
 
@@ -168,7 +170,7 @@ func TestOfManyRefusedCallsThatAreRepeatedFewTakeTheCallersTime(t *testing.T) {
 			t.Errorf("%d were answered in the words of the last time, want %d", same, crowd-Rejudged)
 		}
 		if n := len(s.seen); n != crowd-Rejudged || slices.ContainsFunc(s.seen, func(d string) bool {
-			return d != callPublish+" refuse HolderStale" && d != callUnpublish+" refuse HolderStale"
+			return d != guard.CallPublish+" refuse HolderStale" && d != guard.CallUnpublish+" refuse HolderStale"
 		}) {
 			t.Errorf("%d decisions are counted: %v", n, s.seen)
 		}
@@ -187,7 +189,7 @@ func TestWhatWouldBeJudgedDifferentlyIsJudgedHoweverManyWait(t *testing.T) {
 		"a look finds it for one":            {func(s *spared) { s.found("v2") }, crowd - 1},
 		"a look finds it for another holder": {func(s *spared) { s.found("v7") }, Rejudged + 1},
 		"one of them goes through": {func(s *spared) {
-			s.waiting.Decided(Decision{Call: callPublish, Volume: "v2", NodeID: "id", Action: fence.Allow})
+			s.waiting.Decided(guard.Decision{Call: guard.CallPublish, Volume: "v2", NodeID: "id", Action: fence.Allow})
 		}, crowd - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +212,7 @@ func TestWhatWouldBeJudgedDifferentlyIsJudgedHoweverManyWait(t *testing.T) {
 
 // found is what look does when it finds that the publish of a volume would be let
 // through.
-func (s *spared) found(volume string) { s.waiting.judgeNext(callKey(callPublish, volume, "id")) }
+func (s *spared) found(volume string) { s.waiting.judgeNext(callKey(guard.CallPublish, volume, "id")) }
 
 // The judgement may have read what was before.
 func TestWhatIsFoundWhileACallIsJudgedIsNotOldWhenItComesAgain(t *testing.T) {
@@ -265,7 +267,7 @@ func TestOnlyAHoldersRefusalIsGivenAgain(t *testing.T) {
 	})
 	for name, ask := range map[string]func(s *spared, volume, node string) error{
 		"many may write": func(s *spared, volume, node string) error {
-			req := publishOf(volume, node)
+			req := guardrig.PublishOf(volume, node)
 			req.VolumeCapability.AccessMode.Mode = spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
 			_, err := s.guard.ControllerPublishVolume(s.Context(), req, nil)
 			return err
@@ -273,7 +275,7 @@ func TestOnlyAHoldersRefusalIsGivenAgain(t *testing.T) {
 		"another node asks": func(s *spared, volume, _ string) error { return s.ask(volume, "other") },
 		"the other call": func(s *spared, volume, node string) error {
 			if strings.HasSuffix(volume, "1") {
-				_, err := s.guard.ControllerPublishVolume(s.Context(), publishOf(volume, node), nil)
+				_, err := s.guard.ControllerPublishVolume(s.Context(), guardrig.PublishOf(volume, node), nil)
 				return err
 			}
 			_, err := s.guard.ControllerUnpublishVolume(s.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: volume, NodeId: node}, nil)
@@ -293,20 +295,20 @@ func TestOnlyAHoldersRefusalIsGivenAgain(t *testing.T) {
 // A call whose reason is gone is woken, and goes through, while others that wait
 // take all that is given to them.
 func TestAWokenCallGoesThroughWhileManyWait(t *testing.T) {
-	for name, tell := range map[string]func(w *Waiting){
-		"by a change": func(w *Waiting) { w.Changed(observe.Change{Node: "old"}) },
-		"by a look":   func(w *Waiting) { w.queue.Add(callKey(callPublish, handle, id("next"))) },
+	for name, tell := range map[string]func(w *Calls){
+		"by a change": func(w *Calls) { w.Changed(observe.Change{Node: "old"}) },
+		"by a look":   func(w *Calls) { w.queue.Add(callKey(guard.CallPublish, guardrig.Handle, guardrig.ID("next"))) },
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { wokenInACrowd(t, tell) }) })
 	}
 }
 
-func wokenInACrowd(t *testing.T, tell func(*Waiting)) {
+func wokenInACrowd(t *testing.T, tell func(*Calls)) {
 	w := inUse(t)
-	g := Spare(w.guard, w.w, w.counted, Rejudged).(*spare)
+	g := Spare(w.Guard, w.w, w.counted, Rejudged).(*spare)
 	publish := func() error {
-		w.look()
-		_, err := g.ControllerPublishVolume(t.Context(), publishOf(handle, id("next")), w)
+		w.Look()
+		_, err := g.ControllerPublishVolume(t.Context(), guardrig.PublishOf(guardrig.Handle, guardrig.ID("next")), w)
 		return err
 	}
 	if publish() == nil {
@@ -316,17 +318,17 @@ func wokenInACrowd(t *testing.T, tell func(*Waiting)) {
 		t.Fatal("something is left under way")
 	}
 	time.Sleep(time.Second)
-	if w.lists("old", false, false); publish() == nil {
+	if w.Lists("old", false, false); publish() == nil {
 		t.Fatal("judged, as long as nobody has told of the change")
 	}
-	w.attachment("old", time.Now())
-	w.look()
+	w.Attachment("old", time.Now())
+	w.Look()
 	tell(w.w)
 	synctest.Wait()
 	if w.touched("next") == "" {
 		t.Fatal("not woken")
 	}
-	w.must(publish())
+	w.Must(publish())
 	w.waits()
 }
 
@@ -334,34 +336,34 @@ func wokenInACrowd(t *testing.T, tell func(*Waiting)) {
 // in use.
 func TestARebootIsWrittenDownWhileManyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := held(t)
-		r.attachment("old", time.Now())
+		r := guardrig.Held(t)
+		r.Attachment("old", time.Now())
 		w := newWaiting(t, r)
-		g := Spare(r.guard, w.w, w.counted, Rejudged).(*spare)
+		g := Spare(r.Guard, w.w, w.counted, Rejudged).(*spare)
 		unpublish := func() error {
-			r.look()
-			_, err := g.ControllerUnpublishVolume(t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: id("old")}, r)
+			r.Look()
+			_, err := g.ControllerUnpublishVolume(t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: guardrig.ID("old")}, r)
 			return err
 		}
-		r.refused(unpublish(), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+		r.Refused(unpublish(), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
 		if !g.free.TryAcquire(Rejudged) {
 			t.Fatal("something is left under way")
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		r.reboot("old", "boot-2")
-		r.lists("old", true, false)
-		r.look()
+		r.Reboot("old", "boot-2")
+		r.Lists("old", true, false)
+		r.Look()
 		w.w.Changed(observe.Change{Node: "old"})
 		synctest.Wait()
-		r.refused(unpublish(), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+		r.Refused(unpublish(), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		r.status("old", func(s *corev1.NodeStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() })
-		r.lists("old", false, false)
-		r.look()
+		r.Status("old", func(s *corev1.NodeStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() })
+		r.Lists("old", false, false)
+		r.Look()
 		w.w.Changed(observe.Change{Node: "old"})
 		synctest.Wait()
-		r.refused(unpublish(), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+		r.Refused(unpublish(), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
 	})
 }

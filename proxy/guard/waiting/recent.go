@@ -1,10 +1,11 @@
-package guard
+package waiting
 
 import (
 	"sync"
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
 // maxRecent bounds what Recent keeps.
@@ -12,7 +13,7 @@ const maxRecent = 100
 
 // Said is one judged call as it is shown to people, and how often it came.
 type Said struct {
-	Decision
+	guard.Decision
 	// Verdict in one word, as the metric has it: allow, would refuse.
 	Verdict string
 	// From names the nodes that the volume was taken from; empty: none.
@@ -43,12 +44,12 @@ func (r *Recent) List() []Said {
 }
 
 // decided takes note of a decision.
-func (r *Recent) decided(d Decision, verdict string) {
+func (r *Recent) decided(d guard.Decision, verdict string) {
 	r.add(Said{Decision: d, Verdict: verdict})
 }
 
 // tookOver takes note of a publish for which other nodes were unpublished.
-func (r *Recent) tookOver(d Decision, from []fence.Holder) {
+func (r *Recent) tookOver(d guard.Decision, from []fence.Holder) {
 	said := Said{Decision: d, Verdict: "took over"}
 	for i := range from {
 		said.From = append(said.From, from[i].Describe())

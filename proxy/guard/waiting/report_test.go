@@ -1,20 +1,21 @@
-package guard
+package waiting
 
 import (
 	"fmt"
 	"testing"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
 func TestWhatIsSaidAboutACallIsNewsOnce(t *testing.T) {
 	r := NewReport(nil, nil, nil, nil)
-	refused := Decision{Call: callPublish, Volume: "v", NodeID: "n", Reason: fence.HolderAlive, Text: "the old node lives"}
-	other, moved, allowed := refused, refused, Decision{Call: callPublish, Volume: "v", NodeID: "n"}
+	refused := guard.Decision{Call: guard.CallPublish, Volume: "v", NodeID: "n", Reason: fence.HolderAlive, Text: "the old node lives"}
+	other, moved, allowed := refused, refused, guard.Decision{Call: guard.CallPublish, Volume: "v", NodeID: "n"}
 	other.Text = "the old node is silent"
 	moved.NodeID = "m"
 	for i, step := range []struct {
-		d    Decision
+		d    guard.Decision
 		news bool
 	}{
 		{allowed, false}, {refused, true}, {refused, false}, {moved, true}, {other, true}, {other, false}, {refused, true},
@@ -29,8 +30,8 @@ func TestWhatIsSaidAboutACallIsNewsOnce(t *testing.T) {
 // A volume that is deleted while its call is refused is never let through.
 func TestRefusalsOfDeletedVolumesAreForgotten(t *testing.T) {
 	r := NewReport(nil, nil, nil, nil)
-	refused := func(i int) Decision {
-		return Decision{Call: callPublish, Volume: fmt.Sprint("v", i), NodeID: "n", Reason: fence.HolderAlive, Text: "the old node lives"}
+	refused := func(i int) guard.Decision {
+		return guard.Decision{Call: guard.CallPublish, Volume: fmt.Sprint("v", i), NodeID: "n", Reason: fence.HolderAlive, Text: "the old node lives"}
 	}
 	for i := range 3 * remembered {
 		r.news(refused(i))

@@ -1,4 +1,4 @@
-package guard
+package waiting
 
 import (
 	"fmt"
@@ -18,6 +18,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
+	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
 
 // Whatever becomes of a holder: calls of which none is judged that is not woken are
@@ -42,21 +43,21 @@ func TestWhoIsSparedIsAnsweredAsWhoIsJudged(t *testing.T) {
 
 // side is one of two that live through the same.
 type side struct {
-	*rig
+	*guardrig.Rig
 	guard proxy.Guard
 }
 
 // story tells whether a call was let through, which ends it.
 func story(t *testing.T, chance *rand.Rand) bool {
 	judged, w := dying(t), newWaiting(t, dying(t))
-	sides := [2]side{{judged, judged.guard}, {w.rig, Spare(w.guard, w.w, w.counted, 0)}}
+	sides := [2]side{{judged, judged.Guard}, {w.Rig, Spare(w.Guard, w.w, w.counted, 0)}}
 	told := ""
 	for step := range 12 {
 		what, happens := event(chance, step)
 		told += "\n" + what
 		for _, s := range sides {
-			happens(s.rig)
-			s.look()
+			happens(s.Rig)
+			s.Look()
 		}
 		w.w.Changed(observe.Change{Node: "old"})
 		synctest.Wait()
@@ -75,48 +76,48 @@ func story(t *testing.T, chance *rand.Rand) bool {
 }
 
 // dying is a volume that is being detached from node old; node next waits for it.
-func dying(t *testing.T) *rig {
-	r := held(t)
-	r.attachment("old", time.Now())
-	r.attachment("next", time.Time{})
-	records := evidence.Records{Store: record.NewStore(r.client.CoordinationV1(), "csi-fencepost"), Actor: "story"}
-	r.guard.Surveyor.Sources = []evidence.Source{evidence.OutOfServiceTaint(records)}
+func dying(t *testing.T) *guardrig.Rig {
+	r := guardrig.Held(t)
+	r.Attachment("old", time.Now())
+	r.Attachment("next", time.Time{})
+	records := evidence.Records{Store: record.NewStore(r.Client.CoordinationV1(), "csi-fencepost"), Actor: "story"}
+	r.Guard.Surveyor.Sources = []evidence.Source{evidence.OutOfServiceTaint(records)}
 	return r
 }
 
 // event is something that becomes of node old.
-func event(chance *rand.Rand, step int) (string, func(*rig)) {
+func event(chance *rand.Rand, step int) (string, func(*guardrig.Rig)) {
 	switch chance.IntN(16) {
 	case 0, 1, 2:
 		boot := fmt.Sprint("boot-", step)
-		return "a boot, after which it is mounted again: " + boot, func(r *rig) { r.reboot("old", boot); r.lists("old", true, false) }
+		return "a boot, after which it is mounted again: " + boot, func(r *guardrig.Rig) { r.Reboot("old", boot); r.Lists("old", true, false) }
 	case 3, 4:
-		return "its kubelet restarts and forgets", func(r *rig) {
-			r.lists("old", false, false)
-			r.status("old", func(s *corev1.NodeStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() })
+		return "its kubelet restarts and forgets", func(r *guardrig.Rig) {
+			r.Lists("old", false, false)
+			r.Status("old", func(s *corev1.NodeStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() })
 		}
 	case 5:
 		attached := chance.IntN(2) == 0
-		return fmt.Sprintf("its kubelet has unmounted, attached: %t", attached), func(r *rig) { r.lists("old", false, attached) }
+		return fmt.Sprintf("its kubelet has unmounted, attached: %t", attached), func(r *guardrig.Rig) { r.Lists("old", false, attached) }
 	case 6, 7, 8:
-		return "its kubelet mounts", func(r *rig) { r.lists("old", true, true) }
+		return "its kubelet mounts", func(r *guardrig.Rig) { r.Lists("old", true, true) }
 	case 9, 10, 11:
 		ready := []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}[chance.IntN(4)]
-		return "Ready: " + string(ready), func(r *rig) {
-			r.status("old", func(s *corev1.NodeStatus) {
+		return "Ready: " + string(ready), func(r *guardrig.Rig) {
+			r.Status("old", func(s *corev1.NodeStatus) {
 				s.Conditions[0].Status, s.Conditions[0].LastTransitionTime = ready, metav1.Now()
 			})
 		}
 	case 12, 13:
 		on := chance.IntN(2) == 0
-		return fmt.Sprintf("out-of-service: %t", on), func(r *rig) {
-			if r.taint("old"); !on {
-				r.changeNode("old", func(n *corev1.Node) { n.Spec.Taints = nil })
+		return fmt.Sprintf("out-of-service: %t", on), func(r *guardrig.Rig) {
+			if r.Taint("old"); !on {
+				r.ChangeNode("old", func(n *corev1.Node) { n.Spec.Taints = nil })
 			}
 		}
 	default:
 		life := []fence.Liveness{fence.Alive, fence.Stale, fence.Unknown}[chance.IntN(3)]
-		return fmt.Sprintf("liveness %v", life), func(r *rig) { r.lives["old"] = life }
+		return fmt.Sprintf("liveness %v", life), func(r *guardrig.Rig) { r.Lives["old"] = life }
 	}
 }
 
@@ -126,12 +127,12 @@ type sight struct{ unpublish, publish, ledger string }
 func (s sight) let() bool { return s.unpublish == "" || s.publish == "" }
 
 func (s side) seen() sight {
-	s.look()
-	_, err := s.guard.ControllerUnpublishVolume(s.t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: id("old")}, s)
+	s.Look()
+	_, err := s.guard.ControllerUnpublishVolume(s.T.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: guardrig.ID("old")}, s)
 	seen := sight{unpublish: reasonOf(err)}
-	_, err = s.guard.ControllerPublishVolume(s.t.Context(), publishOf(handle, id("next")), s)
+	_, err = s.guard.ControllerPublishVolume(s.T.Context(), guardrig.PublishOf(guardrig.Handle, guardrig.ID("next")), s)
 	seen.publish = reasonOf(err)
-	for _, e := range s.rig.ledger().Holders {
+	for _, e := range s.Rig.Ledger().Holders {
 		seen.ledger += fmt.Sprintf("%s %s boot %s", e.NodeID, e.State, e.BootID)
 		if e.Contest != nil {
 			seen.ledger += fmt.Sprintf(" contest %+v", *e.Contest)

@@ -1,11 +1,10 @@
-package guard
+package waiting
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,6 +23,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
 
 // counted are the waiting calls by reason, and the metrics.
@@ -35,28 +36,29 @@ type counted struct {
 func (c *counted) Decisions(call, decision, reason string) {
 	c.seen = append(c.seen, call+" "+decision+" "+reason)
 }
+
 func (c *counted) TakeoverDone(took time.Duration) {
 	c.seen = append(c.seen, "took over in "+took.String())
 }
 func (c *counted) LedgerWriteError() { c.seen = append(c.seen, "ledger write error") }
 
-// waiting is a rig whose guard tells a Report and a Waiting, as the program has it.
+// waiting is a rig whose guard tells a Report and Calls, as the program has it.
 type waiting struct {
-	*rig
+	*guardrig.Rig
 	*counted
-	w      *Waiting
+	w      *Calls
 	report *Report
 	events *record.FakeRecorder
 }
 
-func newWaiting(t *testing.T, r *rig) *waiting {
+func newWaiting(t *testing.T, r *guardrig.Rig) *waiting {
 	t.Helper()
 	c := &counted{}
-	w := NewWaiting(r.client, r.guard.Surveyor, func(byReason map[string]int) { c.byReason = maps.Clone(byReason) })
+	w := New(r.Client, r.Guard.Surveyor, func(byReason map[string]int) { c.byReason = maps.Clone(byReason) })
 	events := record.NewFakeRecorder(100)
 	events.IncludeObject = true
-	report := NewReport(r.client, events, c, w)
-	r.guard.Reporter = report
+	report := NewReport(r.Client, events, c, w)
+	r.Guard.Reporter = report
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{}, 2)
 	go func() { w.Run(ctx); ended <- struct{}{} }()
@@ -80,31 +82,31 @@ func (w *waiting) said() (all []string) {
 
 // touched is the annotation by which the attacher of a node is woken.
 func (w *waiting) touched(node string) string {
-	w.t.Helper()
-	va, err := w.client.StorageV1().VolumeAttachments().Get(w.t.Context(), csi.AttachmentName(handle, driverName, node), metav1.GetOptions{})
-	w.must(err)
+	w.T.Helper()
+	va, err := w.Client.StorageV1().VolumeAttachments().Get(w.T.Context(), csi.AttachmentName(guardrig.Handle, guardrig.DriverName, node), metav1.GetOptions{})
+	w.Must(err)
 	return va.Annotations[RetryAnnotation]
 }
 
 func (w *waiting) waits(reasons ...fence.Reason) {
-	w.t.Helper()
+	w.T.Helper()
 	synctest.Wait()
 	want := map[string]int{}
 	for _, r := range reasons {
 		want[string(r)]++
 	}
 	if !maps.Equal(w.byReason, want) {
-		w.t.Fatalf("%v wait, want %v", w.byReason, want)
+		w.T.Fatalf("%v wait, want %v", w.byReason, want)
 	}
 }
 
 // inUse is a volume that node old uses, and whose publish to next was refused.
 func inUse(t *testing.T) *waiting {
 	t.Helper()
-	r := held(t)
-	r.attachment("next", time.Time{})
+	r := guardrig.Held(t)
+	r.Attachment("next", time.Time{})
 	w := newWaiting(t, r)
-	if r.publish("next") == nil {
+	if r.PublishTo("next") == nil {
 		t.Fatal("published elsewhere")
 	}
 	w.waits(fence.HolderAlive)
@@ -114,16 +116,16 @@ func inUse(t *testing.T) *waiting {
 // The unpublish of the old name is answered; what waits is the publish of the new one.
 func TestAnAnswerAboutTheOldNameDoesNotForgetThePublishOfTheNewOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := renamed(t, false)
-		r.node("third", hourAgo)
-		r.lists("third", true, true)
-		r.change(func(l *ledger.Ledger) {
-			l.Put(ledger.Entry{NodeID: id("third"), NodeName: "third", NodeUID: "uid-of-third", BootID: "boot-of-third", State: fence.Publishing, Token: "t3"})
+		r := guardrig.Renamed(t, false)
+		r.Node("third", guardrig.HourAgo)
+		r.Lists("third", true, true)
+		r.Change(func(l *ledger.Ledger) {
+			l.Put(ledger.Entry{NodeID: guardrig.ID("third"), NodeName: "third", NodeUID: "uid-of-third", BootID: "boot-of-third", State: fence.Publishing, Token: "t3"})
 		})
-		r.lists("renamed", true, false)
+		r.Lists("renamed", true, false)
 		w := newWaiting(t, r)
-		r.refused(r.publish("old"), codes.FailedPrecondition, "node third (ID id-third) holds it")
-		r.must(r.unpublish(id("old")))
+		r.Refused(r.PublishTo("old"), codes.FailedPrecondition, "node third (ID id-third) holds it")
+		r.Must(r.UnpublishFrom(guardrig.ID("old")))
 		if waits := w.w.List(); len(waits) != 1 || waits[0].NodeName != "renamed" {
 			t.Errorf("waiting: %+v", waits)
 		}
@@ -139,9 +141,9 @@ func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 		if w.touched("next") != "" {
 			t.Fatal("woken although it would be refused the same")
 		}
-		w.lists("old", false, false)
-		w.attachment("old", time.Now())
-		w.look()
+		w.Lists("old", false, false)
+		w.Attachment("old", time.Now())
+		w.Look()
 		w.w.Changed(observe.Change{Node: "another"})
 		w.w.Changed(observe.Change{Volume: "another"})
 		synctest.Wait()
@@ -180,7 +182,7 @@ func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 		if w.touched("next") == third {
 			t.Error("not woken again and again")
 		}
-		w.must(w.publish("next"))
+		w.Must(w.PublishTo("next"))
 		w.waits()
 		last := w.touched("next")
 		w.w.Changed(observe.Change{Node: "old"})
@@ -193,10 +195,10 @@ func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 }
 
 func TestARefusalThatWouldReadDifferentlyIsWoken(t *testing.T) {
-	for _, change := range []observe.Change{{Volume: handle}, {Node: "old"}, {Node: "next"}} {
+	for _, change := range []observe.Change{{Volume: guardrig.Handle}, {Node: "old"}, {Node: "next"}} {
 		synctest.Test(t, func(t *testing.T) {
 			w := inUse(t)
-			w.lives["old"] = fence.Stale
+			w.Lives["old"] = fence.Stale
 			w.w.Changed(change)
 			synctest.Wait()
 			if w.touched("next") == "" {
@@ -208,10 +210,10 @@ func TestARefusalThatWouldReadDifferentlyIsWoken(t *testing.T) {
 
 func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := held(t)
-		r.attachment("old", time.Now())
+		r := guardrig.Held(t)
+		r.Attachment("old", time.Now())
 		w := newWaiting(t, r)
-		if r.unpublish(id("old")) == nil {
+		if r.UnpublishFrom(guardrig.ID("old")) == nil {
 			t.Fatal("unpublished")
 		}
 		w.waits(fence.HolderAlive)
@@ -220,7 +222,7 @@ func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
 		if w.touched("old") != "" {
 			t.Error("woken although it would be refused the same")
 		}
-		w.lives["old"] = fence.Stale
+		w.Lives["old"] = fence.Stale
 		w.w.Changed(observe.Change{Node: "old"})
 		synctest.Wait()
 		if w.touched("old") == "" {
@@ -228,9 +230,9 @@ func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
 		}
 		// Who asks for a publish there does not wait for the unpublish any more.
 		for _, name := range []string{"", "old"} {
-			w.report.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("old"), NodeName: name, Action: fence.Refuse, Reason: fence.TargetFenced})
+			w.report.Decided(guard.Decision{Call: guard.CallPublish, Volume: guardrig.Handle, NodeID: guardrig.ID("old"), NodeName: name, Action: fence.Refuse, Reason: fence.TargetFenced})
 			w.waits(fence.TargetFenced)
-			if r.unpublish(id("old")) == nil {
+			if r.UnpublishFrom(guardrig.ID("old")) == nil {
 				t.Fatal("unpublished")
 			}
 			w.waits(fence.HolderStale)
@@ -241,18 +243,18 @@ func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
 // What a refused unpublish would write down of the holder is not left to whenever
 // external-attacher comes again.
 func TestAnUnpublishIsWokenForWhatItHasToWriteDown(t *testing.T) {
-	for name, happens := range map[string]func(r *rig){
-		"a reboot, and the volume is mounted again": func(r *rig) { r.reboot("old", "boot-2"); r.lists("old", true, true) },
-		"its kubelet is Ready anew": func(r *rig) {
-			r.status("old", func(s *corev1.NodeStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() })
+	for name, happens := range map[string]func(r *guardrig.Rig){
+		"a reboot, and the volume is mounted again": func(r *guardrig.Rig) { r.Reboot("old", "boot-2"); r.Lists("old", true, true) },
+		"its kubelet is Ready anew": func(r *guardrig.Rig) {
+			r.Status("old", func(s *corev1.NodeStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := held(t)
-				r.attachment("old", time.Now())
+				r := guardrig.Held(t)
+				r.Attachment("old", time.Now())
 				w := newWaiting(t, r)
-				r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+				r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				happens(r)
@@ -262,9 +264,9 @@ func TestAnUnpublishIsWokenForWhatItHasToWriteDown(t *testing.T) {
 				if first == "" {
 					t.Fatal("not woken")
 				}
-				before := *r.ledger().Get(id("old")).Contest
-				r.refused(r.unpublish(id("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
-				if after := *r.ledger().Get(id("old")).Contest; after == before {
+				before := *r.Ledger().Get(guardrig.ID("old")).Contest
+				r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+				if after := *r.Ledger().Get(guardrig.ID("old")).Contest; after == before {
 					t.Errorf("the ledger has %+v as before", after)
 				}
 				time.Sleep(time.Minute)
@@ -282,20 +284,20 @@ func TestAnUnpublishIsWokenForWhatItHasToWriteDown(t *testing.T) {
 func TestACallThatWaitsForAnotherHolderNowIsWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := inUse(t)
-		w.node("third", hourAgo)
-		w.lists("third", true, true)
-		w.change(func(l *ledger.Ledger) {
-			l.Put(ledger.Entry{NodeID: id("third"), NodeName: "third", NodeUID: "uid-of-third", BootID: "boot-of-third", State: fence.Publishing, Token: "t3"})
+		w.Node("third", guardrig.HourAgo)
+		w.Lists("third", true, true)
+		w.Change(func(l *ledger.Ledger) {
+			l.Put(ledger.Entry{NodeID: guardrig.ID("third"), NodeName: "third", NodeUID: "uid-of-third", BootID: "boot-of-third", State: fence.Publishing, Token: "t3"})
 		})
-		w.lists("old", false, false)
-		w.attachment("old", time.Now())
-		w.look()
+		w.Lists("old", false, false)
+		w.Attachment("old", time.Now())
+		w.Look()
 		w.w.Changed(observe.Change{Node: "old"})
 		synctest.Wait()
 		if w.touched("next") == "" {
 			t.Fatal("not woken, though it waits for node third now")
 		}
-		w.refused(w.publish("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "third")
+		w.Refused(w.PublishTo("next"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "third")
 		last := w.touched("next")
 		time.Sleep(time.Minute)
 		w.w.Changed(observe.Change{Node: "third"})
@@ -312,12 +314,12 @@ func TestWhatSendsNoEventIsLookedAtAgain(t *testing.T) {
 	for _, reason := range []fence.Reason{fence.UnpublishFailed, fence.HolderUnwatched, fence.APIUnavailable, fence.TargetLeaving, fence.LostRace,
 		fence.HolderStale, fence.HolderListed, fence.EvidenceVoid, fence.EvidenceContradicted} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, fence.Policy{})
-			r.node("next", hourAgo)
-			r.attachment("next", time.Time{})
-			r.look()
+			r := guardrig.New(t, fence.Policy{})
+			r.Node("next", guardrig.HourAgo)
+			r.Attachment("next", time.Time{})
+			r.Look()
 			w := newWaiting(t, r)
-			d := Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Refuse, Reason: reason, Holder: &fence.Holder{NodeName: "old"}}
+			d := guard.Decision{Call: guard.CallPublish, Volume: guardrig.Handle, NodeID: guardrig.ID("next"), NodeName: "next", Action: fence.Refuse, Reason: reason, Holder: &fence.Holder{NodeName: "old"}}
 			for range 9 {
 				w.w.Decided(d)
 			}
@@ -344,14 +346,14 @@ func TestALookThatTheAPIServerFailsIsRepeated(t *testing.T) {
 	for resource, verb := range map[string]string{"persistentvolumes": "get", "volumeattachments": "patch"} {
 		synctest.Test(t, func(t *testing.T) {
 			w := inUse(t)
-			w.attachment("old", time.Now())
-			if w.unpublish(id("old")) == nil {
+			w.Attachment("old", time.Now())
+			if w.UnpublishFrom(guardrig.ID("old")) == nil {
 				t.Fatal("unpublished")
 			}
 			w.waits(fence.HolderAlive, fence.HolderAlive)
-			w.lives["old"] = fence.Stale
+			w.Lives["old"] = fence.Stale
 			away := true
-			w.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			w.Client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 				return away, nil, apierrors.NewInternalError(errors.New("etcd is away"))
 			})
 			w.w.Changed(observe.Change{Node: "old"})
@@ -372,9 +374,9 @@ func TestALookThatTheAPIServerFailsIsRepeated(t *testing.T) {
 func TestACallThatGoesThroughWhileItIsLookedAtIsNotWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := inUse(t)
-		w.lives["old"] = fence.Stale
-		w.beforeRead(1, func() error {
-			w.w.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Allow})
+		w.Lives["old"] = fence.Stale
+		w.BeforeRead(1, func() error {
+			w.w.Decided(guard.Decision{Call: guard.CallPublish, Volume: guardrig.Handle, NodeID: guardrig.ID("next"), NodeName: "next", Action: fence.Allow})
 			return nil
 		})
 		w.w.Changed(observe.Change{Node: "old"})
@@ -389,8 +391,8 @@ func TestACallThatGoesThroughWhileItIsLookedAtIsNotWoken(t *testing.T) {
 func TestACallForANodeWithoutANameWaitsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := inUse(t)
-		w.w.Decided(Decision{Call: callPublish, Volume: handle, NodeID: "id-nobody", Action: fence.Refuse, Reason: fence.HolderAlive})
-		w.w.Changed(observe.Change{Volume: handle})
+		w.w.Decided(guard.Decision{Call: guard.CallPublish, Volume: guardrig.Handle, NodeID: "id-nobody", Action: fence.Refuse, Reason: fence.HolderAlive})
+		w.w.Changed(observe.Change{Volume: guardrig.Handle})
 		w.waits(fence.HolderAlive, fence.HolderAlive)
 	})
 }
@@ -399,7 +401,7 @@ func TestACallForANodeWithoutANameWaitsOn(t *testing.T) {
 func TestItEndsOnlyWhenTheLastLookHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := inUse(t)
-		own := NewWaiting(w.client, w.guard.Surveyor, func(map[string]int) {})
+		own := New(w.Client, w.Guard.Surveyor, func(map[string]int) {})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { own.Run(ctx); close(ended) }()
@@ -415,9 +417,9 @@ func TestItEndsOnlyWhenTheLastLookHasEnded(t *testing.T) {
 		if !running() {
 			t.Error("it has ended by itself")
 		}
-		w.beforeRead(1, func() error { time.Sleep(time.Minute); return nil })
-		own.Decided(Decision{Call: callPublish, Volume: handle, NodeID: id("next"), NodeName: "next", Action: fence.Refuse, Reason: fence.HolderAlive})
-		own.Changed(observe.Change{Volume: handle})
+		w.BeforeRead(1, func() error { time.Sleep(time.Minute); return nil })
+		own.Decided(guard.Decision{Call: guard.CallPublish, Volume: guardrig.Handle, NodeID: guardrig.ID("next"), NodeName: "next", Action: fence.Refuse, Reason: fence.HolderAlive})
+		own.Changed(observe.Change{Volume: guardrig.Handle})
 		synctest.Wait()
 		if stop(); !running() {
 			t.Error("it has ended before its look")
@@ -431,8 +433,8 @@ func TestItEndsOnlyWhenTheLastLookHasEnded(t *testing.T) {
 func TestACallWhoseVolumeAttachmentIsGoneWaitsNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := inUse(t)
-		w.stripped("next")
-		w.w.Changed(observe.Change{Volume: handle})
+		w.Stripped("next")
+		w.w.Changed(observe.Change{Volume: guardrig.Handle})
 		w.waits()
 		if left := w.w.List(); len(left) != 0 {
 			t.Errorf("still waiting: %+v", left)
@@ -443,28 +445,28 @@ func TestACallWhoseVolumeAttachmentIsGoneWaitsNoMore(t *testing.T) {
 // What a process knew of waiting calls is found again in their VolumeAttachments.
 func TestARefusalOfBeforeAStartIsTakenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, fence.Policy{})
-		r.node("next", hourAgo)
-		r.attachment("next", time.Time{})
-		r.look()
+		r := guardrig.New(t, fence.Policy{})
+		r.Node("next", guardrig.HourAgo)
+		r.Attachment("next", time.Time{})
+		r.Look()
 		w := newWaiting(t, r)
-		pv := pvName
+		pv := guardrig.PVName
 		va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "next",
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}
-		w.w.Recover(va, handle, id("next"))
+		w.w.Recover(va, guardrig.Handle, guardrig.ID("next"))
 		va.Status.AttachError = &storagev1.VolumeError{Message: "rpc error: the driver's own words"}
-		w.w.Recover(va, handle, id("next"))
+		w.w.Recover(va, guardrig.Handle, guardrig.ID("next"))
 		refusal := &storagev1.VolumeError{Message: "rpc error: " + fence.Mark + "volume pv-1: x", Time: metav1.NewTime(time.Now().Add(-time.Hour))}
 		va.Status.AttachError = refusal
-		w.w.Recover(va, "", id("next"))
-		w.w.Recover(va, handle, "")
+		w.w.Recover(va, "", guardrig.ID("next"))
+		w.w.Recover(va, guardrig.Handle, "")
 		if left := w.w.List(); len(left) != 0 {
 			t.Fatalf("waiting: %+v", left)
 		}
-		w.w.Recover(va, handle, id("next"))
-		w.w.Recover(va, handle, id("next")) // known by now
+		w.w.Recover(va, guardrig.Handle, guardrig.ID("next"))
+		w.w.Recover(va, guardrig.Handle, guardrig.ID("next")) // known by now
 		w.waits("")
-		want := WaitingCall{Call: callPublish, Volume: handle, PV: pvName, NodeID: id("next"), NodeName: "next", Text: refusal.Message, Since: refusal.Time.Time}
+		want := Call{Call: guard.CallPublish, Volume: guardrig.Handle, PV: guardrig.PVName, NodeID: guardrig.ID("next"), NodeName: "next", Text: refusal.Message, Since: refusal.Time.Time}
 		if left := w.w.List(); len(left) != 1 || left[0] != want {
 			t.Fatalf("waiting: %+v, want %+v", left, want)
 		}
@@ -476,7 +478,7 @@ func TestARefusalOfBeforeAStartIsTakenUp(t *testing.T) {
 		at := metav1.Now()
 		va.DeletionTimestamp, va.Status.AttachError, va.Status.DetachError = &at, nil, refusal
 		w.w.Recover(va, "vol-2", "id-2")
-		if left := w.w.List(); len(left) != 2 || left[0].Call != callPublish && left[1].Call != callPublish || left[0].Call == left[1].Call {
+		if left := w.w.List(); len(left) != 2 || left[0].Call != guard.CallPublish && left[1].Call != guard.CallPublish || left[0].Call == left[1].Call {
 			t.Errorf("waiting: %+v", left)
 		}
 	})
@@ -484,13 +486,13 @@ func TestARefusalOfBeforeAStartIsTakenUp(t *testing.T) {
 
 func TestWaitingCallsAreListedTheLongestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWaiting(t, newRig(t, fence.Policy{}))
+		w := newWaiting(t, guardrig.New(t, fence.Policy{}))
 		for i, volume := range []string{"c", "a", "b"} {
-			w.w.Decided(Decision{Call: callPublish, Volume: volume, PV: "pv-" + volume, NodeID: "n", Action: fence.Wait, Reason: fence.OperationPending, Text: "t",
+			w.w.Decided(guard.Decision{Call: guard.CallPublish, Volume: volume, PV: "pv-" + volume, NodeID: "n", Action: fence.Wait, Reason: fence.OperationPending, Text: "t",
 				Holder: &fence.Holder{NodeName: fmt.Sprint(i)}})
 			time.Sleep(time.Duration(2-i) * time.Second)
 		}
-		w.w.Decided(Decision{Call: callPublish, Volume: "a", NodeID: "n", Action: fence.Refuse, Reason: fence.HolderAlive, Text: "u"})
+		w.w.Decided(guard.Decision{Call: guard.CallPublish, Volume: "a", NodeID: "n", Action: fence.Refuse, Reason: fence.HolderAlive, Text: "u"})
 		for range 20 { // not by chance
 			var got []string
 			for _, c := range w.w.List() {
@@ -501,46 +503,33 @@ func TestWaitingCallsAreListedTheLongestFirst(t *testing.T) {
 			}
 		}
 		w.waits(fence.OperationPending, fence.OperationPending, fence.HolderAlive)
-		w.w.Decided(Decision{Call: callPublish, Volume: "a", NodeID: "n", Action: fence.Allow})
-		w.w.Decided(Decision{Call: callPublish, Volume: "b", NodeID: "n", Action: fence.Answer})
+		w.w.Decided(guard.Decision{Call: guard.CallPublish, Volume: "a", NodeID: "n", Action: fence.Allow})
+		w.w.Decided(guard.Decision{Call: guard.CallPublish, Volume: "b", NodeID: "n", Action: fence.Answer})
 		w.waits(fence.OperationPending)
 	})
-}
-
-func TestVolumesUnderWayAreListedInOrder(t *testing.T) {
-	g := New(Options{})
-	want := []string{"a", "b", "c", "d", "e"}
-	for _, volume := range want {
-		g.lock(volume)
-	}
-	for range 20 { // not by chance
-		if got := g.UnderWay(); !slices.Equal(got, want) {
-			t.Fatalf("under way: %q, want %q", got, want)
-		}
-	}
 }
 
 // One Event for each change of what is said, on everybody whom it concerns.
 func TestARefusalIsSaidOnceOnVolumePodAndNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := held(t)
-		r.attachment("next", time.Time{})
-		pv, err := r.client.CoreV1().PersistentVolumes().Get(t.Context(), pvName, metav1.GetOptions{})
-		r.must(err)
+		r := guardrig.Held(t)
+		r.Attachment("next", time.Time{})
+		pv, err := r.Client.CoreV1().PersistentVolumes().Get(t.Context(), guardrig.PVName, metav1.GetOptions{})
+		r.Must(err)
 		pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "web-data"}
-		_, err = r.client.CoreV1().PersistentVolumes().Update(t.Context(), pv, metav1.UpdateOptions{})
-		r.must(err)
-		r.pod("waits", corev1.PodPending, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "web-data"}}})
-		r.pod("web", corev1.PodPending, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
-		r.pod("runs", corev1.PodRunning, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "web-data"}}})
-		r.pod("other", corev1.PodPending, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "other"}}})
-		r.pod("another", corev1.PodPending, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "another"}}})
+		_, err = r.Client.CoreV1().PersistentVolumes().Update(t.Context(), pv, metav1.UpdateOptions{})
+		r.Must(err)
+		r.Pod("waits", corev1.PodPending, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "web-data"}}})
+		r.Pod("web", corev1.PodPending, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
+		r.Pod("runs", corev1.PodRunning, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "web-data"}}})
+		r.Pod("other", corev1.PodPending, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "other"}}})
+		r.Pod("another", corev1.PodPending, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "another"}}})
 		for _, name := range []string{"alike", "as-well"} {
-			r.pod(name, corev1.PodPending, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
+			r.Pod(name, corev1.PodPending, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
 		}
 		w := newWaiting(t, r)
 		for range 3 {
-			if r.publish("next") == nil {
+			if r.PublishTo("next") == nil {
 				t.Fatal("published")
 			}
 		}
@@ -553,15 +542,15 @@ func TestARefusalIsSaidOnceOnVolumePodAndNode(t *testing.T) {
 		if len(said) != 4 {
 			t.Errorf("said %q", said)
 		}
-		if r.unpublish(id("old")) == nil {
+		if r.UnpublishFrom(guardrig.ID("old")) == nil {
 			t.Fatal("unpublished")
 		}
 		if said := w.said(); len(said) != 2 || !strings.HasPrefix(said[0], "Warning VolumeUnpublishRefused ") || !strings.Contains(said[1], "kind=Node") {
 			t.Errorf("said %q", said)
 		}
-		r.guard.Observe = true
-		r.lives["old"] = fence.Stale
-		r.must(r.publish("next"))
+		r.Guard.Observe = true
+		r.Lives["old"] = fence.Stale
+		r.Must(r.PublishTo("next"))
 		if said := w.said(); len(said) != 4 || !strings.HasPrefix(said[0], "Warning WouldRefuse in mode Enforce: csi-fencepost: ") {
 			t.Errorf("said %q", said)
 		}
@@ -573,19 +562,11 @@ func TestARefusalIsSaidOnceOnVolumePodAndNode(t *testing.T) {
 	})
 }
 
-func (r *rig) pod(name string, phase corev1.PodPhase, volume corev1.Volume) {
-	r.t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "next", Volumes: []corev1.Volume{volume}},
-		Status: corev1.PodStatus{Phase: phase}}
-	_, err := r.client.CoreV1().Pods("default").Create(r.t.Context(), pod, metav1.CreateOptions{})
-	r.must(err)
-}
-
 func TestATakeoverIsSaidOnBothSides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := fenced(t, fence.Policy{}, fence.PowerReading)
+		r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
 		w := newWaiting(t, r)
-		r.must(r.publish("next"))
+		r.Must(r.PublishTo("next"))
 		said := w.said()
 		want := "Normal VolumeTakenOver volume pv-1 moved from node old (ID id-old) to node next (HolderFenced)"
 		if len(said) != 2 || !strings.HasPrefix(said[0], want) || !strings.Contains(said[0], "kind=Node") || !strings.HasPrefix(said[1], want) || !strings.Contains(said[1], "kind=PersistentVolume") {
@@ -595,12 +576,12 @@ func TestATakeoverIsSaidOnBothSides(t *testing.T) {
 		if len(recent) != 2 || recent[0].Verdict != "took over" || strings.Join(recent[0].From, ",") != "node old (ID id-old)" || recent[1].Verdict != "allow" {
 			t.Errorf("recent: %+v", recent)
 		}
-		w.report.TookOver(Decision{PV: pvName, NodeID: "3", Reason: fence.HolderRevoked}, []fence.Holder{{NodeName: "a", NodeID: "1"}, {NodeName: "b", NodeID: "2"}}, time.Second)
+		w.report.TookOver(guard.Decision{PV: guardrig.PVName, NodeID: "3", Reason: fence.HolderRevoked}, []fence.Holder{{NodeName: "a", NodeID: "1"}, {NodeName: "b", NodeID: "2"}}, time.Second)
 		if said, want := w.said(), "Normal VolumeTakenOver volume pv-1 moved from node a (ID 1), node b (ID 2) to node 3 (HolderRevoked)"; len(said) != 3 || !strings.HasPrefix(said[2], want) {
 			t.Errorf("said %q", said)
 		}
 		// One without a PersistentVolume has nothing to say it on.
-		w.report.TookOver(Decision{Volume: handle}, []fence.Holder{{NodeName: "old"}}, time.Second)
+		w.report.TookOver(guard.Decision{Volume: guardrig.Handle}, []fence.Holder{{NodeName: "old"}}, time.Second)
 		if said := w.said(); len(said) != 0 {
 			t.Errorf("said %q", said)
 		}
@@ -613,17 +594,17 @@ func TestATakeoverIsSaidOnBothSides(t *testing.T) {
 
 func TestARefusalIsSaidOnNothingThatIsNotThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWaiting(t, newRig(t, fence.Policy{}))
-		d := Decision{Call: callPublish, Volume: handle, Action: fence.Refuse, Reason: fence.HolderUnknown, Text: "x", Holder: &fence.Holder{NodeID: "i"}}
+		w := newWaiting(t, guardrig.New(t, fence.Policy{}))
+		d := guard.Decision{Call: guard.CallPublish, Volume: guardrig.Handle, Action: fence.Refuse, Reason: fence.HolderUnknown, Text: "x", Holder: &fence.Holder{NodeID: "i"}}
 		d.PV = "gone"
 		if w.report.Decided(d); len(w.said()) != 0 {
 			t.Error("said on a PersistentVolume that is gone, or on a node without a name")
 		}
-		d.PV, d.Text = pvName, "y"
+		d.PV, d.Text = guardrig.PVName, "y"
 		if w.report.Decided(d); len(w.said()) != 1 {
 			t.Error("not said on the PersistentVolume alone")
 		}
-		let := Decision{Call: d.Call, Volume: d.Volume, PV: d.PV, Action: fence.Allow, Reason: fence.NoOtherHolder}
+		let := guard.Decision{Call: d.Call, Volume: d.Volume, PV: d.PV, Action: fence.Allow, Reason: fence.NoOtherHolder}
 		w.report.Decided(let)
 		if w.report.Decided(d); len(w.said()) != 1 {
 			t.Error("not said again after the call was let through")
@@ -633,12 +614,12 @@ func TestARefusalIsSaidOnNothingThatIsNotThere(t *testing.T) {
 
 func TestALedgerThatIsSetAsideIsSaidOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWaiting(t, newRig(t, fence.Policy{}))
-		w.report.SetAside(pvName, "it is another cluster's")
+		w := newWaiting(t, guardrig.New(t, fence.Policy{}))
+		w.report.SetAside(guardrig.PVName, "it is another cluster's")
 		if said := w.said(); len(said) != 1 || !strings.HasPrefix(said[0], "Warning LedgerSetAside it is another cluster's") {
 			t.Errorf("said %q", said)
 		}
-		if w.report.SetAside(pvName, "it is another cluster's"); len(w.said()) != 0 {
+		if w.report.SetAside(guardrig.PVName, "it is another cluster's"); len(w.said()) != 0 {
 			t.Error("said again")
 		}
 	})
@@ -649,7 +630,7 @@ func TestRecentDecisionsAreBoundedAndARetryIsOne(t *testing.T) {
 		var r Recent
 		began := time.Now()
 		say := func(volume string, reason fence.Reason, text string) {
-			r.decided(Decision{Call: callPublish, Volume: volume, NodeID: "n", Reason: reason, Text: text,
+			r.decided(guard.Decision{Call: guard.CallPublish, Volume: volume, NodeID: "n", Reason: reason, Text: text,
 				Holder: &fence.Holder{NodeName: "h", NodeID: "i", Evidence: []fence.Evidence{{}}, Token: "t"}}, "refuse")
 			time.Sleep(time.Second)
 		}
@@ -676,4 +657,19 @@ func TestRecentDecisionsAreBoundedAndARetryIsOne(t *testing.T) {
 			t.Errorf("%d are kept, from %s to %s", len(got), got[len(got)-1].Volume, got[0].Volume)
 		}
 	})
+}
+
+func TestARenamedNodeWaitsBesideWhatItsOldNameLeft(t *testing.T) {
+	for lingers, reason := range map[bool]fence.Reason{false: fence.HolderUnknown, true: fence.HolderStale} {
+		synctest.Test(t, func(t *testing.T) {
+			r := guardrig.Renamed(t, lingers)
+			w := newWaiting(t, r)
+			for range 2 {
+				if r.PublishTo("old") == nil || r.UnpublishFrom(guardrig.ID("old")) == nil {
+					t.Fatal("let through")
+				}
+				w.waits(reason, reason)
+			}
+		})
+	}
 }

@@ -1,4 +1,4 @@
-package guard
+package waiting
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
 // Metrics are the figures that a Report counts.
@@ -34,7 +35,7 @@ type Report struct {
 	client  kubernetes.Interface
 	events  record.EventRecorder
 	metrics Metrics
-	waiting *Waiting
+	waiting *Calls
 	// Recent are the last decisions, for people.
 	Recent Recent
 
@@ -48,7 +49,7 @@ type Report struct {
 const remembered = 4096
 
 // NewReport makes a Report. Events are written by Run, never by a call.
-func NewReport(client kubernetes.Interface, events record.EventRecorder, metrics Metrics, waiting *Waiting) *Report {
+func NewReport(client kubernetes.Interface, events record.EventRecorder, metrics Metrics, waiting *Calls) *Report {
 	return &Report{client: client, events: events, metrics: metrics, waiting: waiting, said: lru.New(remembered), work: make(chan func(context.Context), 1000)}
 }
 
@@ -75,7 +76,7 @@ func (r *Report) later(f func(context.Context)) {
 }
 
 // Decided implements Reporter.
-func (r *Report) Decided(d Decision) {
+func (r *Report) Decided(d guard.Decision) {
 	verdict := d.Action.String()
 	if d.Observed {
 		verdict = "would " + verdict
@@ -96,7 +97,7 @@ func (r *Report) Decided(d Decision) {
 }
 
 // news tells whether this differs from what was last said about the call.
-func (r *Report) news(d Decision) bool {
+func (r *Report) news(d guard.Decision) bool {
 	key := d.Call + "\x00" + d.Volume + "\x00" + d.NodeID
 	var said any // nothing
 	if text := string(d.Reason) + d.Text; text != "" {
@@ -116,7 +117,7 @@ func (r *Report) news(d Decision) bool {
 }
 
 // TookOver implements Reporter.
-func (r *Report) TookOver(d Decision, from []fence.Holder, took time.Duration) {
+func (r *Report) TookOver(d guard.Decision, from []fence.Holder, took time.Duration) {
 	r.metrics.TakeoverDone(took)
 	r.Recent.tookOver(d, from)
 	var names string
@@ -141,21 +142,21 @@ func (r *Report) TookOver(d Decision, from []fence.Holder, took time.Duration) {
 
 // SetAside implements Reporter.
 func (r *Report) SetAside(pv, text string) {
-	if !r.news(Decision{Call: "ledger", Volume: pv, Text: text}) {
+	if !r.news(guard.Decision{Call: "ledger", Volume: pv, Text: text}) {
 		return
 	}
 	klog.Background().Info("Set a ledger aside", "pv", pv, "why", text)
 	r.later(func(ctx context.Context) {
-		r.onVolume(ctx, Decision{PV: pv}, corev1.EventTypeWarning, "LedgerSetAside", text)
+		r.onVolume(ctx, guard.Decision{PV: pv}, corev1.EventTypeWarning, "LedgerSetAside", text)
 	})
 }
 
 // LedgerWriteFailed implements Reporter.
 func (r *Report) LedgerWriteFailed() { r.metrics.LedgerWriteError() }
 
-func (r *Report) refusal(ctx context.Context, d Decision) {
+func (r *Report) refusal(ctx context.Context, d guard.Decision) {
 	reason := "VolumePublishRefused"
-	if d.Call == callUnpublish {
+	if d.Call == guard.CallUnpublish {
 		reason = "VolumeUnpublishRefused"
 	}
 	text := d.Text
@@ -170,7 +171,7 @@ func (r *Report) refusal(ctx context.Context, d Decision) {
 
 // onVolume writes an Event on the PersistentVolume and on the Pods that wait
 // for it on the node that the call is for.
-func (r *Report) onVolume(ctx context.Context, d Decision, kind, reason, text string) {
+func (r *Report) onVolume(ctx context.Context, d guard.Decision, kind, reason, text string) {
 	pv, err := r.client.CoreV1().PersistentVolumes().Get(ctx, d.PV, metav1.GetOptions{})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot read the PersistentVolume for an Event", "pv", d.PV, "event", text)
@@ -178,7 +179,7 @@ func (r *Report) onVolume(ctx context.Context, d Decision, kind, reason, text st
 	}
 	r.events.Event(objectOf(pv, "PersistentVolume", "v1"), kind, reason, text)
 	claim := pv.Spec.ClaimRef
-	if d.Call != callPublish || claim == nil || d.NodeName == "" {
+	if d.Call != guard.CallPublish || claim == nil || d.NodeName == "" {
 		return
 	}
 	pods, err := r.client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{

@@ -1,4 +1,4 @@
-package guard
+package waiting
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
 // Rejudged is how many calls that wait already a sidecar judges anew at a time.
@@ -25,22 +26,22 @@ const Rejudged = 16
 //
 // A call that comes for the first time, or was woken, is always judged, and so is
 // one whose last judgement is 5 min old.
-func Spare(next proxy.Guard, waiting *Waiting, metrics Metrics, limit int64) proxy.Guard {
+func Spare(next proxy.Guard, waiting *Calls, metrics Metrics, limit int64) proxy.Guard {
 	return &spare{next: next, waiting: waiting, metrics: metrics, free: semaphore.NewWeighted(limit)}
 }
 
 type spare struct {
 	next    proxy.Guard
-	waiting *Waiting
+	waiting *Calls
 	metrics Metrics
 	free    *semaphore.Weighted
 }
 
 func (s *spare) ControllerPublishVolume(ctx context.Context, req *spec.ControllerPublishVolumeRequest, driver proxy.Driver) (resp *spec.ControllerPublishVolumeResponse, err error) {
-	if validPublish(req) != nil || !csi.SingleWriter(req.GetVolumeCapability(), req.GetReadonly()) {
+	if guard.ValidPublish(req) != nil || !csi.SingleWriter(req.GetVolumeCapability(), req.GetReadonly()) {
 		return s.next.ControllerPublishVolume(ctx, req, driver) // it is not judged
 	}
-	err = s.judge(callPublish, req.GetVolumeId(), req.GetNodeId(), func() error {
+	err = s.judge(guard.CallPublish, req.GetVolumeId(), req.GetNodeId(), func() error {
 		resp, err = s.next.ControllerPublishVolume(ctx, req, driver)
 		return err
 	})
@@ -48,7 +49,7 @@ func (s *spare) ControllerPublishVolume(ctx context.Context, req *spec.Controlle
 }
 
 func (s *spare) ControllerUnpublishVolume(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest, driver proxy.Driver) (resp *spec.ControllerUnpublishVolumeResponse, err error) {
-	err = s.judge(callUnpublish, req.GetVolumeId(), req.GetNodeId(), func() error {
+	err = s.judge(guard.CallUnpublish, req.GetVolumeId(), req.GetNodeId(), func() error {
 		resp, err = s.next.ControllerUnpublishVolume(ctx, req, driver)
 		return err
 	})

@@ -1,0 +1,24 @@
+package guard
+
+import (
+	"context"
+	"time"
+)
+
+// What the tests that stand outside see of a guard's inside.
+const (
+	AbandonedAfter = abandonedAfter
+	Rounds         = rounds
+	WriteTimeout   = writeTimeout
+)
+
+// SetEffectHook has f called at each point; nil: nothing, as in the product.
+func SetEffectHook(f func(point string)) { effectHook = f }
+
+// Leaving is since when this guard has seen an unpublish pending, by token.
+func (g *Guard) Leaving() map[string]time.Time { return g.leaving }
+
+// SurveyContext is what a call has for a survey.
+func (g *Guard) SurveyContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return g.surveyContext(ctx)
+}

@@ -1,0 +1,76 @@
+package guardrig
+
+import (
+	"slices"
+	"strings"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+)
+
+// Look gives the Surveyor an index of what is there now.
+func (r *Rig) Look() {
+	r.T.Helper()
+	index, err := survey.ListLive(r.T.Context(), r.Client, r.ids)
+	r.Must(err)
+	r.Guard.Surveyor.Index = index
+}
+
+// PublishTo has the guard publish the volume to a node, for a single writer.
+func (r *Rig) PublishTo(node string) error {
+	r.T.Helper()
+	r.Look()
+	resp, err := r.Guard.ControllerPublishVolume(r.T.Context(), PublishOf(Handle, ID(node)), r)
+	r.answered(resp != nil, err)
+	return err
+}
+
+// PublishOf is a publish to a single writer.
+func PublishOf(volume, nodeID string) *spec.ControllerPublishVolumeRequest {
+	return &spec.ControllerPublishVolumeRequest{VolumeId: volume, NodeId: nodeID,
+		VolumeCapability: &spec.VolumeCapability{
+			AccessMode: &spec.VolumeCapability_AccessMode{Mode: spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+			AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}}}}
+}
+
+// answered fails unless there is either an answer or an error: gRPC cannot send none.
+func (r *Rig) answered(answer bool, err error) {
+	r.T.Helper()
+	if answer != (err == nil) {
+		r.T.Fatalf("answered: %t, with error %v", answer, err)
+	}
+}
+
+// UnpublishFrom has the guard unpublish the volume from that node ID; empty: from all.
+func (r *Rig) UnpublishFrom(nodeID string) error {
+	r.T.Helper()
+	r.Look()
+	resp, err := r.Guard.ControllerUnpublishVolume(r.T.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: Handle, NodeId: nodeID}, r)
+	r.answered(resp != nil, err)
+	return err
+}
+
+// Refused fails unless err has that code, and all these parts in its message.
+func (r *Rig) Refused(err error, code codes.Code, parts ...string) {
+	r.T.Helper()
+	text := status.Convert(err).Message()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			r.T.Fatalf("%v: it lacks %q", err, part)
+		}
+	}
+	if status.Code(err) != code {
+		r.T.Fatalf("%v, want %s", err, code)
+	}
+}
+
+// Called fails unless these were the driver's calls.
+func (r *Rig) Called(want ...string) {
+	r.T.Helper()
+	if !slices.Equal(r.Calls, want) {
+		r.T.Fatalf("the driver was called with %q, want %q", r.Calls, want)
+	}
+}

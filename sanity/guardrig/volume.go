@@ -1,0 +1,155 @@
+package guardrig
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+)
+
+// Attachment makes the VolumeAttachment for a node; deleted is its
+// deletionTimestamp, zero for none.
+func (r *Rig) Attachment(node string, deleted time.Time) {
+	r.T.Helper()
+	pv := PVName
+	va := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: csi.AttachmentName(Handle, DriverName, node), UID: types.UID("uid-of-va-" + node),
+			Annotations: map[string]string{csi.NodeIDAnnotation: ID(node)}, Finalizers: []string{"external-attacher/x"}},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: DriverName, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+	}
+	api := r.Client.StorageV1().VolumeAttachments()
+	if !deleted.IsZero() {
+		at := metav1.NewTime(deleted)
+		va.DeletionTimestamp = &at
+		r.Must(r.objects.Delete(storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "", va.Name))
+	}
+	_, err := api.Create(r.T.Context(), va, metav1.CreateOptions{})
+	r.Must(err)
+}
+
+// AttachmentWith makes the VolumeAttachment for a node that has another's node ID.
+func (r *Rig) AttachmentWith(node, nodeID string, deleted time.Time) {
+	r.T.Helper()
+	r.Attachment(node, deleted)
+	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Annotations[csi.NodeIDAnnotation] = nodeID })
+}
+
+// changeAttachment changes the VolumeAttachment for a node.
+func (r *Rig) changeAttachment(node string, change func(*storagev1.VolumeAttachment)) {
+	r.T.Helper()
+	va, err := r.Client.StorageV1().VolumeAttachments().Get(r.T.Context(), csi.AttachmentName(Handle, DriverName, node), metav1.GetOptions{})
+	r.Must(err)
+	change(va)
+	_, err = r.Client.StorageV1().VolumeAttachments().Update(r.T.Context(), va, metav1.UpdateOptions{})
+	r.Must(err)
+}
+
+// Deleting makes a VolumeAttachment that is being deleted.
+func (r *Rig) Deleting(node string) {
+	r.T.Helper()
+	r.Attachment(node, time.Time{})
+	r.Attachment(node, Now.Add(-time.Minute))
+}
+
+// SaysAttached has the VolumeAttachment for a node say so.
+func (r *Rig) SaysAttached(node string) {
+	r.T.Helper()
+	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Status.Attached = true })
+}
+
+// Attached makes a VolumeAttachment that nobody noted a node ID on.
+func (r *Rig) Attached(node string) {
+	r.T.Helper()
+	r.Deleting(node)
+	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) {
+		delete(va.Annotations, csi.NodeIDAnnotation)
+		va.Status.Attached = true
+	})
+}
+
+// Stripped removes the VolumeAttachment for a node.
+func (r *Rig) Stripped(node string) {
+	r.T.Helper()
+	r.Must(r.objects.Delete(storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "", csi.AttachmentName(Handle, DriverName, node)))
+}
+
+// Many has the PersistentVolume say that many may write.
+func (r *Rig) Many() {
+	r.T.Helper()
+	pv, err := r.Client.CoreV1().PersistentVolumes().Get(r.T.Context(), PVName, metav1.GetOptions{})
+	r.Must(err)
+	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	_, err = r.Client.CoreV1().PersistentVolumes().Update(r.T.Context(), pv, metav1.UpdateOptions{})
+	r.Must(err)
+}
+
+// Pod makes a Pod on node next with that volume.
+func (r *Rig) Pod(name string, phase corev1.PodPhase, volume corev1.Volume) {
+	r.T.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "next", Volumes: []corev1.Volume{volume}},
+		Status: corev1.PodStatus{Phase: phase}}
+	_, err := r.Client.CoreV1().Pods("default").Create(r.T.Context(), pod, metav1.CreateOptions{})
+	r.Must(err)
+}
+
+// Ledger as the PersistentVolume carries it.
+func (r *Rig) Ledger() *ledger.Ledger {
+	r.T.Helper()
+	pv, err := r.Client.CoreV1().PersistentVolumes().Get(r.T.Context(), PVName, metav1.GetOptions{})
+	r.Must(err)
+	l, err := ledger.Parse(pv.Annotations[ledger.Annotation])
+	r.Must(err)
+	return l
+}
+
+// Annotate writes text where the ledger is.
+func (r *Rig) Annotate(text string) {
+	r.T.Helper()
+	pv, err := r.Client.CoreV1().PersistentVolumes().Get(r.T.Context(), PVName, metav1.GetOptions{})
+	r.Must(err)
+	metav1.SetMetaDataAnnotation(&pv.ObjectMeta, ledger.Annotation, text)
+	_, err = r.Client.CoreV1().PersistentVolumes().Update(r.T.Context(), pv, metav1.UpdateOptions{})
+	r.Must(err)
+}
+
+// Change edits the ledger as another process would. It may be called while a
+// request is served, so it makes none.
+func (r *Rig) Change(f func(*ledger.Ledger)) {
+	r.T.Helper()
+	gvr := corev1.SchemeGroupVersion.WithResource("persistentvolumes")
+	object, err := r.objects.Get(gvr, "", PVName)
+	r.Must(err)
+	pv := object.(*corev1.PersistentVolume).DeepCopy()
+	l := &ledger.Ledger{Version: ledger.Version, Driver: DriverName, Handle: Handle, Cluster: ClusterUID, PVUID: "uid-of-pv-1"}
+	if text, there := pv.Annotations[ledger.Annotation]; there {
+		l, err = ledger.Parse(text)
+		r.Must(err)
+	}
+	f(l)
+	metav1.SetMetaDataAnnotation(&pv.ObjectMeta, ledger.Annotation, l.String())
+	r.Must(r.objects.Update(gvr, pv, ""))
+}
+
+// State of a node's entry in the ledger.
+func (r *Rig) State(node string) fence.State {
+	r.T.Helper()
+	if e := r.Ledger().Get(ID(node)); e != nil {
+		return e.State
+	}
+	return fence.NotInLedger
+}
+
+// WantHolder fails unless the volume's one entry is of that node's machine.
+func (r *Rig) WantHolder(node string, state fence.State) {
+	r.T.Helper()
+	l := r.Ledger()
+	if len(l.Holders) != 1 || l.Holders[0].NodeName != node || l.Holders[0].NodeUID != "uid-of-"+node || l.Holders[0].BootID != "boot-of-"+node || l.Holders[0].State != state {
+		r.T.Fatalf("the ledger says %+v, want %s on the machine of node %s", l.Holders, state, node)
+	}
+}
