@@ -289,13 +289,13 @@ func (w *Calls) look(ctx context.Context, key string) {
 		w.countLocked()
 		return
 	}
-	again, err := w.judge(ctx, call)
+	verdict, err := w.judge(ctx, call)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Cannot look again at a waiting call", "call", call.call, "volume", call.volume, "nodeID", call.nodeID, "err", err)
 		w.queue.AddRateLimited(key)
 		return
 	}
-	if !again {
+	if !w.differs(key, verdict) {
 		w.stays(key, c)
 		return
 	}
@@ -348,25 +348,33 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// judge tells whether the call is worth repeating now.
-func (w *Calls) judge(ctx context.Context, c waitingCall) (bool, error) {
+// judge is how the call would be judged now.
+func (w *Calls) judge(ctx context.Context, c waitingCall) (v fence.Verdict, err error) {
 	ctx, cancel := context.WithTimeout(throttle.WithTurn(ctx, time.Now().Add(guard.TurnAhead)), survey.Timeout)
 	defer cancel()
-	var v fence.Verdict
 	if c.call == guard.CallPublish {
 		s, err := w.surveyor.Publish(ctx, c.volume, c.nodeID, nil)
 		if err != nil {
-			return false, err
+			return v, err
 		}
 		v = fence.JudgePublish(s.Snapshot, c.nodeID)
 	} else {
 		s, err := w.surveyor.Unpublish(ctx, c.volume, c.nodeID)
 		if err != nil {
-			return false, err
+			return v, err
 		}
 		v = fence.JudgeUnpublish(s.Snapshot, s.Subject)
 	}
-	return c.differs(v), nil
+	return v, nil
+}
+
+// differs tells whether a judgement that was begun a while ago makes the call worth
+// repeating. The call itself may have been judged since.
+func (w *Calls) differs(key string, v fence.Verdict) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.calls[key]
+	return c != nil && c.differs(v)
 }
 
 // differs tells whether a new judgement has something that the last one of c had

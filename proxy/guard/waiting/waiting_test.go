@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -480,6 +481,32 @@ func TestARefusalOfBeforeAStartIsTakenUp(t *testing.T) {
 		w.w.Recover(va, "vol-2", "id-2")
 		if left := w.w.List(); len(left) != 2 || left[0].Call != guard.CallPublish && left[1].Call != guard.CallPublish || left[0].Call == left[1].Call {
 			t.Errorf("waiting: %+v", left)
+		}
+	})
+}
+
+// A call that was judged while it was looked at is held against what it was told
+// then: it would be refused the same.
+func TestACallThatWasJudgedMeanwhileIsNotWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := guardrig.Held(t)
+		r.Attachment("next", time.Time{})
+		r.Look()
+		w := newWaiting(t, r)
+		va := &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: "next"}}
+		va.Status.AttachError = &storagev1.VolumeError{Message: fence.Mark + "volume pv-1: x"}
+		var judged atomic.Bool
+		r.BeforeRead(1, func() error {
+			judged.Store(true)
+			w.w.Decided(guard.Decision{Call: guard.CallPublish, Volume: guardrig.Handle, NodeID: guardrig.ID("next"), NodeName: "next",
+				Action: fence.Refuse, Reason: fence.HolderAlive, Text: "t", Holder: &fence.Holder{NodeName: "old"}})
+			return nil
+		})
+		w.w.Recover(va, guardrig.Handle, guardrig.ID("next"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !judged.Load() || w.touched("next") != "" {
+			t.Errorf("judged meanwhile: %t, woken: %q", judged.Load(), w.touched("next"))
 		}
 	})
 }
