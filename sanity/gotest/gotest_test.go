@@ -120,3 +120,14 @@ func TestEachRigIsThere(t *testing.T) {
 		}
 	}
 }
+
+// A test that waits for its turn is not slow.
+func TestWhatATestWaitedIsNotItsOwn(t *testing.T) {
+	s := &suite{parents: map[string]bool{}, became: map[string]string{}, waited: map[string]float64{}}
+	s.take(event{Action: "output", Test: "TestA", Output: "    main_test.go:75: its turn came after 400.5s\n"})
+	s.take(event{Action: "pass", Test: "TestA", Elapsed: 410.5})
+	s.take(event{Action: "pass", Test: "TestB", Elapsed: 20})
+	if want := []took{{"TestA", 10}, {"TestB", 20}}; !slices.Equal(s.took, want) {
+		t.Errorf("%v, want %v", s.took, want)
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -45,7 +47,8 @@ type took struct {
 type suite struct {
 	lines   []line
 	parents map[string]bool
-	became  map[string]string // a test's last action
+	became  map[string]string  // a test's last action
+	waited  map[string]float64 // seconds that a test waited for its turn
 	took    []took
 }
 
@@ -123,17 +126,24 @@ func (r *report) take(text string) {
 	default:
 		s := r.packages[e.Package]
 		if s == nil {
-			s = &suite{parents: map[string]bool{}, became: map[string]string{}}
+			s = &suite{parents: map[string]bool{}, became: map[string]string{}, waited: map[string]float64{}}
 			r.packages[e.Package] = s
 		}
 		s.take(e)
 	}
 }
 
+// itsTurn: the test waited so long for others, and did nothing.
+var itsTurn = regexp.MustCompile(`its turn came after ([0-9.]+)s`)
+
 func (s *suite) take(e event) {
 	switch e.Action {
 	case "output":
 		s.lines = append(s.lines, line{e.Test, e.Output})
+		if m := itsTurn.FindStringSubmatch(e.Output); m != nil {
+			seconds, _ := strconv.ParseFloat(m[1], 64) // as the expression has it
+			s.waited[e.Test] += seconds
+		}
 	case "run":
 		s.became[e.Test] = "run"
 		if i := strings.LastIndex(e.Test, "/"); i > 0 {
@@ -141,7 +151,7 @@ func (s *suite) take(e event) {
 		}
 	case "pass", "fail", "skip":
 		s.became[e.Test] = e.Action
-		s.took = append(s.took, took{e.Test, e.Elapsed})
+		s.took = append(s.took, took{e.Test, e.Elapsed - s.waited[e.Test]})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -55,11 +56,14 @@ var (
 	single = make(turns, 1)
 )
 
-// take waits for the test's turn, which ends with the test.
+// take waits for the test's turn, which ends with the test. sanity/gotest takes what
+// it waited off the time that the test took.
 func (q turns) take(t *testing.T) {
 	t.Helper()
 	t.Parallel()
+	began := time.Now()
 	q <- struct{}{}
+	t.Logf("its turn came after %.1fs", time.Since(began).Seconds())
 	t.Cleanup(func() { <-q })
 }
 
