@@ -47,7 +47,7 @@ var parts = []part{
 	{name: "model", needs: "sanity/model/fencepost.pml", built: "./sanity/model",
 		about: "A model of the protocol, bounded worlds of it explored completely, with the same rules, and without its guards, one at a time, where a violation has to be found.",
 		command: func(_ options, file string) []string {
-			return []string{"go", "test", "./sanity/model", "-count=1", "-timeout=0", "-v", "-result=" + file}
+			return []string{"go", "test", "./sanity/model", "-whole", "-count=1", "-timeout=0", "-v", "-result=" + file}
 		}},
 	{name: "mutants", needs: "sanity/mutants/main.go",
 		about: "One small change to the code at a time: each comparison turned round, each guard taken out. A test has to notice.",
