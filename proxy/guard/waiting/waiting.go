@@ -295,7 +295,7 @@ func (w *Calls) look(ctx context.Context, key string) {
 		w.queue.AddRateLimited(key)
 		return
 	}
-	if !w.differs(key, verdict) {
+	if !w.differs(c, verdict) {
 		w.stays(key, c)
 		return
 	}
@@ -370,11 +370,10 @@ func (w *Calls) judge(ctx context.Context, c waitingCall) (v fence.Verdict, err 
 
 // differs tells whether a judgement that was begun a while ago makes the call worth
 // repeating. The call itself may have been judged since.
-func (w *Calls) differs(key string, v fence.Verdict) bool {
+func (w *Calls) differs(c *waitingCall, v fence.Verdict) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := w.calls[key]
-	return c != nil && c.differs(v)
+	return c.differs(v)
 }
 
 // differs tells whether a new judgement has something that the last one of c had
