@@ -36,11 +36,11 @@ PARALLEL ?= 6
 GOTEST = $(GO) run ./sanity/gotest
 # What the machine lacks for a test is installed, or the test is skipped and named.
 SKIP = skip=$$(sh sanity/skip.sh) && without=$$(sh sanity/skip.sh packages 2>/dev/null)
-UNIT = -race -timeout 60m $${skip:+-skip="$$skip"} $$($(GO) list ./... | grep -vE "/sanity/scenarios$$without")
+UNIT = -race -timeout 30m $${skip:+-skip="$$skip"} $$($(GO) list ./... | grep -vE "/sanity/scenarios$$without")
 SCENARIOS = -count=1 -timeout 60m -parallel $(PARALLEL) $${skip:+-skip="$$skip"} ./sanity/scenarios/...
 
 test: ## everything that guards our behaviour, and what of it took longest (see make prove for what is beyond)
-	@$(SKIP) && $(GOTEST) -- $(UNIT) -- $(SCENARIOS)
+	@$(SKIP) && $(GOTEST) -beside -- $(UNIT) -- $(SCENARIOS)
 
 unit: ## all tests but the scenarios, with the race detector
 	@$(SKIP) && $(GOTEST) -- $(UNIT)
