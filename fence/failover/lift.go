@@ -7,12 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
-	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
@@ -79,30 +75,20 @@ func (w *worker) lift(ctx context.Context, s *state) error {
 	return nil
 }
 
-// nothingMoved fails if the Node lists in use what is not its own any more, by
-// live VolumeAttachments and ledgers.
+// nothingMoved fails if the Node lists in use what is not its own any more.
 func (w *worker) nothingMoved(ctx context.Context, n *corev1.Node) error {
-	for _, name := range n.Status.VolumesInUse {
-		handle, ours := w.IDs.HandleOf(name)
-		if !ours {
-			continue
-		}
-		live, err := w.heldLive(ctx, observe.Held{Handle: handle})
-		if err != nil {
-			return err
-		}
-		if !live.Kept() {
-			return errChanged
-		}
+	moved, err := observe.Moved(ctx, w.Client, w.IDs, n)
+	if err == nil && len(moved) > 0 {
+		err = errChanged
 	}
-	return nil
+	return err
 }
 
 // nothingLeaves fails if a volume is on its way from the node, by live
 // VolumeAttachments and ledgers.
 func (w *worker) nothingLeaves(ctx context.Context, _ *corev1.Node) error {
 	for _, h := range w.Index.HeldBy(w.name) {
-		live, err := w.heldLive(ctx, h)
+		live, err := observe.ReadHeld(ctx, w.Client, w.IDs, w.name, h)
 		if err != nil {
 			return err
 		}
@@ -111,44 +97,6 @@ func (w *worker) nothingLeaves(ctx context.Context, _ *corev1.Node) error {
 		}
 	}
 	return nil
-}
-
-// heldLive reads what is known of a held volume: its VolumeAttachment, and the
-// ledger of the PV that this, or else the index, names.
-func (w *worker) heldLive(ctx context.Context, known observe.Held) (h observe.Held, err error) {
-	h = observe.Held{Handle: known.Handle, PV: known.PV}
-	va, err := w.Client.StorageV1().VolumeAttachments().Get(ctx, csi.AttachmentName(h.Handle, w.IDs.Driver, w.name), metav1.GetOptions{})
-	switch {
-	case err == nil:
-		h.Attachment, h.Detaching = va.Name, va.DeletionTimestamp != nil
-		if va.Spec.Source.PersistentVolumeName != nil {
-			h.PV = *va.Spec.Source.PersistentVolumeName
-		}
-	case !apierrors.IsNotFound(err):
-		return h, fmt.Errorf("cannot read the VolumeAttachment of %s on node %s: %w", h.Handle, w.name, err)
-	}
-	if h.PV == "" {
-		return h, nil
-	}
-	pv, err := w.Client.CoreV1().PersistentVolumes().Get(ctx, h.PV, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return h, nil
-	}
-	if err != nil {
-		return h, fmt.Errorf("cannot read PersistentVolume %s: %w", h.PV, err)
-	}
-	text, written := pv.Annotations[ledger.Annotation]
-	if !written {
-		return h, nil
-	}
-	l, err := ledger.Parse(text)
-	if err != nil {
-		return h, err
-	}
-	for _, e := range l.ByNodeName(w.name) {
-		h.Entry = e
-	}
-	return h, nil
 }
 
 // clearOthers is what a person does about the storage fence of another machine.

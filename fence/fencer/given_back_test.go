@@ -69,6 +69,19 @@ func TestWhatAWithdrawnFenceCutIsOpenedWhereOtherNodesHaveRecordsWithoutOne(t *t
 
 // The lock is ours, and a record can be written by a person.
 func TestALiftThatIsCalledOffTouchesNoFenceButItsOwn(t *testing.T) {
+	calledOff(t, (*world).lift)
+}
+
+// What an operator gives back is looked at once more, too: a volume may have moved
+// until the fence ceased to free any.
+func TestOnOfACutOffMachineIsCalledOffAsALiftIs(t *testing.T) {
+	calledOff(t, func(w *world, target Target) error {
+		_, err := w.fencer("b").On(w.Context(), target, "repaired")
+		return err
+	})
+}
+
+func calledOff(t *testing.T, act func(*world, Target) error) {
 	for name, tt := range map[string]struct {
 		meanwhile func(w *world, r *record.Record)
 		fences    string
@@ -94,7 +107,7 @@ func TestALiftThatIsCalledOffTouchesNoFenceButItsOwn(t *testing.T) {
 					w.change(func(r *record.Record) { tt.meanwhile(w, r) })
 					return errors.New("not any more")
 				}
-				w.fails(w.lift(target), "not any more")
+				w.fails(act(w, target), "not any more")
 				w.expect("requests", wall.ons, 0)
 				w.expect("fences", w.fences(), tt.fences)
 				last := w.record().Fences[len(w.record().Fences)-1]

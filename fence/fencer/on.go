@@ -78,7 +78,7 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 		case <-limited.Done():
 		}
 	}()
-	if action == "lift" {
+	if action == "lift" || u.fence != nil {
 		// From here on the fence frees no volume, so that what it freed before shows.
 		err = f.stillSo(limited, &t)
 	}

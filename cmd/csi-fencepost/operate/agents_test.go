@@ -96,7 +96,7 @@ func (b *switchboard) flags(outlets map[string]string, more string) []string {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.write("config.yaml", "apiVersion: "+config.APIVersion+"\nkind: Configuration\nfencing:\n  levels:\n  - agents:\n    - name: pdu\n      timeout: 2s\n      attempts: 1\n"+
+	b.write("config.yaml", "apiVersion: "+config.APIVersion+"\nkind: Configuration\nfencing:\n  levels:\n  - agents:\n    - name: pdu\n      timeout: 20s\n      attempts: 1\n"+
 		"      exec: {agent: fence_fake, parameterFiles: {password: "+b.dir+"/password}, nodeParameters: {plug: "+string(nodes)+"}"+more+"}\n", 0o600)
 	return []string{"--config=" + b.dir + "/config.yaml", "--agent-dirs=" + b.dir}
 }

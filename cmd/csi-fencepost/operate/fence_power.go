@@ -6,17 +6,21 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/term"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
@@ -24,7 +28,8 @@ const fenceOffHelp = `csi-fencepost fence off NODE --reason TEXT --config FILE h
 It is refused while the node is Ready and renews its lease, unless --force is given.`
 
 const fenceOnHelp = `csi-fencepost fence on NODE --reason TEXT --config FILE gives a node its power, or its access to the storage, back.
-That the node is off counts no more from then on.`
+That the node is off counts no more from then on. Access to the storage is not given back to a node that goes on and lists
+volumes which were moved off it, unless --force is given.`
 
 // powerFlags are the flags and arguments of `csi-fencepost fence off` and `on`.
 type powerFlags struct {
@@ -39,9 +44,11 @@ type powerFlags struct {
 func parsePowerFlags(command, help string, args []string) (*powerFlags, error) {
 	f := &powerFlags{claimFlags: newClaimFlags(command, help)}
 	f.set.BoolVar(&f.yes, "yes", false, "Do not ask.")
-	if command == "fence off" {
-		f.set.BoolVar(&f.force, "force", false, "Also if the node is Ready and renews its lease.")
+	forced := "Also if the node is Ready and renews its lease."
+	if command == "fence on" {
+		forced = "Also if the node lists volumes that were moved off it, or nothing tells: two nodes may write to them then."
 	}
+	f.set.BoolVar(&f.force, "force", false, forced)
 	f.agents.Register(f.set)
 	f.set.StringVar(&f.driver, "driver", "", "The CSI driver whose storage is cut, where agents cut storage and there is no --csi-address.")
 	if err := f.parse(args, "NODE"); err != nil {
@@ -86,6 +93,7 @@ type powering struct {
 	*cluster.Cluster
 	now      *cluster.Node
 	target   fencer.Target
+	cut      *record.Fence // the storage fence on record; nil: none
 	agents   *sidecar.AgentSet
 	fencer   *fencer.Fencer
 	out, err io.Writer
@@ -236,6 +244,7 @@ func (p *powering) showFences(ctx context.Context) error {
 		return err
 	}
 	p.target.Fences = []string{}
+	p.cut = r.Fence(fence.StorageFence, p.fencer.Driver)
 	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
 		if s := r.Fence(kind, p.fencer.Driver); s != nil {
 			p.target.Fences = append(p.target.Fences, s.ID)
@@ -243,6 +252,41 @@ func (p *powering) showFences(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// mayWrite fails if a machine that goes on, cut off from the storage, would write to
+// what was moved off it once it has its access back: R1. After a new boot it would not.
+func (p *powering) mayWrite(ctx context.Context, n *corev1.Node) error {
+	if p.cut == nil && !p.cutsStorage() {
+		return nil
+	}
+	const all = "To give it its access back all the same: --force"
+	if n == nil {
+		return fmt.Errorf("there is no Node %s, so that nothing tells whether its machine goes on and uses what was moved off it. Once that machine is off for good, or has booted: --force", p.now.Name)
+	}
+	if p.cut != nil && p.cut.Machine.BootID != "" && n.Status.NodeInfo.BootID != "" && p.cut.Machine.BootID != n.Status.NodeInfo.BootID {
+		return nil
+	}
+	moved, err := observe.Moved(ctx, p.Client, &csi.Identity{Driver: p.fencer.Driver}, n)
+	if err != nil {
+		return fmt.Errorf("it cannot be read what node %s uses: %w. %s", n.Name, err, all)
+	}
+	if len(moved) == 0 {
+		return nil
+	}
+	const shown = 5
+	more := ""
+	if len(moved) > shown {
+		more = fmt.Sprintf(" and %d more", len(moved)-shown)
+	}
+	return fmt.Errorf("node %s has not booted since it was cut off, and its kubelet lists in use what was moved off it (volume %s%s): with its access back it would write to that beside the node that has it now. "+
+		"Reboot it, or let its pods there end: %s. %s", n.Name, strings.Join(moved[:min(len(moved), shown)], ", "), more, explain.DrainCommand(n.Name), all)
+}
+
+// cutsStorage: an agent cuts the node off from the storage, whether or not anybody has
+// written down that it did.
+func (p *powering) cutsStorage() bool {
+	return slices.ContainsFunc(p.agents.Covering(p.now.Name), func(m sidecar.Member) bool { return m.Agent.Proves() == fence.StorageFence })
 }
 
 // on gives the node back what was cut.
@@ -254,7 +298,13 @@ func (f *powerFlags) on(ctx context.Context, p *powering) error {
 		return errors.New("nothing was turned on")
 	}
 	fmt.Fprintf(p.out, "Turning node %s on.\n", f.node)
-	a, err := p.fencer.On(ctx, p.target, f.reason)
+	reason := f.reason
+	if f.force {
+		reason += " (--force)"
+	} else {
+		p.target.Still = p.mayWrite
+	}
+	a, err := p.fencer.On(ctx, p.target, reason)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,102 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// cutOff is node n1, cut off from the storage by a sidecar; its volume has moved to n2.
+// It returns the flags of a command.
+func cutOff(t *testing.T) (*clitest.APIServer, *switchboard, []string) {
+	t.Helper()
+	api, kubeconfig := clitest.NewAPI(t)
+	b := newSwitchboard(t)
+	b.write("fence_scsi", fakeAgent, 0o755)
+	b.write("1", "OFF", 0o600)
+	b.write("config.yaml", "apiVersion: "+config.APIVersion+"\nkind: Configuration\nfencing:\n  levels:\n  - agents:\n    - name: array\n      timeout: 20s\n      attempts: 1\n"+
+		"      exec: {agent: fence_scsi, parameterFiles: {password: "+b.dir+"/password}, nodeParameters: {plug: {n1: \"1\"}}}\n", 0o600)
+	rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig[len("--kubeconfig="):])
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := record.NewStore(kubernetes.NewForConfigOrDie(rc).CoordinationV1(), "csi-fencepost")
+	if _, err := store.Update(context.Background(), "n1", func(r *record.Record) (bool, error) {
+		r.PutFence(record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: record.Fenced, Actor: "sidecar", Reason: "silent",
+			Machine: record.FencedMachine{NodeUID: "uid-1", BootID: "boot-1"}, StartedAt: "2026-01-02T03:04:05Z"}, "Fence")
+		return true, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	api.AddPV("pv-1", clitest.Entry("i-2", "n2", "uid-2", "boot-2", fence.Publishing), clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.TakenOver))
+	api.AddAttachment("n2", true)
+	return api, b, []string{kubeconfig, "--yes", "--driver=" + clitest.Driver, "--config=" + b.dir + "/config.yaml", "--agent-dirs=" + b.dir}
+}
+
+// R1: a machine that goes on would write to what was moved off it.
+func TestFenceOnOpensNoStorageToANodeThatListsWhatMoved(t *testing.T) {
+	api, b, flags := cutOff(t)
+	on := with([]string{"fence", "on", "n1", "--reason=repaired"}, flags...)
+	refused := func(parts ...string) {
+		t.Helper()
+		_, stderr := commandLine(t, cli.ExitFailure, on...)
+		clitest.Says(t, stderr, parts...)
+		if b.reads("1") != "OFF" {
+			t.Fatal("it has its access back")
+		}
+		if f := api.Record("n1").Fence(fence.StorageFence, clitest.Driver); f == nil || f.Phase != record.Fenced || f.Lifting != "" {
+			t.Fatalf("the fence is %+v", f)
+		}
+	}
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Held))
+	refused("there is no Node n1, so that nothing tells", "--force")
+	api.AddPV("pv-1", clitest.Entry("i-2", "n2", "uid-2", "boot-2", fence.Publishing), clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.TakenOver))
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.KubeletReady, clitest.InUse)
+	refused("node n1 has not booted since it was cut off", "volume "+clitest.Handle, "Reboot it", "kubectl drain n1", "--force")
+
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.KubeletReady, func(n *corev1.Node) {
+		for i := range 7 {
+			n.Status.VolumesInUse = append(n.Status.VolumesInUse, corev1.UniqueVolumeName(fmt.Sprintf("kubernetes.io/csi/%s^v%d", clitest.Driver, i)))
+		}
+	})
+	refused("volume v0, v1, v2, v3, v4 and 2 more")
+	commandLine(t, cli.ExitOK, with(on, "--force")...)
+	if b.reads("1") != "ON" {
+		t.Error("--force changes nothing")
+	}
+	audit := api.Record("n1").Audit
+	clitest.Says(t, fmt.Sprintf("%+v", audit), "repaired (--force)")
+}
+
+func TestFenceOnOpensTheStorageToANodeThatHasBootedOrListsNothingThatMoved(t *testing.T) {
+	for name, node := range map[string]func(*clitest.APIServer){
+		"booted": func(a *clitest.APIServer) {
+			a.AddNode("n1", "uid-1", "boot-7", "i-1", clitest.KubeletReady, clitest.InUse)
+		},
+		"lists nothing": func(a *clitest.APIServer) { a.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.KubeletReady) },
+		"has it again": func(a *clitest.APIServer) {
+			a.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.KubeletReady, clitest.InUse)
+			a.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+			a.AddAttachment("n1", true)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api, b, flags := cutOff(t)
+			node(api)
+			commandLine(t, cli.ExitOK, with([]string{"fence", "on", "n1", "--reason=repaired"}, flags...)...)
+			if b.reads("1") != "ON" {
+				t.Error("it has no access")
+			}
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package observe
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+)
+
+// Moved are the handles of the driver's volumes that the Node lists in use and that are
+// not its own any more, by live VolumeAttachments and ledgers: with its access to the
+// storage it would write to them beside the nodes that have them now.
+func Moved(ctx context.Context, client kubernetes.Interface, ids *csi.Identity, n *corev1.Node) (handles []string, err error) {
+	for _, name := range n.Status.VolumesInUse {
+		handle, ours := ids.HandleOf(name)
+		if !ours {
+			continue
+		}
+		h, err := ReadHeld(ctx, client, ids, n.Name, Held{Handle: handle})
+		if err != nil {
+			return nil, err
+		}
+		if !h.Kept() {
+			handles = append(handles, handle)
+		}
+	}
+	return handles, nil
+}
+
+// ReadHeld reads live what says whether a node has a volume: its VolumeAttachment, and
+// the ledger of the PV that this, or else known, names.
+func ReadHeld(ctx context.Context, client kubernetes.Interface, ids *csi.Identity, node string, known Held) (h Held, err error) {
+	h = Held{Handle: known.Handle, PV: known.PV}
+	va, err := client.StorageV1().VolumeAttachments().Get(ctx, csi.AttachmentName(h.Handle, ids.Driver, node), metav1.GetOptions{})
+	switch {
+	case err == nil:
+		h.Attachment, h.Detaching = va.Name, va.DeletionTimestamp != nil
+		if va.Spec.Source.PersistentVolumeName != nil {
+			h.PV = *va.Spec.Source.PersistentVolumeName
+		}
+	case !apierrors.IsNotFound(err):
+		return h, fmt.Errorf("cannot read the VolumeAttachment of %s on node %s: %w", h.Handle, node, err)
+	}
+	if h.PV == "" {
+		return h, nil
+	}
+	pv, err := client.CoreV1().PersistentVolumes().Get(ctx, h.PV, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return h, nil
+	}
+	if err != nil {
+		return h, fmt.Errorf("cannot read PersistentVolume %s: %w", h.PV, err)
+	}
+	text, written := pv.Annotations[ledger.Annotation]
+	if !written {
+		return h, nil
+	}
+	l, err := ledger.Parse(text)
+	if err != nil {
+		return h, err
+	}
+	for _, e := range l.ByNodeName(node) {
+		h.Entry = e
+	}
+	return h, nil
+}
