@@ -40,7 +40,7 @@ UNIT = -race -timeout 30m $${skip:+-skip="$$skip"} $$($(GO) list ./... | grep -v
 SCENARIOS = -count=1 -timeout 60m -parallel $(PARALLEL) $${skip:+-skip="$$skip"} ./sanity/scenarios/...
 
 test: ## everything that guards our behaviour, and what of it took longest (see make prove for what is beyond)
-	@$(SKIP) && $(GOTEST) -beside -- $(UNIT) -- $(SCENARIOS)
+	@$(SKIP) && $(GOTEST) -- $(UNIT) -- $(SCENARIOS)
 
 unit: ## all tests but the scenarios, with the race detector
 	@$(SKIP) && $(GOTEST) -- $(UNIT)

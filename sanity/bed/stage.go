@@ -99,6 +99,7 @@ func (b *Bed) Stage(t T, name string, o StageOptions) *Stage {
 	if s.Driver == "" {
 		s.Driver = name + ".test"
 	}
+	t.Cleanup(s.tellIfFailed)
 	s.must("folder", os.MkdirAll(s.folder, 0o755))
 	s.config = s.socket("config.yaml")
 	arrayOptions := array.Options{DriverName: s.Driver, RequireSecrets: o.Secrets}

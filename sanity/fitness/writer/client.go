@@ -30,6 +30,7 @@ type Progress struct {
 type Client struct {
 	in    io.WriteCloser
 	close func()
+	done  chan struct{} // closed when no more lines are read
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced at each line
@@ -80,15 +81,16 @@ func endProcess(cmd *exec.Cmd, in io.Closer) {
 }
 
 func newClient(in io.WriteCloser, out io.Reader, close func()) *Client {
-	c := &Client{in: in, close: close, changed: make(chan struct{})}
+	c := &Client{in: in, close: close, done: make(chan struct{}), changed: make(chan struct{})}
 	go c.read(out)
 	return c
 }
 
-// Close ends the connection or the program.
-func (c *Client) Close() { c.close() }
+// Close ends the connection or the program, and waits until nothing more is read.
+func (c *Client) Close() { c.close(); <-c.done }
 
 func (c *Client) read(out io.Reader) {
+	defer close(c.done)
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		c.take(lines.Text())

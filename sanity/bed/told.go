@@ -1,0 +1,58 @@
+package bed
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// tellIfFailed logs what the API server says of the stage of a story that failed: what
+// was waited for in vain is most often told by a pod's conditions or a node's taints.
+func (s *Stage) tellIfFailed() {
+	if !s.T.Failed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	pods, err := s.Client.CoreV1().Pods(s.Name).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		s.T.Logf("%s: the pods cannot be listed: %v", s.Name, err)
+		return
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		s.T.Logf("%s: pod %s on %q, %s, deleting: %t%s", s.Name, p.Name, p.Spec.NodeName, p.Status.Phase, p.DeletionTimestamp != nil, unmet(p.Status.Conditions))
+	}
+	nodes, err := s.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		s.T.Logf("%s: the nodes cannot be listed: %v", s.Name, err)
+		return
+	}
+	for i := range nodes.Items {
+		if n := &nodes.Items[i]; strings.HasPrefix(n.Name, s.Name+"-") {
+			s.T.Logf("%s: node %s, cordoned: %t, taints %v, in use %v%s", s.Name, n.Name, n.Spec.Unschedulable, n.Spec.Taints, n.Status.VolumesInUse, readiness(n))
+		}
+	}
+}
+
+func unmet(conditions []corev1.PodCondition) (text string) {
+	for _, c := range conditions {
+		if c.Status != corev1.ConditionTrue {
+			text += fmt.Sprintf("; %s %s: %s %s", c.Type, c.Status, c.Reason, c.Message)
+		}
+	}
+	return text
+}
+
+func readiness(n *corev1.Node) string {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return fmt.Sprintf("; Ready %s since %s", c.Status, c.LastTransitionTime.UTC().Format(time.TimeOnly))
+		}
+	}
+	return ""
+}
