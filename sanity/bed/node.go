@@ -150,10 +150,18 @@ func (n *Node) Ready() bool {
 	return node != nil && Ready(node)
 }
 
-// WaitNotReady waits until Kubernetes has noticed that the node is silent.
+// WaitNotReady waits until Kubernetes has noticed that the node is silent, and schedules
+// nothing to it any more: the taint comes after the condition.
 func (n *Node) WaitNotReady() time.Duration {
 	n.stage.T.Helper()
-	return n.stage.WaitFor(n.stage.Bed.Clocks.NodeMonitorGracePeriod+60*time.Second, n.Name+" is NotReady", func() bool { return !n.Ready() })
+	took := n.stage.WaitFor(n.stage.Bed.Clocks.NodeMonitorGracePeriod+60*time.Second, n.Name+" is NotReady", func() bool { return !n.Ready() })
+	n.stage.WaitFor(30*time.Second, "nothing is scheduled to "+n.Name, func() bool {
+		node := n.Get()
+		return node == nil || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Effect == corev1.TaintEffectNoSchedule && (t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady)
+		})
+	})
+	return took
 }
 
 // OutOfServiceTaint is the taint with which an operator declares a node dead.

@@ -135,14 +135,6 @@ func postgres(p *play) {
 	old.CutOff()
 	cut := time.Now()
 	old.WaitNotReady() // its pod is Unknown to a person who looks
-	// The taint comes after the condition: without it the replacement would be bound
-	// to the silent node.
-	p.WaitFor(30*time.Second, "nothing is scheduled to "+old.Name, func() bool {
-		node := old.Get()
-		return node != nil && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-			return t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoSchedule
-		})
-	})
 	p.PodOf(d.PodName()).ForceDelete()
 	if !p.guarded() {
 		p.given(v, next, cut, "the node went silent")
