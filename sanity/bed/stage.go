@@ -238,9 +238,9 @@ func (s *Stage) must(what string, err error) {
 	}
 }
 
-// pollEvery: most of what is waited for is read from the API server, and a dozen
+// PollEvery: most of what is waited for is read from the API server, and a dozen
 // stories that wait at once must not be what keeps it busy.
-const pollEvery = 100 * time.Millisecond
+const PollEvery = 100 * time.Millisecond
 
 // WaitFor polls until ok, or fails.
 func (s *Stage) WaitFor(limit time.Duration, what string, ok func() bool) time.Duration {
@@ -253,7 +253,7 @@ func (s *Stage) WaitFor(limit time.Duration, what string, ok func() bool) time.D
 		if s.ctx().Err() != nil {
 			s.T.Fatalf("%s: stopped while waiting: %s", s.Name, what)
 		}
-		time.Sleep(pollEvery)
+		time.Sleep(PollEvery)
 	}
 	return time.Since(began)
 }

@@ -217,7 +217,7 @@ func (v *Volume) WaitRefused(n *Node, reason string, limit time.Duration) string
 		if v.stage.ctx().Err() != nil {
 			v.stage.T.Fatalf("%s: stopped while waiting for a refusal for %s", v.stage.Name, reason)
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(PollEvery)
 	}
 	return text
 }

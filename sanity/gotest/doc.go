@@ -4,7 +4,6 @@
 //	go run ./sanity/gotest -- ./csi/... ./fence/...       one go test with these words
 //	go run ./sanity/gotest -- -race ./csi -- -count=1 ./sanity/scenarios
 //	                                                      two, one after the other
-//	go run ./sanity/gotest -beside -- … -- …              two, beside each other
 //	go run ./sanity/gotest -check                         make check
 //
 // It prints what go test prints without -v: a line for each package, and for one

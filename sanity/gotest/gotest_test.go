@@ -40,7 +40,7 @@ func TestOfAPackageThatFailsEverythingIsShownThatItsFailingTestsSaid(t *testing.
 		"builds/p_test.go": tests("func TestBuilds(t *testing.T) { undefined() }\n"),
 	})
 	var out bytes.Buffer
-	err := run(t.Context(), []string{"-beside", "--", "./good", "./bad", "--", "./ends", "./builds"}, &out)
+	err := run(t.Context(), []string{"--", "./good", "./bad", "./ends", "./builds"}, &out)
 	if err == nil {
 		t.Error("no error")
 	}

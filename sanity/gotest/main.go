@@ -19,7 +19,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("gotest", flag.ContinueOnError)
 	flags.SetOutput(out)
 	quick := flags.Bool("check", false, "lint and test what changed, and what imports it, instead")
-	beside := flags.Bool("beside", false, "run each go test beside the others, not after them")
 	within := flags.Duration("within", 75*time.Second, "with -check: begin no further tests after so long")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -33,9 +32,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	r := newReport(out)
 	defer r.close()
-	if *beside {
-		return r.beside(ctx, groups)
-	}
 	for _, words := range groups {
 		if err := r.goTest(ctx, words); err != nil {
 			return err

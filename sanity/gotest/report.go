@@ -59,18 +59,6 @@ func newReport(out io.Writer) *report {
 	return &report{out: out, began: time.Now(), packages: map[string]*suite{}}
 }
 
-// beside runs a go test for each group of words, all at once. The error names
-// those that failed.
-func (r *report) beside(ctx context.Context, groups [][]string) error {
-	failed := make([]error, len(groups))
-	var running sync.WaitGroup
-	for i, words := range groups {
-		running.Go(func() { failed[i] = r.goTest(ctx, words) })
-	}
-	running.Wait()
-	return errors.Join(failed...)
-}
-
 func (r *report) goTest(ctx context.Context, words []string) error {
 	command := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, words...)...)
 	command.Stderr = os.Stderr

@@ -56,7 +56,7 @@ func (p *play) within(limit time.Duration, what string, ok func() bool) (time.Du
 	if p.guarded() {
 		return p.WaitFor(limit, what, ok), true
 	}
-	for began := time.Now(); time.Since(began) < limit; time.Sleep(100 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < limit; time.Sleep(bed.PollEvery) {
 		if ok() {
 			return time.Since(began), true
 		}

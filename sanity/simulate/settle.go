@@ -21,6 +21,17 @@ func ordinary(verb string) bool {
 // rest.
 const restless = 6000
 
+// unstarted says why a replica could not start. Once is no fault: the driver's answer
+// may have been lost.
+func (w *World) unstarted() (text string) {
+	for _, name := range w.replicas {
+		if p := w.procs[name]; p != nil && p.failed != nil {
+			text += "; " + name + " cannot start: " + p.failed.Error()
+		}
+	}
+	return text
+}
+
 // latest are the last few events.
 func (w *World) latest() string {
 	var words []string
@@ -38,7 +49,7 @@ func (w *World) settle(done func() bool, within time.Duration) bool {
 	end, most := time.Now().Add(within), w.steps+restless
 	for idle := time.Second; ; {
 		if w.steps > most {
-			w.violation("stuck", "nothing comes to rest, last "+w.latest())
+			w.violation("stuck", "nothing comes to rest"+w.unstarted()+", last "+w.latest())
 		}
 		if w.Violation != "" {
 			return false

@@ -245,8 +245,8 @@ func (p *powering) showFences(ctx context.Context) error {
 	}
 	p.target.Fences = []string{}
 	p.cut = r.Fence(fence.StorageFence, p.fencer.Driver)
-	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
-		if s := r.Fence(kind, p.fencer.Driver); s != nil {
+	for _, s := range []*record.Fence{r.Fence(fence.PowerReading, p.fencer.Driver), p.cut} {
+		if s != nil {
 			p.target.Fences = append(p.target.Fences, s.ID)
 			fmt.Fprintf(p.out, "Node %s is %s since %s: %s (fence %s).\n", p.target.Node, cluster.FenceWords(s), s.StartedAt, s.Reason, s.ID)
 		}
