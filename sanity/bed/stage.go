@@ -238,7 +238,7 @@ func (s *Stage) must(what string, err error) {
 	}
 }
 
-// PollEvery: most of what is waited for is read from the API server, and a dozen
+// PollEvery is the pace of what waits: most of it is read from the API server, and a dozen
 // stories that wait at once must not be what keeps it busy.
 const PollEvery = 100 * time.Millisecond
 
