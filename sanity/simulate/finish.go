@@ -53,12 +53,6 @@ func (w *World) repair() {
 	for _, s := range w.slots {
 		s.cut = false
 		s.machine.paused = false
-		for _, v := range w.volumes {
-			if va := w.vaOf(v, s); va != nil && va.Status.Attached && va.DeletionTimestamp == nil && v.pod.node == s && len(v.attached) == 0 {
-				v.attach(s.machine.id)
-				v.attachedFor[s.machine.id] = s.machine // the driver lied, and its maker mends it
-			}
-		}
 	}
 	for _, m := range w.machines {
 		if m.severed {
@@ -67,10 +61,29 @@ func (w *World) repair() {
 	}
 }
 
+// mend has the maker of a driver that lied attach what it said that it had. A call
+// that is under way attaches it itself, and maybe elsewhere.
+func (w *World) mend() {
+	for _, s := range w.slots {
+		for _, v := range w.volumes {
+			if va := w.vaOf(v, s); va != nil && va.Status.Attached && va.DeletionTimestamp == nil && v.pod.node == s && len(v.attached) == 0 && !w.called(v) {
+				v.attach(s.machine.id)
+				v.attachedFor[s.machine.id] = s.machine
+			}
+		}
+	}
+}
+
+// called: a call of the volume is under way.
+func (w *World) called(v *volume) bool {
+	return slices.ContainsFunc(w.calls, func(c *call) bool { return c.v == v })
+}
+
 // honest is an operator who says of each machine what is so, and moves the pods
 // of those that are off.
 func (w *World) honest() {
 	clear(w.patience)
+	w.mend()
 	if !slices.ContainsFunc(w.slots, func(s *slot) bool { return s.machine.power }) {
 		w.powerOn(w.slots[0].machine) // a fence that was ordered before may have been the last one's
 	}

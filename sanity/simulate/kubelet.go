@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // kubelet is what a machine's kubelet knows, as far as volumes go (K8s
@@ -67,7 +69,7 @@ func (w *World) kubeletEvents(s *slot, emit func(Event)) {
 	if k.rebuild || w.syncNeeded(s) {
 		emit(Event{Verb: Sync, A: s.name})
 	}
-	if !k.rebuild && (m.jumped || w.statusNeeded(s, n)) {
+	if m.jumped || w.statusNeeded(s, n) {
 		emit(Event{Verb: Status, A: s.name})
 	}
 	if k.rebuild {
@@ -131,6 +133,9 @@ func (w *World) statusNeeded(s *slot, n *corev1.Node) bool {
 	if n.Status.NodeInfo.BootID != s.machine.boot() || n.Status.NodeInfo.SystemUUID != s.machine.system || readyStatus(n) != corev1.ConditionTrue {
 		return true
 	}
+	if k.rebuild {
+		return false
+	}
 	for _, v := range w.volumes {
 		if k.uses(v) != inUse(n, v) || k.uses(v) != k.reported[v] {
 			return true
@@ -151,7 +156,9 @@ func readyStatus(n *corev1.Node) corev1.ConditionStatus {
 // heartbeat owns the Ready condition's heartbeat, as a kubelet's status does.
 var heartbeat = metav1.NewFieldsV1(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{}}}}}`)
 
-// status writes the kubelet's view of its Node.
+// status writes the kubelet's view of its Node. One that has not synced yet what it
+// has mounted leaves the volumesInUse of before (K8s pkg/kubelet/nodestatus/setters.go,
+// VolumesInUse).
 func (w *World) status(s *slot) {
 	k, m := &s.machine.kubelet, s.machine
 	n, ok := w.objects.Nodes.Get(s.name)
@@ -171,7 +178,15 @@ func (w *World) status(s *slot) {
 	for _, mount := range m.mounts {
 		mount.restart.before = ""
 	}
-	before := n.Status.VolumesInUse
+	if !k.rebuild {
+		w.list(s, n)
+	}
+	w.putStatus(n)
+}
+
+// list has the kubelet say what it uses.
+func (w *World) list(s *slot, n *corev1.Node) {
+	k, before := &s.machine.kubelet, n.Status.VolumesInUse
 	n.Status.VolumesInUse = nil
 	clear(k.reported)
 	for _, v := range w.volumes {
@@ -183,7 +198,6 @@ func (w *World) status(s *slot) {
 			k.reported[v] = true
 		}
 	}
-	w.putStatus(n)
 }
 
 // putStatus writes a Node as its kubelet: the API server stamps that.
@@ -237,7 +251,7 @@ func (w *World) noteRead(s *slot, r reads) {
 			r[freeKey(s, v)] = w.steps
 		}
 	}
-	if n == nil || readyStatus(n) != corev1.ConditionTrue {
+	if n == nil || readyStatus(n) != corev1.ConditionTrue || s.turnedLately() {
 		return
 	}
 	for _, v := range w.volumes {
@@ -248,6 +262,11 @@ func (w *World) noteRead(s *slot, r reads) {
 			}
 		}
 	}
+}
+
+// turnedLately: what the Node lists may still be what the kubelet of before said.
+func (s *slot) turnedLately() bool {
+	return len(s.turns) > 0 && time.Since(s.turns[len(s.turns)-1].at) < observe.SyncTime
 }
 
 // condition sets Ready as of now, by the clock of who does.

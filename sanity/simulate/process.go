@@ -308,6 +308,14 @@ func (v *view) see() {
 	}
 }
 
+func (v *view) Synced(node, uid, readySince string) bool {
+	w := v.p.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v.see()
+	return v.order.Synced(node, uid, readySince)
+}
+
 func (v *view) TurnedSince(node, attachment string) bool {
 	w := v.p.w
 	w.mu.Lock()
