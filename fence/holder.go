@@ -85,8 +85,8 @@ const stampResolution = 2 * time.Second
 type Contest struct {
 	// BootID of the machine when it was contested. A new one ends the contest.
 	BootID string `json:"bootID,omitempty"`
-	// SeenReadySince is set once the kubelet, Ready, was seen to list the
-	// volume after the contest began: when its Ready condition last changed,
+	// SeenReadySince is set once the kubelet, Ready and synced, was seen to list
+	// the volume after the contest began: when its Ready condition last changed,
 	// in the kubelet's own words. A kubelet that restarted has another one.
 	SeenReadySince string `json:"seenReadySince,omitempty"`
 }
@@ -115,6 +115,11 @@ type Node struct {
 	// ReadySince is the Ready condition's lastTransitionTime as the Node says
 	// it (the writer's clock, RFC 3339). It is compared for equality only.
 	ReadySince string
+	// Synced: it was watched being Ready since ReadySince for so long that what it
+	// lists is its kubelet's word. One that has restarted leaves the list of the
+	// kubelet before it for a while (K8s pkg/kubelet/nodestatus/setters.go,
+	// VolumesInUse).
+	Synced bool
 	// ReadyAt is ReadySince moved to the API server's clock, as far as the
 	// API server's own stamp of the last heartbeat tells. Zero if unknown.
 	ReadyAt time.Time

@@ -38,6 +38,7 @@ type Index interface {
 	Holding() []string
 	AttachmentsOn(node string) int
 	AttachedElsewhere(pv, node string) bool
+	Synced(node, uid, readySince string) bool
 }
 
 // Lives judges whether a node lives (package observe).

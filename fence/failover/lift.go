@@ -13,7 +13,7 @@ import (
 )
 
 // WitnessAnnotation on a Node notes, under a storage fence, that the kubelet of
-// this boot, Ready since then, was seen to list a volume that had moved.
+// this boot, Ready since then and synced, was seen to list a volume that had moved.
 const WitnessAnnotation = "csi-fencepost.io/witness"
 
 // liftPause is how long after a lift that failed it is not tried again: each try is

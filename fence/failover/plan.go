@@ -25,6 +25,8 @@ type state struct {
 	Holds bool
 	// Moved: its status lists in use what is not, or soon not, its own any more.
 	Moved bool
+	// Synced: that is its kubelet's own word, and not the last of the one before it.
+	Synced bool
 	// Leaving: some volume's way from the node has begun and is not over.
 	Leaving bool
 	// Revokes: the driver is declared to revoke access on unpublish.
@@ -163,10 +165,10 @@ func planStorage(s *state) []step {
 		return []step{stepStranded}
 	case s.revoked():
 		return []step{stepLift}
-	case s.Moved && !s.witnessed():
+	case s.Moved && s.Synced && !s.witnessed():
 		return []step{stepWitness}
 	case s.Moved:
-		return nil // until its kubelet has unmounted it
+		return nil // until its kubelet has synced, or has unmounted it
 	case s.witnessed():
 		return []step{stepLift}
 	}

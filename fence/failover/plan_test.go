@@ -60,7 +60,7 @@ func proven(kind fence.Kind) *state {
 // returned is a node that renews its lease after a fence of that kind.
 func returned(kind fence.Kind, boot string) *state {
 	s := proven(kind)
-	s.Life, s.Age, s.Node = fence.Alive, 0, aNode(boot, corev1.ConditionTrue)
+	s.Life, s.Age, s.Synced, s.Node = fence.Alive, 0, true, aNode(boot, corev1.ConditionTrue)
 	if kind == fence.PowerReading {
 		s.Proof, s.Pods = "", nil
 		s.Node.Spec.Taints = []corev1.Taint{taintOf("csi-fencepost")}
@@ -207,8 +207,9 @@ func TestPlan(t *testing.T) {
 		"not while the node is silent": {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Life = fence.Stale }), nil},
 		"under the same boot it is noted first that the kubelet lists what moved": {
 			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved = true }), []step{stepWitness}},
-		"and waited until it drops it": {witnessed(with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved = true })), nil},
-		"and lifted then":              {witnessed(returned(fence.StorageFence, "boot-1")), []step{stepLift}},
+		"not before its kubelet has synced what it lists":          {with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved, s.Synced = true, false }), nil},
+		"and waited until it drops it":                             {witnessed(with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved = true })), nil},
+		"and lifted then":                                          {witnessed(returned(fence.StorageFence, "boot-1")), []step{stepLift}},
 		"a kubelet that was never seen to list it is not believed": {returned(fence.StorageFence, "boot-1"), []step{stepStranded}},
 		"nor one that was not Ready without a break": {with(witnessed(returned(fence.StorageFence, "boot-1")), func(s *state) {
 			s.Node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Unix(2000, 0))

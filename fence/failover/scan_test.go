@@ -62,6 +62,11 @@ func TestOnlyAHolderWithoutANodeIsLookedAtWhileTheOthersLive(t *testing.T) {
 	}
 }
 
+// synced is an index that has watched the kubelets for long.
+type synced struct{ *observe.Watch }
+
+func (synced) Synced(_, _, _ string) bool { return true }
+
 // watching is an index that has seen what the server has.
 func watching(t testing.TB, client kubernetes.Interface, ids *csi.Identity, tracker *observe.Tracker) *observe.Watch {
 	t.Helper()

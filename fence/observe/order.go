@@ -13,7 +13,7 @@ import (
 // word of its readiness, as this process has seen them, by its own monotonic clock.
 // Their stamps are of several clocks, and say it only as long as nobody sets one.
 //
-// What it was not there to see it does not know: it may give a reason to refuse, and
+// What it was not there to see it does not know, and then it gives a reason to refuse,
 // never one to permit. It is safe for concurrent use. The zero Order is empty.
 type Order struct {
 	mu      sync.Mutex
@@ -26,6 +26,7 @@ type word struct {
 	uid         types.UID
 	ready       corev1.ConditionStatus
 	since, beat int64     // as stamped, to be compared for equality
+	began       time.Time // seen to say this
 	turned      time.Time // seen to say another thing; zero: not yet
 	spoke       time.Time // seen to say anything
 }
@@ -38,6 +39,13 @@ type deletion struct {
 // OrderSlack is how much later one of two watches may be than the other: after an
 // outage each comes back by itself, up to 30 s apart (client-go's back-off).
 const OrderSlack = 45 * time.Second
+
+// SyncTime is how long a kubelet may take, once it is Ready, until its Node lists
+// what it has mounted, and not what the kubelet before it had. It leaves the old list
+// until its volume manager has synced (K8s pkg/kubelet/nodestatus/setters.go,
+// VolumesInUse), and then until it writes its status: every 10 s by default, every
+// minute in the slowest profile that is shipped (OpenShift, LowUpdateSlowReaction).
+const SyncTime = 75 * time.Second
 
 // Node takes a Node as the watch shows it.
 func (o *Order) Node(n *corev1.Node) {
@@ -52,9 +60,12 @@ func (o *Order) Node(n *corev1.Node) {
 	if ready == nil {
 		return
 	}
-	now := word{uid: n.UID, ready: ready.Status, since: ready.LastTransitionTime.Unix(), beat: ready.LastHeartbeatTime.Unix()}
+	now := word{uid: n.UID, ready: ready.Status, since: ready.LastTransitionTime.Unix(), beat: ready.LastHeartbeatTime.Unix(), began: time.Now()}
 	was, known := o.words[n.Name]
 	if known && was.uid == n.UID {
+		if was.ready == now.ready && was.since == now.since {
+			now.began = was.began
+		}
 		now.turned, now.spoke = was.turned, was.spoke
 		if ready.Status != corev1.ConditionUnknown { // Unknown is the node controller's
 			if was.since != now.since || was.ready != now.ready {
@@ -110,6 +121,17 @@ func (o *Order) KeepAttachments(there func(name, uid string) bool) {
 			delete(o.deleted, name)
 		}
 	}
+}
+
+// Synced tells whether the Node of that UID was watched for SyncTime saying that it is
+// Ready since then (RFC 3339), so that what it lists in use is what this kubelet uses.
+// False: it was not, or not while this process watched.
+func (o *Order) Synced(node, uid, readySince string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w, known := o.words[node]
+	return known && string(w.uid) == uid && w.ready == corev1.ConditionTrue && time.Unix(w.since, 0).UTC().Format(time.RFC3339) == readySince &&
+		time.Since(w.began) >= SyncTime
 }
 
 // TurnedSince tells whether the node's kubelet was seen to change its word of its

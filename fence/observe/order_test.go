@@ -157,3 +157,45 @@ func TestOrderIsToldOfListingsAndChanges(t *testing.T) {
 		})
 	}
 }
+
+func TestAKubeletHasSyncedOnceItWasWatchedForLongSayingTheSame(t *testing.T) {
+	const yes, no = corev1.ConditionTrue, corev1.ConditionFalse
+	since := func(d time.Duration) string { return epoch.Add(d).Format(time.RFC3339) }
+	node := func(uid string, ready corev1.ConditionStatus, since, beat time.Duration) func(*Order) {
+		return func(o *Order) { o.Node(saying(uid, ready, since, beat)) }
+	}
+	for name, tt := range map[string]struct {
+		first, then func(*Order) // the second half of SyncTime later
+		uid, since  string
+		want        bool
+	}{
+		"with a heartbeat since":        {node("u", yes, 0, 0), node("u", yes, 0, time.Hour), "u", since(0), true},
+		"of another Node":               {node("u", yes, 0, 0), node("u", yes, 0, 0), "u2", since(0), false},
+		"of another time":               {node("u", yes, 0, 0), node("u", yes, 0, 0), "u", since(time.Second), false},
+		"that is not Ready":             {node("u", no, 0, 0), node("u", no, 0, 0), "u", since(0), false},
+		"Ready anew":                    {node("u", yes, 0, 0), node("u", yes, time.Second, 0), "u", since(time.Second), false},
+		"Ready with the stamp of False": {node("u", no, 0, 0), node("u", yes, 0, 0), "u", since(0), false},
+		"registered anew":               {node("u", yes, 0, 0), node("u2", yes, 0, 0), "u2", since(0), false},
+		"gone and there again":          {node("u", yes, 0, 0), func(o *Order) { o.GoneNode("n"); o.Node(saying("u", yes, 0, 0)) }, "u", since(0), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := &Order{}
+				if o.Synced("n", tt.uid, tt.since) {
+					t.Error("of a node that nobody has seen")
+				}
+				tt.first(o)
+				time.Sleep(SyncTime / 2)
+				tt.then(o)
+				time.Sleep(SyncTime/2 - time.Millisecond)
+				if o.Synced("n", tt.uid, tt.since) {
+					t.Error("too soon")
+				}
+				time.Sleep(time.Millisecond)
+				if got := o.Synced("n", tt.uid, tt.since); got != tt.want {
+					t.Errorf("%v, want %v", got, tt.want)
+				}
+			})
+		})
+	}
+}

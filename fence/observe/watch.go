@@ -172,6 +172,11 @@ func (w *Watch) CaughtAttachment(name string, uid string) bool {
 	return !a.is.has(vaUnsure) && a.uid == s.hashString(uid)
 }
 
+// Synced is Order's.
+func (w *Watch) Synced(node, uid, readySince string) bool {
+	return w.order.Synced(node, uid, readySince)
+}
+
 // TurnedSince is Order's.
 func (w *Watch) TurnedSince(node, attachment string) bool {
 	return w.order.TurnedSince(node, attachment)

@@ -140,6 +140,7 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 	}
 	h.Node = nodeFacts(node)
 	h.Node.InUse, h.Node.ListedAttached = g.IDs.NodeLists(node, g.volume)
+	h.Node.Synced = g.Index.Synced(h.NodeName, h.Node.UID, h.Node.ReadySince)
 	if h.Detaching() {
 		// Again, after the Node was read: it may say what the kubelet has only just turned to.
 		h.Attachment.Turned = h.Attachment.Turned || g.Index.TurnedSince(h.NodeName, h.Attachment.Name)

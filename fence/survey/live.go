@@ -142,6 +142,9 @@ func (l *Live) CaughtPV(name, uid string) bool {
 	return pv != nil && string(pv.UID) == uid
 }
 
+// Synced implements Index. Who looks once has not watched.
+func (l *Live) Synced(_, _, _ string) bool { return false }
+
 // TurnedSince implements Index. Who looks once sees no order.
 func (l *Live) TurnedSince(_, _ string) bool { return false }
 

@@ -43,8 +43,11 @@ type Index interface {
 	CaughtAttachment(name, uid string) bool
 	// TurnedSince tells whether the kubelet of a node was seen to change its word
 	// of its readiness after that VolumeAttachment was seen to be deleted (package
-	// watch, Order).
+	// observe, Order).
 	TurnedSince(node, attachment string) bool
+	// Synced tells whether the Node of that UID was watched being Ready since then
+	// for so long that what it lists is this kubelet's word (package observe, Order).
+	Synced(node, uid, readySince string) bool
 }
 
 // Lives judges whether a node lives (package observe).

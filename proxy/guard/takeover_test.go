@@ -754,6 +754,25 @@ func TestARefusedUnpublishContestsOnceAndKeepsWhatTheKubeletShowed(t *testing.T)
 	r.Called()
 }
 
+// A kubelet that has just started leaves the list of the one before it for a while, and
+// what it then drops it may have forgotten.
+func TestWhatAKubeletListsBeforeItHasSyncedIsNotWhatItShowed(t *testing.T) {
+	for _, unsynced := range []bool{true, false} {
+		r := guardrig.Held(t)
+		r.Unsynced = unsynced
+		r.Attachment("old", time.Now())
+		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+		r.Lists("old", false, false)
+		if err := r.UnpublishFrom(guardrig.ID("old")); (err != nil) != unsynced {
+			t.Errorf("unsynced %v: %v", unsynced, err)
+		}
+		if unsynced {
+			r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+			r.Called()
+		}
+	}
+}
+
 // Else what the kubelet says later would be believed.
 func TestARefusedUnpublishThatCannotBeWrittenDownIsToldAsThat(t *testing.T) {
 	r := guardrig.Held(t)

@@ -144,7 +144,7 @@ func listsOn(st *fence.Standing) bool {
 }
 
 // contest writes down that we refused this holder's unpublish, and that its
-// kubelet, Ready, listed the volume then: the one fact from which a later "not
+// kubelet, Ready and synced, listed the volume then: the one fact from which a later "not
 // in use" can be believed.
 func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.Verdict) error {
 	c := ContestDue(v)
@@ -203,7 +203,7 @@ func contestOf(h *fence.Holder) *fence.Contest {
 	if h.Contest != nil && !h.Contest.OtherBoot(c.BootID) {
 		*c = *h.Contest // a contest of an earlier boot would hide this one
 	}
-	if own && h.Node.Ready && h.Node.InUse {
+	if own && h.Node.Ready && h.Node.InUse && h.Node.Synced {
 		c.SeenReadySince = h.Node.ReadySince
 	}
 	return c

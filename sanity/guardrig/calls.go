@@ -16,8 +16,16 @@ func (r *Rig) Look() {
 	r.T.Helper()
 	index, err := survey.ListLive(r.T.Context(), r.Client, r.ids)
 	r.Must(err)
-	r.Guard.Surveyor.Index = index
+	r.Guard.Surveyor.Index = watched{index, r}
 }
+
+// watched is an index of what is there now, and was for long.
+type watched struct {
+	survey.Index
+	r *Rig
+}
+
+func (w watched) Synced(_, _, _ string) bool { return !w.r.Unsynced }
 
 // PublishTo has the guard publish the volume to a node, for a single writer.
 func (r *Rig) PublishTo(node string) error {

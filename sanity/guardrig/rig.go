@@ -40,6 +40,8 @@ type Rig struct {
 	Guard   *guard.Guard
 
 	Lives map[string]fence.Liveness // by node; Alive if it is missing
+	// Unsynced: the kubelets' Ready conditions were not watched for long enough yet.
+	Unsynced bool
 	// Watched is the version that the watch has of the lease of a stale node.
 	Watched string
 	// Calls of the driver, as "publish ID"; Listed is where it says that the

@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
@@ -370,7 +371,7 @@ func cutOffAtStorage(p *play, boot bool) {
 		old.Boot()
 	} else {
 		old.Reconnect()
-		p.WaitFor(90*time.Second, "the kubelet was seen to list what moved", func() bool { return access() || old.Get().Annotations[failover.WitnessAnnotation] != "" })
+		p.WaitFor(observe.SyncTime+90*time.Second, "the kubelet was seen to list what moved", func() bool { return access() || old.Get().Annotations[failover.WitnessAnnotation] != "" })
 		p.Never(5*time.Second, "a node had access again that has the moved volume mounted", access)
 		busy.Clear()
 	}

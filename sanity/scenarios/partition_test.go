@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
@@ -121,10 +122,10 @@ var cutNetworks = []scenario{
 			}
 			p.stands(v, old, next, db2, fence.HolderStale)
 			// As a database takes its time to end. A kubelet that has unmounted
-			// before it is heard again is not believed (README, Limits).
-			p.Array.Inject(array.Fault{Method: "NodeUnpublishVolume", Node: old.ID, Delay: 15 * time.Second})
+			// before it was heard for a while is not believed (README, Limits).
+			p.Array.Inject(array.Fault{Method: "NodeUnpublishVolume", Node: old.ID, Delay: observe.SyncTime + 15*time.Second})
 			p.heals(old)
-			took := p.WaitFor(90*time.Second, "the kubelet has unmounted the volume", func() bool { return !v.MountedOn(old) })
+			took := p.WaitFor(observe.SyncTime+90*time.Second, "the kubelet has unmounted the volume", func() bool { return !v.MountedOn(old) })
 			p.outcome("unmounted %.1f s after the node was back, moved %.1f s later", took.Seconds(), db2.WaitRunning(120*time.Second).Seconds())
 		},
 	},

@@ -120,7 +120,19 @@ func (w *Calls) Decided(d guard.Decision) {
 	case fence.UnpublishFailed, fence.HolderUnwatched, fence.APIUnavailable, fence.TargetLeaving, fence.LostRace:
 		w.queue.AddRateLimited(key)
 	}
+	w.sightLocked(key, d.Holder)
 	w.scoutLocked(c.holder)
+}
+
+// sightLocked: that a kubelet, once it has synced, still lists the volume is seen by
+// no event, and has to be written down.
+func (w *Calls) sightLocked(key string, h *fence.Holder) {
+	if c := w.calls[key]; c == nil || c.call != guard.CallUnpublish {
+		return
+	}
+	if h != nil && h.Node != nil && h.Node.Ready && h.Node.InUse && !h.Node.Synced {
+		w.queue.AddAfter(key, observe.SyncTime+time.Second)
+	}
 }
 
 // unannounced: what ends such a refusal may send no event. A machine is switched
@@ -159,10 +171,16 @@ func (w *Calls) scoutLocked(holder string) {
 }
 
 // stays: the call would be refused the same.
-func (w *Calls) stays(key string, c *waitingCall) {
+func (w *Calls) stays(key string, c *waitingCall, v fence.Verdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.calls[key] != c || !c.scout() {
+	if w.calls[key] != c {
+		return
+	}
+	if v.Blocking != nil {
+		w.sightLocked(key, v.Blocking.Holder)
+	}
+	if !c.scout() {
 		return
 	}
 	c.pace = min(2*c.pace, scoutMost)
@@ -296,7 +314,7 @@ func (w *Calls) look(ctx context.Context, key string) {
 		return
 	}
 	if !w.differs(c, verdict) {
-		w.stays(key, c)
+		w.stays(key, c, verdict)
 		return
 	}
 	w.judgeNext(key)

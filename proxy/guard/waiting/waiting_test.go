@@ -241,6 +241,31 @@ func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
 	})
 }
 
+// No event tells that a kubelet has been watched for long enough.
+func TestAnUnpublishIsWokenOnceItsKubeletHasSynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := guardrig.Held(t)
+		r.Unsynced = true
+		r.Attachment("old", time.Now())
+		w := newWaiting(t, r)
+		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+		time.Sleep(2 * observe.SyncTime)
+		if w.touched("old") != "" {
+			t.Error("woken although there is nothing to write down yet")
+		}
+		r.Unsynced = false
+		time.Sleep(observe.SyncTime + 2*time.Second)
+		synctest.Wait()
+		if w.touched("old") == "" {
+			t.Fatal("not woken")
+		}
+		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+		if c := r.Ledger().Get(guardrig.ID("old")).Contest; c == nil || c.SeenReadySince == "" {
+			t.Errorf("contested as %+v", c)
+		}
+	})
+}
+
 // What a refused unpublish would write down of the holder is not left to whenever
 // external-attacher comes again.
 func TestAnUnpublishIsWokenForWhatItHasToWriteDown(t *testing.T) {
