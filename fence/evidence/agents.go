@@ -129,7 +129,7 @@ func (s *AgentReadings) remember(node string, late bool, read agent.State) {
 // target is what to ask; false: nothing.
 func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
 	h := &q.Holder
-	t := fencer.Target{Node: h.NodeName, UID: h.NodeUID, BootID: h.BootID, NodeID: h.NodeID, LeaseRV: q.LeaseRV}
+	t := fencer.Target{Node: h.NodeName, UID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID, NodeID: h.NodeID, LeaseRV: q.LeaseRV}
 	if t.Node == "" || t.UID == "" || settled(h) {
 		return t, false
 	}

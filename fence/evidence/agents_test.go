@@ -49,7 +49,7 @@ func (a *asker) Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error)
 // stale is a question about a holder that shows no life, with that record.
 func stale(r *record.Record) Question {
 	return Question{
-		Holder: fence.Holder{NodeID: "id1", NodeName: "n1", NodeUID: "u1", BootID: "b1", State: fence.Publishing, Liveness: fence.Stale,
+		Holder: fence.Holder{NodeID: "id1", NodeName: "n1", NodeUID: "u1", BootID: "b1", SystemUUID: "s1", State: fence.Publishing, Liveness: fence.Stale,
 			Node: &fence.Node{UID: "u1", BootID: "b1", InUse: true}},
 		Volume: volume, Driver: driver, Node: machine("u1", "b1", "50"), LeaseRV: "70", Record: r,
 	}
@@ -145,6 +145,9 @@ func TestAgentsAreAskedOnlyWhereTheirWordMatters(t *testing.T) {
 			ask(t, Agents(a), q)
 			if got := len(a.asked) == 1; got != tt.asks {
 				t.Fatalf("asked: %v, want %v", got, tt.asks)
+			}
+			if tt.asks && a.asked[0].SystemUUID != "s1" {
+				t.Errorf("asked of system %q", a.asked[0].SystemUUID)
 			}
 			if tt.asks && a.asked[0].StorageOnly != tt.own {
 				t.Errorf("asked for the storage alone: %v", a.asked[0].StorageOnly)

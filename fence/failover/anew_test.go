@@ -14,6 +14,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
 )
@@ -141,5 +142,21 @@ func TestALiftThatFailsIsToldAndNotTriedAgainAtOnce(t *testing.T) {
 	known.unliftable = nil
 	if _, err := w.pass(t.Context()); err != nil || len(known.done()) != 3 {
 		t.Errorf("later: %v, calls %v", err, known.done())
+	}
+}
+
+// ledgers is an index of what they name on a node.
+type ledgers struct {
+	Index
+	held []observe.Held
+}
+
+func (l ledgers) HeldBy(string) []observe.Held { return l.held }
+
+func TestAMachineWithoutANodeIsWhatTheLedgersNameWithItsSystem(t *testing.T) {
+	w, _, _ := registeredAnew(t, fencer.Fence{Kind: fence.PowerReading})
+	w.Index = ledgers{w.Index, []observe.Held{{Handle: "h", Entry: &ledger.Entry{NodeID: "id1", NodeUID: "uid-0", BootID: "boot-1", SystemUUID: "aaaa", State: fence.Held}}}}
+	if got := w.target(&state{Name: "n1"}); got.UID != "uid-0" || got.BootID != "boot-1" || got.SystemUUID != "aaaa" {
+		t.Errorf("%+v", got)
 	}
 }

@@ -78,6 +78,6 @@ func (w *worker) heard(ctx context.Context, a fencer.Answer) {
 func (w *worker) target(s *state) fencer.Target {
 	t := fencer.Target{LeaseRV: s.LeaseRV, Node: w.name}
 	h := w.machine(s, w.Index.HeldBy(w.name))
-	t.NodeID, t.UID, t.BootID = h.NodeID, h.NodeUID, h.BootID
+	t.NodeID, t.UID, t.BootID, t.SystemUUID = h.NodeID, h.NodeUID, h.BootID, h.SystemUUID
 	return t
 }

@@ -545,3 +545,36 @@ func TestAStorageFenceIsReadOfANodeWithPower(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// addressed is a BMC that knows whose it is, as package ipmi's does.
+type addressed struct {
+	*device
+	system string
+}
+
+func (a *addressed) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
+	if m.SystemUUID != "" && m.SystemUUID != a.system {
+		return agent.Reading{}, errors.New("it belongs to another machine: " + a.system)
+	}
+	return a.device.Status(ctx, m)
+}
+
+// An address outlives its machine: other hardware may answer there, and be off.
+func TestAMachineWhoseNodeIsGoneIsHeldAgainstWhatTheLedgerKnowsOfIt(t *testing.T) {
+	for _, tt := range []struct {
+		system string
+		want   agent.State
+	}{{"uuid-n1", agent.Off}, {"uuid-other", agent.Unclear}} {
+		run(t, func(w *world) {
+			w.bmc.set(true)
+			w.levels = agent.Levels{{{Agent: &addressed{w.bmc, tt.system}, Timeout: 10 * time.Second}}}
+			w.server.DeleteNode("n1")
+			target := w.target()
+			target.SystemUUID = "uuid-n1"
+			a := w.ask(w.fencer("a"), target)
+			if a.State != tt.want || a.Machine.SystemUUID != "uuid-n1" {
+				t.Errorf("the BMC of %s: %+v", tt.system, a)
+			}
+		})
+	}
+}

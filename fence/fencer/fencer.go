@@ -160,6 +160,9 @@ type Target struct {
 	// Node is its name, UID and BootID its Node's; required. Where the Node is
 	// gone they are the ledger's.
 	Node, UID, BootID string
+	// SystemUUID of the machine by the ledger, which counts where the Node is gone: an
+	// address may be another machine's by then. Empty: not known.
+	SystemUUID string
 	// NodeID of the driver; may be empty.
 	NodeID string
 	// LeaseRV is the resourceVersion of the node's lease that the caller's

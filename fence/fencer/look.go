@@ -79,7 +79,7 @@ func changed(t Target, before, after look, kind fence.Kind) string {
 
 // machine as the agents are told of it.
 func (l look) machine(t Target) agent.Machine {
-	m := agent.Machine{Node: t.Node, UID: t.UID, BootID: t.BootID, NodeID: t.NodeID}
+	m := agent.Machine{Node: t.Node, UID: t.UID, BootID: t.BootID, NodeID: t.NodeID, SystemUUID: t.SystemUUID}
 	if l.node == nil {
 		return m
 	}
@@ -152,7 +152,7 @@ const unknownMachine = "it has no Node, and no ledger names its machine"
 
 // bind is the machine as the record names it.
 func (f *Fencer) bind(t Target, l look) record.FencedMachine {
-	m := record.FencedMachine{NodeUID: t.UID, BootID: t.BootID, LeaseRV: l.leaseRV}
+	m := record.FencedMachine{NodeUID: t.UID, BootID: t.BootID, SystemUUID: t.SystemUUID, LeaseRV: l.leaseRV}
 	if l.node != nil {
 		m.SystemUUID = l.node.Status.NodeInfo.SystemUUID
 	}

@@ -169,7 +169,7 @@ func (f *powerFlags) driverName(agents *sidecar.AgentSet) (string, error) {
 // machine is the one that is meant: the live Node's, else the only one that the
 // ledgers know under that name.
 func (p *powering) machine(ctx context.Context, driver string) (fencer.Target, error) {
-	t := fencer.Target{Node: p.now.Name, UID: p.now.UID(), BootID: p.now.BootID(), NodeID: p.now.NodeID(driver), LeaseRV: p.now.LeaseRV()}
+	t := fencer.Target{Node: p.now.Name, UID: p.now.UID(), BootID: p.now.BootID(), SystemUUID: p.now.SystemUUID(), NodeID: p.now.NodeID(driver), LeaseRV: p.now.LeaseRV()}
 	if p.now.Node != nil {
 		return t, nil
 	}
@@ -178,13 +178,13 @@ func (p *powering) machine(ctx context.Context, driver string) (fencer.Target, e
 		return t, err
 	}
 	for _, h := range held.All {
-		if h.NodeUID == "" || h.NodeUID == t.UID {
+		if h.NodeUID == "" || h.NodeUID == t.UID && !fence.OtherSystem(h.SystemUUID, t.SystemUUID) {
 			continue
 		}
 		if t.UID != "" {
 			return t, fmt.Errorf("there is no Node %s, and the ledgers name several machines of that name: which one the agents would turn off cannot be told. Turn it off by hand, and say so: csi-fencepost fence confirm %s --reason TEXT", p.now.Name, cli.ShellQuote(p.now.Name))
 		}
-		t.UID, t.BootID = h.NodeUID, h.BootID
+		t.UID, t.BootID, t.SystemUUID = h.NodeUID, h.BootID, h.SystemUUID
 		if h.Driver == driver {
 			t.NodeID = h.NodeID
 		}
