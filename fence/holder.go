@@ -115,8 +115,11 @@ type Node struct {
 	// ReadySince is the Ready condition's lastTransitionTime as the Node says
 	// it (the writer's clock, RFC 3339). It is compared for equality only.
 	ReadySince string
-	// Synced: it was watched being Ready since ReadySince for so long that what it
-	// lists is its kubelet's word. One that has restarted leaves the list of the
+	// Unattached: since it came up in this boot, with the volume in use, it was watched
+	// without the volume in volumesAttached, so that nothing of this boot has it mounted.
+	Unattached bool
+	// Synced: it was watched being Ready since ReadySince, and renewing its lease, for
+	// so long that what it lists is its kubelet's word. One that has restarted leaves the list of the
 	// kubelet before it for a while (K8s pkg/kubelet/nodestatus/setters.go,
 	// VolumesInUse).
 	Synced bool

@@ -35,7 +35,7 @@ func registeredAnew(t *testing.T, f fencer.Fence, inUse ...string) (*worker, *sc
 	index := watching(t, client, ids, tracker)
 	f.Node, f.LeaseRV = "n1", "5"
 	known, seen := &scripted{nodes: client.CoreV1(), covers: true, driver: ids.Driver, state: agent.On, kind: f.Kind, records: map[string]fencer.Fence{"n1": f}}, &noted{}
-	c := New(Options{Client: client, IDs: ids, Index: synced{index}, Lives: tracker, Fencer: known, Events: seen, Metrics: seen, SuspectAfter: time.Minute})
+	c := New(Options{Client: client, IDs: ids, Index: synced{index}, Lives: steady{tracker}, Fencer: known, Events: seen, Metrics: seen, SuspectAfter: time.Minute})
 	w := &worker{Controller: c, name: "n1", wake: make(chan struct{}, 1), said: map[string]string{}, claims: map[string]string{}}
 	w.answer, w.asked = &fencer.Answer{State: agent.Off, Kind: f.Kind}, time.Now()
 	return w, known, seen
@@ -87,15 +87,20 @@ func TestAStorageFenceIsNotLiftedByABootThatThePublishWasBefore(t *testing.T) {
 
 // A kubelet that has just started leaves the list of the one before it for a while.
 func TestWhatAKubeletListsBeforeItWasWatchedForLongIsNoWitness(t *testing.T) {
-	w, known, _ := registeredAnew(t, fencer.Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence}, "h-moved")
-	w.Index = w.Index.(synced).Watch
-	for range 3 {
-		if pause, err := w.pass(t.Context()); err != nil || pause == 0 || pause > 2*time.Second {
-			t.Fatalf("the next pass is in %s (%v)", pause, err)
+	for name, unlike := range map[string]func(w *worker){
+		"its Node was not watched for long":           func(w *worker) { w.Index = w.Index.(synced).Watch },
+		"its lease was not seen being renewed for it": func(w *worker) { w.Lives = w.Lives.(steady).Tracker },
+	} {
+		w, known, _ := registeredAnew(t, fencer.Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence}, "h-moved")
+		unlike(w)
+		for range 3 {
+			if pause, err := w.pass(t.Context()); err != nil || pause == 0 || pause > 2*time.Second {
+				t.Fatalf("%s: the next pass is in %s (%v)", name, pause, err)
+			}
 		}
-	}
-	if n, err := w.node(t.Context()); err != nil || n.Annotations[WitnessAnnotation] != "" || known.did("lift n1") {
-		t.Errorf("%v, calls %v, annotations %v", err, known.done(), n.Annotations)
+		if n, err := w.node(t.Context()); err != nil || n.Annotations[WitnessAnnotation] != "" || known.did("lift n1") {
+			t.Errorf("%s: %v, calls %v, annotations %v", name, err, known.done(), n.Annotations)
+		}
 	}
 }
 

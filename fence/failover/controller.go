@@ -47,6 +47,7 @@ type Lives interface {
 	Silent(node string) (version string, silent bool)
 	Unchanged(node string) (time.Duration, bool)
 	Storm() (bool, string)
+	Steady(node string) bool
 }
 
 // Metrics are the figures that a Controller counts.

@@ -474,7 +474,7 @@ func (w *world) start() *Controller {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	o.Index, o.Lives = synced{index}, tracker
+	o.Index, o.Lives = synced{index}, steady{tracker}
 	c := New(o)
 	index.OnChange(func(ch observe.Change) { c.Changed(ch.Node) })
 	var done sync.WaitGroup

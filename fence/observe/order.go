@@ -27,8 +27,12 @@ type word struct {
 	ready       corev1.ConditionStatus
 	since, beat int64     // as stamped, to be compared for equality
 	began       time.Time // seen to say this
-	turned      time.Time // seen to say another thing; zero: not yet
-	spoke       time.Time // seen to say anything
+	boot        string
+	// unattached are the volumes that the Node listed in use when its boot was seen
+	// to change, and since then never as attached.
+	unattached map[corev1.UniqueVolumeName]bool
+	turned     time.Time // seen to say another thing; zero: not yet
+	spoke      time.Time // seen to say anything
 }
 
 type deletion struct {
@@ -44,7 +48,8 @@ const OrderSlack = 45 * time.Second
 // what it has mounted, and not what the kubelet before it had. It leaves the old list
 // until its volume manager has synced (K8s pkg/kubelet/nodestatus/setters.go,
 // VolumesInUse), and then until it writes its status: every 10 s by default, every
-// minute in the slowest profile that is shipped (OpenShift, LowUpdateSlowReaction).
+// minute in the slowest profile that is shipped (OpenShift, LowUpdateSlowReaction). It
+// counts only while the kubelet renews its lease (Tracker.Steady).
 const SyncTime = 75 * time.Second
 
 // Node takes a Node as the watch shows it.
@@ -60,12 +65,13 @@ func (o *Order) Node(n *corev1.Node) {
 	if ready == nil {
 		return
 	}
-	now := word{uid: n.UID, ready: ready.Status, since: ready.LastTransitionTime.Unix(), beat: ready.LastHeartbeatTime.Unix(), began: time.Now()}
+	now := word{uid: n.UID, boot: n.Status.NodeInfo.BootID, ready: ready.Status, since: ready.LastTransitionTime.Unix(), beat: ready.LastHeartbeatTime.Unix(), began: time.Now()}
 	was, known := o.words[n.Name]
 	if known && was.uid == n.UID {
 		if was.ready == now.ready && was.since == now.since {
 			now.began = was.began
 		}
+		now.unattached = unattached(&was, n)
 		now.turned, now.spoke = was.turned, was.spoke
 		if ready.Status != corev1.ConditionUnknown { // Unknown is the node controller's
 			if was.since != now.since || was.ready != now.ready {
@@ -80,6 +86,46 @@ func (o *Order) Node(n *corev1.Node) {
 		o.words = map[string]word{}
 	}
 	o.words[n.Name] = now
+}
+
+// unattached are those of a Node after was.
+func unattached(was *word, n *corev1.Node) map[corev1.UniqueVolumeName]bool {
+	left := was.unattached
+	if boot := n.Status.NodeInfo.BootID; was.boot != boot {
+		left = nil
+		if was.boot != "" && boot != "" {
+			left = make(map[corev1.UniqueVolumeName]bool, len(n.Status.VolumesInUse))
+			for _, v := range n.Status.VolumesInUse {
+				left[v] = true
+			}
+		}
+	}
+	for _, a := range n.Status.VolumesAttached {
+		delete(left, a.Name)
+	}
+	return left
+}
+
+// Relisted tells that versions of Nodes may have been missed.
+func (o *Order) Relisted() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for name, w := range o.words {
+		w.boot, w.unattached = "", nil
+		o.words[name] = w
+	}
+}
+
+// UnattachedInBoot tells whether the Node was seen to come up in that boot with the
+// volume in use, and never since with it in volumesAttached: nothing of this boot has
+// it mounted. A kubelet mounts only what it has seen there, after it has written its
+// own status (K8s operation_generator.go, GenerateVerifyControllerAttachedVolumeFunc).
+// False: it was, or not while this process watched.
+func (o *Order) UnattachedInBoot(node, bootID string, volume corev1.UniqueVolumeName) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w := o.words[node]
+	return bootID != "" && w.boot == bootID && w.unattached[volume]
 }
 
 // GoneNode takes a Node out.

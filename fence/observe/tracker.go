@@ -25,6 +25,8 @@ type lease struct {
 	since time.Time
 	// changed is when the lease was last seen to change; zero: never.
 	changed time.Time
+	// steady is since when no two changes were further apart than steadyGap.
+	steady time.Time
 	// told: OnStale was called for the present stretch of staleness.
 	told bool
 }
@@ -85,7 +87,11 @@ func (t *Tracker) observeLocked(node, version string, now time.Time) {
 		t.leases[node] = &lease{version: version, since: now}
 	case l.absent || l.version != version:
 		// A lease that was gone and is back was created by its kubelet.
-		*l = lease{version: version, since: now, changed: now}
+		steady := l.steady
+		if !l.steadyAt(now) {
+			steady = now
+		}
+		*l = lease{version: version, since: now, changed: now, steady: steady}
 	}
 }
 
@@ -125,7 +131,7 @@ func (t *Tracker) Reset(reason string) {
 func (t *Tracker) resetLocked(now time.Time, reason string) {
 	klog.InfoS("Every node's lease is watched anew", "reason", reason, "nodes", len(t.leases), "suspectAfter", t.suspectAfter)
 	for _, l := range t.leases {
-		l.since, l.told = now, false
+		l.since, l.steady, l.told = now, now, false
 	}
 	t.storm = false
 }
@@ -170,6 +176,25 @@ func (t *Tracker) Silent(node string) (version string, silent bool) {
 		return "", false
 	}
 	return l.version, true
+}
+
+// steadyGap is the longest time between two renewals of a lease, every 10 s by default
+// (K8s nodeLeaseDurationSeconds, a quarter of it), after which a kubelet may have been
+// without the API server.
+const steadyGap = 30 * time.Second
+
+func (l *lease) steadyAt(now time.Time) bool {
+	return !l.absent && !l.changed.IsZero() && now.Sub(l.changed) <= steadyGap
+}
+
+// Steady tells whether the node's lease was seen to change for SyncTime, without a
+// break in which its kubelet may have been unable to write its status.
+func (t *Tracker) Steady(node string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.nowLocked()
+	l, known := t.leases[node]
+	return known && l.steadyAt(now) && now.Sub(l.steady) >= SyncTime
 }
 
 // Unchanged is for how long the node's lease has been watched unchanged; ok is

@@ -416,3 +416,51 @@ func TestTheTrackerIsSafeForConcurrentUse(t *testing.T) {
 	cancel()
 	<-done
 }
+
+func TestALeaseIsSteadyOnceItWasRenewedForLongWithoutABreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, version := NewTracker(time.Minute, 1), 0
+		renew := func(every time.Duration, times int) {
+			for range times {
+				time.Sleep(every)
+				version++
+				tr.nowLocked() // as the heartbeat does, so that no pause is seen
+				tr.beat.strike(time.Now())
+				tr.Observe("n", fmt.Sprint(version))
+			}
+		}
+		want := func(what string, want bool) {
+			t.Helper()
+			if got := tr.Steady("n"); got != want {
+				t.Errorf("%s: %v", what, got)
+			}
+		}
+		want("never seen", false)
+		renew(4*time.Second, 2)
+		want("seen to change once", false)
+		renew(4*time.Second, 18)
+		want("72 s later", false)
+		renew(4*time.Second, 1)
+		want("76 s later", true)
+		for range 7 {
+			time.Sleep(4 * time.Second)
+			tr.beat.strike(time.Now())
+		}
+		want("a break of 28 s", true)
+		time.Sleep(4 * time.Second)
+		tr.beat.strike(time.Now())
+		want("a break of 32 s", false)
+		renew(time.Second, 1)
+		want("renewed after it", false)
+		renew(4*time.Second, 19)
+		want("steady again", true)
+		tr.Absent("n")
+		want("without a lease", false)
+		renew(4*time.Second, 10)
+		want("not long after it", false)
+		renew(4*time.Second, 10)
+		want("long after it", true)
+		tr.Reset("a watch broke")
+		want("what was not watched", false)
+	})
+}

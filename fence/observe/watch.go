@@ -177,6 +177,11 @@ func (w *Watch) Synced(node, uid, readySince string) bool {
 	return w.order.Synced(node, uid, readySince)
 }
 
+// UnattachedInBoot is Order's.
+func (w *Watch) UnattachedInBoot(node, bootID string, volume corev1.UniqueVolumeName) bool {
+	return w.order.UnattachedInBoot(node, bootID, volume)
+}
+
 // TurnedSince is Order's.
 func (w *Watch) TurnedSince(node, attachment string) bool {
 	return w.order.TurnedSince(node, attachment)

@@ -145,6 +145,9 @@ func (l *Live) CaughtPV(name, uid string) bool {
 // Synced implements Index. Who looks once has not watched.
 func (l *Live) Synced(_, _, _ string) bool { return false }
 
+// UnattachedInBoot implements Index. Who looks once has not watched.
+func (l *Live) UnattachedInBoot(_, _ string, _ corev1.UniqueVolumeName) bool { return false }
+
 // TurnedSince implements Index. Who looks once sees no order.
 func (l *Live) TurnedSince(_, _ string) bool { return false }
 

@@ -48,6 +48,9 @@ type Index interface {
 	// Synced tells whether the Node of that UID was watched being Ready since then
 	// for so long that what it lists is this kubelet's word (package observe, Order).
 	Synced(node, uid, readySince string) bool
+	// UnattachedInBoot tells whether the Node was watched coming up in that boot with
+	// the volume in use, and never since with it attached (package observe, Order).
+	UnattachedInBoot(node, bootID string, volume corev1.UniqueVolumeName) bool
 }
 
 // Lives judges whether a node lives (package observe).
@@ -56,6 +59,9 @@ type Lives interface {
 	// Silent tells whether the node's lease was watched unchanged for so long that
 	// the node is stale, and which version of it that is.
 	Silent(node string) (leaseRV string, silent bool)
+	// Steady tells whether the node's lease was seen to be renewed without a longer
+	// break for observe.SyncTime.
+	Steady(node string) bool
 	// Storm tells whether so many nodes are stale at once that the fault is
 	// more likely ours or the network's.
 	Storm() (bool, string)

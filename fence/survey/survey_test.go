@@ -244,6 +244,8 @@ func (w *world) Silent(node string) (string, bool) { v, silent := w.silent[node]
 // Storm implements Lives.
 func (w *world) Storm() (bool, string) { return w.storm, "" }
 
+func (w *world) Steady(string) bool { return true }
+
 // PublishedNodes implements Published.
 func (w *world) PublishedNodes(ctx context.Context, _ string) ([]string, bool, error) {
 	w.asks++

@@ -759,7 +759,7 @@ func TestARefusedUnpublishContestsOnceAndKeepsWhatTheKubeletShowed(t *testing.T)
 func TestWhatAKubeletListsBeforeItHasSyncedIsNotWhatItShowed(t *testing.T) {
 	for _, unsynced := range []bool{true, false} {
 		r := guardrig.Held(t)
-		r.Unsynced = unsynced
+		r.Unsynced.Store(unsynced)
 		r.Attachment("old", time.Now())
 		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
 		r.Lists("old", false, false)
@@ -771,6 +771,46 @@ func TestWhatAKubeletListsBeforeItHasSyncedIsNotWhatItShowed(t *testing.T) {
 			r.Called()
 		}
 	}
+}
+
+// A node that boots says Ready with the list of before its boot; that must not contest
+// the boot in which nothing can have been mounted.
+func TestABootWithTheListOfBeforeIsContestedOnlyWhereTheVolumeMayBeMounted(t *testing.T) {
+	for _, refusedBefore := range []bool{true, false} {
+		for _, unattached := range []bool{true, false} {
+			r := guardrig.Held(t)
+			r.Attachment("old", time.Now())
+			r.Lists("old", true, false)
+			if refusedBefore {
+				r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+			}
+			r.Reboot("old", "boot-2")
+			r.Lists("old", true, false)
+			r.Unattached.Store(unattached)
+			r.Unsynced.Store(true)
+			r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+			r.Lists("old", false, false)
+			if err := r.UnpublishFrom(guardrig.ID("old")); (err == nil) != unattached {
+				t.Errorf("refused before %v, unattached %v: %v", refusedBefore, unattached, err)
+			}
+		}
+	}
+}
+
+// A boot that was contested for what it had mounted stays so.
+func TestAContestOfTheBootOutlivesThatTheVolumeIsUnattached(t *testing.T) {
+	r := guardrig.Held(t)
+	r.Attachment("old", time.Now())
+	r.Reboot("old", "boot-2")
+	r.Lists("old", true, true)
+	r.Unsynced.Store(true)
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+	r.Unattached.Store(true)
+	r.Lists("old", true, false)
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+	r.Lists("old", false, false)
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.Called()
 }
 
 // Else what the kubelet says later would be believed.

@@ -7,6 +7,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
@@ -25,7 +26,11 @@ type watched struct {
 	r *Rig
 }
 
-func (w watched) Synced(_, _, _ string) bool { return !w.r.Unsynced }
+func (w watched) Synced(_, _, _ string) bool { return !w.r.Unsynced.Load() }
+
+func (w watched) UnattachedInBoot(_, _ string, _ corev1.UniqueVolumeName) bool {
+	return w.r.Unattached.Load()
+}
 
 // PublishTo has the guard publish the volume to a node, for a single writer.
 func (r *Rig) PublishTo(node string) error {

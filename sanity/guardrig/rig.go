@@ -2,6 +2,7 @@ package guardrig
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,7 +42,9 @@ type Rig struct {
 
 	Lives map[string]fence.Liveness // by node; Alive if it is missing
 	// Unsynced: the kubelets' Ready conditions were not watched for long enough yet.
-	Unsynced bool
+	Unsynced atomic.Bool
+	// Unattached: the volume was in no volumesAttached since the nodes booted.
+	Unattached atomic.Bool
 	// Watched is the version that the watch has of the lease of a stale node.
 	Watched string
 	// Calls of the driver, as "publish ID"; Listed is where it says that the
@@ -93,6 +96,9 @@ func (r *Rig) Judge(node, _ string, _, nodeExists, _ bool) fence.Liveness {
 func (r *Rig) Silent(node string) (string, bool) {
 	return r.Watched, r.Lives[node] == fence.Stale
 }
+
+// Steady implements survey.Lives.
+func (r *Rig) Steady(string) bool { return true }
 
 // Storm implements survey.Lives.
 func (r *Rig) Storm() (bool, string) { return false, "" }

@@ -76,6 +76,9 @@ const (
 	// scoutMost: of all calls that wait for one holder, one is looked at again
 	// after retryFirst, doubling to this.
 	scoutMost = 30 * time.Second
+	// sightEvery is how often the unpublish of what a kubelet lists is looked at while
+	// that is not known to be its own word (observe.SyncTime).
+	sightEvery = 15 * time.Second
 	// lookers look at once: one that waits for an agent or for the API server does
 	// not hold up the others.
 	lookers = 8
@@ -131,7 +134,7 @@ func (w *Calls) sightLocked(key string, h *fence.Holder) {
 		return
 	}
 	if h != nil && h.Node != nil && h.Node.Ready && h.Node.InUse && !h.Node.Synced {
-		w.queue.AddAfter(key, observe.SyncTime+time.Second)
+		w.queue.AddAfter(key, sightEvery)
 	}
 }
 

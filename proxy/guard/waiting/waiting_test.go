@@ -245,7 +245,7 @@ func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
 func TestAnUnpublishIsWokenOnceItsKubeletHasSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := guardrig.Held(t)
-		r.Unsynced = true
+		r.Unsynced.Store(true)
 		r.Attachment("old", time.Now())
 		w := newWaiting(t, r)
 		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
@@ -253,7 +253,7 @@ func TestAnUnpublishIsWokenOnceItsKubeletHasSynced(t *testing.T) {
 		if w.touched("old") != "" {
 			t.Error("woken although there is nothing to write down yet")
 		}
-		r.Unsynced = false
+		r.Unsynced.Store(false)
 		time.Sleep(observe.SyncTime + 2*time.Second)
 		synctest.Wait()
 		if w.touched("old") == "" {
