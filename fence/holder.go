@@ -115,9 +115,9 @@ type Node struct {
 	// ReadySince is the Ready condition's lastTransitionTime as the Node says
 	// it (the writer's clock, RFC 3339). It is compared for equality only.
 	ReadySince string
-	// Unattached: since it came up in this boot, with the volume in use, it was watched
-	// without the volume in volumesAttached, so that nothing of this boot has it mounted.
-	Unattached bool
+	// Unmounted: nothing of this boot has the volume mounted, whatever it lists: its
+	// VolumeAttachment was being deleted before the boot.
+	Unmounted bool
 	// Synced: it was watched being Ready since ReadySince, and renewing its lease, for
 	// so long that what it lists is its kubelet's word. One that has restarted leaves the list of the
 	// kubelet before it for a while (K8s pkg/kubelet/nodestatus/setters.go,
@@ -138,8 +138,8 @@ type Node struct {
 
 // Attachment is one live read of the VolumeAttachment for a volume and node.
 type Attachment struct {
-	Name     string
-	Attached bool
+	Name, UID string
+	Attached  bool
 	// DeletedAt is the API server's deletionTimestamp; zero: not being deleted.
 	DeletedAt time.Time
 	// Turned: the node's kubelet was seen to change its word of its readiness, or,

@@ -38,12 +38,7 @@ func (w *Watch) wire(client kubernetes.Interface, recordNamespace string) {
 	streams := !watchlist.DoesClientNotSupportWatchListSemantics(client)
 	for kind, f := range w.feeds {
 		f.streams = streams
-		f.begin = func() {
-			w.change(func(s *store) { s.begin(kind) })
-			if kind == nodes {
-				w.order.Relisted()
-			}
-		}
+		f.begin = func() { w.change(func(s *store) { s.begin(kind) }) }
 		f.failed = func(err error) { w.watchError(kind, err) }
 	}
 }

@@ -19,6 +19,7 @@ type Order struct {
 	mu      sync.Mutex
 	words   map[string]word     // by node
 	deleted map[string]deletion // by VolumeAttachment
+	boots   map[string]bootOf   // by VolumeAttachment that is being deleted
 }
 
 // word is what a kubelet said of its readiness.
@@ -27,13 +28,13 @@ type word struct {
 	ready       corev1.ConditionStatus
 	since, beat int64     // as stamped, to be compared for equality
 	began       time.Time // seen to say this
-	boot        string
-	// unattached are the volumes that the Node listed in use when its boot was seen
-	// to change, and since then never as attached.
-	unattached map[corev1.UniqueVolumeName]bool
-	turned     time.Time // seen to say another thing; zero: not yet
-	spoke      time.Time // seen to say anything
+	turned      time.Time // seen to say another thing; zero: not yet
+	spoke       time.Time // seen to say anything
 }
+
+// bootOf is the boot in which a Node was first read after its VolumeAttachment was read
+// being deleted.
+type bootOf struct{ uid, boot string }
 
 type deletion struct {
 	uid  types.UID
@@ -65,13 +66,12 @@ func (o *Order) Node(n *corev1.Node) {
 	if ready == nil {
 		return
 	}
-	now := word{uid: n.UID, boot: n.Status.NodeInfo.BootID, ready: ready.Status, since: ready.LastTransitionTime.Unix(), beat: ready.LastHeartbeatTime.Unix(), began: time.Now()}
+	now := word{uid: n.UID, ready: ready.Status, since: ready.LastTransitionTime.Unix(), beat: ready.LastHeartbeatTime.Unix(), began: time.Now()}
 	was, known := o.words[n.Name]
 	if known && was.uid == n.UID {
 		if was.ready == now.ready && was.since == now.since {
 			now.began = was.began
 		}
-		now.unattached = unattached(&was, n)
 		now.turned, now.spoke = was.turned, was.spoke
 		if ready.Status != corev1.ConditionUnknown { // Unknown is the node controller's
 			if was.since != now.since || was.ready != now.ready {
@@ -88,44 +88,27 @@ func (o *Order) Node(n *corev1.Node) {
 	o.words[n.Name] = now
 }
 
-// unattached are those of a Node after was.
-func unattached(was *word, n *corev1.Node) map[corev1.UniqueVolumeName]bool {
-	left := was.unattached
-	if boot := n.Status.NodeInfo.BootID; was.boot != boot {
-		left = nil
-		if was.boot != "" && boot != "" {
-			left = make(map[corev1.UniqueVolumeName]bool, len(n.Status.VolumesInUse))
-			for _, v := range n.Status.VolumesInUse {
-				left[v] = true
-			}
+// BootedSince takes note that the VolumeAttachment of that name and UID was read, being
+// deleted, and after that its Node, in that boot. It tells whether it was read so
+// before, in another boot: then nothing of this boot has its volume mounted. A kubelet
+// does not mount by a VolumeAttachment that is being deleted (K8s csi_attacher.go,
+// waitForVolumeAttachment), and its deletion was asked for before the boot. False: it
+// was not, or not by this process.
+func (o *Order) BootedSince(attachment, uid, bootID string) bool {
+	if bootID == "" {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	first, known := o.boots[attachment]
+	if !known || first.uid != uid {
+		if o.boots == nil {
+			o.boots = map[string]bootOf{}
 		}
+		o.boots[attachment] = bootOf{uid, bootID}
+		return false
 	}
-	for _, a := range n.Status.VolumesAttached {
-		delete(left, a.Name)
-	}
-	return left
-}
-
-// Relisted tells that versions of Nodes may have been missed.
-func (o *Order) Relisted() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for name, w := range o.words {
-		w.boot, w.unattached = "", nil
-		o.words[name] = w
-	}
-}
-
-// UnattachedInBoot tells whether the Node was seen to come up in that boot with the
-// volume in use, and never since with it in volumesAttached: nothing of this boot has
-// it mounted. A kubelet mounts only what it has seen there, after it has written its
-// own status (K8s operation_generator.go, GenerateVerifyControllerAttachedVolumeFunc).
-// False: it was, or not while this process watched.
-func (o *Order) UnattachedInBoot(node, bootID string, volume corev1.UniqueVolumeName) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	w := o.words[node]
-	return bootID != "" && w.boot == bootID && w.unattached[volume]
+	return first.boot != bootID
 }
 
 // GoneNode takes a Node out.
@@ -156,6 +139,7 @@ func (o *Order) GoneAttachment(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.deleted, name)
+	delete(o.boots, name)
 }
 
 // KeepAttachments takes all out that are not there any more.
@@ -165,6 +149,11 @@ func (o *Order) KeepAttachments(there func(name, uid string) bool) {
 	for name, d := range o.deleted {
 		if !there(name, string(d.uid)) {
 			delete(o.deleted, name)
+		}
+	}
+	for name, b := range o.boots {
+		if !there(name, b.uid) {
+			delete(o.boots, name)
 		}
 	}
 }

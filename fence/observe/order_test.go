@@ -200,47 +200,29 @@ func TestAKubeletHasSyncedOnceItWasWatchedForLongSayingTheSame(t *testing.T) {
 	}
 }
 
-func TestWhatWasInUseAtABootAndNeverAttachedSinceIsMountedByNothingOfIt(t *testing.T) {
-	node := func(boot string, inUse, attached bool) func(*Order) {
-		return func(o *Order) {
-			n := saying("u", corev1.ConditionTrue, 0, 0)
-			n.Status.NodeInfo.BootID = boot
-			if inUse {
-				n.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
-			}
-			if attached {
-				n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v"}}
-			}
-			o.Node(n)
-		}
-	}
+func TestAVolumeAttachmentIsKnownToHaveBeenDeletedBeforeTheBoot(t *testing.T) {
+	there := func(is bool) func(string, string) bool { return func(string, string) bool { return is } }
 	for name, tt := range map[string]struct {
-		events []func(*Order)
-		want   bool
+		before    func(o *Order)
+		uid, boot string
+		want      bool
 	}{
-		"nothing is known":                 {nil, false},
-		"first seen in that boot":          {[]func(*Order){node("b2", true, false)}, false},
-		"booted":                           {[]func(*Order){node("b1", true, false), node("b2", true, false)}, true},
-		"booted, and a heartbeat":          {[]func(*Order){node("b1", true, false), node("b2", true, false), node("b2", true, false)}, true},
-		"booted while it was attached":     {[]func(*Order){node("b1", true, true), node("b2", true, true), node("b2", true, false)}, false},
-		"taken off right before the boot":  {[]func(*Order){node("b1", true, true), node("b1", true, false), node("b2", true, false)}, true},
-		"attached since, and off again":    {[]func(*Order){node("b1", true, false), node("b2", true, false), node("b2", true, true), node("b2", true, false)}, false},
-		"listed only since":                {[]func(*Order){node("b1", false, false), node("b2", false, false), node("b2", true, false)}, false},
-		"booted again":                     {[]func(*Order){node("b1", true, false), node("b3", true, true), node("b2", true, false)}, true},
-		"of a boot that is over":           {[]func(*Order){node("b1", true, false), node("b2", true, false), node("b3", true, false)}, false},
-		"from no known boot":               {[]func(*Order){node("", true, false), node("b2", true, false)}, false},
-		"versions were missed since":       {[]func(*Order){node("b1", true, false), node("b2", true, false), (*Order).Relisted, node("b2", true, false)}, false},
-		"versions were missed at the boot": {[]func(*Order){node("b1", true, false), (*Order).Relisted, node("b2", true, false)}, false},
+		"never read":             {func(*Order) {}, "a", "b2", false},
+		"read in that boot":      {func(o *Order) { o.BootedSince("va", "a", "b2") }, "a", "b2", false},
+		"read in the one before": {func(o *Order) { o.BootedSince("va", "a", "b1") }, "a", "b2", true},
+		"read in both":           {func(o *Order) { o.BootedSince("va", "a", "b1"); o.BootedSince("va", "a", "b2") }, "a", "b2", true},
+		"read in no known boot":  {func(o *Order) { o.BootedSince("va", "a", "") }, "a", "b2", false},
+		"in no known boot now":   {func(o *Order) { o.BootedSince("va", "a", "b1") }, "a", "", false},
+		"another one":            {func(o *Order) { o.BootedSince("va", "a", "b1") }, "a2", "b2", false},
+		"of another name":        {func(o *Order) { o.BootedSince("other", "a", "b1") }, "a", "b2", false},
+		"gone since":             {func(o *Order) { o.BootedSince("va", "a", "b1"); o.GoneAttachment("va") }, "a", "b2", false},
+		"missed to go":           {func(o *Order) { o.BootedSince("va", "a", "b1"); o.KeepAttachments(there(false)) }, "a", "b2", false},
+		"kept":                   {func(o *Order) { o.BootedSince("va", "a", "b1"); o.KeepAttachments(there(true)) }, "a", "b2", true},
 	} {
 		o := &Order{}
-		for _, event := range tt.events {
-			event(o)
-		}
-		if got := o.UnattachedInBoot("n", "b2", "v"); got != tt.want {
+		tt.before(o)
+		if got := o.BootedSince("va", tt.uid, tt.boot); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
-		}
-		if o.UnattachedInBoot("n", "b2", "other") || o.UnattachedInBoot("other", "b2", "v") || o.UnattachedInBoot("n", "", "v") {
-			t.Errorf("%s: of another volume, node or boot", name)
 		}
 	}
 }

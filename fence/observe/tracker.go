@@ -181,7 +181,7 @@ func (t *Tracker) Silent(node string) (version string, silent bool) {
 // steadyGap is the longest time between two renewals of a lease, every 10 s by default
 // (K8s nodeLeaseDurationSeconds, a quarter of it), after which a kubelet may have been
 // without the API server.
-const steadyGap = 30 * time.Second
+const steadyGap = 20 * time.Second
 
 func (l *lease) steadyAt(now time.Time) bool {
 	return !l.absent && !l.changed.IsZero() && now.Sub(l.changed) <= steadyGap

@@ -177,9 +177,9 @@ func (w *Watch) Synced(node, uid, readySince string) bool {
 	return w.order.Synced(node, uid, readySince)
 }
 
-// UnattachedInBoot is Order's.
-func (w *Watch) UnattachedInBoot(node, bootID string, volume corev1.UniqueVolumeName) bool {
-	return w.order.UnattachedInBoot(node, bootID, volume)
+// BootedSince is Order's.
+func (w *Watch) BootedSince(attachment, uid, bootID string) bool {
+	return w.order.BootedSince(attachment, uid, bootID)
 }
 
 // TurnedSince is Order's.

@@ -72,7 +72,7 @@ func (g *gathering) fromAttachments() {
 }
 
 func (g *gathering) attachmentOf(va *storagev1.VolumeAttachment) *fence.Attachment {
-	a := &fence.Attachment{Name: va.Name, Attached: va.Status.Attached}
+	a := &fence.Attachment{Name: va.Name, UID: string(va.UID), Attached: va.Status.Attached}
 	if va.DeletionTimestamp != nil {
 		a.DeletedAt, a.Turned = va.DeletionTimestamp.Time, g.Index.TurnedSince(va.Spec.NodeName, va.Name)
 	}

@@ -145,8 +145,8 @@ func (l *Live) CaughtPV(name, uid string) bool {
 // Synced implements Index. Who looks once has not watched.
 func (l *Live) Synced(_, _, _ string) bool { return false }
 
-// UnattachedInBoot implements Index. Who looks once has not watched.
-func (l *Live) UnattachedInBoot(_, _ string, _ corev1.UniqueVolumeName) bool { return false }
+// BootedSince implements Index. Who looks once has not looked before.
+func (l *Live) BootedSince(_, _, _ string) bool { return false }
 
 // TurnedSince implements Index. Who looks once sees no order.
 func (l *Live) TurnedSince(_, _ string) bool { return false }

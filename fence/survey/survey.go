@@ -48,9 +48,10 @@ type Index interface {
 	// Synced tells whether the Node of that UID was watched being Ready since then
 	// for so long that what it lists is this kubelet's word (package observe, Order).
 	Synced(node, uid, readySince string) bool
-	// UnattachedInBoot tells whether the Node was watched coming up in that boot with
-	// the volume in use, and never since with it attached (package observe, Order).
-	UnattachedInBoot(node, bootID string, volume corev1.UniqueVolumeName) bool
+	// BootedSince takes note that a VolumeAttachment was read being deleted, and then
+	// its Node in that boot, and tells whether it was read so in another boot before
+	// (package observe, Order).
+	BootedSince(attachment, uid, bootID string) bool
 }
 
 // Lives judges whether a node lives (package observe).

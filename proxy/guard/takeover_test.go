@@ -777,7 +777,7 @@ func TestWhatAKubeletListsBeforeItHasSyncedIsNotWhatItShowed(t *testing.T) {
 // the boot in which nothing can have been mounted.
 func TestABootWithTheListOfBeforeIsContestedOnlyWhereTheVolumeMayBeMounted(t *testing.T) {
 	for _, refusedBefore := range []bool{true, false} {
-		for _, unattached := range []bool{true, false} {
+		for _, booted := range []bool{true, false} {
 			r := guardrig.Held(t)
 			r.Attachment("old", time.Now())
 			r.Lists("old", true, false)
@@ -786,26 +786,26 @@ func TestABootWithTheListOfBeforeIsContestedOnlyWhereTheVolumeMayBeMounted(t *te
 			}
 			r.Reboot("old", "boot-2")
 			r.Lists("old", true, false)
-			r.Unattached.Store(unattached)
+			r.Booted.Store(booted)
 			r.Unsynced.Store(true)
 			r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
 			r.Lists("old", false, false)
-			if err := r.UnpublishFrom(guardrig.ID("old")); (err == nil) != unattached {
-				t.Errorf("refused before %v, unattached %v: %v", refusedBefore, unattached, err)
+			if err := r.UnpublishFrom(guardrig.ID("old")); (err == nil) != booted {
+				t.Errorf("refused before %v, booted since %v: %v", refusedBefore, booted, err)
 			}
 		}
 	}
 }
 
 // A boot that was contested for what it had mounted stays so.
-func TestAContestOfTheBootOutlivesThatTheVolumeIsUnattached(t *testing.T) {
+func TestAContestOfTheBootOutlivesWhatIsSaidOfIt(t *testing.T) {
 	r := guardrig.Held(t)
 	r.Attachment("old", time.Now())
 	r.Reboot("old", "boot-2")
 	r.Lists("old", true, true)
 	r.Unsynced.Store(true)
 	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
-	r.Unattached.Store(true)
+	r.Booted.Store(true)
 	r.Lists("old", true, false)
 	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
 	r.Lists("old", false, false)

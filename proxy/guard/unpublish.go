@@ -195,13 +195,13 @@ func registering(h *fence.Holder) bool {
 func contestOf(h *fence.Holder) *fence.Contest {
 	c := &fence.Contest{BootID: h.BootID}
 	own := h.OwnNode()
-	unattached := own && h.Node.Unattached // so that what it lists is from before the boot, or waited for
-	if own && h.Node.BootID != "" && !unattached {
+	unmounted := own && h.Node.Unmounted // what it lists is from before the boot, or waited for
+	if own && h.Node.BootID != "" && !unmounted {
 		// The boot under which it may write now: a pod that comes back after a
 		// reboot mounts again without a publish.
 		c.BootID = h.Node.BootID
 	}
-	if h.Contest != nil && (unattached || !h.Contest.OtherBoot(c.BootID)) {
+	if h.Contest != nil && (unmounted || !h.Contest.OtherBoot(c.BootID)) {
 		*c = *h.Contest // a contest of an earlier boot would hide this one
 	}
 	if own && h.Node.Ready && h.Node.InUse && h.Node.Synced {

@@ -7,7 +7,6 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
@@ -28,9 +27,7 @@ type watched struct {
 
 func (w watched) Synced(_, _, _ string) bool { return !w.r.Unsynced.Load() }
 
-func (w watched) UnattachedInBoot(_, _ string, _ corev1.UniqueVolumeName) bool {
-	return w.r.Unattached.Load()
-}
+func (w watched) BootedSince(_, _, _ string) bool { return w.r.Booted.Load() }
 
 // PublishTo has the guard publish the volume to a node, for a single writer.
 func (r *Rig) PublishTo(node string) error {

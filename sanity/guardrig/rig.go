@@ -43,8 +43,8 @@ type Rig struct {
 	Lives map[string]fence.Liveness // by node; Alive if it is missing
 	// Unsynced: the kubelets' Ready conditions were not watched for long enough yet.
 	Unsynced atomic.Bool
-	// Unattached: the volume was in no volumesAttached since the nodes booted.
-	Unattached atomic.Bool
+	// Booted: the nodes have booted since their VolumeAttachments were being deleted.
+	Booted atomic.Bool
 	// Watched is the version that the watch has of the lease of a stale node.
 	Watched string
 	// Calls of the driver, as "publish ID"; Listed is where it says that the

@@ -37,7 +37,7 @@ func (r *rig) refusedInUse(v *bed.Volume, n *node) {
 // the ledger notes it then.
 func (r *rig) seenInUse(v *bed.Volume, n *node) {
 	r.t.Helper()
-	for began := time.Now(); time.Since(began) < observe.SyncTime+90*time.Second; time.Sleep(5 * time.Second) {
+	for began := time.Now(); time.Since(began) < observe.SyncTime+4*time.Minute; time.Sleep(5 * time.Second) {
 		n.renew()
 		if r.unpublish(v.Handle, n) == nil {
 			r.t.Fatalf("%s was taken from %s, which lists it", v.Name, n.name)

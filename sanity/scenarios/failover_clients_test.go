@@ -371,7 +371,7 @@ func cutOffAtStorage(p *play, boot bool) {
 		old.Boot()
 	} else {
 		old.Reconnect()
-		p.WaitFor(observe.SyncTime+90*time.Second, "the kubelet was seen to list what moved", func() bool { return access() || old.Get().Annotations[failover.WitnessAnnotation] != "" })
+		p.WaitFor(observe.SyncTime+4*time.Minute, "the kubelet was seen to list what moved", func() bool { return access() || old.Get().Annotations[failover.WitnessAnnotation] != "" })
 		p.Never(5*time.Second, "a node had access again that has the moved volume mounted", access)
 		busy.Clear()
 	}

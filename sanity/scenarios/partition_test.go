@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -123,9 +124,11 @@ var cutNetworks = []scenario{
 			p.stands(v, old, next, db2, fence.HolderStale)
 			// As a database takes its time to end. A kubelet that has unmounted
 			// before it was heard for a while is not believed (README, Limits).
-			p.Array.Inject(array.Fault{Method: "NodeUnpublishVolume", Node: old.ID, Delay: observe.SyncTime + 15*time.Second})
+			ending := p.Array.Inject(array.Fault{Method: "NodeUnpublishVolume", Node: old.ID, Do: array.Hang})
 			p.heals(old)
-			took := p.WaitFor(observe.SyncTime+90*time.Second, "the kubelet has unmounted the volume", func() bool { return !v.MountedOn(old) })
+			p.WaitFor(observe.SyncTime+4*time.Minute, "the ledger says that the kubelet was seen to list it", func() bool { return strings.Contains(v.Ledger(), `"seenReadySince"`) })
+			ending.Clear()
+			took := p.WaitFor(90*time.Second, "the kubelet has unmounted the volume", func() bool { return !v.MountedOn(old) })
 			p.outcome("unmounted %.1f s after the node was back, moved %.1f s later", took.Seconds(), db2.WaitRunning(120*time.Second).Seconds())
 		},
 	},

@@ -316,12 +316,8 @@ func (v *view) Synced(node, uid, readySince string) bool {
 	return v.order.Synced(node, uid, readySince)
 }
 
-func (v *view) UnattachedInBoot(node, bootID string, volume corev1.UniqueVolumeName) bool {
-	w := v.p.w
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	v.see()
-	return v.order.UnattachedInBoot(node, bootID, volume)
+func (v *view) BootedSince(attachment, uid, bootID string) bool {
+	return v.order.BootedSince(attachment, uid, bootID)
 }
 
 func (v *view) TurnedSince(node, attachment string) bool {
@@ -355,7 +351,6 @@ func (p *Process) stall(kind string) {
 func (p *Process) goOn() {
 	close(p.moved)
 	p.moved = make(chan struct{})
-	p.view.order.Relisted()
 	p.view.see()
 }
 
