@@ -196,6 +196,14 @@ type Holder struct {
 // Detaching tells whether its VolumeAttachment is being deleted.
 func (h *Holder) Detaching() bool { return h.Attachment != nil && !h.Attachment.DeletedAt.IsZero() }
 
+// Speaks tells whether what the Node lists in use is its kubelet's own word: it is Ready,
+// and was watched so for long enough (Node.Synced), or it is Ready since before the
+// publish, so that no restart shows.
+func (h *Holder) Speaks() bool {
+	n := h.Node
+	return n != nil && n.Ready && (n.Synced || h.ReadySince != "" && h.ReadySince == n.ReadySince)
+}
+
 // OtherSystem tells whether two system UUIDs are of two machines. An empty one
 // says nothing. Two that differ only in the byte order of their first three
 // fields are one: firmware disagrees on it (SMBIOS 2.6 changed it), and so may

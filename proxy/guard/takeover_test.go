@@ -754,12 +754,30 @@ func TestARefusedUnpublishContestsOnceAndKeepsWhatTheKubeletShowed(t *testing.T)
 	r.Called()
 }
 
+// readyAnew: the kubelet of old is Ready since after the publish.
+func readyAnew(r *guardrig.Rig) {
+	r.Status("old", func(s *corev1.NodeStatus) {
+		s.Conditions[0].LastTransitionTime = metav1.NewTime(guardrig.Now.Add(time.Hour))
+	})
+}
+
+// One that is Ready since before the publish shows no restart.
+func TestWhatAKubeletListsThatIsReadySinceBeforeThePublishIsItsWord(t *testing.T) {
+	r := guardrig.Held(t)
+	r.Unsynced.Store(true)
+	r.Attachment("old", time.Now())
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+	r.Lists("old", false, false)
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
+}
+
 // A kubelet that has just started leaves the list of the one before it for a while, and
 // what it then drops it may have forgotten.
 func TestWhatAKubeletListsBeforeItHasSyncedIsNotWhatItShowed(t *testing.T) {
 	for _, unsynced := range []bool{true, false} {
 		r := guardrig.Held(t)
 		r.Unsynced.Store(unsynced)
+		readyAnew(r)
 		r.Attachment("old", time.Now())
 		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
 		r.Lists("old", false, false)

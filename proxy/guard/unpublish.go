@@ -204,7 +204,7 @@ func contestOf(h *fence.Holder) *fence.Contest {
 	if h.Contest != nil && (unmounted || !h.Contest.OtherBoot(c.BootID)) {
 		*c = *h.Contest // a contest of an earlier boot would hide this one
 	}
-	if own && h.Node.Ready && h.Node.InUse && h.Node.Synced {
+	if own && h.Node.InUse && h.Speaks() {
 		c.SeenReadySince = h.Node.ReadySince
 	}
 	return c

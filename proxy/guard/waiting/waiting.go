@@ -133,7 +133,7 @@ func (w *Calls) sightLocked(key string, h *fence.Holder) {
 	if c := w.calls[key]; c == nil || c.call != guard.CallUnpublish {
 		return
 	}
-	if h != nil && h.Node != nil && h.Node.Ready && h.Node.InUse && !h.Node.Synced {
+	if h != nil && h.Node != nil && h.Node.Ready && h.Node.InUse && !h.Speaks() {
 		w.queue.AddAfter(key, sightEvery)
 	}
 }

@@ -246,6 +246,9 @@ func TestAnUnpublishIsWokenOnceItsKubeletHasSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := guardrig.Held(t)
 		r.Unsynced.Store(true)
+		r.Status("old", func(s *corev1.NodeStatus) {
+			s.Conditions[0].LastTransitionTime = metav1.NewTime(guardrig.Now.Add(time.Hour))
+		})
 		r.Attachment("old", time.Now())
 		w := newWaiting(t, r)
 		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
