@@ -193,8 +193,11 @@ type Holder struct {
 	Evidence []Evidence
 }
 
+// Deleting tells whether it is being deleted; nil: there is none.
+func (a *Attachment) Deleting() bool { return a != nil && !a.DeletedAt.IsZero() }
+
 // Detaching tells whether its VolumeAttachment is being deleted.
-func (h *Holder) Detaching() bool { return h.Attachment != nil && !h.Attachment.DeletedAt.IsZero() }
+func (h *Holder) Detaching() bool { return h.Attachment.Deleting() }
 
 // Speaks tells whether what the Node lists in use is its kubelet's own word: it is Ready,
 // and was watched so for long enough (Node.Synced), or it is Ready since before the

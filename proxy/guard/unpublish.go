@@ -174,8 +174,8 @@ func ContestDue(v fence.Verdict) *fence.Contest {
 		return nil
 	}
 	h := v.Blocking.Holder
-	if registering(h) {
-		return nil
+	if registering(h) || h.Former != "" && h.OwnNode() && !h.Attachment.Deleting() {
+		return nil // of a renamed node the old name's volumesAttached alone was touched
 	}
 	c := contestOf(h)
 	if h.State != fence.NotInLedger && h.Contest != nil && *h.Contest == *c {

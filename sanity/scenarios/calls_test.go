@@ -370,6 +370,8 @@ func apiOutage(p *play, d time.Duration, begin func(), end func() error) {
 	}
 	ready := callers.count()
 	p.WaitFor(60*time.Second, "everybody has asked again", func() bool { return callers.count() >= ready+8 })
+	p.seenInUse(v, wrong)
+	p.seenInUse(quiet, other)
 	callers.stop()
 	p.Log("calls in outage and recovery were answered %v", callers.codes())
 	for _, c := range p.Array.Calls() {

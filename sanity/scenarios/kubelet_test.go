@@ -294,3 +294,12 @@ func wrongClock(p *play) {
 	wrong.Taint(bed.OutOfServiceTaint)
 	db2.WaitRunning(60 * time.Second)
 }
+
+// seenInUse waits until the ledger says that the kubelet, Ready as it is now, was seen
+// to list the volume: from then on it is believed when it drops it.
+func (p *play) seenInUse(v *bed.Volume, n *bed.Node) {
+	p.t.Helper()
+	p.WaitFor(observe.SyncTime+4*time.Minute, "the ledger says that the kubelet of "+n.Name+" was seen to list "+v.Name, func() bool {
+		return !p.guarded() || strings.Contains(v.Ledger(), `"seenReadySince":"`+n.ReadySince().UTC().Format(time.RFC3339)+`"`)
+	})
+}
