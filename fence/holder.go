@@ -85,8 +85,8 @@ const stampResolution = 2 * time.Second
 type Contest struct {
 	// BootID of the machine when it was contested. A new one ends the contest.
 	BootID string `json:"bootID,omitempty"`
-	// SeenReadySince is set once the kubelet, Ready and synced, was seen to list
-	// the volume after the contest began: when its Ready condition last changed,
+	// SeenReadySince is set once the kubelet was seen to list the volume after the
+	// contest began, and that was its own word (Holder.Speaks): when its Ready condition last changed,
 	// in the kubelet's own words. A kubelet that restarted has another one.
 	SeenReadySince string `json:"seenReadySince,omitempty"`
 }
@@ -119,9 +119,9 @@ type Node struct {
 	// VolumeAttachment was being deleted before the boot.
 	Unmounted bool
 	// Synced: it was watched being Ready since ReadySince, and renewing its lease, for
-	// so long that what it lists is its kubelet's word. One that has restarted leaves the list of the
-	// kubelet before it for a while (K8s pkg/kubelet/nodestatus/setters.go,
-	// VolumesInUse).
+	// so long that what it lists is its kubelet's word. One that has restarted leaves
+	// the list of the kubelet before it for a while (K8s
+	// pkg/kubelet/nodestatus/setters.go, VolumesInUse).
 	Synced bool
 	// ReadyAt is ReadySince moved to the API server's clock, as far as the
 	// API server's own stamp of the last heartbeat tells. Zero if unknown.

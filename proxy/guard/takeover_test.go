@@ -761,7 +761,8 @@ func readyAnew(r *guardrig.Rig) {
 	})
 }
 
-// One that is Ready since before the publish shows no restart.
+// A kubelet that restarted has another Ready condition than at the publish. Where it is
+// the same, the list is its own, and counts without having been watched for long.
 func TestWhatAKubeletListsThatIsReadySinceBeforeThePublishIsItsWord(t *testing.T) {
 	r := guardrig.Held(t)
 	r.Unsynced.Store(true)

@@ -174,8 +174,8 @@ func ContestDue(v fence.Verdict) *fence.Contest {
 		return nil
 	}
 	h := v.Blocking.Holder
-	if registering(h) || h.Former != "" && h.OwnNode() && !h.Attachment.Deleting() {
-		return nil // of a renamed node the old name's volumesAttached alone was touched
+	if registering(h) {
+		return nil
 	}
 	c := contestOf(h)
 	if h.State != fence.NotInLedger && h.Contest != nil && *h.Contest == *c {
@@ -195,7 +195,9 @@ func registering(h *fence.Holder) bool {
 func contestOf(h *fence.Holder) *fence.Contest {
 	c := &fence.Contest{BootID: h.BootID}
 	own := h.OwnNode()
-	unmounted := own && h.Node.Unmounted // what it lists is from before the boot, or waited for
+	// Then what it lists is from before the boot, or waited for. Of a renamed node the
+	// detach is the old name's: nothing was mounted in a boot under the new one.
+	unmounted := own && (h.Node.Unmounted || h.Former != "" && !h.Attachment.Deleting())
 	if own && h.Node.BootID != "" && !unmounted {
 		// The boot under which it may write now: a pod that comes back after a
 		// reboot mounts again without a publish.

@@ -2,12 +2,10 @@ package kubeapi
 
 import (
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
-	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
@@ -33,22 +31,6 @@ func (r *rig) refusedInUse(v *bed.Volume, n *node) {
 	}
 }
 
-// seenInUse has the kubelet live on until what its Node lists is known to be its word:
-// the ledger notes it then.
-func (r *rig) seenInUse(v *bed.Volume, n *node) {
-	r.t.Helper()
-	for began := time.Now(); time.Since(began) < observe.SyncTime+4*time.Minute; time.Sleep(5 * time.Second) {
-		n.renew()
-		if r.unpublish(v.Handle, n) == nil {
-			r.t.Fatalf("%s was taken from %s, which lists it", v.Name, n.name)
-		}
-		if e := r.wantState(v, n, fence.Publishing); e.Contest != nil && e.Contest.SeenReadySince != "" {
-			return
-		}
-	}
-	r.t.Fatalf("the ledger does not say that the kubelet of %s was seen to list %s", n.name, v.Name)
-}
-
 func TestAKubeletThatWasRefusedAndHasRestartedIsNotBelieved(t *testing.T) {
 	r := newRig(t, "forgot", bed.StageOptions{})
 	v, n, target := r.volume("v"), r.node("n"), r.node("target")
@@ -71,7 +53,6 @@ func TestAKubeletThatWasRefusedAndDropsTheVolumeWithoutARestartIsBelieved(t *tes
 	r := newRig(t, "dropped", bed.StageOptions{})
 	v, n := r.volume("v"), r.node("n")
 	r.refusedInUse(v, n)
-	r.seenInUse(v, n)
 	n.lists(v, false, false)
 	r.settle()
 	r.must(r.unpublish(v.Handle, n))

@@ -21,7 +21,6 @@ func (r *rig) guarded(v *bed.Volume, a, b *node) {
 	r.settle()
 	r.wantRefused(r.publish(v.Handle, b), fence.HolderAlive, a.name)
 	r.wantRefused(r.unpublish(v.Handle, a), fence.HolderAlive, a.name)
-	r.seenInUse(v, a)
 	r.letGo(v, a)
 	r.settle()
 	r.must(r.unpublish(v.Handle, a))

@@ -200,7 +200,7 @@ func quickRestart(p *play, seen bool) {
 		return
 	case seen:
 		p.Log("refused: %s", v.WaitRefused(old, "HolderAlive", 60*time.Second))
-		p.WaitFor(observe.SyncTime+4*time.Minute, "the ledger says that the kubelet was seen to list it", func() bool { return strings.Contains(v.Ledger(), `"seenReadySince"`) })
+		p.seenInUse(v, old)
 		old.StartKubeletForgetting(v)
 	default:
 		v.WaitDetaching(old, 60*time.Second)

@@ -2,13 +2,11 @@ package scenarios
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
-	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
@@ -126,7 +124,7 @@ var cutNetworks = []scenario{
 			// before it was heard for a while is not believed (README, Limits).
 			ending := p.Array.Inject(array.Fault{Method: "NodeUnpublishVolume", Node: old.ID, Do: array.Hang})
 			p.heals(old)
-			p.WaitFor(observe.SyncTime+4*time.Minute, "the ledger says that the kubelet was seen to list it", func() bool { return strings.Contains(v.Ledger(), `"seenReadySince"`) })
+			p.seenInUse(v, old)
 			ending.Clear()
 			took := p.WaitFor(90*time.Second, "the kubelet has unmounted the volume", func() bool { return !v.MountedOn(old) })
 			p.outcome("unmounted %.1f s after the node was back, moved %.1f s later", took.Seconds(), db2.WaitRunning(120*time.Second).Seconds())
