@@ -3,6 +3,8 @@ package fence
 import (
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Liveness is what watching a node's lease says of the node. It compares
@@ -89,6 +91,8 @@ type Contest struct {
 	// contest began, and that was its own word (Holder.Speaks): when its Ready condition last changed,
 	// in the kubelet's own words. A kubelet that restarted has another one.
 	SeenReadySince string `json:"seenReadySince,omitempty"`
+
+	Later jsontext.Value `json:",embed"` // see package format
 }
 
 // OtherBoot tells whether the contest is about another boot than that one, which

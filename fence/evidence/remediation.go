@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -176,7 +177,7 @@ func (s *Remediation) bind(r *record.Record, node *v1.Node, leaseRV string, obje
 		live[key] = true
 		before, bound := binding(r, key)
 		after := s.next(before, bound, node, leaseRV, s.claims(&objects[i]) != "")
-		if after == before {
+		if reflect.DeepEqual(after, before) {
 			continue
 		}
 		changed = true

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -193,7 +194,7 @@ func (w *world) fences() string {
 
 func (w *world) expect(what string, got, want any) {
 	w.Helper()
-	if got != want {
+	if !reflect.DeepEqual(got, want) {
 		w.Errorf("%s: %v, want %v", what, got, want)
 	}
 }

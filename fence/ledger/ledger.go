@@ -1,11 +1,10 @@
 package ledger
 
 import (
-	"bytes"
-	"encoding/json"
 	"slices"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 // Annotation of the PersistentVolume that carries the ledger.
@@ -33,46 +32,49 @@ type Entry struct {
 	// Token tells this publication from a later one to the same node.
 	Token   string         `json:"token,omitempty"`
 	State   fence.State    `json:"state"`
-	Contest *fence.Contest `json:"contested,omitempty"`
+	Contest *fence.Contest `json:"contested,omitzero"`
 	// From is fence.FromDriver where nothing but the driver's list ever named
 	// the holder, which may name too many; empty otherwise.
 	From fence.Source `json:"from,omitempty"`
 	// Unproven: takenOver without proof (unpublish.unfenced: Forward).
-	Unproven bool `json:"unproven,omitempty"`
+	Unproven bool `json:"unproven,omitzero"`
+	// Later is kept while the entry is of one publication (Token).
+	Later format.Later `json:",embed"`
 }
+
+// known are the fields that a document's "must" may name: none yet.
+var known []string
 
 // Ledger is the record of one volume. The order of Holders is that in which
 // they were put, oldest first.
 type Ledger struct {
-	Version int    `json:"version"`
-	Driver  string `json:"driver"`
-	Handle  string `json:"handle"`
+	Version int `json:"version"`
+	// Must names the fields that a reader has to know (see package format).
+	Must   []string `json:"must,omitempty"`
+	Driver string   `json:"driver"`
+	Handle string   `json:"handle"`
 	// Cluster is the UID of the namespace kube-system.
 	Cluster string `json:"cluster"`
 	// PVUID is the UID of the PersistentVolume that carries the ledger.
 	PVUID   string  `json:"pvUID"`
 	Holders []Entry `json:"holders"`
+
+	Later format.Later `json:",embed"`
 }
 
 // String is the annotation's text: compact, and the same for equal ledgers.
 func (l *Ledger) String() string {
-	out := *l
-	if out.Holders == nil {
-		out.Holders = []Entry{}
-	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(&out); err != nil {
+	text, err := format.Text(l)
+	if err != nil {
 		panic(err) // strings and numbers only
 	}
-	return string(bytes.TrimSuffix(text.Bytes(), []byte("\n")))
+	return text
 }
 
 // Clone is a copy that shares nothing with l.
 func (l *Ledger) Clone() *Ledger {
 	out := *l
-	out.Holders = slices.Clone(l.Holders)
+	out.Must, out.Holders = slices.Clone(l.Must), slices.Clone(l.Holders)
 	for i := range out.Holders {
 		if c := out.Holders[i].Contest; c != nil {
 			contest := *c
@@ -108,6 +110,9 @@ func (l *Ledger) ByNodeName(name string) []*Entry {
 // Put writes an entry as the latest one, in the place of the one with its node
 // ID, if any. Of takenOver entries the oldest beyond MaxTakenOver are dropped.
 func (l *Ledger) Put(entry Entry) {
+	if e := l.Get(entry.NodeID); e != nil && e.Token == entry.Token {
+		entry.Later = e.Later
+	}
 	l.remove(func(e *Entry) bool { return e.NodeID == entry.NodeID })
 	l.Holders = append(l.Holders, entry)
 	l.trim()
@@ -165,6 +170,7 @@ func (l *Ledger) remove(which func(*Entry) bool) bool {
 // with one node ID the one that allows less counts, and l's where they allow
 // the same or are of one publication.
 func (l *Ledger) merge(other *Ledger) {
+	l.keep(other)
 	for _, theirs := range other.Clone().Holders {
 		ours := l.Get(theirs.NodeID)
 		if ours != nil {
@@ -173,6 +179,9 @@ func (l *Ledger) merge(other *Ledger) {
 			}
 			if ours.State == theirs.State && theirs.Unproven {
 				ours.Unproven = true
+			}
+			if ours.Token == theirs.Token {
+				ours.Later = format.Union(ours.Later, theirs.Later)
 			}
 		}
 		switch {
@@ -186,6 +195,17 @@ func (l *Ledger) merge(other *Ledger) {
 			}
 		case ours.Contest == nil:
 			ours.Contest = theirs.Contest
+		}
+	}
+}
+
+// keep takes over what another ledger of the same volume holds besides its holders
+// and what it names: of a version that is later than this one.
+func (l *Ledger) keep(other *Ledger) {
+	l.Later = format.Union(l.Later, other.Later)
+	for _, field := range other.Must {
+		if !slices.Contains(l.Must, field) {
+			l.Must = append(l.Must, field)
 		}
 	}
 }

@@ -3,11 +3,9 @@ package ledger
 import (
 	"errors"
 	"fmt"
-	"unicode/utf8"
-
-	kjson "sigs.k8s.io/json"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 // GarbledError is an annotation that is not a ledger. Nothing is known of who
@@ -26,49 +24,25 @@ func (e *GarbledError) Why() string {
 
 // Unblock is how to mend it.
 func (e *GarbledError) Unblock() string {
+	if format.IsNewer(e.Err) {
+		return "upgrade this csi-fencepost; the ledger is whole, so leave it as it is"
+	}
 	return fmt.Sprintf("once it is known which node uses the volume, correct the annotation, or remove it to have it rebuilt: kubectl annotate pv %s %s-", e.PV, Annotation)
 }
 
 func (e *GarbledError) Unwrap() error { return e.Err }
 
-// Parse reads the annotation's text. It takes nothing silently: what it does
-// not know, finds twice or misses is an error that names it.
+// Parse reads the annotation's text, as package format says: what is there twice or
+// missing is an error that names it, and what only a later version knows is kept.
 func Parse(text string) (*Ledger, error) {
-	if !utf8.ValidString(text) {
-		return nil, errors.New("it is not UTF-8")
-	}
-	if err := checkVersion(text); err != nil {
-		return nil, err
-	}
 	var l Ledger
-	wrong, err := kjson.UnmarshalStrict([]byte(text), &l)
-	if err = errors.Join(append(wrong, err)...); err != nil {
+	if err := format.Parse(text, Version, known, &l); err != nil {
 		return nil, err
 	}
 	if err := l.validate(); err != nil {
 		return nil, err
 	}
 	return &l, nil
-}
-
-// checkVersion goes first: a later version may have fields that are unknown
-// here, and that is not what is wrong with it.
-func checkVersion(text string) error {
-	var head struct {
-		Version *int `json:"version"`
-	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(text), &head); err != nil {
-		return fmt.Errorf("it is not JSON as a ledger has it: %w", err)
-	}
-	switch {
-	case head.Version == nil:
-		return fmt.Errorf("version is missing; it should be %d", Version)
-	case *head.Version > Version:
-		return fmt.Errorf("version %d is newer than this csi-fencepost, which knows %d; run the newer csi-fencepost", *head.Version, Version)
-	case *head.Version != Version:
-		return fmt.Errorf("version %d is unknown; it should be %d", *head.Version, Version)
-	}
-	return nil
 }
 
 func (l *Ledger) validate() error {
@@ -91,7 +65,7 @@ func (l *Ledger) validate() error {
 			return fmt.Errorf("holders[%d].nodeID: %q is there twice", i, e.NodeID)
 		case e.From != "" && e.From != fence.FromDriver:
 			return fmt.Errorf("holders[%d].from: %q is unknown; it should be %s, or not be there", i, e.From, fence.FromDriver)
-		case !known(e.State):
+		case !knownState(e.State):
 			return fmt.Errorf("holders[%d].state: %q is unknown; it should be publishing, held, leaving, released or takenOver", i, e.State)
 		}
 		seen[e.NodeID] = true
@@ -99,7 +73,7 @@ func (l *Ledger) validate() error {
 	return nil
 }
 
-func known(state fence.State) bool {
+func knownState(state fence.State) bool {
 	switch state {
 	case fence.Publishing, fence.Held, fence.Leaving, fence.Released, fence.TakenOver:
 		return true

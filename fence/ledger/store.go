@@ -118,6 +118,7 @@ func (s *Store) Write(ctx context.Context, b *Book, l *Ledger) (*Book, error) {
 
 func (s *Store) write(ctx context.Context, b *Book, l *Ledger) (*Book, error) {
 	want := s.blank(b.Handle, b.PVs)
+	want.keep(l)
 	want.Holders = append(want.Holders, l.Clone().Holders...)
 	want.trim()
 	next := &Book{Handle: b.Handle, PVs: slices.Clone(b.PVs), Ledger: want, Missing: len(b.PVs) == 0}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 // Machine is what a confirmation is bound to. One node may be several: under
@@ -26,7 +29,12 @@ type Machine struct {
 	LeaseRV    string `json:"leaseRV,omitempty"`
 	// Void says why it does not count any more of this machine.
 	Void string `json:"void,omitempty"`
+
+	Later format.Later `json:",embed"`
 }
+
+// Equal tells whether both say the same of the same machine.
+func (m Machine) Equal(o Machine) bool { return reflect.DeepEqual(m, o) }
 
 // Confirmation is an operator's word that the node's machines are off.
 type Confirmation struct {
@@ -38,6 +46,8 @@ type Confirmation struct {
 	Machines []Machine `json:"machines"`
 	// Void says why it does not count any more, of any machine.
 	Void string `json:"void,omitempty"`
+
+	Later format.Later `json:",embed"`
 }
 
 func (c *Confirmation) validate() error {
@@ -119,7 +129,7 @@ func (s *Store) VoidMachine(ctx context.Context, node, id string, judged Machine
 			if c.ID != id {
 				continue
 			}
-			at := slices.Index(c.Machines, judged)
+			at := slices.IndexFunc(c.Machines, judged.Equal)
 			if at < 0 || judged.Void != "" {
 				return false, nil
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 // Phase is where a fence stands.
@@ -45,7 +46,7 @@ type Fence struct {
 	Actor  string `json:"actor"`
 	Reason string `json:"reason,omitempty"`
 	// Forced: a person had it done although the node may have been alive.
-	Forced bool `json:"forced,omitempty"`
+	Forced bool `json:"forced,omitzero"`
 	// Agents whose readings prove it.
 	Agents []string `json:"agents,omitempty"`
 	// StartedAt and EndedAt, RFC 3339 on the writer's clock, are for people.
@@ -59,6 +60,8 @@ type Fence struct {
 	Lifting string `json:"lifting,omitempty"`
 	// Steps, in order: each request and its answer.
 	Steps []FenceStep `json:"steps,omitempty"`
+
+	Later format.Later `json:",embed"`
 }
 
 // FencedMachine is what a fence is bound to.
@@ -71,6 +74,8 @@ type FencedMachine struct {
 	SystemUUID string `json:"systemUUID,omitempty"`
 	// NodeIDs of the drivers that took part, by driver.
 	NodeIDs map[string]string `json:"nodeIDs,omitempty"`
+
+	Later format.Later `json:",embed"`
 }
 
 // Same tells whether both are one machine in one boot.
@@ -82,13 +87,15 @@ func (m FencedMachine) Same(o FencedMachine) bool {
 type FenceStep struct {
 	Agent   string `json:"agent"`
 	Action  string `json:"action"`
-	Attempt int    `json:"attempt,omitempty"`
+	Attempt int    `json:"attempt,omitzero"`
 	State   string `json:"state,omitempty"`
 	Detail  string `json:"detail,omitempty"`
 	Err     string `json:"err,omitempty"`
 	At      string `json:"at"`
 	// TookMS is how long it took, in milliseconds.
 	TookMS int64 `json:"tookMS"`
+
+	Later format.Later `json:",embed"`
 }
 
 // SidecarActor is what a sidecar writes as the actor; a person's is a user's name.

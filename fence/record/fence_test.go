@@ -1,13 +1,13 @@
 package record
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 func fenceOf(id string, kind fence.Kind, driver string, phase Phase) Fence {
@@ -155,7 +155,7 @@ func TestParseRefusesFencesThatSayTooLittle(t *testing.T) {
 			r.PutFence(fenceOf("s", fence.StorageFence, "d", Fenced), "Fenced")
 			r.Overrides = []Override{{ID: "o", Agent: "bmc", By: "ann", Reason: "x", Machine: Machine{NodeUID: "u1"}}}
 			tt.spoil(r)
-			text, err := json.Marshal(r)
+			text, err := format.Text(r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -255,7 +255,7 @@ func TestTheStepsOfAllFencesAreBoundedWhicheverTextIsLong(t *testing.T) {
 			r.bound()
 			size := 0
 			for _, f := range r.Fences {
-				text, err := json.Marshal(f.Steps)
+				text, err := format.Text(f.Steps)
 				if err != nil {
 					t.Fatal(err)
 				}

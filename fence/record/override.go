@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 // Override is an operator's word that an agent which reads on is wrong: its
@@ -20,6 +22,8 @@ type Override struct {
 	// At, RFC 3339 on the writer's clock, is for people.
 	At      string  `json:"at"`
 	Machine Machine `json:"machine"`
+
+	Later format.Later `json:",embed"`
 }
 
 const maxOverrides = 16

@@ -1,23 +1,26 @@
 package record
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	kjson "sigs.k8s.io/json"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 // version of the format that this code reads and writes.
 const version = 1
 
+// known are the fields that a record's "must" may name: none yet.
+var known []string
+
 // Record is what is claimed of one node.
 type Record struct {
-	Version int    `json:"version"`
-	Node    string `json:"node"`
+	Version int `json:"version"`
+	// Must names the fields that a reader has to know (see package format).
+	Must []string `json:"must,omitempty"`
+	Node string   `json:"node"`
 	// Taints are the bindings of the taints that count as evidence, by key.
 	Taints        map[string]TaintBinding `json:"taints,omitempty"`
 	Confirmations []Confirmation          `json:"confirmations,omitempty"`
@@ -28,6 +31,8 @@ type Record struct {
 	Overrides []Override `json:"overrides,omitempty"`
 	// Audit, the oldest entry first.
 	Audit []Audit `json:"audit,omitempty"`
+
+	Later format.Later `json:",embed"`
 }
 
 // Audit is one change of a claim.
@@ -38,6 +43,8 @@ type Audit struct {
 	Actor  string `json:"actor"`
 	Action string `json:"action"`
 	Detail string `json:"detail,omitempty"`
+
+	Later format.Later `json:",embed"`
 }
 
 // Bounds of a record. An annotation may have 256 KiB; the oldest goes first.
@@ -54,24 +61,14 @@ const (
 // New is an empty record.
 func New(node string) *Record { return &Record{Version: version, Node: node} }
 
-// Parse reads a record strictly: unknown and repeated fields, another version,
-// and claims that lack what they are bound to are errors.
+// Parse reads a record, as package format says. Claims that lack what they are bound
+// to are errors, and what only a later version knows is kept.
 func Parse(text string) (*Record, error) {
 	if len(text) > maxBytes {
 		return nil, fmt.Errorf("it has %d bytes, more than %d", len(text), maxBytes)
 	}
-	var head struct {
-		Version *int `json:"version"`
-	}
-	if err := json.Unmarshal([]byte(text), &head); err != nil {
-		return nil, err
-	}
-	if head.Version == nil || *head.Version != version {
-		return nil, fmt.Errorf("it is not of version %d, the one that this csi-fencepost reads (a newer one may have written it)", version)
-	}
 	var r Record
-	strict, err := kjson.UnmarshalStrict([]byte(text), &r)
-	if err = errors.Join(append(strict, err)...); err != nil {
+	if err := format.Parse(text, version, known, &r); err != nil {
 		return nil, err
 	}
 	return &r, r.validate()
@@ -108,12 +105,12 @@ func (r *Record) validate() error {
 func (r *Record) encode() (string, error) {
 	r.bound()
 	for {
-		text, err := json.Marshal(r)
+		text, err := format.Text(r)
 		switch {
 		case err != nil:
 			return "", err
 		case len(text) <= maxBytes:
-			return string(text), nil
+			return text, nil
 		case len(r.Releases) > 1:
 			r.Releases = r.Releases[1:]
 		case len(r.Confirmations) > 1:
@@ -150,13 +147,13 @@ func last[T any](all []T, n int) []T {
 
 // clone is a deep copy.
 func (r *Record) clone() *Record {
-	text, err := json.Marshal(r)
-	if err != nil {
-		panic(err) // strings, ints, maps of them: cannot fail
-	}
 	var c Record
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&c); err != nil {
-		panic(err)
+	text, err := format.Text(r)
+	if err == nil {
+		err = format.Parse(text, version, r.Must, &c)
+	}
+	if err != nil {
+		panic(err) // what was written by format.Text
 	}
 	return &c
 }

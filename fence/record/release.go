@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 // Release is an operator's word that one volume is free of one node.
@@ -24,6 +26,8 @@ type Release struct {
 	Reason string `json:"reason"`
 	// At, RFC 3339 on the writer's clock, is for people.
 	At string `json:"at"`
+
+	Later format.Later `json:",embed"`
 }
 
 func (rel *Release) validate() error {

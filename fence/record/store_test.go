@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -336,7 +337,7 @@ func TestOnlyTheBindingThatWasJudgedIsChanged(t *testing.T) {
 	if _, err := s.ClearTaint(t.Context(), "n1", key, judged, "sidecar"); err != nil {
 		t.Fatal(err)
 	}
-	if got := get(t, s, "n1").Taints[key]; got != since {
+	if got := get(t, s, "n1").Taints[key]; !reflect.DeepEqual(got, since) {
 		t.Fatalf("the newer binding became %+v", got)
 	}
 }

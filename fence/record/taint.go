@@ -3,6 +3,9 @@ package record
 import (
 	"context"
 	"fmt"
+	"reflect"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 // TaintBinding binds a taint, which has no time of birth, to the machine that
@@ -25,6 +28,8 @@ type TaintBinding struct {
 	// Void says why the taint does not count any more; empty: it does. It
 	// stays until the taint was seen taken off.
 	Void string `json:"void,omitempty"`
+
+	Later format.Later `json:",embed"`
 }
 
 // BindTaint binds a taint that is seen for the first time. If it is bound
@@ -54,7 +59,7 @@ func (s *Store) BindTaint(ctx context.Context, node, key string, b TaintBinding,
 func (s *Store) VoidTaint(ctx context.Context, node, key string, judged TaintBinding, why, actor string) (*Record, error) {
 	return s.Update(ctx, node, func(r *Record) (bool, error) {
 		b, bound := r.Taints[key]
-		if !bound || b != judged || b.Void != "" {
+		if !bound || !reflect.DeepEqual(b, judged) || b.Void != "" {
 			return false, nil
 		}
 		b.Void = clip(why)
@@ -69,7 +74,7 @@ func (s *Store) VoidTaint(ctx context.Context, node, key string, judged TaintBin
 func (s *Store) ClearTaint(ctx context.Context, node, key string, judged TaintBinding, actor string) (*Record, error) {
 	return s.Update(ctx, node, func(r *Record) (bool, error) {
 		b, bound := r.Taints[key]
-		if !bound || b != judged {
+		if !bound || !reflect.DeepEqual(b, judged) {
 			return false, nil
 		}
 		delete(r.Taints, key)

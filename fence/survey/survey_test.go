@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -322,7 +323,7 @@ func TestOnlyAnAdoptedEntryIsOfTheDriverAlone(t *testing.T) {
 	contest := &fence.Contest{BootID: "b"}
 	h := fence.Holder{NodeID: "id", NodeName: "n", NodeUID: "u", BootID: "b", SystemUUID: "s", ReadySince: "r", Contest: contest, Sources: []fence.Source{fence.FromDriver}}
 	want := ledger.Entry{NodeID: "id", NodeName: "n", NodeUID: "u", BootID: "b", SystemUUID: "s", ReadySince: "r", Contest: contest, State: fence.Held, Token: "t", From: fence.FromDriver}
-	if got := EntryOf(&h, fence.Held, "t"); got != want {
+	if got := EntryOf(&h, fence.Held, "t"); !reflect.DeepEqual(got, want) {
 		t.Errorf("entry %+v, want %+v", got, want)
 	}
 	if got := EntryOf(&h, fence.Publishing, "t"); got.From != "" {

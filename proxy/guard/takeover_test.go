@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -733,7 +734,7 @@ func TestARefusedUnpublishContestsOnceAndKeepsWhatTheKubeletShowed(t *testing.T)
 	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "node old", "["+string(fence.HolderAlive)+"]")
 	got := *r.Ledger().Get(guardrig.ID("old"))
 	c := got.Contest
-	if want.Contest = c; got != want {
+	if want.Contest = c; !reflect.DeepEqual(got, want) {
 		t.Errorf("the ledger says %+v, want %+v", got, want)
 	}
 	if c == nil || c.BootID != "boot-of-old" || c.SeenReadySince == "" {

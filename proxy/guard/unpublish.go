@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"reflect"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -178,7 +179,7 @@ func ContestDue(v fence.Verdict) *fence.Contest {
 		return nil
 	}
 	c := contestOf(h)
-	if h.State != fence.NotInLedger && h.Contest != nil && *h.Contest == *c {
+	if h.State != fence.NotInLedger && h.Contest != nil && reflect.DeepEqual(h.Contest, c) {
 		return nil
 	}
 	return c

@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -187,7 +188,7 @@ func TestANodeThatRegistersAnewKeepsWhatWasSeenOfIt(t *testing.T) {
 	r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("old")).Contest = &seen })
 	r.RenewUID("old")
 	r.Must(r.PublishTo("old"))
-	if e := r.Ledger().Get(guardrig.ID("old")); e.NodeUID != "uid-of-old-anew" || e.Contest == nil || *e.Contest != seen {
+	if e := r.Ledger().Get(guardrig.ID("old")); e.NodeUID != "uid-of-old-anew" || e.Contest == nil || !reflect.DeepEqual(*e.Contest, seen) {
 		t.Errorf("the ledger says %+v", e)
 	}
 }

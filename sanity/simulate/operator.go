@@ -185,7 +185,7 @@ func (w *World) confirmWhom(s *slot, itself bool) {
 	}
 	lease := w.leaseVersion(s.name)
 	add := func(m record.Machine) {
-		if (m.NodeUID != "" || m.NodeID != "") && !slices.Contains(c.Machines, m) {
+		if (m.NodeUID != "" || m.NodeID != "") && !slices.ContainsFunc(c.Machines, m.Equal) {
 			c.Machines = append(c.Machines, m)
 		}
 	}

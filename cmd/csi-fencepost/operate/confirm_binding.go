@@ -62,12 +62,12 @@ func (b *binding) add(now *cluster.Node, h cluster.Holding) {
 	}
 	b.covered = append(b.covered, h)
 	m := record.Machine{NodeID: h.NodeID, NodeUID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID}
-	if !slices.Contains(b.machines, m) {
+	if !slices.ContainsFunc(b.machines, m.Equal) {
 		b.machines = append(b.machines, m)
 	}
 	// A deleted Node's lease is there for a moment longer. The word has to
 	// count before it goes, and after.
-	if m.LeaseRV = now.LeaseRV(); now.Node == nil && m.LeaseRV != "" && !slices.Contains(b.machines, m) {
+	if m.LeaseRV = now.LeaseRV(); now.Node == nil && m.LeaseRV != "" && !slices.ContainsFunc(b.machines, m.Equal) {
 		b.machines = append(b.machines, m)
 	}
 }

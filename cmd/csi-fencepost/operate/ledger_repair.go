@@ -20,6 +20,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
@@ -239,21 +240,16 @@ func (p *repair) garbled() (texts []string, err error) {
 		if !there {
 			continue
 		}
-		if newer(text) {
+		_, wrong := ledger.Parse(text)
+		if format.IsNewer(wrong) {
 			return nil, fmt.Errorf("the ledger of PersistentVolume %s was written by a newer csi-fencepost, which can read it: use that one's csi-fencepost ledger repair", pv.Name)
 		}
-		if _, wrong := ledger.Parse(text); wrong != nil {
+		if wrong != nil {
 			texts = append(texts, text)
 			p.why = append(p.why, (&ledger.GarbledError{PV: pv.Name, Err: wrong}).Why())
 		}
 	}
 	return texts, nil
-}
-
-// newer: a version after ours wrote it, so that it is no garbage.
-func newer(text string) bool {
-	var head struct{ Version int }
-	return json.Unmarshal([]byte(text), &head) == nil && head.Version > ledger.Version
 }
 
 // adopt adds the holders that only the other sources name, as the sidecar does

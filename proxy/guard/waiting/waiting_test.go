@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -295,7 +296,7 @@ func TestAnUnpublishIsWokenForWhatItHasToWriteDown(t *testing.T) {
 				}
 				before := *r.Ledger().Get(guardrig.ID("old")).Contest
 				r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
-				if after := *r.Ledger().Get(guardrig.ID("old")).Contest; after == before {
+				if after := *r.Ledger().Get(guardrig.ID("old")).Contest; reflect.DeepEqual(after, before) {
 					t.Errorf("the ledger has %+v as before", after)
 				}
 				time.Sleep(time.Minute)
