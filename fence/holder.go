@@ -188,6 +188,10 @@ type Holder struct {
 	// Former is the name of another node whose VolumeAttachment for this node ID is
 	// being deleted: what this machine was called before. Empty: none.
 	Former string
+	// FormerBoot is the boot of the publish, where that was under the name of another
+	// node, which does not list the volume, and this one does: the node was renamed, or
+	// was given the ID. Empty: it was not so, or nobody knows the boot.
+	FormerBoot string
 	// Attachment for the volume on this node; nil if there is none.
 	Attachment *Attachment
 	Liveness   Liveness

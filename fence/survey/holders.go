@@ -204,7 +204,9 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 	case !h.From(fence.FromVolumesInUse) && !h.From(fence.FromVolumesAttached):
 		// The node of the other name does not list it, and its silence frees nobody
 		// from the one that does: one that was renamed, or was given the ID.
-		h.NodeName, h.NodeUID, h.BootID, h.SystemUUID = name, uid, "", ""
+		// Nothing that is known of that one's boot and kubelet is known of this one's.
+		h.FormerBoot = h.BootID
+		h.NodeName, h.NodeUID, h.BootID, h.SystemUUID, h.ReadySince = name, uid, "", "", ""
 		h.Attachment = g.attachmentOn(name, id)
 	}
 	return h, nil

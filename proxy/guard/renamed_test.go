@@ -219,3 +219,69 @@ func TestAMachineThatRebootsUnderAnotherNodeIDLetsGo(t *testing.T) {
 		}
 	}
 }
+
+// renamedAndListing: the old Node is there, silent, and lists nothing any more; the
+// renamed one has booted and lists what its pod waits for.
+func renamedAndListing(t *testing.T) *guardrig.Rig {
+	r := guardrig.Renamed(t, true)
+	r.Stripped("renamed")
+	r.Unsynced.Store(true)
+	r.Lists("old", false, false)
+	r.Status("renamed", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "boot-2" })
+	r.Lists("renamed", true, false)
+	return r
+}
+
+// Nothing was mounted in a boot under the new name: the detach is the old one's. So
+// the contest is of the publish's boot, and any later one ends it.
+func TestWhatTheOldNamesDetachContestsEndsWithAnyLaterBoot(t *testing.T) {
+	r := renamedAndListing(t)
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
+	if c := r.Ledger().Get(guardrig.ID("old")).Contest; c == nil || c.BootID != "boot-of-old" {
+		t.Fatalf("contested: %+v, want of boot-of-old", c)
+	}
+	// It comes back under its old name.
+	r.Lists("renamed", false, false)
+	r.Lives["renamed"] = fence.Stale
+	delete(r.Lives, "old")
+	r.Reboot("old", "boot-3")
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
+	r.Called("unpublish id-old")
+}
+
+// The Ready condition of one Node says nothing of the kubelet of another.
+func TestWhatARenamedNodeListsIsNotBelievedForTheOldOnesReadiness(t *testing.T) {
+	r := renamedAndListing(t)
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
+	if c := r.Ledger().Get(guardrig.ID("old")).Contest; c == nil || c.SeenReadySince != "" {
+		t.Errorf("contested: %+v, want no word of the kubelet", c)
+	}
+}
+
+// A pod that a reboot brought back mounts without a publish. That another node with
+// the same ID is being detached says nothing of it.
+func TestWhatARebootedNodeUsesIsContestedUnderItsBootWhateverElseHasItsID(t *testing.T) {
+	for _, other := range []bool{false, true} {
+		r := guardrig.New(t, fence.Policy{})
+		r.Node("old", guardrig.HourAgo)
+		r.Attachment("old", time.Time{})
+		r.Must(r.PublishTo("old"))
+		r.SaysAttached("old")
+		r.Reboot("old", "boot-2")
+		r.Lists("old", true, true)
+		if other {
+			r.Heir("old", "other")
+			r.AttachmentWith("other", guardrig.ID("old"), guardrig.Now)
+		}
+		r.Stripped("old")
+		r.Unsynced.Store(true)
+		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
+		if c := r.Ledger().Get(guardrig.ID("old")).Contest; c == nil || c.BootID != "boot-2" {
+			t.Errorf("another node with its ID: %t, contested: %+v, want of boot-2", other, c)
+		}
+		r.Calls = nil
+		r.Lists("old", false, false) // a kubelet that has forgotten
+		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+		r.Called()
+	}
+}

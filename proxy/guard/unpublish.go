@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 
@@ -194,11 +195,11 @@ func registering(h *fence.Holder) bool {
 
 // contestOf is the contest that the facts about h amount to now.
 func contestOf(h *fence.Holder) *fence.Contest {
-	c := &fence.Contest{BootID: h.BootID}
+	c := &fence.Contest{BootID: cmp.Or(h.FormerBoot, h.BootID)}
 	own := h.OwnNode()
 	// Then what it lists is from before the boot, or waited for. Of a renamed node the
 	// detach is the old name's: nothing was mounted in a boot under the new one.
-	unmounted := own && (h.Node.Unmounted || h.Former != "" && !h.Attachment.Deleting())
+	unmounted := own && (h.Node.Unmounted || h.FormerBoot != "" && !h.Attachment.Deleting())
 	if own && h.Node.BootID != "" && !unmounted {
 		// The boot under which it may write now: a pod that comes back after a
 		// reboot mounts again without a publish.
