@@ -329,10 +329,10 @@ func byEvidence(h *Holder) (st Standing, decided bool) {
 		e := &h.Evidence[i]
 		ok, note := e.holds(h)
 		switch {
-		case e.On && ok:
+		case e.On && (ok || e.readsHere(h)):
 			on = e
 		case e.On:
-		case ok && (valid == nil || e.Kind.rank() > valid.Kind.rank()):
+		case ok && (valid == nil || e.rank() > valid.rank()):
 			valid = e
 		case !ok && void == nil:
 			void, why = e, note
@@ -354,12 +354,12 @@ func byEvidence(h *Holder) (st Standing, decided bool) {
 // weigh holds valid evidence against what speaks against it.
 func weigh(h *Holder, e, on *Evidence) Standing {
 	st := Standing{Holder: h, Evidence: e}
-	inUse, attached := h.listing()
+	_, attached := h.listing()
 	switch {
 	case e.Kind == StorageFence:
 		// The node may live under it: the fence decides.
-	case e.Kind == VolumeRelease:
-		if (inUse || attached) && h.liveness() != Stale {
+	case e.Living:
+		if attached {
 			st.Reason, st.Note = EvidenceContradicted, "the node's own status still lists the volume"
 			return st
 		}

@@ -101,11 +101,22 @@ func (f facts) said() string {
 			return "no"
 		}
 		return "fenced"
-	case "release":
-		if (inUse || attached) && (f.lives() != "dead" || f.life != Stale) {
+	case "release of a living node":
+		switch {
+		case !f.here(), f.boot == "empty", inUse, f.va == "unattached", f.va == "attached":
+			return "no"
+		case attached:
 			return "contradiction"
 		}
 		return "fenced"
+	case "release, booted":
+		if f.here() {
+			return "no"
+		}
+	case "release", "release, reads on":
+		if f.here() && f.boot == "empty" {
+			return "no"
+		}
 	case "claim", "power", "claim, reads on", "power, reads on":
 	case "power, booted":
 		// Only a machine that is there can be seen to have booted.
@@ -115,17 +126,25 @@ func (f facts) said() string {
 	default:
 		return "no"
 	}
-	bound := f.node == "gone" || f.node == "same" && f.boot != "empty" || f.node == "other" && !inUse && !attached
+	bound := f.releases() || f.node == "gone" || f.node == "same" && f.boot != "empty" || f.node == "other" && !inUse && !attached
 	switch {
 	case !bound:
 		return "no"
-	case f.lives() == "alive", f.evidence == "claim, reads on", f.evidence == "power, reads on":
+	case f.lives() == "alive", f.evidence == "claim, reads on", f.evidence == "power, reads on", f.evidence == "release, reads on":
 		return "contradiction"
-	case f.evidence == "claim" && f.lives() == "?":
+	case (f.evidence == "claim" || f.releases()) && f.lives() == "?":
 		return "contradiction" // it has to wait; nothing else may overrule it
 	}
 	return "fenced"
 }
+
+// here: the Node that is there is that of the holder's machine, or stands for it.
+func (f facts) here() bool {
+	inUse, attached := f.lists()
+	return f.node == "same" || f.node == "again" || f.node == "other" && (inUse || attached)
+}
+
+func (f facts) releases() bool { return strings.HasPrefix(f.evidence, "release") }
 
 // mayWrite tells whether the node may still write to the volume after an
 // unpublish of it, as far as the facts prove.
@@ -134,7 +153,7 @@ func (f facts) mayWrite() bool {
 		return false
 	}
 	_, attached := f.lists()
-	if f.said() == "fenced" && (!attached || f.evidence == "release") {
+	if f.said() == "fenced" && (!attached || f.releases()) {
 		return false
 	}
 	return !(f.policy.UnpublishRevokesAccess && f.lives() == "dead" && f.said() != "contradiction")
@@ -292,6 +311,14 @@ func (f facts) evidenceOf(h *Holder) []Evidence {
 		return void(StorageFence)
 	case "release":
 		return []Evidence{bind(Evidence{Kind: VolumeRelease})}
+	case "release, reads on":
+		return []Evidence{bind(on), bind(Evidence{Kind: VolumeRelease})}
+	case "release, booted":
+		e := bind(Evidence{Kind: VolumeRelease})
+		e.BootID = "boot-0"
+		return []Evidence{e}
+	case "release of a living node":
+		return []Evidence{bind(Evidence{Kind: VolumeRelease, Living: true})}
 	case "release, void":
 		return void(VolumeRelease)
 	}
@@ -299,7 +326,7 @@ func (f facts) evidenceOf(h *Holder) []Evidence {
 }
 
 var evidences = []string{"", "claim", "claim, lease changed", "claim, reads on", "power", "power, booted", "power, reads on", "reads on",
-	"storage", "storage, void", "release", "release, void"}
+	"storage", "storage, void", "release", "release, void", "release, reads on", "release, booted", "release of a living node"}
 
 var policies = []Policy{{}, revokes, forward, {UnpublishRevokesAccess: true, ForwardUnfenced: true}}
 

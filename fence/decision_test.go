@@ -26,7 +26,7 @@ func base() Snapshot {
 			State:   Publishing, Token: "t1",
 			Node: &Node{UID: "uid-1", BootID: "boot-1", Ready: true, ReadySince: "2025-11-21T08:00:00Z",
 				ReadyAt: deletedAt.Add(-2 * time.Hour), InUse: true, ListedAttached: true},
-			Attachment: &Attachment{Name: "csi-1", Attached: true},
+			Attachment: &Attachment{Name: "csi-1", UID: "va-1", Attached: true},
 			Liveness:   Alive, LeaseRV: "100",
 		}},
 		Target: &Holder{NodeID: newNode, NodeName: "n2", NodeUID: "uid-2", BootID: "boot-2",
@@ -111,6 +111,9 @@ func with(k Kind, changes ...func(*Evidence)) change {
 }
 
 func readsOn(e *Evidence) { e.On = true }
+
+// living: said of a living node, whose VolumeAttachment was being deleted.
+func living(e *Evidence) { e.Living, e.Attachment = true, "va-1" }
 
 var (
 	revokes = Policy{UnpublishRevokesAccess: true}
@@ -215,7 +218,7 @@ var table = []expectation{
 	refused("contest stays: a stale node's silence is not believed either", HolderStale, none, deleted, dropped, contest, stale),
 	refused("contest stays: nor that of one not watched", HolderUnwatched, none, deleted, dropped, contest, unwatched),
 	gone("contest ends: by fencing", HolderFenced, none, deleted, dropped, contest, stale, with(PowerReading)),
-	gone("contest ends: by an operator's release, of a living node too", HolderFenced, none, deleted, dropped, contest, with(VolumeRelease)),
+	gone("contest ends: by an operator's release, of a living node too", HolderFenced, none, deleted, dropped, contest, with(VolumeRelease, living)),
 
 	// Fenced.
 	gone("fenced: out-of-service taint on a stale node", HolderFenced, none, deleted, unlisted, stale, with(OutOfServiceTaint)),
@@ -276,15 +279,31 @@ var table = []expectation{
 	refused("a contradiction is not overruled by a driver that revokes", EvidenceContradicted, revokes, deleted, unlisted, stale, with(OperatorConfirmation), with(PowerReading, readsOn)),
 	refused("nor by unpublish.unfenced", EvidenceContradicted, forward, deleted, unlisted, stale, with(OperatorConfirmation), with(PowerReading, readsOn)),
 	refused("on alone is no fence", HolderStale, none, deleted, stale, with(PowerReading, readsOn)),
-	refused("a release of a volume that the living node lists", EvidenceContradicted, none, deleted, with(VolumeRelease)),
-	refused("the same, in use only", EvidenceContradicted, none, deleted, unlisted, with(VolumeRelease)),
-	refused("the same, of a node not watched", EvidenceContradicted, none, deleted, unwatched, with(VolumeRelease)),
+	refused("a release of a volume that the living node lists", HolderAlive, none, deleted, with(VolumeRelease, living)),
+	refused("the same, in use only", HolderAlive, none, deleted, unlisted, with(VolumeRelease, living)),
+	refused("the same, attached only", EvidenceContradicted, none, deleted, func(h *Holder) { h.Node.InUse = false }, with(VolumeRelease, living)),
+	refused("the same, of a node not watched", HolderUnwatched, none, deleted, unwatched, with(VolumeRelease, living)),
+	refused("the same, of a node that fell silent since", EvidenceVoid, none, deleted, unlisted, stale, with(VolumeRelease, living)),
+	gone("a release of a living node that does not list it, whatever its lease and its power say", HolderFenced, none, deleted, dropped, contest, stale,
+		with(VolumeRelease, living, func(e *Evidence) { e.LeaseRV = "99" }), with(PowerReading, readsOn)),
+	refused("the same, booted since", EvidenceVoid, none, deleted, dropped, contest2, boot2, stale, with(VolumeRelease, living, func(e *Evidence) { e.BootID = "boot-1" })),
+	refused("the same, its Node gone", EvidenceVoid, none, deleted, nodeGone, with(VolumeRelease, living)),
+	refused("the same, its VolumeAttachment not being deleted", HolderContested, none, dropped, contest, with(VolumeRelease, living)),
+	refused("the same, another VolumeAttachment", HolderContested, none, deleted, dropped, contest, with(VolumeRelease, living, func(e *Evidence) { e.Attachment = "va-0" })),
+	gone("the same, its VolumeAttachment gone since", HolderFenced, none, dropped, contest, deleted, with(VolumeRelease, living), noVA),
+	refused("life vetoes a release of a silent node", EvidenceContradicted, none, deleted, unlisted, with(VolumeRelease)),
+	refused("a release of a silent node: the lease changed since", EvidenceVoid, none, deleted, unlisted, stale, with(VolumeRelease, func(e *Evidence) { e.LeaseRV = "99" })),
+	refused("the same: it booted since", EvidenceVoid, none, deleted, unlisted, stale, with(VolumeRelease, func(e *Evidence) { e.BootID = "boot-0" })),
+	refused("the same, not watched", HolderUnwatched, none, deleted, unlisted, unwatched, with(VolumeRelease)),
+	refused("an agent that reads on vetoes a release", EvidenceContradicted, none, deleted, stale, with(VolumeRelease), with(PowerReading, readsOn)),
+	gone("a release of a machine whose Node is gone", HolderFenced, none, deleted, nodeGone, with(VolumeRelease)),
+	refused("the same: its lease was there then, and changed", EvidenceVoid, none, deleted, nodeGone, with(VolumeRelease, func(e *Evidence) { e.LeaseRV = "90" })),
 	gone("on does not contradict a storage fence", HolderFenced, none, deleted, unlisted, with(StorageFence), with(PowerReading, readsOn)),
 	refused("a claim about a node not watched has to wait", HolderUnwatched, none, deleted, unlisted, unwatched, with(OperatorConfirmation)),
 	gone("a measurement outweighs a claim, whichever comes first", HolderFenced, none, deleted, unlisted, unwatched, with(OutOfServiceTaint), with(PowerReading)),
 	gone("a storage fence outweighs a claim that life vetoes", HolderFenced, none, deleted, unlisted, with(OutOfServiceTaint), with(StorageFence)),
 	gone("a storage fence outweighs a power reading that life vetoes", HolderFenced, none, deleted, unlisted, with(PowerReading), with(StorageFence)),
-	gone("a release of the volume stands beside a claim that an agent vetoes", HolderFenced, none, deleted, stale,
+	refused("a release of the volume is vetoed as the claim beside it", EvidenceContradicted, none, deleted, stale,
 		with(OutOfServiceTaint), with(PowerReading, readsOn), with(VolumeRelease)),
 
 	// Revoked.
@@ -309,7 +328,10 @@ var table = []expectation{
 	refused("registered again, then stale: a claim about the new UID", EvidenceVoid, none, deleted, unlisted, stale, func(h *Holder) { h.Node.UID = "uid-9" },
 		with(OperatorConfirmation, func(e *Evidence) { e.NodeUID = "uid-9" })),
 	gone("registered again, then stale: a release of the volume", HolderFenced, none, deleted, unlisted, stale, func(h *Holder) { h.Node.UID = "uid-9" }, with(VolumeRelease)),
-	refused("registered again: a release of a volume that it lists", EvidenceContradicted, none, deleted, func(h *Holder) { h.Node.UID = "uid-9" }, with(VolumeRelease)),
+	refused("registered again: a release of a volume that it lists", HolderAlive, none, deleted, func(h *Holder) { h.Node.UID = "uid-9" }, with(VolumeRelease, living)),
+	gone("registered again: a release of the volume that it does not list", HolderFenced, none, deleted, dropped, func(h *Holder) { h.Node.UID = "uid-9" }, with(VolumeRelease, living)),
+	refused("registered again, then stale: an agent that reads on vetoes the release", EvidenceContradicted, none, deleted, unlisted, stale, func(h *Holder) { h.Node.UID = "uid-9" },
+		with(VolumeRelease), with(PowerReading, readsOn)),
 	refused("not registered again: two empty boot IDs are not the same", HolderUnknown, none, deleted, dropped, replaced,
 		func(h *Holder) { h.BootID, h.Node.BootID = "", "" }),
 	// A Node with the same node ID that lists the volume was published to

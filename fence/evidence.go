@@ -36,20 +36,6 @@ func (k Kind) known() bool {
 	return false
 }
 
-// rank orders kinds by how much they prove by themselves, so that the order in
-// which sources answer does not matter.
-func (k Kind) rank() int {
-	switch k {
-	case StorageFence:
-		return 3
-	case PowerReading:
-		return 2
-	case VolumeRelease:
-		return 1
-	}
-	return 0
-}
-
 // Evidence says that a node, or one volume's access from it, is fenced. It is
 // bound to the machine it was observed of; any later change of the node's
 // lease, boot ID or UID voids it.
@@ -70,11 +56,35 @@ type Evidence struct {
 	// observation. Empty: there was no lease.
 	LeaseRV string `json:"leaseRV,omitempty"`
 
+	// Living: a volume was released from a node that lived, where a person had looked.
+	// The node may go on living, and being on.
+	Living bool `json:"living,omitempty"`
+	// Attachment is then the UID of the VolumeAttachment that was being deleted; empty:
+	// there was none. Kubelets mount by none that is being deleted (K8s
+	// operation_generator.go, GenerateVerifyControllerAttachedVolumeFunc).
+	Attachment string `json:"attachment,omitempty"`
+
 	// Void says why it does not count although it is there; empty: it counts
 	// as far as its source can tell.
 	Void string `json:"void,omitempty"`
 	// On: the source read the machine as running. It contradicts claims.
 	On bool `json:"on,omitempty"`
+}
+
+// rank orders evidence by how much it proves by itself, so that the order in which
+// sources answer does not matter.
+func (e *Evidence) rank() int {
+	switch {
+	case e.Kind == StorageFence:
+		return 4
+	case e.Kind == PowerReading:
+		return 3
+	case e.Living:
+		return 2
+	case e.Kind == VolumeRelease:
+		return 1
+	}
+	return 0
 }
 
 // Void reasons that a source or the decision gives.
@@ -97,6 +107,13 @@ const (
 	// VoidLifting: a storage fence that may be in place no more.
 	VoidLifting = "its access is being given back, and nothing says yet how far that has come"
 	VoidOurs    = "csi-fencepost put this taint on itself"
+	// VoidOlderVersion: it is bound to no boot and no lease.
+	VoidOlderVersion = "an older csi-fencepost wrote it, which did not say in which boot; say it once more"
+	// VoidNodeGone: whatever it is bound to is gone.
+	VoidNodeGone = "its Node has been deleted since, so that nobody can tell whether it had come back before; say it once more"
+	// VoidListedSince and VoidAttachedSince end a release from a living node.
+	VoidListedSince   = "the node has listed the volume in use since"
+	VoidAttachedSince = "the volume's VolumeAttachment there is not the one that was being deleted then, so pods there may use the volume again"
 )
 
 // holds tells whether e counts for h now; if not, why.
@@ -119,9 +136,13 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 	if e.NodeUID != h.NodeUID || OtherSystem(e.SystemUUID, h.SystemUUID) {
 		return false, VoidOtherMachine
 	}
-	if e.Kind == VolumeRelease || e.Kind == StorageFence && h.standIn() == nil {
-		// They speak of the volume's access, not of the machine's life.
+	if e.Kind == StorageFence && h.standIn() == nil {
+		// It speaks of the volume's access, not of the machine's life.
 		return true, ""
+	}
+	if e.Kind == VolumeRelease {
+		why := e.Ended(h)
+		return why == "", why
 	}
 	m := h.machine()
 	switch {
@@ -147,6 +168,36 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 		return false, e.leaseWord(h)
 	}
 	return true, ""
+}
+
+// readsHere: it was read of the boot and the lease of the Node under which the holder's
+// machine is now. That is no proof about the machine, and enough against one.
+func (e *Evidence) readsHere(h *Holder) bool {
+	return e.Void == "" && h.Here() != nil && e.Ended(h) == ""
+}
+
+// Ended says what ended a release of one volume since it was made; empty: nothing. It
+// is bound to the boot in which the machine was then, and to its lease, unless the
+// machine lived and a person had looked there: then to its not using the volume again.
+func (e *Evidence) Ended(h *Holder) string {
+	n := h.Here()
+	switch {
+	case n == nil && e.Living, n == nil && e.LeaseRV != "" && e.LeaseRV != h.LeaseRV:
+		return VoidNodeGone
+	case n == nil:
+		return ""
+	case e.BootID == "" || n.BootID == "":
+		return VoidNoBootID
+	case e.BootID != n.BootID:
+		return VoidBootChanged
+	case !e.Living && e.LeaseRV != h.LeaseRV:
+		return e.leaseWord(h)
+	case e.Living && n.InUse:
+		return VoidListedSince
+	case e.Living && h.Attachment != nil && (!h.Attachment.Deleting() || h.Attachment.UID != e.Attachment):
+		return VoidAttachedSince
+	}
+	return ""
 }
 
 // cutsOffAnew: the holder's machine is there again under another Node. A storage

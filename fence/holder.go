@@ -313,6 +313,15 @@ func (h *Holder) listing() (inUse, attached bool) {
 	return false, false
 }
 
+// Here returns the live Node under which the holder's machine is, or may be: its own,
+// one that stands in for it, or one under which it has registered anew. nil: none.
+func (h *Holder) Here() *Node {
+	if h.OwnNode() || h.standIn() != nil || h.RegisteredAnew() {
+		return h.Node
+	}
+	return nil
+}
+
 // liveness of the holder itself: the lease of a node of that name says nothing
 // of another machine.
 func (h *Holder) liveness() Liveness {

@@ -194,7 +194,7 @@ func (s *AgentReadings) cannotTell(ctx context.Context, q *Question, late bool) 
 // inDoubt is what a storage fence amounts to of which nobody can tell whether it is
 // in place: why. It is void evidence where somebody else's word may be worth more.
 func inDoubt(ctx context.Context, q *Question, f *record.Fence, why string) ([]fence.Evidence, error) {
-	if q.Holder.State == fence.NotInLedger || usesAlive(q) && !released(ctx, q) {
+	if q.Holder.State == fence.NotInLedger || usesAlive(q) && !slices.ContainsFunc(releasesOf(q), func(rel *record.Release) bool { return saysFree(rel, q).Void == "" }) {
 		return nil, fmt.Errorf("node %s is cut off from the storage of %s (fence %s in its record), and %s. If it stays so, csi-fencepost fence withdraw %s --id %s --reason TEXT has the fence count no more",
 			q.Holder.NodeName, q.Driver, f.ID, why, q.Holder.NodeName, f.ID)
 	}
@@ -209,12 +209,6 @@ func inDoubt(ctx context.Context, q *Question, f *record.Fence, why string) ([]f
 func usesAlive(q *Question) bool {
 	n := q.Holder.Node
 	return (q.machine() != nil || q.anew() != nil) && q.Holder.Liveness == fence.Alive && n != nil && (n.InUse || n.ListedAttached)
-}
-
-// released: a person says that the volume is free of the holder.
-func released(ctx context.Context, q *Question) bool {
-	words, err := Releases().Evidence(ctx, *q)
-	return err != nil || len(words) > 0
 }
 
 // bound is the holder's machine as it is now.

@@ -415,7 +415,7 @@ func TestANodeCutOffFromTheStorageIsNotTakenForOpenWhenNobodyCanTell(t *testing.
 // That nobody can tell whether a living node is cut off does not say that it writes.
 func TestALivingNodeIsNotSaidToWriteWhereTheAgentsCannotTell(t *testing.T) {
 	cut := fencer.Answer{State: agent.Off, Kind: fence.StorageFence, Storage: agent.Off}
-	release := record.Release{ID: "r", Volume: volume, Driver: driver, NodeID: "id1", NodeUID: "u1", By: "ann", Reason: "looked"}
+	release := record.Release{ID: "r", Volume: volume, Driver: driver, NodeID: "id1", NodeUID: "u1", BootID: "b1", Token: "tok", Life: record.Living, By: "ann", Reason: "looked"}
 	for name, tt := range map[string]struct {
 		asker  *asker
 		change func(*Question)
@@ -429,17 +429,21 @@ func TestALivingNodeIsNotSaidToWriteWhereTheAgentsCannotTell(t *testing.T) {
 			q.Record.Releases = []record.Release{release}
 			q.Record.Releases[0].Volume = "other"
 		}, ""},
-		"its kubelet has let go":       {&asker{storage: true}, func(q *Question) { q.Holder.Node.InUse = false }, fence.HolderReleased},
-		"it is silent":                 {&asker{storage: true}, func(q *Question) { q.Holder.Liveness = fence.Stale }, fence.EvidenceVoid},
-		"a person released the volume": {&asker{storage: true}, func(q *Question) { q.Record.Releases = []record.Release{release} }, fence.EvidenceContradicted},
-		"they read it as cut":          {&asker{storage: true, answer: cut}, func(*Question) {}, fence.HolderFenced},
+		"its kubelet has let go": {&asker{storage: true}, func(q *Question) { q.Holder.Node.InUse = false }, fence.HolderReleased},
+		"it is silent":           {&asker{storage: true}, func(q *Question) { q.Holder.Liveness = fence.Stale }, fence.EvidenceVoid},
+		"a person released the volume": {&asker{storage: true}, func(q *Question) {
+			q.Holder.Node.InUse, q.Holder.Node.ListedAttached = false, true
+			q.Record.Releases = []record.Release{release}
+		}, fence.EvidenceContradicted},
+		"a person released the volume, and it is listed since": {&asker{storage: true}, func(q *Question) { q.Record.Releases = []record.Release{release} }, ""},
+		"they read it as cut": {&asker{storage: true, answer: cut}, func(*Question) {}, fence.HolderFenced},
 	} {
 		q := stale(withFence(fence.StorageFence, "sidecar"))
-		q.Holder.Liveness = fence.Alive
+		q.Holder.Liveness, q.Holder.Token = fence.Alive, "tok"
 		tt.change(&q)
-		sources := []Source{Fences(nil), Releases()}
+		sources := []Source{Fences(nil), Releases(Records{ReadOnly: true})}
 		if tt.asker != nil {
-			sources = []Source{Agents(tt.asker), Fences(tt.asker), Releases()}
+			sources = []Source{Agents(tt.asker), Fences(tt.asker), Releases(Records{ReadOnly: true})}
 		}
 		h := q.Holder
 		var failed error

@@ -29,6 +29,6 @@ func (NodeDeleted) Evidence(_ context.Context, q Question) ([]fence.Evidence, er
 var (
 	_ Source = (*Taint)(nil)
 	_ Source = (*OperatorConfirmation)(nil)
-	_ Source = VolumeRelease{}
+	_ Source = (*VolumeRelease)(nil)
 	_ Source = NodeDeleted{}
 )

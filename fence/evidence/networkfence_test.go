@@ -171,7 +171,7 @@ func TestAClassNamesTheDriver(t *testing.T) {
 func TestTheAddressesOfANewMachineUnderTheOldNameAreNotTheHolders(t *testing.T) {
 	w, c, d, s := newFenceWorld(t)
 	c.set(networkFences, nf("a", nil, "192.0.2.1/32", "2001:db8::1/128"))
-	w.node.UID = "u2"
+	w.node.UID, w.node.Status.NodeInfo.BootID = "u2", "b2"
 	if found := w.ask(s); found != nil {
 		t.Fatalf("evidence %+v", found)
 	}

@@ -11,7 +11,6 @@ import (
 
 const (
 	voidSameBoot = "the machine has registered again without having been off: its boot ID is the same"
-	voidNodeGone = "its Node has been deleted since, so that nobody can tell whether it had come back before; confirm once more"
 )
 
 // OperatorConfirmation is a Source: an operator's word, in the node's record,
@@ -90,7 +89,7 @@ func outlived(m record.Machine, q *Question) string {
 	case older(q.LeaseRV, m.LeaseRV):
 		return "" // read before the confirmation; the decision reads again
 	}
-	return voidNodeGone
+	return fence.VoidNodeGone
 }
 
 func sameBoot(bootID string, node *v1.Node) bool {
@@ -99,30 +98,56 @@ func sameBoot(bootID string, node *v1.Node) bool {
 
 // VolumeRelease is a Source: an operator's word, in the node's record, that one
 // volume is free of one node.
-type VolumeRelease struct{}
+type VolumeRelease struct{ records Records }
 
 // Releases is the Source of operators' releases.
-func Releases() VolumeRelease { return VolumeRelease{} }
+func Releases(records Records) *VolumeRelease { return &VolumeRelease{records: records} }
 
 // Name implements Source.
-func (VolumeRelease) Name() string { return string(fence.VolumeRelease) }
+func (v *VolumeRelease) Name() string { return string(fence.VolumeRelease) }
 
 // Evidence implements Source. A release is bound to the ledger entry that was
-// released: one without a token counts only for a holder without one.
-func (VolumeRelease) Evidence(_ context.Context, q Question) ([]fence.Evidence, error) {
-	if q.Record == nil {
-		return nil, nil
-	}
+// released, by its token, and to the machine. One that is found void is written down
+// as void.
+func (v *VolumeRelease) Evidence(ctx context.Context, q Question) ([]fence.Evidence, error) {
 	var found []fence.Evidence
-	for _, rel := range q.Record.Releases {
-		if rel.Driver != q.Driver || rel.Volume != q.Volume || rel.NodeID != q.Holder.NodeID || rel.Token != q.Holder.Token {
-			continue
+	for _, rel := range releasesOf(&q) {
+		e := saysFree(rel, &q)
+		if e.Void != rel.Void && !v.records.ReadOnly {
+			if _, err := v.records.Store.VoidRelease(ctx, q.Record.Node, rel.ID, e.Void, v.records.Actor); err != nil {
+				return nil, err
+			}
 		}
-		found = append(found, fence.Evidence{
-			Kind: fence.VolumeRelease, Source: rel.By, Detail: rel.Reason,
-			NodeName: q.Holder.NodeName, NodeID: rel.NodeID, NodeUID: rel.NodeUID,
-			BootID: q.Holder.BootID, LeaseRV: q.LeaseRV,
-		})
+		found = append(found, e)
 	}
 	return found, nil
+}
+
+// saysFree is a release as evidence of the holder, void by what has happened since.
+func saysFree(rel *record.Release, q *Question) fence.Evidence {
+	e := fence.Evidence{
+		Kind: fence.VolumeRelease, Source: rel.By, Detail: rel.Reason,
+		NodeName: q.Holder.NodeName, NodeID: rel.NodeID, NodeUID: rel.NodeUID, BootID: rel.BootID, SystemUUID: rel.SystemUUID, LeaseRV: rel.LeaseRV,
+		Living: rel.Life == record.Living, Attachment: rel.Attachment, Void: rel.Ended(),
+	}
+	if e.Void == "" && !older(q.LeaseRV, rel.LeaseRV) { // else read before the release; the decision reads again
+		h := q.Holder
+		h.LeaseRV = q.LeaseRV
+		e.Void = e.Ended(&h)
+	}
+	return e
+}
+
+// releasesOf are the releases of the holder's very publication.
+func releasesOf(q *Question) (found []*record.Release) {
+	if q.Record == nil || q.Holder.Token == "" {
+		return nil
+	}
+	for i := range q.Record.Releases {
+		rel := &q.Record.Releases[i]
+		if rel.Driver == q.Driver && rel.Volume == q.Volume && rel.NodeID == q.Holder.NodeID && rel.Token == q.Holder.Token {
+			found = append(found, rel)
+		}
+	}
+	return found
 }

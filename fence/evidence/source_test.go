@@ -28,6 +28,8 @@ type world struct {
 	node    *v1.Node // nil: deleted
 	leaseRV string
 	holder  fence.Holder
+	// unlisted: the Node does not list the volume in use.
+	unlisted bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -70,7 +72,11 @@ func (w *world) record() *record.Record {
 
 func (w *world) question() Question {
 	w.t.Helper()
-	return Question{Holder: w.holder, Volume: volume, Driver: driver, Node: w.node, LeaseRV: w.leaseRV, Record: w.record()}
+	h := w.holder
+	if h.Node == nil {
+		h.Node = w.seen()
+	}
+	return Question{Holder: h, Volume: volume, Driver: driver, Node: w.node, LeaseRV: w.leaseRV, Record: w.record()}
 }
 
 func (w *world) ask(s Source) []fence.Evidence {
@@ -80,6 +86,14 @@ func (w *world) ask(s Source) []fence.Evidence {
 		w.t.Fatal(err)
 	}
 	return found
+}
+
+// seen is the Node as the decision is given it.
+func (w *world) seen() *fence.Node {
+	if w.node == nil {
+		return nil
+	}
+	return &fence.Node{UID: string(w.node.UID), BootID: w.node.Status.NodeInfo.BootID, InUse: !w.unlisted}
 }
 
 // judge asks the source, and the decision whether a publish elsewhere is
@@ -92,7 +106,7 @@ func (w *world) judge(s Source) (allowed bool, note string) {
 	h.Liveness = fence.Unknown
 	if w.node != nil {
 		h.Liveness = fence.Stale
-		h.Node = &fence.Node{UID: string(w.node.UID), BootID: w.node.Status.NodeInfo.BootID, InUse: true}
+		h.Node = w.seen()
 	}
 	v := fence.JudgePublish(fence.Snapshot{Volume: volume, Target: &fence.Holder{NodeID: "id2"}, Holders: []fence.Holder{h}}, "id2")
 	if v.Action == fence.Allow {

@@ -487,7 +487,7 @@ func TestAReleaseReplacesAnEarlierOneOfTheSameVolumeAndNode(t *testing.T) {
 	_, s := serve(t)
 	release := func(id, volume, nodeID, token string) {
 		t.Helper()
-		rel := record.Release{ID: id, Volume: volume, Driver: "d", NodeID: nodeID, Token: token, By: "ann", Reason: "checked"}
+		rel := record.Release{ID: id, Volume: volume, Driver: "d", NodeID: nodeID, Token: token, Life: record.Living, By: "ann", Reason: "checked"}
 		if _, err := s.ReleaseVolume(t.Context(), "n1", rel); err != nil {
 			t.Fatal(err)
 		}
@@ -511,11 +511,14 @@ func TestAReleaseReplacesAnEarlierOneOfTheSameVolumeAndNode(t *testing.T) {
 func TestAReleaseNamesVolumeDriverAndNode(t *testing.T) {
 	server, s := serve(t)
 	for _, rel := range []record.Release{
-		{Driver: "d", NodeID: "i", By: "a", Reason: "r"},
-		{Volume: "v", NodeID: "i", By: "a", Reason: "r"},
-		{Volume: "v", Driver: "d", By: "a", Reason: "r"},
-		{Volume: "v", Driver: "d", NodeID: "i", Reason: "r"},
-		{Volume: "v", Driver: "d", NodeID: "i", By: "a"},
+		{Token: "t", Life: record.Gone, Driver: "d", NodeID: "i", By: "a", Reason: "r"},
+		{Token: "t", Life: record.Gone, Volume: "v", NodeID: "i", By: "a", Reason: "r"},
+		{Token: "t", Life: record.Gone, Volume: "v", Driver: "d", By: "a", Reason: "r"},
+		{Token: "t", Life: record.Gone, Volume: "v", Driver: "d", NodeID: "i", Reason: "r"},
+		{Token: "t", Life: record.Gone, Volume: "v", Driver: "d", NodeID: "i", By: "a"},
+		{Token: "t", Life: "well", Volume: "v", Driver: "d", NodeID: "i", By: "a", Reason: "r"},
+		{Token: "t", Volume: "v", Driver: "d", NodeID: "i", By: "a", Reason: "r"},
+		{Life: record.Gone, Volume: "v", Driver: "d", NodeID: "i", By: "a", Reason: "r"},
 	} {
 		if _, err := s.ReleaseVolume(t.Context(), "n1", rel); err == nil {
 			t.Errorf("%+v is taken", rel)
@@ -523,5 +526,37 @@ func TestAReleaseNamesVolumeDriverAndNode(t *testing.T) {
 	}
 	if server.Writes() != 0 {
 		t.Fatal("something was written")
+	}
+}
+
+func TestWithdrawingReleasesTakesBackTheChosenOnesAndSaysWhich(t *testing.T) {
+	_, s := serve(t)
+	for _, volume := range []string{"v1", "v2"} {
+		rel := record.Release{ID: volume, Volume: volume, Driver: "d", NodeID: "i", Token: "t", Life: record.Silent, LeaseRV: "7", By: "ann", Reason: "checked"}
+		if _, err := s.ReleaseVolume(t.Context(), "n1", rel); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.VoidRelease(t.Context(), "n1", "v2", "it lives", "sidecar"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.VoidRelease(t.Context(), "n1", "v2", "another reason", "sidecar"); err != nil {
+		t.Fatal(err)
+	}
+	first := func(rel *record.Release) bool { return rel.Volume == "v1" }
+	if _, err := s.WithdrawReleases(t.Context(), "n1", "bob", "", first); err == nil {
+		t.Error("withdrawn without a reason")
+	}
+	got, err := s.WithdrawReleases(t.Context(), "n1", "bob", "I was wrong", first)
+	if err != nil || len(got) != 1 || got[0].ID != "v1" {
+		t.Fatalf("withdrawn: %+v, %v", got, err)
+	}
+	r := get(t, s, "n1")
+	if len(r.Releases) != 1 || r.Releases[0].Void != "it lives" || r.Releases[0].Ended() != "it lives" {
+		t.Errorf("left: %+v", r.Releases)
+	}
+	audited(t, r, "ReleaseVolume", "ReleaseVolume", "VoidRelease", "WithdrawRelease")
+	if got, err := s.WithdrawReleases(t.Context(), "n1", "bob", "again", first); err != nil || len(got) != 0 {
+		t.Errorf("withdrawn twice: %+v, %v", got, err)
 	}
 }

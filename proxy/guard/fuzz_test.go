@@ -69,14 +69,14 @@ func FuzzNoLedgerOpensTheGuard(f *testing.F) {
 func FuzzNoRecordOpensTheGuard(f *testing.F) {
 	const machine = `{"nodeID":"id-old","nodeUID":"uid-of-old","bootID":"boot-of-old"}`
 	f.Add(`{"version":1,"node":"old","confirmations":[{"id":"c","by":"a","reason":"b","at":"2026-01-02T03:04:05Z","machines":[` + machine + `]}]}`)
-	f.Add(`{"version":1,"node":"old","releases":[{"id":"r","volume":"vol-1","driver":"disk.example.com","nodeID":"id-old","nodeUID":"uid-of-old","by":"a","reason":"b","at":"2026-01-02T03:04:05Z"}]}`)
+	f.Add(`{"version":1,"node":"old","releases":[{"id":"r","volume":"vol-1","driver":"disk.example.com","nodeID":"id-old","nodeUID":"uid-of-old","bootID":"boot-of-old","life":"living","token":"t","by":"a","reason":"b","at":"2026-01-02T03:04:05Z"}]}`)
 	f.Add(`{"version":1,"node":"old","taints":{"node.kubernetes.io/out-of-service":{"nodeUID":"uid-of-old","bootID":"boot-of-old","boundAt":"2026-01-02T03:04:05Z"}}}`)
 	f.Add(`{"version":1,`)
 	f.Fuzz(func(t *testing.T, text string) {
 		r := guardrig.Held(t)
 		store := record.NewStore(r.Client.CoordinationV1(), "csi-fencepost")
 		records := evidence.Records{Store: store, Actor: "fuzz"}
-		r.Guard.Surveyor.Sources = []evidence.Source{evidence.Confirmations(records), evidence.Releases(), evidence.OutOfServiceTaint(records)}
+		r.Guard.Surveyor.Sources = []evidence.Source{evidence.Confirmations(records), evidence.Releases(records), evidence.OutOfServiceTaint(records)}
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: record.LeaseName("old"), Namespace: store.Namespace(),
 			Annotations: map[string]string{record.Annotation: text}}}
 		_, err := r.Client.CoordinationV1().Leases(store.Namespace()).Create(t.Context(), lease, metav1.CreateOptions{})

@@ -44,7 +44,7 @@ func NewSources(in SourceOptions) *EvidenceSources {
 	}
 	if e.OperatorConfirmation {
 		s.claims = []evidence.Source{evidence.Confirmations(in.Records)}
-		s.All = append(s.All, s.claims[0], evidence.Releases())
+		s.All = append(s.All, s.claims[0], evidence.Releases(in.Records))
 	}
 	if e.NodeDeleted {
 		s.All = append(s.All, evidence.NodeDeleted{})

@@ -171,7 +171,7 @@ func evidenceViews(r *noderecord.Record) []statusz.Evidence {
 		all = append(all, statusz.Evidence{Kind: "Taint", Detail: key + "=" + b.Value, At: clock(b.BoundAt), Phase: phaseOf(b.Void), Why: b.Void})
 	}
 	for _, rel := range slices.Backward(r.Releases) {
-		all = append(all, statusz.Evidence{Kind: string(fence.VolumeRelease), Source: rel.By, Detail: rel.Volume + ": " + rel.Reason, At: clock(rel.At), Phase: "Counts"})
+		all = append(all, statusz.Evidence{Kind: string(fence.VolumeRelease), Source: rel.By, Detail: rel.Volume + ": " + rel.Reason, At: clock(rel.At), Phase: phaseOf(rel.Ended()), Why: rel.Ended()})
 	}
 	for _, o := range slices.Backward(r.Overrides) {
 		all = append(all, statusz.Evidence{Kind: "AgentOverride", Source: o.By, Detail: "agent " + o.Agent + ": " + o.Reason, At: clock(o.At), Phase: phaseOf(o.Machine.Void), Why: o.Machine.Void})

@@ -376,8 +376,10 @@ func (s *waitStages) release(l *waitLane, v *bed.Volume) {
 	if e == nil {
 		s.plane.Fatalf("the ledger of %s does not name %s", v.Name, n.ID)
 	}
+	lease, err := s.plane.client.CoordinationV1().Leases("kube-node-lease").Get(s.plane.ctx, n.Name, metav1.GetOptions{})
+	s.must(err)
 	_, err = s.records().ReleaseVolume(s.plane.ctx, n.Name, record.Release{Volume: v.Handle, Driver: l.stage.Driver,
-		NodeID: n.ID, NodeUID: e.NodeUID, Token: e.Token, By: "bench", Reason: "its power was cut"})
+		NodeID: n.ID, NodeUID: e.NodeUID, BootID: e.BootID, LeaseRV: lease.ResourceVersion, Life: record.Silent, Token: e.Token, By: "bench", Reason: "its power was cut"})
 	s.must(err)
 }
 

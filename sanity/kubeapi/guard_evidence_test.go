@@ -152,7 +152,7 @@ func TestAReleaseByAnOperatorFreesOneVolumeOnly(t *testing.T) {
 	old.delete()
 	r.settle()
 	_, err := r.records().ReleaseVolume(r.ctx(), old.name, record.Release{Volume: one.Handle, Driver: r.Driver, NodeID: old.id, NodeUID: old.uid,
-		Token: r.readLedger(one).Get(old.id).Token, By: "ann", Reason: "checked"})
+		Life: record.Gone, Token: r.readLedger(one).Get(old.id).Token, By: "ann", Reason: "checked"})
 	r.must(err)
 	r.settle()
 	r.must(r.publish(one.Handle, target))

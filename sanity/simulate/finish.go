@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -303,11 +305,38 @@ func (w *World) release(v *volume) {
 		if e.NodeName == "" || e.State == fence.TakenOver || slices.ContainsFunc(w.machines, func(m *machine) bool { return m.id == e.NodeID && v.mayWrite(m) }) {
 			continue
 		}
-		w.changeRecord(e.NodeName, func(r *record.Record) {
-			r.Releases = append(r.Releases, record.Release{ID: "release-" + strconv.Itoa(w.steps) + e.NodeID, Volume: v.name, Driver: DriverName,
-				NodeID: e.NodeID, NodeUID: e.NodeUID, Token: e.Token, By: "operator", Reason: "it is not used there", At: "2000-01-01T00:00:00Z"})
-		})
+		rel, ok := w.boundRelease(v, &e)
+		if !ok {
+			continue
+		}
+		rel.ID, rel.Volume, rel.Driver = "release-"+strconv.Itoa(w.steps)+e.NodeID, v.name, DriverName
+		rel.By, rel.Reason, rel.At = "operator", "it is not used there", "2000-01-01T00:00:00Z"
+		w.changeRecord(e.NodeName, func(r *record.Record) { r.Releases = append(r.Releases, rel) })
 	}
+}
+
+// boundRelease binds a release as `csi-fencepost release pv` does; false: it would be
+// refused, since pods there may use the volume at any time.
+func (w *World) boundRelease(v *volume, e *ledger.Entry) (rel record.Release, ok bool) {
+	h := fence.Holder{NodeID: e.NodeID, NodeName: e.NodeName, NodeUID: e.NodeUID, BootID: e.BootID, SystemUUID: e.SystemUUID, Token: e.Token, Liveness: fence.Alive}
+	if n := w.peekNode(e.NodeName); n != nil {
+		h.Node = &fence.Node{UID: string(n.UID), BootID: n.Status.NodeInfo.BootID, SystemUUID: n.Status.NodeInfo.SystemUUID}
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
+				h.Liveness, h.LeaseRV = fence.Stale, w.leaseVersion(e.NodeName)
+			}
+		}
+	}
+	for _, s := range w.slots {
+		if va := w.va(v, s); va != nil && s.name == e.NodeName {
+			h.Attachment = &fence.Attachment{UID: string(va.UID)}
+			if va.DeletionTimestamp != nil {
+				h.Attachment.DeletedAt = va.DeletionTimestamp.Time
+			}
+		}
+	}
+	rel = record.ReleaseOf(&h)
+	return rel, rel.Life != record.Living || h.Attachment == nil || h.Detaching()
 }
 
 func (w *World) whereIs(v *volume) string {

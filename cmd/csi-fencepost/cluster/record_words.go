@@ -45,7 +45,13 @@ func RecordWords(r *record.Record) string {
 			words = append(words, "taint "+key[strings.LastIndex(key, "/")+1:])
 		}
 	}
-	switch n := len(r.Releases); {
+	n := 0
+	for i := range r.Releases {
+		if r.Releases[i].Ended() == "" {
+			n++
+		}
+	}
+	switch {
 	case n == 1:
 		words = append(words, "1 volume released")
 	case n > 1:

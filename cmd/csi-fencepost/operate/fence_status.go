@@ -184,7 +184,7 @@ func claimRows(records []*record.Record) (rows [][]string) {
 			rows = append(rows, []string{r.Node, "taint", cli.OrDash(b.Value), b.BoundAt, countsWord(b.Void), key + " on node UID " + b.NodeUID, "-"})
 		}
 		for _, rel := range r.Releases {
-			rows = append(rows, []string{r.Node, "volume released", cli.OrDash(rel.By), rel.At, "until it is published there again", "volume " + rel.Volume + " of " + rel.Driver + " from node ID " + rel.NodeID + ": " + rel.Reason, rel.ID})
+			rows = append(rows, []string{r.Node, "volume released", cli.OrDash(rel.By), rel.At, releaseCounts(&rel), "volume " + rel.Volume + " of " + rel.Driver + " from node ID " + rel.NodeID + ": " + rel.Reason, rel.ID})
 		}
 	}
 	return rows
@@ -199,6 +199,14 @@ func countsWord(voids ...string) string {
 		}
 	}
 	return "yes, unless the node shows life"
+}
+
+// releaseCounts is countsWord of a release.
+func releaseCounts(rel *record.Release) string {
+	if void := rel.Ended(); void != "" || rel.Life != record.Living {
+		return countsWord(void)
+	}
+	return "yes, unless the node boots, lists the volume or is given it again"
 }
 
 // fenceCounts is countsWord of a fence.

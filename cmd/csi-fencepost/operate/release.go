@@ -11,12 +11,20 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
 
 const releaseHelp = `csi-fencepost release pv NAME --node NODE --reason TEXT says that the node does not use that one volume any more.
-It is refused while the node lives and its own status lists the volume in use.`
+It is refused while the node lives and its own status lists the volume in use.
+
+Said of a node that lives, it counts in that boot, until the node lists the volume or is given it again. Said of a silent
+one, it counts until the node shows life, and not where a fence agent reads its power as on.
+
+csi-fencepost release withdraw pv NAME --node NODE --reason TEXT takes it back.`
 
 // releaseFlags are the flags and arguments of `csi-fencepost release`.
 type releaseFlags struct {
@@ -44,6 +52,9 @@ func parseReleaseFlags(args []string) (*releaseFlags, error) {
 
 // runRelease is `csi-fencepost release`.
 func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == "withdraw" {
+		return runReleaseWithdraw(ctx, args[1:], stdout)
+	}
 	f, err := parseReleaseFlags(args)
 	if err != nil {
 		return err
@@ -56,15 +67,48 @@ func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	_, err = c.Records().ReleaseVolume(ctx, f.node, record.Release{
-		Volume: l.Survey.Volume, Driver: l.Driver, NodeID: h.NodeID, NodeUID: h.NodeUID, Token: h.Token,
-		By: cluster.Operator(ctx, c.Client), Reason: f.reason,
-	})
-	if err != nil {
+	rel := record.ReleaseOf(h)
+	if rel.Token == "" {
+		if rel.Token, err = writtenDown(ctx, c, l, h); err != nil {
+			return err
+		}
+	}
+	rel.Volume, rel.Driver, rel.By, rel.Reason = l.Survey.Volume, l.Driver, cluster.Operator(ctx, c.Client), f.reason
+	if _, err = c.Records().ReleaseVolume(ctx, f.node, rel); err != nil {
 		return err
 	}
-	printReleased(stdout, f.pv, h)
+	printReleased(stdout, f.pv, h, rel.Life)
 	return nil
+}
+
+// writtenDown adds a holder that the ledger lacks to it, and returns its token: a
+// release is bound to an entry.
+func writtenDown(ctx context.Context, c *cluster.Cluster, l *explain.Look, h *fence.Holder) (token string, err error) {
+	book := l.Survey.Book
+	if book.Unasked() {
+		return "", fmt.Errorf("PersistentVolume %s has no ledger yet that a release could be bound to; have it written first: csi-fencepost ledger repair %s --yes", l.Pv.Name, cli.ShellQuote(l.Pv.Name))
+	}
+	var names []string
+	for _, pv := range book.PVs {
+		names = append(names, pv.Name)
+	}
+	ledgers := ledger.New(c.Client, book.Ledger.Cluster, &csi.Identity{Driver: l.Driver})
+	entry := survey.EntryOf(h, fence.Held, ledgers.NewToken())
+	book, err = ledgers.Update(ctx, l.Survey.Volume, names, func(now *ledger.Ledger) bool {
+		if now.Get(h.NodeID) != nil {
+			return false
+		}
+		now.Put(entry)
+		return true
+	})
+	if err != nil {
+		return "", fmt.Errorf("the release has to be bound to the ledger, which lacks the holder, and it cannot be written there: %w", err)
+	}
+	e := book.Ledger.Get(h.NodeID)
+	if e == nil || e.NodeUID != h.NodeUID || e.Token == "" {
+		return "", fmt.Errorf("the ledger of PersistentVolume %s has changed while it was looked at. Nothing was released; try again", l.Pv.Name)
+	}
+	return e.Token, nil
 }
 
 // look finds the holder. What a silent kubelet listed last says nothing of now,
@@ -76,21 +120,28 @@ func (f *releaseFlags) look(ctx context.Context, c *cluster.Cluster, progress io
 		return nil, nil, err
 	}
 	h, err := releasable(l, f.node, f.nodeID)
-	if err == nil || h == nil || !listedInUse(h) || !h.Node.ReadyUnknown {
+	if h == nil || h.Here() == nil || !h.Node.ReadyUnknown {
 		return l, h, err
 	}
 	if l, err = explain.LookAt(ctx, c, f.pv, c.Config.Fencing.SuspectAfter.Duration+2*time.Second, progress); err != nil {
 		return nil, nil, err
 	}
 	h, err = releasable(l, f.node, f.nodeID)
+	if err == nil && h.Here() != nil && h.Liveness == fence.Unwatched {
+		err = fmt.Errorf("whether node %s lives could not be seen: the API server did not answer all the time, or the Node changed. Nothing was written; try again", f.node)
+	}
 	return l, h, err
 }
 
-func printReleased(w io.Writer, pv string, h *fence.Holder) {
+func printReleased(w io.Writer, pv string, h *fence.Holder, life record.Life) {
 	fmt.Fprintf(w, "Released: volume %s from %s. The sidecar sees it by itself.\n", pv, h.Describe())
-	if m := h.Node; m != nil && m.UID == h.NodeUID && m.ListedAttached {
+	switch {
+	case life == record.Silent:
+		fmt.Fprintln(w, "It ends as soon as the node shows life, and does not count where a fence agent reads its power as on.")
+	case life == record.Living && h.Node.ListedAttached:
 		fmt.Fprintf(w, "While node %s lives it counts only once Kubernetes has taken the volume off its volumesAttached: delete the pods there that use it.\n", h.NodeName)
 	}
+	fmt.Fprintf(w, "To take it back: csi-fencepost release withdraw pv %s --node %s --reason TEXT\n", cli.ShellQuote(pv), cli.ShellQuote(h.NodeName))
 }
 
 // releasable finds the holder that a release is about. An error says what is in
@@ -145,6 +196,11 @@ func inTheWay(l *explain.Look, h *fence.Holder) error {
 		return fmt.Errorf("the node ID of node %s is not known, so that one volume cannot be released from it; if the node is off: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, cli.ShellQuote(h.NodeName))
 	case listedInUse(h) && h.Liveness != fence.Stale:
 		return fmt.Errorf("node %s uses PersistentVolume %s: its kubelet lists it in volumesInUse. End the pods there that use it: %s", h.NodeName, pv, explain.PodsCommand(h.NodeName))
+	case h.Here() != nil && h.Node.BootID == "":
+		return fmt.Errorf("node %s reports no boot ID, so a release could not be told from one of before a reboot, and would not count. If the node is off: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, cli.ShellQuote(h.NodeName))
+	case record.ReleaseOf(h).Life == record.Living && h.Attachment != nil && !h.Detaching():
+		return fmt.Errorf("node %s lives, and its VolumeAttachment %s of PersistentVolume %s is not being deleted, so pods there may use the volume at any time. "+
+			"End the pods there that use it, and Kubernetes deletes the VolumeAttachment; what lists them: %s", h.NodeName, h.Attachment.Name, pv, explain.PodsCommand(h.NodeName))
 	case st.Reason == fence.HolderReleased:
 		return fmt.Errorf("%s has released PersistentVolume %s already: there is nothing to say", h.Describe(), pv)
 	}

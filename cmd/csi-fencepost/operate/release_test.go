@@ -1,11 +1,12 @@
 package operate
 
 import (
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
-	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
@@ -13,6 +14,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
 
@@ -24,21 +27,22 @@ func contestedEntry(e ledger.Entry) ledger.Entry {
 func TestReleaseIsBoundToTheVeryPublication(t *testing.T) {
 	api, kubeconfig := clitest.NewAPI(t)
 	api.AddPV("pv-1", contestedEntry(clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing)))
-	api.AddNode("n1", "uid-1", "boot-1", "i-1")
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.KubeletReady)
 	stdout, _ := commandLine(t, cli.ExitOK, "release", "pv", "pv-1", "--node", "n1", "--reason", "looked: nothing mounted", kubeconfig)
-	clitest.Says(t, stdout, "Released: volume pv-1 from node n1 (ID i-1)")
+	clitest.Says(t, stdout, "Released: volume pv-1 from node n1 (ID i-1)", "To take it back: csi-fencepost release withdraw pv pv-1 --node n1 --reason TEXT")
 	r := api.Record("n1")
 	if r == nil || len(r.Releases) != 1 {
 		t.Fatalf("record %+v, want one release", r)
 	}
 	got := r.Releases[0]
-	if got.Volume != clitest.Handle || got.Driver != clitest.Driver || got.NodeID != "i-1" || got.NodeUID != "uid-1" || got.Token != "token-i-1" || got.By != "alice" || got.Reason != "looked: nothing mounted" {
-		t.Errorf("release %+v is not bound to volume, driver, machine and token", got)
+	if got.Volume != clitest.Handle || got.Driver != clitest.Driver || got.NodeID != "i-1" || got.NodeUID != "uid-1" || got.Token != "token-i-1" || got.By != "alice" || got.Reason != "looked: nothing mounted" ||
+		got.BootID != "boot-1" || got.Life != record.Living {
+		t.Errorf("release %+v is not bound to volume, driver, machine, boot, life and token", got)
 	}
 	stdout, _ = commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
 	clitest.Says(t, stdout, "is fenced (VolumeRelease (alice))", "ALLOWED")
 	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
-	clitest.Says(t, stdout, "volume released", "volume vol-0001 of disk.example.com from node ID i-1: looked: nothing mounted")
+	clitest.Says(t, stdout, "volume released", "yes, unless the node boots", "volume vol-0001 of disk.example.com from node ID i-1: looked: nothing mounted")
 }
 
 func TestReleaseIsRefusedWhileTheNodeUsesTheVolume(t *testing.T) {
@@ -55,7 +59,7 @@ func TestReleaseIsRefusedWhileTheNodeUsesTheVolume(t *testing.T) {
 func TestReleaseSaysWhenItCountsOnlyOnceTheControllerDetaches(t *testing.T) {
 	api, kubeconfig := clitest.NewAPI(t)
 	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
-	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.ListedAttached)
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.ListedAttached, clitest.KubeletReady)
 	stdout, _ := commandLine(t, cli.ExitOK, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
 	clitest.Says(t, stdout, "counts only once Kubernetes has taken the volume off its volumesAttached")
 }
@@ -132,4 +136,69 @@ func inUseOnN1(liveness fence.Liveness) *explain.Look {
 		Writers:  csi.Single,
 		Book:     &ledger.Book{Handle: clitest.Handle, PVs: []*corev1.PersistentVolume{pv}},
 	}}
+}
+
+func TestAReleaseCanBeTakenBack(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", contestedEntry(clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing)))
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.KubeletReady)
+	withdraw := []string{"release", "withdraw", "pv", "pv-1", "--node=n1", "--reason=I was wrong", kubeconfig}
+	_, stderr := commandLine(t, cli.ExitFailure, withdraw...)
+	clitest.Says(t, stderr, "there is no release of PersistentVolume pv-1 from node n1")
+	commandLine(t, cli.ExitOK, "release", "pv", "pv-1", "--node=n1", "--reason=looked", kubeconfig)
+	stdout, _ := commandLine(t, cli.ExitOK, withdraw...)
+	clitest.Says(t, stdout, "Withdrawn: that node n1 (ID i-1) does not use PersistentVolume pv-1, which alice said at ")
+	if r := api.Record("n1"); len(r.Releases) != 0 || r.Audit[len(r.Audit)-1].Action != "WithdrawRelease" {
+		t.Errorf("record %+v", r)
+	}
+	stdout, _ = commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
+	clitest.Says(t, stdout, "REFUSED [HolderContested]")
+	_, stderr = commandLine(t, cli.ExitUsage, "release", "withdraw", "pvc", "data", "--node=n1", "--reason=x", kubeconfig)
+	clitest.Says(t, stderr, `"pvc" is never released, only pv`)
+	_, stderr = commandLine(t, cli.ExitUsage, "release", "withdraw", "pv", "pv-1", "--reason=x", kubeconfig)
+	clitest.Says(t, stderr, "--node is missing")
+}
+
+// A word that is bound to nothing would count for ever.
+func TestAReleaseOfAHolderThatTheLedgerLacksWritesItDownFirst(t *testing.T) {
+	c := garbledCluster(t)
+	carry(t, c, ledgerWith(t, c, clitest.Entry("i-9", "n9", "uid-9", "boot-9", fence.TakenOver)).String())
+	l, err := explain.LookAt(t.Context(), c, "pv-1", 0, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := releasable(l, "n1", "")
+	if h == nil || h.Token != "" {
+		t.Fatalf("the holder is %+v, %v; want one that the ledger lacks", h, err)
+	}
+	for range 2 { // the second finds what the first wrote
+		token, err := writtenDown(t.Context(), c, l, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := ledger.Parse(pvOf(t, c).Annotations[ledger.Annotation])
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := parsed.Get(h.NodeID)
+		if e == nil || token == "" || e.Token != token || e.State != fence.Held || e.NodeUID != h.NodeUID || parsed.Get("i-9") == nil {
+			t.Fatalf("token %q, the ledger has %+v", token, parsed.Holders)
+		}
+	}
+	l.Survey.Book.Missing = true
+	if _, err := writtenDown(t.Context(), c, l, h); err == nil || !strings.Contains(err.Error(), "csi-fencepost ledger repair pv-1 --yes") {
+		t.Errorf("without a ledger: %v", err)
+	}
+}
+
+func TestAReleaseOfALivingNodeIsRefusedWhilePodsThereMayUseTheVolumeAgain(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", contestedEntry(clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing)))
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.KubeletReady)
+	api.AddAttachment("n1", true)
+	_, stderr := commandLine(t, cli.ExitFailure, "release", "pv", "pv-1", "--node=n1", "--reason=x", kubeconfig)
+	clitest.Says(t, stderr, "node n1 lives, and its VolumeAttachment csi-", " of PersistentVolume pv-1 is not being deleted", "kubectl get pods")
+	if api.Record("n1") != nil {
+		t.Error("a release was written all the same")
+	}
 }
