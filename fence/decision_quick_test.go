@@ -141,7 +141,7 @@ func (f facts) said() string {
 // here: the Node that is there is that of the holder's machine, or stands for it.
 func (f facts) here() bool {
 	inUse, attached := f.lists()
-	return f.node == "same" || f.node == "again" || f.node == "other" && (inUse || attached)
+	return f.node == "same" || f.node == "again" || f.node == "other" && (f.owns || inUse || attached)
 }
 
 func (f facts) releases() bool { return strings.HasPrefix(f.evidence, "release") }
@@ -243,7 +243,8 @@ func (f facts) addNode(h *Holder) {
 	case f.boot == "empty":
 		n.BootID = ""
 	}
-	if f.node != "other" || f.owns {
+	n.OwnsID = f.node != "other" || f.owns
+	if n.OwnsID {
 		if f.inUse {
 			h.Sources = append(h.Sources, FromVolumesInUse)
 		}

@@ -107,6 +107,8 @@ type Node struct {
 	BootID string
 	// SystemUUID is the machine's own (DMI) UUID; empty: none is reported.
 	SystemUUID string
+	// OwnsID: its driver is registered there with the holder's node ID.
+	OwnsID bool
 	// Replaced: it is another machine than the holder although the UID is the
 	// same. A new machine registers under a Node that an old one of its name has
 	// left, with another boot ID, and with another system UUID or another node ID
@@ -314,10 +316,12 @@ func (h *Holder) listing() (inUse, attached bool) {
 }
 
 // Here returns the live Node under which the holder's machine is, or may be: its own,
-// one that stands in for it, or one under which it has registered anew. nil: none.
+// one that stands in for it, one under which it has registered anew, and one that has
+// its node ID, which the driver cannot tell from it. nil: none.
 func (h *Holder) Here() *Node {
-	if h.OwnNode() || h.standIn() != nil || h.RegisteredAnew() {
-		return h.Node
+	n := h.Node
+	if n != nil && (h.NodeUID == "" || n.OwnsID || h.OwnNode() || h.standIn() != nil || h.RegisteredAnew()) {
+		return n
 	}
 	return nil
 }

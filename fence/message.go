@@ -139,7 +139,7 @@ func (s Standing) explain(volume string) (why, unblock string) {
 	case HolderContested:
 		if h.Node != nil && h.Node.OutOfService {
 			return fmt.Sprintf("%s says that it does not use it, but lives with the out-of-service taint on, which has Kubernetes detach mounted volumes; its kubelet may have forgotten a container that still writes", who),
-				fmt.Sprintf("take the taint off (kubectl taint node %[2]s node.kubernetes.io/out-of-service-); if that does not help, reboot the node, or check that nothing there uses it and run 'csi-fencepost release pv %[1]s --node %[2]s --reason ...'", volume, node)
+				fmt.Sprintf("check that nothing on the node uses it, then run 'csi-fencepost release pv %[1]s --node %[2]s --reason ...' and take the taint off (kubectl taint node %[2]s node.kubernetes.io/out-of-service-); or reboot the node", volume, node)
 		}
 		return fmt.Sprintf("%s says that it does not use it, but its kubelet has restarted, or was refused, while the volume was in use, and may have forgotten a container that still writes", who),
 			fmt.Sprintf("reboot the node, or check that nothing there uses it and run 'csi-fencepost release pv %s --node %s --reason ...'", volume, node)
@@ -189,7 +189,7 @@ func (s Standing) explain(volume string) (why, unblock string) {
 
 // renew says how evidence of that kind is given anew.
 func (s Standing) renew(volume, node string) string {
-	if s.Note == VoidRegisteredAgain || s.Note == VoidBackAnew {
+	if s.Holder.RegisteredAnew() {
 		// Whatever is said of the machine, it is there again.
 		return fmt.Sprintf(lookThere, volume, node)
 	}
@@ -197,6 +197,9 @@ func (s Standing) renew(volume, node string) string {
 		return fmt.Sprintf(confirmOlder, node, typed(h.NodeID, "ID")) // the name is another machine's by now
 	}
 	if s.Holder.Node == nil {
+		return fmt.Sprintf(confirmGone, node, volume, node)
+	}
+	if s.Evidence.Kind == VolumeRelease {
 		return fmt.Sprintf(confirmGone, node, volume, node)
 	}
 	if s.Evidence.Kind == OutOfServiceTaint {

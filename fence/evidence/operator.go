@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -113,7 +114,8 @@ func (v *VolumeRelease) Evidence(ctx context.Context, q Question) ([]fence.Evide
 	var found []fence.Evidence
 	for _, rel := range releasesOf(&q) {
 		e := saysFree(rel, &q)
-		if e.Void != rel.Void && !v.records.ReadOnly {
+		passing := e.Void == fence.VoidNoBootID // a Node that has just registered may lack it
+		if e.Void != rel.Void && !passing && !v.records.ReadOnly {
 			if _, err := v.records.Store.VoidRelease(ctx, q.Record.Node, rel.ID, e.Void, v.records.Actor); err != nil {
 				return nil, err
 			}
@@ -125,11 +127,8 @@ func (v *VolumeRelease) Evidence(ctx context.Context, q Question) ([]fence.Evide
 
 // saysFree is a release as evidence of the holder, void by what has happened since.
 func saysFree(rel *record.Release, q *Question) fence.Evidence {
-	e := fence.Evidence{
-		Kind: fence.VolumeRelease, Source: rel.By, Detail: rel.Reason,
-		NodeName: q.Holder.NodeName, NodeID: rel.NodeID, NodeUID: rel.NodeUID, BootID: rel.BootID, SystemUUID: rel.SystemUUID, LeaseRV: rel.LeaseRV,
-		Living: rel.Life == record.Living, Attachment: rel.Attachment, Void: rel.Ended(),
-	}
+	e := rel.Evidence()
+	e.NodeName = q.Holder.NodeName
 	if e.Void == "" && !older(q.LeaseRV, rel.LeaseRV) { // else read before the release; the decision reads again
 		h := q.Holder
 		h.LeaseRV = q.LeaseRV
@@ -143,9 +142,10 @@ func releasesOf(q *Question) (found []*record.Release) {
 	if q.Record == nil || q.Holder.Token == "" {
 		return nil
 	}
+	ids := &csi.Identity{Driver: q.Driver}
 	for i := range q.Record.Releases {
 		rel := &q.Record.Releases[i]
-		if rel.Driver == q.Driver && rel.Volume == q.Volume && rel.NodeID == q.Holder.NodeID && rel.Token == q.Holder.Token {
+		if rel.Driver == q.Driver && ids.Same(rel.Volume, q.Volume) && rel.NodeID == q.Holder.NodeID && rel.Token == q.Holder.Token {
 			found = append(found, rel)
 		}
 	}

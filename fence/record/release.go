@@ -102,6 +102,13 @@ func (rel *Release) Ended() string {
 	return rel.Void
 }
 
+// Evidence is the release as evidence, void where the record says so.
+func (rel *Release) Evidence() fence.Evidence {
+	return fence.Evidence{Kind: fence.VolumeRelease, Source: rel.By, Detail: rel.Reason,
+		NodeID: rel.NodeID, NodeUID: rel.NodeUID, BootID: rel.BootID, SystemUUID: rel.SystemUUID, LeaseRV: rel.LeaseRV,
+		Living: rel.Life == Living, Attachment: rel.Attachment, Void: rel.Ended()}
+}
+
 // ReleaseVolume adds an operator's release of one volume from the node, in
 // place of an earlier one for the same volume and node ID. An empty ID is made
 // up, At is written here. The ID is returned.
@@ -129,11 +136,6 @@ func (s *Store) ReleaseVolume(ctx context.Context, node string, rel Release) (id
 		return true, nil
 	})
 	return rel.ID, err
-}
-
-// Machine is the one that the volume was released from.
-func (rel *Release) Machine() Machine {
-	return Machine{NodeID: rel.NodeID, NodeUID: rel.NodeUID, BootID: rel.BootID, SystemUUID: rel.SystemUUID, LeaseRV: rel.LeaseRV}
 }
 
 // VoidRelease writes down why a release does not count any more.

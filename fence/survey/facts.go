@@ -202,7 +202,15 @@ func (g *gathering) replaced(ctx context.Context, h *fence.Holder, node *corev1.
 // neither has one.
 func (g *gathering) ownsID(h *fence.Holder) bool { return g.Index.NodeID(h.NodeName) == h.NodeID }
 
+// ownID notes whether the Node carries the holder's node ID.
+func (g *gathering) ownID(h *fence.Holder) {
+	if h.Node != nil {
+		h.Node.OwnsID = h.NodeID != "" && g.ownsID(h)
+	}
+}
+
 func (g *gathering) evidence(ctx context.Context, h *fence.Holder, node *corev1.Node) error {
+	g.ownID(h)
 	if h.NodeName == "" || len(g.Sources) == 0 {
 		return nil
 	}

@@ -395,6 +395,7 @@ func (g *gathering) finish() *Survey {
 		g.survey.Policy.UnpublishRevokesAccess = false
 	}
 	for _, h := range g.sorted() {
+		g.ownID(h)
 		h.Heir, h.Former = g.heir(h), g.former(h)
 		h.Shared = h.Heir != "" || h.Node != nil && g.ownsID(h) && fence.OtherMachine(h.SystemUUID, h.BootID, h.Node.SystemUUID, h.Node.BootID)
 		g.survey.Holders = append(g.survey.Holders, *h)

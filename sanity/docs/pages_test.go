@@ -157,7 +157,8 @@ func wrongCommand(words []string, known []*subcommand) string {
 	}
 	rest := words[1:]
 	ownFlag := len(c.flags) > 0 && len(rest) > 0 && strings.HasPrefix(rest[0], "-") // as sanity has, beside sanity writer
-	if len(c.inner) > 0 && len(rest) > 0 && !placeholder(rest[0]) && rest[0] != "--help" && !ownFlag {
+	ownWord := len(c.flags) > 0 && find(known, words[:min(2, len(words))]) == nil   // as release has, beside release withdraw
+	if len(c.inner) > 0 && len(rest) > 0 && !placeholder(rest[0]) && rest[0] != "--help" && !ownFlag && !ownWord {
 		if c = find(known, words[:2]); c == nil {
 			return "csi-fencepost " + words[0] + " has no subcommand " + words[1]
 		}

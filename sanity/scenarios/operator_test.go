@@ -27,6 +27,13 @@ var operators = []scenario{
 		guardedOnly: true,
 		story:       released,
 	},
+	{
+		name:        "release-old",
+		rule:        "R1: an operator's word about one incident is none about the next, whatever the node did in between",
+		options:     bed.StageOptions{Config: "fencing: {suspectAfter: 12s, maxUnhealthy: 100%}"},
+		guardedOnly: true,
+		story:       releasedBefore,
+	},
 }
 
 // explains runs `csi-fencepost explain pv` and fails unless it says all of parts.
@@ -140,6 +147,34 @@ func released(p *play) {
 	old.Taint(bed.OutOfServiceTaint)
 	db2.WaitRunning(60 * time.Second)
 	p.outcome("the other one once the node was off")
+}
+
+// releasedBefore: the network was back before anything had moved, and the pod never
+// stopped. In the next partition nobody says anything.
+func releasedBefore(p *play) {
+	v, taken, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Volume("taken", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+	db := p.Pod("db", old, v, taken)
+	db.WaitRunning(60 * time.Second)
+	old.CutOff()
+	old.WaitNotReady()
+	for _, v := range []*bed.Volume{v, taken} {
+		p.Command("release", "pv", v.Name, "--node", old.Name, "--reason=I think that it is detached")
+	}
+	p.Log("taken back: %s", p.Command("release", "withdraw", "pv", taken.Name, "--node", old.Name, "--reason=I was wrong"))
+	old.Reconnect()
+	p.WaitFor(60*time.Second, "Ready again", old.Ready)
+	p.mustWriteOn(v, old)
+	time.Sleep(25 * time.Second) // its lease is renewed
+
+	old.CutOff()
+	old.WaitNotReady()
+	db.ForceDelete()
+	p.Pod("db2", next, v)
+	p.Pod("db3", next, taken)
+	p.refusedFor(fence.EvidenceVoid, v, old, next)
+	p.refusedFor(fence.HolderStale, taken, old, next)
+	p.mustWriteOn(v, old)
+	p.outcome("the word had ended with the first heartbeat; the volume stayed where it was written to")
 }
 
 // shutdownTaint is what a cloud's node controller puts on a stopped instance.

@@ -320,7 +320,11 @@ func (w *World) release(v *volume) {
 func (w *World) boundRelease(v *volume, e *ledger.Entry) (rel record.Release, ok bool) {
 	h := fence.Holder{NodeID: e.NodeID, NodeName: e.NodeName, NodeUID: e.NodeUID, BootID: e.BootID, SystemUUID: e.SystemUUID, Token: e.Token, Liveness: fence.Alive}
 	if n := w.peekNode(e.NodeName); n != nil {
-		h.Node = &fence.Node{UID: string(n.UID), BootID: n.Status.NodeInfo.BootID, SystemUUID: n.Status.NodeInfo.SystemUUID}
+		info := n.Status.NodeInfo
+		h.Node = &fence.Node{UID: string(n.UID), BootID: info.BootID, SystemUUID: info.SystemUUID, Replaced: fence.OtherMachine(e.SystemUUID, e.BootID, info.SystemUUID, info.BootID)}
+		if c := w.peekCSINode(e.NodeName); c != nil {
+			h.Node.OwnsID = nodeIDOf(c) == e.NodeID
+		}
 		for _, c := range n.Status.Conditions {
 			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
 				h.Liveness, h.LeaseRV = fence.Stale, w.leaseVersion(e.NodeName)

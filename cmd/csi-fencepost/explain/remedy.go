@@ -50,6 +50,13 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 			return []remedy{{What: fmt.Sprintf("Make sure that node %s is off, then take the taint off and put it on again", node),
 				Commands: []string{fmt.Sprintf("kubectl taint node %s %s-", cli.ShellQuote(node), OutOfService), taintCommand(node)}}, off}
 		}
+		look := remedy{What: fmt.Sprintf("Or look on node %s that nothing has the volume mounted or open, and say so", node), Commands: []string{releaseCommand(s, h)}}
+		switch {
+		case h.RegisteredAnew(): // whatever is said of the machine, it is there again
+			return []remedy{look}
+		case st.Evidence != nil && st.Evidence.Kind == fence.VolumeRelease:
+			return []remedy{off, look}
+		}
 		return []remedy{off}
 	case fence.HolderUnwatched:
 		return []remedy{{What: "Watch the node's lease, to tell whether it lives", Commands: []string{"csi-fencepost explain pv " + cli.ShellQuote(volumeName(s)) + " --observe=20s"}}}

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -78,8 +79,8 @@ type exportedLedger struct {
 	State string `json:"state"`
 	Why   string `json:"why,omitempty"`
 	// Ledger as it was read; Text as it stands there, of a garbled one.
-	Ledger *ledger.Ledger `json:"ledger,omitempty"`
-	Text   string         `json:"text,omitempty"`
+	Ledger json.RawMessage `json:"ledger,omitempty"`
+	Text   string          `json:"text,omitempty"`
 }
 
 // exportLedgers reads the ledgers of the named PersistentVolumes, or of all. A
@@ -142,7 +143,7 @@ func exportOf(ctx context.Context, c *cluster.Cluster, uid string, pv *corev1.Pe
 		item.State, item.Why, item.Text = "garbled", err.Error(), text
 		return item, nil
 	}
-	item.Ledger = l
+	item.Ledger = json.RawMessage(l.String())
 	if l.Cluster == uid && l.PVUID == string(pv.UID) && l.Driver == ids.Driver && ids.Same(l.Handle, handle) {
 		return item, nil
 	}

@@ -154,10 +154,18 @@ type repair struct {
 	notes   []string
 }
 
-// planRepair reads who holds the volume, as the sidecar does, and makes the
-// ledger that says so. It is an error if there is nothing to repair, or if not
-// everything can be seen.
+// planRepair is rebuild. It is an error if there is nothing to repair.
 func planRepair(ctx context.Context, c *cluster.Cluster, name string, stderr io.Writer) (*repair, error) {
+	p, err := rebuild(ctx, c, name, stderr)
+	if err == nil && len(p.why) == 0 {
+		return nil, p.nothingToRepair(name)
+	}
+	return p, err
+}
+
+// rebuild reads who holds the volume, as the sidecar does, and makes the ledger that
+// says so. It is an error if not everything can be seen.
+func rebuild(ctx context.Context, c *cluster.Cluster, name string, stderr io.Writer) (*repair, error) {
 	// First the texts, which the patch tests, and then the survey: whatever is
 	// written after the survey keeps the patch from being applied.
 	pvs, err := readVolume(ctx, c, name)
@@ -183,9 +191,6 @@ func planRepair(ctx context.Context, c *cluster.Cluster, name string, stderr io.
 	p.adopt()
 	for _, text := range garbled {
 		p.salvage(text)
-	}
-	if len(p.why) == 0 {
-		return nil, p.nothingToRepair(name)
 	}
 	p.notes = append(p.notes, l.Survey.Book.SetAside...)
 	return p, nil

@@ -82,11 +82,23 @@ func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) er
 }
 
 // writtenDown adds a holder that the ledger lacks to it, and returns its token: a
-// release is bound to an entry.
+// release is bound to an entry. Where there is no ledger, or the driver has not been
+// asked for its list since, it is written as by a repair, so that the driver still is.
 func writtenDown(ctx context.Context, c *cluster.Cluster, l *explain.Look, h *fence.Holder) (token string, err error) {
-	book := l.Survey.Book
+	pv, book := l.Pv.Name, l.Survey.Book
+	if h.NodeUID == "" && h.Node != nil {
+		return "", fmt.Errorf("which machine node %s is cannot be told while its driver is not registered there, so a release could not be bound to it. Nothing was written; try again", h.NodeName)
+	}
 	if book.Unasked() {
-		return "", fmt.Errorf("PersistentVolume %s has no ledger yet that a release could be bound to; have it written first: csi-fencepost ledger repair %s --yes", l.Pv.Name, cli.ShellQuote(l.Pv.Name))
+		p, err := rebuild(ctx, c, pv, io.Discard)
+		if err != nil {
+			return "", err
+		}
+		e := p.want.Get(h.NodeID)
+		if e == nil || e.NodeUID != h.NodeUID {
+			return "", errChanged(pv)
+		}
+		return e.Token, p.write(ctx, c)
 	}
 	var names []string
 	for _, pv := range book.PVs {
@@ -106,9 +118,13 @@ func writtenDown(ctx context.Context, c *cluster.Cluster, l *explain.Look, h *fe
 	}
 	e := book.Ledger.Get(h.NodeID)
 	if e == nil || e.NodeUID != h.NodeUID || e.Token == "" {
-		return "", fmt.Errorf("the ledger of PersistentVolume %s has changed while it was looked at. Nothing was released; try again", l.Pv.Name)
+		return "", errChanged(pv)
 	}
 	return e.Token, nil
+}
+
+func errChanged(pv string) error {
+	return fmt.Errorf("the ledger of PersistentVolume %s has changed while it was looked at. Nothing was released; try again", pv)
 }
 
 // look finds the holder. What a silent kubelet listed last says nothing of now,
@@ -184,7 +200,8 @@ func releasable(l *explain.Look, node, nodeID string) (*fence.Holder, error) {
 // listedInUse: the holder's own kubelet says that it uses the volume, or did
 // when it was last heard.
 func listedInUse(h *fence.Holder) bool {
-	return h.Node != nil && h.Node.InUse && (h.NodeUID == "" || h.Node.UID == h.NodeUID)
+	n := h.Here()
+	return n != nil && n.InUse
 }
 
 // inTheWay says why a release of that holder cannot be written.
@@ -197,7 +214,7 @@ func inTheWay(l *explain.Look, h *fence.Holder) error {
 	case listedInUse(h) && h.Liveness != fence.Stale:
 		return fmt.Errorf("node %s uses PersistentVolume %s: its kubelet lists it in volumesInUse. End the pods there that use it: %s", h.NodeName, pv, explain.PodsCommand(h.NodeName))
 	case h.Here() != nil && h.Node.BootID == "":
-		return fmt.Errorf("node %s reports no boot ID, so a release could not be told from one of before a reboot, and would not count. If the node is off: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, cli.ShellQuote(h.NodeName))
+		return fmt.Errorf("node %s reports no boot ID, so a release could not be told from one of before a reboot, and would not count; nor would another word. Turn the node off, delete the Node, then: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, cli.ShellQuote(h.NodeName))
 	case record.ReleaseOf(h).Life == record.Living && h.Attachment != nil && !h.Detaching():
 		return fmt.Errorf("node %s lives, and its VolumeAttachment %s of PersistentVolume %s is not being deleted, so pods there may use the volume at any time. "+
 			"End the pods there that use it, and Kubernetes deletes the VolumeAttachment; what lists them: %s", h.NodeName, h.Attachment.Name, pv, explain.PodsCommand(h.NodeName))

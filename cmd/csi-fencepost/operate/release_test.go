@@ -185,9 +185,47 @@ func TestAReleaseOfAHolderThatTheLedgerLacksWritesItDownFirst(t *testing.T) {
 			t.Fatalf("token %q, the ledger has %+v", token, parsed.Holders)
 		}
 	}
-	l.Survey.Book.Missing = true
-	if _, err := writtenDown(t.Context(), c, l, h); err == nil || !strings.Contains(err.Error(), "csi-fencepost ledger repair pv-1 --yes") {
-		t.Errorf("without a ledger: %v", err)
+}
+
+// Written without the driver's list, the ledger must not look as if it had been asked.
+func TestAReleaseWhereThereIsNoLedgerWritesTheFirstOneAsARepairDoes(t *testing.T) {
+	c := garbledCluster(t)
+	other := ledgerWith(t, c) // restored from a backup of another cluster
+	other.Cluster = "another"
+	carry(t, c, strings.Replace(other.String(), `"holders":null`, `"holders":[]`, 1))
+	look := func() (*explain.Look, *fence.Holder) {
+		l, err := explain.LookAt(t.Context(), c, "pv-1", 0, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := releasable(l, "n1", "")
+		if h == nil {
+			t.Fatal(err)
+		}
+		return l, h
+	}
+	l, h := look()
+	token, err := writtenDown(t.Context(), c, l, h)
+	if err != nil || token == "" {
+		t.Fatalf("token %q, %v", token, err)
+	}
+	if l, h = look(); h.Token != token || !l.Survey.Book.Unasked() {
+		t.Errorf("the holder is %+v, the driver counts as asked: %t", h, !l.Survey.Book.Unasked())
+	}
+}
+
+// An entry that says nothing of the machine could be bound to none.
+func TestAReleaseIsRefusedWhileTheNodesDriverIsNotRegistered(t *testing.T) {
+	c := garbledCluster(t)
+	carry(t, c, ledgerWith(t, c, clitest.Entry("i-9", "n9", "uid-9", "boot-9", fence.TakenOver)).String())
+	l, err := explain.LookAt(t.Context(), c, "pv-1", 0, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, _ := releasable(l, "n1", "")
+	h.NodeUID = ""
+	if _, err := writtenDown(t.Context(), c, l, h); err == nil || !strings.Contains(err.Error(), "its driver is not registered there") {
+		t.Errorf("%v", err)
 	}
 }
 

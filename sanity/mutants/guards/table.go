@@ -369,11 +369,18 @@ var table = []Guard{
 		Name: "release",
 		Says: "a release speaks of one volume, and of one publication of it",
 		Edits: []Edit{
-			{"fence/evidence", "VolumeRelease.Evidence", Becomes{Was: "rel.Volume != q.Volume", Is: "false"}},
-			{"fence/evidence", "VolumeRelease.Evidence", Becomes{Was: "rel.Token != q.Holder.Token", Is: "false"}},
+			{"fence/evidence", "releasesOf", Becomes{Was: "ids.Same(rel.Volume, q.Volume)", Is: "ids != nil"}},
+			{"fence/evidence", "releasesOf", Becomes{Was: "rel.Token == q.Holder.Token", Is: "true"}},
 		},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "the other volumes were taken from the node that wrote on: TakenInUse",
+	},
+	{
+		Name:   "release-old",
+		Says:   "a release of a silent node ends with a heartbeat",
+		Edits:  []Edit{{"fence", "Evidence.Ended", Becomes{Was: "!e.Living && e.LeaseRV != h.LeaseRV", Is: "false"}}},
+		Expect: "the oracle saw: TakenInUse|in vain",
+		Then:   "the volume was taken from the node that wrote on, on a word about an incident that was over: TakenInUse",
 	},
 	{
 		Name:   "live-migration",
