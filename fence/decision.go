@@ -366,9 +366,6 @@ func weigh(h *Holder, e, on *Evidence) Standing {
 	case h.liveness() == Alive:
 		st.Reason, st.Note = EvidenceContradicted, "the node renews its lease, so it runs"
 		return st
-	case e.Kind == VolumeRelease && h.Heir != "" && h.Here() == nil:
-		// Its Node is gone, and another node has its ID. Of one that was renamed the
-		// machine is on, and a person says that this volume is free of the old name.
 	case on != nil && e.Kind.claim():
 		st.Reason, st.Note = EvidenceContradicted, on.String()+" reads the machine as on"
 		return st

@@ -300,7 +300,7 @@ var table = []expectation{
 		with(VolumeRelease, func(e *Evidence) { e.BootID, e.LeaseRV = "", "" })),
 	refused("the same, when it had no Node, and one has its node ID since", EvidenceVoid, none, deleted, dropped, replaced, func(h *Holder) { h.Node.OwnsID = true },
 		with(VolumeRelease, func(e *Evidence) { e.BootID, e.LeaseRV = "boot-1", "" })),
-	gone("but for a machine that was renamed: it is on, rightly", HolderFenced, none, deleted, nodeGone, func(h *Holder) { h.Heir = "n9" }, with(VolumeRelease), with(PowerReading, readsOn)),
+	refused("whoever has its node ID now: that does not say that it is the same machine", EvidenceContradicted, none, deleted, nodeGone, func(h *Holder) { h.Heir = "n9" }, with(VolumeRelease), with(PowerReading, readsOn)),
 	refused("an agent that reads on vetoes a release of a machine whose Node is gone", EvidenceContradicted, none, deleted, nodeGone, with(VolumeRelease), with(PowerReading, readsOn)),
 	gone("a release of a machine whose Node is gone", HolderFenced, none, deleted, nodeGone, with(VolumeRelease)),
 	refused("the same: its lease was there then, and changed", EvidenceVoid, none, deleted, nodeGone, with(VolumeRelease, func(e *Evidence) { e.LeaseRV = "90" })),

@@ -175,6 +175,10 @@ func (s Standing) explain(volume string) (why, unblock string) {
 		return fmt.Sprintf("%s holds it, and %s does not prove it fenced: %s", who, s.Evidence, s.Note),
 			s.renew(volume, node)
 	case EvidenceContradicted:
+		if s.Evidence.Living {
+			return fmt.Sprintf("%s holds it; %s says that it does not use it, but %s", who, s.Evidence, s.Note),
+				fmt.Sprintf("let Kubernetes detach it: delete the pods of node %s that use it", node)
+		}
 		return fmt.Sprintf("%s holds it; %s says that it is fenced, but %s", who, s.Evidence, s.Note),
 			"find out which is true: a node that runs must be turned off before its volumes can move"
 	case TargetFenced:

@@ -79,7 +79,7 @@ var refusals = []refusal{
 		holding(deleted, unlisted, stale, with(OperatorConfirmation), with(PowerReading, readsOn))},
 	{"agents contradict each other", EvidenceContradicted, "PowerReading (someone)", "turned off", false,
 		holding(deleted, unlisted, stale, with(PowerReading), with(PowerReading, readsOn))},
-	{"release contradicted", EvidenceContradicted, "still lists", "turned off", false,
+	{"release contradicted", EvidenceContradicted, "still lists", "delete the pods of node", false,
 		holding(deleted, func(h *Holder) { h.Node.InUse = false }, with(VolumeRelease, living))},
 	{"target fenced", TargetFenced, "PowerReading (someone)", "come back", true, asking(stale, with(PowerReading))},
 	{"target leaving", TargetLeaving, "", "wait", true, func() Snapshot {

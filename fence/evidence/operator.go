@@ -114,7 +114,9 @@ func (v *VolumeRelease) Evidence(ctx context.Context, q Question) ([]fence.Evide
 	var found []fence.Evidence
 	for _, rel := range releasesOf(&q) {
 		e := saysFree(rel, &q)
-		passing := e.Void == fence.VoidNoBootID // a Node that has just registered may lack it
+		// A Node that has just registered may lack its boot ID, and a CSINode its driver
+		// while that is upgraded.
+		passing := e.Void == fence.VoidNoBootID || e.Void == fence.VoidNodeGone && q.Holder.Node != nil
 		if e.Void != rel.Void && !passing && !v.records.ReadOnly {
 			if _, err := v.records.Store.VoidRelease(ctx, q.Record.Node, rel.ID, e.Void, v.records.Actor); err != nil {
 				return nil, err

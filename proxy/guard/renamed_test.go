@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -283,5 +284,20 @@ func TestWhatARebootedNodeUsesIsContestedUnderItsBootWhateverElseHasItsID(t *tes
 		r.Lists("old", false, false) // a kubelet that has forgotten
 		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
 		r.Called()
+	}
+}
+
+// The entry is the old name's, whose machine may be another one: what stands there of
+// it stays, and no other Node's kubelet is heard of it.
+func TestWhatANodeWithABorrowedIDListsEndsNoContestOfTheHolders(t *testing.T) {
+	r := renamedAndListing(t)
+	r.Unsynced.Store(false)
+	contest := fence.Contest{BootID: "boot-of-old"}
+	r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("old")).Contest = &contest })
+	r.AttachmentWith("renamed", guardrig.ID("old"), time.Time{})
+	r.AttachmentWith("renamed", guardrig.ID("old"), guardrig.Now) // a refused publish leaves one
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
+	if c := r.Ledger().Get(guardrig.ID("old")).Contest; c == nil || !reflect.DeepEqual(*c, contest) {
+		t.Errorf("contested: %+v, want %+v as before", c, contest)
 	}
 }

@@ -205,10 +205,13 @@ func contestOf(h *fence.Holder) *fence.Contest {
 		// reboot mounts again without a publish.
 		c.BootID = h.Node.BootID
 	}
-	if h.Contest != nil && (unmounted || !h.Contest.OtherBoot(c.BootID)) {
+	moved := h.FormerBoot != ""
+	if h.Contest != nil && (unmounted || moved || !h.Contest.OtherBoot(c.BootID)) {
 		*c = *h.Contest // a contest of an earlier boot would hide this one
 	}
-	if own && h.Node.InUse && h.Speaks() {
+	// The entry is the old name's, whose Node may be there: the word of another Node's
+	// kubelet ends no contest of it.
+	if own && !moved && h.Node.InUse && h.Speaks() {
 		c.SeenReadySince = h.Node.ReadySince
 	}
 	return c

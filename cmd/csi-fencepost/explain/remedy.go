@@ -44,6 +44,9 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 	case fence.HolderListed:
 		return []remedy{{What: fmt.Sprintf("Delete the pods of node %s that use it, so that Kubernetes takes it off the node's volumesAttached", node), Commands: []string{PodsCommand(node), "kubectl delete pod -n NAMESPACE POD --force"}}}
 	case fence.EvidenceContradicted:
+		if st.Evidence != nil && st.Evidence.Living {
+			return []remedy{{What: fmt.Sprintf("Delete the pods of node %s that use it, so that Kubernetes takes it off the node's volumesAttached", node), Commands: []string{PodsCommand(node), "kubectl delete pod -n NAMESPACE POD --force"}}}
+		}
 		return []remedy{{What: fmt.Sprintf("Find out which is true: if node %s runs, turn it off, then say so again", node), Commands: []string{confirmCommand(s, h)}}}
 	case fence.EvidenceVoid:
 		if own && st.Evidence != nil && st.Evidence.Kind == fence.OutOfServiceTaint {

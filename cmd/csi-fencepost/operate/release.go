@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -100,27 +101,17 @@ func writtenDown(ctx context.Context, c *cluster.Cluster, l *explain.Look, h *fe
 		}
 		return e.Token, p.write(ctx, c)
 	}
-	var names []string
-	for _, pv := range book.PVs {
-		names = append(names, pv.Name)
-	}
+	// Held against what was looked at: whatever was written since makes it another ledger.
 	ledgers := ledger.New(c.Client, book.Ledger.Cluster, &csi.Identity{Driver: l.Driver})
-	entry := survey.EntryOf(h, fence.Held, ledgers.NewToken())
-	book, err = ledgers.Update(ctx, l.Survey.Volume, names, func(now *ledger.Ledger) bool {
-		if now.Get(h.NodeID) != nil {
-			return false
-		}
-		now.Put(entry)
-		return true
-	})
-	if err != nil {
+	entry, want := survey.EntryOf(h, fence.Held, ledgers.NewToken()), book.Ledger.Clone()
+	want.Put(entry)
+	switch _, err := ledgers.Write(ctx, book, want); {
+	case errors.Is(err, ledger.ErrConflict):
+		return "", errChanged(pv)
+	case err != nil:
 		return "", fmt.Errorf("the release has to be bound to the ledger, which lacks the holder, and it cannot be written there: %w", err)
 	}
-	e := book.Ledger.Get(h.NodeID)
-	if e == nil || e.NodeUID != h.NodeUID || e.Token == "" {
-		return "", errChanged(pv)
-	}
-	return e.Token, nil
+	return entry.Token, nil
 }
 
 func errChanged(pv string) error {
