@@ -84,7 +84,7 @@ func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evide
 	lifting := s.cut(&q) && q.Record.Fence(fence.StorageFence, q.Driver).Lifting != "" && a.Kind != fence.PowerReading
 	if s.cut(&q) && a.Storage != agent.On && (a.State != agent.Off || lifting) {
 		found = slices.DeleteFunc(found, func(e fence.Evidence) bool { return !e.On })
-		doubt, err := s.cannotTell(ctx, &q, late)
+		doubt, err := s.cannotTell(&q, late)
 		return append(found, doubt...), err
 	}
 	return found, nil
@@ -172,7 +172,7 @@ func settled(h *fence.Holder) bool {
 // cannotTell: the record says that the storage is cut off, the agents do not
 // say whether it still is. Where an operator says that they are wrong, the
 // record's word counts, unless the fence is being lifted.
-func (s *AgentReadings) cannotTell(ctx context.Context, q *Question, late bool) ([]fence.Evidence, error) {
+func (s *AgentReadings) cannotTell(q *Question, late bool) ([]fence.Evidence, error) {
 	f := q.Record.Fence(fence.StorageFence, q.Driver)
 	m := bound(q)
 	names := s.asker.StorageAgents(q.Holder.NodeName)
@@ -188,12 +188,12 @@ func (s *AgentReadings) cannotTell(ctx context.Context, q *Question, late bool) 
 	if f.Lifting != "" {
 		why = fence.VoidLifting
 	}
-	return inDoubt(ctx, q, f, why)
+	return inDoubt(q, f, why)
 }
 
 // inDoubt is what a storage fence amounts to of which nobody can tell whether it is
 // in place: why. It is void evidence where somebody else's word may be worth more.
-func inDoubt(ctx context.Context, q *Question, f *record.Fence, why string) ([]fence.Evidence, error) {
+func inDoubt(q *Question, f *record.Fence, why string) ([]fence.Evidence, error) {
 	if q.Holder.State == fence.NotInLedger || usesAlive(q) && !slices.ContainsFunc(releasesOf(q), func(rel *record.Release) bool { return saysFree(rel, q).Void == "" }) {
 		return nil, fmt.Errorf("node %s is cut off from the storage of %s (fence %s in its record), and %s. If it stays so, csi-fencepost fence withdraw %s --id %s --reason TEXT has the fence count no more",
 			q.Holder.NodeName, q.Driver, f.ID, why, q.Holder.NodeName, f.ID)

@@ -34,7 +34,7 @@ func (s *RecordedFences) Evidence(ctx context.Context, q Question) ([]fence.Evid
 			found = append(found, recorded(&q, f)...)
 			continue
 		}
-		doubt, err := inDoubt(ctx, &q, f, fence.VoidLifting)
+		doubt, err := inDoubt(&q, f, fence.VoidLifting)
 		if err != nil {
 			return nil, err
 		}

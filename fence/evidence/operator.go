@@ -10,9 +10,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
-const (
-	voidSameBoot = "the machine has registered again without having been off: its boot ID is the same"
-)
+const voidSameBoot = "the machine has registered again without having been off: its boot ID is the same"
 
 // OperatorConfirmation is a Source: an operator's word, in the node's record,
 // that a machine is off.

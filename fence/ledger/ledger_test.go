@@ -261,3 +261,14 @@ func TestOfTwoPVsEntriesTheOneThatAllowsLessCounts(t *testing.T) {
 		})
 	}
 }
+
+// Removed, as a garbled one is, it would lose every holder that it names.
+func TestALedgerOfANewerVersionIsToBeLeftAsItIs(t *testing.T) {
+	for _, text := range []string{`{"version":2}`, `{"version":1,"must":["seal"]}`} {
+		_, wrong := Parse(text)
+		says := (&GarbledError{PV: "pv-1", Err: wrong}).Error()
+		if !strings.Contains(says, "run the newer csi-fencepost") || !strings.Contains(says, "leave it as it is") || strings.Contains(says, "kubectl") {
+			t.Errorf("%s: %s", text, says)
+		}
+	}
+}

@@ -9,6 +9,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 const (
@@ -57,6 +59,10 @@ type GarbledError struct {
 }
 
 func (e *GarbledError) Error() string {
+	if format.IsNewer(e.Err) {
+		return fmt.Sprintf("the record of node %s (annotation %s of Lease %s/%s) cannot be read: %v; what it claims does not count until then, and it is whole, so leave it as it is",
+			e.Node, Annotation, e.Namespace, e.Lease, e.Err)
+	}
 	return fmt.Sprintf("the record of node %s (annotation %s of Lease %s/%s) cannot be read: %v; what it claims does not count; "+
 		"restore it, or remove it and confirm again: kubectl -n %s annotate lease %s %s-",
 		e.Node, Annotation, e.Namespace, e.Lease, e.Err, e.Namespace, e.Lease, Annotation)

@@ -307,3 +307,14 @@ func TestAGarbledRecordSaysWhereItIsAndHowToMendIt(t *testing.T) {
 		}
 	}
 }
+
+// Removed, as a garbled one is, it would lose what the newer version claims.
+func TestARecordOfANewerVersionIsToBeLeftAsItIs(t *testing.T) {
+	for _, text := range []string{`{"version":2,"node":"n1"}`, `{"version":1,"must":["releases.scope"],"node":"n1"}`} {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: LeaseName("n1"), Annotations: map[string]string{Annotation: text}}}
+		_, err := fromLease(lease, "n1")
+		if err == nil || !strings.Contains(err.Error(), "run the newer csi-fencepost") || !strings.Contains(err.Error(), "leave it as it is") || strings.Contains(err.Error(), "kubectl") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -30,6 +30,8 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 		machine = fmt.Sprintf("the older machine that was called %s (node ID %s)", node, h.NodeID)
 	}
 	off := remedy{What: fmt.Sprintf("If %s is off, and you have made sure that it is", machine), Commands: []string{confirmCommand(s, h)}}
+	endPods := remedy{What: fmt.Sprintf("Delete the pods of node %s that use it, so that Kubernetes takes it off the node's volumesAttached", node),
+		Commands: []string{PodsCommand(node), "kubectl delete pod -n NAMESPACE POD --force"}}
 	switch st.Reason {
 	case fence.HolderAlive, fence.HolderWanted:
 		return []remedy{
@@ -42,10 +44,10 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 			{What: "Or look on the node that nothing has the volume mounted or open, and say so", Commands: []string{releaseCommand(s, h)}},
 		}
 	case fence.HolderListed:
-		return []remedy{{What: fmt.Sprintf("Delete the pods of node %s that use it, so that Kubernetes takes it off the node's volumesAttached", node), Commands: []string{PodsCommand(node), "kubectl delete pod -n NAMESPACE POD --force"}}}
+		return []remedy{endPods}
 	case fence.EvidenceContradicted:
 		if st.Evidence != nil && st.Evidence.Living {
-			return []remedy{{What: fmt.Sprintf("Delete the pods of node %s that use it, so that Kubernetes takes it off the node's volumesAttached", node), Commands: []string{PodsCommand(node), "kubectl delete pod -n NAMESPACE POD --force"}}}
+			return []remedy{endPods}
 		}
 		return []remedy{{What: fmt.Sprintf("Find out which is true: if node %s runs, turn it off, then say so again", node), Commands: []string{confirmCommand(s, h)}}}
 	case fence.EvidenceVoid:
