@@ -57,7 +57,7 @@ func JudgePublish(s Snapshot, target string) Verdict {
 	if st, fenced := targetFenced(&s); fenced {
 		return Verdict{Action: Refuse, Reason: TargetFenced, Blocking: &st}
 	}
-	if t := s.Holder(target); t != nil && t.Detaching() && t.NodeName != s.Target.NodeName {
+	if t := s.Holder(target); t != nil && t.Detaching() && t.NodeName != s.Target.NodeName && !s.listedBesides(t, s.Target) {
 		return renamed(&s, t)
 	}
 	if s.Target.Detaching() {
@@ -65,7 +65,7 @@ func JudgePublish(s Snapshot, target string) Verdict {
 		// for the volume anew makes another VolumeAttachment first.
 		return leaving(s.Target)
 	}
-	if t := s.Holder(target); t != nil && t.State != TakenOver && t.OtherMachine(s.Target) {
+	if t := s.Holder(target); t != nil && t.State != TakenOver && !t.Same(s.Target) {
 		if st := usurped(t, s.Target); !st.Gone() {
 			return Verdict{Action: Refuse, Reason: st.Reason, Blocking: &st}
 		}
@@ -91,7 +91,9 @@ func JudgePublish(s Snapshot, target string) Verdict {
 		if !st.Gone() {
 			return Verdict{Action: Refuse, Reason: st.Reason, Blocking: &st}
 		}
-		v.Unpublish = append(v.Unpublish, st)
+		if h == s.Holder(h.NodeID) { // one unpublish is for all that have the ID
+			v.Unpublish = append(v.Unpublish, st)
+		}
 		v.Reason = st.Reason
 	}
 	return v
@@ -107,6 +109,13 @@ func usurped(h, target *Holder) Standing {
 		h = &old
 	}
 	return standing(h, Policy{})
+}
+
+// listedBesides: the node that asks lists the volume under the node ID of holder t,
+// whose machine it is not known to be. Nothing unpublishes the ID while it does, so
+// it does not wait for that.
+func (s *Snapshot) listedBesides(t, asks *Holder) bool {
+	return slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.NodeID == t.NodeID && h.NodeName == asks.NodeName })
 }
 
 // leaving is the verdict about a publish to a node that the volume is being
@@ -155,7 +164,19 @@ func JudgeUnpublish(s Snapshot, nodeID string) Verdict {
 		st := Standing{Holder: h, Reason: HolderRenamed}
 		return Verdict{Action: Answer, Reason: HolderRenamed, Subject: &st}
 	}
-	return JudgeHolder(s, h)
+	v := JudgeHolder(s, h)
+	for i := range s.Holders {
+		other := &s.Holders[i]
+		if v.Action == Refuse || other == h || other.NodeID != nodeID || nodeID == "" {
+			continue
+		}
+		// To the driver they are one. The entry that a contest would be written into is
+		// the first one's.
+		if besides := JudgeHolder(s, other); besides.Action == Refuse {
+			v, v.Contest = besides, false
+		}
+	}
+	return v
 }
 
 // JudgeHolder is JudgeUnpublish for a holder of the snapshot: of several without

@@ -483,6 +483,8 @@ func TestPublishToTheHolderItself(t *testing.T) {
 	for _, state := range []State{NotInLedger, Publishing, Held, TakenOver} {
 		s := base()
 		s.Holders[0].State = state
+		asks := s.Holders[0]
+		s.Target = &asks
 		v := JudgePublish(s, oldNode)
 		check(t, v, Allow, NoOtherHolder)
 		if len(v.Unpublish) != 0 {
@@ -510,13 +512,15 @@ func TestPublishToAnotherMachineUnderTheHoldersIDNeedsProofOfTheHolder(t *testin
 		check(t, v, Refuse, HolderUnknown)
 		checkBlocking(t, v, oldNode)
 	}
+	check(t, another(none, func(h *Holder) { h.SystemUUID = "" }), Refuse, HolderUnknown) // it may be another
 	for what, c := range map[string]change{
-		"it was released":           state(Released),
-		"it was taken over":         state(TakenOver),
-		"an operator says it":       with(OperatorConfirmation),
-		"one of the two is unknown": func(h *Holder) { h.SystemUUID = "" },
-		"it is the same machine":    func(h *Holder) { h.SystemUUID = "SYSTEM-9" },
-		"it is the same boot":       func(h *Holder) { h.BootID = "boot-2" },
+		"it was released":         state(Released),
+		"it was taken over":       state(TakenOver),
+		"an operator says it":     with(OperatorConfirmation),
+		"its Node is the asker's": func(h *Holder) { h.NodeUID, h.SystemUUID = "uid-2", "" },
+		"it is the same machine":  func(h *Holder) { h.SystemUUID = "SYSTEM-9" },
+		"it is the same boot":     func(h *Holder) { h.BootID = "boot-2" },
+		"nobody knows which":      func(h *Holder) { h.NodeUID, h.SystemUUID = "", "" },
 		// What is listed is what the machine that asks wants.
 		"confirmed, and the asker lists it": func(h *Holder) {
 			with(OperatorConfirmation)(h)
@@ -596,6 +600,7 @@ func TestPublishForAVolumeAttachmentThatIsBeingDeletedIsAborted(t *testing.T) {
 func TestPublishToARenamedNodeWaitsForTheUnpublishOfItsOldNameOrSaysWhatStopsIt(t *testing.T) {
 	s := base()
 	nodeGone(&s.Holders[0])
+	s.Holders[0].SystemUUID, s.Target.SystemUUID = "system-1", "system-1"
 	s.Target.NodeID, s.Target.Attachment = oldNode, &Attachment{Name: "csi-2"}
 	check(t, JudgePublish(s, oldNode), Allow, NoOtherHolder) // nothing takes it away
 	deleted(&s.Holders[0])
@@ -670,7 +675,7 @@ func TestPublishUnpublishesAllOthersInOrderOrNone(t *testing.T) {
 	s.Policy = revokes
 	s.Holders = []Holder{holder("a", dropped), holder("b", state(TakenOver), unlisted), holder("c", stale),
 		holder("d", unlisted, stale, with(PowerReading)),
-		holder(newNode, func(h *Holder) { h.NodeName = s.Target.NodeName })}
+		holder(newNode, func(h *Holder) { h.NodeName, h.NodeUID = s.Target.NodeName, s.Target.NodeUID })}
 	v := JudgePublish(s, newNode)
 	check(t, v, Allow, HolderFenced)
 	var got []string
@@ -692,6 +697,50 @@ func TestPublishUnpublishesAllOthersInOrderOrNone(t *testing.T) {
 		if len(v.Unpublish) != 0 {
 			t.Errorf("a refused publish would unpublish %v", v.Unpublish)
 		}
+	}
+}
+
+// The ledger's is the first. To the driver they are one, so one unpublish is for both.
+func TestHoldersOfOneNodeIDAreJudgedEachAndUnpublishedOnce(t *testing.T) {
+	two := func(first, other change) Snapshot {
+		s := base()
+		besides := s.Holders[0]
+		node := *besides.Node
+		node.UID = "uid-3"
+		besides.NodeName, besides.NodeUID, besides.State, besides.Token, besides.Attachment, besides.Node = "n3", "uid-3", NotInLedger, "", nil, &node
+		besides.Sources = []Source{FromVolumesInUse}
+		s.Holders = append(s.Holders, besides)
+		deleted(&s.Holders[0])
+		first(&s.Holders[0])
+		other(&s.Holders[1])
+		return s
+	}
+	off := func(h *Holder) { stale(h); unlisted(h); with(PowerReading)(h) }
+	for _, c := range []struct {
+		first, other change
+		blocks       string
+	}{{stale, off, "n1"}, {off, stale, "n3"}, {stale, stale, "n1"}} {
+		s := two(c.first, c.other)
+		for call, v := range map[string]Verdict{"publish": JudgePublish(s, newNode), "unpublish": JudgeUnpublish(s, oldNode)} {
+			check(t, v, Refuse, HolderStale)
+			if v.Blocking.Holder.NodeName != c.blocks || len(v.Unpublish) != 0 {
+				t.Errorf("%s: %s blocks, want %s; unpublishes %v", call, v.Blocking.Holder.NodeName, c.blocks, v.Unpublish)
+			}
+			if contests := call == "unpublish" && c.blocks == "n1"; v.Contest != contests {
+				t.Errorf("%s, %s blocks: contests the ledger's entry: %t, want %t", call, c.blocks, v.Contest, contests)
+			}
+		}
+	}
+	s := two(off, off)
+	v := JudgePublish(s, newNode)
+	check(t, v, Allow, HolderFenced)
+	if len(v.Unpublish) != 1 || v.Unpublish[0].Holder.NodeName != "n1" {
+		t.Errorf("unpublishes %v, want the ledger's alone", v.Unpublish)
+	}
+	v = JudgeUnpublish(s, oldNode)
+	check(t, v, Allow, HolderFenced)
+	if v.Subject.Holder.NodeName != "n1" {
+		t.Errorf("the subject is %s, want the ledger's", v.Subject.Holder.NodeName)
 	}
 }
 

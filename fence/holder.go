@@ -155,7 +155,8 @@ type Attachment struct {
 }
 
 // Holder is a node that may hold the volume. It is keyed by NodeID: a new
-// machine under an old name is another holder.
+// machine under an old name is another holder. A Node that lists the volume under
+// the node ID of a machine that it is not known to be is one more, after that one.
 type Holder struct {
 	NodeID   string
 	NodeName string
@@ -235,6 +236,28 @@ func OtherMachine(uuid, boot, otherUUID, otherBoot string) bool {
 // OtherMachine tells whether two that have one node ID are known to be two machines.
 func (h *Holder) OtherMachine(other *Holder) bool {
 	return OtherMachine(h.SystemUUID, h.BootID, other.SystemUUID, other.BootID)
+}
+
+// Same tells whether other, which has the holder's node ID, is known to be the holder's
+// machine, or is all that is known of it. Two that nothing tells apart may be two: then
+// nothing that is proven of the one is proven of the other. A Node's kubelet says of its
+// machine what it likes, so while the holder's own Node is there, no other Node is it.
+func (h *Holder) Same(other *Holder) bool {
+	switch {
+	case h.NodeUID == "" || other.NodeUID == "":
+		return !h.OtherMachine(other)
+	case h.NodeUID == other.NodeUID:
+		return !h.OtherMachine(other)
+	case h.NodeName != other.NodeName && h.OwnNode():
+		return false
+	}
+	return OneMachine(h.SystemUUID, h.BootID, other.SystemUUID, other.BootID)
+}
+
+// OneMachine tells whether two that have one node ID are known to be one machine: they
+// report one boot, or one system UUID.
+func OneMachine(uuid, boot, otherUUID, otherBoot string) bool {
+	return boot != "" && boot == otherBoot || SameSystem(uuid, otherUUID)
 }
 
 // SameSystem tells whether two system UUIDs are of one machine. An empty one, and
@@ -357,7 +380,8 @@ type Snapshot struct {
 	// Volume is the CSI volume handle; PV the PersistentVolume's name, if any.
 	Volume string
 	PV     string
-	// Holders, in a stable order, takenOver entries among them.
+	// Holders, in a stable order, takenOver entries among them. Of those with one node
+	// ID the ledger's is the first.
 	Holders []Holder
 	// Target is what is known of the node that a publish is for, holder or
 	// not; nil for an unpublish.
@@ -365,7 +389,8 @@ type Snapshot struct {
 	Policy Policy
 }
 
-// Holder returns the holder with that node ID.
+// Holder returns the holder with that node ID; of several the first, which is the
+// ledger's if that has one.
 func (s *Snapshot) Holder(nodeID string) *Holder {
 	for i := range s.Holders {
 		if s.Holders[i].NodeID == nodeID {

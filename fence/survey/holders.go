@@ -192,24 +192,57 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 		h = &fence.Holder{}
 		g.holders[key(id, name)] = h
 	}
+	info := node.Status.NodeInfo
 	switch {
 	case h.NodeName == name:
+		return h, nil
 	case h.NodeID == "" || h.State == fence.Released || h.State == fence.TakenOver:
 		// What the ledger says to be over was on a node of another name, which had
 		// this ID before. Here it is in use.
 		*h = fence.Holder{NodeID: id, NodeName: name, NodeUID: uid, Sources: h.Sources}
-	case fence.OtherMachine(h.SystemUUID, h.BootID, node.Status.NodeInfo.SystemUUID, node.Status.NodeInfo.BootID):
+		return h, nil
+	case fence.OtherMachine(h.SystemUUID, h.BootID, info.SystemUUID, info.BootID):
 		// What another machine lists is what it wants; the holder is who it was.
 		return nil, nil
-	case !h.From(fence.FromVolumesInUse) && !h.From(fence.FromVolumesAttached):
-		// The node of the other name does not list it, and its silence frees nobody
-		// from the one that does: one that was renamed, or was given the ID.
-		// Nothing that is known of that one's boot and kubelet is known of this one's.
-		h.FormerBoot = h.BootID
-		h.NodeName, h.NodeUID, h.BootID, h.SystemUUID, h.ReadySince = name, uid, "", "", ""
-		h.Attachment = g.attachmentOn(name, id)
 	}
+	moved, err := g.movedTo(ctx, h, node)
+	if err != nil {
+		return nil, err
+	}
+	if !moved {
+		return g.besides(h, node), nil
+	}
+	// Its silence under the name that is gone frees nobody from the Node that lists it.
+	// Nothing that is known of that one's boot and kubelet is known of this one's.
+	h.FormerBoot = h.BootID
+	h.NodeName, h.NodeUID, h.BootID, h.SystemUUID, h.ReadySince = name, uid, "", "", ""
+	h.Attachment = g.attachmentOn(name, id)
 	return h, nil
+}
+
+// movedTo: the holder's Node is gone, and its machine is known to be the one of this
+// Node, which was renamed or registered anew. While its own Node is there it is that
+// one, whatever another's kubelet says of itself.
+func (g *gathering) movedTo(ctx context.Context, h *fence.Holder, node *corev1.Node) (bool, error) {
+	if h.NodeName != "" {
+		own, err := g.node(ctx, h.NodeName)
+		if err != nil || own != nil && (h.NodeUID == "" || h.NodeUID == string(own.UID)) {
+			return false, err
+		}
+	}
+	info := node.Status.NodeInfo
+	return h.NodeUID == "" || fence.OneMachine(h.SystemUUID, h.BootID, info.SystemUUID, info.BootID), nil
+}
+
+// besides is a holder of its own for a Node that lists the volume under the node ID of
+// a holder that it is not known to be. The ledger has one entry for each ID, which is
+// that one's.
+func (g *gathering) besides(h *fence.Holder, node *corev1.Node) *fence.Holder {
+	k := h.NodeID + "\x00" + node.Name // sorted after h
+	if g.holders[k] == nil {
+		g.holders[k] = &fence.Holder{NodeID: h.NodeID, NodeName: node.Name, NodeUID: string(node.UID), Attachment: g.attachmentOn(node.Name, h.NodeID)}
+	}
+	return g.holders[k]
 }
 
 // unplaced is the holder on a node of that name of whose machine nothing is

@@ -179,7 +179,22 @@ func TestWhomANodesStatusSpeaksOf(t *testing.T) {
 		{"of both that have the ID and list it", func(w *world) {
 			w.node("and", listing)
 			w.put(liveCSINode("and", liveDriver, "id-old"))
-		}, []string{"id-old@and uid-and [volumesInUse]"}},
+		}, []string{"id-old@and uid-and [volumesInUse]", "id-old@old uid-old [volumesInUse]"}},
+		{"of both that have the ID, not of the one that the ledger has", func(w *world) {
+			w.inLedger(entry("old"))
+			w.node("and", func(n *corev1.Node) { listing(n); n.Status.NodeInfo.SystemUUID = "" })
+			w.put(liveCSINode("and", liveDriver, "id-old"))
+		}, []string{"id-old@old uid-old [ledger volumesInUse]", "id-old@and uid-and [volumesInUse]"}},
+		{"of one that cannot be told from it, besides", func(w *world) {
+			w.inLedger(entry("gone"))
+			w.node("old", func(n *corev1.Node) { listing(n); n.Status.NodeInfo.SystemUUID = "" })
+			w.put(liveCSINode("old", liveDriver, "id-gone"))
+		}, []string{"id-gone@gone uid-gone [ledger]", "id-gone@old uid-old [volumesInUse]"}},
+		{"of the same one, renamed", func(w *world) {
+			w.inLedger(entry("gone"))
+			w.node("old", func(n *corev1.Node) { listing(n); n.Status.NodeInfo.SystemUUID = "system-gone" })
+			w.put(liveCSINode("old", liveDriver, "id-gone"))
+		}, []string{"id-gone@old uid-old [ledger volumesInUse]"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -151,7 +151,7 @@ func (s *Survey) Ledger() *ledger.Ledger {
 		return l
 	}
 	for i := range s.Holders {
-		if h := &s.Holders[i]; h.State == fence.NotInLedger && h.NodeID != "" {
+		if h := &s.Holders[i]; h.State == fence.NotInLedger && h.NodeID != "" && h == s.Holder(h.NodeID) {
 			l.Put(EntryOf(h, fence.Held, s.NewToken()))
 		}
 	}
@@ -188,7 +188,7 @@ func (s *Surveyor) Publish(ctx context.Context, volume, target string, suspects 
 	asks := g.asker(target)
 	// Of the node that asks all is learned as target. The leases of the others are
 	// read last: what they prove has to hold until the driver is called.
-	itself := func(h *fence.Holder) bool { return h.NodeID == target && h.NodeName == asks }
+	itself := func(h *fence.Holder) bool { return h == g.holders[target] && h.NodeName == asks }
 	if err := g.target(ctx, target, asks, itself); err != nil {
 		return nil, err
 	}

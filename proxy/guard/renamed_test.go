@@ -221,13 +221,12 @@ func TestAMachineThatRebootsUnderAnotherNodeIDLetsGo(t *testing.T) {
 	}
 }
 
-// renamedAndListing: the old Node is there, silent, and lists nothing any more; the
-// renamed one has booted and lists what its pod waits for.
+// renamedAndListing: the old Node is gone, and the renamed one has booted and lists
+// what its pod waits for.
 func renamedAndListing(t *testing.T) *guardrig.Rig {
-	r := guardrig.Renamed(t, true)
+	r := guardrig.Renamed(t, false)
 	r.Stripped("renamed")
 	r.Unsynced.Store(true)
-	r.Lists("old", false, false)
 	r.Status("renamed", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "boot-2" })
 	r.Lists("renamed", true, false)
 	return r
@@ -245,6 +244,7 @@ func TestWhatTheOldNamesDetachContestsEndsWithAnyLaterBoot(t *testing.T) {
 	r.Lists("renamed", false, false)
 	r.Lives["renamed"] = fence.Stale
 	delete(r.Lives, "old")
+	r.Node("old", time.Now())
 	r.Reboot("old", "boot-3")
 	r.Must(r.UnpublishFrom(guardrig.ID("old")))
 	r.Called("unpublish id-old")

@@ -27,7 +27,7 @@ var chapters = []struct {
 }{
 	{"Where this project comes from", []string{"azure-firewall", "cstor-node-deleted", "vsphere-cassandra", "openshift-postgres"}},
 	{"Nodes that are silent, gone or another machine", []string{"force-detach", "failed-detach", "taint-alive", "taint-early", "taint-old",
-		"node-deleted", "scaled-in", "scaled-in-wait", "same-name", "same-name-va", "same-node-uid", "renamed", "silent-move", "rwop", "block",
+		"node-deleted", "scaled-in", "scaled-in-wait", "same-name", "same-name-va", "same-node-uid", "renamed", "borrowed-id", "silent-move", "rwop", "block",
 		"cloud-taint", "cloud-untold", "confirm", "release", "release-old"}},
 	{"Partitions", []string{"partition", "part-taint", "part-heals", "part-returns", "part-fenced"}},
 	{"Fencing and failover", []string{"power-off", "kernel-hang", "kubelet-gone", "paused-resumed", "quick-reboot", "level-two", "no-agent", "bmc-stuck-on",

@@ -34,6 +34,13 @@ var operators = []scenario{
 		guardedOnly: true,
 		story:       releasedBefore,
 	},
+	{
+		name:        "borrowed-id",
+		rule:        "R1: what is proven of a node that says another one's node ID and system UUID of itself frees nothing that the other has",
+		options:     bed.StageOptions{Config: "fencing: {suspectAfter: 12s, maxUnhealthy: 100%}"},
+		guardedOnly: true,
+		story:       borrowedID,
+	},
 }
 
 // explains runs `csi-fencepost explain pv` and fails unless it says all of parts.
@@ -179,3 +186,26 @@ func releasedBefore(p *play) {
 
 // shutdownTaint is what a cloud's node controller puts on a stopped instance.
 var shutdownTaint = corev1.Taint{Key: "node.cloudprovider.kubernetes.io/shutdown", Effect: corev1.TaintEffectNoSchedule}
+
+// borrowedID: a kubelet says of its own node what it likes, and lists what it waits
+// for.
+func borrowedID(p *play) {
+	v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+	db := p.Pod("db", old, v)
+	db.WaitRunning(60 * time.Second)
+	borrower := p.Borrow(old, "borrower")
+	wants := p.Pod("wants", borrower, v)
+	p.WaitFor(60*time.Second, "the borrower lists the volume", func() bool { return len(borrower.Get().Status.VolumesInUse) > 0 })
+	old.CutOff()
+	borrower.CutOff()
+	old.WaitNotReady()
+	borrower.WaitNotReady()
+	db.ForceDelete()
+	wants.ForceDelete()
+	borrower.Confirm()
+	db2 := p.Pod("db2", next, v)
+	p.stands(v, old, next, db2, fence.HolderStale)
+	old.PowerOff()
+	old.Taint(bed.OutOfServiceTaint)
+	p.moves(v, db2, next, "the operator's taint")
+}

@@ -276,6 +276,8 @@ func (p *repair) adopt() {
 			p.origins[h.NodeID] = "named by " + named
 		case h.NodeID == "":
 			p.notes = append(p.notes, fmt.Sprintf("Node %s is named by %s, and its node ID is not known, so that it cannot stand in the ledger. Those sources go on to name it.", h.NodeName, named))
+		case h != s.Holder(h.NodeID):
+			p.notes = append(p.notes, fmt.Sprintf("Node %s is named by %s under the node ID of %s, which has that ID's entry. Those sources go on to name it.", h.NodeName, named, s.Holder(h.NodeID).Describe()))
 		default:
 			p.want.Put(survey.EntryOf(h, fence.Held, s.NewToken()))
 			p.origins[h.NodeID] = "named by " + named

@@ -90,6 +90,10 @@ func writtenDown(ctx context.Context, c *cluster.Cluster, l *explain.Look, h *fe
 	if h.NodeUID == "" && h.Node != nil {
 		return "", fmt.Errorf("which machine node %s is cannot be told while its driver is not registered there, so a release could not be bound to it. Nothing was written; try again", h.NodeName)
 	}
+	if first := l.Survey.Holder(h.NodeID); first.NodeName != h.NodeName {
+		return "", fmt.Errorf("node %s has the node ID of node %s, whose the entry of that ID in the ledger is, so a release could not be told from one of that node's. Nothing was written. What node %s lists counts until it lists it no more, or until csi-fencepost fence confirm %s says that it is off",
+			h.NodeName, first.NodeName, h.NodeName, h.NodeName)
+	}
 	if book.Unasked() {
 		p, err := rebuild(ctx, c, pv, io.Discard)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
@@ -186,6 +187,44 @@ func TestAReleaseOfAHolderThatTheLedgerLacksWritesItDownFirst(t *testing.T) {
 	// Another one has been written since the look.
 	if token, err := writtenDown(t.Context(), c, l, h); err == nil {
 		t.Errorf("written over another ledger, with token %q", token)
+	}
+}
+
+// The ledger has one entry for each node ID. What is released by it is that one's.
+func TestAReleaseOfANodeThatBorrowsAnIDIsNotWrittenOverTheEntryOfAnother(t *testing.T) {
+	c := garbledCluster(t)
+	const id = "i-1"
+	before := ledgerWith(t, c, clitest.Entry(id, "n0", "uid-0", "boot-0", fence.Publishing)).String()
+	carry(t, c, before)
+	n, err := c.Client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n = n.DeepCopy()
+	n.Status.VolumesInUse = []corev1.UniqueVolumeName{(&csi.Identity{Driver: clitest.Driver}).UniqueName(clitest.Handle)}
+	if _, err := c.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := explain.LookAt(t.Context(), c, "pv-1", 0, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := releasable(l, "n1", "")
+	if h == nil || h.NodeID != id || h.Token != "" {
+		t.Fatalf("the holder is %+v, %v; want n1 under %s, besides n0", h, err, id)
+	}
+	if _, err := writtenDown(t.Context(), c, l, h); err == nil || !strings.Contains(err.Error(), "node n1 has the node ID of node n0") {
+		t.Errorf("%v", err)
+	}
+	if now := pvOf(t, c).Annotations[ledger.Annotation]; now != before {
+		t.Errorf("the ledger is %s, want %s", now, before)
+	}
+	p, err := rebuild(t.Context(), c, "pv-1", io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := p.want.Get(id); e == nil || e.NodeName != "n0" || len(p.notes) == 0 || !strings.Contains(p.notes[0], "Node n1 is named by") {
+		t.Errorf("a repair would write %+v, and says %q", e, p.notes)
 	}
 }
 

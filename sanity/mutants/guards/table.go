@@ -383,6 +383,16 @@ var table = []Guard{
 		Then:   "the volume was taken from the node that wrote on, on a word about an incident that was over: TakenInUse",
 	},
 	{
+		Name: "borrowed-id",
+		Says: "while a holder's own Node is there, no other Node is taken for its machine; what that one lists is a holder besides",
+		Edits: []Edit{
+			{"fence/survey", "gathering.movedTo", Becomes{Was: `h.NodeUID == "" || h.NodeUID == string(own.UID)`, Is: `own.UID == ""`}},
+			{"fence/survey", "gathering.ofMachine", Becomes{Was: "g.besides(h, node)", Is: "h"}},
+		},
+		Expect: "the oracle saw: TakenInUse",
+		Then:   "the volume was taken from the node that wrote on, since the one that said to be it was off: TakenInUse",
+	},
+	{
 		Name:   "live-migration",
 		Says:   "a publish for many writers is not judged",
 		Edits:  []Edit{{"csi", "SingleWriter", CaseOut{Value: "spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER"}}},
