@@ -241,15 +241,16 @@ func (h *Holder) OtherMachine(other *Holder) bool {
 // Same tells whether other, which has the holder's node ID, is known to be the holder's
 // machine, or is all that is known of it. Two that nothing tells apart may be two: then
 // nothing that is proven of the one is proven of the other. A Node's kubelet says of its
-// machine what it likes, so while the holder's own Node is there, no other Node is it.
+// machine what it likes, so while a Node of the holder's name is there that may be its
+// machine, no other Node is it.
 func (h *Holder) Same(other *Holder) bool {
 	switch {
-	case h.NodeUID == "" || other.NodeUID == "":
+	case h.NodeName == "" || h.NodeName == other.NodeName && (h.NodeUID == "" || other.NodeUID == ""):
 		return !h.OtherMachine(other)
 	case h.NodeUID == other.NodeUID:
 		return !h.OtherMachine(other)
-	case h.NodeName != other.NodeName && h.OwnNode():
-		return false
+	case h.NodeName != other.NodeName && h.Node != nil && !OtherMachine(h.SystemUUID, h.BootID, h.Node.SystemUUID, h.Node.BootID):
+		return false // that Node is, or may be, the holder's
 	}
 	return OneMachine(h.SystemUUID, h.BootID, other.SystemUUID, other.BootID)
 }

@@ -213,25 +213,26 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 		return g.besides(h, node), nil
 	}
 	// Its silence under the name that is gone frees nobody from the Node that lists it.
-	// Nothing that is known of that one's boot and kubelet is known of this one's.
+	// Nothing that is known of that one's boot and kubelet is known of this one's; what is
+	// proven has to be of the system that the ledger names.
 	h.FormerBoot = h.BootID
-	h.NodeName, h.NodeUID, h.BootID, h.SystemUUID, h.ReadySince = name, uid, "", "", ""
+	h.NodeName, h.NodeUID, h.BootID, h.ReadySince = name, uid, "", ""
 	h.Attachment = g.attachmentOn(name, id)
 	return h, nil
 }
 
 // movedTo: the holder's Node is gone, and its machine is known to be the one of this
-// Node, which was renamed or registered anew. While its own Node is there it is that
-// one, whatever another's kubelet says of itself.
+// Node, which was renamed. While a Node of its name is there that may be its machine,
+// registered anew or not, it is that one, whatever another's kubelet says of itself.
 func (g *gathering) movedTo(ctx context.Context, h *fence.Holder, node *corev1.Node) (bool, error) {
 	if h.NodeName != "" {
 		own, err := g.node(ctx, h.NodeName)
-		if err != nil || own != nil && (h.NodeUID == "" || h.NodeUID == string(own.UID)) {
+		if err != nil || own != nil && !fence.OtherMachine(h.SystemUUID, h.BootID, own.Status.NodeInfo.SystemUUID, own.Status.NodeInfo.BootID) {
 			return false, err
 		}
 	}
 	info := node.Status.NodeInfo
-	return h.NodeUID == "" || fence.OneMachine(h.SystemUUID, h.BootID, info.SystemUUID, info.BootID), nil
+	return h.NodeName == "" || fence.OneMachine(h.SystemUUID, h.BootID, info.SystemUUID, info.BootID), nil
 }
 
 // besides is a holder of its own for a Node that lists the volume under the node ID of

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -158,5 +159,51 @@ func TestOfTwoWithOneIDTheFirstIsAdopted(t *testing.T) {
 	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
 	if l := r.Ledger(); len(l.Holders) != 1 || l.Holders[0].NodeName != "old" || l.Holders[0].State != fence.Held {
 		t.Errorf("the ledger says %+v", l.Holders)
+	}
+}
+
+// Its entry names the Node of before until the next publish there.
+func TestANodeThatBorrowsAnIDTakesNothingFromOneThatRegisteredAnew(t *testing.T) {
+	for _, name := range []string{"evil", "zebra"} {
+		for _, listed := range []bool{false, true} {
+			r := borrowed(t, name, "system-evil", "boot-of-old", listed)
+			r.RenewUID("old")
+			delete(r.Lives, "old")
+			r.Lives[name] = fence.Stale
+			r.Guard.Surveyor.Sources = []evidence.Source{off{name}}
+			if err := r.PublishTo("next"); status.Code(err) != codes.FailedPrecondition {
+				t.Errorf("%s, listed: %t: published: %v", name, listed, err)
+			}
+			r.Attachment("old", guardrig.Now)
+			r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
+			r.Stripped("old")
+			r.AttachmentWith(name, guardrig.ID("old"), time.Time{})
+			r.Refused(r.PublishTo("old"), codes.FailedPrecondition)
+			r.Called()
+		}
+	}
+}
+
+// Without a ledger, and with the Node gone, nobody knows the machine's boot.
+func TestANodeThatBorrowsAnIDTakesNothingFromOneOfWhichOnlyAVolumeAttachmentSpeaks(t *testing.T) {
+	for _, listsLater := range []bool{false, true} {
+		r := guardrig.New(t, fence.Policy{})
+		r.Node("next", guardrig.HourAgo)
+		r.Heir("old", "evil")
+		r.Stripped("evil")
+		r.Lease("evil", "7")
+		r.Watched = "7"
+		r.Status("evil", func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = "system-evil" })
+		r.Deleting("old")
+		r.Lists("evil", !listsLater, false)
+		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
+		r.Lists("evil", true, false)
+		r.Lives["evil"] = fence.Stale
+		r.Guard.Surveyor.Sources = []evidence.Source{off{"evil"}}
+		r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "node old (ID id-old) held it")
+		r.Lists("evil", false, false)
+		delete(r.Lives, "evil")
+		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "node old")
+		r.Called()
 	}
 }

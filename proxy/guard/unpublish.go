@@ -259,7 +259,7 @@ func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.C
 // goes away meanwhile.
 func leavingEntry(s *survey.Survey, l *ledger.Ledger, st fence.Standing) ledger.Entry {
 	e := survey.EntryOf(st.Holder, fence.Leaving, "")
-	if known := l.Get(st.Holder.NodeID); known != nil && known.State != fence.TakenOver {
+	if known := l.Get(st.Holder.NodeID); known != nil && known.State != fence.TakenOver && (st.Holder.State != fence.NotInLedger || known.NodeName == st.Holder.NodeName) {
 		e = *known
 	}
 	if e.Token == "" {

@@ -386,7 +386,7 @@ var table = []Guard{
 		Name: "borrowed-id",
 		Says: "while a holder's own Node is there, no other Node is taken for its machine; what that one lists is a holder besides",
 		Edits: []Edit{
-			{"fence/survey", "gathering.movedTo", Becomes{Was: `h.NodeUID == "" || h.NodeUID == string(own.UID)`, Is: `own.UID == ""`}},
+			{"fence/survey", "gathering.movedTo", Becomes{Was: "!fence.OtherMachine(h.SystemUUID, h.BootID, own.Status.NodeInfo.SystemUUID, own.Status.NodeInfo.BootID)", Is: `own.UID == ""`}},
 			{"fence/survey", "gathering.ofMachine", Becomes{Was: "g.besides(h, node)", Is: "h"}},
 		},
 		Expect: "the oracle saw: TakenInUse",
