@@ -245,9 +245,7 @@ func (h *Holder) OtherMachine(other *Holder) bool {
 // machine, no other Node is it.
 func (h *Holder) Same(other *Holder) bool {
 	switch {
-	case h.NodeName == "" || h.NodeName == other.NodeName && (h.NodeUID == "" || other.NodeUID == ""):
-		return !h.OtherMachine(other)
-	case h.NodeUID == other.NodeUID:
+	case h.NodeName == "", h.NodeUID == other.NodeUID, h.NodeName == other.NodeName && (h.NodeUID == "" || other.NodeUID == ""):
 		return !h.OtherMachine(other)
 	case h.NodeName != other.NodeName && h.Node != nil && !OtherMachine(h.SystemUUID, h.BootID, h.Node.SystemUUID, h.Node.BootID):
 		return false // that Node is, or may be, the holder's

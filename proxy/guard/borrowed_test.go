@@ -207,3 +207,15 @@ func TestANodeThatBorrowsAnIDTakesNothingFromOneOfWhichOnlyAVolumeAttachmentSpea
 		r.Called()
 	}
 }
+
+// What is left of the one that let go is not what is taken from the other.
+func TestAReleasedEntryIsNotMadeTheLeavingOneOfAnotherNodeWithItsID(t *testing.T) {
+	r := borrowed(t, "zebra", "system-zebra", "boot-zebra", false)
+	r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("old")).State = fence.Released })
+	r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+	r.Stripped("old")
+	r.Lives["old"], r.Lives["zebra"] = fence.Unknown, fence.Stale
+	r.Guard.Surveyor.Sources = []evidence.Source{off{"zebra"}}
+	r.Must(r.PublishTo("next"))
+	r.Called("unpublish id-old", "publish id-next")
+}

@@ -88,12 +88,20 @@ func TestTheNodeThatUsesTheVolumeIsJudgedWhicheverAttachmentComesFirst(t *testin
 				r.Heir(old, "renamed")
 				r.Deleting(old) // its Node is gone, and it is stuck
 				r.Lists("renamed", true, true)
-				r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "node renamed")
+				// What is told is the first one's, which blocks as well: its Node is gone.
+				published, unpublished, waits := fence.HolderAlive, fence.HolderAlive, "renamed"
+				if old == first {
+					published = fence.HolderUnknown
+				}
+				if old == first && !p.ForwardUnfenced {
+					unpublished, waits = fence.HolderUnknown, old
+				}
+				r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "["+string(published)+"]", "node renamed")
 				h := listen(r)
-				r.Refused(r.UnpublishFrom(guardrig.ID(old)), codes.FailedPrecondition, "node renamed")
+				r.Refused(r.UnpublishFrom(guardrig.ID(old)), codes.FailedPrecondition, "["+string(unpublished)+"]", "node renamed")
 				r.AttachmentWith("renamed", guardrig.ID(old), guardrig.Now)
-				r.Refused(r.UnpublishFrom(guardrig.ID(old)), codes.FailedPrecondition, "node renamed")
-				if a, b := h.decisions[0].NodeName, h.decisions[1].NodeName; a != old || b != "renamed" && b != old { // what is told of the first of both, which blocks as well
+				r.Refused(r.UnpublishFrom(guardrig.ID(old)), codes.FailedPrecondition, "["+string(unpublished)+"]", "node renamed")
+				if a, b := h.decisions[0].NodeName, h.decisions[1].NodeName; a != old || b != waits {
 					t.Errorf("whose VolumeAttachment waits: %s, and then %s", a, b)
 				}
 				r.Called()

@@ -44,14 +44,6 @@ func (s *Stage) Rename(old *Node, name string) *Node {
 	return s.addNode(name, strings.TrimPrefix(old.ID, s.Name+"-"), old.kube.SystemUUID(), 0)
 }
 
-// Borrow adds a machine whose kubelet says what another one's does: the driver's node
-// ID of it, and its system UUID. The array knows the two as one, so their power is
-// switched together.
-func (s *Stage) Borrow(from *Node, name string) *Node {
-	s.T.Helper()
-	return s.Rename(from, name)
-}
-
 func (s *Stage) addNode(name, id, systemUUID string, clockOffset time.Duration) *Node {
 	s.T.Helper()
 	n := &Node{Name: s.Name + "-" + name, ID: s.Name + "-" + id, stage: s}

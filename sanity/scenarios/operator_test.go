@@ -193,7 +193,7 @@ func borrowedID(p *play) {
 	v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
 	db := p.Pod("db", old, v)
 	db.WaitRunning(60 * time.Second)
-	borrower := p.Borrow(old, "borrower")
+	borrower := p.Rename(old, "borrower") // while old is on: the array knows the two as one
 	wants := p.Pod("wants", borrower, v)
 	p.WaitFor(60*time.Second, "the borrower lists the volume", func() bool { return len(borrower.Get().Status.VolumesInUse) > 0 })
 	old.CutOff()
