@@ -73,7 +73,7 @@ func JudgePublish(s Snapshot, target string) Verdict {
 	v := Verdict{Action: Allow, Reason: NoOtherHolder}
 	for i := range s.Holders {
 		h := &s.Holders[i]
-		if h.NodeID == target || h.State == TakenOver && !h.observed() {
+		if h == s.Holder(target) || h.NodeID == target && h.NodeName == s.Target.NodeName || h.State == TakenOver && !h.observed() {
 			continue
 		}
 		st := standing(h, s.Policy)
@@ -172,7 +172,7 @@ func JudgeUnpublish(s Snapshot, nodeID string) Verdict {
 		}
 		// To the driver they are one. The entry that a contest would be written into is
 		// the first one's.
-		if besides := JudgeHolder(s, other); besides.Action == Refuse {
+		if besides := JudgeHolder(s, other); besides.Action == Refuse && !(h.State.Pending() && other.waits()) {
 			v, v.Contest = besides, false
 		}
 	}
@@ -230,6 +230,16 @@ func wanted(h *Holder) bool { return kept(h) && !revocable(h) }
 func kept(h *Holder) bool {
 	a := h.Attachment
 	return a != nil && a.DeletedAt.IsZero() && (a.Attached || h.State == Publishing)
+}
+
+// waits: what the Node lists in use has not been attached to it yet, and its publish
+// waits for the unpublish that has begun. A kubelet mounts by a VolumeAttachment that
+// says attached, and after its Node lists the volume as attached (K8s
+// operation_generator.go, GenerateVerifyControllerAttachedVolumeFunc).
+func (h *Holder) waits() bool {
+	_, attached := h.listing()
+	a := h.Attachment
+	return a != nil && a.DeletedAt.IsZero() && !a.Attached && !attached
 }
 
 // standing judges one holder, in the order of the design: released, fenced,

@@ -169,8 +169,8 @@ func addListed(h *fence.Holder, inUse, attached bool) {
 }
 
 // ofMachine finds the holder that a Node's status speaks of: the ledger's for
-// that very machine, else the one with the node ID that its CSINode carries; nil:
-// that is another machine's.
+// that very machine, else the one with the node ID that its CSINode carries, else, if
+// that is another machine's, one besides.
 func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Holder, error) {
 	name, uid := node.Name, string(node.UID)
 	for _, h := range g.sorted() {
@@ -202,8 +202,7 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 		*h = fence.Holder{NodeID: id, NodeName: name, NodeUID: uid, Sources: h.Sources}
 		return h, nil
 	case fence.OtherMachine(h.SystemUUID, h.BootID, info.SystemUUID, info.BootID):
-		// What another machine lists is what it wants; the holder is who it was.
-		return nil, nil
+		return g.besides(h, node), nil
 	}
 	moved, err := g.movedTo(ctx, h, node)
 	if err != nil {

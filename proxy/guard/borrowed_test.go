@@ -219,3 +219,60 @@ func TestAReleasedEntryIsNotMadeTheLeavingOneOfAnotherNodeWithItsID(t *testing.T
 	r.Must(r.PublishTo("next"))
 	r.Called("unpublish id-old", "publish id-next")
 }
+
+// What lists a volume under the ID of a machine that it is known not to be holds it too:
+// nothing in the ledger says so, for that has one entry for each ID.
+func TestAnotherMachineThatListsUnderAnIDIsJudgedForIt(t *testing.T) {
+	for _, uuid := range []string{"", "system-zebra"} {
+		r := borrowed(t, "zebra", uuid, "boot-zebra", false)
+		delete(r.Lives, "old")
+		r.Lists("zebra", true, true)
+		r.Refused(r.PublishTo("old"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node zebra (ID id-old) holds it")
+		r.Lists("old", false, false)
+		r.Attachment("old", guardrig.Now)
+		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node zebra")
+		r.Called()
+		r.Stripped("old")
+		r.Attachment("old", time.Time{})
+		r.Lives["zebra"] = fence.Stale
+		r.Guard.Surveyor.Sources = []evidence.Source{off{"zebra"}}
+		r.Lists("zebra", true, false)
+		r.Must(r.PublishTo("old"))
+		r.Called("publish id-old") // to the driver they are one
+	}
+}
+
+// An unpublish that has begun and a publish that waits for it do not wait for each other:
+// what waits has not been attached.
+func TestAnUnpublishThatHasBegunDoesNotWaitForANodeThatWaitsForIt(t *testing.T) {
+	for _, begun := range []bool{true, false} {
+		for what, change := range map[string]func(*guardrig.Rig){
+			"":                            func(*guardrig.Rig) {},
+			"it was attached":             func(r *guardrig.Rig) { r.SaysAttached("zebra") },
+			"it lists it as attached":     func(r *guardrig.Rig) { r.Lists("zebra", true, true) },
+			"it is taken from there":      func(r *guardrig.Rig) { r.AttachmentWith("zebra", guardrig.ID("old"), guardrig.Now) },
+			"nobody attaches it to there": func(r *guardrig.Rig) { r.Stripped("zebra") },
+		} {
+			r := borrowed(t, "zebra", "system-old", "boot-of-zebra", false)
+			if begun {
+				r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("old")).State = fence.Leaving })
+			}
+			r.Lists("old", true, false)
+			r.Attachment("old", guardrig.Now)
+			r.AttachmentWith("zebra", guardrig.ID("old"), time.Time{})
+			change(r)
+			r.Guard.Surveyor.Sources = []evidence.Source{off{"old"}}
+			err := r.UnpublishFrom(guardrig.ID("old"))
+			if !begun || what != "" {
+				r.Refused(err, codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]", "node zebra")
+				r.Called()
+				continue
+			}
+			r.Must(err)
+			r.Called("unpublish id-old")
+			r.Stripped("old")
+			r.Must(r.PublishTo("old"))
+			r.WantHolder("zebra", fence.Publishing)
+		}
+	}
+}

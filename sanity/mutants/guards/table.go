@@ -387,7 +387,8 @@ var table = []Guard{
 		Says: "while a holder's own Node is there, no other Node is taken for its machine; what that one lists is a holder besides",
 		Edits: []Edit{
 			{"fence/survey", "gathering.movedTo", Becomes{Was: "!fence.OtherMachine(h.SystemUUID, h.BootID, own.Status.NodeInfo.SystemUUID, own.Status.NodeInfo.BootID)", Is: `own.UID == ""`}},
-			{"fence/survey", "gathering.ofMachine", Becomes{Was: "g.besides(h, node)", Is: "h"}},
+			{"fence/survey", "gathering.besides", Becomes{Was: "h.NodeID + \"\\x00\" + node.Name", Is: "h.NodeID"}},
+			{"fence/survey", "gathering.ofMachine", Becomes{Was: `h.NodeName, h.NodeUID, h.BootID, h.ReadySince = name, uid, "", ""`, Is: `h.NodeName, h.NodeUID, h.BootID, h.SystemUUID = name, uid, "", ""`}},
 		},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "the volume was taken from the node that wrote on, since the one that said to be it was off: TakenInUse",
