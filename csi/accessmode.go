@@ -20,6 +20,13 @@ func SingleWriter(capability *spec.VolumeCapability, readonly bool) bool {
 	return true
 }
 
+// BesideAWriter tells whether a publish with that capability may be one beside a node
+// that writes ("Can be published at multiple nodes simultaneously. Only one of the node
+// can be used as read/write. The rest will be readonly.", CSI spec, AccessMode).
+func BesideAWriter(capability *spec.VolumeCapability) bool {
+	return capability.GetAccessMode().GetMode() == spec.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER
+}
+
 // Writers is how many nodes may write to a volume at once, as far as its
 // PersistentVolume tells.
 type Writers int

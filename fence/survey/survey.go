@@ -132,6 +132,12 @@ func (s *Survey) PVNames() []string {
 	return names
 }
 
+// KeepRecorded leaves of the holders those that the ledger names: for a publish of what
+// many nodes may have at once, for which nobody else stands in the way.
+func (s *Survey) KeepRecorded() {
+	s.Holders = slices.DeleteFunc(s.Holders, func(h fence.Holder) bool { return h.State == fence.NotInLedger })
+}
+
 // Ledger is a copy of the ledger that an action starts from: what was read,
 // and, where there was none or a repair wrote it, the holders that the other
 // sources know. Those that only the driver lists are among them: once the guard

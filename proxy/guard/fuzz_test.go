@@ -262,15 +262,8 @@ func taken(m proto.Message) bool {
 	case *spec.ControllerUnpublishVolumeRequest:
 		return m.GetVolumeId() == guardrig.Handle && (m.GetNodeId() == "" || m.GetNodeId() == "id-old")
 	case *spec.ControllerPublishVolumeRequest:
-		many := m.GetReadonly()
-		switch m.GetVolumeCapability().GetAccessMode().GetMode() {
-		case spec.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:
-			many = true
-		case spec.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER:
-		default:
-			many = false
-		}
-		return m.GetVolumeId() == guardrig.Handle && m.GetNodeId() != "id-old" && !many
+		reads := m.GetReadonly() && m.GetVolumeCapability().GetAccessMode().GetMode() == spec.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER
+		return m.GetVolumeId() == guardrig.Handle && m.GetNodeId() != "id-old" && !reads
 	}
 	return true
 }

@@ -54,6 +54,7 @@ type Decision struct {
 	Holder   *fence.Holder // the one that a refusal is about
 	Text     string
 	Observed bool // mode Observe: the call was forwarded all the same
+	Shared   bool // a publish for many nodes
 }
 
 // The two calls, as decisions, metrics and log lines name them.
@@ -72,7 +73,7 @@ type Options struct {
 
 // New makes a Guard.
 func New(o Options) *Guard {
-	return &Guard{Options: o, busy: map[string]bool{}, leaving: map[string]time.Time{}}
+	return &Guard{Options: o, busy: map[string]string{}, shared: map[string]int{}, leaving: map[string]time.Time{}}
 }
 
 // Guard is the proxy.Guard that holds the rules for single-writer volumes. It
@@ -81,7 +82,9 @@ type Guard struct {
 	Options
 
 	mu   sync.Mutex
-	busy map[string]bool // volumes with a call under way
+	busy map[string]string // the call that is under way, of volumes that are locked
+	// shared: how many publishes for many nodes are under way, by volume.
+	shared map[string]int
 	// leaving: since when this process has seen an entry's unpublish pending,
 	// by token, while Kubernetes wants the volume back on that very node.
 	leaving map[string]time.Time
@@ -94,20 +97,25 @@ func (g *Guard) ControllerPublishVolume(ctx context.Context, req *spec.Controlle
 		return nil, err
 	}
 	if !csi.SingleWriter(req.GetVolumeCapability(), req.GetReadonly()) {
-		return driver.Publish(ctx, req)
+		return g.publishShared(ctx, req, driver)
 	}
 	if g.Observe {
 		g.observePublish(ctx, req)
 		return driver.Publish(ctx, req)
 	}
-	if !g.lock(req.GetVolumeId()) {
-		return nil, pendingError(req.GetVolumeId())
+	return g.publish(ctx, &publication{Guard: g, driver: driver, req: req})
+}
+
+// publish judges one publish and carries it out, while no other call of the volume does.
+func (g *Guard) publish(ctx context.Context, p *publication) (*spec.ControllerPublishVolumeResponse, error) {
+	if !g.lock(p.req.GetVolumeId(), CallPublish) {
+		return nil, pendingError(p.req.GetVolumeId())
 	}
-	defer g.unlock(req.GetVolumeId())
+	defer g.unlock(p.req.GetVolumeId())
 	// A publish is what somebody waits for; the unpublishes of a dead node come
 	// before it by themselves.
 	ctx = throttle.WithTurn(ctx, time.Now().Add(-TurnAhead))
-	p := &publication{Guard: g, driver: driver, req: req, started: time.Now(), done: map[string]string{}}
+	p.started, p.done = time.Now(), map[string]string{}
 	resp, err := p.run(ctx)
 	_ = Do(EffectAnswer, func() error { return nil })
 	return resp, err
@@ -124,7 +132,7 @@ func (g *Guard) ControllerUnpublishVolume(ctx context.Context, req *spec.Control
 		g.observeUnpublish(ctx, req)
 		return driver.Unpublish(ctx, req)
 	}
-	if !g.lock(req.GetVolumeId()) {
+	if !g.lock(req.GetVolumeId(), CallUnpublish) {
 		return nil, pendingError(req.GetVolumeId())
 	}
 	defer g.unlock(req.GetVolumeId())
@@ -156,14 +164,15 @@ func missing(call, field string) error {
 	return invalidError("csi-fencepost: " + call + " without " + field + ": the CSI spec requires it")
 }
 
-// lock admits one operation per volume at a time.
-func (g *Guard) lock(volume string) bool {
+// lock admits one operation per volume at a time, and no publish that is judged while
+// one for many nodes is under way: its VolumeAttachment may be too new to be seen.
+func (g *Guard) lock(volume, call string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.busy[volume] {
+	if g.busy[volume] != "" || call == CallPublish && g.shared[volume] > 0 {
 		return false
 	}
-	g.busy[volume] = true
+	g.busy[volume] = call
 	return true
 }
 

@@ -26,6 +26,8 @@ type publication struct {
 	driver  proxy.Driver
 	req     *spec.ControllerPublishVolumeRequest
 	started time.Time
+	// shared: many nodes may have it at once. Only whom a ledger names stands in its way.
+	shared bool
 
 	// done: the holders that this very call has unpublished, with their tokens.
 	done     map[string]string
@@ -66,7 +68,12 @@ func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeR
 		}
 		return nil, errAgain // judge again before anything is published
 	}
-	token, err := p.record(ctx, s)
+	token, err := "", error(nil)
+	if p.shared {
+		err = p.recordShared(ctx, s)
+	} else {
+		token, err = p.record(ctx, s)
+	}
 	if err != nil {
 		return nil, p.unwritten(CallPublish, s, err)
 	}
@@ -79,6 +86,9 @@ func (p *publication) survey(ctx context.Context) (*survey.Survey, error) {
 	s, err := p.Surveyor.Publish(ctx, p.req.GetVolumeId(), p.req.GetNodeId(), p.suspects)
 	if err == nil {
 		p.reportSetAside(s)
+		if p.shared {
+			s.KeepRecorded()
+		}
 	}
 	return s, err
 }
@@ -233,8 +243,10 @@ func (p *publication) forward(ctx context.Context, s *survey.Survey, v fence.Ver
 	if err != nil {
 		return nil, err
 	}
-	if err := p.verify(ctx, s, token); err != nil {
-		return nil, err
+	if !p.shared {
+		if err := p.verify(ctx, s, token); err != nil {
+			return nil, err
+		}
 	}
 	d := p.decision(s, v)
 	p.Reporter.Decided(d)

@@ -70,7 +70,7 @@ func (g *Guard) refuse(d Decision, s *survey.Survey, v fence.Verdict) error {
 
 // refuseUnpublish: a holder is proven gone, and the driver does not unpublish.
 func (p *publication) refuseUnpublish(s *survey.Survey, st fence.Standing, err error) error {
-	d := decisionOf(CallPublish, s, p.req.GetNodeId(), fence.Verdict{})
+	d := p.decision(s, fence.Verdict{})
 	said := csi.Redact(status.Convert(err).Message(), p.req.GetSecrets())
 	why := fmt.Sprintf("volume %s: %s no longer counts (%s), but the driver cannot unpublish it from there: %s: %s",
 		nameOf(s), st.Holder.Describe(), st.Reason, status.Code(err), said)
@@ -218,7 +218,9 @@ func detached(h *fence.Holder) string {
 }
 
 func (p *publication) decision(s *survey.Survey, v fence.Verdict) Decision {
-	return decisionOf(CallPublish, s, p.req.GetNodeId(), v)
+	d := decisionOf(CallPublish, s, p.req.GetNodeId(), v)
+	d.Shared = p.shared
+	return d
 }
 
 func (g *Guard) reportSetAside(s *survey.Survey) {

@@ -624,21 +624,17 @@ func TestObserveForwardsEverythingAndSaysWhatItWouldHaveDone(t *testing.T) {
 	r.Called("unpublish id-old", "publish id-next")
 }
 
-func TestAVolumeOfManyWritersIsForwardedUnjudged(t *testing.T) {
+func TestAnUnpublishOfAVolumeOfManyWritersIsForwardedUnlessALedgerNamesTheNode(t *testing.T) {
 	r := guardrig.Held(t)
-	r.Look()
-	h := listen(r)
-	_, err := r.Guard.ControllerPublishVolume(t.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: guardrig.ID("next"),
-		VolumeCapability: &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER}}}, r)
-	r.Must(err)
-	r.Called("publish id-next")
-	if len(h.decisions) != 0 {
-		t.Errorf("judged: %s", h.last())
-	}
 	// An unpublish carries no capability: the PV says so, unless a ledger says
 	// that it was published to one.
 	r.Many()
 	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "node old")
+	r.Attachment("next", time.Time{})
+	r.Lists("next", true, true)
+	r.Must(r.UnpublishFrom(guardrig.ID("next")))
+	r.Refused(r.UnpublishFrom(""), codes.FailedPrecondition)
+	r.Called("unpublish id-next")
 	r.Annotate(`{"version":1,"driver":"disk.example.com","handle":"vol-1","cluster":"cluster-uid","pvUID":"uid-of-pv-1","holders":[]}`)
 	r.Calls = nil
 	r.Must(r.UnpublishFrom(guardrig.ID("old")))

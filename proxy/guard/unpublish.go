@@ -77,13 +77,14 @@ func (u *unpublication) survey(ctx context.Context) (*survey.Survey, error) {
 	return s, err
 }
 
-// unguarded: the PVs say that many may write, and no ledger says otherwise.
+// unguarded: the PVs say that many may write, and no ledger says otherwise of the node
+// that it is about.
 func unguarded(s *survey.Survey) bool {
 	if s.Writers != csi.Multi {
 		return false
 	}
 	for i := range s.Holders {
-		if s.Holders[i].State != fence.NotInLedger {
+		if h := &s.Holders[i]; h.State != fence.NotInLedger && (s.Subject == "" || h.NodeID == s.Subject) {
 			return false
 		}
 	}

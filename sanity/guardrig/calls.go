@@ -38,6 +38,18 @@ func (r *Rig) PublishTo(node string) error {
 	return err
 }
 
+// ShareTo has the guard publish the volume to a node as one of many, in that mode.
+func (r *Rig) ShareTo(node string, mode spec.VolumeCapability_AccessMode_Mode) error {
+	r.T.Helper()
+	r.Look()
+	req := PublishOf(Handle, ID(node))
+	req.VolumeCapability.AccessMode.Mode = mode
+	req.Readonly = mode == spec.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER
+	resp, err := r.Guard.ControllerPublishVolume(r.T.Context(), req, r)
+	r.answered(resp != nil, err)
+	return err
+}
+
 // PublishOf is a publish to a single writer.
 func PublishOf(volume, nodeID string) *spec.ControllerPublishVolumeRequest {
 	return &spec.ControllerPublishVolumeRequest{VolumeId: volume, NodeId: nodeID,

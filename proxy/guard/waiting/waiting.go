@@ -33,6 +33,7 @@ type waitingCall struct {
 	call, volume, nodeID, nodeName string
 	reason                         fence.Reason
 	holder                         string // node name
+	shared                         bool   // a publish for many nodes
 	touched                        time.Time
 	told                           told
 	// refusal is its last one; nil: it is judged when it comes next. news is when it
@@ -109,7 +110,7 @@ func (w *Calls) Decided(d guard.Decision) {
 		c = &waitingCall{call: d.Call, volume: d.Volume, nodeID: d.NodeID}
 		w.calls[key] = c
 	}
-	c.nodeName, c.reason, c.refusal = d.NodeName, d.Reason, nil
+	c.nodeName, c.reason, c.refusal, c.shared = d.NodeName, d.Reason, nil, d.Shared
 	c.told.note(d)
 	if was := c.holder; d.Holder != nil && d.Holder.NodeName != was {
 		c.holder = d.Holder.NodeName
@@ -377,6 +378,9 @@ func (w *Calls) judge(ctx context.Context, c waitingCall) (v fence.Verdict, err 
 		s, err := w.surveyor.Publish(ctx, c.volume, c.nodeID, nil)
 		if err != nil {
 			return v, err
+		}
+		if c.shared {
+			s.KeepRecorded()
 		}
 		v = fence.JudgePublish(s.Snapshot, c.nodeID)
 	} else {

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -728,4 +729,35 @@ func TestARenamedNodeWaitsBesideWhatItsOldNameLeft(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whom no ledger names stands in nobody's way that publishes for many; what is said of
+// another refusal of before is forgotten when the call goes through unjudged.
+func TestAPublishForManyWaitsForThoseAloneWhomALedgerNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+		w := inUse(t)
+		w.Node("b", guardrig.HourAgo)
+		w.Attachment("b", time.Time{})
+		w.SaysAttached("b")
+		w.Lists("b", true, true)
+		w.Refused(w.ShareTo("next", many), codes.FailedPrecondition, "node old")
+		w.waits(fence.HolderAlive)
+		before := w.touched("next")
+		w.w.Changed(observe.Change{Volume: guardrig.Handle})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if now := w.touched("next"); now != before {
+			t.Errorf("woken for nothing: %q, was %q", now, before)
+		}
+		w.Change(func(l *ledger.Ledger) { l.Holders = nil })
+		w.w.Changed(observe.Change{Volume: guardrig.Handle})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if now := w.touched("next"); now == before {
+			t.Error("not woken when no ledger names another")
+		}
+		w.Must(w.ShareTo("next", many))
+		w.waits()
+	})
 }

@@ -1,0 +1,110 @@
+package guard
+
+import (
+	"context"
+	"slices"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/proxy"
+)
+
+// publishShared publishes a volume that many nodes may have at once. It is judged only
+// where a ledger names a node to which the volume was given as its single writer: by
+// another PersistentVolume of its handle, or before its access modes were changed. To
+// that node it was promised that no other has it. A publish that is for a reader beside
+// one writer (MULTI_NODE_SINGLE_WRITER, CSI spec) breaks no promise.
+//
+// The ledger is read live, which is one request for each PersistentVolume of the handle.
+// Where it cannot be read the driver is not called: what it says is not known.
+func (g *Guard) publishShared(ctx context.Context, req *spec.ControllerPublishVolumeRequest, driver proxy.Driver) (*spec.ControllerPublishVolumeResponse, error) {
+	if g.Observe || csi.BesideAWriter(req.GetVolumeCapability()) {
+		return driver.Publish(ctx, req)
+	}
+	if !g.lockShared(req.GetVolumeId()) {
+		return nil, pendingError(req.GetVolumeId())
+	}
+	resp, promised, err := g.forwardShared(ctx, req, driver)
+	g.unlockShared(req.GetVolumeId())
+	if promised {
+		return g.publish(ctx, &publication{Guard: g, driver: driver, req: req, shared: true})
+	}
+	return resp, err
+}
+
+// forwardShared publishes unless a ledger has a promise, and tells whether one has.
+func (g *Guard) forwardShared(ctx context.Context, req *spec.ControllerPublishVolumeRequest, driver proxy.Driver) (resp *spec.ControllerPublishVolumeResponse, promised bool, err error) {
+	pvs := g.Surveyor.Index.Volumes(req.GetVolumeId())
+	if len(pvs) == 0 {
+		resp, err = driver.Publish(ctx, req)
+		return resp, false, err
+	}
+	book, err := g.readShared(ctx, req, pvs)
+	if err != nil || promises(book.Ledger, req.GetNodeId()) {
+		return nil, err == nil, err
+	}
+	if resp, err = driver.Publish(ctx, req); err == nil {
+		g.Reporter.Decided(Decision{Call: CallPublish, Volume: req.GetVolumeId(), PV: book.Canonical().Name, NodeID: req.GetNodeId(),
+			Action: fence.Allow, Reason: fence.NoOtherHolder, Shared: true})
+	}
+	return resp, false, err
+}
+
+// readShared reads the ledgers of the volume, as the survey of a call does.
+func (g *Guard) readShared(ctx context.Context, req *spec.ControllerPublishVolumeRequest, pvs []string) (*ledger.Book, error) {
+	ctx, cancel := g.surveyContext(ctx)
+	defer cancel()
+	book, err := g.Surveyor.Ledgers.Read(ctx, req.GetVolumeId(), pvs)
+	if err != nil {
+		return nil, g.unjudged(CallPublish, req.GetVolumeId(), req.GetNodeId(), err)
+	}
+	return book, nil
+}
+
+// promises: a ledger names another node that may have the volume as its single writer;
+// or the node that asks, from which it is being taken, or was, so that its next unpublish
+// would be answered without a call.
+func promises(l *ledger.Ledger, nodeID string) bool {
+	return slices.ContainsFunc(l.Holders, func(e ledger.Entry) bool {
+		if e.NodeID == nodeID {
+			return e.State == fence.TakenOver || e.State.Pending()
+		}
+		return e.State != fence.TakenOver || e.Unproven
+	})
+}
+
+// lockShared admits a publish for many nodes, together with others of the kind.
+func (g *Guard) lockShared(volume string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.busy[volume] == CallPublish {
+		return false
+	}
+	g.shared[volume]++
+	return true
+}
+
+func (g *Guard) unlockShared(volume string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shared[volume]--; g.shared[volume] == 0 {
+		delete(g.shared, volume)
+	}
+}
+
+// recordShared writes down that those that were unpublished hold nothing any more. What
+// many nodes may have at once has no entry of its own.
+func (p *publication) recordShared(ctx context.Context, s *survey.Survey) error {
+	l := s.Ledger()
+	for id, token := range p.done {
+		l.MarkTaken(id, token, false)
+	}
+	if e := l.Get(p.req.GetNodeId()); e != nil && e.State == fence.TakenOver {
+		l.Cut(e.NodeID, e.Token)
+	}
+	return p.write(ctx, EffectRecord, s, l)
+}
