@@ -145,6 +145,7 @@ type Node struct {
 // Attachment is one live read of the VolumeAttachment for a volume and node.
 type Attachment struct {
 	Name, UID string
+	PV        string // the PersistentVolume that it names; empty: none
 	Attached  bool
 	// DeletedAt is the API server's deletionTimestamp; zero: not being deleted.
 	DeletedAt time.Time

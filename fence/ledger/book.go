@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // Book is what one Read found of a volume, and what the next Write is held
@@ -24,6 +26,9 @@ type Book struct {
 	Repaired bool
 	// SetAside says, for each ledger that is there and does not count, why.
 	SetAside []string
+	// Before names the holders of a ledger that is set aside because its
+	// PersistentVolume was created again: the disk is the same.
+	Before []string
 
 	pages []page // for each of PVs
 }
@@ -60,6 +65,7 @@ func (s *Store) open(handle string, pvs []*corev1.PersistentVolume) (*Book, erro
 			}
 			if why := s.foreign(l, pv); why != "" {
 				b.SetAside = append(b.SetAside, why)
+				b.Before = append(b.Before, s.before(l, pv)...)
 			} else {
 				p.ledger, b.Missing = l, false
 				b.Repaired = b.Repaired || repaired(pv, text)
@@ -80,6 +86,22 @@ func (s *Store) blank(handle string, pvs []*corev1.PersistentVolume) *Ledger {
 		l.PVUID = string(pvs[0].UID)
 	}
 	return l
+}
+
+// before are the node IDs of those that may hold the disk by a ledger that is set aside,
+// if all that it says of another is the UID of the PV.
+func (s *Store) before(l *Ledger, pv *corev1.PersistentVolume) (ids []string) {
+	again := l.Clone()
+	again.PVUID = string(pv.UID)
+	if s.foreign(again, pv) != "" {
+		return nil
+	}
+	for _, e := range l.Holders {
+		if e.State != fence.TakenOver || e.Unproven {
+			ids = append(ids, e.NodeID)
+		}
+	}
+	return ids
 }
 
 // foreign says why a ledger does not count on that PV; empty: it does.

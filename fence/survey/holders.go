@@ -73,6 +73,9 @@ func (g *gathering) fromAttachments() {
 
 func (g *gathering) attachmentOf(va *storagev1.VolumeAttachment) *fence.Attachment {
 	a := &fence.Attachment{Name: va.Name, UID: string(va.UID), Attached: va.Status.Attached}
+	if pv := va.Spec.Source.PersistentVolumeName; pv != nil {
+		a.PV = *pv
+	}
 	if va.DeletionTimestamp != nil {
 		a.DeletedAt, a.Turned = va.DeletionTimestamp.Time, g.Index.TurnedSince(va.Spec.NodeName, va.Name)
 	}

@@ -118,6 +118,8 @@ type Survey struct {
 	// NewToken makes a token for a ledger entry.
 	NewToken func() string
 
+	// many are the PVs that say that many may write.
+	many []string
 	// delisted are ledger entries that count no more: only the driver's list
 	// ever named them, and it does not any more.
 	delisted []ledger.Entry
@@ -132,10 +134,23 @@ func (s *Survey) PVNames() []string {
 	return names
 }
 
-// KeepRecorded leaves of the holders those that the ledger names: for a publish of what
-// many nodes may have at once, for which nobody else stands in the way.
+// KeepRecorded leaves of the holders those that the ledger names, or the one that the
+// PersistentVolume had before it was created again: for a publish of what many nodes may
+// have at once, for which nobody else stands in the way.
 func (s *Survey) KeepRecorded() {
-	s.Holders = slices.DeleteFunc(s.Holders, func(h fence.Holder) bool { return h.State == fence.NotInLedger })
+	s.Holders = slices.DeleteFunc(s.Holders, func(h fence.Holder) bool {
+		return h.State == fence.NotInLedger && !slices.Contains(s.Book.Before, h.NodeID)
+	})
+}
+
+// Shared tells whether the node has the volume by a PersistentVolume that says that many
+// may write, and no ledger names it: it is one of many, whatever another PersistentVolume
+// of the disk says.
+func (s *Survey) Shared(h *fence.Holder) bool {
+	if h == nil || h.State != fence.NotInLedger || h.Attachment == nil {
+		return false
+	}
+	return slices.Contains(s.many, h.Attachment.PV)
 }
 
 // Ledger is a copy of the ledger that an action starts from: what was read,
@@ -157,7 +172,7 @@ func (s *Survey) Ledger() *ledger.Ledger {
 		return l
 	}
 	for i := range s.Holders {
-		if h := &s.Holders[i]; h.State == fence.NotInLedger && h.NodeID != "" && h == s.Holder(h.NodeID) {
+		if h := &s.Holders[i]; h.State == fence.NotInLedger && h.NodeID != "" && h == s.Holder(h.NodeID) && !s.Shared(h) {
 			l.Put(EntryOf(h, fence.Held, s.NewToken()))
 		}
 	}
@@ -387,8 +402,12 @@ func caught(ctx context.Context, what string, seen func() bool) error {
 func (g *gathering) writers(pvs []*corev1.PersistentVolume) csi.Writers {
 	all := csi.Unknown
 	for i, pv := range pvs {
-		if w := g.IDs.PVWriters(pv); i == 0 || w != csi.Multi {
+		w := g.IDs.PVWriters(pv)
+		if i == 0 || w != csi.Multi {
 			all = w
+		}
+		if w == csi.Multi {
+			g.survey.many = append(g.survey.many, pv.Name)
 		}
 	}
 	return all

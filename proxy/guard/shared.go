@@ -44,7 +44,7 @@ func (g *Guard) forwardShared(ctx context.Context, req *spec.ControllerPublishVo
 		return resp, false, err
 	}
 	book, err := g.readShared(ctx, req, pvs)
-	if err != nil || promises(book.Ledger, req.GetNodeId()) {
+	if err != nil || promises(book, req.GetNodeId()) {
 		return nil, err == nil, err
 	}
 	if resp, err = driver.Publish(ctx, req); err == nil {
@@ -65,15 +65,14 @@ func (g *Guard) readShared(ctx context.Context, req *spec.ControllerPublishVolum
 	return book, nil
 }
 
-// promises: a ledger names another node that may have the volume as its single writer;
-// or the node that asks, from which it is being taken, or was, so that its next unpublish
-// would be answered without a call.
-func promises(l *ledger.Ledger, nodeID string) bool {
-	return slices.ContainsFunc(l.Holders, func(e ledger.Entry) bool {
-		if e.NodeID == nodeID {
-			return e.State == fence.TakenOver || e.State.Pending()
-		}
-		return e.State != fence.TakenOver || e.Unproven
+// promises: a ledger names another node that may have the volume as its single writer, or
+// the one of a PersistentVolume that was created again does; or there is an entry of the
+// node ID that asks. That may be of another machine that has the ID, or of one that the
+// volume is being taken from, or was, so that its next unpublish would be answered
+// without a call.
+func promises(b *ledger.Book, nodeID string) bool {
+	return len(b.Before) > 0 || slices.ContainsFunc(b.Ledger.Holders, func(e ledger.Entry) bool {
+		return e.NodeID == nodeID || e.State != fence.TakenOver || e.Unproven
 	})
 }
 
@@ -103,8 +102,8 @@ func (p *publication) recordShared(ctx context.Context, s *survey.Survey) error 
 	for id, token := range p.done {
 		l.MarkTaken(id, token, false)
 	}
-	if e := l.Get(p.req.GetNodeId()); e != nil && e.State == fence.TakenOver {
-		l.Cut(e.NodeID, e.Token)
+	if e := l.Get(p.req.GetNodeId()); e != nil && (e.State == fence.TakenOver || !sameMachine(e, s.Target)) {
+		l.Cut(e.NodeID, e.Token) // judged: it holds nothing any more
 	}
 	return p.write(ctx, EffectRecord, s, l)
 }

@@ -7,6 +7,7 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -175,5 +176,114 @@ func TestAPublishForManyAndOneForASingleWriterAreNotUnderWayTogether(t *testing.
 		}
 		r.Must(publish("old", first, during))
 		r.Must(publish("old", first, nil))
+	}
+}
+
+// To the driver they are one, and what the ledger promised it promised to the other.
+func TestAPublishForManyWithABorrowedIDIsJudged(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		r := borrowed(t, "evil", "system-evil", "boot-evil", true)
+		if gone {
+			r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+			r.Must(r.Client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+			r.Lives["old"] = fence.Unknown
+		}
+		r.Stripped("old")
+		r.AttachmentWith("evil", guardrig.ID("old"), time.Time{})
+		r.Refused(r.ShareTo("old", manyWrite), codes.FailedPrecondition, "node old (ID id-old) h")
+		r.Called()
+		r.Guard.Surveyor.Sources = []evidence.Source{guardrig.Says{fence.OperatorConfirmation}}
+		r.Must(r.ShareTo("old", manyWrite))
+		if l := r.Ledger(); len(l.Holders) != 0 {
+			t.Errorf("the ledger says %+v, want nothing of a machine that is gone", l.Holders)
+		}
+	}
+}
+
+// It is one of the ways in which people change access modes.
+func TestAPublishForManyIsHeldAgainstTheLedgerOfAPersistentVolumeThatWasCreatedAgain(t *testing.T) {
+	for what, change := range map[string]func(*ledger.Ledger){
+		"again":           func(l *ledger.Ledger) { l.PVUID = "uid-of-before" },
+		"another cluster": func(l *ledger.Ledger) { l.PVUID, l.Cluster = "uid-of-before", "another" },
+		"taken over":      func(l *ledger.Ledger) { l.PVUID, l.Holders[0].State = "uid-of-before", fence.TakenOver },
+	} {
+		r := guardrig.Held(t)
+		r.Many()
+		r.Lives["old"] = fence.Stale
+		r.Node("b", guardrig.HourAgo)
+		r.Attachment("b", time.Time{})
+		r.SaysAttached("b")
+		r.Change(change)
+		err := r.ShareTo("next", manyWrite)
+		if what != "again" {
+			r.Must(err) // of another disk, or over
+			continue
+		}
+		r.Refused(err, codes.FailedPrecondition, "["+string(fence.HolderStale)+"]", "node old")
+		r.Called()
+		r.Lists("old", true, false)
+		r.Attachment("old", guardrig.Now)
+		r.Guard.Surveyor.Sources = []evidence.Source{guardrig.Says{fence.PowerReading}}
+		r.Must(r.ShareTo("next", manyWrite))
+		r.Called("unpublish id-old", "publish id-next")
+		if l := r.Ledger(); l.PVUID != "uid-of-pv-1" || len(l.Holders) != 1 || l.Holders[0].State != fence.TakenOver {
+			t.Errorf("the ledger says %+v", l)
+		}
+		r.Must(r.ShareTo("next", manyWrite))
+	}
+}
+
+// One of many under its own PersistentVolume is no single writer because another of the
+// same disk has one: neither its unpublish is judged, nor is it written down.
+func TestOneOfManyIsNotMadeASingleWriter(t *testing.T) {
+	for _, named := range []bool{true, false} {
+		r := guardrig.New(t, fence.Policy{}) // with a PersistentVolume for one
+		pv, err := r.Client.CoreV1().PersistentVolumes().Get(t.Context(), guardrig.PVName, metav1.GetOptions{})
+		r.Must(err)
+		second := pv.DeepCopy()
+		second.Name, second.UID, second.Spec.AccessModes = "pv-many", "uid-of-pv-many", []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+		_, err = r.Client.CoreV1().PersistentVolumes().Create(t.Context(), second, metav1.CreateOptions{})
+		r.Must(err)
+		for _, node := range []string{"a", "b", "next"} {
+			r.Node(node, guardrig.HourAgo)
+			r.Attachment(node, time.Time{})
+			r.SaysAttached(node)
+			r.Lists(node, true, true)
+			if named {
+				r.Names(node, "pv-many")
+			}
+		}
+		r.Refused(r.PublishTo("a"), codes.FailedPrecondition, "node b")
+		err = r.UnpublishFrom(guardrig.ID("a"))
+		if !named {
+			r.Refused(err, codes.FailedPrecondition, "node a")
+			continue
+		}
+		r.Must(err)
+		r.Must(r.ShareTo("next", manyWrite))
+		r.Called("unpublish id-a", "publish id-next")
+	}
+}
+
+// Where one is judged and has to be written down, the others are not.
+func TestTheOthersOfManyAreNotAdoptedAsSingleWriters(t *testing.T) {
+	r := guardrig.Held(t)
+	r.Many()
+	pv, err := r.Client.CoreV1().PersistentVolumes().Get(t.Context(), guardrig.PVName, metav1.GetOptions{})
+	r.Must(err)
+	second := pv.DeepCopy()
+	delete(second.Annotations, ledger.Annotation)
+	second.Name, second.UID, second.Spec.AccessModes = "pv-one", "uid-of-pv-one", []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	_, err = r.Client.CoreV1().PersistentVolumes().Create(t.Context(), second, metav1.CreateOptions{})
+	r.Must(err)
+	delete(pv.Annotations, ledger.Annotation)
+	_, err = r.Client.CoreV1().PersistentVolumes().Update(t.Context(), pv, metav1.UpdateOptions{})
+	r.Must(err)
+	r.Names("old", "pv-one")
+	r.Attachment("next", time.Time{})
+	r.SaysAttached("next")
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "node old")
+	if l := r.Ledger(); len(l.Holders) != 1 || l.Holders[0].NodeName != "old" {
+		t.Errorf("the ledger says %+v, want old alone", l.Holders)
 	}
 }

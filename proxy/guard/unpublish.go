@@ -77,9 +77,12 @@ func (u *unpublication) survey(ctx context.Context) (*survey.Survey, error) {
 	return s, err
 }
 
-// unguarded: the PVs say that many may write, and no ledger says otherwise of the node
-// that it is about.
+// unguarded: the PVs say that many may write, or the one by which the node has the
+// volume, and no ledger says otherwise of the node that it is about.
 func unguarded(s *survey.Survey) bool {
+	if s.Subject != "" && s.Shared(s.Holder(s.Subject)) {
+		return true
+	}
 	if s.Writers != csi.Multi {
 		return false
 	}

@@ -57,6 +57,12 @@ func (r *Rig) Deleting(node string) {
 	r.Attachment(node, Now.Add(-time.Minute))
 }
 
+// Names has the VolumeAttachment for a node name that PersistentVolume.
+func (r *Rig) Names(node, pv string) {
+	r.T.Helper()
+	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Spec.Source.PersistentVolumeName = &pv })
+}
+
 // SaysAttached has the VolumeAttachment for a node say so.
 func (r *Rig) SaysAttached(node string) {
 	r.T.Helper()

@@ -35,7 +35,7 @@ var chapters = []struct {
 		"storage-other", "two-drivers", "sts-is-back", "by-hand", "opt-out-pod", "opt-out-node", "array-outage", "wrong-client"}},
 	{"Virtual machines with a real lock on their disk", []string{"vm-cut-off", "vm-power-off", "vm-hang", "vm-fo-off", "vm-fo-cut", "vm-fo-hang"}},
 	{"Kubelets that forget, and clocks that are wrong", []string{"kubelet-forget", "kubelet-refuse", "kubelet-quick", "kubelet-quick2", "clock-ahead", "clock-behind"}},
-	{"Ledger, PersistentVolume and VolumeAttachment", []string{"stripped-va", "two-pvs", "pv-again", "restored-pv", "ledger-wiped", "garbled", "other-cluster", "no-pv",
+	{"Ledger, PersistentVolume and VolumeAttachment", []string{"stripped-va", "two-pvs", "two-pvs-rwx", "pv-again", "restored-pv", "ledger-wiped", "garbled", "other-cluster", "no-pv",
 		"unseen-detach", "reconcile", "late-unpublish", "orphan", "orphan-refused", "orphan-late", "secrets"}},
 	{"API server, controllers, and csi-fencepost itself", []string{"api-outage", "api-hangs", "kcm-change", "crash-takeover", "crash-move", "twins", "bypassed"}},
 	{"Every day", []string{"move", "drain", "drain-throttle", "kubelet-again", "recreate", "surge-0", "driver-again", "upgrade", "back-off"}},

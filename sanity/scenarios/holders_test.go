@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -249,6 +250,33 @@ var holders = []scenario{
 			old.WaitNotReady()
 			db.ForceDelete()
 			// What people do with a claim that hangs: import the disk once more.
+			db2 := p.Pod("db2", next, again)
+			asked := time.Now()
+			if !p.guarded() {
+				p.given(v, next, asked, "the pod with the second PersistentVolume was started")
+				return
+			}
+			p.stands(again, old, next, db2, fence.HolderStale)
+			old.PowerOff()
+			old.Taint(bed.OutOfServiceTaint)
+			p.moves(again, db2, next, "the operator's taint")
+		},
+	},
+	{
+		name:    "two-pvs-rwx",
+		rule:    "R1: a second PersistentVolume of one writer's disk, which says that many may write, does not give it away",
+		from:    "kubernetes-sigs/vsphere-csi-driver#2506",
+		options: bed.StageOptions{Array: trusting},
+		story: func(p *play) {
+			const disk = "vol-two-pvs-rwx"
+			p.must(p.Array.CreateVolume(disk, array.VolumeOptions{MultiWriter: true}))
+			v, old, next := p.Volume("first", bed.VolumeOptions{Handle: disk}), p.Nodes[0], p.Nodes[1]
+			db := p.Pod("db", old, v)
+			db.WaitRunning(60 * time.Second)
+			old.CutOff()
+			old.WaitNotReady()
+			db.ForceDelete()
+			again := p.Volume("again", bed.VolumeOptions{Handle: v.Handle, Modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}})
 			db2 := p.Pod("db2", next, again)
 			asked := time.Now()
 			if !p.guarded() {
