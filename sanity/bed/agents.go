@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/bmc"
 )
@@ -16,6 +19,18 @@ func (n *Node) StuckBMC() *bmc.BMC {
 	n.bmc = n.anotherBMC(bmc.NewMachine(true))
 	n.bmc.IgnorePower(true)
 	return n.bmc
+}
+
+// OtherMachineAtBMC has another machine's BMC answer at the address of this one's, to
+// the same credentials: addresses outlive machines. That machine has power or not.
+func (n *Node) OtherMachineAtBMC(on bool) {
+	n.stage.T.Helper()
+	_, text, err := net.SplitHostPort(n.BMC().Addr)
+	n.stage.must("address of the BMC of "+n.Name, err)
+	port, err := strconv.Atoi(text)
+	n.stage.must("port of the BMC of "+n.Name, err)
+	n.bmc.Stop()
+	n.bmc = n.stage.startBMC(bmc.Options{GUID: string(uuid.NewUUID()), Power: bmc.NewMachine(on), Port: port})
 }
 
 // anotherBMC knows the machine's UUID as its own does.

@@ -26,7 +26,13 @@ func (n *Node) BMC() *bmc.BMC {
 // password that IPMI knows. It ends with the stage.
 func (s *Stage) StartBMC(systemUUID string, power bmc.PowerSwitch) *bmc.BMC {
 	s.T.Helper()
-	b, err := bmc.Start(s.ctx(), s.folder, bmc.Options{GUID: systemUUID, User: bmcUser, Password: bmcPassword, Power: power})
+	return s.startBMC(bmc.Options{GUID: systemUUID, Power: power})
+}
+
+func (s *Stage) startBMC(o bmc.Options) *bmc.BMC {
+	s.T.Helper()
+	o.User, o.Password = bmcUser, bmcPassword
+	b, err := bmc.Start(s.ctx(), s.folder, o)
 	s.must("BMC", err)
 	s.T.Cleanup(b.Stop)
 	return b

@@ -27,6 +27,8 @@ type Options struct {
 	Privilege string
 	// Power is what is switched; a Machine of its own, that is on, if nil.
 	Power PowerSwitch
+	// Port that it is to have, such as that of a BMC that was stopped; a free one if 0.
+	Port int
 }
 
 // BMC is a running ipmi_sim.
@@ -58,9 +60,11 @@ func Start(ctx context.Context, dir string, options Options) (*BMC, error) {
 }
 
 func start(ctx context.Context, dir string, options Options) (_ *BMC, err error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
+	port := options.Port
+	if port == 0 {
+		if port, err = freePort(); err != nil {
+			return nil, err
+		}
 	}
 	folder, err := os.MkdirTemp(dir, "bmc-")
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -72,6 +73,14 @@ var cutClients = []scenario{
 		from:    "rook/rook#17790",
 		options: bed.StageOptions{Failover: true, Array: cuttable},
 		story:   func(p *play) { cutOffAtStorage(p, true) },
+	},
+	{
+		name:        "storage-on",
+		rule:        "R1: a person who gives a node its access back is refused while that node lives and lists what was moved off it, and told why",
+		from:        "rook/rook#17790",
+		options:     bed.StageOptions{Failover: true, Array: cuttable},
+		guardedOnly: true,
+		story:       accessAskedBack,
 	},
 	{
 		name:    "storage-other",
@@ -394,6 +403,43 @@ func cutOffAtStorage(p *play, boot bool) {
 	d.WaitRunningOn(old, 120*time.Second)
 	v.WaitPublished(old, 10*time.Second)
 	p.mustWriteOn(v, old)
+}
+
+// accessAskedBack: the node is back from being cut off, and its kubelet is still about to
+// unmount when somebody does what the runbook ends with.
+func accessAskedBack(p *play) {
+	p.StartFailover(p.storageAgent(), fenceAfter)
+	v, d, old, next := p.database()
+	time.Sleep(renewal)
+	old.CutOff()
+	cut := p.waitCutOff(old)
+	v.WaitPublished(next, p.patience()) // without a taint Kubernetes detaches by force
+	d.WaitRunningOn(next, 60*time.Second)
+	p.outcome("published elsewhere %.1f s after the fence at the storage", time.Since(cut).Seconds())
+	busy := v.Busy(old)
+	old.Reconnect()
+	p.WaitFor(90*time.Second, "the kubelet is Ready again and lists what moved", func() bool {
+		lists, _ := old.Lists(v)
+		return lists && old.Ready()
+	})
+	on := []string{"fence", "on", old.Name, "--yes", "--reason=the network is back", "--csi-address=" + p.DriverSocket()}
+	out, err := p.TryCommand(on...)
+	if !p.Array.CutOff(old.ID) {
+		p.t.Fatalf("a living node that lists what moved has access to it again: %v %s", err, out)
+	}
+	for _, says := range []string{"lists in use what was moved off it", v.Name, "kubectl drain " + old.Name} {
+		if err == nil || !strings.Contains(err.Error(), says) {
+			p.t.Fatalf("the command was to say %q: %v %s", says, err, out)
+		}
+	}
+	p.Never(5*time.Second, "the node has access again", func() bool { return !p.Array.CutOff(old.ID) })
+	p.mustWriteOn(v, next)
+	busy.Clear()
+	p.WaitFor(120*time.Second, "the kubelet lists nothing more of what moved", func() bool { lists, _ := old.Lists(v); return !lists })
+	if p.Array.CutOff(old.ID) { // else csi-fencepost was quicker
+		p.Log("%s", p.Command(on...))
+	}
+	p.outcome("refused while its kubelet listed the volume; access given back after that")
 }
 
 // otherDriver is a second driver on the same machines. It ends with the test.

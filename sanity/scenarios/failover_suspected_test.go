@@ -76,6 +76,12 @@ var suspected = []scenario{
 		story:   overriddenBMC,
 	},
 	{
+		name:    "bmc-address",
+		rule:    "R1: other hardware that has a machine's BMC address by now, and is off, proves nothing of that machine, whose Node was deleted",
+		options: bed.StageOptions{Failover: true, Array: trusting},
+		story:   otherHardware,
+	},
+	{
 		name:    "late-off",
 		rule:    "R6: an off that hangs past its time limit never lands on a node that is back",
 		options: bed.StageOptions{Failover: true},
@@ -370,6 +376,32 @@ func overriddenBMC(p *play) {
 		p.t.Errorf("the audit trail lacks the override: %+v", r.Audit)
 	}
 	p.outcome("refused while the BMC reads on, whatever the operator confirms; published elsewhere %.1f s after the agent was overridden, on record", published.Seconds())
+}
+
+// otherHardware: who cleans up after a partition deletes the Node, and somebody gives
+// its BMC's address to a machine that is not switched on yet.
+func otherHardware(p *play) {
+	p.StartFailover(p.BMCs(), "fenceAfter: 10m")
+	v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+	db := p.Pod("db", old, v)
+	db.WaitRunning(60 * time.Second)
+	lives()
+	old.CutOff()
+	old.WaitNotReady()
+	old.OtherMachineAtBMC(false)
+	db.ForceDelete()
+	old.Delete()
+	deleted := time.Now()
+	db2 := p.Pod("db2", next, v)
+	if !p.guarded() {
+		p.given(v, next, deleted, "the Node was deleted")
+		return
+	}
+	p.stands(v, old, next, db2, fence.HolderUnknown)
+	old.PowerOff()
+	p.Log("confirmed: %s", old.Confirm())
+	p.moves(v, db2, next, "the operator's word")
+	p.attachmentGoes(v, old)
 }
 
 func offThatHangs(p *play) {

@@ -551,6 +551,20 @@ var table = []Guard{
 		Then:   "stuck: the second pod did not run within 60 s",
 	},
 	{
+		Name:   "storage-on",
+		Says:   "a command gives no access back to a living node that lists what was moved off it",
+		Edits:  []Edit{{"cmd/csi-fencepost/operate", "powerFlags.on", StatementOut{Statement: "p.target.Still = p.mayWrite"}}},
+		Expect: "a living node that lists what moved has access to it again",
+		Then:   "the command opened the storage to the living node, whose kubelet still had the volume mounted that had moved",
+	},
+	{
+		Name:   "bmc-address",
+		Says:   "where the Node is gone, the agents are told the system UUID that the ledger has",
+		Edits:  []Edit{{"fence/fencer", "look.machine", ItemOut{Item: "SystemUUID: t.SystemUUID"}}},
+		Expect: "the oracle saw: ",
+		Then:   "the other machine's off was believed, and the force detach reached the driver: TakenInUse of the node that wrote",
+	},
+	{
 		Name:   "wrong-client",
 		Says:   "a fence that names the address of another Ready node is not made",
 		Edits:  []Edit{{"fence/agent/csiaddons", "Agent.Off", IfOut{If: "err := a.others(ctx, m, t.blocks); err != nil"}}},
