@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 SOURCES = cmd csi deploy fence proxy sanity
 STATICCHECK = bin/staticcheck
 
-.PHONY: help build image dist deps test unit scenarios check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint fmt clean clean-cache
+.PHONY: help build image dist deps test unit scenarios known-to-fail check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint fmt clean clean-cache
 
 help: ## this list, and what is left on disk
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -51,10 +51,13 @@ scenarios: ## csi-fencepost on the real control plane (builds it the first time:
 check: $(STATICCHECK) ## within two minutes: lint and the tests of what changed since origin, and of what imports it; names what it left out
 	@$(GOTEST) -check
 
+known-to-fail: ## the stories that are known to fail with csi-fencepost: does each still fail as its mark says
+	$(GO) test -count=1 -v -timeout 60m -parallel $(PARALLEL) ./sanity/scenarios -run '^TestKnownToFail$$' -known-to-fail
+
 demo: ## Kubernetes alone and csi-fencepost side by side: the double publish; STORY=power-off: 20 databases lose their node
 	@$(GO) run ./sanity/demo $(if $(STORY),-story=$(STORY))
 
-catalogue: ## every story that has no outcome yet, alone and guarded, on real clocks; the page of all. STORIES=all, none or a,b; KUBERNETES=previous or oldest
+catalogue: ## every story that has no outcome yet, alone and guarded, on real clocks; the page of all. STORIES=known-to-fail, all, none or a,b; KUBERNETES=previous or oldest
 	SANITY_KUBERNETES=$(or $(KUBERNETES),newest) $(GO) test -count=1 -timeout 24h -tags catalogue -run '^TestCatalogue$$' -parallel $(PARALLEL) \
 		./sanity/scenarios -stories=$(or $(STORIES),missing) -ways=$(or $(WAYS),both) -clocks=$(or $(CLOCKS),real)
 

@@ -88,6 +88,9 @@ func (p Page) Left(b *Book) (left []string) {
 		left = append(left, fmt.Sprintf("each outcome holds for the commit that was played (\"+\": with changes that were not committed), the oldest for %s, the newest for %s; what has changed since then was not played",
 			oldest.first(), newest.last()))
 	}
+	if known := p.knownNames(); len(known) > 0 {
+		left = append(left, fmt.Sprintf("%d stories are known to fail with csi-fencepost, each stuck for the reason in its row: %s", len(known), strings.Join(known, ", ")))
+	}
 	if c := p.Count(b, p.Measured); len(c.Missing) > 0 {
 		left = append(left, fmt.Sprintf("%d plays on Kubernetes %s are still to come: %s", len(c.Missing), p.Measured, strings.Join(c.Missing, ", ")))
 	}

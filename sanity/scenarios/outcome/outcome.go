@@ -42,6 +42,8 @@ type Outcome struct {
 	TakenInUse       int `json:"takenInUse,omitempty"`
 	// Failed: it did not come to its end, or not as it should.
 	Failed bool `json:"failed,omitempty"`
+	// Known: it failed in the way that its story is known to, with Failed.
+	Known bool `json:"known,omitempty"`
 }
 
 // Violated tells whether data was or could have been lost.
@@ -58,6 +60,8 @@ func (o Outcome) check() error {
 		return fmt.Errorf("the outcome of story %q lacks its story, Kubernetes' version, commit or date: %+v", o.Story, o)
 	case o.Clocks != Real && o.Clocks != Short:
 		return fmt.Errorf("the outcome of story %q was played with the clocks %q, which are neither %q nor %q", o.Story, o.Clocks, Real, Short)
+	case o.Known && (!o.Failed || o.Alone || o.Violated()):
+		return fmt.Errorf("the outcome of story %q is a failure that is known, and did not fail with csi-fencepost, or with a violation, which no mark covers", o.Story)
 	}
 	return nil
 }

@@ -226,3 +226,53 @@ func TestAViolationWithCSIFencepostIsCountedAndNamed(t *testing.T) {
 		t.Error("the page does not show it")
 	}
 }
+
+func TestAStoryThatIsKnownToFailIsShownCountedAndNamed(t *testing.T) {
+	p := page()
+	p.Chapters[0].Stories[0].Known = "It is stuck. It will not be."
+	failed := func(o *Outcome) { o.Failed, o.Known, o.Text = true, true, "waited in vain" }
+	b := book(t, of("one", failed), of("two", nil))
+	text, err := p.Write(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| `one` | R1: a rule **Not so yet, known to fail with csi-fencepost:** It is stuck. It will not be. | ",
+		"| **fails, as known**; waited in vain <sub>",
+		"With csi-fencepost 2 were played, 0 of them with a violation, 0 failed and 1 failed as they are known to. With",
+		"\n1 stories are known to fail with csi-fencepost, each for the reason in its row: `one`.",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks\n%s\nit is\n%s", want, text)
+		}
+	}
+	if left := strings.Join(p.Left(b), "\n"); !strings.Contains(left, "1 stories are known to fail with csi-fencepost, each stuck for the reason in its row: one") {
+		t.Errorf("left are %s", left)
+	}
+	if c := p.Count(b, "v1.2.3"); c.Known != 1 || c.Guarded != (Tally{Played: 2}) || len(c.Broken) != 0 {
+		t.Errorf("counted %+v", c)
+	}
+	for what, o := range map[string]Outcome{
+		"it passed":                      of("one", nil),
+		"it failed otherwise":            of("one", func(o *Outcome) { o.Failed = true }),
+		"it had a violation":             of("one", func(o *Outcome) { o.Failed, o.TakenInUse = true, 1 }),
+		"another one failed as if known": of("two", failed),
+	} {
+		if c := p.Count(book(t, o), "v1.2.3"); c.Known != 0 || len(c.Broken) != 1 {
+			t.Errorf("%s: counted %+v", what, c)
+		}
+	}
+}
+
+func TestAFailureIsKnownOnlyWithCSIFencepostAndWithoutAViolation(t *testing.T) {
+	for what, spoil := range map[string]func(*Outcome){
+		"it passed":         func(o *Outcome) { o.Failed = false },
+		"Kubernetes alone":  func(o *Outcome) { o.Alone = true },
+		"it had violations": func(o *Outcome) { o.CouldDoubleWrite = 1 },
+	} {
+		b := book(t)
+		if err := b.Put(of("one", func(o *Outcome) { o.Failed, o.Known = true, true; spoil(o) })); err == nil || !strings.Contains(err.Error(), "no mark covers") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -45,6 +45,9 @@ type Story struct {
 	From string
 	// GuardedOnly: there is nothing to compare with Kubernetes alone.
 	GuardedOnly bool
+	// Known says why the story is known to fail with csi-fencepost, in sentences;
+	// empty: it has to pass.
+	Known string
 }
 
 // Write makes the page, in Markdown. The error names a reference that leads
@@ -59,7 +62,7 @@ func (p Page) Write(b *Book) (string, error) {
 			if err != nil {
 				return "", fmt.Errorf("story %s: %w", s.Name, err)
 			}
-			fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", s.Name, cell(s.Rule), links, p.alone(b, s), played(b, s.Name, false, p.Measured))
+			fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", s.Name, cell(s.holds()), links, p.alone(b, s), played(b, s.Name, false, p.Measured))
 		}
 	}
 	out.WriteString(p.kinds())
@@ -70,26 +73,60 @@ func (p Page) Write(b *Book) (string, error) {
 	return out.String(), nil
 }
 
+// holds is what the story holds up, or will.
+func (s Story) holds() string {
+	if s.Known == "" {
+		return s.Rule
+	}
+	return s.Rule + " **Not so yet, known to fail with csi-fencepost:** " + s.Known
+}
+
+// knownNames are the stories that are known to fail.
+func (p Page) knownNames() (names []string) {
+	for _, s := range p.stories() {
+		if s.Known != "" {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// known says which they are.
+func (p Page) known() string {
+	names := p.knownNames()
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\n%d stories are known to fail with csi-fencepost, each for the reason in its row: `%s`. In them a volume is stuck that Kubernetes alone gives on, or would; none of them has two writers. `make test` leaves them out, `make known-to-fail` plays them, and complains about one that passes.\n", len(names), strings.Join(names, "`, `"))
+}
+
 // head says how to read the tables, and what they add up to.
 func (p Page) head(b *Book) string {
-	c := p.Count(b, p.Measured)
+	c, asKnown := p.Count(b, p.Measured), ""
+	if c.Known > 0 {
+		asKnown = fmt.Sprintf(" and %d failed as they are known to", c.Known)
+	}
 	return fmt.Sprintf(`# What happens without and with csi-fencepost
 
 Written by `+"`make catalogue`"+` from [what came of each story](outcomes.json); nobody edits it by hand. Each story was played on a real etcd, kube-apiserver, kube-controller-manager, scheduler, external-attacher and kubelets, on Kubernetes %s and its own clocks (6 minutes to the force detach, 50 s to NotReady) unless a row says "short clocks" (15 s and 21 s). Each was played once: the times are of that one play. In small type: the date and the commit that was played ("+": with changes of csi-fencepost that were not committed yet).
 
 **Bold** is what the storage array itself saw: a volume taken from a node that used it, two nodes that could write to it, two that did.
 
-%d stories. With csi-fencepost %d were played, %d of them with a violation, %d failed. With Kubernetes alone %d were played (%d have nothing to compare), %d with a violation, %d failed.
-`, p.Measured, c.Stories, c.Guarded.Played, c.Guarded.Violated, c.Guarded.Failed, c.Alone.Played, c.GuardedOnly, c.Alone.Violated, c.Alone.Failed)
+%d stories. With csi-fencepost %d were played, %d of them with a violation, %d failed%s. With Kubernetes alone %d were played (%d have nothing to compare), %d with a violation, %d failed.
+`, p.Measured, c.Stories, c.Guarded.Played, c.Guarded.Violated, c.Guarded.Failed, asKnown, c.Alone.Played, c.GuardedOnly, c.Alone.Violated, c.Alone.Failed) + p.known()
 }
 
 // Counts are what the tables add up to.
 type Counts struct {
 	Stories, GuardedOnly int
 	Guarded, Alone       Tally
+	// Known are the plays with csi-fencepost that failed as they are known to. They
+	// are played, and are neither in Guarded.Failed nor in Broken.
+	Known int
 	// Missing are the plays that have no outcome: "name", or "name (alone)".
 	Missing []string
-	// Broken are the plays with csi-fencepost that failed or had a violation.
+	// Broken are the plays with csi-fencepost that failed otherwise or had a violation,
+	// and those that passed although they are known to fail.
 	Broken []string
 }
 
@@ -104,7 +141,10 @@ func (p Page) Count(b *Book, kubernetes string) Counts {
 			c.Stories++
 			if o, ok := b.Find(s.Name, false, kubernetes); !ok {
 				c.Missing = append(c.Missing, s.Name)
-			} else if c.Guarded.add(o); o.Failed || o.Violated() {
+			} else if o.Known && s.Known != "" {
+				c.Guarded.Played++
+				c.Known++
+			} else if c.Guarded.add(o); o.Failed || o.Violated() || s.Known != "" {
 				c.Broken = append(c.Broken, s.Name)
 			}
 			if s.GuardedOnly {
@@ -143,7 +183,10 @@ func played(b *Book, story string, alone bool, kubernetes string) string {
 		return "*not played yet*"
 	}
 	var parts []string
-	if o.Failed {
+	switch {
+	case o.Known:
+		parts = append(parts, "**fails, as known**")
+	case o.Failed:
 		parts = append(parts, "**failed**")
 	}
 	if o.Text != "" {
@@ -248,7 +291,10 @@ func (p Page) differs(b *Book, v Version) string {
 // verdict is how a play ended, without its times and its counts.
 func (o Outcome) verdict() string {
 	var out []string
-	if o.Failed {
+	switch {
+	case o.Known:
+		out = append(out, "fails as known")
+	case o.Failed:
 		out = append(out, "failed")
 	}
 	switch {
