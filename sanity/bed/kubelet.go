@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -90,15 +91,28 @@ func (n *Node) forgets(v *Volume, limit time.Duration) bool {
 // unlist takes the volume off the Node's volumesAttached.
 func (n *Node) unlist(v *Volume) {
 	n.stage.T.Helper()
-	var entries []string
-	for _, a := range n.Get().Status.VolumesAttached {
-		if a.Name != v.uniqueName() {
-			entries = append(entries, `{"name":`+quote(string(a.Name))+`,"devicePath":`+quote(a.DevicePath)+`}`)
-		}
+	n.setAttached(slices.DeleteFunc(n.Get().Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == v.uniqueName() }))
+}
+
+// setAttached writes the Node's volumesAttached.
+func (n *Node) setAttached(volumes []corev1.AttachedVolume) {
+	n.stage.T.Helper()
+	entries := []string{}
+	for _, a := range volumes {
+		entries = append(entries, `{"name":`+quote(string(a.Name))+`,"devicePath":`+quote(a.DevicePath)+`}`)
 	}
 	patch := `{"status":{"volumesAttached":[` + strings.Join(entries, ",") + `]}}`
 	_, err := n.stage.Client.CoreV1().Nodes().Patch(n.stage.ctx(), n.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	n.stage.must("volumesAttached of "+n.Name, err)
+}
+
+// ListAttached puts the volume into the Node's volumesAttached. The attach-detach
+// controller leaves it there when it computes its removal from a Node that it read
+// before the attach (kubernetes/pkg/controller/volume/attachdetach/statusupdater/
+// node_status_updater.go); this does the same by hand, to hit that moment.
+func (n *Node) ListAttached(v *Volume) {
+	n.stage.T.Helper()
+	n.setAttached(append(n.Get().Status.VolumesAttached, corev1.AttachedVolume{Name: v.uniqueName()}))
 }
 
 func (v *Volume) uniqueName() corev1.UniqueVolumeName {

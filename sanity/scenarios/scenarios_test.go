@@ -14,7 +14,7 @@ import (
 var all = slices.Concat(plain, partitions, failovers, fencedPartitions)
 
 // plain scenarios need nothing but Go.
-var plain = slices.Concat(origins[1:], cutOff, everyday, life, holders, crashes, kubelets, calls, field, operators, switched, secrets)
+var plain = slices.Concat(origins[1:], cutOff, everyday, life, holders, crashes, kubelets, calls, field, operators, switched, secrets, stuck)
 
 // TestScenario plays each of them with csi-fencepost.
 func TestScenario(t *testing.T) { playAll(t, slices.Concat(plain, injected)) }

@@ -1,0 +1,359 @@
+package scenarios
+
+import (
+	"cmp"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/array"
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+)
+
+// stuckAfter is how long a story waits for what Kubernetes alone does in well under a
+// minute.
+const stuckAfter = 75 * time.Second
+
+// stuck: nobody writes any more, Kubernetes alone gives the volume on, and nothing that
+// a machine could read speaks against it.
+var stuck = []scenario{
+	{
+		name: "two-wait",
+		rule: "R6: of two pods that wait on two nodes for one claim, one gets it when the pod that used it has ended",
+		known: &mark{
+			why:   "Each of the two nodes lists in volumesInUse what its pod only waits for, which is taken for use, so that each is refused for the other's sake, for ever. A node that no other source names, and of which a sealed ledger or its pods show that it only wants the volume, will block nobody.",
+			fails: `in vain: one of the two pods that wait is Running; refused: n2 HolderAlive, n3 HolderAlive`,
+		},
+		options: bed.StageOptions{Nodes: 3},
+		story: func(p *play) {
+			v := p.Volume("disk", bed.VolumeOptions{})
+			db := p.Pod("db", p.Nodes[0], v)
+			db.WaitRunning(60 * time.Second)
+			one, two := p.waits("one", p.Nodes[1], v), p.waits("two", p.Nodes[2], v)
+			db.Delete()
+			took := p.comes(v, "one of the two pods that wait is Running", func() bool { return one.Running() || two.Running() })
+			p.outcome("one of the two runs %.1f s after the first pod had ended", took.Seconds())
+		},
+	},
+	{
+		name: "waiter-dies",
+		rule: "R6: a node that died while its pod only waited for a volume keeps nobody from it",
+		known: &mark{
+			why:   "The dead node listed in volumesInUse what its pod only waited for, so it is taken for a silent holder, and the volume waits for a person. A node that only wants a volume will block nobody, whether it lives or not.",
+			fails: `in vain: pod db2 is Running; refused: .*Holder`,
+		},
+		options: bed.StageOptions{Nodes: 3},
+		story: func(p *play) {
+			v, waiter := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[1]
+			db := p.Pod("db", p.Nodes[0], v)
+			db.WaitRunning(60 * time.Second)
+			waits := p.waits("waits", waiter, v)
+			waiter.PowerOff()
+			waiter.WaitNotReady()
+			waits.ForceDelete()
+			db.Delete()
+			p.runs(p.Pod("db2", p.Nodes[2], v), v, "the first pod had ended")
+		},
+	},
+	{
+		name: "back-detach",
+		rule: "R6: a pod that is back on its node while the detach had failed once gets its volume again",
+		known: &mark{
+			why:   "The pod that is back has its node list the volume in volumesInUse before it is attached. That is taken for use, the unpublish is refused, and the pod waits for that very unpublish. A volume that its kubelet let go while its VolumeAttachment was being deleted will be released for good, until there is another VolumeAttachment.",
+			fails: `in vain: pod back is Running; refused: n1 HolderAlive`,
+		},
+		story: func(p *play) {
+			v, n := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0]
+			db := p.Pod("db", n, v)
+			db.WaitRunning(60 * time.Second)
+			fails := p.Array.Inject(array.Fault{Method: array.Unpublish, Node: n.ID, Do: array.Fail, Code: codes.Unavailable, Message: "throttled"})
+			db.Delete()
+			p.WaitFor(60*time.Second, "the detach fails", func() bool { return fails.Hits() > 0 })
+			back := p.waits("back", n, v)
+			fails.Clear()
+			p.runs(back, v, "the driver could detach again")
+		},
+	},
+	{
+		name: "never-there",
+		rule: "R6: a node to which each publish failed, and which then dies, keeps nobody from the volume",
+		known: &mark{
+			why:   "The ledger says publishing, which is the state of every mounted volume too, so the dead node is taken for a silent holder, and the volume waits for a person. A holding whose VolumeAttachment was the first of its machine and never became attached will count as never attached.",
+			fails: `in vain: pod db2 is Running; refused: .*Holder`,
+		},
+		story: func(p *play) {
+			v, dies, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+			fails := p.Array.Inject(array.Fault{Method: array.Publish, Node: dies.ID, Do: array.Fail, Code: codes.Internal, Message: "no path to the host"})
+			db := p.Pod("db", dies, v)
+			p.WaitFor(60*time.Second, "publishes fail", func() bool { return fails.Hits() > 1 })
+			dies.PowerOff()
+			dies.WaitNotReady()
+			db.ForceDelete()
+			p.runs(p.Pod("db2", next, v), v, "its pod on the dead node was deleted")
+		},
+	},
+	{
+		name: "anew-drain",
+		rule: "R6: a Node that was deleted and registered again in the same boot can be drained",
+		known: &mark{
+			why:   "A kubelet whose Node is a new one in the same boot is doubted when it says that it has let go, and the drained node keeps its volume. It will be believed once it was Ready, seen to list the volume and then to drop it.",
+			fails: `in vain: pod db2 is Running; refused: n1 HolderContested`,
+		},
+		story: func(p *play) {
+			v, n, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+			db := p.Pod("db", n, v)
+			db.WaitRunning(60 * time.Second)
+			uid := n.Get().UID
+			n.Delete()
+			n.KillKubelet()
+			n.StartKubelet()
+			if n.Get().UID == uid {
+				p.t.Fatalf("the Node was not registered again")
+			}
+			p.mustWriteOn(v, n)
+			p.Never(5*time.Second, "the volume or its pod is gone", func() bool { return db.Get() == nil || !v.AttachedTo(n) })
+			n.Drain()
+			p.WaitFor(60*time.Second, "the node is drained", func() bool { return db.Get() == nil })
+			p.runs(p.Pod("db2", next, v), v, "the drain")
+		},
+	},
+	{
+		name: "drain-unseen",
+		rule: "R6: a node that was drained and deleted while the controller's first pod was away, and a second one watched, keeps nothing",
+		known: &mark{
+			why:   "The second replica saw the kubelet let go and wrote nothing down, and a Node that is gone cannot be asked: the volume waits for a person. Whichever replica sees it will write it down, for which there have to be two.",
+			fails: `in vain: pod db2 is Running; refused: .*n2 HolderUnknown`,
+		},
+		story: func(p *play) {
+			v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+			db := p.Pod("db", old, v)
+			db.WaitRunning(60 * time.Second)
+			// The pod of the attacher that leads is away. There is a second replica.
+			p.StopAttacher()
+			if p.guarded() {
+				p.ExtraFencepost("second")
+				p.StopFencepost()
+			}
+			old.Drain()
+			p.WaitFor(60*time.Second, "the node is drained, and its kubelet has unmounted", func() bool {
+				lists, _ := old.Lists(v)
+				return db.Get() == nil && !lists && !v.MountedOn(old)
+			})
+			old.PowerOff()
+			old.Delete()
+			if p.guarded() {
+				p.StartFencepost()
+			}
+			p.StartAttacher()
+			p.runs(p.Pod("db2", next, v), v, "the controller's pod was back")
+		},
+	},
+	{
+		name: "list-fails",
+		rule: "R6: a driver whose ListVolumes fails publishes a new volume as quickly as without us",
+		known: &mark{
+			why:   "Who holds a volume that has no ledger yet is asked of the driver's list too, and without an answer there is no first publish. Of a volume that is newer than csi-fencepost the list will be optional.",
+			fails: `in vain: pod db is Running; refused: n1 APIUnavailable`,
+		},
+		options: bed.StageOptions{Array: listOnly},
+		story: func(p *play) {
+			firstPublish(p, array.Fault{Method: "ListVolumes", Do: array.Fail, Code: codes.Internal, Message: "the array does not answer"})
+		},
+	},
+	{
+		name: "list-slow",
+		rule: "R6: a driver whose ListVolumes takes 12 s publishes a new volume as quickly as without us",
+		known: &mark{
+			why:   "Who holds a volume that has no ledger yet is asked of the driver's list too, which is given up before it ends, and there is no first publish. A list that began after the PersistentVolume was made will do.",
+			fails: `in vain: pod db is Running; refused: n1 APIUnavailable`,
+		},
+		options: bed.StageOptions{Array: listOnly},
+		story: func(p *play) {
+			firstPublish(p, array.Fault{Method: "ListVolumes", Do: array.Proceed, Delay: 12 * time.Second})
+		},
+	},
+	{
+		name: "late-attach",
+		rule: "R6: an attach that lands after its volume was taken over is taken back, and the volume published",
+		known: &mark{
+			why:   "The dead node was taken over, so that its unpublish is answered without a call to the driver, which has the volume attached to it and refuses the new node. A node that was taken over and that the driver lists again will be a holder again, and its unpublish forwarded.",
+			fails: `in vain: pod db2 is Running; refused: n2 without a reason of ours`,
+		},
+		options: bed.StageOptions{AttacherArgs: []string{"--timeout=3s"}},
+		story:   lateAttach,
+	},
+	{
+		name: "cloud-gone",
+		rule: "R6: a cloud's instance that vanished with its Node is asked for by its provider ID, and its volumes move",
+		known: &mark{
+			why:   "The ledger does not have the provider ID, and a Node that is gone does not say it, so that the agents cannot be asked, and the volume waits for a person. The ledger will keep it, and the agents be asked with it.",
+			fails: `in vain: pod db2 is Running; refused: .*n2 HolderUnknown`,
+		},
+		options: bed.StageOptions{Failover: true},
+		story:   vanished,
+	},
+	{
+		name: "in-again",
+		rule: "R6: what moved, and a node that was scaled in, while the sidecar was taken out holds nothing up when it is put in again",
+		known: &mark{
+			why:   "The ledger names a node that gave its volume away while nobody of ours was there, and whose Node is gone, so that the volume waits for a person. A driver's list that is declared to be truthful will end it.",
+			fails: `in vain: pod db2 is Running; refused: n3 HolderUnknown`,
+		},
+		options: bed.StageOptions{Nodes: 3},
+		story:   injectedAgain,
+	},
+	{
+		name: "stale-attached",
+		rule: "R6: a volume that the controller left in volumesAttached of a node that has let go moves as it does without us",
+		known: &mark{
+			why:   "The node's volumesAttached names the volume although its VolumeAttachment is being deleted and the kubelet has let go, and stays so until something else changes there. A volume whose VolumeAttachment is being deleted will be released whatever volumesAttached says.",
+			fails: `in vain: pod db2 is Running; refused: n1 HolderAlive`,
+		},
+		story: func(p *play) {
+			v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+			db := p.Pod("db", old, v)
+			db.WaitRunning(60 * time.Second)
+			p.StopAttacher() // so that the detach is not over before the moment is hit
+			db.Delete()
+			v.WaitDetaching(old, 60*time.Second)
+			old.ListAttached(v)
+			p.StartAttacher()
+			p.runs(p.Pod("db2", next, v), v, "its pod had ended")
+		},
+	},
+}
+
+// lateAttach: a node dies before its attach is done. The array does it at last when the
+// volume was taken over, and nobody has it yet.
+func lateAttach(p *play) {
+	v, dies, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+	hangs := p.Array.Inject(array.Fault{Method: array.Publish, Node: dies.ID, Do: array.Hang})
+	db := p.Pod("db", dies, v)
+	p.WaitFor(60*time.Second, "a publish was given up", func() bool {
+		code := p.lastCode(array.Publish, dies)
+		return code == codes.DeadlineExceeded || code == codes.Canceled
+	})
+	// From here on the calls are made by hand, for their order to be known.
+	p.StopAttacher()
+	dies.PowerOff()
+	dies.WaitNotReady()
+	db.ForceDelete()
+	db2 := p.Pod("db2", next, v)
+	dies.Taint(bed.OutOfServiceTaint)
+	if p.guarded() {
+		busy := p.Array.Inject(array.Fault{Method: array.Publish, Node: next.ID, Do: array.Fail, Code: codes.Unavailable, Message: "throttled"})
+		caller := p.Caller("fp.sock")
+		p.WaitFor(60*time.Second, "the takeover", func() bool {
+			_, err := caller.ControllerPublishVolume(p.t.Context(), v.AttacherRequest(next))
+			p.Log("publish: %v", err)
+			return busy.Hits() > 0
+		})
+		busy.Clear()
+	}
+	hangs.Clear()
+	_, err := p.Caller("csi.sock").ControllerPublishVolume(p.t.Context(), v.AttacherRequest(dies))
+	p.must(err)
+	p.StartAttacher()
+	p.runs(db2, v, "the attach to the dead node had landed")
+}
+
+// instance is what the Node's provider ID names.
+func instance(n *bed.Node) string { return path.Base(n.Get().Spec.ProviderID) }
+
+// vanished: an autoscaler, or the cloud itself, takes an instance away in the middle.
+func vanished(p *play) {
+	v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+	cloud := p.Plugs("fence_cloud")
+	for _, n := range p.Nodes {
+		p.must(cloud.Set(instance(n), true))
+	}
+	p.StartFailover("[{agents: [{name: cloud, timeout: 5s, attempts: 1, exec: {agent: fence_cloud, parameters: {plug: $(INSTANCE_ID)}}}]}]")
+	db := p.Pod("db", old, v)
+	db.WaitRunning(60 * time.Second)
+	lives()
+	p.must(cloud.Set(instance(old), false)) // as a terminated instance reads
+	old.Terminate()
+	db.ForceDelete()
+	p.runs(p.Pod("db2", next, v), v, "the instance had vanished")
+}
+
+// injectedAgain: see bypassed for a node that is still there.
+func injectedAgain(p *play) {
+	v := p.Volume("disk", bed.VolumeOptions{})
+	first, second, third := p.Nodes[0], p.Nodes[1], p.Nodes[2]
+	db := p.Pod("db", first, v)
+	db.WaitRunning(60 * time.Second)
+	if p.guarded() {
+		p.StopAttacher()
+		p.StopFencepost()
+		p.StartAttacherOn("csi.sock")
+	}
+	db, _ = p.move(db, v, second)
+	first.Terminate()
+	if p.guarded() {
+		p.StopAttacher()
+		p.StartFencepost()
+		p.StartAttacher()
+	}
+	db.Delete()
+	p.runs(p.Pod("db2", third, v), v, "its pod had ended")
+}
+
+// listOnly is an array that says of all volumes at once where they are, not of one.
+func listOnly(s *array.Switches) { s.GetVolume = false }
+
+// firstPublish: of a volume that nobody ever used.
+func firstPublish(p *play, fault array.Fault) {
+	injected := p.Array.Inject(fault)
+	defer func() { p.Log("the driver was asked for its list %d times", injected.Hits()) }()
+	v := p.Volume("disk", bed.VolumeOptions{})
+	p.runs(p.Pod("db", p.Nodes[0], v), v, "it was made")
+}
+
+// waits starts a pod for a volume that it does not get, and returns it once its node
+// says that it wants the volume.
+func (p *play) waits(name string, on *bed.Node, v *bed.Volume) *bed.Pod {
+	p.t.Helper()
+	pod := p.Pod(name, on, v)
+	p.WaitFor(60*time.Second, on.Name+" lists the volume for pod "+name, func() bool { lists, _ := on.Lists(v); return lists })
+	return pod
+}
+
+// runs waits until the pod, which wants the volume, runs, and notes how long after what
+// that was.
+func (p *play) runs(pod *bed.Pod, v *bed.Volume, what string) {
+	p.t.Helper()
+	took := p.comes(v, "pod "+pod.Name+" is Running", pod.Running)
+	p.outcome("runs %.1f s after %s", took.Seconds(), what)
+}
+
+// comes is WaitFor that also says, where it waited in vain, what the volume's calls were
+// refused for: marks are about that.
+func (p *play) comes(v *bed.Volume, what string, ok func() bool) time.Duration {
+	p.t.Helper()
+	began := time.Now()
+	for ; time.Since(began) < stuckAfter; time.Sleep(bed.PollEvery) {
+		if ok() {
+			return time.Since(began)
+		}
+	}
+	var refused []string
+	for _, n := range p.Nodes {
+		if text := v.Refusal(n); text != "" {
+			p.Log("refused for %s: %s", n.Name, text)
+			reason := "without a reason of ours"
+			if found := reasonIn.FindStringSubmatch(text); found != nil {
+				reason = found[1]
+			}
+			refused = append(refused, strings.TrimPrefix(n.Name, p.Name+"-")+" "+reason)
+		}
+	}
+	p.t.Fatalf("%s: waited %s in vain: %s; refused: %s", p.Name, stuckAfter, what, cmp.Or(strings.Join(refused, ", "), "nothing"))
+	return 0
+}
+
+// reasonIn finds the reason in the text of a refusal.
+var reasonIn = regexp.MustCompile(`\[([A-Z][A-Za-z]+)\]`)
