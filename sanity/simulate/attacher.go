@@ -187,6 +187,9 @@ func (w *World) ended(c *call, err error) {
 	}
 	c.over = true
 	w.last[c.key()] = outcome(err)
+	if w.refused != nil && err != nil {
+		w.refused(c, outcome(err))
+	}
 	for i := range w.calls {
 		if w.calls[i] == c {
 			w.calls = append(w.calls[:i:i], w.calls[i+1:]...)

@@ -86,6 +86,12 @@ func (w *World) judge() {
 		}
 		w.noteNoticed(m)
 	}
+	if w.apart != nil {
+		w.apart.look()
+		if w.apart.bare {
+			return
+		}
+	}
 	for _, v := range w.volumes {
 		w.noteReleased(v)
 		var writer *machine
@@ -103,6 +109,9 @@ func (w *World) judge() {
 
 // judgeAnswer looks for R1 when a publish is answered with OK.
 func (w *World) judgeAnswer(c *call) {
+	if w.apart.unjudged() {
+		return
+	}
 	for _, m := range w.machines {
 		if m.id != c.nodeID && c.v.mayWrite(m) && !w.believed(m) {
 			w.violation("R1", fmt.Sprintf("the publish of volume %s to %s is answered with OK while %s may still write", c.v.name, c.nodeID, describe(m)))
@@ -113,6 +122,9 @@ func (w *World) judgeAnswer(c *call) {
 // taken looks for R2 when the driver takes the volume from a node.
 func (w *World) taken(v *volume, id, how string) {
 	m := w.machineOf(id)
+	if w.apart.unjudged() {
+		return
+	}
 	if m == nil || !v.attached[id] || !v.mayWrite(m) {
 		return
 	}

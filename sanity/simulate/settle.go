@@ -92,7 +92,7 @@ func (w *World) round() bool {
 			continue
 		}
 		happened = true
-		if w.injected(e) {
+		if w.injected(e) || w.meets != nil && w.meets(e) {
 			continue
 		}
 		w.tries(e)
@@ -119,7 +119,7 @@ func (w *World) ordinarily(e Event) bool {
 	case Publish, Unpublish:
 		// Two calls of a volume at once would answer ABORTED to each other for ever:
 		// nothing here jitters.
-		return e.A == w.leader && w.patience[e.callKey()].due() && !slices.ContainsFunc(w.calls, func(c *call) bool { return c.v.name == e.B })
+		return e.A == w.leader && !w.apart.absent(w.procs[e.A]) && w.patience[e.callKey()].due() && !slices.ContainsFunc(w.calls, func(c *call) bool { return c.v.name == e.B })
 	case Renew:
 		s := w.slot(e.A)
 		return s.renewedBoot != s.machine.boot()

@@ -126,6 +126,12 @@ type World struct {
 	// serverFell is when the API server's was last set back.
 	serverFell time.Time
 	tell       func(string) // of each event; nil: nobody
+	// apart is what is watched after a refusal (fork.go), refused is told of each call
+	// that comes to nothing (obligation.go), and meets does what becomes of an ordinary
+	// event instead of it (fork.go, liveness.go). Nil: nothing of that.
+	apart   *apart
+	refused func(*call, string)
+	meets   func(Event) bool
 
 	Stats
 	// Violation of Rule, in words; empty: none.

@@ -1,0 +1,74 @@
+package sidecar
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
+	"github.com/csi-fencepost/csi-fencepost/sanity/simulate"
+)
+
+var (
+	refusals = flag.Int("refusals", 0, "TestObligations: how many refusals are judged; 0: as many as a few seconds allow")
+	owedTo   = flag.String("owed", "", "TestObligations: shrink the defects, a few of each reason, and write their scripts to this folder")
+)
+
+// TestObligations judges refusals against what becomes of the same state without
+// csi-fencepost (package simulate, obligation.go). What is known to fail fails no test:
+// it is counted, and docs/OBLIGATIONS.md has the table.
+func TestObligations(t *testing.T) {
+	quiet(t)
+	o := simulate.Obligations{Factory: partsOfTier1, From: *firstSeed, Refusals: *refusals, Within: *atMost, Progress: func(text string) { fmt.Println("obligations:", text) }}
+	if *refusals == 0 {
+		o.Refusals, o.Progress = 1_000_000, nil
+		if o.Within == 0 {
+			o.Within = smokeOwed
+		}
+	}
+	began := time.Now()
+	o.Run(t)
+	r := result.Result{Part: "obligations", Began: began, Seconds: time.Since(began).Seconds()}
+	o.Figures(&r)
+	for _, f := range r.Figures {
+		t.Logf("%s: %.0f", f.Name, f.Value)
+	}
+	for _, j := range o.Judgements {
+		if j.Broken != "" {
+			t.Errorf("the guarded run after a refusal breaks %s\n%s", j.Broken, j.Script())
+		}
+	}
+	if *owedTo != "" {
+		writeOwed(t, &o)
+	}
+	if *refusals == 0 && o.Judged < fewJudged {
+		t.Errorf("%d refusals were judged in %s, want %d", o.Judged, o.Within, fewJudged)
+	}
+}
+
+const (
+	// smokeOwed bounds what a test run has for it, and fewJudged is how many refusals
+	// that is at least.
+	smokeOwed = 10 * time.Second
+	fewJudged = 3
+	// eachReason is how many defects of a reason are shrunk, each for shrinkFor.
+	eachReason = 2
+	shrinkFor  = time.Minute
+)
+
+func writeOwed(t *testing.T, o *simulate.Obligations) {
+	count := map[string]int{}
+	for _, j := range o.Judgements {
+		if kind := string(j.Verdict) + j.Why + j.Hidden; j.Verdict == simulate.Defect && count[kind] < eachReason {
+			count[kind]++
+			small := j.Shrink(t, partsOfTier1, time.Now().Add(shrinkFor))
+			path := filepath.Join(*owedTo, fmt.Sprintf("owed-%03d.txt", len(count)*10+count[kind]))
+			if err := os.WriteFile(path, []byte(small.Script()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
