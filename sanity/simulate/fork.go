@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -57,6 +58,8 @@ type played struct {
 type course struct {
 	// had: some living pod that wanted it had it already.
 	had bool
+	// held are the node IDs to which it has been published since before the refusal.
+	held map[string]bool
 	// useful are the publishes to the node of a living pod whose machine wrote then.
 	useful []*published
 	// twice is when two machines could write first; less than 0: never.
@@ -66,6 +69,10 @@ type course struct {
 	reached, missed time.Duration
 	// wanted: some living pod wants it at the end.
 	wanted bool
+	// stayed: where it was reached it had been published since before the refusal.
+	stayed bool
+	// torn: the driver took it from a machine that wrote.
+	torn bool
 	// last are the outcomes of its calls that did not come to OK.
 	last []string
 }
@@ -109,7 +116,16 @@ func fork(t *testing.T, factory Factory, p *point, twin []Event, bare bool, due 
 			return
 		}
 		w.Stats = Stats{}
-		for _, e := range before(p.before, twin) {
+		before, rest := p.before, p.rest
+		if twin != nil {
+			before, rest = parted(twin)
+		}
+		for _, e := range before {
+			if verb, forced := strings.CutPrefix(e.Verb, first); forced {
+				e.Verb = verb
+				w.perform(e)
+				continue
+			}
 			if w.follow(e, p.lenient); w.Violation != "" {
 				return
 			}
@@ -125,7 +141,7 @@ func fork(t *testing.T, factory Factory, p *point, twin []Event, bare bool, due 
 		}
 		a.watch()
 		w.apart, w.meets = a, a.fails
-		a.goOn(p.rest)
+		a.goOn(rest)
 		b.Rule, b.Violation = w.Rule, w.Violation
 		b.played, b.volumes, b.cuts = a.played, a.volumes, w.Stats.PowerOffs-a.power
 		for i := range b.volumes {
@@ -136,11 +152,13 @@ func fork(t *testing.T, factory Factory, p *point, twin []Event, bare bool, due 
 	return b
 }
 
-func before(events, twin []Event) []Event {
-	if twin != nil {
-		return twin
+// parted is what leads to the refusal, and what follows.
+func parted(events []Event) (before, rest []Event) {
+	at := slices.IndexFunc(events, func(e Event) bool { return e.Verb == owedLine })
+	if at < 0 {
+		return events, nil
 	}
-	return events
+	return events[:at:at], events[at+1:]
 }
 
 // direct is the driver's own socket, as Kubernetes without csi-fencepost has it.
@@ -188,6 +206,13 @@ func (w *World) withoutUs() {
 // unjudged: nothing guards this world, so that it breaks no rule.
 func (a *apart) unjudged() bool { return a != nil && a.bare }
 
+// took: the driver takes the volume from a machine.
+func (a *apart) took(v *volume, m *machine) {
+	if m != nil && v.writes(m) {
+		a.volumes[slices.Index(a.w.volumes, v)].torn = true
+	}
+}
+
 // absent: the attacher beside the process does not reach the API server. While
 // everything is under attack the schedule says when it calls.
 func (a *apart) absent(p *Process) bool { return a != nil && p.noAPI }
@@ -195,7 +220,7 @@ func (a *apart) absent(p *Process) bool { return a != nil && p.noAPI }
 // forUs are the verbs of what is done to csi-fencepost or said to it alone.
 func forUs(verb string) bool {
 	switch verb {
-	case ConfirmOff, FenceOff, Stall, Catch, CutAgent, JoinAgent, Sight:
+	case ConfirmOff, FenceOff, Sight:
 		return true
 	}
 	return false
@@ -206,6 +231,8 @@ func inTheCourse(e Event) bool {
 	switch e.Verb {
 	case Reads, Fail, Lose, Lie, Late, Gone, Republish, Expect:
 		return true
+	case Stall, Catch, CutAgent, JoinAgent:
+		return true // after the refusal nothing is broken that only csi-fencepost needs
 	}
 	return ordinary(e.Verb) && e.Verb != Schedule
 }
@@ -214,8 +241,16 @@ func inTheCourse(e Event) bool {
 // besides those that are named above comes from outside.
 func (a *apart) goOn(rest []Event) {
 	w := a.w
+	a.unstall()
 	for _, e := range rest {
 		e.Verb = strings.TrimPrefix(e.Verb, "?")
+		if verb, now := strings.CutPrefix(e.Verb, first); now {
+			e.Verb = verb
+			if w.possible(e) {
+				w.quietly(e)
+			}
+			continue
+		}
 		if w.Violation != "" || a.decided() {
 			return
 		}
@@ -263,14 +298,24 @@ func (a *apart) heal() {
 	clear(a.armed)
 	for _, name := range a.w.replicas {
 		p := a.w.procs[name]
-		p.noAPI, p.noDriver, p.noAgent = false, false, false
+		p.noAPI, p.noDriver = false, false
+	}
+	a.w.noADC = false
+	a.unstall()
+}
+
+// unstall ends what is broken of that which only csi-fencepost needs: its watches, and
+// its way to the agents. It is not owed what it could not know.
+func (a *apart) unstall() {
+	for _, name := range a.w.replicas {
+		p := a.w.procs[name]
+		p.noAgent = false
 		clear(p.stalled)
-		if p.up() {
+		if p.up() && !p.noAPI {
 			p.leasesSeen()
 		}
 		p.goOn()
 	}
-	a.w.noADC = false
 	a.w.settleDown()
 }
 
@@ -329,13 +374,20 @@ func (v *volume) wantedOn(s *slot) bool { return v.pod.node == s && !v.pod.termi
 func (a *apart) living(v *volume) (found *slot) {
 	for _, s := range a.w.slots {
 		if v.wantedOn(s) && s.connected() {
-			if v.attached[s.machine.id] {
+			if a.w.usable(v, s) {
 				return s
 			}
 			found = s
 		}
 	}
 	return found
+}
+
+// usable: the driver has published the volume to the node, and Kubernetes says so or the
+// node has it mounted. Where the VolumeAttachment is being deleted, a pod waits.
+func (w *World) usable(v *volume, s *slot) bool {
+	va := w.vaOf(v, s)
+	return v.attached[s.machine.id] && (s.machine.mounts[v] != nil || va != nil && va.DeletionTimestamp == nil && va.Status.Attached)
 }
 
 // writes: a container of the machine writes, or its kubelet is about to let one,
@@ -348,9 +400,9 @@ func (v *volume) writes(m *machine) bool {
 func (a *apart) watch() {
 	a.volumes = make([]course, len(a.w.volumes))
 	for i, v := range a.w.volumes {
-		a.volumes[i] = course{twice: -1, reached: -1, missed: -1}
+		a.volumes[i] = course{twice: -1, reached: -1, missed: -1, held: maps.Clone(v.attached)}
 		s := a.living(v)
-		a.volumes[i].had = s != nil && v.attached[s.machine.id]
+		a.volumes[i].had = s != nil && a.w.usable(v, s)
 	}
 	a.look()
 }
@@ -360,11 +412,16 @@ func (a *apart) look() {
 	now := time.Since(a.began)
 	for i, v := range a.w.volumes {
 		c := &a.volumes[i]
-		if s := a.living(v); s != nil && v.attached[s.machine.id] {
-			if c.reached < 0 {
-				c.reached = now
+		for id := range c.held {
+			if !v.attached[id] {
+				delete(c.held, id)
 			}
-			if !slices.ContainsFunc(c.useful, func(p *published) bool { return p.m == s.machine }) {
+		}
+		if s := a.living(v); s != nil && a.w.usable(v, s) {
+			if c.reached < 0 {
+				c.reached, c.stayed = now, c.held[s.machine.id]
+			}
+			if !c.held[s.machine.id] && !slices.ContainsFunc(c.useful, func(p *published) bool { return p.m == s.machine }) {
 				c.useful = append(c.useful, &published{m: s.machine, at: now})
 			}
 		}

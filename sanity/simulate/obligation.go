@@ -73,6 +73,11 @@ type Judgement struct {
 	// fact that a twin exchanges.
 	Why    string
 	Hidden string
+	// Torn: without csi-fencepost the driver took it from a machine that was writing,
+	// which R2 forbids and R1 does not.
+	Torn bool
+	// Stayed: it was kept only since the volume had never been unpublished there.
+	Stayed bool
 	// Harmed: a machine lost its power that without csi-fencepost ran and had the volume
 	// sooner.
 	Harmed bool
@@ -115,6 +120,7 @@ func (p *point) judge(t *testing.T, factory Factory) (j Judgement) {
 		}
 		one := j
 		one.Volume, one.Owed, one.Why = volumeName(i), at, cmp.Or(strings.Join(c.last, ", "), "no refusal")
+		one.Torn, one.Stayed = alone.volumes[i].torn, c.stayed
 		one.Harmed = guarded.cuts > alone.cuts && (c.reached < 0 || c.reached > at)
 		switch {
 		case c.reached >= 0:
@@ -162,7 +168,7 @@ func (p *point) twin(t *testing.T, factory Factory, alone *Branch, i int) string
 	if alone.volumes[i].twice >= 0 {
 		return string(runs)
 	}
-	for _, x := range exchanges(p.before, volumeName(i)) {
+	for _, x := range exchanges(slices.Concat(p.before, []Event{{Verb: owedLine}}, p.rest), volumeName(i), p.setup) {
 		b := fork(t, factory, p, x.events, true, nil)
 		if b.repeated && b.volumes != nil && b.seen == alone.seen && breaks(&b, alone, i) {
 			return string(x.fact)
@@ -369,6 +375,9 @@ func (o *Obligations) By(v Verdict) map[string]int {
 	for _, j := range o.Judgements {
 		if j.Verdict == v {
 			name := j.Why
+			if j.Torn {
+				name += " (the driver takes it from who writes)"
+			}
 			if j.Hidden != "" {
 				name += " (" + j.Hidden + ")"
 			}
@@ -437,11 +446,11 @@ func JudgeScript(t *testing.T, factory Factory, text string) (Judgement, error) 
 	if err != nil {
 		return Judgement{}, err
 	}
-	at := slices.IndexFunc(events, func(e Event) bool { return e.Verb == owedLine })
-	if at < 0 {
+	if !slices.Contains(events, Event{Verb: owedLine}) {
 		return Judgement{}, fmt.Errorf("there is no line %q", owedLine)
 	}
-	p := &point{setup: setup, before: events[:at:at], rest: events[at+1:]}
+	p := &point{setup: setup}
+	p.before, p.rest = parted(events)
 	return p.judge(t, factory), nil
 }
 

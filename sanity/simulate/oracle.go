@@ -123,6 +123,7 @@ func (w *World) judgeAnswer(c *call) {
 func (w *World) taken(v *volume, id, how string) {
 	m := w.machineOf(id)
 	if w.apart.unjudged() {
+		w.apart.took(v, m)
 		return
 	}
 	if m == nil || !v.attached[id] || !v.mayWrite(m) {

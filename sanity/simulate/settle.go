@@ -91,8 +91,11 @@ func (w *World) round() bool {
 		if !w.isEnabled(e) || !w.ordinarily(e) {
 			continue
 		}
+		if w.meets != nil && w.meets(e) {
+			continue
+		}
 		happened = true
-		if w.injected(e) || w.meets != nil && w.meets(e) {
+		if w.injected(e) {
 			continue
 		}
 		w.tries(e)

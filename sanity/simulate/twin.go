@@ -32,18 +32,24 @@ type exchange struct {
 // mostTwins is how many of them are tried.
 const mostTwins = 48
 
-// exchanges of a script for a volume: first those of one fact, then of two.
-func exchanges(events []Event, volume string) (all []exchange) {
+// first before a verb of a twin: it happens at that very moment, before everybody else
+// takes their course, and, before the refusal, though the world would not have it.
+const first = "!"
+
+// exchanges of a script for a volume, with the line owed in it: first those of one fact,
+// then of two.
+func exchanges(events []Event, volume string, setup Setup) (all []exchange) {
 	put := func(events []Event, at, drop int, in ...Event) []Event {
 		return slices.Concat(events[:at:at], in, events[at+drop:])
 	}
+	cut := slices.IndexFunc(events, func(e Event) bool { return e.Verb == owedLine })
 	mounts := func(of exchange, node string) {
 		for i, e := range of.events {
 			if e.Verb == Unmnt && e.A == volume && (node == "" || e.B == node) {
 				all = append(all, exchange{both(of.fact, mounted), put(of.events, i, 1)})
 				all = append(all, exchange{both(of.fact, forgot), put(of.events, i, 1, Event{Verb: RestartKubelet, A: e.B, B: "quick"}, Event{Verb: Sync, A: e.B})})
 			}
-			if (e.Verb == CutNode || e.Verb == Pause) && (node == "" || e.A == node) {
+			if (e.Verb == CutNode || e.Verb == Pause) && (node == "" || e.A == node) && i < cut {
 				all = append(all, exchange{both(of.fact, mounted), put(of.events, i, 0, Event{Verb: "?" + Verify, A: volume, B: e.A}, Event{Verb: "?" + Mount, A: volume, B: e.A})})
 			}
 		}
@@ -53,8 +59,18 @@ func exchanges(events []Event, volume string) (all []exchange) {
 	for i := len(events) - 1; i >= 0; i-- {
 		switch e := events[i]; e.Verb {
 		case PowerOff, Pause:
-			silent = append(silent, exchange{runs, put(events, i, 1, Event{Verb: "?" + CutNode, A: e.A})})
+			if e.Verb == PowerOff && (setup.Agents || said(events[i:], e.A)) {
+				continue // somebody told
+			}
+			silent = append(silent, exchange{runs, replaced(put(events, i, 1, Event{Verb: "?" + CutNode, A: e.A}), e.A)})
 			nodes = append(nodes, e.A)
+			if on := slices.IndexFunc(events[i:], func(o Event) bool { return o.Verb == PowerOn && o.A == e.A }); e.Verb == PowerOff && on > 0 {
+				silent = append(silent, exchange{runs, put(put(events, i+on, 1), i, 1, Event{Verb: "?" + CutNode, A: e.A})})
+				nodes = append(nodes, e.A)
+			}
+		case RestartKubelet, DeleteNode:
+			now := []Event{{Verb: first + Register, A: e.A}, {Verb: first + Sync, A: e.A}}
+			all = append(all, exchange{forgot, put(events, max(cut, i)+1, 0, now...)})
 		case Fail:
 			if isPrefixed(e.B, "driver:publish/"+volume+"/") {
 				late := e
@@ -75,6 +91,38 @@ func exchanges(events []Event, volume string) (all []exchange) {
 	return all[:min(len(all), mostTwins)]
 }
 
+// said: somebody's word that the machine is off stands at the end of these events.
+func said(events []Event, node string) (stands bool) {
+	tainted := false
+	for _, e := range events {
+		switch {
+		case e.A != node:
+		case e.Verb == ConfirmOff:
+			stands = true
+		case e.Verb == TaintNode, e.Verb == Untaint:
+			tainted = e.Verb == TaintNode
+		case e.Verb == owedLine:
+			return stands || tainted
+		}
+	}
+	return stands || tainted
+}
+
+// replaced has the machine that goes on lose its name where the script replaces it,
+// though its node ID is that of the new one: in the world that is drawn nobody does so.
+func replaced(events []Event, node string) []Event {
+	for i, e := range events {
+		if e.Verb == Replace && e.A == node {
+			events[i].Verb = first + Replace
+			break
+		}
+		if e.Verb == owedLine {
+			break
+		}
+	}
+	return events
+}
+
 func both(a, b hidden) hidden {
 	if a == "" {
 		return b
@@ -83,16 +131,20 @@ func both(a, b hidden) hidden {
 }
 
 // breaks: the twin's fork has two writers, and what came from outside until then was
-// the same in both.
+// the same in both, as far as anybody could tell.
 func breaks(twin, of *Branch, i int) bool {
 	at := twin.volumes[i].twice
 	if at < 0 {
 		return false
 	}
-	until := func(all []played) (events []played) {
+	until := func(all []played) (events []Event) {
 		for _, p := range all {
-			if p.at <= at {
-				events = append(events, p)
+			switch p.Verb {
+			case PowerOff, Pause, CutNode, RestartKubelet:
+			default:
+				if p.at <= at {
+					events = append(events, p.Event)
+				}
 			}
 		}
 		return events

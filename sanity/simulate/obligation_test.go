@@ -1,0 +1,104 @@
+package simulate
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// refusing is a sidecar that refuses everything, but for the first publish of each
+// volume of its world, without which nothing would begin.
+type refusing struct {
+	passed
+	began *sync.Map // volumes that were published once, in this world
+}
+
+func (r refusing) ControllerPublishVolume(ctx context.Context, req *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
+	if _, again := r.began.Load(req.VolumeId); again {
+		return nil, status.Error(codes.Aborted, "no")
+	}
+	answer, err := r.passed.ControllerPublishVolume(ctx, req)
+	if err == nil {
+		r.began.Store(req.VolumeId, true)
+	}
+	return answer, err
+}
+
+func (refusing) ControllerUnpublishVolume(context.Context, *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
+	return nil, status.Error(codes.Aborted, "no")
+}
+
+func refusesAlways() Factory {
+	var worlds sync.Map // by the connection to their driver
+	return func(_ context.Context, p Parts) (Sidecar, error) {
+		began, _ := worlds.LoadOrStore((*grpc.ClientConn)(p.Driver), &sync.Map{})
+		return refusing{passed{spec.NewControllerClient(p.Driver)}, began.(*sync.Map)}, nil
+	}
+}
+
+// TestWhoRefusesAlwaysKeepsNothing: the oracle of R6 catches the sidecar that no
+// schedule could catch breaking R1. Whatever is owed and has no twin is a defect.
+func TestWhoRefusesAlwaysKeepsNothing(t *testing.T) {
+	o := Obligations{Factory: refusesAlways(), From: 1, Refusals: 60, Within: 20 * time.Second}
+	o.Run(t)
+	if len(o.Broken) > 0 {
+		t.Errorf("who refuses always breaks %v", o.Broken)
+	}
+	for _, j := range o.Judgements {
+		if j.Verdict == Kept && !j.Stayed {
+			t.Errorf("who refuses always keeps what is owed:\n%s", j.Script())
+		}
+	}
+	if o.Count(Defect) < 5 || o.Count(NotRepeated) > o.Judged/10 {
+		t.Errorf("of %d refusals that were judged %d were owed something, %d kept it, %d are void, %d exceptions, %d defects, %d did not come again: want some defects",
+			o.Judged, o.Owed(), o.Count(Kept), o.Count(Void), o.Count(Exception), o.Count(Defect), o.Count(NotRepeated))
+	}
+}
+
+// TestWhoForwardsAlwaysBreaksR1: the other way out of the oracle of R6 is none.
+func TestWhoForwardsAlwaysBreaksR1(t *testing.T) {
+	o := Obligations{Factory: Directly, From: 1, Refusals: 1_000_000, Within: 3 * time.Second}
+	o.Run(t)
+	if o.Broken["R1"] == 0 || o.Count(Defect) > 0 {
+		t.Errorf("%d schedules of one who forwards always broke %v, and %d refusals are defects", o.Schedules, o.Broken, o.Count(Defect))
+	}
+}
+
+// judged judges a story's refusal, with a sidecar that refuses always.
+func judged(t *testing.T, script string) Judgement {
+	t.Helper()
+	j, err := JudgeScript(t, refusesAlways(), script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// TestATwinExcusesWhatItsNeighbourDoesNot: one fact that can be told apart makes a
+// defect of an exception.
+func TestATwinExcusesWhatItsNeighbourDoesNot(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		want   Verdict
+		hidden hidden
+	}{
+		"a pod that is deleted moves, and its node lets go": {"setup\ndelete-pod v1\nclock 5s\nowed\n", Defect, ""},
+		"a machine lost its power, and nobody can tell":     {"setup\npower-off n1\nforce-delete-pod v1\nschedule v1 n2\nclock 60s\nowed\nclock 370s\n", Exception, runs},
+		"the same, and a fence agent tells":                 {"setup agents=true\npower-off n1\nforce-delete-pod v1\nschedule v1 n2\nclock 60s\nowed\nclock 370s\n", Defect, ""},
+		"the same, and a person said so":                    {"setup\npower-off n1\nclock 60s\nconfirm n1\nforce-delete-pod v1\nschedule v1 n2\nowed\nclock 370s\n", Defect, ""},
+		"it boots unseen: nobody can tell that either":      {"setup\ncut-node n1\npower-off n1\npower-on n1\nforce-delete-pod v1\nschedule v1 n2\nowed\nclock 370s\n", Exception, runs},
+		"a machine that is cut off goes on":                 {"setup\ncut-node n1\nforce-delete-pod v1\nschedule v1 n2\nowed\nclock 370s\n", NothingOwed, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if j := judged(t, c.script); j.Verdict != c.want || j.Hidden != string(c.hidden) {
+				t.Errorf("%s (hidden %q, owed %s after %s), want %s (hidden %q)", j.Verdict, j.Hidden, j.Volume, j.Owed, c.want, c.hidden)
+			}
+		})
+	}
+}
