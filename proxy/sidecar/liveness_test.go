@@ -2,7 +2,6 @@ package sidecar
 
 import (
 	"flag"
-	"fmt"
 	"testing"
 	"time"
 
@@ -41,7 +40,7 @@ func TestLiveness(t *testing.T) {
 				c.restless++
 			}
 			for _, text := range live.Stuck {
-				t.Log(fmt.Sprintf("%s, seed %d: %.400s", fault, live.Seed, text))
+				t.Logf("%s, seed %d: %.400s", fault, live.Seed, text)
 			}
 		}
 	}

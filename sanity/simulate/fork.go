@@ -108,7 +108,11 @@ type apart struct {
 // twin is not nil, and the rest with csi-fencepost or, if bare, without.
 func fork(t *testing.T, factory Factory, p *point, twin []Event, bare bool, due owed) (b Branch) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(p.setup, 1, factory)
+		setup := p.setup
+		if twin != nil {
+			setup.Lies = true // what was true of the machine that is exchanged is not of its twin
+		}
+		w := newWorld(setup, 1, factory)
 		w.mu.Lock()
 		w.settleDown()
 		defer w.end()

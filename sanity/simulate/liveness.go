@@ -86,7 +86,8 @@ func (w *World) endure(live *Live) {
 	case CutForEver, Flapping, UnpublishFail:
 		node = s
 		live.Node = s.name
-		w.honest() // before that people see to it that nothing else is wrong
+		w.powerOn(w.slots[0].machine) // so that there is another node for the pods
+		w.honest()                    // before that people see to it that nothing else is wrong
 		w.settle(w.calm, 3*time.Minute)
 	}
 	var judged []*volume
