@@ -34,6 +34,10 @@
 // schedule all faults cease, an honest operator says what is true of dead nodes, and
 // everything has to come right within finishWithin of the model's time.
 //
+// Whether a refusal kept a volume from somebody whom Kubernetes alone would have served,
+// and harmed nobody by it (R6), is judged by forks: obligation.go, fork.go, twin.go.
+// There the honest operator helps nobody. liveness.go leaves one fault for ever.
+//
 // # Clocks
 //
 // Timers run by the bubble's clock. Stamps are of the wall clock of who writes them: each
