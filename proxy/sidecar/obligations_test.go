@@ -36,6 +36,9 @@ func TestObligations(t *testing.T) {
 	for _, f := range r.Figures {
 		t.Logf("%s: %.0f", f.Name, f.Value)
 	}
+	for rule, n := range o.Broken {
+		t.Errorf("%d schedules break %s before anything is forked; TestSimulation shrinks them, with -seed=%d", n, rule, *firstSeed)
+	}
 	for _, j := range o.Judgements {
 		if j.Broken != "" {
 			t.Errorf("the guarded run after a refusal breaks %s\n%s", j.Broken, j.Script())
