@@ -58,6 +58,9 @@ func TestSimulation(t *testing.T) {
 		replayScript(t, *replay)
 		return
 	}
+	if *wide {
+		t.Skip("-wide: TestSimulationWide explores the wide world")
+	}
 	c := simulate.Campaign{Factory: partsOfTier1, Enough: *failures, From: *firstSeed, Schedules: *schedules, Progress: func(text string) { fmt.Println("simulation:", text) }}
 	if c.Schedules == 0 {
 		c.Schedules, c.Within, c.Progress = 400, 2*smoke, nil

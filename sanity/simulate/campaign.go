@@ -22,6 +22,8 @@ type Campaign struct {
 	// From is the first seed, Schedules how many follow.
 	From      uint64
 	Schedules int
+	// Wide: of the wide world.
+	Wide bool
 	// Within ends it early; 0: never.
 	Within time.Duration
 	// Progress is told every 10 s how far it is; nil: nobody.
@@ -35,6 +37,7 @@ type Campaign struct {
 	attacks  map[int]int // the same, of the steps under attack
 	over     int         // schedules whose end started over
 	ran      int
+	waits    map[Wait]int
 	Failures []Result
 }
 
@@ -63,7 +66,7 @@ func (c *Campaign) Run(t *testing.T) {
 					if n >= uint64(c.Schedules) || c.Within > 0 && time.Since(began) > c.Within || c.enough() {
 						return
 					}
-					c.note(Random(t, c.Factory, c.From+n, c.Whole))
+					c.note(c.draw(t, c.From+n))
 				}
 			})
 		}
@@ -76,11 +79,19 @@ func (c *Campaign) enough() bool {
 	return len(c.Failures) >= c.Enough
 }
 
+// Ran is how many schedules there were.
+func (c *Campaign) Ran() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ran
+}
+
 func (c *Campaign) note(r Result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ran++
 	c.stats.Add(r.Stats)
+	c.noteWaits(r.Waits)
 	c.lengths[r.Stats.Steps]++
 	c.attacks[r.Attack]++
 	if r.Stats.StartedOver > 0 {

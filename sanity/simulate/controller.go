@@ -64,7 +64,7 @@ func (w *World) controllerEvents(v *volume, s *slot, va *storagev1.VolumeAttachm
 		return
 	}
 	a, n := v.adc[s], w.peekNode(s.name)
-	wanted := v.pod.node == s
+	wanted := v.podOn(s)
 	at := func(verb string) { emit(Event{Verb: verb, A: v.name, B: s.name}) }
 	switch {
 	case a == nil:
@@ -108,7 +108,7 @@ func (w *World) forgetDetached(v *volume, s *slot, va *storagev1.VolumeAttachmen
 	if a == nil || w.noADC {
 		return
 	}
-	if v.pod.node == s {
+	if v.podOn(s) {
 		a.unwanted = time.Time{}
 	}
 	if a.deleted && va == nil {
@@ -206,6 +206,7 @@ func (w *World) restartController() {
 // podEvents are what may happen to the pod of a volume.
 func (w *World) podEvents(v *volume, emit func(Event)) {
 	p := &v.pod
+	w.widePodEvents(v, emit)
 	switch {
 	case p.node == nil:
 		for _, s := range w.slots {
@@ -216,7 +217,7 @@ func (w *World) podEvents(v *volume, emit func(Event)) {
 		return
 	case !p.terminating:
 		emit(Event{Verb: Move, A: v.name})
-	case p.node.connected() && !p.node.machine.kubelet.uses(v) && p.node.machine.mounts[v] == nil:
+	case w.mayEnd(v, p):
 		emit(Event{Verb: EndPod, A: v.name})
 	}
 	emit(Event{Verb: ForceDel, A: v.name})
@@ -227,7 +228,7 @@ func (w *World) doPod(e Event) bool {
 	case Move:
 		w.volume(e.A).pod.terminating = true
 	case EndPod, ForceDel:
-		w.volume(e.A).pod = pod{}
+		w.volume(e.A).pod = w.volume(e.A).nextPod()
 	case Schedule:
 		w.volume(e.A).pod = pod{node: w.slot(e.B)}
 	default:

@@ -77,6 +77,12 @@ const (
 	Move, EndPod, ForceDel = "delete-pod", "end-pod", "force-delete-pod" // v
 	Schedule               = "schedule"                                  // v n
 
+	// The wide world (wide.go): further pods of a volume's claim, on any node.
+	AnotherPod  = "another-pod"        // v n: is bound to n, and waits there or runs
+	DeleteOther = "delete-other"       // v n: the one on n
+	EndOther    = "end-other"          // v n
+	ForceOther  = "force-delete-other" // v n
+
 	// Kubelet and machine of a node.
 	Renew, Sync, Status   = "renew", "sync", "status"      // n
 	Verify, Mount, Unmnt  = "verify", "mount", "unmount"   // v n

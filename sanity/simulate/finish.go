@@ -27,8 +27,12 @@ func (w *World) finish() {
 	for began, try := time.Now(), 0; time.Since(began) < finishWithin; try++ {
 		w.honest()
 		if w.settle(w.calm, 3*time.Minute) || w.Violation != "" {
+			if w.nextInLine() {
+				continue
+			}
 			return
 		}
+		w.noteWaits()
 		stuck = w.advice(try)
 	}
 	w.violation("stuck", fmt.Sprintf("after %s without faults: %s", finishWithin, stuck))
@@ -68,7 +72,7 @@ func (w *World) repair() {
 func (w *World) mend() {
 	for _, s := range w.slots {
 		for _, v := range w.volumes {
-			if va := w.vaOf(v, s); va != nil && va.Status.Attached && va.DeletionTimestamp == nil && v.pod.node == s && len(v.attached) == 0 && !w.called(v) {
+			if va := w.vaOf(v, s); va != nil && va.Status.Attached && va.DeletionTimestamp == nil && v.podOn(s) && len(v.attached) == 0 && !w.called(v) {
 				v.attach(s.machine.id)
 				v.attachedFor[s.machine.id] = s.machine
 			}
@@ -109,8 +113,9 @@ func (w *World) honest() {
 		}
 	}
 	for _, v := range w.volumes {
+		v.moveMore()
 		if s := v.pod.node; s != nil && (!s.machine.power || v.pod.terminating) {
-			v.pod = pod{} // as the taint has it done
+			v.pod = v.nextPod() // as the taint has it done
 			w.mirrorPod(v)
 		}
 		if v.pod.node == nil {
@@ -201,7 +206,7 @@ func (w *World) deleteDead() {
 // not got it, so that nothing lets go of it.
 func (w *World) deletePod(v *volume, try int) {
 	w.Stats.PodByHand++
-	v.pod = pod{}
+	v.pod, v.more = pod{}, nil
 	w.mirrorPod(v)
 	gone := func() bool {
 		for _, s := range w.slots {
@@ -224,7 +229,7 @@ func (w *World) rebootHolders(v *volume) {
 	entries := w.ledger(v)
 	for _, s := range w.slots {
 		held := slices.ContainsFunc(entries, func(e ledger.Entry) bool { return e.NodeName == s.name && e.State != fence.TakenOver })
-		if s.machine.power && (held || s.machine.mounts[v] != nil && v.pod.node != s) {
+		if s.machine.power && (held || s.machine.mounts[v] != nil && !v.podOn(s)) {
 			w.powerOff(s.machine)
 			w.powerOn(s.machine)
 		}
@@ -242,7 +247,7 @@ func (w *World) startOver() {
 		}
 	}
 	for _, v := range w.volumes {
-		v.pod = pod{}
+		v.pod, v.more = pod{}, nil
 		w.mirrorPod(v)
 	}
 	unused := func() bool {
@@ -346,7 +351,7 @@ func (w *World) boundRelease(v *volume, e *ledger.Entry) (rel record.Release, ok
 func (w *World) whereIs(v *volume) string {
 	where := "nowhere"
 	if v.pod.node != nil {
-		where = v.pod.node.name
+		where = v.pod.node.name + v.moreWords()
 	}
 	return fmt.Sprintf("%s is wanted on %s, attached to %v, ledger %s", v.name, where, v.nodes(), w.ledgerWords(v))
 }

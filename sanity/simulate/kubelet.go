@@ -89,7 +89,7 @@ func (w *World) kubeletEvents(s *slot, emit func(Event)) {
 
 func (w *World) syncNeeded(s *slot) bool {
 	for _, v := range w.volumes {
-		want := v.pod.node == s && !v.pod.terminating
+		want := v.wants(s)
 		if s.machine.kubelet.desired[v] != want {
 			return true
 		}
@@ -114,7 +114,7 @@ func (w *World) sync(s *slot) {
 		}
 	}
 	for _, v := range w.volumes {
-		want := v.pod.node == s && !v.pod.terminating
+		want := v.wants(s)
 		if want {
 			if mount := s.machine.mounts[v]; mount != nil && mount.forgotten && !k.desired[v] {
 				mount.relisted = true

@@ -142,7 +142,9 @@ type volume struct {
 	late     []string // node IDs that will be attached though the driver said no
 
 	pod pod
-	adc map[*slot]*attachment
+	// more are the pods besides, in the wide world.
+	more []*pod
+	adc  map[*slot]*attachment
 	// asked are the VolumeAttachments that were unpublished once: a duplicate
 	// may still be about.
 	asked map[*slot]bool

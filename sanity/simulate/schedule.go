@@ -21,6 +21,9 @@ type Result struct {
 	// Attack is how many events there were before all faults ceased.
 	Attack int
 	Stats  Stats
+	// Waits are what the end waited for a person for, in the wide world: the reason of
+	// a refusal and the hidden facts of who was in the way.
+	Waits []Wait
 }
 
 // Random runs the schedule that the seed stands for.
@@ -93,13 +96,13 @@ func play(t *testing.T, factory Factory, setup Setup, seed uint64, tell func(str
 		if !w.settle(w.calm, 5*time.Minute) {
 			w.violation("stuck", "the volumes are not published at the start: "+w.advice(0))
 		}
-		w.Stats = Stats{}
+		w.Stats, w.Waits = Stats{}, nil
 		body(w)
 		attack := w.Stats.Steps
 		if w.Violation == "" {
 			w.finish()
 		}
-		result = Result{Setup: setup, Seed: seed, Rule: w.Rule, Violation: w.Violation, Trace: w.Trace, Attack: attack, Stats: w.Stats}
+		result = Result{Setup: setup, Seed: seed, Rule: w.Rule, Violation: w.Violation, Trace: w.Trace, Attack: attack, Stats: w.Stats, Waits: w.Waits}
 		w.end()
 	})
 	return result
@@ -129,6 +132,7 @@ func (w *World) end() {
 func (w *World) wander(r *rand.Rand) {
 	temper := newTemper(r, w.setup)
 	temper.steadyVerbs(w.seed)
+	temper.wideVerbs(w.setup, w.seed)
 	if temper.leaps {
 		w.forcedDetach()
 	}
@@ -276,7 +280,7 @@ func isWriteKey(key string) bool { return !isPrefixed(key, "get:") && !isPrefixe
 func (w *World) matters(node string) bool {
 	s := w.slot(node)
 	for _, v := range w.volumes {
-		if v.pod.node == s || v.attached[s.machine.id] || v.adc[s] != nil {
+		if v.podOn(s) || v.attached[s.machine.id] || v.adc[s] != nil {
 			return true
 		}
 	}

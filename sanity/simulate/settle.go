@@ -11,7 +11,7 @@ import (
 func ordinary(verb string) bool {
 	switch verb {
 	case Serve, Publish, Unpublish, GiveUp, Attach, Confirmed, Unlist, Detach, DetachFail, EndPod, Renew, Sync, Status, Verify, Mount, Unmnt, Register,
-		NotReady, Start, CollectGC, Sight, Land, Drop:
+		NotReady, Start, CollectGC, Sight, Land, Drop, EndOther:
 		return true
 	}
 	return false
@@ -199,6 +199,12 @@ func (w *World) calm() bool {
 		return false
 	}
 	for _, v := range w.volumes {
+		if len(v.more) > 0 {
+			if !w.calmWith(v) {
+				return false
+			}
+			continue
+		}
 		s := v.pod.node
 		if s == nil || v.pod.terminating || !s.connected() || !v.attached[s.machine.id] || s.machine.mounts[v] == nil {
 			return false

@@ -33,6 +33,8 @@ type Setup struct {
 	Spares bool
 	// Lies: operators also say untrue things.
 	Lies bool
+	// Wide: the wide world, in which there is more (wide.go); of tier 1 alone.
+	Wide bool
 	// Skew is how far clocks are ahead from the start: n1:3s,api-server:-213.3s.
 	Skew string
 }
@@ -84,6 +86,9 @@ func (s Setup) String() string {
 	if s.Spares {
 		text += " spares=true"
 	}
+	if s.Wide {
+		text += " wide=true"
+	}
 	if s.Skew != "" {
 		text += " skew=" + s.Skew
 	}
@@ -122,6 +127,8 @@ func parseSetup(words []string) (Setup, error) {
 			s.Spares, err = strconv.ParseBool(value)
 		case "lies":
 			s.Lies, err = strconv.ParseBool(value)
+		case "wide":
+			s.Wide, err = strconv.ParseBool(value)
 		case "skew":
 			s.Skew = value
 			_, err = s.skews()
@@ -134,6 +141,9 @@ func parseSetup(words []string) (Setup, error) {
 	}
 	if s.Nodes < 2 || s.Nodes > 5 || s.Volumes < 1 || s.Volumes > 3 || s.Replicas < 1 || s.Replicas > 3 {
 		return s, fmt.Errorf("setup: 2 to 5 nodes, 1 to 3 volumes and replicas, not %d, %d, %d", s.Nodes, s.Volumes, s.Replicas)
+	}
+	if s.Wide && s.Whole {
+		return s, fmt.Errorf("setup: the wide world is of tier 1 alone")
 	}
 	return s, nil
 }

@@ -138,6 +138,8 @@ type World struct {
 	Rule, Violation string
 	// Trace is what happened.
 	Trace []Event
+	// Waits: see Result.
+	Waits []Wait
 }
 
 // newWorld is a cluster whose volumes nobody wants yet.

@@ -1,0 +1,58 @@
+package sidecar
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/simulate"
+)
+
+var (
+	wide     = flag.Bool("wide", false, "TestSimulationWide in the place of TestSimulation: -schedules of the wide world")
+	shrinkTo = flag.String("shrink-to", "", "TestSimulationWide: write what failing schedules shrink to into this folder")
+	shrinks  = flag.Int("shrink", 3, "TestSimulationWide: how many schedules of each broken rule are shrunk")
+)
+
+// smokeWide bounds what a test run has for the wide world.
+const smokeWide = 8 * time.Second
+
+// TestSimulationWide explores the wide world (sanity/simulate/wide.go). What fails there
+// is known, and counted: the figures are printed, and fail nobody.
+func TestSimulationWide(t *testing.T) {
+	quiet(t)
+	c := simulate.Campaign{Factory: partsOfTier1, Wide: true, Enough: 1_000_000, From: *firstSeed, Schedules: 400, Within: smokeWide}
+	if *wide {
+		c.Schedules, c.Within = max(*schedules, 1), *atMost
+	}
+	c.Run(t)
+	t.Logf("%d schedules of the wide world, %d of them fail", c.Ran(), len(c.Failures))
+	rules := map[string][]simulate.Result{}
+	for _, f := range c.Failures {
+		rules[f.Rule] = append(rules[f.Rule], f)
+	}
+	for rule, failed := range rules {
+		t.Logf("%6d break %s, such as seed %d: %s", len(failed), rule, failed[0].Seed, failed[0].Violation)
+	}
+	t.Log("what the end waited for a person for:")
+	for _, line := range c.Waits() {
+		t.Log(line)
+	}
+	if *shrinkTo == "" {
+		return
+	}
+	for rule, failed := range rules {
+		slices.SortFunc(failed, func(a, b simulate.Result) int { return len(a.Trace) - len(b.Trace) })
+		for _, f := range failed[:min(*shrinks, len(failed))] {
+			small := simulate.Shrink(t, partsOfTier1, f)
+			path := filepath.Join(*shrinkTo, fmt.Sprintf("%s-%d.txt", rule, f.Seed))
+			if err := os.WriteFile(path, []byte(small.Script()), 0o644); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
