@@ -96,6 +96,7 @@ func (w *World) drivePublish(r *spec.ControllerPublishVolumeRequest) (any, error
 	if w.machineOf(r.NodeId) == nil {
 		return nil, status.Error(codes.NotFound, "node "+r.NodeId+" does not exist")
 	}
+	w.landFirst(v, r.NodeId)
 	for _, other := range v.nodes() {
 		if other == r.NodeId {
 			continue
@@ -117,6 +118,7 @@ func (w *World) drivePublish(r *spec.ControllerPublishVolumeRequest) (any, error
 
 func (w *World) driveUnpublish(r *spec.ControllerUnpublishVolumeRequest) (any, error) {
 	v := w.volume(r.VolumeId)
+	w.landFirst(v, r.NodeId)
 	w.taken(v, r.NodeId, "unpublished")
 	v.detach(w.machineOf(r.NodeId), r.NodeId, !w.setup.Revokes)
 	return &spec.ControllerUnpublishVolumeResponse{}, nil
@@ -161,6 +163,10 @@ func (w *World) seen(o *op) {
 // late is the driver that fails, and attaches later all the same.
 func (w *World) late(o *op) {
 	parts := strings.Split(o.key, "/")
+	if parts[0] == "driver:unpublish" {
+		w.lateDetach(o, parts[1], parts[2])
+		return
+	}
 	v := w.volume(parts[1])
 	v.late = append(v.late, parts[2])
 	w.fail(o, status.Error(codes.DeadlineExceeded, "the attach takes too long"))

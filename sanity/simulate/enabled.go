@@ -40,6 +40,7 @@ func (w *World) enabled(emit func(Event)) {
 		for _, id := range v.late {
 			emit(Event{Verb: Land, A: v.name, B: id})
 		}
+		v.lateDetachEvents(emit)
 	}
 	for _, s := range w.slots {
 		w.kubeletEvents(s, emit)
@@ -88,6 +89,7 @@ func (w *World) course(emit func(Event)) {
 		for _, id := range v.late {
 			emit(Event{Verb: Land, A: v.name, B: id})
 		}
+		v.lateDetachEvents(emit)
 	}
 	for _, s := range w.slots {
 		w.kubeletEvents(s, ordinarily)
@@ -225,6 +227,9 @@ func (w *World) opEvents(o *op, emit func(Event)) {
 	}
 	if o.to == toDriver && o.write {
 		at(Lie)
+		if w.setup.Wide && isPrefixed(o.key, "driver:unpublish/") {
+			at(Late)
+		}
 		parts := strings.Split(o.key, "/")
 		m := w.machineOf(parts[2])
 		switch {

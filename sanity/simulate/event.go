@@ -82,6 +82,8 @@ const (
 	DeleteOther = "delete-other"       // v n: the one on n
 	EndOther    = "end-other"          // v n
 	ForceOther  = "force-delete-other" // v n
+	// Late of an unpublish there: the driver fails, and detaches later all the same.
+	LandDetach = "land-detach" // v n: what that promised
 
 	// Kubelet and machine of a node.
 	Renew, Sync, Status   = "renew", "sync", "status"      // n

@@ -140,6 +140,7 @@ type volume struct {
 	before   []string         // attached one change ago
 	ever     []string
 	late     []string // node IDs that will be attached though the driver said no
+	leaving  []string // and that will be detached
 
 	pod pod
 	// more are the pods besides, in the wide world.

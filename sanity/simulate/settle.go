@@ -11,7 +11,7 @@ import (
 func ordinary(verb string) bool {
 	switch verb {
 	case Serve, Publish, Unpublish, GiveUp, Attach, Confirmed, Unlist, Detach, DetachFail, EndPod, Renew, Sync, Status, Verify, Mount, Unmnt, Register,
-		NotReady, Start, CollectGC, Sight, Land, Drop, EndOther:
+		NotReady, Start, CollectGC, Sight, Land, Drop, EndOther, LandDetach:
 		return true
 	}
 	return false

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -42,7 +44,7 @@ func (c *Campaign) draw(t *testing.T, seed uint64) Result {
 
 // wideLikelihood of each verb, in a schedule without a temper.
 var wideLikelihood = map[string]int{
-	AnotherPod: 15, DeleteOther: 15, EndOther: 200, ForceOther: 6,
+	AnotherPod: 15, DeleteOther: 15, EndOther: 200, ForceOther: 6, LandDetach: 20,
 }
 
 // wideVerbs draws how much a schedule of the wide world likes each of its verbs.
@@ -59,7 +61,7 @@ func (t *temper) wideVerbs(s Setup, seed uint64) {
 	for _, verb := range verbs {
 		t.verbs[verb] = wideLikelihood[verb] * [...]int{0, 1, 1, 1, 2, 6}[r.IntN(6)]
 	}
-	for _, verb := range [...]string{EndOther} {
+	for _, verb := range [...]string{EndOther, LandDetach} {
 		t.verbs[verb] = wideLikelihood[verb]
 	}
 }
@@ -135,6 +137,8 @@ func (w *World) widePodEvents(v *volume, emit func(Event)) {
 
 func (w *World) doWide(e Event) bool {
 	switch v, s := w.volume(e.A), w.slot(e.B); e.Verb {
+	case LandDetach:
+		w.landDetach(v, e.B)
 	case AnotherPod:
 		v.more = append(v.more, &pod{node: s})
 	case DeleteOther:
@@ -146,6 +150,38 @@ func (w *World) doWide(e Event) bool {
 		return false
 	}
 	return true
+}
+
+// lateDetach is the driver that fails an unpublish, and detaches later all the same,
+// though the call was given up: at any time before the next call of the volume and that
+// node is carried out, which a driver does in the order in which it was asked.
+func (w *World) lateDetach(o *op, volume, id string) {
+	w.seen(o)
+	v := w.volume(volume)
+	if !slices.Contains(v.leaving, id) {
+		v.leaving = append(v.leaving, id)
+	}
+	w.fail(o, status.Error(codes.DeadlineExceeded, "the detach takes too long"))
+}
+
+func (v *volume) lateDetachEvents(emit func(Event)) {
+	for _, id := range v.leaving {
+		emit(Event{Verb: LandDetach, A: v.name, B: id})
+	}
+}
+
+// landDetach keeps the promise of lateDetach.
+func (w *World) landDetach(v *volume, id string) {
+	v.leaving = slices.DeleteFunc(v.leaving, func(other string) bool { return other == id })
+	w.taken(v, id, "detached late")
+	v.detach(w.machineOf(id), id, !w.setup.Revokes)
+}
+
+// landFirst: what was asked of the volume and that node before is over by now.
+func (w *World) landFirst(v *volume, id string) {
+	if slices.Contains(v.leaving, id) {
+		w.landDetach(v, id)
+	}
 }
 
 // runs: a pod of the volume has on that node what it needs.
