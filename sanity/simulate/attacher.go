@@ -164,7 +164,7 @@ func (w *World) begin(c *call) {
 		defer cancel()
 		var err error
 		if c.publish {
-			_, err = c.p.side.ControllerPublishVolume(ctx, &spec.ControllerPublishVolumeRequest{VolumeId: c.v.name, NodeId: c.nodeID, VolumeCapability: capability})
+			_, err = c.p.side.ControllerPublishVolume(ctx, &spec.ControllerPublishVolumeRequest{VolumeId: c.v.name, NodeId: c.nodeID, VolumeCapability: c.v.capability()})
 		} else {
 			_, err = c.p.side.ControllerUnpublishVolume(ctx, &spec.ControllerUnpublishVolumeRequest{VolumeId: c.v.name, NodeId: c.nodeID})
 		}

@@ -68,7 +68,7 @@ func (w *World) controllerEvents(v *volume, s *slot, va *storagev1.VolumeAttachm
 	at := func(verb string) { emit(Event{Verb: verb, A: v.name, B: s.name}) }
 	switch {
 	case a == nil:
-		if wanted && n != nil && (va == nil || va.DeletionTimestamp == nil) && !w.confirmedElsewhere(v, s) {
+		if wanted && n != nil && (va == nil || va.DeletionTimestamp == nil) && (v.many || !w.confirmedElsewhere(v, s)) {
 			at(Attach)
 		}
 	case !a.unlisted.IsZero() && !a.deleted:

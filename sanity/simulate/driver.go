@@ -98,7 +98,7 @@ func (w *World) drivePublish(r *spec.ControllerPublishVolumeRequest) (any, error
 	}
 	w.landFirst(v, r.NodeId)
 	for _, other := range v.nodes() {
-		if other == r.NodeId {
+		if other == r.NodeId || isShared(r.VolumeCapability) && v.shared[other] {
 			continue
 		}
 		switch w.setup.Single {
@@ -113,6 +113,7 @@ func (w *World) drivePublish(r *spec.ControllerPublishVolumeRequest) (any, error
 	}
 	v.attach(r.NodeId)
 	v.attachedFor[r.NodeId] = w.machineOf(r.NodeId)
+	v.share(r.NodeId, isShared(r.VolumeCapability))
 	return &spec.ControllerPublishVolumeResponse{}, nil
 }
 

@@ -84,6 +84,9 @@ const (
 	ForceOther  = "force-delete-other" // v n
 	// Late of an unpublish there: the driver fails, and detaches later all the same.
 	LandDetach = "land-detach" // v n: what that promised
+	// Access: a person changes the access modes of the PersistentVolume. What was
+	// published by then stays as it was promised.
+	Access = "access" // v one|many
 
 	// Kubelet and machine of a node.
 	Renew, Sync, Status   = "renew", "sync", "status"      // n

@@ -141,6 +141,10 @@ type volume struct {
 	ever     []string
 	late     []string // node IDs that will be attached though the driver said no
 	leaving  []string // and that will be detached
+	// many: the PersistentVolume says ReadWriteMany. shared are the node IDs to which
+	// the driver last published it for many writers.
+	many   bool
+	shared map[string]bool
 
 	pod pod
 	// more are the pods besides, in the wide world.

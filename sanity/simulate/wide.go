@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +46,7 @@ func (c *Campaign) draw(t *testing.T, seed uint64) Result {
 // wideLikelihood of each verb, in a schedule without a temper.
 var wideLikelihood = map[string]int{
 	AnotherPod: 15, DeleteOther: 15, EndOther: 200, ForceOther: 6, LandDetach: 20,
+	Access: 2,
 }
 
 // wideVerbs draws how much a schedule of the wide world likes each of its verbs.
@@ -116,6 +118,11 @@ func (w *World) widePodEvents(v *volume, emit func(Event)) {
 	if !w.setup.Wide {
 		return
 	}
+	if v.many {
+		emit(Event{Verb: Access, A: v.name, B: "one"})
+	} else {
+		emit(Event{Verb: Access, A: v.name, B: "many"})
+	}
 	for _, s := range w.slots {
 		p := v.other(s)
 		at := func(verb string) { emit(Event{Verb: verb, A: v.name, B: s.name}) }
@@ -137,6 +144,8 @@ func (w *World) widePodEvents(v *volume, emit func(Event)) {
 
 func (w *World) doWide(e Event) bool {
 	switch v, s := w.volume(e.A), w.slot(e.B); e.Verb {
+	case Access:
+		w.changeAccess(v, e.B == "many")
 	case LandDetach:
 		w.landDetach(v, e.B)
 	case AnotherPod:
@@ -360,4 +369,66 @@ func (c *Campaign) Waits() (lines []string) {
 		lines = append(lines, fmt.Sprintf("%6d  %s", c.waits[wait], wait))
 	}
 	return lines
+}
+
+// shareable is the capability of a volume of many writers.
+var shareable = &spec.VolumeCapability{
+	AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}},
+	AccessMode: &spec.VolumeCapability_AccessMode{Mode: spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
+}
+
+func isShared(c *spec.VolumeCapability) bool {
+	return c.GetAccessMode().GetMode() == spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+}
+
+// capability is what the attacher asks for: it goes by the PersistentVolume.
+func (v *volume) capability() *spec.VolumeCapability {
+	if v.many {
+		return shareable
+	}
+	return capability
+}
+
+func (v *volume) share(id string, shared bool) {
+	if v.shared == nil {
+		v.shared = map[string]bool{}
+	}
+	v.shared[id] = shared
+}
+
+// changeAccess is a person who edits the PersistentVolume.
+func (w *World) changeAccess(v *volume, many bool) {
+	pv, ok := w.objects.Volumes.Get(v.name)
+	if !ok {
+		return
+	}
+	v.many = many
+	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	if many {
+		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	}
+	w.objects.Volumes.Put(pv)
+}
+
+// judgeWide is R1 of the wide world: of each two machines that may write.
+func (w *World) judgeWide(v *volume) {
+	var writers []*machine
+	for _, m := range w.machines {
+		if v.mayWrite(m) {
+			writers = append(writers, m)
+		}
+	}
+	for i, m := range writers {
+		for _, other := range writers[:i] {
+			if w.allowed(v, m, other) || w.excuse(v, other) || w.excuse(v, m) {
+				continue
+			}
+			w.violation("R1", fmt.Sprintf("%s and %s both have power, access and volume %s mounted or about to be", describe(other), describe(m), v.name))
+		}
+	}
+}
+
+// allowed: nobody promised either of the two that it writes alone.
+func (w *World) allowed(v *volume, m, other *machine) bool {
+	return other != nil && v.shared[m.id] && v.shared[other.id]
 }
