@@ -189,6 +189,9 @@ func (b *bmc) Proves() fence.Kind { return fence.PowerReading }
 func (b *bmc) Covers(string) bool { return true }
 
 func (b *bmc) machine(m agent.Machine) *machine {
+	if known := b.p.w.atAddress(m); known != nil {
+		return known
+	}
 	for _, known := range b.p.w.machines {
 		if m.SystemUUID != "" && known.system == m.SystemUUID {
 			return known

@@ -22,6 +22,8 @@ type machine struct {
 	// bootID is that of the boot number booted.
 	bootID string
 	booted int
+	// counts: boot IDs of its kind are counts (Setup.Twins).
+	counts bool
 	// shown is the step in which its Node first said so; 0: not yet, or it was
 	// there from the start.
 	shown int
@@ -84,6 +86,9 @@ func (r restart) unseen() bool { return r.ready != "" && (r.noticed.IsZero() || 
 func (m *machine) boot() string {
 	if m.booted != m.boots {
 		m.booted, m.bootID = m.boots, m.id+"-boot"+strconv.Itoa(m.boots)
+		if m.counts {
+			m.bootID = strconv.Itoa(m.boots)
+		}
 	}
 	return m.bootID
 }

@@ -45,6 +45,7 @@ func (w *World) newMachine(s *slot) *machine {
 	if !w.setup.NamedIDs {
 		m.id = s.name + "-id" + strconv.Itoa(s.nodes)
 	}
+	w.twin(m)
 	s.machine = m
 	w.machines = append(w.machines, m)
 	return m
@@ -84,7 +85,7 @@ func (w *World) machineEvents(s *slot, emit func(Event)) {
 	}
 	w.absenceEvents(s, n, emit)
 	if n != nil {
-		if !s.connected() || w.setup.Lies {
+		if !s.connected() || w.setup.Lies || w.setup.Wide {
 			at(DeleteNode)
 		}
 		if tainted(n) {

@@ -246,6 +246,9 @@ func (w *World) forgive(v *volume, m *machine) {
 		return
 	}
 	delete(m.kubelet.verified, v) // it finds no disk
+	if w.setup.Wide {
+		m.kubelet.failed[v] = time.Now()
+	}
 }
 
 // taintSeen: a taint of the node was bound in its record in this boot, whatever

@@ -35,6 +35,10 @@ type Setup struct {
 	Lies bool
 	// Wide: the wide world, in which there is more (wide.go); of tier 1 alone.
 	Wide bool
+	// Twins is what machines of the wide world have in common, for they are of one
+	// template: system (the system UUID), boot (boot IDs are counts, as those of Windows
+	// are), id (n2 has the node ID of n1). Several with commas between them.
+	Twins string
 	// Skew is how far clocks are ahead from the start: n1:3s,api-server:-213.3s.
 	Skew string
 }
@@ -89,6 +93,9 @@ func (s Setup) String() string {
 	if s.Wide {
 		text += " wide=true"
 	}
+	if s.Twins != "" {
+		text += " twins=" + s.Twins
+	}
 	if s.Skew != "" {
 		text += " skew=" + s.Skew
 	}
@@ -129,6 +136,8 @@ func parseSetup(words []string) (Setup, error) {
 			s.Lies, err = strconv.ParseBool(value)
 		case "wide":
 			s.Wide, err = strconv.ParseBool(value)
+		case "twins":
+			s.Twins = value
 		case "skew":
 			s.Skew = value
 			_, err = s.skews()

@@ -31,6 +31,7 @@ func RandomWide(t *testing.T, factory Factory, seed uint64) Result {
 	r := rand.New(rand.NewPCG(seed, 11))
 	setup := RandomSetup(r)
 	setup.Wide = true
+	setup.Twins = [...]string{"", "", "", "", "system", "boot", "system,boot", "id"}[r.IntN(8)]
 	setup.Skew = randomSkew(rand.New(rand.NewPCG(seed, 13)), setup.Nodes)
 	return play(t, factory, setup, seed, nil, func(w *World) { w.wander(r) })
 }
