@@ -87,6 +87,10 @@ const (
 	// Access: a person changes the access modes of the PersistentVolume. What was
 	// published by then stays as it was promised.
 	Access = "access" // v one|many
+	// Borrow: from here on the kubelet of the node is hostile, and writes of its own node
+	// what another's is: node-id, system, boot, lists (all that the other lists, besides
+	// its own) or none (no system UUID, no boot ID, no lists at all).
+	Borrow = "borrow" // n victim node-id|system|boot|lists|none
 
 	// Kubelet and machine of a node.
 	Renew, Sync, Status   = "renew", "sync", "status"      // n

@@ -53,6 +53,7 @@ func (w *World) repair() {
 		p.goOn()
 	}
 	w.noADC = false
+	w.repairWide()
 	for _, v := range w.volumes {
 		v.late = nil
 	}

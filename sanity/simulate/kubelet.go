@@ -130,6 +130,9 @@ func (k *kubelet) uses(v *volume) bool { return k.desired[v] || k.remembered[v] 
 
 func (w *World) statusNeeded(s *slot, n *corev1.Node) bool {
 	k := &s.machine.kubelet
+	if len(s.machine.borrowed) > 0 {
+		return w.hostileStatusNeeded(s, n)
+	}
 	if n.Status.NodeInfo.BootID != s.machine.boot() || n.Status.NodeInfo.SystemUUID != s.machine.system || readyStatus(n) != corev1.ConditionTrue {
 		return true
 	}
@@ -181,6 +184,7 @@ func (w *World) status(s *slot) {
 	if !k.rebuild {
 		w.list(s, n)
 	}
+	w.pretend(m, n)
 	w.putStatus(n)
 }
 
@@ -294,6 +298,7 @@ func (w *World) register(s *slot) {
 	if w.peekNode(s.name) == nil {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 		n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID = m.boot(), m.system
+		w.pretend(m, n)
 		w.condition(n, corev1.ConditionTrue, m.now())
 		s.heard = time.Now()
 		w.putStatus(n)
@@ -302,13 +307,13 @@ func (w *World) register(s *slot) {
 	if !ok {
 		c = &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 	}
-	c.Spec.Drivers = []storagev1.CSINodeDriver{{Name: DriverName, NodeID: m.id}}
+	c.Spec.Drivers = []storagev1.CSINodeDriver{{Name: DriverName, NodeID: m.says()}}
 	w.objects.CSINodes.Put(c)
 }
 
 func (w *World) missingCSINode(s *slot) bool {
 	c := w.peekCSINode(s.name)
-	return c == nil || nodeIDOf(c) != s.machine.id
+	return c == nil || nodeIDOf(c) != s.machine.says()
 }
 
 // renew renews the node's lease; there is none without a Node.

@@ -40,6 +40,9 @@ type machine struct {
 	severed bool
 	mounts  map[*volume]*session
 	kubelet kubelet
+	// hostile: its kubelet is, or was, and wrote what was borrowed from other machines.
+	hostile  bool
+	borrowed map[string]*machine
 	// believedAt is when the design last believed a false word about it.
 	believedAt time.Time
 }

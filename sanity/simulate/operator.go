@@ -84,6 +84,7 @@ func (w *World) machineEvents(s *slot, emit func(Event)) {
 		at(CutNode)
 	}
 	w.absenceEvents(s, n, emit)
+	w.wideMachineEvents(s, n, emit)
 	if n != nil {
 		if !s.connected() || w.setup.Lies || w.setup.Wide {
 			at(DeleteNode)

@@ -47,7 +47,7 @@ func (c *Campaign) draw(t *testing.T, seed uint64) Result {
 // wideLikelihood of each verb, in a schedule without a temper.
 var wideLikelihood = map[string]int{
 	AnotherPod: 15, DeleteOther: 15, EndOther: 200, ForceOther: 6, LandDetach: 20,
-	Access: 2,
+	Access: 2, Borrow: 1,
 }
 
 // wideVerbs draws how much a schedule of the wide world likes each of its verbs.
@@ -147,6 +147,8 @@ func (w *World) doWide(e Event) bool {
 	switch v, s := w.volume(e.A), w.slot(e.B); e.Verb {
 	case Access:
 		w.changeAccess(v, e.B == "many")
+	case Borrow:
+		w.borrow(w.slot(e.A), s.machine, e.C)
 	case LandDetach:
 		w.landDetach(v, e.B)
 	case AnotherPod:
@@ -429,7 +431,8 @@ func (w *World) judgeWide(v *volume) {
 	}
 }
 
-// allowed: nobody promised either of the two that it writes alone.
+// allowed: nobody promised either of the two that it writes alone, or a hostile machine
+// is one of them, which writes to any disk that it has access to, whatever it says.
 func (w *World) allowed(v *volume, m, other *machine) bool {
-	return other != nil && v.shared[m.id] && v.shared[other.id]
+	return other != nil && (v.shared[m.id] && v.shared[other.id] || m.hostile || other.hostile)
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 )
 
@@ -42,4 +44,98 @@ func (w *World) atAddress(m agent.Machine) *machine {
 		return s.machine
 	}
 	return nil
+}
+
+// A hostile kubelet writes of its own node what it likes. Of its own machine nothing is
+// promised: the oracle asks neither what it writes to the disks that it has access to, nor
+// whether they are taken from it. It asks of everybody else, as ever: nothing that they
+// hold is freed by what it says.
+
+// hostileWords are what it may write.
+var hostileWords = [...]string{"node-id", "system", "boot", "lists", "none"}
+
+// wideMachineEvents are what may happen to the machines of the wide world alone.
+func (w *World) wideMachineEvents(s *slot, n *corev1.Node, emit func(Event)) {
+	if !w.setup.Wide || n == nil || !s.connected() || s.machine.kubelet.rebuild {
+		return
+	}
+	for _, victim := range w.slots {
+		if victim == s {
+			continue
+		}
+		for _, what := range hostileWords {
+			if s.machine.borrowed[what] != victim.machine {
+				emit(Event{Borrow, s.name, victim.name, what})
+			}
+		}
+	}
+}
+
+func (w *World) borrow(s *slot, victim *machine, what string) {
+	m := s.machine
+	m.hostile = true
+	if m.borrowed == nil {
+		m.borrowed = map[string]*machine{}
+	}
+	m.borrowed[what] = victim
+	if what == "node-id" {
+		w.register(s)
+	}
+	w.status(s)
+}
+
+// says is the node ID in its CSINode.
+func (m *machine) says() string {
+	if victim := m.borrowed["node-id"]; victim != nil {
+		return victim.id
+	}
+	return m.id
+}
+
+// pretend puts what was borrowed in the place of what is so.
+func (w *World) pretend(m *machine, n *corev1.Node) {
+	if victim := m.borrowed["system"]; victim != nil {
+		n.Status.NodeInfo.SystemUUID = victim.system
+	}
+	if victim := m.borrowed["boot"]; victim != nil {
+		n.Status.NodeInfo.BootID = victim.boot()
+	}
+	if victim := m.borrowed["lists"]; victim != nil {
+		if other := w.peekNode(victim.slot.name); other != nil {
+			for _, name := range other.Status.VolumesInUse {
+				if !slices.Contains(n.Status.VolumesInUse, name) {
+					n.Status.VolumesInUse = append(n.Status.VolumesInUse, name)
+				}
+			}
+		}
+	}
+	if m.borrowed["none"] != nil {
+		n.Status.NodeInfo.SystemUUID, n.Status.NodeInfo.BootID, n.Status.VolumesInUse = "", "", nil
+	}
+}
+
+// hostileStatusNeeded: it wrote what it wants to, once.
+func (w *World) hostileStatusNeeded(s *slot, n *corev1.Node) bool {
+	k := &s.machine.kubelet
+	if readyStatus(n) != corev1.ConditionTrue {
+		return true
+	}
+	return !k.rebuild && slices.ContainsFunc(w.volumes, func(v *volume) bool { return k.uses(v) != k.reported[v] })
+}
+
+// repairWide ends what the wide world alone has of faults: hostile machines are made anew.
+func (w *World) repairWide() {
+	for _, m := range w.machines {
+		if len(m.borrowed) == 0 {
+			continue
+		}
+		m.borrowed = nil
+		if m.power {
+			w.powerOff(m)
+			w.powerOn(m)
+		}
+		if s := m.slot; s.machine == m && w.peekCSINode(s.name) != nil {
+			w.register(s)
+		}
+	}
 }
