@@ -48,6 +48,7 @@ func (w *World) enabled(emit func(Event)) {
 	}
 	w.absentController(emit)
 	w.clockEvents(emit)
+	w.wideEvents(emit)
 	w.jumpEvents(emit)
 }
 

@@ -87,6 +87,13 @@ const (
 	// Access: a person changes the access modes of the PersistentVolume. What was
 	// published by then stays as it was promised.
 	Access = "access" // v one|many
+	// Release: a person says that the node does not use the volume, which is not so only
+	// if operators lie. Withdraw: what was said of the node, releases too, is taken back.
+	Release  = "release"  // v n
+	Withdraw = "withdraw" // n
+	// Heal: for a while there are no faults, an honest operator says what is true of
+	// machines that are off, and everything takes its course.
+	Heal = "heal"
 	// Borrow: from here on the kubelet of the node is hostile, and writes of its own node
 	// what another's is: node-id, system, boot, lists (all that the other lists, besides
 	// its own) or none (no system UUID, no boot ID, no lists at all).

@@ -311,14 +311,18 @@ func (w *World) release(v *volume) {
 		if e.NodeName == "" || e.State == fence.TakenOver || slices.ContainsFunc(w.machines, func(m *machine) bool { return m.id == e.NodeID && v.mayWrite(m) }) {
 			continue
 		}
-		rel, ok := w.boundRelease(v, &e)
-		if !ok {
-			continue
-		}
-		rel.ID, rel.Volume, rel.Driver = "release-"+strconv.Itoa(w.steps)+e.NodeID, v.name, DriverName
-		rel.By, rel.Reason, rel.At = "operator", "it is not used there", "2000-01-01T00:00:00Z"
-		w.changeRecord(e.NodeName, func(r *record.Record) { r.Releases = append(r.Releases, rel) })
+		w.releaseEntry(v, &e)
 	}
+}
+
+func (w *World) releaseEntry(v *volume, e *ledger.Entry) {
+	rel, ok := w.boundRelease(v, e)
+	if !ok {
+		return
+	}
+	rel.ID, rel.Volume, rel.Driver = "release-"+strconv.Itoa(w.steps)+e.NodeID, v.name, DriverName
+	rel.By, rel.Reason, rel.At = "operator", "it is not used there", "2000-01-01T00:00:00Z"
+	w.changeRecord(e.NodeName, func(r *record.Record) { r.Releases = append(r.Releases, rel) })
 }
 
 // boundRelease binds a release as `csi-fencepost release pv` does; false: it would be

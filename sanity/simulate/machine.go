@@ -43,6 +43,8 @@ type machine struct {
 	// hostile: its kubelet is, or was, and wrote what was borrowed from other machines.
 	hostile  bool
 	borrowed map[string]*machine
+	// releasedAt is when the design last believed a false release of a volume from it.
+	releasedAt map[*volume]time.Time
 	// believedAt is when the design last believed a false word about it.
 	believedAt time.Time
 }

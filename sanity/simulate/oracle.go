@@ -95,6 +95,7 @@ func (w *World) judge() {
 	for _, v := range w.volumes {
 		w.noteReleased(v)
 		if w.setup.Wide {
+			w.noteBelieved(v)
 			w.judgeWide(v)
 			continue
 		}
@@ -117,7 +118,7 @@ func (w *World) judgeAnswer(c *call) {
 		return
 	}
 	for _, m := range w.machines {
-		if m.id != c.nodeID && c.v.mayWrite(m) && !w.believed(m) && !w.allowed(c.v, m, w.machineOf(c.nodeID)) && !m.hostile {
+		if m.id != c.nodeID && c.v.mayWrite(m) && !w.believed(m) && !w.believedReleased(c.v, m) && !w.allowed(c.v, m, w.machineOf(c.nodeID)) && !m.hostile {
 			w.violation("R1", fmt.Sprintf("the publish of volume %s to %s is answered with OK while %s may still write", c.v.name, c.nodeID, describe(m)))
 		}
 	}
@@ -133,7 +134,7 @@ func (w *World) taken(v *volume, id, how string) {
 	if m == nil || !v.attached[id] || !v.mayWrite(m) || v.shared[id] || m.hostile {
 		return
 	}
-	if w.excuse(v, m) || lately(m.believedAt) || w.setup.Revokes && (m.severed || w.wasSilent(m.slot)) {
+	if w.excuse(v, m) || lately(m.believedAt) || lately(m.releasedAt[v]) || w.setup.Revokes && (m.severed || w.wasSilent(m.slot)) {
 		w.excused(v, m)
 		return
 	}
@@ -227,7 +228,7 @@ func (w *World) justUsed(v *volume, m *machine) bool {
 // excuse: the design believes a false word about the machine, and so whatever it
 // still writes through this mount is excused from then on.
 func (w *World) excuse(v *volume, m *machine) bool {
-	if !w.believed(m) {
+	if !w.believed(m) && !w.believedReleased(v, m) {
 		return false
 	}
 	w.excused(v, m)

@@ -47,7 +47,7 @@ func (c *Campaign) draw(t *testing.T, seed uint64) Result {
 // wideLikelihood of each verb, in a schedule without a temper.
 var wideLikelihood = map[string]int{
 	AnotherPod: 15, DeleteOther: 15, EndOther: 200, ForceOther: 6, LandDetach: 20,
-	Access: 2, Borrow: 1,
+	Access: 2, Borrow: 1, Release: 15, Withdraw: 10, Heal: 6,
 }
 
 // wideVerbs draws how much a schedule of the wide world likes each of its verbs.
@@ -124,6 +124,7 @@ func (w *World) widePodEvents(v *volume, emit func(Event)) {
 	} else {
 		emit(Event{Verb: Access, A: v.name, B: "many"})
 	}
+	w.releaseEvents(v, emit)
 	for _, s := range w.slots {
 		p := v.other(s)
 		at := func(verb string) { emit(Event{Verb: verb, A: v.name, B: s.name}) }
@@ -147,6 +148,12 @@ func (w *World) doWide(e Event) bool {
 	switch v, s := w.volume(e.A), w.slot(e.B); e.Verb {
 	case Access:
 		w.changeAccess(v, e.B == "many")
+	case Release:
+		w.releaseFrom(v, s)
+	case Withdraw:
+		w.withdraw(w.slot(e.A))
+	case Heal:
+		w.heal()
 	case Borrow:
 		w.borrow(w.slot(e.A), s.machine, e.C)
 	case LandDetach:

@@ -56,6 +56,9 @@ var hostileWords = [...]string{"node-id", "system", "boot", "lists", "none"}
 
 // wideMachineEvents are what may happen to the machines of the wide world alone.
 func (w *World) wideMachineEvents(s *slot, n *corev1.Node, emit func(Event)) {
+	if w.setup.Wide {
+		w.withdrawEvents(s, emit)
+	}
 	if !w.setup.Wide || n == nil || !s.connected() || s.machine.kubelet.rebuild {
 		return
 	}
