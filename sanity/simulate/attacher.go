@@ -156,17 +156,18 @@ func (w *World) prepare(va *storagev1.VolumeAttachment, nodeID string) {
 
 func (w *World) begin(c *call) {
 	w.calls = append(w.calls, c)
-	ctx, cancel := context.WithTimeout(context.WithValue(c.p.ctx, readsKey{}, reads{}), callTimeout)
+	ctx, cancel := context.WithTimeout(context.WithValue(c.p.ctx, readsKey{}, w.readsOf(c)), callTimeout)
 	c.cancel = cancel
 	w.Stats.Calls++
 	w.work.Go(func() {
 		growStack(0)
 		defer cancel()
 		var err error
+		side := w.sideOf(c)
 		if c.publish {
-			_, err = c.p.side.ControllerPublishVolume(ctx, &spec.ControllerPublishVolumeRequest{VolumeId: c.v.name, NodeId: c.nodeID, VolumeCapability: c.v.capability()})
+			_, err = side.ControllerPublishVolume(ctx, &spec.ControllerPublishVolumeRequest{VolumeId: c.v.name, NodeId: c.nodeID, VolumeCapability: c.v.capability()})
 		} else {
-			_, err = c.p.side.ControllerUnpublishVolume(ctx, &spec.ControllerUnpublishVolumeRequest{VolumeId: c.v.name, NodeId: c.nodeID})
+			_, err = side.ControllerUnpublishVolume(ctx, &spec.ControllerUnpublishVolumeRequest{VolumeId: c.v.name, NodeId: c.nodeID})
 		}
 		_, parked := c.p.park(context.WithoutCancel(ctx), toCaller, "answer:"+c.name(), true, func() (any, error) {
 			w.answered(c, err)

@@ -77,6 +77,9 @@ func (w *World) capabilities() *spec.ControllerGetCapabilitiesResponse {
 }
 
 func (w *World) getVolume(r *spec.ControllerGetVolumeRequest) (any, error) {
+	if w.listFails {
+		return nil, status.Error(codes.Unavailable, "the array does not answer")
+	}
 	v := w.volume(r.VolumeId)
 	var ids []string
 	switch w.setup.Lists {
@@ -114,6 +117,7 @@ func (w *World) drivePublish(r *spec.ControllerPublishVolumeRequest) (any, error
 	v.attach(r.NodeId)
 	v.attachedFor[r.NodeId] = w.machineOf(r.NodeId)
 	v.share(r.NodeId, isShared(r.VolumeCapability))
+	v.notePublished(r.NodeId, w.steps, w.serving[unguarded] > 0)
 	return &spec.ControllerPublishVolumeResponse{}, nil
 }
 

@@ -94,6 +94,13 @@ const (
 	// Heal: for a while there are no faults, an honest operator says what is true of
 	// machines that are off, and everything takes its course.
 	Heal = "heal"
+	// Mode: the sidecars are rolled out anew, to guard (enforce), to decide and forward
+	// (observe), or beside an attacher that calls the driver itself (bypass).
+	Mode = "mode" // enforce|observe|bypass
+	// Backup: what etcd holds is saved. Restore: it is as it was then.
+	Backup, Restore = "backup", "restore"
+	// ListFails: the driver's list of published nodes fails, until ListWorks.
+	ListFails, ListWorks = "list-fails", "list-works"
 	// Borrow: from here on the kubelet of the node is hostile, and writes of its own node
 	// what another's is: node-id, system, boot, lists (all that the other lists, besides
 	// its own) or none (no system UUID, no boot ID, no lists at all).

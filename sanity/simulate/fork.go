@@ -224,7 +224,7 @@ func (a *apart) absent(p *Process) bool { return a != nil && p.noAPI }
 // forUs are the verbs of what is done to csi-fencepost or said to it alone.
 func forUs(verb string) bool {
 	switch verb {
-	case ConfirmOff, FenceOff, Sight:
+	case ConfirmOff, FenceOff, Sight, Release, Withdraw, Mode:
 		return true
 	}
 	return false
@@ -370,14 +370,11 @@ func (a *apart) schedule(v *volume) {
 	}
 }
 
-// wantedOn: a pod that is not being deleted needs the volume on the node.
-func (v *volume) wantedOn(s *slot) bool { return v.pod.node == s && !v.pod.terminating }
-
 // living is a node where a living pod needs the volume, one that has it if there is
 // such a one; nil: there is none.
 func (a *apart) living(v *volume) (found *slot) {
 	for _, s := range a.w.slots {
-		if v.wantedOn(s) && s.connected() {
+		if v.wants(s) && s.connected() {
 			if a.w.usable(v, s) {
 				return s
 			}
@@ -559,7 +556,7 @@ func (w *World) visible() string {
 // wantedWords are the nodes that the API says a pod of the volume is bound to.
 func (v *volume) wantedWords(w *World) (words []string) {
 	for _, s := range w.slots {
-		if v.wantedOn(s) {
+		if v.wants(s) {
 			words = append(words, s.name)
 		}
 	}

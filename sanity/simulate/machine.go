@@ -155,6 +155,8 @@ type volume struct {
 	// the driver last published it for many writers.
 	many   bool
 	shared map[string]bool
+	// published is what is known of the last publish to a node ID (the wide world).
+	published map[string]publication
 
 	pod pod
 	// more are the pods besides, in the wide world.

@@ -331,7 +331,7 @@ func (w *World) likeness(c *call, outcome string) string {
 	target := ""
 	for _, s := range w.slots {
 		m, n := s.machine, w.peekNode(s.name)
-		word := fmt.Sprint(m.power, m.paused, s.cut, n == nil, c.v.writes(m), c.v.attached[m.id], c.v.wantedOn(s), time.Since(s.renewed) >= suspectAfter)
+		word := fmt.Sprint(m.power, m.paused, s.cut, n == nil, c.v.writes(m), c.v.attached[m.id], c.v.wants(s), time.Since(s.renewed) >= suspectAfter)
 		if n != nil {
 			word += fmt.Sprint(readyStatus(n), tainted(n), inUse(n, c.v), volumesAttachedHas(n, c.v), n.Status.NodeInfo.BootID == m.boot())
 		}

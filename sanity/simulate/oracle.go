@@ -118,6 +118,9 @@ func (w *World) judgeAnswer(c *call) {
 		return
 	}
 	for _, m := range w.machines {
+		if w.mode != "" && w.mode != enforces {
+			return // nobody guards
+		}
 		if m.id != c.nodeID && c.v.mayWrite(m) && !w.believed(m) && !w.believedReleased(c.v, m) && !w.allowed(c.v, m, w.machineOf(c.nodeID)) && !m.hostile {
 			w.violation("R1", fmt.Sprintf("the publish of volume %s to %s is answered with OK while %s may still write", c.v.name, c.nodeID, describe(m)))
 		}
@@ -131,7 +134,7 @@ func (w *World) taken(v *volume, id, how string) {
 		w.apart.took(v, m)
 		return
 	}
-	if m == nil || !v.attached[id] || !v.mayWrite(m) || v.shared[id] || m.hostile {
+	if m == nil || !v.attached[id] || !v.mayWrite(m) || v.shared[id] || m.hostile || w.unguardedCall(v, m) {
 		return
 	}
 	if w.excuse(v, m) || lately(m.believedAt) || lately(m.releasedAt[v]) || w.setup.Revokes && (m.severed || w.wasSilent(m.slot)) {

@@ -102,7 +102,7 @@ func (w *World) start(name string) {
 	w.procs[name] = p
 	w.lives++
 	seed := w.seed ^ uint64(w.lives)*0x9e3779b97f4a7c15
-	parts := Parts{Name: name, Config: w.setup.Configuration(), Driver: w.conn, Random: &tokens{r: rand.NewPCG(seed, 2)}}
+	parts := Parts{Name: name, Config: w.configuration(), Driver: w.conn, Random: &tokens{r: rand.NewPCG(seed, 2)}}
 	if w.whole != nil {
 		parts.Rest, parts.Spares = w.whole.restOf(p), w.setup.Spares
 	} else {

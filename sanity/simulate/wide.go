@@ -48,6 +48,7 @@ func (c *Campaign) draw(t *testing.T, seed uint64) Result {
 var wideLikelihood = map[string]int{
 	AnotherPod: 15, DeleteOther: 15, EndOther: 200, ForceOther: 6, LandDetach: 20,
 	Access: 2, Borrow: 1, Release: 15, Withdraw: 10, Heal: 6,
+	Mode: 3, Backup: 2, Restore: 2, ListFails: 2, ListWorks: 10,
 }
 
 // wideVerbs draws how much a schedule of the wide world likes each of its verbs.
@@ -154,6 +155,14 @@ func (w *World) doWide(e Event) bool {
 		w.withdraw(w.slot(e.A))
 	case Heal:
 		w.heal()
+	case Mode:
+		w.rollOut(e.A)
+	case Backup:
+		w.backup()
+	case Restore:
+		w.restore()
+	case ListFails, ListWorks:
+		w.listFails = e.Verb == ListFails
 	case Borrow:
 		w.borrow(w.slot(e.A), s.machine, e.C)
 	case LandDetach:
@@ -430,7 +439,7 @@ func (w *World) judgeWide(v *volume) {
 	}
 	for i, m := range writers {
 		for _, other := range writers[:i] {
-			if w.allowed(v, m, other) || w.excuse(v, other) || w.excuse(v, m) {
+			if w.allowed(v, m, other) || w.unguardedPair(v, m, other) || w.excuse(v, other) || w.excuse(v, m) {
 				continue
 			}
 			w.violation("R1", fmt.Sprintf("%s and %s both have power, access and volume %s mounted or about to be", describe(other), describe(m), v.name))

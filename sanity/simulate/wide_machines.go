@@ -128,6 +128,10 @@ func (w *World) hostileStatusNeeded(s *slot, n *corev1.Node) bool {
 
 // repairWide ends what the wide world alone has of faults: hostile machines are made anew.
 func (w *World) repairWide() {
+	w.listFails = false
+	if w.mode != "" && w.mode != enforces {
+		w.rollOut(enforces)
+	}
 	for _, m := range w.machines {
 		if len(m.borrowed) == 0 {
 			continue

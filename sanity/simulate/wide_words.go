@@ -23,6 +23,7 @@ func (w *World) wideEvents(emit func(Event)) {
 		return
 	}
 	emit(Event{Verb: Heal})
+	w.modeEvents(emit)
 }
 
 // releaseEvents: an honest operator releases where the volume is not in use.
@@ -120,7 +121,7 @@ func (w *World) heal() {
 		}
 		p.goOn()
 	}
-	w.noADC = false
+	w.noADC, w.listFails = false, false
 	for _, s := range w.slots {
 		s.cut, s.machine.paused = false, false
 	}

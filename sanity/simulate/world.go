@@ -34,6 +34,9 @@ type Stats struct {
 	// Stripped, Unseen, Inherited: volumes that were taken from a machine in use at
 	// a limit which the README names (oracle.go).
 	Leapt, Stripped, Unseen, Relisted, Inherited int
+	// Unguarded: what two machines wrote, or was taken from a machine in use, by a call
+	// that nobody guarded (the wide world).
+	Unguarded int
 	// ByHand: schedules whose end needed a person to reboot a node that a
 	// refusal named.
 	ByHand int
@@ -71,6 +74,7 @@ func (s *Stats) Add(o Stats) {
 	s.Relisted += o.Relisted
 	s.Inherited += o.Inherited
 	s.Leapt += o.Leapt
+	s.Unguarded += o.Unguarded
 	s.ByHand += o.ByHand
 	s.PodByHand += o.PodByHand
 	s.Released += o.Released
@@ -138,6 +142,10 @@ type World struct {
 	Rule, Violation string
 	// Trace is what happened.
 	Trace []Event
+	// mode of the sidecars (Mode), and what was saved of the cluster (Backup).
+	mode      string
+	saved     *saved
+	listFails bool
 	// Waits: see Result.
 	Waits []Wait
 }
