@@ -136,7 +136,11 @@ func (w *World) wander(r *rand.Rand) {
 	if temper.leaps {
 		w.forcedDetach()
 	}
-	for range 15 + r.IntN(90) {
+	most := 15 + r.IntN(90)
+	if w.setup.Wide {
+		most += r.IntN(150) // it heals in between, and breaks again
+	}
+	for range most {
 		if w.Violation != "" {
 			return
 		}

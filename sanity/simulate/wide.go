@@ -47,8 +47,8 @@ func (c *Campaign) draw(t *testing.T, seed uint64) Result {
 // wideLikelihood of each verb, in a schedule without a temper.
 var wideLikelihood = map[string]int{
 	AnotherPod: 15, DeleteOther: 15, EndOther: 200, ForceOther: 6, LandDetach: 20,
-	Access: 2, Borrow: 1, Release: 15, Withdraw: 10, Heal: 6,
-	Mode: 3, Backup: 2, Restore: 2, ListFails: 2, ListWorks: 10,
+	Access: 2, Borrow: 1, Release: 15, Withdraw: 10, Heal: 8,
+	Mode: 5, Backup: 4, Restore: 6, ListFails: 3, ListWorks: 10,
 }
 
 // wideVerbs draws how much a schedule of the wide world likes each of its verbs.
