@@ -102,7 +102,8 @@ func (p *publication) recordShared(ctx context.Context, s *survey.Survey) error 
 	for id, token := range p.done {
 		l.MarkTaken(id, token, false)
 	}
-	if e := l.Get(p.req.GetNodeId()); e != nil && (e.State == fence.TakenOver || !sameMachine(e, s.Target)) {
+	t := s.Target
+	if e := l.Get(t.NodeID); e != nil && (e.State == fence.TakenOver || !sameMachine(e, t) && !registeredAgain(e, t)) {
 		l.Cut(e.NodeID, e.Token) // judged: it holds nothing any more
 	}
 	return p.write(ctx, EffectRecord, s, l)

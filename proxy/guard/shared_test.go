@@ -287,3 +287,17 @@ func TestTheOthersOfManyAreNotAdoptedAsSingleWriters(t *testing.T) {
 		t.Errorf("the ledger says %+v, want old alone", l.Holders)
 	}
 }
+
+// What it was promised as a single writer it may still be writing to.
+func TestAPublishForManyLeavesTheEntryOfAMachineThatRegisteredAnew(t *testing.T) {
+	for boot, kept := range map[string]bool{"boot-of-old": true, "boot-2": false} {
+		r := guardrig.Held(t)
+		r.RenewUID("old")
+		r.Status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = boot })
+		r.Lists("old", true, true)
+		r.Must(r.ShareTo("old", manyWrite))
+		if e := r.Ledger().Get(guardrig.ID("old")); (e != nil) != kept {
+			t.Errorf("%s: the ledger says %+v", boot, e)
+		}
+	}
+}

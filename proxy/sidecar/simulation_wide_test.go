@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,5 +55,31 @@ func TestSimulationWide(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// TestWhatBreaksInTheWideWorld replays schedules that are known to fail (docs/WIDE.md). One
+// that fails no more has to lose its mark: its script moves to the stories that hold.
+func TestWhatBreaksInTheWideWorld(t *testing.T) {
+	quiet(t)
+	scripts, err := filepath.Glob("../../sanity/simulate/testdata/wide/*.txt")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("%d scripts (%v)", len(scripts), err)
+	}
+	for _, path := range scripts {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			setup, events, err := simulate.ParseScript(string(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rule, _, _ := strings.Cut(filepath.Base(path), "-")
+			if r := simulate.Narrate(t, partsOfTier1, setup, events, nil); r.Rule != rule {
+				t.Errorf("%s is known to break %s, and breaks %q (%s): take it out of the folder of what breaks", path, rule, r.Rule, r.Violation)
+			}
+		})
 	}
 }
