@@ -107,6 +107,8 @@ const (
 	// VoidLifting: a storage fence that may be in place no more.
 	VoidLifting = "its access is being given back, and nothing says yet how far that has come"
 	VoidOurs    = "csi-fencepost put this taint on itself"
+	// VoidTaintBefore: who put the taint on, and when, does not show any more.
+	VoidTaintBefore = "it may have been there before the node was last heard; if the node is off now, take the taint off, and put it on again some seconds later"
 	// VoidOlderVersion: it is bound to no boot and no lease.
 	VoidOlderVersion = "an older csi-fencepost wrote it, which did not say in which boot; say it once more"
 	// VoidNodeGone: whatever it is bound to is gone.

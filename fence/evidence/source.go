@@ -3,6 +3,7 @@ package evidence
 import (
 	"context"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -20,6 +21,8 @@ type Question struct {
 	// LeaseRV is the resourceVersion of the node's lease, read after Node;
 	// empty: there is none.
 	LeaseRV string
+	// Lease is that lease; nil: there is none, or only a watch has shown it.
+	Lease *coordinationv1.Lease
 	// Record of the node; nil if there is none.
 	Record *record.Record
 }

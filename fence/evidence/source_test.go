@@ -3,6 +3,7 @@ package evidence
 import (
 	"strings"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
@@ -46,7 +47,28 @@ func newWorld(t *testing.T) *world {
 func machine(uid, boot, version string) *v1.Node {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: types.UID(uid), ResourceVersion: version}}
 	n.Status.NodeInfo.BootID = boot
+	n.ManagedFields = []metav1.ManagedFieldsEntry{wrote("kubelet", "status", heard, `{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{},"f:status":{}}}}}`)}
 	return n
+}
+
+// heard is when the node was last heard, by the API server's clock.
+var heard = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// wrote is one writer's part of managedFields.
+func wrote(manager, subresource string, at time.Time, fields string) metav1.ManagedFieldsEntry {
+	stamp := metav1.NewTime(at)
+	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: subresource, Time: &stamp, FieldsV1: metav1.NewFieldsV1(fields)}
+}
+
+const taintFields = `{"f:spec":{"f:taints":{}}}`
+
+// lease of the node, as it was last renewed; nil: there is none.
+func (w *world) lease() *coordinationv1.Lease {
+	if w.leaseRV == "" {
+		return nil
+	}
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: w.leaseRV,
+		ManagedFields: []metav1.ManagedFieldsEntry{wrote("kubelet", "", heard, `{"f:spec":{"f:holderIdentity":{},"f:renewTime":{}}}`)}}}
 }
 
 func (w *world) records() Records { return Records{Store: w.store, Actor: "sidecar"} }
@@ -56,6 +78,7 @@ func (w *world) taint(version, key, value string) {
 	w.node = w.node.DeepCopy()
 	w.node.ResourceVersion = version
 	w.node.Spec.Taints = nil
+	w.node.ManagedFields = append(w.node.ManagedFields[:1:1], wrote("kubectl-taint", "", heard.Add(time.Minute), taintFields))
 	if key != "" {
 		w.node.Spec.Taints = []v1.Taint{{Key: "other", Value: "x"}, {Key: key, Value: value, Effect: v1.TaintEffectNoExecute}}
 	}
@@ -76,7 +99,7 @@ func (w *world) question() Question {
 	if h.Node == nil {
 		h.Node = w.seen()
 	}
-	return Question{Holder: h, Volume: volume, Driver: driver, Node: w.node, LeaseRV: w.leaseRV, Record: w.record()}
+	return Question{Holder: h, Volume: volume, Driver: driver, Node: w.node, LeaseRV: w.leaseRV, Lease: w.lease(), Record: w.record()}
 }
 
 func (w *world) ask(s Source) []fence.Evidence {

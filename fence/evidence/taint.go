@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -75,7 +76,7 @@ func (t *Taint) Evidence(ctx context.Context, q Question) ([]fence.Evidence, err
 	if _, on := t.find(node); !on && !bound {
 		return t.ours(&q, node), nil
 	}
-	b, bound, err := t.settle(ctx, node, q.LeaseRV, b, bound)
+	b, bound, err := t.settle(ctx, node, t.seen(node, q.LeaseRV, q.Lease), b, bound)
 	if err != nil {
 		return nil, err
 	}
@@ -125,13 +126,14 @@ func (t *Taint) Unbound(nodeUID types.UID, r *record.Record) {
 	}
 }
 
-// Sight tells of a Node as a watch shows it, so that a taint is bound when it
+// Sight tells of a Node that changed, so that a taint is bound when it
 // is put on, voided when the node comes back, and forgotten when it is taken
-// off, although no volume is asked for. leaseRV is the resourceVersion of the
-// node's lease, read live after the Node was seen; empty: there is none.
+// off, although no volume is asked for. A Node that has the taint on is read live, since
+// a watch keeps no managedFields. The node's lease was read live after the Node was seen;
+// nil: there is none.
 //
 // An outdated Node or lease does no harm: it is told by its resourceVersion.
-func (t *Taint) Sight(ctx context.Context, node *v1.Node, leaseRV string) error {
+func (t *Taint) Sight(ctx context.Context, node *v1.Node, lease *coordinationv1.Lease) error {
 	_, on := t.find(node)
 	if t.records.ReadOnly || !on && t.isClean(node) {
 		return nil
@@ -142,7 +144,11 @@ func (t *Taint) Sight(ctx context.Context, node *v1.Node, leaseRV string) error 
 	}
 	b, bound := t.binding(r)
 	if on || bound {
-		_, bound, err = t.settle(ctx, node, leaseRV, b, bound)
+		leaseRV := ""
+		if lease != nil {
+			leaseRV = lease.ResourceVersion
+		}
+		_, bound, err = t.settle(ctx, node, t.seen(node, leaseRV, lease), b, bound)
 	}
 	t.setClean(node.UID, err == nil && !on && !bound)
 	return err
@@ -150,9 +156,8 @@ func (t *Taint) Sight(ctx context.Context, node *v1.Node, leaseRV string) error 
 
 // settle brings the binding up to what is seen of the node now: binds, voids or
 // clears it. It returns the binding that stands then.
-func (t *Taint) settle(ctx context.Context, node *v1.Node, leaseRV string, b record.TaintBinding, bound bool) (record.TaintBinding, bool, error) {
-	value, on := t.find(node)
-	now := live(node, leaseRV, value)
+func (t *Taint) settle(ctx context.Context, node *v1.Node, now record.TaintBinding, b record.TaintBinding, bound bool) (record.TaintBinding, bool, error) {
+	_, on := t.find(node)
 	if !bound {
 		if t.records.ReadOnly {
 			return now, true, nil
@@ -179,6 +184,18 @@ func (t *Taint) settle(ctx context.Context, node *v1.Node, leaseRV string, b rec
 	}
 	b.Void = why
 	return b, true, nil
+}
+
+// seen is what a taint that is seen for the first time is bound to. One that may have
+// been there before the node was last heard says nothing of what came after. That the
+// cloud's controller says so it looks up itself, and takes it back by itself.
+func (t *Taint) seen(node *v1.Node, leaseRV string, lease *coordinationv1.Lease) record.TaintBinding {
+	value, on := t.find(node)
+	b := live(node, leaseRV, value)
+	if on && b.Void == "" && t.kind == fence.OutOfServiceTaint && !taintedAfter(node, leaseRV, lease) {
+		b.Void = fence.VoidTaintBefore
+	}
+	return b
 }
 
 // clear forgets a binding whose taint is off.

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -29,7 +32,7 @@ func eachTaint(t *testing.T, f func(t *testing.T, w *world, s *Taint)) {
 
 func (w *world) sight(s *Taint) {
 	w.t.Helper()
-	if err := s.Sight(w.t.Context(), w.node, w.leaseRV); err != nil {
+	if err := s.Sight(w.t.Context(), w.node, w.lease()); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -172,6 +175,89 @@ func TestATaintLeftOnFromAnOldIncidentIsNotEvidenceOfANewOne(t *testing.T) {
 		w.leaseRV = "900"
 		again := newTaint(s.kind, s.key, w.records())
 		w.expect(again, false, fence.VoidLeaseChanged)
+	})
+}
+
+// Whoever tells from a taint that the node is off now has put it on after the node was
+// last heard. That it was seen late, because no sidecar ran, makes no old one new.
+func TestATaintThatMayHaveBeenThereBeforeTheNodeWasLastHeardProvesNothing(t *testing.T) {
+	entry := func(manager string, after time.Duration) metav1.ManagedFieldsEntry {
+		return wrote(manager, "", heard.Add(after), taintFields)
+	}
+	unknown := func(w *world, manager string) {
+		w.node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown}}
+		w.node.ManagedFields = append(w.node.ManagedFields, wrote(manager, "status", heard.Add(time.Minute), `{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:status":{}}}}}`))
+	}
+	for what, c := range map[string]struct {
+		counts bool
+		change func(w *world, taints *metav1.ManagedFieldsEntry)
+	}{
+		"put on after it":                                   {true, func(*world, *metav1.ManagedFieldsEntry) {}},
+		"put on 30 days before":                             {false, func(_ *world, e *metav1.ManagedFieldsEntry) { *e = entry("kubectl-taint", -30*24*time.Hour) }},
+		"put on in the same second":                         {false, func(_ *world, e *metav1.ManagedFieldsEntry) { *e = entry("kubectl-taint", 0) }},
+		"the node controller added its own":                 {false, func(_ *world, e *metav1.ManagedFieldsEntry) { *e = entry("kube-controller-manager", time.Minute) }},
+		"so did one in a program of another name":           {false, func(w *world, e *metav1.ManagedFieldsEntry) { *e = entry("k3s", time.Minute); unknown(w, "k3s") }},
+		"of another writer while that one calls it Unknown": {true, func(w *world, _ *metav1.ManagedFieldsEntry) { unknown(w, "k3s") }},
+		"csi-fencepost added its own":                       {false, func(_ *world, e *metav1.ManagedFieldsEntry) { *e = entry(Manager, time.Minute) }},
+		"nobody says who": {false, func(_ *world, e *metav1.ManagedFieldsEntry) {
+			*e = wrote("x", "", heard.Add(time.Minute), `{"f:spec":{}}`)
+		}},
+		"nobody says when": {false, func(_ *world, e *metav1.ManagedFieldsEntry) { e.Time = nil }},
+		"two say the same of it, one from before": {false, func(w *world, _ *metav1.ManagedFieldsEntry) {
+			w.node.ManagedFields = append(w.node.ManagedFields, entry("apply", -time.Hour))
+		}},
+		"the heartbeat has no stamp": {false, func(w *world, _ *metav1.ManagedFieldsEntry) { w.node.ManagedFields = w.node.ManagedFields[1:] }},
+	} {
+		w := newWorld(t)
+		s := OutOfServiceTaint(w.records())
+		w.taint("51", s.key, "nodeshutdown")
+		c.change(w, &w.node.ManagedFields[1])
+		want := ""
+		if !c.counts {
+			want = fence.VoidTaintBefore
+		}
+		t.Run(what, func(t *testing.T) {
+			w.t = t
+			w.expect(s, c.counts, want)
+		})
+	}
+	for what, change := range map[string]func(*coordinationv1.Lease){
+		"renewed since":             func(l *coordinationv1.Lease) { *l.ManagedFields[0].Time = metav1.NewTime(heard.Add(2 * time.Minute)) },
+		"renewed, nobody says when": func(l *coordinationv1.Lease) { l.ManagedFields = nil },
+	} {
+		w := newWorld(t)
+		s := OutOfServiceTaint(w.records())
+		w.taint("51", s.key, "nodeshutdown")
+		lease := w.lease()
+		change(lease)
+		if err := s.Sight(t.Context(), w.node, lease); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(what, func(t *testing.T) {
+			w.t = t
+			w.expect(s, false, fence.VoidTaintBefore)
+		})
+	}
+	t.Run("only a watch has shown the lease", func(t *testing.T) {
+		w := newWorld(t)
+		s := OutOfServiceTaint(w.records())
+		w.taint("51", s.key, "nodeshutdown")
+		q := w.question()
+		q.Lease = nil
+		if e, err := s.Evidence(t.Context(), q); err != nil || len(e) != 1 || e[0].Void != fence.VoidTaintBefore {
+			t.Errorf("%+v, %v", e, err)
+		}
+	})
+	t.Run("put on again", func(t *testing.T) {
+		w := newWorld(t)
+		s := OutOfServiceTaint(w.records())
+		w.taint("51", s.key, "nodeshutdown")
+		w.node.ManagedFields[1] = entry("kubectl-taint", -time.Hour)
+		w.expect(s, false, fence.VoidTaintBefore)
+		w.taint("52", "", "")
+		w.sight(s)
+		w.taint("53", s.key, "nodeshutdown")
+		w.expect(s, true, "")
 	})
 }
 
@@ -388,7 +474,7 @@ func TestSightReadsTheRecordOfAnUntaintedNodeOnce(t *testing.T) {
 		w.sight(s) // and once more it has been seen without
 
 		w.node = machine("u2", "b2", "60") // another machine: read anew
-		if err := s.Sight(t.Context(), w.node, "70"); !apierrors.IsForbidden(err) {
+		if err := s.Sight(t.Context(), w.node, w.lease()); !apierrors.IsForbidden(err) {
 			t.Fatalf("error %v", err)
 		}
 	})
@@ -444,7 +530,7 @@ func TestATaintWhoseEndCannotBeWrittenIsAnErrorAndNoEvidence(t *testing.T) {
 			if found, err := s.Evidence(t.Context(), w.question()); !apierrors.IsForbidden(err) || found != nil {
 				t.Errorf("%s: got %+v, %v", end.written, found, err)
 			}
-			if err := s.Sight(t.Context(), w.node, w.leaseRV); !apierrors.IsForbidden(err) {
+			if err := s.Sight(t.Context(), w.node, w.lease()); !apierrors.IsForbidden(err) {
 				t.Errorf("%s: Sight: %v", end.written, err)
 			}
 			w.server.Forbid("")
@@ -470,7 +556,7 @@ func TestATaintThatCannotBeBoundIsAnErrorAndNoEvidence(t *testing.T) {
 		if found, err := s.Evidence(t.Context(), q); !errors.As(err, &bad) || found != nil {
 			t.Fatalf("got %+v, %v", found, err)
 		}
-		if err := s.Sight(t.Context(), w.node, w.leaseRV); !errors.As(err, &bad) {
+		if err := s.Sight(t.Context(), w.node, w.lease()); !errors.As(err, &bad) {
 			t.Fatalf("Sight: %v", err)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,12 +35,11 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 	for _, f := range fences {
 		s.Standing = append(s.Standing, f.ID)
 	}
-	rv, found, err := w.lease(ctx)
-	if err != nil {
+	if s.Lease, err = w.lease(ctx); err != nil {
 		return nil, err
 	}
-	s.LeaseRV = rv
-	s.Life = w.Lives.Judge(w.name, rv, found, s.Node != nil, s.ready())
+	s.LeaseRV = versionOf(s.Lease)
+	s.Life = w.Lives.Judge(w.name, s.LeaseRV, s.Lease != nil, s.Node != nil, s.ready())
 	s.Age, _ = w.Lives.Unchanged(w.name)
 
 	held := w.Index.HeldBy(w.name)
@@ -75,15 +75,24 @@ func (w *worker) node(ctx context.Context) (*corev1.Node, error) {
 	return n, nil
 }
 
-func (w *worker) lease(ctx context.Context) (rv string, found bool, err error) {
+// lease reads the node's lease; nil: there is none.
+func (w *worker) lease(ctx context.Context) (*coordinationv1.Lease, error) {
 	l, err := w.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, w.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return "", false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("cannot read the lease of node %s: %w", w.name, err)
+		return nil, fmt.Errorf("cannot read the lease of node %s: %w", w.name, err)
 	}
-	return l.ResourceVersion, true, nil
+	return l, nil
+}
+
+// versionOf is the lease's resourceVersion; empty: there is none.
+func versionOf(l *coordinationv1.Lease) string {
+	if l == nil {
+		return ""
+	}
+	return l.ResourceVersion
 }
 
 // still fails if the node has renewed its lease, booted, or opted out or in, since the
@@ -94,11 +103,11 @@ func (w *worker) still(ctx context.Context, s *state) (*corev1.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	rv, _, err := w.lease(ctx)
+	lease, err := w.lease(ctx)
 	if err != nil {
 		return nil, err
 	}
-	same := (n == nil) == (s.Node == nil) && rv == s.LeaseRV &&
+	same := (n == nil) == (s.Node == nil) && versionOf(lease) == s.LeaseRV &&
 		(n == nil || n.UID == s.Node.UID && n.Status.NodeInfo.BootID == s.Node.Status.NodeInfo.BootID && optedOut(n.Annotations) == s.optedOut())
 	if !same {
 		return nil, errChanged
@@ -229,7 +238,7 @@ func (w *worker) claimsOf(ctx context.Context, s *state, h fence.Holder) ([]fenc
 	if err != nil {
 		return nil, err
 	}
-	q := evidence.Question{Holder: h, Driver: w.IDs.Driver, Node: s.Node, LeaseRV: s.LeaseRV, Record: rec}
+	q := evidence.Question{Holder: h, Driver: w.IDs.Driver, Node: s.Node, LeaseRV: s.LeaseRV, Lease: s.Lease, Record: rec}
 	var found []fence.Evidence
 	for _, from := range w.Sources {
 		e, err := from.Evidence(ctx, q)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -18,6 +19,7 @@ type state struct {
 	// Node as it was read live; nil: there is none.
 	Node    *corev1.Node
 	LeaseRV string
+	Lease   *coordinationv1.Lease // that; nil: there is none
 	Life    fence.Liveness
 	// Age is for how long the lease was watched unchanged.
 	Age time.Duration

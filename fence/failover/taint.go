@@ -74,7 +74,7 @@ func (w *worker) patchNode(ctx context.Context, s *state, change map[string]any)
 	if err != nil {
 		return err
 	}
-	_, err = w.Client.CoreV1().Nodes().Patch(ctx, s.Node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "csi-fencepost"})
+	_, err = w.Client.CoreV1().Nodes().Patch(ctx, s.Node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: evidence.Manager})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return errChanged

@@ -2,7 +2,6 @@ package survey
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -98,12 +97,15 @@ func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
 
 // pulse reads the lease of the holder's node, and judges by it whether that lives.
 func (g *gathering) pulse(ctx context.Context, h *fence.Holder) error {
-	rv, found, err := g.lease(ctx, h.NodeName)
+	lease, err := g.lease(ctx, h.NodeName)
 	if err != nil {
 		return err
 	}
-	h.LeaseRV = rv
-	h.Liveness = g.Lives.Judge(h.NodeName, rv, found, h.Node != nil, h.Node != nil && h.Node.Ready)
+	h.LeaseRV, g.pulses[h.NodeName] = "", lease
+	if lease != nil {
+		h.LeaseRV = lease.ResourceVersion
+	}
+	h.Liveness = g.Lives.Judge(h.NodeName, h.LeaseRV, lease != nil, h.Node != nil, h.Node != nil && h.Node.Ready)
 	return nil
 }
 
@@ -228,6 +230,9 @@ func (g *gathering) evidence(ctx context.Context, h *fence.Holder, node *corev1.
 		return err
 	}
 	q := evidence.Question{Holder: *h, Volume: g.volume, Driver: g.IDs.Driver, Node: node, LeaseRV: h.LeaseRV, Record: rec}
+	if lease := g.pulses[h.NodeName]; lease != nil && lease.ResourceVersion == h.LeaseRV {
+		q.Lease = lease
+	}
 	h.Evidence = nil
 	for _, s := range g.Sources {
 		found, err := s.Evidence(ctx, q)
@@ -239,21 +244,18 @@ func (g *gathering) evidence(ctx context.Context, h *fence.Holder, node *corev1.
 	return nil
 }
 
-// lease reads the resourceVersion of a node's lease.
-func (g *gathering) lease(ctx context.Context, node string) (rv string, found bool, err error) {
+// lease reads a node's lease; nil: there is none.
+func (g *gathering) lease(ctx context.Context, node string) (*coordinationv1.Lease, error) {
 	if node == "" {
-		return "", false, nil
+		return nil, nil
 	}
 	lease, err := g.leases.get(ctx, g.Limit, node, func(ctx context.Context) (*coordinationv1.Lease, error) {
 		return g.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
 	})
 	if apierrors.IsNotFound(err) {
-		return "", false, nil
+		return nil, nil
 	}
-	if err != nil {
-		return "", false, err
-	}
-	return lease.ResourceVersion, true, nil
+	return lease, err
 }
 
 // record reads a node's record.
@@ -271,39 +273,11 @@ func nodeFacts(node *corev1.Node) *fence.Node {
 		if c.Type == corev1.NodeReady {
 			n.Ready, n.ReadyUnknown = c.Status == corev1.ConditionTrue, c.Status == corev1.ConditionUnknown
 			n.ReadySince = c.LastTransitionTime.UTC().Format(time.RFC3339)
-			n.HeardAt = heardAt(node)
+			n.HeardAt = evidence.HeardAt(node)
 			if !n.HeardAt.IsZero() {
 				n.ReadyAt = c.LastTransitionTime.Add(n.HeardAt.Sub(c.LastHeartbeatTime.Time))
 			}
 		}
 	}
 	return n
-}
-
-// heardAt is when the kubelet last wrote its heartbeat, by the API server's clock:
-// its stamp of that write is in managedFields. What the kubelet itself wrote there
-// is the same moment by its own clock, so the two tell the difference of the clocks
-// (to the second). Zero where the stamp is missing.
-func heardAt(node *corev1.Node) time.Time {
-	for _, f := range node.ManagedFields {
-		if f.Subresource == "status" && f.Time != nil && f.FieldsV1 != nil && ownsHeartbeat(f.FieldsV1.GetRawBytes()) {
-			return f.Time.Time
-		}
-	}
-	return time.Time{}
-}
-
-// ownsHeartbeat tells whether a managedFields entry wrote the Ready condition's
-// heartbeat.
-func ownsHeartbeat(raw []byte) bool {
-	var fields struct {
-		Status struct {
-			Conditions map[string]map[string]json.RawMessage `json:"f:conditions"`
-		} `json:"f:status"`
-	}
-	if json.Unmarshal(raw, &fields) != nil {
-		return false
-	}
-	_, ok := fields.Status.Conditions[`k:{"type":"Ready"}`]["f:lastHeartbeatTime"]
-	return ok
 }

@@ -291,7 +291,8 @@ type gathering struct {
 	survey      *Survey
 	holders     map[string]*fence.Holder
 	attachments []*storagev1.VolumeAttachment
-	known       map[string]*corev1.Node // by name, read for this survey; nil: there is none
+	known       map[string]*corev1.Node          // by name, read for this survey; nil: there is none
+	pulses      map[string]*coordinationv1.Lease // by node, as last read; nil: there is none
 }
 
 // begin reads the ledger, the VolumeAttachments and the Nodes that list the
@@ -299,7 +300,7 @@ type gathering struct {
 // write is held against it, so nothing that is read later is judged together with
 // a ledger that is newer.
 func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string) (*gathering, error) {
-	g := &gathering{Surveyor: s, volume: volume, holders: map[string]*fence.Holder{}, known: map[string]*corev1.Node{},
+	g := &gathering{Surveyor: s, volume: volume, holders: map[string]*fence.Holder{}, known: map[string]*corev1.Node{}, pulses: map[string]*coordinationv1.Lease{},
 		survey: &Survey{NewToken: s.Ledgers.NewToken, Snapshot: fence.Snapshot{Volume: volume, Policy: s.Policy}}}
 	book, err := g.readLedger(ctx, nodeNames)
 	if err != nil {

@@ -51,6 +51,11 @@ func (s *sighting) worth(node *corev1.Node) bool {
 	return s.remediated(node.Name) || slices.ContainsFunc(s.sources.taints, func(t *evidence.Taint) bool { return t.Sights(node) })
 }
 
+// tainted tells whether a taint to bind is on the Node.
+func (s *sighting) tainted(node *corev1.Node) bool {
+	return slices.ContainsFunc(s.sources.taints, func(t *evidence.Taint) bool { return t.On(node) })
+}
+
 // run looks at each Node that was seen until ctx ends. It may be begun again.
 func (s *sighting) run(ctx context.Context) error {
 	if err := s.ruleOut(ctx); err != nil && ctx.Err() == nil {
@@ -123,16 +128,27 @@ func (s *sighting) sight(ctx context.Context, node *corev1.Node) error {
 	if !s.worth(node) {
 		return nil // most Nodes, most of the time
 	}
+	if s.tainted(node) {
+		// The watch keeps no managedFields, which tell when the taint was put on.
+		var err error
+		if node, err = s.client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
 	leaseRV := ""
 	lease, err := s.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node.Name, metav1.GetOptions{})
 	switch {
 	case err == nil:
 		leaseRV = lease.ResourceVersion
-	case !apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err):
+		lease = nil
+	default:
 		return err
 	}
 	for _, taint := range s.sources.taints {
-		if err := taint.Sight(ctx, node, leaseRV); err != nil {
+		if err := taint.Sight(ctx, node, lease); err != nil {
 			return err
 		}
 	}

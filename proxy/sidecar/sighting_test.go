@@ -200,3 +200,28 @@ func TestWithoutTheListingEachRecordIsReadByItself(t *testing.T) {
 		t.Errorf("%d requests for the leases and records of 102 Nodes", took)
 	}
 }
+
+// A taint that a person puts on after the node was last heard counts, although the watch
+// shows a Node without the managedFields that tell so.
+func TestATaintIsJudgedByTheNodeAsTheServerHasIt(t *testing.T) {
+	w := newSightedWorld(t, 0)
+	entry := func(at time.Time, subresource, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: "of" + subresource, Subresource: subresource, Time: new(metav1.NewTime(at)), FieldsV1: metav1.NewFieldsV1(fields)}
+	}
+	heard := time.Now().Add(-time.Minute)
+	apiserver.Put(w.server, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "tainted",
+		ManagedFields: []metav1.ManagedFieldsEntry{entry(heard, "", `{"f:spec":{"f:renewTime":{}}}`)}}})
+	apiserver.Put(w.server, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "tainted", ManagedFields: []metav1.ManagedFieldsEntry{
+		entry(heard, "status", `{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{}}}}}`),
+		entry(heard.Add(30*time.Second), "", `{"f:spec":{"f:taints":{}}}`)}},
+		Spec:   corev1.NodeSpec{Taints: []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: someonesValue, Effect: corev1.TaintEffectNoExecute}}},
+		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: "boot"}}})
+	w.lead(t)
+	r, err := w.records.Get(t.Context(), "tainted")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := r.Taints[corev1.TaintNodeOutOfService]; b.Void != "" {
+		t.Errorf("the taint is void: %s", b.Void)
+	}
+}

@@ -26,7 +26,7 @@ var chapters = []struct {
 	stories []string
 }{
 	{"Where this project comes from", []string{"azure-firewall", "cstor-node-deleted", "vsphere-cassandra", "openshift-postgres"}},
-	{"Nodes that are silent, gone or another machine", []string{"force-detach", "failed-detach", "taint-alive", "taint-early", "taint-old",
+	{"Nodes that are silent, gone or another machine", []string{"force-detach", "failed-detach", "taint-alive", "taint-early", "taint-old", "taint-unseen",
 		"node-deleted", "scaled-in", "scaled-in-wait", "same-name", "same-name-va", "same-node-uid", "renamed", "borrowed-id", "silent-move", "rwop", "block",
 		"cloud-taint", "cloud-untold", "confirm", "release", "release-old"}},
 	{"Partitions", []string{"partition", "part-taint", "part-heals", "part-returns", "part-fenced"}},

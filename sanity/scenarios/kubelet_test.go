@@ -98,6 +98,8 @@ var kubelets = []scenario{
 			v, db := tolerant(p, old)
 			old.Taint(bed.OutOfServiceTaint) // an incident of long ago
 			time.Sleep(12 * time.Second)     // the node renews its lease
+			old.CutOff()
+			old.WaitNotReady()
 			oldTaint(p, v, db, old, p.Nodes[1])
 		},
 	},
@@ -115,6 +117,28 @@ var kubelets = []scenario{
 			old.Reconnect()
 			p.WaitFor(60*time.Second, old.Name+" is Ready again", old.Ready)
 			time.Sleep(12 * time.Second) // and lives on
+			old.CutOff()
+			old.WaitNotReady()
+			oldTaint(p, v, db, old, p.Nodes[1])
+		},
+	},
+	{
+		name: "taint-unseen",
+		rule: "R1: a taint of long ago that csi-fencepost first sees when the node is silent already is no word about that",
+		from: "dell/csm#1828, rook/rook#17790",
+		story: func(p *play) {
+			old := p.Nodes[0]
+			v, db := tolerant(p, old)
+			if p.guarded() {
+				p.StopFencepost()
+			}
+			old.Taint(bed.OutOfServiceTaint)
+			time.Sleep(12 * time.Second) // the node renews its lease
+			old.CutOff()
+			old.WaitNotReady()
+			if p.guarded() {
+				p.StartFencepost()
+			}
 			oldTaint(p, v, db, old, p.Nodes[1])
 		},
 	},
@@ -229,8 +253,6 @@ func tolerant(p *play, on *bed.Node) (*bed.Volume, *bed.Pod) {
 
 // oldTaint cuts a node off that carries a taint from before.
 func oldTaint(p *play, v *bed.Volume, db *bed.Pod, old, next *bed.Node) {
-	old.CutOff()
-	old.WaitNotReady()
 	db.ForceDelete()
 	db2 := p.Pod("db2", next, v)
 	if !p.guarded() {

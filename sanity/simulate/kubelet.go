@@ -177,6 +177,7 @@ func (w *World) status(s *slot) {
 		ready, k.unready = corev1.ConditionFalse, false
 	}
 	w.condition(n, ready, m.now())
+	w.unreachable(n, false)
 	s.heard, m.jumped = time.Now(), false
 	for _, mount := range m.mounts {
 		mount.restart.before = ""
@@ -206,9 +207,37 @@ func (w *World) list(s *slot, n *corev1.Node) {
 
 // putStatus writes a Node as its kubelet: the API server stamps that.
 func (w *World) putStatus(n *corev1.Node) {
-	now := stamp(w.serverNow())
-	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", Time: &now, FieldsV1: heartbeat}}
+	w.wrote(n, "kubelet", "status", heartbeat)
 	w.putNode(n)
+}
+
+// wrote has the API server note who has written those fields of an object, and when:
+// nobody else owns them from then on.
+func (w *World) wrote(o metav1.Object, manager, subresource string, fields *metav1.FieldsV1) {
+	now := stamp(w.serverNow())
+	others := slices.DeleteFunc(o.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+		return f.Subresource == subresource && f.FieldsV1.GetRawString() == fields.GetRawString()
+	})
+	o.SetManagedFields(append(others, metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: subresource, Time: &now, FieldsV1: fields}))
+}
+
+// Fields of a Node's taints, which have one owner, and of a lease's renewal.
+var (
+	taintFields = metav1.NewFieldsV1(`{"f:spec":{"f:taints":{}}}`)
+	renewFields = metav1.NewFieldsV1(`{"f:spec":{"f:renewTime":{}}}`)
+)
+
+// unreachable has the node controller put its taint on, or take it off.
+func (w *World) unreachable(n *corev1.Node, on bool) {
+	is := func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnreachable }
+	if slices.ContainsFunc(n.Spec.Taints, is) == on {
+		return
+	}
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, is)
+	if on {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
+	}
+	w.wrote(n, "kube-controller-manager", "", taintFields)
 }
 
 // readyCondition is all that a Node's Ready condition tells apart.
@@ -332,6 +361,7 @@ func (w *World) renew(s *slot) {
 		s.renewTime, s.heard = now.Time, time.Now()
 	}
 	l.Spec.RenewTime = &now
+	w.wrote(l, "kubelet", "", renewFields)
 	w.objects.Leases.Put(l)
 	w.leaseSeen(s.name)
 }

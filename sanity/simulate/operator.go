@@ -134,6 +134,7 @@ func (w *World) doMachine(e Event) bool {
 	case NotReady:
 		if n, ok := w.objects.Nodes.Get(s.name); ok {
 			w.condition(n, corev1.ConditionUnknown, time.Now().Add(w.controllerSkew))
+			w.unreachable(n, true)
 			w.putNode(n)
 		}
 	case DeleteNode:
@@ -164,6 +165,7 @@ func (w *World) taint(s *slot, on bool) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: outOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
 		w.Stats.Taints++
 	}
+	w.wrote(n, "kubectl-taint", "", taintFields)
 	w.putNode(n)
 }
 

@@ -228,6 +228,7 @@ func (w *World) sight(p *Process, node string) {
 	if !ok {
 		return
 	}
+	n.ManagedFields = nil // the watch keeps none
 	p.background(errand{Sight, node}, func(ctx context.Context) error { return p.side.Sight(ctx, n) }, func(err error) {
 		if err != nil {
 			p.sights[node] = true // the queue tries again

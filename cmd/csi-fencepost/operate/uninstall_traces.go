@@ -87,7 +87,7 @@ func (t *traces) findNodes(ctx context.Context, c *cluster.Cluster) error {
 		}
 		if body := without(n.ObjectMeta, nodeAnnotations); body != nil {
 			t.add(nodeTrace, n.Name, func(ctx context.Context) error {
-				_, err := nodes.Patch(ctx, n.Name, types.MergePatchType, body, metav1.PatchOptions{})
+				_, err := nodes.Patch(ctx, n.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: evidence.Manager})
 				return gone(err)
 			})
 		}
@@ -113,7 +113,7 @@ func untaint(ctx context.Context, c *cluster.Cluster, name string) error {
 		if err != nil {
 			return err
 		}
-		_, err = c.Client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
+		_, err = c.Client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: evidence.Manager})
 		return err
 	}))
 }
@@ -128,7 +128,7 @@ func (t *traces) findAttachments(ctx context.Context, c *cluster.Cluster) error 
 		va := &list.Items[i]
 		if body := without(va.ObjectMeta, attachmentAnnotations); body != nil {
 			t.add(attachmentTrace, va.Name, func(ctx context.Context) error {
-				_, err := attachments.Patch(ctx, va.Name, types.MergePatchType, body, metav1.PatchOptions{})
+				_, err := attachments.Patch(ctx, va.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: evidence.Manager})
 				return gone(err)
 			})
 		}
@@ -146,7 +146,7 @@ func (t *traces) findVolumes(ctx context.Context, c *cluster.Cluster) error {
 		pv := &list.Items[i]
 		if body := without(pv.ObjectMeta, volumeAnnotations); body != nil {
 			t.add(volumeTrace, pv.Name, func(ctx context.Context) error {
-				_, err := volumes.Patch(ctx, pv.Name, types.MergePatchType, body, metav1.PatchOptions{})
+				_, err := volumes.Patch(ctx, pv.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: evidence.Manager})
 				return gone(err)
 			})
 		}

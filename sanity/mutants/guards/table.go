@@ -394,6 +394,13 @@ var table = []Guard{
 		Then:   "the volume was taken from the node that wrote on, since the one that said to be it was off: TakenInUse",
 	},
 	{
+		Name:   "taint-unseen",
+		Says:   "a taint that may have been there before the node was last heard is void at its first sight",
+		Edits:  []Edit{{"fence/evidence", "Taint.seen", Becomes{Was: "!taintedAfter(node, leaseRV, lease)", Is: "lease == nil && leaseRV == \"?\""}}},
+		Expect: "the oracle saw: TakenInUse",
+		Then:   "the volume was taken from the node that wrote on, on a word about another incident: TakenInUse",
+	},
+	{
 		Name:   "two-pvs-rwx",
 		Says:   "a publish for many is judged where a ledger names a single writer",
 		Edits:  []Edit{{"proxy/guard", "Guard.forwardShared", Becomes{Was: "err != nil || promises(book, req.GetNodeId())", Is: "err != nil"}}},

@@ -54,8 +54,8 @@
 //     not-ready taint on a new Node, no tolerations and no token in a new Pod. Whoever needs
 //     them puts them there.
 //   - Controllers: nothing is garbage-collected, no Event expires, no namespace is deleted.
-//   - managedFields, but for one entry: who wrote the heartbeat of a Node's Ready condition
-//     through the subresource status, and when, which csi-fencepost reads. So an update that
+//   - managedFields, but for two entries, which csi-fencepost reads: who wrote the heartbeat
+//     of a Node's Ready condition through the subresource status, and when, and who its taints. So an update that
 //     changes nothing else writes nothing here: a PUT of another deletion time, say.
 //   - Validation, but for what the simulated clients could run into: names, labels,
 //     annotations, leases, attachments, drivers, taints, immutable fields.

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -212,26 +214,35 @@ func emptied(o, old Object) bool {
 	return len(o.GetFinalizers()) == 0 && old.GetDeletionTimestamp() != nil && (period == nil || *period == 0)
 }
 
-// heartbeat is the one field whose manager is kept: csi-fencepost reads from it when
-// the API server saw a kubelet's heartbeat.
-const heartbeat = `{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastHeartbeatTime":{}}}}}`
+// heartbeat and taints are the fields whose managers are kept: csi-fencepost reads from
+// them when the API server saw a kubelet's heartbeat, and a taint put on.
+const (
+	heartbeat = `{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastHeartbeatTime":{}}}}}`
+	taints    = `{"f:spec":{"f:taints":{}}}`
+)
 
-// manage keeps the managedFields entry of who wrote a Node's heartbeat by way of
-// the subresource status.
+// manage keeps the managedFields entries of who wrote a Node's heartbeat by way of
+// the subresource status, and its taints.
 func (s *Server) manage(u updating, o, old Object) {
 	node, ok := o.(*corev1.Node)
-	if !ok || u.subresource != "status" {
+	if !ok {
 		return
 	}
 	was := old.(*corev1.Node)
-	changed := !readyHeartbeat(node).Equal(readyHeartbeat(was))
-	owns := len(was.ManagedFields) == 1 && was.ManagedFields[0].Manager == u.manager
-	if !changed && !owns {
+	fields, changed := taints, !equality.Semantic.DeepEqual(node.Spec.Taints, was.Spec.Taints)
+	if u.subresource == "status" {
+		fields, changed = heartbeat, !readyHeartbeat(node).Equal(readyHeartbeat(was))
+	}
+	of := func(f metav1.ManagedFieldsEntry) bool {
+		return f.Subresource == u.subresource && (f.Subresource == "status" || f.FieldsV1.GetRawString() == taints)
+	}
+	owns := slices.ContainsFunc(was.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return of(f) && f.Manager == u.manager })
+	if !changed && (!owns || fields == taints) {
 		return
 	}
 	now := s.stamp()
-	node.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: u.manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1",
-		Time: &now, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(heartbeat), Subresource: "status"}}
+	node.ManagedFields = append(slices.DeleteFunc(slices.Clone(was.ManagedFields), of), metav1.ManagedFieldsEntry{Manager: u.manager, Operation: metav1.ManagedFieldsOperationUpdate,
+		APIVersion: "v1", Time: &now, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields), Subresource: u.subresource})
 }
 
 func readyHeartbeat(n *corev1.Node) *metav1.Time {

@@ -216,6 +216,16 @@ func TestTheHeartbeatCarriesTheServersTime(t *testing.T) {
 		if f := n.ManagedFields[0]; f.Manager != "kubelet" || f.Subresource != "status" || !f.Time.Equal(new(metav1.NewTime(stamped))) {
 			t.Errorf("the heartbeat is %s's at %s, subresource %q", f.Manager, f.Time, f.Subresource)
 		}
+		for _, manager := range []string{"kubectl-taint", "kube-controller-manager"} {
+			time.Sleep(2 * time.Second)
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: manager, Effect: corev1.TaintEffectNoSchedule})
+			n = must[*corev1.Node](t)(c.CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{FieldManager: manager}))
+			n.Labels = map[string]string{"by": manager}
+			n = must[*corev1.Node](t)(c.CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{FieldManager: "kubectl-label"}))
+			if len(n.ManagedFields) != 2 || n.ManagedFields[1].Manager != manager || !n.ManagedFields[1].Time.Equal(new(metav1.NewTime(time.Now()))) {
+				t.Errorf("of the taints of %s: %v", manager, n.ManagedFields)
+			}
+		}
 	})
 }
 
