@@ -53,8 +53,9 @@ func renewedAt(lease *coordinationv1.Lease) time.Time {
 // taintedAfter tells whether somebody is known to have changed a Node's taints after
 // the node was last heard: after its kubelet's heartbeat, and after the last renewal of
 // its lease (an empty leaseRV: there is none). The list has one owner
-// (listType=atomic, K api/core/v1/types.go, NodeSpec.Taints), so the node controller, which adds its own taint to the list of a node that falls silent,
-// hides who wrote the others, and when; and so does csi-fencepost with its own.
+// (listType=atomic, K api/core/v1/types.go, NodeSpec.Taints), so the node controller,
+// which adds its own taint to the list of a node that falls silent, hides who wrote the
+// others, and when; and so does csi-fencepost with its own.
 func taintedAfter(node *v1.Node, leaseRV string, lease *coordinationv1.Lease) bool {
 	heard := []time.Time{HeardAt(node)}
 	if lease != nil {
@@ -82,17 +83,13 @@ func taintedAfter(node *v1.Node, leaseRV string, lease *coordinationv1.Lease) bo
 
 // nodeController tells whether that writer is the node controller: by the name of the
 // program, or, where all controllers are in a program of another name (k3s), because
-// it has written that nobody knows whether the node is ready.
+// it has written whether the node is ready. No person does.
 func nodeController(node *v1.Node, manager string) bool {
 	if manager == "kube-controller-manager" {
 		return true
 	}
-	unknown := false
-	for _, c := range node.Status.Conditions {
-		unknown = unknown || c.Type == v1.NodeReady && c.Status == v1.ConditionUnknown
-	}
 	for _, f := range node.ManagedFields {
-		if _, ok := readyFields(f)["f:status"]; ok && unknown && f.Manager == manager {
+		if _, ok := readyFields(f)["f:status"]; ok && f.Manager == manager {
 			return true
 		}
 	}
