@@ -172,7 +172,7 @@ func JudgeUnpublish(s Snapshot, nodeID string) Verdict {
 		}
 		// To the driver they are one. The entry that a contest would be written into is
 		// the first one's.
-		if besides := JudgeHolder(s, other); besides.Action == Refuse && !(h.State.Pending() && other.waits()) {
+		if besides := JudgeHolder(s, other); besides.Action == Refuse && !other.waitsFor(h) {
 			v, v.Contest = besides, false
 		}
 	}
@@ -232,14 +232,19 @@ func kept(h *Holder) bool {
 	return a != nil && a.DeletedAt.IsZero() && (a.Attached || h.State == Publishing)
 }
 
-// waits: what the Node lists in use has not been attached to it yet, and its publish
-// waits for the unpublish that has begun. A kubelet mounts by a VolumeAttachment that
-// says attached, and after its Node lists the volume as attached (K8s
-// operation_generator.go, GenerateVerifyControllerAttachedVolumeFunc).
-func (h *Holder) waits() bool {
+// waitsFor: what the Node lists in use has not been attached to it yet, and it is another
+// machine than first, or its publish waits for the unpublish of that one, which has begun.
+// A kubelet mounts by a VolumeAttachment that says attached, and after its Node lists the
+// volume as attached (K8s operation_generator.go,
+// GenerateVerifyControllerAttachedVolumeFunc). One that was renamed within a boot may go
+// on with what it mounted before.
+func (h *Holder) waitsFor(first *Holder) bool {
 	_, attached := h.listing()
 	a := h.Attachment
-	return a != nil && a.DeletedAt.IsZero() && !a.Attached && !attached
+	if a == nil || a.Deleting() || a.Attached || attached || first.BootID != "" && first.BootID == h.BootID {
+		return false
+	}
+	return first.State.Pending() || first.OtherMachine(h)
 }
 
 // standing judges one holder, in the order of the design: released, fenced,

@@ -207,7 +207,7 @@ func (s Standing) renew(volume, node string) string {
 		return fmt.Sprintf(confirmGone, node, volume, node)
 	}
 	if s.Evidence.Kind == OutOfServiceTaint {
-		return fmt.Sprintf("make sure that the node is off, then take the taint off and put it on again: kubectl taint node %[1]s node.kubernetes.io/out-of-service- ; kubectl taint node %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", node)
+		return fmt.Sprintf("make sure that the node is off, then take the taint off and put it on again: kubectl taint node %[1]s node.kubernetes.io/out-of-service- ; sleep 5 ; kubectl taint node %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", node)
 	}
 	return fmt.Sprintf(proveFenced, node)
 }

@@ -27,7 +27,8 @@ type Book struct {
 	// SetAside says, for each ledger that is there and does not count, why.
 	SetAside []string
 	// Before names the holders of a ledger that is set aside because its
-	// PersistentVolume was created again: the disk is the same.
+	// PersistentVolume was created again: the disk is the same. Empty once a ledger
+	// counts: what was written since says who holds it.
 	Before []string
 
 	pages []page // for each of PVs
@@ -73,6 +74,9 @@ func (s *Store) open(handle string, pvs []*corev1.PersistentVolume) (*Book, erro
 			}
 		}
 		b.pages = append(b.pages, p)
+	}
+	if !b.Missing {
+		b.Before = nil
 	}
 	return b, nil
 }

@@ -134,12 +134,14 @@ func (s *Survey) PVNames() []string {
 	return names
 }
 
-// KeepRecorded leaves of the holders those that the ledger names, or the one that the
-// PersistentVolume had before it was created again: for a publish of what many nodes may
-// have at once, for which nobody else stands in the way.
+// KeepRecorded leaves of the holders those that stand in the way of a publish of what many
+// nodes may have at once: whom the ledger names, or the one that the PersistentVolume had
+// before it was created again, and whom the driver alone names, which is asked but once.
+// The node that asks stays.
 func (s *Survey) KeepRecorded() {
 	s.Holders = slices.DeleteFunc(s.Holders, func(h fence.Holder) bool {
-		return h.State == fence.NotInLedger && !slices.Contains(s.Book.Before, h.NodeID)
+		asks := h.NodeID == s.Target.NodeID && h.NodeName == s.Target.NodeName
+		return h.State == fence.NotInLedger && !slices.Contains(s.Book.Before, h.NodeID) && !onlyTheDriver(&h) && !asks
 	})
 }
 

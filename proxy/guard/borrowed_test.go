@@ -276,3 +276,30 @@ func TestAnUnpublishThatHasBegunDoesNotWaitForANodeThatWaitsForIt(t *testing.T) 
 		}
 	}
 }
+
+// A machine known to be another waits whether the unpublish has begun or not; one that was
+// renamed within its boot may have the volume mounted.
+func TestWhoWaitsForAnUnpublishIsNotTheOneThatHasMounted(t *testing.T) {
+	for what, want := range map[string]struct {
+		uuid, boot string
+		begun      bool
+		allowed    bool
+	}{
+		"another machine":       {"system-zebra", "boot-of-zebra", false, true},
+		"renamed, another boot": {"system-old", "boot-of-zebra", true, true},
+		"renamed in its boot":   {"system-old", "boot-of-old", true, false},
+		"nobody knows":          {"", "boot-of-zebra", false, false},
+	} {
+		r := borrowed(t, "zebra", want.uuid, want.boot, true)
+		if want.begun {
+			r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("old")).State = fence.Leaving })
+		}
+		r.Attachment("old", guardrig.Now)
+		r.AttachmentWith("zebra", guardrig.ID("old"), time.Time{})
+		r.Guard.Surveyor.Sources = []evidence.Source{off{"old"}}
+		err := r.UnpublishFrom(guardrig.ID("old"))
+		if want.allowed != (err == nil) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -48,8 +48,11 @@ func (g *Guard) forwardShared(ctx context.Context, req *spec.ControllerPublishVo
 		return nil, err == nil, err
 	}
 	if resp, err = driver.Publish(ctx, req); err == nil {
-		g.Reporter.Decided(Decision{Call: CallPublish, Volume: req.GetVolumeId(), PV: book.Canonical().Name, NodeID: req.GetNodeId(),
-			Action: fence.Allow, Reason: fence.NoOtherHolder, Shared: true})
+		d := Decision{Call: CallPublish, Volume: req.GetVolumeId(), NodeID: req.GetNodeId(), Action: fence.Allow, Reason: fence.NoOtherHolder, Shared: true}
+		if pv := book.Canonical(); pv != nil { // it may be gone since the watch has shown it
+			d.PV = pv.Name
+		}
+		g.Reporter.Decided(d)
 	}
 	return resp, false, err
 }
@@ -103,8 +106,8 @@ func (p *publication) recordShared(ctx context.Context, s *survey.Survey) error 
 		l.MarkTaken(id, token, false)
 	}
 	t := s.Target
-	if e := l.Get(t.NodeID); e != nil && (e.State == fence.TakenOver || !sameMachine(e, t) && !registeredAgain(e, t)) {
-		l.Cut(e.NodeID, e.Token) // judged: it holds nothing any more
+	if e, h := l.Get(t.NodeID), s.Holder(t.NodeID); e != nil && h != nil && (e.State == fence.TakenOver || !h.Same(t)) {
+		l.Cut(e.NodeID, e.Token) // it was judged (JudgePublish, usurped): it holds nothing any more
 	}
 	return p.write(ctx, EffectRecord, s, l)
 }

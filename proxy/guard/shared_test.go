@@ -234,7 +234,7 @@ func TestAPublishForManyIsHeldAgainstTheLedgerOfAPersistentVolumeThatWasCreatedA
 }
 
 // One of many under its own PersistentVolume is no single writer because another of the
-// same disk has one: neither its unpublish is judged, nor is it written down.
+// same disk has one: its unpublish is judged, and it is not written down.
 func TestOneOfManyIsNotMadeASingleWriter(t *testing.T) {
 	for _, named := range []bool{true, false} {
 		r := guardrig.New(t, fence.Policy{}) // with a PersistentVolume for one
@@ -254,15 +254,80 @@ func TestOneOfManyIsNotMadeASingleWriter(t *testing.T) {
 			}
 		}
 		r.Refused(r.PublishTo("a"), codes.FailedPrecondition, "node b")
-		err = r.UnpublishFrom(guardrig.ID("a"))
+		r.Attachment("a", guardrig.Now)
+		if named {
+			r.Names("a", "pv-many")
+		}
+		r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "node a")
+		err = r.ShareTo("next", manyWrite)
 		if !named {
-			r.Refused(err, codes.FailedPrecondition, "node a")
+			r.Refused(err, codes.FailedPrecondition)
 			continue
 		}
 		r.Must(err)
-		r.Must(r.ShareTo("next", manyWrite))
-		r.Called("unpublish id-a", "publish id-next")
+		r.Called("publish id-next")
 	}
+}
+
+// What the driver alone names is asked but once: whoever writes a ledger has to keep it.
+func TestAPublishForManyDoesNotForgetWhomTheDriverAloneNames(t *testing.T) {
+	r := guardrig.Held(t)
+	r.Many()
+	r.Lists("old", false, false)
+	r.Stripped("old")
+	r.Listed = []string{"id-of-nobody"}
+	r.Change(func(l *ledger.Ledger) { l.PVUID = "uid-of-before" })
+	r.Refused(r.ShareTo("next", manyWrite), codes.FailedPrecondition, "id-of-nobody")
+	r.Called()
+}
+
+// A rebuilt or renamed node waits with the ID that the volume is being taken from.
+func TestAPublishForManyDoesNotWaitForAnUnpublishThatWaitsForIt(t *testing.T) {
+	r := borrowed(t, "zebra", "system-zebra", "boot-zebra", true)
+	r.Attachment("old", guardrig.Now)
+	r.AttachmentWith("zebra", guardrig.ID("old"), time.Time{})
+	r.Guard.Surveyor.Sources = []evidence.Source{off{"old"}}
+	r.Must(r.ShareTo("old", manyWrite))
+	r.Called("publish id-old")
+}
+
+// Kubernetes may take it from a living node.
+func TestAnUnpublishIsHeldAgainstTheLedgerOfAPersistentVolumeThatWasCreatedAgain(t *testing.T) {
+	r := guardrig.Held(t)
+	r.Many()
+	r.Change(func(l *ledger.Ledger) { l.PVUID = "uid-of-before" })
+	r.Attachment("old", guardrig.Now)
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "node old")
+	r.Refused(r.UnpublishFrom(""), codes.FailedPrecondition)
+	r.Called()
+}
+
+// What was written since says who holds it.
+func TestALedgerThatIsSetAsideIsNotAskedOnceOneCounts(t *testing.T) {
+	r := guardrig.Held(t)
+	r.Many()
+	pv, err := r.Client.CoreV1().PersistentVolumes().Get(t.Context(), guardrig.PVName, metav1.GetOptions{})
+	r.Must(err)
+	second := pv.DeepCopy()
+	second.Name, second.UID = "z-second", "uid-of-z-second"
+	_, err = r.Client.CoreV1().PersistentVolumes().Create(t.Context(), second, metav1.CreateOptions{})
+	r.Must(err)
+	r.Change(func(l *ledger.Ledger) { l.Holders = nil })
+	r.Must(r.ShareTo("next", manyWrite))
+	r.Called("publish id-next")
+}
+
+// The watch has it still.
+func TestAPublishForManyOfAVolumeWhosePersistentVolumeIsGone(t *testing.T) {
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("next", guardrig.HourAgo)
+	r.Look()
+	r.Must(r.Client.CoreV1().PersistentVolumes().Delete(t.Context(), guardrig.PVName, metav1.DeleteOptions{}))
+	req := guardrig.PublishOf(guardrig.Handle, guardrig.ID("next"))
+	req.VolumeCapability.AccessMode.Mode = manyWrite
+	_, err := r.Guard.ControllerPublishVolume(t.Context(), req, r)
+	r.Must(err)
+	r.Called("publish id-next")
 }
 
 // Where one is judged and has to be written down, the others are not.
@@ -290,11 +355,19 @@ func TestTheOthersOfManyAreNotAdoptedAsSingleWriters(t *testing.T) {
 
 // What it was promised as a single writer it may still be writing to.
 func TestAPublishForManyLeavesTheEntryOfAMachineThatRegisteredAnew(t *testing.T) {
-	for boot, kept := range map[string]bool{"boot-of-old": true, "boot-2": false} {
+	for boot, kept := range map[string]bool{"boot-of-old": true, "boot-2": true, "boot-3": false} {
 		r := guardrig.Held(t)
+		r.Change(func(l *ledger.Ledger) { l.Holders[0].SystemUUID = "11111111-2222-3333-4444-555555555555" })
 		r.RenewUID("old")
-		r.Status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = boot })
-		r.Lists("old", true, true)
+		r.Status("old", func(s *corev1.NodeStatus) {
+			s.NodeInfo.BootID, s.NodeInfo.SystemUUID = boot, "11111111-2222-3333-4444-555555555555"
+			if !kept {
+				s.NodeInfo.SystemUUID = "99999999-2222-3333-4444-555555555555"
+			}
+		})
+		if !kept {
+			r.Guard.Surveyor.Sources = []evidence.Source{guardrig.Says{fence.OperatorConfirmation}}
+		}
 		r.Must(r.ShareTo("old", manyWrite))
 		if e := r.Ledger().Get(guardrig.ID("old")); (e != nil) != kept {
 			t.Errorf("%s: the ledger says %+v", boot, e)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"reflect"
+	"slices"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -77,13 +78,10 @@ func (u *unpublication) survey(ctx context.Context) (*survey.Survey, error) {
 	return s, err
 }
 
-// unguarded: the PVs say that many may write, or the one by which the node has the
-// volume, and no ledger says otherwise of the node that it is about.
+// unguarded: the PVs say that many may write, and no ledger says otherwise of the node
+// that it is about, nor one of a PV that was created again.
 func unguarded(s *survey.Survey) bool {
-	if s.Subject != "" && s.Shared(s.Holder(s.Subject)) {
-		return true
-	}
-	if s.Writers != csi.Multi {
+	if s.Writers != csi.Multi || slices.Contains(s.Book.Before, s.Subject) || s.Subject == "" && len(s.Book.Before) > 0 {
 		return false
 	}
 	for i := range s.Holders {
@@ -154,8 +152,8 @@ func listsOn(st *fence.Standing) bool {
 // in use" can be believed.
 func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.Verdict) error {
 	c := ContestDue(v)
-	if c == nil {
-		return nil
+	if c == nil || s.Shared(v.Blocking.Holder) {
+		return nil // one of many: written down, it would be a single writer
 	}
 	h, l := v.Blocking.Holder, s.Ledger()
 	e := survey.EntryOf(h, fence.Held, s.NewToken())
