@@ -16,7 +16,6 @@ const smokeLiveness = 8 * time.Second
 // TestLiveness: one fault stays for ever, and what does not touch it comes right
 // (package simulate, liveness.go). What does not is counted: docs/OBLIGATIONS.md.
 func TestLiveness(t *testing.T) {
-	quiet(t)
 	until := time.Now().Add(smokeLiveness)
 	for n := 0; *lasting > 0 && n < *lasting || *lasting == 0 && time.Now().Before(until); n++ {
 		for _, fault := range simulate.Lastings {

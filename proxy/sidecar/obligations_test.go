@@ -21,7 +21,6 @@ var (
 // csi-fencepost (package simulate, obligation.go). What is known to fail fails no test:
 // it is counted, and docs/OBLIGATIONS.md has the table.
 func TestObligations(t *testing.T) {
-	quiet(t)
 	o := simulate.Obligations{Factory: partsOfTier1, From: *firstSeed, Refusals: *refusals, Within: *atMost, Progress: func(text string) { fmt.Println("obligations:", text) }}
 	if *refusals == 0 {
 		o.Refusals, o.Progress = 1_000_000, nil
@@ -79,7 +78,6 @@ func writeOwed(t *testing.T, o *simulate.Obligations) {
 // TestWhatIsStillOwed replays the refusals that are known to be defects. One that is
 // none any more has to lose its mark: its script moves to the stories that hold.
 func TestWhatIsStillOwed(t *testing.T) {
-	quiet(t)
 	scripts, err := filepath.Glob("../../sanity/simulate/testdata/owed/*.txt")
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("%d scripts (%v)", len(scripts), err)

@@ -41,19 +41,18 @@ const smoke = 25 * time.Second
 // smokeWhole bounds those of the whole program, of which one core runs four a second.
 const smokeWhole = 12 * time.Second
 
-// quiet keeps the log of ten thousand sidecars out of the test's. What flushes the
-// log, since another test began a sidecar, would read the logger meanwhile.
-func quiet(t *testing.T) {
+// TestMain keeps the log of ten thousand sidecars out of the tests'. For all of them: what
+// one test has begun may still look at the logger when the next one begins.
+func TestMain(m *testing.M) {
 	klog.StopFlushDaemon()
 	klog.SetLogger(logr.Discard())
-	t.Cleanup(klog.ClearLogger)
+	os.Exit(m.Run())
 }
 
 // TestSimulation explores schedules of everything that may go wrong around the
 // guard, the ledger, the evidence and the takeover, and holds R1, R2 and the rule
 // that nothing stays stuck against each (package simulate).
 func TestSimulation(t *testing.T) {
-	quiet(t)
 	if *replay != "" {
 		replayScript(t, *replay)
 		return
@@ -178,7 +177,6 @@ func replayScript(t *testing.T, path string) {
 // forty may differ: the pauses after a conflict have a jitter of Go's own random
 // numbers, which no seed reaches, and seldom it decides which call comes first.
 func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
-	quiet(t)
 	var differ []string
 	for seed := range uint64(40) {
 		a, b := simulate.Random(t, partsOfTier1, seed, false), simulate.Random(t, partsOfTier1, seed, false)
@@ -196,7 +194,6 @@ func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
 // that could come next. The time that a test run has bounds it, and each story has its
 // share of that.
 func TestEveryCrashOfAMove(t *testing.T) {
-	quiet(t)
 	setup := simulate.DefaultSetup()
 	setup.Replicas = 2
 	until := time.Now().Add(smoke)
@@ -224,7 +221,6 @@ func TestEveryCrashOfAMove(t *testing.T) {
 // TestStories replays the golden scripts: a fault that was found once, or that
 // somebody asked about, is one file.
 func TestStories(t *testing.T) {
-	quiet(t)
 	scripts, err := filepath.Glob("../../sanity/simulate/testdata/*.txt")
 	if err != nil || len(scripts) < 12 {
 		t.Fatalf("%d stories (%v), there have to be twelve", len(scripts), err)

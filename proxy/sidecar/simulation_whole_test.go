@@ -67,7 +67,6 @@ func (tier2) Beat(bool)                                            {}
 // repeats its schedule. Not always: goroutines of gRPC and of client-go take their
 // turns as Go's scheduler has it. What it found is repeated by its script.
 func TestTheSameSeedGivesTheSameTraceOfTheWholeProgram(t *testing.T) {
-	quiet(t)
 	const seeds = 6
 	differ := 0
 	for seed := range uint64(seeds) {

@@ -25,7 +25,6 @@ const smokeWide = 8 * time.Second
 // TestSimulationWide explores the wide world (sanity/simulate/wide.go). What fails there
 // is known, and counted: the figures are printed, and fail nobody.
 func TestSimulationWide(t *testing.T) {
-	quiet(t)
 	c := simulate.Campaign{Factory: partsOfTier1, Wide: true, Enough: 1_000_000, From: *firstSeed, Schedules: 400, Within: smokeWide}
 	if *wide {
 		c.Schedules, c.Within = max(*schedules, 1), *atMost
@@ -61,7 +60,6 @@ func TestSimulationWide(t *testing.T) {
 // TestWhatBreaksInTheWideWorld replays schedules that are known to fail (docs/WIDE.md). One
 // that fails no more has to lose its mark: its script moves to the stories that hold.
 func TestWhatBreaksInTheWideWorld(t *testing.T) {
-	quiet(t)
 	scripts, err := filepath.Glob("../../sanity/simulate/testdata/wide/*.txt")
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("%d scripts (%v)", len(scripts), err)
