@@ -122,8 +122,11 @@ func (n *node) delete() {
 }
 
 // taint puts the out-of-service taint on, untaint takes it off.
+// taint has a person say that the machine is off: another writer than the kubelet, and in
+// a later second than its last word, as far as the API server's stamps tell seconds.
 func (n *node) taint() {
 	n.r.t.Helper()
+	time.Sleep(1100 * time.Millisecond)
 	n.spec(func(s *corev1.NodeSpec) { s.Taints = append(s.Taints, bed.OutOfServiceTaint) })
 }
 
@@ -142,7 +145,7 @@ func (n *node) spec(change func(*corev1.NodeSpec)) {
 			return err
 		}
 		change(&node.Spec)
-		_, err = n.r.Client.CoreV1().Nodes().Update(n.r.ctx(), node, metav1.UpdateOptions{})
+		_, err = n.r.Client.CoreV1().Nodes().Update(n.r.ctx(), node, metav1.UpdateOptions{FieldManager: "a-person"})
 		return err
 	}))
 }
