@@ -145,10 +145,10 @@ func (s *Survey) KeepRecorded() {
 	})
 }
 
-// Shared tells whether the node has the volume by a PersistentVolume that says that many
+// OneOfMany tells whether the node has the volume by a PersistentVolume that says that many
 // may write, and no ledger names it: it is one of many, whatever another PersistentVolume
 // of the disk says.
-func (s *Survey) Shared(h *fence.Holder) bool {
+func (s *Survey) OneOfMany(h *fence.Holder) bool {
 	if h == nil || h.State != fence.NotInLedger || h.Attachment == nil {
 		return false
 	}
@@ -174,7 +174,7 @@ func (s *Survey) Ledger() *ledger.Ledger {
 		return l
 	}
 	for i := range s.Holders {
-		if h := &s.Holders[i]; h.State == fence.NotInLedger && h.NodeID != "" && h == s.Holder(h.NodeID) && !s.Shared(h) {
+		if h := &s.Holders[i]; h.State == fence.NotInLedger && h.NodeID != "" && h == s.Holder(h.NodeID) && !s.OneOfMany(h) {
 			l.Put(EntryOf(h, fence.Held, s.NewToken()))
 		}
 	}

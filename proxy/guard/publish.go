@@ -68,12 +68,7 @@ func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeR
 		}
 		return nil, errAgain // judge again before anything is published
 	}
-	token, err := "", error(nil)
-	if p.shared {
-		err = p.recordShared(ctx, s)
-	} else {
-		token, err = p.record(ctx, s)
-	}
+	token, err := p.record(ctx, s)
 	if err != nil {
 		return nil, p.unwritten(CallPublish, s, err)
 	}
@@ -181,6 +176,9 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 	for id, token := range p.done {
 		l.MarkTaken(id, token, false)
 	}
+	if p.shared {
+		return "", p.recordShared(ctx, s, l)
+	}
 	t := s.Target
 	if e := l.Get(t.NodeID); e != nil && sameMachine(e, t) && (e.State == fence.Publishing || e.State == fence.Held) {
 		// A retry is written down already. An adopted holder is published to now.
@@ -243,10 +241,8 @@ func (p *publication) forward(ctx context.Context, s *survey.Survey, v fence.Ver
 	if err != nil {
 		return nil, err
 	}
-	if !p.shared {
-		if err := p.verify(ctx, s, token); err != nil {
-			return nil, err
-		}
+	if err := p.verify(ctx, s, token); err != nil {
+		return nil, err
 	}
 	d := p.decision(s, v)
 	p.Reporter.Decided(d)
@@ -301,8 +297,8 @@ func wordByte(b byte) bool {
 // reached the driver before our publish did, and then the disk is an orphan that
 // no ledger names.
 func (p *publication) verify(ctx context.Context, s *survey.Survey, token string) error {
-	if s.Book.Canonical() == nil {
-		return nil
+	if s.Book.Canonical() == nil || p.shared {
+		return nil // no ledger names it
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()

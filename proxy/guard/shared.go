@@ -98,13 +98,9 @@ func (g *Guard) unlockShared(volume string) {
 	}
 }
 
-// recordShared writes down that those that were unpublished hold nothing any more. What
-// many nodes may have at once has no entry of its own.
-func (p *publication) recordShared(ctx context.Context, s *survey.Survey) error {
-	l := s.Ledger()
-	for id, token := range p.done {
-		l.MarkTaken(id, token, false)
-	}
+// recordShared writes the ledger in which those that were unpublished are marked already.
+// What many nodes may have at once has no entry of its own.
+func (p *publication) recordShared(ctx context.Context, s *survey.Survey, l *ledger.Ledger) error {
 	t := s.Target
 	if e, h := l.Get(t.NodeID), s.Holder(t.NodeID); e != nil && h != nil && (e.State == fence.TakenOver || !h.Same(t)) {
 		l.Cut(e.NodeID, e.Token) // it was judged (JudgePublish, usurped): it holds nothing any more

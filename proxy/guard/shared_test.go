@@ -138,7 +138,8 @@ func TestAPublishForManyToANodeThatItWasTakenFrom(t *testing.T) {
 	}
 }
 
-// One that was let go without proof counts again once it lives.
+// A node whose unpublish was forwarded without proof (unpublish.unfenced: Forward) is a
+// holder again once its lease is renewed and it lists the volume.
 func TestAPublishForManyLooksAtOneThatWasForwardedWithoutProof(t *testing.T) {
 	r := forwarded(t)
 	r.Must(r.ShareTo("next", manyWrite))
@@ -146,8 +147,8 @@ func TestAPublishForManyLooksAtOneThatWasForwardedWithoutProof(t *testing.T) {
 	r.Refused(r.ShareTo("next", manyWrite), codes.FailedPrecondition, "node old")
 }
 
-// Neither sees the other: the ledger does not have the one yet, and the other's
-// VolumeAttachment may be too new.
+// Neither call could see the other: the single writer's is written into the ledger only
+// after it was judged, and the VolumeAttachment of the other may be too new for the watch.
 func TestAPublishForManyAndOneForASingleWriterAreNotUnderWayTogether(t *testing.T) {
 	for _, first := range []spec.VolumeCapability_AccessMode_Mode{manyWrite, spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER} {
 		r := guardrig.New(t, fence.Policy{})

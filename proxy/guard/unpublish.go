@@ -152,7 +152,7 @@ func listsOn(st *fence.Standing) bool {
 // in use" can be believed.
 func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.Verdict) error {
 	c := ContestDue(v)
-	if c == nil || s.Shared(v.Blocking.Holder) {
+	if c == nil || s.OneOfMany(v.Blocking.Holder) {
 		return nil // one of many: written down, it would be a single writer
 	}
 	h, l := v.Blocking.Holder, s.Ledger()

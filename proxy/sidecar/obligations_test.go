@@ -78,23 +78,13 @@ func writeOwed(t *testing.T, o *simulate.Obligations) {
 // TestWhatIsStillOwed replays the refusals that are known to be defects. One that is
 // none any more has to lose its mark: its script moves to the stories that hold.
 func TestWhatIsStillOwed(t *testing.T) {
-	scripts, err := filepath.Glob("../../sanity/simulate/testdata/owed/*.txt")
-	if err != nil || len(scripts) == 0 {
-		t.Fatalf("%d scripts (%v)", len(scripts), err)
-	}
-	for _, path := range scripts {
-		t.Run(filepath.Base(path), func(t *testing.T) {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			j, err := simulate.JudgeScript(t, partsOfTier1, string(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if j.Verdict != simulate.Defect {
-				t.Errorf("%s is no defect any more, but %s (hidden: %q): take it out of the folder of what is owed", path, j.Verdict, j.Hidden)
-			}
-		})
-	}
+	eachScript(t, "owed", func(t *testing.T, path, text string) {
+		j, err := simulate.JudgeScript(t, partsOfTier1, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j.Verdict != simulate.Defect {
+			t.Errorf("%s is no defect any more, but %s (hidden: %q): take it out of the folder of what is owed", path, j.Verdict, j.Hidden)
+		}
+	})
 }

@@ -60,7 +60,21 @@ func TestSimulationWide(t *testing.T) {
 // TestWhatBreaksInTheWideWorld replays schedules that are known to fail (docs/WIDE.md). One
 // that fails no more has to lose its mark: its script moves to the stories that hold.
 func TestWhatBreaksInTheWideWorld(t *testing.T) {
-	scripts, err := filepath.Glob("../../sanity/simulate/testdata/wide/*.txt")
+	eachScript(t, "wide", func(t *testing.T, path, text string) {
+		setup, events, err := simulate.ParseScript(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule, _, _ := strings.Cut(filepath.Base(path), "-")
+		if r := simulate.Narrate(t, partsOfTier1, setup, events, nil); r.Rule != rule {
+			t.Errorf("%s is known to break %s, and breaks %q (%s): take it out of the folder of what breaks", path, rule, r.Rule, r.Violation)
+		}
+	})
+}
+
+// eachScript runs a test for each script of a folder of those that are known to fail.
+func eachScript(t *testing.T, folder string, run func(t *testing.T, path, text string)) {
+	scripts, err := filepath.Glob("../../sanity/simulate/testdata/" + folder + "/*.txt")
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("%d scripts (%v)", len(scripts), err)
 	}
@@ -70,14 +84,7 @@ func TestWhatBreaksInTheWideWorld(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			setup, events, err := simulate.ParseScript(string(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			rule, _, _ := strings.Cut(filepath.Base(path), "-")
-			if r := simulate.Narrate(t, partsOfTier1, setup, events, nil); r.Rule != rule {
-				t.Errorf("%s is known to break %s, and breaks %q (%s): take it out of the folder of what breaks", path, rule, r.Rule, r.Violation)
-			}
+			run(t, path, string(text))
 		})
 	}
 }
