@@ -57,6 +57,20 @@ func TestSimulationWide(t *testing.T) {
 	}
 }
 
+// TestTheWideWorldDrawsItsEvents: each comes up in some of the first schedules.
+func TestTheWideWorldDrawsItsEvents(t *testing.T) {
+	const enough = 600
+	left := map[string]bool{simulate.OldTaint: true}
+	for seed := uint64(1); seed <= enough && len(left) > 0; seed++ {
+		for _, e := range simulate.RandomWide(t, partsOfTier1, seed).Trace {
+			delete(left, e.Verb)
+		}
+	}
+	for verb := range left {
+		t.Errorf("%s is drawn in none of %d schedules", verb, enough)
+	}
+}
+
 // TestWhatBreaksInTheWideWorld replays schedules that are known to fail (docs/WIDE.md). One
 // that fails no more has to lose its mark: its script moves to the stories that hold.
 func TestWhatBreaksInTheWideWorld(t *testing.T) {

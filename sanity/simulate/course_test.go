@@ -27,9 +27,9 @@ func (passed) FenceOff(context.Context, *corev1.Node, string) error { return nil
 func (passed) LeaseSeen(string, string)                             {}
 func (passed) Beat(bool)                                            {}
 
-func withoutGuard(_ context.Context, p Parts) (Sidecar, error) {
-	return passed{spec.NewControllerClient(p.Driver)}, nil
-}
+func driverOf(p Parts) spec.ControllerClient { return spec.NewControllerClient(p.Driver) }
+
+func withoutGuard(_ context.Context, p Parts) (Sidecar, error) { return passed{driverOf(p)}, nil }
 
 // TestCourseIsWhatIsOrdinaryOfTheEnabled: the short way finds the same events as the
 // long one, in the same order, after every step of sixty schedules.

@@ -101,6 +101,9 @@ const (
 	Backup, Restore = "backup", "restore"
 	// ListFails: the driver's list of published nodes fails, until ListWorks.
 	ListFails, ListWorks = "list-fails", "list-works"
+	// OldTaint: the node has an out-of-service taint that somebody put on so long ago, for
+	// another incident, while nobody of ours looked.
+	OldTaint = "old-taint" // n 72h|20s
 	// Borrow: from here on the kubelet of the node is hostile, and writes of its own node
 	// what another's is: node-id, system, boot, lists (all that the other lists, besides
 	// its own) or none (no system UUID, no boot ID, no lists at all).

@@ -214,7 +214,12 @@ func (w *World) putStatus(n *corev1.Node) {
 // wrote has the API server note who has written those fields of an object, and when:
 // nobody else owns them from then on.
 func (w *World) wrote(o metav1.Object, manager, subresource string, fields *metav1.FieldsV1) {
-	now := stamp(w.serverNow())
+	w.wroteAt(o, manager, subresource, fields, w.serverNow())
+}
+
+// wroteAt is wrote, at that time of the API server's clock.
+func (w *World) wroteAt(o metav1.Object, manager, subresource string, fields *metav1.FieldsV1, at time.Time) {
+	now := stamp(at)
 	others := slices.DeleteFunc(o.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
 		return f.Subresource == subresource && f.FieldsV1.GetRawString() == fields.GetRawString()
 	})
@@ -352,6 +357,7 @@ func (w *World) renew(s *slot) {
 		return
 	}
 	s.renewed, s.renewedBoot = time.Now(), s.machine.boot()
+	w.noteOutlived(s, n)
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: s.name}}
 	if old := w.peekLease(s.lease); old != nil {
 		l.ObjectMeta = old.ObjectMeta

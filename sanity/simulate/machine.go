@@ -45,6 +45,9 @@ type machine struct {
 	borrowed map[string]*machine
 	// releasedAt is when the design last believed a false release of a volume from it.
 	releasedAt map[*volume]time.Time
+	// outlived: it has renewed its lease since the out-of-service taint of its Node was
+	// put on, which therefore says nothing of what came after.
+	outlived bool
 	// believedAt is when the design last believed a false word about it.
 	believedAt time.Time
 }
@@ -129,7 +132,9 @@ type slot struct {
 	// turns are when its kubelet changed its word of its readiness.
 	turns []turn
 	cut   bool // its kubelet does not reach the API server
-	nodes int  // machines so far
+	// taintedAt is when its out-of-service taint was put on.
+	taintedAt time.Time
+	nodes     int // machines so far
 
 	// lease and record are the names of its kubelet's and its record's Lease,
 	// recordRead what stands in it, if

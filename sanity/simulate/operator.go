@@ -155,6 +155,12 @@ func (w *World) doMachine(e Event) bool {
 }
 
 func (w *World) taint(s *slot, on bool) {
+	w.taintAt(s, on, w.serverNow())
+	s.taintedAt, s.machine.outlived = time.Now(), false
+}
+
+// taintAt is taint, at that time of the API server's clock.
+func (w *World) taintAt(s *slot, on bool, at time.Time) {
 	w.spoken = true
 	n, ok := w.objects.Nodes.Get(s.name)
 	if !ok {
@@ -165,7 +171,7 @@ func (w *World) taint(s *slot, on bool) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: outOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
 		w.Stats.Taints++
 	}
-	w.wrote(n, "kubectl-taint", "", taintFields)
+	w.wroteAt(n, "kubectl-taint", "", taintFields, at)
 	w.putNode(n)
 }
 

@@ -27,7 +27,9 @@ import (
 //     moment of the call, that is bound to the machine's UID, its present boot and
 //     its present lease, although the machine has power; of a machine whose Node
 //     was gone by then, whose boot nobody could see, to the node ID and the lease alone
-//     (to the node ID, where that is gone too and the machine never comes back to it);
+//     (to the node ID, where that is gone too and the machine never comes back to it).
+//     A taint is a word of the time when it was put on: once the machine has renewed its
+//     lease since, it excuses nothing;
 //   - a person's bypass that nothing in Kubernetes tells of any more: the
 //     VolumeAttachment was stripped of its finalizer and deleted while the volume
 //     was mounted, the pod is gone, and the kubelet restarted, before or after that,
@@ -289,7 +291,7 @@ func (w *World) believed(m *machine) bool {
 	}
 	lease := w.leaseVersion(s.name)
 	for _, b := range rec.Taints {
-		if b.Void == "" && b.BootID == m.boot() && (b.LeaseRV == lease || m.severed) {
+		if b.Void == "" && b.BootID == m.boot() && (b.LeaseRV == lease || m.severed) && !m.outlived {
 			return true
 		}
 	}

@@ -136,6 +136,9 @@ func (w *World) wander(r *rand.Rand) {
 	if temper.leaps {
 		w.forcedDetach()
 	}
+	if temper.incident {
+		w.oldIncident()
+	}
 	most := 15 + r.IntN(90)
 	if w.setup.Wide {
 		most += r.IntN(150) // it heals in between, and breaks again
@@ -156,9 +159,11 @@ type temper struct {
 	// volumesAttached. By chance alone that comes about in one of thousands.
 	forgets bool
 	// leaps: then clocks are set, before anybody asks what the kubelet says.
-	leaps   bool
-	events  []Event // of the last choice, and their weights
-	weights []int
+	leaps bool
+	// incident: the schedule begins with a taint that is found too late (the wide world).
+	incident bool
+	events   []Event // of the last choice, and their weights
+	weights  []int
 }
 
 // likelihood of each verb, in a schedule without a temper.

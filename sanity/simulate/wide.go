@@ -49,6 +49,7 @@ var wideLikelihood = map[string]int{
 	AnotherPod: 15, DeleteOther: 15, EndOther: 200, ForceOther: 6, LandDetach: 20,
 	Access: 2, Borrow: 1, Release: 15, Withdraw: 10, Heal: 8,
 	Mode: 5, Backup: 4, Restore: 6, ListFails: 3, ListWorks: 10,
+	OldTaint: 40,
 }
 
 // wideVerbs draws how much a schedule of the wide world likes each of its verbs.
@@ -65,6 +66,7 @@ func (t *temper) wideVerbs(s Setup, seed uint64) {
 	for _, verb := range verbs {
 		t.verbs[verb] = wideLikelihood[verb] * [...]int{0, 1, 1, 1, 2, 6}[r.IntN(6)]
 	}
+	t.incident = r.IntN(12) == 0
 	for _, verb := range [...]string{EndOther, LandDetach} {
 		t.verbs[verb] = wideLikelihood[verb]
 	}
@@ -153,6 +155,8 @@ func (w *World) doWide(e Event) bool {
 		w.releaseFrom(v, s)
 	case Withdraw:
 		w.withdraw(w.slot(e.A))
+	case OldTaint:
+		w.oldTaint(w.slot(e.A), e.B)
 	case Heal:
 		w.heal()
 	case Mode:

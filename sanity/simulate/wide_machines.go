@@ -58,6 +58,7 @@ var hostileWords = [...]string{"node-id", "system", "boot", "lists", "none"}
 func (w *World) wideMachineEvents(s *slot, n *corev1.Node, emit func(Event)) {
 	if w.setup.Wide {
 		w.withdrawEvents(s, emit)
+		w.oldTaintEvents(s, n, emit)
 	}
 	if !w.setup.Wide || n == nil || !s.connected() || s.machine.kubelet.rebuild {
 		return

@@ -165,6 +165,7 @@ func (w *World) restore() {
 	w.rollOut(w.mode)
 	w.restartController()
 	for _, sl := range w.slots {
+		sl.machine.outlived = false // the API server has forgotten it
 		if sl.machine.runs() {
 			w.doKubelet(Event{Verb: RestartKubelet, A: sl.name, B: "quick"})
 		}

@@ -1,0 +1,71 @@
+package simulate
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// wideScript replays a script of the wide world that has to be possible.
+func wideScript(t *testing.T, factory Factory, setup, script string) Result {
+	t.Helper()
+	s, events, err := ParseScript("setup wide=true " + setup + "\n" + strings.ReplaceAll(script, ";", "\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Replay(t, factory, s, events, false)
+}
+
+// gullible is a sidecar that binds every taint that it sees, however old, and takes it for
+// proof.
+type gullible struct {
+	passed
+	p Parts
+}
+
+func isGullible(_ context.Context, p Parts) (Sidecar, error) {
+	return gullible{p: p, passed: passed{driverOf(p)}}, nil
+}
+
+func (g gullible) Sight(ctx context.Context, n *corev1.Node) error {
+	if !tainted(n) {
+		return nil
+	}
+	lease, err := g.p.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, n.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	records := record.NewStore(g.p.Client.CoordinationV1(), g.p.Config.Fencing.Namespace)
+	bound := record.TaintBinding{NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID, LeaseRV: lease.ResourceVersion, NodeRV: n.ResourceVersion, Value: "nodeshutdown"}
+	_, err = records.BindTaint(ctx, n.Name, outOfService, bound, g.p.Name)
+	return err
+}
+
+// TestAnOldTaintExcusesNobody: who takes a volume from a machine because of a taint that the
+// machine has outlived breaks R2; a lie of just now is excused.
+func TestAnOldTaintExcusesNobody(t *testing.T) {
+	const silent = "cut-node n1; clock 16s; "
+	const moved = "start r1; sight r1 n1; reads r1; serve r1 create:record/node-n1; delete-va v1 n1; unpublish r1 v1 n1; serve r1 driver:unpublish/v1/n1-id1"
+	for name, c := range map[string]struct {
+		script string
+		rule   string
+	}{
+		"put on days ago":                       {"crash r1; old-taint n1 72h; " + silent + moved, "R2"},
+		"put on before it fell silent":          {"crash r1; old-taint n1 20s; " + silent + moved, "R2"},
+		"a lie, and then it was heard":          {"crash r1; taint n1; clock 5s; " + silent + moved, "R2"},
+		"a lie of now":                          {"crash r1; " + silent + "taint n1; " + moved, ""},
+		"an old one, taken off and put on anew": {"crash r1; old-taint n1 72h; " + silent + "untaint n1; taint n1; " + moved, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := wideScript(t, isGullible, "lies=true", c.script)
+			if r.Rule != c.rule || c.rule == "" && r.Stats.Excused == 0 {
+				t.Errorf("breaks %q (%s), not %q, and %d are excused", r.Rule, r.Violation, c.rule, r.Stats.Excused)
+			}
+		})
+	}
+}
