@@ -40,6 +40,8 @@ func (w *World) drive(ctx context.Context, method string, req any) (proto.Messag
 		return w.capabilities(), nil
 	case *spec.ControllerGetVolumeRequest:
 		return driverCall[*spec.ControllerGetVolumeResponse](ctx, p, "driver:get/"+r.VolumeId, false, func() (any, error) { return w.getVolume(r) })
+	case *spec.ListVolumesRequest:
+		return w.listing(ctx, p)
 	case *spec.ControllerPublishVolumeRequest:
 		return driverCall[*spec.ControllerPublishVolumeResponse](ctx, p, "driver:publish/"+r.VolumeId+"/"+r.NodeId, true, func() (any, error) { return w.drivePublish(r) })
 	case *spec.ControllerUnpublishVolumeRequest:
@@ -65,8 +67,10 @@ func driverCall[T proto.Message](ctx context.Context, p *Process, key string, wr
 func (w *World) capabilities() *spec.ControllerGetCapabilitiesResponse {
 	types := []spec.ControllerServiceCapability_RPC_Type{spec.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME}
 	if w.setup.Lists != Nothing {
-		types = append(types, spec.ControllerServiceCapability_RPC_GET_VOLUME, spec.ControllerServiceCapability_RPC_LIST_VOLUMES,
-			spec.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES)
+		types = append(types, spec.ControllerServiceCapability_RPC_LIST_VOLUMES, spec.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES)
+		if !w.setup.ByList {
+			types = append(types, spec.ControllerServiceCapability_RPC_GET_VOLUME)
+		}
 	}
 	out := &spec.ControllerGetCapabilitiesResponse{}
 	for _, t := range types {
@@ -81,7 +85,12 @@ func (w *World) getVolume(r *spec.ControllerGetVolumeRequest) (any, error) {
 		return nil, status.Error(codes.Unavailable, "the array does not answer")
 	}
 	v := w.volume(r.VolumeId)
-	var ids []string
+	return &spec.ControllerGetVolumeResponse{Volume: &spec.Volume{VolumeId: v.name},
+		Status: &spec.ControllerGetVolumeResponse_VolumeStatus{PublishedNodeIds: w.listed(v)}}, nil
+}
+
+// listed are the nodes to which the driver says that the volume is published.
+func (w *World) listed(v *volume) (ids []string) {
 	switch w.setup.Lists {
 	case Truthfully:
 		ids = v.nodes()
@@ -90,8 +99,7 @@ func (w *World) getVolume(r *spec.ControllerGetVolumeRequest) (any, error) {
 	case Stale:
 		ids = slices.Clone(v.before)
 	}
-	return &spec.ControllerGetVolumeResponse{Volume: &spec.Volume{VolumeId: v.name},
-		Status: &spec.ControllerGetVolumeResponse_VolumeStatus{PublishedNodeIds: ids}}, nil
+	return ids
 }
 
 func (w *World) drivePublish(r *spec.ControllerPublishVolumeRequest) (any, error) {

@@ -99,8 +99,9 @@ const (
 	Mode = "mode" // enforce|observe|bypass
 	// Backup: what etcd holds is saved. Restore: it is as it was then.
 	Backup, Restore = "backup", "restore"
-	// ListFails: the driver's list of published nodes fails, until ListWorks.
-	ListFails, ListWorks = "list-fails", "list-works"
+	// ListFails: the driver's list of published nodes fails, until ListWorks. SlowLists:
+	// each takes 12 s, until then.
+	ListFails, SlowLists, ListWorks = "list-fails", "slow-lists", "list-works"
 	// OldTaint: the node has an out-of-service taint that somebody put on so long ago, for
 	// another incident, while nobody of ours looked.
 	OldTaint = "old-taint" // n 72h|20s

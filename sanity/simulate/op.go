@@ -31,7 +31,8 @@ type op struct {
 	orphan bool
 	volume string // of a driver call: these are served in the order of arrival
 	since  time.Time
-	reads  reads // of the call that it is part of
+	takes  time.Duration // it is not answered before that
+	reads  reads         // of the call that it is part of
 }
 
 type reply struct {
@@ -55,6 +56,7 @@ func (p *Process) park(ctx context.Context, to side, key string, write bool, eff
 	if o.reads, _ = ctx.Value(readsKey{}).(reads); o.reads == nil {
 		o.reads = p.reads
 	}
+	o.takes, _ = ctx.Value(takesKey{}).(time.Duration)
 	if to == toDriver {
 		o.volume = volumeOfKey(key)
 	}
@@ -113,6 +115,8 @@ func (w *World) find(process, key string) *op {
 // reachable: nothing is cut between the process and where the call goes.
 func (o *op) reachable() bool {
 	switch {
+	case time.Since(o.since) < o.takes:
+		return false
 	case o.orphan:
 		return true // it is on its way already
 	case o.to == toAPI:

@@ -39,6 +39,9 @@ type Setup struct {
 	// template: system (the system UUID), boot (boot IDs are counts, as those of Windows
 	// are), id (n2 has the node ID of n1). Several with commas between them.
 	Twins string
+	// ByList: the driver of the wide world has no ControllerGetVolume, and lists where all
+	// volumes are (ListVolumes). SlowList: each list takes slowList from the start.
+	ByList, SlowList bool
 	// Skew is how far clocks are ahead from the start: n1:3s,api-server:-213.3s.
 	Skew string
 }
@@ -96,6 +99,12 @@ func (s Setup) String() string {
 	if s.Twins != "" {
 		text += " twins=" + s.Twins
 	}
+	if s.ByList {
+		text += " by-list=true"
+	}
+	if s.SlowList {
+		text += " slow-list=true"
+	}
 	if s.Skew != "" {
 		text += " skew=" + s.Skew
 	}
@@ -138,6 +147,10 @@ func parseSetup(words []string) (Setup, error) {
 			s.Wide, err = strconv.ParseBool(value)
 		case "twins":
 			s.Twins = value
+		case "by-list":
+			s.ByList, err = strconv.ParseBool(value)
+		case "slow-list":
+			s.SlowList, err = strconv.ParseBool(value)
 		case "skew":
 			s.Skew = value
 			_, err = s.skews()

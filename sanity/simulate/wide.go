@@ -32,6 +32,7 @@ func RandomWide(t *testing.T, factory Factory, seed uint64) Result {
 	setup := RandomSetup(r)
 	setup.Wide = true
 	setup.Twins = [...]string{"", "", "", "", "system", "boot", "system,boot", "id"}[r.IntN(8)]
+	setup.ByList = setup.Lists != Nothing && r.IntN(2) == 0
 	setup.Skew = randomSkew(rand.New(rand.NewPCG(seed, 13)), setup.Nodes)
 	return play(t, factory, setup, seed, nil, func(w *World) { w.wander(r) })
 }
@@ -48,7 +49,7 @@ func (c *Campaign) draw(t *testing.T, seed uint64) Result {
 var wideLikelihood = map[string]int{
 	AnotherPod: 15, DeleteOther: 15, EndOther: 200, ForceOther: 6, LandDetach: 20,
 	Access: 2, Borrow: 1, Release: 15, Withdraw: 10, Heal: 8,
-	Mode: 5, Backup: 4, Restore: 6, ListFails: 3, ListWorks: 10,
+	Mode: 5, Backup: 4, Restore: 6, ListFails: 3, SlowLists: 6, ListWorks: 10,
 	OldTaint: 40,
 }
 
@@ -165,8 +166,12 @@ func (w *World) doWide(e Event) bool {
 		w.backup()
 	case Restore:
 		w.restore()
-	case ListFails, ListWorks:
-		w.listFails = e.Verb == ListFails
+	case ListFails:
+		w.listFails = true
+	case SlowLists:
+		w.listTakes = slowList
+	case ListWorks:
+		w.listFails, w.listTakes = false, 0
 	case Borrow:
 		w.borrow(w.slot(e.A), s.machine, e.C)
 	case LandDetach:

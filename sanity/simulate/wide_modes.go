@@ -41,10 +41,13 @@ func (w *World) modeEvents(emit func(Event)) {
 		emit(Event{Verb: Restore})
 	}
 	switch {
-	case w.listFails:
+	case w.listFails || w.listTakes > 0:
 		emit(Event{Verb: ListWorks})
 	case w.setup.Lists != Nothing:
 		emit(Event{Verb: ListFails})
+		if w.setup.ByList {
+			emit(Event{Verb: SlowLists})
+		}
 	}
 }
 

@@ -4,9 +4,14 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -65,6 +70,47 @@ func TestAnOldTaintExcusesNobody(t *testing.T) {
 			r := wideScript(t, isGullible, "lies=true", c.script)
 			if r.Rule != c.rule || c.rule == "" && r.Stats.Excused == 0 {
 				t.Errorf("breaks %q (%s), not %q, and %d are excused", r.Rule, r.Violation, c.rule, r.Stats.Excused)
+			}
+		})
+	}
+}
+
+// asking is a sidecar that asks the driver where the volumes are before it publishes.
+type asking struct {
+	passed
+	took *time.Duration // how long the last list took
+}
+
+func (a asking) ControllerPublishVolume(ctx context.Context, r *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
+	began := time.Now()
+	list, err := a.ListVolumes(ctx, &spec.ListVolumesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	*a.took = time.Since(began)
+	if nodes := list.Entries[0].Status.PublishedNodeIds; len(nodes) > 0 && nodes[0] != r.NodeId {
+		return nil, status.Error(codes.FailedPrecondition, "it is elsewhere")
+	}
+	return a.passed.ControllerPublishVolume(ctx, r)
+}
+
+// TestASlowListSaysWhatWasSoWhenItBegan: who goes by it as if it said what is so now breaks
+// R1. It has to be waited for.
+func TestASlowListSaysWhatWasSoWhenItBegan(t *testing.T) {
+	const let = "delete-pod v1; sync n1; unmount v1 n1; status n1; end-pod v1; unlist v1 n1; detach v1 n1; unpublish r1 v1 n1; serve r1 driver:unpublish/v1/n1-id1; serve r1 answer:unpublish/v1/n1; "
+	const wanted = "schedule v1 n2; another-pod v1 n3; attach v1 n2; attach v1 n3; publish r1 v1 n2; "
+	const had = "serve r1 driver:publish/v1/n2-id1; serve r1 answer:publish/v1/n2; confirmed v1 n2; sync n2; status n2; verify v1 n2; mount v1 n2; "
+	const second = "serve r1 driver:publish/v1/n3-id1; serve r1 answer:publish/v1/n3; confirmed v1 n3; sync n3; status n3; verify v1 n3"
+	var took time.Duration
+	factory := func(_ context.Context, p Parts) (Sidecar, error) { return asking{passed{driverOf(p)}, &took}, nil }
+	for name, c := range map[string]struct{ script, rule string }{
+		"begun before the other had it": {"slow-lists; " + let + wanted + "publish r1 v1 n3; clock 12s; serve r1 driver:list; serve r1 driver:list; " + had + second, "R1"},
+		"not waited for":                {"slow-lists; " + let + wanted + "publish r1 v1 n3; clock 5s; serve r1 driver:list", "story"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := wideScript(t, factory, "lists=truthfully by-list=true", c.script)
+			if r.Rule != c.rule || c.rule == "R1" && took < slowList {
+				t.Errorf("breaks %q (%s), not %q; the list took %s", r.Rule, r.Violation, c.rule, took)
 			}
 		})
 	}

@@ -146,6 +146,7 @@ type World struct {
 	mode      string
 	saved     *saved
 	listFails bool
+	listTakes time.Duration
 	// Waits: see Result.
 	Waits []Wait
 }
@@ -155,6 +156,9 @@ func newWorld(setup Setup, seed uint64, factory Factory) *World {
 	w := &World{began: time.Now(), setup: setup, seed: seed, factory: factory, procs: map[string]*Process{}, last: map[callKey]string{},
 		patience: map[callKey]*patience{}, said: map[string]string{}, labels: map[string]string{}}
 	w.namespace = setup.Configuration().Fencing.Namespace
+	if setup.SlowList {
+		w.listTakes = slowList
+	}
 	skews, err := setup.skews()
 	if err != nil {
 		panic(err) // the setup was read, or drawn
