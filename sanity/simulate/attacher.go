@@ -28,6 +28,7 @@ type call struct {
 	s       *slot
 	nodeID  string
 	uid     types.UID // of the VolumeAttachment
+	many    bool      // its PersistentVolume says that many may write
 	late    bool      // a duplicate: its answer changes nothing
 	began   time.Time
 	over    bool
@@ -129,6 +130,7 @@ func (w *World) doAttacher(e Event) bool {
 	c := &call{p: p, v: v, s: s, publish: e.Verb == Publish || e.Verb == Republish, nodeID: w.nodeIDFor(s, va), late: e.Verb == LateUnpub, began: time.Now()}
 	if va != nil {
 		c.uid = va.UID
+		c.many = w.saysMany(*va.Spec.Source.PersistentVolumeName)
 		v.judged[va.UID] = v.judged[va.UID] || !c.publish
 	}
 	if c.late && c.nodeID == "" {
@@ -165,7 +167,7 @@ func (w *World) begin(c *call) {
 		var err error
 		side := w.sideOf(c)
 		if c.publish {
-			_, err = side.ControllerPublishVolume(ctx, &spec.ControllerPublishVolumeRequest{VolumeId: c.v.name, NodeId: c.nodeID, VolumeCapability: c.v.capability()})
+			_, err = side.ControllerPublishVolume(ctx, &spec.ControllerPublishVolumeRequest{VolumeId: c.v.name, NodeId: c.nodeID, VolumeCapability: c.capability()})
 		} else {
 			_, err = side.ControllerUnpublishVolume(ctx, &spec.ControllerUnpublishVolumeRequest{VolumeId: c.v.name, NodeId: c.nodeID})
 		}

@@ -68,7 +68,7 @@ func (w *World) controllerEvents(v *volume, s *slot, va *storagev1.VolumeAttachm
 	at := func(verb string) { emit(Event{Verb: verb, A: v.name, B: s.name}) }
 	switch {
 	case a == nil:
-		if wanted && n != nil && (va == nil || va.DeletionTimestamp == nil) && (v.many || !w.confirmedElsewhere(v, s)) {
+		if wanted && n != nil && (va == nil || va.DeletionTimestamp == nil) && (w.saysMany(w.claimed(v, s)) || !w.confirmedElsewhere(v, s)) {
 			at(Attach)
 		}
 	case !a.unlisted.IsZero() && !a.deleted:
@@ -142,7 +142,7 @@ func (w *World) doController(e Event) bool {
 		delete(v.misled, s)
 		if w.va(v, s) == nil {
 			w.objects.Attachments.Put(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: w.vaName(v, s)},
-				Spec: storagev1.VolumeAttachmentSpec{Attacher: DriverName, NodeName: s.name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(v.name)}}})
+				Spec: storagev1.VolumeAttachmentSpec{Attacher: DriverName, NodeName: s.name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(w.claimed(v, s))}}})
 		}
 	case Confirmed:
 		a.confirmed = true

@@ -102,6 +102,10 @@ const (
 	// ListFails: the driver's list of published nodes fails, until ListWorks. SlowLists:
 	// each takes 12 s, until then.
 	ListFails, SlowLists, ListWorks = "list-fails", "slow-lists", "list-works"
+	// SecondPV: a person makes another PersistentVolume of the same disk, of which further
+	// pods are from then on. DropPV: it is deleted, once nothing uses it.
+	SecondPV = "second-pv" // v a-v|v-b one|many
+	DropPV   = "drop-pv"   // v
 	// OldTaint: the node has an out-of-service taint that somebody put on so long ago, for
 	// another incident, while nobody of ours looked.
 	OldTaint = "old-taint" // n 72h|20s

@@ -272,7 +272,14 @@ func (w *World) startOver() {
 // Node and a CSINode when the publish was judged: no command names such a holder,
 // only kubectl can.
 func (w *World) forgetNameless(v *volume) {
-	pv, ok := w.objects.Volumes.Get(v.name)
+	w.forgetNamelessOn(v.name)
+	if second := w.second(v); second != nil {
+		w.forgetNamelessOn(second.Name)
+	}
+}
+
+func (w *World) forgetNamelessOn(name string) {
+	pv, ok := w.objects.Volumes.Get(name)
 	if !ok || pv.Annotations[ledger.Annotation] == "" {
 		return
 	}

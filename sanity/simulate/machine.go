@@ -156,9 +156,7 @@ type volume struct {
 	ever     []string
 	late     []string // node IDs that will be attached though the driver said no
 	leaving  []string // and that will be detached
-	// many: the PersistentVolume says ReadWriteMany. shared are the node IDs to which
-	// the driver last published it for many writers.
-	many   bool
+	// shared are the node IDs to which the driver last published it for many writers.
 	shared map[string]bool
 	// published is what is known of the last publish to a node ID (the wide world).
 	published map[string]publication
@@ -185,9 +183,10 @@ type volume struct {
 	// because a taint said what was not true.
 	misled map[*slot]bool
 
-	// ledgerRead is what its ledger names, if that is ledgerText.
-	ledgerText string
-	ledgerRead []ledger.Entry
+	// ledgerRead is what its ledgers name, if those of its PersistentVolume and of the
+	// second one are ledgerText and secondText.
+	ledgerText, secondText string
+	ledgerRead             []ledger.Entry
 }
 
 // pod is the one pod that uses the volume, wherever it is.

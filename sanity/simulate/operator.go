@@ -267,16 +267,21 @@ func (w *World) record(s *slot) *record.Record {
 
 // ledger of a volume, not to be changed; nil: none.
 func (w *World) ledger(v *volume) []ledger.Entry {
-	text := ""
+	text, second := "", ""
 	if pv := w.peekVolume(v.name); pv != nil {
 		text = pv.Annotations[ledger.Annotation]
 	}
-	if text == v.ledgerText {
+	if pv := w.second(v); pv != nil {
+		second = pv.Annotations[ledger.Annotation]
+	}
+	if text == v.ledgerText && second == v.secondText {
 		return v.ledgerRead
 	}
-	v.ledgerText, v.ledgerRead = text, nil
-	if l, err := ledger.Parse(text); err == nil {
-		v.ledgerRead = l.Holders
+	v.ledgerText, v.secondText, v.ledgerRead = text, second, nil
+	for _, text := range []string{text, second} {
+		if l, err := ledger.Parse(text); err == nil {
+			v.ledgerRead = append(v.ledgerRead, l.Holders...)
+		}
 	}
 	return v.ledgerRead
 }

@@ -400,7 +400,7 @@ func (v *view) Attachments(handle string) []string {
 	defer done()
 	var names []string
 	for _, va := range s.vas {
-		if *va.Spec.Source.PersistentVolumeName == handle { // volumes are named after their handles here
+		if handleOf(*va.Spec.Source.PersistentVolumeName) == handle {
 			names = append(names, va.Name)
 		}
 	}

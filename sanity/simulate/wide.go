@@ -50,7 +50,7 @@ var wideLikelihood = map[string]int{
 	AnotherPod: 15, DeleteOther: 15, EndOther: 200, ForceOther: 6, LandDetach: 20,
 	Access: 2, Borrow: 1, Release: 15, Withdraw: 10, Heal: 8,
 	Mode: 5, Backup: 4, Restore: 6, ListFails: 3, SlowLists: 6, ListWorks: 10,
-	OldTaint: 40,
+	OldTaint: 40, SecondPV: 2, DropPV: 8,
 }
 
 // wideVerbs draws how much a schedule of the wide world likes each of its verbs.
@@ -123,12 +123,13 @@ func (w *World) widePodEvents(v *volume, emit func(Event)) {
 	if !w.setup.Wide {
 		return
 	}
-	if v.many {
+	if w.saysMany(v.name) {
 		emit(Event{Verb: Access, A: v.name, B: "one"})
 	} else {
 		emit(Event{Verb: Access, A: v.name, B: "many"})
 	}
 	w.releaseEvents(v, emit)
+	w.secondEvents(v, emit)
 	for _, s := range w.slots {
 		p := v.other(s)
 		at := func(verb string) { emit(Event{Verb: verb, A: v.name, B: s.name}) }
@@ -152,6 +153,10 @@ func (w *World) doWide(e Event) bool {
 	switch v, s := w.volume(e.A), w.slot(e.B); e.Verb {
 	case Access:
 		w.changeAccess(v, e.B == "many")
+	case SecondPV:
+		w.secondVolume(v, e.B, e.C == "many")
+	case DropPV:
+		w.objects.Volumes.Delete(w.second(v).Name)
 	case Release:
 		w.releaseFrom(v, s)
 	case Withdraw:
@@ -410,8 +415,8 @@ func isShared(c *spec.VolumeCapability) bool {
 }
 
 // capability is what the attacher asks for: it goes by the PersistentVolume.
-func (v *volume) capability() *spec.VolumeCapability {
-	if v.many {
+func (c *call) capability() *spec.VolumeCapability {
+	if c.many {
 		return shareable
 	}
 	return capability
@@ -430,11 +435,7 @@ func (w *World) changeAccess(v *volume, many bool) {
 	if !ok {
 		return
 	}
-	v.many = many
-	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	if many {
-		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
-	}
+	pv.Spec.AccessModes = accessModes(many)
 	w.objects.Volumes.Put(pv)
 }
 

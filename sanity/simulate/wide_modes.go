@@ -173,11 +173,5 @@ func (w *World) restore() {
 			w.doKubelet(Event{Verb: RestartKubelet, A: sl.name, B: "quick"})
 		}
 	}
-	for _, v := range w.volumes {
-		v.many = false
-		if pv := w.peekVolume(v.name); pv != nil {
-			v.many = slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany)
-		}
-	}
 	w.show()
 }

@@ -115,3 +115,21 @@ func TestASlowListSaysWhatWasSoWhenItBegan(t *testing.T) {
 		})
 	}
 }
+
+// TestASecondPersistentVolumeIsOfTheSameDisk: its pod gets the disk under its access modes,
+// and who takes two PersistentVolumes for two disks breaks R1.
+func TestASecondPersistentVolumeIsOfTheSameDisk(t *testing.T) {
+	const had = "another-pod v1 n2; restart-adc; strip-va v1 n1; attach v1 n2; publish r1 v1 n2; serve r1 driver:publish/v1/n2-id1; serve r1 answer:publish/v1/n2; confirmed v1 n2; sync n2; status n2; verify v1 n2"
+	for name, c := range map[string]struct{ script, rule string }{
+		"of one writer":                          {"second-pv v1 a-v1 one; " + had, "R1"},
+		"of many writers":                        {"second-pv v1 v1-b many; another-pod v1 n2; attach v1 n2; publish r1 v1 n2; serve r1 driver:publish/v1/n2-id1; serve r1 answer:publish/v1/n2; confirmed v1 n2; sync n2; status n2; verify v1 n2", "R1"},
+		"of a pod that waits, it is not dropped": {"second-pv v1 v1-b one; another-pod v1 n2; drop-pv v1", "story"},
+		"of nobody, it is":                       {"second-pv v1 v1-b one; drop-pv v1; second-pv v1 a-v1 many", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if r := wideScript(t, withoutGuard, "", c.script); r.Rule != c.rule {
+				t.Errorf("breaks %q (%s), not %q", r.Rule, r.Violation, c.rule)
+			}
+		})
+	}
+}
