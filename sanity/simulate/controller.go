@@ -208,6 +208,8 @@ func (w *World) podEvents(v *volume, emit func(Event)) {
 	p := &v.pod
 	w.widePodEvents(v, emit)
 	switch {
+	case p.node == nil && w.away:
+		return // the scheduler is one of them
 	case p.node == nil:
 		for _, s := range w.slots {
 			if n := w.peekNode(s.name); n != nil && readyStatus(n) == corev1.ConditionTrue && !tainted(n) {

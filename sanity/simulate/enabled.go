@@ -65,7 +65,9 @@ func (w *World) course(emit func(Event)) {
 	for _, name := range w.replicas {
 		switch p := w.procs[name]; {
 		case p.ended():
-			emit(Event{Verb: Start, A: name})
+			if !w.away {
+				emit(Event{Verb: Start, A: name})
+			}
 		case p.side != nil && name == w.leader:
 			w.sightEvents(p, ordinarily)
 		}
@@ -109,6 +111,9 @@ func (w *World) vaOf(v *volume, s *slot) *storagev1.VolumeAttachment {
 // absentController: the controller restarts, or does not reach the API server for a
 // while, but not between the two writes of a detach.
 func (w *World) absentController(emit func(Event)) {
+	if w.away {
+		return
+	}
 	if w.noADC {
 		emit(Event{Verb: JoinADC})
 		return
@@ -164,7 +169,9 @@ func (w *World) processEvents(p *Process, name string, emit func(Event)) {
 		}
 	}
 	if p.ended() {
-		at(Start)
+		if !w.away {
+			at(Start)
+		}
 		return
 	}
 	at(Crash)

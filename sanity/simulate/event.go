@@ -102,6 +102,9 @@ const (
 	// ListFails: the driver's list of published nodes fails, until ListWorks. SlowLists:
 	// each takes 12 s, until then.
 	ListFails, SlowLists, ListWorks = "list-fails", "slow-lists", "list-works"
+	// Away: the machine that all controllers and sidecars run on is down, and nobody acts but
+	// kubelets and people, until Back.
+	Away, Back = "away", "back"
 	// SecondPV: a person makes another PersistentVolume of the same disk, of which further
 	// pods are from then on. DropPV: it is deleted, once nothing uses it.
 	SecondPV = "second-pv" // v a-v|v-b one|many

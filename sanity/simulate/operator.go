@@ -103,6 +103,7 @@ func (w *World) machineEvents(s *slot, emit func(Event)) {
 // absenceEvents are what Kubernetes makes of a node that is silent or gone.
 func (w *World) absenceEvents(s *slot, n *corev1.Node, emit func(Event)) {
 	switch {
+	case w.away:
 	case n == nil && w.leaseVersion(s.name) != "":
 		emit(Event{Verb: CollectGC, A: s.name})
 	case n != nil && readyStatus(n) != corev1.ConditionUnknown && (!s.connected() && time.Since(s.renewed) >= notReadyAfter || s.unheard()):

@@ -50,7 +50,7 @@ var wideLikelihood = map[string]int{
 	AnotherPod: 15, DeleteOther: 15, EndOther: 200, ForceOther: 6, LandDetach: 20,
 	Access: 2, Borrow: 1, Release: 15, Withdraw: 10, Heal: 8,
 	Mode: 5, Backup: 4, Restore: 6, ListFails: 3, SlowLists: 6, ListWorks: 10,
-	OldTaint: 40, SecondPV: 2, DropPV: 8,
+	Away: 4, Back: 15, OldTaint: 40, SecondPV: 2, DropPV: 8,
 }
 
 // wideVerbs draws how much a schedule of the wide world likes each of its verbs.
@@ -136,7 +136,7 @@ func (w *World) widePodEvents(v *volume, emit func(Event)) {
 		switch {
 		case p == nil:
 			n := w.peekNode(s.name)
-			if len(v.more) < morePods && v.pod.node != nil && !v.wants(s) && n != nil && readyStatus(n) == corev1.ConditionTrue && !tainted(n) {
+			if !w.away && len(v.more) < morePods && v.pod.node != nil && !v.wants(s) && n != nil && readyStatus(n) == corev1.ConditionTrue && !tainted(n) {
 				at(AnotherPod)
 			}
 			continue
@@ -153,6 +153,10 @@ func (w *World) doWide(e Event) bool {
 	switch v, s := w.volume(e.A), w.slot(e.B); e.Verb {
 	case Access:
 		w.changeAccess(v, e.B == "many")
+	case Away:
+		w.goAway()
+	case Back:
+		w.comeBack()
 	case SecondPV:
 		w.secondVolume(v, e.B, e.C == "many")
 	case DropPV:

@@ -68,10 +68,7 @@ func (w *World) oldIncident() {
 		return // even the beginning did not come right
 	}
 	node, ago := w.volumes[0].pod.node.name, oldTaints[w.seed%2]
-	for _, name := range w.replicas {
-		w.follow(Event{Verb: Crash, A: name}, true)
-	}
-	for _, e := range []Event{{Verb: OldTaint, A: node, B: ago}, {Verb: CutNode, A: node}, {Verb: Clock, A: "16s"}} {
+	for _, e := range []Event{{Verb: Away}, {Verb: OldTaint, A: node, B: ago}, {Verb: CutNode, A: node}, {Verb: Clock, A: "16s"}, {Verb: Back}} {
 		w.follow(e, true)
 	}
 	for _, name := range w.replicas {

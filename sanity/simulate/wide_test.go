@@ -133,3 +133,23 @@ func TestASecondPersistentVolumeIsOfTheSameDisk(t *testing.T) {
 		})
 	}
 }
+
+// TestWhileAllAreAwayNothingIsDoneForANode: what was detached and judged meanwhile in another
+// world is not here; who comes back finds what kubelets and people have done.
+func TestWhileAllAreAwayNothingIsDoneForANode(t *testing.T) {
+	for name, c := range map[string]struct{ script, rule string }{
+		"no node is called unready":   {"away; cut-node n1; clock 60s; not-ready n1", "story"},
+		"nothing is attached":         {"force-delete-pod v1; schedule v1 n2; away; attach v1 n2", "story"},
+		"nothing is scheduled":        {"away; force-delete-pod v1; schedule v1 n2", "story"},
+		"no sidecar starts":           {"away; start r1", "story"},
+		"a kubelet goes on":           {"away; delete-pod v1; sync n1; unmount v1 n1; status n1; end-pod v1; back", ""},
+		"a pod is moved by a person":  {"away; cut-node n1; force-delete-pod v1; strip-va v1 n1; back; start r1; schedule v1 n2; attach v1 n2; publish r1 v1 n2; serve r1 driver:publish/v1/n2-id1; serve r1 answer:publish/v1/n2; confirmed v1 n2; sync n2; status n2; verify v1 n2", "R1"},
+		"they are back when it heals": {"away; heal; crash r1; start r1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if r := wideScript(t, withoutGuard, "", c.script); r.Rule != c.rule {
+				t.Errorf("breaks %q (%s), not %q", r.Rule, r.Violation, c.rule)
+			}
+		})
+	}
+}

@@ -23,6 +23,11 @@ func (w *World) wideEvents(emit func(Event)) {
 		return
 	}
 	emit(Event{Verb: Heal})
+	if w.away {
+		emit(Event{Verb: Back})
+	} else {
+		emit(Event{Verb: Away})
+	}
 	w.modeEvents(emit)
 }
 
@@ -112,6 +117,7 @@ func (w *World) noteBelieved(v *volume) {
 // Replicas that crashed start again, and nodes that were cut off are back; machines that
 // are off stay off, and what is true of them is said.
 func (w *World) heal() {
+	w.comeBack()
 	for _, name := range w.replicas {
 		p := w.procs[name]
 		p.noAPI, p.noDriver, p.noAgent = false, false, false

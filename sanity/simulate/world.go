@@ -146,6 +146,8 @@ type World struct {
 	mode      string
 	saved     *saved
 	listFails bool
+	// away: controllers and sidecars are.
+	away      bool
 	listTakes time.Duration
 	// Waits: see Result.
 	Waits []Wait
