@@ -43,6 +43,7 @@ func (w *World) drive(ctx context.Context, method string, req any) (proto.Messag
 	case *spec.ListVolumesRequest:
 		return w.listing(ctx, p)
 	case *spec.ControllerPublishVolumeRequest:
+		ctx = context.WithValue(ctx, manyKey{}, isShared(r.VolumeCapability))
 		return driverCall[*spec.ControllerPublishVolumeResponse](ctx, p, "driver:publish/"+r.VolumeId+"/"+r.NodeId, true, func() (any, error) { return w.drivePublish(r) })
 	case *spec.ControllerUnpublishVolumeRequest:
 		return driverCall[*spec.ControllerUnpublishVolumeResponse](ctx, p, "driver:unpublish/"+r.VolumeId+"/"+r.NodeId, true, func() (any, error) { return w.driveUnpublish(r) })
@@ -182,6 +183,7 @@ func (w *World) late(o *op) {
 	}
 	v := w.volume(parts[1])
 	v.late = append(v.late, parts[2])
+	v.lateMany[parts[2]] = o.many
 	w.fail(o, status.Error(codes.DeadlineExceeded, "the attach takes too long"))
 }
 
@@ -190,6 +192,7 @@ func (w *World) landLate(v *volume, id string) {
 	v.late = slices.DeleteFunc(v.late, func(other string) bool { return other == id })
 	v.attach(id)
 	v.attachedFor[id] = w.machineOf(id)
+	v.share(id, v.lateMany[id])
 }
 
 // bmc is the fence agent of tier 1: a baseboard controller that is asked by the

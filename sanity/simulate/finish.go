@@ -76,6 +76,7 @@ func (w *World) mend() {
 			if va := w.vaOf(v, s); va != nil && va.Status.Attached && va.DeletionTimestamp == nil && v.podOn(s) && len(v.attached) == 0 && !w.called(v) {
 				v.attach(s.machine.id)
 				v.attachedFor[s.machine.id] = s.machine
+				v.share(s.machine.id, w.saysMany(*va.Spec.Source.PersistentVolumeName))
 			}
 		}
 	}

@@ -154,8 +154,9 @@ type volume struct {
 	attached map[string]bool  // node IDs
 	before   []string         // attached one change ago
 	ever     []string
-	late     []string // node IDs that will be attached though the driver said no
-	leaving  []string // and that will be detached
+	late     []string        // node IDs that will be attached though the driver said no
+	lateMany map[string]bool // which of them for many writers
+	leaving  []string        // and that will be detached
 	// shared are the node IDs to which the driver last published it for many writers.
 	shared map[string]bool
 	// published is what is known of the last publish to a node ID (the wide world).

@@ -32,6 +32,7 @@ type op struct {
 	volume string // of a driver call: these are served in the order of arrival
 	since  time.Time
 	takes  time.Duration // it is not answered before that
+	many   bool          // a publish for many writers
 	reads  reads         // of the call that it is part of
 }
 
@@ -56,6 +57,7 @@ func (p *Process) park(ctx context.Context, to side, key string, write bool, eff
 	if o.reads, _ = ctx.Value(readsKey{}).(reads); o.reads == nil {
 		o.reads = p.reads
 	}
+	o.many, _ = ctx.Value(manyKey{}).(bool)
 	o.takes, _ = ctx.Value(takesKey{}).(time.Duration)
 	if to == toDriver {
 		o.volume = volumeOfKey(key)

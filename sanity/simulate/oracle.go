@@ -123,7 +123,7 @@ func (w *World) judgeAnswer(c *call) {
 		if w.mode != "" && w.mode != enforces {
 			return // nobody guards
 		}
-		if m.id != c.nodeID && c.v.mayWrite(m) && !w.believed(m) && !w.believedReleased(c.v, m) && !w.allowed(c.v, m, w.machineOf(c.nodeID)) && !m.hostile {
+		if m.id != c.nodeID && c.v.mayWrite(m) && !w.believed(m) && !w.believedReleased(c.v, m) && !(c.many && c.v.shared[m.id]) && !w.allowed(c.v, m, w.machineOf(c.nodeID)) && !m.hostile {
 			w.violation("R1", fmt.Sprintf("the publish of volume %s to %s is answered with OK while %s may still write", c.v.name, c.nodeID, describe(m)))
 		}
 	}

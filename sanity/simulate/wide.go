@@ -426,6 +426,9 @@ func (c *call) capability() *spec.VolumeCapability {
 	return capability
 }
 
+// manyKey of a context is whether the driver is called for many writers.
+type manyKey struct{}
+
 func (v *volume) share(id string, shared bool) {
 	if v.shared == nil {
 		v.shared = map[string]bool{}

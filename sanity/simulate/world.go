@@ -181,7 +181,7 @@ func newWorld(setup Setup, seed uint64, factory Factory) *World {
 	w.conn = conn
 	for i := range setup.Volumes {
 		name := "v" + strconv.Itoa(i+1)
-		w.volumes = append(w.volumes, &volume{name: name, unique: corev1.UniqueVolumeName("kubernetes.io/csi/" + DriverName + "^" + name), vas: map[*slot]string{}, attached: map[string]bool{}, adc: map[*slot]*attachment{}, asked: map[*slot]bool{}, judged: map[types.UID]bool{}, released: map[string]bool{}, deleted: map[types.UID]time.Time{}, attachedFor: map[string]*machine{}, stripped: map[*slot]bool{}, misled: map[*slot]bool{}})
+		w.volumes = append(w.volumes, &volume{name: name, unique: corev1.UniqueVolumeName("kubernetes.io/csi/" + DriverName + "^" + name), vas: map[*slot]string{}, attached: map[string]bool{}, adc: map[*slot]*attachment{}, asked: map[*slot]bool{}, judged: map[types.UID]bool{}, released: map[string]bool{}, lateMany: map[string]bool{}, deleted: map[types.UID]time.Time{}, attachedFor: map[string]*machine{}, stripped: map[*slot]bool{}, misled: map[*slot]bool{}})
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 		pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
