@@ -38,6 +38,10 @@ func TestSimulationWide(t *testing.T) {
 	for rule, failed := range rules {
 		t.Logf("%6d break %s, such as seed %d: %s", len(failed), rule, failed[0].Seed, failed[0].Violation)
 	}
+	t.Log("what was excused there:")
+	for _, line := range c.WideLimits() {
+		t.Log(line)
+	}
 	t.Log("what the end waited for a person for:")
 	for _, line := range c.Waits() {
 		t.Log(line)

@@ -98,6 +98,7 @@ func (w *World) judge() {
 		w.noteReleased(v)
 		if w.setup.Wide {
 			w.noteBelieved(v)
+			w.noteForgotten(v)
 			w.judgeWide(v)
 			continue
 		}
@@ -120,10 +121,12 @@ func (w *World) judgeAnswer(c *call) {
 		return
 	}
 	for _, m := range w.machines {
-		if w.mode != "" && w.mode != enforces {
-			return // nobody guards
+		if !w.guards() {
+			return
 		}
-		if m.id != c.nodeID && c.v.mayWrite(m) && !w.believed(m) && !w.believedReleased(c.v, m) && !(c.many && c.v.shared[m.id]) && !w.allowed(c.v, m, w.machineOf(c.nodeID)) && !m.hostile {
+		target := w.machineOf(c.nodeID)
+		if m.id != c.nodeID && c.v.mayWrite(m) && !w.believed(m) && !w.believedReleased(c.v, m) && !(c.many && c.v.shared[m.id]) &&
+			!w.allowed(c.v, m, target) && !m.hostile && !w.forgottenHolder(c.v, m, target) {
 			w.violation("R1", fmt.Sprintf("the publish of volume %s to %s is answered with OK while %s may still write", c.v.name, c.nodeID, describe(m)))
 		}
 	}
@@ -151,6 +154,9 @@ func (w *World) taken(v *volume, id, how string) {
 	if limit := w.limit(v, m); limit != nil {
 		*limit++
 		m.mounts[v].excused = true
+		return
+	}
+	if w.forgottenHolder(v, m, nil) {
 		return
 	}
 	w.violation("R2", fmt.Sprintf("volume %s is %s from %s, on which it is in use", v.name, how, describe(m)))

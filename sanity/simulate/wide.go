@@ -456,7 +456,7 @@ func (w *World) judgeWide(v *volume) {
 	}
 	for i, m := range writers {
 		for _, other := range writers[:i] {
-			if w.allowed(v, m, other) || w.unguardedPair(v, m, other) || w.excuse(v, other) || w.excuse(v, m) {
+			if w.allowed(v, m, other) || w.unguardedPair(v, m, other) || w.excuse(v, other) || w.excuse(v, m) || w.forgottenHolder(v, other, m) || w.forgottenHolder(v, m, other) {
 				continue
 			}
 			w.violation("R1", fmt.Sprintf("%s and %s both have power, access and volume %s mounted or about to be", describe(other), describe(m), v.name))

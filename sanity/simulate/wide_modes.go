@@ -94,17 +94,19 @@ func (w *World) sideOf(c *call) caller {
 	return c.p.side
 }
 
-// publication is the last publish to a node ID: in which step, and whether nobody guarded it.
+// publication is the last publish to a node ID: in which step, whether nobody guarded it,
+// and why nothing tells of it any more (wide_limits.go).
 type publication struct {
 	step      int
 	unguarded bool
+	forgotten forgotten
 }
 
 func (v *volume) notePublished(id string, step int, unguarded bool) {
 	if v.published == nil {
 		v.published = map[string]publication{}
 	}
-	v.published[id] = publication{step, unguarded}
+	v.published[id] = publication{step: step, unguarded: unguarded}
 }
 
 // unguardedPair: nobody guarded the later of the two publishes.
@@ -133,6 +135,7 @@ func (w *World) unguardedCall(v *volume, m *machine) bool {
 // saved is what etcd held when it was saved.
 type saved struct {
 	version int
+	step    int
 	nodes   kept[*corev1.Node]
 	leases  kept[*coordinationv1.Lease]
 	volumes kept[*corev1.PersistentVolume]
@@ -151,7 +154,7 @@ func (t *table[T]) putBack(k kept[T]) { t.items, t.names = maps.Clone(k.items), 
 
 func (w *World) backup() {
 	m := w.memory
-	w.saved = &saved{m.version, keep(m.nodes), keep(m.leases), keep(m.volumes), keep(m.vas), keep(m.csi)}
+	w.saved = &saved{m.version, w.steps, keep(m.nodes), keep(m.leases), keep(m.volumes), keep(m.vas), keep(m.csi)}
 }
 
 // restore puts back what etcd held, resourceVersions included. The controllers, csi-fencepost
@@ -165,6 +168,7 @@ func (w *World) restore() {
 	m.volumes.putBack(s.volumes)
 	m.vas.putBack(s.vas)
 	m.csi.putBack(s.csi)
+	w.forgetPublished()
 	w.rollOut(w.mode)
 	w.restartController()
 	for _, sl := range w.slots {

@@ -37,6 +37,9 @@ type Stats struct {
 	// Unguarded: what two machines wrote, or was taken from a machine in use, by a call
 	// that nobody guarded (the wide world).
 	Unguarded int
+	// Restored, StrippedUnguarded: the same at the two limits of the wide world
+	// (wide_limits.go).
+	Restored, StrippedUnguarded int
 	// ByHand: schedules whose end needed a person to reboot a node that a
 	// refusal named.
 	ByHand int
@@ -75,6 +78,8 @@ func (s *Stats) Add(o Stats) {
 	s.Inherited += o.Inherited
 	s.Leapt += o.Leapt
 	s.Unguarded += o.Unguarded
+	s.Restored += o.Restored
+	s.StrippedUnguarded += o.StrippedUnguarded
 	s.ByHand += o.ByHand
 	s.PodByHand += o.PodByHand
 	s.Released += o.Released
