@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,8 +76,9 @@ func writeOwed(t *testing.T, o *simulate.Obligations) {
 	}
 }
 
-// TestWhatIsStillOwed replays the refusals that are known to be defects. One that is
-// none any more has to lose its mark: its script moves to the stories that hold.
+// TestWhatIsStillOwed replays the refusals that are known to be defects, for the reasons
+// that their scripts name. One that is none any more has to lose its mark: its script
+// moves to the stories that hold.
 func TestWhatIsStillOwed(t *testing.T) {
 	eachScript(t, "owed", func(t *testing.T, path, text string) {
 		j, err := simulate.JudgeScript(t, partsOfTier1, text)
@@ -85,6 +87,9 @@ func TestWhatIsStillOwed(t *testing.T) {
 		}
 		if j.Verdict != simulate.Defect {
 			t.Errorf("%s is no defect any more, but %s (hidden: %q): take it out of the folder of what is owed", path, j.Verdict, j.Hidden)
+		}
+		if way := "# What stands in the way then: " + j.Why + ".\n"; !strings.Contains(text, way) {
+			t.Errorf("%s is a defect for other reasons than it names: %s", path, way)
 		}
 	})
 }
