@@ -132,6 +132,9 @@ func (w *World) drivePublish(r *spec.ControllerPublishVolumeRequest) (any, error
 
 func (w *World) driveUnpublish(r *spec.ControllerUnpublishVolumeRequest) (any, error) {
 	v := w.volume(r.VolumeId)
+	if w.machineOf(r.NodeId) == nil {
+		return nil, status.Error(codes.NotFound, "node "+r.NodeId+" does not exist")
+	}
 	w.landFirst(v, r.NodeId)
 	w.taken(v, r.NodeId, "unpublished")
 	v.detach(w.machineOf(r.NodeId), r.NodeId, !w.setup.Revokes)
@@ -204,6 +207,13 @@ func (b *bmc) Proves() fence.Kind { return fence.PowerReading }
 func (b *bmc) Covers(string) bool { return true }
 
 func (b *bmc) machine(m agent.Machine) *machine {
+	if b.p.w.setup.Cloud {
+		i := slices.IndexFunc(b.p.w.machines, func(known *machine) bool { return known.provider() == m.ProviderID })
+		if i < 0 {
+			return nil
+		}
+		return b.p.w.machines[i]
+	}
 	if known := b.p.w.atAddress(m); known != nil {
 		return known
 	}

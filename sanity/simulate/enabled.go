@@ -49,6 +49,7 @@ func (w *World) enabled(emit func(Event)) {
 	w.absentController(emit)
 	w.clockEvents(emit)
 	w.wideEvents(emit)
+	w.momentEvents(emit)
 	w.jumpEvents(emit)
 }
 

@@ -117,6 +117,11 @@ const (
 	// its own) or none (no system UUID, no boot ID, no lists at all).
 	Borrow = "borrow" // n victim node-id|system|boot|lists|none
 
+	// Moments for scripts alone (moments.go), of the wide world too.
+	NewVolume  = "new-volume"  // v: it is deleted and made anew; nobody ever had that one
+	KeepListed = "keep-listed" // v n: the controller computed its removal from volumesAttached from an old Node
+	RenameID   = "rename-id"   // n: the driver has another node ID for the machine than before
+
 	// Kubelet and machine of a node.
 	Renew, Sync, Status   = "renew", "sync", "status"      // n
 	Verify, Mount, Unmnt  = "verify", "mount", "unmount"   // v n

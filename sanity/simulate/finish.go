@@ -316,7 +316,7 @@ func (w *World) release(v *volume) {
 	w.Stats.Released++
 	for _, e := range w.ledger(v) {
 		// One without a node's name is known from the driver's list alone.
-		if e.NodeName == "" || e.State == fence.TakenOver || slices.ContainsFunc(w.machines, func(m *machine) bool { return m.id == e.NodeID && v.mayWrite(m) }) {
+		if e.NodeName == "" || e.State == fence.TakenOver || slices.ContainsFunc(w.machines, func(m *machine) bool { return m.calledAs(e.NodeID) && v.mayWrite(m) }) {
 			continue
 		}
 		w.releaseEntry(v, &e)

@@ -333,6 +333,7 @@ func (w *World) register(s *slot) {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 		n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID = m.boot(), m.system
 		w.pretend(m, n)
+		w.provide(m, n)
 		w.condition(n, corev1.ConditionTrue, m.now())
 		s.heard = time.Now()
 		w.putStatus(n)

@@ -16,6 +16,7 @@ import (
 // mounted lives and dies with its power.
 type machine struct {
 	id     string // the driver's node ID
+	former string // the one of before an upgrade of the driver; empty: there was none
 	slot   *slot
 	system string // system UUID
 	boots  int

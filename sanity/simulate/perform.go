@@ -24,7 +24,7 @@ func (w *World) perform(e Event) {
 		w.tell(fmt.Sprintf("%8.1fs  %s", time.Since(w.began).Seconds(), e))
 	}
 	switch {
-	case w.doOp(e), w.doProcess(e), w.doAttacher(e), w.doController(e), w.doPod(e), w.doKubelet(e), w.doMachine(e), w.doOther(e), w.doWide(e):
+	case w.doOp(e), w.doProcess(e), w.doAttacher(e), w.doController(e), w.doPod(e), w.doKubelet(e), w.doMachine(e), w.doOther(e), w.doWide(e), w.doMoment(e):
 	default:
 		panic("simulate: nobody performs " + e.String())
 	}

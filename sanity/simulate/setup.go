@@ -15,6 +15,8 @@ type Setup struct {
 	Nodes, Volumes, Replicas int
 	// Agents: fence agents cover every node.
 	Agents bool
+	// Cloud: they are a cloud, which knows a machine by its provider ID alone.
+	Cloud bool
 	// Revokes: unpublish takes the access from a client at once, and the
 	// configuration says so. Otherwise a client that has it mounted holds on.
 	Revokes bool
@@ -90,6 +92,9 @@ func RandomSetup(r *rand.Rand) Setup {
 func (s Setup) String() string {
 	text := fmt.Sprintf("setup nodes=%d volumes=%d replicas=%d agents=%t revokes=%t single=%s lists=%s named-ids=%t lies=%t whole=%t",
 		s.Nodes, s.Volumes, s.Replicas, s.Agents, s.Revokes, s.Single, s.Lists, s.NamedIDs, s.Lies, s.Whole)
+	if s.Cloud {
+		text += " cloud=true"
+	}
 	if s.Spares {
 		text += " spares=true"
 	}
@@ -129,6 +134,8 @@ func parseSetup(words []string) (Setup, error) {
 			s.Replicas, err = strconv.Atoi(value)
 		case "agents":
 			s.Agents, err = strconv.ParseBool(value)
+		case "cloud":
+			s.Cloud, err = strconv.ParseBool(value)
 		case "revokes":
 			s.Revokes, err = strconv.ParseBool(value)
 		case "single":

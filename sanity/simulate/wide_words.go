@@ -41,7 +41,7 @@ func (w *World) releaseEvents(v *volume, emit func(Event)) {
 }
 
 func (w *World) mayRelease(v *volume, s *slot, e *ledger.Entry) bool {
-	used := slices.ContainsFunc(w.machines, func(m *machine) bool { return m.id == e.NodeID && v.mayWrite(m) })
+	used := slices.ContainsFunc(w.machines, func(m *machine) bool { return m.calledAs(e.NodeID) && v.mayWrite(m) })
 	return e.NodeName == s.name && e.State != fence.TakenOver && (!used || w.setup.Lies)
 }
 
