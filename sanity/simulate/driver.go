@@ -91,16 +91,16 @@ func (w *World) getVolume(r *spec.ControllerGetVolumeRequest) (any, error) {
 }
 
 // listed are the nodes to which the driver says that the volume is published.
-func (w *World) listed(v *volume) (ids []string) {
+func (w *World) listed(v *volume) []string {
 	switch w.setup.Lists {
 	case Truthfully:
-		ids = v.nodes()
+		return v.nodes()
 	case TooMany:
-		ids = slices.Clone(v.ever)
+		return slices.Clone(v.ever)
 	case Stale:
-		ids = slices.Clone(v.before)
+		return slices.Clone(v.before)
 	}
-	return ids
+	return nil
 }
 
 func (w *World) drivePublish(r *spec.ControllerPublishVolumeRequest) (any, error) {

@@ -26,6 +26,20 @@ func wideScript(t *testing.T, factory Factory, setup, script string) Result {
 	return Replay(t, factory, s, events, false)
 }
 
+// broken is a script and the rule that it breaks; empty: none.
+type broken struct{ script, rule string }
+
+// breakUnguarded replays scripts in which nobody guards.
+func breakUnguarded(t *testing.T, scripts map[string]broken) {
+	for name, c := range scripts {
+		t.Run(name, func(t *testing.T) {
+			if r := wideScript(t, withoutGuard, "", c.script); r.Rule != c.rule {
+				t.Errorf("breaks %q (%s), not %q", r.Rule, r.Violation, c.rule)
+			}
+		})
+	}
+}
+
 // gullible is a sidecar that binds every taint that it sees, however old, and takes it for
 // proof.
 type gullible struct {
@@ -103,7 +117,7 @@ func TestASlowListSaysWhatWasSoWhenItBegan(t *testing.T) {
 	const second = "serve r1 driver:publish/v1/n3-id1; serve r1 answer:publish/v1/n3; confirmed v1 n3; sync n3; status n3; verify v1 n3"
 	var took time.Duration
 	factory := func(_ context.Context, p Parts) (Sidecar, error) { return asking{passed{driverOf(p)}, &took}, nil }
-	for name, c := range map[string]struct{ script, rule string }{
+	for name, c := range map[string]broken{
 		"begun before the other had it": {"slow-lists; " + let + wanted + "publish r1 v1 n3; clock 12s; serve r1 driver:list; serve r1 driver:list; " + had + second, "R1"},
 		"not waited for":                {"slow-lists; " + let + wanted + "publish r1 v1 n3; clock 5s; serve r1 driver:list", "story"},
 	} {
@@ -120,24 +134,18 @@ func TestASlowListSaysWhatWasSoWhenItBegan(t *testing.T) {
 // and who takes two PersistentVolumes for two disks breaks R1.
 func TestASecondPersistentVolumeIsOfTheSameDisk(t *testing.T) {
 	const had = "another-pod v1 n2; restart-adc; strip-va v1 n1; attach v1 n2; publish r1 v1 n2; serve r1 driver:publish/v1/n2-id1; serve r1 answer:publish/v1/n2; confirmed v1 n2; sync n2; status n2; verify v1 n2"
-	for name, c := range map[string]struct{ script, rule string }{
+	breakUnguarded(t, map[string]broken{
 		"of one writer":                          {"second-pv v1 a-v1 one; " + had, "R1"},
 		"of many writers":                        {"second-pv v1 v1-b many; another-pod v1 n2; attach v1 n2; publish r1 v1 n2; serve r1 driver:publish/v1/n2-id1; serve r1 answer:publish/v1/n2; confirmed v1 n2; sync n2; status n2; verify v1 n2", "R1"},
 		"of a pod that waits, it is not dropped": {"second-pv v1 v1-b one; another-pod v1 n2; drop-pv v1", "story"},
 		"of nobody, it is":                       {"second-pv v1 v1-b one; drop-pv v1; second-pv v1 a-v1 many", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if r := wideScript(t, withoutGuard, "", c.script); r.Rule != c.rule {
-				t.Errorf("breaks %q (%s), not %q", r.Rule, r.Violation, c.rule)
-			}
-		})
-	}
+	})
 }
 
 // TestWhileAllAreAwayNothingIsDoneForANode: what was detached and judged meanwhile in another
 // world is not here; who comes back finds what kubelets and people have done.
 func TestWhileAllAreAwayNothingIsDoneForANode(t *testing.T) {
-	for name, c := range map[string]struct{ script, rule string }{
+	breakUnguarded(t, map[string]broken{
 		"no node is called unready":   {"away; cut-node n1; clock 60s; not-ready n1", "story"},
 		"nothing is attached":         {"force-delete-pod v1; schedule v1 n2; away; attach v1 n2", "story"},
 		"nothing is scheduled":        {"away; force-delete-pod v1; schedule v1 n2", "story"},
@@ -145,11 +153,5 @@ func TestWhileAllAreAwayNothingIsDoneForANode(t *testing.T) {
 		"a kubelet goes on":           {"away; delete-pod v1; sync n1; unmount v1 n1; status n1; end-pod v1; back", ""},
 		"a pod is moved by a person":  {"away; cut-node n1; force-delete-pod v1; strip-va v1 n1; back; start r1; schedule v1 n2; attach v1 n2; publish r1 v1 n2; serve r1 driver:publish/v1/n2-id1; serve r1 answer:publish/v1/n2; confirmed v1 n2; sync n2; status n2; verify v1 n2", "R1"},
 		"they are back when it heals": {"away; heal; crash r1; start r1", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if r := wideScript(t, withoutGuard, "", c.script); r.Rule != c.rule {
-				t.Errorf("breaks %q (%s), not %q", r.Rule, r.Violation, c.rule)
-			}
-		})
-	}
+	})
 }
