@@ -38,6 +38,8 @@ type Options struct {
 	Config []byte
 	// Failover: the configuration and the rights to move pods. Needs Enforce.
 	Failover bool
+	// SELinuxType of the sidecar; empty: as the attacher's securityContext says.
+	SELinuxType string
 	// HTTPPort of metrics and probes. 0: a free one, and none on hostNetwork.
 	HTTPPort int32
 	// Separate keeps the documents apart from the files (Result.Documents).
@@ -64,6 +66,8 @@ type Plan struct {
 	Volumes []corev1.Volume
 	// Annotations that are put on the workload (not on its pods).
 	Annotations map[string]string
+
+	seLinuxType string // as the options say
 
 	// Documents are applied with the workload: rights and configuration.
 	Documents []Document

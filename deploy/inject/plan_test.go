@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -113,28 +114,89 @@ func TestThePatchAndInjectAgree(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// The driver's socket lets in whom it lets in now: the sidecar is that user.
+// The driver's socket lets in whom it lets in now: the sidecar is that user, and
+// has no other right.
 func TestTheSidecarRunsAsTheAttacherDoes(t *testing.T) {
-	none := planOf(t, attacherOf("--csi-address=$(ADDRESS)"), nil).Sidecar.SecurityContext
-	if none.RunAsUser == nil || *none.RunAsUser != 0 || none.Capabilities != nil {
-		t.Errorf("an attacher as its image has it, which is root: %+v", none)
+	overrides := []corev1.Capability{"DAC_OVERRIDE"}
+	for name, c := range map[string]struct {
+		pod      *corev1.PodSecurityContext
+		scc      string
+		attacher *corev1.SecurityContext
+		user     *int64
+		adds     []corev1.Capability
+		says     string
+	}{
+		"the user of the image, which is root": {user: ptr(int64(0)), adds: overrides, says: "runs as root"},
+		"the pod's user":                       {pod: &corev1.PodSecurityContext{RunAsUser: ptr(int64(1000))}, says: "user 1000 of the pod"},
+		"the pod's user is root":               {pod: &corev1.PodSecurityContext{RunAsUser: ptr(int64(0))}, adds: overrides, says: "user 0 of the pod"},
+		"not root":                             {pod: &corev1.PodSecurityContext{RunAsNonRoot: ptr(true)}, says: "set runAsUser of both"},
+		"a user of its own": {
+			attacher: &corev1.SecurityContext{RunAsUser: ptr(int64(65532)), RunAsGroup: ptr(int64(7)), SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1"}},
+			user:     ptr(int64(65532)), says: "user 65532, as csi-attacher does",
+		},
+		"OpenShift gives the user":              {scc: "restricted-v2", says: "the SecurityContextConstraints restricted-v2"},
+		"a cluster's own constraints":           {scc: "storage-operators", says: "storage-operators"},
+		"OpenShift leaves the image's user":     {scc: "privileged", user: ptr(int64(0)), adds: overrides, says: "runs as root"},
+		"OpenShift, and a user that is written": {scc: "restricted-v2", attacher: &corev1.SecurityContext{RunAsUser: ptr(int64(5))}, user: ptr(int64(5)), says: "user 5"},
+		"privileged": {
+			attacher: &corev1.SecurityContext{Privileged: ptr(true), AllowPrivilegeEscalation: ptr(true), Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}},
+			user:     ptr(int64(0)), adds: overrides, says: "runs as root",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := attacherOf("--csi-address=$(ADDRESS)")
+			a.SecurityContext = c.attacher
+			p := planOf(t, a, func(w *Workload) {
+				w.Template.Spec.SecurityContext = c.pod
+				if c.scc != "" {
+					w.Template.Annotations = map[string]string{"openshift.io/required-scc": c.scc}
+				}
+			})
+			want := &corev1.SecurityContext{
+				RunAsUser: c.user, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: c.adds},
+				AllowPrivilegeEscalation: ptr(false), ReadOnlyRootFilesystem: ptr(true),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			}
+			if c.attacher != nil {
+				want.RunAsGroup, want.SELinuxOptions = c.attacher.RunAsGroup, c.attacher.SELinuxOptions
+			}
+			if got := p.Sidecar.SecurityContext; !reflect.DeepEqual(got, want) {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+			if !strings.Contains(said(p.Findings), c.says) {
+				t.Errorf("%q is not said:\n%s", c.says, said(p.Findings))
+			}
+		})
 	}
-	pod := planOf(t, attacherOf("--csi-address=$(ADDRESS)"), func(w *Workload) {
-		w.Template.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr(int64(1000))}
-	}).Sidecar.SecurityContext
-	if pod.RunAsUser != nil {
-		t.Errorf("the pod chooses the user: %+v", pod)
+}
+
+// On nodes that enforce SELinux a process without the label cannot connect to the
+// socket of a privileged one in a folder of the node. It is asked for, and kept.
+func TestASELinuxTypeIsAskedForAndNotInherited(t *testing.T) {
+	privileged := func(folder bool) (*corev1.Container, func(*Workload)) {
+		a := attacherOf("--csi-address=$(ADDRESS)")
+		a.SecurityContext = &corev1.SecurityContext{Privileged: ptr(true)}
+		return a, func(w *Workload) {
+			if folder {
+				w.Template.Spec.Volumes = []corev1.Volume{{Name: "socket-dir", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/lib/x"}}}}
+			}
+		}
 	}
-	nonRoot := planOf(t, attacherOf("--csi-address=$(ADDRESS)"), func(w *Workload) {
-		w.Template.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: ptr(true)}
-	})
-	if s := nonRoot.Sidecar.SecurityContext; s.RunAsUser != nil || !strings.Contains(said(nonRoot.Findings), "set runAsUser of both") {
-		t.Errorf("root where the pod forbids it: %+v", s)
+	for _, folder := range []bool{false, true} {
+		a, change := privileged(folder)
+		p := planOf(t, a, change)
+		if p.Sidecar.SecurityContext.SELinuxOptions != nil || strings.Contains(said(p.Findings), "--selinux-type spc_t") != folder {
+			t.Errorf("in a folder of the node %t: %+v\n%s", folder, p.Sidecar.SecurityContext, said(p.Findings))
+		}
 	}
-	a := attacherOf("--csi-address=$(ADDRESS)")
-	a.SecurityContext = &corev1.SecurityContext{RunAsUser: ptr(int64(65532)), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
-	if s := planOf(t, a, nil).Sidecar.SecurityContext; *s.RunAsUser != 65532 || s.AllowPrivilegeEscalation != nil || len(s.Capabilities.Drop) != 1 {
-		t.Errorf("not a copy: %+v", s)
+	f := inputs(t, "cases")["hostnetwork"]
+	text, _ := once(t, f, Options{SELinuxType: "spc_t"})
+	if !strings.Contains(string(text), "type: spc_t") {
+		t.Errorf("not there:\n%s", text)
+	}
+	again, _ := once(t, File{f.Name, text}, Options{})
+	if string(again) != string(text) {
+		t.Errorf("not kept:\n%s", again)
 	}
 }
 

@@ -15,6 +15,9 @@ func (o Options) or(before Options) Options {
 	if o.Image == "" {
 		o.Image = before.Image
 	}
+	if o.SELinuxType == "" {
+		o.SELinuxType = before.SELinuxType
+	}
 	if o.Mode == "" && o.Config == nil && !o.Failover {
 		o.Mode, o.Failover, o.Config = before.Mode, before.Failover, before.Config
 	}
@@ -43,7 +46,7 @@ func previous(files []File) (map[string]Options, error) {
 			return nil, errors.New(m.where + ": " + err.Error())
 		}
 		for _, r := range all {
-			before := Options{Image: r.Image, Mode: r.Mode, Failover: r.Failover}
+			before := Options{Image: r.Image, SELinuxType: r.SELinuxType, Mode: r.Mode, Failover: r.Failover}
 			if len(all) == 1 {
 				before.Driver, before.Config = r.Driver, configOf(found, r)
 			}

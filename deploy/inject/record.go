@@ -23,6 +23,7 @@ type record struct {
 	Failover       bool                 `json:"failover,omitempty"`
 	Container      string               `json:"container"`
 	Image          string               `json:"image"`
+	SELinuxType    string               `json:"seLinuxType,omitempty"`
 	Volumes        []string             `json:"volumes"`
 	Command        []string             `json:"command,omitempty"`
 	Args           []string             `json:"args,omitempty"`
@@ -32,7 +33,7 @@ type record struct {
 func (p *Plan) record() (map[string]string, error) {
 	r := record{
 		Driver: p.Driver, Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Mode: p.Mode, Failover: p.Failover,
-		Container: p.Sidecar.Name, Image: p.Sidecar.Image,
+		Container: p.Sidecar.Name, Image: p.Sidecar.Image, SELinuxType: p.seLinuxType,
 		Command: p.Attacher.CommandBefore, Args: p.Attacher.ArgsBefore, Mounts: p.Attacher.VolumeMountsBefore,
 	}
 	for _, v := range p.Volumes {

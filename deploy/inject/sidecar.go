@@ -69,7 +69,7 @@ func (p *Plan) addSidecar(w *Workload, a *attacher, o Options) error {
 	setArg(c, "listen", folder+"/csi.sock")
 	p.elect(c, w, a)
 	p.serveHTTP(c, &w.Template.Spec, o)
-	p.likeAttacher(c, &w.Template.Spec, a)
+	p.likeAttacher(c, w, a, o)
 	p.reachAPI(c, a)
 	p.Sidecar = *c
 	p.pointAttacher(a, socketVolume+suffix, folder)
@@ -184,22 +184,34 @@ func freePort(pod *corev1.PodSpec, want int32) int32 {
 	return want
 }
 
-// likeAttacher gives the sidecar the attacher's user and rights: whom the
-// driver's socket lets in, it lets in from the sidecar too. Capabilities are
-// not dropped beyond that: root connects to the socket of another user only with
-// CAP_DAC_OVERRIDE. The other way round nothing is needed: our socket is in a
-// folder that everybody may enter, and lets every user connect.
-func (p *Plan) likeAttacher(c *corev1.Container, pod *corev1.PodSpec, a *attacher) {
-	if a.SecurityContext != nil {
-		c.SecurityContext = a.SecurityContext.DeepCopy()
-		p.say("%s: securityContext as in %s", c.Name, a.Name)
-	} else {
-		c.SecurityContext.Capabilities = nil
-		if pod.SecurityContext != nil && pod.SecurityContext.SeccompProfile != nil {
-			c.SecurityContext.SeccompProfile = nil // the pod's holds
-		}
+// likeAttacher runs the sidecar as the attacher's user and group and under its
+// SELinux label: whom the driver's socket lets in, it lets in from the sidecar
+// too. No other right of the attacher is taken over. The other way round nothing
+// is needed: our socket is in a folder that everybody may enter, and lets every
+// user connect.
+func (p *Plan) likeAttacher(c *corev1.Container, w *Workload, a *attacher, o Options) {
+	ours, pods, theirs := c.SecurityContext, w.Template.Spec.SecurityContext, a.SecurityContext
+	if pods == nil {
+		pods = &corev1.PodSecurityContext{}
 	}
-	ours, pods := c.SecurityContext, pod.SecurityContext
+	if theirs == nil {
+		theirs = &corev1.SecurityContext{}
+	}
+	ours.RunAsUser, ours.RunAsGroup, ours.RunAsNonRoot = theirs.RunAsUser, theirs.RunAsGroup, theirs.RunAsNonRoot
+	ours.SELinuxOptions = theirs.SELinuxOptions
+	if pods.SeccompProfile != nil {
+		ours.SeccompProfile = nil // the pod's holds
+	}
+	p.labelled(c, w, a, o)
+	if p.isRoot(c, w, a) {
+		// Root connects to the socket of another user only with it.
+		ours.Capabilities.Add = []corev1.Capability{"DAC_OVERRIDE"}
+	}
+}
+
+// isRoot says as whom the sidecar runs, and whether that is root for sure.
+func (p *Plan) isRoot(c *corev1.Container, w *Workload, a *attacher) bool {
+	ours, pods := c.SecurityContext, w.Template.Spec.SecurityContext
 	if pods == nil {
 		pods = &corev1.PodSecurityContext{}
 	}
@@ -207,17 +219,52 @@ func (p *Plan) likeAttacher(c *corev1.Container, pod *corev1.PodSpec, a *attache
 	if nonRoot == nil {
 		nonRoot = pods.RunAsNonRoot
 	}
-	switch {
+	switch scc := w.Template.Annotations[requiredSCC]; {
 	case ours.RunAsUser != nil:
 		p.say("%s: runs as user %d, as %s does", c.Name, *ours.RunAsUser, a.Name)
+		return *ours.RunAsUser == 0
 	case pods.RunAsUser != nil:
 		p.say("%s: runs as user %d of the pod, as %s does", c.Name, *pods.RunAsUser, a.Name)
+		return *pods.RunAsUser == 0
+	case scc != "" && !slices.Contains(imagesUser, scc):
+		p.say("%s: runs as the user that OpenShift gives to all containers of the pod, which requires the SecurityContextConstraints %s", c.Name, scc)
+		return false
 	case nonRoot != nil && *nonRoot:
 		p.say("%s: %s runs as the user of its image, which is not root and not in the manifest; if the driver's socket refuses csi-fencepost, set runAsUser of both", c.Name, a.Name)
-	default:
-		root := int64(0)
-		ours.RunAsUser = &root
-		p.say("%s: runs as root: %s runs as the user of its image, which is root in external-attacher's", c.Name, a.Name)
+		return false
+	}
+	root := int64(0)
+	ours.RunAsUser = &root
+	p.say("%s: runs as root: %s runs as the user of its image, which is root in external-attacher's", c.Name, a.Name)
+	return true
+}
+
+// requiredSCC is the annotation of a pod that names the SecurityContextConstraints
+// of OpenShift by which it is admitted.
+const requiredSCC = "openshift.io/required-scc"
+
+// imagesUser are those of OpenShift's own that leave a container the user of its
+// image. Each other one gives it a user of its namespace, and refuses a pod that
+// asks for root.
+var imagesUser = []string{"anyuid", "hostmount-anyuid", "hostmount-anyuid-v2", "privileged"}
+
+// labelled gives the sidecar the SELinux type that was asked for. Only a privileged
+// attacher has one that nobody wrote down, and needs it where its driver's socket
+// is in a folder of the node.
+func (p *Plan) labelled(c *corev1.Container, w *Workload, a *attacher, o Options) {
+	ours, theirs := c.SecurityContext, a.SecurityContext
+	onNode := slices.ContainsFunc(w.Template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == a.mount.Name && v.HostPath != nil })
+	switch {
+	case o.SELinuxType != "":
+		options := corev1.SELinuxOptions{}
+		if ours.SELinuxOptions != nil {
+			options = *ours.SELinuxOptions
+		}
+		options.Type, p.seLinuxType = o.SELinuxType, o.SELinuxType
+		ours.SELinuxOptions = &options
+		p.say("%s: SELinux type %s, as --selinux-type says", c.Name, o.SELinuxType)
+	case theirs != nil && theirs.Privileged != nil && *theirs.Privileged && onNode:
+		p.say("%s: %s is privileged, csi-fencepost is not. The driver's socket is in a folder of the node: where the nodes enforce SELinux, --selinux-type spc_t is what it needs to connect", c.Name, a.Name)
 	}
 }
 

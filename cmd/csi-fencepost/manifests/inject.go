@@ -79,6 +79,7 @@ func parseInjectFlags(args []string) (*injectFlags, error) {
 	f.set.StringVar(&f.mode, "mode", "", "Observe or Enforce. Default: what the driver's profile proposes.")
 	f.set.BoolVar(&f.options.Failover, "failover", false, "Let csi-fencepost taint fenced nodes and move their pods, and give it the rights to. Needs mode Enforce.")
 	f.set.StringVar(&f.config, "config", "", "A configuration file of your own, in place of --mode and --failover.")
+	f.set.StringVar(&f.options.SELinuxType, "selinux-type", "", "The SELinux type of the sidecar, such as spc_t, where nodes enforce SELinux and the driver's socket is in a folder of theirs.")
 	f.set.Int32Var(&f.options.HTTPPort, "http-port", 0, "The port of metrics and probes. Default: a free one; none for a pod on its node's network.")
 	f.addAs()
 	if err := f.parse(args); err != nil {
