@@ -65,8 +65,8 @@ func (p *Plan) configure(o Options) error {
 	if o.Config == nil {
 		p.Mode = o.Mode
 		if p.Mode == "" {
-			p.Mode = p.Profile.Mode()
-			p.say("mode %s, as the profile %q proposes; --mode chooses another one", p.Mode, p.Profile.Name)
+			p.Mode = config.Observe
+			p.say("mode Observe, to begin with: it refuses nothing, and says what Enforce would have refused; --mode Enforce chooses that")
 		}
 		if o.Failover && p.Mode != config.Enforce {
 			return errors.New("--failover needs --mode Enforce: what moves pods has to guard their volumes")
@@ -87,7 +87,45 @@ func (p *Plan) configure(o Options) error {
 	if len(c.Fencing.Levels) > 0 {
 		p.say("the configuration names fence agents: mount the files with their credentials into %s", sidecarName)
 	}
+	if p.Mode == config.Enforce {
+		p.say("mode Enforce: %s", unblocks(c))
+	}
 	return p.addDocuments(text)
+}
+
+// unblocks says what lets the volumes of a node go that died without a word, and
+// what waits for a person.
+func unblocks(c *config.Configuration) string {
+	var proofs []string
+	for _, source := range []struct {
+		on   bool
+		text string
+	}{
+		{len(c.Fencing.Levels) > 0, "a reading of the fence agents that the machine is off"},
+		{c.Driver.UnpublishRevokesAccess, "the driver's unpublish, which cuts the node off"},
+		{c.Evidence.CloudShutdownTaint, "the cloud's shutdown taint"},
+		{c.Evidence.NodeDeleted, "the deletion of the Node"},
+		{c.Evidence.FenceAgentsRemediation || c.Evidence.SelfNodeRemediation, "a remediation of medik8s"},
+	} {
+		if source.on {
+			proofs = append(proofs, source.text)
+		}
+	}
+	var words []string
+	if c.Evidence.OutOfServiceTaint {
+		words = append(words, "the out-of-service taint")
+	}
+	if c.Evidence.OperatorConfirmation {
+		words = append(words, "csi-fencepost fence confirm NODE")
+	}
+	said := "nobody's word counts"
+	if len(words) > 0 {
+		said = "a person's word: " + strings.Join(words, " or ")
+	}
+	if len(proofs) == 0 {
+		return "the volumes of a node that dies, or vanishes, wait for " + said + ". Nothing in this configuration proves by itself that a node is off: fence agents do (fencing.levels, docs/EVIDENCE.md)"
+	}
+	return "the volumes of a node that dies, or vanishes, move with " + strings.Join(proofs, ", or ") + "; without, they wait for " + said
 }
 
 // addDocuments: the rights for mode and failover, and the ConfigMap.

@@ -4,8 +4,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/csi-fencepost/csi-fencepost/fence/config"
 )
 
 // A Known is what is known of one property: Unknown unless a source says so.
@@ -47,15 +45,6 @@ type Profile struct {
 	TaintFirst Fact
 	// Notes are what a person should know before Enforce.
 	Notes []string
-}
-
-// Mode is what is proposed to begin with: Enforce for a driver of which is known
-// that it publishes, Observe for any other.
-func (p *Profile) Mode() config.Mode {
-	if p.Publishes.Known == Yes {
-		return config.Enforce
-	}
-	return config.Observe
 }
 
 // For returns the profile of the driver of that name, or the one of an unknown

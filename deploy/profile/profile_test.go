@@ -3,8 +3,6 @@ package profile
 import (
 	"strings"
 	"testing"
-
-	"github.com/csi-fencepost/csi-fencepost/fence/config"
 )
 
 // What is not known takes the safe answer, and what is known says from where.
@@ -39,17 +37,7 @@ func TestNamesAndImagesAreOfOneProfileOnly(t *testing.T) {
 	}
 }
 
-// Enforce on a driver of which nothing is known could keep its volumes from
-// moving for a reason that nobody foresaw.
-func TestAnUnknownDriverBeginsInObserve(t *testing.T) {
-	for driver, want := range map[string]config.Mode{
-		"ebs.csi.aws.com": config.Enforce, "csi.hetzner.cloud": config.Enforce,
-		"hostpath.csi.k8s.io": config.Observe, "array.example.com": config.Observe,
-	} {
-		if got := For(driver).Mode(); got != want {
-			t.Errorf("%s: %s, want %s", driver, got, want)
-		}
-	}
+func TestNothingIsClaimedOfAnUnknownDriver(t *testing.T) {
 	if p := For("array.example.com"); p.RevokesAccess.Known != Unknown || len(p.Notes) == 0 || !strings.Contains(p.Notes[0], "Observe") {
 		t.Errorf("%+v", p)
 	}

@@ -26,9 +26,9 @@ var injected = []scenario{
 	},
 	{
 		name: "injected-obs",
-		rule: "R5: injected for a driver that nobody knows, csi-fencepost forwards everything, and says what Enforce would have refused",
+		rule: "R5: injected as nobody chose otherwise, csi-fencepost forwards everything, and says what Enforce would have refused",
 		options: bed.StageOptions{Manifests: func(s *bed.Stage) []byte {
-			return inject(s, `mode Observe, as the profile "unknown driver" proposes`)
+			return inject(s, "mode Observe, to begin with")
 		}},
 		guardedOnly: true,
 		story:       observed,
@@ -45,7 +45,7 @@ func inject(s *bed.Stage, says string, flags ...string) []byte {
 	}
 	names := strings.NewReplacer("hostpath.example.com", s.Driver, "namespace: storage\n", "namespace: "+s.Name+"\n")
 	file := s.Write("hostpath.yaml", names.Replace(string(vendors)), 0o644)
-	cmd := exec.CommandContext(s.T.Context(), s.Bed.Fencepost, append([]string{"inject", "-f", file}, flags...)...)
+	cmd := exec.CommandContext(s.T.Context(), s.Bed.Fencepost, append([]string{"inject", "-f", file, "--image=csi-fencepost:dev"}, flags...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
