@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // architectures are those of the nodes on which controllers run.
@@ -16,10 +17,14 @@ var architectures = []string{"amd64", "arm64"}
 // that somebody has made for themselves.
 func (r release) compile(ctx context.Context, arch, work string) ([]byte, error) {
 	output := filepath.Join(work, arch)
+	flags := "-ldflags=-s -w -X main.version=" + r.version
+	if strings.Contains(r.name, "/") { // its registry: inject names this image
+		flags += " -X github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/manifests.releasedImage=" + r.name + ":" + r.version
+	}
 	// The tag: see the Makefile's build. -s -w: no symbol tables, which only
 	// debuggers read; stack traces keep their lines.
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-tags=grpcnotrace",
-		"-ldflags=-s -w -X main.version="+r.version, "-o", output, "./cmd/csi-fencepost")
+		flags, "-o", output, "./cmd/csi-fencepost")
 	cmd.Dir = r.source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch,
 		"GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOFIPS140=off", "GOWORK=off")

@@ -24,7 +24,10 @@ import (
 	"time"
 )
 
-const testVersion = "v0.0.1-test"
+const (
+	testName    = "registry.example.com/csi-fencepost"
+	testVersion = "v0.0.1-test"
+)
 
 var testFolder string
 
@@ -44,7 +47,7 @@ var built = sync.OnceValues(func() (string, error) { return build("../..", "firs
 
 func build(source, name string) (string, error) {
 	folder := filepath.Join(testFolder, name)
-	return folder, run(context.Background(), []string{"-source", source, "-o", folder, "-version", testVersion, "-date", "1700000000"}, io.Discard)
+	return folder, run(context.Background(), []string{"-source", source, "-o", folder, "-name", testName, "-version", testVersion, "-date", "1700000000"}, io.Discard)
 }
 
 func folder(t *testing.T) string {
@@ -257,6 +260,10 @@ func TestTheProgramOfTheImageRuns(t *testing.T) {
 			want := fmt.Sprintf("csi-fencepost %s %s linux/%s\n", testVersion, info.GoVersion, runtime.GOARCH)
 			if err != nil || string(out) != want {
 				t.Errorf("it says %q, want %q: %v", out, want, err)
+			}
+			inject := exec.Command(path, "inject", "-f", "../../sanity/kubeapi/testdata/vendor.yaml")
+			if out, err := inject.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("image: "+testName+":"+testVersion+"\n")) {
+				t.Errorf("inject does not name the image of its own release: %v\n%s", err, out)
 			}
 			ran = true
 		}

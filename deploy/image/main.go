@@ -55,7 +55,7 @@ func parse(args []string) (release, error) {
 	fs := flag.NewFlagSet("image", flag.ContinueOnError)
 	fs.StringVar(&r.source, "source", ".", "The folder of the main module.")
 	fs.StringVar(&r.output, "o", "bin/dist", "The folder for what is built.")
-	fs.StringVar(&r.name, "name", "csi-fencepost", "The name of the image, with the registry if it is known, without a tag.")
+	fs.StringVar(&r.name, "name", "csi-fencepost", "The name of the image, with the registry if it is known, without a tag. With the registry it is what the program's inject puts in.")
 	fs.StringVar(&r.version, "version", "dev", "The version, which is also the image's tag.")
 	fs.StringVar(&date, "date", date, "The date that stands in what is built, in seconds since 1970: that of the commit. 0 by default, or SOURCE_DATE_EPOCH.")
 	fs.StringVar(&r.certificates, "certificates", "", "A file of CA certificates for the image. The program itself needs none: the API server's comes with the service account.")

@@ -33,7 +33,10 @@ type Options struct {
 	// Namespace of workloads that name none.
 	Namespace string
 	Image     string
-	Mode      config.Mode
+	// OwnImage is that of the release that asks. It is taken where nobody has named
+	// one.
+	OwnImage string
+	Mode     config.Mode
 	// Config is a whole configuration file, in place of the profile's.
 	Config []byte
 	// Failover: the configuration and the rights to move pods. Needs Enforce.
@@ -61,6 +64,9 @@ type Plan struct {
 	// Attacher is the container that is changed, by name, with the whole of
 	// what is changed in it. Nothing else of it changes.
 	Attacher Attacher
+	// NoImage: nobody has named one, and the sidecar has that of
+	// deploy/sidecar/patch.yaml, which no registry has.
+	NoImage bool
 	// Sidecar is appended to the containers, Volumes to the volumes.
 	Sidecar corev1.Container
 	Volumes []corev1.Volume

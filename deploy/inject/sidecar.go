@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -61,8 +62,10 @@ func (p *Plan) addSidecar(w *Workload, a *attacher, o Options) error {
 		p.Volumes[i].Name += suffix
 	}
 	c.Name += suffix
-	if o.Image != "" {
-		c.Image = o.Image
+	if image := cmp.Or(o.Image, o.OwnImage); image != "" {
+		c.Image = image
+	} else {
+		p.NoImage = true
 	}
 	c.VolumeMounts = sidecarMounts(c, a, suffix, folder)
 	setArg(c, "csi-address", a.socket)

@@ -32,6 +32,10 @@ func Load(path string) (*Configuration, error) {
 }
 
 func read(path string) ([]byte, error) {
+	// A pipe that nobody writes to is never opened.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ func TestHelmRendersWhatInjectWrites(t *testing.T) {
 		args []string
 	}{
 		"Helm 3": {helm3Tool, []string{"--post-renderer", "csi-fencepost", "--post-renderer-args", "inject",
-			"--post-renderer-args", "--namespace=storage", "--post-renderer-args", "--mode=Enforce"}},
-		"Helm 4": {helmTool, []string{"--post-renderer", "fencepost", "--post-renderer-args", "--namespace=storage", "--post-renderer-args", "--mode=Enforce"}},
+			"--post-renderer-args", "--namespace=storage", "--post-renderer-args", "--mode=Enforce", "--post-renderer-args", "--image=csi-fencepost:dev"}},
+		"Helm 4": {helmTool, []string{"--post-renderer", "fencepost", "--post-renderer-args", "--namespace=storage", "--post-renderer-args", "--mode=Enforce", "--post-renderer-args", "--image=csi-fencepost:dev"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			helm, env := c.helm.build(t), helmHome(t)

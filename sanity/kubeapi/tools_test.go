@@ -79,5 +79,8 @@ func mustOutput(t *testing.T, env []string, stdin []byte, program string, args .
 // csiFencepost runs the program under test.
 func csiFencepost(t *testing.T, stdin []byte, args ...string) []byte {
 	t.Helper()
+	if args[0] == "inject" {
+		args = append(args, "--image=csi-fencepost:dev")
+	}
 	return mustOutput(t, nil, stdin, whole.bed.Fencepost, args...)
 }

@@ -58,9 +58,9 @@ const injectHelp = `csi-fencepost inject puts the sidecar into the controller po
 manifests and writes them with csi-fencepost between external-attacher and the driver. Every other
 line stays as it is. What it chose, and why, goes to standard error.
 
-  csi-fencepost inject -f driver.yaml | kubectl apply -f -
-  kubectl get deployment,csidriver -n NAMESPACE -o yaml | csi-fencepost inject
-  csi-fencepost inject -f manifests/ -o manifests/`
+  csi-fencepost inject -f driver.yaml --image IMAGE | kubectl apply -f -
+  csi-fencepost inject -f manifests/ -o manifests/
+  csi-fencepost inject -f driver.yaml --check`
 
 // injectFlags are the flags of `csi-fencepost inject`.
 type injectFlags struct {
@@ -75,8 +75,8 @@ func parseInjectFlags(args []string) (*injectFlags, error) {
 	f := &injectFlags{manifestFlags: newManifestFlags("inject", injectHelp)}
 	f.set.StringVar(&f.options.Driver, "driver", "", "The driver's name, as in its CSIDriver object. Needed where the manifests do not tell; chooses one of several.")
 	f.set.StringVarP(&f.options.Namespace, "namespace", "n", "", "The namespace of workloads that name none.")
-	f.set.StringVar(&f.options.Image, "image", "", "The image of csi-fencepost.")
-	f.set.StringVar(&f.mode, "mode", "", "Observe or Enforce. Default: what the driver's profile proposes.")
+	f.set.StringVar(&f.options.Image, "image", "", "The image of csi-fencepost, such as registry.example.com/csi-fencepost:v1.0.0. A released build knows its own; later runs keep what was named.")
+	f.set.StringVar(&f.mode, "mode", "", "Observe (the default, to begin with) or Enforce.")
 	f.set.BoolVar(&f.options.Failover, "failover", false, "Let csi-fencepost taint fenced nodes and move their pods, and give it the rights to. Needs mode Enforce.")
 	f.set.StringVar(&f.config, "config", "", "A configuration file of your own, in place of --mode and --failover.")
 	f.set.StringVar(&f.options.SELinuxType, "selinux-type", "", "The SELinux type of the sidecar, such as spc_t, where nodes enforce SELinux and the driver's socket is in a folder of theirs.")
@@ -98,7 +98,7 @@ func (f *injectFlags) complete() (err error) {
 	case f.options.HTTPPort < 0 || f.options.HTTPPort > 65535:
 		return f.set.Wrong("--http-port is %d: it has to be between 1 and 65535", f.options.HTTPPort)
 	}
-	f.options.Separate = f.output != ""
+	f.options.Separate, f.options.OwnImage = f.output != "", releasedImage
 	if f.config == "" {
 		return nil
 	}
@@ -130,7 +130,25 @@ func runInject(_ context.Context, args []string, stdout, stderr io.Writer) error
 	if err != nil {
 		return err
 	}
+	if err := needsImage(result); err != nil && !f.check {
+		return err
+	}
 	return f.finish(files, result, stdout, stderr)
+}
+
+// releasedImage is the image of the release that this program is of: deploy/image
+// writes it in, where the name has a registry. Empty in any other build.
+var releasedImage string
+
+// needsImage is the error of a run in which nobody named the image: a Deployment
+// that rolls keeps its pods then, a StatefulSet's only one is gone.
+func needsImage(r *inject.Result) error {
+	for _, p := range r.Plans {
+		if p.NoImage {
+			return fmt.Errorf("%s: no image is named, and this build is of no release that has one: name it with --image registry.example.com/csi-fencepost:VERSION. `make image` builds it; https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/INSTALL.md#the-image says how it gets into your registry", p.Where)
+		}
+	}
+	return nil
 }
 
 const uninjectHelp = `csi-fencepost uninject takes out of manifests what csi-fencepost inject has put in.
@@ -184,11 +202,32 @@ func (f *manifestFlags) read() (files []inject.File, err error) {
 
 func readManifest(name string) (inject.File, error) {
 	if name == "-" {
-		text, err := io.ReadAll(stdin)
+		text, err := readAll("standard input", stdin)
 		return inject.File{Name: "standard input", Text: text}, err
 	}
-	text, err := os.ReadFile(name)
+	f, err := os.Open(name)
+	if err != nil {
+		return inject.File{}, err
+	}
+	defer f.Close()
+	// A pipe is what a shell gives for <(helm template ...).
+	if info, err := f.Stat(); err == nil && info.Mode()&os.ModeDevice != 0 {
+		return inject.File{}, fmt.Errorf("%s is a device: -f takes a file of manifests, or a folder of them", name)
+	}
+	text, err := readAll(name, f)
 	return inject.File{Name: name, Text: text}, err
+}
+
+// maxManifest is far above the largest manifest of a driver, 1 MiB, in bytes.
+const maxManifest = 64 << 20
+
+// readAll reads to the end, which has to come.
+func readAll(name string, r io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
+	if err == nil && len(text) > maxManifest {
+		err = fmt.Errorf("%s is larger than %d MiB: no manifest is", name, maxManifest>>20)
+	}
+	return text, err
 }
 
 // manifestsIn a folder, not in its folders, as kubectl takes them.
@@ -277,6 +316,13 @@ func (f *manifestFlags) write(before []inject.File, r *inject.Result, stderr io.
 			return fmt.Errorf("two files would be written to %s: give -f one folder at a time", name)
 		}
 		seen[name] = true
+		if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
+			what := "no regular file"
+			if info.Mode()&os.ModeSymlink != 0 {
+				what = "a symbolic link"
+			}
+			return fmt.Errorf("%s is %s: nothing is written; name another folder with -o, or take it away", name, what)
+		}
 	}
 	for _, file := range files {
 		name := filepath.Join(f.output, filepath.Base(file.Name))

@@ -44,6 +44,9 @@ func (f *injectFlags) writeAs(files []inject.File, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
+	if err := needsImage(result); err != nil {
+		return err
+	}
 	for _, finding := range result.Findings {
 		fmt.Fprintln(stderr, finding)
 	}

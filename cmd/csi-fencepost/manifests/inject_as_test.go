@@ -17,7 +17,7 @@ const vendorManifests = "../../../sanity/kubeapi/testdata/vendor.yaml"
 func TestInjectAsLeavesTheManifestsAlone(t *testing.T) {
 	before := clitest.ReadFile(t, "sanity/kubeapi/testdata/vendor.yaml")
 	var stdout, stderr bytes.Buffer
-	if code := cli.Run(t.Context(), Commands(), []string{"inject", "-f", vendorManifests, "--as-policy"}, &stdout, &stderr); code != cli.ExitOK {
+	if code := cli.Run(t.Context(), Commands(), []string{"inject", "-f", vendorManifests, "--as-policy", named}, &stdout, &stderr); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
 	for _, want := range []string{"kind: MutatingAdmissionPolicy\n", "kind: ValidatingAdmissionPolicy\n", "kind: ConfigMap\n", "kind: ClusterRole\n"} {
@@ -30,7 +30,7 @@ func TestInjectAsLeavesTheManifestsAlone(t *testing.T) {
 	}
 	folder := filepath.Join(t.TempDir(), "a", "component")
 	stdout.Reset()
-	if code := cli.Run(t.Context(), Commands(), []string{"inject", "-f", vendorManifests, "--as-kustomize", folder}, &stdout, &stderr); code != cli.ExitOK || stdout.Len() > 0 {
+	if code := cli.Run(t.Context(), Commands(), []string{"inject", "-f", vendorManifests, "--as-kustomize", folder, named}, &stdout, &stderr); code != cli.ExitOK || stdout.Len() > 0 {
 		t.Fatalf("exit code %d: %s%s", code, &stdout, &stderr)
 	}
 	for name, want := range map[string]string{"kustomization.yaml": "kind: Component\n", "fencepost.yaml": "kind: ConfigMap\n"} {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
@@ -36,6 +37,9 @@ spec:
       - name: s
         emptyDir: {}
 `
+
+// named is the flag that the first run needs.
+const named = "--image=registry.example.com/csi-fencepost:v1"
 
 // manifestFolder has the manifest, and a file that is none.
 func manifestFolder(t *testing.T) string {
@@ -87,7 +91,7 @@ func TestInjectReadsStandardInputAndSaysWhatItChose(t *testing.T) {
 
 func TestInjectChangesAFolderInPlaceAndBack(t *testing.T) {
 	folder := manifestFolder(t)
-	stdout, stderr := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, "-o", folder)
+	stdout, stderr := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, "-o", folder, named)
 	if stdout != "" {
 		t.Errorf("printed %s", stdout)
 	}
@@ -129,7 +133,7 @@ func TestInjectTakesAnOwnConfiguration(t *testing.T) {
 	if err := os.WriteFile(own, []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\nmode: Enforce # mine\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	stdout, _ := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, "--config", own)
+	stdout, _ := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, "--config", own, named)
 	clitest.Says(t, stdout, "    mode: Enforce # mine\n", "name: csi-fencepost-enforce\n")
 	_, stderr := clitest.Line(t, Commands(), cli.ExitUsage, "inject", "-f", folder, "--config", own, "--failover")
 	clitest.Says(t, stderr, "--config says mode and failover itself")
@@ -162,9 +166,75 @@ func TestInjectSaysWhatIsWrongWithItsInput(t *testing.T) {
 	}
 }
 
+// A Deployment that rolls keeps its pods where the new image is not there; of a
+// StatefulSet the only one is gone.
+func TestInjectNeedsAnImageThatSomebodyNamed(t *testing.T) {
+	folder := manifestFolder(t)
+	for _, args := range [][]string{{}, {"-o", folder}, {"--as-policy"}, {"--as-kustomize", filepath.Join(folder, "component")}} {
+		stdout, stderr := clitest.Line(t, Commands(), cli.ExitFailure, append([]string{"inject", "-f", folder}, args...)...)
+		clitest.Says(t, stderr, "no image is named", "--image registry.example.com/csi-fencepost:VERSION", "INSTALL.md#the-image")
+		if stdout != "" || fileText(t, folder, "controller.yaml") != vendorManifest {
+			t.Errorf("%q: printed or written all the same: %s", args, stdout)
+		}
+	}
+	releasedImage = "registry.example.com/released:v7"
+	t.Cleanup(func() { releasedImage = "" })
+	stdout, _ := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder)
+	clitest.Says(t, stdout, "image: registry.example.com/released:v7")
+	stdout, _ = clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, named)
+	clitest.Says(t, stdout, "image: registry.example.com/csi-fencepost:v1")
+}
+
+// What is no file has no end, or none that anybody waits for.
+func TestWhatIsReadHasAnEnd(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "config.yaml")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	large := filepath.Join(t.TempDir(), "large.yaml")
+	if err := os.WriteFile(large, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(large, maxManifest+1); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"/dev/zero is a device":                 {"-f", "/dev/zero"},
+		pipe + " is no regular file":            {"-f", manifestFolder(t), named, "--config", pipe},
+		large + " is larger than 64 MiB":        {"-f", large},
+		"standard input is larger than 64 MiB":  {"-f", "-"},
+		large + " is larger than 1048576 bytes": {"-f", manifestFolder(t), named, "--config", large},
+	} {
+		stdin = zeros{}
+		t.Cleanup(func() { stdin = os.Stdin })
+		_, stderr := clitest.Line(t, Commands(), cli.ExitFailure, append([]string{"inject"}, args...)...)
+		clitest.Says(t, stderr, want)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// Whoever may write the folder chooses no other file for us to write.
+func TestNothingIsWrittenThroughALink(t *testing.T) {
+	folder, elsewhere := manifestFolder(t), filepath.Join(t.TempDir(), "elsewhere")
+	if err := os.WriteFile(elsewhere, []byte("as it was"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, filepath.Join(folder, documentsFile)); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr := clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", filepath.Join(folder, "controller.yaml"), "-o", folder, named)
+	clitest.Says(t, stderr, filepath.Join(folder, documentsFile)+" is a symbolic link", "nothing is written")
+	if fileText(t, elsewhere) != "as it was" || fileText(t, folder, "controller.yaml") != vendorManifest {
+		t.Error("it was written")
+	}
+}
+
 func TestTwoFilesOfOneNameAreNotWrittenOverEachOther(t *testing.T) {
 	a, b, out := manifestFolder(t), manifestFolder(t), t.TempDir()
-	_, stderr := clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", a, "-f", b, "-o", out)
+	_, stderr := clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", a, "-f", b, "-o", out, named)
 	clitest.Says(t, stderr, "two files would be written to")
 	if left, err := os.ReadDir(out); err != nil || len(left) > 0 {
 		t.Errorf("written all the same: %v %v", left, err)
