@@ -52,7 +52,7 @@ func Run(ctx context.Context, table []Command, args []string, stdout, stderr io.
 	if err == nil {
 		return ExitOK
 	}
-	fmt.Fprintf(stderr, "csi-fencepost: %v\n", err)
+	fmt.Fprintf(stderr, "csi-fencepost: %s\n", Lines(err.Error()))
 	if usage := (UsageError{}); errors.As(err, &usage) {
 		return ExitUsage
 	}

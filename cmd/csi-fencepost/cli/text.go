@@ -94,11 +94,12 @@ func (p *Printer) Paragraph(indent, hang int, text string) {
 // Blank prints an empty line.
 func (p *Printer) Blank() { fmt.Fprintln(p.W) }
 
-// wrap breaks text into lines of at most width characters, words whole.
+// wrap breaks text into lines of at most width characters, words whole, control
+// characters taken out.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""
-	for _, word := range strings.Fields(text) {
+	for _, word := range strings.Fields(strings.Map(OneLine, text)) {
 		switch {
 		case line == "":
 			line = word

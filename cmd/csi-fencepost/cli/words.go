@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/nearest"
 )
@@ -84,12 +85,24 @@ func OneLineOf(err error) string {
 }
 
 // OneLine keeps what people and devices wrote from breaking the table, or the
-// terminal.
+// terminal: no control character comes through, nor what turns the direction of a
+// line.
 func OneLine(r rune) rune {
-	if r < ' ' || r >= 0x7f && r < 0xa0 {
-		return ' '
+	if unicode.IsPrint(r) {
+		return r
 	}
-	return r
+	return ' '
+}
+
+// Lines is a text in which only the breaks of lines, and tabs, are kept of what
+// OneLine takes out.
+func Lines(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return r
+		}
+		return OneLine(r)
+	}, text)
 }
 
 // DidYouMean names the nearest names.

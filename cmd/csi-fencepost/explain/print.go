@@ -291,6 +291,6 @@ func (p *page) remedy(r *remedy) {
 	}
 	p.Paragraph(2, 2, "- "+r.What+end)
 	for _, c := range r.Commands {
-		fmt.Fprintf(p.W, "      %s\n", c)
+		fmt.Fprintf(p.W, "      %s\n", strings.Map(cli.OneLine, c))
 	}
 }

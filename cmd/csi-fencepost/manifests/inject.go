@@ -250,7 +250,7 @@ func manifestsIn(folder string) (names []string, err error) {
 // finish says what was chosen, and prints or writes what came of it.
 func (f *manifestFlags) finish(before []inject.File, r *inject.Result, stdout, stderr io.Writer) error {
 	for _, finding := range r.Findings {
-		fmt.Fprintln(stderr, finding)
+		fmt.Fprintln(stderr, cli.Lines(finding.String()))
 	}
 	switch {
 	case f.check:

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
 	"github.com/csi-fencepost/csi-fencepost/deploy/kustomize"
 	"github.com/csi-fencepost/csi-fencepost/deploy/policy"
@@ -48,7 +49,7 @@ func (f *injectFlags) writeAs(files []inject.File, stdout, stderr io.Writer) err
 		return err
 	}
 	for _, finding := range result.Findings {
-		fmt.Fprintln(stderr, finding)
+		fmt.Fprintln(stderr, cli.Lines(finding.String()))
 	}
 	if f.as.policy {
 		return printPolicies(stdout, result)

@@ -185,6 +185,17 @@ func TestInjectNeedsAnImageThatSomebodyNamed(t *testing.T) {
 	clitest.Says(t, stdout, "image: registry.example.com/csi-fencepost:v1")
 }
 
+// Names in a manifest are its author's.
+func TestWhatIsSaidOfAManifestIsNothingButText(t *testing.T) {
+	stdin = strings.NewReader(strings.Replace(vendorManifest, "name: csi-attacher", `name: "csi-\e[2Jattacher"`, 1))
+	t.Cleanup(func() { stdin = os.Stdin })
+	_, stderr := clitest.Line(t, Commands(), cli.ExitOK, "inject", named)
+	clitest.Says(t, stderr, "csi- [2Jattacher")
+	if strings.Contains(stderr, "\x1b") {
+		t.Errorf("said %q", stderr)
+	}
+}
+
 // What is no file has no end, or none that anybody waits for.
 func TestWhatIsReadHasAnEnd(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "config.yaml")
