@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -41,6 +42,42 @@ func parse(t *testing.T, manifests []byte) (objects []runtime.Object) {
 			t.Fatalf("%v in\n%s", err, buffer[:n])
 		}
 		objects = append(objects, object)
+	}
+}
+
+// The end of one driver's release takes nothing from another's: not its rights, nor
+// the nodes' records in the namespace.
+func TestWhatDriversShareOutlivesARelease(t *testing.T) {
+	text, err := Failover(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := names
+	other.Driver, other.Namespace, other.ServiceAccount = "file.example.com", "files", "files-controller"
+	theirs, err := Failover(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := map[string]bool{}
+	key := func(o runtime.Object) string {
+		m := o.(metav1.Object)
+		return o.GetObjectKind().GroupVersionKind().Kind + " " + m.GetNamespace() + "/" + m.GetName()
+	}
+	for _, o := range parse(t, theirs) {
+		shared[key(o)] = true
+	}
+	kept := 0
+	for _, o := range parse(t, text) {
+		keep := o.(metav1.Object).GetAnnotations()["helm.sh/resource-policy"] == "keep"
+		if keep != shared[key(o)] {
+			t.Errorf("%s: shared %t, kept when a Helm release ends %t", key(o), shared[key(o)], keep)
+		}
+		if keep {
+			kept++
+		}
+	}
+	if kept < 5 {
+		t.Errorf("%d objects are kept", kept)
 	}
 }
 
