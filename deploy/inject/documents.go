@@ -2,6 +2,7 @@ package inject
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -130,7 +131,7 @@ func unblocks(c *config.Configuration) string {
 
 // addDocuments: the rights for mode and failover, and the ConfigMap.
 func (p *Plan) addDocuments(configText string) error {
-	names := deploy.Names{Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Driver: p.Driver}
+	names := deploy.Names{Namespace: cmp.Or(p.leaseNamespace, p.Namespace), ServiceAccount: p.ServiceAccount, Driver: p.Driver}
 	render, which := deploy.Observe, "Observe (reads, and writes Events)"
 	switch {
 	case p.Failover:
@@ -142,9 +143,14 @@ func (p *Plan) addDocuments(configText string) error {
 	if err != nil {
 		return err
 	}
-	p.say("rights of mode %s for service account %s/%s", which, p.Namespace, p.ServiceAccount)
-	if p.Documents, err = split(text); err != nil {
+	p.say("rights of mode %s for service account %s/%s", which, names.Namespace, p.ServiceAccount)
+	rights, err := split(text)
+	if err != nil {
 		return err
+	}
+	if p.Documents = rights; p.kubeconfig != "" {
+		p.Documents, p.Elsewhere = nil, rights
+		p.say("in the cluster of %s the user may have another name than this service account: put it into the bindings", p.kubeconfig)
 	}
 	m, err := configMap(p.Namespace, p.Driver, configText)
 	if err != nil {

@@ -20,6 +20,9 @@ type Result struct {
 	// Documents are those that go with the workloads, as one file, where
 	// Options.Separate keeps them apart; nil otherwise.
 	Documents []byte
+	// Elsewhere are the rights that belong into the clusters of attachers'
+	// kubeconfigs, in no file of Files; nil: there is no such attacher.
+	Elsewhere []byte
 	Plans     []*Plan
 	Findings  []Finding
 	// Changed are the names of the files that differ from what was given.
@@ -57,7 +60,10 @@ func Inject(files []File, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	texts := missing(r.Plans, found)
+	if r.Elsewhere, err = alone(missing(r.Plans, nil, func(p *Plan) []Document { return p.Elsewhere })); err != nil {
+		return nil, err
+	}
+	texts := missing(r.Plans, found, func(p *Plan) []Document { return p.Documents })
 	if o.Separate {
 		if r.Documents, err = alone(texts); err != nil {
 			return nil, err
@@ -224,13 +230,13 @@ func (r *Result) orNothing(o Options, drivers map[string]bool, looked []string, 
 
 // missing are the texts of the plans' documents, each once, without those that
 // the files have already.
-func missing(plans []*Plan, found []manifest) (texts []string) {
+func missing(plans []*Plan, found []manifest, of func(*Plan) []Document) (texts []string) {
 	have := map[string]bool{}
 	for _, m := range found {
 		have[m.key()] = true
 	}
 	for _, p := range plans {
-		for _, d := range p.Documents {
+		for _, d := range of(p) {
 			if !have[d.key()] {
 				have[d.key()] = true
 				texts = append(texts, d.Text)

@@ -74,9 +74,14 @@ type Plan struct {
 	Annotations map[string]string
 
 	seLinuxType string // as the options say
+	// kubeconfig of the attacher, and the namespace of its Lease in that cluster.
+	kubeconfig, leaseNamespace string
 
 	// Documents are applied with the workload: rights and configuration.
 	Documents []Document
+	// Elsewhere are the rights where the attacher has a --kubeconfig: in that
+	// one's cluster, for its user. Documents has none then.
+	Elsewhere []Document
 	// Findings say what was chosen and why.
 	Findings []Finding
 }

@@ -298,7 +298,12 @@ func (p *Plan) reachAPI(c *corev1.Container, a *attacher) {
 	if m, ok := mountOf(a.Container, path.Clean(file)); ok {
 		copyMount(m)
 	}
-	p.say("%s: --kubeconfig=%s as %s has it; the rights below are for the service account: give them, in that kubeconfig's cluster, to its user", c.Name, file, a.Name)
+	p.kubeconfig = file
+	if namespace, err := a.line.expanded("leader-election-namespace", ""); namespace != "" && err == nil {
+		p.leaseNamespace = namespace
+		setArg(c, "leader-election-namespace", namespace)
+	}
+	p.say("%s: --kubeconfig=%s as %s has it; the rights are for that cluster, and come apart from the rest", c.Name, file, a.Name)
 }
 
 // pointAttacher makes the attacher use our socket, and raises its limits.

@@ -68,6 +68,7 @@ type injectFlags struct {
 	options inject.Options
 	mode    string
 	config  string
+	rights  string // file
 	as      injectAs
 }
 
@@ -81,6 +82,7 @@ func parseInjectFlags(args []string) (*injectFlags, error) {
 	f.set.StringVar(&f.config, "config", "", "A configuration file of your own, in place of --mode and --failover.")
 	f.set.StringVar(&f.options.SELinuxType, "selinux-type", "", "The SELinux type of the sidecar, such as spc_t, where nodes enforce SELinux and the driver's socket is in a folder of theirs.")
 	f.set.Int32Var(&f.options.HTTPPort, "http-port", 0, "The port of metrics and probes. Default: a free one; none for a pod on its node's network.")
+	f.set.StringVar(&f.rights, "rights", "", "A file to write the rights to where the attacher has a --kubeconfig: they belong into that one's cluster.")
 	f.addAs()
 	if err := f.parse(args); err != nil {
 		return f, err
@@ -130,8 +132,10 @@ func runInject(_ context.Context, args []string, stdout, stderr io.Writer) error
 	if err != nil {
 		return err
 	}
-	if err := needsImage(result); err != nil && !f.check {
-		return err
+	if !f.check {
+		if err := f.apart(result, stderr); err != nil {
+			return err
+		}
 	}
 	return f.finish(files, result, stdout, stderr)
 }
@@ -140,14 +144,25 @@ func runInject(_ context.Context, args []string, stdout, stderr io.Writer) error
 // writes it in, where the name has a registry. Empty in any other build.
 var releasedImage string
 
-// needsImage is the error of a run in which nobody named the image: a Deployment
-// that rolls keeps its pods then, a StatefulSet's only one is gone.
-func needsImage(r *inject.Result) error {
+// apart is an error where nobody named the image: a Deployment that rolls keeps its
+// pods then, a StatefulSet's only one is gone. It writes what belongs into another
+// cluster to a file of its own; that nobody has named one is an error too.
+func (f *injectFlags) apart(r *inject.Result, stderr io.Writer) error {
 	for _, p := range r.Plans {
-		if p.NoImage {
+		switch {
+		case p.NoImage:
 			return fmt.Errorf("%s: no image is named, and this build is of no release that has one: name it with --image registry.example.com/csi-fencepost:VERSION. `make image` builds it; https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/INSTALL.md#the-image says how it gets into your registry", p.Where)
+		case len(p.Elsewhere) > 0 && f.rights == "":
+			return f.set.Wrong("%s: the attacher has a --kubeconfig, so the rights belong into that one's cluster and the rest into this one: --rights FILE keeps the two apart", p.Where)
 		}
 	}
+	if r.Elsewhere == nil {
+		return nil
+	}
+	if err := os.WriteFile(f.rights, r.Elsewhere, 0o644); err != nil {
+		return err
+	}
+	fmt.Fprintln(stderr, "written:", f.rights)
 	return nil
 }
 

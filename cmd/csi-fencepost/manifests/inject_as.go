@@ -45,7 +45,7 @@ func (f *injectFlags) writeAs(files []inject.File, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
-	if err := needsImage(result); err != nil {
+	if err := f.apart(result, stderr); err != nil {
 		return err
 	}
 	for _, finding := range result.Findings {

@@ -43,6 +43,18 @@ func TestInjectAsLeavesTheManifestsAlone(t *testing.T) {
 	}
 }
 
+// Constraints of OpenShift that give the user refuse a container that names root.
+func TestAPolicyNamesNoUserWhereOpenShiftGivesOne(t *testing.T) {
+	for scc, user := range map[string]bool{"restricted-v2": false, "privileged": true} {
+		stdin = strings.NewReader(strings.Replace(vendorManifest, "  template:\n", "  template:\n    metadata: {annotations: {openshift.io/required-scc: "+scc+"}}\n", 1))
+		t.Cleanup(func() { stdin = os.Stdin })
+		stdout, _ := clitest.Line(t, Commands(), cli.ExitOK, "inject", named, "--as-policy")
+		if strings.Contains(stdout, "runAsUser") != user {
+			t.Errorf("%s: names a user %t, want %t", scc, !user, user)
+		}
+	}
+}
+
 func TestInjectAsRefusesWhatCannotBeMeant(t *testing.T) {
 	for _, flags := range [][]string{
 		{"--as-policy", "--as-kustomize=x"},

@@ -196,6 +196,27 @@ func TestWhatIsSaidOfAManifestIsNothingButText(t *testing.T) {
 	}
 }
 
+// As on HyperShift: the pod runs in one cluster, and looks after another.
+func TestTheRightsInAnotherClusterComeApart(t *testing.T) {
+	hosted := filepath.Join(t.TempDir(), "hosted.yaml")
+	text := strings.Replace(vendorManifest, "--csi-address=/csi/csi.sock\n", "--csi-address=/csi/csi.sock\n        - --kubeconfig=/csi/kubeconfig\n        - --leader-election\n        - --leader-election-namespace=guests\n", 1)
+	if err := os.WriteFile(hosted, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr := clitest.Line(t, Commands(), cli.ExitUsage, "inject", "-f", hosted, named)
+	clitest.Says(t, stderr, "--rights FILE keeps the two apart")
+	rights := filepath.Join(t.TempDir(), "rights.yaml")
+	for _, as := range []string{"--failover=false", "--as-policy"} {
+		stdout, stderr := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", hosted, named, "--rights", rights, as)
+		clitest.Says(t, stderr, "written: "+rights, "the user may have another name")
+		clitest.Says(t, stdout, "kind: ConfigMap", "namespace: storage", "--leader-election-namespace=guests")
+		clitest.Says(t, fileText(t, rights), "kind: ClusterRoleBinding", "  namespace: guests\n")
+		if strings.Contains(stdout, "ClusterRole") || strings.Contains(fileText(t, rights), "ConfigMap") || strings.Contains(fileText(t, rights), "namespace: storage") {
+			t.Errorf("%s: not apart:\n%s\n%s", as, stdout, fileText(t, rights))
+		}
+	}
+}
+
 // What is no file has no end, or none that anybody waits for.
 func TestWhatIsReadHasAnEnd(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "config.yaml")
