@@ -32,11 +32,12 @@ deps: ## what the tests of fencing need, from Debian's archive (asks for root wh
 	@sh sanity/deps.sh
 
 # How many scenarios are played at once.
-PARALLEL ?= 10
+PARALLEL ?= 13
 GOTEST = $(GO) run ./sanity/gotest
 # What the machine lacks for a test is installed, or the test is skipped and named.
 SKIP = skip=$$(sh sanity/skip.sh) && without=$$(sh sanity/skip.sh packages 2>/dev/null)
-UNIT = -race -timeout 30m $${skip:+-skip="$$skip"} $$($(GO) list ./... | grep -vE "/sanity/scenarios$$without")
+# The package that waits longest is begun first: the others compute beside it.
+UNIT = -race -timeout 30m $${skip:+-skip="$$skip"} ./sanity/kubeapi $$($(GO) list ./... | grep -vE "/sanity/scenarios$$without")
 SCENARIOS = -count=1 -timeout 60m -parallel $(PARALLEL) $${skip:+-skip="$$skip"} ./sanity/scenarios/...
 
 test: ## everything that guards our behaviour, and what of it took longest (see make prove for what is beyond)
