@@ -104,9 +104,13 @@ func (s *AgentReadings) patience(q *Question) time.Duration {
 	return patience
 }
 
-// saidOff: a person or a cloud says that the node is off, or has deleted it.
+// saidOff: a person or a cloud says that the node is off, or has deleted it; or that the
+// volume is free of it, of a node that was silent then.
 func saidOff(q *Question) bool {
 	if q.Node == nil || Claimed(q.Node) {
+		return true
+	}
+	if slices.ContainsFunc(releasesOf(q), func(rel *record.Release) bool { return rel.Life != record.Living && rel.Ended() == "" }) {
 		return true
 	}
 	r := q.Record

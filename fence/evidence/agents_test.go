@@ -202,8 +202,14 @@ func TestADeviceThatHangsDoesNotHoldUpEveryCall(t *testing.T) {
 		void.Record.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}, Void: "it runs"}}
 		claimed.Record.Taints = map[string]record.TaintBinding{"node.cloudprovider.kubernetes.io/shutdown": {NodeUID: "u1"}}
 		confirmed.Record.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}}}
+		word := record.Release{ID: "r", Volume: volume, Driver: driver, NodeID: "id1", NodeUID: "u1", BootID: "b1", LeaseRV: "70", Token: "tok", Life: record.Silent, By: "ann", Reason: "looked"}
+		withdrawn := word
+		withdrawn.Void = "it runs"
+		released, over := stale(record.New("n1")), stale(record.New("n1"))
+		released.Holder.Token, released.Record.Releases = "tok", []record.Release{word}
+		over.Holder.Token, over.Record.Releases = "tok", []record.Release{withdrawn}
 		for what, q := range map[string]Question{
-			"it is tainted": tainted, "its Node is deleted": gone, "the cloud's taint is new": shutDown, "the cloud says that it is off": claimed, "an operator says that it is off": confirmed, "a minute has passed": stale(nil),
+			"an operator says that the volume is free of it": released, "it is tainted": tainted, "its Node is deleted": gone, "the cloud's taint is new": shutDown, "the cloud says that it is off": claimed, "an operator says that it is off": confirmed, "a minute has passed": stale(nil),
 		} {
 			if what == "a minute has passed" {
 				time.Sleep(lateFor)
@@ -215,13 +221,15 @@ func TestADeviceThatHangsDoesNotHoldUpEveryCall(t *testing.T) {
 			a.takes, a.answer = time.Minute, fencer.Answer{}
 			ask(t, s, stale(nil)) // late again
 		}
-		begun := time.Now()
-		if ask(t, s, void); time.Since(begun) != hurry {
-			t.Error("a word that does not count any more is worth the whole patience")
+		for _, q := range []Question{void, over} {
+			begun := time.Now()
+			if ask(t, s, q); time.Since(begun) != hurry {
+				t.Error("a word that does not count any more is worth the whole patience")
+			}
 		}
 		other := stale(nil)
 		other.Holder.NodeName, a.takes = "n2", 3*time.Second
-		begun = time.Now()
+		begun := time.Now()
 		ask(t, s, other)
 		if time.Since(begun) != a.takes {
 			t.Error("another node's agents are not waited for")
