@@ -578,3 +578,17 @@ func TestAMachineWhoseNodeIsGoneIsHeldAgainstWhatTheLedgerKnowsOfIt(t *testing.T
 		})
 	}
 }
+
+// A ledger of before the system UUID was written down knows less of the machine: what is
+// read for its sake is not held against that.
+func TestAnAnswerIsNotSharedWithWhoKnowsMoreOfTheMachine(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.set(true)
+		w.levels = agent.Levels{{{Agent: &addressed{w.bmc, "uuid-other"}, Timeout: 10 * time.Second}}}
+		w.server.DeleteNode("n1")
+		f, target := w.fencer("a"), w.target()
+		w.expect("state, where nobody knows the system UUID", w.ask(f, target).State, agent.Off)
+		target.SystemUUID = "uuid-n1"
+		w.expect("state of the machine with another system UUID", w.ask(f, target).State, agent.Unclear)
+	})
+}
