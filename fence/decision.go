@@ -77,6 +77,10 @@ func JudgePublish(s Snapshot, target string) Verdict {
 			continue
 		}
 		st := standing(h, s.Policy)
+		if st.Reason == HolderReleased && kept(h) && h.OwnNode() && revocable(h) {
+			// What a silent kubelet said last. Heard again, it mounts by its VolumeAttachment.
+			st = unreleased(h, s.Policy)
+		}
 		if st.Gone() && wanted(h) {
 			// The attacher was told to keep it there and the kubelet may be
 			// about to mount it.
@@ -253,6 +257,11 @@ func standing(h *Holder, p Policy) Standing {
 	if released(h) {
 		return Standing{Holder: h, Reason: HolderReleased}
 	}
+	return unreleased(h, p)
+}
+
+// unreleased is the standing of one whose kubelet's word does not count.
+func unreleased(h *Holder, p Policy) Standing {
 	if st, decided := byEvidence(h); decided {
 		if !st.Gone() && revoked(h, p) && (st.Reason == EvidenceVoid || st.Reason == HolderListed) {
 			return Standing{Holder: h, Reason: HolderRevoked}
@@ -412,7 +421,7 @@ func weigh(h *Holder, e, on *Evidence) Standing {
 		st.Reason = HolderUnwatched
 		return st
 	}
-	if attached && e.Kind != VolumeRelease {
+	if attached && (e.Kind != VolumeRelease || kept(h)) {
 		st.Reason = HolderListed
 		return st
 	}

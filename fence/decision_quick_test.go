@@ -148,12 +148,12 @@ func (f facts) releases() bool { return strings.HasPrefix(f.evidence, "release")
 
 // mayWrite tells whether the node may still write to the volume after an
 // unpublish of it, as far as the facts prove.
-func (f facts) mayWrite() bool {
-	if f.released() {
-		return false
-	}
+func (f facts) mayWrite() bool { return !f.released() && f.uncut() }
+
+// uncut: nothing but what its kubelet said keeps the node from writing.
+func (f facts) uncut() bool {
 	_, attached := f.lists()
-	if f.said() == "fenced" && (!attached || f.releases()) {
+	if f.said() == "fenced" && (!attached || f.releases() && !f.wantedThere()) {
 		return false
 	}
 	return !(f.policy.UnpublishRevokesAccess && f.lives() == "dead" && f.said() != "contradiction")
@@ -178,6 +178,8 @@ func (f facts) publish() Action {
 		return Allow
 	case f.mayWrite(), f.wantedThere() && f.lives() != "dead":
 		return Refuse
+	case f.node == "same" && f.wantedThere() && f.uncut():
+		return Refuse // what a silent kubelet said last: heard again, it mounts
 	}
 	return Allow
 }

@@ -389,6 +389,12 @@ var table = []expectation{
 	{"a dead node's VolumeAttachment does not hold up a takeover, only a late unpublish", none,
 		[]change{stale, unlisted, with(OutOfServiceTaint)}, HolderFenced, HolderWanted},
 	{"the same where the driver revokes", revokes, []change{stale}, HolderRevoked, HolderWanted},
+	{"a silent node that does not list it may mount by its VolumeAttachment once it is heard again", none, []change{dropped, stale}, HolderStale, HolderWanted},
+	{"the same, published a moment ago", none, []change{dropped, stale, func(h *Holder) { h.Attachment.Attached = false }}, HolderStale, HolderWanted},
+	{"the same, without a lease", none, []change{dropped, unknown}, HolderUnknown, HolderWanted},
+	{"the same, proven off", none, []change{dropped, stale, with(PowerReading)}, HolderFenced, HolderWanted},
+	{"the same where the driver revokes access", revokes, []change{dropped, stale}, HolderRevoked, HolderWanted},
+	refused("a release of a silent node, to which Kubernetes keeps it attached", HolderListed, none, stale, with(VolumeRelease)),
 }
 
 // actions that a reason stands for, where it is not Refuse.

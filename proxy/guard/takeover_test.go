@@ -837,6 +837,23 @@ func TestARefusedUnpublishThatCannotBeWrittenDownIsToldAsThat(t *testing.T) {
 	r.Called()
 }
 
+// Two pods wait for one volume on two nodes. The first is given it, and is silent before
+// its kubelet has said that it wants it: heard again, it mounts by its VolumeAttachment.
+func TestASilentNodeThatWasJustGivenTheVolumeKeepsIt(t *testing.T) {
+	r := guardrig.Published(t, fence.Policy{})
+	r.Attachment("next", time.Time{})
+	r.Lives["old"] = fence.Stale
+	for _, attached := range []bool{false, true} {
+		if attached {
+			r.SaysAttached("old")
+		}
+		r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "["+string(fence.HolderStale)+"]", "node old (ID id-old) holds it")
+	}
+	r.Attachment("old", guardrig.Now) // Kubernetes wants it there no more
+	r.Must(r.PublishTo("next"))
+	r.Called("publish id-old", "unpublish id-old", "publish id-next")
+}
+
 // It comes from before the volume was published there again.
 func TestALateUnpublishContestsNothing(t *testing.T) {
 	r := guardrig.Published(t, fence.Policy{})

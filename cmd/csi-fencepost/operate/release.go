@@ -149,6 +149,9 @@ func printReleased(w io.Writer, pv string, h *fence.Holder, life record.Life) {
 	switch {
 	case life == record.Silent:
 		fmt.Fprintln(w, "It ends as soon as the node shows life, and does not count where a fence agent reads its power as on.")
+		if a := h.Attachment; a != nil && !a.Deleting() && h.Node.ListedAttached {
+			fmt.Fprintf(w, "While its VolumeAttachment %s stands it counts only once Kubernetes has taken the volume off its volumesAttached: delete the pods of node %s that use it.\n", a.Name, h.NodeName)
+		}
 	case life == record.Living && h.Node.ListedAttached:
 		fmt.Fprintf(w, "While node %s lives it counts only once Kubernetes has taken the volume off its volumesAttached: delete the pods there that use it.\n", h.NodeName)
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,6 +123,25 @@ func TestReleaseOfAVolumeThatASilentKubeletListedLast(t *testing.T) {
 		}
 		if refused {
 			clitest.Says(t, err.Error(), "node n1 uses PersistentVolume pv-1", "volumesInUse")
+		}
+	}
+}
+
+func TestReleaseOfASilentNodeSaysThatItsVolumeAttachmentHasToGo(t *testing.T) {
+	const says = "counts only once Kubernetes has taken the volume off its volumesAttached: delete the pods of node n1"
+	h := inUseOnN1(fence.Stale).Survey.Holders[0]
+	for _, tt := range []struct {
+		a    *fence.Attachment
+		said bool
+	}{
+		{&fence.Attachment{Name: "csi-1"}, true},
+		{&fence.Attachment{Name: "csi-1", DeletedAt: time.Now()}, false},
+		{nil, false},
+	} {
+		var out strings.Builder
+		h.Attachment = tt.a
+		if printReleased(&out, "pv-1", &h, record.Silent); strings.Contains(out.String(), says) != tt.said {
+			t.Errorf("with VolumeAttachment %+v: %s", tt.a, &out)
 		}
 	}
 }

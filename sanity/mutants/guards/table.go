@@ -108,7 +108,7 @@ var table = []Guard{
 	{
 		Name:   "revokes",
 		Says:   "a silent holder counts as gone where unpublish revokes access",
-		Edits:  []Edit{{"fence", "standing", IfOut{If: "revoked(h, p)"}}},
+		Edits:  []Edit{{"fence", "unreleased", IfOut{If: "revoked(h, p)"}}},
 		Expect: "in vain: revokes-disk is attached to revokes-n2 alone",
 		Then:   "refused: the volume was not published elsewhere within 75 s",
 	},
