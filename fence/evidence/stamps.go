@@ -2,6 +2,8 @@ package evidence
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -79,6 +81,18 @@ func taintedAfter(node *v1.Node, leaseRV string, lease *coordinationv1.Lease) bo
 		found = true
 	}
 	return found
+}
+
+// taintWriter names who has written a Node's taints last; empty: nobody says.
+func taintWriter(node *v1.Node) string {
+	var names []string
+	for _, f := range node.ManagedFields {
+		if _, ok := specFields(f)["f:taints"]; ok {
+			names = append(names, f.Manager)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", ")
 }
 
 // nodeController tells whether that writer is the node controller: by the name of the

@@ -192,6 +192,7 @@ func (t *Taint) settle(ctx context.Context, node *v1.Node, now record.TaintBindi
 func (t *Taint) seen(node *v1.Node, leaseRV string, lease *coordinationv1.Lease) record.TaintBinding {
 	value, on := t.find(node)
 	b := live(node, leaseRV, value)
+	b.Writer = taintWriter(node)
 	if on && b.Void == "" && t.kind == fence.OutOfServiceTaint && !taintedAfter(node, leaseRV, lease) {
 		b.Void = fence.VoidTaintBefore
 	}
@@ -308,7 +309,7 @@ func first(texts ...string) string {
 // evidence of a taint, bound as b says.
 func evidence(kind fence.Kind, q *Question, b record.TaintBinding, void string) []fence.Evidence {
 	return []fence.Evidence{{
-		Kind: kind, Source: b.Value,
+		Kind: kind, Source: b.Value, Detail: b.Wrote(),
 		NodeName: q.Holder.NodeName, NodeID: q.Holder.NodeID,
 		NodeUID: b.NodeUID, BootID: b.BootID, SystemUUID: b.SystemUUID, LeaseRV: b.LeaseRV,
 		Void: void,

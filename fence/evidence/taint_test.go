@@ -101,12 +101,12 @@ func TestATaintIsBoundAtItsFirstSightAndCountsFromThenOn(t *testing.T) {
 		w.taint("51", s.key, "nodeshutdown")
 		w.expect(s, true, "")
 		b := w.record().Taints[s.key]
-		if b.NodeUID != "u1" || b.BootID != "b1" || b.LeaseRV != "70" || b.NodeRV != "51" || b.Value != "nodeshutdown" || b.Void != "" {
+		if b.NodeUID != "u1" || b.BootID != "b1" || b.LeaseRV != "70" || b.NodeRV != "51" || b.Value != "nodeshutdown" || b.Writer != "kubectl-taint" || b.Void != "" {
 			t.Fatalf("bound as %+v", b)
 		}
 		w.expect(s, true, "")
 		e := w.ask(s)[0]
-		want := fence.Evidence{Kind: s.kind, Source: "nodeshutdown", NodeName: "n1", NodeID: "id1", NodeUID: "u1", BootID: "b1", LeaseRV: "70"}
+		want := fence.Evidence{Kind: s.kind, Source: "nodeshutdown", Detail: `the taints were last written by "kubectl-taint"`, NodeName: "n1", NodeID: "id1", NodeUID: "u1", BootID: "b1", LeaseRV: "70"}
 		if e != want {
 			t.Fatalf("evidence %+v, want %+v", e, want)
 		}
@@ -176,6 +176,34 @@ func TestATaintLeftOnFromAnOldIncidentIsNotEvidenceOfANewOne(t *testing.T) {
 		again := newTaint(s.kind, s.key, w.records())
 		w.expect(again, false, fence.VoidLeaseChanged)
 	})
+}
+
+// Who wrote it is what a person asks first of a taint that nobody remembers.
+func TestWhoWroteATaintIsShownWithIt(t *testing.T) {
+	for what, c := range map[string]struct {
+		writers []string
+		said    string
+	}{
+		"the node controller, by now": {[]string{"kube-controller-manager"}, `the taints were last written by "kube-controller-manager"`},
+		"two that say the same":       {[]string{"flux", "argo", "flux"}, `the taints were last written by "argo, flux"`},
+		"a name that is no name":      {[]string{"a\n\x1b[31mb"}, `the taints were last written by "a\n\x1b[31mb"`},
+		"nobody":                      {nil, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t)
+			s := OutOfServiceTaint(w.records())
+			w.taint("51", s.key, "nodeshutdown")
+			w.node.ManagedFields = w.node.ManagedFields[:1]
+			for _, name := range c.writers {
+				w.node.ManagedFields = append(w.node.ManagedFields, wrote(name, "", heard.Add(time.Minute), taintFields))
+			}
+			for _, when := range []string{"first seen", "bound"} {
+				if found := w.ask(s); len(found) != 1 || found[0].Detail != c.said {
+					t.Errorf("%s: %+v", when, found)
+				}
+			}
+		})
+	}
 }
 
 // Whoever tells from a taint that the node is off now has put it on after the node was

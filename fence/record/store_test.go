@@ -281,7 +281,7 @@ func TestTheAuditTrailSaysWhatATaintWasBoundTo(t *testing.T) {
 	if got := r.Taints[key]; len(got.Value) != 512 || got.BoundAt == "" {
 		t.Errorf("bound: %+v", got)
 	}
-	if _, err := s.BindTaint(t.Context(), "n1", "k2", record.TaintBinding{NodeUID: "u1", Value: "v"}, "sidecar"); err != nil {
+	if _, err := s.BindTaint(t.Context(), "n1", "k2", record.TaintBinding{NodeUID: "u1", Value: "v", Writer: "kubectl\x1b[31m-taint"}, "sidecar"); err != nil {
 		t.Fatal(err)
 	}
 	if r, err = s.VoidTaint(t.Context(), "n1", "k2", get(t, s, "n1").Taints["k2"], strings.Repeat("w", 1000), "sidecar"); err != nil {
@@ -290,7 +290,7 @@ func TestTheAuditTrailSaysWhatATaintWasBoundTo(t *testing.T) {
 	if got := r.Taints["k2"].Void; len(got) != 512 {
 		t.Errorf("void for %d bytes of reasons", len(got))
 	}
-	for i, want := range []string{key + "=vvv", `k2=v, node UID u1, boot ID "", lease ""`, "k2: www"} {
+	for i, want := range []string{key + "=vvv", `k2=v, node UID u1, boot ID "", lease "", the taints were last written by "kubectl\x1b[31m-taint"`, "k2: www"} {
 		if got := r.Audit[i].Detail; !strings.HasPrefix(got, want) {
 			t.Errorf("entry %d says %s, want %s", i, got, want)
 		}

@@ -23,6 +23,9 @@ type TaintBinding struct {
 	NodeRV string `json:"nodeRV,omitempty"`
 	// Value of the taint.
 	Value string `json:"value,omitempty"`
+	// Writer is the program that had written the Node's taints last, as the API server
+	// names it, at the first sight. It is for people. Empty: nobody says.
+	Writer string `json:"writer,omitempty"`
 	// BoundAt, RFC 3339 on the writer's clock, is for people.
 	BoundAt string `json:"boundAt"`
 	// Void says why the taint does not count any more; empty: it does. It
@@ -30,6 +33,15 @@ type TaintBinding struct {
 	Void string `json:"void,omitempty"`
 
 	Later format.Later `json:",embed"`
+}
+
+// Wrote says who had written the taints; empty: nobody knows. The writer chooses its
+// name, so that it is quoted.
+func (b *TaintBinding) Wrote() string {
+	if b.Writer == "" {
+		return ""
+	}
+	return fmt.Sprintf("the taints were last written by %q", b.Writer)
 }
 
 // BindTaint binds a taint that is seen for the first time. If it is bound
@@ -42,9 +54,12 @@ func (s *Store) BindTaint(ctx context.Context, node, key string, b TaintBinding,
 		if r.Taints == nil {
 			r.Taints = map[string]TaintBinding{}
 		}
-		b.BoundAt, b.Value = now(), clip(b.Value)
+		b.BoundAt, b.Value, b.Writer = now(), clip(b.Value), clip(b.Writer)
 		r.Taints[key] = b
 		detail := fmt.Sprintf("%s=%s, node UID %s, boot ID %q, lease %q", key, b.Value, b.NodeUID, b.BootID, b.LeaseRV)
+		if wrote := b.Wrote(); wrote != "" {
+			detail += ", " + wrote
+		}
 		if b.Void != "" {
 			detail += ": void, " + b.Void
 		}

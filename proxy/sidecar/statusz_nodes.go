@@ -168,7 +168,7 @@ func evidenceViews(r *noderecord.Record) []statusz.Evidence {
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.Taints)) {
 		b := r.Taints[key]
-		all = append(all, statusz.Evidence{Kind: "Taint", Detail: key + "=" + b.Value, At: clock(b.BoundAt), Phase: phaseOf(b.Void), Why: b.Void})
+		all = append(all, statusz.Evidence{Kind: "Taint", Detail: strings.TrimSuffix(key+"="+b.Value+", "+b.Wrote(), ", "), At: clock(b.BoundAt), Phase: phaseOf(b.Void), Why: b.Void})
 	}
 	for _, rel := range slices.Backward(r.Releases) {
 		all = append(all, statusz.Evidence{Kind: string(fence.VolumeRelease), Source: rel.By, Detail: rel.Volume + ": " + rel.Reason, At: clock(rel.At), Phase: phaseOf(rel.Ended()), Why: rel.Ended()})

@@ -49,3 +49,12 @@ func TestANodeThatIsGivenItsAccessBackIsNotShownAsFenced(t *testing.T) {
 		t.Errorf("once it is cut anew: state %s, evidence %+v", n.state(), e)
 	}
 }
+
+func TestWhoWroteATaintIsShownWithIt(t *testing.T) {
+	for writer, want := range map[string]string{"": "k=v", "kubectl\n-taint": `k=v, the taints were last written by "kubectl\n-taint"`} {
+		r := &noderecord.Record{Taints: map[string]noderecord.TaintBinding{"k": {NodeUID: "u1", Value: "v", Writer: writer}}}
+		if e := evidenceViews(r); len(e) != 1 || e[0].Detail != want {
+			t.Errorf("by %q: %+v, want %s", writer, e, want)
+		}
+	}
+}

@@ -159,7 +159,7 @@ func NodeEvidence(r *record.Record, now *cluster.Node) []evidenceView {
 			kind = fence.OutOfServiceTaint
 		}
 		if b.NodeUID == now.UID() {
-			found = append(found, fence.Evidence{Kind: kind, Source: b.Value, NodeUID: b.NodeUID, BootID: b.BootID, SystemUUID: b.SystemUUID, LeaseRV: b.LeaseRV, Void: b.Void})
+			found = append(found, fence.Evidence{Kind: kind, Source: b.Value, Detail: b.Wrote(), NodeUID: b.NodeUID, BootID: b.BootID, SystemUUID: b.SystemUUID, LeaseRV: b.LeaseRV, Void: b.Void})
 		}
 	}
 	views := make([]evidenceView, len(found))

@@ -145,6 +145,19 @@ func TestExplainNodeTakesNoWordAboutTheMachineBeforeForTheOneThatHasItsNode(t *t
 	}
 }
 
+func TestExplainNodeSaysWhoWroteATaint(t *testing.T) {
+	now := &cluster.Node{Name: "n1", Node: clitest.Node("n1", "uid-1", "boot-1"), Lease: leaseOf("7")}
+	r := &record.Record{Node: "n1", Taints: map[string]record.TaintBinding{OutOfService: {NodeUID: "uid-1", BootID: "boot-1", LeaseRV: "7", Value: "nodeshutdown", Writer: "kubectl\n\x1b[31m"}}}
+	e := NodeEvidence(r, now)
+	if len(e) != 1 {
+		t.Fatalf("%+v", e)
+	}
+	const want = `OutOfServiceTaint with value nodeshutdown (the taints were last written by "kubectl\n\x1b[31m")`
+	if got := evidenceWords(&e[0]); !strings.HasPrefix(got, want) {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+}
+
 // leaseOf is a kubelet's lease with that resourceVersion.
 func leaseOf(version string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1", Namespace: "kube-node-lease", ResourceVersion: version}}

@@ -181,7 +181,11 @@ func claimRows(records []*record.Record) (rows [][]string) {
 		}
 		for _, key := range slices.Sorted(maps.Keys(r.Taints)) {
 			b := r.Taints[key]
-			rows = append(rows, []string{r.Node, "taint", cli.OrDash(b.Value), b.BoundAt, countsWord(b.Void), key + " on node UID " + b.NodeUID, "-"})
+			about := key + " on node UID " + b.NodeUID
+			if wrote := b.Wrote(); wrote != "" {
+				about += ", " + wrote
+			}
+			rows = append(rows, []string{r.Node, "taint", cli.OrDash(b.Value), b.BoundAt, countsWord(b.Void), about, "-"})
 		}
 		for _, rel := range r.Releases {
 			rows = append(rows, []string{r.Node, "volume released", cli.OrDash(rel.By), rel.At, releaseCounts(&rel), "volume " + rel.Volume + " of " + rel.Driver + " from node ID " + rel.NodeID + ": " + rel.Reason, rel.ID})
