@@ -80,7 +80,7 @@ func (p *publication) survey(ctx context.Context) (*survey.Survey, error) {
 	defer cancel()
 	s, err := p.Surveyor.Publish(ctx, p.req.GetVolumeId(), p.req.GetNodeId(), p.suspects)
 	if err == nil {
-		p.reportSetAside(s)
+		p.reportSetAside(s.Book)
 		if p.shared {
 			s.KeepRecorded()
 		}

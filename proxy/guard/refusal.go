@@ -223,8 +223,8 @@ func (p *publication) decision(s *survey.Survey, v fence.Verdict) Decision {
 	return d
 }
 
-func (g *Guard) reportSetAside(s *survey.Survey) {
-	for _, text := range s.Book.SetAside {
-		g.Reporter.SetAside(s.PV, text)
+func (g *Guard) reportSetAside(b *ledger.Book) {
+	for _, text := range b.SetAside {
+		g.Reporter.SetAside(b.Canonical().Name, text)
 	}
 }

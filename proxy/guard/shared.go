@@ -47,6 +47,7 @@ func (g *Guard) forwardShared(ctx context.Context, req *spec.ControllerPublishVo
 	if err != nil || promises(book, req.GetNodeId()) {
 		return nil, err == nil, err
 	}
+	g.reportSetAside(book)
 	if resp, err = driver.Publish(ctx, req); err == nil {
 		d := Decision{Call: CallPublish, Volume: req.GetVolumeId(), NodeID: req.GetNodeId(), Action: fence.Allow, Reason: fence.NoOtherHolder, Shared: true}
 		if pv := book.Canonical(); pv != nil { // it may be gone since the watch has shown it

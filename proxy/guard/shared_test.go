@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -316,6 +317,19 @@ func TestALedgerThatIsSetAsideIsNotAskedOnceOneCounts(t *testing.T) {
 	r.Change(func(l *ledger.Ledger) { l.Holders = nil })
 	r.Must(r.ShareTo("next", manyWrite))
 	r.Called("publish id-next")
+}
+
+// Nobody asks that ledger: somebody has to be told that it is there.
+func TestAPublishForManyThatPassesTellsOfALedgerThatIsSetAside(t *testing.T) {
+	r := guardrig.Held(t)
+	r.Many()
+	r.Change(func(l *ledger.Ledger) { l.Cluster = "another-cluster" })
+	h := listen(r)
+	r.Must(r.ShareTo("next", manyWrite))
+	r.Called("publish id-next")
+	if len(h.aside) != 1 || !strings.Contains(h.aside[0], "written in another cluster") {
+		t.Errorf("set aside: %q", h.aside)
+	}
 }
 
 // The watch has it still.

@@ -73,7 +73,7 @@ func (u *unpublication) survey(ctx context.Context) (*survey.Survey, error) {
 	defer cancel()
 	s, err := u.Surveyor.Unpublish(ctx, u.req.GetVolumeId(), u.req.GetNodeId())
 	if err == nil {
-		u.reportSetAside(s)
+		u.reportSetAside(s.Book)
 	}
 	return s, err
 }
