@@ -39,8 +39,9 @@ const maxAnswers = 20_000
 
 // Ask asks the agents whether the machine is off. Callers for one machine share
 // one question, and its answer for 10 s while the lease is as the caller saw
-// it; that it is on, for 2 to 10 s, by how long the answer took, since power may be
-// cut at any moment and who waits for that is to know. It goes on when ctx ends,
+// it. That it is on, or that nobody can tell, is shared for 2 to 10 s, by how long the
+// answer took: power may be cut at any moment and who waits for that is to know, and
+// somebody may say that it is off, which whoever reads on vetoes. It goes on when ctx ends,
 // which is then the error; every other error is the API server's. What is read as
 // off is written into the record first; what the record said is voided when it is
 // read as on.
@@ -140,7 +141,7 @@ func (f *Fencer) fly(ctx context.Context, t Target, fl *flight) {
 
 // freshFor is how long an answer may be used by others than who asked.
 func (a *Answer) freshFor() time.Duration {
-	if a.State != agent.On {
+	if a.State == agent.Off {
 		return freshFor
 	}
 	return min(max(onFreshFor, restsFor*a.took), freshFor)

@@ -165,6 +165,20 @@ func TestAMachineThatIsOnIsAskedAgainSooner(t *testing.T) {
 }
 
 // Many that wait for a turn have each machine asked less often.
+// Somebody may say meanwhile that the machine is off, which whoever reads on vetoes.
+func TestAnAgentThatDidNotTellIsAskedAgainSooner(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.takes, w.bmc.broken = 50*time.Millisecond, true
+		f := w.fencer("a")
+		w.expect("state", w.ask(f, w.target()).State, agent.Unclear)
+		w.bmc.broken = false
+		time.Sleep(2*time.Second - time.Millisecond)
+		w.expect("state while the answer is fresh", w.ask(f, w.target()).State, agent.Unclear)
+		time.Sleep(time.Millisecond)
+		w.expect("state, once it tells", w.ask(f, w.target()).State, agent.On)
+	})
+}
+
 func TestTheWaitForATurnCountsAsTimeTheAnswerTook(t *testing.T) {
 	run(t, func(w *world) {
 		f := w.fencer("a")

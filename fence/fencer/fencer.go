@@ -23,11 +23,11 @@ import (
 const OptOutAnnotation = "csi-fencepost.io/failover"
 
 const (
-	// freshFor is how long an answer may be used by others than who asked; one of a
-	// machine that is on for less, down to onFreshFor.
+	// freshFor is how long an answer may be used by others than who asked; one that does
+	// not say off for less, down to onFreshFor.
 	freshFor   = 10 * time.Second
 	onFreshFor = 2 * time.Second
-	// restsFor is how many times as long as it took an answer of on is used: a
+	// restsFor is how many times as long as it took such an answer is used: a
 	// device is asked for a tenth of the time at most, and less where many wait.
 	restsFor = 10
 	// apiTimeout bounds each look at, and each write to, the API server.
