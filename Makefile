@@ -32,7 +32,7 @@ deps: ## what the tests of fencing need, from Debian's archive (asks for root wh
 	@sh sanity/deps.sh
 
 # How many scenarios are played at once.
-PARALLEL ?= 13
+PARALLEL ?= 10
 GOTEST = $(GO) run ./sanity/gotest
 # What the machine lacks for a test is installed, or the test is skipped and named.
 SKIP = skip=$$(sh sanity/skip.sh) && without=$$(sh sanity/skip.sh packages 2>/dev/null)
