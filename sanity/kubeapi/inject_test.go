@@ -38,24 +38,24 @@ func injectCases(t *testing.T) (files []string) {
 	return files
 }
 
-// injected is a file after inject; nil if there is nothing to
-// guard in it.
-func injected(t *testing.T, name string) []byte {
+// injected is a file after inject, and what inject has for another cluster; both
+// are nil if there is nothing to guard in it.
+func injected(t *testing.T, name string) (text, elsewhere []byte) {
 	t.Helper()
-	text, err := os.ReadFile(name)
+	original, err := os.ReadFile(name)
 	must(t, err)
 	o := inject.Options{Mode: "Enforce", Failover: true, Namespace: "storage"}
-	r, err := inject.Inject([]inject.File{{Name: name, Text: text}}, o)
+	r, err := inject.Inject([]inject.File{{Name: name, Text: original}}, o)
 	if err != nil && strings.Contains(err.Error(), "--driver") {
 		o.Driver = "array.example.com"
-		r, err = inject.Inject([]inject.File{{Name: name, Text: text}}, o)
+		r, err = inject.Inject([]inject.File{{Name: name, Text: original}}, o)
 	}
 	if nothing := (*inject.NothingError)(nil); errors.As(err, &nothing) {
 		t.Log(err)
-		return nil
+		return nil, nil
 	}
 	must(t, err)
-	return r.Files[0].Text
+	return r.Files[0].Text, r.Elsewhere
 }
 
 // applyKnown is apply of an object that may lack a namespace, or be read back from
@@ -84,7 +84,8 @@ func TestTheServerTakesEverythingThatIsInjected(t *testing.T) {
 	for _, name := range injectCases(t) {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			kinds := map[string]int{}
-			for _, o := range objects(t, injected(t, name)) {
+			here, elsewhere := injected(t, name)
+			for _, o := range append(objects(t, here), objects(t, elsewhere)...) {
 				got, err := applyKnown(t, o, true)
 				if err != nil {
 					t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
@@ -109,7 +110,8 @@ func TestUninjectOfWhatTheServerHasStored(t *testing.T) {
 		text, err := os.ReadFile(file)
 		must(t, err)
 		before := storedBare(t, workloadOf(t, text))
-		after := storedBare(t, workloadOf(t, injected(t, file)))
+		with, _ := injected(t, file)
+		after := storedBare(t, workloadOf(t, with))
 		dump, err := yaml.Marshal(after.Object)
 		must(t, err)
 		if !bytes.Contains(dump, []byte("name: csi-fencepost\n")) {
