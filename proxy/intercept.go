@@ -112,7 +112,7 @@ func intercept[Request secretRequest, Response proto.Message](ctx context.Contex
 		// On the wire a nil response is an empty one, and that means success.
 		err = status.Error(codes.Internal, "csi-fencepost: the guard returned neither a response nor an error")
 	}
-	err = csi.RedactError(err, req.GetSecrets())
+	err = csi.RedactError(expired(ctx, err), req.GetSecrets())
 	if mdErr := driver.answerMetadata(ctx); mdErr != nil && ctx.Err() == nil { // a caller that is gone gets none
 		logger.Error(mdErr, "The driver's metadata could not be passed to the caller")
 	}

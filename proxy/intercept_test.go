@@ -440,3 +440,37 @@ func TestEveryUnaryCallIsRecorded(t *testing.T) {
 		t.Errorf("recorded %q, want %q", r.calls, want)
 	}
 }
+
+// grpc-go's server ends a call at its deadline with a cancellation, as often as
+// not; what the caller and the metrics hear of it is the deadline.
+func TestACallThatIsCancelledAtItsDeadlineHasExceededIt(t *testing.T) {
+	r := new(recordedCalls)
+	began := make(chan struct{}, 1)
+	cancelled := status.FromContextError(context.Canceled).Err()
+	e := startEdge(t, t.Context(), startDriver(t), proxy.Options{Recorder: r, Guard: &guardFuncs{
+		publish: func(ctx context.Context, _ *publishRequest, _ proxy.Driver) (*publishResponse, error) {
+			began <- struct{}{}
+			<-ctx.Done()
+			if deadline, _ := ctx.Deadline(); time.Until(deadline) < time.Minute {
+				time.Sleep(time.Until(deadline))
+			}
+			return nil, cancelled
+		},
+	}})
+	client := spec.NewControllerClient(e)
+	call := func(limit time.Duration, during func(cancel func())) {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		go during(cancel)
+		_, _ = client.ControllerPublishVolume(ctx, &publishRequest{})
+	}
+	call(200*time.Millisecond, func(func()) { <-began })
+	call(time.Hour, func(cancel func()) { <-began; cancel() })
+	if err := e.stop(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{publishMethod + " Canceled", publishMethod + " DeadlineExceeded"}
+	if slices.Sort(r.calls); !slices.Equal(r.calls, want) {
+		t.Errorf("recorded %q, want %q", r.calls, want)
+	}
+}

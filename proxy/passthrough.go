@@ -38,12 +38,26 @@ func (s *Server) passThrough(_ any, caller grpc.ServerStream) error {
 	if p.driver, err = s.driver.NewStream(ctx, rawStream, method, forwardOptions(caller.Context())...); err == nil {
 		err = p.run()
 	}
+	err = expired(caller.Context(), err)
 	// A stream has no one duration: what counts is how long it was wanted.
 	if p.requests.Load() <= 1 && p.answers <= 1 {
 		s.record(method, err, time.Since(start))
 	}
 	s.logger.V(5).Info("Passed a call through", "method", method, "code", status.Code(err), "duration", time.Since(start))
 	return err
+}
+
+// expired is err, or DEADLINE_EXCEEDED where a call was cancelled because its
+// deadline has passed. At the deadline grpc-go's server cancels the call's context
+// (http2_server.go, operateHeaders), now and then before the context's own timer
+// ends it; grpc-go's client tells the two apart in the same way. What is seen
+// directly is DEADLINE_EXCEEDED.
+func expired(ctx context.Context, err error) error {
+	deadline, limited := ctx.Deadline()
+	if status.Code(err) != codes.Canceled || !limited || time.Now().Before(deadline) {
+		return err
+	}
+	return status.FromContextError(context.DeadlineExceeded).Err()
 }
 
 // passage is one call on its way through: a stream on either side.
