@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -298,6 +299,17 @@ func (h *Holder) machine() *Node {
 
 // OwnNode tells whether the live Node is the holder's own machine.
 func (h *Holder) OwnNode() bool { return h.machine() != nil }
+
+// Unprovable says why nothing that is said of the power of the holder's machine, by a
+// device or a person, can count while its Node is as it is, and what a person can do
+// then; empty: it can. A storage fence counts all the same. Guard, page, Events and
+// explain say it in these words.
+func (h *Holder) Unprovable() (why, unblock string) {
+	if m := h.machine(); m != nil && m.BootID == "" {
+		return VoidNoBootID, fmt.Sprintf(deleteIt, typed(h.NodeName, "NODE"))
+	}
+	return "", ""
+}
 
 // reregistered: the Node was deleted and its kubelet registered again. Another
 // UID, but the same boot: the same machine, with the same containers.

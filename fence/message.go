@@ -109,6 +109,7 @@ func (h *Holder) Describe() string {
 
 const (
 	proveFenced  = "turn the node off and say so with 'csi-fencepost fence confirm %[1]s --reason ...', or taint it once it is off: kubectl taint node %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+	deleteIt     = "turn the node off, delete its Node once it is off (kubectl delete node %[1]s), and say so with 'csi-fencepost fence confirm %[1]s --reason ...'"
 	confirmOlder = "make sure that the old machine is off and say so with 'csi-fencepost fence confirm %s --node-id %s --reason ...'"
 	sayRenamed   = "if both are one machine that has booted since, or the old machine is off, say so with 'csi-fencepost release pv %s --node %s --reason ...'"
 	lookThere    = "check that nothing on the node uses it and say so with 'csi-fencepost release pv %s --node %s --reason ...'"
@@ -144,6 +145,9 @@ func (s Standing) explain(volume string) (why, unblock string) {
 		return fmt.Sprintf("%s says that it does not use it, but its kubelet has restarted, or was refused, while the volume was in use, and may have forgotten a container that still writes", who),
 			fmt.Sprintf("reboot the node, or check that nothing there uses it and run 'csi-fencepost release pv %s --node %s --reason ...'", volume, node)
 	case HolderStale:
+		if why, unblock := h.Unprovable(); why != "" {
+			return fmt.Sprintf("%s holds it, has stopped renewing its lease, and nothing can prove that it has stopped writing: %s", who, why), unblock
+		}
 		return fmt.Sprintf("%s holds it, has stopped renewing its lease, and nothing proves that it has stopped writing", who),
 			fmt.Sprintf(proveFenced, node)
 	case HolderUnknown:
@@ -202,6 +206,9 @@ func (s Standing) renew(volume, node string) string {
 	}
 	if s.Holder.Node == nil {
 		return fmt.Sprintf(confirmGone, node, volume, node)
+	}
+	if _, unblock := s.Holder.Unprovable(); unblock != "" {
+		return unblock
 	}
 	if s.Evidence.Kind == VolumeRelease {
 		return fmt.Sprintf(confirmGone, node, volume, node)

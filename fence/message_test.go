@@ -67,6 +67,8 @@ var refusals = []refusal{
 	{"unwatched", HolderUnwatched, "", "wait", false, holding(deleted, unwatched)},
 	{"unwatched, with a claim", HolderUnwatched, "", "wait", false, holding(deleted, unlisted, unwatched, with(OutOfServiceTaint))},
 	{"still listed", HolderListed, "PowerReading (someone)", "delete the pods", false, holding(deleted, stale, with(PowerReading))},
+	{"stale, and no proof could count", HolderStale, VoidNoBootID, "delete its Node", false, holding(deleted, stale, noBoot)},
+	{"taint void, and no other could count", EvidenceVoid, VoidNoBootID, "delete its Node", false, holding(deleted, stale, with(OutOfServiceTaint), noBoot)},
 	{"taint void", EvidenceVoid, VoidLeaseChanged, "take the taint off", false, holding(deleted, stale, with(OutOfServiceTaint, earlier))},
 	{"taint is ours", EvidenceVoid, VoidOurs, "take the taint off", false, holding(deleted, stale, with(OutOfServiceTaint, func(e *Evidence) { e.Void = VoidOurs }))},
 	{"taint void, and its Node is gone", EvidenceVoid, VoidOurs, "make sure that the machine is off", false,

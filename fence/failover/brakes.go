@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
@@ -22,6 +23,8 @@ const (
 	NoBrake Brake = ""
 	// BrakeNodeGone: there is no Node, so nobody can tell which machine it is.
 	BrakeNodeGone Brake = "NodeGone"
+	// BrakeNoProof: whatever was read of it afterwards could not count.
+	BrakeNoProof Brake = "NoProof"
 	// BrakeOptOut: the Node opts out of failover.
 	BrakeOptOut Brake = "OptOut"
 	// BrakeMaintenance: the Node is under maintenance by annotation.
@@ -68,6 +71,9 @@ const (
 type weather struct {
 	Now  time.Time
 	Node *corev1.Node
+	// StorageOnly: its agents only cut it off from storage, which needs no boot to
+	// count.
+	StorageOnly bool
 	// Pods that would move or that wait for what the node holds.
 	Waiting int
 	// Storm and Lead say what is wrong; empty: nothing.
@@ -114,9 +120,13 @@ func (w *weather) ofNow() (Brake, string) {
 
 func (w *weather) ofNode() (Brake, string) {
 	n := w.Node
-	switch {
-	case n == nil:
+	if n == nil {
 		return BrakeNodeGone, "its Node object is gone, so nobody can tell which machine is meant; confirm it by hand"
+	}
+	if why, unblock := unprovable(n); why != "" && !w.StorageOnly {
+		return BrakeNoProof, "no proof that it is off could count: " + why + "; " + unblock
+	}
+	switch {
 	case optedOut(n.Annotations):
 		return BrakeOptOut, "its annotation " + OptOutAnnotation + " is \"false\""
 	case maintained(n):
@@ -173,6 +183,15 @@ func (w *weather) ofOthers() (Brake, string) {
 // maxUnhealthy of them, and always one.
 func perHour(nodes int, maxUnhealthy float64) int {
 	return max(1, int(math.Floor(float64(nodes)*maxUnhealthy+1e-9)))
+}
+
+// unprovable is fence.Holder's, of the Node's own machine.
+func unprovable(n *corev1.Node) (why, unblock string) {
+	if n == nil {
+		return "", ""
+	}
+	h := fence.Holder{NodeName: n.Name, NodeUID: string(n.UID), Node: &fence.Node{UID: string(n.UID), BootID: n.Status.NodeInfo.BootID}}
+	return h.Unprovable()
 }
 
 func optedOut(annotations map[string]string) bool { return annotations[OptOutAnnotation] == "false" }

@@ -32,6 +32,8 @@ func TestBrakes(t *testing.T) {
 	}{
 		"fair weather":                  {func(*weather) {}, NoBrake, ""},
 		"there is no Node":              {func(w *weather) { w.Node = nil }, BrakeNodeGone, "Node object is gone"},
+		"no proof could count":          {func(w *weather) { w.Node.Status.NodeInfo.BootID = "" }, BrakeNoProof, "reports no boot ID"},
+		"no proof, but a storage fence": {func(w *weather) { w.Node.Status.NodeInfo.BootID, w.StorageOnly = "", true }, NoBrake, ""},
 		"the Node opts out":             {func(w *weather) { annotate(w, OptOutAnnotation, "false") }, BrakeOptOut, OptOutAnnotation},
 		"any other value is no opt-out": {func(w *weather) { annotate(w, OptOutAnnotation, "true") }, NoBrake, ""},
 		"maintenance":                   {func(w *weather) { annotate(w, MaintenanceAnnotation, "disk swap") }, BrakeMaintenance, "maintenance"},

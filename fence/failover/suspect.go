@@ -33,9 +33,12 @@ func silence(s *state) string {
 // the same but for times.
 func (w *worker) awaited(s *state) (key, text string) {
 	byHand := fmt.Sprintf("or, if it is certainly off: csi-fencepost fence confirm %s --reason ...", s.Name)
+	why, unblock := unprovable(s.Node)
 	switch {
 	case s.optedOut():
 		return "optout", "its annotation " + OptOutAnnotation + " is \"false\", so csi-fencepost neither fences it nor moves its pods"
+	case why != "" && !(s.Covered && w.Fencer.StorageOnly(s.Name)):
+		return "unprovable", fmt.Sprintf("no proof that it is off could count: %s; %s", why, unblock)
 	case !s.Covered:
 		return "uncovered", fmt.Sprintf("no fence agent covers it: if it is certainly off, put the taint node.kubernetes.io/out-of-service on, "+
 			"or confirm: csi-fencepost fence confirm %s --reason ...", s.Name)

@@ -53,6 +53,18 @@ func TestExplainReadsLedgerNodeAttachmentAndLease(t *testing.T) {
 	}
 }
 
+// As the guard, the page and the Events say it.
+func TestExplainSaysWhatToDoWithANodeOfWhichNoProofCouldCount(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "", fence.Held))
+	api.AddNode("n1", "uid-1", "", "i-1", clitest.InUse)
+	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
+	clitest.Says(t, strings.Join(strings.Fields(stdout), " "), fence.VoidNoBootID, "delete its Node once it is off", "kubectl delete node n1")
+	if strings.Contains(stdout, OutOfService) {
+		t.Errorf("it proposes a taint, which could not count:\n%s", stdout)
+	}
+}
+
 func TestExplainFindsTheKubeconfigAsKubectlDoes(t *testing.T) {
 	api, kubeconfig := clitest.NewAPI(t)
 	api.AddPV("pv-1")

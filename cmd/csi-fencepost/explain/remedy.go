@@ -32,6 +32,10 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 	off := remedy{What: fmt.Sprintf("If %s is off, and you have made sure that it is", machine), Commands: []string{confirmCommand(s, h)}}
 	endPods := remedy{What: fmt.Sprintf("Delete the pods of node %s that use it, so that Kubernetes takes it off the node's volumesAttached", node),
 		Commands: []string{PodsCommand(node), "kubectl delete pod -n NAMESPACE POD --force"}}
+	if why, _ := h.Unprovable(); why != "" && (st.Reason == fence.HolderStale || st.Reason == fence.EvidenceVoid) {
+		return []remedy{{What: fmt.Sprintf("Turn node %s off, delete its Node once it is off, and say so: %s", node, why),
+			Commands: []string{"kubectl delete node " + cli.ShellQuote(node), confirmCommand(s, h)}}}
+	}
 	switch st.Reason {
 	case fence.HolderAlive, fence.HolderWanted:
 		return []remedy{
