@@ -12,12 +12,14 @@
 //	sources.go    the sources of evidence that a configuration switches on
 //	sighting.go   taints and remediations are bound when they are first seen
 //	statusz.go    the board, from which the status page is collected
+//	observing.go  mode Observe forwards, whatever keeps the judgement from being built
+//	rights.go     what the service account may not do, said at the start
 //	metrics.go    every metric; readiness.go what /readyz answers
 //
 // # Guarantees
 //
 // All that guards is wired here and nowhere else. In mode Observe nothing is
-// written but Events.
+// written but Events, and calls are forwarded whatever is missing.
 //
 // # Non-guarantees
 //

@@ -33,9 +33,10 @@ import (
 //
 // It returns the guard of the two calls, for proxy.Options, and its background
 // work, which runs on one replica at a time and may be begun again (KeepRunning).
-// What it starts itself ends with ctx. It waits, until ctx ends, for the Kubernetes
-// API and for its caches, and asks the driver for its name and capabilities; an
-// error names which of them failed, or the fence agents that cannot be made.
+// What it starts itself ends with ctx. In mode Enforce it waits, until ctx ends, for
+// the Kubernetes API and for its caches, and asks the driver for its name and
+// capabilities; an error names which of them failed, or the fence agents that cannot
+// be made. In mode Observe it waits for observePatience at most, and then forwards.
 func New(ctx context.Context, in Options) (proxy.Guard, func(context.Context) error, error) {
 	in = in.withDefaults()
 	agents := len(in.Config.Fencing.Levels) > 0
@@ -45,6 +46,15 @@ func New(ctx context.Context, in Options) (proxy.Guard, func(context.Context) er
 	if err := in.Config.ValidateWith(agents).ToAggregate(); err != nil {
 		return nil, nil, fmt.Errorf("the configuration: %w", err)
 	}
+	if in.Config.Mode == config.Observe {
+		o := observing(ctx, in)
+		return o, o.run, nil
+	}
+	return judging(ctx, in)
+}
+
+// judging is New once there is all that a judgement needs.
+func judging(ctx context.Context, in Options) (proxy.Guard, func(context.Context) error, error) {
 	var limit *throttle.Limiter
 	limited := rest.CopyConfig(in.Rest)
 	if in.Rest.QPS > 0 {
@@ -66,7 +76,7 @@ func New(ctx context.Context, in Options) (proxy.Guard, func(context.Context) er
 	if err != nil {
 		return nil, nil, err
 	}
-	cluster, err := clusterUID(ctx, client)
+	cluster, err := clusterUID(ctx, client, in.Ready)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -149,19 +159,21 @@ func (w *wakeUps) all(c observe.Change) {
 func (w *wakeUps) node(name string) { w.all(observe.Change{Node: name}) }
 
 // clusterUID waits for the API server: without it nothing can be judged.
-func clusterUID(ctx context.Context, client kubernetes.Interface) (string, error) {
+func clusterUID(ctx context.Context, client kubernetes.Interface, ready func(check func() error)) (string, error) {
 	for said := ""; ; {
 		ns, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 		if err == nil {
 			return string(ns.UID), nil
 		}
+		err = fmt.Errorf("the identity of the cluster (namespace kube-system): %w", err)
 		if err.Error() != said {
 			said = err.Error()
-			klog.FromContext(ctx).Info("Waiting for the Kubernetes API", "namespace", metav1.NamespaceSystem, "err", said)
+			ready(NotReady("it waits for the Kubernetes API: " + said))
+			klog.FromContext(ctx).Info("Waiting for the Kubernetes API", "err", said)
 		}
 		select {
 		case <-ctx.Done():
-			return "", fmt.Errorf("the identity of the cluster (namespace kube-system): %w", err)
+			return "", err
 		case <-time.After(time.Second):
 		}
 	}
