@@ -31,6 +31,23 @@ func NewStore(client coordination.LeasesGetter, namespace string) *Store {
 	return &Store{client: client, namespace: namespace}
 }
 
+// Check asks whether a record could be made, and makes none: a namespace that is not
+// there (Nowhere) is otherwise found out at the first one.
+func (s *Store) Check(ctx context.Context) error {
+	const none = "of-no-node"
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: none, Namespace: s.namespace}}
+	_, err := s.client.Leases(s.namespace).Create(ctx, lease, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		err = s.explain("write", none, err)
+	}
+	return err
+}
+
+// Nowhere tells whether err is of a write of a record whose namespace does not exist.
+func Nowhere(err error) bool { return errors.Is(err, errNowhere) }
+
+var errNowhere = errors.New("does not exist")
+
 // Namespace of the records.
 func (s *Store) Namespace() string { return s.namespace }
 
@@ -215,8 +232,8 @@ func (s *Store) write(ctx context.Context, node string, lease *coordinationv1.Le
 // explain adds to an error of the API server which record it is about.
 func (s *Store) explain(verb, node string, err error) error {
 	if verb == "write" && apierrors.IsNotFound(err) {
-		return fmt.Errorf("cannot write the record of node %s: namespace %s, where the records are kept (fencing.namespace), does not exist; "+
-			"create it: kubectl create namespace %s: %w", node, s.namespace, s.namespace, err)
+		return fmt.Errorf("cannot write the record of node %s: namespace %s, where the records are kept (fencing.namespace), %w; "+
+			"create it: kubectl create namespace %s: %w", node, s.namespace, errNowhere, s.namespace, err)
 	}
 	return fmt.Errorf("cannot %s the record of node %s (Lease %s/%s): %w", verb, node, s.namespace, LeaseName(node), err)
 }

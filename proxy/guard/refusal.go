@@ -142,6 +142,8 @@ func unblockAPI(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
 		return "give csi-fencepost's service account the right that is named (deploy/rbac)"
+	case record.Nowhere(err):
+		return "create the namespace of the records, with the rights in it (deploy/rbac); the call is repeated by itself"
 	case errors.As(err, &garbled):
 		return "mend the record as it says; the call is repeated by itself"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &answered), errors.As(err, &network):

@@ -213,6 +213,11 @@ func (s *runner) guard(ctx context.Context, conn *grpc.ClientConn, driver string
 		return proxy.Pass(), nil, nil
 	}
 	s.ready.Set("guard", sidecar.NotReady("it waits for the Kubernetes API"))
+	rights, err := sidecar.CheckRights(ctx, s.rest, s.config)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.ready.Set("rights", rights)
 	guard, background, err := sidecar.New(ctx, sidecar.Options{
 		Driver:    driver,
 		Conn:      conn,

@@ -1,0 +1,163 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/deploy"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+const (
+	// rightsAgain is the pause before it is asked again for what was missing.
+	rightsAgain = 5 * time.Second
+	// rightsTimeout bounds asking once.
+	rightsTimeout = 30 * time.Second
+)
+
+// CheckRights asks the Kubernetes API whether this process may do all that its mode
+// needs (deploy/rbac), and, where it writes records, whether their namespace is there.
+// It asks until nothing is missing, or ctx ends, and logs what is. check, for
+// Readiness.Set, says it too.
+//
+// It decides nothing: what may not be read is not judged by, and what may not be
+// written is refused, whatever is said here. It says at the start what would
+// otherwise be found out in an incident.
+func CheckRights(ctx context.Context, api *rest.Config, c *config.Configuration) (check func() error, err error) {
+	client, err := kubernetes.NewForConfig(rest.CopyConfig(api))
+	if err != nil {
+		return nil, err
+	}
+	render := deploy.Observe
+	switch {
+	case c.Mode == config.Enforce && c.Failover.Enabled:
+		render = deploy.Failover
+	case c.Mode == config.Enforce:
+		render = deploy.Enforce
+	}
+	needed, err := deploy.Rights(render)
+	if err != nil {
+		return nil, err
+	}
+	r := &rights{client: client, config: c, missing: needed}
+	r.found.Store(new(errors.New("it is not known yet whether any is missing")))
+	go r.run(ctx)
+	return func() error { return *r.found.Load() }, nil
+}
+
+// rights is what is asked for.
+type rights struct {
+	client  kubernetes.Interface
+	config  *config.Configuration
+	missing []authorizationv1.ResourceAttributes // as far as is known
+	found   atomic.Pointer[error]                // what to say of it
+}
+
+func (r *rights) run(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	for said := ""; ctx.Err() == nil; {
+		err := r.ask(ctx)
+		r.found.Store(&err)
+		if err == nil {
+			logger.Info("Every right is there", "mode", r.config.Mode)
+			return
+		}
+		if err.Error() != said && ctx.Err() == nil {
+			said = err.Error()
+			logger.Error(err, "A right is missing", "mode", r.config.Mode)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rightsAgain):
+		}
+	}
+}
+
+// ask asks once for everything that was missing so far.
+func (r *rights) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rightsTimeout)
+	defer cancel()
+	var missing []authorizationv1.ResourceAttributes
+	for _, right := range r.missing {
+		if right.Namespace == config.Default().Fencing.Namespace {
+			right.Namespace = r.config.Fencing.Namespace
+		}
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &right}}
+		answer, err := r.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		switch {
+		case apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+			klog.FromContext(ctx).Info("Whether a right is missing is not for csi-fencepost to ask here", "err", err)
+			return nil
+		case err != nil:
+			return fmt.Errorf("whether any is missing is not known: %w", err)
+		case !answer.Status.Allowed:
+			missing = append(missing, right)
+		}
+	}
+	r.missing = missing
+	return errors.Join(r.lacks(ctx), r.nowhere(ctx))
+}
+
+// lacks names the missing rights, and whose they are not.
+func (r *rights) lacks(ctx context.Context) error {
+	if len(r.missing) == 0 {
+		return nil
+	}
+	who := "the service account"
+	if self, err := r.client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err == nil {
+		who = self.Status.UserInfo.Username
+	}
+	return fmt.Errorf("%s may not %s: apply what deploy/rbac has for mode %s (csi-fencepost inject writes it), for this service account in this namespace",
+		who, strings.Join(inWords(r.missing), ", nor "), r.config.Mode)
+}
+
+// nowhere says that there is no namespace for the records of the nodes.
+func (r *rights) nowhere(ctx context.Context) error {
+	if r.config.Mode != config.Enforce {
+		return nil // it writes none
+	}
+	err := noderecord.NewStore(r.client.CoordinationV1(), r.config.Fencing.Namespace).Check(ctx)
+	if noderecord.Nowhere(err) {
+		return err
+	}
+	return nil
+}
+
+// inWords are the rights as a person says them, the verbs of one resource together.
+func inWords(missing []authorizationv1.ResourceAttributes) (words []string) {
+	for i := 0; i < len(missing); {
+		first, verbs := missing[i], []string(nil)
+		for ; i < len(missing); i++ {
+			next := missing[i]
+			if next.Verb = first.Verb; next != first {
+				break
+			}
+			verbs = append(verbs, missing[i].Verb)
+		}
+		what := strings.Join(verbs, ", ") + " " + first.Resource
+		if first.Group != "" {
+			what += "." + first.Group
+		}
+		if first.Name != "" {
+			what += " " + first.Name
+		}
+		if first.Namespace != "" {
+			what += " in namespace " + first.Namespace
+		}
+		words = append(words, what)
+	}
+	return words
+}
