@@ -29,7 +29,7 @@ func FuzzInject(f *testing.F) {
 		if clean, err := Uninject([]File{{"f.yaml", text}}); err != nil || len(clean.Files) != 1 || !bytes.Equal(clean.Files[0].Text, text) {
 			return // marks, or an annotation, of an injection before
 		}
-		r, err := Inject([]File{{"f.yaml", text}}, Options{Driver: driver})
+		r, err := Inject([]File{{"f.yaml", text}}, Options{Driver: driver, Namespace: "storage"})
 		if err != nil {
 			return
 		}

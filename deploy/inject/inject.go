@@ -69,6 +69,11 @@ func Inject(files []File, o Options) (*Result, error) {
 			return nil, err
 		}
 		texts = nil
+		if o.Beside && r.Documents != nil {
+			if err := c.nameDocuments(); err != nil {
+				return nil, err
+			}
+		}
 	}
 	written, err := c.write(last, texts, false)
 	if err != nil {

@@ -47,6 +47,9 @@ type Options struct {
 	HTTPPort int32
 	// Separate keeps the documents apart from the files (Result.Documents).
 	Separate bool
+	// Beside: they are then written beside the files, as DocumentsFile, and a
+	// kustomization among the files is to name it.
+	Beside bool
 }
 
 // A Plan is what is changed for one attacher of one workload, as data. It says
@@ -159,7 +162,9 @@ func newPlan(w *Workload, index int, o Options, several bool) (*Plan, error) {
 	if err := p.chooseDriver(w, a, o, several); err != nil || p.Driver == "" {
 		return nil, err
 	}
-	p.chooseNamespace(w, o)
+	if err := p.chooseNamespace(w, o); err != nil {
+		return nil, err
+	}
 	if err := p.addSidecar(w, a, o); err != nil {
 		return nil, err
 	}
@@ -207,14 +212,17 @@ func (w *Workload) hasOther(driver string) bool {
 	return declared && len(w.CSIDrivers) > 1
 }
 
-func (p *Plan) chooseNamespace(w *Workload, o Options) {
+// chooseNamespace is not left to a default: with the rights in another one than the
+// service account's no volume would be attached.
+func (p *Plan) chooseNamespace(w *Workload, o Options) error {
 	switch {
 	case w.ObjectMeta.Namespace != "":
 		p.Namespace = w.ObjectMeta.Namespace
 	case o.Namespace != "":
 		p.Namespace = o.Namespace
 	default:
-		p.Namespace = "default"
-		p.say("it names no namespace: %s is taken for the rights; --namespace says another one", p.Namespace)
+		return fmt.Errorf("%s names no namespace, so that the rights of its service account %s cannot be placed: say with --namespace where it is applied (as for helm and kubectl, which do not pass theirs on)",
+			w.name(), p.ServiceAccount)
 	}
+	return nil
 }

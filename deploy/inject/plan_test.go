@@ -289,7 +289,7 @@ func TestAFlagThatIsNoDriverNameIsNotTaken(t *testing.T) {
 		w.ObjectMeta.Name = "array"
 		driver := corev1.Container{Name: "driver", Args: []string{"--drivername", value}, VolumeMounts: []corev1.VolumeMount{{Name: "socket-dir", MountPath: "/s"}}}
 		w.Template.Spec.Containers = []corev1.Container{*attacherOf("--csi-address=$(ADDRESS)"), driver}
-		plans, err := NewPlans(w, Options{})
+		plans, err := NewPlans(w, Options{Namespace: "csi"})
 		if err != nil || len(plans) != 1 || plans[0].Driver != want {
 			t.Errorf("--drivername %s: %+v %v", value, plans, err)
 		}

@@ -45,7 +45,8 @@ func checkVendors(folder string) error {
 }
 
 func checkVendor(f File) error {
-	r, err := Inject([]File{f}, Options{})
+	o := Options{Namespace: "storage"} // many name none
+	r, err := Inject([]File{f}, o)
 	if nothing := (*NothingError)(nil); errors.As(err, &nothing) {
 		fmt.Printf("%s: %v\n", f.Name, err)
 		return nil
@@ -53,7 +54,7 @@ func checkVendor(f File) error {
 	if err != nil {
 		return err
 	}
-	again, err := Inject(r.Files, Options{})
+	again, err := Inject(r.Files, o)
 	if err != nil || !bytes.Equal(again.Files[0].Text, r.Files[0].Text) {
 		return fmt.Errorf("injecting twice is not the same as once: %v", err)
 	}

@@ -25,9 +25,6 @@ func Commands() []cli.Command {
 // stdin is what `-f -` reads; tests replace it.
 var stdin io.Reader = os.Stdin
 
-// documentsFile is where -o puts the rights and the configuration.
-const documentsFile = "csi-fencepost.yaml"
-
 // manifestFlags are those that inject and uninject share.
 type manifestFlags struct {
 	set    *cli.Flags
@@ -100,7 +97,7 @@ func (f *injectFlags) complete() (err error) {
 	case f.options.HTTPPort < 0 || f.options.HTTPPort > 65535:
 		return f.set.Wrong("--http-port is %d: it has to be between 1 and 65535", f.options.HTTPPort)
 	}
-	f.options.Separate, f.options.OwnImage = f.output != "", releasedImage
+	f.options.Separate, f.options.Beside, f.options.OwnImage = f.output != "", f.output != "", releasedImage
 	if f.config == "" {
 		return nil
 	}
@@ -252,7 +249,7 @@ func manifestsIn(folder string) (names []string, err error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
+		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".yaml" || ext == ".yml" || ext == ".json" || inject.IsKustomization(e.Name())) {
 			names = append(names, filepath.Join(folder, e.Name()))
 		}
 	}
@@ -280,10 +277,10 @@ func (f *manifestFlags) finish(before []inject.File, r *inject.Result, stdout, s
 func (f *manifestFlags) wouldChange(r *inject.Result) error {
 	names := slices.Concat(r.Changed, r.Removed)
 	if f.output != "" && r.Documents != nil {
-		if text, err := os.ReadFile(filepath.Join(f.output, documentsFile)); err == nil && string(text) == string(r.Documents) {
-			names = slices.DeleteFunc(names, func(name string) bool { return filepath.Base(name) == documentsFile })
+		if text, err := os.ReadFile(filepath.Join(f.output, inject.DocumentsFile)); err == nil && string(text) == string(r.Documents) {
+			names = slices.DeleteFunc(names, func(name string) bool { return filepath.Base(name) == inject.DocumentsFile })
 		} else {
-			names = append(names, filepath.Join(f.output, documentsFile))
+			names = append(names, filepath.Join(f.output, inject.DocumentsFile))
 		}
 	}
 	if len(names) == 0 {
@@ -322,7 +319,10 @@ func (f *manifestFlags) write(before []inject.File, r *inject.Result, stderr io.
 		}
 	}
 	if r.Documents != nil {
-		files = append(files, inject.File{Name: documentsFile, Text: r.Documents})
+		if err := f.unnamed(files); err != nil {
+			return err
+		}
+		files = append(files, inject.File{Name: inject.DocumentsFile, Text: r.Documents})
 	}
 	seen := map[string]bool{}
 	for _, file := range files {
@@ -350,6 +350,22 @@ func (f *manifestFlags) write(before []inject.File, r *inject.Result, stderr io.
 		fmt.Fprintln(stderr, "written:", name)
 	}
 	return removeFiles(before, r.Removed, f.output, seen, stderr)
+}
+
+// unnamed refuses a folder with a kustomization that was not read, and so would leave
+// the documents out.
+func (f *manifestFlags) unnamed(files []inject.File) error {
+	entries, err := os.ReadDir(f.output)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		read := func(file inject.File) bool { return filepath.Base(file.Name) == e.Name() }
+		if inject.IsKustomization(e.Name()) && !slices.ContainsFunc(files, read) {
+			return fmt.Errorf("folder %s has a %s that was not given, and would leave %s out: give the whole folder with -f", f.output, e.Name(), inject.DocumentsFile)
+		}
+	}
+	return nil
 }
 
 // removeFiles deletes, in place, what held nothing but what was injected.

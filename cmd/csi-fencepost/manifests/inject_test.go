@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
+	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
 )
 
 const vendorManifest = `# the vendor's
@@ -95,9 +96,9 @@ func TestInjectChangesAFolderInPlaceAndBack(t *testing.T) {
 	if stdout != "" {
 		t.Errorf("printed %s", stdout)
 	}
-	clitest.Says(t, stderr, "written: "+filepath.Join(folder, "controller.yaml"), "written: "+filepath.Join(folder, documentsFile))
+	clitest.Says(t, stderr, "written: "+filepath.Join(folder, "controller.yaml"), "written: "+filepath.Join(folder, inject.DocumentsFile))
 	clitest.Says(t, fileText(t, folder, "controller.yaml"), "name: csi-fencepost\n")
-	clitest.Says(t, fileText(t, folder, documentsFile), "kind: ConfigMap", "kind: ClusterRoleBinding")
+	clitest.Says(t, fileText(t, folder, inject.DocumentsFile), "kind: ConfigMap", "kind: ClusterRoleBinding")
 	if strings.Contains(stderr, "values.yml") || fileText(t, folder, "values.yml") != "replicas: 3\n" {
 		t.Errorf("values.yml was touched: %s", stderr)
 	}
@@ -109,15 +110,15 @@ func TestInjectChangesAFolderInPlaceAndBack(t *testing.T) {
 	if got := fileText(t, folder, "controller.yaml"); got != vendorManifest {
 		t.Errorf("uninject left\n%s", got)
 	}
-	if _, err := os.Stat(filepath.Join(folder, documentsFile)); !os.IsNotExist(err) {
-		t.Errorf("%s is still there: %v", documentsFile, err)
+	if _, err := os.Stat(filepath.Join(folder, inject.DocumentsFile)); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", inject.DocumentsFile, err)
 	}
 }
 
 func TestCheckChangesNothingAndFailsIfSomethingWould(t *testing.T) {
 	folder := manifestFolder(t)
 	stdout, stderr := clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", folder, "-o", folder, "--check")
-	clitest.Says(t, stderr, "inject would change: "+filepath.Join(folder, "controller.yaml"), documentsFile, "--timeout from 15s to 60s")
+	clitest.Says(t, stderr, "inject would change: "+filepath.Join(folder, "controller.yaml"), inject.DocumentsFile, "--timeout from 15s to 60s")
 	if stdout != "" || fileText(t, folder, "controller.yaml") != vendorManifest {
 		t.Errorf("printed %q, or changed the file", stdout)
 	}
@@ -254,11 +255,11 @@ func TestNothingIsWrittenThroughALink(t *testing.T) {
 	if err := os.WriteFile(elsewhere, []byte("as it was"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(elsewhere, filepath.Join(folder, documentsFile)); err != nil {
+	if err := os.Symlink(elsewhere, filepath.Join(folder, inject.DocumentsFile)); err != nil {
 		t.Fatal(err)
 	}
 	_, stderr := clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", filepath.Join(folder, "controller.yaml"), "-o", folder, named)
-	clitest.Says(t, stderr, filepath.Join(folder, documentsFile)+" is a symbolic link", "nothing is written")
+	clitest.Says(t, stderr, filepath.Join(folder, inject.DocumentsFile)+" is a symbolic link", "nothing is written")
 	if fileText(t, elsewhere) != "as it was" || fileText(t, folder, "controller.yaml") != vendorManifest {
 		t.Error("it was written")
 	}
