@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -22,6 +23,8 @@ const observePatience = 10 * time.Second
 // Options.Ready.
 func observing(ctx context.Context, in Options) *observer {
 	o := &observer{built: make(chan struct{})}
+	ready := in.Ready
+	in.Ready = func(check func() error) { ready(o.once(check)) }
 	go KeepRunning(ctx, func(ctx context.Context) error {
 		ctx, end := context.WithCancel(ctx)
 		defer end()
@@ -49,6 +52,22 @@ type observer struct {
 	// These two are set once built is closed.
 	guard      proxy.Guard
 	background func(context.Context) error
+}
+
+// once is a check that passes only once calls are judged: the caches, of which New's
+// check speaks, are synced a little before.
+func (o *observer) once(check func() error) func() error {
+	return func() error {
+		if err := check(); err != nil {
+			return err
+		}
+		select {
+		case <-o.built:
+			return nil
+		default:
+			return errors.New("calls are not judged yet")
+		}
+	}
 }
 
 // judge is who is given a call now.

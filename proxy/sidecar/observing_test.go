@@ -98,3 +98,20 @@ func TestEnforceWaitsForWhatItJudgesByAndSaysWhy(t *testing.T) {
 		t.Errorf("/readyz would say %q", reason())
 	}
 }
+
+// A pod that is ready judges: the caches are synced a little before there is a guard.
+func TestObserveIsNotReadyBeforeCallsAreJudged(t *testing.T) {
+	o := &observer{built: make(chan struct{})}
+	var synced error
+	check := o.once(func() error { return synced })
+	if check() == nil {
+		t.Error("it is ready, and forwards what it has not judged")
+	}
+	close(o.built)
+	if err := check(); err != nil {
+		t.Errorf("it is not ready: %v", err)
+	}
+	if synced = context.DeadlineExceeded; check() == nil {
+		t.Error("it is ready without caches")
+	}
+}
