@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -22,14 +23,14 @@ func mustFlow(t *testing.T, value any) string {
 func FuzzInject(f *testing.F) {
 	for _, folder := range []string{"cases", "refused"} {
 		for name, in := range inputs(f, folder) {
-			f.Add(in.Text, options[name].Driver)
+			f.Add(in.Text, strings.Join(options[name].Drivers, " "))
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte, driver string) {
 		if clean, err := Uninject([]File{{"f.yaml", text}}); err != nil || len(clean.Files) != 1 || !bytes.Equal(clean.Files[0].Text, text) {
 			return // marks, or an annotation, of an injection before
 		}
-		r, err := Inject([]File{{"f.yaml", text}}, Options{Driver: driver, Namespace: "storage"})
+		r, err := Inject([]File{{"f.yaml", text}}, Options{Drivers: strings.Fields(driver), Namespace: "storage"})
 		if err != nil {
 			return
 		}

@@ -86,26 +86,41 @@ func Inject(files []File, o Options) (*Result, error) {
 // planAll makes a plan for each attacher and carries it out in c. It returns the
 // file of the last workload.
 func (r *Result) planAll(c *changes, found []manifest, o Options, before map[string]Options) (last int, err error) {
-	drivers, looked := csiDrivers(found), []string{}
-	var nothing *NothingError
+	drivers := csiDrivers(found)
+	var workloads []*Workload
+	of := map[*Workload]*manifest{}
 	for i := range found {
-		m := &found[i]
-		w, err := r.workload(m)
+		w, err := r.workload(&found[i])
 		if err != nil {
 			return 0, err
 		}
-		if w == nil {
-			continue
+		if w != nil {
+			w.CSIDrivers, of[w] = drivers, &found[i]
+			workloads = append(workloads, w)
 		}
-		looked = append(looked, w.name())
-		w.CSIDrivers = drivers
-		plans, err := NewPlans(w, o.or(before[m.key()]))
-		if asNothing(err, &nothing) {
-			nothing.Text = m.where + ": " + nothing.Text
+	}
+	aside := r.Findings
+	r.Findings = nil
+	all, err := candidates(workloads)
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range all {
+		a.before = before[attacherKey(of[a.w], a.Name)]
+	}
+	if err := nameDrivers(all, o.Drivers); err != nil {
+		return 0, err
+	}
+	var nothing *NothingError
+	for _, w := range workloads {
+		m := of[w]
+		plans, none, err := newPlans(w, all, o)
+		if err != nil {
+			return 0, w.at(err)
+		}
+		for _, n := range none {
+			nothing = &NothingError{w.Where + ": " + n.Text}
 			r.say("", "%s", nothing.Text)
-			continue
-		} else if err != nil {
-			return 0, fmt.Errorf("%s: %w", m.where, err)
 		}
 		if err := r.carryOut(c, m, plans); err != nil {
 			return 0, err
@@ -114,7 +129,15 @@ func (r *Result) planAll(c *changes, found []manifest, o Options, before map[str
 			last = m.file
 		}
 	}
-	return last, r.orNothing(o, drivers, looked, nothing)
+	for _, a := range all {
+		if !a.chosen && len(o.Drivers) > 0 {
+			r.say(a.w.Where, "%s is left alone: no --driver names it", a)
+		} else if !a.chosen {
+			r.say(a.w.Where, "%s is left alone, as it was before: --driver adds it, if the others are named too", a)
+		}
+	}
+	r.Findings = append(r.Findings, aside...)
+	return last, r.orNothing(o, drivers, workloads, nothing)
 }
 
 // workload reads a manifest that csi-fencepost could be put into; nil for any
@@ -207,7 +230,7 @@ func csiDrivers(found []manifest) map[string]bool {
 }
 
 // orNothing is the error of a run that has made no plan.
-func (r *Result) orNothing(o Options, drivers map[string]bool, looked []string, nothing *NothingError) error {
+func (r *Result) orNothing(o Options, drivers map[string]bool, workloads []*Workload, nothing *NothingError) error {
 	if len(r.Plans) > 0 {
 		return nil
 	}
@@ -220,12 +243,14 @@ func (r *Result) orNothing(o Options, drivers map[string]bool, looked []string, 
 		}
 	}
 	seen := "there is no Deployment and no StatefulSet in it"
-	if len(looked) > 0 {
-		seen = "looked at: " + strings.Join(looked, ", ")
+	for i, w := range workloads {
+		if seen += ", " + w.name(); i == 0 {
+			seen = "looked at: " + w.name()
+		}
 	}
 	what := "no external-attacher"
-	if o.Driver != "" {
-		what += " of driver " + o.Driver
+	if len(o.Drivers) > 0 {
+		what += " of driver " + strings.Join(o.Drivers, ", ")
 	}
 	for _, f := range r.Findings {
 		seen += "; " + f.String()

@@ -19,14 +19,14 @@ var update = flag.Bool("update", false, "write the golden files; review their di
 
 // options of the cases that need some.
 var options = map[string]Options{
-	"one-dash-hostpath-no-newline": {Driver: "array.example.com", Namespace: "csi"},
-	"block-scalars":                {Driver: "array.example.com"},
-	"json":                         {Driver: "array.example.com", Image: "registry.example.com/csi-fencepost:v1"},
-	"hosted-control-plane":         {Driver: "array.example.com"},
-	"one-of-two":                   {Driver: "file.example.com", HTTPPort: 8080},
+	"one-dash-hostpath-no-newline": {Drivers: []string{"array.example.com"}, Namespace: "csi"},
+	"block-scalars":                {Drivers: []string{"array.example.com"}},
+	"json":                         {Drivers: []string{"array.example.com"}, Image: "registry.example.com/csi-fencepost:v1"},
+	"hosted-control-plane":         {Drivers: []string{"array.example.com"}},
+	"one-of-two":                   {Drivers: []string{"file.example.com"}, HTTPPort: 8080},
 	"hostnetwork":                  {Mode: config.Enforce, Failover: true},
-	"anchor":                       {Driver: "array.example.com"},
-	"template-in-quotes":           {Driver: "array.example.com"},
+	"anchor":                       {Drivers: []string{"array.example.com"}},
+	"template-in-quotes":           {Drivers: []string{"array.example.com"}},
 }
 
 // inputs are the files of a folder of testdata, by their names.

@@ -27,9 +27,10 @@ type Workload struct {
 
 // Options are what a person chooses. Empty: chosen from profile and manifest.
 type Options struct {
-	// Driver is its name, as in its CSIDriver object. With several attachers it
-	// chooses the one of that driver.
-	Driver string
+	// Drivers are the names of those that are chosen, as in their CSIDriver
+	// objects: NAME, or ATTACHER=NAME where nothing tells which attacher is that
+	// driver's; ATTACHER is [[NAMESPACE/]WORKLOAD/]CONTAINER.
+	Drivers []string
 	// Namespace of workloads that name none.
 	Namespace string
 	Image     string
@@ -126,69 +127,73 @@ func (p *Plan) say(format string, args ...any) {
 // NewPlans returns a plan for each external-attacher in the workload that the
 // options choose, in the order of the containers, each made as if those before
 // it were carried out. No plan and no error: it has no attacher, or none of the
-// driver that Options.Driver names. An error says what stands in the way and
-// what would be right; it is a *NothingError where the driver does not attach.
-func NewPlans(w *Workload, o Options) (plans []*Plan, err error) {
-	found := w.attachers()
-	if err := w.inTheWay(); err != nil && (len(found) > 0 || len(w.Template.Spec.InitContainers) > 0) {
+// drivers that Options.Drivers names. An error says what stands in the way and
+// what would be right; it is a *NothingError where no driver attaches.
+func NewPlans(w *Workload, o Options) ([]*Plan, error) {
+	all, err := candidates([]*Workload{w})
+	if err != nil {
 		return nil, err
 	}
+	if err := nameDrivers(all, o.Drivers); err != nil {
+		return nil, err
+	}
+	plans, nothing, err := newPlans(w, all, o)
+	if err == nil && len(plans) == 0 && len(nothing) > 0 {
+		err = nothing[0]
+	}
+	return plans, err
+}
+
+// newPlans of the candidates of one workload that are chosen. Nothing says of
+// which there is nothing to guard.
+func newPlans(w *Workload, all []*candidate, o Options) (plans []*Plan, nothing []*NothingError, err error) {
 	now := *w
 	now.Template = *w.Template.DeepCopy()
-	for _, index := range found {
-		p, err := newPlan(&now, index, o, len(found) > 1)
-		if err != nil {
-			return nil, err
-		}
-		if p == nil {
+	for _, c := range all {
+		if c.w != w || !c.chosen {
 			continue
+		}
+		var none *NothingError
+		p, err := newPlan(&now, c, o.or(c.before))
+		if asNothing(err, &none) {
+			nothing = append(nothing, none)
+			continue
+		} else if err != nil {
+			return nil, nil, err
 		}
 		plans = append(plans, p)
 		pod := &now.Template.Spec
 		pod.Containers = append(pod.Containers, p.Sidecar)
 		pod.Volumes = append(pod.Volumes, p.Volumes...)
 	}
-	return plans, nil
+	return plans, nothing, nil
 }
 
-// newPlan of one attacher; nil if it is another driver's.
-func newPlan(w *Workload, index int, o Options, several bool) (*Plan, error) {
-	a, err := readAttacher(&w.Template.Spec.Containers[index], index)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", w.name(), err)
-	}
+// newPlan of one attacher.
+func newPlan(w *Workload, c *candidate, o Options) (*Plan, error) {
 	p := &Plan{Where: w.Where, APIVersion: w.APIVersion, Kind: w.Kind, Name: w.ObjectMeta.Name, ServiceAccount: w.serviceAccount()}
-	p.say("%s: container %s is external-attacher (%s)", w.name(), a.Name, a.Image)
-	if err := p.chooseDriver(w, a, o, several); err != nil || p.Driver == "" {
+	p.say("%s: container %s is external-attacher (%s)", w.name(), c.Name, c.Image)
+	if err := p.chooseDriver(w, c); err != nil {
 		return nil, err
 	}
 	if err := p.chooseNamespace(w, o); err != nil {
 		return nil, err
 	}
-	if err := p.addSidecar(w, a, o); err != nil {
+	if err := p.addSidecar(w, c.attacher, o); err != nil {
 		return nil, err
 	}
 	if err := p.configure(o); err != nil {
 		return nil, fmt.Errorf("%s: %w", w.name(), err)
 	}
+	var err error
 	p.Annotations, err = p.record()
 	return p, err
 }
 
-// chooseDriver leaves Driver empty if it is not the one that was asked for.
-func (p *Plan) chooseDriver(w *Workload, a *attacher, o Options, several bool) error {
-	name, why, err := driverName(w, a, o)
-	switch {
-	case err != nil:
-		return err
-	case o.Driver != "" && name != o.Driver && (several || w.hasOther(o.Driver)):
-		return nil
-	case o.Driver != "" && name != o.Driver:
-		p.say("driver %s, as --driver says (%s would say %s)", o.Driver, why, name)
-		name = o.Driver
-	default:
-		p.say("driver %s, by %s", name, why)
-	}
+// chooseDriver takes what nameDrivers has found, if that driver attaches.
+func (p *Plan) chooseDriver(w *Workload, c *candidate) error {
+	name := c.driver
+	p.say("driver %s, by %s", name, c.why)
 	if attaches, known := w.CSIDrivers[name]; known && !attaches {
 		return &NothingError{fmt.Sprintf("%s: there is nothing to guard: the CSIDriver %s has attachRequired: false, so that Kubernetes never asks it to publish or unpublish a volume", w.name(), name)}
 	}
@@ -203,13 +208,6 @@ func (p *Plan) chooseDriver(w *Workload, a *attacher, o Options, several bool) e
 		p.say("%s fences in unpublish only with the out-of-service taint on the node: taint first, unpublish second (%s)", p.Profile.Name, p.Profile.TaintFirst.Source)
 	}
 	return nil
-}
-
-// hasOther: the driver that was asked for stands beside this workload, and so is
-// not a better name for the one that was found.
-func (w *Workload) hasOther(driver string) bool {
-	_, declared := w.CSIDrivers[driver]
-	return declared && len(w.CSIDrivers) > 1
 }
 
 // chooseNamespace is not left to a default: with the rights in another one than the

@@ -31,7 +31,7 @@ func planOf(t *testing.T, attacher *corev1.Container, change func(*Workload)) *P
 	if change != nil {
 		change(w)
 	}
-	plans, err := NewPlans(w, Options{Driver: "array.example.com"})
+	plans, err := NewPlans(w, Options{Drivers: []string{"array.example.com"}})
 	if err != nil || len(plans) != 1 {
 		t.Fatalf("%d plans: %v", len(plans), err)
 	}

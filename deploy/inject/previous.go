@@ -9,9 +9,6 @@ import (
 // or fills in what is left open. A configuration holds together with mode and
 // failover: these are taken over only where none of the three is chosen.
 func (o Options) or(before Options) Options {
-	if o.Driver == "" {
-		o.Driver = before.Driver
-	}
 	if o.Image == "" {
 		o.Image = before.Image
 	}
@@ -24,8 +21,11 @@ func (o Options) or(before Options) Options {
 	return o
 }
 
-// previous are the options with which workloads were injected before, by their
-// keys. One with several attachers keeps only what all of them have.
+// attacherKey tells attachers apart.
+func attacherKey(m *manifest, container string) string { return m.key() + "|" + container }
+
+// previous are the options with which attachers were injected before, by their
+// keys.
 func previous(files []File) (map[string]Options, error) {
 	_, found, err := readFiles(files)
 	if err != nil {
@@ -45,12 +45,10 @@ func previous(files []File) (map[string]Options, error) {
 		if err != nil {
 			return nil, errors.New(m.where + ": " + err.Error())
 		}
-		for _, r := range all {
-			before := Options{Image: r.Image, SELinuxType: r.SELinuxType, Mode: r.Mode, Failover: r.Failover}
-			if len(all) == 1 {
-				before.Driver, before.Config = r.Driver, configOf(found, r)
+		for container, r := range all {
+			options[attacherKey(m, container)] = Options{
+				Drivers: []string{r.Driver}, Image: r.Image, SELinuxType: r.SELinuxType, Mode: r.Mode, Failover: r.Failover, Config: configOf(found, r),
 			}
-			options[m.key()] = before
 		}
 	}
 	return options, nil

@@ -26,7 +26,7 @@ func FuzzComponent(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte, driver string) {
-		r, err := inject.Inject([]inject.File{{Name: "f.yaml", Text: text}}, inject.Options{Driver: driver, Namespace: "storage", Separate: true})
+		r, err := inject.Inject([]inject.File{{Name: "f.yaml", Text: text}}, inject.Options{Drivers: strings.Fields(driver), Namespace: "storage", Separate: true})
 		if err != nil || len(r.Plans) == 0 {
 			return
 		}

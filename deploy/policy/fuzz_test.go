@@ -40,7 +40,7 @@ var document = regexp.MustCompile(`(?m)^---\n`)
 func FuzzRender(f *testing.F) {
 	manifests(f)
 	f.Fuzz(func(t *testing.T, text []byte, driver string) {
-		r, err := inject.Inject([]inject.File{{Name: "f.yaml", Text: text}}, inject.Options{Driver: driver, Namespace: "storage", Separate: true})
+		r, err := inject.Inject([]inject.File{{Name: "f.yaml", Text: text}}, inject.Options{Drivers: strings.Fields(driver), Namespace: "storage", Separate: true})
 		if err != nil {
 			return
 		}

@@ -47,7 +47,7 @@ func injected(t *testing.T, name string) (text, elsewhere []byte) {
 	o := inject.Options{Mode: "Enforce", Failover: true, Namespace: "storage"}
 	r, err := inject.Inject([]inject.File{{Name: name, Text: original}}, o)
 	if err != nil && strings.Contains(err.Error(), "--driver") {
-		o.Driver = "array.example.com"
+		o.Drivers = []string{"array.example.com"}
 		r, err = inject.Inject([]inject.File{{Name: name, Text: original}}, o)
 	}
 	if nothing := (*inject.NothingError)(nil); errors.As(err, &nothing) {

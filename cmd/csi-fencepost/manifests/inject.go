@@ -71,7 +71,7 @@ type injectFlags struct {
 
 func parseInjectFlags(args []string) (*injectFlags, error) {
 	f := &injectFlags{manifestFlags: newManifestFlags("inject", injectHelp)}
-	f.set.StringVar(&f.options.Driver, "driver", "", "The driver's name, as in its CSIDriver object. Needed where the manifests do not tell; chooses one of several.")
+	f.set.StringArrayVar(&f.options.Drivers, "driver", nil, "The driver's name, as in its CSIDriver object. Needed where the manifests do not tell; chooses one of several. ATTACHER=NAME says which external-attacher is of it: [[NAMESPACE/]WORKLOAD/]CONTAINER. Can be repeated.")
 	f.set.StringVarP(&f.options.Namespace, "namespace", "n", "", "The namespace of workloads that name none.")
 	f.set.StringVar(&f.options.Image, "image", "", "The image of csi-fencepost, such as registry.example.com/csi-fencepost:v1.0.0. A released build knows its own; later runs keep what was named.")
 	f.set.StringVar(&f.mode, "mode", "", "Observe (the default, to begin with) or Enforce.")

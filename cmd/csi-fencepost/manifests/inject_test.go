@@ -267,6 +267,10 @@ func TestNothingIsWrittenThroughALink(t *testing.T) {
 
 func TestTwoFilesOfOneNameAreNotWrittenOverEachOther(t *testing.T) {
 	a, b, out := manifestFolder(t), manifestFolder(t), t.TempDir()
+	other := strings.Replace(vendorManifest, "array.example.com", "other.example.com", 1)
+	if err := os.WriteFile(filepath.Join(b, "controller.yaml"), []byte(other), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	_, stderr := clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", a, "-f", b, "-o", out, named)
 	clitest.Says(t, stderr, "two files would be written to")
 	if left, err := os.ReadDir(out); err != nil || len(left) > 0 {
