@@ -5,6 +5,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/csi-fencepost/csi-fencepost/deploy/profile"
 )
 
 // A File is a file of manifests, by the name that messages use.
@@ -137,7 +141,7 @@ func (r *Result) planAll(c *changes, found []manifest, o Options, before map[str
 		}
 	}
 	r.Findings = append(r.Findings, aside...)
-	return last, r.orNothing(o, drivers, workloads, nothing)
+	return last, r.orNothing(o, found, workloads, nothing)
 }
 
 // workload reads a manifest that csi-fencepost could be put into; nil for any
@@ -153,6 +157,9 @@ func (r *Result) workload(m *manifest) (*Workload, error) {
 	}
 	w, err := FromObject(o)
 	if err != nil {
+		if line, template := templateIn(m.node); line > 0 {
+			return nil, templateError(m.inFile(), line, template)
+		}
 		return nil, fmt.Errorf("%s: %w", m.where, err)
 	}
 	w.Where = m.where
@@ -169,11 +176,7 @@ func (r *Result) lookalike(m *manifest) {
 	if m.Kind != "DaemonSet" && m.Kind != "Pod" && m.Kind != "ReplicaSet" && m.Kind != "Job" {
 		return
 	}
-	pod := field(field(field(m.node, "spec"), "template"), "spec")
-	if m.Kind == "Pod" {
-		pod = field(m.node, "spec")
-	}
-	containers := field(pod, "containers")
+	containers := field(podOf(m), "containers")
 	if containers == nil {
 		return
 	}
@@ -190,13 +193,10 @@ func (r *Result) carryOut(c *changes, m *manifest, plans []*Plan) error {
 		return nil
 	}
 	metadata := field(m.node, "metadata")
-	for _, n := range []string{"name", "namespace"} {
-		if f := field(metadata, n); f != nil && templateIn(f) > 0 {
-			return templateError(c, m, templateIn(f))
+	for _, n := range []*yaml.Node{field(metadata, "name"), field(metadata, "namespace"), podOf(m)} {
+		if line, template := templateIn(n); line > 0 {
+			return templateError(m.inFile(), line, template)
 		}
-	}
-	if line := templateIn(field(field(field(m.node, "spec"), "template"), "spec")); line > 0 {
-		return templateError(c, m, line)
 	}
 	o, err := c.object(m)
 	if err != nil {
@@ -212,8 +212,12 @@ func (r *Result) carryOut(c *changes, m *manifest, plans []*Plan) error {
 	return nil
 }
 
-func templateError(c *changes, m *manifest, line int) error {
-	return fmt.Errorf("%s:%d: a template is left in %s %s: render it first (helm template …, kustomize build …) and give inject the result", c.streams[m.file].Name, line, m.Kind, m.Name)
+// podOf is the pod's spec in a workload.
+func podOf(m *manifest) *yaml.Node {
+	if m.Kind == "Pod" {
+		return field(m.node, "spec")
+	}
+	return field(field(field(m.node, "spec"), "template"), "spec")
 }
 
 // csiDrivers are the CSIDriver objects, and whether they attach: they do unless
@@ -230,22 +234,31 @@ func csiDrivers(found []manifest) map[string]bool {
 }
 
 // orNothing is the error of a run that has made no plan.
-func (r *Result) orNothing(o Options, drivers map[string]bool, workloads []*Workload, nothing *NothingError) error {
+func (r *Result) orNothing(o Options, found []manifest, workloads []*Workload, nothing *NothingError) error {
 	if len(r.Plans) > 0 {
 		return nil
 	}
 	if nothing != nil {
 		return nothing
 	}
+	drivers := csiDrivers(found)
 	for _, name := range slices.Sorted(maps.Keys(drivers)) {
 		if !drivers[name] {
 			return &NothingError{fmt.Sprintf("there is nothing to guard: the CSIDriver %s has attachRequired: false, so that Kubernetes never asks it to publish or unpublish a volume", name)}
 		}
 	}
-	seen := "there is no Deployment and no StatefulSet in it"
+	for i := range found {
+		if line, template := templateIn(podOf(&found[i])); line > 0 && isWorkload(found[i].APIVersion, found[i].Kind) {
+			return templateError(found[i].inFile(), line, template)
+		}
+	}
+	seen, namespace := "there is no Deployment and no StatefulSet in it", "NAMESPACE"
 	for i, w := range workloads {
 		if seen += ", " + w.name(); i == 0 {
 			seen = "looked at: " + w.name()
+		}
+		if w.ObjectMeta.Namespace != "" {
+			namespace = w.ObjectMeta.Namespace
 		}
 	}
 	what := "no external-attacher"
@@ -255,7 +268,43 @@ func (r *Result) orNothing(o Options, drivers map[string]bool, workloads []*Work
 	for _, f := range r.Findings {
 		seen += "; " + f.String()
 	}
-	return &NothingError{what + " was found in a Deployment or StatefulSet (" + seen + "). It is the container whose image is named csi-attacher: is the file with the controller missing? A managed control plane that hides its controller pod cannot be injected into"}
+	return &NothingError{what + " was found in a Deployment or StatefulSet (" + seen + "). It is the container whose image is named csi-attacher: is the file with the controller missing? " +
+		whoCreatesIt(found) + ", and writes it back when it is changed, then take it from the cluster, as policies: kubectl get deployment,statefulset,csidriver -n " + namespace +
+		" -o yaml | csi-fencepost inject --as-policy. If the cluster has no such pod either, the provider runs it out of sight, and nothing can be put into it"}
+}
+
+// whoCreatesIt begins the sentence on operators: with the one that is told the
+// attacher's image, where one is.
+func whoCreatesIt(found []manifest) string {
+	for i := range found {
+		m := &found[i]
+		var n *yaml.Node
+		if m.Kind == "ConfigMap" {
+			n = field(m.node, "data")
+		} else if isWorkload(m.APIVersion, m.Kind) {
+			n = podOf(m)
+		}
+		if line, image := attacherIn(n); line > 0 {
+			return fmt.Sprintf("%s:%d: %s %s names the image %s: if an operator creates the controller from it", m.inFile(), line, m.Kind, m.Name, image)
+		}
+	}
+	return "If an operator creates the controller (as those of Rook, Longhorn and Trident do)"
+}
+
+// attacherIn is the first value in a node that is an attacher's image.
+func attacherIn(n *yaml.Node) (line int, image string) {
+	if n == nil {
+		return 0, ""
+	}
+	if n.Kind == yaml.ScalarNode && strings.HasSuffix(profile.ImageName(n.Value), "csi-attacher") && strings.Contains(n.Value, "/") {
+		return n.Line, n.Value
+	}
+	for _, c := range n.Content {
+		if line, image = attacherIn(c); line > 0 {
+			return line, image
+		}
+	}
+	return 0, ""
 }
 
 // missing are the texts of the plans' documents, each once, without those that

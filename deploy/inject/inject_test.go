@@ -26,6 +26,7 @@ var options = map[string]Options{
 	"one-of-two":                   {Drivers: []string{"file.example.com"}, HTTPPort: 8080},
 	"hostnetwork":                  {Mode: config.Enforce, Failover: true},
 	"anchor":                       {Drivers: []string{"array.example.com"}},
+	"template-in-a-list":           {Drivers: []string{"array.example.com"}},
 	"template-in-quotes":           {Drivers: []string{"array.example.com"}},
 }
 
@@ -86,6 +87,46 @@ func said(findings []Finding) string {
 		out.WriteString(f.String() + "\n")
 	}
 	return out.String()
+}
+
+// What a person has to agree to, the mode and the rights, is not the 13th line.
+func TestModeAndRightsAreSaidFirst(t *testing.T) {
+	for name, f := range inputs(t, "cases") {
+		_, r := once(t, f, options[name])
+		said := strings.Split(said(r.Plans[0].Findings), "\n")
+		if !strings.Contains(said[0], ": rights of mode ") && (!strings.Contains(said[0], ": mode ") || !strings.Contains(said[1], ": rights of mode ")) {
+			t.Errorf("%s: first is said\n%s\n%s", name, said[0], said[1])
+		}
+	}
+}
+
+// A chart that is not rendered is called that, by file, line and template.
+func TestATemplateIsNamed(t *testing.T) {
+	for name, f := range inputs(t, "refused") {
+		if !strings.HasPrefix(name, "template") {
+			continue
+		}
+		_, err := Inject([]File{f}, options[name])
+		if err == nil || !strings.Contains(err.Error(), "a template is left in ") || !strings.Contains(err.Error(), "({{") || !strings.HasPrefix(err.Error(), name+".yaml:") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Whoever has an operator's files is told where the controller is to be found.
+func TestAnOperatorsFilesLeadToTheCluster(t *testing.T) {
+	for name, f := range inputs(t, "refused") {
+		if !strings.HasPrefix(name, "operator") {
+			continue
+		}
+		_, err := Inject([]File{f}, Options{})
+		if err == nil || !strings.Contains(err.Error(), "kubectl get deployment,statefulset,csidriver -n storage-system -o yaml | csi-fencepost inject --as-policy") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if names := strings.Contains(name, "-names-it"); err != nil && names != strings.Contains(err.Error(), "registry.example.com/csi-attacher:v4.12.0") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 // The golden files are what a person reviews: what is changed in whose way of

@@ -147,15 +147,24 @@ func without(list any, names []string) (left []any) {
 	return left
 }
 
-// templateIn returns the first line of a node where a template is left in.
-func templateIn(n *yaml.Node) int {
-	if n.Kind == yaml.ScalarNode && strings.Contains(n.Value, "{{") {
-		return n.Line
+// templateIn returns the first line of a node where a template is left in, and
+// the template; 0 without one. Unquoted, YAML takes {{ x }} for a mapping whose
+// key is a mapping.
+func templateIn(n *yaml.Node) (line int, template string) {
+	if n == nil {
+		return 0, ""
 	}
-	for _, c := range n.Content {
-		if line := templateIn(c); line > 0 {
-			return line
+	if at := strings.Index(n.Value, "{{"); n.Kind == yaml.ScalarNode && at >= 0 {
+		template, _, _ = strings.Cut(n.Value[at:], "\n")
+		return n.Line, template
+	}
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 && c.Kind == yaml.MappingNode && len(c.Content) > 0 {
+			return c.Line, "{{ " + c.Content[0].Value + " }}"
+		}
+		if line, template = templateIn(c); line > 0 {
+			return line, template
 		}
 	}
-	return 0
+	return 0, ""
 }

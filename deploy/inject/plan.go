@@ -2,6 +2,7 @@ package inject
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -182,9 +183,12 @@ func newPlan(w *Workload, c *candidate, o Options) (*Plan, error) {
 	if err := p.addSidecar(w, c.attacher, o); err != nil {
 		return nil, err
 	}
+	found := len(p.Findings)
 	if err := p.configure(o); err != nil {
 		return nil, fmt.Errorf("%s: %w", w.name(), err)
 	}
+	// Mode and rights are what a person has to agree to: they are said first.
+	p.Findings = slices.Concat(p.Findings[found:], p.Findings[:found])
 	var err error
 	p.Annotations, err = p.record()
 	return p, err

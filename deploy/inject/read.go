@@ -45,7 +45,7 @@ func readFiles(files []File) (streams []stream, found []manifest, err error) {
 func explain(f File, err error) error {
 	for i, line := range strings.Split(string(f.Text), "\n") {
 		if at := strings.Index(line, "{{"); at >= 0 && !strings.HasPrefix(strings.TrimSpace(line), "#") {
-			return fmt.Errorf("%s:%d: a template is left in it (%s): render it first (helm template …, kustomize build …) and give inject the result", f.Name, i+1, strings.TrimSpace(line[at:]))
+			return templateError(f.Name, i+1, strings.TrimSpace(line[at:]))
 		}
 	}
 	return locate(f.Name, err, "it is no YAML: ")
@@ -114,14 +114,29 @@ func field(n *yaml.Node, name string) *yaml.Node {
 func (m *manifest) decode() (object, error) {
 	value, err := splice.Decode(m.node)
 	if err != nil {
-		file, _, _ := strings.Cut(m.where, ":")
-		return nil, locate(file, err, "")
+		return nil, decodeError(m.inFile(), m.node, err)
 	}
 	o, ok := value.(object)
 	if !ok {
 		return nil, fmt.Errorf("%s: it is no object of Kubernetes", m.where)
 	}
 	return o, nil
+}
+
+// inFile is the name of the manifest's file.
+func (m *manifest) inFile() string { return m.where[:strings.LastIndexByte(m.where, ':')] }
+
+// decodeError is what is wrong with a node; a template that is left in is said
+// instead of what YAML makes of it.
+func decodeError(file string, n *yaml.Node, err error) error {
+	if line, template := templateIn(n); line > 0 {
+		return templateError(file, line, template)
+	}
+	return locate(file, err, "")
+}
+
+func templateError(file string, line int, template string) error {
+	return fmt.Errorf("%s:%d: a template is left in it (%s): render it first (helm template …, kustomize build …) and give inject the result", file, line, template)
 }
 
 // changes collects what is to become of the documents of each file.
@@ -146,8 +161,9 @@ func (c *changes) object(m *manifest) (object, error) {
 	root, ok := c.values[m.file][m.document]
 	if !ok {
 		var err error
-		if root, err = splice.Decode(c.streams[m.file].Roots()[m.document]); err != nil {
-			return nil, locate(c.streams[m.file].Name, err, "")
+		node := c.streams[m.file].Roots()[m.document]
+		if root, err = splice.Decode(node); err != nil {
+			return nil, decodeError(m.inFile(), node, err)
 		}
 		c.values[m.file][m.document] = root
 	}
