@@ -85,9 +85,7 @@ func (p *Plan) configure(o Options) error {
 	if c.Fencing.Namespace != "csi-fencepost" {
 		p.say("the configuration has fencing.namespace %s: the rights below are for csi-fencepost, rename it there", c.Fencing.Namespace)
 	}
-	if len(c.Fencing.Levels) > 0 {
-		p.say("the configuration names fence agents: mount the files with their credentials into %s", sidecarName)
-	}
+	p.credentials = credentialFiles(c.Fencing.Levels)
 	if p.Mode == config.Enforce {
 		p.say("mode Enforce: %s", unblocks(c))
 	}

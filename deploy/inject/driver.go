@@ -21,9 +21,9 @@ var nameVariables = []string{"drivername", "csidrivername", "xcsidrivername", "p
 type candidate struct {
 	*attacher
 	w           *Workload
-	before      Options // with which it was injected before
-	driver, why string  // empty where nothing says it
-	chosen      bool    // it is to be injected
+	before      earlier
+	driver, why string // empty where nothing says it
+	chosen      bool   // it is to be injected
 }
 
 // candidates are the attachers of the workloads, not named yet.

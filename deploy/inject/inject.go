@@ -89,7 +89,7 @@ func Inject(files []File, o Options) (*Result, error) {
 
 // planAll makes a plan for each attacher and carries it out in c. It returns the
 // file of the last workload.
-func (r *Result) planAll(c *changes, found []manifest, o Options, before map[string]Options) (last int, err error) {
+func (r *Result) planAll(c *changes, found []manifest, o Options, before map[string]earlier) (last int, err error) {
 	drivers := csiDrivers(found)
 	var workloads []*Workload
 	of := map[*Workload]*manifest{}

@@ -45,6 +45,11 @@ type Options struct {
 	Failover bool
 	// SELinuxType of the sidecar; empty: as the attacher's securityContext says.
 	SELinuxType string
+	// AgentsSecrets are mounted into the sidecar, for the credentials of fence
+	// agents: NAME, or NAME=FOLDER. Without FOLDER it is AgentsFolder.
+	AgentsSecrets []string
+	// AgentDirs is the sidecar's --agent-dirs.
+	AgentDirs string
 	// HTTPPort of metrics and probes. 0: a free one, and none on hostNetwork.
 	HTTPPort int32
 	// Separate keeps the documents apart from the files (Result.Documents).
@@ -81,6 +86,7 @@ type Plan struct {
 	seLinuxType string // as the options say
 	// kubeconfig of the attacher, and the namespace of its Lease in that cluster.
 	kubeconfig, leaseNamespace string
+	credentials                []string // files that the configuration names
 
 	// Documents are applied with the workload: rights and configuration.
 	Documents []Document
@@ -155,7 +161,7 @@ func newPlans(w *Workload, all []*candidate, o Options) (plans []*Plan, nothing 
 			continue
 		}
 		var none *NothingError
-		p, err := newPlan(&now, c, o.or(c.before))
+		p, err := newPlan(&now, c, o.or(c.before.Options))
 		if asNothing(err, &none) {
 			nothing = append(nothing, none)
 			continue
@@ -189,8 +195,16 @@ func newPlan(w *Workload, c *candidate, o Options) (*Plan, error) {
 	}
 	// Mode and rights are what a person has to agree to: they are said first.
 	p.Findings = slices.Concat(p.Findings[found:], p.Findings[:found])
+	if err := p.addAgents(o); err != nil {
+		return nil, fmt.Errorf("%s: %w", w.name(), err)
+	}
+	put := p.Sidecar
+	if err := p.keep(w, c.before); err != nil {
+		return nil, fmt.Errorf("%s: %w", w.name(), err)
+	}
+	p.lookForCredentials()
 	var err error
-	p.Annotations, err = p.record()
+	p.Annotations, err = p.record(o, put)
 	return p, err
 }
 

@@ -15,6 +15,12 @@ func (o Options) or(before Options) Options {
 	if o.SELinuxType == "" {
 		o.SELinuxType = before.SELinuxType
 	}
+	if o.AgentsSecrets == nil {
+		o.AgentsSecrets = before.AgentsSecrets
+	}
+	if o.AgentDirs == "" {
+		o.AgentDirs = before.AgentDirs
+	}
 	if o.Mode == "" && o.Config == nil && !o.Failover {
 		o.Mode, o.Failover, o.Config = before.Mode, before.Failover, before.Config
 	}
@@ -24,14 +30,13 @@ func (o Options) or(before Options) Options {
 // attacherKey tells attachers apart.
 func attacherKey(m *manifest, container string) string { return m.key() + "|" + container }
 
-// previous are the options with which attachers were injected before, by their
-// keys.
-func previous(files []File) (map[string]Options, error) {
+// previous are the injections that stand in the files, by their attachers' keys.
+func previous(files []File) (map[string]earlier, error) {
 	_, found, err := readFiles(files)
 	if err != nil {
 		return nil, err
 	}
-	options := map[string]Options{}
+	before := map[string]earlier{}
 	for i := range found {
 		m := &found[i]
 		if !isWorkload(m.APIVersion, m.Kind) || field(field(m.node, "metadata"), "annotations") == nil {
@@ -45,13 +50,27 @@ func previous(files []File) (map[string]Options, error) {
 		if err != nil {
 			return nil, errors.New(m.where + ": " + err.Error())
 		}
+		if len(all) == 0 {
+			continue
+		}
+		w, err := FromObject(o)
+		if err != nil {
+			return nil, errors.New(m.where + ": " + err.Error())
+		}
 		for container, r := range all {
-			options[attacherKey(m, container)] = Options{
+			e := earlier{put: r.Sidecar, volumes: w.Template.Spec.Volumes, Options: Options{
 				Drivers: []string{r.Driver}, Image: r.Image, SELinuxType: r.SELinuxType, Mode: r.Mode, Failover: r.Failover, Config: configOf(found, r),
+				AgentsSecrets: r.AgentsSecrets, AgentDirs: r.AgentDirs,
+			}}
+			for i, c := range w.Template.Spec.Containers {
+				if c.Name == r.Container {
+					e.now = &w.Template.Spec.Containers[i]
+				}
 			}
+			before[attacherKey(m, container)] = e
 		}
 	}
-	return options, nil
+	return before, nil
 }
 
 // configOf finds the configuration that was injected, as a person may have

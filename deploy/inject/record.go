@@ -28,12 +28,17 @@ type record struct {
 	Command        []string             `json:"command,omitempty"`
 	Args           []string             `json:"args,omitempty"`
 	Mounts         []corev1.VolumeMount `json:"volumeMounts,omitempty"`
+	AgentsSecrets  []string             `json:"agentsSecrets,omitempty"`
+	AgentDirs      string               `json:"agentDirs,omitempty"`
+	// Sidecar as it was put in: what differs from it was changed by a person.
+	Sidecar *corev1.Container `json:"sidecar,omitempty"`
 }
 
-func (p *Plan) record() (map[string]string, error) {
+// record is of the sidecar before a person's changes are carried over to it.
+func (p *Plan) record(o Options, put corev1.Container) (map[string]string, error) {
 	r := record{
 		Driver: p.Driver, Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Mode: p.Mode, Failover: p.Failover,
-		Container: p.Sidecar.Name, Image: p.Sidecar.Image, SELinuxType: p.seLinuxType,
+		Container: put.Name, Image: put.Image, SELinuxType: p.seLinuxType, AgentsSecrets: o.AgentsSecrets, AgentDirs: o.AgentDirs, Sidecar: &put,
 		Command: p.Attacher.CommandBefore, Args: p.Attacher.ArgsBefore, Mounts: p.Attacher.VolumeMountsBefore,
 	}
 	for _, v := range p.Volumes {

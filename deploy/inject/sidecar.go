@@ -85,7 +85,7 @@ func freeSuffix(pod *corev1.PodSpec) string {
 		return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == sidecarName+suffix }) ||
 			slices.ContainsFunc(pod.InitContainers, func(c corev1.Container) bool { return c.Name == sidecarName+suffix }) ||
 			slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
-				return v.Name == socketVolume+suffix || v.Name == configVolume+suffix
+				return v.Name == socketVolume+suffix || v.Name == configVolume+suffix || strings.HasPrefix(v.Name, agentsVolume) && strings.HasSuffix(v.Name, suffix)
 			})
 	}
 	suffix := ""

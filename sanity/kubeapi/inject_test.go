@@ -117,6 +117,13 @@ func TestUninjectOfWhatTheServerHasStored(t *testing.T) {
 		if !bytes.Contains(dump, []byte("name: csi-fencepost\n")) {
 			t.Errorf("%s: nothing was injected:\n%s", name, dump)
 		}
+		twice, err := inject.Inject([]inject.File{{Name: name, Text: dump}}, inject.Options{})
+		must(t, err)
+		for _, f := range twice.Findings {
+			if strings.Contains(f.Text, "by hand") {
+				t.Errorf("%s: what the server fills in is taken for a person's word: %s", name, f)
+			}
+		}
 		r, err := inject.Uninject([]inject.File{{Name: name, Text: dump}})
 		must(t, err)
 		again := workloadOf(t, r.Files[0].Text)

@@ -78,6 +78,8 @@ func parseInjectFlags(args []string) (*injectFlags, error) {
 	f.set.BoolVar(&f.options.Failover, "failover", false, "Let csi-fencepost taint fenced nodes and move their pods, and give it the rights to. Needs mode Enforce.")
 	f.set.StringVar(&f.config, "config", "", "A configuration file of your own, in place of --mode and --failover.")
 	f.set.StringVar(&f.options.SELinuxType, "selinux-type", "", "The SELinux type of the sidecar, such as spc_t, where nodes enforce SELinux and the driver's socket is in a folder of theirs.")
+	f.set.StringArrayVar(&f.options.AgentsSecrets, "agents-secret", nil, "A Secret with the credentials of fence agents, which the configuration (--config) names as files: NAME is mounted at "+inject.AgentsFolder+", NAME=FOLDER there. Can be repeated; empty: none any more.")
+	f.set.StringVar(&f.options.AgentDirs, "agent-dirs", "", "The folders of the image in which fence agents are, absolute, separated by commas. Default: /usr/sbin.")
 	f.set.Int32Var(&f.options.HTTPPort, "http-port", 0, "The port of metrics and probes. Default: a free one; none for a pod on its node's network.")
 	f.set.StringVar(&f.rights, "rights", "", "A file to write the rights to where the attacher has a --kubeconfig: they belong into that one's cluster.")
 	f.addAs()
