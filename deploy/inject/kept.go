@@ -3,6 +3,7 @@ package inject
 import (
 	"fmt"
 	"maps"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -31,8 +32,12 @@ func (p *Plan) keep(w *Workload, before earlier) error {
 		p.say("%s: what was changed in it by hand is not kept: the record does not say how it was put in", p.Sidecar.Name)
 		return nil
 	}
+	now := before.now.DeepCopy()
+	if now.ImagePullPolicy == defaultPullPolicy(now.Image) {
+		now.ImagePullPolicy = before.put.ImagePullPolicy
+	}
 	var values [3]any
-	for i, c := range []*corev1.Container{before.put, before.now, &p.Sidecar} {
+	for i, c := range []*corev1.Container{before.put, now, &p.Sidecar} {
 		var err error
 		if values[i], err = plain(c); err != nil {
 			return err
@@ -68,6 +73,15 @@ func (p *Plan) keep(w *Workload, before earlier) error {
 var defaults = object{
 	"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
 	"apiVersion": "v1", "scheme": "HTTP", "successThreshold": 1, "failureThreshold": 3,
+}
+
+// defaultPullPolicy is the one that the API server fills in.
+func defaultPullPolicy(image string) corev1.PullPolicy {
+	name := path.Base(image)
+	if strings.HasSuffix(name, ":latest") || !strings.ContainsAny(name, ":@") {
+		return corev1.PullAlways
+	}
+	return corev1.PullIfNotPresent
 }
 
 // A merger remembers the places at which a person's word was kept, or lost.

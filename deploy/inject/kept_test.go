@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // replaceOnce edits as a person does; it fails where there is nothing to edit.
@@ -94,7 +96,7 @@ func TestDefaultsAreNoPersonsWord(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := first.Files[0].Text
-	for _, line := range []string{"fieldPath: metadata.namespace\n>apiVersion: v1\n", "path: /readyz\n>scheme: HTTP\n", "path: /healthz\n>scheme: HTTP\n"} {
+	for _, line := range []string{"image: csi-fencepost:dev\n>imagePullPolicy: IfNotPresent\n", "fieldPath: metadata.namespace\n>apiVersion: v1\n", "path: /readyz\n>scheme: HTTP\n", "path: /healthz\n>scheme: HTTP\n"} {
 		before, after, _ := strings.Cut(line, ">")
 		at := bytes.Index(text, []byte(before))
 		indent := text[bytes.LastIndexByte(text[:at], '\n')+1 : at]
@@ -103,5 +105,30 @@ func TestDefaultsAreNoPersonsWord(t *testing.T) {
 	r, err := Inject([]File{{f.Name, text}}, Options{})
 	if err != nil || !bytes.Equal(r.Files[0].Text, first.Files[0].Text) || strings.Contains(said(r.Findings), "by hand") {
 		t.Errorf("%v\n%s", err, said(r.Findings))
+	}
+}
+
+// But a policy that is not the server's own choice for the image is.
+func TestAPullPolicyOfAPersonIsKept(t *testing.T) {
+	f := inputs(t, "cases")["env-and-comments"]
+	for image, policies := range map[string]map[corev1.PullPolicy]bool{
+		"r.example.com/f:v1":       {"Always": true, "Never": true, "IfNotPresent": false},
+		"r.example.com/f:latest":   {"Always": false, "Never": true, "IfNotPresent": true},
+		"r.example.com:5000/f":     {"Always": false, "IfNotPresent": true},
+		"r.example.com/f@sha256:1": {"Always": true, "IfNotPresent": false},
+	} {
+		first, err := Inject([]File{f}, Options{Image: image})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := bytes.LastIndex(first.Files[0].Text, []byte("image: "+image+"\n"))
+		indent := first.Files[0].Text[bytes.LastIndexByte(first.Files[0].Text[:at], '\n')+1 : at]
+		for policy, kept := range policies {
+			text := replaceOnce(t, first.Files[0].Text, "image: "+image+"\n", "image: "+image+"\n"+string(indent)+"imagePullPolicy: "+string(policy)+"\n")
+			r, err := Inject([]File{{f.Name, text}}, Options{})
+			if err != nil || kept != (r.Plans[0].Sidecar.ImagePullPolicy == policy) {
+				t.Errorf("%s %s: kept %v: %v", image, policy, !kept, err)
+			}
+		}
 	}
 }
