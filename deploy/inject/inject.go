@@ -111,6 +111,9 @@ func (r *Result) planAll(c *changes, found []manifest, o Options, before map[str
 	}
 	for _, a := range all {
 		a.before = before[attacherKey(of[a.w], a.Name)]
+		if err := isRendered(of[a.w]); err != nil {
+			return 0, err
+		}
 	}
 	if err := nameDrivers(all, o.Drivers); err != nil {
 		return 0, err
@@ -187,16 +190,10 @@ func (r *Result) lookalike(m *manifest) {
 	}
 }
 
-// carryOut changes the object, after a last look for templates.
+// carryOut changes the object.
 func (r *Result) carryOut(c *changes, m *manifest, plans []*Plan) error {
 	if len(plans) == 0 {
 		return nil
-	}
-	metadata := field(m.node, "metadata")
-	for _, n := range []*yaml.Node{field(metadata, "name"), field(metadata, "namespace"), podOf(m)} {
-		if line, template := templateIn(n); line > 0 {
-			return templateError(m.inFile(), line, template)
-		}
 	}
 	o, err := c.object(m)
 	if err != nil {
@@ -208,6 +205,21 @@ func (r *Result) carryOut(c *changes, m *manifest, plans []*Plan) error {
 		}
 		r.Plans = append(r.Plans, p)
 		r.Findings = append(r.Findings, p.Findings...)
+	}
+	return nil
+}
+
+// isRendered is an error where a template is left in what inject reads of a
+// workload. No name of Kubernetes has a $ in it.
+func isRendered(m *manifest) error {
+	metadata := field(m.node, "metadata")
+	for _, n := range []*yaml.Node{field(metadata, "name"), field(metadata, "namespace"), podOf(m)} {
+		if line, template := templateIn(n); line > 0 {
+			return templateError(m.inFile(), line, template)
+		}
+		if n != nil && strings.Contains(n.Value, "$") {
+			return templateError(m.inFile(), n.Line, n.Value)
+		}
 	}
 	return nil
 }

@@ -136,7 +136,7 @@ func decodeError(file string, n *yaml.Node, err error) error {
 }
 
 func templateError(file string, line int, template string) error {
-	return fmt.Errorf("%s:%d: a template is left in it (%s): render it first (helm template …, kustomize build …) and give inject the result", file, line, template)
+	return fmt.Errorf("%s:%d: a template is left in it (%s): render it first (helm template …, kustomize build …, envsubst) and give inject the result", file, line, template)
 }
 
 // changes collects what is to become of the documents of each file.
