@@ -87,6 +87,35 @@ func (a *Array) RemoveMachine(nodeID string) error {
 	})
 }
 
+// RenameMachine gives the machine another node ID, as the upgrade of a driver does that
+// names its machines otherwise than before. What it has attached and mounted stays, under
+// the new ID; the old one is nobody's. Its node side has to have ended.
+func (a *Array) RenameMachine(nodeID, to string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := a.machines[nodeID]
+	if m == nil || to == "" || a.machines[to] != nil {
+		return fmt.Errorf("rename machine %q to %q: known are %q", nodeID, to, slices.Sorted(maps.Keys(a.machines)))
+	}
+	delete(a.machines, nodeID)
+	m.id, a.machines[to] = to, m
+	for _, mt := range m.mounts {
+		mt.nodeID = to
+	}
+	for _, v := range a.volumes {
+		if at := v.attached[nodeID]; at != nil {
+			v.attached[to] = at
+			delete(v.attached, nodeID)
+		}
+		if w := v.writes[nodeID]; w != nil {
+			w.Node, v.writes[to] = to, w
+			delete(v.writes, nodeID)
+		}
+	}
+	a.eventLocked("", to, "is the node ID of "+nodeID+" from now on")
+	return nil
+}
+
 // PowerOff takes the power from a machine: its mounts and writers are gone at
 // once. What the array has attached to it stays attached.
 func (a *Array) PowerOff(nodeID string) error {

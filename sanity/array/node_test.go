@@ -258,3 +258,29 @@ func TestAnUnknownMachineIsNamed(t *testing.T) {
 		t.Errorf("machines: %q", got)
 	}
 }
+
+func TestAMachineThatIsRenamedGoesOnWithWhatItHas(t *testing.T) {
+	r := newRig(t, Options{})
+	r.volume("v")
+	r.use("v", "n1", single)
+	r.served["n1"].Stop()
+	must(t, r.RenameMachine("n1", "uuid1"))
+	r.addNode("uuid1")
+	if got := [][]string{r.Attached("v"), r.InUse("v")}; !slices.Equal(got[0], []string{"uuid1"}) || !slices.Equal(got[1], []string{"uuid1"}) {
+		t.Errorf("attached to and used by %q, want uuid1", got)
+	}
+	must(t, r.WaitWrites(r.ctx(), "v", "uuid1", 3))
+	wantCode(t, r.publish("v", "n1"), codes.NotFound)
+	info, err := r.nodes["uuid1"].NodeGetInfo(r.ctx(), &spec.NodeGetInfoRequest{})
+	must(t, err)
+	if info.NodeId != "uuid1" {
+		t.Errorf("the node says that it is %q", info.NodeId)
+	}
+	for _, bad := range []error{r.RenameMachine("n1", "n3"), r.RenameMachine("n2", "uuid1"), r.RenameMachine("n2", "")} {
+		if bad == nil {
+			t.Error("renamed what is nobody, or to what somebody is")
+		}
+	}
+	must(t, r.unpublish("v", "uuid1"))
+	r.wantViolations(TakenInUse)
+}
