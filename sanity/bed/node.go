@@ -2,9 +2,11 @@ package bed
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,14 +74,32 @@ func (s *Stage) Adopt(other *Node, id string) *Node {
 	return n
 }
 
-// register serves the driver's node side and waits until Kubernetes knows its
-// node ID.
+// RenameID starts the driver's node side anew under another node ID of the same machine,
+// as the upgrade of a driver does that names its nodes otherwise than before. The driver
+// knows the ID of before no more.
+func (n *Node) RenameID(id string) {
+	n.stage.T.Helper()
+	old := n.ID
+	n.csi.Stop()
+	n.ID = n.stage.Name + "-" + id
+	n.stage.must("new node ID of "+n.Name, n.stage.Array.RenameMachine(old, n.ID))
+	n.stage.Array.Inject(array.Fault{Method: array.Unpublish, Node: old, Do: array.Fail, Code: codes.NotFound, Message: "node " + strconv.Quote(old) + " does not exist"})
+	n.serve()
+}
+
+// register adds the driver to the machine.
 func (n *Node) register() {
+	n.stage.T.Helper()
+	n.serve()
+	n.hardware.add(n)
+}
+
+// serve serves the driver's node side and waits until Kubernetes knows its node ID.
+func (n *Node) serve() {
 	n.stage.T.Helper()
 	csi, err := n.stage.Array.ServeNode(n.stage.ctx(), array.NodeOptions{NodeID: n.ID, PluginDir: n.kube.PluginDir(), RegistrationDir: n.kube.RegistrationDir()})
 	n.stage.must("driver on node "+n.Name, err)
 	n.csi = csi
-	n.hardware.add(n)
 	if n.stage.machines != nil {
 		n.stage.machines.add(n)
 	}

@@ -40,7 +40,7 @@ var chapters = []struct {
 	{"API server, controllers, and csi-fencepost itself", []string{"api-outage", "api-hangs", "kcm-change", "crash-takeover", "crash-move", "twins", "bypassed"}},
 	{"Every day", []string{"move", "drain", "drain-throttle", "kubelet-again", "recreate", "surge-0", "driver-again", "upgrade", "back-off"}},
 	{"Nobody writes any more, and somebody waits", []string{"two-wait", "waiter-dies", "back-detach", "never-there", "anew-drain", "drain-unseen", "list-fails", "list-slow",
-		"late-attach", "cloud-gone", "in-again", "stale-attached"}},
+		"late-attach", "cloud-gone", "in-again", "new-node-id", "stale-attached"}},
 	{"None of our business, or as configured", []string{"live-migration", "rox", "rwx", "forward", "observe", "revokes", "injected", "injected-obs"}},
 }
 

@@ -206,6 +206,23 @@ var stuck = []scenario{
 		story:   injectedAgain,
 	},
 	{
+		name: "new-node-id",
+		rule: "R6: a driver that is upgraded, and calls a node's machine otherwise than before, detaches what it had attached to it",
+		known: &mark{
+			why:   "The ledger has the node ID of before, and the unpublish is forwarded under that, which the driver knows no more. It answers NOT_FOUND, for ever. What holds a volume will be the machine, and its unpublish be forwarded under the ID that it has now.",
+			fails: `in vain: pod db2 is Running; refused: n1 without a reason of ours, n2 UnpublishFailed`,
+		},
+		story: func(p *play) {
+			v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+			db := p.Pod("db", old, v)
+			db.WaitRunning(60 * time.Second)
+			old.RenameID("uuid1")
+			p.mustWriteOn(v, old)
+			db.Delete()
+			p.runs(p.Pod("db2", next, v), v, "its pod had ended")
+		},
+	},
+	{
 		name: "stale-attached",
 		rule: "R6: a volume that the controller left in volumesAttached of a node that has let go moves as it does without us",
 		known: &mark{
