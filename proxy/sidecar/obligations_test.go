@@ -93,3 +93,42 @@ func TestWhatIsStillOwed(t *testing.T) {
 		}
 	})
 }
+
+// TestADeadlockIsNotItsNeighbour: without the one thing that each everyday deadlock is
+// about (docs/OBLIGATIONS.md), nothing that is owed is missed.
+func TestADeadlockIsNotItsNeighbour(t *testing.T) {
+	for script, thing := range map[string][]string{ // in pairs, what is replaced by what
+		"back-when-it-failed":    {"schedule v1 n1\nsync n1\nstatus n1\n", "schedule v1 n2\n"},
+		"back-when-it-took-long": {"schedule v1 n1\nsync n1\nstatus n1\n", "schedule v1 n2\n"},
+		"drained-unseen":         {"power-off n1\ndelete-node n1\n", ""},
+		"instance-gone":          {" cloud=true", ""},
+		"kept-listed":            {"keep-listed v1 n1\n", ""},
+		"late-attach":            {"late r1 driver:", "fail r1 driver:", "land v1 n2-id1\n", ""},
+		"list-fails":             {"list-fails\n", ""},
+		"never-attached":         {"power-off n2\nclock 60s\nnot-ready n2\n", ""},
+		"new-node-id":            {"rename-id n1\n", ""},
+		"registered-again":       {"delete-node n1\nrestart-kubelet n1 quick\n", ""},
+		"scaled-in-while-out":    {"mode bypass\n", "", "mode enforce\n", ""},
+		"waited-where-it-died":   {"power-off n2\nclock 60s\nnot-ready n2\n", ""},
+		"waits-on-two-nodes":     {"another-pod v1 n3\nsync n2\nstatus n2\nsync n3\nstatus n3\n", "sync n2\nstatus n2\n"},
+	} {
+		t.Run(script, func(t *testing.T) {
+			text, err := os.ReadFile("../../sanity/simulate/testdata/owed/" + script + ".txt")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := 0; i < len(thing); i += 2 {
+				if !strings.Contains(string(text), thing[i]) {
+					t.Fatalf("there is no %q", thing[i])
+				}
+			}
+			j, err := simulate.JudgeScript(t, partsOfTier1, strings.NewReplacer(thing...).Replace(string(text)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if j.Verdict != simulate.Kept && j.Verdict != simulate.NothingOwed {
+				t.Errorf("it is %s (%s)", j.Verdict, j.Why)
+			}
+		})
+	}
+}
