@@ -192,7 +192,7 @@ func (w *World) status(s *slot) {
 // list has the kubelet say what it uses.
 func (w *World) list(s *slot, n *corev1.Node) {
 	k, before := &s.machine.kubelet, n.Status.VolumesInUse
-	n.Status.VolumesInUse = nil
+	n.Status.VolumesInUse = w.neighbourVolumes()
 	clear(k.reported)
 	for _, v := range w.volumes {
 		if k.uses(v) {
@@ -332,6 +332,7 @@ func (w *World) register(s *slot) {
 	if w.peekNode(s.name) == nil {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 		n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID = m.boot(), m.system
+		w.neighbourAttached(n)
 		w.pretend(m, n)
 		w.provide(m, n)
 		w.condition(n, corev1.ConditionTrue, m.now())
@@ -342,7 +343,7 @@ func (w *World) register(s *slot) {
 	if !ok {
 		c = &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 	}
-	c.Spec.Drivers = []storagev1.CSINodeDriver{{Name: DriverName, NodeID: m.says()}}
+	c.Spec.Drivers = append(w.neighbourDriver(s), storagev1.CSINodeDriver{Name: DriverName, NodeID: m.says()})
 	w.objects.CSINodes.Put(c)
 }
 

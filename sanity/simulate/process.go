@@ -388,7 +388,7 @@ func (v *view) Volumes(handle string) []string {
 	defer done()
 	var names []string
 	for _, pv := range s.volumes {
-		if pv.Spec.CSI.VolumeHandle == handle {
+		if own, ok := identity.PVHandle(pv); ok && own == handle {
 			names = append(names, pv.Name)
 		}
 	}
@@ -454,10 +454,7 @@ func (v *view) NodeIDs() []string {
 }
 
 func nodeIDOf(n *storagev1.CSINode) string {
-	if len(n.Spec.Drivers) == 0 {
-		return ""
-	}
-	return n.Spec.Drivers[0].NodeID
+	return identity.NodeID(n)
 }
 
 func (v *view) CaughtPV(name, uid string) bool {

@@ -44,6 +44,8 @@ type Setup struct {
 	// ByList: the driver of the wide world has no ControllerGetVolume, and lists where all
 	// volumes are (ListVolumes). SlowList: each list takes slowList from the start.
 	ByList, SlowList bool
+	// Neighbour: another driver is on every node of the wide world (wide_neighbour.go).
+	Neighbour bool
 	// Skew is how far clocks are ahead from the start: n1:3s,api-server:-213.3s.
 	Skew string
 }
@@ -110,6 +112,9 @@ func (s Setup) String() string {
 	if s.SlowList {
 		text += " slow-list=true"
 	}
+	if s.Neighbour {
+		text += " neighbour=true"
+	}
 	if s.Skew != "" {
 		text += " skew=" + s.Skew
 	}
@@ -158,6 +163,8 @@ func parseSetup(words []string) (Setup, error) {
 			s.ByList, err = strconv.ParseBool(value)
 		case "slow-list":
 			s.SlowList, err = strconv.ParseBool(value)
+		case "neighbour":
+			s.Neighbour, err = strconv.ParseBool(value)
 		case "skew":
 			s.Skew = value
 			_, err = s.skews()

@@ -34,6 +34,7 @@ func RandomWide(t *testing.T, factory Factory, seed uint64) Result {
 	setup.Twins = [...]string{"", "", "", "", "system", "boot", "system,boot", "id"}[r.IntN(8)]
 	setup.ByList = setup.Lists != Nothing && r.IntN(2) == 0
 	setup.Skew = randomSkew(rand.New(rand.NewPCG(seed, 13)), setup.Nodes)
+	setup.Neighbour = rand.New(rand.NewPCG(seed, 14)).IntN(4) == 0
 	return play(t, factory, setup, seed, nil, func(w *World) { w.wander(r) })
 }
 

@@ -15,7 +15,9 @@ import (
 // which names the PersistentVolume of the pod that came first.
 
 // handleOf is the handle of a PersistentVolume of that name.
-func handleOf(pv string) string { return strings.TrimSuffix(strings.TrimPrefix(pv, "a-"), "-b") }
+func handleOf(pv string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(pv, "a-"), "other-"), "-b")
+}
 
 func (v *volume) seconds() [2]string { return [2]string{"a-" + v.name, v.name + "-b"} }
 

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -154,4 +155,34 @@ func TestWhileAllAreAwayNothingIsDoneForANode(t *testing.T) {
 		"a pod is moved by a person":  {"away; cut-node n1; force-delete-pod v1; strip-va v1 n1; back; start r1; schedule v1 n2; attach v1 n2; publish r1 v1 n2; serve r1 driver:publish/v1/n2-id1; serve r1 answer:publish/v1/n2; confirmed v1 n2; sync n2; status n2; verify v1 n2", "R1"},
 		"they are back when it heals": {"away; heal; crash r1; start r1", ""},
 	})
+}
+
+// confusing is a sidecar that takes the other driver's VolumeAttachments of the handle for
+// those of its own disk.
+type confusing struct {
+	passed
+	p Parts
+}
+
+func (c confusing) ControllerPublishVolume(ctx context.Context, r *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
+	for _, name := range c.p.Index.Attachments(r.VolumeId) {
+		va, err := c.p.Client.StorageV1().VolumeAttachments().Get(ctx, name, metav1.GetOptions{})
+		if err == nil && csi.AttachmentNodeID(va) != r.NodeId && va.Status.Attached {
+			return nil, status.Error(codes.FailedPrecondition, "it is elsewhere")
+		}
+	}
+	return c.passed.ControllerPublishVolume(ctx, r)
+}
+
+// TestANeighbourIsAnotherDriver: who does not tell the two apart gives no volume to anybody.
+func TestANeighbourIsAnotherDriver(t *testing.T) {
+	confuses := func(_ context.Context, p Parts) (Sidecar, error) { return confusing{passed{driverOf(p)}, p}, nil }
+	for setup, rule := range map[string]string{"": "", "neighbour=true": "stuck"} {
+		if r := wideScript(t, confuses, setup, ""); r.Rule != rule {
+			t.Errorf("with %q it breaks %q (%s), not %q", setup, r.Rule, r.Violation, rule)
+		}
+	}
+	if r := wideScript(t, withoutGuard, "neighbour=true", "delete-pod v1; settle; schedule v1 n2; settle; expect mounted v1 n2"); r.Rule != "" {
+		t.Errorf("the volumes of ours do not move beside it: %s (%s)", r.Rule, r.Violation)
+	}
 }

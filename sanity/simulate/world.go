@@ -204,6 +204,7 @@ func newWorld(setup Setup, seed uint64, factory Factory) *World {
 		w.sync(s)
 		w.status(s)
 	}
+	w.neighbourObjects()
 	for i := range setup.Replicas {
 		w.replicas = append(w.replicas, "r"+strconv.Itoa(i+1))
 	}
