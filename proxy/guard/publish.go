@@ -312,6 +312,11 @@ func (p *publication) verify(ctx context.Context, s *survey.Survey, token string
 		}
 		e := book.Ledger.Get(p.req.GetNodeId())
 		switch {
+		case book.Missing:
+			// It went with its PersistentVolume, or moved to one that this process
+			// does not know yet. Nobody has said that the volume is given away, and
+			// an unpublish could take it from who writes.
+			return lostRace(s)
 		case e == nil || e.State == fence.TakenOver:
 			p.undo(ctx, s)
 			return lostRace(s)

@@ -367,6 +367,20 @@ func TestAPublishThatTheLedgerDoesNotNameAnyMoreIsTakenBack(t *testing.T) {
 	}
 }
 
+// A ledger that is gone has not given the volume away: the node may be the one that
+// writes, and was published to once more.
+func TestAPublishWhoseLedgerIsGoneIsNotTakenBack(t *testing.T) {
+	r := guardrig.Published(t, fence.Policy{})
+	r.Calls = nil
+	err := acting{Rig: r, publish: func() error { r.Lose(); return nil }}.PublishTo("old")
+	r.Refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
+	r.Called("publish id-old")
+	r.Must(r.PublishTo("old")) // repeated, it stands in a ledger again
+	if got := r.State("old"); got != fence.Publishing {
+		t.Errorf("the ledger says %s", got)
+	}
+}
+
 func TestAPublishThatCannotBeTakenBackStaysLeaving(t *testing.T) {
 	r := guardrig.New(t, fence.Policy{})
 	r.Node("next", guardrig.HourAgo)

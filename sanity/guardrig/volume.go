@@ -142,6 +142,18 @@ func (r *Rig) Change(f func(*ledger.Ledger)) {
 	r.Must(r.objects.Update(gvr, pv, ""))
 }
 
+// Lose takes the ledger off, as when it moves to a PersistentVolume that nobody
+// here knows. It may be called while a request is served.
+func (r *Rig) Lose() {
+	r.T.Helper()
+	gvr := corev1.SchemeGroupVersion.WithResource("persistentvolumes")
+	object, err := r.objects.Get(gvr, "", PVName)
+	r.Must(err)
+	pv := object.(*corev1.PersistentVolume).DeepCopy()
+	delete(pv.Annotations, ledger.Annotation)
+	r.Must(r.objects.Update(gvr, pv, ""))
+}
+
 // State of a node's entry in the ledger.
 func (r *Rig) State(node string) fence.State {
 	r.T.Helper()
