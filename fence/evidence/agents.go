@@ -146,7 +146,8 @@ func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
 	} else if q.Node != nil {
 		return t, false // the agents know nodes by name, and that is another machine
 	}
-	if cut && (h.Liveness == fence.Alive || !covered) {
+	// Nothing that is read of the power of one that reports no boot counts.
+	if cut && (h.Liveness == fence.Alive || !covered || t.BootID == "" && q.machine() != nil) {
 		t.StorageOnly = true
 		return t, true
 	}

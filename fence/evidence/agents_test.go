@@ -127,6 +127,8 @@ func TestAgentsAreAskedOnlyWhereTheirWordMatters(t *testing.T) {
 		{"unknown, the Node is gone", func(q *Question) { q.Holder.Liveness, q.Holder.Node, q.Node = fence.Unknown, nil, nil }, true, false},
 		{"alive", func(q *Question) { q.Holder.Liveness = fence.Alive }, false, false},
 		{"alive under a storage fence", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, storage }, true, true},
+		{"silent under a storage fence, and reports no boot", func(q *Question) { q.Record, q.Node = storage, machine("u1", "", "51") }, true, true},
+		{"silent under a storage fence", func(q *Question) { q.Record = storage }, true, false},
 		{"alive, of another driver", func(q *Question) { q.Holder.Liveness, q.Record, q.Driver = fence.Alive, storage, "other" }, false, false},
 		{"alive, lifted", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, lifted }, false, false},
 		{"unwatched", func(q *Question) { q.Holder.Liveness = fence.Unwatched }, false, false},

@@ -79,5 +79,6 @@ func (w *worker) target(s *state) fencer.Target {
 	t := fencer.Target{LeaseRV: s.LeaseRV, Node: w.name}
 	h := w.machine(s, w.Index.HeldBy(w.name))
 	t.NodeID, t.UID, t.BootID, t.SystemUUID = h.NodeID, h.NodeUID, h.BootID, h.SystemUUID
+	t.StorageOnly = w.unpowered(s.Node)
 	return t
 }

@@ -71,8 +71,7 @@ const (
 type weather struct {
 	Now  time.Time
 	Node *corev1.Node
-	// StorageOnly: its agents only cut it off from storage, which needs no boot to
-	// count.
+	// StorageOnly: it is only cut off from storage, which needs no boot to count.
 	StorageOnly bool
 	// Pods that would move or that wait for what the node holds.
 	Waiting int
@@ -192,6 +191,19 @@ func unprovable(n *corev1.Node) (why, unblock string) {
 	}
 	h := fence.Holder{NodeName: n.Name, NodeUID: string(n.UID), Node: &fence.Node{UID: string(n.UID), BootID: n.Status.NodeInfo.BootID}}
 	return h.Unprovable()
+}
+
+// storageOnly: the node is only cut off from its storage. No other agent covers it, or
+// those that do are left alone.
+func (w *worker) storageOnly(n *corev1.Node) bool {
+	return w.Fencer.StorageOnly(w.name) || w.unpowered(n)
+}
+
+// unpowered: nothing that is read of the node's power could count, and agents that cut it
+// off from its storage cover it. Those of the power are neither asked nor used.
+func (w *worker) unpowered(n *corev1.Node) bool {
+	why, _ := unprovable(n)
+	return why != "" && w.Fencer.CoversStorage(w.name)
 }
 
 func optedOut(annotations map[string]string) bool { return annotations[OptOutAnnotation] == "false" }

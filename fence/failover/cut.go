@@ -81,7 +81,7 @@ func (w *worker) cut(ctx context.Context, s *state) error {
 // mayStill is asked under the node's lock, which may have been waited for, right
 // before each off: what has come up since the brakes were tried, and takes no request.
 func (w *worker) mayStill(s *state, n *corev1.Node) error {
-	now := &weather{Node: n, StorageOnly: w.Fencer.StorageOnly(w.name), Waiting: 1}
+	now := &weather{Node: n, StorageOnly: w.storageOnly(n), Waiting: 1}
 	if err := w.present(now, s); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (w *worker) ahead() []string {
 // due any more.
 func (w *worker) brakes(ctx context.Context, s *state, held []observe.Held) (Brake, string, error) {
 	weather := &weather{Now: time.Now(), Zones: map[string]string{}, Ahead: w.ahead(), Holding: map[string]bool{},
-		StorageOnly: w.Fencer.StorageOnly(w.name), MaxConcurrent: w.MaxConcurrent, MaxUnhealthy: w.MaxUnhealthy}
+		StorageOnly: w.storageOnly(s.Node), MaxConcurrent: w.MaxConcurrent, MaxUnhealthy: w.MaxUnhealthy}
 	for _, p := range s.Pods {
 		if !p.OptedOut && !(weather.StorageOnly && len(p.Foreign) > 0) {
 			weather.Waiting++

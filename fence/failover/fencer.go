@@ -12,6 +12,7 @@ import (
 type Fencer interface {
 	Covers(node string) bool
 	Agents(node string) string
+	CoversStorage(node string) bool
 	StorageOnly(node string) bool
 	Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error)
 	Off(ctx context.Context, t fencer.Target, reason string, force bool) (fencer.Answer, error)

@@ -37,7 +37,7 @@ func (w *worker) awaited(s *state) (key, text string) {
 	switch {
 	case s.optedOut():
 		return "optout", "its annotation " + OptOutAnnotation + " is \"false\", so csi-fencepost neither fences it nor moves its pods"
-	case why != "" && !(s.Covered && w.Fencer.StorageOnly(s.Name)):
+	case why != "" && !(s.Covered && w.storageOnly(s.Node)):
 		return "unprovable", fmt.Sprintf("no proof that it is off could count: %s; %s", why, unblock)
 	case !s.Covered:
 		return "uncovered", fmt.Sprintf("no fence agent covers it: if it is certainly off, put the taint node.kubernetes.io/out-of-service on, "+

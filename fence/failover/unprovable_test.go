@@ -49,3 +49,20 @@ func TestANodeOfWhichNoProofCouldCountIsNotFencedAndPageAndEventSayTheSame(t *te
 		})
 	}
 }
+
+// Where another level cuts the power, the storage fence is made all the same: it needs no
+// boot to count.
+func TestANodeWithoutABootIDIsCutOffFromItsStorageWhateverElseCoversIt(t *testing.T) {
+	for _, mixed := range []bool{false, true} {
+		play(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.volume("a", w.driver, nil)
+			w.status(w.n1, "", corev1.ConditionTrue, "h-a")
+			w.pod("a", w.n1, nil, "a")
+			w.fencer.kind, w.fencer.mixed, w.fencer.offWorks = fence.StorageFence, mixed, true
+			w.start()
+			w.lives(w.n1, false)
+			w.eventually("it is fenced", func() bool { return w.fencer.did("off " + w.n1) })
+		})
+	}
+}

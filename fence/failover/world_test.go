@@ -56,10 +56,16 @@ type scripted struct {
 	nodes      core.NodesGetter
 	locked     func() // while Off waits for the node's lock
 	driver     string // whose storage fences they are
+	mixed      bool   // other agents of it cut the power
 }
 
 func (f *scripted) Covers(string) bool { f.mu.Lock(); defer f.mu.Unlock(); return f.covers }
 func (f *scripted) StorageOnly(string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.kind == fence.StorageFence && !f.mixed
+}
+func (f *scripted) CoversStorage(string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.kind == fence.StorageFence

@@ -168,7 +168,8 @@ type Target struct {
 	// LeaseRV is the resourceVersion of the node's lease that the caller's
 	// evidence rests on; empty: there was none.
 	LeaseRV string
-	// StorageOnly asks the agents that cut storage alone: for a node that lives.
+	// StorageOnly asks, and has cut, the agents that cut storage alone: for a node that
+	// lives, or of which no reading of its power could count.
 	StorageOnly bool
 	// Fences are the IDs of the fences that On and Lift may undo, as the caller saw
 	// them: where another one stands, or none of them any more, nothing is undone. Nil:

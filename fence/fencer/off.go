@@ -19,9 +19,9 @@ import (
 
 // Off has the agents cut the machine off, and waits for its lock until ctx ends.
 // The answer's State is Off only if it was read so afterwards; a machine that is
-// off already is not sent anything. A *RefusedError, a *record.LockedError or an
-// error of the API server says that no off was sent; if the Answer has Steps with
-// action off, the error came after it.
+// off already is not sent anything. Of a Target that is StorageOnly only the storage is
+// cut. A *RefusedError, a *record.LockedError or an error of the API server says that no
+// off was sent; if the Answer has Steps with action off, the error came after it.
 //
 // force cuts off a node that may be alive, has opted out, or is fenced by
 // somebody whose word the agents do not bear out. A reason is required.
@@ -184,7 +184,11 @@ func (c *cut) off(ctx context.Context, now look) (Answer, error) {
 		return Answer{}, err
 	}
 	c.last = now
-	outcome := c.Levels.Off(limited, machine, c.before)
+	levels := c.Levels
+	if c.t.StorageOnly {
+		levels = c.storage
+	}
+	outcome := levels.Off(limited, machine, c.before)
 	a := c.answer(outcome, c.bind(c.t, c.last), time.Now())
 	if a.State != agent.Off {
 		return a, nil

@@ -661,3 +661,20 @@ func TestAReturnedNodesFenceIsVoidAndSaysSo(t *testing.T) {
 		})
 	}
 }
+
+// No reading of its power could count, so that its power is not cut for nothing.
+func TestOfATargetWithoutABootOnlyTheStorageIsCut(t *testing.T) {
+	run(t, func(w *world) {
+		array := &device{name: "array", kind: fence.StorageFence}
+		w.levels = append(w.levels, agent.Level{{Agent: array}})
+		w.node("n1", "u1", "", nil)
+		target := w.target()
+		target.BootID, target.StorageOnly = "", true
+		a, err := w.fencer("a").Off(w.Context(), target, "x", false)
+		if err != nil || a.State != agent.Off || a.Kind != fence.StorageFence || !w.record().StorageFenced(driver) {
+			t.Errorf("%+v, %v", a, err)
+		}
+		asked, offs := w.bmc.counts()
+		w.expect("the power's agent was asked, and used", asked+offs, 0)
+	})
+}
