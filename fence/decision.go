@@ -76,16 +76,7 @@ func JudgePublish(s Snapshot, target string) Verdict {
 		if h == s.Holder(target) || h.NodeID == target && h.NodeName == s.Target.NodeName || h.State == TakenOver && !h.observed() {
 			continue
 		}
-		st := standing(h, s.Policy)
-		if st.Reason == HolderReleased && kept(h) && h.OwnNode() && revocable(h) {
-			// What a silent kubelet said last. Heard again, it mounts by its VolumeAttachment.
-			st = unreleased(h, s.Policy)
-		}
-		if st.Gone() && wanted(h) {
-			// The attacher was told to keep it there and the kubelet may be
-			// about to mount it.
-			st = Standing{Holder: h, Reason: HolderWanted}
-		}
+		st := beside(h, s.Policy)
 		if h.NodeID == "" && st.Reason == HolderReleased {
 			continue // nobody knows its ID, so there is nothing to unpublish
 		}
@@ -103,6 +94,21 @@ func JudgePublish(s Snapshot, target string) Verdict {
 	return v
 }
 
+// beside is the standing of a holder beside the node that asks.
+func beside(h *Holder, p Policy) Standing {
+	st := standing(h, p)
+	if st.Reason == HolderReleased && kept(h) && h.OwnNode() && revocable(h) {
+		// What a silent kubelet said last. Heard again, it mounts by its VolumeAttachment.
+		st = unreleased(h, p)
+	}
+	if st.Gone() && wanted(h) {
+		// The attacher was told to keep it there and the kubelet may be
+		// about to mount it.
+		st = Standing{Holder: h, Reason: HolderWanted}
+	}
+	return st
+}
+
 // usurped is the standing of a holder whose node ID another machine asks with. To
 // the driver they are one, so nothing is unpublished and no access revoked. What
 // the Node lists is what the machine that asks wants, not what the holder has.
@@ -112,7 +118,7 @@ func usurped(h, target *Holder) Standing {
 		old.Sources = slices.DeleteFunc(slices.Clone(h.Sources), func(s Source) bool { return s == FromVolumesInUse || s == FromVolumesAttached })
 		h = &old
 	}
-	return standing(h, Policy{})
+	return beside(h, Policy{})
 }
 
 // listedBesides: the node that asks lists the volume under the node ID of holder t,

@@ -128,6 +128,34 @@ func TestANodeThatAsksWithABorrowedIDIsNotTakenForTheMachineThatHasIt(t *testing
 	}
 }
 
+// The volume was given to old a moment ago, its kubelet has not listed it yet, and another
+// machine has old's node ID since. To the driver that is one node, and old mounts by its
+// VolumeAttachment.
+func TestWhoWasJustGivenTheVolumeKeepsItFromAnotherMachineOfItsID(t *testing.T) {
+	for life, reason := range map[fence.Liveness]fence.Reason{fence.Alive: fence.HolderWanted, fence.Stale: fence.HolderStale} {
+		for _, uuid := range []string{"", "system-evil"} {
+			r := guardrig.New(t, fence.Policy{})
+			r.Node("old", guardrig.HourAgo)
+			r.Attachment("old", time.Time{})
+			r.Must(r.PublishTo("old"))
+			r.Lives["old"] = life
+			r.Register("old", "id-other")
+			r.Heir("old", "evil")
+			r.Status("evil", func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID, s.NodeInfo.BootID = uuid, "boot-evil" })
+			for _, attached := range []bool{false, true} {
+				if attached {
+					r.SaysAttached("old")
+				}
+				r.Refused(r.PublishTo("old"), codes.FailedPrecondition, "["+string(reason)+"]", "node old (ID id-old) holds it")
+			}
+			r.WantHolder("old", fence.Publishing)
+			r.Stripped("old")
+			r.Must(r.PublishTo("old"))
+			r.Called("publish id-old", "publish id-old")
+		}
+	}
+}
+
 // A machine that the ledger does not know cannot be told from another by its Node's
 // own word, unless that says that it is the same.
 func TestAMachineWithoutANodeIsTakenForAnotherNodeOnlyIfThatSaysSo(t *testing.T) {

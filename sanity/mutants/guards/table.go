@@ -490,7 +490,7 @@ var table = []Guard{
 	{
 		Name:   "crash-takeover",
 		Says:   "a takeover that was begun is gone on with",
-		Edits:  []Edit{{"fence", "JudgePublish", Before{Statement: "st := standing(h, s.Policy)", Put: "if h.State.Pending() { return leaving(h) }"}}},
+		Edits:  []Edit{{"fence", "JudgePublish", Before{Statement: "st := beside(h, s.Policy)", Put: "if h.State.Pending() { return leaving(h) }"}}},
 		Expect: "in vain: all steps of the takeover",
 		Then:   "stuck: not all steps of the takeover came within 8 minutes",
 	},
