@@ -417,13 +417,13 @@ func weigh(h *Holder, e, on *Evidence) Standing {
 	case h.liveness() == Alive:
 		st.Reason, st.Note = EvidenceContradicted, "the node renews its lease, so it runs"
 		return st
-	case on != nil && e.Kind.claim():
+	case on != nil && e.Kind.Claim():
 		st.Reason, st.Note = EvidenceContradicted, on.String()+" reads the machine as on"
 		return st
 	case on != nil:
 		st.Reason, st.Note = EvidenceContradicted, e.String()+" and "+on.String()+" read the machine differently"
 		return st
-	case e.Kind.claim() && h.liveness() == Unwatched:
+	case e.Kind.Claim() && h.liveness() == Unwatched:
 		st.Reason = HolderUnwatched
 		return st
 	}

@@ -22,9 +22,9 @@ const (
 	SelfNodeRemediation    Kind = "SelfNodeRemediation"
 )
 
-// claim: somebody says so, nothing measured it. A claim counts only of a node
-// that was watched and shows no life.
-func (k Kind) claim() bool { return k != PowerReading && k != StorageFence }
+// Claim tells whether somebody says so, and nothing measured it. A claim counts only
+// of a node that was watched and shows no life.
+func (k Kind) Claim() bool { return k != PowerReading && k != StorageFence }
 
 // known: a kind from a later version proves nothing to this one.
 func (k Kind) known() bool {

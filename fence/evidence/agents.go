@@ -105,9 +105,11 @@ func (s *AgentReadings) patience(q *Question) time.Duration {
 }
 
 // saidOff: a person or a cloud says that the node is off, or has deleted it; or that the
-// volume is free of it, of a node that was silent then.
+// volume is free of it, of a node that was silent then; or a source that was asked before
+// has such a claim, of which nothing need stand in the record yet.
 func saidOff(q *Question) bool {
-	if q.Node == nil || Claimed(q.Node) {
+	claims := func(e fence.Evidence) bool { return e.Kind.Claim() && e.Void == "" && !e.Living }
+	if q.Node == nil || Claimed(q.Node) || slices.ContainsFunc(q.Holder.Evidence, claims) {
 		return true
 	}
 	if slices.ContainsFunc(releasesOf(q), func(rel *record.Release) bool { return rel.Life != record.Living && rel.Ended() == "" }) {

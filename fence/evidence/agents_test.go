@@ -207,11 +207,13 @@ func TestADeviceThatHangsDoesNotHoldUpEveryCall(t *testing.T) {
 		word := record.Release{ID: "r", Volume: volume, Driver: driver, NodeID: "id1", NodeUID: "u1", BootID: "b1", LeaseRV: "70", Token: "tok", Life: record.Silent, By: "ann", Reason: "looked"}
 		withdrawn := word
 		withdrawn.Void = "it runs"
+		another := stale(record.New("n1"))
+		another.Holder.Evidence = []fence.Evidence{{Kind: fence.SelfNodeRemediation}}
 		released, over := stale(record.New("n1")), stale(record.New("n1"))
 		released.Holder.Token, released.Record.Releases = "tok", []record.Release{word}
 		over.Holder.Token, over.Record.Releases = "tok", []record.Release{withdrawn}
 		for what, q := range map[string]Question{
-			"an operator says that the volume is free of it": released, "it is tainted": tainted, "its Node is deleted": gone, "the cloud's taint is new": shutDown, "the cloud says that it is off": claimed, "an operator says that it is off": confirmed, "a minute has passed": stale(nil),
+			"another source says so, and nothing in the record": another, "an operator says that the volume is free of it": released, "it is tainted": tainted, "its Node is deleted": gone, "the cloud's taint is new": shutDown, "the cloud says that it is off": claimed, "an operator says that it is off": confirmed, "a minute has passed": stale(nil),
 		} {
 			if what == "a minute has passed" {
 				time.Sleep(lateFor)
@@ -223,7 +225,9 @@ func TestADeviceThatHangsDoesNotHoldUpEveryCall(t *testing.T) {
 			a.takes, a.answer = time.Minute, fencer.Answer{}
 			ask(t, s, stale(nil)) // late again
 		}
-		for _, q := range []Question{void, over} {
+		contradicted := stale(record.New("n1"))
+		contradicted.Holder.Evidence = []fence.Evidence{{Kind: fence.SelfNodeRemediation, Void: "it runs"}, {Kind: fence.PowerReading}, {Kind: fence.VolumeRelease, Living: true}}
+		for _, q := range []Question{void, over, contradicted} {
 			begun := time.Now()
 			if ask(t, s, q); time.Since(begun) != hurry {
 				t.Error("a word that does not count any more is worth the whole patience")

@@ -12,6 +12,7 @@ import (
 
 // Question is about one holder of one volume. All of it was read live.
 type Question struct {
+	// Holder has as Evidence what the sources that were asked before have said.
 	Holder fence.Holder
 	// Volume is the CSI volume handle, Driver the driver's name.
 	Volume, Driver string

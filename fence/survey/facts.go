@@ -3,6 +3,7 @@ package survey
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -235,6 +236,7 @@ func (g *gathering) evidence(ctx context.Context, h *fence.Holder, node *corev1.
 	}
 	h.Evidence = nil
 	for _, s := range g.Sources {
+		q.Holder.Evidence = slices.Clip(h.Evidence)
 		found, err := s.Evidence(ctx, q)
 		if err != nil {
 			return err

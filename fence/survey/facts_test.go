@@ -12,6 +12,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -90,6 +91,20 @@ func TestAQuestionSaysAllThatWasReadLive(t *testing.T) {
 	}
 	if len(h.Evidence) != 1 || h.Liveness != fence.Stale || h.LeaseRV != "70" {
 		t.Errorf("holder %+v", h)
+	}
+}
+
+// Agents wait longer where a source before them claims something.
+func TestASourceIsToldWhatThoseBeforeItSay(t *testing.T) {
+	w := inUse(t)
+	w.silent["old"] = "70"
+	w.Sources = []evidence.Source{w, w}
+	w.found = []fence.Evidence{{Kind: fence.SelfNodeRemediation, NodeUID: "uid-old"}}
+	if h := w.holder(w.publish("id-next"), "id-old"); len(h.Evidence) != 2 {
+		t.Errorf("evidence %+v", h.Evidence)
+	}
+	if first, second := w.questions[0].Holder.Evidence, w.questions[1].Holder.Evidence; len(first) != 0 || len(second) != 1 || second[0] != w.found[0] {
+		t.Errorf("the first is told of %+v, the second of %+v", first, second)
 	}
 }
 
