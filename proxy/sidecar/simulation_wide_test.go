@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	wide     = flag.Bool("wide", false, "TestSimulationWide in the place of TestSimulation: -schedules of the wide world")
+	wide     = flag.Bool("wide", false, "TestSimulationWide in the place of TestSimulation: -schedules of the wide world; TestObligations: of the wide world")
 	shrinkTo = flag.String("shrink-to", "", "TestSimulationWide: write what failing schedules shrink to into this folder")
 	shrinks  = flag.Int("shrink", 3, "TestSimulationWide: how many schedules of each broken rule are shrunk")
 )

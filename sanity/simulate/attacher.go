@@ -191,7 +191,7 @@ func (w *World) ended(c *call, err error) {
 	c.over = true
 	w.last[c.key()] = outcome(err)
 	if w.refused != nil && err != nil {
-		w.refused(c, outcome(err))
+		w.refusals = append(w.refusals, refusal{c, outcome(err)})
 	}
 	for i := range w.calls {
 		if w.calls[i] == c {

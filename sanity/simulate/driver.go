@@ -90,7 +90,7 @@ func (w *World) getVolume(r *spec.ControllerGetVolumeRequest) (any, error) {
 		Status: &spec.ControllerGetVolumeResponse_VolumeStatus{PublishedNodeIds: w.listed(v)}}, nil
 }
 
-// listed are the nodes to which the driver says that the volume is published.
+// listed are the node IDs to which the driver says that the volume is published.
 func (w *World) listed(v *volume) []string {
 	switch w.setup.Lists {
 	case Truthfully:

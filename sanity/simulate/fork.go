@@ -1,9 +1,12 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +76,8 @@ type course struct {
 	stayed bool
 	// torn: the driver took it from a machine that wrote.
 	torn bool
+	// held by whom, in the words of hidden, beside the nodes that want it.
+	holders string
 	// last are the outcomes of its calls that did not come to OK.
 	last []string
 }
@@ -112,7 +117,7 @@ func fork(t *testing.T, factory Factory, p *point, twin []Event, bare bool, due 
 		if twin != nil {
 			setup.Lies = true // what was true of the machine that is exchanged is not of its twin
 		}
-		w := newWorld(setup, 1, factory)
+		w := newWorld(setup, cmp.Or(p.seed, 1), factory)
 		w.mu.Lock()
 		w.settleDown()
 		defer w.end()
@@ -134,8 +139,8 @@ func fork(t *testing.T, factory Factory, p *point, twin []Event, bare bool, due 
 				return
 			}
 		}
-		b.repeated = p.outcome == "" || w.last[p.key] == p.outcome
 		b.seen = w.visible()
+		b.repeated = (p.outcome == "" || w.last[p.key] == p.outcome) && (twin != nil || p.seen == "" || p.seen == b.seen)
 		if !b.repeated {
 			return
 		}
@@ -151,6 +156,7 @@ func fork(t *testing.T, factory Factory, p *point, twin []Event, bare bool, due 
 		for i := range b.volumes {
 			b.volumes[i].wanted = a.living(w.volumes[i]) != nil
 			b.volumes[i].last = w.lastOf(w.volumes[i])
+			b.volumes[i].holders = w.holdersOf(w.volumes[i])
 		}
 	})
 	return b
@@ -224,7 +230,7 @@ func (a *apart) absent(p *Process) bool { return a != nil && p.noAPI }
 // forUs are the verbs of what is done to csi-fencepost or said to it alone.
 func forUs(verb string) bool {
 	switch verb {
-	case ConfirmOff, FenceOff, Sight, Release, Withdraw, Mode:
+	case ConfirmOff, FenceOff, Sight, Release, Withdraw:
 		return true
 	}
 	return false
@@ -235,8 +241,10 @@ func inTheCourse(e Event) bool {
 	switch e.Verb {
 	case Reads, Fail, Lose, Lie, Late, Gone, Republish, Expect:
 		return true
-	case Stall, Catch, CutAgent, JoinAgent:
+	case Stall, Catch, CutAgent, JoinAgent, ListFails, ListWorks:
 		return true // after the refusal nothing is broken that only csi-fencepost needs
+	case Mode:
+		return true // it is judged as one that goes on guarding
 	}
 	return ordinary(e.Verb) && e.Verb != Schedule
 }
@@ -270,6 +278,10 @@ func (a *apart) goOn(rest []Event) {
 		}
 		a.rest()
 		if !w.possible(e) {
+			continue
+		}
+		if e.Verb == Heal {
+			a.mended()
 			continue
 		}
 		w.perform(e)
@@ -308,9 +320,20 @@ func (a *apart) heal() {
 	a.unstall()
 }
 
+// mended is World.heal without its operator, who knows what nobody could.
+func (a *apart) mended() {
+	a.heal()
+	a.played = append(a.played, played{Event{Verb: Heal}, time.Since(a.began)})
+	for _, s := range a.w.slots {
+		s.cut, s.machine.paused = false, false
+	}
+	a.pass(3*time.Minute, false)
+}
+
 // unstall ends what is broken of that which only csi-fencepost needs: its watches, and
 // its way to the agents. It is not owed what it could not know.
 func (a *apart) unstall() {
+	a.w.listFails = false
 	for _, name := range a.w.replicas {
 		p := a.w.procs[name]
 		p.noAgent = false
@@ -397,6 +420,12 @@ func (v *volume) writes(m *machine) bool {
 	return m.power && v.access(m) && (m.mounts[v] != nil || m.kubelet.verified[v])
 }
 
+// clash: two of these machines write, one of which was promised that it writes alone.
+func (v *volume) clash(able []*machine) bool {
+	alone := func(m *machine) bool { return !v.shared[m.id] }
+	return len(able) > 1 && slices.ContainsFunc(able, alone)
+}
+
 // watch begins.
 func (a *apart) watch() {
 	a.volumes = make([]course, len(a.w.volumes))
@@ -422,7 +451,7 @@ func (a *apart) look() {
 			if c.reached < 0 {
 				c.reached, c.stayed = now, c.held[s.machine.id]
 			}
-			if !c.held[s.machine.id] && !slices.ContainsFunc(c.useful, func(p *published) bool { return p.m == s.machine }) {
+			if !c.held[s.machine.id] && !s.machine.hostile && !slices.ContainsFunc(c.useful, func(p *published) bool { return p.m == s.machine }) {
 				c.useful = append(c.useful, &published{m: s.machine, at: now})
 			}
 		}
@@ -432,7 +461,7 @@ func (a *apart) look() {
 				able = append(able, m)
 			}
 		}
-		if len(able) > 1 && c.twice < 0 {
+		if c.twice < 0 && v.clash(able) {
 			c.twice = now
 		}
 		for _, p := range c.useful {
@@ -444,7 +473,7 @@ func (a *apart) look() {
 				}
 			}
 			for _, m := range able {
-				if m != p.m && !m.paused && p.wrote && now <= p.at+quietFor {
+				if m != p.m && !(v.shared[m.id] && v.shared[p.m.id]) && !m.paused && p.wrote && now <= p.at+quietFor {
 					p.spoiled = true
 				}
 			}
@@ -500,9 +529,20 @@ func (w *World) lastOf(v *volume) (words []string) {
 	return slices.Compact(words)
 }
 
-// visible is all that can be told of the state: what the API server has, but for its
-// versions; where the driver has each volume; what the agents read; which calls are
-// under way.
+// holdersOf says what is so of the machines that have, or had, to do with the volume, and
+// whether a kubelet is hostile.
+func (w *World) holdersOf(v *volume) string {
+	words := w.hidden(v, w.machines)
+	if slices.ContainsFunc(w.machines, func(m *machine) bool { return m.hostile }) {
+		words += "; a kubelet is hostile"
+	}
+	return words
+}
+
+// visible is all that can be told of the state: what the API server has; where the driver
+// says that each volume is, if it says so at all; what the agents read; which calls are
+// under way. Versions, UIDs and tokens are numbered in the order in which they appear: that
+// two are one can be told, and their values mean nothing.
 func (w *World) visible() string {
 	var text strings.Builder
 	add := func(what any) {
@@ -540,7 +580,7 @@ func (w *World) visible() string {
 		add(pv)
 	}
 	for _, v := range w.volumes {
-		add([]any{v.name, v.nodes(), v.wantedWords(w)})
+		add([]any{v.name, w.listed(v), v.wantedWords(w)})
 	}
 	if w.setup.Agents {
 		for _, m := range w.machines {
@@ -550,8 +590,18 @@ func (w *World) visible() string {
 	for _, c := range w.calls {
 		add([]any{c.p.name, c.name()})
 	}
-	return text.String()
+	numbers := map[string]string{}
+	return arbitrary.ReplaceAllStringFunc(text.String(), func(value string) string {
+		value = strings.Trim(value, `\"`)
+		if _, known := numbers[value]; !known {
+			numbers[value] = fmt.Sprintf("#%d", len(numbers))
+		}
+		return numbers[value]
+	})
 }
+
+// arbitrary are UUIDs, the model's UIDs and names of words, and quoted versions.
+var arbitrary = regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|uid-[0-9]+|word-[0-9]+|release-[0-9]+|\\*"[0-9]{3,}\\*"`)
 
 // wantedWords are the nodes that the API says a pod of the volume is bound to.
 func (v *volume) wantedWords(w *World) (words []string) {

@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -49,9 +48,7 @@ type Live struct {
 
 // RandomLive runs the schedule that the seed stands for and then has the fault stay.
 func RandomLive(t *testing.T, factory Factory, seed uint64, fault Lasting) (live Live) {
-	r := rand.New(rand.NewPCG(seed, 1))
-	setup := RandomSetup(r)
-	setup.Skew = randomSkew(rand.New(rand.NewPCG(seed, 3)), setup.Nodes)
+	r, setup := drawNarrow(seed)
 	setup.Volumes = max(setup.Volumes, 2)
 	switch fault {
 	case AgentsDead:

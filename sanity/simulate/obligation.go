@@ -3,7 +3,6 @@ package simulate
 import (
 	"cmp"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -47,6 +46,8 @@ type point struct {
 	// key and outcome of the call that was refused; an empty outcome: whichever.
 	key     callKey
 	outcome string
+	// seen is what could be told of the state; empty: whatever it is.
+	seen    string
 	lenient bool
 }
 
@@ -73,6 +74,8 @@ type Judgement struct {
 	// fact that a twin exchanges.
 	Why    string
 	Hidden string
+	// Holders says what was so of who had the volume then.
+	Holders string
 	// Torn: without csi-fencepost the driver took it from a machine that was writing,
 	// which R2 forbids and R1 does not.
 	Torn bool
@@ -120,6 +123,7 @@ func (p *point) judge(t *testing.T, factory Factory) (j Judgement) {
 		}
 		one := j
 		one.Volume, one.Owed, one.Why = volumeName(i), at, cmp.Or(strings.Join(c.last, ", "), "no refusal")
+		one.Holders = c.holders
 		one.Torn, one.Stayed = alone.volumes[i].torn, c.stayed
 		one.Harmed = guarded.cuts > alone.cuts && (c.reached < 0 || c.reached > at)
 		switch {
@@ -180,6 +184,8 @@ func (p *point) twin(t *testing.T, factory Factory, alone *Branch, i int) string
 // Obligations is a sample of the refusals of many schedules, judged.
 type Obligations struct {
 	Factory Factory
+	// Wide: of the wide world.
+	Wide bool
 	// From is the first seed, Refusals how many are judged, within so much time.
 	From     uint64
 	Refusals int
@@ -251,50 +257,73 @@ type seenAt struct {
 	at      int
 	key     callKey
 	outcome string
-	state   string
+	seen    string
+}
+
+// refusal is a call that came to nothing.
+type refusal struct {
+	c       *call
+	outcome string
+}
+
+// tellRefusals tells of the calls that came to nothing in the last line of a schedule, and
+// not to anything else since: of them a script leads to the same state again.
+func (w *World) tellRefusals() {
+	for _, r := range w.refusals {
+		if w.refused != nil && w.last[r.c.key()] == r.outcome {
+			w.refused(r.c, r.outcome)
+		}
+	}
+	w.refusals = nil
 }
 
 // sample runs a schedule, and chooses among its refusals those whose state is new.
 func (o *Obligations) sample(t *testing.T, seed uint64) (chosen []*point, rule string) {
-	var all []seenAt
+	var fresh []seenAt
 	var trace []Event
 	var setup Setup
 	watch := func(w *World) {
 		setup = w.setup
 		w.refused = func(c *call, outcome string) {
-			if !ours(outcome) {
+			if !ours(outcome) || !w.guards() {
 				return
 			}
-			all = append(all, seenAt{at: len(w.Trace), key: c.key(), outcome: outcome, state: w.likeness(c, outcome)})
+			if o.isNew(w.likeness(c, outcome)) {
+				fresh = append(fresh, seenAt{at: len(w.Trace), key: c.key(), outcome: outcome, seen: w.visible()})
+			}
 		}
 	}
-	r := randomUntilEnd(t, o.Factory, seed, watch)
+	r := randomUntilEnd(t, o.Factory, seed, o.Wide, watch)
 	trace, rule = r.Trace, r.Rule
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.Seen += len(all)
-	var fresh []seenAt
-	for _, one := range all {
-		if !o.states[one.state] {
-			o.states[one.state] = true
-			o.Distinct++
-			fresh = append(fresh, one)
-		}
-	}
 	for i, one := range fresh {
 		if len(fresh) > perSchedule && i%(len(fresh)/perSchedule) != 0 || len(chosen) >= perSchedule {
 			continue
 		}
-		chosen = append(chosen, &point{setup: setup, seed: seed, before: trace[:one.at:one.at], rest: trace[one.at:], key: one.key, outcome: one.outcome})
+		chosen = append(chosen, &point{setup: setup, seed: seed, before: trace[:one.at:one.at], rest: trace[one.at:], key: one.key, outcome: one.outcome, seen: one.seen})
 	}
 	return chosen, rule
 }
 
-// randomUntilEnd is Random without the end after all faults.
-func randomUntilEnd(t *testing.T, factory Factory, seed uint64, watch func(*World)) Result {
-	r := rand.New(rand.NewPCG(seed, 1))
-	setup := RandomSetup(r)
-	setup.Skew = randomSkew(rand.New(rand.NewPCG(seed, 3)), setup.Nodes)
+// isNew counts a refusal, and tells whether none was seen in such a state before.
+func (o *Obligations) isNew(state string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.Seen++
+	if o.states[state] {
+		return false
+	}
+	o.states[state] = true
+	o.Distinct++
+	return true
+}
+
+// randomUntilEnd is Random, or RandomWide, without the end after all faults.
+func randomUntilEnd(t *testing.T, factory Factory, seed uint64, wide bool, watch func(*World)) Result {
+	draw := drawNarrow
+	if wide {
+		draw = drawWide
+	}
+	r, setup := draw(seed)
 	rule := ""
 	result := play(t, factory, setup, seed, nil, func(w *World) {
 		watch(w)
@@ -387,6 +416,33 @@ func (o *Obligations) By(v Verdict) map[string]int {
 	return by
 }
 
+// Kinds counts the judgements of one verdict by what stood in the way and what was so of
+// who had the volume, the most frequent first.
+func (o *Obligations) Kinds(v Verdict) (lines []string) {
+	by := map[string]int{}
+	for _, j := range o.Judgements {
+		if j.Verdict == v {
+			by[j.kind()]++
+		}
+	}
+	for name, n := range by {
+		lines = append(lines, fmt.Sprintf("%6d  %s", n, name))
+	}
+	slices.SortFunc(lines, func(a, b string) int { return cmp.Or(strings.Compare(b[:6], a[:6]), strings.Compare(a, b)) })
+	return lines
+}
+
+func (j *Judgement) kind() string {
+	text := j.Why + ": " + j.Holders
+	if j.Torn {
+		text += "; the driver takes it from who writes"
+	}
+	if j.Hidden != "" {
+		text += "; hidden: " + j.Hidden
+	}
+	return text
+}
+
 // Figures adds the denominators to a result.
 func (o *Obligations) Figures(r *result.Result) {
 	harmed := 0
@@ -422,7 +478,7 @@ func (o *Obligations) Figures(r *result.Result) {
 // Script of a judgement: the setup, what led to the refusal, the line owed, and the rest.
 func (j *Judgement) Script() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "# %s: after %s, %s is owed %s later, and %s.\n# What stands in the way then: %s.\n", j.Verdict, j.Refusal, j.Volume, j.Owed.Round(time.Second), Bound, j.Why)
+	fmt.Fprintf(&text, "# %s: after %s, %s is owed %s later, and %s.\n# What stands in the way then: %s.\n# What is so then: %s.\n", j.Verdict, j.Refusal, j.Volume, j.Owed.Round(time.Second), Bound, j.Why, j.Holders)
 	if j.Hidden != "" {
 		fmt.Fprintf(&text, "# Hidden: %s.\n", j.Hidden)
 	}

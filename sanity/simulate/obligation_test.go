@@ -45,7 +45,16 @@ func refusesAlways() Factory {
 // TestWhoRefusesAlwaysKeepsNothing: the oracle of R6 catches the sidecar that no
 // schedule could catch breaking R1. Whatever is owed and has no twin is a defect.
 func TestWhoRefusesAlwaysKeepsNothing(t *testing.T) {
-	o := Obligations{Factory: refusesAlways(), From: 1, Refusals: 60, Within: 20 * time.Second}
+	for world, wide := range worlds {
+		t.Run(world, func(t *testing.T) { keepsNothing(t, wide) })
+	}
+}
+
+// worlds and whether they are wide.
+var worlds = map[string]bool{"narrow": false, "wide": true}
+
+func keepsNothing(t *testing.T, wide bool) {
+	o := Obligations{Factory: refusesAlways(), Wide: wide, From: 1, Refusals: 60, Within: 20 * time.Second}
 	o.Run(t)
 	if len(o.Broken) > 0 {
 		t.Errorf("who refuses always breaks %v", o.Broken)
@@ -55,7 +64,7 @@ func TestWhoRefusesAlwaysKeepsNothing(t *testing.T) {
 			t.Errorf("who refuses always keeps what is owed:\n%s", j.Script())
 		}
 	}
-	if o.Count(Defect) < 5 || o.Count(NotRepeated) > o.Judged/10 {
+	if o.Count(Defect) < 5 || o.Count(NotRepeated) > 0 {
 		t.Errorf("of %d refusals that were judged %d were owed something, %d kept it, %d are void, %d exceptions, %d defects, %d did not come again: want some defects",
 			o.Judged, o.Owed(), o.Count(Kept), o.Count(Void), o.Count(Exception), o.Count(Defect), o.Count(NotRepeated))
 	}
@@ -63,10 +72,14 @@ func TestWhoRefusesAlwaysKeepsNothing(t *testing.T) {
 
 // TestWhoForwardsAlwaysBreaksR1: the other way out of the oracle of R6 is none.
 func TestWhoForwardsAlwaysBreaksR1(t *testing.T) {
-	o := Obligations{Factory: Directly, From: 1, Refusals: 1_000_000, Within: 3 * time.Second}
-	o.Run(t)
-	if o.Broken["R1"] == 0 || o.Count(Defect) > 0 {
-		t.Errorf("%d schedules of one who forwards always broke %v, and %d refusals are defects", o.Schedules, o.Broken, o.Count(Defect))
+	for world, wide := range worlds {
+		t.Run(world, func(t *testing.T) {
+			o := Obligations{Factory: Directly, Wide: wide, From: 1, Refusals: 1_000_000, Within: 3 * time.Second}
+			o.Run(t)
+			if o.Broken["R1"] == 0 || o.Count(Defect) > 0 {
+				t.Errorf("%d schedules of one who forwards always broke %v, and %d refusals are defects", o.Schedules, o.Broken, o.Count(Defect))
+			}
+		})
 	}
 }
 
@@ -94,6 +107,13 @@ func TestATwinExcusesWhatItsNeighbourDoesNot(t *testing.T) {
 		"the same, and a person said so":                    {"setup\npower-off n1\nclock 60s\nconfirm n1\nforce-delete-pod v1\nschedule v1 n2\nowed\nclock 370s\n", Defect, ""},
 		"it boots unseen: nobody can tell that either":      {"setup\ncut-node n1\npower-off n1\npower-on n1\nforce-delete-pod v1\nschedule v1 n2\nowed\nclock 370s\n", Exception, runs},
 		"a machine that is cut off goes on":                 {"setup\ncut-node n1\nforce-delete-pod v1\nschedule v1 n2\nowed\nclock 370s\n", NothingOwed, ""},
+		// The wide world.
+		"of two pods one moves, the other waits":                {"setup wide=true\nanother-pod v1 n2\ndelete-pod v1\nclock 5s\nowed\n", Defect, ""},
+		"one of the two runs":                                   {"setup wide=true\nanother-pod v1 n2\nclock 5s\nowed\n", NothingOwed, ""},
+		"two write what was published for many, and both may":   {"setup wide=true\nmode bypass\nstart r1\naccess v1 many\ndelete-pod v1\nsettle\nschedule v1 n1\nsettle\nmode enforce\nstart r1\nanother-pod v1 n2\nclock 5s\nforce-delete-pod v1\ncut-node n1\nowed\n", Defect, ""},
+		"two write what was published for one":                  {"setup wide=true\nmode bypass\nstart r1\ndelete-pod v1\nsettle\nschedule v1 n1\nsettle\nmode enforce\nstart r1\nanother-pod v1 n2\nclock 5s\nforce-delete-pod v1\ncut-node n1\nowed\n", NothingOwed, ""},
+		"nobody joins a node that is cut off":                   {"setup wide=true\ncut-node n1\nforce-delete-pod v1\nclock 60s\nowed\n", NothingOwed, ""},
+		"a node that was cut off is joined as everything heals": {"setup wide=true\ncut-node n1\nforce-delete-pod v1\nclock 60s\nowed\nheal\n", Defect, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if j := judged(t, c.script); j.Verdict != c.want || j.Hidden != string(c.hidden) {

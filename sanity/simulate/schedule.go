@@ -28,12 +28,18 @@ type Result struct {
 
 // Random runs the schedule that the seed stands for.
 func Random(t *testing.T, factory Factory, seed uint64, whole bool) Result {
-	r := rand.New(rand.NewPCG(seed, 1))
-	setup := RandomSetup(r)
+	r, setup := drawNarrow(seed)
 	setup.Whole = whole
 	setup.Spares = whole && seed%2 == 1
-	setup.Skew = randomSkew(rand.New(rand.NewPCG(seed, 3)), setup.Nodes)
 	return play(t, factory, setup, seed, nil, func(w *World) { w.wander(r) })
+}
+
+// drawNarrow is its setup, and the random numbers for the rest.
+func drawNarrow(seed uint64) (*rand.Rand, Setup) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	setup := RandomSetup(r)
+	setup.Skew = randomSkew(rand.New(rand.NewPCG(seed, 3)), setup.Nodes)
+	return r, setup
 }
 
 // Replay runs the events of a script. Those that are not enabled are passed over
@@ -148,6 +154,7 @@ func (w *World) wander(r *rand.Rand) {
 			return
 		}
 		w.perform(temper.choose(w, r))
+		w.tellRefusals()
 	}
 }
 

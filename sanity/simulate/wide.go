@@ -28,6 +28,12 @@ const morePods = 2
 
 // RandomWide runs the schedule of the wide world that the seed stands for.
 func RandomWide(t *testing.T, factory Factory, seed uint64) Result {
+	r, setup := drawWide(seed)
+	return play(t, factory, setup, seed, nil, func(w *World) { w.wander(r) })
+}
+
+// drawWide is its setup, and the random numbers for the rest.
+func drawWide(seed uint64) (*rand.Rand, Setup) {
 	r := rand.New(rand.NewPCG(seed, 11))
 	setup := RandomSetup(r)
 	setup.Wide = true
@@ -35,7 +41,7 @@ func RandomWide(t *testing.T, factory Factory, seed uint64) Result {
 	setup.ByList = setup.Lists != Nothing && r.IntN(2) == 0
 	setup.Skew = randomSkew(rand.New(rand.NewPCG(seed, 13)), setup.Nodes)
 	setup.Neighbour = rand.New(rand.NewPCG(seed, 14)).IntN(4) == 0
-	return play(t, factory, setup, seed, nil, func(w *World) { w.wander(r) })
+	return r, setup
 }
 
 // draw runs one of the campaign's schedules.

@@ -140,7 +140,9 @@ type World struct {
 	// event instead of it (fork.go, liveness.go). Nil: nothing of that.
 	apart   *apart
 	refused func(*call, string)
-	meets   func(Event) bool
+	// refusals are those of which it is not told yet.
+	refusals []refusal
+	meets    func(Event) bool
 
 	Stats
 	// Violation of Rule, in words; empty: none.
