@@ -56,7 +56,7 @@ func TestObligations(t *testing.T) {
 		}
 	}
 	if n := o.Count(simulate.NotRepeated); n > 0 {
-		t.Errorf("%d scripts did not lead to the state of their refusal again", n)
+		t.Errorf("%d scripts did not lead to the state of their refusal again: %s", n, o.Kinds(simulate.NotRepeated))
 	}
 	if *owedTo != "" {
 		writeOwed(t, &o)
@@ -145,4 +145,18 @@ func TestADeadlockIsNotItsNeighbour(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhatATwinExcuses replays refusals that look like defects and have a twin: something
+// that nobody could see would have made two writers.
+func TestWhatATwinExcuses(t *testing.T) {
+	eachScript(t, "excused", func(t *testing.T, path, text string) {
+		j, err := simulate.JudgeScript(t, partsOfTier1, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j.Verdict != simulate.Exception {
+			t.Errorf("%s is %s, and not an exception", path, j.Verdict)
+		}
+	})
 }

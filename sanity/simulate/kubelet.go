@@ -81,7 +81,7 @@ func (w *World) kubeletEvents(s *slot, emit func(Event)) {
 			emit(Event{Verb: Mount, A: v.name, B: s.name})
 		case k.desired[v] && k.reported[v] && !k.remembered[v] && volumesAttachedHas(n, v) && time.Since(k.failed[v]) >= 10*time.Second:
 			emit(Event{Verb: Verify, A: v.name, B: s.name})
-		case mounted && !k.desired[v]:
+		case mounted && !k.desired[v] && !m.keeps[v]:
 			emit(Event{Verb: Unmnt, A: v.name, B: s.name})
 		}
 	}

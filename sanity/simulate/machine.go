@@ -40,6 +40,7 @@ type machine struct {
 	// server again.
 	severed bool
 	mounts  map[*volume]*session
+	keeps   map[*volume]bool // of a twin (Keep)
 	kubelet kubelet
 	// hostile: its kubelet is, or was, and wrote what was borrowed from other machines.
 	hostile  bool

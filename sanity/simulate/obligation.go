@@ -32,8 +32,9 @@ import (
 //     neither has an operator who knows what nobody could;
 //   - in the guarded fork the calls that wait are tried every few seconds.
 //
-// What it does not see: a twin that more than two exchanges make, and a twin's future
-// that needs another event from outside than the script has.
+// What it does not see: a twin that more than three exchanges make, and a twin's future
+// that needs another event from outside than the script has. An exception says that a
+// twin exists, not that csi-fencepost refused because of it.
 
 // Bound is how much later than without csi-fencepost a volume may be published.
 const Bound = time.Minute
@@ -60,6 +61,9 @@ const (
 	Void        Verdict = "void"
 	Exception   Verdict = "exception"
 	Defect      Verdict = "defect"
+	// AgainstR2: without csi-fencepost the driver revokes the volume of a machine that
+	// lives and writes. There are never two writers, and R2 forbids it all the same.
+	AgainstR2   Verdict = "owed against R2"
 	NotRepeated Verdict = "not repeated"
 )
 
@@ -95,7 +99,7 @@ func (p *point) judge(t *testing.T, factory Factory) (j Judgement) {
 	j = Judgement{Verdict: NothingOwed, Refusal: p.key.verb + " " + p.outcome, at: *p}
 	alone := fork(t, factory, p, nil, true, nil)
 	if !alone.repeated || alone.volumes == nil {
-		j.Verdict = NotRepeated
+		j.Verdict, j.Why = NotRepeated, firstDifference(p.seen, alone.seen)
 		return j
 	}
 	due := owed{}
@@ -109,7 +113,7 @@ func (p *point) judge(t *testing.T, factory Factory) (j Judgement) {
 	}
 	guarded := fork(t, factory, p, nil, false, due)
 	if !guarded.repeated || guarded.volumes == nil {
-		j.Verdict = NotRepeated
+		j.Verdict, j.Why = NotRepeated, firstDifference(p.seen, guarded.seen)
 		return j
 	}
 	if guarded.Violation != "" && guarded.Rule != "stuck" {
@@ -133,8 +137,11 @@ func (p *point) judge(t *testing.T, factory Factory) (j Judgement) {
 			one.Verdict = Void // nobody wanted it for as long as that
 		default:
 			one.Verdict, one.Hidden = Defect, p.twin(t, factory, &alone, i)
-			if one.Hidden != "" {
+			switch {
+			case one.Hidden != "":
 				one.Verdict = Exception
+			case p.setup.Revokes && alone.volumes[i].alive:
+				one.Verdict = AgainstR2
 			}
 		}
 		if one.Verdict.worse(j.Verdict) {
@@ -144,9 +151,20 @@ func (p *point) judge(t *testing.T, factory Factory) (j Judgement) {
 	return j
 }
 
+// firstDifference is the first line in which two states differ.
+func firstDifference(was, is string) string {
+	others := strings.Split(is, "\n")
+	for i, line := range strings.Split(was, "\n") {
+		if i >= len(others) || others[i] != line {
+			return fmt.Sprintf("it was %s, and is %s", line, strings.Join(others[min(i, len(others)):min(i+1, len(others))], ""))
+		}
+	}
+	return "the state is the same, and the refusal is not"
+}
+
 // worse orders what is said of a refusal with more than one volume.
 func (v Verdict) worse(than Verdict) bool {
-	order := []Verdict{Void, Kept, Exception, Defect}
+	order := []Verdict{Void, Kept, AgainstR2, Exception, Defect}
 	return slices.Index(order, v) > slices.Index(order, than)
 }
 
@@ -173,8 +191,9 @@ func (p *point) twin(t *testing.T, factory Factory, alone *Branch, i int) string
 		return string(runs)
 	}
 	for _, x := range exchanges(slices.Concat(p.before, []Event{{Verb: owedLine}}, p.rest), volumeName(i), p.setup) {
-		b := fork(t, factory, p, x.events, true, nil)
-		if b.repeated && b.volumes != nil && b.seen == alone.seen && breaks(&b, alone, i) {
+		x.seen = alone.seen
+		b := fork(t, factory, p, &x, true, nil)
+		if b.repeated && b.volumes != nil && breaks(&b, alone, i) {
 			return string(x.fact)
 		}
 	}
@@ -395,7 +414,7 @@ func (o *Obligations) Count(v Verdict) (n int) {
 
 // Owed is how many of the judged had something owed.
 func (o *Obligations) Owed() int {
-	return o.Count(Kept) + o.Count(Void) + o.Count(Exception) + o.Count(Defect)
+	return o.Count(Kept) + o.Count(Void) + o.Count(AgainstR2) + o.Count(Exception) + o.Count(Defect)
 }
 
 // By counts the judgements of one verdict, by what stood in the way and the hidden fact.
@@ -460,6 +479,7 @@ func (o *Obligations) Figures(r *result.Result) {
 	add("where something is owed", o.Owed())
 	add("kept", o.Count(Kept))
 	add("void", o.Count(Void))
+	add("owed against R2: the driver revokes it of a machine that lives and writes", o.Count(AgainstR2))
 	for _, v := range []Verdict{Exception, Defect} {
 		add(string(v)+"s", o.Count(v))
 		by := o.By(v)

@@ -101,12 +101,18 @@ func TestATwinExcusesWhatItsNeighbourDoesNot(t *testing.T) {
 		want   Verdict
 		hidden hidden
 	}{
-		"a pod that is deleted moves, and its node lets go": {"setup\ndelete-pod v1\nclock 5s\nowed\n", Defect, ""},
-		"a machine lost its power, and nobody can tell":     {"setup\npower-off n1\nforce-delete-pod v1\nschedule v1 n2\nclock 60s\nowed\nclock 370s\n", Exception, runs},
-		"the same, and a fence agent tells":                 {"setup agents=true\npower-off n1\nforce-delete-pod v1\nschedule v1 n2\nclock 60s\nowed\nclock 370s\n", Defect, ""},
-		"the same, and a person said so":                    {"setup\npower-off n1\nclock 60s\nconfirm n1\nforce-delete-pod v1\nschedule v1 n2\nowed\nclock 370s\n", Defect, ""},
-		"it boots unseen: nobody can tell that either":      {"setup\ncut-node n1\npower-off n1\npower-on n1\nforce-delete-pod v1\nschedule v1 n2\nowed\nclock 370s\n", Exception, runs},
-		"a machine that is cut off goes on":                 {"setup\ncut-node n1\nforce-delete-pod v1\nschedule v1 n2\nowed\nclock 370s\n", NothingOwed, ""},
+		"a pod that is deleted moves, and its node lets go":      {"setup\ndelete-pod v1\nclock 5s\nowed\n", Defect, ""},
+		"a machine lost its power, and nobody can tell":          {"setup\npower-off n1\nforce-delete-pod v1\nschedule v1 n2\nclock 60s\nowed\nclock 370s\n", Exception, runs},
+		"the same, and a fence agent tells":                      {"setup agents=true\npower-off n1\nforce-delete-pod v1\nschedule v1 n2\nclock 60s\nowed\nclock 370s\n", Defect, ""},
+		"the same, and a person said so":                         {"setup\npower-off n1\nclock 60s\nconfirm n1\nforce-delete-pod v1\nschedule v1 n2\nowed\nclock 370s\n", Defect, ""},
+		"it boots unseen: nobody can tell that either":           {"setup\ncut-node n1\npower-off n1\npower-on n1\nforce-delete-pod v1\nschedule v1 n2\nowed\nclock 370s\n", Exception, runs},
+		"a machine that is cut off goes on":                      {"setup\ncut-node n1\nforce-delete-pod v1\nschedule v1 n2\nowed\nclock 370s\n", NothingOwed, ""},
+		"the driver moves it from a machine that is cut off":     {"setup nodes=2 single=moves\ncut-node n1\ndelete-node n1\ncut-api r1\nforce-delete-pod v1\nowed\nstrip-va v1 n1\n", Exception, takes},
+		"a driver that attaches it twice leaves two writers":     {"setup nodes=2\ncut-node n1\ndelete-node n1\ncut-api r1\nforce-delete-pod v1\nowed\nstrip-va v1 n1\n", NothingOwed, ""},
+		"it revokes it of one that lives, as it is declared to":  {"setup revokes=true\ndelete-va v1 n1\nforce-delete-pod v1\nschedule v1 n2\nowed\n", AgainstR2, ""},
+		"it may have let go by then, or not":                     {"setup\ndelete-va v1 n1\nforce-delete-pod v1\nschedule v1 n2\nowed\n", Exception, mounted},
+		"a kubelet that was forced may have forgotten the mount": {"setup\npause n1\nforce-delete-pod v1\nclock 370s\nnot-ready n1\nunlist v1 n1\ndetach v1 n1\nresume n1\nsync n1\nunmount v1 n1\nstatus n1\nschedule v1 n2\nowed\n", Exception, forgot},
+		"nobody forced it":                                       {"setup\ndelete-pod v1\nsync n1\nunmount v1 n1\nstatus n1\nend-pod v1\nschedule v1 n2\nowed\n", Defect, ""},
 		// The wide world.
 		"of two pods one moves, the other waits":                {"setup wide=true\nanother-pod v1 n2\ndelete-pod v1\nclock 5s\nowed\n", Defect, ""},
 		"one of the two runs":                                   {"setup wide=true\nanother-pod v1 n2\nclock 5s\nowed\n", NothingOwed, ""},

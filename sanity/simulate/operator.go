@@ -24,6 +24,7 @@ func (w *World) powerOff(m *machine) {
 	}
 	m.power, m.paused = false, false
 	clear(m.mounts)
+	clear(m.keeps)
 	m.kubelet = newKubelet()
 }
 

@@ -158,6 +158,8 @@ func (w *World) doOther(e Event) bool {
 		w.strip(v, s)
 	case DeleteVA:
 		w.deleteAttachment(w.volume(e.A), w.slot(e.B))
+	case Keep:
+		w.slot(e.B).machine.keeps = map[*volume]bool{w.volume(e.A): true}
 	case Settle:
 		w.settle(func() bool { return w.calm() }, time.Minute)
 	case Expect:

@@ -1,7 +1,9 @@
 package simulate
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 )
 
 // A twin is a state that looks the same and is not: the script with something exchanged
@@ -21,16 +23,29 @@ const (
 	forgot hidden = "whether a kubelet has forgotten a mount"
 	// inFlight: whether a call to the driver is under way still.
 	inFlight hidden = "whether an attach is under way"
+	// takes: whether the driver takes a volume from the node before, or attaches it twice.
+	takes hidden = "whether the driver itself takes the volume from the node before"
 )
 
 // exchange is a script that may be a twin's.
 type exchange struct {
 	fact   hidden
 	events []Event
+	// single is another driver; empty: the same.
+	single Single
+	// word: somebody said that this node's machine is off. In the twin that is not so: it
+	// is one only where the word proves nothing, as the design binds it. Empty: nobody.
+	word string
+	// seen is what can be told of the state, and has to be of the twin.
+	seen string
 }
 
 // mostTwins is how many of them are tried.
-const mostTwins = 48
+const mostTwins = 240
+
+// Keep is an event of twins alone: what the node's machine has of the volume mounted stays
+// so, though its kubelet no longer wants it, until the machine loses its power.
+const Keep = "keep" // v n
 
 // first before a verb of a twin: it happens at that very moment, before everybody else
 // takes their course, and, before the refusal, though the world would not have it.
@@ -46,11 +61,11 @@ func exchanges(events []Event, volume string, setup Setup) (all []exchange) {
 	mounts := func(of exchange, node string) {
 		for i, e := range of.events {
 			if e.Verb == Unmnt && e.A == volume && (node == "" || e.B == node) {
-				all = append(all, exchange{both(of.fact, mounted), put(of.events, i, 1)})
-				all = append(all, exchange{both(of.fact, forgot), put(of.events, i, 1, Event{Verb: RestartKubelet, A: e.B, B: "quick"}, Event{Verb: Sync, A: e.B})})
+				all = append(all, of.and(mounted, put(of.events, i, 1)))
+				all = append(all, of.and(forgot, put(of.events, i, 1, Event{Verb: RestartKubelet, A: e.B, B: "quick"}, Event{Verb: Sync, A: e.B})))
 			}
 			if (e.Verb == CutNode || e.Verb == Pause) && (node == "" || e.A == node) && i < cut {
-				all = append(all, exchange{both(of.fact, mounted), put(of.events, i, 0, Event{Verb: "?" + Verify, A: volume, B: e.A}, Event{Verb: "?" + Mount, A: volume, B: e.A})})
+				all = append(all, of.and(mounted, put(of.events, i, 0, Event{Verb: "?" + Verify, A: volume, B: e.A}, Event{Verb: "?" + Mount, A: volume, B: e.A})))
 			}
 		}
 	}
@@ -59,37 +74,95 @@ func exchanges(events []Event, volume string, setup Setup) (all []exchange) {
 	for i := len(events) - 1; i >= 0; i-- {
 		switch e := events[i]; e.Verb {
 		case PowerOff, Pause:
-			if e.Verb == PowerOff && (setup.Agents || said(events[i:], e.A)) {
-				continue // somebody told
+			word := ""
+			if e.Verb == PowerOff {
+				if setup.Agents {
+					continue // the agents tell
+				}
+				if said(events[i:], e.A) {
+					word = e.A
+				}
 			}
-			silent = append(silent, exchange{runs, replaced(put(events, i, 1, Event{Verb: "?" + CutNode, A: e.A}), e.A)})
+			silent = append(silent, exchange{fact: runs, events: replaced(put(events, i, 1, Event{Verb: "?" + CutNode, A: e.A}), e.A), word: word})
 			nodes = append(nodes, e.A)
 			if on := slices.IndexFunc(events[i:], func(o Event) bool { return o.Verb == PowerOn && o.A == e.A }); e.Verb == PowerOff && on > 0 {
-				silent = append(silent, exchange{runs, put(put(events, i+on, 1), i, 1, Event{Verb: "?" + CutNode, A: e.A})})
+				silent = append(silent, exchange{fact: runs, events: put(put(events, i+on, 1), i, 1, Event{Verb: "?" + CutNode, A: e.A}), word: word})
 				nodes = append(nodes, e.A)
 			}
 		case RestartKubelet, DeleteNode:
 			now := []Event{{Verb: first + Register, A: e.A}, {Verb: first + Sync, A: e.A}}
-			all = append(all, exchange{forgot, put(events, max(cut, i)+1, 0, now...)})
+			all = append(all, exchange{fact: forgot, events: put(events, max(cut, i)+1, 0, now...)})
 		case Fail:
 			if isPrefixed(e.B, "driver:publish/"+volume+"/") {
 				late := e
 				late.Verb = Late
-				all = append(all, exchange{inFlight, put(events, i, 1, late)})
+				all = append(all, exchange{fact: inFlight, events: put(events, i, 1, late)})
 			}
 		case Drop:
 			if isPrefixed(e.B, "driver:publish/"+volume+"/") {
-				all = append(all, exchange{inFlight, put(events, i, 1)})
+				all = append(all, exchange{fact: inFlight, events: put(events, i, 1)})
 			}
 		}
 	}
+	if setup.Single == Moves {
+		all = append(all, exchange{fact: takes, events: events, single: Allows})
+	}
 	all = append(all, silent...)
-	mounts(exchange{"", events}, "")
+	mounts(exchange{events: events}, "")
 	for i, of := range silent {
 		mounts(of, nodes[i])
 	}
+	all = append(all, keeps(exchange{events: events}, volume, setup.Nodes)...)
+	for _, of := range silent {
+		all = append(all, keeps(of, volume, setup.Nodes)...)
+	}
 	return all[:min(len(all), mostTwins)]
 }
+
+// and has another fact exchanged as well.
+func (x exchange) and(fact hidden, events []Event) exchange {
+	x.fact, x.events = both(x.fact, fact), events
+	return x
+}
+
+// keeps has a machine keep what it has mounted, from each line on after which its kubelet
+// may let go of it, the latest first; and its kubelet forget it, then or once the controller
+// has taken it off volumesAttached.
+func keeps(of exchange, volume string, nodes int) (all []exchange) {
+	cut := slices.IndexFunc(of.events, func(e Event) bool { return e.Verb == owedLine })
+	for at := cut; at >= 0; at-- {
+		if at > 0 && at < cut && !slices.Contains(letGo, strings.TrimLeft(of.events[at].Verb, "?!")) {
+			continue
+		}
+		for n := range nodes {
+			node := fmt.Sprintf("n%d", n+1)
+			kept := slices.Concat(of.events[:at:at], []Event{{Verb: first + Keep, A: volume, B: node}})
+			restarts := []int{len(kept)}
+			for _, e := range of.events[at:] {
+				if e.Verb == Unmnt && e.A == volume && e.B == node {
+					continue
+				}
+				if (e.Verb == Sync || e.Verb == Status) && e.A == node {
+					e.Verb = "?" + e.Verb // it may have done so before
+				}
+				kept = append(kept, e)
+				if e.Verb == Unlist && e.A == volume && e.B == node {
+					restarts = append(restarts, len(kept))
+				}
+			}
+			all = append(all, of.and(mounted, kept))
+			for _, i := range restarts {
+				if i <= slices.IndexFunc(kept, func(e Event) bool { return e.Verb == owedLine }) {
+					all = append(all, of.and(forgot, slices.Concat(kept[:i:i], []Event{{"?" + RestartKubelet, node, "quick", ""}, {Verb: "?" + Sync, A: node}}, kept[i:])))
+				}
+			}
+		}
+	}
+	return all
+}
+
+// letGo are the lines with which a kubelet may begin to let go of a volume.
+var letGo = []string{Move, ForceDel, DeleteOther, ForceOther, Unmnt, Sync, RestartKubelet, CutNode, JoinNode, Pause, Resume, DeleteNode, Clock, Heal, Settle, TaintNode}
 
 // said: somebody's word that the machine is off stands at the end of these events.
 func said(events []Event, node string) (stands bool) {

@@ -113,7 +113,8 @@ func (w *World) mayEnd(v *volume, p *pod) bool {
 	if !p.node.connected() {
 		return false
 	}
-	return v.wants(p.node) || !p.node.machine.kubelet.uses(v) && p.node.machine.mounts[v] == nil
+	m := p.node.machine
+	return v.wants(p.node) || !m.kubelet.uses(v) && (m.mounts[v] == nil || m.keeps[v])
 }
 
 // other is the pod of the volume on the node, besides the first; nil: there is none.
