@@ -16,6 +16,7 @@ import (
 
 var (
 	refusals = flag.Int("refusals", 0, "TestObligations: how many refusals are judged; 0: as many as -simulate-for allows, or a few seconds")
+	waits    = flag.Bool("waits", false, "TestObligations: judge what waits at the end of schedules of the wide world, once everything has healed")
 	owedTo   = flag.String("owed", "", "TestObligations: shrink the defects, a few of each reason, and write their scripts to this folder")
 )
 
@@ -23,7 +24,7 @@ var (
 // csi-fencepost (package simulate, obligation.go), with -wide those of the wide world. What is known to fail fails no test:
 // it is counted, and docs/OBLIGATIONS.md has the table.
 func TestObligations(t *testing.T) {
-	o := simulate.Obligations{Factory: partsOfTier1, Wide: *wide, From: *firstSeed, Refusals: *refusals, Within: *atMost, Progress: func(text string) { fmt.Println("obligations:", text) }}
+	o := simulate.Obligations{Factory: partsOfTier1, Wide: *wide || *waits, Waits: *waits, From: *firstSeed, Refusals: *refusals, Within: *atMost, Progress: func(text string) { fmt.Println("obligations:", text) }}
 	if *refusals == 0 {
 		o.Refusals = math.MaxInt
 		if o.Within == 0 {
@@ -43,8 +44,13 @@ func TestObligations(t *testing.T) {
 			t.Log(line)
 		}
 	}
+	if *waits {
+		for _, line := range o.WaitsBy() {
+			t.Log(line)
+		}
+	}
 	breaks := t.Errorf
-	if *wide {
+	if *wide || *waits {
 		breaks = t.Logf // what breaks there is known, and docs/WIDE.md counts it
 	}
 	for rule, n := range o.Broken {

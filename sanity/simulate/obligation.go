@@ -50,6 +50,8 @@ type point struct {
 	// seen is what could be told of the state; empty: whatever it is.
 	seen    string
 	lenient bool
+	// wait is the call, its reason and what was so, at the end of a schedule.
+	wait string
 }
 
 // Verdict of a refusal.
@@ -205,6 +207,9 @@ type Obligations struct {
 	Factory Factory
 	// Wide: of the wide world.
 	Wide bool
+	// Waits: in the place of refusals on the way, those at the end of a schedule of the wide
+	// world are judged that stand once everything has healed.
+	Waits bool
 	// From is the first seed, Refusals how many are judged, within so much time.
 	From     uint64
 	Refusals int
@@ -277,6 +282,7 @@ type seenAt struct {
 	key     callKey
 	outcome string
 	seen    string
+	wait    string
 }
 
 // refusal is a call that came to nothing.
@@ -312,13 +318,23 @@ func (o *Obligations) sample(t *testing.T, seed uint64) (chosen []*point, rule s
 			}
 		}
 	}
-	r := randomUntilEnd(t, o.Factory, seed, o.Wide, watch)
+	var ends func(*World)
+	if o.Waits {
+		ends = func(w *World) {
+			w.eachWait(func(wait Wait, v *volume, s *slot) {
+				o.isNew(fmt.Sprint(seed, wait, v.name, s.name))
+				fresh = append(fresh, seenAt{at: len(w.Trace), key: callKey{wait.Call, v.name, s.name}, outcome: wait.Reason, seen: w.visible(), wait: wait.String()})
+			})
+		}
+		watch = func(w *World) { setup = w.setup }
+	}
+	r := randomUntilEnd(t, o.Factory, seed, o.Wide, watch, ends)
 	trace, rule = r.Trace, r.Rule
 	for i, one := range fresh {
 		if len(fresh) > perSchedule && i%(len(fresh)/perSchedule) != 0 || len(chosen) >= perSchedule {
 			continue
 		}
-		chosen = append(chosen, &point{setup: setup, seed: seed, before: trace[:one.at:one.at], rest: trace[one.at:], key: one.key, outcome: one.outcome, seen: one.seen})
+		chosen = append(chosen, &point{setup: setup, seed: seed, before: trace[:one.at:one.at], rest: trace[one.at:], key: one.key, outcome: one.outcome, seen: one.seen, wait: one.wait})
 	}
 	return chosen, rule
 }
@@ -337,7 +353,7 @@ func (o *Obligations) isNew(state string) bool {
 }
 
 // randomUntilEnd is Random, or RandomWide, without the end after all faults.
-func randomUntilEnd(t *testing.T, factory Factory, seed uint64, wide bool, watch func(*World)) Result {
+func randomUntilEnd(t *testing.T, factory Factory, seed uint64, wide bool, watch, ends func(*World)) Result {
 	draw := drawNarrow
 	if wide {
 		draw = drawWide
@@ -346,7 +362,13 @@ func randomUntilEnd(t *testing.T, factory Factory, seed uint64, wide bool, watch
 	rule := ""
 	result := play(t, factory, setup, seed, nil, func(w *World) {
 		watch(w)
-		if w.wander(r); w.Violation == "" {
+		w.wander(r)
+		if heal := (Event{Verb: Heal}); ends != nil && w.Violation == "" && w.possible(heal) {
+			if w.perform(heal); w.Violation == "" && w.guards() {
+				ends(w)
+			}
+		}
+		if w.Violation == "" {
 			w.violation(unfinished, "it is not judged how it ends")
 		}
 		w.refused, rule = nil, w.Rule
@@ -446,6 +468,28 @@ func (o *Obligations) Kinds(v Verdict) (lines []string) {
 	}
 	for name, n := range by {
 		lines = append(lines, fmt.Sprintf("%6d  %s", n, name))
+	}
+	slices.SortFunc(lines, func(a, b string) int { return cmp.Or(strings.Compare(b[:6], a[:6]), strings.Compare(a, b)) })
+	return lines
+}
+
+// WaitsBy counts the judgements of what the ends waited for, by the call, its reason and what
+// was so, and by the verdict.
+func (o *Obligations) WaitsBy() (lines []string) {
+	by, sum := map[string]map[string]int{}, map[string]int{}
+	for _, j := range o.Judgements {
+		verdict := string(j.Verdict)
+		if j.Hidden != "" {
+			verdict += " (" + j.Hidden + ")"
+		}
+		if by[j.at.wait] == nil {
+			by[j.at.wait] = map[string]int{}
+		}
+		by[j.at.wait][verdict]++
+		sum[j.at.wait]++
+	}
+	for wait, verdicts := range by {
+		lines = append(lines, fmt.Sprintf("%6d  %s: %v", sum[wait], wait, verdicts))
 	}
 	slices.SortFunc(lines, func(a, b string) int { return cmp.Or(strings.Compare(b[:6], a[:6]), strings.Compare(a, b)) })
 	return lines

@@ -313,6 +313,15 @@ func (w *World) noteWaits() {
 	if !w.setup.Wide || w.Violation != "" {
 		return
 	}
+	w.eachWait(func(wait Wait, _ *volume, _ *slot) {
+		if !slices.Contains(w.Waits, wait) {
+			w.Waits = append(w.Waits, wait)
+		}
+	})
+}
+
+// eachWait tells of each call that waits.
+func (w *World) eachWait(tell func(Wait, *volume, *slot)) {
 	for _, v := range w.volumes {
 		running := slices.ContainsFunc(w.slots, v.runs)
 		for _, s := range w.slots {
@@ -336,10 +345,7 @@ func (w *World) noteWaits() {
 			if reason == "" || reason == "OK" {
 				reason = "not called"
 			}
-			wait := Wait{what, reason, w.hidden(v, who)}
-			if !slices.Contains(w.Waits, wait) {
-				w.Waits = append(w.Waits, wait)
-			}
+			tell(Wait{what, reason, w.hidden(v, who)}, v, s)
 		}
 	}
 }
