@@ -82,10 +82,10 @@ func (w *World) capabilities() *spec.ControllerGetCapabilitiesResponse {
 }
 
 func (w *World) getVolume(r *spec.ControllerGetVolumeRequest) (any, error) {
-	if w.listFails {
+	v := w.volume(r.VolumeId)
+	if w.unlisted == every || w.unlisted == unpublished && len(v.ever) == 0 {
 		return nil, status.Error(codes.Unavailable, "the array does not answer")
 	}
-	v := w.volume(r.VolumeId)
 	return &spec.ControllerGetVolumeResponse{Volume: &spec.Volume{VolumeId: v.name},
 		Status: &spec.ControllerGetVolumeResponse_VolumeStatus{PublishedNodeIds: w.listed(v)}}, nil
 }

@@ -356,9 +356,12 @@ func (a *apart) mended() {
 }
 
 // unstall ends what is broken of that which only csi-fencepost needs: its watches, and
-// its way to the agents. It is not owed what it could not know.
+// its way to the agents. It is not owed what it could not know. Of a volume that nobody
+// ever had there is nothing to know: that the list fails is no reason.
 func (a *apart) unstall() {
-	a.w.listFails = false
+	if a.w.unlisted == every {
+		a.w.unlisted = unpublished
+	}
 	for _, name := range a.w.replicas {
 		p := a.w.procs[name]
 		p.noAgent = false

@@ -184,11 +184,11 @@ func (w *World) doWide(e Event) bool {
 	case Restore:
 		w.restore()
 	case ListFails:
-		w.listFails = true
+		w.unlisted = every
 	case SlowLists:
 		w.listTakes = slowList
 	case ListWorks:
-		w.listFails, w.listTakes = false, 0
+		w.unlisted, w.listTakes = none, 0
 	case Borrow:
 		w.borrow(w.slot(e.A), s.machine, e.C)
 	case LandDetach:

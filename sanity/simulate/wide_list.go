@@ -13,6 +13,15 @@ import (
 // where one volume is has to list them all. That takes slowList where there are many, and
 // nothing but time: it is no fault that ends when the others do.
 
+// unlisted: for which volumes the driver's list fails.
+type unlisted string
+
+const (
+	none        unlisted = ""
+	every       unlisted = "every"
+	unpublished unlisted = "unpublished" // to any node, so far
+)
+
 // takesKey of a context is how long the call takes.
 type takesKey struct{}
 
@@ -27,7 +36,7 @@ func (w *World) listing(ctx context.Context, p *Process) (proto.Message, error) 
 	ctx = context.WithValue(ctx, takesKey{}, w.listTakes)
 	w.mu.Unlock()
 	return driverCall[*spec.ListVolumesResponse](ctx, p, "driver:list", false, func() (any, error) {
-		if w.listFails {
+		if w.unlisted == every {
 			return nil, status.Error(codes.Unavailable, "the array does not answer")
 		}
 		return answer, nil

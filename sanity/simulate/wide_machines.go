@@ -129,7 +129,7 @@ func (w *World) hostileStatusNeeded(s *slot, n *corev1.Node) bool {
 
 // repairWide ends what the wide world alone has of faults: hostile machines are made anew.
 func (w *World) repairWide() {
-	w.listFails = false
+	w.unlisted = none
 	w.comeBack()
 	if w.mode != "" && w.mode != enforces {
 		w.rollOut(enforces)

@@ -41,7 +41,7 @@ func (w *World) modeEvents(emit func(Event)) {
 		emit(Event{Verb: Restore})
 	}
 	switch {
-	case w.listFails || w.listTakes > 0:
+	case w.unlisted != none || w.listTakes > 0:
 		emit(Event{Verb: ListWorks})
 	case w.setup.Lists != Nothing:
 		emit(Event{Verb: ListFails})

@@ -127,7 +127,7 @@ func (w *World) heal() {
 		}
 		p.goOn()
 	}
-	w.noADC, w.listFails = false, false
+	w.noADC, w.unlisted = false, none
 	for _, s := range w.slots {
 		s.cut, s.machine.paused = false, false
 	}

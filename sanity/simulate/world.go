@@ -150,9 +150,10 @@ type World struct {
 	// Trace is what happened.
 	Trace []Event
 	// mode of the sidecars (Mode), and what was saved of the cluster (Backup).
-	mode      string
-	saved     *saved
-	listFails bool
+	mode  string
+	saved *saved
+	// unlisted are the volumes for which the driver's list fails.
+	unlisted unlisted
 	// away: controllers and sidecars are.
 	away      bool
 	listTakes time.Duration
