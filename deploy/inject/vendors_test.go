@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -46,12 +47,13 @@ func checkVendors(folder string) error {
 	return errors.Join(errs...)
 }
 
-// hasAccountsRights: each plan binds its own account, in the text that is written.
+// hasAccountsRights: each plan binds its own account, in the text that is written, or in
+// that for the cluster of the attacher's kubeconfig.
 func hasAccountsRights(r *Result) error {
 	for _, p := range r.Plans {
 		bound := 0
-		for _, d := range p.Documents {
-			if !bytes.Contains(r.Files[0].Text, []byte("name: "+d.Name+"\n")) {
+		for _, d := range append(slices.Clone(p.Documents), p.Elsewhere...) {
+			if !bytes.Contains(append(slices.Clone(r.Files[0].Text), r.Elsewhere...), []byte("name: "+d.Name+"\n")) {
 				return fmt.Errorf("%s %s is not in it", d.Kind, d.Name)
 			}
 			if strings.HasSuffix(d.Kind, "Binding") && strings.Contains(d.Text, "name: "+p.ServiceAccount+"\n") {
