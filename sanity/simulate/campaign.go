@@ -286,7 +286,7 @@ func Shrink(t *testing.T, factory Factory, failed Result) Result {
 func simpler(best Result, fails func(Setup, []Event) (Result, bool)) Result {
 	for _, change := range []func(*Setup){
 		func(s *Setup) { s.Replicas = 1 }, func(s *Setup) { s.Volumes = 1 }, func(s *Setup) { s.Nodes = 2 }, func(s *Setup) { s.Lies = false },
-		func(s *Setup) { s.Agents = false }, func(s *Setup) { s.NamedIDs = false }, func(s *Setup) { s.Lists = Nothing }, func(s *Setup) { s.ByList, s.Neighbour = false, false },
+		func(s *Setup) { s.Agents = false }, func(s *Setup) { s.NamedIDs = false }, func(s *Setup) { s.Lists = Nothing }, func(s *Setup) { s.ByList, s.Neighbour, s.Versions = false, false, false },
 		func(s *Setup) { s.Skew = "" }, func(s *Setup) { s.Twins = "" }, func(s *Setup) { s.Single = Allows }, func(s *Setup) { s.Revokes = false },
 	} {
 		setup := best.Setup

@@ -72,7 +72,11 @@ func (c *pvClient) Patch(ctx context.Context, name string, pt types.PatchType, d
 		panic("simulate: not modelled: patch of a PersistentVolume of type " + string(pt))
 	}
 	return request(ctx, c.p, "patch:pv/"+name, true, func() (*corev1.PersistentVolume, error) {
-		return c.p.w.memory.volumes.patchAnnotations(name, data)
+		pv, err := c.p.w.memory.volumes.patchAnnotations(name, c.p.inItsVersion(data))
+		if err == nil {
+			c.p.w.judgeFormat(pv)
+		}
+		return pv, err
 	})
 }
 

@@ -75,6 +75,8 @@ type Process struct {
 	view   *view
 	failed error // it could not start
 
+	// next: it is of the next version.
+	next                     bool
 	noAPI, noDriver, noAgent bool
 	// stalled caches, by kind; moved is closed and replaced when one goes on.
 	stalled map[string]bool
@@ -101,6 +103,7 @@ func (w *World) start(name string) {
 	}
 	w.procs[name] = p
 	w.lives++
+	p.next = w.setup.Versions && w.lives%2 == 0
 	seed := w.seed ^ uint64(w.lives)*0x9e3779b97f4a7c15
 	parts := Parts{Name: name, Config: w.configuration(), Driver: w.conn, Random: &tokens{r: rand.NewPCG(seed, 2)}}
 	if w.whole != nil {

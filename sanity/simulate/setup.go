@@ -46,6 +46,8 @@ type Setup struct {
 	ByList, SlowList bool
 	// Neighbour: another driver is on every node of the wide world (wide_neighbour.go).
 	Neighbour bool
+	// Versions: every other process is of the next version (wide_versions.go).
+	Versions bool
 	// Skew is how far clocks are ahead from the start: n1:3s,api-server:-213.3s.
 	Skew string
 }
@@ -115,6 +117,9 @@ func (s Setup) String() string {
 	if s.Neighbour {
 		text += " neighbour=true"
 	}
+	if s.Versions {
+		text += " versions=true"
+	}
 	if s.Skew != "" {
 		text += " skew=" + s.Skew
 	}
@@ -165,6 +170,8 @@ func parseSetup(words []string) (Setup, error) {
 			s.SlowList, err = strconv.ParseBool(value)
 		case "neighbour":
 			s.Neighbour, err = strconv.ParseBool(value)
+		case "versions":
+			s.Versions, err = strconv.ParseBool(value)
 		case "skew":
 			s.Skew = value
 			_, err = s.skews()

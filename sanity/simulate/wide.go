@@ -40,6 +40,7 @@ func drawWide(seed uint64) (*rand.Rand, Setup) {
 	setup.Twins = [...]string{"", "", "", "", "system", "boot", "system,boot", "id"}[r.IntN(8)]
 	setup.ByList = setup.Lists != Nothing && r.IntN(2) == 0
 	setup.Skew = randomSkew(rand.New(rand.NewPCG(seed, 13)), setup.Nodes)
+	setup.Versions = rand.New(rand.NewPCG(seed, 15)).IntN(4) == 0
 	setup.Neighbour = rand.New(rand.NewPCG(seed, 14)).IntN(4) == 0
 	return r, setup
 }

@@ -169,6 +169,8 @@ func (w *World) restore() {
 	m.vas.putBack(s.vas)
 	m.csi.putBack(s.csi)
 	w.forgetPublished()
+	clear(w.hinted)
+	clear(w.hints)
 	w.rollOut(w.mode)
 	w.restartController()
 	for _, sl := range w.slots {

@@ -154,6 +154,10 @@ type World struct {
 	saved *saved
 	// unlisted are the volumes for which the driver's list fails.
 	unlisted unlisted
+	// hinted are the ledgers of the next version by what they are in this one, hints the
+	// tokens of the entries that have its field.
+	hinted map[string]string
+	hints  map[string]bool
 	// away: controllers and sidecars are.
 	away      bool
 	listTakes time.Duration
@@ -164,7 +168,7 @@ type World struct {
 // newWorld is a cluster whose volumes nobody wants yet.
 func newWorld(setup Setup, seed uint64, factory Factory) *World {
 	w := &World{began: time.Now(), setup: setup, seed: seed, factory: factory, procs: map[string]*Process{}, last: map[callKey]string{},
-		patience: map[callKey]*patience{}, said: map[string]string{}, labels: map[string]string{}}
+		patience: map[callKey]*patience{}, said: map[string]string{}, labels: map[string]string{}, hinted: map[string]string{}, hints: map[string]bool{}}
 	w.namespace = setup.Configuration().Fencing.Namespace
 	if setup.SlowList {
 		w.listTakes = slowList

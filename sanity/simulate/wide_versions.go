@@ -1,0 +1,75 @@
+package simulate
+
+import (
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+)
+
+// Two versions of csi-fencepost may run side by side in the wide world, as while a Deployment
+// rolls. The next one is this one with a field more in each entry of a ledger, which this one
+// does not know and has to keep for as long as the entry is of one publication.
+
+const hintOfNext = `{"hint":"of the next version"}`
+
+// inItsVersion is a patch of a ledger as the process's version writes it.
+func (p *Process) inItsVersion(data []byte) []byte {
+	if !p.next {
+		return data
+	}
+	var ops []patchOperation
+	if json.Unmarshal(data, &ops) != nil {
+		return data
+	}
+	for i, op := range ops {
+		var text string
+		if json.Unmarshal(op.Value, &text) != nil {
+			continue
+		}
+		if op.Op == "test" {
+			if known, ok := p.w.hinted[text]; ok {
+				text = known
+			}
+		} else if l, err := ledger.Parse(text); err == nil {
+			for i := range l.Holders {
+				if e := &l.Holders[i]; e.Token != "" {
+					e.Later = format.Later(hintOfNext)
+				}
+			}
+			p.w.hinted[text] = l.String()
+			text = l.String()
+		}
+		ops[i].Value, _ = json.Marshal(text)
+	}
+	out, err := json.Marshal(ops)
+	if err != nil {
+		panic(err) // it was read from JSON
+	}
+	return out
+}
+
+// judgeFormat: what the next version wrote into an entry is there for as long as the entry,
+// on whichever PersistentVolume of the disk: the next read merges what they say.
+func (w *World) judgeFormat(pv *corev1.PersistentVolume) {
+	v := w.volume(handleOf(pv.Name))
+	if v == nil {
+		return
+	}
+	kept, lost := map[string]bool{}, map[string]string{}
+	for _, e := range w.ledger(v) {
+		if len(e.Later) > 0 {
+			kept[e.Token], w.hints[e.Token] = true, true
+		} else if w.hints[e.Token] {
+			lost[e.Token] = e.NodeID
+		}
+	}
+	for token, id := range lost {
+		if !kept[token] {
+			w.violation("format", fmt.Sprintf("the entry of %s of volume %s has lost what the next version wrote into it", id, v.name))
+		}
+	}
+}
