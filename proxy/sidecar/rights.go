@@ -72,7 +72,6 @@ func (r *rights) run(ctx context.Context) {
 		err := r.ask(ctx)
 		r.found.Store(&err)
 		if err == nil {
-			logger.Info("Every right is there", "mode", r.config.Mode)
 			return
 		}
 		if err.Error() != said && ctx.Err() == nil {
@@ -86,7 +85,8 @@ func (r *rights) run(ctx context.Context) {
 	}
 }
 
-// ask asks once for everything that was missing so far.
+// ask asks once for everything that was missing so far. Where it may not ask, nothing is
+// known to be missing, and nothing is said to be there.
 func (r *rights) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rightsTimeout)
 	defer cancel()
@@ -108,7 +108,11 @@ func (r *rights) ask(ctx context.Context) error {
 		}
 	}
 	r.missing = missing
-	return errors.Join(r.lacks(ctx), r.nowhere(ctx))
+	err := errors.Join(r.lacks(ctx), r.nowhere(ctx))
+	if err == nil {
+		klog.FromContext(ctx).Info("Every right is there", "mode", r.config.Mode)
+	}
+	return err
 }
 
 // lacks names the missing rights, and whose they are not.

@@ -93,32 +93,28 @@ func RandomSetup(r *rand.Rand) Setup {
 	return s
 }
 
+// seldom are the flags that String says only where they are set.
+var seldom = []string{"cloud", "spares", "wide", "by-list", "slow-list", "neighbour", "versions"}
+
+// flag is what is true or false under that key of the setup line; nil: nothing is.
+func (s *Setup) flag(key string) *bool {
+	return map[string]*bool{
+		"agents": &s.Agents, "revokes": &s.Revokes, "named-ids": &s.NamedIDs, "lies": &s.Lies, "whole": &s.Whole,
+		"cloud": &s.Cloud, "spares": &s.Spares, "wide": &s.Wide, "by-list": &s.ByList, "slow-list": &s.SlowList,
+		"neighbour": &s.Neighbour, "versions": &s.Versions,
+	}[key]
+}
+
 func (s Setup) String() string {
 	text := fmt.Sprintf("setup nodes=%d volumes=%d replicas=%d agents=%t revokes=%t single=%s lists=%s named-ids=%t lies=%t whole=%t",
 		s.Nodes, s.Volumes, s.Replicas, s.Agents, s.Revokes, s.Single, s.Lists, s.NamedIDs, s.Lies, s.Whole)
-	if s.Cloud {
-		text += " cloud=true"
-	}
-	if s.Spares {
-		text += " spares=true"
-	}
-	if s.Wide {
-		text += " wide=true"
+	for _, key := range seldom {
+		if *s.flag(key) {
+			text += " " + key + "=true"
+		}
 	}
 	if s.Twins != "" {
 		text += " twins=" + s.Twins
-	}
-	if s.ByList {
-		text += " by-list=true"
-	}
-	if s.SlowList {
-		text += " slow-list=true"
-	}
-	if s.Neighbour {
-		text += " neighbour=true"
-	}
-	if s.Versions {
-		text += " versions=true"
 	}
 	if s.Skew != "" {
 		text += " skew=" + s.Skew
@@ -142,41 +138,21 @@ func parseSetup(words []string) (Setup, error) {
 			s.Volumes, err = strconv.Atoi(value)
 		case "replicas":
 			s.Replicas, err = strconv.Atoi(value)
-		case "agents":
-			s.Agents, err = strconv.ParseBool(value)
-		case "cloud":
-			s.Cloud, err = strconv.ParseBool(value)
-		case "revokes":
-			s.Revokes, err = strconv.ParseBool(value)
 		case "single":
 			s.Single = Single(value)
 		case "lists":
 			s.Lists = Lists(value)
-		case "named-ids":
-			s.NamedIDs, err = strconv.ParseBool(value)
-		case "whole":
-			s.Whole, err = strconv.ParseBool(value)
-		case "spares":
-			s.Spares, err = strconv.ParseBool(value)
-		case "lies":
-			s.Lies, err = strconv.ParseBool(value)
-		case "wide":
-			s.Wide, err = strconv.ParseBool(value)
 		case "twins":
 			s.Twins = value
-		case "by-list":
-			s.ByList, err = strconv.ParseBool(value)
-		case "slow-list":
-			s.SlowList, err = strconv.ParseBool(value)
-		case "neighbour":
-			s.Neighbour, err = strconv.ParseBool(value)
-		case "versions":
-			s.Versions, err = strconv.ParseBool(value)
 		case "skew":
 			s.Skew = value
 			_, err = s.skews()
 		default:
-			err = fmt.Errorf("unknown")
+			if flag := s.flag(key); flag != nil {
+				*flag, err = strconv.ParseBool(value)
+			} else {
+				err = fmt.Errorf("unknown")
+			}
 		}
 		if err != nil {
 			return s, fmt.Errorf("setup: %s: %w", word, err)
