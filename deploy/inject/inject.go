@@ -163,6 +163,9 @@ func (r *Result) workload(m *manifest) (*Workload, error) {
 		if line, template := templateIn(m.node); line > 0 {
 			return nil, templateError(m.inFile(), line, template)
 		}
+		if err := isRendered(m); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("%s: %w", m.where, err)
 	}
 	w.Where = m.where
@@ -210,14 +213,14 @@ func (r *Result) carryOut(c *changes, m *manifest, plans []*Plan) error {
 }
 
 // isRendered is an error where a template is left in what inject reads of a
-// workload. No name of Kubernetes has a $ in it.
+// workload. No name of Kubernetes has a $ or a < in it.
 func isRendered(m *manifest) error {
 	metadata := field(m.node, "metadata")
 	for _, n := range []*yaml.Node{field(metadata, "name"), field(metadata, "namespace"), podOf(m)} {
 		if line, template := templateIn(n); line > 0 {
 			return templateError(m.inFile(), line, template)
 		}
-		if n != nil && strings.Contains(n.Value, "$") {
+		if n != nil && strings.ContainsAny(n.Value, "$<") {
 			return templateError(m.inFile(), n.Line, n.Value)
 		}
 	}

@@ -76,11 +76,15 @@ func (s *Stream) parse() (err error) {
 	}
 }
 
-var atLine = regexp.MustCompile(`^yaml: line (\d+): `)
+var atLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
 
-// yamlError takes the line out of the parser's message.
+// yamlError takes the line out of the parser's message; of several faults it is the
+// first one's.
 func yamlError(err error) *Error {
 	text := err.Error()
+	if several := (*yaml.TypeError)(nil); errors.As(err, &several) && len(several.Errors) > 0 {
+		text = several.Errors[0]
+	}
 	if m := atLine.FindStringSubmatch(text); m != nil {
 		n, _ := strconv.Atoi(m[1])
 		return &Error{Line: n, Text: text[len(m[0]):]}
@@ -100,7 +104,11 @@ func Decode(n *yaml.Node) (value any, err error) {
 		}
 	}()
 	if err := n.Decode(&value); err != nil {
-		return nil, &Error{Line: n.Line, Text: strings.TrimPrefix(err.Error(), "yaml: ")}
+		what := yamlError(err)
+		if what.Line == 0 {
+			what.Line = n.Line
+		}
+		return nil, what
 	}
 	return value, nil
 }
