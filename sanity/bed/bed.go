@@ -59,7 +59,7 @@ type Programs struct {
 
 // Build builds what a bed runs, with progress for a person to read. The
 // control plane is cached; csi-fencepost is built anew, with its crash points,
-// into folder.
+// into folder, beside kubectl.
 func Build(ctx context.Context, progress *os.File, folder string, race bool) (Programs, error) {
 	binaries, err := controlplane.Build(ctx, progress)
 	if err != nil {
@@ -67,6 +67,9 @@ func Build(ctx context.Context, progress *os.File, folder string, race bool) (Pr
 	}
 	path := filepath.Join(folder, "csi-fencepost")
 	err = controlplane.BuildFencepost(ctx, progress, path, controlplane.FencepostBuild{Race: race, Tags: []string{"crashpoints"}})
+	if err == nil {
+		err = kubectl(binaries.Kubernetes, folder)
+	}
 	return Programs{ControlPlane: binaries, Fencepost: path}, err
 }
 
