@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
@@ -28,6 +29,13 @@ var injected = []scenario{
 		name: "injected-obs",
 		rule: "R5: put in by the README's command, csi-fencepost forwards everything, says what Enforce would have refused, and is taken out by the README's command",
 		options: bed.StageOptions{Manifests: func(s *bed.Stage) []byte {
+			// Another driver is guarded already: kubectl fails where somebody else creates at the
+			// same moment what drivers share.
+			others, err := deploy.Observe(deploy.Names{Namespace: s.Name, ServiceAccount: "another", Driver: "another-" + s.Driver})
+			if err != nil {
+				s.T.Fatalf("%s: %v", s.Name, err)
+			}
+			s.Apply(others)
 			vendors(s)
 			s.Shell("kubectl apply -f driver.yaml")
 			_, said := s.Shell(readme(s)[0])
