@@ -158,7 +158,12 @@ func (w *World) doMachine(e Event) bool {
 
 func (w *World) taint(s *slot, on bool) {
 	w.taintAt(s, on, w.serverNow())
-	s.taintedAt, s.machine.outlived = time.Now(), false
+	s.taintedAt = time.Now()
+	for _, m := range w.machines { // the Node may be that of one whose name another has by now
+		if m.slot == s {
+			m.outlived = false
+		}
+	}
 }
 
 // taintAt is taint, at that time of the API server's clock.

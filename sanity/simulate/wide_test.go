@@ -80,6 +80,7 @@ func TestAnOldTaintExcusesNobody(t *testing.T) {
 		"a lie, and then it was heard":          {"crash r1; taint n1; clock 5s; " + silent + moved, "R2"},
 		"a lie of now":                          {"crash r1; " + silent + "taint n1; " + moved, ""},
 		"an old one, taken off and put on anew": {"crash r1; old-taint n1 72h; " + silent + "untaint n1; taint n1; " + moved, ""},
+		"the same, when another has its name":   {"crash r1; old-taint n1 72h; " + silent + "replace n1; untaint n1; taint n1; " + moved, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := wideScript(t, isGullible, "lies=true", c.script)
