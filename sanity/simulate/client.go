@@ -72,7 +72,7 @@ func (c *pvClient) Patch(ctx context.Context, name string, pt types.PatchType, d
 		panic("simulate: not modelled: patch of a PersistentVolume of type " + string(pt))
 	}
 	return request(ctx, c.p, "patch:pv/"+name, true, func() (*corev1.PersistentVolume, error) {
-		pv, err := c.p.w.memory.volumes.patchAnnotations(name, c.p.inItsVersion(data))
+		pv, err := c.p.w.memory.volumes.patchAnnotations(name, c.p.inItsVersion(name, data))
 		if err == nil {
 			c.p.w.judgeFormat(pv)
 		}

@@ -169,7 +169,7 @@ func (w *World) doWide(e Event) bool {
 	case SecondPV:
 		w.secondVolume(v, e.B, e.C == "many")
 	case DropPV:
-		w.objects.Volumes.Delete(w.second(v).Name)
+		w.dropSecond(v)
 	case Release:
 		w.releaseFrom(v, s)
 	case Withdraw:

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // A disk of the wide world may have a second PersistentVolume, with the same handle and
@@ -62,6 +64,18 @@ func (w *World) secondVolume(v *volume, name string, many bool) {
 	pv.Spec.ClaimRef.Name = name
 	pv.Spec.AccessModes = accessModes(many)
 	w.objects.Volumes.Put(pv)
+}
+
+// dropSecond: what a later version wrote into the ledger there goes with it. The ledger of
+// before may still stand on the first one.
+func (w *World) dropSecond(v *volume) {
+	second := w.second(v)
+	if l, err := ledger.Parse(second.Annotations[ledger.Annotation]); err == nil {
+		for _, e := range l.Holders {
+			delete(w.hints, e.Token)
+		}
+	}
+	w.objects.Volumes.Delete(second.Name)
 }
 
 // claimed names the PersistentVolume whose pod wants the volume on the node.

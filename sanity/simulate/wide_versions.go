@@ -16,8 +16,9 @@ import (
 
 const hintOfNext = `{"hint":"of the next version"}`
 
-// inItsVersion is a patch of a ledger as the process's version writes it.
-func (p *Process) inItsVersion(data []byte) []byte {
+// inItsVersion is a patch of a ledger as the process's version writes it, and tests what
+// it has written before; what stands there, it has read.
+func (p *Process) inItsVersion(pv string, data []byte) []byte {
 	if !p.next {
 		return data
 	}
@@ -25,13 +26,17 @@ func (p *Process) inItsVersion(data []byte) []byte {
 	if json.Unmarshal(data, &ops) != nil {
 		return data
 	}
+	stands := ""
+	if now := p.w.peekVolume(pv); now != nil {
+		stands = now.Annotations[ledger.Annotation]
+	}
 	for i, op := range ops {
 		var text string
 		if json.Unmarshal(op.Value, &text) != nil {
 			continue
 		}
 		if op.Op == "test" {
-			if known, ok := p.w.hinted[text]; ok {
+			if known, ok := p.w.hinted[text]; ok && text != stands {
 				text = known
 			}
 		} else if l, err := ledger.Parse(text); err == nil {
