@@ -28,20 +28,11 @@ func (b *bench) start(ctx context.Context, name, path, socket string, args ...st
 	if err != nil {
 		return nil, err
 	}
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		_, err := os.Stat(socket)
-		switch {
-		case err == nil:
-			return p, nil
-		case ctx.Err() != nil:
-			p.Stop(0)
-			return nil, ctx.Err()
-		case p.Exited() || time.Since(began) > startTimeout:
-			p.Stop(0)
-			log, _ := os.ReadFile(p.LogFile())
-			return nil, fmt.Errorf("%s does not serve %s; its log: %s", name, socket, log)
-		}
+	if err := p.Serving(ctx, socket, startTimeout); err != nil {
+		p.Stop(0)
+		return nil, err
 	}
+	return p, nil
 }
 
 // startSelf starts this program in a role.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -93,7 +92,7 @@ func (b *bench) scaledOne(ctx context.Context, server *feigned, f binary, name s
 		return err
 	}
 	defer p.Stop(stopGrace)
-	if err := awaitSocket(ctx, p, listen); err != nil {
+	if err := p.Serving(ctx, listen, readyTimeout); err != nil {
 		return err
 	}
 	ready := time.Since(began)
@@ -161,20 +160,4 @@ func (b *bench) churn(ctx context.Context, server *feigned, p *controlplane.Proc
 	b.rows = append(b.rows, row{what: what + ": churn", path: path, memory: most.String(),
 		cpu: fmt.Sprintf("%.1f %% of a core", 100*(after-before).Seconds()/churnFor.Seconds())})
 	return nil
-}
-
-// awaitSocket waits until a csi-fencepost serves.
-func awaitSocket(ctx context.Context, p *controlplane.Process, socket string) error {
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(socket); err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if p.Exited() || time.Since(began) > readyTimeout {
-			log, _ := os.ReadFile(p.LogFile())
-			return fmt.Errorf("%s does not serve %s; its log: %s", p.Name(), socket, log)
-		}
-	}
 }

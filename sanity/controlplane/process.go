@@ -1,8 +1,10 @@
 package controlplane
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,6 +66,26 @@ func StartProcess(options ProcessOptions) (*Process, error) {
 	}
 	go p.supervise()
 	return p, nil
+}
+
+// Serving waits until the program takes connections on a unix socket. That the
+// file is there is not enough: a socket has its name a moment before anybody
+// listens. It fails after limit, when ctx ends, and when the program has ended,
+// with what that wrote to its log.
+func (p *Process) Serving(ctx context.Context, socket string, limit time.Duration) error {
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			return conn.Close()
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if p.Exited() || time.Since(began) > limit {
+			log, _ := os.ReadFile(p.LogFile())
+			return fmt.Errorf("%s does not serve %s: %w; its log:\n%s", p.Name(), socket, err, log)
+		}
+	}
 }
 
 // launch starts the program once.

@@ -143,15 +143,8 @@ func (p *player) proxy(name, target string, args ...string) string {
 	})
 	must(p.t, "csi-fencepost", err)
 	p.t.Cleanup(func() { process.Stop(5 * time.Second) })
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := os.Stat(socket); err == nil {
-			return socket
-		}
-		if process.Exited() || time.Since(began) > startLimit || p.t.Context().Err() != nil {
-			text, _ := os.ReadFile(log)
-			p.t.Fatalf("csi-fencepost does not serve %s; its log:\n%s", socket, text)
-		}
-	}
+	must(p.t, "csi-fencepost", process.Serving(p.t.Context(), socket, startLimit))
+	return socket
 }
 
 // run runs csi-sanity on one pair of sockets and reads its report.

@@ -108,14 +108,9 @@ func startProxy(ctx context.Context, folder, name, program, driver string) (sock
 	if err != nil {
 		return "", nil, err
 	}
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := os.Stat(socket); err == nil {
-			return socket, func() { process.Stop(5 * time.Second) }, nil
-		}
-		if process.Exited() || time.Since(began) > limit || ctx.Err() != nil {
-			process.Stop(0)
-			text, _ := os.ReadFile(log)
-			return "", nil, fmt.Errorf("csi-fencepost does not serve %s; its log:\n%s", socket, text)
-		}
+	if err := process.Serving(ctx, socket, limit); err != nil {
+		process.Stop(0)
+		return "", nil, err
 	}
+	return socket, func() { process.Stop(5 * time.Second) }, nil
 }
