@@ -12,6 +12,6 @@ import (
 func (v *Volume) TakeFinalizer(n *Node) {
 	v.stage.T.Helper()
 	_, err := v.stage.Client.StorageV1().VolumeAttachments().Patch(v.stage.ctx(), csi.AttachmentName(v.Handle, v.stage.Driver, n.Name),
-		types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		types.MergePatchType, noFinalizers, metav1.PatchOptions{})
 	v.stage.must("VolumeAttachment of "+v.Name+" for "+n.Name, err)
 }

@@ -100,6 +100,7 @@ func (b *Bed) Stage(t T, name string, o StageOptions) *Stage {
 		s.Driver = name + ".test"
 	}
 	t.Cleanup(s.tellIfFailed)
+	t.Cleanup(s.clear) // when all of the stage that runs has ended
 	s.must("folder", os.MkdirAll(s.folder, 0o755))
 	s.config = s.socket("config.yaml")
 	arrayOptions := array.Options{DriverName: s.Driver, RequireSecrets: o.Secrets}
@@ -161,10 +162,7 @@ func (s *Stage) StartFencepost() {
 func (s *Stage) ExtraFencepost(name string, env ...string) *controlplane.Process {
 	s.T.Helper()
 	p := s.Launch(name, env...)
-	s.WaitFor(90*time.Second, "csi-fencepost serves", func() bool {
-		_, err := os.Stat(s.socket(name + ".sock"))
-		return err == nil
-	})
+	s.must("csi-fencepost", p.Serving(s.ctx(), s.socket(name+".sock"), 90*time.Second))
 	return p
 }
 
@@ -238,9 +236,12 @@ func (s *Stage) must(what string, err error) {
 	}
 }
 
-// PollEvery is the pace of what waits: most of it is read from the API server, and a dozen
-// stories that wait at once must not be what keeps it busy.
-const PollEvery = 100 * time.Millisecond
+// Pause is the pace of what has waited since then: 0.1 s, and 0.3 s after ten seconds.
+// Most of what is waited for is read from the API server, and a dozen stories that wait
+// at once must not be what keeps it busy.
+func Pause(began time.Time) {
+	time.Sleep(min(100*time.Millisecond+time.Since(began)/50, 300*time.Millisecond))
+}
 
 // WaitFor polls until ok, or fails.
 func (s *Stage) WaitFor(limit time.Duration, what string, ok func() bool) time.Duration {
@@ -253,7 +254,7 @@ func (s *Stage) WaitFor(limit time.Duration, what string, ok func() bool) time.D
 		if s.ctx().Err() != nil {
 			s.T.Fatalf("%s: stopped while waiting: %s", s.Name, what)
 		}
-		time.Sleep(PollEvery)
+		Pause(began)
 	}
 	return time.Since(began)
 }

@@ -157,7 +157,7 @@ func (v *Volume) DeletePV() {
 		if v.PV() == nil {
 			return true
 		}
-		_, _ = v.stage.Client.CoreV1().PersistentVolumes().Patch(v.stage.ctx(), v.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		_, _ = v.stage.Client.CoreV1().PersistentVolumes().Patch(v.stage.ctx(), v.Name, types.MergePatchType, noFinalizers, metav1.PatchOptions{})
 		return false
 	})
 }
@@ -180,7 +180,7 @@ func (v *Volume) StripAttachment(n *Node) {
 	api := v.stage.Client.StorageV1().VolumeAttachments()
 	v.stage.must("delete VolumeAttachment", ignoreNotFound(api.Delete(v.stage.ctx(), name, metav1.DeleteOptions{})))
 	v.stage.WaitFor(30*time.Second, "the VolumeAttachment is gone", func() bool {
-		_, err := api.Patch(v.stage.ctx(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		_, err := api.Patch(v.stage.ctx(), name, types.MergePatchType, noFinalizers, metav1.PatchOptions{})
 		return apierrors.IsNotFound(err)
 	})
 }
@@ -217,7 +217,7 @@ func (v *Volume) WaitRefused(n *Node, reason string, limit time.Duration) string
 		if v.stage.ctx().Err() != nil {
 			v.stage.T.Fatalf("%s: stopped while waiting for a refusal for %s", v.stage.Name, reason)
 		}
-		time.Sleep(PollEvery)
+		Pause(began)
 	}
 	return text
 }

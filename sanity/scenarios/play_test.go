@@ -58,7 +58,7 @@ func (p *play) within(limit time.Duration, what string, ok func() bool) (time.Du
 	if p.guarded() {
 		return p.WaitFor(limit, what, ok), true
 	}
-	for began := time.Now(); time.Since(began) < limit; time.Sleep(bed.PollEvery) {
+	for began := time.Now(); time.Since(began) < limit; bed.Pause(began) {
 		if ok() {
 			return time.Since(began), true
 		}

@@ -2,11 +2,15 @@ package scenarios
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 	"github.com/csi-fencepost/csi-fencepost/sanity/scenarios/outcome"
 )
 
@@ -102,4 +106,56 @@ func TestScenarioNamesAreUnique(t *testing.T) {
 		}
 		names[s.name], stages[stage] = true, true
 	}
+}
+
+// TestAnEndedStoryLeavesNothingThatOthersWouldWatch: its nodes, volumes and
+// attachments are off the control plane that it shared with the others.
+func TestAnEndedStoryLeavesNothingThatOthersWouldWatch(t *testing.T) {
+	t.Parallel()
+	b, name := sharedBed(t), "ended"
+	t.Run("story", func(t *testing.T) {
+		s := b.Stage(t, name, bed.StageOptions{Nodes: 1})
+		db := s.Pod("db", s.Nodes[0], s.Volume("disk", bed.VolumeOptions{}))
+		db.WaitRunning(60 * time.Second)
+		if left := leftOf(t, b, name); len(left) != 4 {
+			t.Errorf("while it runs there is %q, want a Node, a PersistentVolume, a VolumeAttachment and a pod", left)
+		}
+	})
+	for began := time.Now(); len(leftOf(t, b, name)) > 0; bed.Pause(began) {
+		if time.Since(began) > 30*time.Second {
+			t.Fatalf("half a minute after its end there is still %q", leftOf(t, b, name))
+		}
+	}
+}
+
+// leftOf are the objects of a stage of that name.
+func leftOf(t *testing.T, b *bed.Bed, name string) (left []string) {
+	t.Helper()
+	client, every := b.Cluster.Client(), metav1.ListOptions{}
+	nodes, err := client.CoreV1().Nodes().List(t.Context(), every)
+	volumes, failed := client.CoreV1().PersistentVolumes().List(t.Context(), every)
+	attachments, fails := client.StorageV1().VolumeAttachments().List(t.Context(), every)
+	pods, no := client.CoreV1().Pods(name).List(t.Context(), every)
+	if err := errors.Join(err, failed, fails, no); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes.Items {
+		if strings.HasPrefix(n.Name, name+"-") {
+			left = append(left, "Node "+n.Name)
+		}
+	}
+	for _, v := range volumes.Items {
+		if strings.HasPrefix(v.Name, name+"-") {
+			left = append(left, "PersistentVolume "+v.Name)
+		}
+	}
+	for _, a := range attachments.Items {
+		if strings.HasPrefix(a.Spec.NodeName, name+"-") {
+			left = append(left, "VolumeAttachment "+a.Name)
+		}
+	}
+	for _, p := range pods.Items {
+		left = append(left, "Pod "+p.Name)
+	}
+	return left
 }

@@ -355,7 +355,7 @@ func (p *play) runs(pod *bed.Pod, v *bed.Volume, what string) {
 func (p *play) comes(v *bed.Volume, what string, ok func() bool) time.Duration {
 	p.t.Helper()
 	began := time.Now()
-	for ; time.Since(began) < stuckAfter; time.Sleep(bed.PollEvery) {
+	for ; time.Since(began) < stuckAfter; bed.Pause(began) {
 		if ok() {
 			return time.Since(began)
 		}
