@@ -18,7 +18,9 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/machine/guest"
 )
 
-const pause = 5 * time.Millisecond
+// pause between two records of a disk: a machine that QEMU translates has to leave the
+// others some of the processor.
+const pause = 20 * time.Millisecond
 
 func main() {
 	fmt.Println("guest: failed:", run())
@@ -57,7 +59,7 @@ func run() error {
 				delete(writing, name)
 			}
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
