@@ -32,12 +32,19 @@ deps: ## what the tests of fencing need, from Debian's archive (asks for root wh
 	@sh sanity/deps.sh
 
 # How many scenarios are played at once.
-PARALLEL ?= 10
+PARALLEL ?= 12
 GOTEST = $(GO) run ./sanity/gotest
 # What the machine lacks for a test is installed, or the test is skipped and named.
 SKIP = skip=$$(sh sanity/skip.sh) && without=$$(sh sanity/skip.sh packages 2>/dev/null)
-# The package that waits longest is begun first: the others compute beside it.
-UNIT = -race -timeout 30m $${skip:+-skip="$$skip"} ./sanity/kubeapi $$($(GO) list ./... | grep -vE "/sanity/scenarios$$without")
+# Races are looked for in all but what computes for minutes on one goroutine, and with the
+# short of the tests that explore; those are run whole without the detector, which would make
+# minutes of seconds. The package that waits longest is begun first, and a third beside two:
+# the others compute meanwhile.
+EXPLORES = ./proxy/sidecar ./fence/observe
+COMPUTES = ./deploy/image ./sanity/simulate
+RACES = -race -short -p 3 -timeout 30m $${skip:+-skip="$$skip"} ./sanity/kubeapi $$($(GO) list ./... | grep -vE "/(sanity/scenarios|deploy/image|sanity/simulate)$$without")
+WHOLE = -p 3 -timeout 30m $(EXPLORES) $(COMPUTES)
+UNIT = $(WHOLE) -- $(RACES)
 SCENARIOS = -count=1 -timeout 60m -parallel $(PARALLEL) $${skip:+-skip="$$skip"} ./sanity/scenarios/...
 
 test: ## everything that guards our behaviour, and what of it took longest (see make prove for what is beyond)

@@ -25,7 +25,7 @@ const smokeWide = 8 * time.Second
 // TestSimulationWide explores the wide world (sanity/simulate/wide.go). What fails there
 // is known, and counted: the figures are printed, and fail nobody.
 func TestSimulationWide(t *testing.T) {
-	c := simulate.Campaign{Factory: partsOfTier1, Wide: true, Enough: 1_000_000, From: *firstSeed, Schedules: 400, Within: smokeWide}
+	c := simulate.Campaign{Factory: partsOfTier1, Wide: true, Enough: 1_000_000, From: *firstSeed, Schedules: 400, Within: bound(smokeWide)}
 	if *wide {
 		c.Schedules, c.Within = max(*schedules, 1), *atMost
 	}
