@@ -1,0 +1,148 @@
+//go:build linux
+
+// Package disk is a disk with a file system as machines have it: a file, and for each
+// machine that has it a loop device of its own, with a page cache of its own. Two loop
+// devices of one file are two machines with one disk. It needs root, and losetup,
+// mkfs.ext4, mount, umount and e2fsck.
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/realnode/pages"
+)
+
+// Make makes an empty disk of so many bytes, without a file system.
+func Make(path string, bytes int64) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(bytes), f.Close())
+}
+
+// Format puts ext4 on a disk that no machine has.
+func Format(ctx context.Context, path string) error {
+	return run(ctx, "mkfs.ext4", "-q", "-F", "-J", "size=1", path)
+}
+
+// Attach gives a machine the disk: a block device of its own.
+func Attach(ctx context.Context, path string) (device string, err error) {
+	out, err := exec.CommandContext(ctx, "losetup", "--find", "--show", path).Output()
+	if err != nil {
+		return "", failed("losetup", err, nil)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Detach takes the block device away. One that is in use goes when it no longer is.
+func Detach(ctx context.Context, device string) error { return run(ctx, "losetup", "-d", device) }
+
+// shutdown and its flag are FS_IOC_SHUTDOWN and EXT4_GOING_FLAGS_NOLOGFLUSH of the
+// kernel (include/uapi/linux/fs.h, fs/ext4/ext4.h).
+const (
+	shutdown   = 0x8004587d
+	noLogFlush = 2
+)
+
+// PowerOff ends a mounted file system as a loss of power does: what is not on the disk
+// by now never comes there, and who writes gets an error.
+func PowerOff(folder string) error {
+	f, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.IoctlSetPointerInt(int(f.Fd()), shutdown, noLogFlush); err != nil {
+		return fmt.Errorf("shutdown of the file system at %s: %w", folder, err)
+	}
+	return nil
+}
+
+// Verdict is what is left on a disk.
+type Verdict struct {
+	// Damage is what e2fsck found after it had replayed the journal; empty: nothing.
+	Damage string
+	// Database is what its own check says.
+	Database pages.Verdict
+}
+
+// Sound tells whether nothing is wrong.
+func (v Verdict) Sound() bool { return v.Damage == "" && v.Database.Sound() }
+
+// String is the verdict in a sentence.
+func (v Verdict) String() string {
+	fs := "e2fsck finds the file system sound"
+	if v.Damage != "" {
+		fs = fmt.Sprintf("e2fsck finds %d faults of the file system", strings.Count(v.Damage, "\n"))
+	}
+	return fs + "; " + v.Database.String()
+}
+
+// Judge looks at a copy of the disk, made in the folder work, as it would be found
+// after all that had it were switched off: it replays the journal, as the next mount
+// would, and has e2fsck and the database's check, with what its clients were told, look
+// at what is there then.
+func Judge(ctx context.Context, path, work string, told pages.Told) (Verdict, error) {
+	copied := filepath.Join(work, filepath.Base(path)+".copy")
+	if err := run(ctx, "cp", "--sparse=always", path, copied); err != nil {
+		return Verdict{}, err
+	}
+	defer os.Remove(copied)
+	// 1: it replayed it. More: it could not, which the next one tells.
+	_ = exec.CommandContext(ctx, "e2fsck", "-p", "-E", "journal_only", copied).Run()
+	out, err := exec.CommandContext(ctx, "e2fsck", "-fn", copied).CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return Verdict{}, failed("e2fsck", err, out)
+	}
+	v := Verdict{}
+	if err != nil {
+		v.Damage = faults(string(out))
+	}
+	folder := filepath.Join(work, filepath.Base(path)+".mounted")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return v, err
+	}
+	if err := run(ctx, "mount", "-t", "ext4", "-o", "loop,ro,noload,errors=continue", copied, folder); err != nil {
+		v.Database.Missing = err.Error()
+		return v, nil
+	}
+	v.Database = pages.Check(folder, told)
+	return v, run(context.WithoutCancel(ctx), "umount", folder)
+}
+
+// faults are the lines in which e2fsck names what it found.
+func faults(out string) string {
+	var lines []string
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "e2fsck ") || strings.HasPrefix(line, "Pass ") || strings.HasPrefix(line, "Fix?") || strings.Contains(line, "WARNING: Filesystem still has errors") || strings.Contains(line, " files (") {
+			continue
+		}
+		lines = append(lines, line+"\n")
+	}
+	return strings.Join(lines, "")
+}
+
+func run(ctx context.Context, name string, args ...string) error {
+	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
+		return failed(name, err, out)
+	}
+	return nil
+}
+
+func failed(name string, err error, out []byte) error {
+	if text := strings.TrimSpace(string(out)); text != "" {
+		return fmt.Errorf("%s: %w: %s", name, err, text)
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}

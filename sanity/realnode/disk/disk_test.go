@@ -1,0 +1,103 @@
+//go:build linux
+
+package disk
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/realnode/pages"
+)
+
+// made is a disk with a file system.
+func made(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "disk")
+	must(t, Make(path, 64<<20))
+	must(t, Format(t.Context(), path))
+	return path
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mounted is the disk on another machine, until it is switched off.
+func mounted(t *testing.T, disk string) (folder string, off func()) {
+	t.Helper()
+	device, err := Attach(t.Context(), disk)
+	must(t, err)
+	folder, on := t.TempDir(), true
+	off = func() {
+		if on {
+			on = false
+			must(t, PowerOff(folder))
+			must(t, run(context.Background(), "umount", folder))
+		}
+	}
+	t.Cleanup(off)
+	must(t, run(t.Context(), "mount", "-t", "ext4", device, folder))
+	must(t, Detach(t.Context(), device)) // with the unmount
+	return folder, off
+}
+
+// writing lets somebody write into a folder for that long, and returns what clients
+// were told.
+func writing(t *testing.T, folder, writer string, during time.Duration) (told []pages.Commit) {
+	ctx, stop := context.WithTimeout(t.Context(), during)
+	defer stop()
+	if err := pages.Write(ctx, folder, writer, 2*time.Millisecond, func(c pages.Commit) { told = append(told, c) }); err != nil {
+		t.Logf("%s noticed: %v", writer, err)
+	}
+	return told
+}
+
+// TestOnOneMachineALossOfPowerDestroysNothing: the judge does not see faults where
+// there are none.
+func TestOnOneMachineALossOfPowerDestroysNothing(t *testing.T) {
+	disk, told := made(t), pages.Told{}
+	for _, writer := range []string{"one", "two", "one, later"} {
+		folder, off := mounted(t, disk)
+		ended := make(chan struct{})
+		go func() { defer close(ended); told[writer] = writing(t, folder, writer, time.Minute) }()
+		time.Sleep(700 * time.Millisecond)
+		must(t, PowerOff(folder)) // in the middle of a write
+		<-ended
+		off()
+		v, err := Judge(t.Context(), disk, t.TempDir(), told)
+		must(t, err)
+		t.Log(v)
+		if !v.Sound() || v.Database.Commits == 0 {
+			t.Errorf("%s\n%s", v, v.Damage)
+		}
+	}
+}
+
+// TestOnTwoMachinesADiskIsDestroyed: what the whole project is for, without it. One disk,
+// two machines, seconds.
+func TestOnTwoMachinesADiskIsDestroyed(t *testing.T) {
+	disk, told := made(t), pages.Told{}
+	one, oneOff := mounted(t, disk)
+	told["one"] = writing(t, one, "one", time.Second)
+	two, twoOff := mounted(t, disk)
+	ended := make(chan []pages.Commit)
+	go func() { ended <- writing(t, one, "one, still", 5*time.Second) }()
+	told["two"] = writing(t, two, "two", 5*time.Second)
+	told["one, still"] = <-ended
+	oneOff()
+	twoOff()
+	v, err := Judge(t.Context(), disk, t.TempDir(), told)
+	must(t, err)
+	t.Logf("%s\n%s", v, v.Damage)
+	if v.Damage == "" {
+		t.Error("e2fsck finds nothing wrong with a file system that two machines have written")
+	}
+	if v.Database.Sound() {
+		t.Errorf("its own check finds nothing wrong with the database: %s", v)
+	}
+}
