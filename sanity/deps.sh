@@ -15,6 +15,10 @@ openipmi                 ipmi_sim
 ipmitool                 ipmitool
 fence-agents             fence_ipmilan
 qemu-system-x86          qemu-system-x86_64
+runc                     runc
+containernetworking-plugins  /usr/lib/cni/ptp
+e2fsprogs                e2fsck
+mount                    losetup
 linux-image-cloud-amd64  /boot/vmlinuz-*-cloud-amd64
 spin                     spin
 gcc                      gcc

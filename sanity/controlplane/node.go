@@ -35,6 +35,12 @@ type NodeOptions struct {
 	// [Node.Partition]. It needs root, and iproute2 and nftables. Nobody reaches
 	// such a kubelet's own server (logs, exec).
 	Network bool
+	// Real gives the node Kubernetes' own kubelet, containerd and containers, on a
+	// network of its own. It needs root.
+	Real *Real
+	// Cut is called before the power of a real node fails: what is mounted there has
+	// to be ended then, the kernel would write it back.
+	Cut func()
 }
 
 // Node is a machine of the cluster: a kubelet and a container runtime, each a
@@ -47,7 +53,8 @@ type Node struct {
 	options    NodeOptions
 	kubeconfig string
 	port       int
-	network    *network // nil: the host's
+	network    *network     // nil: the host's
+	real       *realMachine // nil: the node is a hollow one
 
 	mu      sync.Mutex
 	bootID  string
@@ -70,6 +77,9 @@ func (c *Cluster) AddNode(ctx context.Context, name string, options NodeOptions)
 	}
 	n := &Node{cluster: c, name: name, systemUUID: cmp.Or(options.SystemUUID, string(uuid.NewUUID())), options: options, kubeconfig: kubeconfig, port: port, network: network,
 		root: filepath.Join(c.folder.Path, "nodes", c.uniqueName(name))}
+	if options.Real != nil {
+		n.real = &realMachine{Real: options.Real, node: n, cut: options.Cut}
+	}
 	for _, dir := range []string{n.PluginDir(), n.RegistrationDir()} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return nil, err
@@ -138,7 +148,7 @@ func (n *Node) signalKubelet(signal syscall.Signal) error {
 // connect gives a new node its network, if it has one of its own, and the
 // kubeconfig that reaches the API server from there.
 func (c *Cluster) connect(name string, options NodeOptions) (*network, string, error) {
-	if !options.Network {
+	if !options.Network && options.Real == nil {
 		kubeconfig, err := c.Kubeconfig("system:node:"+name, "system:nodes")
 		return nil, kubeconfig, err
 	}
@@ -177,8 +187,17 @@ func (n *Node) partition(on bool) error {
 
 // KillKubelet kills the kubelet. The containers go on.
 func (n *Node) KillKubelet() {
-	if kubelet := n.Kubelet(); kubelet != nil {
-		kubelet.Stop(0)
+	n.kill(n.Kubelet())
+}
+
+// kill ends a process of the node, and returns when it is gone.
+func (n *Node) kill(p *Process) {
+	switch {
+	case p == nil:
+	case n.real != nil:
+		n.real.kill(p)
+	default:
+		p.Stop(0)
 	}
 }
 
@@ -186,9 +205,10 @@ func (n *Node) KillKubelet() {
 // mounted there is the driver's to forget.
 func (n *Node) PowerOff() {
 	n.KillKubelet()
-	if runtime := n.Runtime(); runtime != nil {
-		runtime.Stop(0)
+	if n.real != nil {
+		n.real.powerOff()
 	}
+	n.kill(n.Runtime())
 }
 
 // Boot powers the machine on, after a PowerOff if it runs, with a new boot ID
@@ -199,20 +219,53 @@ func (n *Node) Boot(ctx context.Context) error {
 	if err := os.WriteFile(n.bootIDFile(), []byte(id+"\n"), 0o644); err != nil {
 		return err
 	}
+	n.mu.Lock()
+	n.bootID = id
+	n.mu.Unlock()
+	if n.real != nil {
+		if err := n.real.boot(ctx); err != nil {
+			return err
+		}
+	}
+	if err := n.StartRuntime(ctx); err != nil {
+		return err
+	}
+	if n.real != nil {
+		if err := n.real.importImage(ctx); err != nil {
+			return err
+		}
+	}
+	return n.StartKubelet(ctx)
+}
+
+// KillRuntime kills the container runtime of a real node. The containers go on.
+func (n *Node) KillRuntime() { n.kill(n.Runtime()) }
+
+// StartRuntime starts the container runtime, after a KillRuntime, and returns when it
+// serves.
+func (n *Node) StartRuntime(ctx context.Context) error {
 	os.Remove(n.runtimeSocket())
-	runtime, err := n.cluster.StartProcess(ProcessOptions{Name: n.name + "-runtime", Path: n.cluster.options.Binaries.Kubernetes,
-		Args:    []string{"container-runtime", "--endpoint=unix://" + n.runtimeSocket()},
-		LogFile: filepath.Join(n.root, "runtime.log")})
+	command, err := n.runtimeCommand()
+	if err != nil {
+		return err
+	}
+	runtime, err := n.cluster.StartProcess(command)
 	if err != nil {
 		return err
 	}
 	n.mu.Lock()
-	n.bootID, n.runtime = id, runtime
+	n.runtime = runtime
 	n.mu.Unlock()
-	if err := n.awaitRuntime(ctx); err != nil {
-		return err
+	return runtime.Serving(ctx, n.runtimeSocket(), nodeTimeout)
+}
+
+func (n *Node) runtimeCommand() (ProcessOptions, error) {
+	if n.real != nil {
+		return n.real.runtimeCommand()
 	}
-	return n.StartKubelet(ctx)
+	return ProcessOptions{Name: n.name + "-runtime", Path: n.cluster.options.Binaries.Kubernetes,
+		Args:    []string{"container-runtime", "--endpoint=unix://" + n.runtimeSocket()},
+		LogFile: filepath.Join(n.root, "runtime.log")}, nil
 }
 
 // StartKubelet starts the kubelet, after a KillKubelet if it runs, on the same
@@ -258,6 +311,9 @@ func (n *Node) AwaitLease(ctx context.Context) error {
 }
 
 func (n *Node) kubeletCommand() (ProcessOptions, error) {
+	if n.real != nil {
+		return n.real.kubeletCommand()
+	}
 	args := []string{"kubelet", "--name=" + n.name, "--kubeconfig=" + n.kubeconfig, "--root-dir=" + n.RootDir(),
 		"--boot-id-file=" + n.bootIDFile(), "--system-uuid=" + n.systemUUID, "--container-runtime-endpoint=unix://" + n.runtimeSocket(),
 		fmt.Sprintf("--port=%d", n.port), "--clock-offset=" + n.options.ClockOffset.String(), "--v=2"}
@@ -324,16 +380,6 @@ func (n *Node) Remove(ctx context.Context) error {
 		return err
 	}
 	return nil
-}
-
-// awaitRuntime returns when the container runtime listens.
-func (n *Node) awaitRuntime(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
-	defer cancel()
-	return n.cluster.waitUntil(ctx, "the container runtime of "+n.name, func(context.Context) (bool, error) {
-		_, err := os.Stat(n.runtimeSocket())
-		return err == nil, err
-	}, n.Runtime())
 }
 
 func (n *Node) bootIDFile() string    { return filepath.Join(n.root, "boot-id") }

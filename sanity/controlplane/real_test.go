@@ -1,0 +1,102 @@
+package controlplane
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/realnode"
+)
+
+// TestARealNodeRunsContainersUntilItsPowerFails: two of them side by side are two
+// machines; containers outlive their kubelet and their runtime, and not the power.
+func TestARealNodeRunsContainersUntilItsPowerFails(t *testing.T) {
+	c := startCluster(t, Options{})
+	real, err := BuildReal(t.Context(), os.Stderr, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes []*Node
+	for _, name := range []string{"n1", "n2"} {
+		n, err := c.AddNode(t.Context(), name, NodeOptions{Real: real, Labels: map[string]string{"fencepost.test/stage": "real"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(n.PowerOff)
+		nodes = append(nodes, n)
+		i := getNode(t, c, name).Status.NodeInfo
+		t.Logf("%s: %+v", name, i)
+		if i.BootID != n.BootID() || i.SystemUUID != n.SystemUUID() {
+			t.Errorf("%s says boot ID %s and system UUID %s, it has %s and %s", name, i.BootID, i.SystemUUID, n.BootID(), n.SystemUUID())
+		}
+	}
+	for _, n := range nodes {
+		folder := filepath.Join(n.root, "data")
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-" + n.Name()}, Spec: corev1.PodSpec{NodeName: n.Name(),
+			Containers: []corev1.Container{{Name: "db", Image: realnode.Image, ImagePullPolicy: corev1.PullNever, Args: []string{"write", "/data", n.Name(), "/data/told"},
+				VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}}},
+			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder}}}}}}
+		if _, err := c.Client().CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range nodes {
+		eventually(t, 60*time.Second, "the pod on "+n.Name()+" runs", func() (bool, string) {
+			pod, err := c.Client().CoreV1().Pods("default").Get(t.Context(), "db-"+n.Name(), metav1.GetOptions{})
+			return err == nil && pod.Status.Phase == corev1.PodRunning, fmt.Sprint(err, pod.Status)
+		})
+	}
+	n := nodes[0]
+	if !n.writesOn(t) {
+		t.Fatal("the container does not write")
+	}
+	n.KillKubelet()
+	n.KillRuntime()
+	if !n.writesOn(t) {
+		t.Error("the container ended with its kubelet and its runtime")
+	}
+	if err := n.StartRuntime(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.StartKubelet(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !n.writesOn(t) {
+		t.Error("the container ended when its kubelet and its runtime came back")
+	}
+	n.PowerOff()
+	if n.writesOn(t) {
+		t.Error("the container writes on without power")
+	}
+	if !nodes[1].writesOn(t) {
+		t.Error("the other machine lost its power, too")
+	}
+	if err := n.Boot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 60*time.Second, "the pod runs again", func() (bool, string) { return n.writesOn(t), "" })
+}
+
+// writesOn tells whether somebody writes into the node's folder data.
+func (n *Node) writesOn(t *testing.T) bool {
+	t.Helper()
+	path := filepath.Join(n.root, "data", "pages.db")
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond)
+	after, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return after.ModTime().After(before.ModTime())
+}

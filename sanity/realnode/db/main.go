@@ -1,0 +1,49 @@
+// Command db is the only program in the containers of real nodes: the database
+// (package pages), and what holds a pod's namespaces.
+//
+//	db pause                         until SIGTERM
+//	db write FOLDER WRITER TOLD      commits until SIGTERM, and adds a line for each to
+//	                                 the file TOLD: clients were told of it
+//	db stubborn FOLDER WRITER TOLD   the same, and SIGTERM does not end it
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/realnode/pages"
+)
+
+const every = 20 * time.Millisecond
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "db:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	switch {
+	case len(args) == 1 && args[0] == "pause":
+		<-ctx.Done()
+		return nil
+	case len(args) == 4 && (args[0] == "write" || args[0] == "stubborn"):
+		if args[0] == "stubborn" {
+			ctx = context.WithoutCancel(ctx)
+		}
+		told, err := os.OpenFile(args[3], os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+		if err != nil {
+			return err
+		}
+		defer told.Close()
+		return pages.Write(ctx, args[1], args[2], every, func(c pages.Commit) { fmt.Fprintln(told, c) })
+	}
+	return fmt.Errorf("usage: db pause | write FOLDER WRITER TOLD | stubborn FOLDER WRITER TOLD; got %q", args)
+}
