@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 SOURCES = cmd csi deploy fence proxy sanity
 STATICCHECK = bin/staticcheck
 
-.PHONY: help build image dist deps test unit scenarios known-to-fail check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint fmt clean clean-cache
+.PHONY: help build image dist deps test unit scenarios real known-to-fail check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint fmt clean clean-cache
 
 help: ## this list, and what is left on disk
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -58,6 +58,9 @@ scenarios: ## csi-fencepost on the real control plane (builds it the first time:
 
 check: $(STATICCHECK) ## within two minutes: lint and the tests of what changed since origin, and of what imports it; names what it left out
 	@$(GOTEST) -check
+
+real: ## every story on real nodes: Kubernetes' own kubelet, containerd, ext4 (as root; needs make deps)
+	@$(SKIP) && $(GOTEST) -- -count=1 -timeout 60m -parallel 4 $${skip:+-skip="$$skip"} -run '^TestReal' ./sanity/scenarios -beyond
 
 known-to-fail: ## the stories that are known to fail with csi-fencepost: does each still fail as its mark says
 	$(GO) test -count=1 -v -timeout 60m -parallel $(PARALLEL) ./sanity/scenarios -run '^TestKnownToFail$$' -known-to-fail

@@ -29,6 +29,8 @@ type Options struct {
 	RequireSecrets map[string]string
 	// Disks are attached and detached with the volumes, if set.
 	Disks Disks
+	// Mounts are mounted and unmounted by the Node service, if set.
+	Mounts Mounts
 	// Now stamps calls, events and violations; time.Now if nil.
 	Now func() time.Time
 }

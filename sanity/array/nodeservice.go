@@ -50,11 +50,19 @@ func (n *nodeService) NodeGetCapabilities(context.Context, *spec.NodeGetCapabili
 	return response, nil
 }
 
-func (n *nodeService) NodeStageVolume(_ context.Context, req *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
+func (n *nodeService) NodeStageVolume(ctx context.Context, req *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
 	if err := requireIDs("volume_id", req.GetVolumeId(), "staging_target_path", req.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
 	if err := checkCapability(req.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	if err := n.attachedHere(req.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	if err := n.mount(func(m Mounts) error {
+		return m.Stage(ctx, n.nodeID, req.GetVolumeId(), req.GetStagingTargetPath())
+	}); err != nil {
 		return nil, err
 	}
 	a := n.array
@@ -66,7 +74,7 @@ func (n *nodeService) NodeStageVolume(_ context.Context, req *spec.NodeStageVolu
 	}
 	at := v.attached[n.nodeID]
 	if at == nil {
-		return nil, status.Errorf(codes.FailedPrecondition, "volume %q is not attached to node %q; it is attached to %q", v.id, n.nodeID, v.attachedNodes())
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %q was detached from node %q meanwhile", v.id, n.nodeID)
 	}
 	mt := m.mounts[v.id]
 	if mt == nil {
@@ -81,8 +89,13 @@ func (n *nodeService) NodeStageVolume(_ context.Context, req *spec.NodeStageVolu
 	return &spec.NodeStageVolumeResponse{}, nil
 }
 
-func (n *nodeService) NodeUnstageVolume(_ context.Context, req *spec.NodeUnstageVolumeRequest) (*spec.NodeUnstageVolumeResponse, error) {
+func (n *nodeService) NodeUnstageVolume(ctx context.Context, req *spec.NodeUnstageVolumeRequest) (*spec.NodeUnstageVolumeResponse, error) {
 	if err := requireIDs("volume_id", req.GetVolumeId(), "staging_target_path", req.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	if err := n.mount(func(m Mounts) error {
+		return m.Unstage(ctx, n.nodeID, req.GetVolumeId(), req.GetStagingTargetPath())
+	}); err != nil {
 		return nil, err
 	}
 	err := n.unmount(req.GetVolumeId(), "unstaged", func(mt *mount) bool {
@@ -93,11 +106,16 @@ func (n *nodeService) NodeUnstageVolume(_ context.Context, req *spec.NodeUnstage
 	return &spec.NodeUnstageVolumeResponse{}, err
 }
 
-func (n *nodeService) NodePublishVolume(_ context.Context, req *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
+func (n *nodeService) NodePublishVolume(ctx context.Context, req *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
 	if err := requireIDs("volume_id", req.GetVolumeId(), "target_path", req.GetTargetPath()); err != nil {
 		return nil, err
 	}
 	if err := checkCapability(req.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	if err := n.mount(func(m Mounts) error {
+		return m.Publish(ctx, n.nodeID, req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath(), req.GetReadonly())
+	}); err != nil {
 		return nil, err
 	}
 	a := n.array
@@ -137,8 +155,13 @@ func (mt *mount) admits(req *spec.NodePublishVolumeRequest) error {
 	return nil
 }
 
-func (n *nodeService) NodeUnpublishVolume(_ context.Context, req *spec.NodeUnpublishVolumeRequest) (*spec.NodeUnpublishVolumeResponse, error) {
+func (n *nodeService) NodeUnpublishVolume(ctx context.Context, req *spec.NodeUnpublishVolumeRequest) (*spec.NodeUnpublishVolumeResponse, error) {
 	if err := requireIDs("volume_id", req.GetVolumeId(), "target_path", req.GetTargetPath()); err != nil {
+		return nil, err
+	}
+	if err := n.mount(func(m Mounts) error {
+		return m.Unpublish(ctx, n.nodeID, req.GetVolumeId(), req.GetTargetPath())
+	}); err != nil {
 		return nil, err
 	}
 	err := n.unmount(req.GetVolumeId(), "unpublished from a container", func(mt *mount) bool {

@@ -48,7 +48,8 @@ type Bed struct {
 	// default service account from the stage, claims stay unbound.
 	Bare bool
 
-	image image // of virtual machines
+	image image        // of virtual machines
+	real  realPrograms // of real nodes
 }
 
 // Programs are the binaries of a bed.

@@ -70,6 +70,11 @@ func (h *hardware) powerOff() error {
 	}
 	err := h.each(true, func(n *Node) error { return n.stage.Array.PowerOff(n.ID) })
 	h.kube.PowerOff()
+	for _, n := range h.nodes() {
+		if n.stage.disks != nil {
+			n.stage.disks.forget(n.ID)
+		}
+	}
 	return err
 }
 

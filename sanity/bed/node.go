@@ -53,8 +53,9 @@ func (s *Stage) addNode(name, id, systemUUID string, clockOffset time.Duration) 
 		n.Name = name
 	}
 	vm, awaitVM := s.startVM(n.Name)
+	real, cut := s.realOptions(n.ID)
 	kube, err := s.Bed.Cluster.AddNode(s.ctx(), n.Name, controlplane.NodeOptions{
-		Labels: map[string]string{stageLabel: s.Name}, SystemUUID: systemUUID, ClockOffset: clockOffset, Network: s.Options.Networks})
+		Labels: map[string]string{stageLabel: s.Name}, SystemUUID: systemUUID, ClockOffset: clockOffset, Network: s.Options.Networks, Real: real, Cut: cut})
 	s.must("node "+n.Name, err)
 	n.hardware, n.kube = &hardware{kube: kube, vm: vm}, kube
 	s.T.Cleanup(func() { n.hardware.powerOff() })
@@ -102,6 +103,9 @@ func (n *Node) serve() {
 	n.csi = csi
 	if n.stage.machines != nil {
 		n.stage.machines.add(n)
+	}
+	if n.stage.disks != nil {
+		n.stage.disks.add(n)
 	}
 	n.stage.T.Cleanup(csi.Stop)
 	n.stage.WaitFor(60*time.Second, "the CSINode of "+n.Name+" names "+n.ID, func() bool {

@@ -48,6 +48,9 @@ func (s *Stage) PodSpec(on *Node, volumes ...*Volume) corev1.PodSpec {
 			spec.Containers[0].VolumeMounts = append(spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/data/" + v.Name})
 		}
 	}
+	if s.disks != nil && len(volumes) > 0 {
+		databaseContainer(&spec.Containers[0], &spec, volumes[0].Name)
+	}
 	return spec
 }
 

@@ -53,6 +53,10 @@ type StageOptions struct {
 	// Machines makes each node a virtual machine and each volume a disk that
 	// QEMU lets one machine have, beside the array's own books.
 	Machines bool
+	// Real makes each node one with Kubernetes' own kubelet, containerd and real
+	// containers, each volume a disk with a file system that the nodes mount, and each
+	// pod a database that writes it (see Volume.Judge). It needs root.
+	Real bool
 	// Driver is the driver's name; made from the stage's if empty.
 	Driver string
 	// PlainNames leaves the stage's name out of the nodes' names. One stage of
@@ -85,6 +89,7 @@ type Stage struct {
 	config   string // the path of csi-fencepost's configuration
 	started  time.Time
 	machines *machines      // nil: without StageOptions.Machines
+	disks    *realDisks     // nil: without StageOptions.Real
 	pod      *controllerPod // nil: without StageOptions.Manifests
 }
 
@@ -107,6 +112,10 @@ func (b *Bed) Stage(t T, name string, o StageOptions) *Stage {
 	if o.Machines {
 		s.machines = newMachines(s.folder)
 		arrayOptions.Disks = s.machines
+	}
+	if o.Real {
+		s.disks = newRealDisks(s.folder)
+		arrayOptions.Mounts = s.disks
 	}
 	s.Array = array.New(arrayOptions)
 	if o.Array != nil {

@@ -34,6 +34,7 @@ var chapters = []struct {
 		"late-off", "fencer-dies", "readmitted", "power-on", "driver-fails", "rack", "all-silent", "outage-trickle", "storage-fence", "storage-boot", "storage-on",
 		"storage-other", "two-drivers", "sts-is-back", "by-hand", "opt-out-pod", "opt-out-node", "array-outage", "wrong-client"}},
 	{"Virtual machines with a real lock on their disk", []string{"vm-cut-off", "vm-power-off", "vm-hang", "vm-fo-off", "vm-fo-cut", "vm-fo-hang"}},
+	{"Real kubelets, containers and file systems", []string{"real-part", "real-move", "real-forget", "real-quick", "real-again", "real-drain", "real-heals", "real-returns"}},
 	{"Kubelets that forget, and clocks that are wrong", []string{"kubelet-forget", "kubelet-refuse", "kubelet-quick", "kubelet-quick2", "clock-ahead", "clock-behind"}},
 	{"Ledger, PersistentVolume and VolumeAttachment", []string{"stripped-va", "two-pvs", "two-pvs-rwx", "pv-again", "restored-pv", "ledger-wiped", "garbled", "other-cluster", "no-pv",
 		"unseen-detach", "reconcile", "late-unpublish", "orphan", "orphan-refused", "orphan-late", "secrets"}},
@@ -67,7 +68,7 @@ var between = []string{
 }
 
 // everyStory is all that the page shows.
-var everyStory = slices.Concat(all, injected, machines, machineFailovers)
+var everyStory = slices.Concat(all, injected, machines, machineFailovers, reals)
 
 func storyNamed(name string) (scenario, bool) {
 	i := slices.IndexFunc(everyStory, func(s scenario) bool { return s.name == name })

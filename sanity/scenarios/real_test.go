@@ -1,0 +1,111 @@
+package scenarios
+
+import (
+	"flag"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/sanity/array"
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+)
+
+// TestReal plays what needs real nodes: Kubernetes' own kubelet, containerd, containers
+// that write a database, and ext4. They need root, and what `make deps` installs.
+func TestReal(t *testing.T) { playAll(t, realsOfMakeTest) }
+
+// TestRealBeyond plays those that make test has no time for.
+func TestRealBeyond(t *testing.T) {
+	if !*beyond {
+		t.Skip("make test has no time for these: make real")
+	}
+	playAll(t, realsBeyond)
+}
+
+var beyond = flag.Bool("beyond", false, "TestRealBeyond: play them")
+
+// holdingOn is an array whose clients hold on to a disk that was detached, as those of
+// most drivers do: no driver's source shows that unpublish revokes their access.
+func holdingOn(s *array.Switches) { s.EnforceSingleAttach, s.ClientHoldsOn = false, true }
+
+// reals: the verdict is that of e2fsck and of the database itself.
+var reals = slices.Concat(realsOfMakeTest, realsBeyond)
+
+var (
+	// What a kubelet forgets and what two mounts do is what hollow nodes cannot show.
+	realsOfMakeTest = append(realPartitions,
+		onRealNodes("real-move", "move"),
+		onRealNodes("real-forget", "kubelet-forget"),
+		onRealNodes("real-quick", "kubelet-quick"))
+	realsBeyond = []scenario{
+		onRealNodes("real-again", "kubelet-again"),
+		onRealNodes("real-drain", "drain"),
+		onRealNodes("real-heals", "part-heals"),
+		onRealNodes("real-returns", "part-returns"),
+	}
+)
+
+// onRealNodes is a story with real nodes, and a judgement of its volumes at its end.
+func onRealNodes(name, of string) scenario {
+	i := slices.IndexFunc(hollow, func(s scenario) bool { return s.name == of })
+	s := hollow[i]
+	story := s.story
+	s.name, s.stage, s.options.Real, s.options.Networks = name, "", true, false
+	s.story = func(p *play) {
+		story(p)
+		p.judged()
+	}
+	return s
+}
+
+// hollow are the stories that can be played on real nodes, too.
+var hollow = slices.Concat(everyday, life, kubelets, cutNetworks)
+
+var realPartitions = []scenario{
+	{
+		name:    "real-part",
+		rule:    "R1: a partitioned node whose container writes on has its file system to itself until its power is proven off; nothing that a client was told is lost",
+		from:    "k/61832, k/120328",
+		options: bed.StageOptions{Real: true, Array: holdingOn},
+		story: func(p *play) {
+			v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+			db := p.Pod("db", old, v)
+			db.WaitRunning(60 * time.Second)
+			cut := p.partition(old)
+			db.ForceDelete()
+			db2 := p.Pod("db2", next, v)
+			if !p.guarded() {
+				p.bothWrite(v, next, cut, "the partition began")
+				return
+			}
+			p.stands(v, old, next, db2, fence.HolderStale)
+			old.PowerOff()
+			old.Confirm()
+			p.moves(v, db2, next, "the operator's word that the power is off")
+			p.judged()
+		},
+	},
+}
+
+// bothWrite waits until Kubernetes alone has given the volume to the next node too, and
+// for what two nodes do to it.
+func (p *play) bothWrite(v *bed.Volume, next *bed.Node, since time.Time, what string) {
+	p.t.Helper()
+	p.given(v, next, since, what)
+	time.Sleep(15 * time.Second)
+	p.judged()
+}
+
+// judged switches the nodes off, and says what is left on each volume. With csi-fencepost
+// nothing is missing.
+func (p *play) judged() {
+	p.t.Helper()
+	time.Sleep(2 * time.Second) // a hundred commits of whoever has it now
+	for name, verdict := range p.Judge() {
+		p.outcome("%s", verdict)
+		if p.guarded() && (!verdict.Sound() || len(verdict.Database.Writers) == 0) {
+			p.t.Errorf("%s: %s\n%s", name, verdict, verdict.Damage)
+		}
+	}
+}
