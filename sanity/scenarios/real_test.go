@@ -76,7 +76,8 @@ var realPartitions = []scenario{
 			db.ForceDelete()
 			db2 := p.Pod("db2", next, v)
 			if !p.guarded() {
-				p.bothWrite(v, next, cut, "the partition began")
+				p.given(v, next, cut, "the partition began")
+				p.judged()
 				return
 			}
 			p.stands(v, old, next, db2, fence.HolderStale)
@@ -88,20 +89,15 @@ var realPartitions = []scenario{
 	},
 }
 
-// bothWrite waits until Kubernetes alone has given the volume to the next node too, and
-// for what two nodes do to it.
-func (p *play) bothWrite(v *bed.Volume, next *bed.Node, since time.Time, what string) {
-	p.t.Helper()
-	p.given(v, next, since, what)
-	time.Sleep(15 * time.Second)
-	p.judged()
-}
-
 // judged switches the nodes off, and says what is left on each volume. With csi-fencepost
-// nothing is missing.
+// nothing is missing. With Kubernetes alone the next node's pod has time to begin.
 func (p *play) judged() {
 	p.t.Helper()
-	time.Sleep(2 * time.Second) // a hundred commits of whoever has it now
+	if p.guarded() {
+		time.Sleep(2 * time.Second) // a hundred commits of whoever has it now
+	} else {
+		time.Sleep(20 * time.Second)
+	}
 	for name, verdict := range p.Judge() {
 		p.outcome("%s", verdict)
 		if p.guarded() && (!verdict.Sound() || len(verdict.Database.Writers) == 0) {
