@@ -17,6 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // A fork is what becomes of a state if from then on something is different. One
@@ -567,6 +570,28 @@ func (w *World) holdersOf(v *volume) string {
 	return words
 }
 
+// settled puts those from whom the volume was taken over first in its ledger, by their
+// node IDs: in which order two such holders were written down decides nothing, and seldom
+// differs between two plays of one script.
+func settled(pv *corev1.PersistentVolume) {
+	l, err := ledger.Parse(pv.Annotations[ledger.Annotation])
+	if err != nil {
+		return // none, or a spoiled one: as it is
+	}
+	slices.SortStableFunc(l.Holders, func(a, b ledger.Entry) int {
+		switch gone, too := a.State == fence.TakenOver, b.State == fence.TakenOver; {
+		case gone && too:
+			return cmp.Compare(a.NodeID, b.NodeID)
+		case gone:
+			return -1
+		case too:
+			return 1
+		}
+		return 0
+	})
+	pv.Annotations[ledger.Annotation] = l.String()
+}
+
 // visible is all that can be told of the state: what the API server has; where the driver
 // says that each volume is, if it says so at all; what the agents read; which calls are
 // under way. Versions, UIDs and tokens are numbered in the order in which they appear: that
@@ -605,6 +630,7 @@ func (w *World) visible() string {
 	}
 	for _, pv := range w.objects.Volumes.List() {
 		plain(pv)
+		settled(pv)
 		add(pv)
 	}
 	for _, v := range w.volumes {

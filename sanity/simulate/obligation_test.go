@@ -10,6 +10,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // refusing is a sidecar that refuses everything, but for the first publish of each
@@ -64,7 +69,7 @@ func keepsNothing(t *testing.T, wide bool) {
 			t.Errorf("who refuses always keeps what is owed:\n%s", j.Script())
 		}
 	}
-	if o.Count(Defect) < 5 || o.Count(NotRepeated) > 1 {
+	if o.Count(Defect) < 5 || o.Count(NotRepeated) > 0 {
 		t.Errorf("of %d refusals that were judged %d were owed something, %d kept it, %d are void, %d exceptions, %d defects, %d did not come again: want some defects",
 			o.Judged, o.Owed(), o.Count(Kept), o.Count(Void), o.Count(Exception), o.Count(Defect), o.Count(NotRepeated))
 	}
@@ -126,5 +131,32 @@ func TestATwinExcusesWhatItsNeighbourDoesNot(t *testing.T) {
 				t.Errorf("%s (hidden %q, owed %s after %s), want %s (hidden %q)", j.Verdict, j.Hidden, j.Volume, j.Owed, c.want, c.hidden)
 			}
 		})
+	}
+}
+
+// Who was taken over first is the only thing in a ledger that two plays of one script may
+// differ in.
+func TestTheOrderOfThoseTakenOverIsNoDifference(t *testing.T) {
+	entry := func(id string, state fence.State) ledger.Entry {
+		return ledger.Entry{NodeID: id, Token: "t-" + id, State: state}
+	}
+	text := func(holders ...ledger.Entry) string {
+		l := ledger.Ledger{Version: ledger.Version, Driver: "d", Handle: "h", Cluster: "c", PVUID: "u", Holders: holders}
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{ledger.Annotation: l.String()}}}
+		settled(pv)
+		return pv.Annotations[ledger.Annotation]
+	}
+	one, two := entry("one", fence.TakenOver), entry("two", fence.TakenOver)
+	mine, yours := entry("mine", fence.Publishing), entry("yours", fence.Publishing)
+	if a, b := text(one, mine, two), text(two, one, mine); a != b {
+		t.Errorf("%s\nand\n%s", a, b)
+	}
+	for _, other := range []string{text(one, mine), text(one, two, yours), text(two, entry("one", fence.Publishing), mine)} {
+		if other == text(one, two, mine) {
+			t.Errorf("no difference to %s", other)
+		}
+	}
+	if text(mine, yours) == text(yours, mine) {
+		t.Error("the order of those that hold it is no difference")
 	}
 }
