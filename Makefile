@@ -50,7 +50,7 @@ SCENARIOS = -count=1 -timeout 60m -parallel $(PARALLEL) $${skip:+-skip="$$skip"}
 test: ## everything that guards our behaviour, and what of it took longest (see make prove for what is beyond)
 	@$(SKIP) && $(GOTEST) -- $(UNIT) -- $(SCENARIOS)
 
-unit: ## all tests but the scenarios, with the race detector
+unit: ## all tests but the scenarios
 	@$(SKIP) && $(GOTEST) -- $(UNIT)
 
 scenarios: ## csi-fencepost on the real control plane (builds it the first time: minutes)

@@ -16,8 +16,7 @@ type Mounts interface {
 	Publish(ctx context.Context, nodeID, volumeID, staging, target string, readonly bool) error
 	Unpublish(ctx context.Context, nodeID, volumeID, target string) error
 	// Revoke ends the access of a machine that has the volume mounted still: a call
-	// has detached it, and its client does not hold on. It must not block: the array
-	// stands still meanwhile.
+	// has detached it, and its client does not hold on. The array stands still meanwhile.
 	Revoke(nodeID, volumeID string)
 }
 

@@ -65,14 +65,6 @@ func (s *Stage) realOptions(id string) (*controlplane.Real, func()) {
 	return programs, func() { s.disks.cut(id) }
 }
 
-// KillRuntime kills the container runtime of a real node. The containers go on.
-func (n *Node) KillRuntime() { n.kube.KillRuntime() }
-
-// StartRuntime starts it again.
-func (n *Node) StartRuntime() {
-	n.stage.must("container runtime of "+n.Name, n.kube.StartRuntime(n.stage.ctx()))
-}
-
 // realDisks are the disks behind the volumes of a stage of real nodes, and what is
 // mounted where: the array's Mounts.
 type realDisks struct {
@@ -86,7 +78,6 @@ type realDisks struct {
 // staged is a volume that a machine has mounted.
 type staged struct {
 	nodeID, path string
-	revoked      bool
 }
 
 func newRealDisks(folder string) *realDisks {
@@ -179,15 +170,14 @@ func (d *realDisks) Unpublish(ctx context.Context, nodeID, _, target string) err
 	return n.Do(ctx, "umount", target)
 }
 
-// Revoke has the machine's writes fail from now on.
+// Revoke has the machine's writes fail from now on. It is done when Revoke returns: later,
+// something else may be mounted there.
 func (d *realDisks) Revoke(nodeID, volumeID string) {
-	go func() { // the array stands still meanwhile
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if s := d.staged[nodeID+" "+volumeID]; s != nil && !s.revoked {
-			s.revoked = disk.PowerOff(d.nodes[nodeID].Path(s.path)) == nil
-		}
-	}()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.staged[nodeID+" "+volumeID]; s != nil {
+		_ = disk.PowerOff(d.nodes[nodeID].Path(s.path)) // a second time it is no use
+	}
 }
 
 // cut ends what a machine has mounted, whose power fails in this moment.

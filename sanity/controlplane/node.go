@@ -67,6 +67,9 @@ type Node struct {
 // another machine had, or still has, makes a second machine under that name,
 // with a folder of its own.
 func (c *Cluster) AddNode(ctx context.Context, name string, options NodeOptions) (*Node, error) {
+	if options.Real != nil && options.ClockOffset != 0 {
+		return nil, fmt.Errorf("node %s: a real node has this machine's clock, NodeOptions.ClockOffset is for hollow ones", name)
+	}
 	network, kubeconfig, err := c.connect(name, options)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,4 +100,11 @@ func (n *Node) writesOn(t *testing.T) bool {
 		t.Fatal(err)
 	}
 	return after.ModTime().After(before.ModTime())
+}
+
+func TestARealNodeHasNoClockOfItsOwn(t *testing.T) {
+	_, err := new(Cluster).AddNode(t.Context(), "n1", NodeOptions{Real: &Real{}, ClockOffset: time.Minute})
+	if err == nil || !strings.Contains(err.Error(), "node n1: a real node has this machine's clock") {
+		t.Error(err)
+	}
 }

@@ -6,9 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
-	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
 // TestReal plays what needs real nodes: Kubernetes' own kubelet, containerd, containers
@@ -25,19 +23,24 @@ func TestRealBeyond(t *testing.T) {
 
 var beyond = flag.Bool("beyond", false, "TestRealBeyond: play them")
 
-// holdingOn is an array whose clients hold on to a disk that was detached, as those of
-// most drivers do: no driver's source shows that unpublish revokes their access.
-func holdingOn(s *array.Switches) { s.EnforceSingleAttach, s.ClientHoldsOn = false, true }
+// holdingOn plays a story on an array whose clients hold on to a disk that was detached,
+// as those of most drivers do: no driver's source shows that unpublish revokes their access.
+func holdingOn(s scenario) scenario {
+	s.options.Array = func(s *array.Switches) { s.EnforceSingleAttach, s.ClientHoldsOn = false, true }
+	return s
+}
 
 // reals: the verdict is that of e2fsck and of the database itself.
 var reals = slices.Concat(realsOfMakeTest, realsBeyond)
 
 var (
 	// What a kubelet forgets and what two mounts do is what hollow nodes cannot show.
-	realsOfMakeTest = append(realPartitions,
+	realsOfMakeTest = []scenario{
+		holdingOn(onRealNodes("real-part", "partition")),
 		onRealNodes("real-move", "move"),
 		onRealNodes("real-forget", "kubelet-forget"),
-		onRealNodes("real-quick", "kubelet-quick"))
+		onRealNodes("real-quick", "kubelet-quick"),
+	}
 	realsBeyond = []scenario{
 		onRealNodes("real-again", "kubelet-again"),
 		onRealNodes("real-drain", "drain"),
@@ -61,33 +64,6 @@ func onRealNodes(name, of string) scenario {
 
 // hollow are the stories that can be played on real nodes, too.
 var hollow = slices.Concat(everyday, life, kubelets, cutNetworks)
-
-var realPartitions = []scenario{
-	{
-		name:    "real-part",
-		rule:    "R1: a partitioned node whose container writes on has its file system to itself until its power is proven off; nothing that a client was told is lost",
-		from:    "k/61832, k/120328",
-		options: bed.StageOptions{Real: true, Array: holdingOn},
-		story: func(p *play) {
-			v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
-			db := p.Pod("db", old, v)
-			db.WaitRunning(60 * time.Second)
-			cut := p.partition(old)
-			db.ForceDelete()
-			db2 := p.Pod("db2", next, v)
-			if !p.guarded() {
-				p.given(v, next, cut, "the partition began")
-				p.judged()
-				return
-			}
-			p.stands(v, old, next, db2, fence.HolderStale)
-			old.PowerOff()
-			old.Confirm()
-			p.moves(v, db2, next, "the operator's word that the power is off")
-			p.judged()
-		},
-	},
-}
 
 // judged switches the nodes off, and says what is left on each volume. With csi-fencepost
 // nothing is missing. With Kubernetes alone the next node's pod has time to begin.

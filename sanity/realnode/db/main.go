@@ -4,7 +4,6 @@
 //	db pause                         until SIGTERM
 //	db write FOLDER WRITER TOLD      commits until SIGTERM, and adds a line for each to
 //	                                 the file TOLD: clients were told of it
-//	db stubborn FOLDER WRITER TOLD   the same, and SIGTERM does not end it
 package main
 
 import (
@@ -34,10 +33,7 @@ func run(args []string) error {
 	case len(args) == 1 && args[0] == "pause":
 		<-ctx.Done()
 		return nil
-	case len(args) == 4 && (args[0] == "write" || args[0] == "stubborn"):
-		if args[0] == "stubborn" {
-			ctx = context.WithoutCancel(ctx)
-		}
+	case len(args) == 4 && args[0] == "write":
 		told, err := os.OpenFile(args[3], os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 		if err != nil {
 			return err
@@ -45,5 +41,5 @@ func run(args []string) error {
 		defer told.Close()
 		return pages.Write(ctx, args[1], args[2], every, func(c pages.Commit) { fmt.Fprintln(told, c) })
 	}
-	return fmt.Errorf("usage: db pause | write FOLDER WRITER TOLD | stubborn FOLDER WRITER TOLD; got %q", args)
+	return fmt.Errorf("usage: db pause | write FOLDER WRITER TOLD; got %q", args)
 }
