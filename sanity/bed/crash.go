@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
 // crashScript starts csi-fencepost so that it kills itself at the first point of
@@ -38,7 +40,7 @@ func (s *Stage) program() string {
 // "after:unpublish"). The stage needs StageOptions.Crashes.
 func (s *Stage) CrashAt(points ...string) {
 	s.T.Helper()
-	s.must("crash list", os.WriteFile(filepath.Join(s.folder, "crash-at"), []byte(strings.Join(points, "\n")+"\n"), 0o644))
+	s.must("crash list", tool.WriteWhole(filepath.Join(s.folder, "crash-at"), []byte(strings.Join(points, "\n")+"\n"), 0o644))
 	s.must("restart of csi-fencepost", s.Fencepost.Kill())
 }
 

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
 // agentScript keeps the fence-agents contract. Its parts are the agent's name, shell
@@ -43,8 +45,7 @@ func (s *Stage) agent(name, before, then string) {
 const plugThen = `state=$(cat '%[1]s'/"$plug" 2>/dev/null) || { echo "login <refused> for $password" >&2; exit 1; }
 case $action in
 status) echo "Status: $state"; test "$state" = ON || exit 2 ;;
-off) echo OFF >'%[1]s'/"$plug" ;;
-on) echo ON >'%[1]s'/"$plug" ;;
+off|on) echo "$action" | tr a-z A-Z >'%[1]s'/".$plug-$$" && mv '%[1]s'/".$plug-$$" '%[1]s'/"$plug" ;;
 esac
 `
 
@@ -71,5 +72,5 @@ func (p Plugs) Set(plug string, on bool) error {
 	if on {
 		state = "ON"
 	}
-	return os.WriteFile(filepath.Join(p.folder, plug), []byte(state+"\n"), 0o644)
+	return tool.WriteWhole(filepath.Join(p.folder, plug), []byte(state+"\n"), 0o644)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
 // StageOptions of a stage. The zero value is an array as one would wish for,
@@ -178,7 +179,7 @@ func (s *Stage) ExtraFencepost(name string, env ...string) *controlplane.Process
 // Launch is ExtraFencepost that does not wait until it serves.
 func (s *Stage) Launch(name string, env ...string) *controlplane.Process {
 	s.T.Helper()
-	s.must("configuration", os.WriteFile(s.config, []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"+s.Options.Config+"\n"), 0o644))
+	s.must("configuration", tool.WriteWhole(s.config, []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"+s.Options.Config+"\n"), 0o644))
 	kubeconfig := s.serviceAccount()
 	return s.endingWithStage("csi-fencepost")(s.Bed.Cluster.StartProcess(controlplane.ProcessOptions{
 		Name: s.Name + "-" + name, Path: s.program(), Restart: true, Env: env,

@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
 // Clocks under which a story was played.
@@ -115,18 +116,8 @@ func (b *Book) Put(o Outcome) error {
 		return err
 	}
 	// Whole or not at all: a run of hours may be broken off at any moment.
-	half, err := os.CreateTemp(filepath.Dir(b.path), ".outcomes-")
-	if err != nil {
-		return err
-	}
-	_, err = half.Write(append(text, '\n'))
-	if err = errors.Join(err, half.Chmod(0o644), half.Close()); err == nil {
-		err = os.Rename(half.Name(), b.path)
-	}
-	if err != nil {
-		os.Remove(half.Name())
-	}
-	return err
+	// Whole or not at all: a run of hours may be broken off at any moment.
+	return tool.WriteWhole(b.path, append(text, '\n'), 0o644)
 }
 
 // All are the outcomes, in a lasting order.
