@@ -79,8 +79,20 @@ func TestOnOneMachineALossOfPowerDestroysNothing(t *testing.T) {
 }
 
 // TestOnTwoMachinesADiskIsDestroyed: what the whole project is for, without it. One disk,
-// two machines, seconds.
+// two machines, seconds. The database always is. Of the file system it is a matter of
+// which blocks each machine writes last: one of four times will do.
 func TestOnTwoMachinesADiskIsDestroyed(t *testing.T) {
+	for range 4 {
+		if destroyed(t).Damage != "" {
+			return
+		}
+	}
+	t.Error("e2fsck finds nothing wrong with four file systems that two machines have written")
+}
+
+// destroyed is what two machines leave of a disk.
+func destroyed(t *testing.T) Verdict {
+	t.Helper()
 	disk, told := made(t), pages.Told{}
 	one, oneOff := mounted(t, disk)
 	told["one"] = writing(t, one, "one", time.Second)
@@ -94,10 +106,8 @@ func TestOnTwoMachinesADiskIsDestroyed(t *testing.T) {
 	v, err := Judge(t.Context(), disk, t.TempDir(), told)
 	must(t, err)
 	t.Logf("%s\n%s", v, v.Damage)
-	if v.Damage == "" {
-		t.Error("e2fsck finds nothing wrong with a file system that two machines have written")
-	}
 	if v.Database.Sound() {
 		t.Errorf("its own check finds nothing wrong with the database: %s", v)
 	}
+	return v
 }
