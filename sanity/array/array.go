@@ -20,7 +20,8 @@ const DefaultCapacity = 1 << 50
 type Options struct {
 	// DriverName is the name of the CSI driver; DefaultDriverName if empty.
 	DriverName string
-	// WriteEvery is the time between two writes of a machine to a volume.
+	// WriteEvery is the time between two writes of a machine to a volume; with Mounts,
+	// between two looks at what real ones have written.
 	WriteEvery time.Duration
 	// Capacity of the whole array in bytes.
 	Capacity int64

@@ -86,8 +86,11 @@ func (a *Array) setFencesLocked(fences []netip.Prefix, what string) {
 		if !a.cutOffLocked(id) {
 			continue
 		}
-		for _, mt := range m.mounts {
+		for volumeID, mt := range m.mounts {
 			mt.heldOn = false
+			if a.options.Mounts != nil {
+				a.options.Mounts.Revoke(id, volumeID)
+			}
 		}
 	}
 	for _, v := range a.volumes {

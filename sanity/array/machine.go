@@ -35,6 +35,7 @@ type mount struct {
 	sequence int             // of the last write
 	accepted int             // writes accepted through this mount
 	rejected bool            // was the last write?
+	written  int64           // Mounts.Written when it was last asked
 }
 
 // writes says whether a container on the machine writes through this mount.

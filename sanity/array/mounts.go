@@ -15,6 +15,9 @@ type Mounts interface {
 	Unstage(ctx context.Context, nodeID, volumeID, path string) error
 	Publish(ctx context.Context, nodeID, volumeID, staging, target string, readonly bool) error
 	Unpublish(ctx context.Context, nodeID, volumeID, target string) error
+	// Written grows with each write that a container of the machine makes: the array's
+	// books count those, and make none up. The array stands still meanwhile.
+	Written(nodeID, volumeID string) int64
 	// Revoke ends the access of a machine that has the volume mounted still: a call
 	// has detached it, and its client does not hold on. The array stands still meanwhile.
 	Revoke(nodeID, volumeID string)

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -18,6 +20,8 @@ type noted struct {
 	mu     sync.Mutex
 	asked  []string
 	failed error
+
+	written atomic.Int64
 }
 
 func (n *noted) note(words ...string) error {
@@ -42,6 +46,8 @@ func (n *noted) Publish(_ context.Context, node, volume, _, _ string, _ bool) er
 func (n *noted) Unpublish(_ context.Context, node, volume, _ string) error {
 	return n.note("unpublish", node, volume)
 }
+
+func (n *noted) Written(string, string) int64 { return n.written.Load() }
 
 func (n *noted) Revoke(node, volume string) { _ = n.note("revoke", node, volume) }
 
@@ -90,5 +96,37 @@ func TestRealFileSystemsAreMountedBeforeTheBooksAreChanged(t *testing.T) {
 	want := []string{"stage n v", "publish n v", "revoke n v", "unpublish n v", "unstage n v"}
 	if !slices.Equal(mounts.asked, want) {
 		t.Errorf("asked for %q, want %q", mounts.asked, want)
+	}
+}
+
+// The books count what real containers write, and nothing else.
+func TestOnlyRealWritesCountWhereThereAreSome(t *testing.T) {
+	mounts := &noted{}
+	mounts.written.Store(100) // an earlier container's
+	a := New(Options{Mounts: mounts})
+	defer a.Close()
+	if err := errors.Join(a.CreateVolume("v", VolumeOptions{}), a.AddMachine("n"), a.Attach("v", "n")); err != nil {
+		t.Fatal(err)
+	}
+	node := &nodeService{array: a, nodeID: "n"}
+	capability := &spec.VolumeCapability{AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}},
+		AccessMode: &spec.VolumeCapability_AccessMode{Mode: spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
+	staging := t.TempDir()
+	_, err := node.NodeStageVolume(t.Context(), &spec.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: staging, VolumeCapability: capability})
+	_, failed := node.NodePublishVolume(t.Context(), &spec.NodePublishVolumeRequest{VolumeId: "v", StagingTargetPath: staging, TargetPath: t.TempDir(), VolumeCapability: capability})
+	if err := errors.Join(err, failed); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(20 * DefaultWriteEvery)
+	if writes := a.Writes("v"); len(writes) > 0 {
+		t.Errorf("the container has written nothing, and the books say %+v", writes)
+	}
+	mounts.written.Add(7)
+	if err := a.WaitWrites(t.Context(), "v", "n", 1); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(20 * DefaultWriteEvery)
+	if writes := a.Writes("v"); len(writes) != 1 || writes[0].Accepted != 1 || time.Since(writes[0].Last) < 10*DefaultWriteEvery {
+		t.Errorf("what was written between two looks counts once, and is no write of later; the books say %+v", writes)
 	}
 }

@@ -63,12 +63,23 @@ func (a *Array) writeAll() {
 			continue
 		}
 		for volumeID, mt := range m.mounts {
-			if mt.writes() {
+			if mt.writes() && a.hasWrittenLocked(mt, volumeID) {
 				a.writeLocked(a.volumes[volumeID], mt)
 			}
 		}
 	}
 	a.sampleLocked()
+}
+
+// hasWrittenLocked tells whether the container has written since it was last asked: it
+// always has where there is no real one.
+func (a *Array) hasWrittenLocked(mt *mount, volumeID string) bool {
+	if a.options.Mounts == nil {
+		return true
+	}
+	before := mt.written
+	mt.written = a.options.Mounts.Written(mt.nodeID, volumeID)
+	return mt.written > before
 }
 
 // writeLocked is one write attempt of a machine.

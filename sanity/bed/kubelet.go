@@ -60,7 +60,7 @@ func (n *Node) StartKubeletForgetting(v *Volume) {
 	n.stage.T.Helper()
 	for range 5 {
 		n.KillKubelet()
-		n.unlist(v)
+		n.Unlist(v)
 		n.StartKubelet()
 		if n.forgets(v, 5*time.Second) {
 			return
@@ -88,8 +88,9 @@ func (n *Node) forgets(v *Volume, limit time.Duration) bool {
 	return false
 }
 
-// unlist takes the volume off the Node's volumesAttached.
-func (n *Node) unlist(v *Volume) {
+// Unlist takes the volume off the Node's volumesAttached; the attach-detach controller
+// puts it back, if it is attached and is to be, within a second or so.
+func (n *Node) Unlist(v *Volume) {
 	n.stage.T.Helper()
 	n.setAttached(slices.DeleteFunc(n.Get().Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == v.uniqueName() }))
 }

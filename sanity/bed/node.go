@@ -53,11 +53,11 @@ func (s *Stage) addNode(name, id, systemUUID string, clockOffset time.Duration) 
 		n.Name = name
 	}
 	vm, awaitVM := s.startVM(n.Name)
-	real, cut := s.realOptions(n.ID)
+	n.hardware = &hardware{vm: vm}
 	kube, err := s.Bed.Cluster.AddNode(s.ctx(), n.Name, controlplane.NodeOptions{
-		Labels: map[string]string{stageLabel: s.Name}, SystemUUID: systemUUID, ClockOffset: clockOffset, Network: s.Options.Networks, Real: real, Cut: cut})
+		Labels: map[string]string{stageLabel: s.Name}, SystemUUID: systemUUID, ClockOffset: clockOffset, Network: s.Options.Networks, Real: s.realPrograms(), Cut: n.hardware.cut})
 	s.must("node "+n.Name, err)
-	n.hardware, n.kube = &hardware{kube: kube, vm: vm}, kube
+	n.hardware.kube, n.kube = kube, kube
 	s.T.Cleanup(func() { n.hardware.powerOff() })
 	awaitVM()
 	n.register()

@@ -49,9 +49,22 @@ func (s *Stage) PodSpec(on *Node, volumes ...*Volume) corev1.PodSpec {
 		}
 	}
 	if s.disks != nil && len(volumes) > 0 {
-		databaseContainer(&spec.Containers[0], &spec, volumes[0].Name)
+		databaseContainer(&spec.Containers[0], &spec, volumes[0])
 	}
 	return spec
+}
+
+// DeafPod starts a pod on a real node whose container SIGTERM does not end: it writes on
+// for so long after the pod's deletion, until it is killed.
+func (s *Stage) DeafPod(name string, on *Node, grace time.Duration, v *Volume) *Pod {
+	s.T.Helper()
+	seconds := int64(grace.Seconds())
+	spec := s.PodSpec(on, v)
+	spec.TerminationGracePeriodSeconds = &seconds
+	spec.Containers[0].Args[0] = "deaf"
+	pod, err := s.Client.CoreV1().Pods(s.Name).Create(s.ctx(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Name}, Spec: spec}, metav1.CreateOptions{})
+	s.must("pod "+name, err)
+	return &Pod{Name: name, stage: s, uid: pod.UID}
 }
 
 // Get reads the pod; nil: it is gone.
@@ -76,10 +89,16 @@ func (p *Pod) WaitRunning(limit time.Duration) time.Duration {
 	return p.stage.WaitFor(limit, "pod "+p.Name+" is Running", p.Running)
 }
 
-// Delete deletes the pod in the ordinary way and waits until it is gone.
-func (p *Pod) Delete() {
+// Terminate deletes the pod in the ordinary way; its container has its grace period.
+func (p *Pod) Terminate() {
 	p.stage.T.Helper()
 	p.stage.must("delete pod "+p.Name, ignoreNotFound(p.stage.Client.CoreV1().Pods(p.stage.Name).Delete(p.stage.ctx(), p.Name, metav1.DeleteOptions{})))
+}
+
+// Delete is Terminate that waits until it is gone.
+func (p *Pod) Delete() {
+	p.stage.T.Helper()
+	p.Terminate()
 	p.stage.WaitFor(60*time.Second, "pod "+p.Name+" is gone", func() bool { return p.Get() == nil })
 }
 

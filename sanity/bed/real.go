@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,18 +18,22 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/realnode/pages"
 )
 
-// diskBytes is the size of a real volume.
-const diskBytes = 64 << 20
+const (
+	// diskBytes is the size of a real volume.
+	diskBytes = 64 << 20
+	// realWritesEvery is how often the array asks what real containers have written.
+	realWritesEvery = 50 * time.Millisecond
+)
 
 // toldFolder is where a pod's container notes what its clients were told: the node's
 // own disk.
 const toldFolder = "/told"
 
 // databaseContainer writes the database of the first volume.
-func databaseContainer(c *corev1.Container, spec *corev1.PodSpec, volume string) {
+func databaseContainer(c *corev1.Container, spec *corev1.PodSpec, volume *Volume) {
 	c.Image, c.ImagePullPolicy = realnode.Image, corev1.PullNever
 	c.Env = []corev1.EnvVar{{Name: "POD_UID", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}}}
-	c.Args = []string{"write", "/data/" + volume, "$(POD_UID)", toldFolder + "/" + volume + ".$(POD_UID)"}
+	c.Args = []string{"write", "/data/" + volume.Name, "$(POD_UID)", toldFolder + "/" + toldOf(volume.Handle) + "$(POD_UID)"}
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "told", MountPath: toldFolder})
 	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "told", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: controlplane.KeptPath}}})
 }
@@ -53,35 +56,43 @@ type realPrograms struct {
 	err   error
 }
 
-// realOptions are of a new node with that driver's ID; none where the stage's nodes are
-// hollow.
-func (s *Stage) realOptions(id string) (*controlplane.Real, func()) {
+// realPrograms are those of a new node; none where the stage's nodes are hollow.
+func (s *Stage) realPrograms() *controlplane.Real {
 	s.T.Helper()
 	if s.disks == nil {
-		return nil, nil
+		return nil
 	}
 	programs, err := s.Bed.realPrograms(s.ctx())
 	s.must("programs of real nodes", err)
-	return programs, func() { s.disks.cut(id) }
+	return programs
+}
+
+// cut ends what the drivers on a machine have mounted there, whose power fails in this
+// moment.
+func (h *hardware) cut() {
+	for _, n := range h.nodes() {
+		if n.stage.disks != nil {
+			n.stage.disks.cut(n.ID)
+		}
+	}
 }
 
 // realDisks are the disks behind the volumes of a stage of real nodes, and what is
 // mounted where: the array's Mounts.
 type realDisks struct {
 	folder string
+	busy   keyedLocks // of volumes, and of machines with one
 
 	mu     sync.Mutex
 	nodes  map[string]*controlplane.Node // by node ID
-	staged map[string]*staged            // by node ID and volume ID
+	staged map[onMachine]string          // where
 }
 
-// staged is a volume that a machine has mounted.
-type staged struct {
-	nodeID, path string
-}
+// onMachine is a volume on a machine.
+type onMachine struct{ nodeID, volumeID string }
 
 func newRealDisks(folder string) *realDisks {
-	return &realDisks{folder: folder, nodes: map[string]*controlplane.Node{}, staged: map[string]*staged{}}
+	return &realDisks{folder: folder, nodes: map[string]*controlplane.Node{}, staged: map[onMachine]string{}}
 }
 
 func (d *realDisks) add(n *Node) {
@@ -90,8 +101,31 @@ func (d *realDisks) add(n *Node) {
 	d.nodes[n.ID] = n.kube
 }
 
+func (d *realDisks) node(id string) *controlplane.Node {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.nodes[id]
+}
+
+// on is where the machine has it mounted; empty: it has not.
+func (d *realDisks) on(key onMachine) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.staged[key]
+}
+
+// note where the machine has it mounted; empty: no more.
+func (d *realDisks) note(key onMachine, path string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.staged[key] = path; path == "" {
+		delete(d.staged, key)
+	}
+}
+
 // file is the disk of a volume. A new one gets a file system.
 func (d *realDisks) file(ctx context.Context, volumeID string) (string, error) {
+	defer d.busy.lock(onMachine{volumeID: volumeID})()
 	path := filepath.Join(d.folder, volumeID+diskSuffix)
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
@@ -101,14 +135,14 @@ func (d *realDisks) file(ctx context.Context, volumeID string) (string, error) {
 
 // Stage gives the machine a block device for the disk, and mounts that.
 func (d *realDisks) Stage(ctx context.Context, nodeID, volumeID, path string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	key := nodeID + " " + volumeID
-	if s := d.staged[key]; s != nil {
-		if s.path == path {
-			return nil
-		}
-		return fmt.Errorf("volume %s is staged on %s at %s already", volumeID, nodeID, s.path)
+	key := onMachine{nodeID, volumeID}
+	defer d.busy.lock(key)()
+	switch at := d.on(key); at {
+	case "":
+	case path:
+		return nil
+	default:
+		return fmt.Errorf("volume %s is staged on %s at %s already", volumeID, nodeID, at)
 	}
 	file, err := d.file(ctx, volumeID)
 	if err != nil {
@@ -118,37 +152,34 @@ func (d *realDisks) Stage(ctx context.Context, nodeID, volumeID, path string) er
 	if err != nil {
 		return err
 	}
-	mounted := errors.Join(os.MkdirAll(path, 0o750), d.nodes[nodeID].Do(ctx, "mount", "-t", "ext4", device, path))
+	mounted := errors.Join(os.MkdirAll(path, 0o750), d.node(nodeID).Do(ctx, "mount", "-t", "ext4", device, path))
 	// From now on the kernel takes the device away when it is no longer mounted, in
 	// whatever way that ends.
 	if err := errors.Join(mounted, disk.Detach(ctx, device)); err != nil {
 		return err
 	}
-	d.staged[key] = &staged{nodeID: nodeID, path: path}
+	d.note(key, path)
 	return nil
 }
 
 // Unstage unmounts it, and with that the block device goes.
 func (d *realDisks) Unstage(ctx context.Context, nodeID, volumeID, path string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	key := nodeID + " " + volumeID
-	s := d.staged[key]
-	if s == nil || s.path != path {
+	key := onMachine{nodeID, volumeID}
+	defer d.busy.lock(key)()
+	if d.on(key) != path {
 		return nil
 	}
-	if err := d.nodes[nodeID].Do(ctx, "umount", path); err != nil {
+	if err := d.node(nodeID).Do(ctx, "umount", path); err != nil {
 		return err
 	}
-	delete(d.staged, key)
+	d.note(key, "")
 	return nil
 }
 
 // Publish binds it to a pod's folder.
-func (d *realDisks) Publish(ctx context.Context, nodeID, _, staging, target string, readonly bool) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n := d.nodes[nodeID]
+func (d *realDisks) Publish(ctx context.Context, nodeID, volumeID, staging, target string, readonly bool) error {
+	defer d.busy.lock(onMachine{nodeID, volumeID})()
+	n := d.node(nodeID)
 	if n.Do(ctx, "mountpoint", "-q", target) == nil {
 		return nil
 	}
@@ -160,42 +191,116 @@ func (d *realDisks) Publish(ctx context.Context, nodeID, _, staging, target stri
 }
 
 // Unpublish takes it out of the pod's folder.
-func (d *realDisks) Unpublish(ctx context.Context, nodeID, _, target string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n := d.nodes[nodeID]
+func (d *realDisks) Unpublish(ctx context.Context, nodeID, volumeID, target string) error {
+	defer d.busy.lock(onMachine{nodeID, volumeID})()
+	n := d.node(nodeID)
 	if n.Do(ctx, "mountpoint", "-q", target) != nil {
 		return nil
 	}
 	return n.Do(ctx, "umount", target)
 }
 
+// Written is how much the machine's containers have told their clients of.
+func (d *realDisks) Written(nodeID, volumeID string) (bytes int64) {
+	files, _ := filepath.Glob(filepath.Join(d.node(nodeID).KeptDir(), toldOf(volumeID)+"*"))
+	for _, file := range files {
+		if info, err := os.Stat(file); err == nil {
+			bytes += info.Size()
+		}
+	}
+	return bytes
+}
+
 // Revoke has the machine's writes fail from now on. It is done when Revoke returns: later,
 // something else may be mounted there.
-func (d *realDisks) Revoke(nodeID, volumeID string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if s := d.staged[nodeID+" "+volumeID]; s != nil {
-		_ = disk.PowerOff(d.nodes[nodeID].Path(s.path)) // a second time it is no use
+func (d *realDisks) Revoke(nodeID, volumeID string) { d.fail(onMachine{nodeID, volumeID}) }
+
+// fail ends what the machine has mounted, as if its power failed in this moment. Who
+// waits for a disk that hangs learns it.
+func (d *realDisks) fail(key onMachine) {
+	if at := d.on(key); at != "" {
+		folder := d.node(key.nodeID).Path(at)
+		_ = disk.PowerOff(folder) // a second time it is no use
+		_ = disk.GoOn(folder)     // most do not hang
 	}
 }
 
-// cut ends what a machine has mounted, whose power fails in this moment.
 func (d *realDisks) cut(nodeID string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, s := range d.staged {
-		if s.nodeID == nodeID {
-			_ = disk.PowerOff(d.nodes[nodeID].Path(s.path))
-		}
+	for _, key := range d.mountedOn(nodeID) {
+		d.fail(key)
 	}
 }
 
 // forget what a machine had mounted that is off.
 func (d *realDisks) forget(nodeID string) {
+	for _, key := range d.mountedOn(nodeID) {
+		d.note(key, "")
+	}
+}
+
+func (d *realDisks) mountedOn(nodeID string) (keys []onMachine) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	maps.DeleteFunc(d.staged, func(_ string, s *staged) bool { return s.nodeID == nodeID })
+	for key := range d.staged {
+		if key.nodeID == nodeID {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// keyedLocks are a lock for each key.
+type keyedLocks struct {
+	mu    sync.Mutex
+	locks map[onMachine]*sync.Mutex
+}
+
+// lock locks one and returns what unlocks it.
+func (k *keyedLocks) lock(key onMachine) (unlock func()) {
+	k.mu.Lock()
+	if k.locks == nil {
+		k.locks = map[onMachine]*sync.Mutex{}
+	}
+	l := k.locks[key]
+	if l == nil {
+		l = &sync.Mutex{}
+		k.locks[key] = l
+	}
+	k.mu.Unlock()
+	l.Lock()
+	return l.Unlock
+}
+
+// Hang has the volume's disk not answer the machine any more: neither can its container
+// be ended that writes, nor can the volume be unmounted. For stages with Real.
+func (v *Volume) Hang(on *Node) {
+	v.stage.T.Helper()
+	v.stage.must("hang of "+v.Name, disk.Hang(v.mountedAt(on)))
+}
+
+// GoOn ends what Hang began.
+func (v *Volume) GoOn(on *Node) {
+	v.stage.T.Helper()
+	v.stage.must("end of the hang of "+v.Name, disk.GoOn(v.mountedAt(on)))
+}
+
+func (v *Volume) mountedAt(on *Node) string {
+	v.stage.T.Helper()
+	at := v.stage.disks.on(onMachine{on.ID, v.Handle})
+	if at == "" {
+		v.stage.T.Fatalf("%s has not mounted %s", on.Name, v.Name)
+	}
+	return on.kube.Path(at)
+}
+
+// KillRuntime kills a real node's containerd; its containers run on. StartRuntime starts
+// it again.
+func (n *Node) KillRuntime() { n.kube.KillRuntime() }
+
+// StartRuntime returns when containerd serves.
+func (n *Node) StartRuntime() {
+	n.stage.T.Helper()
+	n.stage.must("containerd of "+n.Name, n.kube.StartRuntime(n.stage.ctx()))
 }
 
 // Judge switches all of the stage's machines off, and says what is left on each volume
@@ -212,10 +317,11 @@ func (s *Stage) Judge() map[string]disk.Verdict {
 	files, err := filepath.Glob(filepath.Join(s.folder, "*"+diskSuffix))
 	s.must("the disks", err)
 	for _, file := range files {
-		name := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(file), diskSuffix), "vol-")
+		volumeID := strings.TrimSuffix(filepath.Base(file), diskSuffix)
+		name := strings.TrimPrefix(volumeID, "vol-")
 		told := pages.Told{}
 		for _, n := range s.Nodes {
-			s.must("what clients were told", readTold(n.kube.KeptDir(), name+".", told))
+			s.must("what clients were told", readTold(n.kube.KeptDir(), toldOf(volumeID), told))
 		}
 		verdicts[name], err = disk.Judge(ctx, file, s.folder, told)
 		s.must("judging "+name, err)
@@ -225,8 +331,11 @@ func (s *Stage) Judge() map[string]disk.Verdict {
 
 const diskSuffix = ".disk"
 
-// readTold reads what pods with a volume noted in a node's folder: a file each, named
-// after the volume and the pod.
+// toldOf begins the name of the files in which pods with a volume note what their clients
+// were told; it ends with the pod.
+func toldOf(volumeID string) string { return volumeID + "." }
+
+// readTold reads what pods with a volume noted in a node's folder.
 func readTold(folder, volume string, told pages.Told) error {
 	files, err := filepath.Glob(filepath.Join(folder, volume+"*"))
 	if err != nil {

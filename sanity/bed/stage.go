@@ -116,7 +116,7 @@ func (b *Bed) Stage(t T, name string, o StageOptions) *Stage {
 	}
 	if o.Real {
 		s.disks = newRealDisks(s.folder)
-		arrayOptions.Mounts = s.disks
+		arrayOptions.Mounts, arrayOptions.WriteEvery = s.disks, realWritesEvery
 	}
 	s.Array = array.New(arrayOptions)
 	if o.Array != nil {

@@ -145,6 +145,9 @@ func (n *Node) signalKubelet(signal syscall.Signal) error {
 	if kubelet == nil {
 		return fmt.Errorf("node %s has no kubelet", n.name)
 	}
+	if n.real != nil {
+		return n.real.signal(kubelet, signal)
+	}
 	return kubelet.Signal(signal)
 }
 

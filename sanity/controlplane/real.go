@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/realnode"
@@ -139,10 +140,22 @@ func (m *realMachine) kill(p *Process) {
 	}
 }
 
-// living tells whether there is such a process that is not yet buried.
+// signal sends a signal to a process on the machine. nsenter stops when that does, and
+// lets it go on when it goes on itself.
+func (m *realMachine) signal(p *Process, signal syscall.Signal) error {
+	child, err := childOf(p.Pid())
+	if err != nil {
+		return err
+	}
+	return errors.Join(syscall.Kill(child, signal), p.Signal(signal))
+}
+
+// living tells whether a thread of such a process is left that is more than dead and not
+// yet buried: the first one may be that while others still hold its ports.
 func living(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && !strings.Contains(string(status), ") Z ")
+	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	return err == nil && (len(threads) > 1 || !strings.Contains(string(status), ") Z "))
 }
 
 // do runs a program on the machine, and waits for its end.

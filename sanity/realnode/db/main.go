@@ -4,6 +4,7 @@
 //	db pause                         until SIGTERM
 //	db write FOLDER WRITER TOLD      commits until SIGTERM, and adds a line for each to
 //	                                 the file TOLD: clients were told of it
+//	db deaf FOLDER WRITER TOLD       the same, and only SIGKILL ends it
 package main
 
 import (
@@ -29,6 +30,10 @@ func main() {
 func run(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	if len(args) > 0 && args[0] == "deaf" {
+		ctx = context.WithoutCancel(ctx)
+		args[0] = "write"
+	}
 	switch {
 	case len(args) == 1 && args[0] == "pause":
 		<-ctx.Done()
@@ -41,5 +46,5 @@ func run(args []string) error {
 		defer told.Close()
 		return pages.Write(ctx, args[1], args[2], every, func(c pages.Commit) { fmt.Fprintln(told, c) })
 	}
-	return fmt.Errorf("usage: db pause | write FOLDER WRITER TOLD; got %q", args)
+	return fmt.Errorf("usage: db pause | write|deaf FOLDER WRITER TOLD; got %q", args)
 }

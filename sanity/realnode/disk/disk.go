@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -54,7 +55,7 @@ const (
 )
 
 // PowerOff ends a mounted file system as a loss of power does: what is not on the disk
-// by now never comes there, and who writes gets an error.
+// when it returns never comes there, and who writes gets an error.
 func PowerOff(folder string) error {
 	f, err := os.Open(folder)
 	if err != nil {
@@ -63,6 +64,62 @@ func PowerOff(folder string) error {
 	defer f.Close()
 	if err := unix.IoctlSetPointerInt(int(f.Fd()), shutdown, noLogFlush); err != nil {
 		return fmt.Errorf("shutdown of the file system at %s: %w", folder, err)
+	}
+	if err := cutDevice(int(f.Fd())); err != nil {
+		return fmt.Errorf("device of the file system at %s: %w", folder, err)
+	}
+	return nil
+}
+
+// cutDevice takes its size from the loop device under a file system. Else the kernel would
+// still write what it has of it in its buffers, some time later or at the unmount: when
+// another machine may have the disk.
+func cutDevice(fd int) error {
+	var s unix.Stat_t
+	if err := unix.Fstat(fd, &s); err != nil {
+		return err
+	}
+	device, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", unix.Minor(s.Dev)), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	info, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
+	if err != nil {
+		return err
+	}
+	info.Sizelimit = 4096
+	for range 50 {
+		// EAGAIN: something was dirtied while it emptied the buffers.
+		if err = unix.IoctlLoopSetStatus64(int(device.Fd()), info); !errors.Is(err, unix.EAGAIN) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
+}
+
+// freeze and thaw are FIFREEZE and FITHAW of the kernel (include/uapi/linux/fs.h).
+const (
+	freeze = 0xc0045877
+	thaw   = 0xc0045878
+)
+
+// Hang has whoever writes to a mounted file system wait, until GoOn, in the kernel, where
+// no signal reaches it, as for a disk that does not answer. So does who unmounts it.
+func Hang(folder string) error { return control(folder, "freeze", freeze) }
+
+// GoOn ends what Hang began: what was to be written meanwhile is written now.
+func GoOn(folder string) error { return control(folder, "thaw", thaw) }
+
+func control(folder, what string, request uint) error {
+	f, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.IoctlSetInt(int(f.Fd()), request, 0); err != nil {
+		return fmt.Errorf("%s of the file system at %s: %w", what, folder, err)
 	}
 	return nil
 }
@@ -78,11 +135,14 @@ type Verdict struct {
 // Sound tells whether nothing is wrong.
 func (v Verdict) Sound() bool { return v.Damage == "" && v.Database.Sound() }
 
+// Faults is how many e2fsck has named.
+func (v Verdict) Faults() int { return strings.Count(v.Damage, "\n") }
+
 // String is the verdict in a sentence.
 func (v Verdict) String() string {
 	fs := "e2fsck finds the file system sound"
 	if v.Damage != "" {
-		fs = fmt.Sprintf("e2fsck finds %d faults of the file system", strings.Count(v.Damage, "\n"))
+		fs = fmt.Sprintf("e2fsck finds %d faults of the file system", v.Faults())
 	}
 	return fs + "; " + v.Database.String()
 }

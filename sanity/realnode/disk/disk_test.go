@@ -5,6 +5,7 @@ package disk
 import (
 	"context"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,4 +111,62 @@ func destroyed(t *testing.T) Verdict {
 		t.Errorf("its own check finds nothing wrong with the database: %s", v)
 	}
 	return v
+}
+
+// TestADiskThatHangsHoldsItsWriter: it writes nothing meanwhile, writes on when the disk
+// answers again, and fails, in the end, when the power is cut while it hangs.
+func TestADiskThatHangsHoldsItsWriter(t *testing.T) {
+	folder, off := mounted(t, made(t))
+	var commits atomic.Int64
+	ended := make(chan error)
+	go func() {
+		ended <- pages.Write(t.Context(), folder, "one", 2*time.Millisecond, func(pages.Commit) { commits.Add(1) })
+	}()
+	goesOn := func() {
+		t.Helper()
+		before := commits.Load()
+		for began := time.Now(); commits.Load() < before+3; time.Sleep(time.Millisecond) {
+			if time.Since(began) > 10*time.Second {
+				t.Fatal("it writes no more")
+			}
+		}
+	}
+	goesOn()
+	must(t, Hang(folder))
+	before := commits.Load()
+	time.Sleep(300 * time.Millisecond)
+	if after := commits.Load(); after > before+1 {
+		t.Errorf("%d commits while the disk hung", after-before)
+	}
+	must(t, GoOn(folder))
+	goesOn()
+	must(t, Hang(folder))
+	must(t, PowerOff(folder))
+	must(t, GoOn(folder))
+	if err := <-ended; err == nil {
+		t.Error("the power was cut, and the writer noticed nothing")
+	}
+	off()
+}
+
+// TestWhatIsCutOffWritesNothingLater: what the kernel had still to write of a file system
+// whose power is off does not come to the disk when it is unmounted, long after another
+// machine has mounted it.
+func TestWhatIsCutOffWritesNothingLater(t *testing.T) {
+	disk, told := made(t), pages.Told{}
+	for _, writer := range []string{"one", "two"} {
+		old, unmount := mounted(t, disk)
+		told[writer] = writing(t, old, writer, time.Second)
+		must(t, PowerOff(old))
+		next, off := mounted(t, disk)
+		told[writer+", next"] = writing(t, next, writer+", next", 2*time.Second)
+		unmount()
+		told[writer+", later"] = writing(t, next, writer+", later", time.Second)
+		off()
+	}
+	v, err := Judge(t.Context(), disk, t.TempDir(), told)
+	must(t, err)
+	if t.Log(v); !v.Sound() {
+		t.Errorf("%s\n%s", v, v.Damage)
+	}
 }

@@ -116,7 +116,6 @@ func (b *Book) Put(o Outcome) error {
 		return err
 	}
 	// Whole or not at all: a run of hours may be broken off at any moment.
-	// Whole or not at all: a run of hours may be broken off at any moment.
 	return tool.WriteWhole(b.path, append(text, '\n'), 0o644)
 }
 
