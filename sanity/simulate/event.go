@@ -126,6 +126,7 @@ const (
 	Renew, Sync, Status   = "renew", "sync", "status"      // n
 	Verify, Mount, Unmnt  = "verify", "mount", "unmount"   // v n
 	RestartKubelet        = "restart-kubelet"              // n quick|slow
+	Rebuild               = "rebuild"                      // n: a Sync after a restart that comes before its pods do
 	Register              = "register"                     // n
 	NotReady              = "not-ready"                    // n: the node controller
 	PowerOff, PowerOn     = "power-off", "power-on"        // n

@@ -26,8 +26,8 @@ type kubelet struct {
 	verified map[*volume]bool
 	// failed is when a mount last found no disk.
 	failed map[*volume]time.Time
-	// rebuild: it has restarted and not read its Node since.
-	rebuild bool
+	// rebuild: it has restarted and not read its Node since. podless: nor its pods.
+	rebuild, podless bool
 	// fresh: it has started and not registered its Node since.
 	fresh bool
 	// unready: its first status says NotReady.
@@ -35,7 +35,7 @@ type kubelet struct {
 }
 
 func newKubelet() kubelet {
-	return kubelet{desired: map[*volume]bool{}, remembered: map[*volume]bool{}, reported: map[*volume]bool{}, verified: map[*volume]bool{}, failed: map[*volume]time.Time{}, rebuild: true, fresh: true}
+	return kubelet{desired: map[*volume]bool{}, remembered: map[*volume]bool{}, reported: map[*volume]bool{}, verified: map[*volume]bool{}, failed: map[*volume]time.Time{}, rebuild: true, podless: true, fresh: true}
 }
 
 // connected: the kubelet of the node runs and reaches the API server.
@@ -69,10 +69,13 @@ func (w *World) kubeletEvents(s *slot, emit func(Event)) {
 	if k.rebuild || w.syncNeeded(s) {
 		emit(Event{Verb: Sync, A: s.name})
 	}
+	if k.rebuild && w.leavesOut(s, n) {
+		emit(Event{Verb: Rebuild, A: s.name})
+	}
 	if m.jumped || w.statusNeeded(s, n) {
 		emit(Event{Verb: Status, A: s.name})
 	}
-	if k.rebuild {
+	if k.podless {
 		return
 	}
 	for _, v := range w.volumes {
@@ -87,7 +90,23 @@ func (w *World) kubeletEvents(s *slot, emit func(Event)) {
 	}
 }
 
+// leavesOut: a kubelet that restarts now lists no volume that its pods have mounted and
+// that is not in volumesAttached, until it has seen those pods (K8s
+// pkg/kubelet/volumemanager/reconciler, updateReconstructedFromNodeStatus; package
+// realnode/facts, back-unlisted).
+func (w *World) leavesOut(s *slot, n *corev1.Node) bool {
+	for v := range s.machine.mounts {
+		if v.wants(s) && !volumesAttachedHas(n, v) {
+			return true
+		}
+	}
+	return false
+}
+
 func (w *World) syncNeeded(s *slot) bool {
+	if s.machine.kubelet.podless {
+		return true
+	}
 	for _, v := range w.volumes {
 		want := v.wants(s)
 		if s.machine.kubelet.desired[v] != want {
@@ -100,6 +119,24 @@ func (w *World) syncNeeded(s *slot) bool {
 // sync has the kubelet see its pods, and, after a restart, what it has mounted.
 func (w *World) sync(s *slot) {
 	k := &s.machine.kubelet
+	w.rebuild(s)
+	k.podless = false
+	for _, v := range w.volumes {
+		want := v.wants(s)
+		if want {
+			if mount := s.machine.mounts[v]; mount != nil && mount.forgotten && !k.desired[v] {
+				mount.relisted = true
+			}
+			k.desired[v] = true
+		} else {
+			delete(k.desired, v)
+		}
+	}
+}
+
+// rebuild has it see what it has mounted, after a restart.
+func (w *World) rebuild(s *slot) {
+	k := &s.machine.kubelet
 	n := w.peekNode(s.name)
 	if k.rebuild {
 		k.rebuild = false
@@ -111,17 +148,6 @@ func (w *World) sync(s *slot) {
 				mount.forgotten, mount.misled = true, v.misled[s]
 				mount.stripped = mount.stripped || v.stripped[s]
 			}
-		}
-	}
-	for _, v := range w.volumes {
-		want := v.wants(s)
-		if want {
-			if mount := s.machine.mounts[v]; mount != nil && mount.forgotten && !k.desired[v] {
-				mount.relisted = true
-			}
-			k.desired[v] = true
-		} else {
-			delete(k.desired, v)
 		}
 	}
 }
@@ -377,7 +403,7 @@ func (w *World) renew(s *slot) {
 // doKubelet does what a kubelet does.
 func (w *World) doKubelet(e Event) bool {
 	switch e.Verb {
-	case Register, Renew, Sync, Status, RestartKubelet:
+	case Register, Renew, Sync, Rebuild, Status, RestartKubelet:
 		s := w.slot(e.A)
 		if s == nil {
 			return false
@@ -389,6 +415,8 @@ func (w *World) doKubelet(e Event) bool {
 			w.renew(s)
 		case Sync:
 			w.sync(s)
+		case Rebuild:
+			w.rebuild(s)
 		case Status:
 			w.status(s)
 		case RestartKubelet:

@@ -183,7 +183,7 @@ func (w *World) isEnabled(want Event) (found bool) {
 		if s := w.slot(want.B); s != nil {
 			w.kubeletEvents(s, see)
 		}
-	case Register, Renew, Sync, Status:
+	case Register, Renew, Sync, Rebuild, Status:
 		if s := w.slot(want.A); s != nil {
 			w.kubeletEvents(s, see)
 		}
