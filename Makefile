@@ -60,13 +60,13 @@ check: $(STATICCHECK) ## within two minutes: lint and the tests of what changed 
 	@$(GOTEST) -check
 
 real: ## every story on real nodes: Kubernetes' own kubelet, containerd, ext4 (as root; needs make deps)
-	@$(SKIP) && $(GOTEST) -- -count=1 -timeout 60m -parallel 4 $${skip:+-skip="$$skip"} -run '^TestReal' ./sanity/scenarios -beyond
+	@$(SKIP) && $(GOTEST) -- -count=1 -timeout 60m -parallel 4 $${skip:+-skip="$$skip"} -run '^Test(Real|Kubelets)' ./sanity/scenarios -beyond
 
 known-to-fail: ## the stories that are known to fail with csi-fencepost: does each still fail as its mark says
 	$(GO) test -count=1 -v -timeout 60m -parallel $(PARALLEL) ./sanity/scenarios -run '^TestKnownToFail$$' -known-to-fail
 
-demo: ## Kubernetes alone and csi-fencepost side by side: the double publish; STORY=power-off: 20 databases lose their node
-	@$(GO) run ./sanity/demo $(if $(STORY),-story=$(STORY))
+demo: ## Kubernetes alone and csi-fencepost side by side: the double publish; STORY=power-off: 20 databases lose their node; REAL=1, as root: on real nodes, judged by e2fsck
+	@$(GO) run ./sanity/demo $(if $(STORY),-story=$(STORY)) $(if $(REAL),-real)
 
 catalogue: ## every story that has no outcome yet, alone and guarded, on real clocks; the page of all. STORIES=known-to-fail, all, none or a,b; KUBERNETES=previous or oldest
 	SANITY_KUBERNETES=$(or $(KUBERNETES),newest) $(GO) test -count=1 -timeout 24h -tags catalogue -run '^TestCatalogue$$' -parallel $(PARALLEL) \

@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
 	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
+	"github.com/csi-fencepost/csi-fencepost/sanity/realnode/facts"
 	"github.com/csi-fencepost/csi-fencepost/sanity/scenarios/outcome"
 )
 
@@ -34,7 +35,9 @@ var chapters = []struct {
 		"late-off", "fencer-dies", "readmitted", "power-on", "driver-fails", "rack", "all-silent", "outage-trickle", "storage-fence", "storage-boot", "storage-on",
 		"storage-other", "two-drivers", "sts-is-back", "by-hand", "opt-out-pod", "opt-out-node", "array-outage", "wrong-client"}},
 	{"Virtual machines with a real lock on their disk", []string{"vm-cut-off", "vm-power-off", "vm-hang", "vm-fo-off", "vm-fo-cut", "vm-fo-hang"}},
-	{"Real kubelets, containers and file systems", []string{"real-part", "real-move", "real-forget", "real-quick", "real-again", "real-drain", "real-heals", "real-returns"}},
+	{"Real kubelets, containers and file systems", []string{"real-part", "real-move", "real-forget", "real-quick", "real-again", "real-drain", "real-heals", "real-returns",
+		"real-rollout", "real-fenced", "real-fenced-b", "real-deaf", "real-hung", "real-hung-lost", "real-hung-ready", "real-runtime", "real-runtime-f", "real-reboot",
+		"real-slow", "real-gone", "real-gone-slow"}},
 	{"Kubelets that forget, and clocks that are wrong", []string{"kubelet-forget", "kubelet-refuse", "kubelet-quick", "kubelet-quick2", "clock-ahead", "clock-behind"}},
 	{"Ledger, PersistentVolume and VolumeAttachment", []string{"stripped-va", "two-pvs", "two-pvs-rwx", "pv-again", "restored-pv", "ledger-wiped", "garbled", "other-cluster", "no-pv",
 		"unseen-detach", "reconcile", "late-unpublish", "orphan", "orphan-refused", "orphan-late", "secrets"}},
@@ -86,7 +89,11 @@ func catalogue(t *testing.T, book *outcome.Book) outcome.Page {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := outcome.Page{Measured: book.Measured(v.Newest, v.Previous, v.Oldest), Between: between, Address: Address}
+	kubelets, err := facts.Recorded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := outcome.Page{Measured: book.Measured(v.Newest, v.Previous, v.Oldest), Between: between, Address: Address, Kubelets: kubelets.Table()}
 	for _, other := range []outcome.Version{
 		{Kubernetes: v.Newest, What: "The newest, which everything here runs on where nothing else is said: `make catalogue`."},
 		{Kubernetes: v.Previous, What: "The one before the newest: `make catalogue KUBERNETES=previous`."},

@@ -162,10 +162,31 @@ var kubelets = []scenario{
 // writes to it.
 func (p *play) mustKeepWriting(v *bed.Volume, n *bed.Node, d time.Duration) {
 	p.t.Helper()
-	p.Never(d, "the volume was taken from the node that writes to it", func() bool { return !v.AttachedTo(n) })
+	p.mustKeep(v, n, d)
 	if !v.Writing(n) {
 		p.t.Errorf("%s does not write any more: the dangerous moment was not reached", n.Name)
 	}
+}
+
+// mustKeep fails unless the volume stays attached to the node that has it mounted.
+func (p *play) mustKeep(v *bed.Volume, n *bed.Node, d time.Duration) {
+	p.t.Helper()
+	p.Never(d, "the volume was taken from the node that has it mounted", func() bool { return !v.AttachedTo(n) })
+	if !v.MountedOn(n) {
+		p.t.Errorf("%s has it mounted no more: the dangerous moment was not reached", n.Name)
+	}
+}
+
+// mustKeepForgotten is mustKeepWriting of a kubelet that has restarted. A real one ends the
+// containers of pods that are gone, with a second's grace (K8s pkg/kubelet/
+// kubelet_pods.go, HandlePodCleanups); what is mounted stays so.
+func (p *play) mustKeepForgotten(v *bed.Volume, n *bed.Node, d time.Duration) {
+	p.t.Helper()
+	if p.Options.Real {
+		p.mustKeep(v, n, d)
+		return
+	}
+	p.mustKeepWriting(v, n, d)
 }
 
 // forgottenMount: the kubelet is down, Kubernetes takes the volume off
@@ -173,7 +194,12 @@ func (p *play) mustKeepWriting(v *bed.Volume, n *bed.Node, d time.Duration) {
 // external-attacher is away meanwhile (an upgrade), so nothing was refused yet.
 func forgottenMount(p *play, old, next *bed.Node) {
 	v := p.Volume("forgotten", bed.VolumeOptions{})
-	db := p.Pod("forgotten", old, v)
+	p.forgotten(v, p.Pod("forgotten", old, v), old, next)
+}
+
+// forgotten is forgottenMount of that pod.
+func (p *play) forgotten(v *bed.Volume, db *bed.Pod, old, next *bed.Node) {
+	p.t.Helper()
 	db.WaitRunning(60 * time.Second)
 	v.Busy(old)
 	old.KillKubelet()
@@ -192,12 +218,12 @@ func forgottenMount(p *play, old, next *bed.Node) {
 		return
 	}
 	p.Log("refused: %s", v.WaitRefused(old, "HolderContested", 60*time.Second))
-	p.mustKeepWriting(v, old, 10*time.Second)
+	p.mustKeepForgotten(v, old, 10*time.Second)
 	booted := time.Now()
 	old.PowerOff()
 	old.Boot()
 	db2.WaitRunning(120 * time.Second)
-	p.outcome("refused while the container wrote; moved %.1f s after the reboot began", time.Since(booted).Seconds())
+	p.outcome("refused while the node had it mounted; moved %.1f s after the reboot began", time.Since(booted).Seconds())
 }
 
 // quickRestart: somebody taints a node that lives, and its kubelet restarts
@@ -235,7 +261,7 @@ func quickRestart(p *play, seen bool) {
 	}
 	p.Log("the kubelet has forgotten the volume; Ready since %s, before its restart since %s", old.ReadySince(), since)
 	v.WaitRefused(old, "HolderContested", 60*time.Second)
-	p.mustKeepWriting(v, old, 10*time.Second)
+	p.mustKeepForgotten(v, old, 10*time.Second)
 	booted := time.Now()
 	old.PowerOff()
 	old.Boot()

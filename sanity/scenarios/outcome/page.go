@@ -20,6 +20,8 @@ type Page struct {
 	// Kinds are the rows of the table of workloads and access modes; the first one
 	// is its head.
 	Kinds [][]string
+	// Kubelets is the table of what kubelets do.
+	Kubelets string
 	// Address of a reference of a story's From.
 	Address func(ref string) (string, error)
 }
@@ -66,11 +68,24 @@ func (p Page) Write(b *Book) (string, error) {
 		}
 	}
 	out.WriteString(p.kinds())
+	out.WriteString(p.kubelets())
 	out.WriteString(p.between())
 	for _, v := range p.Others {
 		out.WriteString(p.other(b, v))
 	}
 	return out.String(), nil
+}
+
+// kubelets is the part that says how far a hollow node is from a real one.
+func (p Page) kubelets() string {
+	return `
+## What a kubelet does, and what stands for it here
+
+Most stories have hollow nodes: kubemark's kubelet, which is Kubernetes' own code with a container runtime and mounts that only pretend. Those whose names begin with ` + "`real-`" + ` have Kubernetes' kubelet, containerd, containers that write a database, and ext4. The simulation has a kubelet in the model's words. This is what the three were seen to do, half a minute later, of a volume whose container writes: whether the Node lists it in volumesInUse, and what is so on the machine. ` + "`make real`" + ` asks the first two again, ` + "`sanity/simulate`" + ` the third.
+
+` + p.Kubelets + `
+Where the simulation differs it is on the side of danger: to it, whoever has a volume mounted writes. A real kubelet that restarts ends the containers of pods that are gone, with one second of grace whatever the pod asked for; that a disk which does not answer keeps it from that is what ` + "`real-hung-lost`" + ` is about.
+`
 }
 
 // holds is what the story holds up, or will.
