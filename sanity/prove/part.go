@@ -75,6 +75,15 @@ var parts = []part{
 		command: func(_ options, file string) []string {
 			return []string{"go", "test", "./fence/failover", "-count=1", "-timeout=30m", "-real", "-result=" + file}
 		}},
+	{name: "real nodes", needs: "sanity/scenarios/real_test.go",
+		about: "Stories on nodes with Kubernetes' own kubelet, containerd, containers that write a database, and ext4, with csi-fencepost, again and again. As root.",
+		command: func(o options, file string) []string {
+			n := "5"
+			if o.quick {
+				n = "1"
+			}
+			return []string{"go", "test", "./sanity/scenarios", "-run", "^TestRealAgain$", "-count=1", "-timeout=0", "-parallel=4", "-v", "-times=" + n, "-result=" + file}
+		}},
 	{name: "catalogue", needs: "sanity/scenarios/CATALOGUE.md", from: "from the outcomes that make catalogue kept, each of its own commit",
 		about: "Named scenarios from public reports, on the real control plane, with Kubernetes alone and with csi-fencepost.",
 		command: func(_ options, file string) []string {

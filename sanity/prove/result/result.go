@@ -1,6 +1,6 @@
 // Package result is what one part of the case for safety says when it has run:
-// the simulation, the model, the mutants, the fuzzing, the failover, the
-// catalogue. Each part writes one file; the command sanity/prove reads them all
+// the simulation, the model, the mutants, the fuzzing, the failover, the real
+// nodes, the catalogue. Each part writes one file; the command sanity/prove reads them all
 // and prints the case. No figure of the documentation comes from anywhere else.
 package result
 
@@ -14,7 +14,7 @@ import (
 
 // Result is what one part found.
 type Result struct {
-	// Part names it: simulation, model, mutants, fuzzing, failover, catalogue.
+	// Part names it: simulation, model, mutants, fuzzing, failover, real nodes, catalogue.
 	Part string `json:"part"`
 	// Command repeats it, from the top of the repository.
 	Command string `json:"command"`
