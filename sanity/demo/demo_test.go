@@ -22,28 +22,28 @@ func TestAStoryThatIsNotThereIsAnErrorThatListsThem(t *testing.T) {
 		{"nonsense", nil, []string{`no story "nonsense"`, "double-publish", "power-off"}},
 		{"double-publish", []string{"power-off"}, []string{`"power-off" is not a flag`}},
 	} {
-		_, err := choose(c.name, c.rest)
+		_, err := choose(c.name, false, c.rest)
 		for _, want := range c.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s %v: error %v, want %q", c.name, c.rest, err, want)
 			}
 		}
 	}
-	if s, err := choose("double-publish", nil); err != nil || s.play == nil {
+	if s, err := choose("double-publish", false, nil); err != nil || s.play == nil {
 		t.Errorf("double-publish: %v", err)
 	}
 }
 
 func TestAStoryNamesTheProgramThatIsMissingAndHowToGetIt(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if _, err := choose("power-off", nil); err == nil || !strings.Contains(err.Error(), "ipmi_sim") || !strings.Contains(err.Error(), "make deps") {
+	if _, err := choose("power-off", false, nil); err == nil || !strings.Contains(err.Error(), "ipmi_sim") || !strings.Contains(err.Error(), "make deps") {
 		t.Errorf("without ipmi_sim: error %v", err)
 	}
 	program := filepath.Join(os.Getenv("PATH"), "ipmi_sim")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := choose("power-off", nil); err != nil {
+	if _, err := choose("power-off", false, nil); err != nil {
 		t.Errorf("with ipmi_sim: %v", err)
 	}
 }

@@ -4,6 +4,8 @@
 //	double-publish   an operator is wrong about a node, and the driver's detach fails
 //	power-off        the node of 20 databases loses power (needs ipmi_sim: make deps)
 //
+// With -real, as root, the first one is told on real nodes.
+//
 // It exits with 1 if a verdict is not as promised. Ctrl-C leaves no process and
 // no file behind.
 package main
@@ -41,8 +43,9 @@ func main() {
 func run(ctx context.Context) error {
 	quick := flag.Bool("quick", false, "notice the silent node after 21 s instead of Kubernetes' own 50 s")
 	name := flag.String("story", stories[0].name, "which `story` to tell:\n"+listStories())
+	onRealNodes := flag.Bool("real", false, "as root: Kubernetes' own kubelet, containerd, a database in a container and ext4; the verdict is that of e2fsck and of the database")
 	flag.Parse()
-	chosen, err := choose(*name, flag.Args())
+	chosen, err := choose(*name, *onRealNodes, flag.Args())
 	if err != nil {
 		return err
 	}

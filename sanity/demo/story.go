@@ -11,6 +11,8 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+	"github.com/csi-fencepost/csi-fencepost/sanity/realnode/disk"
+	"github.com/csi-fencepost/csi-fencepost/sanity/realnode/pages"
 )
 
 // column is one telling of the story: a driver with a disk and the database
@@ -28,6 +30,7 @@ type column struct {
 	refusal      string
 	told         string
 	writersAtEnd []string
+	judged       disk.Verdict // on real nodes
 }
 
 const (
@@ -39,7 +42,35 @@ const (
 // declared dead, and the driver cannot detach its disk at the first try.
 func doublePublish(n *bed.Run, b *bed.Bed) error {
 	t := newTimeline(os.Stdout)
-	columns := setUp(n, b)
+	columns := setUp(n, b, false)
+	tellDoublePublish(n, t, columns, columns[0].old.CutOff)
+	if err := verdict(t, columns[0], columns[1], false); err != nil {
+		return err
+	}
+	fmt.Fprintf(t.out, "\n %s\n", t.paint(dim, "With real kubelets, containers and file systems, judged by e2fsck: make demo REAL=1, as root."))
+	return nil
+}
+
+// reallyDoublePublish is the same on real nodes: the database is one, in a container, on
+// ext4, and its judges are e2fsck and its own check.
+func reallyDoublePublish(n *bed.Run, b *bed.Bed) error {
+	t := newTimeline(os.Stdout)
+	columns := setUp(n, b, true)
+	tellDoublePublish(n, t, columns, columns[0].old.Partition)
+	t.step("All machines are switched off, and the disks are looked at: e2fsck, and the database's own check.")
+	for _, c := range columns {
+		c.judged = c.stage.Judge()[c.disk.Name]
+		s := green
+		if !c.judged.Sound() {
+			s = red
+		}
+		t.say(c.lane, s, "%s", c.judged)
+	}
+	return verdict(t, columns[0], columns[1], true)
+}
+
+// tellDoublePublish tells it until the disk is on node-2 alone.
+func tellDoublePublish(n *bed.Run, t *timeline, columns []*column, cutOff func()) {
 	fmt.Fprintf(os.Stderr, "Three kubelets are Ready.\n")
 
 	t.head()
@@ -53,7 +84,7 @@ func doublePublish(n *bed.Run, b *bed.Bed) error {
 
 	time.Sleep(12 * time.Second) // a lease or two, so that the node is known to live
 	t.step("node-1 loses its network. It still has power, and db still writes.")
-	columns[0].old.CutOff()
+	cutOff()
 	cut := time.Now()
 	waitNotReady(t, columns, cut)
 
@@ -84,14 +115,13 @@ func doublePublish(n *bed.Run, b *bed.Bed) error {
 		c.look(t, tainted)
 		c.writersAtEnd = c.disk.Writers(300 * time.Millisecond)
 	}
-	return verdict(t, columns[0], columns[1])
 }
 
 // setUp puts two drivers on the same three machines.
-func setUp(n *bed.Run, b *bed.Bed) []*column {
+func setUp(n *bed.Run, b *bed.Bed, onRealNodes bool) []*column {
 	careless := func(s *array.Switches) { s.EnforceSingleAttach = false }
-	left := b.Stage(n, "alone", bed.StageOptions{Alone: true, PlainNames: true, Nodes: -1, Array: careless, Manual: true})
-	right := b.Stage(n, "guarded", bed.StageOptions{Nodes: -1, Array: careless, Manual: true, Config: "fencing: {maxUnhealthy: 50%}"})
+	left := b.Stage(n, "alone", bed.StageOptions{Alone: true, PlainNames: true, Nodes: -1, Array: careless, Manual: true, Real: onRealNodes})
+	right := b.Stage(n, "guarded", bed.StageOptions{Nodes: -1, Array: careless, Manual: true, Real: onRealNodes, Config: "fencing: {maxUnhealthy: 50%}"})
 	for i := range 3 {
 		node := left.AddNode(fmt.Sprintf("node-%d", i+1), fmt.Sprintf("id-%d", i+1), 0)
 		right.Adopt(node, fmt.Sprintf("id-%d", i+1))
@@ -170,8 +200,9 @@ func (c *column) tell(t *timeline, key string, now bool, text string) {
 	t.say(c.lane, s, "%s", text)
 }
 
-// verdict prints what came of it, and fails if it is not as promised.
-func verdict(t *timeline, left, right *column) error {
+// verdict prints what came of it, and fails if it is not as promised. On real
+// nodes what was found on the disks counts, too.
+func verdict(t *timeline, left, right *column, onRealNodes bool) error {
 	rows := [][3]string{
 		{"", "Kubernetes alone", "with csi-fencepost"},
 		{"writes of two nodes mixed up", left.mixed(), right.mixed()},
@@ -179,8 +210,17 @@ func verdict(t *timeline, left, right *column) error {
 		{"when it moved, node-1 ...", left.state(), right.state()},
 		{"writers at the end", strings.Join(left.writersAtEnd, ", "), strings.Join(right.writersAtEnd, ", ")},
 	}
+	if onRealNodes {
+		rows = append(rows, [3]string{"file system, by e2fsck", left.fileSystem(), right.fileSystem()}, [3]string{"database, by its own check", left.database(), right.database()})
+	}
 	t.verdict(rows)
 	var wrong []error
+	if onRealNodes && left.judged.Sound() {
+		wrong = append(wrong, errors.New("alone, Kubernetes left disk and database sound, so this run proves nothing"))
+	}
+	if onRealNodes && !right.judged.Sound() {
+		wrong = append(wrong, fmt.Errorf("with csi-fencepost: %s", right.judged))
+	}
 	if left.doubleWrites() == 0 {
 		wrong = append(wrong, errors.New("alone, Kubernetes did not show the double publish, so this run proves nothing"))
 	}
@@ -209,6 +249,27 @@ func (c *column) doubleWrites() int {
 		}
 	}
 	return n
+}
+
+// fileSystem and database are what was found on the disk, in a word or two.
+func (c *column) fileSystem() string {
+	if c.judged.Damage == "" {
+		return "sound"
+	}
+	return fmt.Sprintf("%d faults", c.judged.Faults())
+}
+
+func (c *column) database() string {
+	switch d := c.judged.Database; {
+	case d.Sound():
+		return fmt.Sprintf("sound, %d commits read", d.Commits)
+	case d.Missing != "":
+		return "cannot be read"
+	case d.Corrupt() > 0:
+		return fmt.Sprintf("CORRUPT: %d of %d pages", d.Corrupt(), pages.Count)
+	default:
+		return fmt.Sprintf("CORRUPT: %d commits given twice", d.Twice)
+	}
 }
 
 func (c *column) mixed() string {
