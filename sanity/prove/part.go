@@ -82,7 +82,7 @@ var parts = []part{
 			if o.quick {
 				n = "1"
 			}
-			return []string{"go", "test", "./sanity/scenarios", "-run", "^TestRealAgain$", "-count=1", "-timeout=0", "-parallel=4", "-v", "-times=" + n, "-result=" + file}
+			return []string{"go", "test", "./sanity/scenarios", "-run", "^TestRealAgain$", "-count=1", "-timeout=0", "-parallel=6", "-v", "-times=" + n, "-result=" + file}
 		}},
 	{name: "catalogue", needs: "sanity/scenarios/CATALOGUE.md", from: "from the outcomes that make catalogue kept, each of its own commit",
 		about: "Named scenarios from public reports, on the real control plane, with Kubernetes alone and with csi-fencepost.",

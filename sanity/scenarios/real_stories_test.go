@@ -35,10 +35,7 @@ var realStories = []scenario{
 		from:    "k/61832, ceph/ceph-csi#5409",
 		options: bed.StageOptions{Real: true, Array: holding},
 		story: func(p *play) {
-			v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
-			db := p.Pod("db", old, v)
-			db.WaitRunning(60 * time.Second)
-			p.mustWriteOn(v, old)
+			v, db, old, next := p.written()
 			v.Hang(old)
 			cut := p.partition(old)
 			db.ForceDelete()
@@ -63,10 +60,7 @@ var realStories = []scenario{
 		from:    "k/120328, piraeusdatastore/linstor-csi#89",
 		options: bed.StageOptions{Real: true, Array: holding},
 		story: func(p *play) {
-			v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
-			db := p.Pod("db", old, v)
-			db.WaitRunning(60 * time.Second)
-			p.mustWriteOn(v, old)
+			v, db, old, next := p.written()
 			v.Hang(old)
 			p.forgotten(v, db, old, next)
 			if !p.guarded() {
@@ -81,9 +75,7 @@ var realStories = []scenario{
 		from:    "k/61832",
 		options: bed.StageOptions{Real: true, Array: holding},
 		story: func(p *play) {
-			v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
-			db := p.Pod("db", old, v)
-			db.WaitRunning(60 * time.Second)
+			v, db, old, next := p.written()
 			v.Hang(old)
 			db.ForceDelete()
 			db2 := p.Pod("db2", next, v)
@@ -137,10 +129,7 @@ var realStories = []scenario{
 		rule:    "R6: a machine that reboots has its pod and its volume again, and gives them away later",
 		options: bed.StageOptions{Real: true, Array: holding},
 		story: func(p *play) {
-			v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
-			db := p.Pod("db", old, v)
-			db.WaitRunning(60 * time.Second)
-			p.mustWriteOn(v, old)
+			v, db, old, next := p.written()
 			old.PowerOff()
 			off := time.Now()
 			old.Boot()
@@ -178,9 +167,7 @@ func (r restart) scenario(name string) scenario {
 }
 
 func (r restart) play(p *play) {
-	v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
-	db := p.Pod("db", old, v)
-	db.WaitRunning(60 * time.Second)
+	v, db, old, next := p.written()
 	p.settled(old)
 	old.KillKubelet()
 	if r.slow {
@@ -212,13 +199,21 @@ func (p *play) settled(n *bed.Node) {
 	p.WaitFor(60*time.Second, "the kubelet is Ready for a while", func() bool { return n.Ready() && time.Since(n.ReadySince()) > 5*time.Second })
 }
 
-// withoutRuntime is a database on a node whose container runtime was killed, and which is
-// NotReady for that.
-func (p *play) withoutRuntime() (v *bed.Volume, db *bed.Pod, old, next *bed.Node) {
+// written is a database that writes to its volume on the first node.
+func (p *play) written() (v *bed.Volume, db *bed.Pod, old, next *bed.Node) {
 	p.t.Helper()
 	v, old, next = p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
 	db = p.Pod("db", old, v)
 	db.WaitRunning(60 * time.Second)
+	p.mustWriteOn(v, old)
+	return v, db, old, next
+}
+
+// withoutRuntime is a database on a node whose container runtime was killed, and which is
+// NotReady for that.
+func (p *play) withoutRuntime() (v *bed.Volume, db *bed.Pod, old, next *bed.Node) {
+	p.t.Helper()
+	v, db, old, next = p.written()
 	old.KillRuntime()
 	p.Log("%s is NotReady %s after its runtime was killed", old.Name, old.WaitNotReady().Round(100*time.Millisecond))
 	p.mustWriteOn(v, old)
