@@ -75,7 +75,7 @@ var parts = []part{
 		command: func(_ options, file string) []string {
 			return []string{"go", "test", "./fence/failover", "-count=1", "-timeout=30m", "-real", "-result=" + file}
 		}},
-	{name: "real nodes", needs: "sanity/scenarios/real_test.go",
+	{name: "real-nodes", needs: "sanity/scenarios/real_test.go",
 		about: "Stories on nodes with Kubernetes' own kubelet, containerd, containers that write a database, and ext4, with csi-fencepost, again and again. As root.",
 		command: func(o options, file string) []string {
 			n := "5"

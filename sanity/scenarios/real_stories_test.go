@@ -121,7 +121,7 @@ var realStories = []scenario{
 			old.StartRuntime()
 			p.seenInUse(v, old)
 			ending.Clear()
-			p.outcome("refused while the container wrote; moved %.1f s after it was unmounted", db2.WaitRunning(120*time.Second).Seconds())
+			p.outcome("refused while the container wrote; moved %.1f s after it could be unmounted", db2.WaitRunning(120*time.Second).Seconds())
 		},
 	},
 	{

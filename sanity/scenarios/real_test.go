@@ -52,7 +52,7 @@ func TestRealAgain(t *testing.T) {
 							return
 						}
 						passed++
-						fmt.Printf("real nodes: %d of %d plays, after %s\n", passed+len(failures), len(reals)**times, time.Since(began).Round(time.Second))
+						fmt.Printf("real-nodes: %d of %d plays, after %s\n", passed+len(failures), len(reals)**times, time.Since(began).Round(time.Second))
 					}()
 					again := s
 					again.stage = fmt.Sprintf("%s-%d", s.stageName(), i+1)
@@ -64,7 +64,7 @@ func TestRealAgain(t *testing.T) {
 	if *resultFlag == "" {
 		return
 	}
-	r := result.Result{Part: "real nodes", Began: began, Seconds: time.Since(began).Seconds(), Failures: failures,
+	r := result.Result{Part: "real-nodes", Began: began, Seconds: time.Since(began).Seconds(), Failures: failures,
 		Command: fmt.Sprintf("go test ./sanity/scenarios -run TestRealAgain -times=%d", *times),
 		Left:    []string{"a kernel of its own for each node, and clocks that differ: the nodes share this machine's", "other file systems than ext4, other databases than one of checksummed pages"}}
 	r.Add("stories on real nodes, on Kubernetes "+shared.programs.ControlPlane.Version, float64(len(reals)), "stories")

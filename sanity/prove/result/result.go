@@ -14,7 +14,7 @@ import (
 
 // Result is what one part found.
 type Result struct {
-	// Part names it: simulation, model, mutants, fuzzing, failover, real nodes, catalogue.
+	// Part names it: simulation, model, mutants, fuzzing, failover, real-nodes, catalogue.
 	Part string `json:"part"`
 	// Command repeats it, from the top of the repository.
 	Command string `json:"command"`
