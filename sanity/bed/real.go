@@ -81,7 +81,7 @@ func (h *hardware) cut() {
 // mounted where: the array's Mounts.
 type realDisks struct {
 	folder string
-	busy   keyedLocks // of volumes, and of machines with one
+	busy   sync.Map // a lock for each volume, and for each machine with one
 
 	mu     sync.Mutex
 	nodes  map[string]*controlplane.Node // by node ID
@@ -125,7 +125,7 @@ func (d *realDisks) note(key onMachine, path string) {
 
 // file is the disk of a volume. A new one gets a file system.
 func (d *realDisks) file(ctx context.Context, volumeID string) (string, error) {
-	defer d.busy.lock(onMachine{volumeID: volumeID})()
+	defer d.lock(onMachine{volumeID: volumeID})()
 	path := filepath.Join(d.folder, volumeID+diskSuffix)
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
@@ -136,7 +136,7 @@ func (d *realDisks) file(ctx context.Context, volumeID string) (string, error) {
 // Stage gives the machine a block device for the disk, and mounts that.
 func (d *realDisks) Stage(ctx context.Context, nodeID, volumeID, path string) error {
 	key := onMachine{nodeID, volumeID}
-	defer d.busy.lock(key)()
+	defer d.lock(key)()
 	switch at := d.on(key); at {
 	case "":
 	case path:
@@ -165,7 +165,7 @@ func (d *realDisks) Stage(ctx context.Context, nodeID, volumeID, path string) er
 // Unstage unmounts it, and with that the block device goes.
 func (d *realDisks) Unstage(ctx context.Context, nodeID, volumeID, path string) error {
 	key := onMachine{nodeID, volumeID}
-	defer d.busy.lock(key)()
+	defer d.lock(key)()
 	if d.on(key) != path {
 		return nil
 	}
@@ -178,7 +178,7 @@ func (d *realDisks) Unstage(ctx context.Context, nodeID, volumeID, path string) 
 
 // Publish binds it to a pod's folder.
 func (d *realDisks) Publish(ctx context.Context, nodeID, volumeID, staging, target string, readonly bool) error {
-	defer d.busy.lock(onMachine{nodeID, volumeID})()
+	defer d.lock(onMachine{nodeID, volumeID})()
 	n := d.node(nodeID)
 	if n.Do(ctx, "mountpoint", "-q", target) == nil {
 		return nil
@@ -192,7 +192,7 @@ func (d *realDisks) Publish(ctx context.Context, nodeID, volumeID, staging, targ
 
 // Unpublish takes it out of the pod's folder.
 func (d *realDisks) Unpublish(ctx context.Context, nodeID, volumeID, target string) error {
-	defer d.busy.lock(onMachine{nodeID, volumeID})()
+	defer d.lock(onMachine{nodeID, volumeID})()
 	n := d.node(nodeID)
 	if n.Do(ctx, "mountpoint", "-q", target) != nil {
 		return nil
@@ -249,26 +249,11 @@ func (d *realDisks) mountedOn(nodeID string) (keys []onMachine) {
 	return keys
 }
 
-// keyedLocks are a lock for each key.
-type keyedLocks struct {
-	mu    sync.Mutex
-	locks map[onMachine]*sync.Mutex
-}
-
-// lock locks one and returns what unlocks it.
-func (k *keyedLocks) lock(key onMachine) (unlock func()) {
-	k.mu.Lock()
-	if k.locks == nil {
-		k.locks = map[onMachine]*sync.Mutex{}
-	}
-	l := k.locks[key]
-	if l == nil {
-		l = &sync.Mutex{}
-		k.locks[key] = l
-	}
-	k.mu.Unlock()
-	l.Lock()
-	return l.Unlock
+// lock locks a volume, or a machine with one, and returns what unlocks it.
+func (d *realDisks) lock(key onMachine) (unlock func()) {
+	l, _ := d.busy.LoadOrStore(key, &sync.Mutex{})
+	l.(*sync.Mutex).Lock()
+	return l.(*sync.Mutex).Unlock
 }
 
 // Hang has the volume's disk not answer the machine any more: neither can its container
