@@ -30,7 +30,7 @@ type Options struct {
 	RequireSecrets map[string]string
 	// Disks are attached and detached with the volumes, if set.
 	Disks Disks
-	// Mounts are mounted and unmounted by the Node service, if set.
+	// Mounts are mounted and unmounted by the Node service; imagined ones if nil.
 	Mounts Mounts
 	// Now stamps calls, events and violations; time.Now if nil.
 	Now func() time.Time
@@ -73,6 +73,9 @@ func New(options Options) *Array {
 	}
 	if options.Capacity <= 0 {
 		options.Capacity = DefaultCapacity
+	}
+	if options.Mounts == nil {
+		options.Mounts = &imagined{}
 	}
 	if options.Now == nil {
 		options.Now = time.Now

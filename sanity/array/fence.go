@@ -88,9 +88,7 @@ func (a *Array) setFencesLocked(fences []netip.Prefix, what string) {
 		}
 		for volumeID, mt := range m.mounts {
 			mt.heldOn = false
-			if a.options.Mounts != nil {
-				a.options.Mounts.Revoke(id, volumeID)
-			}
+			a.options.Mounts.Revoke(id, volumeID)
 		}
 	}
 	for _, v := range a.volumes {

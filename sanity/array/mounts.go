@@ -2,6 +2,7 @@ package array
 
 import (
 	"context"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -23,11 +24,20 @@ type Mounts interface {
 	Revoke(nodeID, volumeID string)
 }
 
-// mount lets do change what is mounted, if there are real file systems.
+// imagined are no file systems at all: a container has written whenever one asks.
+type imagined struct{ writes atomic.Int64 }
+
+func (*imagined) Stage(context.Context, string, string, string) error   { return nil }
+func (*imagined) Unstage(context.Context, string, string, string) error { return nil }
+func (*imagined) Publish(context.Context, string, string, string, string, bool) error {
+	return nil
+}
+func (*imagined) Unpublish(context.Context, string, string, string) error { return nil }
+func (i *imagined) Written(string, string) int64                          { return i.writes.Add(1) }
+func (*imagined) Revoke(string, string)                                   {}
+
+// mount lets do change what is mounted.
 func (n *nodeService) mount(do func(Mounts) error) error {
-	if n.array.options.Mounts == nil {
-		return nil
-	}
 	if err := do(n.array.options.Mounts); err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}

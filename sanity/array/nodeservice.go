@@ -74,18 +74,13 @@ func (n *nodeService) NodeStageVolume(ctx context.Context, req *spec.NodeStageVo
 	}
 	at := v.attached[n.nodeID]
 	if at == nil {
-		if mounts := a.options.Mounts; mounts != nil {
-			mounts.Revoke(n.nodeID, v.id) // what was mounted after the detach had revoked it
-		}
+		a.options.Mounts.Revoke(n.nodeID, v.id) // what was mounted after the detach had revoked it
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %q was detached from node %q meanwhile", v.id, n.nodeID)
 	}
 	mt := m.mounts[v.id]
 	if mt == nil {
 		a.session++
-		mt = &mount{session: a.session, nodeID: n.nodeID, staging: map[string]bool{}, targets: map[string]bool{}}
-		if mounts := a.options.Mounts; mounts != nil {
-			mt.written = mounts.Written(n.nodeID, v.id)
-		}
+		mt = &mount{session: a.session, nodeID: n.nodeID, staging: map[string]bool{}, targets: map[string]bool{}, written: a.options.Mounts.Written(n.nodeID, v.id)}
 		m.mounts[v.id] = mt
 	}
 	mt.mode, mt.readonly = req.GetVolumeCapability().GetAccessMode().GetMode(), at.readonly

@@ -165,7 +165,7 @@ func (a *Array) detachLocked(v *volume, nodeID, how string) {
 		// A fence has dropped the sessions, and has taken the volume before.
 		cut := a.cutOffLocked(nodeID)
 		mt.heldOn = a.switchesLocked(v).ClientHoldsOn && !cut
-		if !mt.heldOn && a.options.Mounts != nil {
+		if !mt.heldOn {
 			a.options.Mounts.Revoke(nodeID, v.id)
 		}
 		if !cut {

@@ -71,12 +71,8 @@ func (a *Array) writeAll() {
 	a.sampleLocked()
 }
 
-// hasWrittenLocked tells whether the container has written since it was last asked: it
-// always has where there is no real one.
+// hasWrittenLocked tells whether the container has written since it was last asked.
 func (a *Array) hasWrittenLocked(mt *mount, volumeID string) bool {
-	if a.options.Mounts == nil {
-		return true
-	}
 	before := mt.written
 	mt.written = a.options.Mounts.Written(mt.nodeID, volumeID)
 	return mt.written > before

@@ -25,6 +25,11 @@ func (s *Stage) Pod(name string, on *Node, volumes ...*Volume) *Pod {
 	none := int64(1)
 	spec := s.PodSpec(on, volumes...)
 	spec.TerminationGracePeriodSeconds = &none
+	return s.createPod(name, spec)
+}
+
+func (s *Stage) createPod(name string, spec corev1.PodSpec) *Pod {
+	s.T.Helper()
 	pod, err := s.Client.CoreV1().Pods(s.Name).Create(s.ctx(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Name}, Spec: spec}, metav1.CreateOptions{})
 	s.must("pod "+name, err)
 	return &Pod{Name: name, stage: s, uid: pod.UID}
@@ -62,9 +67,7 @@ func (s *Stage) DeafPod(name string, on *Node, grace time.Duration, v *Volume) *
 	spec := s.PodSpec(on, v)
 	spec.TerminationGracePeriodSeconds = &seconds
 	spec.Containers[0].Args[0] = "deaf"
-	pod, err := s.Client.CoreV1().Pods(s.Name).Create(s.ctx(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Name}, Spec: spec}, metav1.CreateOptions{})
-	s.must("pod "+name, err)
-	return &Pod{Name: name, stage: s, uid: pod.UID}
+	return s.createPod(name, spec)
 }
 
 // Get reads the pod; nil: it is gone.
@@ -164,7 +167,5 @@ func (s *Stage) TolerantPod(name string, on *Node, volumes ...*Volume) *Pod {
 	s.T.Helper()
 	spec := s.PodSpec(on, volumes...)
 	spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-	pod, err := s.Client.CoreV1().Pods(s.Name).Create(s.ctx(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Name}, Spec: spec}, metav1.CreateOptions{})
-	s.must("pod "+name, err)
-	return &Pod{Name: name, stage: s, uid: pod.UID}
+	return s.createPod(name, spec)
 }

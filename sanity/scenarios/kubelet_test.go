@@ -266,7 +266,7 @@ func quickRestart(p *play, seen bool) {
 	old.PowerOff()
 	old.Boot()
 	db2.WaitRunning(120 * time.Second)
-	p.outcome("refused while the container wrote; moved %.1f s after the reboot began", time.Since(booted).Seconds())
+	p.outcome("refused while the node had it mounted; moved %.1f s after the reboot began", time.Since(booted).Seconds())
 }
 
 // tolerant is a volume with a pod that no taint evicts.

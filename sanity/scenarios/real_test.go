@@ -49,9 +49,9 @@ func TestRealAgain(t *testing.T) {
 						defer mu.Unlock()
 						if t.Failed() {
 							failures = append(failures, t.Name())
-							return
+						} else {
+							passed++
 						}
-						passed++
 						fmt.Printf("real-nodes: %d of %d plays, after %s\n", passed+len(failures), len(reals)**times, time.Since(began).Round(time.Second))
 					}()
 					again := s
