@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -37,6 +38,28 @@ func (s *Stage) tellIfFailed() {
 			s.T.Logf("%s: node %s, cordoned: %t, taints %v, in use %v%s", s.Name, n.Name, n.Spec.Unschedulable, n.Spec.Taints, n.Status.VolumesInUse, readiness(n))
 		}
 	}
+	attachments, err := s.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		s.T.Logf("%s: the VolumeAttachments cannot be listed: %v", s.Name, err)
+		return
+	}
+	for i := range attachments.Items {
+		if va := &attachments.Items[i]; va.Spec.Attacher == s.Driver {
+			s.T.Logf("%s: VolumeAttachment to %s, attached: %t%s", s.Name, va.Spec.NodeName, va.Status.Attached, detaching(va))
+		}
+	}
+}
+
+func detaching(va *storagev1.VolumeAttachment) (text string) {
+	if va.DeletionTimestamp != nil {
+		text = "; deleted at " + va.DeletionTimestamp.UTC().Format(time.TimeOnly)
+	}
+	for _, e := range []*storagev1.VolumeError{va.Status.AttachError, va.Status.DetachError} {
+		if e != nil {
+			text += fmt.Sprintf("; at %s: %s", e.Time.UTC().Format(time.TimeOnly), e.Message)
+		}
+	}
+	return text
 }
 
 func unmet(conditions []corev1.PodCondition) (text string) {
