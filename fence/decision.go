@@ -318,6 +318,15 @@ func released(h *Holder) bool {
 	return !m.InUse && !m.ListedAttached && !contested(h)
 }
 
+// InDoubt tells whether the holder stands in the way for nothing but the order in which
+// kubelet and controller wrote, which their stamps do not tell: the kubelet's "not in use"
+// is not believed for that. It may be read (Node.LetGo).
+func (h *Holder) InDoubt(p Policy) bool {
+	m := h.machine()
+	return m != nil && !m.InUse && !m.ListedAttached && h.Contest == nil && h.State != TakenOver &&
+		restartedAfterDeletion(h, m) && !taintedAlive(h, m) && !standing(h, p).Gone()
+}
+
 // contested tells whether the kubelet's "not in use" is not believed.
 func contested(h *Holder) bool {
 	m := h.machine()
@@ -353,9 +362,10 @@ func taintedAlive(h *Holder, m *Node) bool { return m.OutOfService && !revocable
 // anything that must not be later. All times are the API server's (Node.ReadyAt,
 // Node.HeardAt); a difference below their resolution counts as later, unless it is
 // Ready since before the publish, which no clock has to say. Nor has one where it was
-// seen to come later: a clock that was set in between hides it from the stamps.
+// seen to come later: a clock that was set in between hides it from the stamps. None of
+// it matters where the order of the writes was read (Node.LetGo).
 func restartedAfterDeletion(h *Holder, m *Node) bool {
-	if !h.Detaching() || h.State == Released {
+	if !h.Detaching() || h.State == Released || m.LetGo {
 		return false
 	}
 	if h.Attachment.Turned {

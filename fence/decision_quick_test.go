@@ -211,6 +211,9 @@ var attachments = map[string]*Attachment{
 
 	"deleted, then Unknown":             {Name: "csi-1", Attached: true, DeletedAt: deletedAt},
 	"deleted, then heard, then Unknown": {Name: "csi-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
+
+	"let go, deleted, then Ready":               {Name: "csi-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
+	"let go, deleted, then heard, then Unknown": {Name: "csi-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
 }
 
 func (f facts) holder() Holder {
@@ -231,7 +234,7 @@ func (f facts) addNode(h *Holder) {
 	}
 	h.LeaseRV = "100"
 	n := &Node{UID: "uid-1", BootID: "boot-1", Ready: f.ready, ReadySince: readySince, ReadyAt: deletedAt.Add(-time.Hour),
-		InUse: f.inUse, ListedAttached: f.attached}
+		InUse: f.inUse, ListedAttached: f.attached, LetGo: strings.HasPrefix(f.va, "let go")}
 	if f.unknown() {
 		n.Ready, n.ReadyUnknown, n.HeardAt = false, true, n.ReadyAt
 	}
@@ -341,7 +344,7 @@ func every(p Policy, yield func(facts)) {
 		f.policy = p
 		for _, f.state = range []State{NotInLedger, Publishing, Held, Leaving, Released, TakenOver} {
 			for _, f.contest = range []string{"", "this boot", "earlier boot", "no boot", "seen", "seen, restarted"} {
-				for _, f.va = range []string{"", "unattached", "attached", "deleted", "deleted, seen to turn", "deleted, then Ready", "deleted, then Unknown", "deleted, then heard, then Unknown"} {
+				for _, f.va = range []string{"", "unattached", "attached", "deleted", "deleted, seen to turn", "deleted, then Ready", "deleted, then Unknown", "deleted, then heard, then Unknown", "let go, deleted, then Ready", "let go, deleted, then heard, then Unknown"} {
 					for _, f.life = range []Liveness{Unwatched, Alive, Stale, Unknown} {
 						for _, f.evidence = range evidences {
 							if f.node == "gone" {

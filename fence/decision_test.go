@@ -41,6 +41,7 @@ type change func(*Holder)
 func dropped(h *Holder)    { h.Node.InUse, h.Node.ListedAttached = false, false }
 func unlisted(h *Holder)   { h.Node.ListedAttached = false }
 func deleted(h *Holder)    { h.Attachment.DeletedAt = deletedAt }
+func letGo(h *Holder)      { h.Node.LetGo = true }
 func turned(h *Holder)     { h.Attachment.Turned = true }
 func noVA(h *Holder)       { h.Attachment = nil }
 func nodeGone(h *Holder)   { h.Node, h.Liveness, h.LeaseRV = nil, Unknown, "" }
@@ -174,6 +175,10 @@ var table = []expectation{
 	refused("contested: it was seen to become Ready after the deletion, whatever the stamps say", HolderContested, none, deleted, dropped, turned),
 	refused("contested: it was seen to turn, and the stamps are those of the publish", HolderContested, none, deleted, dropped, turned, noted),
 	refused("contested: it was seen to speak after the deletion, and Unknown hides the rest", HolderContested, none, deleted, dropped, turned, heardLast(-3*time.Second)),
+	gone("not contested: it let go before the detach, whatever it was seen to do later", HolderReleased, none, deleted, dropped, turned, letGo),
+	gone("not contested: it let go before the detach, whenever the stamps say that it was heard", HolderReleased, none, deleted, dropped, heardLast(time.Hour), letGo),
+	refused("contested: it let go, and its unpublish was refused before", HolderContested, none, deleted, dropped, letGo, contest),
+	refused("it let go, and lists it again", HolderAlive, none, deleted, letGo),
 	gone("not contested: it was seen to turn, and the ledger has its word from before", HolderReleased, none, state(Released), deleted, dropped, turned),
 	gone("not contested: Ready just before the deletion, and since before the publish", HolderReleased, none, deleted, dropped, readyAfter(-time.Second), noted),
 	gone("not contested: when it became Ready is not known, but it is so since before the publish", HolderReleased, none, deleted, dropped, noted,

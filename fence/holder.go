@@ -125,6 +125,10 @@ type Node struct {
 	// Unmounted: nothing of this boot has the volume mounted, whatever it lists: its
 	// VolumeAttachment was being deleted before the boot.
 	Unmounted bool
+	// LetGo: what the API server still has of the Node shows that the kubelet took the
+	// volume out of volumesInUse while it was in volumesAttached, as one does that has
+	// unmounted it, and that it has not been in either since both lack it.
+	LetGo bool
 	// Synced: it was watched being Ready since ReadySince, and renewing its lease, for
 	// so long that what it lists is its kubelet's word. One that has restarted leaves
 	// the list of the kubelet before it for a while (K8s

@@ -26,6 +26,9 @@ func (g *gathering) learn(ctx context.Context, matters func(*fence.Holder) bool)
 		if err := g.facts(ctx, h); err != nil {
 			return err
 		}
+		if err := g.order(ctx, h); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -101,6 +101,7 @@ type Surveyor struct {
 	nodes   sharedReads[*corev1.Node]
 	leases  sharedReads[*coordinationv1.Lease]
 	records sharedReads[*record.Record]
+	pasts   sharedReads[[]*corev1.Node]
 }
 
 // Survey is a Snapshot with what is needed to act on it.

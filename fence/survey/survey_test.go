@@ -41,6 +41,7 @@ type world struct {
 
 	silent    map[string]string // lease versions that the watch has shown unchanged for long, by node
 	unwatched bool
+	unsteady  bool
 	storm     bool
 
 	listed  []string // where the driver says that it is published
@@ -245,7 +246,8 @@ func (w *world) Silent(node string) (string, bool) { v, silent := w.silent[node]
 // Storm implements Lives.
 func (w *world) Storm() (bool, string) { return w.storm, "" }
 
-func (w *world) Steady(string) bool { return true }
+// Steady implements Lives.
+func (w *world) Steady(string) bool { return !w.unsteady }
 
 // PublishedNodes implements Published.
 func (w *world) PublishedNodes(ctx context.Context, _ string) ([]string, bool, error) {

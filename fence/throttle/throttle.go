@@ -54,6 +54,10 @@ func TurnOf(ctx context.Context) time.Time {
 // it up once more.
 func Paid(ctx context.Context) context.Context { return context.WithValue(ctx, paidKey{}, true) }
 
+// Unpaid is a context whose requests have their own turns, although one was taken from the
+// limit for the context that it is made of.
+func Unpaid(ctx context.Context) context.Context { return context.WithValue(ctx, paidKey{}, false) }
+
 // Wait returns when the request may be made, or with the context's error when
 // that ends first; then nothing is taken from the limit. A nil Limiter has none.
 func (l *Limiter) Wait(ctx context.Context) error {

@@ -83,6 +83,7 @@ typedef Node {
 	bit unknown;   /* Ready is Unknown */
 	bit again;     /* Ready changed after the VolumeAttachment was deleted, */
 	bit heard;     /*   or the kubelet said anything since */
+	bit letGo;     /* the kubelet let go while it was in volumesAttached */
 	bit proof;     /* evidence is written down that it is off, */
 	bit unchanged; /*   and its lease has not changed since */
 	unsigned proofBoot : 2; /* and it is of this boot */
@@ -318,7 +319,7 @@ inline contestedNow(x)
 	:: ledger[x].contested && ledger[x].contestBoot != n[x].apiBoot -> ok = 0
 	:: !ledger[x].contested ->
 		ok = (n[x].taint && !n[x].stale) ||
-			(n[x].va == DELETED && ledger[x].st != RELEASED && (n[x].unknown && n[x].heard || !n[x].unknown && n[x].again))
+			(n[x].va == DELETED && ledger[x].st != RELEASED && !(n[x].letGo && !n[x].stale) && (n[x].unknown && n[x].heard || !n[x].unknown && n[x].again))
 #else
 	:: ok = 0
 #endif
@@ -741,7 +742,7 @@ unpublished: /* the attacher takes its finalizer off */
 	if
 	:: d_step {
 		if
-		:: n[X].va == DELETED -> NEWS; n[X].va = NOVA; n[X].again = 0; n[X].heard = 0
+		:: n[X].va == DELETED -> NEWS; n[X].va = NOVA; n[X].again = 0; n[X].heard = 0; n[X].letGo = 0
 		:: else -> skip
 		fi;
 		forget(me); TIDY
@@ -907,7 +908,8 @@ end:
 		:: n[x].unknown || n[x].apiBoot != n[x].boot -> readyChanges(x)
 		:: else -> skip
 		fi;
-		n[x].apiBoot = n[x].boot; n[x].inUse = n[x].tracked; n[x].reported = n[x].tracked; n[x].heard = n[x].va == DELETED; TIDY }
+		n[x].apiBoot = n[x].boot; n[x].inUse = n[x].tracked; n[x].reported = n[x].tracked; n[x].heard = n[x].va == DELETED;
+		n[x].letGo = n[x].letGo && !n[x].inUse; TIDY }
 	:: d_step { REACHES(x) && want == x && !n[x].tracked -> NEWS; n[x].tracked = 1; TIDY }
 	:: d_step { REACHES(x) && n[x].tracked && n[x].reported && n[x].listed && n[x].pub && !n[x].mounted && nobodyStalls ->
 		holdsR1(x); n[x].mounted = 1; TIDY }
@@ -921,6 +923,7 @@ end:
 #ifndef MAY_POST_EARLY
 		/* with its first word it says what it uses */
 		n[x].inUse = n[x].tracked; n[x].reported = n[x].tracked; n[x].apiBoot = n[x].boot;
+		n[x].letGo = n[x].letGo && !n[x].inUse;
 #endif
 		TIDY }
 #endif
@@ -935,18 +938,19 @@ end:
 	:: d_step { x == 0 && moves > 0 -> NEWS; moves--; want = (want + 1) % NODES; TIDY }
 	:: d_step { want == x && n[x].va == NOVA -> NEWS; n[x].va = WAITING; TIDY }
 	:: d_step { want == x && n[x].va == ATTACHED && !n[x].listed && !n[x].detaching -> NEWS; n[x].listed = 1; TIDY }
-	:: d_step { want != x && (n[x].va == WAITING || n[x].va == ATTACHED) && !n[x].inUse && !n[x].detaching -> NEWS; n[x].listed = 0; n[x].detaching = 1; TIDY }
+	:: d_step { want != x && (n[x].va == WAITING || n[x].va == ATTACHED) && !n[x].inUse && !n[x].detaching -> NEWS;
+		n[x].letGo = n[x].listed; n[x].listed = 0; n[x].detaching = 1; TIDY }
 	:: d_step { n[x].detaching && n[x].inUse -> NEWS; n[x].detaching = 0; TIDY }
 	:: d_step { n[x].detaching && !n[x].inUse -> NEWS; n[x].detaching = 0; n[x].va = DELETED; n[x].again = 0; n[x].heard = 0; TIDY }
 	/* ... by force: after six minutes, or for the taint */
 	:: d_step { want != x && (n[x].va == WAITING || n[x].va == ATTACHED) && (n[x].unknown || n[x].taint) ->
-		n[x].listed = 0; n[x].detaching = 0; n[x].va = DELETED; n[x].again = 0; n[x].heard = 0; TIDY }
+		n[x].letGo = 0; n[x].listed = 0; n[x].detaching = 0; n[x].va = DELETED; n[x].again = 0; n[x].heard = 0; TIDY }
 	/* people */
 #ifdef KUBELET
 	:: d_step { faults > 0 && !n[x].taint -> NEWS; faults--; n[x].taint = 1; TIDY }
 #endif
 #ifdef STRIP
-	:: d_step { faults > 0 && n[x].va == DELETED -> NEWS; faults--; n[x].va = NOVA; n[x].again = 0; n[x].heard = 0; TIDY }
+	:: d_step { faults > 0 && n[x].va == DELETED -> NEWS; faults--; n[x].va = NOVA; n[x].again = 0; n[x].heard = 0; n[x].letGo = 0; TIDY }
 #endif
 #ifdef MAY_UNTAINT
 	:: d_step { n[x].taint -> NEWS; n[x].taint = 0; TIDY }

@@ -91,10 +91,14 @@ var realStories = []scenario{
 		options: bed.StageOptions{Real: true, Array: holding},
 		story: func(p *play) {
 			v, db, old, next := p.withoutRuntime()
+			away := time.Now()
 			db.Terminate()
 			db2 := p.Pod("db2", next, v)
 			p.Never(p.Bed.Clocks.ForceDetachAfter+10*time.Second, "the volume was taken from the node whose container writes", func() bool { return v.AttachedTo(next) || !v.AttachedTo(old) })
 			p.mustWriteOn(v, old)
+			// So that the kubelet, which writes its status every 10 s, says Ready and lets the
+			// volume go in one of them, as about one in three does.
+			time.Sleep(time.Until(away.Add(31 * time.Second)))
 			old.StartRuntime()
 			p.outcome("moved %.1f s after the runtime was back", db2.WaitRunning(120*time.Second).Seconds())
 		},

@@ -2,6 +2,8 @@ package simulate
 
 import (
 	"context"
+	"strconv"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -91,6 +93,23 @@ func (c *nodeClient) Get(ctx context.Context, name string, _ metav1.GetOptions) 
 		ctx = context.WithValue(ctx, readsKey{}, c.p.reads)
 	}
 	return request(ctx, c.p, "get:node/"+name, false, func() (*corev1.Node, error) { return c.p.w.memory.nodes.read(name) })
+}
+
+// List reads what a Node was: nothing else of the product lists Nodes in tier 1.
+func (c *nodeClient) List(ctx context.Context, o metav1.ListOptions) (*corev1.NodeList, error) {
+	name, of := strings.CutPrefix(o.FieldSelector, "metadata.name=")
+	version, err := strconv.Atoi(o.ResourceVersion)
+	if !of || err != nil || o.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
+		panic("simulate: not modelled: a list of Nodes, but for one at an exact resourceVersion")
+	}
+	return request(ctx, c.p, "past:node/"+name, false, func() (*corev1.NodeList, error) {
+		list := &corev1.NodeList{}
+		was, err := c.p.w.memory.nodes.at(name, version)
+		if was != nil {
+			list.Items = append(list.Items, *was)
+		}
+		return list, err
+	})
 }
 
 type vaClient struct {

@@ -179,6 +179,7 @@ func (w *World) listAttached(s *slot, v *volume, listed bool) {
 		return
 	}
 	if listed {
+		w.wrote(n, "kube-controller-manager", "status", attachedFields)
 		n.Status.VolumesAttached = append(n.Status.VolumesAttached, corev1.AttachedVolume{Name: v.unique})
 	} else {
 		n.Status.VolumesAttached = slices.DeleteFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == v.unique })

@@ -252,10 +252,12 @@ func (w *World) wroteAt(o metav1.Object, manager, subresource string, fields *me
 	o.SetManagedFields(append(others, metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: subresource, Time: &now, FieldsV1: fields}))
 }
 
-// Fields of a Node's taints, which have one owner, and of a lease's renewal.
+// Fields of a Node's taints and attached volumes, which have one owner each, and of a
+// lease's renewal.
 var (
-	taintFields = metav1.NewFieldsV1(`{"f:spec":{"f:taints":{}}}`)
-	renewFields = metav1.NewFieldsV1(`{"f:spec":{"f:renewTime":{}}}`)
+	taintFields    = metav1.NewFieldsV1(`{"f:spec":{"f:taints":{}}}`)
+	attachedFields = metav1.NewFieldsV1(`{"f:status":{"f:volumesAttached":{}}}`)
+	renewFields    = metav1.NewFieldsV1(`{"f:spec":{"f:renewTime":{}}}`)
 )
 
 // unreachable has the node controller put its taint on, or take it off.

@@ -83,10 +83,46 @@ type table[T object] struct {
 	resource schema.GroupResource
 	items    map[string]T
 	names    []string // sorted
+	past     map[string][]past[T]
+}
+
+// past is what an object was, from a version and time on: the zero T: there was none.
+type past[T object] struct {
+	version int
+	since   time.Time
+	was     T
+}
+
+// compaction is how long etcd still has what was (kube-apiserver,
+// --etcd-compaction-interval).
+const compaction = 5 * time.Minute
+
+// at reads what an object was at a version, as a LIST at an exact resourceVersion does.
+func (t *table[T]) at(name string, version int) (was T, err error) {
+	for _, p := range slices.Backward(t.past[name]) {
+		if p.version <= version {
+			if was = p.was; was != *new(T) {
+				was = was.DeepCopyObject().(T)
+			}
+			return was, nil
+		}
+		if time.Since(p.since) > compaction {
+			return was, apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+		}
+	}
+	return was, nil
+}
+
+// passed takes note of what a Node is from now on; of other kinds nobody asks.
+func (t *table[T]) passed(key string, now T) {
+	if t.resource.Resource != "nodes" {
+		return
+	}
+	t.past[key] = append(t.past[key], past[T]{t.m.version, time.Now(), now})
 }
 
 func newTable[T object](m *memory, resource schema.GroupResource) *table[T] {
-	return &table[T]{m: m, resource: resource, items: map[string]T{}}
+	return &table[T]{m: m, resource: resource, items: map[string]T{}, past: map[string][]past[T]{}}
 }
 
 func keyOf(o metav1.Object) string {
@@ -135,6 +171,7 @@ func (t *table[T]) put(o T) T {
 		return o
 	}
 	t.items[key] = o
+	t.passed(key, o)
 	if !there {
 		at, _ := slices.BinarySearch(t.names, key)
 		t.names = slices.Insert(t.names, at, key)
@@ -151,6 +188,7 @@ func (t *table[T]) Delete(name string) {
 	}
 	t.m.version++
 	delete(t.items, name)
+	t.passed(name, *new(T))
 	at, _ := slices.BinarySearch(t.names, name)
 	t.names = slices.Delete(t.names, at, at+1)
 }

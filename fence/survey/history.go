@@ -1,0 +1,135 @@
+package survey
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
+)
+
+// The API server still has what a Node was until etcd is compacted, which by default keeps
+// five minutes (kube-apiserver, --etcd-compaction-interval). A LIST at an exact
+// resourceVersion reads it from etcd (Kubernetes API concepts, "Resource versions"). So the
+// order in which kubelet and controller wrote can be read where their stamps do not tell it.
+
+// pastVersions of a Node are read, with a request for each, or those of pastTime: a Node is
+// written for each volume that is detached from it.
+const (
+	pastVersions = 128
+	pastTime     = 2 * observe.SyncTime
+)
+
+// order learns whether the kubelet of a holder let the volume go before the controller took
+// it off, where nothing else keeps its word from counting. Its lease was watched, so that
+// it wrote its status all the time.
+func (g *gathering) order(ctx context.Context, h *fence.Holder) error {
+	if !h.InDoubt(g.survey.Policy) || !g.Lives.Steady(h.NodeName) {
+		return nil
+	}
+	versions, err := g.pasts.get(ctx, g.Limit, h.NodeName, func(ctx context.Context) ([]*corev1.Node, error) { return g.past(ctx, h.NodeName) })
+	if err != nil {
+		return err
+	}
+	if now := versions[0]; string(now.UID) == h.Node.UID && now.Status.NodeInfo.BootID == h.Node.BootID {
+		h.Node.LetGo = letGo(versions, func(n *corev1.Node) (inUse, attached bool) { return g.IDs.NodeLists(n, g.volume) })
+	}
+	return nil
+}
+
+// letGo tells whether the kubelet took the volume out of volumesInUse while the controller
+// still had it in volumesAttached, and has not listed it since. One that restarts forgets
+// what is not in volumesAttached (K8s pkg/kubelet/volumemanager/reconciler,
+// updateReconstructedFromNodeStatus), and what it lists at first may be what the kubelet
+// before it said. So the volume has to be in volumesAttached in all of SyncTime before it
+// was let go, and the kubelet not silent. The versions are what the Node was, the newest
+// first; false: they do not show it.
+func letGo(versions []*corev1.Node, lists func(*corev1.Node) (inUse, attached bool)) bool {
+	var newer *corev1.Node
+	var dropped time.Time // by the kubelet
+	unlisted := true      // by the controller
+	for _, n := range versions {
+		switch inUse, attached := lists(n); {
+		case unlisted && inUse:
+			return false // in use when the controller took it off, or still
+		case unlisted:
+			unlisted = !attached
+		case !attached:
+			return false // the controller had taken it off before, and put it back
+		case inUse && dropped.IsZero():
+			dropped = written(newer)
+		}
+		if !dropped.IsZero() {
+			if nodeFacts(n).ReadyUnknown {
+				return false
+			}
+			if since := written(n); !since.IsZero() && dropped.Sub(since) >= observe.SyncTime {
+				return true
+			}
+		}
+		newer = n
+	}
+	return false
+}
+
+// past reads what the Node is and was, the newest first, as far as it is of one machine and
+// boot and can be read.
+func (g *gathering) past(ctx context.Context, name string) ([]*corev1.Node, error) {
+	node, err := g.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	versions, now := []*corev1.Node{node}, written(node)
+	ctx = throttle.Unpaid(ctx)
+	for len(versions) < pastVersions && now.Sub(written(node)) < pastTime {
+		if node, err = g.before(ctx, node); err != nil || node == nil {
+			break
+		}
+		versions = append(versions, node)
+	}
+	return versions, err
+}
+
+// before reads what the Node was until it was written so; nil: there was none of that
+// machine and boot, or the API server cannot tell.
+func (g *gathering) before(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+	version, err := strconv.ParseUint(node.ResourceVersion, 10, 64)
+	if err != nil || version < 2 {
+		return nil, nil
+	}
+	list, err := g.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, node.Name).String(),
+		ResourceVersion: strconv.FormatUint(version-1, 10), ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	switch {
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsBadRequest(err), apierrors.IsInvalid(err), apierrors.IsMethodNotSupported(err):
+		return nil, nil // compacted, or nothing that this API server does
+	case err != nil:
+		return nil, err
+	case len(list.Items) != 1:
+		return nil, nil
+	}
+	older := &list.Items[0]
+	was, err := strconv.ParseUint(older.ResourceVersion, 10, 64)
+	if err != nil || was >= version || older.UID != node.UID || older.Status.NodeInfo.BootID != node.Status.NodeInfo.BootID {
+		return nil, nil
+	}
+	return older, nil
+}
+
+// written is when that version was written, or a time before, in which the Node had the
+// volumes in volumesAttached already that it has in the version: who adds to that list is
+// its manager from then on. Zero: the Node does not say.
+func written(node *corev1.Node) (last time.Time) {
+	for _, f := range node.ManagedFields {
+		if f.Time != nil && f.Time.After(last) {
+			last = f.Time.Time
+		}
+	}
+	return last
+}
