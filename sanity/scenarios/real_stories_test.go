@@ -218,6 +218,9 @@ func (p *play) written() (v *bed.Volume, db *bed.Pod, old, next *bed.Node) {
 func (p *play) withoutRuntime() (v *bed.Volume, db *bed.Pod, old, next *bed.Node) {
 	p.t.Helper()
 	v, db, old, next = p.written()
+	// For less than observe.SyncTime nobody tells a kubelet that has let go from one that
+	// has forgotten.
+	time.Sleep(45 * time.Second)
 	old.KillRuntime()
 	p.Log("%s is NotReady %s after its runtime was killed", old.Name, old.WaitNotReady().Round(100*time.Millisecond))
 	p.mustWriteOn(v, old)
