@@ -19,6 +19,11 @@ func (v *Volume) Busy(on *Node) *array.Injection {
 	return v.stage.Array.Inject(array.Fault{Method: "NodeUnpublishVolume", Volume: v.Handle, Node: on.ID, Do: array.Fail, Message: "target is busy"})
 }
 
+// Staged keeps the volume from being unstaged on that node, once no pod has it any more.
+func (v *Volume) Staged(on *Node) *array.Injection {
+	return v.stage.Array.Inject(array.Fault{Method: "NodeUnstageVolume", Volume: v.Handle, Node: on.ID, Do: array.Fail, Message: "its pages are being written"})
+}
+
 // Writing tells whether the array accepted a write from that node within the
 // last second.
 func (v *Volume) Writing(on *Node) bool {

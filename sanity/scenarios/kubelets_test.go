@@ -116,6 +116,14 @@ var situations = map[string]func(p *play, v *bed.Volume, db *bed.Pod, n *bed.Nod
 		v.Busy(n)
 		db.ForceDelete()
 	},
+	"staged": func(_ *play, v *bed.Volume, db *bed.Pod, n *bed.Node) {
+		began := time.Now()
+		v.Staged(n)
+		db.Terminate()
+		v.WaitCalled("NodeUnstageVolume", n, began, 60*time.Second)
+		n.KillKubelet()
+		n.StartKubelet()
+	},
 	"partitioned": func(_ *play, _ *bed.Volume, db *bed.Pod, n *bed.Node) {
 		n.Partition()
 		db.ForceDelete()

@@ -125,6 +125,7 @@ const (
 	// Kubelet and machine of a node.
 	Renew, Sync, Status   = "renew", "sync", "status"      // n
 	Verify, Mount, Unmnt  = "verify", "mount", "unmount"   // v n
+	Unpod                 = "unpublish-pod"                // v n: the first half of an unmount; the volume is staged still
 	RestartKubelet        = "restart-kubelet"              // n quick|slow
 	Rebuild               = "rebuild"                      // n: a Sync after a restart that comes before its pods do
 	Register              = "register"                     // n

@@ -84,8 +84,13 @@ func (w *World) kubeletEvents(s *slot, emit func(Event)) {
 			emit(Event{Verb: Mount, A: v.name, B: s.name})
 		case k.desired[v] && k.reported[v] && !k.remembered[v] && volumesAttachedHas(n, v) && time.Since(k.failed[v]) >= 10*time.Second:
 			emit(Event{Verb: Verify, A: v.name, B: s.name})
+		case mounted && k.desired[v] && m.mounts[v].staged && k.reported[v] && time.Since(k.failed[v]) >= 10*time.Second:
+			emit(Event{Verb: Mount, A: v.name, B: s.name})
 		case mounted && !k.desired[v] && !m.keeps[v]:
 			emit(Event{Verb: Unmnt, A: v.name, B: s.name})
+			if !m.mounts[v].staged {
+				emit(Event{Verb: Unpod, A: v.name, B: s.name})
+			}
 		}
 	}
 }
@@ -142,9 +147,12 @@ func (w *World) rebuild(s *slot) {
 		k.rebuild = false
 		w.noteRestart(s, true) // what was detached since is forgotten as well
 		for v, mount := range s.machine.mounts {
-			if volumesAttachedHas(n, v) {
+			// It looks for what pods have (K8s pkg/kubelet/volumemanager/reconciler,
+			// getVolumesFromPodDir).
+			if attached := volumesAttachedHas(n, v); attached && !mount.staged {
 				k.remembered[v] = true
 			} else {
+				mount.unlisted = mount.unlisted || attached && !mount.forgotten
 				mount.forgotten, mount.misled = true, v.misled[s]
 				mount.stripped = mount.stripped || v.stripped[s]
 			}
@@ -429,7 +437,7 @@ func (w *World) doKubelet(e Event) bool {
 			s.machine.kubelet.unready = strings.EqualFold(e.B, "slow")
 		}
 		return true
-	case Verify, Mount, Unmnt:
+	case Verify, Mount, Unmnt, Unpod:
 		s, v := w.slot(e.B), w.volume(e.A)
 		if s == nil || v == nil {
 			return false
@@ -456,14 +464,18 @@ func (w *World) doMount(verb string, s *slot, v *volume) {
 			}
 			k.remembered[v] = true
 			mount := m.mounts[v]
-			mount.stripped, mount.forgotten, mount.relisted, mount.misled, mount.restart = false, false, false, false, restart{}
-			if mount.inherited = ""; v.attachedFor[m.id] != m {
+			*mount = session{holdsOn: mount.holdsOn, excused: mount.excused}
+			if v.attachedFor[m.id] != m {
 				if n := w.peekNode(s.name); n != nil {
 					mount.inherited = n.UID
 				}
 			}
 		default:
 			k.failed[v] = time.Now()
+		}
+	case Unpod:
+		if mount := m.mounts[v]; mount != nil {
+			mount.staged = true
 		}
 	case Unmnt:
 		delete(m.mounts, v)

@@ -23,6 +23,7 @@ func TestTheKubeletDoesWhatTheTableSays(t *testing.T) {
 		"lost-stuck":    "pause n1; force-delete-pod v1; clock 370s; not-ready n1; unlist v1 n1; detach v1 n1; resume n1; " + back,
 		"deleted":       "delete-pod v1; sync n1; " + unmount,
 		"forced":        "force-delete-pod v1; sync n1; " + unmount,
+		"staged":        "delete-pod v1; sync n1; unpublish-pod v1 n1; " + back,
 		"stuck":         "force-delete-pod v1; sync n1; clock 60s",
 		"partitioned":   "cut-node n1; force-delete-pod v1; clock 60s",
 		"healed":        "cut-node n1; force-delete-pod v1; clock 60s; join-node n1; sync n1; " + unmount,

@@ -37,11 +37,13 @@ func TestALimitIsNotItsNeighbour(t *testing.T) {
 		slow   = forced + "restart-kubelet n1 slow; sync n1; "
 		quick  = forced + "restart-kubelet n1 quick; sync n1; "
 		// Judged, and carried out.
+		halfway = "delete-pod v1; sync n1; unpublish-pod v1 n1; "
 		judged  = "unpublish r1 v1 n1; reads r1; "
 		carried = "serve r1 driver:unpublish/v1/n1-id1"
 		moved   = "schedule v1 n3; attach v1 n3; publish r1 v1 n3; serve r1 driver:publish/v1/n3-id1"
 	)
 	leapt := func(s Stats) int { return s.Leapt }
+	staged := func(s Stats) int { return s.Staged }
 	stripped := func(s Stats) int { return s.Stripped }
 	for name, c := range map[string]struct {
 		script string
@@ -62,6 +64,10 @@ func TestALimitIsNotItsNeighbour(t *testing.T) {
 		"stripped and forgotten":                                  {slow + "status n1; strip-va v1 n1; " + moved, stripped},
 		"stripped and forgotten, on a machine that lost its name": {slow + "status n1; cut-node n1; replace n1; strip-va v1 n1; " + moved, stripped},
 		"stripped and not forgotten, on one that lost its name":   {forced + "cut-node n1; replace n1; strip-va v1 n1; " + moved, nil},
+		"restarted between its unpublish and its unstage":         {halfway + "restart-kubelet n1 quick; sync n1; status n1; end-pod v1; unlist v1 n1; detach v1 n1; " + judged + carried, staged},
+		"the same, and again after that":                          {halfway + "restart-kubelet n1 quick; sync n1; status n1; restart-kubelet n1 quick; sync n1; end-pod v1; unlist v1 n1; detach v1 n1; " + judged + carried, staged},
+		"restarted there once it was off volumesAttached":         {halfway + "end-pod v1; pause n1; clock 370s; not-ready n1; unlist v1 n1; detach v1 n1; resume n1; restart-kubelet n1 quick; sync n1; status n1; clock 60s; " + judged + carried, nil},
+		"not restarted there":                                     {halfway + "end-pod v1; delete-va v1 n1; " + judged + carried, nil},
 		"forgotten and not stripped, on one that lost its name":   {slow + "status n1; cut-node n1; replace n1; " + judged + carried, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -141,7 +141,7 @@ func (w *World) touches(v *volume, s *slot) bool {
 // isRight: a pod of the volume has it where it wants it.
 func (w *World) isRight(v *volume) bool {
 	for _, s := range w.slots {
-		if v.wants(s) && s.connected() && v.attached[s.machine.id] && s.machine.mounts[v] != nil {
+		if v.wants(s) && s.connected() && v.attached[s.machine.id] && s.machine.serves(v) {
 			return true
 		}
 	}

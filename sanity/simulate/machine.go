@@ -64,8 +64,12 @@ type session struct {
 	// inherited is the UID of the Node that mounted a disk for which no publish to
 	// this machine was asked: it was attached to another machine of its node ID.
 	inherited types.UID
+	// staged alone: no pod has it any more.
+	staged bool
 	// forgotten: its kubelet restarted, and knows nothing of it.
 	forgotten bool
+	// unlisted: forgotten although it was in volumesAttached, as what is staged alone is.
+	unlisted bool
 	// relisted: forgotten, and then its kubelet was given a pod of the volume again.
 	relisted bool
 	// stripped: a person took its VolumeAttachment away since it was mounted;
@@ -78,6 +82,9 @@ type session struct {
 	// show anything.
 	restart restart
 }
+
+// serves: a pod has the volume mounted there.
+func (m *machine) serves(v *volume) bool { return m.mounts[v] != nil && !m.mounts[v].staged }
 
 // A restart of a kubelet that Kubernetes need not have noticed.
 type restart struct {

@@ -45,6 +45,9 @@ import (
 //     it was: either the kubelet had been read, Ready, with the volume in use since the
 //     detach began, so that the volume that is gone from its list looks unmounted; or
 //     it said False, and nobody had asked for the unpublish before;
+//   - a kubelet that restarts after it has unpublished the volume and before it has
+//     unstaged it, while it is in volumesAttached: it looks for what pods have, finds
+//     none, and lists the volume no more;
 //   - a kubelet that has forgotten the mount, and is given a pod of the volume again
 //     while a container of before still uses it: what it lists and drops for the new
 //     one looks like the old one's;
@@ -171,6 +174,8 @@ func (w *World) limit(v *volume, m *machine) *int {
 		return &w.Stats.Stripped
 	case mount.forgotten && mount.restart.unseen():
 		return &w.Stats.Unseen
+	case mount.unlisted:
+		return &w.Stats.Staged
 	case mount.forgotten && mount.relisted:
 		return &w.Stats.Relisted
 	case mount.forgotten && w.leapt(v, m):

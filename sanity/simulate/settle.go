@@ -179,7 +179,7 @@ func (w *World) isEnabled(want Event) (found bool) {
 			w.forgetDetached(v, s, va)
 			w.controllerEvents(v, s, va, see)
 		}
-	case Verify, Mount, Unmnt:
+	case Verify, Mount, Unmnt, Unpod:
 		if s := w.slot(want.B); s != nil {
 			w.kubeletEvents(s, see)
 		}
@@ -206,7 +206,7 @@ func (w *World) calm() bool {
 			continue
 		}
 		s := v.pod.node
-		if s == nil || v.pod.terminating || !s.connected() || !v.attached[s.machine.id] || s.machine.mounts[v] == nil {
+		if s == nil || v.pod.terminating || !s.connected() || !v.attached[s.machine.id] || !s.machine.serves(v) {
 			return false
 		}
 		for other := range v.adc {

@@ -115,6 +115,9 @@ func (w *World) mayEnd(v *volume, p *pod) bool {
 		return false
 	}
 	m := p.node.machine
+	if mount := m.mounts[v]; mount != nil && mount.staged {
+		return true
+	}
 	return v.wants(p.node) || !m.kubelet.uses(v) && (m.mounts[v] == nil || m.keeps[v])
 }
 
@@ -241,7 +244,7 @@ func (w *World) landFirst(v *volume, id string) {
 
 // runs: a pod of the volume has on that node what it needs.
 func (v *volume) runs(s *slot) bool {
-	return v.wants(s) && s.connected() && v.attached[s.machine.id] && s.machine.mounts[v] != nil
+	return v.wants(s) && s.connected() && v.attached[s.machine.id] && s.machine.serves(v)
 }
 
 // calmWith: one of the volume's pods runs, none is terminating, and it is being attached

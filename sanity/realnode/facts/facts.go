@@ -75,6 +75,7 @@ var Kubelet = []Fact{
 	{Name: "deleted", Situation: "has its pod deleted", Simulated: letGo},
 	{Name: "forced", Situation: "has its pod deleted by force", Simulated: letGo},
 	{Name: "stuck", Situation: "has its pod deleted by force, and the unmount fails", Simulated: works, Differs: mountIsWriter},
+	{Name: "staged", Situation: "has its pod deleted, and is killed and started again when it has unpublished the volume and not unstaged it", Simulated: forgotten, Differs: mountIsWriter},
 	{Name: "partitioned", Situation: "is cut off from the API server, and its pod deleted by force", Simulated: works},
 	{Name: "healed", Situation: "was cut off, its pod deleted by force meanwhile, and is heard again", Simulated: letGo},
 	{Name: "rebooted", Situation: "is on a machine that reboots", Simulated: works},
