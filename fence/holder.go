@@ -126,8 +126,8 @@ type Node struct {
 	// VolumeAttachment was being deleted before the boot.
 	Unmounted bool
 	// LetGo: what the API server still has of the Node shows that the kubelet took the
-	// volume out of volumesInUse while it was in volumesAttached, as one does that has
-	// unmounted it, and that it has not been in either since both lack it.
+	// volume out of volumesInUse before the controller took it off volumesAttached, as one
+	// does that has unmounted it, and that it was in neither since.
 	LetGo bool
 	// Synced: it was watched being Ready since ReadySince, and renewing its lease, for
 	// so long that what it lists is its kubelet's word. One that has restarted leaves

@@ -41,9 +41,9 @@ func HeardAt(node *v1.Node) time.Time {
 	return time.Time{}
 }
 
-// renewedAt is when the lease was last renewed, by the API server's clock. Zero where
+// RenewedAt is when the lease was last renewed, by the API server's clock. Zero where
 // the stamp is missing.
-func renewedAt(lease *coordinationv1.Lease) time.Time {
+func RenewedAt(lease *coordinationv1.Lease) time.Time {
 	for _, f := range lease.ManagedFields {
 		if _, ok := specFields(f)["f:renewTime"]; ok && f.Time != nil {
 			return f.Time.Time
@@ -61,7 +61,7 @@ func renewedAt(lease *coordinationv1.Lease) time.Time {
 func taintedAfter(node *v1.Node, leaseRV string, lease *coordinationv1.Lease) bool {
 	heard := []time.Time{HeardAt(node)}
 	if lease != nil {
-		heard = append(heard, renewedAt(lease))
+		heard = append(heard, RenewedAt(lease))
 	} else if leaseRV != "" {
 		return false
 	}

@@ -47,7 +47,7 @@ type Lives interface {
 	Silent(node string) (version string, silent bool)
 	Unchanged(node string) (time.Duration, bool)
 	Storm() (bool, string)
-	Steady(node string) bool
+	Steady(node string, least time.Duration) bool
 }
 
 // Metrics are the figures that a Controller counts.

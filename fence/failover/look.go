@@ -45,7 +45,7 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 	held := w.Index.HeldBy(w.name)
 	s.Holds, s.Moved = w.holds(s.Node, held), w.moved(s.Node, held)
 	if ready := readiness(s.Node); ready != nil {
-		s.Synced = w.Index.Synced(w.name, string(s.Node.UID), ready.LastTransitionTime.UTC().Format(time.RFC3339)) && w.Lives.Steady(w.name)
+		s.Synced = w.Index.Synced(w.name, string(s.Node.UID), ready.LastTransitionTime.UTC().Format(time.RFC3339)) && w.Lives.Steady(w.name, observe.SyncTime)
 	}
 	s.Leaving = slices.ContainsFunc(held, leaving)
 	s.Attached = w.Index.AttachmentsOn(w.name)

@@ -70,7 +70,7 @@ func (synced) Synced(_, _, _ string) bool { return true }
 // steady is a tracker that has seen every lease being renewed for long.
 type steady struct{ *observe.Tracker }
 
-func (steady) Steady(string) bool { return true }
+func (steady) Steady(string, time.Duration) bool { return true }
 
 // watching is an index that has seen what the server has.
 func watching(t testing.TB, client kubernetes.Interface, ids *csi.Identity, tracker *observe.Tracker) *observe.Watch {

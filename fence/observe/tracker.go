@@ -25,7 +25,7 @@ type lease struct {
 	since time.Time
 	// changed is when the lease was last seen to change; zero: never.
 	changed time.Time
-	// steady is since when no two changes were further apart than steadyGap.
+	// steady is since when no two changes were further apart than SteadyGap.
 	steady time.Time
 	// told: OnStale was called for the present stretch of staleness.
 	told bool
@@ -178,23 +178,23 @@ func (t *Tracker) Silent(node string) (version string, silent bool) {
 	return l.version, true
 }
 
-// steadyGap is the longest time between two renewals of a lease, every 10 s by default
+// SteadyGap is the longest time between two renewals of a lease, every 10 s by default
 // (K8s nodeLeaseDurationSeconds, a quarter of it), after which a kubelet may have been
 // without the API server.
-const steadyGap = 20 * time.Second
+const SteadyGap = 20 * time.Second
 
 func (l *lease) steadyAt(now time.Time) bool {
-	return !l.absent && !l.changed.IsZero() && now.Sub(l.changed) <= steadyGap
+	return !l.absent && !l.changed.IsZero() && now.Sub(l.changed) <= SteadyGap
 }
 
-// Steady tells whether the node's lease was seen to change for SyncTime, without a
+// Steady tells whether the node's lease was seen to change for at least so long, without a
 // break in which its kubelet may have been unable to write its status.
-func (t *Tracker) Steady(node string) bool {
+func (t *Tracker) Steady(node string, least time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.nowLocked()
 	l, known := t.leases[node]
-	return known && l.steadyAt(now) && now.Sub(l.steady) >= SyncTime
+	return known && l.steadyAt(now) && now.Sub(l.steady) >= least
 }
 
 // Unchanged is for how long the node's lease has been watched unchanged; ok is

@@ -431,7 +431,7 @@ func TestALeaseIsSteadyOnceItWasRenewedForLongWithoutABreak(t *testing.T) {
 		}
 		want := func(what string, want bool) {
 			t.Helper()
-			if got := tr.Steady("n"); got != want {
+			if got := tr.Steady("n", SyncTime); got != want {
 				t.Errorf("%s: %v", what, got)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -26,7 +27,29 @@ func (g *gathering) learn(ctx context.Context, matters func(*fence.Holder) bool)
 		if err := g.facts(ctx, h); err != nil {
 			return err
 		}
-		if err := g.order(ctx, h); err != nil {
+	}
+	return g.orders(ctx, matters)
+}
+
+// orders learns in which order was written what leaves holders in doubt. That takes
+// requests, so what is proven of others is held against their leases once more.
+func (g *gathering) orders(ctx context.Context, matters func(*fence.Holder) bool) error {
+	took := false
+	for _, h := range g.sorted() {
+		if !matters(h) {
+			continue
+		}
+		read, err := g.order(ctx, h)
+		if err != nil {
+			return err
+		}
+		took = took || read
+	}
+	for _, h := range g.sorted() {
+		if !took || !matters(h) || len(h.Evidence) == 0 {
+			continue
+		}
+		if err := g.pulse(ctx, h); err != nil {
 			return err
 		}
 	}
@@ -146,7 +169,7 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 	}
 	h.Node = nodeFacts(node)
 	h.Node.InUse, h.Node.ListedAttached = g.IDs.NodeLists(node, g.volume)
-	h.Node.Synced = g.Index.Synced(h.NodeName, h.Node.UID, h.Node.ReadySince) && g.Lives.Steady(h.NodeName)
+	h.Node.Synced = g.Index.Synced(h.NodeName, h.Node.UID, h.Node.ReadySince) && g.Lives.Steady(h.NodeName, observe.SyncTime)
 	if h.Detaching() {
 		h.Node.Unmounted = g.Index.BootedSince(h.Attachment.Name, h.Attachment.UID, h.Node.BootID)
 		// Again, after the Node was read: it may say what the kubelet has only just turned to.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 )
@@ -28,55 +29,65 @@ const (
 )
 
 // order learns whether the kubelet of a holder let the volume go before the controller took
-// it off, where nothing else keeps its word from counting. Its lease was watched, so that
-// it wrote its status all the time.
-func (g *gathering) order(ctx context.Context, h *fence.Holder) error {
-	if !h.InDoubt(g.survey.Policy) || !g.Lives.Steady(h.NodeName) {
-		return nil
+// it off, where nothing else keeps its word from counting. It tells whether it has read
+// anything.
+func (g *gathering) order(ctx context.Context, h *fence.Holder) (read bool, err error) {
+	lease := g.pulses[h.NodeName]
+	if lease == nil || !h.InDoubt(g.survey.Policy) || !g.Lives.Steady(h.NodeName, observe.SyncTime) {
+		return false, nil
 	}
 	versions, err := g.pasts.get(ctx, g.Limit, h.NodeName, func(ctx context.Context) ([]*corev1.Node, error) { return g.past(ctx, h.NodeName) })
 	if err != nil {
-		return err
+		return true, err
 	}
-	if now := versions[0]; string(now.UID) == h.Node.UID && now.Status.NodeInfo.BootID == h.Node.BootID {
-		h.Node.LetGo = letGo(versions, func(n *corev1.Node) (inUse, attached bool) { return g.IDs.NodeLists(n, g.volume) })
+	if now := versions[0]; string(now.UID) != h.Node.UID || now.Status.NodeInfo.BootID != h.Node.BootID {
+		return true, nil
 	}
-	return nil
+	dropped, ok := letGo(versions, func(n *corev1.Node) (inUse, attached bool) { return g.IDs.NodeLists(n, g.volume) })
+	// A kubelet that cannot write its status does not list what it has. So its lease must
+	// have been renewed all the time from SyncTime before it let go: until the last renewal,
+	// of which the API server has the time as well, and for up to SteadyGap since.
+	renewed := evidence.RenewedAt(lease)
+	since := max(0, renewed.Sub(dropped))
+	h.Node.LetGo = ok && !renewed.IsZero() && g.Lives.Steady(h.NodeName, observe.SyncTime+since+observe.SteadyGap)
+	return true, nil
 }
 
 // letGo tells whether the kubelet took the volume out of volumesInUse while the controller
-// still had it in volumesAttached, and has not listed it since. One that restarts forgets
-// what is not in volumesAttached (K8s pkg/kubelet/volumemanager/reconciler,
-// updateReconstructedFromNodeStatus), and what it lists at first may be what the kubelet
-// before it said. So the volume has to be in volumesAttached in all of SyncTime before it
-// was let go, and the kubelet not silent. The versions are what the Node was, the newest
-// first; false: they do not show it.
-func letGo(versions []*corev1.Node, lists func(*corev1.Node) (inUse, attached bool)) bool {
-	var newer *corev1.Node
-	var dropped time.Time // by the kubelet
-	unlisted := true      // by the controller
-	for _, n := range versions {
+// still had it in volumesAttached, and has not listed it since; and when, by the API
+// server's clock. One that restarts forgets what is not in volumesAttached (K8s
+// pkg/kubelet/volumemanager/reconciler, updateReconstructedFromNodeStatus), and what it
+// lists at first may be what the kubelet before it said. So the volume has to be in
+// volumesAttached in all of SyncTime before, and the kubelet not silent. The versions are
+// what the Node was, the newest first; false: they do not show it.
+func letGo(versions []*corev1.Node, lists func(*corev1.Node) (inUse, attached bool)) (dropped time.Time, ok bool) {
+	// Back to where the controller still had it, then to where the kubelet had, and then
+	// for SyncTime more.
+	controllerHadIt := false
+	for i, n := range versions {
 		switch inUse, attached := lists(n); {
-		case unlisted && inUse:
-			return false // in use when the controller took it off, or still
-		case unlisted:
-			unlisted = !attached
+		case i == 0 && attached, !controllerHadIt && inUse:
+			return dropped, false // still in use or attached, or in use when the controller took it off
+		case !controllerHadIt:
+			controllerHadIt = attached
 		case !attached:
-			return false // the controller had taken it off before, and put it back
+			return dropped, false // the controller had taken it off before, and put it back
 		case inUse && dropped.IsZero():
-			dropped = written(newer)
-		}
-		if !dropped.IsZero() {
-			if nodeFacts(n).ReadyUnknown {
-				return false
-			}
-			if since := written(n); !since.IsZero() && dropped.Sub(since) >= observe.SyncTime {
-				return true
+			if dropped = written(versions[i-1]); dropped.IsZero() {
+				return dropped, false
 			}
 		}
-		newer = n
+		if dropped.IsZero() {
+			continue
+		}
+		if nodeFacts(n).ReadyUnknown {
+			return dropped, false
+		}
+		if since := written(n); !since.IsZero() && dropped.Sub(since) >= observe.SyncTime {
+			return dropped, true
+		}
 	}
-	return false
+	return dropped, false
 }
 
 // past reads what the Node is and was, the newest first, as far as it is of one machine and
@@ -122,9 +133,9 @@ func (g *gathering) before(ctx context.Context, node *corev1.Node) (*corev1.Node
 	return older, nil
 }
 
-// written is when that version was written, or a time before, in which the Node had the
-// volumes in volumesAttached already that it has in the version: who adds to that list is
-// its manager from then on. Zero: the Node does not say.
+// written is when that version was written, or before: what it has in volumesAttached it
+// has had from then on, since whoever adds to that list is its manager and stamped. Zero:
+// the Node does not say.
 func written(node *corev1.Node) (last time.Time) {
 	for _, f := range node.ManagedFields {
 		if f.Time != nil && f.Time.After(last) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -64,6 +65,7 @@ func TestAKubeletHasLetGoIfItDidSoBeforeTheControllerTookTheVolumeOff(t *testing
 	}
 	w := newWorld(t)
 	lists := func(n *corev1.Node) (inUse, attached bool) { return w.IDs.NodeLists(n, "vol-1") }
+	droppedAt := map[string]time.Duration{"-@0 -@1 -@2 a@3 a@4 ua@79": 4 * time.Second}
 	for text, want := range map[string]bool{
 		// The newest first: what it is, and what it was.
 		"-@0 a@0 ua@75":                true,
@@ -96,13 +98,19 @@ func TestAKubeletHasLetGoIfItDidSoBeforeTheControllerTookTheVolumeOff(t *testing
 		"-@0 a@0! ua@200":              false, // nobody says when
 		"-@0 a@0 ua@200!":              false,
 		"-@0 a@0 ua@10! ua@200":        true,
+		"-@0 a@0! ua?@10 ua@100":       false,
+		"a@0 ua@200":                   false, // attached again
 		"u@0 a@0 ua@200":               false,
 		"ua@0 a@0 ua@200":              false,
 		"-@0 a@0 ua@-100 ua@200":       true,
 		"-@0 a@0 ua@-100 u@10 ua@2000": false,
 	} {
-		if got := letGo(versionsOf(text), lists); got != want {
+		dropped, got := letGo(versionsOf(text), lists)
+		if got != want {
 			t.Errorf("%s: %t, want %t", text, got, want)
+		}
+		if at := droppedAt[text]; got && !dropped.Equal(detachedAt.Add(-at)) {
+			t.Errorf("%s: let go at %s, want %s before %s", text, dropped, at, detachedAt)
 		}
 	}
 }
@@ -116,6 +124,9 @@ func (w *world) remembers(text string, answer func(asked int) (runtime.Object, e
 		n.ResourceVersion = strconv.Itoa(10_000 - 10*i)
 	}
 	w.node("old", func(n *corev1.Node) { *n = *all[0] })
+	at := metav1.NewTime(detachedAt.Add(10 * time.Second))
+	w.put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "old", ResourceVersion: "70", ManagedFields: []metav1.ManagedFieldsEntry{
+		{Manager: "kubelet", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:renewTime":{}}}`)}}}})
 	reads = new(int)
 	w.client.PrependReactor("list", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		o := a.(clienttesting.ListActionImpl).ListOptions
@@ -195,7 +206,10 @@ func TestWhatANodeWasIsReadWhereOnlyTheOrderIsInDoubt(t *testing.T) {
 		"it is contested":                    {past: clean, entry: func(h *fence.Holder, _ *storagev1.VolumeAttachment) { h.Contest = &fence.Contest{} }},
 		"it was released":                    {past: clean, entry: func(h *fence.Holder, _ *storagev1.VolumeAttachment) { h.State = fence.Released }},
 		"it is another machine":              {past: clean, entry: func(h *fence.Holder, _ *storagev1.VolumeAttachment) { h.NodeUID = "before" }},
-		"its lease was not watched for long": {past: clean, world: func(w *world) { w.unsteady = true }},
+		"nor for as long before it let go":   {past: clean, reads: 5, world: func(w *world) { w.steady = 104 * time.Second }},
+		"it was watched for just so long":    {past: clean, reads: 5, want: true, world: func(w *world) { w.steady = 105 * time.Second }},
+		"nobody knows when it was renewed":   {past: clean, reads: 5, world: func(w *world) { w.lease("old", "70") }},
+		"its lease was not watched for long": {past: clean, reads: 0, world: func(w *world) { w.steady = 74 * time.Second }},
 		"somebody released it": {past: clean, want: false, world: func(w *world) {
 			w.found = []fence.Evidence{{Kind: fence.VolumeRelease, NodeID: "id-old", NodeUID: "uid-old", BootID: "boot-old", Living: true, Attachment: "uid-" + csi.AttachmentName("vol-1", liveDriver, "old")}}
 		}},
@@ -252,5 +266,28 @@ func TestWhatANodeWasIsReadWhereOnlyTheOrderIsInDoubt(t *testing.T) {
 				t.Errorf("%s, %s, want %s", v.Action, v.Reason, want)
 			}
 		})
+	}
+}
+
+// A renewal while somebody else's past is read is a sign of life.
+func TestWhatIsProvenIsHeldAgainstTheLeaseOnceMoreAfterAPastWasRead(t *testing.T) {
+	w := newWorld(t)
+	w.remembers("-@0 a@0 ua@100", func(int) (runtime.Object, error) {
+		w.lease("off", "71")
+		return nil, nil
+	})
+	w.node("off", listing)
+	w.silent["off"] = "70"
+	w.found = []fence.Evidence{{Kind: fence.PowerReading, NodeName: "off", NodeUID: "uid-off", BootID: "boot-off", LeaseRV: "70"}}
+	w.attachment("old", "id-old", deleted)
+	w.inLedger(entry("old"), entry("off"))
+	w.look()
+	s, err := w.Publish(t.Context(), "vol-1", "id-next", nil)
+	w.must(err)
+	if h := w.holder(s, "id-off"); h.LeaseRV != "71" || h.Liveness != fence.Alive {
+		t.Errorf("off is %s at lease %s", h.Liveness, h.LeaseRV)
+	}
+	if !w.holder(s, "id-old").Node.LetGo {
+		t.Error("old has not let go")
 	}
 }

@@ -130,7 +130,7 @@ func (s *sharedReads[T]) request(ctx context.Context, r *sharedReading[T], read 
 	r.err = r.place.Wait(held)
 	waited.Stop()
 	s.mu.Lock()
-	r.sent = true
+	r.sent, ctx = true, throttle.WithTurn(ctx, r.turn)
 	s.mu.Unlock()
 	if r.err != nil {
 		return

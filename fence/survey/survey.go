@@ -61,8 +61,8 @@ type Lives interface {
 	// the node is stale, and which version of it that is.
 	Silent(node string) (leaseRV string, silent bool)
 	// Steady tells whether the node's lease was seen to be renewed without a longer
-	// break for observe.SyncTime.
-	Steady(node string) bool
+	// break for at least so long.
+	Steady(node string, least time.Duration) bool
 	// Storm tells whether so many nodes are stale at once that the fault is
 	// more likely ours or the network's.
 	Storm() (bool, string)

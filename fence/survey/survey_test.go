@@ -41,7 +41,7 @@ type world struct {
 
 	silent    map[string]string // lease versions that the watch has shown unchanged for long, by node
 	unwatched bool
-	unsteady  bool
+	steady    time.Duration // for how long the leases were seen to be renewed
 	storm     bool
 
 	listed  []string // where the driver says that it is published
@@ -64,7 +64,7 @@ const (
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	objects := clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())
-	w := &world{t: t, client: &fake.Clientset{}, objects: objects, broken: map[string]error{}, silent: map[string]string{}, meanwhile: func() {}}
+	w := &world{t: t, client: &fake.Clientset{}, objects: objects, broken: map[string]error{}, silent: map[string]string{}, steady: time.Hour, meanwhile: func() {}}
 	w.client.AddReactor("*", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		what := a.GetVerb() + " " + a.GetResource().Resource
 		if err := w.broken[what]; err != nil {
@@ -247,7 +247,7 @@ func (w *world) Silent(node string) (string, bool) { v, silent := w.silent[node]
 func (w *world) Storm() (bool, string) { return w.storm, "" }
 
 // Steady implements Lives.
-func (w *world) Steady(string) bool { return !w.unsteady }
+func (w *world) Steady(_ string, least time.Duration) bool { return least <= w.steady }
 
 // PublishedNodes implements Published.
 func (w *world) PublishedNodes(ctx context.Context, _ string) ([]string, bool, error) {

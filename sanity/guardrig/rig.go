@@ -98,7 +98,7 @@ func (r *Rig) Silent(node string) (string, bool) {
 }
 
 // Steady implements survey.Lives.
-func (r *Rig) Steady(string) bool { return true }
+func (r *Rig) Steady(string, time.Duration) bool { return true }
 
 // Storm implements survey.Lives.
 func (r *Rig) Storm() (bool, string) { return false, "" }

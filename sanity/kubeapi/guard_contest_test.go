@@ -5,9 +5,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
@@ -77,22 +77,6 @@ func TestAKubeletThatBecameReadyAfterTheDetachBeganIsNotBelieved(t *testing.T) {
 	r.must(r.unpublish(v.Handle, n))
 }
 
-// wrote has the Node say that all that it says was written so long ago. The API server
-// takes no other stamps alone for a change.
-func (n *node) wrote(ago time.Duration) {
-	n.r.t.Helper()
-	node, err := n.r.Client.CoreV1().Nodes().Get(n.r.ctx(), n.name, metav1.GetOptions{})
-	n.r.must(err)
-	for i := range node.ManagedFields {
-		f := &node.ManagedFields[i]
-		f.Time = &metav1.Time{Time: time.Now().Add(-ago)}
-		f.Manager += "-then"
-	}
-	_, err = n.r.Client.CoreV1().Nodes().Update(n.r.ctx(), node, metav1.UpdateOptions{})
-	n.r.must(err)
-	time.Sleep(1100 * time.Millisecond) // a heartbeat of the same second would be the one of then
-}
-
 func TestAKubeletIsBelievedIfItLetGoBeforeTheControllerTookTheVolumeOff(t *testing.T) {
 	const inUse, attached = true, true
 	lists := func(inUse, attached bool) func(*node, *bed.Volume) {
@@ -100,36 +84,54 @@ func TestAKubeletIsBelievedIfItLetGoBeforeTheControllerTookTheVolumeOff(t *testi
 	}
 	turns := func(n *node, _ *bed.Volume) { n.ready(corev1.ConditionFalse); n.ready(corev1.ConditionTrue) }
 	both, free, kept, taken := lists(inUse, attached), lists(!inUse, !attached), lists(!inUse, attached), lists(inUse, !attached)
-	for name, tt := range map[string]struct {
-		stage    string
-		since    time.Duration // the volume is in use and attached
+	type story struct {
+		name     string
+		late     bool // it was attached a minute ago; else before its lease was watched for long enough
 		then     []func(*node, *bed.Volume)
 		believed bool
-	}{
-		"it let go as it became Ready":            {"order-turn", 2 * time.Minute, []func(*node, *bed.Volume){turns, kept, free}, true},
-		"and became Ready after that":             {"order-later", 2 * time.Minute, []func(*node, *bed.Volume){kept, free, turns}, true},
-		"it had the volume for a minute":          {"order-short", time.Minute, []func(*node, *bed.Volume){turns, kept, free}, false},
-		"it was taken off while in use":           {"order-taken", 2 * time.Minute, []func(*node, *bed.Volume){taken, turns, free}, false},
-		"it was, and was put back on":             {"order-again", 2 * time.Minute, []func(*node, *bed.Volume){taken, both, turns, kept, free}, false},
-		"it was, and the kubelet lists it so too": {"order-used", 2 * time.Minute, []func(*node, *bed.Volume){turns, kept, taken, free}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, tt.stage, bed.StageOptions{})
-			v, n := r.volume("v"), r.node("n")
-			r.attach(v, n)
-			n.wrote(tt.since)
-			for _, step := range tt.then {
-				step(n, v)
+		v        *bed.Volume
+		n        *node
+	}
+	stories := []*story{
+		{name: "turned", then: []func(*node, *bed.Volume){turns, kept, free}, believed: true},
+		{name: "turned-later", then: []func(*node, *bed.Volume){kept, free, turns}, believed: true},
+		{name: "new", late: true, then: []func(*node, *bed.Volume){turns, kept, free}},
+		{name: "forced", then: []func(*node, *bed.Volume){taken, turns, free}},
+		{name: "put-back", then: []func(*node, *bed.Volume){taken, both, turns, kept, free}},
+		{name: "used-again", then: []func(*node, *bed.Volume){turns, kept, taken, free}},
+	}
+	r := newRig(t, "order", bed.StageOptions{})
+	for _, s := range stories {
+		s.v, s.n = r.volume(s.name), r.node(s.name)
+		if !s.late {
+			r.attach(s.v, s.n)
+		}
+	}
+	long := observe.SyncTime + observe.SteadyGap + 5*time.Second
+	for began := time.Now(); time.Since(began) < long; time.Sleep(5 * time.Second) {
+		for _, s := range stories {
+			s.n.renew()
+			if s.late && time.Since(began) > long-time.Minute {
+				s.late = false
+				r.attach(s.v, s.n)
 			}
-			r.deleting(v, n)
-			r.settle()
-			err := r.unpublish(v.Handle, n)
-			if !tt.believed {
-				r.wantRefused(err, fence.HolderContested, n.name)
-				return
-			}
-			r.must(err)
-			r.wantCalls(v.Handle, "publish "+n.id, "unpublish "+n.id)
-		})
+		}
+	}
+	for _, s := range stories {
+		s.n.renew()
+		for _, step := range s.then {
+			step(s.n, s.v)
+		}
+		r.deleting(s.v, s.n)
+		r.settle()
+		err := r.unpublish(s.v.Handle, s.n)
+		switch {
+		case !s.believed:
+			r.wantRefused(err, fence.HolderContested, s.n.name)
+		case err != nil:
+			t.Errorf("%s: %v", s.name, err)
+		default:
+			r.wantCalls(s.v.Handle, "publish "+s.n.id, "unpublish "+s.n.id)
+		}
 	}
 }

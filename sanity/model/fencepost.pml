@@ -742,7 +742,7 @@ unpublished: /* the attacher takes its finalizer off */
 	if
 	:: d_step {
 		if
-		:: n[X].va == DELETED -> NEWS; n[X].va = NOVA; n[X].again = 0; n[X].heard = 0; n[X].letGo = 0
+		:: n[X].va == DELETED -> NEWS; n[X].va = NOVA; n[X].again = 0; n[X].heard = 0
 		:: else -> skip
 		fi;
 		forget(me); TIDY
@@ -937,20 +937,20 @@ end:
 	/* the attach-detach controller */
 	:: d_step { x == 0 && moves > 0 -> NEWS; moves--; want = (want + 1) % NODES; TIDY }
 	:: d_step { want == x && n[x].va == NOVA -> NEWS; n[x].va = WAITING; TIDY }
-	:: d_step { want == x && n[x].va == ATTACHED && !n[x].listed && !n[x].detaching -> NEWS; n[x].listed = 1; TIDY }
+	:: d_step { want == x && n[x].va == ATTACHED && !n[x].listed && !n[x].detaching -> NEWS; n[x].listed = 1; n[x].letGo = 0; TIDY }
 	:: d_step { want != x && (n[x].va == WAITING || n[x].va == ATTACHED) && !n[x].inUse && !n[x].detaching -> NEWS;
-		n[x].letGo = n[x].listed; n[x].listed = 0; n[x].detaching = 1; TIDY }
+		n[x].letGo = n[x].letGo || n[x].listed; n[x].listed = 0; n[x].detaching = 1; TIDY }
 	:: d_step { n[x].detaching && n[x].inUse -> NEWS; n[x].detaching = 0; TIDY }
 	:: d_step { n[x].detaching && !n[x].inUse -> NEWS; n[x].detaching = 0; n[x].va = DELETED; n[x].again = 0; n[x].heard = 0; TIDY }
 	/* ... by force: after six minutes, or for the taint */
 	:: d_step { want != x && (n[x].va == WAITING || n[x].va == ATTACHED) && (n[x].unknown || n[x].taint) ->
-		n[x].letGo = 0; n[x].listed = 0; n[x].detaching = 0; n[x].va = DELETED; n[x].again = 0; n[x].heard = 0; TIDY }
+		n[x].letGo = (n[x].letGo || n[x].listed) && !n[x].inUse; n[x].listed = 0; n[x].detaching = 0; n[x].va = DELETED; n[x].again = 0; n[x].heard = 0; TIDY }
 	/* people */
 #ifdef KUBELET
 	:: d_step { faults > 0 && !n[x].taint -> NEWS; faults--; n[x].taint = 1; TIDY }
 #endif
 #ifdef STRIP
-	:: d_step { faults > 0 && n[x].va == DELETED -> NEWS; faults--; n[x].va = NOVA; n[x].again = 0; n[x].heard = 0; n[x].letGo = 0; TIDY }
+	:: d_step { faults > 0 && n[x].va == DELETED -> NEWS; faults--; n[x].va = NOVA; n[x].again = 0; n[x].heard = 0; TIDY }
 #endif
 #ifdef MAY_UNTAINT
 	:: d_step { n[x].taint -> NEWS; n[x].taint = 0; TIDY }
