@@ -33,7 +33,8 @@ const (
 // anything.
 func (g *gathering) order(ctx context.Context, h *fence.Holder) (read bool, err error) {
 	lease := g.pulses[h.NodeName]
-	if lease == nil || !h.InDoubt(g.survey.Policy) || !g.Lives.Steady(h.NodeName, observe.SyncTime) {
+	const least = observe.SyncTime + observe.SteadyGap
+	if lease == nil || !h.InDoubt(g.survey.Policy) || !g.Lives.Steady(h.NodeName, least) {
 		return false, nil
 	}
 	versions, err := g.pasts.get(ctx, g.Limit, h.NodeName, func(ctx context.Context) ([]*corev1.Node, error) { return g.past(ctx, h.NodeName) })
@@ -49,7 +50,7 @@ func (g *gathering) order(ctx context.Context, h *fence.Holder) (read bool, err 
 	// of which the API server has the time as well, and for up to SteadyGap since.
 	renewed := evidence.RenewedAt(lease)
 	since := max(0, renewed.Sub(dropped))
-	h.Node.LetGo = ok && !renewed.IsZero() && g.Lives.Steady(h.NodeName, observe.SyncTime+since+observe.SteadyGap)
+	h.Node.LetGo = ok && !renewed.IsZero() && g.Lives.Steady(h.NodeName, least+since)
 	return true, nil
 }
 

@@ -209,7 +209,7 @@ func TestWhatANodeWasIsReadWhereOnlyTheOrderIsInDoubt(t *testing.T) {
 		"nor for as long before it let go":   {past: clean, reads: 5, world: func(w *world) { w.steady = 104 * time.Second }},
 		"it was watched for just so long":    {past: clean, reads: 5, want: true, world: func(w *world) { w.steady = 105 * time.Second }},
 		"nobody knows when it was renewed":   {past: clean, reads: 5, world: func(w *world) { w.lease("old", "70") }},
-		"its lease was not watched for long": {past: clean, reads: 0, world: func(w *world) { w.steady = 74 * time.Second }},
+		"its lease was not watched for long": {past: clean, reads: 0, world: func(w *world) { w.steady = 94 * time.Second }},
 		"somebody released it": {past: clean, want: false, world: func(w *world) {
 			w.found = []fence.Evidence{{Kind: fence.VolumeRelease, NodeID: "id-old", NodeUID: "uid-old", BootID: "boot-old", Living: true, Attachment: "uid-" + csi.AttachmentName("vol-1", liveDriver, "old")}}
 		}},

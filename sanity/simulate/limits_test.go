@@ -36,8 +36,9 @@ func TestALimitIsNotItsNeighbour(t *testing.T) {
 		forced = "pause n1; force-delete-pod v1; clock 370s; not-ready n1; unlist v1 n1; detach v1 n1; resume n1; "
 		slow   = forced + "restart-kubelet n1 slow; sync n1; "
 		quick  = forced + "restart-kubelet n1 quick; sync n1; "
-		// Judged, and carried out.
+		// The first half of an unmount.
 		halfway = "delete-pod v1; sync n1; unpublish-pod v1 n1; "
+		// Judged, and carried out.
 		judged  = "unpublish r1 v1 n1; reads r1; "
 		carried = "serve r1 driver:unpublish/v1/n1-id1"
 		moved   = "schedule v1 n3; attach v1 n3; publish r1 v1 n3; serve r1 driver:publish/v1/n3-id1"
