@@ -47,6 +47,12 @@ func Attach(ctx context.Context, path string) (device string, err error) {
 // Detach takes the block device away. One that is in use goes when it no longer is.
 func Detach(ctx context.Context, device string) error { return run(ctx, "losetup", "-d", device) }
 
+// Attached tells whether a block device still is the disk's.
+func Attached(device, path string) bool {
+	file, err := os.ReadFile(filepath.Join("/sys/block", filepath.Base(device), "loop", "backing_file"))
+	return err == nil && strings.TrimSpace(string(file)) == path
+}
+
 // shutdown and its flag are FS_IOC_SHUTDOWN and EXT4_GOING_FLAGS_NOLOGFLUSH of the
 // kernel (include/uapi/linux/fs.h, fs/ext4/ext4.h).
 const (
@@ -57,7 +63,7 @@ const (
 // PowerOff ends a mounted file system as a loss of power does: what is not on the disk
 // when it returns never comes there, and who writes gets an error.
 func PowerOff(folder string) error {
-	f, err := os.Open(folder)
+	f, err := openDisk(folder)
 	if err != nil {
 		return err
 	}
@@ -112,8 +118,24 @@ func Hang(folder string) error { return control(folder, "freeze", freeze) }
 // GoOn ends what Hang began: what was to be written meanwhile is written now.
 func GoOn(folder string) error { return control(folder, "thaw", thaw) }
 
-func control(folder, what string, request uint) error {
+// openDisk opens a folder in which a disk is mounted. Any other file system, the one of
+// this very machine, would be shut down or hang as well.
+func openDisk(folder string) (*os.File, error) {
+	const loop = 7 // the kernel's Documentation/admin-guide/devices.txt
 	f, err := os.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	var s unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &s); err != nil || unix.Major(s.Dev) != loop {
+		f.Close()
+		return nil, fmt.Errorf("no disk is mounted at %s: %w", folder, errors.Join(err, unix.EINVAL))
+	}
+	return f, nil
+}
+
+func control(folder, what string, request uint) error {
+	f, err := openDisk(folder)
 	if err != nil {
 		return err
 	}
