@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -83,16 +84,22 @@ type realDisks struct {
 	folder string
 	busy   sync.Map // a lock for each volume, and for each machine with one
 
+	// gives: StageOptions.GivesDeviceBack.
+	gives bool
+
 	mu     sync.Mutex
 	nodes  map[string]*controlplane.Node // by node ID
-	staged map[onMachine]string          // where
+	staged map[onMachine]staged
 }
+
+// staged is what a machine has of a volume: where, and through which block device.
+type staged struct{ path, device string }
 
 // onMachine is a volume on a machine.
 type onMachine struct{ nodeID, volumeID string }
 
-func newRealDisks(folder string) *realDisks {
-	return &realDisks{folder: folder, nodes: map[string]*controlplane.Node{}, staged: map[onMachine]string{}}
+func newRealDisks(folder string, gives bool) *realDisks {
+	return &realDisks{folder: folder, gives: gives, nodes: map[string]*controlplane.Node{}, staged: map[onMachine]staged{}}
 }
 
 func (d *realDisks) add(n *Node) {
@@ -107,18 +114,18 @@ func (d *realDisks) node(id string) *controlplane.Node {
 	return d.nodes[id]
 }
 
-// on is where the machine has it mounted; empty: it has not.
-func (d *realDisks) on(key onMachine) string {
+// on is what the machine has mounted; empty: nothing.
+func (d *realDisks) on(key onMachine) staged {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.staged[key]
 }
 
-// note where the machine has it mounted; empty: no more.
-func (d *realDisks) note(key onMachine, path string) {
+// note what the machine has mounted; empty: nothing any more.
+func (d *realDisks) note(key onMachine, at staged) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.staged[key] = path; path == "" {
+	if d.staged[key] = at; at == (staged{}) {
 		delete(d.staged, key)
 	}
 }
@@ -137,12 +144,12 @@ func (d *realDisks) file(ctx context.Context, volumeID string) (string, error) {
 func (d *realDisks) Stage(ctx context.Context, nodeID, volumeID, path string) error {
 	key := onMachine{nodeID, volumeID}
 	defer d.lock(key)()
-	switch at := d.on(key); at {
+	switch at := d.on(key); at.path {
 	case "":
 	case path:
 		return nil
 	default:
-		return fmt.Errorf("volume %s is staged on %s at %s already", volumeID, nodeID, at)
+		return fmt.Errorf("volume %s is staged on %s at %s already", volumeID, nodeID, at.path)
 	}
 	file, err := d.file(ctx, volumeID)
 	if err != nil {
@@ -158,21 +165,28 @@ func (d *realDisks) Stage(ctx context.Context, nodeID, volumeID, path string) er
 	if err := errors.Join(mounted, disk.Detach(ctx, device)); err != nil {
 		return err
 	}
-	d.note(key, path)
+	d.note(key, staged{path, device})
 	return nil
 }
 
-// Unstage unmounts it, and with that the block device goes.
+// Unstage unmounts it, and with that the block device goes, unless a container that has
+// not ended has the file system in a mount namespace of its own.
 func (d *realDisks) Unstage(ctx context.Context, nodeID, volumeID, path string) error {
 	key := onMachine{nodeID, volumeID}
 	defer d.lock(key)()
-	if d.on(key) != path {
+	at, n := d.on(key), d.node(nodeID)
+	if at.path != path {
 		return nil
 	}
-	if err := d.node(nodeID).Do(ctx, "umount", path); err != nil {
-		return err
+	if n.Do(ctx, "mountpoint", "-q", path) == nil {
+		if err := n.Do(ctx, "umount", path); err != nil {
+			return err
+		}
 	}
-	d.note(key, "")
+	if d.gives && disk.Attached(at.device, filepath.Join(d.folder, volumeID+diskSuffix)) {
+		return fmt.Errorf("block device %s of volume %s is in use", at.device, volumeID)
+	}
+	d.note(key, staged{})
 	return nil
 }
 
@@ -218,7 +232,7 @@ func (d *realDisks) Revoke(nodeID, volumeID string) { d.fail(onMachine{nodeID, v
 // fail ends what the machine has mounted, as if its power failed in this moment. Who
 // waits for a disk that hangs learns it.
 func (d *realDisks) fail(key onMachine) {
-	if at := d.on(key); at != "" {
+	if at := d.on(key).path; at != "" {
 		folder := d.node(key.nodeID).Path(at)
 		_ = disk.PowerOff(folder) // a second time it is no use
 		_ = disk.GoOn(folder)     // most do not hang
@@ -234,7 +248,7 @@ func (d *realDisks) cut(nodeID string) {
 // forget what a machine had mounted that is off.
 func (d *realDisks) forget(nodeID string) {
 	for _, key := range d.mountedOn(nodeID) {
-		d.note(key, "")
+		d.note(key, staged{})
 	}
 }
 
@@ -271,7 +285,7 @@ func (v *Volume) GoOn(on *Node) {
 
 func (v *Volume) mountedAt(on *Node) string {
 	v.stage.T.Helper()
-	at := v.stage.disks.on(onMachine{on.ID, v.Handle})
+	at := v.stage.disks.on(onMachine{on.ID, v.Handle}).path
 	if at == "" {
 		v.stage.T.Fatalf("%s has not mounted %s", on.Name, v.Name)
 	}
@@ -286,6 +300,34 @@ func (n *Node) KillRuntime() { n.kube.KillRuntime() }
 func (n *Node) StartRuntime() {
 	n.stage.T.Helper()
 	n.stage.must("containerd of "+n.Name, n.kube.StartRuntime(n.stage.ctx()))
+}
+
+// Real tells whether its kubelet and its containers are real ones.
+func (n *Node) Real() bool { return n.stage.Options.Real }
+
+// HoldContainers has nobody be able to end a real node's containers, which write on, until
+// LetContainersEnd: the processes between containerd and them hang.
+func (n *Node) HoldContainers() {
+	n.stage.T.Helper()
+	n.stage.must("containers of "+n.Name, n.kube.SignalShims(syscall.SIGSTOP))
+}
+
+// LetContainersEnd ends what HoldContainers began.
+func (n *Node) LetContainersEnd() {
+	n.stage.T.Helper()
+	n.stage.must("containers of "+n.Name, n.kube.SignalShims(syscall.SIGCONT))
+}
+
+// Told tells whether within a second a container on a real node tells its clients of
+// something written, though the driver may have unmounted the volume.
+func (v *Volume) Told(on *Node) bool {
+	before := v.stage.disks.Written(on.ID, v.Handle)
+	for began := time.Now(); time.Since(began) < time.Second; time.Sleep(20 * time.Millisecond) {
+		if v.stage.disks.Written(on.ID, v.Handle) > before {
+			return true
+		}
+	}
+	return false
 }
 
 // Judge switches all of the stage's machines off, and says what is left on each volume

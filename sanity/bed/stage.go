@@ -58,6 +58,10 @@ type StageOptions struct {
 	// containers, each volume a disk with a file system that the nodes mount, and each
 	// pod a database that writes it (see Volume.Judge). It needs root.
 	Real bool
+	// GivesDeviceBack is a driver on real nodes whose NodeUnstageVolume gives the block
+	// device back, as that of a network disk does, and fails while somebody uses it.
+	// Others unmount, and leave the rest to the detach.
+	GivesDeviceBack bool
 	// Driver is the driver's name; made from the stage's if empty.
 	Driver string
 	// PlainNames leaves the stage's name out of the nodes' names. One stage of
@@ -115,7 +119,7 @@ func (b *Bed) Stage(t T, name string, o StageOptions) *Stage {
 		arrayOptions.Disks = s.machines
 	}
 	if o.Real {
-		s.disks = newRealDisks(s.folder)
+		s.disks = newRealDisks(s.folder, o.GivesDeviceBack)
 		arrayOptions.Mounts, arrayOptions.WriteEvery = s.disks, realWritesEvery
 	}
 	s.Array = array.New(arrayOptions)

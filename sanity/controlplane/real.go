@@ -150,6 +150,38 @@ func (m *realMachine) signal(p *Process, signal syscall.Signal) error {
 	return errors.Join(syscall.Kill(child, signal), p.Signal(signal))
 }
 
+// shims are the processes in which containerd has its containers run.
+func (m *realMachine) shims() (pids []int) {
+	here, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", m.pid))
+	names, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, path := range names {
+		folder := filepath.Dir(path)
+		name, _ := os.ReadFile(path)
+		there, _ := os.Readlink(filepath.Join(folder, "ns", "pid"))
+		if strings.TrimSpace(string(name)) != "containerd-shim" || there != here {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(folder)); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// SignalShims sends a signal to the processes that stand between a real node's containerd
+// and its containers: stopped, nobody can end those, and they run on.
+func (n *Node) SignalShims(signal syscall.Signal) error {
+	shims := n.real.shims()
+	if len(shims) == 0 {
+		return fmt.Errorf("node %s runs no containers", n.name)
+	}
+	var errs []error
+	for _, pid := range shims {
+		errs = append(errs, syscall.Kill(pid, signal))
+	}
+	return errors.Join(errs...)
+}
+
 // living tells whether a thread of such a process is left that is more than dead and not
 // yet buried: the first one may be that while others still hold its ports.
 func living(pid int) bool {

@@ -36,7 +36,7 @@ var chapters = []struct {
 		"storage-other", "two-drivers", "sts-is-back", "by-hand", "opt-out-pod", "opt-out-node", "array-outage", "wrong-client"}},
 	{"Virtual machines with a real lock on their disk", []string{"vm-cut-off", "vm-power-off", "vm-hang", "vm-fo-off", "vm-fo-cut", "vm-fo-hang"}},
 	{"Real kubelets, containers and file systems", []string{"real-part", "real-move", "real-forget", "real-quick", "real-again", "real-drain", "real-heals", "real-returns",
-		"real-rollout", "real-fenced", "real-fenced-b", "real-deaf", "real-hung", "real-hung-lost", "real-hung-ready", "real-runtime", "real-runtime-f", "real-reboot",
+		"real-rollout", "real-fenced", "real-fenced-b", "real-deaf", "real-hung", "real-hung-lost", "real-hung-ready", "real-runtime", "real-runtime-f", "real-reboot", "real-outlives",
 		"real-slow", "real-gone", "real-gone-slow"}},
 	{"Kubelets that forget, and clocks that are wrong", []string{"kubelet-forget", "kubelet-refuse", "kubelet-quick", "kubelet-quick2", "clock-ahead", "clock-behind"}},
 	{"Ledger, PersistentVolume and VolumeAttachment", []string{"stripped-va", "two-pvs", "two-pvs-rwx", "pv-again", "restored-pv", "ledger-wiped", "garbled", "other-cluster", "no-pv",

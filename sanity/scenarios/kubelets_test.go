@@ -48,7 +48,7 @@ func TestKubelets(t *testing.T) {
 				t.Run(f.Name+"/"+kind.name, func(t *testing.T) {
 					t.Parallel()
 					o := kind.options
-					o.Alone, o.Nodes, o.Array = true, 1, holding
+					o.Alone, o.Nodes, o.Array, o.GivesDeviceBack = true, 1, holding, f.Name == "gone-held"
 					p := &play{Stage: sharedBed(t).Stage(t, "k"+kind.name[:1]+"-"+f.Name, o), t: t}
 					got := p.ask(ask)
 					t.Logf("a kubelet that %s: %s", f.Situation, got)
@@ -98,6 +98,13 @@ var situations = map[string]func(p *play, v *bed.Volume, db *bed.Pod, n *bed.Nod
 		n.KillKubelet()
 		db.ForceDelete()
 		n.StartKubelet()
+	},
+	"gone-hung": func(p *play, _ *bed.Volume, db *bed.Pod, n *bed.Node) { p.outlived(db, n) },
+	"gone-held": func(p *play, v *bed.Volume, db *bed.Pod, n *bed.Node) {
+		if !n.Real() {
+			v.Staged(n)
+		}
+		p.outlived(db, n)
 	},
 	"lost": func(_ *play, v *bed.Volume, db *bed.Pod, n *bed.Node) {
 		n.KillKubelet()
@@ -165,6 +172,6 @@ func (p *play) ask(situation func(*play, *bed.Volume, *bed.Pod, *bed.Node)) (now
 	time.Sleep(30 * time.Second) // a kubelet writes its status every 10 s at the latest
 	settled()
 	watching.Wait()
-	now.Writes = v.Writing(n)
+	now.Writes = v.Writing(n) || n.Real() && v.Told(n)
 	return now
 }

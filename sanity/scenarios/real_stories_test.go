@@ -129,6 +129,21 @@ var realStories = []scenario{
 		},
 	},
 	{
+		name:    "real-outlives",
+		rule:    "R1: a container that outlives the unmount of its volume keeps it, where the driver does not unstage a volume whose block device is in use",
+		from:    "k/120328",
+		options: bed.StageOptions{Real: true, Array: holding, GivesDeviceBack: true},
+		story: func(p *play) {
+			v, db, old, next := p.written()
+			p.settled(old)
+			p.outlived(db, old)
+			db2 := p.Pod("db2", next, v)
+			p.Never(p.Bed.Clocks.ForceDetachAfter+20*time.Second, "the volume was taken from the node whose container writes", func() bool { return v.AttachedTo(next) || !v.AttachedTo(old) || !v.Told(old) })
+			old.LetContainersEnd()
+			p.outcome("moved %.1f s after the container could be ended", db2.WaitRunning(200*time.Second).Seconds())
+		},
+	},
+	{
 		name:    "real-reboot",
 		rule:    "R6: a machine that reboots has its pod and its volume again, and gives them away later",
 		options: bed.StageOptions{Real: true, Array: holding},
@@ -195,6 +210,18 @@ func (r restart) play(p *play) {
 	p.settled(old)
 	_, took := p.move(db, v, next)
 	p.outcome("moved in %.1f s after the kubelet's restart", took.Seconds())
+}
+
+// outlived has the kubelet restart and find its pod deleted by force, and nobody be able
+// to end the pod's container.
+func (p *play) outlived(db *bed.Pod, n *bed.Node) {
+	p.t.Helper()
+	n.KillKubelet()
+	if n.Real() {
+		n.HoldContainers()
+	}
+	db.ForceDelete()
+	n.StartKubelet()
 }
 
 // settled waits until the kubelet is Ready for so long that it is believed (README, Limits).

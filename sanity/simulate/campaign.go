@@ -152,6 +152,7 @@ func (c *Campaign) Figures(r *result.Result, prefix string) {
 		{Name: "the same, a limit: the kubelet forgot the mount by a restart that shows nowhere", Value: float64(s.Unseen), Unit: "volumes"},
 		{Name: "the same, a limit: the kubelet forgot the mount, was given a pod of the volume again, and listed and dropped it for that one", Value: float64(s.Relisted), Unit: "volumes"},
 		{Name: "the same, a limit: the kubelet was restarted after it had unpublished the volume and before it had unstaged it, and forgot it", Value: float64(s.Staged), Unit: "volumes"},
+		{Name: "the same, a limit: the kubelet was restarted, found no pod of the volume, and unmounted it around a container that nobody could end", Value: float64(s.Outlived), Unit: "volumes"},
 		{Name: "the same, a limit: the kubelet forgot the mount by a restart, and a clock was set between that and its heartbeat", Value: float64(s.Leapt), Unit: "volumes"},
 		{Name: "the same, a limit: another machine under the node ID had mounted without a publish, and its Node was gone", Value: float64(s.Inherited), Unit: "volumes"},
 		{Name: "ends that needed a reboot by hand", Value: float64(s.ByHand), Unit: "reboots"},

@@ -126,6 +126,7 @@ const (
 	Renew, Sync, Status   = "renew", "sync", "status"      // n
 	Verify, Mount, Unmnt  = "verify", "mount", "unmount"   // v n
 	Unpod                 = "unpublish-pod"                // v n: the first half of an unmount; the volume is staged still
+	Outlive               = "outlive"                      // v n: the volume is unmounted from the machine, and not from the container
 	RestartKubelet        = "restart-kubelet"              // n quick|slow
 	Rebuild               = "rebuild"                      // n: a Sync after a restart that comes before its pods do
 	Register              = "register"                     // n

@@ -84,12 +84,15 @@ func (w *World) kubeletEvents(s *slot, emit func(Event)) {
 			emit(Event{Verb: Mount, A: v.name, B: s.name})
 		case k.desired[v] && k.reported[v] && !k.remembered[v] && volumesAttachedHas(n, v) && time.Since(k.failed[v]) >= 10*time.Second:
 			emit(Event{Verb: Verify, A: v.name, B: s.name})
-		case mounted && k.desired[v] && m.mounts[v].staged && k.reported[v] && time.Since(k.failed[v]) >= 10*time.Second:
+		case mounted && k.desired[v] && m.mounts[v].unserved() && k.reported[v] && time.Since(k.failed[v]) >= 10*time.Second:
 			emit(Event{Verb: Mount, A: v.name, B: s.name})
 		case mounted && !k.desired[v] && !m.keeps[v]:
 			emit(Event{Verb: Unmnt, A: v.name, B: s.name})
-			if !m.mounts[v].staged {
+			if !m.mounts[v].unserved() {
 				emit(Event{Verb: Unpod, A: v.name, B: s.name})
+			}
+			if m.mounts[v].orphan && !m.mounts[v].unserved() {
+				emit(Event{Verb: Outlive, A: v.name, B: s.name})
 			}
 		}
 	}
@@ -151,6 +154,7 @@ func (w *World) rebuild(s *slot) {
 			// getVolumesFromPodDir).
 			if attached := volumesAttachedHas(n, v); attached && !mount.staged {
 				k.remembered[v] = true
+				mount.orphan = !v.wants(s)
 			} else {
 				mount.unlisted = mount.unlisted || attached && !mount.forgotten
 				mount.forgotten, mount.misled = true, v.misled[s]
@@ -437,7 +441,7 @@ func (w *World) doKubelet(e Event) bool {
 			s.machine.kubelet.unready = strings.EqualFold(e.B, "slow")
 		}
 		return true
-	case Verify, Mount, Unmnt, Unpod:
+	case Verify, Mount, Unmnt, Unpod, Outlive:
 		s, v := w.slot(e.B), w.volume(e.A)
 		if s == nil || v == nil {
 			return false
@@ -476,6 +480,11 @@ func (w *World) doMount(verb string, s *slot, v *volume) {
 	case Unpod:
 		if mount := m.mounts[v]; mount != nil {
 			mount.staged = true
+		}
+	case Outlive:
+		if mount := m.mounts[v]; mount != nil {
+			mount.outlives = true
+			delete(k.remembered, v)
 		}
 	case Unmnt:
 		delete(m.mounts, v)

@@ -19,6 +19,8 @@ func TestTheKubeletDoesWhatTheTableSays(t *testing.T) {
 		"back-unlisted": "unlist v1 n1; restart-kubelet n1 quick; rebuild n1; status n1; sync n1; status n1",
 		"back-deleted":  "unlist v1 n1; " + back + "; delete-pod v1; sync n1; status n1; unmount v1 n1",
 		"gone":          "force-delete-pod v1; " + back + "; " + unmount,
+		"gone-hung":     "force-delete-pod v1; " + back + "; outlive v1 n1; status n1",
+		"gone-held":     "force-delete-pod v1; " + back,
 		"lost":          "pause n1; force-delete-pod v1; clock 370s; not-ready n1; unlist v1 n1; detach v1 n1; resume n1; " + back + "; unmount v1 n1",
 		"lost-stuck":    "pause n1; force-delete-pod v1; clock 370s; not-ready n1; unlist v1 n1; detach v1 n1; resume n1; " + back,
 		"deleted":       "delete-pod v1; sync n1; " + unmount,

@@ -33,9 +33,10 @@ func looks(_ context.Context, p Parts) (Sidecar, error) {
 // with one thing less, or with one that csi-fencepost could have known, it breaks R2.
 func TestALimitIsNotItsNeighbour(t *testing.T) {
 	const (
-		forced = "pause n1; force-delete-pod v1; clock 370s; not-ready n1; unlist v1 n1; detach v1 n1; resume n1; "
-		slow   = forced + "restart-kubelet n1 slow; sync n1; "
-		quick  = forced + "restart-kubelet n1 quick; sync n1; "
+		forced   = "pause n1; force-delete-pod v1; clock 370s; not-ready n1; unlist v1 n1; detach v1 n1; resume n1; "
+		slow     = forced + "restart-kubelet n1 slow; sync n1; "
+		quick    = forced + "restart-kubelet n1 quick; sync n1; "
+		orphaned = "force-delete-pod v1; restart-kubelet n1 quick; sync n1; status n1; "
 		// The first half of an unmount.
 		halfway = "delete-pod v1; sync n1; unpublish-pod v1 n1; "
 		// Judged, and carried out.
@@ -45,6 +46,7 @@ func TestALimitIsNotItsNeighbour(t *testing.T) {
 	)
 	leapt := func(s Stats) int { return s.Leapt }
 	staged := func(s Stats) int { return s.Staged }
+	outlived := func(s Stats) int { return s.Outlived }
 	stripped := func(s Stats) int { return s.Stripped }
 	for name, c := range map[string]struct {
 		script string
@@ -69,6 +71,8 @@ func TestALimitIsNotItsNeighbour(t *testing.T) {
 		"the same, and again after that":                          {halfway + "restart-kubelet n1 quick; sync n1; status n1; restart-kubelet n1 quick; sync n1; end-pod v1; unlist v1 n1; detach v1 n1; " + judged + carried, staged},
 		"restarted there once it was off volumesAttached":         {halfway + "end-pod v1; pause n1; clock 370s; not-ready n1; unlist v1 n1; detach v1 n1; resume n1; restart-kubelet n1 quick; sync n1; status n1; clock 60s; " + judged + carried, nil},
 		"not restarted there":                                     {halfway + "end-pod v1; delete-va v1 n1; " + judged + carried, nil},
+		"unmounted around a container":                            {orphaned + "outlive v1 n1; status n1; delete-va v1 n1; " + judged + carried, outlived},
+		"an orphan":                                               {orphaned + "delete-va v1 n1; " + judged + carried, nil},
 		"forgotten and not stripped, on one that lost its name":   {slow + "status n1; cut-node n1; replace n1; " + judged + carried, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -66,6 +66,11 @@ type session struct {
 	inherited types.UID
 	// staged alone: no pod has it any more.
 	staged bool
+	// orphan: its kubelet, restarted, found it, and no pod of it.
+	orphan bool
+	// outlives: its kubelet has unmounted it from the machine, and it is mounted in a
+	// container that has not ended.
+	outlives bool
 	// forgotten: its kubelet restarted, and knows nothing of it.
 	forgotten bool
 	// unlisted: forgotten although it was in volumesAttached, as what is staged alone is.
@@ -83,8 +88,11 @@ type session struct {
 	restart restart
 }
 
+// unserved: no pod that its kubelet knows has it.
+func (s *session) unserved() bool { return s.staged || s.outlives }
+
 // serves: a pod has the volume mounted there.
-func (m *machine) serves(v *volume) bool { return m.mounts[v] != nil && !m.mounts[v].staged }
+func (m *machine) serves(v *volume) bool { return m.mounts[v] != nil && !m.mounts[v].unserved() }
 
 // A restart of a kubelet that Kubernetes need not have noticed.
 type restart struct {

@@ -48,6 +48,8 @@ import (
 //   - a kubelet that restarts after it has unpublished the volume and before it has
 //     unstaged it, while it is in volumesAttached: it looks for what pods have, finds
 //     none, and lists the volume no more;
+//   - a kubelet that restarts, finds no pod of a volume that it has mounted, and unmounts
+//     it from the machine while a container has it mounted that nobody can end;
 //   - a kubelet that has forgotten the mount, and is given a pod of the volume again
 //     while a container of before still uses it: what it lists and drops for the new
 //     one looks like the old one's;
@@ -176,6 +178,8 @@ func (w *World) limit(v *volume, m *machine) *int {
 		return &w.Stats.Unseen
 	case mount.unlisted:
 		return &w.Stats.Staged
+	case mount.outlives:
+		return &w.Stats.Outlived
 	case mount.forgotten && mount.relisted:
 		return &w.Stats.Relisted
 	case mount.forgotten && w.leapt(v, m):

@@ -181,7 +181,7 @@ var likelihood = map[string]int{
 	Publish: 250, Republish: 6, Unpublish: 250, LateUnpub: 5, GiveUp: 200, StripVA: 3, DeleteVA: 2,
 	Attach: 200, Confirmed: 200, Unlist: 150, Detach: 250, DetachFail: 60, RestartADC: 2,
 	Move: 25, EndPod: 200, ForceDel: 12, Schedule: 100,
-	Renew: 5, Sync: 150, Rebuild: 150, Status: 150, Verify: 120, Mount: 120, Unmnt: 120, Unpod: 8, RestartKubelet: 4, Register: 150, NotReady: 60,
+	Renew: 5, Sync: 150, Rebuild: 150, Status: 150, Verify: 120, Mount: 120, Unmnt: 120, Unpod: 8, Outlive: 20, RestartKubelet: 4, Register: 150, NotReady: 60,
 	PowerOff: 8, PowerOn: 15, Pause: 4, Resume: 20, CutNode: 10, JoinNode: 15, Replace: 4, DeleteNode: 5, CollectGC: 20,
 	TaintNode: 20, Untaint: 10, ConfirmOff: 12,
 }

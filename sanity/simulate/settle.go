@@ -179,7 +179,7 @@ func (w *World) isEnabled(want Event) (found bool) {
 			w.forgetDetached(v, s, va)
 			w.controllerEvents(v, s, va, see)
 		}
-	case Verify, Mount, Unmnt, Unpod:
+	case Verify, Mount, Unmnt, Unpod, Outlive:
 		if s := w.slot(want.B); s != nil {
 			w.kubeletEvents(s, see)
 		}

@@ -115,7 +115,7 @@ func (w *World) mayEnd(v *volume, p *pod) bool {
 		return false
 	}
 	m := p.node.machine
-	if mount := m.mounts[v]; mount != nil && mount.staged {
+	if mount := m.mounts[v]; mount != nil && mount.unserved() {
 		return true
 	}
 	return v.wants(p.node) || !m.kubelet.uses(v) && (m.mounts[v] == nil || m.keeps[v])

@@ -33,7 +33,7 @@ type Stats struct {
 	// the kubelet had forgotten them (oracle.go).
 	// Stripped, Unseen, Inherited: volumes that were taken from a machine in use at
 	// a limit which the README names (oracle.go).
-	Leapt, Stripped, Unseen, Relisted, Inherited, Staged int
+	Leapt, Stripped, Unseen, Relisted, Inherited, Staged, Outlived int
 	// Unguarded: what two machines wrote, or was taken from a machine in use, by a call
 	// that nobody guarded (the wide world).
 	Unguarded int
@@ -76,6 +76,7 @@ func (s *Stats) Add(o Stats) {
 	s.Unseen += o.Unseen
 	s.Relisted += o.Relisted
 	s.Staged += o.Staged
+	s.Outlived += o.Outlived
 	s.Inherited += o.Inherited
 	s.Leapt += o.Leapt
 	s.Unguarded += o.Unguarded

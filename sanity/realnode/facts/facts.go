@@ -44,6 +44,8 @@ func (s State) String() string {
 		words[1] = "mounted, written"
 	case s.Mounted:
 		words[1] = "mounted, not written"
+	case s.Writes:
+		words[1] = "not mounted, and written"
 	}
 	switch {
 	case s.Forgotten && !s.Mounted:
@@ -70,6 +72,8 @@ var Kubelet = []Fact{
 	{Name: "back-unlisted", Situation: "is killed and started again while the volume is not in volumesAttached", Simulated: leftOut},
 	{Name: "back-deleted", Situation: "does the same, and has its pod deleted later", Simulated: State{Forgotten: true}},
 	{Name: "gone", Situation: "is killed, its pod deleted by force, and started again", Simulated: letGo},
+	{Name: "gone-hung", Situation: "does the same, and nobody can end the container", Simulated: State{Mounted: true, Writes: true, Forgotten: true}, Differs: "a machine whose container has it mounted counts as one that has it mounted itself there"},
+	{Name: "gone-held", Situation: "does the same, and its driver does not unstage a volume whose block device is in use", Simulated: works},
 	{Name: "lost", Situation: "is killed, its pod deleted by force, and started again while the volume is not in volumesAttached", Simulated: State{Forgotten: true}},
 	{Name: "lost-stuck", Situation: "does the same, and the unmount fails", Simulated: forgotten, Differs: mountIsWriter},
 	{Name: "deleted", Situation: "has its pod deleted", Simulated: letGo},
