@@ -100,6 +100,9 @@ func writeOwed(t *testing.T, o *simulate.Obligations) {
 // that their scripts name. One that is none any more has to lose its mark: its script
 // moves to the stories that hold.
 func TestWhatIsStillOwed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("each is searched for what stands in the way, on one goroutine: without -short")
+	}
 	eachScript(t, "owed", func(t *testing.T, path, text string) {
 		j, err := simulate.JudgeScript(t, partsOfTier1, text)
 		if err != nil {

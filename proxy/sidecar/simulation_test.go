@@ -95,7 +95,7 @@ func TestSimulation(t *testing.T) {
 	if n := tier2Schedules(); n > 0 {
 		whole := simulate.Campaign{Factory: wholeProgram, Whole: true, Enough: *failures, From: *firstSeed, Schedules: n, Within: *atMost, Progress: c.Progress}
 		if *schedules == 0 && whole.Within == 0 {
-			whole.Within = smokeWhole
+			whole.Within = bound(smokeWhole)
 		}
 		whole.Run(t)
 		whole.Figures(&r, "tier 2: ")
