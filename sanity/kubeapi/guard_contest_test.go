@@ -123,6 +123,9 @@ func TestAKubeletIsBelievedIfItLetGoBeforeTheControllerTookTheVolumeOff(t *testi
 			step(s.n, s.v)
 		}
 		r.deleting(s.v, s.n)
+		// So that the holder is in doubt, however long the machine took for these steps: two
+		// seconds between the kubelet's turn and the deletion would be enough to believe it.
+		turns(s.n, s.v)
 		r.settle()
 		err := r.unpublish(s.v.Handle, s.n)
 		switch {
