@@ -90,9 +90,9 @@ func (w *World) kubeletEvents(s *slot, emit func(Event)) {
 			emit(Event{Verb: Unmnt, A: v.name, B: s.name})
 			if !m.mounts[v].unserved() {
 				emit(Event{Verb: Unpod, A: v.name, B: s.name})
-			}
-			if m.mounts[v].orphan && !m.mounts[v].unserved() {
-				emit(Event{Verb: Outlive, A: v.name, B: s.name})
+				if m.mounts[v].orphan {
+					emit(Event{Verb: Outlive, A: v.name, B: s.name})
+				}
 			}
 		}
 	}
@@ -152,7 +152,7 @@ func (w *World) rebuild(s *slot) {
 		for v, mount := range s.machine.mounts {
 			// It looks for what pods have (K8s pkg/kubelet/volumemanager/reconciler,
 			// getVolumesFromPodDir).
-			if attached := volumesAttachedHas(n, v); attached && !mount.staged {
+			if attached := volumesAttachedHas(n, v); attached && !mount.unserved() {
 				k.remembered[v] = true
 				mount.orphan = !v.wants(s)
 			} else {

@@ -19,7 +19,7 @@ func TestTheKubeletDoesWhatTheTableSays(t *testing.T) {
 		"back-unlisted": "unlist v1 n1; restart-kubelet n1 quick; rebuild n1; status n1; sync n1; status n1",
 		"back-deleted":  "unlist v1 n1; " + back + "; delete-pod v1; sync n1; status n1; unmount v1 n1",
 		"gone":          "force-delete-pod v1; " + back + "; " + unmount,
-		"gone-hung":     "force-delete-pod v1; " + back + "; outlive v1 n1; status n1",
+		"gone-hung":     "force-delete-pod v1; " + back + "; outlive v1 n1; status n1; restart-kubelet n1 quick; sync n1", // it finds nothing the next time either
 		"gone-held":     "force-delete-pod v1; " + back,
 		"lost":          "pause n1; force-delete-pod v1; clock 370s; not-ready n1; unlist v1 n1; detach v1 n1; resume n1; " + back + "; unmount v1 n1",
 		"lost-stuck":    "pause n1; force-delete-pod v1; clock 370s; not-ready n1; unlist v1 n1; detach v1 n1; resume n1; " + back,
@@ -62,6 +62,9 @@ func TestTheKubeletDoesWhatTheTableSays(t *testing.T) {
 					if w.Rule == "story" {
 						t.Errorf("%s", w.Violation)
 					}
+				}
+				if next := s.machine.kubelet.uses(v); next != now.InUse && s.connected() {
+					t.Errorf("its next status lists the volume: %t", next)
 				}
 			})
 			if now != f.Simulated {

@@ -176,10 +176,10 @@ func (w *World) limit(v *volume, m *machine) *int {
 		return &w.Stats.Stripped
 	case mount.forgotten && mount.restart.unseen():
 		return &w.Stats.Unseen
-	case mount.unlisted:
-		return &w.Stats.Staged
 	case mount.outlives:
 		return &w.Stats.Outlived
+	case mount.unlisted:
+		return &w.Stats.Staged
 	case mount.forgotten && mount.relisted:
 		return &w.Stats.Relisted
 	case mount.forgotten && w.leapt(v, m):
