@@ -172,6 +172,13 @@ func (v *Volume) Attachment(n *Node) *storagev1.VolumeAttachment {
 	return va
 }
 
+// DeleteAttachment deletes the VolumeAttachment, which is there until it is detached.
+func (v *Volume) DeleteAttachment(n *Node) {
+	v.stage.T.Helper()
+	name := csi.AttachmentName(v.Handle, v.stage.Driver, n.Name)
+	v.stage.must("delete VolumeAttachment", v.stage.Client.StorageV1().VolumeAttachments().Delete(v.stage.ctx(), name, metav1.DeleteOptions{}))
+}
+
 // StripAttachment does what people do to a VolumeAttachment that hangs: delete
 // it and take its finalizer off.
 func (v *Volume) StripAttachment(n *Node) {

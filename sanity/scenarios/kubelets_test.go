@@ -131,6 +131,19 @@ var situations = map[string]func(p *play, v *bed.Volume, db *bed.Pod, n *bed.Nod
 		n.KillKubelet()
 		n.StartKubelet()
 	},
+	"back-detach": func(p *play, v *bed.Volume, db *bed.Pod, n *bed.Node) {
+		p.StopAttacher() // so that the detach is not over
+		db.Terminate()
+		v.WaitDetaching(n, 90*time.Second)
+		n.ListAttached(v)
+		p.Pod("back", n, v)
+	},
+	"boot-detach": func(p *play, v *bed.Volume, db *bed.Pod, n *bed.Node) {
+		p.StopAttacher()
+		v.DeleteAttachment(n)
+		n.PowerOff()
+		n.Boot()
+	},
 	"partitioned": func(_ *play, _ *bed.Volume, db *bed.Pod, n *bed.Node) {
 		n.Partition()
 		db.ForceDelete()

@@ -52,6 +52,7 @@ func (c *coreClient) PersistentVolumes() core.PersistentVolumeInterface { return
 func (c *coreClient) Nodes() core.NodeInterface {
 	return &nodeClient{p: c.p, aside: c.aside}
 }
+func (c *coreClient) Pods(string) core.PodInterface { return &podClient{p: c.p} }
 func (c *storageClient) VolumeAttachments() storage.VolumeAttachmentInterface {
 	return &vaClient{p: c.p}
 }
@@ -110,6 +111,46 @@ func (c *nodeClient) List(ctx context.Context, o metav1.ListOptions) (*corev1.No
 		}
 		return list, err
 	})
+}
+
+type podClient struct {
+	core.PodInterface
+	p *Process
+}
+
+// List is of the pods of one node.
+func (c *podClient) List(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
+	node, of := strings.CutPrefix(o.FieldSelector, "spec.nodeName=")
+	if !of || o.ResourceVersion != "" {
+		panic("simulate: not modelled: a list of pods, but for those of one node, live")
+	}
+	return request(ctx, c.p, "list:pods/"+node, false, func() (*corev1.PodList, error) {
+		list := &corev1.PodList{}
+		for _, v := range c.p.w.volumes {
+			for _, p := range v.pods() {
+				if p.node != nil && p.node.name == node {
+					list.Items = append(list.Items, p.objects(v)...)
+				}
+			}
+		}
+		return list, nil
+	})
+}
+
+// objects are the pod as it is if its claim is that of either PersistentVolume of the
+// volume: which one it is decides nothing.
+func (p *pod) objects(v *volume) (all []corev1.Pod) {
+	seconds := v.seconds()
+	for _, claim := range append(seconds[:], v.name) {
+		o := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault}}
+		o.Spec.NodeName = p.node.name
+		o.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+		if o.Status.Phase = corev1.PodPending; p.shown {
+			o.Status.Phase = corev1.PodRunning
+		}
+		all = append(all, o)
+	}
+	return all
 }
 
 type vaClient struct {

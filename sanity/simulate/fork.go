@@ -635,6 +635,9 @@ func (w *World) visible() string {
 	}
 	for _, v := range w.volumes {
 		add([]any{v.name, w.listed(v), v.wantedWords(w)})
+		for _, p := range v.pods() {
+			add(p.shown)
+		}
 	}
 	if w.setup.Agents {
 		for _, m := range w.machines {

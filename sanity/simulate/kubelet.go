@@ -15,14 +15,15 @@ import (
 
 // kubelet is what a machine's kubelet knows, as far as volumes go (K8s
 // pkg/kubelet/volumemanager): it mounts a volume only after it has reported it in
-// use and a live read has shown it in volumesAttached, and after a restart it
+// use, and live reads have shown it in volumesAttached, and then its VolumeAttachment
+// attached and not being deleted (csi_attacher.go, WaitForAttach); and after a restart it
 // knows of what is mounted only what is in volumesAttached then.
 type kubelet struct {
 	// desired: its pods want them. remembered: it knows them mounted.
 	desired, remembered map[*volume]bool
 	// reported in use by this very process.
 	reported map[*volume]bool
-	// verified: seen in volumesAttached; a mount may follow at any moment.
+	// verified: seen to be attached; a mount may follow at any moment.
 	verified map[*volume]bool
 	// failed is when a mount last found no disk.
 	failed map[*volume]time.Time
@@ -43,6 +44,19 @@ func (s *slot) connected() bool { return s.machine.runs() && !s.cut }
 
 func volumesAttachedHas(n *corev1.Node, v *volume) bool {
 	return slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == v.unique })
+}
+
+// mountable: a kubelet that reads the VolumeAttachment goes on with the mount.
+func (w *World) mountable(v *volume, s *slot) bool {
+	va := w.vaOf(v, s)
+	return va != nil && va.DeletionTimestamp == nil && va.Status.Attached
+}
+
+// starts has the containers of the volume's pods on the node start, where it is mounted.
+func (w *World) starts(v *volume, s *slot) {
+	for _, p := range v.pods() {
+		p.ran = p.ran || p.node == s && s.machine.mounts[v] != nil
+	}
 }
 
 func inUse(n *corev1.Node, v *volume) bool {
@@ -82,7 +96,7 @@ func (w *World) kubeletEvents(s *slot, emit func(Event)) {
 		switch mounted := m.mounts[v] != nil; {
 		case k.verified[v]:
 			emit(Event{Verb: Mount, A: v.name, B: s.name})
-		case k.desired[v] && k.reported[v] && !k.remembered[v] && volumesAttachedHas(n, v) && time.Since(k.failed[v]) >= 10*time.Second:
+		case k.desired[v] && k.reported[v] && !k.remembered[v] && volumesAttachedHas(n, v) && w.mountable(v, s) && time.Since(k.failed[v]) >= 10*time.Second:
 			emit(Event{Verb: Verify, A: v.name, B: s.name})
 		case mounted && k.desired[v] && m.mounts[v].unserved() && k.reported[v] && time.Since(k.failed[v]) >= 10*time.Second:
 			emit(Event{Verb: Mount, A: v.name, B: s.name})
@@ -136,6 +150,7 @@ func (w *World) sync(s *slot) {
 				mount.relisted = true
 			}
 			k.desired[v] = true
+			w.starts(v, s)
 		} else {
 			delete(k.desired, v)
 		}
@@ -222,6 +237,11 @@ func (w *World) status(s *slot) {
 	}
 	if !k.rebuild {
 		w.list(s, n)
+	}
+	for _, v := range w.volumes {
+		for _, p := range v.pods() {
+			p.shown = p.shown || p.ran && p.node == s
+		}
 	}
 	w.pretend(m, n)
 	w.putStatus(n)
@@ -468,6 +488,7 @@ func (w *World) doMount(verb string, s *slot, v *volume) {
 			}
 			k.remembered[v] = true
 			mount := m.mounts[v]
+			w.starts(v, s)
 			*mount = session{holdsOn: mount.holdsOn, excused: mount.excused}
 			if v.attachedFor[m.id] != m {
 				if n := w.peekNode(s.name); n != nil {

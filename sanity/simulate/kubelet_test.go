@@ -26,6 +26,8 @@ func TestTheKubeletDoesWhatTheTableSays(t *testing.T) {
 		"deleted":       "delete-pod v1; sync n1; " + unmount,
 		"forced":        "force-delete-pod v1; sync n1; " + unmount,
 		"staged":        "delete-pod v1; sync n1; unpublish-pod v1 n1; " + back,
+		"back-detach":   "delete-pod v1; sync n1; unmount v1 n1; status n1; end-pod v1; delete-va v1 n1; schedule v1 n1; sync n1; status n1",
+		"boot-detach":   "delete-va v1 n1; power-off n1; power-on n1; sync n1; status n1",
 		"stuck":         "force-delete-pod v1; sync n1; clock 60s",
 		"partitioned":   "cut-node n1; force-delete-pod v1; clock 60s",
 		"healed":        "cut-node n1; force-delete-pod v1; clock 60s; join-node n1; sync n1; " + unmount,
@@ -63,6 +65,11 @@ func TestTheKubeletDoesWhatTheTableSays(t *testing.T) {
 						t.Errorf("%s", w.Violation)
 					}
 				}
+				w.kubeletEvents(s, func(e Event) {
+					if e.Verb == Verify && !now.Mounted {
+						t.Errorf("it may mount the volume next, by %s", e)
+					}
+				})
 				if next := s.machine.kubelet.uses(v); next != now.InUse && s.connected() {
 					t.Errorf("its next status lists the volume: %t", next)
 				}

@@ -211,6 +211,8 @@ type volume struct {
 type pod struct {
 	node        *slot // nil: it is nowhere
 	terminating bool
+	// ran: a container of it has started. shown: its kubelet has said so.
+	ran, shown bool
 }
 
 // access: the array takes the machine's writes.

@@ -81,6 +81,9 @@ func (t *temper) wideVerbs(s Setup, seed uint64) {
 	}
 }
 
+// pods of the volume, also where the first is nowhere.
+func (v *volume) pods() []*pod { return append([]*pod{&v.pod}, v.more...) }
+
 // podOn: a pod of the volume is bound to the node.
 func (v *volume) podOn(s *slot) bool {
 	return v.pod.node == s || slices.ContainsFunc(v.more, func(p *pod) bool { return p.node == s })

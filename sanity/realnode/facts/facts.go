@@ -59,6 +59,7 @@ func (s State) String() string {
 var (
 	works     = State{InUse: true, Mounted: true, Writes: true}
 	letGo     = State{}
+	wanted    = State{InUse: true}
 	leftOut   = State{InUse: true, Mounted: true, Writes: true, Forgotten: true}
 	forgotten = State{Mounted: true, Writes: true, Forgotten: true}
 )
@@ -80,6 +81,8 @@ var Kubelet = []Fact{
 	{Name: "forced", Situation: "has its pod deleted by force", Simulated: letGo},
 	{Name: "stuck", Situation: "has its pod deleted by force, and the unmount fails", Simulated: works, Differs: mountIsWriter},
 	{Name: "staged", Situation: "has its pod deleted, and is killed and started again when it has unpublished the volume and not unstaged it", Simulated: forgotten, Differs: mountIsWriter},
+	{Name: "back-detach", Situation: "has its pod deleted, and is given another while the VolumeAttachment is being deleted and the volume is in volumesAttached", Simulated: wanted},
+	{Name: "boot-detach", Situation: "is on a machine that reboots while the VolumeAttachment of its pod is being deleted and the volume is in volumesAttached", Simulated: wanted},
 	{Name: "partitioned", Situation: "is cut off from the API server, and its pod deleted by force", Simulated: works},
 	{Name: "healed", Situation: "was cut off, its pod deleted by force meanwhile, and is heard again", Simulated: letGo},
 	{Name: "rebooted", Situation: "is on a machine that reboots", Simulated: works},
