@@ -73,12 +73,12 @@ func JudgePublish(s Snapshot, target string) Verdict {
 	v := Verdict{Action: Allow, Reason: NoOtherHolder}
 	for i := range s.Holders {
 		h := &s.Holders[i]
-		if h == s.Holder(target) || h.NodeID == target && h.NodeName == s.Target.NodeName || h.State == TakenOver && !h.observed() {
+		if h == s.Holder(target) || h.NodeID == target && h.NodeName == s.Target.NodeName || h.State == TakenOver && !h.Observed() {
 			continue
 		}
 		st := beside(h, s.Policy)
-		if h.NodeID == "" && st.Reason == HolderReleased {
-			continue // nobody knows its ID, so there is nothing to unpublish
+		if st.Reason == HolderWaits || h.NodeID == "" && st.Reason == HolderReleased {
+			continue // there is nothing to unpublish, or nobody knows its ID
 		}
 		if h.NodeID == "" && st.Gone() {
 			st.Reason = HolderUnknown
@@ -192,12 +192,14 @@ func JudgeUnpublish(s Snapshot, nodeID string) Verdict {
 // JudgeHolder is JudgeUnpublish for a holder of the snapshot: of several without
 // a node ID, each by itself.
 func JudgeHolder(s Snapshot, h *Holder) Verdict {
-	if h.State == TakenOver && !h.observed() {
+	if h.State == TakenOver && !h.Observed() {
 		st := Standing{Holder: h, Reason: AlreadyTaken}
 		return Verdict{Action: Answer, Reason: AlreadyTaken, Subject: &st}
 	}
 	st := standing(h, s.Policy)
 	switch {
+	case st.Reason == HolderWaits:
+		return Verdict{Action: Allow, Reason: HolderWaits} // as one that is no holder
 	case st.Gone() && kept(h):
 		// A late unpublish of an earlier VolumeAttachment.
 		st = Standing{Holder: h, Reason: HolderWanted}
@@ -221,13 +223,24 @@ func unfenced(r Reason) bool {
 	return false
 }
 
-// observed: the volume is seen there again, so that a takenOver record is not
-// the last word: the controller lists it as attached. A dead kubelet's
-// volumesInUse says nothing: it is frozen from before the takeover, and a
-// takeover of a fenced node waits until volumesAttached lacks the volume. Of a
-// node of which nothing was proven it says something once the node lives.
-func (h *Holder) observed() bool {
+// Observed tells whether the volume is seen there again, so that a takenOver record is not
+// the last word: the driver lists it there, as one does that has carried out an attach for
+// which nobody waits any more; or the controller lists it as attached, or, where it was
+// released, another VolumeAttachment says so. A dead kubelet's volumesInUse says nothing: it
+// is frozen from before the takeover, and a takeover of a fenced node waits until
+// volumesAttached lacks the volume. Of a node of which nothing was proven it says something
+// once the node lives.
+func (h *Holder) Observed() bool {
 	inUse, attached := h.listing()
+	a := h.Attachment
+	switch {
+	case h.From(FromDriver), h.ReleasedUnder != "" && a != nil && a.Attached && a.UID != h.ReleasedUnder:
+		return true
+	case h.ReleasedForGood():
+		return false
+	case h.ReleasedUnder != "" && inUse:
+		return true // and nothing shows that it only wants it
+	}
 	return attached || h.Unproven && inUse && !revocable(h)
 }
 
@@ -260,6 +273,12 @@ func (h *Holder) waitsFor(first *Holder) bool {
 // standing judges one holder, in the order of the design: released, fenced,
 // revoked, then why not.
 func standing(h *Holder, p Policy) Standing {
+	if h.OnlyWants() {
+		if st := unreleased(h, p); st.Gone() {
+			return st // and so it is unpublished, if the driver has it there all the same
+		}
+		return Standing{Holder: h, Reason: HolderWaits}
+	}
 	if released(h) {
 		return Standing{Holder: h, Reason: HolderReleased}
 	}
@@ -279,7 +298,7 @@ func unreleased(h *Holder, p Policy) Standing {
 	}
 	switch h.liveness() {
 	case Alive:
-		if inUse, attached := h.listing(); !inUse && !attached && (contested(h) || h.reregistered()) {
+		if inUse, attached := h.listing(); !inUse && (!attached || h.Detaching()) && (contested(h) || h.reregistered()) {
 			return Standing{Holder: h, Reason: HolderContested}
 		}
 		return Standing{Holder: h, Reason: HolderAlive}
@@ -306,8 +325,14 @@ func revocable(h *Holder) bool {
 // released: the kubelet's word, or the ledger's memory of it. Neither lease nor
 // Ready matter: a kubelet mounts only after it has reported the volume in use
 // and seen it in volumesAttached (K8s operation_generator.go,
-// GenerateVerifyControllerAttachedVolumeFunc).
+// GenerateVerifyControllerAttachedVolumeFunc). Nor does volumesAttached once the
+// VolumeAttachment is being deleted, by which a kubelet would have to mount: the
+// controller may have computed it from an old Node, and leaves it so until something else
+// changes there (K8s node_status_updater.go, updateNodeStatus).
 func released(h *Holder) bool {
+	if h.ReleasedForGood() {
+		return true
+	}
 	m := h.machine()
 	if m == nil {
 		// A Node that is gone, or is another machine, has no word; what the
@@ -315,7 +340,7 @@ func released(h *Holder) bool {
 		inUse, attached := h.listing()
 		return h.State == Released && !contested(h) && !inUse && !attached
 	}
-	return !m.InUse && !m.ListedAttached && !contested(h)
+	return !m.InUse && (!m.ListedAttached || h.Detaching()) && !contested(h)
 }
 
 // InDoubt tells whether the holder stands in the way for nothing but the order in which
@@ -420,7 +445,7 @@ func weigh(h *Holder, e, on *Evidence) Standing {
 	case e.Kind == StorageFence:
 		// The node may live under it: the fence decides.
 	case e.Living:
-		if attached {
+		if attached && !h.Detaching() {
 			st.Reason, st.Note = EvidenceContradicted, "the node's own status still lists the volume"
 			return st
 		}

@@ -23,14 +23,16 @@ type facts struct {
 	owns     bool // an other node carries the holder's node ID
 	ready    bool
 	va       string // "", "unattached", "attached", "deleted", and what came after that
+	under    string // of one that was released while its VolumeAttachment was being deleted: "this" one, "another"
+	waits    bool   // the Node's pods of the volume have never run
 	life     Liveness
 	evidence string
 	policy   Policy
 }
 
 func (f facts) String() string {
-	return fmt.Sprintf("state=%q unproven=%v noted=%v contest=%q node=%s boot=%s inUse=%v volumesAttached=%v ownsID=%v ready=%v va=%q life=%q evidence=%q policy=%+v",
-		string(f.state), f.unproven, f.noted, f.contest, f.node, f.boot, f.inUse, f.attached, f.owns, f.ready, f.va, f.life, f.evidence, f.policy)
+	return fmt.Sprintf("state=%q unproven=%v noted=%v contest=%q node=%s boot=%s inUse=%v volumesAttached=%v ownsID=%v ready=%v va=%q releasedUnder=%q waits=%v life=%q evidence=%q policy=%+v",
+		string(f.state), f.unproven, f.noted, f.contest, f.node, f.boot, f.inUse, f.attached, f.owns, f.ready, f.va, f.under, f.waits, f.life, f.evidence, f.policy)
 }
 
 // The obviously right version.
@@ -64,7 +66,10 @@ func (f facts) lives() string {
 // released by the kubelet's word, or by what the ledger wrote of it.
 func (f facts) released() bool {
 	inUse, attached := f.lists()
-	if inUse || attached {
+	switch {
+	case f.forGood():
+		return true
+	case inUse, attached && !(f.node == "same" && f.detaching()):
 		return false
 	}
 	if f.node != "same" {
@@ -72,6 +77,29 @@ func (f facts) released() bool {
 		return f.state == Released && (f.contest == "" || f.contest == "earlier boot")
 	}
 	return !f.contested()
+}
+
+func (f facts) detaching() bool { return strings.Contains(f.va, "deleted") }
+
+// forGood: it was released, and to have it again takes another VolumeAttachment than that
+// one, which nobody sees.
+func (f facts) forGood() bool {
+	inUse, attached := f.lists()
+	switch {
+	case f.under == "", f.state != Released && f.state != TakenOver:
+		return false
+	case f.under == "this" && f.detaching():
+		return true
+	case f.va != "" && f.va != "unattached":
+		return false
+	}
+	return !inUse || f.waits && !attached
+}
+
+// onlyWants: nothing but its list names it, and its pods have never run.
+func (f facts) onlyWants() bool {
+	inUse, attached := f.lists()
+	return f.waits && inUse && !attached && f.state == NotInLedger && (f.va == "" || f.va == "unattached")
 }
 
 // contested, of the holder's own machine, which says that it is not in use.
@@ -105,7 +133,7 @@ func (f facts) said() string {
 		switch {
 		case !f.here(), f.boot == "empty", inUse, f.va == "unattached", f.va == "attached":
 			return "no"
-		case attached:
+		case attached && !f.detaching():
 			return "contradiction"
 		}
 		return "fenced"
@@ -168,13 +196,14 @@ func (f facts) wantedThere() bool {
 // taken over, and nothing says that the node has it again.
 func (f facts) taken() bool {
 	inUse, attached := f.lists()
-	back := attached || f.unproven && inUse && f.lives() != "dead"
-	return f.state == TakenOver && !back
+	again := f.under != "" && f.va != "" && f.va != "unattached" && !(f.under == "this" && (f.detaching() || f.va == "attached"))
+	back := attached || again || f.under != "" && inUse || f.unproven && inUse && f.lives() != "dead"
+	return f.state == TakenOver && (f.forGood() || !back)
 }
 
 func (f facts) publish() Action {
 	switch {
-	case f.taken():
+	case f.taken(), f.onlyWants():
 		return Allow
 	case f.mayWrite(), f.wantedThere() && f.lives() != "dead":
 		return Refuse
@@ -188,6 +217,8 @@ func (f facts) unpublish() (a Action, contest bool) {
 	switch {
 	case f.taken():
 		return Answer, false
+	case f.onlyWants():
+		return Allow, false
 	case !f.mayWrite() && f.wantedThere():
 		return Refuse, false
 	case !f.mayWrite():
@@ -203,17 +234,17 @@ func (f facts) unpublish() (a Action, contest bool) {
 const readySince = "2025-11-21T08:00:00Z"
 
 var attachments = map[string]*Attachment{
-	"unattached":            {Name: "csi-1"},
-	"attached":              {Name: "csi-1", Attached: true},
-	"deleted":               {Name: "csi-1", Attached: true, DeletedAt: deletedAt},
-	"deleted, seen to turn": {Name: "csi-1", Attached: true, DeletedAt: deletedAt, Turned: true},
-	"deleted, then Ready":   {Name: "csi-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
+	"unattached":            {Name: "csi-1", UID: "va-1"},
+	"attached":              {Name: "csi-1", UID: "va-1", Attached: true},
+	"deleted":               {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
+	"deleted, seen to turn": {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt, Turned: true},
+	"deleted, then Ready":   {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
 
-	"deleted, then Unknown":             {Name: "csi-1", Attached: true, DeletedAt: deletedAt},
-	"deleted, then heard, then Unknown": {Name: "csi-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
+	"deleted, then Unknown":             {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
+	"deleted, then heard, then Unknown": {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
 
-	"let go, deleted, then Ready":               {Name: "csi-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
-	"let go, deleted, then heard, then Unknown": {Name: "csi-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
+	"let go, deleted, then Ready":               {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
+	"let go, deleted, then heard, then Unknown": {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
 }
 
 func (f facts) holder() Holder {
@@ -222,6 +253,7 @@ func (f facts) holder() Holder {
 	if f.noted {
 		h.ReadySince = readySince
 	}
+	h.ReleasedUnder = map[string]string{"this": "va-1", "another": "va-0"}[f.under]
 	f.addNode(&h)
 	f.addContest(&h)
 	h.Evidence = f.evidenceOf(&h)
@@ -234,7 +266,7 @@ func (f facts) addNode(h *Holder) {
 	}
 	h.LeaseRV = "100"
 	n := &Node{UID: "uid-1", BootID: "boot-1", Ready: f.ready, ReadySince: readySince, ReadyAt: deletedAt.Add(-time.Hour),
-		InUse: f.inUse, ListedAttached: f.attached, LetGo: strings.HasPrefix(f.va, "let go")}
+		InUse: f.inUse, ListedAttached: f.attached, Waits: f.waits, LetGo: strings.HasPrefix(f.va, "let go")}
 	if f.unknown() {
 		n.Ready, n.ReadyUnknown, n.HeardAt = false, true, n.ReadyAt
 	}
@@ -324,7 +356,7 @@ func (f facts) evidenceOf(h *Holder) []Evidence {
 		e.BootID = "boot-0"
 		return []Evidence{e}
 	case "release of a living node":
-		return []Evidence{bind(Evidence{Kind: VolumeRelease, Living: true})}
+		return []Evidence{bind(Evidence{Kind: VolumeRelease, Living: true, Attachment: "va-1"})}
 	case "release, void":
 		return void(VolumeRelease)
 	}
@@ -335,6 +367,9 @@ var evidences = []string{"", "claim", "claim, lease changed", "claim, reads on",
 	"storage", "storage, void", "release", "release, void", "release, reads on", "release, booted", "release of a living node"}
 
 var policies = []Policy{{}, revokes, forward, {UnpublishRevokesAccess: true, ForwardUnfenced: true}}
+
+// undered are the fates of a VolumeAttachment that are played with what was released under it.
+var undered = map[string]bool{"": true, "unattached": true, "attached": true, "deleted": true, "deleted, seen to turn": true}
 
 // every calls yield with each combination of facts under one policy.
 func every(p Policy, yield func(facts)) {
@@ -358,6 +393,20 @@ func every(p Policy, yield func(facts)) {
 									yield(f)
 								}
 								f.noted, f.unproven = false, false
+								if f.inUse && undered[f.va] {
+									f.waits = true
+									yield(f)
+									f.waits = false
+								}
+								if over := f.state == Released || f.state == TakenOver; over && undered[f.va] {
+									for _, f.under = range []string{"this", "another"} {
+										yield(f)
+										f.waits = true
+										yield(f)
+										f.waits = false
+									}
+									f.under = ""
+								}
 							}
 						}
 					}
@@ -421,7 +470,7 @@ func agrees(t *testing.T, f facts) bool {
 		ok = false
 	}
 	// R1 rests on R2: a publish passes only over holders that it unpublishes.
-	if publish.Action == Allow && len(publish.Unpublish) == 0 && unpublish.Action != Answer {
+	if publish.Action == Allow && len(publish.Unpublish) == 0 && unpublish.Action != Answer && !f.onlyWants() {
 		t.Errorf("publish elsewhere without an unpublish: %v", f)
 		ok = false
 	}
@@ -434,7 +483,7 @@ func TestNoFactsTakeAVolumeFromALivingNodeThatUsesIt(t *testing.T) {
 	for _, p := range policies {
 		every(p, func(f facts) {
 			inUse, _ := f.lists()
-			if !inUse || f.life != Alive || f.node == "gone" || f.evidence == "storage" || f.state == TakenOver && !f.unproven {
+			if !inUse || f.life != Alive || f.node == "gone" || f.evidence == "storage" || f.state == TakenOver && !f.unproven || f.forGood() || f.onlyWants() {
 				return
 			}
 			s := Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{f.holder()}, Policy: p}

@@ -38,20 +38,21 @@ func base() Snapshot {
 // change is one mutation of a holder.
 type change func(*Holder)
 
-func dropped(h *Holder)    { h.Node.InUse, h.Node.ListedAttached = false, false }
-func unlisted(h *Holder)   { h.Node.ListedAttached = false }
-func deleted(h *Holder)    { h.Attachment.DeletedAt = deletedAt }
-func letGo(h *Holder)      { h.Node.LetGo = true }
-func turned(h *Holder)     { h.Attachment.Turned = true }
-func noVA(h *Holder)       { h.Attachment = nil }
-func nodeGone(h *Holder)   { h.Node, h.Liveness, h.LeaseRV = nil, Unknown, "" }
-func notReady(h *Holder)   { h.Node.Ready = false }
-func noBoot(h *Holder)     { h.Node.BootID = "" }
-func boot2(h *Holder)      { h.Node.BootID = "boot-2" }
-func contest(h *Holder)    { h.Contest = &Contest{BootID: "boot-1"} }
-func contest2(h *Holder)   { h.Contest = &Contest{BootID: "boot-2"} }
-func emptyBoot(h *Holder)  { h.Contest = &Contest{} }
-func sourceless(h *Holder) { h.Sources = []Source{FromLedger} }
+func dropped(h *Holder)        { h.Node.InUse, h.Node.ListedAttached = false, false }
+func unlisted(h *Holder)       { h.Node.ListedAttached = false }
+func deleted(h *Holder)        { h.Attachment.DeletedAt = deletedAt }
+func letGo(h *Holder)          { h.Node.LetGo = true }
+func turned(h *Holder)         { h.Attachment.Turned = true }
+func noVA(h *Holder)           { h.Attachment = nil }
+func nodeGone(h *Holder)       { h.Node, h.Liveness, h.LeaseRV = nil, Unknown, "" }
+func notReady(h *Holder)       { h.Node.Ready = false }
+func noBoot(h *Holder)         { h.Node.BootID = "" }
+func boot2(h *Holder)          { h.Node.BootID = "boot-2" }
+func contest(h *Holder)        { h.Contest = &Contest{BootID: "boot-1"} }
+func contest2(h *Holder)       { h.Contest = &Contest{BootID: "boot-2"} }
+func emptyBoot(h *Holder)      { h.Contest = &Contest{} }
+func listedAttached(h *Holder) { h.Node.InUse = false }
+func sourceless(h *Holder)     { h.Sources = []Source{FromLedger} }
 
 func stale(h *Holder)     { h.Liveness = Stale }
 func unknown(h *Holder)   { h.Liveness = Unknown }
@@ -80,6 +81,14 @@ func unproven(h *Holder) { h.State, h.Unproven = TakenOver, true }
 
 // seen: the kubelet was seen to list the volume during the contest.
 func seen(h *Holder) { h.Contest.SeenReadySince = h.Node.ReadySince }
+
+// waits: a pod of the volume is there, and none has run.
+func waits(h *Holder)      { h.Node.Waits = true }
+func unattached(h *Holder) { h.Attachment.Attached = false }
+func byDriver(h *Holder)   { h.Sources = append(h.Sources, FromDriver) }
+
+// under: it was released while that VolumeAttachment was being deleted.
+func under(uid string) change { return func(h *Holder) { h.ReleasedUnder = uid } }
 
 func state(s State) change { return func(h *Holder) { h.State = s } }
 
@@ -155,7 +164,35 @@ var table = []expectation{
 	gone("released: it outlives the Node", HolderReleased, none, state(Released), deleted, nodeGone),
 	gone("released: it outlives the machine", HolderReleased, none, state(Released), deleted, dropped, replaced),
 	gone("released once is no restarted kubelet", HolderReleased, none, state(Released), deleted, dropped, readyAfter(time.Hour)),
-	refused("not released: only volumesInUse lacks it", HolderAlive, none, deleted, func(h *Holder) { h.Node.InUse = false }),
+	gone("released: volumesInUse lacks it, and its VolumeAttachment is being deleted", HolderReleased, none, deleted, listedAttached),
+	refused("not released: the same, its kubelet in doubt", HolderContested, none, deleted, listedAttached, readyAfter(time.Hour)),
+	refused("not released: the same, contested", HolderContested, none, deleted, listedAttached, contest),
+	refused("not released: the same, an orphan without a VolumeAttachment", HolderAlive, none, noVA, listedAttached),
+	refused("not released: the same, its VolumeAttachment not being deleted", HolderAlive, none, listedAttached),
+	refused("not released: the same of another machine that took over its Node", HolderUnknown, none, deleted, listedAttached, tookOver),
+	gone("released for good: a pod that is back lists it", HolderReleased, none, state(Released), under("va-1"), deleted),
+	gone("released for good: it is silent by now", HolderReleased, none, state(Released), under("va-1"), deleted, stale),
+	gone("released for good: it lives with the taint on", HolderReleased, none, state(Released), under("va-1"), deleted, tainted),
+	gone("released for good: its VolumeAttachment is gone, and a pod waits", HolderReleased, none, state(Released), under("va-1"), noVA, unlisted, waits),
+	gone("released for good: there is another, by which nobody has it yet, and a pod waits", HolderReleased, none, state(Released), under("va-0"), unattached, unlisted, waits),
+	gone("released for good: its VolumeAttachment is gone, and volumesAttached is left over", HolderReleased, none, state(Released), under("va-1"), noVA, listedAttached),
+	refused("not for good: its VolumeAttachment is gone, and the Node lists it in both", HolderAlive, none, state(Released), under("va-1"), noVA, waits),
+	refused("not for good: its VolumeAttachment is gone, and no pod says that it only waits", HolderAlive, none, state(Released), under("va-1"), noVA, unlisted),
+	refused("not for good: taken over, and it was given the volume again", HolderAlive, none, state(TakenOver), under("va-0"), unlisted),
+	refused("not for good: taken over, its VolumeAttachment is gone, and no pod says that it only waits", HolderAlive, none, state(TakenOver), under("va-1"), noVA, unlisted),
+	refused("not for good: the same, by an unpublish without proof", HolderAlive, none, unproven, under("va-1"), deleted, unlisted),
+	refused("taken over, and the driver lists it: it is a holder again", HolderStale, none, state(TakenOver), deleted, unlisted, stale, byDriver),
+	gone("the same, proven off", HolderFenced, none, state(TakenOver), deleted, unlisted, stale, byDriver, with(PowerReading)),
+	gone("the same, and its kubelet says that it does not use it", HolderReleased, none, state(TakenOver), deleted, dropped, byDriver),
+	gone("wants it, and is proven off: unpublished, if the driver has it there all the same", HolderFenced, none, state(NotInLedger), noVA, unlisted, stale, waits, with(PowerReading)),
+	refused("wants it: not while its VolumeAttachment says attached", HolderAlive, none, state(NotInLedger), unlisted, waits),
+	refused("wants it: not while volumesAttached lists it", HolderAlive, none, state(NotInLedger), noVA, waits),
+	refused("wants it: not where the ledger names it", HolderAlive, none, noVA, unlisted, waits),
+	refused("wants it: not where its pods do not say so", HolderAlive, none, state(NotInLedger), noVA, unlisted),
+	refused("wants it: not where the driver lists it", HolderAlive, none, state(NotInLedger), noVA, unlisted, waits, byDriver),
+	refused("not for good: another VolumeAttachment is there", HolderAlive, none, state(Released), under("va-0")),
+	refused("not for good: another VolumeAttachment is being deleted", HolderAlive, none, state(Released), under("va-0"), deleted),
+	refused("not for good: it is leaving for another reason", HolderAlive, none, state(Leaving), under("va-1"), deleted),
 	refused("not released: only volumesAttached lacks it", HolderAlive, none, deleted, unlisted),
 	refused("not released: the ledger says so and the kubelet lists it again", HolderAlive, none, state(Released), deleted),
 	refused("not released: leaving does not outlive the Node", HolderUnknown, none, state(Leaving), deleted, nodeGone),
@@ -286,7 +323,7 @@ var table = []expectation{
 	refused("on alone is no fence", HolderStale, none, deleted, stale, with(PowerReading, readsOn)),
 	refused("a release of a volume that the living node lists", HolderAlive, none, deleted, with(VolumeRelease, living)),
 	refused("the same, in use only", HolderAlive, none, deleted, unlisted, with(VolumeRelease, living)),
-	refused("the same, attached only", EvidenceContradicted, none, deleted, func(h *Holder) { h.Node.InUse = false }, with(VolumeRelease, living)),
+	refused("the same, attached only", EvidenceContradicted, none, noVA, listedAttached, with(VolumeRelease, living)),
 	refused("the same, of a node not watched", HolderUnwatched, none, deleted, unwatched, with(VolumeRelease, living)),
 	refused("the same, of a node that fell silent since", EvidenceVoid, none, deleted, unlisted, stale, with(VolumeRelease, living)),
 	gone("a release of a living node that does not list it, whatever its lease and its power say", HolderFenced, none, deleted, dropped, contest, stale,

@@ -143,6 +143,9 @@ type Node struct {
 	// InUse and ListedAttached: the volume is in status.volumesInUse, in
 	// status.volumesAttached.
 	InUse, ListedAttached bool
+	// Waits: pods of the volume are bound to the Node, and a live read after the Node's
+	// shows that no container of any of them has ever started.
+	Waits bool
 	// OutOfService is set when the out-of-service taint is on.
 	OutOfService bool
 }
@@ -183,7 +186,9 @@ type Holder struct {
 	// Unproven: takenOver without proof that the node had stopped writing
 	// (unpublish.unfenced: Forward).
 	Unproven bool
-	Contest  *Contest
+	// ReleasedUnder is the ledger's (see ReleasedForGood).
+	ReleasedUnder string
+	Contest       *Contest
 
 	// Node is the live Node of that name; nil if there is none. Its UID may be
 	// another than NodeUID: then it is another machine.
@@ -215,6 +220,42 @@ func (a *Attachment) Deleting() bool { return a != nil && !a.DeletedAt.IsZero() 
 
 // Detaching tells whether its VolumeAttachment is being deleted.
 func (h *Holder) Detaching() bool { return h.Attachment.Deleting() }
+
+// ReleasedForGood tells whether the node cannot have the volume again without another
+// VolumeAttachment, whatever its Node lists, and whether it lives. The kubelet had let it
+// go while this one was being deleted, and each later mount reads the VolumeAttachment
+// live and fails (K8s operation_generator.go, GenerateVerifyControllerAttachedVolumeFunc;
+// csi_attacher.go, verifyAttachmentStatus): what is listed in use is wanted, and
+// volumesAttached is left over. Nor does it mount by one that is not attached. But once that
+// very one is gone, another may have come and gone that nobody here saw: then what is listed
+// in use is wanted only if its pods show that, and is not in volumesAttached.
+func (h *Holder) ReleasedForGood() bool {
+	if h.ReleasedUnder == "" || h.State != Released && h.State != TakenOver || h.Unproven {
+		return false
+	}
+	if h.ReleasedUnderThis() {
+		return true
+	}
+	inUse, attached := h.listing()
+	return (h.Attachment == nil || !h.Attachment.Attached) && (!inUse || h.Node.Waits && !attached)
+}
+
+// ReleasedUnderThis tells whether the VolumeAttachment that is there, being deleted, is the
+// one under which the volume was released.
+func (h *Holder) ReleasedUnderThis() bool {
+	return h.Detaching() && h.Attachment.UID == h.ReleasedUnder
+}
+
+// OnlyWants tells whether the node wants the volume and never had it. A kubelet lists in
+// volumesInUse what its pods desire and what it has mounted alike (K8s volume_manager.go,
+// GetVolumesInUse). It mounts only what is attached to the node, so that without an entry in
+// the ledger, a VolumeAttachment that says attached, volumesAttached and the driver's list
+// there is nothing to mount; and that none of them was taken away by hand its pods show,
+// which never ran. A hostile kubelet that says so of its pods gives up what it has.
+func (h *Holder) OnlyWants() bool {
+	inUse, attached := h.listing()
+	return inUse && h.Node.Waits && !attached && h.State == NotInLedger && (h.Attachment == nil || !h.Attachment.Attached) && !h.From(FromDriver)
+}
 
 // Speaks tells whether what the Node lists in use is its kubelet's own word: it is Ready,
 // and was watched so for long enough (Node.Synced), or it is Ready since before the

@@ -82,7 +82,7 @@ var refusals = []refusal{
 	{"agents contradict each other", EvidenceContradicted, "PowerReading (someone)", "turned off", false,
 		holding(deleted, unlisted, stale, with(PowerReading), with(PowerReading, readsOn))},
 	{"release contradicted", EvidenceContradicted, "still lists", "delete the pods of node", false,
-		holding(deleted, func(h *Holder) { h.Node.InUse = false }, with(VolumeRelease, living))},
+		holding(noVA, func(h *Holder) { h.Node.InUse = false }, with(VolumeRelease, living))},
 	{"target fenced", TargetFenced, "PowerReading (someone)", "come back", true, asking(stale, with(PowerReading))},
 	{"target leaving", TargetLeaving, "", "wait", true, func() Snapshot {
 		s := base()
@@ -289,7 +289,7 @@ func ages(h *Holder) {
 // Every reason of this package either comes with a text of its own, or is one
 // that allows, or is found by what acts, which composes the text.
 func TestEveryReasonHasAText(t *testing.T) {
-	allowing := []Reason{NoOtherHolder, HolderReleased, HolderFenced, HolderRevoked, NotAHolder, AlreadyTaken, UnfencedForward, HolderRenamed}
+	allowing := []Reason{NoOtherHolder, HolderReleased, HolderWaits, HolderFenced, HolderRevoked, NotAHolder, AlreadyTaken, UnfencedForward, HolderRenamed}
 	acting := []Reason{LedgerUnreadable, UnpublishFailed, APIUnavailable, OperationPending, LostRace, UnpublishEveryone, DriverBusy}
 	covered := map[Reason]bool{Undecided: true}
 	for _, r := range append(allowing, acting...) {

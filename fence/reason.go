@@ -8,8 +8,10 @@ const (
 	// Undecided is the zero Reason: nothing was judged, so nothing is allowed.
 	Undecided Reason = ""
 
-	NoOtherHolder   Reason = "NoOtherHolder"
-	HolderReleased  Reason = "HolderReleased"
+	NoOtherHolder  Reason = "NoOtherHolder"
+	HolderReleased Reason = "HolderReleased"
+	// HolderWaits: it only wants the volume (Holder.OnlyWants).
+	HolderWaits     Reason = "HolderWaits"
 	HolderFenced    Reason = "HolderFenced"
 	HolderRevoked   Reason = "HolderRevoked"
 	NotAHolder      Reason = "NotAHolder"
@@ -51,7 +53,7 @@ const (
 // allows tells whether a holder of that standing no longer counts.
 func (r Reason) allows() bool {
 	switch r {
-	case HolderReleased, HolderFenced, HolderRevoked:
+	case HolderReleased, HolderWaits, HolderFenced, HolderRevoked:
 		return true
 	}
 	return false

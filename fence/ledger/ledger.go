@@ -36,6 +36,10 @@ type Entry struct {
 	// From is fence.FromDriver where nothing but the driver's list ever named
 	// the holder, which may name too many; empty otherwise.
 	From fence.Source `json:"from,omitempty"`
+	// ReleasedUnder is the UID of the VolumeAttachment that was being deleted when the
+	// kubelet was believed to have let the volume go (fence.Holder.ReleasedForGood).
+	// Empty: it was not so.
+	ReleasedUnder string `json:"releasedUnder,omitempty"`
 	// Unproven: takenOver without proof (unpublish.unfenced: Forward).
 	Unproven bool `json:"unproven,omitzero"`
 	// Later is kept while the entry is of one publication (Token).
@@ -179,6 +183,9 @@ func (l *Ledger) merge(other *Ledger) {
 			}
 			if ours.State == theirs.State && theirs.Unproven {
 				ours.Unproven = true
+			}
+			if ours.State == theirs.State && ours.ReleasedUnder != theirs.ReleasedUnder {
+				ours.ReleasedUnder = "" // one of them does not say so
 			}
 			if ours.Token == theirs.Token {
 				ours.Later = format.Union(ours.Later, theirs.Later)

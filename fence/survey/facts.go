@@ -28,13 +28,13 @@ func (g *gathering) learn(ctx context.Context, matters func(*fence.Holder) bool)
 			return err
 		}
 	}
-	return g.orders(ctx, matters)
+	return g.orders(ctx, matters, g.wants(ctx, matters))
 }
 
 // orders learns in which order was written what leaves holders in doubt. That takes
-// requests, so what is proven of others is held against their leases once more.
-func (g *gathering) orders(ctx context.Context, matters func(*fence.Holder) bool) error {
-	took := false
+// requests, so what is proven of others is held against their leases once more; as it is if
+// requests were made before.
+func (g *gathering) orders(ctx context.Context, matters func(*fence.Holder) bool, took bool) error {
 	for _, h := range g.sorted() {
 		if !matters(h) {
 			continue
@@ -98,7 +98,7 @@ func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
 	if err != nil {
 		return err
 	}
-	if h.State == fence.TakenOver && !h.Unproven && h.Node != nil && !h.Node.ListedAttached && g.survey.Targets != nil {
+	if h.State == fence.TakenOver && !h.Unproven && h.Node != nil && !h.Observed() && g.survey.Targets != nil {
 		return nil // a publish asks no more of one that was taken from
 	}
 	seen, silent := g.Lives.Silent(h.NodeName)

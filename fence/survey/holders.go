@@ -67,7 +67,9 @@ func (g *gathering) fromAttachments() {
 		if h.NodeName != node {
 			continue // one ID under two names is one holder
 		}
-		h.Attachment = g.attachmentOf(va)
+		if h.Attachment == nil || h.Detaching() {
+			h.Attachment = g.attachmentOf(va) // of several one that is not being deleted
+		}
 	}
 }
 
@@ -85,12 +87,13 @@ func (g *gathering) attachmentOf(va *storagev1.VolumeAttachment) *fence.Attachme
 // attachmentOn is the volume's VolumeAttachment for the node of that name, if it is
 // not of another node ID; nil: there is none.
 func (g *gathering) attachmentOn(node, nodeID string) *fence.Attachment {
+	var found *fence.Attachment
 	for _, va := range g.attachments {
-		if id := csi.AttachmentNodeID(va); va.Spec.NodeName == node && (id == "" || id == nodeID) {
-			return g.attachmentOf(va)
+		if id := csi.AttachmentNodeID(va); va.Spec.NodeName == node && (id == "" || id == nodeID) && (found == nil || found.Deleting()) {
+			found = g.attachmentOf(va)
 		}
 	}
-	return nil
+	return found
 }
 
 // asker names the node that a publish for that node ID is for. Usually one node

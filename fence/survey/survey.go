@@ -102,6 +102,7 @@ type Surveyor struct {
 	leases  sharedReads[*coordinationv1.Lease]
 	records sharedReads[*record.Record]
 	pasts   sharedReads[[]*corev1.Node]
+	pods    sharedReads[*corev1.PodList]
 }
 
 // Survey is a Snapshot with what is needed to act on it.
@@ -171,11 +172,17 @@ func (s *Survey) Ledger() *ledger.Ledger {
 			e.From = ""
 		}
 	}
+	for i := range s.Holders {
+		// What was kept for its listing goes with that.
+		if h := &s.Holders[i]; h.State == fence.TakenOver && h.ReleasedUnder != "" && h.Attachment == nil && h.OwnNode() && !h.Node.InUse && !h.Node.ListedAttached {
+			l.Cut(h.NodeID, h.Token)
+		}
+	}
 	if !s.Book.Unasked() {
 		return l
 	}
 	for i := range s.Holders {
-		if h := &s.Holders[i]; h.State == fence.NotInLedger && h.NodeID != "" && h == s.Holder(h.NodeID) && !s.OneOfMany(h) {
+		if h := &s.Holders[i]; h.State == fence.NotInLedger && h.NodeID != "" && h == s.Holder(h.NodeID) && !s.OneOfMany(h) && !h.OnlyWants() {
 			l.Put(EntryOf(h, fence.Held, s.NewToken()))
 		}
 	}
@@ -322,7 +329,7 @@ func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string)
 	for _, e := range book.Ledger.Holders {
 		g.add(e.NodeID, e.NodeName, fence.FromLedger, func(h *fence.Holder) {
 			h.NodeUID, h.BootID, h.SystemUUID, h.ReadySince = e.NodeUID, e.BootID, e.SystemUUID, e.ReadySince
-			h.State, h.Token, h.Contest, h.Unproven = e.State, e.Token, e.Contest, e.Unproven
+			h.State, h.Token, h.Contest, h.Unproven, h.ReleasedUnder = e.State, e.Token, e.Contest, e.Unproven, e.ReleasedUnder
 		})
 		// One that had neither Node nor CSINode when it was published to may have
 		// them again; without a name no operator could speak of it.

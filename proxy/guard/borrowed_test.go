@@ -44,7 +44,7 @@ func borrowed(t *testing.T, name, uuid, boot string, listed bool) *guardrig.Rig 
 	r.Attachment("old", time.Time{})
 	r.Must(r.PublishTo("old"))
 	r.SaysAttached("old")
-	r.Lists("old", listed, !listed)
+	r.Lists("old", true, !listed)
 	r.Lives["old"] = fence.Stale
 	r.Heir("old", name)
 	r.Stripped(name)

@@ -94,13 +94,15 @@ func TestAContestOfAnEarlierBootDoesNotHideOneOfThisBoot(t *testing.T) {
 	r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
 }
 
-// Nor does a release of this boot, of which the driver's unpublish failed.
+// Nor does a release of this boot, of which the driver's unpublish failed, once another
+// VolumeAttachment is there.
 func TestAReleaseDoesNotHideAContestOfAfterIt(t *testing.T) {
 	r := contested(t)
 	r.Reboot("a", "boot-2")
 	r.UnpublishErr = guardrig.ErrThrottled
 	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.Internal, "throttled")
 	r.UnpublishErr = nil
+	r.MadeAnew("a")
 	r.Lists("a", true, false)
 	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
 	if r.State("a") != fence.Held {

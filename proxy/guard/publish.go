@@ -183,7 +183,7 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 	if e := l.Get(t.NodeID); e != nil && sameMachine(e, t) && (e.State == fence.Publishing || e.State == fence.Held) {
 		// A retry is written down already. An adopted holder is published to now.
 		if e.State == fence.Held {
-			e.State, e.From, e.ReadySince = fence.Publishing, "", t.ReadySince
+			e.State, e.From, e.ReleasedUnder, e.ReadySince = fence.Publishing, "", "", t.ReadySince
 		}
 		return e.Token, p.write(ctx, EffectRecord, s, l)
 	}

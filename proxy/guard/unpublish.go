@@ -127,7 +127,7 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 		resp = &spec.ControllerUnpublishVolumeResponse{} // NOT_FOUND of a machine proven off
 	}
 	err = u.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
-		if unproven := v.Reason == fence.UnfencedForward; unproven || listsOn(v.Subject) {
+		if unproven := v.Reason == fence.UnfencedForward; unproven || listsOn(v.Subject, entry) {
 			return l.MarkTaken(entry.NodeID, entry.Token, unproven)
 		}
 		return l.Cut(entry.NodeID, entry.Token)
@@ -140,11 +140,19 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 }
 
 // listsOn: the status of a node that was proven gone still says that it uses the
-// volume, as it did when it was last heard. Without its entry it would count as
-// a holder again, one of which nothing is proven: a release is bound to the
-// entry's token, and other evidence may be taken away.
-func listsOn(st *fence.Standing) bool {
-	return st.Gone() && st.Reason != fence.HolderReleased && st.Holder.Node != nil && st.Holder.Node.InUse
+// volume, as it did when it was last heard; or that of one that was released for good
+// says so of a pod that is back, or names it as attached. Without its entry it would count
+// as a holder again, one of which nothing is proven: a release is bound to the entry's
+// token, and other evidence may be taken away.
+func listsOn(st *fence.Standing, entry ledger.Entry) bool {
+	n := st.Holder.Node
+	if n == nil || !st.Gone() {
+		return false
+	}
+	if st.Reason == fence.HolderReleased {
+		return entry.ReleasedUnder != "" && (n.InUse || n.ListedAttached)
+	}
+	return n.InUse
 }
 
 // contest writes down that we refused this holder's unpublish, and that its
@@ -162,7 +170,7 @@ func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.V
 	}
 	e.Contest, e.From = c, "" // who asks for the unpublish knows of it too
 	if e.State == fence.Released {
-		e.State = fence.Held // it was, before
+		e.State, e.ReleasedUnder = fence.Held, "" // it was, before
 	}
 	l.Put(e)
 	if err := u.write(ctx, EffectContest, s, l); err != nil {
@@ -230,7 +238,7 @@ func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.C
 			d := decisionOf(CallUnpublish, s, "", v)
 			return nil, u.refuse(d, s, v)
 		}
-		if h := &s.Holders[i]; h.State != fence.TakenOver && h.NodeID != "" {
+		if h := &s.Holders[i]; v.Subject != nil && h.State != fence.TakenOver && h.NodeID != "" {
 			gone = append(gone, *v.Subject)
 		}
 	}
@@ -269,9 +277,16 @@ func leavingEntry(s *survey.Survey, l *ledger.Ledger, st fence.Standing) ledger.
 	}
 	e.State = fence.Leaving
 	if st.Reason != fence.HolderReleased {
+		e.ReleasedUnder = ""
 		return e
 	}
 	e.State = fence.Released
+	switch h := st.Holder; {
+	case h.Detaching() && h.OwnNode():
+		e.ReleasedUnder = h.Attachment.UID
+	case !h.ReleasedForGood():
+		e.ReleasedUnder = ""
+	}
 	if n := st.Holder.Node; e.Contest != nil && st.Holder.OwnNode() && e.Contest.OtherBoot(n.BootID) {
 		// It stays, as what the reboot ended: judged again, the node would be
 		// contested for a taint that is still on.

@@ -19,7 +19,7 @@ import (
 const runbookPage = "docs/RUNBOOK.md"
 
 // allowing are the reasons for which a call is let through.
-var allowing = []fence.Reason{fence.Undecided, fence.NoOtherHolder, fence.HolderReleased, fence.HolderFenced, fence.HolderRevoked,
+var allowing = []fence.Reason{fence.Undecided, fence.NoOtherHolder, fence.HolderReleased, fence.HolderWaits, fence.HolderFenced, fence.HolderRevoked,
 	fence.NotAHolder, fence.AlreadyTaken, fence.UnfencedForward, fence.HolderRenamed}
 
 // refusing are all others that package fence declares.

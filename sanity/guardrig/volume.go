@@ -50,6 +50,12 @@ func (r *Rig) changeAttachment(node string, change func(*storagev1.VolumeAttachm
 	r.Must(err)
 }
 
+// MadeAnew puts another VolumeAttachment in the place of the node's, being deleted as that is.
+func (r *Rig) MadeAnew(node string) {
+	r.T.Helper()
+	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.UID += "-anew" })
+}
+
 // Deleting makes a VolumeAttachment that is being deleted.
 func (r *Rig) Deleting(node string) {
 	r.T.Helper()
@@ -88,20 +94,15 @@ func (r *Rig) Stripped(node string) {
 // Many has the PersistentVolume say that many may write.
 func (r *Rig) Many() {
 	r.T.Helper()
-	pv, err := r.Client.CoreV1().PersistentVolumes().Get(r.T.Context(), PVName, metav1.GetOptions{})
-	r.Must(err)
-	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
-	_, err = r.Client.CoreV1().PersistentVolumes().Update(r.T.Context(), pv, metav1.UpdateOptions{})
-	r.Must(err)
+	r.changePV(func(pv *corev1.PersistentVolume) {
+		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	})
 }
 
 // Pod makes a Pod on node next with that volume.
 func (r *Rig) Pod(name string, phase corev1.PodPhase, volume corev1.Volume) {
 	r.T.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "next", Volumes: []corev1.Volume{volume}},
-		Status: corev1.PodStatus{Phase: phase}}
-	_, err := r.Client.CoreV1().Pods("default").Create(r.T.Context(), pod, metav1.CreateOptions{})
-	r.Must(err)
+	r.PodOn("next", name, volume, corev1.PodStatus{Phase: phase})
 }
 
 // Ledger as the PersistentVolume carries it.
@@ -170,4 +171,57 @@ func (r *Rig) WantHolder(node string, state fence.State) {
 	if len(l.Holders) != 1 || l.Holders[0].NodeName != node || l.Holders[0].NodeUID != "uid-of-"+node || l.Holders[0].BootID != "boot-of-"+node || l.Holders[0].State != state {
 		r.T.Fatalf("the ledger says %+v, want %s on the machine of node %s", l.Holders, state, node)
 	}
+}
+
+// Claim is that of the volume, in namespace default.
+const Claim = "data"
+
+// Claimed binds the PersistentVolume to a claim; an empty name takes it away.
+func (r *Rig) Claimed(name string) {
+	r.T.Helper()
+	r.changePV(func(pv *corev1.PersistentVolume) {
+		if pv.Spec.ClaimRef = nil; name != "" {
+			pv.Spec.ClaimRef, pv.Status.Phase = &corev1.ObjectReference{Namespace: metav1.NamespaceDefault, Name: name}, corev1.VolumeBound
+		}
+	})
+}
+
+// Unbound has the PersistentVolume released: its claim is gone, or another's.
+func (r *Rig) Unbound() {
+	r.T.Helper()
+	r.changePV(func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeReleased })
+}
+
+// SecondOfMany makes a second PersistentVolume of the disk, which many may have.
+func (r *Rig) SecondOfMany() {
+	r.T.Helper()
+	pv, err := r.Client.CoreV1().PersistentVolumes().Get(r.T.Context(), PVName, metav1.GetOptions{})
+	r.Must(err)
+	pv.Name, pv.UID, pv.Annotations = "pv-2", "uid-of-pv-2", nil
+	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	_, err = r.Client.CoreV1().PersistentVolumes().Create(r.T.Context(), pv, metav1.CreateOptions{})
+	r.Must(err)
+}
+
+func (r *Rig) changePV(change func(*corev1.PersistentVolume)) {
+	r.T.Helper()
+	pv, err := r.Client.CoreV1().PersistentVolumes().Get(r.T.Context(), PVName, metav1.GetOptions{})
+	r.Must(err)
+	change(pv)
+	_, err = r.Client.CoreV1().PersistentVolumes().Update(r.T.Context(), pv, metav1.UpdateOptions{})
+	r.Must(err)
+}
+
+// ByClaim is a pod's volume of that claim.
+func ByClaim(name string) corev1.Volume {
+	return corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
+}
+
+// PodOn makes a pod that is bound to a node.
+func (r *Rig) PodOn(node, name string, volume corev1.Volume, s corev1.PodStatus) {
+	r.T.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}, Status: s}
+	pod.Spec.NodeName, pod.Spec.Volumes = node, []corev1.Volume{volume}
+	_, err := r.Client.CoreV1().Pods(pod.Namespace).Create(r.T.Context(), pod, metav1.CreateOptions{})
+	r.Must(err)
 }

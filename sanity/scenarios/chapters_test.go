@@ -40,11 +40,11 @@ var chapters = []struct {
 		"real-slow", "real-gone", "real-gone-slow"}},
 	{"Kubelets that forget, and clocks that are wrong", []string{"kubelet-forget", "kubelet-refuse", "kubelet-quick", "kubelet-quick2", "clock-ahead", "clock-behind"}},
 	{"Ledger, PersistentVolume and VolumeAttachment", []string{"stripped-va", "two-pvs", "two-pvs-rwx", "pv-again", "restored-pv", "ledger-wiped", "garbled", "other-cluster", "no-pv",
-		"unseen-detach", "reconcile", "late-unpublish", "orphan", "orphan-refused", "orphan-late", "secrets"}},
+		"unseen-detach", "reconcile", "late-unpublish", "late-attach", "orphan", "orphan-refused", "orphan-late", "secrets"}},
 	{"API server, controllers, and csi-fencepost itself", []string{"api-outage", "api-hangs", "kcm-change", "crash-takeover", "crash-move", "twins", "bypassed"}},
-	{"Every day", []string{"move", "drain", "drain-throttle", "kubelet-again", "recreate", "surge-0", "driver-again", "upgrade", "back-off"}},
-	{"Nobody writes any more, and somebody waits", []string{"two-wait", "waiter-dies", "back-detach", "never-there", "anew-drain", "drain-unseen", "list-fails", "list-slow",
-		"late-attach", "cloud-gone", "in-again", "new-node-id", "stale-attached"}},
+	{"Every day", []string{"move", "drain", "drain-throttle", "kubelet-again", "recreate", "surge-0", "driver-again", "upgrade", "back-off", "two-wait", "back-detach", "stale-attached"}},
+	{"Nobody writes any more, and somebody waits", []string{"waiter-dies", "never-there", "anew-drain", "drain-unseen", "list-fails", "list-slow",
+		"cloud-gone", "in-again", "new-node-id"}},
 	{"None of our business, or as configured", []string{"live-migration", "rox", "rwx", "forward", "observe", "revokes", "injected", "injected-obs"}},
 }
 

@@ -61,7 +61,7 @@ func (w *World) secondVolume(v *volume, name string, many bool) {
 		return
 	}
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: *first.Spec.DeepCopy()}
-	pv.Spec.ClaimRef.Name = name
+	pv.Spec.ClaimRef.Name, pv.Status.Phase = name, corev1.VolumeBound
 	pv.Spec.AccessModes = accessModes(many)
 	w.objects.Volumes.Put(pv)
 }

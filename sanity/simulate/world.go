@@ -200,6 +200,7 @@ func newWorld(setup Setup, seed uint64, factory Factory) *World {
 		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 		pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 		pv.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: metav1.NamespaceDefault, Name: name}
+		pv.Status.Phase = corev1.VolumeBound
 		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: DriverName, VolumeHandle: name}
 		w.objects.Volumes.Put(pv)
 	}

@@ -271,6 +271,8 @@ func whyHolder(s *fence.Snapshot, v fence.Verdict, st fence.Standing, held bool)
 		return "holds it no more"
 	case st.Reason == fence.HolderReleased:
 		return "has released it: it is free to move"
+	case st.Reason == fence.HolderWaits:
+		return "only waits for it, and none of its pods has ever run: it holds nobody up"
 	case st.Reason == fence.HolderFenced:
 		return fmt.Sprintf("is fenced (%s): it is free to move", st.Evidence)
 	case st.Reason == fence.HolderRevoked:

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
 
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
@@ -189,22 +190,10 @@ func (r *Report) onVolume(ctx context.Context, d guard.Decision, kind, reason, t
 		return
 	}
 	for i := range pods.Items {
-		if pod := &pods.Items[i]; mounts(pod, claim.Name) && pod.Status.Phase == corev1.PodPending {
+		if pod := &pods.Items[i]; csi.UsesClaim(pod, claim.Name) && pod.Status.Phase == corev1.PodPending {
 			r.events.Event(objectOf(pod, "Pod", "v1"), kind, reason, text)
 		}
 	}
-}
-
-// mounts tells whether the Pod uses that claim, by name or by an ephemeral
-// volume, whose claim is named after Pod and volume.
-func mounts(pod *corev1.Pod, claim string) bool {
-	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim ||
-			v.Ephemeral != nil && pod.Name+"-"+v.Name == claim {
-			return true
-		}
-	}
-	return false
 }
 
 // onNode writes an Event on a Node; its UID is the name, as kubelets and the

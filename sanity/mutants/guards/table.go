@@ -125,7 +125,7 @@ var table = []Guard{
 	{
 		Name:   "late-unpublish",
 		Says:   "an unpublish of a holder that was taken over is answered, not forwarded",
-		Edits:  []Edit{{"fence", "JudgeHolder", IfOut{If: "h.State == TakenOver && !h.observed()"}}},
+		Edits:  []Edit{{"fence", "JudgeHolder", IfOut{If: "h.State == TakenOver && !h.Observed()"}}},
 		Expect: "the driver saw .* unpublishes of the old node after the takeover",
 		Then:   "the driver saw 4 unpublishes of the old node after the takeover, want none",
 	},
@@ -424,9 +424,37 @@ var table = []Guard{
 	{
 		Name:   "move",
 		Says:   "the word of the holder's kubelet releases a volume",
-		Edits:  []Edit{{"fence", "released", Becomes{Was: "!m.InUse && !m.ListedAttached && !contested(h)", Is: "false"}}},
+		Edits:  []Edit{{"fence", "released", Becomes{Was: "!m.InUse && (!m.ListedAttached || h.Detaching()) && !contested(h)", Is: "false"}}},
 		Expect: "in vain: pod db is Running",
 		Then:   "stuck: the pod did not run on the second node within 60 s",
+	},
+	{
+		Name:   "late-attach",
+		Says:   "a node that was taken over and that the driver lists again is a holder again",
+		Edits:  []Edit{{"fence", "Holder.Observed", Becomes{Was: "h.From(FromDriver)", Is: "false"}}},
+		Expect: "in vain: pod db2 is Running",
+		Then:   "stuck: the driver refuses the next node, and nobody unpublishes from the old one",
+	},
+	{
+		Name:   "two-wait",
+		Says:   "a node that lists in use what its pods only wait for blocks nobody",
+		Edits:  []Edit{{"fence", "standing", IfOut{If: "h.OnlyWants()"}}},
+		Expect: "in vain: one of the two pods that wait is Running",
+		Then:   "stuck: neither pod ran within 75 s",
+	},
+	{
+		Name:   "stale-attached",
+		Says:   "volumesAttached holds nobody up once the VolumeAttachment is being deleted and the kubelet has let go",
+		Edits:  []Edit{{"fence", "released", Becomes{Was: "(!m.ListedAttached || h.Detaching())", Is: "!m.ListedAttached"}}},
+		Expect: "in vain: pod db2 is Running",
+		Then:   "stuck: the pod did not run on the second node within 60 s",
+	},
+	{
+		Name:   "back-detach",
+		Says:   "what was released while its VolumeAttachment was being deleted stays so, whatever a pod that is back has its node list",
+		Edits:  []Edit{{"fence", "Holder.ReleasedUnderThis", Becomes{Was: "h.Detaching() && h.Attachment.UID == h.ReleasedUnder", Is: "false"}}},
+		Expect: "in vain: pod back is Running",
+		Then:   "stuck: the pod did not run on its node again within 60 s",
 	},
 	{
 		Name:   "drain",

@@ -1,0 +1,105 @@
+package survey
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// wants learns whether holders only want the volume that their Nodes list in use, where
+// nothing else is known of them, or it was released there before: their pods say so. It
+// tells whether it has asked for any.
+func (g *gathering) wants(ctx context.Context, matters func(*fence.Holder) bool) (asked bool) {
+	for _, h := range g.sorted() {
+		if matters(h) && g.mayWait(h) {
+			asked, h.Node.Waits = true, g.waits(ctx, h.NodeName)
+		}
+	}
+	return asked
+}
+
+// mayWait: it depends on its pods whether the holder only wants the volume. It does not
+// where it has, or had, it in another way: by another PersistentVolume of many, of which no
+// ledger tells; by another VolumeAttachment of the node or its ID; by a ledger of before.
+func (g *gathering) mayWait(h *fence.Holder) bool {
+	if h.Node == nil || !h.Node.InUse || len(g.survey.many) > 0 || slices.Contains(g.survey.Book.Before, h.NodeID) {
+		return false
+	}
+	for _, va := range g.attachments {
+		if id := csi.AttachmentNodeID(va); va.Status.Attached && (va.Spec.NodeName == h.NodeName || id != "" && id == h.NodeID) {
+			return false
+		}
+	}
+	asks := *h
+	asks.Node = new(*h.Node)
+	asks.Node.Waits = true
+	if h.ReleasedUnder != "" {
+		return asks.ReleasedForGood() && !h.ReleasedUnderThis()
+	}
+	return asks.OnlyWants() && g.survey.Book.Ledger.Get(h.NodeID) == nil
+}
+
+// waits: pods of the volume's claims are bound to the node, and none has ever run there.
+// What cannot be read shows nothing, so that the holder counts as one.
+func (g *gathering) waits(ctx context.Context, node string) bool {
+	found := false
+	for _, claim := range g.claims() {
+		pods, err := g.pods.get(ctx, g.Limit, claim.Namespace+"/"+node, func(ctx context.Context) (*corev1.PodList, error) {
+			return g.Client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()})
+		})
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot list the pods that may wait for a volume", "namespace", claim.Namespace, "node", node, "volume", g.volume)
+			return false
+		}
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			if pod.Spec.NodeName != node || !csi.UsesClaim(pod, claim.Name) {
+				continue
+			}
+			if pod.DeletionTimestamp != nil || mayHaveRun(pod) {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// claims to which the volume's PersistentVolumes are bound, each once.
+func (g *gathering) claims() []types.NamespacedName {
+	var claims []types.NamespacedName
+	for _, pv := range g.survey.Book.PVs {
+		if c := pv.Spec.ClaimRef; c != nil && pv.Status.Phase == corev1.VolumeBound && !slices.Contains(claims, types.NamespacedName{Namespace: c.Namespace, Name: c.Name}) {
+			claims = append(claims, types.NamespacedName{Namespace: c.Namespace, Name: c.Name})
+		}
+	}
+	return claims
+}
+
+// mayHaveRun: the pod's volumes may have been mounted once, as far as its kubelet says: a
+// container has started, or its sandbox is there, which is made when they are mounted, so
+// that images are pulled, or fail to be (K8s kubelet.go, SyncPod).
+func mayHaveRun(pod *corev1.Pod) bool {
+	s := &pod.Status
+	if s.Phase != corev1.PodPending && s.Phase != "" || !pod.Spec.HostNetwork && s.PodIP != "" {
+		return true
+	}
+	for _, c := range s.Conditions {
+		if c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return slices.ContainsFunc(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses), func(c corev1.ContainerStatus) bool {
+		w := c.State.Waiting
+		return c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState != (corev1.ContainerState{}) || c.RestartCount > 0 || c.ContainerID != "" ||
+			w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing"
+	})
+}
