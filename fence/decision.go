@@ -355,6 +355,11 @@ func (h *Holder) InDoubt(p Policy) bool {
 // contested tells whether the kubelet's "not in use" is not believed.
 func contested(h *Holder) bool {
 	m := h.machine()
+	if h.State == TakenOver && h.ReleasedUnder == "" && h.From(FromDriver) && (m == nil || m.BootID == "" || m.BootID == h.BootID) {
+		// What it was taken over by is not in the ledger any more: its kubelet may have
+		// forgotten in that boot what it had mounted.
+		return true
+	}
 	if m == nil {
 		// One that a reboot ended before the release is kept with the boot of the
 		// release.

@@ -393,12 +393,12 @@ func every(p Policy, yield func(facts)) {
 									yield(f)
 								}
 								f.noted, f.unproven = false, false
-								if f.inUse && undered[f.va] {
+								if f.ready && f.inUse && f.state != Publishing && f.state != Held && undered[f.va] {
 									f.waits = true
 									yield(f)
 									f.waits = false
 								}
-								if over := f.state == Released || f.state == TakenOver; over && undered[f.va] {
+								if over := f.state == Released || f.state == TakenOver; over && f.ready && undered[f.va] {
 									for _, f.under = range []string{"this", "another"} {
 										yield(f)
 										f.waits = true

@@ -144,7 +144,7 @@ type Node struct {
 	// status.volumesAttached.
 	InUse, ListedAttached bool
 	// Waits: pods of the volume are bound to the Node, and a live read after the Node's
-	// shows that no container of any of them has ever started.
+	// shows that none of them can have had its volumes mounted.
 	Waits bool
 	// OutOfService is set when the out-of-service taint is on.
 	OutOfService bool

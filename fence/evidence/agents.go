@@ -173,7 +173,7 @@ func (s *AgentReadings) cut(q *Question) bool {
 // it; no evidence is asked of such a holder.
 func settled(h *fence.Holder) bool {
 	listed := h.Node != nil && (h.Node.InUse || h.Node.ListedAttached)
-	return h.Contest == nil && !listed && (h.State == fence.Released || h.State == fence.TakenOver)
+	return h.Contest == nil && !listed && !h.From(fence.FromDriver) && (h.State == fence.Released || h.State == fence.TakenOver)
 }
 
 // cannotTell: the record says that the storage is cut off, the agents do not

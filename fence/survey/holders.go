@@ -278,6 +278,9 @@ func (g *gathering) fromDriver(ctx context.Context, suspects []string) error {
 		}
 	}
 	for _, id := range ids {
+		if h := g.holders[id]; suspects == nil && h != nil && h.State == fence.TakenOver {
+			continue // a list may name too many, and this one was over
+		}
 		if id != "" {
 			g.name(g.add(id, "", fence.FromDriver, func(*fence.Holder) {}).NodeID)
 		}

@@ -223,6 +223,8 @@ func (s *Surveyor) Publish(ctx context.Context, volume, target string, suspects 
 	if err := g.target(ctx, target, asks, itself); err != nil {
 		return nil, err
 	}
+	// What it waits for may be an unpublish of its own, which this call finishes.
+	g.wants(ctx, func(h *fence.Holder) bool { return itself(h) && h.State.Pending() })
 	if err := g.learn(ctx, func(h *fence.Holder) bool { return !itself(h) }); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,6 +162,7 @@ func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fen
 			return unpublished(st, err)
 		})
 		if err != nil {
+			p.putBack(ctx, s, st, l.Get(st.Holder.NodeID).Token, err)
 			return p.refuseUnpublish(s, st, err)
 		}
 		p.done[st.Holder.NodeID] = l.Get(st.Holder.NodeID).Token
@@ -169,12 +171,47 @@ func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fen
 	return nil
 }
 
+// listed: the Node of a holder that this call has taken the volume from lists it.
+func (p *publication) listed(nodeID string) bool {
+	return slices.ContainsFunc(p.from, func(h fence.Holder) bool {
+		return h.NodeID == nodeID && h.Node != nil && (h.Node.InUse || h.Node.ListedAttached)
+	})
+}
+
+// putBack writes down again that the volume was taken from a holder before, where the
+// driver's answer to the unpublish of what it listed there ends that call: nobody else is to
+// wait for it.
+func (p *publication) putBack(ctx context.Context, s *survey.Survey, st fence.Standing, token string, err error) {
+	if st.Holder.State != fence.TakenOver || !st.Holder.From(fence.FromDriver) || !final(err) {
+		return
+	}
+	_ = p.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
+		if !l.MarkTaken(st.Holder.NodeID, token, st.Holder.Unproven) {
+			return false
+		}
+		l.Get(st.Holder.NodeID).ReleasedUnder = st.Holder.ReleasedUnder
+		return true
+	}) // else it stays leaving, and whoever comes next goes on from there
+}
+
+// final: the driver is through with a call that it answers so, as external-attacher has it
+// (kubernetes-csi/external-attacher pkg/attacher/attacher.go, isFinalError).
+func final(err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
+		return false
+	}
+	return true
+}
+
 // record writes the new holder down, directly before the publish, and the taken
 // ones as takenOver. The token tells this publication from a later one.
 func (p *publication) record(ctx context.Context, s *survey.Survey) (string, error) {
 	l := s.Ledger()
 	for id, token := range p.done {
-		l.MarkTaken(id, token, false)
+		if l.MarkTaken(id, token, false) && !p.listed(id) {
+			l.Get(id).ReleasedUnder = "" // there is nothing that it would explain
+		}
 	}
 	if p.shared {
 		return "", p.recordShared(ctx, s, l)
@@ -265,8 +302,15 @@ func (p *publication) lookForHolder(s *survey.Survey, refusal error) error {
 	if err != nil {
 		return refusal
 	}
+	takes := fence.JudgePublish(looked.Snapshot, p.req.GetNodeId()).Action == fence.Allow
 	for i := range looked.Holders {
-		if h := &looked.Holders[i]; h.NodeID != p.req.GetNodeId() && h.From(fence.FromDriver) {
+		h := &looked.Holders[i]
+		if h.NodeID == p.req.GetNodeId() || !h.From(fence.FromDriver) {
+			continue
+		}
+		// Of one that was taken over, and cannot be now, what the driver says stands: it may
+		// be about to let it go.
+		if takes || h.State != fence.TakenOver {
 			return errAgain
 		}
 	}

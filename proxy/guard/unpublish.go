@@ -269,8 +269,14 @@ func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.C
 // goes away meanwhile.
 func leavingEntry(s *survey.Survey, l *ledger.Ledger, st fence.Standing) ledger.Entry {
 	e := survey.EntryOf(st.Holder, fence.Leaving, "")
-	if known := l.Get(st.Holder.NodeID); known != nil && known.State != fence.TakenOver && (st.Holder.State != fence.NotInLedger || known.NodeName == st.Holder.NodeName) {
-		e = *known
+	known, h := l.Get(st.Holder.NodeID), st.Holder
+	switch {
+	case known == nil:
+	case known.State == fence.TakenOver && (h.Token != known.Token || !h.From(fence.FromDriver)):
+	case h.State != fence.NotInLedger || known.NodeName == h.NodeName:
+		// Of one that was taken over and that the driver lists, too: it is the same that was
+		// taken before, and a release of it is bound to the token.
+		e, e.Unproven = *known, false
 	}
 	if e.Token == "" {
 		e.Token = s.NewToken()
@@ -281,7 +287,7 @@ func leavingEntry(s *survey.Survey, l *ledger.Ledger, st fence.Standing) ledger.
 		return e
 	}
 	e.State = fence.Released
-	switch h := st.Holder; {
+	switch {
 	case h.Detaching() && h.OwnNode():
 		e.ReleasedUnder = h.Attachment.UID
 	case !h.ReleasedForGood():

@@ -52,8 +52,9 @@ type Rig struct {
 	Calls   []string
 	Listed  []string
 	ListErr error
-	// UnpublishErr is the driver's answer to an unpublish; nil: it succeeds.
-	UnpublishErr error
+	// UnpublishErr is the driver's answer to an unpublish, PublishErr to a publish; nil: it
+	// succeeds.
+	UnpublishErr, PublishErr error
 }
 
 // ErrThrottled is an answer of the driver.
@@ -111,6 +112,9 @@ func (r *Rig) PublishedNodes(context.Context, string) ([]string, bool, error) {
 // Publish implements proxy.Driver.
 func (r *Rig) Publish(_ context.Context, req *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
 	r.Calls = append(r.Calls, "publish "+req.GetNodeId())
+	if r.PublishErr != nil {
+		return nil, r.PublishErr
+	}
 	return &spec.ControllerPublishVolumeResponse{}, nil
 }
 

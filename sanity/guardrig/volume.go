@@ -1,6 +1,7 @@
 package guardrig
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -201,6 +202,14 @@ func (r *Rig) SecondOfMany() {
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	_, err = r.Client.CoreV1().PersistentVolumes().Create(r.T.Context(), pv, metav1.CreateOptions{})
 	r.Must(err)
+}
+
+// Repaired has the ledger be what a person's repair wrote.
+func (r *Rig) Repaired() {
+	r.T.Helper()
+	r.changePV(func(pv *corev1.PersistentVolume) {
+		pv.Annotations[ledger.RepairedAnnotation] = fmt.Sprintf(`{"sha256":%q}`, ledger.DigestOf(pv.Annotations[ledger.Annotation]))
+	})
 }
 
 func (r *Rig) changePV(change func(*corev1.PersistentVolume)) {

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
@@ -134,9 +133,12 @@ var calls = []scenario{
 		from: "democratic-csi/democratic-csi#285",
 		story: func(p *play) {
 			v := p.Volume("disk", bed.VolumeOptions{Modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, Block: true})
-			// The array's block device is a file, which kubelets of the test bed map now
-			// and then, and never unmap: the attachments are looked at, and the pods gone
-			// before they run.
+			// The array's block device is a file, which kubelets of the test bed map and never
+			// unmap ("device or resource busy"). The attachments are looked at: the controller
+			// makes them, and no kubelet is there.
+			for _, n := range p.Nodes {
+				n.KillKubelet()
+			}
 			source, target := p.Pod("source", p.Nodes[0], v), p.Pod("target", p.Nodes[1], v)
 			onTwoNodes(p, v, source, target)
 		},
@@ -320,15 +322,12 @@ func answered(p *play, v *bed.Volume, n *bed.Node, code codes.Code) bool {
 // is written down of them.
 func onTwoNodes(p *play, v *bed.Volume, pods ...*bed.Pod) {
 	p.WaitFor(60*time.Second, "the volume is attached to both nodes", func() bool { return len(p.Array.Attached(v.Handle)) == 2 })
-	// At once, and all of them, before a kubelet maps what it cannot unmap ("device or
-	// resource busy").
 	for _, pod := range pods {
-		if err := p.Client.CoreV1().Pods(p.Name).Delete(p.t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
-			p.t.Fatal(err)
+		if pod.Running() {
+			pod.Delete()
+		} else {
+			pod.ForceDelete() // its kubelet is not there
 		}
-	}
-	for _, pod := range pods {
-		pod.Delete()
 	}
 	p.WaitFor(90*time.Second, "the volume is detached from both nodes", func() bool { return len(p.Array.Attached(v.Handle)) == 0 })
 	for _, n := range p.Nodes {

@@ -462,9 +462,7 @@ func (p *play) stands(v *bed.Volume, old, next *bed.Node, waiting *bed.Pod, reas
 	p.Log("refused: %s", text)
 	p.WaitEvent("Pod", waiting.Name, 30*time.Second, "["+string(reason)+"]", old.Name)
 	p.Never(10*time.Second, "the volume is given to a second node", func() bool { return v.AttachedTo(next) || !v.AttachedTo(old) })
-	if w := v.Writers(time.Second); !slices.Contains(w, old.Name) {
-		p.T.Errorf("%s does not write (who does: %q): nothing was in danger", old.Name, w)
-	}
+	p.mustWriteOn(v, old) // else nothing was in danger
 	p.untouched(v, old)
 }
 
