@@ -1,16 +1,25 @@
 package csi
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"slices"
 
-// UsesClaim tells whether the Pod uses the PersistentVolumeClaim of that name in its
-// namespace: by name, or by an ephemeral volume, whose claim is named after Pod and volume
-// (K8s pkg/api/v1/persistentvolume and component-helpers/storage/ephemeral, VolumeClaimName).
-func UsesClaim(pod *corev1.Pod, claim string) bool {
-	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim ||
-			v.Ephemeral != nil && pod.Name+"-"+v.Name == claim {
-			return true
-		}
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ClaimName is the PersistentVolumeClaim of a Pod's volume, in the Pod's namespace: that of
+// an ephemeral volume is named after Pod and volume (K8s
+// component-helpers/storage/ephemeral, VolumeClaimName). Empty: it has none.
+func ClaimName(pod *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name
 	}
-	return false
+	return ""
+}
+
+// UsesClaim tells whether a volume of the Pod is of that claim.
+func UsesClaim(pod *corev1.Pod, claim string) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return claim != "" && ClaimName(pod, &v) == claim })
 }

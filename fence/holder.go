@@ -150,6 +150,9 @@ type Node struct {
 	OutOfService bool
 }
 
+// Lists tells whether the Node's status names the volume at all; nil: there is no Node.
+func (n *Node) Lists() bool { return n != nil && (n.InUse || n.ListedAttached) }
+
 // Attachment is one live read of the VolumeAttachment for a volume and node.
 type Attachment struct {
 	Name, UID string

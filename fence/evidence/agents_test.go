@@ -476,3 +476,14 @@ func TestALivingNodeIsNotSaidToWriteWhereTheAgentsCannotTell(t *testing.T) {
 		}
 	}
 }
+
+// What was taken over, and what the driver lists there all the same, is asked of the agents.
+func TestATakenOverNodeIsSettledUntilTheDriverListsIt(t *testing.T) {
+	h := fence.Holder{State: fence.TakenOver, Sources: []fence.Source{fence.FromLedger}}
+	if !settled(&h) {
+		t.Error("evidence is asked of a node that holds nothing")
+	}
+	if h.Sources = append(h.Sources, fence.FromDriver); settled(&h) {
+		t.Error("nothing is asked of a node that the driver lists again")
+	}
+}

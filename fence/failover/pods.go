@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
@@ -138,12 +139,9 @@ func (w *worker) claimsIn(ctx context.Context, namespace, resourceVersion string
 // claimNames are the claims that a pod uses, those of its ephemeral volumes
 // among them.
 func claimNames(p *corev1.Pod) (names []string) {
-	for _, v := range p.Spec.Volumes {
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			names = append(names, v.PersistentVolumeClaim.ClaimName)
-		case v.Ephemeral != nil:
-			names = append(names, p.Name+"-"+v.Name)
+	for i := range p.Spec.Volumes {
+		if name := csi.ClaimName(p, &p.Spec.Volumes[i]); name != "" {
+			names = append(names, name)
 		}
 	}
 	return names

@@ -174,7 +174,7 @@ func (s *Survey) Ledger() *ledger.Ledger {
 	}
 	for i := range s.Holders {
 		// What was kept for its listing goes with that.
-		if h := &s.Holders[i]; h.State == fence.TakenOver && h.ReleasedUnder != "" && h.Attachment == nil && h.OwnNode() && !h.Node.InUse && !h.Node.ListedAttached {
+		if h := &s.Holders[i]; h.State == fence.TakenOver && h.ReleasedUnder != "" && h.Attachment == nil && h.OwnNode() && !h.Node.Lists() {
 			l.Cut(h.NodeID, h.Token)
 		}
 	}

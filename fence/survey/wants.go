@@ -47,7 +47,7 @@ func (g *gathering) mayWait(h *fence.Holder) bool {
 	return asks.OnlyWants() && g.survey.Book.Ledger.Get(h.NodeID) == nil
 }
 
-// waits: pods of the volume's claims are bound to the node, and none has ever run there.
+// waits: pods of the volume's claims are bound to the node, and none can have had it mounted.
 // What cannot be read shows nothing, so that the holder counts as one.
 func (g *gathering) waits(ctx context.Context, node string) bool {
 	found := false

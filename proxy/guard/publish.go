@@ -174,7 +174,7 @@ func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fen
 // listed: the Node of a holder that this call has taken the volume from lists it.
 func (p *publication) listed(nodeID string) bool {
 	return slices.ContainsFunc(p.from, func(h fence.Holder) bool {
-		return h.NodeID == nodeID && h.Node != nil && (h.Node.InUse || h.Node.ListedAttached)
+		return h.NodeID == nodeID && h.Node.Lists()
 	})
 }
 

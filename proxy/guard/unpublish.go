@@ -150,7 +150,7 @@ func listsOn(st *fence.Standing, entry ledger.Entry) bool {
 		return false
 	}
 	if st.Reason == fence.HolderReleased {
-		return entry.ReleasedUnder != "" && (n.InUse || n.ListedAttached)
+		return entry.ReleasedUnder != "" && n.Lists()
 	}
 	return n.InUse
 }

@@ -7,12 +7,12 @@ import (
 	"io"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
@@ -202,7 +202,7 @@ func (x *explaining) pod(ctx context.Context) (names, notes []string, err error)
 	}
 	notes = []string{}
 	for i := range pod.Spec.Volumes {
-		claim := claimName(pod, &pod.Spec.Volumes[i])
+		claim := csi.ClaimName(pod, &pod.Spec.Volumes[i])
 		if claim == "" {
 			continue
 		}
@@ -217,17 +217,6 @@ func (x *explaining) pod(ctx context.Context) (names, notes []string, err error)
 		}
 	}
 	return names, notes, nil
-}
-
-// claimName is the claim of a pod's volume; empty: it has none.
-func claimName(pod *corev1.Pod, v *corev1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.Ephemeral != nil:
-		return pod.Name + "-" + v.Name
-	}
-	return ""
 }
 
 // An explanationList is the output of `explain pod`.
