@@ -267,7 +267,7 @@ func (h *Holder) waitsFor(first *Holder) bool {
 	if a == nil || a.Deleting() || a.Attached || attached || first.BootID != "" && first.BootID == h.BootID {
 		return false
 	}
-	return first.State.Pending() || first.OtherMachine(h)
+	return first.State.Pending() || first.Machine().Compare(h.Machine()) == Other
 }
 
 // standing judges one holder, in the order of the design: released, fenced,
@@ -317,9 +317,10 @@ func revoked(h *Holder, p Policy) bool {
 	return p.UnpublishRevokesAccess && revocable(h) && !h.Shared
 }
 
+// revocable: it does not show that it lives; nor does a Node that may be its own.
 func revocable(h *Holder) bool {
 	l := h.liveness()
-	return l == Stale || l == Unknown
+	return (l == Stale || l == Unknown) && !(h.Perhaps() && h.Liveness != Stale && h.Liveness != Unknown)
 }
 
 // released: the kubelet's word, or the ledger's memory of it. Neither lease nor

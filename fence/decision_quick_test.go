@@ -280,8 +280,10 @@ func (f facts) addNode(h *Holder) {
 	case f.boot == "empty":
 		n.BootID = ""
 	}
-	n.OwnsID = f.node != "other" || f.owns
-	if n.OwnsID {
+	n.NodeID = h.NodeID
+	if f.node == "other" && !f.owns {
+		n.NodeID = "id-9"
+	} else {
 		if f.inUse {
 			h.Sources = append(h.Sources, FromVolumesInUse)
 		}

@@ -66,7 +66,8 @@ func replaced(h *Holder) {
 
 // tookOver: another machine has registered under the old one's Node.
 func tookOver(h *Holder) {
-	h.Node.BootID, h.Node.Replaced = "boot-9", true
+	h.SystemUUID = "system-1"
+	h.Node.BootID, h.Node.SystemUUID = "boot-9", "system-9"
 	h.Sources = []Source{FromLedger, FromAttachment}
 }
 
@@ -341,7 +342,7 @@ var table = []expectation{
 	refused("an agent that reads on vetoes a release", EvidenceContradicted, none, deleted, stale, with(VolumeRelease), with(PowerReading, readsOn)),
 	refused("the same, when nothing was known of the machine, and a Node has its name", EvidenceVoid, none, deleted, dropped, sourceless, func(h *Holder) { h.NodeUID, h.BootID = "", "" },
 		with(VolumeRelease, func(e *Evidence) { e.BootID, e.LeaseRV = "", "" })),
-	refused("the same, when it had no Node, and one has its node ID since", EvidenceVoid, none, deleted, dropped, replaced, func(h *Holder) { h.Node.OwnsID = true },
+	refused("the same, when it had no Node, and one has its node ID since", EvidenceVoid, none, deleted, dropped, replaced, func(h *Holder) { h.Node.NodeID = h.NodeID },
 		with(VolumeRelease, func(e *Evidence) { e.BootID, e.LeaseRV = "boot-1", "" })),
 	refused("whoever has its node ID now: that does not say that it is the same machine", EvidenceContradicted, none, deleted, nodeGone, func(h *Holder) { h.Heir = "n9" }, with(VolumeRelease), with(PowerReading, readsOn)),
 	refused("an agent that reads on vetoes a release of a machine whose Node is gone", EvidenceContradicted, none, deleted, nodeGone, with(VolumeRelease), with(PowerReading, readsOn)),
@@ -561,14 +562,15 @@ func TestPublishToAnotherMachineUnderTheHoldersIDNeedsProofOfTheHolder(t *testin
 		check(t, v, Refuse, HolderUnknown)
 		checkBlocking(t, v, oldNode)
 	}
-	check(t, another(none, func(h *Holder) { h.SystemUUID = "" }), Refuse, HolderUnknown) // it may be another
+	check(t, another(none, func(h *Holder) { h.SystemUUID = "" }), Refuse, HolderUnknown)   // it may be another
+	check(t, another(none, func(h *Holder) { h.BootID = "boot-2" }), Refuse, HolderUnknown) // somebody writes another's boot ID
 	for what, c := range map[string]change{
 		"it was released":         state(Released),
 		"it was taken over":       state(TakenOver),
 		"an operator says it":     with(OperatorConfirmation),
 		"its Node is the asker's": func(h *Holder) { h.NodeUID, h.SystemUUID = "uid-2", "" },
 		"it is the same machine":  func(h *Holder) { h.SystemUUID = "SYSTEM-9" },
-		"it is the same boot":     func(h *Holder) { h.BootID = "boot-2" },
+		"it is the same boot":     func(h *Holder) { h.BootID, h.SystemUUID = "boot-2", "" },
 		"nobody knows which":      func(h *Holder) { h.NodeUID, h.SystemUUID = "", "" },
 		// What is listed is what the machine that asks wants.
 		"confirmed, and the asker lists it": func(h *Holder) {
@@ -947,7 +949,7 @@ func TestTwoSystemUUIDsAreOfTwoMachinesUnlessOneIsTheOther(t *testing.T) {
 		{"system-n1", "system-n1", false},
 		{"system-n1", "system-n2", true},
 	} {
-		if OtherSystem(c.a, c.b) != c.other || OtherSystem(c.b, c.a) != c.other {
+		if otherSystem(c.a, c.b) != c.other || otherSystem(c.b, c.a) != c.other {
 			t.Errorf("%q and %q: two machines: %v, want %v", c.a, c.b, !c.other, c.other)
 		}
 	}

@@ -93,8 +93,12 @@ const (
 	VoidBootChanged  = "the node has booted since"
 	VoidNoBootID     = "the node reports no boot ID, so it cannot be told from a rebooted one"
 	VoidOtherMachine = "it is about another machine of the same name"
-	VoidUnbound      = "it does not say which machine it is about"
-	VoidUnknownKind  = "this version of csi-fencepost does not know this kind of evidence"
+	// VoidSystemShared: with the Node went what told which machine an agent reads.
+	VoidSystemShared = "its Node is gone, and another node reports its system UUID, so that nothing tells whose power that was"
+	// VoidNotUnique: its boot ID is a count, and its system UUID is not known, or is not its own.
+	VoidNotUnique   = "the node's boot IDs are counts, and no system UUID that it alone has tells it from another machine"
+	VoidUnbound     = "it does not say which machine it is about"
+	VoidUnknownKind = "this version of csi-fencepost does not know this kind of evidence"
 	// VoidRegisteredAgain: the Node is another object, the boot is the same.
 	VoidRegisteredAgain = "its kubelet has registered again since, under the same boot ID"
 	// VoidBackAnew: the Node is another object, the system UUID is the same.
@@ -135,10 +139,15 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 	if e.Kind == StorageFence && h.RegisteredAnew() {
 		return e.cutsOffAnew(h)
 	}
-	if e.NodeUID != h.NodeUID || OtherSystem(e.SystemUUID, h.SystemUUID) {
+	if e.NodeUID != h.NodeUID || !e.speaksOf(h.Machine()) {
 		return false, VoidOtherMachine
 	}
-	if e.Kind == StorageFence && h.standIn() == nil {
+	m := h.machine()
+	// ofHeir: it is of the machine that took over the Node, or may be. Of the holder's is what
+	// names the boot of the publish, unless the other has that count of boots, too.
+	ofHeir := m == nil && h.Node != nil && h.Node.UID == h.NodeUID &&
+		(e.BootID != h.BootID || e.BootID == h.Node.BootID && e.machine().Compare(h.live()) != Other)
+	if e.Kind == StorageFence && h.standIn() == nil && !ofHeir {
 		// It speaks of the volume's access, not of the machine's life.
 		return true, ""
 	}
@@ -146,30 +155,41 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 		why := e.Ended(h)
 		return why == "", why
 	}
-	m := h.machine()
 	switch {
 	case m == nil && h.reregistered():
 		return false, VoidRegisteredAgain
-	case m == nil && h.Node != nil && h.Node.Replaced && e.BootID == h.Node.BootID:
-		return false, VoidOtherMachine // of the one that took over the Node
-	case m == nil && h.standIn() != nil:
+	case ofHeir, m == nil && h.standIn() != nil:
 		return false, VoidOtherMachine
 	case m == nil && h.backAnew():
 		return false, VoidBackAnew // with the pods that the boot began, whenever that was
 	case m == nil && h.Node == nil && e.LeaseRV != h.LeaseRV:
 		return false, e.leaseWord(h)
+	case m == nil && h.Node == nil && e.Kind == PowerReading && !e.On && h.SystemElsewhere:
+		return false, VoidSystemShared
 	case m == nil && e.LeaseRV != h.LeaseRV && e.LeaseRV != "":
 		return false, VoidNameTaken
 	case m == nil:
 		return true, ""
-	case e.BootID == "" || m.BootID == "":
-		return false, VoidNoBootID
-	case e.BootID != m.BootID:
-		return false, VoidBootChanged
-	case e.LeaseRV != h.LeaseRV:
+	}
+	if why := e.machine().Since(h.live()); why != "" {
+		return false, why
+	}
+	if e.LeaseRV != h.LeaseRV {
 		return false, e.leaseWord(h)
 	}
 	return true, ""
+}
+
+// speaksOf tells whether e is about that machine: what is proven has to be of its system, too,
+// where both are known.
+func (e *Evidence) speaksOf(m Machine) bool {
+	is := e.machine().Compare(m)
+	return !otherSystem(e.SystemUUID, m.SystemUUID) && is != Other && (is != Uncertain || m.NodeUID == "")
+}
+
+// machine that e is about.
+func (e *Evidence) machine() Machine {
+	return Machine{NodeName: e.NodeName, NodeUID: e.NodeUID, NodeID: e.NodeID, BootID: e.BootID, SystemUUID: e.SystemUUID}
 }
 
 // readsHere: it was read of the boot and the lease of the Node under which the holder's
@@ -207,7 +227,7 @@ func (e *Evidence) Ended(h *Holder) string {
 // that machine as it is registered now says that it is still in place.
 func (e *Evidence) cutsOffAnew(h *Holder) (bool, string) {
 	switch {
-	case e.NodeUID == h.Node.UID && !OtherSystem(e.SystemUUID, h.Node.SystemUUID):
+	case e.NodeUID == h.Node.UID && h.is().OneMachine() && e.speaksOf(h.live()):
 		return true, ""
 	case e.NodeUID != h.NodeUID:
 		return false, VoidOtherMachine

@@ -74,6 +74,92 @@ func TestVoidEvidenceSaysWhichBootIDIsLacking(t *testing.T) {
 	}
 }
 
+// A boot ID that is a count tells the boot of one machine: its system UUID has to tell which.
+func TestWhatIsSaidWhereBootIDsAreCountsNeedsASystemUUIDOfItsOwn(t *testing.T) {
+	counted := func(system string) change {
+		return func(h *Holder) {
+			h.BootID, h.Node.BootID = "12", "12"
+			h.SystemUUID, h.Node.SystemUUID = system, system
+		}
+	}
+	shared := func(h *Holder) { h.Node.SystemShared = true }
+	of := func(system string) func(*Evidence) { return func(e *Evidence) { e.SystemUUID = system } }
+	for name, tt := range map[string]struct {
+		changes []change
+		void    string
+	}{
+		"its own":      {[]change{counted("system-1"), with(PowerReading, of("system-1"))}, ""},
+		"shared":       {[]change{counted("system-1"), shared, with(PowerReading, of("system-1"))}, VoidNotUnique},
+		"was shared":   {[]change{counted("system-1"), func(h *Holder) { h.SystemShared = true }, with(PowerReading, of("system-1"))}, ""},
+		"none":         {[]change{counted(""), with(PowerReading)}, VoidNotUnique},
+		"not its word": {[]change{counted("system-1"), with(PowerReading)}, VoidNotUnique},
+		"another's":    {[]change{counted("system-1"), with(PowerReading, of("system-2"))}, VoidOtherMachine},
+	} {
+		v, st := judged(t, append([]change{deleted, unlisted, stale}, tt.changes...)...)
+		if tt.void == "" {
+			check(t, v, Allow, HolderFenced)
+			continue
+		}
+		check(t, v, Refuse, EvidenceVoid)
+		if st.Note != tt.void {
+			t.Errorf("%s: %q, want %q", name, st.Note, tt.void)
+		}
+	}
+}
+
+// What is read of a machine that took over the Node is not of the one before it, also when
+// it has booted since; and what is said of that one counts, though both have counted their
+// boots as far.
+func TestWhatIsProvenOfTheMachineThatTookOverANodeIsNotProvenOfTheOneBefore(t *testing.T) {
+	took := func(boot, system string) change {
+		return func(h *Holder) {
+			h.SystemUUID = "system-1"
+			h.Node.BootID, h.Node.SystemUUID, h.Node.NodeID, h.Node.SystemShared = boot, system, "id-9", true
+			h.Sources = []Source{FromLedger, FromAttachment}
+		}
+	}
+	read := func(boot, system string) func(*Evidence) {
+		return func(e *Evidence) { e.BootID, e.SystemUUID = boot, system }
+	}
+	counted := func(h *Holder) { h.BootID = "12" }
+	for name, tt := range map[string]struct {
+		changes []change
+		kind    Kind
+		read    func(*Evidence)
+		counts  bool
+	}{
+		"a storage fence of its boot":              {[]change{took("boot-9", "system-1")}, StorageFence, read("boot-9", "system-1"), false},
+		"a storage fence of a boot before":         {[]change{took("boot-9", "system-1")}, StorageFence, read("boot-8", "system-1"), false},
+		"a storage fence of the holder's":          {[]change{took("boot-9", "system-1")}, StorageFence, read("boot-1", "system-1"), true},
+		"a reading of a boot before":               {[]change{took("boot-9", "system-1")}, PowerReading, read("boot-8", "system-1"), false},
+		"a word about the holder's, as many boots": {[]change{counted, took("12", "system-2")}, OperatorConfirmation, read("12", "system-1"), true},
+		"a word about its own, as many boots":      {[]change{counted, took("12", "system-2")}, OperatorConfirmation, read("12", "system-2"), false},
+		"a word about nobody's, as many boots":     {[]change{counted, took("12", "system-2")}, OperatorConfirmation, read("12", ""), false},
+	} {
+		v, st := judged(t, append(append([]change{deleted, dropped, stale}, tt.changes...), with(tt.kind, tt.read))...)
+		if tt.counts != (v.Action == Allow) {
+			t.Errorf("%s: %s for %s: %q", name, v.Action, v.Reason, st.Note)
+		}
+	}
+}
+
+// With the Node went what an agent's answer could be held against but the system UUID of the
+// ledger. That it reads the machine as on counts all the same.
+func TestOfAMachineWhoseNodeIsGoneAReadingIsNoProofWhereItsSystemUUIDIsShared(t *testing.T) {
+	shared := func(h *Holder) { h.SystemElsewhere = true }
+	v, _ := judged(t, deleted, nodeGone, with(PowerReading))
+	check(t, v, Allow, HolderFenced)
+	v, st := judged(t, deleted, nodeGone, shared, with(PowerReading))
+	check(t, v, Refuse, EvidenceVoid)
+	if st.Note != VoidSystemShared {
+		t.Errorf("it is void for %q", st.Note)
+	}
+	v, _ = judged(t, deleted, nodeGone, shared, with(OperatorConfirmation), with(PowerReading, func(e *Evidence) { e.On = true }))
+	check(t, v, Refuse, EvidenceContradicted)
+	v, _ = judged(t, deleted, nodeGone, shared, with(OperatorConfirmation))
+	check(t, v, Allow, HolderFenced)
+}
+
 // Each way in which the Node of the holder's name is another one has words of
 // its own.
 func TestEvidenceOfAMachineWhoseNodeIsAnotherSaysHow(t *testing.T) {
@@ -204,7 +290,7 @@ func TestATextThatIsNoUUIDIsComparedAsItIs(t *testing.T) {
 		{"a-b-c-d-e", "a-b-c-d-e", false}, {"ab-b-c-d-e", "ba-b-c-d-e", true},
 		{"abcd-b-c-d-e", "cdab-b-c-d-e", true},
 	} {
-		if OtherSystem(c.a, c.b) != c.other {
+		if otherSystem(c.a, c.b) != c.other {
 			t.Errorf("%q and %q are two machines: %v", c.a, c.b, !c.other)
 		}
 	}

@@ -2,7 +2,6 @@ package fence
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -106,16 +105,13 @@ func (c *Contest) OtherBoot(bootID string) bool {
 type Node struct {
 	UID    string
 	BootID string
-	// SystemUUID is the machine's own (DMI) UUID; empty: none is reported.
-	SystemUUID string
-	// OwnsID: its driver is registered there with the holder's node ID.
-	OwnsID bool
-	// Replaced: it is another machine than the holder although the UID is the
-	// same. A new machine registers under a Node that an old one of its name has
-	// left, with another boot ID, and with another system UUID or another node ID
-	// of the driver.
-	Replaced bool
-	Ready    bool
+	// NodeID is the driver's there, as the CSINode says it; empty: it has none, or nobody asked.
+	NodeID string
+	// SystemUUID, ProviderID and MachineID as the Node reports them (Machine).
+	SystemUUID, ProviderID, MachineID string
+	// SystemShared: another Node reports that system UUID, too.
+	SystemShared bool
+	Ready        bool
 	// ReadyUnknown: the Ready condition is Unknown, which the node controller
 	// writes when the kubelet is silent, or there is none.
 	ReadyUnknown bool
@@ -176,8 +172,12 @@ type Holder struct {
 	// or, for a holder that the ledger lacks, from the live Node.
 	NodeUID string
 	BootID  string
-	// SystemUUID of that machine; empty: not known.
-	SystemUUID string
+	// SystemUUID, ProviderID and MachineID of that machine; empty: not known.
+	SystemUUID, ProviderID, MachineID string
+	// SystemShared: another Node reported that system UUID when the volume was published.
+	// SystemElsewhere: another Node than the one of its name reports it now, which
+	// may be the same machine under another name.
+	SystemShared, SystemElsewhere bool
 	// ReadySince is the Node's when the volume was published to it: no kubelet
 	// whose Node still says the same has changed its Ready condition since.
 	// Empty: not noted.
@@ -268,25 +268,33 @@ func (h *Holder) Speaks() bool {
 	return n != nil && n.Ready && (n.Synced || h.ReadySince != "" && h.ReadySince == n.ReadySince)
 }
 
-// OtherSystem tells whether two system UUIDs are of two machines. An empty one
-// says nothing. Two that differ only in the byte order of their first three
-// fields are one: firmware disagrees on it (SMBIOS 2.6 changed it), and so may
-// one machine after an upgrade.
-func OtherSystem(a, b string) bool {
-	a, b = strings.ToLower(a), strings.ToLower(b)
-	return a != "" && b != "" && a != b && swapped(a) != b
+// Machine is the holder's: the one to which the volume was published.
+func (h *Holder) Machine() Machine {
+	return Machine{NodeName: h.NodeName, NodeUID: h.NodeUID, NodeID: h.NodeID, BootID: h.BootID,
+		SystemUUID: h.SystemUUID, ProviderID: h.ProviderID, MachineID: h.MachineID, SystemShared: h.SystemShared}
 }
 
-// OtherMachine tells whether two that have one name or node ID are known to be two
-// machines: their system UUIDs differ, and they did not report it in one boot.
-func OtherMachine(uuid, boot, otherUUID, otherBoot string) bool {
-	return OtherSystem(uuid, otherUUID) && (boot == "" || boot != otherBoot)
+// Take makes m the holder's machine.
+func (h *Holder) Take(m Machine) {
+	h.NodeUID, h.BootID, h.SystemUUID, h.ProviderID, h.MachineID = m.NodeUID, m.BootID, m.SystemUUID, m.ProviderID, m.MachineID
+	h.SystemShared = m.SystemShared
 }
 
-// OtherMachine tells whether two that have one node ID are known to be two machines.
-func (h *Holder) OtherMachine(other *Holder) bool {
-	return OtherMachine(h.SystemUUID, h.BootID, other.SystemUUID, other.BootID)
+// Machine is the Node's, under that name; nil: there is no Node.
+func (n *Node) Machine(name string) Machine {
+	if n == nil {
+		return Machine{}
+	}
+	return Machine{NodeName: name, NodeUID: n.UID, NodeID: n.NodeID, BootID: n.BootID,
+		SystemUUID: n.SystemUUID, ProviderID: n.ProviderID, MachineID: n.MachineID, SystemShared: n.SystemShared}
 }
+
+// is tells what the holder's machine is to the one of the live Node of its name. Without a
+// Node it is Uncertain.
+func (h *Holder) is() Sameness { return h.Machine().Compare(h.live()) }
+
+// live is the machine of the live Node of the holder's name.
+func (h *Holder) live() Machine { return h.Node.Machine(h.NodeName) }
 
 // Same tells whether other, which has the holder's node ID, is known to be the holder's
 // machine, or is all that is known of it. Two that nothing tells apart may be two: then
@@ -294,52 +302,21 @@ func (h *Holder) OtherMachine(other *Holder) bool {
 // machine what it likes, so while a Node of the holder's name is there that may be its
 // machine, no other Node is it.
 func (h *Holder) Same(other *Holder) bool {
+	is := h.Machine().Compare(other.Machine())
 	switch {
+	case h.NodeUID != "" && h.NodeUID == other.NodeUID:
+		return is.OneMachine()
 	case h.NodeName == "", h.NodeUID == other.NodeUID, h.NodeName == other.NodeName && (h.NodeUID == "" || other.NodeUID == ""):
-		return !h.OtherMachine(other)
-	case h.NodeName != other.NodeName && h.Node != nil && !OtherMachine(h.SystemUUID, h.BootID, h.Node.SystemUUID, h.Node.BootID):
+		return is != Other
+	case h.NodeName != other.NodeName && h.Node != nil && h.is() != Other:
 		return false // that Node is, or may be, the holder's
 	}
-	return OneMachine(h.SystemUUID, h.BootID, other.SystemUUID, other.BootID)
-}
-
-// OneMachine tells whether two that have one node ID are known to be one machine: they
-// report one boot, or one system UUID.
-func OneMachine(uuid, boot, otherUUID, otherBoot string) bool {
-	return boot != "" && boot == otherBoot || SameSystem(uuid, otherUUID)
-}
-
-// SameSystem tells whether two system UUIDs are of one machine. An empty one, and
-// what many boards have where their maker wrote nothing, says nothing.
-func SameSystem(a, b string) bool {
-	return tells(a) && tells(b) && !OtherSystem(a, b)
-}
-
-func tells(uuid string) bool {
-	uuid = strings.ToLower(uuid)
-	const unset = "03000200-0400-0500-0006-000700080009"
-	return strings.Trim(uuid, "0-") != "" && strings.Trim(uuid, "f-") != "" && uuid != unset && swapped(uuid) != unset
-}
-
-// swapped has the first three fields of a UUID in the other byte order.
-func swapped(uuid string) string {
-	fields := strings.Split(uuid, "-")
-	if len(uuid) != 36 || len(fields) != 5 {
-		return uuid
-	}
-	for n, field := range fields[:3] {
-		out := ""
-		for i := 0; i+2 <= len(field); i += 2 {
-			out = field[i:i+2] + out
-		}
-		fields[n] = out
-	}
-	return strings.Join(fields, "-")
+	return is.OneMachine()
 }
 
 // machine returns the live Node if it is the holder's own machine.
 func (h *Holder) machine() *Node {
-	if h.Node == nil || h.NodeUID == "" || h.Node.UID != h.NodeUID || h.Node.Replaced {
+	if !h.is().OneNode() {
 		return nil
 	}
 	return h.Node
@@ -353,36 +330,36 @@ func (h *Holder) OwnNode() bool { return h.machine() != nil }
 // then; empty: it can. A storage fence counts all the same. Guard, page, Events and
 // explain say it in these words.
 func (h *Holder) Unprovable() (why, unblock string) {
-	if m := h.machine(); m != nil && m.BootID == "" {
-		return VoidNoBootID, fmt.Sprintf(deleteIt, typed(h.NodeName, "NODE"))
+	if h.OwnNode() {
+		why = h.live().Since(h.live())
 	}
-	return "", ""
+	if why != "" {
+		unblock = fmt.Sprintf(deleteIt, typed(h.NodeName, "NODE"))
+	}
+	return why, unblock
 }
 
-// reregistered: the Node was deleted and its kubelet registered again. Another
+// reregistered: the Node was deleted and its kubelet registered again, or may have. Another
 // UID, but the same boot: the same machine, with the same containers.
 func (h *Holder) reregistered() bool {
-	return h.Node != nil && h.Node.UID != h.NodeUID && h.BootID != "" && h.BootID == h.Node.BootID
+	return h.Node != nil && h.Node.UID != h.NodeUID && h.Machine().MayRunOn(h.live())
 }
 
-// backAnew: the Node was deleted, and the machine registered again after a boot.
-func (h *Holder) backAnew() bool {
-	n := h.Node
-	return n != nil && n.UID != h.NodeUID && SameSystem(h.SystemUUID, n.SystemUUID)
-}
+// backAnew: the Node was deleted, and the machine registered again after a boot, or may have.
+func (h *Holder) backAnew() bool { return h.Node != nil && h.Machine().MayHaveReturned(h.live()) }
 
 // RegisteredAnew tells whether the holder's machine is there again under another
-// Node object, without a boot or after one.
+// Node object, without a boot or after one, or may be.
 func (h *Holder) RegisteredAnew() bool { return h.reregistered() || h.backAnew() }
 
 // standIn returns the live Node where it is not the machine that the ledger
-// names, and yet the volume may be in use there: it was registered again, or it
-// carries the same node ID and lists the volume.
+// names, and yet the volume may be in use there: it was registered again, or may be that
+// machine in that boot all the same, or it carries the same node ID and lists the volume.
 func (h *Holder) standIn() *Node {
 	if h.Node == nil || h.machine() != nil {
 		return nil
 	}
-	if h.reregistered() || h.From(FromVolumesInUse) || h.From(FromVolumesAttached) {
+	if h.Machine().MayRunOn(h.live()) || h.From(FromVolumesInUse) || h.From(FromVolumesAttached) {
 		return h.Node
 	}
 	return nil
@@ -403,10 +380,20 @@ func (h *Holder) listing() (inUse, attached bool) {
 // its node ID, which the driver cannot tell from it. nil: none.
 func (h *Holder) Here() *Node {
 	n := h.Node
-	if n != nil && (h.NodeUID == "" || n.OwnsID || h.OwnNode() || h.standIn() != nil || h.RegisteredAnew()) {
+	if n != nil && (h.NodeUID == "" || h.OwnsID() || h.OwnNode() || h.standIn() != nil || h.RegisteredAnew()) {
 		return n
 	}
 	return nil
+}
+
+// OwnsID tells whether the holder's driver is registered with its node ID under the live Node
+// of its name.
+func (h *Holder) OwnsID() bool { return h.NodeID != "" && h.Node != nil && h.Node.NodeID == h.NodeID }
+
+// Perhaps tells whether the live Node, which has the UID of the holder's, may be the holder's
+// own machine's, or another's that took it over: nothing tells.
+func (h *Holder) Perhaps() bool {
+	return h.Node != nil && h.NodeUID != "" && h.Node.UID == h.NodeUID && h.is() == Uncertain
 }
 
 // liveness of the holder itself: the lease of a node of that name says nothing

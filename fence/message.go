@@ -163,6 +163,10 @@ func (s Standing) explain(volume string) (why, unblock string) {
 			return fmt.Sprintf("%s held it, was deleted from Kubernetes and has registered again after a boot, and nothing proves that no pod that the boot began uses it", who),
 				fmt.Sprintf(lookThere, volume, node)
 		}
+		if h.Perhaps() {
+			return fmt.Sprintf("%s held it, nothing tells whether the machine that has its Node now is the same one, and nothing proves that it has stopped writing", who),
+				fmt.Sprintf(confirmOlder, node, typed(h.NodeID, "ID"))
+		}
 		if h.Node != nil && h.NodeUID != "" && !h.reregistered() {
 			return fmt.Sprintf("%s held it, another machine has that name now, and nothing proves that the old one has stopped writing", who),
 				fmt.Sprintf(confirmOlder, node, typed(h.NodeID, "ID"))

@@ -11,7 +11,7 @@ func TestAnotherMachineAsksWithTheNodeIDOfOneThatHoldsIt(t *testing.T) {
 		return &Holder{NodeID: "id", NodeName: "n1", NodeUID: "u1", BootID: "b1", SystemUUID: "system-1", State: Publishing, Liveness: Alive, Node: node,
 			Sources: append([]Source{FromLedger}, sources...)}
 	}
-	taken := &Node{UID: "u1", BootID: "b2", SystemUUID: "system-2", Replaced: true, Ready: true}
+	taken := &Node{UID: "u1", BootID: "b2", SystemUUID: "system-2", Ready: true}
 	for name, h := range map[string]*Holder{
 		"its Node is gone": held(nil),
 		"its Node is the other's, which lists the volume as in use":   held(taken, FromVolumesInUse),
@@ -53,7 +53,7 @@ func TestASystemUUIDThatNobodyWroteTellsNothing(t *testing.T) {
 		"00000000-0000-0000-0000-000000000000": false,
 		"4C4C4544-0042-3510-8052-B4C04F564433": true,
 	} {
-		if SameSystem(uuid, uuid) != tells {
+		if sameSystem(uuid, uuid) != tells {
 			t.Errorf("%s tells %v, want %v", uuid, !tells, tells)
 		}
 	}

@@ -135,7 +135,7 @@ func (s *AgentReadings) remember(node string, late bool, read agent.State) {
 // target is what to ask; false: nothing.
 func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
 	h := &q.Holder
-	t := fencer.Target{Node: h.NodeName, UID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID, NodeID: h.NodeID, LeaseRV: q.LeaseRV}
+	t := fencer.Target{Node: h.NodeName, UID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID, ProviderID: h.ProviderID, NodeID: h.NodeID, LeaseRV: q.LeaseRV}
 	if t.Node == "" || t.UID == "" || settled(h) {
 		return t, false
 	}
@@ -220,7 +220,7 @@ func usesAlive(q *Question) bool {
 
 // bound is the holder's machine as it is now.
 func bound(q *Question) record.FencedMachine {
-	m := record.FencedMachine{NodeUID: q.Holder.NodeUID, BootID: q.Holder.BootID, LeaseRV: q.LeaseRV}
+	m := record.FencedMachine{NodeUID: q.Holder.NodeUID, BootID: q.Holder.BootID, SystemUUID: q.Holder.SystemUUID, LeaseRV: q.LeaseRV}
 	if node := q.machine(); node != nil {
 		m.BootID = node.Status.NodeInfo.BootID
 	}

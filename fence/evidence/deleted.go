@@ -22,7 +22,7 @@ func (NodeDeleted) Evidence(_ context.Context, q Question) ([]fence.Evidence, er
 	}
 	return []fence.Evidence{{
 		Kind: fence.NodeDeleted, Detail: "neither Node nor lease is there",
-		NodeName: h.NodeName, NodeID: h.NodeID, NodeUID: h.NodeUID, BootID: h.BootID,
+		NodeName: h.NodeName, NodeID: h.NodeID, NodeUID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID,
 	}}, nil
 }
 

@@ -3,8 +3,6 @@ package evidence
 import (
 	"context"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -55,7 +53,8 @@ func (o *OperatorConfirmation) Evidence(ctx context.Context, q Question) ([]fenc
 }
 
 func (o *OperatorConfirmation) writeVoid(ctx context.Context, q *Question, id string, m record.Machine, why string) error {
-	if why == "" || o.records.ReadOnly {
+	// That its system UUID is shared may be over soon.
+	if why == "" || why == fence.VoidNotUnique || o.records.ReadOnly {
 		return nil
 	}
 	_, err := o.records.Store.VoidMachine(ctx, q.Record.Node, id, m, why, o.records.Actor)
@@ -66,7 +65,7 @@ func (o *OperatorConfirmation) writeVoid(ctx context.Context, q *Question, id st
 // A confirmed machine without a node ID is one for all drivers.
 func isHolder(m record.Machine, h *fence.Holder) bool {
 	switch {
-	case m.NodeUID != h.NodeUID || fence.OtherSystem(m.SystemUUID, h.SystemUUID):
+	case m.NodeUID != h.NodeUID || m.Is().Compare(h.Machine()) == fence.Other:
 		return false
 	case m.NodeID == "":
 		return m.NodeUID != ""
@@ -77,11 +76,10 @@ func isHolder(m record.Machine, h *fence.Holder) bool {
 // outlived says what happened to the machine since it was confirmed; empty:
 // nothing that shows.
 func outlived(m record.Machine, q *Question) string {
-	node := q.machine()
 	switch {
-	case node != nil:
-		return changedSince(m.NodeUID, m.BootID, m.LeaseRV, string(node.UID), node.Status.NodeInfo.BootID, q.LeaseRV)
-	case q.Node != nil && sameBoot(m.BootID, q.Node):
+	case q.machine() != nil:
+		return changedSince(m.Is(), q.live(), m.LeaseRV, q.LeaseRV)
+	case m.Is().MayRunOn(q.live()):
 		return voidSameBoot
 	case m.LeaseRV == "" || q.LeaseRV == m.LeaseRV:
 		return "" // confirmed without a Node, or nothing changed
@@ -89,10 +87,6 @@ func outlived(m record.Machine, q *Question) string {
 		return "" // read before the confirmation; the decision reads again
 	}
 	return fence.VoidNodeGone
-}
-
-func sameBoot(bootID string, node *v1.Node) bool {
-	return bootID != "" && bootID == node.Status.NodeInfo.BootID
 }
 
 // VolumeRelease is a Source: an operator's word, in the node's record, that one

@@ -129,7 +129,7 @@ func TestOfAMachineWhoseNodeAnotherOneTookOver(t *testing.T) {
 	w.confirm(record.Machine{NodeID: "id1", NodeUID: "u1", BootID: "b1"})
 	w.node, w.leaseRV = machine("u1", "b2", "60"), "90"
 	w.taint("61", v1.TaintNodeOutOfService, "nodeshutdown")
-	w.holder.Node = &fence.Node{UID: "u1", BootID: "b2", Replaced: true}
+	w.holder.Node = &fence.Node{UID: "u1", BootID: "b2", NodeID: "id2"}
 	if found := w.ask(taint); found != nil {
 		t.Errorf("the taint on the new machine is evidence of the old one: %+v", found)
 	}

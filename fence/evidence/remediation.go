@@ -212,7 +212,7 @@ func (s *Remediation) next(b record.TaintBinding, bound bool, node *v1.Node, lea
 		return b
 	case b.Value == requested:
 		// A sign of life before the claim is no contradiction, a boot is.
-		if why := changedSince(b.NodeUID, b.BootID, "", now.NodeUID, now.BootID, ""); why != "" {
+		if why := changedSince(b.Is(), now.Is(), "", ""); why != "" {
 			b.Void = why
 			return b
 		}
@@ -246,5 +246,5 @@ func binding(r *record.Record, key string) (record.TaintBinding, bool) {
 
 // unbound is for what is said of the holder without having been bound.
 func unbound(q *Question) record.TaintBinding {
-	return record.TaintBinding{NodeUID: q.Holder.NodeUID, BootID: q.Holder.BootID, LeaseRV: q.LeaseRV}
+	return record.TaintBinding{NodeUID: q.Holder.NodeUID, BootID: q.Holder.BootID, SystemUUID: q.Holder.SystemUUID, LeaseRV: q.LeaseRV}
 }

@@ -30,10 +30,18 @@ type Question struct {
 
 // machine returns the live Node if it is the holder's own machine.
 func (q *Question) machine() *v1.Node {
-	if q.Node == nil || q.Holder.NodeUID == "" || string(q.Node.UID) != q.Holder.NodeUID || q.Holder.Node != nil && q.Holder.Node.Replaced {
+	if !q.Holder.Machine().Compare(q.live()).OneNode() {
 		return nil
 	}
 	return q.Node
+}
+
+// live is the machine of the Node, with what the holder's survey knows of it.
+func (q *Question) live() fence.Machine {
+	if n := q.Holder.Node; n != nil && q.Node != nil && n.UID == string(q.Node.UID) {
+		return n.Machine(q.Node.Name)
+	}
+	return fence.MachineOf(q.Node)
 }
 
 // anew returns the live Node if the holder's machine, which is known by another,

@@ -274,18 +274,14 @@ func live(node *v1.Node, leaseRV, value string) record.TaintBinding {
 
 // changed says what changed of the machine since the binding; empty: nothing.
 func changed(b, now record.TaintBinding) string {
-	return changedSince(b.NodeUID, b.BootID, b.LeaseRV, now.NodeUID, now.BootID, now.LeaseRV)
+	return changedSince(b.Is(), now.Is(), b.LeaseRV, now.LeaseRV)
 }
 
-func changedSince(uid, boot, lease, nowUID, nowBoot, nowLease string) string {
-	switch {
-	case uid != nowUID:
-		return fence.VoidOtherMachine
-	case boot == "" || nowBoot == "":
-		return fence.VoidNoBootID
-	case boot != nowBoot:
-		return fence.VoidBootChanged
-	case lease != nowLease && !older(nowLease, lease):
+func changedSince(was, now fence.Machine, lease, nowLease string) string {
+	if why := was.Since(now); why != "" {
+		return why
+	}
+	if lease != nowLease && !older(nowLease, lease) {
 		return fence.VoidLeaseChanged
 	}
 	return ""

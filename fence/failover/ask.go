@@ -78,7 +78,7 @@ func (w *worker) heard(ctx context.Context, a fencer.Answer) {
 func (w *worker) target(s *state) fencer.Target {
 	t := fencer.Target{LeaseRV: s.LeaseRV, Node: w.name}
 	h := w.machine(s, w.Index.HeldBy(w.name))
-	t.NodeID, t.UID, t.BootID, t.SystemUUID = h.NodeID, h.NodeUID, h.BootID, h.SystemUUID
+	t.NodeID, t.UID, t.BootID, t.SystemUUID, t.ProviderID = h.NodeID, h.NodeUID, h.BootID, h.SystemUUID, h.ProviderID
 	t.StorageOnly = w.unpowered(s.Node)
 	return t
 }

@@ -71,6 +71,8 @@ const (
 type weather struct {
 	Now  time.Time
 	Node *corev1.Node
+	// Shared: another Node reports its system UUID.
+	Shared bool
 	// StorageOnly: it is only cut off from storage, which needs no boot to count.
 	StorageOnly bool
 	// Pods that would move or that wait for what the node holds.
@@ -122,7 +124,7 @@ func (w *weather) ofNode() (Brake, string) {
 	if n == nil {
 		return BrakeNodeGone, "its Node object is gone, so nobody can tell which machine is meant; confirm it by hand"
 	}
-	if why, unblock := unprovable(n); why != "" && !w.StorageOnly {
+	if why, unblock := unprovable(n, w.Shared); why != "" && !w.StorageOnly {
 		return BrakeNoProof, "no proof that it is off could count: " + why + "; " + unblock
 	}
 	switch {
@@ -184,13 +186,27 @@ func perHour(nodes int, maxUnhealthy float64) int {
 	return max(1, int(math.Floor(float64(nodes)*maxUnhealthy+1e-9)))
 }
 
-// unprovable is fence.Holder's, of the Node's own machine.
-func unprovable(n *corev1.Node) (why, unblock string) {
+// unprovable is fence.Holder's, of the Node's own machine. shared: another Node reports its
+// system UUID.
+func unprovable(n *corev1.Node, shared bool) (why, unblock string) {
 	if n == nil {
 		return "", ""
 	}
-	h := fence.Holder{NodeName: n.Name, NodeUID: string(n.UID), Node: &fence.Node{UID: string(n.UID), BootID: n.Status.NodeInfo.BootID}}
+	h := own(n, shared)
 	return h.Unprovable()
+}
+
+// own is the live Node's machine as the decision sees the holder of a volume there.
+func own(n *corev1.Node, shared bool) fence.Holder {
+	h := fence.Holder{NodeName: n.Name}
+	h.Take(fence.MachineOf(n))
+	h.Node = &fence.Node{UID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID, ProviderID: h.ProviderID, MachineID: h.MachineID, SystemShared: shared}
+	return h
+}
+
+// shared: another Node reports its system UUID.
+func (w *worker) shared(n *corev1.Node) bool {
+	return n != nil && w.Index.SystemShared(n.Name, n.Status.NodeInfo.SystemUUID)
 }
 
 // storageOnly: the node is only cut off from its storage. No other agent covers it, or
@@ -202,7 +218,7 @@ func (w *worker) storageOnly(n *corev1.Node) bool {
 // unpowered: nothing that is read of the node's power could count, and agents that cut it
 // off from its storage cover it. Those of the power are neither asked nor used.
 func (w *worker) unpowered(n *corev1.Node) bool {
-	why, _ := unprovable(n)
+	why, _ := unprovable(n, w.shared(n))
 	return why != "" && w.Fencer.CoversStorage(w.name)
 }
 

@@ -39,6 +39,7 @@ type Index interface {
 	AttachmentsOn(node string) int
 	AttachedElsewhere(pv, node string) bool
 	Synced(node, uid, readySince string) bool
+	SystemShared(node, systemUUID string) bool
 }
 
 // Lives judges whether a node lives (package observe).

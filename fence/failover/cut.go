@@ -81,7 +81,7 @@ func (w *worker) cut(ctx context.Context, s *state) error {
 // mayStill is asked under the node's lock, which may have been waited for, right
 // before each off: what has come up since the brakes were tried, and takes no request.
 func (w *worker) mayStill(s *state, n *corev1.Node) error {
-	now := &weather{Node: n, StorageOnly: w.storageOnly(n), Waiting: 1}
+	now := &weather{Node: n, Shared: w.shared(n), StorageOnly: w.storageOnly(n), Waiting: 1}
 	if err := w.present(now, s); err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (w *worker) brakes(ctx context.Context, s *state, held []observe.Held) (Bra
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		if n.Name == w.name {
-			weather.Node = n // as it is now
+			weather.Node, weather.Shared = n, w.shared(n) // as it is now
 		}
 		weather.Zones[n.Name] = n.Labels[corev1.LabelTopologyZone]
 	}

@@ -189,7 +189,7 @@ func (w *worker) machine(s *state, held []observe.Held) fence.Holder {
 	h := fence.Holder{NodeName: w.name, NodeID: w.Index.NodeID(w.name), State: fence.Held, Liveness: s.Life, LeaseRV: s.LeaseRV}
 	for _, v := range held {
 		if v.Entry != nil && v.Entry.State != fence.TakenOver && h.NodeUID == "" {
-			h.NodeUID, h.BootID, h.SystemUUID = v.Entry.NodeUID, v.Entry.BootID, v.Entry.SystemUUID
+			h.Take(v.Entry.Machine())
 			if h.NodeID == "" {
 				h.NodeID = v.Entry.NodeID
 			}
@@ -200,8 +200,10 @@ func (w *worker) machine(s *state, held []observe.Held) fence.Holder {
 	}
 	if n := s.Node; n != nil {
 		// Without the system a word about an earlier machine of this Node would be taken for one about this.
-		h.NodeUID, h.BootID, h.SystemUUID = string(n.UID), n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID
-		h.Node = &fence.Node{UID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID, Ready: s.ready(), InUse: true}
+		own := own(n, w.shared(n))
+		h.Take(own.Machine())
+		h.Node = own.Node
+		h.Node.Ready, h.Node.InUse = s.ready(), true
 	}
 	return h
 }

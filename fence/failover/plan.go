@@ -246,13 +246,17 @@ func (s *state) rebooted() bool {
 // sameMachine: nothing says that the Node is another machine than the fenced one,
 // neither its UID nor, where a new one took the Node over, its system UUID.
 func (s *state) sameMachine() bool {
-	return s.Fence.NodeUID == string(s.Node.UID) && !fence.OtherSystem(s.Fence.SystemUUID, s.Node.Status.NodeInfo.SystemUUID)
+	return s.machineFenced().Compare(fence.MachineOf(s.Node)).OneNode()
 }
 
 // otherSystem: the Node is another machine's by now than the fenced one.
 func (s *state) otherSystem() bool {
-	is := s.Node.Status.NodeInfo
-	return fence.OtherMachine(s.Fence.SystemUUID, s.Fence.BootID, is.SystemUUID, is.BootID)
+	return s.machineFenced().Compare(fence.MachineOf(s.Node)) == fence.Other
+}
+
+// machineFenced is the one that was fenced.
+func (s *state) machineFenced() fence.Machine {
+	return fence.Machine{NodeName: s.Name, NodeUID: s.Fence.NodeUID, BootID: s.Fence.BootID, SystemUUID: s.Fence.SystemUUID}
 }
 
 // fencedBefore: the machine that was fenced has booted since.

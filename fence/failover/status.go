@@ -68,7 +68,7 @@ func (s *sight) status(w *worker) Status {
 	if s.Answer != nil {
 		out.Answer, out.Answered = *s.Answer, s.asked
 	}
-	why, _ := unprovable(s.Node)
+	why, _ := unprovable(s.Node, w.shared(s.Node))
 	if s.suspect() && s.Holds && s.Proof == "" && (s.Answer == nil || s.Answer.State != agent.Off || s.othersFence() || why != "") {
 		_, out.Awaited = w.awaited(&s.state)
 	}

@@ -33,7 +33,7 @@ func silence(s *state) string {
 // the same but for times.
 func (w *worker) awaited(s *state) (key, text string) {
 	byHand := fmt.Sprintf("or, if it is certainly off: csi-fencepost fence confirm %s --reason ...", s.Name)
-	why, unblock := unprovable(s.Node)
+	why, unblock := unprovable(s.Node, w.shared(s.Node))
 	switch {
 	case s.optedOut():
 		return "optout", "its annotation " + OptOutAnnotation + " is \"false\", so csi-fencepost neither fences it nor moves its pods"

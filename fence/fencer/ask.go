@@ -14,12 +14,12 @@ import (
 
 // machineKey tells questions apart.
 type machineKey struct {
-	node, uid, bootID, systemUUID, nodeID string
-	storage                               bool
+	node, uid, bootID, systemUUID, providerID, nodeID string
+	storage                                           bool
 }
 
 func (t Target) key() machineKey {
-	return machineKey{t.Node, t.UID, t.BootID, t.SystemUUID, t.NodeID, t.StorageOnly}
+	return machineKey{t.Node, t.UID, t.BootID, t.SystemUUID, t.ProviderID, t.NodeID, t.StorageOnly}
 }
 
 // flight is a question under way. It goes on when its callers are gone.

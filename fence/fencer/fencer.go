@@ -163,6 +163,8 @@ type Target struct {
 	// SystemUUID of the machine by the ledger, which counts where the Node is gone: an
 	// address may be another machine's by then. Empty: not known.
 	SystemUUID string
+	// ProviderID of the machine by the ledger, likewise: what the cloud calls it.
+	ProviderID string
 	// NodeID of the driver; may be empty.
 	NodeID string
 	// LeaseRV is the resourceVersion of the node's lease that the caller's
@@ -181,6 +183,11 @@ type Target struct {
 	// and by Lift once more when the fence proves nothing any more. After an error of it
 	// nothing more is sent. Nil: it does.
 	Still func(ctx context.Context, node *corev1.Node) error
+}
+
+// machine that is meant, as package fence compares it.
+func (t *Target) machine() fence.Machine {
+	return fence.Machine{NodeName: t.Node, NodeUID: t.UID, BootID: t.BootID, SystemUUID: t.SystemUUID, ProviderID: t.ProviderID}
 }
 
 func (t *Target) still(ctx context.Context, node *corev1.Node) error {

@@ -53,7 +53,7 @@ func (l look) another(t Target) string {
 	switch {
 	case l.node == nil:
 		return ""
-	case string(l.node.UID) != t.UID:
+	case string(l.node.UID) != t.UID || t.machine().Compare(fence.MachineOf(l.node)) == fence.Other:
 		return fence.VoidOtherMachine
 	case l.node.Status.NodeInfo.BootID != t.BootID:
 		return fence.VoidBootChanged
@@ -79,7 +79,7 @@ func changed(t Target, before, after look, kind fence.Kind) string {
 
 // machine as the agents are told of it.
 func (l look) machine(t Target) agent.Machine {
-	m := agent.Machine{Node: t.Node, UID: t.UID, BootID: t.BootID, NodeID: t.NodeID, SystemUUID: t.SystemUUID}
+	m := agent.Machine{Node: t.Node, UID: t.UID, BootID: t.BootID, NodeID: t.NodeID, SystemUUID: t.SystemUUID, ProviderID: t.ProviderID}
 	if l.node == nil {
 		return m
 	}
@@ -133,18 +133,12 @@ func cutBlocks(s *record.Fence) []string {
 // oneMachine tells whether both are one machine, registered under one Node or
 // under two. One Node may have had two machines.
 func oneMachine(a, b record.FencedMachine) bool {
-	switch {
-	case a.BootID != "" && a.BootID == b.BootID:
-		return true
-	case fence.OtherSystem(a.SystemUUID, b.SystemUUID):
-		return false
-	}
-	return a.NodeUID == b.NodeUID || fence.SameSystem(a.SystemUUID, b.SystemUUID)
+	return a.Is().Compare(b.Is()).OneMachine()
 }
 
 // otherMachine: they are known to be two, which oneMachine does not have to know.
 func otherMachine(a, b record.FencedMachine) bool {
-	return fence.OtherMachine(a.SystemUUID, a.BootID, b.SystemUUID, b.BootID)
+	return a.Is().Compare(b.Is()) == fence.Other
 }
 
 // unknownMachine: an answer could not be bound to anything.

@@ -24,8 +24,13 @@ type Entry struct {
 	NodeName string `json:"node,omitempty"`
 	NodeUID  string `json:"nodeUID,omitempty"`
 	BootID   string `json:"bootID,omitempty"`
-	// SystemUUID of the machine, as its Node says it.
+	// SystemUUID of the machine, its cloud's name for it and its installation's, as its
+	// Node says them (fence.Machine).
 	SystemUUID string `json:"systemUUID,omitempty"`
+	ProviderID string `json:"providerID,omitempty"`
+	MachineID  string `json:"machineID,omitempty"`
+	// SystemShared: another Node reported that system UUID then.
+	SystemShared bool `json:"systemShared,omitzero"`
 	// ReadySince is the Ready condition's lastTransitionTime when the volume was
 	// published there; it is compared for equality only.
 	ReadySince string `json:"readySince,omitempty"`
@@ -44,6 +49,12 @@ type Entry struct {
 	Unproven bool `json:"unproven,omitzero"`
 	// Later is kept while the entry is of one publication (Token).
 	Later format.Later `json:",embed"`
+}
+
+// Machine is the one to which the volume was published.
+func (e *Entry) Machine() fence.Machine {
+	return fence.Machine{NodeName: e.NodeName, NodeUID: e.NodeUID, NodeID: e.NodeID, BootID: e.BootID,
+		SystemUUID: e.SystemUUID, ProviderID: e.ProviderID, MachineID: e.MachineID, SystemShared: e.SystemShared}
 }
 
 // known are the fields that a document's "must" may name: none yet.

@@ -63,7 +63,8 @@ func (w *Watch) HeldBy(node string) []Held {
 	for r := p.holders; r != 0; r = s.holders.at(r).nextOfPlace {
 		v, m := s.holders.at(r).volume, s.holders.at(r).machine.Value()
 		h := at(s.handle(v))
-		h.PV, h.Entry = s.volumes.at(v).name.String(), &ledger.Entry{NodeID: m.nodeID, NodeName: node, NodeUID: m.nodeUID, BootID: m.bootID, SystemUUID: m.systemUUID, State: m.state}
+		h.PV, h.Entry = s.volumes.at(v).name.String(), &ledger.Entry{NodeID: m.NodeID, NodeName: node, NodeUID: m.NodeUID, BootID: m.BootID,
+			SystemUUID: m.SystemUUID, ProviderID: m.ProviderID, MachineID: m.MachineID, SystemShared: m.SystemShared, State: m.state}
 	}
 	held := make([]Held, 0, len(byHandle))
 	for _, h := range byHandle {

@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // Volumes names the PersistentVolumes with that handle.
@@ -98,6 +100,18 @@ func (w *Watch) NodeIDs() []string {
 	return ids
 }
 
+// SystemShared tells whether another Node than that one reports that system UUID.
+func (w *Watch) SystemShared(nodeName, systemUUID string) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	key := fence.SystemKey(systemUUID)
+	others := w.store.systems[key]
+	if p := w.store.placeOf(nodeName); p != nil && p.node != nil && p.node.system == key {
+		others--
+	}
+	return others > 0
+}
+
 // How many volumes a Node is shown with.
 const (
 	allVolumes = -1
@@ -105,8 +119,8 @@ const (
 )
 
 // Node is a Node as it is watched, for the caller to keep; nil: there is none. It
-// has its UID, resourceVersion, provider ID, taints, boot ID and Ready condition,
-// and of the volumes that it lists those of the driver.
+// has its UID, resourceVersion, provider ID, taints, boot ID, system UUID (in one spelling,
+// fence.SystemKey) and Ready condition, and of the volumes that it lists those of the driver.
 func (w *Watch) Node(name string) *corev1.Node {
 	w.mu.RLock()
 	defer w.mu.RUnlock()

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -294,6 +295,15 @@ func (m *model) attachmentFacts(obj runtime.Object) attachmentFacts {
 	return attachmentFacts{va.Spec.NodeName, string(va.UID), va.Status.Attached, va.DeletionTimestamp != nil}
 }
 
+func (m *model) systemShared(node, systemUUID string) bool {
+	for _, n := range all[*corev1.Node](m, nodes) {
+		if n.Name != node && fence.SystemKey(n.Status.NodeInfo.SystemUUID) == fence.SystemKey(systemUUID) {
+			return true
+		}
+	}
+	return false
+}
+
 // sameNode: of what is watched nothing is another.
 func sameNode(ids *csi.Identity, a, b *corev1.Node) bool {
 	return slices.Equal(nodeTexts(ids, a), nodeTexts(ids, b))
@@ -301,7 +311,7 @@ func sameNode(ids *csi.Identity, a, b *corev1.Node) bool {
 
 // nodeTexts are what is watched of a Node, but its version.
 func nodeTexts(ids *csi.Identity, n *corev1.Node) []string {
-	texts := []string{string(n.UID), n.Spec.ProviderID, n.Status.NodeInfo.BootID}
+	texts := []string{string(n.UID), n.Spec.ProviderID, n.Status.NodeInfo.BootID, fence.SystemKey(n.Status.NodeInfo.SystemUUID)}
 	for _, t := range n.Spec.Taints {
 		texts = append(texts, "taint", t.Key, t.Value, string(t.Effect), t.TimeAdded.String())
 	}

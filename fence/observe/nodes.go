@@ -7,11 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // node is a Node, but for the volumes that it lists.
 type node struct {
 	uid, version, providerID, bootID string
+	system                           string // by fence.SystemKey
 	taints                           []corev1.Taint
 	// ready is the condition's status, empty: there is none; readySince its
 	// lastTransitionTime. Its heartbeat is no change.
@@ -22,6 +25,7 @@ type node struct {
 
 func nodeOf(n *corev1.Node) *node {
 	kept := &node{uid: string(n.UID), version: n.ResourceVersion, providerID: n.Spec.ProviderID, bootID: n.Status.NodeInfo.BootID,
+		system: fence.SystemKey(n.Status.NodeInfo.SystemUUID),
 		taints: slices.Clone(n.Spec.Taints)}
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -46,7 +50,7 @@ func NodeReady(n *corev1.Node) bool {
 
 // same tells that nothing but its version is another.
 func (n *node) same(other *node) bool {
-	return n != nil && n.uid == other.uid && n.providerID == other.providerID && n.bootID == other.bootID &&
+	return n != nil && n.uid == other.uid && n.providerID == other.providerID && n.bootID == other.bootID && n.system == other.system &&
 		n.ready == other.ready && n.readySince.Equal(&other.readySince) && slices.EqualFunc(n.taints, other.taints, sameTaint)
 }
 
@@ -58,7 +62,7 @@ func sameTaint(a, b corev1.Taint) bool {
 func (n *node) fill(into *corev1.Node) {
 	into.UID, into.ResourceVersion = types.UID(n.uid), n.version
 	into.Spec.ProviderID, into.Spec.Taints = n.providerID, n.taints
-	into.Status.NodeInfo.BootID = n.bootID
+	into.Status.NodeInfo.BootID, into.Status.NodeInfo.SystemUUID = n.bootID, n.system
 	if n.ready != "" {
 		into.Status.Conditions = append(into.Status.Conditions[:0], corev1.NodeCondition{Type: corev1.NodeReady, Status: n.ready, LastTransitionTime: n.readySince})
 	}
@@ -118,6 +122,8 @@ func (s *store) putNode(n *corev1.Node) (changed bool) {
 		// Most often: all that it says is there already.
 		p.node.version, p.node.round = kept.version, kept.round
 	} else {
+		s.report(p.node, -1)
+		s.report(kept, 1)
 		p.node = kept
 	}
 	if !slices.Equal(lists, s.listingsOf(p)) {
@@ -133,10 +139,21 @@ func (s *store) dropNode(name string) bool {
 	if r == 0 || s.places.at(r).node == nil {
 		return false
 	}
+	s.report(s.places.at(r).node, -1)
 	s.places.at(r).node = nil
 	s.setListings(r, nil)
 	s.leave(r)
 	return true
+}
+
+// report counts a Node among those that report its system UUID.
+func (s *store) report(n *node, by int) {
+	if n == nil {
+		return
+	}
+	if s.systems[n.system] += by; s.systems[n.system] == 0 {
+		delete(s.systems, n.system)
+	}
 }
 
 // sweepNodes ends a listing. It returns the Nodes that are gone.

@@ -161,6 +161,7 @@ func (m *maker) node(name string) *corev1.Node {
 		n.Status.VolumesInUse = append(n.Status.VolumesInUse, (&csi.Identity{Driver: other}).UniqueName("x"))
 	}
 	n.Status.NodeInfo.BootID = pick(m, []string{"boot-1", "boot-2"})
+	n.Status.NodeInfo.SystemUUID = pick(m, systemUUIDs)
 	n.Spec.ProviderID = pick(m, []string{"", "cloud:///i-1"})
 	if m.chance(4) {
 		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "x", Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: time.Unix(int64(m.IntN(2)), 0)}}}
@@ -171,3 +172,6 @@ func (m *maker) node(name string) *corev1.Node {
 	}
 	return n
 }
+
+// systemUUIDs: the second is the first in the other byte order.
+var systemUUIDs = []string{"4c4c4544-0042-3510-8052-b4c04f564433", "44454C4C-4200-1035-8052-B4C04F564433", "template", ""}

@@ -248,6 +248,11 @@ func (r *rig) checkNodes(ids map[string]string) {
 		if got, want := w.AttachmentsOn(name), m.attachmentsOn(name); got != want {
 			r.Fatalf("%d attachments on %s, want %d", got, name, want)
 		}
+		for _, uuid := range systemUUIDs {
+			if got, want := w.SystemShared(name, uuid), m.systemShared(name, uuid); got != want {
+				r.Fatalf("another Node than %s reports %q: %v, want %v", name, uuid, got, want)
+			}
+		}
 		node, found := get[*corev1.Node](m, nodes, name)
 		shown := w.Node(name)
 		if (shown != nil) != found || found != each[name] {
@@ -345,7 +350,7 @@ func (r *rig) empty() {
 		"disks": s.diskByKey.count, "volumes": s.volumeByName.count, "attachments": s.attachmentByName.count,
 		"holders": int(s.holders.last) - len(s.holders.free), "listings": int(s.listings.last) - len(s.listings.free),
 		"places": int(s.places.last) - len(s.places.free), "places by name": len(s.placeByName), "places by ID": len(s.placeByID),
-		"foreign PVs": len(s.foreign), "twins": len(s.twins), "odd names": len(s.names), "inline handles": len(s.inline), "their chains": len(s.inlineOf), "strays": len(s.strays), "records": len(s.records),
+		"foreign PVs": len(s.foreign), "twins": len(s.twins), "odd names": len(s.names), "inline handles": len(s.inline), "their chains": len(s.inlineOf), "strays": len(s.strays), "records": len(s.records), "system UUIDs": len(s.systems),
 	}
 	for what, n := range left {
 		if n != 0 {

@@ -53,6 +53,8 @@ type store struct {
 	// strays are the VolumeAttachments whose name does not follow from the
 	// handle of their volume as it is known now: their digests.
 	strays map[ref][sha256.Size]byte
+	// systems counts the Nodes that report a system UUID, by its key.
+	systems map[string]int
 	// records are the nodes that the records' leases are about, by lease.
 	records map[string]recorded
 
@@ -121,11 +123,10 @@ type holder struct {
 	place, nextOfPlace   ref
 }
 
-// machine is what a ledger's entry says of a holder, but for its node's name. A
-// node's volumes share one.
+// machine is what a ledger's entry says of a holder. A node's volumes share one.
 type machine struct {
-	nodeID, nodeUID, bootID, systemUUID string
-	state                               fence.State
+	fence.Machine
+	state fence.State
 }
 
 // listing: a Node's status names a volume.
@@ -173,7 +174,7 @@ const (
 
 func newStore(ids *csi.Identity) *store {
 	s := &store{ids: ids, seed: maphash.MakeSeed(), placeByName: map[string]ref{}, placeByID: map[string]ref{}, foreign: map[text]foreign{},
-		handles: map[ref]string{}, twins: map[ref]ref{}, names: map[ref]string{}, inline: map[ref]string{}, inlineOf: map[ref]ref{}, strays: map[ref][sha256.Size]byte{}, records: map[string]recorded{}}
+		handles: map[ref]string{}, twins: map[ref]ref{}, names: map[ref]string{}, inline: map[ref]string{}, inlineOf: map[ref]ref{}, strays: map[ref][sha256.Size]byte{}, records: map[string]recorded{}, systems: map[string]int{}}
 	s.diskByKey.hash = func(r ref) uint64 { return s.hashText(s.disks.at(r).key) }
 	s.volumeByName.hash = func(r ref) uint64 { return s.hashText(s.volumes.at(r).name) }
 	s.attachmentByName.hash = func(r ref) uint64 { return uint64(s.attachments.at(r).key) }

@@ -249,7 +249,7 @@ func (s *store) setHolders(r ref, entries []ledger.Entry) {
 	for _, e := range slices.Backward(entries) {
 		at, h := s.holders.add()
 		where, p := s.place(e.NodeName)
-		h.machine = unique.Make(machine{nodeID: e.NodeID, nodeUID: e.NodeUID, bootID: e.BootID, systemUUID: e.SystemUUID, state: e.State})
+		h.machine = unique.Make(machine{e.Machine(), e.State})
 		h.volume, h.place = r, where
 		h.nextOfVolume, v.holders = v.holders, at
 		h.nextOfPlace, p.holders = p.holders, at

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
@@ -31,6 +32,11 @@ type Machine struct {
 	Void string `json:"void,omitempty"`
 
 	Later format.Later `json:",embed"`
+}
+
+// Is the machine, as package fence compares it.
+func (m Machine) Is() fence.Machine {
+	return fence.Machine{NodeUID: m.NodeUID, NodeID: m.NodeID, BootID: m.BootID, SystemUUID: m.SystemUUID}
 }
 
 // Equal tells whether both say the same of the same machine.

@@ -78,9 +78,14 @@ type FencedMachine struct {
 	Later format.Later `json:",embed"`
 }
 
-// Same tells whether both are one machine in one boot.
+// Is the machine, as package fence compares it.
+func (m FencedMachine) Is() fence.Machine {
+	return fence.Machine{NodeUID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID}
+}
+
+// Same tells whether both are one machine in one boot, or under one Node that reports none.
 func (m FencedMachine) Same(o FencedMachine) bool {
-	return m.NodeUID == o.NodeUID && m.BootID == o.BootID
+	return m.NodeUID == o.NodeUID && m.BootID == o.BootID && m.Is().Compare(o.Is()) != fence.Other
 }
 
 // FenceStep is one request to an agent and its answer, without secrets.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
@@ -33,6 +34,11 @@ type TaintBinding struct {
 	Void string `json:"void,omitempty"`
 
 	Later format.Later `json:",embed"`
+}
+
+// Is the machine, as package fence compares it.
+func (b TaintBinding) Is() fence.Machine {
+	return fence.Machine{NodeUID: b.NodeUID, BootID: b.BootID, SystemUUID: b.SystemUUID}
 }
 
 // Wrote says who had written the taints; empty: nobody knows. The writer chooses its

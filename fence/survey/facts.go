@@ -66,13 +66,14 @@ func (g *gathering) target(ctx context.Context, id, name string, itself func(*fe
 		t = &known
 	}
 	// The live machine, also where the ledger names one that it replaced.
-	t.State, t.NodeUID, t.BootID, t.SystemUUID = fence.NotInLedger, "", "", ""
+	t.State = fence.NotInLedger
+	t.Take(fence.Machine{})
 	if err := g.facts(ctx, t); err != nil {
 		return err
 	}
 	if t.Node != nil && t.NodeUID == "" {
 		// Its CSINode is newer than the index: the ID is the live machine's.
-		t.NodeUID, t.BootID, t.SystemUUID = t.Node.UID, t.Node.BootID, t.Node.SystemUUID
+		t.Take(t.Node.Machine(name))
 	}
 	t.ReadySince = ""
 	if t.Node != nil && t.Node.Ready {
@@ -82,12 +83,12 @@ func (g *gathering) target(ctx context.Context, id, name string, itself func(*fe
 	if h == nil || !itself(h) {
 		return nil
 	}
-	if h.OtherMachine(t) {
+	if h.Machine().Compare(t.Machine()) == fence.Other {
 		return g.facts(ctx, h) // another machine, of which the target says nothing
 	}
 	h.Node, h.Liveness, h.LeaseRV = t.Node, t.Liveness, t.LeaseRV
 	if h.State == fence.NotInLedger {
-		h.NodeUID, h.BootID, h.SystemUUID = t.NodeUID, t.BootID, t.SystemUUID // as it may be adopted
+		h.Take(t.Machine()) // as it may be adopted
 	}
 	return nil
 }
@@ -98,6 +99,7 @@ func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
 	if err != nil {
 		return err
 	}
+	h.SystemElsewhere = h.SystemUUID != "" && g.Index.SystemShared(h.NodeName, h.SystemUUID)
 	if h.State == fence.TakenOver && !h.Unproven && h.Node != nil && !h.Observed() && g.survey.Targets != nil {
 		return nil // a publish asks no more of one that was taken from
 	}
@@ -167,7 +169,7 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 	if err != nil || node == nil {
 		return nil, err
 	}
-	h.Node = nodeFacts(node)
+	h.Node = g.live(node)
 	h.Node.InUse, h.Node.ListedAttached = g.IDs.NodeLists(node, g.volume)
 	h.Node.Synced = g.Index.Synced(h.NodeName, h.Node.UID, h.Node.ReadySince) && g.Lives.Steady(h.NodeName, observe.SyncTime)
 	if h.Detaching() {
@@ -175,71 +177,64 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 		// Again, after the Node was read: it may say what the kubelet has only just turned to.
 		h.Attachment.Turned = h.Attachment.Turned || g.Index.TurnedSince(h.NodeName, h.Attachment.Name)
 	}
-	g.seen(h)
-	if h.Node.Replaced, err = g.replaced(ctx, h, node); err != nil {
+	now, err := g.tell(ctx, h.Machine(), h.Node.Machine(h.NodeName))
+	if err != nil {
 		return nil, err
 	}
-	if h.NodeUID == "" && h.State == fence.NotInLedger && g.ownsID(h) {
+	h.Node.NodeID = now.NodeID
+	g.seen(h)
+	if h.State != fence.NotInLedger {
+		return node, nil
+	}
+	if h.NodeUID == "" && g.ownsID(h) {
 		h.NodeUID = h.Node.UID
 	}
-	if h.BootID == "" && h.State == fence.NotInLedger && h.NodeUID == h.Node.UID {
-		h.BootID, h.SystemUUID = h.Node.BootID, h.Node.SystemUUID
+	if h.BootID == "" && h.NodeUID == h.Node.UID {
+		h.Take(now)
 	}
 	return node, nil
 }
 
 // seen adds what the live Node lists to the holder's sources, where the index has
 // not seen it yet: a Node that has registered anew. It speaks of the holder if it
-// carries the holder's node ID, or none yet.
+// carries the holder's node ID, or none yet; or if nothing tells whether it is the
+// holder's own: then it speaks of both machines that it may be.
 func (g *gathering) seen(h *fence.Holder) {
-	if id := g.Index.NodeID(h.NodeName); id != "" && id != h.NodeID {
+	if id := g.Index.NodeID(h.NodeName); id != "" && id != h.NodeID && !h.Perhaps() {
 		return
 	}
 	addListed(h, h.Node.InUse, h.Node.ListedAttached)
 }
 
-// replaced tells whether the Node with the holder's name and UID is another
-// machine's by now. A boot ID alone tells a reboot, another node ID alone a
-// driver that names its nodes otherwise than before. The machine's own UUID tells
-// it from the start, and both ways: one that rebooted may come with another
-// address or initiator name, and so with another node ID. Where no UUID tells, the
-// CSINode does, which is read live, and only when the new machine's driver has
-// registered.
-func (g *gathering) replaced(ctx context.Context, h *fence.Holder, node *corev1.Node) (bool, error) {
-	boot := node.Status.NodeInfo.BootID
-	if h.NodeID == "" || h.NodeUID != string(node.UID) || h.BootID != "" && h.BootID == boot {
-		return false, nil
+// tell is the live machine now with what tells whether it is machine was: where nothing but
+// the driver's node ID does, that is read live.
+func (g *gathering) tell(ctx context.Context, was, now fence.Machine) (fence.Machine, error) {
+	if !was.RestsOnNodeID(now) {
+		return now, nil
 	}
-	switch uuid := node.Status.NodeInfo.SystemUUID; {
-	case fence.OtherSystem(h.SystemUUID, uuid):
-		return true, nil
-	case fence.SameSystem(h.SystemUUID, uuid):
-		return false, nil
-	}
-	csiNode, err := g.Client.StorageV1().CSINodes().Get(ctx, node.Name, metav1.GetOptions{})
+	csiNode, err := g.Client.StorageV1().CSINodes().Get(ctx, now.NodeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return false, nil
+		now.NodeID = ""
+		return now, nil
 	}
-	if err != nil {
-		return false, err
+	if err == nil {
+		now.NodeID = g.IDs.NodeID(csiNode)
 	}
-	id := g.IDs.NodeID(csiNode)
-	return id != "" && id != h.NodeID, nil
+	return now, err
+}
+
+// live is what a Node that was read live says, and what the index says of its machine.
+func (g *gathering) live(node *corev1.Node) *fence.Node {
+	n := nodeFacts(node)
+	n.NodeID, n.SystemShared = g.Index.NodeID(node.Name), g.Index.SystemShared(node.Name, n.SystemUUID)
+	return n
 }
 
 // ownsID: the node ID is the one that the live machine of that name carries, or
 // neither has one.
 func (g *gathering) ownsID(h *fence.Holder) bool { return g.Index.NodeID(h.NodeName) == h.NodeID }
 
-// ownID notes whether the Node carries the holder's node ID.
-func (g *gathering) ownID(h *fence.Holder) {
-	if h.Node != nil {
-		h.Node.OwnsID = h.NodeID != "" && g.ownsID(h)
-	}
-}
-
 func (g *gathering) evidence(ctx context.Context, h *fence.Holder, node *corev1.Node) error {
-	g.ownID(h)
 	if h.NodeName == "" || len(g.Sources) == 0 {
 		return nil
 	}
@@ -293,7 +288,8 @@ func (g *gathering) record(ctx context.Context, node string) (*record.Record, er
 
 // nodeFacts takes from a Node what a decision asks.
 func nodeFacts(node *corev1.Node) *fence.Node {
-	n := &fence.Node{UID: string(node.UID), BootID: node.Status.NodeInfo.BootID, SystemUUID: node.Status.NodeInfo.SystemUUID, ReadyUnknown: true}
+	m := fence.MachineOf(node)
+	n := &fence.Node{UID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, ProviderID: m.ProviderID, MachineID: m.MachineID, ReadyUnknown: true}
 	for _, t := range node.Spec.Taints {
 		n.OutOfService = n.OutOfService || t.Key == corev1.TaintNodeOutOfService
 	}

@@ -294,6 +294,12 @@ func TestANodeOfTheSameUIDMayBeAnotherMachineByNow(t *testing.T) {
 			n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: boot, SystemUUID: system}
 		}
 	}
+	installed := func(system string) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			as("", "boot-new", system)(n)
+			n.Status.NodeInfo.MachineID = "machine-new"
+		}
+	}
 	csiNode := func(id string) func(w *world) { return func(w *world) { w.put(liveCSINode("old", liveDriver, id)) } }
 	tests := []struct {
 		name     string
@@ -311,6 +317,22 @@ func TestANodeOfTheSameUIDMayBeAnotherMachineByNow(t *testing.T) {
 		{"rebooted, the CSINode is gone", as("", "boot-new", ""), func(w *world) {
 			w.must(w.client.StorageV1().CSINodes().Delete(w.t.Context(), "old", metav1.DeleteOptions{}))
 		}, false},
+		{"rebooted with another node ID, and another Node reports its system UUID", as("", "boot-new", "system-old"), func(w *world) {
+			csiNode("id-new")(w)
+			w.node("next", func(n *corev1.Node) { n.Status.NodeInfo.SystemUUID = "SYSTEM-OLD" })
+		}, true},
+		{"installed anew", installed("system-old"), csiNode("id-old"), false},
+		{"installed anew, and its node ID with it", installed("system-old"), csiNode("id-new"), false},
+		{"installed anew, without a system UUID", installed(""), csiNode("id-old"), false},
+		{"installed anew, and another Node reports its system UUID", installed("system-old"), func(w *world) {
+			w.node("next", func(n *corev1.Node) { n.Status.NodeInfo.SystemUUID = "SYSTEM-OLD" })
+		}, true},
+		{"rebooted with another node ID, and another Node reported its system UUID when it got the volume", as("", "boot-new", "system-old"), func(w *world) {
+			csiNode("id-new")(w)
+			e := entry("old")
+			e.SystemShared = true
+			w.inLedger(e)
+		}, true},
 		{"another UID", as("new", "boot-new", "system-new"), csiNode("id-new"), false},
 	}
 	for _, tt := range tests {
@@ -318,7 +340,7 @@ func TestANodeOfTheSameUIDMayBeAnotherMachineByNow(t *testing.T) {
 			w := inUse(t)
 			w.node("old", tt.node)
 			tt.then(w)
-			if h := w.holder(w.publish("id-next"), "id-old"); h.Node == nil || h.Node.Replaced != tt.replaced {
+			if h := w.holder(w.publish("id-next"), "id-old"); h.Node == nil || h.NodeUID == h.Node.UID && h.OwnNode() == tt.replaced {
 				t.Errorf("live Node %+v, want replaced: %v", h.Node, tt.replaced)
 			}
 		})

@@ -183,7 +183,8 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 		if h.NodeName != name || h.NodeUID != uid || h.State == fence.TakenOver {
 			continue
 		}
-		if other, err := g.replaced(ctx, h, node); err != nil || !other {
+		now, err := g.tell(ctx, h.Machine(), g.live(node).Machine(name))
+		if err != nil || h.Machine().Compare(now).OneNode() {
 			return h, err
 		}
 	}
@@ -198,7 +199,6 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 		h = &fence.Holder{}
 		g.holders[key(id, name)] = h
 	}
-	info := node.Status.NodeInfo
 	switch {
 	case h.NodeName == name:
 		return h, nil
@@ -207,8 +207,6 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 		// this ID before. Here it is in use.
 		*h = fence.Holder{NodeID: id, NodeName: name, NodeUID: uid, Sources: h.Sources}
 		return h, nil
-	case fence.OtherMachine(h.SystemUUID, h.BootID, info.SystemUUID, info.BootID):
-		return g.besides(h, node), nil
 	}
 	moved, err := g.movedTo(ctx, h, node)
 	if err != nil {
@@ -221,7 +219,8 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 	// Nothing that is known of that one's boot and kubelet is known of this one's; what is
 	// proven has to be of the system that the ledger names.
 	h.FormerBoot = h.BootID
-	h.NodeName, h.NodeUID, h.BootID, h.ReadySince = name, uid, "", ""
+	h.NodeName, h.ReadySince = name, ""
+	h.Take(fence.Machine{NodeUID: uid, SystemUUID: h.SystemUUID})
 	h.Attachment = g.attachmentOn(name, id)
 	return h, nil
 }
@@ -232,12 +231,12 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 func (g *gathering) movedTo(ctx context.Context, h *fence.Holder, node *corev1.Node) (bool, error) {
 	if h.NodeName != "" {
 		own, err := g.node(ctx, h.NodeName)
-		if err != nil || own != nil && !fence.OtherMachine(h.SystemUUID, h.BootID, own.Status.NodeInfo.SystemUUID, own.Status.NodeInfo.BootID) {
+		if err != nil || own != nil && h.Machine().Compare(g.live(own).Machine(own.Name)) != fence.Other {
 			return false, err
 		}
 	}
-	info := node.Status.NodeInfo
-	return h.NodeName == "" || fence.OneMachine(h.SystemUUID, h.BootID, info.SystemUUID, info.BootID), nil
+	is := h.Machine().Compare(g.live(node).Machine(node.Name))
+	return is.OneMachine() || h.NodeName == "" && is != fence.Other, nil
 }
 
 // besides is a holder of its own for a Node that lists the volume under the node ID of

@@ -3,6 +3,7 @@ package survey
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // Live is an Index for a command that runs for seconds: what one live list of
@@ -133,6 +135,13 @@ func (l *Live) NodeIDs() []string {
 		}
 	}
 	return sets.List(ids)
+}
+
+// SystemShared implements Index.
+func (l *Live) SystemShared(nodeName, systemUUID string) bool {
+	return slices.ContainsFunc(l.nodes, func(n corev1.Node) bool {
+		return n.Name != nodeName && fence.SystemKey(n.Status.NodeInfo.SystemUUID) == fence.SystemKey(systemUUID)
+	})
 }
 
 // CaughtPV implements Index. What was created since the lists is not caught: a

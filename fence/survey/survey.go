@@ -37,6 +37,8 @@ type Index interface {
 	NodeID(nodeName string) string
 	// NodeIDs are all node IDs of this driver.
 	NodeIDs() []string
+	// SystemShared tells whether another Node reports that system UUID (fence.SystemKey).
+	SystemShared(node, systemUUID string) bool
 	// CaughtPV and CaughtAttachment tell whether the index has seen that very
 	// object.
 	CaughtPV(name, uid string) bool
@@ -191,7 +193,8 @@ func (s *Survey) Ledger() *ledger.Ledger {
 
 // EntryOf is the ledger entry of a holder.
 func EntryOf(h *fence.Holder, state fence.State, token string) ledger.Entry {
-	e := ledger.Entry{NodeID: h.NodeID, NodeName: h.NodeName, NodeUID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID,
+	e := ledger.Entry{NodeID: h.NodeID, NodeName: h.NodeName, NodeUID: h.NodeUID, BootID: h.BootID,
+		SystemUUID: h.SystemUUID, ProviderID: h.ProviderID, MachineID: h.MachineID, SystemShared: h.SystemShared,
 		ReadySince: h.ReadySince, State: state, Token: token, Contest: h.Contest}
 	if state == fence.Held && onlyTheDriver(h) {
 		e.From = fence.FromDriver
@@ -330,7 +333,8 @@ func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string)
 	g.survey.Writers = g.writers(book.PVs)
 	for _, e := range book.Ledger.Holders {
 		g.add(e.NodeID, e.NodeName, fence.FromLedger, func(h *fence.Holder) {
-			h.NodeUID, h.BootID, h.SystemUUID, h.ReadySince = e.NodeUID, e.BootID, e.SystemUUID, e.ReadySince
+			h.Take(e.Machine())
+			h.ReadySince = e.ReadySince
 			h.State, h.Token, h.Contest, h.Unproven, h.ReleasedUnder = e.State, e.Token, e.Contest, e.Unproven, e.ReleasedUnder
 		})
 		// One that had neither Node nor CSINode when it was published to may have
@@ -433,9 +437,8 @@ func (g *gathering) finish() *Survey {
 		g.survey.Policy.UnpublishRevokesAccess = false
 	}
 	for _, h := range g.sorted() {
-		g.ownID(h)
 		h.Heir, h.Former = g.heir(h), g.former(h)
-		h.Shared = h.Heir != "" || h.Node != nil && g.ownsID(h) && fence.OtherMachine(h.SystemUUID, h.BootID, h.Node.SystemUUID, h.Node.BootID)
+		h.Shared = h.Heir != "" || h.NodeUID != "" && h.OwnsID() && !h.Machine().Compare(h.Node.Machine(h.NodeName)).OneMachine()
 		g.survey.Holders = append(g.survey.Holders, *h)
 	}
 	slices.SortStableFunc(g.survey.Holders, func(a, b fence.Holder) int { return cmp.Compare(a.NodeID, b.NodeID) })

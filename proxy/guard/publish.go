@@ -238,7 +238,7 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 // mounted whatever the kubelet has forgotten.
 func stillContested(e *ledger.Entry, t *fence.Holder) *fence.Contest {
 	switch {
-	case e.State == fence.TakenOver || fence.OtherSystem(e.SystemUUID, t.SystemUUID):
+	case e.State == fence.TakenOver || e.Machine().Compare(t.Machine()) == fence.Other:
 		return nil
 	case e.Contest != nil && t.BootID != "" && e.Contest.BootID == t.BootID:
 		return e.Contest
@@ -251,7 +251,7 @@ func stillContested(e *ledger.Entry, t *fence.Holder) *fence.Contest {
 // registeredAgain: the machine has held the volume since before its Node was
 // deleted. A Node that is made anew lists nothing at first, whatever is mounted.
 func registeredAgain(e *ledger.Entry, t *fence.Holder) bool {
-	return e.NodeUID != t.NodeUID && e.BootID != "" && e.BootID == t.BootID
+	return e.NodeUID != t.NodeUID && e.Machine().MayRunOn(t.Machine())
 }
 
 // sameMachine: the entry is of the machine that asks. One whose Node is gone says
@@ -260,7 +260,7 @@ func sameMachine(e *ledger.Entry, t *fence.Holder) bool {
 	if t.Node == nil && e.NodeUID != "" {
 		return true
 	}
-	return e.NodeUID == t.NodeUID && e.BootID == t.BootID && !fence.OtherSystem(e.SystemUUID, t.SystemUUID)
+	return e.NodeUID == t.NodeUID && e.BootID == t.BootID && e.Machine().Compare(t.Machine()) != fence.Other
 }
 
 // forward publishes, and answers only if the ledger still names this

@@ -122,7 +122,6 @@ func TestWhatIsStillOwed(t *testing.T) {
 func TestADeadlockIsNotItsNeighbour(t *testing.T) {
 	for script, thing := range map[string][]string{ // in pairs, what is replaced by what
 		"drained-unseen":       {"power-off n1\ndelete-node n1\n", ""},
-		"instance-gone":        {" cloud=true", ""},
 		"list-fails":           {"list-fails\n", ""},
 		"never-attached":       {"power-off n2\nclock 60s\nnot-ready n2\n", ""},
 		"new-node-id":          {"rename-id n1\n", ""},

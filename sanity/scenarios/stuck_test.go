@@ -176,12 +176,8 @@ var stuck = []scenario{
 		story:   lateAttach,
 	},
 	{
-		name: "cloud-gone",
-		rule: "R6: a cloud's instance that vanished with its Node is asked for by its provider ID, and its volumes move",
-		known: &mark{
-			why:   "The ledger does not have the provider ID, and a Node that is gone does not say it, so that the agents cannot be asked, and the volume waits for a person. The ledger will keep it, and the agents be asked with it.",
-			fails: `in vain: pod db2 is Running; refused: .*n2 HolderUnknown`,
-		},
+		name:    "cloud-gone",
+		rule:    "R6: a cloud's instance that vanished with its Node is asked for by its provider ID, and its volumes move",
 		options: bed.StageOptions{Failover: true},
 		story:   vanished,
 	},

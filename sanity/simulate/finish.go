@@ -103,11 +103,12 @@ func (w *World) honest() {
 		case !s.machine.power && n != nil && !tainted(n):
 			w.taint(s, true)
 		}
-		if s.machine.power {
+		switch {
+		case !s.machine.power:
+			w.confirm(s)
+		case !slices.ContainsFunc(w.machines, func(m *machine) bool { return m.slot == s && m.severed && m.power }):
 			// Of what had the name before, in another boot or registration.
 			w.confirmOthers(s)
-		} else {
-			w.confirm(s)
 		}
 		if s.machine.power && n == nil && !s.machine.kubelet.fresh {
 			// A kubelet that runs does not register again.
@@ -336,12 +337,13 @@ func (w *World) releaseEntry(v *volume, e *ledger.Entry) {
 // boundRelease binds a release as `csi-fencepost release pv` does; false: it would be
 // refused, since pods there may use the volume at any time.
 func (w *World) boundRelease(v *volume, e *ledger.Entry) (rel record.Release, ok bool) {
-	h := fence.Holder{NodeID: e.NodeID, NodeName: e.NodeName, NodeUID: e.NodeUID, BootID: e.BootID, SystemUUID: e.SystemUUID, Token: e.Token, Liveness: fence.Alive}
+	h := fence.Holder{NodeID: e.NodeID, NodeName: e.NodeName, Token: e.Token, Liveness: fence.Alive}
+	h.Take(e.Machine())
 	if n := w.peekNode(e.NodeName); n != nil {
-		info := n.Status.NodeInfo
-		h.Node = &fence.Node{UID: string(n.UID), BootID: info.BootID, SystemUUID: info.SystemUUID, Replaced: fence.OtherMachine(e.SystemUUID, e.BootID, info.SystemUUID, info.BootID)}
+		m := fence.MachineOf(n)
+		h.Node = &fence.Node{UID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, MachineID: m.MachineID, SystemShared: w.shared(n)}
 		if c := w.peekCSINode(e.NodeName); c != nil {
-			h.Node.OwnsID = nodeIDOf(c) == e.NodeID
+			h.Node.NodeID = nodeIDOf(c)
 		}
 		for _, c := range n.Status.Conditions {
 			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {

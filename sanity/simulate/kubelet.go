@@ -224,7 +224,7 @@ func (w *World) status(s *slot) {
 	if n.Status.NodeInfo.BootID != m.boot() {
 		m.shown = w.steps
 	}
-	n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID = m.boot(), m.system
+	n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID, n.Status.NodeInfo.MachineID = m.boot(), m.system, m.installation(w.setup)
 	ready := corev1.ConditionTrue
 	if k.unready {
 		ready, k.unready = corev1.ConditionFalse, false
@@ -391,7 +391,7 @@ func (w *World) register(s *slot) {
 	m.kubelet.fresh = false
 	if w.peekNode(s.name) == nil {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-		n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID = m.boot(), m.system
+		n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID, n.Status.NodeInfo.MachineID = m.boot(), m.system, m.installation(w.setup)
 		w.neighbourAttached(n)
 		w.pretend(m, n)
 		w.provide(m, n)

@@ -20,6 +20,8 @@ type machine struct {
 	slot   *slot
 	system string // system UUID
 	boots  int
+	// install is the machine ID of its installation (installation).
+	install string
 	// bootID is that of the boot number booted.
 	bootID string
 	booted int

@@ -16,6 +16,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
@@ -454,6 +455,14 @@ func (v *view) NodeIDs() []string {
 		ids = append(ids, nodeIDOf(n))
 	}
 	return ids
+}
+
+func (v *view) SystemShared(node, systemUUID string) bool {
+	s, done := v.of(StallNodes)
+	defer done()
+	return slices.ContainsFunc(s.nodes, func(n *corev1.Node) bool {
+		return n.Name != node && fence.SystemKey(n.Status.NodeInfo.SystemUUID) == fence.SystemKey(systemUUID)
+	})
 }
 
 func nodeIDOf(n *storagev1.CSINode) string {

@@ -38,11 +38,19 @@ func drawWide(seed uint64) (*rand.Rand, Setup) {
 	setup := RandomSetup(r)
 	setup.Wide = true
 	setup.Twins = [...]string{"", "", "", "", "system", "boot", "system,boot", "id"}[r.IntN(8)]
+	setup.Twins = joined(setup.Twins, [...]string{"", "", "", "machine", "netboot"}[rand.New(rand.NewPCG(seed, 16)).IntN(5)])
 	setup.ByList = setup.Lists != Nothing && r.IntN(2) == 0
 	setup.Skew = randomSkew(rand.New(rand.NewPCG(seed, 13)), setup.Nodes)
 	setup.Versions = rand.New(rand.NewPCG(seed, 15)).IntN(4) == 0
 	setup.Neighbour = rand.New(rand.NewPCG(seed, 14)).IntN(4) == 0
 	return r, setup
+}
+
+func joined(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "," + b
 }
 
 // draw runs one of the campaign's schedules.

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 )
 
@@ -18,6 +19,8 @@ func (w *World) twin(m *machine) {
 		switch what {
 		case "system":
 			m.system = "template-system"
+		case "machine":
+			m.install = "template-install"
 		case "boot":
 			m.boots, m.counts = m.slot.nodes, true // it was never off
 		case "id":
@@ -26,6 +29,22 @@ func (w *World) twin(m *machine) {
 			}
 		}
 	}
+}
+
+// installation is its machine ID. One that boots from the network has another in each boot.
+func (m *machine) installation(s Setup) string {
+	if s.twins("netboot") {
+		return m.install + "-" + m.boot()
+	}
+	return m.install
+}
+
+// shared: another Node reports that Node's system UUID.
+func (w *World) shared(n *corev1.Node) bool {
+	return slices.ContainsFunc(w.slots, func(s *slot) bool {
+		other := w.peekNode(s.name)
+		return other != nil && s.name != n.Name && fence.SystemKey(other.Status.NodeInfo.SystemUUID) == fence.SystemKey(n.Status.NodeInfo.SystemUUID)
+	})
 }
 
 // twins tells whether machines have that in common.
@@ -114,7 +133,7 @@ func (w *World) pretend(m *machine, n *corev1.Node) {
 		}
 	}
 	if m.borrowed["none"] != nil {
-		n.Status.NodeInfo.SystemUUID, n.Status.NodeInfo.BootID, n.Status.VolumesInUse = "", "", nil
+		n.Status.NodeInfo.SystemUUID, n.Status.NodeInfo.BootID, n.Status.NodeInfo.MachineID, n.Status.VolumesInUse = "", "", "", nil
 	}
 }
 

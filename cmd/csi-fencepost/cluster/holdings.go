@@ -18,10 +18,9 @@ import (
 // A Holding is a volume that a machine of the node's name may hold.
 type Holding struct {
 	PV, Driver, Handle string
-	NodeID             string
-	NodeUID, BootID    string // empty: not known
-	SystemUUID         string // empty: not known
-	Claim              string // namespace/name; empty: not known
+	// Machine that may hold it.
+	fence.Machine
+	Claim string // namespace/name; empty: not known
 	// State of the ledger's entry; waiting: the ledger has none, and it is not
 	// attached there yet.
 	State   fence.State
@@ -62,7 +61,7 @@ func ListHoldings(ctx context.Context, client kubernetes.Interface, now *Node, c
 	for i := range attachments.Items {
 		h.fromAttachment(&attachments.Items[i], now)
 	}
-	return h, nil
+	return h, now.askShared(ctx, client, h.All)
 }
 
 func (h *Holdings) fromLedger(pv *corev1.PersistentVolume, cluster, node string) {
@@ -81,7 +80,7 @@ func (h *Holdings) fromLedger(pv *corev1.PersistentVolume, cluster, node string)
 	for _, e := range l.Holders {
 		h.Nodes = append(h.Nodes, e.NodeName)
 		if e.NodeName == node && e.State != fence.TakenOver {
-			h.All = append(h.All, Holding{PV: pv.Name, Claim: ClaimOf(pv), Driver: l.Driver, Handle: l.Handle, NodeID: e.NodeID, NodeUID: e.NodeUID, BootID: e.BootID, SystemUUID: e.SystemUUID, State: e.State})
+			h.All = append(h.All, Holding{PV: pv.Name, Claim: ClaimOf(pv), Driver: l.Driver, Handle: l.Handle, Machine: e.Machine(), State: e.State})
 		}
 	}
 }
@@ -109,34 +108,32 @@ func (h *Holdings) fromAttachment(va *storagev1.VolumeAttachment, now *Node) {
 	if id == "" || slices.ContainsFunc(h.All, func(o Holding) bool { return o.PV == pv && o.NodeID == id }) {
 		return
 	}
-	add := Holding{PV: pv, Driver: driver, NodeID: id, Waiting: !va.Status.Attached && va.DeletionTimestamp == nil}
+	add := Holding{PV: pv, Driver: driver, Machine: fence.Machine{NodeID: id}, Waiting: !va.Status.Attached && va.DeletionTimestamp == nil}
 	if now.Node != nil && id == now.NodeID(driver) {
 		add.NodeUID, add.BootID = now.UID(), now.BootID()
 	}
 	h.All = append(h.All, add)
 }
 
-// IsOlder tells whether the holding is of another machine than the live Node's, for certain:
-// the same machine may register again under a new UID, but not with another
-// boot ID without a reboot. A new machine may register under the old one's
-// Node; then the driver's node ID tells them apart, or, where that is made of the
-// name, the machines' own UUIDs, as in the sidecar (package survey, replaced).
+// IsOlder tells whether the holding is of another machine than the live Node's, or of it
+// under another Node before it booted: the same machine may register again under a new UID,
+// but not with another boot ID without a reboot. Where only the node ID is another one it may
+// be either: a person says which machine he means by that.
 func (n *Node) IsOlder(h Holding) bool {
-	if n.Node == nil || h.BootID == "" || n.BootID() == "" || h.BootID == n.BootID() {
+	is := h.Machine.Compare(n.Machine(h.Driver))
+	switch {
+	case n.Node == nil || h.NodeUID == "" || h.BootID == "" || n.BootID() == "":
 		return false
+	case is == fence.Other:
+		return true
 	}
 	id := n.NodeID(h.Driver)
-	return h.NodeUID != "" && (h.NodeUID != n.UID() || id != "" && id != h.NodeID || fence.OtherSystem(h.SystemUUID, n.SystemUUID()))
+	return h.BootID != n.BootID() && (!is.OneNode() || id != "" && id != h.NodeID)
 }
 
 // HasAnew tells whether the holding's machine is the live Node's, and was another Node's.
 func (n *Node) HasAnew(h Holding) bool {
-	if n.Node == nil {
-		return false
-	}
-	m := fence.Holder{NodeUID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID,
-		Node: &fence.Node{UID: n.UID(), BootID: n.BootID(), SystemUUID: n.SystemUUID()}}
-	return m.RegisteredAnew()
+	return n.Node != nil && h.NodeUID != n.UID() && (h.MayRunOn(n.Machine(h.Driver)) || h.MayHaveReturned(n.Machine(h.Driver)))
 }
 
 // IDs are all node IDs that are known of the node.

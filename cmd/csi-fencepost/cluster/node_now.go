@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // Node is what there is of a node now. Node and Lease may be nil.
@@ -20,6 +22,8 @@ type Node struct {
 	Node    *corev1.Node
 	Lease   *coordinationv1.Lease
 	CSINode *storagev1.CSINode
+	// systemShared: another Node reports its system UUID (ListHoldings).
+	systemShared bool
 }
 
 // ReadNode reads the Node, its CSINode and its lease; what is not there is nil.
@@ -87,6 +91,36 @@ func (n *Node) NodeID(driver string) string {
 		}
 	}
 	return ""
+}
+
+// Machine of the Node, as a driver knows it.
+func (n *Node) Machine(driver string) fence.Machine {
+	m := fence.MachineOf(n.Node)
+	m.NodeID, m.SystemShared = n.NodeID(driver), n.systemShared
+	return m
+}
+
+// askShared asks whether another Node reports its system UUID, where that is what tells
+// whether a holding is the live machine's.
+func (n *Node) askShared(ctx context.Context, client kubernetes.Interface, held []Holding) error {
+	matters := func(h Holding) bool {
+		now := n.Machine(h.Driver)
+		alone := h.Compare(now)
+		now.SystemShared = true
+		return alone != h.Compare(now)
+	}
+	if n.Node == nil || !slices.ContainsFunc(held, matters) {
+		return nil
+	}
+	all, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("cannot list the Nodes, to tell whether another one reports the system UUID of node %s: %w", n.Name, err)
+	}
+	key := fence.SystemKey(n.Node.Status.NodeInfo.SystemUUID)
+	n.systemShared = slices.ContainsFunc(all.Items, func(other corev1.Node) bool {
+		return other.Name != n.Name && fence.SystemKey(other.Status.NodeInfo.SystemUUID) == key
+	})
+	return nil
 }
 
 // Carries tells whether the live node has that node ID of any driver.

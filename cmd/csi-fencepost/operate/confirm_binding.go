@@ -25,7 +25,8 @@ type binding struct {
 }
 
 // bind chooses the machines that are confirmed: the live Node's, and those of
-// every holding, or only the ones with nodeID.
+// every holding, or only the ones with nodeID; of these, where older machines had it, only
+// they.
 func bind(now *cluster.Node, held *cluster.Holdings, nodeID string) (*binding, error) {
 	chosen := held.All
 	if nodeID != "" {
@@ -40,7 +41,10 @@ func bind(now *cluster.Node, held *cluster.Holdings, nodeID string) (*binding, e
 	}
 	b := &binding{garbled: held.Garbled}
 	older := func(h cluster.Holding) bool { return now.IsOlder(h) }
-	b.live = now.Node != nil && (nodeID == "" || len(chosen) == 0 || !allOf(chosen, older))
+	b.live = now.Node != nil
+	if nodeID != "" && slices.ContainsFunc(chosen, older) {
+		b.live, chosen = false, slices.DeleteFunc(chosen, func(h cluster.Holding) bool { return !older(h) })
+	}
 	b.watch = b.live || now.Node == nil && now.Lease != nil
 	if b.live {
 		b.machines = append(b.machines, record.Machine{NodeID: nodeID, NodeUID: now.UID(), BootID: now.BootID(), SystemUUID: now.SystemUUID(), LeaseRV: now.LeaseRV()})
@@ -70,10 +74,6 @@ func (b *binding) add(now *cluster.Node, h cluster.Holding) {
 	if m.LeaseRV = now.LeaseRV(); now.Node == nil && m.LeaseRV != "" && !slices.ContainsFunc(b.machines, m.Equal) {
 		b.machines = append(b.machines, m)
 	}
-}
-
-func allOf[T any](all []T, f func(T) bool) bool {
-	return !slices.ContainsFunc(all, func(t T) bool { return !f(t) })
 }
 
 // printBinding says what the word will be bound to, and what it unblocks.

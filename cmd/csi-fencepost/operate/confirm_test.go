@@ -36,7 +36,7 @@ func csiNodeOf(nodeID string) *storagev1.CSINode {
 }
 
 func held(pv, nodeID, uid, boot string) cluster.Holding {
-	return cluster.Holding{PV: pv, Driver: clitest.Driver, NodeID: nodeID, NodeUID: uid, BootID: boot}
+	return cluster.Holding{Machine: fence.Machine{NodeID: nodeID, NodeUID: uid, BootID: boot}, PV: pv, Driver: clitest.Driver}
 }
 
 func TestConfirmBindsTheLiveNodeAndEveryMachineThatHoldsVolumes(t *testing.T) {
@@ -65,6 +65,8 @@ func TestConfirmBindsTheLiveNodeAndEveryMachineThatHoldsVolumes(t *testing.T) {
 			machines: []record.Machine{old}, covered: []string{"pv-1"}},
 		"a machine whose Node the live one took over, by its node ID": {now: live, held: []cluster.Holding{held("pv-1", "i-1", "uid-2", "boot-1")}, nodeID: "i-1",
 			machines: []record.Machine{{NodeID: "i-1", NodeUID: "uid-2", BootID: "boot-1"}}, covered: []string{"pv-1"}},
+		"only the older machine, where the live one has its node ID and a volume, too": {now: live, held: []cluster.Holding{held("pv-1", "i-2", "uid-1", "boot-1"), mine}, nodeID: "i-2",
+			machines: []record.Machine{{NodeID: "i-2", NodeUID: "uid-1", BootID: "boot-1"}}, covered: []string{"pv-1"}},
 		"only the live machine, by its node ID": {now: live, held: []cluster.Holding{mine, older}, nodeID: "i-2",
 			machines: []record.Machine{{NodeID: "i-2", NodeUID: "uid-2", BootID: "boot-2", LeaseRV: "7"}}, covered: []string{"pv-2"}, watch: true},
 		"the node ID of the live machine, which holds nothing": {now: live, nodeID: "i-2",

@@ -178,13 +178,13 @@ func (p *powering) machine(ctx context.Context, driver string) (fencer.Target, e
 		return t, err
 	}
 	for _, h := range held.All {
-		if h.NodeUID == "" || h.NodeUID == t.UID && !fence.OtherSystem(h.SystemUUID, t.SystemUUID) {
+		if h.NodeUID == "" || h.NodeUID == t.UID && h.Compare(fence.Machine{NodeUID: t.UID, BootID: t.BootID, SystemUUID: t.SystemUUID}) != fence.Other {
 			continue
 		}
 		if t.UID != "" {
 			return t, fmt.Errorf("there is no Node %s, and the ledgers name several machines of that name: which one the agents would turn off cannot be told. Turn it off by hand, and say so: csi-fencepost fence confirm %s --reason TEXT", p.now.Name, cli.ShellQuote(p.now.Name))
 		}
-		t.UID, t.BootID, t.SystemUUID = h.NodeUID, h.BootID, h.SystemUUID
+		t.UID, t.BootID, t.SystemUUID, t.ProviderID = h.NodeUID, h.BootID, h.SystemUUID, h.ProviderID
 		if h.Driver == driver {
 			t.NodeID = h.NodeID
 		}

@@ -196,7 +196,7 @@ var table = []Guard{
 		Says: "a renewed lease contradicts a claim, and voids it (each covers for the other)",
 		Edits: []Edit{
 			{"fence", "weigh", CaseOut{Value: "h.liveness() == Alive"}},
-			{"fence", "Evidence.holds", CaseOut{Value: "e.LeaseRV != h.LeaseRV"}},
+			{"fence", "Evidence.holds", IfOut{If: "e.LeaseRV != h.LeaseRV"}},
 		},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "the taint was believed: TakenInUse of the living node",
@@ -336,7 +336,7 @@ var table = []Guard{
 	{
 		Name:   "same-node-uid",
 		Says:   "a Node that another machine took over says nothing of the holder",
-		Edits:  []Edit{{"fence/survey", "gathering.identify", IfOut{If: "h.Node.Replaced, err = g.replaced(ctx, h, node); err != nil"}}},
+		Edits:  []Edit{{"fence", "Holder.machine", Becomes{Was: "h.is().OneNode()", Is: "(h.Node != nil && h.Node.UID == h.NodeUID)"}}},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "the new machine's word counted for the old one, which wrote on: TakenInUse",
 	},
@@ -349,10 +349,9 @@ var table = []Guard{
 	},
 	{
 		Name: "same-name",
-		Says: "the Node of a name is the holder's only if it has the holder's UID; and, which refused while the new machine was young, as for `kubelet-forget`",
+		Says: "the Node of a name is the holder's only if it is the holder's machine; and, which refused while the new machine was young, as for `kubelet-forget`",
 		Edits: []Edit{
-			{"fence", "Holder.machine", Becomes{Was: "h.Node.UID != h.NodeUID", Is: "false"}},
-			{"fence", "Holder.machine", Becomes{Was: "h.Node.Replaced", Is: "false"}},
+			{"fence", "Holder.machine", Becomes{Was: "h.is().OneNode()", Is: "(h.Node != nil && h.NodeUID != \"\")"}},
 			{"fence", "contested", Becomes{Was: "restartedAfterDeletion(h, m)", Is: "false"}},
 		},
 		Expect: "the oracle saw: TakenInUse",
@@ -386,9 +385,9 @@ var table = []Guard{
 		Name: "borrowed-id",
 		Says: "while a holder's own Node is there, no other Node is taken for its machine; what that one lists is a holder besides",
 		Edits: []Edit{
-			{"fence/survey", "gathering.movedTo", Becomes{Was: "!fence.OtherMachine(h.SystemUUID, h.BootID, own.Status.NodeInfo.SystemUUID, own.Status.NodeInfo.BootID)", Is: `own.UID == ""`}},
+			{"fence/survey", "gathering.movedTo", Becomes{Was: "h.Machine().Compare(g.live(own).Machine(own.Name)) != fence.Other", Is: `own.UID == ""`}},
 			{"fence/survey", "gathering.besides", Becomes{Was: "h.NodeID + \"\\x00\" + node.Name", Is: "h.NodeID"}},
-			{"fence/survey", "gathering.ofMachine", Becomes{Was: `h.NodeName, h.NodeUID, h.BootID, h.ReadySince = name, uid, "", ""`, Is: `h.NodeName, h.NodeUID, h.BootID, h.SystemUUID = name, uid, "", ""`}},
+			{"fence/survey", "gathering.ofMachine", Becomes{Was: "fence.Machine{NodeUID: uid, SystemUUID: h.SystemUUID}", Is: "fence.Machine{NodeUID: uid}"}},
 		},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "the volume was taken from the node that wrote on, since the one that said to be it was off: TakenInUse",
@@ -434,6 +433,13 @@ var table = []Guard{
 		Edits:  []Edit{{"fence", "Holder.Observed", Becomes{Was: "h.From(FromDriver)", Is: "false"}}},
 		Expect: "in vain: pod db2 is Running",
 		Then:   "stuck: the driver refuses the next node, and nobody unpublishes from the old one",
+	},
+	{
+		Name:   "cloud-gone",
+		Says:   "the ledger keeps the machine's provider ID, with which the agents are asked once its Node is gone",
+		Edits:  []Edit{{"fence/survey", "EntryOf", Becomes{Was: "h.ProviderID", Is: `""`}}},
+		Expect: "in vain: pod db2 is Running",
+		Then:   "stuck: the agents cannot be asked, and the volume waits for a person",
 	},
 	{
 		Name:   "two-wait",

@@ -1,0 +1,206 @@
+package fence
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Machine is what can write, as somebody saw it at one time: a ledger when the volume was
+// published there, a Node now, a piece of evidence when it was read. Empty is not known.
+type Machine struct {
+	// NodeName and NodeUID of the Node under which it is registered.
+	NodeName, NodeUID string
+	// NodeID is the driver's.
+	NodeID string
+	// BootID is a UUID that the kernel makes anew for each boot (Linux), or a count of
+	// boots (Windows).
+	BootID string
+	// SystemUUID is the machine's own (DMI) UUID, ProviderID the cloud's name for it, and
+	// MachineID its installation's.
+	SystemUUID, ProviderID, MachineID string
+	// SystemShared: another Node reports its system UUID, or did when this was written down.
+	SystemShared bool
+}
+
+// MachineOf is the machine of a Node; nil: of none. Neither the driver's node ID nor whether
+// another Node reports its system UUID is known by that.
+func MachineOf(node *corev1.Node) Machine {
+	if node == nil {
+		return Machine{}
+	}
+	info := node.Status.NodeInfo
+	return Machine{NodeName: node.Name, NodeUID: string(node.UID), BootID: info.BootID,
+		SystemUUID: info.SystemUUID, ProviderID: node.Spec.ProviderID, MachineID: info.MachineID}
+}
+
+// Sameness is what two observations of machines say of each other. What is proven of the
+// one is proven of the other only if they are Same, and a kubelet speaks for a holder only
+// if its Node is the holder's own. Uncertain is no permission either way: what is asked for
+// the sake of suspicion counts it as the same machine and as another at once.
+type Sameness int
+
+const (
+	// Uncertain: nothing tells. The zero value.
+	Uncertain Sameness = iota
+	// Same machine, in the same boot, under the same Node.
+	Same
+	// Rebooted: the same machine under the same Node, and not known to be in the same boot.
+	Rebooted
+	// Reregistered: the same machine in the same boot, with the same containers, under
+	// another Node.
+	Reregistered
+	// ReturnedAnew: the same machine under another Node, and not known to be in the same boot.
+	ReturnedAnew
+	// Other: another machine.
+	Other
+)
+
+func (s Sameness) String() string {
+	return [...]string{"uncertain", "same", "rebooted", "registered again", "returned anew", "other"}[s]
+}
+
+// OneNode tells whether it is one machine under one Node.
+func (s Sameness) OneNode() bool { return s == Same || s == Rebooted }
+
+// OneMachine tells whether it is one machine, under whichever Node.
+func (s Sameness) OneMachine() bool { return s != Uncertain && s != Other }
+
+// Compare tells what machine m is to machine now, which was seen later.
+//
+// One boot ID is one boot where it is unique by construction: it is made by chance for each
+// boot. Under another Node it is another's that was written there if what else is said does
+// not fit. A boot ID that counts boots is not unique: of one machine it tells the boot, and of
+// two nothing.
+//
+// Two system UUIDs are two machines. One system UUID is one machine only while no other Node
+// reports it: virtual machines of one template may have it in common. Under another Node the
+// provider ID and the machine ID have to agree with it where both sides have them; under one
+// Node another machine ID is one that was installed anew, or makes it for each boot, as those
+// do that boot from the network.
+//
+// Where neither tells, a Node is one machine's while what it says of that does not change. A
+// new machine may register under the Node of an old one of its name, mostly with another node
+// ID of the driver; but so does one whose driver names its nodes otherwise than before.
+func (m Machine) Compare(now Machine) Sameness {
+	oneNode := m.NodeUID != "" && m.NodeUID == now.NodeUID
+	oneBoot := m.BootID != "" && m.BootID == now.BootID
+	other := otherSystem(m.SystemUUID, now.SystemUUID)
+	oneSystem, shared := sameSystem(m.SystemUUID, now.SystemUUID), m.SystemShared || now.SystemShared
+	unlike := differ(m.provider(), now.provider())
+	switch {
+	case oneBoot && !counts(m.BootID) && (oneNode || !other && !unlike):
+		return pick(oneNode, Same, Reregistered)
+	case oneBoot && !counts(m.BootID):
+		return Uncertain
+	case other:
+		return Other
+	case oneSystem && !shared && (oneNode || !unlike && !differ(m.MachineID, now.MachineID)):
+		if oneBoot {
+			return pick(oneNode, Same, Reregistered)
+		}
+		return pick(oneNode, Rebooted, ReturnedAnew)
+	case !oneNode, differ(m.NodeID, now.NodeID), oneSystem && differ(m.MachineID, now.MachineID):
+		return Uncertain
+	}
+	return Rebooted
+}
+
+// provider is the provider ID, if it tells more than the name of the Node does.
+func (m Machine) provider() string {
+	if m.NodeName != "" && strings.Contains(m.ProviderID, m.NodeName) {
+		return ""
+	}
+	return m.ProviderID
+}
+
+func pick(oneNode bool, own, anew Sameness) Sameness {
+	if oneNode {
+		return own
+	}
+	return anew
+}
+
+// RestsOnNodeID tells whether only the driver's node ID says that now is not machine m.
+func (m Machine) RestsOnNodeID(now Machine) bool {
+	if m.NodeID == "" {
+		return false
+	}
+	now.NodeID = m.NodeID
+	other := now
+	other.NodeID += " of another"
+	return m.Compare(now) != m.Compare(other)
+}
+
+// MayRunOn tells whether now may be machine m in the boot in which m was seen, with the
+// containers that ran in it, and is not known to be it under its own Node.
+func (m Machine) MayRunOn(now Machine) bool {
+	s := m.Compare(now)
+	return s == Reregistered || s == Uncertain && m.BootID != "" && m.BootID == now.BootID
+}
+
+// MayHaveReturned tells whether now may be machine m after a boot, under another Node.
+func (m Machine) MayHaveReturned(now Machine) bool {
+	return m.NodeUID != now.NodeUID && sameSystem(m.SystemUUID, now.SystemUUID)
+}
+
+// Since says what became of machine m, so that what was said of it then is void now; empty:
+// it is the same machine in the same boot.
+func (m Machine) Since(now Machine) string {
+	switch s := m.Compare(now); {
+	case s == Same:
+		return ""
+	case m.NodeUID != now.NodeUID || s == Other:
+		return VoidOtherMachine
+	case m.BootID == "" || now.BootID == "":
+		return VoidNoBootID
+	case m.BootID == now.BootID:
+		return VoidNotUnique
+	}
+	return VoidBootChanged
+}
+
+func differ(a, b string) bool { return a != "" && b != "" && a != b }
+
+// counts tells whether a boot ID is a count of boots: two machines may have it.
+func counts(bootID string) bool { return strings.Trim(bootID, "0123456789") == "" }
+
+// otherSystem tells whether two system UUIDs are of two machines. An empty one
+// says nothing. Two that differ only in the byte order of their first three
+// fields are one: firmware disagrees on it (SMBIOS 2.6 changed it), and so may
+// one machine after an upgrade.
+func otherSystem(a, b string) bool {
+	return a != "" && b != "" && SystemKey(a) != SystemKey(b)
+}
+
+// sameSystem tells whether two system UUIDs are equal, and mean something: an empty one,
+// and what many boards have where their maker wrote nothing, says nothing.
+func sameSystem(a, b string) bool {
+	key := SystemKey(a)
+	return key == SystemKey(b) && strings.Trim(key, "0-") != "" && strings.Trim(key, "f-") != "" && key != unset
+}
+
+// unset is what some makers' boards say, by SystemKey.
+var unset = SystemKey("03000200-0400-0500-0006-000700080009")
+
+// SystemKey is the same for system UUIDs that are one.
+func SystemKey(uuid string) string {
+	uuid = strings.ToLower(uuid)
+	return min(uuid, swapped(uuid))
+}
+
+// swapped has the first three fields of a UUID in the other byte order.
+func swapped(uuid string) string {
+	fields := strings.Split(uuid, "-")
+	if len(uuid) != 36 || len(fields) != 5 {
+		return uuid
+	}
+	for n, field := range fields[:3] {
+		out := ""
+		for i := 0; i+2 <= len(field); i += 2 {
+			out = field[i:i+2] + out
+		}
+		fields[n] = out
+	}
+	return strings.Join(fields, "-")
+}
