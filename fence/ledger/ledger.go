@@ -45,6 +45,9 @@ type Entry struct {
 	// kubelet was believed to have let the volume go (fence.Holder.ReleasedForGood).
 	// Empty: it was not so.
 	ReleasedUnder string `json:"releasedUnder,omitempty"`
+	// LeavingSeconds is how long the call that unpublishes it, or the longest of several, had
+	// left when it was marked Leaving or Released. It is a duration: no two clocks are compared.
+	LeavingSeconds int `json:"leavingSeconds,omitzero"`
 	// Unproven: takenOver without proof (unpublish.unfenced: Forward).
 	Unproven bool `json:"unproven,omitzero"`
 	// Later is kept while the entry is of one publication (Token).
@@ -147,7 +150,7 @@ func (l *Ledger) MarkTaken(nodeID, token string, unproven bool) bool {
 		return false
 	}
 	taken := *e
-	taken.State, taken.Contest, taken.From, taken.Unproven = fence.TakenOver, nil, "", unproven
+	taken.State, taken.Contest, taken.From, taken.Unproven, taken.LeavingSeconds = fence.TakenOver, nil, "", unproven, 0
 	l.Put(taken)
 	return true
 }

@@ -114,7 +114,8 @@ func (g *Guard) publish(ctx context.Context, p *publication) (*spec.ControllerPu
 	defer g.unlock(p.req.GetVolumeId())
 	// A publish is what somebody waits for; the unpublishes of a dead node come
 	// before it by themselves.
-	ctx = throttle.WithTurn(ctx, time.Now().Add(-TurnAhead))
+	ctx, cancel := limited(throttle.WithTurn(ctx, time.Now().Add(-TurnAhead)))
+	defer cancel()
 	p.started, p.done = time.Now(), map[string]string{}
 	resp, err := p.run(ctx)
 	_ = Do(EffectAnswer, func() error { return nil })
@@ -136,7 +137,8 @@ func (g *Guard) ControllerUnpublishVolume(ctx context.Context, req *spec.Control
 		return nil, pendingError(req.GetVolumeId())
 	}
 	defer g.unlock(req.GetVolumeId())
-	ctx = throttle.WithTurn(ctx, time.Now())
+	ctx, cancel := limited(throttle.WithTurn(ctx, time.Now()))
+	defer cancel()
 	u := &unpublication{Guard: g, driver: driver, req: req}
 	return u.run(ctx)
 }

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -89,10 +90,30 @@ func (p *publication) survey(ctx context.Context) (*survey.Survey, error) {
 	return s, err
 }
 
-// abandonedAfter is longer than any call to the driver that another process
-// could have under way: external-attacher's --timeout is 15 s by default and a
-// minute in what we deploy.
+// abandonedAfter is how long a pending unpublish waits at least to be finished by
+// whoever began it: longer than external-attacher's --timeout, which is 15 s by default
+// and a minute in what we deploy. The ledger says of a call that has longer.
 const abandonedAfter = 2 * time.Minute
+
+// afterDeadline is what a driver has to let go of a call that was given up.
+const afterDeadline = time.Minute
+
+// longestCall bounds a call whose caller has set no deadline.
+const longestCall = 10 * time.Minute
+
+// limited gives the call a deadline, if it has none.
+func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, longestCall)
+}
+
+// secondsLeft is what a call that is limited has left, rounded up.
+func secondsLeft(ctx context.Context) int {
+	deadline, _ := ctx.Deadline()
+	return max(0, int(math.Ceil(time.Until(deadline).Seconds())))
+}
 
 // abandoned: an unpublish of the node that asks was begun and not finished, and
 // nobody is there to finish it: its VolumeAttachment was removed by hand and
@@ -109,7 +130,11 @@ func (p *publication) abandoned(s *survey.Survey, h *fence.Holder) bool {
 		p.leaving[h.Token] = time.Now()
 		return false
 	}
-	return time.Since(since) >= abandonedAfter
+	wait := abandonedAfter
+	if e := s.Book.Ledger.Get(h.NodeID); e != nil && e.Token == h.Token {
+		wait = max(wait, time.Duration(e.LeavingSeconds)*time.Second+afterDeadline)
+	}
+	return time.Since(since) >= wait
 }
 
 // finishLeaving finishes an abandoned unpublish of the node that asks, if it is
@@ -151,7 +176,7 @@ func (p *publication) pending(gone []fence.Standing) []fence.Standing {
 func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fence.Standing) error {
 	l := s.Ledger()
 	for _, st := range gone {
-		l.Put(leavingEntry(s, l, st))
+		l.Put(leavingEntry(ctx, s, l, st))
 	}
 	if err := p.write(ctx, EffectLeaving, s, l); err != nil {
 		return p.unwritten(CallPublish, s, err)
@@ -387,7 +412,9 @@ func (p *publication) undo(ctx context.Context, s *survey.Survey) {
 			return false
 		}
 		token = s.NewToken()
-		l.Put(survey.EntryOf(s.Target, fence.Leaving, token))
+		e := survey.EntryOf(s.Target, fence.Leaving, token)
+		e.LeavingSeconds = secondsLeft(ctx)
+		l.Put(e)
 		return true
 	})
 	if err != nil || token == "" {

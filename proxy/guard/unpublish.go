@@ -110,7 +110,7 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 		return u.driver.Unpublish(ctx, req)
 	}
 	l := s.Ledger()
-	entry := leavingEntry(s, l, *v.Subject)
+	entry := leavingEntry(ctx, s, l, *v.Subject)
 	l.Put(entry)
 	if err := u.write(ctx, EffectLeaving, s, l); err != nil {
 		return nil, u.unwritten(CallUnpublish, s, err)
@@ -244,7 +244,7 @@ func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.C
 	}
 	l := s.Ledger()
 	for _, st := range gone {
-		l.Put(leavingEntry(s, l, st))
+		l.Put(leavingEntry(ctx, s, l, st))
 	}
 	if err := u.write(ctx, EffectLeaving, s, l); err != nil {
 		return nil, u.unwritten(CallUnpublish, s, err)
@@ -266,8 +266,8 @@ func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.C
 
 // leavingEntry is the ledger entry of a holder whose unpublish is about to be
 // forwarded. What the kubelet's word released stays released even if its Node
-// goes away meanwhile.
-func leavingEntry(s *survey.Survey, l *ledger.Ledger, st fence.Standing) ledger.Entry {
+// goes away meanwhile. ctx is the call's that unpublishes it.
+func leavingEntry(ctx context.Context, s *survey.Survey, l *ledger.Ledger, st fence.Standing) ledger.Entry {
 	e := survey.EntryOf(st.Holder, fence.Leaving, "")
 	known, h := l.Get(st.Holder.NodeID), st.Holder
 	switch {
@@ -281,6 +281,10 @@ func leavingEntry(s *survey.Survey, l *ledger.Ledger, st fence.Standing) ledger.
 	if e.Token == "" {
 		e.Token = s.NewToken()
 	}
+	if !e.State.Pending() {
+		e.LeavingSeconds = 0
+	}
+	e.LeavingSeconds = max(e.LeavingSeconds, secondsLeft(ctx))
 	e.State = fence.Leaving
 	if st.Reason != fence.HolderReleased {
 		e.ReleasedUnder = ""

@@ -1,8 +1,10 @@
 package guardrig
 
 import (
+	"context"
 	"slices"
 	"strings"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -29,11 +31,16 @@ func (w watched) Synced(_, _, _ string) bool { return !w.r.Unsynced.Load() }
 
 func (w watched) BootedSince(_, _, _ string) bool { return w.r.Booted.Load() }
 
+// callTimeout is external-attacher's, as we deploy it.
+const callTimeout = time.Minute
+
 // PublishTo has the guard publish the volume to a node, for a single writer.
 func (r *Rig) PublishTo(node string) error {
 	r.T.Helper()
 	r.Look()
-	resp, err := r.Guard.ControllerPublishVolume(r.T.Context(), PublishOf(Handle, ID(node)), r)
+	ctx, cancel := context.WithTimeout(r.T.Context(), callTimeout)
+	defer cancel()
+	resp, err := r.Guard.ControllerPublishVolume(ctx, PublishOf(Handle, ID(node)), r)
 	r.answered(resp != nil, err)
 	return err
 }
@@ -45,7 +52,9 @@ func (r *Rig) ShareTo(node string, mode spec.VolumeCapability_AccessMode_Mode) e
 	req := PublishOf(Handle, ID(node))
 	req.VolumeCapability.AccessMode.Mode = mode
 	req.Readonly = mode == spec.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER
-	resp, err := r.Guard.ControllerPublishVolume(r.T.Context(), req, r)
+	ctx, cancel := context.WithTimeout(r.T.Context(), callTimeout)
+	defer cancel()
+	resp, err := r.Guard.ControllerPublishVolume(ctx, req, r)
 	r.answered(resp != nil, err)
 	return err
 }
@@ -70,7 +79,9 @@ func (r *Rig) answered(answer bool, err error) {
 func (r *Rig) UnpublishFrom(nodeID string) error {
 	r.T.Helper()
 	r.Look()
-	resp, err := r.Guard.ControllerUnpublishVolume(r.T.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: Handle, NodeId: nodeID}, r)
+	ctx, cancel := context.WithTimeout(r.T.Context(), callTimeout)
+	defer cancel()
+	resp, err := r.Guard.ControllerUnpublishVolume(ctx, &spec.ControllerUnpublishVolumeRequest{VolumeId: Handle, NodeId: nodeID}, r)
 	r.answered(resp != nil, err)
 	return err
 }

@@ -1,0 +1,101 @@
+package guard_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
+)
+
+// An unpublish that another process has under way lands at the driver whenever it likes:
+// until its deadline is past, its node is not published to again.
+func TestAPendingUnpublishIsNotAbandonedBeforeTheDeadlineOfTheCallThatBeganIt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		had  int // seconds
+		wait time.Duration
+	}{
+		"an older version did not say": {0, 2 * time.Minute},
+		"a quarter of a minute":        {15, 2 * time.Minute},
+		"a minute":                     {60, 2 * time.Minute},
+		"five minutes":                 {300, 6 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := guardrig.New(t, fence.Policy{})
+				r.Node("n", guardrig.HourAgo)
+				r.Must(r.PublishTo("n"))
+				r.Change(func(l *ledger.Ledger) {
+					l.Get(guardrig.ID("n")).State, l.Get(guardrig.ID("n")).LeavingSeconds = fence.Leaving, tt.had
+				})
+				r.Attachment("n", time.Time{}) // made anew after a person had stripped the one that was being deleted
+				began := time.Now()
+				for time.Since(began) < tt.wait {
+					r.Refused(r.PublishTo("n"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+					time.Sleep(10 * time.Second)
+				}
+				r.Must(r.PublishTo("n"))
+				r.Called("publish id-n", "unpublish id-n", "publish id-n")
+				if e := r.Ledger().Get(guardrig.ID("n")); e.State != fence.Publishing || e.LeavingSeconds != 0 {
+					t.Errorf("the ledger says %+v", e)
+				}
+			})
+		})
+	}
+}
+
+// timed is a driver that notes, as an unpublish reaches it, how long the ledger says that
+// the call has.
+type timed struct {
+	*guardrig.Rig
+	says []int
+	left []time.Duration
+}
+
+func (d *timed) Unpublish(ctx context.Context, req *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
+	deadline, _ := ctx.Deadline()
+	d.left = append(d.left, time.Until(deadline))
+	d.says = append(d.says, d.Ledger().Get(req.GetNodeId()).LeavingSeconds)
+	return d.Rig.Unpublish(ctx, req)
+}
+
+func TestWhoUnpublishesSaysBeforehandHowLongTheCallHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := guardrig.New(t, fence.Policy{})
+		r.Node("n", guardrig.HourAgo)
+		r.Attachment("n", time.Time{})
+		r.Must(r.PublishTo("n"))
+		r.Attachment("n", guardrig.Now)
+		r.UnpublishErr = guardrig.ErrThrottled
+		d := &timed{Rig: r}
+		call := func(within time.Duration) {
+			ctx, cancel := context.WithCancel(t.Context())
+			if within > 0 {
+				ctx, cancel = context.WithTimeout(t.Context(), within)
+			}
+			defer cancel()
+			r.Look()
+			_, err := r.Guard.ControllerUnpublishVolume(ctx, &spec.ControllerUnpublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: guardrig.ID("n")}, d)
+			r.Refused(err, codes.Internal)
+		}
+		// The longest of those that may be under way; what has no deadline gets one.
+		for i, tt := range []struct {
+			within time.Duration
+			says   int
+		}{{15 * time.Second, 15}, {90*time.Second + time.Millisecond, 91}, {15 * time.Second, 91}, {0, 600}} {
+			call(tt.within)
+			if d.says[i] != tt.says {
+				t.Errorf("call %d, within %s: the ledger says %d s, want %d", i, tt.within, d.says[i], tt.says)
+			}
+			if left := d.left[i]; left > time.Duration(tt.says)*time.Second {
+				t.Errorf("call %d has %s at the driver, and the ledger says %d s", i, left, tt.says)
+			}
+		}
+	})
+}
