@@ -62,6 +62,9 @@ func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeR
 		return nil, p.finishLeaving(ctx, s)
 	}
 	if v.Action != fence.Allow {
+		if err := p.adopt(ctx, s, v); isConflict(err) {
+			return nil, err
+		}
 		return nil, p.refuse(p.decision(s, v), s, v)
 	}
 	if pending := p.pending(v.Unpublish); len(pending) > 0 {
@@ -75,6 +78,28 @@ func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeR
 		return nil, p.unwritten(CallPublish, s, err)
 	}
 	return p.forward(ctx, s, v, token)
+}
+
+// adopt writes down the holder for whose sake a publish is refused, where the ledger lacks
+// it: what names it may go, with its Node or by somebody's hand, and then it would hold
+// nothing though nothing was proven of it. Whom only the driver names it can name again. An
+// error but a conflict leaves that to the next call: this one is refused all the same.
+func (p *publication) adopt(ctx context.Context, s *survey.Survey, v fence.Verdict) error {
+	if v.Action != fence.Refuse || v.Blocking == nil || p.shared {
+		return nil
+	}
+	h := v.Blocking.Holder
+	if h.State != fence.NotInLedger || h.NodeID == "" || h != s.Holder(h.NodeID) || s.OneOfMany(h) || registering(h) || len(h.Sources) == 1 && h.From(fence.FromDriver) {
+		return nil
+	}
+	l := s.Book.Ledger.Clone()
+	if s.Book.Unasked() {
+		l = s.Ledger() // then it has everybody whom the other sources know
+	}
+	if l.Get(h.NodeID) == nil {
+		l.Put(survey.EntryOf(h, fence.Held, s.NewToken()))
+	}
+	return p.write(ctx, EffectAdopt, s, l)
 }
 
 func (p *publication) survey(ctx context.Context) (*survey.Survey, error) {
