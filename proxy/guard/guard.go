@@ -34,6 +34,9 @@ type Reporter interface {
 	// Decided is called once for each judged call. text is the refusal's; empty
 	// for a call that was let through.
 	Decided(d Decision)
+	// TurnedAway is called for a call that is answered OperationPending, unjudged: another of
+	// its volume is under way.
+	TurnedAway(call, volume, nodeID string)
 	// TookOver is called after a publish for which holders were unpublished.
 	TookOver(d Decision, from []fence.Holder, took time.Duration)
 	// SetAside is called for a ledger that is not this volume's.
@@ -109,7 +112,7 @@ func (g *Guard) ControllerPublishVolume(ctx context.Context, req *spec.Controlle
 // publish judges one publish and carries it out, while no other call of the volume does.
 func (g *Guard) publish(ctx context.Context, p *publication) (*spec.ControllerPublishVolumeResponse, error) {
 	if !g.lock(p.req.GetVolumeId(), CallPublish) {
-		return nil, pendingError(p.req.GetVolumeId())
+		return nil, g.turnAway(CallPublish, p.req.GetVolumeId(), p.req.GetNodeId())
 	}
 	defer g.unlock(p.req.GetVolumeId())
 	// A publish is what somebody waits for; the unpublishes of a dead node come
@@ -134,7 +137,7 @@ func (g *Guard) ControllerUnpublishVolume(ctx context.Context, req *spec.Control
 		return driver.Unpublish(ctx, req)
 	}
 	if !g.lock(req.GetVolumeId(), CallUnpublish) {
-		return nil, pendingError(req.GetVolumeId())
+		return nil, g.turnAway(CallUnpublish, req.GetVolumeId(), req.GetNodeId())
 	}
 	defer g.unlock(req.GetVolumeId())
 	ctx, cancel := limited(throttle.WithTurn(ctx, time.Now()))
@@ -176,6 +179,12 @@ func (g *Guard) lock(volume, call string) bool {
 	}
 	g.busy[volume] = call
 	return true
+}
+
+// turnAway is the answer to a call that lock does not admit.
+func (g *Guard) turnAway(call, volume, nodeID string) error {
+	g.Reporter.TurnedAway(call, volume, nodeID)
+	return pendingError(volume)
 }
 
 func (g *Guard) unlock(volume string) {

@@ -26,7 +26,7 @@ func (g *Guard) publishShared(ctx context.Context, req *spec.ControllerPublishVo
 		return driver.Publish(ctx, req)
 	}
 	if !g.lockShared(req.GetVolumeId()) {
-		return nil, pendingError(req.GetVolumeId())
+		return nil, g.turnAway(CallPublish, req.GetVolumeId(), req.GetNodeId())
 	}
 	resp, promised, err := g.forwardShared(ctx, req, driver)
 	g.unlockShared(req.GetVolumeId())

@@ -37,6 +37,7 @@ type heard struct {
 	from      []string
 	aside     []string
 	failed    int
+	turned    []string
 }
 
 func (h *heard) Decided(d guard.Decision) { h.decisions = append(h.decisions, d) }
@@ -52,6 +53,10 @@ func (h *heard) TookOver(_ guard.Decision, from []fence.Holder, took time.Durati
 }
 func (h *heard) SetAside(_, text string) { h.aside = append(h.aside, text) }
 func (h *heard) LedgerWriteFailed()      { h.failed++ }
+
+func (h *heard) TurnedAway(call, volume, nodeID string) {
+	h.turned = append(h.turned, call+" "+volume+" "+nodeID)
+}
 
 // last is what was heard last, in short.
 func (h *heard) last() string {
@@ -590,6 +595,7 @@ func TestARequestThatCannotBeJudgedIsInvalid(t *testing.T) {
 
 func TestASecondCallForAVolumeIsPendingWhileTheFirstIsUnderWay(t *testing.T) {
 	r := guardrig.New(t, fence.Policy{})
+	h := listen(r)
 	r.Node("n", guardrig.HourAgo)
 	r.Must(acting{Rig: r, publish: func() error {
 		if got := r.Guard.UnderWay(); !slices.Equal(got, []string{guardrig.Handle}) {
@@ -602,6 +608,9 @@ func TestASecondCallForAVolumeIsPendingWhileTheFirstIsUnderWay(t *testing.T) {
 	r.Called("publish id-n")
 	if got := r.Guard.UnderWay(); len(got) != 0 {
 		t.Errorf("still under way: %q", got)
+	}
+	if want := []string{"ControllerPublishVolume vol-1 id-n", "ControllerUnpublishVolume vol-1 id-n"}; !slices.Equal(h.turned, want) {
+		t.Errorf("turned away: %q, want %q", h.turned, want)
 	}
 	r.Must(r.PublishTo("n"))
 }

@@ -332,4 +332,5 @@ type nobody struct{}
 func (nobody) Decided(guard.Decision)                                 {}
 func (nobody) TookOver(guard.Decision, []fence.Holder, time.Duration) {}
 func (nobody) SetAside(string, string)                                {}
+func (nobody) TurnedAway(_, _, _ string)                              {}
 func (nobody) LedgerWriteFailed()                                     {}

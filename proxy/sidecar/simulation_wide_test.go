@@ -38,6 +38,11 @@ func TestSimulationWide(t *testing.T) {
 	for rule, failed := range rules {
 		t.Logf("%6d break %s, such as seed %d: %s", len(failed), rule, failed[0].Seed, failed[0].Violation)
 		if rule == "stuck" {
+			var seeds []uint64
+			for _, f := range failed {
+				seeds = append(seeds, f.Seed)
+			}
+			t.Logf("       seeds %v", seeds)
 			continue
 		}
 		for _, f := range failed {

@@ -133,6 +133,7 @@ type silent struct{}
 func (silent) Decided(guard.Decision)                                 {}
 func (silent) TookOver(guard.Decision, []fence.Holder, time.Duration) {}
 func (silent) SetAside(string, string)                                {}
+func (silent) TurnedAway(_, _, _ string)                              {}
 func (silent) LedgerWriteFailed()                                     {}
 
 // When the tests began, to the second as in the API, and an hour before.

@@ -152,6 +152,9 @@ func (r *Report) SetAside(pv, text string) {
 	})
 }
 
+// TurnedAway implements Reporter.
+func (r *Report) TurnedAway(call, volume, nodeID string) { r.waiting.TurnedAway(call, volume, nodeID) }
+
 // LedgerWriteFailed implements Reporter.
 func (r *Report) LedgerWriteFailed() { r.metrics.LedgerWriteError() }
 

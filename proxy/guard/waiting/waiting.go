@@ -36,6 +36,8 @@ type waitingCall struct {
 	shared                         bool   // a publish for many nodes
 	touched                        time.Time
 	told                           told
+	// turnedAway: when it came last, another call of its volume was under way.
+	turnedAway bool
 	// refusal is its last one; nil: it is judged when it comes next. news is when it
 	// was last found that its judgement has changed.
 	refusal *refusal
@@ -110,7 +112,7 @@ func (w *Calls) Decided(d guard.Decision) {
 		c = &waitingCall{call: d.Call, volume: d.Volume, nodeID: d.NodeID}
 		w.calls[key] = c
 	}
-	c.nodeName, c.reason, c.refusal, c.shared = d.NodeName, d.Reason, nil, d.Shared
+	c.nodeName, c.reason, c.refusal, c.shared, c.turnedAway = d.NodeName, d.Reason, nil, d.Shared, false
 	c.told.note(d)
 	if was := c.holder; d.Holder != nil && d.Holder.NodeName != was {
 		c.holder = d.Holder.NodeName
@@ -126,6 +128,18 @@ func (w *Calls) Decided(d guard.Decision) {
 	}
 	w.sightLocked(key, d.Holder)
 	w.scoutLocked(c.holder)
+}
+
+// TurnedAway wakes a call that waits once more: two of one volume that are woken by one change
+// may meet, and external-attacher comes again to the one that was not judged in minutes.
+func (w *Calls) TurnedAway(call, volume, nodeID string) {
+	key := callKey(call, volume, nodeID)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := w.calls[key]; c != nil {
+		c.turnedAway = true
+		w.queue.AddAfter(key, touchEvery)
+	}
 }
 
 // sightLocked: that a kubelet, once it has synced, still lists the volume is seen by
@@ -403,10 +417,10 @@ func (w *Calls) differs(c *waitingCall, v fence.Verdict) bool {
 
 // differs tells whether a new judgement has something that the last one of c had
 // not: it lets through, it refuses for another reason or another holder, or it has
-// to write down what is seen of the holder now. A kubelet that was seen after a
+// to write down what is seen of the holder now; or there was none when c came last. A kubelet that was seen after a
 // reboot must not be forgotten until external-attacher comes again.
 func (c *waitingCall) differs(v fence.Verdict) bool {
-	if v.Action != fence.Refuse || v.Reason != c.reason {
+	if c.turnedAway || v.Action != fence.Refuse || v.Reason != c.reason {
 		return true
 	}
 	return v.Blocking != nil && v.Blocking.Holder.NodeName != c.holder || guard.ContestDue(v) != nil

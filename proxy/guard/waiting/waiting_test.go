@@ -197,6 +197,37 @@ func TestARefusedCallIsWokenWhenWhatBlockedItChanges(t *testing.T) {
 	})
 }
 
+// Publish and unpublish of one volume are woken by one change, and meet: the one that was
+// turned away has that on its VolumeAttachment, and an attacher that comes again in minutes.
+func TestACallThatWasTurnedAwayIsWokenOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := inUse(t)
+		w.report.TurnedAway(guard.CallPublish, guardrig.Handle, guardrig.ID("next"))
+		time.Sleep(touchEvery - time.Millisecond)
+		synctest.Wait()
+		if w.touched("next") != "" {
+			t.Error("woken at once, while the other call is under way")
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		woken := w.touched("next")
+		if woken == "" {
+			t.Fatal("not woken")
+		}
+		if w.PublishTo("next") == nil {
+			t.Fatal("published elsewhere")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if w.touched("next") != woken {
+			t.Error("woken again, though it was judged")
+		}
+		// One that does not wait is its attacher's.
+		w.report.TurnedAway(guard.CallUnpublish, guardrig.Handle, guardrig.ID("old"))
+		w.waits(fence.HolderAlive)
+	})
+}
+
 func TestARefusalThatWouldReadDifferentlyIsWoken(t *testing.T) {
 	for _, change := range []observe.Change{{Volume: guardrig.Handle}, {Node: "old"}, {Node: "next"}} {
 		synctest.Test(t, func(t *testing.T) {
