@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +39,31 @@ func TestWhomAPublishIsRefusedForIsWrittenDownBeforeItsNodeGoes(t *testing.T) {
 	r.Lists("old", false, false)
 	r.Must(r.PublishTo("next"))
 	r.Called("unpublish id-old", "publish id-next")
+}
+
+// Where the guard has kept a ledger, a node that lists the volume in use mostly waits for it.
+// Once it dies and its Node is deleted it blocks nobody; one to which it was attached does.
+func TestANodeThatMayOnlyWantTheVolumeIsNotWrittenDown(t *testing.T) {
+	for _, attached := range []string{"", "volumesAttached", "VolumeAttachment"} {
+		r := guardrig.New(t, fence.Policy{})
+		for _, node := range []string{"old", "next", "first"} {
+			r.Node(node, guardrig.HourAgo)
+		}
+		r.Attachment("first", time.Time{})
+		r.Must(r.PublishTo("first"))
+		r.Attachment("first", guardrig.Now)
+		r.Must(r.UnpublishFrom(guardrig.ID("first")))
+		r.Stripped("first")
+		r.Lists("old", true, attached == "volumesAttached")
+		if attached == "VolumeAttachment" {
+			r.Attached("old")
+		}
+		r.Lives["old"] = fence.Stale
+		r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "["+string(fence.HolderStale)+"]")
+		if e := r.Ledger().Get(guardrig.ID("old")); (e != nil) != (attached != "") {
+			t.Errorf("attached by %q: the ledger says %+v", attached, e)
+		}
+	}
 }
 
 // Where the API server does not take it, the publish is refused all the same.

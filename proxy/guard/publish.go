@@ -82,14 +82,21 @@ func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeR
 
 // adopt writes down the holder for whose sake a publish is refused, where the ledger lacks
 // it: what names it may go, with its Node or by somebody's hand, and then it would hold
-// nothing though nothing was proven of it. Whom only the driver names it can name again. An
-// error but a conflict leaves that to the next call: this one is refused all the same.
+// nothing though nothing was proven of it. Two are not written down: whom only the driver
+// names, which it can do again; and, where the guard has kept a ledger, a node that lists the
+// volume in use and to which nothing says that it was attached. Mostly that one only wants
+// it, and written down it would block the volume when it dies and its Node is deleted. An
+// error but a conflict leaves it to the next call: this one is refused all the same.
 func (p *publication) adopt(ctx context.Context, s *survey.Survey, v fence.Verdict) error {
 	if v.Action != fence.Refuse || v.Blocking == nil || p.shared {
 		return nil
 	}
 	h := v.Blocking.Holder
 	if h.State != fence.NotInLedger || h.NodeID == "" || h != s.Holder(h.NodeID) || s.OneOfMany(h) || registering(h) || len(h.Sources) == 1 && h.From(fence.FromDriver) {
+		return nil
+	}
+	attached := h.From(fence.FromVolumesAttached) || h.Attachment != nil && h.Attachment.Attached
+	if !attached && !s.Book.Unasked() {
 		return nil
 	}
 	l := s.Book.Ledger.Clone()
