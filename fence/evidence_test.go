@@ -79,7 +79,7 @@ func TestWhatIsSaidWhereBootIDsAreCountsNeedsASystemUUIDOfItsOwn(t *testing.T) {
 	counted := func(system string) change {
 		return func(h *Holder) {
 			h.BootID, h.Node.BootID = "12", "12"
-			h.SystemUUID, h.Node.SystemUUID = system, system
+			h.SystemUUID, h.Node.SystemUUID, h.Node.NodeID = system, system, h.NodeID
 		}
 	}
 	shared := func(h *Holder) { h.Node.SystemShared = true }

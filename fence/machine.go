@@ -79,15 +79,15 @@ func (s Sameness) OneMachine() bool { return s != Uncertain && s != Other }
 // Node another machine ID is one that was installed anew, or makes it for each boot, as those
 // do that boot from the network.
 //
-// Where neither tells, a Node is one machine's while what it says of that does not change. A
-// new machine may register under the Node of an old one of its name, mostly with another node
+// Where neither tells, a Node is one machine's while what it says of that does not change; of
+// several that share a system UUID only once the driver has said its node ID. A new machine may register under the Node of an old one of its name, mostly with another node
 // ID of the driver; but so does one whose driver names its nodes otherwise than before.
 func (m Machine) Compare(now Machine) Sameness {
 	oneNode := m.NodeUID != "" && m.NodeUID == now.NodeUID
 	oneBoot := m.BootID != "" && m.BootID == now.BootID
 	other := otherSystem(m.SystemUUID, now.SystemUUID)
 	oneSystem, shared := sameSystem(m.SystemUUID, now.SystemUUID), m.SystemShared || now.SystemShared
-	unlike := differ(m.provider(), now.provider())
+	unlike, anew := differ(m.provider(), now.provider()), differ(m.installation(), now.installation())
 	switch {
 	case oneBoot && !counts(m.BootID) && (oneNode || !other && !unlike):
 		return pick(oneNode, Same, Reregistered)
@@ -95,23 +95,27 @@ func (m Machine) Compare(now Machine) Sameness {
 		return Uncertain
 	case other:
 		return Other
-	case oneSystem && !shared && (oneNode || !unlike && !differ(m.MachineID, now.MachineID)):
+	case oneSystem && !shared && (oneNode || !unlike && !anew):
 		if oneBoot {
 			return pick(oneNode, Same, Reregistered)
 		}
 		return pick(oneNode, Rebooted, ReturnedAnew)
-	case !oneNode, differ(m.NodeID, now.NodeID), oneSystem && differ(m.MachineID, now.MachineID):
+	case !oneNode, differ(m.NodeID, now.NodeID), oneSystem && anew, oneSystem && m.NodeID != "" && now.NodeID == "":
 		return Uncertain
 	}
 	return Rebooted
 }
 
-// provider is the provider ID, if it tells more than the name of the Node does.
-func (m Machine) provider() string {
-	if m.NodeName != "" && strings.Contains(m.ProviderID, m.NodeName) {
+// provider and installation are the provider ID and the machine ID, if they tell more than the
+// name of the Node does: on Windows the machine ID is that name.
+func (m Machine) provider() string     { return m.beyondName(m.ProviderID) }
+func (m Machine) installation() string { return m.beyondName(m.MachineID) }
+
+func (m Machine) beyondName(id string) string {
+	if m.NodeName != "" && strings.Contains(strings.ToLower(id), strings.ToLower(m.NodeName)) {
 		return ""
 	}
-	return m.ProviderID
+	return id
 }
 
 func pick(oneNode bool, own, anew Sameness) Sameness {

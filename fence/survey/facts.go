@@ -200,10 +200,12 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 // carries the holder's node ID, or none yet; or if nothing tells whether it is the
 // holder's own: then it speaks of both machines that it may be.
 func (g *gathering) seen(h *fence.Holder) {
-	if id := g.Index.NodeID(h.NodeName); id != "" && id != h.NodeID && !h.Perhaps() {
+	perhaps := h.Perhaps()
+	if id := g.Index.NodeID(h.NodeName); id != "" && id != h.NodeID && !perhaps {
 		return
 	}
-	addListed(h, h.Node.InUse, h.Node.ListedAttached)
+	// While it is being detached the controller lists it for that, whoever has the Node.
+	addListed(h, h.Node.InUse, h.Node.ListedAttached && !(perhaps && h.Detaching()))
 }
 
 // tell is the live machine now with what tells whether it is machine was: where nothing but

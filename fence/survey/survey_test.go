@@ -171,7 +171,7 @@ func (w *world) inLedger(entries ...ledger.Entry) {
 
 // entry of the machine that node makes.
 func entry(node string) ledger.Entry {
-	return ledger.Entry{NodeID: "id-" + node, NodeName: node, NodeUID: "uid-" + node, BootID: "boot-" + node, SystemUUID: "system-" + node, MachineID: "machine-" + node, State: fence.Publishing, Token: "token-" + node}
+	return ledger.Entry{NodeID: "id-" + node, NodeName: node, NodeUID: "uid-" + node, BootID: "boot-" + node, SystemUUID: "system-" + node, MachineID: "machine-1", State: fence.Publishing, Token: "token-" + node}
 }
 
 // listing makes a Node name vol-1 in volumesInUse.

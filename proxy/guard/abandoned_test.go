@@ -50,6 +50,28 @@ func TestAPendingUnpublishIsNotAbandonedBeforeTheDeadlineOfTheCallThatBeganIt(t 
 	}
 }
 
+// Another one may have been made and stripped meanwhile, and its unpublish be under way.
+func TestAPendingUnpublishIsAsOldAsTheVolumeAttachmentThatWaitsForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := guardrig.New(t, fence.Policy{})
+		r.Node("n", guardrig.HourAgo)
+		r.Must(r.PublishTo("n"))
+		r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("n")).State = fence.Leaving })
+		r.Attachment("n", time.Time{})
+		refused := func(wait time.Duration) {
+			t.Helper()
+			r.Refused(r.PublishTo("n"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+			time.Sleep(wait)
+		}
+		refused(119 * time.Second)
+		r.MadeAnew("n")
+		refused(119 * time.Second)
+		refused(2 * time.Second)
+		r.Must(r.PublishTo("n"))
+		r.Called("publish id-n", "unpublish id-n", "publish id-n")
+	})
+}
+
 // timed is a driver that notes, as an unpublish reaches it, how long the ledger says that
 // the call has.
 type timed struct {

@@ -5,7 +5,6 @@ package guard
 type Effect string
 
 const (
-	EffectAdopt      Effect = "adopt"     // ledger: a holder that it lacked, for whose sake a publish is refused
 	EffectContest    Effect = "contest"   // ledger: the holder is contested
 	EffectLeaving    Effect = "leaving"   // ledger: holders marked leaving
 	EffectUnpublish  Effect = "unpublish" // driver: ControllerUnpublishVolume

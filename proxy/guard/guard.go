@@ -76,7 +76,7 @@ type Options struct {
 
 // New makes a Guard.
 func New(o Options) *Guard {
-	return &Guard{Options: o, busy: map[string]string{}, shared: map[string]int{}, leaving: map[string]time.Time{}}
+	return &Guard{Options: o, busy: map[string]string{}, shared: map[string]int{}, leaving: map[string]sight{}}
 }
 
 // Guard is the proxy.Guard that holds the rules for single-writer volumes. It
@@ -90,7 +90,7 @@ type Guard struct {
 	shared map[string]int
 	// leaving: since when this process has seen an entry's unpublish pending,
 	// by token, while Kubernetes wants the volume back on that very node.
-	leaving map[string]time.Time
+	leaving map[string]sight
 }
 
 // ControllerPublishVolume publishes a volume if no other node may write to it,

@@ -1,6 +1,8 @@
 package guard_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
@@ -72,21 +75,71 @@ func TestANodeOfWhichNothingTellsWhetherItIsTheHoldersIsNotTakenForGone(t *testi
 	r.Called("unpublish id-old")
 }
 
+// What is refused while nothing tells is contested in the boot that runs: it may be the
+// holder's, and then its kubelet can forget what it has mounted.
+func TestAContestOfANodeThatMayBeTheHoldersIsOfTheBootThatRuns(t *testing.T) {
+	r := perhaps(t, fence.Policy{})
+	r.Lists("old", true, true)
+	r.Attachment("old", guardrig.Now)
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+	if c := r.Ledger().Get(guardrig.ID("old")).Contest; c == nil || c.BootID != "boot-2" {
+		t.Errorf("contested as %+v, want it of boot-2", c)
+	}
+	r.Status("evil", func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = "system-evil" })
+	r.Lists("old", false, false)
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.Called()
+}
+
+// The controller lists the volume until its VolumeAttachment is gone, which waits for the
+// unpublish: a word about the machine before is enough for that.
+func TestAWordAboutTheMachineBeforeCountsWhileTheNodeThatMayBeItsIsBeingDetached(t *testing.T) {
+	r := perhaps(t, fence.Policy{})
+	r.Lists("old", false, true)
+	r.Attachment("old", guardrig.Now)
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]", "fence confirm old --node-id id-old")
+	r.Guard.Surveyor.Sources = []evidence.Source{ofTheMachineBefore{}}
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
+	r.Called("unpublish id-old")
+}
+
+// ofTheMachineBefore is an operator's word about the machine that the ledger names.
+type ofTheMachineBefore struct{}
+
+func (ofTheMachineBefore) Name() string { return string(fence.OperatorConfirmation) }
+
+func (ofTheMachineBefore) Evidence(_ context.Context, q evidence.Question) ([]fence.Evidence, error) {
+	h := q.Holder
+	return []fence.Evidence{{Kind: fence.OperatorConfirmation, NodeID: h.NodeID, NodeUID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID}}, nil
+}
+
+// One that restarts its driver has no node ID for a moment, which is no agreement.
+func TestAMachineOfOneTemplateIsNotTheHoldersWhileItsDriverIsAway(t *testing.T) {
+	r := template(t, func(i *corev1.NodeSystemInfo) { i.MachineID = "machine-template" })
+	r.Status("old", func(s *corev1.NodeStatus) { s.NodeInfo.MachineID = "machine-template" })
+	for _, id := range []string{"id-new", ""} {
+		r.Register("old", id)
+		r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]")
+	}
+	r.Called()
+}
+
 // template has two machines of one template under one Node, one after the other: the second
 // was installed with another machine ID, and has the node ID of the first, which may run on.
 func template(t *testing.T, change func(*corev1.NodeSystemInfo)) *guardrig.Rig {
 	r := guardrig.New(t, fence.Policy{})
-	for _, name := range []string{"old", "next", "twin"} {
+	for i, name := range []string{"old", "next", "twin"} {
 		r.Node(name, guardrig.HourAgo)
 		r.Status(name, func(s *corev1.NodeStatus) {
-			s.NodeInfo.SystemUUID, s.NodeInfo.MachineID = "system-template", "machine-"+name
+			s.NodeInfo.SystemUUID, s.NodeInfo.MachineID = "system-template", fmt.Sprint("machine-", i)
 			change(&s.NodeInfo)
 		})
 	}
 	r.Attachment("old", time.Time{})
 	r.Must(r.PublishTo("old"))
 	r.Status("old", func(s *corev1.NodeStatus) {
-		s.NodeInfo.MachineID = "machine-2"
+		s.NodeInfo.MachineID = "machine-9"
 		if s.NodeInfo.BootID != "12" {
 			s.NodeInfo.BootID = "boot-2"
 		}
@@ -151,11 +204,16 @@ func TestAMachineWithASystemUUIDOfItsOwnIsTheSameHoweverItIsInstalledAndNamed(t 
 	}
 }
 
-// k3s names machines after their nodes.
-func TestAProviderIDThatIsTheNodesNameDoesNotTellARenamedMachineFromItself(t *testing.T) {
+// k3s names machines after their nodes, and so does Windows its installations.
+func TestAnIDThatIsTheNodesNameDoesNotTellARenamedMachineFromItself(t *testing.T) {
 	r := guardrig.Renamed(t, false)
-	r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("old")).ProviderID = "k3s://old" })
-	r.ChangeNode("renamed", func(n *corev1.Node) { n.Spec.ProviderID = "k3s://renamed" })
+	r.Change(func(l *ledger.Ledger) {
+		e := l.Get(guardrig.ID("old"))
+		e.ProviderID, e.MachineID = "k3s://old", "OLD"
+	})
+	r.ChangeNode("renamed", func(n *corev1.Node) {
+		n.Spec.ProviderID, n.Status.NodeInfo.MachineID = "k3s://renamed", "RENAMED"
+	})
 	r.Lists("renamed", true, false)
 	r.Must(r.PublishTo("old"))
 	r.WantHolder("renamed", fence.Publishing)

@@ -62,9 +62,6 @@ func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeR
 		return nil, p.finishLeaving(ctx, s)
 	}
 	if v.Action != fence.Allow {
-		if err := p.adopt(ctx, s, v); isConflict(err) {
-			return nil, err
-		}
 		return nil, p.refuse(p.decision(s, v), s, v)
 	}
 	if pending := p.pending(v.Unpublish); len(pending) > 0 {
@@ -78,35 +75,6 @@ func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeR
 		return nil, p.unwritten(CallPublish, s, err)
 	}
 	return p.forward(ctx, s, v, token)
-}
-
-// adopt writes down the holder for whose sake a publish is refused, where the ledger lacks
-// it: what names it may go, with its Node or by somebody's hand, and then it would hold
-// nothing though nothing was proven of it. Two are not written down: whom only the driver
-// names, which it can do again; and, where the guard has kept a ledger, a node that lists the
-// volume in use and to which nothing says that it was attached. Mostly that one only wants
-// it, and written down it would block the volume when it dies and its Node is deleted. An
-// error but a conflict leaves it to the next call: this one is refused all the same.
-func (p *publication) adopt(ctx context.Context, s *survey.Survey, v fence.Verdict) error {
-	if v.Action != fence.Refuse || v.Blocking == nil || p.shared {
-		return nil
-	}
-	h := v.Blocking.Holder
-	if h.State != fence.NotInLedger || h.NodeID == "" || h != s.Holder(h.NodeID) || s.OneOfMany(h) || registering(h) || len(h.Sources) == 1 && h.From(fence.FromDriver) {
-		return nil
-	}
-	attached := h.From(fence.FromVolumesAttached) || h.Attachment != nil && h.Attachment.Attached
-	if !attached && !s.Book.Unasked() {
-		return nil
-	}
-	l := s.Book.Ledger.Clone()
-	if s.Book.Unasked() {
-		l = s.Ledger() // then it has everybody whom the other sources know
-	}
-	if l.Get(h.NodeID) == nil {
-		l.Put(survey.EntryOf(h, fence.Held, s.NewToken()))
-	}
-	return p.write(ctx, EffectAdopt, s, l)
 }
 
 func (p *publication) survey(ctx context.Context) (*survey.Survey, error) {
@@ -130,13 +98,16 @@ const abandonedAfter = 2 * time.Minute
 // afterDeadline is what a driver has to let go of a call that was given up.
 const afterDeadline = time.Minute
 
-// longestCall bounds a call whose caller has set no deadline.
-const longestCall = 10 * time.Minute
+// longestCall bounds a call whose caller has set no deadline, and longest any call.
+const (
+	longestCall = 10 * time.Minute
+	longest     = 24 * time.Hour
+)
 
-// limited gives the call a deadline, if it has none.
+// limited gives the call a deadline, if it has none, or one that is absurd.
 func limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
-		return ctx, func() {}
+		return context.WithTimeout(ctx, longest)
 	}
 	return context.WithTimeout(ctx, longestCall)
 }
@@ -157,16 +128,23 @@ func (p *publication) abandoned(s *survey.Survey, h *fence.Holder) bool {
 		delete(p.leaving, h.Token)
 		return false
 	}
-	since, seen := p.leaving[h.Token]
-	if !seen {
-		p.leaving[h.Token] = time.Now()
+	seen := p.leaving[h.Token]
+	if seen.attachment != s.Target.Attachment.UID {
+		// Another one may have been made and stripped, and begun an unpublish, since.
+		p.leaving[h.Token] = sight{s.Target.Attachment.UID, time.Now()}
 		return false
 	}
 	wait := abandonedAfter
 	if e := s.Book.Ledger.Get(h.NodeID); e != nil && e.Token == h.Token {
-		wait = max(wait, time.Duration(e.LeavingSeconds)*time.Second+afterDeadline)
+		wait = max(wait, time.Duration(min(e.LeavingSeconds, int(longest.Seconds())))*time.Second+afterDeadline)
 	}
-	return time.Since(since) >= wait
+	return time.Since(seen.since) >= wait
+}
+
+// sight is since when a VolumeAttachment was seen to be there, and not to be deleted.
+type sight struct {
+	attachment string // its UID
+	since      time.Time
 }
 
 // finishLeaving finishes an abandoned unpublish of the node that asks, if it is

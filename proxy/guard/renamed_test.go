@@ -146,9 +146,7 @@ func TestAnUnpublishThatTheOldNameLeftHalfDoneIsNotWaitedForForEver(t *testing.T
 	for range 2 {
 		r.Refused(r.PublishTo("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
 	}
-	for token := range r.Guard.Leaving() {
-		r.Guard.Leaving()[token] = time.Now().Add(-guard.AbandonedAfter)
-	}
+	r.Guard.Ago(guard.AbandonedAfter, "")
 	r.Refused(r.PublishTo("old"), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]", "csi-fencepost release pv pv-1 --node old")
 	r.Called()
 	r.Guard.Surveyor.Sources = []evidence.Source{guardrig.Says{fence.VolumeRelease}}
@@ -172,7 +170,7 @@ func TestAnUnpublishThatSomebodyMayRepeatIsWaitedForHoweverLong(t *testing.T) {
 		r.Stripped("old")
 		r.Change(func(l *ledger.Ledger) { l.Holders[0].State, l.Holders[0].Token = fence.Leaving, "t" })
 		change(r)
-		r.Guard.Leaving()["t"] = time.Now().Add(-time.Hour)
+		r.Guard.Ago(time.Hour, "t")
 		r.Guard.Surveyor.Sources = []evidence.Source{guardrig.Says{fence.VolumeRelease}}
 		r.Refused(r.PublishTo("old"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
 		if r.Called(); len(r.Guard.Leaving()) > 0 {

@@ -41,7 +41,7 @@ func (w *World) powerOn(m *machine) {
 // newMachine is the next one with the slot's name.
 func (w *World) newMachine(s *slot) *machine {
 	s.nodes++
-	m := &machine{slot: s, id: s.name, system: s.name + "-system" + strconv.Itoa(s.nodes), install: s.name + "-install" + strconv.Itoa(s.nodes), boots: s.nodes * 100, power: true,
+	m := &machine{slot: s, id: s.name, system: s.name + "-system" + strconv.Itoa(s.nodes), install: "installation-" + strconv.Itoa(len(w.machines)), boots: s.nodes * 100, power: true,
 		mounts: map[*volume]*session{}, kubelet: newKubelet(), skew: w.skews[s.name]}
 	if !w.setup.NamedIDs {
 		m.id = s.name + "-id" + strconv.Itoa(s.nodes)

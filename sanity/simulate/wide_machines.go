@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,7 +35,7 @@ func (w *World) twin(m *machine) {
 // installation is its machine ID. One that boots from the network has another in each boot.
 func (m *machine) installation(s Setup) string {
 	if s.twins("netboot") {
-		return m.install + "-" + m.boot()
+		return m.install + "-" + strconv.Itoa(m.boots)
 	}
 	return m.install
 }

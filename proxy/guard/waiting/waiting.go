@@ -136,9 +136,9 @@ func (w *Calls) TurnedAway(call, volume, nodeID string) {
 	key := callKey(call, volume, nodeID)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if c := w.calls[key]; c != nil {
+	if c := w.calls[key]; c != nil && c.nodeName != "" {
 		c.turnedAway = true
-		w.queue.AddAfter(key, touchEvery)
+		w.queue.AddRateLimited(key) // the other one may take long
 	}
 }
 
