@@ -383,9 +383,10 @@ var table = []Guard{
 	},
 	{
 		Name: "borrowed-id",
-		Says: "while a holder's own Node is there, no other Node is taken for its machine; what that one lists is a holder besides",
+		Says: "while a holder's own Node is there, no other Node is taken for its machine; what that one lists is a holder besides; and a system UUID that both report tells nothing (each covers for the other)",
 		Edits: []Edit{
 			{"fence/survey", "gathering.movedTo", Becomes{Was: "h.Machine().Compare(g.live(own).Machine(own.Name)) != fence.Other", Is: `own.UID == ""`}},
+			{"fence", "Machine.Compare", Becomes{Was: "m.SystemShared || now.SystemShared", Is: "false"}},
 			{"fence/survey", "gathering.besides", Becomes{Was: "h.NodeID + \"\\x00\" + node.Name", Is: "h.NodeID"}},
 			{"fence/survey", "gathering.ofMachine", Becomes{Was: "fence.Machine{NodeUID: uid, SystemUUID: h.SystemUUID}", Is: "fence.Machine{NodeUID: uid}"}},
 		},
