@@ -80,8 +80,9 @@ func (s Sameness) OneMachine() bool { return s != Uncertain && s != Other }
 // do that boot from the network.
 //
 // Where neither tells, a Node is one machine's while what it says of that does not change; of
-// several that share a system UUID only once the driver has said its node ID. A new machine may register under the Node of an old one of its name, mostly with another node
-// ID of the driver; but so does one whose driver names its nodes otherwise than before.
+// several that share a system UUID only once the driver has said its node ID. A new machine
+// may register under the Node of an old one of its name, mostly with another node ID of the
+// driver; but so does one whose driver names its nodes otherwise than before.
 func (m Machine) Compare(now Machine) Sameness {
 	oneNode := m.NodeUID != "" && m.NodeUID == now.NodeUID
 	oneBoot := m.BootID != "" && m.BootID == now.BootID
