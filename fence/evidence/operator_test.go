@@ -109,6 +109,24 @@ func TestAConfirmationThatTheNodeOutlivedStaysVoid(t *testing.T) {
 	}
 }
 
+// Another Node may report its system UUID for a while only: the word counts again after that.
+func TestAConfirmationIsNotVoidForGoodBecauseASystemUUIDIsShared(t *testing.T) {
+	w := newWorld(t)
+	s := Confirmations(w.records())
+	w.node = machine("u1", "12", "60")
+	w.node.Status.NodeInfo.SystemUUID = "system-1"
+	w.holder.BootID, w.holder.SystemUUID = "12", "system-1"
+	w.holder.Node = &fence.Node{UID: "u1", BootID: "12", SystemUUID: "system-1", NodeID: "id1", SystemShared: true}
+	w.confirm(record.Machine{NodeID: "id1", NodeUID: "u1", BootID: "12", SystemUUID: "system-1", LeaseRV: "70"})
+	if found := w.ask(s); len(found) != 1 || found[0].Void != fence.VoidNotUnique {
+		t.Errorf("while it is shared: %+v", found)
+	}
+	w.holder.Node.SystemShared = false
+	if found := w.ask(s); len(found) != 1 || found[0].Void != "" {
+		t.Errorf("once it is its own again: %+v", found)
+	}
+}
+
 func TestAConfirmationWorksWhenTheNodeIsGone(t *testing.T) {
 	w := newWorld(t)
 	s := Confirmations(w.records())

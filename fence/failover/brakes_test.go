@@ -30,18 +30,21 @@ func TestBrakes(t *testing.T) {
 		want   Brake
 		words  string
 	}{
-		"fair weather":                  {func(*weather) {}, NoBrake, ""},
-		"there is no Node":              {func(w *weather) { w.Node = nil }, BrakeNodeGone, "Node object is gone"},
-		"no proof could count":          {func(w *weather) { w.Node.Status.NodeInfo.BootID = "" }, BrakeNoProof, "reports no boot ID"},
-		"no proof, but a storage fence": {func(w *weather) { w.Node.Status.NodeInfo.BootID, w.StorageOnly = "", true }, NoBrake, ""},
-		"the Node opts out":             {func(w *weather) { annotate(w, OptOutAnnotation, "false") }, BrakeOptOut, OptOutAnnotation},
-		"any other value is no opt-out": {func(w *weather) { annotate(w, OptOutAnnotation, "true") }, NoBrake, ""},
-		"maintenance":                   {func(w *weather) { annotate(w, MaintenanceAnnotation, "disk swap") }, BrakeMaintenance, "maintenance"},
-		"maintenance with no value":     {func(w *weather) { annotate(w, MaintenanceAnnotation, "") }, BrakeMaintenance, "maintenance"},
-		"maintenance is over":           {func(w *weather) { annotate(w, MaintenanceAnnotation, "false") }, NoBrake, ""},
-		"cordoned":                      {func(w *weather) { w.Node.Spec.Unschedulable = true }, BrakeCordoned, "kubectl uncordon n1"},
-		"another is about to be fenced": {func(w *weather) { w.Ahead = []string{"n2"} }, BrakeConcurrent, "n2"},
-		"one more is, of two":           {func(w *weather) { w.Ahead, w.MaxConcurrent, w.MaxUnhealthy = []string{"n2"}, 2, 0.8 }, NoBrake, ""},
+		"fair weather":         {func(*weather) {}, NoBrake, ""},
+		"there is no Node":     {func(w *weather) { w.Node = nil }, BrakeNodeGone, "Node object is gone"},
+		"no proof could count": {func(w *weather) { w.Node.Status.NodeInfo.BootID = "" }, BrakeNoProof, "reports no boot ID"},
+		"boots are counted, and it has a system UUID": {func(w *weather) { counted(w, "system-1", false) }, NoBrake, ""},
+		"boots are counted, and another has its UUID": {func(w *weather) { counted(w, "system-1", true) }, BrakeNoProof, "boot IDs are counts"},
+		"boots are counted, and there is no UUID":     {func(w *weather) { counted(w, "", false) }, BrakeNoProof, "boot IDs are counts"},
+		"no proof, but a storage fence":               {func(w *weather) { w.Node.Status.NodeInfo.BootID, w.StorageOnly = "", true }, NoBrake, ""},
+		"the Node opts out":                           {func(w *weather) { annotate(w, OptOutAnnotation, "false") }, BrakeOptOut, OptOutAnnotation},
+		"any other value is no opt-out":               {func(w *weather) { annotate(w, OptOutAnnotation, "true") }, NoBrake, ""},
+		"maintenance":                                 {func(w *weather) { annotate(w, MaintenanceAnnotation, "disk swap") }, BrakeMaintenance, "maintenance"},
+		"maintenance with no value":                   {func(w *weather) { annotate(w, MaintenanceAnnotation, "") }, BrakeMaintenance, "maintenance"},
+		"maintenance is over":                         {func(w *weather) { annotate(w, MaintenanceAnnotation, "false") }, NoBrake, ""},
+		"cordoned":                                    {func(w *weather) { w.Node.Spec.Unschedulable = true }, BrakeCordoned, "kubectl uncordon n1"},
+		"another is about to be fenced":               {func(w *weather) { w.Ahead = []string{"n2"} }, BrakeConcurrent, "n2"},
+		"one more is, of two":                         {func(w *weather) { w.Ahead, w.MaxConcurrent, w.MaxUnhealthy = []string{"n2"}, 2, 0.8 }, NoBrake, ""},
 		"and of another zone": {func(w *weather) {
 			w.Ahead, w.MaxConcurrent, w.MaxUnhealthy, w.Zones["n2"] = []string{"n2"}, 2, 0.8, "b"
 		}, BrakeZone, "n2 in zone b"},
@@ -131,4 +134,9 @@ func TestPerHourIsAShareOfTheNodesAndAlwaysOne(t *testing.T) {
 			t.Errorf("perHour(%d, 0.4) = %d, want %d", nodes, got, want)
 		}
 	}
+}
+
+// counted is a Windows node: its boot ID is a count. shared: another Node reports its system UUID.
+func counted(w *weather, system string, shared bool) {
+	w.Node.Status.NodeInfo.BootID, w.Node.Status.NodeInfo.SystemUUID, w.Shared = "12", system, shared
 }

@@ -114,7 +114,8 @@ func (ofTheMachineBefore) Evidence(_ context.Context, q evidence.Question) ([]fe
 	return []fence.Evidence{{Kind: fence.OperatorConfirmation, NodeID: h.NodeID, NodeUID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID}}, nil
 }
 
-// One that restarts its driver has no node ID for a moment, which is no agreement.
+// While the node plugin restarts, the CSINode has no node ID: that does not say that it is the
+// holder's.
 func TestAMachineOfOneTemplateIsNotTheHoldersWhileItsDriverIsAway(t *testing.T) {
 	r := template(t, func(i *corev1.NodeSystemInfo) { i.MachineID = "machine-template" })
 	r.Status("old", func(s *corev1.NodeStatus) { s.NodeInfo.MachineID = "machine-template" })
@@ -123,6 +124,25 @@ func TestAMachineOfOneTemplateIsNotTheHoldersWhileItsDriverIsAway(t *testing.T) 
 		r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]")
 	}
 	r.Called()
+}
+
+// Access that is revoked from a node ID comes back with the next publish to whoever has it.
+func TestNothingIsRevokedFromANodeIDThatAnotherMachineMayHave(t *testing.T) {
+	for _, id := range []string{"id-old", "id-new"} {
+		r := guardrig.New(t, fence.Policy{UnpublishRevokesAccess: true})
+		r.Node("old", guardrig.HourAgo)
+		r.Status("old", func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = "" })
+		r.Attachment("old", time.Time{})
+		r.Must(r.PublishTo("old"))
+		r.Attachment("old", guardrig.Now)
+		r.RenewUID("old")
+		r.Status("old", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "boot-2" })
+		r.Register("old", id)
+		r.Lives["old"] = fence.Stale
+		if err := r.UnpublishFrom("id-old"); (err == nil) != (id == "id-new") {
+			t.Errorf("the Node of its name has node ID %s: %v", id, err)
+		}
+	}
 }
 
 // template has two machines of one template under one Node, one after the other: the second

@@ -104,7 +104,7 @@ type machineView struct {
 	BootID      string `json:"bootID,omitempty"`
 	LiveNodeUID string `json:"liveNodeUID,omitempty"`
 	LiveBootID  string `json:"liveBootID,omitempty"`
-	untold      bool   // replaced, or not: nothing tells
+	perhaps     bool   // replaced, or not: nothing tells
 }
 
 type attachmentView struct {
@@ -311,7 +311,7 @@ func viewMachine(l *Look, h *fence.Holder) machineView {
 	case h.NodeUID == "":
 		v.State = "unknown"
 	case !h.OwnNode():
-		v.State, v.untold = "replaced", h.Machine().Compare(h.Node.Machine(h.NodeName)) == fence.Uncertain
+		v.State, v.perhaps = "replaced", h.Perhaps()
 	case h.BootID != "" && h.Node.BootID != "" && h.BootID != h.Node.BootID:
 		v.State = "rebooted"
 	default:

@@ -139,7 +139,7 @@ func machineWords(m *machineView, node string) string {
 	case "rebooted":
 		return fmt.Sprintf("rebooted since: boot ID %s now, %s when it got the volume (node UID %s)", m.LiveBootID, m.BootID, m.NodeUID)
 	case "replaced":
-		if m.NodeUID == m.LiveNodeUID && m.untold {
+		if m.perhaps {
 			return fmt.Sprintf("perhaps not the one that is called %s now and has its Node (node UID %s): boot ID %s, and the live one has %s; no system UUID of its own tells", node, m.NodeUID, cli.OrNone(m.BootID), cli.OrNone(m.LiveBootID))
 		}
 		if m.NodeUID == m.LiveNodeUID {

@@ -222,7 +222,7 @@ func TestACallThatWasTurnedAwayIsWokenOnceMore(t *testing.T) {
 		if w.touched("next") != woken {
 			t.Error("woken again, though it was judged")
 		}
-		// One that does not wait is its attacher's.
+		// A call that was never refused is not known to wait, and is not woken.
 		w.report.TurnedAway(guard.CallUnpublish, guardrig.Handle, guardrig.ID("old"))
 		w.waits(fence.HolderAlive)
 	})
