@@ -101,6 +101,7 @@ func New(o Options) (*Server, error) {
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		// How often a caller may ping is the driver's business, not ours.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		grpc.StatsHandler(callers{}),
 	)
 	s.grpc.RegisterService(service, &interceptor{server: s, guard: o.Guard})
 	return s, nil
