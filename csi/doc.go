@@ -11,7 +11,7 @@
 //
 // What cannot be told is taken as a single writer, so it is guarded.
 // Driver.PublishedNodes never answers with a listing that is older than the
-// question.
+// question, but for one that took too long for whoever asked it before.
 //
 // # Non-guarantees
 //

@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -101,7 +102,9 @@ func (d *Driver) forgetOnReconnect(ctx context.Context, state connectivity.State
 }
 
 // PublishedNodes asks the driver to which node IDs a volume is published. The
-// answer is never older than the call, and may name too many nodes. listed is
+// answer is never older than the call, and may name too many nodes; but a list
+// (ListVolumes) that takes longer than whoever asked could wait goes on, and what it says
+// is the answer of whoever asks for that volume until listKept after it. listed is
 // false where the driver cannot tell; then nothing follows from an empty answer.
 // A volume that the driver does not know is published nowhere. volumeID may have
 // UNSPECIFIED parts (see Identity.Same). Errors are the driver's, wrapped.
@@ -128,14 +131,61 @@ func (d *Driver) PublishedNodes(ctx context.Context, volumeID string) (nodes []s
 	if !lists {
 		return nil, false, nil
 	}
-	all, err := d.listings.fresh(ctx, d.life)
+	all, err := d.listings.of(ctx, d.life, d.listedFor(ctx, volumeID))
 	if status.Code(err) == codes.Unimplemented {
 		return nil, false, nil
+	}
+	if err != nil && ctx.Err() != nil {
+		return nil, false, fmt.Errorf("driver %s is still listing its volumes (ListVolumes); what it says will count when this is asked again: %w", d.Name(), err)
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("asking driver %s for its volumes (ListVolumes): %w", d.Name(), err)
 	}
 	return d.among(all, volumeID), true, nil
+}
+
+// Listing is a Driver that is asked where volumes are, and answers all from one list.
+type Listing struct {
+	*Driver
+	all published
+	err error
+}
+
+// List asks the driver where all its volumes are, once for all of them; one that has to be asked
+// about each by itself, or does not tell, answers for itself. It takes as long as that takes.
+func (d *Driver) List(ctx context.Context) *Listing {
+	l := &Listing{Driver: d}
+	has, err := d.readCapabilities(ctx)
+	if err != nil || has[spec.ControllerServiceCapability_RPC_GET_VOLUME] ||
+		!has[spec.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES] || !has[spec.ControllerServiceCapability_RPC_LIST_VOLUMES] {
+		return l
+	}
+	l.all, l.err = d.listings.of(ctx, d.life, "")
+	return l
+}
+
+// PublishedNodes is the Driver's, as of the list.
+func (l *Listing) PublishedNodes(ctx context.Context, volumeID string) (nodes []string, listed bool, err error) {
+	switch {
+	case l.err != nil:
+		return nil, false, fmt.Errorf("asking driver %s for its volumes (ListVolumes): %w", l.Name(), l.err)
+	case l.all != nil:
+		return l.among(l.all, volumeID), true, nil
+	}
+	return l.Driver.PublishedNodes(ctx, volumeID)
+}
+
+type anewKey struct{}
+
+// Anew is a context in which an answer is never older than the question.
+func Anew(ctx context.Context) context.Context { return context.WithValue(ctx, anewKey{}, true) }
+
+// listedFor is the volume whose kept list counts; empty: none does.
+func (d *Driver) listedFor(ctx context.Context, volumeID string) string {
+	if ctx.Value(anewKey{}) != nil {
+		return ""
+	}
+	return volumeID
 }
 
 func (d *Driver) get(ctx context.Context, volumeID string) ([]string, error) {
@@ -167,7 +217,10 @@ func nodeSet(ids []string) []string {
 
 const (
 	// listTimeout bounds one whole listing, which serves many callers.
-	listTimeout = time.Minute
+	listTimeout = 2 * time.Minute
+	// listKept is how long what nobody could wait for is kept: external-attacher's back-off
+	// is as long by then.
+	listKept = time.Minute
 	// listRestarts: how often a listing is begun anew because the driver
 	// calls its own token invalid (ABORTED), as the specification asks.
 	listRestarts = 3
@@ -212,13 +265,15 @@ func (d *Driver) listOnce(ctx context.Context) (published, error) {
 }
 
 // listings lets callers share a listing that began after each of them asked:
-// one that runs, and one that waits for it with everybody who asked meanwhile.
+// one that runs, and one that waits for it with everybody who asked meanwhile. One that
+// took too long for whoever asked is left to those who ask for the same volume again.
 type listings struct {
 	list func(context.Context) (published, error)
 
 	mu   sync.Mutex
 	next *listing
 	last *listing
+	left map[string]*listing // by volume
 }
 
 type listing struct {
@@ -227,24 +282,46 @@ type listing struct {
 	err  error
 }
 
-// fresh returns a listing that begins after the call. It ends with ctx; the
-// listing itself goes on for the others, until life ends.
-func (l *listings) fresh(ctx, life context.Context) (published, error) {
+// of returns the listing that was left to that volume, or else one that begins after the
+// call; always the latter of no volume. It ends with ctx; the listing itself goes on for the
+// others, until life ends.
+func (l *listings) of(ctx, life context.Context, volume string) (published, error) {
 	l.mu.Lock()
+	mine := l.left[volume] // none of no volume
+	if mine == nil {
+		mine = l.freshLocked(life)
+	}
+	l.mu.Unlock()
+	select {
+	case <-mine.done:
+		return mine.all, mine.err
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-mine.done: // meanwhile; whoever takes it away again may have looked already
+		return mine.all, mine.err
+	default:
+	}
+	if l.left == nil {
+		l.left = map[string]*listing{}
+	}
+	if volume != "" {
+		l.left[volume] = mine
+	}
+	return nil, status.FromContextError(ctx.Err()).Err()
+}
+
+// freshLocked is a listing that begins after the call.
+func (l *listings) freshLocked(life context.Context) *listing {
 	if l.next == nil {
 		before := l.last
 		l.next = &listing{done: make(chan struct{})}
 		l.last = l.next
 		go l.run(life, l.next, before)
 	}
-	mine := l.next
-	l.mu.Unlock()
-	select {
-	case <-mine.done:
-		return mine.all, mine.err
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
+	return l.next
 }
 
 func (l *listings) run(life context.Context, mine, before *listing) {
@@ -258,8 +335,23 @@ func (l *listings) run(life context.Context, mine, before *listing) {
 	mine.all, mine.err = l.list(life)
 	close(mine.done)
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.last == mine {
 		l.last = nil
 	}
+	for volume, left := range l.left {
+		if mine.err == nil && left != l.next && left != l.last {
+			l.left[volume] = mine // it is newer
+		}
+	}
+	waited := slices.Contains(slices.Collect(maps.Values(l.left)), mine)
+	l.mu.Unlock()
+	if waited && mine.err == nil {
+		select {
+		case <-life.Done():
+		case <-time.After(listKept):
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.left, func(_ string, left *listing) bool { return left == mine })
 }

@@ -308,7 +308,7 @@ func TestAnAnswerIsNeverOlderThanTheQuestionAndIsShared(t *testing.T) {
 		}
 		ask := func(want string) {
 			go func() {
-				all, err := l.fresh(t.Context(), t.Context())
+				all, err := l.of(t.Context(), t.Context(), "vol-1")
 				if got := all["vol-1"]["vol-1"]; err != nil || len(got) != 1 || got[0] != want {
 					t.Errorf("got %v, %v, want %s", got, err, want)
 				}
@@ -323,7 +323,7 @@ func TestAnAnswerIsNeverOlderThanTheQuestionAndIsShared(t *testing.T) {
 		// An impatient caller leaves without spoiling it for the others.
 		ctx, cancel := context.WithTimeout(t.Context(), takes/4)
 		defer cancel()
-		if _, err := l.fresh(ctx, t.Context()); status.Code(err) != codes.DeadlineExceeded {
+		if _, err := l.of(ctx, t.Context(), "vol-2"); status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(takes)
@@ -337,7 +337,53 @@ func TestAnAnswerIsNeverOlderThanTheQuestionAndIsShared(t *testing.T) {
 		if count != 3 {
 			t.Errorf("%d listings for 8 callers", count)
 		}
-		if l.next != nil || l.last != nil {
+		if l.next != nil || l.last != nil || len(l.left) > 0 {
+			t.Error("an old listing is kept")
+		}
+	})
+}
+
+// TestAListThatTakesLongerThanACallCounts: for whoever asks for that volume again, for a while,
+// and for nobody else.
+func TestAListThatTakesLongerThanACallCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes, patience = 12 * time.Second, 10 * time.Second
+		var l listings
+		began, fails := 0, error(nil)
+		l.list = func(context.Context) (published, error) {
+			began++
+			now := published{"vol-1": {"vol-1": {fmt.Sprint(began)}}}
+			err := fails
+			time.Sleep(takes)
+			return now, err
+		}
+		ask := func(volume string, want string) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			all, err := l.of(ctx, t.Context(), volume)
+			if want == "" && status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("after %d lists: got %v, %v, want that it takes too long", began, all, err)
+			} else if want != "" && (err != nil || all["vol-1"]["vol-1"][0] != want) {
+				t.Errorf("after %d lists: got %v, %v, want list %s", began, all, err, want)
+			}
+		}
+		ask("vol-1", "")
+		ask("vol-1", "1") // in two seconds
+		ask("vol-1", "1")
+		ask("vol-2", "") // it began before this was asked
+		time.Sleep(listKept + takes)
+		ask("vol-1", "") // too old
+		fails = status.Error(codes.Unavailable, "no")
+		time.Sleep(2*listKept + takes)
+		ask("vol-1", "")
+		time.Sleep(takes)
+		fails = nil
+		ask("vol-1", "") // what failed is not kept
+		time.Sleep(2*listKept + takes)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if len(l.left) > 0 {
 			t.Error("an old listing is kept")
 		}
 	})
