@@ -73,6 +73,10 @@ func (c *Cluster) controllerManagerCommand() (ProcessOptions, error) {
 		"--leader-elect=false",
 		"--service-account-private-key-file=" + c.pki("service-accounts.key"), "--root-ca-file=" + c.pki("ca.crt"),
 		"--controllers=" + strings.Join(controllers, ","),
+		// Stories that share a control plane have dead nodes at the same time. With half of
+		// them dead the node controller stops tainting the others (K8s
+		// node_lifecycle_controller.go, setLimiterInZone, ReducedQPSFunc).
+		"--unhealthy-zone-threshold=1",
 		"--v=2",
 	}
 	if d := c.options.NodeMonitorGracePeriod; d > 0 {
