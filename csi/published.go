@@ -123,7 +123,7 @@ func (d *Driver) PublishedNodes(ctx context.Context, volumeID string) (nodes []s
 			// counts, and silence says nothing.
 			return nodes, tells || len(nodes) > 0, nil
 		case code == codes.NotFound && !lists:
-			return nil, tells, nil
+			return nil, tells && !anew(ctx), nil
 		case code != codes.Unimplemented && code != codes.NotFound:
 			return nil, false, fmt.Errorf("asking driver %s about volume %s (ControllerGetVolume): %w", d.Name(), volumeID, err)
 		}
@@ -141,7 +141,8 @@ func (d *Driver) PublishedNodes(ctx context.Context, volumeID string) (nodes []s
 	if err != nil {
 		return nil, false, fmt.Errorf("asking driver %s for its volumes (ListVolumes): %w", d.Name(), err)
 	}
-	return d.among(all, volumeID), true, nil
+	nodes, there := d.among(all, volumeID)
+	return nodes, there || !anew(ctx), nil
 }
 
 // Listing is a Driver that is asked where volumes are, and answers all from one list.
@@ -170,19 +171,23 @@ func (l *Listing) PublishedNodes(ctx context.Context, volumeID string) (nodes []
 	case l.err != nil:
 		return nil, false, fmt.Errorf("asking driver %s for its volumes (ListVolumes): %w", l.Name(), l.err)
 	case l.all != nil:
-		return l.among(l.all, volumeID), true, nil
+		nodes, _ = l.among(l.all, volumeID)
+		return nodes, true, nil
 	}
 	return l.Driver.PublishedNodes(ctx, volumeID)
 }
 
 type anewKey struct{}
 
-// Anew is a context in which an answer is never older than the question.
+// Anew is a context in which an answer is never older than the question, and says nothing of
+// a volume that the driver does not name.
 func Anew(ctx context.Context) context.Context { return context.WithValue(ctx, anewKey{}, true) }
+
+func anew(ctx context.Context) bool { return ctx.Value(anewKey{}) != nil }
 
 // listedFor is the volume whose kept list counts; empty: none does.
 func (d *Driver) listedFor(ctx context.Context, volumeID string) string {
-	if ctx.Value(anewKey{}) != nil {
+	if anew(ctx) {
 		return ""
 	}
 	return volumeID
@@ -199,14 +204,14 @@ func (d *Driver) get(ctx context.Context, volumeID string) ([]string, error) {
 // published are the node IDs that a listing names, by Identity.Key and handle.
 type published map[string]map[string][]string
 
-func (d *Driver) among(all published, volumeID string) []string {
-	var nodes []string
+// among are the nodes of the volume, and whether it is there.
+func (d *Driver) among(all published, volumeID string) (nodes []string, there bool) {
 	for handle, ids := range all[d.ids.Key(volumeID)] {
 		if d.ids.Same(handle, volumeID) {
-			nodes = append(nodes, ids...)
+			nodes, there = append(nodes, ids...), true
 		}
 	}
-	return nodeSet(nodes)
+	return nodeSet(nodes), there
 }
 
 func nodeSet(ids []string) []string {

@@ -343,6 +343,16 @@ func TestAnAnswerIsNeverOlderThanTheQuestionAndIsShared(t *testing.T) {
 	})
 }
 
+func TestAnAnswerThatIsAskedForAnewIsNoKeptOne(t *testing.T) {
+	d := &Driver{}
+	if got := d.listedFor(t.Context(), "vol-1"); got != "vol-1" {
+		t.Errorf("a list that was kept for %q counts, want vol-1", got)
+	}
+	if got := d.listedFor(Anew(t.Context()), "vol-1"); got != "" {
+		t.Errorf("a list that was kept for %q counts, want none", got)
+	}
+}
+
 // TestAListThatTakesLongerThanACallCounts: for whoever asks for that volume again, for a while,
 // and for nobody else.
 func TestAListThatTakesLongerThanACallCounts(t *testing.T) {
@@ -372,6 +382,9 @@ func TestAListThatTakesLongerThanACallCounts(t *testing.T) {
 		ask("vol-1", "1") // in two seconds
 		ask("vol-1", "1")
 		ask("vol-2", "") // it began before this was asked
+		time.Sleep(takes / 2)
+		ask("vol-2", "2")
+		ask("vol-1", "2") // a newer one has ended
 		time.Sleep(listKept + takes)
 		ask("vol-1", "") // too old
 		fails = status.Error(codes.Unavailable, "no")
