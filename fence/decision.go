@@ -331,7 +331,7 @@ func revocable(h *Holder) bool {
 // controller may have computed it from an old Node, and leaves it so until something else
 // changes there (K8s node_status_updater.go, updateNodeStatus).
 func released(h *Holder) bool {
-	if h.ReleasedForGood() {
+	if h.ReleasedForGood() || h.NeverAttached() {
 		return true
 	}
 	m := h.machine()
@@ -339,7 +339,7 @@ func released(h *Holder) bool {
 		// A Node that is gone, or is another machine, has no word; what the
 		// ledger wrote of it while it had one stands.
 		inUse, attached := h.listing()
-		return h.State == Released && !contested(h) && !inUse && !attached
+		return h.State == Released && !contested(h) && !inUse && !attached && !kept(h)
 	}
 	return !m.InUse && (!m.ListedAttached || h.Detaching()) && !contested(h)
 }

@@ -74,7 +74,7 @@ func (f facts) released() bool {
 	}
 	if f.node != "same" {
 		// A contest that a reboot had ended before is kept with the release.
-		return f.state == Released && (f.contest == "" || f.contest == "earlier boot")
+		return f.state == Released && f.va != "attached" && (f.contest == "" || f.contest == "earlier boot")
 	}
 	return !f.contested()
 }

@@ -139,8 +139,9 @@ type Node struct {
 	// InUse and ListedAttached: the volume is in status.volumesInUse, in
 	// status.volumesAttached.
 	InUse, ListedAttached bool
-	// Waits: pods of the volume are bound to the Node, and a live read after the Node's
-	// shows that none of them can have had its volumes mounted.
+	// Waits: what it lists in use it only waits for. Pods of the volume are bound to the Node,
+	// and a live read after the Node's shows that none of them can have had its volumes
+	// mounted; or the ledger is known to name it if it ever had the volume.
 	Waits bool
 	// OutOfService is set when the out-of-service taint is on.
 	OutOfService bool
@@ -154,6 +155,10 @@ type Attachment struct {
 	Name, UID string
 	PV        string // the PersistentVolume that it names; empty: none
 	Attached  bool
+	// Finalized: external-attacher has its finalizer on it, which it takes off after the
+	// unpublish, and before it says that the volume is not attached any more
+	// (kubernetes-csi/external-attacher pkg/controller/util.go, markAsDetached).
+	Finalized bool
 	// DeletedAt is the API server's deletionTimestamp; zero: not being deleted.
 	DeletedAt time.Time
 	// Turned: the node's kubelet was seen to change its word of its readiness, or,
@@ -191,7 +196,9 @@ type Holder struct {
 	Unproven bool
 	// ReleasedUnder is the ledger's (see ReleasedForGood).
 	ReleasedUnder string
-	Contest       *Contest
+	// OnlyUnder is the ledger's (see NeverAttached).
+	OnlyUnder string
+	Contest   *Contest
 
 	// Node is the live Node of that name; nil if there is none. Its UID may be
 	// another than NodeUID: then it is another machine.
@@ -249,12 +256,27 @@ func (h *Holder) ReleasedUnderThis() bool {
 	return h.Detaching() && h.Attachment.UID == h.ReleasedUnder
 }
 
+// NeverAttached tells whether the machine never had the volume, though the ledger says that it
+// was published there: it can have had it by one VolumeAttachment alone, and that is being
+// deleted and never said attached. No kubelet mounts by such a one, and external-attacher
+// publishes by it no more. That it was the only one was known when the ledger was sealed
+// (package guard, Seal), and the machine was in none of its entries.
+func (h *Holder) NeverAttached() bool {
+	a := h.Attachment
+	if h.OnlyUnder == "" || h.State != Publishing && h.State != Leaving || !a.Deleting() || a.UID != h.OnlyUnder {
+		return false
+	}
+	_, attached := h.listing()
+	return a.Finalized && !a.Attached && !attached && !h.From(FromDriver)
+}
+
 // OnlyWants tells whether the node wants the volume and never had it. A kubelet lists in
 // volumesInUse what its pods desire and what it has mounted alike (K8s volume_manager.go,
 // GetVolumesInUse). It mounts only what is attached to the node, so that without an entry in
 // the ledger, a VolumeAttachment that says attached, volumesAttached and the driver's list
 // there is nothing to mount; and that none of them was taken away by hand its pods show,
-// which never ran. A hostile kubelet that says so of its pods gives up what it has.
+// which never ran, or the seal of the ledgers (package guard, Seal). A hostile kubelet that
+// says so of its pods gives up what it has.
 func (h *Holder) OnlyWants() bool {
 	inUse, attached := h.listing()
 	return inUse && h.Node.Waits && !attached && h.State == NotInLedger && (h.Attachment == nil || !h.Attachment.Attached) && !h.From(FromDriver)
@@ -452,6 +474,9 @@ type Policy struct {
 	// UnpublishRevokesAccess: the driver takes access from a client that does
 	// not let go when its volume is unpublished.
 	UnpublishRevokesAccess bool
+	// ListsPublishedNodes: the driver's list of published nodes is the whole truth. A node
+	// that it does not name has no access to the volume.
+	ListsPublishedNodes bool
 	// ForwardUnfenced: an unpublish of a stale or unknown, unfenced holder is
 	// forwarded (unpublish.unfenced: Forward).
 	ForwardUnfenced bool

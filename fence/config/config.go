@@ -42,6 +42,10 @@ type Driver struct {
 	// an unfence of the node: not by the blocklist that a storage fence agent
 	// lifts again (as Ceph's).
 	UnpublishRevokesAccess bool `json:"unpublishRevokesAccess"`
+	// ListsPublishedNodes: published_node_ids (ControllerGetVolume, ListVolumes) is the whole
+	// truth. A node that it does not name has no access to the volume: what the ledger alone
+	// says of it is over. Not where an unpublished node can go on writing.
+	ListsPublishedNodes bool `json:"listsPublishedNodes"`
 	// MaxConcurrentCalls is how many publishes and unpublishes the driver is given
 	// at once; others wait in the order in which they came. 0: as many as
 	// external-attacher's --worker-threads (10 by default), and so in mode Observe.
@@ -205,6 +209,7 @@ func DefaultAgent() Agent {
 func (c *Configuration) Policy() fence.Policy {
 	return fence.Policy{
 		UnpublishRevokesAccess: c.Driver.UnpublishRevokesAccess,
+		ListsPublishedNodes:    c.Driver.ListsPublishedNodes,
 		ForwardUnfenced:        c.Unpublish.Unfenced == Forward,
 	}
 }

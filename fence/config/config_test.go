@@ -66,7 +66,7 @@ func TestTheDocumentedDefaultsAreTheDefaults(t *testing.T) {
 func TestEveryFieldIsRead(t *testing.T) {
 	c := parse(t, head+`
 mode: Observe
-driver: {unpublishRevokesAccess: true, maxConcurrentCalls: 4}
+driver: {unpublishRevokesAccess: true, listsPublishedNodes: true, maxConcurrentCalls: 4}
 unpublish: {unfenced: Forward}
 evidence: {outOfServiceTaint: false, operatorConfirmation: false, networkFence: false, cloudShutdownTaint: true,
   fenceAgentsRemediation: true, selfNodeRemediation: true, nodeDeleted: true}
@@ -96,7 +96,7 @@ failover: {enabled: true}
 `)
 	want := Default()
 	want.Mode = Observe
-	want.Driver = Driver{UnpublishRevokesAccess: true, MaxConcurrentCalls: 4}
+	want.Driver = Driver{UnpublishRevokesAccess: true, ListsPublishedNodes: true, MaxConcurrentCalls: 4}
 	want.Unpublish.Unfenced = Forward
 	want.Evidence = Evidence{CloudShutdownTaint: true, FenceAgentsRemediation: true, SelfNodeRemediation: true, NodeDeleted: true}
 	want.Fencing = Fencing{Namespace: "fences", SuspectAfter: Duration{Duration: 90 * time.Second}, FenceAfter: Duration{Duration: 2 * time.Minute},
@@ -116,7 +116,7 @@ failover: {enabled: true}
 	if c.Fencing.MaxUnhealthy.Share() != 0.05 {
 		t.Errorf("share %v", c.Fencing.MaxUnhealthy.Share())
 	}
-	if p := c.Policy(); p != (fence.Policy{UnpublishRevokesAccess: true, ForwardUnfenced: true}) {
+	if p := c.Policy(); p != (fence.Policy{UnpublishRevokesAccess: true, ListsPublishedNodes: true, ForwardUnfenced: true}) {
 		t.Errorf("policy %+v", p)
 	}
 }

@@ -14,8 +14,12 @@ const Annotation = "csi-fencepost.io/holders"
 const Version = 1
 
 // MaxTakenOver is how many takenOver entries a ledger keeps, the latest ones:
-// they only answer late unpublishes.
-const MaxTakenOver = 8
+// they only answer late unpublishes. Of those of whom nothing was proven it keeps
+// MaxUnproven besides: they may have the volume still.
+const (
+	MaxTakenOver = 8
+	MaxUnproven  = 32
+)
 
 // Entry is one holder. It is keyed by NodeID: a new machine under an old name
 // is another entry.
@@ -45,6 +49,9 @@ type Entry struct {
 	// kubelet was believed to have let the volume go (fence.Holder.ReleasedForGood).
 	// Empty: it was not so.
 	ReleasedUnder string `json:"releasedUnder,omitempty"`
+	// OnlyUnder is the UID of the VolumeAttachment by which alone the machine can have the
+	// volume (fence.Holder.NeverAttached). Empty: it may have it by another one.
+	OnlyUnder string `json:"onlyUnder,omitempty"`
 	// LeavingSeconds is how long the call that unpublishes it, or the longest of several, had
 	// left when it was marked Leaving or Released. It is a duration: no two clocks are compared.
 	LeavingSeconds int `json:"leavingSeconds,omitzero"`
@@ -126,7 +133,7 @@ func (l *Ledger) ByNodeName(name string) []*Entry {
 }
 
 // Put writes an entry as the latest one, in the place of the one with its node
-// ID, if any. Of takenOver entries the oldest beyond MaxTakenOver are dropped.
+// ID, if any. Of takenOver entries the oldest beyond MaxTakenOver are dropped (see there).
 func (l *Ledger) Put(entry Entry) {
 	if e := l.Get(entry.NodeID); e != nil && e.Token == entry.Token {
 		entry.Later = e.Later
@@ -150,23 +157,23 @@ func (l *Ledger) MarkTaken(nodeID, token string, unproven bool) bool {
 		return false
 	}
 	taken := *e
-	taken.State, taken.Contest, taken.From, taken.Unproven, taken.LeavingSeconds = fence.TakenOver, nil, "", unproven, 0
+	taken.State, taken.Contest, taken.From, taken.OnlyUnder, taken.Unproven, taken.LeavingSeconds = fence.TakenOver, nil, "", "", unproven, 0
 	l.Put(taken)
 	return true
 }
 
 func (l *Ledger) trim() {
-	excess := -MaxTakenOver
-	for i := range l.Holders {
-		if l.Holders[i].State == fence.TakenOver {
-			excess++
+	excess := map[bool]int{false: -MaxTakenOver, true: -MaxUnproven} // by Unproven
+	for _, e := range l.Holders {
+		if e.State == fence.TakenOver {
+			excess[e.Unproven]++
 		}
 	}
 	l.remove(func(e *Entry) bool {
-		if e.State != fence.TakenOver || excess <= 0 {
+		if e.State != fence.TakenOver || excess[e.Unproven] <= 0 {
 			return false
 		}
-		excess--
+		excess[e.Unproven]--
 		return true
 	})
 }
@@ -200,6 +207,9 @@ func (l *Ledger) merge(other *Ledger) {
 			}
 			if ours.State == theirs.State && ours.ReleasedUnder != theirs.ReleasedUnder {
 				ours.ReleasedUnder = "" // one of them does not say so
+			}
+			if ours.OnlyUnder != theirs.OnlyUnder {
+				ours.OnlyUnder, theirs.OnlyUnder = "", ""
 			}
 			if ours.Token == theirs.Token {
 				ours.Later = format.Union(ours.Later, theirs.Later)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,7 +75,8 @@ func (g *gathering) fromAttachments() {
 }
 
 func (g *gathering) attachmentOf(va *storagev1.VolumeAttachment) *fence.Attachment {
-	a := &fence.Attachment{Name: va.Name, UID: string(va.UID), Attached: va.Status.Attached}
+	a := &fence.Attachment{Name: va.Name, UID: string(va.UID), Attached: va.Status.Attached,
+		Finalized: slices.ContainsFunc(va.Finalizers, func(f string) bool { return strings.HasPrefix(f, attacherFinalizer) })}
 	if pv := va.Spec.Source.PersistentVolumeName; pv != nil {
 		a.PV = *pv
 	}
@@ -83,6 +85,10 @@ func (g *gathering) attachmentOf(va *storagev1.VolumeAttachment) *fence.Attachme
 	}
 	return a
 }
+
+// attacherFinalizer begins the name of external-attacher's finalizer
+// (kubernetes-csi/external-attacher pkg/controller/util.go, GetFinalizerName).
+const attacherFinalizer = "external-attacher/"
 
 // attachmentOn is the volume's VolumeAttachment for the node of that name, if it is
 // not of another node ID; nil: there is none.
@@ -267,8 +273,8 @@ func (g *gathering) unplaced(name string) *fence.Holder {
 // repair wrote it) or it has pointed at somebody itself.
 func (g *gathering) fromDriver(ctx context.Context, suspects []string) error {
 	ids := suspects
-	if g.Driver != nil && (g.survey.Book.Unasked() || suspects != nil) {
-		listed, ok, err := g.Driver.PublishedNodes(ctx, g.volume)
+	if g.driver != nil && (g.survey.Book.Unasked() || suspects != nil) {
+		listed, ok, err := g.driver.PublishedNodes(ctx, g.volume)
 		if err != nil {
 			return err
 		}
@@ -293,23 +299,35 @@ const recheckTimeout = 3 * time.Second
 
 // recheckDriver drops the holders that nothing but the driver's list ever named,
 // if it does not name them any more: the list may name too many, and nobody can
-// release a volume on a node that only the storage knows. A driver that does not
-// answer leaves them where they are.
+// release a volume on a node that only the storage knows. Where the list is declared to be
+// the whole truth it drops those, too, that only the ledger names: they gave the volume away
+// while nobody of ours was there. A driver that does not answer leaves them where they are.
 func (g *gathering) recheckDriver(ctx context.Context) {
 	var doubtful []ledger.Entry
+	whole := g.survey.Policy.ListsPublishedNodes
 	for _, e := range g.survey.Book.Ledger.Holders {
-		if h := g.holders[e.NodeID]; e.State == fence.Held && e.From == fence.FromDriver && onlyTheDriver(h) {
+		had := e.State == fence.Held || e.State == fence.Publishing
+		if h := g.holders[e.NodeID]; had && (whole || e.State == fence.Held && e.From == fence.FromDriver) && onlyTheDriver(h) {
 			doubtful = append(doubtful, e)
 		}
 	}
-	if len(doubtful) == 0 || g.Driver == nil {
+	if len(doubtful) == 0 || g.driver == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
+	// What an older list does not name may have come since.
+	ctx, cancel := context.WithTimeout(csi.Anew(ctx), recheckTimeout)
 	defer cancel()
-	listed, ok, err := g.Driver.PublishedNodes(ctx, g.volume)
+	listed, ok, err := g.driver.PublishedNodes(ctx, g.volume)
 	if err != nil || !ok {
 		return
+	}
+	if whole {
+		// Whoever it names and nobody knows may be who is doubted, by another ID.
+		for _, id := range listed {
+			if id != "" && g.holders[id] == nil {
+				g.name(g.add(id, "", fence.FromDriver, func(*fence.Holder) {}).NodeID)
+			}
+		}
 	}
 	for _, e := range doubtful {
 		if !slices.Contains(listed, e.NodeID) && !g.holders[e.NodeID].From(fence.FromDriver) {

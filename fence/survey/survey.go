@@ -76,12 +76,19 @@ type Published interface {
 	PublishedNodes(ctx context.Context, volume string) (nodes []string, listed bool, err error)
 }
 
+// Seal tells of what no ledger can have missed (package guard).
+type Seal interface {
+	// Covers tells whether the volume's ledger would name that Node, if the machine may
+	// have the volume at all.
+	Covers(ctx context.Context, volume string, node *corev1.Node) bool
+}
+
 // Timeout of a survey, for whoever asks for one: an API server that does not answer
 // is told as such before the caller of a call gives up by itself.
 const Timeout = 10 * time.Second
 
 // Surveyor gathers surveys. All fields are required but Driver, which may be
-// nil where there is none to ask (explain), and Limit.
+// nil where there is none to ask (explain), Seal and Limit.
 type Surveyor struct {
 	Client  kubernetes.Interface
 	IDs     *csi.Identity
@@ -92,6 +99,8 @@ type Surveyor struct {
 	Lives   Lives
 	Driver  Published
 	Policy  fence.Policy
+	// Seal; nil: any ledger may have missed a holder.
+	Seal Seal
 	// CutsStorage: agents of ours cut nodes off from the driver's storage, so
 	// that a node's record that cannot be read may hide it.
 	CutsStorage bool
@@ -122,8 +131,13 @@ type Survey struct {
 	// NewToken makes a token for a ledger entry.
 	NewToken func() string
 
+	// PodsUnread: the pods could not be read that would tell whether a holder only waits.
+	PodsUnread bool
+
 	// many are the PVs that say that many may write.
 	many []string
+	// attachments of the volume, in any state.
+	attachments []*storagev1.VolumeAttachment
 	// delisted are ledger entries that count no more: only the driver's list
 	// ever named them, and it does not any more.
 	delisted []ledger.Entry
@@ -157,6 +171,30 @@ func (s *Survey) OneOfMany(h *fence.Holder) bool {
 		return false
 	}
 	return slices.Contains(s.many, h.Attachment.PV)
+}
+
+// NowCalled is the node ID by which the driver knows the holder's machine now, if that is
+// another than it had when the volume was published, as after an upgrade of the driver, and
+// nobody else has it; empty: it is not so. A Node's kubelet says what ID its driver has.
+func (s *Surveyor) NowCalled(sv *Survey, h *fence.Holder) string {
+	id := s.Index.NodeID(h.NodeName)
+	if id == "" || h.NodeID == "" || id == h.NodeID || !h.OwnNode() || len(s.Index.NodeNames(id)) != 1 {
+		return ""
+	}
+	for i := range sv.Holders {
+		if other := &sv.Holders[i]; other.NodeID == "" || other.NodeID == id && (other.NodeName != h.NodeName || other.State != fence.NotInLedger) {
+			return ""
+		}
+	}
+	return id
+}
+
+// OnlyAttachment tells whether there is no other VolumeAttachment of the volume for the holder's
+// node, or for its node ID, than the holder's.
+func (s *Survey) OnlyAttachment(h *fence.Holder) bool {
+	return h.Attachment != nil && !slices.ContainsFunc(s.attachments, func(va *storagev1.VolumeAttachment) bool {
+		return string(va.UID) != h.Attachment.UID && (va.Spec.NodeName == h.NodeName || csi.AttachmentNodeID(va) == h.NodeID)
+	})
 }
 
 // Ledger is a copy of the ledger that an action starts from: what was read,
@@ -285,10 +323,16 @@ func (s *Surveyor) Unpublish(ctx context.Context, volume, nodeID string) (*Surve
 
 // Volume surveys a volume for nobody in particular.
 func (s *Surveyor) Volume(ctx context.Context, volume string) (*Survey, error) {
+	return s.VolumeBy(ctx, volume, s.Driver)
+}
+
+// VolumeBy is Volume by the word of that driver; nil: it is not asked.
+func (s *Surveyor) VolumeBy(ctx context.Context, volume string, driver Published) (*Survey, error) {
 	g, err := s.begin(ctx, volume, nil)
 	if err != nil {
 		return nil, err
 	}
+	g.driver = driver
 	if err := g.fromDriver(ctx, nil); err != nil {
 		return nil, err
 	}
@@ -303,6 +347,7 @@ func (s *Surveyor) Volume(ctx context.Context, volume string) (*Survey, error) {
 type gathering struct {
 	*Surveyor
 	volume      string
+	driver      Published // nil: nobody is asked
 	survey      *Survey
 	holders     map[string]*fence.Holder
 	attachments []*storagev1.VolumeAttachment
@@ -315,7 +360,7 @@ type gathering struct {
 // write is held against it, so nothing that is read later is judged together with
 // a ledger that is newer.
 func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string) (*gathering, error) {
-	g := &gathering{Surveyor: s, volume: volume, holders: map[string]*fence.Holder{}, known: map[string]*corev1.Node{}, pulses: map[string]*coordinationv1.Lease{},
+	g := &gathering{Surveyor: s, volume: volume, driver: s.Driver, holders: map[string]*fence.Holder{}, known: map[string]*corev1.Node{}, pulses: map[string]*coordinationv1.Lease{},
 		survey: &Survey{NewToken: s.Ledgers.NewToken, Snapshot: fence.Snapshot{Volume: volume, Policy: s.Policy}}}
 	book, err := g.readLedger(ctx, nodeNames)
 	if err != nil {
@@ -335,7 +380,7 @@ func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string)
 		g.add(e.NodeID, e.NodeName, fence.FromLedger, func(h *fence.Holder) {
 			h.Take(e.Machine())
 			h.ReadySince = e.ReadySince
-			h.State, h.Token, h.Contest, h.Unproven, h.ReleasedUnder = e.State, e.Token, e.Contest, e.Unproven, e.ReleasedUnder
+			h.State, h.Token, h.Contest, h.Unproven, h.ReleasedUnder, h.OnlyUnder = e.State, e.Token, e.Contest, e.Unproven, e.ReleasedUnder, e.OnlyUnder
 		})
 		// One that had neither Node nor CSINode when it was published to may have
 		// them again; without a name no operator could speak of it.
@@ -436,7 +481,11 @@ func (g *gathering) finish() *Survey {
 		// lease alone.
 		g.survey.Policy.UnpublishRevokesAccess = false
 	}
+	g.survey.attachments = g.attachments
 	for _, h := range g.sorted() {
+		if h.OnlyUnder != "" && !g.survey.OnlyAttachment(h) {
+			h.OnlyUnder = "" // it may have it by another
+		}
 		h.Heir, h.Former = g.heir(h), g.former(h)
 		h.Shared = h.Heir != "" || h.NodeUID != "" && h.OwnsID() && !h.Machine().Compare(h.Node.Machine(h.NodeName)).OneMachine()
 		g.survey.Holders = append(g.survey.Holders, *h)

@@ -15,18 +15,26 @@ import (
 )
 
 // wants learns whether holders only want the volume that their Nodes list in use, where
-// nothing else is known of them, or it was released there before: their pods say so. It
-// tells whether it has asked for any.
+// nothing else is known of them, or it was released there before: their pods say so, or the
+// seal. It tells whether it has asked for any.
 func (g *gathering) wants(ctx context.Context, matters func(*fence.Holder) bool) (asked bool) {
 	for _, h := range g.sorted() {
 		if matters(h) && g.mayWait(h) {
-			asked, h.Node.Waits = true, g.waits(ctx, h.NodeName)
+			asked, h.Node.Waits = true, g.waits(ctx, h.NodeName) || g.sealed(ctx, h)
 		}
 	}
 	return asked
 }
 
-// mayWait: it depends on its pods whether the holder only wants the volume. It does not
+// sealed: the ledger would name the holder if it ever had the volume, or had it again since it
+// was released there. That takes a ledger that the guard wrote, which was asked of the driver,
+// too.
+func (g *gathering) sealed(ctx context.Context, h *fence.Holder) bool {
+	node := g.known[h.NodeName]
+	return g.Seal != nil && node != nil && !g.survey.Book.Unasked() && g.Seal.Covers(ctx, g.volume, node)
+}
+
+// mayWait: it depends on its pods, or the seal, whether the holder only wants the volume. It does not
 // where it has, or had, it in another way: by another PersistentVolume of many, of which no
 // ledger tells; by another VolumeAttachment of the node or its ID; by a ledger of before.
 func (g *gathering) mayWait(h *fence.Holder) bool {
@@ -56,6 +64,7 @@ func (g *gathering) waits(ctx context.Context, node string) bool {
 			return g.Client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()})
 		})
 		if err != nil {
+			g.survey.PodsUnread = true
 			klog.FromContext(ctx).Error(err, "Cannot list the pods that may wait for a volume", "namespace", claim.Namespace, "node", node, "volume", g.volume)
 			return false
 		}

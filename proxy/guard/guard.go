@@ -66,10 +66,12 @@ const (
 	CallUnpublish = "ControllerUnpublishVolume"
 )
 
-// Options are what a guard stands on; all are required.
+// Options are what a guard stands on; all but Seal are required.
 type Options struct {
 	Surveyor *survey.Surveyor
 	Reporter Reporter
+	// Seal of the ledgers; nil: none.
+	Seal *Seal
 	// Observe: decide and report, forward everything, write nothing.
 	Observe bool
 }
@@ -98,6 +100,9 @@ type Guard struct {
 func (g *Guard) ControllerPublishVolume(ctx context.Context, req *spec.ControllerPublishVolumeRequest, driver proxy.Driver) (*spec.ControllerPublishVolumeResponse, error) {
 	if err := ValidPublish(req); err != nil {
 		return nil, err
+	}
+	if !g.Observe {
+		ctx = g.Seal.enter(ctx)
 	}
 	if !csi.SingleWriter(req.GetVolumeCapability(), req.GetReadonly()) {
 		return g.publishShared(ctx, req, driver)
@@ -136,6 +141,7 @@ func (g *Guard) ControllerUnpublishVolume(ctx context.Context, req *spec.Control
 		g.observeUnpublish(ctx, req)
 		return driver.Unpublish(ctx, req)
 	}
+	ctx = g.Seal.enter(ctx)
 	if !g.lock(req.GetVolumeId(), CallUnpublish) {
 		return nil, g.turnAway(CallUnpublish, req.GetVolumeId(), req.GetNodeId())
 	}
@@ -214,6 +220,9 @@ func (g *Guard) write(ctx context.Context, e Effect, s *survey.Survey, l *ledger
 		book, err := g.Surveyor.Ledgers.Write(ctx, s.Book, l)
 		if err == nil {
 			s.Book = book
+			if pv := book.Canonical(); pv != nil {
+				g.Seal.noteVersion(pv.ResourceVersion)
+			}
 		}
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -32,8 +33,10 @@ type publication struct {
 	shared bool
 
 	// done: the holders that this very call has unpublished, with their tokens.
-	done     map[string]string
-	from     []fence.Holder
+	done map[string]string
+	from []fence.Holder
+	// first is the token of the entry that this call made, if it is the first of its node.
+	first    string
 	suspects []string // node IDs at which the driver itself pointed
 }
 
@@ -193,7 +196,7 @@ func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fen
 	}
 	for _, st := range gone {
 		err := Do(EffectUnpublish, func() error {
-			_, err := p.driver.Unpublish(ctx, p.unpublishOf(st.Holder.NodeID))
+			_, err := unpublishAll(ctx, p.driver, p.unpublishOf(st.Holder.NodeID), p.Surveyor.NowCalled(s, st.Holder))
 			return unpublished(st, err)
 		})
 		if err != nil {
@@ -252,20 +255,58 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 		return "", p.recordShared(ctx, s, l)
 	}
 	t := s.Target
-	if e := l.Get(t.NodeID); e != nil && sameMachine(e, t) && (e.State == fence.Publishing || e.State == fence.Held) {
+	known := l.Get(t.NodeID)
+	if e := known; e != nil && (t.Attachment == nil || e.OnlyUnder != t.Attachment.UID) {
+		e.OnlyUnder = "" // it is published by another one now
+	}
+	// The copy has the node that asks as well, where there was no ledger.
+	first := s.Book.Ledger.Get(t.NodeID) == nil && p.Seal.first(ctx, s)
+	token := ""
+	if e := known; e != nil && sameMachine(e, t) && (e.State == fence.Publishing || e.State == fence.Held) {
 		// A retry is written down already. An adopted holder is published to now.
 		if e.State == fence.Held {
 			e.State, e.From, e.ReleasedUnder, e.ReadySince = fence.Publishing, "", "", t.ReadySince
 		}
-		return e.Token, p.write(ctx, EffectRecord, s, l)
+		token = e.Token
+	} else {
+		e := survey.EntryOf(t, fence.Publishing, s.NewToken())
+		e.Contest = nil
+		if known != nil {
+			e.Contest = stillContested(known, t)
+		}
+		l.Put(e)
+		token = e.Token
 	}
-	e := survey.EntryOf(t, fence.Publishing, s.NewToken())
-	e.Contest = nil
-	if known := l.Get(t.NodeID); known != nil {
-		e.Contest = stillContested(known, t)
+	if p.first = ""; first {
+		p.first = token
 	}
-	l.Put(e)
-	return e.Token, p.write(ctx, EffectRecord, s, l)
+	return token, p.write(ctx, EffectRecord, s, l)
+}
+
+// failed writes down what is known of a first publish that the driver did not carry out: one
+// that it is through with named nobody whom the ledger named before, and is taken off again;
+// of another one, by which VolumeAttachment alone the node can have it. Either way no kubelet
+// mounts before external-attacher says attached of one. The seal has to hold still.
+func (p *publication) failed(ctx context.Context, s *survey.Survey, token string, err error) {
+	if token == "" || p.first != token || errors.Is(err, errAgain) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	if !p.Seal.covers(ctx, s.Volume, types.UID(s.Target.Node.UID)) {
+		return
+	}
+	_ = p.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
+		e := l.Get(p.req.GetNodeId())
+		if e == nil || e.Token != token || e.State != fence.Publishing {
+			return false
+		}
+		if final(err) {
+			return l.Cut(e.NodeID, token)
+		}
+		e.OnlyUnder = s.Target.Attachment.UID
+		return true
+	}) // else it stays, as one of which that is not known
 }
 
 // stillContested is the contest that outlives a publish to the node that has the
@@ -308,9 +349,10 @@ func (p *publication) forward(ctx context.Context, s *survey.Survey, v fence.Ver
 		return err
 	})
 	if status.Code(err) == codes.FailedPrecondition && p.suspects == nil {
-		return nil, p.lookForHolder(s, err)
+		err = p.lookForHolder(s, err)
 	}
 	if err != nil {
+		p.failed(ctx, s, token, err)
 		return nil, err
 	}
 	if err := p.verify(ctx, s, token); err != nil {

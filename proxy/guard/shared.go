@@ -22,6 +22,7 @@ import (
 // The ledger is read live, which is one request for each PersistentVolume of the handle.
 // Where it cannot be read the driver is not called: what it says is not known.
 func (g *Guard) publishShared(ctx context.Context, req *spec.ControllerPublishVolumeRequest, driver proxy.Driver) (*spec.ControllerPublishVolumeResponse, error) {
+	g.Seal.shared(ctx, req.GetVolumeId())
 	if g.Observe || csi.BesideAWriter(req.GetVolumeCapability()) {
 		return driver.Publish(ctx, req)
 	}

@@ -105,7 +105,7 @@ func (a acting) Unpublish(ctx context.Context, req *spec.ControllerUnpublishVolu
 func (a acting) PublishTo(node string) error {
 	a.T.Helper()
 	a.Look()
-	_, err := a.Guard.ControllerPublishVolume(a.T.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: guardrig.ID(node),
+	_, err := a.Guard.ControllerPublishVolume(a.By(a.T.Context()), &spec.ControllerPublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: guardrig.ID(node),
 		Secrets: map[string]string{"password": "hunter22"}, VolumeCapability: &spec.VolumeCapability{}}, a)
 	return err
 }
@@ -664,9 +664,21 @@ func TestAnUnpublishOfAVolumeOfManyWritersIsForwardedUnlessALedgerNamesTheNode(t
 	r.Called("unpublish id-old")
 }
 
-// The attacher takes the ID from the new machine's CSINode; the disk is on the
-// old one.
+// The same where that is another machine, of which the ledger says nothing.
 func TestAnUnpublishForANewMachineUnderTheNameIsForwardedForTheOldOne(t *testing.T) {
+	r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
+	r.Register("old", "id-newer")
+	r.RenewUID("old")
+	r.Status("old", func(s *corev1.NodeStatus) {
+		s.NodeInfo = corev1.NodeSystemInfo{BootID: "boot-of-newer", SystemUUID: "system-newer"}
+	})
+	r.Lists("old", false, false)
+	r.Must(r.UnpublishFrom("id-newer"))
+	r.Called("unpublish id-old")
+}
+
+// The attacher takes the ID from the CSINode; the disk was published under the one of before.
+func TestAnUnpublishByANewIDIsForwardedForTheOldOneFirst(t *testing.T) {
 	r := guardrig.Fenced(t, fence.Policy{}, fence.PowerReading)
 	csiNode, err := r.Client.StorageV1().CSINodes().Get(t.Context(), "old", metav1.GetOptions{})
 	r.Must(err)
@@ -678,7 +690,7 @@ func TestAnUnpublishForANewMachineUnderTheNameIsForwardedForTheOldOne(t *testing
 	req := &spec.ControllerUnpublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: "id-newer"}
 	_, err = r.Guard.ControllerUnpublishVolume(t.Context(), req, r)
 	r.Must(err)
-	if r.Called("unpublish id-old"); req.GetNodeId() != "id-newer" {
+	if r.Called("unpublish id-old", "unpublish id-newer"); req.GetNodeId() != "id-newer" {
 		t.Errorf("the caller's own request is for %s now", req.GetNodeId())
 	}
 	if !strings.Contains(h.last(), "for id-old (old): allow HolderFenced") {

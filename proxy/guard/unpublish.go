@@ -117,7 +117,7 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 	}
 	var resp *spec.ControllerUnpublishVolumeResponse
 	err := Do(EffectUnpublish, func() (err error) {
-		resp, err = u.driver.Unpublish(ctx, req)
+		resp, err = unpublishAll(ctx, u.driver, req, u.Surveyor.NowCalled(s, v.Subject.Holder))
 		return unpublished(*v.Subject, err)
 	})
 	if err != nil {
@@ -290,7 +290,8 @@ func leavingEntry(ctx context.Context, s *survey.Survey, l *ledger.Ledger, st fe
 	}
 	e.LeavingSeconds = max(e.LeavingSeconds, secondsLeft(ctx))
 	e.State = fence.Leaving
-	if st.Reason != fence.HolderReleased {
+	if st.Reason != fence.HolderReleased || h.NeverAttached() {
+		// That it never had it rests on its VolumeAttachment, each time.
 		e.ReleasedUnder = ""
 		return e
 	}
@@ -311,6 +312,29 @@ func leavingEntry(ctx context.Context, s *survey.Survey, l *ledger.Ledger, st fe
 	return e
 }
 
+// unpublishAll unpublishes from the node ID of the request, and then from now, if not empty, by
+// which the driver knows the same machine today: which of the two it knows the volume to be
+// published to is its own affair.
+func unpublishAll(ctx context.Context, driver proxy.Driver, req *spec.ControllerUnpublishVolumeRequest, now string) (*spec.ControllerUnpublishVolumeResponse, error) {
+	resp, err := driver.Unpublish(ctx, req)
+	if now == "" || err != nil && !strange(err) {
+		return resp, err
+	}
+	again := proto.Clone(req).(*spec.ControllerUnpublishVolumeRequest)
+	again.NodeId = now
+	second, failed := driver.Unpublish(ctx, again)
+	if failed != nil && err == nil && strange(failed) {
+		return resp, nil
+	}
+	return second, failed
+}
+
+// strange: the driver knows no such node ID.
+func strange(err error) bool {
+	code := status.Code(err)
+	return code == codes.NotFound || code == codes.InvalidArgument
+}
+
 // unpublished turns the driver's answer into what it means for the holder: of a
 // machine that is gone, NOT_FOUND is success (its VM is gone, and its disk with it
 // from there).
@@ -321,14 +345,15 @@ func unpublished(st fence.Standing, err error) error {
 	return err
 }
 
-// machineGone: it was proven off, or it let the volume go and then its Node went.
+// machineGone: it was proven off, or it let the volume go and then its Node went, or it never
+// had it.
 // A volume that was released or cut off says nothing of the machine.
 func machineGone(st fence.Standing) bool {
 	switch st.Reason {
 	case fence.HolderFenced:
 		return st.Evidence != nil && st.Evidence.Kind != fence.VolumeRelease && st.Evidence.Kind != fence.StorageFence
 	case fence.HolderReleased:
-		return st.Holder.NodeName != "" && st.Holder.Node == nil
+		return st.Holder.NodeName != "" && st.Holder.Node == nil || st.Holder.NeverAttached()
 	}
 	return false
 }

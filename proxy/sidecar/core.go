@@ -27,6 +27,7 @@ type core struct {
 	sources  *EvidenceSources
 	fencing  *fencing
 	tracker  *observe.Tracker
+	seal     *guard.Seal // nil: nothing is enforced
 	// vitalRecords are the nodes' records, for what fences.
 	vitalRecords *noderecord.Store
 	observing    bool
@@ -68,10 +69,14 @@ func newCore(ctx context.Context, in Options, g ground) (*core, error) {
 	}
 	c.surveyor = &survey.Surveyor{Client: g.client, IDs: ids, Index: g.index, Ledgers: ledgers, Records: records, Sources: slices.Concat(in.Sources, c.sources.All),
 		Lives: g.tracker, Driver: g.driver, Policy: in.Config.Policy(), CutsStorage: c.fencing.cutsStorage(), Limit: g.limit}
+	if !c.observing {
+		c.seal = guard.NewSeal(ctx, c.surveyor, g.client.CoordinationV1(), in.actor()+"/"+ledgers.NewToken())
+		c.surveyor.Seal = c.seal
+	}
 	return c, nil
 }
 
 // guard judges by this core, and tells reporter.
 func (c *core) guard(reporter guard.Reporter) *guard.Guard {
-	return guard.New(guard.Options{Surveyor: c.surveyor, Reporter: reporter, Observe: c.observing})
+	return guard.New(guard.Options{Surveyor: c.surveyor, Reporter: reporter, Seal: c.seal, Observe: c.observing})
 }

@@ -107,6 +107,9 @@ func judging(ctx context.Context, in Options) (proxy.Guard, func(context.Context
 	sights := newSighting(client, index, c.sources)
 	context.AfterFunc(ctx, sights.queue.ShutDown)
 	wake.add(calls.Changed)
+	if c.seal != nil {
+		c.seal.OnPutOn = calls.LookAgain
+	}
 	mover, err := newFailover(ctx, in, ids, index, c)
 	if err != nil {
 		return nil, nil, err

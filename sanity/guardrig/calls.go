@@ -29,6 +29,10 @@ type watched struct {
 
 func (w watched) Synced(_, _, _ string) bool { return !w.r.Unsynced.Load() }
 
+func (w watched) NodesListing(handle string) []string {
+	return slices.DeleteFunc(w.Index.NodesListing(handle), func(n string) bool { return n == w.r.Unseen })
+}
+
 func (w watched) BootedSince(_, _, _ string) bool { return w.r.Booted.Load() }
 
 // callTimeout is external-attacher's, as we deploy it.
@@ -38,7 +42,7 @@ const callTimeout = time.Minute
 func (r *Rig) PublishTo(node string) error {
 	r.T.Helper()
 	r.Look()
-	ctx, cancel := context.WithTimeout(r.T.Context(), callTimeout)
+	ctx, cancel := context.WithTimeout(r.By(r.T.Context()), callTimeout)
 	defer cancel()
 	resp, err := r.Guard.ControllerPublishVolume(ctx, PublishOf(Handle, ID(node)), r)
 	r.answered(resp != nil, err)
@@ -52,7 +56,7 @@ func (r *Rig) ShareTo(node string, mode spec.VolumeCapability_AccessMode_Mode) e
 	req := PublishOf(Handle, ID(node))
 	req.VolumeCapability.AccessMode.Mode = mode
 	req.Readonly = mode == spec.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER
-	ctx, cancel := context.WithTimeout(r.T.Context(), callTimeout)
+	ctx, cancel := context.WithTimeout(r.By(r.T.Context()), callTimeout)
 	defer cancel()
 	resp, err := r.Guard.ControllerPublishVolume(ctx, req, r)
 	r.answered(resp != nil, err)
@@ -79,7 +83,7 @@ func (r *Rig) answered(answer bool, err error) {
 func (r *Rig) UnpublishFrom(nodeID string) error {
 	r.T.Helper()
 	r.Look()
-	ctx, cancel := context.WithTimeout(r.T.Context(), callTimeout)
+	ctx, cancel := context.WithTimeout(r.By(r.T.Context()), callTimeout)
 	defer cancel()
 	resp, err := r.Guard.ControllerUnpublishVolume(ctx, &spec.ControllerUnpublishVolumeRequest{VolumeId: Handle, NodeId: nodeID}, r)
 	r.answered(resp != nil, err)

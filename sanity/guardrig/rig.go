@@ -1,6 +1,7 @@
 package guardrig
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/proxy"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
@@ -39,10 +41,13 @@ type Rig struct {
 	objects clienttesting.ObjectTracker // what Client serves
 	ids     *csi.Identity
 	Guard   *guard.Guard
+	caller  *proxy.Caller
 
 	Lives map[string]fence.Liveness // by node; Alive if it is missing
 	// Unsynced: the kubelets' Ready conditions were not watched for long enough yet.
 	Unsynced atomic.Bool
+	// Unseen is a node of which the index does not know yet that it lists the volume.
+	Unseen string
 	// Booted: the nodes have booted since their VolumeAttachments were being deleted.
 	Booted atomic.Bool
 	// Watched is the version that the watch has of the lease of a stale node.
@@ -55,6 +60,8 @@ type Rig struct {
 	// UnpublishErr is the driver's answer to an unpublish, PublishErr to a publish; nil: it
 	// succeeds.
 	UnpublishErr, PublishErr error
+	// UnpublishErrOf is the driver's answer to an unpublish of that node ID.
+	UnpublishErrOf map[string]error
 }
 
 // ErrThrottled is an answer of the driver.
@@ -121,8 +128,8 @@ func (r *Rig) Publish(_ context.Context, req *spec.ControllerPublishVolumeReques
 // Unpublish implements proxy.Driver.
 func (r *Rig) Unpublish(_ context.Context, req *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
 	r.Calls = append(r.Calls, "unpublish "+req.GetNodeId())
-	if r.UnpublishErr != nil {
-		return nil, r.UnpublishErr
+	if err := cmp.Or(r.UnpublishErrOf[req.GetNodeId()], r.UnpublishErr); err != nil {
+		return nil, err
 	}
 	return &spec.ControllerUnpublishVolumeResponse{}, nil
 }

@@ -38,11 +38,11 @@ func (r *Rig) Attachment(node string, deleted time.Time) {
 func (r *Rig) AttachmentWith(node, nodeID string, deleted time.Time) {
 	r.T.Helper()
 	r.Attachment(node, deleted)
-	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Annotations[csi.NodeIDAnnotation] = nodeID })
+	r.ChangeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Annotations[csi.NodeIDAnnotation] = nodeID })
 }
 
-// changeAttachment changes the VolumeAttachment for a node.
-func (r *Rig) changeAttachment(node string, change func(*storagev1.VolumeAttachment)) {
+// ChangeAttachment changes the VolumeAttachment for a node.
+func (r *Rig) ChangeAttachment(node string, change func(*storagev1.VolumeAttachment)) {
 	r.T.Helper()
 	va, err := r.Client.StorageV1().VolumeAttachments().Get(r.T.Context(), csi.AttachmentName(Handle, DriverName, node), metav1.GetOptions{})
 	r.Must(err)
@@ -54,7 +54,7 @@ func (r *Rig) changeAttachment(node string, change func(*storagev1.VolumeAttachm
 // MadeAnew puts another VolumeAttachment in the place of the node's, being deleted as that is.
 func (r *Rig) MadeAnew(node string) {
 	r.T.Helper()
-	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.UID += "-anew" })
+	r.ChangeAttachment(node, func(va *storagev1.VolumeAttachment) { va.UID += "-anew" })
 }
 
 // Deleting makes a VolumeAttachment that is being deleted.
@@ -67,20 +67,20 @@ func (r *Rig) Deleting(node string) {
 // Names has the VolumeAttachment for a node name that PersistentVolume.
 func (r *Rig) Names(node, pv string) {
 	r.T.Helper()
-	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Spec.Source.PersistentVolumeName = &pv })
+	r.ChangeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Spec.Source.PersistentVolumeName = &pv })
 }
 
 // SaysAttached has the VolumeAttachment for a node say so.
 func (r *Rig) SaysAttached(node string) {
 	r.T.Helper()
-	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Status.Attached = true })
+	r.ChangeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Status.Attached = true })
 }
 
 // Attached makes a VolumeAttachment that nobody noted a node ID on.
 func (r *Rig) Attached(node string) {
 	r.T.Helper()
 	r.Deleting(node)
-	r.changeAttachment(node, func(va *storagev1.VolumeAttachment) {
+	r.ChangeAttachment(node, func(va *storagev1.VolumeAttachment) {
 		delete(va.Annotations, csi.NodeIDAnnotation)
 		va.Status.Attached = true
 	})

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
 
 // finalizer of external-attacher on its VolumeAttachments.
@@ -158,7 +159,8 @@ func (w *World) prepare(va *storagev1.VolumeAttachment, nodeID string) {
 
 func (w *World) begin(c *call) {
 	w.calls = append(w.calls, c)
-	ctx, cancel := context.WithTimeout(context.WithValue(c.p.ctx, readsKey{}, w.readsOf(c)), callTimeout)
+	ctx := proxy.WithCaller(context.WithValue(c.p.ctx, readsKey{}, w.readsOf(c)), c.p.attacher)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	c.cancel = cancel
 	w.Stats.Calls++
 	w.work.Go(func() {

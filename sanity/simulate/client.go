@@ -83,6 +83,19 @@ func (c *pvClient) Patch(ctx context.Context, name string, pt types.PatchType, d
 	})
 }
 
+func (c *pvClient) List(ctx context.Context, o metav1.ListOptions) (*corev1.PersistentVolumeList, error) {
+	if !all(o) {
+		panic("simulate: not modelled: a list of some PersistentVolumes")
+	}
+	return request(ctx, c.p, "list:pvs", false, func() (*corev1.PersistentVolumeList, error) {
+		list := &corev1.PersistentVolumeList{}
+		for _, pv := range c.p.w.memory.volumes.List() {
+			list.Items = append(list.Items, *pv)
+		}
+		return list, nil
+	})
+}
+
 type nodeClient struct {
 	core.NodeInterface
 	p     *Process
@@ -96,8 +109,17 @@ func (c *nodeClient) Get(ctx context.Context, name string, _ metav1.GetOptions) 
 	return request(ctx, c.p, "get:node/"+name, false, func() (*corev1.Node, error) { return c.p.w.memory.nodes.read(name) })
 }
 
-// List reads what a Node was: nothing else of the product lists Nodes in tier 1.
+// List reads all Nodes, or what one was.
 func (c *nodeClient) List(ctx context.Context, o metav1.ListOptions) (*corev1.NodeList, error) {
+	if all(o) {
+		return request(ctx, c.p, "list:nodes", false, func() (*corev1.NodeList, error) {
+			list := &corev1.NodeList{}
+			for _, n := range c.p.w.memory.nodes.List() {
+				list.Items = append(list.Items, *n)
+			}
+			return list, nil
+		})
+	}
 	name, of := strings.CutPrefix(o.FieldSelector, "metadata.name=")
 	version, err := strconv.Atoi(o.ResourceVersion)
 	if !of || err != nil || o.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
@@ -164,6 +186,24 @@ func (c *vaClient) Get(ctx context.Context, name string, _ metav1.GetOptions) (*
 	})
 }
 
+func (c *vaClient) List(ctx context.Context, o metav1.ListOptions) (*storagev1.VolumeAttachmentList, error) {
+	if !all(o) {
+		panic("simulate: not modelled: a list of some VolumeAttachments")
+	}
+	return request(ctx, c.p, "list:vas", false, func() (*storagev1.VolumeAttachmentList, error) {
+		list := &storagev1.VolumeAttachmentList{}
+		for _, va := range c.p.w.memory.vas.List() {
+			list.Items = append(list.Items, *va)
+		}
+		return list, nil
+	})
+}
+
+// all: it is a list of all objects of the kind, from etcd. They fit on one page.
+func all(o metav1.ListOptions) bool {
+	return o.FieldSelector == "" && o.LabelSelector == "" && o.ResourceVersion == "" && o.Continue == ""
+}
+
 type csiNodeClient struct {
 	storage.CSINodeInterface
 	p *Process
@@ -197,8 +237,28 @@ func (c *leaseClient) key(verb, name string) string {
 	return verb + ":record/" + name
 }
 
+// request is one of the API server's; the seal's are served at once, unless the process is cut
+// off: two of one process, or two processes, write it by compare-and-swap, and nothing else
+// goes by it but they.
+func (c *leaseClient) request(ctx context.Context, verb, name string, write bool, effect func() (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
+	if !strings.HasPrefix(name, "seal-") {
+		return request(ctx, c.p, c.key(verb, name), write, effect)
+	}
+	c.p.w.mu.Lock()
+	defer c.p.w.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case c.p.dead || c.p.w.over:
+		return nil, errDead
+	case c.p.noAPI:
+		return nil, errRefused
+	}
+	return effect()
+}
+
 func (c *leaseClient) Get(ctx context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
-	return request(ctx, c.p, c.key("get", name), false, func() (*coordinationv1.Lease, error) {
+	return c.request(ctx, "get", name, false, func() (*coordinationv1.Lease, error) {
 		return c.p.w.memory.leases.read(c.namespace + "/" + name)
 	})
 }
@@ -206,12 +266,12 @@ func (c *leaseClient) Get(ctx context.Context, name string, _ metav1.GetOptions)
 func (c *leaseClient) Create(ctx context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	l = l.DeepCopy()
 	l.Namespace = c.namespace
-	return request(ctx, c.p, c.key("create", l.Name), true, func() (*coordinationv1.Lease, error) { return c.p.w.memory.leases.create(l) })
+	return c.request(ctx, "create", l.Name, true, func() (*coordinationv1.Lease, error) { return c.p.w.memory.leases.create(l) })
 }
 
 func (c *leaseClient) Update(ctx context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	l = l.DeepCopy()
-	return request(ctx, c.p, c.key("put", l.Name), true, func() (*coordinationv1.Lease, error) { return c.p.w.memory.leases.update(l) })
+	return c.request(ctx, "put", l.Name, true, func() (*coordinationv1.Lease, error) { return c.p.w.memory.leases.update(l) })
 }
 
 // request is one request to the API server.

@@ -95,8 +95,9 @@ const (
 	// machines that are off, and everything takes its course.
 	Heal = "heal"
 	// Mode: the sidecars are rolled out anew, to guard (enforce), to decide and forward
-	// (observe), or beside an attacher that calls the driver itself (bypass).
-	Mode = "mode" // enforce|observe|bypass
+	// (observe), or beside an attacher that calls the driver itself (bypass); or they go on,
+	// and the attacher of a pod without one leads (beside).
+	Mode = "mode" // enforce|observe|bypass|beside
 	// Backup: what etcd holds is saved. Restore: it is as it was then.
 	Backup, Restore = "backup", "restore"
 	// ListFails: the driver's list of published nodes fails, until ListWorks. SlowLists:

@@ -21,6 +21,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
 
 // Parts are what one process of csi-fencepost is given in the place of the world.
@@ -73,8 +74,10 @@ type Process struct {
 	cancel context.CancelFunc
 	dead   bool
 	side   Sidecar // nil: it is starting
-	view   *view
-	failed error // it could not start
+	// attacher is the external-attacher beside it.
+	attacher *proxy.Caller
+	view     *view
+	failed   error // it could not start
 
 	// next: it is of the next version.
 	next                     bool
@@ -96,7 +99,7 @@ type Process struct {
 
 // start begins the next life of a replica.
 func (w *World) start(name string) {
-	p := &Process{w: w, name: name, sights: map[string]bool{}, busy: map[errand]bool{}, ordered: map[string]string{}, reads: reads{}, stalled: map[string]bool{}, moved: make(chan struct{})}
+	p := &Process{w: w, name: name, attacher: new(proxy.Caller), sights: map[string]bool{}, busy: map[errand]bool{}, ordered: map[string]string{}, reads: reads{}, stalled: map[string]bool{}, moved: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancel(context.WithValue(context.Background(), processKey{}, p))
 	p.view = &view{p: p, shown: map[string]*snapshot{}}
 	for _, s := range w.slots {

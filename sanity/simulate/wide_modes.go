@@ -13,6 +13,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/proxy"
 )
 
 // In the wide world the sidecar does not always guard, etcd is restored, and the driver's
@@ -28,10 +29,18 @@ const (
 	enforces = "enforce"
 	observes = "observe"
 	bypasses = "bypass"
+	// besides: the attacher of another pod leads, which has no sidecar. Ours go on, and
+	// are asked nothing until theirs lead again.
+	besides = "beside"
 )
 
+// unguards: nobody guards the calls that are made now.
+func (w *World) unguards() bool {
+	return w.mode == observes || w.mode == bypasses || w.mode == besides
+}
+
 func (w *World) modeEvents(emit func(Event)) {
-	for _, mode := range [...]string{enforces, observes, bypasses} {
+	for _, mode := range [...]string{enforces, observes, bypasses, besides} {
 		if mode != w.mode && (mode != enforces || w.mode != "") {
 			emit(Event{Verb: Mode, A: mode})
 		}
@@ -53,12 +62,31 @@ func (w *World) modeEvents(emit func(Event)) {
 
 // rollOut ends all replicas. Those that start have the new mode.
 func (w *World) rollOut(mode string) {
+	if was := w.mode; mode == besides && w.guards() || mode == enforces && was == besides {
+		w.mode = mode
+		w.lead()
+		return
+	}
 	w.mode = mode
 	for _, name := range w.replicas {
 		if p := w.procs[name]; !p.ended() {
 			w.crash(p)
 			w.Stats.Crashes--
 		}
+	}
+}
+
+// lead has the attachers that led so far end, and others lead: an attacher that leads no
+// more is a process no more.
+func (w *World) lead() {
+	for _, name := range w.replicas {
+		p := w.procs[name]
+		for _, c := range slices.Clone(w.calls) {
+			if c.p == p {
+				w.ended(c, errDead)
+			}
+		}
+		p.attacher = new(proxy.Caller)
 	}
 }
 
@@ -75,7 +103,7 @@ func (w *World) configuration() *config.Configuration {
 const unguarded = "unguarded"
 
 func (w *World) readsOf(*call) reads {
-	if w.mode == observes || w.mode == bypasses {
+	if w.unguards() {
 		return reads{unguarded: 1}
 	}
 	return reads{}
@@ -88,7 +116,7 @@ type caller interface {
 }
 
 func (w *World) sideOf(c *call) caller {
-	if w.mode == bypasses {
+	if w.mode == bypasses || w.mode == besides {
 		return direct{driver: spec.NewControllerClient(w.conn)}
 	}
 	return c.p.side

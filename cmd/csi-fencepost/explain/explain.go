@@ -23,6 +23,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
@@ -250,6 +251,8 @@ func BeginLook(ctx context.Context, c *cluster.Cluster, pvName string) (*looking
 		Records: evidence.Records{Store: records, Actor: "csi-fencepost explain", ReadOnly: true}}).All
 	l.Surveyor = &survey.Surveyor{Client: l.client, IDs: l.ids, Index: index, Ledgers: ledger.New(l.client, uid, l.ids),
 		Records: records, Sources: sources, Lives: l.tracker, Policy: c.Config.Policy()}
+	// Where it cannot be read, more nodes may be shown as holders.
+	l.Surveyor.Seal, _ = guard.ReadSeal(ctx, l.Surveyor, l.client.CoordinationV1())
 	return l, nil
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 const uninstallHelp = `csi-fencepost uninstall takes away what csi-fencepost has written into the cluster: its taints, its annotations on
-PersistentVolumes, VolumeAttachments and Nodes, the nodes' records and the leaders' Leases. It shows first what that is,
+PersistentVolumes, VolumeAttachments and Nodes, the nodes' records, the seals and the leaders' Leases. It shows first what that is,
 and removes it with --yes. Take the sidecars out first: csi-fencepost uninject. Broken off, it goes on where it is run again.`
 
 // Annotations that csi-fencepost writes, by the kind of object.

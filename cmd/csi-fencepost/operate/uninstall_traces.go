@@ -20,6 +20,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
 // A traceKind is a kind of thing that csi-fencepost writes, for people.
@@ -31,12 +32,13 @@ const (
 	attachmentTrace traceKind = "VolumeAttachments with annotations"
 	volumeTrace     traceKind = "PersistentVolumes with annotations"
 	leaderTrace     traceKind = "Leases of leaders"
+	sealTrace       traceKind = "Leases of seals"
 	recordTrace     traceKind = "Leases with nodes' records"
 )
 
 // traceKinds in the order in which they go. The records are last: they say which
 // nodes are cut off from their storage.
-var traceKinds = []traceKind{taintTrace, nodeTrace, attachmentTrace, volumeTrace, leaderTrace, recordTrace}
+var traceKinds = []traceKind{taintTrace, nodeTrace, attachmentTrace, volumeTrace, leaderTrace, sealTrace, recordTrace}
 
 // A trace is one thing that csi-fencepost has written, and how to remove it. To
 // remove it once more is no error.
@@ -181,7 +183,7 @@ func gone(err error) error {
 	return err
 }
 
-// findLeases finds the records, which have a namespace of their own, and the
+// findLeases finds the records and seals, which have a namespace of their own, and the
 // leaders' Leases, which are where the drivers are.
 func (t *traces) findLeases(ctx context.Context, c *cluster.Cluster) error {
 	list, err := c.Client.CoordinationV1().Leases("").List(ctx, metav1.ListOptions{})
@@ -196,13 +198,15 @@ func (t *traces) findLeases(ctx context.Context, c *cluster.Cluster) error {
 		case isRecord && lease.Namespace == t.namespace:
 		case strings.HasPrefix(lease.Name, cluster.LockPrefix):
 			kind = leaderTrace
+		case lease.Annotations[guard.SealAnnotation] != "" && lease.Namespace == t.namespace:
+			kind = sealTrace
 		case isRecord && lease.Annotations[record.Annotation] != "":
 			t.notes = append(t.notes, fmt.Sprintf("Lease %s/%s looks like a record in another namespace: if it is, give the --config whose fencing.namespace is %s.", lease.Namespace, lease.Name, lease.Namespace))
 			continue
 		default:
 			continue
 		}
-		if lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
+		if kind != sealTrace && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
 			t.held = append(t.held, *lease)
 		}
 		t.add(kind, lease.Namespace+"/"+lease.Name, func(ctx context.Context) error {

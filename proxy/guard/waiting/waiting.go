@@ -257,6 +257,15 @@ func (w *Calls) Changed(c observe.Change) {
 	}
 }
 
+// LookAgain looks at every call that waits: what holds of all ledgers has changed.
+func (w *Calls) LookAgain() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key := range w.calls {
+		w.queue.Add(key)
+	}
+}
+
 // Recover takes up a VolumeAttachment whose error is a refusal that was given
 // before this process started. handle is its volume's, id its node's ID.
 func (w *Calls) Recover(va *storagev1.VolumeAttachment, handle, id string) {

@@ -1,0 +1,608 @@
+package guard_test
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
+)
+
+// sealed is a volume that node b has, in ledgers that are sealed; nodes a, b and c were there
+// then.
+func sealed(t *testing.T) (*guardrig.Rig, *guardrig.Etcd) {
+	r := guardrig.New(t, fence.Policy{})
+	e := r.Sealing()
+	for _, n := range []string{"a", "b", "c"} {
+		r.Node(n, guardrig.HourAgo)
+	}
+	r.Attachment("b", time.Time{})
+	r.Must(r.PublishTo("b"))
+	if e.Lease == nil {
+		t.Fatal("there is no seal after the first call")
+	}
+	return r, e
+}
+
+// wantsAndDies: node a lists the volume, of which it has no pod any more, and dies; b lets it
+// go, and c asks for it.
+func wantsAndDies(r *guardrig.Rig) error {
+	r.T.Helper()
+	r.Lists("a", true, false)
+	r.Lives["a"] = fence.Stale
+	r.Attachment("b", guardrig.Now)
+	r.Must(r.UnpublishFrom("id-b"))
+	r.Stripped("b")
+	r.Attachment("c", time.Time{})
+	r.Calls = nil
+	return r.PublishTo("c")
+}
+
+func TestUnderASealANodeThatIsInNoLedgerOnlyWants(t *testing.T) {
+	r, _ := sealed(t)
+	r.Must(wantsAndDies(r))
+	r.Called("publish id-c")
+}
+
+func TestTheSealEnds(t *testing.T) {
+	for name, ends := range map[string]func(*guardrig.Rig, *guardrig.Etcd){
+		"nobody says who calls":           func(r *guardrig.Rig, _ *guardrig.Etcd) { r.Disconnect() },
+		"another session has put it on":   func(_ *guardrig.Rig, e *guardrig.Etcd) { e.Lease.ResourceVersion = "77" },
+		"it is gone":                      func(_ *guardrig.Rig, e *guardrig.Etcd) { e.Lease = nil },
+		"etcd is away":                    func(_ *guardrig.Rig, e *guardrig.Etcd) { e.Away = true },
+		"etcd counts from before":         func(_ *guardrig.Rig, e *guardrig.Etcd) { e.Revision = 10 },
+		"etcd counts where it did before": func(_ *guardrig.Rig, e *guardrig.Etcd) { e.Revision-- },
+		"etcd counts from far above":      func(_ *guardrig.Rig, e *guardrig.Etcd) { e.Revision += 1_000_000_000 },
+		"the Node is another":             func(r *guardrig.Rig, _ *guardrig.Etcd) { r.RenewUID("a") },
+		"the ledger is a repair's":        func(r *guardrig.Rig, _ *guardrig.Etcd) { r.Repaired() },
+		"the ledger is gone":              func(r *guardrig.Rig, _ *guardrig.Etcd) { r.Lose() },
+		"it says attached":                func(r *guardrig.Rig, _ *guardrig.Etcd) { r.Attachment("a", time.Time{}); r.SaysAttached("a") },
+		"the Node lists it as attached":   func(r *guardrig.Rig, _ *guardrig.Etcd) { r.Lists("a", true, true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, e := sealed(t)
+			r.Lists("a", true, false)
+			r.Lives["a"] = fence.Stale
+			r.Attachment("b", guardrig.Now)
+			r.Must(r.UnpublishFrom("id-b"))
+			r.Stripped("b")
+			r.Attachment("c", time.Time{})
+			ends(r, e)
+			r.Calls = nil
+			if err := r.PublishTo("c"); status.Code(err) != codes.FailedPrecondition {
+				t.Errorf("the publish to c: %v, want it refused", err)
+			}
+			r.Called()
+		})
+	}
+}
+
+func TestOfWhatManyMayHaveTheSealSaysNothing(t *testing.T) {
+	r, _ := sealed(t)
+	r.Attachment("b", guardrig.Now)
+	r.Must(r.UnpublishFrom("id-b"))
+	r.Stripped("b")
+	r.Attachment("a", time.Time{})
+	r.Must(r.ShareTo("a", spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER))
+	r.Stripped("a")
+	r.Lists("a", true, false)
+	r.Lives["a"] = fence.Stale
+	r.Attachment("c", time.Time{})
+	r.Refused(r.PublishTo("c"), codes.FailedPrecondition, "node a", "["+string(fence.HolderStale)+"]")
+}
+
+func TestWhatManyMightHaveWhenItWasPutOnIsNotCovered(t *testing.T) {
+	r := guardrig.New(t, fence.Policy{})
+	r.Sealing()
+	for _, n := range []string{"a", "b", "c"} {
+		r.Node(n, guardrig.HourAgo)
+	}
+	r.SecondOfMany()
+	r.Attachment("b", time.Time{})
+	r.Must(r.PublishTo("b"))
+	r.Must(r.Client.CoreV1().PersistentVolumes().Delete(t.Context(), "pv-2", metav1.DeleteOptions{}))
+	r.Refused(wantsAndDies(r), codes.FailedPrecondition, "node a", "["+string(fence.HolderStale)+"]")
+}
+
+// TestWhoeverHasAVolumeIsWrittenDown: of before the guard was there, by whatever shows it.
+func TestWhoeverHasAVolumeIsWrittenDown(t *testing.T) {
+	for name, has := range map[string]func(*guardrig.Rig){
+		"a silent node lists it": func(r *guardrig.Rig) { r.Lists("a", true, false); r.Lives["a"] = fence.Stale },
+		"what is said of it may be over": func(r *guardrig.Rig) {
+			r.Lists("a", true, false)
+			r.Lives["a"] = fence.Stale
+			r.Guard.Surveyor.Policy.ForwardUnfenced = true
+		},
+		"the controller lists it":      func(r *guardrig.Rig) { r.Lists("a", false, true); r.Lives["a"] = fence.Stale },
+		"its attachment says attached": func(r *guardrig.Rig) { r.Attachment("a", time.Time{}); r.SaysAttached("a") },
+		"another machine has it again": func(r *guardrig.Rig) {
+			r.Change(func(l *ledger.Ledger) {
+				l.Put(ledger.Entry{NodeID: "id-a", NodeName: "a", NodeUID: "uid-of-before", BootID: "boot-of-before", SystemUUID: "system-before", Token: "old", State: fence.TakenOver})
+			})
+			r.Attachment("a", time.Time{})
+			r.SaysAttached("a")
+			r.Lists("a", true, true)
+		},
+		"by a PersistentVolume that is gone": func(r *guardrig.Rig) {
+			r.Attachment("a", time.Time{})
+			r.SaysAttached("a")
+			r.Names("a", "pv-0")
+		},
+		"it was taken from it before": func(r *guardrig.Rig) {
+			r.Change(func(l *ledger.Ledger) {
+				l.Put(ledger.Entry{NodeID: "id-a", NodeName: "a", NodeUID: "uid-of-a", BootID: "boot-of-a", SystemUUID: "system-a", Token: "old", State: fence.TakenOver})
+			})
+			r.Attachment("a", time.Time{})
+			r.SaysAttached("a")
+			r.Lists("a", true, true)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := guardrig.New(t, fence.Policy{})
+			r.Sealing()
+			for _, n := range []string{"a", "b"} {
+				r.Node(n, guardrig.HourAgo)
+			}
+			has(r)
+			r.Must(r.UnpublishFrom("id-nobody")) // the session's first call
+			r.Calls = nil
+			r.Attachment("b", time.Time{})
+			if err := r.PublishTo("b"); status.Code(err) != codes.FailedPrecondition {
+				t.Fatalf("the publish to b: %v, want it refused", err)
+			}
+			r.WantHolder("a", fence.Held)
+			// Then nothing shows it any more.
+			r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
+			delete(r.Lives, "a")
+			_ = r.Client.StorageV1().VolumeAttachments().Delete(t.Context(), attachmentOf("a"), metav1.DeleteOptions{})
+			r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "node a", "["+string(fence.HolderUnknown)+"]")
+			r.Called()
+		})
+	}
+}
+
+func TestANodeThatWaitsIsNotWrittenDown(t *testing.T) {
+	r := wanting(t)
+	r.Sealing()
+	r.PodOn("a", "one", guardrig.ByClaim(guardrig.Claim), pending)
+	r.Attachment("a", time.Time{})
+	r.Must(r.PublishTo("b"))
+	if l := r.Ledger(); l.Get("id-a") != nil {
+		t.Errorf("the ledger says %s, want b alone", l)
+	}
+}
+
+func TestAnotherSessionSealsAnew(t *testing.T) {
+	r, e := sealed(t)
+	r.Lists("a", true, false) // past us, in between
+	r.Lives["a"] = fence.Stale
+	r.Reconnect()
+	r.Attachment("b", guardrig.Now)
+	r.Must(r.UnpublishFrom("id-b"))
+	r.Stripped("b")
+	r.Attachment("c", time.Time{})
+	r.Refused(r.PublishTo("c"), codes.FailedPrecondition, "node a", "["+string(fence.HolderStale)+"]")
+	if r.State("a") != fence.Held || e.Revision < 1002 {
+		t.Errorf("a is %q in the ledger, and etcd at %d: want it held, and a second seal", r.State("a"), e.Revision)
+	}
+}
+
+func TestWhatCannotBeSealedIsJudgedWithout(t *testing.T) {
+	r := guardrig.New(t, fence.Policy{})
+	r.Sealing().Away = true
+	r.Node("b", guardrig.HourAgo)
+	r.Attachment("b", time.Time{})
+	r.Must(r.PublishTo("b"))
+	r.WantHolder("b", fence.Publishing)
+}
+
+// failedTo: the first publish to node a fails, and a dies; its VolumeAttachment is being
+// deleted, and b asks.
+func failedTo(r *guardrig.Rig, err error) {
+	r.T.Helper()
+	r.Attachment("a", time.Time{})
+	r.PublishErr = err
+	if r.PublishTo("a") == nil {
+		r.T.Fatal("the publish to a succeeds")
+	}
+	r.PublishErr = nil
+	r.Lists("a", true, false)
+	r.Lives["a"] = fence.Stale
+	r.Attachment("a", guardrig.Now)
+	r.Attachment("b", time.Time{})
+	r.Calls = nil
+}
+
+func neverAttached(t *testing.T) *guardrig.Rig {
+	r := guardrig.New(t, fence.Policy{})
+	for _, n := range []string{"a", "b"} {
+		r.Node(n, guardrig.HourAgo)
+	}
+	return r
+}
+
+var tookTooLong = status.Error(codes.DeadlineExceeded, "it takes too long")
+
+func TestANodeToWhichEachPublishFailedNeverHadTheVolume(t *testing.T) {
+	r := neverAttached(t)
+	r.Sealing()
+	failedTo(r, tookTooLong)
+	r.Must(r.PublishTo("b"))
+	r.Called("unpublish id-a", "publish id-b")
+
+	r = neverAttached(t)
+	r.Sealing()
+	failedTo(r, tookTooLong)
+	r.Must(r.UnpublishFrom("id-a"))
+	r.Called("unpublish id-a")
+}
+
+func TestANodeOfWhichMoreIsKnownMayHaveHadIt(t *testing.T) {
+	change := func(f func(*storagev1.VolumeAttachment)) func(*guardrig.Rig) {
+		return func(r *guardrig.Rig) { r.ChangeAttachment("a", f) }
+	}
+	for name, more := range map[string]func(*guardrig.Rig){
+		"its attachment says attached":     change(func(va *storagev1.VolumeAttachment) { va.Status.Attached = true }),
+		"its attachment is another":        change(func(va *storagev1.VolumeAttachment) { va.UID += "-anew" }),
+		"its attachment is not deleted":    func(r *guardrig.Rig) { r.Stripped("a"); r.Attachment("a", time.Time{}) },
+		"its attachment has no finalizer":  change(func(va *storagev1.VolumeAttachment) { va.Finalizers = nil }),
+		"its attachment has another's":     change(func(va *storagev1.VolumeAttachment) { va.Finalizers = []string{"example.com/keep"} }),
+		"its attachment is gone":           func(r *guardrig.Rig) { r.Stripped("a") },
+		"the controller lists it":          func(r *guardrig.Rig) { r.Lists("a", true, true) },
+		"it was published by another, too": func(r *guardrig.Rig) { r.Change(func(l *ledger.Ledger) { l.Get("id-a").OnlyUnder = "another" }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := neverAttached(t)
+			r.Sealing()
+			failedTo(r, tookTooLong)
+			more(r)
+			r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "node a")
+			r.Called()
+		})
+	}
+}
+
+func TestOnlyAFirstPublishUnderASealIsKnownToBeOne(t *testing.T) {
+	for name, before := range map[string]func(*guardrig.Rig){
+		"nothing is sealed": func(r *guardrig.Rig) { r.Disconnect() },
+		"the Node is another": func(r *guardrig.Rig) {
+			r.Node("c", guardrig.HourAgo)
+			r.Attachment("c", time.Time{})
+			r.Must(r.PublishTo("c"))
+			r.RenewUID("a")
+			letGo(r, "c")
+		},
+		"it listed it before": func(r *guardrig.Rig) {
+			r.Claimed(guardrig.Claim)
+			r.PodOn("a", "one", guardrig.ByClaim(guardrig.Claim), pending)
+			r.Lists("a", true, false)
+		},
+		"it is in the ledger already": func(r *guardrig.Rig) {
+			r.Change(func(l *ledger.Ledger) {
+				l.Put(ledger.Entry{NodeID: "id-a", NodeName: "a", NodeUID: "uid-of-a", BootID: "boot-of-a", SystemUUID: "system-a", Token: "old", State: fence.TakenOver})
+			})
+		},
+		"its machine is in the ledger, under another ID": func(r *guardrig.Rig) {
+			r.Change(func(l *ledger.Ledger) {
+				l.Put(ledger.Entry{NodeID: "id-a-of-before", NodeName: "a-of-before", NodeUID: "uid-of-before", BootID: "boot-of-before", SystemUUID: "system-a", Token: "old", State: fence.TakenOver})
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := neverAttached(t)
+			r.Sealing()
+			before(r)
+			failedTo(r, tookTooLong)
+			if e := r.Ledger().Get("id-a"); e == nil || e.OnlyUnder != "" {
+				t.Errorf("the entry is %+v, want one of which it is not known", e)
+			}
+		})
+	}
+}
+
+// letGo: the node has let the volume go, and is unpublished.
+func letGo(r *guardrig.Rig, node string) {
+	r.T.Helper()
+	r.Attachment(node, guardrig.Now)
+	r.Must(r.UnpublishFrom("id-" + node))
+	r.Stripped(node)
+}
+
+func TestAPublishByAnotherAttachmentIsNotTheOnlyOne(t *testing.T) {
+	r := neverAttached(t)
+	r.Sealing()
+	failedTo(r, tookTooLong)
+	r.Stripped("a")
+	r.Stripped("b")
+	r.Lives["a"] = fence.Alive
+	r.Attachment("a", time.Time{})
+	r.ChangeAttachment("a", func(va *storagev1.VolumeAttachment) { va.UID = "another" })
+	r.Must(r.PublishTo("a"))
+	if e := r.Ledger().Get("id-a"); e == nil || e.OnlyUnder != "" {
+		t.Errorf("the entry is %+v, want one of which it is not known", e)
+	}
+}
+
+// TestAPublishThatFailedForGoodNamesNobody: the ledger is as it was before.
+func TestAPublishThatFailedForGoodNamesNobody(t *testing.T) {
+	for _, code := range []codes.Code{codes.Internal, codes.NotFound, codes.InvalidArgument, codes.Unknown} {
+		r := neverAttached(t)
+		r.Sealing()
+		failedTo(r, status.Error(code, "no"))
+		if l := r.Ledger(); len(l.Holders) > 0 {
+			t.Errorf("after %s the ledger says %s", code, l)
+		}
+	}
+	for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Canceled, codes.Unavailable, codes.Aborted, codes.ResourceExhausted} {
+		r := neverAttached(t)
+		r.Sealing()
+		failedTo(r, status.Error(code, "perhaps"))
+		if e := r.Ledger().Get("id-a"); e == nil || e.State != fence.Publishing || e.OnlyUnder != "uid-of-va-a" {
+			t.Errorf("after %s the ledger says %s", code, r.Ledger())
+		}
+	}
+}
+
+func TestAnEntryThatMayBeOfMoreThanTheFailedPublishStays(t *testing.T) {
+	for name, before := range map[string]func(*guardrig.Rig){
+		"nothing is sealed":                            func(r *guardrig.Rig) { r.Disconnect() },
+		"it has the volume":                            func(r *guardrig.Rig) { r.Attachment("a", time.Time{}); r.Must(r.PublishTo("a")); r.SaysAttached("a") },
+		"it has it, and the attacher could not say so": func(r *guardrig.Rig) { r.Attachment("a", time.Time{}); r.Must(r.PublishTo("a")) },
+		"an earlier one took too long": func(r *guardrig.Rig) {
+			r.Attachment("a", time.Time{})
+			r.PublishErr = tookTooLong
+			if r.PublishTo("a") == nil {
+				r.T.Fatal("it succeeds")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := neverAttached(t)
+			r.Sealing()
+			if before(r); name == "nothing is sealed" {
+				r.Attachment("a", time.Time{})
+			}
+			r.PublishErr = status.Error(codes.Internal, "no")
+			if err := r.PublishTo("a"); err == nil || r.State("a") != fence.Publishing {
+				t.Errorf("%v; the ledger says %s", err, r.Ledger())
+			}
+		})
+	}
+}
+
+// TestWhoWasReleasedAndHasItAgainIsWrittenDown: also where it is revocable just then.
+func TestWhoWasReleasedAndHasItAgainIsWrittenDown(t *testing.T) {
+	r := guardrig.New(t, fence.Policy{UnpublishRevokesAccess: true})
+	for _, n := range []string{"a", "b"} {
+		r.Node(n, guardrig.HourAgo)
+	}
+	r.Change(func(l *ledger.Ledger) {
+		l.Put(ledger.Entry{NodeID: "id-a", NodeName: "a", NodeUID: "uid-of-a", BootID: "boot-of-a", SystemUUID: "system-a", Token: "old", State: fence.Released, ReleasedUnder: "va-0"})
+	})
+	r.Lists("a", true, false)
+	r.Lives["a"] = fence.Stale
+	r.Sealing()
+	r.Must(r.UnpublishFrom("id-nobody"))
+	r.WantHolder("a", fence.Held)
+	r.Lives["a"] = fence.Alive
+	r.Attachment("b", time.Time{})
+	r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "node a", "["+string(fence.HolderAlive)+"]")
+}
+
+// TestASealEndsTheOneBefore: with its first call, before that is judged.
+func TestASealEndsTheOneBefore(t *testing.T) {
+	r, e := sealed(t)
+	was := e.Lease.ResourceVersion
+	r.Reconnect()
+	r.Look()
+	r.Broken("list", "nodes")
+	_, err := r.Guard.ControllerUnpublishVolume(r.By(t.Context()), &spec.ControllerUnpublishVolumeRequest{VolumeId: guardrig.Handle, NodeId: "id-nobody"}, r)
+	if r.Must(err); e.Lease.ResourceVersion == was {
+		t.Error("the Lease is as it was before")
+	}
+}
+
+// TestAFirstPublishThatIsNoneAnyMore: its Node, or its attachment, went between two rounds.
+func TestAFirstPublishThatIsNoneAnyMore(t *testing.T) {
+	r := neverAttached(t)
+	r.Sealing()
+	r.Attachment("a", time.Time{})
+	failures := []error{status.Error(codes.FailedPrecondition, "it is published to id-b"), tookTooLong}
+	err := (acting{Rig: r, publish: func() error {
+		failure := failures[0]
+		failures = failures[1:]
+		if len(failures) == 1 {
+			r.Stripped("a")
+			_ = r.Client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{})
+			r.Look()
+		}
+		return failure
+	}}).PublishTo("a")
+	if err == nil || len(failures) > 0 {
+		t.Errorf("%v, and %d answers are left", err, len(failures))
+	}
+}
+
+// TestWhatIsKnownOfAFailureHangsOnTheSealThatHolds: after it, too.
+func TestWhatIsKnownOfAFailureHangsOnTheSealThatHolds(t *testing.T) {
+	for _, failure := range []error{tookTooLong, status.Error(codes.Internal, "no")} {
+		r := neverAttached(t)
+		e := r.Sealing()
+		r.Attachment("a", time.Time{})
+		if (acting{Rig: r, publish: func() error { e.Lease.ResourceVersion = "77"; return failure }}).PublishTo("a") == nil {
+			t.Fatal("it succeeds")
+		}
+		if e := r.Ledger().Get("id-a"); e == nil || e.State != fence.Publishing || e.OnlyUnder != "" {
+			t.Errorf("after %v the ledger says %s, want an entry of which it is not known", failure, r.Ledger())
+		}
+	}
+}
+
+// TestWhatTheSealDoesNotKnowItDoesNotCover: of those who have a volume and cannot be written
+// down, or who may only wait.
+func TestWhatTheSealDoesNotKnowItDoesNotCover(t *testing.T) {
+	for name, has := range map[string]func(*guardrig.Rig){
+		"a living node lists it": func(r *guardrig.Rig) { r.Lists("a", true, false) },
+		"a node's driver registers": func(r *guardrig.Rig) {
+			r.Attachment("a", time.Time{})
+			r.SaysAttached("a")
+			r.Lists("a", true, true)
+			r.Register("a", "")
+		},
+		"it is being detached": func(r *guardrig.Rig) {
+			r.Attachment("a", time.Time{})
+			r.Attachment("a", guardrig.Now)
+			r.Must(r.Client.CoreV1().Nodes().Delete(r.T.Context(), "a", metav1.DeleteOptions{}))
+		},
+		"it is not watched yet": func(r *guardrig.Rig) { r.Lists("a", true, false); r.Lives["a"] = fence.Unwatched },
+		"whether it waits cannot be read": func(r *guardrig.Rig) {
+			r.Claimed(guardrig.Claim)
+			r.Lists("a", true, false)
+			r.Lives["a"] = fence.Stale
+			r.Broken("list", "pods")
+		},
+		"the index has not seen it": func(r *guardrig.Rig) {
+			r.Lists("a", true, false)
+			r.Lives["a"] = fence.Stale
+			r.Unseen = "a"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := guardrig.New(t, fence.Policy{})
+			for _, n := range []string{"a", "b", "c"} {
+				r.Node(n, guardrig.HourAgo)
+			}
+			r.Attachment("b", time.Time{})
+			r.Must(r.PublishTo("b"))
+			has(r)
+			e := r.Sealing()
+			r.Attachment("b", guardrig.Now)
+			r.Must(r.UnpublishFrom("id-b"))
+			r.Stripped("b")
+			if e.Lease == nil || r.State("a") != fence.NotInLedger {
+				t.Fatalf("the Lease is %v, the ledger says %s: want a seal, and nobody", e.Lease, r.Ledger())
+			}
+			r.Lives["a"], r.Unseen = fence.Stale, ""
+			if name == "it is being detached" {
+				r.Stripped("a")
+				r.Attachment("c", time.Time{})
+				r.Must(r.PublishTo("c")) // its unpublish was over
+				return
+			}
+			r.Register("a", "id-a")
+			r.Attachment("c", time.Time{})
+			r.Calls = nil
+			r.Refused(r.PublishTo("c"), codes.FailedPrecondition, "node a")
+			r.Called()
+		})
+	}
+}
+
+// TestAnotherMachineUnderTheNodeIsNotTheLedgers: it was installed in its place, and has the
+// volume past us.
+func TestAnotherMachineUnderTheNodeIsNotTheLedgers(t *testing.T) {
+	r := guardrig.New(t, fence.Policy{})
+	for _, n := range []string{"a", "b"} {
+		r.Node(n, guardrig.HourAgo)
+	}
+	r.Attachment("a", time.Time{})
+	r.Must(r.PublishTo("a"))
+	r.Stripped("a")
+	r.Register("a", "id-new")
+	r.Status("a", func(s *corev1.NodeStatus) {
+		s.NodeInfo = corev1.NodeSystemInfo{BootID: "boot-of-new", SystemUUID: "system-new"}
+	})
+	r.Lists("a", true, false)
+	r.Lives["a"] = fence.Stale
+	r.Sealing()
+	_ = r.UnpublishFrom("id-nobody")
+	if e := r.Ledger().Get("id-new"); e == nil || e.State != fence.Held || e.SystemUUID != "system-new" {
+		t.Errorf("the ledger says %s, want the new machine in it, too", r.Ledger())
+	}
+}
+
+// TestNeverAttachedIsNotRemembered: what is proven by a VolumeAttachment goes with it.
+func TestNeverAttachedIsNotRemembered(t *testing.T) {
+	r := neverAttached(t)
+	r.Sealing()
+	failedTo(r, tookTooLong)
+	r.UnpublishErr = guardrig.ErrThrottled
+	if r.UnpublishFrom("id-a") == nil {
+		t.Fatal("it succeeds")
+	}
+	if e := r.Ledger().Get("id-a"); e.State != fence.Leaving || e.OnlyUnder != "uid-of-va-a" {
+		t.Errorf("the ledger says %s, want it leaving", r.Ledger())
+	}
+	r.UnpublishErr = nil
+	// Past us: another attachment, by which it has the volume; and its Node goes.
+	r.Stripped("a")
+	r.Attachment("a", time.Time{})
+	r.ChangeAttachment("a", func(va *storagev1.VolumeAttachment) { va.UID, va.Status.Attached = "another", true })
+	r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	delete(r.Lives, "a")
+	r.Calls = nil
+	r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "node a")
+	r.Called()
+}
+
+// TestAReleaseIsOverWithAnAttachmentThatStands: of a node that is gone, too.
+func TestAReleaseIsOverWithAnAttachmentThatStands(t *testing.T) {
+	for _, attached := range []bool{true, false} {
+		r := guardrig.New(t, fence.Policy{})
+		r.Node("b", guardrig.HourAgo)
+		r.Change(func(l *ledger.Ledger) {
+			l.Put(ledger.Entry{NodeID: "id-a", NodeName: "a", NodeUID: "uid-of-a", BootID: "boot-of-a", SystemUUID: "system-a", Token: "old", State: fence.Released})
+		})
+		if r.Attachment("a", time.Time{}); attached {
+			r.SaysAttached("a")
+		}
+		r.Attachment("b", time.Time{})
+		if err := r.PublishTo("b"); (err == nil) == attached {
+			t.Errorf("attached %t: %v", attached, err)
+		}
+	}
+}
+
+func TestANodeIDThatHasAnotherAttachmentMayHaveTheVolumeByThat(t *testing.T) {
+	r := neverAttached(t)
+	r.Node("c", guardrig.HourAgo)
+	r.Sealing()
+	failedTo(r, tookTooLong)
+	r.AttachmentWith("c", "id-a", time.Time{})
+	r.SaysAttached("c")
+	r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "node")
+	r.Called()
+}
+
+func TestTheSealOutlivesAPersistentVolumeThatGoes(t *testing.T) {
+	r := guardrig.New(t, fence.Policy{})
+	e := r.Sealing()
+	r.Node("a", guardrig.HourAgo)
+	r.Lists("a", true, false)
+	r.Lives["a"] = fence.Stale
+	r.Attachment("a", time.Time{})
+	r.Client.PrependReactor("get", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(corev1.Resource("persistentvolumes"), guardrig.PVName)
+	})
+	_ = r.UnpublishFrom("id-nobody")
+	if e.Lease == nil {
+		t.Error("there is no seal")
+	}
+}
+
+func attachmentOf(node string) string {
+	return csi.AttachmentName(guardrig.Handle, guardrig.DriverName, node)
+}
