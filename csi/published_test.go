@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -359,13 +360,16 @@ func TestAListThatTakesLongerThanACallCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes, patience = 12 * time.Second, 10 * time.Second
 		var l listings
-		began, fails := 0, error(nil)
+		began := 0
+		var fails atomic.Bool
 		l.list = func(context.Context) (published, error) {
 			began++
 			now := published{"vol-1": {"vol-1": {fmt.Sprint(began)}}}
-			err := fails
-			time.Sleep(takes)
-			return now, err
+			failing := fails.Load()
+			if time.Sleep(takes); failing {
+				return nil, status.Error(codes.Unavailable, "no")
+			}
+			return now, nil
 		}
 		ask := func(volume string, want string) {
 			t.Helper()
@@ -387,11 +391,11 @@ func TestAListThatTakesLongerThanACallCounts(t *testing.T) {
 		ask("vol-1", "2") // a newer one has ended
 		time.Sleep(listKept + takes)
 		ask("vol-1", "") // too old
-		fails = status.Error(codes.Unavailable, "no")
+		fails.Store(true)
 		time.Sleep(2*listKept + takes)
 		ask("vol-1", "")
 		time.Sleep(takes)
-		fails = nil
+		fails.Store(false)
 		ask("vol-1", "") // what failed is not kept
 		time.Sleep(2*listKept + takes)
 		l.mu.Lock()

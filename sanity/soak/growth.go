@@ -31,7 +31,7 @@ var allowances = []allowance{
 	{quantity: descriptors, absolute: 6},
 	// A new status code from the API server brings the buckets of its histogram.
 	{quantity: series, absolute: 60},
-	// One for each node that was ever found off.
+	// One for each node that was ever found off, and the seal's.
 	{quantity: leases, most: perNode},
 	// The audit trail of a node: 16 KiB at most (package record), beside the rest.
 	{quantity: recordBytes, most: 32 << 10},
@@ -44,8 +44,8 @@ var allowances = []allowance{
 	{quantity: events, absolute: 10, relative: 0.5},
 }
 
-// perNode stands for the number of machines that lose power, perVolume for that of
-// the volumes.
+// perNode stands for the number of machines that lose power and one more, perVolume for
+// that of the volumes.
 const (
 	perNode   = -1
 	perVolume = -2
@@ -91,7 +91,7 @@ func newVerdict(looks []look, failing, volumes int) *verdict {
 	for _, a := range allowances {
 		switch a.most {
 		case perNode:
-			a.most = float64(failing)
+			a.most = float64(failing) + 1
 		case perVolume:
 			a.most = float64(volumes)
 		}
