@@ -61,8 +61,9 @@ type Seal struct {
 const SealAnnotation = "csi-fencepost.io/seal"
 
 const (
-	// sealPatience is how long a session's first calls wait for the seal.
-	sealPatience = time.Second
+	// sealPatience is how long a session's first calls wait for the seal: about half of
+	// external-attacher's default --timeout, so that an API server that hangs is still told.
+	sealPatience = 7 * time.Second
 	// sealAgain is how long after one that failed the seal is tried again, at a call, doubling
 	// to sealMost; and after it has ended for what etcd says. A kubelet has written its
 	// Node by then (K8s nodeStatusReportFrequency, 5 min).
@@ -166,16 +167,20 @@ func (s *Seal) enter(ctx context.Context) context.Context {
 	}
 	opened, tried, waits := now.opened, now.tried, now.pause == sealAgain && time.Since(now.began) < sealPatience
 	s.mu.Unlock()
+	patience := time.NewTimer(sealPatience)
+	defer patience.Stop()
 	// What another process knows of its own calls is over before ours begin.
 	select {
 	case <-opened:
 	case <-ctx.Done():
+	case <-patience.C:
+		waits = false // whoever judges says what is wrong
 	}
 	if waits {
 		select {
 		case <-tried:
 		case <-ctx.Done():
-		case <-time.After(sealPatience):
+		case <-patience.C:
 		}
 	}
 	return context.WithValue(ctx, sessionKey{}, now)
