@@ -109,6 +109,16 @@ func (d *Driver) forgetOnReconnect(ctx context.Context, state connectivity.State
 // A volume that the driver does not know is published nowhere. volumeID may have
 // UNSPECIFIED parts (see Identity.Same). Errors are the driver's, wrapped.
 func (d *Driver) PublishedNodes(ctx context.Context, volumeID string) (nodes []string, listed bool, err error) {
+	return d.published(ctx, volumeID, func() (published, error) {
+		if anew(ctx) {
+			return d.listings.of(ctx, d.life, "")
+		}
+		return d.listings.of(ctx, d.life, volumeID)
+	})
+}
+
+// published is PublishedNodes; list says where all volumes are.
+func (d *Driver) published(ctx context.Context, volumeID string, list func() (published, error)) (nodes []string, listed bool, err error) {
 	has, err := d.readCapabilities(ctx)
 	if err != nil {
 		return nil, false, err
@@ -131,7 +141,7 @@ func (d *Driver) PublishedNodes(ctx context.Context, volumeID string) (nodes []s
 	if !lists {
 		return nil, false, nil
 	}
-	all, err := d.listings.of(ctx, d.life, d.listedFor(ctx, volumeID))
+	all, err := list()
 	if status.Code(err) == codes.Unimplemented {
 		return nil, false, nil
 	}
@@ -145,36 +155,24 @@ func (d *Driver) PublishedNodes(ctx context.Context, volumeID string) (nodes []s
 	return nodes, there || !anew(ctx), nil
 }
 
-// Listing is a Driver that is asked where volumes are, and answers all from one list.
+// Listing is a Driver that is asked where many volumes are: what needs a list of all of them is
+// listed once, when it is first needed. In Anew it is as the Driver.
 type Listing struct {
 	*Driver
-	all published
-	err error
+	list func() (published, error)
 }
 
-// List asks the driver where all its volumes are, once for all of them; one that has to be asked
-// about each by itself, or does not tell, answers for itself. It takes as long as that takes.
+// List begins a Listing. Its list ends with ctx.
 func (d *Driver) List(ctx context.Context) *Listing {
-	l := &Listing{Driver: d}
-	has, err := d.readCapabilities(ctx)
-	if err != nil || has[spec.ControllerServiceCapability_RPC_GET_VOLUME] ||
-		!has[spec.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES] || !has[spec.ControllerServiceCapability_RPC_LIST_VOLUMES] {
-		return l
-	}
-	l.all, l.err = d.listings.of(ctx, d.life, "")
-	return l
+	return &Listing{d, sync.OnceValues(func() (published, error) { return d.listings.of(ctx, d.life, "") })}
 }
 
-// PublishedNodes is the Driver's, as of the list.
+// PublishedNodes is the Driver's.
 func (l *Listing) PublishedNodes(ctx context.Context, volumeID string) (nodes []string, listed bool, err error) {
-	switch {
-	case l.err != nil:
-		return nil, false, fmt.Errorf("asking driver %s for its volumes (ListVolumes): %w", l.Name(), l.err)
-	case l.all != nil:
-		nodes, _ = l.among(l.all, volumeID)
-		return nodes, true, nil
+	if anew(ctx) {
+		return l.Driver.PublishedNodes(ctx, volumeID)
 	}
-	return l.Driver.PublishedNodes(ctx, volumeID)
+	return l.published(ctx, volumeID, l.list)
 }
 
 type anewKey struct{}
@@ -184,14 +182,6 @@ type anewKey struct{}
 func Anew(ctx context.Context) context.Context { return context.WithValue(ctx, anewKey{}, true) }
 
 func anew(ctx context.Context) bool { return ctx.Value(anewKey{}) != nil }
-
-// listedFor is the volume whose kept list counts; empty: none does.
-func (d *Driver) listedFor(ctx context.Context, volumeID string) string {
-	if anew(ctx) {
-		return ""
-	}
-	return volumeID
-}
 
 func (d *Driver) get(ctx context.Context, volumeID string) ([]string, error) {
 	answer, err := spec.NewControllerClient(d.conn).ControllerGetVolume(ctx, &spec.ControllerGetVolumeRequest{VolumeId: volumeID})

@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -344,13 +345,41 @@ func TestAnAnswerIsNeverOlderThanTheQuestionAndIsShared(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatIsAskedForAnewIsNoKeptOne(t *testing.T) {
-	d := &Driver{}
-	if got := d.listedFor(t.Context(), "vol-1"); got != "vol-1" {
-		t.Errorf("a list that was kept for %q counts, want vol-1", got)
+// TestAListingListsOnce: and what is asked for anew is asked of the driver, and says nothing of
+// a volume that it does not name.
+func TestAListingListsOnce(t *testing.T) {
+	lists := 0
+	d := &testDriver{capabilities: []spec.ControllerServiceCapability_RPC_Type{listVolumes, listPublished}}
+	d.list = func(*spec.ListVolumesRequest) (*spec.ListVolumesResponse, error) {
+		lists++
+		return &spec.ListVolumesResponse{Entries: []*spec.ListVolumesResponse_Entry{listed("vol-1", fmt.Sprint(lists))}}, nil
 	}
-	if got := d.listedFor(Anew(t.Context()), "vol-1"); got != "" {
-		t.Errorf("a list that was kept for %q counts, want none", got)
+	l := connect(t, d).List(t.Context())
+	for _, c := range []struct {
+		ctx    context.Context
+		volume string
+		nodes  []string
+		listed bool
+	}{
+		{t.Context(), "vol-1", []string{"1"}, true},
+		{t.Context(), "vol-2", nil, true},
+		{Anew(t.Context()), "vol-1", []string{"2"}, true},
+		{Anew(t.Context()), "vol-2", nil, false},
+		{t.Context(), "vol-1", []string{"1"}, true},
+	} {
+		if nodes, listed, err := l.PublishedNodes(c.ctx, c.volume); err != nil || listed != c.listed || !slices.Equal(nodes, c.nodes) {
+			t.Errorf("%s: got %v, %t, %v, want %v, %t", c.volume, nodes, listed, err, c.nodes, c.listed)
+		}
+	}
+	if lists != 3 {
+		t.Errorf("the driver listed %d times, want 3", lists)
+	}
+	// One that only says that it lists.
+	d = &testDriver{capabilities: d.capabilities, list: func(*spec.ListVolumesRequest) (*spec.ListVolumesResponse, error) {
+		return nil, status.Error(codes.Unimplemented, "no")
+	}}
+	if nodes, listed, err := connect(t, d).List(t.Context()).PublishedNodes(t.Context(), "vol-1"); err != nil || listed || len(nodes) > 0 {
+		t.Errorf("got %v, %t, %v, want that it cannot tell", nodes, listed, err)
 	}
 }
 

@@ -57,8 +57,9 @@ type Seal struct {
 	using sync.Mutex
 }
 
-// SealAnnotation of the Lease names the session that put the seal on.
-const SealAnnotation = "csi-fencepost.io/seal"
+// SealPrefix begins the name of the Lease; the driver's follows. Its holder is the session that
+// put the seal on.
+const SealPrefix = "seal-"
 
 const (
 	// sealPatience is how long a session's first calls wait for the seal: about half of
@@ -109,10 +110,10 @@ func NewSeal(life context.Context, surveyor *survey.Surveyor, leases coordinatio
 
 // sealName is the name of the Lease.
 func sealName(driver string) string {
-	name := "seal-" + driver
+	name := SealPrefix + driver
 	if len(validation.IsDNS1123Subdomain(name)) > 0 {
 		sum := sha256.Sum256([]byte(name))
-		name = "seal-" + hex.EncodeToString(sum[:16])
+		name = SealPrefix + hex.EncodeToString(sum[:16])
 	}
 	return name
 }
@@ -252,7 +253,7 @@ func (s *Seal) adoptLater(now *session, unsure map[string][]string) {
 // watched for long enough.
 func (s *Seal) adoptAll(ctx context.Context, now *session, strange map[string][]string) (unsure map[string][]string, err error) {
 	ctx = throttle.WithTurn(ctx, time.Now().Add(TurnAhead))
-	driver := sync.OnceValue(func() survey.Published { return s.driver(ctx) })
+	driver := s.driver(ctx)
 	unsure = map[string][]string{}
 	for _, volume := range slices.Sorted(maps.Keys(strange)) {
 		wrote, again, err := s.adopt(ctx, now, volume, strange[volume], driver)
@@ -282,7 +283,7 @@ func (s *Seal) write(ctx context.Context, now *session) (*coordinationv1.Lease, 
 	lease, err := s.leases.Get(ctx, s.name, metav1.GetOptions{})
 	began, renewed := metav1.NewMicroTime(now.began), metav1.NowMicro()
 	if apierrors.IsNotFound(err) {
-		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: s.name, Annotations: map[string]string{SealAnnotation: now.name}}}
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 		lease.Spec.HolderIdentity, lease.Spec.AcquireTime, lease.Spec.RenewTime = &now.name, &began, &renewed
 		return s.leases.Create(ctx, lease, metav1.CreateOptions{})
 	}
@@ -290,10 +291,7 @@ func (s *Seal) write(ctx context.Context, now *session) (*coordinationv1.Lease, 
 		return nil, err
 	}
 	lease = lease.DeepCopy()
-	if lease.Annotations == nil {
-		lease.Annotations = map[string]string{}
-	}
-	lease.Annotations[SealAnnotation], lease.Spec.HolderIdentity, lease.Spec.AcquireTime, lease.Spec.RenewTime = now.name, &now.name, &began, &renewed
+	lease.Spec.HolderIdentity, lease.Spec.AcquireTime, lease.Spec.RenewTime = &now.name, &began, &renewed
 	return s.leases.Update(ctx, lease, metav1.UpdateOptions{})
 }
 
@@ -310,7 +308,7 @@ func (s *Seal) driver(ctx context.Context) survey.Published {
 // have it. Of what cannot be written down, or may be no holder, the seal says nothing: a
 // living node that only lists it in use may be one that waits, and shows itself as long as it
 // lives.
-func (s *Seal) adopt(ctx context.Context, now *session, volume string, places []string, driver func() survey.Published) (wrote, unsure bool, err error) {
+func (s *Seal) adopt(ctx context.Context, now *session, volume string, places []string, driver survey.Published) (wrote, unsure bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
 	look := func() (*survey.Survey, error) { return s.surveyor.VolumeBy(ctx, volume, nil) }
@@ -349,7 +347,7 @@ func (s *Seal) adopt(ctx context.Context, now *session, volume string, places []
 		}
 		if sv.Book.Unasked() && !asked {
 			// The driver is not asked again of a volume that has a ledger.
-			look, asked = func() (*survey.Survey, error) { return s.surveyor.VolumeBy(ctx, volume, driver()) }, true
+			look, asked = func() (*survey.Survey, error) { return s.surveyor.VolumeBy(ctx, volume, driver) }, true
 			continue
 		}
 		book, err := s.surveyor.Ledgers.Write(ctx, sv.Book, l)

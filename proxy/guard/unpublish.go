@@ -317,20 +317,20 @@ func leavingEntry(ctx context.Context, s *survey.Survey, l *ledger.Ledger, st fe
 // published to is its own affair.
 func unpublishAll(ctx context.Context, driver proxy.Driver, req *spec.ControllerUnpublishVolumeRequest, now string) (*spec.ControllerUnpublishVolumeResponse, error) {
 	resp, err := driver.Unpublish(ctx, req)
-	if now == "" || err != nil && !strange(err) {
+	if now == "" || err != nil && !unknownNode(err) {
 		return resp, err
 	}
 	again := proto.Clone(req).(*spec.ControllerUnpublishVolumeRequest)
 	again.NodeId = now
 	second, failed := driver.Unpublish(ctx, again)
-	if failed != nil && err == nil && strange(failed) {
+	if failed != nil && err == nil && unknownNode(failed) {
 		return resp, nil
 	}
 	return second, failed
 }
 
-// strange: the driver knows no such node ID.
-func strange(err error) bool {
+// unknownNode: the driver knows no such node ID.
+func unknownNode(err error) bool {
 	code := status.Code(err)
 	return code == codes.NotFound || code == codes.InvalidArgument
 }

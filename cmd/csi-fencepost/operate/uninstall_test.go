@@ -19,7 +19,6 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
-	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
 
 // notInTheCluster are the names under csi-fencepost.io that no object of the
@@ -28,7 +27,6 @@ import (
 var notInTheCluster = []string{
 	"csi-fencepost.io/v1alpha1",
 	record.Annotation, record.NodeAnnotation, // on the records, which are deleted whole
-	guard.SealAnnotation, // on the seals, which are, too
 }
 
 // Whoever gives objects a new annotation has to say here whether uninstall takes

@@ -198,7 +198,7 @@ func (t *traces) findLeases(ctx context.Context, c *cluster.Cluster) error {
 		case isRecord && lease.Namespace == t.namespace:
 		case strings.HasPrefix(lease.Name, cluster.LockPrefix):
 			kind = leaderTrace
-		case lease.Annotations[guard.SealAnnotation] != "" && lease.Namespace == t.namespace:
+		case strings.HasPrefix(lease.Name, guard.SealPrefix) && lease.Namespace == t.namespace:
 			kind = sealTrace
 		case isRecord && lease.Annotations[record.Annotation] != "":
 			t.notes = append(t.notes, fmt.Sprintf("Lease %s/%s looks like a record in another namespace: if it is, give the --config whose fencing.namespace is %s.", lease.Namespace, lease.Name, lease.Namespace))

@@ -473,7 +473,7 @@ var table = []Guard{
 	{
 		Name:   "new-node-id",
 		Says:   "a machine is unpublished by the node ID that it has now as well",
-		Edits:  []Edit{{"proxy/guard", "unpublishAll", Becomes{Was: "now == \"\" || err != nil && !strange(err)", Is: "true"}}},
+		Edits:  []Edit{{"proxy/guard", "unpublishAll", Becomes{Was: "now == \"\" || err != nil && !unknownNode(err)", Is: "true"}}},
 		Expect: "in vain: pod db2 is Running",
 		Then:   "stuck: the unpublish is forwarded under an ID that the driver knows no more",
 	},
