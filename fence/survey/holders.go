@@ -270,12 +270,18 @@ func (g *gathering) unplaced(name string) *fence.Holder {
 
 // fromDriver adds the nodes that the driver says the volume is published to,
 // where what the ledger says was never compared with it (there is none yet, or a
-// repair wrote it) or it has pointed at somebody itself.
+// repair wrote it) or it has pointed at somebody itself. A driver that does not answer holds
+// nobody up who asks for a new volume.
 func (g *gathering) fromDriver(ctx context.Context, suspects []string) error {
 	ids := suspects
 	if g.driver != nil && (g.survey.Book.Unasked() || suspects != nil) {
-		listed, ok, err := g.driver.PublishedNodes(ctx, g.volume)
-		if err != nil {
+		asked, cancel := ctx, func() {}
+		if g.isNew(ctx, false) {
+			asked, cancel = half(ctx)
+		}
+		listed, ok, err := g.driver.PublishedNodes(asked, g.volume)
+		cancel()
+		if err != nil && !g.isNew(ctx, true) {
 			return err
 		}
 		if ok {
@@ -291,6 +297,23 @@ func (g *gathering) fromDriver(ctx context.Context, suspects []string) error {
 		}
 	}
 	return nil
+}
+
+// half is a context that ends when half of the time is over that ctx has left, so that what
+// comes after has the other half.
+func half(ctx context.Context) (context.Context, func()) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)/2)
+}
+
+// isNew: the volume was made after the ledgers were sealed, and none was written for it, so
+// that nobody had it; as far as this process knows, or for sure.
+func (g *gathering) isNew(ctx context.Context, sure bool) bool {
+	book := g.survey.Book
+	return g.Seal != nil && book.Missing && len(book.SetAside) == 0 && len(book.PVs) == 1 && g.Seal.MadeSince(ctx, book.PVs[0], sure)
 }
 
 // recheckTimeout bounds the question of recheckDriver, which a publish can do

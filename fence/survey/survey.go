@@ -81,6 +81,10 @@ type Seal interface {
 	// Covers tells whether the volume's ledger would name that Node, if the machine may
 	// have the volume at all.
 	Covers(ctx context.Context, volume string, node *corev1.Node) bool
+	// MadeSince tells whether the volume was made, with its PersistentVolume, after the ledgers
+	// were sealed, so that nobody can have had it before; as far as this process knows, or for
+	// sure.
+	MadeSince(ctx context.Context, pv *corev1.PersistentVolume, sure bool) bool
 }
 
 // Timeout of a survey, for whoever asks for one: an API server that does not answer

@@ -2,12 +2,15 @@ package survey
 
 import (
 	"context"
+	"hash/maphash"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/pager"
 
@@ -25,7 +28,15 @@ type Whereabouts struct {
 	Many []string
 	// Nodes are the UIDs of all Nodes that there are.
 	Nodes sets.Set[string]
+	// Newest is the highest resourceVersion of the driver's PersistentVolumes.
+	Newest uint64
+	// pvs are the hashes of their UIDs: 100,000 are kept for as long as a seal is on.
+	pvs  sets.Set[uint64]
+	seed maphash.Seed
 }
+
+// Has tells whether the PersistentVolume of that UID was there, or may have been.
+func (w *Whereabouts) Has(uid types.UID) bool { return w.pvs.Has(maphash.String(w.seed, string(uid))) }
 
 // place is where a Node or a VolumeAttachment has a volume.
 type place struct {
@@ -45,7 +56,7 @@ func (p place) knows(l *ledger.Ledger) bool {
 // Whereabouts reads Nodes, VolumeAttachments and PersistentVolumes from etcd, in this order:
 // a publish of ours is in the ledger before the others show it.
 func (s *Surveyor) Whereabouts(ctx context.Context) (*Whereabouts, error) {
-	w := &Whereabouts{Strange: map[string][]string{}, Nodes: sets.New[string]()}
+	w := &Whereabouts{Strange: map[string][]string{}, Nodes: sets.New[string](), pvs: sets.New[uint64](), seed: maphash.MakeSeed()}
 	places := map[string][]place{} // by Identity.Key of the handle
 	err := each(ctx, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return s.Client.CoreV1().Nodes().List(ctx, o)
@@ -93,6 +104,10 @@ func (s *Surveyor) Whereabouts(ctx context.Context) (*Whereabouts, error) {
 			return
 		}
 		handles.Insert(handle)
+		w.pvs.Insert(maphash.String(w.seed, string(pv.UID)))
+		if version, err := strconv.ParseUint(pv.ResourceVersion, 10, 64); err == nil {
+			w.Newest = max(w.Newest, version)
+		}
 		if !s.IDs.PVWriters(pv).Guarded() {
 			many.Insert(handle)
 		}

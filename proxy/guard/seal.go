@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
@@ -95,7 +95,8 @@ type session struct {
 	tried  chan struct{} // closed when that has ended
 	pause  time.Duration // until the next one
 	on     *coordinationv1.Lease
-	nodes  sets.Set[string]
+	from   uint64 // the resourceVersion at which it was put on
+	found  *survey.Whereabouts
 	// apart are volumes of which the seal says nothing: many nodes may have them, or could
 	// once, or somebody has them who cannot be written down.
 	apart map[string]bool
@@ -136,6 +137,10 @@ type shownSeal struct{ at time.Time }
 
 func (s shownSeal) Covers(_ context.Context, _ string, node *corev1.Node) bool {
 	return node.CreationTimestamp.Time.Before(s.at)
+}
+
+func (shownSeal) MadeSince(context.Context, *corev1.PersistentVolume, bool) bool {
+	return false // who looks asks no driver
 }
 
 type sessionKey struct{}
@@ -231,7 +236,8 @@ func (s *Seal) putOn(ctx context.Context, now *session) error {
 		return err
 	}
 	s.mu.Lock()
-	now.on, now.nodes, now.high = lease, found.Nodes, max(now.high, revision(lease.ResourceVersion))
+	now.on, now.from, now.found = lease, max(revision(lease.ResourceVersion), found.Newest), found
+	now.high = max(now.high, revision(lease.ResourceVersion))
 	s.mu.Unlock()
 	if len(unsure) > 0 {
 		go s.adoptLater(now, unsure)
@@ -454,23 +460,59 @@ func (s *Seal) of(ctx context.Context) (now *session, call bool) {
 }
 
 // holds tells whether the seal of that session is on, as far as this process knows, and
-// covers that Node and volume.
-func (s *Seal) holds(now *session, volume string, nodeUID types.UID) bool {
+// says so.
+func (s *Seal) holds(now *session, says func(*session) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return now != nil && now == s.session && now.on != nil && now.nodes.Has(string(nodeUID)) && !now.apart[s.surveyor.IDs.Key(volume)]
+	return now != nil && now == s.session && now.on != nil && says(now)
 }
 
-// Covers implements survey.Seal. For a call the seal is written anew: it holds if nobody has
-// since it was put on, and etcd has gone on from there.
+// knows: the ledger of that volume would name that Node.
+func (s *Seal) knows(volume string, nodeUID types.UID) func(*session) bool {
+	return func(now *session) bool {
+		return now.found.Nodes.Has(string(nodeUID)) && !now.apart[s.surveyor.IDs.Key(volume)]
+	}
+}
+
+// Covers implements survey.Seal.
 func (s *Seal) Covers(ctx context.Context, volume string, node *corev1.Node) bool {
 	return s.covers(ctx, volume, node.UID)
 }
 
 func (s *Seal) covers(ctx context.Context, volume string, nodeUID types.UID) bool {
+	return s.use(ctx, s.knows(volume, nodeUID))
+}
+
+// MadeSince implements survey.Seal. Its provisioner makes a volume for a claim, names its
+// PersistentVolume after that one's UID, and writes down which version of the claim it had read
+// (kubernetes-sigs/sig-storage-lib-external-provisioner controller.go, provisionClaimOperation).
+// One that a person makes for a disk that there was has another name, or an older version; one
+// that was there when the seal was put on may have been bound anew.
+func (s *Seal) MadeSince(ctx context.Context, pv *corev1.PersistentVolume, sure bool) bool {
+	handle, ours := s.surveyor.IDs.PVHandle(pv)
+	claim := pv.Spec.ClaimRef
+	if !ours || claim == nil || claim.UID == "" || !strings.HasSuffix(pv.Name, string(claim.UID)) || pv.Annotations[provisionedBy] != s.surveyor.IDs.Driver {
+		return false
+	}
+	says := func(now *session) bool {
+		return revision(claim.ResourceVersion) > now.from && !now.found.Has(pv.UID) && !now.apart[s.surveyor.IDs.Key(handle)]
+	}
+	if !sure {
+		now, _ := s.of(ctx)
+		return s.holds(now, says)
+	}
+	return s.use(ctx, says)
+}
+
+// provisionedBy is the annotation that says which provisioner made a PersistentVolume.
+const provisionedBy = "pv.kubernetes.io/provisioned-by"
+
+// use tells what the seal says. For a call it is written anew: it holds if nobody has since it
+// was put on, and etcd has gone on from there.
+func (s *Seal) use(ctx context.Context, says func(*session) bool) bool {
 	now, call := s.of(ctx)
-	if !s.holds(now, volume, nodeUID) || !call {
-		return s.holds(now, volume, nodeUID)
+	if !s.holds(now, says) || !call {
+		return s.holds(now, says)
 	}
 	s.using.Lock()
 	defer s.using.Unlock()
@@ -508,7 +550,7 @@ func (s *Seal) covers(ctx context.Context, volume string, nodeUID types.UID) boo
 		klog.FromContext(ctx).Error(err, "The seal of the ledgers has ended", "lease", s.name)
 		return false
 	}
-	return s.holds(now, volume, nodeUID)
+	return s.holds(now, says)
 }
 
 // first tells whether a publish to the node that asks is the first that it ever had of the
@@ -527,5 +569,5 @@ func (s *Seal) first(ctx context.Context, sv *survey.Survey) bool {
 		}
 	}
 	now, call := s.of(ctx)
-	return call && s.holds(now, sv.Volume, types.UID(t.Node.UID))
+	return call && s.holds(now, s.knows(sv.Volume, types.UID(t.Node.UID)))
 }

@@ -1,6 +1,8 @@
 package guard_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -605,4 +607,123 @@ func TestTheSealOutlivesAPersistentVolumeThatGoes(t *testing.T) {
 
 func attachmentOf(node string) string {
 	return csi.AttachmentName(guardrig.Handle, guardrig.DriverName, node)
+}
+
+// TestOfANewVolumeNoListIsNeeded: nobody had what was made after the ledgers were sealed.
+func TestOfANewVolumeNoListIsNeeded(t *testing.T) {
+	const since, before = "5000", "999" // the seal was put on at 1000
+	fresh := func(t *testing.T) (*guardrig.Rig, *guardrig.Etcd) {
+		r, e := made(t)
+		r.Provisioned(since, nil)
+		r.Attachment("c", time.Time{})
+		r.ListErr = guardrig.ErrThrottled
+		r.Calls = nil
+		return r, e
+	}
+	r, _ := sealed(t)
+	was := r.Ledger().String()
+	r.Attachment("b", guardrig.Now)
+	r.Must(r.UnpublishFrom("id-b"))
+	r.Stripped("b")
+	r.Lose()
+	r.Provisioned(since, nil)
+	r.Attachment("c", time.Time{})
+	r.ListErr = guardrig.ErrThrottled
+	if err := r.PublishTo("c"); status.Code(err) != codes.Unavailable {
+		t.Errorf("one that was there when the seal was put on: %v, want that the driver does not answer", err)
+	}
+
+	r, _ = fresh(t)
+	r.Must(r.PublishTo("c"))
+	r.Called("publish id-c")
+	r.WantHolder("c", fence.Publishing)
+
+	for name, c := range map[string]func(*guardrig.Rig, *guardrig.Etcd){
+		"it was there when the seal was put on": func(r *guardrig.Rig, _ *guardrig.Etcd) { r.Provisioned(before, nil) },
+		"nobody knows when it was made":         func(r *guardrig.Rig, _ *guardrig.Etcd) { r.Provisioned("", nil) },
+		"a person made it": func(r *guardrig.Rig, _ *guardrig.Etcd) {
+			r.Provisioned(since, func(pv *corev1.PersistentVolume) { delete(pv.Annotations, "pv.kubernetes.io/provisioned-by") })
+		},
+		"another provisioner made it": func(r *guardrig.Rig, _ *guardrig.Etcd) {
+			r.Provisioned(since, func(pv *corev1.PersistentVolume) { pv.Annotations["pv.kubernetes.io/provisioned-by"] = "other" })
+		},
+		"it was made for another claim": func(r *guardrig.Rig, _ *guardrig.Etcd) {
+			r.Provisioned(since, func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.UID = "2" })
+		},
+		"nobody knows for which claim": func(r *guardrig.Rig, _ *guardrig.Etcd) {
+			r.Provisioned(since, func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.UID = "" })
+		},
+		"it has no claim": func(r *guardrig.Rig, _ *guardrig.Etcd) {
+			r.Provisioned(since, func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef = nil })
+		},
+		"its ledger is another PersistentVolume's": func(r *guardrig.Rig, _ *guardrig.Etcd) {
+			r.Annotate(strings.ReplaceAll(was, "uid-of-pv-1", "uid-of-before"))
+		},
+		"its ledger is a repair's": func(r *guardrig.Rig, _ *guardrig.Etcd) {
+			r.Annotate(was)
+			r.Change(func(l *ledger.Ledger) { l.Holders = nil })
+			r.Repaired()
+		},
+		"another PersistentVolume has its disk": func(r *guardrig.Rig, _ *guardrig.Etcd) { r.SecondOfMany() },
+		"the seal has ended":                    func(_ *guardrig.Rig, e *guardrig.Etcd) { e.Lease.ResourceVersion = "77" },
+		"nobody says who calls":                 func(r *guardrig.Rig, _ *guardrig.Etcd) { r.Disconnect() },
+		"many had it": func(r *guardrig.Rig, _ *guardrig.Etcd) {
+			r.ListErr = nil
+			r.Attachment("a", time.Time{})
+			r.Must(r.ShareTo("a", spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER))
+			r.Stripped("a")
+			r.ListErr, r.Calls = guardrig.ErrThrottled, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, e := fresh(t)
+			c(r, e)
+			if err := r.PublishTo("c"); status.Code(err) != codes.Unavailable {
+				t.Errorf("%v, want that the driver does not answer", err)
+			}
+			r.Called()
+		})
+	}
+}
+
+// made is a volume that was made since the ledgers were sealed; nodes a, b and c were there then.
+func made(t *testing.T) (*guardrig.Rig, *guardrig.Etcd) {
+	r := guardrig.New(t, fence.Policy{})
+	e := r.Sealing()
+	for _, n := range []string{"a", "b", "c"} {
+		r.Node(n, guardrig.HourAgo)
+	}
+	pvs := r.Client.CoreV1().PersistentVolumes()
+	pv, err := pvs.Get(t.Context(), guardrig.PVName, metav1.GetOptions{})
+	r.Must(err)
+	r.Must(pvs.Delete(t.Context(), guardrig.PVName, metav1.DeleteOptions{}))
+	r.Must(r.UnpublishFrom("id-b"))
+	if e.Lease == nil {
+		t.Fatal("there is no seal after the first call")
+	}
+	_, err = pvs.Create(t.Context(), pv, metav1.CreateOptions{})
+	r.Must(err)
+	return r, e
+}
+
+// TestADriverThatHangsLeavesTimeForANewVolume: the call has half of its time left. Of another
+// volume the driver has all of it.
+func TestADriverThatHangsLeavesTimeForANewVolume(t *testing.T) {
+	for version, want := range map[string]codes.Code{"5000": codes.OK, "999": codes.Unavailable} {
+		r, _ := made(t)
+		r.Provisioned(version, nil)
+		r.Attachment("c", time.Time{})
+		r.Look()
+		r.Calls, r.ListHangs = nil, true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := r.Guard.ControllerPublishVolume(r.By(ctx), guardrig.PublishOf(guardrig.Handle, guardrig.ID("c")), r)
+		if status.Code(err) != want {
+			t.Errorf("made for version %s: %v, want %s", version, err, want)
+		}
+		if took := time.Since(began); want != codes.OK && took < 700*time.Millisecond {
+			t.Errorf("the driver was given up after %s", took)
+		}
+	}
 }

@@ -28,8 +28,8 @@ func (p *Pod) Annotate(key, value string) {
 // AnnotateClaim puts an annotation on the volume's claim.
 func (v *Volume) AnnotateClaim(key, value string) {
 	v.stage.T.Helper()
-	_, err := v.stage.Client.CoreV1().PersistentVolumeClaims(v.stage.Name).Patch(v.stage.ctx(), v.Name, types.MergePatchType, annotation(key, value), metav1.PatchOptions{})
-	v.stage.must("annotation of claim "+v.Name, err)
+	_, err := v.stage.Client.CoreV1().PersistentVolumeClaims(v.stage.Name).Patch(v.stage.ctx(), v.Claim(), types.MergePatchType, annotation(key, value), metav1.PatchOptions{})
+	v.stage.must("annotation of claim "+v.Claim(), err)
 }
 
 func annotation(key, value string) []byte {

@@ -20,10 +20,10 @@ func (n *Node) Terminate() {
 func (v *Volume) Recreate(o VolumeOptions) {
 	v.stage.T.Helper()
 	claims := v.stage.Client.CoreV1().PersistentVolumeClaims(v.stage.Name)
-	v.stage.must("delete claim "+v.Name, ignoreNotFound(claims.Delete(v.stage.ctx(), v.Name, metav1.DeleteOptions{})))
+	v.stage.must("delete claim "+v.Claim(), ignoreNotFound(claims.Delete(v.stage.ctx(), v.Claim(), metav1.DeleteOptions{})))
 	v.DeletePV()
-	v.stage.WaitFor(60*time.Second, "claim "+v.Name+" is gone", func() bool {
-		_, err := claims.Get(v.stage.ctx(), v.Name, metav1.GetOptions{})
+	v.stage.WaitFor(60*time.Second, "claim "+v.Claim()+" is gone", func() bool {
+		_, err := claims.Get(v.stage.ctx(), v.Claim(), metav1.GetOptions{})
 		return err != nil && ignoreNotFound(err) == nil
 	})
 	if len(o.Modes) == 0 {
@@ -31,4 +31,5 @@ func (v *Volume) Recreate(o VolumeOptions) {
 	}
 	v.CreatePV(o)
 	v.createClaim(o)
+	v.waitBound()
 }

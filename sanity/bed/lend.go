@@ -15,6 +15,8 @@ func (s *Stage) Lend(to *Stage, name string) *Volume {
 	o := VolumeOptions{Modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
 	v.CreatePV(o)
 	v.patchPV(`{"spec":{"claimRef":{"namespace":` + quote(to.Name) + `}}}`)
-	(&Volume{Name: v.Name, stage: to}).createClaim(o)
+	lent := &Volume{Name: v.Name, stage: to}
+	lent.createClaim(o)
+	lent.waitBound()
 	return v
 }

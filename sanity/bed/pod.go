@@ -46,7 +46,7 @@ func (s *Stage) PodSpec(on *Node, volumes ...*Volume) corev1.PodSpec {
 	}
 	for _, v := range volumes {
 		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Name}}})
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Claim()}}})
 		if mode := v.PV().Spec.VolumeMode; mode != nil && *mode == corev1.PersistentVolumeBlock {
 			spec.Containers[0].VolumeDevices = append(spec.Containers[0].VolumeDevices, corev1.VolumeDevice{Name: v.Name, DevicePath: "/dev/" + v.Name})
 		} else {

@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"cmp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,13 +17,17 @@ import (
 )
 
 // Volume is a disk of the array with its PersistentVolume and a claim bound to
-// it, all under one name.
+// it.
 type Volume struct {
-	Name   string // of the PersistentVolume and the claim
+	Name   string // of the PersistentVolume
 	Handle string
 
+	claim string // its name, if it is another
 	stage *Stage
 }
+
+// Claim is the name of its claim.
+func (v *Volume) Claim() string { return cmp.Or(v.claim, v.Name) }
 
 // VolumeOptions of a volume. The zero value is a ReadWriteOnce filesystem.
 type VolumeOptions struct {
@@ -38,6 +43,9 @@ type VolumeOptions struct {
 	// Secret names the Secret of the stage's namespace that publish and
 	// unpublish carry.
 	Secret string
+	// Provisioned: the claim comes first, and the PersistentVolume is as external-provisioner
+	// makes one for it.
+	Provisioned bool
 }
 
 // Volume makes a disk, its PersistentVolume and its claim.
@@ -52,13 +60,26 @@ func (s *Stage) Volume(name string, o VolumeOptions) *Volume {
 		multi := o.Modes[0] == corev1.ReadWriteMany
 		s.must("disk", s.Array.CreateVolume(v.Handle, array.VolumeOptions{Block: o.Block, MultiWriter: multi}))
 	}
-	v.CreatePV(o)
-	v.createClaim(o)
+	if !o.Provisioned {
+		v.CreatePV(o)
+		v.createClaim(o)
+		v.waitBound()
+		return v
+	}
+	claim := v.createClaim(o)
+	v.claim, v.Name = v.Name, "pvc-"+string(claim.UID)
+	v.createPV(o, &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion})
+	v.waitBound()
 	return v
 }
 
 // CreatePV makes the PersistentVolume (again, after DeletePV).
 func (v *Volume) CreatePV(o VolumeOptions) {
+	v.stage.T.Helper()
+	v.createPV(o, &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: v.stage.Name, Name: v.Claim()})
+}
+
+func (v *Volume) createPV(o VolumeOptions, claim *corev1.ObjectReference) {
 	v.stage.T.Helper()
 	if len(o.Modes) == 0 {
 		o.Modes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
@@ -77,10 +98,13 @@ func (v *Volume) CreatePV(o VolumeOptions) {
 			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
 			AccessModes:                   o.Modes,
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			ClaimRef:                      &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: v.stage.Name, Name: v.Name},
+			ClaimRef:                      claim,
 			VolumeMode:                    volumeMode(o),
 			PersistentVolumeSource:        pvSource,
 		},
+	}
+	if o.Provisioned {
+		metav1.SetMetaDataAnnotation(&pv.ObjectMeta, "pv.kubernetes.io/provisioned-by", v.stage.Driver)
 	}
 	_, err := v.stage.Client.CoreV1().PersistentVolumes().Create(v.stage.ctx(), pv, metav1.CreateOptions{})
 	v.stage.must("PersistentVolume "+v.Name, err)
@@ -94,23 +118,31 @@ func volumeMode(o VolumeOptions) *corev1.PersistentVolumeMode {
 	return &mode
 }
 
-func (v *Volume) createClaim(o VolumeOptions) {
+func (v *Volume) createClaim(o VolumeOptions) *corev1.PersistentVolumeClaim {
 	v.stage.T.Helper()
-	none := ""
+	none, volume := "", v.Name
+	if o.Provisioned {
+		volume = ""
+	}
 	claim := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: v.Name, Namespace: v.stage.Name},
+		ObjectMeta: metav1.ObjectMeta{Name: v.Claim(), Namespace: v.stage.Name},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: o.Modes, VolumeName: v.Name, StorageClassName: &none, VolumeMode: volumeMode(o),
+			AccessModes: o.Modes, VolumeName: volume, StorageClassName: &none, VolumeMode: volumeMode(o),
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 		},
 	}
-	_, err := v.stage.Client.CoreV1().PersistentVolumeClaims(v.stage.Name).Create(v.stage.ctx(), claim, metav1.CreateOptions{})
-	v.stage.must("claim "+v.Name, err)
+	made, err := v.stage.Client.CoreV1().PersistentVolumeClaims(v.stage.Name).Create(v.stage.ctx(), claim, metav1.CreateOptions{})
+	v.stage.must("claim "+v.Claim(), err)
+	return made
+}
+
+func (v *Volume) waitBound() {
+	v.stage.T.Helper()
 	if v.stage.Bed.Bare {
 		return // nobody binds it
 	}
-	v.stage.WaitFor(60*time.Second, "claim "+v.Name+" is bound", func() bool {
-		c, err := v.stage.Client.CoreV1().PersistentVolumeClaims(v.stage.Name).Get(v.stage.ctx(), v.Name, metav1.GetOptions{})
+	v.stage.WaitFor(60*time.Second, "claim "+v.Claim()+" is bound", func() bool {
+		c, err := v.stage.Client.CoreV1().PersistentVolumeClaims(v.stage.Name).Get(v.stage.ctx(), v.Claim(), metav1.GetOptions{})
 		return err == nil && c.Status.Phase == corev1.ClaimBound
 	})
 }

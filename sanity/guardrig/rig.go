@@ -53,10 +53,11 @@ type Rig struct {
 	// Watched is the version that the watch has of the lease of a stale node.
 	Watched string
 	// Calls of the driver, as "publish ID"; Listed is where it says that the
-	// volume is published; ListErr is its answer instead.
-	Calls   []string
-	Listed  []string
-	ListErr error
+	// volume is published; ListErr is its answer instead, or there is none (ListHangs).
+	Calls     []string
+	Listed    []string
+	ListErr   error
+	ListHangs bool
 	// UnpublishErr is the driver's answer to an unpublish, PublishErr to a publish; nil: it
 	// succeeds.
 	UnpublishErr, PublishErr error
@@ -112,7 +113,11 @@ func (r *Rig) Steady(string, time.Duration) bool { return true }
 func (r *Rig) Storm() (bool, string) { return false, "" }
 
 // PublishedNodes implements survey.Published.
-func (r *Rig) PublishedNodes(context.Context, string) ([]string, bool, error) {
+func (r *Rig) PublishedNodes(ctx context.Context, _ string) ([]string, bool, error) {
+	if r.ListHangs {
+		<-ctx.Done()
+		return nil, false, ctx.Err()
+	}
 	return r.Listed, r.ListErr == nil, r.ListErr
 }
 

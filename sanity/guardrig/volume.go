@@ -187,6 +187,20 @@ func (r *Rig) Claimed(name string) {
 	})
 }
 
+// Provisioned has the PersistentVolume be as external-provisioner makes one for the claim, of
+// which it had read that version; change, if not nil, changes it.
+func (r *Rig) Provisioned(version string, change func(*corev1.PersistentVolume)) {
+	r.T.Helper()
+	r.changePV(func(pv *corev1.PersistentVolume) {
+		metav1.SetMetaDataAnnotation(&pv.ObjectMeta, "pv.kubernetes.io/provisioned-by", DriverName)
+		pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: metav1.NamespaceDefault, Name: Claim, UID: "1", ResourceVersion: version}
+		pv.Status.Phase = corev1.VolumeBound
+		if change != nil {
+			change(pv)
+		}
+	})
+}
+
 // Unbound has the PersistentVolume released: its claim is gone, or another's.
 func (r *Rig) Unbound() {
 	r.T.Helper()

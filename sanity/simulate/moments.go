@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Moments of the wide world that no schedule draws: they are for scripts. Each is of
@@ -45,15 +46,21 @@ func (w *World) doMoment(e Event) bool {
 	return true
 }
 
-// newVolume: the claim is deleted, disk and all, and made anew. Nobody ever had the new one.
+// newVolume: the claim is deleted, disk and all, and made anew. Nobody ever had the new one,
+// which external-provisioner has made for the claim.
 func (w *World) newVolume(v *volume) {
 	pv, ok := w.objects.Volumes.Get(v.name)
 	if !ok {
 		return
 	}
 	w.objects.Volumes.Delete(v.name)
-	pv.UID, pv.ResourceVersion, pv.Annotations = "", "", nil
+	pv.UID, pv.ResourceVersion = "", ""
+	pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": DriverName}
+	pv.Spec.ClaimRef.UID = types.UID(pv.Name)
 	w.objects.Volumes.Put(pv)
+	made, _ := w.objects.Volumes.Get(v.name)
+	made.Spec.ClaimRef.ResourceVersion = made.ResourceVersion // the claim's was one before
+	w.objects.Volumes.Put(made)
 	v.ever, v.before = nil, nil
 }
 
