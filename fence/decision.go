@@ -331,7 +331,7 @@ func revocable(h *Holder) bool {
 // controller may have computed it from an old Node, and leaves it so until something else
 // changes there (K8s node_status_updater.go, updateNodeStatus).
 func released(h *Holder) bool {
-	if h.ReleasedForGood() || h.NeverAttached() {
+	if h.ReleasedForGood() || h.NeverAttached() || h.LetGoAtDetach() {
 		return true
 	}
 	m := h.machine()

@@ -17,6 +17,7 @@ type facts struct {
 	noted    bool   // its node is Ready since before the publish
 	contest  string // "", "this boot", "earlier boot", "no boot", "seen", "seen, restarted"
 	node     string // "gone", "same", "again" (new UID, same boot), "other"
+	last     string // of a Node that is gone, what it was once it was being detached: "" (nobody knows), "let go", "in use", "tainted"
 	boot     string // of a same node: "same", "new" (since the publish), "empty"
 	inUse    bool
 	attached bool // in volumesAttached
@@ -31,8 +32,8 @@ type facts struct {
 }
 
 func (f facts) String() string {
-	return fmt.Sprintf("state=%q unproven=%v noted=%v contest=%q node=%s boot=%s inUse=%v volumesAttached=%v ownsID=%v ready=%v va=%q releasedUnder=%q waits=%v life=%q evidence=%q policy=%+v",
-		string(f.state), f.unproven, f.noted, f.contest, f.node, f.boot, f.inUse, f.attached, f.owns, f.ready, f.va, f.under, f.waits, f.life, f.evidence, f.policy)
+	return fmt.Sprintf("state=%q unproven=%v noted=%v contest=%q node=%s last=%q boot=%s inUse=%v volumesAttached=%v ownsID=%v ready=%v va=%q releasedUnder=%q waits=%v life=%q evidence=%q policy=%+v",
+		string(f.state), f.unproven, f.noted, f.contest, f.node, f.last, f.boot, f.inUse, f.attached, f.owns, f.ready, f.va, f.under, f.waits, f.life, f.evidence, f.policy)
 }
 
 // The obviously right version.
@@ -67,7 +68,7 @@ func (f facts) lives() string {
 func (f facts) released() bool {
 	inUse, attached := f.lists()
 	switch {
-	case f.forGood():
+	case f.forGood(), f.lastReleases():
 		return true
 	case inUse, attached && !(f.node == "same" && f.detaching()):
 		return false
@@ -77,6 +78,13 @@ func (f facts) released() bool {
 		return f.state == Released && f.va != "attached" && (f.contest == "" || f.contest == "earlier boot")
 	}
 	return !f.contested()
+}
+
+// lastReleases: its kubelet would be believed if its Node were still there as it was.
+func (f facts) lastReleases() bool {
+	was := f
+	was.node, was.boot = "same", "same"
+	return f.node == "gone" && f.last == "let go" && (f.state == Publishing || f.state == Held) && f.detaching() && f.contest == "" && !was.contested()
 }
 
 func (f facts) detaching() bool { return strings.Contains(f.va, "deleted") }
@@ -261,15 +269,19 @@ func (f facts) holder() Holder {
 }
 
 func (f facts) addNode(h *Holder) {
-	if f.node == "gone" {
-		return
-	}
-	h.LeaseRV = "100"
 	n := &Node{UID: "uid-1", BootID: "boot-1", Ready: f.ready, ReadySince: readySince, ReadyAt: deletedAt.Add(-time.Hour),
 		InUse: f.inUse, ListedAttached: f.attached, Waits: f.waits, LetGo: strings.HasPrefix(f.va, "let go")}
 	if f.unknown() {
 		n.Ready, n.ReadyUnknown, n.HeardAt = false, true, n.ReadyAt
 	}
+	if f.node == "gone" {
+		if h.AtDetach = n; f.last == "" {
+			h.AtDetach = nil
+		}
+		n.InUse, n.OutOfService = f.last == "in use", f.last == "tainted"
+		return
+	}
+	h.LeaseRV = "100"
 	switch {
 	case f.node == "again":
 		n.UID = "uid-2"
@@ -386,6 +398,18 @@ func every(p Policy, yield func(facts)) {
 						for _, f.evidence = range evidences {
 							if f.node == "gone" {
 								yield(f)
+								for _, f.last = range []string{"let go", "in use", "tainted"} {
+									if f.life != Unknown {
+										break // of a Node that is gone it says nothing
+									}
+									for _, f.ready = range bools {
+										yield(f)
+										f.noted = f.va == "deleted, then Ready"
+										yield(f)
+										f.noted = false
+									}
+								}
+								f.last, f.ready = "", false
 								continue
 							}
 							for _, f.ready = range bools {

@@ -203,6 +203,9 @@ type Holder struct {
 	// Node is the live Node of that name; nil if there is none. Its UID may be
 	// another than NodeUID: then it is another machine.
 	Node *Node
+	// AtDetach is what a Node of the holder that is gone was once its VolumeAttachment, which is
+	// the only one, was being deleted. nil: the Node is there, or nobody knows.
+	AtDetach *Node
 	// Heir is the name of another node that has the holder's node ID now: the
 	// same machine under another name, or one that was given its ID. Empty: none.
 	Heir string
@@ -254,6 +257,30 @@ func (h *Holder) ReleasedForGood() bool {
 // one under which the volume was released.
 func (h *Holder) ReleasedUnderThis() bool {
 	return h.Detaching() && h.Attachment.UID == h.ReleasedUnder
+}
+
+// LetGoAtDetach tells whether a Node that is gone by now showed, once its VolumeAttachment was
+// being deleted, that its kubelet had let the volume go, and is believed: then it cannot mount
+// it since, under whichever Node (ReleasedForGood).
+func (h *Holder) LetGoAtDetach() bool {
+	n := h.AtDetach
+	if n == nil || h.Node != nil || !h.beingTaken() || n.InUse || n.OutOfService {
+		return false
+	}
+	was := n.Machine(h.NodeName)
+	return h.Machine().Compare(was).OneNode() && !h.Machine().RestsOnNodeID(was) && !restartedAfterDeletion(h, n)
+}
+
+// beingTaken: the ledger says that it has the volume, Kubernetes is taking it away, and nobody
+// has doubted its kubelet yet.
+func (h *Holder) beingTaken() bool {
+	return (h.State == Publishing || h.State == Held) && h.NodeUID != "" && h.Detaching() && h.Contest == nil
+}
+
+// AsksAtDetach tells whether the holder stands in the way, and what its Node was once its
+// VolumeAttachment was being deleted may end that.
+func (h *Holder) AsksAtDetach(p Policy) bool {
+	return h.Node == nil && h.beingTaken() && !standing(h, p).Gone()
 }
 
 // NeverAttached tells whether the machine never had the volume, though the ledger says that it

@@ -31,8 +31,8 @@ func (g *gathering) learn(ctx context.Context, matters func(*fence.Holder) bool)
 	return g.orders(ctx, matters, g.wants(ctx, matters))
 }
 
-// orders learns in which order was written what leaves holders in doubt. That takes
-// requests, so what is proven of others is held against their leases once more; as it is if
+// orders learns in which order was written what leaves holders in doubt, and what Nodes were
+// that are gone. That takes requests, so what is proven of others is held against their leases once more; as it is if
 // requests were made before.
 func (g *gathering) orders(ctx context.Context, matters func(*fence.Holder) bool, took bool) error {
 	for _, h := range g.sorted() {
@@ -43,7 +43,7 @@ func (g *gathering) orders(ctx context.Context, matters func(*fence.Holder) bool
 		if err != nil {
 			return err
 		}
-		took = took || read
+		took = took || read || g.atDetach(ctx, h)
 	}
 	for _, h := range g.sorted() {
 		if !took || !matters(h) || len(h.Evidence) == 0 {

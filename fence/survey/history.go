@@ -6,9 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
@@ -116,13 +114,10 @@ func (g *gathering) before(ctx context.Context, node *corev1.Node) (*corev1.Node
 	if err != nil || version < 2 {
 		return nil, nil
 	}
-	list, err := g.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, node.Name).String(),
-		ResourceVersion: strconv.FormatUint(version-1, 10), ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	list, err := g.Client.CoreV1().Nodes().List(ctx, exactly(node.Name, version-1))
 	switch {
-	case apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsBadRequest(err), apierrors.IsInvalid(err), apierrors.IsMethodNotSupported(err):
-		return nil, nil // compacted, or nothing that this API server does
 	case err != nil:
-		return nil, err
+		return nil, forgotten(err)
 	case len(list.Items) != 1:
 		return nil, nil
 	}

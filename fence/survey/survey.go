@@ -137,6 +137,8 @@ type Survey struct {
 
 	// PodsUnread: the pods could not be read that would tell whether a holder only waits.
 	PodsUnread bool
+	// PastUnread: what a Node was that is gone could not be read, and may be yet.
+	PastUnread bool
 
 	// many are the PVs that say that many may write.
 	many []string
@@ -370,7 +372,7 @@ func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string)
 	if err != nil {
 		return nil, err
 	}
-	g.survey.Book = book
+	g.survey.Book, g.survey.attachments = book, g.attachments
 	if pv := book.Canonical(); pv != nil {
 		g.survey.PV = pv.Name
 	}
@@ -485,7 +487,6 @@ func (g *gathering) finish() *Survey {
 		// lease alone.
 		g.survey.Policy.UnpublishRevokesAccess = false
 	}
-	g.survey.attachments = g.attachments
 	for _, h := range g.sorted() {
 		if h.OnlyUnder != "" && !g.survey.OnlyAttachment(h) {
 			h.OnlyUnder = "" // it may have it by another

@@ -94,6 +94,23 @@ func TestAContestOfAnEarlierBootDoesNotHideOneOfThisBoot(t *testing.T) {
 	r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
 }
 
+// TestAContestStaysWhenItsNodeIsDeleted: with the boot that it is about, which is not the one of
+// the publish, also where what the Node was is read.
+func TestAContestStaysWhenItsNodeIsDeleted(t *testing.T) {
+	r := contested(t)
+	r.Reboot("a", "boot-2")
+	r.Lists("a", true, false)
+	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+	r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	r.Lives["a"] = fence.Unknown
+	for range 2 {
+		r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderUnknown)+"]")
+		if c := r.Ledger().Get(guardrig.ID("a")).Contest; c == nil || c.BootID != "boot-2" {
+			t.Errorf("it is contested in boot %+v, want boot-2", c)
+		}
+	}
+}
+
 // Nor does a release of this boot, of which the driver's unpublish failed, once another
 // VolumeAttachment is there.
 func TestAReleaseDoesNotHideAContestOfAfterIt(t *testing.T) {

@@ -160,8 +160,8 @@ func listsOn(st *fence.Standing, entry ledger.Entry) bool {
 // in use" can be believed.
 func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.Verdict) error {
 	c := ContestDue(v)
-	if c == nil || s.OneOfMany(v.Blocking.Holder) {
-		return nil // one of many: written down, it would be a single writer
+	if c == nil || s.OneOfMany(v.Blocking.Holder) || s.PastUnread && v.Blocking.Holder.Node == nil {
+		return nil // one of many: written down, it would be a single writer; or it may be read yet that it is over
 	}
 	h, l := v.Blocking.Holder, s.Ledger()
 	e := survey.EntryOf(h, fence.Held, s.NewToken())
@@ -220,7 +220,7 @@ func contestOf(h *fence.Holder) *fence.Contest {
 		c.BootID = h.Node.BootID
 	}
 	moved := h.FormerBoot != ""
-	if h.Contest != nil && (unmounted || moved || !h.Contest.OtherBoot(c.BootID)) {
+	if h.Contest != nil && (h.Node == nil || unmounted || moved || !h.Contest.OtherBoot(c.BootID)) {
 		*c = *h.Contest // a contest of an earlier boot would hide this one
 	}
 	// The entry is the old name's, whose Node may be there: the word of another Node's
@@ -297,7 +297,7 @@ func leavingEntry(ctx context.Context, s *survey.Survey, l *ledger.Ledger, st fe
 	}
 	e.State = fence.Released
 	switch {
-	case h.Detaching() && h.OwnNode():
+	case h.Detaching() && (h.OwnNode() || h.LetGoAtDetach()):
 		e.ReleasedUnder = h.Attachment.UID
 	case !h.ReleasedForGood():
 		e.ReleasedUnder = ""

@@ -121,8 +121,6 @@ func TestWhatIsStillOwed(t *testing.T) {
 // about (docs/OBLIGATIONS.md), nothing that is owed is missed.
 func TestADeadlockIsNotItsNeighbour(t *testing.T) {
 	for script, thing := range map[string][]string{ // in pairs, what is replaced by what
-		"drained-unseen":      {"power-off n1\ndelete-node n1\n", ""},
-		"list-fails":          {"list-fails\n", ""},
 		"never-attached":      {"power-off n2\nclock 60s\nnot-ready n2\n", ""},
 		"registered-again":    {"delete-node n1\nrestart-kubelet n1 quick\n", ""},
 		"scaled-in-while-out": {"mode bypass\n", "", "mode enforce\n", ""},

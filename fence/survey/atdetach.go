@@ -1,0 +1,77 @@
+package survey
+
+import (
+	"context"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
+)
+
+// atDetach learns what the Node of a holder was once its VolumeAttachment was being deleted,
+// where the Node is gone and that may end what the holder stands in the way for: a node that was
+// drained and deleted while nobody of ours was there. etcd has it for as long as it has the past
+// (see order). It tells whether it has read anything.
+func (g *gathering) atDetach(ctx context.Context, h *fence.Holder) (read bool) {
+	if !h.AsksAtDetach(g.survey.Policy) || !g.survey.OnlyAttachment(h) {
+		return false
+	}
+	var version uint64 // at which it was being deleted
+	for _, va := range g.attachments {
+		if string(va.UID) == h.Attachment.UID && va.DeletionTimestamp != nil {
+			version, _ = strconv.ParseUint(va.ResourceVersion, 10, 64)
+		}
+	}
+	if version == 0 {
+		return false
+	}
+	node, err := g.nodeAt(ctx, h.NodeName, version)
+	if err != nil {
+		g.survey.PastUnread = true
+		klog.FromContext(ctx).Error(err, "Cannot read what a Node was that is gone", "node", h.NodeName, "resourceVersion", version, "volume", g.volume)
+	}
+	if node == nil {
+		return true
+	}
+	h.AtDetach = nodeFacts(node)
+	h.AtDetach.SystemShared = g.Index.SystemShared(h.NodeName, h.AtDetach.SystemUUID)
+	h.AtDetach.InUse, h.AtDetach.ListedAttached = g.IDs.NodeLists(node, g.volume)
+	return true
+}
+
+// nodeAt reads the Node of that name as it was at a resourceVersion; nil: there was none, or the
+// API server cannot tell.
+func (g *gathering) nodeAt(ctx context.Context, name string, version uint64) (*corev1.Node, error) {
+	versions, err := g.pasts.get(ctx, g.Limit, name+"@"+strconv.FormatUint(version, 10), func(ctx context.Context) ([]*corev1.Node, error) {
+		list, err := g.Client.CoreV1().Nodes().List(throttle.Unpaid(ctx), exactly(name, version))
+		if err != nil || len(list.Items) != 1 || list.Items[0].Name != name {
+			return nil, forgotten(err)
+		}
+		return []*corev1.Node{&list.Items[0]}, nil
+	})
+	if err != nil || len(versions) == 0 {
+		return nil, err
+	}
+	return versions[0], nil
+}
+
+// exactly asks for the object of that name, as it was at a resourceVersion.
+func exactly(name string, version uint64) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
+		ResourceVersion: strconv.FormatUint(version, 10), ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+}
+
+// forgotten is err, unless it says that the API server does not know the past: it is compacted,
+// or nothing that this one tells.
+func forgotten(err error) error {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsMethodNotSupported(err) {
+		return nil
+	}
+	return err
+}
