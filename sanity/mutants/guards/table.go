@@ -464,6 +464,20 @@ var table = []Guard{
 		Then:   "stuck: each list is given up before it ends, and there is no first publish",
 	},
 	{
+		Name:   "list-fails",
+		Says:   "a volume that was made after the ledgers were sealed needs no list of the driver's",
+		Edits:  []Edit{{"fence/survey", "gathering.isNew", Becomes{Was: "g.Seal != nil", Is: "false"}}},
+		Expect: "in vain: pod db is Running",
+		Then:   "stuck: the driver does not say who has a volume that nobody ever had",
+	},
+	{
+		Name:   "drain-unseen",
+		Says:   "what a Node was that is gone is read from etcd's past",
+		Edits:  []Edit{{"fence", "Holder.AsksAtDetach", Becomes{Was: "h.Node == nil", Is: "false"}}},
+		Expect: "in vain: pod db2 is Running",
+		Then:   "stuck: a Node that is gone cannot be asked, and the volume waits for a person",
+	},
+	{
 		Name:   "in-again",
 		Says:   "what only the ledger says is over where a list that is the whole truth does not say it",
 		Edits:  []Edit{{"fence/survey", "gathering.recheckDriver", Becomes{Was: "g.survey.Policy.ListsPublishedNodes", Is: "false"}}},
