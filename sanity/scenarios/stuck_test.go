@@ -124,6 +124,12 @@ var stuck = []scenario{
 				lists, _ := old.Lists(v)
 				return db.Get() == nil && !lists && !v.MountedOn(old)
 			})
+			// A node that is deleted within the moment that this takes is owed still
+			// (simulate/testdata/owed/drained-at-once.txt).
+			p.WaitFor(10*time.Second, "the controller detaches", func() bool {
+				va := v.Attachment(old)
+				return va == nil || va.DeletionTimestamp != nil
+			})
 			old.PowerOff()
 			old.Delete()
 			if p.guarded() {
