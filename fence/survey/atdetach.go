@@ -33,7 +33,6 @@ func (g *gathering) atDetach(ctx context.Context, h *fence.Holder) (read bool) {
 	}
 	node, err := g.nodeAt(ctx, h.NodeName, version)
 	if err != nil {
-		g.survey.PastUnread = true
 		klog.FromContext(ctx).Error(err, "Cannot read what a Node was that is gone", "node", h.NodeName, "resourceVersion", version, "volume", g.volume)
 	}
 	if node == nil {

@@ -43,7 +43,8 @@ func (g *gathering) orders(ctx context.Context, matters func(*fence.Holder) bool
 		if err != nil {
 			return err
 		}
-		took = took || read || g.atDetach(ctx, h)
+		past := g.atDetach(ctx, h)
+		took = took || read || past
 	}
 	for _, h := range g.sorted() {
 		if !took || !matters(h) || len(h.Evidence) == 0 {

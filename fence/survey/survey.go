@@ -137,8 +137,6 @@ type Survey struct {
 
 	// PodsUnread: the pods could not be read that would tell whether a holder only waits.
 	PodsUnread bool
-	// PastUnread: what a Node was that is gone could not be read, and may be yet.
-	PastUnread bool
 
 	// many are the PVs that say that many may write.
 	many []string

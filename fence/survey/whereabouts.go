@@ -30,13 +30,18 @@ type Whereabouts struct {
 	Nodes sets.Set[string]
 	// Newest is the highest resourceVersion of the driver's PersistentVolumes.
 	Newest uint64
-	// pvs are the hashes of their UIDs: 100,000 are kept for as long as a seal is on.
+	// pvs are the hashes of their UIDs, and of those that were added: 100,000 are kept for as
+	// long as a seal is on.
 	pvs  sets.Set[uint64]
 	seed maphash.Seed
 }
 
-// Has tells whether the PersistentVolume of that UID was there, or may have been.
-func (w *Whereabouts) Has(uid types.UID) bool { return w.pvs.Has(maphash.String(w.seed, string(uid))) }
+// Has tells whether the PersistentVolume of that UID was there, or was added, or may have been.
+// Add adds one that came later.
+func (w *Whereabouts) Has(uid types.UID) bool { return w.pvs.Has(w.hash(uid)) }
+func (w *Whereabouts) Add(uid types.UID)      { w.pvs.Insert(w.hash(uid)) }
+
+func (w *Whereabouts) hash(uid types.UID) uint64 { return maphash.String(w.seed, string(uid)) }
 
 // place is where a Node or a VolumeAttachment has a volume.
 type place struct {
@@ -104,7 +109,7 @@ func (s *Surveyor) Whereabouts(ctx context.Context) (*Whereabouts, error) {
 			return
 		}
 		handles.Insert(handle)
-		w.pvs.Insert(maphash.String(w.seed, string(pv.UID)))
+		w.Add(pv.UID)
 		if version, err := strconv.ParseUint(pv.ResourceVersion, 10, 64); err == nil {
 			w.Newest = max(w.Newest, version)
 		}

@@ -280,7 +280,11 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 	if p.first = ""; first {
 		p.first = token
 	}
-	return token, p.write(ctx, EffectRecord, s, l)
+	err := p.write(ctx, EffectRecord, s, l)
+	if !isConflict(err) {
+		p.Seal.gave(s.Book.PVs)
+	}
+	return token, err
 }
 
 // failed writes down what is known of a first publish that the driver did not carry out: one

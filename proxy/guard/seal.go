@@ -504,6 +504,21 @@ func (s *Seal) MadeSince(ctx context.Context, pv *corev1.PersistentVolume, sure 
 	return s.use(ctx, says)
 }
 
+// gave takes note that the volume of these PersistentVolumes was published: whoever takes its
+// ledger off does not make it a new one.
+func (s *Seal) gave(pvs []*corev1.PersistentVolume) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.session; now != nil && now.found != nil {
+		for _, pv := range pvs {
+			now.found.Add(pv.UID)
+		}
+	}
+}
+
 // provisionedBy is the annotation that says which provisioner made a PersistentVolume.
 const provisionedBy = "pv.kubernetes.io/provisioned-by"
 

@@ -667,6 +667,14 @@ func TestOfANewVolumeNoListIsNeeded(t *testing.T) {
 		"another PersistentVolume has its disk": func(r *guardrig.Rig, _ *guardrig.Etcd) { r.SecondOfMany() },
 		"the seal has ended":                    func(_ *guardrig.Rig, e *guardrig.Etcd) { e.Lease.ResourceVersion = "77" },
 		"nobody says who calls":                 func(r *guardrig.Rig, _ *guardrig.Etcd) { r.Disconnect() },
+		"it was published, and its ledger taken off": func(r *guardrig.Rig, _ *guardrig.Etcd) {
+			r.Attachment("a", time.Time{})
+			r.Must(r.PublishTo("a"))
+			r.Stripped("a")
+			r.Must(r.Client.CoreV1().Nodes().Delete(r.T.Context(), "a", metav1.DeleteOptions{}))
+			r.Lose()
+			r.Calls = nil
+		},
 		"many had it": func(r *guardrig.Rig, _ *guardrig.Etcd) {
 			r.ListErr = nil
 			r.Attachment("a", time.Time{})

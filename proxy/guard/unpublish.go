@@ -160,8 +160,8 @@ func listsOn(st *fence.Standing, entry ledger.Entry) bool {
 // in use" can be believed.
 func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.Verdict) error {
 	c := ContestDue(v)
-	if c == nil || s.OneOfMany(v.Blocking.Holder) || s.PastUnread && v.Blocking.Holder.Node == nil {
-		return nil // one of many: written down, it would be a single writer; or it may be read yet that it is over
+	if c == nil || s.OneOfMany(v.Blocking.Holder) {
+		return nil // one of many: written down, it would be a single writer
 	}
 	h, l := v.Blocking.Holder, s.Ledger()
 	e := survey.EntryOf(h, fence.Held, s.NewToken())
