@@ -75,6 +75,9 @@ var stuck = []scenario{
 			fails := p.Array.Inject(array.Fault{Method: array.Publish, Node: dies.ID, Do: array.Fail, Code: codes.Internal, Message: "no path to the host"})
 			db := p.Pod("db", dies, v)
 			p.WaitFor(60*time.Second, "publishes fail", func() bool { return fails.Hits() > 1 })
+			// Until then its kubelet may have written neither a lease nor a status but the one
+			// that it registered with, of which the API server does not say when it was.
+			p.WaitFor(60*time.Second, "the node lists the volume that its pod wants", func() bool { inUse, _ := dies.Lists(v); return inUse })
 			dies.PowerOff()
 			dies.WaitNotReady()
 			db.ForceDelete()
