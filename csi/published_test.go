@@ -374,7 +374,7 @@ func TestAListingListsOnce(t *testing.T) {
 	if lists != 3 {
 		t.Errorf("the driver listed %d times, want 3", lists)
 	}
-	// One that only says that it lists.
+	// A driver that says that it can list its volumes, and cannot.
 	d = &testDriver{capabilities: d.capabilities, list: func(*spec.ListVolumesRequest) (*spec.ListVolumesResponse, error) {
 		return nil, status.Error(codes.Unimplemented, "no")
 	}}

@@ -47,17 +47,13 @@ func (g *gathering) atDetach(ctx context.Context, h *fence.Holder) (read bool) {
 // nodeAt reads the Node of that name as it was at a resourceVersion; nil: there was none, or the
 // API server cannot tell.
 func (g *gathering) nodeAt(ctx context.Context, name string, version uint64) (*corev1.Node, error) {
-	versions, err := g.pasts.get(ctx, g.Limit, name+"@"+strconv.FormatUint(version, 10), func(ctx context.Context) ([]*corev1.Node, error) {
+	return g.nodes.get(ctx, g.Limit, name+"@"+strconv.FormatUint(version, 10), func(ctx context.Context) (*corev1.Node, error) {
 		list, err := g.Client.CoreV1().Nodes().List(throttle.Unpaid(ctx), exactly(name, version))
 		if err != nil || len(list.Items) != 1 || list.Items[0].Name != name {
 			return nil, forgotten(err)
 		}
-		return []*corev1.Node{&list.Items[0]}, nil
+		return &list.Items[0], nil
 	})
-	if err != nil || len(versions) == 0 {
-		return nil, err
-	}
-	return versions[0], nil
 }
 
 // exactly asks for the object of that name, as it was at a resourceVersion.

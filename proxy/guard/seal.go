@@ -483,11 +483,12 @@ func (s *Seal) covers(ctx context.Context, volume string, nodeUID types.UID) boo
 	return s.use(ctx, s.knows(volume, nodeUID))
 }
 
-// MadeSince implements survey.Seal. Its provisioner makes a volume for a claim, names its
-// PersistentVolume after that one's UID, and writes down which version of the claim it had read
-// (kubernetes-sigs/sig-storage-lib-external-provisioner controller.go, provisionClaimOperation).
-// One that a person makes for a disk that there was has another name, or an older version; one
-// that was there when the seal was put on may have been bound anew.
+// MadeSince implements survey.Seal. A provisioner makes a volume for a claim, names the
+// PersistentVolume after the claim's UID, and writes into it which version of the claim it had
+// read (kubernetes-sigs/sig-storage-lib-external-provisioner controller.go,
+// provisionClaimOperation). A PersistentVolume that a person makes for a disk that exists already
+// has another name, or names a version of before the seal. If it was there when the seal was put
+// on it may have been bound to its claim anew, which writes a version of today.
 func (s *Seal) MadeSince(ctx context.Context, pv *corev1.PersistentVolume, sure bool) bool {
 	handle, ours := s.surveyor.IDs.PVHandle(pv)
 	claim := pv.Spec.ClaimRef
