@@ -81,7 +81,7 @@ func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evide
 	}
 	s.remember(t.Node, late && most == patience, a.State)
 	found := readings(&q, &a)
-	lifting := s.cut(&q) && q.Record.Fence(fence.StorageFence, q.Driver).Lifting != "" && a.Kind != fence.PowerReading
+	lifting := s.cut(&q) && q.Record.Fence(fence.StorageFence, q.Driver).BeingLifted() && a.Kind != fence.PowerReading
 	if s.cut(&q) && a.Storage != agent.On && (a.State != agent.Off || lifting) {
 		found = slices.DeleteFunc(found, func(e fence.Evidence) bool { return !e.On })
 		doubt, err := s.cannotTell(&q, late)
@@ -183,7 +183,7 @@ func (s *AgentReadings) cannotTell(q *Question, late bool) ([]fence.Evidence, er
 	f := q.Record.Fence(fence.StorageFence, q.Driver)
 	m := bound(q)
 	names := s.asker.StorageAgents(q.Holder.NodeName)
-	if f.Lifting == "" && f.Machine.NodeUID == q.Holder.NodeUID && len(names) > 0 &&
+	if !f.BeingLifted() && f.Machine.NodeUID == q.Holder.NodeUID && len(names) > 0 &&
 		!slices.ContainsFunc(names, func(name string) bool { return !q.Record.Overridden(name, m) }) {
 		return recorded(q, f), nil
 	}
@@ -192,7 +192,7 @@ func (s *AgentReadings) cannotTell(q *Question, late bool) ([]fence.Evidence, er
 		how = "the fence agents (%s) have not said in time whether it is still in place"
 	}
 	why := fmt.Sprintf(how, strings.Join(names, ", "))
-	if f.Lifting != "" {
+	if f.BeingLifted() {
 		why = fence.VoidLifting
 	}
 	return inDoubt(q, f, why)

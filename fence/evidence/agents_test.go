@@ -284,7 +284,7 @@ func TestAFenceThatIsBeingLiftedIsNoEvidence(t *testing.T) {
 	cut := fencer.Answer{State: agent.Off, Kind: fence.StorageFence, Storage: agent.Off}
 	for name, a := range map[string]*asker{"cut": {storage: true, answer: cut}, "unclear": {storage: true}, "overridden": {storage: true}, "no agents": nil} {
 		r := withFence(fence.StorageFence, "sidecar")
-		r.Fences[0].Lifting = "back"
+		r.Fences[0].Lift("back")
 		if name == "overridden" {
 			r.Overrides = []record.Override{{ID: "o", Agent: "array", By: "ann", Reason: "down", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}}
 		}
@@ -305,7 +305,7 @@ func TestAFenceThatIsBeingLiftedIsNoEvidence(t *testing.T) {
 		}
 	}
 	r := withFence(fence.StorageFence, "sidecar")
-	r.Fences[0].Lifting = "back"
+	r.Fences[0].Lift("back")
 	open := &asker{storage: true, answer: fencer.Answer{State: agent.On, Kind: fence.StorageFence, Storage: agent.On}}
 	if found := ask(t, Agents(open), stale(r)); found != nil {
 		t.Errorf("open: %+v", found)
@@ -436,8 +436,8 @@ func TestALivingNodeIsNotSaidToWriteWhereTheAgentsCannotTell(t *testing.T) {
 		want   fence.Reason // empty: an error
 	}{
 		"they cannot tell":     {&asker{storage: true}, func(*Question) {}, ""},
-		"it is being lifted":   {&asker{storage: true, answer: cut}, func(q *Question) { q.Record.Fences[0].Lifting = "back" }, ""},
-		"without agents":       {nil, func(q *Question) { q.Record.Fences[0].Lifting = "back" }, ""},
+		"it is being lifted":   {&asker{storage: true, answer: cut}, func(q *Question) { q.Record.Fences[0].Lift("back") }, ""},
+		"without agents":       {nil, func(q *Question) { q.Record.Fences[0].Lift("back") }, ""},
 		"the volume is listed": {&asker{storage: true}, func(q *Question) { q.Holder.Node.InUse, q.Holder.Node.ListedAttached = false, true }, ""},
 		"another volume is released": {&asker{storage: true}, func(q *Question) {
 			q.Record.Releases = []record.Release{release}

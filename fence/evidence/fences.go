@@ -30,7 +30,7 @@ func (s *RecordedFences) Evidence(ctx context.Context, q Question) ([]fence.Evid
 		if f == nil || !f.Standing() || f.Machine.NodeUID != q.Holder.NodeUID || s.asks(kind, &q) {
 			continue
 		}
-		if f.Lifting == "" {
+		if f.Phase == record.Fenced {
 			found = append(found, recorded(&q, f)...)
 			continue
 		}

@@ -81,9 +81,9 @@ func TestALivingNodeUnderAStorageFenceIsPublishedNothing(t *testing.T) {
 }
 
 func TestANodeWhoseFenceIsBeingLiftedIsPublishedNothingWhereNobodyCanTell(t *testing.T) {
-	for _, phase := range []record.Phase{record.Fenced, record.Fencing} {
+	for _, phase := range []record.Phase{record.Lifting, record.Refencing} {
 		q := stale(withFence(fence.StorageFence, "other"))
-		q.Record.Fences[0].Phase, q.Record.Fences[0].Lifting = phase, "booted"
+		q.Record.Fences[0].Phase, q.Record.Fences[0].LiftReason = phase, "booted"
 		q.Holder.Liveness, q.Holder.State = fence.Alive, fence.NotInLedger // it asks for the volume
 		for name, f := range map[string]Asker{"no agents": nil, "none that could tell": &asker{power: true}} {
 			if found, err := Fences(f).Evidence(t.Context(), q); err == nil || !strings.Contains(err.Error(), fence.VoidLifting) {

@@ -230,7 +230,7 @@ func (s *Remediation) prefix() string { return string(s.kind) + "/" }
 func (s *Remediation) key(r *remediation) string { return s.prefix() + r.Metadata.UID }
 
 func (s *Remediation) audit(r *record.Record, action, detail string) {
-	r.Audit = append(r.Audit, record.Audit{At: stamp(), Actor: s.records.Actor, Action: action, Detail: strings.TrimSpace(detail)})
+	r.Note(s.records.Actor, action, strings.TrimSpace(detail))
 }
 
 // stamp is for people: nothing is decided by it.

@@ -19,7 +19,7 @@ func recorded(kind fence.Kind, driver string, phase record.Phase, uid, boot stri
 }
 
 func lifting(f record.Fence) record.Fence {
-	f.Lifting = "booted"
+	f.Lift("booted")
 	return f
 }
 
@@ -100,15 +100,15 @@ func TestAPowerFenceOfAMachineThatIsGoneGivesNoWork(t *testing.T) {
 }
 
 func TestAFenceThatIsBeingLiftedProvesNothing(t *testing.T) {
-	for _, f := range []record.Fence{{Phase: record.Fenced}, {Phase: record.Fenced, Lifting: "repaired"}, {Phase: record.Fencing, Lifting: "repaired"}} {
+	for _, f := range []record.Fence{{Phase: record.Fenced}, {Phase: record.Lifting}, {Phase: record.Refencing}} {
 		f.Kind, f.Driver, f.Machine = fence.StorageFence, "d", record.FencedMachine{NodeUID: "u1", BootID: "b1"}
 		about := fencer.Standing(&record.Record{Node: "n1", Fences: []record.Fence{f}}, "d")
 		if len(about) != 1 {
 			t.Fatalf("%+v: %+v", f, about)
 		}
 		e := agentEvidence(&state{Fence: &about[0]}, &fence.Holder{NodeName: "n1"})
-		if len(e) != 1 || (e[0].Void == fence.VoidLifting) != (f.Lifting != "") {
-			t.Errorf("lifted for %q: %+v", f.Lifting, e)
+		if len(e) != 1 || (e[0].Void == fence.VoidLifting) != (f.Phase != record.Fenced) {
+			t.Errorf("%s: %+v", f.Phase, e)
 		}
 	}
 }

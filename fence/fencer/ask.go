@@ -91,7 +91,7 @@ func (f *Fencer) holds(ctx context.Context, t Target, a *Answer) (bool, error) {
 		return false, err
 	}
 	s := r.Fence(fence.StorageFence, f.Driver)
-	return s != nil && s.ID == a.Fence && s.Phase == record.Fenced && s.Lifting == "", nil
+	return s != nil && s.ID == a.Fence && s.Phase == record.Fenced, nil
 }
 
 // drop forgets one answer.

@@ -80,11 +80,11 @@ func Standing(r *record.Record, driver string) (all []Fence) {
 
 func fenceOf(node string, f *record.Fence) *Fence {
 	out := &Fence{ID: f.ID, Node: node, NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
-		SystemUUID: f.Machine.SystemUUID, Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Cut: f.Phase == record.Fencing, Sidecar: f.BySidecar(), Lifting: f.Lifting != ""}
+		SystemUUID: f.Machine.SystemUUID, Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Cut: f.UnderWay(), Sidecar: f.BySidecar(), Lifting: f.BeingLifted()}
 	out.Cut = out.Cut || slices.ContainsFunc(f.Steps, func(s record.FenceStep) bool { return s.Action == "off" })
 	// A time that cannot be read is long ago: it only counts for the brakes.
 	out.At, _ = time.Parse(time.RFC3339, f.StartedAt)
-	if f.Phase == record.Fenced && f.Lifting == "" {
+	if f.Phase == record.Fenced {
 		// One that was cut anew began with the first.
 		for _, s := range f.Steps {
 			if at, err := time.Parse(time.RFC3339, s.At); err == nil && s.Action == "off" && at.After(out.At) {

@@ -60,8 +60,13 @@ func TestTheBrakesCountANodeThatWasCutAnewByItsLastCut(t *testing.T) {
 	if at := fenceOf("n1", &f).At; at.Hour() != 9 || at.Second() != 0 {
 		t.Errorf("cut anew: at %s", at)
 	}
-	f.Lifting = "booted" // the last try failed: no further node was fenced
+	f.Lift("booted") // the last try failed: no further node was fenced
 	if at := fenceOf("n1", &f).At; at.Hour() != 3 {
 		t.Errorf("not cut anew: at %s", at)
+	}
+	for phase, want := range map[record.Phase]bool{record.Fencing: true, record.Refencing: true, record.Fenced: false, record.Lifting: false} {
+		if cut := fenceOf("n1", &record.Fence{Phase: phase}).Cut; cut != want {
+			t.Errorf("%s without a step is cut: %v", phase, cut)
+		}
 	}
 }

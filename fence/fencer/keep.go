@@ -38,7 +38,7 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 			}
 		}
 		cur := r.Fence(a.Kind, f.Driver)
-		if cur != nil && cur.Lifting != "" {
+		if cur != nil && cur.BeingLifted() {
 			// Access may be open the moment after it was read as cut.
 			a.State, a.Kind, a.Storage, a.Agents, a.Detail = agent.Unclear, "", agent.Unclear, nil, ""
 			a.Why = "fence " + cur.ID + ": " + fence.VoidLifting
@@ -55,7 +55,7 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 			next.ID, next.Reason, next.Forced, next.StartedAt = cur.ID, cur.Reason, cur.Forced, cur.StartedAt
 			next.Steps = append(slices.Clone(cur.Steps), next.Steps...)
 		}
-		if last := r.LastPowerFence(); a.Kind == fence.PowerReading && last != nil && last.Phase == record.Void && strings.HasPrefix(last.Why, givenBack) && stands(last, a.Machine) {
+		if last := r.LastPowerFence(); a.Kind == fence.PowerReading && last != nil && last.Ending == record.PowerGivenBack && stands(last, a.Machine) {
 			// It was to be given its power back, which came to nothing: it is off because
 			// of those requests.
 			next.Steps = append(offSteps(last), next.Steps...)
@@ -87,7 +87,7 @@ func (f *Fencer) keepOn(ctx context.Context, t Target, a *Answer) error {
 
 func (f *Fencer) contradict(r *record.Record, a *Answer, kind fence.Kind, how string) bool {
 	cur := r.Fence(kind, f.Driver)
-	if cur == nil || cur.Phase != record.Fenced {
+	if cur == nil || cur.UnderWay() {
 		return false
 	}
 	same := cur.Machine.NodeUID == a.Machine.NodeUID

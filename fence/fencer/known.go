@@ -2,7 +2,6 @@ package fencer
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -20,7 +19,7 @@ type known struct {
 func (f *Fencer) knownOf(r *record.Record, m record.Mark) *known {
 	k := &known{mark: m, ended: f.ended(r)}
 	if s := r.Fence(fence.StorageFence, f.Driver); s != nil {
-		k.current, k.lifting = s.ID, s.Lifting != ""
+		k.current, k.lifting = s.ID, s.BeingLifted()
 	}
 	return k
 }
@@ -47,27 +46,14 @@ func (f *Fencer) reopened(k *known, r *record.Record, now record.Mark, machine r
 	case k.current != "" && r.FenceByID(k.current) == nil,
 		slices.ContainsFunc(f.ended(r), func(id string) bool { return !slices.Contains(k.ended, id) }):
 		return "a storage fence in its record ended while the agents were asked"
-	case cur != nil && cur.Lifting != "" && !k.lifting:
+	case cur != nil && cur.BeingLifted() && !k.lifting:
 		return "fence " + cur.ID + ": " + fence.VoidLifting
-	case cur != nil && cur.Phase == record.Fenced && cur.Lifting == "" && oneMachine(cur.Machine, machine):
+	case cur != nil && cur.Phase == record.Fenced && oneMachine(cur.Machine, machine):
 		return "" // nothing is given back but by lifting that
 	case now != k.mark:
 		return "its record was locked by somebody while the agents were asked, who may have given access back"
-	case now.Holder != "" && restoring(r):
+	case now.Holder != "" && r.Operation.GivesBack():
 		return "its record is locked by " + now.Holder + ", who may be giving access back"
 	}
 	return ""
-}
-
-// restoring: the last that somebody began is to give power or access back.
-func restoring(r *record.Record) bool {
-	for i := len(r.Audit) - 1; i >= 0; i-- {
-		switch action := r.Audit[i].Action; {
-		case strings.HasPrefix(action, "Begin:"):
-			return true
-		case action == "Fence":
-			return false
-		}
-	}
-	return false
 }

@@ -270,7 +270,7 @@ func TestAnOffThatHasLostItsLockIsNotWrittenDown(t *testing.T) {
 						t.Errorf("%+v", a)
 					}
 					s := w.record().Fence(fence.StorageFence, driver)
-					if (s != nil) != fails || s != nil && (s.Lifting == "" || s.ID != "mine") {
+					if (s != nil) != fails || s != nil && (!s.BeingLifted() || s.ID != "mine") {
 						t.Errorf("%s: %+v", w.fences(), s)
 					}
 				})
@@ -370,6 +370,9 @@ func TestWhatAWithdrawnFenceCutIsStillGivenBack(t *testing.T) {
 		"it may be another node's": func(f *record.Fence) {
 			f.Phase, f.Steps = record.Fencing, nil
 		},
+		"it may be another node's, which is cut off anew": func(f *record.Fence) {
+			f.Phase, f.Steps = record.Refencing, nil
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			halfLifted(t, "192.0.2.9", func(w *world, wall *firewall, target Target) {
@@ -381,7 +384,7 @@ func TestWhatAWithdrawnFenceCutIsStillGivenBack(t *testing.T) {
 				a, err := on(w.fencer("c"), target)
 				w.succeeds(err)
 				w.expect("cut", slices.Contains(wall.list, "192.0.2.1/32"), true)
-				w.expect("it is said", strings.Contains(a.Why, "is left as it is: node n2 is being cut off"), f.Phase == record.Fencing)
+				w.expect("it is said", strings.Contains(a.Why, "is left as it is: node n2 is being cut off"), f.UnderWay())
 			})
 		})
 	}
@@ -398,7 +401,7 @@ func TestAReadingThatOutlivesAccessGivenBackUnderAnotherMachinesFenceIsNoProof(t
 		})
 		w.expect("answer", w.ask(f, target).State, agent.Unclear)
 		w.expect("fences", w.fences(), "Fenced by a")
-		w.expect("lifting", w.fence().Lifting, "")
+		w.expect("lifting", w.fence().LiftReason, "")
 	})
 }
 

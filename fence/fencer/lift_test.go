@@ -169,15 +169,15 @@ func TestAStorageFenceProvesNothingFromBeforeAccessIsGivenBack(t *testing.T) {
 					t.Error("what became of it was written")
 				}
 				w.server.SetDown(false)
-				if before.Lifting != "booted" || before.Phase != record.Fenced {
+				if before.LiftReason != "booted" || before.Phase != record.Lifting {
 					t.Errorf("before access was given back the record said %+v", before)
 				}
-				w.expect("still to be lifted", w.fence().Lifting, "booted")
+				w.expect("still to be lifted", w.fence().LiftReason, "booted")
 
 				wall.atOn = nil
 				w.succeeds(w.lift(target))
 				w.expect("fences", w.fences(), "Lifted by a")
-				w.expect("lifting", w.record().Fences[0].Lifting, "")
+				w.expect("lifting", w.record().Fences[0].LiftReason, "")
 			})
 		})
 	}
@@ -192,7 +192,7 @@ func TestAReadingOfAccessThatIsBeingGivenBackIsUnclear(t *testing.T) {
 		if a.State != agent.Unclear || a.Kind != "" || a.Storage != agent.Unclear || a.Agents != nil || !strings.Contains(a.Why, fence.VoidLifting) {
 			t.Errorf("answer %+v", a)
 		}
-		w.expect("still to be lifted", w.fence().Lifting, "booted")
+		w.expect("still to be lifted", w.fence().LiftReason, "booted")
 
 		wall.refuses, wall.list = nil, nil // by whoever
 		f.forget("n1")
@@ -215,11 +215,11 @@ func TestANewFenceTakesThePlaceOfOneThatIsBeingLifted(t *testing.T) {
 				}
 				w.expect("requests, whatever it reads", wall.offs, 1)
 				s := w.fence()
-				if s.Phase != record.Fenced || s.Lifting != "" || s.ID == old || a.Fence != s.ID {
+				if s.Phase != record.Fenced || s.LiftReason != "" || s.ID == old || a.Fence != s.ID {
 					t.Errorf("%s: fence %+v", w.fences(), s)
 				}
 				for _, f := range w.record().Fences {
-					w.expect("lifting", f.Lifting, "")
+					w.expect("lifting", f.LiftReason, "")
 				}
 				w.expect("what it cut", strings.Join(cutBlocks(s), " "), "192.0.2.1/32 192.0.2.2/32")
 				w.expect("answer", w.ask(w.fencer("c"), target).State, agent.Off)
@@ -244,7 +244,7 @@ func halfLifted(t *testing.T, address string, test func(w *world, wall *firewall
 func (w *world) stillToBeLifted() {
 	w.Helper()
 	s := w.fence()
-	if !w.record().StorageFenced(driver) || s.Lifting != "booted" || s.Machine.BootID != "b1" {
+	if !w.record().StorageFenced(driver) || s.LiftReason != "booted" || s.Machine.BootID != "b1" {
 		w.Errorf("%s: %+v", w.fences(), s)
 	}
 	if got := strings.Join(blocks(s), " "); !strings.HasPrefix(got, "192.0.2.1/32 192.0.2.2/32") {
@@ -264,7 +264,7 @@ func TestAFenceThatFailsOverOneThatIsBeingLiftedLosesNothing(t *testing.T) {
 			}
 			w.stillToBeLifted()
 		}
-		w.expect("phase", w.fence().Phase, record.Fenced)
+		w.expect("phase", w.fence().Phase, record.Lifting)
 		w.expect("answer", w.ask(w.fencer("c"), target).State, agent.Unclear)
 		// What it was told to cut meanwhile may have been cut after all.
 		wall.list = append(wall.list, "192.0.2.9/32")
@@ -278,7 +278,7 @@ func TestAFenceThatFailsOverOneThatIsBeingLiftedLosesNothing(t *testing.T) {
 				t.Fatal("what became of it was written")
 			}
 			w.server.SetDown(false)
-			w.expect("phase", w.fence().Phase, record.Fencing)
+			w.expect("phase", w.fence().Phase, record.Refencing)
 			w.stillToBeLifted()
 			w.expect("answer", w.ask(w.fencer("c"), target).State, agent.Unclear)
 			w.stillToBeLifted()
@@ -298,7 +298,7 @@ func TestAFenceThatFailsOverOneThatIsBeingLiftedLosesNothing(t *testing.T) {
 				}
 				p := w.record().Fence(fence.PowerReading, driver)
 				w.expect("a power fence", p != nil && p.Phase == record.Fenced, works)
-				w.expect("phase", w.fence().Phase, record.Fenced)
+				w.expect("phase", w.fence().Phase, record.Lifting)
 				w.stillToBeLifted()
 			})
 		})
@@ -320,7 +320,7 @@ func TestAFenceThatIsBeingLiftedIsMadeAnewOnlyIfAllThatItCutReadsSo(t *testing.T
 			t.Fatal(a, err)
 		}
 		s := w.fence()
-		if s.Lifting != "" || s.Machine.BootID != "b2" || strings.Join(blocks(s), " ") != "192.0.2.1/32 192.0.2.2/32 192.0.2.9/32" {
+		if s.LiftReason != "" || s.Machine.BootID != "b2" || strings.Join(blocks(s), " ") != "192.0.2.1/32 192.0.2.2/32 192.0.2.9/32" {
 			t.Errorf("fence %+v", s)
 		}
 	})
@@ -340,7 +340,7 @@ func TestAFenceOverAnotherMachinesThatIsBeingLiftedIsOfItsOwnBlocks(t *testing.T
 			t.Fatal(a, err)
 		}
 		s := w.fence()
-		if s.Lifting != "" || s.Machine.SystemUUID != otherSystem || strings.Join(blocks(s), " ") != "192.0.2.8/32" {
+		if s.LiftReason != "" || s.Machine.SystemUUID != otherSystem || strings.Join(blocks(s), " ") != "192.0.2.8/32" {
 			t.Errorf("fence %+v", s)
 		}
 	})
@@ -379,7 +379,7 @@ func TestALiftThatIsCalledOffBeforeItSendsAnythingLeavesTheFenceAsItWas(t *testi
 		_, err := w.fencer("b").Lift(ctx, target, driver, "booted")
 		w.fails(err, "canceled")
 		w.expect("requests", wall.ons, 0)
-		w.expect("lifting", w.fence().Lifting, "")
+		w.expect("lifting", w.fence().LiftReason, "")
 		w.expect("fences", w.fences(), "Fenced by a")
 		if !strings.Contains(w.trail(), "Begin:lift") {
 			t.Error("it was not begun")
@@ -407,7 +407,7 @@ func TestALiftThatLostTheLockDoesNotSayThatNothingWasSent(t *testing.T) {
 					array.onStatus = w.takeLock
 				}
 				w.fails(w.lift(w.target()), "is not lifted")
-				w.expect("still to be lifted", w.fence().Lifting != "", lost)
+				w.expect("still to be lifted", w.fence().LiftReason != "", lost)
 			})
 		})
 	}
@@ -417,7 +417,7 @@ func TestAFenceStandsIfNothingWasSentToLiftIt(t *testing.T) {
 	run(t, func(w *world) {
 		w.behindABrokenArray()
 		w.fails(w.lift(w.target()), "storage fence of node n1 (f) is not lifted: agent array of level 1 reads unclear")
-		w.expect("lifting", w.fence().Lifting, "")
+		w.expect("lifting", w.fence().LiftReason, "")
 	})
 }
 
@@ -493,13 +493,13 @@ func TestAFenceIsLiftedOnlyIfWhatItCutIsOpen(t *testing.T) {
 					return
 				}
 				w.fails(err, "is of another machine that had its name (node UID u1, boot ID b1)")
-				w.expect("fences", w.fences(), "Fenced by a")
+				begun := map[bool]string{true: "Lifting by a", false: "Fenced by a"}[tt.address == "192.0.2.1"]
+				w.expect("fences", w.fences(), begun)
 				if !slices.Contains(wall.list, "192.0.2.2/32") {
 					t.Errorf("cut by now: %v", wall.list)
 				}
-				w.expect("lifting", w.fence().Lifting != "", tt.address == "192.0.2.1")
 				w.expect("its own access", w.ask(w.fencer("c"), target).State, agent.On)
-				w.expect("fences", w.fences(), "Fenced by a")
+				w.expect("fences", w.fences(), begun)
 				wall.list = nil // by hand
 				w.succeeds(w.lift(target))
 				w.expect("fences", w.fences(), "Lifted by a")

@@ -155,7 +155,7 @@ func (c *cut) undisputed(ctx context.Context, a *Answer) (lifting bool, err erro
 		return false, err
 	}
 	s := r.Fence(fence.StorageFence, c.Driver)
-	lifting = s != nil && s.Lifting != ""
+	lifting = s != nil && s.BeingLifted()
 	p := r.Fence(fence.PowerReading, "")
 	if a.State == agent.Off || c.force || p == nil || p.Phase != record.Fenced || p.Actor == c.Actor {
 		return lifting, nil
@@ -258,7 +258,7 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 		if kind == fence.StorageFence && r.StorageFenced(c.Driver) {
 			cur := r.Fence(kind, c.Driver)
 			switch {
-			case cur.Lifting != "":
+			case cur.BeingLifted():
 			case otherMachine(cur.Machine, start.Machine):
 				// One is on record at a time: the cut would be on none, and lifted by nobody.
 				return false, refuse(c.t.Node, "off", "the storage fence %s on record is of another machine that had its name (node UID %s, boot ID %s): once that one is off for good, "+
@@ -268,16 +268,17 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 			}
 			// What it cut may still be cut, whatever comes of this.
 			// A node that is cut anew is no further node: the brakes go by when it began.
-			start.Lifting, start.StartedAt, start.Machine, start.What, start.Agents, start.Steps = cur.Lifting, cur.StartedAt, cur.Machine, cur.What, cur.Agents, offSteps(cur)
+			start.Lift(cur.LiftReason)
+			start.StartedAt, start.Machine, start.What, start.Agents, start.Steps = cur.StartedAt, cur.Machine, cur.What, cur.Agents, offSteps(cur)
 		}
-		if try := failedBefore(r, &start, c.Driver); f == nil && try != nil && start.Lifting == "" {
+		if try := failedBefore(r, &start, c.Driver); f == nil && try != nil && start.Phase == record.Fencing {
 			// The same again: one fence, that began when the first try did.
 			start.StartedAt, start.Steps = try.StartedAt, offSteps(try)
 			r.Fences = slices.DeleteFunc(r.Fences, func(f record.Fence) bool { return f.ID == try.ID })
 		}
 		if f != nil {
 			start.Steps = append(start.Steps, f.Steps...)
-			if start.Lifting == "" {
+			if start.Phase == record.Fencing {
 				start.StartedAt = f.StartedAt
 			}
 		}
@@ -285,6 +286,7 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 			start.Driver = c.Driver
 		}
 		r.PutFence(start, "Fence")
+		r.Begin(&record.Operation{ID: id, Kind: record.Cut, Actor: c.Actor})
 		wrote = id
 		return true, nil
 	})
@@ -299,7 +301,7 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 // to be lifted, whatever becomes of the power.
 func (c *cut) begun(r *record.Record, kind fence.Kind) (*record.Fence, string) {
 	f := r.FenceByID(c.id)
-	if kind == fence.PowerReading && f != nil && f.Lifting != "" {
+	if kind == fence.PowerReading && f != nil && f.BeingLifted() {
 		return r.FenceByID(c.other), c.other
 	}
 	return f, c.id
@@ -346,11 +348,11 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 		}
 		for _, id := range []string{c.id, c.other} {
 			ours := r.FenceByID(id)
-			if ours == nil || ours.Phase != record.Fencing || a.State == agent.Off && ours.Lifting == "" {
+			if ours == nil || !ours.UnderWay() || a.State == agent.Off && ours.Phase == record.Fencing {
 				continue // proven off, or voided, by somebody else
 			}
 			changed = true
-			if c.called.Load() && ours.Lifting == "" && !slices.ContainsFunc(ours.Steps, func(s record.FenceStep) bool { return s.Action == "off" }) &&
+			if c.called.Load() && ours.Phase == record.Fencing && !slices.ContainsFunc(ours.Steps, func(s record.FenceStep) bool { return s.Action == "off" }) &&
 				!slices.ContainsFunc(a.Steps, func(s agent.Step) bool { return s.Action == "off" }) {
 				r.Fences = slices.DeleteFunc(r.Fences, func(f record.Fence) bool { return f.ID == id })
 				r.Note(c.Actor, "FenceCalledOff", id+": "+a.Why)
@@ -358,9 +360,9 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 			}
 			failed := *ours
 			failed.Phase, failed.Why, failed.EndedAt = record.Failed, a.Why, time.Now().UTC().Format(time.RFC3339)
-			if ours.Lifting != "" {
+			if ours.Phase == record.Refencing {
 				// What was cut may still be: it is still to be lifted.
-				failed.Phase, failed.Why = record.Fenced, "not cut anew: "+a.Why
+				failed.Phase, failed.Why = record.Lifting, "not cut anew: "+a.Why
 			}
 			failed.Steps = append(slices.Clone(ours.Steps), steps(a.Steps)...)
 			r.PutFence(failed, "FenceFailed")
@@ -382,9 +384,9 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 func (c *cut) settleOff(r *record.Record, a *Answer) bool {
 	ours, id := c.begun(r, a.Kind)
 	cur := r.Fence(a.Kind, c.Driver)
-	if cur != nil && cur.Phase == record.Fenced && cur.ID != id && cur.Lifting == "" && stands(cur, a.Machine) {
+	if cur != nil && cur.Phase == record.Fenced && cur.ID != id && stands(cur, a.Machine) {
 		a.Fence = cur.ID
-		if ours != nil && ours.Phase == record.Fencing {
+		if ours != nil && ours.UnderWay() {
 			return r.EndFence(id, record.Void, "fence "+cur.ID+" stands", c.Actor)
 		}
 		return false
@@ -398,7 +400,7 @@ func (c *cut) settleOff(r *record.Record, a *Answer) bool {
 	next.Forced = c.force
 	if ours != nil {
 		next.StartedAt = ours.StartedAt
-		if ours.Lifting == "" || oneMachine(ours.Machine, a.Machine) {
+		if !ours.BeingLifted() || oneMachine(ours.Machine, a.Machine) {
 			next.Steps = append(slices.Clone(ours.Steps), next.Steps...)
 		}
 	}

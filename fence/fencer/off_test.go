@@ -33,8 +33,10 @@ func (w *world) takeLock() {
 
 func TestANodeIsCutOffAndTheWholeStoryIsWrittenDown(t *testing.T) {
 	run(t, func(w *world) {
-		var during string
-		w.bmc.onOff = func(context.Context) { during = w.fences() }
+		var during, stored string
+		w.bmc.onOff = func(context.Context) {
+			during, stored = w.fences(), w.server.Lease(ns, record.LeaseName("n1")).Annotations[record.Annotation]
+		}
 		a, err := w.fencer("a").Off(w.Context(), w.target(), "lease unchanged for 60s", false)
 		if err != nil || a.State != agent.Off {
 			t.Fatal(a, err)
@@ -53,6 +55,7 @@ func TestANodeIsCutOffAndTheWholeStoryIsWrittenDown(t *testing.T) {
 		w.expect("agents", strings.Join(f.Agents, " "), "bmc")
 		w.expect("forced", f.Forced, false)
 		w.unlocked()
+		w.expect("the operation on record, while it is under way", strings.Contains(stored, `"operation":{"id":"`+f.ID+`","kind":"Cut","actor":"a"`), true)
 	})
 }
 

@@ -65,7 +65,8 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	if err := t.still(ctx, now.node); err != nil {
 		return Answer{}, err
 	}
-	u := &undoing{Fencer: f, t: t, reason: reason, action: action, now: f.bind(t, now)}
+	u := &undoing{Fencer: f, t: t, reason: reason, action: action, now: f.bind(t, now),
+		operation: record.Operation{Kind: kinds[action], Actor: f.Actor, NodeUID: t.UID, Reason: reason}}
 	if err := u.begin(ctx, lock); err != nil {
 		return Answer{}, errors.Join(err, u.callOff(ctx, lock)) // it may be written all the same
 	}
@@ -114,11 +115,8 @@ func (f *Fencer) stillSo(ctx context.Context, t *Target) error {
 	return t.Still(ctx, now.node)
 }
 
-// givenBack begins Fence.Why of a power fence that On has ended.
-const givenBack = "given its power back: "
-
-// maxLifting bounds what a fence says of why it is lifted, in bytes.
-const maxLifting = 256
+// kinds of operation that give something back.
+var kinds = map[string]record.OperationKind{"on": record.On, "lift": record.Lift}
 
 // undoing is one On or Lift under the lock.
 type undoing struct {
@@ -127,7 +125,7 @@ type undoing struct {
 	reason, action string
 	now            record.FencedMachine
 
-	id string // of this attempt, or of the first of several that came to the same
+	operation record.Operation
 	// fence of the storage that the record has, as it was then; nil: none.
 	fence *record.Fence
 	begun bool // it was in force until now
@@ -140,20 +138,15 @@ type undoing struct {
 // begin ends what the record proves, before anything is given back.
 func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 	_, err := lock.Update(ctx, func(r *record.Record) (bool, error) {
-		u.id, u.fence, u.begun, u.left = string(uuid.NewUUID()), nil, false, nil
-		text := "node UID " + u.t.UID + ": " + u.reason
-		first, _ := u.series(r, text)
+		u.operation.ID, u.fence, u.begun, u.left = string(uuid.NewUUID()), nil, false, nil
 		if err := u.meant(r); err != nil {
 			return false, err
 		}
 		if p := r.Fence(fence.PowerReading, ""); p != nil && u.action == "on" {
-			r.EndFence(p.ID, record.Void, givenBack+u.reason, u.Actor)
-			first = ""
+			r.GivePowerBack(p.ID, u.reason, u.Actor)
 		}
 		if s := r.Fence(fence.StorageFence, u.Driver); s != nil && u.CoversStorage(u.t.Node) {
-			if s.Lifting == "" {
-				u.begun, s.Lifting = true, strings.ToValidUTF8(u.reason[:min(len(u.reason), maxLifting)], "")
-			}
+			u.begun = s.Lift(u.reason)
 			was := *s
 			u.fence = &was
 		}
@@ -162,12 +155,7 @@ func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 				u.left = append(u.left, *s)
 			}
 		}
-		if first != "" {
-			u.id = first // the same once more
-			return u.begun, nil
-		}
-		r.Note(u.Actor, "Begin:"+u.action, u.id+": "+text)
-		return true, nil
+		return r.Begin(&u.operation) || u.begun, nil
 	})
 	return err
 }
@@ -230,7 +218,7 @@ func (u *undoing) others(ctx context.Context) (all []string, err error) {
 		if r.Node == u.t.Node || s == nil {
 			continue
 		}
-		if s.Phase == record.Fencing {
+		if s.UnderWay() {
 			return nil, fmt.Errorf("node %s is being cut off, and its record does not say yet which addresses", r.Node)
 		}
 		all = append(all, blocks(s)...)
@@ -249,44 +237,12 @@ func (u *undoing) callOff(ctx context.Context, lock *record.Lock) error {
 	defer cancel()
 	_, err := lock.Update(ctx, func(r *record.Record) (bool, error) {
 		s := r.Fence(fence.StorageFence, u.Driver)
-		if s == nil || s.ID != u.fence.ID || s.Lifting == "" {
-			return false, nil
-		}
-		s.Lifting = ""
-		return true, nil
+		return s != nil && s.ID == u.fence.ID && s.CallOffLift(), nil
 	})
 	if errors.Is(err, record.ErrLockLost) {
 		return nil // it stays to be lifted
 	}
 	return err
-}
-
-// series finds the attempt that is on record as begun with those words, if the
-// trail has nothing else since, and what attempts came to in it. One that fails
-// again and again must not push out the rest of the trail.
-func (u *undoing) series(r *record.Record, text string) (id string, ends []string) {
-	for i := len(r.Audit) - 1; i >= 0; i-- {
-		entry := &r.Audit[i]
-		if entry.Actor != u.Actor {
-			return "", nil
-		}
-		at, words, _ := strings.Cut(entry.Detail, ": ")
-		switch {
-		case entry.Action == "End:"+u.action:
-			ends = append(ends, words)
-		case entry.Action == "Begin:"+u.action && sameWords(words, text):
-			return at, ends
-		default:
-			return "", nil
-		}
-	}
-	return "", nil
-}
-
-// sameWords: the record may have shortened them.
-func sameWords(stored, text string) bool {
-	short, cut := strings.CutSuffix(stored, "...")
-	return stored == text || cut && strings.HasPrefix(text, short)
 }
 
 // own: the storage fence is of the machine that is meant.
@@ -347,12 +303,7 @@ func (u *undoing) end(ctx context.Context, a *Answer, opened bool) error {
 	stands := false
 	_, err := u.Records.Update(ctx, u.t.Node, func(r *record.Record) (changed bool, err error) {
 		stands = false
-		text := fmt.Sprintf("%s: %s", a.State, trail(a.Steps, a.Why))
-		begun := "node UID " + u.t.UID + ": " + u.reason
-		if _, ends := u.series(r, begun); !slices.ContainsFunc(ends, func(words string) bool { return sameWords(words, text) }) {
-			r.Note(u.Actor, "End:"+u.action, u.id+": "+text)
-			changed = true
-		}
+		changed = r.End(u.operation, fmt.Sprintf("%s: %s", a.State, trail(a.Steps, a.Why)))
 		if u.open(a.Steps) {
 			for _, left := range u.left {
 				changed = r.LiftWithdrawn(left.ID, u.reason, u.Actor) || changed

@@ -189,7 +189,7 @@ func TestAccessThatIsOpenLiftsNothingButItsOwnFence(t *testing.T) {
 			if a, err := w.fencer("a").Lift(w.Context(), w.target(), driver, "back"); err == nil || a.State != agent.Unclear || !strings.Contains(err.Error(), "is not lifted: agent second of level 2 reads unclear") {
 				t.Errorf("%+v, %v", a, err)
 			}
-			w.expect("fences", w.fences(), "Fenced by b")
+			w.expect("fences", w.fences(), "Lifting by b")
 		})
 	})
 }

@@ -33,7 +33,7 @@ func TestALiftThatIsAboutAnEarlierFenceLeavesTheOneThatStands(t *testing.T) {
 				ons := wall.ons
 				w.fails(back(w, target), "fence "+w.fence().ID+" stands now, made by a at ")
 				w.expect("requests", wall.ons, ons)
-				w.expect("lifting", w.fence().Lifting, "")
+				w.expect("lifting", w.fence().LiftReason, "")
 				w.expect("fences", w.fences(), "Lifted by a, Fenced by a")
 
 				target.Fences = []string{w.fence().ID}
@@ -70,7 +70,7 @@ func TestALiftIsCalledOffWhereWhatItRestsOnHoldsNoMore(t *testing.T) {
 					t.Errorf("asked about %+v", n)
 				}
 				if calls++; calls == failing {
-					lifting = w.fence().Lifting
+					lifting = w.fence().LiftReason
 					return errNoMore
 				}
 				return nil
@@ -80,7 +80,7 @@ func TestALiftIsCalledOffWhereWhatItRestsOnHoldsNoMore(t *testing.T) {
 			}
 			w.expect("the record when it was asked", lifting, asked)
 			w.expect("requests", wall.ons, 0)
-			w.expect("lifting", w.fence().Lifting, "")
+			w.expect("lifting", w.fence().LiftReason, "")
 			w.expect("fences", w.fences(), "Fenced by a")
 		})
 	}
@@ -147,13 +147,13 @@ func TestAMachineThatDidNotComeOnIsOffBecauseOfTheRequestsThatTurnedItOff(t *tes
 		"that very machine": {func(*record.Fence) {}, true},
 		"an earlier boot":   {func(f *record.Fence) { f.Machine.BootID = "b0" }, false},
 		"it was heard of":   {func(f *record.Fence) { f.Machine.LeaseRV = "1" }, false},
-		"it was on since":   {func(f *record.Fence) { f.Why = "read as on again by bmc" }, false},
-		"it never was off":  {func(f *record.Fence) { f.Phase = record.Failed }, false},
+		"it was on since":   {func(f *record.Fence) { f.Ending, f.Why = "", "read as on again by bmc" }, false},
+		"it never was off":  {func(f *record.Fence) { f.Phase, f.Ending = record.Failed, "" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(w *world) {
 				f := w.powerFence(record.Void)
-				f.Why, f.Steps = givenBack+"repaired", []record.FenceStep{{Agent: "bmc", Action: "off"}}
+				f.Ending, f.Steps = record.PowerGivenBack, []record.FenceStep{{Agent: "bmc", Action: "off"}}
 				c.of(&f)
 				w.put(f)
 				w.bmc.set(true)

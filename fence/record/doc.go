@@ -11,12 +11,15 @@
 // The Lease's spec is the Lock under which one actor at a time fences the node.
 // Update leaves it alone.
 //
-//	Fencing ─▶ Fenced ─▶ Void    the node is back, or has its power back
-//	   │          └────▶ Lifted  a storage fence taken back, read as open
-//	   └─────▶ Failed            no reading said off
+//	Fencing ─▶ Fenced ─▶ Void                the node is back, or has its power back
+//	   │          └────▶ Lifting ─▶ Lifted   a storage fence taken back, read as open
+//	   └─────▶ Failed      ▲ ▼               no reading said off
+//	                    Refencing ─▶ Fenced  cut anew while it was being lifted
 //
 // A storage fence that a person withdrew is Void, and Lifted once what it cut is read
-// as open.
+// as open. Only Fenced proves something. What is under way at the node is the record's
+// Operation. Both are read from what the versions before wrote, and written so that they
+// understand it.
 //
 // # Guarantees
 //

@@ -18,14 +18,35 @@ const (
 	// Fencing: written before the first off is sent. What became of it is not
 	// known; whoever gets the lock asks for the status first.
 	Fencing Phase = "Fencing"
-	// Fenced: the agents' own reading said off. Next: Void or Lifted.
+	// Fenced: the agents' own reading said off. It is the only phase that proves
+	// something. Next: Void, or for a storage fence Lifting.
 	Fenced Phase = "Fenced"
+	// Lifting: the access that a storage fence cut is being given back. It is written
+	// before the first request that does so: the fence proves nothing, and is still to
+	// be lifted. Next: Lifted, or Refencing.
+	Lifting Phase = "Lifting"
+	// Refencing: what is being lifted is cut anew; written before the first off. It
+	// proves nothing, and is still to be lifted. Next: Fenced, or Lifting again.
+	Refencing Phase = "Refencing"
 	// Failed: no reading said off. It proves nothing.
 	Failed Phase = "Failed"
-	// Void: it proves nothing any more; Fence.Why says since what.
+	// Void: it proves nothing any more; Fence.Why says since what, and Fence.Ending
+	// whether that is more than that the node is back.
 	Void Phase = "Void"
 	// Lifted: a storage fence that was taken back, confirmed by a reading.
 	Lifted Phase = "Lifted"
+)
+
+// Ending is how a fence became Void, where that matters to those who come later. Empty:
+// it does not.
+type Ending string
+
+const (
+	// Withdrawn: a person took the fence's word back. What a storage fence cut is still
+	// cut, for all that the record says.
+	Withdrawn Ending = "Withdrawn"
+	// PowerGivenBack: somebody began to switch the machine on again.
+	PowerGivenBack Ending = "PowerGivenBack"
 )
 
 // Fence is one attempt to fence the node, or a reading that it is off, with
@@ -52,12 +73,12 @@ type Fence struct {
 	// StartedAt and EndedAt, RFC 3339 on the writer's clock, are for people.
 	StartedAt string `json:"startedAt"`
 	EndedAt   string `json:"endedAt,omitempty"`
-	// Why it failed, is void or was lifted.
-	Why string `json:"why,omitempty"`
-	// Lifting says why access is being given back. It is written before the first
-	// request that does so: a fence with it proves nothing, and is still to be
-	// lifted. Empty: nobody has begun.
-	Lifting string `json:"lifting,omitempty"`
+	// Why it failed, is void or was lifted, for people.
+	Why    string `json:"why,omitempty"`
+	Ending Ending `json:"ending,omitempty"`
+	// LiftReason is why access is being given back, for people, while the fence is
+	// Lifting or Refencing.
+	LiftReason string `json:"lifting,omitempty"`
 	// Steps, in order: each request and its answer.
 	Steps []FenceStep `json:"steps,omitempty"`
 
@@ -111,14 +132,48 @@ const sidecar = "csi-fencepost "
 // BySidecar tells whether a sidecar fenced, and not a person.
 func (f *Fence) BySidecar() bool { return strings.HasPrefix(f.Actor, sidecar) }
 
-// Current tells whether the fence is under way or proves something.
-func (f *Fence) Current() bool { return f.Phase == Fencing || f.Phase == Fenced }
+// Current tells whether the fence is under way, proves something or is to be lifted.
+func (f *Fence) Current() bool { return f.UnderWay() || f.Phase == Fenced || f.Phase == Lifting }
 
-// Standing tells whether access was cut and was not given back as a whole. One that
-// is cut anew while it is being lifted stands until that is over. Unless Lifting is
-// empty it proves nothing.
-func (f *Fence) Standing() bool {
-	return f.Phase == Fenced || f.Phase == Fencing && f.Lifting != ""
+// UnderWay tells whether somebody cuts, and what became of it is not known.
+func (f *Fence) UnderWay() bool { return f.Phase == Fencing || f.Phase == Refencing }
+
+// BeingLifted tells whether the access that the fence cut may be open in part. Such a
+// fence proves nothing, and is still to be lifted.
+func (f *Fence) BeingLifted() bool { return f.Phase == Lifting || f.Phase == Refencing }
+
+// Standing tells whether access was cut and was not given back as a whole. Unless it is
+// Fenced it proves nothing.
+func (f *Fence) Standing() bool { return f.Phase == Fenced || f.BeingLifted() }
+
+// Lift begins to give back what a storage fence cut; the reason is for people. It returns
+// false where somebody has begun already. For the change of an Update.
+func (f *Fence) Lift(reason string) bool {
+	switch f.Phase {
+	case Fenced:
+		f.Phase = Lifting
+	case Fencing:
+		f.Phase = Refencing
+	default:
+		return false
+	}
+	f.LiftReason = clipTo(reason, maxLiftReason)
+	return true
+}
+
+// CallOffLift takes that back, of a fence of which nothing was given back. It returns
+// false where it is not being lifted. For the change of an Update.
+func (f *Fence) CallOffLift() bool {
+	switch f.Phase {
+	case Lifting:
+		f.Phase = Fenced
+	case Refencing:
+		f.Phase = Fencing
+	default:
+		return false
+	}
+	f.LiftReason = ""
+	return true
 }
 
 // key: one current fence for each.
@@ -138,7 +193,7 @@ func (f *Fence) validate() error {
 		return errors.New("it does not say by whom")
 	}
 	switch f.Phase {
-	case Fencing, Fenced, Failed, Void, Lifted:
+	case Fencing, Fenced, Lifting, Refencing, Failed, Void, Lifted:
 		return nil
 	}
 	return fmt.Errorf("its phase is %q", f.Phase)
@@ -205,9 +260,9 @@ func (r *Record) PutFence(f Fence, action string) {
 		if old.ID == f.ID || !old.Current() || !f.Current() || old.key() != f.key() {
 			continue
 		}
-		before := old.Phase
-		old.Phase, old.EndedAt, old.Why, old.Lifting = Void, now(), "fence "+f.ID+" took its place", ""
-		if before == Fencing {
+		underWay := old.UnderWay()
+		old.Phase, old.EndedAt, old.Why, old.LiftReason = Void, now(), "fence "+f.ID+" took its place", ""
+		if underWay {
 			old.Phase, old.Why = Failed, clip("left unfinished by "+old.Actor+"; "+f.Actor+" went on with fence "+f.ID)
 		}
 		r.audit(f.Actor, "EndFence", old.ID+": "+old.Why)
@@ -236,25 +291,34 @@ func (r *Record) EndFence(id string, phase Phase, why, actor string) bool {
 	if f == nil || !f.Current() {
 		return false
 	}
-	f.Phase, f.Why, f.EndedAt, f.Lifting = phase, clip(why), now(), ""
+	f.Phase, f.Ending, f.Why, f.EndedAt, f.LiftReason = phase, "", clip(why), now(), ""
 	r.audit(actor, string(phase)+"Fence", id+": "+why)
 	return true
 }
 
-// withdrawn begins Fence.Why of a fence that a person took back.
-const withdrawn = "withdrawn: "
-
 // WithdrawFence is EndFence for a person who takes the fence's word back. Nothing is
 // given back by that: what a storage fence cut stays cut.
 func (r *Record) WithdrawFence(id, reason, by string) bool {
-	return r.EndFence(id, Void, withdrawn+reason, by)
+	return r.endAs(id, Withdrawn, reason, by)
+}
+
+// GivePowerBack is EndFence for the power fence of a machine that is about to be
+// switched on.
+func (r *Record) GivePowerBack(id, reason, actor string) bool {
+	return r.endAs(id, PowerGivenBack, reason, actor)
+}
+
+func (r *Record) endAs(id string, e Ending, reason, actor string) bool {
+	if !r.EndFence(id, Void, endings[e]+reason, actor) {
+		return false
+	}
+	r.FenceByID(id).Ending = e
+	return true
 }
 
 // Withdrawn tells whether a person took the fence's word back, and what it cut was
 // not seen to be open since.
-func (f *Fence) Withdrawn() bool {
-	return f.Phase == Void && strings.HasPrefix(f.Why, withdrawn)
-}
+func (f *Fence) Withdrawn() bool { return f.Phase == Void && f.Ending == Withdrawn }
 
 // LiftWithdrawn writes down that what a withdrawn storage fence cut is open. It
 // returns false if that is not withdrawn. For the change of an Update.
@@ -280,17 +344,18 @@ func (s *Store) VoidFence(ctx context.Context, node string, judged Fence, why, a
 }
 
 const (
-	maxSettled   = 4  // fences that count no more
-	maxFences    = 24 // current ones: a power fence, and storage fences by driver
-	maxSteps     = 32 // of one fence; the newest
-	maxStepText  = 256
-	maxFenceText = 24 << 10 // bytes of the steps of all fences
-	maxAgents    = 16
+	maxSettled    = 4  // fences that count no more
+	maxFences     = 24 // current ones: a power fence, and storage fences by driver
+	maxSteps      = 32 // of one fence; the newest
+	maxStepText   = 256
+	maxLiftReason = 256
+	maxFenceText  = 24 << 10 // bytes of the steps of all fences
+	maxAgents     = 16
 )
 
 // clip bounds the texts, which come from devices and programs.
 func (f *Fence) clip() {
-	f.What, f.Actor, f.Reason, f.Why, f.Lifting = clip(f.What), clip(f.Actor), clip(f.Reason), clip(f.Why), clip(f.Lifting)
+	f.What, f.Actor, f.Reason, f.Why, f.LiftReason = clip(f.What), clip(f.Actor), clip(f.Reason), clip(f.Why), clip(f.LiftReason)
 	f.Agents = slices.Clone(f.Agents[:min(len(f.Agents), maxAgents)])
 	f.Steps = last(slices.Clone(f.Steps), maxSteps)
 	for i := range f.Steps {

@@ -29,7 +29,9 @@ type Record struct {
 	// each driver; and the last of those that count no more.
 	Fences    []Fence    `json:"fences,omitempty"`
 	Overrides []Override `json:"overrides,omitempty"`
-	// Audit, the oldest entry first.
+	// Operation is the last one; without an ID: none that anybody knows of.
+	Operation Operation `json:"operation,omitzero"`
+	// Audit, the oldest entry first. It is for people: nothing is decided by it.
 	Audit []Audit `json:"audit,omitempty"`
 
 	Later format.Later `json:",embed"`
@@ -71,6 +73,7 @@ func Parse(text string) (*Record, error) {
 	if err := format.Parse(text, version, known, &r); err != nil {
 		return nil, err
 	}
+	r.understood()
 	return &r, r.validate()
 }
 
@@ -105,7 +108,7 @@ func (r *Record) validate() error {
 func (r *Record) encode() (string, error) {
 	r.bound()
 	for {
-		text, err := format.Text(r)
+		text, err := format.Text(r.stored())
 		switch {
 		case err != nil:
 			return "", err

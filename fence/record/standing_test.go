@@ -7,15 +7,11 @@ import (
 )
 
 func TestAccessThatWasCutStandsUntilItIsGivenBackAsAWhole(t *testing.T) {
-	for phase, want := range map[Phase]struct{ stands, lifting bool }{
-		Fencing: {false, true}, // cut anew while it is being lifted
-		Fenced:  {true, true}, Failed: {}, Void: {}, Lifted: {},
+	for phase, want := range map[Phase]bool{
+		Fencing: false, Fenced: true, Lifting: true, Refencing: true, Failed: false, Void: false, Lifted: false,
 	} {
-		if got := (&Fence{Phase: phase}).Standing(); got != want.stands {
+		if got := (&Fence{Phase: phase}).Standing(); got != want {
 			t.Errorf("%s: %v", phase, got)
-		}
-		if got := (&Fence{Phase: phase, Lifting: "booted"}).Standing(); got != want.lifting {
-			t.Errorf("%s, being lifted: %v", phase, got)
 		}
 	}
 }
@@ -25,9 +21,10 @@ func TestOnlyAFenceThatIsVoidAndWasTakenBackIsWithdrawn(t *testing.T) {
 		fence Fence
 		want  bool
 	}{
-		"taken back":              {Fence{Phase: Void, Why: withdrawn + "wrong"}, true},
+		"taken back":              {Fence{Phase: Void, Ending: Withdrawn, Why: "withdrawn: wrong"}, true},
 		"the node was seen alive": {Fence{Phase: Void, Why: "it renewed its lease"}, false},
-		"open since":              {Fence{Phase: Lifted, Why: withdrawn + "wrong"}, false},
+		"power was given back":    {Fence{Phase: Void, Ending: PowerGivenBack}, false},
+		"open since":              {Fence{Phase: Lifted, Ending: Withdrawn}, false},
 	} {
 		if got := c.fence.Withdrawn(); got != c.want {
 			t.Errorf("%s: %v", name, got)

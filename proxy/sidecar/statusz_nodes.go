@@ -120,11 +120,11 @@ func (n *seenNode) state() string {
 	if r := n.record; r != nil {
 		for i := range r.Fences {
 			switch f := &r.Fences[i]; {
-			case f.Phase == noderecord.Fencing:
+			case f.UnderWay():
 				return statusz.Fencing
 			case f.Phase == noderecord.Fenced && f.Kind == fence.PowerReading:
 				return statusz.Fenced
-			case f.Phase == noderecord.Fenced && f.Lifting != "":
+			case f.Phase == noderecord.Lifting:
 				return statusz.Lifting
 			case f.Phase == noderecord.Fenced:
 				return statusz.StorageFenced
@@ -194,8 +194,10 @@ func phaseOf(void string) string {
 func fenceView(f *noderecord.Fence) statusz.Evidence {
 	e := statusz.Evidence{Kind: string(f.Kind), Source: strings.Join(f.Agents, ", "), Detail: f.What, At: clock(cmp.Or(f.EndedAt, f.StartedAt)), Phase: string(f.Phase), Why: f.Why}
 	switch {
-	case f.Phase == noderecord.Fenced && f.Lifting != "":
-		e.Phase, e.Why = "Lifting", fence.VoidLifting+" ("+f.Lifting+")"
+	case f.Phase == noderecord.Lifting:
+		e.Why = fence.VoidLifting + " (" + f.LiftReason + ")"
+	case f.UnderWay():
+		e.Phase = "Fencing"
 	case f.Phase == noderecord.Fenced:
 		e.Phase, e.Why = "Counts", f.Reason
 	}

@@ -35,7 +35,7 @@ func TestTheMostUrgentNodesComeFirstBeforeAnyLedgerIsLookedInto(t *testing.T) {
 }
 
 func TestANodeThatIsGivenItsAccessBackIsNotShownAsFenced(t *testing.T) {
-	f := noderecord.Fence{Phase: noderecord.Fenced, Kind: fence.StorageFence, Driver: "d", Reason: "silent", Lifting: "booted"}
+	f := noderecord.Fence{Phase: noderecord.Lifting, Kind: fence.StorageFence, Driver: "d", Reason: "silent", LiftReason: "booted"}
 	n := &seenNode{record: &noderecord.Record{Fences: []noderecord.Fence{f}}}
 	e := evidenceViews(n.record)[0]
 	if n.state() != statusz.Lifting || e.Phase != "Lifting" || e.Why != fence.VoidLifting+" (booted)" {
@@ -44,7 +44,11 @@ func TestANodeThatIsGivenItsAccessBackIsNotShownAsFenced(t *testing.T) {
 	if urgency(&statusz.Node{State: statusz.Lifting}) < 0 || phaseRank("Lifting") < 0 {
 		t.Error("it has no place among the others")
 	}
-	n.record.Fences[0].Lifting = ""
+	n.record.Fences[0].Phase = noderecord.Refencing
+	if e := evidenceViews(n.record)[0]; n.state() != statusz.Fencing || e.Phase != "Fencing" {
+		t.Errorf("while it is cut anew: state %s, evidence %+v", n.state(), e)
+	}
+	n.record.Fences[0].Phase = noderecord.Fenced
 	if e := evidenceViews(n.record)[0]; n.state() != statusz.StorageFenced || e.Phase != "Counts" || e.Why != "silent" {
 		t.Errorf("once it is cut anew: state %s, evidence %+v", n.state(), e)
 	}

@@ -67,9 +67,9 @@ func FenceWords(f *record.Fence) string {
 		what = "storage of " + f.Driver
 	}
 	switch {
-	case f.Phase == record.Fencing:
+	case f.UnderWay():
 		return "being fenced (" + what + ") by " + f.Actor
-	case f.Current() && f.Lifting != "":
+	case f.Phase == record.Lifting:
 		return "being given back (" + what + "), fenced by " + f.Actor
 	}
 	return strings.ToLower(string(f.Phase)) + " (" + what + ") by " + f.Actor

@@ -138,7 +138,7 @@ func NodeEvidence(r *record.Record, now *cluster.Node) []evidenceView {
 		if f := &r.Fences[i]; f.Standing() {
 			e := fence.Evidence{Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Detail: f.What,
 				NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, SystemUUID: f.Machine.SystemUUID, LeaseRV: f.Machine.LeaseRV}
-			if f.Lifting != "" {
+			if f.BeingLifted() {
 				e.Void = fence.VoidLifting
 			}
 			found = append(found, e)

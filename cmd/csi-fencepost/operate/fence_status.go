@@ -216,8 +216,8 @@ func releaseCounts(rel *record.Release) string {
 // fenceCounts is countsWord of a fence.
 func fenceCounts(f *record.Fence) string {
 	switch {
-	case f.Current() && f.Lifting != "":
-		return countsWord(fence.VoidLifting + " (" + f.Lifting + ")")
+	case f.BeingLifted():
+		return countsWord(fence.VoidLifting + " (" + f.LiftReason + ")")
 	case f.Phase == record.Fenced:
 		return countsWord()
 	case f.Phase == record.Fencing:

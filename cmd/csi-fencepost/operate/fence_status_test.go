@@ -36,10 +36,10 @@ func TestAFenceThatIsBeingLiftedIsSaidToProveNothing(t *testing.T) {
 		phase record.Phase
 		words string
 	}{
-		{record.Fenced, "being given back (storage of " + clitest.Driver + "), fenced by sidecar"},
-		{record.Fencing, "being fenced (storage of " + clitest.Driver + ") by sidecar"},
+		{record.Lifting, "being given back (storage of " + clitest.Driver + "), fenced by sidecar"},
+		{record.Refencing, "being fenced (storage of " + clitest.Driver + ") by sidecar"},
 	} {
-		f := record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: tt.phase, Actor: "sidecar", Lifting: "repaired"}
+		f := record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: tt.phase, Actor: "sidecar", LiftReason: "repaired"}
 		row := strings.Join(claimRows([]*record.Record{{Node: "n1", Fences: []record.Fence{f}}})[0], "|")
 		if want := "no: " + fence.VoidLifting + " (repaired)"; !strings.Contains(row, want) || !strings.Contains(row, tt.words) {
 			t.Errorf("got %q, want %q and %q in it", row, want, tt.words)
@@ -57,7 +57,7 @@ func TestAFenceThatIsBeingLiftedIsSaidToProveNothing(t *testing.T) {
 	if got := fenceCounts(&f); !strings.HasPrefix(got, "yes") {
 		t.Errorf("of one that nobody lifts: %q", got)
 	}
-	f.Phase, f.Lifting, f.Why = record.Lifted, "", "booted"
+	f.Phase, f.LiftReason, f.Why = record.Lifted, "", "booted"
 	if got := fenceCounts(&f); got != "no: booted" {
 		t.Errorf("of one that is lifted: %q", got)
 	}
@@ -65,10 +65,10 @@ func TestAFenceThatIsBeingLiftedIsSaidToProveNothing(t *testing.T) {
 
 // One that nobody came to an end with keeps the node's volumes away until it is lifted.
 func TestAFenceThatIsStillToBeLiftedCanBeWithdrawn(t *testing.T) {
-	for lifting, want := range map[string]record.Phase{"booted": record.Void, "": record.Fencing} {
+	for phase, want := range map[record.Phase]record.Phase{record.Refencing: record.Void, record.Fencing: record.Fencing} {
 		store := record.NewStore(leasetest.New(t, "ns").Client().CoordinationV1(), "ns")
 		if _, err := store.Update(t.Context(), "n1", func(r *record.Record) (bool, error) {
-			r.PutFence(record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: record.Fencing, Lifting: lifting, Actor: "sidecar",
+			r.PutFence(record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: phase, Actor: "sidecar",
 				Machine: record.FencedMachine{NodeUID: "u1"}}, "Fence")
 			return true, nil
 		}); err != nil {
@@ -79,7 +79,7 @@ func TestAFenceThatIsStillToBeLiftedCanBeWithdrawn(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r, err := store.Get(t.Context(), "n1"); err != nil || r.FenceByID("f1").Phase != want {
-			t.Errorf("lifting %q: %+v, %v, want it %s", lifting, r, err, want)
+			t.Errorf("%s: %+v, %v, want it %s", phase, r, err, want)
 		}
 	}
 }

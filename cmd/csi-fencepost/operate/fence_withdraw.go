@@ -96,7 +96,7 @@ func (w *withdrawal) print(out io.Writer) error {
 	for i := range w.fences {
 		fmt.Fprintf(out, "Withdrawn: that node %s is %s.\n", w.node, cluster.FenceWords(&w.fences[i]))
 		switch {
-		case w.fences[i].Lifting != "":
+		case w.fences[i].BeingLifted():
 			node := cli.ShellQuote(w.node)
 			fmt.Fprintf(out, "The storage may still refuse some of it, and nothing says so any more. If the node lives, give it the rest back first: "+
 				"csi-fencepost fence on %s --reason TEXT\nIf it has died, cut it off anew first: csi-fencepost fence off %s --reason TEXT\n", node, node)

@@ -11,13 +11,13 @@ import (
 )
 
 func TestWithdrawSaysWhatBecomesOfAFenceThatIsBeingLifted(t *testing.T) {
-	for lifting, want := range map[string][]string{
-		"":       {"To give its access back: csi-fencepost fence on n1 --reason TEXT\n"},
-		"booted": {"If the node lives", "csi-fencepost fence on n1 --reason TEXT\n", "If it has died", "csi-fencepost fence off n1 --reason TEXT\n"},
+	for phase, want := range map[record.Phase][]string{
+		record.Fenced:  {"To give its access back: csi-fencepost fence on n1 --reason TEXT\n"},
+		record.Lifting: {"If the node lives", "csi-fencepost fence on n1 --reason TEXT\n", "If it has died", "csi-fencepost fence off n1 --reason TEXT\n"},
 	} {
 		store := record.NewStore(leasetest.New(t, "ns").Client().CoordinationV1(), "ns")
 		if _, err := store.Update(t.Context(), "n1", func(r *record.Record) (bool, error) {
-			r.PutFence(record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: record.Fenced, Lifting: lifting, Actor: "sidecar",
+			r.PutFence(record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: phase, Actor: "sidecar",
 				Machine: record.FencedMachine{NodeUID: "u1"}}, "Fenced")
 			return true, nil
 		}); err != nil {
@@ -33,11 +33,11 @@ func TestWithdrawSaysWhatBecomesOfAFenceThatIsBeingLifted(t *testing.T) {
 		}
 		for _, words := range want {
 			if !strings.Contains(out.String(), words) {
-				t.Errorf("lifting %q: %q, want it to say %q", lifting, out.String(), words)
+				t.Errorf("%s: %q, want it to say %q", phase, out.String(), words)
 			}
 		}
 		if r, err := store.Get(t.Context(), "n1"); err != nil || !r.FenceByID("f1").Withdrawn() {
-			t.Errorf("lifting %q: %+v, %v", lifting, r, err)
+			t.Errorf("%s: %+v, %v", phase, r, err)
 		}
 	}
 }
