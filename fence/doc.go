@@ -12,6 +12,9 @@
 //	evidence sources ──┤             └─ Wait (an operation is pending)
 //	driver ─┘
 //
+// testdata/decision.txt is what one holder amounts to, as a table that a test prints, and
+// testdata/machines.txt when two observations are of one machine.
+//
 // # Guarantees
 //
 // The zero Verdict refuses. A Snapshot with a holder of which nothing is known
