@@ -192,16 +192,17 @@ func unprovable(n *corev1.Node, shared bool) (why, unblock string) {
 	if n == nil {
 		return "", ""
 	}
-	h := own(n, shared)
+	m, live := own(n, shared)
+	h := fence.User(m, live, fence.Unwatched, "")
 	return h.Unprovable()
 }
 
-// own is the live Node's machine as the decision sees the holder of a volume there.
-func own(n *corev1.Node, shared bool) fence.Holder {
-	h := fence.Holder{NodeName: n.Name}
-	h.Take(fence.MachineOf(n))
-	h.Node = &fence.Node{UID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID, ProviderID: h.ProviderID, MachineID: h.MachineID, SystemShared: shared}
-	return h
+// own is the live Node's machine, and what that Node says of it now.
+func own(n *corev1.Node, shared bool) (fence.Machine, *fence.Node) {
+	m := fence.MachineOf(n)
+	live := m.Live()
+	live.SystemShared = shared
+	return m, live
 }
 
 // shared: another Node reports its system UUID.

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,9 +177,8 @@ func (w *worker) prove(ctx context.Context, s *state, held []observe.Held) error
 		return err
 	}
 	h.Evidence = append(h.Evidence, claims...)
-	v := fence.JudgeUnpublish(fence.Snapshot{Holders: []fence.Holder{h}}, h.NodeID)
-	if v.Action == fence.Allow && v.Reason == fence.HolderFenced && v.Subject != nil && v.Subject.Evidence != nil {
-		s.Proof = v.Subject.Evidence.Kind
+	if e := h.Proof(); e != nil {
+		s.Proof = e.Kind
 	}
 	return nil
 }
@@ -186,26 +186,21 @@ func (w *worker) prove(ctx context.Context, s *state, held []observe.Held) error
 // machine is the node as the decision sees the holder of a volume. Where there
 // is no Node, it is the machine that the ledgers name.
 func (w *worker) machine(s *state, held []observe.Held) fence.Holder {
-	h := fence.Holder{NodeName: w.name, NodeID: w.Index.NodeID(w.name), State: fence.Held, Liveness: s.Life, LeaseRV: s.LeaseRV}
+	var m fence.Machine
 	for _, v := range held {
-		if v.Entry != nil && v.Entry.State != fence.TakenOver && h.NodeUID == "" {
-			h.Take(v.Entry.Machine())
-			if h.NodeID == "" {
-				h.NodeID = v.Entry.NodeID
-			}
+		if v.Entry != nil && v.Entry.State != fence.TakenOver && m.NodeUID == "" {
+			m = v.Entry.Machine()
 		}
 	}
-	if h.NodeID == "" {
-		h.NodeID = w.name
-	}
-	if n := s.Node; n != nil {
+	nodeID := cmp.Or(w.Index.NodeID(w.name), m.NodeID, w.name)
+	var live *fence.Node
+	if s.Node != nil {
 		// Without the system a word about an earlier machine of this Node would be taken for one about this.
-		own := own(n, w.shared(n))
-		h.Take(own.Machine())
-		h.Node = own.Node
-		h.Node.Ready, h.Node.InUse = s.ready(), true
+		m, live = own(s.Node, w.shared(s.Node))
+		live.Ready = s.ready()
 	}
-	return h
+	m.NodeName, m.NodeID = w.name, nodeID
+	return fence.User(m, live, s.Life, s.LeaseRV)
 }
 
 // agentEvidence is what the record and the agents' last answer amount to. Where

@@ -12,6 +12,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -89,5 +91,22 @@ func TestAStorageFenceOfAnotherMachineProvesNothingOfTheOneThatHasItsName(t *tes
 		if _, text := w.awaited(s); !strings.Contains(text, "proves nothing") || !strings.Contains(text, "boot ID boot-1") || !strings.Contains(text, "fence on n1") {
 			t.Errorf("awaited: %s", text)
 		}
+	}
+}
+
+// A person's word about a node that is gone is bound to the driver's node ID.
+func TestAMachineWhoseNodeIsGoneIsTheOneThatTheLedgersName(t *testing.T) {
+	w, _ := tookOver(t, fencer.Fence{Kind: fence.PowerReading})
+	w.name = "gone"
+	s := &state{Life: fence.Unknown, LeaseRV: "7"}
+	entry := func(id, uid string, in fence.State) observe.Held {
+		return observe.Held{Entry: &ledger.Entry{NodeID: id, NodeName: "gone", NodeUID: uid, BootID: "boot-0", State: in}}
+	}
+	held := []observe.Held{{}, entry("id-0", "uid-0", fence.TakenOver), entry("id-7", "uid-7", fence.Publishing), entry("id-8", "uid-8", fence.Held)}
+	if h := w.machine(s, held); h.NodeID != "id-7" || h.NodeUID != "uid-7" || h.BootID != "boot-0" || h.NodeName != "gone" || h.Node != nil || h.Liveness != fence.Unknown || h.LeaseRV != "7" {
+		t.Errorf("%+v", h)
+	}
+	if h := w.machine(s, nil); h.NodeID != "gone" || h.NodeUID != "" {
+		t.Errorf("of no ledger: %+v", h)
 	}
 }

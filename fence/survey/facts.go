@@ -292,7 +292,8 @@ func (g *gathering) record(ctx context.Context, node string) (*record.Record, er
 // nodeFacts takes from a Node what a decision asks.
 func nodeFacts(node *corev1.Node) *fence.Node {
 	m := fence.MachineOf(node)
-	n := &fence.Node{UID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, ProviderID: m.ProviderID, MachineID: m.MachineID, ReadyUnknown: true}
+	n := m.Live()
+	n.ReadyUnknown = true
 	for _, t := range node.Spec.Taints {
 		n.OutOfService = n.OutOfService || t.Key == corev1.TaintNodeOutOfService
 	}

@@ -341,7 +341,8 @@ func (w *World) boundRelease(v *volume, e *ledger.Entry) (rel record.Release, ok
 	h.Take(e.Machine())
 	if n := w.peekNode(e.NodeName); n != nil {
 		m := fence.MachineOf(n)
-		h.Node = &fence.Node{UID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, MachineID: m.MachineID, SystemShared: w.shared(n)}
+		h.Node = m.Live()
+		h.Node.SystemShared = w.shared(n)
 		if c := w.peekCSINode(e.NodeName); c != nil {
 			h.Node.NodeID = nodeIDOf(c)
 		}

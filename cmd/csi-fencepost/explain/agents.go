@@ -21,7 +21,7 @@ func (x *explaining) consult(ctx context.Context, l *Look) error {
 	l.readings = map[string][]cluster.ReadingView{}
 	for i := range l.Survey.Holders {
 		h := &l.Survey.Holders[i]
-		_, st, held := JudgeAlone(&l.Survey.Snapshot, *h)
+		_, st, held := l.Survey.Snapshot.Alone(*h)
 		if !held || st.Gone() && st.Reason != fence.HolderFenced || MerelyWaits(h) || h.NodeName == "" || l.readings[h.NodeName] != nil {
 			continue
 		}

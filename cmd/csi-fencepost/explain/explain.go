@@ -378,20 +378,3 @@ func noSuchPV(ctx context.Context, c *cluster.Cluster, name string) error {
 	}
 	return fmt.Errorf("there is no PersistentVolume %s%s", name, cli.DidYouMean(name, names))
 }
-
-// elsewhere stands for a node that does not hold the volume: the hypothetical
-// target of the publish that is explained. No driver gives such an ID.
-const elsewhere = "any other node"
-
-// JudgeAlone asks the decision about one holder as if it were the only one.
-// held is false when it holds nothing any more.
-func JudgeAlone(s *fence.Snapshot, h fence.Holder) (v fence.Verdict, st fence.Standing, held bool) {
-	v = fence.JudgePublish(fence.Snapshot{Volume: s.Volume, PV: s.PV, Target: &fence.Holder{NodeID: elsewhere}, Holders: []fence.Holder{h}, Policy: s.Policy}, elsewhere)
-	switch {
-	case v.Blocking != nil:
-		return v, *v.Blocking, true
-	case len(v.Unpublish) > 0:
-		return v, v.Unpublish[0], true
-	}
-	return v, fence.Standing{}, false
-}

@@ -222,7 +222,7 @@ func viewHolder(l *Look, h *fence.Holder) holderView {
 		v.Evidence = append(v.Evidence, datedEvidence(l, h, e))
 	}
 	s := &l.Survey.Snapshot
-	verdict, st, held := JudgeAlone(s, *h)
+	verdict, st, held := s.Alone(*h)
 	v.MayWrite, v.Reason = held && !st.Gone(), st.Reason
 	v.Why = whyHolder(s, verdict, st, held)
 	if v.MayWrite && (v.Machine.State == "unreadable" || v.Liveness.State == "unreadable") {
@@ -349,7 +349,7 @@ func viewEvidence(s *fence.Snapshot, h fence.Holder, e fence.Evidence) evidenceV
 	alone := *s
 	alone.Policy = fence.Policy{}
 	h.Evidence = []fence.Evidence{e}
-	_, st, _ := JudgeAlone(&alone, h)
+	_, st, _ := alone.Alone(h)
 	if st.Evidence != nil {
 		v.Counts, v.Why = st.Gone() || st.Reason == fence.HolderListed, st.Note
 		if st.Reason == fence.HolderUnwatched {
@@ -365,7 +365,7 @@ func viewEvidence(s *fence.Snapshot, h fence.Holder, e fence.Evidence) evidenceV
 		node.InUse = true
 		h.Node = &node
 	}
-	_, st, _ = JudgeAlone(&alone, h)
+	_, st, _ = alone.Alone(h)
 	switch {
 	case e.On && e.Void != "":
 		v.Why = e.Void
@@ -392,9 +392,8 @@ func (e *explanation) decide(l *Look) {
 		e.Decision, e.IfAlive, e.IfSilent = first.Decision, first.IfAlive, first.IfSilent
 		return
 	}
-	asked := l.Survey.Snapshot
-	asked.Target = &fence.Holder{NodeID: elsewhere}
-	e.Decision, e.IfAlive, e.IfSilent = e.judge(l, &asked, elsewhere)
+	asked := l.Survey.Snapshot.ToAnyOther()
+	e.Decision, e.IfAlive, e.IfSilent = e.judge(l, &asked, fence.AnyOther)
 }
 
 // judge asks what is answered to a publish to target. s is nil where its node ID
@@ -476,7 +475,7 @@ func decision(s *fence.Snapshot, target string) decisionView {
 		if s.Holders[i].NodeID == target {
 			continue
 		}
-		if _, st, held := JudgeAlone(s, s.Holders[i]); held && !st.Gone() {
+		if _, st, held := s.Alone(s.Holders[i]); held && !st.Gone() {
 			d.Unblock = append(d.Unblock, remedies(s, st)...)
 		}
 	}

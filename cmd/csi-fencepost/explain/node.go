@@ -131,8 +131,10 @@ func NodeEvidence(r *record.Record, now *cluster.Node) []evidenceView {
 	if r == nil || now.Node == nil {
 		return nil
 	}
-	h := fence.Holder{NodeName: now.Name, NodeID: "any", NodeUID: now.UID(), BootID: now.BootID(), SystemUUID: now.SystemUUID(), LeaseRV: now.LeaseRV(), State: fence.Held, Liveness: fence.Stale,
-		Node: &fence.Node{UID: now.UID(), BootID: now.BootID(), SystemUUID: now.SystemUUID(), InUse: true}}
+	m := fence.MachineOf(now.Node)
+	live := m.Live()
+	m.NodeID = "any" // of one without an ID nothing is unpublished
+	h := fence.User(m, live, fence.Stale, now.LeaseRV())
 	found := readingsOn(r, &h, time.Now())
 	for i := range r.Fences {
 		if f := &r.Fences[i]; f.Standing() {

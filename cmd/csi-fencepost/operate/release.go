@@ -172,7 +172,7 @@ func releasable(l *explain.Look, node, nodeID string) (*fence.Holder, error) {
 	var all, ids []string
 	for i := range l.Survey.Holders {
 		h := &l.Survey.Holders[i]
-		if _, _, held := explain.JudgeAlone(&l.Survey.Snapshot, *h); !held {
+		if _, _, held := l.Survey.Snapshot.Alone(*h); !held {
 			continue
 		}
 		all = append(all, h.Describe())
@@ -205,7 +205,7 @@ func listedInUse(h *fence.Holder) bool {
 // inTheWay says why a release of that holder cannot be written.
 func inTheWay(l *explain.Look, h *fence.Holder) error {
 	pv := l.Pv.Name
-	_, st, _ := explain.JudgeAlone(&l.Survey.Snapshot, *h)
+	_, st, _ := l.Survey.Snapshot.Alone(*h)
 	switch {
 	case h.NodeID == "":
 		return fmt.Errorf("the node ID of node %s is not known, so that one volume cannot be released from it; if the node is off: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, cli.ShellQuote(h.NodeName))
