@@ -167,6 +167,10 @@ func (s Standing) explain(volume string) (why, unblock string) {
 			return fmt.Sprintf("%s held it, nothing tells whether the machine that has its Node now is the same one, and nothing proves that it has stopped writing", who),
 				fmt.Sprintf(confirmOlder, node, typed(h.NodeID, "ID"))
 		}
+		if h.OwnNode() && h.LeaseRV == "" {
+			return fmt.Sprintf("%s holds it, has no lease to renew, and nothing proves that it has stopped writing", who),
+				fmt.Sprintf(proveFenced, node)
+		}
 		if h.Node != nil && h.NodeUID != "" && !h.reregistered() {
 			return fmt.Sprintf("%s held it, another machine has that name now, and nothing proves that the old one has stopped writing", who),
 				fmt.Sprintf(confirmOlder, node, typed(h.NodeID, "ID"))

@@ -57,6 +57,7 @@ var refusals = []refusal{
 	{"stale", HolderStale, "", "fence confirm", false, holding(deleted, stale)},
 	{"unknown", HolderUnknown, "", "fence confirm", false, holding(deleted, nodeGone)},
 	{"unknown, node name not known", HolderUnknown, "", "storage's own tools", false, holding(deleted, nodeGone, func(h *Holder) { h.NodeName = "" })},
+	{"unknown, and its Node is there", HolderUnknown, "has no lease to renew", "fence confirm", false, holding(deleted, func(h *Holder) { h.Liveness, h.LeaseRV, h.Node.Ready = Unknown, "", false })},
 	{"unknown, and the name has another machine", HolderUnknown, "", "--node-id", false, holding(deleted, dropped, replaced)},
 	{"unknown, and its Node may be another machine's", HolderUnknown, "", "--node-id", false, holding(deleted, dropped, func(h *Holder) { h.Node.BootID, h.Node.NodeID, h.Sources = "boot-9", "id-9", []Source{FromLedger} })},
 	{"unknown, and another node has its ID", HolderUnknown, "", "release pv", false, holding(deleted, nodeGone, func(h *Holder) { h.Heir = "n9" })},
