@@ -16,6 +16,7 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/kubernetes-csi/csi-lib-utils/rpc"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
@@ -122,19 +123,42 @@ func listen(ctx context.Context, path string) (*listener, error) {
 			return nil, fmt.Errorf("cannot replace the stale socket: %w", err)
 		}
 	}
-	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	socket, err := bind(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
 	socket.SetUnlinkOnClose(false) // it would remove whatever is there; remove() does not
-	if err := os.Chmod(path, socketMode); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot let other users connect: %w", err), socket.Close())
-	}
 	file, err := os.Lstat(path)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the new socket cannot be found: %w", err), socket.Close())
 	}
 	return &listener{UnixListener: socket, path: path, file: file}, nil
+}
+
+// umask is held while the process has another umask than it was started with.
+var umask sync.Mutex
+
+// bind makes the socket, which has its mode from the first moment on. A chmod
+// afterwards would go by the path, and follow a link that somebody has put there
+// meanwhile.
+func bind(ctx context.Context, path string) (*net.UnixListener, error) {
+	umask.Lock()
+	defer umask.Unlock()
+	// No fence agent is started meanwhile: it would keep the umask.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	before := unix.Umask(0)
+	defer unix.Umask(before)
+	config := net.ListenConfig{Control: func(_, _ string, socket syscall.RawConn) error {
+		// A kernel that does not take it (gVisor's may not) makes 0777 of it,
+		// with which the same users may connect.
+		return socket.Control(func(fd uintptr) { _ = unix.Fchmod(int(fd), socketMode) })
+	}}
+	l, err := config.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.UnixListener), nil
 }
 
 // remove deletes the socket file if it is still the one that listen made.

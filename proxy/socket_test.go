@@ -3,6 +3,8 @@ package proxy_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -130,6 +132,40 @@ func TestEveryUserMayConnect(t *testing.T) {
 	}
 	if got := info.Mode(); got != os.ModeSocket|0o666 {
 		t.Errorf("mode %s, want a socket with 0666", got)
+	}
+}
+
+// Whoever may write to the folder of the socket puts a link in its place as soon
+// as it is there.
+func TestALinkInTheSocketsPlaceIsNotFollowed(t *testing.T) {
+	d := startDriver(t)
+	dir := shortDir(t)
+	for round := range 50 {
+		path := filepath.Join(dir, fmt.Sprintf("%d.sock", round))
+		precious, link := path+".precious", path+".link"
+		if err := errors.Join(os.WriteFile(precious, nil, 0o600), os.Symlink(precious, link)); err != nil {
+			t.Fatal(err)
+		}
+		swapped := make(chan error)
+		go func() {
+			for wait := time.Now().Add(10 * time.Second); time.Now().Before(wait); {
+				if _, err := os.Lstat(path); err == nil {
+					swapped <- os.Rename(link, path)
+					return
+				}
+			}
+			swapped <- errors.New("no socket came")
+		}()
+		e := startEdge(t, t.Context(), d, proxy.Options{Listen: path})
+		if err := <-swapped; err != nil {
+			t.Fatal(err)
+		}
+		if err := e.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(precious); err != nil || info.Mode() != 0o600 {
+			t.Fatalf("round %d: the file that the link names has mode %v (%v)", round, info.Mode(), err)
+		}
 	}
 }
 
