@@ -13,7 +13,8 @@
 // default is reboot); a key that the program's own metadata does not list is an
 // error (the contract ignores it). What differs by node differs by
 // configuration: a program that would act on one device for all nodes is
-// refused.
+// refused. What a variable stands for, which the node says of itself, is a plain
+// name or the program is not run.
 //
 // Off is read only from exit code 2 with output that says off and says nothing
 // else: no on, no suspended, paused, shutting down, unknown or not found. A

@@ -35,6 +35,45 @@ func instanceID(providerID string) string {
 	return ""
 }
 
+// What a variable stands for comes from the node itself or from its driver, so
+// it reaches a program only as a name that no parser of an input, list, path,
+// URL or shell takes for more than that. IDs of all clouds have this form (the _
+// is in the resource groups that AKS makes); in Azure a resource group may have
+// parentheses and any letter, which are left out.
+const (
+	maxVariable = 512
+	nameForm    = "letters, digits and . _ : -"
+	pathForm    = "letters, digits and . _ : / -"
+)
+
+var (
+	notOfName = regexp.MustCompile(`[^A-Za-z0-9._:-]`)
+	notOfPath = regexp.MustCompile(`[^A-Za-z0-9._:/-]`)
+)
+
+// unfit says why what a variable stands for must not reach a program; empty: it
+// may. It shows no more of it than one character.
+func unfit(name, value string) string {
+	form, strange := nameForm, notOfName.FindString(value)
+	if name == "NODE_ID" || name == "PROVIDER_ID" {
+		form, strange = pathForm, notOfPath.FindString(value)
+	}
+	switch {
+	case strange != "":
+		return fmt.Sprintf("has the character %+q, and only %s are allowed", []rune(strange)[0], form)
+	case strings.HasPrefix(value, "-"):
+		return "begins with '-', as options do"
+	case len(value) > maxVariable:
+		return fmt.Sprintf("has %d bytes, and %d are allowed", len(value), maxVariable)
+	}
+	for part := range strings.SplitSeq(value, "/") {
+		if part == "." || part == ".." {
+			return fmt.Sprintf("has the part %q, which makes another path of it", part)
+		}
+	}
+	return ""
+}
+
 var (
 	keyForm  = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 	variable = regexp.MustCompile(`\$\([^)]*\)?`)
@@ -204,21 +243,21 @@ func readValue(key, file string) (string, error) {
 }
 
 // expand replaces the variables. What a variable stands for is not expanded
-// again and may hold no line break either.
+// again, and is a plain name.
 func expand(key, value string, m agent.Machine) (string, error) {
-	var unset []string
+	var faults []error
 	value = variable.ReplaceAllStringFunc(value, func(v string) string {
-		is := variables[v[2:len(v)-1]](m)
+		name := v[2 : len(v)-1]
+		is := variables[name](m)
 		if is == "" {
-			unset = append(unset, v)
+			faults = append(faults, fmt.Errorf("parameter %q: %s of node %s is not known", key, v, m.Node))
+		} else if why := unfit(name, is); why != "" {
+			faults = append(faults, fmt.Errorf("parameter %q: %s of node %s %s: name the values in nodeParameters, node by node", key, v, m.Node, why))
 		}
 		return is
 	})
-	if len(unset) > 0 {
-		return "", fmt.Errorf("parameter %q: %s of node %s is not known", key, strings.Join(unset, ", "), m.Node)
-	}
-	if strings.ContainsAny(value, "\n\r\x00\v\f") || value != strings.TrimRight(value, " \t") {
-		return "", fmt.Errorf("parameter %q: its value for node %s has a line break, or white space at its end", key, m.Node)
+	if len(faults) > 0 {
+		return "", errors.Join(faults...)
 	}
 	return value, nil
 }

@@ -22,7 +22,7 @@ type Options struct {
 	Agent string
 	// Parameters are the same for all nodes, but for what $(NODE), $(NODE_ID),
 	// $(PROVIDER_ID), $(INSTANCE_ID) (the last part of the provider ID) and
-	// $(SYSTEM_UUID) in them stand for.
+	// $(SYSTEM_UUID) in them stand for: plain names, no more than 512 bytes long.
 	Parameters map[string]string
 	// ParameterFiles hold a parameter's value each; they are read at each use,
 	// and everything in them is a secret.

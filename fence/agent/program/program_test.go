@@ -390,8 +390,113 @@ func TestCoversOnlyNodesThatEveryNodeParameterNames(t *testing.T) {
 		_, err = p.Off(t.Context(), agent.Machine{Node: "n1", ProviderID: id})
 		wantError(t, err, "$(INSTANCE_ID)", "not known")
 	}
-	_, err = p.Off(t.Context(), agent.Machine{Node: "n1", ProviderID: "x:///i-1\naction=on"})
-	wantError(t, err, "line break")
+}
+
+func TestWhatANodeSaysOfItselfReachesAProgramOnlyAsAPlainName(t *testing.T) {
+	dir := shell(t, `echo "$in" >>$(dirname $0)/ran; echo "Status: ON"`)
+	run := func(parameter string, m agent.Machine) error {
+		t.Helper()
+		o := options(dir)
+		o.NodeParameters, o.Parameters["port"] = nil, parameter
+		p := newProgram(t, o)
+		_, statusErr := p.Status(t.Context(), m)
+		_, offErr := p.Off(t.Context(), m)
+		_, onErr := p.On(t.Context(), m)
+		_, faults := p.Check(t.Context(), m)
+		for _, err := range []error{offErr, onErr, errors.Join(faults...)} {
+			if fmt.Sprint(err) != fmt.Sprint(statusErr) {
+				t.Errorf("%s: status says %v, another call %v", parameter, statusErr, err)
+			}
+		}
+		return statusErr
+	}
+	for _, c := range []struct{ value, want string }{
+		{"x\naction=on", `has the character '\n'`},
+		{"x\raction=on", `'\r'`},
+		{"x\u2028action=on", `'\u2028'`},
+		{"x\u0085action=on", `'\u0085'`},
+		{"x\x1caction=on", `'\x1c'`},
+		{"x\x00", `'\x00'`},
+		{"n2\u00a0", `'\u00a0'`},
+		{"\xff", `'\ufffd'`},
+		{"n2 ", `' '`}, {" n2", `' '`}, {"a b", `' '`}, {"\tn2", `'\t'`},
+		{"1,2,3", `','`}, {`"n2"`, `'"'`}, {"'n2'", `'\''`}, {"a=b", `'='`}, {"a;b", `';'`}, {"$(NODE)", `'$'`}, {"a`b`", "'`'"}, {"a&b", `'&'`}, {"a|b", `'|'`},
+		{"a?b", `'?'`}, {"a#b", `'#'`}, {"a%2fb", `'%'`}, {"a*", `'*'`}, {"a\\b", `'\\'`}, {"*", `'*'`}, {"(b)", `'('`}, {"a+b", `'+'`}, {"ü", `'\u00fc'`},
+		{"-o", `begins with '-'`},
+		{"..", `has the part ".."`},
+		{strings.Repeat("x", 513), "has 513 bytes, and 512 are allowed"},
+	} {
+		for variable, m := range map[string]agent.Machine{
+			"$(SYSTEM_UUID)": {Node: "n1", SystemUUID: c.value}, "$(NODE_ID)": {Node: "n1", NodeID: c.value},
+			"$(PROVIDER_ID)": {Node: "n1", ProviderID: c.value}, "$(INSTANCE_ID)": {Node: "n1", ProviderID: "x:///" + c.value},
+		} {
+			wantError(t, run(variable, m), `parameter "port": `+variable+" of node n1 ", c.want, "nodeParameters")
+		}
+	}
+	for parameter, m := range map[string]agent.Machine{
+		// Under /redfish/v1/Systems/ that is the system of another node.
+		"/redfish/v1/Systems/$(SYSTEM_UUID)": {Node: "n1", SystemUUID: "u1/../u2"},
+		"$(SYSTEM_UUID).":                    {Node: "n1", SystemUUID: "u2/"},
+		"$(NODE)":                            {Node: "a/b"},
+		"x/$(NODE_ID)":                       {Node: "n1", NodeID: "projects/../n2"},
+		"x-$(PROVIDER_ID)":                   {Node: "n1", ProviderID: "gce://p/./n2"},
+	} {
+		wantError(t, run(parameter, m), `parameter "port": $(`, "nodeParameters")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
+		t.Errorf("the program was run: %q", read(t, dir, "ran"))
+	}
+}
+
+func TestTheIDsOfCloudsAndDriversReachAProgram(t *testing.T) {
+	dir := shell(t, `echo "$in" >$(dirname $0)/stdin; echo "Status: ON"`)
+	const subscription = "/subscriptions/82f6d75e-85f4-434a-ab74-5dddd9fa8910/resourceGroups"
+	for id, instance := range map[string]string{
+		"aws:///eu-central-1a/i-0abc": "i-0abc",
+		"aws:///us-west-2b/1a2b3c4d-5e/fargate-ip-192-168-1-2.us-west-2.compute.internal":                                                                "fargate-ip-192-168-1-2.us-west-2.compute.internal",
+		"azure://" + subscription + "/MC_rg-aks_cluster_westeurope/providers/Microsoft.Compute/virtualMachineScaleSets/aks-np1-1-vmss/virtualMachines/0": "0",
+		"azure://" + subscription + "/" + strings.Repeat("r", 90) + "/providers/Microsoft.Compute/virtualMachines/" + strings.Repeat("v", 64):            strings.Repeat("v", 64),
+		"gce://p/europe-west1-b/gke-n-1":                     "gke-n-1",
+		"gce://example.com:p/europe-west1-b/n":               "n",
+		"openstack:///8b9ba5ea-4ef1-4c3b-b2e4-a3ed1d3f6f1a":  "8b9ba5ea-4ef1-4c3b-b2e4-a3ed1d3f6f1a",
+		"openstack://RegionOne/8b9ba5ea":                     "8b9ba5ea",
+		"vsphere://4230B4A8-5D23-3A4F-9C5B-6D1E2F3A4B5C":     "4230B4A8-5D23-3A4F-9C5B-6D1E2F3A4B5C",
+		"vmware-cloud-director://urn:vcloud:vm:1b2c":         "urn:vcloud:vm:1b2c",
+		"kind://docker/kind/kind-control-plane":              "kind-control-plane",
+		"docker:////capd-md-0":                               "capd-md-0",
+		"hcloud://123":                                       "123",
+		"hrobot://321":                                       "321",
+		"digitalocean://123":                                 "123",
+		"linode://123":                                       "123",
+		"scaleway://instance/fr-par-1/0f3b":                  "0f3b",
+		"proxmox://region/100":                               "100",
+		"k3s://name":                                         "name",
+		"rke2://name":                                        "name",
+		"harvester://name":                                   "name",
+		"kubevirt://name":                                    "name",
+		"metal3://metal3/node-0/3e9c":                        "3e9c",
+		"baremetalhost:///openshift-machine-api/worker-0/3e": "3e",
+		"ibm://0123abc///cluster/kube-worker.1":              "kube-worker.1",
+		"ibmpowervs://lon/lon04/5f0b/8c1d":                   "8c1d",
+		"ocid1.instance.oc1.eu-frankfurt-1.anthe_lj":         "ocid1.instance.oc1.eu-frankfurt-1.anthe_lj",
+		"cn-hangzhou.i-bp1":                                  "cn-hangzhou.i-bp1",
+		"qcloud:///800002/ins-x":                             "ins-x",
+	} {
+		o := options(dir)
+		o.NodeParameters, o.Parameters["port"], o.Parameters["ip"] = nil, "$(PROVIDER_ID)", "$(INSTANCE_ID)"
+		if _, err := newProgram(t, o).Status(t.Context(), agent.Machine{Node: "n1", ProviderID: id}); err != nil {
+			t.Errorf("%s: %v", id, err)
+		} else if want := "action=status\nip=" + instance + "\nport=" + id + "\n"; read(t, dir, "stdin") != want {
+			t.Errorf("standard input %q, want %q", read(t, dir, "stdin"), want)
+		}
+	}
+	for _, id := range []string{"i-0abc", "projects/p/zones/europe-west1-b/instances/n", "csi-node-3e9c0f-10.0.0.7", "iqn.1994-05.com.redhat:n1", "n1.example.com", "2001:db8::1", "node_7"} {
+		o := options(dir)
+		o.NodeParameters, o.Parameters["port"] = nil, "$(NODE_ID)"
+		if _, err := newProgram(t, o).Status(t.Context(), agent.Machine{Node: "n1", NodeID: id}); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
 }
 
 func TestNoSecretIsShown(t *testing.T) {
