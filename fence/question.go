@@ -42,8 +42,8 @@ func User(m Machine, live *Node, life Liveness, leaseRV string) Holder {
 // Proof is the evidence that has the holder's machine write no more, as it would let an
 // unpublish of the volume through; nil: none does.
 func (h *Holder) Proof() *Evidence {
-	if st := standing(h, Policy{}); st.Reason == HolderFenced {
-		return st.Evidence
+	if v := JudgeHolder(Snapshot{}, h); v.Action == Allow && v.Reason == HolderFenced {
+		return v.Subject.Evidence
 	}
 	return nil
 }

@@ -1,10 +1,14 @@
 package record
 
 import (
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 func actions(r *Record) (all []string) {
@@ -130,8 +134,8 @@ func TestRecordsOfTheVersionsBeforeAreUnderstoodAndWrittenSoThatTheyUnderstandTh
 					t.Errorf("%s is written as %s, want %s in it", name, text, part)
 				}
 			}
-			if f.Phase != tt.phase {
-				t.Errorf("%s: writing made it %s", name, f.Phase)
+			if c := r.clone(); f.Phase != tt.phase || !reflect.DeepEqual(c, r) {
+				t.Errorf("%s: writing made it %+v, a copy %+v", name, r, c)
 			}
 			if r, err = Parse(text); err != nil {
 				t.Fatal(err)
@@ -169,30 +173,97 @@ func TestAnOperationOfAVersionBeforeIsReadFromTheTrail(t *testing.T) {
 		return all
 	}
 	ours := Operation{ID: "o1", Kind: On, Actor: "new", Latest: true}
+	resume := Operation{ID: "o9", Kind: "OfALaterVersion", Latest: true, Later: format.Later(`{"scope":"d"}`)}
 	for name, tt := range map[string]struct {
 		stored Operation
 		audit  []Audit
 		id     string
 		kind   OperationKind
+		latest bool
 	}{
-		"nothing":                       {Operation{}, nil, "", ""},
-		"theirs alone":                  {Operation{}, trail("Fence f1: x", "Begin:on o2: y", "End:on o2: z", "Confirm c"), "o2", On},
-		"a lift":                        {Operation{}, trail("Begin:lift o2: y"), "o2", Lift},
-		"theirs, ended by a cut":        {Operation{}, trail("Begin:on o2: y", "Fence f1: x", "Fenced f1: x"), "f1", Cut},
-		"ours is the last":              {ours, trail("Begin:on o2: y", "Begin:on o1: y"), "o1", On},
-		"theirs began since":            {Operation{ID: "f1", Kind: Cut}, trail("Fence f1: x", "Begin:lift o2: y"), "o2", Lift},
-		"they cut since":                {ours, trail("Begin:on o1: y", "Fence f2: x"), "f2", Cut},
-		"our entry went from the trail": {ours, trail("Confirm c"), "o1", On},
+		"nothing":                         {Operation{}, nil, "", "", false},
+		"theirs alone":                    {Operation{}, trail("Fence f1: x", "Begin:on o2: y", "End:on o2: z", "Confirm c"), "o2", On, false},
+		"a lift":                          {Operation{}, trail("Begin:lift o2: y"), "o2", Lift, false},
+		"theirs, ended by a cut":          {Operation{}, trail("Begin:on o2: y", "Fence f1: x", "Fenced f1: x"), "f1", Cut, false},
+		"ours is the last":                {ours, trail("Begin:on o2: y", "Begin:on o1: y"), "o1", On, true},
+		"ours, with what it came to":      {ours, trail("Confirm c", "Begin:on o1: y", "End:on o1: z"), "o1", On, true},
+		"ours, and something else since":  {ours, trail("Begin:on o1: y", "Confirm c", "End:on o1: z"), "o1", On, false},
+		"theirs began since":              {Operation{ID: "f1", Kind: Cut, Latest: true}, trail("Fence f1: x", "Begin:lift o2: y"), "o2", Lift, false},
+		"they cut since":                  {ours, trail("Begin:on o1: y", "Fence f2: x"), "f2", Cut, false},
+		"our entry went from the trail":   {ours, trail("End:on o1: z"), "o1", On, false},
+		"a later version's":               {resume, trail("Fence f1: x", "Begin:resume o9: y"), "o9", "OfALaterVersion", true},
+		"a later version's, not stored":   {ours, trail("Begin:on o1: y", "Begin:resume o9: y"), "o9", "resume", false},
+		"ours, which was not the latest":  {Operation{ID: "o1", Kind: On}, trail("Begin:on o1: y"), "o1", On, false},
+		"a cut since a later version's":   {resume, trail("Begin:resume o9: y", "Fence f1: x"), "f1", Cut, false},
+		"a later version's without trail": {resume, nil, "o9", "OfALaterVersion", false},
 	} {
 		r := New("n1")
 		r.Operation, r.Audit = tt.stored, tt.audit
-		r.understood()
-		if o := r.Operation; o.ID != tt.id || o.Kind != tt.kind {
-			t.Errorf("%s: %q %s, want %q %s", name, o.ID, o.Kind, tt.id, tt.kind)
+		for range 2 { // once understood, it means the same
+			r.understood()
+			if o := r.Operation; o.ID != tt.id || o.Kind != tt.kind || o.Latest != tt.latest {
+				t.Errorf("%s: %q %s, the latest: %v; want %q %s, %v", name, o.ID, o.Kind, o.Latest, tt.id, tt.kind, tt.latest)
+			}
 		}
-		if kept := r.Operation.Latest; kept != (tt.id == "o1") {
-			t.Errorf("%s: the latest: %v", name, kept)
+		if tt.id == "o9" && tt.stored.ID == "o9" && string(r.Operation.Later) != `{"scope":"d"}` {
+			t.Errorf("%s: what it says besides is lost: %s", name, r.Operation.Later)
 		}
+	}
+}
+
+// A version before goes by the trail: while something is given back, "Begin:" stands there.
+func TestWhatIsBegunAgainStandsInTheTrailWhateverCameBetween(t *testing.T) {
+	for name, between := range map[string]func(*Record, Operation, int){
+		"others' entries of a version before": func(r *Record, _ Operation, _ int) {
+			r.Audit = append(r.Audit, Audit{Actor: "old", Action: "BindRemediation", Detail: "k: x"})
+		},
+		"outcomes that differ each time": func(r *Record, o Operation, i int) {
+			r.End(o, fmt.Sprint("read tcp: port ", i, strings.Repeat("x", 400)))
+		},
+	} {
+		r := New("n1")
+		for i := range 3 * maxAudit {
+			o := Operation{ID: fmt.Sprint("o", i), Kind: On, Actor: "a", NodeUID: "u1", Reason: "repaired"}
+			r.Begin(&o)
+			if !slices.ContainsFunc(r.Audit, func(a Audit) bool { return a.Action == "Begin:on" && operationID(a) == o.ID }) {
+				t.Fatalf("%s: attempt %d, %s, is not in the trail", name, i, o.ID)
+			}
+			between(r, o, i)
+			text, err := r.encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, err = Parse(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestARecordIsWrittenEverywhereAsItIsStored(t *testing.T) {
+	r := New("n1")
+	f := fenceOf("s1", "StorageFence", "d", Fenced)
+	f.Lift("booted")
+	r.PutFence(f, "Fence")
+	stored, err := r.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []any{r, *r} {
+		text, err := json.Marshal(v)
+		if err != nil || string(text) != stored || !strings.Contains(stored, `"phase":"Fenced"`) || !strings.Contains(stored, `"lifting":"booted"`) {
+			t.Errorf("%v: %s\nwant %s", err, text, stored)
+		}
+	}
+	if r.Fences[0].Phase != Lifting {
+		t.Errorf("writing made it %s", r.Fences[0].Phase)
+	}
+	read, err := Parse(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := read.clone(); !reflect.DeepEqual(c, read) || c.Fences[0].Phase != Lifting {
+		t.Errorf("the copy is %+v, want %+v", c, read)
 	}
 }
 

@@ -108,7 +108,7 @@ func (r *Record) validate() error {
 func (r *Record) encode() (string, error) {
 	r.bound()
 	for {
-		text, err := format.Text(r.stored())
+		text, err := format.Text(r)
 		switch {
 		case err != nil:
 			return "", err
@@ -158,6 +158,7 @@ func (r *Record) clone() *Record {
 	if err != nil {
 		panic(err) // what was written by format.Text
 	}
+	c.understood()
 	return &c
 }
 
