@@ -2,10 +2,7 @@ package addons
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
 
 	"google.golang.org/grpc"
 
@@ -126,40 +123,6 @@ func (c *Client) Clients(ctx context.Context, with Credentials) ([]FenceClient, 
 		clients = append(clients, one)
 	}
 	return clients, nil
-}
-
-// ParseBlock reads a CIDR block, or an address as the block of it alone. The
-// block is masked, and IPv4 where it is IPv4 written as IPv6.
-func ParseBlock(text string) (netip.Prefix, error) {
-	text = strings.TrimSpace(text)
-	if !strings.Contains(text, "/") {
-		address, err := netip.ParseAddr(text)
-		if err != nil {
-			return netip.Prefix{}, fmt.Errorf("%q is neither an IP address nor a CIDR block", text)
-		}
-		return HostBlock(address), nil
-	}
-	block, err := netip.ParsePrefix(text)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%q is neither an IP address nor a CIDR block", text)
-	}
-	if address := block.Addr(); address.Is4In6() && block.Bits() >= 96 {
-		block = netip.PrefixFrom(address.Unmap(), block.Bits()-96)
-	}
-	return block.Masked(), nil
-}
-
-// HostBlock is the block of one address: /32, or /128 for IPv6.
-func HostBlock(address netip.Addr) netip.Prefix {
-	address = address.Unmap().WithZone("")
-	return netip.PrefixFrom(address, address.BitLen())
-}
-
-// Covers tells whether one of the blocks holds all of the other.
-func Covers(blocks []netip.Prefix, all netip.Prefix) bool {
-	return slices.ContainsFunc(blocks, func(block netip.Prefix) bool {
-		return block.Bits() <= all.Bits() && block.Contains(all.Addr())
-	})
 }
 
 func toCIDRs(blocks []netip.Prefix) []*fencepb.CIDR {

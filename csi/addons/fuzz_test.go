@@ -30,6 +30,9 @@ func FuzzParseBlock(f *testing.F) {
 		if block != block.Masked() || block.Addr().Zone() != "" {
 			t.Errorf("%q is %s, with bits beyond its length", text, block)
 		}
+		if host, err := ParseHost(text); err == nil && (host != block || !host.IsSingleIP() || host.Addr().Is4In6() || strings.Contains(text, "%") || !host.Addr().IsGlobalUnicast()) {
+			t.Errorf("%q counts as the address of one machine: %s", text, host)
+		}
 		one, err := netip.ParseAddr(address)
 		if err != nil {
 			return

@@ -37,12 +37,23 @@ type Options struct {
 	Parameters map[string]string
 	// Nodes of the cluster.
 	Nodes Nodes
+	// AllowedSubnets, as CIDR blocks, hold all that a fence may name; none: it may
+	// name anything.
+	AllowedSubnets []string
+	// DriverOnly: only the driver (GetFenceClients) may say which addresses a
+	// machine has, and not its Node.
+	DriverOnly bool
+	// Declared are the addresses from which each node reaches the storage, by node
+	// name. Where there are any they alone count, and other nodes are not covered.
+	Declared map[string][]string
 }
 
 // Agent fences through the driver. It keeps nothing in memory.
 type Agent struct {
-	options Options
-	client  *addons.Client
+	options  Options
+	client   *addons.Client
+	subnets  []netip.Prefix
+	declared map[string][]netip.Prefix // nil: nothing is declared
 }
 
 var (
@@ -50,8 +61,8 @@ var (
 	_ agent.Checker = (*Agent)(nil)
 )
 
-// New is an Agent. The error names the option that is missing; the driver is
-// not asked before the first use.
+// New is an Agent. The error names the option that is missing or wrong; the driver
+// is not asked before the first use.
 func New(options Options) (*Agent, error) {
 	switch {
 	case options.Name == "":
@@ -63,7 +74,22 @@ func New(options Options) (*Agent, error) {
 	case options.Nodes == nil:
 		return nil, fmt.Errorf("csi-addons agent %s: it cannot read Nodes, so it could not tell whose address it fences", options.Name)
 	}
-	return &Agent{options: options, client: addons.NewClient(options.Conn)}, nil
+	a := &Agent{options: options, client: addons.NewClient(options.Conn)}
+	var err error
+	if a.subnets, err = parse(options.AllowedSubnets, addons.ParseBlock); err != nil {
+		return nil, fmt.Errorf("csi-addons agent %s: its allowed subnets: %w", options.Name, err)
+	}
+	for node, addresses := range options.Declared {
+		all, err := parse(addresses, addons.ParseHost)
+		if err != nil {
+			return nil, fmt.Errorf("csi-addons agent %s: the addresses declared for node %s: %w", options.Name, node, err)
+		}
+		if a.declared == nil {
+			a.declared = map[string][]netip.Prefix{}
+		}
+		a.declared[node] = all
+	}
+	return a, nil
 }
 
 // Name implements agent.Agent.
@@ -72,15 +98,16 @@ func (a *Agent) Name() string { return a.options.Name }
 // Proves implements agent.Agent: the machine may live on.
 func (a *Agent) Proves() fence.Kind { return fence.StorageFence }
 
-// Covers implements agent.Agent: the driver serves every node.
-func (a *Agent) Covers(string) bool { return true }
+// Covers implements agent.Agent: the driver serves every node, but where addresses
+// are declared only those count that have one.
+func (a *Agent) Covers(node string) bool { return a.declared == nil || len(a.declared[node]) > 0 }
 
 // Status implements agent.Agent. It is Off if the driver's list covers all of
 // the machine's addresses and all that the record says were fenced, On if it
 // covers none, and Unclear else. Of a machine without a known address, as of one
 // whose Node is gone, the record's are enough.
 func (a *Agent) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
-	fenced, err := parse(m.Fenced)
+	fenced, err := parse(m.Fenced, addons.ParseBlock)
 	if err != nil {
 		return agent.Reading{Detail: err.Error()}, fmt.Errorf("the record of node %s: %w", m.Node, err)
 	}
@@ -130,7 +157,7 @@ func (a *Agent) Off(ctx context.Context, m agent.Machine) (detail string, err er
 	if err != nil {
 		return "", err
 	}
-	if err := a.others(ctx, m, t.blocks); err != nil {
+	if err := a.mayFence(ctx, m, t); err != nil {
 		return "", err
 	}
 	detail = fmt.Sprintf("fence %s at driver %s (%s)", text(t.blocks), a.options.Driver, t.from)
@@ -141,13 +168,17 @@ func (a *Agent) Off(ctx context.Context, m agent.Machine) (detail string, err er
 }
 
 // On implements agent.Agent: the addresses of now and those in m.Fenced get
-// access again. If those of now cannot be told, the others are enough.
+// access again. If those of now cannot be told, or are somebody else's too, whose
+// fence they may be, the others are enough.
 func (a *Agent) On(ctx context.Context, m agent.Machine) (detail string, err error) {
-	fenced, err := parse(m.Fenced)
+	fenced, err := parse(m.Fenced, addons.ParseBlock)
 	if err != nil {
 		return "", fmt.Errorf("the record of node %s: %w", m.Node, err)
 	}
 	t, err := a.target(ctx, m)
+	if err == nil {
+		err = a.mayUnfence(ctx, m, t)
+	}
 	if err != nil {
 		if t == nil || len(fenced) == 0 {
 			return "", err
@@ -169,7 +200,7 @@ func (a *Agent) Check(ctx context.Context, m agent.Machine) (device string, faul
 	if err != nil {
 		return "", []error{err}
 	}
-	if err := a.others(ctx, m, t.blocks); err != nil {
+	if err := a.mayFence(ctx, m, t); err != nil {
 		faults = append(faults, err)
 	}
 	if _, err := a.read(ctx, t, t.blocks); err != nil {

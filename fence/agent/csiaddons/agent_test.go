@@ -3,6 +3,7 @@ package csiaddons
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-fencepost/csi-fencepost/csi/addons"
+	"github.com/csi-fencepost/csi-fencepost/csi/addons/fencepb"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
@@ -250,7 +252,7 @@ func TestOnlyAllAddressesInTheListAreOff(t *testing.T) {
 func TestAWiderBlockInTheListCoversTheMachine(t *testing.T) {
 	r := newRig(t, nil)
 	r.m.Addresses = []string{"192.0.2.1"}
-	half, err := parse([]string{"192.0.2.0/25"})
+	half, err := parse([]string{"192.0.2.0/25"}, addons.ParseBlock)
 	must(t, err)
 	must(t, r.agent.client.Fence(r.ctx(), addons.Credentials{Secrets: map[string]string{"token": secret}}, half))
 	r.reads(agent.Off, "")
@@ -375,28 +377,257 @@ func TestADriverThatCannotFenceIsSaidSo(t *testing.T) {
 	}
 }
 
-func TestAFenceNeverNamesAnAddressOfAnotherReadyNode(t *testing.T) {
+func TestAFenceNeverNamesAnAddressOfAnotherNode(t *testing.T) {
 	r := newRig(t, nil)
-	others := r.cluster.nodes
-	r.cluster.nodes = append(others, node("n3", "u3", corev1.ConditionTrue, "2001:db8::1"))
-	_, err := r.agent.Off(r.ctx(), r.m)
-	wantError(t, err, "n3", "2001:db8::1", "n1")
-	r.fenced()
-	if _, faults := r.agent.Check(r.ctx(), r.m); len(faults) != 1 {
-		t.Errorf("faults of the check: %v", faults)
+	nodes := r.cluster.nodes
+	refused := func(other corev1.Node, says ...string) {
+		t.Helper()
+		r.cluster.nodes = append(slices.Clone(nodes), other)
+		_, err := r.agent.Off(r.ctx(), r.m)
+		wantError(t, err, append(says, "n1", "would also cut off node "+other.Name, "csi-fencepost fence confirm n1")...)
+		r.fenced()
+		if _, faults := r.agent.Check(r.ctx(), r.m); len(faults) != 1 {
+			t.Errorf("faults of the check: %v", faults)
+		}
 	}
+	refused(node("n3", "u3", corev1.ConditionTrue, "2001:db8::1"), "n3, which is Ready and has the address 2001:db8::1")
+	// One that nobody hears may write to other volumes.
+	for _, silent := range []corev1.ConditionStatus{corev1.ConditionUnknown, corev1.ConditionFalse} {
+		refused(node("n3", "u3", silent, "192.0.2.1"), "n3, which is not Ready and has the address 192.0.2.1", "machine is gone for good", "kubectl delete node n3")
+	}
+	refused(node("n3", "u3", corev1.ConditionUnknown, "::ffff:192.0.2.1"), "the address 192.0.2.1")
+	refused(node("n3", "u3", corev1.ConditionUnknown, "2001:db8::1%eth0\x1b[2J"), "the address 2001:db8::1 too")
 	// A new machine under the old one's name is another one.
-	r.cluster.nodes = []corev1.Node{node("n1", "u9", corev1.ConditionTrue, "192.0.2.1")}
-	_, err = r.agent.Off(r.ctx(), r.m)
-	wantError(t, err, "node n1, which is Ready", "192.0.2.1")
-	r.fenced()
-	// One that is not Ready has lost the address, or is dead as well.
-	r.cluster.nodes = append(others, node("n3", "u3", corev1.ConditionUnknown, "192.0.2.1"))
+	nodes = nil
+	refused(node("n1", "u9", corev1.ConditionTrue, "192.0.2.1"), "node n1, which is Ready")
+	// What both kubelets say of themselves does not make them one.
+	twin := node("n3", "u3", corev1.ConditionUnknown, "192.0.2.1")
+	twin.Status.NodeInfo.BootID, twin.Status.NodeInfo.SystemUUID = "b1", "one"
+	r.m.SystemUUID = "one"
+	refused(twin, "n3, which is not Ready")
+
+	r.cluster.nodes = nil
 	lists := r.cluster.lists
 	r.off()
 	if r.cluster.lists != lists+1 {
 		t.Error("the Nodes were not read live")
 	}
+}
+
+func TestARefusalIsShortHoweverManyNodesHaveTheAddress(t *testing.T) {
+	r := newRig(t, nil)
+	for i := range 50 {
+		r.cluster.nodes = append(r.cluster.nodes, node(fmt.Sprintf("worker-%02d.cluster-7.example.com", i), fmt.Sprint("w", i), corev1.ConditionUnknown, "192.0.2.1", "2001:db8::1"))
+	}
+	_, err := r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "worker-00", "and 48 more", "csi-fencepost fence confirm n1")
+	if n := len(err.Error()); n > 512 {
+		t.Errorf("%d bytes: %v", n, err)
+	}
+}
+
+// Whoever writes a Node's status could otherwise cut a network off, or keep every
+// other node from being cut off.
+func TestANodeNamesSingleAddressesOnly(t *testing.T) {
+	r := newRig(t, nil)
+	for _, network := range []string{"192.0.0.0/3", "10.99.0.0/16", "192.0.2.0/31", "2001:db8::/32", "2001:db8::/127", "::ffff:192.0.2.0/120", "::ffff:0:0/90", "::/0", "0.0.0.0/0", "2001:db8::7%eth0", "2001:db8::7%\x1b[2J"} {
+		r.m.Addresses = []string{"192.0.2.1", network}
+		_, err := r.agent.Off(r.ctx(), r.m)
+		wantError(t, err, "the addresses of Node n1", "single addresses only")
+		if strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("it reaches a terminal: %q", err)
+		}
+		if reading, err := r.agent.Status(r.ctx(), r.m); err == nil || reading.State != agent.Unclear {
+			t.Errorf("%s: the status reads %v, %v", network, reading, err)
+		}
+		if blocks, err := r.agent.Addresses(r.ctx(), r.m); err == nil {
+			t.Errorf("%s: its addresses are %v", network, blocks)
+		}
+		r.m.Addresses = []string{"192.0.2.1"}
+		r.cluster.nodes[1] = node("n2", "u2", corev1.ConditionTrue, network)
+		r.off()
+		r.fenced("192.0.2.1/32")
+		_, err = r.agent.On(r.ctx(), r.m)
+		must(t, err)
+	}
+	_, err := r.agent.Addresses(r.ctx(), agent.Machine{Node: "n1", Addresses: []string{strings.Repeat("x", 10000)}})
+	if wantError(t, err, "xxx"); len(err.Error()) > 300 {
+		t.Errorf("%d bytes", len(err.Error()))
+	}
+	for one, want := range map[string]string{"192.0.2.1/32": "192.0.2.1/32", "::ffff:192.0.2.1": "192.0.2.1/32", "::ffff:192.0.2.1/128": "192.0.2.1/32", "2001:db8::1/128": "2001:db8::1/128"} {
+		r.m.Addresses = []string{one}
+		if blocks, err := r.agent.Addresses(r.ctx(), r.m); err != nil || text(blocks) != want {
+			t.Errorf("%s: %v, %v", one, blocks, err)
+		}
+	}
+}
+
+// answering is the connection to a driver that answers GetFenceClients as told.
+type answering struct {
+	grpc.ClientConnInterface
+	clients map[string][]string
+}
+
+func (c answering) Invoke(ctx context.Context, method string, args, reply any, options ...grpc.CallOption) error {
+	answer, ok := reply.(*fencepb.GetFenceClientsResponse)
+	if !ok {
+		return c.ClientConnInterface.Invoke(ctx, method, args, reply, options...)
+	}
+	for id, addresses := range c.clients {
+		one := &fencepb.ClientDetails{Id: id}
+		for _, address := range addresses {
+			one.Addresses = append(one.Addresses, &fencepb.CIDR{Cidr: address})
+		}
+		answer.Clients = append(answer.Clients, one)
+	}
+	return nil
+}
+
+// answers makes the driver tell its clients so.
+func (r *rig) answers(clients map[string][]string) {
+	r.Set(func(s *array.Switches) { s.FenceClients = true })
+	if was, ok := r.options.Conn.(answering); ok {
+		r.options.Conn = was.ClientConnInterface
+	}
+	r.options.Conn = answering{r.options.Conn, clients}
+	r.agent = r.newAgent()
+}
+
+func TestTheDriverMayNameABlockOfOneMachineAndNoWiderOne(t *testing.T) {
+	r := newRig(t, nil)
+	for block, says := range map[string]string{
+		"10.7.0.0/24": "", "2001:db8:7::/64": "", "10.7.0.9/30": "", "10.7.0.9": "",
+		"10.7.0.0/23": "wider than /24", "10.0.0.0/8": "wider than /24", "2001:db8::/63": "wider than /64", "::ffff:10.7.0.0/119": "wider than /24",
+		"::ffff:0:0/90": "all of IPv4", "::/0": "unspecified", "0.0.0.0/0": "unspecified", "10.7.0.0/33": "is no CIDR block",
+	} {
+		r.answers(map[string][]string{"id1": {block}})
+		_, err := r.agent.Off(r.ctx(), r.m)
+		if says == "" {
+			must(t, err)
+			if len(r.Fences()) != 1 {
+				t.Errorf("%s: fenced %q", block, r.Fences())
+			}
+			_, err = r.agent.On(r.ctx(), r.m)
+			must(t, err)
+			continue
+		}
+		wantError(t, err, "GetFenceClients", says)
+		r.fenced()
+	}
+}
+
+// Behind one address translation all of them would be cut off.
+func TestAFenceNeverNamesAnAddressOfAnotherClientOfTheStorage(t *testing.T) {
+	r := newRig(t, nil)
+	r.answers(map[string][]string{"id1": {"203.0.113.1"}, "id2": {"203.0.113.0/28"}})
+	_, err := r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, `would also cut off another client of the storage, "id2", which has the address 203.0.113.0/28 too`)
+	r.fenced()
+	r.m.NodeID = "unknown" // the Node's own address is used
+	r.answers(map[string][]string{"of-the-whole-cluster": {"192.0.2.1"}})
+	_, err = r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, `"of-the-whole-cluster"`)
+	r.m.NodeID = "id1"
+	r.answers(map[string][]string{"id1": {"203.0.113.1"}, "id2": {"203.0.113.2"}})
+	r.off()
+	r.fenced("203.0.113.1/32")
+}
+
+func TestAFenceNamesNothingOutsideTheAllowedSubnets(t *testing.T) {
+	r := newRig(t, nil)
+	r.options.AllowedSubnets = []string{"192.0.2.0/24"}
+	r.agent = r.newAgent()
+	_, err := r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "node n1: 2001:db8::1/128 (addresses of Node n1) is outside csiAddons.allowedSubnets of agent array", "allow that subnet", "csiAddons.nodes")
+	r.fenced()
+	if _, faults := r.agent.Check(r.ctx(), r.m); len(faults) != 1 {
+		t.Errorf("faults of the check: %v", faults)
+	}
+	r.reads(agent.On, "does not list 192.0.2.1/32, 2001:db8::1/128") // reading does no harm
+	r.answers(map[string][]string{"id1": {"192.0.2.0/24", "192.0.3.0/24"}})
+	_, err = r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "192.0.3.0/24 (the driver's client id1) is outside")
+	r.answers(map[string][]string{"id1": {"192.0.2.0/24"}})
+	r.options.AllowedSubnets = []string{"192.0.2.0/25"}
+	r.agent = r.newAgent()
+	_, err = r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "192.0.2.0/24 (the driver's client id1) is outside")
+	r.Set(func(s *array.Switches) { s.FenceClients = false })
+	r.options.AllowedSubnets = []string{"192.0.2.0/28", "2001:db8::/32"}
+	r.agent = r.newAgent()
+	r.m.Fenced = agent.Blocks(r.off())
+	r.fenced("192.0.2.1/32", "2001:db8::1/128")
+	// What was fenced before is given back all the same.
+	r.options.AllowedSubnets = []string{"198.51.100.0/24"}
+	r.agent = r.newAgent()
+	_, err = r.agent.On(r.ctx(), r.m)
+	must(t, err)
+	r.fenced()
+}
+
+func TestOnlyTheDriverNamesAddressesWhereThatIsDeclared(t *testing.T) {
+	r := newRig(t, nil)
+	r.options.DriverOnly = true
+	r.agent = r.newAgent()
+	_, err := r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "csiAddons.addresses: Driver", "GET_CLIENTS_TO_FENCE", "csiAddons.nodes")
+	r.Set(func(s *array.Switches) { s.FenceClients = true })
+	must(t, r.SetAddresses("id1", "198.51.100.7"))
+	r.m.Fenced = agent.Blocks(r.off())
+	r.fenced("198.51.100.7/32")
+	// Cut off, the client is not known any more: the record is enough, and the Node's addresses are no part of it.
+	r.m.NodeID = "id7"
+	r.reads(agent.Off, "lists 198.51.100.7/32 as fenced")
+	_, err = r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "no known address", "csiAddons.addresses: Driver", "id7")
+	_, err = r.agent.On(r.ctx(), r.m)
+	must(t, err)
+	r.fenced()
+}
+
+func TestWhereAddressesAreDeclaredTheyAloneCount(t *testing.T) {
+	r := newRig(t, nil)
+	r.options.Declared = map[string][]string{"n1": {"198.51.100.7", "::ffff:198.51.100.8"}, "n2": {"198.51.100.9"}}
+	r.answers(map[string][]string{"id1": {"203.0.113.1"}})
+	if !r.agent.Covers("n1") || r.agent.Covers("n3") {
+		t.Error("it covers others than those that are declared")
+	}
+	r.m.Addresses = []string{"192.0.0.0/3"} // nobody reads it
+	r.off()
+	r.fenced("198.51.100.7/32", "198.51.100.8/32")
+	r.reads(agent.Off, "")
+	_, err := r.agent.On(r.ctx(), r.m)
+	must(t, err)
+	_, err = r.agent.Addresses(r.ctx(), agent.Machine{Node: "n3", Addresses: []string{"192.0.2.3"}})
+	wantError(t, err, "node n3 has no known address", "csiAddons.nodes declares none")
+	// A wrong one hits nobody.
+	r.cluster.nodes = append(r.cluster.nodes, node("n4", "u4", corev1.ConditionTrue, "198.51.100.8"))
+	_, err = r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "node n4, which is Ready")
+	r.cluster.nodes = r.cluster.nodes[:2]
+	r.answers(map[string][]string{"id2": {"198.51.100.8"}})
+	_, err = r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, `"id2"`)
+	r.fenced()
+}
+
+// A kubelet that claims the address of a node that is fenced would give it access again.
+func TestNoAccessIsGivenBackToAnAddressOfAnotherNode(t *testing.T) {
+	r := newRig(t, nil)
+	r.cluster.nodes = append(r.cluster.nodes, node("n5", "u5", corev1.ConditionUnknown, "192.0.2.5"))
+	other := agent.Machine{Node: "n5", UID: "u5", NodeID: "id5", Addresses: []string{"192.0.2.5"}}
+	_, err := r.agent.Off(r.ctx(), other)
+	must(t, err)
+	r.m.Addresses = []string{"192.0.2.1"}
+	cut := agent.Blocks(r.off())
+	r.m.Addresses = append(r.m.Addresses, "192.0.2.5")
+	_, err = r.agent.On(r.ctx(), r.m)
+	wantError(t, err, "node n5", "192.0.2.5")
+	r.fenced("192.0.2.1/32", "192.0.2.5/32")
+	r.m.Fenced = cut
+	_, err = r.agent.On(r.ctx(), r.m)
+	must(t, err)
+	r.fenced("192.0.2.5/32")
 }
 
 func TestWithoutTheNodesNothingIsFenced(t *testing.T) {
@@ -549,6 +780,16 @@ func TestNewNamesTheOptionThatIsMissing(t *testing.T) {
 	} {
 		o := r.options
 		drop(&o)
+		_, err := New(o)
+		wantError(t, err, want)
+	}
+	for want, wrong := range map[string]func(*Options){
+		`allowed subnets: "10.0.0.0/33"`:          func(o *Options) { o.AllowedSubnets = []string{"10.0.0.0/33"} },
+		`declared for node n1: "10.0.0.0/8" is`:   func(o *Options) { o.Declared = map[string][]string{"n1": {"10.0.0.0/8"}} },
+		`declared for node n1: 127.0.0.1 is loop`: func(o *Options) { o.Declared = map[string][]string{"n1": {"127.0.0.1"}} },
+	} {
+		o := r.options
+		wrong(&o)
 		_, err := New(o)
 		wantError(t, err, want)
 	}
