@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,6 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/csi-fencepost/csi-fencepost/csi/addons"
 )
 
 const (
@@ -27,6 +31,8 @@ var omit = field.OmitValueType{}
 
 func validateLevels(path *field.Path, levels []Level) (faults field.ErrorList) {
 	names := map[string]bool{}
+	var storage *CSIAddons
+	var said *field.Path // where storage was
 	for i, level := range levels {
 		agents := path.Index(i).Child("agents")
 		if len(level.Agents) == 0 {
@@ -39,6 +45,13 @@ func validateLevels(path *field.Path, levels []Level) (faults field.ErrorList) {
 				faults = append(faults, field.Duplicate(agents.Index(j).Child("name"), a.Name))
 			}
 			names[a.Name] = true
+			switch here := agents.Index(j).Child("csiAddons"); {
+			case a.CSIAddons == nil:
+			case storage == nil:
+				storage, said = a.CSIAddons, here
+			case !reflect.DeepEqual(storage, a.CSIAddons):
+				faults = append(faults, field.Invalid(here, omit, "must say the same as "+said.String()+": both are fences of the one driver on --csi-address"))
+			}
 		}
 	}
 	return faults
@@ -63,6 +76,7 @@ func (a *Agent) validate(path *field.Path) (faults field.ErrorList) {
 	}
 	if a.CSIAddons != nil {
 		kinds++
+		faults = append(faults, a.CSIAddons.validate(path.Child("csiAddons"))...)
 	}
 	if kinds != 1 {
 		faults = append(faults, field.Invalid(path, omit, fmt.Sprintf("must have exactly one of ipmi, exec and csiAddons, and has %d", kinds)))
@@ -94,6 +108,57 @@ func (i *IPMI) validate(path *field.Path) (faults field.ErrorList) {
 		faults = append(faults, nodeName(nodes, node)...)
 		if !hostPort(i.Nodes[node]) {
 			faults = append(faults, field.Invalid(nodes.Key(node), i.Nodes[node], "must be host:port of its BMC, such as \"10.1.0.11:623\" or \"[fd00::11]:623\""))
+		}
+	}
+	return faults
+}
+
+func (c *CSIAddons) validate(path *field.Path) (faults field.ErrorList) {
+	if c.Addresses != "" {
+		faults = append(faults, oneOf(path.Child("addresses"), c.Addresses, DriverOrNode, DriverOnly)...)
+		if c.Nodes != nil {
+			faults = append(faults, field.Invalid(path.Child("addresses"), c.Addresses, "must be left out where nodes declares the addresses: nobody else is asked"))
+		}
+	}
+	var subnets []netip.Prefix
+	for i, text := range c.AllowedSubnets {
+		here := path.Child("allowedSubnets").Index(i)
+		subnet, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil || subnet.Addr().Is4In6():
+			faults = append(faults, field.Invalid(here, text, "must be a CIDR block, such as \"10.20.0.0/16\" or \"fd00:20::/64\""))
+		case subnet != subnet.Masked():
+			faults = append(faults, field.Invalid(here, text, fmt.Sprintf("has bits beyond its length: the block is %q, the address alone %q", subnet.Masked(), addons.HostBlock(subnet.Addr()))))
+		}
+		subnets = append(subnets, subnet)
+	}
+	return append(faults, c.validateNodes(path, subnets)...)
+}
+
+func (c *CSIAddons) validateNodes(path *field.Path, subnets []netip.Prefix) (faults field.ErrorList) {
+	nodes := path.Child("nodes")
+	if c.Nodes != nil && len(c.Nodes) == 0 {
+		faults = append(faults, field.Required(nodes, "the addresses of each node on the storage network, such as n1: [\"10.20.0.11\"]; leave it out if the driver or the Nodes say them"))
+	}
+	owner := map[netip.Prefix]string{}
+	for _, node := range slices.Sorted(maps.Keys(c.Nodes)) {
+		faults = append(faults, nodeName(nodes, node)...)
+		if len(c.Nodes[node]) == 0 {
+			faults = append(faults, field.Required(nodes.Key(node), "its addresses on the storage network, such as [\"10.20.0.11\"]"))
+		}
+		for i, text := range c.Nodes[node] {
+			here := nodes.Key(node).Index(i)
+			host, err := addons.ParseHost(text)
+			switch {
+			case err != nil:
+				faults = append(faults, field.Invalid(here, text, "must be one IP address, such as \"10.20.0.11\": "+err.Error()))
+				continue
+			case owner[host] != "" && owner[host] != node:
+				faults = append(faults, field.Invalid(here, text, "is an address of node "+owner[host]+" too: a fence of the one would cut off the other"))
+			case len(subnets) > 0 && !addons.Covers(subnets, host):
+				faults = append(faults, field.Invalid(here, text, "is outside "+path.Child("allowedSubnets").String()))
+			}
+			owner[host] = node
 		}
 	}
 	return faults

@@ -168,8 +168,31 @@ type Exec struct {
 	AcceptSuspended bool `json:"acceptSuspended,omitempty"`
 }
 
-// CSIAddons uses the FenceController on the driver's socket.
-type CSIAddons struct{}
+// CSIAddons uses the FenceController on the driver's socket. All agents of this kind
+// have to say the same: they are one driver's.
+type CSIAddons struct {
+	// AllowedSubnets are CIDR blocks such as 10.20.0.0/16: a fence that would name an
+	// address outside them is refused. None: every address is allowed.
+	AllowedSubnets []string `json:"allowedSubnets,omitempty"`
+	// Addresses: who says from which addresses a node reaches the storage, where nodes
+	// does not. Empty: DriverOrNode.
+	Addresses Addresses `json:"addresses,omitempty"`
+	// Nodes: the addresses from which each node reaches the storage, by node name. They
+	// alone count then, and nodes without an entry are not covered.
+	Nodes map[string][]string `json:"nodes,omitempty"`
+}
+
+// Addresses is who says from which addresses a node reaches the storage.
+type Addresses string
+
+const (
+	// DriverOrNode asks the driver (GetFenceClients); where that knows no client of the
+	// node ID, the Node's InternalIP and ExternalIP count.
+	DriverOrNode Addresses = "DriverOrNode"
+	// DriverOnly asks the driver and nobody else, for nodes that reach the storage from
+	// other addresses than their Nodes have.
+	DriverOnly Addresses = "DriverOnly"
+)
 
 // Failover moves pods off a fenced node.
 type Failover struct {
@@ -203,6 +226,19 @@ func Default() *Configuration {
 // DefaultAgent is an agent of which only its kind is configured.
 func DefaultAgent() Agent {
 	return Agent{Timeout: Duration{Duration: 20 * time.Second}, Attempts: 2}
+}
+
+// Storage is what the configuration says of the driver's own fence; nil: it has no such
+// agent.
+func (c *Configuration) Storage() *CSIAddons {
+	for _, level := range c.Fencing.Levels {
+		for _, a := range level.Agents {
+			if a.CSIAddons != nil {
+				return a.CSIAddons
+			}
+		}
+	}
+	return nil
 }
 
 // Policy is the part that the decision asks.

@@ -91,9 +91,13 @@ fencing:
         parameterFiles: {password: /etc/p}
         nodeParameters: {port: {n1: "3"}}
     - name: array
-      csiAddons: {}
+      csiAddons: {allowedSubnets: [10.20.0.0/16, "fd00:20::/64"], nodes: {n1: [10.20.0.11, "fd00:20::11"]}}
+  - agents:
+    - name: array-again
+      csiAddons: {nodes: {n1: [10.20.0.11, "fd00:20::11"]}, allowedSubnets: [10.20.0.0/16, "fd00:20::/64"]}
 failover: {enabled: true}
 `)
+	array := &CSIAddons{AllowedSubnets: []string{"10.20.0.0/16", "fd00:20::/64"}, Nodes: map[string][]string{"n1": {"10.20.0.11", "fd00:20::11"}}}
 	want := Default()
 	want.Mode = Observe
 	want.Driver = Driver{UnpublishRevokesAccess: true, ListsPublishedNodes: true, MaxConcurrentCalls: 4}
@@ -106,12 +110,19 @@ failover: {enabled: true}
 			{Agents: []Agent{
 				{Name: "pdu", Timeout: DefaultAgent().Timeout, Attempts: DefaultAgent().Attempts, Exec: &Exec{Agent: "fence_apc_snmp", Parameters: map[string]string{"ip": "10.1.0.2"},
 					ParameterFiles: map[string]string{"password": "/etc/p"}, NodeParameters: map[string]map[string]string{"port": {"n1": "3"}}}},
-				{Name: "array", Timeout: Duration{Duration: 20 * time.Second}, Attempts: 2, CSIAddons: &CSIAddons{}},
+				{Name: "array", Timeout: Duration{Duration: 20 * time.Second}, Attempts: 2, CSIAddons: array},
 			}},
+			{Agents: []Agent{{Name: "array-again", Timeout: Duration{Duration: 20 * time.Second}, Attempts: 2, CSIAddons: array}}},
 		}}
 	want.Failover.Enabled = true
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
+	}
+	if got := c.Storage(); !reflect.DeepEqual(got, array) || Default().Storage() != nil {
+		t.Errorf("the driver's own fence: %+v", got)
+	}
+	if c := parse(t, withAgent("{name: a, csiAddons: {addresses: DriverOnly}}")); c.Storage().Addresses != DriverOnly {
+		t.Errorf("addresses: %q", c.Storage().Addresses)
 	}
 	if c.Fencing.MaxUnhealthy.Share() != 0.05 {
 		t.Errorf("share %v", c.Fencing.MaxUnhealthy.Share())
@@ -242,6 +253,22 @@ func TestAnAgentIsRefusedForWhatIsWrongWithIt(t *testing.T) {
 		{"a key with more in it", exec + ", parameters: {\"a=1\": hunter2}}", first + ".exec.parameters: Invalid value: \"a=1\""},
 		{"a value that goes on", exec + ", parameters: {login: \"hunter2\\naction=reboot\"}}", first + ".exec.parameters[login]: Invalid value: must be one line"},
 		{"a node's value that goes on", "name: a, exec: {agent: fence_x, nodeParameters: {port: {n1: \"hunter2\\raction=reboot\"}}}", first + ".exec.nodeParameters[port][n1]: Invalid value: must be one line"},
+		{"a subnet that is none", "name: a, csiAddons: {allowedSubnets: [10.20.0.0/33]}", first + ".csiAddons.allowedSubnets[0]: Invalid value: \"10.20.0.0/33\": must be a CIDR block"},
+		{"a subnet without a length", "name: a, csiAddons: {allowedSubnets: [10.20.0.1]}", first + ".csiAddons.allowedSubnets[0]: Invalid value: \"10.20.0.1\": must be a CIDR block"},
+		{"an address for its subnet", "name: a, csiAddons: {allowedSubnets: [10.20.0.1/16]}", "has bits beyond its length: the block is \"10.20.0.0/16\", the address alone \"10.20.0.1/32\""},
+		{"a subnet of IPv4 as IPv6", "name: a, csiAddons: {allowedSubnets: [\"::ffff:10.20.0.0/112\"]}", first + ".csiAddons.allowedSubnets[0]: Invalid value"},
+		{"subnets that are no list", "name: a, csiAddons: {allowedSubnets: 10.20.0.0/16}", "allowedSubnets: Invalid type: found string, must be a list"},
+		{"addresses of nobody", "name: a, csiAddons: {addresses: InternalIP}", first + ".csiAddons.addresses: Unsupported value: \"InternalIP\": supported values: \"DriverOrNode\", \"DriverOnly\""},
+		{"addresses of two", "name: a, csiAddons: {addresses: DriverOnly, nodes: {n1: [10.20.0.11]}}", first + ".csiAddons.addresses: Invalid value: \"DriverOnly\": must be left out where nodes declares"},
+		{"addresses of no node", "name: a, csiAddons: {nodes: {}}", first + ".csiAddons.nodes: Required"},
+		{"no address of a node", "name: a, csiAddons: {nodes: {n1: []}}", first + ".csiAddons.nodes[n1]: Required"},
+		{"addresses of what is no node", "name: a, csiAddons: {nodes: {N1: [10.20.0.11]}}", first + ".csiAddons.nodes: Invalid value: \"N1\": is no name of a Node"},
+		{"a network of a node", "name: a, csiAddons: {nodes: {n1: [10.20.0.0/24]}}", first + ".csiAddons.nodes[n1][0]: Invalid value: \"10.20.0.0/24\": must be one IP address"},
+		{"a loopback address", "name: a, csiAddons: {nodes: {n1: [127.0.0.1]}}", "127.0.0.1 is loopback"},
+		{"a name of a node's address", "name: a, csiAddons: {nodes: {n1: [n1.storage]}}", first + ".csiAddons.nodes[n1][0]: Invalid value: \"n1.storage\": must be one IP address"},
+		{"an address of two nodes", "name: a, csiAddons: {nodes: {n1: [10.20.0.11], n2: [\"::ffff:10.20.0.11\"]}}", first + ".csiAddons.nodes[n2][0]: Invalid value: \"::ffff:10.20.0.11\": is an address of node n1 too"},
+		{"an address that is not allowed", "name: a, csiAddons: {allowedSubnets: [10.20.0.0/16], nodes: {n1: [10.21.0.11]}}", first + ".csiAddons.nodes[n1][0]: Invalid value: \"10.21.0.11\": is outside " + first + ".csiAddons.allowedSubnets"},
+		{"two fences of one driver that differ", "name: a, csiAddons: {}}, {name: b, csiAddons: {addresses: DriverOnly}", "agents[1].csiAddons: Invalid value: must say the same as " + first + ".csiAddons"},
 		{"a parameter for its file", exec + ", parameterFiles: {password: hunter2}}", first + ".exec.parameterFiles[password]: Invalid value: must be the absolute path"},
 	}
 	for _, tt := range tests {

@@ -90,9 +90,19 @@ func newAgent(a *config.Agent, dirs []string, driver DriverSide) (agent.Agent, e
 			Parameters: a.Exec.Parameters, ParameterFiles: a.Exec.ParameterFiles, NodeParameters: a.Exec.NodeParameters,
 			AcceptSuspended: a.Exec.AcceptSuspended})
 	case a.CSIAddons != nil:
-		return csiaddons.New(csiaddons.Options{Name: a.Name, Conn: driver.Conn, Driver: driver.Name, Nodes: driver.Nodes})
+		return newStorageFence(a.Name, a.CSIAddons, driver)
 	}
 	return nil, fmt.Errorf("agent %s is of no kind", a.Name) // Validate refuses it
+}
+
+// newStorageFence makes the driver's own fence; c is what is configured of it, nil:
+// nothing.
+func newStorageFence(name string, c *config.CSIAddons, driver DriverSide) (*csiaddons.Agent, error) {
+	options := csiaddons.Options{Name: name, Conn: driver.Conn, Driver: driver.Name, Nodes: driver.Nodes}
+	if c != nil {
+		options.AllowedSubnets, options.DriverOnly, options.Declared = c.AllowedSubnets, c.Addresses == config.DriverOnly, c.Nodes
+	}
+	return csiaddons.New(options)
 }
 
 // Covering are the agents that are configured for the node.

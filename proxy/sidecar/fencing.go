@@ -14,7 +14,6 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi/addons"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
-	"github.com/csi-fencepost/csi-fencepost/fence/agent/csiaddons"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
@@ -50,7 +49,8 @@ func newFencing(ctx context.Context, in Options, client kubernetes.Interface, re
 	if !in.Config.Evidence.NetworkFence || !networkFences(ctx, in) {
 		return f, nil
 	}
-	f.storage, err = csiaddons.New(csiaddons.Options{Name: "network-fence", Conn: in.Conn, Driver: in.Driver, Nodes: nodes})
+	// Whoever fences, the node reaches the storage from the addresses that are declared.
+	f.storage, err = newStorageFence("network-fence", in.Config.Storage(), DriverSide{Conn: in.Conn, Name: in.Driver, Nodes: nodes})
 	return f, err
 }
 

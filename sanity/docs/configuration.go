@@ -229,6 +229,8 @@ func kindWord(t reflect.Type) string {
 		return "whole number"
 	case reflect.Map:
 		return "map of " + kindWord(t.Elem())
+	case reflect.Slice:
+		return "list of " + kindWord(t.Elem())
 	}
 	return "text"
 }

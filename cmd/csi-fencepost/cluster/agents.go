@@ -119,6 +119,11 @@ func Configured(c *config.Configuration) []string {
 					names[node] = true
 				}
 			}
+			if a.CSIAddons != nil {
+				for node := range a.CSIAddons.Nodes {
+					names[node] = true
+				}
+			}
 			if a.Exec != nil {
 				for _, values := range a.Exec.NodeParameters {
 					for node := range values {

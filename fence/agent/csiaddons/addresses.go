@@ -51,10 +51,10 @@ func (a *Agent) address(ctx context.Context, m agent.Machine, t *target) (err er
 	case len(t.blocks) > 0:
 		return nil
 	case a.options.DriverOnly && !t.can.GetClients:
-		return fmt.Errorf("node %s has %w: with csiAddons.addresses: Driver only driver %s may name it, which lacks the csi-addons capability GET_CLIENTS_TO_FENCE: "+
+		return fmt.Errorf("node %s has %w: with csiAddons.addresses: DriverOnly only driver %s may name it, which lacks the csi-addons capability GET_CLIENTS_TO_FENCE: "+
 			"declare the addresses in csiAddons.nodes", m.Node, errNoAddress, a.options.Driver)
 	case a.options.DriverOnly:
-		return fmt.Errorf("node %s (node ID %q) has %w: with csiAddons.addresses: Driver only driver %s may name it, and knows no client of that ID", m.Node, m.NodeID, errNoAddress, a.options.Driver)
+		return fmt.Errorf("node %s (node ID %q) has %w: with csiAddons.addresses: DriverOnly only driver %s may name it, and knows no client of that ID", m.Node, m.NodeID, errNoAddress, a.options.Driver)
 	}
 	return fmt.Errorf("node %s (node ID %q) has %w: neither the driver nor a Node names one", m.Node, m.NodeID, errNoAddress)
 }

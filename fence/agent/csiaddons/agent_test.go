@@ -570,7 +570,7 @@ func TestOnlyTheDriverNamesAddressesWhereThatIsDeclared(t *testing.T) {
 	r.options.DriverOnly = true
 	r.agent = r.newAgent()
 	_, err := r.agent.Off(r.ctx(), r.m)
-	wantError(t, err, "csiAddons.addresses: Driver", "GET_CLIENTS_TO_FENCE", "csiAddons.nodes")
+	wantError(t, err, "csiAddons.addresses: DriverOnly", "GET_CLIENTS_TO_FENCE", "csiAddons.nodes")
 	r.Set(func(s *array.Switches) { s.FenceClients = true })
 	must(t, r.SetAddresses("id1", "198.51.100.7"))
 	r.m.Fenced = agent.Blocks(r.off())
@@ -579,7 +579,7 @@ func TestOnlyTheDriverNamesAddressesWhereThatIsDeclared(t *testing.T) {
 	r.m.NodeID = "id7"
 	r.reads(agent.Off, "lists 198.51.100.7/32 as fenced")
 	_, err = r.agent.Off(r.ctx(), r.m)
-	wantError(t, err, "no known address", "csiAddons.addresses: Driver", "id7")
+	wantError(t, err, "no known address", "csiAddons.addresses: DriverOnly", "id7")
 	_, err = r.agent.On(r.ctx(), r.m)
 	must(t, err)
 	r.fenced()
