@@ -657,8 +657,8 @@ var table = []Guard{
 	},
 	{
 		Name:   "wrong-client",
-		Says:   "a fence that names the address of another Ready node is not made",
-		Edits:  []Edit{{"fence/agent/csiaddons", "Agent.Off", IfOut{If: "err := a.others(ctx, m, t.blocks); err != nil"}}},
+		Says:   "a fence that names the address of another node is not made",
+		Edits:  []Edit{{"fence/agent/csiaddons", "Agent.Off", IfOut{If: "err := a.mayFence(ctx, m, t); err != nil"}}},
 		Expect: "a fence hit a node that is well",
 		Then:   "the fence was made, and hit both nodes",
 	},
