@@ -29,6 +29,7 @@ func TestWrongExplainIsExitCode2AndSaysWhatIsRight(t *testing.T) {
 		"fence off: standard input is no terminal":      {"fence", "off", "n1", "--reason=x"},
 		"fence test: --config is missing":               {"fence", "test", "n1"},
 		"not an absolute path":                          {"fence", "test", "--agent-dirs=sbin"},
+		"every program of the container would be":       {"fence", "test", "--agent-dirs=/"},
 		"--override-agent needs --config":               {"fence", "confirm", "n1", "--reason=x", "--yes", "--override-agent=y"},
 		"--override-agent is empty":                     {"fence", "confirm", "n1", "--reason=x", "--yes", "--override-agent= "},
 		"fence status: it takes one NODE or none":       {"fence", "status", "a", "b"},

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/fence/agent/program"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 )
 
@@ -52,6 +53,11 @@ func (p *Plan) addAgents(o Options) error {
 		p.say("%s: Secret %s/%s at %s, for fence agents; the pod starts without it too", c.Name, p.Namespace, name, folder)
 	}
 	if o.AgentDirs != "" {
+		for folder := range strings.SplitSeq(o.AgentDirs, ",") {
+			if err := program.CheckFolder(folder); err != nil {
+				return fmt.Errorf("--agent-dirs: %w", err)
+			}
+		}
 		setArg(c, "agent-dirs", o.AgentDirs)
 		p.say("%s: --agent-dirs=%s: the image has to have fence agents there", c.Name, o.AgentDirs)
 	}

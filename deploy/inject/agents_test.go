@@ -100,3 +100,17 @@ func TestWhereNoAgentsSecretCanBe(t *testing.T) {
 		}
 	}
 }
+
+// The sidecar would not start with it.
+func TestAFolderOfTheSystemIsNotPutInAsOneOfAgents(t *testing.T) {
+	f := inputs(t, "cases")["env-and-comments"]
+	for dirs, says := range map[string]string{
+		"/":              "--agent-dirs: folder /: every program of the container",
+		"/usr/sbin,/usr": "--agent-dirs: folder /usr: /usr is a folder of the system",
+		"agents":         `--agent-dirs: folder "agents" is not an absolute path`,
+	} {
+		if _, err := Inject([]File{f}, Options{AgentDirs: dirs}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", dirs, err)
+		}
+	}
+}

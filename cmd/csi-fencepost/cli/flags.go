@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
+
+	fenceprogram "github.com/csi-fencepost/csi-fencepost/fence/agent/program"
 )
 
 // Flags are the flags of one subcommand.
@@ -91,20 +93,19 @@ func alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// A FolderList is a flag's list of absolute folders, separated by commas. What
-// is given replaces the default.
+// A FolderList is a flag's list of folders in which fence agents may be,
+// absolute, separated by commas. What is given replaces the default.
 type FolderList []string
 
 // String implements pflag.Value.
 func (l *FolderList) String() string { return strings.Join(*l, ",") }
 
-// Set takes the list apart. Each folder has to be absolute: a relative one
-// would depend on where the process was started.
+// Set takes the list apart. Each folder has to be one that may hold fence agents.
 func (l *FolderList) Set(value string) error {
 	var folders []string
 	for folder := range strings.SplitSeq(value, ",") {
-		if !filepath.IsAbs(folder) {
-			return fmt.Errorf("folder %q is not an absolute path", folder)
+		if err := fenceprogram.CheckFolder(folder); err != nil {
+			return err
 		}
 		folders = append(folders, filepath.Clean(folder))
 	}

@@ -64,6 +64,9 @@ type switchboard struct {
 
 func newSwitchboard(t *testing.T) *switchboard {
 	b := &switchboard{t, t.TempDir()}
+	if err := os.Chmod(b.dir, 0o755); err != nil { // with a umask of 002 its group may write to it
+		t.Fatal(err)
+	}
 	b.write("fence_fake", fakeAgent, 0o755)
 	b.write("password", "secret\n", 0o600)
 	for _, outlet := range []string{"1", "2", "3"} {

@@ -8,7 +8,9 @@
 // # Guarantees
 //
 // A program runs only from an allowed folder, symbolic links followed, and only
-// if nobody but its owner may write to it. Parameters, secrets among them, go
+// if it and all on the way to it belong to root or to the user of this process,
+// and nobody else may write to them (to folders: but where they are mounted
+// read-only). Parameters, secrets among them, go
 // to its standard input alone; an action is always named (the contract's
 // default is reboot); a key that the program's own metadata does not list is an
 // error (the contract ignores it). What differs by node differs by

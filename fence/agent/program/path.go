@@ -63,16 +63,23 @@ type identity struct {
 // inspect follows symbolic links and holds the file against the rules. The
 // program is run by path, not by its target: some look at their own name.
 func inspect(path string, dirs []string) (identity, error) {
-	target, err := filepath.EvalSymlinks(path)
+	folders, err := existing(dirs)
 	if err != nil {
+		return identity{}, err
+	}
+	target, err := follow(path)
+	if errors.Is(err, os.ErrNotExist) {
 		return identity{}, fmt.Errorf("the program cannot be found: %w", err)
+	}
+	if err != nil {
+		return identity{}, err
 	}
 	for _, name := range []string{filepath.Base(path), filepath.Base(target)} {
 		if why, no := refused[strings.TrimSuffix(name, ".py")]; no {
 			return identity{}, fmt.Errorf("%s is not used: %s", name, why)
 		}
 	}
-	if !allowed(filepath.Dir(path), dirs) || !allowed(filepath.Dir(target), dirs) {
+	if !allowed(filepath.Dir(path), folders) || !allowed(filepath.Dir(target), folders) {
 		return identity{}, fmt.Errorf("the program %s (really %s) is not in an allowed folder: %s", path, target, strings.Join(dirs, ", "))
 	}
 	info, err := os.Lstat(target)
@@ -91,20 +98,15 @@ func inspect(path string, dirs []string) (identity, error) {
 	return identity{target, uint64(stat.Dev), stat.Ino, stat.Size, stat.Mtim, stat.Ctim}, nil
 }
 
-// allowed tells whether a folder is one of dirs or beneath one.
+// allowed tells whether a folder is one of dirs or beneath one. They have no
+// links any more.
 func allowed(folder string, dirs []string) bool {
 	folder, err := filepath.EvalSymlinks(folder)
 	if err != nil {
 		return false
 	}
-	for _, dir := range dirs {
-		within, err := filepath.EvalSymlinks(dir)
-		if err != nil || !filepath.IsAbs(within) {
-			continue
-		}
-		if rel, err := filepath.Rel(within, folder); err == nil && filepath.IsLocal(rel) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		rel, err := filepath.Rel(dir, folder)
+		return err == nil && filepath.IsLocal(rel)
+	})
 }

@@ -32,7 +32,8 @@ type Options struct {
 	// AcceptSuspended: the user knows that the program calls a suspended machine
 	// off, and sees to it that nobody resumes one.
 	AcceptSuspended bool
-	// Dirs are the folders that programs are allowed in; none: DefaultDirs.
+	// Dirs are the folders that programs are allowed in, each as CheckFolder has
+	// it; none: DefaultDirs.
 	Dirs []string
 }
 
@@ -56,7 +57,11 @@ func New(o Options) (*Program, error) {
 	if len(o.Dirs) == 0 {
 		o.Dirs = DefaultDirs
 	}
-	path, err := find(o.Agent, o.Dirs)
+	var path string
+	err := checkFolders(o.Dirs)
+	if err == nil {
+		path, err = find(o.Agent, o.Dirs)
+	}
 	if err == nil {
 		_, err = inspect(path, o.Dirs)
 	}

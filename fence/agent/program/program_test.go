@@ -44,6 +44,7 @@ func shell(t *testing.T, body string) (dir string) {
 func shellWith(t *testing.T, metadata, body string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
+	must(t, os.Chmod(dir, 0o755)) // with a umask of 002 its group may write to it
 	writeAgent(t, filepath.Join(dir, "fence_test"), metadata, body)
 	return dir
 }
