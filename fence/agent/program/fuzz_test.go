@@ -59,20 +59,20 @@ func FuzzJudge(f *testing.F) {
 func FuzzDetail(f *testing.F) {
 	f.Add("login with hunter2 failed", "hunter2", false)
 	f.Add("hunter2&x", "hunter2&x", true)
-	f.Fuzz(func(t *testing.T, text, secret string, cut bool) {
+	f.Fuzz(func(t *testing.T, text, password string, cut bool) {
 		// What is struck out leaves a word of its own, which a short secret
 		// may be part of.
-		if len(secret) < 4 || strings.TrimSpace(secret) != secret || strings.ContainsAny(secret, "\n\r\x00\v\f") ||
-			strings.Contains("exit 1: ***stripped***: … ?", secret) || oneLine(secret) != secret {
+		if len(password) < 4 || strings.TrimSpace(password) != password || strings.ContainsAny(password, "\n\r\x00\v\f") ||
+			strings.Contains("exit 1: ***stripped***: … ?", password) || oneLine(password) != password {
 			return
 		}
-		s := parameters{{"passwd", secret, true}}.secrets()
+		s := parameters{{"passwd", password, secret}}.secrets()
 		got := s.detail(result{code: 1, out: output{text: strings.ReplaceAll(text, "*", ""), cut: cut}})
 		if len(got) > maxDetail || strings.ContainsAny(got, "\n\r") {
 			t.Errorf("detail %q", got)
 		}
-		if strings.Contains(text, secret) && strings.Contains(oneLine(text), secret) && strings.Contains(got, secret) {
-			t.Errorf("detail %q shows %q", got, secret)
+		if strings.Contains(text, password) && strings.Contains(oneLine(text), password) && strings.Contains(got, password) {
+			t.Errorf("detail %q shows %q", got, password)
 		}
 	})
 }

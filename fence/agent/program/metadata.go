@@ -24,8 +24,10 @@ type metadata struct {
 	actions map[string]action
 	// actionKeys are parameters that name an action.
 	actionKeys map[string]bool
-	fabric     bool
-	name       string
+	// choices are parameters whose value is one of a few, or a time.
+	choices map[string]bool
+	fabric  bool
+	name    string
 }
 
 type action struct {
@@ -44,6 +46,9 @@ type metadataXML struct {
 		Getopt    struct {
 			Mixed string `xml:"mixed,attr"`
 		} `xml:"getopt"`
+		Content struct {
+			Type string `xml:"type,attr"`
+		} `xml:"content"`
 	} `xml:"parameters>parameter"`
 	Actions []struct {
 		action
@@ -62,7 +67,7 @@ func parseMetadata(text string) (*metadata, error) {
 		return nil, fmt.Errorf("its metadata are not readable: %w", err)
 	}
 	m := &metadata{
-		aliases: map[string]string{}, actions: map[string]action{}, actionKeys: map[string]bool{},
+		aliases: map[string]string{}, actions: map[string]action{}, actionKeys: map[string]bool{}, choices: map[string]bool{},
 		fabric: yes(doc.Fabric), name: strings.TrimSuffix(doc.Name, ".py"),
 	}
 	for _, p := range doc.Params {
@@ -77,6 +82,7 @@ func parseMetadata(text string) (*metadata, error) {
 		if actionOption.MatchString(p.Getopt.Mixed) {
 			m.actionKeys[name] = true
 		}
+		m.choices[name] = slices.Contains([]string{"boolean", "select", "second"}, p.Content.Type)
 	}
 	for _, a := range doc.Actions {
 		m.actions[a.Name] = a.action

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 )
@@ -94,8 +95,45 @@ var reserved = map[string]string{
 // parameter is one line of a program's input.
 type parameter struct {
 	key, value string
-	// secret: struck out of everything that is shown.
-	secret bool
+	showing
+}
+
+// showing is what people may see of a parameter's value, in a device's name and
+// in what the program prints.
+type showing int
+
+const (
+	// secret: nothing. It comes from a file, or its name says so.
+	secret showing = iota
+	// hidden: whether two values are the same. It may be a secret.
+	hidden
+	// harmless: all of it. Only what is known to be none is so.
+	harmless
+)
+
+// places are parameters that say which device is meant, where, and who asks:
+// without them no message would be of use. One that is missing here is hidden.
+var places = []string{
+	"ip", "ipaddr", "ipport", "port", "plug", "username", "login", "region", "zone", "project", "resourcegroup", "namespace",
+	"systems_uri", "redfish_uri", "uuid", "node_name", "nodename", "pve_node", "switch", "devices",
+}
+
+// shows judges a parameter that stands in the configuration, by what the program
+// says of it and by what is written, before its variables are replaced.
+func (m *metadata) shows(key, value string) showing {
+	key = plain(key)
+	onlyVariables := variable.MatchString(value) && !strings.ContainsFunc(variable.ReplaceAllString(value, ""), func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r)
+	})
+	switch {
+	case key == "key": // of a SCSI reservation: it tells machines apart
+		return hidden
+	case secretName(key):
+		return secret
+	case m.choices[key] || slices.Contains(places, key) || onlyVariables:
+		return harmless
+	}
+	return hidden
 }
 
 type parameters []parameter
@@ -185,12 +223,14 @@ func checkValue(key, value string) error {
 	return nil
 }
 
-// forMachine are the parameters for one machine, sorted by key.
-func (o Options) forMachine(m agent.Machine) (parameters, error) {
+// forMachine are the parameters for one machine, sorted by key. meta are the
+// program's.
+func (o Options) forMachine(m agent.Machine, meta *metadata) (parameters, error) {
 	var all parameters
 	add := func(key, value string) error {
+		shows := meta.shows(key, value)
 		value, err := expand(key, value, m)
-		all = append(all, parameter{key, value, secretName(key)})
+		all = append(all, parameter{key, value, shows})
 		return err
 	}
 	for key, value := range o.Parameters {
@@ -212,7 +252,7 @@ func (o Options) forMachine(m agent.Machine) (parameters, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, parameter{key, value, true})
+		all = append(all, parameter{key, value, secret})
 	}
 	slices.SortFunc(all, func(a, b parameter) int { return cmp.Compare(a.key, b.key) })
 	return all, nil
@@ -272,7 +312,8 @@ func (p parameters) stdin(action string) string {
 	return b.String()
 }
 
-// secretName: a parameter that is called so is kept out of what is shown.
+// secretName: a parameter that is called so is a secret, whatever else is known
+// of it. One that is not may be a secret all the same.
 func secretName(key string) bool {
 	key = strings.ToLower(key)
 	for _, word := range []string{"pass", "secret", "token", "key"} {
@@ -283,16 +324,16 @@ func secretName(key string) bool {
 	return false
 }
 
-// device identifies what is acted on: every parameter that is no secret. The
-// key of a SCSI reservation tells machines apart; it goes in as a hash that is
-// worth nothing outside of this process.
+// device identifies what is acted on: every parameter but those that are surely
+// secrets, of which two nodes may have two for one device. What is hidden goes in
+// as a hash that is worth nothing outside of this process.
 func (p parameters) device() string {
 	var words []string
 	for _, one := range p {
-		switch {
-		case !one.secret:
+		switch one.showing {
+		case harmless:
 			words = append(words, one.key+"="+one.value)
-		case plain(one.key) == "key":
+		case hidden:
 			mac := hmac.New(sha256.New, hashKey)
 			mac.Write([]byte(one.value))
 			words = append(words, fmt.Sprintf("%s=#%x", one.key, mac.Sum(nil)[:6]))

@@ -157,7 +157,7 @@ func (p *Program) Check(ctx context.Context, m agent.Machine) (device string, fa
 	for _, err := range meta.check(p.o) {
 		faults = append(faults, p.wrap(err))
 	}
-	params, err := p.o.forMachine(m)
+	params, err := p.o.forMachine(m, meta)
 	if err != nil {
 		return "", append(faults, p.wrap(err))
 	}
@@ -186,7 +186,7 @@ func (p *Program) prepare(ctx context.Context, action string, m agent.Machine) (
 	if err := meta.can(action); err != nil {
 		return nil, err
 	}
-	params, err := p.o.forMachine(m)
+	params, err := p.o.forMachine(m, meta)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ type secrets []string
 func (p parameters) secrets() secrets {
 	var all secrets
 	for _, one := range p {
-		if !one.secret || boolean(one.value) {
+		if one.showing == harmless || boolean(one.value) || one.showing == hidden && len(one.value) < minHidden {
 			continue
 		}
 		quoted := strconv.Quote(one.value)
@@ -29,6 +29,10 @@ func (p parameters) secrets() secrets {
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	return slices.Compact(all)
 }
+
+// minHidden is how long a value has to be that may be a secret: a separator or a
+// number of retries, struck out of everything, would leave no message.
+const minHidden = 4
 
 // boolean values are no secrets, whatever their parameter is called, and
 // striking them out would take every "on" away.
