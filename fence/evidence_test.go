@@ -323,7 +323,7 @@ func TestANameIsShortenedOnlyWhereItIsTooLong(t *testing.T) {
 	if most >= MaxMessage/2 || most < MaxMessage/2-50 {
 		t.Errorf("the longest part has %d bytes of %d", most, MaxMessage)
 	}
-	if got := Clip("a\x1b[31m\xffb\u2028"); got != "a [31mb " {
+	if got := Clip("a\x1b[31m\xffb\u2028"); got != "a [31m\uFFFDb " {
 		t.Errorf("printed as %q", got)
 	}
 }

@@ -3,7 +3,8 @@ package fence
 import (
 	"fmt"
 	"strings"
-	"unicode"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // MaxMessage is the longest text, in bytes, that a refusal may have: it is
@@ -57,6 +58,7 @@ const longName = 110
 
 // short cuts the middle out of a long name; both ends tell names apart.
 func short(name string) string {
+	name = printable.Line(name)
 	if len(name) <= longName {
 		return name
 	}
@@ -64,22 +66,14 @@ func short(name string) string {
 	return strings.ToValidUTF8(name[:half], "") + "..." + strings.ToValidUTF8(name[len(name)-half:], "")
 }
 
-// typed is a name as it stands in a command: a shortened one would be wrong
-// there, so a long one is left to the reader.
+// typed is a name as it stands in a command, one word to a shell: kubelets, drivers and
+// writers of ledgers choose them. A shortened one would be wrong there, so a long one is
+// left to the reader.
 func typed(name, placeholder string) string {
-	if len(name) <= longName {
-		return name
+	if word := printable.Word(name); len(word) <= longName {
+		return word
 	}
 	return placeholder
-}
-
-// printable replaces what a terminal would act on: IDs and details come from
-// drivers and devices.
-func printable(r rune) rune {
-	if unicode.IsPrint(r) {
-		return r
-	}
-	return ' '
 }
 
 // most is the longest part, in bytes, of a message that has several.
@@ -89,7 +83,7 @@ const most = MaxMessage/2 - 20
 func Clip(s string) string { return clip(s, most) }
 
 func clip(s string, most int) string {
-	s = strings.Map(printable, strings.ToValidUTF8(s, ""))
+	s = printable.Line(s)
 	if len(s) <= most {
 		return s
 	}

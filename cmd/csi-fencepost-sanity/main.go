@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/sanity/fitness"
 	"github.com/csi-fencepost/csi-fencepost/sanity/fitness/setup"
 )
@@ -19,6 +20,8 @@ import (
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
+	// A driver's own words are in the report.
+	stdout, stderr = printable.Writer{To: stdout}, printable.Writer{To: stderr}
 	o, err := setup.Parse(args)
 	switch {
 	case setup.IsHelp(err):

@@ -9,12 +9,14 @@ import (
 	"syscall"
 
 	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/manifests"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/operate"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/run"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // version is set by the Makefile with -ldflags.
@@ -26,6 +28,8 @@ func main() {
 	// ends the process at once.
 	context.AfterFunc(ctx, stop)
 	stdout, stderr := cli.UnderName(os.Args[0], os.Stdout, os.Stderr)
+	// What client-go and the packages of ours say while a command runs; run logs as its flags say.
+	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(printable.Writer{To: stderr}))))
 	code := runProgram(ctx, os.Args[1:], stdout, stderr)
 	klog.Flush()
 	os.Exit(code)

@@ -206,6 +206,24 @@ func TestReadyOnceTheDriverAnswersAndTheSocketIsServed(t *testing.T) {
 	}
 }
 
+// A text of several lines is written to the log as it is, but for what a terminal
+// would act on.
+func TestTheLogIsNoMoreThanText(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		_, listen := sockets(t)
+		p := start(t, "run", "--no-kubernetes", "--csi-address=/nowhere\n\x1b[2J\u202e.sock", "--listen="+listen, "--logging-format="+format)
+		eventually(t, func() error {
+			if !strings.Contains(p.log(), "nowhere") {
+				return errors.New("nothing is logged yet")
+			}
+			return nil
+		})
+		if strings.ContainsAny(p.log(), "\x1b\u202e") {
+			t.Errorf("%s: %q", format, p.log())
+		}
+	}
+}
+
 func TestSIGTERMLetsTheCallInFlightFinish(t *testing.T) {
 	csiAddress, listen := sockets(t)
 	d := startDriver(t, csiAddress)

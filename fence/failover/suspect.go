@@ -7,6 +7,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // suspect says who is suspected and what is awaited, where a person looks: on
@@ -32,7 +33,7 @@ func silence(s *state) string {
 // awaited says what would let the volume move. key is the same for what reads
 // the same but for times.
 func (w *worker) awaited(s *state) (key, text string) {
-	byHand := fmt.Sprintf("or, if it is certainly off: csi-fencepost fence confirm %s --reason ...", s.Name)
+	byHand := fmt.Sprintf("or, if it is certainly off: csi-fencepost fence confirm %s --reason ...", printable.Word(s.Name))
 	why, unblock := unprovable(s.Node, w.shared(s.Node))
 	switch {
 	case s.optedOut():
@@ -41,7 +42,7 @@ func (w *worker) awaited(s *state) (key, text string) {
 		return "unprovable", fmt.Sprintf("no proof that it is off could count: %s; %s", why, unblock)
 	case !s.Covered:
 		return "uncovered", fmt.Sprintf("no fence agent covers it: if it is certainly off, put the taint node.kubernetes.io/out-of-service on, "+
-			"or confirm: csi-fencepost fence confirm %s --reason ...", s.Name)
+			"or confirm: csi-fencepost fence confirm %s --reason ...", printable.Word(s.Name))
 	case s.Answer == nil:
 		return "asking", "asking " + w.Fencer.Agents(s.Name) + " whether it is off"
 	case s.Answer.State == agent.Off && s.othersFence():

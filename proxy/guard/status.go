@@ -1,13 +1,13 @@
 package guard
 
 import (
-	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // refusedError is the answer FAILED_PRECONDITION: the call is refused.
@@ -42,11 +42,12 @@ func answer(code codes.Code, message string) error {
 	return status.Error(code, Clip(message))
 }
 
-// Clip makes a message fit to be a status: valid UTF-8, which protobuf demands
-// of it, and at most fence.MaxMessage bytes, ending in "..." where it was cut.
+// Clip makes a message fit to be a status: no more than text, valid UTF-8, which
+// protobuf demands of it, and at most fence.MaxMessage bytes, ending in "..." where
+// it was cut.
 func Clip(message string) string {
 	const ellipsis = "..."
-	message = strings.ToValidUTF8(message, "\uFFFD")
+	message = printable.Line(message)
 	if len(message) <= fence.MaxMessage {
 		return message
 	}

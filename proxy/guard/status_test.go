@@ -52,3 +52,10 @@ func TestAMessageFitsAndIsWholeRunes(t *testing.T) {
 		t.Errorf("got %q, which gRPC cannot send", got)
 	}
 }
+
+// The words of an API server, a driver or a node are in it, and `kubectl describe` shows it.
+func TestAMessageIsNoMoreThanText(t *testing.T) {
+	if got := status.Convert(unreachableError("the API says \x1b[2J\u202e\nso")).Message(); got != "the API says  [2J  so" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -65,3 +65,43 @@ func heapInUse() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// `kubectl describe` shows an Event as it is.
+func TestAnEventIsNoMoreThanText(t *testing.T) {
+	written := make(chan string, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		event, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(event)
+		written <- string(event)
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := newRecorder(t.Context(), client, "disk.example.com")
+	pod := &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "a", UID: "u"}
+	recorder.Event(pod, corev1.EventTypeNormal, "Said", "event \x1b[2J\u202eend")
+	recorder.Eventf(pod, corev1.EventTypeNormal, "Formatted", "event %s", "\x1b[2J\u202eend")
+	recorder.AnnotatedEventf(pod, nil, corev1.EventTypeNormal, "Annotated", "event %s", "\x1b[2J\u202eend")
+	for range 3 {
+		if event := <-written; !strings.Contains(event, `"event  [2J end"`) {
+			t.Errorf("written: %q", event)
+		}
+	}
+}
+
+func TestReadyzIsNoMoreThanText(t *testing.T) {
+	r := &Readiness{}
+	r.Set("driver", NotReady("it says \x1b[2J\u202eno"))
+	answer := httptest.NewRecorder()
+	r.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	if got := answer.Body.String(); got != "[-] driver: it says  [2J no\n" {
+		t.Errorf("answered %q", got)
+	}
+}

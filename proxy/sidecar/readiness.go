@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/proxy/statusz"
 )
 
@@ -67,7 +68,7 @@ func (r *Readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if !ready {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	fmt.Fprint(w, text)
+	fmt.Fprint(printable.Writer{To: w}, text)
 }
 
 // NotReady is a check that does not pass, for the reason given.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 const (
@@ -82,9 +84,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Security-Policy", policy())
 	if format == "json" {
 		header.Set("Content-Type", "application/json")
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		_ = enc.Encode(s) // who went away does not want it
+		// A State is texts, numbers and times: nothing in it can fail to be JSON.
+		document, _ := json.MarshalIndent(s, "", "  ")
+		_, _ = w.Write(append(printable.JSON(document), '\n')) // who went away does not want it
 		return
 	}
 	header.Set("Content-Type", "text/html; charset=utf-8")

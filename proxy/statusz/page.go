@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // markup is HTML that somebody wrote into this package. Constants alone become
@@ -25,7 +25,7 @@ func (p *page) raw(m markup) { p.WriteString(string(m)) }
 // text writes what is not markup: the body of an element, or of a quoted
 // attribute.
 func (p *page) text(s string) {
-	for _, r := range s {
+	for _, r := range printable.Line(s) {
 		switch r {
 		case '<':
 			p.WriteString("&lt;")
@@ -37,13 +37,7 @@ func (p *page) text(s string) {
 			p.WriteString("&#34;")
 		case '\'':
 			p.WriteString("&#39;")
-		case '\n', '\t':
-			p.WriteByte(' ')
 		default:
-			if !unicode.IsPrint(r) {
-				// Also what turns the direction of the text around it.
-				r = utf8.RuneError
-			}
 			p.WriteRune(r)
 		}
 	}

@@ -284,3 +284,29 @@ func TestLongListsAreCutAndSaySo(t *testing.T) {
 		t.Errorf("%d are shown, notes %q", len(got.Waiting), got.Notes)
 	}
 }
+
+// Who asks with curl has a terminal.
+func TestTheJSONIsNoMoreThanTextAndSaysTheSame(t *testing.T) {
+	const evil = "a\x1b[2J\u202eb\u009bc"
+	h := NewHandler(func(context.Context) *State {
+		s := New(time.Now())
+		s.Driver = evil
+		return s
+	})
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/statusz.json", nil))
+	var back State
+	if err := json.Unmarshal(answer.Body.Bytes(), &back); err != nil || back.Driver != evil {
+		t.Errorf("%v: %q", err, back.Driver)
+	}
+	if strings.ContainsAny(answer.Body.String(), "\x1b\u202e\u009b") {
+		t.Errorf("a terminal would act on %q", answer.Body.String())
+	}
+}
+
+func TestNothingOnThePageTurnsTheTextAround(t *testing.T) {
+	page := string(HTML(filled("a\x1b[2J\u202eb\u009bc\xff"), 0))
+	if strings.ContainsAny(page, "\x1b\u202e\u009b") || !strings.Contains(page, "a [2J b c\uFFFD") {
+		t.Error("what does not print is on the page")
+	}
+}

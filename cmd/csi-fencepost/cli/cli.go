@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // Exit codes.
@@ -29,8 +31,10 @@ type Command struct {
 }
 
 // Run dispatches to a subcommand of the table, prints its error, and
-// returns the exit code.
+// returns the exit code. What it and the subcommands print is no more than text to a
+// terminal, whoever wrote it; see package printable.
 func Run(ctx context.Context, table []Command, args []string, stdout, stderr io.Writer) int {
+	stdout, stderr = printable.Writer{To: stdout}, printable.Writer{To: stderr}
 	if completes(args) {
 		if complete(ctx, table, args, stdout, stderr) != nil {
 			return ExitFailure // it has said why
@@ -52,7 +56,7 @@ func Run(ctx context.Context, table []Command, args []string, stdout, stderr io.
 	if err == nil {
 		return ExitOK
 	}
-	fmt.Fprintf(stderr, "csi-fencepost: %s\n", Lines(err.Error()))
+	fmt.Fprintf(stderr, "csi-fencepost: %s\n", err)
 	if usage := (UsageError{}); errors.As(err, &usage) {
 		return ExitUsage
 	}

@@ -8,5 +8,5 @@
 //	version.go  which build this is
 //	text.go     paragraphs, colours, what is waited for
 //	table.go    tables
-//	words.go    numbers, times, quotes and names, as people read them
+//	words.go    numbers, times and names, as people read them
 package cli

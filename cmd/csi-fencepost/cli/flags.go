@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	fenceprogram "github.com/csi-fencepost/csi-fencepost/fence/agent/program"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // Flags are the flags of one subcommand.
@@ -73,10 +74,13 @@ func PrintAs(w io.Writer, format string, v any, text func(io.Writer)) error {
 	switch format {
 	case "json":
 		if out, err = json.MarshalIndent(v, "", "  "); err == nil {
-			out = append(out, '\n')
+			out = append(printable.JSON(out), '\n')
 		}
 	case "yaml":
-		out, err = yaml.Marshal(v)
+		// By way of JSON, as yaml.Marshal does, which fails of some control characters.
+		if out, err = json.Marshal(v); err == nil {
+			out, err = yaml.JSONToYAML(printable.JSON(out))
+		}
 	default:
 		text(w)
 		return nil

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // pluginName is the program's name as a plugin of kubectl, which runs it for
@@ -41,8 +43,26 @@ func (r renamed) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
+// past is what w filters for: only what the program itself has a terminal do goes there.
+func past(w io.Writer) io.Writer {
+	if f, ok := w.(printable.Writer); ok {
+		return f.To
+	}
+	return w
+}
+
+// Verbatim writes somebody's file that is handed on as it is. A terminal, which would act
+// on it, is shown it as text.
+func Verbatim(w io.Writer) io.Writer {
+	if _, ok := Terminal(w); ok {
+		return w
+	}
+	return past(w)
+}
+
 // Terminal is the terminal that w writes to; false: it writes elsewhere.
 func Terminal(w io.Writer) (*os.File, bool) {
+	w = past(w)
 	if r, ok := w.(renamed); ok {
 		w = r.to
 	}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // Tables prints tables, and lines between them.
@@ -27,7 +29,7 @@ func (t *Tables) Gap() {
 // Line prints a text on a line of its own, control characters taken out.
 func (t *Tables) Line(text string) {
 	t.Gap()
-	fmt.Fprintln(t.w, strings.Map(OneLine, text))
+	fmt.Fprintln(t.w, printable.Line(text))
 }
 
 // Print writes a table without spaces at the ends of its lines.
@@ -37,7 +39,7 @@ func (t *Tables) Print(head []string, rows [][]string) {
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{head}, rows...) {
 		for i := range row {
-			row[i] = strings.Map(OneLine, row[i])
+			row[i] = printable.Line(row[i])
 		}
 		fmt.Fprintln(table, strings.Join(row, "\t"))
 	}

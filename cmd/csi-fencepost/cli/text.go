@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // Style is how text is laid out.
@@ -55,12 +57,13 @@ type Printer struct {
 // NewPrinter writes to w, in that style.
 func NewPrinter(w io.Writer, style Style) *Printer { return &Printer{w, style} }
 
-// Paint gives s a colour, where there is colour.
-func (p *Printer) Paint(color, s string) string {
-	if !p.Color || color == Plain {
-		return s
+// painted writes s in a colour, where there is colour.
+func (p *Printer) painted(color, s string) {
+	if p.Color && color != Plain {
+		io.WriteString(past(p.W), "\x1b["+color+"m")
+		defer io.WriteString(past(p.W), "\x1b[0m")
 	}
-	return "\x1b[" + color + "m" + s + "\x1b[0m"
+	io.WriteString(p.W, s)
 }
 
 // Field prints a label and a text that is wrapped beside it.
@@ -77,7 +80,8 @@ func (p *Printer) Field(indent int, label, text string) {
 // Heading prints wrapped text in a colour.
 func (p *Printer) Heading(color, text string) {
 	for _, line := range wrap(text, p.Width) {
-		fmt.Fprintf(p.W, "%s\n", p.Paint(color, line))
+		p.painted(color, line)
+		fmt.Fprintln(p.W)
 	}
 }
 
@@ -99,7 +103,7 @@ func (p *Printer) Blank() { fmt.Fprintln(p.W) }
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""
-	for _, word := range strings.Fields(strings.Map(OneLine, text)) {
+	for _, word := range strings.Fields(printable.Line(text)) {
 		switch {
 		case line == "":
 			line = word
@@ -115,20 +119,26 @@ func wrap(text string, width int) []string {
 // Countdown shows on a terminal what is waited for, in place; an empty what
 // takes it away.
 func Countdown(w io.Writer, what string, left time.Duration) {
-	if _, ok := Terminal(w); !ok {
-		return
-	}
 	if what == "" {
-		fmt.Fprint(w, "\r\x1b[K")
+		Progress(w, "")
 		return
 	}
-	fmt.Fprintf(w, "\r\x1b[K%s: %d s", what, int(left.Seconds()+0.5))
+	Progress(w, fmt.Sprintf("%s: %d s", what, int(left.Seconds()+0.5)))
 }
 
 // Progress shows on a terminal how far it is, in place; an empty text takes it
 // away.
 func Progress(w io.Writer, text string) {
 	if _, ok := Terminal(w); ok {
-		fmt.Fprint(w, "\r\x1b[K"+text)
+		fmt.Fprint(past(w), "\r\x1b[K"+printable.Line(text))
 	}
+}
+
+// PrintPage writes a page that a Printer or a filter has written, over the last one on a
+// terminal, elsewhere below it.
+func PrintPage(w io.Writer, page []byte) {
+	if _, ok := Terminal(w); ok {
+		fmt.Fprint(past(w), "\x1b[H\x1b[2J")
+	}
+	past(w).Write(page)
 }

@@ -3,11 +3,9 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/nearest"
 )
@@ -84,27 +82,6 @@ func OneLineOf(err error) string {
 	return text
 }
 
-// OneLine keeps what people and devices wrote from breaking the table, or the
-// terminal: no control character comes through, nor what turns the direction of a
-// line.
-func OneLine(r rune) rune {
-	if unicode.IsPrint(r) {
-		return r
-	}
-	return ' '
-}
-
-// Lines is a text in which only the breaks of lines, and tabs, are kept of what
-// OneLine takes out.
-func Lines(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
-			return r
-		}
-		return OneLine(r)
-	}, text)
-}
-
 // DidYouMean names the nearest names.
 func DidYouMean(name string, names []string) string {
 	near := Like(name, names)
@@ -117,14 +94,4 @@ func DidYouMean(name string, names []string) string {
 // Like are the nearest names, of those that may well be meant.
 func Like(name string, names []string) []string {
 	return nearest.Names(name, names, max(2, len(name)/3))
-}
-
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
-
-// ShellQuote makes one word of s for a shell.
-func ShellQuote(s string) string {
-	if plainWord.MatchString(s) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // An explanation is the output of `explain pv`. Its JSON is stable: fields are
@@ -178,7 +178,7 @@ func Explain(l *Look) *explanation {
 		e.Notes = append(e.Notes, "The mode is Observe: what would be refused is reported, and forwarded all the same.")
 	}
 	if e.IfAlive != nil && l.observed == 0 {
-		e.Notes = append(e.Notes, "A single look cannot tell whether a node lives. Watch the leases: csi-fencepost explain pv "+cli.ShellQuote(l.Pv.Name)+" --observe=20s")
+		e.Notes = append(e.Notes, "A single look cannot tell whether a node lives. Watch the leases: csi-fencepost explain pv "+printable.Word(l.Pv.Name)+" --observe=20s")
 	}
 	return e
 }
@@ -403,7 +403,7 @@ func (e *explanation) judge(l *Look, s *fence.Snapshot, target string) (d decisi
 	case l.Garbled != nil:
 		return decisionView{Action: "refuse", Reason: fence.LedgerUnreadable, Why: l.Garbled.Why(),
 			Unblock: []remedy{{What: "Have it rebuilt from what VolumeAttachments and Nodes say; it shows what it would write, and writes it with --yes",
-				Commands: []string{"csi-fencepost ledger repair " + cli.ShellQuote(l.Garbled.PV)}},
+				Commands: []string{"csi-fencepost ledger repair " + printable.Word(l.Garbled.PV)}},
 				{What: "Or, once it is known which node uses the volume, correct the annotation, or remove it to have it rebuilt", Commands: []string{ledgerRemoval(l.Garbled.PV)}}}}, nil, nil
 	case l.Survey.Writers == csi.Multi:
 		return decisionView{Action: "pass", Why: fmt.Sprintf("its access modes (%s) let several nodes have it: csi-fencepost passes its calls through", strings.Join(e.Volume.AccessModes, ", ")), Unblock: []remedy{}}, nil, nil

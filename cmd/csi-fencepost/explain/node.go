@@ -19,6 +19,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -85,7 +86,7 @@ func (x *explaining) node(ctx context.Context) (*nodeExplanation, error) {
 	}
 	slices.SortFunc(e.Volumes, func(a, b holdingView) int { return strings.Compare(a.PV, b.PV) })
 	for _, pv := range held.Garbled {
-		e.Notes = append(e.Notes, "The ledger of PersistentVolume "+pv+" cannot be read, so it may be missing here: csi-fencepost explain pv "+cli.ShellQuote(pv))
+		e.Notes = append(e.Notes, "The ledger of PersistentVolume "+pv+" cannot be read, so it may be missing here: csi-fencepost explain pv "+printable.Word(pv))
 	}
 	if x.asked != nil {
 		e.Agents = cluster.ReadAgents(ctx, x.asked, cluster.MachineOf(x.name, now.Node, now.NodeID(x.asked.Driver)))

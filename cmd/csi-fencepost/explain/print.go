@@ -125,7 +125,7 @@ func (p *page) readings(indent int, agents []cluster.ReadingView) {
 			label = "fence agents"
 		}
 		a := &agents[i]
-		p.Field(indent, label, fmt.Sprintf("%s (level %d) reads %s, in %s: %s", a.Agent, a.Level, a.State, a.Took, strings.Map(cli.OneLine, a.Words())))
+		p.Field(indent, label, fmt.Sprintf("%s (level %d) reads %s, in %s: %s", a.Agent, a.Level, a.State, a.Took, a.Words()))
 	}
 }
 
@@ -214,7 +214,7 @@ func evidenceWords(e *evidenceView) string {
 		}
 	}
 	if e.Detail != "" {
-		s += " (" + strings.Map(cli.OneLine, e.Detail) + ")"
+		s += " (" + e.Detail + ")"
 	}
 	reading := e.Kind == fence.PowerReading || e.Kind == fence.StorageFence
 	switch {
@@ -294,6 +294,6 @@ func (p *page) remedy(r *remedy) {
 	}
 	p.Paragraph(2, 2, "- "+r.What+end)
 	for _, c := range r.Commands {
-		fmt.Fprintf(p.W, "      %s\n", strings.Map(cli.OneLine, c))
+		fmt.Fprintf(p.W, "      %s\n", c)
 	}
 }

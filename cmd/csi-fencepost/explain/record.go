@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +16,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -208,5 +208,5 @@ func attachError(va *storagev1.VolumeAttachment) (message string, at time.Time) 
 	if e == nil {
 		return "", time.Time{}
 	}
-	return strings.Map(cli.OneLine, e.Message), e.Time.Time
+	return printable.Line(e.Message), e.Time.Time
 }

@@ -3,9 +3,9 @@ package explain
 import (
 	"fmt"
 
-	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // A remedy is something that a person can do, with commands to paste.
@@ -34,7 +34,7 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 		Commands: []string{PodsCommand(node), "kubectl delete pod -n NAMESPACE POD --force"}}
 	if why, _ := h.Unprovable(); why != "" && (st.Reason == fence.HolderStale || st.Reason == fence.EvidenceVoid) {
 		return []remedy{{What: fmt.Sprintf("Turn node %s off, delete its Node once it is off, and say so: %s", node, why),
-			Commands: []string{"kubectl delete node " + cli.ShellQuote(node), confirmCommand(s, h)}}}
+			Commands: []string{"kubectl delete node " + printable.Word(node), confirmCommand(s, h)}}}
 	}
 	switch st.Reason {
 	case fence.HolderAlive, fence.HolderWanted:
@@ -57,7 +57,7 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 	case fence.EvidenceVoid:
 		if own && st.Evidence != nil && st.Evidence.Kind == fence.OutOfServiceTaint {
 			return []remedy{{What: fmt.Sprintf("Make sure that node %s is off, then take the taint off and put it on again", node),
-				Commands: []string{fmt.Sprintf("kubectl taint node %s %s-", cli.ShellQuote(node), OutOfService), taintCommand(node)}}, off}
+				Commands: []string{fmt.Sprintf("kubectl taint node %s %s-", printable.Word(node), OutOfService), taintCommand(node)}}, off}
 		}
 		look := remedy{What: fmt.Sprintf("Or look on node %s that nothing has the volume mounted or open, and say so", node), Commands: []string{releaseCommand(s, h)}}
 		switch {
@@ -68,7 +68,7 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 		}
 		return []remedy{off}
 	case fence.HolderUnwatched:
-		return []remedy{{What: "Watch the node's lease, to tell whether it lives", Commands: []string{"csi-fencepost explain pv " + cli.ShellQuote(volumeName(s)) + " --observe=20s"}}}
+		return []remedy{{What: "Watch the node's lease, to tell whether it lives", Commands: []string{"csi-fencepost explain pv " + printable.Word(volumeName(s)) + " --observe=20s"}}}
 	}
 	if !own {
 		return []remedy{off, {What: "Or, if only this volume is free of it", Commands: []string{releaseCommand(s, h)}}}
@@ -78,7 +78,7 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 
 // remedyForFenced is for a node that asks for a volume and is fenced itself.
 func remedyForFenced(st *fence.Standing) remedy {
-	node := cli.ShellQuote(st.Holder.NodeName)
+	node := printable.Word(st.Holder.NodeName)
 	if st.Evidence != nil && st.Evidence.Kind == fence.StorageFence {
 		return remedy{What: fmt.Sprintf("Give node %s its access to the storage back, once nothing on it writes", st.Holder.NodeName),
 			Commands: []string{"csi-fencepost fence on " + node + " --config FILE --reason 'WHY IT MAY'"}}
@@ -89,26 +89,26 @@ func remedyForFenced(st *fence.Standing) remedy {
 
 // PodsCommand lists a node's pods.
 func PodsCommand(node string) string {
-	return "kubectl get pods -A --field-selector spec.nodeName=" + cli.ShellQuote(node)
+	return "kubectl get pods -A --field-selector spec.nodeName=" + printable.Word(node)
 }
 
 // DrainCommand drains a node.
 func DrainCommand(node string) string {
-	return "kubectl drain " + cli.ShellQuote(node) + " --ignore-daemonsets --delete-emptydir-data"
+	return "kubectl drain " + printable.Word(node) + " --ignore-daemonsets --delete-emptydir-data"
 }
 
 func taintCommand(node string) string {
-	return fmt.Sprintf("kubectl taint node %s %s=nodeshutdown:NoExecute", cli.ShellQuote(node), OutOfService)
+	return fmt.Sprintf("kubectl taint node %s %s=nodeshutdown:NoExecute", printable.Word(node), OutOfService)
 }
 
 func confirmCommand(s *fence.Snapshot, h *fence.Holder) string {
 	// A new machine that lives under the old name has to be told from it.
 	other := h.Node != nil && !h.OwnNode()
-	return "csi-fencepost fence confirm " + cli.ShellQuote(h.NodeName) + nodeIDFlag(s, h, other) + " --reason 'WHY YOU ARE SURE'"
+	return "csi-fencepost fence confirm " + printable.Word(h.NodeName) + nodeIDFlag(s, h, other) + " --reason 'WHY YOU ARE SURE'"
 }
 
 func releaseCommand(s *fence.Snapshot, h *fence.Holder) string {
-	return fmt.Sprintf("csi-fencepost release pv %s --node %s%s --reason 'WHY YOU ARE SURE'", cli.ShellQuote(volumeName(s)), cli.ShellQuote(h.NodeName), nodeIDFlag(s, h, false))
+	return fmt.Sprintf("csi-fencepost release pv %s --node %s%s --reason 'WHY YOU ARE SURE'", printable.Word(volumeName(s)), printable.Word(h.NodeName), nodeIDFlag(s, h, false))
 }
 
 // nodeIDFlag chooses the holder where its node's name does not.
@@ -122,11 +122,11 @@ func nodeIDFlag(s *fence.Snapshot, h *fence.Holder, always bool) string {
 	if h.NodeID == "" || same < 2 && !always {
 		return ""
 	}
-	return " --node-id " + cli.ShellQuote(h.NodeID)
+	return " --node-id " + printable.Word(h.NodeID)
 }
 
 func ledgerRemoval(pv string) string {
-	return fmt.Sprintf("kubectl annotate pv %s %s-", cli.ShellQuote(pv), ledger.Annotation)
+	return fmt.Sprintf("kubectl annotate pv %s %s-", printable.Word(pv), ledger.Annotation)
 }
 
 func volumeName(s *fence.Snapshot) string {

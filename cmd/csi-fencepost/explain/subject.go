@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
@@ -37,37 +39,21 @@ func (x *explaining) watchIt(ctx context.Context) error {
 	x.c.Lives = observe.NewTracker(x.c.Config.Fencing.SuspectAfter.Duration, 1)
 	go x.c.Lives.Run(ctx)
 	for {
-		var page pageWriter
-		err := x.once(ctx, &page)
+		var page bytes.Buffer
+		err := x.once(ctx, printable.Writer{To: &page})
 		switch {
 		case ctx.Err() != nil:
 			return nil // it was interrupted
 		case err != nil:
 			return err
 		}
-		page.flush(x.stdout)
+		cli.PrintPage(x.stdout, page.Bytes())
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(watchEvery):
 		}
 	}
-}
-
-// A pageWriter holds a page back until it is whole.
-type pageWriter struct{ text []byte }
-
-func (p *pageWriter) Write(b []byte) (int, error) {
-	p.text = append(p.text, b...)
-	return len(b), nil
-}
-
-// flush writes the page over the last one on a terminal, elsewhere below it.
-func (p *pageWriter) flush(w io.Writer) {
-	if _, ok := cli.Terminal(w); ok {
-		fmt.Fprint(w, "\x1b[H\x1b[2J")
-	}
-	w.Write(p.text)
 }
 
 // once explains the subject as it is now.

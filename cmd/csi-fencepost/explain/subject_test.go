@@ -115,6 +115,20 @@ func TestExplainNodeListsWhatItHolds(t *testing.T) {
 	clitest.Says(t, stderr, "nothing is known of a node n9; did you mean n1, n2?")
 }
 
+func TestAPageThatIsPrintedAgainAndAgainIsNoMoreThanText(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", clitest.Entry("i-\u202e1\x1b[2J", "n1", "uid-1", "boot-1", fence.Publishing))
+	for _, format := range []string{"text", "json", "yaml"} {
+		ctx, cancel := context.WithTimeout(t.Context(), watchEvery/2)
+		defer cancel()
+		var out, errs strings.Builder
+		cli.Run(ctx, []cli.Command{Command()}, []string{"explain", "pv", "pv-1", "-w", "-o", format, kubeconfig}, &out, &errs)
+		if !strings.Contains(out.String(), "uid-1") || strings.ContainsAny(out.String(), "\u202e\x1b") {
+			t.Errorf("%s: printed %q, %q", format, out.String(), errs.String())
+		}
+	}
+}
+
 // Whoever watches sees what a single look cannot tell: that a node lives.
 func TestExplainThatWatchesFollowsTheLeases(t *testing.T) {
 	api, kubeconfig := clitest.NewAPI(t)

@@ -264,13 +264,13 @@ func manifestsIn(folder string) (names []string, err error) {
 // finish says what was chosen, and prints or writes what came of it.
 func (f *manifestFlags) finish(before []inject.File, r *inject.Result, stdout, stderr io.Writer) error {
 	for _, finding := range r.Findings {
-		fmt.Fprintln(stderr, cli.Lines(finding.String()))
+		fmt.Fprintln(stderr, finding)
 	}
 	switch {
 	case f.check:
 		return f.wouldChange(r)
 	case f.output == "":
-		return printFiles(stdout, r)
+		return printFiles(cli.Verbatim(stdout), r)
 	}
 	return f.write(before, r, stderr)
 }

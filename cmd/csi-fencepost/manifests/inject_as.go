@@ -49,10 +49,10 @@ func (f *injectFlags) writeAs(files []inject.File, stdout, stderr io.Writer) err
 		return err
 	}
 	for _, finding := range result.Findings {
-		fmt.Fprintln(stderr, cli.Lines(finding.String()))
+		fmt.Fprintln(stderr, finding)
 	}
 	if f.as.policy {
-		return printPolicies(stdout, result)
+		return printPolicies(cli.Verbatim(stdout), result)
 	}
 	component, err := kustomize.Component(result.Plans, result.Documents)
 	if err != nil {

@@ -197,6 +197,16 @@ func TestWhatIsSaidOfAManifestIsNothingButText(t *testing.T) {
 	}
 }
 
+// What is piped to kubectl is the author's, also where a terminal would not show it so.
+func TestAManifestIsHandedOnByteForByte(t *testing.T) {
+	text := "# a\u00a0non-breaking space, a joined \U0001F469\u200d\U0001F4BB and a \u202e\n" + vendorManifest
+	stdin = strings.NewReader(text)
+	t.Cleanup(func() { stdin = os.Stdin })
+	if stdout, _ := clitest.Line(t, Commands(), cli.ExitOK, "uninject"); stdout != text {
+		t.Errorf("handed on as %q", stdout[:min(len(stdout), 120)])
+	}
+}
+
 // As on HyperShift: the pod runs in one cluster, and looks after another.
 func TestTheRightsInAnotherClusterComeApart(t *testing.T) {
 	hosted := filepath.Join(t.TempDir(), "hosted.yaml")

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -108,7 +108,7 @@ func (f *confirmFlags) confirm(ctx context.Context, c *cluster.Cluster, stdout, 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "Confirmed: node %s is off. The sidecars see it by themselves.\nTo take it back: csi-fencepost fence withdraw %s --id %s --reason TEXT\n", f.node, cli.ShellQuote(f.node), id)
+	fmt.Fprintf(stdout, "Confirmed: node %s is off. The sidecars see it by themselves.\nTo take it back: csi-fencepost fence withdraw %s --id %s --reason TEXT\n", f.node, printable.Word(f.node), id)
 	return nil
 }
 
@@ -127,7 +127,7 @@ func (f *confirmFlags) butOlder(err error, now *cluster.Node, held *cluster.Hold
 	}
 	for _, id := range ids {
 		err = fmt.Errorf("%w; of the older machine of its name with node ID %s, if that one is off, say it alone: csi-fencepost fence confirm %s --node-id %s --reason TEXT",
-			err, id, cli.ShellQuote(f.node), cli.ShellQuote(id))
+			err, id, printable.Word(f.node), printable.Word(id))
 	}
 	return err
 }

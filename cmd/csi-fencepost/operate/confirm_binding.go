@@ -9,6 +9,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -97,10 +98,10 @@ func printBinding(w io.Writer, now *cluster.Node, b *binding) {
 			how = "after a boot"
 		}
 		p.Paragraph(0, 2, fmt.Sprintf("! Not %s: its machine has registered again under a new Node %s (boot ID %s). To free that volume alone: csi-fencepost release pv %s --node %s --node-id %s --reason TEXT",
-			h.PV, how, now.BootID(), cli.ShellQuote(h.PV), cli.ShellQuote(now.Name), cli.ShellQuote(h.NodeID)))
+			h.PV, how, now.BootID(), printable.Word(h.PV), printable.Word(now.Name), printable.Word(h.NodeID)))
 	}
 	for _, pv := range b.garbled {
-		p.Paragraph(0, 2, fmt.Sprintf("! The ledger of PersistentVolume %s cannot be read, so it may be missing here: csi-fencepost explain pv %s", pv, cli.ShellQuote(pv)))
+		p.Paragraph(0, 2, fmt.Sprintf("! The ledger of PersistentVolume %s cannot be read, so it may be missing here: csi-fencepost explain pv %s", pv, printable.Word(pv)))
 	}
 }
 

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
@@ -118,13 +118,13 @@ func (t *trial) print(w io.Writer) {
 		out.Line("Faults:")
 	}
 	for _, fault := range faults {
-		fmt.Fprintln(w, "- "+strings.Map(cli.OneLine, fault))
+		fmt.Fprintln(w, "- "+printable.Line(fault))
 	}
 	for i, note := range t.notes {
 		if i == 0 {
 			out.Gap()
 		}
-		fmt.Fprintln(w, "* "+strings.Map(cli.OneLine, note))
+		fmt.Fprintln(w, "* "+printable.Line(note))
 	}
 	if len(faults) == 0 {
 		out.Line(fmt.Sprintf("%s can be fenced. No power was touched.", cli.Count(len(t.nodes), "node")))

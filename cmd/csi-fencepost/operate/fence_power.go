@@ -20,6 +20,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
@@ -182,7 +183,7 @@ func (p *powering) machine(ctx context.Context, driver string) (fencer.Target, e
 			continue
 		}
 		if t.UID != "" {
-			return t, fmt.Errorf("there is no Node %s, and the ledgers name several machines of that name: which one the agents would turn off cannot be told. Turn it off by hand, and say so: csi-fencepost fence confirm %s --reason TEXT", p.now.Name, cli.ShellQuote(p.now.Name))
+			return t, fmt.Errorf("there is no Node %s, and the ledgers name several machines of that name: which one the agents would turn off cannot be told. Turn it off by hand, and say so: csi-fencepost fence confirm %s --reason TEXT", p.now.Name, printable.Word(p.now.Name))
 		}
 		t.UID, t.BootID, t.SystemUUID, t.ProviderID = h.NodeUID, h.BootID, h.SystemUUID, h.ProviderID
 		if h.Driver == driver {
@@ -212,7 +213,7 @@ func (f *powerFlags) off(ctx context.Context, p *powering) error {
 		return fmt.Errorf("node %s is not proven off: %s. Nothing of it counts as fenced", f.node, a.Why)
 	}
 	fmt.Fprintf(p.out, "Node %s is %s: %s.\nThe sidecars see it by themselves. To give it back: csi-fencepost fence on %s --reason TEXT\n",
-		f.node, provenWord(a.Kind), strings.TrimSuffix(a.Why, "."), cli.ShellQuote(f.node))
+		f.node, provenWord(a.Kind), strings.TrimSuffix(a.Why, "."), printable.Word(f.node))
 	return nil
 }
 

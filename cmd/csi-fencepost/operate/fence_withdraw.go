@@ -9,6 +9,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -97,11 +98,11 @@ func (w *withdrawal) print(out io.Writer) error {
 		fmt.Fprintf(out, "Withdrawn: that node %s is %s.\n", w.node, cluster.FenceWords(&w.fences[i]))
 		switch {
 		case w.fences[i].BeingLifted():
-			node := cli.ShellQuote(w.node)
+			node := printable.Word(w.node)
 			fmt.Fprintf(out, "The storage may still refuse some of it, and nothing says so any more. If the node lives, give it the rest back first: "+
 				"csi-fencepost fence on %s --reason TEXT\nIf it has died, cut it off anew first: csi-fencepost fence off %s --reason TEXT\n", node, node)
 		case w.fences[i].Kind == fence.StorageFence:
-			fmt.Fprintf(out, "The storage still refuses the node. To give its access back: csi-fencepost fence on %s --reason TEXT\n", cli.ShellQuote(w.node))
+			fmt.Fprintf(out, "The storage still refuses the node. To give its access back: csi-fencepost fence on %s --reason TEXT\n", printable.Word(w.node))
 		}
 	}
 	fmt.Fprintln(out, "The sidecars see it by themselves.")

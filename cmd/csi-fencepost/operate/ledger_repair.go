@@ -22,6 +22,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/format"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
 
@@ -103,7 +104,7 @@ func repairArgs(f *repairFlags) string {
 	}
 	var words []string
 	for _, name := range f.names {
-		words = append(words, cli.ShellQuote(name))
+		words = append(words, printable.Word(name))
 	}
 	return strings.Join(words, " ")
 }
@@ -204,7 +205,7 @@ func (p *repair) nothingToRepair(name string) error {
 	case b.Missing:
 		return fmt.Errorf("PersistentVolume %s has no ledger: it is written at the next attach or detach, from the same sources that a repair has and the driver's own list; there is nothing to repair", name)
 	}
-	return fmt.Errorf("the ledger of PersistentVolume %s can be read, and names every node that the other sources name: there is nothing to repair; csi-fencepost explain pv %s shows it", name, cli.ShellQuote(name))
+	return fmt.Errorf("the ledger of PersistentVolume %s can be read, and names every node that the other sources name: there is nothing to repair; csi-fencepost explain pv %s shows it", name, printable.Word(name))
 }
 
 // readVolume reads the PersistentVolumes with the handle of the named one, by

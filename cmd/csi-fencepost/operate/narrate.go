@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // narrate returns levels whose agents print each step of one node as it ends.
@@ -45,7 +46,7 @@ func (n *narrator) say(name, action, answer string, begun time.Time, detail stri
 	} else {
 		n.said[name] = line
 	}
-	line := fmt.Sprintf("  %-*s  %-6s  %-7s  %6s  %s", n.width, name, action, answer, cli.Took(time.Since(begun)), strings.Map(cli.OneLine, detail))
+	line := fmt.Sprintf("  %-*s  %-6s  %-7s  %6s  %s", n.width, name, action, answer, cli.Took(time.Since(begun)), printable.Line(detail))
 	fmt.Fprintln(n.w, strings.TrimRight(line, " "))
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
@@ -155,7 +156,7 @@ func printReleased(w io.Writer, pv string, h *fence.Holder, life record.Life) {
 	case life == record.Living && h.Node.ListedAttached:
 		fmt.Fprintf(w, "While node %s lives it counts only once Kubernetes has taken the volume off its volumesAttached: delete the pods there that use it.\n", h.NodeName)
 	}
-	fmt.Fprintf(w, "To take it back: csi-fencepost release withdraw pv %s --node %s --reason TEXT\n", cli.ShellQuote(pv), cli.ShellQuote(h.NodeName))
+	fmt.Fprintf(w, "To take it back: csi-fencepost release withdraw pv %s --node %s --reason TEXT\n", printable.Word(pv), printable.Word(h.NodeName))
 }
 
 // releasable finds the holder that a release is about. An error says what is in
@@ -208,11 +209,11 @@ func inTheWay(l *explain.Look, h *fence.Holder) error {
 	_, st, _ := l.Survey.Snapshot.Alone(*h)
 	switch {
 	case h.NodeID == "":
-		return fmt.Errorf("the node ID of node %s is not known, so that one volume cannot be released from it; if the node is off: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, cli.ShellQuote(h.NodeName))
+		return fmt.Errorf("the node ID of node %s is not known, so that one volume cannot be released from it; if the node is off: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, printable.Word(h.NodeName))
 	case listedInUse(h) && h.Liveness != fence.Stale:
 		return fmt.Errorf("node %s uses PersistentVolume %s: its kubelet lists it in volumesInUse. End the pods there that use it: %s", h.NodeName, pv, explain.PodsCommand(h.NodeName))
 	case h.Here() != nil && h.Node.BootID == "":
-		return fmt.Errorf("node %s reports no boot ID, so a release could not be told from one of before a reboot, and would not count; nor would another word. Turn the node off, delete the Node, then: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, cli.ShellQuote(h.NodeName))
+		return fmt.Errorf("node %s reports no boot ID, so a release could not be told from one of before a reboot, and would not count; nor would another word. Turn the node off, delete the Node, then: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, printable.Word(h.NodeName))
 	case record.ReleaseOf(h).Life == record.Living && h.Attachment != nil && !h.Detaching():
 		return fmt.Errorf("node %s lives, and its VolumeAttachment %s of PersistentVolume %s is not being deleted, so pods there may use the volume at any time. "+
 			"End the pods there that use it, and Kubernetes deletes the VolumeAttachment; what lists them: %s", h.NodeName, h.Attachment.Name, pv, explain.PodsCommand(h.NodeName))

@@ -78,7 +78,7 @@ func uninstall(ctx context.Context, c *cluster.Cluster, f *uninstallFlags, stdou
 	}
 	p := cli.NewPrinter(stdout, cli.StyleOf(stdout))
 	for _, reason := range reasons {
-		p.Paragraph(0, 2, p.Paint(cli.Yellow, "!")+" "+reason)
+		p.Paragraph(0, 2, "! "+reason)
 	}
 	switch {
 	case len(reasons) > 0 && !f.force:

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // reasonsAgainst says why nothing should be removed yet: a sidecar that runs
@@ -33,15 +34,15 @@ func (t *traces) reasonsAgainst(ctx context.Context, c *cluster.Cluster, watch t
 	cut := t.cutOff()
 	for _, node := range t.cutOffNodes() {
 		reasons = append(reasons, fmt.Sprintf("Node %s is cut off from the storage of %s, and only its record knows. Give it its access back first: csi-fencepost fence on %s --reason TEXT",
-			node, strings.Join(cut[node], ", "), cli.ShellQuote(node)))
+			node, strings.Join(cut[node], ", "), printable.Word(node)))
 	}
 	doubtful := t.doubtful()
 	for _, node := range slices.Sorted(maps.Keys(doubtful)) {
 		reasons = append(reasons, fmt.Sprintf("Node %s may be cut off from the storage of %s: a fence of it failed after its agent was told to cut, and only its record knows. Look at it, and give it its access back: csi-fencepost fence on %s --reason TEXT. When the storage shows that it has access, use --force",
-			node, strings.Join(doubtful[node], ", "), cli.ShellQuote(node)))
+			node, strings.Join(doubtful[node], ", "), printable.Word(node)))
 	}
 	for _, node := range t.garbled {
-		reasons = append(reasons, fmt.Sprintf("The record of node %s cannot be read, so it may be cut off from its storage: csi-fencepost fence status %s", node, cli.ShellQuote(node)))
+		reasons = append(reasons, fmt.Sprintf("The record of node %s cannot be read, so it may be cut off from its storage: csi-fencepost fence status %s", node, printable.Word(node)))
 	}
 	if len(reasons) > 0 || watch == 0 || len(t.held) == 0 {
 		return reasons, nil

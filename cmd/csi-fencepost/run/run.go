@@ -42,7 +42,10 @@ func runSidecar(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	logs.InitLogs()
-	if err := logsapi.ValidateAndApply(f.logging, f.gates); err != nil {
+	// A log is looked at on a terminal, and a text of several lines would stand in it as it is:
+	// so it goes where all that is printed goes, and not to os.Stderr.
+	streams := &logsapi.LoggingOptions{ErrorStream: stderr, InfoStream: stdout}
+	if err := logsapi.ValidateAndApplyWithOptions(f.logging, streams, f.gates); err != nil {
 		return cli.Usagef("run: --logging-format or another log flag: %v", err)
 	}
 	s, err := newRunner(f)
