@@ -111,7 +111,7 @@ func (a *Agent) mayFence(ctx context.Context, m agent.Machine, t *target) error 
 	}
 	also, err := a.others(ctx, m, t)
 	if err == nil && also != "" {
-		err = fmt.Errorf("node %s: a fence would also cut off %s. A person can turn node %s off, and then say so: csi-fencepost fence confirm %s --reason ...", m.Node, also, m.Node, m.Node)
+		err = fmt.Errorf("node %s: a fence would also cut off %s. A person can turn node %s off, and then say so: csi-fencepost fence confirm %s --reason TEXT", m.Node, also, m.Node, m.Node)
 	}
 	return err
 }
