@@ -26,9 +26,6 @@ type Machine struct {
 	// its record has them: access is given back to these too, if it has come
 	// back under other addresses.
 	Fenced []string
-	// Cut are those of Fenced that an agent was told to cut off of this machine. The
-	// others were only read as cut off, under addresses that its kubelet had named.
-	Cut []string
 }
 
 // State is what an agent reads. The zero State proves nothing.

@@ -26,7 +26,6 @@ type firewall struct {
 	deaf    error // Off's; what it was told it has written down all the same
 	strict  bool  // Off is of the addresses of now alone
 	atOn    func()
-	cut     []string // what the last On was told that an agent had cut
 	atOff   func()
 	ons     int
 	offs    int
@@ -85,7 +84,6 @@ func (f *firewall) Off(_ context.Context, m agent.Machine) (string, error) {
 
 func (f *firewall) On(_ context.Context, m agent.Machine) (string, error) {
 	f.ons++
-	f.cut = m.Cut
 	if f.atOn != nil {
 		f.atOn()
 	}
@@ -121,29 +119,6 @@ func cutOff(t *testing.T, test func(w *world, wall *firewall, target Target)) {
 			t.Fatal(a, err)
 		}
 		test(w, wall, target)
-	})
-}
-
-// Whoever lifts a fence is told which of its addresses were cut off by an agent, and
-// which were only read so: their machine's kubelet had named them.
-func TestWhoGivesAccessBackIsToldWhatWasCutByAnAgent(t *testing.T) {
-	cutOff(t, func(w *world, wall *firewall, target Target) {
-		w.succeeds(w.lift(w.registered("u1", "b2", oneSystem, "192.0.2.1")))
-		w.expect("cut by an agent", strings.Join(wall.cut, " "), "192.0.2.1/32 192.0.2.2/32")
-	})
-	cutOff(t, func(w *world, wall *firewall, target Target) {
-		w.withdraw()
-		if _, err := w.fencer("b").On(w.Context(), target, "repaired"); err != nil {
-			t.Fatal(err)
-		}
-		w.expect("cut by an agent, and withdrawn", strings.Join(wall.cut, " "), "192.0.2.1/32 192.0.2.2/32")
-	})
-	behind(t, []string{"192.0.2.1/32", "192.0.2.2/32"}, func(w *world, wall *firewall, target Target) {
-		w.expect("read", w.ask(w.fencer("a"), target).State, agent.Off)
-		w.expect("fences", w.fences(), "Fenced by a")
-		w.succeeds(w.lift(target))
-		w.expect("requests", wall.ons, 1)
-		w.expect("cut by an agent", len(wall.cut), 0)
 	})
 }
 

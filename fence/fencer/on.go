@@ -91,7 +91,7 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	}
 	machine := now.machine(t)
 	if u.own() {
-		machine.Fenced, machine.Cut = blocks(u.fence), cutBlocks(u.fence)
+		machine.Fenced = blocks(u.fence)
 	}
 	u.remember(limited, &machine)
 	a := f.answer(levels.On(limited, machine), u.now, time.Now())
@@ -185,9 +185,9 @@ func (u *undoing) meant(r *record.Record) error {
 // fence that is lifted, and but for what another node's fence names: that node may have
 // the address by now. Where that cannot be told they are left alone, and doubt says so.
 func (u *undoing) remember(ctx context.Context, m *agent.Machine) {
-	var all, cut []string
+	var all []string
 	for i := range u.left {
-		all, cut = append(all, blocks(&u.left[i])...), append(cut, cutBlocks(&u.left[i])...)
+		all = append(all, blocks(&u.left[i])...)
 	}
 	if len(all) == 0 || u.fence != nil && (u.action == "lift" || !u.own()) {
 		u.left = nil
@@ -198,13 +198,10 @@ func (u *undoing) remember(ctx context.Context, m *agent.Machine) {
 		u.left, u.doubt = nil, fmt.Sprintf("; %s, which a withdrawn fence cut, is left as it is: %v", listed(all), err)
 		return
 	}
-	add := func(to *[]string, blocks []string) {
-		*to = append(*to, slices.DeleteFunc(blocks, func(b string) bool { return slices.Contains(others, b) })...)
-		slices.Sort(*to)
-		*to = slices.Compact(*to)
-	}
-	add(&m.Fenced, all)
-	add(&m.Cut, cut)
+	all = slices.DeleteFunc(all, func(b string) bool { return slices.Contains(others, b) })
+	m.Fenced = append(m.Fenced, all...)
+	slices.Sort(m.Fenced)
+	m.Fenced = slices.Compact(m.Fenced)
 }
 
 // others are the blocks that fences of other nodes name.

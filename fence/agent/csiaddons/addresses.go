@@ -116,7 +116,8 @@ func (a *Agent) mayFence(ctx context.Context, m agent.Machine, t *target) error 
 	return err
 }
 
-// mayUnfence is mayFence for giving access back.
+// mayUnfence is mayFence for giving access back: what somebody else has too may be
+// what keeps that one cut off.
 func (a *Agent) mayUnfence(ctx context.Context, m agent.Machine, t *target) error {
 	if err := a.allowed(m, t); err != nil {
 		return err

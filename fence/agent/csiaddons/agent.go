@@ -167,21 +167,18 @@ func (a *Agent) Off(ctx context.Context, m agent.Machine) (detail string, err er
 	return detail, nil
 }
 
-// On implements agent.Agent: the addresses of now and those in m.Fenced get access
-// again. Those that no agent was told to cut off of this machine are so by the word of
-// its kubelet, and may be what keeps somebody else cut off: if somebody else has one of
-// them too, only m.Cut gets access again. If the addresses of now cannot be told, the
-// others are enough.
+// On implements agent.Agent: the addresses of now and those in m.Fenced get
+// access again. If those of now cannot be told, or are somebody else's too, whose
+// fence they may be, the others are enough.
 func (a *Agent) On(ctx context.Context, m agent.Machine) (detail string, err error) {
 	fenced, err := parse(m.Fenced, addons.ParseBlock)
 	if err != nil {
 		return "", fmt.Errorf("the record of node %s: %w", m.Node, err)
 	}
-	cut, err := parse(m.Cut, addons.ParseBlock)
-	if err != nil {
-		return "", fmt.Errorf("the record of node %s: %w", m.Node, err)
-	}
 	t, err := a.target(ctx, m)
+	if err == nil {
+		err = a.mayUnfence(ctx, m, t)
+	}
 	if err != nil {
 		if t == nil || len(fenced) == 0 {
 			return "", err
@@ -189,13 +186,6 @@ func (a *Agent) On(ctx context.Context, m agent.Machine) (detail string, err err
 		t.blocks = nil
 	}
 	blocks := union(t.blocks, fenced)
-	t.blocks = slices.DeleteFunc(slices.Clone(blocks), func(b netip.Prefix) bool { return slices.Contains(cut, b) })
-	if err := a.mayUnfence(ctx, m, t); err != nil {
-		if len(cut) == 0 {
-			return "", err
-		}
-		blocks = cut
-	}
 	detail = fmt.Sprintf("unfence %s at driver %s", text(blocks), a.options.Driver)
 	if err := a.client.Unfence(ctx, t.with, blocks); err != nil {
 		return detail, a.explain("UnfenceClusterNetwork", err)

@@ -18,10 +18,9 @@
 // subnets; then nothing at all is fenced, and the error names who has it and says what
 // a person can do. What a Node's status says is single addresses, never a network,
 // for its kubelet writes it; the driver may name a block of up to /24 or /64 for one
-// machine. On takes back what an agent was told to cut off of the machine; the
-// addresses of now and what was only read as cut off as well, unless somebody else has
-// one of these too. Each text of Off and Check lists the blocks (Blocks reads them
-// back). Nothing is remembered between calls.
+// machine. On takes back what the record says was fenced as well as the addresses of
+// now, but none of now where somebody else has one of them too. Each text of Off and
+// Check lists the blocks (Blocks reads them back). Nothing is remembered between calls.
 //
 // The driver's clients (GetFenceClients) count only under the driver's node ID:
 // known drivers answer with the address of whichever process was asked, under
