@@ -391,7 +391,7 @@ func TestAFenceNeverNamesAnAddressOfAnotherNode(t *testing.T) {
 		}
 	}
 	refused(node("n3", "u3", corev1.ConditionTrue, "2001:db8::1"), "n3, which is Ready and has the address 2001:db8::1")
-	// One that nobody hears may write to other volumes.
+	// A node that is not Ready may still write to its other volumes.
 	for _, silent := range []corev1.ConditionStatus{corev1.ConditionUnknown, corev1.ConditionFalse} {
 		refused(node("n3", "u3", silent, "192.0.2.1"), "n3, which is not Ready and has the address 192.0.2.1", "machine is gone for good", "kubectl delete node n3")
 	}
