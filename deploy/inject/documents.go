@@ -82,6 +82,9 @@ func (p *Plan) configure(o Options) error {
 		return fmt.Errorf("the configuration is wrong: %w", err)
 	}
 	p.Mode, p.Failover = c.Mode, c.Failover.Enabled
+	if err := c.CheckNamespace(); err != nil {
+		return fmt.Errorf("the configuration is wrong: %w", err)
+	}
 	if c.Fencing.Namespace != "csi-fencepost" {
 		p.say("the configuration has fencing.namespace %s: the rights below are for csi-fencepost, rename it there", c.Fencing.Namespace)
 	}

@@ -97,7 +97,7 @@ func (e *Evidence) any() bool {
 
 // Fencing is how dead nodes are found, and fenced.
 type Fencing struct {
-	// Namespace of the nodes' records.
+	// Namespace of the nodes' records: one of their own, none of Kubernetes'.
 	Namespace string `json:"namespace"`
 	// SuspectAfter: a node whose lease is unchanged for so long is stale; 12s to
 	// 10m.

@@ -1,8 +1,11 @@
 package config
 
 import (
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -108,6 +111,31 @@ func (f *Fencing) validateTimes(path *field.Path, agents bool) (faults field.Err
 		invalid(fence, f.FenceAfter, "needs a fence agent: name one in fencing.levels, or leave it out")
 	}
 	return faults
+}
+
+// kubernetesOwn are the namespaces that every cluster has. Leases of others are in them.
+var kubernetesOwn = []string{metav1.NamespaceSystem, metav1.NamespacePublic, metav1.NamespaceDefault, corev1.NamespaceNodeLease}
+
+// CheckNamespace is an error where the nodes' records would be in a namespace of
+// Kubernetes' own. Whoever may write Leases there, as every program that elects its leader
+// there may, could claim that a node is fenced; and the policy that holds against that
+// (deploy/admission/records.yaml) would stop the leaders and kubelets whose Leases are
+// there too. Commands do not ask it: they are needed to move away from there.
+func (c *Configuration) CheckNamespace() error {
+	if ns := c.Fencing.Namespace; slices.Contains(kubernetesOwn, ns) {
+		return field.Invalid(field.NewPath("fencing", "namespace"), ns, "is a namespace of Kubernetes itself, in which others write Leases: whoever may could claim that a node is fenced, and a policy against that would stop their leader election. "+
+			"The nodes' records need one of their own, such as "+Default().Fencing.Namespace+" (deploy/rbac/namespace.yaml); docs/UPGRADE.md#records-in-another-namespace says how to move them")
+	}
+	return nil
+}
+
+// CheckRun is what a sidecar has to ask besides Validate. In mode Observe, which writes no
+// record, nothing is asked.
+func (c *Configuration) CheckRun() error {
+	if c.Mode == Observe {
+		return nil
+	}
+	return c.CheckNamespace()
 }
 
 func oneOf[T ~string](path *field.Path, value T, valid ...T) field.ErrorList {

@@ -29,6 +29,12 @@ func TestAConfigurationThatNoFileCouldHaveIsRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "fencing.fenceAfter") {
 		t.Errorf("error %v", err)
 	}
+	among := config.Default()
+	among.Fencing.Namespace = "kube-system"
+	_, _, err = New(t.Context(), Options{Conn: conn, Rest: &rest.Config{Host: "http://127.0.0.1:1"}, Config: among})
+	if err == nil || !strings.Contains(err.Error(), "fencing.namespace") {
+		t.Errorf("records among the Leases of others: error %v", err)
+	}
 }
 
 // Fence agents that a vendor brings are agents, whatever the configuration names.

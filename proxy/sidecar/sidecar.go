@@ -46,6 +46,9 @@ func New(ctx context.Context, in Options) (proxy.Guard, func(context.Context) er
 	if err := in.Config.ValidateWith(agents).ToAggregate(); err != nil {
 		return nil, nil, fmt.Errorf("the configuration: %w", err)
 	}
+	if err := in.Config.CheckRun(); err != nil {
+		return nil, nil, fmt.Errorf("the configuration: %w", err)
+	}
 	if in.Config.Mode == config.Observe {
 		o := observing(ctx, in)
 		return o, o.run, nil
