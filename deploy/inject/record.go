@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 // recordPrefix of the annotation that says what was put in, by the name of the
@@ -59,7 +60,7 @@ func records(annotations map[string]any) (map[string]record, error) {
 		var r record
 		text, _ := value.(string)
 		if err := json.Unmarshal([]byte(text), &r); err != nil {
-			return nil, fmt.Errorf("annotation %s cannot be read: %w", name, err)
+			return nil, fmt.Errorf("annotation %s cannot be read: %w", name, format.Explain(err))
 		}
 		found[container] = r
 	}

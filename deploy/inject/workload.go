@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 // isWorkload: the kinds that csi-fencepost is put into.
@@ -36,7 +38,7 @@ func FromObject(object map[string]any) (*Workload, error) {
 	// As the API server reads it: case matters in the names of fields, and what is
 	// changed is changed by these names.
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &o); err != nil {
-		return nil, fmt.Errorf("it is no %v as Kubernetes has it: %w", object["kind"], err)
+		return nil, fmt.Errorf("it is no %v as Kubernetes has it: %w", object["kind"], format.Explain(err))
 	}
 	if !isWorkload(o.APIVersion, o.Kind) {
 		return nil, fmt.Errorf("%s %s is neither a Deployment nor a StatefulSet of apps/v1", o.APIVersion, o.Kind)

@@ -98,8 +98,8 @@ func (a *Agent) validateTries(path *field.Path) (faults field.ErrorList) {
 }
 
 func (i *IPMI) validate(path *field.Path) (faults field.ErrorList) {
-	faults = append(faults, file(path.Child("usernameFile"), i.UsernameFile)...)
-	faults = append(faults, file(path.Child("passwordFile"), i.PasswordFile)...)
+	faults = append(faults, absolute(path.Child("usernameFile"), i.UsernameFile)...)
+	faults = append(faults, absolute(path.Child("passwordFile"), i.PasswordFile)...)
 	nodes := path.Child("nodes")
 	if len(i.Nodes) == 0 {
 		faults = append(faults, field.Required(nodes, "the BMC of each node, such as n1: \"10.1.0.11:623\""))
@@ -177,7 +177,7 @@ func hostPort(s string) bool {
 	return net.ParseIP(host) != nil || len(validation.IsDNS1123Subdomain(strings.ToLower(host))) == 0
 }
 
-func file(path *field.Path, name string) field.ErrorList {
+func absolute(path *field.Path, name string) field.ErrorList {
 	switch {
 	case name == "":
 		return field.ErrorList{field.Required(path, "the absolute path of a file")}
@@ -211,7 +211,7 @@ func (e *Exec) validate(path *field.Path) (faults field.ErrorList) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.ParameterFiles)) {
 		key(path.Child("parameterFiles"), name)
-		faults = append(faults, file(path.Child("parameterFiles").Key(name), e.ParameterFiles[name])...)
+		faults = append(faults, absolute(path.Child("parameterFiles").Key(name), e.ParameterFiles[name])...)
 	}
 	group := path.Child("nodeParameters")
 	for _, name := range slices.Sorted(maps.Keys(e.NodeParameters)) {

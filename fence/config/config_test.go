@@ -200,6 +200,28 @@ func TestFaultsAreNamedByTheirFullPath(t *testing.T) {
 	}
 }
 
+// The commands read such a configuration: they are what moves the records away.
+func TestRecordsAreKeptInNoNamespaceOfKubernetes(t *testing.T) {
+	for _, ns := range []string{"kube-system", "kube-node-lease", "kube-public", "default"} {
+		c := parse(t, head+"fencing: {namespace: "+ns+"}")
+		if err := c.CheckRun(); err == nil || !strings.Contains(err.Error(), "docs/UPGRADE.md#records-in-another-namespace says how to move them") {
+			t.Errorf("%s: %v", ns, err)
+		}
+		c.Mode = Observe // writes none
+		if err := c.CheckRun(); err != nil {
+			t.Errorf("%s in mode Observe: %v", ns, err)
+		}
+		if err := c.CheckNamespace(); err == nil {
+			t.Errorf("%s is put into new manifests", ns)
+		}
+	}
+	for _, ns := range []string{"csi-fencepost", "storage", "kube-system-records"} {
+		if err := parse(t, head+"fencing: {namespace: "+ns+"}").CheckRun(); err != nil {
+			t.Errorf("%s: %v", ns, err)
+		}
+	}
+}
+
 func TestTheBoundsThemselvesAreValid(t *testing.T) {
 	for _, text := range []string{"{suspectAfter: 12s}", "{suspectAfter: 10m}", "{maxUnhealthy: 0%}", "{maxUnhealthy: 100%}", "{fenceAfter: 0s}", "{fenceAfter: \"0\"}"} {
 		if _, err := Parse([]byte(head + "fencing: " + text)); err != nil {
@@ -393,7 +415,9 @@ func TestTheTypeIsCheckedBeforeTheFields(t *testing.T) {
 		{"a later version", "apiVersion: csi-fencepost.io/v1\nkind: Configuration\nnew: 1", `apiVersion: Unsupported value: "csi-fencepost.io/v1"`},
 		{"another kind", "apiVersion: csi-fencepost.io/v1alpha1\nkind: ConfigMap\ndata: {}", `kind: Unsupported value: "ConfigMap"`},
 		{"a number", "apiVersion: 1\nkind: Configuration", "apiVersion: Unsupported value: 1"},
-		{"not YAML", "a: b: c", "yaml"},
+		{"not YAML", "a: b: c", "it is no YAML"},
+		{"more after its end", "{apiVersion: csi-fencepost.io/v1alpha1, kind: Configuration}\nmode: Observe\n", "something follows after its end"},
+		{"a brace too many", "{}}", "something follows after its end"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -441,7 +465,7 @@ func TestLoadNamesTheFile(t *testing.T) {
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), `"bogus"`) {
 		t.Errorf("error %v", err)
 	}
-	write(head + strings.Repeat("#", maxBytes))
+	write(head + strings.Repeat("#", MaxBytes))
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("error %v", err)
 	}

@@ -7,20 +7,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"reflect"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/file"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
-// maxBytes of a configuration file.
-const maxBytes = 1 << 20
+// MaxBytes of a configuration file.
+const MaxBytes = 1 << 20
 
 // Load reads the configuration from a file. Its errors name the file.
 func Load(path string) (*Configuration, error) {
-	text, err := read(path)
+	text, err := file.Read(path, MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the configuration: %w", err)
 	}
@@ -31,33 +33,19 @@ func Load(path string) (*Configuration, error) {
 	return c, nil
 }
 
-func read(path string) ([]byte, error) {
-	// A pipe that nobody writes to is never opened.
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err == nil && len(text) > maxBytes {
-		err = fmt.Errorf("%s is larger than %d bytes", path, maxBytes)
-	}
-	return text, err
-}
-
 // Parse reads a configuration from YAML or JSON, on top of Default, and
 // validates it. The error has one line for each fault that was found.
 func Parse(text []byte) (*Configuration, error) {
 	document, err := single(text)
 	if err != nil {
+		return nil, format.Explain(err)
+	}
+	if err := whole(document); err != nil {
 		return nil, err
 	}
 	data, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {
-		return nil, err
+		return nil, format.Explain(err)
 	}
 	if err := checkType(data); err != nil {
 		return nil, err
@@ -68,7 +56,7 @@ func Parse(text []byte) (*Configuration, error) {
 	c := Default()
 	faults, err := kjson.UnmarshalStrict(data, c)
 	if err != nil {
-		return nil, explainType(err)
+		return nil, format.Explain(err)
 	}
 	for _, fault := range c.Validate() {
 		faults = append(faults, fault)
@@ -102,6 +90,20 @@ func single(text []byte) ([]byte, error) {
 			found = document
 		}
 	}
+}
+
+// whole is an error where the document ends before the text does, as after a } too many.
+// The YAML library reads up to there, and does not look at the rest.
+func whole(text []byte) error {
+	decoder := yamlv3.NewDecoder(bytes.NewReader(text))
+	var node yamlv3.Node
+	if err := decoder.Decode(&node); err != nil {
+		return nil // it is explained where it is read
+	}
+	if err := decoder.Decode(&node); !errors.Is(err, io.EOF) {
+		return errors.New("something follows after its end, and would not be read: is there a } too many, or a line of ... ?")
+	}
+	return nil
 }
 
 func isEmpty(document []byte) (bool, error) {
@@ -156,28 +158,6 @@ func fillAgent(agent map[string]any) {
 			agent[name] = value
 		}
 	}
-}
-
-// explainType says in words of YAML that a field has the wrong type.
-func explainType(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if !errors.As(err, &wrong) || wrong.Type == nil {
-		return err
-	}
-	must := wrong.Type.String()
-	switch wrong.Type.Kind() {
-	case reflect.Bool:
-		must = "true or false"
-	case reflect.String:
-		must = "a text in quotes"
-	case reflect.Int:
-		must = "a whole number"
-	case reflect.Slice:
-		must = "a list"
-	case reflect.Struct, reflect.Map, reflect.Pointer:
-		must = "a group of fields"
-	}
-	return fmt.Errorf("%s: Invalid type: found %s, must be %s", wrong.Field, wrong.Value, must)
 }
 
 func want(field string, text json.RawMessage, value string) error {

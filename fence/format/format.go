@@ -44,7 +44,7 @@ func Parse(text string, version int, known []string, into any) error {
 	// It goes first: in a later version anything may be otherwise, and that is not
 	// what is wrong with it.
 	if err := json.Unmarshal([]byte(text), &head); err != nil {
-		return fmt.Errorf("it is not JSON as csi-fencepost writes it: %w", err)
+		return fmt.Errorf("it is not JSON as csi-fencepost writes it: %w", Explain(err))
 	}
 	unknown := slices.DeleteFunc(head.Must, func(field string) bool { return slices.Contains(known, field) })
 	switch {
@@ -57,7 +57,10 @@ func Parse(text string, version int, known []string, into any) error {
 	case len(unknown) > 0:
 		return &NewerError{"a newer csi-fencepost wrote it, with fields that this one would have to know: " + strings.Join(unknown, ", ")}
 	}
-	return json.Unmarshal([]byte(text), into)
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		return Explain(err)
+	}
+	return nil
 }
 
 // NewerError tells that a later version wrote the document, and that this one cannot

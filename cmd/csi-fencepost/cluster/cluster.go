@@ -57,7 +57,7 @@ func (f *Flags) Open(command string) (*Cluster, error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 	rest, err := loader.ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("the Kubernetes API is not known: %w; give --kubeconfig, or set KUBECONFIG", err)
+		return nil, fmt.Errorf("the Kubernetes API is not known: %w; give --kubeconfig, or set KUBECONFIG", ExplainKubeconfig(err))
 	}
 	rest.QPS, rest.Burst, rest.Timeout = 50, 100, requestTimeout
 	rest.UserAgent = "csi-fencepost-" + command + "/" + cli.BuildVersion()

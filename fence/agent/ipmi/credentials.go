@@ -2,14 +2,17 @@ package ipmi
 
 import (
 	"fmt"
-	"os"
 	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/file"
 )
 
 // What RMCP+ can carry (IPMI 2.0, 13.20 and 22.30).
 const (
 	maxName     = 16
 	maxPassword = 20
+	// maxFile, in bytes, is more than either with its line break.
+	maxFile = 4 << 10
 )
 
 type credentials struct{ name, password string }
@@ -24,17 +27,17 @@ func (a *IPMI) credentials() (credentials, error) {
 	return credentials{name, password}, err
 }
 
-func readLine(file, what string, most int) (string, error) {
-	content, err := os.ReadFile(file)
+func readLine(path, what string, most int) (string, error) {
+	content, err := file.Read(path, maxFile)
 	if err != nil {
 		return "", fmt.Errorf("the %s cannot be read: %w", what, err)
 	}
 	line := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
 	switch {
 	case line == "":
-		return "", fmt.Errorf("the file with the %s, %s, is empty", what, file)
+		return "", fmt.Errorf("the file with the %s, %s, is empty", what, path)
 	case len(line) > most:
-		return "", fmt.Errorf("the %s in %s has more than the %d bytes that IPMI allows", what, file, most)
+		return "", fmt.Errorf("the %s in %s has more than the %d bytes that IPMI allows", what, path, most)
 	}
 	return line, nil
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -17,6 +16,7 @@ import (
 	"unicode"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/file"
 )
 
 // variables are what a value may contain, all of which differ by node.
@@ -247,8 +247,8 @@ func (o Options) forMachine(m agent.Machine, meta *metadata) (parameters, error)
 			return nil, err
 		}
 	}
-	for key, file := range o.ParameterFiles {
-		value, err := readValue(key, file)
+	for key, path := range o.ParameterFiles {
+		value, err := readValue(key, path)
 		if err != nil {
 			return nil, err
 		}
@@ -261,20 +261,17 @@ func (o Options) forMachine(m agent.Machine, meta *metadata) (parameters, error)
 // maxValue bounds a file that holds one parameter: a token or a key at most.
 const maxValue = 64 << 10
 
-func readValue(key, file string) (string, error) {
-	content, err := os.ReadFile(file)
+func readValue(key, path string) (string, error) {
+	content, err := file.Read(path, maxValue)
 	if err != nil {
 		return "", fmt.Errorf("parameter %q: %w", key, err)
 	}
 	value := strings.TrimRight(string(content), "\r\n")
 	if value == "" {
-		return "", fmt.Errorf("parameter %q: file %s is empty", key, file)
-	}
-	if len(value) > maxValue {
-		return "", fmt.Errorf("parameter %q: file %s holds more than %d bytes", key, file, maxValue)
+		return "", fmt.Errorf("parameter %q: file %s is empty", key, path)
 	}
 	if strings.ContainsAny(value, "\n\r\x00\v\f") || value != strings.TrimRight(value, " \t") {
-		return "", fmt.Errorf("parameter %q: file %s holds more than one line, or white space at its end", key, file)
+		return "", fmt.Errorf("parameter %q: file %s holds more than one line, or white space at its end", key, path)
 	}
 	if plain(key) == "method" {
 		return "", fmt.Errorf("parameter %q: name the method in the configuration, not in a file", key)

@@ -2,9 +2,11 @@ package setup
 
 import (
 	"fmt"
-	"os"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/file"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 // Secrets of the calls that the suite makes. A secrets file of csi-sanity can be
@@ -12,6 +14,9 @@ import (
 type Secrets struct {
 	CreateVolume, DeleteVolume, Publish, Unpublish map[string]string
 }
+
+// maxFile, in bytes, is what Kubernetes allows for a Secret.
+const maxFile = 1 << 20
 
 // secretsFile has csi-sanity's names (csi-test pkg/sanity/sanity.go, CSISecrets).
 type secretsFile struct {
@@ -32,7 +37,7 @@ type secretsFile struct {
 
 // ReadSecrets reads a secrets file. Its errors show none of its values.
 func ReadSecrets(path string) (Secrets, error) {
-	text, err := os.ReadFile(path)
+	text, err := file.Read(path, maxFile)
 	if err != nil {
 		return Secrets{}, err
 	}
@@ -49,13 +54,13 @@ func ReadSecrets(path string) (Secrets, error) {
 
 // readMap reads a YAML file of keys and texts.
 func readMap(path string) (map[string]string, error) {
-	text, err := os.ReadFile(path)
+	text, err := file.Read(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
 	var m map[string]string
 	if err := yaml.UnmarshalStrict(text, &m); err != nil {
-		return nil, fmt.Errorf("%s: it has to be keys with texts in quotes: %w", path, err)
+		return nil, fmt.Errorf("%s: it has to be keys with texts in quotes: %w", path, format.Explain(err))
 	}
 	return m, nil
 }

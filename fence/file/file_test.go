@@ -1,0 +1,45 @@
+package file
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestWhatHasNoEndIsNotRead(t *testing.T) {
+	folder := t.TempDir()
+	pipe := filepath.Join(folder, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(folder, "link")
+	if err := os.Symlink("/dev/zero", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/dev/zero", pipe, folder, link} {
+		if text, err := Read(path, 4); err == nil || text != nil || err.Error() != path+" is no regular file" {
+			t.Errorf("%s: %q, %v", path, text, err)
+		}
+	}
+}
+
+func TestAFileIsReadUpToItsBound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(path, []byte("hunter2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := Read(path, 7); err != nil || string(text) != "hunter2" {
+		t.Errorf("%q, %v", text, err)
+	}
+	text, err := Read(path, 6)
+	if err == nil || text != nil || !strings.HasSuffix(err.Error(), "secret is larger than 6 bytes") {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := Read(path+"s", 6); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
