@@ -68,6 +68,19 @@ func CheckListen(address string) error {
 	return err
 }
 
+// CheckDial says whether a driver could be behind address (unix:///path or /path). Its
+// socket may not be there yet. It asks nobody.
+func CheckDial(address string) error {
+	path, err := socketPath(address)
+	if err != nil {
+		return err
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a directory; name the driver's socket in it", path)
+	}
+	return nil
+}
+
 // staleSocket says whether at path there is a socket that nobody serves (true)
 // or nothing (false). Anything else is an error.
 func staleSocket(path string) (bool, error) {
@@ -182,12 +195,12 @@ func (l *listener) remove() error {
 // address, no TLS, no idle timeout), but does not use it: that package gives up
 // after a timeout and takes no dial options.
 func Dial(ctx context.Context, address string) (*grpc.ClientConn, error) {
-	path, err := socketPath(address)
-	if err != nil {
+	if err := CheckDial(address); err != nil {
 		return nil, fmt.Errorf("CSI driver: %w", err)
 	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return nil, fmt.Errorf("CSI driver: %s is a directory; name the driver's socket in it", path)
+	path, err := socketPath(address)
+	if err != nil {
+		return nil, err
 	}
 	dialer := &driverDialer{path: path, logger: klog.FromContext(ctx)}
 	target := url.URL{Scheme: "unix", Path: path}

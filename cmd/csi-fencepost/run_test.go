@@ -357,7 +357,7 @@ func TestStartFailureSaysWhatIsWrong(t *testing.T) {
 		"listen is a folder":   {[]string{"--no-kubernetes", "--csi-address=/a", "--listen=" + folder}, cli.ExitUsage, folder},
 		"listen in no folder":  {[]string{"--no-kubernetes", "--csi-address=/a", "--listen=/no/such/l.sock"}, cli.ExitUsage, "/no/such"},
 		"listen is TCP":        {[]string{"--no-kubernetes", "--csi-address=/a", "--listen=tcp://:1"}, cli.ExitUsage, "tcp://:1"},
-		"csi-address is TCP":   {[]string{"--no-kubernetes", "--csi-address=tcp://:1", "--listen=" + free}, cli.ExitFailure, "tcp://:1"},
+		"csi-address is TCP":   {[]string{"--no-kubernetes", "--csi-address=tcp://:1", "--listen=" + free}, cli.ExitUsage, "--csi-address: socket address \"tcp://:1\""},
 		"no configuration":     {[]string{"--config=/no/such.yaml", "--csi-address=/a", "--listen=" + free}, cli.ExitUsage, "/no/such.yaml"},
 		"unknown field":        {[]string{"--config=" + broken, "--csi-address=/a", "--listen=" + free}, cli.ExitUsage, "mood"},
 		"no Kubernetes":        {[]string{"--csi-address=/a", "--listen=" + free}, cli.ExitFailure, "--no-kubernetes"},

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	statuszPath     = "/statusz"
-	statuszJSONPath = "/statusz.json"
+	StatuszPath     = "/statusz"
+	StatuszJSONPath = "/statusz.json"
 )
 
 // Board is what /statusz is put together from. It is shown before the driver and
@@ -64,8 +64,8 @@ func NewBoard(version string, config *config.Configuration, elects bool, ready *
 // Serve adds the page and its JSON to mux.
 func (b *Board) Serve(mux *http.ServeMux) {
 	h := statusz.NewHandler(b.collect)
-	mux.Handle(statuszPath, h)
-	mux.Handle(statuszJSONPath, h)
+	mux.Handle(StatuszPath, h)
+	mux.Handle(StatuszJSONPath, h)
 }
 
 func (b *Board) SetDriver(name string) {

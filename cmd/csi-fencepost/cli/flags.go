@@ -40,11 +40,40 @@ func (f *Flags) Parse(args []string) error {
 	case errors.Is(err, pflag.ErrHelp):
 		return &Help{text: f.help + "\n\nFlags:\n" + f.FlagUsages(), flags: f.FlagSet, formats: f.formats}
 	case err != nil:
-		return f.Wrong("%v; csi-fencepost %s --help lists the flags", err, f.Name())
+		return f.Wrong("%s; csi-fencepost %s --help lists the flags", explainFlag(err), f.Name())
 	case len(f.formats) > 0 && !slices.Contains(f.formats, f.format):
 		return f.Wrong("--output is %q: it has to be %s", f.format, alternatives(f.formats))
 	}
 	return nil
+}
+
+// explainFlag says what a flag's value would have to be.
+func explainFlag(err error) string {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		if must := MustBe(invalid.GetFlag()); must != "" {
+			return fmt.Sprintf("invalid value %q for --%s: %s", invalid.GetValue(), invalid.GetFlag().Name, must)
+		}
+	}
+	return err.Error()
+}
+
+// MustBe says what the value of a flag of that type has to be; empty: its own error says
+// it.
+func MustBe(flag *pflag.Flag) string {
+	switch flag.Value.Type() {
+	case "duration":
+		return `it has to be a duration with its unit, such as "15s" or "2m"`
+	case "bool":
+		return "it has to be true or false"
+	case "int", "int32", "int64":
+		return "it has to be a whole number"
+	case "uint", "uint32", "Level": // Level is that of the log
+		return "it has to be a whole number from 0 on"
+	case "float64":
+		return "it has to be a number"
+	}
+	return ""
 }
 
 // Wrong is a UsageError that names the subcommand.

@@ -5,18 +5,26 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
+	"math"
+	"net"
+	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/kubernetes-csi/csi-lib-utils/leaderelection"
 	"github.com/kubernetes-csi/csi-lib-utils/standardflags"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
 // errVersion ends a run that was only asked for the version.
@@ -93,7 +101,7 @@ func parseRunFlags(args []string) (*runFlags, error) {
 	case errors.Is(err, flag.ErrHelp):
 		return f, f.help()
 	case err != nil:
-		return nil, cli.Usagef("run: %v; csi-fencepost run --help lists the flags", err)
+		return nil, cli.Usagef("run: %s; csi-fencepost run --help lists the flags", f.explain(err))
 	case f.ShowVersion:
 		return f, errVersion
 	case f.set.NArg() > 0:
@@ -116,13 +124,32 @@ func (f *runFlags) wrong() (errs []error) {
 	bad(f.listen == "", "--listen is missing: the socket that external-attacher is to use, for example --listen=/fencepost/csi.sock")
 	bad(f.CSIAddress != "" && trimScheme(f.CSIAddress) == trimScheme(f.listen), "--listen and --csi-address are the same socket %s: the driver has its own, and external-attacher's --csi-address is the one of --listen", f.listen)
 	bad(f.timeout <= 0, "--timeout is %s: it has to be more than 0", f.timeout)
-	bad(f.KubeAPIQPS <= 0, "--kube-api-qps is %v: it has to be more than 0", f.KubeAPIQPS)
+	// NaN compares as false. client-go keeps the rate as a float32, in which what is
+	// too small becomes 0, which is no limit, and what is too large becomes infinite.
+	qps := float32(f.KubeAPIQPS)
+	bad(!(qps > 0 && qps <= math.MaxFloat32), "--kube-api-qps is %v: it has to be a number of requests per second that is more than 0, such as 50", f.KubeAPIQPS)
 	bad(f.KubeAPIBurst <= 0, "--kube-api-burst is %d: it has to be more than 0", f.KubeAPIBurst)
-	bad(!strings.HasPrefix(f.MetricsPath, "/"), "--metrics-path is %q: it has to begin with /", f.MetricsPath)
-	for _, taken := range []string{healthPath, ReadyPath, leaderelection.HealthCheckerAddress} {
+	bad(!plainPath(f.MetricsPath), "--metrics-path is %q: it has to be a path of letters, digits and the signs - _ . ~ that begins with /, such as /metrics", f.MetricsPath)
+	for _, taken := range []string{healthPath, ReadyPath, leaderelection.HealthCheckerAddress, sidecar.StatuszPath, sidecar.StatuszJSONPath} {
 		bad(f.MetricsPath == taken, "--metrics-path is %s, which has a meaning of its own: choose another one", taken)
 	}
-	return append(errs, append(f.wrongTogether(), f.wrongElection()...)...)
+	if err := checkEndpoint(f.HttpEndpoint); err != nil {
+		bad(true, "--http-endpoint is %q: it has to be host:port or :port, such as :8080: %v", f.HttpEndpoint, err)
+	}
+	for _, fault := range logsapi.Validate(f.logging, f.gates, nil) {
+		bad(true, "a log flag is wrong, --logging-format, --log-flush-frequency, --vmodule or -v: %v", fault)
+	}
+	return slices.Concat(errs, f.wrongTogether(), f.wrongLease(), f.wrongElection())
+}
+
+// pathForm is a path that needs no escapes. http.ServeMux takes blanks and braces for a
+// method and for wildcards, and panics where they make none.
+var pathForm = regexp.MustCompile(`^/[A-Za-z0-9/._~-]*$`)
+
+// plainPath tells whether the HTTP server can serve the path as it is written: one with
+// // or .. in it is never asked for, since the server redirects to the clean one first.
+func plainPath(p string) bool {
+	return pathForm.MatchString(p) && (path.Clean(p) == p || path.Clean(p)+"/" == p)
 }
 
 // wrongTogether returns what contradicts --no-kubernetes. A flag without effect
@@ -140,11 +167,52 @@ func (f *runFlags) wrongTogether() (errs []error) {
 	return errs
 }
 
+// checkEndpoint finds what is no address. Whether it can be listened on shows later.
+func checkEndpoint(address string) error {
+	if address == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	return err
+}
+
+// wrongLease returns what the API server would refuse of the leader's Lease, again and
+// again.
+func (f *runFlags) wrongLease() (errs []error) {
+	if ns := f.LeaderElectionNamespace; ns != "" {
+		for _, fault := range validation.IsDNS1123Label(ns) {
+			errs = append(errs, fmt.Errorf("--leader-election-namespace is %q: it has to be the name of a namespace: %s", ns, fault))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(f.LeaderElectionLabels)) {
+		for _, fault := range validation.IsQualifiedName(key) {
+			errs = append(errs, fmt.Errorf("--leader-election-labels: %q is no key of a label: %s", key, fault))
+		}
+		for _, fault := range validation.IsValidLabelValue(f.LeaderElectionLabels[key]) {
+			errs = append(errs, fmt.Errorf("--leader-election-labels: %q is no value of a label: %s", f.LeaderElectionLabels[key], fault))
+		}
+	}
+	return errs
+}
+
+// A Lease counts whole seconds, and for longer than maxLease nobody would wait for the
+// lead of a leader that died.
+const (
+	minLease = time.Second
+	maxLease = 24 * time.Hour
+)
+
 // wrongElection returns what client-go would refuse only after the driver has
 // answered.
 func (f *runFlags) wrongElection() (errs []error) {
 	if !f.LeaderElection {
 		return nil
+	}
+	if d := f.LeaderElectionLeaseDuration; d < minLease || d > maxLease {
+		errs = append(errs, fmt.Errorf("--leader-election-lease-duration is %s: it has to be from %s to %s", d, minLease, maxLease))
 	}
 	if f.LeaderElectionLeaseDuration <= f.LeaderElectionRenewDeadline {
 		errs = append(errs, fmt.Errorf("--leader-election-lease-duration (%s) has to be more than --leader-election-renew-deadline (%s)", f.LeaderElectionLeaseDuration, f.LeaderElectionRenewDeadline))
@@ -153,6 +221,22 @@ func (f *runFlags) wrongElection() (errs []error) {
 		errs = append(errs, fmt.Errorf("--leader-election-renew-deadline (%s) has to be more than %v times --leader-election-retry-period (%s), which has to be more than 0", f.LeaderElectionRenewDeadline, electionJitter, f.LeaderElectionRetryPeriod))
 	}
 	return errs
+}
+
+// invalidValue is how package flag says that a value cannot be read.
+var invalidValue = regexp.MustCompile(`^(invalid(?: boolean)? value ".*" for (?:flag )?-([a-z-]+)): `)
+
+// explain says what a flag's value would have to be, where package flag says only that
+// it cannot be parsed.
+func (f *runFlags) explain(err error) string {
+	parts := invalidValue.FindStringSubmatch(err.Error())
+	if parts == nil || f.set.Lookup(parts[2]) == nil {
+		return err.Error()
+	}
+	if must := cli.MustBe(pflag.PFlagFromGoFlag(f.set.Lookup(parts[2]))); must != "" {
+		return parts[1] + ": " + must
+	}
+	return err.Error()
 }
 
 // help is the flags and their defaults, as an error.

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"flag"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
 // good is a command line of run that is right.
@@ -81,6 +84,27 @@ func TestRightFlagsAreTaken(t *testing.T) {
 	if f.logging.Verbosity != 4 {
 		t.Errorf("-v: %d", f.logging.Verbosity)
 	}
+}
+
+func TestEveryMetricsPathThatIsTakenIsServed(t *testing.T) {
+	for _, path := range []string{"/metrics", "/metrics/", "/", "/a-b_c.d~e/1", "/statusz/metrics", "/healthz/"} {
+		f, err := parseRunFlags(good("--metrics-path=" + path))
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if code, body := get(t, f.mux(t), path); code != http.StatusOK || !strings.Contains(body, "go_goroutines") {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+}
+
+// mux is what is served with these flags.
+func (f *runFlags) mux(t *testing.T) *http.ServeMux {
+	t.Helper()
+	r := &runner{flags: f, config: config.Default(), metrics: sidecar.NewMetrics(), ready: &sidecar.Readiness{}, leader: newLeaderHealth()}
+	r.board = sidecar.NewBoard("", r.config, f.LeaderElection, r.ready)
+	return r.mux()
 }
 
 // One process's flags are not another's: nothing is kept in globals.

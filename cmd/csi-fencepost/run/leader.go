@@ -9,12 +9,14 @@ import (
 
 	csileader "github.com/kubernetes-csi/csi-lib-utils/leaderelection"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/fence/file"
 )
 
 const (
@@ -22,6 +24,8 @@ const (
 	electionJitter = leaderelection.JitterFactor
 
 	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+	// maxNamespaceFile, in bytes, is far more than a name has.
+	maxNamespaceFile = 4 << 10
 )
 
 // election runs work on the one replica that leads. It does what csi-lib-utils'
@@ -38,9 +42,10 @@ type election struct {
 	health    *leaderHealth
 }
 
-// newElection returns an election for one driver. client is its own, so that
-// its renewals do not queue behind a storm of other requests.
-func newElection(client kubernetes.Interface, driver string, f *runFlags, health *leaderHealth) (*election, error) {
+// newElection returns an election; lock is yet to be set, by the driver's name. It asks
+// nobody. client is its own, so that its renewals do not queue behind a storm of other
+// requests.
+func newElection(client kubernetes.Interface, f *runFlags, health *leaderHealth) (*election, error) {
 	identity, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("leader election needs the host's name: %w", err)
@@ -48,11 +53,13 @@ func newElection(client kubernetes.Interface, driver string, f *runFlags, health
 	namespace := f.LeaderElectionNamespace
 	if namespace == "" {
 		namespace = podNamespace()
+		for _, fault := range validation.IsDNS1123Label(namespace) {
+			return nil, cli.Usagef("run: leader election: the pod's namespace is %q (variable POD_NAMESPACE, else file %s): it has to be the name of a namespace: %s", namespace, namespaceFile, fault)
+		}
 	}
 	return &election{
 		client:    client,
 		namespace: namespace,
-		lock:      cluster.LockName(driver),
 		identity:  identity,
 		flags:     f,
 		health:    health,
@@ -142,7 +149,7 @@ func podNamespace() string {
 	if ns := os.Getenv("POD_NAMESPACE"); ns != "" {
 		return ns
 	}
-	if data, err := os.ReadFile(namespaceFile); err == nil {
+	if data, err := file.Read(namespaceFile, maxNamespaceFile); err == nil {
 		if ns := strings.TrimSpace(string(data)); ns != "" {
 			return ns
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,10 +30,11 @@ func candidate(t *testing.T, api *fake.Clientset, identity string) *election {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := newElection(api, "array.example.com", f, newLeaderHealth())
+	e, err := newElection(api, f, newLeaderHealth())
 	if err != nil {
 		t.Fatal(err)
 	}
+	e.lock = cluster.LockName("array.example.com")
 	e.identity = identity
 	return e
 }
@@ -225,4 +227,16 @@ func TestLeaderHealthFailsWhenTheLeadRanOutLongAgo(t *testing.T) {
 		stop()
 		<-ended
 	})
+}
+
+// The pod's namespace stands for a flag that is left out, and is held to the same.
+func TestANamespaceOfThePodThatIsNoneIsSaidAtTheStart(t *testing.T) {
+	t.Setenv("POD_NAMESPACE", "../x")
+	f, err := parseRunFlags(good("--leader-election"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newElection(nil, f, newLeaderHealth()); err == nil || !strings.Contains(err.Error(), `the pod's namespace is "../x" (variable POD_NAMESPACE`) {
+		t.Errorf("%v", err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 
 	libconfig "github.com/kubernetes-csi/csi-lib-utils/config"
@@ -41,16 +42,16 @@ func runSidecar(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	case err != nil:
 		return err
 	}
+	s, err := newRunner(f)
+	if err != nil {
+		return err
+	}
 	logs.InitLogs()
 	// A log is looked at on a terminal, and a text of several lines would stand in it as it is:
 	// so it goes where all that is printed goes, and not to os.Stderr.
 	streams := &logsapi.LoggingOptions{ErrorStream: stderr, InfoStream: stdout}
 	if err := logsapi.ValidateAndApplyWithOptions(f.logging, streams, f.gates); err != nil {
 		return cli.Usagef("run: --logging-format or another log flag: %v", err)
-	}
-	s, err := newRunner(f)
-	if err != nil {
-		return err
 	}
 	saveMemory()
 	return s.run(ctx)
@@ -62,6 +63,8 @@ type runner struct {
 	flags  *runFlags
 	config *config.Configuration
 	rest   *rest.Config // nil with --no-kubernetes
+	// election is nil where every replica does the background work.
+	election *election
 
 	metrics *sidecar.Metrics
 	ready   *sidecar.Readiness
@@ -74,13 +77,25 @@ func newRunner(f *runFlags) (*runner, error) {
 	if err := proxy.CheckListen(f.listen); err != nil {
 		return nil, cli.Usagef("run: --listen: %v", err)
 	}
+	if err := proxy.CheckDial(f.CSIAddress); err != nil {
+		return nil, cli.Usagef("run: --csi-address: %v", err)
+	}
 	s := &runner{flags: f, metrics: sidecar.NewMetrics(), ready: &sidecar.Readiness{}, leader: newLeaderHealth()}
 	if !f.noKubernetes {
 		var err error
 		if s.config, err = cluster.LoadConfig(f.config); err != nil {
 			return nil, cli.Usagef("run: --config: %v", err)
 		}
+		if err := s.config.CheckRun(); err != nil {
+			return nil, cli.Usagef("run: --config: configuration %s: %v", f.config, err)
+		}
+		if err := s.checkAgents(); err != nil {
+			return nil, cli.Usagef("run: --config: configuration %s: %v", f.config, err)
+		}
 		if s.rest, err = restConfig(f); err != nil {
+			return nil, err
+		}
+		if s.election, err = s.newElection(); err != nil {
 			return nil, err
 		}
 	}
@@ -88,11 +103,34 @@ func newRunner(f *runFlags) (*runner, error) {
 	return s, nil
 }
 
+// checkAgents makes the fence agents that need no driver, and lets them go: one that
+// cannot be made is found before the driver is waited for. In mode Observe it is left to
+// the readiness, which says it while calls are forwarded (sidecar.New).
+func (s *runner) checkAgents() error {
+	if s.config.Mode == config.Observe {
+		return nil
+	}
+	return errors.Join(sidecar.NewAgents(s.config, s.flags.agentDirs, sidecar.DriverSide{}).Faults...)
+}
+
+// newElection makes the client too where nobody is elected: what is wrong with the way
+// to the Kubernetes API is found before the driver is waited for.
+func (s *runner) newElection() (*election, error) {
+	client, err := kubernetes.NewForConfig(s.rest)
+	if err != nil {
+		return nil, fmt.Errorf("the Kubernetes API cannot be reached as the kubeconfig says: %w", err)
+	}
+	if !s.flags.LeaderElection {
+		return nil, nil
+	}
+	return newElection(client, s.flags, s.leader)
+}
+
 // restConfig says how the Kubernetes API is reached.
 func restConfig(f *runFlags) (*rest.Config, error) {
 	c, err := libconfig.BuildConfig(f.KubeConfig, f.SidecarConfiguration)
 	if err != nil {
-		return nil, fmt.Errorf("the Kubernetes API is not known: %w; inside of a pod its service account is used, outside give --kubeconfig (or --no-kubernetes, which guards nothing)", err)
+		return nil, fmt.Errorf("the Kubernetes API is not known: %w; inside of a pod its service account is used, outside give --kubeconfig (or --no-kubernetes, which guards nothing)", cluster.ExplainKubeconfig(err))
 	}
 	c.ContentType = runtime.ContentTypeProtobuf
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -111,13 +149,8 @@ func (s *runner) run(ctx context.Context) error {
 	s.ready.Set("driver", sidecar.NotReady("it has not answered yet"))
 	s.ready.Set("socket", sidecar.NotReady("it is not served yet"))
 	s.metrics.ReadyIs(s.ready)
-	mux := newMux(s.metrics, s.flags.MetricsPath, s.ready)
-	s.board.Serve(mux)
-	if s.flags.LeaderElection {
-		mux.Handle(csileader.HealthCheckerAddress, s.leader)
-	}
 	if s.flags.HttpEndpoint != "" {
-		stop, err := startHTTP(ctx, s.flags.HttpEndpoint, mux)
+		stop, err := startHTTP(ctx, s.flags.HttpEndpoint, s.mux())
 		if err != nil {
 			return err
 		}
@@ -148,12 +181,18 @@ func (s *runner) run(ctx context.Context) error {
 		return err
 	}
 	keepMemory()
-	wait, err := s.startBackground(ctx, driver, background)
-	if err != nil {
-		return err
-	}
-	defer wait()
+	defer s.startBackground(ctx, driver, background)()
 	return s.serve(ctx, conn, guard)
+}
+
+// mux has all that --http-endpoint serves.
+func (s *runner) mux() *http.ServeMux {
+	mux := newMux(s.metrics, s.flags.MetricsPath, s.ready)
+	s.board.Serve(mux)
+	if s.flags.LeaderElection {
+		mux.Handle(csileader.HealthCheckerAddress, s.leader)
+	}
+	return mux
 }
 
 // connect waits for the driver, however long that takes, and asks its name.
@@ -242,9 +281,9 @@ func (s *runner) guard(ctx context.Context, conn *grpc.ClientConn, driver string
 
 // startBackground runs the background work, on the leader only if there is an
 // election, until ctx ends. wait returns once it has ended.
-func (s *runner) startBackground(ctx context.Context, driver string, background func(context.Context) error) (wait func(), err error) {
+func (s *runner) startBackground(ctx context.Context, driver string, background func(context.Context) error) (wait func()) {
 	if background == nil {
-		return func() {}, nil
+		return func() {}
 	}
 	work := func(ctx context.Context) {
 		s.board.SetLeads(true)
@@ -254,24 +293,15 @@ func (s *runner) startBackground(ctx context.Context, driver string, background 
 	ctx, cancel := context.WithCancel(ctx)
 	running := sync.WaitGroup{}
 	wait = func() { cancel(); running.Wait() }
-	if !s.flags.LeaderElection {
+	if s.election == nil {
 		running.Go(func() { work(ctx) })
-		return wait, nil
+		return wait
 	}
-	client, err := kubernetes.NewForConfig(s.rest)
-	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("leader election: %w", err)
-	}
-	e, err := newElection(client, driver, s.flags, s.leader)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
+	s.election.lock = cluster.LockName(driver)
 	running.Go(func() {
-		if err := e.run(ctx, work); err != nil {
+		if err := s.election.run(ctx, work); err != nil {
 			klog.FromContext(ctx).Error(err, "No background work without leader election")
 		}
 	})
-	return wait, nil
+	return wait
 }
