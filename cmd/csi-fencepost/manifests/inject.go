@@ -6,12 +6,17 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/file"
 )
 
 // Commands are inject and uninject.
@@ -99,6 +104,9 @@ func (f *injectFlags) complete() (err error) {
 	case f.options.HTTPPort < 0 || f.options.HTTPPort > 65535:
 		return f.set.Wrong("--http-port is %d: it has to be between 1 and 65535", f.options.HTTPPort)
 	}
+	if err := f.wrongNames(); err != nil {
+		return err
+	}
 	f.options.Separate, f.options.Beside, f.options.OwnImage = f.output != "", f.output != "", releasedImage
 	if f.config == "" {
 		return nil
@@ -106,9 +114,39 @@ func (f *injectFlags) complete() (err error) {
 	if _, err := config.Load(f.config); err != nil {
 		return err
 	}
-	f.options.Config, err = os.ReadFile(f.config)
+	f.options.Config, err = file.Read(f.config, config.MaxBytes)
 	return err
 }
+
+// wrongNames finds what the API server, the kubelet or the sidecar would refuse once it
+// is applied.
+func (f *injectFlags) wrongNames() error {
+	o := &f.options
+	if faults := validation.IsDNS1123Label(o.Namespace); o.Namespace != "" && len(faults) > 0 {
+		return f.set.Wrong("--namespace is %q: it has to be the name of a namespace: %s", o.Namespace, strings.Join(faults, "; "))
+	}
+	if strings.ContainsFunc(o.Image, unicode.IsSpace) {
+		return f.set.Wrong("--image is %q: an image has no blanks in its name", o.Image)
+	}
+	if o.SELinuxType != "" && !seLinuxType.MatchString(o.SELinuxType) {
+		return f.set.Wrong("--selinux-type is %q: it has to be a type such as spc_t", o.SELinuxType)
+	}
+	if o.AgentDirs != "" {
+		if err := new(cli.FolderList).Set(o.AgentDirs); err != nil {
+			return f.set.Wrong("--agent-dirs: %v", err)
+		}
+	}
+	for _, secret := range o.AgentsSecrets {
+		name, _, _ := strings.Cut(secret, "=")
+		if faults := validation.IsDNS1123Subdomain(name); secret != "" && len(faults) > 0 {
+			return f.set.Wrong("--agents-secret: %q is no name of a Secret: %s", name, strings.Join(faults, "; "))
+		}
+	}
+	return nil
+}
+
+// seLinuxType is how SELinux writes a type.
+var seLinuxType = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
 
 // runInject is `csi-fencepost inject`.
 func runInject(_ context.Context, args []string, stdout, stderr io.Writer) error {
@@ -279,7 +317,7 @@ func (f *manifestFlags) finish(before []inject.File, r *inject.Result, stdout, s
 func (f *manifestFlags) wouldChange(r *inject.Result) error {
 	names := slices.Concat(r.Changed, r.Removed)
 	if f.output != "" && r.Documents != nil {
-		if text, err := os.ReadFile(filepath.Join(f.output, inject.DocumentsFile)); err == nil && string(text) == string(r.Documents) {
+		if text, err := file.Read(filepath.Join(f.output, inject.DocumentsFile), maxManifest); err == nil && string(text) == string(r.Documents) {
 			names = slices.DeleteFunc(names, func(name string) bool { return filepath.Base(name) == inject.DocumentsFile })
 		} else {
 			names = append(names, filepath.Join(f.output, inject.DocumentsFile))
@@ -341,12 +379,12 @@ func (f *manifestFlags) write(before []inject.File, r *inject.Result, stderr io.
 			return fmt.Errorf("%s is %s: nothing is written; name another folder with -o, or take it away", name, what)
 		}
 	}
-	for _, file := range files {
-		name := filepath.Join(f.output, filepath.Base(file.Name))
-		if have, err := os.ReadFile(name); err == nil && string(have) == string(file.Text) {
+	for _, made := range files {
+		name := filepath.Join(f.output, filepath.Base(made.Name))
+		if have, err := file.Read(name, maxManifest); err == nil && string(have) == string(made.Text) {
 			continue
 		}
-		if err := os.WriteFile(name, file.Text, 0o644); err != nil {
+		if err := os.WriteFile(name, made.Text, 0o644); err != nil {
 			return err
 		}
 		fmt.Fprintln(stderr, "written:", name)
