@@ -31,7 +31,9 @@ func TestAConfigurationThatNoFileCouldHaveIsRefused(t *testing.T) {
 	}
 	among := config.Default()
 	among.Fencing.Namespace = "kube-system"
-	_, _, err = New(t.Context(), Options{Conn: conn, Rest: &rest.Config{Host: "http://127.0.0.1:1"}, Config: among})
+	over, cancel := context.WithCancel(t.Context())
+	cancel() // it would wait for the API server otherwise
+	_, _, err = New(over, Options{Conn: conn, Rest: &rest.Config{Host: "http://127.0.0.1:1"}, Config: among})
 	if err == nil || !strings.Contains(err.Error(), "fencing.namespace") {
 		t.Errorf("records among the Leases of others: error %v", err)
 	}
