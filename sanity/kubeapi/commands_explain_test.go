@@ -25,7 +25,7 @@ func writes(group string, resources ...string) rbacv1.PolicyRule {
 // reader may read what explain needs, and nothing else.
 func reader(t *testing.T, name string) string {
 	return person(t, name, reads("", "persistentvolumes", "persistentvolumeclaims", "pods", "nodes", "namespaces", "configmaps"),
-		reads("storage.k8s.io", "volumeattachments", "csinodes", "csidrivers"), reads("coordination.k8s.io", "leases"))
+		reads("storage.k8s.io", "volumeattachments", "csinodes", "csidrivers"), reads("coordination.k8s.io", "leases"), reads("rbac.authorization.k8s.io", "clusterrolebindings"))
 }
 
 // sidecarPod runs csi-fencepost, with a configuration if there is a volume of it.
@@ -72,7 +72,7 @@ func TestExplainNamesTheRightThatIsMissing(t *testing.T) {
 	held(t, "data")
 	volumes := person(t, "volumes-only", reads("", "persistentvolumes"))
 	runAs(t, volumes, "explain", "pv", "data").ends(t, 0).says(t, "! Missing right: list volumeattachments", "! Missing right: list nodes", "! Missing right: get nodes",
-		"! Missing right: get leases in namespace kube-node-lease", "CANNOT BE TOLD", "missing right: list pods in all namespaces")
+		"! Missing right: get leases in namespace kube-node-lease", "CANNOT BE TOLD", "missing right: list clusterrolebindings")
 	runAs(t, volumes, "explain", "node", "n1").ends(t, 0).says(t, "data default/claim-of-data", "! Missing right: get nodes", "! Missing right: list volumeattachments", "missing right: get namespaces kube-system")
 	nothing := person(t, "nothing")
 	runAs(t, nothing, "explain", "pv", "data").ends(t, 1).says(t, "cannot read PersistentVolume data", `cannot get resource "persistentvolumes"`)
@@ -176,8 +176,16 @@ func TestExplainReadsTheSidecarsConfigurationWhereItMay(t *testing.T) {
 		_ = pods.Delete(context.Background(), "controller-0", metav1.DeleteOptions{GracePeriodSeconds: &at})
 		_ = cms.Delete(context.Background(), "guard", metav1.DeleteOptions{})
 	})
+	// Whose pod it is, only a ClusterRoleBinding tells: anybody can have one that looks so.
+	runAdmin(t, "explain", "pv", "data").ends(t, 0).says(t, "default configuration: no running sidecar was found")
+	bindings := whole.admin.RbacV1().ClusterRoleBindings()
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "csi-fencepost-observe-" + driver}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "csi-fencepost-observe"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "default"}}}
+	_, err = bindings.Create(t.Context(), binding, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() { _ = bindings.Delete(context.Background(), binding.Name, metav1.DeleteOptions{}) })
 	runAdmin(t, "explain", "pv", "data").ends(t, 0).says(t, "configuration of the sidecar: ConfigMap default/guard, of container guard of pod default/controller-0", "The mode is Observe", "If silent: ALLOWED [HolderRevoked]")
-	lacking := person(t, "no-configmaps", reads("", "persistentvolumes", "pods", "nodes", "namespaces"), reads("storage.k8s.io", "volumeattachments", "csinodes", "csidrivers"), reads("coordination.k8s.io", "leases"))
+	lacking := person(t, "no-configmaps", reads("", "persistentvolumes", "pods", "nodes", "namespaces"), reads("storage.k8s.io", "volumeattachments", "csinodes", "csidrivers"), reads("coordination.k8s.io", "leases"), reads("rbac.authorization.k8s.io", "clusterrolebindings"))
 	runAs(t, lacking, "explain", "pv", "data").ends(t, 0).says(t, "default configuration", "missing right: get configmaps in namespace default", "If silent: REFUSED [HolderStale]")
 }
 

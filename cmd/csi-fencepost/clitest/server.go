@@ -44,7 +44,7 @@ const (
 var kinds = map[string]string{
 	"persistentvolumes": "v1 PersistentVolume", "persistentvolumeclaims": "v1 PersistentVolumeClaim", "pods": "v1 Pod", "nodes": "v1 Node", "namespaces": "v1 Namespace",
 	"volumeattachments": "storage.k8s.io/v1 VolumeAttachment", "csinodes": "storage.k8s.io/v1 CSINode", "csidrivers": "storage.k8s.io/v1 CSIDriver",
-	"leases": "coordination.k8s.io/v1 Lease",
+	"leases": "coordination.k8s.io/v1 Lease", "clusterrolebindings": "rbac.authorization.k8s.io/v1 ClusterRoleBinding",
 }
 
 // APIServer serves objects over HTTP as kube-apiserver does, as far as the

@@ -5,7 +5,7 @@
 //	explanation.go  what it shows, as JSON has it; asks the decision itself
 //	subject.go      volumes, claims, pods; node.go: nodes
 //	agents.go, record.go  what fence agents read, and what the records keep
-//	sidecar.go      finds the sidecar and its configuration
+//	sidecar.go      finds the sidecar and its configuration; account.go: whose pod it is
 //	print.go        the printing
 //	remedy.go       what would unblock a holder, as commands to paste
 //	forgiving.go    reads on where a right is missing

@@ -27,9 +27,15 @@ func (s sidecarPod) String() string {
 	return "container " + s.container.Name + " of pod " + s.pod.Namespace + "/" + s.pod.Name
 }
 
-// FindSidecars lists the pods that run csi-fencepost, or are about to.
+// FindSidecars lists the pods that run csi-fencepost, or are about to, wherever they are.
+// Whoever has a namespace can have one there that looks so: it is a suspicion, and no word
+// of theirs is to be taken.
 func FindSidecars(ctx context.Context, client kubernetes.Interface) ([]sidecarPod, error) {
-	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	return sidecarsIn(ctx, client, metav1.NamespaceAll)
+}
+
+func sidecarsIn(ctx context.Context, client kubernetes.Interface, namespace string) ([]sidecarPod, error) {
+	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("cannot list Pods: %w", err)
 	}
@@ -89,22 +95,37 @@ type sidecarConfig struct {
 }
 
 // findConfig looks for the configuration of the driver's sidecar, with read
-// rights only. What it cannot read is replaced by the defaults, and said.
+// rights only. What it cannot read is replaced by the defaults, and said. Whose pod
+// is the sidecar, the cluster's RBAC says: what a tenant has in his namespace is not
+// looked at.
 func findConfig(ctx context.Context, client kubernetes.Interface, driver string) sidecarConfig {
 	defaults := func(format string, args ...any) sidecarConfig {
 		return sidecarConfig{config: config.Default(), assumed: fmt.Sprintf(format, args...)}
 	}
-	all, err := FindSidecars(ctx, client)
+	accounts, err := sidecarAccounts(ctx, client, driver)
 	switch {
 	case apierrors.IsForbidden(err):
-		return defaults("the sidecar was not looked for (missing right: list pods in all namespaces)")
+		return defaults("the sidecar was not looked for (missing right: list clusterrolebindings, which tell whose pod is the sidecar)")
 	case err != nil:
 		return defaults("the sidecar was not found: %v", err)
+	case len(accounts) == 0:
+		return defaults("no running sidecar was found: no ClusterRoleBinding gives ClusterRole %s to a service account", observeRole)
+	}
+	var all []sidecarPod
+	for _, a := range accounts {
+		pods, err := sidecarsIn(ctx, client, a.namespace)
+		switch {
+		case apierrors.IsForbidden(err):
+			return defaults("the sidecar was not looked for (missing right: list pods in namespace %s)", a.namespace)
+		case err != nil:
+			return defaults("the sidecar was not found: %v", err)
+		}
+		all = append(all, slices.DeleteFunc(pods, func(s sidecarPod) bool { return !a.runs(s.pod) })...)
 	}
 	one := chooseSidecar(ctx, client, all, driver)
 	switch {
 	case len(all) == 0:
-		return defaults("no running sidecar was found")
+		return defaults("no running sidecar was found (looked for as service account %s)", list(accounts))
 	case one == nil:
 		return defaults("there are sidecars in %d pods, and which of them is %s's cannot be told", len(all), driver)
 	}
@@ -127,18 +148,12 @@ func findConfig(ctx context.Context, client kubernetes.Interface, driver string)
 // (its own or its attacher's), or the only one that there is; nil: it cannot be
 // told.
 func chooseSidecar(ctx context.Context, client kubernetes.Interface, all []sidecarPod, driver string) *sidecarPod {
-	leaders, err := client.CoordinationV1().Leases("").List(ctx, metav1.ListOptions{})
-	if err == nil {
-		for i := range leaders.Items {
-			lease := &leaders.Items[i]
-			name := lease.Name
-			if name != cluster.LockName(driver) && name != "external-attacher-leader-"+leaseWord(driver) || lease.Spec.HolderIdentity == nil {
-				continue
-			}
-			for j := range all {
-				if pod := all[j].pod; pod.Namespace == lease.Namespace && pod.Name == *lease.Spec.HolderIdentity {
-					return &all[j]
-				}
+	for i := range all {
+		for _, name := range []string{cluster.LockName(driver), "external-attacher-leader-" + leaseWord(driver)} {
+			// Whoever may not read it has the other sidecars to tell it from.
+			lease, err := client.CoordinationV1().Leases(all[i].pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+			if err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == all[i].pod.Name {
+				return &all[i]
 			}
 		}
 	}
