@@ -81,7 +81,12 @@ type program struct {
 // start runs csi-fencepost with the arguments; the test's end ends it.
 func start(t *testing.T, args ...string) *program {
 	t.Helper()
-	p := &program{Cmd: exec.Command(os.Args[0], args...), exited: make(chan struct{})}
+	return startCommand(t, exec.Command(os.Args[0], args...))
+}
+
+func startCommand(t *testing.T, c *exec.Cmd) *program {
+	t.Helper()
+	p := &program{Cmd: c, exited: make(chan struct{})}
 	p.Env = append(os.Environ(), asProgram+"=1", "KUBERNETES_SERVICE_HOST=", "KUBERNETES_SERVICE_PORT=")
 	p.Stderr = p
 	if err := p.Start(); err != nil {
@@ -92,7 +97,7 @@ func start(t *testing.T, args ...string) *program {
 		p.Process.Kill()
 		<-p.exited
 		if t.Failed() {
-			t.Logf("csi-fencepost %s\n%s", strings.Join(args, " "), p.log())
+			t.Logf("%s\n%s", strings.Join(c.Args, " "), p.log())
 		}
 	})
 	return p
@@ -204,6 +209,42 @@ func TestReadyOnceTheDriverAnswersAndTheSocketIsServed(t *testing.T) {
 	if err != nil || resp.GetPublishContext()["lun"] != "7" {
 		t.Errorf("publish: %v %v", resp, err)
 	}
+}
+
+// A program that may open 300 files was deaf to its probes once 285 connections stood open.
+func TestConnectionsThatSayNothingDoNotKeepTheProbesOut(t *testing.T) {
+	csiAddress, listen := sockets(t)
+	address := freePort(t)
+	args := []string{"-c", `ulimit -n 300 && exec "$0" "$@"`, os.Args[0], "run", "--no-kubernetes", "--csi-address=" + csiAddress, "--listen=" + listen, "--http-endpoint=" + address}
+	startCommand(t, exec.Command("sh", args...))
+	eventually(t, readyz(address, http.StatusServiceUnavailable, "[-] driver"))
+	for i := range 600 {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if i%3 == 1 { // began a request
+			_, err = conn.Write([]byte("G"))
+		} else if i%3 == 2 { // had an answer, and is kept
+			_, err = conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"))
+		}
+		if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatal(err)
+		}
+	}
+	probe := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for range 5 { // as a kubelet probes
+		resp, err := probe.Get("http://" + address + "/healthz")
+		if err != nil {
+			t.Fatalf("the probe is not answered: %v", err)
+		}
+		resp.Body.Close()
+	}
+	// The driver's socket needs files too.
+	d := startDriver(t, csiAddress)
+	close(d.release)
+	eventually(t, readyz(address, http.StatusOK, "[+] socket"))
 }
 
 // A text of several lines is written to the log as it is, but for what a terminal

@@ -17,10 +17,24 @@ const (
 	healthPath = "/healthz"
 	ReadyPath  = "/readyz"
 
-	// A scrape or a probe is short: what is slower than this is not one.
-	httpHeaderTimeout = 10 * time.Second
-	httpStopTimeout   = 2 * time.Second
+	// A scrape or a probe is short: what is slower than this is not one. The page has five
+	// seconds to be put together.
+	httpReadTimeout  = 10 * time.Second
+	httpWriteTimeout = 30 * time.Second
+	// Prometheus keeps its connection, and asks once a minute.
+	httpIdleTimeout = 2 * time.Minute
+	httpStopTimeout = 2 * time.Second
+
+	// A token of a proxy's is a few kilobytes.
+	httpMaxHeaderBytes = 32 << 10
 )
+
+// newServer serves a handler to whoever reaches the endpoint, which has no log-in.
+func newServer(handler http.Handler) *http.Server {
+	open := &connections{moved: map[net.Conn]int64{}}
+	return &http.Server{Handler: handler, ReadHeaderTimeout: httpReadTimeout, ReadTimeout: httpReadTimeout, WriteTimeout: httpWriteTimeout,
+		IdleTimeout: httpIdleTimeout, MaxHeaderBytes: httpMaxHeaderBytes, ConnState: open.follow}
+}
 
 // newMux returns the handlers of --http-endpoint, leader election's excepted.
 func newMux(m *sidecar.Metrics, metricsPath string, ready *sidecar.Readiness) *http.ServeMux {
@@ -42,7 +56,7 @@ func startHTTP(ctx context.Context, address string, mux *http.ServeMux) (stop fu
 	}
 	logger := klog.FromContext(ctx)
 	logger.Info("Serving metrics and health", "address", listener.Addr().String())
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: httpHeaderTimeout}
+	server := newServer(mux)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
