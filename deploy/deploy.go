@@ -38,6 +38,11 @@ func Failover(n Names) ([]byte, error) {
 	return n.render("rbac/namespace.yaml", "rbac/observe.yaml", "rbac/enforce.yaml", "rbac/failover.yaml")
 }
 
+// Authorization returns what --http-authorization needs besides, in any mode.
+func Authorization(n Names) ([]byte, error) {
+	return n.render("rbac/authorization.yaml")
+}
+
 // render joins files into one stream of documents, with the names put in.
 func (n Names) render(files ...string) ([]byte, error) {
 	if err := n.check(); err != nil {

@@ -97,8 +97,8 @@ func TestEveryManifestIsStrictlyValid(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || files != 6 {
-		t.Errorf("%d files, want 6: %v", files, err)
+	if err != nil || files != 7 {
+		t.Errorf("%d files, want 7: %v", files, err)
 	}
 }
 
@@ -186,10 +186,11 @@ func TestRBACIsTheLeast(t *testing.T) {
 		"csi-fencepost: coordination.k8s.io/leases create", "csi-fencepost: coordination.k8s.io/leases patch", "csi-fencepost: coordination.k8s.io/leases update",
 	)
 	failover := append(slices.Clone(enforce), ": /nodes patch", ": /pods delete", ": /persistentvolumeclaims list", ": storage.k8s.io/csidrivers get")
+	authorization := []string{": authentication.k8s.io/tokenreviews create", ": authorization.k8s.io/subjectaccessreviews create"}
 	for mode, c := range map[string]struct {
 		manifests func(Names) ([]byte, error)
 		want      []string
-	}{"Observe": {Observe, observe}, "Enforce": {Enforce, enforce}, "Failover": {Failover, failover}} {
+	}{"Observe": {Observe, observe}, "Enforce": {Enforce, enforce}, "Failover": {Failover, failover}, "authorization": {Authorization, authorization}} {
 		manifests, err := c.manifests(names)
 		if err != nil {
 			t.Fatal(err)

@@ -5,6 +5,7 @@
 //	rbac/observe.yaml    what mode Observe may do in the Kubernetes API
 //	rbac/enforce.yaml    what mode Enforce may do besides
 //	rbac/failover.yaml   what failover.enabled may do besides
+//	rbac/authorization.yaml  what --http-authorization needs besides
 //	sidecar/patch.yaml   the container, and what changes at external-attacher
 //	sidecar/config.yaml  a configuration to begin with
 //

@@ -29,14 +29,15 @@ const (
 )
 
 // CheckRights asks the Kubernetes API whether this process may do all that its mode
-// needs (deploy/rbac), and, where it writes records, whether their namespace is there.
+// needs (deploy/rbac), with authorizes also what --http-authorization needs, and, where it
+// writes records, whether their namespace is there.
 // It asks until nothing is missing, or ctx ends, and logs what is. check, for
 // Readiness.Set, says it too.
 //
 // It decides nothing: what may not be read is not judged by, and what may not be
 // written is refused, whatever is said here. It says at the start what would
 // otherwise be found out in an incident.
-func CheckRights(ctx context.Context, api *rest.Config, c *config.Configuration) (check func() error, err error) {
+func CheckRights(ctx context.Context, api *rest.Config, c *config.Configuration, authorizes bool) (check func() error, err error) {
 	client, err := kubernetes.NewForConfig(rest.CopyConfig(api))
 	if err != nil {
 		return nil, err
@@ -52,7 +53,14 @@ func CheckRights(ctx context.Context, api *rest.Config, c *config.Configuration)
 	if err != nil {
 		return nil, err
 	}
-	r := &rights{client: client, config: c, missing: needed}
+	if authorizes {
+		more, err := deploy.Rights(deploy.Authorization)
+		if err != nil {
+			return nil, err
+		}
+		needed = append(needed, more...)
+	}
+	r := &rights{client: client, config: c, missing: needed, authorizes: authorizes}
 	r.found.Store(new(errors.New("it is not known yet whether any is missing")))
 	go r.run(ctx)
 	return func() error { return *r.found.Load() }, nil
@@ -64,6 +72,8 @@ type rights struct {
 	config  *config.Configuration
 	missing []authorizationv1.ResourceAttributes // as far as is known
 	found   atomic.Pointer[error]                // what to say of it
+
+	authorizes bool
 }
 
 func (r *rights) run(ctx context.Context) {
@@ -124,8 +134,12 @@ func (r *rights) lacks(ctx context.Context) error {
 	if self, err := r.client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err == nil {
 		who = self.Status.UserInfo.Username
 	}
-	return fmt.Errorf("%s may not %s: apply what deploy/rbac has for mode %s (csi-fencepost inject writes it), for this service account in this namespace",
-		who, strings.Join(inWords(r.missing), ", nor "), r.config.Mode)
+	also := ""
+	if r.authorizes {
+		also = ", and authorization.yaml there for --http-authorization"
+	}
+	return fmt.Errorf("%s may not %s: apply what deploy/rbac has for mode %s%s (csi-fencepost inject writes it), for this service account in this namespace",
+		who, strings.Join(inWords(r.missing), ", nor "), r.config.Mode, also)
 }
 
 // nowhere says that there is no namespace for the records of the nodes.

@@ -87,7 +87,7 @@ func (a *authorizer) checked(t *testing.T, c *config.Configuration) (says func(w
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
 	a.mu.Lock() // it answers nothing until the first check is made
-	check, err := CheckRights(t.Context(), &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, c)
+	check, err := CheckRights(t.Context(), &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, c, false)
 	if err == nil && check() == nil {
 		t.Error("it passes before anything was answered")
 	}

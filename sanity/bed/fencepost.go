@@ -35,16 +35,26 @@ func (s *Stage) WaitLog(p *controlplane.Process, limit time.Duration, pattern st
 
 var servingHTTP = regexp.MustCompile(`"Serving metrics and health" address="([^"]+)"`)
 
+// HTTPAddress is where a csi-fencepost serves HTTP; empty while it does not.
+func (s *Stage) HTTPAddress(p *controlplane.Process) string {
+	s.T.Helper()
+	found := servingHTTP.FindAllStringSubmatch(s.LogOf(p), -1)
+	if len(found) == 0 {
+		return ""
+	}
+	return found[len(found)-1][1]
+}
+
 // HTTP asks a path of a csi-fencepost that was started with
 // --http-endpoint=127.0.0.1:0. The code is 0 while nothing answers.
 func (s *Stage) HTTP(p *controlplane.Process, path string) (code int, body string) {
 	s.T.Helper()
-	found := servingHTTP.FindAllStringSubmatch(s.LogOf(p), -1)
-	if len(found) == 0 {
+	address := s.HTTPAddress(p)
+	if address == "" {
 		return 0, ""
 	}
 	client := http.Client{Timeout: 5 * time.Second}
-	resp, err := client.Get("http://" + found[len(found)-1][1] + path)
+	resp, err := client.Get("http://" + address + path)
 	if err != nil {
 		return 0, err.Error()
 	}

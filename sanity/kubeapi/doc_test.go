@@ -7,6 +7,7 @@
 //	attacher_*    a real external-attacher that starts before the driver
 //	statusz_*     /metrics and /statusz through a bad night, and what deploy/monitoring
 //	              makes of them
+//	authorization who sees /metrics and /statusz with --http-authorization
 //	commands_*    csi-fencepost explain, ledger and uninstall, and kubectl fencepost
 //	evidence_*    the sources of evidence that read other projects' custom resources:
 //	              the definitions are installed, the sources have no right but

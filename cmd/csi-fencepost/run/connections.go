@@ -1,6 +1,7 @@
 package run
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
@@ -38,6 +39,9 @@ func (c *connections) follow(conn net.Conn, state http.ConnState) {
 			}
 		}
 		delete(c.moved, still)
+		if secure, ok := still.(*tls.Conn); ok {
+			still = secure.NetConn() // to close TLS is to wait for the other side, up to five seconds
+		}
 		still.Close() // its reader says the rest
 	}
 }

@@ -4,7 +4,8 @@
 //	flags.go      the flags, their defaults and checks
 //	run.go        what is started, in which order, and how it stops
 //	leader.go     leader election of the background work
-//	http.go       metrics and health over HTTP; connections.go: how many at once
+//	http.go       metrics and health over HTTP; connections.go: how many at once;
+//	              certificate.go: over TLS; authorize.go: for whom
 //	advice.go     what bounds a failover and cannot be seen from here
 //	memory.go, transport.go  what keeps it small
 //

@@ -41,6 +41,9 @@ type runFlags struct {
 	config       string
 	agentDirs    cli.FolderList
 	noKubernetes bool
+	tlsCert      string
+	tlsKey       string
+	authorize    bool // of --http-endpoint
 	timeout      time.Duration
 
 	logging *logsapi.LoggingConfiguration
@@ -62,6 +65,9 @@ func newRunFlags() *runFlags {
 	f.set.StringVar(&f.config, "config", "", "The configuration file. Without one, every default holds.")
 	f.set.Var(&f.agentDirs, "agent-dirs", "The folders in which fence agents may be, absolute, separated by commas.")
 	f.set.BoolVar(&f.noKubernetes, "no-kubernetes", false, "Run without a Kubernetes API: every call is forwarded and nothing is guarded. For a driver's own tests.")
+	f.set.StringVar(&f.tlsCert, "tls-cert-file", "", "The certificate, with those of its issuers, with which --http-endpoint is served over HTTPS. It is read again when it is rotated. Probes need scheme: HTTPS then. Empty: plain HTTP.")
+	f.set.StringVar(&f.tlsKey, "tls-private-key-file", "", "The private key of --tls-cert-file.")
+	f.set.BoolVar(&f.authorize, "http-authorization", false, "Serve --http-endpoint, but for "+strings.Join(openPaths, ", ")+", only to those whose bearer token the Kubernetes API lets get the path (TokenReview, SubjectAccessReview of nonResourceURLs). Needs --tls-cert-file, and the rights of deploy/rbac/authorization.yaml.")
 	f.set.DurationVar(&f.timeout, "timeout", 15*time.Second, "The deadline of the calls that csi-fencepost makes to the driver for itself. Calls of the attacher keep the attacher's deadline.")
 	// Only an unregistered gate fails here, and this one is new.
 	if err := logsapi.AddFeatureGates(f.gates); err != nil {
@@ -139,6 +145,9 @@ func (f *runFlags) wrong() (errs []error) {
 	for _, fault := range logsapi.Validate(f.logging, f.gates, nil) {
 		bad(true, "a log flag is wrong, --logging-format, --log-flush-frequency, --vmodule or -v: %v", fault)
 	}
+	bad((f.tlsCert == "") != (f.tlsKey == ""), "--tls-cert-file and --tls-private-key-file belong together: one of them is missing")
+	bad((f.tlsCert != "" || f.authorize) && f.HttpEndpoint == "", "--tls-cert-file and --http-authorization have no effect without --http-endpoint")
+	bad(f.authorize && f.tlsCert == "", "--http-authorization needs --tls-cert-file and --tls-private-key-file: without TLS anybody on the way reads the tokens")
 	return slices.Concat(errs, f.wrongTogether(), f.wrongLease(), f.wrongElection())
 }
 
@@ -160,7 +169,7 @@ func (f *runFlags) wrongTogether() (errs []error) {
 	}
 	f.set.Visit(func(given *flag.Flag) {
 		switch name := given.Name; {
-		case name == "config", name == "kubeconfig", strings.HasPrefix(name, "kube-api-"), strings.HasPrefix(name, "leader-election"):
+		case name == "config", name == "kubeconfig", name == "http-authorization", strings.HasPrefix(name, "kube-api-"), strings.HasPrefix(name, "leader-election"):
 			errs = append(errs, fmt.Errorf("--%s has no effect with --no-kubernetes: take one of them off", name))
 		}
 	})

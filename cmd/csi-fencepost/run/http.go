@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -29,7 +30,7 @@ const (
 	httpMaxHeaderBytes = 32 << 10
 )
 
-// newServer serves a handler to whoever reaches the endpoint, which has no log-in.
+// newServer serves a handler to whoever reaches the endpoint.
 func newServer(handler http.Handler) *http.Server {
 	open := &connections{moved: map[net.Conn]int64{}}
 	return &http.Server{Handler: handler, ReadHeaderTimeout: httpReadTimeout, ReadTimeout: httpReadTimeout, WriteTimeout: httpWriteTimeout,
@@ -47,16 +48,20 @@ func newMux(m *sidecar.Metrics, metricsPath string, ready *sidecar.Readiness) *h
 	return mux
 }
 
-// startHTTP serves mux on a TCP address until stop is called. An address that
-// cannot be listened on is an error at once.
-func startHTTP(ctx context.Context, address string, mux *http.ServeMux) (stop func(), err error) {
+// startHTTP serves a handler on a TCP address, over TLS if there is a certificate, until
+// stop is called. An address that cannot be listened on is an error at once.
+func startHTTP(ctx context.Context, address string, handler http.Handler, secure *certificate) (stop func(), err error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("--http-endpoint %s cannot be served: %w", address, err)
 	}
 	logger := klog.FromContext(ctx)
-	logger.Info("Serving metrics and health", "address", listener.Addr().String())
-	server := newServer(mux)
+	logger.Info("Serving metrics and health", "address", listener.Addr().String(), "tls", secure != nil)
+	if secure != nil {
+		// No HTTP/2: the time-outs and the limit are of connections, and it has many requests in one.
+		listener = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: secure.get, NextProtos: []string{"http/1.1"}})
+	}
+	server := newServer(handler)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

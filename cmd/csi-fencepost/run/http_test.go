@@ -101,7 +101,7 @@ func TestHTTPAddressInUseIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	_, err = startHTTP(t.Context(), taken.Addr().String(), http.NewServeMux())
+	_, err = startHTTP(t.Context(), taken.Addr().String(), http.NewServeMux(), nil)
 	if err == nil || !strings.Contains(err.Error(), "--http-endpoint "+taken.Addr().String()) {
 		t.Errorf("error %v", err)
 	}

@@ -65,6 +65,8 @@ type runner struct {
 	rest   *rest.Config // nil with --no-kubernetes
 	// election is nil where every replica does the background work.
 	election *election
+	// certificate is nil where --http-endpoint is served without TLS.
+	certificate *certificate
 
 	metrics *sidecar.Metrics
 	ready   *sidecar.Readiness
@@ -81,8 +83,13 @@ func newRunner(f *runFlags) (*runner, error) {
 		return nil, cli.Usagef("run: --csi-address: %v", err)
 	}
 	s := &runner{flags: f, metrics: sidecar.NewMetrics(), ready: &sidecar.Readiness{}, leader: newLeaderHealth()}
+	var err error
+	if f.tlsCert != "" {
+		if s.certificate, err = readCertificate(f.tlsCert, f.tlsKey); err != nil {
+			return nil, cli.Usagef("run: %v", err)
+		}
+	}
 	if !f.noKubernetes {
-		var err error
 		if s.config, err = cluster.LoadConfig(f.config); err != nil {
 			return nil, cli.Usagef("run: --config: %v", err)
 		}
@@ -150,7 +157,11 @@ func (s *runner) run(ctx context.Context) error {
 	s.ready.Set("socket", sidecar.NotReady("it is not served yet"))
 	s.metrics.ReadyIs(s.ready)
 	if s.flags.HttpEndpoint != "" {
-		stop, err := startHTTP(ctx, s.flags.HttpEndpoint, s.mux())
+		handler, err := s.handler()
+		if err != nil {
+			return err
+		}
+		stop, err := startHTTP(ctx, s.flags.HttpEndpoint, handler, s.certificate)
 		if err != nil {
 			return err
 		}
@@ -183,6 +194,14 @@ func (s *runner) run(ctx context.Context) error {
 	keepMemory()
 	defer s.startBackground(ctx, driver, background)()
 	return s.serve(ctx, conn, guard)
+}
+
+// handler serves --http-endpoint to those who may see it.
+func (s *runner) handler() (http.Handler, error) {
+	if s.flags.authorize {
+		return authorize(s.mux(), s.rest)
+	}
+	return s.mux(), nil
 }
 
 // mux has all that --http-endpoint serves.
@@ -255,7 +274,7 @@ func (s *runner) guard(ctx context.Context, conn *grpc.ClientConn, driver string
 		return proxy.Pass(), nil, nil
 	}
 	s.ready.Set("guard", sidecar.NotReady("it waits for the Kubernetes API"))
-	rights, err := sidecar.CheckRights(ctx, s.rest, s.config)
+	rights, err := sidecar.CheckRights(ctx, s.rest, s.config, s.flags.authorize)
 	if err != nil {
 		return nil, nil, err
 	}
