@@ -97,8 +97,8 @@ func TestEveryManifestIsStrictlyValid(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || files != 7 {
-		t.Errorf("%d files, want 7: %v", files, err)
+	if err != nil || files != 8 {
+		t.Errorf("%d files, want 8: %v", files, err)
 	}
 }
 

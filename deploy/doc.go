@@ -8,6 +8,7 @@
 //	rbac/authorization.yaml  what --http-authorization needs besides
 //	sidecar/patch.yaml   the container, and what changes at external-attacher
 //	sidecar/config.yaml  a configuration to begin with
+//	sidecar/networkpolicy.yaml  who reaches the sidecar's metrics; optional
 //
 // It guarantees that these files are what the scenarios run under: no test runs
 // as an administrator where a driver would not. It does not narrow who else may

@@ -19,7 +19,7 @@ func TestTheAPIServerTakesTheRightsOfEachMode(t *testing.T) {
 	single.take(t)
 	whole.use(t)
 	for name, render := range map[string]func(deploy.Names) ([]byte, error){
-		"rbac-observe.yaml": deploy.Observe, "rbac-enforce.yaml": deploy.Enforce, "rbac-failover.yaml": deploy.Failover,
+		"rbac-observe.yaml": deploy.Observe, "rbac-enforce.yaml": deploy.Enforce, "rbac-failover.yaml": deploy.Failover, "rbac-authorization.yaml": deploy.Authorization,
 	} {
 		manifests, err := render(vendorNames)
 		if err != nil {
@@ -48,12 +48,13 @@ func TestTheAPIServerTakesWhatInjectWrites(t *testing.T) {
 	}
 }
 
-// The patch and the configuration for those who do it by hand.
+// The patch, the configuration and the NetworkPolicy for those who do it by hand.
 func TestTheAPIServerTakesThePatchOfTheSidecar(t *testing.T) {
 	single.take(t)
 	whole.use(t)
 	applyAll(t, vendor(t))
-	fill := strings.NewReplacer("${DEPLOYMENT}", "array-controller", "${NAMESPACE}", "array-system")
+	fill := strings.NewReplacer("${DEPLOYMENT}", "array-controller", "${NAMESPACE}", "array-system",
+		"${DRIVER}", "array.example.com", "${APP}", "array-controller", "${PROMETHEUS}", "monitoring")
 	file := func(name string) []byte {
 		text, err := deploy.Files.ReadFile("sidecar/" + name)
 		if err != nil {
@@ -62,6 +63,7 @@ func TestTheAPIServerTakesThePatchOfTheSidecar(t *testing.T) {
 		return []byte(fill.Replace(string(text)))
 	}
 	dryRun(t, file("config.yaml"))
+	dryRun(t, file("networkpolicy.yaml"))
 	patch, err := yaml.YAMLToJSON(file("patch.yaml"))
 	if err != nil {
 		t.Fatal(err)
