@@ -127,10 +127,11 @@ func (m *merger) mergeFields(at []string, put, now, next object) object {
 	maps.Copy(names, put)
 	merged := object{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if value, known := defaults[name]; known && put[name] == nil && next[name] == nil && reflect.DeepEqual(now[name], value) {
-			continue
+		is := now[name]
+		if value, known := defaults[name]; known && put[name] == nil && reflect.DeepEqual(is, value) {
+			is = nil
 		}
-		if value := m.merge(append(slices.Clone(at), name), put[name], now[name], next[name]); value != nil {
+		if value := m.merge(append(slices.Clone(at), name), put[name], is, next[name]); value != nil {
 			merged[name] = value
 		}
 	}
