@@ -130,9 +130,14 @@ func unblocks(c *config.Configuration) string {
 	return "the volumes of a node that dies, or vanishes, move with " + strings.Join(proofs, ", or ") + "; without, they wait for " + said
 }
 
+// names are those in the rights.
+func (p *Plan) names() deploy.Names {
+	return deploy.Names{Namespace: cmp.Or(p.leaseNamespace, p.Namespace), ServiceAccount: p.ServiceAccount, Driver: p.Driver}
+}
+
 // addDocuments: the rights for mode and failover, and the ConfigMap.
 func (p *Plan) addDocuments(configText string) error {
-	names := deploy.Names{Namespace: cmp.Or(p.leaseNamespace, p.Namespace), ServiceAccount: p.ServiceAccount, Driver: p.Driver}
+	names := p.names()
 	render, which := deploy.Observe, "Observe (reads, and writes Events)"
 	switch {
 	case p.Failover:

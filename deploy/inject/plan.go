@@ -21,6 +21,7 @@ type Workload struct {
 	ObjectMeta metav1.ObjectMeta      `json:"metadata"`
 	Replicas   *int32                 `json:"-"`
 	Template   corev1.PodTemplateSpec `json:"-"`
+	Selector   *metav1.LabelSelector  `json:"-"` // of the pods; nil where none is given
 	// CSIDrivers that stand beside it, name by attachRequired. They help to
 	// find out the driver's name.
 	CSIDrivers map[string]bool `json:"-"`
@@ -52,6 +53,11 @@ type Options struct {
 	AgentDirs string
 	// HTTPPort of metrics and probes. 0: a free one, and none on hostNetwork.
 	HTTPPort int32
+	// TLSSecret, of type kubernetes.io/tls, is the certificate of metrics and probes. The
+	// metrics are then only for those whom the Kubernetes API lets get them.
+	TLSSecret string
+	// MetricsFrom is the one namespace whose pods reach the metrics; needs a free network.
+	MetricsFrom string
 	// Separate keeps the documents apart from the files (Result.Documents).
 	Separate bool
 	// Beside: they are then written beside the files, as DocumentsFile, and a
@@ -195,6 +201,9 @@ func newPlan(w *Workload, c *candidate, o Options) (*Plan, error) {
 	}
 	// Mode and rights are what a person has to agree to: they are said first.
 	p.Findings = slices.Concat(p.Findings[found:], p.Findings[:found])
+	if err := p.narrowHTTP(w, o); err != nil {
+		return nil, fmt.Errorf("%s: %w", w.name(), err)
+	}
 	if err := p.addAgents(o); err != nil {
 		return nil, fmt.Errorf("%s: %w", w.name(), err)
 	}

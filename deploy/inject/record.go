@@ -2,10 +2,12 @@ package inject
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/format"
@@ -31,6 +33,8 @@ type record struct {
 	Mounts         []corev1.VolumeMount `json:"volumeMounts,omitempty"`
 	AgentsSecrets  []string             `json:"agentsSecrets,omitempty"`
 	AgentDirs      string               `json:"agentDirs,omitempty"`
+	TLSSecret      string               `json:"tlsSecret,omitempty"`
+	MetricsFrom    string               `json:"metricsFrom,omitempty"`
 	// Sidecar as it was put in: what differs from it was changed by a person.
 	Sidecar *corev1.Container `json:"sidecar,omitempty"`
 }
@@ -39,7 +43,7 @@ type record struct {
 func (p *Plan) record(o Options, put corev1.Container) (map[string]string, error) {
 	r := record{
 		Driver: p.Driver, Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Mode: p.Mode, Failover: p.Failover,
-		Container: put.Name, Image: put.Image, SELinuxType: p.seLinuxType, AgentsSecrets: o.AgentsSecrets, AgentDirs: o.AgentDirs, Sidecar: &put,
+		Container: put.Name, Image: put.Image, SELinuxType: p.seLinuxType, AgentsSecrets: o.AgentsSecrets, AgentDirs: o.AgentDirs, TLSSecret: o.TLSSecret, MetricsFrom: o.MetricsFrom, Sidecar: &put,
 		Command: p.Attacher.CommandBefore, Args: p.Attacher.ArgsBefore, Mounts: p.Attacher.VolumeMountsBefore,
 	}
 	for _, v := range p.Volumes {
@@ -70,7 +74,7 @@ func records(annotations map[string]any) (map[string]record, error) {
 // keys of the documents that were added with it.
 func (r record) keys() (map[string]bool, error) {
 	p := &Plan{Driver: r.Driver, Namespace: r.Namespace, ServiceAccount: r.ServiceAccount, Mode: config.Enforce, Failover: true}
-	if err := p.addDocuments(""); err != nil {
+	if err := errors.Join(p.addDocuments(""), p.addAuthorization(), p.addNetworkPolicy(&metav1.LabelSelector{}, 1, "")); err != nil {
 		return nil, err
 	}
 	found := map[string]bool{}

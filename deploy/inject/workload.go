@@ -32,6 +32,7 @@ func FromObject(object map[string]any) (*Workload, error) {
 		Metadata   metav1.ObjectMeta `json:"metadata"`
 		Spec       struct {
 			Replicas *int32                  `json:"replicas"`
+			Selector *metav1.LabelSelector   `json:"selector"`
 			Template *corev1.PodTemplateSpec `json:"template"`
 		} `json:"spec"`
 	}
@@ -46,7 +47,7 @@ func FromObject(object map[string]any) (*Workload, error) {
 	if o.Spec.Template == nil || len(o.Spec.Template.Spec.Containers) == 0 {
 		return nil, fmt.Errorf("%s %s has no pod template: spec.template.spec.containers is missing", o.Kind, o.Metadata.Name)
 	}
-	return &Workload{APIVersion: o.APIVersion, Kind: o.Kind, ObjectMeta: o.Metadata, Replicas: o.Spec.Replicas, Template: *o.Spec.Template}, nil
+	return &Workload{APIVersion: o.APIVersion, Kind: o.Kind, ObjectMeta: o.Metadata, Replicas: o.Spec.Replicas, Selector: o.Spec.Selector, Template: *o.Spec.Template}, nil
 }
 
 // name for messages.

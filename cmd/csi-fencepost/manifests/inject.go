@@ -86,6 +86,8 @@ func parseInjectFlags(args []string) (*injectFlags, error) {
 	f.set.StringArrayVar(&f.options.AgentsSecrets, "agents-secret", nil, "A Secret with the credentials of fence agents, which the configuration (--config) names as files: NAME is mounted at "+inject.AgentsFolder+", NAME=FOLDER there. Can be repeated; empty: none any more.")
 	f.set.StringVar(&f.options.AgentDirs, "agent-dirs", "", "The folders of the image in which fence agents are, absolute, separated by commas. Default: /usr/sbin.")
 	f.set.Int32Var(&f.options.HTTPPort, "http-port", 0, "The port of metrics and probes. Default: a free one; none for a pod on its node's network.")
+	f.set.StringVar(&f.options.TLSSecret, "tls-secret", "", "A Secret of type kubernetes.io/tls: metrics and probes are served over HTTPS with its certificate, and the metrics only to those whom the Kubernetes API lets get /metrics.")
+	f.set.StringVar(&f.options.MetricsFrom, "metrics-from", "", "The namespace from which the metrics are scraped: a NetworkPolicy lets no other pods reach their port. Default: everybody does.")
 	f.set.StringVar(&f.rights, "rights", "", "A file to write the rights to where the attacher has a --kubeconfig: they belong into that one's cluster.")
 	f.addAs()
 	if err := f.parse(args); err != nil {
@@ -124,6 +126,12 @@ func (f *injectFlags) wrongNames() error {
 	o := &f.options
 	if faults := validation.IsDNS1123Label(o.Namespace); o.Namespace != "" && len(faults) > 0 {
 		return f.set.Wrong("--namespace is %q: it has to be the name of a namespace: %s", o.Namespace, strings.Join(faults, "; "))
+	}
+	if faults := validation.IsDNS1123Label(o.MetricsFrom); o.MetricsFrom != "" && len(faults) > 0 {
+		return f.set.Wrong("--metrics-from is %q: it has to be the name of a namespace: %s", o.MetricsFrom, strings.Join(faults, "; "))
+	}
+	if faults := validation.IsDNS1123Subdomain(o.TLSSecret); o.TLSSecret != "" && len(faults) > 0 {
+		return f.set.Wrong("--tls-secret is %q: it has to be the name of a Secret: %s", o.TLSSecret, strings.Join(faults, "; "))
 	}
 	if strings.ContainsFunc(o.Image, unicode.IsSpace) {
 		return f.set.Wrong("--image is %q: an image has no blanks in its name", o.Image)
