@@ -328,14 +328,6 @@ func TestOffOfAMachineThatIsOffDoesNoHarm(t *testing.T) {
 	}
 }
 
-func TestTheSecondCipherSuiteIsTried(t *testing.T) {
-	l := newLAN(t, ipmiserver.WithCipherSuites([]types.CipherSuiteID{types.CipherSuiteID17}))
-	a := newAgent(t, user, password, l.addr)
-	if got := read(t, a); got.State != agent.On {
-		t.Errorf("%v", got)
-	}
-}
-
 func TestAUserWithoutPrivilegeIsRefusedAtLogin(t *testing.T) {
 	atLogin := newLANFor(t, server.PrivilegeLevelUser)
 	afterLogin := newLAN(t)

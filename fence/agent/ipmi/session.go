@@ -22,9 +22,9 @@ const (
 	resends          = 9
 )
 
-// suites are tried in order: 3 is what nearly every BMC has, 17 what is left
-// where SHA-1 was switched off. Suites without authentication are not here.
-var suites = []types.CipherSuiteID{types.CipherSuiteID3, types.CipherSuiteID17}
+// suites are tried in order: 17 (SHA-256) is the stronger one, 3 (SHA-1) what BMCs have
+// that lack it. Suites without authentication are not here.
+var suites = []types.CipherSuiteID{types.CipherSuiteID17, types.CipherSuiteID3}
 
 // session is one login at one BMC.
 type session struct {
@@ -33,21 +33,34 @@ type session struct {
 	wire   *wire
 }
 
-// errPrivilege: the BMC grants the user less than was asked for.
-var errPrivilege = errors.New("privilege refused")
+var (
+	// errPrivilege: the BMC grants the user less than was asked for.
+	errPrivilege = errors.New("privilege refused")
+	// errOtherAlgorithms: the BMC answered a login with other algorithms than were proposed.
+	errOtherAlgorithms = errors.New("weaker or other algorithms")
+)
 
 // login opens a session with the first cipher suite that the BMC takes. The
 // session ends with ctx at the latest.
+//
+// The next suite is tried only where the BMC says that this one is not to be had, or not
+// with the privilege that is needed: each suite has a limit of its own. A wrong password
+// is not tried again, since the BMC counts it and may lock the user out.
 func login(ctx context.Context, bmc string, user credentials, level types.PrivilegeLevel) (*session, error) {
 	var refused error
 	for _, suite := range suites {
 		s, err := open(ctx, bmc, user, level, suite)
-		if err == nil || !suiteRefused(err) {
+		if err == nil || !suiteRefused(err) && !lacksPrivilege(err) {
 			return s, err
 		}
-		refused = err
+		if refused == nil || lacksPrivilege(err) {
+			refused = err
+		}
 	}
-	return nil, fmt.Errorf("it takes neither cipher suite 3 nor 17: %w", refused)
+	if lacksPrivilege(refused) {
+		return nil, refused
+	}
+	return nil, fmt.Errorf("it takes neither cipher suite 17 nor 3: %w", refused)
 }
 
 func open(ctx context.Context, bmc string, user credentials, level types.PrivilegeLevel, suite types.CipherSuiteID) (_ *session, err error) {
@@ -74,7 +87,7 @@ func open(ctx context.Context, bmc string, user credentials, level types.Privile
 		return nil, err
 	}
 	if got := suiteOf(opened.AuthAlg, opened.IntegrityAlg, opened.CryptAlg); got != suite {
-		return nil, fmt.Errorf("it answered a login with cipher suite %d with weaker or other algorithms", suite)
+		return nil, fmt.Errorf("it answered a login with cipher suite %d with %w", suite, errOtherAlgorithms)
 	}
 	if _, err := c.RAKPMessage1(ctx); err != nil {
 		return nil, err
@@ -112,6 +125,9 @@ func (s *session) logout(ctx context.Context) {
 
 // suiteRefused: the BMC does not have these algorithms (IPMI 2.0, table 13-15).
 func suiteRefused(err error) bool {
+	if errors.Is(err, errOtherAlgorithms) {
+		return true
+	}
 	var status *types.RmcpStatusError
 	return errors.As(err, &status) && slices.Contains([]types.RmcpStatusCode{
 		types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg,

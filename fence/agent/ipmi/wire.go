@@ -15,9 +15,10 @@ import (
 	"github.com/bougou/go-ipmi/pkg/types"
 )
 
-// wire is the one socket of one call. It gives the IPMI library two properties
-// that it lacks: nothing is sent once the call's ctx has ended, and an answer
-// that does not carry the session's integrity code is not seen.
+// wire is the one socket of one call. It gives the IPMI library three properties
+// that it lacks: nothing is sent once the call's ctx has ended, an answer that does
+// not carry the session's integrity code is not seen, and a login's refusal that is
+// cut short is understood.
 type wire struct {
 	net.Conn
 
@@ -120,10 +121,32 @@ func (w *wire) sending(packet []byte) {
 func (w *wire) Read(buffer []byte) (int, error) {
 	for {
 		n, err := w.Conn.Read(buffer)
-		if err != nil || w.accepts(buffer[:n]) {
+		if err != nil {
 			return n, err
 		}
+		if w.accepts(buffer[:n]) {
+			return completed(buffer, n), nil
+		}
 	}
+}
+
+// refusalLength is that of an answer of the login that refuses (IPMI 2.0, tables 13-10,
+// 13-12 and 13-14).
+const refusalLength = 8
+
+// completed makes an answer of the login that refuses as long as it has to be, and returns
+// the new length of the packet, which is buffer[:n]. OpenIPMI's BMC ends it after the
+// status, and the library would not see why it was refused.
+func completed(buffer []byte, n int) int {
+	kind, payload := open20(buffer[:n])
+	end := headerLength + refusalLength
+	if kind == types.PayloadTypeIPMI || len(payload) < 2 || payload[1] == byte(types.RmcpStatusCodeNoErrors) ||
+		len(payload) >= refusalLength || len(buffer) < end {
+		return n
+	}
+	clear(buffer[headerLength+len(payload) : end])
+	binary.LittleEndian.PutUint16(buffer[14:16], refusalLength)
+	return end
 }
 
 func (w *wire) accepts(packet []byte) bool {
