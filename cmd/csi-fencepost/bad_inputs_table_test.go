@@ -308,6 +308,8 @@ var badInputs = []struct {
 	{agentOf("name: a, ipmi: {usernameFile: /u, passwordFile: " + badSecret + ", nodes: {n1: \"b:623\"}}"), "ipmi.passwordFile: Invalid value: must be the absolute path of a file"},
 	{agentOf("name: a, ipmi: {usernameFile: /u, password: " + badSecret + ", nodes: {n1: \"b:623\"}}"), `unknown field "fencing.levels[0].agents[0].ipmi.password"`},
 	{agentOf("name: a, ipmi: {usernameFile: /u, passwordFile: [" + badSecret + "], nodes: {n1: \"b:623\"}}"), "ipmi.passwordFile: Invalid type"},
+	{agentOf("name: a, ipmi: {usernameFile: /u, passwordFile: \"/$(BMC)/" + badSecret + "\", nodes: {n1: \"b:623\"}}"), "ipmi.passwordFile: Invalid value: has a variable that is not known in the path of a file: only $(NODE) is"},
+	{agentOf("name: a, ipmi: {usernameFile: \"/$(NODE\", passwordFile: /p, nodes: {n1: \"b:623\"}}"), "ipmi.usernameFile: Invalid value: has a variable that is not known"},
 	{agentOf("name: a, ipmi: {usernameFile: /u, passwordFile: /p}"), "ipmi.nodes: Required"},
 	{agentOf("name: a, ipmi: {usernameFile: /u, passwordFile: /p, nodes: [n1]}"), "ipmi.nodes: Invalid type: found array"},
 	{agentOf("name: a, ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: b}}"), `ipmi.nodes[n1]: Invalid value: "b": must be host:port`},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence/agent/program"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/file"
 )
 
 // AgentsFolder is where the first Secret with credentials of fence agents is
@@ -80,12 +81,25 @@ func credentialFiles(levels []config.Level) (files []string) {
 	return slices.Compact(files)
 }
 
+// holds tells whether a volume of the sidecar may have a file. Of a file for each node one
+// may be enough: a Secret for each may be mounted where the paths begin to differ.
+func (p *Plan) holds(name string) bool {
+	if _, mounted := mountOf(&p.Sidecar, path.Clean(name)); mounted {
+		return true
+	}
+	same, _, perNode := strings.Cut(name, file.Node)
+	return perNode && slices.ContainsFunc(p.Sidecar.VolumeMounts, func(m corev1.VolumeMount) bool {
+		return strings.HasPrefix(m.MountPath, same)
+	})
+}
+
 // lookForCredentials says which files of the configuration no volume holds.
 func (p *Plan) lookForCredentials() {
 	folders := map[string][]string{}
-	for _, file := range p.credentials {
-		if _, mounted := mountOf(&p.Sidecar, path.Clean(file)); !mounted {
-			folders[path.Dir(file)] = append(folders[path.Dir(file)], file)
+	for _, name := range p.credentials {
+		if !p.holds(name) {
+			same, _, _ := strings.Cut(name, file.Node)
+			folders[path.Dir(same)] = append(folders[path.Dir(same)], name)
 		}
 	}
 	var missing []Finding

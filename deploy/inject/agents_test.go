@@ -65,6 +65,33 @@ func TestFenceAgentsAreSetUp(t *testing.T) {
 	}
 }
 
+// A file for each node is in one Secret with a key for each, or in a Secret for each.
+func TestFilesOfEachNodeAreLookedForWhereTheyBeginToDiffer(t *testing.T) {
+	f := inputs(t, "cases")["env-and-comments"]
+	const missing = "which is in no volume of csi-fencepost: mount the Secret that has it, --agents-secret NAME=/bmc"
+	for _, test := range []struct {
+		password string
+		secrets  []string
+		missing  bool
+	}{
+		{"/bmc/$(NODE).password", []string{"all=/bmc"}, false},
+		{"/bmc/$(NODE)/password", []string{"all=/bmc"}, false},
+		{"/bmc/$(NODE)/password", []string{"one=/bmc/n1", "two=/bmc/n2"}, false},
+		{"/bmc/$(NODE).password", nil, true},
+		{"/bmc/$(NODE)/password", nil, true},
+		{"/bmc/$(NODE)/password", []string{"other=/bm"}, true},
+	} {
+		c := strings.NewReplacer("/etc/csi-fencepost-agents/password", test.password, "/etc/csi-fencepost-agents/username", test.password).Replace(agentsConfig)
+		r, err := Inject([]File{f}, Options{Config: []byte(c), AgentsSecrets: test.secrets})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(said(r.Findings), "names "+test.password+", "+missing); got != test.missing {
+			t.Errorf("%s with %q: missing %v\n%s", test.password, test.secrets, got, said(r.Findings))
+		}
+	}
+}
+
 // Two sidecars of a pod have a volume each.
 func TestEachSidecarHasItsOwnAgents(t *testing.T) {
 	f := inputs(t, "cases")["two-attachers"]

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/csi-fencepost/csi-fencepost/csi/addons"
+	"github.com/csi-fencepost/csi-fencepost/fence/file"
 )
 
 const (
@@ -183,6 +184,8 @@ func absolute(path *field.Path, name string) field.ErrorList {
 		return field.ErrorList{field.Required(path, "the absolute path of a file")}
 	case !filepath.IsAbs(name):
 		return field.ErrorList{field.Invalid(path, omit, "must be the absolute path of a file")}
+	case strings.Contains(strings.ReplaceAll(name, file.Node, ""), "$("):
+		return field.ErrorList{field.Invalid(path, omit, "has a variable that is not known in the path of a file: only "+file.Node+" is, which stands for the node's name")}
 	}
 	return nil
 }

@@ -144,9 +144,11 @@ type Agent struct {
 
 // IPMI talks to the nodes' BMCs.
 type IPMI struct {
-	// UsernameFile holds the user's name; absolute, read again at each use.
+	// UsernameFile holds the user's name; absolute, read again at each use. $(NODE) in it
+	// stands for the node's name, where each BMC has a user of its own.
 	UsernameFile string `json:"usernameFile"`
-	// PasswordFile holds the password; absolute, read again at each use.
+	// PasswordFile holds the password; absolute, read again at each use. $(NODE) in it
+	// stands for the node's name, where each BMC has a password of its own.
 	PasswordFile string `json:"passwordFile"`
 	// Nodes: host:port of the BMC by node name.
 	Nodes map[string]string `json:"nodes"`
@@ -159,7 +161,8 @@ type Exec struct {
 	// Parameters are the same for all nodes, but for variables such as $(NODE),
 	// $(PROVIDER_ID) and $(INSTANCE_ID) (package program).
 	Parameters map[string]string `json:"parameters,omitempty"`
-	// ParameterFiles are read again at each use.
+	// ParameterFiles are read again at each use. $(NODE) in a path stands for the node's
+	// name.
 	ParameterFiles map[string]string `json:"parameterFiles,omitempty"`
 	// NodeParameters by parameter and node name: the nodes that it covers.
 	NodeParameters map[string]map[string]string `json:"nodeParameters,omitempty"`

@@ -256,6 +256,7 @@ func TestAnAgentIsRefusedForWhatIsWrongWithIt(t *testing.T) {
 		{"no files", "name: a, ipmi: {nodes: {n1: \"b:623\"}}", first + ".ipmi.usernameFile: Required"},
 		{"no password", "name: a, ipmi: {usernameFile: /u, nodes: {n1: \"b:623\"}}", first + ".ipmi.passwordFile: Required"},
 		{"a password for its file", "name: a, ipmi: {usernameFile: /u, passwordFile: hunter2, nodes: {n1: \"b:623\"}}", first + ".ipmi.passwordFile: Invalid value: must be the absolute path"},
+		{"a variable of no file", "name: a, ipmi: {usernameFile: /u, passwordFile: /hunter2/$(SYSTEM_UUID), nodes: {n1: \"b:623\"}}", first + ".ipmi.passwordFile: Invalid value: has a variable that is not known"},
 		{"no nodes", "name: a, ipmi: {usernameFile: /u, passwordFile: /p}", first + ".ipmi.nodes: Required"},
 		{"no port", "name: a, ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: b}}", first + ".ipmi.nodes[n1]: Invalid value: \"b\": must be host:port"},
 		{"no host", "name: a, ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: \":623\"}}", first + ".ipmi.nodes[n1]"},
@@ -291,6 +292,7 @@ func TestAnAgentIsRefusedForWhatIsWrongWithIt(t *testing.T) {
 		{"an address of two nodes", "name: a, csiAddons: {nodes: {n1: [10.20.0.11], n2: [\"::ffff:10.20.0.11\"]}}", first + ".csiAddons.nodes[n2][0]: Invalid value: \"::ffff:10.20.0.11\": is an address of node n1 too"},
 		{"an address that is not allowed", "name: a, csiAddons: {allowedSubnets: [10.20.0.0/16], nodes: {n1: [10.21.0.11]}}", first + ".csiAddons.nodes[n1][0]: Invalid value: \"10.21.0.11\": is outside " + first + ".csiAddons.allowedSubnets"},
 		{"two fences of one driver that differ", "name: a, csiAddons: {}}, {name: b, csiAddons: {addresses: DriverOnly}", "agents[1].csiAddons: Invalid value: must say the same as " + first + ".csiAddons"},
+		{"a variable of no parameter's file", exec + ", parameterFiles: {password: /hunter2/$(NODE, login: /$(NODE)/l}}", first + ".exec.parameterFiles[password]: Invalid value: has a variable that is not known in the path of a file: only $(NODE) is"},
 		{"a parameter for its file", exec + ", parameterFiles: {password: hunter2}}", first + ".exec.parameterFiles[password]: Invalid value: must be the absolute path"},
 	}
 	for _, tt := range tests {

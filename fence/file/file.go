@@ -11,7 +11,21 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 )
+
+// Node stands in a path for the name of a node: a file of that node's own.
+const Node = "$(NODE)"
+
+// ForNode is path with the node's name where Node stands in it. A name that would lead
+// to another folder is an error; no node in Kubernetes has one.
+func ForNode(path, node string) (string, error) {
+	if strings.Contains(path, Node) && (strings.Contains(node, "/") || !filepath.IsLocal(node)) {
+		return "", fmt.Errorf("node %q has no file of its own in place of %s: a name without a path in it has", node, path)
+	}
+	return strings.ReplaceAll(path, Node, node), nil
+}
 
 // Read returns what is in a regular file of at most most bytes. Its errors name the
 // file and show nothing of what is in it. Symbolic links are followed.

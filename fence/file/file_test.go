@@ -43,3 +43,20 @@ func TestAFileIsReadUpToItsBound(t *testing.T) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }
+
+func TestANodesFileIsInItsFolder(t *testing.T) {
+	for path, want := range map[string]string{
+		"/etc/bmc/password":         "/etc/bmc/password",
+		"/etc/bmc/$(NODE).password": "/etc/bmc/n1.example.com.password",
+		"/etc/$(NODE)/$(NODE)":      "/etc/n1.example.com/n1.example.com",
+	} {
+		if got, err := ForNode(path, "n1.example.com"); err != nil || got != want {
+			t.Errorf("%s: %q, %v; expected %q", path, got, err, want)
+		}
+	}
+	for _, node := range []string{"", "..", "../kubernetes.io", "a/b", "/etc/shadow"} {
+		if got, err := ForNode("/etc/bmc/$(NODE)/password", node); err == nil || got != "" {
+			t.Errorf("node %q has %q", node, got)
+		}
+	}
+}

@@ -20,7 +20,7 @@ func (a *IPMI) Check(ctx context.Context, m agent.Machine) (device string, fault
 			device = id.guid
 		}
 		if err != nil {
-			faults = append(faults, fmt.Errorf("ipmi: node %s: BMC at %s: %w", m.Node, s.bmc, a.explain(ctx, err)))
+			faults = append(faults, fmt.Errorf("ipmi: node %s: BMC at %s: %w", m.Node, s.bmc, explain(ctx, s.wire.user, err)))
 		}
 		return nil
 	})

@@ -15,16 +15,26 @@ const (
 	maxFile = 4 << 10
 )
 
-type credentials struct{ name, password string }
+type credentials struct {
+	name, password string
+	// nameFile and passwordFile are where they came from.
+	nameFile, passwordFile string
+}
 
-// credentials reads both files. Its errors name the file and never what is in it.
-func (a *IPMI) credentials() (credentials, error) {
-	name, err := readLine(a.options.UsernameFile, "user name", maxName)
-	if err != nil {
+// credentials reads both files for the node. Its errors name the file and never what is
+// in it.
+func (a *IPMI) credentials(node string) (c credentials, err error) {
+	if c.nameFile, err = file.ForNode(a.options.UsernameFile, node); err != nil {
 		return credentials{}, err
 	}
-	password, err := readLine(a.options.PasswordFile, "password", maxPassword)
-	return credentials{name, password}, err
+	if c.passwordFile, err = file.ForNode(a.options.PasswordFile, node); err != nil {
+		return credentials{}, err
+	}
+	if c.name, err = readLine(c.nameFile, "user name", maxName); err != nil {
+		return credentials{}, err
+	}
+	c.password, err = readLine(c.passwordFile, "password", maxPassword)
+	return c, err
 }
 
 func readLine(path, what string, most int) (string, error) {

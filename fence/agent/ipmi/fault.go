@@ -13,11 +13,11 @@ import (
 
 // explain says in a person's words what is wrong and where to look. The error
 // below it stays in the chain.
-func (a *IPMI) explain(ctx context.Context, err error) error {
+func explain(ctx context.Context, user credentials, err error) error {
 	if ended := over(ctx); ended != nil {
 		return fmt.Errorf("it did not answer in time (%w)", ended)
 	}
-	if text := a.login(err); text != "" {
+	if text := refusal(user, err); text != "" {
 		return fmt.Errorf("%s: %w", text, err)
 	}
 	if text := network(err); text != "" {
@@ -26,8 +26,8 @@ func (a *IPMI) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// login is what the BMC has against the user.
-func (a *IPMI) login(err error) string {
+// refusal is what the BMC has against the user.
+func refusal(user credentials, err error) string {
 	var status *types.RmcpStatusError
 	var rmcp types.RmcpStatusCode
 	if errors.As(err, &status) {
@@ -35,11 +35,11 @@ func (a *IPMI) login(err error) string {
 	}
 	switch {
 	case errors.Is(err, client.ErrRAKPAuthentication), rmcp == types.RmcpStatusCodeInvalidIntegrityCheckValue:
-		return fmt.Sprintf("wrong password in %s for the user in %s (or the BMC does not have that user)", a.options.PasswordFile, a.options.UsernameFile)
+		return fmt.Sprintf("wrong password in %s for the user in %s (or the BMC does not have that user)", user.passwordFile, user.nameFile)
 	case rmcp == types.RmcpStatusCodeUnauthorizedName, rmcp == types.RmcpStatusCodeInvalidNameLength:
-		return fmt.Sprintf("no such user, or it is disabled: the one in %s", a.options.UsernameFile)
+		return fmt.Sprintf("no such user, or it is disabled: the one in %s", user.nameFile)
 	case lacksPrivilege(err):
-		return fmt.Sprintf("no privilege: the user in %s needs privilege level OPERATOR to switch power, USER to read it", a.options.UsernameFile)
+		return fmt.Sprintf("no privilege: the user in %s needs privilege level OPERATOR to switch power, USER to read it", user.nameFile)
 	case rmcp == types.RmcpStatusCodeNoResToCreateSess, rmcp == types.RmcpStatusCodeNoResToCreateSessAtRole:
 		return "it has no free session: others are logged in, or were and did not log out"
 	}

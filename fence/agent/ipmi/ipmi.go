@@ -19,7 +19,8 @@ type Options struct {
 	// Name is the agent's, as configured.
 	Name string
 	// UsernameFile and PasswordFile are read at each use, so that a rotated
-	// Secret is taken up. One trailing newline is cut off.
+	// Secret is taken up. One trailing newline is cut off. $(NODE) in them stands for the
+	// node's name: each node's BMC has a user or a password of its own.
 	UsernameFile, PasswordFile string
 	// Nodes maps a Node's name to its BMC, host or host:port; the port is 623
 	// where none is given.
@@ -146,7 +147,7 @@ func (a *IPMI) with(ctx context.Context, m agent.Machine, level types.PrivilegeL
 	if !ok {
 		return fmt.Errorf("ipmi: agent %s has no BMC for node %s", a.options.Name, m.Node)
 	}
-	user, err := a.credentials()
+	user, err := a.credentials(m.Node)
 	if err != nil {
 		return fmt.Errorf("ipmi: agent %s: %w", a.options.Name, err)
 	}
@@ -156,7 +157,7 @@ func (a *IPMI) with(ctx context.Context, m agent.Machine, level types.PrivilegeL
 		s.logout(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("ipmi: node %s: BMC at %s: %w", m.Node, bmc, a.explain(ctx, err))
+		return fmt.Errorf("ipmi: node %s: BMC at %s: %w", m.Node, bmc, explain(ctx, user, err))
 	}
 	return nil
 }

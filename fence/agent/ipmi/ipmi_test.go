@@ -81,6 +81,54 @@ func TestCredentialsAreReadAtEachUseAndNamedWhenMissing(t *testing.T) {
 	}
 }
 
+// A kubelet puts a rotated Secret into place by turning one link over.
+func secretVolume(t *testing.T, folder string, keys map[string]string) {
+	t.Helper()
+	data, err := os.MkdirTemp(folder, "..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range keys {
+		write(t, filepath.Join(data, key), value)
+		if err := os.Symlink(filepath.Join("..data", key), filepath.Join(folder, key)); err != nil && !os.IsExist(err) {
+			t.Fatal(err)
+		}
+	}
+	next := filepath.Join(folder, "..data_tmp")
+	if err := os.Symlink(filepath.Base(data), next); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, filepath.Join(folder, "..data")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEachNodeHasItsOwnCredentials(t *testing.T) {
+	one, two := newLAN(t), newLANOf(t, "another", "0ther-Pa55")
+	secrets := t.TempDir()
+	secretVolume(t, secrets, map[string]string{"n1.user": user, "n1.password": password, "n2.user": "another", "n2.password": password})
+	a, err := New(Options{Name: "bmc", UsernameFile: secrets + "/$(NODE).user", PasswordFile: secrets + "/$(NODE).password",
+		Nodes: map[string]string{"n1": one.addr, "n2": two.addr, "n3": one.addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n2 := agent.Machine{Node: "n2", SystemUUID: nodeUUID}
+	if got := read(t, a); got.State != agent.On {
+		t.Errorf("n1: %v", got)
+	}
+	_, err = a.Status(within(t, 10*time.Second), n2)
+	refused(t, err, "wrong password in "+secrets+"/n2.password", "n2.user")
+
+	secretVolume(t, secrets, map[string]string{"n1.user": user, "n1.password": password, "n2.user": "another", "n2.password": "0ther-Pa55"})
+	for range 2 {
+		if got, err := a.Status(within(t, 10*time.Second), n2); err != nil || got.State != agent.On {
+			t.Errorf("n2, once its Secret is right: %v, %v", got, err)
+		}
+	}
+	_, err = a.Status(within(t, 10*time.Second), agent.Machine{Node: "n3"})
+	refused(t, err, "n3.user", "no such file")
+}
+
 func TestANodeWithoutABMCIsAnError(t *testing.T) {
 	a := newAgent(t, user, password, "127.0.0.1:1")
 	stranger := agent.Machine{Node: "stranger"}

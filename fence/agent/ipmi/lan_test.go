@@ -55,6 +55,17 @@ func newLAN(t *testing.T, options ...ipmiserver.ServerOption) *lan {
 // newLANFor has a user with that limit.
 func newLANFor(t *testing.T, privilege server.PrivilegeLevel, options ...ipmiserver.ServerOption) *lan {
 	t.Helper()
+	return newLANWith(t, user, password, privilege, options...)
+}
+
+// newLANOf has another user.
+func newLANOf(t *testing.T, user, password string) *lan {
+	t.Helper()
+	return newLANWith(t, user, password, server.PrivilegeLevelAdministrator)
+}
+
+func newLANWith(t *testing.T, user, password string, privilege server.PrivilegeLevel, options ...ipmiserver.ServerOption) *lan {
+	t.Helper()
 	guid, _ := parse(nodeUUID)
 	l := &lan{on: true, guid: guid[:], limit: types.PrivilegeLevelAdministrator}
 	machine := server.New(server.DeviceInfo{IPMIVersion: 0x20}, guid, mock.New())

@@ -248,6 +248,10 @@ func (o Options) forMachine(m agent.Machine, meta *metadata) (parameters, error)
 		}
 	}
 	for key, path := range o.ParameterFiles {
+		path, err := file.ForNode(path, m.Node)
+		if err != nil {
+			return nil, fmt.Errorf("parameter %q: %w", key, err)
+		}
 		value, err := readValue(key, path)
 		if err != nil {
 			return nil, err

@@ -25,7 +25,7 @@ type Options struct {
 	// $(SYSTEM_UUID) in them stand for: plain names, no more than 512 bytes long.
 	Parameters map[string]string
 	// ParameterFiles hold a parameter's value each; they are read at each use,
-	// and everything in them is a secret.
+	// and everything in them is a secret. $(NODE) in a path stands for the node's name.
 	ParameterFiles map[string]string
 	// NodeParameters by parameter and node name.
 	NodeParameters map[string]map[string]string

@@ -199,6 +199,23 @@ func TestParameterFilesAreReadAtEachUse(t *testing.T) {
 	}
 }
 
+func TestANodeHasAParameterFileOfItsOwn(t *testing.T) {
+	dir := shell(t, `echo "$in" >$(dirname $0)/stdin; echo "Status: ON"`)
+	o := options(dir)
+	o.ParameterFiles = map[string]string{"passwd": filepath.Join(dir, "$(NODE).pw")}
+	p := newProgram(t, o)
+	write(t, filepath.Join(dir, "n2.pw"), "not-mine\n")
+	_, err := p.Status(t.Context(), n1)
+	wantError(t, err, "passwd", filepath.Join(dir, "n1.pw"))
+	write(t, filepath.Join(dir, "n1.pw"), "mine\n")
+	if _, err := p.Status(t.Context(), n1); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, dir, "stdin"); !strings.Contains(got, "passwd=mine\n") {
+		t.Errorf("standard input %q", got)
+	}
+}
+
 func TestNewRefusesWhatCannotBeRight(t *testing.T) {
 	dir := shell(t, `exit 1`)
 	outside := shell(t, `exit 1`)
