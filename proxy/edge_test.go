@@ -308,8 +308,14 @@ func startEdge(t *testing.T, ctx context.Context, d *echoDriver, o proxy.Options
 // without the proxy must hold with it.
 func both(t *testing.T, d *echoDriver, rule func(t *testing.T, conn *grpc.ClientConn)) {
 	t.Helper()
+	bothWith(t, d, proxy.Options{}, rule)
+}
+
+// bothWith is both with options of the proxy.
+func bothWith(t *testing.T, d *echoDriver, o proxy.Options, rule func(t *testing.T, conn *grpc.ClientConn)) {
+	t.Helper()
 	t.Run("direct", func(t *testing.T) { rule(t, connect(t, d.path)) })
-	t.Run("proxied", func(t *testing.T) { rule(t, startEdge(t, t.Context(), d, proxy.Options{}).ClientConn) })
+	t.Run("proxied", func(t *testing.T) { rule(t, startEdge(t, t.Context(), d, o).ClientConn) })
 }
 
 // raw are the call options of a caller of the echo service.

@@ -105,7 +105,8 @@ func intercept[Request secretRequest, Response proto.Message](ctx context.Contex
 		conn:    s.driver,
 		method:  method,
 		md:      callerMetadata(ctx),
-		options: forwardOptions(ctx),
+		options: s.forwardOptions(ctx),
+		bound:   s.bound,
 	}
 	resp, err := judge(klog.NewContext(ctx, logger), req, driver)
 	if err == nil && !resp.ProtoReflect().IsValid() {
@@ -141,6 +142,7 @@ type driverCall struct {
 	method  string // the intercepted one
 	md      metadata.MD
 	options []grpc.CallOption
+	bound   int // of an answer, in bytes
 
 	mu              sync.Mutex
 	header, trailer metadata.MD // of the last answer to method
@@ -165,7 +167,7 @@ func (d *driverCall) Unpublish(ctx context.Context, req *spec.ControllerUnpublis
 func (d *driverCall) invoke(ctx context.Context, method string, req, resp proto.Message) error {
 	var header, trailer metadata.MD
 	options := append(slices.Clone(d.options), grpc.Header(&header), grpc.Trailer(&trailer))
-	err := d.conn.Invoke(forwardedContext(ctx, d.md), method, req, resp, options...)
+	err := overBound(d.conn.Invoke(forwardedContext(ctx, d.md), method, req, resp, options...), d.bound)
 	if method == d.method {
 		d.mu.Lock()
 		d.header, d.trailer = header, trailer

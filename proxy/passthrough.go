@@ -35,10 +35,14 @@ func (s *Server) passThrough(_ any, caller grpc.ServerStream) error {
 
 	p := passage{caller: caller}
 	var err error
-	if p.driver, err = s.driver.NewStream(ctx, rawStream, method, forwardOptions(caller.Context())...); err == nil {
+	if p.driver, err = s.driver.NewStream(ctx, rawStream, method, s.forwardOptions(caller.Context())...); err == nil {
 		err = p.run()
 	}
 	err = expired(caller.Context(), err)
+	if refused(err, s.bound) {
+		err = overBound(err, s.bound)
+		s.logger.Error(err, "A message was too large to pass", "method", method)
+	}
 	// A stream has no one duration: what counts is how long it was wanted.
 	if p.requests.Load() <= 1 && p.answers <= 1 {
 		s.record(method, err, time.Since(start))
@@ -151,12 +155,12 @@ const usualAuthority = "localhost"
 
 // forwardOptions are the call options under which the call of ctx goes on to
 // the driver: authority, content type and compression as the caller sent them,
-// and no limit on size.
-func forwardOptions(ctx context.Context) []grpc.CallOption {
+// and the bound of the answers' size.
+func (s *Server) forwardOptions(ctx context.Context) []grpc.CallOption {
 	var codec rawCodec
 	options := []grpc.CallOption{
-		grpc.MaxCallRecvMsgSize(math.MaxInt32),
-		grpc.MaxCallSendMsgSize(math.MaxInt32),
+		grpc.MaxCallRecvMsgSize(s.bound),
+		grpc.MaxCallSendMsgSize(math.MaxInt32), // it was received, within the bound
 	}
 	if md, _ := metadata.FromIncomingContext(ctx); len(md[":authority"]) == 1 && md[":authority"][0] != usualAuthority {
 		options = append(options, grpc.CallAuthority(md[":authority"][0]))

@@ -385,7 +385,7 @@ func TestMessagesOfManyMegabytesPass(t *testing.T) {
 		return &spec.ControllerPublishVolumeResponse{PublishContext: req.VolumeContext}, nil
 	}
 	d.start(t)
-	both(t, d, func(t *testing.T, conn *grpc.ClientConn) {
+	bothWith(t, d, proxy.Options{MaxMessageSize: 32 << 20}, func(t *testing.T, conn *grpc.ClientConn) {
 		if out, err := callUnary(t.Context(), conn, big); err != nil || !bytes.Equal(out, big) {
 			t.Errorf("unary: %d bytes, %v", len(out), err)
 		}

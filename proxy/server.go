@@ -44,6 +44,10 @@ type Options struct {
 	Guard Guard
 	// Recorder is told of every unary call. Optional.
 	Recorder CallRecorder
+	// MaxMessageSize, in bytes, is what a message may have that passes, in either
+	// direction, once it is decompressed; zero is DefaultMaxMessageSize. A larger one ends
+	// its call with RESOURCE_EXHAUSTED, as gRPC does it.
+	MaxMessageSize int
 	// GracePeriod is how long Serve waits for the calls in flight when it is
 	// told to stop; zero is DefaultGracePeriod.
 	GracePeriod time.Duration
@@ -54,6 +58,7 @@ type Server struct {
 	path     string
 	driver   *grpc.ClientConn
 	recorder CallRecorder
+	bound    int // Options.MaxMessageSize
 	grace    time.Duration
 	grpc     *grpc.Server
 	logger   klog.Logger // of the Serve in progress
@@ -70,10 +75,15 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("proxy: Options.Driver is missing: a connection to the CSI driver is needed")
 	case o.Guard == nil:
 		return nil, errors.New("proxy: Options.Guard is missing: to forward every call unjudged, say so with Pass()")
+	case o.MaxMessageSize < 0:
+		return nil, fmt.Errorf("proxy: Options.MaxMessageSize is %d: it cannot be negative", o.MaxMessageSize)
 	case o.GracePeriod < 0:
 		return nil, fmt.Errorf("proxy: Options.GracePeriod is %s: it cannot be negative", o.GracePeriod)
 	case o.GracePeriod == 0:
 		o.GracePeriod = DefaultGracePeriod
+	}
+	if o.MaxMessageSize == 0 {
+		o.MaxMessageSize = DefaultMaxMessageSize
 	}
 	if err := CheckListen(o.Listen); err != nil {
 		return nil, err
@@ -90,6 +100,7 @@ func New(o Options) (*Server, error) {
 		path:     path,
 		driver:   o.Driver,
 		recorder: o.Recorder,
+		bound:    o.MaxMessageSize,
 		grace:    o.GracePeriod,
 		logger:   klog.Background(),
 		serving:  make(chan struct{}),
@@ -97,7 +108,7 @@ func New(o Options) (*Server, error) {
 	s.grpc = grpc.NewServer(
 		grpc.ForceServerCodecV2(rawCodec{}),
 		grpc.UnknownServiceHandler(s.passThrough),
-		grpc.MaxRecvMsgSize(math.MaxInt32),
+		grpc.MaxRecvMsgSize(o.MaxMessageSize),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		// How often a caller may ping is the driver's business, not ours.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),

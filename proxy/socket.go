@@ -194,7 +194,15 @@ func (l *listener) remove() error {
 // It keeps to the conventions of csi-lib-utils' connection package (unix
 // address, no TLS, no idle timeout), but does not use it: that package gives up
 // after a timeout and takes no dial options.
+//
+// Our own calls on it, such as ListVolumes, receive messages of up to 64 MiB.
 func Dial(ctx context.Context, address string) (*grpc.ClientConn, error) {
+	return DialWith(ctx, address, DefaultMaxMessageSize)
+}
+
+// DialWith is Dial where Options.MaxMessageSize is not the default: our own calls receive
+// what passes, where that is more.
+func DialWith(ctx context.Context, address string, maxMessageSize int) (*grpc.ClientConn, error) {
 	if err := CheckDial(address); err != nil {
 		return nil, fmt.Errorf("CSI driver: %w", err)
 	}
@@ -204,7 +212,7 @@ func Dial(ctx context.Context, address string) (*grpc.ClientConn, error) {
 	}
 	dialer := &driverDialer{path: path, logger: klog.FromContext(ctx)}
 	target := url.URL{Scheme: "unix", Path: path}
-	conn, err := grpc.NewClient(target.String(),
+	conn, err := grpc.NewClient(target.String(), append(ownCalls(maxMessageSize),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(dialer.dial),
 		grpc.WithIdleTimeout(0),
@@ -214,7 +222,7 @@ func Dial(ctx context.Context, address string) (*grpc.ClientConn, error) {
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: connectTimeout,
 		}),
-	)
+	)...)
 	if err != nil {
 		return nil, fmt.Errorf("CSI driver at %s: %w", path, err)
 	}

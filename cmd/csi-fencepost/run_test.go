@@ -35,6 +35,7 @@ type driver struct {
 	spec.UnimplementedControllerServer
 	entered chan string   // volume IDs of the publishes that came in
 	release chan struct{} // closed: publishes answer
+	lun     string        // what they answer
 }
 
 func startDriver(t *testing.T, socket string) *driver {
@@ -43,7 +44,7 @@ func startDriver(t *testing.T, socket string) *driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &driver{entered: make(chan string, 10), release: make(chan struct{})}
+	d := &driver{entered: make(chan string, 10), release: make(chan struct{}), lun: "7"}
 	server := grpc.NewServer()
 	spec.RegisterIdentityServer(server, d)
 	spec.RegisterControllerServer(server, d)
@@ -64,7 +65,7 @@ func (d *driver) ControllerPublishVolume(ctx context.Context, req *spec.Controll
 	d.entered <- req.GetVolumeId()
 	select {
 	case <-d.release:
-		return &spec.ControllerPublishVolumeResponse{PublishContext: map[string]string{"lun": "7"}}, nil
+		return &spec.ControllerPublishVolumeResponse{PublishContext: map[string]string{"lun": d.lun}}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -208,6 +209,28 @@ func TestReadyOnceTheDriverAnswersAndTheSocketIsServed(t *testing.T) {
 	resp, err := publish(t.Context(), listen, "v1")
 	if err != nil || resp.GetPublishContext()["lun"] != "7" {
 		t.Errorf("publish: %v %v", resp, err)
+	}
+}
+
+func TestMaxMessageSizeIsAFlag(t *testing.T) {
+	for flag, passes := range map[string]bool{"--v=0": false, "--max-message-size=6291456": true} {
+		csiAddress, listen := sockets(t)
+		d := startDriver(t, csiAddress)
+		d.lun = strings.Repeat("7", 5<<20)
+		close(d.release)
+		address := freePort(t)
+		start(t, "run", "--no-kubernetes", "--csi-address="+csiAddress, "--listen="+listen, "--http-endpoint="+address, flag)
+		eventually(t, readyz(address, http.StatusOK, ""))
+		conn, err := grpc.NewClient("unix://"+listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(8<<20)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = spec.NewControllerClient(conn).ControllerPublishVolume(t.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: "v1", NodeId: "n1"})
+		conn.Close()
+		if passes && err != nil || !passes && (err == nil || !strings.Contains(err.Error(), "--max-message-size")) {
+			t.Errorf("%s: %v", flag, err)
+		}
 	}
 }
 

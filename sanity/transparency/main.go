@@ -103,7 +103,7 @@ func startProxy(ctx context.Context, folder, name, program, driver string) (sock
 	socket, log := filepath.Join(folder, name+".sock"), filepath.Join(folder, name+".log")
 	process, err := controlplane.StartProcess(controlplane.ProcessOptions{
 		Name: name, Path: program, LogFile: log,
-		Args: []string{"run", "--no-kubernetes", "--csi-address=" + driver, "--listen=" + socket},
+		Args: []string{"run", "--no-kubernetes", "--csi-address=" + driver, "--listen=" + socket, "--max-message-size=16777216"}, // a property has more than the default
 	})
 	if err != nil {
 		return "", nil, err

@@ -24,6 +24,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/proxy"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
@@ -45,6 +46,7 @@ type runFlags struct {
 	tlsKey       string
 	authorize    bool // of --http-endpoint
 	timeout      time.Duration
+	maxMessage   int
 
 	logging *logsapi.LoggingConfiguration
 	gates   featuregate.MutableVersionedFeatureGate
@@ -69,6 +71,7 @@ func newRunFlags() *runFlags {
 	f.set.StringVar(&f.tlsKey, "tls-private-key-file", "", "The private key of --tls-cert-file.")
 	f.set.BoolVar(&f.authorize, "http-authorization", false, "Serve --http-endpoint, but for "+strings.Join(openPaths, ", ")+", only to those whose bearer token the Kubernetes API lets get the path (TokenReview, SubjectAccessReview of nonResourceURLs). Needs --tls-cert-file, and the rights of deploy/rbac/authorization.yaml.")
 	f.set.DurationVar(&f.timeout, "timeout", 15*time.Second, "The deadline of the calls that csi-fencepost makes to the driver for itself. Calls of the attacher keep the attacher's deadline.")
+	f.set.IntVar(&f.maxMessage, "max-message-size", proxy.DefaultMaxMessageSize, "The largest gRPC message that passes between external-attacher and the driver, in bytes. The default is gRPC's own, and the most that external-attacher receives.")
 	// Only an unregistered gate fails here, and this one is new.
 	if err := logsapi.AddFeatureGates(f.gates); err != nil {
 		panic(err)
@@ -130,6 +133,7 @@ func (f *runFlags) wrong() (errs []error) {
 	bad(f.listen == "", "--listen is missing: the socket that external-attacher is to use, for example --listen=/fencepost/csi.sock")
 	bad(f.CSIAddress != "" && trimScheme(f.CSIAddress) == trimScheme(f.listen), "--listen and --csi-address are the same socket %s: the driver has its own, and external-attacher's --csi-address is the one of --listen", f.listen)
 	bad(f.timeout <= 0, "--timeout is %s: it has to be more than 0", f.timeout)
+	bad(f.maxMessage < proxy.DefaultMaxMessageSize || f.maxMessage > math.MaxInt32, "--max-message-size is %d: it has to be a number of bytes from %d, which passes without csi-fencepost too, to %d", f.maxMessage, proxy.DefaultMaxMessageSize, math.MaxInt32)
 	// NaN compares as false. client-go keeps the rate as a float32, in which what is
 	// too small becomes 0, which is no limit, and what is too large becomes infinite.
 	qps := float32(f.KubeAPIQPS)

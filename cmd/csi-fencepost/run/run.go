@@ -216,7 +216,7 @@ func (s *runner) mux() *http.ServeMux {
 
 // connect waits for the driver, however long that takes, and asks its name.
 func (s *runner) connect(ctx context.Context) (*grpc.ClientConn, string, error) {
-	conn, err := proxy.Dial(ctx, s.flags.CSIAddress)
+	conn, err := proxy.DialWith(ctx, s.flags.CSIAddress, s.flags.maxMessage)
 	if err != nil {
 		return nil, "", err
 	}
@@ -233,10 +233,11 @@ func (s *runner) connect(ctx context.Context) (*grpc.ClientConn, string, error) 
 // serve serves the socket until ctx ends.
 func (s *runner) serve(ctx context.Context, conn *grpc.ClientConn, guard proxy.Guard) error {
 	server, err := proxy.New(proxy.Options{
-		Listen:   s.flags.listen,
-		Driver:   conn,
-		Guard:    guard,
-		Recorder: s.metrics,
+		Listen:         s.flags.listen,
+		Driver:         conn,
+		Guard:          guard,
+		Recorder:       s.metrics,
+		MaxMessageSize: s.flags.maxMessage,
 	})
 	if err != nil {
 		return err
