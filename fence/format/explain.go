@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -34,10 +35,7 @@ func Explain(err error) error {
 }
 
 func wrongType(field, found string, must reflect.Type) error {
-	if field == "" {
-		return fmt.Errorf("Invalid type: found %s, must be %s", found, kindWords(must))
-	}
-	return fmt.Errorf("%s: Invalid type: found %s, must be %s", field, found, kindWords(must))
+	return fmt.Errorf("%s: Invalid type: found %s, must be %s", cmp.Or(field, "the document"), found, kindWords(must))
 }
 
 // kindWords are what a value of that type is called by who writes the document.
