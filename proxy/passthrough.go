@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -75,20 +76,22 @@ type passage struct {
 // run copies both directions until the driver has ended the call, and returns
 // the driver's status, or why the caller cannot be read.
 func (p *passage) run() error {
-	broken := make(chan error, 1)
+	ended := make(chan error, 1)
 	// It ends with the call: the caller's stream is closed once the handler returns.
-	go func() {
-		if err := p.copyRequests(); err != nil {
-			broken <- err // grpc-go has told the caller, and ended the context
-		}
-	}()
+	go func() { ended <- p.copyRequests() }()
 	err := p.copyAnswers()
-	select {
-	case requestErr := <-broken:
-		return requestErr
-	default:
-		return err
+	var unread error
+	if p.caller.Context().Err() != nil {
+		// Where grpc-go cannot take a request (it is too large), it tells the caller and
+		// ends the context before it says so here; the driver's call ends with that.
+		unread = <-ended
+	} else {
+		select {
+		case unread = <-ended:
+		default:
+		}
 	}
+	return cmp.Or(unread, err)
 }
 
 // copyRequests sends on what the caller sends, up to its half-close.
