@@ -445,6 +445,8 @@ func (p *publication) verify(ctx context.Context, s *survey.Survey, token string
 		case e == nil || e.State == fence.TakenOver:
 			p.undo(ctx, s)
 			return lostRace(s)
+		case !e.State.Pending() && e.Token == token && e.OnlyUnder != "":
+			return p.hasIt(ctx, s, token)
 		case !e.State.Pending() && e.Token == token:
 			return nil
 		case !e.State.Pending():
@@ -456,6 +458,24 @@ func (p *publication) verify(ctx context.Context, s *survey.Survey, token string
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// hasIt writes down, before external-attacher is told, that the node may have the volume from
+// now on, although an earlier publish of it failed (fence.Holder.NeverAttached). Its
+// VolumeAttachment will say so, too, but whoever may write its status can take that back.
+func (p *publication) hasIt(ctx context.Context, s *survey.Survey, token string) error {
+	err := p.update(ctx, EffectRecord, s, func(l *ledger.Ledger) bool {
+		e := l.Get(p.req.GetNodeId())
+		if e == nil || e.Token != token || e.OnlyUnder == "" {
+			return false
+		}
+		e.OnlyUnder = ""
+		return true
+	})
+	if err != nil {
+		return p.unwritten(CallPublish, s, err)
+	}
+	return nil
 }
 
 // undo takes back a publish that nobody was told of and that the ledger no

@@ -252,6 +252,31 @@ func TestANodeToWhichEachPublishFailedNeverHadTheVolume(t *testing.T) {
 	r.Called("unpublish id-a")
 }
 
+// Whoever may write the status of VolumeAttachments can say of one that it is not attached,
+// and delete it. The controller then takes it off volumesAttached within a minute, so that
+// nothing there shows that it ever was attached.
+func TestAVolumeThatWasAttachedInTheEndIsNotTakenByAForgedVolumeAttachment(t *testing.T) {
+	r := neverAttached(t)
+	r.Sealing()
+	r.Attachment("a", time.Time{})
+	r.PublishErr = tookTooLong
+	if r.PublishTo("a") == nil {
+		t.Fatal("the first publish succeeds")
+	}
+	r.PublishErr = nil
+	r.Must(r.PublishTo("a"))
+	if e := r.Ledger().Get("id-a"); e == nil || e.OnlyUnder != "" {
+		t.Errorf("once it is published the ledger says %+v, as of one that never had it", e)
+	}
+	r.Lists("a", true, false)
+	r.Attachment("a", guardrig.Now)
+	r.Attachment("b", time.Time{})
+	r.Calls = nil
+	r.Refused(r.UnpublishFrom("id-a"), codes.FailedPrecondition, string(fence.HolderAlive))
+	r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "a")
+	r.Called()
+}
+
 func TestANodeOfWhichMoreIsKnownMayHaveHadIt(t *testing.T) {
 	change := func(f func(*storagev1.VolumeAttachment)) func(*guardrig.Rig) {
 		return func(r *guardrig.Rig) { r.ChangeAttachment("a", f) }
