@@ -270,6 +270,24 @@ func TestAttacherIsPutOntoOurSocket(t *testing.T) {
 	}
 }
 
+// A limit that is reached ends the sidecar, and whatever it guards waits: it is far above
+// what was measured.
+func TestTheSidecarsMemoryIsBoundedAndItsCPUIsNot(t *testing.T) {
+	text, err := Files.ReadFile("sidecar/patch.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := parse(t, text)[0].(*appsv1.Deployment).Spec.Template.Spec
+	i := slices.IndexFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == "csi-fencepost" })
+	limits := pod.Containers[i].Resources.Limits
+	if got := limits.Memory().Value(); got < 1<<30 {
+		t.Errorf("memory is limited to %d bytes", got)
+	}
+	if _, limited := limits[corev1.ResourceCPU]; limited {
+		t.Error("CPU is limited")
+	}
+}
+
 // What people begin with is taken by the program, and changes nothing yet.
 func TestSampleConfigurationIsValidAndObserves(t *testing.T) {
 	text, err := Files.ReadFile("sidecar/config.yaml")
