@@ -5,8 +5,12 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # Folders with Go files of ours, the nested modules' too.
 SOURCES = cmd csi deploy fence proxy sanity
 STATICCHECK = bin/staticcheck
+GOVULNCHECK = bin/govulncheck
+# Go's database of vulnerabilities as a module: what is found depends on no day, and
+# vuln.go.dev need not be reachable. VULNDB=golang.org/x/vulndb@master is the newest.
+VULNDB ?= golang.org/x/vulndb@v0.0.0-20261105234957-e22db6528018
 
-.PHONY: help build image dist deps test unit scenarios real known-to-fail check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint fmt clean clean-cache
+.PHONY: help build image dist deps test unit scenarios real known-to-fail check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint vulns fmt clean clean-cache
 
 help: ## this list, and what is left on disk
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -100,14 +104,21 @@ fuzz: ## every fuzz target, each for FUZZTIME (30s)
 model: ## the protocol's model, explored completely by spin, and without each of its guards (minutes; see docs/MODEL.md)
 	@$(GO) run ./sanity/prove -only=model
 
-lint: $(STATICCHECK) ## gofmt, go vet, staticcheck (see staticcheck.conf)
+lint: $(STATICCHECK) vulns ## gofmt, go vet, staticcheck (see staticcheck.conf), vulns
 	@unformatted=$$(gofmt -l $(SOURCES)); test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(STATICCHECK) ./...
 
-# In a module of its own: the tool's requirements are not the product's.
+vulns: $(GOVULNCHECK) ## known vulnerabilities that the released programs call, by the database in VULNDB
+	@db=$$(cd sanity/tools && $(GO) mod download -json $(VULNDB) | sed -n 's/.*"Dir": "\(.*\)",*$$/\1/p') && test -d "$$db/data/osv" || { echo "the database $(VULNDB) cannot be had as a module"; exit 1; }; \
+	$(GOVULNCHECK) -db="file://$$db/data/osv" -format json ./cmd/... >bin/vulns.json && $(GO) run ./sanity/vulns <bin/vulns.json
+
+# In a module of its own: the tools' requirements are not the product's.
 $(STATICCHECK): sanity/tools/go.mod sanity/tools/go.sum
 	cd sanity/tools && $(GO) build -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
+
+$(GOVULNCHECK): sanity/tools/go.mod sanity/tools/go.sum
+	cd sanity/tools && $(GO) build -o $(CURDIR)/$@ golang.org/x/vuln/cmd/govulncheck
 
 fmt: ## gofmt
 	gofmt -w $(SOURCES)

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+const loaded = `{"SBOM":{"go_version":"go1.26.8"}}
+`
+
+func TestOnlyACalledVulnerabilityOfAModuleFails(t *testing.T) {
+	for _, test := range []struct {
+		finding, says string
+		failed        bool
+	}{
+		{`{"finding":{"osv":"GO-1","fixed_version":"v0.2.0","trace":[{"module":"example.com/m","version":"v0.1.0","package":"example.com/m/p","function":"F"}]}}`,
+			"go.mod: example.com/m v0.1.0 has https://pkg.go.dev/vuln/GO-1, which is called; mended in v0.2.0\n", true},
+		{`{"finding":{"osv":"GO-1","trace":[{"module":"example.com/m","version":"v0.1.0","package":"example.com/m/p","function":"F"}]}}`,
+			"go.mod: example.com/m v0.1.0 has https://pkg.go.dev/vuln/GO-1, which is called; not mended yet\n", true},
+		{`{"finding":{"osv":"GO-1","trace":[{"module":"example.com/m","version":"v0.1.0","package":"example.com/m/p"}]}}`, "", false},
+		{`{"finding":{"osv":"GO-1","trace":[{"module":"example.com/m","version":"v0.1.0"}]}}`, "", false},
+		{`{"finding":{"osv":"GO-2","fixed_version":"v1.26.9","trace":[{"module":"stdlib","version":"v1.26.8","package":"net/http","function":"F"}]}}`,
+			"build releases with another Go: this one's standard library v1.26.8 has https://pkg.go.dev/vuln/GO-2, which is called; mended in v1.26.9\n", false},
+	} {
+		called, err := read(strings.NewReader(loaded + test.finding + test.finding))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, failed := report(called); text != test.says || failed != test.failed {
+			t.Errorf("%s\nsays %q, fails: %v; expected %q, %v", test.finding, text, failed, test.says, test.failed)
+		}
+	}
+}
+
+// A scan that did not take place finds nothing.
+func TestAScanThatIsNotWholeIsAnError(t *testing.T) {
+	for _, in := range []string{"", `{"config":{}}`, loaded + `{"finding":`, "govulncheck: no such database"} {
+		if called, err := read(strings.NewReader(in)); err == nil {
+			t.Errorf("%q: %v", in, called)
+		}
+	}
+}
