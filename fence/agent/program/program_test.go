@@ -146,6 +146,8 @@ func TestParametersGoToStandardInputAloneWithAnExplicitAction(t *testing.T) {
 	o.ParameterFiles = map[string]string{"passwd": secret}
 	o.Parameters["ip"] = "$(NODE).$(NODE_ID).$(INSTANCE_ID).$(SYSTEM_UUID)"
 	t.Setenv("KUBECONFIG", "/secret/place")
+	t.Setenv("HTTPS_PROXY", "http://proxy.example.com:3128") // a device is not behind the cluster's proxy
+	t.Setenv("REQUESTS_CA_BUNDLE", "/secret/ca")
 	p := newProgram(t, o)
 	for action, do := range map[string]func() error{
 		"status": func() error { _, err := p.Status(t.Context(), n1); return err },
