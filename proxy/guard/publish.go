@@ -446,7 +446,10 @@ func (p *publication) verify(ctx context.Context, s *survey.Survey, token string
 			p.undo(ctx, s)
 			return lostRace(s)
 		case !e.State.Pending() && e.Token == token && e.OnlyUnder != "":
-			return p.hasIt(ctx, s, token)
+			if token, err = p.hasIt(ctx, s, token); err != nil {
+				return err
+			}
+			continue // the entry may have changed before that was written
 		case !e.State.Pending() && e.Token == token:
 			return nil
 		case !e.State.Pending():
@@ -462,20 +465,25 @@ func (p *publication) verify(ctx context.Context, s *survey.Survey, token string
 
 // hasIt writes down, before external-attacher is told, that the node may have the volume from
 // now on, although an earlier publish of it failed (fence.Holder.NeverAttached). Its
-// VolumeAttachment will say so, too, but whoever may write its status can take that back.
-func (p *publication) hasIt(ctx context.Context, s *survey.Survey, token string) error {
+// VolumeAttachment will say so, too, but whoever may write its status can take that back. The
+// entry's new token, which it returns, keeps an earlier call that fails only now from writing
+// the opposite.
+func (p *publication) hasIt(ctx context.Context, s *survey.Survey, token string) (string, error) {
+	var has string
 	err := p.update(ctx, EffectRecord, s, func(l *ledger.Ledger) bool {
+		has = token
 		e := l.Get(p.req.GetNodeId())
-		if e == nil || e.Token != token || e.OnlyUnder == "" {
+		if e == nil || e.Token != token || e.State.Pending() || e.OnlyUnder == "" {
 			return false
 		}
-		e.OnlyUnder = ""
+		has = s.NewToken()
+		e.OnlyUnder, e.Token = "", has
 		return true
 	})
 	if err != nil {
-		return p.unwritten(CallPublish, s, err)
+		return "", p.unwritten(CallPublish, s, err)
 	}
-	return nil
+	return has, nil
 }
 
 // undo takes back a publish that nobody was told of and that the ledger no

@@ -277,6 +277,53 @@ func TestAVolumeThatWasAttachedInTheEndIsNotTakenByAForgedVolumeAttachment(t *te
 	r.Called()
 }
 
+// What is written down then is read once more: another process may have begun to unpublish the
+// node in between, or the ledger may have gone with its PersistentVolume.
+func TestAVolumeThatIsPublishedAtLastIsReadOnceMore(t *testing.T) {
+	for what, change := range map[string]func(*guardrig.Rig){
+		"taken over": func(r *guardrig.Rig) {
+			r.Change(func(l *ledger.Ledger) { l.MarkTaken("id-a", l.Get("id-a").Token, false) })
+		},
+		"cut": func(r *guardrig.Rig) {
+			r.Change(func(l *ledger.Ledger) { l.Cut("id-a", l.Get("id-a").Token) })
+		},
+		"another publication's": func(r *guardrig.Rig) {
+			r.Change(func(l *ledger.Ledger) { l.Get("id-a").Token = "another" })
+		},
+	} {
+		r := neverAttached(t)
+		r.Sealing()
+		r.Attachment("a", time.Time{})
+		r.PublishErr = tookTooLong
+		if r.PublishTo("a") == nil {
+			t.Fatal("the first publish succeeds")
+		}
+		r.PublishErr = nil
+		r.BeforeWrite(2, func() { change(r) }) // the first one names the node
+		if err := r.PublishTo("a"); err == nil {
+			t.Errorf("%s: external-attacher is told that the node has the volume; the ledger says %+v", what, r.Ledger().Get("id-a"))
+		}
+	}
+}
+
+// A call that fails only after a retry has published the volume, in a process that leads no
+// more, does not write that the node never had it.
+func TestAFailureThatComesAfterTheRetryIsNotOfThisPublication(t *testing.T) {
+	r := neverAttached(t)
+	r.Sealing()
+	r.Attachment("a", time.Time{})
+	r.PublishErr = tookTooLong
+	if r.PublishTo("a") == nil {
+		t.Fatal("the first publish succeeds")
+	}
+	first := r.Ledger().Get("id-a").Token
+	r.PublishErr = nil
+	r.Must(r.PublishTo("a"))
+	if e := r.Ledger().Get("id-a"); e.Token == first {
+		t.Errorf("the ledger still says %+v", e)
+	}
+}
+
 func TestANodeOfWhichMoreIsKnownMayHaveHadIt(t *testing.T) {
 	change := func(f func(*storagev1.VolumeAttachment)) func(*guardrig.Rig) {
 		return func(r *guardrig.Rig) { r.ChangeAttachment("a", f) }
