@@ -17,7 +17,6 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
-	"golang.org/x/net/http2"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -442,15 +441,11 @@ func TestUnreadableMessageOfTheCallerEndsTheDriversCall(t *testing.T) {
 	}
 	d.start(t)
 	e := startEdge(t, t.Context(), d, proxy.Options{})
-	socket, err := net.Dial("unix", e.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = socket.Close() }()
-	conn, err := new(http2.Transport).NewClientConn(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := &http.Transport{Protocols: new(http.Protocols), DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", e.path)
+	}}
+	conn.Protocols.SetUnencryptedHTTP2(true)
+	defer conn.CloseIdleConnections()
 	body, write := io.Pipe()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+echoChat, body)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
-	"golang.org/x/net/http2"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -185,15 +184,10 @@ func note(facts map[string]string, end string, h http.Header) {
 func (d *plainDriver) call(ctx context.Context, socket string, c headerCase) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	raw, err := net.Dial("unix", socket)
-	if err != nil {
-		return nil, err
-	}
-	defer raw.Close()
-	conn, err := (&http2.Transport{DisableCompression: true}).NewClientConn(raw)
-	if err != nil {
-		return nil, err
-	}
+	conn := &http.Transport{DisableCompression: true, Protocols: unencryptedHTTP2(), DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	defer conn.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost"+plainMethod, strings.NewReader(string(frame([]byte("ask")))))
 	if err != nil {
 		return nil, err

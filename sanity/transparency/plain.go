@@ -6,10 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
-
-	"golang.org/x/net/http2"
 )
 
 const plainMethod = "/csi.v1.Controller/CreateVolume"
@@ -26,28 +23,16 @@ func (d *plainDriver) serve(socket string) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
-	var open []net.Conn
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return // closed
-			}
-			mu.Lock()
-			open = append(open, conn)
-			mu.Unlock()
-			go new(http2.Server).ServeConn(conn, &http2.ServeConnOpts{Handler: d})
-		}
-	}()
-	return func() {
-		listener.Close()
-		mu.Lock()
-		defer mu.Unlock()
-		for _, conn := range open {
-			conn.Close()
-		}
-	}, nil
+	server := &http.Server{Handler: d, Protocols: unencryptedHTTP2()}
+	go func() { _ = server.Serve(listener) }() // until stop
+	return func() { _ = server.Close() }, nil
+}
+
+// unencryptedHTTP2 is what gRPC speaks on a socket.
+func unencryptedHTTP2() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetUnencryptedHTTP2(true)
+	return p
 }
 
 func (d *plainDriver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
