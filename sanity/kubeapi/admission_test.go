@@ -36,23 +36,31 @@ const (
 var sidecar, operator, stranger kubernetes.Interface
 
 func preparePoliced(ctx context.Context, b *bed.Bed) error {
-	kubeconfig, err := b.Cluster.Kubeconfig("someone")
-	if err != nil {
-		return err
-	}
-	base, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return err
-	}
-	if err := makePeople(ctx, base); err != nil {
+	if err := makePeople(ctx, b); err != nil {
 		return err
 	}
 	return applyPolicies(ctx)
 }
 
-// makePeople makes the clients. The user of the kubeconfig may impersonate, as a
-// proxy in front of the API server does.
-func makePeople(ctx context.Context, base *rest.Config) error {
+// impersonate makes a client of somebody who is authenticated. The user of the
+// kubeconfig may impersonate, as a proxy in front of the API server does.
+func impersonate(b *bed.Bed, who rest.ImpersonationConfig) (kubernetes.Interface, error) {
+	kubeconfig, err := b.Cluster.Kubeconfig("someone")
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = 50, 100
+	config.Impersonate = who
+	config.Impersonate.Groups = append(config.Impersonate.Groups, "system:authenticated")
+	return kubernetes.NewForConfig(config)
+}
+
+// makePeople makes the clients.
+func makePeople(ctx context.Context, b *bed.Bed) error {
 	rules := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"users", "groups", "serviceaccounts"}, Verbs: []string{"impersonate"}},
 		{APIGroups: []string{""}, Resources: []string{"persistentvolumes", "persistentvolumes/status", "nodes", "nodes/status"}, Verbs: []string{"*"}},
@@ -80,10 +88,7 @@ func makePeople(ctx context.Context, base *rest.Config) error {
 		{&operator, rest.ImpersonationConfig{UserName: "ada", Groups: []string{operatorsGroup}}},
 		{&stranger, rest.ImpersonationConfig{UserName: "system:serviceaccount:backup:tool"}},
 	} {
-		config := rest.CopyConfig(base)
-		config.Impersonate = one.as
-		config.Impersonate.Groups = append(config.Impersonate.Groups, "system:authenticated")
-		client, err := kubernetes.NewForConfig(config)
+		client, err := impersonate(b, one.as)
 		if err != nil {
 			return err
 		}
@@ -128,7 +133,9 @@ func inForce(ctx context.Context) error {
 	if _, err := policed.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	if _, err := policed.admin.CoreV1().PersistentVolumes().Create(ctx, policedVolume("probe"), metav1.CreateOptions{}); err != nil {
+	probe := policedVolume("probe")
+	probe.Annotations = map[string]string{ledger.Annotation: "unreadable"}
+	if _, err := policed.admin.CoreV1().PersistentVolumes().Create(ctx, probe, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	tries := 0
@@ -136,6 +143,9 @@ func inForce(ctx context.Context) error {
 	probes := []func() error{
 		func() error { return taintAs(context.WithoutCancel(ctx), stranger, "probe", value()) },
 		func() error { return annotateAs(context.WithoutCancel(ctx), stranger, "probe", value()) },
+		func() error {
+			return stranger.CoreV1().PersistentVolumes().Delete(context.WithoutCancel(ctx), "probe", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		},
 		func() error {
 			_, err := stranger.CoordinationV1().Leases(namespace).Create(context.WithoutCancel(ctx), policedLease("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err

@@ -1,0 +1,205 @@
+package kubeapi
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+)
+
+const (
+	attachersFinalizer   = "external-attacher/array-example-com"
+	protectionFinalizer  = "kubernetes.io/pv-protection"
+	provisionerFinalizer = "external-provisioner.volume.kubernetes.io/finalizer"
+)
+
+// ledgerNaming is the ledger of a volume with these entries, as the sidecar writes it.
+func ledgerNaming(handle string, entries ...ledger.Entry) string {
+	return (&ledger.Ledger{Version: ledger.Version, Driver: "array.example.com", Handle: handle, Cluster: policed.cluster, PVUID: "u", Holders: append([]ledger.Entry{}, entries...)}).String()
+}
+
+func stateOf(state fence.State) ledger.Entry {
+	return ledger.Entry{NodeID: "id-" + string(state), NodeName: "n1", Token: "t", State: state}
+}
+
+// heldVolume is a PersistentVolume with that ledger, which its attacher and Kubernetes
+// keep from going; ledger empty: there is none.
+func heldVolume(t *testing.T, name, text string) *corev1.PersistentVolume {
+	t.Helper()
+	pv := policedVolume(name)
+	pv.Finalizers = []string{protectionFinalizer, attachersFinalizer}
+	if text != "" {
+		pv.Annotations = map[string]string{ledger.Annotation: text}
+	}
+	pv, err := policed.admin.CoreV1().PersistentVolumes().Create(t.Context(), pv, metav1.CreateOptions{})
+	must(t, err)
+	return pv
+}
+
+func deleteAs(t *testing.T, by kubernetes.Interface, pv string) error {
+	t.Helper()
+	return by.CoreV1().PersistentVolumes().Delete(t.Context(), pv, metav1.DeleteOptions{})
+}
+
+// keepAs leaves a PersistentVolume these finalizers only.
+func keepAs(t *testing.T, by kubernetes.Interface, pv string, finalizers []string, subresource ...string) error {
+	t.Helper()
+	list := "null"
+	if len(finalizers) > 0 {
+		list = `["` + strings.Join(finalizers, `","`) + `"]`
+	}
+	_, err := by.CoreV1().PersistentVolumes().Patch(t.Context(), pv, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"finalizers":%s}}`, list), metav1.PatchOptions{}, subresource...)
+	return err
+}
+
+func gone(t *testing.T, pv string) bool {
+	t.Helper()
+	_, err := policed.admin.CoreV1().PersistentVolumes().Get(t.Context(), pv, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	return err != nil
+}
+
+// as is a client of somebody who has every right on PersistentVolumes.
+func as(t *testing.T, user string) kubernetes.Interface {
+	t.Helper()
+	client, err := impersonate(policed.bed, rest.ImpersonationConfig{UserName: user})
+	must(t, err)
+	return client
+}
+
+func bindingTo(role, user string) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role + "-" + strings.ReplaceAll(user, ":", "-")},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+}
+
+// A volume that is made anew under the same handle would have an empty ledger.
+func TestAStrangerDoesNotLoseALedgerThatNamesHoldersByDeletingItsVolume(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	unproven, contested := stateOf(fence.TakenOver), stateOf(fence.Held)
+	unproven.Unproven, contested.Contest = true, &fence.Contest{BootID: "b"}
+	for name, text := range map[string]string{
+		"publishing": ledgerNaming("h", stateOf(fence.Publishing)),
+		"held":       ledgerNaming("h", stateOf(fence.TakenOver), stateOf(fence.Held)),
+		"contested":  ledgerNaming("h", contested),
+		"leaving":    ledgerNaming("h", stateOf(fence.Leaving)),
+		"released":   ledgerNaming("h", stateOf(fence.Released)),
+		"unproven":   ledgerNaming("h", unproven),
+		"later":      strings.Replace(ledgerNaming("h", stateOf(fence.TakenOver)), `"version":1`, `"version":2`, 1),
+		"unknown":    strings.Replace(ledgerNaming("h", stateOf(fence.TakenOver)), `"takenOver"`, `"newer"`, 1),
+		"by-hand":    strings.Replace(ledgerNaming("h", stateOf(fence.Held)), `"state":"held"`, `"state": "held"`, 1),
+		"escaped":    ledgerNaming(`"holders":[]`, ledger.Entry{NodeID: `"state":"takenOver"`, State: fence.Held}),
+		"garbage":    `{"version":1,"holders":`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			pv := "lost-" + name
+			heldVolume(t, pv, text)
+			refused(t, deleteAs(t, stranger, pv), "ledgers.csi-fencepost.io")
+			refused(t, stranger.CoreV1().PersistentVolumes().DeleteCollection(t.Context(), metav1.DeleteOptions{},
+				metav1.ListOptions{FieldSelector: "metadata.name=" + pv}), "ledgers.csi-fencepost.io")
+			refused(t, keepAs(t, stranger, pv, nil), "ledgers.csi-fencepost.io")
+			refused(t, keepAs(t, stranger, pv, nil, "status"), "ledgers.csi-fencepost.io")
+			refused(t, keepAs(t, stranger, pv, []string{protectionFinalizer, "example.com/mine"}), "ledgers.csi-fencepost.io")
+			if err := deleteAs(t, stranger, pv); err == nil || !strings.Contains(err.Error(), "csi-fencepost explain pv "+pv) {
+				t.Errorf("the refusal does not say how to see who it is: %v", err)
+			}
+			if now, err := policed.admin.CoreV1().PersistentVolumes().Get(t.Context(), pv, metav1.GetOptions{}); err != nil || now.DeletionTimestamp != nil || now.Annotations[ledger.Annotation] != text {
+				t.Errorf("after that: %+v, %v", now, err)
+			}
+		})
+	}
+}
+
+func TestAVolumeWhoseLedgerNamesNobodyIsDeletedByWhoMayDeleteIt(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	for name, text := range map[string]string{
+		"no-ledger":  "",
+		"nobody":     ledgerNaming("h"),
+		"taken-over": ledgerNaming("h", stateOf(fence.TakenOver)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			pv := "free-" + name
+			heldVolume(t, pv, text)
+			allowed(t, "a stranger takes another's finalizer off", keepAs(t, stranger, pv, []string{attachersFinalizer}))
+			allowed(t, "a stranger deletes it", deleteAs(t, stranger, pv))
+			allowed(t, "a stranger strips it", keepAs(t, stranger, pv, nil))
+			if !gone(t, pv) {
+				t.Error("it is still there")
+			}
+		})
+	}
+}
+
+// What deletes volumes every day: external-provisioner, in the controller's pod or
+// under an account of its own, people on call, administrators; and then the attacher
+// and Kubernetes' own controller let it go, in any order.
+func TestAVolumeThatIsDeletedByWhoMayGoesWhoeverItsLedgerNames(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	ctx := t.Context()
+	const account = "system:serviceaccount:storage:provisioner"
+	_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(ctx, bindingTo("csi-fencepost-provisioner", account), metav1.CreateOptions{})
+	must(t, err)
+	provisioner, controller := as(t, account), as(t, "system:serviceaccount:kube-system:pv-protection-controller")
+	text := ledgerNaming("h", stateOf(fence.Held))
+	for name, who := range map[string]kubernetes.Interface{
+		"sidecar": sidecar, "provisioner": provisioner, "operator": operator, "administrator": policed.admin,
+	} {
+		for _, attacherFirst := range []bool{true, false} {
+			pv := fmt.Sprintf("by-%s-%t", name, attacherFirst)
+			heldVolume(t, pv, text)
+			allowed(t, name+" puts its finalizer on", keepAs(t, who, pv, []string{protectionFinalizer, attachersFinalizer, provisionerFinalizer}))
+			allowed(t, name+" deletes it", deleteAs(t, who, pv))
+			allowed(t, name+" takes its finalizer off", keepAs(t, who, pv, []string{protectionFinalizer, attachersFinalizer}))
+			refused(t, keepAs(t, stranger, pv, nil), "ledgers.csi-fencepost.io")
+			if attacherFirst {
+				allowed(t, "the attacher takes its finalizer off", keepAs(t, sidecar, pv, []string{protectionFinalizer}))
+				allowed(t, "Kubernetes takes its finalizer off", keepAs(t, controller, pv, nil))
+			} else {
+				allowed(t, "Kubernetes takes its finalizer off", keepAs(t, controller, pv, []string{attachersFinalizer}))
+				allowed(t, "the attacher takes its finalizer off", keepAs(t, sidecar, pv, nil))
+			}
+			if !gone(t, pv) {
+				t.Errorf("%s is still there", pv)
+			}
+		}
+	}
+	heldVolume(t, "by-nobody", text)
+	if err := annotateAs(ctx, provisioner, "by-nobody", "forged"); !apierrors.IsForbidden(err) {
+		t.Errorf("a provisioner writes a ledger: %v", err)
+	}
+}
+
+// A stranger may delete a volume that nobody holds yet. It stays for as long as it is
+// bound, and may be attached in the same moment.
+func TestALedgerIsKeptThatNamedItsFirstHolderWhenItsVolumeWasBeingDeleted(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	heldVolume(t, "late", "")
+	allowed(t, "a stranger deletes it", deleteAs(t, stranger, "late"))
+	allowed(t, "the sidecar names a holder", annotateAs(t.Context(), sidecar, "late", ledgerNaming("h", stateOf(fence.Publishing))))
+	refused(t, keepAs(t, stranger, "late", nil), "ledgers.csi-fencepost.io")
+	refused(t, keepAs(t, stranger, "late", []string{protectionFinalizer}), "ledgers.csi-fencepost.io")
+	allowed(t, "the sidecar cuts it", annotateAs(t.Context(), sidecar, "late", ledgerNaming("h")))
+	allowed(t, "whoever may lets it go", keepAs(t, stranger, "late", nil))
+	if !gone(t, "late") {
+		t.Error("it is still there")
+	}
+}
