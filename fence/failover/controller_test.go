@@ -197,7 +197,7 @@ func TestAStorageFenceMovesOnlyWhatItCovers(t *testing.T) {
 		w.detach("a")
 		w.detach("c")
 		w.lives(w.n1, true)
-		w.eventually("it is noted that the kubelet lists what moved", func() bool { return w.node(w.n1).Annotations[WitnessAnnotation] != "" })
+		w.eventually("it is noted that the kubelet lists what moved", func() bool { return w.fencer.did("witness " + w.n1) })
 		w.never("the fence was lifted with a volume that moved still in use", time.Second, func() bool { return w.fencer.did("lift " + w.n1) })
 		w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-b")
 		w.eventually("the fence is lifted once it lists only what is its own", func() bool { return w.fencer.did("lift " + w.n1) })
@@ -239,6 +239,34 @@ func TestAStorageFenceIsNotLiftedForAKubeletThatForgot(t *testing.T) {
 		w.never("it was lifted on the word of a kubelet that may have forgotten", 2*time.Second, func() bool { return w.fencer.did("lift " + w.n1) })
 		w.status(w.n1, "boot-2", corev1.ConditionTrue)
 		w.eventually("a boot lifts it", func() bool { return w.fencer.did("lift " + w.n1) })
+	})
+}
+
+// Whoever patches Nodes can write an annotation, and in one the version before kept what
+// the record keeps now.
+func TestAnAnnotationOfTheNodeIsNoWitness(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fencer.kind = fence.StorageFence
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the pod is gone", func() bool { return !w.has("a") })
+		w.detach("a")
+		w.status(w.n1, "boot-1", corev1.ConditionTrue)
+		f, err := w.fencer.Fence(t.Context(), w.n1)
+		if err != nil || f == nil {
+			t.Fatalf("no fence: %v", err)
+		}
+		w.edit(w.n1, func(n *corev1.Node) {
+			n.Annotations = map[string]string{"csi-fencepost.io/witness": fmt.Sprintf("boot boot-1, ready since %s, fence %s",
+				readiness(n).LastTransitionTime.UTC().Format(time.RFC3339), f.LeaseRV)}
+		})
+		w.lives(w.n1, true)
+		w.eventually("it says that a reboot is needed", func() bool { return w.seen.said("FencepostFencingBlocked "+w.n1, "Reboot it") > 0 })
+		w.never("it was lifted on the word of whoever patches Nodes", 2*time.Second, func() bool { return w.fencer.did("lift " + w.n1) })
 	})
 }
 

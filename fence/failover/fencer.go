@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
 // Fencer asks and uses the fence agents, and keeps the nodes' records: a
@@ -19,6 +20,7 @@ type Fencer interface {
 	On(ctx context.Context, t fencer.Target, reason string) (fencer.Answer, error)
 	Lift(ctx context.Context, t fencer.Target, driver, reason string) (fencer.Answer, error)
 	Void(ctx context.Context, node, why string) (voided bool, err error)
+	Witness(ctx context.Context, node, fenceID string, seen record.Witness) error
 	FencesOf(ctx context.Context, node string) ([]fencer.Fence, error)
 	Fences(ctx context.Context) ([]fencer.Fence, error)
 }

@@ -10,31 +10,32 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 )
-
-// WitnessAnnotation on a Node notes, under a storage fence, that the kubelet of
-// this boot, Ready since then and synced, was seen to list a volume that had moved.
-const WitnessAnnotation = "csi-fencepost.io/witness"
 
 // liftPause is how long after a lift that failed it is not tried again: each try is
 // a request to every agent.
 const liftPause = 10 * time.Second
 
-// witnessOf is the annotation's value; empty where nothing can be witnessed.
-func witnessOf(n *corev1.Node, f *fencer.Fence) string {
-	ready, boot := readiness(n), n.Status.NodeInfo.BootID
-	if ready == nil || ready.Status != corev1.ConditionTrue || boot == "" || f == nil {
-		return ""
-	}
-	return fmt.Sprintf("boot %s, ready since %s, fence %s", boot, ready.LastTransitionTime.UTC().Format(time.RFC3339), f.LeaseRV)
-}
-
-func (w *worker) witness(ctx context.Context, s *state) error {
-	value := witnessOf(s.Node, s.Fence)
-	if value == "" {
+// witnessOf is the kubelet as it is now; nil where nothing can be witnessed.
+func witnessOf(n *corev1.Node, f *fencer.Fence) *noderecord.Witness {
+	ready := readiness(n)
+	if ready == nil || ready.Status != corev1.ConditionTrue || n.Status.NodeInfo.BootID == "" || f == nil {
 		return nil
 	}
-	return w.patchNode(ctx, s, map[string]any{"metadata": map[string]any{"annotations": map[string]string{WitnessAnnotation: value}}})
+	return &noderecord.Witness{NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID,
+		ReadySince: ready.LastTransitionTime.UTC().Format(time.RFC3339), LeaseRV: f.LeaseRV}
+}
+
+// witness writes down that the kubelet of this boot, Ready since then and synced, was seen
+// to list a volume that had moved. It stands in the node's record, since it is by it that a
+// fence is lifted: whoever patches Nodes could write an annotation.
+func (w *worker) witness(ctx context.Context, s *state) error {
+	seen := witnessOf(s.Node, s.Fence)
+	if seen == nil {
+		return nil
+	}
+	return w.Fencer.Witness(ctx, w.name, s.Fence.ID, *seen)
 }
 
 // lift gives the node its access back. What would make it write to a volume that

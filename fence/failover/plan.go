@@ -290,11 +290,7 @@ func (s *state) needsTaint() bool { return !hasTaint(s.Node, corev1.TaintNodeOut
 // a volume that moved. Only then is its silence believed: a kubelet that
 // restarts forgets what is mounted.
 func (s *state) witnessed() bool {
-	want := ""
-	if s.Node != nil {
-		want = witnessOf(s.Node, s.Fence)
-	}
-	return want != "" && s.Node.Annotations[WitnessAnnotation] == want
+	return s.Node != nil && s.Fence != nil && s.Fence.Witness.Same(witnessOf(s.Node, s.Fence))
 }
 
 // evictable are the pods to delete under the proof that there is.

@@ -79,7 +79,7 @@ func anew(s *state) *state {
 func with(s *state, change func(*state)) *state { change(s); return s }
 
 func witnessed(s *state) *state {
-	s.Node.Annotations = map[string]string{WitnessAnnotation: witnessOf(s.Node, s.Fence)}
+	s.Fence.Witness = witnessOf(s.Node, s.Fence)
 	return s
 }
 
@@ -214,7 +214,11 @@ func TestPlan(t *testing.T) {
 		"nor one that was not Ready without a break": {with(witnessed(returned(fence.StorageFence, "boot-1")), func(s *state) {
 			s.Node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Unix(2000, 0))
 		}), []step{stepStranded}},
-		"nor for the note of an earlier fence": {with(witnessed(returned(fence.StorageFence, "boot-1")), func(s *state) { s.Fence.LeaseRV = "99" }),
+		"nor for the witness of another Node in the same boot": {anew(witnessed(returned(fence.StorageFence, "boot-1"))), []step{stepStranded}},
+		"nor for that of an earlier boot": {with(witnessed(anew(returned(fence.StorageFence, "boot-1"))), func(s *state) {
+			s.Node.Status.NodeInfo.BootID = "boot-2"
+		}), []step{stepStranded}},
+		"nor for the witness of an earlier fence": {with(witnessed(returned(fence.StorageFence, "boot-1")), func(s *state) { s.Fence.LeaseRV = "99" }),
 			[]step{stepStranded}},
 		"where the driver revokes access it is lifted whatever the kubelet says": {
 			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Revokes, s.Moved = true, true }), []step{stepLift}},

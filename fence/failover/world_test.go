@@ -164,6 +164,17 @@ func (f *scripted) Void(_ context.Context, node, why string) (voided bool, err e
 	return true, nil
 }
 
+func (f *scripted) Witness(_ context.Context, node, fenceID string, seen noderecord.Witness) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r, known := f.records[node]; known && r.ID == fenceID && r.Void == "" {
+		r.Witness = &seen
+		f.records[node] = r
+		f.calls = append(f.calls, "witness "+node)
+	}
+	return nil
+}
+
 func (f *scripted) voidLocked(node, why string) {
 	if r, known := f.records[node]; known && r.Void == "" {
 		r.Void = why

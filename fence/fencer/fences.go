@@ -34,6 +34,8 @@ type Fence struct {
 	// Lifting: access is being given back. It is still to be lifted, and proves
 	// nothing.
 	Lifting bool
+	// Witness of a storage fence, as the record has it.
+	Witness *record.Witness
 }
 
 // FencesOf reads the node's record live: its power fence and the storage fence of
@@ -65,6 +67,18 @@ func (f *Fencer) Fences(ctx context.Context) ([]Fence, error) {
 	return all, nil
 }
 
+// Witness writes into the node's record, at the storage fence with that ID, that its
+// kubelet was seen to list what had moved off the node. Nothing is written where that
+// fence does not stand any more.
+func (f *Fencer) Witness(ctx context.Context, node, fenceID string, seen record.Witness) error {
+	if f.ReadOnly {
+		return refuse(node, "note the witness", "nothing is changed here (mode Observe, or a command that only reads)")
+	}
+	seen.Actor = f.Actor
+	_, err := f.Records.Update(ctx, node, func(r *record.Record) (bool, error) { return r.PutWitness(fenceID, seen), nil })
+	return err
+}
+
 func tookOff(s record.FenceStep) bool { return s.Action == "off" && s.Err == "" }
 
 // Standing are the fences of a record that count, or are still to be lifted: the
@@ -80,7 +94,7 @@ func Standing(r *record.Record, driver string) (all []Fence) {
 
 func fenceOf(node string, f *record.Fence) *Fence {
 	out := &Fence{ID: f.ID, Node: node, NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
-		SystemUUID: f.Machine.SystemUUID, Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Cut: f.UnderWay(), Sidecar: f.BySidecar(), Lifting: f.BeingLifted()}
+		SystemUUID: f.Machine.SystemUUID, Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Cut: f.UnderWay(), Sidecar: f.BySidecar(), Lifting: f.BeingLifted(), Witness: f.Witness}
 	out.Cut = out.Cut || slices.ContainsFunc(f.Steps, func(s record.FenceStep) bool { return s.Action == "off" })
 	// A time that cannot be read is long ago: it only counts for the brakes.
 	out.At, _ = time.Parse(time.RFC3339, f.StartedAt)

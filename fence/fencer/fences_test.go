@@ -1,6 +1,7 @@
 package fencer
 
 import (
+	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,6 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
 )
@@ -69,4 +71,37 @@ func TestTheBrakesCountANodeThatWasCutAnewByItsLastCut(t *testing.T) {
 			t.Errorf("%s without a step is cut: %v", phase, cut)
 		}
 	}
+}
+
+func TestAWitnessIsKeptInTheRecordUntilTheNodeIsCutOffAnew(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, target Target) {
+		old := w.fence()
+		seen := record.Witness{NodeUID: "u1", BootID: "b1", ReadySince: "r", LeaseRV: old.Machine.LeaseRV}
+		w.succeeds(w.fencer("a").Witness(w.Context(), "n1", "of another fence", seen))
+		w.expect("a witness of another fence", w.fence().Witness == nil, true)
+		w.succeeds(w.fencer("a").Witness(w.Context(), "n1", old.ID, seen))
+		fences, err := w.fencer("b").FencesOf(w.Context(), "n1")
+		if err != nil || len(fences) != 1 || !fences[0].Witness.Same(&seen) || fences[0].Witness.Actor != "a" {
+			t.Fatalf("%v: %+v", err, fences)
+		}
+		// Read again, or lifted in part, it is the same fence.
+		w.expect("answer", w.ask(w.fencer("c"), target).State, agent.Off)
+		wall.refuses = errors.New("no")
+		w.fails(w.lift(target), "is not lifted")
+		w.expect("kept", w.fence().Witness.Same(&seen), true)
+		wall.refuses = nil
+		if a, err := w.fencer("b").Off(w.Context(), target, "dead", false); err != nil || a.State != agent.Off {
+			t.Fatal(a, err)
+		}
+		w.expect("of the fence that was made anew", w.fence().Witness == nil, true)
+	})
+}
+
+func TestAProgramThatOnlyReadsWritesNoWitness(t *testing.T) {
+	cutOff(t, func(w *world, _ *firewall, _ Target) {
+		f := w.fencer("a")
+		f.ReadOnly = true
+		w.fails(f.Witness(w.Context(), "n1", w.fence().ID, record.Witness{}), "nothing is changed here")
+		w.expect("a witness", w.fence().Witness == nil, true)
+	})
 }

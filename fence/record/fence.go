@@ -79,6 +79,9 @@ type Fence struct {
 	// LiftReason is why access is being given back, for people, while the fence is
 	// Lifting or Refencing.
 	LiftReason string `json:"lifting,omitempty"`
+	// Witness is what the kubelet was when it was seen to list a volume that had moved
+	// off the node, under a storage fence; nil: it was not seen to.
+	Witness *Witness `json:"witness,omitempty"`
 	// Steps, in order: each request and its answer.
 	Steps []FenceStep `json:"steps,omitempty"`
 
@@ -107,6 +110,40 @@ func (m FencedMachine) Is() fence.Machine {
 // Same tells whether both are one machine in one boot, or under one Node that reports none.
 func (m FencedMachine) Same(o FencedMachine) bool {
 	return m.NodeUID == o.NodeUID && m.BootID == o.BootID && m.Is().Compare(o.Is()) != fence.Other
+}
+
+// Witness is a kubelet that was seen to list, under a storage fence, a volume that had
+// moved off its node: once it lists none, it has unmounted it. One that restarts may
+// forget what is mounted, so that another boot, or a break in being Ready, is another.
+type Witness struct {
+	NodeUID string `json:"nodeUID"`
+	BootID  string `json:"bootID"`
+	// ReadySince is the Ready condition's lastTransitionTime; it is compared for equality
+	// only.
+	ReadySince string `json:"readySince"`
+	// LeaseRV is the fence's: of a fence that was made anew it is no witness.
+	LeaseRV string `json:"leaseRV,omitempty"`
+	// Actor is who saw it.
+	Actor string `json:"actor"`
+
+	Later format.Later `json:",embed"`
+}
+
+// Same tells whether both are one kubelet that went on, under one fence, whoever saw it.
+// Nothing is the same as nil.
+func (w *Witness) Same(o *Witness) bool {
+	return w != nil && o != nil && w.NodeUID == o.NodeUID && w.BootID == o.BootID && w.ReadySince == o.ReadySince && w.LeaseRV == o.LeaseRV
+}
+
+// PutWitness writes down a witness of the storage fence with that ID. It returns false
+// if that does not stand, or has it already. For the change of an Update.
+func (r *Record) PutWitness(id string, seen Witness) bool {
+	f := r.FenceByID(id)
+	if f == nil || f.Kind != fence.StorageFence || !f.Standing() || f.Witness.Same(&seen) {
+		return false
+	}
+	f.Witness = &seen
+	return true
 }
 
 // FenceStep is one request to an agent and its answer, without secrets.

@@ -26,6 +26,7 @@ func TestTheStoredFormatOfFencesIsStable(t *testing.T) {
 	const format = `{"version":1,"node":"n1","fences":[{"id":"f1","kind":"StorageFence","driver":"d","what":"10.0.0.1/32",` +
 		`"machine":{"nodeUID":"u1","bootID":"b1","leaseRV":"5","systemUUID":"s","nodeIDs":{"d":"id1"}},"phase":"Fenced","actor":"sidecar","reason":"stale",` +
 		`"forced":true,"agents":["array"],"startedAt":"2026-01-02T03:04:05Z","endedAt":"2026-01-02T03:04:06Z","why":"w",` +
+		`"witness":{"nodeUID":"u1","bootID":"b1","readySince":"2026-01-02T03:09:05Z","leaseRV":"5","actor":"sidecar"},` +
 		`"steps":[{"agent":"array","action":"off","attempt":1,"state":"unclear","detail":"ok","err":"e","at":"2026-01-02T03:04:05Z","tookMS":12}]}],` +
 		`"overrides":[{"id":"o1","agent":"bmc","by":"ann","reason":"broken","at":"2026-01-02T03:04:05Z","machine":{"nodeUID":"u1","bootID":"b1","leaseRV":"5"}}]}`
 	r, err := Parse(format)
@@ -34,6 +35,45 @@ func TestTheStoredFormatOfFencesIsStable(t *testing.T) {
 	}
 	if text, err := r.encode(); err != nil || text != format {
 		t.Errorf("encoded:\n%s\nwant:\n%s\n%v", text, format, err)
+	}
+}
+
+func TestAWitnessStandsAtTheStorageFenceThatItIsOf(t *testing.T) {
+	seen := Witness{NodeUID: "u1", BootID: "b1", ReadySince: "r", LeaseRV: "5", Actor: "sidecar"}
+	r := New("n1")
+	for _, f := range []Fence{fenceOf("p", fence.PowerReading, "", Fenced), fenceOf("s1", fence.StorageFence, "d1", Fenced),
+		fenceOf("s2", fence.StorageFence, "d2", Lifting), fenceOf("s3", fence.StorageFence, "d3", Void)} {
+		r.PutFence(f, "Fenced")
+	}
+	trail := len(r.Audit)
+	for id, want := range map[string]bool{"p": false, "s1": true, "s2": true, "s3": false, "none": false} {
+		if r.PutWitness(id, seen) != want || id != "none" && (r.FenceByID(id).Witness != nil) != want {
+			t.Errorf("%s is given a witness: want %t", id, want)
+		}
+	}
+	// It is seen at each look: nothing is to be written again, nor to push the trail out.
+	seen.Actor = "another replica"
+	if r.PutWitness("s1", seen) || len(r.Audit) != trail {
+		t.Error("the same witness is written again")
+	}
+	for name, other := range map[string]Witness{
+		"another Node":           {NodeUID: "u2", BootID: "b1", ReadySince: "r", LeaseRV: "5"},
+		"another boot":           {NodeUID: "u1", BootID: "b2", ReadySince: "r", LeaseRV: "5"},
+		"a break in being Ready": {NodeUID: "u1", BootID: "b1", ReadySince: "s", LeaseRV: "5"},
+		"another fence":          {NodeUID: "u1", BootID: "b1", ReadySince: "r", LeaseRV: "6"},
+	} {
+		if other.Same(&seen) {
+			t.Errorf("%s: it is taken for the same", name)
+		}
+	}
+	var none *Witness
+	if none.Same(nil) || none.Same(&seen) || seen.Same(nil) {
+		t.Error("nothing is a witness")
+	}
+	// The fence is made anew: of that nobody has seen anything.
+	r.PutFence(fenceOf("s1", fence.StorageFence, "d1", Fenced), "Fenced")
+	if r.FenceByID("s1").Witness != nil {
+		t.Error("a fence that was made anew has the witness of the one before")
 	}
 }
 

@@ -31,7 +31,7 @@ func installed(t *testing.T) (attachment string) {
 		[]byte(`{"metadata":{"annotations":{"`+waiting.RetryAnnotation+`":"x","example.com/keep":"me"}}}`), metav1.PatchOptions{})
 	must(t, err)
 	_, err = whole.admin.CoreV1().Nodes().Patch(t.Context(), "n1", types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+failover.WitnessAnnotation+`":"x","`+failover.MaintenanceAnnotation+`":"true"}},"spec":{"taints":[
+		[]byte(`{"metadata":{"annotations":{"csi-fencepost.io/witness":"of a version before","`+failover.MaintenanceAnnotation+`":"true"}},"spec":{"taints":[
 			{"key":"node.kubernetes.io/out-of-service","value":"csi-fencepost","effect":"NoExecute"},{"key":"example.com/keep","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
 	must(t, err)
 	_, err = records(t, "n1").Confirm(t.Context(), "n1", record.Confirmation{By: "alice", Reason: "cord", Machines: []record.Machine{{NodeUID: string(n.UID)}}})
@@ -67,7 +67,7 @@ func TestUninstallTakesAwayWhatIsOursAndNothingElse(t *testing.T) {
 	}
 	n, err := whole.admin.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
 	must(t, err)
-	if _, there := n.Annotations[failover.WitnessAnnotation]; there || n.Annotations[failover.MaintenanceAnnotation] != "true" {
+	if _, there := n.Annotations["csi-fencepost.io/witness"]; there || n.Annotations[failover.MaintenanceAnnotation] != "true" {
 		t.Errorf("annotations of the Node: %v", n.Annotations)
 	}
 	for _, taint := range n.Spec.Taints {

@@ -380,7 +380,9 @@ func cutOffAtStorage(p *play, boot bool) {
 		old.Boot()
 	} else {
 		old.Reconnect()
-		p.WaitFor(observe.SyncTime+4*time.Minute, "the kubelet was seen to list what moved", func() bool { return access() || old.Get().Annotations[failover.WitnessAnnotation] != "" })
+		p.WaitFor(observe.SyncTime+4*time.Minute, "the kubelet was seen to list what moved", func() bool {
+			return access() || slices.ContainsFunc(p.fencesOf(old), func(f record.Fence) bool { return f.Witness != nil })
+		})
 		p.Never(5*time.Second, "a node had access again that has the moved volume mounted", access)
 		busy.Clear()
 	}

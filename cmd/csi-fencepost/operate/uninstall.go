@@ -25,8 +25,12 @@ and removes it with --yes. Take the sidecars out first: csi-fencepost uninject. 
 var (
 	volumeAnnotations     = []string{ledger.Annotation, ledger.RepairedAnnotation}
 	attachmentAnnotations = []string{waiting.RetryAnnotation}
-	nodeAnnotations       = []string{failover.WitnessAnnotation}
+	nodeAnnotations       = []string{formerWitness}
 )
+
+// formerWitness is where the versions before kept what stands in a node's record now
+// (record.Witness). Nothing reads it any more.
+const formerWitness = "csi-fencepost.io/witness"
 
 // peoplesAnnotations are those that people write, and manifests have. They do
 // nothing without csi-fencepost.
