@@ -90,6 +90,7 @@ func TestAWitnessIsKeptInTheRecordUntilTheNodeIsCutOffAnew(t *testing.T) {
 		w.fails(w.lift(target), "is not lifted")
 		w.expect("kept", w.fence().Witness.Same(&seen), true)
 		wall.refuses = nil
+		wall.atOff = func() { w.expect("of the fence that is being made anew", w.fence().Witness == nil, true) }
 		if a, err := w.fencer("b").Off(w.Context(), target, "dead", false); err != nil || a.State != agent.Off {
 			t.Fatal(a, err)
 		}
