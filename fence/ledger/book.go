@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,7 +15,7 @@ import (
 type Book struct {
 	// Handle that was asked for.
 	Handle string
-	// PVs with that handle, as read live, sorted by name. The first is the
+	// PVs with that handle, as read live, in the order of Sort. The first is the
 	// canonical one, which carries the ledger.
 	PVs []*corev1.PersistentVolume
 	// Ledger is what the PVs' ledgers say together; never nil. Change a Clone.
@@ -49,11 +51,25 @@ func (b *Book) Canonical() *corev1.PersistentVolume {
 	return b.PVs[0]
 }
 
+// Sort brings the PVs of one volume into the order of a Book: by name, those that are
+// being deleted last, since a ledger goes with its PV.
+func Sort(pvs []*corev1.PersistentVolume) {
+	slices.SortFunc(pvs, func(a, b *corev1.PersistentVolume) int {
+		switch {
+		case (a.DeletionTimestamp != nil) == (b.DeletionTimestamp != nil):
+			return strings.Compare(a.Name, b.Name)
+		case a.DeletionTimestamp == nil:
+			return -1
+		}
+		return 1
+	})
+}
+
 // Unasked tells that the driver was not asked for the nodes that it lists when what
 // stands there was written, so that it has to be asked before the next write.
 func (b *Book) Unasked() bool { return b.Missing || b.Repaired }
 
-// open reads the annotations of live PVs, sorted by name.
+// open reads the annotations of live PVs, in the order of Sort.
 func (s *Store) open(handle string, pvs []*corev1.PersistentVolume) (*Book, error) {
 	b := &Book{Handle: handle, PVs: pvs, Ledger: s.blank(handle, pvs), Missing: true}
 	for _, pv := range pvs {

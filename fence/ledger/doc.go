@@ -5,8 +5,9 @@
 //	  ▲                                                  │
 //	  └────────────────── ErrConflict ───────────────────┘
 //
-// Of several PVs with one volume handle the first by name carries the ledger;
-// what the others carry is merged into it and then taken off them. A volume
+// Of several PVs with one volume handle the first by name carries the ledger, one that
+// is being deleted only if all are; what the others carry is merged into it and then
+// taken off them. A volume
 // that no PV names has a ledger in memory only.
 //
 // # Guarantees

@@ -76,6 +76,7 @@ func (s *Store) Read(ctx context.Context, handle string, pvNames []string) (*Boo
 			pvs = append(pvs, pv)
 		}
 	}
+	Sort(pvs)
 	return s.open(handle, pvs)
 }
 

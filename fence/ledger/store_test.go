@@ -688,3 +688,34 @@ func TestAWriteThatCanNotBeLookedUpIsAnError(t *testing.T) {
 		t.Errorf("got %v, %v", next, err)
 	}
 }
+
+// Whoever may make and delete PersistentVolumes could have the ledger written on one of his
+// own, which is being deleted, and then let that go.
+func TestAPersistentVolumeThatIsBeingDeletedCarriesTheLedgerOnlyIfAllAre(t *testing.T) {
+	deleting := func(pv *corev1.PersistentVolume) {
+		now := metav1.Now()
+		pv.DeletionTimestamp, pv.Finalizers = &now, []string{"example.com/mine"}
+	}
+	a := newAPIServer(t, newPV("a", deleting), newPV("b", carrying(entry("b1", fence.Held))), newPV("c"))
+	s := newStore(a)
+	if _, err := put(t, s, read(t, s, "a", "b", "c"), entry("new", fence.Publishing)); err != nil {
+		t.Fatal(err)
+	}
+	stands(t, a, "b", "b1", "new")
+	if text, there := a.pv("a").Annotations[Annotation]; there {
+		t.Errorf("PV a, which is being deleted, carries %s", text)
+	}
+	// What one has already counts, and goes to one that stays.
+	a = newAPIServer(t, newPV("a", deleting, carrying(entry("a1", fence.Held))), newPV("b"))
+	s = newStore(a)
+	if _, err := put(t, s, read(t, s, "a", "b"), entry("new", fence.Publishing)); err != nil {
+		t.Fatal(err)
+	}
+	stands(t, a, "b", "a1", "new")
+	a = newAPIServer(t, newPV("a", deleting), newPV("b", deleting))
+	s = newStore(a)
+	if _, err := put(t, s, read(t, s, "b", "a"), entry("new", fence.Publishing)); err != nil {
+		t.Fatal(err)
+	}
+	stands(t, a, "a", "new")
+}

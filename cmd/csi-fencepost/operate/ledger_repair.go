@@ -144,8 +144,8 @@ func repairOne(ctx context.Context, c *cluster.Cluster, name string, yes bool, s
 // A repair is a ledger as it would be written.
 type repair struct {
 	look *explain.Look
-	// pvs with the volume's handle as they were before the survey, by name. The
-	// first is to carry the ledger.
+	// pvs with the volume's handle as they were before the survey, in the order of
+	// ledger.Sort. The first is to carry the ledger.
 	pvs []*corev1.PersistentVolume
 	// why each ledger that is there does not do, in words.
 	why  []string
@@ -221,10 +221,12 @@ func readVolume(ctx context.Context, c *cluster.Cluster, name string) ([]*corev1
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(all, func(pv *corev1.PersistentVolume) bool {
+	all = slices.DeleteFunc(all, func(pv *corev1.PersistentVolume) bool {
 		own, ok := ids.PVHandle(pv)
 		return !ok || !ids.Same(own, handle)
-	}), nil
+	})
+	ledger.Sort(all)
+	return all, nil
 }
 
 // sameLedger: the survey saw of that PersistentVolume the text that was read
