@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -73,9 +74,9 @@ func gone(t *testing.T, pv string) bool {
 }
 
 // as is a client of somebody who has every right on PersistentVolumes.
-func as(t *testing.T, user string) kubernetes.Interface {
+func as(t *testing.T, user string, groups ...string) kubernetes.Interface {
 	t.Helper()
-	client, err := impersonate(policed.bed, rest.ImpersonationConfig{UserName: user})
+	client, err := impersonate(policed.bed, rest.ImpersonationConfig{UserName: user, Groups: groups})
 	must(t, err)
 	return client
 }
@@ -201,5 +202,58 @@ func TestALedgerIsKeptThatNamedItsFirstHolderWhenItsVolumeWasBeingDeleted(t *tes
 	allowed(t, "whoever may lets it go", keepAs(t, stranger, "late", nil))
 	if !gone(t, "late") {
 		t.Error("it is still there")
+	}
+}
+
+// Kubernetes' own authorizer and admission narrow a kubelet to its own Node.
+func TestAKubeletWritesItsOwnCSINodeAndNoVolumeAttachment(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	ctx := t.Context()
+	csiNode := func(name, id string) *storagev1.CSINode {
+		return &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "array.example.com", NodeID: id}}}}
+	}
+	const own, victim = "kubelets-own", "kubelets-victim"
+	kubelet := as(t, "system:node:"+own, "system:nodes").StorageV1()
+	for _, name := range []string{own, victim} {
+		_, err := policed.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		must(t, err)
+	}
+	_, err := policed.admin.StorageV1().CSINodes().Create(ctx, csiNode(victim, "id-victim"), metav1.CreateOptions{})
+	must(t, err)
+	pv := "pv-of-the-victim"
+	va, err := policed.admin.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "of-the-victim"},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: "array.example.com", NodeName: victim, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}, metav1.CreateOptions{})
+	must(t, err)
+
+	_, err = kubelet.CSINodes().Create(ctx, csiNode(own, "id-victim"), metav1.CreateOptions{})
+	allowed(t, "a kubelet says what its node ID is", err)
+	attached := []byte(`{"status":{"attached":false}}`)
+	for what, try := range map[string]func() error{
+		"deletes another's CSINode": func() error { return kubelet.CSINodes().Delete(ctx, victim, metav1.DeleteOptions{}) },
+		"changes another's CSINode": func() error {
+			_, err := kubelet.CSINodes().Patch(ctx, victim, types.MergePatchType, []byte(`{"spec":{"drivers":[]}}`), metav1.PatchOptions{})
+			return err
+		},
+		"makes another's CSINode": func() error {
+			_, err := kubelet.CSINodes().Create(ctx, csiNode("kubelets-third", "x"), metav1.CreateOptions{})
+			return err
+		},
+		"writes the status of a VolumeAttachment": func() error {
+			_, err := kubelet.VolumeAttachments().Patch(ctx, va.Name, types.MergePatchType, attached, metav1.PatchOptions{}, "status")
+			return err
+		},
+		"deletes a VolumeAttachment": func() error { return kubelet.VolumeAttachments().Delete(ctx, va.Name, metav1.DeleteOptions{}) },
+		"makes a VolumeAttachment": func() error {
+			mine := va.DeepCopy()
+			mine.ObjectMeta, mine.Spec.NodeName = metav1.ObjectMeta{Name: "of-mine"}, own
+			_, err := kubelet.VolumeAttachments().Create(ctx, mine, metav1.CreateOptions{})
+			return err
+		},
+	} {
+		if err := try(); !apierrors.IsForbidden(err) {
+			t.Errorf("a kubelet %s: %v", what, err)
+		}
 	}
 }

@@ -15,7 +15,8 @@
 //	              played. The storage's own word comes from the array over its socket
 //	admission_*   the policies of deploy/admission: a stranger who has every right that
 //	              RBAC can give on PersistentVolumes, Leases and Nodes may neither
-//	              write a ledger, nor a node's record, nor the out-of-service taint
+//	              write a ledger, nor have it go with its volume while it names
+//	              holders, nor a node's record, nor the out-of-service taint
 //	deploy_*      what deploy/ ships, with kustomize, Helm 3 and 4, and its policies.
 //	              The tools are in modules of their own under tools/, and are built
 //	              into bin/ at the first test that needs them

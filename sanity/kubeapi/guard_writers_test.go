@@ -1,0 +1,183 @@
+package kubeapi
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/sanity/array"
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+)
+
+// Whoever may write VolumeAttachments takes no volume from a node that uses it.
+func TestWhoeverWritesVolumeAttachmentsTakesNoVolumeFromItsHolder(t *testing.T) {
+	r := newRig(t, "va-writer", bed.StageOptions{})
+	for name, forge := range map[string]func(r *rig, v *bed.Volume, h, target *node){
+		"it says that it is not attached": func(r *rig, v *bed.Volume, h, _ *node) {
+			r.patchAttachment(v, h, `{"status":{"attached":false}}`, "status")
+		},
+		"and is deleted": func(r *rig, v *bed.Volume, h, _ *node) {
+			r.patchAttachment(v, h, `{"status":{"attached":false}}`, "status")
+			r.deleting(v, h)
+			h.lists(v, true, false) // the controller goes by it
+		},
+		"it is stripped": func(r *rig, v *bed.Volume, h, _ *node) {
+			r.deleting(v, h)
+			r.gone(v, h)
+			h.lists(v, true, false)
+		},
+		"another one has the holder's node ID": func(r *rig, v *bed.Volume, h, target *node) {
+			r.attachment(v, target)
+			r.patchAttachment(v, target, `{"metadata":{"annotations":{"`+csi.NodeIDAnnotation+`":"`+h.id+`"}}}`)
+			r.deleting(v, target)
+		},
+	} {
+		for _, slow := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				parts.take(t)
+				r := r.in(t)
+				id := forgedName(name, slow)
+				v, h, target := r.volume(id), r.node(id+"-holder"), r.node(id+"-target")
+				if slow {
+					// The first publish takes longer than the attacher waits.
+					r.attachment(v, h)
+					r.Array.Inject(array.Fault{Method: array.Publish, Volume: v.Handle, Do: array.Fail, Code: codes.DeadlineExceeded, Message: "it takes too long", Times: 1})
+					if err := r.publish(v.Handle, h); err == nil {
+						t.Fatal("the first publish succeeds")
+					}
+				}
+				r.attach(v, h)
+				r.settle()
+				forge(r, v, h, target)
+				r.settle()
+				// It may be answered without a call: the node of that VolumeAttachment has nothing.
+				_ = r.unpublish(v.Handle, h)
+				r.attachment(v, target)
+				r.settle()
+				if err := r.publish(v.Handle, target); err == nil {
+					t.Error("it is published elsewhere")
+				}
+				if calls := r.calls(v.Handle); slices.Contains(calls, "unpublish "+h.id) {
+					t.Errorf("it is unpublished from the node that uses it: %q", calls)
+				}
+				r.wantAttached(v.Handle, h)
+			})
+		}
+	}
+}
+
+func forgedName(of string, slow bool) string {
+	name := map[string]string{"it says that it is not attached": "says", "and is deleted": "deleted", "it is stripped": "stripped"}[of]
+	if name == "" {
+		name = "id"
+	}
+	if slow {
+		name += "-slow"
+	}
+	return name
+}
+
+// Whoever may write CSINodes has external-attacher call for one node with the ID of
+// another. A kubelet may write its own only.
+func TestWhoeverWritesCSINodesTakesNoVolumeFromItsHolder(t *testing.T) {
+	r := newRig(t, "csinode-writer", bed.StageOptions{})
+	v, h, other := r.volume("v"), r.node("holder"), r.node("other")
+	r.attach(v, h)
+	r.settle()
+	says := func(n *node, id string) {
+		t.Helper()
+		api := r.Client.StorageV1().CSINodes()
+		if err := api.Delete(r.ctx(), n.name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		if id != "" {
+			_, err := api.Create(r.ctx(), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.name},
+				Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: r.Driver, NodeID: id}}}}, metav1.CreateOptions{})
+			r.must(err)
+		}
+		r.settle()
+	}
+	refuses := func(when string) {
+		t.Helper()
+		if err := r.unpublish(v.Handle, h); err == nil {
+			t.Errorf("%s: it is unpublished from the node that uses it", when)
+		}
+		if err := r.publish(v.Handle, other); err == nil {
+			t.Errorf("%s: it is published elsewhere", when)
+		}
+		r.wantAttached(v.Handle, h)
+	}
+	r.attachment(v, other)
+	says(other, h.id)
+	refuses("the other node says that it has the holder's ID")
+	r.deleting(v, other)
+	refuses("and its VolumeAttachment is being deleted")
+	says(h, other.id)
+	refuses("and the holder that it has the other's")
+	says(h, "")
+	refuses("the holder says none")
+	says(other, "")
+	refuses("nobody says any")
+	says(other, other.id)
+	refuses("the other node says its own again")
+}
+
+// Without the policies, too: what makes a PersistentVolume anew, or changes what may be
+// changed of it, takes no volume from a node that the other sources name.
+func TestWhoeverWritesPersistentVolumesTakesNoVolumeFromANodeThatShowsIt(t *testing.T) {
+	r := newRig(t, "pv-writer", bed.StageOptions{})
+	h, target := r.node("holder"), r.node("target")
+	pvs := r.Client.CoreV1().PersistentVolumes()
+	attached := func(name string) *bed.Volume {
+		v := r.volume(name)
+		r.attach(v, h)
+		r.attachment(v, target)
+		r.settle()
+		return v
+	}
+	anew := attached("anew")
+	anew.DeletePV()
+	anew.CreatePV(bed.VolumeOptions{})
+	r.settle()
+	r.wantRefused(r.publish(anew.Handle, target), fence.HolderAlive, h.name)
+	r.wantAttached(anew.Handle, h)
+
+	many := attached("many")
+	_, err := pvs.Patch(r.ctx(), many.Name, types.MergePatchType, []byte(`{"spec":{"accessModes":["ReadWriteMany"]}}`), metav1.PatchOptions{})
+	r.must(err)
+	r.settle()
+	request := r.publishRequest(many.Handle, target)
+	request.VolumeCapability = mount(spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER)
+	if _, err := r.proxy.ControllerPublishVolume(r.ctx(), request); err == nil {
+		t.Error("a volume that a single writer has is published to another node, since its PersistentVolume says many by now")
+	}
+	r.wantAttached(many.Handle, h)
+
+	// One of his own sorts before it, and is being deleted: the ledger does not go there.
+	second := attached("second")
+	mine := second.PV().DeepCopy()
+	mine.ObjectMeta = metav1.ObjectMeta{Name: "0-of-" + r.Name, Finalizers: []string{"example.com/mine"}}
+	mine.Spec.ClaimRef, mine.Status = nil, corev1.PersistentVolumeStatus{}
+	_, err = pvs.Create(r.ctx(), mine, metav1.CreateOptions{})
+	r.must(err)
+	r.must(pvs.Delete(r.ctx(), mine.Name, metav1.DeleteOptions{}))
+	r.settle()
+	r.wantRefused(r.unpublish(second.Handle, h), fence.HolderAlive, h.name)
+	r.wantState(second, h, fence.Publishing)
+	_, err = pvs.Patch(r.ctx(), mine.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	r.must(err)
+	time.Sleep(watchLag)
+	r.wantRefused(r.publish(second.Handle, target), fence.HolderAlive, h.name)
+	r.wantState(second, h, fence.Publishing)
+	r.wantAttached(second.Handle, h)
+}
