@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,19 +52,45 @@ func (b *Book) Canonical() *corev1.PersistentVolume {
 	return b.PVs[0]
 }
 
-// Sort brings the PVs of one volume into the order of a Book: by name, those that are
-// being deleted last, since a ledger goes with its PV.
+// Loose: the ledger's PV may be gone at any moment, and the ledger with it.
+func (b *Book) Loose() bool { return len(b.PVs) > 0 && holdOn(b.PVs[0]) == loose }
+
+// Sort brings the PVs of one volume into the order of a Book: those that stay longer
+// first, since a ledger goes with its PV, and then by name.
 func Sort(pvs []*corev1.PersistentVolume) {
 	slices.SortFunc(pvs, func(a, b *corev1.PersistentVolume) int {
-		switch {
-		case (a.DeletionTimestamp != nil) == (b.DeletionTimestamp != nil):
-			return strings.Compare(a.Name, b.Name)
-		case a.DeletionTimestamp == nil:
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(holdOn(b), holdOn(a)), strings.Compare(a.Name, b.Name))
 	})
 }
+
+// A hold is what keeps a PV in the API. It never grows: a deletion is not taken back, and
+// what is being deleted gets no new finalizer (k8s.io/apimachinery
+// pkg/api/validation/objectmeta.go, ValidateNoNewFinalizers). So whoever finds a PV with a
+// smaller hold than another process did has read whatever that one could write to it.
+type hold int
+
+const (
+	// loose: it is being deleted, and external-attacher does not keep it.
+	loose hold = iota
+	// kept: it is being deleted, and external-attacher keeps it while a VolumeAttachment
+	// names it.
+	kept
+	// stays: nobody deletes it.
+	stays
+)
+
+func holdOn(pv *corev1.PersistentVolume) hold {
+	switch {
+	case pv.DeletionTimestamp == nil:
+		return stays
+	case slices.ContainsFunc(pv.Finalizers, func(f string) bool { return strings.HasPrefix(f, attachersFinalizer) }):
+		return kept
+	}
+	return loose
+}
+
+// attachersFinalizer is how those of external-attacher begin; the driver's name follows.
+const attachersFinalizer = "external-attacher/"
 
 // Unasked tells that the driver was not asked for the nodes that it lists when what
 // stands there was written, so that it has to be asked before the next write.

@@ -5,16 +5,17 @@
 //	  ▲                                                  │
 //	  └────────────────── ErrConflict ───────────────────┘
 //
-// Of several PVs with one volume handle the first by name carries the ledger, one that
-// is being deleted only if all are; what the others carry is merged into it and then
-// taken off them. A volume
-// that no PV names has a ledger in memory only.
+// Of several PVs with one volume handle the canonical one carries the ledger: the first by
+// name of those that stay, or else of those that external-attacher keeps while they are
+// being deleted, or else of all. What the others carry is merged into it and then taken off
+// them. A volume that no PV names has a ledger in memory only.
 //
 // # Guarantees
 //
-// A Write succeeds only if the PV is the same object (UID) and its annotation
-// the very text that the Book was read from; the API server checks it, in one
-// step with the write. A Write that was begun is finished, or known not to have
+// A Write succeeds only if the PV is the same object (UID), its annotation the very text
+// that the Book was read from, and it is not being deleted unless it was then, so that no
+// other PV is the canonical one by now; the API server checks it, in one step with the
+// write. A Write that was begun is finished, or known not to have
 // been made, whatever becomes of the caller; one whose answer was lost is looked
 // up. Nothing is read from a cache. Text that is not a ledger is an error that
 // says how to mend it, and never an empty ledger. Of a ledger that a neighbouring

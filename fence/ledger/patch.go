@@ -20,19 +20,18 @@ type operation struct {
 
 var annotationPath = "/metadata/annotations/" + strings.ReplaceAll(Annotation, "/", "~1")
 
-// exchange is the patch that sets the annotation from what was read to text
-// (nil: takes it off). An annotation is tested by its text, so that others may
-// change the rest of the PV; the absence of one only by the PV's
-// resourceVersion, because RFC 6902 has no test for it.
+// exchange is the patch that sets the annotation from what was read to text (nil: takes
+// it off). It is tested by its text, and the PV by its resourceVersion: RFC 6902 has no
+// test for what is absent, such as an annotation or a deletionTimestamp.
 func exchange(from *corev1.PersistentVolume, was page, text *string) []byte {
 	ops := []operation{{"test", "/metadata/uid", string(from.UID)}}
-	switch {
-	case was.there && text != nil:
-		ops = append(ops, operation{"test", annotationPath, was.text}, operation{"replace", annotationPath, *text})
-	case was.there:
-		ops = append(ops, operation{"test", annotationPath, was.text}, operation{Op: "remove", Path: annotationPath})
-	default:
-		ops = append(ops, operation{"test", "/metadata/resourceVersion", from.ResourceVersion})
+	ops = append(ops, operation{"test", "/metadata/resourceVersion", from.ResourceVersion})
+	if was.there {
+		ops = append(ops, operation{"test", annotationPath, was.text})
+	}
+	if text == nil {
+		ops = append(ops, operation{Op: "remove", Path: annotationPath})
+	} else {
 		if len(from.Annotations) == 0 {
 			ops = append(ops, operation{"add", "/metadata/annotations", map[string]string{}})
 		}

@@ -167,7 +167,8 @@ func (s *Store) replace(ctx context.Context, b *Book, i int, text *string) error
 			return ErrConflict
 		case unread != nil:
 			return writing(read.Name, err)
-		case now.UID != read.UID:
+		case now.UID != read.UID || holdOn(now) != holdOn(read):
+			// Of those with the handle another one may be the canonical one by now.
 			return ErrConflict
 		case carries(now, text):
 			// The answer was lost, and the write was not.

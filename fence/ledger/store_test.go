@@ -47,6 +47,17 @@ func carrying(entries ...Entry) func(*corev1.PersistentVolume) {
 	}
 }
 
+// deleting has it be deleted while only a finalizer of somebody else keeps it.
+func deleting(pv *corev1.PersistentVolume) {
+	now := metav1.Now()
+	pv.DeletionTimestamp = &now
+	finalized("example.com/mine")(pv)
+}
+
+func finalized(by string) func(*corev1.PersistentVolume) {
+	return func(pv *corev1.PersistentVolume) { pv.Finalizers = append(pv.Finalizers, by) }
+}
+
 func ledgerOn(pv *corev1.PersistentVolume, entries ...Entry) *Ledger {
 	return &Ledger{Version: 1, Driver: driver, Handle: handle, Cluster: cluster, PVUID: string(pv.UID), Holders: entries}
 }
@@ -692,10 +703,6 @@ func TestAWriteThatCanNotBeLookedUpIsAnError(t *testing.T) {
 // Whoever may make and delete PersistentVolumes could have the ledger written on one of his
 // own, which is being deleted, and then let that go.
 func TestAPersistentVolumeThatIsBeingDeletedCarriesTheLedgerOnlyIfAllAre(t *testing.T) {
-	deleting := func(pv *corev1.PersistentVolume) {
-		now := metav1.Now()
-		pv.DeletionTimestamp, pv.Finalizers = &now, []string{"example.com/mine"}
-	}
 	a := newAPIServer(t, newPV("a", deleting), newPV("b", carrying(entry("b1", fence.Held))), newPV("c"))
 	s := newStore(a)
 	if _, err := put(t, s, read(t, s, "a", "b", "c"), entry("new", fence.Publishing)); err != nil {
@@ -718,4 +725,52 @@ func TestAPersistentVolumeThatIsBeingDeletedCarriesTheLedgerOnlyIfAllAre(t *test
 		t.Fatal(err)
 	}
 	stands(t, a, "a", "new")
+	// One that its attacher keeps goes later than one that a stranger keeps.
+	a = newAPIServer(t, newPV("a", deleting), newPV("b", deleting, finalized("external-attacher/d")))
+	s = newStore(a)
+	if _, err := put(t, s, read(t, s, "a", "b"), entry("new", fence.Publishing)); err != nil {
+		t.Fatal(err)
+	}
+	stands(t, a, "b", "new")
+}
+
+// Then another process may have found another PersistentVolume to be the canonical one.
+func TestALedgerIsNotWrittenToWhatIsBeingDeletedSinceItWasRead(t *testing.T) {
+	let := func(pv *corev1.PersistentVolume) { pv.Finalizers = []string{"example.com/mine"} }
+	for name, test := range map[string]struct {
+		before, after func(*corev1.PersistentVolume)
+	}{
+		"deleted":                 {func(*corev1.PersistentVolume) {}, deleting},
+		"let go by its attacher":  {func(pv *corev1.PersistentVolume) { deleting(pv); finalized("external-attacher/d")(pv) }, let},
+		"deleted, with finalizer": {finalized("external-attacher/d"), deleting},
+	} {
+		for what, ledger := range map[string]func(*corev1.PersistentVolume){
+			"none": func(*corev1.PersistentVolume) {}, "a ledger": carrying(entry("a", fence.Held)), "one that is set aside": annotated(strings.Replace(ledgerOn(newPV("pv")).String(), "uid-of-pv", "uid-before", 1)),
+		} {
+			a := newAPIServer(t, newPV("pv", test.before, ledger))
+			s := newStore(a)
+			b := read(t, s, "pv")
+			a.change("pv", func(pv *corev1.PersistentVolume) *corev1.PersistentVolume { test.after(pv); return pv })
+			raced := a.pv("pv")
+			if _, err := put(t, s, b, entry("new", fence.Publishing)); !errors.Is(err, ErrConflict) {
+				t.Errorf("%s, %s: a new entry: %v, want ErrConflict", name, what, err)
+			}
+			if _, err := s.Write(t.Context(), b, b.Ledger.Clone()); !errors.Is(err, ErrConflict) {
+				t.Errorf("%s, %s: what was read: %v, want ErrConflict", name, what, err)
+			}
+			if now := a.pv("pv"); !reflect.DeepEqual(now, raced) {
+				t.Errorf("%s, %s: written over: %v", name, what, now.Annotations)
+			}
+		}
+	}
+}
+
+func TestABookSaysWhetherItsLedgerMayGoAtAnyMoment(t *testing.T) {
+	a := newAPIServer(t, newPV("stays"), newPV("kept", deleting, finalized("external-attacher/d")), newPV("loose", deleting))
+	s := newStore(a)
+	for pv, want := range map[string]bool{"stays": false, "kept": false, "loose": true, "gone": false} {
+		if got := read(t, s, pv).Loose(); got != want {
+			t.Errorf("%s: %v", pv, got)
+		}
+	}
 }

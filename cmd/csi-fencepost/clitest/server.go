@@ -242,7 +242,7 @@ func (a *APIServer) AddPV(name string, entries ...ledger.Entry) *corev1.Persiste
 }
 
 func PV(name string, entries ...ledger.Entry) *corev1.PersistentVolume {
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"}}
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "data-0"}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: Driver, VolumeHandle: Handle}

@@ -389,8 +389,8 @@ func clipped(text string) string {
 	return text
 }
 
-// exchangeAnnotations changes annotations (nil: off) of the very object that was
-// read, while its ledger is the very text that was read.
+// exchangeAnnotations changes annotations (nil: off) of the very object that was read, if
+// nothing of it has changed since: neither its ledger, nor that nobody deletes it.
 func exchangeAnnotations(ctx context.Context, c *cluster.Cluster, pv *corev1.PersistentVolume, change map[string]*string) error {
 	type operation struct {
 		Op    string `json:"op"`
@@ -398,12 +398,9 @@ func exchangeAnnotations(ctx context.Context, c *cluster.Cluster, pv *corev1.Per
 		Value any    `json:"value,omitempty"`
 	}
 	at := func(key string) string { return "/metadata/annotations/" + strings.ReplaceAll(key, "/", "~1") }
-	ops := []operation{{"test", "/metadata/uid", string(pv.UID)}}
-	if was, there := pv.Annotations[ledger.Annotation]; there && was != "" {
+	ops := []operation{{"test", "/metadata/uid", string(pv.UID)}, {"test", "/metadata/resourceVersion", pv.ResourceVersion}}
+	if was := pv.Annotations[ledger.Annotation]; was != "" {
 		ops = append(ops, operation{"test", at(ledger.Annotation), was})
-	} else {
-		// The absence of a text, and an empty one, have no test of their own.
-		ops = append(ops, operation{"test", "/metadata/resourceVersion", pv.ResourceVersion})
 	}
 	if len(pv.Annotations) == 0 {
 		ops = append(ops, operation{"add", "/metadata/annotations", map[string]string{}})
