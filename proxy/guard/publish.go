@@ -67,6 +67,9 @@ func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeR
 	if v.Action != fence.Allow {
 		return nil, p.refuse(p.decision(s, v), s, v)
 	}
+	if s.Book.Loose() {
+		return nil, p.unwritten(CallPublish, s, &looseError{s.PV})
+	}
 	if pending := p.pending(v.Unpublish); len(pending) > 0 {
 		if err := p.takeOver(ctx, s, pending); err != nil {
 			return nil, err
@@ -445,6 +448,8 @@ func (p *publication) verify(ctx context.Context, s *survey.Survey, token string
 		case e == nil || e.State == fence.TakenOver:
 			p.undo(ctx, s)
 			return lostRace(s)
+		case !e.State.Pending() && p.another(s, book):
+			return lostRace(s) // judged again, one of the two is refused
 		case !e.State.Pending() && e.Token == token && e.OnlyUnder != "":
 			if token, err = p.hasIt(ctx, s, token); err != nil {
 				return err
@@ -461,6 +466,19 @@ func (p *publication) verify(ctx context.Context, s *survey.Survey, token string
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// another: the ledger names another node that may have the volume, and that it did not name
+// when this publish was recorded. Another process has found another PersistentVolume of the
+// volume to be the canonical one, and each has written to its own.
+func (p *publication) another(s *survey.Survey, now *ledger.Book) bool {
+	return slices.ContainsFunc(now.Ledger.Holders, func(e ledger.Entry) bool {
+		if e.NodeID == p.req.GetNodeId() || e.State == fence.TakenOver {
+			return false
+		}
+		was := s.Book.Ledger.Get(e.NodeID)
+		return was == nil || was.State == fence.TakenOver
+	})
 }
 
 // hasIt writes down, before external-attacher is told, that the node may have the volume from

@@ -124,6 +124,15 @@ func (g *Guard) unwritten(call string, s *survey.Survey, err error) error {
 	return unreachableError(text)
 }
 
+// looseError: no holder is named where the name may be gone at any moment. external-attacher
+// publishes nothing of what is being deleted, so that it is only in a race, or of a
+// PersistentVolume that somebody else keeps, that this is seen.
+type looseError struct{ pv string }
+
+func (e *looseError) Error() string {
+	return "PersistentVolume " + e.pv + " is being deleted, and external-attacher does not keep it, so that the ledger would go with it"
+}
+
 // apiError says what the API server said, without what changes from try to try.
 func apiError(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) {
@@ -138,8 +147,11 @@ func unblockAPI(err error) string {
 	var garbled *record.GarbledError
 	var answered apierrors.APIStatus
 	var network *url.Error
+	var loose *looseError
 	_, driver := status.FromError(err)
 	switch {
+	case errors.As(err, &loose):
+		return "to use the volume, let the PersistentVolume go, and make another one for it"
 	case apierrors.IsForbidden(err):
 		return "give csi-fencepost's service account the right that is named (deploy/rbac)"
 	case record.Nowhere(err):

@@ -218,6 +218,29 @@ func (r *Rig) SecondOfMany() {
 	r.Must(err)
 }
 
+// Beside makes another PersistentVolume of the disk, for a single writer as well.
+func (r *Rig) Beside(name string) {
+	r.T.Helper()
+	pv, err := r.Client.CoreV1().PersistentVolumes().Get(r.T.Context(), PVName, metav1.GetOptions{})
+	r.Must(err)
+	pv.Name, pv.UID, pv.Annotations = name, types.UID("uid-of-"+name), nil
+	_, err = r.Client.CoreV1().PersistentVolumes().Create(r.T.Context(), pv, metav1.CreateOptions{})
+	r.Must(err)
+}
+
+// BeingDeleted has a PersistentVolume be deleted while these finalizers keep it. It may be
+// called while a request is served.
+func (r *Rig) BeingDeleted(name string, finalizers ...string) {
+	r.T.Helper()
+	gvr := corev1.SchemeGroupVersion.WithResource("persistentvolumes")
+	object, err := r.objects.Get(gvr, "", name)
+	r.Must(err)
+	pv := object.(*corev1.PersistentVolume).DeepCopy()
+	at := metav1.NewTime(Now)
+	pv.DeletionTimestamp, pv.Finalizers, pv.ResourceVersion = &at, finalizers, pv.ResourceVersion+"1"
+	r.Must(r.objects.Update(gvr, pv, ""))
+}
+
 // Repaired has the ledger be what a person's repair wrote.
 func (r *Rig) Repaired() {
 	r.T.Helper()
