@@ -191,9 +191,11 @@ func (l *Ledger) remove(which func(*Entry) bool) bool {
 	return removed
 }
 
-// merge adds what another PV's ledger says of the same volume. Of two entries
-// with one node ID the one that allows less counts, and l's where they allow
-// the same or are of one publication.
+// merge adds what another PV's ledger says of the same volume. Of two entries with one node
+// ID the one that allows less counts, and l's where they allow the same. That holds for two
+// entries of one publication, too: which of them is the later one cannot be told where the
+// PV that carried the ledger is being deleted since, and a Write on which somebody acted
+// has left one of them only.
 func (l *Ledger) merge(other *Ledger) {
 	l.keep(other)
 	for _, theirs := range other.Clone().Holders {
@@ -213,12 +215,15 @@ func (l *Ledger) merge(other *Ledger) {
 			}
 			if ours.Token == theirs.Token {
 				ours.Later = format.Union(ours.Later, theirs.Later)
+				theirs.Later = ours.Later
 			}
+			ours.LeavingSeconds = max(ours.LeavingSeconds, theirs.LeavingSeconds)
+			theirs.LeavingSeconds = ours.LeavingSeconds
 		}
 		switch {
 		case ours == nil:
 			l.Holders = append(l.Holders, theirs)
-		case ours.Token != theirs.Token && suspicion(theirs.State) > suspicion(ours.State):
+		case suspicion(theirs.State) > suspicion(ours.State):
 			contest := ours.Contest
 			*ours = theirs
 			if ours.Contest == nil {

@@ -243,7 +243,8 @@ func TestOfTwoPVsEntriesTheOneThatAllowsLessCounts(t *testing.T) {
 		{"released gives way", Entry{State: fence.Released, Token: "a"}, Entry{State: fence.Publishing, Token: "b"}, fence.Publishing, "b", false},
 		{"leaving gives way", Entry{State: fence.Leaving, Token: "a"}, Entry{State: fence.Publishing, Token: "b"}, fence.Publishing, "b", false},
 		{"the canonical one of two equals", Entry{State: fence.Held, Token: "a"}, Entry{State: fence.Publishing, Token: "b"}, fence.Held, "a", false},
-		{"the canonical one of one publication", Entry{State: fence.Released, Token: "a"}, Entry{State: fence.Publishing, Token: "a"}, fence.Released, "a", false},
+		{"of one publication, theirs", Entry{State: fence.Released, Token: "a"}, Entry{State: fence.Publishing, Token: "a"}, fence.Publishing, "a", false},
+		{"of one publication, ours", Entry{State: fence.Held, Token: "a"}, Entry{State: fence.Released, Token: "a"}, fence.Held, "a", false},
 		{"a contest stays, theirs", Entry{State: fence.Held, Token: "a"}, Entry{State: fence.Held, Token: "b", Contest: contest}, fence.Held, "a", true},
 		{"a contest stays, ours", Entry{State: fence.Leaving, Token: "a", Contest: contest}, Entry{State: fence.Held, Token: "b"}, fence.Held, "b", true},
 	}
@@ -259,6 +260,37 @@ func TestOfTwoPVsEntriesTheOneThatAllowsLessCounts(t *testing.T) {
 				t.Errorf("not a union: %s", l)
 			}
 		})
+	}
+}
+
+// Whoever waits for the call to end waits for the longest.
+func TestOfTwoPVsEntriesTheLongestCallCounts(t *testing.T) {
+	for _, c := range [][2]Entry{
+		{{State: fence.Leaving, Token: "a", LeavingSeconds: 10}, {State: fence.Leaving, Token: "b", LeavingSeconds: 600}},
+		{{State: fence.Leaving, Token: "a", LeavingSeconds: 600}, {State: fence.Leaving, Token: "b", LeavingSeconds: 10}},
+		{{State: fence.Released, Token: "a", LeavingSeconds: 600}, {State: fence.Leaving, Token: "a", LeavingSeconds: 10}},
+	} {
+		l := &Ledger{Holders: []Entry{c[0]}}
+		l.merge(&Ledger{Holders: []Entry{c[1]}})
+		if got := l.Holders[0]; got.State != fence.Leaving || got.LeavingSeconds != 600 {
+			t.Errorf("of %+v: %+v", c, got)
+		}
+	}
+}
+
+func TestOfTwoPVsEntriesOfOnePublicationWhatALaterVersionWroteIsKept(t *testing.T) {
+	of := func(state, later string) *Ledger {
+		l, err := Parse(fmt.Sprintf(`{"version":1,"driver":"d","handle":"h","cluster":"c","pvUID":"u","holders":[{"nodeID":"n","token":"t","state":%q,%q:1}]}`, state, later))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	for _, l := range []*Ledger{of("released", "a"), of("held", "a")} {
+		l.merge(of("leaving", "b"))
+		if got := l.String(); !strings.Contains(got, `"a":1`) || !strings.Contains(got, `"b":1`) {
+			t.Errorf("%s", got)
+		}
 	}
 }
 
