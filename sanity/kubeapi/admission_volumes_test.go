@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -24,9 +25,14 @@ const (
 	provisionerFinalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 )
 
-// ledgerNaming is the ledger of a volume with these entries, as the sidecar writes it.
+// ledgerNaming is the ledger of a volume with these entries, as the sidecar writes it; on
+// has it name its PersistentVolume.
 func ledgerNaming(handle string, entries ...ledger.Entry) string {
 	return (&ledger.Ledger{Version: ledger.Version, Driver: "array.example.com", Handle: handle, Cluster: policed.cluster, PVUID: "u", Holders: append([]ledger.Entry{}, entries...)}).String()
+}
+
+func on(pv *corev1.PersistentVolume, text string) string {
+	return strings.Replace(text, `"pvUID":"u"`, fmt.Sprintf(`"pvUID":%q`, pv.UID), 1)
 }
 
 func stateOf(state fence.State) ledger.Entry {
@@ -39,11 +45,11 @@ func heldVolume(t *testing.T, name, text string) *corev1.PersistentVolume {
 	t.Helper()
 	pv := policedVolume(name)
 	pv.Finalizers = []string{protectionFinalizer, attachersFinalizer}
-	if text != "" {
-		pv.Annotations = map[string]string{ledger.Annotation: text}
-	}
 	pv, err := policed.admin.CoreV1().PersistentVolumes().Create(t.Context(), pv, metav1.CreateOptions{})
 	must(t, err)
+	if text != "" {
+		must(t, annotateAs(t.Context(), policed.admin, name, on(pv, text)))
+	}
 	return pv
 }
 
@@ -110,7 +116,7 @@ func TestAStrangerDoesNotLoseALedgerThatNamesHoldersByDeletingItsVolume(t *testi
 	} {
 		t.Run(name, func(t *testing.T) {
 			pv := "lost-" + name
-			heldVolume(t, pv, text)
+			text = on(heldVolume(t, pv, text), text)
 			refused(t, deleteAs(t, stranger, pv), "ledgers.csi-fencepost.io")
 			refused(t, stranger.CoreV1().PersistentVolumes().DeleteCollection(t.Context(), metav1.DeleteOptions{},
 				metav1.ListOptions{FieldSelector: "metadata.name=" + pv}), "ledgers.csi-fencepost.io")
@@ -145,6 +151,34 @@ func TestAVolumeWhoseLedgerNamesNobodyIsDeletedByWhoMayDeleteIt(t *testing.T) {
 				t.Error("it is still there")
 			}
 		})
+	}
+}
+
+// They may delete everything, and an ownerReference that a stranger writes says what.
+func TestKubernetesOwnCollectorsLoseNoLedgerThatNamesHolders(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	for _, name := range []string{"generic-garbage-collector", "namespace-controller"} {
+		user := "system:serviceaccount:kube-system:" + name
+		may, err := policed.admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: "csi-fencepost.io", Resource: "ledgers", Verb: "delete"}}}, metav1.CreateOptions{})
+		must(t, err)
+		if !may.Status.Allowed {
+			t.Fatalf("%s may not delete everything: %+v", user, may.Status)
+		}
+		collector, pv := as(t, user), "collected-by-"+name
+		heldVolume(t, pv, ledgerNaming("h", stateOf(fence.Held)))
+		_, err = stranger.CoreV1().PersistentVolumes().Patch(t.Context(), pv, types.MergePatchType,
+			[]byte(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"gone","uid":"gone"}]}}`), metav1.PatchOptions{})
+		allowed(t, "a stranger writes an ownerReference", err)
+		for what, err := range map[string]error{"deletes it": deleteAs(t, collector, pv), "strips it": keepAs(t, collector, pv, nil)} {
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "forget ledgers.csi-fencepost.io") {
+				t.Errorf("%s %s: %v", user, what, err)
+			}
+		}
+		free := heldVolume(t, "free-"+pv, ledgerNaming("h"))
+		allowed(t, "it deletes what nobody holds", deleteAs(t, collector, free.Name))
 	}
 }
 
@@ -193,12 +227,12 @@ func TestAVolumeThatIsDeletedByWhoMayGoesWhoeverItsLedgerNames(t *testing.T) {
 func TestALedgerIsKeptThatNamedItsFirstHolderWhenItsVolumeWasBeingDeleted(t *testing.T) {
 	single.take(t)
 	policed.use(t)
-	heldVolume(t, "late", "")
+	late := heldVolume(t, "late", "")
 	allowed(t, "a stranger deletes it", deleteAs(t, stranger, "late"))
-	allowed(t, "the sidecar names a holder", annotateAs(t.Context(), sidecar, "late", ledgerNaming("h", stateOf(fence.Publishing))))
+	allowed(t, "the sidecar names a holder", annotateAs(t.Context(), sidecar, "late", on(late, ledgerNaming("h", stateOf(fence.Publishing)))))
 	refused(t, keepAs(t, stranger, "late", nil), "ledgers.csi-fencepost.io")
 	refused(t, keepAs(t, stranger, "late", []string{protectionFinalizer}), "ledgers.csi-fencepost.io")
-	allowed(t, "the sidecar cuts it", annotateAs(t.Context(), sidecar, "late", ledgerNaming("h")))
+	allowed(t, "the sidecar cuts it", annotateAs(t.Context(), sidecar, "late", on(late, ledgerNaming("h"))))
 	allowed(t, "whoever may lets it go", keepAs(t, stranger, "late", nil))
 	if !gone(t, "late") {
 		t.Error("it is still there")
