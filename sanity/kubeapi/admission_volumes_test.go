@@ -113,6 +113,7 @@ func TestAStrangerDoesNotLoseALedgerThatNamesHoldersByDeletingItsVolume(t *testi
 		"by-hand":    strings.Replace(ledgerNaming("h", stateOf(fence.Held)), `"state":"held"`, `"state": "held"`, 1),
 		"escaped":    ledgerNaming(`"holders":[]`, ledger.Entry{NodeID: `"state":"takenOver"`, State: fence.Held}),
 		"garbage":    `{"version":1,"holders":`,
+		"spaced":     strings.Replace(ledgerNaming("h", stateOf(fence.Held)), `"pvUID":"u"`, `"pvUID": "u"`, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			pv := "lost-" + name
@@ -123,8 +124,9 @@ func TestAStrangerDoesNotLoseALedgerThatNamesHoldersByDeletingItsVolume(t *testi
 			refused(t, keepAs(t, stranger, pv, nil), "ledgers.csi-fencepost.io")
 			refused(t, keepAs(t, stranger, pv, nil, "status"), "ledgers.csi-fencepost.io")
 			refused(t, keepAs(t, stranger, pv, []string{protectionFinalizer, "example.com/mine"}), "ledgers.csi-fencepost.io")
-			if err := deleteAs(t, stranger, pv); err == nil || !strings.Contains(err.Error(), "csi-fencepost explain pv "+pv) {
-				t.Errorf("the refusal does not say how to see who it is: %v", err)
+			if err := deleteAs(t, stranger, pv); err == nil || !strings.Contains(err.Error(), "csi-fencepost explain pv "+pv) ||
+				!strings.Contains(err.Error(), "kubectl annotate pv "+pv+" csi-fencepost.io/holders-") {
+				t.Errorf("the refusal does not say how to see who it is, and what to do: %v", err)
 			}
 			if now, err := policed.admin.CoreV1().PersistentVolumes().Get(t.Context(), pv, metav1.GetOptions{}); err != nil || now.DeletionTimestamp != nil || now.Annotations[ledger.Annotation] != text {
 				t.Errorf("after that: %+v, %v", now, err)
@@ -140,6 +142,8 @@ func TestAVolumeWhoseLedgerNamesNobodyIsDeletedByWhoMayDeleteIt(t *testing.T) {
 		"no-ledger":  "",
 		"nobody":     ledgerNaming("h"),
 		"taken-over": ledgerNaming("h", stateOf(fence.TakenOver)),
+		// It came with a restore, or from another cluster, and counts for nothing.
+		"anothers": strings.Replace(ledgerNaming("h", stateOf(fence.Held)), `"pvUID":"u"`, `"pvUID":"another"`, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			pv := "free-" + name
