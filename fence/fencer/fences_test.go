@@ -89,8 +89,13 @@ func TestAWitnessIsKeptInTheRecordUntilTheNodeIsCutOffAnew(t *testing.T) {
 		wall.refuses = errors.New("no")
 		w.fails(w.lift(target), "is not lifted")
 		w.expect("kept", w.fence().Witness.Same(&seen), true)
-		wall.refuses = nil
-		wall.atOff = func() { w.expect("of the fence that is being made anew", w.fence().Witness == nil, true) }
+		wall.list, wall.deaf = nil, errors.New("no")
+		if a, err := w.fencer("b").Off(w.Context(), target, "dead", false); err == nil && a.State == agent.Off {
+			t.Fatal("the storage refuses, and the node is cut off anew")
+		}
+		w.expect("kept by the fence that was not made anew", w.fence().BeingLifted() && w.fence().Witness.Same(&seen), true)
+		wall.refuses, wall.deaf = nil, nil
+		wall.atOff = func() { w.expect("kept while it is being made anew", w.fence().Witness.Same(&seen), true) }
 		if a, err := w.fencer("b").Off(w.Context(), target, "dead", false); err != nil || a.State != agent.Off {
 			t.Fatal(a, err)
 		}

@@ -266,10 +266,12 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 			default:
 				return false, nil // that one keeps volumes away until it is lifted
 			}
-			// What it cut may still be cut, whatever comes of this.
+			// What it cut may still be cut, whatever comes of this. Nothing moves off the node
+			// before it is cut anew, so its witness counts on until then.
 			// A node that is cut anew is no further node: the brakes go by when it began.
 			start.Lift(cur.LiftReason)
 			start.StartedAt, start.Machine, start.What, start.Agents, start.Steps = cur.StartedAt, cur.Machine, cur.What, cur.Agents, offSteps(cur)
+			start.Witness = cur.Witness
 		}
 		if try := failedBefore(r, &start, c.Driver); f == nil && try != nil && start.Phase == record.Fencing {
 			// The same again: one fence, that began when the first try did.
