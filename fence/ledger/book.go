@@ -52,7 +52,7 @@ func (b *Book) Canonical() *corev1.PersistentVolume {
 	return b.PVs[0]
 }
 
-// Loose: the ledger's PV may be gone at any moment, and the ledger with it.
+// Loose tells that the PV of the ledger may be gone at any moment, and the ledger with it.
 func (b *Book) Loose() bool { return len(b.PVs) > 0 && holdOn(b.PVs[0]) == loose }
 
 // Sort brings the PVs of one volume into the order of a Book: those that stay longer
