@@ -39,14 +39,19 @@ func TestAHolderIsWrittenDownBeforeTheDriverIsCalledAndARetryWritesNothing(t *te
 	r.wantState(v, n, fence.Publishing)
 	hang.Clear()
 	r.must(r.retry(func() error { return r.publish(v.Handle, n) }))
+	published := r.wantState(v, n, fence.Publishing)
+	if published.OnlyUnder != "" || published.Token == first.Token {
+		t.Errorf("published at last, the ledger has %+v", published)
+	}
 	r.must(r.publish(v.Handle, n))
-	if again := r.wantState(v, n, fence.Publishing); again.Token != first.Token {
-		t.Errorf("a retry has token %s, the first call had %s", again.Token, first.Token)
+	if again := r.wantState(v, n, fence.Publishing); again.Token != published.Token {
+		t.Errorf("a retry has token %s, the call before it had %s", again.Token, published.Token)
 	}
 	r.settle()
-	// Once for the publish, and once for what is known of the one that was given up.
-	if writes.count() != 2 {
-		t.Errorf("the PersistentVolume was written %d times, want twice", writes.count())
+	// Once for the publish, once for what is known of the one that was given up, and once to
+	// take that back.
+	if writes.count() != 3 {
+		t.Errorf("the PersistentVolume was written %d times, want three times", writes.count())
 	}
 }
 
