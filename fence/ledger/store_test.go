@@ -725,7 +725,8 @@ func TestAPersistentVolumeThatIsBeingDeletedCarriesTheLedgerOnlyIfAllAre(t *test
 		t.Fatal(err)
 	}
 	stands(t, a, "a", "new")
-	// One that its attacher keeps goes later than one that a stranger keeps.
+	// Of two PersistentVolumes that are being deleted, the one that external-attacher's finalizer
+	// keeps carries the ledger: the other one may be gone at any moment.
 	a = newAPIServer(t, newPV("a", deleting), newPV("b", deleting, finalized("external-attacher/d")))
 	s = newStore(a)
 	if _, err := put(t, s, read(t, s, "a", "b"), entry("new", fence.Publishing)); err != nil {

@@ -53,11 +53,11 @@ func TestAPublishBesideWhichAnotherWasRecordedIsNotAnswered(t *testing.T) {
 			t.Errorf("%s: the ledger says %q", state, got)
 		}
 	}
-	// One that was taken from, before or since, is none.
+	// A node that the volume was taken from, before this publish or during it, refuses nothing.
 	r := rig()
 	r.Must(acting{Rig: r, publish: func() error { r.Change(theirs(fence.TakenOver)); return nil }}.PublishTo("next"))
 	r.Must(r.PublishTo("next"))
-	// It has it again.
+	// A node that the volume was taken from, and that was published to anew meanwhile, does.
 	err := acting{Rig: r, publish: func() error { r.Change(theirs(fence.Publishing)); return nil }}.PublishTo("next")
 	r.Refused(err, codes.Aborted, "["+string(fence.LostRace)+"]")
 }

@@ -211,9 +211,8 @@ func TestWhatCannotBeSealedIsJudgedWithout(t *testing.T) {
 	r.WantHolder("b", fence.Publishing)
 }
 
-// failedTo: the first publish to node a fails, and a dies; its VolumeAttachment is being
-// deleted, and b asks.
-func failedTo(r *guardrig.Rig, err error) {
+// failsOnce has the first publish to node a fail with err, and only that one.
+func failsOnce(r *guardrig.Rig, err error) {
 	r.T.Helper()
 	r.Attachment("a", time.Time{})
 	r.PublishErr = err
@@ -221,6 +220,13 @@ func failedTo(r *guardrig.Rig, err error) {
 		r.T.Fatal("the publish to a succeeds")
 	}
 	r.PublishErr = nil
+}
+
+// failedTo: the first publish to node a fails, and a dies; its VolumeAttachment is being
+// deleted, and b asks.
+func failedTo(r *guardrig.Rig, err error) {
+	r.T.Helper()
+	failsOnce(r, err)
 	r.Lists("a", true, false)
 	r.Lives["a"] = fence.Stale
 	r.Attachment("a", guardrig.Now)
@@ -258,12 +264,7 @@ func TestANodeToWhichEachPublishFailedNeverHadTheVolume(t *testing.T) {
 func TestAVolumeThatWasAttachedInTheEndIsNotTakenByAForgedVolumeAttachment(t *testing.T) {
 	r := neverAttached(t)
 	r.Sealing()
-	r.Attachment("a", time.Time{})
-	r.PublishErr = tookTooLong
-	if r.PublishTo("a") == nil {
-		t.Fatal("the first publish succeeds")
-	}
-	r.PublishErr = nil
+	failsOnce(r, tookTooLong)
 	r.Must(r.PublishTo("a"))
 	if e := r.Ledger().Get("id-a"); e == nil || e.OnlyUnder != "" {
 		t.Errorf("once it is published the ledger says %+v, as of one that never had it", e)
@@ -293,12 +294,7 @@ func TestAVolumeThatIsPublishedAtLastIsReadOnceMore(t *testing.T) {
 	} {
 		r := neverAttached(t)
 		r.Sealing()
-		r.Attachment("a", time.Time{})
-		r.PublishErr = tookTooLong
-		if r.PublishTo("a") == nil {
-			t.Fatal("the first publish succeeds")
-		}
-		r.PublishErr = nil
+		failsOnce(r, tookTooLong)
 		r.BeforeWrite(2, func() { change(r) }) // the first one names the node
 		if err := r.PublishTo("a"); err == nil {
 			t.Errorf("%s: external-attacher is told that the node has the volume; the ledger says %+v", what, r.Ledger().Get("id-a"))
@@ -311,13 +307,8 @@ func TestAVolumeThatIsPublishedAtLastIsReadOnceMore(t *testing.T) {
 func TestAFailureThatComesAfterTheRetryIsNotOfThisPublication(t *testing.T) {
 	r := neverAttached(t)
 	r.Sealing()
-	r.Attachment("a", time.Time{})
-	r.PublishErr = tookTooLong
-	if r.PublishTo("a") == nil {
-		t.Fatal("the first publish succeeds")
-	}
+	failsOnce(r, tookTooLong)
 	first := r.Ledger().Get("id-a").Token
-	r.PublishErr = nil
 	r.Must(r.PublishTo("a"))
 	if e := r.Ledger().Get("id-a"); e.Token == first {
 		t.Errorf("the ledger still says %+v", e)
