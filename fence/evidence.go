@@ -111,6 +111,10 @@ const (
 	// VoidLifting: a storage fence that may be in place no more.
 	VoidLifting = "its access is being given back, and nothing says yet how far that has come"
 	VoidOurs    = "csi-fencepost put this taint on itself"
+	// VoidUnvouched: a fence that stands in the record alone (record.Vouched).
+	VoidUnvouched = "nobody who may fence vouches for it: a csi-fencepost of before wrote it, or somebody who may only write the rest of the record"
+	// VoidUnclaimed: a person's word that stands in the record alone.
+	VoidUnclaimed = "nobody who may say so vouches for it: a csi-fencepost of before wrote it, or somebody who may only write the rest of the record; say it once more"
 	// VoidTaintBefore: who put the taint on, and when, does not show any more.
 	VoidTaintBefore = "it may have been there before the node was last heard; if the node is off now, take the taint off, and put it on again some seconds later"
 	// VoidOlderVersion: it is bound to no boot and no lease.

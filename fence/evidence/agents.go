@@ -112,11 +112,15 @@ func saidOff(q *Question) bool {
 	if q.Node == nil || Claimed(q.Node) || slices.ContainsFunc(q.Holder.Evidence, claims) {
 		return true
 	}
-	if slices.ContainsFunc(releasesOf(q), func(rel *record.Release) bool { return rel.Life != record.Living && rel.Ended() == "" }) {
+	if slices.ContainsFunc(releasesOf(q), func(rel *record.Release) bool {
+		return rel.Life != record.Living && rel.Ended() == "" && q.Record.Vouched(rel)
+	}) {
 		return true
 	}
 	r := q.Record
-	return r != nil && (len(r.Taints) > 0 || slices.ContainsFunc(r.Confirmations, func(c record.Confirmation) bool { return c.Void == "" }))
+	return r != nil && (len(r.Taints) > 0 || slices.ContainsFunc(r.Confirmations, func(c record.Confirmation) bool {
+		return slices.ContainsFunc(c.Machines, func(m record.Machine) bool { return r.Vouched(c.Of(&m)) })
+	}))
 }
 
 // remember when the agents of that node were too late. What they have not found
@@ -183,7 +187,7 @@ func (s *AgentReadings) cannotTell(q *Question, late bool) ([]fence.Evidence, er
 	f := q.Record.Fence(fence.StorageFence, q.Driver)
 	m := bound(q)
 	names := s.asker.StorageAgents(q.Holder.NodeName)
-	if !f.BeingLifted() && f.Machine.NodeUID == q.Holder.NodeUID && len(names) > 0 &&
+	if !f.BeingLifted() && q.Record.Vouched(f) && f.Machine.NodeUID == q.Holder.NodeUID && len(names) > 0 &&
 		!slices.ContainsFunc(names, func(name string) bool { return !q.Record.Overridden(name, m) }) {
 		return recorded(q, f), nil
 	}

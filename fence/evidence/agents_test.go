@@ -91,8 +91,8 @@ func TestWhatTheAgentsReadAsOffIsEvidence(t *testing.T) {
 func TestWhoeverReadsOnContradictsUnlessAnOperatorSaysThatItIsWrong(t *testing.T) {
 	a := &asker{power: true, answer: fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc", "pdu"}}}
 	r := record.New("n1")
-	r.Overrides = []record.Override{{ID: "o", Agent: "bmc", By: "ann", Reason: "its board is broken", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}}
-	r.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}}}
+	r.AddOverride(record.Override{ID: "o", Agent: "bmc", By: "ann", Reason: "its board is broken", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}})
+	r.AddConfirmation(record.Confirmation{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}})
 	q := stale(r)
 
 	judge := func() fence.Reason {
@@ -201,17 +201,19 @@ func TestADeviceThatHangsDoesNotHoldUpEveryCall(t *testing.T) {
 		gone, shutDown, void := stale(nil), stale(record.New("n1")), stale(record.New("n1"))
 		gone.Node, gone.Holder.Node = nil, nil
 		shutDown.Node.Spec.Taints = []corev1.Taint{{Key: shutdownTaint}}
-		void.Record.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}, Void: "it runs"}}
+		void.Record.AddConfirmation(record.Confirmation{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}, Void: "it runs"})
 		claimed.Record.Taints = map[string]record.TaintBinding{"node.cloudprovider.kubernetes.io/shutdown": {NodeUID: "u1"}}
-		confirmed.Record.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}}}
+		confirmed.Record.AddConfirmation(record.Confirmation{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}})
 		word := record.Release{ID: "r", Volume: volume, Driver: driver, NodeID: "id1", NodeUID: "u1", BootID: "b1", LeaseRV: "70", Token: "tok", Life: record.Silent, By: "ann", Reason: "looked"}
 		withdrawn := word
 		withdrawn.Void = "it runs"
 		another := stale(record.New("n1"))
 		another.Holder.Evidence = []fence.Evidence{{Kind: fence.SelfNodeRemediation}}
 		released, over := stale(record.New("n1")), stale(record.New("n1"))
-		released.Holder.Token, released.Record.Releases = "tok", []record.Release{word}
-		over.Holder.Token, over.Record.Releases = "tok", []record.Release{withdrawn}
+		released.Holder.Token = "tok"
+		released.Record.AddRelease(word)
+		over.Holder.Token = "tok"
+		over.Record.AddRelease(withdrawn)
 		for what, q := range map[string]Question{
 			"another source says so, and nothing in the record": another, "an operator says that the volume is free of it": released, "it is tainted": tainted, "its Node is deleted": gone, "the cloud's taint is new": shutDown, "the cloud says that it is off": claimed, "an operator says that it is off": confirmed, "a minute has passed": stale(nil),
 		} {
@@ -268,7 +270,7 @@ func TestAPersonIsHeardWhereAgentsCannotTellWhetherTheStorageIsCut(t *testing.T)
 	} {
 		r := withFence(fence.StorageFence, "sidecar")
 		if name != "nobody claims" {
-			r.Confirmations = []record.Confirmation{{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}}}
+			r.AddConfirmation(record.Confirmation{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}})
 		}
 		q := stale(r)
 		h := q.Holder
@@ -286,7 +288,7 @@ func TestAFenceThatIsBeingLiftedIsNoEvidence(t *testing.T) {
 		r := withFence(fence.StorageFence, "sidecar")
 		r.Fences[0].Lift("back")
 		if name == "overridden" {
-			r.Overrides = []record.Override{{ID: "o", Agent: "array", By: "ann", Reason: "down", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}}
+			r.AddOverride(record.Override{ID: "o", Agent: "array", By: "ann", Reason: "down", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}})
 		}
 		var sources []Source
 		if a == nil {
@@ -406,10 +408,11 @@ func TestANodeCutOffFromTheStorageIsNotTakenForOpenWhenNobodyCanTell(t *testing.
 			"in a later boot than the ledger's": {func(q *Question, _ *asker) { q.Holder.BootID = "b0" }, true},
 			"the fence is another machine's":    {func(q *Question, _ *asker) { q.Record.Fences[0].Machine.NodeUID = "u0" }, false},
 			"the agents are taken away by now":  {func(_ *Question, a *asker) { a.nameless = true }, false},
+			"nobody vouches for the fence":      {func(q *Question, _ *asker) { q.Record.Fences[0].Actor = "x" }, false},
 		}
 		for name, tt := range tests {
 			r := withFence(fence.StorageFence, "sidecar")
-			r.Overrides = []record.Override{{ID: "o", Agent: "array", By: "ann", Reason: "down", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}}}
+			r.AddOverride(record.Override{ID: "o", Agent: "array", By: "ann", Reason: "down", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}})
 			q, a := stale(r), &asker{storage: true}
 			tt.change(&q, a)
 			found, err := Agents(a).Evidence(t.Context(), q)
@@ -440,16 +443,16 @@ func TestALivingNodeIsNotSaidToWriteWhereTheAgentsCannotTell(t *testing.T) {
 		"without agents":       {nil, func(q *Question) { q.Record.Fences[0].Lift("back") }, ""},
 		"the volume is listed": {&asker{storage: true}, func(q *Question) { q.Holder.Node.InUse, q.Holder.Node.ListedAttached = false, true }, ""},
 		"another volume is released": {&asker{storage: true}, func(q *Question) {
-			q.Record.Releases = []record.Release{release}
+			q.Record.AddRelease(release)
 			q.Record.Releases[0].Volume = "other"
 		}, ""},
 		"its kubelet has let go": {&asker{storage: true}, func(q *Question) { q.Holder.Node.InUse = false }, fence.HolderReleased},
 		"it is silent":           {&asker{storage: true}, func(q *Question) { q.Holder.Liveness = fence.Stale }, fence.EvidenceVoid},
 		"a person released the volume": {&asker{storage: true}, func(q *Question) {
 			q.Holder.Node.InUse, q.Holder.Node.ListedAttached = false, true
-			q.Record.Releases = []record.Release{release}
+			q.Record.AddRelease(release)
 		}, fence.EvidenceContradicted},
-		"a person released the volume, and it is listed since": {&asker{storage: true}, func(q *Question) { q.Record.Releases = []record.Release{release} }, ""},
+		"a person released the volume, and it is listed since": {&asker{storage: true}, func(q *Question) { q.Record.AddRelease(release) }, ""},
 		"they read it as cut": {&asker{storage: true, answer: cut}, func(*Question) {}, fence.HolderFenced},
 	} {
 		q := stale(withFence(fence.StorageFence, "sidecar"))

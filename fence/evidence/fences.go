@@ -8,9 +8,9 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
-// RecordedFences is a Source: the fences in the node's record, whoever wrote
-// them. Where agents of our own can be asked, they are (Agents), and the record
-// is only a hint.
+// RecordedFences is a Source: the fences in the node's record for which somebody who may
+// fence vouches (record.Vouched). Where agents of our own can be asked, they are (Agents),
+// and the record is only a hint.
 type RecordedFences struct{ asker Asker }
 
 // Fences is the Source of the record's fences. f may be nil: there are no agents.
@@ -32,6 +32,7 @@ func (s *RecordedFences) Evidence(ctx context.Context, q Question) ([]fence.Evid
 		}
 		if f.Phase == record.Fenced {
 			found = append(found, recorded(&q, f)...)
+			found[len(found)-1].Void = q.Record.Doubt(f)
 			continue
 		}
 		doubt, err := inDoubt(&q, f, fence.VoidLifting)

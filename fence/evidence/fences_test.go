@@ -34,6 +34,19 @@ func TestARecordedFenceCountsWhereNoAgentOfOursCanBeAsked(t *testing.T) {
 	}
 }
 
+// The record is written by the sidecars of all drivers, and of the versions before.
+func TestAPowerFenceThatNobodyVouchesForProvesNothing(t *testing.T) {
+	r := withFence(fence.PowerReading, "other")
+	r.Fences[0].Machine.LeaseRV = "71"
+	q := stale(r)
+	for name, f := range map[string]Asker{"none": nil, "none for that node": &asker{}} {
+		found := ask(t, Fences(f), q)
+		if len(found) != 1 || found[0].Void != fence.VoidUnvouched || found[0].LeaseRV != "71" {
+			t.Errorf("agents: %s: %+v", name, found)
+		}
+	}
+}
+
 func TestAFenceThatIsNotCurrentIsNoEvidence(t *testing.T) {
 	for _, phase := range []record.Phase{record.Fencing, record.Failed, record.Void, record.Lifted} {
 		for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {

@@ -34,7 +34,7 @@ func (o *OperatorConfirmation) Evidence(ctx context.Context, q Question) ([]fenc
 			if !isHolder(m, &q.Holder) {
 				continue
 			}
-			void := first(c.Void, m.Void)
+			void := first(c.Void, m.Void, q.Record.Doubt(c.Of(&m)))
 			if void == "" {
 				void = outlived(m, &q)
 				if err := o.writeVoid(ctx, &q, c.ID, m, void); err != nil {
@@ -106,9 +106,9 @@ func (v *VolumeRelease) Evidence(ctx context.Context, q Question) ([]fence.Evide
 	var found []fence.Evidence
 	for _, rel := range releasesOf(&q) {
 		e := saysFree(rel, &q)
-		// A Node that has just registered may lack its boot ID, and a CSINode its driver
+		// What nobody vouches for is not ours to end. A Node that has just registered may lack its boot ID, and a CSINode its driver
 		// while that is upgraded.
-		passing := e.Void == fence.VoidNoBootID || e.Void == fence.VoidNodeGone && q.Holder.Node != nil
+		passing := e.Void == fence.VoidUnclaimed || e.Void == fence.VoidNoBootID || e.Void == fence.VoidNodeGone && q.Holder.Node != nil
 		if e.Void != rel.Void && !passing && !v.records.ReadOnly {
 			if _, err := v.records.Store.VoidRelease(ctx, q.Record.Node, rel.ID, e.Void, v.records.Actor); err != nil {
 				return nil, err
@@ -123,6 +123,7 @@ func (v *VolumeRelease) Evidence(ctx context.Context, q Question) ([]fence.Evide
 func saysFree(rel *record.Release, q *Question) fence.Evidence {
 	e := rel.Evidence()
 	e.NodeName = q.Holder.NodeName
+	e.Void = first(e.Void, q.Record.Doubt(rel))
 	if e.Void == "" && !older(q.LeaseRV, rel.LeaseRV) { // else read before the release; the decision reads again
 		h := q.Holder
 		h.LeaseRV = q.LeaseRV

@@ -286,6 +286,37 @@ func TestAReleaseEndsForGoodByWhatWasSeenSince(t *testing.T) {
 	}
 }
 
+// The record is written by the sidecars of all drivers.
+func TestWhatNobodyVouchesForIsNoPersonsWord(t *testing.T) {
+	w := newWorld(t)
+	forge := func(change func(r *record.Record)) {
+		t.Helper()
+		if _, err := w.store.Update(t.Context(), "n1", func(r *record.Record) (bool, error) { change(r); return true, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	word := release(record.Silent)
+	word.ID = "r1"
+	forge(func(r *record.Record) { r.AddRelease(word) })
+	w.expect(Releases(w.records()), true, "")
+	forge(func(r *record.Record) { r.Releases[0].ID = "r2" })
+	before := w.server.Writes()
+	w.expect(Releases(w.records()), false, fence.VoidUnclaimed)
+
+	off := record.Confirmation{ID: "c1", By: "ann", Reason: "unplugged", Machines: []record.Machine{{NodeUID: "u1", BootID: "b1", LeaseRV: w.question().LeaseRV}}}
+	if n := w.server.Writes() - before; n != 0 {
+		t.Errorf("it is written down as void, %d times: it is not ours to end", n)
+	}
+	forge(func(r *record.Record) { r.AddConfirmation(off) })
+	w.expect(Confirmations(w.records()), true, "")
+	forge(func(r *record.Record) { r.Confirmations[0].ID = "c2" })
+	before = w.server.Writes()
+	w.expect(Confirmations(w.records()), false, fence.VoidUnclaimed)
+	if n := w.server.Writes() - before; n != 0 {
+		t.Errorf("it is written down as void, %d times", n)
+	}
+}
+
 func TestAReleaseOfAnOlderVersionCountsForNobody(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.store.Update(t.Context(), "n1", func(r *record.Record) (bool, error) {

@@ -33,7 +33,7 @@ func registeredAnew(t *testing.T, f fencer.Fence, inUse ...string) (*worker, *sc
 	client := kubernetes.NewForConfigOrDie(server.Config("test", nil))
 	tracker := observe.NewTracker(time.Minute, 1)
 	index := watching(t, client, ids, tracker)
-	f.Node, f.LeaseRV = "n1", "5"
+	f.Node, f.LeaseRV, f.Vouched = "n1", "5", true
 	known, seen := &scripted{nodes: client.CoreV1(), covers: true, driver: ids.Driver, state: agent.On, kind: f.Kind, records: map[string]fencer.Fence{"n1": f}}, &noted{}
 	c := New(Options{Client: client, IDs: ids, Index: synced{index}, Lives: steady{tracker}, Fencer: known, Events: seen, Metrics: seen, SuspectAfter: time.Minute})
 	w := &worker{Controller: c, name: "n1", wake: make(chan struct{}, 1), said: map[string]string{}, claims: map[string]string{}}

@@ -209,8 +209,11 @@ func agentEvidence(s *state, h *fence.Holder) (found []fence.Evidence) {
 	heard := s.Covered && s.Answer != nil && !s.AskDue
 	if f := s.Fence; f != nil && (!s.Covered || heard && s.Answer.State == agent.Off) {
 		void := f.Void
-		if f.Lifting {
+		switch {
+		case f.Lifting:
 			void = fence.VoidLifting
+		case !f.Vouched:
+			void = fence.VoidUnvouched
 		}
 		found = append(found, fence.Evidence{Kind: f.Kind, Source: f.Source, NodeName: h.NodeName, NodeID: h.NodeID,
 			NodeUID: f.NodeUID, BootID: f.BootID, SystemUUID: f.SystemUUID, LeaseRV: f.LeaseRV, Void: void})

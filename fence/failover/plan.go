@@ -196,9 +196,9 @@ func planReturn(s *state) []step {
 	return steps
 }
 
-// revoked: what has moved cannot be written from the node even without the
+// revoked: the fence is one that somebody vouches for, and what has moved cannot be written from the node even without the
 // fence, whatever is still mounted there.
-func (s *state) revoked() bool { return s.Revokes && !s.Leaving }
+func (s *state) revoked() bool { return s.Revokes && !s.Leaving && s.Fence.Vouched }
 
 // suspect: the node is silent for long enough to say so.
 func (s *state) suspect() bool { return s.Life == fence.Stale || s.Life == fence.Unknown }
@@ -208,10 +208,11 @@ func (s *state) fenced() bool { return s.Fence != nil && s.Fence.Void == "" || s
 
 // storageFenced: the pass is about the storage fence. One that is being lifted proves
 // nothing, so a node that falls silent meanwhile is one that is not fenced: it is cut
-// off anew. So is one under the fence of another machine, which cuts off nothing of it.
+// off anew. So is one under the fence of another machine, which cuts off nothing of it, and
+// one under a fence for which nobody vouches.
 func (s *state) storageFenced() bool {
 	return s.Fence != nil && s.Fence.Void == "" && s.Fence.Kind == fence.StorageFence && s.Proof != fence.PowerReading &&
-		(s.Life == fence.Alive || !s.Fence.Lifting && !s.othersFence())
+		(s.Life == fence.Alive || !s.Fence.Lifting && s.Fence.Vouched && !s.othersFence())
 }
 
 // othersFence: the storage fence on record is of another machine than the one that
@@ -259,8 +260,9 @@ func (s *state) machineFenced() fence.Machine {
 	return fence.Machine{NodeName: s.Name, NodeUID: s.Fence.NodeUID, BootID: s.Fence.BootID, SystemUUID: s.Fence.SystemUUID}
 }
 
-// fencedBefore: the machine that was fenced has booted since.
-func (s *state) fencedBefore() bool { return s.rebooted() && s.sameMachine() }
+// fencedBefore: the machine that was fenced has booted since, by a fence that somebody
+// vouches for: who may write the rest of the record could change which boot it was.
+func (s *state) fencedBefore() bool { return s.Fence.Vouched && s.rebooted() && s.sameMachine() }
 
 func (s *state) ready() bool {
 	c := readiness(s.Node)
@@ -290,7 +292,7 @@ func (s *state) needsTaint() bool { return !hasTaint(s.Node, corev1.TaintNodeOut
 // a volume that moved. Only then is its silence believed: a kubelet that
 // restarts forgets what is mounted.
 func (s *state) witnessed() bool {
-	return s.Node != nil && s.Fence != nil && s.Fence.Witness.Same(witnessOf(s.Node, s.Fence))
+	return s.Node != nil && s.Fence != nil && s.Fence.Vouched && s.Fence.Witness.Same(witnessOf(s.Node, s.Fence))
 }
 
 // evictable are the pods to delete under the proof that there is.

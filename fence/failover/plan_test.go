@@ -47,7 +47,7 @@ func unexecuted() corev1.Taint {
 }
 
 func powerFence() *fencer.Fence {
-	return &fencer.Fence{Node: "n1", NodeUID: "uid-1", BootID: "boot-1", LeaseRV: "5", Kind: fence.PowerReading, Cut: true, Sidecar: true}
+	return &fencer.Fence{Node: "n1", NodeUID: "uid-1", BootID: "boot-1", LeaseRV: "5", Kind: fence.PowerReading, Vouched: true, Cut: true, Sidecar: true}
 }
 
 func proven(kind fence.Kind) *state {
@@ -67,6 +67,11 @@ func returned(kind fence.Kind, boot string) *state {
 	} else {
 		s.Pods = []pod{}
 	}
+	return s
+}
+
+func unvouched(s *state) *state {
+	s.Fence.Vouched = false
 	return s
 }
 
@@ -184,6 +189,17 @@ func TestPlan(t *testing.T) {
 			s.Fence.Void, s.Node.Spec.Taints = "x", []corev1.Taint{taintOf("nodeshutdown")}
 		}), nil},
 
+		"one that nobody vouches for is not lifted after a boot": {unvouched(returned(fence.StorageFence, "boot-2")), []step{stepStranded}},
+		"nor by its witness":                    {unvouched(witnessed(returned(fence.StorageFence, "boot-1"))), []step{stepStranded}},
+		"nor because the driver revokes access": {unvouched(with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Revokes = true })), []step{stepStranded}},
+		"nor does it keep a silent node from being asked for": {unvouched(with(silent(), func(s *state) {
+			s.Fence, s.AskDue = powerFence(), true
+			s.Fence.Kind = fence.StorageFence
+		})), []step{stepAsk}},
+		"and fenced": {unvouched(with(silent(), func(s *state) {
+			s.Fence = powerFence()
+			s.Fence.Kind = fence.StorageFence
+		})), []step{stepCut}},
 		"a storage fence is lifted after a boot": {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Moved = true }), []step{stepLift}},
 		"not where another machine boots under the fenced Node, whatever else would lift it": {witnessed(with(returned(fence.StorageFence, "boot-2"), func(s *state) {
 			s.Fence.SystemUUID, s.Node.Status.NodeInfo.SystemUUID, s.Revokes = "aaaa", "bbbb", true

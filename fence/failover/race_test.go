@@ -181,9 +181,10 @@ func TestAPersonsTaintThatComesFirstStays(t *testing.T) {
 
 func TestAnotherSidecarsRecordIsAHintWhereWeHaveAnAgent(t *testing.T) {
 	for name, c := range map[string]struct {
-		covers bool
-		moves  bool
-	}{"with an agent": {true, false}, "without": {false, true}} {
+		covers  bool
+		vouched bool
+		moves   bool
+	}{"with an agent": {true, true, false}, "without": {false, true, true}, "without, and nobody vouches for it": {false, false, false}} {
 		t.Run(name, played(func(t *testing.T) {
 			w := newWorld(t)
 			w.options.FenceAfter = 0
@@ -199,7 +200,7 @@ func TestAnotherSidecarsRecordIsAHintWhereWeHaveAnAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.fencer.mu.Lock()
-			w.fencer.records[w.n1] = fencer.Fence{Node: w.n1, NodeUID: string(w.node(w.n1).UID), BootID: "boot-1", LeaseRV: lease.ResourceVersion, Kind: fence.PowerReading, Cut: true}
+			w.fencer.records[w.n1] = fencer.Fence{Node: w.n1, NodeUID: string(w.node(w.n1).UID), BootID: "boot-1", LeaseRV: lease.ResourceVersion, Kind: fence.PowerReading, Vouched: c.vouched, Cut: true}
 			w.fencer.mu.Unlock()
 			w.start()
 			if c.moves {

@@ -83,7 +83,7 @@ func (f *scripted) readLocked(t fencer.Target, cut bool) fencer.Answer {
 	old, known := f.records[t.Node]
 	switch {
 	case f.state == agent.Off && (!known || old.Void != "" || old.LeaseRV != t.LeaseRV && f.kind != fence.StorageFence):
-		f.records[t.Node] = fencer.Fence{ID: "f-" + t.Node, Node: t.Node, NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV, Kind: f.kind, Source: "bmc", Cut: cut, Sidecar: cut, At: time.Now()}
+		f.records[t.Node] = fencer.Fence{ID: "f-" + t.Node, Node: t.Node, NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV, Kind: f.kind, Source: "bmc", Vouched: true, Cut: cut, Sidecar: cut, At: time.Now()}
 	case f.state == agent.On && known && old.Void == "":
 		old.Void = "reads on"
 		f.records[t.Node] = old

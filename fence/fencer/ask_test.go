@@ -34,6 +34,33 @@ func TestOffIsWrittenDownBoundToTheMachine(t *testing.T) {
 	})
 }
 
+// The sidecars of the other drivers, which have no agents, wait for that.
+func TestAFenceThatNobodyVouchesForIsVouchedForOnceItIsReadAsOff(t *testing.T) {
+	run(t, func(w *world) {
+		old := w.powerFence(record.Fenced)
+		old.Steps, old.StartedAt, old.Reason = []record.FenceStep{{Agent: "bmc", Action: "off", Detail: "sent"}}, "2026-01-02T03:04:05Z", "silent"
+		w.put(old)
+		w.unvouch()
+		w.bmc.set(true)
+		if r := w.record(); r.Vouched(&r.Fences[0]) {
+			t.Fatal("it is vouched for before anybody has read anything")
+		}
+		w.expect("state", w.ask(w.fencer("a"), w.target()).State, agent.Off)
+		r := w.record()
+		f := r.Fence(fence.PowerReading, "")
+		if len(r.Fences) != 1 || !r.Vouched(f) {
+			t.Fatalf("fences %+v", r.Fences)
+		}
+		if f.Actor != old.Actor || f.StartedAt != old.StartedAt || f.Reason != old.Reason || f.Steps[0].Detail != "sent" {
+			t.Errorf("it became another fence: %+v", f)
+		}
+		writes := w.server.Writes()
+		time.Sleep(freshFor)
+		w.expect("state", w.ask(w.fencer("b"), w.target()).State, agent.Off)
+		w.expect("writes of the same once more", w.server.Writes()-writes, 0)
+	})
+}
+
 func TestAMachineReadAsOnIsNotFenced(t *testing.T) {
 	run(t, func(w *world) {
 		a := w.ask(w.fencer("a"), w.target())

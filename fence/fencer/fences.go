@@ -34,6 +34,8 @@ type Fence struct {
 	// Lifting: access is being given back. It is still to be lifted, and proves
 	// nothing.
 	Lifting bool
+	// Vouched: an account that may fence wrote it just so (record.Vouched).
+	Vouched bool
 	// Witness of a storage fence, as the record has it.
 	Witness *record.Witness
 }
@@ -60,7 +62,7 @@ func (f *Fencer) Fences(ctx context.Context) ([]Fence, error) {
 	for _, r := range records {
 		for i := range r.Fences {
 			if f := &r.Fences[i]; f.Phase != record.Failed || slices.ContainsFunc(f.Steps, tookOff) {
-				all = append(all, *fenceOf(r.Node, f))
+				all = append(all, *fenceOf(r, f))
 			}
 		}
 	}
@@ -86,14 +88,14 @@ func tookOff(s record.FenceStep) bool { return s.Action == "off" && s.Err == "" 
 func Standing(r *record.Record, driver string) (all []Fence) {
 	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
 		if f := r.Fence(kind, driver); f != nil && f.Standing() {
-			all = append(all, *fenceOf(r.Node, f))
+			all = append(all, *fenceOf(r, f))
 		}
 	}
 	return all
 }
 
-func fenceOf(node string, f *record.Fence) *Fence {
-	out := &Fence{ID: f.ID, Node: node, NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
+func fenceOf(r *record.Record, f *record.Fence) *Fence {
+	out := &Fence{ID: f.ID, Node: r.Node, Vouched: r.Vouched(f), NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
 		SystemUUID: f.Machine.SystemUUID, Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Cut: f.UnderWay(), Sidecar: f.BySidecar(), Lifting: f.BeingLifted(), Witness: f.Witness}
 	out.Cut = out.Cut || slices.ContainsFunc(f.Steps, func(s record.FenceStep) bool { return s.Action == "off" })
 	// A time that cannot be read is long ago: it only counts for the brakes.

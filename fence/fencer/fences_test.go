@@ -15,7 +15,7 @@ import (
 )
 
 func TestAFenceKeepsWhatTellsItsMachine(t *testing.T) {
-	f := fenceOf("n1", &record.Fence{Phase: record.Fenced, Machine: record.FencedMachine{NodeUID: "u", BootID: "b", LeaseRV: "5", SystemUUID: "s"}})
+	f := fenceOf(record.New("n1"), &record.Fence{Phase: record.Fenced, Machine: record.FencedMachine{NodeUID: "u", BootID: "b", LeaseRV: "5", SystemUUID: "s"}})
 	if f.NodeUID != "u" || f.BootID != "b" || f.LeaseRV != "5" || f.SystemUUID != "s" {
 		t.Errorf("got %+v", f)
 	}
@@ -24,10 +24,10 @@ func TestAFenceKeepsWhatTellsItsMachine(t *testing.T) {
 func TestOnlyAFenceThatWasSentCountsAsCut(t *testing.T) {
 	found := record.Fence{Phase: record.Fenced, StartedAt: "2026-01-02T03:04:05Z", Steps: []record.FenceStep{{Action: "status", State: "off"}}}
 	sent := record.Fence{Phase: record.Fenced, Steps: []record.FenceStep{{Action: "status"}, {Action: "off"}, {Action: "status"}}}
-	if f := fenceOf("n1", &found); f.Cut || f.At.Year() != 2026 {
+	if f := fenceOf(record.New("n1"), &found); f.Cut || f.At.Year() != 2026 {
 		t.Errorf("found off: %+v", f)
 	}
-	if !fenceOf("n1", &sent).Cut || !fenceOf("n1", &record.Fence{Phase: record.Fencing}).Cut {
+	if !fenceOf(record.New("n1"), &sent).Cut || !fenceOf(record.New("n1"), &record.Fence{Phase: record.Fencing}).Cut {
 		t.Error("a fence that was sent, or is under way, is not counted")
 	}
 }
@@ -59,15 +59,15 @@ func TestAnOffThatWasTakenCountsAlthoughNobodyReadsTheMachineAsOff(t *testing.T)
 func TestTheBrakesCountANodeThatWasCutAnewByItsLastCut(t *testing.T) {
 	f := record.Fence{Phase: record.Fenced, StartedAt: "2026-01-02T03:04:05Z", Steps: []record.FenceStep{
 		{Action: "off", At: "2026-01-02T03:04:06Z"}, {Action: "off", At: "2026-01-02T09:00:00Z"}, {Action: "status", At: "2026-01-02T09:00:01Z"}}}
-	if at := fenceOf("n1", &f).At; at.Hour() != 9 || at.Second() != 0 {
+	if at := fenceOf(record.New("n1"), &f).At; at.Hour() != 9 || at.Second() != 0 {
 		t.Errorf("cut anew: at %s", at)
 	}
 	f.Lift("booted") // the last try failed: no further node was fenced
-	if at := fenceOf("n1", &f).At; at.Hour() != 3 {
+	if at := fenceOf(record.New("n1"), &f).At; at.Hour() != 3 {
 		t.Errorf("not cut anew: at %s", at)
 	}
 	for phase, want := range map[record.Phase]bool{record.Fencing: true, record.Refencing: true, record.Fenced: false, record.Lifting: false} {
-		if cut := fenceOf("n1", &record.Fence{Phase: phase}).Cut; cut != want {
+		if cut := fenceOf(record.New("n1"), &record.Fence{Phase: phase}).Cut; cut != want {
 			t.Errorf("%s without a step is cut: %v", phase, cut)
 		}
 	}

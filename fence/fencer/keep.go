@@ -46,7 +46,7 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 		}
 		if cur != nil && cur.Phase == record.Fenced && stands(cur, a.Machine) {
 			a.Fence = cur.ID
-			return false, nil
+			return f.vouch(r, cur, a), nil
 		}
 		next := f.fenced(id, a, "the agents read it as off")
 		action := "FencedByReading"
@@ -55,7 +55,7 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 			next.ID, next.Reason, next.Forced, next.StartedAt = cur.ID, cur.Reason, cur.Forced, cur.StartedAt
 			next.Steps = append(slices.Clone(cur.Steps), next.Steps...)
 		}
-		if last := r.LastPowerFence(); a.Kind == fence.PowerReading && last != nil && last.Ending == record.PowerGivenBack && stands(last, a.Machine) {
+		if last := r.LastPowerFence(); a.Kind == fence.PowerReading && last != nil && last.Ending == record.PowerGivenBack && sameReading(last, a.Machine) {
 			// It was to be given its power back, which came to nothing: it is off because
 			// of those requests.
 			next.Steps = append(offSteps(last), next.Steps...)
@@ -67,11 +67,32 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 	return err
 }
 
-// stands: what was read again is written already. A storage fence keeps the
-// machine and boot ID that it was made for until it is lifted: others tell that
-// the node has been away since.
+// stands: what was read again is written already. A storage fence keeps the machine and
+// boot ID that it was made for until it is lifted: others tell that the node has been away
+// since.
 func stands(cur *record.Fence, m record.FencedMachine) bool {
-	return cur.Kind == fence.StorageFence || cur.Machine.Same(m) && cur.Machine.LeaseRV == m.LeaseRV
+	return cur.Kind == fence.StorageFence || sameReading(cur, m)
+}
+
+// vouch vouches for a fence for which nobody does, as no version before did, once the agents
+// have read it as off. Who fenced stays who fenced. What would lift a storage fence is taken
+// from nobody: the machine has to boot, or to be witnessed, from now on. One of another
+// machine is left alone.
+func (f *Fencer) vouch(r *record.Record, cur *record.Fence, a *Answer) bool {
+	if r.Vouched(cur) || !oneMachine(cur.Machine, a.Machine) {
+		return false
+	}
+	next := *cur
+	if cur.Kind == fence.StorageFence {
+		next.Machine, next.Witness = a.Machine, nil
+	}
+	r.VouchFor(next, f.Actor)
+	return true
+}
+
+// sameReading: a power fence of that machine, of which nothing was heard since.
+func sameReading(f *record.Fence, m record.FencedMachine) bool {
+	return f.Machine.Same(m) && f.Machine.LeaseRV == m.LeaseRV
 }
 
 // keepOn voids the fences of that machine which the reading contradicts, unless

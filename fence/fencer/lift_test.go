@@ -250,6 +250,9 @@ func (w *world) stillToBeLifted() {
 	if got := strings.Join(blocks(s), " "); !strings.HasPrefix(got, "192.0.2.1/32 192.0.2.2/32") {
 		w.Errorf("it cut %s", got)
 	}
+	if !w.record().Vouched(s) {
+		w.Errorf("whoever goes on with the lift finds that nobody vouches for the fence: %+v", s)
+	}
 }
 
 func TestAFenceThatFailsOverOneThatIsBeingLiftedLosesNothing(t *testing.T) {
@@ -532,6 +535,39 @@ func TestAFenceOfAnEarlierVersionMeansTheSame(t *testing.T) {
 		w.expect("still cut", strings.Join(wall.list, " "), "")
 		if strings.Contains(w.server.Lease(ns, record.LeaseName("n1")).Annotations[record.Annotation], "lifting") {
 			t.Error("a fence that is lifted has words that an earlier version cannot read")
+		}
+	})
+}
+
+// What would lift it may be anybody's: the boot in the record, or a witness.
+func TestAStorageFenceThatNobodyVouchesForIsOfTheBootInWhichItIsReadAnew(t *testing.T) {
+	cutOff(t, func(w *world, _ *firewall, target Target) {
+		w.change(func(r *record.Record) {
+			r.Fences[0].Machine.BootID, r.Fences[0].Witness = "b0", &record.Witness{NodeUID: "u1", BootID: "b1", Actor: "x"}
+		})
+		if r := w.record(); r.Vouched(&r.Fences[0]) {
+			t.Fatal("the forged one is vouched for")
+		}
+		was := w.fence()
+		w.expect("state", w.ask(w.fencer("a"), target).State, agent.Off)
+		r, f := w.record(), w.fence()
+		if !r.Vouched(f) || f.ID != was.ID || f.Actor != was.Actor || f.Machine.BootID != "b1" || f.Witness != nil || len(f.Steps) != len(was.Steps) {
+			t.Errorf("it became %+v", f)
+		}
+		if !strings.Contains(w.trail(), "a VouchForFence "+f.ID+": fenced by a") {
+			t.Error("who vouches for it is not written down: " + w.trail())
+		}
+	})
+}
+
+func TestNobodyVouchesForTheStorageFenceOfAnotherMachine(t *testing.T) {
+	cutOff(t, func(w *world, _ *firewall, target Target) {
+		w.change(func(r *record.Record) {
+			r.Fences[0].Machine = record.FencedMachine{NodeUID: "u0", BootID: "b0", SystemUUID: "other"}
+		})
+		w.ask(w.fencer("a"), target)
+		if r := w.record(); r.Vouched(&r.Fences[0]) || r.Fences[0].Machine.BootID != "b0" {
+			t.Errorf("it became %+v", r.Fences[0])
 		}
 	})
 }

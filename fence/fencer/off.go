@@ -157,7 +157,7 @@ func (c *cut) undisputed(ctx context.Context, a *Answer) (lifting bool, err erro
 	s := r.Fence(fence.StorageFence, c.Driver)
 	lifting = s != nil && s.BeingLifted()
 	p := r.Fence(fence.PowerReading, "")
-	if a.State == agent.Off || c.force || p == nil || p.Phase != record.Fenced || p.Actor == c.Actor {
+	if a.State == agent.Off || c.force || p == nil || p.Phase != record.Fenced || !r.Vouched(p) || p.Actor == c.Actor {
 		return lifting, nil
 	}
 	if m := a.Machine; !p.Machine.Same(m) || p.Machine.LeaseRV != m.LeaseRV {
@@ -388,10 +388,11 @@ func (c *cut) settleOff(r *record.Record, a *Answer) bool {
 	cur := r.Fence(a.Kind, c.Driver)
 	if cur != nil && cur.Phase == record.Fenced && cur.ID != id && stands(cur, a.Machine) {
 		a.Fence = cur.ID
+		changed := c.vouch(r, cur, a)
 		if ours != nil && ours.UnderWay() {
-			return r.EndFence(id, record.Void, "fence "+cur.ID+" stands", c.Actor)
+			return r.EndFence(id, record.Void, "fence "+cur.ID+" stands", c.Actor) || changed
 		}
-		return false
+		return changed
 	}
 	if ours != nil && !ours.Current() {
 		// Voided since it began: the node was seen to return.

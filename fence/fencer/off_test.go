@@ -297,11 +297,30 @@ func TestAStorageFenceThatStandsIsCutAgainAndStaysTheOne(t *testing.T) {
 	})
 }
 
+func TestWhoFindsItFencedVouchesForThat(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.onStatus = func() {
+			w.bmc.onStatus = nil // another one fences it, and nobody vouches for that
+			w.put(w.powerFence(record.Fenced))
+			w.unvouch()
+			w.bmc.set(true)
+		}
+		if a, err := w.fencer("a").Off(w.Context(), w.target(), "x", false); err != nil || a.State != agent.Off {
+			t.Fatal(a, err)
+		}
+		if r := w.record(); !r.Vouched(r.Fence(fence.PowerReading, "")) {
+			t.Errorf("nobody vouches for %+v", r.Fences)
+		}
+	})
+}
+
 func TestOnlyAnothersWordAboutThisMachineAsItIsStopsAnOff(t *testing.T) {
+	const unvouched = "nobody vouches for it"
 	for name, tt := range map[string]struct {
 		change func(*record.Fence)
 		stops  bool
 	}{
+		unvouched:              {func(*record.Fence) {}, false},
 		"its word":             {func(*record.Fence) {}, true},
 		"our own":              {func(f *record.Fence) { f.Actor = "a" }, false},
 		"it has not come to":   {func(f *record.Fence) { f.Phase = record.Fencing }, false},
@@ -317,6 +336,9 @@ func TestOnlyAnothersWordAboutThisMachineAsItIsStopsAnOff(t *testing.T) {
 				f := w.powerFence(record.Fenced)
 				tt.change(&f)
 				w.put(f)
+				if name == unvouched {
+					w.unvouch()
+				}
 				a, err := w.fencer("a").Off(w.Context(), w.target(), "x", false)
 				if tt.stops {
 					w.refused(err, "it is fenced already, by b (fence f), although our own agents do not read it as off: every agent of level 1 reads on")

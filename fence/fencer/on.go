@@ -146,7 +146,7 @@ func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 			r.GivePowerBack(p.ID, u.reason, u.Actor)
 		}
 		if s := r.Fence(fence.StorageFence, u.Driver); s != nil && u.CoversStorage(u.t.Node) {
-			u.begun = s.Lift(u.reason)
+			u.begun = r.Still(s, func() bool { return s.Lift(u.reason) })
 			was := *s
 			u.fence = &was
 		}
@@ -237,7 +237,7 @@ func (u *undoing) callOff(ctx context.Context, lock *record.Lock) error {
 	defer cancel()
 	_, err := lock.Update(ctx, func(r *record.Record) (bool, error) {
 		s := r.Fence(fence.StorageFence, u.Driver)
-		return s != nil && s.ID == u.fence.ID && s.CallOffLift(), nil
+		return s != nil && s.ID == u.fence.ID && r.Still(s, s.CallOffLift), nil
 	})
 	if errors.Is(err, record.ErrLockLost) {
 		return nil // it stays to be lifted

@@ -21,6 +21,14 @@ func (w *world) put(f record.Fence) {
 	w.change(func(r *record.Record) { r.PutFence(f, "Fence") })
 }
 
+// unvouch leaves the record as a version before wrote it, or somebody who may not fence.
+func (w *world) unvouch() {
+	w.Helper()
+	lease := w.server.Lease(ns, record.LeaseName("n1"))
+	delete(lease.Annotations, record.FencedAnnotation)
+	w.server.Put(lease)
+}
+
 // change writes n1's record as a person or another process would; changeOf that of
 // another node.
 func (w *world) change(f func(r *record.Record)) {

@@ -89,11 +89,20 @@ func (s *Store) Confirm(ctx context.Context, node string, c Confirmation) (id st
 		if slices.ContainsFunc(r.Confirmations, func(old Confirmation) bool { return old.ID == c.ID }) {
 			return false, nil // our own write, whose answer was lost
 		}
-		r.Confirmations = append(r.Confirmations, c)
-		r.audit(c.By, "Confirm", c.ID+": "+c.Reason)
+		r.AddConfirmation(c)
 		return true, nil
 	})
 	return c.ID, err
+}
+
+// AddConfirmation adds c, for which the caller vouches (Vouched). For the change of an
+// Update.
+func (r *Record) AddConfirmation(c Confirmation) {
+	r.Confirmations = append(r.Confirmations, c)
+	for i := range c.Machines {
+		r.vouch(c.Of(&c.Machines[i]))
+	}
+	r.audit(c.By, "Confirm", c.ID+": "+c.Reason)
 }
 
 // Withdraw takes confirmations of the node back: those with these IDs, or all

@@ -23,6 +23,10 @@
 //
 // # Guarantees
 //
+// A fence and what a person says prove something only where somebody who may claim so
+// vouches for it. What the rest of a record says can end a claim, or keep a volume
+// waiting.
+//
 // Get, Update and List read live, from the API server and never from a cache.
 // Update is a compare-and-swap on the Lease's resourceVersion: of two writers
 // at once, the later one is shown what the earlier one wrote. A record that
@@ -40,7 +44,8 @@
 // A process that is suspended while it has the lock learns of the loss only when
 // it asks (Lock.Held).
 //
-// Whoever may write Leases in that namespace can claim that a node is fenced.
-// The audit trail is kept for people, not against them: it is as trustworthy as
+// Whoever may write Leases in that namespace, with the annotations that vouch for a claim
+// (Record.Vouched), can claim that a node is fenced. deploy/admission/records.yaml tells
+// the one right from the other. The audit trail is kept for people, not against them: it is as trustworthy as
 // the namespace, and old entries go.
 package record

@@ -142,8 +142,10 @@ func (r *Record) PutWitness(id string, seen Witness) bool {
 	if f == nil || f.Kind != fence.StorageFence || !f.Standing() || f.Witness.Same(&seen) {
 		return false
 	}
-	f.Witness = &seen
-	return true
+	return r.Still(f, func() bool {
+		f.Witness = &seen
+		return true
+	})
 }
 
 // FenceStep is one request to an agent and its answer, without secrets.
@@ -160,6 +162,9 @@ type FenceStep struct {
 
 	Later format.Later `json:",embed"`
 }
+
+// cuts: the request was to cut the node off.
+func (st *FenceStep) cuts() bool { return st.Action == "off" }
 
 // SidecarActor is what a sidecar writes as the actor; a person's is a user's name.
 func SidecarActor(driver, host string) string { return sidecar + driver + "@" + host }
@@ -285,13 +290,14 @@ func (r *Record) StorageFenced(driver string) bool {
 }
 
 // PutFence writes f in place of the fence with its ID, or adds it. Another
-// current fence of its kind and driver ends: a record has one. For the change of
-// an Update.
+// current fence of its kind and driver ends: a record has one. For one that is under way or
+// proves, the caller vouches (Vouched). For the change of an Update.
 func (r *Record) PutFence(f Fence, action string) {
 	f.clip()
 	if f.Kind == fence.PowerReading {
 		f.Driver = ""
 	}
+	r.vouch(&f)
 	for i := range r.Fences {
 		old := &r.Fences[i]
 		if old.ID == f.ID || !old.Current() || !f.Current() || old.key() != f.key() {
@@ -402,7 +408,8 @@ func (f *Fence) clip() {
 }
 
 // boundFences drops settled fences, the oldest first, and then steps, those of
-// the oldest fence first. A current fence is never dropped: a storage fence
+// the oldest fence first, and requests to cut the node off last: they are part of what is
+// vouched for. A current fence is never dropped: a storage fence
 // keeps volumes away from the node. Nor is each driver's last one that was withdrawn: nothing
 // else names what it cut.
 func (r *Record) boundFences() {
@@ -420,18 +427,33 @@ func (r *Record) boundFences() {
 			r.Fences = slices.Delete(r.Fences, i, i+1)
 		}
 	}
+	r.boundSteps(func(st *FenceStep) bool { return !st.cuts() })
+	r.boundSteps(func(*FenceStep) bool { return true })
+}
+
+// boundSteps drops those of the steps that it may, the oldest first, until the text of all
+// is within bounds.
+func (r *Record) boundSteps(may func(*FenceStep) bool) {
 	size := 0
-	for i := len(r.Fences) - 1; i >= 0; i-- {
-		f := &r.Fences[i]
-		for j := len(f.Steps) - 1; j >= 0; j-- {
-			st := &f.Steps[j]
-			size += len(st.Agent) + len(st.Action) + len(st.State) + len(st.Detail) + len(st.Err) + len(st.At) + 64
-			if size > maxFenceText {
-				f.Steps = slices.Delete(f.Steps, 0, j+1)
-				break
-			}
+	for i := range r.Fences {
+		for j := range r.Fences[i].Steps {
+			size += r.Fences[i].Steps[j].size()
 		}
 	}
+	for i := range r.Fences {
+		f := &r.Fences[i]
+		f.Steps = slices.DeleteFunc(f.Steps, func(st FenceStep) bool {
+			if size <= maxFenceText || !may(&st) {
+				return false
+			}
+			size -= st.size()
+			return true
+		})
+	}
+}
+
+func (st *FenceStep) size() int {
+	return len(st.Agent) + len(st.Action) + len(st.State) + len(st.Detail) + len(st.Err) + len(st.At) + 64
 }
 
 // validateFences: one current fence of each kind and driver.

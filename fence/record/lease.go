@@ -64,14 +64,15 @@ func (e *GarbledError) Error() string {
 			e.Node, Annotation, e.Namespace, e.Lease, e.Err)
 	}
 	return fmt.Sprintf("the record of node %s (annotation %s of Lease %s/%s) cannot be read: %v; what it claims does not count; "+
-		"restore it, or remove it and confirm again: kubectl -n %s annotate lease %s %s-",
-		e.Node, Annotation, e.Namespace, e.Lease, e.Err, e.Namespace, e.Lease, Annotation)
+		"restore it, or remove it and confirm again: kubectl -n %s annotate lease %s %s- %s- %s-",
+		e.Node, Annotation, e.Namespace, e.Lease, e.Err, e.Namespace, e.Lease, Annotation, FencedAnnotation, ClaimedAnnotation)
 }
 
 func (e *GarbledError) Unwrap() error { return e.Err }
 
-// fromLease reads the record that the Lease keeps for node; nil: none.
-func fromLease(lease *coordinationv1.Lease, node string) (*Record, error) {
+// FromLease reads the record that the Lease keeps for node, and what is vouched for beside
+// it; nil: none. One that cannot be understood is a *GarbledError.
+func FromLease(lease *coordinationv1.Lease, node string) (*Record, error) {
 	text, ok := lease.Annotations[Annotation]
 	if !ok {
 		return nil, nil
@@ -83,5 +84,21 @@ func fromLease(lease *coordinationv1.Lease, node string) (*Record, error) {
 	if err != nil {
 		return nil, &GarbledError{Node: node, Namespace: lease.Namespace, Lease: lease.Name, Err: err}
 	}
+	r.readVouches(lease)
 	return r, nil
+}
+
+// ToLease puts r, which was read from the Lease, back into its annotations. What is
+// vouched for is written where it changed.
+func (r *Record) ToLease(lease *coordinationv1.Lease) error {
+	text, err := r.encode()
+	if err != nil {
+		return err
+	}
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	lease.Annotations[Annotation], lease.Annotations[NodeAnnotation] = text, r.Node
+	r.writeVouches(lease)
+	return nil
 }

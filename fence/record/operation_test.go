@@ -134,7 +134,7 @@ func TestRecordsOfTheVersionsBeforeAreUnderstoodAndWrittenSoThatTheyUnderstandTh
 					t.Errorf("%s is written as %s, want %s in it", name, text, part)
 				}
 			}
-			if c := r.clone(); f.Phase != tt.phase || !reflect.DeepEqual(c, r) {
+			if c := r.Clone(); f.Phase != tt.phase || !reflect.DeepEqual(c, r) {
 				t.Errorf("%s: writing made it %+v, a copy %+v", name, r, c)
 			}
 			if r, err = Parse(text); err != nil {
@@ -262,7 +262,7 @@ func TestARecordIsWrittenEverywhereAsItIsStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := read.clone(); !reflect.DeepEqual(c, read) || c.Fences[0].Phase != Lifting {
+	if c := read.Clone(); !reflect.DeepEqual(c, read) || c.Fences[0].Phase != Lifting {
 		t.Errorf("the copy is %+v, want %+v", c, read)
 	}
 }

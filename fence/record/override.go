@@ -43,15 +43,15 @@ func (o *Override) validate() error {
 }
 
 // OverrideOf returns the operator's word, about that machine as it is now, that
-// the agent is wrong; nil: there is none. Any change of UID, boot ID or lease
-// ends it.
+// the agent is wrong; nil: there is none that anybody vouches for. Any change of UID, boot
+// ID or lease ends it.
 func (r *Record) OverrideOf(agent string, m FencedMachine) *Override {
 	if r == nil {
 		return nil
 	}
 	for i := range r.Overrides {
 		o := &r.Overrides[i]
-		if now := o.Machine; o.Agent == agent && now.Void == "" && now.NodeUID == m.NodeUID && now.BootID == m.BootID && now.LeaseRV == m.LeaseRV {
+		if now := o.Machine; o.Agent == agent && r.Vouched(o) && now.Void == "" && now.NodeUID == m.NodeUID && now.BootID == m.BootID && now.LeaseRV == m.LeaseRV {
 			return o
 		}
 	}
@@ -76,12 +76,18 @@ func (s *Store) OverrideAgent(ctx context.Context, node string, o Override) (id 
 			return false, nil // our own write, whose answer was lost
 		}
 		r.Overrides = slices.DeleteFunc(r.Overrides, func(old Override) bool { return old.Agent == o.Agent })
-		r.Overrides = append(r.Overrides, o)
-		r.audit(o.By, "OverrideAgent", fmt.Sprintf("%s: agent %s, node UID %s, boot ID %q, lease %q: %s",
-			o.ID, o.Agent, o.Machine.NodeUID, o.Machine.BootID, o.Machine.LeaseRV, o.Reason))
+		r.AddOverride(o)
 		return true, nil
 	})
 	return o.ID, err
+}
+
+// AddOverride adds o, for which the caller vouches (Vouched). For the change of an Update.
+func (r *Record) AddOverride(o Override) {
+	r.Overrides = append(r.Overrides, o)
+	r.vouch(&o)
+	r.audit(o.By, "OverrideAgent", fmt.Sprintf("%s: agent %s, node UID %s, boot ID %q, lease %q: %s",
+		o.ID, o.Agent, o.Machine.NodeUID, o.Machine.BootID, o.Machine.LeaseRV, o.Reason))
 }
 
 // WithdrawOverrides takes overrides of the node back, all that there are. It

@@ -64,11 +64,21 @@ func TestAnOverrideIsAboutOneAgentAndOneMachineAndIsAudited(t *testing.T) {
 func TestAVoidOverrideDoesNotCount(t *testing.T) {
 	machine := record.FencedMachine{NodeUID: "u1", BootID: "b1", LeaseRV: "5"}
 	r := record.New("n1")
-	r.Overrides = []record.Override{{ID: "o1", Agent: "bmc", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "5", Void: "renewed"}}}
+	r.AddOverride(record.Override{ID: "o1", Agent: "bmc", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "5", Void: "renewed"}})
 	if r.Overridden("bmc", machine) {
 		t.Error("it counts")
 	}
 	r.Overrides[0].Machine.Void = ""
+	if r.Overridden("bmc", machine) {
+		t.Error("what has ended is taken up again, and nobody vouches for it")
+	}
+	r = record.New("n1")
+	r.AddOverride(record.Override{ID: "o1", Agent: "bmc", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "5"}})
+	forged := record.New("n1")
+	forged.Overrides = r.Overrides
+	if forged.Overridden("bmc", machine) {
+		t.Error("one that nobody vouches for counts")
+	}
 	if !r.Overridden("bmc", machine) {
 		t.Error("the one that is not void does not count either")
 	}

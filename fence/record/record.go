@@ -35,6 +35,11 @@ type Record struct {
 	Audit []Audit `json:"audit,omitempty"`
 
 	Later format.Later `json:",embed"`
+
+	// fenced and claimed are the digests of the claims that somebody vouches for, as the
+	// Lease has them beside the record; added are those that whoever changes it now vouches
+	// for.
+	fenced, claimed, added []string
 }
 
 // Audit is one change of a claim.
@@ -148,8 +153,8 @@ func last[T any](all []T, n int) []T {
 	return all
 }
 
-// clone is a deep copy.
-func (r *Record) clone() *Record {
+// Clone is a deep copy.
+func (r *Record) Clone() *Record {
 	var c Record
 	text, err := format.Text(r)
 	if err == nil {
@@ -159,6 +164,7 @@ func (r *Record) clone() *Record {
 		panic(err) // what was written by format.Text
 	}
 	c.understood()
+	c.fenced, c.claimed, c.added = slices.Clone(r.fenced), slices.Clone(r.claimed), slices.Clone(r.added)
 	return &c
 }
 

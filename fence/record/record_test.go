@@ -96,7 +96,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := r.clone().encode()
+		again, err := r.Clone().encode()
 		if err != nil {
 			t.Fatalf("parsed, cannot be written: %v", err)
 		}
@@ -296,7 +296,7 @@ func TestALeaseThatKeepsNoRecordIsNobodys(t *testing.T) {
 
 func TestAGarbledRecordSaysWhereItIsAndHowToMendIt(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "csi-fencepost", Name: "node-n1", Annotations: map[string]string{Annotation: `{"version":1,"node":"n2"}`}}}
-	_, err := fromLease(lease, "n1")
+	_, err := FromLease(lease, "n1")
 	var bad *GarbledError
 	if !errors.As(err, &bad) {
 		t.Fatalf("error %v", err)
@@ -312,7 +312,7 @@ func TestAGarbledRecordSaysWhereItIsAndHowToMendIt(t *testing.T) {
 func TestARecordOfANewerVersionIsToBeLeftAsItIs(t *testing.T) {
 	for _, text := range []string{`{"version":2,"node":"n1"}`, `{"version":1,"must":["releases.scope"],"node":"n1"}`} {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: LeaseName("n1"), Annotations: map[string]string{Annotation: text}}}
-		_, err := fromLease(lease, "n1")
+		_, err := FromLease(lease, "n1")
 		if err == nil || !strings.Contains(err.Error(), "run the newer csi-fencepost") || !strings.Contains(err.Error(), "leave it as it is") || strings.Contains(err.Error(), "kubectl") {
 			t.Errorf("%s: %v", text, err)
 		}

@@ -131,11 +131,18 @@ func (s *Store) ReleaseVolume(ctx context.Context, node string, rel Release) (id
 		r.Releases = slices.DeleteFunc(r.Releases, func(old Release) bool {
 			return old.Driver == rel.Driver && old.Volume == rel.Volume && old.NodeID == rel.NodeID
 		})
-		r.Releases = append(r.Releases, rel)
-		r.audit(rel.By, "ReleaseVolume", fmt.Sprintf("volume %s of driver %s from node ID %s: %s", rel.Volume, rel.Driver, rel.NodeID, rel.Reason))
+		r.AddRelease(rel)
 		return true, nil
 	})
 	return rel.ID, err
+}
+
+// AddRelease adds rel, for which the caller vouches (Vouched). For the change of an
+// Update.
+func (r *Record) AddRelease(rel Release) {
+	r.Releases = append(r.Releases, rel)
+	r.vouch(&rel)
+	r.audit(rel.By, "ReleaseVolume", fmt.Sprintf("volume %s of driver %s from node ID %s: %s", rel.Volume, rel.Driver, rel.NodeID, rel.Reason))
 }
 
 // VoidRelease writes down why a release does not count any more.

@@ -31,11 +31,15 @@ func NewStore(client coordination.LeasesGetter, namespace string) *Store {
 	return &Store{client: client, namespace: namespace}
 }
 
-// Check asks whether a record could be made, and makes none: a namespace that is not
-// there (Nowhere) is otherwise found out at the first one.
-func (s *Store) Check(ctx context.Context) error {
+// Check asks whether a record could be made, with fences one that vouches for a fence,
+// and makes none: a namespace that is not there (Nowhere), and a right that a policy asks
+// for, are otherwise found out at the first one.
+func (s *Store) Check(ctx context.Context, fences bool) error {
 	const none = "of-no-node"
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: none, Namespace: s.namespace}}
+	if fences {
+		lease.Annotations = map[string]string{FencedAnnotation: none}
+	}
 	_, err := s.client.Leases(s.namespace).Create(ctx, lease, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		err = s.explain("write", none, err)
@@ -64,7 +68,7 @@ func (s *Store) read(ctx context.Context, node string) (*coordinationv1.Lease, *
 	if lease == nil || err != nil {
 		return nil, nil, err
 	}
-	r, err := fromLease(lease, node)
+	r, err := FromLease(lease, node)
 	return lease, r, err
 }
 
@@ -96,7 +100,7 @@ func (s *Store) List(ctx context.Context) (records []*Record, garbled []*Garbled
 		if !ok {
 			continue
 		}
-		r, err := fromLease(lease, node)
+		r, err := FromLease(lease, node)
 		var bad *GarbledError
 		switch {
 		case errors.As(err, &bad):
@@ -111,7 +115,8 @@ func (s *Store) List(ctx context.Context) (records []*Record, garbled []*Garbled
 // Update changes a node's record by compare-and-swap, and creates it if there
 // is none. change is given what is live, and is called again with what another
 // writer wrote if that one was faster; it must not keep the Record. If it
-// returns false or an error, nothing is written. Update returns the record as
+// returns false or an error, nothing is written, but that what has ended is vouched for no
+// more. Update returns the record as
 // it stands then.
 func (s *Store) Update(ctx context.Context, node string, change func(*Record) (bool, error)) (*Record, error) {
 	return s.update(ctx, node, func(*coordinationv1.Lease) error { return nil }, change)
@@ -185,13 +190,19 @@ func (s *Store) tryUpdate(ctx context.Context, node string, may func(*coordinati
 	}
 	if r == nil {
 		r = New(node)
+		if lease != nil {
+			r.readVouches(lease)
+		}
 	}
-	before := r.clone()
+	before := r.Clone()
 	changed, err := change(r)
 	if err != nil {
 		return nil, err
 	}
-	if !changed || reflect.DeepEqual(before, r) {
+	if !changed {
+		r = before
+	}
+	if reflect.DeepEqual(before, r) && !r.vouchesChange() {
 		return before, nil
 	}
 	if err := s.write(ctx, node, lease, r); err != nil {
@@ -201,19 +212,14 @@ func (s *Store) tryUpdate(ctx context.Context, node string, may func(*coordinati
 }
 
 func (s *Store) write(ctx context.Context, node string, lease *coordinationv1.Lease, r *Record) error {
-	text, err := r.encode()
-	if err != nil {
-		return s.explain("write", node, err)
-	}
 	absent := lease == nil
 	if absent {
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: LeaseName(node), Namespace: s.namespace}}
 	}
-	if lease.Annotations == nil {
-		lease.Annotations = map[string]string{}
+	err := r.ToLease(lease)
+	if err != nil {
+		return s.explain("write", node, err)
 	}
-	lease.Annotations[Annotation] = text
-	lease.Annotations[NodeAnnotation] = node
 	if absent {
 		_, err = s.client.Leases(s.namespace).Create(ctx, lease, metav1.CreateOptions{})
 	} else {

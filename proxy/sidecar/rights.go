@@ -118,7 +118,7 @@ func (r *rights) ask(ctx context.Context) error {
 		}
 	}
 	r.missing = missing
-	err := errors.Join(r.lacks(ctx), r.nowhere(ctx))
+	err := errors.Join(r.lacks(ctx), r.unwritable(ctx))
 	if err == nil {
 		klog.FromContext(ctx).Info("Every right is there", "mode", r.config.Mode)
 	}
@@ -142,13 +142,15 @@ func (r *rights) lacks(ctx context.Context) error {
 		who, strings.Join(inWords(r.missing), ", nor "), r.config.Mode, also)
 }
 
-// nowhere says that there is no namespace for the records of the nodes.
-func (r *rights) nowhere(ctx context.Context) error {
+// unwritable says that there is no namespace for the records of the nodes, or that a
+// policy (deploy/admission) keeps this account from writing them.
+func (r *rights) unwritable(ctx context.Context) error {
 	if r.config.Mode != config.Enforce {
 		return nil // it writes none
 	}
-	err := noderecord.NewStore(r.client.CoordinationV1(), r.config.Fencing.Namespace).Check(ctx)
-	if noderecord.Nowhere(err) {
+	fences := len(r.config.Fencing.Levels) > 0
+	err := noderecord.NewStore(r.client.CoordinationV1(), r.config.Fencing.Namespace).Check(ctx, fences)
+	if noderecord.Nowhere(err) || apierrors.IsForbidden(err) && len(r.missing) == 0 {
 		return err
 	}
 	return nil

@@ -2,6 +2,8 @@ package sidecar
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
 // authorizer is an API server that only says who may do what.
@@ -27,8 +30,10 @@ type authorizer struct {
 	lacks map[string]bool
 	// nowhere: the namespace of the records is missing.
 	nowhere bool
-	asked   []authorizationv1.ResourceAttributes
-	written []string // Leases that were to stay
+	// guardOnly: a policy keeps it from vouching for fences.
+	guardOnly bool
+	asked     []authorizationv1.ResourceAttributes
+	written   []string // Leases that were to stay
 }
 
 func (a *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -60,6 +65,17 @@ func (a *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		out = coordinationv1.Lease{}
 		if a.nowhere {
 			status := apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "fences").Status()
+			status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+			w.WriteHeader(int(status.Code))
+			out = status
+		}
+		var lease coordinationv1.Lease
+		if body, err := io.ReadAll(r.Body); err != nil || json.Unmarshal(body, &lease) != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		if a.guardOnly && lease.Annotations[noderecord.FencedAnnotation] != "" {
+			status := apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, lease.Name, errors.New("needs fences.csi-fencepost.io")).Status()
 			status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 			w.WriteHeader(int(status.Code))
 			out = status
@@ -144,6 +160,26 @@ func TestAMissingNamespaceOfTheRecordsIsSaidWhereRecordsAreWritten(t *testing.T)
 	c := enforcing()
 	c.Mode = config.Observe
 	observing.checked(t, c)("")
+}
+
+// With deploy/admission it would be found out at the first node that is to be fenced.
+func TestWhoFencesAndMayNotVouchForItIsNotReady(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*config.Configuration)
+		want   string
+	}{
+		"a guard alone": {func(*config.Configuration) {}, ""},
+		"with agents":   {func(c *config.Configuration) { c.Fencing.Levels = []config.Level{{}} }, "needs fences.csi-fencepost.io"},
+	} {
+		a := &authorizer{guardOnly: true}
+		configured := enforcing()
+		c.change(configured)
+		a.checked(t, configured)(c.want)
+		if len(a.written) > 0 {
+			t.Errorf("%s: it wrote %v", name, a.written)
+		}
+	}
 }
 
 // What is asked for is what the mode's manifests give, and no more: who observes needs

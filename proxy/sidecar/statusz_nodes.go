@@ -122,6 +122,8 @@ func (n *seenNode) state() string {
 			switch f := &r.Fences[i]; {
 			case f.UnderWay():
 				return statusz.Fencing
+			case f.Phase == noderecord.Fenced && r.Doubt(f) != "":
+				// It proves nothing.
 			case f.Phase == noderecord.Fenced && f.Kind == fence.PowerReading:
 				return statusz.Fenced
 			case f.Phase == noderecord.Lifting:
@@ -130,7 +132,7 @@ func (n *seenNode) state() string {
 				return statusz.StorageFenced
 			}
 		}
-		if slices.ContainsFunc(r.Confirmations, confirms) {
+		if slices.ContainsFunc(r.Confirmations, func(c noderecord.Confirmation) bool { return confirms(r, c) }) {
 			return statusz.Confirmed
 		}
 	}
@@ -146,23 +148,23 @@ func (n *seenNode) state() string {
 }
 
 // confirms: it counts of at least one machine.
-func confirms(c noderecord.Confirmation) bool {
-	return c.Void == "" && slices.ContainsFunc(c.Machines, func(m noderecord.Machine) bool { return m.Void == "" })
+func confirms(r *noderecord.Record, c noderecord.Confirmation) bool {
+	return slices.ContainsFunc(c.Machines, func(m noderecord.Machine) bool { return r.Vouched(c.Of(&m)) })
 }
 
 // evidenceViews are the claims of a record, those that count first.
 func evidenceViews(r *noderecord.Record) []statusz.Evidence {
 	all := []statusz.Evidence{}
 	for i := len(r.Fences) - 1; i >= 0; i-- {
-		all = append(all, fenceView(&r.Fences[i]))
+		all = append(all, fenceView(r, &r.Fences[i]))
 	}
 	for _, c := range slices.Backward(r.Confirmations) {
 		e := statusz.Evidence{Kind: string(fence.OperatorConfirmation), Source: c.By, Detail: c.Reason, At: clock(c.At), Phase: "Counts", Why: c.Void}
-		if !confirms(c) {
+		if !confirms(r, c) {
 			e.Phase = "Void"
 		}
 		for _, m := range c.Machines {
-			e.Why = cmp.Or(e.Why, m.Void)
+			e.Why = cmp.Or(e.Why, m.Void, r.Doubt(c.Of(&m)))
 		}
 		all = append(all, e)
 	}
@@ -171,10 +173,12 @@ func evidenceViews(r *noderecord.Record) []statusz.Evidence {
 		all = append(all, statusz.Evidence{Kind: "Taint", Detail: strings.TrimSuffix(key+"="+b.Value+", "+b.Wrote(), ", "), At: clock(b.BoundAt), Phase: phaseOf(b.Void), Why: b.Void})
 	}
 	for _, rel := range slices.Backward(r.Releases) {
-		all = append(all, statusz.Evidence{Kind: string(fence.VolumeRelease), Source: rel.By, Detail: rel.Volume + ": " + rel.Reason, At: clock(rel.At), Phase: phaseOf(rel.Ended()), Why: rel.Ended()})
+		void := cmp.Or(rel.Ended(), r.Doubt(&rel))
+		all = append(all, statusz.Evidence{Kind: string(fence.VolumeRelease), Source: rel.By, Detail: rel.Volume + ": " + rel.Reason, At: clock(rel.At), Phase: phaseOf(void), Why: void})
 	}
 	for _, o := range slices.Backward(r.Overrides) {
-		all = append(all, statusz.Evidence{Kind: "AgentOverride", Source: o.By, Detail: "agent " + o.Agent + ": " + o.Reason, At: clock(o.At), Phase: phaseOf(o.Machine.Void), Why: o.Machine.Void})
+		void := cmp.Or(o.Machine.Void, r.Doubt(&o))
+		all = append(all, statusz.Evidence{Kind: "AgentOverride", Source: o.By, Detail: "agent " + o.Agent + ": " + o.Reason, At: clock(o.At), Phase: phaseOf(void), Why: void})
 	}
 	slices.SortStableFunc(all, func(a, b statusz.Evidence) int { return phaseRank(a.Phase) - phaseRank(b.Phase) })
 	return all
@@ -191,13 +195,15 @@ func phaseOf(void string) string {
 	return "Counts"
 }
 
-func fenceView(f *noderecord.Fence) statusz.Evidence {
+func fenceView(r *noderecord.Record, f *noderecord.Fence) statusz.Evidence {
 	e := statusz.Evidence{Kind: string(f.Kind), Source: strings.Join(f.Agents, ", "), Detail: f.What, At: clock(cmp.Or(f.EndedAt, f.StartedAt)), Phase: string(f.Phase), Why: f.Why}
 	switch {
 	case f.Phase == noderecord.Lifting:
-		e.Why = fence.VoidLifting + " (" + f.LiftReason + ")"
+		e.Why = r.Doubt(f) + " (" + f.LiftReason + ")"
 	case f.UnderWay():
 		e.Phase = "Fencing"
+	case r.Doubt(f) != "":
+		e.Phase, e.Why = "Void", r.Doubt(f)
 	case f.Phase == noderecord.Fenced:
 		e.Phase, e.Why = "Counts", f.Reason
 	}

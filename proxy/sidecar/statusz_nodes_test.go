@@ -23,7 +23,9 @@ func TestTheMostUrgentNodesComeFirstBeforeAnyLedgerIsLookedInto(t *testing.T) {
 	seen.add("z-alive").exists, seen.add("z-alive").ready = true, true
 	seen.add("z-gone-attached").attached = true
 	seen.add("z-gone-in-work").failover = &failover.Status{}
-	seen.add("z-fenced").record = &noderecord.Record{Fences: []noderecord.Fence{{Phase: noderecord.Fenced, Kind: fence.PowerReading}}}
+	fenced := noderecord.New("z-fenced")
+	fenced.PutFence(noderecord.Fence{ID: "f", Phase: noderecord.Fenced, Kind: fence.PowerReading}, "Fenced")
+	seen.add("z-fenced").record = fenced
 	var got []string
 	for _, n := range seen.all() {
 		got = append(got, n.name)
@@ -48,9 +50,18 @@ func TestANodeThatIsGivenItsAccessBackIsNotShownAsFenced(t *testing.T) {
 	if e := evidenceViews(n.record)[0]; n.state() != statusz.Fencing || e.Phase != "Fencing" {
 		t.Errorf("while it is cut anew: state %s, evidence %+v", n.state(), e)
 	}
-	n.record.Fences[0].Phase = noderecord.Fenced
+	f.Phase = noderecord.Fenced
+	n.record = noderecord.New("n")
+	n.record.PutFence(f, "Fenced")
 	if e := evidenceViews(n.record)[0]; n.state() != statusz.StorageFenced || e.Phase != "Counts" || e.Why != "silent" {
 		t.Errorf("once it is cut anew: state %s, evidence %+v", n.state(), e)
+	}
+}
+
+func TestAFenceThatNobodyVouchesForIsNotShownAsOne(t *testing.T) {
+	n := &seenNode{record: &noderecord.Record{Fences: []noderecord.Fence{{Phase: noderecord.Fenced, Kind: fence.PowerReading, Reason: "silent"}}}}
+	if e := evidenceViews(n.record)[0]; n.state() != statusz.Gone || e.Phase != "Void" || e.Why != fence.VoidUnvouched {
+		t.Errorf("state %s, evidence %+v", n.state(), e)
 	}
 }
 

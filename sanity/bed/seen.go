@@ -26,12 +26,7 @@ func OutOfService(n *corev1.Node) bool {
 // counts and rests on an agent's reading of the machine's power. A record that cannot
 // be read has none: csi-fencepost would not believe it either.
 func ReadOff(l *coordinationv1.Lease) bool {
-	text := l.Annotations[record.Annotation]
-	if text == "" {
-		return false
-	}
-	r, err := record.Parse(text)
-	return err == nil && slices.ContainsFunc(r.Fences, func(f record.Fence) bool {
-		return f.Kind == fence.PowerReading && f.Phase == record.Fenced
-	})
+	node, _ := record.NodeOf(l)
+	r, err := record.FromLease(l, node)
+	return err == nil && r.Vouched(r.Fence(fence.PowerReading, ""))
 }

@@ -331,7 +331,7 @@ func (w *World) releaseEntry(v *volume, e *ledger.Entry) {
 	}
 	rel.ID, rel.Volume, rel.Driver = "release-"+strconv.Itoa(w.steps)+e.NodeID, v.name, DriverName
 	rel.By, rel.Reason, rel.At = "operator", "it is not used there", "2000-01-01T00:00:00Z"
-	w.changeRecord(e.NodeName, func(r *record.Record) { r.Releases = append(r.Releases, rel) })
+	w.changeRecord(e.NodeName, func(r *record.Record) { r.AddRelease(rel) })
 }
 
 // boundRelease binds a release as `csi-fencepost release pv` does; false: it would be

@@ -658,7 +658,7 @@ func (w *World) visible() string {
 }
 
 // arbitrary are UUIDs, the model's UIDs and names of words, and quoted versions.
-var arbitrary = regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|uid-[0-9]+|word-[0-9]+|release-[0-9]+|\\*"[0-9]{3,}\\*"`)
+var arbitrary = regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}|uid-[0-9]+|word-[0-9]+|release-[0-9]+|\\*"[0-9]{3,}\\*"`)
 
 // wantedWords are the nodes that the API says a pod of the volume is bound to, and whether
 // it runs there, if its kubelet can say so.

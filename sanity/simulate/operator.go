@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -226,31 +225,28 @@ func (w *World) confirmWhom(s *slot, itself bool) {
 	w.said[s.name] = fmt.Sprint(c.Machines)
 	w.Stats.Confirmations++
 	w.spoken = true
-	w.changeRecord(s.name, func(r *record.Record) { r.Confirmations = append(r.Confirmations, c) })
+	w.changeRecord(s.name, func(r *record.Record) { r.AddConfirmation(c) })
 }
 
 // changeRecord writes a node's record, past all gates.
 func (w *World) changeRecord(node string, change func(*record.Record)) {
 	key := w.recordKey(node)
 	l, ok := w.objects.Leases.Get(key)
-	r := record.New(node)
-	if ok {
-		if text, there := l.Annotations[record.Annotation]; there {
-			known, err := record.Parse(text)
-			if err != nil {
-				w.violation("record", "what csi-fencepost wrote of "+node+" cannot be read: "+err.Error())
-				return
-			}
-			r = known
-		}
-	} else {
+	if !ok {
 		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: record.LeaseName(node)}}
 	}
-	change(r)
-	if l.Annotations == nil {
-		l.Annotations = map[string]string{}
+	r, err := record.FromLease(l, node)
+	if err != nil {
+		w.violation("record", "what csi-fencepost wrote of "+node+" cannot be read: "+err.Error())
+		return
 	}
-	l.Annotations[record.Annotation], l.Annotations[record.NodeAnnotation] = encoded(r), node
+	if r == nil {
+		r = record.New(node)
+	}
+	change(r)
+	if err := r.ToLease(l); err != nil {
+		panic(err) // strings and maps of them
+	}
 	w.objects.Leases.Put(l)
 }
 
@@ -260,11 +256,11 @@ func (w *World) record(s *slot) *record.Record {
 	if l == nil {
 		return nil
 	}
-	text := l.Annotations[record.Annotation]
+	text := l.Annotations[record.Annotation] + l.Annotations[record.FencedAnnotation] + l.Annotations[record.ClaimedAnnotation]
 	if text == s.recordText {
 		return s.recordRead
 	}
-	r, err := record.Parse(text)
+	r, err := record.FromLease(l, s.name)
 	if err != nil {
 		r = nil
 	}
@@ -295,11 +291,3 @@ func (w *World) ledger(v *volume) []ledger.Entry {
 
 // recordKey is what a node's record is called in a Table.
 func (w *World) recordKey(node string) string { return w.namespace + "/" + record.LeaseName(node) }
-
-func encoded(r *record.Record) string {
-	text, err := json.Marshal(r)
-	if err != nil {
-		panic(err) // strings and maps of them
-	}
-	return string(text)
-}

@@ -226,9 +226,10 @@ func (a *APIServer) Record(node string) *record.Record {
 	if object == nil {
 		return nil
 	}
-	text := object["metadata"].(map[string]any)["annotations"].(map[string]any)[record.Annotation].(string)
-	r, err := record.Parse(text)
-	if err != nil {
+	lease := &coordinationv1.Lease{}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, lease)
+	r, err2 := record.FromLease(lease, node)
+	if err = errors.Join(err, err2); err != nil {
 		a.t.Fatal(err)
 	}
 	return r

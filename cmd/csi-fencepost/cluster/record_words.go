@@ -28,7 +28,11 @@ func RecordWords(r *record.Record) string {
 	var words []string
 	for i := range r.Fences {
 		if f := &r.Fences[i]; f.Current() {
-			words = append(words, FenceWords(f))
+			word := FenceWords(f)
+			if r.Doubt(f) == fence.VoidUnvouched {
+				word += ", for which nobody vouches"
+			}
+			words = append(words, word)
 		}
 	}
 	if n := len(r.Fences); n > 0 && r.Fences[n-1].Phase == record.Failed {
@@ -36,7 +40,7 @@ func RecordWords(r *record.Record) string {
 		words = append(words, fmt.Sprintf("fencing it failed at %s: %s", cli.OrDash(last.EndedAt), cli.OrDash(last.Why)))
 	}
 	for _, c := range r.Confirmations {
-		if c.Void == "" && slices.ContainsFunc(c.Machines, func(m record.Machine) bool { return m.Void == "" }) {
+		if slices.ContainsFunc(c.Machines, func(m record.Machine) bool { return r.Vouched(c.Of(&m)) }) {
 			words = append(words, "off, says "+c.By)
 		}
 	}
@@ -47,7 +51,7 @@ func RecordWords(r *record.Record) string {
 	}
 	n := 0
 	for i := range r.Releases {
-		if r.Releases[i].Ended() == "" {
+		if rel := &r.Releases[i]; rel.Ended() == "" && r.Doubt(rel) == "" {
 			n++
 		}
 	}

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -140,16 +141,13 @@ func NodeEvidence(r *record.Record, now *cluster.Node) []evidenceView {
 	for i := range r.Fences {
 		if f := &r.Fences[i]; f.Standing() {
 			e := fence.Evidence{Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Detail: f.What,
-				NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, SystemUUID: f.Machine.SystemUUID, LeaseRV: f.Machine.LeaseRV}
-			if f.BeingLifted() {
-				e.Void = fence.VoidLifting
-			}
+				NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, SystemUUID: f.Machine.SystemUUID, LeaseRV: f.Machine.LeaseRV, Void: r.Doubt(f)}
 			found = append(found, e)
 		}
 	}
 	for _, c := range r.Confirmations {
 		for _, m := range c.Machines {
-			e := fence.Evidence{Kind: fence.OperatorConfirmation, Source: c.By, Detail: c.Reason, NodeUID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, LeaseRV: m.LeaseRV, Void: c.Void}
+			e := fence.Evidence{Kind: fence.OperatorConfirmation, Source: c.By, Detail: c.Reason, NodeUID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, LeaseRV: m.LeaseRV, Void: cmp.Or(c.Void, m.Void, r.Doubt(c.Of(&m)))}
 			if m.Void != "" {
 				e.Void = m.Void
 			}

@@ -152,7 +152,8 @@ func TestExplainNodeTakesNoWordAboutTheMachineBeforeForTheOneThatHasItsNode(t *t
 	now.Node.Status.NodeInfo.SystemUUID = "system-2"
 	for system, counts := range map[string]bool{"": true, "system-1": false, "system-2": true} {
 		m := record.Machine{NodeUID: "uid-1", BootID: "boot-1", SystemUUID: system, LeaseRV: "7"}
-		r := &record.Record{Node: "n1", Confirmations: []record.Confirmation{{ID: "c", By: "ann", Reason: "off", At: "2026-11-21T11:00:01Z", Machines: []record.Machine{m}}}}
+		r := record.New("n1")
+		r.AddConfirmation(record.Confirmation{ID: "c", By: "ann", Reason: "off", At: "2026-11-21T11:00:01Z", Machines: []record.Machine{m}})
 		if e := NodeEvidence(r, now); len(e) != 1 || e[0].Counts != counts || e[0].Since == "" {
 			t.Errorf("a word about %q of system-2: %+v, want that it counts: %v", system, e, counts)
 		}

@@ -350,15 +350,21 @@ func TestConfirmSaysWhichVolumesHaveToBeDetachedFirst(t *testing.T) {
 }
 
 func TestFenceStatusShowsWhatIsVoidAndWhatIsGarbled(t *testing.T) {
-	status := &fenceStatus{Records: []*record.Record{{Node: "n1",
-		Taints: map[string]record.TaintBinding{"node.kubernetes.io/out-of-service": {NodeUID: "uid-1", Value: "nodeshutdown", Writer: "kubectl\x1b[31m", BoundAt: "2026-11-21T11:00:00Z", Void: "the node has booted since"}},
-		Confirmations: []record.Confirmation{{ID: "c1", By: "eve\x1b[31m\n", Reason: "r", At: "2026-11-21T11:00:01Z", Machines: []record.Machine{{NodeUID: "uid-1"}}},
-			{ID: "c2", By: "bob", Reason: "r", At: "2026-11-21T11:00:02Z", Void: "gone stale", Machines: []record.Machine{{NodeID: "i-1"}}}},
-		Audit: []record.Audit{{At: "2026-11-21T11:00:02Z", Actor: "bob", Action: "Confirm", Detail: "c2"}, {At: "2026-11-21T11:00:01Z", Actor: "eve", Action: "Confirm", Detail: "c1"}},
-	}}, Garbled: []string{"the record of node n2 cannot be read"}}
+	r := record.New("n1")
+	r.Taints = map[string]record.TaintBinding{"node.kubernetes.io/out-of-service": {NodeUID: "uid-1", Value: "nodeshutdown", Writer: "kubectl\x1b[31m", BoundAt: "2026-11-21T11:00:00Z", Void: "the node has booted since"}}
+	r.AddConfirmation(record.Confirmation{ID: "c1", By: "eve\x1b[31m\n", Reason: "r", At: "2026-11-21T11:00:01Z", Machines: []record.Machine{{NodeUID: "uid-1"}}})
+	r.AddConfirmation(record.Confirmation{ID: "c2", By: "bob", Reason: "r", At: "2026-11-21T11:00:02Z", Void: "gone stale", Machines: []record.Machine{{NodeID: "i-1"}}})
+	r.Confirmations = append(r.Confirmations, record.Confirmation{ID: "c3", By: "mallory", Reason: "r", Machines: []record.Machine{{NodeUID: "uid-1"}}})
+	r.Overrides = append(r.Overrides, record.Override{ID: "o1", Agent: "bmc", By: "mallory"})
+	r.Releases = append(r.Releases, record.Release{ID: "r1", Volume: "v1", By: "mallory", Life: record.Gone})
+	r.Audit = []record.Audit{{At: "2026-11-21T11:00:02Z", Actor: "bob", Action: "Confirm", Detail: "c2"}, {At: "2026-11-21T11:00:01Z", Actor: "eve", Action: "Confirm", Detail: "c1"}}
+	status := &fenceStatus{Records: []*record.Record{r}, Garbled: []string{"the record of node n2 cannot be read"}}
 	var out strings.Builder
 	printStatus(&out, status)
 	clitest.Says(t, out.String(), `node.kubernetes.io/out-of-service on node UID uid-1, the taints were last written by "kubectl\x1b[31m"`, "no: the node has booted since", "no: gone stale", "yes, unless the node shows life", "! the record of node n2 cannot be read")
+	if n := strings.Count(out.String(), "no: "+fence.VoidUnclaimed); n != 3 {
+		t.Errorf("%d of the three that nobody vouches for are said to prove nothing:\n%s", n, out.String())
+	}
 	if strings.Contains(out.String(), "\x1b") {
 		t.Error("what a person wrote reaches the terminal as a control sequence")
 	}

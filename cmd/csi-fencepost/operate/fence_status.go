@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -169,14 +170,14 @@ func claimRows(records []*record.Record) (rows [][]string) {
 		for i := range r.Fences {
 			f := &r.Fences[i]
 			about := machineColumn(record.Machine{NodeUID: f.Machine.NodeUID}) + ", agents " + cli.OrNone(strings.Join(f.Agents, ", ")) + ": " + f.Reason
-			rows = append(rows, []string{r.Node, cluster.FenceWords(f), f.Actor, f.StartedAt, fenceCounts(f), about, f.ID})
+			rows = append(rows, []string{r.Node, cluster.FenceWords(f), f.Actor, f.StartedAt, fenceCounts(r, f), about, f.ID})
 		}
 		for _, o := range r.Overrides {
-			rows = append(rows, []string{r.Node, "agent " + o.Agent + " is wrong", o.By, o.At, "until the node shows life", machineColumn(o.Machine) + ": " + o.Reason, o.ID})
+			rows = append(rows, []string{r.Node, "agent " + o.Agent + " is wrong", o.By, o.At, overrideCounts(r, &o), machineColumn(o.Machine) + ": " + o.Reason, o.ID})
 		}
 		for _, c := range r.Confirmations {
 			for _, m := range c.Machines {
-				rows = append(rows, []string{r.Node, "node is off", cli.OrDash(c.By), c.At, countsWord(c.Void, m.Void), machineColumn(m) + ": " + c.Reason, c.ID})
+				rows = append(rows, []string{r.Node, "node is off", cli.OrDash(c.By), c.At, countsWord(c.Void, m.Void, r.Doubt(c.Of(&m))), machineColumn(m) + ": " + c.Reason, c.ID})
 			}
 		}
 		for _, key := range slices.Sorted(maps.Keys(r.Taints)) {
@@ -188,7 +189,7 @@ func claimRows(records []*record.Record) (rows [][]string) {
 			rows = append(rows, []string{r.Node, "taint", cli.OrDash(b.Value), b.BoundAt, countsWord(b.Void), about, "-"})
 		}
 		for _, rel := range r.Releases {
-			rows = append(rows, []string{r.Node, "volume released", cli.OrDash(rel.By), rel.At, releaseCounts(&rel), "volume " + rel.Volume + " of " + rel.Driver + " from node ID " + rel.NodeID + ": " + rel.Reason, rel.ID})
+			rows = append(rows, []string{r.Node, "volume released", cli.OrDash(rel.By), rel.At, releaseCounts(r, &rel), "volume " + rel.Volume + " of " + rel.Driver + " from node ID " + rel.NodeID + ": " + rel.Reason, rel.ID})
 		}
 	}
 	return rows
@@ -206,20 +207,28 @@ func countsWord(voids ...string) string {
 }
 
 // releaseCounts is countsWord of a release.
-func releaseCounts(rel *record.Release) string {
-	if void := rel.Ended(); void != "" || rel.Life != record.Living {
+func releaseCounts(r *record.Record, rel *record.Release) string {
+	if void := cmp.Or(rel.Ended(), r.Doubt(rel)); void != "" || rel.Life != record.Living {
 		return countsWord(void)
 	}
 	return "yes, unless the node boots, lists the volume or is given it again"
 }
 
+// overrideCounts is countsWord of an override.
+func overrideCounts(r *record.Record, o *record.Override) string {
+	if doubt := r.Doubt(o); doubt != "" {
+		return countsWord(doubt)
+	}
+	return "until the node shows life"
+}
+
 // fenceCounts is countsWord of a fence.
-func fenceCounts(f *record.Fence) string {
+func fenceCounts(r *record.Record, f *record.Fence) string {
 	switch {
 	case f.BeingLifted():
 		return countsWord(fence.VoidLifting + " (" + f.LiftReason + ")")
 	case f.Phase == record.Fenced:
-		return countsWord()
+		return countsWord(r.Doubt(f))
 	case f.Phase == record.Fencing:
 		return "not yet"
 	}

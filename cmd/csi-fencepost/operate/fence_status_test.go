@@ -25,9 +25,31 @@ func TestAFenceThatFailedLastIsToldInShort(t *testing.T) {
 	}
 	fenced := failed
 	fenced.ID, fenced.Phase = "f2", record.Fenced
-	r.Fences = append(r.Fences, fenced)
+	r.PutFence(fenced, "Fenced")
 	if got, want := cluster.RecordWords(r), cluster.FenceWords(&fenced); got != want {
 		t.Errorf("once it is fenced: got %q, want %q", got, want)
+	}
+}
+
+func TestAFenceThatNobodyVouchesForIsSaidToProveNothing(t *testing.T) {
+	f := record.Fence{ID: "f1", Kind: fence.PowerReading, Phase: record.Fenced, Actor: "sidecar", Machine: record.FencedMachine{NodeUID: "u1"}}
+	r := &record.Record{Node: "n1", Fences: []record.Fence{f}}
+	if row := strings.Join(claimRows([]*record.Record{r})[0], "|"); !strings.Contains(row, "no: "+fence.VoidUnvouched) {
+		t.Errorf("got %q", row)
+	}
+	if got, want := cluster.RecordWords(r), "fenced (power) by sidecar, for which nobody vouches"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	now := &cluster.Node{Name: "n1", Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}}
+	if e := explain.NodeEvidence(r, now); len(e) != 1 || e[0].Counts || e[0].Why != fence.VoidUnvouched {
+		t.Errorf("explained as %+v", e)
+	}
+	r.PutFence(f, "Fenced")
+	if row := strings.Join(claimRows([]*record.Record{r})[0], "|"); !strings.Contains(row, "yes") {
+		t.Errorf("once somebody vouches: %q", row)
+	}
+	if got, want := cluster.RecordWords(r), "fenced (power) by sidecar"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -54,11 +76,13 @@ func TestAFenceThatIsBeingLiftedIsSaidToProveNothing(t *testing.T) {
 		}
 	}
 	f := record.Fence{Kind: fence.StorageFence, Driver: clitest.Driver, Phase: record.Fenced, Actor: "sidecar"}
-	if got := fenceCounts(&f); !strings.HasPrefix(got, "yes") {
+	r := record.New("n1")
+	r.PutFence(f, "Fenced")
+	if got := fenceCounts(r, &f); !strings.HasPrefix(got, "yes") {
 		t.Errorf("of one that nobody lifts: %q", got)
 	}
 	f.Phase, f.LiftReason, f.Why = record.Lifted, "", "booted"
-	if got := fenceCounts(&f); got != "no: booted" {
+	if got := fenceCounts(record.New("n1"), &f); got != "no: booted" {
 		t.Errorf("of one that is lifted: %q", got)
 	}
 }

@@ -26,7 +26,7 @@ import (
 // that go with the object that they are on.
 var notInTheCluster = []string{
 	"csi-fencepost.io/v1alpha1",
-	record.Annotation, record.NodeAnnotation, // on the records, which are deleted whole
+	record.Annotation, record.NodeAnnotation, record.FencedAnnotation, record.ClaimedAnnotation, // on the records, which are deleted whole
 }
 
 // Whoever gives objects a new annotation has to say here whether uninstall takes

@@ -1,0 +1,213 @@
+package record
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// Annotations on the Lease that keeps the record: FencedAnnotation vouches for its fences,
+// ClaimedAnnotation for what people said. Each is the SHA-256 of every claim that it
+// vouches for, in hexadecimal, sorted, separated by commas.
+//
+// They stand apart so that the API server can tell who may claim so from the sidecars of
+// all drivers, which write the rest of every record: with deploy/admission/records.yaml it
+// takes the right to write fences.csi-fencepost.io to add to the one, and that to write
+// claims.csi-fencepost.io for the other. Whoever writes records may take from both: what
+// ended is vouched for no more, whoever saw it end, and cannot be taken up again.
+const (
+	FencedAnnotation  = "csi-fencepost.io/fenced"
+	ClaimedAnnotation = "csi-fencepost.io/claimed"
+)
+
+// A Claim is what somebody has to vouch for: a *Fence, a *Release, an *Override, or what a
+// confirmation says of one machine (Confirmation.Of).
+type Claim interface {
+	// says is everything in the claim that a judgement rests on; nil: it has ended.
+	// Neighbouring versions have to agree on it.
+	says() []string
+}
+
+func (f *Fence) says() []string {
+	if f == nil || !f.Current() {
+		return nil
+	}
+	m := f.Machine
+	words := []string{"fence", string(f.Phase), f.ID, string(f.Kind), f.Driver, m.NodeUID, m.BootID, m.SystemUUID, m.LeaseRV, f.Actor, f.What}
+	for _, st := range f.Steps {
+		if st.cuts() { // what was cut is what is opened again
+			words = append(words, st.Agent, st.Detail, st.Err)
+		}
+	}
+	if w := f.Witness; w != nil {
+		words = append(words, w.NodeUID, w.BootID, w.ReadySince, w.LeaseRV)
+	}
+	return words
+}
+
+// Of is what the confirmation says of one of its machines.
+func (c *Confirmation) Of(m *Machine) Claim { return &confirmed{c, m} }
+
+type confirmed struct {
+	*Confirmation
+	m *Machine
+}
+
+func (c *confirmed) says() []string {
+	if c.Void != "" || c.m.Void != "" {
+		return nil
+	}
+	return append([]string{"confirmation", c.ID}, c.m.words()...)
+}
+
+func (m *Machine) words() []string {
+	return []string{m.NodeID, m.NodeUID, m.BootID, m.SystemUUID, m.LeaseRV}
+}
+
+func (rel *Release) says() []string {
+	if rel.Void != "" {
+		return nil
+	}
+	return []string{"release", rel.ID, rel.Driver, rel.Volume, rel.NodeID, rel.NodeUID, rel.BootID, rel.SystemUUID, rel.LeaseRV, string(rel.Life), rel.Attachment, rel.Token}
+}
+
+func (o *Override) says() []string {
+	if o.Machine.Void != "" {
+		return nil
+	}
+	return append([]string{"override", o.ID, o.Agent}, o.Machine.words()...)
+}
+
+// digest of a claim; empty: it has ended.
+func digest(c Claim) string {
+	words := c.says()
+	if words == nil {
+		return ""
+	}
+	text := ""
+	for _, word := range words {
+		text += fmt.Sprintf("%d:%s,", len(word), word)
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// Vouched tells whether an account that may claim so wrote c, as it is now.
+func (r *Record) Vouched(c Claim) bool {
+	d := digest(c)
+	return r != nil && d != "" && (slices.Contains(r.fenced, d) || slices.Contains(r.claimed, d) || slices.Contains(r.added, d))
+}
+
+// Doubt says why a fence that stands, or a person's word that is not void, proves nothing;
+// empty: it may.
+func (r *Record) Doubt(c Claim) string {
+	f, is := c.(*Fence)
+	switch {
+	case is && f.BeingLifted():
+		return fence.VoidLifting
+	case is && f.Phase != Fenced, r.Vouched(c):
+		return ""
+	case is:
+		return fence.VoidUnvouched
+	}
+	return fence.VoidUnclaimed
+}
+
+// VouchFor writes f in place of the fence with its ID, for which nobody vouched, and vouches
+// for it. For the change of an Update.
+func (r *Record) VouchFor(f Fence, actor string) {
+	if old := r.FenceByID(f.ID); old != nil {
+		*old = f
+		r.vouch(old)
+		r.audit(actor, "VouchForFence", f.ID+": fenced by "+f.Actor)
+	}
+}
+
+// Still changes a fence of the record, for which the caller vouches if somebody did before.
+// For the change of an Update.
+func (r *Record) Still(f *Fence, change func() bool) bool {
+	vouched := r.Vouched(f)
+	changed := change()
+	if vouched {
+		r.vouch(f)
+	}
+	return changed
+}
+
+// vouch has the next write say that the writer claims c.
+func (r *Record) vouch(c Claim) {
+	if d := digest(c); d != "" && !r.Vouched(c) {
+		r.added = append(r.added, d)
+	}
+}
+
+// vouches are what the record vouches for once it is written: what somebody vouched for
+// before, or does now, and has not ended.
+func (r *Record) vouches() (fenced, claimed []string) {
+	keep := func(all *[]string, was []string, c Claim) {
+		if d := digest(c); d != "" && (slices.Contains(was, d) || slices.Contains(r.added, d)) {
+			*all = append(*all, d)
+		}
+	}
+	for i := range r.Fences {
+		keep(&fenced, r.fenced, &r.Fences[i])
+	}
+	for i := range r.Confirmations {
+		c := &r.Confirmations[i]
+		for j := range c.Machines {
+			keep(&claimed, r.claimed, c.Of(&c.Machines[j]))
+		}
+	}
+	for i := range r.Releases {
+		keep(&claimed, r.claimed, &r.Releases[i])
+	}
+	for i := range r.Overrides {
+		keep(&claimed, r.claimed, &r.Overrides[i])
+	}
+	for _, all := range []*[]string{&fenced, &claimed} {
+		slices.Sort(*all)
+		*all = slices.Compact(*all)
+	}
+	return fenced, claimed
+}
+
+// vouchesChange tells whether a write would change what is vouched for.
+func (r *Record) vouchesChange() bool {
+	fenced, claimed := r.vouches()
+	return !slices.Equal(fenced, r.fenced) || !slices.Equal(claimed, r.claimed)
+}
+
+// writeVouches leaves an annotation as it is where nothing in it changes, for who may not
+// write it.
+func (r *Record) writeVouches(lease *coordinationv1.Lease) {
+	fenced, claimed := r.vouches()
+	write := func(name string, was, now []string) {
+		switch {
+		case slices.Equal(was, now):
+		case len(now) == 0:
+			delete(lease.Annotations, name)
+		default:
+			lease.Annotations[name] = strings.Join(now, ",")
+		}
+	}
+	write(FencedAnnotation, r.fenced, fenced)
+	write(ClaimedAnnotation, r.claimed, claimed)
+	r.fenced, r.claimed, r.added = fenced, claimed, nil
+}
+
+func (r *Record) readVouches(lease *coordinationv1.Lease) {
+	read := func(name string) []string {
+		text := lease.Annotations[name]
+		if text == "" {
+			return nil
+		}
+		return strings.Split(text, ",")
+	}
+	r.fenced, r.claimed = read(FencedAnnotation), read(ClaimedAnnotation)
+}
