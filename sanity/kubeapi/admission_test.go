@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -32,8 +34,9 @@ const (
 )
 
 // The clients: admin may everything; the others have all rights on the objects
-// in question, and differ only in what writers.yaml gives them.
-var sidecar, operator, stranger kubernetes.Interface
+// in question, and differ only in what writers.yaml gives them. guardOnly is a sidecar
+// without fence agents and failover, whose account was not made a csi-fencepost-fencer.
+var sidecar, guardOnly, operator, stranger kubernetes.Interface
 
 func preparePoliced(ctx context.Context, b *bed.Bed) error {
 	if err := makePeople(ctx, b); err != nil {
@@ -85,6 +88,7 @@ func makePeople(ctx context.Context, b *bed.Bed) error {
 		as     rest.ImpersonationConfig
 	}{
 		{&sidecar, rest.ImpersonationConfig{UserName: "system:serviceaccount:storage:array-controller"}},
+		{&guardOnly, rest.ImpersonationConfig{UserName: "system:serviceaccount:storage:other-controller"}},
 		{&operator, rest.ImpersonationConfig{UserName: "ada", Groups: []string{operatorsGroup}}},
 		{&stranger, rest.ImpersonationConfig{UserName: "system:serviceaccount:backup:tool"}},
 	} {
@@ -112,6 +116,14 @@ func applyPolicies(ctx context.Context) error {
 		if err := applyStream(ctx, names.Replace(string(text))); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
+	}
+	_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "csi-fencepost-writer-other.example.com"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "csi-fencepost-writer"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "storage", Name: "other-controller"}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
 	}
 	return inForce(ctx)
 }
@@ -272,6 +284,135 @@ func TestOnlyTheSidecarAndTheOperatorsWriteANodesRecord(t *testing.T) {
 	allowed(t, "an operator deletes a record", remove(operator))
 	_, err := stranger.CoordinationV1().Leases(metav1.NamespaceDefault).Create(ctx, policedLease("n1"), metav1.CreateOptions{})
 	allowed(t, "a stranger's Lease in another namespace", err)
+}
+
+// The records are written by the sidecars of all drivers. That one of them, or another
+// container of its pod, claims that a machine is off moves nobody's volumes.
+func TestOnlyWhoMayFenceVouchesForAFence(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	ctx := t.Context()
+	const node = "vouched"
+	store := func(by kubernetes.Interface) *record.Store { return record.NewStore(by.CoordinationV1(), namespace) }
+	fenced := func(id string) record.Fence {
+		return record.Fence{ID: id, Kind: fence.PowerReading, Phase: record.Fenced, Actor: "csi-fencepost x", Agents: []string{"bmc"},
+			Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1", LeaseRV: "7"}}
+	}
+	put := func(by kubernetes.Interface, id string) error {
+		_, err := store(by).Update(ctx, node, func(r *record.Record) (bool, error) { r.PutFence(fenced(id), "Fenced"); return true, nil })
+		return err
+	}
+	note := func(by kubernetes.Interface, what string) error {
+		_, err := store(by).Update(ctx, node, func(r *record.Record) (bool, error) { r.Note("x", what, "test"); return true, nil })
+		return err
+	}
+	end := func(by kubernetes.Interface, id string) error {
+		_, err := store(by).Update(ctx, node, func(r *record.Record) (bool, error) { return r.EndFence(id, record.Void, "read as on again", "x"), nil })
+		return err
+	}
+	annotate := func(by kubernetes.Interface, annotations map[string]any) error {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+		if err == nil {
+			_, err = by.CoordinationV1().Leases(namespace).Patch(ctx, record.LeaseName(node), types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+		return err
+	}
+	believed := func(want bool) {
+		t.Helper()
+		r, err := store(guardOnly).Get(ctx, node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := r.Fence(fence.PowerReading, ""); r.Vouched(f) != want {
+			t.Errorf("vouched for is not %v, of %+v", want, f)
+		}
+	}
+	barred := func(what string, err error) {
+		t.Helper()
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "fences.csi-fencepost.io") || !strings.Contains(err.Error(), "storage:other-controller") || !strings.Contains(err.Error(), "writers.yaml") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	barred("a guard makes a record with a fence", put(guardOnly, "f1"))
+	allowed(t, "a guard makes a record", note(guardOnly, "Test"))
+	barred("a guard writes a fence", put(guardOnly, "f1"))
+
+	// All that it can write says nothing to anybody.
+	lease, err := sidecar.CoordinationV1().Leases(namespace).Get(ctx, record.LeaseName(node), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := fenced("forged")
+	forged, err := json.Marshal(map[string]any{"version": 1, "node": node, "fences": []record.Fence{f}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := lease.Annotations[record.Annotation]
+	allowed(t, "a guard writes a record, whatever it says", annotate(guardOnly, map[string]any{record.Annotation: string(forged)}))
+	believed(false)
+	vouch := strings.Repeat("0", 64)
+	barred("a guard vouches by hand", annotate(guardOnly, map[string]any{record.FencedAnnotation: vouch}))
+	believed(false)
+	allowed(t, "a guard writes it back", annotate(guardOnly, map[string]any{record.Annotation: plain}))
+
+	allowed(t, "a sidecar that fences writes a fence", put(sidecar, "f1"))
+	believed(true)
+	allowed(t, "a guard writes something else", note(guardOnly, "Test2"))
+	believed(true)
+	barred("a guard vouches for another fence", put(guardOnly, "f2"))
+	barred("a guard begins a fence, before anything is sent", func() error {
+		_, err := store(guardOnly).Update(ctx, node, func(r *record.Record) (bool, error) {
+			f := fenced("f2")
+			f.Phase = record.Fencing
+			r.PutFence(f, "Fence")
+			return true, nil
+		})
+		return err
+	}())
+	barred("a guard adds to the vouch", annotate(guardOnly, map[string]any{record.FencedAnnotation: vouch}))
+	believed(true)
+	allowed(t, "a guard ends a fence", end(guardOnly, "f1"))
+	believed(false)
+	barred("a guard vouches where nobody does", annotate(guardOnly, map[string]any{record.FencedAnnotation: vouch}))
+	allowed(t, "a sidecar that fences writes it once more", put(sidecar, "f1"))
+	allowed(t, "a sidecar that fences ends it", end(sidecar, "f1"))
+	believed(false)
+
+	// What was once vouched for cannot be taken up again.
+	f = fenced("f1")
+	forged, err = json.Marshal(map[string]any{"version": 1, "node": node, "fences": []record.Fence{f}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed(t, "a guard writes a record, whatever it says", annotate(guardOnly, map[string]any{record.Annotation: string(forged)}))
+	believed(false)
+	allowed(t, "an operator vouches", put(operator, "f3"))
+	believed(true)
+
+	// What people say is theirs alone, also where a sidecar fences.
+	confirm := func(by kubernetes.Interface, id string) error {
+		_, err := store(by).Confirm(ctx, node, record.Confirmation{ID: id, By: "ada", Reason: "unplugged", Machines: []record.Machine{{NodeUID: "u1", BootID: "b1", LeaseRV: "7"}}})
+		return err
+	}
+	withdraw := func(by kubernetes.Interface) error {
+		_, err := store(by).Withdraw(ctx, node, "x", "wrong")
+		return err
+	}
+	for _, by := range []kubernetes.Interface{guardOnly, sidecar} {
+		if err := confirm(by, "c1"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "claims.csi-fencepost.io") {
+			t.Errorf("a sidecar confirms: %v", err)
+		}
+	}
+	allowed(t, "an operator confirms", confirm(operator, "c1"))
+	allowed(t, "a guard writes something else", note(guardOnly, "Test3"))
+	_, err = store(guardOnly).VoidMachine(ctx, node, "c1", record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "7"}, "booted", "x")
+	allowed(t, "a guard writes down that it is void", err)
+	allowed(t, "an operator confirms once more", confirm(operator, "c2"))
+	r, err := store(guardOnly).Get(ctx, node)
+	if err != nil || len(r.Confirmations) != 2 || r.Vouched(r.Confirmations[0].Of(&r.Confirmations[0].Machines[0])) || !r.Vouched(r.Confirmations[1].Of(&r.Confirmations[1].Machines[0])) {
+		t.Errorf("%v: the operator's words are %+v", err, r)
+	}
+	allowed(t, "an operator withdraws", withdraw(operator))
 }
 
 // Kubernetes' own controller deletes a namespace's content, or the namespace
