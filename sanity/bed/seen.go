@@ -28,5 +28,6 @@ func OutOfService(n *corev1.Node) bool {
 func ReadOff(l *coordinationv1.Lease) bool {
 	node, _ := record.NodeOf(l)
 	r, err := record.FromLease(l, node)
-	return err == nil && r.Vouched(r.Fence(fence.PowerReading, ""))
+	f := r.Fence(fence.PowerReading, "")
+	return err == nil && f != nil && f.Phase == record.Fenced && r.Vouched(f)
 }

@@ -1,7 +1,6 @@
 package blackout
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -22,15 +21,12 @@ func blank() *sight {
 func recordLease(t *testing.T, phase record.Phase) *coordinationv1.Lease {
 	t.Helper()
 	r := record.New("n1")
-	r.Fences = []record.Fence{{ID: "f1", Kind: fence.PowerReading, Phase: phase, Machine: record.FencedMachine{NodeUID: "u1"}, Actor: "a", StartedAt: "2026-01-01T00:00:00Z", Agents: []string{"bmc"}}}
-	text, err := json.Marshal(r)
-	if err != nil {
+	r.PutFence(record.Fence{ID: "f1", Kind: fence.PowerReading, Phase: phase, Machine: record.FencedMachine{NodeUID: "u1"}, Actor: "a", StartedAt: "2026-01-01T00:00:00Z", Agents: []string{"bmc"}}, "Fence")
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: record.LeaseName("n1")}}
+	if err := r.ToLease(lease); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := record.Parse(string(text)); err != nil {
-		t.Fatalf("the test's own record: %v", err)
-	}
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{record.Annotation: string(text)}}}
+	return lease
 }
 
 func TestOnlyAFenceThatCountsAfterThePowersEndIsTheProof(t *testing.T) {
@@ -44,6 +40,11 @@ func TestOnlyAFenceThatCountsAfterThePowersEndIsTheProof(t *testing.T) {
 		if w.recordChanged(recordLease(t, phase)); !w.proven.IsZero() {
 			t.Errorf("a fence in phase %s is taken for the proof", phase)
 		}
+	}
+	unvouched := recordLease(t, record.Fenced)
+	delete(unvouched.Annotations, record.FencedAnnotation)
+	if w.recordChanged(unvouched); !w.proven.IsZero() {
+		t.Error("a fence for which nobody vouches is taken for the proof")
 	}
 	w.recordChanged(recordLease(t, record.Fenced))
 	if w.proven.IsZero() {
