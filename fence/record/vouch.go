@@ -101,7 +101,14 @@ func digest(c Claim) string {
 // Vouched tells whether an account that may claim so wrote c, as it is now.
 func (r *Record) Vouched(c Claim) bool {
 	d := digest(c)
-	return r != nil && d != "" && (slices.Contains(r.fenced, d) || slices.Contains(r.claimed, d) || slices.Contains(r.added, d))
+	if r == nil || d == "" {
+		return false
+	}
+	was := r.claimed
+	if _, is := c.(*Fence); is {
+		was = r.fenced
+	}
+	return slices.Contains(was, d) || slices.Contains(r.added, d)
 }
 
 // Doubt says why a fence that stands, or a person's word that is not void, proves nothing;
@@ -150,25 +157,25 @@ func (r *Record) vouch(c Claim) {
 // vouches are what the record vouches for once it is written: what somebody vouched for
 // before, or does now, and has not ended.
 func (r *Record) vouches() (fenced, claimed []string) {
-	keep := func(all *[]string, was []string, c Claim) {
-		if d := digest(c); d != "" && (slices.Contains(was, d) || slices.Contains(r.added, d)) {
-			*all = append(*all, d)
+	keep := func(all *[]string, c Claim) {
+		if r.Vouched(c) {
+			*all = append(*all, digest(c))
 		}
 	}
 	for i := range r.Fences {
-		keep(&fenced, r.fenced, &r.Fences[i])
+		keep(&fenced, &r.Fences[i])
 	}
 	for i := range r.Confirmations {
 		c := &r.Confirmations[i]
 		for j := range c.Machines {
-			keep(&claimed, r.claimed, c.Of(&c.Machines[j]))
+			keep(&claimed, c.Of(&c.Machines[j]))
 		}
 	}
 	for i := range r.Releases {
-		keep(&claimed, r.claimed, &r.Releases[i])
+		keep(&claimed, &r.Releases[i])
 	}
 	for i := range r.Overrides {
-		keep(&claimed, r.claimed, &r.Overrides[i])
+		keep(&claimed, &r.Overrides[i])
 	}
 	for _, all := range []*[]string{&fenced, &claimed} {
 		slices.Sort(*all)

@@ -462,3 +462,18 @@ func TestWhatIsVouchedForWithoutARecordEndsWithTheNextLook(t *testing.T) {
 	server.Put(lease)
 	expectClaims(t, s, "put back", "c1 false", "c1 false", "r1 false", "o1 false")
 }
+
+// Who may fence must not speak for a person, nor the other way round: each writes one of
+// the annotations.
+func TestOneAnnotationVouchesForNothingOfTheOther(t *testing.T) {
+	server, s := said(t)
+	update(t, s, func(r *record.Record) { r.PutFence(powerFence("f1"), "Fenced") })
+	lease := server.Lease(ns, record.LeaseName("n1"))
+	a := lease.Annotations
+	a[record.FencedAnnotation], a[record.ClaimedAnnotation] = a[record.ClaimedAnnotation], a[record.FencedAnnotation]
+	server.Put(lease)
+	if vouched(t, s) {
+		t.Error("a person vouches for a fence")
+	}
+	expectClaims(t, s, "vouched for by who may fence", "c1 false", "c1 false", "r1 false", "o1 false")
+}

@@ -147,10 +147,7 @@ func NodeEvidence(r *record.Record, now *cluster.Node) []evidenceView {
 	}
 	for _, c := range r.Confirmations {
 		for _, m := range c.Machines {
-			e := fence.Evidence{Kind: fence.OperatorConfirmation, Source: c.By, Detail: c.Reason, NodeUID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, LeaseRV: m.LeaseRV, Void: cmp.Or(c.Void, m.Void, r.Doubt(c.Of(&m)))}
-			if m.Void != "" {
-				e.Void = m.Void
-			}
+			e := fence.Evidence{Kind: fence.OperatorConfirmation, Source: c.By, Detail: c.Reason, NodeUID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, LeaseRV: m.LeaseRV, Void: cmp.Or(m.Void, c.Void, r.Doubt(c.Of(&m)))}
 			found = append(found, e)
 		}
 	}
