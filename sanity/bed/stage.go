@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+	"github.com/csi-fencepost/csi-fencepost/sanity/pace"
 	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
@@ -257,12 +258,13 @@ func Pause(began time.Time) {
 	time.Sleep(min(100*time.Millisecond+time.Since(began)/50, 300*time.Millisecond))
 }
 
-// WaitFor polls until ok, or fails.
+// WaitFor polls until ok, or fails after that limit, of which only the time counts that the
+// machine had for it (package pace). It returns how long it took by the clock.
 func (s *Stage) WaitFor(limit time.Duration, what string, ok func() bool) time.Duration {
 	s.T.Helper()
-	began := time.Now()
+	began, watch := time.Now(), pace.Start()
 	for !ok() {
-		if time.Since(began) > limit {
+		if watch.Counted() > limit {
 			s.T.Fatalf("%s: waited %s in vain: %s", s.Name, limit, what)
 		}
 		if s.ctx().Err() != nil {

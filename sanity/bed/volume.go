@@ -14,6 +14,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
+	"github.com/csi-fencepost/csi-fencepost/sanity/pace"
 )
 
 // Volume is a disk of the array with its PersistentVolume and a claim bound to
@@ -248,9 +249,9 @@ func (v *Volume) Refusal(n *Node) string {
 func (v *Volume) WaitRefused(n *Node, reason string, limit time.Duration) string {
 	v.stage.T.Helper()
 	var text string
-	began := time.Now()
+	began, watch := time.Now(), pace.Start()
 	for text = v.Refusal(n); !contains(text, "["+reason+"]"); text = v.Refusal(n) {
-		if time.Since(began) > limit {
+		if watch.Counted() > limit {
 			v.stage.T.Fatalf("%s: waited %s in vain for a refusal for %s on the VolumeAttachment of %s; its error now: %q", v.stage.Name, limit, reason, n.Name, text)
 		}
 		if v.stage.ctx().Err() != nil {

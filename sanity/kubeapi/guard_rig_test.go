@@ -19,6 +19,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+	"github.com/csi-fencepost/csi-fencepost/sanity/pace"
 )
 
 const (
@@ -125,7 +126,7 @@ func (r *rig) records() *record.Store {
 }
 
 // settle gives the watches the time to show what was just written.
-func (r *rig) settle() { time.Sleep(watchLag) }
+func (r *rig) settle() { pace.Sleep(watchLag) }
 
 // publishRequest is what external-attacher sends for a ReadWriteOnce volume.
 func (r *rig) publishRequest(handle string, n *node) *spec.ControllerPublishVolumeRequest {

@@ -3,7 +3,6 @@ package kubeapi
 import (
 	"slices"
 	"testing"
-	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -176,7 +175,7 @@ func TestWhoeverWritesPersistentVolumesTakesNoVolumeFromANodeThatShowsIt(t *test
 	r.wantState(second, h, fence.Publishing)
 	_, err = pvs.Patch(r.ctx(), mine.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	r.must(err)
-	time.Sleep(watchLag)
+	r.settle()
 	r.wantRefused(r.publish(second.Handle, target), fence.HolderAlive, h.name)
 	r.wantState(second, h, fence.Publishing)
 	r.wantAttached(second.Handle, h)

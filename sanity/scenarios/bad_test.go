@@ -25,6 +25,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
+	"github.com/csi-fencepost/csi-fencepost/sanity/pace"
 )
 
 const (
@@ -83,8 +84,8 @@ func logText(t *testing.T, p *controlplane.Process) string {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for began := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(began) > patience {
+	for watch := pace.Start(); !ok(); time.Sleep(20 * time.Millisecond) {
+		if watch.Counted() > patience {
 			t.Fatalf("waited %s in vain: %s", patience, what)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+	"github.com/csi-fencepost/csi-fencepost/sanity/pace"
 	"github.com/csi-fencepost/csi-fencepost/sanity/scenarios/outcome"
 )
 
@@ -121,8 +122,8 @@ func TestAnEndedStoryLeavesNothingThatOthersWouldWatch(t *testing.T) {
 			t.Errorf("while it runs there is %q, want a Node, a PersistentVolume, a VolumeAttachment and a pod", left)
 		}
 	})
-	for began := time.Now(); len(leftOf(t, b, name)) > 0; bed.Pause(began) {
-		if time.Since(began) > 30*time.Second {
+	for began, watch := time.Now(), pace.Start(); len(leftOf(t, b, name)) > 0; bed.Pause(began) {
+		if watch.Counted() > 30*time.Second {
 			t.Fatalf("half a minute after its end there is still %q", leftOf(t, b, name))
 		}
 	}

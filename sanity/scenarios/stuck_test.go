@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+	"github.com/csi-fencepost/csi-fencepost/sanity/pace"
 )
 
 // stuckAfter is how long a story waits for what Kubernetes alone does in well under a
@@ -327,8 +328,8 @@ func (p *play) runs(pod *bed.Pod, v *bed.Volume, what string) {
 // refused for: marks are about that.
 func (p *play) comes(v *bed.Volume, what string, ok func() bool) time.Duration {
 	p.t.Helper()
-	began := time.Now()
-	for ; time.Since(began) < stuckAfter; bed.Pause(began) {
+	began, watch := time.Now(), pace.Start()
+	for ; watch.Counted() < stuckAfter; bed.Pause(began) {
 		if ok() {
 			return time.Since(began)
 		}
