@@ -98,7 +98,9 @@ func crashTakeover(p *play) {
 	p.WaitFor(8*time.Minute, "all steps of the takeover", func() bool { return p.CrashedAt("after:answer") || db2.Running() })
 	p.crashedAt(takeover)
 	p.outcome("killed %d times, %.0f s", len(takeover)+len(refusal), time.Since(began).Seconds())
-	db2.WaitRunning(90 * time.Second)
+	// The kubelet has found the volume not attached all the while, and doubles its pause
+	// between two looks up to two minutes (kubernetes/pkg/util/goroutinemap/exponentialbackoff).
+	db2.WaitRunning(150 * time.Second)
 	v.WaitPublished(next, 30*time.Second)
 	p.heldBy(v, next)
 }
