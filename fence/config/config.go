@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -242,6 +243,14 @@ func (c *Configuration) Storage() *CSIAddons {
 		}
 	}
 	return nil
+}
+
+// CutsPower tells whether there is an agent beside the driver's own fence: it may cut the
+// power. Which programs cut the storage only they tell, once they run.
+func (c *Configuration) CutsPower() bool {
+	return slices.ContainsFunc(c.Fencing.Levels, func(l Level) bool {
+		return slices.ContainsFunc(l.Agents, func(a Agent) bool { return a.CSIAddons == nil })
+	})
 }
 
 // Policy is the part that the decision asks.

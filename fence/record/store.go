@@ -14,6 +14,8 @@ import (
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // conflicts: how an Update goes about writers that are faster. Nine tries in
@@ -31,14 +33,14 @@ func NewStore(client coordination.LeasesGetter, namespace string) *Store {
 	return &Store{client: client, namespace: namespace}
 }
 
-// Check asks whether a record could be made, with fences one that vouches for a fence,
-// and makes none: a namespace that is not there (Nowhere), and a right that a policy asks
-// for, are otherwise found out at the first one.
-func (s *Store) Check(ctx context.Context, fences bool) error {
+// Check asks whether a record could be made, one that vouches for a fence of that kind and
+// driver unless kind is empty, and makes none: a namespace that is not there (Nowhere), and
+// a right that a policy asks for, are otherwise found out at the first one.
+func (s *Store) Check(ctx context.Context, kind fence.Kind, driver string) error {
 	const none = "of-no-node"
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: none, Namespace: s.namespace}}
-	if fences {
-		lease.Annotations = map[string]string{FencedAnnotation: none}
+	if kind != "" {
+		lease.Annotations = map[string]string{FencedAnnotation: digest(&Fence{Kind: kind, Driver: driver, Phase: Fenced})}
 	}
 	_, err := s.client.Leases(s.namespace).Create(ctx, lease, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {

@@ -14,12 +14,14 @@ import (
 
 // Annotations on the Lease that keeps the record: FencedAnnotation vouches for its fences,
 // ClaimedAnnotation for what people said. Each is the SHA-256 of every claim that it
-// vouches for, in hexadecimal, sorted, separated by commas.
+// vouches for, in hexadecimal, sorted, separated by commas; before that of a storage fence
+// stand the name of its driver and an equals sign.
 //
 // They stand apart so that the API server can tell who may claim so from the sidecars of
 // all drivers, which write the rest of every record: with deploy/admission/records.yaml it
 // takes the right to write fences.csi-fencepost.io to add to the one, and that to write
-// claims.csi-fencepost.io for the other. Whoever writes records may take from both: what
+// claims.csi-fencepost.io for the other. A right to write the fences that is named as a
+// driver is for that driver's storage fences alone. Whoever writes records may take from both: what
 // ended is vouched for no more, whoever saw it end, and cannot be taken up again.
 const (
 	FencedAnnotation  = "csi-fencepost.io/fenced"
@@ -84,10 +86,14 @@ func (o *Override) says() []string {
 	return append([]string{"override", o.ID, o.Agent}, o.Machine.words()...)
 }
 
-// digest of a claim; empty: it has ended.
+// digest of a claim, as it stands in the annotation; empty: it has ended, or is of a driver
+// whose name cannot stand there.
 func digest(c Claim) string {
-	words := c.says()
-	if words == nil {
+	words, of := c.says(), ""
+	if f, is := c.(*Fence); is && f != nil && f.Kind == fence.StorageFence {
+		of = f.Driver + "="
+	}
+	if words == nil || strings.Count(of, "=") > 1 || strings.Contains(of, ",") {
 		return ""
 	}
 	text := ""
@@ -95,7 +101,7 @@ func digest(c Claim) string {
 		text += fmt.Sprintf("%d:%s,", len(word), word)
 	}
 	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
+	return of + hex.EncodeToString(sum[:])
 }
 
 // Vouched tells whether an account that may claim so wrote c, as it is now.

@@ -44,7 +44,7 @@ func vouched(t *testing.T, s *record.Store) bool {
 	return r.Vouched(r.Fence(fence.PowerReading, ""))
 }
 
-var digests = regexp.MustCompile(`^[0-9a-f]{64}(,[0-9a-f]{64})*$`)
+var digests = regexp.MustCompile(`^(d=)?[0-9a-f]{64}(,(d=)?[0-9a-f]{64})*$`)
 
 func TestWhoWritesAFenceVouchesForItFromItsBeginning(t *testing.T) {
 	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
@@ -69,6 +69,72 @@ func TestWhoWritesAFenceVouchesForItFromItsBeginning(t *testing.T) {
 				t.Errorf("%s: %s of %s: vouched for is %q", f.Phase, kind, f.Machine.LeaseRV, got)
 			}
 			seen[got] = true
+		}
+	}
+}
+
+// Who may vouch for the storage fences of one driver speaks for those of no other, and for
+// no machine's power: by what stands before the digest a policy tells them apart.
+func TestAStorageFenceIsVouchedForInTheNameOfItsDriver(t *testing.T) {
+	storage := func(id, driver string) record.Fence {
+		f := powerFence(id)
+		f.Kind, f.Driver = fence.StorageFence, driver
+		return f
+	}
+	server, s := serve(t)
+	update(t, s, func(r *record.Record) {
+		r.PutFence(powerFence("power"), "Fenced")
+		r.PutFence(storage("of-d", "d"), "Fenced")
+		r.PutFence(storage("of-e", "e"), "Fenced")
+	})
+	is := func(want ...string) {
+		t.Helper()
+		r := get(t, s, "n1")
+		var got []string
+		for _, f := range r.Fences {
+			if r.Vouched(&f) {
+				got = append(got, f.ID)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("vouched for are %v, want %v", got, want)
+		}
+	}
+	is("power", "of-d", "of-e")
+	all := vouchOn(server)
+	write := func(change func(of, digest string) string) {
+		t.Helper()
+		lease := server.Lease(ns, record.LeaseName("n1"))
+		entries := strings.Split(all, ",")
+		for i, e := range entries {
+			of, digest, named := strings.Cut(e, "=")
+			if !named {
+				of, digest = "", e
+			}
+			entries[i] = change(of, digest)
+		}
+		lease.Annotations[record.FencedAnnotation] = strings.Join(entries, ",")
+		server.Put(lease)
+	}
+	write(func(of, digest string) string { return "d=" + digest })
+	is("of-d")
+	write(func(of, digest string) string { return digest })
+	is("power")
+	write(func(of, digest string) string { return "D=" + digest })
+	is()
+
+	// Names that no driver has are no way around that.
+	for _, driver := range []string{"d=x", "d,e", ","} {
+		_, s := serve(t)
+		update(t, s, func(r *record.Record) {
+			f := storage("f", driver)
+			r.PutFence(f, "Fenced")
+			if r.Vouched(&f) {
+				t.Errorf("%q: a writer vouches for it", driver)
+			}
+		})
+		if r := get(t, s, "n1"); r.Vouched(r.Fence(fence.StorageFence, driver)) {
+			t.Errorf("%q: it is vouched for", driver)
 		}
 	}
 }

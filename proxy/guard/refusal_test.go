@@ -26,7 +26,7 @@ func nowhere(t *testing.T) error {
 	client.PrependReactor("*", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "fences")
 	})
-	err := record.NewStore(client.CoordinationV1(), "fences").Check(t.Context(), false)
+	err := record.NewStore(client.CoordinationV1(), "fences").Check(t.Context(), "", "")
 	if !record.Nowhere(err) {
 		t.Fatalf("error %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/deploy"
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -30,14 +31,15 @@ const (
 
 // CheckRights asks the Kubernetes API whether this process may do all that its mode
 // needs (deploy/rbac), with authorizes also what --http-authorization needs, and, where it
-// writes records, whether their namespace is there.
+// writes records, whether their namespace is there and it may vouch for the fences that its
+// agents make, those of the driver's own storage included.
 // It asks until nothing is missing, or ctx ends, and logs what is. check, for
 // Readiness.Set, says it too.
 //
 // It decides nothing: what may not be read is not judged by, and what may not be
 // written is refused, whatever is said here. It says at the start what would
 // otherwise be found out in an incident.
-func CheckRights(ctx context.Context, api *rest.Config, c *config.Configuration, authorizes bool) (check func() error, err error) {
+func CheckRights(ctx context.Context, api *rest.Config, c *config.Configuration, driver string, authorizes bool) (check func() error, err error) {
 	client, err := kubernetes.NewForConfig(rest.CopyConfig(api))
 	if err != nil {
 		return nil, err
@@ -60,7 +62,7 @@ func CheckRights(ctx context.Context, api *rest.Config, c *config.Configuration,
 		}
 		needed = append(needed, more...)
 	}
-	r := &rights{client: client, config: c, missing: needed, authorizes: authorizes}
+	r := &rights{client: client, config: c, driver: driver, missing: needed, authorizes: authorizes}
 	r.found.Store(new(errors.New("it is not known yet whether any is missing")))
 	go r.run(ctx)
 	return func() error { return *r.found.Load() }, nil
@@ -70,6 +72,7 @@ func CheckRights(ctx context.Context, api *rest.Config, c *config.Configuration,
 type rights struct {
 	client  kubernetes.Interface
 	config  *config.Configuration
+	driver  string
 	missing []authorizationv1.ResourceAttributes // as far as is known
 	found   atomic.Pointer[error]                // what to say of it
 
@@ -148,8 +151,14 @@ func (r *rights) unwritable(ctx context.Context) error {
 	if r.config.Mode != config.Enforce {
 		return nil // it writes none
 	}
-	fences := len(r.config.Fencing.Levels) > 0
-	err := noderecord.NewStore(r.client.CoordinationV1(), r.config.Fencing.Namespace).Check(ctx, fences)
+	var fences fence.Kind
+	switch {
+	case r.config.CutsPower():
+		fences = fence.PowerReading
+	case r.config.Storage() != nil:
+		fences = fence.StorageFence
+	}
+	err := noderecord.NewStore(r.client.CoordinationV1(), r.config.Fencing.Namespace).Check(ctx, fences, r.driver)
 	if noderecord.Nowhere(err) || apierrors.IsForbidden(err) && len(r.missing) == 0 {
 		return err
 	}

@@ -30,10 +30,11 @@ type authorizer struct {
 	lacks map[string]bool
 	// nowhere: the namespace of the records is missing.
 	nowhere bool
-	// guardOnly: a policy keeps it from vouching for fences.
-	guardOnly bool
-	asked     []authorizationv1.ResourceAttributes
-	written   []string // Leases that were to stay
+	// guardOnly: a policy keeps it from vouching for fences, with ownStorage but those of
+	// the driver's own storage.
+	guardOnly, ownStorage bool
+	asked                 []authorizationv1.ResourceAttributes
+	written               []string // Leases that were to stay
 }
 
 func (a *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +75,7 @@ func (a *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		if a.guardOnly && lease.Annotations[noderecord.FencedAnnotation] != "" {
+		if f := lease.Annotations[noderecord.FencedAnnotation]; a.guardOnly && f != "" && !(a.ownStorage && strings.HasPrefix(f, "disk.example.com=")) {
 			status := apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, lease.Name, errors.New("needs fences.csi-fencepost.io")).Status()
 			status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 			w.WriteHeader(int(status.Code))
@@ -103,7 +104,7 @@ func (a *authorizer) checked(t *testing.T, c *config.Configuration) (says func(w
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
 	a.mu.Lock() // it answers nothing until the first check is made
-	check, err := CheckRights(t.Context(), &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, c, false)
+	check, err := CheckRights(t.Context(), &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, c, "disk.example.com", false)
 	if err == nil && check() == nil {
 		t.Error("it passes before anything was answered")
 	}
@@ -165,19 +166,29 @@ func TestAMissingNamespaceOfTheRecordsIsSaidWhereRecordsAreWritten(t *testing.T)
 // With deploy/admission it would be found out at the first node that is to be fenced.
 func TestWhoFencesAndMayNotVouchForItIsNotReady(t *testing.T) {
 	t.Parallel()
+	program, storage := config.Agent{}, config.Agent{CSIAddons: &config.CSIAddons{}}
+	const needed = "needs fences.csi-fencepost.io"
 	for name, c := range map[string]struct {
-		change func(*config.Configuration)
-		want   string
+		agents     []config.Agent
+		ownStorage bool // its account may vouch for its driver's storage fences
+		want       string
 	}{
-		"a guard alone": {func(*config.Configuration) {}, ""},
-		"with agents":   {func(c *config.Configuration) { c.Fencing.Levels = []config.Level{{}} }, "needs fences.csi-fencepost.io"},
+		"a guard alone":                     {nil, false, ""},
+		"with an agent":                     {[]config.Agent{program}, false, needed},
+		"with its driver's own":             {[]config.Agent{storage}, false, needed},
+		"with its driver's own, and may":    {[]config.Agent{storage}, true, ""},
+		"with both, and may the driver's":   {[]config.Agent{storage, program}, true, needed},
+		"a guard alone, and may all of one": {nil, true, ""},
 	} {
-		a := &authorizer{guardOnly: true}
+		a := &authorizer{guardOnly: true, ownStorage: c.ownStorage}
 		configured := enforcing()
-		c.change(configured)
+		if len(c.agents) > 0 {
+			configured.Fencing.Levels = []config.Level{{Agents: c.agents}}
+		}
+		t.Log(name)
 		a.checked(t, configured)(c.want)
 		if len(a.written) > 0 {
-			t.Errorf("%s: it wrote %v", name, a.written)
+			t.Errorf("it wrote %v", a.written)
 		}
 	}
 }

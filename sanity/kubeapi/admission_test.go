@@ -35,8 +35,11 @@ const (
 
 // The clients: admin may everything; the others have all rights on the objects
 // in question, and differ only in what writers.yaml gives them. guardOnly is a sidecar
-// without fence agents and failover, whose account was not made a csi-fencepost-fencer.
-var sidecar, guardOnly, operator, stranger kubernetes.Interface
+// without fence agents and failover, whose account was not made a csi-fencepost-fencer,
+// storageOnly one that cuts nodes off from the storage of its own driver, sanDriver.
+var sidecar, guardOnly, storageOnly, operator, stranger kubernetes.Interface
+
+const sanDriver = "san.example.com"
 
 func preparePoliced(ctx context.Context, b *bed.Bed) error {
 	if err := makePeople(ctx, b); err != nil {
@@ -89,6 +92,7 @@ func makePeople(ctx context.Context, b *bed.Bed) error {
 	}{
 		{&sidecar, rest.ImpersonationConfig{UserName: "system:serviceaccount:storage:array-controller"}},
 		{&guardOnly, rest.ImpersonationConfig{UserName: "system:serviceaccount:storage:other-controller"}},
+		{&storageOnly, rest.ImpersonationConfig{UserName: "system:serviceaccount:storage:san-controller"}},
 		{&operator, rest.ImpersonationConfig{UserName: "ada", Groups: []string{operatorsGroup}}},
 		{&stranger, rest.ImpersonationConfig{UserName: "system:serviceaccount:backup:tool"}},
 	} {
@@ -117,15 +121,36 @@ func applyPolicies(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
-	_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "csi-fencepost-writer-other.example.com"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "csi-fencepost-writer"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "storage", Name: "other-controller"}},
-	}, metav1.CreateOptions{})
-	if err != nil {
+	names = strings.NewReplacer("${NAMESPACE}", "storage", "${SERVICE_ACCOUNT}", "other-controller", "${DRIVER}", "other.example.com")
+	if err := applySome(ctx, policyFolder+"writers.yaml", names, "csi-fencepost-writer-other.example.com"); err != nil {
+		return err
+	}
+	names = strings.NewReplacer("${NAMESPACE}", "storage", "${SERVICE_ACCOUNT}", "san-controller", "${DRIVER}", sanDriver)
+	if err := applySome(ctx, policyFolder+"writers.yaml", names, "csi-fencepost-writer-"+sanDriver, "csi-fencepost-fencer-of-"+sanDriver); err != nil {
 		return err
 	}
 	return inForce(ctx)
+}
+
+// applySome applies the objects of a file that have these names.
+func applySome(ctx context.Context, file string, placeholders *strings.Replacer, names ...string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	all, err := parse([]byte(placeholders.Replace(string(text))))
+	if err != nil {
+		return err
+	}
+	for _, object := range all {
+		if !slices.Contains(names, object.GetName()) {
+			continue
+		}
+		if _, err := policed.apply(ctx, object, false); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return nil
 }
 
 func applyStream(ctx context.Context, text string) error {
@@ -389,6 +414,43 @@ func TestOnlyWhoMayFenceVouchesForAFence(t *testing.T) {
 	allowed(t, "an operator vouches", put(operator, "f3"))
 	believed(true)
 
+	// A sidecar that cuts nodes off from its own driver's storage vouches for that alone.
+	storage := func(by kubernetes.Interface, driver string) error {
+		_, err := store(by).Update(ctx, node, func(r *record.Record) (bool, error) {
+			f := fenced("of-" + driver)
+			f.Kind, f.Driver = fence.StorageFence, driver
+			r.PutFence(f, "Fenced")
+			return true, nil
+		})
+		return err
+	}
+	allowed(t, "a sidecar with its driver's own fence makes one", storage(storageOnly, sanDriver))
+	for what, err := range map[string]error{
+		"a storage fence of another driver":           storage(storageOnly, "array.example.com"),
+		"a power fence":                               put(storageOnly, "f4"),
+		"a digest of no driver":                       annotate(storageOnly, map[string]any{record.FencedAnnotation: vouch}),
+		"one of its own, and one of another driver's": annotate(storageOnly, map[string]any{record.FencedAnnotation: sanDriver + "=" + vouch + ",array.example.com=" + vouch}),
+		"one of its own, and a power fence":           annotate(storageOnly, map[string]any{record.FencedAnnotation: sanDriver + "=" + vouch + "," + vouch}),
+		"a driver whose name begins as its own":       annotate(storageOnly, map[string]any{record.FencedAnnotation: sanDriver + ".too=" + vouch}),
+	} {
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "fences.csi-fencepost.io") || !strings.Contains(err.Error(), "storage:san-controller") {
+			t.Errorf("a sidecar with its driver's own fence vouches for %s: %v", what, err)
+		}
+	}
+	barred("a guard vouches for a storage fence", storage(guardOnly, "other.example.com"))
+	allowed(t, "a sidecar that fences vouches for several at once", func() error {
+		_, err := store(sidecar).Update(ctx, node, func(r *record.Record) (bool, error) {
+			for _, driver := range []string{"a.example.com", "b.example.com", "c.example.com"} {
+				f := fenced("of-" + driver)
+				f.Kind, f.Driver = fence.StorageFence, driver
+				r.PutFence(f, "Fenced")
+			}
+			r.PutFence(fenced("f6"), "Fenced")
+			return true, nil
+		})
+		return err
+	}())
+
 	// What people say is theirs alone, also where a sidecar fences.
 	confirm := func(by kubernetes.Interface, id string) error {
 		_, err := store(by).Confirm(ctx, node, record.Confirmation{ID: id, By: "ada", Reason: "unplugged", Machines: []record.Machine{{NodeUID: "u1", BootID: "b1", LeaseRV: "7"}}})
@@ -398,7 +460,7 @@ func TestOnlyWhoMayFenceVouchesForAFence(t *testing.T) {
 		_, err := store(by).Withdraw(ctx, node, "x", "wrong")
 		return err
 	}
-	for _, by := range []kubernetes.Interface{guardOnly, sidecar} {
+	for _, by := range []kubernetes.Interface{guardOnly, storageOnly, sidecar} {
 		if err := confirm(by, "c1"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "claims.csi-fencepost.io") {
 			t.Errorf("a sidecar confirms: %v", err)
 		}

@@ -275,7 +275,7 @@ func (s *runner) guard(ctx context.Context, conn *grpc.ClientConn, driver string
 		return proxy.Pass(), nil, nil
 	}
 	s.ready.Set("guard", sidecar.NotReady("it waits for the Kubernetes API"))
-	rights, err := sidecar.CheckRights(ctx, s.rest, s.config, s.flags.authorize)
+	rights, err := sidecar.CheckRights(ctx, s.rest, s.config, driver, s.flags.authorize)
 	if err != nil {
 		return nil, nil, err
 	}
