@@ -23,8 +23,9 @@ import (
 )
 
 const (
-	// callTimeout is external-attacher's own.
-	callTimeout = 15 * time.Second
+	// callTimeout is what we advise for external-attacher. With its own, of 15 s, a call that
+	// hangs until others are done has ended before them on a busy machine.
+	callTimeout = 60 * time.Second
 	// suspectAfter is the shortest that the configuration takes.
 	suspectAfter = 12 * time.Second
 	// watchLag is more than a watch needs to show a change.
