@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"path"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -178,11 +179,23 @@ func otherSystem(a, b string) bool {
 	return a != "" && b != "" && SystemKey(a) != SystemKey(b)
 }
 
-// sameSystem tells whether two system UUIDs are equal, and mean something: an empty one,
-// and what many boards have where their maker wrote nothing, says nothing.
-func sameSystem(a, b string) bool {
-	key := SystemKey(a)
-	return key == SystemKey(b) && strings.Trim(key, "0-") != "" && strings.Trim(key, "f-") != "" && key != unset
+// sameSystem tells whether two system UUIDs are equal, and mean something.
+func sameSystem(a, b string) bool { return SystemKey(a) == SystemKey(b) && TellsSystem(a) }
+
+// TellsSystem tells whether a system UUID means something: an empty one, and what many
+// boards have where their maker wrote nothing, says nothing.
+func TellsSystem(uuid string) bool {
+	key := SystemKey(uuid)
+	return strings.Trim(key, "0-") != "" && strings.Trim(key, "f-") != "" && key != unset
+}
+
+// InstanceID is the last part of a provider ID: aws:///eu-central-1a/i-0abc. Empty: it has
+// none.
+func InstanceID(providerID string) string {
+	if id := path.Base(providerID); id != "." && id != "/" && !strings.HasSuffix(providerID, "/") {
+		return id
+	}
+	return ""
 }
 
 // unset is what some makers' boards say, by SystemKey.

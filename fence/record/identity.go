@@ -1,0 +1,220 @@
+package record
+
+import (
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
+)
+
+// Identity is what the node's machine was known by when it was first seen. Its kubelet
+// writes all of it, and may write another machine's at any time: so a value is bound to the
+// first node that says it, and stays bound whatever a Node says later.
+type Identity struct {
+	// Bound has at most one value of each kind.
+	Bound []Binding `json:"bound,omitempty"`
+
+	Later format.Later `json:",embed"`
+}
+
+// Identifier is one value that a machine may be known by.
+type Identifier struct {
+	Kind  string `json:"kind"`
+	Value string `json:"value"`
+}
+
+// Binding is the first Identifier of its kind that the node said.
+type Binding struct {
+	Identifier
+	// NodeUID of the Node that said it. A kubelet can neither delete nor replace its Node:
+	// what another one of that name says is bound in place of it.
+	NodeUID string `json:"nodeUID"`
+	// Other is a node that has the value bound, too: no fence agent acts by it. Empty: the
+	// value is this node's own.
+	Other string `json:"other,omitempty"`
+	// Late: Other had it first. It is not this node's when Other is gone either, for the
+	// node may have waited for that.
+	Late bool `json:"late,omitzero"`
+
+	Later format.Later `json:",embed"`
+}
+
+// The kinds of Identifier. An instance ID is a part of a provider ID, and a kind of its own:
+// two provider IDs may have the same one.
+const (
+	SystemUUID = "systemUUID"
+	ProviderID = "providerID"
+	InstanceID = "instanceID"
+)
+
+// NodeID is the kind of a driver's node IDs.
+func NodeID(driver string) string { return "nodeID/" + driver }
+
+var uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
+
+// Tells tells whether the value tells one machine from all others of its kind, and can be
+// kept: what the maker of a board left out and what is no UUID is no system UUID.
+func (c Identifier) Tells() bool {
+	if c.Kind == SystemUUID && !(uuidForm.MatchString(c.Value) && fence.TellsSystem(c.Value)) {
+		return false
+	}
+	return c.Value != "" && len(c.Value) <= maxText
+}
+
+// IdentifiersOf a machine, as that driver knows it.
+func IdentifiersOf(m fence.Machine, driver string) []Identifier {
+	all := []Identifier{{SystemUUID, m.SystemUUID}, {ProviderID, m.ProviderID}, {InstanceID, fence.InstanceID(m.ProviderID)}, {NodeID(driver), m.NodeID}}
+	return slices.DeleteFunc(all, func(c Identifier) bool { return !c.Tells() })
+}
+
+// Key is the same for values that may name one machine. Clouds do not tell upper from lower
+// case, and a UUID has two spellings.
+func (c Identifier) Key() string { return fence.SystemKey(c.Value) }
+
+// Is tells whether both are the same value of the same kind.
+func (c Identifier) Is(o Identifier) bool { return c.Kind == o.Kind && c.Key() == o.Key() }
+
+// Meets tells whether a program that is told the one may act on the machine that the other
+// names. One cloud's instance ID may be another driver's node ID; a mere number is no name
+// beyond its kind.
+func (c Identifier) Meets(o Identifier) bool {
+	return c.Key() == o.Key() && (c.Kind == o.Kind || strings.Trim(c.Value, "0123456789") != "")
+}
+
+// Of the kind what is bound; the zero Binding: nothing is.
+func (i *Identity) Of(kind string) Binding {
+	if i != nil {
+		for _, b := range i.Bound {
+			if b.Kind == kind {
+				return b
+			}
+		}
+	}
+	return Binding{}
+}
+
+// NotOwn says why the value that the node says, beside its system UUID, is not its own;
+// empty: it is, or nothing of its kind is bound to the node. A system UUID that is not the
+// bound one may be another machine's, and then all the rest is that one's, too.
+func (i *Identity) NotOwn(one Identifier, systemUUID string) string {
+	bound, machine := i.Of(one.Kind), i.Of(SystemUUID)
+	switch {
+	case systemUUID != "" && machine.Value != "" && !machine.Is(Identifier{SystemUUID, systemUUID}):
+		return "the node says " + systemUUID + " since, and was known by " + machine.Value + " first, so that it may be another machine"
+	case bound.Value == "":
+		return ""
+	case !bound.Is(one):
+		return "the node says " + one.Value + " since, and was known by " + bound.Value + " first"
+	case bound.Late:
+		return "node " + bound.Other + " was known by " + one.Value + " first"
+	case bound.Other != "":
+		return "node " + bound.Other + " is known by " + one.Value + " as well"
+	}
+	return ""
+}
+
+// IdentityClaim is what a node has a claim to.
+type IdentityClaim struct {
+	Identifier
+	Node string
+	// Bound: it keeps the value from others. Else the node merely says it, first of its kind.
+	Bound bool
+}
+
+// Claims are what the node has a claim to, given what the Node of its name says now. What was
+// bound under another Node of that name counts while this one says it too.
+func (r *Record) Claims(nodeUID string, says []Identifier) (all []IdentityClaim) {
+	for _, b := range r.identity().Bound {
+		if !b.Late && (b.NodeUID == nodeUID || slices.ContainsFunc(says, b.Is)) {
+			all = append(all, IdentityClaim{b.Identifier, r.Node, true})
+		}
+	}
+	for _, c := range says {
+		if r.Identity.Of(c.Kind).NodeUID != nodeUID {
+			all = append(all, IdentityClaim{c, r.Node, false})
+		}
+	}
+	return all
+}
+
+func (r *Record) identity() *Identity {
+	if r.Identity == nil {
+		return &Identity{}
+	}
+	return r.Identity
+}
+
+// Bind binds what the Node of that UID says, as far as nobody else has a claim to it: other
+// tells that, and the zero IdentityClaim that nobody has. For the change of an Update.
+func (r *Record) Bind(nodeUID string, says []Identifier, other func(Identifier) IdentityClaim) (changed bool) {
+	next := &Identity{Bound: slices.Clone(r.identity().Bound), Later: r.identity().Later}
+	for _, c := range says {
+		b, o := next.Of(c.Kind), other(c)
+		switch {
+		case b.Is(c) && !b.Late:
+			b.NodeUID, b.Other = nodeUID, ""
+			if o.Bound { // it got it while this one's Node was gone, or both at once
+				b.Other = o.Node
+			}
+			next.put(b)
+		case b.NodeUID == nodeUID:
+			if c.Kind == SystemUUID && !b.Is(c) {
+				return false // it may be another machine, of which nothing is bound
+			}
+		case o.Bound:
+			next.put(Binding{Identifier: c, NodeUID: nodeUID, Other: o.Node, Late: true})
+		case o.Node == "":
+			next.put(Binding{Identifier: c, NodeUID: nodeUID})
+		}
+	}
+	if reflect.DeepEqual(next.Bound, r.identity().Bound) {
+		return false
+	}
+	r.Identity = next
+	return true
+}
+
+// put binds a value in place of the one of its kind.
+func (i *Identity) put(b Binding) {
+	if at := slices.IndexFunc(i.Bound, func(was Binding) bool { return was.Kind == b.Kind }); at >= 0 {
+		i.Bound[at] = b
+		return
+	}
+	i.Bound = append(i.Bound, b)
+}
+
+// BindAs binds what a person says that the node's machine is known by, whatever was bound.
+// For the change of an Update.
+func (r *Record) BindAs(nodeUID string, says []Identifier, reason, by string) {
+	next := &Identity{Later: r.identity().Later}
+	var words []string
+	for _, c := range says {
+		next.Bound = append(next.Bound, Binding{Identifier: c, NodeUID: nodeUID})
+		words = append(words, c.Kind+" "+c.Value)
+	}
+	r.Identity = next
+	r.audit(by, "Bind", strings.Join(words, ", ")+": "+reason)
+}
+
+// Shares are what is bound to the node of what another one says.
+func (r *Record) Shares(says []Identifier) (all []*Binding) {
+	for n := range r.identity().Bound {
+		if b := &r.Identity.Bound[n]; !b.Late && slices.ContainsFunc(says, b.Meets) {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// TakeFrom has the node be late for what a person has bound to another one. For the change of
+// an Update.
+func (r *Record) TakeFrom(says []Identifier, to, reason, by string) (changed bool) {
+	for _, b := range r.Shares(says) {
+		b.Other, b.Late, changed = to, true, true
+		r.audit(by, "Unbind", b.Kind+" "+b.Value+", which is node "+to+"'s: "+reason)
+	}
+	return changed
+}

@@ -1,0 +1,286 @@
+package record
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+const (
+	uuidA = "11111111-2222-3333-4444-555555555555"
+	uuidB = "66666666-7777-8888-9999-aaaaaaaaaaaa"
+	uuidC = "cccccccc-7777-8888-9999-aaaaaaaaaaaa"
+)
+
+func nobody(Identifier) IdentityClaim { return IdentityClaim{} }
+
+// has is somebody who has what is said of these kinds.
+func has(o IdentityClaim, kinds ...string) func(Identifier) IdentityClaim {
+	return func(c Identifier) IdentityClaim {
+		if strings.Contains(strings.Join(kinds, " "), c.Kind) {
+			return o
+		}
+		return IdentityClaim{}
+	}
+}
+
+// knownBy is what is bound, with who else has it, and who had it first.
+func (r *Record) knownBy() string {
+	var words []string
+	for _, b := range r.identity().Bound {
+		word := b.Kind + "=" + b.Value
+		if b.Late {
+			word += " after " + b.Other
+		} else if b.Other != "" {
+			word += " as " + b.Other
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, "; ")
+}
+
+func (r *Record) binds(t *testing.T, uid string, m fence.Machine, other func(Identifier) IdentityClaim, want string) {
+	t.Helper()
+	says := IdentifiersOf(m, "d")
+	r.Bind(uid, says, other)
+	if got := r.knownBy(); got != want {
+		t.Errorf("%+v: %q, want %q", m, got, want)
+	}
+	if r.Bind(uid, says, other) {
+		t.Errorf("%+v: the same again is written again", m)
+	}
+}
+
+// A kubelet may write of its node what it likes, and at any time: what is bound stays.
+func TestTheFirstBindingStays(t *testing.T) {
+	r := New("n1")
+	r.binds(t, "u1", fence.Machine{SystemUUID: uuidA}, nobody, "systemUUID="+uuidA)
+	// What comes later, as a provider ID of the cloud's controller does, is bound then.
+	all := "systemUUID=" + uuidA + "; providerID=x://z/i-1; instanceID=i-1; nodeID/d=i1"
+	r.binds(t, "u1", fence.Machine{SystemUUID: uuidA, ProviderID: "x://z/i-1", NodeID: "i1"}, nobody, all)
+	r.binds(t, "u1", fence.Machine{SystemUUID: uuidA, ProviderID: "x://z/i-2", NodeID: "i2"}, nobody, all)
+	r.binds(t, "u1", fence.Machine{SystemUUID: uuidB, ProviderID: "x://z/i-2", NodeID: "i2"}, nobody, all)
+	r.binds(t, "u1", fence.Machine{SystemUUID: strings.ToUpper(uuidA), ProviderID: "X://z/I-1", NodeID: "I1"}, nobody, all)
+	r.binds(t, "u1", fence.Machine{}, nobody, all)
+}
+
+// Nothing of what a machine says is bound while it may be another one than the bound one.
+func TestOfAnotherMachineUnderTheNodeNothingIsBound(t *testing.T) {
+	r := New("n1")
+	r.binds(t, "u1", fence.Machine{SystemUUID: uuidA}, nobody, "systemUUID="+uuidA)
+	r.binds(t, "u1", fence.Machine{SystemUUID: uuidB, ProviderID: "x://z/i-2", NodeID: "i2"}, nobody, "systemUUID="+uuidA)
+}
+
+// A Node that was deleted and registered again is its machine's as before; a new machine
+// under the name is bound anew.
+func TestUnderANewNodeOfTheNameTheMachineIsBoundAnew(t *testing.T) {
+	r := New("n1")
+	first := fence.Machine{SystemUUID: uuidA, ProviderID: "x://z/i-1", NodeID: "i1"}
+	all := "systemUUID=" + uuidA + "; providerID=x://z/i-1; instanceID=i-1; nodeID/d=i1"
+	r.binds(t, "u1", first, nobody, all)
+	r.binds(t, "u2", first, nobody, all)
+	r.binds(t, "u2", fence.Machine{SystemUUID: uuidA, ProviderID: "x://z/i-1", NodeID: "i9"}, nobody, all)
+	r.binds(t, "u2", first, nobody, all)
+	r.binds(t, "u3", fence.Machine{SystemUUID: uuidC, ProviderID: "x://z/i-3", NodeID: "i1"}, nobody,
+		"systemUUID="+uuidC+"; providerID=x://z/i-3; instanceID=i-3; nodeID/d=i1")
+	// Its driver names it otherwise now; the rest is as it was.
+	r.binds(t, "u4", fence.Machine{SystemUUID: uuidC, ProviderID: "x://z/i-3", NodeID: "other"}, nobody,
+		"systemUUID="+uuidC+"; providerID=x://z/i-3; instanceID=i-3; nodeID/d=other")
+	// What it says of another's is that one's, and what it had is not its any more.
+	r.binds(t, "u5", fence.Machine{SystemUUID: uuidB}, has(IdentityClaim{Node: "n2", Bound: true}, SystemUUID),
+		"systemUUID="+uuidB+" after n2; providerID=x://z/i-3; instanceID=i-3; nodeID/d=other")
+}
+
+// What a new Node says and another says at the same time is bound when that one is gone.
+func TestWhatANewNodeSaysIsNotLostWhereAnotherSaysItToo(t *testing.T) {
+	r := New("n1")
+	r.binds(t, "u1", fence.Machine{ProviderID: "a/"}, nobody, "providerID=a/")
+	r.binds(t, "u2", fence.Machine{ProviderID: "b/"}, has(IdentityClaim{Node: "n2"}, ProviderID), "providerID=a/")
+	r.binds(t, "u2", fence.Machine{ProviderID: "b/"}, nobody, "providerID=b/")
+}
+
+// What another node has bound is not this one's, and not when that one is gone either, nor does
+// it get it by saying something else in between. A kubelet cannot replace its Node.
+func TestWhoWaitsForAValueDoesNotGetIt(t *testing.T) {
+	r := New("n1")
+	want := "systemUUID=" + uuidA + " after n2; nodeID/d=i1"
+	r.binds(t, "u1", fence.Machine{SystemUUID: uuidA, NodeID: "i1"}, has(IdentityClaim{Node: "n2", Bound: true}, SystemUUID), want)
+	for _, system := range []string{uuidA, uuidB, "", uuidC, uuidA} {
+		r.binds(t, "u1", fence.Machine{SystemUUID: system, NodeID: "i1"}, nobody, want)
+	}
+	r.binds(t, "u2", fence.Machine{SystemUUID: uuidA, NodeID: "i1"}, nobody, "systemUUID="+uuidA+"; nodeID/d=i1")
+}
+
+// What two say at once is bound to neither, and to the one that says it alone later.
+func TestWhatTwoSayAtOnceIsBoundToNeither(t *testing.T) {
+	r := New("n1")
+	r.binds(t, "u1", fence.Machine{SystemUUID: uuidA}, has(IdentityClaim{Node: "n2"}, SystemUUID), "")
+	if r.Identity != nil {
+		t.Error("there is an identity of nothing")
+	}
+	r.binds(t, "u1", fence.Machine{SystemUUID: uuidA}, nobody, "systemUUID="+uuidA)
+}
+
+// A machine that is registered under another name while its first Node was gone has it there
+// too, and while both Nodes are there it is neither's alone: nothing tells which one lies.
+func TestAValueThatTwoNodesHaveIsNeithersAlone(t *testing.T) {
+	r := New("n1")
+	m := fence.Machine{SystemUUID: uuidA}
+	r.binds(t, "u1", m, nobody, "systemUUID="+uuidA)
+	r.binds(t, "u1", m, has(IdentityClaim{Node: "n2"}, SystemUUID), "systemUUID="+uuidA) // which merely says it
+	r.binds(t, "u1", m, has(IdentityClaim{Node: "n0", Bound: true}, SystemUUID), "systemUUID="+uuidA+" as n0")
+	r.binds(t, "u1", m, nobody, "systemUUID="+uuidA)
+}
+
+// What is bound to a name keeps others from it only while a Node of that name has or says it,
+// and what a node merely says does while it may still be bound to it.
+func TestWhatANodeHasAClaimTo(t *testing.T) {
+	r := New("n1")
+	r.Bind("u1", IdentifiersOf(fence.Machine{SystemUUID: uuidA}, "d"), nobody)
+	r.Bind("u1", IdentifiersOf(fence.Machine{NodeID: "i1"}, "d"), has(IdentityClaim{Node: "n2", Bound: true}, NodeID("d")))
+	for _, c := range []struct {
+		uid  string
+		says fence.Machine
+		want string
+	}{
+		{"u1", fence.Machine{}, "bound " + uuidA},
+		{"u1", fence.Machine{SystemUUID: uuidB, NodeID: "i9"}, "bound " + uuidA},
+		{"u1", fence.Machine{NodeID: "i1"}, "bound " + uuidA},
+		{"u1", fence.Machine{ProviderID: "x/"}, "bound " + uuidA + " says x/"},
+		{"u2", fence.Machine{}, ""},
+		{"u2", fence.Machine{SystemUUID: uuidB, NodeID: "i1"}, "says " + uuidB + " says i1"},
+		{"u2", fence.Machine{SystemUUID: strings.ToUpper(uuidA)}, "bound " + uuidA + " says " + strings.ToUpper(uuidA)},
+	} {
+		var words []string
+		for _, claim := range r.Claims(c.uid, IdentifiersOf(c.says, "d")) {
+			words = append(words, map[bool]string{true: "bound ", false: "says "}[claim.Bound]+claim.Value)
+			if claim.Node != "n1" {
+				t.Error(claim)
+			}
+		}
+		if got := strings.Join(words, " "); got != c.want {
+			t.Errorf("%s %+v: %q, want %q", c.uid, c.says, got, c.want)
+		}
+	}
+}
+
+// Of what is not its node's own no command goes, and nobody is taken for off.
+func TestWhatIsNotANodesOwn(t *testing.T) {
+	r := New("n1")
+	r.Bind("u1", IdentifiersOf(fence.Machine{SystemUUID: uuidA, NodeID: "i1"}, "d"), has(IdentityClaim{Node: "n0", Bound: true}, ""))
+	r.Bind("u1", IdentifiersOf(fence.Machine{SystemUUID: uuidA, NodeID: "i2"}, "e"), has(IdentityClaim{Node: "n2", Bound: true}, NodeID("e")))
+	r.Bind("u1", IdentifiersOf(fence.Machine{NodeID: "i3"}, "f"), nobody)
+	r.Bind("u1", IdentifiersOf(fence.Machine{NodeID: "i3"}, "f"), has(IdentityClaim{Node: "n2", Bound: true}, NodeID("f")))
+	for _, c := range []struct{ kind, value, system, want string }{
+		{SystemUUID, strings.ToUpper(uuidA), uuidA, ""},
+		{NodeID("d"), "i1", uuidA, ""},
+		{NodeID("d"), "i1", "", ""},
+		{NodeID("d"), "i1", uuidB, "the node says " + uuidB + " since, and was known by " + uuidA + " first, so that it may be another machine"},
+		{NodeID("d"), "i9", uuidA, "the node says i9 since, and was known by i1 first"},
+		{NodeID("e"), "i2", uuidA, "node n2 was known by i2 first"},
+		{NodeID("e"), "i9", uuidA, "the node says i9 since, and was known by i2 first"},
+		{NodeID("f"), "i3", uuidA, "node n2 is known by i3 as well"},
+		{ProviderID, "x/", uuidA, ""},
+	} {
+		if got := r.Identity.NotOwn(Identifier{c.kind, c.value}, c.system); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+	var none *Identity
+	if why := none.NotOwn(Identifier{SystemUUID, uuidA}, uuidA); why != "" {
+		t.Error(why)
+	}
+}
+
+// Two drivers know one machine by two node IDs, and see a new Node one after the other.
+func TestEachDriverHasItsNodeID(t *testing.T) {
+	r := New("n1")
+	if r.Bind("u0", nil, nobody) || r.Identity != nil {
+		t.Error("there is an identity of nothing")
+	}
+	r.Bind("u1", IdentifiersOf(fence.Machine{NodeID: "i1"}, "d"), nobody)
+	r.Bind("u1", IdentifiersOf(fence.Machine{NodeID: "i2"}, "e.example.com"), nobody)
+	if got := r.knownBy(); got != "nodeID/d=i1; nodeID/e.example.com=i2" {
+		t.Error(got)
+	}
+	r.Bind("u2", IdentifiersOf(fence.Machine{NodeID: "i1-anew"}, "d"), nobody)
+	r.Bind("u2", IdentifiersOf(fence.Machine{NodeID: "i2-anew"}, "e.example.com"), nobody)
+	r.Bind("u2", IdentifiersOf(fence.Machine{NodeID: "i2-claimed"}, "e.example.com"), nobody)
+	if got := r.knownBy(); got != "nodeID/d=i1-anew; nodeID/e.example.com=i2-anew" {
+		t.Error(got)
+	}
+}
+
+func TestWhatTellsNoMachineIsNoIdentifier(t *testing.T) {
+	for _, m := range []fence.Machine{{}, {SystemUUID: "00000000-0000-0000-0000-000000000000"}, {SystemUUID: "03000200-0400-0500-0006-000700080009"},
+		{SystemUUID: "a name"}, {SystemUUID: strings.ReplaceAll(uuidA, "-", "")}, {SystemUUID: uuidA + "\n"}, {SystemUUID: "x" + uuidA},
+		{ProviderID: strings.Repeat("x", maxText+1) + "/"}, {NodeID: strings.Repeat("x", maxText+1)}} {
+		if got := IdentifiersOf(m, "d"); len(got) > 0 {
+			t.Errorf("%+v: %v", m, got)
+		}
+	}
+}
+
+// A program is told values: what is the same to it is the same here.
+func TestValuesThatMayNameOneMachine(t *testing.T) {
+	for _, c := range []struct {
+		a, b Identifier
+		want bool
+	}{
+		{Identifier{SystemUUID, uuidA}, Identifier{SystemUUID, strings.ToUpper(uuidA)}, true},
+		{Identifier{SystemUUID, uuidA}, Identifier{SystemUUID, "11111111-2222-3333-4444-555555555556"}, false},
+		{Identifier{SystemUUID, "12345678-2222-3333-4444-555555555555"}, Identifier{SystemUUID, "78563412-2222-3333-4444-555555555555"}, true},
+		{Identifier{ProviderID, "x://z/i-1"}, Identifier{ProviderID, "X://Z/I-1"}, true},
+		{Identifier{InstanceID, "i-0abc"}, Identifier{NodeID("d"), "I-0ABC"}, true},
+		{Identifier{NodeID("d"), "i-0abc"}, Identifier{NodeID("e"), "i-0abc"}, true},
+		{Identifier{InstanceID, "7"}, Identifier{InstanceID, "7"}, true},
+		{Identifier{InstanceID, "7"}, Identifier{NodeID("d"), "7"}, false},
+	} {
+		if got := c.a.Meets(c.b); got != c.want || c.b.Meets(c.a) != c.want {
+			t.Errorf("%v and %v: %t, want %t", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// A person has the last word, and it is written down whose it was.
+func TestAPersonBindsWhatANodeSays(t *testing.T) {
+	r, other := New("n1"), New("n2")
+	r.Bind("u1", IdentifiersOf(fence.Machine{SystemUUID: uuidA, NodeID: "old"}, "d"), nobody)
+	says := IdentifiersOf(fence.Machine{SystemUUID: uuidB, NodeID: "new"}, "d")
+	other.Bind("u2", IdentifiersOf(fence.Machine{SystemUUID: uuidB, ProviderID: "x://z/i-2"}, "d"), nobody)
+	if !other.TakeFrom(says, "n1", "new board", "alice") || other.knownBy() != "systemUUID="+uuidB+" after n1; providerID=x://z/i-2; instanceID=i-2" {
+		t.Error(other.knownBy())
+	}
+	if other.TakeFrom(says, "n1", "new board", "alice") {
+		t.Error("it was taken twice")
+	}
+	r.BindAs("u1", says, "new board", "alice")
+	if got := r.knownBy(); got != "systemUUID="+uuidB+"; nodeID/d=new" {
+		t.Error(got)
+	}
+	for of, want := range map[*Record]string{r: "Bind alice systemUUID " + uuidB + ", nodeID/d new: new board", other: "Unbind alice systemUUID " + uuidB + ", which is node n1's: new board"} {
+		if a := of.Audit[len(of.Audit)-1]; a.Action+" "+a.Actor+" "+a.Detail != want {
+			t.Errorf("%+v, want %q", a, want)
+		}
+	}
+	if New("n3").TakeFrom(says, "n1", "x", "y") {
+		t.Error("it was nothing's")
+	}
+}
+
+// Another build's words are kept by this one, as package format has it for all of a record.
+func TestAnIdentityIsStored(t *testing.T) {
+	const text = `"identity":{"bound":[{"kind":"systemUUID","value":"` + uuidA + `","nodeUID":"u1","of a later build":1},{"kind":"nodeID/d","value":"i1","nodeUID":"u1","other":"n2","late":true}],"a later one":[2]}`
+	r, err := Parse(`{"version":1,"node":"n1",` + text + `}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Bind("u2", IdentifiersOf(fence.Machine{SystemUUID: uuidA}, "d"), nobody) {
+		t.Error("nothing was changed")
+	}
+	got, err := r.encode()
+	if want := strings.Replace(text, `"u1","of`, `"u2","of`, 1); err != nil || !strings.Contains(got, want) {
+		t.Error(got, err)
+	}
+}
