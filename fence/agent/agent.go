@@ -2,8 +2,12 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // Machine is the one that an agent is to act on. Everything is what Kubernetes
@@ -20,6 +24,10 @@ type Machine struct {
 	SystemUUID string
 	// ProviderID is spec.providerID, which names a cloud's instance.
 	ProviderID string
+	// Doubts say why a variable may stand for another machine (Seeker): no command goes by
+	// one. The status may be asked: of that only a power that is on counts, which keeps a
+	// machine that may live from being taken for dead.
+	Doubts map[string]string
 	// Addresses are the Node's IP addresses.
 	Addresses []string
 	// Fenced are the CIDR blocks that a storage fence of this machine named, as
@@ -82,4 +90,74 @@ type Checker interface {
 	// a text that is the same for two machines only if they share one outlet,
 	// one BMC or one instance; empty if that cannot be told.
 	Check(ctx context.Context, m Machine) (device string, faults []error)
+}
+
+// The variables that stand for what a node says of its machine.
+const (
+	VarNodeID     = "NODE_ID"
+	VarProviderID = "PROVIDER_ID"
+	VarInstanceID = "INSTANCE_ID"
+	VarSystemUUID = "SYSTEM_UUID"
+)
+
+// Seeker is an Agent that may find a machine by what its node says of it. What the node
+// writes there, a kubelet writes: so what was bound to the node first goes (package fencer).
+type Seeker interface {
+	// Seeks are the variables by which it finds the machine of that node; empty: of any
+	// node. The answer does not change.
+	Seeks(node string) []string
+}
+
+// Seeks are the variables by which the agent, or the one that it wraps (Unwrap), finds the
+// machine of that node.
+func Seeks(a Agent, node string) []string {
+	for a != nil {
+		if s, ok := a.(Seeker); ok {
+			return s.Seeks(node)
+		}
+		w, ok := a.(interface{ Unwrap() Agent })
+		if !ok {
+			return nil
+		}
+		a = w.Unwrap()
+	}
+	return nil
+}
+
+// Seek tells whether one of the agents that cover the node seeks; without a node: one of all.
+func (l Levels) Seek(node string) bool {
+	return slices.ContainsFunc(l, func(level Level) bool {
+		return slices.ContainsFunc(level, func(b Bounded) bool { return (node == "" || b.Agent.Covers(node)) && len(Seeks(b.Agent, node)) > 0 })
+	})
+}
+
+// Withheld says why the agent is not told which machine to cut off; empty: it may be.
+func Withheld(a Agent, m Machine) string {
+	var names, reasons []string
+	for _, name := range Seeks(a, m.Node) {
+		if why := m.Doubts[name]; why != "" {
+			names, reasons = append(names, "$("+name+")"), append(reasons, why)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s of node %s may be another machine's: %s; name its device in nodeParameters, or say that it is the machine: csi-fencepost fence bind %s --reason TEXT",
+		strings.Join(names, ", "), m.Node, strings.Join(slices.Compact(reasons), "; "), printable.Word(m.Node))
+}
+
+// Withheld says why no level may cut the machine off, since in each that covers its node an
+// agent is not told which it is; empty: some level may.
+func (l Levels) Withheld(m Machine) (why string) {
+	for _, level := range l {
+		at := slices.IndexFunc(level, func(b Bounded) bool { return Withheld(b.Agent, m) != "" })
+		switch {
+		case !level.covers(m.Node):
+		case at < 0:
+			return ""
+		case why == "":
+			why = "agent " + level[at].Agent.Name() + " cannot tell which machine it is: " + Withheld(level[at].Agent, m)
+		}
+	}
+	return why
 }

@@ -8,32 +8,26 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/file"
 )
 
+const varNode = "NODE"
+
 // variables are what a value may contain, all of which differ by node.
 var variables = map[string]func(agent.Machine) string{
-	"NODE":        func(m agent.Machine) string { return m.Node },
-	"NODE_ID":     func(m agent.Machine) string { return m.NodeID },
-	"PROVIDER_ID": func(m agent.Machine) string { return m.ProviderID },
-	"INSTANCE_ID": func(m agent.Machine) string { return instanceID(m.ProviderID) },
-	"SYSTEM_UUID": func(m agent.Machine) string { return m.SystemUUID },
-}
-
-// instanceID is the last part of a provider ID: aws:///eu-central-1a/i-0abc.
-func instanceID(providerID string) string {
-	if id := path.Base(providerID); id != "." && id != "/" && !strings.HasSuffix(providerID, "/") {
-		return id
-	}
-	return ""
+	varNode:             func(m agent.Machine) string { return m.Node },
+	agent.VarNodeID:     func(m agent.Machine) string { return m.NodeID },
+	agent.VarProviderID: func(m agent.Machine) string { return m.ProviderID },
+	agent.VarInstanceID: func(m agent.Machine) string { return fence.InstanceID(m.ProviderID) },
+	agent.VarSystemUUID: func(m agent.Machine) string { return m.SystemUUID },
 }
 
 // What a variable stands for comes from the node itself or from its driver, so
@@ -56,7 +50,7 @@ var (
 // may. It shows no more of it than one character.
 func unfit(name, value string) string {
 	form, strange := nameForm, notOfName.FindString(value)
-	if name == "NODE_ID" || name == "PROVIDER_ID" {
+	if name == agent.VarNodeID || name == agent.VarProviderID {
 		form, strange = pathForm, notOfPath.FindString(value)
 	}
 	switch {

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -47,6 +50,7 @@ type Program struct {
 var (
 	_ agent.Agent   = (*Program)(nil)
 	_ agent.Checker = (*Program)(nil)
+	_ agent.Seeker  = (*Program)(nil)
 )
 
 // New checks what can be told without running the program.
@@ -106,6 +110,33 @@ func (p *Program) Covers(node string) bool {
 	return node != ""
 }
 
+// Seeks implements agent.Seeker: the variables that stand for what a node says of its
+// machine. A person names the node.
+func (p *Program) Seeks(node string) (names []string) {
+	values := slices.Collect(maps.Values(p.o.Parameters))
+	for _, of := range p.o.NodeParameters {
+		if node == "" {
+			values = slices.AppendSeq(values, maps.Values(of))
+		} else {
+			values = append(values, of[node])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
+		if name != varNode && slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, "$("+name+")") }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// certain is an error where the program may find another machine than the node's.
+func (p *Program) certain(m agent.Machine) error {
+	if why := agent.Withheld(p, m); why != "" {
+		return errors.New(why)
+	}
+	return nil
+}
+
 // Status implements agent.Agent.
 func (p *Program) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
 	c, err := p.prepare(ctx, "status", m)
@@ -120,6 +151,9 @@ func (p *Program) Status(ctx context.Context, m agent.Machine) (agent.Reading, e
 	reading.State, err = judge(res)
 	if err != nil {
 		return reading, p.wrap(fmt.Errorf("%w: %s", err, reading.Detail))
+	}
+	if err := p.certain(m); err != nil && (reading.State == agent.Off || p.Proves() == fence.StorageFence) {
+		return agent.Reading{Detail: reading.Detail}, p.wrap(fmt.Errorf("it reads %s, which proves nothing: %w", reading.State, err))
 	}
 	return reading, nil
 }
@@ -157,6 +191,9 @@ func (p *Program) Check(ctx context.Context, m agent.Machine) (device string, fa
 	for _, err := range meta.check(p.o) {
 		faults = append(faults, p.wrap(err))
 	}
+	if err := p.certain(m); err != nil {
+		return "", append(faults, p.wrap(err))
+	}
 	params, err := p.o.forMachine(m, meta)
 	if err != nil {
 		return "", append(faults, p.wrap(err))
@@ -184,6 +221,9 @@ func (p *Program) prepare(ctx context.Context, action string, m agent.Machine) (
 		return nil, err
 	}
 	if err := meta.can(action); err != nil {
+		return nil, err
+	}
+	if err := p.certain(m); err != nil && action != "status" {
 		return nil, err
 	}
 	params, err := p.o.forMachine(m, meta)

@@ -468,6 +468,84 @@ func TestWhatANodeSaysOfItselfReachesAProgramOnlyAsAPlainName(t *testing.T) {
 	}
 }
 
+// A machine that may be another one may live all the same: that it is on is heard, that it is
+// off proves nothing, and nothing is sent. Of access to storage neither says anything.
+func TestOfAMachineInDoubtOnlyAPowerThatIsOnCounts(t *testing.T) {
+	for _, name := range []string{"SYSTEM_UUID", "NODE_ID", "PROVIDER_ID", "INSTANCE_ID"} {
+		for _, c := range []struct {
+			prints string
+			reads  agent.State
+		}{{`echo "Status: ON"`, agent.On}, {`echo "Status: OFF"; exit 2`, agent.Unclear}} {
+			dir := shell(t, `echo "$in" >>$(dirname $0)/stdin; `+c.prints)
+			o := options(dir)
+			o.NodeParameters, o.Parameters["port"] = nil, "$("+name+")"
+			p, m := newProgram(t, o), n1
+			m.SystemUUID, m.NodeID, m.ProviderID = "uuid-1", "id-1", "x/i-1"
+			m.Doubts = map[string]string{name: "the node says something else since"}
+			want := "$(" + name + ") of node n1 may be another machine's: the node says something else since; name its device in nodeParameters, or say that it is the machine: csi-fencepost fence bind n1 --reason TEXT"
+			r, err := p.Status(t.Context(), m)
+			if r.State != c.reads || (err == nil) != (c.reads == agent.On) {
+				t.Errorf("%s: %v %v", c.prints, r, err)
+			}
+			if err != nil {
+				wantError(t, err, "it reads off, which proves nothing: "+want)
+			}
+			_, err = p.Off(t.Context(), m)
+			wantError(t, err, want)
+			_, err = p.On(t.Context(), m)
+			wantError(t, err, want)
+			device, faults := p.Check(t.Context(), m)
+			wantError(t, errors.Join(faults...), want)
+			if in := read(t, dir, "stdin"); strings.Contains(in, "action=o") || device != "" {
+				t.Errorf("%s: it was told %q, for %q", c.prints, in, device)
+			}
+			// What it does not go by it does not miss.
+			m.Doubts = map[string]string{"OTHER": "x"}
+			if _, _ = p.Off(t.Context(), m); !strings.Contains(read(t, dir, "stdin"), "action=off") {
+				t.Errorf("$(%s): it was not told", name)
+			}
+		}
+	}
+}
+
+// That the access to storage of a machine in doubt is open would lift another one's fence.
+func TestOfAMachineInDoubtNoAccessCounts(t *testing.T) {
+	dir := shell(t, `exit 1`)
+	writeAgent(t, filepath.Join(dir, "fence_scsi"), fmt.Sprintf(metadataText, allActions), `echo "Status: ON"`)
+	o := options(dir)
+	o.Agent, o.NodeParameters, o.Parameters["port"] = "fence_scsi", nil, "$(SYSTEM_UUID)"
+	p, m := newProgram(t, o), n1
+	m.SystemUUID = "uuid-1"
+	if r, err := p.Status(t.Context(), m); err != nil || r.State != agent.On {
+		t.Fatal(r, err)
+	}
+	m.Doubts = map[string]string{"SYSTEM_UUID": "another says it too"}
+	r, err := p.Status(t.Context(), m)
+	wantError(t, err, "it reads on, which proves nothing: $(SYSTEM_UUID) of node n1 may be another machine's: another says it too")
+	if r.State != agent.Unclear {
+		t.Error(r)
+	}
+}
+
+// A person who names devices by the nodes' names needs no binding, nor does one of another node.
+func TestAProgramSeeksByWhatANodeSaysOfItself(t *testing.T) {
+	dir := shell(t, `exit 0`)
+	for value, want := range map[string]string{"plain": "[]", "rack-$(NODE)": "[]", "$(NODE)": "[]", "$(NODE_ID)": "[NODE_ID]",
+		"x-$(SYSTEM_UUID)-$(NODE)-$(NODE_ID)": "[NODE_ID SYSTEM_UUID]", "$(INSTANCE_ID)": "[INSTANCE_ID]", "$(PROVIDER_ID)": "[PROVIDER_ID]"} {
+		o, per := options(dir), options(dir)
+		o.Parameters["passwd"] = value
+		per.NodeParameters["passwd"] = map[string]string{"n1": "plain", "n2": value}
+		for _, o := range []program.Options{o, per} {
+			if p := newProgram(t, o); fmt.Sprint(p.Seeks("n2")) != want || fmt.Sprint(agent.Seeks(p, "")) != want {
+				t.Errorf("%s: %v, want %v", value, p.Seeks("n2"), want)
+			}
+		}
+		if got := newProgram(t, per).Seeks("n1"); len(got) > 0 {
+			t.Errorf("%s: %v for a node that is named otherwise", value, got)
+		}
+	}
+}
+
 func TestTheIDsOfCloudsAndDriversReachAProgram(t *testing.T) {
 	dir := shell(t, `echo "$in" >$(dirname $0)/stdin; echo "Status: ON"`)
 	const subscription = "/subscriptions/82f6d75e-85f4-434a-ab74-5dddd9fa8910/resourceGroups"
