@@ -75,6 +75,8 @@ type weather struct {
 	Shared bool
 	// StorageOnly: it is only cut off from storage, which needs no boot to count.
 	StorageOnly bool
+	// Withheld says why no agent may be told which machine to cut off; empty: one may.
+	Withheld string
 	// Pods that would move or that wait for what the node holds.
 	Waiting int
 	// Storm and Lead say what is wrong; empty: nothing.
@@ -128,6 +130,8 @@ func (w *weather) ofNode() (Brake, string) {
 		return BrakeNoProof, "no proof that it is off could count: " + why + "; " + unblock
 	}
 	switch {
+	case w.Withheld != "":
+		return BrakeNoProof, w.Withheld
 	case optedOut(n.Annotations):
 		return BrakeOptOut, "its annotation " + OptOutAnnotation + " is \"false\""
 	case maintained(n):

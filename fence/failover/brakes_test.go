@@ -36,6 +36,7 @@ func TestBrakes(t *testing.T) {
 		"boots are counted, and it has a system UUID": {func(w *weather) { counted(w, "system-1", false) }, NoBrake, ""},
 		"boots are counted, and another has its UUID": {func(w *weather) { counted(w, "system-1", true) }, BrakeNoProof, "boot IDs are counts"},
 		"boots are counted, and there is no UUID":     {func(w *weather) { counted(w, "", false) }, BrakeNoProof, "boot IDs are counts"},
+		"no agent is told which machine it is":        {func(w *weather) { w.Withheld = "agent vm is not told" }, BrakeNoProof, "agent vm is not told"},
 		"no proof, but a storage fence":               {func(w *weather) { w.Node.Status.NodeInfo.BootID, w.StorageOnly = "", true }, NoBrake, ""},
 		"the Node opts out":                           {func(w *weather) { annotate(w, OptOutAnnotation, "false") }, BrakeOptOut, OptOutAnnotation},
 		"any other value is no opt-out":               {func(w *weather) { annotate(w, OptOutAnnotation, "true") }, NoBrake, ""},

@@ -50,6 +50,21 @@ func TestANodeOfWhichNoProofCouldCountIsNotFencedAndPageAndEventSayTheSame(t *te
 	}
 }
 
+// A fence that no agent could make is not begun every half a minute: it is said why.
+func TestANodeOfWhichNoAgentIsToldWhichMachineItIsIsNotFenced(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.status(w.n1, "b1", corev1.ConditionTrue, "h-a")
+		w.pod("a", w.n1, nil, "a")
+		w.fencer.offWorks, w.fencer.withheld = true, "agent bmc is not told which machine it is"
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the Event says why", func() bool { return w.seen.said("FencepostFencingBlocked a", w.fencer.withheld) > 0 })
+		w.never("it is fenced", 20*time.Second, func() bool { return w.fencer.did("off " + w.n1) })
+	})
+}
+
 // Where another level cuts the power, the storage fence is made all the same: it needs no
 // boot to count.
 func TestANodeWithoutABootIDIsCutOffFromItsStorageWhateverElseCoversIt(t *testing.T) {

@@ -57,6 +57,13 @@ type scripted struct {
 	locked     func() // while Off waits for the node's lock
 	driver     string // whose storage fences they are
 	mixed      bool   // other agents of it cut the power
+	withheld   string // why no agent is told which machine it is
+}
+
+func (f *scripted) Withheld(context.Context, fencer.Target) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.withheld, nil
 }
 
 func (f *scripted) Covers(string) bool { f.mu.Lock(); defer f.mu.Unlock(); return f.covers }

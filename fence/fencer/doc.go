@@ -8,6 +8,12 @@
 //
 // # Guarantees
 //
+// No off or on goes by what a node says of its machine (agent.Seeker) unless that is the
+// node's own: bound in its record at first sight, said by it now, and bound to no other node
+// that is there, each read live before. What is not bound, or in doubt, may be read: on
+// counts, off proves nothing. A later claimant neither has a machine cut off by what it
+// claims, nor keeps its owner from being cut off.
+//
 // A machine counts as off only by the agents' own readings, with the same Node
 // UID, boot ID and lease before and after them (under a storage fence a node
 // may live: there the UID counts). No off is sent unless the lock was ours, the

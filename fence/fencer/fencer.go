@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	core "k8s.io/client-go/kubernetes/typed/core/v1"
+	storage "k8s.io/client-go/kubernetes/typed/storage/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
@@ -48,6 +49,12 @@ type Options struct {
 	Records *record.Store
 	Nodes   core.NodesGetter
 	Leases  coordination.LeasesGetter
+	// CSINodes, of which only Get is used, tell before a command which node ID a node has.
+	// Nil: the one that the caller names is held against the node's record alone.
+	CSINodes storage.CSINodesGetter
+	// Machines are those of all Nodes, with their names and UIDs, system UUIDs, provider IDs and
+	// node IDs. Nil: nothing is bound here, and agents that go by that wait until it is.
+	Machines func() []fence.Machine
 	// Driver is the CSI driver's name, required: storage fences are per driver.
 	Driver string
 	// Actor names this process in lock and record; required.

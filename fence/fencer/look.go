@@ -2,6 +2,7 @@ package fencer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -92,18 +93,29 @@ func (l look) machine(t Target) agent.Machine {
 	return m
 }
 
-// fencedMachine is machine with the blocks that its storage fence named: the
-// node may have come back under other addresses.
+// fencedMachine is machine with what is in doubt of it where agents ask, and with the
+// blocks that its storage fence named: the node may have come back under other addresses.
 //
 // known is what the record said of its storage fences; nil: no agent cuts that.
 func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (m agent.Machine, known *known, err error) {
 	m = l.machine(t)
-	if !f.CoversStorage(t.Node) {
+	seek := f.Levels.Seek(t.Node)
+	if !seek && !f.CoversStorage(t.Node) {
 		return m, nil, nil
 	}
 	r, mark, err := f.Records.GetMarked(ctx, t.Node)
+	var garbled *record.GarbledError
+	if errors.As(err, &garbled) && !f.CoversStorage(t.Node) {
+		return m, nil, nil // that it is on can still contradict somebody; that it is off cannot be kept
+	}
 	if err != nil {
 		return m, nil, err
+	}
+	if seek {
+		m.Doubts = Doubts(r, f.Driver, m, f.ReadOnly || l.node == nil)
+	}
+	if !f.CoversStorage(t.Node) {
+		return m, nil, nil
 	}
 	if s := r.Fence(fence.StorageFence, f.Driver); s != nil && oneMachine(s.Machine, f.bind(t, l)) {
 		m.Fenced = blocks(s)

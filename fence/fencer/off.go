@@ -183,10 +183,14 @@ func (c *cut) off(ctx context.Context, now look) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	c.doubt(limited, &machine, now.node)
 	c.last = now
 	levels := c.Levels
 	if c.t.StorageOnly {
 		levels = c.storage
+	}
+	if why := levels.Withheld(machine); why != "" {
+		return Answer{Why: why, Machine: c.bind(c.t, now)}, nil
 	}
 	outcome := levels.Off(limited, machine, c.before)
 	a := c.answer(outcome, c.bind(c.t, c.last), time.Now())

@@ -90,6 +90,7 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 		return Answer{}, errors.Join(err, u.callOff(ctx, lock))
 	}
 	machine := now.machine(t)
+	f.doubt(limited, &machine, now.node)
 	if u.own() {
 		machine.Fenced = blocks(u.fence)
 	}
@@ -262,7 +263,8 @@ func (u *undoing) opened(ctx context.Context, a *Answer) bool {
 		return false
 	}
 	m := u.fence.Machine
-	o := u.storage.Ask(ctx, agent.Machine{Node: u.t.Node, UID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, Fenced: blocks(u.fence)})
+	// What it was known by may be another machine's by now: no agent looks for it by that.
+	o := u.storage.Ask(ctx, agent.Machine{Node: u.t.Node, UID: m.NodeUID, BootID: m.BootID, Fenced: blocks(u.fence)})
 	a.Steps = append(a.Steps, o.Steps...)
 	return u.open(o.Steps) && u.named(o.Steps)
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -41,7 +43,7 @@ func newFencing(ctx context.Context, in Options, client kubernetes.Interface, re
 		}
 	}
 	f.fencer, err = fencer.New(fencer.Options{Levels: in.metered(levels), Records: records, Nodes: client.CoreV1(), Leases: client.CoordinationV1(),
-		Driver: in.Driver, Actor: in.actor(), ReadOnly: in.Config.Mode == config.Observe,
+		CSINodes: client.StorageV1(), Driver: in.Driver, Actor: in.actor(), ReadOnly: in.Config.Mode == config.Observe,
 		Answered: func(node string, _ fencer.Answer) { answered(node) }})
 	if err != nil {
 		return nil, err
@@ -98,6 +100,23 @@ func newFailover(ctx context.Context, in Options, ids *csi.Identity, index *obse
 	}), nil
 }
 
+// identify has what the machines are known by bound, where agents are told what the nodes say
+// of them.
+func (f *fencing) identify(in Options, index *observe.Watch) {
+	if in.Config.Mode == config.Observe || !f.fencer.Levels.Seek("") {
+		return
+	}
+	f.fencer.Machines = func() (all []fence.Machine) {
+		index.EachNode(func(n *corev1.Node) {
+			m := fence.MachineOf(n)
+			m.NodeID, m.BootID = index.NodeID(n.Name), "" // it is the same in its next boot
+			all = append(all, m)
+		})
+		slices.SortFunc(all, func(a, b fence.Machine) int { return strings.Compare(a.NodeName, b.NodeName) })
+		return all
+	}
+}
+
 // background is what runs on one replica at a time.
 func background(client kubernetes.Interface, sights *sighting, f *fencing, mover *failover.Controller) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -112,6 +131,9 @@ func background(client kubernetes.Interface, sights *sighting, f *fencing, mover
 		parts := map[string]func(context.Context) error{"sights": sights.run}
 		if mover != nil {
 			parts["failover"] = mover.Run
+		}
+		if f.fencer.Machines != nil {
+			parts["identities"] = f.fencer.Bind
 		}
 		if len(f.fencer.Levels) > 0 || f.storage != nil || len(sights.sources.remediations) > 0 {
 			parts["prompts"] = func(ctx context.Context) error { prompts.Run(ctx); return nil }
@@ -161,6 +183,9 @@ func (in Options) metered(levels agent.Levels) agent.Levels {
 	}
 	return all
 }
+
+// Unwrap is for agent.Seeks.
+func (a metered) Unwrap() agent.Agent { return a.Agent }
 
 func (a metered) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
 	begun := time.Now()

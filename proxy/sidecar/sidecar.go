@@ -105,6 +105,7 @@ func judging(ctx context.Context, in Options) (proxy.Guard, func(context.Context
 	if err != nil {
 		return nil, nil, err
 	}
+	c.fencing.identify(in, index)
 	calls := waiting.New(client, c.surveyor, in.Metrics.Waiting)
 	report := waiting.NewReport(events, newRecorder(ctx, events, ids.Driver), in.Metrics, calls)
 	sights := newSighting(client, index, c.sources)

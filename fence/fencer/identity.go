@@ -1,0 +1,339 @@
+package fencer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+const (
+	// bindEvery is the pause between two looks at what the Nodes say.
+	bindEvery = 10 * time.Second
+	// bindAgain is the pause after a look of which something could not be bound.
+	bindAgain = time.Minute
+	// bindAtLeast is how soon the records are read again although no Node says anything new:
+	// one may have been removed.
+	bindAtLeast = 5 * time.Minute
+	// bindPause is the pause after each node that is bound: in a first start all are, and
+	// nothing is to wait for that.
+	bindPause = 50 * time.Millisecond
+)
+
+// says is what the machine's node says of it, by the variable that stands for it.
+func says(m agent.Machine, driver string) map[string]record.Identifier {
+	all := map[string]record.Identifier{
+		agent.VarSystemUUID: {Kind: record.SystemUUID, Value: m.SystemUUID},
+		agent.VarProviderID: {Kind: record.ProviderID, Value: m.ProviderID},
+		agent.VarInstanceID: {Kind: record.InstanceID, Value: fence.InstanceID(m.ProviderID)},
+		agent.VarNodeID:     {Kind: record.NodeID(driver), Value: m.NodeID},
+	}
+	maps.DeleteFunc(all, func(_ string, c record.Identifier) bool { return c.Value == "" })
+	return all
+}
+
+// Said is what a Node says of its machine, and what its drivers call that. csi may be nil; one
+// that is left of an earlier Node, as it is until Kubernetes has collected it, says nothing.
+func Said(node *corev1.Node, csi *storagev1.CSINode) []record.Identifier {
+	all := record.IdentifiersOf(fence.MachineOf(node), "")
+	if node == nil || csi == nil || slices.ContainsFunc(csi.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID != node.UID }) {
+		return all
+	}
+	for _, d := range csi.Spec.Drivers {
+		all = append(all, record.IdentifiersOf(fence.Machine{NodeID: d.NodeID}, d.Name)...)
+	}
+	return all
+}
+
+// said is Said of that Node, with its CSINode as it is now.
+func (f *Fencer) said(ctx context.Context, node *corev1.Node) ([]record.Identifier, error) {
+	if node == nil || f.CSINodes == nil {
+		return Said(node, nil), nil
+	}
+	csi, err := f.CSINodes.CSINodes().Get(ctx, node.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		csi, err = nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read CSINode %s: %w", node.Name, err)
+	}
+	return Said(node, csi), nil
+}
+
+// Doubts say by which variables agents may find another machine than m, by the record r of
+// its node; nil: it has none. unbound: what nobody has bound to the node counts all the same,
+// as it does where nobody binds (Observe), or nobody has while there was a Node.
+func Doubts(r *record.Record, driver string, m agent.Machine, unbound bool) map[string]string {
+	var known *record.Identity
+	if r != nil {
+		known = r.Identity
+	}
+	doubts := map[string]string{}
+	for name, one := range says(m, driver) {
+		why := known.NotOwn(one, m.SystemUUID)
+		switch {
+		case why != "", unbound, known.Of(one.Kind).Value != "":
+		case !one.Tells():
+			why = "it does not tell machines apart"
+		default:
+			why = "it is not bound to the node yet: the sidecar that leads does so, once no other node says it too"
+		}
+		if why != "" {
+			doubts[name] = why
+		}
+	}
+	return doubts
+}
+
+// AllDoubts are of a machine of which err keeps whose it is from being told.
+func AllDoubts(err error) map[string]string {
+	why := "whose it is cannot be told: " + err.Error()
+	return map[string]string{agent.VarSystemUUID: why, agent.VarProviderID: why, agent.VarInstanceID: why, agent.VarNodeID: why}
+}
+
+// doubt puts into machine m, which is to be cut off or given its power back, what is not its
+// node's own, with all read live: a watch may lag behind. What nobody has bound yet is bound
+// first. Where that cannot be read all is in doubt: agents that go by nothing of it go on.
+func (f *Fencer) doubt(ctx context.Context, m *agent.Machine, node *corev1.Node) {
+	if !f.Levels.Seek(m.Node) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	doubts, err := f.doubts(ctx, *m, node)
+	if err != nil {
+		doubts = AllDoubts(err)
+	}
+	m.Doubts = doubts
+}
+
+func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node) (map[string]string, error) {
+	now, err := f.sight(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.bindNode(ctx, m.Node, now); err != nil {
+		return nil, err
+	}
+	own, err := f.Records.Get(ctx, m.Node)
+	if err != nil {
+		return nil, err
+	}
+	said, err := f.said(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	doubts := Doubts(own, f.Driver, m, node == nil)
+	for name, one := range says(m, f.Driver) {
+		if doubts[name] != "" {
+			if o := now.other(m.Node)(one); o.Node != "" && !o.Bound {
+				doubts[name] += " (as node " + o.Node + " does now)"
+			}
+			continue
+		}
+		// Its driver may just be being registered again.
+		at := slices.IndexFunc(said, func(s record.Identifier) bool { return s.Kind == one.Kind })
+		if at >= 0 && !said[at].Is(one) {
+			doubts[name] = "the node says " + said[at].Value + " since, and was known by " + one.Value + " first"
+			continue
+		}
+		other, err := f.another(ctx, m.Node, one, now.records)
+		if err != nil {
+			return nil, err
+		}
+		if other != "" {
+			doubts[name] = "node " + other + " is known by " + one.Value + " as well"
+		}
+	}
+	return doubts, nil
+}
+
+// another is another node that has the value bound, by its Node as it is now; empty: none.
+func (f *Fencer) another(ctx context.Context, node string, one record.Identifier, records map[string]*record.Record) (string, error) {
+	for name, r := range records {
+		if name == node || len(r.Shares([]record.Identifier{one})) == 0 {
+			continue
+		}
+		now, err := f.look(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		said, err := f.said(ctx, now.node)
+		if err != nil {
+			return "", err
+		}
+		if now.node != nil && slices.ContainsFunc(r.Claims(string(now.node.UID), said), func(c record.IdentityClaim) bool { return c.Bound && c.Meets(one) }) {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
+// Withheld says why no agents may cut the machine off, since none can be told which it is;
+// empty: some may.
+func (f *Fencer) Withheld(ctx context.Context, t Target) (string, error) {
+	levels := f.Levels
+	if t.StorageOnly {
+		levels = f.storage
+	}
+	if !levels.Seek(t.Node) {
+		return "", nil
+	}
+	now, err := f.look(ctx, t.Node)
+	if err != nil {
+		return "", err
+	}
+	m := now.machine(t)
+	f.doubt(ctx, &m, now.node)
+	return levels.Withheld(m), nil
+}
+
+// Bind binds in the nodes' records what their machines are known by, at first sight, until ctx
+// ends. What it sees (Options.Machines) may be late, so that two processes may bind one value
+// to two nodes: no command goes by such a value.
+func (f *Fencer) Bind(ctx context.Context) error {
+	var seen []fence.Machine
+	var at time.Time
+	for {
+		machines, pause := f.Machines(), bindEvery
+		if !slices.Equal(machines, seen) || time.Since(at) >= bindAtLeast {
+			seen, at = machines, time.Now()
+			if err := f.bindAll(ctx); err != nil && ctx.Err() == nil {
+				seen, pause = nil, bindAgain
+				klog.FromContext(ctx).Error(err, "Not all nodes' identities could be bound; fence agents that go by them wait for that", "next", pause)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// bindAll binds what is new. One node that cannot be bound does not keep others waiting.
+func (f *Fencer) bindAll(ctx context.Context) error {
+	now, err := f.sight(ctx)
+	if err != nil {
+		return err
+	}
+	var first error
+	for node := range now.machines {
+		if !f.Levels.Seek(node) {
+			continue
+		}
+		bound, err := f.bindNode(ctx, node, now)
+		if err != nil && first == nil {
+			first = err
+		}
+		if bound {
+			time.Sleep(bindPause)
+		}
+	}
+	return first
+}
+
+// sight is what all Nodes say and what is bound to whom, at one time.
+type sight struct {
+	machines map[string]fence.Machine
+	records  map[string]*record.Record
+	garbled  map[string]bool
+	claims   map[string][]record.IdentityClaim // by record.Identifier.Key
+}
+
+func (f *Fencer) sight(ctx context.Context) (*sight, error) {
+	records, garbled, err := f.Records.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := &sight{map[string]fence.Machine{}, map[string]*record.Record{}, map[string]bool{}, map[string][]record.IdentityClaim{}}
+	for _, r := range records {
+		now.records[r.Node] = r
+	}
+	for _, g := range garbled {
+		now.garbled[g.Node] = true
+	}
+	if f.Machines == nil {
+		return now, nil
+	}
+	for _, m := range f.Machines() {
+		now.machines[m.NodeName] = m
+		for _, c := range now.record(m.NodeName).Claims(m.NodeUID, record.IdentifiersOf(m, f.Driver)) {
+			now.claims[c.Key()] = append(now.claims[c.Key()], c)
+		}
+	}
+	return now, nil
+}
+
+// record of that node, or an empty one.
+func (s *sight) record(node string) *record.Record {
+	if r := s.records[node]; r != nil {
+		return r
+	}
+	return record.New(node)
+}
+
+// other tells who else than node has a claim to a value: to whom it is bound before who
+// merely says it.
+func (s *sight) other(node string) func(record.Identifier) record.IdentityClaim {
+	return func(one record.Identifier) (other record.IdentityClaim) {
+		for _, c := range s.claims[one.Key()] {
+			if c.Node != node && c.Meets(one) && (c.Bound || other.Node == "") {
+				other = c
+			}
+		}
+		return other
+	}
+}
+
+// bindNode binds what the Node says, if that changes its record. Whoever needs a garbled
+// record says so. bound: something was.
+func (f *Fencer) bindNode(ctx context.Context, node string, now *sight) (bound bool, err error) {
+	m, here := now.machines[node]
+	if !here || f.ReadOnly || now.garbled[node] {
+		return false, nil
+	}
+	if would := *now.record(node); !would.Bind(m.NodeUID, record.IdentifiersOf(m, f.Driver), now.other(node)) {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	live, err := f.Nodes.Nodes().Get(ctx, node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot read Node %s: %w", node, err)
+	}
+	said, err := f.said(ctx, live)
+	if err != nil {
+		return false, err
+	}
+	// Other drivers' sidecars bind their node IDs: only they see all that say one.
+	said = slices.DeleteFunc(said, func(c record.Identifier) bool {
+		return !slices.Contains([]string{record.SystemUUID, record.ProviderID, record.InstanceID, record.NodeID(f.Driver)}, c.Kind)
+	})
+	r, err := f.Records.Update(ctx, node, func(r *record.Record) (bool, error) {
+		return r.Bind(string(live.UID), said, now.other(node)), nil
+	})
+	if err != nil || r.Identity == nil {
+		return false, err
+	}
+	for _, b := range r.Identity.Bound {
+		if b.Other != "" {
+			klog.FromContext(ctx).Info("What a node says of itself is not its own: no fence agent acts by it", "node", node, "what", b.Kind, "other", b.Other)
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,211 @@
+package fencer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+)
+
+// R1: a machine that was replaced under its Node, or whose driver names it otherwise since, may
+// be alive under what its Node says. That it reads on still contradicts who says that it is
+// off; that it reads off proves nothing.
+func TestAPowerThatIsOnCountsThoughTheMachineIsNotTheOneThatIsBound(t *testing.T) {
+	for _, c := range []struct{ what, system, provider, id string }{
+		{"another board", uuid3, "aws:///z/i-1", "id1"},
+		{"another instance", uuid3, "aws:///z/i-3", "id3"},
+		{"a driver that renames its node IDs", uuid1, "aws:///z/i-1", "id1-anew"},
+	} {
+		registered(t, func(r *registry) {
+			r.binds()
+			r.says("n1", "u1", c.system, c.provider, c.id)
+			for _, pass := range []string{"before the next pass", "after it"} {
+				r.set(false) // it is on
+				r.f.forget("n1")
+				if a := r.ask(r.f, r.targetOf("n1")); len(a.On) != 1 {
+					r.Errorf("%s, %s: on is not heard: %v", c.what, pass, a)
+				}
+				r.set(true)
+				if got := r.reads("n1"); !strings.HasPrefix(got, "unclear") {
+					r.Errorf("%s, %s: off counts: %s", c.what, pass, got)
+				}
+				r.binds()
+			}
+			if got := r.off("n1"); got == "cut off" {
+				r.Errorf("%s: it was cut off", c.what)
+			}
+		})
+	}
+}
+
+// R6: what was bound to a name whose Node is gone is in nobody's way, however many names the
+// machine had.
+func TestAMachineOfManyNamesCanBeCutOff(t *testing.T) {
+	registered(t, func(r *registry) {
+		r.binds()
+		for _, name := range []string{"n3", "n4", "n5"} {
+			r.leaves("n1")
+			r.leaves("n3")
+			r.leaves("n4")
+			r.binds()
+			r.says(name, "u-"+name, uuid1, "aws:///z/i-1", "id1")
+			r.binds()
+			r.expect(name, r.off(name), "cut off")
+		}
+		r.leaves("n5")
+		r.says("n1", "u1b", uuid1, "aws:///z/i-1", "id1")
+		r.binds()
+		r.expect("the first name, again", r.off("n1"), "cut off")
+	})
+}
+
+// Whoever has the name that a machine had once does not get the machine, nor does a Node of
+// that name that says nothing take it from anybody.
+func TestANameThatAMachineHadOnceIsNoClaim(t *testing.T) {
+	registered(t, func(r *registry) {
+		r.binds()
+		r.leaves("n1")
+		r.says("n3", "u3", uuid1, "aws:///z/i-1", "id1") // the machine, under another name
+		r.binds()
+		r.says("n1", "restored", "", "", "") // by a backup, without its status
+		r.binds()
+		r.expect("n3", r.off("n3"), "cut off")
+
+		r.says("n1", "restored", uuid1, "aws:///z/i-1", "id1")
+		for range 2 {
+			if got := r.off("n1"); !strings.Contains(got, "node n3 is known by "+uuid1+" as well") {
+				r.Errorf("n1: %s", got)
+			}
+			if got := r.off("n3"); !strings.Contains(got, "node n1 is known by "+uuid1+" as well") {
+				r.Errorf("n3: %s", got)
+			}
+			r.expect("both are asked", strings.HasPrefix(r.reads("n1"), "on") && strings.HasPrefix(r.reads("n3"), "on"), true)
+			r.binds()
+		}
+		r.leaves("n1")
+		r.binds()
+		r.expect("n3, once the other is gone", r.off("n3"), "cut off")
+	})
+}
+
+// A CSINode that is left of the Node before says nothing of this one.
+func TestTheCSINodeOfAnEarlierNodeIsNotBound(t *testing.T) {
+	registered(t, func(r *registry) {
+		r.binds()
+		r.leaves("n1")
+		r.says("n1", "u1b", uuid1, "aws:///z/i-1", "id1-of-before")
+		r.owners["n1"] = "u1"
+		r.binds()
+		r.says("n1", "u1b", uuid1, "aws:///z/i-1", "id1-anew")
+		delete(r.owners, "n1")
+		r.binds()
+		r.says("n3", "u3", "", "", "id3-of-before") // and nothing else yet
+		r.owners["n3"] = "earlier"
+		r.binds()
+		r.expect("n3", r.bound("n3"), "nothing <nil>")
+		r.expect("n1", r.bound("n1"), "[01 aws:///z/i-1 id1-anew]")
+		r.expect("n1", r.off("n1"), "cut off")
+	})
+}
+
+// A node that is due is bound at once, however many others wait for that.
+func TestANodeThatIsCutOffIsBoundFirst(t *testing.T) {
+	registered(t, func(r *registry) {
+		r.expect("n1", r.off("n1"), "cut off")
+		r.expect("n1", r.bound("n1"), "[01 aws:///z/i-1 id1]")
+		r.expect("n2", r.bound("n2"), "nothing <nil>")
+	})
+}
+
+// Agents that are told nothing of it go on where nothing can be said of a machine.
+func TestAgentsThatDoNotSeekGoOnWhereAMachineIsInDoubt(t *testing.T) {
+	for what, change := range map[string]func(r *registry){
+		"its CSINode cannot be read": func(r *registry) { r.broken = "n1" },
+		"it says another node ID":    func(r *registry) { r.ids["n1"] = "id2" },
+	} {
+		registered(t, func(r *registry) {
+			r.binds()
+			plain := &seeker{device: &device{name: "outlet", kind: fence.PowerReading}, plain: true}
+			r.f.Levels = append(r.f.Levels, agent.Level{{Agent: plain, Timeout: 10 * time.Second}})
+			r.f.proves["outlet"] = fence.PowerReading
+			change(r)
+			// The machine has power at the first level's device until the second cuts it.
+			plain.onOff = func(context.Context) { r.set(true) }
+			_, err := r.f.Off(r.Context(), r.targetOf("n1"), "silent", true)
+			if _, offs := r.counts(); len(plain.sent) == 0 || offs > 0 {
+				r.Errorf("%s: the second was sent %d, the first %d: %v", what, len(plain.sent), offs, err)
+			}
+		})
+	}
+}
+
+// Nothing is written of a fence that nobody could make, and it is said why.
+func TestAMachineInDoubtIsNotTriedToBeCutOff(t *testing.T) {
+	registered(t, func(r *registry) {
+		r.binds()
+		why, err := r.f.Withheld(r.Context(), r.targetOf("n1"))
+		r.expect("without a doubt", fmt.Sprint(why, err), "<nil>")
+		r.says("n1", "u1", uuid1, "aws:///z/i-1", "id1-anew")
+		r.expect("n1", strings.HasPrefix(r.off("n1"), "NODE_ID: the node says id1-anew since"), true)
+		rec, err := r.store.Get(r.Context(), "n1")
+		if err != nil || len(rec.Fences) > 0 {
+			r.Error(rec.Fences, err)
+		}
+		why, err = r.f.Withheld(r.Context(), r.targetOf("n1"))
+		if want := "agent bmc cannot tell which machine it is: $(NODE_ID) of node n1 may be another machine's: the node says id1-anew since, and was known by id1 first; "; err != nil || !strings.HasPrefix(why, want) {
+			r.Error(why, err)
+		}
+		r.f.Levels = append(r.f.Levels, agent.Level{{Agent: &seeker{device: r.device, plain: true}}})
+		why, err = r.f.Withheld(r.Context(), r.targetOf("n1"))
+		r.expect("with another level", fmt.Sprint(why, err), "<nil>")
+	})
+}
+
+// A node that cannot be bound does not keep others waiting.
+func TestANodeThatCannotBeBoundKeepsNobodyWaiting(t *testing.T) {
+	registered(t, func(r *registry) {
+		r.broken = "n1"
+		if err := r.f.bindAll(r.Context()); err == nil {
+			r.Error("no error")
+		}
+		r.expect("n1", r.bound("n1"), "nothing <nil>")
+		r.expect("n2", r.bound("n2"), "[02 aws:///z/i-2 id2]")
+	})
+}
+
+// Off of a machine of which nothing is bound proves nothing where that is yet to be bound; it
+// does in Observe, which binds nothing, and of a Node that was gone before anything was bound.
+func TestWhatIsNotBoundYetIsNotTakenForOff(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(r *registry)
+		want   agent.State
+	}{
+		"not bound yet": {func(r *registry) {}, agent.Unclear},
+		"Observe":       {func(r *registry) { r.f.ReadOnly = true }, agent.Off},
+		"gone":          {func(r *registry) { r.server.DeleteNode("n1") }, agent.Off},
+		"bound":         {func(r *registry) { r.binds() }, agent.Off},
+	} {
+		registered(t, func(r *registry) {
+			target := r.targetOf("n1")
+			target.SystemUUID, target.ProviderID = uuid1, "aws:///z/i-1"
+			r.set(true)
+			c.change(r)
+			r.expect(what, r.ask(r.f, target).State, c.want)
+		})
+	}
+}
+
+// Other drivers' sidecars bind their node IDs: only they see all that say one.
+func TestADriverBindsItsOwnNodeID(t *testing.T) {
+	registered(t, func(r *registry) {
+		r.binds()
+		rec, err := r.store.Get(r.Context(), "n1")
+		if err != nil || len(rec.Identity.Bound) != 4 {
+			r.Error(rec.Identity, err)
+		}
+	})
+}

@@ -1,0 +1,52 @@
+package sidecar
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// What the machines are known by is bound where an agent is told of it, and nowhere else:
+// each node would have a record by that.
+func TestIdentitiesAreBoundWhereAnAgentIsToldOfThem(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil { // with a umask of 002 its group may write to it
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "fence_test"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		plug string
+		mode config.Mode
+		want bool
+	}{
+		{"$(SYSTEM_UUID)", config.Enforce, true},
+		{"$(NODE)", config.Enforce, false},
+		{"$(SYSTEM_UUID)", config.Observe, false},
+	} {
+		c, err := config.Parse([]byte("apiVersion: " + config.APIVersion + "\nkind: " + config.Kind + "\nmode: " + string(tt.mode) + "\nevidence: {networkFence: false}" +
+			"\nfencing: {levels: [{agents: [{name: vm, exec: {agent: fence_test, parameters: {plug: " + tt.plug + "}}}]}]}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := Options{Rest: &rest.Config{}, Driver: "disk.example.com", Config: c, AgentDirs: []string{dir}}.withDefaults()
+		f, err := newFencing(t.Context(), in, fake.NewClientset(), &record.Store{}, func(string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.identify(in, nil)
+		if got := f.fencer.Machines != nil; got != tt.want {
+			t.Errorf("%s in %s: %t, want %t", tt.plug, tt.mode, got, tt.want)
+		}
+		if f.fencer.CSINodes == nil {
+			t.Error("the node IDs are not read live")
+		}
+	}
+}
