@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,6 +90,8 @@ func readAgent(ctx context.Context, a sidecar.Member, m agent.Machine) ReadingVi
 	v := ReadingView{Agent: a.Agent.Name(), Level: a.Level, State: reading.State.String(), Took: cli.Took(time.Since(begun)), Detail: reading.Detail}
 	if err != nil {
 		v.State, v.Error = agent.Unclear.String(), cli.OneLineOf(err)
+	} else if why := agent.Withheld(a.Agent, m); why != "" {
+		v.Error = cli.OneLineOf(errors.New(why))
 	}
 	return v
 }

@@ -12,8 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
 // Machines is what Kubernetes says of all nodes, read once.
@@ -81,7 +84,30 @@ func (m *Machines) Machine(name string) agent.Machine {
 	return MachineOf(name, m.Nodes[name], m.ids[name])
 }
 
-// MachineOf is what an agent is told. node may be nil.
+// Known are the machines of all Nodes, as they tell them from others.
+func (m *Machines) Known() (all []fence.Machine) {
+	for name, node := range m.Nodes {
+		known := fence.MachineOf(node)
+		known.NodeID = m.ids[name]
+		all = append(all, known)
+	}
+	return all
+}
+
+// Doubted is m with what is in doubt of it where these agents go by what its node says. Of a
+// node of which nothing is bound that is nothing: no sidecar may run yet, or one in Observe.
+func (c *Cluster) Doubted(ctx context.Context, s *sidecar.AgentSet, m agent.Machine) agent.Machine {
+	if !s.Levels.Seek(m.Node) {
+		return m
+	}
+	r, err := c.Records().Get(ctx, m.Node)
+	if m.Doubts = fencer.Doubts(r, s.Driver, m, r == nil || r.Identity == nil); err != nil {
+		m.Doubts = fencer.AllDoubts(err)
+	}
+	return m
+}
+
+// MachineOf is what Kubernetes says of a node's machine. node may be nil.
 func MachineOf(name string, node *corev1.Node, nodeID string) agent.Machine {
 	out := agent.Machine{Node: name, NodeID: nodeID}
 	if node == nil {

@@ -30,7 +30,7 @@ func (x *explaining) consult(ctx context.Context, l *Look) error {
 			l.notes = append(l.notes, "The fence agents of node "+h.NodeName+" were not asked: "+err.Error())
 			continue
 		}
-		views := cluster.ReadAgents(ctx, x.asked, cluster.MachineOf(h.NodeName, now.Node, h.NodeID))
+		views := cluster.ReadAgents(ctx, x.asked, x.c.Doubted(ctx, x.asked, cluster.MachineOf(h.NodeName, now.Node, h.NodeID)))
 		l.readings[h.NodeName] = views
 		if h.Node != nil && !h.OwnNode() || h.NodeUID == "" {
 			continue // the agents know nodes by name, and that is another machine

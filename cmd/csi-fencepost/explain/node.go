@@ -90,7 +90,7 @@ func (x *explaining) node(ctx context.Context) (*nodeExplanation, error) {
 		e.Notes = append(e.Notes, "The ledger of PersistentVolume "+pv+" cannot be read, so it may be missing here: csi-fencepost explain pv "+printable.Word(pv))
 	}
 	if x.asked != nil {
-		e.Agents = cluster.ReadAgents(ctx, x.asked, cluster.MachineOf(x.name, now.Node, now.NodeID(x.asked.Driver)))
+		e.Agents = cluster.ReadAgents(ctx, x.asked, x.c.Doubted(ctx, x.asked, cluster.MachineOf(x.name, now.Node, now.NodeID(x.asked.Driver))))
 		e.Notes = append(e.Notes, x.agentNotes()...)
 	}
 	return e, nil

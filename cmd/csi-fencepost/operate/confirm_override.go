@@ -27,7 +27,7 @@ func (f *confirmFlags) readingOn(ctx context.Context, c *cluster.Cluster, now *c
 	if err := errors.Join(agents.Faults...); err != nil {
 		return nil, err
 	}
-	on := slices.DeleteFunc(cluster.ReadAgents(ctx, agents, cluster.MachineOf(f.node, now.Node, now.NodeID(agents.Driver))), func(r cluster.ReadingView) bool {
+	on := slices.DeleteFunc(cluster.ReadAgents(ctx, agents, c.Doubted(ctx, agents, cluster.MachineOf(f.node, now.Node, now.NodeID(agents.Driver)))), func(r cluster.ReadingView) bool {
 		return r.State != agent.On.String()
 	})
 	if len(on) == 0 {

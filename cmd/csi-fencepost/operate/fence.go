@@ -15,6 +15,7 @@ csi-fencepost fence off NODE --reason TEXT       turn a node off, and prove it
 csi-fencepost fence on NODE --reason TEXT        give it its power, or its access to the storage, back
 csi-fencepost fence confirm NODE --reason TEXT   say that a node is off, so that its volumes may move
 csi-fencepost fence withdraw NODE --reason TEXT  take such a word back
+csi-fencepost fence bind NODE --reason TEXT      say that what the Node says of its machine is true
 
 csi-fencepost fence SUBCOMMAND --help lists the flags.
 `
@@ -37,7 +38,8 @@ func fenceCommand() cli.Command {
 		cli.Command{Name: "off", Run: runFenceOff},
 		cli.Command{Name: "on", Run: runFenceOn},
 		cli.Command{Name: "confirm", Run: runFenceConfirm},
-		cli.Command{Name: "withdraw", Run: runFenceWithdraw})
+		cli.Command{Name: "withdraw", Run: runFenceWithdraw},
+		cli.Command{Name: "bind", Run: runFenceBind})
 }
 
 // claimFlags are those of the commands that write what an operator says.

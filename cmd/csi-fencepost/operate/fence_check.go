@@ -39,7 +39,7 @@ func runFenceTest(ctx context.Context, args []string, stdout, _ io.Writer) error
 		return err
 	}
 	t := newTrial(c.Config, set, machines, fs.Args())
-	t.run(ctx)
+	t.run(ctx, c)
 	t.print(stdout)
 	return t.verdict()
 }
@@ -83,11 +83,9 @@ func newTrial(c *config.Configuration, set *sidecar.AgentSet, m *cluster.Machine
 }
 
 // run checks every agent at every node, and reads.
-func (t *trial) run(ctx context.Context) {
-	var all []agent.Machine
-	for _, node := range t.nodes {
-		all = append(all, t.machines.Machine(node))
-	}
+func (t *trial) run(ctx context.Context, c *cluster.Cluster) {
+	all := make([]agent.Machine, len(t.nodes))
+	cluster.Each(t.nodes, func(i int, node string) { all[i] = c.Doubted(ctx, t.agents, t.machines.Machine(node)) })
 	t.faults = t.agents.Levels.Check(ctx, all)
 	t.readings = make([][]cluster.ReadingView, len(all))
 	cluster.Each(all, func(i int, m agent.Machine) { t.readings[i] = cluster.ReadAgents(ctx, t.agents, m) })

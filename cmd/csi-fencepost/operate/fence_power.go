@@ -134,8 +134,16 @@ func (p *powering) complete(ctx context.Context, f *powerFlags) (err error) {
 	for _, note := range p.agents.Notes {
 		fmt.Fprintln(p.err, "* "+note)
 	}
-	p.fencer, err = fencer.New(fencer.Options{Levels: narrate(p.agents.Levels, f.node, p.out), Records: p.Records(), Nodes: p.Client.CoreV1(),
-		Leases: p.Client.CoordinationV1(), Driver: driver, Actor: cluster.Operator(ctx, p.Client)})
+	o := fencer.Options{Levels: narrate(p.agents.Levels, f.node, p.out), Records: p.Records(), Nodes: p.Client.CoreV1(), Leases: p.Client.CoordinationV1(),
+		CSINodes: p.Client.StorageV1(), Driver: driver, Actor: cluster.Operator(ctx, p.Client)}
+	if o.Levels.Seek(f.node) {
+		all, err := cluster.ReadMachines(ctx, p.Cluster, driver)
+		if err != nil {
+			return err
+		}
+		o.Machines = all.Known
+	}
+	p.fencer, err = fencer.New(o)
 	return err
 }
 

@@ -99,7 +99,9 @@ func (s *fenceStatus) ask(ctx context.Context, c *cluster.Cluster, flags *cluste
 	for i, name := range names {
 		s.Nodes[i] = cluster.NodeStatus{Node: name, Liveness: machines.Liveness(name), Record: cluster.RecordWords(s.record(name)), Agents: []cluster.ReadingView{}}
 	}
-	cluster.Each(names, func(i int, name string) { s.Nodes[i].Agents = cluster.ReadAgents(ctx, agents, machines.Machine(name)) })
+	cluster.Each(names, func(i int, name string) {
+		s.Nodes[i].Agents = cluster.ReadAgents(ctx, agents, c.Doubted(ctx, agents, machines.Machine(name)))
+	})
 	return nil
 }
 
@@ -141,6 +143,16 @@ func printStatus(w io.Writer, s *fenceStatus) {
 	}
 	if audits := auditRows(s.Records); len(audits) > 0 {
 		t.Print([]string{"AUDIT", "NODE", "ACTOR", "ACTION", "DETAIL"}, audits)
+	}
+	for _, r := range s.Records {
+		if r.Identity == nil {
+			continue
+		}
+		for _, b := range r.Identity.Bound {
+			if b.Other != "" {
+				t.Line(fmt.Sprintf("! Node %s says that its machine is %s (%s), and so does node %s, to which that is bound: no fence agent acts by it for %[1]s.", r.Node, b.Value, b.Kind, b.Other))
+			}
+		}
 	}
 	for _, g := range s.Garbled {
 		t.Line("! " + g)

@@ -56,6 +56,9 @@ type narrated struct {
 	n *narrator
 }
 
+// Unwrap is for agent.Seeks.
+func (a *narrated) Unwrap() agent.Agent { return a.Agent }
+
 // Status implements agent.Agent.
 func (a *narrated) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
 	begun := time.Now()

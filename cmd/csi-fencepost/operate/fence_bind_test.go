@@ -1,0 +1,158 @@
+package operate
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+const (
+	uuid1 = "11111111-2222-4333-8444-555555555501"
+	uuid2 = "11111111-2222-4333-8444-555555555502"
+)
+
+func systemUUID(uuid string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Status.NodeInfo.SystemUUID = uuid }
+}
+
+// seeking are flags for an agent that finds machines by their system UUIDs.
+func (b *switchboard) seeking() []string {
+	b.t.Helper()
+	for _, outlet := range []string{uuid1, uuid2} {
+		b.write(outlet, "ON\n", 0o600)
+	}
+	b.write("config.yaml", "apiVersion: "+config.APIVersion+"\nkind: Configuration\nfencing:\n  levels:\n  - agents:\n    - name: vm\n      timeout: 20s\n      attempts: 1\n"+
+		"      exec: {agent: fence_fake, parameterFiles: {password: "+b.dir+"/password}, parameters: {plug: $(SYSTEM_UUID)}}\n", 0o600)
+	return []string{"--config=" + b.dir + "/config.yaml", "--agent-dirs=" + b.dir}
+}
+
+// With all that a kubelet may write it has no other machine switched off by a person either;
+// what each command shows says whose it may be; and a person has the last word.
+func TestAPersonActsOnNoMachineThatANodeClaims(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", systemUUID(uuid1))
+	api.AddNode("n2", "uid-2", "boot-2", "i-2", systemUUID(uuid2))
+	b := newSwitchboard(t)
+	flags := with(b.seeking(), kubeconfig)
+	power := with(flags, "--yes", "--reason=hangs", "--force")
+	stdout, _ := commandLine(t, cli.ExitOK, with([]string{"fence", "off", "n1"}, power...)...)
+	clitest.Says(t, stdout, "Node n1 is off")
+	if b.reads(uuid1) != "OFF" || b.reads(uuid2) != "ON" || api.Record("n1").Identity.Of(record.SystemUUID).Value != uuid1 {
+		t.Fatalf("%s %s %+v", b.reads(uuid1), b.reads(uuid2), api.Record("n1").Identity)
+	}
+	commandLine(t, cli.ExitOK, with([]string{"fence", "on", "n1"}, power...)...)
+
+	// Its kubelet claims n2's machine.
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", systemUUID(uuid2), clitest.InUse)
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	const why = "$(SYSTEM_UUID) of node n1 may be another machine's: the node says " + uuid2 + " since, and was known by " + uuid1 + " first, so that it may be another machine"
+	_, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n1"}, power...)...)
+	clitest.Says(t, stderr, why, "csi-fencepost fence bind n1 --reason TEXT")
+	for _, command := range []string{"fence status n1", "fence test n1", "explain node n1", "explain pv pv-1"} {
+		code := cli.ExitOK
+		if command == "fence test n1" {
+			code = cli.ExitFailure
+		}
+		stdout, _ := commandLine(t, code, with(strings.Fields(command), flags...)...)
+		if text := strings.Join(strings.Fields(stdout), " "); !strings.Contains(text, why) {
+			t.Errorf("%s does not say why: %s", command, stdout)
+		}
+	}
+	stdout, _ = commandLine(t, cli.ExitOK, with([]string{"fence", "confirm", "n1", "--yes", "--reason=x", "--override-agent=x"}, flags...)...)
+	if text := strings.Join(strings.Fields(stdout), " "); !strings.Contains(text, "! Agent vm reads it as ON ("+why) {
+		t.Error(stdout) // which keeps volumes of a machine that may live
+	}
+	if b.reads(uuid1) != "ON" || b.reads(uuid2) != "ON" {
+		t.Error("something was switched off")
+	}
+	commandLine(t, cli.ExitOK, with([]string{"fence", "off", "n2"}, power...)...)
+	if b.reads(uuid2) != "OFF" {
+		t.Error("n2 was not switched off")
+	}
+}
+
+// A machine that was replaced under its Node is not stuck for good.
+func TestAPersonSaysWhichMachineANodeIs(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", systemUUID(uuid1))
+	b := newSwitchboard(t)
+	power := with(b.seeking(), kubeconfig, "--yes", "--reason=hangs", "--force")
+	commandLine(t, cli.ExitOK, with([]string{"fence", "on", "n1"}, power...)...)
+	api.AddNode("n1", "uid-1", "boot-1", "i-9", systemUUID(uuid2))
+	api.AddNode("n2", "uid-2", "boot-2", "", systemUUID(uuid2))
+	commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n1"}, power...)...)
+	commandLine(t, cli.ExitOK, with([]string{"fence", "on", "n2"}, power...)...) // which binds it
+
+	_, stderr := commandLine(t, cli.ExitUsage, "fence", "bind", "n1", kubeconfig, "--yes")
+	clitest.Says(t, stderr, "--reason is missing")
+	_, stderr = commandLine(t, cli.ExitUsage, "fence", "bind", "n1", kubeconfig, "--reason=x")
+	clitest.Says(t, stderr, "give --yes if what node n1 says of its machine is true")
+	_, stderr = commandLine(t, cli.ExitFailure, "fence", "bind", "n3", kubeconfig, "--yes", "--reason=x")
+	clitest.Says(t, stderr, "there is no Node n3 that says which machine it is. Turn that off by hand, and say so: csi-fencepost fence confirm n3 --reason TEXT")
+	stdout, _ := commandLine(t, cli.ExitOK, "fence", "bind", "n1", kubeconfig, "--yes", "--reason=a new board")
+	clitest.Says(t, stdout, "Node n1 says of its machine:", "systemUUID: "+uuid2+" (it said first: "+uuid1+")", "nodeID/"+clitest.Driver+": i-9 (new)",
+		"! Node n2 is known by systemUUID "+uuid2+", and loses that", "It is bound to node n1.")
+	for node, want := range map[string]string{"n1": "Bind alice: systemUUID " + uuid2 + ", nodeID/" + clitest.Driver + " i-9: a new board",
+		"n2": "Unbind alice: systemUUID " + uuid2 + ", which is node n1's: a new board"} {
+		if a := api.Record(node).Audit; len(a) == 0 || a[len(a)-1].Action+" "+a[len(a)-1].Actor+": "+a[len(a)-1].Detail != want {
+			t.Errorf("%s: %+v, want %s", node, a, want)
+		}
+	}
+	commandLine(t, cli.ExitOK, with([]string{"fence", "off", "n1"}, power...)...)
+	if b.reads(uuid1) != "ON" || b.reads(uuid2) != "OFF" {
+		t.Error(b.reads(uuid1), b.reads(uuid2))
+	}
+	// And n2 does not get it back by saying it.
+	_, stderr = commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n2"}, power...)...)
+	clitest.Says(t, stderr, "node n1 was known by "+uuid2+" first")
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
+	clitest.Says(t, stdout, "! Node n2 says that its machine is "+uuid2+" (systemUUID), and so does node n1, to which that is bound: no fence agent acts by it for n2.")
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "bind", "n1", kubeconfig, "--yes", "--reason=again")
+	clitest.Says(t, stdout, "systemUUID: "+uuid2+" (it said first: "+uuid2+")")
+	// A kubelet's words are one line each.
+	api.AddNode("n4", "uid-4", "boot-4", "", func(n *corev1.Node) { n.Spec.ProviderID = "x:\n  systemUUID: y/" })
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "bind", "n4", kubeconfig, "--yes", "--reason=x")
+	if strings.Contains(stdout, "\n  systemUUID") {
+		t.Error(stdout)
+	}
+}
+
+// VMs of one template may have one system UUID: nobody's is cut off by that, and it is said.
+func TestAPersonCutsNoMachineOffByWhatTwoNodesSay(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	for _, n := range []string{"1", "2"} {
+		api.AddNode("n"+n, "uid-"+n, "boot-"+n, "i-"+n, systemUUID(uuid1), func(node *corev1.Node) { node.Spec.ProviderID = "x/" + n })
+	}
+	b := newSwitchboard(t)
+	flags := with(b.seeking(), kubeconfig)
+	const why = "$(SYSTEM_UUID) of node n1 may be another machine's: it is not bound to the node yet"
+	_, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n1", "--yes", "--reason=hangs", "--force"}, flags...)...)
+	clitest.Says(t, stderr, why, "(as node n2 does now)")
+	stdout, _ := commandLine(t, cli.ExitFailure, with([]string{"fence", "test", "n1"}, flags...)...)
+	if text := strings.Join(strings.Fields(stdout), " "); !strings.Contains(text, why) {
+		t.Error(text)
+	}
+	if b.reads(uuid1) != "ON" {
+		t.Error("it was switched off")
+	}
+}
+
+// Of a Node that is gone and that no sidecar ever saw the ledger's word goes.
+func TestAGoneNodeThatWasNeverBoundIsCutOffByForce(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	e := clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing)
+	e.SystemUUID = uuid1
+	api.AddPV("pv-1", e)
+	b := newSwitchboard(t)
+	commandLine(t, cli.ExitOK, with([]string{"fence", "off", "n1", "--yes", "--reason=hangs", "--force", kubeconfig}, b.seeking()...)...)
+	if b.reads(uuid1) != "OFF" {
+		t.Error("it has power")
+	}
+}
