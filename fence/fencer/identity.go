@@ -75,10 +75,7 @@ func (f *Fencer) said(ctx context.Context, node *corev1.Node) ([]record.Identifi
 // its node; nil: it has none. unbound: what nobody has bound to the node counts all the same,
 // as it does where nobody binds (Observe), or nobody has while there was a Node.
 func Doubts(r *record.Record, driver string, m agent.Machine, unbound bool) map[string]string {
-	var known *record.Identity
-	if r != nil {
-		known = r.Identity
-	}
+	known := r.Known()
 	doubts := map[string]string{}
 	for name, one := range says(m, driver) {
 		why := known.NotOwn(one, m.SystemUUID)
@@ -87,7 +84,7 @@ func Doubts(r *record.Record, driver string, m agent.Machine, unbound bool) map[
 		case !one.Tells():
 			why = "it does not tell machines apart"
 		default:
-			why = "it is not bound to the node yet: the sidecar that leads does so, once no other node says it too"
+			why = "it is not bound to the node yet: the process that leads and may fence does so, once no other node says it too"
 		}
 		if why != "" {
 			doubts[name] = why
@@ -123,7 +120,7 @@ func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := f.bindNode(ctx, m.Node, now); err != nil {
+	if _, err := f.bindNode(ctx, m.Node, now); err != nil && !apierrors.IsForbidden(err) {
 		return nil, err
 	}
 	own, err := f.Records.Get(ctx, m.Node)
@@ -201,15 +198,25 @@ func (f *Fencer) Withheld(ctx context.Context, t Target) (string, error) {
 
 // Bind binds in the nodes' records what their machines are known by, at first sight, until ctx
 // ends. What it sees (Options.Machines) may be late, so that two processes may bind one value
-// to two nodes: no command goes by such a value.
+// to two nodes: no command goes by such a value. Where this account may not bind, since it may
+// not fence, it goes by what others have bound, and asks again now and then.
 func (f *Fencer) Bind(ctx context.Context) error {
 	var seen []fence.Machine
 	var at time.Time
+	told := false
 	for {
 		machines, pause := f.Machines(), bindEvery
 		if !slices.Equal(machines, seen) || time.Since(at) >= bindAtLeast {
 			seen, at = machines, time.Now()
-			if err := f.bindAll(ctx); err != nil && ctx.Err() == nil {
+			switch err := f.bindAll(ctx); {
+			case err == nil || ctx.Err() != nil:
+			case apierrors.IsForbidden(err):
+				pause = bindAtLeast
+				if !told {
+					klog.FromContext(ctx).Info("What nodes are known by is for others to bind, who may fence", "err", err)
+				}
+				told = true
+			default:
 				seen, pause = nil, bindAgain
 				klog.FromContext(ctx).Error(err, "Not all nodes' identities could be bound; fence agents that go by them wait for that", "next", pause)
 			}
@@ -234,6 +241,9 @@ func (f *Fencer) bindAll(ctx context.Context) error {
 			continue
 		}
 		bound, err := f.bindNode(ctx, node, now)
+		if apierrors.IsForbidden(err) {
+			return err // as it would be of every node
+		}
 		if err != nil && first == nil {
 			first = err
 		}
@@ -327,10 +337,10 @@ func (f *Fencer) bindNode(ctx context.Context, node string, now *sight) (bound b
 	r, err := f.Records.Update(ctx, node, func(r *record.Record) (bool, error) {
 		return r.Bind(string(live.UID), said, now.other(node)), nil
 	})
-	if err != nil || r.Identity == nil {
+	if err != nil {
 		return false, err
 	}
-	for _, b := range r.Identity.Bound {
+	for _, b := range r.Known().Bound {
 		if b.Other != "" {
 			klog.FromContext(ctx).Info("What a node says of itself is not its own: no fence agent acts by it", "node", node, "what", b.Kind, "other", b.Other)
 		}

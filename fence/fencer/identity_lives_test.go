@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
 // R1: a machine that was replaced under its Node, or whose driver names it otherwise since, may
@@ -207,5 +210,76 @@ func TestADriverBindsItsOwnNodeID(t *testing.T) {
 		if err != nil || len(rec.Identity.Bound) != 4 {
 			r.Error(rec.Identity, err)
 		}
+	})
+}
+
+// The sidecars of all drivers write the records, also those that may not fence.
+func TestAForgedIdentityHasNobodySwitchedOff(t *testing.T) {
+	for what, forge := range map[string]func(*record.Record){
+		"the victim's values":      func(r *record.Record) { r.Identity = &record.Identity{Bound: victims("u1")} },
+		"what was bound is forgot": func(r *record.Record) { r.Identity = nil },
+	} {
+		registered(t, func(r *registry) {
+			r.binds()
+			r.says("n1", "u1", uuid2, "aws:///z/i-2", "id2")
+			r.changeOf("n1", forge)
+			r.expect(what, strings.Contains(r.off("n1"), "SYSTEM_UUID: node n2 was known by "+uuid2+" first"), true)
+			r.expect(what+", the victim's own node", r.off("n2"), "cut off")
+		})
+	}
+	// Also where what is bound to the victim is forgotten too.
+	registered(t, func(r *registry) {
+		r.binds()
+		r.says("n1", "u1", uuid2, "aws:///z/i-2", "id2")
+		r.changeOf("n1", func(rec *record.Record) { rec.Identity = &record.Identity{Bound: victims("u1")} })
+		r.changeOf("n2", func(rec *record.Record) { rec.Identity = nil })
+		r.binds()
+		r.expect("n1", strings.Contains(r.off("n1"), "SYSTEM_UUID: it is not bound to the node yet"), true)
+		r.expect("n1", r.bound("n1"), "nothing <nil>")
+		r.leaves("n1")
+		r.expect("n2, once n1 is gone", r.off("n2"), "cut off")
+	})
+}
+
+// victims is what n2 is known by, as if it were that Node's.
+func victims(uid string) (all []record.Binding) {
+	for _, one := range record.IdentifiersOf(fence.Machine{SystemUUID: uuid2, ProviderID: "aws:///z/i-2", NodeID: "id2"}, driver) {
+		all = append(all, record.Binding{Identifier: one, NodeUID: uid})
+	}
+	return all
+}
+
+// A sidecar without the right to fence goes by what others have bound, and does not try again
+// and again what it may not.
+func TestWhoMayNotBindGoesByWhatIsBound(t *testing.T) {
+	registered(t, func(r *registry) {
+		r.binds()
+		r.says("n3", "u3", uuid3, "", "")
+		r.says("n4", "u4", "", "x/4", "")
+		r.server.Forbid("create") // as a policy does where the annotation that vouches grows
+		m := agent.Machine{Node: "n3", UID: "u3", SystemUUID: uuid3}
+		for range 2 {
+			node := r.f.Nodes.Nodes()
+			n3, err := node.Get(r.Context(), "n3", metav1.GetOptions{})
+			if err != nil {
+				r.Fatal(err)
+			}
+			r.f.doubt(r.Context(), &m, n3)
+			r.expect("n3", reasons(m), "SYSTEM_UUID: it is not bound to the node yet: the process that leads and may fence does so, once no other node says it too")
+		}
+		r.expect("n1", r.off("n1"), "cut off")
+
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		before := r.server.Requests()
+		go func() { _ = r.f.Bind(ctx) }()
+		time.Sleep(time.Hour - time.Second)
+		// The list, a Node, its record and the attempt to write it, every five minutes.
+		if n := r.server.Requests() - before; n > 12*4 {
+			r.Errorf("%d requests in an hour", n)
+		}
+		r.server.Forbid("")
+		time.Sleep(bindAtLeast)
+		r.expect("n3, once it may", r.bound("n3"), "[03  ]")
 	})
 }

@@ -159,15 +159,15 @@ func (r *registry) give(node string, one record.Identifier) {
 // bound is what is bound to the node, and what is refused.
 func (r *registry) bound(node string) string {
 	rec, err := r.store.Get(r.Context(), node)
-	if err != nil || rec == nil || rec.Identity == nil {
+	if err != nil || len(rec.Known().Bound) == 0 {
 		return fmt.Sprint("nothing ", err)
 	}
 	var words []string
 	for _, kind := range []string{record.SystemUUID, record.ProviderID, record.NodeID(driver)} {
-		words = append(words, strings.TrimPrefix(rec.Identity.Of(kind).Value, "11111111-2222-4333-8444-5555555555"))
+		words = append(words, strings.TrimPrefix(rec.Known().Of(kind).Value, "11111111-2222-4333-8444-5555555555"))
 	}
 	text := fmt.Sprint(words)
-	for _, b := range rec.Identity.Bound {
+	for _, b := range rec.Known().Bound {
 		if b.Other != "" {
 			text += "; " + b.Kind + " is " + b.Other + "'s"
 		}
@@ -318,7 +318,7 @@ func TestNobodyIsCutOffByWhatTwoSaidAtOnce(t *testing.T) {
 		r.says("n1", "u1", uuid2, "aws:///z/i-1", "id1")
 		r.says("n4", "u4", uuid3, "", "id2")
 		r.binds()
-		const unbound = ": it is not bound to the node yet: the sidecar that leads does so, once no other node says it too"
+		const unbound = ": it is not bound to the node yet: the process that leads and may fence does so, once no other node says it too"
 		r.expect("n1", r.bound("n1"), "[ aws:///z/i-1 id1]")
 		r.expect("n1", r.off("n1"), "SYSTEM_UUID"+unbound+" (as node n2 does now)")
 		r.expect("n2", r.off("n2"), "NODE_ID"+unbound+" (as node n4 does now)\nSYSTEM_UUID"+unbound+" (as node n1 does now)")
@@ -643,7 +643,7 @@ func TestWhatIsBoundIsReadLive(t *testing.T) {
 			r.binds()
 			r.all = fresh
 			rec, err := r.store.Get(r.Context(), "n3")
-			if err != nil || rec.Identity.Of(record.SystemUUID).Value != now[1] || rec.Identity.Of(record.ProviderID).NodeUID != now[0] {
+			if err != nil || rec.Known().Of(record.SystemUUID).Value != now[1] || rec.Known().Of(record.ProviderID).NodeUID != now[0] {
 				r.Errorf("%s: %+v %v", what, rec.Identity, err)
 			}
 			r.expect(what, r.off("n3"), "cut off")

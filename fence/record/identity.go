@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -13,6 +14,12 @@ import (
 // Identity is what the node's machine was known by when it was first seen. Its kubelet
 // writes all of it, and may write another machine's at any time: so a value is bound to the
 // first node that says it, and stays bound whatever a Node says later.
+//
+// Who may fence may bind: the whole is one Claim, beside the fences (FencedAnnotation). One
+// for which nobody vouches, as the sidecars of all drivers can write it, binds nothing, and
+// who may fence binds anew in its place. That is as safe as a first sight: only what one Node
+// alone says now is bound to it, so that whoever has an identity forgotten gives no machine
+// to a second node while the first one says what it is, and forgets who was Late.
 type Identity struct {
 	// Bound has at most one value of each kind.
 	Bound []Binding `json:"bound,omitempty"`
@@ -127,30 +134,44 @@ type IdentityClaim struct {
 // Claims are what the node has a claim to, given what the Node of its name says now. What was
 // bound under another Node of that name counts while this one says it too.
 func (r *Record) Claims(nodeUID string, says []Identifier) (all []IdentityClaim) {
-	for _, b := range r.identity().Bound {
+	known := r.Known()
+	for _, b := range known.Bound {
 		if !b.Late && (b.NodeUID == nodeUID || slices.ContainsFunc(says, b.Is)) {
 			all = append(all, IdentityClaim{b.Identifier, r.Node, true})
 		}
 	}
 	for _, c := range says {
-		if r.Identity.Of(c.Kind).NodeUID != nodeUID {
+		if known.Of(c.Kind).NodeUID != nodeUID {
 			all = append(all, IdentityClaim{c, r.Node, false})
 		}
 	}
 	return all
 }
 
-func (r *Record) identity() *Identity {
-	if r.Identity == nil {
+// Known is the identity as far as somebody vouches for it. The caller does not change it.
+func (r *Record) Known() *Identity {
+	if r == nil || !r.Vouched(r.Identity) {
 		return &Identity{}
 	}
 	return r.Identity
 }
 
+func (i *Identity) says() []string {
+	if i == nil || len(i.Bound) == 0 {
+		return nil
+	}
+	words := []string{"identity"}
+	for _, b := range i.Bound {
+		words = append(words, b.Kind, b.Value, b.NodeUID, b.Other, strconv.FormatBool(b.Late))
+	}
+	return words
+}
+
 // Bind binds what the Node of that UID says, as far as nobody else has a claim to it: other
 // tells that, and the zero IdentityClaim that nobody has. For the change of an Update.
 func (r *Record) Bind(nodeUID string, says []Identifier, other func(Identifier) IdentityClaim) (changed bool) {
-	next := &Identity{Bound: slices.Clone(r.identity().Bound), Later: r.identity().Later}
+	known := r.Known()
+	next := &Identity{Bound: slices.Clone(known.Bound), Later: known.Later}
 	for _, c := range says {
 		b, o := next.Of(c.Kind), other(c)
 		switch {
@@ -170,10 +191,11 @@ func (r *Record) Bind(nodeUID string, says []Identifier, other func(Identifier) 
 			next.put(Binding{Identifier: c, NodeUID: nodeUID})
 		}
 	}
-	if reflect.DeepEqual(next.Bound, r.identity().Bound) {
+	if reflect.DeepEqual(next.Bound, known.Bound) {
 		return false
 	}
 	r.Identity = next
+	r.vouch(next)
 	return true
 }
 
@@ -189,20 +211,22 @@ func (i *Identity) put(b Binding) {
 // BindAs binds what a person says that the node's machine is known by, whatever was bound.
 // For the change of an Update.
 func (r *Record) BindAs(nodeUID string, says []Identifier, reason, by string) {
-	next := &Identity{Later: r.identity().Later}
+	next := &Identity{Later: r.Known().Later}
 	var words []string
 	for _, c := range says {
 		next.Bound = append(next.Bound, Binding{Identifier: c, NodeUID: nodeUID})
 		words = append(words, c.Kind+" "+c.Value)
 	}
 	r.Identity = next
+	r.vouch(next)
 	r.audit(by, "Bind", strings.Join(words, ", ")+": "+reason)
 }
 
 // Shares are what is bound to the node of what another one says.
 func (r *Record) Shares(says []Identifier) (all []*Binding) {
-	for n := range r.identity().Bound {
-		if b := &r.Identity.Bound[n]; !b.Late && slices.ContainsFunc(says, b.Meets) {
+	known := r.Known()
+	for n := range known.Bound {
+		if b := &known.Bound[n]; !b.Late && slices.ContainsFunc(says, b.Meets) {
 			all = append(all, b)
 		}
 	}
@@ -215,6 +239,9 @@ func (r *Record) TakeFrom(says []Identifier, to, reason, by string) (changed boo
 	for _, b := range r.Shares(says) {
 		b.Other, b.Late, changed = to, true, true
 		r.audit(by, "Unbind", b.Kind+" "+b.Value+", which is node "+to+"'s: "+reason)
+	}
+	if changed {
+		r.vouch(r.Identity)
 	}
 	return changed
 }

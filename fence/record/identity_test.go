@@ -28,7 +28,7 @@ func has(o IdentityClaim, kinds ...string) func(Identifier) IdentityClaim {
 // knownBy is what is bound, with who else has it, and who had it first.
 func (r *Record) knownBy() string {
 	var words []string
-	for _, b := range r.identity().Bound {
+	for _, b := range r.Known().Bound {
 		word := b.Kind + "=" + b.Value
 		if b.Late {
 			word += " after " + b.Other
@@ -276,6 +276,7 @@ func TestAnIdentityIsStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.vouch(r.Identity)
 	if !r.Bind("u2", IdentifiersOf(fence.Machine{SystemUUID: uuidA}, "d"), nobody) {
 		t.Error("nothing was changed")
 	}

@@ -31,7 +31,8 @@ type Record struct {
 	Overrides []Override `json:"overrides,omitempty"`
 	// Operation is the last one; without an ID: none that anybody knows of.
 	Operation Operation `json:"operation,omitzero"`
-	// Identity is what the node's machine is known by; nil: nobody has looked.
+	// Identity is what the node's machine is known by; nil: nobody has looked. It binds only
+	// as far as somebody vouches for it (Known).
 	Identity *Identity `json:"identity,omitempty"`
 	// Audit, the oldest entry first. It is for people: nothing is decided by it.
 	Audit []Audit `json:"audit,omitempty"`

@@ -12,8 +12,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
-// Annotations on the Lease that keeps the record: FencedAnnotation vouches for its fences,
-// ClaimedAnnotation for what people said. Each is the SHA-256 of every claim that it
+// Annotations on the Lease that keeps the record: FencedAnnotation vouches for its fences and
+// its identity, ClaimedAnnotation for what people said. Each is the SHA-256 of every claim that it
 // vouches for, in hexadecimal, sorted, separated by commas; before that of a storage fence
 // stand the name of its driver and an equals sign.
 //
@@ -28,8 +28,8 @@ const (
 	ClaimedAnnotation = "csi-fencepost.io/claimed"
 )
 
-// A Claim is what somebody has to vouch for: a *Fence, a *Release, an *Override, or what a
-// confirmation says of one machine (Confirmation.Of).
+// A Claim is what somebody has to vouch for: a *Fence, an *Identity, a *Release, an *Override,
+// or what a confirmation says of one machine (Confirmation.Of).
 type Claim interface {
 	// says is everything in the claim that a judgement rests on; nil: it has ended.
 	// Neighbouring versions have to agree on it.
@@ -111,7 +111,8 @@ func (r *Record) Vouched(c Claim) bool {
 		return false
 	}
 	was := r.claimed
-	if _, is := c.(*Fence); is {
+	switch c.(type) {
+	case *Fence, *Identity:
 		was = r.fenced
 	}
 	return slices.Contains(was, d) || slices.Contains(r.added, d)
@@ -171,6 +172,7 @@ func (r *Record) vouches() (fenced, claimed []string) {
 	for i := range r.Fences {
 		keep(&fenced, &r.Fences[i])
 	}
+	keep(&fenced, r.Identity)
 	for i := range r.Confirmations {
 		c := &r.Confirmations[i]
 		for j := range c.Machines {

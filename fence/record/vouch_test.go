@@ -543,3 +543,79 @@ func TestOneAnnotationVouchesForNothingOfTheOther(t *testing.T) {
 	}
 	expectClaims(t, s, "vouched for by who may fence", "c1 false", "c1 false", "r1 false", "o1 false")
 }
+
+// bound is a record in which systemUUID and node ID are bound, by who may fence.
+func bound(t *testing.T) (*leasetest.Server, *record.Store) {
+	t.Helper()
+	server, s := serve(t)
+	update(t, s, func(r *record.Record) {
+		says := []record.Identifier{{Kind: record.SystemUUID, Value: "11111111-2222-3333-4444-555555555555"}, {Kind: record.NodeID("d"), Value: "i1"}}
+		r.Bind("u1", says, func(record.Identifier) record.IdentityClaim { return record.IdentityClaim{} })
+	})
+	return server, s
+}
+
+// Each of these would have a command go to another machine, or keep one from going, and the
+// sidecars of all drivers write the record.
+func TestAForgedIdentityBindsNothing(t *testing.T) {
+	for name, forge := range map[string]func(*record.Record){
+		"another value":    func(r *record.Record) { r.Identity.Bound[0].Value = "66666666-7777-8888-9999-aaaaaaaaaaaa" },
+		"another kind":     func(r *record.Record) { r.Identity.Bound[1].Kind = record.NodeID("e") },
+		"another Node":     func(r *record.Record) { r.Identity.Bound[0].NodeUID = "u2" },
+		"it has two nodes": func(r *record.Record) { r.Identity.Bound[0].Other = "n2" },
+		"it came later":    func(r *record.Record) { r.Identity.Bound[0].Late = true },
+		"one more": func(r *record.Record) {
+			r.Identity.Bound = append(r.Identity.Bound, record.Binding{Identifier: record.Identifier{Kind: record.ProviderID, Value: "x/"}, NodeUID: "u1"})
+		},
+		"one less":            func(r *record.Record) { r.Identity.Bound = r.Identity.Bound[:1] },
+		"none":                func(r *record.Record) { r.Identity = nil },
+		"none, which is made": func(r *record.Record) { r.Identity = &record.Identity{} },
+	} {
+		server, s := bound(t)
+		was := get(t, s, "n1").Identity
+		update(t, s, forge)
+		if r := get(t, s, "n1"); len(r.Known().Bound) > 0 || vouchOn(server) != "" {
+			t.Errorf("%s: it is bound: %+v, %s", name, r.Known(), vouchOn(server))
+		}
+		// Nor is it once the record is as it was: what was bound is bound anew.
+		update(t, s, func(r *record.Record) { r.Identity = was })
+		if r := get(t, s, "n1"); len(r.Known().Bound) > 0 {
+			t.Errorf("%s: it is taken up again", name)
+		}
+		update(t, s, func(r *record.Record) {
+			r.Bind("u1", []record.Identifier{{Kind: record.NodeID("d"), Value: "i2"}}, func(record.Identifier) record.IdentityClaim { return record.IdentityClaim{} })
+		})
+		if got := get(t, s, "n1").Known(); len(got.Bound) != 1 || got.Of(record.NodeID("d")).Value != "i2" {
+			t.Errorf("%s: bound anew is %+v", name, got)
+		}
+	}
+}
+
+// Who may not bind changes something else in the record.
+func TestAChangeOfSomethingElseLeavesWhatIsBound(t *testing.T) {
+	server, s := bound(t)
+	was := vouchOn(server)
+	update(t, s, func(r *record.Record) { r.Note("a", "Test", "x") })
+	if r := get(t, s, "n1"); vouchOn(server) != was || !digests.MatchString(was) || len(r.Known().Bound) != 2 {
+		t.Errorf("the vouch became %s, what is bound %+v", vouchOn(server), r.Known())
+	}
+	update(t, s, func(r *record.Record) { r.PutFence(powerFence("f1"), "Fenced") })
+	update(t, s, func(r *record.Record) { r.EndFence("f1", record.Void, "on", "a") })
+	if vouchOn(server) != was {
+		t.Errorf("the vouch became %s", vouchOn(server))
+	}
+}
+
+// What a person binds is vouched for as well, and what is taken from another node stays so.
+func TestWhatAPersonBindsIsVouchedFor(t *testing.T) {
+	_, s := bound(t)
+	says := []record.Identifier{{Kind: record.NodeID("d"), Value: "i1"}}
+	update(t, s, func(r *record.Record) { r.TakeFrom(says, "n2", "it is", "ada") })
+	if b := get(t, s, "n1").Known().Of(record.NodeID("d")); !b.Late || b.Other != "n2" {
+		t.Errorf("%+v", b)
+	}
+	update(t, s, func(r *record.Record) { r.BindAs("u1", says, "it is", "ada") })
+	if got := get(t, s, "n1").Known(); len(got.Bound) != 1 || got.Of(record.NodeID("d")).Late {
+		t.Errorf("%+v", got)
+	}
+}

@@ -35,10 +35,7 @@ func (n *node) knownBy() string {
 	n.r.t.Helper()
 	rec, err := n.r.records().Get(n.r.ctx(), n.name)
 	n.r.must(err)
-	if rec == nil {
-		return ""
-	}
-	return rec.Identity.Of(record.SystemUUID).Value
+	return rec.Known().Of(record.SystemUUID).Value
 }
 
 // With all that Kubernetes lets a kubelet's credential write, nobody has the machine of

@@ -80,7 +80,7 @@ func showBinding(out io.Writer, node string, says []record.Identifier, records [
 	for _, one := range says {
 		note := "new"
 		for _, r := range records {
-			if b := r.Identity.Of(one.Kind); r.Node == node && b.Value != "" {
+			if b := r.Known().Of(one.Kind); r.Node == node && b.Value != "" {
 				note = "it said first: " + b.Value
 			}
 		}

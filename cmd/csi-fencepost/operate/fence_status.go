@@ -145,10 +145,7 @@ func printStatus(w io.Writer, s *fenceStatus) {
 		t.Print([]string{"AUDIT", "NODE", "ACTOR", "ACTION", "DETAIL"}, audits)
 	}
 	for _, r := range s.Records {
-		if r.Identity == nil {
-			continue
-		}
-		for _, b := range r.Identity.Bound {
+		for _, b := range r.Known().Bound {
 			if b.Other != "" {
 				t.Line(fmt.Sprintf("! Node %s says that its machine is %s (%s), and so does node %s, to which that is bound: no fence agent acts by it for %[1]s.", r.Node, b.Value, b.Kind, b.Other))
 			}
