@@ -53,7 +53,7 @@ type Options struct {
 	// Nil: the one that the caller names is held against the node's record alone.
 	CSINodes storage.CSINodesGetter
 	// Machines are those of all Nodes, with their names and UIDs, system UUIDs, provider IDs and
-	// node IDs. Nil: nothing is bound here, and agents that go by that wait until it is.
+	// node IDs; in a first start they are bound in this order. Nil: nothing is bound here, and agents that go by that wait until it is.
 	Machines func() []fence.Machine
 	// Driver is the CSI driver's name, required: storage fences are per driver.
 	Driver string

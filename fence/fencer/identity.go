@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -133,10 +134,15 @@ func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node)
 	}
 	doubts := Doubts(own, f.Driver, m, node == nil)
 	for name, one := range says(m, f.Driver) {
+		o := now.other(m.Node)(one)
+		unbound := o.Node != "" && !o.Bound
+		switch {
+		case doubts[name] != "" && unbound:
+			doubts[name] += " (as node " + o.Node + " does now)"
+		case node == nil && unbound: // the machine may be back under that name
+			doubts[name] = "node " + o.Node + " says " + one.Value + " now"
+		}
 		if doubts[name] != "" {
-			if o := now.other(m.Node)(one); o.Node != "" && !o.Bound {
-				doubts[name] += " (as node " + o.Node + " does now)"
-			}
 			continue
 		}
 		// Its driver may just be being registered again.
@@ -206,6 +212,7 @@ func (f *Fencer) Bind(ctx context.Context) error {
 	told := false
 	for {
 		machines, pause := f.Machines(), bindEvery
+		slices.SortFunc(machines, func(a, b fence.Machine) int { return strings.Compare(a.NodeName, b.NodeName) })
 		if !slices.Equal(machines, seen) || time.Since(at) >= bindAtLeast {
 			seen, at = machines, time.Now()
 			switch err := f.bindAll(ctx); {
@@ -229,14 +236,15 @@ func (f *Fencer) Bind(ctx context.Context) error {
 	}
 }
 
-// bindAll binds what is new. One node that cannot be bound does not keep others waiting.
+// bindAll binds what is new, first of the nodes that have a record: what that claims may wait
+// for it. One node that cannot be bound does not keep others waiting.
 func (f *Fencer) bindAll(ctx context.Context) error {
 	now, err := f.sight(ctx)
 	if err != nil {
 		return err
 	}
 	var first error
-	for node := range now.machines {
+	for _, node := range now.names {
 		if !f.Levels.Seek(node) {
 			continue
 		}
@@ -256,6 +264,7 @@ func (f *Fencer) bindAll(ctx context.Context) error {
 
 // sight is what all Nodes say and what is bound to whom, at one time.
 type sight struct {
+	names    []string // of the Nodes: those with a record, then as Options.Machines has them
 	machines map[string]fence.Machine
 	records  map[string]*record.Record
 	garbled  map[string]bool
@@ -267,7 +276,7 @@ func (f *Fencer) sight(ctx context.Context) (*sight, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := &sight{map[string]fence.Machine{}, map[string]*record.Record{}, map[string]bool{}, map[string][]record.IdentityClaim{}}
+	now := &sight{nil, map[string]fence.Machine{}, map[string]*record.Record{}, map[string]bool{}, map[string][]record.IdentityClaim{}}
 	for _, r := range records {
 		now.records[r.Node] = r
 	}
@@ -277,12 +286,19 @@ func (f *Fencer) sight(ctx context.Context) (*sight, error) {
 	if f.Machines == nil {
 		return now, nil
 	}
+	var others []string
 	for _, m := range f.Machines() {
 		now.machines[m.NodeName] = m
+		if now.records[m.NodeName] != nil {
+			now.names = append(now.names, m.NodeName)
+		} else {
+			others = append(others, m.NodeName)
+		}
 		for _, c := range now.record(m.NodeName).Claims(m.NodeUID, record.IdentifiersOf(m, f.Driver)) {
 			now.claims[c.Key()] = append(now.claims[c.Key()], c)
 		}
 	}
+	now.names = append(now.names, others...)
 	return now, nil
 }
 
@@ -314,7 +330,8 @@ func (f *Fencer) bindNode(ctx context.Context, node string, now *sight) (bound b
 	if !here || f.ReadOnly || now.garbled[node] {
 		return false, nil
 	}
-	if would := *now.record(node); !would.Bind(m.NodeUID, record.IdentifiersOf(m, f.Driver), now.other(node)) {
+	seen := record.IdentifiersOf(m, f.Driver)
+	if would := *now.record(node); !would.Bind(m.NodeUID, seen, now.other(node)) {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -330,10 +347,9 @@ func (f *Fencer) bindNode(ctx context.Context, node string, now *sight) (bound b
 	if err != nil {
 		return false, err
 	}
-	// Other drivers' sidecars bind their node IDs: only they see all that say one.
-	said = slices.DeleteFunc(said, func(c record.Identifier) bool {
-		return !slices.Contains([]string{record.SystemUUID, record.ProviderID, record.InstanceID, record.NodeID(f.Driver)}, c.Kind)
-	})
+	// What it says since, another may say since; and other drivers' sidecars bind their node
+	// IDs, as only they see all that say one.
+	said = slices.DeleteFunc(said, func(c record.Identifier) bool { return !slices.ContainsFunc(seen, c.Is) })
 	r, err := f.Records.Update(ctx, node, func(r *record.Record) (bool, error) {
 		return r.Bind(string(live.UID), said, now.other(node)), nil
 	})

@@ -3,6 +3,7 @@ package fencer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -281,5 +282,93 @@ func TestWhoMayNotBindGoesByWhatIsBound(t *testing.T) {
 		r.server.Forbid("")
 		time.Sleep(bindAtLeast)
 		r.expect("n3, once it may", r.bound("n3"), "[03  ]")
+	})
+}
+
+// A pass over many nodes takes minutes: what one says since the pass began may be another's,
+// which said it meanwhile too.
+func TestWhatANodeSaysSinceTheSightIsNotBoundByIt(t *testing.T) {
+	registered(t, func(r *registry) {
+		r.binds()
+		r.says("n3", "u3", uuid3, "", "")
+		r.says("n4", "u4", "", "", "id4")
+		now, err := r.f.sight(r.Context())
+		if err != nil {
+			r.Fatal(err)
+		}
+		r.says("n4", "u4", "", "aws:///z/i-4", "id4") // by the cloud's controller
+		r.says("n3", "u3", uuid3, "aws:///z/i-4", "")
+		_, err = r.f.bindNode(r.Context(), "n3", now)
+		r.expect("n3", fmt.Sprint(r.bound("n3"), err), "[03  ]<nil>")
+		r.binds()
+		r.expect("n3", r.bound("n3"), "[03  ]")
+		r.expect("n4", r.bound("n4"), "[  id4]")
+	})
+}
+
+// A machine of which the Node is gone may be back under a name to which nothing is bound yet.
+func TestAMachineThatIsBackUnderAnotherNameIsNotCutOffForItsOldOne(t *testing.T) {
+	for what, bound := range map[string]bool{"that was never bound": false, "that was bound": true} {
+		registered(t, func(r *registry) {
+			r.says("n3", "u3", uuid3, "", "")
+			if bound {
+				r.binds()
+			}
+			gone := r.targetOf("n3")
+			gone.SystemUUID = uuid3
+			r.leaves("n3")
+			r.says("n4", "u4", uuid3, "", "")
+			a, err := r.f.Off(r.Context(), gone, "silent", true)
+			if _, offs := r.counts(); offs > 0 || !strings.Contains(fmt.Sprint(err), "node n4 says "+uuid3+" now") {
+				r.Errorf("%s: %v %v", what, a, err)
+			}
+		})
+	}
+}
+
+// What is claimed of a node, as that it was fenced, is suspended until it is bound: in a first
+// start on thousands of nodes it is bound first, and then those that hold volumes.
+func TestNodesOfWhichSomethingIsClaimedAreBoundFirst(t *testing.T) {
+	registered(t, func(r *registry) {
+		for _, name := range []string{"n3", "n4", "n5", "n6", "n7", "n8"} {
+			r.says(name, "u-"+name, "", name+"/", "")
+		}
+		r.changeOf("n7", func(rec *record.Record) { rec.PutFence(r.powerFence(record.Fenced), "Fenced") })
+		all := r.f.Machines
+		r.f.Machines = func() []fence.Machine { // n8 holds volumes
+			return slices.SortedStableFunc(slices.Values(all()), func(a, b fence.Machine) int {
+				return map[bool]int{true: -1, false: 1}[a.NodeName == "n8"]
+			})
+		}
+		var order []string
+		var next func()
+		next = func() {
+			for _, m := range r.all {
+				if rec, err := r.store.Get(r.Context(), m.NodeName); err == nil && len(rec.Known().Bound) > 0 && !slices.Contains(order, m.NodeName) {
+					order = append(order, m.NodeName)
+				}
+			}
+			r.server.BeforeNextWrite(next)
+		}
+		r.server.BeforeNextWrite(next)
+		r.binds()
+		if len(order) < 2 || order[0] != "n7" || order[1] != "n8" {
+			r.Errorf("bound in this order: %v", order)
+		}
+	})
+}
+
+// Two machines of one template: the one that came later gets a UUID of its own, as it should,
+// and what else it says has been its own all the time.
+func TestAUUIDThatWasAnothersDoesNotPutTheRestInDoubt(t *testing.T) {
+	registered(t, func(r *registry) {
+		r.binds()
+		r.says("n3", "u3", uuid1, "aws:///z/i-3", "")
+		r.binds()
+		r.expect("n3", r.off("n3"), "SYSTEM_UUID: node n1 was known by "+uuid1+" first")
+		r.says("n3", "u3", uuid3, "aws:///z/i-3", "id3")
+		r.binds()
+		r.expect("n3", r.off("n3"), "SYSTEM_UUID: the node says "+uuid3+" since, and was known by "+uuid1+" first")
+		r.expect("n3", r.bound("n3"), "[01 aws:///z/i-3 id3]; systemUUID is n1's")
 	})
 }

@@ -105,11 +105,12 @@ func (i *Identity) Of(kind string) Binding {
 
 // NotOwn says why the value that the node says, beside its system UUID, is not its own;
 // empty: it is, or nothing of its kind is bound to the node. A system UUID that is not the
-// bound one may be another machine's, and then all the rest is that one's, too.
+// bound one may be another machine's, and then all the rest is that one's, too; what was
+// another's when it was bound never told which machine this is.
 func (i *Identity) NotOwn(one Identifier, systemUUID string) string {
 	bound, machine := i.Of(one.Kind), i.Of(SystemUUID)
 	switch {
-	case systemUUID != "" && machine.Value != "" && !machine.Is(Identifier{SystemUUID, systemUUID}):
+	case systemUUID != "" && machine.Value != "" && !machine.Late && !machine.Is(Identifier{SystemUUID, systemUUID}):
 		return "the node says " + systemUUID + " since, and was known by " + machine.Value + " first, so that it may be another machine"
 	case bound.Value == "":
 		return ""
@@ -182,7 +183,7 @@ func (r *Record) Bind(nodeUID string, says []Identifier, other func(Identifier) 
 			}
 			next.put(b)
 		case b.NodeUID == nodeUID:
-			if c.Kind == SystemUUID && !b.Is(c) {
+			if c.Kind == SystemUUID && !b.Late && !b.Is(c) {
 				return false // it may be another machine, of which nothing is bound
 			}
 		case o.Bound:

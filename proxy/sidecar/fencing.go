@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -106,15 +105,23 @@ func (f *fencing) identify(in Options, index *observe.Watch) {
 	if in.Config.Mode == config.Observe || !f.fencer.Levels.Seek("") {
 		return
 	}
-	f.fencer.Machines = func() (all []fence.Machine) {
-		index.EachNode(func(n *corev1.Node) {
-			m := fence.MachineOf(n)
-			m.NodeID, m.BootID = index.NodeID(n.Name), "" // it is the same in its next boot
-			all = append(all, m)
-		})
-		slices.SortFunc(all, func(a, b fence.Machine) int { return strings.Compare(a.NodeName, b.NodeName) })
-		return all
-	}
+	f.fencer.Machines = func() []fence.Machine { return machines(index) }
+}
+
+// machines of all Nodes, first those that hold volumes: they may have to be fenced soon.
+func machines(index *observe.Watch) []fence.Machine {
+	holding := index.Holding()
+	var first, rest []fence.Machine
+	index.EachNode(func(n *corev1.Node) {
+		m := fence.MachineOf(n)
+		m.NodeID, m.BootID = index.NodeID(n.Name), "" // it is the same in its next boot
+		if _, holds := slices.BinarySearch(holding, n.Name); holds {
+			first = append(first, m)
+		} else {
+			rest = append(rest, m)
+		}
+	})
+	return append(first, rest...)
 }
 
 // background is what runs on one replica at a time.

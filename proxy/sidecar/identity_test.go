@@ -5,11 +5,14 @@ import (
 	"path/filepath"
 	"testing"
 
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
 )
 
 // What the machines are known by is bound where an agent is told of it, and nowhere else:
@@ -48,5 +51,17 @@ func TestIdentitiesAreBoundWhereAnAgentIsToldOfThem(t *testing.T) {
 		if f.fencer.CSINodes == nil {
 			t.Error("the node IDs are not read live")
 		}
+	}
+}
+
+// In a first start on thousands of nodes those that hold volumes do not wait for the others.
+func TestTheMachinesOfNodesThatHoldVolumesComeFirst(t *testing.T) {
+	w := newSightedWorld(t, 9)
+	apiserver.Put(w.server, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: sightedDriver, NodeName: "n0007", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("pv")}}})
+	w.eventually(t, "the attachment is seen", func() bool { return len(w.sights.index.Holding()) == 1 })
+	all := machines(w.sights.index)
+	if len(all) != 11 || all[0].NodeName != "n0007" || all[0].BootID != "" {
+		t.Errorf("%+v", all)
 	}
 }
