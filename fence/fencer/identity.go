@@ -79,7 +79,7 @@ func Doubts(r *record.Record, driver string, m agent.Machine, unbound bool) map[
 	known := r.Known()
 	doubts := map[string]string{}
 	for name, one := range says(m, driver) {
-		why := known.NotOwn(one, m.SystemUUID)
+		why := known.NotOwn(one, m.SystemUUID, m.UID)
 		switch {
 		case why != "", unbound, known.Of(one.Kind).Value != "":
 		case !one.Tells():
@@ -357,8 +357,8 @@ func (f *Fencer) bindNode(ctx context.Context, node string, now *sight) (bound b
 		return false, err
 	}
 	for _, b := range r.Known().Bound {
-		if b.Other != "" {
-			klog.FromContext(ctx).Info("What a node says of itself is not its own: no fence agent acts by it", "node", node, "what", b.Kind, "other", b.Other)
+		if b.Other != "" || b.Since != "" {
+			klog.FromContext(ctx).Info("What a node says of itself is not its own: no fence agent acts by it", "node", node, "what", b.Kind, "bound", b.Value, "saysSince", b.Since, "other", b.Other)
 		}
 	}
 	return true, nil

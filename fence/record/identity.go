@@ -45,6 +45,9 @@ type Binding struct {
 	// Late: Other had it first. It is not this node's when Other is gone either, for the
 	// node may have waited for that.
 	Late bool `json:"late,omitzero"`
+	// Since is what the node says since, if that is another value; for people: nothing is
+	// decided by it, and nobody vouches for it.
+	Since string `json:"since,omitempty"`
 
 	Later format.Later `json:",embed"`
 }
@@ -103,14 +106,16 @@ func (i *Identity) Of(kind string) Binding {
 	return Binding{}
 }
 
-// NotOwn says why the value that the node says, beside its system UUID, is not its own;
-// empty: it is, or nothing of its kind is bound to the node. A system UUID that is not the
+// NotOwn says why the value that the Node of that UID says, beside its system UUID, is not its
+// own; empty: it is, or nothing of its kind is bound to the node. A system UUID that is not the
 // bound one may be another machine's, and then all the rest is that one's, too; what was
-// another's when it was bound never told which machine this is.
-func (i *Identity) NotOwn(one Identifier, systemUUID string) string {
+// another's when it was bound never told which machine this is. No kubelet can change the
+// provider ID of its Node: whichever machine that is, it has this one.
+func (i *Identity) NotOwn(one Identifier, systemUUID, nodeUID string) string {
 	bound, machine := i.Of(one.Kind), i.Of(SystemUUID)
+	stays := (one.Kind == ProviderID || one.Kind == InstanceID) && bound.Is(one) && !bound.Late && bound.NodeUID == nodeUID
 	switch {
-	case systemUUID != "" && machine.Value != "" && !machine.Late && !machine.Is(Identifier{SystemUUID, systemUUID}):
+	case systemUUID != "" && machine.Value != "" && !machine.Late && !machine.Is(Identifier{Kind: SystemUUID, Value: systemUUID}) && !stays:
 		return "the node says " + systemUUID + " since, and was known by " + machine.Value + " first, so that it may be another machine"
 	case bound.Value == "":
 		return ""
@@ -168,23 +173,29 @@ func (i *Identity) says() []string {
 	return words
 }
 
-// Bind binds what the Node of that UID says, as far as nobody else has a claim to it: other
-// tells that, and the zero IdentityClaim that nobody has. For the change of an Update.
+// Bind binds what the Node of that UID says, its system UUID first, as far as nobody else has a
+// claim to it: other tells that, and the zero IdentityClaim that nobody has. For the change of
+// an Update.
 func (r *Record) Bind(nodeUID string, says []Identifier, other func(Identifier) IdentityClaim) (changed bool) {
 	known := r.Known()
 	next := &Identity{Bound: slices.Clone(known.Bound), Later: known.Later}
+says:
 	for _, c := range says {
 		b, o := next.Of(c.Kind), other(c)
 		switch {
 		case b.Is(c) && !b.Late:
-			b.NodeUID, b.Other = nodeUID, ""
+			b.NodeUID, b.Other, b.Since = nodeUID, "", ""
 			if o.Bound { // it got it while this one's Node was gone, or both at once
 				b.Other = o.Node
 			}
 			next.put(b)
 		case b.NodeUID == nodeUID:
-			if c.Kind == SystemUUID && !b.Late && !b.Is(c) {
-				return false // it may be another machine, of which nothing is bound
+			if b.Since = ""; !b.Is(c) {
+				b.Since = c.Value
+			}
+			next.put(b)
+			if c.Kind == SystemUUID && b.Since != "" && !b.Late {
+				break says // it may be another machine, of which nothing is bound
 			}
 		case o.Bound:
 			next.put(Binding{Identifier: c, NodeUID: nodeUID, Other: o.Node, Late: true})

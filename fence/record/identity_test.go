@@ -1,6 +1,7 @@
 package record
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +71,37 @@ func TestOfAnotherMachineUnderTheNodeNothingIsBound(t *testing.T) {
 	r := New("n1")
 	r.binds(t, "u1", fence.Machine{SystemUUID: uuidA}, nobody, "systemUUID="+uuidA)
 	r.binds(t, "u1", fence.Machine{SystemUUID: uuidB, ProviderID: "x://z/i-2", NodeID: "i2"}, nobody, "systemUUID="+uuidA)
+}
+
+// What a node says that is not what is bound is written down once, for people.
+func TestWhatANodeSaysSinceIsWrittenDown(t *testing.T) {
+	r := New("n1")
+	r.Bind("u1", IdentifiersOf(fence.Machine{SystemUUID: uuidA, NodeID: "i1"}, "d"), nobody)
+	vouched := r.added
+	for _, c := range []struct{ system, id, want string }{
+		{uuidA, "i2", "nodeID/d since i2"},
+		{uuidB, "i2", "systemUUID since " + uuidB + "; nodeID/d since i2"}, // the rest may be another machine's
+		{uuidC, "i1", "systemUUID since " + uuidC + "; nodeID/d since i2"},
+		{"", "i3", "systemUUID since " + uuidC + "; nodeID/d since i3"},
+		{strings.ToUpper(uuidA), "i1", ""},
+	} {
+		says := IdentifiersOf(fence.Machine{SystemUUID: c.system, NodeID: c.id}, "d")
+		if !r.Bind("u1", says, nobody) || r.Bind("u1", says, nobody) {
+			t.Errorf("%+v: it is not written once", c)
+		}
+		var words []string
+		for _, b := range r.Known().Bound {
+			if b.Since != "" {
+				words = append(words, b.Kind+" since "+b.Since)
+			}
+		}
+		if got := strings.Join(words, "; "); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+	if !slices.Equal(vouched, r.added) {
+		t.Error("it takes the right to fence")
+	}
 }
 
 // A Node that was deleted and registered again is its machine's as before; a new machine
@@ -172,6 +204,27 @@ func TestWhatIsNotANodesOwn(t *testing.T) {
 	r.Bind("u1", IdentifiersOf(fence.Machine{SystemUUID: uuidA, NodeID: "i2"}, "e"), has(IdentityClaim{Node: "n2", Bound: true}, NodeID("e")))
 	r.Bind("u1", IdentifiersOf(fence.Machine{NodeID: "i3"}, "f"), nobody)
 	r.Bind("u1", IdentifiersOf(fence.Machine{NodeID: "i3"}, "f"), has(IdentityClaim{Node: "n2", Bound: true}, NodeID("f")))
+	r.Bind("u1", IdentifiersOf(fence.Machine{ProviderID: "x://z/i-1"}, "d"), nobody)
+	const another = "the node says " + uuidB + " since, and was known by " + uuidA + " first, so that it may be another machine"
+	// A kubelet cannot change its Node's provider ID.
+	for _, c := range []struct{ kind, value, uid, want string }{
+		{ProviderID, "x://z/i-1", "u1", ""},
+		{InstanceID, "i-1", "u1", ""},
+		{ProviderID, "x://z/i-2", "u1", another},
+		{InstanceID, "i-2", "u1", another},
+		{ProviderID, "x://z/i-1", "u2", another},
+		{ProviderID, "x://z/i-1", "", another},
+		{NodeID("d"), "i1", "u1", another},
+	} {
+		if got := r.Identity.NotOwn(Identifier{c.kind, c.value}, uuidB, c.uid); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+	late := New("n2")
+	late.Bind("u2", IdentifiersOf(fence.Machine{SystemUUID: uuidA, ProviderID: "x://z/i-1"}, "d"), has(IdentityClaim{Node: "n1", Bound: true}, ProviderID))
+	if got := late.Identity.NotOwn(Identifier{ProviderID, "x://z/i-1"}, uuidB, "u2"); got != another {
+		t.Error(got)
+	}
 	for _, c := range []struct{ kind, value, system, want string }{
 		{SystemUUID, strings.ToUpper(uuidA), uuidA, ""},
 		{NodeID("d"), "i1", uuidA, ""},
@@ -181,14 +234,14 @@ func TestWhatIsNotANodesOwn(t *testing.T) {
 		{NodeID("e"), "i2", uuidA, "node n2 was known by i2 first"},
 		{NodeID("e"), "i9", uuidA, "the node says i9 since, and was known by i2 first"},
 		{NodeID("f"), "i3", uuidA, "node n2 is known by i3 as well"},
-		{ProviderID, "x/", uuidA, ""},
+		{NodeID("g"), "x", uuidA, ""},
 	} {
-		if got := r.Identity.NotOwn(Identifier{c.kind, c.value}, c.system); got != c.want {
+		if got := r.Identity.NotOwn(Identifier{c.kind, c.value}, c.system, "u1"); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
 	var none *Identity
-	if why := none.NotOwn(Identifier{SystemUUID, uuidA}, uuidA); why != "" {
+	if why := none.NotOwn(Identifier{SystemUUID, uuidA}, uuidA, "u1"); why != "" {
 		t.Error(why)
 	}
 }

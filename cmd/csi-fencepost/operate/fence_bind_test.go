@@ -89,6 +89,8 @@ func TestAPersonSaysWhichMachineANodeIs(t *testing.T) {
 	api.AddNode("n2", "uid-2", "boot-2", "", systemUUID(uuid2))
 	commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n1"}, power...)...)
 	commandLine(t, cli.ExitOK, with([]string{"fence", "on", "n2"}, power...)...) // which binds it
+	stdout, _ := commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
+	clitest.Says(t, stdout, "! Node n1 says that its machine is "+uuid2+" (systemUUID) since, and was known by "+uuid1+" first: no fence agent acts by it. If it is that machine: csi-fencepost fence bind n1 --reason TEXT")
 
 	_, stderr := commandLine(t, cli.ExitUsage, "fence", "bind", "n1", kubeconfig, "--yes")
 	clitest.Says(t, stderr, "--reason is missing")
@@ -96,7 +98,7 @@ func TestAPersonSaysWhichMachineANodeIs(t *testing.T) {
 	clitest.Says(t, stderr, "give --yes if what node n1 says of its machine is true")
 	_, stderr = commandLine(t, cli.ExitFailure, "fence", "bind", "n3", kubeconfig, "--yes", "--reason=x")
 	clitest.Says(t, stderr, "there is no Node n3 that says which machine it is. Turn that off by hand, and say so: csi-fencepost fence confirm n3 --reason TEXT")
-	stdout, _ := commandLine(t, cli.ExitOK, "fence", "bind", "n1", kubeconfig, "--yes", "--reason=a new board")
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "bind", "n1", kubeconfig, "--yes", "--reason=a new board")
 	clitest.Says(t, stdout, "Node n1 says of its machine:", "systemUUID: "+uuid2+" (it said first: "+uuid1+")", "nodeID/"+clitest.Driver+": i-9 (new)",
 		"! Node n2 is known by systemUUID "+uuid2+", and loses that", "It is bound to node n1.")
 	for node, want := range map[string]string{"n1": "Bind alice: systemUUID " + uuid2 + ", nodeID/" + clitest.Driver + " i-9: a new board",

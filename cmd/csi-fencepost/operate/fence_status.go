@@ -13,6 +13,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -148,6 +149,10 @@ func printStatus(w io.Writer, s *fenceStatus) {
 		for _, b := range r.Known().Bound {
 			if b.Other != "" {
 				t.Line(fmt.Sprintf("! Node %s says that its machine is %s (%s), and so does node %s, to which that is bound: no fence agent acts by it for %[1]s.", r.Node, b.Value, b.Kind, b.Other))
+			}
+			if b.Since != "" {
+				t.Line(fmt.Sprintf("! Node %s says that its machine is %s (%s) since, and was known by %s first: no fence agent acts by it. If it is that machine: csi-fencepost fence bind %s --reason TEXT",
+					r.Node, b.Since, b.Kind, b.Value, printable.Word(r.Node)))
 			}
 		}
 	}
