@@ -183,7 +183,7 @@ func TestRBACIsTheLeast(t *testing.T) {
 	enforce := append(slices.Clone(observe),
 		": /persistentvolumes patch",
 		": storage.k8s.io/volumeattachments patch",
-		"csi-fencepost: coordination.k8s.io/leases create", "csi-fencepost: coordination.k8s.io/leases update",
+		"csi-fencepost: coordination.k8s.io/leases create", "csi-fencepost: coordination.k8s.io/leases update", "csi-fencepost: coordination.k8s.io/leases delete",
 	)
 	failover := append(slices.Clone(enforce), ": /nodes patch", ": /pods delete", ": /persistentvolumeclaims list", ": storage.k8s.io/csidrivers get")
 	authorization := []string{": authentication.k8s.io/tokenreviews create", ": authorization.k8s.io/subjectaccessreviews create"}

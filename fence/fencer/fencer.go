@@ -78,6 +78,7 @@ type Fencer struct {
 	proves  map[string]fence.Kind // by agent
 	lockFor time.Duration
 	slots   chan struct{}
+	gone    map[string]time.Time // Bind's: since when it has not seen Nodes that have a record
 
 	mu      sync.Mutex
 	flights map[machineKey]*flight

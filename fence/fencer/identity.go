@@ -27,6 +27,9 @@ const (
 	// bindAtLeast is how soon the records are read again although no Node says anything new:
 	// one may have been removed.
 	bindAtLeast = 5 * time.Minute
+	// forgottenAfter is how long a Node has been gone before a record that has nothing but an
+	// identity is removed: one that is deleted and registered again finds it.
+	forgottenAfter = time.Hour
 	// bindPause is the pause after each node that is bound: in a first start all are, and
 	// nothing is to wait for that.
 	bindPause = 50 * time.Millisecond
@@ -259,7 +262,38 @@ func (f *Fencer) bindAll(ctx context.Context) error {
 			time.Sleep(bindPause)
 		}
 	}
+	f.forgetGone(ctx, now)
 	return first
+}
+
+// forgetGone removes the records of Nodes that have been gone for long, as far as they have
+// nothing but an identity: all records are read before each fence, and names come and go.
+func (f *Fencer) forgetGone(ctx context.Context, now *sight) {
+	gone := map[string]time.Time{}
+	for node, r := range now.records {
+		if _, here := now.machines[node]; here || !r.OnlyIdentity() {
+			continue
+		}
+		since, was := f.gone[node]
+		if !was {
+			since = time.Now()
+		}
+		gone[node] = since
+	}
+	f.gone = gone
+	for node, since := range gone {
+		if time.Since(since) < forgottenAfter {
+			continue
+		}
+		look, err := f.look(ctx, node) // a watch may lag behind
+		if err == nil && look.node == nil {
+			_, err = f.Records.RemoveIdentity(ctx, node)
+		}
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("The record of a node that is gone could not be removed", "node", node, "err", err)
+			return
+		}
+	}
 }
 
 // sight is what all Nodes say and what is bound to whom, at one time.

@@ -372,3 +372,47 @@ func TestAUUIDThatWasAnothersDoesNotPutTheRestInDoubt(t *testing.T) {
 		r.expect("n3", r.bound("n3"), "[01 aws:///z/i-3 id3]; systemUUID is n1's")
 	})
 }
+
+// Names that come and go leave no records behind, as all are read before each fence.
+func TestTheRecordOfANodeThatIsGoneForAnHourIsRemoved(t *testing.T) {
+	registered(t, func(r *registry) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		for _, name := range []string{"n3", "n4", "n5"} {
+			r.says(name, "u-"+name, "", name+"/", "")
+		}
+		has := func(want string) {
+			r.Helper()
+			var names []string
+			for _, name := range []string{"n1", "n2", "n3", "n4", "n5", "n6"} {
+				if r.server.Lease(ns, record.LeaseName(name)) != nil {
+					names = append(names, name)
+				}
+			}
+			r.expect("records", strings.Join(names, " "), want)
+		}
+		go func() { _ = r.f.Bind(ctx) }()
+		time.Sleep(time.Minute)
+		r.changeOf("n4", func(rec *record.Record) { rec.Note("a", "Test", "x") })
+		r.leaves("n3")
+		r.leaves("n4")
+		delete(r.all, "n5") // the watch does not see it
+		time.Sleep(30 * time.Minute)
+		r.leaves("n2")
+		time.Sleep(25 * time.Minute)
+		has("n1 n2 n3 n4 n5")
+		r.server.Forbid("delete")
+		time.Sleep(15 * time.Minute)
+		has("n1 n2 n3 n4 n5")
+		r.says("n6", "u-n6", "", "n6/", "")
+		time.Sleep(time.Minute)
+		has("n1 n2 n3 n4 n5 n6") // the others are bound all the same
+		r.server.Forbid("")
+		r.says("n2", "u2", "", "", "") // it is back
+		time.Sleep(10 * time.Minute)
+		has("n1 n2 n4 n5 n6")
+		r.leaves("n2")
+		time.Sleep(55 * time.Minute)
+		has("n1 n2 n4 n5 n6")
+	})
+}

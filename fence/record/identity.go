@@ -1,11 +1,15 @@
 package record
 
 import (
+	"context"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/format"
@@ -209,6 +213,29 @@ says:
 	r.Identity = next
 	r.vouch(next)
 	return true
+}
+
+// OnlyIdentity tells whether the record has nothing but what the node's machine is known by,
+// as it has of every node once that is bound.
+func (r *Record) OnlyIdentity() bool {
+	return r.Identity != nil && reflect.DeepEqual(r, &Record{Version: r.Version, Node: r.Node, Identity: r.Identity, fenced: r.fenced, claimed: r.claimed, added: r.added})
+}
+
+// RemoveIdentity removes the node's record, if that has nothing but an identity, of which
+// nothing was another node's, and nobody has its lock or changes it meanwhile.
+func (s *Store) RemoveIdentity(ctx context.Context, node string) (removed bool, err error) {
+	lease, r, err := s.read(ctx, node)
+	if err != nil || r == nil || !r.OnlyIdentity() || markOf(lease).Holder != "" || slices.ContainsFunc(r.Identity.Bound, func(b Binding) bool { return b.Other != "" }) {
+		return false, err
+	}
+	err = s.client.Leases(s.namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}})
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, s.explain("delete", node, err)
+	}
+	return true, nil
 }
 
 // put binds a value in place of the one of its kind.

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/record/leasetest"
 )
@@ -558,5 +559,66 @@ func TestWithdrawingReleasesTakesBackTheChosenOnesAndSaysWhich(t *testing.T) {
 	audited(t, r, "ReleaseVolume", "ReleaseVolume", "VoidRelease", "WithdrawRelease")
 	if got, err := s.WithdrawReleases(t.Context(), "n1", "bob", "again", first); err != nil || len(got) != 0 {
 		t.Errorf("withdrawn twice: %+v, %v", got, err)
+	}
+}
+
+// A record outlives its Node for what it claims. That a machine was known by something claims
+// nothing, and each name that there ever was would leave one.
+func TestOnlyARecordOfNothingButAnIdentityIsRemoved(t *testing.T) {
+	bind := func(r *record.Record, other string) {
+		r.Bind("u1", []record.Identifier{{Kind: record.NodeID("d"), Value: "i1"}}, func(record.Identifier) record.IdentityClaim {
+			return record.IdentityClaim{Node: other, Bound: other != ""}
+		})
+	}
+	for name, c := range map[string]struct {
+		change func(*record.Record)
+		want   bool
+	}{
+		"an identity": {func(*record.Record) {}, true},
+		"a fence":     {func(r *record.Record) { r.PutFence(powerFence("f1"), "Fenced") }, false},
+		"a release": {func(r *record.Record) {
+			r.Releases = []record.Release{{ID: "r1", Driver: "d", Volume: "v", NodeID: "i1", NodeUID: "u1", By: "ada", Reason: "x", Token: "t"}}
+		}, false},
+		"something in its audit":          {func(r *record.Record) { r.Note("a", "Test", "x") }, false},
+		"an operation":                    {func(r *record.Record) { r.Operation.ID = "o1" }, false},
+		"what only a later version knows": {func(r *record.Record) { r.Later = format.Later(`{"x":1}`) }, false},
+		"no identity":                     {func(r *record.Record) { r.Identity = nil; r.Version = 1 }, false},
+		"what another had first":          {func(r *record.Record) { r.Identity = nil; bind(r, "n2") }, false},
+	} {
+		server, s := serve(t)
+		update(t, s, func(r *record.Record) { bind(r, "") })
+		update(t, s, c.change)
+		removed, err := s.RemoveIdentity(t.Context(), "n1")
+		if gone := server.Lease(ns, record.LeaseName("n1")) == nil; err != nil || removed != c.want || gone != c.want {
+			t.Errorf("%s: removed %t, gone %t, %v", name, removed, gone, err)
+		}
+	}
+	server, s := serve(t)
+	if removed, err := s.RemoveIdentity(t.Context(), "n1"); removed || err != nil {
+		t.Error("there is none", removed, err)
+	}
+	// Somebody claims something, or locks it, at that moment.
+	for _, meanwhile := range []func(){
+		func() { update(t, s, func(r *record.Record) { r.PutFence(powerFence("f1"), "Fenced") }) },
+		func() {
+			lease := server.Lease(ns, record.LeaseName("n1"))
+			lease.Spec.HolderIdentity = new("b")
+			server.Put(lease)
+		},
+	} {
+		server.Delete(ns, record.LeaseName("n1"))
+		update(t, s, func(r *record.Record) { bind(r, "") })
+		server.BeforeNextWrite(meanwhile)
+		for range 2 {
+			if removed, err := s.RemoveIdentity(t.Context(), "n1"); removed || err != nil || server.Lease(ns, record.LeaseName("n1")) == nil {
+				t.Error("it is removed", removed, err)
+			}
+		}
+	}
+	server.Forbid("delete")
+	server.Delete(ns, record.LeaseName("n1"))
+	update(t, s, func(r *record.Record) { bind(r, "") })
+	if removed, err := s.RemoveIdentity(t.Context(), "n1"); removed || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot delete the record of node n1") {
+		t.Error(removed, err)
 	}
 }

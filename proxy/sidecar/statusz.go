@@ -147,9 +147,7 @@ func (b *Board) collectNodes(ctx context.Context, s *statusz.State, p *boardPart
 		s.Notes = append(s.Notes, "Storm: "+words+". Nothing is fenced until it is over.")
 	}
 	seen := newSeen(b.config.Fencing.SuspectAfter.Duration, p)
-	for _, r := range records {
-		seen.add(r.Node).record = r
-	}
+	seen.addClaimed(records)
 	s.Watched = seen.addSilent()
 	all := seen.all()
 	for _, n := range all {

@@ -47,6 +47,16 @@ func (s *seenNodes) add(name string) *seenNode {
 	return s.nodes[name]
 }
 
+// addClaimed adds the nodes of which something is claimed. What a machine is known by stands
+// in the record of each node, and is no claim about what it does.
+func (s *seenNodes) addClaimed(records []*noderecord.Record) {
+	for _, r := range records {
+		if !r.OnlyIdentity() {
+			s.add(r.Node).record = r
+		}
+	}
+}
+
 // addSilent adds the nodes that are silent, those that are gone and still hold
 // something, and those that failover works on. It returns how many are watched.
 func (s *seenNodes) addSilent() (watched int) {

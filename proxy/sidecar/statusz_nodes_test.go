@@ -36,6 +36,20 @@ func TestTheMostUrgentNodesComeFirstBeforeAnyLedgerIsLookedInto(t *testing.T) {
 	}
 }
 
+// Each node has a record where its machine is bound, and names that are gone have one for long.
+func TestANodeOfWhichOnlyTheMachineIsBoundIsNotShown(t *testing.T) {
+	bound, fenced := noderecord.New("bound"), noderecord.New("fenced")
+	for _, r := range []*noderecord.Record{bound, fenced} {
+		r.Bind("u1", []noderecord.Identifier{{Kind: noderecord.ProviderID, Value: "x/1"}}, func(noderecord.Identifier) noderecord.IdentityClaim { return noderecord.IdentityClaim{} })
+	}
+	fenced.PutFence(noderecord.Fence{ID: "f", Phase: noderecord.Fenced, Kind: fence.PowerReading}, "Fenced")
+	seen := newSeen(0, nil)
+	seen.addClaimed([]*noderecord.Record{bound, fenced})
+	if all := seen.all(); len(all) != 1 || all[0].record != fenced {
+		t.Errorf("shown are %v", all)
+	}
+}
+
 func TestANodeThatIsGivenItsAccessBackIsNotShownAsFenced(t *testing.T) {
 	f := noderecord.Fence{Phase: noderecord.Lifting, Kind: fence.StorageFence, Driver: "d", Reason: "silent", LiftReason: "booted"}
 	n := &seenNode{record: &noderecord.Record{Fences: []noderecord.Fence{f}}}

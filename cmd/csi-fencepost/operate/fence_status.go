@@ -106,14 +106,16 @@ func (s *fenceStatus) ask(ctx context.Context, c *cluster.Cluster, flags *cluste
 	return nil
 }
 
-// nodes are those of the cluster, and those that only a record names.
+// nodes are those of the cluster, and those of which only a record claims something.
 func (s *fenceStatus) nodes(machines *cluster.Machines, only string) []string {
 	if only != "" {
 		return []string{only}
 	}
 	names := machines.Names()
 	for _, r := range s.Records {
-		names = append(names, r.Node)
+		if !r.OnlyIdentity() {
+			names = append(names, r.Node)
+		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,5 +106,17 @@ func TestAFenceThatIsStillToBeLiftedCanBeWithdrawn(t *testing.T) {
 		if r, err := store.Get(t.Context(), "n1"); err != nil || r.FenceByID("f1").Phase != want {
 			t.Errorf("%s: %+v, %v, want it %s", phase, r, err, want)
 		}
+	}
+}
+
+// Names that come and go leave records of what their machines were known by: no agent is
+// asked for those.
+func TestANameOfWhichNothingIsClaimedIsNotAskedFor(t *testing.T) {
+	known, noted := record.New("gone"), record.New("noted")
+	known.Bind("u1", []record.Identifier{{Kind: record.ProviderID, Value: "x/1"}}, func(record.Identifier) record.IdentityClaim { return record.IdentityClaim{} })
+	noted.Note("a", "Test", "x")
+	s := &fenceStatus{Records: []*record.Record{known, noted}}
+	if names := s.nodes(&cluster.Machines{}, ""); !slices.Equal(names, []string{"noted"}) {
+		t.Error(names)
 	}
 }

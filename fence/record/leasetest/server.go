@@ -152,7 +152,7 @@ func (s *Server) serveNode(w http.ResponseWriter, name string) {
 // Client talks to the Server.
 func (s *Server) Client() kubernetes.Interface { return s.client }
 
-// Forbid answers every request with this verb (get, list, create, update) with
+// Forbid answers every request with this verb (get, list, create, update, delete) with
 // Forbidden; empty: none.
 func (s *Server) Forbid(verb string) {
 	s.mu.Lock()
@@ -216,11 +216,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		fail(w, apierrors.NewNotFound(leases, r.URL.Path))
 		return
 	}
-	verb := map[string]string{http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update"}[r.Method]
+	verb := map[string]string{http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodDelete: "delete"}[r.Method]
 	if verb == "get" && name == "" {
 		verb = "list"
 	}
-	if verb == "create" || verb == "update" {
+	if verb == "create" || verb == "update" || verb == "delete" {
 		s.interlude()
 	}
 	s.mu.Lock()
@@ -257,6 +257,8 @@ func (s *Server) handleLocked(verb, namespace, name string, r *http.Request) (an
 			return lease, nil
 		}
 		return nil, apierrors.NewNotFound(leases, name)
+	case "delete":
+		return s.deleteLocked(namespace, name, r)
 	}
 	var in coordinationv1.Lease
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
@@ -276,6 +278,24 @@ func (s *Server) handleLocked(verb, namespace, name string, r *http.Request) (an
 	in.Namespace = namespace
 	s.writes++
 	return s.storeLocked(&in), nil
+}
+
+// deleteLocked heeds the resourceVersion that is asked for.
+func (s *Server) deleteLocked(namespace, name string, r *http.Request) (any, *apierrors.StatusError) {
+	var in metav1.DeleteOptions
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	stored := s.objects[namespace+"/"+name]
+	switch p := in.Preconditions; {
+	case stored == nil:
+		return nil, apierrors.NewNotFound(leases, name)
+	case p != nil && p.ResourceVersion != nil && *p.ResourceVersion != stored.ResourceVersion:
+		return nil, apierrors.NewConflict(leases, name, fmt.Errorf("the object has been modified"))
+	}
+	s.writes++
+	delete(s.objects, namespace+"/"+name)
+	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
 func (s *Server) listLocked(namespace string) *coordinationv1.LeaseList {
