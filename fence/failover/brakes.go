@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // Brake is why a node is not fenced although it is due. It is the value of the
@@ -42,7 +43,8 @@ const (
 	BrakeLead Brake = "OwnLeaseLate"
 	// BrakeConcurrent: as many nodes as allowed are being fenced.
 	BrakeConcurrent Brake = "MaxConcurrent"
-	// BrakeHourly: as many nodes as allowed were fenced within an hour.
+	// BrakeHourly: as many nodes as allowed were fenced within an hour; or this one was, as
+	// another machine.
 	BrakeHourly Brake = "MaxPerHour"
 	// BrakeZone: another zone has a node that is being fenced.
 	BrakeZone Brake = "OtherZone"
@@ -71,6 +73,8 @@ const (
 type weather struct {
 	Now  time.Time
 	Node *corev1.Node
+	// NodeIDs of the Node, by driver.
+	NodeIDs map[string]string
 	// Shared: another Node reports its system UUID.
 	Shared bool
 	// StorageOnly: it is only cut off from storage, which needs no boot to count.
@@ -153,10 +157,13 @@ func (w *weather) ofOthers() (Brake, string) {
 		flying[node], lately[node] = true, true
 	}
 	for _, f := range w.Fences {
+		age := w.Now.Sub(f.At)
+		if was := w.unlike(&f); was != "" && age < time.Hour {
+			return BrakeHourly, fmt.Sprintf("within the hour its Node was fenced as another machine (%s). Its kubelet writes which machine it is, so that one of them is fenced within an hour; csi-fencepost fence off %s --reason TEXT if it was replaced", was, printable.Word(w.Node.Name))
+		}
 		if !f.Cut || f.Node == w.Node.Name {
 			continue
 		}
-		age := w.Now.Sub(f.At)
 		if age < time.Hour {
 			lately[f.Node] = true
 		}
@@ -182,6 +189,25 @@ func (w *weather) ofOthers() (Brake, string) {
 		return BrakeHourly, fmt.Sprintf("%d nodes were fenced within an hour, and of %d nodes no more than %d may be (fencing.maxUnhealthy)", hour, len(w.Zones), limit)
 	}
 	return NoBrake, ""
+}
+
+// unlike says which other machine this very Node named when it was cut off; empty: none that is
+// known. A kubelet can have its Node name one healthy machine after the other, to have them cut
+// off, but it can neither replace its Node nor change its provider ID. A node that fails again is
+// the same machine, in whichever boot.
+func (w *weather) unlike(f *fencer.Fence) string {
+	if !f.Cut || f.Node != w.Node.Name || f.NodeUID != string(w.Node.UID) {
+		return ""
+	}
+	for driver, id := range f.NodeIDs {
+		if now := w.NodeIDs[driver]; now != "" && now != id {
+			return "node ID " + id
+		}
+	}
+	if (fence.Machine{NodeUID: f.NodeUID, SystemUUID: f.SystemUUID}).Compare(fence.MachineOf(w.Node)) == fence.Other {
+		return "system UUID " + f.SystemUUID
+	}
+	return ""
 }
 
 // perHour is how many of so many nodes may be fenced within an hour: the share

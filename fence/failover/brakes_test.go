@@ -78,6 +78,30 @@ func TestBrakes(t *testing.T) {
 			w.Fences, w.Holding["n2"] = []fencer.Fence{f}, true
 		}, NoBrake, ""},
 		"its own earlier fence": {func(w *weather) { w.Fences, w.Holding["n1"] = []fencer.Fence{fencedAgo("n1", time.Minute)}, true }, NoBrake, ""},
+		// A kubelet that claims another machine, and then the next, has one at most.
+		"its own earlier fence, as another machine": {func(w *weather) { w.Fences = []fencer.Fence{cutAs(w, "11111111-2222-3333-4444-555555555555", "")} }, BrakeHourly, "as another machine (system UUID 11111111-"},
+		"as another machine, by its node ID":        {func(w *weather) { w.Fences = []fencer.Fence{cutAs(w, "", "id-of-n2")} }, BrakeHourly, "as another machine (node ID id-of-n2)"},
+		"as another machine in the same boot, while it has two": {func(w *weather) {
+			w.MaxUnhealthy, w.Fences = 1, []fencer.Fence{cutAs(w, "11111111-2222-3333-4444-555555555555", "")}
+			w.Fences[0].BootID = w.Node.Status.NodeInfo.BootID
+		}, BrakeHourly, ""},
+		"as the same machine, in another boot, with one an hour": {func(w *weather) {
+			w.MaxUnhealthy, w.Fences = 0.2, []fencer.Fence{cutAs(w, "AAAAAAAA-2222-3333-4444-555555555555", "id-1")}
+		}, NoBrake, ""},
+		"as nobody knows which machine": {func(w *weather) { w.Fences = []fencer.Fence{cutAs(w, "", "")} }, NoBrake, ""},
+		"as another machine, earlier": {func(w *weather) {
+			w.Fences = []fencer.Fence{cutAs(w, "11111111-2222-3333-4444-555555555555", "")}
+			w.Fences[0].At = w.Now.Add(-61 * time.Minute)
+		}, NoBrake, ""},
+		"as another machine, found off": {func(w *weather) {
+			w.Fences = []fencer.Fence{cutAs(w, "11111111-2222-3333-4444-555555555555", "")}
+			w.Fences[0].Cut = false
+		}, NoBrake, ""},
+		// A kubelet cannot replace its Node: the machine that failed was replaced.
+		"as another machine under another Node": {func(w *weather) {
+			w.Fences = []fencer.Fence{cutAs(w, "11111111-2222-3333-4444-555555555555", "id-0")}
+			w.Fences[0].NodeUID = "uid-0"
+		}, NoBrake, ""},
 		"40 % of five within the hour": {func(w *weather) {
 			w.Fences = []fencer.Fence{fencedAgo("n2", 10*time.Minute), fencedAgo("n3", 59*time.Minute)}
 		}, BrakeHourly, "2 nodes were fenced"},
@@ -119,6 +143,17 @@ func TestBrakes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// cutAs is a fence of the weather's own Node, which named that machine then and names another now.
+func cutAs(w *weather, system, id string) fencer.Fence {
+	w.Node.Status.NodeInfo.SystemUUID, w.NodeIDs = "aaaaaaaa-2222-3333-4444-555555555555", map[string]string{"d": "id-1"}
+	f := fencedAgo("n1", 10*time.Minute)
+	f.NodeUID, f.SystemUUID, f.Void = string(w.Node.UID), system, "back"
+	if id != "" {
+		f.NodeIDs = map[string]string{"d": id, "e": "of another driver"}
+	}
+	return f
 }
 
 func beingLifted(node string) fencer.Fence {

@@ -135,7 +135,7 @@ func (w *worker) ahead() []string {
 // due any more.
 func (w *worker) brakes(ctx context.Context, s *state, held []observe.Held) (Brake, string, error) {
 	weather := &weather{Now: time.Now(), Zones: map[string]string{}, Ahead: w.ahead(), Holding: map[string]bool{},
-		StorageOnly: w.storageOnly(s.Node), MaxConcurrent: w.MaxConcurrent, MaxUnhealthy: w.MaxUnhealthy}
+		NodeIDs: map[string]string{w.IDs.Driver: w.Index.NodeID(w.name)}, StorageOnly: w.storageOnly(s.Node), MaxConcurrent: w.MaxConcurrent, MaxUnhealthy: w.MaxUnhealthy}
 	for _, p := range s.Pods {
 		if !p.OptedOut && !(weather.StorageOnly && len(p.Foreign) > 0) {
 			weather.Waiting++

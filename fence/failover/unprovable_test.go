@@ -9,6 +9,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
 // A node whose power is cut for nothing: what the agents read of it afterwards is bound
@@ -61,6 +62,24 @@ func TestANodeOfWhichNoAgentIsToldWhichMachineItIsIsNotFenced(t *testing.T) {
 		w.start()
 		w.lives(w.n1, false)
 		w.eventually("the Event says why", func() bool { return w.seen.said("FencepostFencingBlocked a", w.fencer.withheld) > 0 })
+		w.never("it is fenced", 20*time.Second, func() bool { return w.fencer.did("off " + w.n1) })
+	})
+}
+
+// A kubelet that has its Node named after one healthy machine after the other has one at most.
+func TestANodeThatNamesAnotherMachineThanItWasFencedAsIsNotFenced(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.status(w.n1, "b1", corev1.ConditionTrue, "h-a")
+		w.pod("a", w.n1, nil, "a")
+		w.fencer.offWorks = true
+		w.fencer.records["earlier"] = fencer.Fence{ID: "f0", Node: w.n1, NodeUID: string(w.node(w.n1).UID), NodeIDs: map[string]string{w.driver: "id-of-n2"}, Cut: true, Void: "back", At: time.Now()}
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the Event says why", func() bool {
+			return w.seen.said("FencepostFencingBlocked a", "its Node was fenced as another machine (node ID id-of-n2)") > 0
+		})
 		w.never("it is fenced", 20*time.Second, func() bool { return w.fencer.did("off " + w.n1) })
 	})
 }

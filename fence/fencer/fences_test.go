@@ -45,13 +45,13 @@ func TestAnOffThatWasTakenCountsAlthoughNobodyReadsTheMachineAsOff(t *testing.T)
 	for node, step := range map[string]record.FenceStep{"taken": {Action: "off"}, "refused": {Action: "off", Err: "no route"}, "unsent": {Action: "status"}} {
 		step.Agent = "bmc"
 		failed := record.Fence{ID: "f", Kind: fence.PowerReading, Phase: record.Failed, Actor: "a", Reason: "dead", Why: "unclear", StartedAt: "2026-01-02T03:04:05Z",
-			Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1"}, Steps: []record.FenceStep{step}}
+			Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1", NodeIDs: map[string]string{"d": "id1"}}, Steps: []record.FenceStep{step}}
 		if _, err := store.Update(t.Context(), node, func(r *record.Record) (bool, error) { r.Fences = append(r.Fences, failed); return true, nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	all, err := f.Fences(t.Context())
-	if err != nil || len(all) != 1 || all[0].Node != "taken" || !all[0].Cut || all[0].Void == "" {
+	if err != nil || len(all) != 1 || all[0].Node != "taken" || !all[0].Cut || all[0].Void == "" || all[0].NodeIDs["d"] != "id1" {
 		t.Errorf("%+v (%v)", all, err)
 	}
 }
