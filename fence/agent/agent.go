@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
-	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
 // Machine is the one that an agent is to act on. Everything is what Kubernetes
@@ -27,7 +26,7 @@ type Machine struct {
 	// Doubts say why a variable may stand for another machine (Seeker): no command goes by
 	// one. The status may be asked: of that only a power that is on counts, which keeps a
 	// machine that may live from being taken for dead.
-	Doubts map[string]string
+	Doubts map[string]Doubt
 	// Addresses are the Node's IP addresses.
 	Addresses []string
 	// Fenced are the CIDR blocks that a storage fence of this machine named, as
@@ -131,19 +130,29 @@ func (l Levels) Seek(node string) bool {
 	})
 }
 
+// Doubt is why a variable may stand for another machine, and what a person does about it.
+type Doubt struct{ Why, Way string }
+
 // Withheld says why the agent is not told which machine to cut off; empty: it may be.
 func Withheld(a Agent, m Machine) string {
-	var names, reasons []string
+	var names, whys, ways []string
 	for _, name := range Seeks(a, m.Node) {
-		if why := m.Doubts[name]; why != "" {
-			names, reasons = append(names, "$("+name+")"), append(reasons, why)
+		if d, is := m.Doubts[name]; is {
+			names, whys, ways = append(names, "$("+name+")"), add(whys, d.Why), add(ways, d.Way)
 		}
 	}
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s of node %s may be another machine's: %s; name its device in nodeParameters, or say that it is the machine: csi-fencepost fence bind %s --reason TEXT",
-		strings.Join(names, ", "), m.Node, strings.Join(slices.Compact(reasons), "; "), printable.Word(m.Node))
+	return fmt.Sprintf("%s of node %s may be another machine's: %s; %s", strings.Join(names, ", "), m.Node, strings.Join(whys, "; "), strings.Join(ways, "; "))
+}
+
+// add adds what is not there yet.
+func add(all []string, one string) []string {
+	if slices.Contains(all, one) {
+		return all
+	}
+	return append(all, one)
 }
 
 // Withheld says why no level may cut the machine off, since in each that covers its node an

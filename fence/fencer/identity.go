@@ -16,6 +16,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -76,31 +77,38 @@ func (f *Fencer) said(ctx context.Context, node *corev1.Node) ([]record.Identifi
 }
 
 // Doubts say by which variables agents may find another machine than m, by the record r of
-// its node; nil: it has none. unbound: what nobody has bound to the node counts all the same,
-// as it does where nobody binds (Observe), or nobody has while there was a Node.
-func Doubts(r *record.Record, driver string, m agent.Machine, unbound bool) map[string]string {
-	known := r.Known()
-	doubts := map[string]string{}
+// its node; none: it has none. What nobody has bound to the node counts all the same where its
+// Node is gone, or nobody binds (Observe): unbound.
+func Doubts(r *record.Record, driver string, m agent.Machine, gone, unbound bool) map[string]agent.Doubt {
+	known, doubts := r.Known(), map[string]agent.Doubt{}
 	for name, one := range says(m, driver) {
 		why := known.NotOwn(one, m.SystemUUID, m.UID)
 		switch {
-		case why != "", unbound, known.Of(one.Kind).Value != "":
+		case why != "":
+			doubts[name] = doubtOf(m.Node, gone, why)
+		case gone, unbound, known.Of(one.Kind).Value != "":
 		case !one.Tells():
-			why = "it does not tell machines apart"
+			doubts[name] = agent.Doubt{Why: "it does not tell machines apart", Way: "name its device in nodeParameters"}
 		default:
-			why = "it is not bound to the node yet: the process that leads and may fence does so, once no other node says it too"
-		}
-		if why != "" {
-			doubts[name] = why
+			doubts[name] = doubtOf(m.Node, gone, "it is not bound to the node yet: the process that leads and may fence does so, once no other node says it too")
 		}
 	}
 	return doubts
 }
 
-// AllDoubts are of a machine of which err keeps whose it is from being told.
-func AllDoubts(err error) map[string]string {
-	why := "whose it is cannot be told: " + err.Error()
-	return map[string]string{agent.VarSystemUUID: why, agent.VarProviderID: why, agent.VarInstanceID: why, agent.VarNodeID: why}
+// doubtOf has the way out. Of a Node that is gone nothing can be bound.
+func doubtOf(node string, gone bool, why string) agent.Doubt {
+	if gone {
+		return agent.Doubt{Why: why, Way: "turn it off by hand, and say so: csi-fencepost fence confirm " + printable.Word(node) + " --reason TEXT"}
+	}
+	return agent.Doubt{Why: why, Way: "name its device in nodeParameters, or say that it is the machine: csi-fencepost fence bind " + printable.Word(node) + " --reason TEXT"}
+}
+
+// AllDoubts are of a machine of which err keeps whose it is from being told. Nobody is to bind
+// anything for that.
+func AllDoubts(err error) map[string]agent.Doubt {
+	doubt := agent.Doubt{Why: "whose it is cannot be told: " + err.Error(), Way: "it goes on once that can be read"}
+	return map[string]agent.Doubt{agent.VarSystemUUID: doubt, agent.VarProviderID: doubt, agent.VarInstanceID: doubt, agent.VarNodeID: doubt}
 }
 
 // doubt puts into machine m, which is to be cut off or given its power back, what is not its
@@ -119,7 +127,7 @@ func (f *Fencer) doubt(ctx context.Context, m *agent.Machine, node *corev1.Node)
 	m.Doubts = doubts
 }
 
-func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node) (map[string]string, error) {
+func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node) (map[string]agent.Doubt, error) {
 	now, err := f.sight(ctx)
 	if err != nil {
 		return nil, err
@@ -135,23 +143,26 @@ func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node)
 	if err != nil {
 		return nil, err
 	}
-	doubts := Doubts(own, f.Driver, m, node == nil)
+	gone := node == nil
+	doubts := Doubts(own, f.Driver, m, gone, false)
 	for name, one := range says(m, f.Driver) {
 		o := now.other(m.Node)(one)
 		unbound := o.Node != "" && !o.Bound
-		switch {
-		case doubts[name] != "" && unbound:
-			doubts[name] += " (as node " + o.Node + " does now)"
-		case node == nil && unbound: // the machine may be back under that name
-			doubts[name] = "node " + o.Node + " says " + one.Value + " now"
+		if d, is := doubts[name]; is {
+			if unbound {
+				d.Why += " (as node " + o.Node + " does now)"
+				doubts[name] = d
+			}
+			continue
 		}
-		if doubts[name] != "" {
+		if gone && unbound { // the machine may be back under that name
+			doubts[name] = doubtOf(m.Node, gone, "node "+o.Node+" says "+one.Value+" now")
 			continue
 		}
 		// Its driver may just be being registered again.
 		at := slices.IndexFunc(said, func(s record.Identifier) bool { return s.Kind == one.Kind })
 		if at >= 0 && !said[at].Is(one) {
-			doubts[name] = "the node says " + said[at].Value + " since, and was known by " + one.Value + " first"
+			doubts[name] = doubtOf(m.Node, gone, "the node says "+said[at].Value+" since, and was known by "+one.Value+" first")
 			continue
 		}
 		other, err := f.another(ctx, m.Node, one, now.records)
@@ -159,7 +170,7 @@ func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node)
 			return nil, err
 		}
 		if other != "" {
-			doubts[name] = "node " + other + " is known by " + one.Value + " as well"
+			doubts[name] = doubtOf(m.Node, gone, "node "+other+" is known by "+one.Value+" as well")
 		}
 	}
 	return doubts, nil

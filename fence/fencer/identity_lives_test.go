@@ -416,3 +416,39 @@ func TestTheRecordOfANodeThatIsGoneForAnHourIsRemoved(t *testing.T) {
 		has("n1 n2 n4 n5 n6")
 	})
 }
+
+// What is advised leads out: a person who binds what a kubelet says, since the API server did
+// not answer, would bind a liar.
+func TestTheWayOutIsNamedByTheCause(t *testing.T) {
+	const bind, confirm = "csi-fencepost fence bind n1 --reason TEXT", "turn it off by hand, and say so: csi-fencepost fence confirm n1 --reason TEXT"
+	for what, c := range map[string]struct {
+		change func(r *registry)
+		want   string
+		no     []string
+	}{
+		"a doubt": {func(r *registry) { r.says("n1", "u1", uuid1, "aws:///z/i-1", "id1-anew") },
+			"; name its device in nodeParameters, or say that it is the machine: " + bind, []string{confirm}},
+		"two doubts": {func(r *registry) { r.says("n1", "u1", uuid1, "aws:///z/i-9", "id1-anew") },
+			"; name its device in nodeParameters, or say that it is the machine: " + bind, []string{confirm}},
+		"a value that tells no machine": {func(r *registry) { r.says("n1", "u1", "a name", "aws:///z/i-1", "id1") },
+			"it does not tell machines apart; name its device in nodeParameters", []string{bind, confirm}},
+		"the API server does not answer": {func(r *registry) { r.broken = "n1" }, "; it goes on once that can be read", []string{bind, confirm}},
+		"its Node is gone":               {func(r *registry) { r.leaves("n1") }, "; " + confirm, []string{bind}},
+	} {
+		registered(t, func(r *registry) {
+			if what != "a value that tells no machine" {
+				r.binds()
+			}
+			target := r.targetOf("n1")
+			target.SystemUUID = uuid3 // as a ledger may say
+			c.change(r)
+			why, err := r.f.Withheld(r.Context(), target)
+			if err != nil || !strings.HasSuffix(why, c.want) || slices.ContainsFunc(c.no, func(no string) bool { return strings.Contains(why, no) }) {
+				r.Errorf("%s: %q %v, want %q", what, why, err, c.want)
+			}
+			if n := strings.Count(why, "nodeParameters"); n > 1 {
+				r.Errorf("%s: said %d times: %s", what, n, why)
+			}
+		})
+	}
+}

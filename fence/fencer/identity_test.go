@@ -81,7 +81,7 @@ func (s *seeker) find(m agent.Machine) error {
 func reasons(m agent.Machine) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(m.Doubts)) {
-		all = append(all, name+": "+m.Doubts[name])
+		all = append(all, name+": "+m.Doubts[name].Why)
 	}
 	return strings.Join(all, "\n")
 }

@@ -112,7 +112,7 @@ func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (m agent.M
 		return m, nil, err
 	}
 	if seek {
-		m.Doubts = Doubts(r, f.Driver, m, f.ReadOnly || l.node == nil)
+		m.Doubts = Doubts(r, f.Driver, m, l.node == nil, f.ReadOnly)
 	}
 	if !f.CoversStorage(t.Node) {
 		return m, nil, nil

@@ -101,7 +101,7 @@ func (c *Cluster) Doubted(ctx context.Context, s *sidecar.AgentSet, m agent.Mach
 		return m
 	}
 	r, err := c.Records().Get(ctx, m.Node)
-	if m.Doubts = fencer.Doubts(r, s.Driver, m, len(r.Known().Bound) == 0); err != nil {
+	if m.Doubts = fencer.Doubts(r, s.Driver, m, m.UID == "", len(r.Known().Bound) == 0); err != nil {
 		m.Doubts = fencer.AllDoubts(err)
 	}
 	return m

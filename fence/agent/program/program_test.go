@@ -481,8 +481,8 @@ func TestOfAMachineInDoubtOnlyAPowerThatIsOnCounts(t *testing.T) {
 			o.NodeParameters, o.Parameters["port"] = nil, "$("+name+")"
 			p, m := newProgram(t, o), n1
 			m.SystemUUID, m.NodeID, m.ProviderID = "uuid-1", "id-1", "x/i-1"
-			m.Doubts = map[string]string{name: "the node says something else since"}
-			want := "$(" + name + ") of node n1 may be another machine's: the node says something else since; name its device in nodeParameters, or say that it is the machine: csi-fencepost fence bind n1 --reason TEXT"
+			m.Doubts = map[string]agent.Doubt{name: {Why: "the node says something else since", Way: "look"}}
+			want := "$(" + name + ") of node n1 may be another machine's: the node says something else since; look"
 			r, err := p.Status(t.Context(), m)
 			if r.State != c.reads || (err == nil) != (c.reads == agent.On) {
 				t.Errorf("%s: %v %v", c.prints, r, err)
@@ -500,7 +500,7 @@ func TestOfAMachineInDoubtOnlyAPowerThatIsOnCounts(t *testing.T) {
 				t.Errorf("%s: it was told %q, for %q", c.prints, in, device)
 			}
 			// What it does not go by it does not miss.
-			m.Doubts = map[string]string{"OTHER": "x"}
+			m.Doubts = map[string]agent.Doubt{"OTHER": {}}
 			if _, _ = p.Off(t.Context(), m); !strings.Contains(read(t, dir, "stdin"), "action=off") {
 				t.Errorf("$(%s): it was not told", name)
 			}
@@ -519,7 +519,7 @@ func TestOfAMachineInDoubtNoAccessCounts(t *testing.T) {
 	if r, err := p.Status(t.Context(), m); err != nil || r.State != agent.On {
 		t.Fatal(r, err)
 	}
-	m.Doubts = map[string]string{"SYSTEM_UUID": "another says it too"}
+	m.Doubts = map[string]agent.Doubt{"SYSTEM_UUID": {Why: "another says it too"}}
 	r, err := p.Status(t.Context(), m)
 	wantError(t, err, "it reads on, which proves nothing: $(SYSTEM_UUID) of node n1 may be another machine's: another says it too")
 	if r.State != agent.Unclear {
