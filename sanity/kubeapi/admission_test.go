@@ -451,6 +451,53 @@ func TestOnlyWhoMayFenceVouchesForAFence(t *testing.T) {
 		return err
 	}())
 
+	// Nor does a guard say which machine a node's is.
+	const machine = "bound"
+	bind := func(by kubernetes.Interface, id string) error {
+		_, err := store(by).Update(ctx, machine, func(r *record.Record) (bool, error) {
+			return r.Bind("u1", []record.Identifier{{Kind: record.NodeID("d"), Value: id}}, func(record.Identifier) record.IdentityClaim { return record.IdentityClaim{} }), nil
+		})
+		return err
+	}
+	known := func(want string) {
+		t.Helper()
+		r, err := store(guardOnly).Get(ctx, machine)
+		if err != nil || r.Known().Of(record.NodeID("d")).Value != want {
+			t.Errorf("%v: bound is %+v, want %q", err, r.Known(), want)
+		}
+	}
+	remove := func(by kubernetes.Interface) error {
+		return by.CoordinationV1().Leases(namespace).Delete(ctx, record.LeaseName(machine), metav1.DeleteOptions{})
+	}
+	barred("a guard binds", bind(guardOnly, "i-forged"))
+	if err := bind(storageOnly, "i-forged"); !apierrors.IsForbidden(err) {
+		t.Errorf("a sidecar with its driver's own fence binds: %v", err)
+	}
+	allowed(t, "a sidecar that fences binds", bind(sidecar, "i-1"))
+	known("i-1")
+	_, err = store(guardOnly).Update(ctx, machine, func(r *record.Record) (bool, error) {
+		r.Taints = map[string]record.TaintBinding{"x": {NodeUID: "u1"}}
+		return true, nil
+	})
+	allowed(t, "a guard writes something else", err)
+	known("i-1")
+	if err := remove(sidecar); !apierrors.IsForbidden(err) {
+		t.Errorf("a sidecar that fences deletes a record of more than an identity: %v", err)
+	}
+	_, err = store(guardOnly).Update(ctx, machine, func(r *record.Record) (bool, error) {
+		r.Taints, r.Identity.Bound[0].Value = nil, "i-forged"
+		return true, nil
+	})
+	allowed(t, "a guard forges what is bound", err)
+	known("")
+	barred("a guard binds in its place", bind(guardOnly, "i-forged"))
+	allowed(t, "a sidecar that fences binds anew", bind(sidecar, "i-1"))
+	known("i-1")
+	if err := remove(guardOnly); !apierrors.IsForbidden(err) {
+		t.Errorf("a guard deletes what is bound: %v", err)
+	}
+	allowed(t, "a sidecar that fences deletes a record of nothing but an identity", remove(sidecar))
+
 	// What people say is theirs alone, also where a sidecar fences.
 	confirm := func(by kubernetes.Interface, id string) error {
 		_, err := store(by).Confirm(ctx, node, record.Confirmation{ID: id, By: "ada", Reason: "unplugged", Machines: []record.Machine{{NodeUID: "u1", BootID: "b1", LeaseRV: "7"}}})
