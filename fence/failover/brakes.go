@@ -79,6 +79,8 @@ type weather struct {
 	Shared bool
 	// StorageOnly: it is only cut off from storage, which needs no boot to count.
 	StorageOnly bool
+	// Seeks: its agents go by what its Node says of its machine.
+	Seeks bool
 	// Withheld says why no agent may be told which machine to cut off; empty: one may.
 	Withheld string
 	// Pods that would move or that wait for what the node holds.
@@ -196,11 +198,12 @@ func (w *weather) ofOthers() (Brake, string) {
 // off, but it can neither replace its Node nor change its provider ID. A node that fails again is
 // the same machine, in whichever boot.
 func (w *weather) unlike(f *fencer.Fence) string {
-	if !f.Cut || f.Node != w.Node.Name || f.NodeUID != string(w.Node.UID) {
+	if !w.Seeks || !f.Cut || f.Node != w.Node.Name || f.NodeUID != string(w.Node.UID) {
 		return ""
 	}
 	for driver, id := range f.NodeIDs {
-		if now := w.NodeIDs[driver]; now != "" && now != id {
+		// The name stands for a node ID that is not known.
+		if now := w.NodeIDs[driver]; now != "" && now != id && id != f.Node {
 			return "node ID " + id
 		}
 	}

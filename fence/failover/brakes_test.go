@@ -88,7 +88,11 @@ func TestBrakes(t *testing.T) {
 		"as the same machine, in another boot, with one an hour": {func(w *weather) {
 			w.MaxUnhealthy, w.Fences = 0.2, []fencer.Fence{cutAs(w, "AAAAAAAA-2222-3333-4444-555555555555", "id-1")}
 		}, NoBrake, ""},
-		"as nobody knows which machine": {func(w *weather) { w.Fences = []fencer.Fence{cutAs(w, "", "")} }, NoBrake, ""},
+		"as another machine, and no agent goes by what a Node says of its machine": {func(w *weather) {
+			w.Fences, w.Seeks = []fencer.Fence{cutAs(w, "11111111-2222-3333-4444-555555555555", "id-0")}, false
+		}, NoBrake, ""},
+		"as its name, before its driver had said its node ID": {func(w *weather) { w.Fences = []fencer.Fence{cutAs(w, "", "n1")} }, NoBrake, ""},
+		"as nobody knows which machine":                       {func(w *weather) { w.Fences = []fencer.Fence{cutAs(w, "", "")} }, NoBrake, ""},
 		"as another machine, earlier": {func(w *weather) {
 			w.Fences = []fencer.Fence{cutAs(w, "11111111-2222-3333-4444-555555555555", "")}
 			w.Fences[0].At = w.Now.Add(-61 * time.Minute)
@@ -147,6 +151,7 @@ func TestBrakes(t *testing.T) {
 
 // cutAs is a fence of the weather's own Node, which named that machine then and names another now.
 func cutAs(w *weather, system, id string) fencer.Fence {
+	w.Seeks = true
 	w.Node.Status.NodeInfo.SystemUUID, w.NodeIDs = "aaaaaaaa-2222-3333-4444-555555555555", map[string]string{"d": "id-1"}
 	f := fencedAgo("n1", 10*time.Minute)
 	f.NodeUID, f.SystemUUID, f.Void = string(w.Node.UID), system, "back"

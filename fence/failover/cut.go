@@ -167,6 +167,7 @@ func (w *worker) brakes(ctx context.Context, s *state, held []observe.Held) (Bra
 	if weather.Fences, err = w.Fencer.Fences(ctx); err != nil {
 		return NoBrake, "", err
 	}
+	weather.Seeks = w.Fencer.Seeks(w.name)
 	if weather.Withheld, err = w.Fencer.Withheld(ctx, w.target(s)); err != nil {
 		return NoBrake, "", err
 	}

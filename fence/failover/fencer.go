@@ -15,6 +15,7 @@ type Fencer interface {
 	Agents(node string) string
 	CoversStorage(node string) bool
 	StorageOnly(node string) bool
+	Seeks(node string) bool
 	Withheld(ctx context.Context, t fencer.Target) (string, error)
 	Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error)
 	Off(ctx context.Context, t fencer.Target, reason string, force bool) (fencer.Answer, error)

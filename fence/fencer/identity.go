@@ -82,7 +82,7 @@ func (f *Fencer) said(ctx context.Context, node *corev1.Node) ([]record.Identifi
 func Doubts(r *record.Record, driver string, m agent.Machine, gone, unbound bool) map[string]agent.Doubt {
 	known, doubts := r.Known(), map[string]agent.Doubt{}
 	for name, one := range says(m, driver) {
-		why := known.NotOwn(one, m.SystemUUID, m.UID)
+		why := known.NotOwn(one, m.SystemUUID)
 		switch {
 		case why != "":
 			doubts[name] = doubtOf(m.Node, gone, why)
@@ -92,6 +92,17 @@ func Doubts(r *record.Record, driver string, m agent.Machine, gone, unbound bool
 		default:
 			doubts[name] = doubtOf(m.Node, gone, "it is not bound to the node yet: the process that leads and may fence does so, once no other node says it too")
 		}
+	}
+	return unbindable(doubts)
+}
+
+// unbindable: where the provider ID is the node's own and its instance ID is not, a node with
+// another provider ID has that too, and nobody can bind it to one of them.
+func unbindable(doubts map[string]agent.Doubt) map[string]agent.Doubt {
+	d, instance := doubts[agent.VarInstanceID]
+	if _, provider := doubts[agent.VarProviderID]; instance && !provider {
+		d.Way = "name its device in nodeParameters"
+		doubts[agent.VarInstanceID] = d
 	}
 	return doubts
 }
@@ -173,7 +184,26 @@ func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node)
 			doubts[name] = doubtOf(m.Node, gone, "node "+other+" is known by "+one.Value+" as well")
 		}
 	}
-	return doubts, nil
+	return unbindable(doubts), nil
+}
+
+// boundAnew is the record r of a node once what is known of its machine is bound again, where
+// nobody vouches for that any more: a build from before takes the vouch away with whatever it
+// writes. Where it cannot be bound it stays in doubt.
+func (f *Fencer) boundAnew(ctx context.Context, node string, r *record.Record) *record.Record {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	now, err := f.sight(ctx)
+	if err != nil {
+		return r
+	}
+	if bound, err := f.bindNode(ctx, node, now); err != nil || !bound {
+		return r
+	}
+	if anew, err := f.Records.Get(ctx, node); err == nil && anew != nil {
+		return anew
+	}
+	return r
 }
 
 // another is another node that has the value bound, by its Node as it is now; empty: none.
@@ -196,6 +226,9 @@ func (f *Fencer) another(ctx context.Context, node string, one record.Identifier
 	}
 	return "", nil
 }
+
+// Seeks tells whether agents of that node go by what it says of its machine.
+func (f *Fencer) Seeks(node string) bool { return f.Levels.Seek(node) }
 
 // Withheld says why no agents may cut the machine off, since none can be told which it is;
 // empty: some may.

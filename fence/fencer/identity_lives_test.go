@@ -192,6 +192,12 @@ func TestWhatIsNotBoundYetIsNotTakenForOff(t *testing.T) {
 		"Observe":       {func(r *registry) { r.f.ReadOnly = true }, agent.Off},
 		"gone":          {func(r *registry) { r.server.DeleteNode("n1") }, agent.Off},
 		"bound":         {func(r *registry) { r.binds() }, agent.Off},
+		"bound, and a build from before took the vouch away": {func(r *registry) { r.binds(); r.unvouched("n1") }, agent.Off},
+		"forged": {func(r *registry) {
+			r.binds()
+			r.says("n1", "u1", uuid2, "aws:///z/i-1", "id1")
+			r.changeOf("n1", func(rec *record.Record) { rec.Identity = &record.Identity{Bound: victims("u1")} })
+		}, agent.Unclear},
 	} {
 		registered(t, func(r *registry) {
 			target := r.targetOf("n1")
@@ -201,6 +207,13 @@ func TestWhatIsNotBoundYetIsNotTakenForOff(t *testing.T) {
 			r.expect(what, r.ask(r.f, target).State, c.want)
 		})
 	}
+}
+
+// unvouched is what a build from before leaves of a record that it writes.
+func (r *registry) unvouched(node string) {
+	lease := r.server.Lease(ns, record.LeaseName(node))
+	delete(lease.Annotations, record.FencedAnnotation)
+	r.server.Put(lease)
 }
 
 // Other drivers' sidecars bind their node IDs: only they see all that say one.
@@ -331,7 +344,7 @@ func TestAMachineThatIsBackUnderAnotherNameIsNotCutOffForItsOldOne(t *testing.T)
 func TestNodesOfWhichSomethingIsClaimedAreBoundFirst(t *testing.T) {
 	registered(t, func(r *registry) {
 		for _, name := range []string{"n3", "n4", "n5", "n6", "n7", "n8"} {
-			r.says(name, "u-"+name, "", name+"/", "")
+			r.says(name, "u-"+name, "", "x://"+name, "")
 		}
 		r.changeOf("n7", func(rec *record.Record) { rec.PutFence(r.powerFence(record.Fenced), "Fenced") })
 		all := r.f.Machines
@@ -379,7 +392,7 @@ func TestTheRecordOfANodeThatIsGoneForAnHourIsRemoved(t *testing.T) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		for _, name := range []string{"n3", "n4", "n5"} {
-			r.says(name, "u-"+name, "", name+"/", "")
+			r.says(name, "u-"+name, "", "x://"+name, "")
 		}
 		has := func(want string) {
 			r.Helper()
@@ -404,7 +417,7 @@ func TestTheRecordOfANodeThatIsGoneForAnHourIsRemoved(t *testing.T) {
 		r.server.Forbid("delete")
 		time.Sleep(15 * time.Minute)
 		has("n1 n2 n3 n4 n5")
-		r.says("n6", "u-n6", "", "n6/", "")
+		r.says("n6", "u-n6", "", "x://n6", "")
 		time.Sleep(time.Minute)
 		has("n1 n2 n3 n4 n5 n6") // the others are bound all the same
 		r.server.Forbid("")
@@ -432,6 +445,11 @@ func TestTheWayOutIsNamedByTheCause(t *testing.T) {
 			"; name its device in nodeParameters, or say that it is the machine: " + bind, []string{confirm}},
 		"a value that tells no machine": {func(r *registry) { r.says("n1", "u1", "a name", "aws:///z/i-1", "id1") },
 			"it does not tell machines apart; name its device in nodeParameters", []string{bind, confirm}},
+		"an instance ID that another provider ID has too": {func(r *registry) {
+			r.leaves("n1")
+			r.says("n1", "u1b", uuid1, "aws:///y/i-2", "id1")
+			r.binds()
+		}, "node n2 was known by i-2 first; name its device in nodeParameters", []string{bind, confirm}},
 		"the API server does not answer": {func(r *registry) { r.broken = "n1" }, "; it goes on once that can be read", []string{bind, confirm}},
 		"its Node is gone":               {func(r *registry) { r.leaves("n1") }, "; " + confirm, []string{bind}},
 	} {

@@ -242,7 +242,7 @@ func TestNoKubeletHasAnotherMachineSwitchedOff(t *testing.T) {
 	const all = "INSTANCE_ID" + since + "\nNODE_ID" + since + "\nPROVIDER_ID" + since + "\nSYSTEM_UUID" + since
 	for _, c := range []struct{ what, system, provider, id, want string }{
 		{"all", uuid2, "aws:///z/i-2", "id2", all},
-		{"the UUID alone", uuid2, "aws:///z/i-1", "id1", "NODE_ID" + since + "\nSYSTEM_UUID" + since},
+		{"the UUID alone", uuid2, "aws:///z/i-1", "id1", all},
 		{"the provider ID", uuid1, "aws:///z/i-2", "id1", "INSTANCE_ID: the node says i-2 since, and was known by i-1 first\n" +
 			"PROVIDER_ID: the node says aws:///z/i-2 since, and was known by aws:///z/i-1 first"},
 		{"the instance ID, by another provider ID", uuid1, "x/I-2", "id1", "INSTANCE_ID: the node says I-2 since, and was known by i-1 first\n" +

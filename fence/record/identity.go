@@ -70,12 +70,18 @@ func NodeID(driver string) string { return "nodeID/" + driver }
 var uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
 
 // Tells tells whether the value tells one machine from all others of its kind, and can be
-// kept: what the maker of a board left out and what is no UUID is no system UUID.
+// kept: what the maker of a board left out and what is no UUID is no system UUID. A path with
+// an empty part is another spelling of one without, which may be another machine's.
 func (c Identifier) Tells() bool {
 	if c.Kind == SystemUUID && !(uuidForm.MatchString(c.Value) && fence.TellsSystem(c.Value)) {
 		return false
 	}
-	return c.Value != "" && len(c.Value) <= maxText
+	path := c.Value
+	if _, after, scheme := strings.Cut(path, "://"); scheme {
+		path = strings.TrimPrefix(after, "/") // aws:///zone/instance
+	}
+	empty := strings.HasPrefix(path, "/") || strings.Contains(path, "//") || strings.HasSuffix(path, "/")
+	return c.Value != "" && len(c.Value) <= maxText && !empty
 }
 
 // IdentifiersOf a machine, as that driver knows it.
@@ -110,16 +116,16 @@ func (i *Identity) Of(kind string) Binding {
 	return Binding{}
 }
 
-// NotOwn says why the value that the Node of that UID says, beside its system UUID, is not its
-// own; empty: it is, or nothing of its kind is bound to the node. A system UUID that is not the
-// bound one may be another machine's, and then all the rest is that one's, too; what was
-// another's when it was bound never told which machine this is. No kubelet can change the
-// provider ID of its Node: whichever machine that is, it has this one.
-func (i *Identity) NotOwn(one Identifier, systemUUID, nodeUID string) string {
+// NotOwn says why the value that the node says, beside its system UUID, is not its own; empty:
+// it is, or nothing of its kind is bound to the node. A system UUID that is not the bound one
+// may be another machine's, and then all the rest is that one's, too; what was another's when
+// it was bound never told which machine this is. The provider ID is no better: nobody can
+// change that of a Node, so that a machine which was restored under it has that of the one
+// before, and would be taken for dead because that one is off.
+func (i *Identity) NotOwn(one Identifier, systemUUID string) string {
 	bound, machine := i.Of(one.Kind), i.Of(SystemUUID)
-	stays := (one.Kind == ProviderID || one.Kind == InstanceID) && bound.Is(one) && !bound.Late && bound.NodeUID == nodeUID
 	switch {
-	case systemUUID != "" && machine.Value != "" && !machine.Late && !machine.Is(Identifier{Kind: SystemUUID, Value: systemUUID}) && !stays:
+	case systemUUID != "" && machine.Value != "" && !machine.Late && !machine.Is(Identifier{Kind: SystemUUID, Value: systemUUID}):
 		return "the node says " + systemUUID + " since, and was known by " + machine.Value + " first, so that it may be another machine"
 	case bound.Value == "":
 		return ""
@@ -222,10 +228,11 @@ func (r *Record) OnlyIdentity() bool {
 }
 
 // RemoveIdentity removes the node's record, if that has nothing but an identity, of which
-// nothing was another node's, and nobody has its lock or changes it meanwhile.
+// nothing was another node's and nothing in doubt, and nobody has its lock or changes it
+// meanwhile.
 func (s *Store) RemoveIdentity(ctx context.Context, node string) (removed bool, err error) {
 	lease, r, err := s.read(ctx, node)
-	if err != nil || r == nil || !r.OnlyIdentity() || markOf(lease).Holder != "" || slices.ContainsFunc(r.Identity.Bound, func(b Binding) bool { return b.Other != "" }) {
+	if err != nil || r == nil || !r.OnlyIdentity() || markOf(lease).Holder != "" || slices.ContainsFunc(r.Identity.Bound, func(b Binding) bool { return b.Other != "" || b.Since != "" }) {
 		return false, err
 	}
 	err = s.client.Leases(s.namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}})

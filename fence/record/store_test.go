@@ -584,6 +584,9 @@ func TestOnlyARecordOfNothingButAnIdentityIsRemoved(t *testing.T) {
 		"what only a later version knows": {func(r *record.Record) { r.Later = format.Later(`{"x":1}`) }, false},
 		"no identity":                     {func(r *record.Record) { r.Identity = nil; r.Version = 1 }, false},
 		"what another had first":          {func(r *record.Record) { r.Identity = nil; bind(r, "n2") }, false},
+		"that it says something else since": {func(r *record.Record) {
+			r.Bind("u1", []record.Identifier{{Kind: record.NodeID("d"), Value: "i2"}}, func(record.Identifier) record.IdentityClaim { return record.IdentityClaim{} })
+		}, false},
 	} {
 		server, s := serve(t)
 		update(t, s, func(r *record.Record) { bind(r, "") })

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"golang.org/x/term"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
@@ -49,6 +51,9 @@ func runFenceBind(ctx context.Context, args []string, stdout, _ io.Writer) error
 	if err != nil {
 		return err
 	}
+	if err := sharedInstance(ctx, c.Client, node, says, records); err != nil {
+		return err
+	}
 	showBinding(stdout, node, says, records)
 	if !*yes && !ask(ctx, os.Stdin, stdout, node, fmt.Sprintf("This binds it to node %s. Type its name to go on: ", node)) {
 		return errors.New("nothing was bound")
@@ -71,6 +76,33 @@ func runFenceBind(ctx context.Context, args []string, stdout, _ io.Writer) error
 	}
 	fmt.Fprintf(stdout, "It is bound to node %s. The sidecars see it by themselves.\n", node)
 	return nil
+}
+
+// sharedInstance is an error where the instance ID is also that of a Node with another provider
+// ID: to whichever of the two it is bound, the other one loses it.
+func sharedInstance(ctx context.Context, client kubernetes.Interface, node string, says []record.Identifier, records []*record.Record) error {
+	own := identifier(says, record.ProviderID)
+	for _, r := range records {
+		if r.Node == node || !slices.ContainsFunc(r.Shares(says), func(b *record.Binding) bool { return b.Kind == record.InstanceID }) {
+			continue
+		}
+		other, err := cluster.ReadNode(ctx, client, r.Node)
+		if err != nil {
+			return err
+		}
+		if provider := identifier(fencer.Said(other.Node, nil), record.ProviderID); provider.Value != "" && !provider.Is(own) {
+			return fmt.Errorf("instance ID %s is that of node %s too, whose provider ID is %s: programs cannot go by it. Name the devices of both in nodeParameters",
+				printable.Word(identifier(says, record.InstanceID).Value), printable.Word(r.Node), printable.Word(provider.Value))
+		}
+	}
+	return nil
+}
+
+func identifier(all []record.Identifier, kind string) (found record.Identifier) {
+	if at := slices.IndexFunc(all, func(c record.Identifier) bool { return c.Kind == kind }); at >= 0 {
+		found = all[at]
+	}
+	return found
 }
 
 // showBinding shows what the Node says, what was bound to it, and what others lose. A kubelet

@@ -119,11 +119,30 @@ func TestAPersonSaysWhichMachineANodeIs(t *testing.T) {
 	stdout, _ = commandLine(t, cli.ExitOK, "fence", "bind", "n1", kubeconfig, "--yes", "--reason=again")
 	clitest.Says(t, stdout, "systemUUID: "+uuid2+" (it said first: "+uuid2+")")
 	// A kubelet's words are one line each.
-	api.AddNode("n4", "uid-4", "boot-4", "", func(n *corev1.Node) { n.Spec.ProviderID = "x:\n  systemUUID: y/" })
+	api.AddNode("n4", "uid-4", "boot-4", "", func(n *corev1.Node) { n.Spec.ProviderID = "x:\n  systemUUID: y" })
 	stdout, _ = commandLine(t, cli.ExitOK, "fence", "bind", "n4", kubeconfig, "--yes", "--reason=x")
 	if strings.Contains(stdout, "\n  systemUUID") {
 		t.Error(stdout)
 	}
+}
+
+// Hosts that count their VMs from the same number: whoever is told the number takes either.
+func TestAnInstanceIDOfTwoProviderIDsIsBoundByNobody(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	machine := func(name, provider string) {
+		api.AddNode(name, "uid-"+name, "boot-"+name, "", func(node *corev1.Node) { node.Spec.ProviderID = provider })
+	}
+	machine("n1", "proxmox://a/100")
+	commandLine(t, cli.ExitOK, "fence", "bind", "n1", kubeconfig, "--yes", "--reason=new")
+	machine("n2", "proxmox://b/100")
+	_, stderr := commandLine(t, cli.ExitFailure, "fence", "bind", "n2", kubeconfig, "--yes", "--reason=new")
+	clitest.Says(t, stderr, "instance ID 100 is that of node n1 too, whose provider ID is proxmox://a/100", "nodeParameters")
+	if r := api.Record("n1"); r.Identity.Of(record.InstanceID).Late {
+		t.Error("it was taken from n1")
+	}
+	// It is the machine that was n1, or that is gone.
+	machine("n1", "proxmox://b/100")
+	commandLine(t, cli.ExitOK, "fence", "bind", "n2", kubeconfig, "--yes", "--reason=new")
 }
 
 // VMs of one template may have one system UUID: nobody's is cut off by that, and it is said.
