@@ -45,7 +45,7 @@ func runFenceBind(ctx context.Context, args []string, stdout, _ io.Writer) error
 	}
 	says := fencer.Said(now.Node, now.CSINode)
 	if len(says) == 0 {
-		return fmt.Errorf("Node %s says nothing that tells its machine from others", node)
+		return fmt.Errorf("nothing that Node %s says tells its machine from others", node)
 	}
 	records, _, err := c.Records().List(ctx)
 	if err != nil {
