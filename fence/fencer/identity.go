@@ -187,10 +187,24 @@ func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node)
 	return unbindable(doubts), nil
 }
 
-// boundAnew is the record r of a node once what is known of its machine is bound again, where
-// nobody vouches for that any more: a build from before takes the vouch away with whatever it
-// writes. Where it cannot be bound it stays in doubt.
-func (f *Fencer) boundAnew(ctx context.Context, node string, r *record.Record) *record.Record {
+// unbound tells whether something that tells machine m from others is bound to nobody by the
+// record r of its node, and might be.
+func (f *Fencer) unbound(r *record.Record, m agent.Machine) bool {
+	if f.ReadOnly || f.Machines == nil {
+		return false
+	}
+	for _, one := range says(m, f.Driver) {
+		if one.Tells() && r.Known().Of(one.Kind).Value == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// boundNow is the record r of a node once what is known of its machine is bound, as it is
+// before a command: a question may be the first, and a build from before takes the vouch away
+// with whatever it writes. Where it cannot be bound it stays in doubt.
+func (f *Fencer) boundNow(ctx context.Context, node string, r *record.Record) *record.Record {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	now, err := f.sight(ctx)

@@ -188,10 +188,21 @@ func TestWhatIsNotBoundYetIsNotTakenForOff(t *testing.T) {
 		change func(r *registry)
 		want   agent.State
 	}{
-		"not bound yet": {func(r *registry) {}, agent.Unclear},
-		"Observe":       {func(r *registry) { r.f.ReadOnly = true }, agent.Off},
-		"gone":          {func(r *registry) { r.server.DeleteNode("n1") }, agent.Off},
-		"bound":         {func(r *registry) { r.binds() }, agent.Off},
+		"not to be bound":  {func(r *registry) { r.server.Forbid("create") }, agent.Unclear},
+		"not bound before": {func(r *registry) {}, agent.Off},
+		"bound, but for what a driver says since": {func(r *registry) {
+			r.says("n1", "u1", uuid1, "aws:///z/i-1", "")
+			r.binds()
+			r.says("n1", "u1", uuid1, "aws:///z/i-1", "id1")
+		}, agent.Off},
+		"forgotten while it was in doubt, as a machine that was restored under its Node": {func(r *registry) {
+			r.binds()
+			r.says("n1", "u1", uuid3, "aws:///z/i-1", "id1")
+			r.unvouched("n1")
+		}, agent.Unclear},
+		"Observe": {func(r *registry) { r.f.ReadOnly = true }, agent.Off},
+		"gone":    {func(r *registry) { r.server.DeleteNode("n1") }, agent.Off},
+		"bound":   {func(r *registry) { r.binds() }, agent.Off},
 		"bound, and a build from before took the vouch away": {func(r *registry) { r.binds(); r.unvouched("n1") }, agent.Off},
 		"forged": {func(r *registry) {
 			r.binds()

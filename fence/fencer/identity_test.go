@@ -462,7 +462,7 @@ func TestEverydayNodesThatWaitForAPerson(t *testing.T) {
 					r.says("n1", "u1b", m.SystemUUID, m.ProviderID, m.NodeID)
 					r.binds()
 				} else if _, err := r.store.Update(r.Context(), "n1", func(rec *record.Record) (bool, error) {
-					rec.BindAs(m.NodeUID, record.IdentifiersOf(m, driver), "it is", "alice")
+					rec.BindAs(m.NodeUID, record.IdentifiersOf(m, driver), nil, "it is", "alice")
 					return true, nil
 				}); err != nil {
 					r.Fatal(err)

@@ -112,8 +112,8 @@ func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (m agent.M
 		return m, nil, err
 	}
 	if seek {
-		if r != nil && r.Identity != nil && !r.Vouched(r.Identity) {
-			r = f.boundAnew(ctx, t.Node, r)
+		if f.unbound(r, m) {
+			r = f.boundNow(ctx, t.Node, r)
 		}
 		m.Doubts = Doubts(r, f.Driver, m, l.node == nil, f.ReadOnly)
 	}

@@ -23,7 +23,8 @@ import (
 // for which nobody vouches, as the sidecars of all drivers can write it, binds nothing, and
 // who may fence binds anew in its place. That is as safe as a first sight: only what one Node
 // alone says now is bound to it, so that whoever has an identity forgotten gives no machine
-// to a second node while the first one says what it is, and forgets who was Late.
+// to a second node while the first one says what it is, and forgets who was Late. A doubt
+// outlives the vouch: a Node with another system UUID than it had is bound by a person.
 type Identity struct {
 	// Bound has at most one value of each kind.
 	Bound []Binding `json:"bound,omitempty"`
@@ -47,7 +48,7 @@ type Binding struct {
 	// value is this node's own.
 	Other string `json:"other,omitempty"`
 	// Late: Other had it first. It is not this node's when Other is gone either, for the
-	// node may have waited for that.
+	// node may have waited for that. Of EarlierMachine nobody knows that it is gone.
 	Late bool `json:"late,omitzero"`
 	// Since is what the node says since, if that is another value; for people: nothing is
 	// decided by it, and nobody vouches for it.
@@ -64,24 +65,21 @@ const (
 	InstanceID = "instanceID"
 )
 
+// EarlierMachine is Binding.Other of what an earlier machine under the same Node was known by.
+const EarlierMachine = "(an earlier machine)"
+
 // NodeID is the kind of a driver's node IDs.
 func NodeID(driver string) string { return "nodeID/" + driver }
 
 var uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
 
 // Tells tells whether the value tells one machine from all others of its kind, and can be
-// kept: what the maker of a board left out and what is no UUID is no system UUID. A path with
-// an empty part is another spelling of one without, which may be another machine's.
+// kept: what the maker of a board left out and what is no UUID is no system UUID.
 func (c Identifier) Tells() bool {
 	if c.Kind == SystemUUID && !(uuidForm.MatchString(c.Value) && fence.TellsSystem(c.Value)) {
 		return false
 	}
-	path := c.Value
-	if _, after, scheme := strings.Cut(path, "://"); scheme {
-		path = strings.TrimPrefix(after, "/") // aws:///zone/instance
-	}
-	empty := strings.HasPrefix(path, "/") || strings.Contains(path, "//") || strings.HasSuffix(path, "/")
-	return c.Value != "" && len(c.Value) <= maxText && !empty
+	return c.Value != "" && len(c.Value) <= maxText
 }
 
 // IdentifiersOf a machine, as that driver knows it.
@@ -90,9 +88,13 @@ func IdentifiersOf(m fence.Machine, driver string) []Identifier {
 	return slices.DeleteFunc(all, func(c Identifier) bool { return !c.Tells() })
 }
 
+var slashes = regexp.MustCompile("/+")
+
 // Key is the same for values that may name one machine. Clouds do not tell upper from lower
-// case, and a UUID has two spellings.
-func (c Identifier) Key() string { return fence.SystemKey(c.Value) }
+// case, a UUID has two spellings, and who takes a path apart may pass over its empty parts.
+func (c Identifier) Key() string {
+	return fence.SystemKey(strings.TrimSuffix(slashes.ReplaceAllString(c.Value, "/"), "/"))
+}
 
 // Is tells whether both are the same value of the same kind.
 func (c Identifier) Is(o Identifier) bool { return c.Kind == o.Kind && c.Key() == o.Key() }
@@ -131,6 +133,8 @@ func (i *Identity) NotOwn(one Identifier, systemUUID string) string {
 		return ""
 	case !bound.Is(one):
 		return "the node says " + one.Value + " since, and was known by " + bound.Value + " first"
+	case bound.Other == EarlierMachine:
+		return "an earlier machine under its Node was known by " + one.Value + ", which that keeps"
 	case bound.Late:
 		return "node " + bound.Other + " was known by " + one.Value + " first"
 	case bound.Other != "":
@@ -186,8 +190,15 @@ func (i *Identity) says() []string {
 // Bind binds what the Node of that UID says, its system UUID first, as far as nobody else has a
 // claim to it: other tells that, and the zero IdentityClaim that nobody has. For the change of
 // an Update.
+//
+// What nobody vouches for is no proof of anything, and a doubt all the same: where it has
+// another system UUID for this Node, only a person binds what that says (BindAs).
 func (r *Record) Bind(nodeUID string, says []Identifier, other func(Identifier) IdentityClaim) (changed bool) {
 	known := r.Known()
+	if was := r.Identity.Of(SystemUUID); known != r.Identity && was.NodeUID == nodeUID && !was.Late &&
+		slices.ContainsFunc(says, func(c Identifier) bool { return c.Kind == SystemUUID && !was.Is(c) }) {
+		return false
+	}
 	next := &Identity{Bound: slices.Clone(known.Bound), Later: known.Later}
 says:
 	for _, c := range says {
@@ -200,7 +211,9 @@ says:
 			}
 			next.put(b)
 		case b.NodeUID == nodeUID:
-			if b.Since = ""; !b.Is(c) {
+			if b.Is(c) {
+				b.Since = ""
+			} else if !c.Is(Identifier{c.Kind, b.Since}) { // which may be spelled otherwise
 				b.Since = c.Value
 			}
 			next.put(b)
@@ -254,14 +267,16 @@ func (i *Identity) put(b Binding) {
 	i.Bound = append(i.Bound, b)
 }
 
-// BindAs binds what a person says that the node's machine is known by, whatever was bound.
-// For the change of an Update.
-func (r *Record) BindAs(nodeUID string, says []Identifier, reason, by string) {
+// BindAs binds what a person says that the node's machine is known by, whatever was bound. The
+// kinds in first are not its own: what that names had them first. For the change of an Update.
+func (r *Record) BindAs(nodeUID string, says []Identifier, first map[string]string, reason, by string) {
 	next := &Identity{Later: r.Known().Later}
 	var words []string
 	for _, c := range says {
-		next.Bound = append(next.Bound, Binding{Identifier: c, NodeUID: nodeUID})
-		words = append(words, c.Kind+" "+c.Value)
+		next.Bound = append(next.Bound, Binding{Identifier: c, NodeUID: nodeUID, Other: first[c.Kind], Late: first[c.Kind] != ""})
+		if first[c.Kind] == "" {
+			words = append(words, c.Kind+" "+c.Value)
+		}
 	}
 	r.Identity = next
 	r.vouch(next)

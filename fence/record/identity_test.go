@@ -89,6 +89,9 @@ func TestWhatANodeSaysSinceIsWrittenDown(t *testing.T) {
 		if !r.Bind("u1", says, nobody) || r.Bind("u1", says, nobody) {
 			t.Errorf("%+v: it is not written once", c)
 		}
+		if r.Bind("u1", IdentifiersOf(fence.Machine{SystemUUID: strings.ToUpper(c.system), NodeID: strings.ToUpper(c.id)}, "d"), nobody) {
+			t.Errorf("%+v: spelled otherwise it is written again", c)
+		}
 		var words []string
 		for _, b := range r.Known().Bound {
 			if b.Since != "" {
@@ -197,15 +200,18 @@ func TestWhatANodeHasAClaimTo(t *testing.T) {
 	}
 }
 
-// Whoever folds empty parts of a path takes these for one that another node may have.
-func TestAnotherSpellingOfAPathTellsNoMachine(t *testing.T) {
-	for value, want := range map[string]bool{"aws:///z/i-2": true, "gce://p/z/n1": true, "azure:///subscriptions/1/x/n3": true, "k3s://n1": true, "proxmox://r/100": true, "projects/p/zones/z/instances/n1": true,
-		"aws:////z/i-2": false, "aws:///z//i-2": false, "aws:///z/i-2/": false, "/projects/p": false, "projects//p": false} {
-		for _, kind := range []string{ProviderID, NodeID("d")} {
-			if got := (Identifier{kind, value}).Tells(); got != want {
-				t.Errorf("%s %s: %t", kind, value, got)
-			}
+// Whoever takes a path apart may pass over its empty parts.
+func TestAnotherSpellingOfAPathIsTheSame(t *testing.T) {
+	first := Identifier{ProviderID, "aws:///z/i-2"}
+	for value, want := range map[string]bool{"aws:///z/i-2": true, "aws:////z/i-2": true, "aws:///z//i-2": true, "aws:///z/i-2/": true, "aws://z/i-2": true, "AWS:///z/I-2//": true,
+		"aws:///y/i-2": false, "aws:///z/i-22": false, "aws:///zi-2": false} {
+		if got := first.Is(Identifier{ProviderID, value}); got != want {
+			t.Errorf("%s: %t", value, got)
 		}
+	}
+	// Of a cloud whose IDs have empty parts they are as good as any.
+	if ibm := (Identifier{ProviderID, "ibm://account///cluster/worker"}); !ibm.Tells() || ibm.Is(Identifier{ProviderID, "ibm://account///cluster/other"}) {
+		t.Error(ibm)
 	}
 }
 
@@ -308,7 +314,7 @@ func TestAPersonBindsWhatANodeSays(t *testing.T) {
 	if other.TakeFrom(says, "n1", "new board", "alice") {
 		t.Error("it was taken twice")
 	}
-	r.BindAs("u1", says, "new board", "alice")
+	r.BindAs("u1", says, nil, "new board", "alice")
 	if got := r.knownBy(); got != "systemUUID="+uuidB+"; nodeID/d=new" {
 		t.Error(got)
 	}

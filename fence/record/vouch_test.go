@@ -614,7 +614,7 @@ func TestWhatAPersonBindsIsVouchedFor(t *testing.T) {
 	if b := get(t, s, "n1").Known().Of(record.NodeID("d")); !b.Late || b.Other != "n2" {
 		t.Errorf("%+v", b)
 	}
-	update(t, s, func(r *record.Record) { r.BindAs("u1", says, "it is", "ada") })
+	update(t, s, func(r *record.Record) { r.BindAs("u1", says, nil, "it is", "ada") })
 	if got := get(t, s, "n1").Known(); len(got.Bound) != 1 || got.Of(record.NodeID("d")).Late {
 		t.Errorf("%+v", got)
 	}

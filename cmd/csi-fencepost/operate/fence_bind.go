@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,12 +20,14 @@ import (
 
 const bindHelp = `csi-fencepost fence bind NODE --reason TEXT says that what the Node says of its machine now (system UUID, provider ID,
 node IDs) is true: fence agents may act by it. It is needed where a machine got a new board or was replaced under its
-Node, or a driver names its nodes otherwise than before. Look first: a kubelet may claim another node's machine.`
+Node, or a driver names its nodes otherwise than before. Look first: a kubelet may claim another node's machine.
+Kubernetes keeps the provider ID of a Node whichever machine it is; with a new board, --same-machine says that it is true.`
 
 // runFenceBind is `csi-fencepost fence bind`.
 func runFenceBind(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	f := newClaimFlags("fence bind", bindHelp)
 	yes := f.set.Bool("yes", false, "Do not ask.")
+	same := f.set.Bool("same-machine", false, "It is the machine that was bound before, with another board: its provider ID is its own.")
 	if err := f.parse(args, "NODE"); err != nil {
 		return err
 	}
@@ -51,25 +54,28 @@ func runFenceBind(ctx context.Context, args []string, stdout, _ io.Writer) error
 	if err != nil {
 		return err
 	}
-	if err := sharedInstance(ctx, c.Client, node, says, records); err != nil {
+	first, err := notOwn(ctx, c.Client, now, says, records, *same)
+	if err != nil {
 		return err
 	}
-	showBinding(stdout, node, says, records)
+	own := slices.DeleteFunc(slices.Clone(says), func(c record.Identifier) bool { return first[c.Kind] != "" })
+	showBinding(stdout, node, own, records)
+	showNotOwn(stdout, says, first)
 	if !*yes && !ask(ctx, os.Stdin, stdout, node, fmt.Sprintf("This binds it to node %s. Type its name to go on: ", node)) {
 		return errors.New("nothing was bound")
 	}
 	by := cluster.Operator(ctx, c.Client)
 	// It is taken from the others first: no agent acts by what is bound to two.
 	for _, r := range records {
-		if r.Node == node || len(r.Shares(says)) == 0 {
+		if r.Node == node || len(r.Shares(own)) == 0 {
 			continue
 		}
-		if _, err := c.Records().Update(ctx, r.Node, func(r *record.Record) (bool, error) { return r.TakeFrom(says, node, f.reason, by), nil }); err != nil {
+		if _, err := c.Records().Update(ctx, r.Node, func(r *record.Record) (bool, error) { return r.TakeFrom(own, node, f.reason, by), nil }); err != nil {
 			return err
 		}
 	}
 	if _, err := c.Records().Update(ctx, node, func(r *record.Record) (bool, error) {
-		r.BindAs(now.UID(), says, f.reason, by)
+		r.BindAs(now.UID(), says, first, f.reason, by)
 		return true, nil
 	}); err != nil {
 		return err
@@ -78,24 +84,35 @@ func runFenceBind(ctx context.Context, args []string, stdout, _ io.Writer) error
 	return nil
 }
 
-// sharedInstance is an error where the instance ID is also that of a Node with another provider
-// ID: to whichever of the two it is bound, the other one loses it.
-func sharedInstance(ctx context.Context, client kubernetes.Interface, node string, says []record.Identifier, records []*record.Record) error {
-	own := identifier(says, record.ProviderID)
+// notOwn are the kinds of what the Node says that are not its machine's own whatever a person
+// says of that, and who had them first. Kubernetes keeps the provider ID of a Node, whichever
+// machine registers under it; and of an instance ID that a Node with another provider ID has
+// too, the one of the two would lose it to the other.
+func notOwn(ctx context.Context, client kubernetes.Interface, now *cluster.Node, says []record.Identifier, records []*record.Record, sameMachine bool) (map[string]string, error) {
+	first, provider, instance := map[string]string{}, identifier(says, record.ProviderID), identifier(says, record.InstanceID)
 	for _, r := range records {
-		if r.Node == node || !slices.ContainsFunc(r.Shares(says), func(b *record.Binding) bool { return b.Kind == record.InstanceID }) {
+		if r.Node == now.Name {
+			known, system := r.Known(), identifier(says, record.SystemUUID)
+			was := known.Of(record.SystemUUID)
+			another := was.NodeUID == now.UID() && !was.Late && system.Value != "" && !was.Is(system)
+			if !sameMachine && provider.Value != "" && (another || known.Of(record.ProviderID).Other == record.EarlierMachine && known.Of(record.ProviderID).NodeUID == now.UID()) {
+				first[record.ProviderID] = record.EarlierMachine
+				first[record.InstanceID] = record.EarlierMachine
+			}
+			continue
+		}
+		if !slices.ContainsFunc(r.Shares(says), func(b *record.Binding) bool { return b.Kind == record.InstanceID && b.Is(instance) }) {
 			continue
 		}
 		other, err := cluster.ReadNode(ctx, client, r.Node)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if provider := identifier(fencer.Said(other.Node, nil), record.ProviderID); provider.Value != "" && !provider.Is(own) {
-			return fmt.Errorf("instance ID %s is that of node %s too, whose provider ID is %s: programs cannot go by it. Name the devices of both in nodeParameters",
-				printable.Word(identifier(says, record.InstanceID).Value), printable.Word(r.Node), printable.Word(provider.Value))
+		if theirs := identifier(fencer.Said(other.Node, nil), record.ProviderID); theirs.Value != "" && !theirs.Is(provider) {
+			first[record.InstanceID] = cmp.Or(first[record.InstanceID], r.Node)
 		}
 	}
-	return nil
+	return first, nil
 }
 
 func identifier(all []record.Identifier, kind string) (found record.Identifier) {
@@ -103,6 +120,19 @@ func identifier(all []record.Identifier, kind string) (found record.Identifier) 
 		found = all[at]
 	}
 	return found
+}
+
+// showNotOwn shows what is not bound as the node's own, and the way out.
+func showNotOwn(out io.Writer, says []record.Identifier, first map[string]string) {
+	for _, one := range says {
+		switch who := first[one.Kind]; who {
+		case "":
+		case record.EarlierMachine:
+			fmt.Fprintln(out, printable.Line(fmt.Sprintf("! %s %s is not bound: the Node has it of an earlier machine, which may be off while this one writes. If this is that one with another board, add --same-machine. If not, name its device in nodeParameters, or delete the Node and restart its kubelet.", one.Kind, one.Value)))
+		default:
+			fmt.Fprintln(out, printable.Line(fmt.Sprintf("! %s %s is not bound: node %s has it too, under another provider ID. Name the devices of both in nodeParameters; if that is not a machine of its own, delete its Node.", one.Kind, one.Value, who)))
+		}
+	}
 }
 
 // showBinding shows what the Node says, what was bound to it, and what others lose. A kubelet

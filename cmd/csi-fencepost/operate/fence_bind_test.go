@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,22 +128,82 @@ func TestAPersonSaysWhichMachineANodeIs(t *testing.T) {
 }
 
 // Hosts that count their VMs from the same number: whoever is told the number takes either.
-func TestAnInstanceIDOfTwoProviderIDsIsBoundByNobody(t *testing.T) {
+func TestAnInstanceIDOfTwoProviderIDsIsNotTakenFromTheOther(t *testing.T) {
 	api, kubeconfig := clitest.NewAPI(t)
-	machine := func(name, provider string) {
-		api.AddNode(name, "uid-"+name, "boot-"+name, "", func(node *corev1.Node) { node.Spec.ProviderID = provider })
+	machine := func(name, provider, id string) {
+		api.AddNode(name, "uid-"+name, "boot-"+name, id, func(node *corev1.Node) { node.Spec.ProviderID = provider })
 	}
-	machine("n1", "proxmox://a/100")
-	commandLine(t, cli.ExitOK, "fence", "bind", "n1", kubeconfig, "--yes", "--reason=new")
-	machine("n2", "proxmox://b/100")
-	_, stderr := commandLine(t, cli.ExitFailure, "fence", "bind", "n2", kubeconfig, "--yes", "--reason=new")
-	clitest.Says(t, stderr, "instance ID 100 is that of node n1 too, whose provider ID is proxmox://a/100", "nodeParameters")
-	if r := api.Record("n1"); r.Identity.Of(record.InstanceID).Late {
-		t.Error("it was taken from n1")
+	bind := func(node string) string {
+		stdout, _ := commandLine(t, cli.ExitOK, "fence", "bind", node, kubeconfig, "--yes", "--reason=new")
+		return strings.Join(strings.Fields(stdout), " ")
+	}
+	machine("n1", "proxmox://a/100", "")
+	bind("n1")
+	machine("n2", "proxmox://b/100", "")
+	clitest.Says(t, bind("n2"), "! instanceID 100 is not bound: node n1 has it too, under another provider ID. Name the devices of both in nodeParameters")
+	is := func(node, kind, value, other string) {
+		t.Helper()
+		if b := api.Record(node).Known().Of(kind); b.Value != value || b.Other != other || b.Late != (other != "") {
+			t.Errorf("%s: %+v", node, b)
+		}
+	}
+	is("n1", record.InstanceID, "100", "")
+	is("n2", record.ProviderID, "proxmox://b/100", "")
+	is("n2", record.InstanceID, "100", "n1")
+	// A driver's node ID that is the number too is nothing of n1's.
+	machine("n3", "", "100")
+	if text := bind("n3"); strings.Contains(text, "is not bound") {
+		t.Error(text)
 	}
 	// It is the machine that was n1, or that is gone.
-	machine("n1", "proxmox://b/100")
-	commandLine(t, cli.ExitOK, "fence", "bind", "n2", kubeconfig, "--yes", "--reason=new")
+	machine("n1", "proxmox://b/100", "")
+	bind("n2")
+	is("n2", record.InstanceID, "100", "")
+	is("n1", record.InstanceID, "100", "n2")
+}
+
+// A machine that is restored under the Node of one that was stopped has that one's provider ID
+// for as long as its Node is there: it is not dead because that one is off.
+func TestAnEarlierMachinesProviderIDIsBoundOnlyWhereAPersonSaysThatItIsTheSame(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	machine := func(uuid, uid string) {
+		api.AddNode("n1", uid, "boot-1", "i-1", systemUUID(uuid), func(node *corev1.Node) { node.Spec.ProviderID = "aws:///z/i-1" })
+	}
+	bind := func(flags ...string) string {
+		stdout, _ := commandLine(t, cli.ExitOK, with([]string{"fence", "bind", "n1", kubeconfig, "--yes", "--reason=x"}, flags...)...)
+		return strings.Join(strings.Fields(stdout), " ")
+	}
+	own := func(kinds ...string) {
+		t.Helper()
+		var got []string
+		known := api.Record("n1").Known()
+		for _, b := range known.Bound {
+			if known.NotOwn(b.Identifier, known.Of(record.SystemUUID).Value) == "" {
+				got = append(got, b.Kind)
+			}
+		}
+		if !slices.Equal(got, kinds) {
+			t.Errorf("its own are %v, want %v", got, kinds)
+		}
+	}
+	all := []string{record.SystemUUID, record.ProviderID, record.InstanceID, record.NodeID(clitest.Driver)}
+	machine(uuid1, "uid-1")
+	bind()
+	own(all...)
+	machine(uuid2, "uid-1")
+	for range 2 { // also where the UUID has become its own
+		clitest.Says(t, bind(), "! providerID aws:///z/i-1 is not bound: the Node has it of an earlier machine", "add --same-machine", "! instanceID i-1 is not bound")
+		own(record.SystemUUID, record.NodeID(clitest.Driver))
+	}
+	stdout, _ := commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
+	clitest.Says(t, strings.Join(strings.Fields(stdout), " "), "! Node n1 has aws:///z/i-1 (providerID) of an earlier machine under it, by which no fence agent acts. If it is that machine with another board: csi-fencepost fence bind n1 --same-machine --reason TEXT")
+	bind("--same-machine")
+	own(all...)
+	machine(uuid1, "uid-1")
+	bind()
+	machine(uuid1, "uid-1b") // its Node was deleted
+	bind()
+	own(all...)
 }
 
 // VMs of one template may have one system UUID: nobody's is cut off by that, and it is said.

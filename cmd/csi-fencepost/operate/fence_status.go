@@ -149,7 +149,12 @@ func printStatus(w io.Writer, s *fenceStatus) {
 	}
 	for _, r := range s.Records {
 		for _, b := range r.Known().Bound {
-			if b.Other != "" {
+			switch b.Other {
+			case "":
+			case record.EarlierMachine:
+				t.Line(fmt.Sprintf("! Node %s has %s (%s) of an earlier machine under it, by which no fence agent acts. If it is that machine with another board: csi-fencepost fence bind %s --same-machine --reason TEXT",
+					r.Node, b.Value, b.Kind, printable.Word(r.Node)))
+			default:
 				t.Line(fmt.Sprintf("! Node %s says that its machine is %s (%s), and so does node %s, to which that is bound: no fence agent acts by it for %[1]s.", r.Node, b.Value, b.Kind, b.Other))
 			}
 			if b.Since != "" {
