@@ -420,7 +420,7 @@ func TestTheRecordOfANodeThatIsGoneForAnHourIsRemoved(t *testing.T) {
 		r.changeOf("n4", func(rec *record.Record) { rec.Note("a", "Test", "x") })
 		r.leaves("n3")
 		r.leaves("n4")
-		delete(r.all, "n5") // the watch does not see it
+		r.unseen("n5")
 		time.Sleep(30 * time.Minute)
 		r.leaves("n2")
 		time.Sleep(25 * time.Minute)

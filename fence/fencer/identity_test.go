@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,6 +92,7 @@ func reasons(m agent.Machine) string {
 type registry struct {
 	*world
 	*seeker
+	lock   sync.Mutex               // of what Bind reads meanwhile
 	all    map[string]fence.Machine // as it is watched
 	ids    map[string]string        // as the CSINodes say, live
 	owners map[string]string        // UIDs of earlier Nodes that CSINodes are left of
@@ -106,6 +109,8 @@ type csiNodes struct {
 }
 
 func (c csiNodes) Get(_ context.Context, name string, _ metav1.GetOptions) (*storagev1.CSINode, error) {
+	c.r.lock.Lock()
+	defer c.r.lock.Unlock()
 	id, ok := c.r.ids[name]
 	if c.r.broken == name {
 		return nil, errors.New("no answer")
@@ -128,15 +133,26 @@ func (r *registry) says(name, uid, system, provider, id string) {
 	r.server.PutNode(n)
 	m := fence.MachineOf(n)
 	m.NodeID, m.SystemUUID = id, fence.SystemKey(system)
+	r.lock.Lock()
 	r.all[name], r.ids[name] = m, id
+	r.lock.Unlock()
 	r.renew(name)
 }
 
 // leaves has the Node deleted.
 func (r *registry) leaves(name string) {
-	delete(r.all, name)
+	r.unseen(name)
+	r.lock.Lock()
 	delete(r.ids, name)
+	r.lock.Unlock()
 	r.server.DeleteNode(name)
+}
+
+// unseen has the watch not see the Node.
+func (r *registry) unseen(name string) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	delete(r.all, name)
 }
 
 func (r *registry) binds() {
@@ -229,6 +245,8 @@ func registered(t *testing.T, test func(r *registry)) {
 		r.f = w.fencer("a")
 		r.f.CSINodes = r
 		r.f.Machines = func() []fence.Machine {
+			r.lock.Lock()
+			defer r.lock.Unlock()
 			return slices.SortedFunc(maps.Values(r.all), func(a, b fence.Machine) int { return strings.Compare(a.NodeName, b.NodeName) })
 		}
 		test(r)
@@ -610,11 +628,11 @@ func TestTheRecordsAreReadOnlyWhenSomethingIsNew(t *testing.T) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		r.server.SetDown(true)
-		tries, machines := 0, r.f.Machines
-		r.f.Machines = func() []fence.Machine { tries++; return machines() }
+		tries, machines := atomic.Int32{}, r.f.Machines
+		r.f.Machines = func() []fence.Machine { tries.Add(1); return machines() }
 		go func() { _ = r.f.Bind(ctx) }()
 		time.Sleep(10*bindAgain - time.Second)
-		r.expect("tries in ten minutes", tries, 10)
+		r.expect("tries in ten minutes", tries.Load(), int32(10))
 		r.server.SetDown(false)
 		time.Sleep(bindAgain)
 		r.expect("n1", r.bound("n1"), "[01 aws:///z/i-1 id1]")
