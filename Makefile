@@ -53,7 +53,7 @@ UNIT = $(WHOLE) -- $(RACES)
 SCENARIOS = -count=1 -timeout 60m -parallel $(PARALLEL) $${skip:+-skip="$$skip"} ./sanity/scenarios/...
 
 test: ## everything that guards our behaviour, and what of it took longest (see make prove for what is beyond)
-	@$(SKIP) && $(GOTEST) -- $(UNIT) -- $(SCENARIOS)
+	@$(SKIP) && $(GOTEST) -every -but="^\$$$$without" -- $(UNIT) -- $(SCENARIOS)
 
 unit: ## all tests but the scenarios
 	@$(SKIP) && $(GOTEST) -- $(UNIT)

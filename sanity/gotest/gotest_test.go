@@ -131,3 +131,30 @@ func TestWhatATestWaitedIsNotItsOwn(t *testing.T) {
 		t.Errorf("%v, want %v", s.took, want)
 	}
 }
+
+func TestAPackageThatFellOutOfTheCommandsIsNamedBeforeAnyIsTested(t *testing.T) {
+	good := tests("func TestGood(t *testing.T) {}\n")
+	module(t, map[string]string{"a/p_test.go": good, "b/p_test.go": good, "b/c/p_test.go": good, "none/p.go": "package p\n"})
+	for _, c := range []struct {
+		but   string
+		words []string
+		want  string // empty: they are all tested
+	}{
+		{"", []string{"--", "-count=1", "./..."}, ""},
+		{"", []string{"--", "-timeout", "30m", "./a", "--", "./b/..."}, ""},
+		{"", []string{"--", "./a", "--", "./b"}, "example.test/m/b/c"},
+		{"", []string{"--", "-run=./b/c", "./a", "./b"}, "example.test/m/b/c"},
+		{"^$|/b/c$", []string{"--", "./a", "--", "./b"}, ""},
+		{"^$|/b$", []string{"--", "./a"}, "example.test/m/b/c"},
+		{"(", []string{"--", "./..."}, "-but: "},
+	} {
+		var out bytes.Buffer
+		err := run(t.Context(), append([]string{"-every", "-but=" + c.but}, c.words...), &out)
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s, but %q: %v", c.words, c.but, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || out.Len() > 0):
+			t.Errorf("%s, but %q: %v, and it printed %q", c.words, c.but, err, out.String())
+		}
+	}
+}

@@ -20,6 +20,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.SetOutput(out)
 	quick := flags.Bool("check", false, "lint and test what changed, and what imports it, instead")
 	within := flags.Duration("within", 75*time.Second, "with -check: begin no further tests after so long")
+	whole := flags.Bool("every", false, "fail at once where a package that has tests is in none of the go tests")
+	but := flags.String("but", "", "with -every: packages that match this regular expression may be missing")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -29,6 +31,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	groups := split(flags.Args())
 	if len(groups) == 0 {
 		return fmt.Errorf("say what to test: the words for go test, after a --")
+	}
+	if *whole {
+		if err := every(ctx, groups, *but); err != nil {
+			return err
+		}
 	}
 	r := newReport(out)
 	defer r.close()
