@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,9 +48,7 @@ func (s *Stage) controllerPod() *controllerPod {
 	if p.namespace == "" {
 		s.T.Fatalf("%s: the manifests have no Deployment and no StatefulSet with a namespace", s.Name)
 	}
-	for _, obj := range others {
-		p.configure(obj)
-	}
+	p.configure(others)
 	s.apply(others)
 	for _, v := range p.spec.Volumes {
 		p.makeVolume(v)
@@ -71,18 +70,31 @@ func (p *controllerPod) read(workload *unstructured.Unstructured) {
 	p.spec = pod.Spec
 }
 
-// configure adds the stage's configuration to a ConfigMap that the pod mounts, as
-// an operator does before it is applied.
-func (p *controllerPod) configure(obj *unstructured.Unstructured) {
+// configure adds the stage's configuration to the ConfigMap that the pod mounts, as an
+// operator does: in the manifests before they are applied, or, where they were applied
+// already, in the API server.
+func (p *controllerPod) configure(others []*unstructured.Unstructured) {
 	p.stage.T.Helper()
 	for _, v := range p.spec.Volumes {
-		if v.ConfigMap == nil || obj.GetKind() != "ConfigMap" || v.ConfigMap.Name != obj.GetName() {
+		if v.ConfigMap == nil {
 			continue
 		}
-		text, _, err := unstructured.NestedString(obj.Object, "data", "config.yaml")
-		p.stage.must("ConfigMap "+obj.GetName(), err)
-		text += "\n" + p.stage.Options.Config + "\n"
-		p.stage.must("ConfigMap "+obj.GetName(), unstructured.SetNestedField(obj.Object, text, "data", "config.yaml"))
+		here := slices.IndexFunc(others, func(obj *unstructured.Unstructured) bool {
+			return obj.GetKind() == "ConfigMap" && obj.GetName() == v.ConfigMap.Name
+		})
+		if here >= 0 {
+			text, _, err := unstructured.NestedString(others[here].Object, "data", "config.yaml")
+			p.stage.must("ConfigMap "+v.ConfigMap.Name, err)
+			text += "\n" + p.stage.Options.Config + "\n"
+			p.stage.must("ConfigMap "+v.ConfigMap.Name, unstructured.SetNestedField(others[here].Object, text, "data", "config.yaml"))
+			continue
+		}
+		maps := p.stage.Client.CoreV1().ConfigMaps(p.namespace)
+		m, err := maps.Get(p.stage.ctx(), v.ConfigMap.Name, metav1.GetOptions{})
+		p.stage.must("ConfigMap "+v.ConfigMap.Name, err)
+		m.Data["config.yaml"] += "\n" + p.stage.Options.Config + "\n"
+		_, err = maps.Update(p.stage.ctx(), m, metav1.UpdateOptions{})
+		p.stage.must("ConfigMap "+v.ConfigMap.Name, err)
 	}
 }
 

@@ -3,6 +3,8 @@ package bed
 import (
 	"context"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -11,11 +13,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// tellIfFailed logs what the API server says of the stage of a story that failed: what
-// was waited for in vain is most often told by a pod's conditions or a node's taints.
+// lastLines of csi-fencepost's log that a failed story shows.
+const lastLines = 12
+
+// decisions are the lines of csi-fencepost's log that say what it decided, and what lets it
+// watch the nodes anew.
+var decisions = regexp.MustCompile(`(?m)^.*"(Decided|Took over|Storm: |Every node's lease).*$`)
+
+// tellIfFailed logs what csi-fencepost decided last, and what the API server says of the
+// stage, of a story that failed: what was waited for in vain is most often told by a pod's
+// conditions or a node's taints.
 func (s *Stage) tellIfFailed() {
 	if !s.T.Failed() {
 		return
+	}
+	if s.Fencepost != nil {
+		text, err := os.ReadFile(s.Fencepost.LogFile())
+		if err != nil {
+			s.T.Logf("%s: the log of csi-fencepost cannot be read: %v", s.Name, err)
+		}
+		said := decisions.FindAllString(string(text), -1)
+		for _, line := range said[max(0, len(said)-lastLines):] {
+			s.T.Logf("%s: csi-fencepost: %s", s.Name, line)
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
