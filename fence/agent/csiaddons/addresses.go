@@ -150,18 +150,31 @@ const maxNamed = 2
 // (boot ID, system UUID) is written by the two kubelets, and whoever has one of them
 // could have the other's machine cut off. A person can tell, and deletes the old Node.
 func (a *Agent) others(ctx context.Context, m agent.Machine, t *target) (string, error) {
-	nodes, err := a.options.Nodes.List(ctx, metav1.ListOptions{})
+	found, err := a.otherNodes(ctx, m, t.blocks)
 	if err != nil {
-		return "", fmt.Errorf("csi-addons agent %s: cannot tell whether another node has an address of node %s: cannot list Nodes: %w", a.options.Name, m.Node, err)
+		return "", err
 	}
 	clients, err := a.clients(ctx, m, t)
 	if err != nil {
 		return "", err
 	}
-	var found []string
+	for _, client := range clients {
+		if i := slices.IndexFunc(client.Blocks, func(b netip.Prefix) bool { return overlapsAny(b, t.blocks) }); client.ID != m.NodeID && i >= 0 {
+			found = append(found, fmt.Sprintf("another client of the storage, %.64q, which has the address %s too", client.ID, client.Blocks[i]))
+		}
+	}
+	return fewOf(found), nil
+}
+
+// otherNodes names the other Nodes alone.
+func (a *Agent) otherNodes(ctx context.Context, m agent.Machine, blocks []netip.Prefix) (found []string, err error) {
+	nodes, err := a.options.Nodes.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("csi-addons agent %s: cannot tell whether another node has an address of node %s: cannot list Nodes: %w", a.options.Name, m.Node, err)
+	}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
-		address := shared(node, t.blocks)
+		address := shared(node, blocks)
 		switch {
 		case address == "" || isMachine(node, m):
 		case ready(node):
@@ -170,16 +183,16 @@ func (a *Agent) others(ctx context.Context, m agent.Machine, t *target) (string,
 			found = append(found, fmt.Sprintf("node %s, which is not Ready and has the address %s too (if its machine is gone for good: kubectl delete node %s)", node.Name, address, node.Name))
 		}
 	}
-	for _, client := range clients {
-		if i := slices.IndexFunc(client.Blocks, func(b netip.Prefix) bool { return overlapsAny(b, t.blocks) }); client.ID != m.NodeID && i >= 0 {
-			found = append(found, fmt.Sprintf("another client of the storage, %.64q, which has the address %s too", client.ID, client.Blocks[i]))
-		}
-	}
+	return found, nil
+}
+
+// fewOf names the first of them, and says how many more there are.
+func fewOf(found []string) string {
 	text := strings.Join(found[:min(len(found), maxNamed)], "; ")
 	if more := len(found) - maxNamed; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
-	return text, nil
+	return text
 }
 
 // shared is an address of the Node within the blocks; empty: it has none. A network

@@ -105,7 +105,8 @@ func (a *Agent) Covers(node string) bool { return a.declared == nil || len(a.dec
 // Status implements agent.Agent. It is Off if the driver's list covers all of
 // the machine's addresses and all that the record says were fenced, On if it
 // covers none, and Unclear else. Of a machine without a known address, as of one
-// whose Node is gone, the record's are enough.
+// whose Node is gone, the record's are enough. What reads as cut and another Node has too
+// is Unclear, unless the record or the configuration says that it is this machine's.
 func (a *Agent) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
 	fenced, err := parse(m.Fenced, addons.ParseBlock)
 	if err != nil {
@@ -116,10 +117,29 @@ func (a *Agent) Status(ctx context.Context, m agent.Machine) (agent.Reading, err
 		return agent.Reading{Detail: err.Error()}, err
 	}
 	reading, err := a.read(ctx, t, union(t.blocks, fenced))
+	if err == nil && reading.State == agent.Off && a.declared == nil {
+		err = a.unlessClaimed(ctx, m, t, &reading)
+	}
 	if err != nil {
 		return agent.Reading{Detail: err.Error()}, err
 	}
 	return reading, nil
+}
+
+// unlessClaimed makes a reading Unclear where another Node has an address of this machine
+// too, unless the record says that it was cut off of this one: a kubelet could have the
+// fence of another machine taken for its own's.
+func (a *Agent) unlessClaimed(ctx context.Context, m agent.Machine, t *target, reading *agent.Reading) error {
+	found := slices.DeleteFunc(slices.Clone(t.blocks), func(b netip.Prefix) bool { return slices.Contains(m.Fenced, b.String()) })
+	if len(found) == 0 {
+		return nil
+	}
+	others, err := a.otherNodes(ctx, m, found)
+	if err == nil && len(others) > 0 {
+		reading.State = agent.Unclear
+		reading.Detail += ", which may be the fence of " + fewOf(others)
+	}
+	return err
 }
 
 // read holds the blocks against the driver's list.

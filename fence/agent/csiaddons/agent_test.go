@@ -630,6 +630,45 @@ func TestNoAccessIsGivenBackToAnAddressOfAnotherNode(t *testing.T) {
 	r.fenced("192.0.2.5/32")
 }
 
+// It would be given a fence of the other's address, and keep that cut off.
+func TestWhatIsOnlyReadAsCutAtAnAddressOfAnotherNodeIsUnclear(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set    func(*rig)
+		fenced []string // on the claimant's own record
+		want   agent.State
+	}{
+		"claimed":                     {func(*rig) {}, nil, agent.Unclear},
+		"claimed, with a fence of n1": {func(*rig) {}, []string{"192.0.2.1/32"}, agent.Unclear},
+		"its own fence names it":      {func(*rig) {}, []string{"192.0.2.1/32", "192.0.2.5/32"}, agent.Off},
+		"the other Node is gone":      {func(r *rig) { r.cluster.nodes = r.cluster.nodes[:2] }, nil, agent.Off},
+		"declared by a person": {func(r *rig) {
+			r.options.Declared = map[string][]string{"n1": {"192.0.2.1", "192.0.2.5"}, "n5": {"192.0.2.6"}}
+		}, nil, agent.Off},
+	} {
+		r := newRig(t, nil)
+		r.cluster.nodes = append(r.cluster.nodes, node("n5", "u5", corev1.ConditionUnknown, "192.0.2.5"))
+		for _, address := range []string{"192.0.2.1", "192.0.2.5"} {
+			_, err := r.agent.Off(r.ctx(), agent.Machine{Node: "n" + address[8:], UID: "u" + address[8:], NodeID: "id" + address[8:], Addresses: []string{address}})
+			must(t, err)
+		}
+		tt.set(r)
+		r.agent, r.m.Addresses, r.m.Fenced = r.newAgent(), []string{"192.0.2.1", "192.0.2.5"}, tt.fenced
+		got, err := r.agent.Status(r.ctx(), r.m)
+		must(t, err)
+		if got.State != tt.want || strings.Contains(got.Detail, "which may be the fence of node n5") != (tt.want == agent.Unclear) {
+			t.Errorf("%s: %+v, want %s", name, got, tt.want)
+		}
+	}
+	r := newRig(t, nil)
+	r.off()
+	r.cluster.err = errors.New("connection refused")
+	if got, err := r.agent.Status(r.ctx(), r.m); err == nil || got.State != agent.Unclear {
+		t.Errorf("without the Nodes: %+v, %v", got, err)
+	}
+	r.m.Fenced = r.Fences()
+	r.reads(agent.Off, "as fenced")
+}
+
 func TestWithoutTheNodesNothingIsFenced(t *testing.T) {
 	r := newRig(t, nil)
 	r.cluster.err = errors.New("connection refused")
