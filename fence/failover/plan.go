@@ -158,6 +158,8 @@ func planStorage(s *state) []step {
 		return []step{stepAsk}
 	case len(s.evictable()) > 0 && s.Proof == fence.StorageFence:
 		return []step{stepEvict}
+	case !back && s.unconfirmed():
+		return []step{stepSuspect}
 	case !back:
 		return nil
 	case s.otherSystem() && s.ourTaint() && !s.Moved:
@@ -208,11 +210,25 @@ func (s *state) fenced() bool { return s.Fence != nil && s.Fence.Void == "" || s
 
 // storageFenced: the pass is about the storage fence. One that is being lifted proves
 // nothing, so a node that falls silent meanwhile is one that is not fenced: it is cut
-// off anew. So is one under the fence of another machine, which cuts off nothing of it, and
-// one under a fence for which nobody vouches.
+// off anew. So is one under the fence of another machine, which cuts off nothing of it, one
+// under a fence for which nobody vouches, and one of which an agent says that it is not in
+// place.
 func (s *state) storageFenced() bool {
 	return s.Fence != nil && s.Fence.Void == "" && s.Fence.Kind == fence.StorageFence && s.Proof != fence.PowerReading &&
-		(s.Life == fence.Alive || !s.Fence.Lifting && s.Fence.Vouched && !s.othersFence())
+		(s.Life == fence.Alive || !s.Fence.Lifting && s.Fence.Vouched && !s.othersFence() && !s.denied())
+}
+
+// denied: the agents have answered that it is not cut off as a whole. Where
+// the Node is gone nobody could cut it off anew. An agent that does not answer denies
+// nothing: the node may be cut off all the same, and need not be turned off too.
+func (s *state) denied() bool {
+	return s.Node != nil && s.Answer != nil && s.Answer.Uncut
+}
+
+// unconfirmed: it is silent under a storage fence that its agents were asked for in vain,
+// so that its volumes wait.
+func (s *state) unconfirmed() bool {
+	return s.Holds && s.suspect() && s.Proof == "" && s.Answer != nil && s.Answer.State != agent.Off
 }
 
 // othersFence: the storage fence on record is of another machine than the one that

@@ -243,24 +243,34 @@ func TestPlan(t *testing.T) {
 		"nor before the node is Ready": {
 			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Revokes, s.Node = true, aNode("boot-1", corev1.ConditionUnknown) }), nil},
 
-		"a node that dies while its storage fence is being lifted is cut off anew":   {halfLifted(), []step{stepCut}},
-		"its agents are asked first, as any silent node's":                           {with(halfLifted(), func(s *state) { s.AskDue = true }), []step{stepAsk}},
-		"before fenceAfter it is suspected, too":                                     {with(halfLifted(), func(s *state) { s.Age = 49 * time.Second }), []step{stepSuspect}},
-		"a brake holds that, too":                                                    {with(halfLifted(), func(s *state) { s.Brake = BrakeStorm }), []step{stepBlocked}},
-		"it is not cut off before it is known to be silent":                          {with(halfLifted(), func(s *state) { s.Life = fence.Unwatched }), nil},
-		"and an operator's word moves its pods":                                      {with(halfLifted(), func(s *state) { s.Proof = fence.OperatorConfirmation }), []step{stepTaint, stepEvict}},
-		"but gives it no power, nor access, back":                                    {with(halfLiftedAndMoved(), func(s *state) { s.Proof = fence.OperatorConfirmation }), nil},
-		"one that lives is lifted on":                                                {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Fence.Lifting, s.Proof = true, "" }), []step{stepLift}},
-		"a machine under the storage fence of another is cut off as any other":       {others(silent()), []step{stepCut}},
-		"and suspected before":                                                       {others(with(silent(), func(s *state) { s.Age = 49 * time.Second })), []step{stepSuspect}},
-		"one that registered anew, too":                                              {anew(others(silent())), []step{stepCut}},
-		"and left alone before it is known to be silent":                             {others(with(silent(), func(s *state) { s.Life = fence.Unwatched })), nil},
-		"a person is told where no fence of its own came of it":                      {others(with(silent(), func(s *state) { s.Answer.State = agent.Off })), []step{stepSuspect}},
-		"an operator's word moves its pods, too":                                     {others(with(silent(), func(s *state) { s.Proof = fence.OperatorConfirmation })), []step{stepTaint, stepEvict}},
-		"and our taint comes off when it is back":                                    {others(back(silent())), []step{stepUntaint, stepStranded}},
-		"not before its kubelet has let go":                                          {others(with(back(silent()), func(s *state) { s.Moved = true })), []step{stepStranded}},
-		"one whose Node is gone may be whichever machine":                            {with(others(silent()), func(s *state) { s.Node = nil }), nil},
-		"a storage fence that nobody lifts is not made anew, although it reads open": {with(halfLifted(), func(s *state) { s.Fence.Lifting = false }), nil},
+		"a node that dies while its storage fence is being lifted is cut off anew": {halfLifted(), []step{stepCut}},
+		"its agents are asked first, as any silent node's":                         {with(halfLifted(), func(s *state) { s.AskDue = true }), []step{stepAsk}},
+		"before fenceAfter it is suspected, too":                                   {with(halfLifted(), func(s *state) { s.Age = 49 * time.Second }), []step{stepSuspect}},
+		"a brake holds that, too":                                                  {with(halfLifted(), func(s *state) { s.Brake = BrakeStorm }), []step{stepBlocked}},
+		"it is not cut off before it is known to be silent":                        {with(halfLifted(), func(s *state) { s.Life = fence.Unwatched }), nil},
+		"and an operator's word moves its pods":                                    {with(halfLifted(), func(s *state) { s.Proof = fence.OperatorConfirmation }), []step{stepTaint, stepEvict}},
+		"but gives it no power, nor access, back":                                  {with(halfLiftedAndMoved(), func(s *state) { s.Proof = fence.OperatorConfirmation }), nil},
+		"one that lives is lifted on":                                              {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Fence.Lifting, s.Proof = true, "" }), []step{stepLift}},
+		"a machine under the storage fence of another is cut off as any other":     {others(silent()), []step{stepCut}},
+		"and suspected before":                                                     {others(with(silent(), func(s *state) { s.Age = 49 * time.Second })), []step{stepSuspect}},
+		"one that registered anew, too":                                            {anew(others(silent())), []step{stepCut}},
+		"and left alone before it is known to be silent":                           {others(with(silent(), func(s *state) { s.Life = fence.Unwatched })), nil},
+		"a person is told where no fence of its own came of it":                    {others(with(silent(), func(s *state) { s.Answer.State = agent.Off })), []step{stepSuspect}},
+		"an operator's word moves its pods, too":                                   {others(with(silent(), func(s *state) { s.Proof = fence.OperatorConfirmation })), []step{stepTaint, stepEvict}},
+		"and our taint comes off when it is back":                                  {others(back(silent())), []step{stepUntaint, stepStranded}},
+		"not before its kubelet has let go":                                        {others(with(back(silent()), func(s *state) { s.Moved = true })), []step{stepStranded}},
+		"one whose Node is gone may be whichever machine":                          {with(others(silent()), func(s *state) { s.Node = nil }), []step{stepSuspect}},
+		"a storage fence that does not read as in place is made anew": {with(halfLifted(), func(s *state) {
+			s.Fence.Lifting, s.Answer.Uncut = false, true
+		}), []step{stepCut}},
+		"one of which the agents do not answer is not, and that is said": {with(halfLifted(), func(s *state) { s.Fence.Lifting = false }), []step{stepSuspect}},
+		"nor is one whose Node is gone": {with(halfLifted(), func(s *state) {
+			s.Fence.Lifting, s.Answer.Uncut, s.Node = false, true, nil
+		}), []step{stepSuspect}},
+		"not before the agents are asked": {with(halfLifted(), func(s *state) {
+			s.Fence.Lifting, s.Answer.Uncut, s.AskDue = false, true, true
+		}), []step{stepAsk}},
+		"nor where it reads as in place": {with(halfLifted(), func(s *state) { s.Fence.Lifting, s.Answer.State = false, agent.Off }), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := plan(c.state); !reflect.DeepEqual(got, c.want) {

@@ -49,6 +49,11 @@ func (w *worker) awaited(s *state) (key, text string) {
 		// No fence of this machine came of it.
 		return "others fence " + s.Answer.Why, fmt.Sprintf("%s, which proves nothing: the fence on record is of another machine that had its name (node UID %s, boot ID %s). "+
 			"%s; %s", s.Answer.Why, s.Fence.NodeUID, s.Fence.BootID, w.clearOthers(s), byHand)
+	case s.storageFenced():
+		name := printable.Word(s.Name)
+		return "unread " + s.Answer.Why, fmt.Sprintf("it is under a storage fence, and whether that is in place its agents do not tell: %s; they are asked again every %s. "+
+			"If they never tell: csi-fencepost fence off %s --reason ..., if another agent can turn it off, or csi-fencepost fence withdraw %s --reason ..., and it is fenced as if it were not yet; %s",
+			s.Answer.Why, w.AskEvery, name, name, byHand)
 	case w.FenceAfter > 0:
 		return "due " + s.Answer.Why, fmt.Sprintf("%s; it is fenced when its lease is unchanged for %s, %s", s.Answer.Why, w.FenceAfter, byHand)
 	}

@@ -94,6 +94,23 @@ func TestAStorageFenceOfAnotherMachineProvesNothingOfTheOneThatHasItsName(t *tes
 	}
 }
 
+// It waits for its agents, and not for the time when any other node is fenced.
+func TestWhoWaitsForASilentNodeUnderAStorageFenceIsToldThatItsAgentsDoNotConfirmIt(t *testing.T) {
+	w, known := tookOver(t, fencer.Fence{Kind: fence.StorageFence})
+	known.covers = true
+	s := look(t, w)
+	s.Life, s.Holds, s.Age, w.FenceAfter = fence.Stale, true, time.Minute, 50*time.Second
+	s.Fence.NodeUID, s.Fence.BootID, s.Fence.SystemUUID = string(s.Node.UID), s.Node.Status.NodeInfo.BootID, s.Node.Status.NodeInfo.SystemUUID
+	for uncut, want := range map[bool]string{false: "it is under a storage fence, and whether that is in place its agents do not tell: no route", true: "no route; it is fenced when"} {
+		s.Answer = &fencer.Answer{Why: "no route", Uncut: uncut}
+		_, text := w.awaited(s)
+		helps := strings.Contains(text, "csi-fencepost fence off n1 --reason") && strings.Contains(text, "csi-fencepost fence withdraw n1 --reason")
+		if !strings.Contains(text, want) || helps == uncut {
+			t.Errorf("awaited: %s", text)
+		}
+	}
+}
+
 // A person's word about a node that is gone is bound to the driver's node ID.
 func TestAMachineWhoseNodeIsGoneIsTheOneThatTheLedgersName(t *testing.T) {
 	w, _ := tookOver(t, fencer.Fence{Kind: fence.PowerReading})

@@ -218,6 +218,9 @@ type Answer struct {
 	// Storage is the access to the driver's storage; Unclear also where no agent
 	// was asked that can tell.
 	Storage agent.State
+	// Uncut: an agent that cuts storage answered, and does not say that the machine is cut
+	// off as a whole. One that did not answer says nothing.
+	Uncut bool
 	// Detail is the agents' own words, Why what they come to, or why nothing.
 	Detail, Why string
 	// Machine that it is about, with its lease.

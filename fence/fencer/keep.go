@@ -78,13 +78,18 @@ func stands(cur *record.Fence, m record.FencedMachine) bool {
 // have read it as off. Who fenced stays who fenced. What would lift a storage fence is taken
 // from nobody: the machine has to boot, or to be witnessed, from now on. One of another
 // machine is left alone.
+//
+// So it is with a storage fence whose machine has booted since, and is cut off at another
+// address too, by somebody else: that was open to it when it booted, and what it has mounted
+// since is mounted still.
 func (f *Fencer) vouch(r *record.Record, cur *record.Fence, a *Answer) bool {
-	if r.Vouched(cur) || !oneMachine(cur.Machine, a.Machine) {
+	anew := laterBoot(cur.Machine, a.Machine) && len(remove(agent.Blocks(a.Detail), blocks(cur))) > 0
+	if r.Vouched(cur) && !anew || !oneMachine(cur.Machine, a.Machine) {
 		return false
 	}
 	next := *cur
 	if cur.Kind == fence.StorageFence {
-		next.Machine, next.Witness = a.Machine, nil
+		next.Machine, next.Witness, next.What = a.Machine, nil, a.Detail
 	}
 	r.VouchFor(next, f.Actor)
 	return true

@@ -23,6 +23,7 @@ import (
 type firewall struct {
 	list    []string
 	refuses error // On's
+	unread  error // Status's
 	deaf    error // Off's; what it was told it has written down all the same
 	strict  bool  // Off is of the addresses of now alone
 	atOn    func()
@@ -47,6 +48,9 @@ func of(m agent.Machine) []string {
 
 func (f *firewall) Status(_ context.Context, m agent.Machine) (agent.Reading, error) {
 	f.asked.Add(1)
+	if f.unread != nil {
+		return agent.Reading{}, f.unread
+	}
 	var in, out []string
 	for _, b := range of(m) {
 		if slices.Contains(f.list, b) {

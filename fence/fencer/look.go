@@ -156,6 +156,16 @@ func otherMachine(a, b record.FencedMachine) bool {
 	return a.Is().Compare(b.Is()) == fence.Other
 }
 
+// laterBoot tells whether b is machine a, known to have booted since.
+func laterBoot(a, b record.FencedMachine) bool {
+	return oneMachine(a, b) && a.BootID != "" && b.BootID != "" && a.BootID != b.BootID
+}
+
+// remove is a without those of b, and never nil.
+func remove(a, b []string) []string {
+	return slices.DeleteFunc(append([]string{}, a...), func(one string) bool { return slices.Contains(b, one) })
+}
+
 // unknownMachine: an answer could not be bound to anything.
 const unknownMachine = "it has no Node, and no ledger names its machine"
 
@@ -240,5 +250,8 @@ func (f *Fencer) answer(o agent.Outcome, m record.FencedMachine, read time.Time)
 	if a.State != agent.Unclear {
 		a.Agents, a.Detail = readers(o.Steps, a.State)
 	}
+	a.Uncut = a.State != agent.Off && slices.ContainsFunc(o.Steps, func(st agent.Step) bool {
+		return st.Action == "status" && st.Err == "" && st.State != agent.Off && f.proves[st.Agent] == fence.StorageFence
+	})
 	return a
 }

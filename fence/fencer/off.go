@@ -1,6 +1,7 @@
 package fencer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,6 +71,7 @@ type cut struct {
 	id     string // of the fence
 	other  string // of the power fence, where id is of a storage fence that is kept
 
+	uncut   bool        // the storage fence on record is not in place as a whole (Answer.Uncut)
 	last    look        // at the node, right before the last off
 	written []string    // "Fencing" stands in the record, by ID
 	called  atomic.Bool // off by the caller
@@ -96,6 +98,7 @@ func (c *cut) run(ctx context.Context) (Answer, error) {
 		return a, err
 	}
 	asked := a.Steps
+	c.uncut = a.Uncut
 	a, err = c.off(ctx, now)
 	if words := faults(a.Steps); a.State != agent.Off && words != "" {
 		a.Why = words + "; " + a.Why
@@ -267,13 +270,13 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 				// One is on record at a time: the cut would be on none, and lifted by nobody.
 				return false, refuse(c.t.Node, "off", "the storage fence %s on record is of another machine that had its name (node UID %s, boot ID %s): once that one is off for good, "+
 					"take what was cut off the list of %s, then csi-fencepost fence on %s, and this again", cur.ID, cur.Machine.NodeUID, cur.Machine.BootID, c.Driver, c.t.Node)
-			default:
+			case !c.uncut:
 				return false, nil // that one keeps volumes away until it is lifted
 			}
 			// What it cut may still be cut, whatever comes of this. Nothing moves off the node
 			// before it is cut anew, so its witness counts on until then.
 			// A node that is cut anew is no further node: the brakes go by when it began.
-			start.Lift(cur.LiftReason)
+			start.Lift(cmp.Or(cur.LiftReason, "its agents read a part of it as open"))
 			start.StartedAt, start.Machine, start.What, start.Agents, start.Steps = cur.StartedAt, cur.Machine, cur.What, cur.Agents, offSteps(cur)
 			start.Witness = cur.Witness
 		}
