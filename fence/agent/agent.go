@@ -33,6 +33,9 @@ type Machine struct {
 	// its record has them: access is given back to these too, if it has come
 	// back under other addresses.
 	Fenced []string
+	// Only are those CIDR blocks that alone are given access back; nil: what is in Fenced,
+	// and the addresses of now.
+	Only []string
 }
 
 // State is what an agent reads. The zero State proves nothing.

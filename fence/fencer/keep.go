@@ -55,6 +55,7 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 			next.ID, next.Reason, next.Forced, next.StartedAt = cur.ID, cur.Reason, cur.Forced, cur.StartedAt
 			next.Steps = append(slices.Clone(cur.Steps), next.Steps...)
 		}
+		f.afterFailed(r, &next)
 		if last := r.LastPowerFence(); a.Kind == fence.PowerReading && last != nil && last.Ending == record.PowerGivenBack && sameReading(last, a.Machine) {
 			// It was to be given its power back, which came to nothing: it is off because
 			// of those requests.
@@ -72,6 +73,14 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 // since.
 func stands(cur *record.Fence, m record.FencedMachine) bool {
 	return cur.Kind == fence.StorageFence || sameReading(cur, m)
+}
+
+// afterFailed has a storage fence go on with a try that came to nothing by what was read
+// then: what that cut is this driver's to open.
+func (f *Fencer) afterFailed(r *record.Record, next *record.Fence) {
+	if try := failedBefore(r, next, f.Driver); try != nil && next.Kind == fence.StorageFence {
+		next.StartedAt, next.Steps = try.StartedAt, append(offSteps(try), next.Steps...)
+	}
 }
 
 // vouch vouches for a fence for which nobody does, as no version before did, once the agents

@@ -186,7 +186,7 @@ func TestAReadingWhileAccessThatNobodyFencedIsGivenBackIsNoProof(t *testing.T) {
 				t.Errorf("answer %+v", a)
 			}
 		}
-		w.succeeds(w.lift(target))
+		w.succeeds(w.on(target))
 		w.expect("requests", wall.ons, 1)
 		w.expect("fences", w.fences(), "")
 	})
@@ -253,17 +253,18 @@ func TestAnOffThatHasLostItsLockIsNotWrittenDown(t *testing.T) {
 					}
 					lock.Abandon()
 					asked := false
+					back := w.registered("u1", "b2", oneSystem, "192.0.2.1", "192.0.2.2")
 					wall.atOn = func() {
 						asked = true
 						w.succeeds(c.settle(w.Context(), &a))
-						if got := w.ask(w.fencer("c"), target); got.State == agent.Off {
+						if got := w.ask(w.fencer("c"), back); got.State == agent.Off {
 							t.Errorf("it proves %s while access is being given back", got.Kind)
 						}
 					}
 					if fails {
 						wall.refuses = errors.New("half of it only")
 					}
-					if err := w.lift(target); (err != nil) != fails || !asked {
+					if err := w.lift(back); (err != nil) != fails || !asked {
 						t.Error(err)
 					}
 					if a.State != agent.Unclear || a.Kind != "" || a.Fence != "" || len(a.Steps) == 0 || !strings.Contains(a.Why, "the lock was lost before") {

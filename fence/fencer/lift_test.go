@@ -28,6 +28,7 @@ type firewall struct {
 	strict  bool  // Off is of the addresses of now alone
 	atOn    func()
 	atOff   func()
+	atRead  func()
 	ons     int
 	offs    int
 	asked   atomic.Int32
@@ -48,6 +49,9 @@ func of(m agent.Machine) []string {
 
 func (f *firewall) Status(_ context.Context, m agent.Machine) (agent.Reading, error) {
 	f.asked.Add(1)
+	if f.atRead != nil {
+		f.atRead()
+	}
 	if f.unread != nil {
 		return agent.Reading{}, f.unread
 	}
@@ -90,6 +94,12 @@ func (f *firewall) On(_ context.Context, m agent.Machine) (string, error) {
 	f.ons++
 	if f.atOn != nil {
 		f.atOn()
+	}
+	if m.Only != nil {
+		m.Fenced, m.Addresses = m.Only, nil
+	}
+	if len(of(m)) == 0 {
+		return "", errors.New("nothing to open")
 	}
 	detail := "unfence " + strings.Join(of(m), ", ") + " at driver x"
 	if f.refuses != nil {
@@ -138,6 +148,13 @@ func (w *world) fence() *record.Fence {
 func (w *world) lift(target Target) error {
 	w.Helper()
 	_, err := w.fencer("b").Lift(w.Context(), target, driver, "booted")
+	return err
+}
+
+// on is a person's fence on.
+func (w *world) on(target Target) error {
+	w.Helper()
+	_, err := w.fencer("b").On(w.Context(), target, "repaired")
 	return err
 }
 
@@ -492,7 +509,11 @@ func TestAFenceIsLiftedOnlyIfWhatItCutIsOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cutOff(t, func(w *world, wall *firewall, _ Target) {
 				target := w.registered(tt.uid, tt.boot, tt.system, tt.address)
-				err := w.lift(target)
+				give := w.lift
+				if tt.address == "192.0.2.1" {
+					give = w.on // no sidecar gives another machine its access under this fence
+				}
+				err := give(target)
 				if tt.lifted {
 					w.succeeds(err)
 					w.expect("fences", w.fences(), "Lifted by a")
@@ -508,14 +529,14 @@ func TestAFenceIsLiftedOnlyIfWhatItCutIsOpen(t *testing.T) {
 				w.expect("its own access", w.ask(w.fencer("c"), target).State, agent.On)
 				w.expect("fences", w.fences(), begun)
 				wall.list = nil // by hand
-				w.succeeds(w.lift(target))
+				w.succeeds(give(target))
 				w.expect("fences", w.fences(), "Lifted by a")
 			})
 		})
 	}
 	t.Run("another with all the addresses", func(t *testing.T) {
 		cutOff(t, func(w *world, wall *firewall, _ Target) {
-			w.succeeds(w.lift(w.registered("u2", "b2", otherSystem, "192.0.2.1", "192.0.2.2")))
+			w.succeeds(w.on(w.registered("u2", "b2", otherSystem, "192.0.2.1", "192.0.2.2")))
 			w.expect("fences", w.fences(), "Lifted by a")
 			w.expect("still cut", strings.Join(wall.list, " "), "")
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -164,6 +165,17 @@ func laterBoot(a, b record.FencedMachine) bool {
 // remove is a without those of b, and never nil.
 func remove(a, b []string) []string {
 	return slices.DeleteFunc(append([]string{}, a...), func(one string) bool { return slices.Contains(b, one) })
+}
+
+// hosts are the blocks of single addresses. What is none is left out.
+func hosts(addresses []string) (all []string) {
+	for _, text := range addresses {
+		if one, err := netip.ParseAddr(text); err == nil {
+			one = one.Unmap().WithZone("")
+			all = append(all, netip.PrefixFrom(one, one.BitLen()).String())
+		}
+	}
+	return all
 }
 
 // unknownMachine: an answer could not be bound to anything.

@@ -408,7 +408,9 @@ func (c *cut) settleOff(r *record.Record, a *Answer) bool {
 	}
 	next := c.fenced(id, a, c.reason)
 	next.Forced = c.force
-	if ours != nil {
+	if ours == nil {
+		c.afterFailed(r, &next)
+	} else {
 		next.StartedAt = ours.StartedAt
 		if !ours.BeingLifted() || oneMachine(ours.Machine, a.Machine) {
 			next.Steps = append(slices.Clone(ours.Steps), next.Steps...)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -31,7 +32,8 @@ func (f *Fencer) On(ctx context.Context, t Target, reason string) (Answer, error
 // agents read the access as open then, and that of all that the fence cut; else
 // Lift is an error that says why not, and to be called again. A fence of another
 // machine that had the node's name is not undone. A driver other than the Fencer's
-// is an error: only its own sidecar can.
+// is an error: only its own sidecar can. Before the machine has booted only that is
+// opened which this driver's fences were to cut.
 func (f *Fencer) Lift(ctx context.Context, t Target, driver, reason string) (Answer, error) {
 	if err := f.writable(t, "lift", reason, f.CoversStorage(t.Node)); err != nil {
 		return Answer{}, err
@@ -65,7 +67,8 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	if err := t.still(ctx, now.node); err != nil {
 		return Answer{}, err
 	}
-	u := &undoing{Fencer: f, t: t, reason: reason, action: action, now: f.bind(t, now),
+	machine := now.machine(t)
+	u := &undoing{Fencer: f, t: t, reason: reason, action: action, now: f.bind(t, now), addresses: hosts(machine.Addresses),
 		operation: record.Operation{Kind: kinds[action], Actor: f.Actor, NodeUID: t.UID, Reason: reason}}
 	if err := u.begin(ctx, lock); err != nil {
 		return Answer{}, errors.Join(err, u.callOff(ctx, lock)) // it may be written all the same
@@ -89,16 +92,22 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	if err != nil {
 		return Answer{}, errors.Join(err, u.callOff(ctx, lock))
 	}
-	machine := now.machine(t)
 	f.doubt(limited, &machine, now.node)
 	if u.own() {
 		machine.Fenced = blocks(u.fence)
 	}
 	u.remember(limited, &machine)
+	if action == "lift" {
+		machine.Only = u.opens(limited, machine.Fenced)
+	}
 	a := f.answer(levels.On(limited, machine), u.now, time.Now())
 	a.Why += u.doubt
 	opened := u.opened(limited, &a)
-	if !opened && u.fence != nil && u.untouched(a.Steps) {
+	if kept := remove(slices.Concat(u.addresses, u.names()), machine.Only); machine.Only != nil && !opened && len(kept) > 0 {
+		a.Why += fmt.Sprintf("; where %s is cut off, no fence of driver %s was to cut it, and its sidecar does not open it: whoever cut it does, or a person: csi-fencepost fence on %s",
+			listed(kept), u.Driver, printable.Word(t.Node))
+	}
+	if !opened && u.untouched(a.Steps) {
 		err = u.callOff(ctx, lock)
 	}
 	return a, errors.Join(u.end(ctx, &a, opened), err)
@@ -125,40 +134,94 @@ type undoing struct {
 	t              Target
 	reason, action string
 	now            record.FencedMachine
+	addresses      []string // that it has now, as blocks
 
 	operation record.Operation
 	// fence of the storage that the record has, as it was then; nil: none.
 	fence *record.Fence
-	begun bool // it was in force until now
+	begun []string // the fences that were in force until now
+	// cut are the blocks that this driver's fences of the machine were to cut.
+	cut []string
 	// left are storage fences of the machine that were withdrawn: what they cut is
 	// still cut, for all that anybody knows.
 	left  []record.Fence
-	doubt string // why that is left alone
+	doubt string // what a person has to know besides: why something is left alone
 }
 
 // begin ends what the record proves, before anything is given back.
 func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 	_, err := lock.Update(ctx, func(r *record.Record) (bool, error) {
-		u.operation.ID, u.fence, u.begun, u.left = string(uuid.NewUUID()), nil, false, nil
+		u.operation.ID, u.fence, u.begun, u.left, u.cut, u.doubt = string(uuid.NewUUID()), nil, nil, nil, nil, ""
 		if err := u.meant(r); err != nil {
 			return false, err
 		}
 		if p := r.Fence(fence.PowerReading, ""); p != nil && u.action == "on" {
 			r.GivePowerBack(p.ID, u.reason, u.Actor)
 		}
-		if s := r.Fence(fence.StorageFence, u.Driver); s != nil && u.CoversStorage(u.t.Node) {
-			u.begun = r.Still(s, func() bool { return s.Lift(u.reason) })
-			was := *s
-			u.fence = &was
+		if u.CoversStorage(u.t.Node) {
+			u.beginStorage(r)
 		}
-		for i := range r.Fences {
-			if s := &r.Fences[i]; s.Kind == fence.StorageFence && s.Driver == u.Driver && s.Withdrawn() && u.CoversStorage(u.t.Node) && oneMachine(s.Machine, u.now) {
-				u.left = append(u.left, *s)
-			}
-		}
-		return r.Begin(&u.operation) || u.begun, nil
+		return r.Begin(&u.operation) || len(u.begun) > 0, nil
 	})
 	return err
+}
+
+func (u *undoing) beginStorage(r *record.Record) {
+	if s := r.Fence(fence.StorageFence, u.Driver); s != nil {
+		u.lift(r, s)
+		was := *s
+		u.fence = &was
+	}
+	for i := range r.Fences {
+		s := &r.Fences[i]
+		if s.Kind != fence.StorageFence || s.Driver != u.Driver || !oneMachine(s.Machine, u.now) || !s.Current() && !s.Withdrawn() {
+			continue
+		}
+		u.cut = append(u.cut, cutBlocks(s)...)
+		if s.Withdrawn() {
+			u.left = append(u.left, *s)
+		}
+	}
+}
+
+func (u *undoing) lift(r *record.Record, s *record.Fence) {
+	if r.Still(s, func() bool { return s.Lift(u.reason) }) {
+		u.begun = append(u.begun, s.ID)
+	}
+}
+
+// opens are those of the fenced blocks that a lift may open. What was only read as cut
+// somebody else has cut, who may have moved volumes on that: he opens it, or a person does.
+// After a boot nothing is mounted that was before, and the sidecar that cut it may have died
+// before it could say so: then it is opened unless another node's fence names it, whose
+// address a kubelet may have claimed. nil: the record names no blocks, and those that the
+// machine has now are opened.
+func (u *undoing) opens(ctx context.Context, fenced []string) []string {
+	booted := u.own() && laterBoot(u.fence.Machine, u.now)
+	if booted && len(fenced) == 0 {
+		return nil
+	}
+	found := remove(fenced, u.cut)
+	if booted && len(found) > 0 {
+		others, err := u.others(ctx)
+		if err == nil {
+			return remove(fenced, slices.DeleteFunc(found, func(b string) bool { return !slices.Contains(others, b) }))
+		}
+		u.doubt += fmt.Sprintf("; %s is left as it is: %v", listed(found), err)
+	}
+	return remove(fenced, found)
+}
+
+// names are the blocks that the machine's fence and its withdrawn ones name.
+func (u *undoing) names() (all []string) {
+	if u.own() {
+		all = blocks(u.fence)
+	}
+	for i := range u.left {
+		all = append(all, blocks(&u.left[i])...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // meant fails where the record has another fence than the caller saw, or none of those.
@@ -196,7 +259,7 @@ func (u *undoing) remember(ctx context.Context, m *agent.Machine) {
 	}
 	others, err := u.others(ctx)
 	if err != nil {
-		u.left, u.doubt = nil, fmt.Sprintf("; %s, which a withdrawn fence cut, is left as it is: %v", listed(all), err)
+		u.left, u.doubt = nil, u.doubt+fmt.Sprintf("; %s, which a withdrawn fence cut, is left as it is: %v", listed(all), err)
 		return
 	}
 	all = slices.DeleteFunc(all, func(b string) bool { return slices.Contains(others, b) })
@@ -227,18 +290,22 @@ func (u *undoing) others(ctx context.Context) (all []string, err error) {
 	return all, nil
 }
 
-// callOff takes back that the fence is being lifted: nothing was sent that gives
-// back what it cut. It does so only while the lock is ours: whoever had it since may
+// callOff takes back that the fences are being lifted: nothing was sent that gives
+// back what they cut. It does so only while the lock is ours: whoever had it since may
 // have sent something.
 func (u *undoing) callOff(ctx context.Context, lock *record.Lock) error {
-	if !u.begun {
+	if len(u.begun) == 0 {
 		return nil
 	}
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	_, err := lock.Update(ctx, func(r *record.Record) (bool, error) {
-		s := r.Fence(fence.StorageFence, u.Driver)
-		return s != nil && s.ID == u.fence.ID && r.Still(s, s.CallOffLift), nil
+	_, err := lock.Update(ctx, func(r *record.Record) (changed bool, err error) {
+		for _, id := range u.begun {
+			if s := r.FenceByID(id); s != nil && r.Still(s, s.CallOffLift) {
+				changed = true
+			}
+		}
+		return changed, nil
 	})
 	if errors.Is(err, record.ErrLockLost) {
 		return nil // it stays to be lifted
@@ -285,9 +352,12 @@ func (u *undoing) named(all []agent.Step) bool {
 	return true
 }
 
-// untouched: nothing was sent that could have given back what the fence cut.
+// untouched: nothing was sent that could have given back what the fences cut.
 func (u *undoing) untouched(all []agent.Step) bool {
-	cut := blocks(u.fence)
+	var cut []string
+	if u.fence != nil {
+		cut = blocks(u.fence)
+	}
 	return !slices.ContainsFunc(all, func(st agent.Step) bool {
 		if st.Action != "on" || u.proves[st.Agent] != fence.StorageFence {
 			return false

@@ -188,10 +188,14 @@ func (a *Agent) Off(ctx context.Context, m agent.Machine) (detail string, err er
 }
 
 // On implements agent.Agent: the addresses of now and those in m.Fenced get
-// access again. If those of now cannot be told, or are somebody else's too, whose
-// fence they may be, the others are enough.
+// access again, or those in m.Only alone. If those of now cannot be told, or are
+// somebody else's too, whose fence they may be, the others are enough.
 func (a *Agent) On(ctx context.Context, m agent.Machine) (detail string, err error) {
-	fenced, err := parse(m.Fenced, addons.ParseBlock)
+	recorded := m.Fenced
+	if m.Only != nil {
+		recorded = m.Only
+	}
+	fenced, err := parse(recorded, addons.ParseBlock)
 	if err != nil {
 		return "", fmt.Errorf("the record of node %s: %w", m.Node, err)
 	}
@@ -199,13 +203,16 @@ func (a *Agent) On(ctx context.Context, m agent.Machine) (detail string, err err
 	if err == nil {
 		err = a.mayUnfence(ctx, m, t)
 	}
-	if err != nil {
-		if t == nil || len(fenced) == 0 {
-			return "", err
-		}
+	if err != nil && (t == nil || len(fenced) == 0) {
+		return "", err
+	}
+	if err != nil || m.Only != nil {
 		t.blocks = nil
 	}
 	blocks := union(t.blocks, fenced)
+	if len(blocks) == 0 {
+		return "", fmt.Errorf("node %s: no fence of driver %s was to cut it off", m.Node, a.options.Driver)
+	}
 	detail = fmt.Sprintf("unfence %s at driver %s", text(blocks), a.options.Driver)
 	if err := a.client.Unfence(ctx, t.with, blocks); err != nil {
 		return detail, a.explain("UnfenceClusterNetwork", err)

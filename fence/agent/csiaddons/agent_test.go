@@ -669,6 +669,25 @@ func TestWhatIsOnlyReadAsCutAtAnAddressOfAnotherNodeIsUnclear(t *testing.T) {
 	r.reads(agent.Off, "as fenced")
 }
 
+// R1: what else the machine has by now, or was read to be cut, somebody else has cut off.
+func TestWhereOnlyWhatItsFencesCutIsGivenBackNothingElseIs(t *testing.T) {
+	r := newRig(t, nil)
+	was := agent.Blocks(r.off())
+	r.m.Addresses = []string{"192.0.2.50"}
+	r.off()
+	r.m.Fenced, r.m.Only = append(was, "192.0.2.50/32"), []string{}
+	_, err := r.agent.On(r.ctx(), r.m)
+	wantError(t, err, "node n1: no fence of driver")
+	r.m.Only = was
+	_, err = r.agent.On(r.ctx(), r.m)
+	must(t, err)
+	r.fenced("192.0.2.50/32")
+	r.m.Only = nil
+	_, err = r.agent.On(r.ctx(), r.m)
+	must(t, err)
+	r.fenced()
+}
+
 func TestWithoutTheNodesNothingIsFenced(t *testing.T) {
 	r := newRig(t, nil)
 	r.cluster.err = errors.New("connection refused")

@@ -1,0 +1,208 @@
+package fencer
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+const (
+	shared = "192.0.2.2/32" // the second address of cutOff's node
+	nobody = "no fence of driver " + driver + " was to cut it"
+)
+
+func (w *world) rebooted() Target {
+	return w.registered("u1", "b2", oneSystem, "192.0.2.1", "192.0.2.2")
+}
+
+// startAnew ends the machine's fence, and opens what it cut.
+func (w *world) startAnew(wall *firewall) {
+	w.change(func(r *record.Record) {
+		r.EndFence(r.Fence(fence.StorageFence, driver).ID, record.Void, "start anew", "ann")
+	})
+	wall.list = nil
+}
+
+// failedTry has the node cut off by a driver that says so too late.
+func (w *world) failedTry(wall *firewall, target Target) {
+	w.startAnew(wall)
+	wall.deaf = errors.New("deadline exceeded")
+	_, _ = w.fencer("a").Off(w.Context(), target, "dead", false)
+	w.expect("fences", w.fences(), "Void by a, Failed by a")
+	wall.list, wall.deaf = []string{"192.0.2.1/32", shared}, nil
+}
+
+// R1: somebody made a NetworkFence, or cut it off by hand, and volumes of another driver on
+// the same storage have moved on his word. Nothing of that is on record.
+func TestASidecarOpensBeforeABootOnlyWhatItsOwnFencesCut(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(w *world, wall *firewall, target Target)
+		keeps  bool
+	}{
+		"it was found so": {func(*world, *firewall, Target) {}, true},
+		"so, after it was to be cut": {func(w *world, wall *firewall, target Target) {
+			w.startAnew(wall)
+			wall.list = []string{"192.0.2.1/32", shared}
+			w.cut(target)
+		}, true},
+		"a sidecar died while it cut": {func(w *world, wall *firewall, target Target) {
+			w.startAnew(wall)
+			wall.atOff = func() { w.server.SetDown(true) }
+			_, _ = w.fencer("a").Off(w.Context(), target, "dead", false)
+			w.server.SetDown(false)
+			wall.atOff = nil
+			w.ask(w.fencer("c"), target)
+		}, true},
+		"so, after a fence of before was lifted": {func(w *world, wall *firewall, target Target) {
+			w.startAnew(wall)
+			w.cut(target)
+			w.succeeds(w.lift(target))
+			wall.list = []string{"192.0.2.1/32", shared}
+			w.ask(w.fencer("a"), target)
+		}, true},
+		"so, after a try to cut it that failed, and the node was heard since": {func(w *world, wall *firewall, target Target) {
+			w.failedTry(wall, target)
+			target.LeaseRV = w.renew("n1")
+			w.ask(w.fencer("a"), target)
+		}, true},
+		"by a try to cut it that failed": {func(w *world, wall *firewall, target Target) {
+			w.failedTry(wall, target)
+			w.ask(w.fencer("a"), target)
+		}, false},
+		"by a try that failed, before it is tried again": {func(w *world, wall *firewall, target Target) {
+			w.failedTry(wall, target)
+			w.cut(target)
+		}, false},
+		"by this driver, and read so before that was written": {func(w *world, wall *firewall, target Target) {
+			w.startAnew(wall)
+			wall.atRead = func() {
+				if len(wall.list) > 0 {
+					wall.atRead = nil
+					w.ask(w.fencer("c"), target)
+					w.expect("phase", w.fence().Phase, record.Fenced)
+				}
+			}
+			w.cut(target)
+		}, false},
+		"what a withdrawn fence cut": {func(w *world, wall *firewall, target Target) {
+			w.startAnew(wall)
+			w.cut(target)
+			w.withdraw()
+			w.ask(w.fencer("c"), target)
+		}, false},
+	} {
+		for by, open := range map[string]func(w *world, target Target) error{
+			"by a person":  (*world).on,
+			"after a boot": func(w *world, _ Target) error { return w.lift(w.rebooted()) },
+		} {
+			t.Run(name+", and opened "+by, func(t *testing.T) {
+				behind(t, []string{"192.0.2.1/32", shared}, func(w *world, wall *firewall, target Target) {
+					w.ask(w.fencer("a"), target)
+					tt.change(w, wall, target)
+					w.expect("phase", w.fence().Phase, record.Fenced)
+					id := w.fence().ID
+					if tt.keeps {
+						for range 2 {
+							w.fails(w.lift(target), nobody)
+							w.expect("still cut", slices.Contains(wall.list, "192.0.2.1/32") && slices.Contains(wall.list, shared), true)
+						}
+						w.succeeds(open(w, target))
+					} else {
+						w.succeeds(w.lift(target))
+					}
+					w.expect("still cut", strings.Join(wall.list, " "), "")
+					w.expect("fence", w.record().FenceByID(id).Phase, record.Lifted)
+				})
+			})
+		}
+	}
+}
+
+// R1: the machine has another address by now, and somebody else has cut that off.
+func TestALiftOpensNoAddressOfNowThatItsFenceDoesNotName(t *testing.T) {
+	const anew = "192.0.2.9/32"
+	for name, boot := range map[string]string{"in that boot": "b1", "in a later one": "b2"} {
+		t.Run(name, func(t *testing.T) {
+			cutOff(t, func(w *world, wall *firewall, _ Target) {
+				target := w.registered("u1", boot, oneSystem, "192.0.2.9")
+				wall.list = append(wall.list, anew)
+				w.fails(w.lift(target), "where "+anew+" is cut off, "+nobody)
+				w.expect("still cut", strings.Join(wall.list, " "), anew)
+				w.succeeds(w.on(target))
+				w.expect("still cut", strings.Join(wall.list, " "), "")
+				w.expect("fences", w.fences(), "Lifted by a")
+			})
+		})
+	}
+}
+
+// R1: a kubelet that registered the node ID of another machine has the fence of that one read
+// as its own, and says that it has booted.
+func TestWhatWasOnlyReadAsCutIsNotOpenedForABootWhereAnotherNodesFenceNamesIt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(w *world, f *record.Fence)
+		keeps  bool
+		says   string
+	}{
+		"it stands":          {func(*world, *record.Fence) {}, true, nobody},
+		"it is being cut":    {func(_ *world, f *record.Fence) { f.Phase, f.Steps = record.Fencing, nil }, true, "is left as it is: node n2 is being cut off"},
+		"it is lifted":       {func(_ *world, f *record.Fence) { f.Phase = record.Lifted }, false, ""},
+		"of another address": {func(_ *world, f *record.Fence) { f.Steps[0].Detail = "fence 192.0.2.77/32 at driver x" }, false, ""},
+		"this driver cut it, and only read the rest": {func(w *world, _ *record.Fence) {
+			own := *w.fence()
+			own.Steps = w.storageFence("", driver, shared).Steps
+			w.put(own)
+		}, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			behind(t, []string{"192.0.2.1/32", shared}, func(w *world, wall *firewall, target Target) {
+				w.ask(w.fencer("a"), target)
+				f := w.storageFence("n2", driver, shared)
+				f.Machine = record.FencedMachine{NodeUID: "u2", BootID: "b21"}
+				tt.change(w, &f)
+				w.changeOf("n2", func(r *record.Record) { r.PutFence(f, "Fenced") })
+				err := w.lift(w.rebooted())
+				if tt.keeps {
+					w.fails(err, tt.says)
+					w.expect("cut", slices.Contains(wall.list, shared), true)
+					return
+				}
+				w.succeeds(err)
+				w.expect("still cut", strings.Join(wall.list, " "), "")
+			})
+		})
+	}
+}
+
+// Builds from before wrote down less.
+func TestAFenceThatDoesNotSayWhatItCutIsOpenedByABootOrAPerson(t *testing.T) {
+	for name, change := range map[string]func(f *record.Fence){
+		"only read": func(f *record.Fence) {
+			f.Steps = []record.FenceStep{{Agent: "array", Action: "status", State: "off", Detail: f.What}}
+		},
+		"no steps":     func(f *record.Fence) { f.Steps = nil },
+		"no addresses": func(f *record.Fence) { f.Steps, f.What = nil, "" },
+	} {
+		for by, open := range map[string]func(w *world, target Target) error{
+			"a person": (*world).on,
+			"a boot":   func(w *world, _ Target) error { return w.lift(w.rebooted()) },
+		} {
+			t.Run(name+", "+by, func(t *testing.T) {
+				cutOff(t, func(w *world, wall *firewall, target Target) {
+					f := *w.fence()
+					change(&f)
+					w.put(f)
+					w.fails(w.lift(target), "is not lifted")
+					w.expect("still cut", strings.Join(wall.list, " "), "192.0.2.1/32 "+shared)
+					w.succeeds(open(w, target))
+					w.expect("still cut", strings.Join(wall.list, " "), "")
+					w.expect("fences", w.fences(), "Lifted by a")
+				})
+			})
+		}
+	}
+}
