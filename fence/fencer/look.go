@@ -178,6 +178,17 @@ func hosts(addresses []string) (all []string) {
 	return all
 }
 
+// overlap tells whether a block of one list overlaps one of the other.
+func overlap(a, b []string) bool {
+	return slices.ContainsFunc(a, func(text string) bool {
+		one, err := netip.ParsePrefix(text)
+		return err == nil && slices.ContainsFunc(b, func(text string) bool {
+			other, err := netip.ParsePrefix(text)
+			return err == nil && one.Overlaps(other)
+		})
+	})
+}
+
 // unknownMachine: an answer could not be bound to anything.
 const unknownMachine = "it has no Node, and no ledger names its machine"
 

@@ -18,7 +18,9 @@ import (
 
 // On gives the machine back what the agents took from it. Its power fence is
 // void in the record before, and its storage fence proves nothing from then on;
-// that is lifted after the agents read the access as open. Errors as in Off.
+// that is lifted after the agents read the access as open. Nor does another driver's
+// fence of the same addresses, whose volumes the caller has asked for too. Errors as in
+// Off.
 func (f *Fencer) On(ctx context.Context, t Target, reason string) (Answer, error) {
 	if err := f.writable(t, "on", reason, f.Covers(t.Node)); err != nil {
 		return Answer{}, err
@@ -33,7 +35,8 @@ func (f *Fencer) On(ctx context.Context, t Target, reason string) (Answer, error
 // Lift is an error that says why not, and to be called again. A fence of another
 // machine that had the node's name is not undone. A driver other than the Fencer's
 // is an error: only its own sidecar can. Before the machine has booted only that is
-// opened which this driver's fences were to cut.
+// opened which this driver's fences were to cut, and nothing that another driver's fence
+// of the machine cuts off too.
 func (f *Fencer) Lift(ctx context.Context, t Target, driver, reason string) (Answer, error) {
 	if err := f.writable(t, "lift", reason, f.CoversStorage(t.Node)); err != nil {
 		return Answer{}, err
@@ -82,7 +85,7 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 		case <-limited.Done():
 		}
 	}()
-	if action == "lift" || u.fence != nil {
+	if action == "lift" || u.fence != nil || len(u.begun) > 0 {
 		// From here on the fence frees no volume, so that what it freed before shows.
 		err = f.stillSo(limited, &t)
 	}
@@ -91,6 +94,10 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	}
 	if err != nil {
 		return Answer{}, errors.Join(err, u.callOff(ctx, lock))
+	}
+	if u.held != "" {
+		// It stays to be lifted, so that the other does not wait for it in turn.
+		return Answer{}, errors.New(u.held)
 	}
 	f.doubt(limited, &machine, now.node)
 	if u.own() {
@@ -142,16 +149,18 @@ type undoing struct {
 	begun []string // the fences that were in force until now
 	// cut are the blocks that this driver's fences of the machine were to cut.
 	cut []string
+	// held says which fence of another driver keeps this one from being lifted; empty: none.
+	held string
 	// left are storage fences of the machine that were withdrawn: what they cut is
 	// still cut, for all that anybody knows.
 	left  []record.Fence
-	doubt string // what a person has to know besides: why something is left alone
+	doubt string // what a person has to know besides: why that is left alone, what else ends
 }
 
 // begin ends what the record proves, before anything is given back.
 func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 	_, err := lock.Update(ctx, func(r *record.Record) (bool, error) {
-		u.operation.ID, u.fence, u.begun, u.left, u.cut, u.doubt = string(uuid.NewUUID()), nil, nil, nil, nil, ""
+		u.operation.ID, u.fence, u.begun, u.left, u.cut, u.held, u.doubt = string(uuid.NewUUID()), nil, nil, nil, nil, "", ""
 		if err := u.meant(r); err != nil {
 			return false, err
 		}
@@ -161,7 +170,8 @@ func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 		if u.CoversStorage(u.t.Node) {
 			u.beginStorage(r)
 		}
-		return r.Begin(&u.operation) || len(u.begun) > 0, nil
+		begins := u.held == "" && r.Begin(&u.operation)
+		return begins || len(u.begun) > 0, nil
 	})
 	return err
 }
@@ -182,11 +192,36 @@ func (u *undoing) beginStorage(r *record.Record) {
 			u.left = append(u.left, *s)
 		}
 	}
+	u.meet(r)
 }
 
 func (u *undoing) lift(r *record.Record, s *record.Fence) {
 	if r.Still(s, func() bool { return s.Lift(u.reason) }) {
 		u.begun = append(u.begun, s.ID)
+	}
+}
+
+// meet goes through the fences of other drivers that say that the machine is cut off from
+// what is to be opened: two drivers may serve one storage (RBD and CephFS of one cluster),
+// and nothing tells which do. A lift waits until their sidecars find that they may be
+// lifted, or the machine has booted. With On the caller has asked for the volumes of all
+// drivers: they prove nothing from then on. One for which nobody vouches yet may be vouched
+// for by a reading that was made before.
+func (u *undoing) meet(r *record.Record) {
+	opens := append(u.names(), u.addresses...)
+	for i := range r.Fences {
+		s := &r.Fences[i]
+		if s.Kind != fence.StorageFence || s.Driver == u.Driver || s.Phase != record.Fenced ||
+			laterBoot(s.Machine, u.now) || otherMachine(s.Machine, u.now) || !overlap(blocks(s), opens) {
+			continue
+		}
+		if u.action == "on" {
+			u.lift(r, s)
+			u.doubt += fmt.Sprintf("; fence %s of driver %s, which names the same, proves nothing any more: csi-fencepost fence on %s, for that driver too", s.ID, s.Driver, printable.Word(u.t.Node))
+			continue
+		}
+		u.held = fmt.Sprintf("fence %s of driver %s keeps %s cut off too, and volumes of that driver may move because of it: it is opened once that one is to be lifted as well, or the machine has booted; "+
+			"by hand: csi-fencepost fence on %s, for that driver too", s.ID, s.Driver, listed(blocks(s)), printable.Word(u.t.Node))
 	}
 }
 

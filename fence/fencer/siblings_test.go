@@ -1,0 +1,258 @@
+package fencer
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+const (
+	another = "another.example.com"
+	waits   = "of driver " + another + " keeps 192.0.2.1/32, " + shared + " cut off too"
+)
+
+// sibling is the sidecar of another driver on the same storage.
+func (w *world) sibling() *Fencer {
+	f := w.fencer("c")
+	f.Driver = another
+	return f
+}
+
+func (w *world) siblingLifts(target Target) error {
+	w.Helper()
+	_, err := w.sibling().Lift(w.Context(), target, another, "unmounted")
+	return err
+}
+
+// R1: two drivers may serve one storage, and volumes of the other may move because of its
+// fence, in the same moment.
+func TestALiftWaitsForAnotherDriversFenceOfTheMachineThatProves(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(w *world, f *record.Fence)
+		waits  bool
+	}{
+		"it stands":             {func(*world, *record.Fence) {}, true},
+		"under a wider block":   {func(_ *world, f *record.Fence) { f.Steps[0].Detail = "fence 192.0.2.0/28 at driver x" }, true},
+		"of an unknown boot":    {func(_ *world, f *record.Fence) { f.Machine.BootID = "" }, true},
+		"it was only read":      {func(_ *world, f *record.Fence) { f.Steps, f.What = nil, "array: driver x lists "+shared+" as fenced" }, true},
+		"of an earlier boot":    {func(_ *world, f *record.Fence) { f.Machine.BootID = "b0" }, false},
+		"of another machine":    {func(_ *world, f *record.Fence) { f.Machine.BootID, f.Machine.SystemUUID = "b0", otherSystem }, false},
+		"of another address":    {func(_ *world, f *record.Fence) { f.Steps[0].Detail = "fence 192.0.2.77/32 at driver x" }, false},
+		"it is being lifted":    {func(_ *world, f *record.Fence) { f.Phase = record.Lifting }, false},
+		"it has not come to":    {func(_ *world, f *record.Fence) { f.Phase = record.Fencing }, false},
+		"it is being made anew": {func(_ *world, f *record.Fence) { f.Phase = record.Refencing }, false},
+		"it has failed":         {func(_ *world, f *record.Fence) { f.Phase = record.Failed }, false},
+		"it is lifted":          {func(_ *world, f *record.Fence) { f.Phase = record.Lifted }, false},
+		"it was withdrawn":      {func(_ *world, f *record.Fence) { f.Phase, f.Ending = record.Void, record.Withdrawn }, false},
+		"nobody vouches for it": {func(*world, *record.Fence) {}, true},
+		"of the power":          {func(w *world, f *record.Fence) { *f = w.powerFence(record.Fenced) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cutOff(t, func(w *world, wall *firewall, target Target) {
+				f := w.storageFence("theirs", another, "192.0.2.1/32, "+shared)
+				tt.change(w, &f)
+				w.put(f)
+				if name == "nobody vouches for it" {
+					w.unvouch()
+				}
+				err := w.lift(target)
+				if !tt.waits {
+					w.succeeds(err)
+					w.expect("still cut", strings.Join(wall.list, " "), "")
+					return
+				}
+				w.fails(err, "fence theirs of driver "+another+" keeps ")
+				w.fails(err, "csi-fencepost fence on n1")
+				w.expect("requests", wall.ons, 0)
+				w.expect("operation", w.record().Operation.Kind, record.Cut)
+				// It proves nothing meanwhile, so that the other does not wait for it.
+				w.expect("phase", w.fence().Phase, record.Lifting)
+				if err := w.lift(w.rebooted()); f.Machine.BootID == "" {
+					w.fails(err, "fence theirs")
+					return
+				}
+				w.expect("still cut after a boot", strings.Join(wall.list, " "), "")
+			})
+		})
+	}
+}
+
+// One of two drivers cuts a node off, and the other finds it so, or cuts it off too.
+func TestTwoDriversOnOneStorageLiftTheirFencesInAnyOrder(t *testing.T) {
+	for name, theirs := range map[string]func(w *world, target Target){
+		"found": func(w *world, target Target) { w.ask(w.sibling(), target) },
+		"cut": func(w *world, _ Target) {
+			f := w.storageFence("theirs", another, "192.0.2.1/32, "+shared)
+			f.Actor = "c"
+			w.put(f)
+		},
+	} {
+		for _, siblingFirst := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				cutOff(t, func(w *world, wall *firewall, target Target) {
+					theirs(w, target)
+					w.expect("fences", w.fences(), "Fenced by a, Fenced by c")
+					if siblingFirst {
+						w.fails(w.siblingLifts(target), "of driver "+driver+" keeps ")
+						w.expect("still cut", strings.Join(wall.list, " "), "192.0.2.1/32 "+shared)
+						w.succeeds(w.lift(target))
+						w.succeeds(w.siblingLifts(target))
+					} else {
+						w.fails(w.lift(target), waits)
+						w.expect("still cut", strings.Join(wall.list, " "), "192.0.2.1/32 "+shared)
+						if err := w.siblingLifts(target); err != nil {
+							w.succeeds(w.lift(target))
+							w.succeeds(w.siblingLifts(target))
+						} else {
+							w.succeeds(w.lift(target))
+						}
+					}
+					w.expect("still cut", strings.Join(wall.list, " "), "")
+					w.expect("fences", w.fences(), "Lifted by a, Lifted by c")
+				})
+			})
+		}
+	}
+}
+
+// Neither is known to have cut it: one sidecar died before it could say so.
+func TestTwoDriversThatOnlyReadWhatIsCutWaitForABootOrAPersonAndNotForEachOther(t *testing.T) {
+	for _, back := range []bool{true, false} { // the sidecar that died is started again
+		for name, open := range map[string]func(w *world, target Target){
+			"booted": func(w *world, _ Target) { w.succeeds(w.siblingLifts(w.rebooted())) },
+			"given back by a person": func(w *world, target Target) {
+				_, err := w.sibling().On(w.Context(), target, "repaired")
+				w.succeeds(err)
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				behind(t, nil, func(w *world, wall *firewall, target Target) {
+					wall.atOff = func() { w.server.SetDown(true) }
+					_, _ = w.fencer("a").Off(w.Context(), target, "dead", false)
+					w.server.SetDown(false)
+					wall.atOff = nil
+					w.ask(w.sibling(), target)
+					if back {
+						w.ask(w.fencer("a"), target)
+						w.fails(w.lift(target), waits)
+					}
+					w.fails(w.siblingLifts(target), "is cut off, no fence of driver "+another+" was to cut it")
+					w.expect("still cut", strings.Join(wall.list, " "), "192.0.2.1/32 "+shared)
+					open(w, target)
+					w.expect("still cut", strings.Join(wall.list, " "), "")
+					if back {
+						w.succeeds(w.lift(w.rebooted()))
+						w.expect("fences", w.fences(), "Lifted by a, Lifted by c")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A fence that does not say what it cut is opened by a boot at the addresses of now, and one
+// that says it is opened there also where the machine has left them.
+func TestALiftWaitsForAnotherDriversFenceOfWhatTheNodeOrItsOwnFenceNames(t *testing.T) {
+	for _, names := range []bool{true, false} {
+		cutOff(t, func(w *world, wall *firewall, target Target) {
+			f := *w.fence()
+			target = w.registered("u1", "b2", oneSystem, "192.0.2.9")
+			if !names {
+				f.Steps, f.What = nil, ""
+				target = w.rebooted()
+			}
+			w.put(f)
+			f = w.storageFence("theirs", another, shared)
+			f.Machine.BootID = "b2"
+			w.put(f)
+			w.fails(w.lift(target), "fence theirs of driver "+another)
+			w.expect("requests", wall.ons, 0)
+		})
+	}
+}
+
+// R1: a person was asked for the volumes of all drivers. What the other driver's fence cut
+// is open from here on, and nothing may move on its word any more.
+func TestAnotherDriversFenceOfWhatAPersonOpensProvesNothingFromBefore(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, target Target) {
+		w.put(w.storageFence("theirs", another, "192.0.2.1/32, "+shared))
+		w.put(w.storageFence("elsewhere", "third.example.com", "192.0.2.77/32"))
+		phase := func(id string) record.Phase { return w.record().FenceByID(id).Phase }
+		wall.atOn = func() {
+			w.expect("at the request", phase("theirs"), record.Lifting)
+			w.expect("vouched for", w.record().Vouched(w.record().FenceByID("theirs")), true)
+		}
+		a, err := w.fencer("b").On(w.Context(), target, "repaired")
+		w.succeeds(err)
+		w.expect("it is said", strings.Contains(a.Why, "fence theirs of driver "+another+", which names the same, proves nothing any more"), true)
+		w.expect("still cut", strings.Join(wall.list, " "), "")
+		w.expect("its own", w.record().Fences[0].Phase, record.Lifted)
+		w.expect("the other's", phase("theirs"), record.Lifting)
+		w.expect("of another storage", phase("elsewhere"), record.Fenced)
+		w.succeeds(w.siblingLifts(target))
+		w.expect("the other's", phase("theirs"), record.Lifted)
+	})
+}
+
+// What a fence of the machine does not name its Node may.
+func TestAnotherDriversFenceOfWhatTheNodeNamesProvesNothingFromBeforeAPersonOpensIt(t *testing.T) {
+	behind(t, []string{"192.0.2.1/32", shared}, func(w *world, wall *firewall, target Target) {
+		w.put(w.storageFence("theirs", another, shared))
+		w.succeeds(w.on(target))
+		w.expect("still cut", strings.Join(wall.list, " "), "")
+		w.expect("the other's", w.record().FenceByID("theirs").Phase, record.Lifting)
+	})
+}
+
+// changesItsMind has what the person was asked for hold no more, once nothing moves any more.
+func changesItsMind(w *world, _ *firewall, target *Target) {
+	target.Still = func(context.Context, *corev1.Node) error {
+		if w.record().FenceByID("theirs").Phase == record.Lifting {
+			return errNoMore
+		}
+		return nil
+	}
+}
+
+func TestAnotherDriversFenceStandsWhereNothingWasSentThatOpens(t *testing.T) {
+	for name, change := range map[string]func(w *world, wall *firewall, target *Target){
+		"it is called off": changesItsMind,
+		"it is called off, and the driver has no fence": func(w *world, wall *firewall, target *Target) {
+			w.startAnew(wall)
+			wall.list = []string{"192.0.2.1/32", shared}
+			changesItsMind(w, wall, target)
+		},
+		"all is open, and the driver has no fence": func(w *world, wall *firewall, _ *Target) { w.startAnew(wall) },
+		"no answer, and the driver has no fence": func(w *world, wall *firewall, _ *Target) {
+			w.startAnew(wall)
+			wall.unread = errors.New("no route")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cutOff(t, func(w *world, wall *firewall, target Target) {
+				w.put(w.storageFence("theirs", another, "192.0.2.1/32, "+shared))
+				change(w, wall, &target)
+				_ = w.on(target)
+				w.expect("requests", wall.ons, 0)
+				w.expect("the other's", w.record().FenceByID("theirs").Phase, record.Fenced)
+			})
+		})
+	}
+}
+
+// Both words were taken back, and a person gives the node its access.
+func TestWithdrawnFencesOfTwoDriversKeepANodeFromNothing(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, target Target) {
+		w.put(w.storageFence("theirs", another, "192.0.2.1/32, "+shared))
+		w.change(func(r *record.Record) { r.WithdrawFence("theirs", "wrong", "ann") })
+		w.withdraw()
+		w.succeeds(w.on(target))
+		w.expect("still cut", strings.Join(wall.list, " "), "")
+		w.expect("fences", w.fences(), "Lifted by a, Void by b")
+	})
+}
