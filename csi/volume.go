@@ -144,6 +144,18 @@ func (i *Identity) HandleOf(name corev1.UniqueVolumeName) (handle string, ok boo
 	return handle, ok && handle != ""
 }
 
+// DriversOf are the CSI drivers of the volumes that a Node's status names, sorted, each once.
+func DriversOf(names []corev1.UniqueVolumeName) (drivers []string) {
+	for _, name := range names {
+		if volume, ok := strings.CutPrefix(string(name), uniqueNamePrefix); ok {
+			driver, _, _ := strings.Cut(volume, handleSeparator)
+			drivers = append(drivers, driver)
+		}
+	}
+	slices.Sort(drivers)
+	return slices.Compact(drivers)
+}
+
 // NodeHandles are the handles of this driver that a Node's status names, in
 // volumesInUse (the kubelet's word) or volumesAttached (the controller's),
 // sorted, each once.

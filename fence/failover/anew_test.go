@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -82,6 +83,41 @@ func TestAStorageFenceIsNotLiftedByABootThatThePublishWasBefore(t *testing.T) {
 	}
 	if _, err := w.pass(t.Context()); err != nil || !known.did("lift n1") {
 		t.Errorf("with nothing in use any more: %v, calls %v, events %v", err, known.done(), seen.events)
+	}
+}
+
+// R1: two drivers may serve one storage, and with its access back the machine would write to
+// what moved of the other, whether or not its own driver revokes access.
+func TestAStorageFenceIsNotLiftedWhileTheNodeListsWhatMovedOfAnotherDriver(t *testing.T) {
+	const theirs = "kubernetes.io/csi/another.example.com^h-theirs"
+	for _, revokes := range []bool{false, true} {
+		w, known, seen := registeredAnew(t, fencer.Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence, Vouched: true})
+		w.UnpublishRevokesAccess = revokes
+		n, err := w.node(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Status.VolumesInUse = []corev1.UniqueVolumeName{theirs, "kubernetes.io/nfs/x"}
+		if _, err := w.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := w.look(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.lift(t.Context(), s); err == nil || known.did("lift n1") || !strings.Contains(strings.Join(seen.events, " "), "volume h-theirs") {
+			t.Errorf("revokes %v: it is lifted: %v, events %v", revokes, err, seen.events)
+		}
+		pv := "pv-theirs"
+		va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: csi.AttachmentName("h-theirs", "another.example.com", "n1")},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: "another.example.com", NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}
+		if _, err := w.Client.StorageV1().VolumeAttachments().Create(t.Context(), va, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.liftAt = time.Time{}
+		if err := w.lift(t.Context(), s); err != nil || !known.did("lift n1") {
+			t.Errorf("revokes %v: where the volume is the node's still: %v", revokes, err)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -49,10 +50,15 @@ func (w *worker) lift(ctx context.Context, s *state) error {
 	case s.fencedBefore():
 	case s.revoked():
 		why = "every volume that moved is unpublished from it, and the driver is declared to revoke access by that (driver.unpublishRevokesAccess)"
-		still = w.nothingLeaves
+		still = func(ctx context.Context, n *corev1.Node) error {
+			if err := w.nothingLeaves(ctx); err != nil {
+				return err
+			}
+			return w.nothingMoved(ctx, n, w.IDs.Driver)
+		}
 	default:
 		why = "the kubelet has unmounted every volume that moved"
-		still = w.nothingMoved
+		still = func(ctx context.Context, n *corev1.Node) error { return w.nothingMoved(ctx, n, "") }
 	}
 	t := w.target(s)
 	t.Fences = []string{s.Fence.ID}
@@ -76,18 +82,29 @@ func (w *worker) lift(ctx context.Context, s *state) error {
 	return nil
 }
 
-// nothingMoved fails if the Node lists in use what is not its own any more.
-func (w *worker) nothingMoved(ctx context.Context, n *corev1.Node) error {
-	moved, err := observe.Moved(ctx, w.Client, w.IDs, n)
-	if err == nil && len(moved) > 0 {
-		err = errChanged
+// nothingMoved fails if the Node lists in use what is not its own any more, of whichever
+// driver but that one: two drivers may serve one storage, and nothing tells which do.
+func (w *worker) nothingMoved(ctx context.Context, n *corev1.Node, but string) error {
+	for _, driver := range csi.DriversOf(n.Status.VolumesInUse) {
+		if driver == but {
+			continue
+		}
+		moved, err := observe.Moved(ctx, w.Client, &csi.Identity{Driver: driver}, n)
+		switch {
+		case err != nil:
+			return err
+		case len(moved) > 0 && driver == w.IDs.Driver:
+			return errChanged
+		case len(moved) > 0:
+			return fmt.Errorf("its kubelet lists in use what was moved off it of driver %s, which may be on the same storage (volume %s)", driver, moved[0])
+		}
 	}
-	return err
+	return nil
 }
 
 // nothingLeaves fails if a volume is on its way from the node, by live
 // VolumeAttachments and ledgers.
-func (w *worker) nothingLeaves(ctx context.Context, _ *corev1.Node) error {
+func (w *worker) nothingLeaves(ctx context.Context) error {
 	for _, h := range w.Index.HeldBy(w.name) {
 		live, err := observe.ReadHeld(ctx, w.Client, w.IDs, w.name, h)
 		if err != nil {
