@@ -217,6 +217,13 @@ func split(p string) (resource, namespace, name string) {
 	return parts[0], namespace, name
 }
 
+// DeleteRecord deletes a node's record.
+func (a *APIServer) DeleteRecord(node string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.objects, "/apis/coordination.k8s.io/v1/namespaces/csi-fencepost/leases/"+record.LeaseName(node))
+}
+
 // Record reads a node's record as the sidecar does.
 func (a *APIServer) Record(node string) *record.Record {
 	a.t.Helper()
@@ -307,9 +314,14 @@ func Says(t *testing.T, text string, parts ...string) {
 
 // AddAttachment stores the VolumeAttachment of pv-1 on a node.
 func (a *APIServer) AddAttachment(node string, attached bool) {
-	pv, name := "pv-1", csi.AttachmentName(Handle, Driver, node)
+	a.AddAttachmentOf(Driver, Handle, "pv-1", node, attached)
+}
+
+// AddAttachmentOf adds one of another driver.
+func (a *APIServer) AddAttachmentOf(driver, handle, pv, node string, attached bool) {
+	name := csi.AttachmentName(handle, driver, node)
 	a.Put("/apis/storage.k8s.io/v1/volumeattachments/"+name, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "va-uid"},
-		Spec:   storagev1.VolumeAttachmentSpec{Attacher: Driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+		Spec:   storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
 		Status: storagev1.VolumeAttachmentStatus{Attached: attached}})
 }
 

@@ -26,21 +26,26 @@ func cutOff(t *testing.T) (*clitest.APIServer, *switchboard, []string) {
 	b.write("1", "OFF", 0o600)
 	b.write("config.yaml", "apiVersion: "+config.APIVersion+"\nkind: Configuration\nfencing:\n  levels:\n  - agents:\n    - name: array\n      timeout: 20s\n      attempts: 1\n"+
 		"      exec: {agent: fence_scsi, parameterFiles: {password: "+b.dir+"/password}, nodeParameters: {plug: {n1: \"1\"}}}\n", 0o600)
+	changeRecord(t, kubeconfig, func(r *record.Record) {
+		r.PutFence(record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: record.Fenced, Actor: "sidecar", Reason: "silent",
+			Machine: record.FencedMachine{NodeUID: "uid-1", BootID: "boot-1"}, StartedAt: "2026-01-02T03:04:05Z"}, "Fence")
+	})
+	api.AddPV("pv-1", clitest.Entry("i-2", "n2", "uid-2", "boot-2", fence.Publishing), clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.TakenOver))
+	api.AddAttachment("n2", true)
+	return api, b, []string{kubeconfig, "--yes", "--driver=" + clitest.Driver, "--config=" + b.dir + "/config.yaml", "--agent-dirs=" + b.dir}
+}
+
+// changeRecord changes that of n1.
+func changeRecord(t *testing.T, kubeconfig string, change func(*record.Record)) {
+	t.Helper()
 	rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig[len("--kubeconfig="):])
 	if err != nil {
 		t.Fatal(err)
 	}
 	store := record.NewStore(kubernetes.NewForConfigOrDie(rc).CoordinationV1(), "csi-fencepost")
-	if _, err := store.Update(context.Background(), "n1", func(r *record.Record) (bool, error) {
-		r.PutFence(record.Fence{ID: "f1", Kind: fence.StorageFence, Driver: clitest.Driver, Phase: record.Fenced, Actor: "sidecar", Reason: "silent",
-			Machine: record.FencedMachine{NodeUID: "uid-1", BootID: "boot-1"}, StartedAt: "2026-01-02T03:04:05Z"}, "Fence")
-		return true, nil
-	}); err != nil {
+	if _, err := store.Update(context.Background(), "n1", func(r *record.Record) (bool, error) { change(r); return true, nil }); err != nil {
 		t.Fatal(err)
 	}
-	api.AddPV("pv-1", clitest.Entry("i-2", "n2", "uid-2", "boot-2", fence.Publishing), clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.TakenOver))
-	api.AddAttachment("n2", true)
-	return api, b, []string{kubeconfig, "--yes", "--driver=" + clitest.Driver, "--config=" + b.dir + "/config.yaml", "--agent-dirs=" + b.dir}
 }
 
 // R1: a machine that goes on would write to what was moved off it.
@@ -76,6 +81,67 @@ func TestFenceOnOpensNoStorageToANodeThatListsWhatMoved(t *testing.T) {
 	}
 	audit := api.Record("n1").Audit
 	clitest.Says(t, fmt.Sprintf("%+v", audit), "repaired (--force)")
+}
+
+// R1: what somebody else has cut off is given back too, and another driver's volumes may
+// have moved because of it: on a NetworkFence, which no record names, or on a fence whose
+// word was taken back.
+func TestFenceOnOpensNoStorageToANodeThatListsWhatMovedOfAnotherDriver(t *testing.T) {
+	const another = "another.example.com"
+	of := func(id string, kind fence.Kind, driver, boot string) record.Fence {
+		return record.Fence{ID: id, Kind: kind, Driver: driver, Phase: record.Fenced, Actor: "sidecar", Reason: "silent",
+			Machine: record.FencedMachine{NodeUID: "uid-1", BootID: boot}, StartedAt: "2026-01-02T03:04:05Z"}
+	}
+	withdrawn := func(boot string) func(r *record.Record) {
+		return func(r *record.Record) {
+			r.PutFence(of("f2", fence.StorageFence, another, boot), "Fence")
+			r.WithdrawFence("f2", "wrong", "ann")
+		}
+	}
+	for name, tt := range map[string]struct {
+		boot    string // of the Node
+		records []func(r *record.Record)
+		kept    bool // the other driver's volume is still the node's
+		// unrecorded: the node has no record.
+		unrecorded bool
+		wants      string
+	}{
+		"that nothing tells of":                       {boot: "boot-1", wants: "OFF"},
+		"that is cut off, as nobody has written down": {boot: "boot-1", unrecorded: true, wants: "OFF"},
+		"that is the node's still":                    {boot: "boot-1", kept: true, wants: "ON"},
+		"under no fence of this driver":               {boot: "boot-1", records: []func(*record.Record){func(r *record.Record) { r.EndFence("f1", record.Lifted, "open", "a") }}, wants: "OFF"},
+		"under a withdrawn fence of this boot":        {boot: "boot-1", records: []func(*record.Record){withdrawn("boot-1")}, wants: "OFF"},
+		"under a withdrawn fence of the boot before":  {boot: "boot-1", records: []func(*record.Record){withdrawn("boot-0")}, wants: "OFF"},
+		"of a node that has booted":                   {boot: "boot-2", wants: "ON"},
+		"of one that has booted since both":           {boot: "boot-2", records: []func(*record.Record){withdrawn("boot-1")}, wants: "ON"},
+		"of one that has booted, and is cut off anew": {boot: "boot-2", records: []func(*record.Record){withdrawn("boot-2")}, wants: "OFF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api, b, flags := cutOff(t)
+			api.AddNode("n1", "uid-1", tt.boot, "i-1", clitest.KubeletReady, func(n *corev1.Node) {
+				n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/" + another + "^theirs"}
+			})
+			if tt.kept {
+				api.AddAttachmentOf(another, "theirs", "pv-of-theirs", "n1", true)
+			}
+			for _, change := range tt.records {
+				changeRecord(t, flags[0], change)
+			}
+			if tt.unrecorded {
+				api.DeleteRecord("n1")
+			}
+			on := with([]string{"fence", "on", "n1", "--reason=repaired"}, flags...)
+			if tt.wants == "ON" {
+				commandLine(t, cli.ExitOK, on...)
+			} else {
+				_, stderr := commandLine(t, cli.ExitFailure, on...)
+				clitest.Says(t, stderr, "node n1 has not booted since it was cut off", "volume theirs of driver "+another, "--force")
+			}
+			if got := b.reads("1"); got != tt.wants {
+				t.Errorf("%s, want %s", got, tt.wants)
+			}
+		})
+	}
 }
 
 func TestFenceOnOpensTheStorageToANodeThatHasBootedOrListsNothingThatMoved(t *testing.T) {

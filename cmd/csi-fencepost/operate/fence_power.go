@@ -94,7 +94,6 @@ type powering struct {
 	*cluster.Cluster
 	now      *cluster.Node
 	target   fencer.Target
-	cut      *record.Fence // the storage fence on record; nil: none
 	agents   *sidecar.AgentSet
 	fencer   *fencer.Fencer
 	out, err io.Writer
@@ -253,8 +252,7 @@ func (p *powering) showFences(ctx context.Context) error {
 		return err
 	}
 	p.target.Fences = []string{}
-	p.cut = r.Fence(fence.StorageFence, p.fencer.Driver)
-	for _, s := range []*record.Fence{r.Fence(fence.PowerReading, p.fencer.Driver), p.cut} {
+	for _, s := range []*record.Fence{r.Fence(fence.PowerReading, p.fencer.Driver), r.Fence(fence.StorageFence, p.fencer.Driver)} {
 		if s != nil {
 			p.target.Fences = append(p.target.Fences, s.ID)
 			fmt.Fprintf(p.out, "Node %s is %s since %s: %s (fence %s).\n", p.target.Node, cluster.FenceWords(s), s.StartedAt, s.Reason, s.ID)
@@ -265,20 +263,35 @@ func (p *powering) showFences(ctx context.Context) error {
 
 // mayWrite fails if a machine that goes on, cut off from the storage, would write to
 // what was moved off it once it has its access back: R1. After a new boot it would not.
+// That goes for the volumes of every driver: two may serve one storage, and what is given
+// back may have been cut by somebody else, as by a NetworkFence.
 func (p *powering) mayWrite(ctx context.Context, n *corev1.Node) error {
-	if p.cut == nil && !p.cutsStorage() {
+	r, err := p.Records().Get(ctx, p.now.Name)
+	if err != nil {
+		return err
+	}
+	if r.Fence(fence.StorageFence, p.fencer.Driver) == nil && !p.cutsStorage() {
 		return nil
 	}
 	const all = "To give it its access back all the same: --force"
 	if n == nil {
 		return fmt.Errorf("there is no Node %s, so that nothing tells whether its machine goes on and uses what was moved off it. Once that machine is off for good, or has booted: --force", p.now.Name)
 	}
-	if p.cut != nil && p.cut.Machine.BootID != "" && n.Status.NodeInfo.BootID != "" && p.cut.Machine.BootID != n.Status.NodeInfo.BootID {
+	if booted(r, n) {
 		return nil
 	}
-	moved, err := observe.Moved(ctx, p.Client, &csi.Identity{Driver: p.fencer.Driver}, n)
-	if err != nil {
-		return fmt.Errorf("it cannot be read what node %s uses: %w. %s", n.Name, err, all)
+	var moved []string
+	for _, driver := range csi.DriversOf(n.Status.VolumesInUse) {
+		handles, err := observe.Moved(ctx, p.Client, &csi.Identity{Driver: driver}, n)
+		if err != nil {
+			return fmt.Errorf("it cannot be read what node %s uses: %w. %s", n.Name, err, all)
+		}
+		for _, handle := range handles {
+			if driver != p.fencer.Driver {
+				handle += " of driver " + driver
+			}
+			moved = append(moved, handle)
+		}
 	}
 	if len(moved) == 0 {
 		return nil
@@ -290,6 +303,26 @@ func (p *powering) mayWrite(ctx context.Context, n *corev1.Node) error {
 	}
 	return fmt.Errorf("node %s has not booted since it was cut off, and its kubelet lists in use what was moved off it (volume %s%s): with its access back it would write to that beside the node that has it now. "+
 		"Reboot it, or let its pods there end: %s. %s", n.Name, strings.Join(moved[:min(len(moved), shown)], ", "), more, explain.DrainCommand(n.Name), all)
+}
+
+// booted tells whether the Node has booted since each storage fence that is on its record:
+// any driver's, and one that was withdrawn too, which stops no machine.
+func booted(r *record.Record, n *corev1.Node) bool {
+	if r == nil || n.Status.NodeInfo.BootID == "" {
+		return false
+	}
+	fenced := false
+	for i := range r.Fences {
+		s := &r.Fences[i]
+		if s.Kind != fence.StorageFence || !s.Current() && !s.Withdrawn() {
+			continue
+		}
+		if s.Machine.BootID == "" || s.Machine.BootID == n.Status.NodeInfo.BootID {
+			return false
+		}
+		fenced = true
+	}
+	return fenced
 }
 
 // cutsStorage: an agent cuts the node off from the storage, whether or not anybody has
