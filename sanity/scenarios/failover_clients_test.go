@@ -2,9 +2,11 @@ package scenarios
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -320,10 +322,27 @@ func cuttable(s *array.Switches) {
 // the array's own fence.
 func (p *play) storageAgent() string {
 	p.t.Helper()
-	for i, n := range p.Nodes {
-		p.must(p.Array.SetAddresses(n.ID, fmt.Sprintf("192.0.2.%d", i+1)))
+	for _, n := range p.Nodes {
+		p.giveAddress(n)
 	}
 	return "[{agents: [{name: array, timeout: 10s, attempts: 2, csiAddons: {}}]}]"
+}
+
+// addressesGiven counts the addresses that machines of all stories were given.
+var addressesGiven atomic.Uint32
+
+// giveAddress gives the machine an address at the array that no machine of another story
+// has: the stories share a control plane, and what was only read as cut is not opened where
+// another node's fence names it.
+func (p *play) giveAddress(n *bed.Node) {
+	p.t.Helper()
+	number := addressesGiven.Add(1)
+	address := netip.AddrFrom4([4]byte{198, 18, byte(number >> 8), byte(number)}).String()
+	p.must(p.Array.SetAddresses(n.ID, address))
+	if p.addresses == nil {
+		p.addresses = map[string]string{}
+	}
+	p.addresses[n.ID] = address
 }
 
 // waitCutOff waits until the array keeps the node from its volumes, by the one
@@ -332,7 +351,7 @@ func (p *play) waitCutOff(n *bed.Node) time.Time {
 	p.t.Helper()
 	p.WaitFor(cutWithin, n.Name+" is cut off at the storage", func() bool { return p.Array.CutOff(n.ID) })
 	cut := time.Now()
-	if got := p.Array.Fences(); !slices.Equal(got, []string{"192.0.2.1/32"}) {
+	if got := p.Array.Fences(); !slices.Equal(got, []string{p.addresses[n.ID] + "/32"}) {
 		p.t.Errorf("fenced at the array: %q", got)
 	}
 	return cut

@@ -315,8 +315,8 @@ func wrongClient(p *play) {
 	p.Never(15*time.Second, "a fence hit a node that is well", func() bool { return len(p.Array.Fences()) > 0 || p.Array.CutOff(next.ID) })
 	p.mustWriteOn(v, old)
 	// Once the storage can tell them apart, the fence is made.
-	p.must(p.Array.SetAddresses(next.ID, "192.0.2.2"))
-	p.must(p.Array.SetAddresses(old.ID, "192.0.2.1"))
+	p.giveAddress(next)
+	p.giveAddress(old)
 	p.waitCutOff(old)
 	cut := time.Now()
 	v.WaitPublished(next, p.patience())

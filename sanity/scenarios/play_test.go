@@ -38,7 +38,8 @@ type play struct {
 	*bed.Stage
 	t T
 
-	outcomes []string
+	addresses map[string]string // at the array, by node ID
+	outcomes  []string
 }
 
 // guarded tells whether csi-fencepost is there.
