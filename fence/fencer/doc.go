@@ -33,10 +33,20 @@
 // cut that fails in between loses nothing of it. What it cut off from another machine
 // is not opened for this one.
 //
+// A lift opens, before the machine has booted, only what this driver's fences were to cut.
+// What was only read as cut off somebody else cut, who may have moved volumes on that: he
+// opens it, or a person does, by On. Nor does a lift open what another driver's fence of
+// the machine names, before that one is to be lifted too, or the machine has booted.
+//
+// A storage fence is of the boot in which its machine was cut off. What is cut, or found cut
+// off, at another address in a later boot makes it a fence of that boot.
+//
 // # Non-guarantees
 //
 // Between the last check and the moment in which the device acts there is the
 // device's own time. A process that is suspended exactly there sends its off
 // when it goes on. Evidence is true of the moment of its reading; who uses it
-// holds the lease against it again.
+// holds the lease against it again. Somebody who is on no record, and relies on an address
+// that a fence cut as well, is not seen: a NetworkFence of only some of a node's addresses,
+// or one that was made after the fence.
 package fencer

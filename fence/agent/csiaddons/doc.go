@@ -12,14 +12,15 @@
 //
 // Off is read only where the driver's list, asked anew, covers every address of
 // the machine, or all that the record says were fenced where nobody knows an
-// address of it any more. A fence never names an address that another Node has, Ready
+// address of it any more, and no other Node has one that neither the record nor the
+// configuration says is this machine's. A fence never names an address that another Node has, Ready
 // or not, or another of the driver's clients, both read live right before, nor one
 // that is loopback, unspecified, multicast or link-local, nor one outside the allowed
 // subnets; then nothing at all is fenced, and the error names who has it and says what
 // a person can do. What a Node's status says is single addresses, never a network,
 // for its kubelet writes it; the driver may name a block of up to /24 or /64 for one
 // machine. On takes back what the record says was fenced as well as the addresses of
-// now, but none of now where somebody else has one of them too. Each text of Off and
+// now, or Machine.Only alone, but none of now where somebody else has one of them too. Each text of Off and
 // Check lists the blocks (Blocks reads them back). Nothing is remembered between calls.
 //
 // The driver's clients (GetFenceClients) count only under the driver's node ID:
