@@ -114,7 +114,12 @@ func TestFenceOnOpensNoStorageToANodeThatListsWhatMovedOfAnotherDriver(t *testin
 		"under a withdrawn fence of the boot before":  {boot: "boot-1", records: []func(*record.Record){withdrawn("boot-0")}, wants: "OFF"},
 		"of a node that has booted":                   {boot: "boot-2", wants: "ON"},
 		"of one that has booted since both":           {boot: "boot-2", records: []func(*record.Record){withdrawn("boot-1")}, wants: "ON"},
-		"of one that has booted, and is cut off anew": {boot: "boot-2", records: []func(*record.Record){withdrawn("boot-2")}, wants: "OFF"},
+		"of one that has booted, and was cut off by nobody of whom the record tells": {boot: "boot-2", records: []func(*record.Record){func(r *record.Record) {
+			r.EndFence("f1", record.Lifted, "open", "a")
+			r.PutFence(of("f3", fence.StorageFence, "third.example.com", "boot-1"), "Fence")
+		}, withdrawn("boot-1")}, wants: "OFF"},
+		"and the word of its own fence of the boot before was taken back": {boot: "boot-2", records: []func(*record.Record){func(r *record.Record) { r.WithdrawFence("f1", "wrong", "ann") }}, wants: "OFF"},
+		"of one that has booted, and is cut off anew":                     {boot: "boot-2", records: []func(*record.Record){withdrawn("boot-2")}, wants: "OFF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			api, b, flags := cutOff(t)

@@ -277,7 +277,7 @@ func (p *powering) mayWrite(ctx context.Context, n *corev1.Node) error {
 	if n == nil {
 		return fmt.Errorf("there is no Node %s, so that nothing tells whether its machine goes on and uses what was moved off it. Once that machine is off for good, or has booted: --force", p.now.Name)
 	}
-	if booted(r, n) {
+	if booted(r, p.fencer.Driver, n) {
 		return nil
 	}
 	var moved []string
@@ -305,13 +305,14 @@ func (p *powering) mayWrite(ctx context.Context, n *corev1.Node) error {
 		"Reboot it, or let its pods there end: %s. %s", n.Name, strings.Join(moved[:min(len(moved), shown)], ", "), more, explain.DrainCommand(n.Name), all)
 }
 
-// booted tells whether the Node has booted since each storage fence that is on its record:
-// any driver's, and one that was withdrawn too, which stops no machine.
-func booted(r *record.Record, n *corev1.Node) bool {
+// booted tells whether the Node has booted since it was cut off, which only the driver's own
+// storage fence on record can say. Every other one there (another driver's, one that was
+// withdrawn) may be of long ago, and the node cut off anew by somebody who wrote nothing down;
+// but one of the Node's own boot says that it has not booted since.
+func booted(r *record.Record, driver string, n *corev1.Node) bool {
 	if r == nil || n.Status.NodeInfo.BootID == "" {
 		return false
 	}
-	fenced := false
 	for i := range r.Fences {
 		s := &r.Fences[i]
 		if s.Kind != fence.StorageFence || !s.Current() && !s.Withdrawn() {
@@ -320,9 +321,8 @@ func booted(r *record.Record, n *corev1.Node) bool {
 		if s.Machine.BootID == "" || s.Machine.BootID == n.Status.NodeInfo.BootID {
 			return false
 		}
-		fenced = true
 	}
-	return fenced
+	return r.Fence(fence.StorageFence, driver) != nil
 }
 
 // cutsStorage: an agent cuts the node off from the storage, whether or not anybody has
