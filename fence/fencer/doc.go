@@ -36,7 +36,7 @@
 // A lift opens, before the machine has booted, only what this driver's fences were to cut.
 // What was only read as cut off somebody else cut, who may have moved volumes on that: he
 // opens it, or a person does, by On. Nor does a lift open what another driver's fence of
-// the machine names, before that one is to be lifted too, or the machine has booted.
+// the machine names, of whichever boot, before its sidecar finds that it may be lifted too.
 //
 // A storage fence is of the boot in which its machine was cut off. What is cut, or found cut
 // off, at another address in a later boot makes it a fence of that boot.

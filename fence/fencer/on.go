@@ -35,8 +35,8 @@ func (f *Fencer) On(ctx context.Context, t Target, reason string) (Answer, error
 // Lift is an error that says why not, and to be called again. A fence of another
 // machine that had the node's name is not undone. A driver other than the Fencer's
 // is an error: only its own sidecar can. Before the machine has booted only that is
-// opened which this driver's fences were to cut, and nothing that another driver's fence
-// of the machine cuts off too.
+// opened which this driver's fences were to cut, and before another driver's fence of the
+// machine is to be lifted nothing that that one cuts off too.
 func (f *Fencer) Lift(ctx context.Context, t Target, driver, reason string) (Answer, error) {
 	if err := f.writable(t, "lift", reason, f.CoversStorage(t.Node)); err != nil {
 		return Answer{}, err
@@ -203,16 +203,17 @@ func (u *undoing) lift(r *record.Record, s *record.Fence) {
 
 // meet goes through the fences of other drivers that say that the machine is cut off from
 // what is to be opened: two drivers may serve one storage (RBD and CephFS of one cluster),
-// and nothing tells which do. A lift waits until their sidecars find that they may be
-// lifted, or the machine has booted. With On the caller has asked for the volumes of all
-// drivers: they prove nothing from then on. One for which nobody vouches yet may be vouched
-// for by a reading that was made before.
+// and nothing tells which do. A lift waits until their sidecars find that they may be lifted
+// too. So it does after a boot: one of an earlier boot that stood while this boot uses what
+// it names would be proof as soon as that is cut off again, and be lifted for that boot at
+// once. Its own sidecar ends it, for no other may vouch for it. With On the caller has asked
+// for the volumes of all drivers: they prove nothing from then on. One for which nobody
+// vouches yet may be vouched for by a reading that was made before.
 func (u *undoing) meet(r *record.Record) {
 	opens := append(u.names(), u.addresses...)
 	for i := range r.Fences {
 		s := &r.Fences[i]
-		if s.Kind != fence.StorageFence || s.Driver == u.Driver || s.Phase != record.Fenced ||
-			laterBoot(s.Machine, u.now) || otherMachine(s.Machine, u.now) || !overlap(blocks(s), opens) {
+		if s.Kind != fence.StorageFence || s.Driver == u.Driver || s.Phase != record.Fenced || otherMachine(s.Machine, u.now) || !overlap(blocks(s), opens) {
 			continue
 		}
 		if u.action == "on" {
@@ -220,7 +221,7 @@ func (u *undoing) meet(r *record.Record) {
 			u.doubt += fmt.Sprintf("; fence %s of driver %s, which names the same, proves nothing any more: csi-fencepost fence on %s, for that driver too", s.ID, s.Driver, printable.Word(u.t.Node))
 			continue
 		}
-		u.held = fmt.Sprintf("fence %s of driver %s keeps %s cut off too, and volumes of that driver may move because of it: it is opened once that one is to be lifted as well, or the machine has booted; "+
+		u.held = fmt.Sprintf("fence %s of driver %s keeps %s cut off too, and volumes of that driver may move because of it: it is opened once the sidecar of that driver finds that it may be lifted as well; "+
 			"by hand: csi-fencepost fence on %s, for that driver too", s.ID, s.Driver, listed(blocks(s)), printable.Word(u.t.Node))
 	}
 }
