@@ -391,6 +391,7 @@ const (
 	maxFences     = 24 // current ones: a power fence, and storage fences by driver
 	maxSteps      = 32 // of one fence; the newest
 	maxStepText   = 256
+	maxCutText    = 2 << 10 // bytes of the words that say what was cut: some 100 addresses
 	maxLiftReason = 256
 	maxFenceText  = 24 << 10 // bytes of the steps of all fences
 	maxAgents     = 16
@@ -398,12 +399,17 @@ const (
 
 // clip bounds the texts, which come from devices and programs.
 func (f *Fence) clip() {
-	f.What, f.Actor, f.Reason, f.Why, f.LiftReason = clip(f.What), clip(f.Actor), clip(f.Reason), clip(f.Why), clip(f.LiftReason)
+	f.What = clipTo(f.What, maxCutText)
+	f.Actor, f.Reason, f.Why, f.LiftReason = clip(f.Actor), clip(f.Reason), clip(f.Why), clip(f.LiftReason)
 	f.Agents = slices.Clone(f.Agents[:min(len(f.Agents), maxAgents)])
 	f.Steps = last(slices.Clone(f.Steps), maxSteps)
 	for i := range f.Steps {
 		st := &f.Steps[i]
-		st.Agent, st.Detail, st.Err = clipTo(st.Agent, maxStepText), clipTo(st.Detail, maxStepText), clipTo(st.Err, maxStepText)
+		most := maxStepText
+		if st.cuts() {
+			most = maxCutText
+		}
+		st.Agent, st.Detail, st.Err = clipTo(st.Agent, maxStepText), clipTo(st.Detail, most), clipTo(st.Err, maxStepText)
 	}
 }
 

@@ -277,6 +277,29 @@ func TestTheNewestStepsOfTheNewestFencesAreKept(t *testing.T) {
 	}
 }
 
+// A block that is missing there is opened by nobody.
+func TestWhatWasCutIsKeptWhereANodeHasManyAddresses(t *testing.T) {
+	var all []string
+	for i := range 40 {
+		all = append(all, fmt.Sprintf("2001:db8:1111:2222:3333:4444:5555:%x/128", 0x6600+i))
+	}
+	text := "array: driver x lists " + strings.Join(all, ", ") + " as fenced"
+	r := New("n1")
+	f := fenceOf("s", fence.StorageFence, "d", Fenced)
+	f.What, f.Steps = text, []FenceStep{{Action: "off", Detail: text}, {Action: "status", Detail: text}}
+	r.PutFence(f, "Fenced")
+	s := r.FenceByID("s")
+	if s.What != text || s.Steps[0].Detail != text || len(s.Steps[1].Detail) > maxStepText {
+		t.Errorf("kept are %d, %d and %d bytes of %d", len(s.What), len(s.Steps[0].Detail), len(s.Steps[1].Detail), len(text))
+	}
+	f.What += strings.Repeat("x", maxCutText)
+	f.Steps[0].Detail = f.What
+	r.PutFence(f, "Fenced")
+	if s := r.FenceByID("s"); len(s.What) > maxCutText || len(s.Steps[0].Detail) > maxCutText {
+		t.Error("it is not bounded")
+	}
+}
+
 func TestTheStepsOfAllFencesAreBoundedWhicheverTextIsLong(t *testing.T) {
 	long := strings.Repeat("x", maxStepText)
 	for name, step := range map[string]FenceStep{
