@@ -36,6 +36,9 @@ type Machine struct {
 	// Only are those CIDR blocks that alone are given access back; nil: what is in Fenced,
 	// and the addresses of now.
 	Only []string
+	// Found are those CIDR blocks that read as cut off before, although no fence of the
+	// driver was to cut them: an off names them apart, for they are not its own to open.
+	Found []string
 }
 
 // State is what an agent reads. The zero State proves nothing.
@@ -58,6 +61,9 @@ type Reading struct {
 	State State
 	// Detail is the device's own words, shortened, without secrets.
 	Detail string
+	// Named are the CIDR blocks that an off of the machine names, Cut those of the machine
+	// that are cut off. Empty of an agent that cuts no addresses off.
+	Named, Cut []string
 }
 
 // Agent reads and cuts the power of machines, or their access to the storage.

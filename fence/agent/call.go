@@ -76,11 +76,11 @@ type where struct{ level, attempt int }
 func (r *run) note(b Bounded, action string, at where, started time.Time, a answer) {
 	s := Step{
 		Agent: b.Agent.Name(), Action: action, Level: at.level, Attempt: at.attempt,
-		State: a.reading.State, Detail: clip(a.reading.Detail),
+		State: a.reading.State, Detail: clip(a.reading.Detail, maxDetail), Named: a.reading.Named, Cut: a.reading.Cut,
 		Started: started, Took: time.Since(started),
 	}
 	if a.err != nil {
-		s.Err = clip(a.err.Error())
+		s.Err = clip(a.err.Error(), maxWords)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,7 +156,7 @@ func (r *run) outcome(o Outcome, seen verdicts) Outcome {
 			o.ReadOn = append(o.ReadOn, one.b.Agent.Name())
 		}
 	}
-	o.Why = clip(o.Why)
+	o.Why = clip(o.Why, maxWords)
 	if len(r.hangs) == 0 {
 		return o
 	}

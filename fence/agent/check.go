@@ -78,7 +78,7 @@ type check struct {
 func (c *check) fault(p probe, format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.faults = append(c.faults, Fault{Node: p.node, Agent: p.agent, Level: p.level, Text: clip(fmt.Sprintf(format, args...))})
+	c.faults = append(c.faults, Fault{Node: p.node, Agent: p.agent, Level: p.level, Text: clip(fmt.Sprintf(format, args...), maxWords)})
 }
 
 // coverage finds a level that is passed over although it was meant to help.

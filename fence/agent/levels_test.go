@@ -79,9 +79,9 @@ func reads(states ...State) func(context.Context, int) (Reading, error) {
 	return func(_ context.Context, n int) (Reading, error) {
 		s := states[min(n, len(states))-1]
 		if s == Unclear {
-			return Reading{Off, "no answer"}, errors.New("connection refused")
+			return Reading{State: Off, Detail: "no answer"}, errors.New("connection refused")
 		}
-		return Reading{s, "reads " + known(s).String()}, nil
+		return Reading{State: s, Detail: "reads " + known(s).String()}, nil
 	}
 }
 
@@ -473,7 +473,7 @@ func TestTheTrailIsBoundedJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		chatty := &device{name: "bmc", off: func(context.Context, int) error { return errors.New(strings.Repeat("é", 1000)) },
 			status: func(context.Context, int) (Reading, error) {
-				return Reading{On, strings.Repeat("€", 1000) + "\xff"}, nil
+				return Reading{State: On, Detail: strings.Repeat("€", 1000) + "\xff"}, nil
 			}}
 		o := Levels{level(chatty)}.Off(t.Context(), machine, permit)
 		text, err := json.Marshal(o)
@@ -485,7 +485,7 @@ func TestTheTrailIsBoundedJSON(t *testing.T) {
 			t.Errorf("%v: %s", err, text)
 		}
 		for _, s := range back.Steps {
-			if len(s.Detail) > 512 || len(s.Err) > 512 || s.Started.IsZero() {
+			if len(s.Detail) > maxDetail || len(s.Err) > 512 || s.Started.IsZero() {
 				t.Errorf("step %+v", s)
 			}
 		}

@@ -42,7 +42,10 @@ type Step struct {
 	Level   int   `json:"level"`
 	Attempt int   `json:"attempt"`
 	State   State `json:"state"`
-	// Detail and Err are at most 512 bytes each.
+	// Named and Cut are a reading's.
+	Named []string `json:"-"`
+	Cut   []string `json:"-"`
+	// Detail is at most 2048 bytes, for it may name what was cut, and Err 512.
 	Detail  string        `json:"detail,omitempty"`
 	Err     string        `json:"error,omitempty"`
 	Started time.Time     `json:"started"`
@@ -71,15 +74,18 @@ func known(s State) State {
 	return s
 }
 
-const maxDetail = 512
+const (
+	maxDetail = 2048
+	maxWords  = 512
+)
 
 // clip bounds a text of a device; whole characters stay.
-func clip(text string) string {
+func clip(text string, most int) string {
 	text = strings.ToValidUTF8(text, "?")
-	if len(text) <= maxDetail {
+	if len(text) <= most {
 		return text
 	}
-	end := maxDetail - len("…")
+	end := most - len("…")
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}

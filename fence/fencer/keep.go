@@ -53,7 +53,9 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 		if cur != nil && cur.Phase == record.Fencing && cur.Machine.Same(a.Machine) {
 			// Begun by somebody who has not come to an end yet, or never will.
 			next.ID, next.Reason, next.Forced, next.StartedAt = cur.ID, cur.Reason, cur.Forced, cur.StartedAt
-			next.Steps = append(slices.Clone(cur.Steps), next.Steps...)
+			if sameReading(cur, a.Machine) || cur.Kind == fence.PowerReading {
+				next.Steps = append(slices.Clone(cur.Steps), next.Steps...)
+			}
 		}
 		f.afterFailed(r, &next)
 		if last := r.LastPowerFence(); a.Kind == fence.PowerReading && last != nil && last.Ending == record.PowerGivenBack && sameReading(last, a.Machine) {

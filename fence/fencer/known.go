@@ -14,14 +14,30 @@ type known struct {
 	current string   // the current fence; empty: none
 	lifting bool     // that one
 	ended   []string // lifted, or void
+	own     []string // the blocks that this driver's fences of the machine were to cut
 }
 
-func (f *Fencer) knownOf(r *record.Record, m record.Mark) *known {
-	k := &known{mark: m, ended: f.ended(r)}
+func (f *Fencer) knownOf(r *record.Record, m record.Mark, machine record.FencedMachine) *known {
+	k := &known{mark: m, ended: f.ended(r), own: f.own(r, machine)}
 	if s := r.Fence(fence.StorageFence, f.Driver); s != nil {
 		k.current, k.lifting = s.ID, s.BeingLifted()
 	}
 	return k
+}
+
+// own are the blocks that this driver's fences of the machine were to cut, by those that stand
+// and those that were withdrawn.
+func (f *Fencer) own(r *record.Record, machine record.FencedMachine) (cut []string) {
+	if r == nil {
+		return nil
+	}
+	for i := range r.Fences {
+		s := &r.Fences[i]
+		if s.Kind == fence.StorageFence && s.Driver == f.Driver && (s.Standing() || s.Withdrawn()) && oneMachine(s.Machine, machine) {
+			cut = append(cut, cutBlocks(s)...)
+		}
+	}
+	return cut
 }
 
 // ended are the storage fences since whose end access may be open.

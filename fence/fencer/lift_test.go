@@ -63,15 +63,19 @@ func (f *firewall) Status(_ context.Context, m agent.Machine) (agent.Reading, er
 			out = append(out, b)
 		}
 	}
+	named := of(agent.Machine{Addresses: m.Addresses})
+	if !f.strict {
+		named = of(m)
+	}
 	switch {
 	case len(in)+len(out) == 0:
 		return agent.Reading{}, errors.New("no known address")
 	case len(out) == 0:
-		return agent.Reading{State: agent.Off, Detail: "driver x lists " + strings.Join(in, ", ") + " as fenced"}, nil
+		return agent.Reading{State: agent.Off, Named: named, Cut: in, Detail: "driver x lists " + strings.Join(in, ", ") + " as fenced"}, nil
 	case len(in) == 0:
-		return agent.Reading{State: agent.On, Detail: "driver x does not list " + strings.Join(out, ", ") + " as fenced"}, nil
+		return agent.Reading{State: agent.On, Named: named, Detail: "driver x does not list " + strings.Join(out, ", ") + " as fenced"}, nil
 	}
-	return agent.Reading{Detail: "driver x lists " + strings.Join(in, ", ") + " as fenced, and not " + strings.Join(out, ", ")}, nil
+	return agent.Reading{Named: named, Cut: in, Detail: "driver x lists " + strings.Join(in, ", ") + " as fenced, and not " + strings.Join(out, ", ")}, nil
 }
 
 func (f *firewall) Off(_ context.Context, m agent.Machine) (string, error) {
@@ -82,7 +86,7 @@ func (f *firewall) Off(_ context.Context, m agent.Machine) (string, error) {
 	if f.strict {
 		m.Fenced = nil
 	}
-	detail := "fence " + strings.Join(of(m), ", ") + " at driver x"
+	detail := "fence " + strings.Join(remove(of(m), m.Found), ", ") + " at driver x"
 	if f.deaf != nil {
 		return detail, f.deaf
 	}

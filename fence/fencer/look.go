@@ -121,10 +121,11 @@ func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (m agent.M
 	if !f.CoversStorage(t.Node) {
 		return m, nil, nil
 	}
-	if s := r.Fence(fence.StorageFence, f.Driver); s != nil && oneMachine(s.Machine, f.bind(t, l)) {
+	bound := f.bind(t, l)
+	if s := r.Fence(fence.StorageFence, f.Driver); s != nil && oneMachine(s.Machine, bound) {
 		m.Fenced = blocks(s)
 	}
-	return m, f.knownOf(r, mark), nil
+	return m, f.knownOf(r, mark, bound), nil
 }
 
 // blocks are those that the fence cut, or was read to cut.

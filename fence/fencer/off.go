@@ -71,10 +71,13 @@ type cut struct {
 	id     string // of the fence
 	other  string // of the power fence, where id is of a storage fence that is kept
 
-	uncut   bool        // the storage fence on record is not in place as a whole (Answer.Uncut)
-	last    look        // at the node, right before the last off
-	written []string    // "Fencing" stands in the record, by ID
-	called  atomic.Bool // off by the caller
+	uncut   bool               // the storage fence on record is not in place as a whole (Answer.Uncut)
+	asked   []agent.Step       // the readings before the first off
+	found   []string           // the blocks that somebody else has cut off, by them
+	meant   []record.FenceStep // that an off is about to be sent, as it was written down
+	last    look               // at the node, right before the last off
+	written []string           // "Fencing" stands in the record, by ID
+	called  atomic.Bool        // off by the caller
 }
 
 func (c *cut) run(ctx context.Context) (Answer, error) {
@@ -97,13 +100,12 @@ func (c *cut) run(ctx context.Context) (Answer, error) {
 		}
 		return a, err
 	}
-	asked := a.Steps
-	c.uncut = a.Uncut
+	c.asked, c.uncut = a.Steps, a.Uncut
 	a, err = c.off(ctx, now)
 	if words := faults(a.Steps); a.State != agent.Off && words != "" {
 		a.Why = words + "; " + a.Why
 	}
-	a.Steps = slices.Concat(asked, a.Steps)
+	a.Steps = slices.Concat(c.asked, a.Steps)
 	if err == nil && !slices.ContainsFunc(a.Steps, func(s agent.Step) bool { return s.Action == "off" }) {
 		err = refuse(c.t.Node, "off", "%s", a.Why)
 	}
@@ -182,12 +184,16 @@ func (c *cut) off(ctx context.Context, now look) (Answer, error) {
 		}
 	}()
 	// What an earlier fence cut has to read as cut, too: an Ask asks for that.
-	machine, _, err := c.fencedMachine(limited, c.t, now)
+	machine, known, err := c.fencedMachine(limited, c.t, now)
 	if err != nil {
 		return Answer{}, err
 	}
 	c.doubt(limited, &machine, now.node)
 	c.last = now
+	if known != nil {
+		c.found = remove(c.somebodys(machine), known.own)
+		machine.Found = c.found
+	}
 	levels := c.Levels
 	if c.t.StorageOnly {
 		levels = c.storage
@@ -217,6 +223,51 @@ func (c *cut) off(ctx context.Context, now look) (Answer, error) {
 		return c.unproven(again, err.Error()), err
 	}
 	return again, nil
+}
+
+// somebodys are the blocks of the machine that may have been cut off before the first off. A
+// cut that changes nothing about them does not make them this driver's to open. Of an agent
+// that did not answer then they may be all.
+func (c *cut) somebodys(m agent.Machine) (found []string) {
+	for _, st := range c.asked {
+		switch {
+		case st.Action != "status" || c.proves[st.Agent] != fence.StorageFence:
+		case st.Err != "":
+			found = slices.Concat(found, hosts(m.Addresses), m.Fenced)
+		default:
+			found = append(found, st.Cut...)
+		}
+	}
+	return found
+}
+
+// means writes down what the agent is about to cut off, before it does: whoever comes next
+// has to know that it is this driver's to open, if this process dies, or loses the lock. It
+// returns false where the fence says so already.
+func (c *cut) means(f *record.Fence, name string) bool {
+	var named []string
+	for _, st := range c.asked {
+		if st.Agent == name {
+			named = remove(st.Named, c.found)
+		}
+	}
+	next := record.FenceStep{Agent: name, Action: "off", At: time.Now().UTC().Format(time.RFC3339),
+		Detail: fmt.Sprintf("fence %s at driver %s (about to be sent)", strings.Join(named, ", "), c.Driver)}
+	if len(named) == 0 || slices.ContainsFunc(f.Steps, func(st record.FenceStep) bool { return st.Agent == name && st.Detail == next.Detail }) {
+		return false
+	}
+	f.Steps = append(slices.Clone(f.Steps), next)
+	c.meant = append(c.meant, next)
+	return true
+}
+
+// done are the steps of a fence of this cut, without those that only say that an off is about
+// to be sent: what came of it is among the steps that were taken, unless the agent hangs.
+func (c *cut) done(f *record.Fence, taken []agent.Step) []record.FenceStep {
+	return slices.DeleteFunc(slices.Clone(f.Steps), func(st record.FenceStep) bool {
+		return slices.ContainsFunc(c.meant, func(m record.FenceStep) bool { return m.Agent == st.Agent && m.Detail == st.Detail && m.At == st.At }) &&
+			!slices.ContainsFunc(taken, func(t agent.Step) bool { return t.Agent == st.Agent && t.Action == "off" && t.Detail == "" })
+	})
 }
 
 func (c *cut) unproven(a Answer, why string) Answer {
@@ -258,7 +309,12 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 		case f != nil && !f.Current():
 			return false, refuse(c.t.Node, "off", "fence %s is %s: %s", id, f.Phase, f.Why)
 		case f != nil && f.Kind == kind:
-			return false, nil
+			more := *f
+			if kind != fence.StorageFence || !c.means(&more, next.Name()) {
+				return false, nil
+			}
+			r.PutFence(more, "Fence")
+			return true, nil
 		}
 		start := record.Fence{ID: id, Kind: kind, Machine: c.bind(c.t, look{node: c.last.node, leaseRV: c.t.LeaseRV}), Phase: record.Fencing,
 			Actor: c.Actor, Reason: c.reason, Forced: c.force, StartedAt: time.Now().UTC().Format(time.RFC3339)}
@@ -283,7 +339,7 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 		if try := failedBefore(r, &start, c.Driver); f == nil && try != nil && start.Phase == record.Fencing {
 			// The same again: one fence, that began when the first try did.
 			start.StartedAt, start.Steps = try.StartedAt, offSteps(try)
-			r.Fences = slices.DeleteFunc(r.Fences, func(f record.Fence) bool { return f.ID == try.ID })
+			r.Fences = slices.DeleteFunc(r.Fences, func(f record.Fence) bool { return f.ID == try.ID && f.Phase == record.Failed })
 		}
 		if f != nil {
 			start.Steps = append(start.Steps, f.Steps...)
@@ -293,6 +349,7 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 		}
 		if kind == fence.StorageFence {
 			start.Driver = c.Driver
+			c.means(&start, next.Name())
 		}
 		r.PutFence(start, "Fence")
 		r.Begin(&record.Operation{ID: id, Kind: record.Cut, Actor: c.Actor})
@@ -317,12 +374,12 @@ func (c *cut) begun(r *record.Record, kind fence.Kind) (*record.Fence, string) {
 }
 
 // failedBefore is the last try at that machine that came to nothing, if nothing was
-// heard of it since.
+// heard of it since. One at its storage may have come to no end: what was to be cut is known.
 func failedBefore(r *record.Record, f *record.Fence, driver string) *record.Fence {
 	for i := len(r.Fences) - 1; i >= 0; i-- {
 		try := &r.Fences[i]
-		if try.Phase == record.Failed && try.Kind == f.Kind && (try.Kind == fence.PowerReading || try.Driver == driver) &&
-			try.Machine.Same(f.Machine) && try.Machine.LeaseRV == f.Machine.LeaseRV {
+		ended := try.Phase == record.Failed || try.Phase == record.Fencing && try.Kind == fence.StorageFence
+		if ended && try.ID != f.ID && try.Kind == f.Kind && (try.Kind == fence.PowerReading || try.Driver == driver) && sameReading(try, f.Machine) {
 			cp := *try
 			return &cp
 		}
@@ -361,7 +418,8 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 				continue // proven off, or voided, by somebody else
 			}
 			changed = true
-			if c.called.Load() && ours.Phase == record.Fencing && !slices.ContainsFunc(ours.Steps, func(s record.FenceStep) bool { return s.Action == "off" }) &&
+			before := c.done(ours, a.Steps)
+			if c.called.Load() && ours.Phase == record.Fencing && !slices.ContainsFunc(before, func(s record.FenceStep) bool { return s.Action == "off" }) &&
 				!slices.ContainsFunc(a.Steps, func(s agent.Step) bool { return s.Action == "off" }) {
 				r.Fences = slices.DeleteFunc(r.Fences, func(f record.Fence) bool { return f.ID == id })
 				r.Note(c.Actor, "FenceCalledOff", id+": "+a.Why)
@@ -373,7 +431,7 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 				// What was cut may still be: it is still to be lifted.
 				failed.Phase, failed.Why = record.Lifting, "not cut anew: "+a.Why
 			}
-			failed.Steps = append(slices.Clone(ours.Steps), steps(a.Steps)...)
+			failed.Steps = append(before, steps(a.Steps)...)
 			r.PutFence(failed, "FenceFailed")
 		}
 		return changed, nil
@@ -413,7 +471,7 @@ func (c *cut) settleOff(r *record.Record, a *Answer) bool {
 	} else {
 		next.StartedAt = ours.StartedAt
 		if !ours.BeingLifted() || oneMachine(ours.Machine, a.Machine) {
-			next.Steps = append(slices.Clone(ours.Steps), next.Steps...)
+			next.Steps = append(c.done(ours, a.Steps), next.Steps...)
 		}
 	}
 	a.Fence = next.ID

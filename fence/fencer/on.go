@@ -182,13 +182,9 @@ func (u *undoing) beginStorage(r *record.Record) {
 		was := *s
 		u.fence = &was
 	}
+	u.cut = u.Fencer.own(r, u.now)
 	for i := range r.Fences {
-		s := &r.Fences[i]
-		if s.Kind != fence.StorageFence || s.Driver != u.Driver || !oneMachine(s.Machine, u.now) || !s.Current() && !s.Withdrawn() {
-			continue
-		}
-		u.cut = append(u.cut, cutBlocks(s)...)
-		if s.Withdrawn() {
+		if s := &r.Fences[i]; s.Kind == fence.StorageFence && s.Driver == u.Driver && s.Withdrawn() && oneMachine(s.Machine, u.now) {
 			u.left = append(u.left, *s)
 		}
 	}

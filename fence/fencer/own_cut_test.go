@@ -5,8 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -30,10 +33,25 @@ func (w *world) startAnew(wall *firewall) {
 // failedTry has the node cut off by a driver that says so too late.
 func (w *world) failedTry(wall *firewall, target Target) {
 	w.startAnew(wall)
+	w.failedTryAt(wall, target)
+	w.expect("fences", w.fences(), "Void by a, Failed by a")
+	wall.list = []string{"192.0.2.1/32", shared}
+}
+
+func (w *world) failedTryAt(wall *firewall, target Target) {
 	wall.deaf = errors.New("deadline exceeded")
 	_, _ = w.fencer("a").Off(w.Context(), target, "dead", false)
-	w.expect("fences", w.fences(), "Void by a, Failed by a")
-	wall.list, wall.deaf = []string{"192.0.2.1/32", shared}, nil
+	wall.deaf = nil
+}
+
+// diesWhileItCuts has a sidecar die that has cut the node off and not said so.
+func (w *world) diesWhileItCuts(wall *firewall, target Target) {
+	w.startAnew(wall)
+	wall.atOff = func() { w.server.SetDown(true) }
+	_, _ = w.fencer("a").Off(w.Context(), target, "dead", false)
+	w.server.SetDown(false)
+	wall.atOff = nil
+	w.expect("phase", w.fence().Phase, record.Fencing)
 }
 
 // R1: somebody made a NetworkFence, or cut it off by hand, and volumes of another driver on
@@ -49,14 +67,65 @@ func TestASidecarOpensBeforeABootOnlyWhatItsOwnFencesCut(t *testing.T) {
 			wall.list = []string{"192.0.2.1/32", shared}
 			w.cut(target)
 		}, true},
-		"a sidecar died while it cut": {func(w *world, wall *firewall, target Target) {
+		"so, and it was cut again after a lift": {func(w *world, wall *firewall, target Target) {
+			w.fails(w.lift(target), nobody)
+			w.expect("phase", w.fence().Phase, record.Lifting)
+			w.cut(target)
+			w.expect("requests", wall.offs, 1)
+		}, true},
+		"a sidecar died while it cut, and the node was heard since": {func(w *world, wall *firewall, target Target) {
+			w.diesWhileItCuts(wall, target)
+			target.LeaseRV = w.renew("n1")
+			w.ask(w.fencer("c"), target)
+		}, true},
+		"a sidecar died before it cut what another had cut": {func(w *world, wall *firewall, target Target) {
 			w.startAnew(wall)
+			wall.list = []string{shared}
+			wall.deaf = errors.New("deadline exceeded")
 			wall.atOff = func() { w.server.SetDown(true) }
 			_, _ = w.fencer("a").Off(w.Context(), target, "dead", false)
 			w.server.SetDown(false)
-			wall.atOff = nil
+			wall.list, wall.deaf, wall.atOff = []string{"192.0.2.1/32", shared}, nil, nil
+			w.change(func(r *record.Record) {
+				w.expect("meant", strings.Join(cutBlocks(r.Fence(fence.StorageFence, driver)), " "), "192.0.2.1/32")
+				r.EndFence(r.Fence(fence.StorageFence, driver).ID, record.Void, "start anew", "ann")
+			})
 			w.ask(w.fencer("c"), target)
 		}, true},
+		"by a sidecar that died while it cut": {func(w *world, wall *firewall, target Target) {
+			w.diesWhileItCuts(wall, target)
+			w.ask(w.fencer("c"), target)
+		}, false},
+		"by one that died, before another cuts it": {func(w *world, wall *firewall, target Target) {
+			w.diesWhileItCuts(wall, target)
+			w.cut(target)
+			w.expect("requests", wall.offs, 1)
+			w.expect("fences", w.fences(), "Void by a, Failed by a, Fenced by a")
+		}, false},
+		"by one that died, and its cut did not come through before another's": {func(w *world, wall *firewall, target Target) {
+			w.diesWhileItCuts(wall, target)
+			wall.list = nil
+			w.cut(target)
+			w.expect("requests", wall.offs, 2)
+			w.expect("fences", w.fences(), "Void by a, Failed by a, Fenced by a")
+		}, false},
+		"by an agent that did not return in time": {func(w *world, wall *firewall, target Target) {
+			w.startAnew(wall)
+			wall.atOff = func() { time.Sleep(time.Hour) }
+			a, _ := w.fencer("a").Off(w.Context(), target, "dead", false)
+			wall.atOff = nil
+			<-a.Outstanding
+			synctest.Wait() // the lock is let go
+			w.expect("fences", w.fences(), "Void by a, Failed by a")
+			w.ask(w.fencer("c"), target)
+		}, false},
+		"by one that lost the lock while it cut": {func(w *world, wall *firewall, target Target) {
+			w.startAnew(wall)
+			wall.atOff = w.takeLock
+			_, _ = w.fencer("a").Off(w.Context(), target, "dead", false)
+			wall.atOff = nil
+			w.ask(w.fencer("c"), target)
+		}, false},
 		"so, after a fence of before was lifted": {func(w *world, wall *firewall, target Target) {
 			w.startAnew(wall)
 			w.cut(target)
@@ -105,6 +174,7 @@ func TestASidecarOpensBeforeABootOnlyWhatItsOwnFencesCut(t *testing.T) {
 					tt.change(w, wall, target)
 					w.expect("phase", w.fence().Phase, record.Fenced)
 					id := w.fence().ID
+					target.LeaseRV = w.renew("n1") // it is back
 					if tt.keeps {
 						for range 2 {
 							w.fails(w.lift(target), nobody)
@@ -206,3 +276,94 @@ func TestAFenceThatDoesNotSayWhatItCutIsOpenedByABootOrAPerson(t *testing.T) {
 		}
 	}
 }
+
+// R1: a cut changes nothing about what somebody else has cut off before.
+func TestACutMakesItsOwnOnlyWhatNobodyHadCutBefore(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(w *world, wall *firewall, target Target)
+		opens  string
+	}{
+		"nothing was cut": {func(*world, *firewall, Target) {}, "192.0.2.1/32 " + shared},
+		"a part was cut":  {func(_ *world, wall *firewall, _ Target) { wall.list = []string{shared} }, "192.0.2.1/32"},
+		"it could not be read": {func(_ *world, wall *firewall, _ Target) {
+			wall.unread = errors.New("no route")
+			wall.atOff = func() { wall.unread = nil }
+		}, ""},
+		"a part was cut by a fence of this driver that was withdrawn": {func(w *world, wall *firewall, target Target) {
+			w.cut(target)
+			w.withdraw()
+			wall.list = []string{shared}
+		}, "192.0.2.1/32 " + shared},
+		"a part was cut by a fence of another machine of that name": {func(w *world, wall *firewall, _ Target) {
+			f := w.storageFence("old", driver, shared)
+			f.Machine.BootID, f.Machine.SystemUUID = "b0", otherSystem
+			w.put(f)
+			w.withdraw()
+			wall.list = []string{shared}
+		}, "192.0.2.1/32"},
+		"a part was cut by a try that failed": {func(w *world, wall *firewall, target Target) {
+			w.failedTryAt(wall, target)
+			wall.list = []string{shared}
+		}, "192.0.2.1/32 " + shared},
+		"a part was cut, and it is cut anew at another address": {func(w *world, wall *firewall, target Target) {
+			wall.list = []string{shared}
+			w.cut(target)
+			wall.list = []string{"192.0.2.1/32", shared}
+			w.registered("u1", "b1", oneSystem, "192.0.2.1", "192.0.2.2", "192.0.2.9")
+		}, "192.0.2.1/32 192.0.2.9/32"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			behind(t, nil, func(w *world, wall *firewall, target Target) {
+				tt.change(w, wall, target)
+				w.cut(target)
+				w.expect("to be opened", strings.Join(cutBlocks(w.fence()), " "), tt.opens)
+			})
+		})
+	}
+}
+
+// What was not sent cut nothing.
+func TestAnOffThatIsNotSentLeavesNothingThatWouldBeOpened(t *testing.T) {
+	behind(t, nil, func(w *world, wall *firewall, target Target) {
+		w.server.BeforeNextWrite(func() { w.server.BeforeNextWrite(func() { w.renew("n1") }) }) // the lock, "Fencing"
+		_, err := w.fencer("a").Off(w.Context(), target, "dead", false)
+		w.fails(err, fence.VoidLeaseChanged)
+		w.expect("requests", wall.offs, 0)
+		w.expect("fences", w.fences(), "Failed by a")
+		for _, st := range w.record().Fences[0].Steps {
+			w.expect("step", st.Action, "status")
+		}
+	})
+}
+
+func TestEachAgentsCutIsWrittenDownBeforeItIsSent(t *testing.T) {
+	behind(t, nil, func(w *world, wall *firewall, target Target) {
+		second := &named{&firewall{}, "second"}
+		w.levels[0] = append(w.levels[0], agent.Bounded{Agent: second, Timeout: w.levels[0][0].Timeout})
+		said := func(name string) func() {
+			return func() {
+				w.expect("vouched for", w.record().Vouched(w.fence()), true)
+				w.expect("said by "+name, slices.ContainsFunc(w.fence().Steps, func(st record.FenceStep) bool {
+					return st.Agent == name && strings.Join(agent.Blocks(st.Detail), " ") == "192.0.2.1/32 "+shared
+				}), true)
+			}
+		}
+		wall.atOff, second.atOff = said("array"), said("second")
+		w.cut(target)
+		offs := 0
+		for _, st := range w.fence().Steps {
+			if st.Action == "off" {
+				offs++
+			}
+		}
+		w.expect("steps", offs, 2)
+	})
+}
+
+// named is a second firewall.
+type named struct {
+	*firewall
+	name string
+}
+
+func (n *named) Name() string { return n.name }

@@ -1,6 +1,7 @@
 package csiaddons
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,6 +118,7 @@ func (a *Agent) Status(ctx context.Context, m agent.Machine) (agent.Reading, err
 		return agent.Reading{Detail: err.Error()}, err
 	}
 	reading, err := a.read(ctx, t, union(t.blocks, fenced))
+	reading.Named = texts(t.blocks)
 	if err == nil && reading.State == agent.Off && a.declared == nil {
 		err = a.unlessClaimed(ctx, m, t, &reading)
 	}
@@ -158,9 +160,9 @@ func (a *Agent) read(ctx context.Context, t *target, blocks []netip.Prefix) (age
 	}
 	switch {
 	case len(out) == 0:
-		return agent.Reading{State: agent.Off, Detail: fmt.Sprintf("driver %s lists %s as fenced", a.options.Driver, text(in))}, nil
+		return agent.Reading{State: agent.Off, Cut: texts(in), Detail: fmt.Sprintf("driver %s lists %s as fenced", a.options.Driver, text(in))}, nil
 	case len(in) > 0:
-		return agent.Reading{Detail: fmt.Sprintf("driver %s lists %s as fenced, and not %s", a.options.Driver, text(in), text(out))}, nil
+		return agent.Reading{Cut: texts(in), Detail: fmt.Sprintf("driver %s lists %s as fenced, and not %s", a.options.Driver, text(in), text(out))}, nil
 	case len(strange) > 0:
 		return agent.Reading{Detail: fmt.Sprintf("driver %s does not list %s as fenced, but an entry that is no CIDR block: %q",
 			a.options.Driver, text(out), csi.Redact(strange[0], t.with.Secrets))}, nil
@@ -171,7 +173,9 @@ func (a *Agent) read(ctx context.Context, t *target, blocks []netip.Prefix) (age
 }
 
 // Off implements agent.Agent. Its detail lists the blocks, also with an error
-// of the driver's: they may be fenced all the same.
+// of the driver's: they may be fenced all the same. Those in m.Found it lists behind the
+// driver's name, where agent.Blocks does not look. They are fenced like the others: what
+// lists them may be about to end.
 func (a *Agent) Off(ctx context.Context, m agent.Machine) (detail string, err error) {
 	t, err := a.target(ctx, m)
 	if err != nil {
@@ -180,7 +184,12 @@ func (a *Agent) Off(ctx context.Context, m agent.Machine) (detail string, err er
 	if err := a.mayFence(ctx, m, t); err != nil {
 		return "", err
 	}
-	detail = fmt.Sprintf("fence %s at driver %s (%s)", text(t.blocks), a.options.Driver, t.from)
+	found := slices.DeleteFunc(texts(t.blocks), func(b string) bool { return !slices.Contains(m.Found, b) })
+	own := slices.DeleteFunc(texts(t.blocks), func(b string) bool { return slices.Contains(found, b) })
+	detail = fmt.Sprintf("fence %s at driver %s (%s)", cmp.Or(strings.Join(own, ", "), "nothing new"), a.options.Driver, t.from)
+	if len(found) > 0 {
+		detail += ", where somebody else has cut off " + strings.Join(found, ", ")
+	}
 	if err := a.client.Fence(ctx, t.with, t.blocks); err != nil {
 		return detail, a.explain("FenceClusterNetwork", err)
 	}
@@ -251,10 +260,11 @@ func (a *Agent) explain(method string, err error) error {
 	return fmt.Errorf("driver %s: %s: %w", a.options.Driver, method, err)
 }
 
-func text(blocks []netip.Prefix) string {
-	var words []string
+func text(blocks []netip.Prefix) string { return strings.Join(texts(blocks), ", ") }
+
+func texts(blocks []netip.Prefix) (all []string) {
 	for _, block := range blocks {
-		words = append(words, block.String())
+		all = append(all, block.String())
 	}
-	return strings.Join(words, ", ")
+	return all
 }

@@ -688,6 +688,43 @@ func TestWhereOnlyWhatItsFencesCutIsGivenBackNothingElseIs(t *testing.T) {
 	r.fenced()
 }
 
+func TestAnOffNamesWhatSomebodyElseHasCutApartAndCutsItToo(t *testing.T) {
+	r := newRig(t, nil)
+	r.m.Found = []string{"192.0.2.1/32", "192.0.2.77/32"}
+	for range 2 {
+		detail := r.off()
+		if got := agent.Blocks(detail); !slices.Equal(got, []string{"2001:db8::1/128"}) || !strings.HasSuffix(detail, ", where somebody else has cut off 192.0.2.1/32") {
+			t.Errorf("its own are %q: %s", got, detail)
+		}
+		r.fenced("192.0.2.1/32", "2001:db8::1/128")
+	}
+	r.m.Found = append(r.m.Found, "2001:db8::1/128")
+	if detail := r.off(); len(agent.Blocks(detail)) > 0 || !strings.Contains(detail, "fence nothing new at driver") {
+		t.Error(detail)
+	}
+}
+
+func TestAReadingNamesWhatAnOffWouldAndWhatIsCutOff(t *testing.T) {
+	r := newRig(t, nil)
+	says := func(named, cut string) {
+		t.Helper()
+		got, err := r.agent.Status(r.ctx(), r.m)
+		must(t, err)
+		if n, c := strings.Join(got.Named, " "), strings.Join(got.Cut, " "); n != named || c != cut {
+			t.Errorf("names %q, of which %q are cut off, want %q and %q", n, c, named, cut)
+		}
+	}
+	says("192.0.2.1/32 2001:db8::1/128", "")
+	r.off()
+	says("192.0.2.1/32 2001:db8::1/128", "192.0.2.1/32 2001:db8::1/128")
+	r.m.Addresses = []string{"192.0.2.50"}
+	says("192.0.2.50/32", "")
+	r.m.Fenced = []string{"192.0.2.1/32"}
+	says("192.0.2.50/32", "192.0.2.1/32")
+	r.m.Addresses = nil
+	says("", "192.0.2.1/32")
+}
+
 func TestWithoutTheNodesNothingIsFenced(t *testing.T) {
 	r := newRig(t, nil)
 	r.cluster.err = errors.New("connection refused")
