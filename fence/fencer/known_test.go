@@ -385,7 +385,7 @@ func TestWhatAWithdrawnFenceCutIsStillGivenBack(t *testing.T) {
 				a, err := on(w.fencer("c"), target)
 				w.succeeds(err)
 				w.expect("cut", slices.Contains(wall.list, "192.0.2.1/32"), true)
-				w.expect("it is said", strings.Contains(a.Why, "is left as it is: node n2 is being cut off"), f.UnderWay())
+				w.expect("it is said", strings.Contains(a.Why, "is left as it is: the record of node n2 does not say what is being cut off"), f.UnderWay())
 			})
 		})
 	}

@@ -21,17 +21,18 @@ import (
 
 // firewall cuts addresses off, as a driver with a list of them does.
 type firewall struct {
-	list    []string
-	refuses error // On's
-	unread  error // Status's
-	deaf    error // Off's; what it was told it has written down all the same
-	strict  bool  // Off is of the addresses of now alone
-	atOn    func()
-	atOff   func()
-	atRead  func()
-	ons     int
-	offs    int
-	asked   atomic.Int32
+	list     []string
+	refuses  error    // On's
+	unread   error    // Status's
+	deaf     error    // Off's; what it was told it has written down all the same
+	strict   bool     // Off is of the addresses of now alone
+	declared []string // the addresses of each node, instead of its own
+	atOn     func()
+	atOff    func()
+	atRead   func()
+	ons      int
+	offs     int
+	asked    atomic.Int32
 }
 
 func (*firewall) Name() string       { return "array" }
@@ -54,6 +55,9 @@ func (f *firewall) Status(_ context.Context, m agent.Machine) (agent.Reading, er
 	}
 	if f.unread != nil {
 		return agent.Reading{}, f.unread
+	}
+	if f.declared != nil {
+		m.Addresses = f.declared
 	}
 	var in, out []string
 	for _, b := range of(m) {
@@ -83,6 +87,9 @@ func (f *firewall) Off(_ context.Context, m agent.Machine) (string, error) {
 	if f.atOff != nil {
 		f.atOff()
 	}
+	if f.declared != nil {
+		m.Addresses = f.declared
+	}
 	if f.strict {
 		m.Fenced = nil
 	}
@@ -98,6 +105,9 @@ func (f *firewall) On(_ context.Context, m agent.Machine) (string, error) {
 	f.ons++
 	if f.atOn != nil {
 		f.atOn()
+	}
+	if f.declared != nil {
+		m.Addresses = f.declared
 	}
 	if m.Only != nil {
 		m.Fenced, m.Addresses = m.Only, nil

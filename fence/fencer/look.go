@@ -179,6 +179,21 @@ func hosts(addresses []string) (all []string) {
 	return all
 }
 
+// addresses are the blocks of the machine that an off would name now, by the storage agents,
+// or by its Node where they name none. told: none of the agents failed to answer.
+func (f *Fencer) addresses(ctx context.Context, m agent.Machine) (blocks []string, told bool) {
+	told = true
+	for _, level := range f.storage {
+		for _, st := range (agent.Levels{level}).Ask(ctx, m).Steps {
+			blocks, told = append(blocks, st.Named...), told && st.Err == ""
+		}
+	}
+	if len(blocks) == 0 {
+		blocks = hosts(m.Addresses)
+	}
+	return blocks, told
+}
+
 // overlap tells whether a block of one list overlaps one of the other.
 func overlap(a, b []string) bool {
 	return slices.ContainsFunc(a, func(text string) bool {

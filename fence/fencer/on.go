@@ -71,8 +71,15 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 		return Answer{}, err
 	}
 	machine := now.machine(t)
+	r, err := f.Records.Get(ctx, t.Node)
+	if err != nil {
+		return Answer{}, err
+	}
 	u := &undoing{Fencer: f, t: t, reason: reason, action: action, now: f.bind(t, now), addresses: hosts(machine.Addresses),
 		operation: record.Operation{Kind: kinds[action], Actor: f.Actor, NodeUID: t.UID, Reason: reason}}
+	if r != nil && slices.ContainsFunc(r.Fences, u.anothers) {
+		u.addresses, u.told = f.addresses(ctx, machine)
+	}
 	if err := u.begin(ctx, lock); err != nil {
 		return Answer{}, errors.Join(err, u.callOff(ctx, lock)) // it may be written all the same
 	}
@@ -110,7 +117,9 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	a := f.answer(levels.On(limited, machine), u.now, time.Now())
 	a.Why += u.doubt
 	opened := u.opened(limited, &a)
-	if kept := remove(slices.Concat(u.addresses, u.names()), machine.Only); machine.Only != nil && !opened && len(kept) > 0 {
+	kept := remove(slices.Concat(u.addresses, u.names()), machine.Only)
+	slices.Sort(kept)
+	if kept = slices.Compact(kept); machine.Only != nil && !opened && len(kept) > 0 {
 		a.Why += fmt.Sprintf("; where %s is cut off, no fence of driver %s was to cut it, and its sidecar does not open it: whoever cut it does, or a person: csi-fencepost fence on %s",
 			listed(kept), u.Driver, printable.Word(t.Node))
 	}
@@ -141,7 +150,8 @@ type undoing struct {
 	t              Target
 	reason, action string
 	now            record.FencedMachine
-	addresses      []string // that it has now, as blocks
+	addresses      []string // that it has now, as blocks; told: the agents have said so
+	told           bool
 
 	operation record.Operation
 	// fence of the storage that the record has, as it was then; nil: none.
@@ -206,10 +216,12 @@ func (u *undoing) lift(r *record.Record, s *record.Fence) {
 // for the volumes of all drivers: they prove nothing from then on. One for which nobody
 // vouches yet may be vouched for by a reading that was made before.
 func (u *undoing) meet(r *record.Record) {
-	opens := append(u.names(), u.addresses...)
+	names := u.names()
+	opens := append(names, u.addresses...)
+	unknown := !u.told && (u.action == "on" || len(names) == 0)
 	for i := range r.Fences {
 		s := &r.Fences[i]
-		if s.Kind != fence.StorageFence || s.Driver == u.Driver || s.Phase != record.Fenced || otherMachine(s.Machine, u.now) || !overlap(blocks(s), opens) {
+		if !u.anothers(*s) || !unknown && !overlap(blocks(s), opens) && !u.oneAgent(s) {
 			continue
 		}
 		if u.action == "on" {
@@ -220,6 +232,17 @@ func (u *undoing) meet(r *record.Record) {
 		u.held = fmt.Sprintf("fence %s of driver %s keeps %s cut off too, and volumes of that driver may move because of it: it is opened once the sidecar of that driver finds that it may be lifted as well; "+
 			"by hand: csi-fencepost fence on %s, for that driver too", s.ID, s.Driver, listed(blocks(s)), printable.Word(u.t.Node))
 	}
+}
+
+// anothers: the fence is of another driver, and proves that the machine is cut off.
+func (u *undoing) anothers(s record.Fence) bool {
+	return s.Kind == fence.StorageFence && s.Driver != u.Driver && s.Phase == record.Fenced && !otherMachine(s.Machine, u.now)
+}
+
+// oneAgent: the fence names no blocks, as of an agent that knows machines by other names, and
+// is of an agent that is called as one of this driver's is: it may be one array.
+func (u *undoing) oneAgent(s *record.Fence) bool {
+	return len(blocks(s)) == 0 && slices.ContainsFunc(u.StorageAgents(u.t.Node), func(name string) bool { return slices.Contains(s.Agents, name) })
 }
 
 // opens are those of the fenced blocks that a lift may open. What was only read as cut
@@ -300,24 +323,40 @@ func (u *undoing) remember(ctx context.Context, m *agent.Machine) {
 	m.Fenced = slices.Compact(m.Fenced)
 }
 
-// others are the blocks that fences of other nodes name.
+// others are the blocks that fences of other nodes name, of whichever driver. Where a record
+// does not tell what is being cut, or cannot be read, they are what the agents name of that
+// node: whoever began may have died long ago, and never says more.
 func (u *undoing) others(ctx context.Context) (all []string, err error) {
 	records, garbled, err := u.Records.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(garbled) > 0 {
-		return nil, garbled[0]
+	var untold []string
+	for _, g := range garbled {
+		untold = append(untold, g.Node)
 	}
 	for _, r := range records {
-		s := r.Fence(fence.StorageFence, u.Driver)
-		if r.Node == u.t.Node || s == nil {
-			continue
+		for i := range r.Fences {
+			s := &r.Fences[i]
+			if r.Node == u.t.Node || s.Kind != fence.StorageFence || !s.Current() {
+				continue
+			}
+			if s.UnderWay() && len(blocks(s)) == 0 {
+				untold = append(untold, r.Node)
+			}
+			all = append(all, blocks(s)...)
 		}
-		if s.UnderWay() {
-			return nil, fmt.Errorf("node %s is being cut off, and its record does not say yet which addresses", r.Node)
+	}
+	for _, node := range untold {
+		now, err := u.look(ctx, node)
+		if err != nil {
+			return nil, fmt.Errorf("the record of node %s does not say what is being cut off, and which addresses it has cannot be told: %w", node, err)
 		}
-		all = append(all, blocks(s)...)
+		blocks, told := u.Fencer.addresses(ctx, now.machine(Target{Node: node}))
+		if !told {
+			return nil, fmt.Errorf("the record of node %s does not say what is being cut off, and its agents do not tell which addresses it has", node)
+		}
+		all = append(all, blocks...)
 	}
 	return all, nil
 }

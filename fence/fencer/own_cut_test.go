@@ -8,6 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -210,6 +214,16 @@ func TestALiftOpensNoAddressOfNowThatItsFenceDoesNotName(t *testing.T) {
 	}
 }
 
+func (w *world) n2(address string) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", UID: "u2"}}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+	w.server.PutNode(n)
+}
+
+func (w *world) garble(node string) {
+	w.server.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: record.LeaseName(node), Annotations: map[string]string{record.NodeAnnotation: node, record.Annotation: "{"}}})
+}
+
 // R1: a kubelet that registered the node ID of another machine has the fence of that one read
 // as its own, and says that it has booted.
 func TestWhatWasOnlyReadAsCutIsNotOpenedForABootWhereAnotherNodesFenceNamesIt(t *testing.T) {
@@ -218,10 +232,30 @@ func TestWhatWasOnlyReadAsCutIsNotOpenedForABootWhereAnotherNodesFenceNamesIt(t 
 		keeps  bool
 		says   string
 	}{
-		"it stands":          {func(*world, *record.Fence) {}, true, nobody},
-		"it is being cut":    {func(_ *world, f *record.Fence) { f.Phase, f.Steps = record.Fencing, nil }, true, "is left as it is: node n2 is being cut off"},
-		"it is lifted":       {func(_ *world, f *record.Fence) { f.Phase = record.Lifted }, false, ""},
-		"of another address": {func(_ *world, f *record.Fence) { f.Steps[0].Detail = "fence 192.0.2.77/32 at driver x" }, false, ""},
+		"it stands":               {func(*world, *record.Fence) {}, true, nobody},
+		"it is of another driver": {func(_ *world, f *record.Fence) { f.Driver = another }, true, nobody},
+		"it is being cut":         {func(_ *world, f *record.Fence) { f.Phase = record.Fencing }, true, nobody},
+		"it is being cut, and it does not say what": {func(_ *world, f *record.Fence) { f.Phase, f.Steps = record.Fencing, nil }, true,
+			"is left as it is: the record of node n2 does not say what is being cut off, and its agents do not tell"},
+		"so, and its Node has the address": {func(w *world, f *record.Fence) {
+			f.Phase, f.Steps = record.Fencing, nil
+			w.n2("192.0.2.2")
+		}, true, nobody},
+		"somebody died who was to cut another off": {func(w *world, f *record.Fence) {
+			f.Phase, f.Steps = record.Fencing, nil
+			w.n2("192.0.2.77")
+		}, false, ""},
+		"its record cannot be read": {func(w *world, f *record.Fence) {
+			w.garble("n2")
+			w.n2("192.0.2.2")
+		}, true, nobody},
+		"its record cannot be read, and its Node has another address": {func(w *world, f *record.Fence) {
+			w.garble("n2")
+			w.n2("192.0.2.77")
+		}, false, ""},
+		"a record of no Node cannot be read": {func(w *world, f *record.Fence) { w.garble("n2") }, true, "is left as it is: the record of node n2"},
+		"it is lifted":                       {func(_ *world, f *record.Fence) { f.Phase = record.Lifted }, false, ""},
+		"of another address":                 {func(_ *world, f *record.Fence) { f.Steps[0].Detail = "fence 192.0.2.77/32 at driver x" }, false, ""},
 		"this driver cut it, and only read the rest": {func(w *world, _ *record.Fence) {
 			own := *w.fence()
 			own.Steps = w.storageFence("", driver, shared).Steps
@@ -234,7 +268,9 @@ func TestWhatWasOnlyReadAsCutIsNotOpenedForABootWhereAnotherNodesFenceNamesIt(t 
 				f := w.storageFence("n2", driver, shared)
 				f.Machine = record.FencedMachine{NodeUID: "u2", BootID: "b21"}
 				tt.change(w, &f)
-				w.changeOf("n2", func(r *record.Record) { r.PutFence(f, "Fenced") })
+				if w.server.Lease(ns, record.LeaseName("n2")) == nil {
+					w.changeOf("n2", func(r *record.Record) { r.PutFence(f, "Fenced") })
+				}
 				err := w.lift(w.rebooted())
 				if tt.keeps {
 					w.fails(err, tt.says)

@@ -37,21 +37,22 @@ func TestALiftWaitsForAnotherDriversFenceOfTheMachineThatProves(t *testing.T) {
 		change func(w *world, f *record.Fence)
 		waits  bool
 	}{
-		"it stands":             {func(*world, *record.Fence) {}, true},
-		"under a wider block":   {func(_ *world, f *record.Fence) { f.Steps[0].Detail = "fence 192.0.2.0/28 at driver x" }, true},
-		"of an unknown boot":    {func(_ *world, f *record.Fence) { f.Machine.BootID = "" }, true},
-		"it was only read":      {func(_ *world, f *record.Fence) { f.Steps, f.What = nil, "array: driver x lists "+shared+" as fenced" }, true},
-		"of an earlier boot":    {func(_ *world, f *record.Fence) { f.Machine.BootID = "b0" }, true},
-		"of another machine":    {func(_ *world, f *record.Fence) { f.Machine.BootID, f.Machine.SystemUUID = "b0", otherSystem }, false},
-		"of another address":    {func(_ *world, f *record.Fence) { f.Steps[0].Detail = "fence 192.0.2.77/32 at driver x" }, false},
-		"it is being lifted":    {func(_ *world, f *record.Fence) { f.Phase = record.Lifting }, false},
-		"it has not come to":    {func(_ *world, f *record.Fence) { f.Phase = record.Fencing }, false},
-		"it is being made anew": {func(_ *world, f *record.Fence) { f.Phase = record.Refencing }, false},
-		"it has failed":         {func(_ *world, f *record.Fence) { f.Phase = record.Failed }, false},
-		"it is lifted":          {func(_ *world, f *record.Fence) { f.Phase = record.Lifted }, false},
-		"it was withdrawn":      {func(_ *world, f *record.Fence) { f.Phase, f.Ending = record.Void, record.Withdrawn }, false},
-		"nobody vouches for it": {func(*world, *record.Fence) {}, true},
-		"of the power":          {func(w *world, f *record.Fence) { *f = w.powerFence(record.Fenced) }, false},
+		"it stands":                            {func(*world, *record.Fence) {}, true},
+		"under a wider block":                  {func(_ *world, f *record.Fence) { f.Steps[0].Detail = "fence 192.0.2.0/28 at driver x" }, true},
+		"of an unknown boot":                   {func(_ *world, f *record.Fence) { f.Machine.BootID = "" }, true},
+		"it was only read":                     {func(_ *world, f *record.Fence) { f.Steps, f.What = nil, "array: driver x lists "+shared+" as fenced" }, true},
+		"of an earlier boot":                   {func(_ *world, f *record.Fence) { f.Machine.BootID = "b0" }, true},
+		"of another machine":                   {func(_ *world, f *record.Fence) { f.Machine.BootID, f.Machine.SystemUUID = "b0", otherSystem }, false},
+		"of another address":                   {func(_ *world, f *record.Fence) { f.Steps[0].Detail = "fence 192.0.2.77/32 at driver x" }, false},
+		"it is being lifted":                   {func(_ *world, f *record.Fence) { f.Phase = record.Lifting }, false},
+		"it has not come to":                   {func(_ *world, f *record.Fence) { f.Phase = record.Fencing }, false},
+		"it is being made anew":                {func(_ *world, f *record.Fence) { f.Phase = record.Refencing }, false},
+		"it has failed":                        {func(_ *world, f *record.Fence) { f.Phase = record.Failed }, false},
+		"it is lifted":                         {func(_ *world, f *record.Fence) { f.Phase = record.Lifted }, false},
+		"it was withdrawn":                     {func(_ *world, f *record.Fence) { f.Phase, f.Ending = record.Void, record.Withdrawn }, false},
+		"it names no blocks, of another agent": {func(_ *world, f *record.Fence) { f.Steps, f.Agents = nil, []string{"elsewhere"} }, false},
+		"nobody vouches for it":                {func(*world, *record.Fence) {}, true},
+		"of the power":                         {func(w *world, f *record.Fence) { *f = w.powerFence(record.Fenced) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cutOff(t, func(w *world, wall *firewall, target Target) {
@@ -82,6 +83,17 @@ func TestALiftWaitsForAnotherDriversFenceOfTheMachineThatProves(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Two drivers on one array that knows machines by their node's names.
+func TestALiftWaitsForAnotherDriversFenceThatNamesNothingOfAnAgentOfOneName(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, target Target) {
+		f := w.storageFence("theirs", another, "")
+		f.Steps, f.Agents = nil, []string{"array"}
+		w.put(f)
+		w.fails(w.lift(target), "fence theirs of driver "+another+" keeps it cut off too")
+		w.expect("requests", wall.ons, 0)
+	})
 }
 
 // One of two drivers cuts a node off, and the other finds it so, or cuts it off too.
@@ -224,6 +236,73 @@ func TestAnotherDriversFenceOfWhatTheNodeNamesProvesNothingFromBeforeAPersonOpen
 		w.expect("still cut", strings.Join(wall.list, " "), "")
 		w.expect("the other's", w.record().FenceByID("theirs").Phase, record.Lifting)
 	})
+}
+
+// R1: the storage knows the machine by other addresses than its Node, and no fence of the
+// driver names them.
+func TestAnotherDriversFenceIsMetAtTheAddressesThatTheAgentsName(t *testing.T) {
+	const storage = "198.51.100.1/32"
+	for name, tt := range map[string]struct {
+		change func(wall *firewall)
+		block  string
+		ends   bool
+	}{
+		"it names them":                 {func(*firewall) {}, storage, true},
+		"it names what the Node has":    {func(*firewall) {}, shared, false},
+		"what they name cannot be told": {func(wall *firewall) { wall.unread = errors.New("no route") }, "203.0.113.5/32", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			behind(t, []string{storage}, func(w *world, wall *firewall, target Target) {
+				wall.declared = []string{"198.51.100.1"}
+				tt.change(wall)
+				wall.atRead = func() {
+					if wall.asked.Load() > 1 {
+						wall.unread = nil
+					}
+				}
+				w.put(w.storageFence("theirs", another, tt.block))
+				wall.atOn = func() {
+					w.expect("at the request", w.record().FenceByID("theirs").Phase == record.Lifting, tt.ends)
+				}
+				w.succeeds(w.on(target))
+				w.expect("requests", wall.ons, 1)
+				w.expect("still cut", strings.Join(wall.list, " "), "")
+			})
+		})
+	}
+}
+
+func TestALiftOfAFenceThatNamesNothingMeetsAnotherDriversAtTheAddressesThatTheAgentsName(t *testing.T) {
+	for name, tt := range map[string]struct {
+		unread bool
+		block  string
+		waits  bool
+	}{
+		"it names them": {false, "198.51.100.1/32", true}, "it names what the Node has": {false, shared, false},
+		"what they name cannot be told": {true, "203.0.113.5/32", true},
+	} {
+		for _, names := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				cutOff(t, func(w *world, wall *firewall, _ Target) {
+					wall.declared = []string{"198.51.100.1"}
+					f := *w.fence()
+					f.Steps, f.What = nil, ""
+					if names {
+						f.What = "array: driver x lists 198.51.100.7/32 as fenced"
+					}
+					w.put(f)
+					target := w.rebooted()
+					w.put(w.storageFence("theirs", another, tt.block))
+					if tt.unread {
+						wall.unread = errors.New("no route")
+					}
+					err := w.lift(target)
+					held := err != nil && strings.Contains(err.Error(), "fence theirs of driver "+another+" keeps ")
+					w.expect("waits", held, tt.waits && (!names || !tt.unread))
+				})
+			})
+		}
+	}
 }
 
 // changesItsMind has what the person was asked for hold no more, once nothing moves any more.
