@@ -33,7 +33,8 @@
 // cut that fails in between loses nothing of it. What it cut off from another machine
 // is not opened for this one.
 //
-// A lift opens, before the machine has booted, only what this driver's fences were to cut.
+// A lift opens of addresses, before the machine has booted, only what this driver's fences
+// were to cut. Agents that know machines by other names open what they read as cut.
 // What was only read as cut off somebody else cut, who may have moved volumes on that: he
 // opens it, or a person does, by On. Nor does a lift open what another driver's fence of
 // the machine names, of whichever boot, before its sidecar finds that it may be lifted too.
@@ -48,5 +49,7 @@
 // when it goes on. Evidence is true of the moment of its reading; who uses it
 // holds the lease against it again. Somebody who is on no record, and relies on an address
 // that a fence cut as well, is not seen: a NetworkFence of only some of a node's addresses,
-// or one that was made after the fence.
+// or one that was made after the fence, or while it is being lifted and a part of it is
+// open. What a fence cut beyond 2 KiB of words, some 110 IPv4 blocks or 40 of IPv6, counts
+// as cut by somebody else.
 package fencer

@@ -34,7 +34,7 @@ func (f *Fencer) On(ctx context.Context, t Target, reason string) (Answer, error
 // agents read the access as open then, and that of all that the fence cut; else
 // Lift is an error that says why not, and to be called again. A fence of another
 // machine that had the node's name is not undone. A driver other than the Fencer's
-// is an error: only its own sidecar can. Before the machine has booted only that is
+// is an error: only its own sidecar can. Of agents that cut addresses off: before the machine has booted only that is
 // opened which this driver's fences were to cut, and before another driver's fence of the
 // machine is to be lifted nothing that that one cuts off too.
 func (f *Fencer) Lift(ctx context.Context, t Target, driver, reason string) (Answer, error) {
