@@ -17,6 +17,11 @@ import (
 func (f *Fencer) keep(ctx context.Context, t Target, a *Answer) error {
 	ctx, cancel := detached(ctx)
 	defer cancel()
+	if a.known != nil && a.known.unvouched {
+		if err := f.takeBack(ctx, t, a); err != nil {
+			return err
+		}
+	}
 	switch a.State {
 	case agent.Off:
 		return f.keepOff(ctx, t, a)
@@ -24,6 +29,16 @@ func (f *Fencer) keep(ctx context.Context, t Target, a *Answer) error {
 		return f.keepOn(ctx, t, a)
 	}
 	return nil
+}
+
+// takeBack vouches for the driver's fence that somebody else put to be lifted: its sidecar
+// opens the rest of it once the machine has booted again, or was witnessed, from now on.
+func (f *Fencer) takeBack(ctx context.Context, t Target, a *Answer) error {
+	_, err := f.Records.Update(ctx, t.Node, func(r *record.Record) (bool, error) {
+		cur := r.Fence(fence.StorageFence, f.Driver)
+		return cur != nil && cur.Phase == record.Lifting && f.vouch(r, cur, a), nil
+	})
+	return err
 }
 
 func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
@@ -100,7 +115,10 @@ func (f *Fencer) vouch(r *record.Record, cur *record.Fence, a *Answer) bool {
 	}
 	next := *cur
 	if cur.Kind == fence.StorageFence {
-		next.Machine, next.Witness, next.What = a.Machine, nil, a.Detail
+		next.Machine, next.Witness = a.Machine, nil
+	}
+	if cur.Kind == fence.StorageFence && cur.Phase == record.Fenced {
+		next.What = a.Detail
 	}
 	r.VouchFor(next, f.Actor)
 	return true

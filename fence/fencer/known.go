@@ -11,16 +11,19 @@ import (
 // asked: a reading may come later than a whole lift.
 type known struct {
 	mark    record.Mark
-	current string   // the current fence; empty: none
-	lifting bool     // that one
-	ended   []string // lifted, or void
-	own     []string // the blocks that this driver's fences of the machine were to cut
+	current string // the current fence; empty: none
+	lifting bool   // that one
+	// unvouched: it is, nobody vouches for it, and the machine has a Node.
+	unvouched bool
+	ended     []string // lifted, or void
+	own       []string // the blocks that this driver's fences of the machine were to cut
 }
 
-func (f *Fencer) knownOf(r *record.Record, m record.Mark, machine record.FencedMachine) *known {
+func (f *Fencer) knownOf(r *record.Record, m record.Mark, l look, machine record.FencedMachine) *known {
 	k := &known{mark: m, ended: f.ended(r), own: f.own(r, machine)}
 	if s := r.Fence(fence.StorageFence, f.Driver); s != nil {
 		k.current, k.lifting = s.ID, s.BeingLifted()
+		k.unvouched = k.lifting && !r.Vouched(s) && l.node != nil
 	}
 	return k
 }

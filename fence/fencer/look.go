@@ -125,7 +125,7 @@ func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (m agent.M
 	if s := r.Fence(fence.StorageFence, f.Driver); s != nil && oneMachine(s.Machine, bound) {
 		m.Fenced = blocks(s)
 	}
-	return m, f.knownOf(r, mark, bound), nil
+	return m, f.knownOf(r, mark, l, bound), nil
 }
 
 // blocks are those that the fence cut, or was read to cut.

@@ -316,7 +316,8 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 			r.PutFence(more, "Fence")
 			return true, nil
 		}
-		start := record.Fence{ID: id, Kind: kind, Machine: c.bind(c.t, look{node: c.last.node, leaseRV: c.t.LeaseRV}), Phase: record.Fencing,
+		now := c.bind(c.t, look{node: c.last.node, leaseRV: c.t.LeaseRV})
+		start := record.Fence{ID: id, Kind: kind, Machine: now, Phase: record.Fencing,
 			Actor: c.Actor, Reason: c.reason, Forced: c.force, StartedAt: time.Now().UTC().Format(time.RFC3339)}
 		if kind == fence.StorageFence && r.StorageFenced(c.Driver) {
 			cur := r.Fence(kind, c.Driver)
@@ -335,6 +336,10 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 			start.Lift(cmp.Or(cur.LiftReason, "its agents read a part of it as open"))
 			start.StartedAt, start.Machine, start.What, start.Agents, start.Steps = cur.StartedAt, cur.Machine, cur.What, cur.Agents, offSteps(cur)
 			start.Witness = cur.Witness
+			if !r.Vouched(cur) {
+				// Which boot it is of nobody knows.
+				start.Machine, start.Witness = now, nil
+			}
 		}
 		if try := failedBefore(r, &start, c.Driver); f == nil && try != nil && start.Phase == record.Fencing {
 			// The same again: one fence, that began when the first try did.

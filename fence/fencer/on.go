@@ -19,8 +19,8 @@ import (
 // On gives the machine back what the agents took from it. Its power fence is
 // void in the record before, and its storage fence proves nothing from then on;
 // that is lifted after the agents read the access as open. Nor does another driver's
-// fence of the same addresses, whose volumes the caller has asked for too. Errors as in
-// Off.
+// fence of the same addresses, whose volumes the caller has asked for too, nor does
+// anybody vouch for it any more. Errors as in Off.
 func (f *Fencer) On(ctx context.Context, t Target, reason string) (Answer, error) {
 	if err := f.writable(t, "on", reason, f.Covers(t.Node)); err != nil {
 		return Answer{}, err
@@ -35,8 +35,8 @@ func (f *Fencer) On(ctx context.Context, t Target, reason string) (Answer, error
 // Lift is an error that says why not, and to be called again. A fence of another
 // machine that had the node's name is not undone. A driver other than the Fencer's
 // is an error: only its own sidecar can. Of agents that cut addresses off: before the machine has booted only that is
-// opened which this driver's fences were to cut, and before another driver's fence of the
-// machine is to be lifted nothing that that one cuts off too.
+// opened which this driver's fences were to cut, and in the boot of another driver's fence of
+// the machine, before that is to be lifted, nothing that that one cuts off too.
 func (f *Fencer) Lift(ctx context.Context, t Target, driver, reason string) (Answer, error) {
 	if err := f.writable(t, "lift", reason, f.CoversStorage(t.Node)); err != nil {
 		return Answer{}, err
@@ -92,11 +92,8 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 		case <-limited.Done():
 		}
 	}()
-	if action == "lift" || u.fence != nil || len(u.begun) > 0 {
-		// From here on the fence frees no volume, so that what it freed before shows.
-		err = f.stillSo(limited, &t)
-	}
-	if err == nil {
+	// From here on the fences free no volume, so that what they freed before shows.
+	if err = f.stillSo(limited, &t); err == nil {
 		err = lock.Held(limited)
 	}
 	if err != nil {
@@ -156,7 +153,9 @@ type undoing struct {
 	operation record.Operation
 	// fence of the storage that the record has, as it was then; nil: none.
 	fence *record.Fence
-	begun []string // the fences that were in force until now
+	begun bool // it was in force until now
+	// ended: fences of other drivers were.
+	ended bool
 	// cut are the blocks that this driver's fences of the machine were to cut.
 	cut []string
 	// held says which fence of another driver keeps this one from being lifted; empty: none.
@@ -170,7 +169,7 @@ type undoing struct {
 // begin ends what the record proves, before anything is given back.
 func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 	_, err := lock.Update(ctx, func(r *record.Record) (bool, error) {
-		u.operation.ID, u.fence, u.begun, u.left, u.cut, u.held, u.doubt = string(uuid.NewUUID()), nil, nil, nil, nil, "", ""
+		u.operation.ID, u.fence, u.begun, u.ended, u.left, u.cut, u.held, u.doubt = string(uuid.NewUUID()), nil, false, false, nil, nil, "", ""
 		if err := u.meant(r); err != nil {
 			return false, err
 		}
@@ -181,14 +180,14 @@ func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 			u.beginStorage(r)
 		}
 		begins := u.held == "" && r.Begin(&u.operation)
-		return begins || len(u.begun) > 0, nil
+		return begins || u.begun || u.ended, nil
 	})
 	return err
 }
 
 func (u *undoing) beginStorage(r *record.Record) {
 	if s := r.Fence(fence.StorageFence, u.Driver); s != nil {
-		u.lift(r, s)
+		u.begun = r.Still(s, func() bool { return s.Lift(u.reason) })
 		was := *s
 		u.fence = &was
 	}
@@ -201,36 +200,32 @@ func (u *undoing) beginStorage(r *record.Record) {
 	u.meet(r)
 }
 
-func (u *undoing) lift(r *record.Record, s *record.Fence) {
-	if r.Still(s, func() bool { return s.Lift(u.reason) }) {
-		u.begun = append(u.begun, s.ID)
-	}
-}
-
 // meet goes through the fences of other drivers that say that the machine is cut off from
 // what is to be opened: two drivers may serve one storage (RBD and CephFS of one cluster),
-// and nothing tells which do. A lift waits until their sidecars find that they may be lifted
-// too. So it does after a boot: one of an earlier boot that stood while this boot uses what
-// it names would be proof as soon as that is cut off again, and be lifted for that boot at
-// once. Its own sidecar ends it, for no other may vouch for it. With On the caller has asked
-// for the volumes of all drivers: they prove nothing from then on. One for which nobody
-// vouches yet may be vouched for by a reading that was made before.
+// and nothing tells which do. In the boot of such a fence a lift waits until the sidecar of
+// that driver finds that it may be lifted too. After a boot nothing is mounted that was before,
+// and with On the caller has asked for the volumes of all drivers: the fence is to be lifted
+// too, and nobody vouches for it any more. It would be proof as soon as the machine is cut off
+// again, and be lifted at once, for a boot that used what it names. Only its own sidecar can
+// vouch for it again, in the boot of then.
 func (u *undoing) meet(r *record.Record) {
 	names := u.names()
 	opens := append(names, u.addresses...)
 	unknown := !u.told && (u.action == "on" || len(names) == 0)
+	booted := u.own() && laterBoot(u.fence.Machine, u.now)
 	for i := range r.Fences {
 		s := &r.Fences[i]
 		if !u.anothers(*s) || !unknown && !overlap(blocks(s), opens) && !u.oneAgent(s) {
 			continue
 		}
-		if u.action == "on" {
-			u.lift(r, s)
-			u.doubt += fmt.Sprintf("; fence %s of driver %s, which names the same, proves nothing any more: csi-fencepost fence on %s, for that driver too", s.ID, s.Driver, printable.Word(u.t.Node))
+		if u.action == "on" || booted && s.Machine.BootID != "" && s.Machine.BootID != u.now.BootID {
+			u.ended = true
+			s.Lift(u.reason)
+			u.doubt += fmt.Sprintf("; fence %s of driver %s, which names the same, proves nothing any more", s.ID, s.Driver)
 			continue
 		}
-		u.held = fmt.Sprintf("fence %s of driver %s keeps %s cut off too, and volumes of that driver may move because of it: it is opened once the sidecar of that driver finds that it may be lifted as well; "+
-			"by hand: csi-fencepost fence on %s, for that driver too", s.ID, s.Driver, listed(blocks(s)), printable.Word(u.t.Node))
+		u.held = fmt.Sprintf("fence %s of driver %s keeps %s cut off too, and volumes of that driver may move because of it: it is opened once the sidecar of that driver finds that it may be lifted as well, or the node has booted; "+
+			"by hand: csi-fencepost fence on %s", s.ID, s.Driver, listed(blocks(s)), printable.Word(u.t.Node))
 	}
 }
 
@@ -361,22 +356,18 @@ func (u *undoing) others(ctx context.Context) (all []string, err error) {
 	return all, nil
 }
 
-// callOff takes back that the fences are being lifted: nothing was sent that gives
-// back what they cut. It does so only while the lock is ours: whoever had it since may
-// have sent something.
+// callOff takes back that the fence is being lifted: nothing was sent that gives
+// back what it cut. It does so only while the lock is ours: whoever had it since may
+// have sent something. For those of other drivers nobody vouches any more.
 func (u *undoing) callOff(ctx context.Context, lock *record.Lock) error {
-	if len(u.begun) == 0 {
+	if !u.begun {
 		return nil
 	}
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	_, err := lock.Update(ctx, func(r *record.Record) (changed bool, err error) {
-		for _, id := range u.begun {
-			if s := r.FenceByID(id); s != nil && r.Still(s, s.CallOffLift) {
-				changed = true
-			}
-		}
-		return changed, nil
+	_, err := lock.Update(ctx, func(r *record.Record) (bool, error) {
+		s := r.FenceByID(u.fence.ID)
+		return s != nil && r.Still(s, s.CallOffLift), nil
 	})
 	if errors.Is(err, record.ErrLockLost) {
 		return nil // it stays to be lifted
@@ -423,12 +414,12 @@ func (u *undoing) named(all []agent.Step) bool {
 	return true
 }
 
-// untouched: nothing was sent that could have given back what the fences cut.
+// untouched: nothing was sent that could have given back what the fence cut.
 func (u *undoing) untouched(all []agent.Step) bool {
-	var cut []string
-	if u.fence != nil {
-		cut = blocks(u.fence)
+	if u.fence == nil {
+		return true
 	}
+	cut := blocks(u.fence)
 	return !slices.ContainsFunc(all, func(st agent.Step) bool {
 		if st.Action != "on" || u.proves[st.Agent] != fence.StorageFence {
 			return false

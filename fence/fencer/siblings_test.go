@@ -3,11 +3,13 @@ package fencer
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -74,12 +76,15 @@ func TestALiftWaitsForAnotherDriversFenceOfTheMachineThatProves(t *testing.T) {
 				w.expect("operation", w.record().Operation.Kind, record.Cut)
 				// It proves nothing meanwhile, so that the other does not wait for it.
 				w.expect("phase", w.fence().Phase, record.Lifting)
-				// After a boot its own sidecar ends it.
-				w.fails(w.lift(w.rebooted()), "fence theirs")
-				w.expect("requests", wall.ons, 0)
-				_ = w.siblingLifts(w.rebooted()) // where it cut less it does not open the rest
+				// After a boot it waits for one of which it is not known that it is of another.
+				if name == "of an unknown boot" {
+					w.fails(w.lift(w.rebooted()), "fence theirs")
+					w.expect("requests", wall.ons, 0)
+					_ = w.siblingLifts(w.rebooted())
+				}
 				w.succeeds(w.lift(w.rebooted()))
 				w.expect("still cut after a boot", strings.Join(wall.list, " "), "")
+				w.expect("the other proves", w.record().FenceByID("theirs").Phase == record.Fenced, false)
 			})
 		})
 	}
@@ -195,7 +200,7 @@ func TestAnotherDriversFenceOfWhatAPersonOpensProvesNothingFromBefore(t *testing
 		phase := func(id string) record.Phase { return w.record().FenceByID(id).Phase }
 		wall.atOn = func() {
 			w.expect("at the request", phase("theirs"), record.Lifting)
-			w.expect("vouched for", w.record().Vouched(w.record().FenceByID("theirs")), true)
+			w.expect("vouched for", w.record().Vouched(w.record().FenceByID("theirs")), false)
 		}
 		a, err := w.fencer("b").On(w.Context(), target, "repaired")
 		w.succeeds(err)
@@ -219,7 +224,7 @@ func TestAnotherDriversFenceOfAnEarlierBootProvesNothingFromBeforeAPersonOpensWh
 		w.expect("the other's answer before", w.ask(c, target).State, agent.Off)
 		wall.atOn = func() {
 			w.expect("at the request", phase(), record.Lifting)
-			w.expect("vouched for", w.record().Vouched(w.record().FenceByID("theirs")), true)
+			w.expect("vouched for", w.record().Vouched(w.record().FenceByID("theirs")), false)
 		}
 		w.succeeds(w.on(target))
 		w.expect("still cut", strings.Join(wall.list, " "), "")
@@ -292,7 +297,9 @@ func TestALiftOfAFenceThatNamesNothingMeetsAnotherDriversAtTheAddressesThatTheAg
 					}
 					w.put(f)
 					target := w.rebooted()
-					w.put(w.storageFence("theirs", another, tt.block))
+					theirs := w.storageFence("theirs", another, tt.block)
+					theirs.Machine.BootID = "b2"
+					w.put(theirs)
 					if tt.unread {
 						wall.unread = errors.New("no route")
 					}
@@ -302,6 +309,147 @@ func TestALiftOfAFenceThatNamesNothingMeetsAnotherDriversAtTheAddressesThatTheAg
 				})
 			})
 		}
+	}
+}
+
+// R1: nothing waits for another driver's sidecar after a boot, and what its fence of before
+// named is used in this boot, from here on.
+func TestAnotherDriversFenceOfAnEarlierBootProvesNothingFromBeforeALiftOpensWhatItNames(t *testing.T) {
+	for name, change := range map[string]func(w *world, f *record.Fence) Target{
+		"of that boot":          func(w *world, f *record.Fence) Target { return w.rebooted() },
+		"of a boot before that": func(w *world, f *record.Fence) Target { f.Machine.BootID = "b0"; return w.rebooted() },
+		"whether it is of this machine cannot be told": func(w *world, f *record.Fence) Target {
+			f.Machine = record.FencedMachine{NodeUID: "u0", BootID: "b0"}
+			return w.rebooted()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cutOff(t, func(w *world, wall *firewall, _ Target) {
+				f := w.storageFence("theirs", another, "192.0.2.1/32, "+shared)
+				target := change(w, &f)
+				w.put(f)
+				theirs := func() *record.Fence { return w.record().FenceByID("theirs") }
+				wall.atOn = func() {
+					w.expect("at the request", theirs().Phase, record.Lifting)
+					w.expect("vouched for", w.record().Vouched(theirs()), false)
+				}
+				w.succeeds(w.lift(target))
+				w.expect("still cut", strings.Join(wall.list, " "), "")
+				w.expect("its own", w.record().Fences[0].Phase, record.Lifted)
+				w.expect("the other's", theirs().Phase, record.Lifting)
+				w.expect("the other's answer", w.ask(w.sibling(), target).State, agent.On)
+				if f.Machine.NodeUID == "u1" {
+					w.expect("the other's", theirs().Phase, record.Void)
+				}
+			})
+		})
+	}
+}
+
+func TestAnotherDriversFenceOfAnEarlierBootIsEndedAlsoWhereAThirdOneIsWaitedFor(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, _ Target) {
+		target := w.rebooted()
+		third := w.storageFence("third", "third.example.com", shared)
+		third.Machine.BootID = "b2"
+		w.put(third)
+		w.fails(w.lift(target), "fence third")
+		w.put(w.storageFence("theirs", another, shared))
+		w.fails(w.lift(target), "fence third")
+		w.expect("requests", wall.ons, 0)
+		w.expect("the other's", w.record().FenceByID("theirs").Phase, record.Lifting)
+	})
+}
+
+// ended is n1 in its second boot, with another driver's fence of three addresses of its first
+// one, of which a lift has opened two.
+func ended(t *testing.T, test func(w *world, wall *firewall, target Target, theirs func() *record.Fence)) {
+	t.Helper()
+	cutOff(t, func(w *world, wall *firewall, _ Target) {
+		f := w.storageFence("theirs", another, "192.0.2.1/32, "+shared+", 192.0.2.77/32")
+		f.What = "what it was read to cut"
+		w.put(f)
+		wall.list = append(wall.list, "192.0.2.77/32")
+		target := w.rebooted()
+		w.succeeds(w.lift(target))
+		w.expect("still cut", strings.Join(wall.list, " "), "192.0.2.77/32")
+		test(w, wall, target, func() *record.Fence { return w.record().FenceByID("theirs") })
+	})
+}
+
+// R1: it was cut off once more in the later boot, in which it used what the lift opened, and
+// nobody wrote that down.
+func TestAFenceThatAnotherDriverEndedIsOfTheBootInWhichItsSidecarReadsItNext(t *testing.T) {
+	for name, list := range map[string][]string{
+		"it is open in part":                 {"192.0.2.77/32"},
+		"all is cut off by nobody on record": {"192.0.2.1/32", shared, "192.0.2.77/32"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ended(t, func(w *world, wall *firewall, target Target, theirs func() *record.Fence) {
+				w.change(func(r *record.Record) { r.PutWitness("theirs", record.Witness{NodeUID: "u1", BootID: "b2"}) })
+				wall.list = list
+				w.expect("answer", w.ask(w.sibling(), target).State, agent.Unclear)
+				w.expect("phase", theirs().Phase, record.Lifting)
+				w.expect("boot", theirs().Machine.BootID, "b2")
+				w.expect("witness", theirs().Witness == nil, true)
+				w.expect("vouched for", w.record().Vouched(theirs()), true)
+				w.expect("what it cut", strings.Join(cutBlocks(theirs()), " "), "192.0.2.1/32 "+shared+" 192.0.2.77/32")
+				w.expect("what it was read to cut", theirs().What, "what it was read to cut")
+				booted := w.registered("u1", "b3", oneSystem, "192.0.2.1", shared[:9])
+				w.succeeds(w.siblingLifts(booted))
+				w.expect("still cut", strings.Join(wall.list, " "), "")
+				w.expect("phase", theirs().Phase, record.Lifted)
+			})
+		})
+	}
+}
+
+// Where the Node is gone, what is known of the boot is that of a publish.
+func TestAFenceThatAnotherDriverEndedIsVouchedForByNobodyWhileTheNodeIsGone(t *testing.T) {
+	ended(t, func(w *world, wall *firewall, target Target, theirs func() *record.Fence) {
+		w.server.DeleteNode("n1")
+		target.SystemUUID = oneSystem
+		w.ask(w.sibling(), target)
+		w.expect("vouched for", w.record().Vouched(theirs()), false)
+	})
+}
+
+// R1: a cut that comes to nothing must not make it a fence of the boot of before again.
+func TestAFenceThatAnotherDriverEndedIsMadeAnewInTheBootOfNow(t *testing.T) {
+	ended(t, func(w *world, wall *firewall, target Target, _ func() *record.Fence) {
+		wall.deaf = errors.New("busy")
+		a, err := w.sibling().Off(w.Context(), target, "dead", false)
+		w.succeeds(err)
+		w.expect("state", a.State, agent.Unclear)
+		s := w.record().Fence(fence.StorageFence, another)
+		w.expect("phase", s.Phase, record.Lifting)
+		w.expect("boot", s.Machine.BootID, "b2")
+	})
+}
+
+// R1: the lift comes between the reading and what is written of it.
+func TestAReadingFromBeforeALiftDoesNotMakeAnotherDriversFenceProofAgain(t *testing.T) {
+	for name, read := range map[string]func(w *world, target Target) Answer{
+		"asked": func(w *world, target Target) Answer { return w.ask(w.sibling(), target) },
+		"asked, and asked again at once": func(w *world, target Target) Answer {
+			f := w.sibling()
+			w.ask(f, target)
+			return w.ask(f, target)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cutOff(t, func(w *world, wall *firewall, _ Target) {
+				w.put(w.storageFence("theirs", another, "192.0.2.1/32, "+shared))
+				target := w.rebooted()
+				wall.atRead = func() {
+					wall.atRead = nil
+					list := slices.Clone(wall.list)
+					w.succeeds(w.lift(target))
+					wall.list = list // as it was read
+				}
+				w.expect("answer", read(w, target).State, agent.Unclear)
+				w.expect("the other's", w.record().FenceByID("theirs").Phase, record.Lifting)
+			})
+		})
 	}
 }
 
@@ -315,7 +463,8 @@ func changesItsMind(w *world, _ *firewall, target *Target) {
 	}
 }
 
-func TestAnotherDriversFenceStandsWhereNothingWasSentThatOpens(t *testing.T) {
+// Its sidecar alone may vouch for it, and cuts it off anew if need be.
+func TestAnotherDriversFenceThatEndedIsNotTakenUpAgainByWhoEndedIt(t *testing.T) {
 	for name, change := range map[string]func(w *world, wall *firewall, target *Target){
 		"it is called off": changesItsMind,
 		"it is called off, and the driver has no fence": func(w *world, wall *firewall, target *Target) {
@@ -323,10 +472,12 @@ func TestAnotherDriversFenceStandsWhereNothingWasSentThatOpens(t *testing.T) {
 			wall.list = []string{"192.0.2.1/32", shared}
 			changesItsMind(w, wall, target)
 		},
-		"all is open, and the driver has no fence": func(w *world, wall *firewall, _ *Target) { w.startAnew(wall) },
-		"no answer, and the driver has no fence": func(w *world, wall *firewall, _ *Target) {
-			w.startAnew(wall)
-			wall.unread = errors.New("no route")
+		"it opens the addresses of now, and not what its own fence names": func(w *world, _ *firewall, target *Target) {
+			own := *w.fence()
+			own.Machine = record.FencedMachine{NodeUID: "u0", BootID: "b0", SystemUUID: otherSystem}
+			own.Steps = []record.FenceStep{{Agent: "array", Action: "off", Detail: "fence 192.0.2.77/32 at driver x"}}
+			own.What = ""
+			w.put(own)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -334,8 +485,12 @@ func TestAnotherDriversFenceStandsWhereNothingWasSentThatOpens(t *testing.T) {
 				w.put(w.storageFence("theirs", another, "192.0.2.1/32, "+shared))
 				change(w, wall, &target)
 				_ = w.on(target)
-				w.expect("requests", wall.ons, 0)
-				w.expect("the other's", w.record().FenceByID("theirs").Phase, record.Fenced)
+				w.expect("the other's", w.record().FenceByID("theirs").Phase, record.Lifting)
+				w.expect("vouched for", w.record().Vouched(w.record().FenceByID("theirs")), false)
+				a, err := w.sibling().Off(w.Context(), target, "dead", false)
+				w.succeeds(err)
+				w.expect("cut anew", a.State, agent.Off)
+				w.expect("the other's", w.record().Fence(fence.StorageFence, another).Phase, record.Fenced)
 			})
 		})
 	}
