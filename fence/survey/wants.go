@@ -68,11 +68,16 @@ func (g *gathering) waits(ctx context.Context, node string) bool {
 			klog.FromContext(ctx).Error(err, "Cannot list the pods that may wait for a volume", "namespace", claim.Namespace, "node", node, "volume", g.volume)
 			return false
 		}
-		some, waits := csi.PodsWait(pods.Items, node, claim.Name)
-		if some && !waits {
-			return false
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			if pod.Spec.NodeName != node || !csi.UsesClaim(pod, claim.Name) {
+				continue
+			}
+			if pod.DeletionTimestamp != nil || mayHaveRun(pod) {
+				return false
+			}
+			found = true
 		}
-		found = found || some
 	}
 	return found
 }
@@ -86,4 +91,24 @@ func (g *gathering) claims() []types.NamespacedName {
 		}
 	}
 	return claims
+}
+
+// mayHaveRun: the pod's volumes may have been mounted once, as far as its kubelet says: a
+// container has started, or its sandbox is there, which is made when they are mounted, so
+// that images are pulled, or fail to be (K8s kubelet.go, SyncPod).
+func mayHaveRun(pod *corev1.Pod) bool {
+	s := &pod.Status
+	if s.Phase != corev1.PodPending && s.Phase != "" || !pod.Spec.HostNetwork && s.PodIP != "" {
+		return true
+	}
+	for _, c := range s.Conditions {
+		if c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return slices.ContainsFunc(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses), func(c corev1.ContainerStatus) bool {
+		w := c.State.Waiting
+		return c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState != (corev1.ContainerState{}) || c.RestartCount > 0 || c.ContainerID != "" ||
+			w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing"
+	})
 }
