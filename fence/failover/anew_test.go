@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,6 +87,28 @@ func TestAStorageFenceIsNotLiftedByABootThatThePublishWasBefore(t *testing.T) {
 	}
 }
 
+// A pod that waits there for a volume that is attached elsewhere is listed like one that uses
+// it, for as long as it waits.
+func TestWhoKeepsANodeCutOffForLongIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, known, seen := registeredAnew(t, fencer.Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence}, "h-moved")
+		w.AskEvery = time.Hour
+		for at := time.Duration(0); at < 2*movedLong; at += movedLong / 4 {
+			if pause, err := w.pass(t.Context()); err != nil || pause == 0 || pause > 2*time.Second && at >= movedLong {
+				t.Fatalf("the next pass is in %s (%v)", pause, err)
+			}
+			said := seen.said("FencepostFencingBlocked n1", "node n1 is kept cut off: its kubelet lists volume h-moved of driver d.example in use") > 0
+			if said != (at >= movedLong) {
+				t.Errorf("after %s: calls %v, events %q", at, known.done(), seen.events)
+			}
+			time.Sleep(movedLong / 4)
+		}
+		if len(seen.events) != 1 || !strings.Contains(seen.events[0], "csi-fencepost fence on n1, with --force if it asks") {
+			t.Errorf("events %q", seen.events)
+		}
+	})
+}
+
 // R1: two drivers may serve one storage, and with its access back the machine would write to
 // what moved of the other, whether or not its own driver revokes access.
 func TestAStorageFenceIsNotLiftedWhileTheNodeListsWhatMovedOfAnotherDriver(t *testing.T) {
@@ -105,7 +128,7 @@ func TestAStorageFenceIsNotLiftedWhileTheNodeListsWhatMovedOfAnotherDriver(t *te
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.lift(t.Context(), s); err == nil || known.did("lift n1") || !strings.Contains(strings.Join(seen.events, " "), "volume h-theirs") {
+		if err := w.lift(t.Context(), s); err == nil || known.did("lift n1") || !strings.Contains(strings.Join(seen.events, " "), "volume h-theirs of driver another.example.com") {
 			t.Errorf("revokes %v: it is lifted: %v, events %v", revokes, err, seen.events)
 		}
 		pv := "pv-theirs"

@@ -11,6 +11,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -96,10 +97,21 @@ func (w *worker) nothingMoved(ctx context.Context, n *corev1.Node, but string) e
 		case len(moved) > 0 && driver == w.IDs.Driver:
 			return errChanged
 		case len(moved) > 0:
-			return fmt.Errorf("its kubelet lists in use what was moved off it of driver %s, which may be on the same storage (volume %s)", driver, moved[0])
+			return fmt.Errorf("two drivers may serve one storage, and %s", w.letGo(moved[0], driver))
 		}
 	}
 	return nil
+}
+
+// movedLong is how long a kubelet may list what moved before a person is told: a pod that ends
+// takes 30 s, and its kubelet some more.
+const movedLong = 2 * time.Minute
+
+// letGo says what keeps the node cut off, and what a person does about it. A kubelet lists what
+// a pod only waits for like what is mounted.
+func (w *worker) letGo(volume, driver string) string {
+	return fmt.Sprintf("its kubelet lists volume %s of driver %s in use, which has moved off it: a pod there uses it still, or waits for it. "+
+		"Delete that pod, or have it run elsewhere; or, if nothing of it is mounted there: csi-fencepost fence on %s, with --force if it asks", volume, driver, printable.Word(w.name))
 }
 
 // nothingLeaves fails if a volume is on its way from the node, by live

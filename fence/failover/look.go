@@ -45,6 +45,12 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 
 	held := w.Index.HeldBy(w.name)
 	s.Holds, s.Moved = w.holds(s.Node, held), w.moved(s.Node, held)
+	if s.Moved == "" {
+		w.movedAt = time.Time{}
+	} else if w.movedAt.IsZero() {
+		w.movedAt = time.Now()
+	}
+	s.MovedLong = s.Moved != "" && time.Since(w.movedAt) >= movedLong
 	if ready := readiness(s.Node); ready != nil {
 		s.Synced = w.Index.Synced(w.name, string(s.Node.UID), ready.LastTransitionTime.UTC().Format(time.RFC3339)) && w.Lives.Steady(w.name, observe.SyncTime)
 	}
@@ -142,17 +148,18 @@ func (w *worker) taken(n *corev1.Node, h observe.Held) bool {
 	return !attached
 }
 
-// moved: the node's status lists in use what was, or is being, taken from it.
-func (w *worker) moved(n *corev1.Node, held []observe.Held) bool {
+// moved is a volume that the node's status lists in use, and that was, or is being, taken
+// from it; empty: none.
+func (w *worker) moved(n *corev1.Node, held []observe.Held) string {
 	if n == nil {
-		return false
+		return ""
 	}
 	for _, name := range n.Status.VolumesInUse {
 		if handle, ours := w.IDs.HandleOf(name); ours && !w.kept(handle, held) {
-			return true
+			return handle
 		}
 	}
-	return false
+	return ""
 }
 
 func (w *worker) kept(handle string, held []observe.Held) bool {

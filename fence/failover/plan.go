@@ -25,8 +25,10 @@ type state struct {
 	Age time.Duration
 	// Holds: the node holds volumes of the driver, as far as anybody knows.
 	Holds bool
-	// Moved: its status lists in use what is not, or soon not, its own any more.
-	Moved bool
+	// Moved is a volume that its status lists in use, and that is not, or soon not, its own
+	// any more; empty: none. MovedLong: so it has been for long.
+	Moved     string
+	MovedLong bool
 	// Synced: that is its kubelet's own word, and not the last of the one before it.
 	Synced bool
 	// Leaving: some volume's way from the node has begun and is not over.
@@ -80,6 +82,7 @@ const (
 	stepUntaint  step = "take the taint off"
 	stepLift     step = "lift the storage fence"
 	stepStranded step = "say that only a reboot readmits"
+	stepListed   step = "say which volume it still lists"
 )
 
 // plan says what to do next. Nothing: the node needs no work.
@@ -162,16 +165,18 @@ func planStorage(s *state) []step {
 		return []step{stepSuspect}
 	case !back:
 		return nil
-	case s.otherSystem() && s.ourTaint() && !s.Moved:
+	case s.otherSystem() && s.ourTaint() && s.Moved == "":
 		// What it cut off is not this machine's: neither does it keep this one's taint on.
 		return []step{stepUntaint, stepStranded}
 	case s.otherSystem():
 		return []step{stepStranded}
 	case s.revoked():
 		return []step{stepLift}
-	case s.Moved && s.Synced && !s.witnessed():
+	case s.Moved != "" && s.Synced && !s.witnessed():
 		return []step{stepWitness}
-	case s.Moved:
+	case s.MovedLong && s.witnessed():
+		return []step{stepListed}
+	case s.Moved != "":
 		return nil // until its kubelet has synced, or has unmounted it
 	case s.witnessed():
 		return []step{stepLift}
@@ -187,7 +192,7 @@ func planReturn(s *state) []step {
 	if counts && !s.rebooted() {
 		steps = append(steps, stepWarn, stepVoid)
 	}
-	if s.ourTaint() && s.ready() && (s.rebooted() || !s.Moved) {
+	if s.ourTaint() && s.ready() && (s.rebooted() || s.Moved == "") {
 		steps = append(steps, stepUntaint)
 	}
 	if counts && s.rebooted() && (s.ready() || !s.ourTaint()) {

@@ -32,6 +32,7 @@ type worker struct {
 	cutAt    time.Time         // when Off was last tried
 	uncut    string            // why it did not come about
 	liftAt   time.Time         // when Lift failed last
+	movedAt  time.Time         // since when the node lists what moved
 	said     map[string]string // by object: the last text's key
 	waitedOn time.Time
 	claims   map[string]string // namespaces of claims, by PV
@@ -124,7 +125,7 @@ func (w *worker) pass(ctx context.Context) (time.Duration, error) {
 		switch {
 		case slices.Contains(steps, stepAsk), slices.Contains(steps, stepCut):
 			// The answer decides what is next.
-		case slices.Contains(steps, stepStranded):
+		case slices.Contains(steps, stepStranded), slices.Contains(steps, stepListed):
 			return w.idle(s), nil // it is said what a person has to do
 		case len(steps) > 0 && s.Proof == "":
 			return w.AskEvery, nil
@@ -177,6 +178,9 @@ func (w *worker) take(ctx context.Context, s *state, what step) error {
 		return w.lift(ctx, s)
 	case stepStranded:
 		return w.stranded(s)
+	case stepListed:
+		w.sayNode(ctx, s, warning, ReasonBlocked, "listed "+s.Moved, "node "+w.name+" is kept cut off: "+w.letGo(s.Moved, w.IDs.Driver))
+		return nil
 	}
 	return errors.New("unknown step: " + string(what))
 }
