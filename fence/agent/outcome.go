@@ -45,6 +45,8 @@ type Step struct {
 	// Named and Cut are a reading's.
 	Named []string `json:"-"`
 	Cut   []string `json:"-"`
+	// Hangs: it did not end in time, and what it sends may take effect later.
+	Hangs bool `json:"-"`
 	// Detail is at most 2048 bytes, for it may name what was cut, and Err 512.
 	Detail  string        `json:"detail,omitempty"`
 	Err     string        `json:"error,omitempty"`

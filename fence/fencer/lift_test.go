@@ -25,6 +25,7 @@ type firewall struct {
 	refuses  error    // On's
 	unread   error    // Status's
 	deaf     error    // Off's; what it was told it has written down all the same
+	denies   error    // Off's, before it sends anything
 	strict   bool     // Off is of the addresses of now alone
 	declared []string // the addresses of each node, instead of its own
 	atOn     func()
@@ -86,6 +87,9 @@ func (f *firewall) Off(_ context.Context, m agent.Machine) (string, error) {
 	f.offs++
 	if f.atOff != nil {
 		f.atOff()
+	}
+	if f.denies != nil {
+		return "", f.denies
 	}
 	if f.declared != nil {
 		m.Addresses = f.declared

@@ -262,11 +262,12 @@ func (c *cut) means(f *record.Fence, name string) bool {
 }
 
 // done are the steps of a fence of this cut, without those that only say that an off is about
-// to be sent: what came of it is among the steps that were taken, unless the agent hangs.
+// to be sent: what came of it is among the steps that were taken, unless the agent hangs. An
+// agent that refused has cut nothing off, and somebody else may do so next.
 func (c *cut) done(f *record.Fence, taken []agent.Step) []record.FenceStep {
 	return slices.DeleteFunc(slices.Clone(f.Steps), func(st record.FenceStep) bool {
 		return slices.ContainsFunc(c.meant, func(m record.FenceStep) bool { return m.Agent == st.Agent && m.Detail == st.Detail && m.At == st.At }) &&
-			!slices.ContainsFunc(taken, func(t agent.Step) bool { return t.Agent == st.Agent && t.Action == "off" && t.Detail == "" })
+			!slices.ContainsFunc(taken, func(t agent.Step) bool { return t.Agent == st.Agent && t.Action == "off" && t.Hangs })
 	})
 }
 

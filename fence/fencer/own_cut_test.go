@@ -130,6 +130,25 @@ func TestASidecarOpensBeforeABootOnlyWhatItsOwnFencesCut(t *testing.T) {
 			wall.atOff = nil
 			w.ask(w.fencer("c"), target)
 		}, false},
+		"so, after its agent refused to cut it": {func(w *world, wall *firewall, target Target) {
+			w.startAnew(wall)
+			wall.denies = errors.New("outside the allowed subnets")
+			_, _ = w.fencer("a").Off(w.Context(), target, "dead", false)
+			wall.denies, wall.list = nil, []string{"192.0.2.1/32", shared}
+			w.expect("fences", w.fences(), "Void by a, Failed by a")
+			w.ask(w.fencer("c"), target)
+		}, true},
+		"so, after its agent refused to cut it anew": {func(w *world, wall *firewall, target Target) {
+			wall.refuses, wall.denies = errors.New("no"), errors.New("another Node has it too")
+			_ = w.lift(target)
+			wall.list = nil
+			_, _ = w.fencer("a").Off(w.Context(), target, "dead", false)
+			wall.refuses, wall.denies, wall.list = nil, nil, []string{"192.0.2.1/32", shared}
+			w.expect("phase", w.fence().Phase, record.Lifting)
+			w.expect("to be opened", len(cutBlocks(w.fence())), 0)
+			w.change(func(r *record.Record) { r.EndFence(w.fence().ID, record.Void, "start anew", "ann") })
+			w.ask(w.fencer("c"), target)
+		}, true},
 		"so, after a fence of before was lifted": {func(w *world, wall *firewall, target Target) {
 			w.startAnew(wall)
 			w.cut(target)
