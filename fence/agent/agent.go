@@ -38,7 +38,9 @@ type Machine struct {
 	Only []string
 	// Found are those CIDR blocks that read as cut off before, although no fence of the
 	// driver was to cut them: an off names them apart, for they are not its own to open.
-	Found []string
+	// AllFound: all that the off names are, since what was cut off before could not be read.
+	Found    []string
+	AllFound bool
 }
 
 // State is what an agent reads. The zero State proves nothing.

@@ -97,7 +97,11 @@ func (f *firewall) Off(_ context.Context, m agent.Machine) (string, error) {
 	if f.strict {
 		m.Fenced = nil
 	}
-	detail := "fence " + strings.Join(remove(of(m), m.Found), ", ") + " at driver x"
+	own := remove(of(m), m.Found)
+	if m.AllFound {
+		own = nil
+	}
+	detail := "fence " + strings.Join(own, ", ") + " at driver x"
 	if f.deaf != nil {
 		return detail, f.deaf
 	}

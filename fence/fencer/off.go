@@ -71,13 +71,14 @@ type cut struct {
 	id     string // of the fence
 	other  string // of the power fence, where id is of a storage fence that is kept
 
-	uncut   bool               // the storage fence on record is not in place as a whole (Answer.Uncut)
-	asked   []agent.Step       // the readings before the first off
-	found   []string           // the blocks that somebody else has cut off, by them
-	meant   []record.FenceStep // that an off is about to be sent, as it was written down
-	last    look               // at the node, right before the last off
-	written []string           // "Fencing" stands in the record, by ID
-	called  atomic.Bool        // off by the caller
+	uncut    bool               // the storage fence on record is not in place as a whole (Answer.Uncut)
+	asked    []agent.Step       // the readings before the first off
+	found    []string           // the blocks that somebody else has cut off, by them
+	allFound bool               // all may be: they could not be read
+	meant    []record.FenceStep // that an off is about to be sent, as it was written down
+	last     look               // at the node, right before the last off
+	written  []string           // "Fencing" stands in the record, by ID
+	called   atomic.Bool        // off by the caller
 }
 
 func (c *cut) run(ctx context.Context) (Answer, error) {
@@ -191,8 +192,9 @@ func (c *cut) off(ctx context.Context, now look) (Answer, error) {
 	c.doubt(limited, &machine, now.node)
 	c.last = now
 	if known != nil {
-		c.found = remove(c.somebodys(machine), known.own)
-		machine.Found = c.found
+		found, all := c.somebodys()
+		c.found, c.allFound = remove(found, known.own), all
+		machine.Found, machine.AllFound = c.found, all
 	}
 	levels := c.Levels
 	if c.t.StorageOnly {
@@ -225,20 +227,20 @@ func (c *cut) off(ctx context.Context, now look) (Answer, error) {
 	return again, nil
 }
 
-// somebodys are the blocks of the machine that may have been cut off before the first off. A
-// cut that changes nothing about them does not make them this driver's to open. Of an agent
-// that did not answer then they may be all.
-func (c *cut) somebodys(m agent.Machine) (found []string) {
+// somebodys are the blocks of the machine that were cut off before the first off. A cut that
+// changes nothing about them does not make them this driver's to open. Where an agent did not
+// answer then, they may be all, whichever addresses it goes by.
+func (c *cut) somebodys() (found []string, all bool) {
 	for _, st := range c.asked {
 		switch {
 		case st.Action != "status" || c.proves[st.Agent] != fence.StorageFence:
 		case st.Err != "":
-			found = slices.Concat(found, hosts(m.Addresses), m.Fenced)
+			all = true
 		default:
 			found = append(found, st.Cut...)
 		}
 	}
-	return found
+	return found, all
 }
 
 // means writes down what the agent is about to cut off, before it does: whoever comes next
@@ -247,7 +249,7 @@ func (c *cut) somebodys(m agent.Machine) (found []string) {
 func (c *cut) means(f *record.Fence, name string) bool {
 	var named []string
 	for _, st := range c.asked {
-		if st.Agent == name {
+		if st.Agent == name && !c.allFound {
 			named = remove(st.Named, c.found)
 		}
 	}

@@ -344,6 +344,17 @@ func TestACutMakesItsOwnOnlyWhatNobodyHadCutBefore(t *testing.T) {
 			wall.unread = errors.New("no route")
 			wall.atOff = func() { wall.unread = nil }
 		}, ""},
+		"it could not be read, and is cut off at other addresses than its Node's": {func(_ *world, wall *firewall, _ Target) {
+			wall.declared = []string{"198.51.100.1"}
+			wall.unread = errors.New("no route")
+			wall.atOff = func() { wall.unread = nil }
+		}, ""},
+		"another agent could not be read": {func(w *world, wall *firewall, _ Target) {
+			second := &named{&firewall{unread: errors.New("no route")}, "second"}
+			second.atOff = func() { second.unread = nil }
+			w.levels[0] = append(w.levels[0], agent.Bounded{Agent: second, Timeout: w.levels[0][0].Timeout})
+			wall.atOff = func() { w.expect("meant", strings.Join(cutBlocks(w.fence()), " "), "") }
+		}, ""},
 		"a part was cut by a fence of this driver that was withdrawn": {func(w *world, wall *firewall, target Target) {
 			w.cut(target)
 			w.withdraw()

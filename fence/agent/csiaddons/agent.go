@@ -173,7 +173,7 @@ func (a *Agent) read(ctx context.Context, t *target, blocks []netip.Prefix) (age
 }
 
 // Off implements agent.Agent. Its detail lists the blocks, also with an error
-// of the driver's: they may be fenced all the same. Those in m.Found it lists behind the
+// of the driver's: they may be fenced all the same. Those found (m.Found) it lists behind the
 // driver's name, where agent.Blocks does not look. They are fenced like the others: what
 // lists them may be about to end.
 func (a *Agent) Off(ctx context.Context, m agent.Machine) (detail string, err error) {
@@ -184,7 +184,7 @@ func (a *Agent) Off(ctx context.Context, m agent.Machine) (detail string, err er
 	if err := a.mayFence(ctx, m, t); err != nil {
 		return "", err
 	}
-	found := slices.DeleteFunc(texts(t.blocks), func(b string) bool { return !slices.Contains(m.Found, b) })
+	found := slices.DeleteFunc(texts(t.blocks), func(b string) bool { return !m.AllFound && !slices.Contains(m.Found, b) })
 	own := slices.DeleteFunc(texts(t.blocks), func(b string) bool { return slices.Contains(found, b) })
 	detail = fmt.Sprintf("fence %s at driver %s (%s)", cmp.Or(strings.Join(own, ", "), "nothing new"), a.options.Driver, t.from)
 	if len(found) > 0 {

@@ -698,7 +698,11 @@ func TestAnOffNamesWhatSomebodyElseHasCutApartAndCutsItToo(t *testing.T) {
 		}
 		r.fenced("192.0.2.1/32", "2001:db8::1/128")
 	}
-	r.m.Found = append(r.m.Found, "2001:db8::1/128")
+	r.m.Found, r.m.AllFound = nil, true
+	if detail := r.off(); len(agent.Blocks(detail)) > 0 || !strings.HasSuffix(detail, ", where somebody else has cut off 192.0.2.1/32, 2001:db8::1/128") {
+		t.Error(detail)
+	}
+	r.m.Found, r.m.AllFound = []string{"192.0.2.1/32", "2001:db8::1/128"}, false
 	if detail := r.off(); len(agent.Blocks(detail)) > 0 || !strings.Contains(detail, "fence nothing new at driver") {
 		t.Error(detail)
 	}
