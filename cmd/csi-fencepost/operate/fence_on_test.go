@@ -67,7 +67,7 @@ func TestFenceOnOpensNoStorageToANodeThatListsWhatMoved(t *testing.T) {
 	refused("there is no Node n1, so that nothing tells", "--force")
 	api.AddPV("pv-1", clitest.Entry("i-2", "n2", "uid-2", "boot-2", fence.Publishing), clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.TakenOver))
 	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.KubeletReady, clitest.InUse)
-	refused("node n1 has not booted since it was cut off", "volume "+clitest.Handle, "Reboot it", "kubectl drain n1", "--force")
+	refused("the kubelet of node n1 lists in use what was moved off it", "volume "+clitest.Handle, "reboot the node", "kubectl drain n1", "--force")
 
 	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.KubeletReady, func(n *corev1.Node) {
 		for i := range 7 {
@@ -112,8 +112,8 @@ func TestFenceOnOpensNoStorageToANodeThatListsWhatMovedOfAnotherDriver(t *testin
 		"under no fence of this driver":               {boot: "boot-1", records: []func(*record.Record){func(r *record.Record) { r.EndFence("f1", record.Lifted, "open", "a") }}, wants: "OFF"},
 		"under a withdrawn fence of this boot":        {boot: "boot-1", records: []func(*record.Record){withdrawn("boot-1")}, wants: "OFF"},
 		"under a withdrawn fence of the boot before":  {boot: "boot-1", records: []func(*record.Record){withdrawn("boot-0")}, wants: "OFF"},
-		"of a node that has booted":                   {boot: "boot-2", wants: "ON"},
-		"of one that has booted since both":           {boot: "boot-2", records: []func(*record.Record){withdrawn("boot-1")}, wants: "ON"},
+		"of a node that has booted":                   {boot: "boot-2", wants: "OFF"},
+		"of one that has booted since both":           {boot: "boot-2", records: []func(*record.Record){withdrawn("boot-1")}, wants: "OFF"},
 		"of one that has booted, and was cut off by nobody of whom the record tells": {boot: "boot-2", records: []func(*record.Record){func(r *record.Record) {
 			r.EndFence("f1", record.Lifted, "open", "a")
 			r.PutFence(of("f3", fence.StorageFence, "third.example.com", "boot-1"), "Fence")
@@ -140,7 +140,7 @@ func TestFenceOnOpensNoStorageToANodeThatListsWhatMovedOfAnotherDriver(t *testin
 				commandLine(t, cli.ExitOK, on...)
 			} else {
 				_, stderr := commandLine(t, cli.ExitFailure, on...)
-				clitest.Says(t, stderr, "node n1 has not booted since it was cut off", "volume theirs of driver "+another, "--force")
+				clitest.Says(t, stderr, "the kubelet of node n1 lists in use what was moved off it", "volume theirs of driver "+another, "--force")
 			}
 			if got := b.reads("1"); got != tt.wants {
 				t.Errorf("%s, want %s", got, tt.wants)
@@ -167,6 +167,82 @@ func TestFenceOnOpensTheStorageToANodeThatHasBootedOrListsNothingThatMoved(t *te
 			commandLine(t, cli.ExitOK, with([]string{"fence", "on", "n1", "--reason=repaired"}, flags...)...)
 			if b.reads("1") != "ON" {
 				t.Error("it has no access")
+			}
+		})
+	}
+}
+
+// R1: only a fence that proves, and has since the boot before, says what is not mounted.
+func TestFenceOnAsksForItsOwnDriversVolumesUnlessItsOwnFenceProvesThatTheNodeHasBooted(t *testing.T) {
+	for name, change := range map[string]func(r *record.Record){
+		"it is being lifted":    func(r *record.Record) { r.Fence(fence.StorageFence, clitest.Driver).Lift("booted") },
+		"nobody vouches for it": func(r *record.Record) { r.Fence(fence.StorageFence, clitest.Driver).What = "something else" },
+		"it is of another machine": func(r *record.Record) {
+			f := *r.Fence(fence.StorageFence, clitest.Driver)
+			f.Machine.SystemUUID = "99999999-2222-3333-4444-555555555555"
+			r.PutFence(f, "Fence")
+		},
+		"it is of this boot": func(r *record.Record) {
+			f := *r.Fence(fence.StorageFence, clitest.Driver)
+			f.Machine.BootID = "boot-7"
+			r.PutFence(f, "Fence")
+		},
+		"it was taken back": func(r *record.Record) { r.WithdrawFence("f1", "wrong", "ann") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			api, b, flags := cutOff(t)
+			api.AddNode("n1", "uid-1", "boot-7", "i-1", clitest.KubeletReady, clitest.InUse, func(n *corev1.Node) {
+				n.Status.NodeInfo.SystemUUID = "11111111-2222-3333-4444-555555555555"
+			})
+			changeRecord(t, flags[0], change)
+			_, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "on", "n1", "--reason=repaired"}, flags...)...)
+			clitest.Says(t, stderr, "volume "+clitest.Handle)
+			if b.reads("1") != "OFF" {
+				t.Error("it has its access back")
+			}
+		})
+	}
+}
+
+// What the Node of a machine that is off lists is of before: it boots before it mounts
+// anything.
+func TestFenceOnOfAMachineThatIsProvenOffIsNotAskedWhatItLists(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(t *testing.T, api *clitest.APIServer, b *switchboard, flags []string)
+		wants  string
+	}{
+		"proven off":  {func(*testing.T, *clitest.APIServer, *switchboard, []string) {}, "ON"},
+		"it reads on": {func(_ *testing.T, _ *clitest.APIServer, b *switchboard, _ []string) { b.write("2", "ON", 0o600) }, "OFF"},
+		"its lease is another": {func(_ *testing.T, api *clitest.APIServer, _ *switchboard, _ []string) {
+			api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.InUse)
+		}, "OFF"},
+		"no fence says so": {func(t *testing.T, _ *clitest.APIServer, _ *switchboard, flags []string) {
+			changeRecord(t, flags[0], func(r *record.Record) { r.EndFence(r.Fence(fence.PowerReading, "").ID, record.Void, "wrong", "ann") })
+		}, "OFF"},
+		"nobody vouches for the fence": {func(t *testing.T, _ *clitest.APIServer, _ *switchboard, flags []string) {
+			changeRecord(t, flags[0], func(r *record.Record) { r.Fence(fence.PowerReading, "").What = "something else" })
+		}, "OFF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api, b, flags := cutOff(t)
+			b.write("1", "ON", 0o600)
+			b.write("2", "ON", 0o600)
+			b.write("config.yaml", "apiVersion: "+config.APIVersion+"\nkind: Configuration\nfencing:\n  levels:\n"+
+				"  - agents:\n    - name: power\n      timeout: 20s\n      attempts: 1\n      exec: {agent: fence_fake, parameterFiles: {password: "+b.dir+"/password}, nodeParameters: {plug: {n1: \"2\"}}}\n"+
+				"  - agents:\n    - name: array\n      timeout: 20s\n      attempts: 1\n      exec: {agent: fence_scsi, parameterFiles: {password: "+b.dir+"/password}, nodeParameters: {plug: {n1: \"1\"}}}\n", 0o600)
+			changeRecord(t, flags[0], func(r *record.Record) { r.EndFence("f1", record.Lifted, "open", "a") })
+			api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.InUse)
+			commandLine(t, cli.ExitOK, with([]string{"fence", "off", "n1", "--reason=hangs", "--force"}, flags...)...)
+			b.write("1", "OFF", 0o600)
+			tt.change(t, api, b, flags)
+			_, stderr := commandLine(t, map[string]int{"ON": cli.ExitOK, "OFF": cli.ExitFailure}[tt.wants], with([]string{"fence", "on", "n1", "--reason=repaired"}, flags...)...)
+			if got := b.reads("1"); got != tt.wants {
+				t.Errorf("%s, want %s: %s", got, tt.wants, stderr)
+			}
+			if tt.wants == "OFF" {
+				clitest.Says(t, stderr, "volume "+clitest.Handle)
+			} else if b.reads("2") != "ON" {
+				t.Error("it has no power")
 			}
 		})
 	}

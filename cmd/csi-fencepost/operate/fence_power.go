@@ -97,6 +97,9 @@ type powering struct {
 	agents   *sidecar.AgentSet
 	fencer   *fencer.Fencer
 	out, err io.Writer
+
+	cut string        // the driver's storage fence that proves, when it was shown; empty: none
+	off fencer.Answer // that the machine is off, as a fence says and its agents read then
 }
 
 // prepare reads the node and makes its agents.
@@ -258,13 +261,25 @@ func (p *powering) showFences(ctx context.Context) error {
 			fmt.Fprintf(p.out, "Node %s is %s since %s: %s (fence %s).\n", p.target.Node, cluster.FenceWords(s), s.StartedAt, s.Reason, s.ID)
 		}
 	}
-	return nil
+	if s := r.Fence(fence.StorageFence, p.fencer.Driver); r.Vouched(s) && s.Phase == record.Fenced {
+		p.cut = s.ID
+	}
+	s := r.Fence(fence.PowerReading, "")
+	if !r.Vouched(s) || s.Phase != record.Fenced || s.Machine.NodeUID != p.target.UID || s.Machine.BootID != p.target.BootID || s.Machine.LeaseRV != p.target.LeaseRV {
+		return nil
+	}
+	a, err := p.fencer.Ask(ctx, p.target)
+	if a.State == agent.Off && a.Kind == fence.PowerReading {
+		p.off = a
+	}
+	return err
 }
 
 // mayWrite fails if a machine that goes on, cut off from the storage, would write to
-// what was moved off it once it has its access back: R1. After a new boot it would not.
-// That goes for the volumes of every driver: two may serve one storage, and what is given
-// back may have been cut by somebody else, as by a NetworkFence.
+// what was moved off it once it has its access back: R1. One that was off boots first. After
+// a boot since its own driver's fence it has mounted nothing of that driver. Volumes of every
+// other driver count all the same: two may serve one storage, and what is given back may
+// have been cut by somebody else, as by a NetworkFence, in this boot.
 func (p *powering) mayWrite(ctx context.Context, n *corev1.Node) error {
 	r, err := p.Records().Get(ctx, p.now.Name)
 	if err != nil {
@@ -277,11 +292,18 @@ func (p *powering) mayWrite(ctx context.Context, n *corev1.Node) error {
 	if n == nil {
 		return fmt.Errorf("there is no Node %s, so that nothing tells whether its machine goes on and uses what was moved off it. Once that machine is off for good, or has booted: --force", p.now.Name)
 	}
-	if booted(r, p.fencer.Driver, n) {
+	now, err := cluster.ReadNode(ctx, p.Client, p.now.Name)
+	if err != nil {
+		return err
+	}
+	if m := p.off.Machine; p.off.State == agent.Off && now.UID() == m.NodeUID && now.BootID() == m.BootID && now.LeaseRV() == m.LeaseRV {
 		return nil
 	}
 	var moved []string
 	for _, driver := range csi.DriversOf(n.Status.VolumesInUse) {
+		if driver == p.fencer.Driver && p.booted(r, n) {
+			continue
+		}
 		handles, err := observe.Moved(ctx, p.Client, &csi.Identity{Driver: driver}, n)
 		if err != nil {
 			return fmt.Errorf("it cannot be read what node %s uses: %w. %s", n.Name, err, all)
@@ -301,28 +323,19 @@ func (p *powering) mayWrite(ctx context.Context, n *corev1.Node) error {
 	if len(moved) > shown {
 		more = fmt.Sprintf(" and %d more", len(moved)-shown)
 	}
-	return fmt.Errorf("node %s has not booted since it was cut off, and its kubelet lists in use what was moved off it (volume %s%s): with its access back it would write to that beside the node that has it now. "+
-		"Reboot it, or let its pods there end: %s. %s", n.Name, strings.Join(moved[:min(len(moved), shown)], ", "), more, explain.DrainCommand(n.Name), all)
+	return fmt.Errorf("the kubelet of node %s lists in use what was moved off it (volume %s%s): with its access back the node would write to that, if it is mounted there, beside the node that has it now. "+
+		"Let the pods there end that use it or wait for it, or reboot the node: %s. %s", n.Name, strings.Join(moved[:min(len(moved), shown)], ", "), more, explain.DrainCommand(n.Name), all)
 }
 
-// booted tells whether the Node has booted since it was cut off, which only the driver's own
-// storage fence on record can say. Every other one there (another driver's, one that was
-// withdrawn) may be of long ago, and the node cut off anew by somebody who wrote nothing down;
-// but one of the Node's own boot says that it has not booted since.
-func booted(r *record.Record, driver string, n *corev1.Node) bool {
-	if r == nil || n.Status.NodeInfo.BootID == "" {
+// booted tells whether the Node has booted since the driver's own fence, that proved when it was
+// shown, cut it off.
+func (p *powering) booted(r *record.Record, n *corev1.Node) bool {
+	s := r.Fence(fence.StorageFence, p.fencer.Driver)
+	if s == nil || s.ID != p.cut {
 		return false
 	}
-	for i := range r.Fences {
-		s := &r.Fences[i]
-		if s.Kind != fence.StorageFence || !s.Current() && !s.Withdrawn() {
-			continue
-		}
-		if s.Machine.BootID == "" || s.Machine.BootID == n.Status.NodeInfo.BootID {
-			return false
-		}
-	}
-	return r.Fence(fence.StorageFence, driver) != nil
+	was := s.Machine.Is().Compare(fence.MachineOf(n))
+	return was == fence.Rebooted || was == fence.ReturnedAnew
 }
 
 // cutsStorage: an agent cuts the node off from the storage, whether or not anybody has
