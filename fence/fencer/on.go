@@ -114,7 +114,7 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	a := f.answer(levels.On(limited, machine), u.now, time.Now())
 	a.Why += u.doubt
 	opened := u.opened(limited, &a)
-	kept := remove(slices.Concat(u.addresses, u.names()), machine.Only)
+	kept := remove(remove(slices.Concat(u.addresses, u.names()), machine.Only), u.theirs)
 	slices.Sort(kept)
 	if kept = slices.Compact(kept); machine.Only != nil && !opened && len(kept) > 0 {
 		a.Why += fmt.Sprintf("; where %s is cut off, no fence of driver %s was to cut it, and its sidecar does not open it: whoever cut it does, or a person: csi-fencepost fence on %s",
@@ -160,6 +160,8 @@ type undoing struct {
 	cut []string
 	// held says which fence of another driver keeps this one from being lifted; empty: none.
 	held string
+	// theirs are blocks that a lift does not open, for another node's fence names them.
+	theirs []string
 	// left are storage fences of the machine that were withdrawn: what they cut is
 	// still cut, for all that anybody knows.
 	left  []record.Fence
@@ -243,23 +245,29 @@ func (u *undoing) oneAgent(s *record.Fence) bool {
 // opens are those of the fenced blocks that a lift may open. What was only read as cut
 // somebody else has cut, who may have moved volumes on that: he opens it, or a person does.
 // After a boot nothing is mounted that was before, and the sidecar that cut it may have died
-// before it could say so: then it is opened unless another node's fence names it, whose
-// address a kubelet may have claimed. nil: the record names no blocks, and those that the
-// machine has now are opened.
+// before it could say so: then it is opened. Nothing is that another node's fence names, which
+// may have the address by now, or whose address a kubelet may have claimed. nil: the record
+// names no blocks, and those that the machine has now are opened.
 func (u *undoing) opens(ctx context.Context, fenced []string) []string {
 	booted := u.own() && laterBoot(u.fence.Machine, u.now)
 	if booted && len(fenced) == 0 {
 		return nil
 	}
-	found := remove(fenced, u.cut)
-	if booted && len(found) > 0 {
-		others, err := u.others(ctx)
-		if err == nil {
-			return remove(fenced, slices.DeleteFunc(found, func(b string) bool { return !slices.Contains(others, b) }))
+	others, by, err := u.others(ctx)
+	for _, b := range fenced {
+		if at := slices.IndexFunc(others, func(o string) bool { return overlap([]string{b}, []string{o}) }); at >= 0 {
+			u.theirs = append(u.theirs, b)
+			u.doubt += fmt.Sprintf("; %s is opened once %s, which names it too, is lifted or withdrawn", b, by[at])
 		}
+	}
+	found := remove(fenced, u.cut)
+	switch {
+	case booted && err == nil:
+		found = nil
+	case booted && len(found) > 0:
 		u.doubt += fmt.Sprintf("; %s is left as it is: %v", listed(found), err)
 	}
-	return remove(fenced, found)
+	return remove(remove(fenced, found), u.theirs)
 }
 
 // names are the blocks that the machine's fence and its withdrawn ones name.
@@ -307,7 +315,7 @@ func (u *undoing) remember(ctx context.Context, m *agent.Machine) {
 		u.left = nil
 		return
 	}
-	others, err := u.others(ctx)
+	others, _, err := u.others(ctx)
 	if err != nil {
 		u.left, u.doubt = nil, u.doubt+fmt.Sprintf("; %s, which a withdrawn fence cut, is left as it is: %v", listed(all), err)
 		return
@@ -318,42 +326,49 @@ func (u *undoing) remember(ctx context.Context, m *agent.Machine) {
 	m.Fenced = slices.Compact(m.Fenced)
 }
 
-// others are the blocks that fences of other nodes name, of whichever driver. Where a record
+// others are the blocks that fences of other nodes name, of whichever driver, and by which: but
+// for those that are being lifted, which would wait for this one in turn. Where a record
 // does not tell what is being cut, or cannot be read, they are what the agents name of that
-// node: whoever began may have died long ago, and never says more.
-func (u *undoing) others(ctx context.Context) (all []string, err error) {
+// node: whoever began may have died long ago, and never says more. With an error they are those
+// that could be told.
+func (u *undoing) others(ctx context.Context) (all, by []string, err error) {
 	records, garbled, err := u.Records.List(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var untold []string
+	add := func(blocks []string, fence string) {
+		for _, b := range blocks {
+			all, by = append(all, b), append(by, fence)
+		}
+	}
 	for _, g := range garbled {
 		untold = append(untold, g.Node)
 	}
 	for _, r := range records {
 		for i := range r.Fences {
 			s := &r.Fences[i]
-			if r.Node == u.t.Node || s.Kind != fence.StorageFence || !s.Current() {
+			if r.Node == u.t.Node || s.Kind != fence.StorageFence || !s.Current() || s.Phase == record.Lifting {
 				continue
 			}
 			if s.UnderWay() && len(blocks(s)) == 0 {
 				untold = append(untold, r.Node)
 			}
-			all = append(all, blocks(s)...)
+			add(blocks(s), "fence "+s.ID+" of node "+r.Node)
 		}
 	}
 	for _, node := range untold {
 		now, err := u.look(ctx, node)
 		if err != nil {
-			return nil, fmt.Errorf("the record of node %s does not say what is being cut off, and which addresses it has cannot be told: %w", node, err)
+			return all, by, fmt.Errorf("the record of node %s does not say what is being cut off, and which addresses it has cannot be told: %w", node, err)
 		}
 		blocks, told := u.Fencer.addresses(ctx, now.machine(Target{Node: node}))
 		if !told {
-			return nil, fmt.Errorf("the record of node %s does not say what is being cut off, and its agents do not tell which addresses it has", node)
+			return all, by, fmt.Errorf("the record of node %s does not say what is being cut off, and its agents do not tell which addresses it has", node)
 		}
-		all = append(all, blocks...)
+		add(blocks, "what is being cut off of node "+node)
 	}
-	return all, nil
+	return all, by, nil
 }
 
 // callOff takes back that the fence is being lifted: nothing was sent that gives

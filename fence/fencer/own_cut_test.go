@@ -244,22 +244,23 @@ func (w *world) garble(node string) {
 }
 
 // R1: a kubelet that registered the node ID of another machine has the fence of that one read
-// as its own, and says that it has booted.
-func TestWhatWasOnlyReadAsCutIsNotOpenedForABootWhereAnotherNodesFenceNamesIt(t *testing.T) {
+// as its own, and says that it has booted. Or the other node has the address by now.
+func TestALiftOpensNothingThatAnotherNodesFenceNames(t *testing.T) {
+	const names = shared + " is opened once "
 	for name, tt := range map[string]struct {
 		change func(w *world, f *record.Fence)
 		keeps  bool
 		says   string
 	}{
-		"it stands":               {func(*world, *record.Fence) {}, true, nobody},
-		"it is of another driver": {func(_ *world, f *record.Fence) { f.Driver = another }, true, nobody},
-		"it is being cut":         {func(_ *world, f *record.Fence) { f.Phase = record.Fencing }, true, nobody},
+		"it stands":               {func(*world, *record.Fence) {}, true, names},
+		"it is of another driver": {func(_ *world, f *record.Fence) { f.Driver = another }, true, names},
+		"it is being cut":         {func(_ *world, f *record.Fence) { f.Phase = record.Fencing }, true, names},
 		"it is being cut, and it does not say what": {func(_ *world, f *record.Fence) { f.Phase, f.Steps = record.Fencing, nil }, true,
 			"is left as it is: the record of node n2 does not say what is being cut off, and its agents do not tell"},
 		"so, and its Node has the address": {func(w *world, f *record.Fence) {
 			f.Phase, f.Steps = record.Fencing, nil
 			w.n2("192.0.2.2")
-		}, true, nobody},
+		}, true, names},
 		"somebody died who was to cut another off": {func(w *world, f *record.Fence) {
 			f.Phase, f.Steps = record.Fencing, nil
 			w.n2("192.0.2.77")
@@ -267,18 +268,27 @@ func TestWhatWasOnlyReadAsCutIsNotOpenedForABootWhereAnotherNodesFenceNamesIt(t 
 		"its record cannot be read": {func(w *world, f *record.Fence) {
 			w.garble("n2")
 			w.n2("192.0.2.2")
-		}, true, nobody},
+		}, true, names},
 		"its record cannot be read, and its Node has another address": {func(w *world, f *record.Fence) {
 			w.garble("n2")
 			w.n2("192.0.2.77")
 		}, false, ""},
 		"a record of no Node cannot be read": {func(w *world, f *record.Fence) { w.garble("n2") }, true, "is left as it is: the record of node n2"},
+		"it is being lifted":                 {func(_ *world, f *record.Fence) { f.Phase = record.Lifting }, false, ""},
+		"it is being made anew":              {func(_ *world, f *record.Fence) { f.Phase = record.Refencing }, true, names},
+		"under a wider block":                {func(_ *world, f *record.Fence) { f.Steps[0].Detail = "fence 192.0.2.2/31 at driver x" }, true, "fence n2 of node n2, which names it too"},
 		"it is lifted":                       {func(_ *world, f *record.Fence) { f.Phase = record.Lifted }, false, ""},
 		"of another address":                 {func(_ *world, f *record.Fence) { f.Steps[0].Detail = "fence 192.0.2.77/32 at driver x" }, false, ""},
 		"this driver cut it, and only read the rest": {func(w *world, _ *record.Fence) {
 			own := *w.fence()
 			own.Steps = w.storageFence("", driver, shared).Steps
 			w.put(own)
+		}, true, names},
+		"this driver cut it, and a record of no Node cannot be read": {func(w *world, _ *record.Fence) {
+			own := *w.fence()
+			own.Steps = w.storageFence("", driver, "192.0.2.1/32, "+shared).Steps
+			w.put(own)
+			w.garble("n2")
 		}, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -301,6 +311,23 @@ func TestWhatWasOnlyReadAsCutIsNotOpenedForABootWhereAnotherNodesFenceNamesIt(t 
 			})
 		})
 	}
+}
+
+// R1: the other node has it by now, and has not booted.
+func TestALiftOfWhatThisDriverCutOpensNothingThatAnotherNodesFenceNames(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, target Target) {
+		f := w.storageFence("n2", driver, shared)
+		f.Machine = record.FencedMachine{NodeUID: "u2", BootID: "b21"}
+		w.changeOf("n2", func(r *record.Record) { r.PutFence(f, "Fenced") })
+		w.garble("n3")
+		err := w.lift(target)
+		w.fails(err, shared+" is opened once fence n2 of node n2, which names it too, is lifted or withdrawn")
+		w.expect("it is this driver's", strings.Contains(err.Error(), nobody), false)
+		w.expect("still cut", strings.Join(wall.list, " "), shared)
+		w.changeOf("n2", func(r *record.Record) { r.EndFence("n2", record.Lifted, "booted", "ann") })
+		w.succeeds(w.lift(target))
+		w.expect("still cut", strings.Join(wall.list, " "), "")
+	})
 }
 
 // Builds from before wrote down less.

@@ -175,7 +175,10 @@ func TestFenceOnOpensTheStorageToANodeThatHasBootedOrListsNothingThatMoved(t *te
 // R1: only a fence that proves, and has since the boot before, says what is not mounted.
 func TestFenceOnAsksForItsOwnDriversVolumesUnlessItsOwnFenceProvesThatTheNodeHasBooted(t *testing.T) {
 	for name, change := range map[string]func(r *record.Record){
-		"it is being lifted":    func(r *record.Record) { r.Fence(fence.StorageFence, clitest.Driver).Lift("booted") },
+		"it is being lifted":    func(r *record.Record) {
+			s := r.Fence(fence.StorageFence, clitest.Driver)
+			r.Still(s, func() bool { return s.Lift("booted") })
+		},
 		"nobody vouches for it": func(r *record.Record) { r.Fence(fence.StorageFence, clitest.Driver).What = "something else" },
 		"it is of another machine": func(r *record.Record) {
 			f := *r.Fence(fence.StorageFence, clitest.Driver)

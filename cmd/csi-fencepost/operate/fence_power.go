@@ -296,7 +296,7 @@ func (p *powering) mayWrite(ctx context.Context, n *corev1.Node) error {
 	if err != nil {
 		return err
 	}
-	if m := p.off.Machine; p.off.State == agent.Off && now.UID() == m.NodeUID && now.BootID() == m.BootID && now.LeaseRV() == m.LeaseRV {
+	if m := p.off.Machine; now.UID() == m.NodeUID && now.BootID() == m.BootID && now.LeaseRV() == m.LeaseRV {
 		return nil
 	}
 	var moved []string
