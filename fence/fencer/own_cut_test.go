@@ -180,6 +180,25 @@ func TestASidecarOpensBeforeABootOnlyWhatItsOwnFencesCut(t *testing.T) {
 			}
 			w.cut(target)
 		}, false},
+		"so, and a withdrawn fence was open in between": {func(w *world, wall *firewall, target Target) {
+			w.startAnew(wall)
+			w.cut(target)
+			w.withdraw()
+			wall.list = nil // by hand
+			w.expect("state", w.ask(w.fencer("c"), target).State, agent.On)
+			wall.list = []string{"192.0.2.1/32", shared}
+			w.ask(w.fencer("d"), target)
+		}, true},
+		"and a part of what a withdrawn fence cut was open in between": {func(w *world, wall *firewall, target Target) {
+			w.startAnew(wall)
+			w.cut(target)
+			w.withdraw()
+			wall.list = nil
+			w.expect("state", w.ask(w.fencer("c"), w.registered("u1", "b1", oneSystem, "192.0.2.1")).State, agent.On)
+			w.registered("u1", "b1", oneSystem, "192.0.2.1", "192.0.2.2")
+			wall.list = []string{"192.0.2.1/32", shared}
+			w.ask(w.fencer("d"), target)
+		}, false},
 		"what a withdrawn fence cut": {func(w *world, wall *firewall, target Target) {
 			w.startAnew(wall)
 			w.cut(target)
@@ -213,6 +232,18 @@ func TestASidecarOpensBeforeABootOnlyWhatItsOwnFencesCut(t *testing.T) {
 			})
 		}
 	}
+}
+
+// R1: what a person took back and opened by hand long ago is not this driver's cut.
+func TestWhatAWithdrawnFenceOfAnEarlierBootCutIsNotThisDriversToOpen(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, _ Target) {
+		w.withdraw()
+		target := w.rebooted()
+		w.ask(w.fencer("c"), target)
+		w.expect("phase", w.fence().Phase, record.Fenced)
+		w.fails(w.lift(target), nobody)
+		w.expect("still cut", strings.Join(wall.list, " "), "192.0.2.1/32 "+shared)
+	})
 }
 
 // R1: the machine has another address by now, and somebody else has cut that off.
