@@ -169,6 +169,31 @@ func TestAMachineInDoubtIsNotTriedToBeCutOff(t *testing.T) {
 	})
 }
 
+// R6: its volumes stay free to move, for nothing could be sent.
+func TestAStorageFenceIsNotBegunToBeLiftedByAnAgentThatIsNotToldWhichMachine(t *testing.T) {
+	registered(t, func(r *registry) {
+		r.binds()
+		r.device.kind = fence.StorageFence
+		f, err := New(r.f.Options)
+		if err != nil {
+			r.Fatal(err)
+		}
+		r.f = f
+		r.expect("n1", r.off("n1"), "cut off")
+		r.says("n1", "u1", uuid1, "aws:///z/i-1", "id1-anew")
+		_, err = r.f.Lift(r.Context(), r.targetOf("n1"), driver, "booted")
+		r.fails(err, "lift of node n1 is refused: agent bmc cannot tell which machine it is: $(NODE_ID) of node n1")
+		rec, err := r.store.Get(r.Context(), "n1")
+		r.succeeds(err)
+		s := rec.Fence(fence.StorageFence, driver)
+		r.expect("phase", s.Phase, record.Fenced)
+		r.expect("vouched for", rec.Vouched(s), true)
+		r.says("n1", "u1", uuid1, "aws:///z/i-1", "id1")
+		_, err = r.f.Lift(r.Context(), r.targetOf("n1"), driver, "booted")
+		r.succeeds(err)
+	})
+}
+
 // A node that cannot be bound does not keep others waiting.
 func TestANodeThatCannotBeBoundKeepsNobodyWaiting(t *testing.T) {
 	registered(t, func(r *registry) {

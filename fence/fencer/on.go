@@ -71,6 +71,10 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 		return Answer{}, err
 	}
 	machine := now.machine(t)
+	f.doubt(ctx, &machine, now.node)
+	if why := levels.Withheld(machine); action == "lift" && why != "" {
+		return Answer{}, refuse(t.Node, action, "%s", why) // the fence would prove nothing for nothing
+	}
 	r, err := f.Records.Get(ctx, t.Node)
 	if err != nil {
 		return Answer{}, err
@@ -103,7 +107,6 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 		// It stays to be lifted, so that the other does not wait for it in turn.
 		return Answer{}, errors.New(u.held)
 	}
-	f.doubt(limited, &machine, now.node)
 	if u.own() {
 		machine.Fenced = blocks(u.fence)
 	}

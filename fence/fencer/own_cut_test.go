@@ -466,7 +466,8 @@ func TestEachAgentsCutIsWrittenDownBeforeItIsSent(t *testing.T) {
 		w.levels[0] = append(w.levels[0], agent.Bounded{Agent: second, Timeout: w.levels[0][0].Timeout})
 		said := func(name string) func() {
 			return func() {
-				w.expect("vouched for", w.record().Vouched(w.fence()), true)
+				r := w.record()
+				w.expect("vouched for", r.Vouched(r.Fence(fence.StorageFence, driver)), true)
 				w.expect("said by "+name, slices.ContainsFunc(w.fence().Steps, func(st record.FenceStep) bool {
 					return st.Agent == name && strings.Join(agent.Blocks(st.Detail), " ") == "192.0.2.1/32 "+shared
 				}), true)
