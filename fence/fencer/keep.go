@@ -68,9 +68,7 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 		if cur != nil && cur.Phase == record.Fencing && cur.Machine.Same(a.Machine) {
 			// Begun by somebody who has not come to an end yet, or never will.
 			next.ID, next.Reason, next.Forced, next.StartedAt = cur.ID, cur.Reason, cur.Forced, cur.StartedAt
-			if sameReading(cur, a.Machine) || cur.Kind == fence.PowerReading {
-				next.Steps = append(slices.Clone(cur.Steps), next.Steps...)
-			}
+			next.Steps = append(slices.Clone(cur.Steps), next.Steps...)
 		}
 		f.afterFailed(r, &next)
 		if last := r.LastPowerFence(); a.Kind == fence.PowerReading && last != nil && last.Ending == record.PowerGivenBack && sameReading(last, a.Machine) {
@@ -140,7 +138,7 @@ func (f *Fencer) keepOn(ctx context.Context, t Target, a *Answer) error {
 	return err
 }
 
-// opened writes down which withdrawn fences of that machine the reading says are open again:
+// opened writes down which fences of that machine that were withdrawn, or failed, the reading says are open:
 // what is cut off from then on somebody else has cut.
 func (f *Fencer) opened(r *record.Record, a *Answer) (changed bool) {
 	var open []string

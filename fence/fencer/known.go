@@ -29,15 +29,15 @@ func (f *Fencer) knownOf(r *record.Record, m record.Mark, l look, machine record
 }
 
 // own are the blocks that this driver's fences of the machine were to cut, by those that stand
-// and those that were withdrawn in this boot: what one of before cut, a person has opened, or
-// somebody else has cut since.
+// and those that failed, or were withdrawn, in this boot, and were not seen to be open since:
+// what one of before cut, a person has opened, or somebody else has cut since.
 func (f *Fencer) own(r *record.Record, machine record.FencedMachine) (cut []string) {
 	if r == nil {
 		return nil
 	}
 	for i := range r.Fences {
 		s := &r.Fences[i]
-		if s.Kind == fence.StorageFence && s.Driver == f.Driver && (s.Standing() || s.Withdrawn() && s.Machine.BootID == machine.BootID) && oneMachine(s.Machine, machine) {
+		if s.Kind == fence.StorageFence && s.Driver == f.Driver && (s.Standing() || (s.Withdrawn() || s.Phase == record.Failed) && s.Machine.BootID == machine.BootID) && oneMachine(s.Machine, machine) {
 			cut = append(cut, cutBlocks(s)...)
 		}
 	}

@@ -460,6 +460,7 @@ func (u *undoing) end(ctx context.Context, a *Answer, opened bool) error {
 			for _, left := range u.left {
 				changed = r.LiftWithdrawn(left.ID, u.reason, u.Actor) || changed
 			}
+			changed = u.Fencer.opened(r, a) || changed
 		}
 		if u.fence == nil {
 			return changed, nil

@@ -77,11 +77,11 @@ func TestASidecarOpensBeforeABootOnlyWhatItsOwnFencesCut(t *testing.T) {
 			w.cut(target)
 			w.expect("requests", wall.offs, 1)
 		}, true},
-		"a sidecar died while it cut, and the node was heard since": {func(w *world, wall *firewall, target Target) {
+		"by a sidecar that died while it cut, and the node was heard since": {func(w *world, wall *firewall, target Target) {
 			w.diesWhileItCuts(wall, target)
 			target.LeaseRV = w.renew("n1")
 			w.ask(w.fencer("c"), target)
-		}, true},
+		}, false},
 		"a sidecar died before it cut what another had cut": {func(w *world, wall *firewall, target Target) {
 			w.startAnew(wall)
 			wall.list = []string{shared}
@@ -156,10 +156,38 @@ func TestASidecarOpensBeforeABootOnlyWhatItsOwnFencesCut(t *testing.T) {
 			wall.list = []string{"192.0.2.1/32", shared}
 			w.ask(w.fencer("a"), target)
 		}, true},
-		"so, after a try to cut it that failed, and the node was heard since": {func(w *world, wall *firewall, target Target) {
+		"by a try that failed, and the node was heard since": {func(w *world, wall *firewall, target Target) {
 			w.failedTry(wall, target)
 			target.LeaseRV = w.renew("n1")
 			w.ask(w.fencer("a"), target)
+		}, false},
+		"so, after a try that failed, of the boot before": {func(w *world, wall *firewall, target Target) {
+			w.failedTry(wall, target)
+			w.change(func(r *record.Record) { r.Fences[len(r.Fences)-1].Machine.BootID = "b0" })
+			w.ask(w.fencer("a"), target)
+		}, true},
+		"so, after a try that failed and was lifted": {func(w *world, wall *firewall, target Target) {
+			w.failedTry(wall, target)
+			target.LeaseRV = w.renew("n1")
+			w.ask(w.fencer("a"), target)
+			w.succeeds(w.lift(target))
+			wall.list = []string{"192.0.2.1/32", shared}
+			w.ask(w.fencer("d"), target)
+		}, true},
+		"so, after a try that failed, and a person opened it": {func(w *world, wall *firewall, target Target) {
+			w.failedTry(wall, target)
+			target.LeaseRV = w.renew("n1")
+			w.succeeds(w.on(target))
+			wall.list = []string{"192.0.2.1/32", shared}
+			w.ask(w.fencer("d"), target)
+		}, true},
+		"so, after a try that failed and was open": {func(w *world, wall *firewall, target Target) {
+			w.failedTry(wall, target)
+			target.LeaseRV = w.renew("n1")
+			wall.list = nil
+			w.expect("state", w.ask(w.fencer("a"), target).State, agent.On)
+			wall.list = []string{"192.0.2.1/32", shared}
+			w.ask(w.fencer("d"), target)
 		}, true},
 		"by a try to cut it that failed": {func(w *world, wall *firewall, target Target) {
 			w.failedTry(wall, target)

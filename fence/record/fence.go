@@ -363,11 +363,11 @@ func (r *Record) endAs(id string, e Ending, reason, actor string) bool {
 // not seen to be open since.
 func (f *Fence) Withdrawn() bool { return f.Phase == Void && f.Ending == Withdrawn }
 
-// LiftWithdrawn writes down that what a withdrawn storage fence cut is open. It
-// returns false if that is not withdrawn. For the change of an Update.
+// LiftWithdrawn writes down that what a storage fence cut is open that was withdrawn, or a try
+// that failed. It returns false of any other. For the change of an Update.
 func (r *Record) LiftWithdrawn(id, why, actor string) bool {
 	f := r.FenceByID(id)
-	if f == nil || !f.Withdrawn() {
+	if f == nil || !f.Withdrawn() && f.Phase != Failed {
 		return false
 	}
 	f.Phase, f.Why, f.EndedAt = Lifted, clip(why), now()
