@@ -339,7 +339,7 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 			start.Lift(cmp.Or(cur.LiftReason, "its agents read a part of it as open"))
 			start.StartedAt, start.Machine, start.What, start.Agents, start.Steps = cur.StartedAt, cur.Machine, cur.What, cur.Agents, offSteps(cur)
 			start.Witness = cur.Witness
-			if !r.Vouched(cur) {
+			if !r.Vouched(cur) && oneMachine(cur.Machine, now) {
 				// Which boot it is of nobody knows.
 				start.Machine, start.Witness = now, nil
 			}

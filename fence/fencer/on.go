@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -79,7 +80,7 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	if err != nil {
 		return Answer{}, err
 	}
-	u := &undoing{Fencer: f, t: t, reason: reason, action: action, now: f.bind(t, now), addresses: hosts(machine.Addresses),
+	u := &undoing{Fencer: f, t: t, reason: reason, action: action, now: f.bind(t, now), settled: settled(now.node), addresses: hosts(machine.Addresses),
 		operation: record.Operation{Kind: kinds[action], Actor: f.Actor, NodeUID: t.UID, Reason: reason}}
 	if r != nil && slices.ContainsFunc(r.Fences, u.anothers) {
 		u.addresses, u.told = f.addresses(ctx, machine)
@@ -101,6 +102,9 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 		err = lock.Held(limited)
 	}
 	if err != nil {
+		if u.ended {
+			err = fmt.Errorf("%w%s", err, u.doubt)
+		}
 		return Answer{}, errors.Join(err, u.callOff(ctx, lock))
 	}
 	if u.held != "" {
@@ -150,6 +154,7 @@ type undoing struct {
 	t              Target
 	reason, action string
 	now            record.FencedMachine
+	settled        bool     // every driver's sidecar has had the time to see it Ready
 	addresses      []string // that it has now, as blocks; told: the agents have said so
 	told           bool
 
@@ -209,7 +214,8 @@ func (u *undoing) beginStorage(r *record.Record) {
 // what is to be opened: two drivers may serve one storage (RBD and CephFS of one cluster),
 // and nothing tells which do. In the boot of such a fence a lift waits until the sidecar of
 // that driver finds that it may be lifted too. After a boot nothing is mounted that was before,
-// and with On the caller has asked for the volumes of all drivers: the fence is to be lifted
+// so it waits for a minute, in which that sidecar can lift its fence for that boot. Then, and
+// with On, where the caller has asked for the volumes of all drivers, the fence is to be lifted
 // too, and nobody vouches for it any more. It would be proof as soon as the machine is cut off
 // again, and be lifted at once, for a boot that used what it names. Only its own sidecar can
 // vouch for it again, in the boot of then.
@@ -217,7 +223,7 @@ func (u *undoing) meet(r *record.Record) {
 	names := u.names()
 	opens := append(names, u.addresses...)
 	unknown := !u.told && (u.action == "on" || len(names) == 0)
-	booted := u.own() && laterBoot(u.fence.Machine, u.now)
+	booted := u.own() && laterBoot(u.fence.Machine, u.now) && u.settled
 	for i := range r.Fences {
 		s := &r.Fences[i]
 		if !u.anothers(*s) || !unknown && !overlap(blocks(s), opens) && !u.oneAgent(s) {
@@ -232,6 +238,24 @@ func (u *undoing) meet(r *record.Record) {
 		u.held = fmt.Sprintf("fence %s of driver %s keeps %s cut off too, and volumes of that driver may move because of it: it is opened once the sidecar of that driver finds that it may be lifted as well, or the node has booted; "+
 			"by hand: csi-fencepost fence on %s", s.ID, s.Driver, listed(blocks(s)), printable.Word(u.t.Node))
 	}
+}
+
+// settling is how long after a boot a lift waits for another driver's.
+const settling = time.Minute
+
+// settled: the Node has been Ready for so long. By a kubelet's clock that is ahead of ours it
+// has, too.
+func settled(n *corev1.Node) bool {
+	if n == nil {
+		return true
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			since := time.Since(c.LastTransitionTime.Time)
+			return since < 0 || since > settling
+		}
+	}
+	return true
 }
 
 // anothers: the fence is of another driver, and proves that the machine is cut off.
@@ -256,11 +280,11 @@ func (u *undoing) opens(ctx context.Context, fenced []string) []string {
 	if booted && len(fenced) == 0 {
 		return nil
 	}
-	others, by, err := u.others(ctx)
+	others, err := u.others(ctx)
 	for _, b := range fenced {
-		if at := slices.IndexFunc(others, func(o string) bool { return overlap([]string{b}, []string{o}) }); at >= 0 {
+		if at := slices.IndexFunc(others, func(o elsewhere) bool { return overlap([]string{b}, []string{o.block}) && !u.outlived(ctx, b, o) }); at >= 0 {
 			u.theirs = append(u.theirs, b)
-			u.doubt += fmt.Sprintf("; %s is opened once %s, which names it too, is lifted or withdrawn", b, by[at])
+			u.doubt += fmt.Sprintf("; %s is opened once %s, which names it too, is lifted or withdrawn", b, others[at].by)
 		}
 	}
 	found := remove(fenced, u.cut)
@@ -271,6 +295,31 @@ func (u *undoing) opens(ctx context.Context, fenced []string) []string {
 		u.doubt += fmt.Sprintf("; %s is left as it is: %v", listed(found), err)
 	}
 	return remove(remove(fenced, found), u.theirs)
+}
+
+// elsewhere is a block that a fence of another node names.
+type elsewhere struct {
+	block, by, node string
+	since           string // when that fence began; empty: it cannot be told
+}
+
+// longAgo is by how much the clocks of two sidecars do not differ.
+const longAgo = time.Hour
+
+// outlived: this driver cut the block off itself, which read as open right before, long after
+// that fence began, and the Node of that is gone. Nobody lifts it any more, and it kept nobody
+// out by then: the address has been given to another machine since.
+func (u *undoing) outlived(ctx context.Context, block string, o elsewhere) bool {
+	theirs, err := time.Parse(time.RFC3339, o.since)
+	if err != nil || !slices.Contains(u.cut, block) {
+		return false
+	}
+	ours, err := time.Parse(time.RFC3339, u.fence.StartedAt)
+	if err != nil || ours.Sub(theirs) < longAgo {
+		return false
+	}
+	now, err := u.look(ctx, o.node)
+	return err == nil && now.node == nil
 }
 
 // names are the blocks that the machine's fence and its withdrawn ones name.
@@ -318,31 +367,34 @@ func (u *undoing) remember(ctx context.Context, m *agent.Machine) {
 		u.left = nil
 		return
 	}
-	others, _, err := u.others(ctx)
+	others, err := u.others(ctx)
 	if err != nil {
 		u.left, u.doubt = nil, u.doubt+fmt.Sprintf("; %s, which a withdrawn fence cut, is left as it is: %v", listed(all), err)
 		return
 	}
-	all = slices.DeleteFunc(all, func(b string) bool { return slices.Contains(others, b) })
+	all = slices.DeleteFunc(all, func(b string) bool {
+		return slices.ContainsFunc(others, func(o elsewhere) bool { return o.block == b })
+	})
 	m.Fenced = append(m.Fenced, all...)
 	slices.Sort(m.Fenced)
 	m.Fenced = slices.Compact(m.Fenced)
 }
 
-// others are the blocks that fences of other nodes name, of whichever driver, and by which: but
+// others are the blocks that fences of other nodes name, of whichever driver: but
 // for those that are being lifted, which would wait for this one in turn. Where a record
 // does not tell what is being cut, or cannot be read, they are what the agents name of that
 // node: whoever began may have died long ago, and never says more. With an error they are those
 // that could be told.
-func (u *undoing) others(ctx context.Context) (all, by []string, err error) {
+func (u *undoing) others(ctx context.Context) (all []elsewhere, err error) {
 	records, garbled, err := u.Records.List(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var untold []string
-	add := func(blocks []string, fence string) {
+	add := func(blocks []string, of elsewhere) {
 		for _, b := range blocks {
-			all, by = append(all, b), append(by, fence)
+			of.block = b
+			all = append(all, of)
 		}
 	}
 	for _, g := range garbled {
@@ -357,21 +409,21 @@ func (u *undoing) others(ctx context.Context) (all, by []string, err error) {
 			if s.UnderWay() && len(blocks(s)) == 0 {
 				untold = append(untold, r.Node)
 			}
-			add(blocks(s), "fence "+s.ID+" of node "+r.Node)
+			add(blocks(s), elsewhere{by: "fence " + s.ID + " of node " + r.Node, node: r.Node, since: s.StartedAt})
 		}
 	}
 	for _, node := range untold {
 		now, err := u.look(ctx, node)
 		if err != nil {
-			return all, by, fmt.Errorf("the record of node %s does not say what is being cut off, and which addresses it has cannot be told: %w", node, err)
+			return all, fmt.Errorf("the record of node %s does not say what is being cut off, and which addresses it has cannot be told: %w", node, err)
 		}
 		blocks, told := u.Fencer.addresses(ctx, now.machine(Target{Node: node}))
 		if !told {
-			return all, by, fmt.Errorf("the record of node %s does not say what is being cut off, and its agents do not tell which addresses it has", node)
+			return all, fmt.Errorf("the record of node %s does not say what is being cut off, and its agents do not tell which addresses it has", node)
 		}
-		add(blocks, "what is being cut off of node "+node)
+		add(blocks, elsewhere{by: "what is being cut off of node " + node, node: node})
 	}
-	return all, by, nil
+	return all, nil
 }
 
 // callOff takes back that the fence is being lifted: nothing was sent that gives

@@ -389,6 +389,45 @@ func TestALiftOfWhatThisDriverCutOpensNothingThatAnotherNodesFenceNames(t *testi
 	})
 }
 
+// R6: nobody lifts the fence of a Node that is gone, and its address is given out again.
+func TestWhatThisDriverCutIsOpenedWhereAFenceOfANodeThatIsLongGoneNamesIt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(w *world, f *record.Fence)
+		opens  bool
+	}{
+		"its Node is gone":            {func(*world, *record.Fence) {}, true},
+		"its Node is there":           {func(w *world, _ *record.Fence) { w.n2("192.0.2.77") }, false},
+		"it was made a moment before": {func(_ *world, f *record.Fence) { f.StartedAt = time.Now().Add(-time.Minute).UTC().Format(time.RFC3339) }, false},
+		"it was made after": {func(_ *world, f *record.Fence) {
+			f.StartedAt = time.Now().Add(2 * time.Hour).UTC().Format(time.RFC3339)
+		}, false},
+		"it does not say when": {func(_ *world, f *record.Fence) { f.StartedAt = "" }, false},
+		"this driver did not cut it": {func(w *world, _ *record.Fence) {
+			own := *w.fence()
+			own.Steps = w.storageFence("", driver, "192.0.2.1/32").Steps
+			w.put(own)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cutOff(t, func(w *world, wall *firewall, _ Target) {
+				f := w.storageFence("n2", driver, shared)
+				f.Machine = record.FencedMachine{NodeUID: "u2", BootID: "b21"}
+				f.StartedAt = time.Now().Add(-2 * time.Hour).UTC().Format(time.RFC3339)
+				tt.change(w, &f)
+				w.changeOf("n2", func(r *record.Record) { r.PutFence(f, "Fenced") })
+				err := w.lift(w.rebooted())
+				if !tt.opens {
+					w.fails(err, shared+" is opened once fence n2 of node n2, which names it too, is lifted or withdrawn")
+					w.expect("still cut", strings.Join(wall.list, " "), shared)
+					return
+				}
+				w.succeeds(err)
+				w.expect("still cut", strings.Join(wall.list, " "), "")
+			})
+		})
+	}
+}
+
 // Builds from before wrote down less.
 func TestAFenceThatDoesNotSayWhatItCutIsOpenedByABootOrAPerson(t *testing.T) {
 	for name, change := range map[string]func(f *record.Fence){

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
@@ -362,6 +364,52 @@ func TestAnotherDriversFenceOfAnEarlierBootIsEndedAlsoWhereAThirdOneIsWaitedFor(
 
 // ended is n1 in its second boot, with another driver's fence of three addresses of its first
 // one, of which a lift has opened two.
+// R6: its own sidecar lifts it for that boot, and could not any more.
+func TestALiftWaitsAMinuteForAnotherDriversAfterABoot(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ready time.Duration // for how long
+		waits bool
+	}{
+		"it has just come back":                {time.Second, true},
+		"a while ago":                          {2 * time.Minute, false},
+		"by a clock that is ahead of this one": {-time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cutOff(t, func(w *world, wall *firewall, _ Target) {
+				w.put(w.storageFence("theirs", another, "192.0.2.1/32, "+shared+", 192.0.2.77/32"))
+				wall.list = append(wall.list, "192.0.2.77/32")
+				target := w.rebooted()
+				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}
+				n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID = "b2", oneSystem
+				n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.2"}}
+				n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-tt.ready))}}
+				w.server.PutNode(n)
+				err := w.lift(target)
+				if tt.waits {
+					w.fails(err, "fence theirs of driver "+another+" keeps ")
+					w.expect("it proves", w.record().FenceByID("theirs").Phase, record.Fenced)
+					w.succeeds(w.siblingLifts(target))
+					w.succeeds(w.lift(target))
+					w.expect("still cut", strings.Join(wall.list, " "), "")
+					return
+				}
+				w.succeeds(err)
+				w.expect("it is to be lifted", w.record().FenceByID("theirs").Phase, record.Lifting)
+			})
+		})
+	}
+}
+
+// R1: of a machine that is gone, and another one has its name.
+func TestAFenceThatAnotherDriverEndedIsNotMadeAnewAsOneOfAnotherMachine(t *testing.T) {
+	ended(t, func(w *world, wall *firewall, _ Target, _ func() *record.Fence) {
+		target := w.registered("u9", "b9", otherSystem, "192.0.2.9")
+		_, _ = w.sibling().Off(w.Context(), target, "dead", false)
+		s := w.record().Fence(fence.StorageFence, another)
+		w.expect("it is of the machine of now, with what was cut of the one before", s.Machine.BootID == "b9" && slices.Contains(cutBlocks(s), "192.0.2.77/32"), false)
+	})
+}
+
 func ended(t *testing.T, test func(w *world, wall *firewall, target Target, theirs func() *record.Fence)) {
 	t.Helper()
 	cutOff(t, func(w *world, wall *firewall, _ Target) {
