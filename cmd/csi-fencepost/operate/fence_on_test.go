@@ -175,7 +175,7 @@ func TestFenceOnOpensTheStorageToANodeThatHasBootedOrListsNothingThatMoved(t *te
 // R1: only a fence that proves, and has since the boot before, says what is not mounted.
 func TestFenceOnAsksForItsOwnDriversVolumesUnlessItsOwnFenceProvesThatTheNodeHasBooted(t *testing.T) {
 	for name, change := range map[string]func(r *record.Record){
-		"it is being lifted":    func(r *record.Record) {
+		"it is being lifted": func(r *record.Record) {
 			s := r.Fence(fence.StorageFence, clitest.Driver)
 			r.Still(s, func() bool { return s.Lift("booted") })
 		},
@@ -249,4 +249,17 @@ func TestFenceOnOfAMachineThatIsProvenOffIsNotAskedWhatItLists(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The button was pressed: asking that is what ends the power fence on record.
+func TestFenceOnOfAMachineThatWasSwitchedOnByHandIsNotRefusedByWhatItAsks(t *testing.T) {
+	api, b, flags := cutOff(t)
+	b.write("2", "ON", 0o600)
+	b.write("config.yaml", "apiVersion: "+config.APIVersion+"\nkind: Configuration\nfencing:\n  levels:\n"+
+		"  - agents:\n    - name: power\n      timeout: 20s\n      attempts: 1\n      exec: {agent: fence_fake, parameterFiles: {password: "+b.dir+"/password}, nodeParameters: {plug: {n1: \"2\"}}}\n", 0o600)
+	changeRecord(t, flags[0], func(r *record.Record) { r.EndFence("f1", record.Lifted, "open", "a") })
+	api.AddNode("n1", "uid-1", "boot-1", "i-1")
+	commandLine(t, cli.ExitOK, with([]string{"fence", "off", "n1", "--reason=hangs", "--force"}, flags...)...)
+	b.write("2", "ON", 0o600)
+	commandLine(t, cli.ExitOK, with([]string{"fence", "on", "n1", "--reason=repaired"}, flags...)...)
 }

@@ -254,6 +254,20 @@ func (p *powering) showFences(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s := r.Fence(fence.PowerReading, "")
+	if r.Vouched(s) && s.Phase == record.Fenced && s.Machine.NodeUID == p.target.UID && s.Machine.BootID == p.target.BootID && s.Machine.LeaseRV == p.target.LeaseRV {
+		a, err := p.fencer.Ask(ctx, p.target)
+		if err != nil {
+			return err
+		}
+		if a.State == agent.Off && a.Kind == fence.PowerReading {
+			p.off = a
+		}
+		// What was read may have ended the fence.
+		if r, err = p.Records().Get(ctx, p.target.Node); err != nil {
+			return err
+		}
+	}
 	p.target.Fences = []string{}
 	for _, s := range []*record.Fence{r.Fence(fence.PowerReading, p.fencer.Driver), r.Fence(fence.StorageFence, p.fencer.Driver)} {
 		if s != nil {
@@ -264,15 +278,7 @@ func (p *powering) showFences(ctx context.Context) error {
 	if s := r.Fence(fence.StorageFence, p.fencer.Driver); r.Vouched(s) && s.Phase == record.Fenced {
 		p.cut = s.ID
 	}
-	s := r.Fence(fence.PowerReading, "")
-	if !r.Vouched(s) || s.Phase != record.Fenced || s.Machine.NodeUID != p.target.UID || s.Machine.BootID != p.target.BootID || s.Machine.LeaseRV != p.target.LeaseRV {
-		return nil
-	}
-	a, err := p.fencer.Ask(ctx, p.target)
-	if a.State == agent.Off && a.Kind == fence.PowerReading {
-		p.off = a
-	}
-	return err
+	return nil
 }
 
 // mayWrite fails if a machine that goes on, cut off from the storage, would write to
