@@ -1,0 +1,214 @@
+package fencer
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// says is what the machine's node says of it, by the variable that stands for it.
+func says(m agent.Machine, driver string) map[string]record.Identifier {
+	all := map[string]record.Identifier{
+		agent.VarSystemUUID: {Kind: record.SystemUUID, Value: m.SystemUUID},
+		agent.VarProviderID: {Kind: record.ProviderID, Value: m.ProviderID},
+		agent.VarInstanceID: {Kind: record.InstanceID, Value: fence.InstanceID(m.ProviderID)},
+		agent.VarNodeID:     {Kind: record.NodeID(driver), Value: m.NodeID},
+	}
+	maps.DeleteFunc(all, func(_ string, c record.Identifier) bool { return c.Value == "" })
+	return all
+}
+
+// Doubts say by which variables agents may find another machine than m, by the record r of
+// its node; none: it has none. What nobody has bound to the node counts all the same where its
+// Node is gone, or nobody binds (Observe): unbound.
+func Doubts(r *record.Record, driver string, m agent.Machine, gone, unbound bool) map[string]agent.Doubt {
+	known, doubts := r.Known(), map[string]agent.Doubt{}
+	for name, one := range says(m, driver) {
+		why := known.NotOwn(one, m.SystemUUID)
+		switch {
+		case why != "":
+			doubts[name] = doubtOf(m.Node, gone, why)
+		case gone, unbound, known.Of(one.Kind).Value != "":
+		case !one.Tells():
+			doubts[name] = agent.Doubt{Why: "it does not tell machines apart", Way: "name its device in nodeParameters"}
+		default:
+			doubts[name] = doubtOf(m.Node, gone, "it is not bound to the node yet: the process that leads and may fence does so, once no other node says it too")
+		}
+	}
+	return unbindable(doubts)
+}
+
+// unbindable: where the provider ID is the node's own and its instance ID is not, a node with
+// another provider ID has that too, and nobody can bind it to one of them.
+func unbindable(doubts map[string]agent.Doubt) map[string]agent.Doubt {
+	d, instance := doubts[agent.VarInstanceID]
+	if _, provider := doubts[agent.VarProviderID]; instance && !provider {
+		d.Way = "name its device in nodeParameters"
+		doubts[agent.VarInstanceID] = d
+	}
+	return doubts
+}
+
+// doubtOf has the way out. Of a Node that is gone nothing can be bound.
+func doubtOf(node string, gone bool, why string) agent.Doubt {
+	if gone {
+		return agent.Doubt{Why: why, Way: "turn it off by hand, and say so: csi-fencepost fence confirm " + printable.Word(node) + " --reason TEXT"}
+	}
+	return agent.Doubt{Why: why, Way: "name its device in nodeParameters, or say that it is the machine: csi-fencepost fence bind " + printable.Word(node) + " --reason TEXT"}
+}
+
+// AllDoubts are of a machine of which err keeps whose it is from being told. Nobody is to bind
+// anything for that.
+func AllDoubts(err error) map[string]agent.Doubt {
+	doubt := agent.Doubt{Why: "whose it is cannot be told: " + err.Error(), Way: "it goes on once that can be read"}
+	return map[string]agent.Doubt{agent.VarSystemUUID: doubt, agent.VarProviderID: doubt, agent.VarInstanceID: doubt, agent.VarNodeID: doubt}
+}
+
+// doubt puts into machine m, which is to be cut off or given its power back, what is not its
+// node's own, with all read live: a watch may lag behind. What nobody has bound yet is bound
+// first. Where that cannot be read all is in doubt: agents that go by nothing of it go on.
+func (f *Fencer) doubt(ctx context.Context, m *agent.Machine, node *corev1.Node) {
+	if !f.Levels.Seek(m.Node) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	doubts, err := f.doubts(ctx, *m, node)
+	if err != nil {
+		doubts = AllDoubts(err)
+	}
+	m.Doubts = doubts
+}
+
+func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node) (map[string]agent.Doubt, error) {
+	now, err := f.sight(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.bindNode(ctx, m.Node, now); err != nil && !apierrors.IsForbidden(err) {
+		return nil, err
+	}
+	own, err := f.Records.Get(ctx, m.Node)
+	if err != nil {
+		return nil, err
+	}
+	said, err := f.said(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	gone := node == nil
+	doubts := Doubts(own, f.Driver, m, gone, false)
+	for name, one := range says(m, f.Driver) {
+		o := now.other(m.Node)(one)
+		unbound := o.Node != "" && !o.Bound
+		if d, is := doubts[name]; is {
+			if unbound {
+				d.Why += " (as node " + o.Node + " does now)"
+				doubts[name] = d
+			}
+			continue
+		}
+		if gone && unbound { // the machine may be back under that name
+			doubts[name] = doubtOf(m.Node, gone, "node "+o.Node+" says "+one.Value+" now")
+			continue
+		}
+		// Its driver may just be being registered again.
+		at := slices.IndexFunc(said, func(s record.Identifier) bool { return s.Kind == one.Kind })
+		if at >= 0 && !said[at].Is(one) {
+			doubts[name] = doubtOf(m.Node, gone, "the node says "+said[at].Value+" since, and was known by "+one.Value+" first")
+			continue
+		}
+		other, err := f.another(ctx, m.Node, one, now.records)
+		if err != nil {
+			return nil, err
+		}
+		if other != "" {
+			doubts[name] = doubtOf(m.Node, gone, "node "+other+" is known by "+one.Value+" as well")
+		}
+	}
+	return unbindable(doubts), nil
+}
+
+// unbound tells whether something that tells machine m from others is bound to nobody by the
+// record r of its node, and might be.
+func (f *Fencer) unbound(r *record.Record, m agent.Machine) bool {
+	if f.ReadOnly || f.Machines == nil {
+		return false
+	}
+	for _, one := range says(m, f.Driver) {
+		if one.Tells() && r.Known().Of(one.Kind).Value == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// boundNow is the record r of a node once what is known of its machine is bound, as it is
+// before a command: a question may be the first, and a build from before takes the vouch away
+// with whatever it writes. Where it cannot be bound it stays in doubt.
+func (f *Fencer) boundNow(ctx context.Context, node string, r *record.Record) *record.Record {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	now, err := f.sight(ctx)
+	if err != nil {
+		return r
+	}
+	if bound, err := f.bindNode(ctx, node, now); err != nil || !bound {
+		return r
+	}
+	if anew, err := f.Records.Get(ctx, node); err == nil && anew != nil {
+		return anew
+	}
+	return r
+}
+
+// another is another node that has the value bound, by its Node as it is now; empty: none.
+func (f *Fencer) another(ctx context.Context, node string, one record.Identifier, records map[string]*record.Record) (string, error) {
+	for name, r := range records {
+		if name == node || len(r.Shares([]record.Identifier{one})) == 0 {
+			continue
+		}
+		now, err := f.look(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		said, err := f.said(ctx, now.node)
+		if err != nil {
+			return "", err
+		}
+		if now.node != nil && slices.ContainsFunc(r.Claims(string(now.node.UID), said), func(c record.IdentityClaim) bool { return c.Bound && c.Meets(one) }) {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
+// Seeks tells whether agents of that node go by what it says of its machine.
+func (f *Fencer) Seeks(node string) bool { return f.Levels.Seek(node) }
+
+// Withheld says why no agents may cut the machine off, since none can be told which it is;
+// empty: some may.
+func (f *Fencer) Withheld(ctx context.Context, t Target) (string, error) {
+	levels := f.Levels
+	if t.StorageOnly {
+		levels = f.storage
+	}
+	if !levels.Seek(t.Node) {
+		return "", nil
+	}
+	now, err := f.look(ctx, t.Node)
+	if err != nil {
+		return "", err
+	}
+	m := now.machine(t)
+	f.doubt(ctx, &m, now.node)
+	return levels.Withheld(m), nil
+}
