@@ -32,7 +32,7 @@ func says(m agent.Machine, driver string) map[string]record.Identifier {
 func Doubts(r *record.Record, driver string, m agent.Machine, gone, unbound bool) map[string]agent.Doubt {
 	known, doubts := r.Known(), map[string]agent.Doubt{}
 	for name, one := range says(m, driver) {
-		why := known.NotOwn(one, m.SystemUUID)
+		why := r.NotOwn(one, m.SystemUUID)
 		switch {
 		case why != "":
 			doubts[name] = doubtOf(m.Node, gone, why)

@@ -245,6 +245,44 @@ func TestWhatIsNotBoundYetIsNotTakenForOff(t *testing.T) {
 	}
 }
 
+// R1: what a doubt rests on is not forgotten with the vouch, also where the Node is gone, so that
+// nobody binds anything any more: a machine that was restored under its Node is not off because
+// the one before is.
+func TestADoubtOutlivesItsVouchAndItsNode(t *testing.T) {
+	for what, doubt := range map[string]func(r *registry){
+		"it says another UUID since": func(r *registry) { r.says("n1", "u1", uuid3, "aws:///z/i-1", "id1") },
+		"a person bound the rest": func(r *registry) {
+			r.says("n1", "u1", uuid3, "aws:///z/i-1", "id1")
+			r.changeOf("n1", func(rec *record.Record) {
+				rec.BindAs("u1", record.IdentifiersOf(r.all["n1"], driver), map[string]string{record.ProviderID: record.EarlierMachine, record.InstanceID: record.EarlierMachine}, "restored", "ada")
+			})
+		},
+	} {
+		for _, gone := range []bool{false, true} {
+			registered(t, func(r *registry) {
+				r.binds()
+				doubt(r)
+				target := r.targetOf("n1")
+				target.SystemUUID, target.ProviderID = uuid3, "aws:///z/i-1"
+				r.unvouched("n1")
+				if gone {
+					r.leaves("n1")
+				}
+				r.set(true)
+				for range 2 {
+					r.f.forget("n1")
+					r.expect(fmt.Sprint(what, ", gone ", gone), r.ask(r.f, target).State, agent.Unclear)
+					why, err := r.f.Withheld(r.Context(), target)
+					if err != nil || !strings.Contains(why, "may be another machine") || strings.Contains(why, "not bound to the node yet") {
+						r.Errorf("%s, gone %t: %q %v", what, gone, why, err)
+					}
+					r.binds()
+				}
+			})
+		}
+	}
+}
+
 // unvouched is what a build from before leaves of a record that it writes.
 func (r *registry) unvouched(node string) {
 	lease := r.server.Lease(ns, record.LeaseName(node))

@@ -23,8 +23,9 @@ import (
 // for which nobody vouches, as the sidecars of all drivers can write it, binds nothing, and
 // who may fence binds anew in its place. That is as safe as a first sight: only what one Node
 // alone says now is bound to it, so that whoever has an identity forgotten gives no machine
-// to a second node while the first one says what it is, and forgets who was Late. A doubt
-// outlives the vouch: a Node with another system UUID than it had is bound by a person.
+// to a second node while the first one says what it is. A doubt outlives the vouch (NotOwn):
+// who was Late stays so for as long as its Node is there, and a Node with another system UUID
+// than it had is bound by a person.
 type Identity struct {
 	// Bound has at most one value of each kind.
 	Bound []Binding `json:"bound,omitempty"`
@@ -119,13 +120,17 @@ func (i *Identity) Of(kind string) Binding {
 }
 
 // NotOwn says why the value that the node says, beside its system UUID, is not its own; empty:
-// it is, or nothing of its kind is bound to the node. A system UUID that is not the bound one
+// it is, or nothing of its kind is bound to the node. It is no proof, so that it goes by what
+// nobody vouches for as well. A system UUID that is not the bound one
 // may be another machine's, and then all the rest is that one's, too; what was another's when
 // it was bound never told which machine this is. The provider ID is no better: nobody can
 // change that of a Node, so that a machine which was restored under it has that of the one
 // before, and would be taken for dead because that one is off.
-func (i *Identity) NotOwn(one Identifier, systemUUID string) string {
-	bound, machine := i.Of(one.Kind), i.Of(SystemUUID)
+func (r *Record) NotOwn(one Identifier, systemUUID string) string {
+	if r == nil {
+		return ""
+	}
+	bound, machine := r.Identity.Of(one.Kind), r.Identity.Of(SystemUUID)
 	switch {
 	case systemUUID != "" && machine.Value != "" && !machine.Late && !machine.Is(Identifier{Kind: SystemUUID, Value: systemUUID}):
 		return "the node says " + systemUUID + " since, and was known by " + machine.Value + " first, so that it may be another machine"
@@ -191,8 +196,9 @@ func (i *Identity) says() []string {
 // claim to it: other tells that, and the zero IdentityClaim that nobody has. For the change of
 // an Update.
 //
-// What nobody vouches for is no proof of anything, and a doubt all the same: where it has
-// another system UUID for this Node, only a person binds what that says (BindAs).
+// What nobody vouches for is no proof of anything, and a doubt all the same: what was Late stays
+// so, and where it has another system UUID for this Node, only a person binds what that says
+// (BindAs).
 func (r *Record) Bind(nodeUID string, says []Identifier, other func(Identifier) IdentityClaim) (changed bool) {
 	known := r.Known()
 	if was := r.Identity.Of(SystemUUID); known != r.Identity && was.NodeUID == nodeUID && !was.Late &&
@@ -200,6 +206,9 @@ func (r *Record) Bind(nodeUID string, says []Identifier, other func(Identifier) 
 		return false
 	}
 	next := &Identity{Bound: slices.Clone(known.Bound), Later: known.Later}
+	if known != r.Identity && r.Identity != nil {
+		next.Bound = slices.DeleteFunc(slices.Clone(r.Identity.Bound), func(b Binding) bool { return !b.Late })
+	}
 says:
 	for _, c := range says {
 		b, o := next.Of(c.Kind), other(c)

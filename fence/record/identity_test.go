@@ -227,7 +227,7 @@ func TestWhatIsNotANodesOwn(t *testing.T) {
 	// Kubernetes keeps the Node's provider ID, whichever machine registers under it: one that
 	// was restored from a backup is not off because the one before is.
 	for _, c := range []Identifier{{ProviderID, "x://z/i-1"}, {InstanceID, "i-1"}, {ProviderID, "x://z/i-2"}, {NodeID("d"), "i1"}} {
-		if got := r.Identity.NotOwn(c, uuidB); got != another {
+		if got := r.NotOwn(c, uuidB); got != another {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
@@ -242,12 +242,11 @@ func TestWhatIsNotANodesOwn(t *testing.T) {
 		{NodeID("f"), "i3", uuidA, "node n2 is known by i3 as well"},
 		{NodeID("g"), "x", uuidA, ""},
 	} {
-		if got := r.Identity.NotOwn(Identifier{c.kind, c.value}, c.system); got != c.want {
+		if got := r.NotOwn(Identifier{c.kind, c.value}, c.system); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
-	var none *Identity
-	if why := none.NotOwn(Identifier{SystemUUID, uuidA}, uuidA); why != "" {
+	if why := New("n2").NotOwn(Identifier{SystemUUID, uuidA}, uuidA); why != "" {
 		t.Error(why)
 	}
 }

@@ -591,6 +591,64 @@ func TestAForgedIdentityBindsNothing(t *testing.T) {
 	}
 }
 
+// A build from before takes the vouch from what it writes. That proves nothing then, and what
+// was in doubt stays so: who was late is late, and an earlier machine's is not this one's.
+func TestADoubtOutlivesItsVouch(t *testing.T) {
+	late := record.Identifier{Kind: record.NodeID("d"), Value: "i1"}
+	earlier := record.Identifier{Kind: record.ProviderID, Value: "x://z/1"}
+	says := []record.Identifier{{Kind: record.SystemUUID, Value: "66666666-7777-8888-9999-aaaaaaaaaaaa"}, earlier, late}
+	server, s := bound(t)
+	update(t, s, func(r *record.Record) {
+		r.BindAs("u1", says, map[string]string{record.ProviderID: record.EarlierMachine}, "it is", "ada")
+		r.TakeFrom([]record.Identifier{late}, "n2", "it is", "ada")
+	})
+	doubted := func(when string) {
+		t.Helper()
+		r := get(t, s, "n1")
+		for _, c := range []struct {
+			one          record.Identifier
+			system, want string
+		}{
+			{earlier, says[0].Value, "an earlier machine under its Node was known by x://z/1"},
+			{late, says[0].Value, "node n2 was known by i1 first"},
+			{late, "11111111-2222-3333-4444-555555555555", "so that it may be another machine"},
+			{says[0], says[0].Value, ""},
+		} {
+			if why := r.NotOwn(c.one, c.system); !strings.Contains(why, c.want) || (why == "") != (c.want == "") {
+				t.Errorf("%s, %v: %q, want %q", when, c.one, why, c.want)
+			}
+		}
+	}
+	doubted("vouched for")
+	lease := server.Lease(ns, record.LeaseName("n1"))
+	delete(lease.Annotations, record.FencedAnnotation)
+	server.Put(lease)
+	if r := get(t, s, "n1"); len(r.Known().Bound) > 0 {
+		t.Errorf("it is bound: %+v", r.Known())
+	}
+	doubted("vouched for by nobody")
+	bind := func(uid string) *record.Identity {
+		update(t, s, func(r *record.Record) {
+			r.Bind(uid, says, func(record.Identifier) record.IdentityClaim { return record.IdentityClaim{} })
+		})
+		return get(t, s, "n1").Known()
+	}
+	if got := bind("u1"); len(got.Bound) != 3 {
+		t.Errorf("bound anew is %+v", got)
+	}
+	doubted("bound anew")
+	// Under another Node of the name it is a first sight.
+	for _, b := range bind("u2").Bound {
+		if b.Late || b.NodeUID != "u2" {
+			t.Errorf("%+v", b)
+		}
+	}
+	var none *record.Record
+	if why := none.NotOwn(late, says[0].Value); why != "" {
+		t.Error(why)
+	}
+}
+
 // Who may not bind changes something else in the record.
 func TestAChangeOfSomethingElseLeavesWhatIsBound(t *testing.T) {
 	server, s := bound(t)

@@ -242,6 +242,15 @@ func (a *APIServer) Record(node string) *record.Record {
 	return r
 }
 
+// Unvouch is what a build from before leaves of a record that it writes: nobody vouches for
+// what it says.
+func (a *APIServer) Unvouch(node string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	object := a.objects["/apis/coordination.k8s.io/v1/namespaces/csi-fencepost/leases/"+record.LeaseName(node)]
+	delete(object["metadata"].(map[string]any)["annotations"].(map[string]any), record.FencedAnnotation)
+}
+
 // AddPV stores a PersistentVolume of the test's volume, and its ledger.
 func (a *APIServer) AddPV(name string, entries ...ledger.Entry) *corev1.PersistentVolume {
 	pv := PV(name, entries...)

@@ -87,15 +87,15 @@ func runFenceBind(ctx context.Context, args []string, stdout, _ io.Writer) error
 // notOwn are the kinds of what the Node says that are not its machine's own whatever a person
 // says of that, and who had them first. Kubernetes keeps the provider ID of a Node, whichever
 // machine registers under it; and of an instance ID that a Node with another provider ID has
-// too, the one of the two would lose it to the other.
+// too, the one of the two would lose it to the other. That nobody vouches for what the record
+// says takes no doubt away.
 func notOwn(ctx context.Context, client kubernetes.Interface, now *cluster.Node, says []record.Identifier, records []*record.Record, sameMachine bool) (map[string]string, error) {
 	first, provider, instance := map[string]string{}, identifier(says, record.ProviderID), identifier(says, record.InstanceID)
 	for _, r := range records {
 		if r.Node == now.Name {
-			known, system := r.Known(), identifier(says, record.SystemUUID)
-			was := known.Of(record.SystemUUID)
+			was, marked, system := r.Identity.Of(record.SystemUUID), r.Identity.Of(record.ProviderID), identifier(says, record.SystemUUID)
 			another := was.NodeUID == now.UID() && !was.Late && system.Value != "" && !was.Is(system)
-			if !sameMachine && provider.Value != "" && (another || known.Of(record.ProviderID).Other == record.EarlierMachine && known.Of(record.ProviderID).NodeUID == now.UID()) {
+			if !sameMachine && provider.Value != "" && (another || marked.Other == record.EarlierMachine && marked.NodeUID == now.UID()) {
 				first[record.ProviderID] = record.EarlierMachine
 				first[record.InstanceID] = record.EarlierMachine
 			}
@@ -142,7 +142,7 @@ func showBinding(out io.Writer, node string, says []record.Identifier, records [
 	for _, one := range says {
 		note := "new"
 		for _, r := range records {
-			if b := r.Known().Of(one.Kind); r.Node == node && b.Value != "" {
+			if b := r.Identity.Of(one.Kind); r.Node == node && b.Value != "" {
 				note = "it said first: " + b.Value
 			}
 		}

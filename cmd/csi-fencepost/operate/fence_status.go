@@ -148,7 +148,10 @@ func printStatus(w io.Writer, s *fenceStatus) {
 		t.Print([]string{"AUDIT", "NODE", "ACTOR", "ACTION", "DETAIL"}, audits)
 	}
 	for _, r := range s.Records {
-		for _, b := range r.Known().Bound {
+		if r.Identity == nil {
+			continue
+		}
+		for _, b := range r.Identity.Bound {
 			switch b.Other {
 			case "":
 			case record.EarlierMachine:
