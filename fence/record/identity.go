@@ -197,17 +197,19 @@ func (i *Identity) says() []string {
 // an Update.
 //
 // What nobody vouches for is no proof of anything, and a doubt all the same: what was Late stays
-// so, and where it has another system UUID for this Node, only a person binds what that says
-// (BindAs).
+// so, and where it has a system UUID for this Node that this does not say, only a person binds
+// what it says (BindAs).
 func (r *Record) Bind(nodeUID string, says []Identifier, other func(Identifier) IdentityClaim) (changed bool) {
 	known := r.Known()
-	if was := r.Identity.Of(SystemUUID); known != r.Identity && was.NodeUID == nodeUID && !was.Late &&
-		slices.ContainsFunc(says, func(c Identifier) bool { return c.Kind == SystemUUID && !was.Is(c) }) {
-		return false
-	}
 	next := &Identity{Bound: slices.Clone(known.Bound), Later: known.Later}
 	if known != r.Identity && r.Identity != nil {
-		next.Bound = slices.DeleteFunc(slices.Clone(r.Identity.Bound), func(b Binding) bool { return !b.Late })
+		for _, b := range r.Identity.Bound {
+			if b.Late {
+				next.put(b)
+			} else if b.Kind == SystemUUID && b.NodeUID == nodeUID && !slices.ContainsFunc(says, b.Is) {
+				return false
+			}
+		}
 	}
 says:
 	for _, c := range says {

@@ -583,9 +583,9 @@ func TestAForgedIdentityBindsNothing(t *testing.T) {
 			t.Errorf("%s: it is taken up again", name)
 		}
 		update(t, s, func(r *record.Record) {
-			r.Bind("u1", []record.Identifier{{Kind: record.NodeID("d"), Value: "i2"}}, func(record.Identifier) record.IdentityClaim { return record.IdentityClaim{} })
+			r.Bind("u1", []record.Identifier{was.Of(record.SystemUUID).Identifier, {Kind: record.NodeID("d"), Value: "i2"}}, func(record.Identifier) record.IdentityClaim { return record.IdentityClaim{} })
 		})
-		if got := get(t, s, "n1").Known(); len(got.Bound) != 1 || got.Of(record.NodeID("d")).Value != "i2" {
+		if got := get(t, s, "n1").Known(); len(got.Bound) != 2 || got.Of(record.NodeID("d")).Value != "i2" {
 			t.Errorf("%s: bound anew is %+v", name, got)
 		}
 	}
@@ -627,6 +627,14 @@ func TestADoubtOutlivesItsVouch(t *testing.T) {
 		t.Errorf("it is bound: %+v", r.Known())
 	}
 	doubted("vouched for by nobody")
+	update(t, s, func(r *record.Record) {
+		for _, some := range [][]record.Identifier{nil, says[1:], {{Kind: record.SystemUUID, Value: "11111111-2222-3333-4444-555555555555"}, earlier}} {
+			if r.Bind("u1", some, func(record.Identifier) record.IdentityClaim { return record.IdentityClaim{} }) {
+				t.Errorf("it says %v, which is not what it was known by, and is bound", some)
+			}
+		}
+	})
+	doubted("after it did not say the same UUID")
 	bind := func(uid string) *record.Identity {
 		update(t, s, func(r *record.Record) {
 			r.Bind(uid, says, func(record.Identifier) record.IdentityClaim { return record.IdentityClaim{} })
