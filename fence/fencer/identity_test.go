@@ -36,12 +36,16 @@ type seeker struct {
 	*device
 	plain            bool            // it does not
 	without          map[string]bool // nodes for which it does not
+	kinds            []string        // by which it does; nil: all
 	said, sent, gave []agent.Machine
 }
 
 func (s *seeker) Seeks(node string) []string {
 	if s.plain || s.without[node] {
 		return nil
+	}
+	if s.kinds != nil {
+		return s.kinds
 	}
 	return []string{agent.VarInstanceID, agent.VarNodeID, agent.VarProviderID, agent.VarSystemUUID}
 }
@@ -432,6 +436,16 @@ func TestEverydayNodesCanBeCutOffWithoutAPerson(t *testing.T) {
 			r.says("n3", "u3", "78563412-2222-3343-8444-555555555503", "", "")
 			r.binds()
 			r.expect("n3", r.off("n3"), "cut off")
+		},
+		"a group makes an instance anew under its name, and under its Node": func(r *registry) {
+			r.kinds = []string{agent.VarInstanceID}
+			r.says("n3", "u3", uuid3, "gce://p/z/n3", "")
+			r.binds()
+			r.says("n3", "u3", "11111111-2222-4333-8444-555555555504", "gce://p/z/n3", "")
+			for range 2 {
+				r.expect("n3", r.off("n3"), "cut off")
+				r.binds()
+			}
 		},
 		"its record is removed": func(r *registry) {
 			r.server.Delete(ns, record.LeaseName("n1"))

@@ -107,6 +107,18 @@ func (c Identifier) Meets(o Identifier) bool {
 	return c.Key() == o.Key() && (c.Kind == o.Kind || strings.Trim(c.Value, "0123456789") != "")
 }
 
+// IsName tells whether the value is the Node's name, with no more than a scheme before it: an
+// instance is called so in some clouds, and a node by many drivers. A program that is told it
+// acts on whatever machine has the name, as with $(NODE), which is bound to nothing. A system
+// UUID is none.
+func (c Identifier) IsName(node string) bool {
+	value := c.Value
+	if _, after, has := strings.Cut(value, "://"); has && c.Kind == ProviderID {
+		value = after
+	}
+	return c.Kind != SystemUUID && value != "" && strings.EqualFold(value, node)
+}
+
 // Of the kind what is bound; the zero Binding: nothing is.
 func (i *Identity) Of(kind string) Binding {
 	if i != nil {
@@ -125,14 +137,15 @@ func (i *Identity) Of(kind string) Binding {
 // may be another machine's, and then all the rest is that one's, too; what was another's when
 // it was bound never told which machine this is. The provider ID is no better: nobody can
 // change that of a Node, so that a machine which was restored under it has that of the one
-// before, and would be taken for dead because that one is off.
+// before, and would be taken for dead because that one is off. What is the Node's name names
+// the machine that has it now.
 func (r *Record) NotOwn(one Identifier, systemUUID string) string {
 	if r == nil {
 		return ""
 	}
 	bound, machine := r.Identity.Of(one.Kind), r.Identity.Of(SystemUUID)
 	switch {
-	case systemUUID != "" && machine.Value != "" && !machine.Late && !machine.Is(Identifier{Kind: SystemUUID, Value: systemUUID}):
+	case !one.IsName(r.Node) && systemUUID != "" && machine.Value != "" && !machine.Late && !machine.Is(Identifier{Kind: SystemUUID, Value: systemUUID}):
 		return "the node says " + systemUUID + " since, and was known by " + machine.Value + " first, so that it may be another machine"
 	case bound.Value == "":
 		return ""

@@ -251,6 +251,32 @@ func TestWhatIsNotANodesOwn(t *testing.T) {
 	}
 }
 
+// Who is told no more than the Node's name acts on the machine of that name, whichever it is,
+// as with $(NODE). A zone or a group beside it may be the earlier machine's.
+func TestWhatIsTheNodesNameIsNotAnEarlierMachines(t *testing.T) {
+	r := New("n1")
+	m := fence.Machine{SystemUUID: uuidA, ProviderID: "gce://p/z/N1", NodeID: "n1"}
+	r.Bind("u1", IdentifiersOf(m, "d"), nobody)
+	r.Bind("u1", IdentifiersOf(fence.Machine{NodeID: "n1"}, "e"), has(IdentityClaim{Node: "n2", Bound: true}, NodeID("e")))
+	var own []string
+	for _, c := range append(IdentifiersOf(m, "d"), Identifier{NodeID("e"), "n1"}) {
+		if r.NotOwn(c, uuidB) == "" {
+			own = append(own, c.Kind)
+		}
+	}
+	if got := strings.Join(own, " "); got != "instanceID nodeID/d" {
+		t.Errorf("its own are %s", got)
+	}
+	for value, want := range map[string]bool{"n1": true, "N1": true, "k3s://n1": true, "gce://p/z/n1": false, "kind://docker/c/n1": false, "n12": false, "x://n12": false, "": false, "k3s://": false} {
+		if got := (Identifier{ProviderID, value}).IsName("n1"); got != want {
+			t.Errorf("%s: %t", value, got)
+		}
+	}
+	if (Identifier{SystemUUID, uuidA}).IsName(uuidA) || (Identifier{NodeID("d"), ""}).IsName("") {
+		t.Error("that is no name")
+	}
+}
+
 // Two drivers know one machine by two node IDs, and see a new Node one after the other.
 func TestEachDriverHasItsNodeID(t *testing.T) {
 	r := New("n1")

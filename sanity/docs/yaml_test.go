@@ -150,7 +150,11 @@ func wrongParameters(t *testing.T, e *config.Exec) (faults []error) {
 	if _, err := os.Stat(filepath.Join("/usr/sbin", e.Agent)); err != nil {
 		t.Fatalf("%v: run make deps", err)
 	}
-	made, err := fenceprogram.New(fenceprogram.Options{Name: "page", Agent: e.Agent, Parameters: e.Parameters,
+	parameters := map[string]string{}
+	for name, value := range e.Parameters { // by the name the device would be asked
+		parameters[name] = strings.ReplaceAll(value, "$(NODE)", "$(NODE_ID)")
+	}
+	made, err := fenceprogram.New(fenceprogram.Options{Name: "page", Agent: e.Agent, Parameters: parameters,
 		ParameterFiles: e.ParameterFiles, NodeParameters: e.NodeParameters, AcceptSuspended: e.AcceptSuspended})
 	if err != nil {
 		return []error{err}

@@ -96,8 +96,11 @@ func notOwn(ctx context.Context, client kubernetes.Interface, now *cluster.Node,
 			was, marked, system := r.Identity.Of(record.SystemUUID), r.Identity.Of(record.ProviderID), identifier(says, record.SystemUUID)
 			another := was.NodeUID == now.UID() && !was.Late && system.Value != "" && !was.Is(system)
 			if !sameMachine && provider.Value != "" && (another || marked.Other == record.EarlierMachine && marked.NodeUID == now.UID()) {
-				first[record.ProviderID] = record.EarlierMachine
-				first[record.InstanceID] = record.EarlierMachine
+				for _, c := range []record.Identifier{provider, instance} {
+					if !c.IsName(now.Name) {
+						first[c.Kind] = record.EarlierMachine
+					}
+				}
 			}
 			continue
 		}

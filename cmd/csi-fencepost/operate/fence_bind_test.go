@@ -211,6 +211,25 @@ func TestAnEarlierMachinesProviderIDIsBoundOnlyWhereAPersonSaysThatItIsTheSame(t
 	own(all...)
 }
 
+// What says no more than the Node's name is no earlier machine's.
+func TestWhatIsTheNodesNameIsBound(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	for provider, want := range map[string]string{"k3s://%s": "", "gce://p/z/%s": record.EarlierMachine} {
+		node := provider[:3] + "-1"
+		for _, uuid := range []string{uuid1, uuid2} {
+			api.AddNode(node, "uid-"+node, "boot-1", "", systemUUID(uuid), func(n *corev1.Node) { n.Spec.ProviderID = strings.ReplaceAll(provider, "%s", node) })
+			commandLine(t, cli.ExitOK, "fence", "bind", node, kubeconfig, "--yes", "--reason=x")
+		}
+		known := api.Record(node).Known()
+		if got := known.Of(record.ProviderID).Other; got != want {
+			t.Errorf("%s: %q", provider, got)
+		}
+		if got := known.Of(record.InstanceID); got.Value != node || got.Other != "" {
+			t.Errorf("%s: %+v", provider, got)
+		}
+	}
+}
+
 // VMs of one template may have one system UUID: nobody's is cut off by that, and it is said.
 func TestAPersonCutsNoMachineOffByWhatTwoNodesSay(t *testing.T) {
 	api, kubeconfig := clitest.NewAPI(t)
