@@ -34,6 +34,8 @@ func Doubts(r *record.Record, driver string, m agent.Machine, gone, unbound bool
 	for name, one := range says(m, driver) {
 		why := r.NotOwn(one, m.SystemUUID)
 		switch {
+		case why != "" && !gone && r.Identity.Of(one.Kind).Other == record.EarlierMachine:
+			doubts[name] = agent.Doubt{Why: why, Way: "name its device in nodeParameters, or delete its Node and restart its kubelet; if it is that machine with another board: csi-fencepost fence bind " + printable.Word(m.Node) + " --same-machine --reason TEXT"}
 		case why != "":
 			doubts[name] = doubtOf(m.Node, gone, why)
 		case gone, unbound, known.Of(one.Kind).Value != "":
@@ -62,7 +64,7 @@ func doubtOf(node string, gone bool, why string) agent.Doubt {
 	if gone {
 		return agent.Doubt{Why: why, Way: "turn it off by hand, and say so: csi-fencepost fence confirm " + printable.Word(node) + " --reason TEXT"}
 	}
-	return agent.Doubt{Why: why, Way: "name its device in nodeParameters, or say that it is the machine: csi-fencepost fence bind " + printable.Word(node) + " --reason TEXT"}
+	return agent.Doubt{Why: why, Way: "name its device in nodeParameters, or say that it is the machine: csi-fencepost fence bind " + printable.Word(node) + " --reason TEXT, with --same-machine if it is the one before with another board"}
 }
 
 // AllDoubts are of a machine of which err keeps whose it is from being told. Nobody is to bind

@@ -508,15 +508,22 @@ func TestTheRecordOfANodeThatIsGoneForAnHourIsRemoved(t *testing.T) {
 // not answer, would bind a liar.
 func TestTheWayOutIsNamedByTheCause(t *testing.T) {
 	const bind, confirm = "csi-fencepost fence bind n1 --reason TEXT", "turn it off by hand, and say so: csi-fencepost fence confirm n1 --reason TEXT"
+	const same = ", with --same-machine if it is the one before with another board"
 	for what, c := range map[string]struct {
 		change func(r *registry)
 		want   string
 		no     []string
 	}{
 		"a doubt": {func(r *registry) { r.says("n1", "u1", uuid1, "aws:///z/i-1", "id1-anew") },
-			"; name its device in nodeParameters, or say that it is the machine: " + bind, []string{confirm}},
+			"; name its device in nodeParameters, or say that it is the machine: " + bind + same, []string{confirm}},
 		"two doubts": {func(r *registry) { r.says("n1", "u1", uuid1, "aws:///z/i-9", "id1-anew") },
-			"; name its device in nodeParameters, or say that it is the machine: " + bind, []string{confirm}},
+			"; name its device in nodeParameters, or say that it is the machine: " + bind + same, []string{confirm}},
+		"another UUID": {func(r *registry) { r.says("n1", "u1", uuid2, "aws:///z/i-1", "id1") }, bind + same, []string{confirm}},
+		"what a person said is an earlier machine's": {func(r *registry) {
+			r.changeOf("n1", func(rec *record.Record) {
+				rec.BindAs("u1", record.IdentifiersOf(r.all["n1"], driver), map[string]string{record.ProviderID: record.EarlierMachine, record.InstanceID: record.EarlierMachine}, "restored", "ada")
+			})
+		}, "; name its device in nodeParameters, or delete its Node and restart its kubelet; if it is that machine with another board: csi-fencepost fence bind n1 --same-machine --reason TEXT", []string{confirm, bind}},
 		"a value that tells no machine": {func(r *registry) { r.says("n1", "u1", "a name", "aws:///z/i-1", "id1") },
 			"it does not tell machines apart; name its device in nodeParameters", []string{bind, confirm}},
 		"an instance ID that another provider ID has too": {func(r *registry) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/term"
 	"k8s.io/client-go/kubernetes"
@@ -21,13 +22,14 @@ import (
 const bindHelp = `csi-fencepost fence bind NODE --reason TEXT says that what the Node says of its machine now (system UUID, provider ID,
 node IDs) is true: fence agents may act by it. It is needed where a machine got a new board or was replaced under its
 Node, or a driver names its nodes otherwise than before. Look first: a kubelet may claim another node's machine.
-Kubernetes keeps the provider ID of a Node whichever machine it is; with a new board, --same-machine says that it is true.`
+Kubernetes keeps the provider ID of a Node whichever machine it is: with a new board in the same machine, --same-machine
+says that it is true. With --yes it has to be said which it is; --same-machine=false is another machine.`
 
 // runFenceBind is `csi-fencepost fence bind`.
 func runFenceBind(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	f := newClaimFlags("fence bind", bindHelp)
 	yes := f.set.Bool("yes", false, "Do not ask.")
-	same := f.set.Bool("same-machine", false, "It is the machine that was bound before, with another board: its provider ID is its own.")
+	same := f.set.Bool("same-machine", false, "The provider ID is true of this machine, as it is of the one before with another board; =false: it is another machine.")
 	if err := f.parse(args, "NODE"); err != nil {
 		return err
 	}
@@ -61,6 +63,9 @@ func runFenceBind(ctx context.Context, args []string, stdout, _ io.Writer) error
 	own := slices.DeleteFunc(slices.Clone(says), func(c record.Identifier) bool { return first[c.Kind] != "" })
 	showBinding(stdout, node, own, records)
 	showNotOwn(stdout, says, first)
+	if *yes && !f.set.Changed("same-machine") && slices.ContainsFunc(says, func(c record.Identifier) bool { return first[c.Kind] == record.EarlierMachine }) {
+		return f.set.Wrong("nothing was bound: with --yes it has to be said which machine node %s is: --same-machine if it is the one before with another board, --same-machine=false if it is another one", node)
+	}
 	if !*yes && !ask(ctx, os.Stdin, stdout, node, fmt.Sprintf("This binds it to node %s. Type its name to go on: ", node)) {
 		return errors.New("nothing was bound")
 	}
@@ -80,8 +85,22 @@ func runFenceBind(ctx context.Context, args []string, stdout, _ io.Writer) error
 	}); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "It is bound to node %s. The sidecars see it by themselves.\n", node)
+	fmt.Fprintln(stdout, printable.Line(fmt.Sprintf("It is bound to node %s%s. The sidecars see it by themselves.", node, butFor(says, first))))
 	return nil
+}
+
+// butFor names what was not bound, for people.
+func butFor(says []record.Identifier, first map[string]string) string {
+	var words []string
+	for _, c := range says {
+		if first[c.Kind] != "" {
+			words = append(words, c.Kind+" "+c.Value)
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return ", but for " + strings.Join(words, " and ") + ": no fence agent acts by that"
 }
 
 // notOwn are the kinds of what the Node says that are not its machine's own whatever a person

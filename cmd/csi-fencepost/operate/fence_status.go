@@ -161,7 +161,7 @@ func printStatus(w io.Writer, s *fenceStatus) {
 				t.Line(fmt.Sprintf("! Node %s says that its machine is %s (%s), and so does node %s, to which that is bound: no fence agent acts by it for %[1]s.", r.Node, b.Value, b.Kind, b.Other))
 			}
 			if b.Since != "" {
-				t.Line(fmt.Sprintf("! Node %s says that its machine is %s (%s) since, and was known by %s first: no fence agent acts by it. If it is that machine: csi-fencepost fence bind %s --reason TEXT",
+				t.Line(fmt.Sprintf("! Node %s says that its machine is %s (%s) since, and was known by %s first: no fence agent acts by it. If it is that machine: csi-fencepost fence bind %s --reason TEXT, with --same-machine if it is the one before with another board",
 					r.Node, b.Since, b.Kind, b.Value, printable.Word(r.Node)))
 			}
 		}
