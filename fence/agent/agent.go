@@ -135,10 +135,19 @@ func Seeks(a Agent, node string) []string {
 }
 
 // Seek tells whether one of the agents that cover the node seeks; without a node: one of all.
-func (l Levels) Seek(node string) bool {
-	return slices.ContainsFunc(l, func(level Level) bool {
-		return slices.ContainsFunc(level, func(b Bounded) bool { return (node == "" || b.Agent.Covers(node)) && len(Seeks(b.Agent, node)) > 0 })
-	})
+func (l Levels) Seek(node string) bool { return len(l.Seeks(node)) > 0 }
+
+// Seeks are the variables by which agents that cover the node find its machine; without a
+// node: by which any agent does.
+func (l Levels) Seeks(node string) (names []string) {
+	for _, level := range l {
+		for _, b := range level {
+			if node == "" || b.Agent.Covers(node) {
+				names = append(names, Seeks(b.Agent, node)...)
+			}
+		}
+	}
+	return names
 }
 
 // Doubt is why a variable may stand for another machine, and what a person does about it.

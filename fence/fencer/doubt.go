@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -139,37 +140,57 @@ func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node)
 	return unbindable(doubts), nil
 }
 
-// unbound tells whether something that tells machine m from others is bound to nobody by the
+// unbound tells whether something by which agents find machine m is bound to nobody by the
 // record r of its node, and might be.
 func (f *Fencer) unbound(r *record.Record, m agent.Machine) bool {
 	if f.ReadOnly || f.Machines == nil {
 		return false
 	}
-	for _, one := range says(m, f.Driver) {
-		if one.Tells() && r.Known().Of(one.Kind).Value == "" {
-			return true
-		}
-	}
-	return false
+	all := says(m, f.Driver)
+	return slices.ContainsFunc(f.Levels.Seeks(m.Node), func(name string) bool {
+		one := all[name]
+		return one.Tells() && r.Known().Of(one.Kind).Value == ""
+	})
 }
 
 // boundNow is the record r of a node once what is known of its machine is bound, as it is
 // before a command: a question may be the first, and a build from before takes the vouch away
-// with whatever it writes. Where it cannot be bound it stays in doubt.
+// with whatever it writes. What cannot be bound stays in doubt, and is not tried again at each
+// question: that reads all records.
 func (f *Fencer) boundNow(ctx context.Context, node string, r *record.Record) *record.Record {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	now, err := f.sight(ctx)
-	if err != nil {
+	f.mu.Lock()
+	wait := time.Until(f.notBefore[node]) > 0
+	f.mu.Unlock()
+	if wait {
 		return r
 	}
-	if bound, err := f.bindNode(ctx, node, now); err != nil || !bound {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	bound := false
+	now, err := f.sight(ctx)
+	if err == nil {
+		bound, err = f.bindNode(ctx, node, now)
+	}
+	if err != nil || !bound {
+		f.bindLater(node, err)
 		return r
 	}
 	if anew, err := f.Records.Get(ctx, node); err == nil && anew != nil {
 		return anew
 	}
 	return r
+}
+
+// bindLater has no question about the node bind anything for as long as Bind would wait.
+func (f *Fencer) bindLater(node string, err error) {
+	pause := bindEvery
+	if apierrors.IsForbidden(err) {
+		pause = bindAtLeast
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.notBefore, func(_ string, at time.Time) bool { return time.Until(at) <= 0 })
+	f.notBefore[node] = time.Now().Add(pause)
 }
 
 // another is another node that has the value bound, by its Node as it is now; empty: none.

@@ -80,9 +80,10 @@ type Fencer struct {
 	slots   chan struct{}
 	gone    map[string]time.Time // Bind's: since when it has not seen Nodes that have a record
 
-	mu      sync.Mutex
-	flights map[machineKey]*flight
-	answers map[machineKey]Answer
+	mu        sync.Mutex
+	flights   map[machineKey]*flight
+	answers   map[machineKey]Answer
+	notBefore map[string]time.Time // by node: when a question may try again to bind it
 }
 
 // New is a Fencer. An error names what is missing.
@@ -94,7 +95,7 @@ func New(o Options) (*Fencer, error) {
 		o.MaxAsks = defaultAsks
 	}
 	f := &Fencer{Options: o, proves: map[string]fence.Kind{}, lockFor: defaultCall + lockMargin,
-		slots: make(chan struct{}, o.MaxAsks), flights: map[machineKey]*flight{}, answers: map[machineKey]Answer{}}
+		slots: make(chan struct{}, o.MaxAsks), flights: map[machineKey]*flight{}, answers: map[machineKey]Answer{}, notBefore: map[string]time.Time{}}
 	for _, level := range o.Levels {
 		var storage agent.Level
 		for _, b := range level {

@@ -283,6 +283,52 @@ func TestADoubtOutlivesItsVouchAndItsNode(t *testing.T) {
 	}
 }
 
+// A question binds what is not bound yet; what cannot be bound costs the API server nothing at
+// each of them, nor what no agent is told. A command tries it each time.
+func TestWhatCannotBeBoundIsNotTriedAtEveryQuestion(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(r *registry)
+		pause  time.Duration
+	}{
+		"a UUID that two have":       {func(r *registry) { r.says("n2", "u2", uuid1, "aws:///z/i-2", "id2") }, bindEvery},
+		"an account that may not":    {func(r *registry) { r.server.Forbid("create") }, bindAtLeast},
+		"a CSINode that is not read": {func(r *registry) { r.broken = "n1" }, bindEvery},
+		"a UUID that two have, and no agent is told": {func(r *registry) {
+			r.says("n2", "u2", uuid1, "aws:///z/i-2", "id2")
+			r.kinds = []string{agent.VarProviderID}
+			r.binds()
+		}, 0},
+	} {
+		registered(t, func(r *registry) {
+			c.change(r)
+			cost := func(node string) int {
+				t.Helper()
+				r.f.forget(node)
+				before := r.server.Requests()
+				r.ask(r.f, r.targetOf(node))
+				return r.server.Requests() - before
+			}
+			first := cost("n1")
+			cost("n1") // what the first one left
+			usual := cost("n1")
+			if (first > usual) != (c.pause > 0) {
+				t.Errorf("%s: %d requests, then %d", what, first, usual)
+			}
+			if other := cost("n2"); what == "a UUID that two have" && other <= usual {
+				t.Errorf("%s: %d requests for the other node, which is one of its own", what, other)
+			}
+			time.Sleep(c.pause - time.Second)
+			if n := cost("n1"); n != usual {
+				t.Errorf("%s: %d requests within the pause, want %d", what, n, usual)
+			}
+			time.Sleep(2 * time.Second)
+			if n := cost("n1"); (n > usual) != (c.pause > 0) {
+				t.Errorf("%s: %d requests after the pause", what, n)
+			}
+		})
+	}
+}
+
 // unvouched is what a build from before leaves of a record that it writes.
 func (r *registry) unvouched(node string) {
 	lease := r.server.Lease(ns, record.LeaseName(node))
