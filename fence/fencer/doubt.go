@@ -39,7 +39,7 @@ func Doubts(r *record.Record, driver string, m agent.Machine, gone, unbound bool
 			doubts[name] = agent.Doubt{Why: why, Way: "name its device in nodeParameters, or delete its Node and restart its kubelet; if it is that machine with another board: csi-fencepost fence bind " + printable.Word(m.Node) + " --same-machine --reason TEXT"}
 		case why != "":
 			doubts[name] = doubtOf(m.Node, gone, why)
-		case gone, unbound, known.Of(one.Kind).Value != "":
+		case gone, unbound, one.Tells() && known.Of(one.Kind).Value != "":
 		case !one.Tells():
 			doubts[name] = agent.Doubt{Why: "it does not tell machines apart", Way: "name its device in nodeParameters"}
 		default:

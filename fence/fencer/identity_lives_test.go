@@ -283,6 +283,28 @@ func TestADoubtOutlivesItsVouchAndItsNode(t *testing.T) {
 	}
 }
 
+// A person binds what a machine whose firmware says nothing says, so that another UUID since is
+// a doubt: no program is told it, and nobody else has it.
+func TestAUUIDThatTellsNothingIsToldToNobodyThoughItIsBound(t *testing.T) {
+	const unset = "03000200-0400-0500-0006-000700080009"
+	registered(t, func(r *registry) {
+		for _, node := range []string{"n1", "n2"} {
+			r.says(node, "u"+node[1:], unset, "aws:///z/i-"+node[1:], "id"+node[1:])
+			r.changeOf(node, func(rec *record.Record) {
+				m := r.all[node]
+				rec.BindAs(m.NodeUID, append([]record.Identifier{{Kind: record.SystemUUID, Value: unset}}, record.IdentifiersOf(m, driver)...), nil, "a new board", "ada")
+			})
+		}
+		r.binds()
+		r.expect("n1", r.off("n1"), "SYSTEM_UUID: it does not tell machines apart")
+		r.kinds = []string{agent.VarInstanceID, agent.VarNodeID, agent.VarProviderID}
+		r.expect("n1, by what else it says", r.off("n1"), "cut off")
+		r.says("n1", "u1", uuid3, "aws:///z/i-1", "id1")
+		r.binds()
+		r.expect("n1, which says a UUID", strings.Contains(r.off("n1"), "so that it may be another machine"), true)
+	})
+}
+
 // A question binds what is not bound yet; what cannot be bound costs the API server nothing at
 // each of them, nor what no agent is told. A command tries it each time.
 func TestWhatCannotBeBoundIsNotTriedAtEveryQuestion(t *testing.T) {

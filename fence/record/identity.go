@@ -104,7 +104,7 @@ func (c Identifier) Is(o Identifier) bool { return c.Kind == o.Kind && c.Key() =
 // names. One cloud's instance ID may be another driver's node ID; a mere number is no name
 // beyond its kind.
 func (c Identifier) Meets(o Identifier) bool {
-	return c.Key() == o.Key() && (c.Kind == o.Kind || strings.Trim(c.Value, "0123456789") != "")
+	return c.Tells() && c.Key() == o.Key() && (c.Kind == o.Kind || strings.Trim(c.Value, "0123456789") != "")
 }
 
 // IsName tells whether the value is the Node's name, with no more than a scheme before it: an
@@ -292,12 +292,17 @@ func (i *Identity) put(b Binding) {
 }
 
 // BindAs binds what a person says that the node's machine is known by, whatever was bound. The
-// kinds in first are not its own: what that names had them first. For the change of an Update.
+// kinds in first are not its own: what that names had them first. A system UUID that tells
+// nothing is bound too, and one in place of which nothing is said stays, so that another one
+// since is a doubt. For the change of an Update.
 func (r *Record) BindAs(nodeUID string, says []Identifier, first map[string]string, reason, by string) {
 	next := &Identity{Later: r.Known().Later}
 	var words []string
+	if was := r.Known().Of(SystemUUID); was.Value != "" {
+		next.put(was)
+	}
 	for _, c := range says {
-		next.Bound = append(next.Bound, Binding{Identifier: c, NodeUID: nodeUID, Other: first[c.Kind], Late: first[c.Kind] != ""})
+		next.put(Binding{Identifier: c, NodeUID: nodeUID, Other: first[c.Kind], Late: first[c.Kind] != ""})
 		if first[c.Kind] == "" {
 			words = append(words, c.Kind+" "+c.Value)
 		}

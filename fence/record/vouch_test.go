@@ -681,7 +681,7 @@ func TestWhatAPersonBindsIsVouchedFor(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	update(t, s, func(r *record.Record) { r.BindAs("u1", says, nil, "it is", "ada") })
-	if got := get(t, s, "n1").Known(); len(got.Bound) != 1 || got.Of(record.NodeID("d")).Late {
+	if got := get(t, s, "n1").Known(); len(got.Bound) != 2 || got.Of(record.NodeID("d")).Late || got.Of(record.SystemUUID).Value == "" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -25,6 +25,9 @@ Node, or a driver names its nodes otherwise than before. Look first: a kubelet m
 Kubernetes keeps the provider ID of a Node whichever machine it is: with a new board in the same machine, --same-machine
 says that it is true. With --yes it has to be said which it is; --same-machine=false is another machine.`
 
+// maxSystem is longer than what any firmware, or a kubelet in its place, has for a system UUID.
+const maxSystem = 64
+
 // runFenceBind is `csi-fencepost fence bind`.
 func runFenceBind(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	f := newClaimFlags("fence bind", bindHelp)
@@ -51,6 +54,10 @@ func runFenceBind(ctx context.Context, args []string, stdout, _ io.Writer) error
 	says := fencer.Said(now.Node, now.CSINode)
 	if len(says) == 0 {
 		return fmt.Errorf("nothing that Node %s says tells its machine from others", node)
+	}
+	system := record.Identifier{Kind: record.SystemUUID, Value: now.Node.Status.NodeInfo.SystemUUID}
+	if !system.Tells() && system.Value != "" && len(system.Value) <= maxSystem {
+		says = append(says, system) // it is what another one since is held against
 	}
 	records, _, err := c.Records().List(ctx)
 	if err != nil {
@@ -112,8 +119,8 @@ func notOwn(ctx context.Context, client kubernetes.Interface, now *cluster.Node,
 	first, provider, instance := map[string]string{}, identifier(says, record.ProviderID), identifier(says, record.InstanceID)
 	for _, r := range records {
 		if r.Node == now.Name {
-			was, marked, system := r.Identity.Of(record.SystemUUID), r.Identity.Of(record.ProviderID), identifier(says, record.SystemUUID)
-			another := was.NodeUID == now.UID() && !was.Late && system.Value != "" && !was.Is(system)
+			was, marked := r.Identity.Of(record.SystemUUID), r.Identity.Of(record.ProviderID)
+			another := was.NodeUID == now.UID() && !was.Late && !was.Is(record.Identifier{Kind: record.SystemUUID, Value: now.Node.Status.NodeInfo.SystemUUID})
 			if !sameMachine && provider.Value != "" && (another || marked.Other == record.EarlierMachine && marked.NodeUID == now.UID()) {
 				for _, c := range []record.Identifier{provider, instance} {
 					if !c.IsName(now.Name) {

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -217,6 +218,43 @@ func TestAnEarlierMachinesProviderIDIsBoundOnlyWhereAPersonSaysThatItIsTheSame(t
 	machine(uuid1, "uid-1b") // its Node was deleted
 	bind()
 	own(all...)
+}
+
+// A machine whose firmware says nothing is another one than the one that said a UUID, and a UUID
+// that is said later is another one's again.
+func TestAUUIDThatTellsNothingIsAnotherThanTheOneThatWasBound(t *testing.T) {
+	const unset = "03000200-0400-0500-0006-000700080009"
+	for _, now := range []string{unset, "0123456789abcdef0123456789abcdef", ""} {
+		api, kubeconfig := clitest.NewAPI(t)
+		machine := func(node, uuid string) {
+			api.AddNode(node, "uid-"+node, "boot-1", "id-"+node, systemUUID(uuid), func(n *corev1.Node) { n.Spec.ProviderID = "aws:///z/i-" + node })
+		}
+		bind := func(node string, code int, flags ...string) {
+			t.Helper()
+			commandLine(t, code, with([]string{"fence", "bind", node, kubeconfig, "--yes", "--reason=x"}, flags...)...)
+		}
+		machine("n1", uuid1)
+		bind("n1", cli.ExitOK)
+		machine("n1", now)
+		bind("n1", cli.ExitUsage)
+		bind("n1", cli.ExitOK, "--same-machine=false")
+		machine("n2", now)
+		bind("n2", cli.ExitOK) // which takes nothing from n1
+		r := api.Record("n1")
+		if b := r.Known().Of(record.SystemUUID); b.Late || b.Value != cmp.Or(now, uuid1) {
+			t.Errorf("%q: %+v", now, b)
+		}
+		id := r.Known().Of(record.NodeID(clitest.Driver)).Identifier
+		if why := r.NotOwn(id, now); why != "" {
+			t.Errorf("%q: a person bound it, and: %s", now, why)
+		}
+		if r.NotOwn(id, uuid2) == "" {
+			t.Errorf("%q: another UUID since is no doubt", now)
+		}
+		if why := r.NotOwn(r.Known().Of(record.ProviderID).Identifier, now); !strings.Contains(why, "an earlier machine") {
+			t.Errorf("%q: the earlier machine's provider ID is its own: %q", now, why)
+		}
+	}
 }
 
 // What says no more than the Node's name is no earlier machine's.
