@@ -122,8 +122,8 @@ func notOwn(ctx context.Context, client kubernetes.Interface, now *cluster.Node,
 			was, marked := r.Identity.Of(record.SystemUUID), r.Identity.Of(record.ProviderID)
 			another := was.NodeUID == now.UID() && !was.Late && !was.Is(record.Identifier{Kind: record.SystemUUID, Value: now.Node.Status.NodeInfo.SystemUUID})
 			if !sameMachine && provider.Value != "" && (another || marked.Other == record.EarlierMachine && marked.NodeUID == now.UID()) {
-				for _, c := range []record.Identifier{provider, instance} {
-					if !c.IsName(now.Name) {
+				for _, c := range says { // a driver may take its node ID from the provider ID
+					if (c.Meets(provider) || c.Meets(instance)) && !c.IsName(now.Name) {
 						first[c.Kind] = record.EarlierMachine
 					}
 				}

@@ -168,7 +168,7 @@ func TestAnInstanceIDOfTwoProviderIDsIsNotTakenFromTheOther(t *testing.T) {
 func TestAnEarlierMachinesProviderIDIsBoundOnlyWhereAPersonSaysThatItIsTheSame(t *testing.T) {
 	api, kubeconfig := clitest.NewAPI(t)
 	machine := func(uuid, uid string) {
-		api.AddNode("n1", uid, "boot-1", "i-1", systemUUID(uuid), func(node *corev1.Node) { node.Spec.ProviderID = "aws:///z/i-1" })
+		api.AddNode("n1", uid, "boot-1", "id-1", systemUUID(uuid), func(node *corev1.Node) { node.Spec.ProviderID = "aws:///z/i-1" })
 	}
 	bind := func(flags ...string) string {
 		stdout, _ := commandLine(t, cli.ExitOK, with([]string{"fence", "bind", "n1", kubeconfig, "--yes", "--reason=x"}, flags...)...)
@@ -218,6 +218,11 @@ func TestAnEarlierMachinesProviderIDIsBoundOnlyWhereAPersonSaysThatItIsTheSame(t
 	machine(uuid1, "uid-1b") // its Node was deleted
 	bind()
 	own(all...)
+
+	// A driver that takes its node ID from the provider ID has the earlier machine's.
+	api.AddNode("n1", "uid-1b", "boot-1", "I-1", systemUUID(uuid2), func(node *corev1.Node) { node.Spec.ProviderID = "aws:///z/i-1" })
+	bind("--same-machine=false")
+	own(record.SystemUUID)
 }
 
 // A machine whose firmware says nothing is another one than the one that said a UUID, and a UUID
