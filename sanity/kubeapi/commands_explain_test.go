@@ -8,10 +8,15 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -187,6 +192,73 @@ func TestExplainReadsTheSidecarsConfigurationWhereItMay(t *testing.T) {
 	runAdmin(t, "explain", "pv", "data").ends(t, 0).says(t, "configuration of the sidecar: ConfigMap default/guard, of container guard of pod default/controller-0", "The mode is Observe", "If silent: ALLOWED [HolderRevoked]")
 	lacking := person(t, "no-configmaps", reads("", "persistentvolumes", "pods", "nodes", "namespaces"), reads("storage.k8s.io", "volumeattachments", "csinodes", "csidrivers"), reads("coordination.k8s.io", "leases"), reads("rbac.authorization.k8s.io", "clusterrolebindings"))
 	runAs(t, lacking, "explain", "pv", "data").ends(t, 0).says(t, "default configuration", "missing right: get configmaps in namespace default", "If silent: REFUSED [HolderStale]")
+}
+
+// Whoever may do everything in a namespace of his own has there all that a sidecar has, its
+// rights in the cluster aside: a pod, a ConfigMap, the Lease of a leader, a RoleBinding of our
+// ClusterRole.
+func TestExplainDoesNotLookAtWhatATenantMakesLookLikeOurs(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	held(t, "data")
+	const tenant, account = "explain-tenant", "default" // as the sidecar's is called in its namespace
+	manifests, err := deploy.Enforce(deploy.Names{Namespace: "default", ServiceAccount: "default", Driver: driver})
+	must(t, err)
+	applyAll(t, manifests)
+	applyAll(t, []byte(`
+apiVersion: v1
+kind: Namespace
+metadata: {name: `+tenant+`}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {namespace: `+tenant+`, name: `+account+`}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {namespace: `+tenant+`, name: everything}
+rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {namespace: `+tenant+`, name: everything}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: everything}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: `+tenant+`}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {namespace: `+tenant+`, name: csi-fencepost-observe-`+driver+`}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: csi-fencepost-observe}
+subjects: [{kind: ServiceAccount, namespace: `+tenant+`, name: `+account+`}]
+`))
+	kubeconfig, err := whole.bed.Cluster.Kubeconfig(tenant)
+	must(t, err)
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	must(t, err)
+	client, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	looks := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "guard"},
+		Data: map[string]string{"config.yaml": "apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\nmode: Observe\ndriver: {unpublishRevokesAccess: true}\n"}}
+	_, err = client.CoreV1().ConfigMaps(tenant).Create(t.Context(), looks, metav1.CreateOptions{})
+	must(t, err)
+	volume := corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "guard"}}}}
+	pod := sidecarPod("controller-0", &volume)
+	pod.Spec.ServiceAccountName, pod.Spec.Containers[0].Name = account, "csi-fencepost"
+	_, err = client.CoreV1().Pods(tenant).Create(t.Context(), pod, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() {
+		at := int64(0)
+		must(t, client.CoreV1().Pods(tenant).Delete(context.Background(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &at}))
+		must(t, client.CoordinationV1().Leases(tenant).Delete(context.Background(), "csi-fencepost-leader-"+driver, metav1.DeleteOptions{}))
+	})
+	_, err = client.CoordinationV1().Leases(tenant).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "csi-fencepost-leader-" + driver}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &pod.Name}}, metav1.CreateOptions{})
+	must(t, err)
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "csi-fencepost-observe-tenant"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "csi-fencepost-observe"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: tenant, Name: account}}}
+	if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a tenant makes a ClusterRoleBinding: %v", err)
+	}
+	runAdmin(t, "explain", "pv", "data").ends(t, 0).says(t, "default configuration: no running sidecar was found (looked for as service account default/default)", "If silent: REFUSED [HolderStale]").saysNot(t, tenant)
 }
 
 // As a plugin it is found by its name, and names its commands as they are typed.

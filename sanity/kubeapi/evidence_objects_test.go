@@ -132,7 +132,7 @@ func TestAFenceNeverCutsOffAnotherReadyNodeOfTheCluster(t *testing.T) {
 func setReady(t *testing.T, n *corev1.Node) {
 	t.Helper()
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	must(t, sendJSON(t, "PUT", "/api/v1/nodes/"+n.Name+"/status", fields{
+	must(t, whole.sendJSON(t, "PUT", "/api/v1/nodes/"+n.Name+"/status", fields{
 		"apiVersion": "v1", "kind": "Node", "metadata": n.ObjectMeta, "status": n.Status}, nil))
 }
 

@@ -58,17 +58,21 @@ func grantEvidenceRights(ctx context.Context) error {
 	return err
 }
 
-// customKind is a custom resource of another project.
+// customKind is a custom resource of another project, on one of the API servers.
 type customKind struct {
 	name, plural, group, scope string
+	server                     *server
 }
 
 var (
-	networkFence    = customKind{"NetworkFence", "networkfences", "csiaddons.openshift.io", "Cluster"}
-	fenceClass      = customKind{"NetworkFenceClass", "networkfenceclasses", "csiaddons.openshift.io", "Cluster"}
-	remediation     = customKind{"FenceAgentsRemediation", "fenceagentsremediations", "fence-agents-remediation.medik8s.io", "Namespaced"}
-	selfRemediation = customKind{"SelfNodeRemediation", "selfnoderemediations", "self-node-remediation.medik8s.io", "Namespaced"}
+	networkFence    = customKind{"NetworkFence", "networkfences", "csiaddons.openshift.io", "Cluster", whole}
+	fenceClass      = customKind{"NetworkFenceClass", "networkfenceclasses", "csiaddons.openshift.io", "Cluster", whole}
+	remediation     = customKind{"FenceAgentsRemediation", "fenceagentsremediations", "fence-agents-remediation.medik8s.io", "Namespaced", whole}
+	selfRemediation = customKind{"SelfNodeRemediation", "selfnoderemediations", "self-node-remediation.medik8s.io", "Namespaced", whole}
 )
+
+// at is the kind on another API server.
+func (k customKind) at(s *server) customKind { k.server = s; return k }
 
 func (k customKind) path(name string) string {
 	path := "/apis/" + k.group + "/v1alpha1/"
@@ -94,16 +98,16 @@ func (k customKind) install(t *testing.T) {
 		},
 	}
 	path := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-	must(t, sendJSON(t, "POST", path, definition, nil))
+	must(t, k.server.sendJSON(t, "POST", path, definition, nil))
 	t.Cleanup(func() {
-		must(t, whole.admin.CoreV1().RESTClient().Delete().AbsPath(path+"/"+k.plural+"."+k.group).Do(context.Background()).Error())
+		must(t, k.server.admin.CoreV1().RESTClient().Delete().AbsPath(path+"/"+k.plural+"."+k.group).Do(context.Background()).Error())
 		eventually(t, k.name+" is gone", func() bool { return !k.served() })
 	})
 	eventually(t, k.name+" is served", k.served)
 }
 
 func (k customKind) served() bool {
-	err := whole.admin.CoreV1().RESTClient().Get().AbsPath(k.path("")).SetHeader("Accept", "application/json").Do(context.Background()).Error()
+	err := k.server.admin.CoreV1().RESTClient().Get().AbsPath(k.path("")).SetHeader("Accept", "application/json").Do(context.Background()).Error()
 	return err == nil
 }
 
@@ -116,24 +120,24 @@ func (k customKind) put(t *testing.T, name string, spec, status fields) {
 			ResourceVersion string `json:"resourceVersion"`
 		} `json:"metadata"`
 	}
-	err := sendJSON(t, "POST", k.path(""), object, &stored)
+	err := k.server.sendJSON(t, "POST", k.path(""), object, &stored)
 	if apierrors.IsAlreadyExists(err) {
-		must(t, sendJSON(t, "GET", k.path(name), nil, &stored))
+		must(t, k.server.sendJSON(t, "GET", k.path(name), nil, &stored))
 		object["metadata"] = fields{"name": name, "resourceVersion": stored.Metadata.ResourceVersion}
-		err = sendJSON(t, "PUT", k.path(name), object, &stored)
+		err = k.server.sendJSON(t, "PUT", k.path(name), object, &stored)
 	}
 	must(t, err)
 	object["metadata"] = fields{"name": name, "resourceVersion": stored.Metadata.ResourceVersion}
-	must(t, sendJSON(t, "PUT", k.path(name)+"/status", object, nil))
+	must(t, k.server.sendJSON(t, "PUT", k.path(name)+"/status", object, nil))
 }
 
 func (k customKind) remove(t *testing.T, name string) {
 	t.Helper()
-	must(t, sendJSON(t, "DELETE", k.path(name), nil, nil))
+	must(t, k.server.sendJSON(t, "DELETE", k.path(name), nil, nil))
 }
 
-func sendJSON(t *testing.T, verb, path string, body, out any) error {
-	request := whole.admin.CoreV1().RESTClient().Verb(verb).AbsPath(path).SetHeader("Accept", "application/json")
+func (s *server) sendJSON(t *testing.T, verb, path string, body, out any) error {
+	request := s.admin.CoreV1().RESTClient().Verb(verb).AbsPath(path).SetHeader("Accept", "application/json")
 	if body != nil {
 		text, err := json.Marshal(body)
 		must(t, err)

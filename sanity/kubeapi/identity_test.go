@@ -8,12 +8,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
@@ -101,4 +103,81 @@ func TestNoKubeletHasAnotherMachineSwitchedOff(t *testing.T) {
 	// Nor is the victim kept from being switched off.
 	off(victim).ends(t, 0)
 	power(hostile.name + "=ON " + victim.name + "=OFF")
+}
+
+// With all that Kubernetes lets a kubelet's credential write, it gives up the volumes of its
+// own node, and of no other: not even by saying that the other's machine is its own, while
+// that is silent.
+func TestAKubeletGivesUpTheVolumesOfItsOwnNodeAlone(t *testing.T) {
+	r := newRig(t, "gives-up", bed.StageOptions{})
+	victim, hostile := r.node("victim"), r.node("hostile")
+	kept, last, own := r.volume("kept"), r.volume("last"), r.volume("own")
+	victim.status(func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = "11111111-2222-4333-8444-555555555503" })
+	r.attach(kept, victim)
+	r.attach(last, victim)
+	r.attach(own, hostile)
+	r.attachment(kept, hostile)
+	kubelet := hostile.as()
+	nodes, leases := kubelet.CoreV1().Nodes(), kubelet.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	patch := func(node, body string, subresource ...string) error {
+		_, err := nodes.Patch(r.ctx(), node, types.MergePatchType, []byte(body), metav1.PatchOptions{}, subresource...)
+		return err
+	}
+	const nothing = `{"status":{"volumesInUse":[],"volumesAttached":[]}}`
+	outOfService := fmt.Sprintf(`{"spec":{"taints":[{"key":%q,"effect":"NoExecute"}]}}`, corev1.TaintNodeOutOfService)
+	victim.renew()
+	for what, try := range map[string]func() error{
+		"another's status":         func() error { return patch(victim.name, nothing, "status") },
+		"another's taints":         func() error { return patch(victim.name, outOfService) },
+		"its own taints":           func() error { return patch(hostile.name, outOfService) },
+		"another's lease":          func() error { return leases.Delete(r.ctx(), victim.name, metav1.DeleteOptions{}) },
+		"another's Node":           func() error { return nodes.Delete(r.ctx(), victim.name, metav1.DeleteOptions{}) },
+		"the ledger of its volume": func() error { return annotateAs(r.ctx(), kubelet, own.Name, "{}") },
+		"the record of its node": func() error {
+			_, err := kubelet.CoordinationV1().Leases("csi-fencepost").Create(r.ctx(), policedLease(hostile.name), metav1.CreateOptions{})
+			return err
+		},
+	} {
+		if err := try(); !apierrors.IsForbidden(err) {
+			t.Errorf("a kubelet may write %s: %v", what, err)
+		}
+	}
+	r.must(r.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(r.ctx(), victim.name, metav1.DeleteOptions{}))
+
+	r.must(patch(hostile.name, nothing, "status"))
+	r.deleting(own, hostile)
+	r.settle()
+	r.must(r.unpublish(own.Handle, hostile))
+	r.wantAttached(own.Handle)
+
+	keeps := func(when string) {
+		t.Helper()
+		r.settle()
+		if err := r.unpublish(kept.Handle, victim); err == nil {
+			t.Errorf("%s: it is unpublished from the node that uses it", when)
+		}
+		if err := r.publish(kept.Handle, hostile); err == nil {
+			t.Errorf("%s: it is published to the node that claims so", when)
+		}
+		r.wantCalls(kept.Handle, "publish "+victim.id)
+	}
+	r.must(patch(hostile.name, fmt.Sprintf(`{"status":{"nodeInfo":{"bootID":%q,"systemUUID":"11111111-2222-4333-8444-555555555503"}}}`, victim.boot), "status"))
+	keeps("it says that it is the other's machine")
+	csiNodes := kubelet.StorageV1().CSINodes()
+	r.must(csiNodes.Delete(r.ctx(), hostile.name, metav1.DeleteOptions{}))
+	_, err := csiNodes.Create(r.ctx(), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: hostile.name},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: r.Driver, NodeID: victim.id}}}}, metav1.CreateOptions{})
+	r.must(err)
+	keeps("and has its node ID")
+	r.deleting(kept, hostile)
+	keeps("and its VolumeAttachment is being deleted, by which that ID is called")
+	r.must(patch(hostile.name, fmt.Sprintf(`{"status":{"volumesInUse":[],"volumesAttached":[{"name":"kubernetes.io/csi/%s^%s","devicePath":""}]}}`, r.Driver, kept.Handle), "status"))
+	keeps("and it lists the volume, and not in use")
+	r.deleting(last, victim)
+	r.settle()
+	r.wantRefused(r.unpublish(last.Handle, victim), fence.HolderAlive, victim.name)
+	victim.fallSilent()
+	keeps("and the other is silent")
+	r.deleting(kept, victim)
+	keeps("and the volume is asked back from it")
 }

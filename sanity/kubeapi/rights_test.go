@@ -8,7 +8,11 @@ import (
 
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
@@ -131,4 +135,66 @@ subjects: [{kind: ServiceAccount, name: ` + account + `, namespace: no-namespace
 	_, err := r.Client.CoreV1().Namespaces().Create(r.ctx(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: nowhere}}, metav1.CreateOptions{})
 	r.must(err)
 	r.wantReady(p, 200, "[+] rights")
+}
+
+// Each mode's account tries, with what a request needs to reach the object, what the modes
+// above it may, and what none may. What is allowed is not carried out (dryRun).
+func TestTheAccountOfEachModeMayDoNoMoreThanItsMode(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	const records, leases = "/apis/coordination.k8s.io/v1/namespaces/csi-fencepost/leases", "/apis/coordination.k8s.io/v1/namespaces/rights/leases"
+	const storage, rbac = "/apis/storage.k8s.io/v1/", "/apis/rbac.authorization.k8s.io/v1/"
+	tries := [][]string{
+		{"POST /api/v1/namespaces/tenant/events", "PATCH /api/v1/namespaces/default/events/x", "PUT " + leases + "/csi-fencepost-leader-" + driver, "POST " + leases},
+		{"PATCH /api/v1/persistentvolumes/x", "PATCH " + storage + "volumeattachments/x", "POST " + records, "PUT " + records + "/x", "DELETE " + records + "/x"},
+		{"PATCH /api/v1/nodes/x", "DELETE /api/v1/namespaces/tenant/pods/x"},
+		{ // nobody
+			"GET /api/v1/secrets", "GET /api/v1/namespaces/rights/secrets/x", "GET /api/v1/namespaces/rights/configmaps/x", "PATCH /api/v1/namespaces/rights/configmaps/x",
+			"PUT " + leases + "/another", "PATCH " + leases + "/csi-fencepost-leader-" + driver, "DELETE " + leases + "/csi-fencepost-leader-" + driver,
+			"PATCH " + records + "/x", "DELETE " + records, "POST /apis/coordination.k8s.io/v1/namespaces/tenant/leases",
+			"POST /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", "PUT /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/x",
+			"POST /api/v1/persistentvolumes", "PUT /api/v1/persistentvolumes/x", "DELETE /api/v1/persistentvolumes/x", "PATCH /api/v1/persistentvolumes/x/status",
+			"POST " + storage + "volumeattachments", "DELETE " + storage + "volumeattachments/x", "PATCH " + storage + "volumeattachments/x/status", "PATCH " + storage + "csinodes/x",
+			"POST /api/v1/nodes", "DELETE /api/v1/nodes/x", "PATCH /api/v1/nodes/x/status", "GET /api/v1/nodes/x/proxy/pods",
+			"POST /api/v1/namespaces/tenant/pods", "PATCH /api/v1/namespaces/tenant/pods/x", "DELETE /api/v1/namespaces/tenant/pods", "GET /api/v1/namespaces/tenant/pods/x/log",
+			"POST /api/v1/namespaces/tenant/pods/x/exec", "POST /api/v1/namespaces/tenant/pods/x/eviction", "PATCH /apis/apps/v1/namespaces/rights/deployments/x",
+			"DELETE /api/v1/namespaces/tenant/events/x", "DELETE /api/v1/namespaces/tenant/persistentvolumeclaims/x",
+			"POST " + rbac + "clusterrolebindings", "PATCH " + rbac + "clusterroles/csi-fencepost-observe", "POST /api/v1/namespaces/rights/serviceaccounts/x/token",
+			"PATCH /apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/csi-fencepost-records", "POST /apis/authentication.k8s.io/v1/tokenreviews",
+			"POST /apis/csiaddons.openshift.io/v1alpha1/networkfences", "POST /apis/fence-agents-remediation.medik8s.io/v1alpha1/namespaces/default/fenceagentsremediations",
+		},
+	}
+	for mode, render := range []func(deploy.Names) ([]byte, error){deploy.Observe, deploy.Enforce, deploy.Failover} {
+		name := []string{"observe", "enforce", "failover"}[mode]
+		t.Run(name, func(t *testing.T) {
+			manifests, err := render(deploy.Names{Namespace: "rights", ServiceAccount: name, Driver: driver})
+			must(t, err)
+			namespaces(t, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: rights}\n"))
+			applyAll(t, manifests)
+			config := whole.bed.Cluster.Admin()
+			config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:rights:" + name, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+			config.QPS = -1
+			account, err := kubernetes.NewForConfig(config)
+			must(t, err)
+			refused := func(try string) bool {
+				verb, path, _ := strings.Cut(try, " ")
+				request := account.CoreV1().RESTClient().Verb(verb).AbsPath(path)
+				if verb != "GET" {
+					request = request.Param("dryRun", metav1.DryRunAll).Body([]byte("{}"))
+				}
+				if verb == "PATCH" {
+					request = request.SetHeader("Content-Type", string(types.MergePatchType))
+				}
+				return apierrors.IsForbidden(request.Do(t.Context()).Error())
+			}
+			eventually(t, "the rights are in force", func() bool { return !refused(tries[mode][0]) })
+			for least, all := range tries {
+				for _, try := range all {
+					if got := refused(try); got != (least > mode) {
+						t.Errorf("%s: it is refused: %v", try, got)
+					}
+				}
+			}
+		})
+	}
 }

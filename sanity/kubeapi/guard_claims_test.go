@@ -1,0 +1,243 @@
+package kubeapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/csi/addons"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/sanity/array"
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+)
+
+// usedBy is a volume that a node uses which renews its lease, while another one waits for it.
+type usedBy struct {
+	*bed.Volume
+	holder, target *node
+}
+
+func (r *rig) used(name string, target *node) *usedBy {
+	r.t.Helper()
+	u := &usedBy{r.volume(name), r.node(name), target}
+	u.holder.renew()
+	r.attach(u.Volume, u.holder)
+	u.holder.lists(u.Volume, true, false)
+	r.deleting(u.Volume, u.holder)
+	r.attachment(u.Volume, target)
+	return u
+}
+
+func (r *rig) attachmentUID(u *usedBy) string {
+	r.t.Helper()
+	va, err := r.Client.StorageV1().VolumeAttachments().Get(r.ctx(), csi.AttachmentName(u.Handle, r.Driver, u.holder.name), metav1.GetOptions{})
+	r.must(err)
+	return string(va.UID)
+}
+
+// wantKept fails unless the holder keeps the volume, whoever asks.
+func (r *rig) wantKept(what string, u *usedBy) {
+	r.t.Helper()
+	if err := r.unpublish(u.Handle, u.holder); err == nil {
+		r.t.Errorf("%s: it is unpublished from the node that uses it", what)
+	}
+	if err := r.publish(u.Handle, u.target); err == nil {
+		r.t.Errorf("%s: it is published elsewhere", what)
+	}
+	if calls := r.calls(u.Handle); len(calls) != 1 {
+		r.t.Errorf("%s: the driver was called with %q", what, calls)
+	}
+}
+
+// Without the policies, too: what is written into the record of a node that renews its lease
+// takes no volume from it that it uses, but a fence at the storage of the volume's own driver.
+func TestWhoeverWritesRecordsTakesNoVolumeFromANodeThatRenewsItsLease(t *testing.T) {
+	r := newRig(t, "record-writer", bed.StageOptions{})
+	fenced := func(rec *record.Record, kind fence.Kind, driver string, m record.FencedMachine) {
+		rec.PutFence(record.Fence{ID: "f", Kind: kind, Driver: driver, Phase: record.Fenced, Actor: "x", Agents: []string{"x"}, Machine: m}, "Fenced")
+	}
+	release := func(rec *record.Record, u *usedBy, life record.Life, m record.FencedMachine) {
+		rec.AddRelease(record.Release{ID: "r", Volume: u.Handle, Driver: r.Driver, NodeID: u.holder.id, NodeUID: m.NodeUID, BootID: m.BootID, LeaseRV: m.LeaseRV,
+			Attachment: r.attachmentUID(u), Token: r.readLedger(u.Volume).Get(u.holder.id).Token, Life: life, By: "x", Reason: "x"})
+	}
+	forged := map[string]func(rec *record.Record, u *usedBy, m record.FencedMachine){
+		"confirmed": func(rec *record.Record, u *usedBy, m record.FencedMachine) {
+			rec.AddConfirmation(record.Confirmation{ID: "c", By: "x", Reason: "x", Machines: []record.Machine{{NodeID: u.holder.id, NodeUID: m.NodeUID, BootID: m.BootID, LeaseRV: m.LeaseRV}}})
+		},
+		"power": func(rec *record.Record, _ *usedBy, m record.FencedMachine) { fenced(rec, fence.PowerReading, "", m) },
+		"another": func(rec *record.Record, _ *usedBy, m record.FencedMachine) {
+			fenced(rec, fence.StorageFence, "another.test", m)
+		},
+		"tainted": func(rec *record.Record, _ *usedBy, m record.FencedMachine) {
+			rec.Taints = map[string]record.TaintBinding{corev1.TaintNodeOutOfService: {NodeUID: m.NodeUID, BootID: m.BootID, LeaseRV: m.LeaseRV, NodeRV: "1"}}
+		},
+		"silent": func(rec *record.Record, u *usedBy, m record.FencedMachine) { release(rec, u, record.Silent, m) },
+		"gone":   func(rec *record.Record, u *usedBy, m record.FencedMachine) { release(rec, u, record.Gone, m) },
+		"living": func(rec *record.Record, u *usedBy, m record.FencedMachine) { release(rec, u, record.Living, m) },
+	}
+	target, all := r.node("target"), map[string]*usedBy{}
+	for what := range forged {
+		all[what] = r.used(what, target)
+	}
+	for what, u := range all {
+		u.holder.renew()
+		m := record.FencedMachine{NodeUID: u.holder.uid, BootID: u.holder.boot, LeaseRV: u.holder.leaseRV()}
+		_, err := r.records().Update(r.ctx(), u.holder.name, func(rec *record.Record) (bool, error) { forged[what](rec, u, m); return true, nil })
+		r.must(err)
+	}
+	r.settle()
+	for what, u := range all {
+		r.wantKept(what, u)
+	}
+}
+
+// A lease says that its node lives by changing. Whatever is written into it, or that it is
+// gone, makes no living node look dead: neither where silence is enough
+// (unpublishRevokesAccess), nor where the Node's absence is (nodeDeleted).
+func TestWhoeverWritesNodeLeasesMakesNoLivingNodeLookDead(t *testing.T) {
+	r := newRig(t, "lease-writer", bed.StageOptions{Config: "driver: {unpublishRevokesAccess: true}\nevidence: {nodeDeleted: true}"})
+	leases := r.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	forged := map[string]string{
+		"past": `{"renewTime":"2020-01-01T00:00:00.000000Z"}`, "future": `{"renewTime":"2100-01-01T00:00:00.000000Z"}`, "never": `{"renewTime":null,"acquireTime":null}`,
+		"short": `{"leaseDurationSeconds":1}`, "another": `{"holderIdentity":"another"}`, "deleted": "",
+	}
+	target, all := r.node("target"), map[string]*usedBy{}
+	for what := range forged {
+		all[what] = r.used(what, target)
+	}
+	for _, u := range all {
+		u.holder.renew() // as its kubelet does every ten seconds, whatever others write
+	}
+	r.settle()
+	for what, u := range all {
+		if forged[what] == "" {
+			r.must(leases.Delete(r.ctx(), u.holder.name, metav1.DeleteOptions{}))
+		} else {
+			_, err := leases.Patch(r.ctx(), u.holder.name, types.MergePatchType, []byte(`{"spec":`+forged[what]+`}`), metav1.PatchOptions{})
+			r.must(err)
+		}
+		u.holder.fallSilent() // as Kubernetes' own controller may take it for
+	}
+	r.settle()
+	for what, u := range all {
+		r.wantKept(what, u)
+	}
+}
+
+// Whoever may delete Nodes, and what else tells of them, proves nothing by that. A machine
+// that takes the name has not the volume's holder's word.
+func TestWhoeverDeletesNodesTakesNoVolumeFromItsHolder(t *testing.T) {
+	r := newRig(t, "node-deleter", bed.StageOptions{})
+	v, h, target := r.volume("v"), r.node("holder"), r.node("target")
+	h.renew()
+	r.attach(v, h)
+	r.attachment(v, target)
+	refuses := func(when string) {
+		t.Helper()
+		r.settle()
+		if err := r.unpublish(v.Handle, h); err == nil {
+			t.Errorf("%s: it is unpublished from the machine that uses it", when)
+		}
+		r.wantRefused(r.publish(v.Handle, target), fence.HolderUnknown, h.name)
+	}
+	h.delete()
+	refuses("the Node is gone")
+	r.must(r.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(r.ctx(), h.name, metav1.DeleteOptions{}))
+	refuses("and its lease")
+	r.deleting(v, h)
+	r.gone(v, h)
+	refuses("and its VolumeAttachment")
+	_, err := r.Client.CoreV1().Nodes().Create(r.ctx(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.name}}, metav1.CreateOptions{})
+	r.must(err)
+	h.status(func(s *corev1.NodeStatus) {
+		s.NodeInfo.BootID, s.NodeInfo.SystemUUID = "another-boot", "another-machine"
+	})
+	refuses("and a Node that uses nothing has its name")
+	r.wantCalls(v.Handle, "publish "+h.id)
+}
+
+// Whoever makes the objects of csi-addons and medik8s proves nothing by that: the driver's own
+// list has to say so, or somebody to have switched on that they are believed.
+func TestWhoeverMakesFencingObjectsTakesNoVolumeFromItsHolder(t *testing.T) {
+	r := newRig(t, "object-writer", bed.StageOptions{Array: func(s *array.Switches) { s.NetworkFence = true }})
+	v, h, target := r.volume("v"), r.node("holder"), r.node("target")
+	const address = "192.0.2.77"
+	r.must(r.Array.SetAddresses(h.id, address))
+	h.status(func(s *corev1.NodeStatus) {
+		s.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+	})
+	r.attach(v, h)
+	h.lists(v, true, false)
+	h.fallSilent()
+	r.deleting(v, h)
+	r.attachment(v, target)
+	fences, far, self := networkFence.at(common), remediation.at(common), selfRemediation.at(common)
+	for _, kind := range []customKind{fences, far, self} {
+		kind.install(t)
+	}
+	fences.put(t, h.name, fields{"driver": r.Driver, "fenceState": "Fenced", "cidrs": []string{address + "/32"}}, fields{"result": "Succeeded", "message": "fencing operation successful"})
+	far.put(t, h.name, fields{}, fields{"conditions": []any{fields{"type": "FenceAgentActionSucceeded", "status": "True", "reason": "FenceAgentSucceeded"}}})
+	self.put(t, h.name, fields{}, fields{"phase": "Reboot-Completed"})
+	r.settle()
+	for range 2 { // what is seen for the first time is bound, and counts the second time
+		r.wantRefused(r.publish(v.Handle, target), fence.EvidenceVoid, h.name, "does not confirm it")
+		r.wantRefused(r.unpublish(v.Handle, h), fence.EvidenceVoid, h.name)
+	}
+	r.wantCalls(v.Handle, "publish "+h.id)
+	r.must(r.addons().Fence(r.ctx(), addons.Credentials{}, []netip.Prefix{netip.MustParsePrefix(address + "/32")}))
+	r.must(r.publish(v.Handle, target))
+}
+
+// addons is the array as its csi-addons sidecar calls it.
+func (r *rig) addons() *addons.Client {
+	r.t.Helper()
+	conn, err := grpc.NewClient("unix:"+r.Socket("csi.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	r.must(err)
+	r.t.Cleanup(func() { conn.Close() })
+	return addons.NewClient(conn)
+}
+
+// Whoever patches Nodes lifts no fence: what a kubelet was seen to list stands in the node's
+// record, and not in an annotation, in which the version before kept it.
+func TestWhoeverAnnotatesANodeLiftsNoFence(t *testing.T) {
+	r := newRigWithout(t, "annotated", bed.StageOptions{Failover: true, Array: func(s *array.Switches) { s.NetworkFence = true },
+		Config: "failover: {enabled: true}\nfencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: array, timeout: 5s, csiAddons: {}}]}]}"})
+	n := r.node("n")
+	const address = "192.0.2.78"
+	r.must(r.Array.SetAddresses(n.id, address))
+	n.status(func(s *corev1.NodeStatus) {
+		s.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+	})
+	n.renew()
+	r.must(r.addons().Fence(r.ctx(), addons.Credentials{}, []netip.Prefix{netip.MustParsePrefix(address + "/32")}))
+	rv := n.leaseRV()
+	_, err := r.records().Update(r.ctx(), n.name, func(rec *record.Record) (bool, error) {
+		rec.PutFence(record.Fence{ID: "f", Kind: fence.StorageFence, Driver: r.Driver, Phase: record.Fenced, Actor: "x", Agents: []string{"array"},
+			Machine: record.FencedMachine{NodeUID: n.uid, BootID: n.boot, LeaseRV: rv}}, "Fenced")
+		return true, nil
+	})
+	r.must(err)
+	witness, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{
+		"csi-fencepost.io/witness": fmt.Sprintf("boot %s, ready since %s, fence %s", n.boot, n.since.UTC().Format(time.RFC3339), rv)}}})
+	r.must(err)
+	_, err = r.Client.CoreV1().Nodes().Patch(r.ctx(), n.name, types.MergePatchType, witness, metav1.PatchOptions{})
+	r.must(err)
+	r.start("fp")
+	n.renew()
+	r.WaitEvent("Node", n.name, 30*time.Second, "FencepostFencingBlocked", "Reboot it")
+	r.Never(2*time.Second, "the fence is lifted", func() bool { return !r.Array.CutOff(n.id) })
+	rec, err := r.records().Get(r.ctx(), n.name)
+	if err != nil || rec.Fence(fence.StorageFence, r.Driver) == nil {
+		t.Errorf("the record: %+v, %v", rec, err)
+	}
+}
