@@ -10,8 +10,8 @@
 // # What the tests guarantee
 //
 // The first two are up to date (of the third its package sees to it). Every command of csi-fencepost and every make target
-// that a page names exists, with its flags; every relative link and anchor leads
-// somewhere; every YAML block parses, and is a valid configuration if it is one;
+// that a page names exists, with its flags; so does every test, in the package that the
+// page says; every relative link and anchor leads somewhere; every YAML block parses, and is a valid configuration if it is one;
 // what EVIDENCE.md gives to a fence agent is known to that agent; every reason of
 // a refusal has a section in the runbook, and each text there is the real one;
 // the code of VENDORS.md is compiled.
