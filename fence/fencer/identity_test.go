@@ -437,16 +437,6 @@ func TestEverydayNodesCanBeCutOffWithoutAPerson(t *testing.T) {
 			r.binds()
 			r.expect("n3", r.off("n3"), "cut off")
 		},
-		"a group makes an instance anew under its name, and under its Node": func(r *registry) {
-			r.kinds = []string{agent.VarInstanceID}
-			r.says("n3", "u3", uuid3, "gce://p/z/n3", "")
-			r.binds()
-			r.says("n3", "u3", "11111111-2222-4333-8444-555555555504", "gce://p/z/n3", "")
-			for range 2 {
-				r.expect("n3", r.off("n3"), "cut off")
-				r.binds()
-			}
-		},
 		"its record is removed": func(r *registry) {
 			r.server.Delete(ns, record.LeaseName("n1"))
 			r.expect("at once", r.off("n1"), "cut off")

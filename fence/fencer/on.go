@@ -311,7 +311,7 @@ const longAgo = time.Hour
 // out by then: the address has been given to another machine since.
 func (u *undoing) outlived(ctx context.Context, block string, o elsewhere) bool {
 	theirs, err := time.Parse(time.RFC3339, o.since)
-	if err != nil || !slices.Contains(u.cut, block) {
+	if err != nil || u.fence == nil || !slices.Contains(u.cut, block) {
 		return false
 	}
 	ours, err := time.Parse(time.RFC3339, u.fence.StartedAt)

@@ -137,15 +137,16 @@ func (i *Identity) Of(kind string) Binding {
 // may be another machine's, and then all the rest is that one's, too; what was another's when
 // it was bound never told which machine this is. The provider ID is no better: nobody can
 // change that of a Node, so that a machine which was restored under it has that of the one
-// before, and would be taken for dead because that one is off. What is the Node's name names
-// the machine that has it now.
+// before, and would be taken for dead because that one is off. So is its name: a VM that was
+// restored under another one has the Node's name from its disk. That a system UUID is late
+// switches this off, so somebody has to vouch for it.
 func (r *Record) NotOwn(one Identifier, systemUUID string) string {
 	if r == nil {
 		return ""
 	}
 	bound, machine := r.Identity.Of(one.Kind), r.Identity.Of(SystemUUID)
 	switch {
-	case !one.IsName(r.Node) && systemUUID != "" && machine.Value != "" && !machine.Late && !machine.Is(Identifier{Kind: SystemUUID, Value: systemUUID}):
+	case systemUUID != "" && machine.Value != "" && !r.Known().Of(SystemUUID).Late && !machine.Is(Identifier{Kind: SystemUUID, Value: systemUUID}):
 		return "the node says " + systemUUID + " since, and was known by " + machine.Value + " first, so that it may be another machine"
 	case bound.Value == "":
 		return ""
@@ -210,16 +211,17 @@ func (i *Identity) says() []string {
 // an Update.
 //
 // What nobody vouches for is no proof of anything, and a doubt all the same: what was Late stays
-// so, and where it has a system UUID for this Node that this does not say, only a person binds
-// what it says (BindAs).
+// so, and where it has a system UUID for this Node that was Late, or that this does not say,
+// only a person binds what it says (BindAs).
 func (r *Record) Bind(nodeUID string, says []Identifier, other func(Identifier) IdentityClaim) (changed bool) {
 	known := r.Known()
 	next := &Identity{Bound: slices.Clone(known.Bound), Later: known.Later}
 	if known != r.Identity && r.Identity != nil {
 		for _, b := range r.Identity.Bound {
-			if b.Late {
+			switch {
+			case b.Kind != SystemUUID && b.Late:
 				next.put(b)
-			} else if b.Kind == SystemUUID && b.NodeUID == nodeUID && !slices.ContainsFunc(says, b.Is) {
+			case b.Kind == SystemUUID && b.NodeUID == nodeUID && (b.Late || !slices.ContainsFunc(says, b.Is)):
 				return false
 			}
 		}

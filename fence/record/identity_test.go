@@ -251,9 +251,9 @@ func TestWhatIsNotANodesOwn(t *testing.T) {
 	}
 }
 
-// Who is told no more than the Node's name acts on the machine of that name, whichever it is,
-// as with $(NODE). A zone or a group beside it may be the earlier machine's.
-func TestWhatIsTheNodesNameIsNotAnEarlierMachines(t *testing.T) {
+// R1: a VM that was restored under another name has the Node's name from its disk, and the VM of
+// that name is off.
+func TestAMachineWithAnotherSystemUUIDHasNothingOfItsOwnNotEvenTheNodesName(t *testing.T) {
 	r := New("n1")
 	m := fence.Machine{SystemUUID: uuidA, ProviderID: "gce://p/z/N1", NodeID: "n1"}
 	r.Bind("u1", IdentifiersOf(m, "d"), nobody)
@@ -264,7 +264,7 @@ func TestWhatIsTheNodesNameIsNotAnEarlierMachines(t *testing.T) {
 			own = append(own, c.Kind)
 		}
 	}
-	if got := strings.Join(own, " "); got != "instanceID nodeID/d" {
+	if got := strings.Join(own, " "); got != "" {
 		t.Errorf("its own are %s", got)
 	}
 	for value, want := range map[string]bool{"n1": true, "N1": true, "k3s://n1": true, "gce://p/z/n1": false, "kind://docker/c/n1": false, "n12": false, "x://n12": false, "": false, "k3s://": false} {
@@ -274,6 +274,23 @@ func TestWhatIsTheNodesNameIsNotAnEarlierMachines(t *testing.T) {
 	}
 	if (Identifier{SystemUUID, uuidA}).IsName(uuidA) || (Identifier{NodeID("d"), ""}).IsName("") {
 		t.Error("that is no name")
+	}
+}
+
+// R1: whoever may write the record, and not fence, would switch the check of the system UUID off.
+func TestALateSystemUUIDForWhichNobodyVouchesTakesNoDoubtAway(t *testing.T) {
+	r := New("n1")
+	r.Identity = &Identity{Bound: []Binding{{Identifier: Identifier{SystemUUID, uuidA}, NodeUID: "u1", Other: "n9", Late: true}}}
+	says := IdentifiersOf(fence.Machine{SystemUUID: uuidA, ProviderID: "aws:///z/i-1"}, "d")
+	if r.Bind("u1", says, nobody) {
+		t.Error("bound: " + r.knownBy())
+	}
+	if r.NotOwn(says[1], uuidB) == "" {
+		t.Error("another system UUID is no doubt")
+	}
+	r.BindAs("u1", says, map[string]string{SystemUUID: "n9"}, "a clone", "ann")
+	if why := r.NotOwn(says[1], uuidB); why != "" {
+		t.Error("with a late one that a person bound: " + why)
 	}
 }
 
