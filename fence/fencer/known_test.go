@@ -339,9 +339,9 @@ func TestWhatAWithdrawnFenceCutIsStillGivenBack(t *testing.T) {
 		})
 	}
 	t.Run("it stays known until it is open", func(t *testing.T) {
-		halfLifted(t, "192.0.2.9", func(w *world, wall *firewall, target Target) {
+		halfLifted(t, "192.0.2.9", func(w *world, wall *firewall, _ Target) {
 			w.withdraw()
-			target = w.registered("u1", "b1", oneSystem, "192.0.2.9")
+			target := w.registered("u1", "b1", oneSystem, "192.0.2.9")
 			wall.refuses = errors.New("no")
 			w.fails(w.lift(target), "does not read open")
 			w.expect("fences", w.fences(), "Void by a")

@@ -176,9 +176,9 @@ func TestTwoDriversThatOnlyReadWhatIsCutWaitForABootOrAPersonAndNotForEachOther(
 // that says it is opened there also where the machine has left them.
 func TestALiftWaitsForAnotherDriversFenceOfWhatTheNodeOrItsOwnFenceNames(t *testing.T) {
 	for _, names := range []bool{true, false} {
-		cutOff(t, func(w *world, wall *firewall, target Target) {
+		cutOff(t, func(w *world, wall *firewall, _ Target) {
 			f := *w.fence()
-			target = w.registered("u1", "b2", oneSystem, "192.0.2.9")
+			target := w.registered("u1", "b2", oneSystem, "192.0.2.9")
 			if !names {
 				f.Steps, f.What = nil, ""
 				target = w.rebooted()
