@@ -117,8 +117,8 @@ func TestASidecarOpensBeforeABootOnlyWhatItsOwnFencesCut(t *testing.T) {
 			w.startAnew(wall)
 			wall.atOff = func() { time.Sleep(time.Hour) }
 			a, _ := w.fencer("a").Off(w.Context(), target, "dead", false)
-			wall.atOff = nil
 			<-a.Outstanding
+			wall.atOff = nil
 			synctest.Wait() // the lock is let go
 			w.expect("fences", w.fences(), "Void by a, Failed by a")
 			w.ask(w.fencer("c"), target)
