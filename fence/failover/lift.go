@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/printable"
@@ -84,23 +83,16 @@ func (w *worker) lift(ctx context.Context, s *state) error {
 }
 
 // nothingMoved fails if the Node lists in use what is not its own any more, of whichever
-// driver but that one: two drivers may serve one storage, and nothing tells which do.
+// driver but that one.
 func (w *worker) nothingMoved(ctx context.Context, n *corev1.Node, but string) error {
-	for _, driver := range csi.DriversOf(n.Status.VolumesInUse) {
-		if driver == but {
-			continue
-		}
-		moved, err := observe.Moved(ctx, w.Client, &csi.Identity{Driver: driver}, n)
-		switch {
-		case err != nil:
-			return err
-		case len(moved) > 0 && driver == w.IDs.Driver:
-			return errChanged
-		case len(moved) > 0:
-			return fmt.Errorf("two drivers may serve one storage, and %s", w.letGo(moved[0], driver))
-		}
+	moved, err := observe.Moved(ctx, w.Client, n, but)
+	switch {
+	case err != nil || len(moved) == 0:
+		return err
+	case moved[0].Driver == w.IDs.Driver:
+		return errChanged
 	}
-	return nil
+	return fmt.Errorf("two drivers may serve one storage, and %s", w.letGo(moved[0].Handle, moved[0].Driver))
 }
 
 // movedLong is how long a kubelet may list what moved before a person is told: a pod that ends

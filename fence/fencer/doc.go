@@ -36,8 +36,10 @@
 // A lift opens of addresses, before the machine has booted, only what this driver's fences
 // were to cut. Agents that know machines by other names open what they read as cut.
 // What was only read as cut off somebody else cut, who may have moved volumes on that: he
-// opens it, or a person does, by On. Nor does a lift open what another driver's fence of
-// the machine names, of whichever boot, before its sidecar finds that it may be lifted too.
+// opens it, or a person does, by On. Nor does a lift open, in the boot of another driver's
+// fence of the machine, what that names, before its sidecar finds that it may be lifted too.
+// From a minute after a boot on nothing waits for that sidecar: its fence proves nothing any
+// more. What a fence of another node names is opened once that is lifted.
 //
 // A storage fence is of the boot in which its machine was cut off. What is cut, or found cut
 // off, at another address in a later boot makes it a fence of that boot.

@@ -138,8 +138,8 @@ func (f *Fencer) keepOn(ctx context.Context, t Target, a *Answer) error {
 	return err
 }
 
-// opened writes down which fences of that machine that were withdrawn, or failed, the reading says are open:
-// what is cut off from then on somebody else has cut.
+// opened writes down which fences of that machine that were withdrawn, or failed, the reading
+// says are open: what is cut off from then on somebody else has cut.
 func (f *Fencer) opened(r *record.Record, a *Answer) (changed bool) {
 	var open []string
 	for _, st := range a.Steps {

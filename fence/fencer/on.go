@@ -35,9 +35,10 @@ func (f *Fencer) On(ctx context.Context, t Target, reason string) (Answer, error
 // agents read the access as open then, and that of all that the fence cut; else
 // Lift is an error that says why not, and to be called again. A fence of another
 // machine that had the node's name is not undone. A driver other than the Fencer's
-// is an error: only its own sidecar can. Of agents that cut addresses off: before the machine has booted only that is
-// opened which this driver's fences were to cut, and in the boot of another driver's fence of
-// the machine, before that is to be lifted, nothing that that one cuts off too.
+// is an error: only its own sidecar can. Of agents that cut addresses off: before the
+// machine has booted only that is opened which this driver's fences were to cut, and in the
+// boot of another driver's fence of the machine, before that is to be lifted, nothing that
+// that one cuts off too.
 func (f *Fencer) Lift(ctx context.Context, t Target, driver, reason string) (Answer, error) {
 	if err := f.writable(t, "lift", reason, f.CoversStorage(t.Node)); err != nil {
 		return Answer{}, err
@@ -223,7 +224,7 @@ func (u *undoing) meet(r *record.Record) {
 	names := u.names()
 	opens := append(names, u.addresses...)
 	unknown := !u.told && (u.action == "on" || len(names) == 0)
-	booted := u.own() && laterBoot(u.fence.Machine, u.now) && u.settled
+	booted := u.booted() && u.settled
 	for i := range r.Fences {
 		s := &r.Fences[i]
 		if !u.anothers(*s) || !unknown && !overlap(blocks(s), opens) && !u.oneAgent(s) {
@@ -276,7 +277,7 @@ func (u *undoing) oneAgent(s *record.Fence) bool {
 // may have the address by now, or whose address a kubelet may have claimed. nil: the record
 // names no blocks, and those that the machine has now are opened.
 func (u *undoing) opens(ctx context.Context, fenced []string) []string {
-	booted := u.own() && laterBoot(u.fence.Machine, u.now)
+	booted := u.booted()
 	if booted && len(fenced) == 0 {
 		return nil
 	}
@@ -447,6 +448,9 @@ func (u *undoing) callOff(ctx context.Context, lock *record.Lock) error {
 
 // own: the storage fence is of the machine that is meant.
 func (u *undoing) own() bool { return u.fence != nil && oneMachine(u.fence.Machine, u.now) }
+
+// booted: that has booted since.
+func (u *undoing) booted() bool { return u.own() && laterBoot(u.fence.Machine, u.now) }
 
 // opened tells whether the agents read as open what the fence cut. Of another
 // machine's they are asked, and nothing is changed.

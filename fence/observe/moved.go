@@ -13,24 +13,31 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
-// Moved are the handles of the driver's volumes that the Node lists in use and that are
-// not its own any more, by live VolumeAttachments and ledgers: with its access to the
-// storage it would write to them beside the nodes that have them now.
-func Moved(ctx context.Context, client kubernetes.Interface, ids *csi.Identity, n *corev1.Node) (handles []string, err error) {
-	for _, name := range n.Status.VolumesInUse {
-		handle, ours := ids.HandleOf(name)
-		if !ours {
-			continue
-		}
-		h, err := ReadHeld(ctx, client, ids, n.Name, Held{Handle: handle})
-		if err != nil {
-			return nil, err
-		}
-		if !h.Kept() {
-			handles = append(handles, handle)
+// MovedVolume is one of a driver.
+type MovedVolume struct{ Driver, Handle string }
+
+// Moved are the volumes that the Node lists in use and that are not its own any more, by live
+// VolumeAttachments and ledgers: with its access to the storage it would write to them beside
+// the nodes that have them now. They are of every driver but that one, sorted by driver: two
+// may serve one storage, and nothing tells which do.
+func Moved(ctx context.Context, client kubernetes.Interface, n *corev1.Node, but string) (moved []MovedVolume, err error) {
+	for _, driver := range csi.DriversOf(n.Status.VolumesInUse) {
+		ids := &csi.Identity{Driver: driver}
+		for _, name := range n.Status.VolumesInUse {
+			handle, its := ids.HandleOf(name)
+			if !its || driver == but {
+				continue
+			}
+			h, err := ReadHeld(ctx, client, ids, n.Name, Held{Handle: handle})
+			if err != nil {
+				return nil, err
+			}
+			if !h.Kept() {
+				moved = append(moved, MovedVolume{driver, handle})
+			}
 		}
 	}
-	return handles, nil
+	return moved, nil
 }
 
 // ReadHeld reads live what says whether a node has a volume: its VolumeAttachment, and

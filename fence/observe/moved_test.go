@@ -31,10 +31,16 @@ func TestAVolumeThatTheNodeListsAndThatIsNotItsOwnHasMovedWhateverItsPodsDo(t *t
 	for name, tt := range map[string]struct {
 		more  runtime.Object
 		moved string
-	}{"its pod waits": {waits, handle}, "it is attached": {attached, ""}, "it is being detached": {detaching, handle}} {
-		moved, err := Moved(t.Context(), fake.NewClientset(pv, tt.more), &csi.Identity{Driver: driver}, node)
-		if got := strings.Join(moved, " "); err != nil || got != tt.moved {
-			t.Errorf("%s: moved are %q (%v)", name, got, err)
+	}{"its pod waits": {waits, driver + "/" + handle}, "it is attached": {attached, ""}, "it is being detached": {detaching, driver + "/" + handle}} {
+		for but, want := range map[string]string{"": tt.moved + " other/h", "other": tt.moved, driver: "other/h"} {
+			moved, err := Moved(t.Context(), fake.NewClientset(pv, tt.more), node, but)
+			var words []string
+			for _, v := range moved {
+				words = append(words, v.Driver+"/"+v.Handle)
+			}
+			if got := strings.Join(words, " "); err != nil || got != strings.TrimSpace(want) {
+				t.Errorf("%s, but %q: moved are %q (%v)", name, but, got, err)
+			}
 		}
 	}
 }

@@ -11,9 +11,8 @@
 // It prints what go test prints without -v: a line for each package, and for one
 // that fails everything that its failing tests said. After the last package come
 // the ten slowest packages, the ten slowest tests, and the names of all that
-// failed. After one go test that fails no other is begun. It
-// exits with 1 if a go test failed in any way, also if that wrote nothing that can be
-// read.
+// failed. After one go test that fails no other is begun. It exits with 1 if a go test
+// failed in any way, also if that wrote nothing that can be read.
 //
 // # make check
 //

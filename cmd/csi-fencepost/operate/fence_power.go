@@ -15,7 +15,6 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
-	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
@@ -305,24 +304,23 @@ func (p *powering) mayWrite(ctx context.Context, n *corev1.Node) error {
 	if m := p.off.Machine; now.UID() == m.NodeUID && now.BootID() == m.BootID && now.LeaseRV() == m.LeaseRV {
 		return nil
 	}
-	var moved []string
-	for _, driver := range csi.DriversOf(n.Status.VolumesInUse) {
-		if driver == p.fencer.Driver && p.booted(r, n) {
-			continue
-		}
-		handles, err := observe.Moved(ctx, p.Client, &csi.Identity{Driver: driver}, n)
-		if err != nil {
-			return fmt.Errorf("it cannot be read what node %s uses: %w. %s", n.Name, err, all)
-		}
-		for _, handle := range handles {
-			if driver != p.fencer.Driver {
-				handle += " of driver " + driver
-			}
-			moved = append(moved, handle)
-		}
+	but := ""
+	if p.booted(r, n) {
+		but = p.fencer.Driver
 	}
-	if len(moved) == 0 {
+	found, err := observe.Moved(ctx, p.Client, n, but)
+	if err != nil {
+		return fmt.Errorf("it cannot be read what node %s uses: %w. %s", n.Name, err, all)
+	}
+	if len(found) == 0 {
 		return nil
+	}
+	var moved []string
+	for _, v := range found {
+		if v.Driver != p.fencer.Driver {
+			v.Handle += " of driver " + v.Driver
+		}
+		moved = append(moved, v.Handle)
 	}
 	const shown = 5
 	more := ""
