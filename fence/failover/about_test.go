@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
@@ -88,7 +87,7 @@ func TestAPowerFenceOfAMachineThatIsGoneGivesNoWork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			known := &scripted{records: map[string]fencer.Fence{"n1": c.fence}}
-			live := New(Options{Fencer: known, IDs: &csi.Identity{Driver: "d"}, Lives: observe.NewTracker(time.Minute, 1)})
+			live := New(Options{Fencer: known, Lives: observe.NewTracker(time.Minute, 1)})
 			if !live.listFences(t.Context()) {
 				t.Fatal("the fences could not be listed")
 			}

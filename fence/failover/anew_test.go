@@ -35,9 +35,9 @@ func registeredAnew(t *testing.T, f fencer.Fence, inUse ...string) (*worker, *sc
 	client := kubernetes.NewForConfigOrDie(server.Config("test", nil))
 	tracker := observe.NewTracker(time.Minute, 1)
 	index := watching(t, client, ids, tracker)
-	f.Node, f.LeaseRV, f.Vouched = "n1", "5", true
+	f.Node, f.LeaseRV, f.Vouched, f.Driver = "n1", "5", true, ids.Driver
 	known, seen := &scripted{nodes: client.CoreV1(), covers: true, driver: ids.Driver, state: agent.On, kind: f.Kind, records: map[string]fencer.Fence{"n1": f}}, &noted{}
-	c := New(Options{Client: client, IDs: ids, Index: synced{index}, Lives: steady{tracker}, Fencer: known, Events: seen, Metrics: seen, SuspectAfter: time.Minute})
+	c := New(Options{Client: client, Drivers: []Driver{{ids, index}}, Nodes: synced{index}, Lives: steady{tracker}, Fencer: known, Events: seen, Metrics: seen, SuspectAfter: time.Minute})
 	w := &worker{Controller: c, name: "n1", wake: make(chan struct{}, 1), said: map[string]string{}, claims: map[string]string{}}
 	w.answer, w.asked = &fencer.Answer{State: agent.Off, Kind: f.Kind}, time.Now()
 	return w, known, seen
@@ -147,7 +147,7 @@ func TestAStorageFenceIsNotLiftedWhileTheNodeListsWhatMovedOfAnotherDriver(t *te
 // A kubelet that has just started leaves the list of the one before it for a while.
 func TestWhatAKubeletListsBeforeItWasWatchedForLongIsNoWitness(t *testing.T) {
 	for name, unlike := range map[string]func(w *worker){
-		"its Node was not watched for long":           func(w *worker) { w.Index = w.Index.(synced).Watch },
+		"its Node was not watched for long":           func(w *worker) { w.Nodes = w.Nodes.(synced).Index },
 		"its lease was not seen being renewed for it": func(w *worker) { w.Lives = w.Lives.(steady).Tracker },
 	} {
 		w, known, _ := registeredAnew(t, fencer.Fence{NodeUID: "uid-0", BootID: "boot-1", Kind: fence.StorageFence}, "h-moved")
@@ -219,7 +219,7 @@ func (l ledgers) HeldBy(string) []observe.Held { return l.held }
 
 func TestAMachineWithoutANodeIsWhatTheLedgersNameWithItsSystem(t *testing.T) {
 	w, _, _ := registeredAnew(t, fencer.Fence{Kind: fence.PowerReading})
-	w.Index = ledgers{w.Index, []observe.Held{{Handle: "h", Entry: &ledger.Entry{NodeID: "id1", NodeUID: "uid-0", BootID: "boot-1", SystemUUID: "aaaa", State: fence.Held}}}}
+	w.Drivers[0].Index = ledgers{w.Drivers[0].Index, []observe.Held{{Handle: "h", Entry: &ledger.Entry{NodeID: "id1", NodeUID: "uid-0", BootID: "boot-1", SystemUUID: "aaaa", State: fence.Held}}}}
 	if got := w.target(&state{Name: "n1"}); got.UID != "uid-0" || got.BootID != "boot-1" || got.SystemUUID != "aaaa" {
 		t.Errorf("%+v", got)
 	}

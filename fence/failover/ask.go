@@ -77,7 +77,8 @@ func (w *worker) heard(ctx context.Context, a fencer.Answer) {
 // and the ledgers know what is left.
 func (w *worker) target(s *state) fencer.Target {
 	t := fencer.Target{LeaseRV: s.LeaseRV, Node: w.name}
-	h := w.machine(s, w.Index.HeldBy(w.name))
+	volumes := w.heldBy(w.name)
+	h := w.machine(s, w.judged(s.Node, volumes)[0], volumes)
 	t.NodeID, t.UID, t.BootID, t.SystemUUID, t.ProviderID = h.NodeID, h.NodeUID, h.BootID, h.SystemUUID, h.ProviderID
 	t.StorageOnly = w.unpowered(s.Node)
 	return t

@@ -240,7 +240,7 @@ func own(n *corev1.Node, shared bool) (fence.Machine, *fence.Node) {
 
 // shared: another Node reports its system UUID.
 func (w *worker) shared(n *corev1.Node) bool {
-	return n != nil && w.Index.SystemShared(n.Name, n.Status.NodeInfo.SystemUUID)
+	return n != nil && w.Nodes.SystemShared(n.Name, n.Status.NodeInfo.SystemUUID)
 }
 
 // storageOnly: the node is only cut off from its storage. No other agent covers it, or

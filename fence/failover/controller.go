@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,17 +30,29 @@ const (
 	passTimeout = 2 * time.Minute
 )
 
-// Index is what is watched (package observe).
+// Index is what is watched of a driver's volumes (an *observe.Index).
 type Index interface {
-	EachNode(f func(*corev1.Node))
 	NodeID(nodeName string) string
 	Volume(name string) *corev1.PersistentVolume
 	HeldBy(node string) []observe.Held
 	Holding() []string
-	AttachmentsOn(node string) int
+	Lists(node string) bool
 	AttachedElsewhere(pv, node string) bool
+}
+
+// Nodes is what is watched of all nodes, whosever volumes they hold (an *observe.Index, of
+// whichever driver).
+type Nodes interface {
+	EachNode(f func(*corev1.Node))
+	AttachmentsOn(node string) int
 	Synced(node, uid, readySince string) bool
 	SystemShared(node, systemUUID string) bool
+}
+
+// Driver is one whose volumes are moved.
+type Driver struct {
+	IDs   *csi.Identity
+	Index Index
 }
 
 // Lives judges whether a node lives (package observe).
@@ -68,10 +81,11 @@ type Options struct {
 	// Client for everything but Events. 50 pods that move at once take about 60
 	// requests: with less than QPS 50, burst 100 of its own it is the bottleneck.
 	Client kubernetes.Interface
-	IDs    *csi.Identity
-	Index  Index
-	Lives  Lives
-	Fencer Fencer
+	// Drivers, at least one; just one where agents of Fencer cut nodes off from its storage.
+	Drivers []Driver
+	Nodes   Nodes
+	Lives   Lives
+	Fencer  Fencer
 	// Records and Sources: the operator's word that a node is off.
 	Records *noderecord.Store
 	Sources []evidence.Source
@@ -96,7 +110,7 @@ type Options struct {
 	UnpublishRevokesAccess bool
 }
 
-// Controller is the failover of one driver's volumes. Make one with New.
+// Controller is the failover of the drivers' volumes. Make one with New.
 type Controller struct {
 	Options
 
@@ -182,10 +196,10 @@ func (c *Controller) scan() {
 // and a Node is large.
 func (c *Controller) due() (names []string) {
 	holding := map[string]bool{} // true: its Node was seen
-	for _, name := range c.Index.Holding() {
+	for _, name := range c.holding() {
 		holding[name] = false
 	}
-	c.Index.EachNode(func(n *corev1.Node) {
+	c.Nodes.EachNode(func(n *corev1.Node) {
 		_, holds := holding[n.Name]
 		if holds {
 			holding[n.Name] = true
@@ -202,13 +216,22 @@ func (c *Controller) due() (names []string) {
 	return names
 }
 
+// holding names the nodes that VolumeAttachments of the drivers name.
+func (c *Controller) holding() (names []string) {
+	for _, d := range c.Drivers {
+		names = append(names, d.Index.Holding()...)
+	}
+	return names
+}
+
 func (c *Controller) interesting(n *corev1.Node, holding bool) bool {
 	s := state{Node: n}
 	if s.ourTaint() || c.isFenced(n) {
 		return true
 	}
 	age, watched := c.Lives.Unchanged(n.Name)
-	return watched && age >= c.SuspectAfter && (holding || len(c.IDs.NodeHandles(n)) > 0)
+	return watched && age >= c.SuspectAfter &&
+		(holding || slices.ContainsFunc(c.Drivers, func(d Driver) bool { return d.Index.Lists(n.Name) }))
 }
 
 // isFenced: a fence of the node was on record when they were last listed, and is

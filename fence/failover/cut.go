@@ -13,7 +13,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
-	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // cutPause is how long after a fence that failed it is not tried again.
@@ -34,7 +33,7 @@ func (w *worker) cut(ctx context.Context, s *state) error {
 		return errors.Join(w.blocked(ctx, s), errLater)
 	}
 	defer w.unreserve()
-	b, words, err := w.brakes(ctx, s, w.Index.HeldBy(w.name))
+	b, words, err := w.brakes(ctx, s, w.heldBy(w.name))
 	if err != nil {
 		return err
 	}
@@ -133,15 +132,18 @@ func (w *worker) ahead() []string {
 
 // brakes gathers the weather, live, and tries the brakes. It fails if the node is not
 // due any more.
-func (w *worker) brakes(ctx context.Context, s *state, held []observe.Held) (Brake, string, error) {
+func (w *worker) brakes(ctx context.Context, s *state, volumes []held) (Brake, string, error) {
 	weather := &weather{Now: time.Now(), Zones: map[string]string{}, Ahead: w.ahead(), Holding: map[string]bool{},
-		NodeIDs: map[string]string{w.IDs.Driver: w.Index.NodeID(w.name)}, StorageOnly: w.storageOnly(s.Node), MaxConcurrent: w.MaxConcurrent, MaxUnhealthy: w.MaxUnhealthy}
+		NodeIDs: map[string]string{}, StorageOnly: w.storageOnly(s.Node), MaxConcurrent: w.MaxConcurrent, MaxUnhealthy: w.MaxUnhealthy}
+	for _, d := range w.Drivers {
+		weather.NodeIDs[d.IDs.Driver] = d.Index.NodeID(w.name)
+	}
 	for _, p := range s.Pods {
 		if !p.OptedOut && !(weather.StorageOnly && len(p.Foreign) > 0) {
 			weather.Waiting++
 		}
 	}
-	waiting, err := w.concerned(ctx, slices.DeleteFunc(slices.Clone(held), func(h observe.Held) bool { return w.taken(s.Node, h) }))
+	waiting, err := w.concerned(ctx, slices.DeleteFunc(slices.Clone(volumes), func(h held) bool { return h.taken(s.Node) }))
 	if err != nil {
 		return NoBrake, "", err
 	}
@@ -161,7 +163,7 @@ func (w *worker) brakes(ctx context.Context, s *state, held []observe.Held) (Bra
 		}
 		weather.Zones[n.Name] = n.Labels[corev1.LabelTopologyZone]
 	}
-	for _, name := range w.Index.Holding() {
+	for _, name := range w.holding() {
 		weather.Holding[name] = true
 	}
 	if weather.Fences, err = w.Fencer.Fences(ctx); err != nil {

@@ -56,7 +56,7 @@ func (w *worker) sayAll(ctx context.Context, s *state, kind, reason, key, text s
 	}
 	w.sayNode(ctx, s, kind, reason, key, text)
 	w.waitedOn = time.Now()
-	pods, err := w.concerned(ctx, w.Index.HeldBy(w.name))
+	pods, err := w.concerned(ctx, w.heldBy(w.name))
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot find the pods that wait")
 		return

@@ -83,7 +83,9 @@ func (w *worker) evictPods(ctx context.Context, s *state, pods []pod) error {
 func (w *worker) follow(ctx context.Context, ahead []pod) {
 	ctx, cancel := context.WithTimeout(ctx, vanguardLimit)
 	defer cancel()
-	elsewhere := func(pv string) bool { return w.Index.AttachedElsewhere(pv, w.name) }
+	elsewhere := func(pv string) bool {
+		return slices.ContainsFunc(w.Drivers, func(d Driver) bool { return d.Index.AttachedElsewhere(pv, w.name) })
+	}
 	for !slices.ContainsFunc(ahead, func(p pod) bool { return slices.ContainsFunc(p.PVs, elsewhere) }) {
 		select {
 		case <-ctx.Done():
@@ -111,7 +113,7 @@ func (w *worker) stillFenced(ctx context.Context, s *state) error {
 		return err
 	}
 	now.Fence, now.Proof = about(fences, now.Node), ""
-	if err := w.prove(ctx, &now, w.Index.HeldBy(w.name)); err != nil {
+	if err := w.prove(ctx, &now, w.heldBy(w.name)); err != nil {
 		return err
 	}
 	f := now.Fence

@@ -54,11 +54,11 @@ func (w *worker) lift(ctx context.Context, s *state) error {
 			if err := w.nothingLeaves(ctx); err != nil {
 				return err
 			}
-			return w.nothingMoved(ctx, n, w.IDs.Driver)
+			return w.nothingMoved(ctx, n, s.Fence.Driver, s.Fence.Driver)
 		}
 	default:
 		why = "the kubelet has unmounted every volume that moved"
-		still = func(ctx context.Context, n *corev1.Node) error { return w.nothingMoved(ctx, n, "") }
+		still = func(ctx context.Context, n *corev1.Node) error { return w.nothingMoved(ctx, n, s.Fence.Driver, "") }
 	}
 	t := w.target(s)
 	t.Fences = []string{s.Fence.ID}
@@ -68,7 +68,7 @@ func (w *worker) lift(ctx context.Context, s *state) error {
 		}
 		return still(ctx, n)
 	}
-	_, err := w.Fencer.Lift(ctx, t, w.IDs.Driver, why)
+	_, err := w.Fencer.Lift(ctx, t, s.Fence.Driver, why)
 	if errors.Is(err, errChanged) {
 		return err
 	}
@@ -83,13 +83,13 @@ func (w *worker) lift(ctx context.Context, s *state) error {
 }
 
 // nothingMoved fails if the Node lists in use what is not its own any more, of whichever
-// driver but that one.
-func (w *worker) nothingMoved(ctx context.Context, n *corev1.Node, but string) error {
+// driver but that one. ours is the driver of the fence.
+func (w *worker) nothingMoved(ctx context.Context, n *corev1.Node, ours, but string) error {
 	moved, err := observe.Moved(ctx, w.Client, n, but)
 	switch {
 	case err != nil || len(moved) == 0:
 		return err
-	case moved[0].Driver == w.IDs.Driver:
+	case moved[0].Driver == ours:
 		return errChanged
 	}
 	return fmt.Errorf("two drivers may serve one storage, and %s", w.letGo(moved[0].Handle, moved[0].Driver))
@@ -109,12 +109,12 @@ func (w *worker) letGo(volume, driver string) string {
 // nothingLeaves fails if a volume is on its way from the node, by live
 // VolumeAttachments and ledgers.
 func (w *worker) nothingLeaves(ctx context.Context) error {
-	for _, h := range w.Index.HeldBy(w.name) {
-		live, err := observe.ReadHeld(ctx, w.Client, w.IDs, w.name, h)
+	for _, h := range w.heldBy(w.name) {
+		live, err := observe.ReadHeld(ctx, w.Client, h.IDs, w.name, h.Held)
 		if err != nil {
 			return err
 		}
-		if leaving(live) {
+		if (held{Held: live}).leaving() {
 			return errChanged
 		}
 	}
@@ -124,7 +124,7 @@ func (w *worker) nothingLeaves(ctx context.Context) error {
 // clearOthers is what a person does about the storage fence of another machine.
 func (w *worker) clearOthers(s *state) string {
 	return fmt.Sprintf("Once that machine is off for good, take what was cut off the list of %s (csi-fencepost fence status %s names it), then: csi-fencepost fence on %s",
-		w.IDs.Driver, s.Name, s.Name)
+		s.Fence.Driver, s.Name, s.Name)
 }
 
 // stranded: the kubelet lists nothing, and was never seen to. A kubelet that
@@ -139,11 +139,11 @@ func (w *worker) stranded(s *state) error {
 	if !s.sameMachine() {
 		w.say(s.Node, "node", warning, ReasonBlocked, "stranded anew", fmt.Sprintf(
 			"node %s is under a storage fence that was made before it registered anew (the fence: node UID %s, boot ID %s), and lists no volume that moved: whether the machine has booted since, nobody can tell. "+
-				"If nothing of %s is mounted there that was before: csi-fencepost fence on %s", s.Name, s.Fence.NodeUID, s.Fence.BootID, w.IDs.Driver, s.Name))
+				"If nothing of %s is mounted there that was before: csi-fencepost fence on %s", s.Name, s.Fence.NodeUID, s.Fence.BootID, s.Fence.Driver, s.Name))
 		return nil
 	}
 	w.say(s.Node, "node", warning, ReasonBlocked, "stranded", fmt.Sprintf(
 		"node %s is back under its storage fence and lists no volume that moved, but was never seen to list one: its kubelet may have restarted, and forgotten what is mounted. "+
-			"Reboot it, or, if nothing of %s is mounted there: csi-fencepost fence on %s", s.Name, w.IDs.Driver, s.Name))
+			"Reboot it, or, if nothing of %s is mounted there: csi-fencepost fence on %s", s.Name, s.Fence.Driver, s.Name))
 	return nil
 }

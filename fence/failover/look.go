@@ -43,8 +43,9 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 	s.Life = w.Lives.Judge(w.name, s.LeaseRV, s.Lease != nil, s.Node != nil, s.ready())
 	s.Age, _ = w.Lives.Unchanged(w.name)
 
-	held := w.Index.HeldBy(w.name)
-	s.Holds, s.Moved = w.holds(s.Node, held), w.moved(s.Node, held)
+	volumes := w.heldBy(w.name)
+	s.Holds = len(w.holders(s.Node, volumes)) > 0
+	s.Moved, s.MovedOf = w.moved(s.Node, volumes)
 	if s.Moved == "" {
 		w.movedAt = time.Time{}
 	} else if w.movedAt.IsZero() {
@@ -52,11 +53,11 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 	}
 	s.MovedLong = s.Moved != "" && time.Since(w.movedAt) >= movedLong
 	if ready := readiness(s.Node); ready != nil {
-		s.Synced = w.Index.Synced(w.name, string(s.Node.UID), ready.LastTransitionTime.UTC().Format(time.RFC3339)) && w.Lives.Steady(w.name, observe.SyncTime)
+		s.Synced = w.Nodes.Synced(w.name, string(s.Node.UID), ready.LastTransitionTime.UTC().Format(time.RFC3339)) && w.Lives.Steady(w.name, observe.SyncTime)
 	}
-	s.Leaving = slices.ContainsFunc(held, leaving)
-	s.Attached = w.Index.AttachmentsOn(w.name)
-	if err := w.prove(ctx, s, held); err != nil {
+	s.Leaving = slices.ContainsFunc(volumes, held.leaving)
+	s.Attached = w.Nodes.AttachmentsOn(w.name)
+	if err := w.prove(ctx, s, volumes); err != nil {
 		return nil, err
 	}
 	if !s.podsMatter() {
@@ -66,7 +67,7 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 		return nil, err
 	}
 	if s.cutDue() {
-		s.Brake, s.BrakeWords, err = w.brakes(ctx, s, held)
+		s.Brake, s.BrakeWords, err = w.brakes(ctx, s, volumes)
 	}
 	return s, err
 }
@@ -122,84 +123,115 @@ func (w *worker) still(ctx context.Context, s *state) (*corev1.Node, error) {
 	return n, nil
 }
 
-// holds: the node may hold a volume of the driver.
-func (w *worker) holds(n *corev1.Node, held []observe.Held) bool {
-	for _, h := range held {
-		if h.Attachment != "" || h.Entry != nil && h.Entry.State != fence.TakenOver {
-			return true
+// held is a volume that the node may hold, and whose it is.
+type held struct {
+	Driver
+	observe.Held
+}
+
+// heldBy are the volumes of the drivers that the node may hold, by driver and handle.
+func (c *Controller) heldBy(node string) (all []held) {
+	for _, d := range c.Drivers {
+		for _, h := range d.Index.HeldBy(node) {
+			all = append(all, held{d, h})
 		}
 	}
-	return n != nil && len(w.IDs.NodeHandles(n)) > 0
+	return all
+}
+
+// holders are the drivers of which the node may hold a volume.
+func (w *worker) holders(n *corev1.Node, volumes []held) (all []Driver) {
+	for _, d := range w.Drivers {
+		holds := func(h held) bool {
+			return h.IDs.Driver == d.IDs.Driver && (h.Attachment != "" || h.Entry != nil && h.Entry.State != fence.TakenOver)
+		}
+		if slices.ContainsFunc(volumes, holds) || n != nil && len(d.IDs.NodeHandles(n)) > 0 {
+			all = append(all, d)
+		}
+	}
+	return all
 }
 
 // leaving: the volume is being taken from the node. One that nobody has taken,
 // and one that a takeover took, are not.
-func leaving(h observe.Held) bool {
+func (h held) leaving() bool {
 	return h.Detaching || h.Entry != nil && (h.Entry.State == fence.Leaving || h.Entry.State == fence.Released)
 }
 
 // taken: a takeover took the volume, so that no pod waits for the node. What a
 // dead kubelet's volumesInUse lists is frozen from before.
-func (w *worker) taken(n *corev1.Node, h observe.Held) bool {
+func (h held) taken(n *corev1.Node) bool {
 	if n == nil || h.Attachment != "" || h.Entry == nil || h.Entry.State != fence.TakenOver {
 		return false
 	}
-	_, attached := w.IDs.NodeLists(n, h.Handle)
+	_, attached := h.IDs.NodeLists(n, h.Handle)
 	return !attached
 }
 
 // moved is a volume that the node's status lists in use, and that was, or is being, taken
-// from it; empty: none.
-func (w *worker) moved(n *corev1.Node, held []observe.Held) string {
+// from it, and its driver; empty: none.
+func (w *worker) moved(n *corev1.Node, volumes []held) (handle, driver string) {
 	if n == nil {
-		return ""
+		return "", ""
 	}
 	for _, name := range n.Status.VolumesInUse {
-		if handle, ours := w.IDs.HandleOf(name); ours && !w.kept(handle, held) {
-			return handle
+		for _, d := range w.Drivers {
+			kept := func(h held) bool { return h.IDs.Driver == d.IDs.Driver && d.IDs.Same(h.Handle, handle) && h.Kept() }
+			var ours bool
+			if handle, ours = d.IDs.HandleOf(name); ours && !slices.ContainsFunc(volumes, kept) {
+				return handle, d.IDs.Driver
+			}
 		}
 	}
-	return ""
-}
-
-func (w *worker) kept(handle string, held []observe.Held) bool {
-	for i := range held {
-		if w.IDs.Same(held[i].Handle, handle) && held[i].Kept() {
-			return true
-		}
-	}
-	return false
+	return "", ""
 }
 
 // prove has the decision judge the evidence, as it judges the unpublish of a
-// volume that the node uses: pods move only if their volumes will.
-func (w *worker) prove(ctx context.Context, s *state, held []observe.Held) error {
-	h := w.machine(s, held)
-	if h.NodeUID == "" {
-		return nil
+// volume that the node uses: pods move only if their volumes will, of whichever driver.
+func (w *worker) prove(ctx context.Context, s *state, volumes []held) error {
+	proof := fence.Kind("")
+	for i, d := range w.judged(s.Node, volumes) {
+		h := w.machine(s, d, volumes)
+		if h.NodeUID == "" {
+			return nil
+		}
+		h.Evidence = agentEvidence(s, &h)
+		claims, err := w.claimsOf(ctx, s, h)
+		if err != nil {
+			return err
+		}
+		h.Evidence = append(h.Evidence, claims...)
+		e := h.Proof()
+		if e == nil {
+			return nil
+		}
+		if i == 0 {
+			proof = e.Kind
+		}
 	}
-	h.Evidence = agentEvidence(s, &h)
-	claims, err := w.claimsOf(ctx, s, h)
-	if err != nil {
-		return err
-	}
-	h.Evidence = append(h.Evidence, claims...)
-	if e := h.Proof(); e != nil {
-		s.Proof = e.Kind
-	}
+	s.Proof = proof
 	return nil
 }
 
-// machine is the node as the decision sees the holder of a volume. Where there
-// is no Node, it is the machine that the ledgers name.
-func (w *worker) machine(s *state, held []observe.Held) fence.Holder {
+// judged are the drivers whose word for the node's machine counts: the holders, or any one
+// where there is none.
+func (w *worker) judged(n *corev1.Node, volumes []held) []Driver {
+	if holders := w.holders(n, volumes); len(holders) > 0 {
+		return holders
+	}
+	return w.Drivers[:1]
+}
+
+// machine is the node as the decision sees the holder of a volume of that driver. Where
+// there is no Node, it is the machine that the ledgers name.
+func (w *worker) machine(s *state, d Driver, volumes []held) fence.Holder {
 	var m fence.Machine
-	for _, v := range held {
-		if v.Entry != nil && v.Entry.State != fence.TakenOver && m.NodeUID == "" {
+	for _, v := range volumes {
+		if v.IDs.Driver == d.IDs.Driver && v.Entry != nil && v.Entry.State != fence.TakenOver && m.NodeUID == "" {
 			m = v.Entry.Machine()
 		}
 	}
-	nodeID := cmp.Or(w.Index.NodeID(w.name), m.NodeID, w.name)
+	nodeID := cmp.Or(d.Index.NodeID(w.name), m.NodeID, w.name)
 	var live *fence.Node
 	if s.Node != nil {
 		// Without the system a word about an earlier machine of this Node would be taken for one about this.
@@ -245,7 +277,7 @@ func (w *worker) claimsOf(ctx context.Context, s *state, h fence.Holder) ([]fenc
 	if err != nil {
 		return nil, err
 	}
-	q := evidence.Question{Holder: h, Driver: w.IDs.Driver, Node: s.Node, LeaseRV: s.LeaseRV, Lease: s.Lease, Record: rec}
+	q := evidence.Question{Holder: h, Node: s.Node, LeaseRV: s.LeaseRV, Lease: s.Lease, Record: rec}
 	var found []fence.Evidence
 	for _, from := range w.Sources {
 		e, err := from.Evidence(ctx, q)

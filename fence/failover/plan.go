@@ -23,12 +23,12 @@ type state struct {
 	Life    fence.Liveness
 	// Age is for how long the lease was watched unchanged.
 	Age time.Duration
-	// Holds: the node holds volumes of the driver, as far as anybody knows.
+	// Holds: the node holds volumes of the drivers, as far as anybody knows.
 	Holds bool
 	// Moved is a volume that its status lists in use, and that is not, or soon not, its own
-	// any more; empty: none. MovedLong: so it has been for long.
-	Moved     string
-	MovedLong bool
+	// any more, MovedOf whose it is; empty: none. MovedLong: so it has been for long.
+	Moved, MovedOf string
+	MovedLong      bool
 	// Synced: that is its kubelet's own word, and not the last of the one before it.
 	Synced bool
 	// Leaving: some volume's way from the node has begun and is not over.
@@ -50,7 +50,7 @@ type state struct {
 	// Proof is the kind of evidence by which the node cannot write; empty: none.
 	Proof fence.Kind
 
-	// Pods of the node that use the driver's volumes; nil until they are asked
+	// Pods of the node that use the drivers' volumes; nil until they are asked
 	// for (podsMatter).
 	Pods []pod
 	// Kept: a pod of the node that uses none of them opts out of failover.

@@ -11,15 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
-// pod is one that uses volumes of the driver.
+// pod is one that uses volumes of the drivers.
 type pod struct {
 	*corev1.Pod
 	// OptedOut: it, or a claim of it, opts out of failover.
 	OptedOut bool
-	// PVs name its volumes of the driver.
+	// PVs name its volumes of the drivers.
 	PVs []string
 	// Foreign are the other drivers of its attachable volumes, sorted.
 	Foreign []string
@@ -28,7 +27,7 @@ type pod struct {
 // claims are the PersistentVolumeClaims of a namespace by name.
 type claims map[string]*corev1.PersistentVolumeClaim
 
-// podsOf reads live which pods of the node use volumes of the driver. Those
+// podsOf reads live which pods of the node use volumes of the drivers. Those
 // that have ended use none. kept tells that one that uses none opts out.
 func (w *worker) podsOf(ctx context.Context) (pods []pod, kept bool, err error) {
 	list, err := w.Client.CoreV1().Pods(corev1.NamespaceAll).List(ctx, metav1.ListOptions{
@@ -78,12 +77,12 @@ func (w *worker) sort(ctx context.Context, p *corev1.Pod, names []string, in cla
 		if claim.Spec.VolumeName == "" {
 			continue
 		}
-		pv := w.Index.Volume(claim.Spec.VolumeName)
-		if pv == nil {
+		pv, is := w.volume(claim.Spec.VolumeName)
+		switch {
+		case pv == nil:
 			out.Foreign = append(out.Foreign, "PersistentVolume "+claim.Spec.VolumeName)
 			continue
-		}
-		if _, is := w.IDs.PVHandle(pv); is {
+		case is:
 			ours = true
 			out.PVs = append(out.PVs, pv.Name)
 			continue
@@ -99,6 +98,18 @@ func (w *worker) sort(ctx context.Context, p *corev1.Pod, names []string, in cla
 	slices.Sort(out.Foreign)
 	out.Foreign = slices.Compact(out.Foreign)
 	return out, ours, nil
+}
+
+// volume is a PV as it is watched, and whether it is of the drivers; nil: there is none.
+func (w *worker) volume(name string) (pv *corev1.PersistentVolume, ours bool) {
+	for _, d := range w.Drivers {
+		if pv = d.Index.Volume(name); pv != nil {
+			if _, ours = d.IDs.PVHandle(pv); ours {
+				break
+			}
+		}
+	}
+	return pv, ours
 }
 
 // foreign names the driver of another's PV, and tells whether its volumes are
@@ -153,12 +164,12 @@ func ended(p *corev1.Pod) bool {
 
 // concerned are the pods that need what the node holds: those of the node and
 // those that wait elsewhere, not bound or not started.
-func (w *worker) concerned(ctx context.Context, held []observe.Held) ([]*corev1.Pod, error) {
+func (w *worker) concerned(ctx context.Context, volumes []held) ([]*corev1.Pod, error) {
 	wanted, namespaces := map[string]bool{}, map[string]bool{}
 	if err := w.learnNamespaces(ctx); err != nil {
 		return nil, err
 	}
-	for _, h := range held {
+	for _, h := range volumes {
 		if h.PV == "" {
 			continue
 		}

@@ -37,7 +37,7 @@ func scanned(t *testing.T) *Controller {
 	holds(server, ids, "gone")
 	tracker := observe.NewTracker(time.Minute, 1)
 	index := watching(t, kubernetes.NewForConfigOrDie(server.Config("test", nil)), ids, tracker)
-	return New(Options{IDs: ids, Index: index, Lives: tracker, SuspectAfter: time.Minute})
+	return New(Options{Drivers: []Driver{{ids, index}}, Nodes: index, Lives: tracker, SuspectAfter: time.Minute})
 }
 
 func holds(server *apiserver.Server, ids *csi.Identity, node string) {
@@ -63,7 +63,7 @@ func TestOnlyAHolderWithoutANodeIsLookedAtWhileTheOthersLive(t *testing.T) {
 }
 
 // synced is an index that has watched the kubelets for long.
-type synced struct{ *observe.Watch }
+type synced struct{ *observe.Index }
 
 func (synced) Synced(_, _, _ string) bool { return true }
 
@@ -73,18 +73,15 @@ type steady struct{ *observe.Tracker }
 func (steady) Steady(string, time.Duration) bool { return true }
 
 // watching is an index that has seen what the server has.
-func watching(t testing.TB, client kubernetes.Interface, ids *csi.Identity, tracker *observe.Tracker) *observe.Watch {
+func watching(t testing.TB, client kubernetes.Interface, ids *csi.Identity, tracker *observe.Tracker) *observe.Index {
 	t.Helper()
-	index, err := observe.New(client, ids, tracker, "records")
-	if err != nil {
-		t.Fatal(err)
-	}
+	watch := observe.New(client, tracker, "records", ids)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); index.Run(ctx) }()
+	go func() { defer close(done); watch.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	if err := index.WaitReady(t.Context()); err != nil {
+	if err := watch.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return index
+	return watch.Index(ids.Driver)
 }

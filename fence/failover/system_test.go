@@ -60,7 +60,7 @@ func TestAWordAboutAnEarlierMachineOfTheNodeIsNotMadeVoid(t *testing.T) {
 	w.Sources = []evidence.Source{evidence.Confirmations(evidence.Records{Store: w.Records, Actor: "test"})}
 	s := look(t, w)
 	c := record.Confirmation{By: "ann", Reason: "unplugged", Machines: []record.Machine{
-		{NodeID: w.machine(s, nil).NodeID, NodeUID: string(s.Node.UID), BootID: "boot-1", SystemUUID: "aaaa"}}}
+		{NodeID: w.machine(s, w.Drivers[0], nil).NodeID, NodeUID: string(s.Node.UID), BootID: "boot-1", SystemUUID: "aaaa"}}}
 	if _, err := w.Records.Confirm(t.Context(), "n1", c); err != nil {
 		t.Fatal(err)
 	}
@@ -116,14 +116,15 @@ func TestAMachineWhoseNodeIsGoneIsTheOneThatTheLedgersName(t *testing.T) {
 	w, _ := tookOver(t, fencer.Fence{Kind: fence.PowerReading})
 	w.name = "gone"
 	s := &state{Life: fence.Unknown, LeaseRV: "7"}
-	entry := func(id, uid string, in fence.State) observe.Held {
-		return observe.Held{Entry: &ledger.Entry{NodeID: id, NodeName: "gone", NodeUID: uid, BootID: "boot-0", State: in}}
+	d := w.Drivers[0]
+	entry := func(id, uid string, in fence.State) held {
+		return held{d, observe.Held{Entry: &ledger.Entry{NodeID: id, NodeName: "gone", NodeUID: uid, BootID: "boot-0", State: in}}}
 	}
-	held := []observe.Held{{}, entry("id-0", "uid-0", fence.TakenOver), entry("id-7", "uid-7", fence.Publishing), entry("id-8", "uid-8", fence.Held)}
-	if h := w.machine(s, held); h.NodeID != "id-7" || h.NodeUID != "uid-7" || h.BootID != "boot-0" || h.NodeName != "gone" || h.Node != nil || h.Liveness != fence.Unknown || h.LeaseRV != "7" {
+	volumes := []held{{Driver: d}, entry("id-0", "uid-0", fence.TakenOver), entry("id-7", "uid-7", fence.Publishing), entry("id-8", "uid-8", fence.Held)}
+	if h := w.machine(s, d, volumes); h.NodeID != "id-7" || h.NodeUID != "uid-7" || h.BootID != "boot-0" || h.NodeName != "gone" || h.Node != nil || h.Liveness != fence.Unknown || h.LeaseRV != "7" {
 		t.Errorf("%+v", h)
 	}
-	if h := w.machine(s, nil); h.NodeID != "gone" || h.NodeUID != "" {
+	if h := w.machine(s, d, nil); h.NodeID != "gone" || h.NodeUID != "" {
 		t.Errorf("of no ledger: %+v", h)
 	}
 }

@@ -68,20 +68,27 @@ func TestANodeOfWhichNoAgentIsToldWhichMachineItIsIsNotFenced(t *testing.T) {
 
 // A kubelet that has its Node named after one healthy machine after the other has one at most.
 func TestANodeThatNamesAnotherMachineThanItWasFencedAsIsNotFenced(t *testing.T) {
-	play(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.volume("a", w.driver, nil)
-		w.status(w.n1, "b1", corev1.ConditionTrue, "h-a")
-		w.pod("a", w.n1, nil, "a")
-		w.fencer.offWorks = true
-		w.fencer.records["earlier"] = fencer.Fence{ID: "f0", Node: w.n1, NodeUID: string(w.node(w.n1).UID), NodeIDs: map[string]string{w.driver: "id-of-n2"}, Cut: true, Void: "back", At: time.Now()}
-		w.start()
-		w.lives(w.n1, false)
-		w.eventually("the Event says why", func() bool {
-			return w.seen.said("FencepostFencingBlocked a", "its Node was fenced as another machine (node ID id-of-n2)") > 0
+	for _, second := range []bool{false, true} {
+		play(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.second = "second." + w.driver
+			w.volume("a", w.driver, nil)
+			w.status(w.n1, "b1", corev1.ConditionTrue, "h-a")
+			w.pod("a", w.n1, nil, "a")
+			w.fencer.offWorks = true
+			ids := map[string]string{w.driver: "id-of-n2"}
+			if second {
+				ids = map[string]string{w.second: "id-of-n2"}
+			}
+			w.fencer.records["earlier"] = fencer.Fence{ID: "f0", Node: w.n1, NodeUID: string(w.node(w.n1).UID), NodeIDs: ids, Cut: true, Void: "back", At: time.Now()}
+			w.start()
+			w.lives(w.n1, false)
+			w.eventually("the Event says why", func() bool {
+				return w.seen.said("FencepostFencingBlocked a", "its Node was fenced as another machine (node ID id-of-n2)") > 0
+			})
+			w.never("it is fenced", 20*time.Second, func() bool { return w.fencer.did("off " + w.n1) })
 		})
-		w.never("it is fenced", 20*time.Second, func() bool { return w.fencer.did("off " + w.n1) })
-	})
+	}
 }
 
 // Where another level cuts the power, the storage fence is made all the same: it needs no

@@ -179,7 +179,7 @@ func (w *worker) take(ctx context.Context, s *state, what step) error {
 	case stepStranded:
 		return w.stranded(s)
 	case stepListed:
-		w.sayNode(ctx, s, warning, ReasonBlocked, "listed "+s.Moved, "node "+w.name+" is kept cut off: "+w.letGo(s.Moved, w.IDs.Driver))
+		w.sayNode(ctx, s, warning, ReasonBlocked, "listed "+s.Moved, "node "+w.name+" is kept cut off: "+w.letGo(s.Moved, s.MovedOf))
 		return nil
 	}
 	return errors.New("unknown step: " + string(what))

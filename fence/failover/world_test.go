@@ -92,7 +92,7 @@ func (f *scripted) readLocked(t fencer.Target, cut bool) fencer.Answer {
 	old, known := f.records[t.Node]
 	switch {
 	case f.state == agent.Off && (!known || old.Void != "" || old.LeaseRV != t.LeaseRV && f.kind != fence.StorageFence):
-		f.records[t.Node] = fencer.Fence{ID: "f-" + t.Node, Node: t.Node, NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV, Kind: f.kind, Source: "bmc", Vouched: true, Cut: cut, Sidecar: cut, At: time.Now()}
+		f.records[t.Node] = fencer.Fence{ID: "f-" + t.Node, Node: t.Node, NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV, Kind: f.kind, Driver: f.driver, Source: "bmc", Vouched: true, Cut: cut, Sidecar: cut, At: time.Now()}
 	case f.state == agent.On && known && old.Void == "":
 		old.Void = "reads on"
 		f.records[t.Node] = old
@@ -280,6 +280,7 @@ type world struct {
 	server  server
 	api     kubernetes.Interface
 	driver  string
+	second  string // another driver that the controller works for; empty: none
 	ns      string
 	n1      string
 	fencer  *scripted
@@ -324,7 +325,7 @@ func newWorld(t *testing.T) *world {
 	rc := server.Admin()
 	rc.QPS, rc.Burst = 50, 100 // the sidecar's defaults
 	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { return refusing{w, next} })
-	w.options = Options{Client: kubernetes.NewForConfigOrDie(rc), IDs: &csi.Identity{Driver: w.driver}, Fencer: w.fencer, Events: w.seen, Metrics: w.seen,
+	w.options = Options{Client: kubernetes.NewForConfigOrDie(rc), Fencer: w.fencer, Events: w.seen, Metrics: w.seen,
 		SuspectAfter: suspectAfter, FenceAfter: 2500 * time.Millisecond, AskEvery: 300 * time.Millisecond, MaxConcurrent: 1, MaxUnhealthy: 0.4}
 	w.options.Records = noderecord.NewStore(w.options.Client.CoordinationV1(), recordNamespace)
 	w.options.Sources = []evidence.Source{evidence.Confirmations(evidence.Records{Store: w.options.Records, Actor: "test"})}
@@ -358,7 +359,7 @@ func (w *world) addNode(name string) {
 	w.t.Helper()
 	must(w.t, w.api.CoreV1().Nodes().Create, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	must(w.t, w.api.StorageV1().CSINodes().Create, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: w.driver, NodeID: "id-" + name}}}})
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: w.driver, NodeID: "id-" + name}, {Name: "second." + w.driver, NodeID: "id-" + name}}}})
 	must(w.t, w.api.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	w.status(name, "boot-1", corev1.ConditionTrue)
 	w.lives(name, true)
@@ -496,15 +497,19 @@ func (w *world) start() *Controller {
 	ctx, cancel := context.WithCancel(context.Background())
 	o := w.options
 	tracker := observe.NewTracker(suspectAfter, o.MaxUnhealthy)
-	index, err := observe.New(w.options.Client, o.IDs, tracker, recordNamespace)
-	if err != nil {
-		w.t.Fatal(err)
+	drivers := []*csi.Identity{{Driver: w.driver}}
+	if w.second != "" {
+		drivers = append(drivers, &csi.Identity{Driver: w.second})
 	}
-	o.Index, o.Lives = synced{index}, steady{tracker}
+	watch := observe.New(w.options.Client, tracker, recordNamespace, drivers...)
+	for _, ids := range drivers {
+		o.Drivers = append(o.Drivers, Driver{ids, watch.Index(ids.Driver)})
+	}
+	o.Nodes, o.Lives = synced{watch.Index(w.driver)}, steady{tracker}
 	c := New(o)
-	index.OnChange(func(ch observe.Change) { c.Changed(ch.Node) })
+	watch.OnChange(func(ch observe.Change) { c.Changed(ch.Node) })
 	var done sync.WaitGroup
-	for _, run := range []func(context.Context){index.Run, tracker.Run, func(ctx context.Context) {
+	for _, run := range []func(context.Context){watch.Run, tracker.Run, func(ctx context.Context) {
 		tracker.Probe(ctx, func(ctx context.Context) error {
 			_, err := o.Client.CoreV1().Namespaces().Get(ctx, w.ns, metav1.GetOptions{})
 			return err
@@ -512,7 +517,7 @@ func (w *world) start() *Controller {
 	}} {
 		done.Go(func() { run(ctx) })
 	}
-	if err := index.WaitReady(ctx); err != nil {
+	if err := watch.WaitReady(ctx); err != nil {
 		w.t.Fatal(err)
 	}
 	done.Go(func() { _ = c.Run(ctx) })

@@ -24,6 +24,8 @@ type Fence struct {
 	// NodeIDs of the machine, by driver, as far as they are known.
 	NodeIDs map[string]string
 	Kind    fence.Kind
+	// Driver that a storage fence is of; of a power fence empty.
+	Driver string
 	// Source names the agents.
 	Source string
 	// Cut: it was switched or cut off, not found off. Sidecar: not by a person.
@@ -98,7 +100,7 @@ func Standing(r *record.Record, driver string) (all []Fence) {
 
 func fenceOf(r *record.Record, f *record.Fence) *Fence {
 	out := &Fence{ID: f.ID, Node: r.Node, Vouched: r.Vouched(f), NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
-		SystemUUID: f.Machine.SystemUUID, NodeIDs: f.Machine.NodeIDs, Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Cut: f.UnderWay(), Sidecar: f.BySidecar(), Lifting: f.BeingLifted(), Witness: f.Witness}
+		SystemUUID: f.Machine.SystemUUID, NodeIDs: f.Machine.NodeIDs, Kind: f.Kind, Driver: f.Driver, Source: strings.Join(f.Agents, ", "), Cut: f.UnderWay(), Sidecar: f.BySidecar(), Lifting: f.BeingLifted(), Witness: f.Witness}
 	out.Cut = out.Cut || slices.ContainsFunc(f.Steps, func(s record.FenceStep) bool { return s.Action == "off" })
 	// A time that cannot be read is long ago: it only counts for the brakes.
 	out.At, _ = time.Parse(time.RFC3339, f.StartedAt)

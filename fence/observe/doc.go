@@ -7,7 +7,8 @@
 // to delay and to wake. From a node's lease it also tells whether the node is
 // alive, stale or unknown:
 //
-//	Watch    the index of those objects
+//	Watch    those objects, for all drivers that this process works for
+//	Index    what they say of one driver's volumes
 //	Order    which came first, a detach or the kubelet's change of its word
 //	Tracker  whether each node's lease goes on
 //

@@ -26,8 +26,8 @@ import (
 
 // An API server before WatchList, or with it switched off, says so.
 func TestAServerThatDoesNotStreamIsListedInPages(t *testing.T) {
-	r := newRig(t, anyDriver, 1)
-	f := r.index.feeds[volumes]
+	r := newRig(t, anyDriver, 1, false)
+	f := r.watch.feeds[volumes]
 	pv := r.volume(pvNames[0])
 	f.streams = true
 	f.api.watch = func(context.Context, metav1.ListOptions) (apiwatch.Interface, error) {
@@ -48,8 +48,8 @@ func TestAServerThatDoesNotStreamIsListedInPages(t *testing.T) {
 }
 
 func TestAStreamThatEndsBeforeTheListIsNoList(t *testing.T) {
-	r := newRig(t, anyDriver, 1)
-	f := r.index.feeds[volumes]
+	r := newRig(t, anyDriver, 1, false)
+	f := r.watch.feeds[volumes]
 	f.streams = true
 	for what, events := range map[string][]apiwatch.Event{
 		"nothing":          {},
@@ -113,9 +113,9 @@ func TestAStreamThatDoesNotEndIsListedInPages(t *testing.T) {
 		},
 	} {
 		for _, every := range []time.Duration{time.Second, time.Hour} {
-			r := newRig(t, anyDriver, 1)
+			r := newRig(t, anyDriver, 1, false)
 			synctest.Test(t, func(t *testing.T) {
-				f, began := r.index.feeds[nodes], time.Now()
+				f, began := r.watch.feeds[nodes], time.Now()
 				f.streams, f.api.watch = true, sends(first, every, next)
 				f.api.list = func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 					return page([]runtime.Object{stays}, o, false)
@@ -137,12 +137,12 @@ func TestAStreamThatDoesNotEndIsListedInPages(t *testing.T) {
 
 // What a stream that was given up has brought is not counted beside the pages.
 func TestAStreamAndThePagesAfterItCountOnce(t *testing.T) {
-	r := newRig(t, anyDriver, 1)
+	r := newRig(t, anyDriver, 1, false)
 	pv := "pv"
 	va := &storagev1.VolumeAttachment{ObjectMeta: r.meta("another's"), Spec: storagev1.VolumeAttachmentSpec{Attacher: other, NodeName: "n9",
 		Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}
 	synctest.Test(t, func(t *testing.T) {
-		f := r.index.feeds[attachments]
+		f := r.watch.feeds[attachments]
 		f.streams, f.api.watch = true, sends([]apiwatch.Event{{Type: apiwatch.Added, Object: va}}, time.Hour, nil)
 		f.api.list = func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return page([]runtime.Object{va}, o, false)
@@ -160,9 +160,9 @@ func TestAStreamAndThePagesAfterItCountOnce(t *testing.T) {
 // 100,000 volumes take longer than a stream is waited for without any.
 func TestALongStreamIsReadToItsEnd(t *testing.T) {
 	const perSecond, seconds = 100, 300
-	r := newRig(t, anyDriver, 1)
+	r := newRig(t, anyDriver, 1, false)
 	synctest.Test(t, func(t *testing.T) {
-		f := r.index.feeds[nodes]
+		f := r.watch.feeds[nodes]
 		f.streams, f.api.watch = true, sends(nil, time.Second/perSecond, func(i int) apiwatch.Event {
 			if i == perSecond*seconds {
 				return apiwatch.Event{Type: apiwatch.Bookmark, Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}}
@@ -196,10 +196,10 @@ func TestNoLogLineSaysThatTheClientIsForTests(t *testing.T) {
 	var log bytes.Buffer
 	klog.SetOutput(&log)
 	defer klog.SetOutput(io.Discard)
-	r := newRig(t, anyDriver, 1)
+	r := newRig(t, anyDriver, 1, false)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := r.index.feeds[nodes]
+		f := r.watch.feeds[nodes]
 		f.streams, f.api.watch = true, sends(nil, time.Second, func(int) apiwatch.Event {
 			return apiwatch.Event{Type: apiwatch.Bookmark, Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}}
 		})
@@ -217,13 +217,13 @@ func TestNoLogLineSaysThatTheClientIsForTests(t *testing.T) {
 
 // What is refused before a restart has to be waited for after it.
 func TestRefusalsOfBeforeAreToldOnce(t *testing.T) {
-	r := newRig(t, anyDriver, 1)
+	r := newRig(t, anyDriver, 1, false)
 	handle, pv, refused, plain := handlesOf[anyDriver][0], pvNames[0], "", r.attachment()
 	volume := &corev1.PersistentVolume{ObjectMeta: r.meta(pv)}
 	volume.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: anyDriver, VolumeHandle: handle}
-	r.index.feeds[volumes].Add(volume)
+	r.watch.feeds[volumes].Add(volume)
 	plain.Name, plain.Spec.Attacher, plain.Status.AttachError = "other-error", anyDriver, &storagev1.VolumeError{Message: "no such disk"}
-	r.index.feeds[attachments].Add(plain)
+	r.watch.feeds[attachments].Add(plain)
 	for _, attacher := range []string{anyDriver, other} {
 		va := &storagev1.VolumeAttachment{ObjectMeta: r.meta(csi.AttachmentName(handle, attacher, "n1"))}
 		va.Spec = storagev1.VolumeAttachmentSpec{Attacher: attacher, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}
@@ -231,7 +231,7 @@ func TestRefusalsOfBeforeAreToldOnce(t *testing.T) {
 		if attacher == anyDriver {
 			refused = va.Name
 		}
-		r.index.feeds[attachments].Add(va)
+		r.watch.feeds[attachments].Add(va)
 	}
 	var told []string
 	for range 2 {

@@ -35,10 +35,10 @@ func (h *Held) Kept() bool {
 // HeldBy are the volumes that the driver's VolumeAttachments and the ledgers
 // name for that node, and those that a takeover took from it, by handle. What
 // the Node's own status lists is not among them.
-func (w *Watch) HeldBy(node string) []Held {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	s, p := w.store, w.store.placeOf(node)
+func (x *Index) HeldBy(node string) []Held {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s, p := x.store, x.store.placeOf(node)
 	if p == nil {
 		return []Held{}
 	}
@@ -75,11 +75,11 @@ func (w *Watch) HeldBy(node string) []Held {
 }
 
 // Holding names the nodes that VolumeAttachments of the driver name, each once.
-func (w *Watch) Holding() []string {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
+func (x *Index) Holding() []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	var names []string
-	w.store.eachPlace(func(_ ref, p *place) {
+	x.store.eachPlace(func(_ ref, p *place) {
 		if p.attachments != 0 {
 			names = append(names, p.name)
 		}
@@ -88,13 +88,21 @@ func (w *Watch) Holding() []string {
 	return names
 }
 
+// Lists tells whether the status of that Node names a volume of the driver.
+func (x *Index) Lists(node string) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	p := x.store.placeOf(node)
+	return p != nil && p.listings != 0
+}
+
 // Volume is a PersistentVolume as it is watched: its driver and handle, which of
 // an in-tree one are those that it was migrated to; of another driver's, whose it
 // is. nil: there is none.
-func (w *Watch) Volume(name string) *corev1.PersistentVolume {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	s, pv := w.store, &corev1.PersistentVolume{}
+func (x *Index) Volume(name string) *corev1.PersistentVolume {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s, pv := x.store, &corev1.PersistentVolume{}
 	pv.Name = name
 	if f, ok := s.foreign[textOf(name)]; ok {
 		pv.Spec.PersistentVolumeSource = f.source.Value().spec()
@@ -109,25 +117,25 @@ func (w *Watch) Volume(name string) *corev1.PersistentVolume {
 }
 
 // AttachmentsOn counts the VolumeAttachments of a node, of all drivers.
-func (w *Watch) AttachmentsOn(node string) int {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	p := w.store.placeOf(node)
+func (x *Index) AttachmentsOn(node string) int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	p := x.store.placeOf(node)
 	if p == nil {
 		return 0
 	}
 	n := int(p.others)
-	for r := p.attachments; r != 0; r = w.store.attachments.at(r).nextOfPlace {
+	for r := p.attachments; r != 0; r = x.store.attachments.at(r).nextOfPlace {
 		n++
 	}
 	return n
 }
 
 // AttachedElsewhere tells that a VolumeAttachment of that PV names another node.
-func (w *Watch) AttachedElsewhere(pv, node string) bool {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	s := w.store
+func (x *Index) AttachedElsewhere(pv, node string) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s := x.store
 	r := s.findVolume(textOf(pv))
 	if r == 0 {
 		return false

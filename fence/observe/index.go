@@ -10,11 +10,11 @@ import (
 )
 
 // Volumes names the PersistentVolumes with that handle.
-func (w *Watch) Volumes(handle string) []string {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
+func (x *Index) Volumes(handle string) []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	var names []string
-	w.store.eachVolume(handle, func(v *volume) { names = append(names, v.name.String()) })
+	x.store.eachVolume(handle, func(v *volume) { names = append(names, v.name.String()) })
 	slices.Sort(names)
 	return names
 }
@@ -30,10 +30,10 @@ func (s *store) eachVolume(handle string, f func(*volume)) {
 // Attachments names the VolumeAttachments of that volume, in any state: those
 // that refer to one of its PVs, those that carry it inline, and those whose
 // name is made from it although the PV that they refer to is gone.
-func (w *Watch) Attachments(handle string) []string {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	s, names := w.store, sets.New[string]()
+func (x *Index) Attachments(handle string) []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s, names := x.store, sets.New[string]()
 	chain := func(r ref) {
 		for ; r != 0; r = s.attachments.at(r).nextOfThat {
 			names.Insert(s.attachmentName(r))
@@ -53,10 +53,10 @@ func (w *Watch) Attachments(handle string) []string {
 
 // NodesListing names the Nodes whose volumesInUse or volumesAttached names the
 // volume.
-func (w *Watch) NodesListing(handle string) []string {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	s, names := w.store, []string(nil)
+func (x *Index) NodesListing(handle string) []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s, names := x.store, []string(nil)
 	if d := s.findDisk(handle); d != 0 {
 		for r := s.disks.at(d).listings; r != 0; r = s.listings.at(r).nextOfDisk {
 			names = append(names, s.places.at(s.listings.at(r).place).name)
@@ -67,33 +67,33 @@ func (w *Watch) NodesListing(handle string) []string {
 }
 
 // NodeNames names the nodes whose CSINode carries that node ID of this driver.
-func (w *Watch) NodeNames(nodeID string) []string {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
+func (x *Index) NodeNames(nodeID string) []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	var names []string
-	for r := w.store.placeByID[nodeID]; r != 0; r = w.store.places.at(r).nextOfID {
-		names = append(names, w.store.places.at(r).name)
+	for r := x.store.placeByID[nodeID]; r != 0; r = x.store.places.at(r).nextOfID {
+		names = append(names, x.store.places.at(r).name)
 	}
 	slices.Sort(names)
 	return names
 }
 
 // NodeID is this driver's node ID on the node's CSINode; empty: none.
-func (w *Watch) NodeID(nodeName string) string {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	if p := w.store.placeOf(nodeName); p != nil {
+func (x *Index) NodeID(nodeName string) string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if p := x.store.placeOf(nodeName); p != nil {
 		return p.nodeID
 	}
 	return ""
 }
 
 // NodeIDs are all node IDs of this driver.
-func (w *Watch) NodeIDs() []string {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	ids := make([]string, 0, len(w.store.placeByID))
-	for id := range w.store.placeByID {
+func (x *Index) NodeIDs() []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	ids := make([]string, 0, len(x.store.placeByID))
+	for id := range x.store.placeByID {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
@@ -101,12 +101,12 @@ func (w *Watch) NodeIDs() []string {
 }
 
 // SystemShared tells whether another Node than that one reports that system UUID.
-func (w *Watch) SystemShared(nodeName, systemUUID string) bool {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
+func (x *Index) SystemShared(nodeName, systemUUID string) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	key := fence.SystemKey(systemUUID)
-	others := w.store.systems[key]
-	if p := w.store.placeOf(nodeName); p != nil && p.node != nil && p.node.system == key {
+	others := x.store.systems[key]
+	if p := x.store.placeOf(nodeName); p != nil && p.node != nil && p.node.system == key {
 		others--
 	}
 	return others > 0
@@ -121,11 +121,11 @@ const (
 // Node is a Node as it is watched, for the caller to keep; nil: there is none. It
 // has its UID, resourceVersion, provider ID, taints, boot ID, system UUID (in one spelling,
 // fence.SystemKey) and Ready condition, and of the volumes that it lists those of the driver.
-func (w *Watch) Node(name string) *corev1.Node {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
+func (x *Index) Node(name string) *corev1.Node {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	n := &corev1.Node{}
-	if !w.store.showNode(name, n, allVolumes) {
+	if !x.store.showNode(name, n, allVolumes) {
 		return nil
 	}
 	return n
@@ -134,9 +134,9 @@ func (w *Watch) Node(name string) *corev1.Node {
 // EachNode calls f for each Node that is watched, as Node shows it, but with one
 // of the driver's volumes at most: that tells that it lists any. The Node is only
 // good until f returns: a copy has to be kept instead.
-func (w *Watch) EachNode(f func(*corev1.Node)) {
+func (x *Index) EachNode(f func(*corev1.Node)) {
 	shown := &corev1.Node{}
-	for r := ref(1); w.showNext(r, shown); r++ {
+	for r := ref(1); x.showNext(r, shown); r++ {
 		if shown.Name != "" {
 			f(shown)
 		}
@@ -146,13 +146,13 @@ func (w *Watch) EachNode(f func(*corev1.Node)) {
 // showNext shows the Node of a place, if there is one; false: there is no such
 // place, nor any behind it. f of EachNode may ask the index: it is called without
 // the lock.
-func (w *Watch) showNext(r ref, into *corev1.Node) bool {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	if r > w.store.places.last {
+func (x *Index) showNext(r ref, into *corev1.Node) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if r > x.store.places.last {
 		return false
 	}
-	if p := w.store.places.at(r); p.node == nil || !w.store.showNode(p.name, into, oneVolume) {
+	if p := x.store.places.at(r); p.node == nil || !x.store.showNode(p.name, into, oneVolume) {
 		into.Name = ""
 	}
 	return true

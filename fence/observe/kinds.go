@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -38,7 +39,12 @@ func (w *Watch) wire(client kubernetes.Interface, recordNamespace string) {
 	streams := !watchlist.DoesClientNotSupportWatchListSemantics(client)
 	for kind, f := range w.feeds {
 		f.streams = streams
-		f.begin = func() { w.change(func(s *store) { s.begin(kind) }) }
+		f.begin = func() {
+			w.change(func(x *Index) []string {
+				x.store.begin(kind)
+				return nil
+			})
+		}
 		f.failed = func(err error) { w.watchError(kind, err) }
 	}
 }
@@ -51,11 +57,18 @@ func apiOf[L runtime.Object](example runtime.Object, list func(context.Context, 
 		}}
 }
 
-// change changes the index.
-func (w *Watch) change(f func(*store)) {
+// change changes each index. It returns what f says that it changed, each once.
+func (w *Watch) change(f func(*Index) []string) (changed []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f(w.store)
+	for _, x := range w.indexes {
+		changed = append(changed, f(x)...)
+	}
+	if len(w.indexes) > 1 {
+		slices.Sort(changed)
+		changed = slices.Compact(changed)
+	}
+	return changed
 }
 
 // tellNodes tells of nodes that changed, once the index shows it.
@@ -74,11 +87,10 @@ func (w *Watch) tellVolumes(handles []string) {
 // endNodes ends a listing of a kind whose sweep returns nodes.
 func (w *Watch) endNodes(kind int, sweep func(*store) []string) func() {
 	return func() {
-		var gone []string
-		w.change(func(s *store) { gone = sweep(s) })
+		gone := w.change(func(x *Index) []string { return sweep(x.store) })
 		switch kind {
 		case attachments:
-			w.order.KeepAttachments(w.CaughtAttachment)
+			w.order.KeepAttachments(w.caughtAttachment)
 		case nodes:
 			for _, name := range gone {
 				w.order.GoneNode(name)
@@ -88,32 +100,29 @@ func (w *Watch) endNodes(kind int, sweep func(*store) []string) func() {
 	}
 }
 
+func (w *Watch) caughtAttachment(name, uid string) bool {
+	return slices.ContainsFunc(w.indexes, func(x *Index) bool { return x.CaughtAttachment(name, uid) })
+}
+
 func (w *Watch) putVolume(obj runtime.Object, _ bool) {
-	var changed []string
-	w.change(func(s *store) { changed = s.putVolume(obj.(*corev1.PersistentVolume)) })
-	w.tellVolumes(changed)
+	w.tellVolumes(w.change(func(x *Index) []string { return x.store.putVolume(obj.(*corev1.PersistentVolume)) }))
 }
 
 func (w *Watch) dropVolume(obj runtime.Object) {
-	var changed []string
-	w.change(func(s *store) { changed = s.dropVolume(obj.(*corev1.PersistentVolume).Name) })
-	w.tellVolumes(changed)
+	w.tellVolumes(w.change(func(x *Index) []string { return x.store.dropVolume(obj.(*corev1.PersistentVolume).Name) }))
 }
 
 func (w *Watch) endVolumes() {
-	var gone []string
-	w.change(func(s *store) { gone = s.sweepVolumes() })
-	w.tellVolumes(gone)
+	w.tellVolumes(w.change(func(x *Index) []string { return x.store.sweepVolumes() }))
 }
 
 func (w *Watch) putAttachment(obj runtime.Object, isNew bool) {
 	va := obj.(*storagev1.VolumeAttachment)
-	var changed []string
-	w.change(func(s *store) {
-		changed = s.putAttachment(va, isNew)
-		w.keepRefusalLocked(va)
+	changed := w.change(func(x *Index) []string {
+		x.keepRefusalLocked(va)
+		return x.store.putAttachment(va, isNew)
 	})
-	if va.Spec.Attacher == w.ids.Driver {
+	if w.Index(va.Spec.Attacher) != nil {
 		w.order.Attachment(va)
 	}
 	w.tellNodes(changed)
@@ -121,10 +130,9 @@ func (w *Watch) putAttachment(obj runtime.Object, isNew bool) {
 
 func (w *Watch) dropAttachment(obj runtime.Object) {
 	va := obj.(*storagev1.VolumeAttachment)
-	var changed []string
-	w.change(func(s *store) {
-		changed = s.dropAttachment(va)
-		delete(w.refusals, va.Name)
+	changed := w.change(func(x *Index) []string {
+		delete(x.refusals, va.Name)
+		return x.store.dropAttachment(va)
 	})
 	w.order.GoneAttachment(va.Name)
 	w.tellNodes(changed)
@@ -132,61 +140,70 @@ func (w *Watch) dropAttachment(obj runtime.Object) {
 
 func (w *Watch) putNode(obj runtime.Object, _ bool) {
 	n := obj.(*corev1.Node)
-	var changed bool
-	var shown *corev1.Node
 	w.order.Node(n)
-	w.change(func(s *store) {
-		if changed = s.putNode(n); changed {
-			shown = &corev1.Node{}
-			s.showNode(n.Name, shown, oneVolume)
+	var tell []func()
+	w.change(func(x *Index) []string {
+		if x.store.putNode(n) {
+			shown := &corev1.Node{}
+			x.store.showNode(n.Name, shown, oneVolume)
+			tell = append(tell, func() { x.onNode(shown) })
 		}
+		return nil
 	})
-	if changed {
-		w.onNode(shown)
+	for _, f := range tell {
+		f()
+	}
+	if len(tell) > 0 {
 		w.onChange(Change{Node: n.Name})
 	}
 }
 
 func (w *Watch) dropNode(obj runtime.Object) {
-	name, was := obj.(*corev1.Node).Name, false
-	w.change(func(s *store) { was = s.dropNode(name) })
+	name := obj.(*corev1.Node).Name
+	changed := w.change(func(x *Index) []string { return ifSo(x.store.dropNode(name), name) })
 	w.order.GoneNode(name)
-	if was {
-		w.onChange(Change{Node: name})
+	w.tellNodes(changed)
+}
+
+// ifSo is the name if something of it changed.
+func ifSo(changed bool, name string) []string {
+	if changed {
+		return []string{name}
 	}
+	return nil
 }
 
 func (w *Watch) putCSINode(obj runtime.Object, _ bool) {
 	n := obj.(*storagev1.CSINode)
-	w.setNodeID(n.Name, w.ids.NodeID(n))
+	w.tellNodes(w.change(func(x *Index) []string { return ifSo(x.store.putCSINode(n.Name, x.ids.NodeID(n)), n.Name) }))
 }
 
-func (w *Watch) dropCSINode(obj runtime.Object) { w.setNodeID(obj.(*storagev1.CSINode).Name, "") }
-
-func (w *Watch) setNodeID(node, id string) {
-	var changed bool
-	w.change(func(s *store) { changed = s.putCSINode(node, id) })
-	if changed {
-		w.onChange(Change{Node: node})
-	}
+func (w *Watch) dropCSINode(obj runtime.Object) {
+	name := obj.(*storagev1.CSINode).Name
+	w.tellNodes(w.change(func(x *Index) []string { return ifSo(x.store.putCSINode(name, ""), name) }))
 }
 
 func (w *Watch) putLease(obj runtime.Object, _ bool) {
 	lease := obj.(*coordinationv1.Lease)
-	w.change(func(s *store) { s.putLease(lease.Name, true) })
+	w.leased(lease.Name, true)
 	w.tracker.Observe(lease.Name, lease.ResourceVersion)
 }
 
 func (w *Watch) dropLease(obj runtime.Object) {
 	name := obj.(*coordinationv1.Lease).Name
-	w.change(func(s *store) { s.putLease(name, false) })
+	w.leased(name, false)
 	w.leaseGone(name)
 }
 
+func (w *Watch) leased(node string, there bool) {
+	w.change(func(x *Index) []string {
+		x.store.putLease(node, there)
+		return nil
+	})
+}
+
 func (w *Watch) endLeases() {
-	var gone []string
-	w.change(func(s *store) { gone = s.sweepLeases() })
-	for _, name := range gone {
+	for _, name := range w.change(func(x *Index) []string { return x.store.sweepLeases() }) {
 		w.leaseGone(name)
 	}
 }
@@ -199,13 +216,9 @@ func (w *Watch) leaseGone(node string) {
 func (w *Watch) putRecord(obj runtime.Object, _ bool) {
 	lease := obj.(*coordinationv1.Lease)
 	node, _ := record.NodeOf(lease)
-	var changed []string
-	w.change(func(s *store) { changed = s.putRecord(lease.Name, node, lease.ResourceVersion) })
-	w.tellNodes(changed)
+	w.tellNodes(w.change(func(x *Index) []string { return x.store.putRecord(lease.Name, node, lease.ResourceVersion) }))
 }
 
 func (w *Watch) dropRecord(obj runtime.Object) {
-	var changed []string
-	w.change(func(s *store) { changed = s.dropRecord(obj.(*coordinationv1.Lease).Name) })
-	w.tellNodes(changed)
+	w.tellNodes(w.change(func(x *Index) []string { return x.store.dropRecord(obj.(*coordinationv1.Lease).Name) }))
 }

@@ -106,7 +106,7 @@ func TestOrderIsToldOfListingsAndChanges(t *testing.T) {
 	others := deleted.DeepCopy()
 	others.Spec.Attacher = other
 	list := func(t *testing.T, r *rig, kind int, objects ...runtime.Object) {
-		f := r.index.feeds[kind]
+		f := r.watch.feeds[kind]
 		f.streams = false
 		f.api.list = func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) { return page(objects, o, false) }
 		if _, err := f.list(t.Context(), metav1.ListOptions{}); err != nil {
@@ -118,34 +118,39 @@ func TestOrderIsToldOfListingsAndChanges(t *testing.T) {
 	for name, tt := range map[string]struct {
 		first, then func(*testing.T, *rig)
 		want        bool
+		two         bool // the other driver's volumes are watched, too
 	}{
+		"it is the other driver's, which is watched, too": {first: func(t *testing.T, r *rig) {
+			list(t, r, nodes, before)
+			list(t, r, attachments, others)
+		}, then: func(t *testing.T, r *rig) { _ = r.watch.feeds[nodes].Update(back); list(t, r, attachments, others) }, want: true, two: true},
 		"both are listed": {listed,
-			func(_ *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back) }, true},
+			func(_ *testing.T, r *rig) { _ = r.watch.feeds[nodes].Update(back) }, true, false},
 		"both are changes": {func(_ *testing.T, r *rig) {
-			_ = r.index.feeds[nodes].Add(before)
-			_ = r.index.feeds[attachments].Update(deleted)
-		}, func(_ *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back) }, true},
+			_ = r.watch.feeds[nodes].Add(before)
+			_ = r.watch.feeds[attachments].Update(deleted)
+		}, func(_ *testing.T, r *rig) { _ = r.watch.feeds[nodes].Update(back) }, true, false},
 		"it turned while nobody watched, and is listed then": {listed,
-			func(t *testing.T, r *rig) { list(t, r, nodes, back) }, true},
+			func(t *testing.T, r *rig) { list(t, r, nodes, back) }, true, false},
 		"the VolumeAttachment is another driver's": {func(t *testing.T, r *rig) { list(t, r, nodes, before); list(t, r, attachments, others) },
-			func(_ *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back) }, false},
+			func(_ *testing.T, r *rig) { _ = r.watch.feeds[nodes].Update(back) }, false, false},
 		"the VolumeAttachment goes": {listed,
 			func(_ *testing.T, r *rig) {
-				_ = r.index.feeds[nodes].Update(back)
-				_ = r.index.feeds[attachments].Delete(deleted)
-			}, false},
+				_ = r.watch.feeds[nodes].Update(back)
+				_ = r.watch.feeds[attachments].Delete(deleted)
+			}, false, false},
 		"the VolumeAttachment is not in the next listing": {listed,
-			func(t *testing.T, r *rig) { _ = r.index.feeds[nodes].Update(back); list(t, r, attachments) }, false},
+			func(t *testing.T, r *rig) { _ = r.watch.feeds[nodes].Update(back); list(t, r, attachments) }, false, false},
 		"the Node goes, and is there again": {listed,
 			func(_ *testing.T, r *rig) {
-				_ = r.index.feeds[nodes].Delete(before)
-				_ = r.index.feeds[nodes].Add(back)
-			}, false},
+				_ = r.watch.feeds[nodes].Delete(before)
+				_ = r.watch.feeds[nodes].Add(back)
+			}, false, false},
 		"the Node is not in the next listing, and is there again": {listed,
-			func(t *testing.T, r *rig) { list(t, r, nodes); _ = r.index.feeds[nodes].Add(back) }, false},
+			func(t *testing.T, r *rig) { list(t, r, nodes); _ = r.watch.feeds[nodes].Add(back) }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, anyDriver, 1)
+			r := newRig(t, anyDriver, 1, tt.two)
 			synctest.Test(t, func(t *testing.T) {
 				tt.first(t, r)
 				time.Sleep(OrderSlack + time.Second)

@@ -27,28 +27,37 @@ type rig struct {
 	*testing.T
 	*maker
 	model *model
-	index *Watch
+	watch *Watch
+	index *Index // of the driver
+	also  *model // of another driver, with the same objects; nil: the watch is for one
 	told  []Change
 	nodes []string // told to OnNode
 }
 
-func newRig(t *testing.T, driver string, seed uint64) *rig {
+// newRig is for the driver; two: and for another one, too.
+func newRig(t *testing.T, driver string, seed uint64, two bool) *rig {
 	ids := &csi.Identity{Driver: driver}
-	index, err := New(kubernetes.NewForConfigOrDie(&rest.Config{}), ids, NewTracker(time.Minute, 1), "records")
-	if err != nil {
-		t.Fatal(err)
+	drivers, model := []*csi.Identity{ids}, newModel(ids)
+	r := &rig{T: t, maker: &maker{Rand: rand.New(rand.NewPCG(seed, 1)), driver: driver}, model: model}
+	if two {
+		r.also = newModel(&csi.Identity{Driver: other})
+		r.also.objects = model.objects
+		drivers = append(drivers, r.also.ids)
 	}
-	r := &rig{T: t, maker: &maker{Rand: rand.New(rand.NewPCG(seed, 1)), driver: driver}, model: newModel(ids), index: index}
-	index.OnChange(func(c Change) {
+	r.watch = New(kubernetes.NewForConfigOrDie(&rest.Config{}), NewTracker(time.Minute, 1), "records", drivers...)
+	r.index = r.watch.Index(driver)
+	r.watch.OnChange(func(c Change) {
 		if !slices.Contains(r.told, c) {
 			r.told = append(r.told, c)
 		}
 	})
-	index.OnNode(func(n *corev1.Node) { r.nodes = append(r.nodes, n.Name) })
+	for _, ids := range drivers {
+		r.watch.Index(ids.Driver).OnNode(func(n *corev1.Node) { r.nodes = append(r.nodes, n.Name) })
+	}
 	for kind := range kinds {
 		r.relist(kind, false)
 	}
-	if err := index.Ready(); err != nil {
+	if err := r.watch.Ready(); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -70,7 +79,7 @@ func (r *rig) step() {
 
 // event has one object added, changed or deleted, as a watch shows it.
 func (r *rig) event(kind int) {
-	f := r.index.feeds[kind]
+	f := r.watch.feeds[kind]
 	name, obj := r.make(kind, nil)
 	old := r.model.objects[kind][name]
 	r.told, r.nodes = nil, nil
@@ -91,6 +100,13 @@ func (r *rig) event(kind int) {
 		f.Update(now)
 	}
 	want := r.model.changes(kind, old, now)
+	if r.also != nil {
+		for _, c := range r.also.changes(kind, old, now) {
+			if !slices.Contains(want, c) {
+				want = append(want, c)
+			}
+		}
+	}
 	if !sameChanges(r.told, want) {
 		r.Fatalf("%s %s: told %v, want %v\n%+v\n%+v", f.name, name, r.told, want, old, now)
 	}
@@ -121,7 +137,7 @@ var errCut = errors.New("the connection is cut")
 
 // relist lists a kind anew, streamed or in pages; at first it may break off.
 func (r *rig) relist(kind int, breaks bool) {
-	f := r.index.feeds[kind]
+	f := r.watch.feeds[kind]
 	before, caught := f.api, r.caught(kind)
 	defer func() { f.api = before }()
 	f.streams = r.chance(2)
@@ -190,7 +206,7 @@ func (r *rig) checkUnended(kind int, caught map[string]bool) {
 		uid := string(obj.(metav1.Object).GetUID())
 		is := kind == volumes && r.index.CaughtPV(name, uid) || kind == attachments && r.index.CaughtAttachment(name, uid)
 		if is != caught[name+uid] {
-			r.Fatalf("%s %s, in a listing that broke off: caught %v, before it %v", r.index.feeds[kind].name, name, is, caught[name+uid])
+			r.Fatalf("%s %s, in a listing that broke off: caught %v, before it %v", r.watch.feeds[kind].name, name, is, caught[name+uid])
 		}
 	}
 }
@@ -207,13 +223,19 @@ func (r *rig) caught(kind int) map[string]bool {
 
 // check compares every answer.
 func (r *rig) check() {
-	w, m := r.index, r.model
+	r.checkIndex(r.index, r.model)
+	if r.also != nil {
+		r.checkIndex(r.watch.Index(other), r.also)
+	}
+}
+
+func (r *rig) checkIndex(w *Index, m *model) {
 	same := func(what string, got, want []string) {
 		if !slices.Equal(got, want) && len(got)+len(want) > 0 {
 			r.Fatalf("%s: %q, want %q", what, got, want)
 		}
 	}
-	for _, handle := range append([]string{"unknown"}, handlesOf[r.driver]...) {
+	for _, handle := range append([]string{"unknown", "x"}, handlesOf[r.driver]...) {
 		same("Volumes of "+handle, w.Volumes(handle), m.volumesOf(handle))
 		same("Attachments of "+handle, w.Attachments(handle), m.attachmentsOf(handle))
 		same("NodesListing "+handle, w.NodesListing(handle), m.nodesListing(handle))
@@ -227,12 +249,11 @@ func (r *rig) check() {
 		same("NodeNames of "+id, w.NodeNames(id), sorted(byID[id]))
 	}
 	same("Holding", w.Holding(), m.holding())
-	r.checkNodes(ids)
-	r.checkCaught()
+	r.checkNodes(w, m, ids)
+	r.checkCaught(w, m)
 }
 
-func (r *rig) checkNodes(ids map[string]string) {
-	w, m := r.index, r.model
+func (r *rig) checkNodes(w *Index, m *model, ids map[string]string) {
 	each := map[string]bool{}
 	w.EachNode(func(n *corev1.Node) {
 		real, found := get[*corev1.Node](m, nodes, n.Name)
@@ -279,8 +300,7 @@ func (r *rig) checkNodes(ids map[string]string) {
 	}
 }
 
-func (r *rig) checkCaught() {
-	w, m := r.index, r.model
+func (r *rig) checkCaught(w *Index, m *model) {
 	for _, name := range pvNames {
 		pv, found := get[*corev1.PersistentVolume](m, volumes, name)
 		handle, ours := m.ids.PVHandle(pv)
@@ -322,7 +342,7 @@ func TestTheIndexAnswersAsALookAtEveryObjectWould(t *testing.T) {
 	for _, driver := range []string{anyDriver, gceDriver} {
 		for seed := range sequences {
 			t.Run(fmt.Sprintf("%s/%d", driver, seed), func(t *testing.T) {
-				r := newRig(t, driver, uint64(seed))
+				r := newRig(t, driver, uint64(seed), seed%2 == 1)
 				for range steps {
 					r.step()
 					r.check()
@@ -339,13 +359,18 @@ func (r *rig) empty() {
 		for name, obj := range r.model.objects[kind] {
 			delete(r.model.objects[kind], name)
 			if r.chance(2) {
-				r.index.feeds[kind].Delete(obj)
+				r.watch.feeds[kind].Delete(obj)
 			}
 		}
 		r.relist(kind, false)
 		r.check()
 	}
-	s := r.index.store
+	for _, x := range r.watch.indexes {
+		r.checkEmpty(x.store)
+	}
+}
+
+func (r *rig) checkEmpty(s *store) {
 	left := map[string]int{
 		"disks": s.diskByKey.count, "volumes": s.volumeByName.count, "attachments": s.attachmentByName.count,
 		"holders": int(s.holders.last) - len(s.holders.free), "listings": int(s.listings.last) - len(s.listings.free),

@@ -13,16 +13,16 @@ type refusal struct{ *storagev1.VolumeAttachment }
 
 // keepRefusalLocked keeps a VolumeAttachment that a refusal stands in, until
 // EachRefused was called: they are few, and asked for once.
-func (w *Watch) keepRefusalLocked(va *storagev1.VolumeAttachment) {
-	if w.refusals == nil {
+func (x *Index) keepRefusalLocked(va *storagev1.VolumeAttachment) {
+	if x.refusals == nil {
 		return
 	}
-	delete(w.refusals, va.Name)
+	delete(x.refusals, va.Name)
 	for _, e := range []*storagev1.VolumeError{va.Status.AttachError, va.Status.DetachError} {
-		if e != nil && strings.Contains(e.Message, fence.Mark) && va.Spec.Attacher == w.ids.Driver {
+		if e != nil && strings.Contains(e.Message, fence.Mark) && va.Spec.Attacher == x.ids.Driver {
 			kept := va.DeepCopy()
 			kept.ManagedFields = nil
-			w.refusals[va.Name] = refusal{kept}
+			x.refusals[va.Name] = refusal{kept}
 		}
 	}
 }
@@ -31,17 +31,17 @@ func (w *Watch) keepRefusalLocked(va *storagev1.VolumeAttachment) {
 // error with fence.Mark in it, with the handle of its volume; empty where its PV is
 // not known. It tells of those that were there before, once: what is refused from
 // then on, the process knows itself.
-func (w *Watch) EachRefused(f func(va *storagev1.VolumeAttachment, handle string)) {
-	w.mu.Lock()
-	refusals, handles := w.refusals, map[string]string{}
-	w.refusals = nil
+func (x *Index) EachRefused(f func(va *storagev1.VolumeAttachment, handle string)) {
+	x.mu.Lock()
+	refusals, handles := x.refusals, map[string]string{}
+	x.refusals = nil
 	for name := range refusals {
 		sum, odd := digest(name)
-		if r := w.store.findAttachment(sum, odd); r != 0 {
-			handles[name] = w.store.handleOf(r)
+		if r := x.store.findAttachment(sum, odd); r != 0 {
+			handles[name] = x.store.handleOf(r)
 		}
 	}
-	w.mu.Unlock()
+	x.mu.Unlock()
 	for name, handle := range handles {
 		f(refusals[name].VolumeAttachment, handle)
 	}

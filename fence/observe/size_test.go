@@ -28,26 +28,22 @@ const bytesPerVolume = 264
 // is what grows with the cluster.
 func TestTheIndexStaysSmall(t *testing.T) {
 	const volumes, nodes = 20_000, 1_000
-	index := sizedIndex(t)
+	watch := sizedWatch(t)
 	before := heap()
-	fill(index, volumes, nodes)
+	fill(watch, volumes, nodes)
 	per := float64(heap()-before) / volumes
-	runtime.KeepAlive(index)
+	runtime.KeepAlive(watch)
 	t.Logf("%.1f bytes per volume", per)
 	if per > 1.15*bytesPerVolume {
 		t.Errorf("%.0f bytes per volume, want %d: a record has grown, or something is kept of the objects", per, bytesPerVolume)
 	}
-	if got := len(index.Attachments(sizedHandle(nodes + 1))); got != 1 {
+	if got := len(watch.Index(anyDriver).Attachments(sizedHandle(nodes + 1))); got != 1 {
 		t.Errorf("a volume has %d attachments, so that this was not the size of all", got)
 	}
 }
 
-func sizedIndex(t testing.TB) *Watch {
-	index, err := New(kubernetes.NewForConfigOrDie(&rest.Config{}), &csi.Identity{Driver: anyDriver}, NewTracker(time.Minute, 1), "records")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return index
+func sizedWatch(t testing.TB) *Watch {
+	return New(kubernetes.NewForConfigOrDie(&rest.Config{}), NewTracker(time.Minute, 1), "records", &csi.Identity{Driver: anyDriver})
 }
 
 func heap() int64 {
@@ -67,8 +63,8 @@ func sizedMeta(name string, kind, i int) metav1.ObjectMeta {
 }
 
 // fill has the feeds take in a cluster, as its API server would send it.
-func fill(index *Watch, volumeCount, nodeCount int) {
-	f, ids := index.feeds, &csi.Identity{Driver: anyDriver}
+func fill(watch *Watch, volumeCount, nodeCount int) {
+	f, ids := watch.feeds, &csi.Identity{Driver: anyDriver}
 	for kind := range kinds {
 		f[kind].begin()
 	}
@@ -112,14 +108,14 @@ func fill(index *Watch, volumeCount, nodeCount int) {
 // BenchmarkLookup asks for the volumes of a handle.
 func BenchmarkLookup(b *testing.B) {
 	const volumes = 20_000
-	index := sizedIndex(b)
-	fill(index, volumes, 1_000)
+	watch := sizedWatch(b)
+	fill(watch, volumes, 1_000)
 	handles := make([]string, volumes)
 	for i := range handles {
 		handles[i] = sizedHandle(i)
 	}
 	for i := 0; b.Loop(); i++ {
-		if index.store.findDisk(handles[i%volumes]) == 0 {
+		if watch.Index(anyDriver).store.findDisk(handles[i%volumes]) == 0 {
 			b.Fatal("it is not found")
 		}
 	}

@@ -36,7 +36,7 @@ func (s *said) take() string {
 // A start in a large cluster takes long: the log tells how far it has come, at once
 // when it waits for something else, and otherwise every few seconds.
 func TestTheLogTellsHowFarTheListingsHaveCome(t *testing.T) {
-	w := newRig(t, anyDriver, 1).index
+	w := newRig(t, anyDriver, 1, false).watch
 	synctest.Test(t, func(t *testing.T) {
 		var log said
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))

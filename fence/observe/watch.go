@@ -22,38 +22,61 @@ type Change struct {
 	Node   string
 }
 
-// Watch is the index. Make one with New, start it with Run. It is safe for
-// concurrent use.
+// Watch follows the objects, and keeps an Index for each driver. Make one with New, start
+// it with Run. It is safe for concurrent use.
 type Watch struct {
-	ids      *csi.Identity
 	tracker  *Tracker
 	feeds    [kinds]*feed
-	onNode   func(*corev1.Node)
 	onChange func(Change)
 	order    Order
+	indexes  []*Index
 
-	mu    sync.RWMutex
+	mu     sync.RWMutex // of all indexes, too
+	errors [kinds]error // why a kind cannot be watched now
+}
+
+// Index shows the volumes of one driver, and the nodes, as a Watch sees them. It is safe
+// for concurrent use.
+type Index struct {
+	ids    *csi.Identity
+	order  *Order
+	onNode func(*corev1.Node)
+
+	mu    *sync.RWMutex
 	store *store
 	// refusals are the VolumeAttachments of the first listing that carry one, by
 	// name; nil: they were asked for, see EachRefused.
 	refusals map[string]refusal
-	errors   [kinds]error // why a kind cannot be watched now
 }
 
-// New makes a Watch for the driver that ids speaks for. recordNamespace is that
+// New makes a Watch with an Index for each of these drivers. recordNamespace is that
 // of the nodes' records. A kubelet's lease that changes is told to tracker.
-func New(client kubernetes.Interface, ids *csi.Identity, tracker *Tracker, recordNamespace string) (*Watch, error) {
-	w := &Watch{ids: ids, tracker: tracker, store: newStore(ids), refusals: map[string]refusal{},
-		onNode: func(*corev1.Node) {}, onChange: func(Change) {}}
+func New(client kubernetes.Interface, tracker *Tracker, recordNamespace string, drivers ...*csi.Identity) *Watch {
+	w := &Watch{tracker: tracker, onChange: func(Change) {}}
+	for _, ids := range drivers {
+		w.indexes = append(w.indexes, &Index{ids: ids, order: &w.order, mu: &w.mu, store: newStore(ids), refusals: map[string]refusal{}, onNode: func(*corev1.Node) {}})
+	}
 	w.wire(client, recordNamespace)
-	return w, nil
+	return w
+}
+
+// Index is that of a driver that New was given.
+func (w *Watch) Index(driver string) *Index {
+	for _, x := range w.indexes {
+		if x.ids.Driver == driver {
+			return x
+		}
+	}
+	return nil
 }
 
 // OnNode is called for each Node that is added or changed, with what EachNode
-// shows of it, and OnChange for what an event may have unblocked. Set both before
-// Run; they must not block.
-func (w *Watch) OnNode(f func(*corev1.Node)) { w.onNode = f }
-func (w *Watch) OnChange(f func(Change))     { w.onChange = f }
+// shows of it. Set it before Run; it must not block.
+func (x *Index) OnNode(f func(*corev1.Node)) { x.onNode = f }
+
+// OnChange is called for what an event may have unblocked. Set it before Run; it must not
+// block.
+func (w *Watch) OnChange(f func(Change)) { w.onChange = f }
 
 // Run watches until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
@@ -147,10 +170,10 @@ var logKeys = [kinds]string{leases: "leases", csiNodes: "csiNodes", nodes: "node
 // object. etcd orders all writes of a kind, so an index that has seen one has
 // seen everything that was created before it. One that was first seen in a
 // listing that has not ended does not count: a list is ordered by name.
-func (w *Watch) CaughtPV(name string, uid string) bool {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	s := w.store
+func (x *Index) CaughtPV(name string, uid string) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s := x.store
 	r := s.findVolume(textOf(name))
 	if r == 0 {
 		return false
@@ -159,10 +182,10 @@ func (w *Watch) CaughtPV(name string, uid string) bool {
 	return v.there && !v.unsure && v.uid == s.hashString(uid)
 }
 
-func (w *Watch) CaughtAttachment(name string, uid string) bool {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	s := w.store
+func (x *Index) CaughtAttachment(name string, uid string) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s := x.store
 	sum, odd := digest(name)
 	r := s.findAttachment(sum, odd)
 	if r == 0 {
@@ -173,16 +196,16 @@ func (w *Watch) CaughtAttachment(name string, uid string) bool {
 }
 
 // Synced is Order's.
-func (w *Watch) Synced(node, uid, readySince string) bool {
-	return w.order.Synced(node, uid, readySince)
+func (x *Index) Synced(node, uid, readySince string) bool {
+	return x.order.Synced(node, uid, readySince)
 }
 
 // BootedSince is Order's.
-func (w *Watch) BootedSince(attachment, uid, bootID string) bool {
-	return w.order.BootedSince(attachment, uid, bootID)
+func (x *Index) BootedSince(attachment, uid, bootID string) bool {
+	return x.order.BootedSince(attachment, uid, bootID)
 }
 
 // TurnedSince is Order's.
-func (w *Watch) TurnedSince(node, attachment string) bool {
-	return w.order.TurnedSince(node, attachment)
+func (x *Index) TurnedSince(node, attachment string) bool {
+	return x.order.TurnedSince(node, attachment)
 }

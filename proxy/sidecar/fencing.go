@@ -75,7 +75,7 @@ func (f *fencing) cutsStorage() bool {
 }
 
 // newFailover makes the failover; nil: it is switched off.
-func newFailover(ctx context.Context, in Options, ids *csi.Identity, index *observe.Watch, on *core) (*failover.Controller, error) {
+func newFailover(ctx context.Context, in Options, ids *csi.Identity, index *observe.Index, on *core) (*failover.Controller, error) {
 	c := in.Config
 	if !c.Failover.Enabled || c.Mode == config.Observe {
 		return nil, nil
@@ -91,7 +91,7 @@ func newFailover(ctx context.Context, in Options, ids *csi.Identity, index *obse
 		return nil, err
 	}
 	return failover.New(failover.Options{
-		Client: client, IDs: ids, Index: index, Lives: on.tracker, Fencer: on.fencing.fencer,
+		Client: client, Drivers: []failover.Driver{{IDs: ids, Index: index}}, Nodes: index, Lives: on.tracker, Fencer: on.fencing.fencer,
 		Records: on.vitalRecords, Sources: on.sources.claims, Events: newRecorder(ctx, events, ids.Driver), Metrics: in.Metrics, Lead: in.Lead,
 		SuspectAfter: c.Fencing.SuspectAfter.Duration, FenceAfter: c.Fencing.FenceAfter.Duration,
 		MaxConcurrent: c.Fencing.MaxConcurrent, MaxUnhealthy: c.Fencing.MaxUnhealthy.Share(), PowerOn: c.Fencing.PowerOn == config.WhenMoved,
@@ -101,7 +101,7 @@ func newFailover(ctx context.Context, in Options, ids *csi.Identity, index *obse
 
 // identify has what the machines are known by bound, where agents are told what the nodes say
 // of them.
-func (f *fencing) identify(in Options, index *observe.Watch) {
+func (f *fencing) identify(in Options, index *observe.Index) {
 	if in.Config.Mode == config.Observe || !f.fencer.Levels.Seek("") {
 		return
 	}
@@ -109,7 +109,7 @@ func (f *fencing) identify(in Options, index *observe.Watch) {
 }
 
 // machines of all Nodes, first those that hold volumes: they may have to be fenced soon.
-func machines(index *observe.Watch) []fence.Machine {
+func machines(index *observe.Index) []fence.Machine {
 	holding := index.Holding()
 	var first, rest []fence.Machine
 	index.EachNode(func(n *corev1.Node) {

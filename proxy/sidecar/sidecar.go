@@ -95,10 +95,8 @@ func judging(ctx context.Context, in Options) (proxy.Guard, func(context.Context
 		return nil, nil, fmt.Errorf("the driver calls itself %s, and not %s", ids.Driver, in.Driver)
 	}
 	tracker := observe.NewTracker(in.Config.Fencing.SuspectAfter.Duration, in.Config.Fencing.MaxUnhealthy.Share())
-	index, err := observe.New(client, ids, tracker, in.Config.Fencing.Namespace)
-	if err != nil {
-		return nil, nil, err
-	}
+	watch := observe.New(client, tracker, in.Config.Fencing.Namespace, ids)
+	index := watch.Index(ids.Driver)
 	wake := new(wakeUps)
 	c, err := newCore(ctx, in, ground{client: client, vital: vital, objects: client.CoreV1().RESTClient(), cluster: cluster, driver: driver,
 		index: index, tracker: tracker, limit: limit, answered: wake.node})
@@ -122,15 +120,15 @@ func judging(ctx context.Context, in Options) (proxy.Guard, func(context.Context
 		wake.add(func(c observe.Change) { mover.Changed(c.Node) })
 	}
 
-	index.OnChange(wake.all)
+	watch.OnChange(wake.all)
 	index.OnNode(sights.saw)
 	tracker.OnStale(wake.node)
 	probe := func(ctx context.Context) { tracker.Probe(ctx, answers(vital)) }
-	for _, run := range []func(context.Context){index.Run, tracker.Run, probe, calls.Run, report.Run} {
+	for _, run := range []func(context.Context){watch.Run, tracker.Run, probe, calls.Run, report.Run} {
 		go run(ctx)
 	}
-	in.Ready(index.Ready)
-	if err := index.WaitReady(ctx); err != nil {
+	in.Ready(watch.Ready)
+	if err := watch.WaitReady(ctx); err != nil {
 		return nil, nil, err
 	}
 	index.EachRefused(func(va *storagev1.VolumeAttachment, handle string) {

@@ -24,7 +24,7 @@ import (
 // node dies later. It runs on one replica; a call that comes first binds too.
 type sighting struct {
 	client  kubernetes.Interface
-	index   *observe.Watch
+	index   *observe.Index
 	sources *EvidenceSources
 	queue   workqueue.TypedRateLimitingInterface[string]
 
@@ -33,7 +33,7 @@ type sighting struct {
 	remedied map[string]bool
 }
 
-func newSighting(client kubernetes.Interface, index *observe.Watch, sources *EvidenceSources) *sighting {
+func newSighting(client kubernetes.Interface, index *observe.Index, sources *EvidenceSources) *sighting {
 	return &sighting{client: client, index: index, sources: sources, remedied: map[string]bool{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))}
 }

@@ -73,18 +73,16 @@ func newSightedWorld(t *testing.T, nodes int) *sightedWorld {
 		t.Fatal(err)
 	}
 	ids := &csi.Identity{Driver: sightedDriver}
-	index, err := observe.New(client, ids, observe.NewTracker(time.Minute, 0.4), sightedRecords)
-	if err != nil {
-		t.Fatal(err)
-	}
+	watch := observe.New(client, observe.NewTracker(time.Minute, 0.4), sightedRecords, ids)
+	index := watch.Index(ids.Driver)
 	taint := evidence.OutOfServiceTaint(evidence.Records{Store: records, Actor: "test"})
 	w.sights = newSighting(client, index, &EvidenceSources{records: records, taints: []*evidence.Taint{taint}})
 	index.OnNode(w.sights.saw)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); index.Run(ctx) }()
+	go func() { defer close(done); watch.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	if err := index.WaitReady(t.Context()); err != nil {
+	if err := watch.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return w

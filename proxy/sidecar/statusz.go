@@ -49,7 +49,7 @@ type boardParts struct {
 	waiting  interface{ List() []waiting.Call }
 	recent   interface{ List() []waiting.Said }
 	underWay func() []string
-	index    *observe.Watch
+	index    *observe.Index
 	lives    *observe.Tracker
 	records  *noderecord.Store
 	mover    *failover.Controller // nil: failover is off
