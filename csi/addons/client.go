@@ -4,11 +4,11 @@ import (
 	"context"
 	"net/netip"
 
+	fencepb "github.com/csi-addons/spec/lib/go/fence"
+	identitypb "github.com/csi-addons/spec/lib/go/identity"
 	"google.golang.org/grpc"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
-	"github.com/csi-fencepost/csi-fencepost/csi/addons/fencepb"
-	"github.com/csi-fencepost/csi-fencepost/csi/addons/identitypb"
 )
 
 // Client of a driver's csi-addons services. It keeps nothing in memory.

@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	fencepb "github.com/csi-addons/spec/lib/go/fence"
+	identitypb "github.com/csi-addons/spec/lib/go/identity"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/csi-fencepost/csi-fencepost/csi/addons/fencepb"
-	"github.com/csi-fencepost/csi-fencepost/csi/addons/identitypb"
 )
 
 // A block is read as it is printed, and covers the addresses that it says.

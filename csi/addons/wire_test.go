@@ -1,96 +1,13 @@
 package addons
 
 import (
-	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	fencepb "github.com/csi-addons/spec/lib/go/fence"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-
-	"github.com/csi-fencepost/csi-fencepost/csi/addons/fencepb"
-	"github.com/csi-fencepost/csi-fencepost/csi/addons/identitypb"
 )
-
-// The facts of csi-addons/spec, fence.proto and identity.proto.
-func TestTheServicesAreCalledAsCSIAddonsCallsThem(t *testing.T) {
-	var got []string
-	for _, desc := range []struct {
-		service string
-		methods []string
-	}{
-		{fencepb.FenceController_ServiceDesc.ServiceName, []string{
-			fencepb.FenceController_FenceClusterNetwork_FullMethodName, fencepb.FenceController_UnfenceClusterNetwork_FullMethodName,
-			fencepb.FenceController_ListClusterFence_FullMethodName, fencepb.FenceController_GetFenceClients_FullMethodName}},
-		{identitypb.Identity_ServiceDesc.ServiceName, []string{
-			identitypb.Identity_GetIdentity_FullMethodName, identitypb.Identity_GetCapabilities_FullMethodName, identitypb.Identity_Probe_FullMethodName}},
-	} {
-		got = append(got, desc.service)
-		got = append(got, desc.methods...)
-	}
-	want := []string{
-		"fence.FenceController", "/fence.FenceController/FenceClusterNetwork", "/fence.FenceController/UnfenceClusterNetwork",
-		"/fence.FenceController/ListClusterFence", "/fence.FenceController/GetFenceClients",
-		"identity.Identity", "/identity.Identity/GetIdentity", "/identity.Identity/GetCapabilities", "/identity.Identity/Probe",
-	}
-	if !slices.Equal(got, want) {
-		t.Fatalf("got  %q\nwant %q", got, want)
-	}
-}
-
-func TestTheFieldsHaveCSIAddonsNumbersAndTypes(t *testing.T) {
-	request := "1 map parameters, 2 map secrets"
-	want := map[proto.Message]string{
-		&fencepb.FenceClusterNetworkRequest{}:    request + ", 3 list message cidrs",
-		&fencepb.FenceClusterNetworkResponse{}:   "",
-		&fencepb.UnfenceClusterNetworkRequest{}:  request + ", 3 list message cidrs",
-		&fencepb.UnfenceClusterNetworkResponse{}: "",
-		&fencepb.ListClusterFenceRequest{}:       request,
-		&fencepb.ListClusterFenceResponse{}:      "1 list message cidrs",
-		&fencepb.GetFenceClientsRequest{}:        request,
-		&fencepb.GetFenceClientsResponse{}:       "1 list message clients",
-		&fencepb.ClientDetails{}:                 "1 string id, 2 list message addresses",
-		&fencepb.CIDR{}:                          "1 string cidr",
-		&identitypb.GetIdentityRequest{}:         "",
-		&identitypb.GetIdentityResponse{}:        "1 string name, 2 string vendor_version, 3 map manifest",
-		&identitypb.GetCapabilitiesRequest{}:     "",
-		&identitypb.GetCapabilitiesResponse{}:    "1 list message capabilities",
-		&identitypb.Capability{}:                 "1 message service, 3 message network_fence",
-		&identitypb.Capability_Service{}:         "1 enum type",
-		&identitypb.Capability_NetworkFence{}:    "1 enum type",
-		&identitypb.ProbeRequest{}:               "",
-		&identitypb.ProbeResponse{}:              "1 message ready",
-	}
-	for message, fields := range want {
-		if got := describe(message.ProtoReflect().Descriptor()); got != fields {
-			t.Errorf("%s: %q, want %q", message.ProtoReflect().Descriptor().Name(), got, fields)
-		}
-	}
-	if identitypb.Capability_NetworkFence_NETWORK_FENCE != 1 || identitypb.Capability_NetworkFence_GET_CLIENTS_TO_FENCE != 2 {
-		t.Error("the capabilities have other numbers")
-	}
-}
-
-func describe(message protoreflect.MessageDescriptor) string {
-	text := ""
-	for i := range message.Fields().Len() {
-		field := message.Fields().Get(i)
-		kind := field.Kind().String()
-		switch {
-		case field.IsMap():
-			kind = "map"
-		case field.IsList():
-			kind = "list " + kind
-		}
-		if i > 0 {
-			text += ", "
-		}
-		text += fmt.Sprintf("%d %s %s", field.Number(), kind, field.Name())
-	}
-	return text
-}
 
 func TestSecretsAreMarkedSoThatLoggersStripThem(t *testing.T) {
 	for _, message := range []proto.Message{

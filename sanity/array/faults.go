@@ -8,10 +8,9 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	fencepb "github.com/csi-addons/spec/lib/go/fence"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/csi-fencepost/csi-fencepost/csi/addons/fencepb"
 )
 
 // Names of CSI methods as Faults and Calls have them. Any other method of the

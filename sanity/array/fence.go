@@ -6,13 +6,13 @@ import (
 	"net/netip"
 	"slices"
 
+	fencepb "github.com/csi-addons/spec/lib/go/fence"
+	identitypb "github.com/csi-addons/spec/lib/go/identity"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/csi-fencepost/csi-fencepost/csi/addons"
-	"github.com/csi-fencepost/csi-fencepost/csi/addons/fencepb"
-	"github.com/csi-fencepost/csi-fencepost/csi/addons/identitypb"
 )
 
 // Names of csi-addons methods as Faults and Calls have them.

@@ -4,10 +4,9 @@ import (
 	"slices"
 	"testing"
 
+	fencepb "github.com/csi-addons/spec/lib/go/fence"
+	identitypb "github.com/csi-addons/spec/lib/go/identity"
 	"google.golang.org/grpc/codes"
-
-	"github.com/csi-fencepost/csi-fencepost/csi/addons/fencepb"
-	"github.com/csi-fencepost/csi-fencepost/csi/addons/identitypb"
 )
 
 func cidrs(texts ...string) []*fencepb.CIDR {

@@ -10,10 +10,9 @@ import (
 	"syscall"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	fencepb "github.com/csi-addons/spec/lib/go/fence"
+	identitypb "github.com/csi-addons/spec/lib/go/identity"
 	"google.golang.org/grpc"
-
-	"github.com/csi-fencepost/csi-fencepost/csi/addons/fencepb"
-	"github.com/csi-fencepost/csi-fencepost/csi/addons/identitypb"
 )
 
 // maxSocketPath is what sun_path of a unix socket holds on Linux.
