@@ -73,14 +73,16 @@ func TestAWordAboutTheMachineOfOneDriverMovesNothingOfAnother(t *testing.T) {
 		uids      [2]string
 		confirmed []record.Machine
 		proof     fence.Kind
+		only      bool
 	}{
-		"of which it has none":    {[2]string{"uid-0", ""}, []record.Machine{{NodeUID: "uid-0", NodeID: "id-0"}}, fence.OperatorConfirmation},
-		"both":                    {[2]string{"uid-0", "uid-0"}, []record.Machine{{NodeUID: "uid-0", NodeID: "id-0"}, {NodeUID: "uid-0", NodeID: "id-1"}}, fence.OperatorConfirmation},
-		"for all drivers":         {[2]string{"uid-0", "uid-0"}, []record.Machine{{NodeUID: "uid-0"}}, fence.OperatorConfirmation},
-		"the first alone":         {[2]string{"uid-0", "uid-0"}, []record.Machine{{NodeUID: "uid-0", NodeID: "id-0"}}, ""},
-		"the second alone":        {[2]string{"uid-0", "uid-0"}, []record.Machine{{NodeUID: "uid-0", NodeID: "id-1"}}, ""},
-		"one of two of that name": {[2]string{"uid-0", "uid-1"}, []record.Machine{{NodeUID: "uid-0"}}, ""},
-		"two of that name":        {[2]string{"uid-0", "uid-1"}, []record.Machine{{NodeUID: "uid-0"}, {NodeUID: "uid-1"}}, fence.OperatorConfirmation},
+		"of which it has none":    {[2]string{"uid-0", ""}, []record.Machine{{NodeUID: "uid-0", NodeID: "id-0"}}, fence.OperatorConfirmation, false},
+		"whose ledger names it":   {[2]string{"uid-0", ""}, []record.Machine{{NodeUID: "uid-0"}}, fence.OperatorConfirmation, true},
+		"both":                    {[2]string{"uid-0", "uid-0"}, []record.Machine{{NodeUID: "uid-0", NodeID: "id-0"}, {NodeUID: "uid-0", NodeID: "id-1"}}, fence.OperatorConfirmation, false},
+		"for all drivers":         {[2]string{"uid-0", "uid-0"}, []record.Machine{{NodeUID: "uid-0"}}, fence.OperatorConfirmation, false},
+		"the first alone":         {[2]string{"uid-0", "uid-0"}, []record.Machine{{NodeUID: "uid-0", NodeID: "id-0"}}, "", false},
+		"the second alone":        {[2]string{"uid-0", "uid-0"}, []record.Machine{{NodeUID: "uid-0", NodeID: "id-1"}}, "", false},
+		"one of two of that name": {[2]string{"uid-0", "uid-1"}, []record.Machine{{NodeUID: "uid-0"}}, "", false},
+		"two of that name":        {[2]string{"uid-0", "uid-1"}, []record.Machine{{NodeUID: "uid-0"}, {NodeUID: "uid-1"}}, fence.OperatorConfirmation, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := ofTwoDrivers(t)
@@ -88,7 +90,7 @@ func TestAWordAboutTheMachineOfOneDriverMovesNothingOfAnother(t *testing.T) {
 				if tt.uids[i] == "" {
 					continue
 				}
-				w.Drivers[i].Index = ledgers{w.Drivers[i].Index, []observe.Held{{Handle: "h", Entry: &ledger.Entry{NodeID: "id-" + string('0'+rune(i)), NodeName: "gone", NodeUID: tt.uids[i], BootID: "boot-1", State: fence.Held}}}}
+				w.Drivers[i].Index = ledgers{w.Drivers[i].Index, []observe.Held{{Handle: "h", Attachment: "va", Entry: &ledger.Entry{NodeID: "id-" + string('0'+rune(i)), NodeName: "gone", NodeUID: tt.uids[i], BootID: "boot-1", State: fence.Held}}}}
 			}
 			for i := range tt.confirmed {
 				tt.confirmed[i].BootID = "boot-1"
@@ -96,7 +98,16 @@ func TestAWordAboutTheMachineOfOneDriverMovesNothingOfAnother(t *testing.T) {
 			if _, err := w.Records.Confirm(t.Context(), "gone", record.Confirmation{By: "ann", Reason: "unplugged", Machines: tt.confirmed}); err != nil {
 				t.Fatal(err)
 			}
-			if s := look(t, w); s.Proof != tt.proof || !s.Holds {
+			if tt.only {
+				// Of the first one a VolumeAttachment alone is left.
+				w.Drivers[0], w.Drivers[1] = w.Drivers[1], w.Drivers[0]
+				w.Drivers[0].Index = ledgers{w.Drivers[0].Index, []observe.Held{{Handle: "h", Attachment: "va"}}}
+			}
+			s := look(t, w)
+			if asked := w.target(s).UID; asked != "uid-0" {
+				t.Errorf("the agents are asked about machine %q", asked)
+			}
+			if s.Proof != tt.proof || !s.Holds {
 				t.Errorf("proven by %q, want %q; holds: %v", s.Proof, tt.proof, s.Holds)
 			}
 		})

@@ -214,23 +214,36 @@ func (w *worker) prove(ctx context.Context, s *state, volumes []held) error {
 }
 
 // judged are the drivers whose word for the node's machine counts: the holders, or any one
-// where there is none.
+// where there is none. Where the Node is gone they are those whose ledgers name its machine, if
+// any does: a VolumeAttachment alone does not tell which one it was.
 func (w *worker) judged(n *corev1.Node, volumes []held) []Driver {
-	if holders := w.holders(n, volumes); len(holders) > 0 {
+	holders := w.holders(n, volumes)
+	if n == nil {
+		named := slices.DeleteFunc(slices.Clone(holders), func(d Driver) bool { return machineNamed(d, volumes).NodeUID == "" })
+		if len(named) > 0 {
+			return named
+		}
+	}
+	if len(holders) > 0 {
 		return holders
 	}
 	return w.Drivers[:1]
 }
 
-// machine is the node as the decision sees the holder of a volume of that driver. Where
-// there is no Node, it is the machine that the ledgers name.
-func (w *worker) machine(s *state, d Driver, volumes []held) fence.Holder {
-	var m fence.Machine
+// machineNamed is the machine that the ledgers of that driver's volumes name.
+func machineNamed(d Driver, volumes []held) (m fence.Machine) {
 	for _, v := range volumes {
 		if v.IDs.Driver == d.IDs.Driver && v.Entry != nil && v.Entry.State != fence.TakenOver && m.NodeUID == "" {
 			m = v.Entry.Machine()
 		}
 	}
+	return m
+}
+
+// machine is the node as the decision sees the holder of a volume of that driver. Where
+// there is no Node, it is the machine that the ledgers name.
+func (w *worker) machine(s *state, d Driver, volumes []held) fence.Holder {
+	m := machineNamed(d, volumes)
 	nodeID := cmp.Or(d.Index.NodeID(w.name), m.NodeID, w.name)
 	var live *fence.Node
 	if s.Node != nil {

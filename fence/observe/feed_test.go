@@ -218,6 +218,7 @@ func TestNoLogLineSaysThatTheClientIsForTests(t *testing.T) {
 // What is refused before a restart has to be waited for after it.
 func TestRefusalsOfBeforeAreToldOnce(t *testing.T) {
 	r := newRig(t, anyDriver, 1, false)
+	r.index.KeepRefused()
 	handle, pv, refused, plain := handlesOf[anyDriver][0], pvNames[0], "", r.attachment()
 	volume := &corev1.PersistentVolume{ObjectMeta: r.meta(pv)}
 	volume.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: anyDriver, VolumeHandle: handle}

@@ -11,6 +11,10 @@ import (
 // refusal is a VolumeAttachment that carries a refusal of this project's.
 type refusal struct{ *storagev1.VolumeAttachment }
 
+// KeepRefused has the VolumeAttachments kept that EachRefused is going to tell of. Call it
+// before Run.
+func (x *Index) KeepRefused() { x.refusals = map[string]refusal{} }
+
 // keepRefusalLocked keeps a VolumeAttachment that a refusal stands in, until
 // EachRefused was called: they are few, and asked for once.
 func (x *Index) keepRefusalLocked(va *storagev1.VolumeAttachment) {
@@ -28,7 +32,7 @@ func (x *Index) keepRefusalLocked(va *storagev1.VolumeAttachment) {
 }
 
 // EachRefused calls f for each VolumeAttachment of the driver that carries an
-// error with fence.Mark in it, with the handle of its volume; empty where its PV is
+// error with fence.Mark in it (KeepRefused), with the handle of its volume; empty where its PV is
 // not known. It tells of those that were there before, once: what is refused from
 // then on, the process knows itself.
 func (x *Index) EachRefused(f func(va *storagev1.VolumeAttachment, handle string)) {

@@ -45,7 +45,7 @@ type Index struct {
 	mu    *sync.RWMutex
 	store *store
 	// refusals are the VolumeAttachments of the first listing that carry one, by
-	// name; nil: they were asked for, see EachRefused.
+	// name; nil: nobody is going to ask for them, or has, see KeepRefused.
 	refusals map[string]refusal
 }
 
@@ -54,7 +54,7 @@ type Index struct {
 func New(client kubernetes.Interface, tracker *Tracker, recordNamespace string, drivers ...*csi.Identity) *Watch {
 	w := &Watch{tracker: tracker, onChange: func(Change) {}}
 	for _, ids := range drivers {
-		w.indexes = append(w.indexes, &Index{ids: ids, order: &w.order, mu: &w.mu, store: newStore(ids), refusals: map[string]refusal{}, onNode: func(*corev1.Node) {}})
+		w.indexes = append(w.indexes, &Index{ids: ids, order: &w.order, mu: &w.mu, store: newStore(ids), onNode: func(*corev1.Node) {}})
 	}
 	w.wire(client, recordNamespace)
 	return w

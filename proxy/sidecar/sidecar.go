@@ -97,6 +97,7 @@ func judging(ctx context.Context, in Options) (proxy.Guard, func(context.Context
 	tracker := observe.NewTracker(in.Config.Fencing.SuspectAfter.Duration, in.Config.Fencing.MaxUnhealthy.Share())
 	watch := observe.New(client, tracker, in.Config.Fencing.Namespace, ids)
 	index := watch.Index(ids.Driver)
+	index.KeepRefused()
 	wake := new(wakeUps)
 	c, err := newCore(ctx, in, ground{client: client, vital: vital, objects: client.CoreV1().RESTClient(), cluster: cluster, driver: driver,
 		index: index, tracker: tracker, limit: limit, answered: wake.node})
