@@ -5,58 +5,15 @@ import (
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/CycloneDX/cyclonedx-go"
 )
 
 const mainModule = "github.com/csi-fencepost/csi-fencepost"
-
-// What follows is CycloneDX 1.6, with the fields used here.
-
-type bom struct {
-	Schema       string       `json:"$schema"`
-	Format       string       `json:"bomFormat"`
-	SpecVersion  string       `json:"specVersion"`
-	SerialNumber string       `json:"serialNumber"`
-	Version      int          `json:"version"`
-	Metadata     bomMetadata  `json:"metadata"`
-	Components   []component  `json:"components"`
-	Dependencies []dependency `json:"dependencies"`
-}
-
-type bomMetadata struct {
-	Timestamp time.Time `json:"timestamp"`
-	Component component `json:"component"`
-}
-
-type component struct {
-	Type       string     `json:"type"`
-	Reference  string     `json:"bom-ref"`
-	Name       string     `json:"name"`
-	Version    string     `json:"version"`
-	Scope      string     `json:"scope,omitempty"`
-	Hashes     []hash     `json:"hashes,omitempty"`
-	PURL       string     `json:"purl"`
-	Properties []property `json:"properties,omitempty"`
-}
-
-type hash struct {
-	Algorithm string `json:"alg"`
-	Content   string `json:"content"`
-}
-
-type property struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-type dependency struct {
-	Reference string   `json:"ref"`
-	DependsOn []string `json:"dependsOn"`
-}
 
 // bom lists what a program is made of: the modules that the linker noted in it,
 // and Go's own library. Modules that only tests or other programs use are not
@@ -70,47 +27,52 @@ func (r release) bom(program []byte) ([]byte, error) {
 		return nil, fmt.Errorf("the program is %s, not csi-fencepost", info.Path)
 	}
 	digest := sha256.Sum256(program)
-	root := goComponent("application", mainModule, r.version)
-	root.Hashes = []hash{{"SHA-256", fmt.Sprintf("%x", digest)}}
+	root := goComponent(cyclonedx.ComponentTypeApplication, mainModule, r.version)
+	root.Hashes = &[]cyclonedx.Hash{sha256Of(digest[:])}
+	var settings []cyclonedx.Property
 	for _, s := range info.Settings {
-		root.Properties = append(root.Properties, property{"csi-fencepost:go-build:" + s.Key, s.Value})
+		settings = append(settings, cyclonedx.Property{Name: "csi-fencepost:go-build:" + s.Key, Value: s.Value})
 	}
-	b := bom{
-		Schema: "http://cyclonedx.org/schema/bom-1.6.schema.json", Format: "CycloneDX", SpecVersion: "1.6", Version: 1,
-		SerialNumber: serialNumber(digest),
-		Metadata:     bomMetadata{r.date, root},
-		Components:   []component{goComponent("library", "std", strings.TrimPrefix(info.GoVersion, "go"))},
-	}
+	root.Properties = &settings
+	components := []cyclonedx.Component{goComponent(cyclonedx.ComponentTypeLibrary, "std", strings.TrimPrefix(info.GoVersion, "go"))}
 	for _, dep := range info.Deps {
 		c, err := moduleComponent(dep)
 		if err != nil {
 			return nil, err
 		}
-		b.Components = append(b.Components, c)
+		components = append(components, c)
 	}
-	edges := dependency{Reference: root.Reference}
-	for _, c := range b.Components {
-		edges.DependsOn = append(edges.DependsOn, c.Reference)
+	var edges []string
+	for _, c := range components {
+		edges = append(edges, c.BOMRef)
 	}
-	b.Dependencies = []dependency{edges}
-	out, err := json.MarshalIndent(b, "", "  ")
-	return append(out, '\n'), err
+	b := cyclonedx.NewBOM()
+	b.SerialNumber, b.Components = serialNumber(digest), &components
+	b.Metadata = &cyclonedx.Metadata{Timestamp: r.date.Format(time.RFC3339), Component: &root}
+	b.Dependencies = &[]cyclonedx.Dependency{{Ref: root.BOMRef, Dependencies: &edges}}
+	var out bytes.Buffer
+	err = cyclonedx.NewBOMEncoder(&out, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(b, cyclonedx.SpecVersion1_6)
+	return out.Bytes(), err
 }
 
-func goComponent(kind, path, version string) component {
+func sha256Of(sum []byte) cyclonedx.Hash {
+	return cyclonedx.Hash{Algorithm: cyclonedx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sum)}
+}
+
+func goComponent(kind cyclonedx.ComponentType, path, version string) cyclonedx.Component {
 	purl := "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
-	return component{Type: kind, Reference: purl, Name: path, Version: version, PURL: purl}
+	return cyclonedx.Component{Type: kind, BOMRef: purl, Name: path, Version: version, PackageURL: purl}
 }
 
-func moduleComponent(module *debug.Module) (component, error) {
+func moduleComponent(module *debug.Module) (cyclonedx.Component, error) {
 	if module.Replace != nil {
 		module = module.Replace
 	}
-	c := goComponent("library", module.Path, module.Version)
-	c.Scope = "required"
+	c := goComponent(cyclonedx.ComponentTypeLibrary, module.Path, module.Version)
+	c.Scope = cyclonedx.ScopeRequired
 	sum, ok := strings.CutPrefix(module.Sum, "h1:")
 	if raw, err := base64.StdEncoding.DecodeString(sum); ok && err == nil {
-		c.Hashes = []hash{{"SHA-256", fmt.Sprintf("%x", raw)}}
+		c.Hashes = &[]cyclonedx.Hash{sha256Of(raw)}
 		return c, nil
 	}
 	return c, fmt.Errorf("module %s %s is not one of the proxy's: its sum is %q", module.Path, module.Version, module.Sum)

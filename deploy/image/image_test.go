@@ -22,6 +22,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/CycloneDX/cyclonedx-go"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 const (
@@ -147,6 +150,10 @@ func untar(t *testing.T, content io.Reader) (map[string][]byte, []*tar.Header) {
 	}
 }
 
+func digest(content []byte) v1.Hash {
+	return v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%x", sha256.Sum256(content))}
+}
+
 func decode(t *testing.T, content []byte, into any) {
 	t.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(content))
@@ -156,18 +163,18 @@ func decode(t *testing.T, content []byte, into any) {
 	}
 }
 
-// layout is the image as a container engine reads it.
-type layout struct {
+// imageLayout is the image as a container engine reads it.
+type imageLayout struct {
 	t     *testing.T
 	files map[string][]byte
 	used  map[string]bool
 }
 
-func (l layout) blob(d descriptor) []byte {
+func (l imageLayout) blob(d v1.Descriptor) []byte {
 	l.t.Helper()
-	name := "blobs/" + strings.Replace(d.Digest, ":", "/", 1)
+	name := "blobs/" + strings.Replace(d.Digest.String(), ":", "/", 1)
 	content, ok := l.files[name]
-	if !ok || len(content) != d.Size || digest(content) != d.Digest {
+	if !ok || int64(len(content)) != d.Size || digest(content) != d.Digest {
 		l.t.Fatalf("%s: present %t, %d bytes, want %d; digest %s", name, ok, len(content), d.Size, digest(content))
 	}
 	l.used[name] = true
@@ -182,18 +189,19 @@ func TestEveryDigestInTheArchiveHolds(t *testing.T) {
 			t.Errorf("%s: date %s, user %d %q", h.Name, h.ModTime, h.Uid, h.Uname)
 		}
 	}
-	if string(files["oci-layout"]) != `{"imageLayoutVersion":"1.0.0"}` {
+	var version struct{ ImageLayoutVersion string }
+	if decode(t, files["oci-layout"], &version); version.ImageLayoutVersion != "1.0.0" {
 		t.Errorf("oci-layout: %s", files["oci-layout"])
 	}
-	l := layout{t, files, map[string]bool{}}
-	var outer, inner index
+	l := imageLayout{t, files, map[string]bool{}}
+	var outer, inner v1.IndexManifest
 	decode(t, files["index.json"], &outer)
 	if len(outer.Manifests) != 1 || outer.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != testVersion {
 		t.Fatalf("index.json: %+v", outer)
 	}
 	decode(t, l.blob(outer.Manifests[0]), &inner)
 	for i, arch := range architectures {
-		if p := inner.Manifests[i].Platform; *p != (platform{arch, "linux"}) {
+		if p := inner.Manifests[i].Platform; p.Architecture != arch || p.OS != "linux" {
 			t.Errorf("manifest %d is for %v", i, p)
 		}
 		checkImage(l, arch, inner.Manifests[i], read(t, filepath.Join(f, "csi-fencepost_"+testVersion+"_linux_"+arch)))
@@ -205,13 +213,13 @@ func TestEveryDigestInTheArchiveHolds(t *testing.T) {
 	}
 }
 
-func checkImage(l layout, arch string, d descriptor, program []byte) {
+func checkImage(l imageLayout, arch string, d v1.Descriptor, program []byte) {
 	t := l.t
-	var m manifest
+	var m v1.Manifest
 	decode(t, l.blob(d), &m)
-	var c imageConfig
+	var c v1.ConfigFile
 	decode(t, l.blob(m.Config), &c)
-	if c.platform != (platform{arch, "linux"}) || c.Config.User != "65532:65532" || !slices.Equal(c.Config.Entrypoint, []string{"/csi-fencepost"}) {
+	if c.Architecture != arch || c.OS != "linux" || c.Config.User != "65532:65532" || !slices.Equal(c.Config.Entrypoint, []string{"/csi-fencepost"}) {
 		t.Errorf("configuration: %+v", c)
 	}
 	if len(m.Layers) != 1 || len(c.RootFS.DiffIDs) != 1 {
@@ -281,12 +289,12 @@ func TestTheBOMListsWhatIsLinked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var b bom
+		var b cyclonedx.BOM
 		decode(t, read(t, path+".cdx.json"), &b)
 		got := map[string]bool{}
-		for _, c := range b.Components {
+		for _, c := range *b.Components {
 			got[c.Name+" "+c.Version] = true
-			if len(c.Hashes) == 0 && c.Name != "std" {
+			if c.Hashes == nil && c.Name != "std" {
 				t.Errorf("%s has no hash", c.Name)
 			}
 		}
@@ -298,7 +306,7 @@ func TestTheBOMListsWhatIsLinked(t *testing.T) {
 		if len(got) != len(info.Deps)+1 || !got["std "+strings.TrimPrefix(info.GoVersion, "go")] || !got["google.golang.org/grpc v1.83.2"] {
 			t.Errorf("%s: %d components, %d modules and Go itself", arch, len(got), len(info.Deps))
 		}
-		if sum := sha256.Sum256(read(t, path)); b.Metadata.Component.Hashes[0].Content != hex.EncodeToString(sum[:]) || b.Metadata.Component.Version != testVersion {
+		if sum := sha256.Sum256(read(t, path)); (*b.Metadata.Component.Hashes)[0].Value != hex.EncodeToString(sum[:]) || b.Metadata.Component.Version != testVersion {
 			t.Errorf("%s is not of this program: %+v", path, b.Metadata.Component)
 		}
 	}
@@ -362,15 +370,15 @@ func TestCertificatesAreWhereGoLooksForThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := release{certificates: path, date: time.Unix(0, 0)}
-	zipped, _, err := r.layer([]byte("program"))
+	layer, err := r.layer([]byte("program"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	zip, err := gzip.NewReader(bytes.NewReader(zipped))
+	plain, err := layer.Uncompressed()
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, headers := untar(t, zip)
+	files, headers := untar(t, plain)
 	if string(files["etc/ssl/certs/ca-certificates.crt"]) != "certificates" || string(files["csi-fencepost"]) != "program" {
 		t.Errorf("the layer holds %q", files)
 	}
@@ -380,7 +388,7 @@ func TestCertificatesAreWhereGoLooksForThem(t *testing.T) {
 		}
 	}
 	r.certificates = "missing.pem"
-	if _, _, err := r.layer(nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "-certificates") {
+	if _, err := r.layer(nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "-certificates") {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }

@@ -4,10 +4,14 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"crypto/sha256"
 	"fmt"
+	"io"
 	"os"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // An entry is a folder (without content) or a file of a tar archive.
@@ -46,37 +50,21 @@ const (
 	certificatesPath = "etc/ssl/certs/ca-certificates.crt"
 )
 
-// layer returns the image's only layer, compressed, and the digest of what it is
-// uncompressed.
-func (r release) layer(program []byte) (compressed []byte, diffID string, err error) {
+// layer is the image's only one.
+func (r release) layer(program []byte) (v1.Layer, error) {
 	entries := []entry{{programPath, program, 0o755}}
 	if r.certificates != "" {
 		certificates, err := os.ReadFile(r.certificates)
 		if err != nil {
-			return nil, "", fmt.Errorf("-certificates: %w", err)
+			return nil, fmt.Errorf("-certificates: %w", err)
 		}
 		entries = append(entries, entry{"etc/", nil, 0o755}, entry{"etc/ssl/", nil, 0o755}, entry{"etc/ssl/certs/", nil, 0o755},
 			entry{certificatesPath, certificates, 0o644})
 	}
 	plain, err := tarOf(entries, r.date)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	var out bytes.Buffer
-	zip, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if err != nil {
-		return nil, "", err
-	}
-	if _, err := zip.Write(plain); err != nil {
-		return nil, "", err
-	}
-	if err := zip.Close(); err != nil {
-		return nil, "", err
-	}
-	return out.Bytes(), digest(plain), nil
-}
-
-// digest names content as OCI does.
-func digest(content []byte) string {
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(content))
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(plain)), nil },
+		tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithCompressedCaching, tarball.WithMediaType(types.OCILayer))
 }

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 func main() {
@@ -88,7 +90,7 @@ func (r release) build(ctx context.Context, progress io.Writer) error {
 	}
 	defer os.RemoveAll(work)
 	files := files{}
-	var images []platformImage
+	images := map[string]v1.Image{}
 	for _, arch := range architectures {
 		fmt.Fprintf(progress, "building linux/%s\n", arch)
 		program, err := r.compile(ctx, arch, work)
@@ -104,13 +106,11 @@ func (r release) build(ctx context.Context, progress io.Writer) error {
 			files[name] = file{program, 0o755}
 			files[name+".cdx.json"] = file{bom, 0o644}
 		}
-		image, err := r.image(arch, program)
-		if err != nil {
+		if images[arch], err = r.image(arch, program); err != nil {
 			return err
 		}
-		images = append(images, image)
 	}
-	archive, err := r.archive(images)
+	archive, err := r.archive(images, work)
 	if err != nil {
 		return err
 	}

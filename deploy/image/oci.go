@@ -1,97 +1,21 @@
 package main
 
 import (
-	"encoding/json"
-	"maps"
-	"slices"
-	"strings"
-	"time"
-)
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 
-// The media types of github.com/opencontainers/image-spec v1.1.
-const (
-	indexType    = "application/vnd.oci.image.index.v1+json"
-	manifestType = "application/vnd.oci.image.manifest.v1+json"
-	configType   = "application/vnd.oci.image.config.v1+json"
-	layerType    = "application/vnd.oci.image.layer.v1.tar+gzip"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // The user of the image: no name of it is needed in any /etc/passwd, and
 // runAsNonRoot can check a number.
 const user = "65532:65532"
-
-// What follows are the documents of image-spec v1.1, with the fields used here.
-
-type platform struct {
-	Architecture string `json:"architecture"`
-	OS           string `json:"os"`
-}
-
-type descriptor struct {
-	MediaType   string            `json:"mediaType"`
-	Digest      string            `json:"digest"`
-	Size        int               `json:"size"`
-	Platform    *platform         `json:"platform,omitempty"`
-	Annotations map[string]string `json:"annotations,omitempty"`
-}
-
-type index struct {
-	SchemaVersion int               `json:"schemaVersion"`
-	MediaType     string            `json:"mediaType"`
-	Manifests     []descriptor      `json:"manifests"`
-	Annotations   map[string]string `json:"annotations,omitempty"`
-}
-
-type manifest struct {
-	SchemaVersion int               `json:"schemaVersion"`
-	MediaType     string            `json:"mediaType"`
-	Config        descriptor        `json:"config"`
-	Layers        []descriptor      `json:"layers"`
-	Annotations   map[string]string `json:"annotations,omitempty"`
-}
-
-type imageConfig struct {
-	platform
-	Created time.Time `json:"created"`
-	Config  struct {
-		User       string
-		Entrypoint []string
-		Labels     map[string]string
-	} `json:"config"`
-	RootFS struct {
-		Type    string   `json:"type"`
-		DiffIDs []string `json:"diff_ids"`
-	} `json:"rootfs"`
-	History []history `json:"history"`
-}
-
-type history struct {
-	Created   time.Time `json:"created"`
-	CreatedBy string    `json:"created_by"`
-}
-
-// blobs are contents by digest.
-type blobs map[string][]byte
-
-// add keeps content and describes it.
-func (b blobs) add(mediaType string, content []byte) descriptor {
-	d := descriptor{MediaType: mediaType, Digest: digest(content), Size: len(content)}
-	b[d.Digest] = content
-	return d
-}
-
-// addJSON is add for a document.
-func (b blobs) addJSON(mediaType string, document any) (descriptor, error) {
-	content, err := json.Marshal(document)
-	return b.add(mediaType, content), err
-}
-
-// A platformImage is the image for one platform: its manifest, and the blobs
-// that it consists of.
-type platformImage struct {
-	manifest descriptor
-	blobs    blobs
-}
 
 func (r release) labels() map[string]string {
 	return map[string]string{
@@ -103,58 +27,59 @@ func (r release) labels() map[string]string {
 }
 
 // image makes the image for one architecture.
-func (r release) image(arch string, program []byte) (platformImage, error) {
-	layer, diffID, err := r.layer(program)
+func (r release) image(arch string, program []byte) (v1.Image, error) {
+	layer, err := r.layer(program)
 	if err != nil {
-		return platformImage{}, err
+		return nil, err
 	}
-	c := imageConfig{platform: platform{arch, "linux"}, Created: r.date}
-	c.Config.User = user
-	c.Config.Entrypoint = []string{"/" + programPath}
-	c.Config.Labels = r.labels()
-	c.RootFS.Type = "layers"
-	c.RootFS.DiffIDs = []string{diffID}
-	c.History = []history{{r.date, "go run ./deploy/image"}}
-
-	i := platformImage{blobs: blobs{}}
-	m := manifest{SchemaVersion: 2, MediaType: manifestType, Layers: []descriptor{i.blobs.add(layerType, layer)}, Annotations: r.labels()}
-	if m.Config, err = i.blobs.addJSON(configType, c); err != nil {
-		return i, err
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err = mutate.ConfigFile(image, &v1.ConfigFile{Architecture: arch, OS: "linux", Created: v1.Time{Time: r.date}, RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{User: user, Entrypoint: []string{"/" + programPath}, Labels: r.labels()}})
+	if err != nil {
+		return nil, err
 	}
-	i.manifest, err = i.blobs.addJSON(manifestType, m)
-	i.manifest.Platform = &platform{arch, "linux"}
-	return i, err
+	image, err = mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: r.date}, CreatedBy: "go run ./deploy/image"}})
+	if err != nil {
+		return nil, err
+	}
+	return mutate.Annotations(image, r.labels()).(v1.Image), nil
 }
 
-// archive joins the images to one for several platforms. The outer index names
-// that one, and not each platform's: only so do skopeo, podman and containerd
-// find one image in the archive, under one tag.
-func (r release) archive(images []platformImage) ([]byte, error) {
-	all := blobs{}
-	inner := index{SchemaVersion: 2, MediaType: indexType, Annotations: r.labels()}
-	for _, i := range images {
-		inner.Manifests = append(inner.Manifests, i.manifest)
-		maps.Copy(all, i.blobs)
+// archive joins the images, by architecture, to one for several platforms. The outer index
+// names that one, and not each platform's: only so do skopeo, podman and containerd
+// find one image in the archive, under one tag. It works in a folder.
+func (r release) archive(images map[string]v1.Image, folder string) ([]byte, error) {
+	all := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arch := range architectures {
+		all = mutate.AppendManifests(all, mutate.IndexAddendum{Add: images[arch], Descriptor: v1.Descriptor{Platform: &v1.Platform{Architecture: arch, OS: "linux"}}})
 	}
-	image, err := all.addJSON(indexType, inner)
+	folder = filepath.Join(folder, "layout")
+	path, err := layout.Write(folder, empty.Index)
 	if err != nil {
 		return nil, err
 	}
-	image.Annotations = map[string]string{
+	err = path.AppendIndex(mutate.Annotations(all, r.labels()).(v1.ImageIndex), layout.WithAnnotations(map[string]string{
 		"org.opencontainers.image.ref.name": r.version,
 		"io.containerd.image.name":          r.name + ":" + r.version, // docker load, ctr import
-	}
-	outer, err := json.Marshal(index{SchemaVersion: 2, MediaType: indexType, Manifests: []descriptor{image}})
+	}))
 	if err != nil {
 		return nil, err
 	}
-	entries := []entry{
-		{"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644},
-		{"index.json", outer, 0o644},
-		{"blobs/", nil, 0o755}, {"blobs/sha256/", nil, 0o755},
-	}
-	for _, d := range slices.Sorted(maps.Keys(all)) {
-		entries = append(entries, entry{"blobs/" + strings.Replace(d, ":", "/", 1), all[d], 0o644})
+	var entries []entry
+	err = fs.WalkDir(os.DirFS(folder), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil || name == ".":
+			return err
+		case d.IsDir():
+			entries = append(entries, entry{name + "/", nil, 0o755})
+			return nil
+		}
+		content, err := os.ReadFile(filepath.Join(folder, name))
+		entries = append(entries, entry{name, content, 0o644})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the image layout: %w", err)
 	}
 	return tarOf(entries, r.date)
 }
