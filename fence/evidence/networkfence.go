@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -174,7 +175,7 @@ func incomplete(about []networkFence, blocks []netip.Prefix) string {
 	}
 	for _, block := range blocks {
 		if !addons.Covers(finished, block) {
-			return first(lacking, fmt.Sprintf("no NetworkFence names the machine's address %s", block))
+			return cmp.Or(lacking, fmt.Sprintf("no NetworkFence names the machine's address %s", block))
 		}
 	}
 	return ""

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 	"slices"
@@ -42,7 +43,7 @@ func FenceAgentsRemediations(client rest.Interface, records Records) *Remediatio
 		kind: fence.FenceAgentsRemediation, resource: fenceAgentsRemediations, client: client, records: records,
 		claims: func(r *remediation) string {
 			if c := r.condition("FenceAgentActionSucceeded"); c != nil {
-				return "FenceAgentActionSucceeded: " + first(c.Message, c.Reason)
+				return "FenceAgentActionSucceeded: " + cmp.Or(c.Message, c.Reason)
 			}
 			return ""
 		},

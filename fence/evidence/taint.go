@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -176,7 +177,7 @@ func (t *Taint) settle(ctx context.Context, node *v1.Node, now record.TaintBindi
 	}
 	why := changed(b, now)
 	if why == "" || b.Void != "" || t.records.ReadOnly {
-		b.Void = first(b.Void, why)
+		b.Void = cmp.Or(b.Void, why)
 		return b, true, nil
 	}
 	if _, err := t.records.Store.VoidTaint(ctx, node.Name, t.key, b, why, t.records.Actor); err != nil {
@@ -291,15 +292,6 @@ func changedSince(was, now fence.Machine, lease, nowLease string) string {
 func older(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
-}
-
-func first(texts ...string) string {
-	for _, s := range texts {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
 }
 
 // evidence of a taint, bound as b says.

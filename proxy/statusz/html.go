@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
@@ -214,7 +216,7 @@ func (p *page) decisions(s *State) {
 			p.in(`<p>taken from `, strings.Join(d.From, ", "), `</p>`)
 		}
 		if d.Times > 1 {
-			p.in(`<p class="dim">`, count(d.Times, "time", "times")+" in "+length(d.Last.Sub(d.First)), `</p>`)
+			p.in(`<p class="dim">`, count(d.Times, "time", "times")+" in "+duration.HumanDuration(d.Last.Sub(d.First)), `</p>`)
 		}
 		if d.Text != "" {
 			p.raw(`<details><summary>Why, and what would unblock it</summary>`)
@@ -240,7 +242,7 @@ func (p *page) about(s *State) {
 	p.raw(`<h2>This csi-fencepost</h2><dl>`)
 	p.row("version", s.Version)
 	p.row("runs on", either(s.Host, "unknown host"))
-	p.row("up for", length(s.At.Sub(s.Started)))
+	p.row("up for", duration.HumanDuration(s.At.Sub(s.Started)))
 	p.row("background work", leaderWords(s.Leader))
 	p.row("leases watched", count(s.Watched, "node", "nodes"))
 	for _, c := range s.Checks {

@@ -3,6 +3,8 @@ package statusz
 import (
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 func (p *page) nodes(s *State) {
@@ -21,7 +23,7 @@ func (p *page) node(n *Node) {
 	p.raw(class)
 	p.in(`">`, string(word), `</span></div><dl>`)
 	if n.SilentSeconds > 0 && n.State != Alive {
-		p.row("silent for", length(time.Duration(n.SilentSeconds)*time.Second))
+		p.row("silent for", duration.HumanDuration(time.Duration(n.SilentSeconds)*time.Second))
 	}
 	if n.Proof != "" {
 		p.row("proven by", n.Proof)
@@ -149,7 +151,7 @@ func took(ms int64) string {
 	if ms < 10_000 {
 		return itoa(ms) + " ms"
 	}
-	return length(time.Duration(ms) * time.Millisecond)
+	return duration.HumanDuration(time.Duration(ms) * time.Millisecond)
 }
 
 func (p *page) audit(all []Audit) {

@@ -3,8 +3,9 @@ package statusz
 import (
 	"bytes"
 	"strconv"
-	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
@@ -75,19 +76,5 @@ func ago(d time.Duration) string {
 	if d < time.Second {
 		return "just now"
 	}
-	return length(d) + " ago"
-}
-
-// length is a duration in words, in two units at most.
-func length(d time.Duration) string {
-	s := int64(d / time.Second)
-	switch {
-	case s < 60:
-		return itoa(s) + " s"
-	case s < 3600:
-		return strings.TrimSuffix(itoa(s/60)+" min "+itoa(s%60)+" s", " 0 s")
-	case s < 86400:
-		return strings.TrimSuffix(itoa(s/3600)+" h "+itoa(s%3600/60)+" min", " 0 min")
-	}
-	return strings.TrimSuffix(itoa(s/86400)+" d "+itoa(s%86400/3600)+" h", " 0 h")
+	return duration.HumanDuration(d) + " ago"
 }

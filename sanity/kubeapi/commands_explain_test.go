@@ -144,7 +144,7 @@ func TestExplainDoesNotJudgeByAnOldReadingOfOn(t *testing.T) {
 	whole.use(t)
 	n := held(t, "data")
 	putFence(t, n, "on", time.Hour)
-	runAdmin(t, "explain", "pv", "data").ends(t, 0).says(t, "read 1h0m0s ago", "too old to say what the agent reads now", "If silent: REFUSED [HolderStale]")
+	runAdmin(t, "explain", "pv", "data").ends(t, 0).says(t, "read 60m ago", "too old to say what the agent reads now", "If silent: REFUSED [HolderStale]")
 }
 
 func leaseRV(t *testing.T, node string) string {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"github.com/csi-fencepost/csi-fencepost/fence/nearest"
 )
 
@@ -47,15 +49,10 @@ func Count(n int, noun string) string {
 
 // Ago is how long ago that is, roughly: it compares two machines' clocks.
 func Ago(d time.Duration) string {
-	switch {
-	case d < 0:
-		return fmt.Sprintf("%s in the future", (-d).Round(time.Second))
-	case d >= 48*time.Hour:
-		return fmt.Sprintf("%d days ago", int(d.Hours()/24))
-	case d >= 10*time.Minute:
-		return d.Round(time.Minute).String() + " ago"
+	if d < 0 {
+		return duration.HumanDuration(-d) + " in the future"
 	}
-	return d.Round(time.Second).String() + " ago"
+	return duration.HumanDuration(d) + " ago"
 }
 
 // Took rounds a duration to what a person reads.

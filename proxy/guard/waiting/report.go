@@ -1,6 +1,7 @@
 package waiting
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -128,7 +129,7 @@ func (r *Report) TookOver(d guard.Decision, from []fence.Holder, took time.Durat
 		}
 		names += from[i].Describe()
 	}
-	text := fmt.Sprintf("volume %s moved from %s to node %s (%s)", first(d.PV, d.Volume), names, first(d.NodeName, d.NodeID), d.Reason)
+	text := fmt.Sprintf("volume %s moved from %s to node %s (%s)", cmp.Or(d.PV, d.Volume), names, cmp.Or(d.NodeName, d.NodeID), d.Reason)
 	klog.Background().Info("Took over", "volume", d.Volume, "pv", d.PV, "from", names, "nodeID", d.NodeID, "node", d.NodeName, "reason", d.Reason, "took", took)
 	if d.PV == "" {
 		return
@@ -212,11 +213,4 @@ func (r *Report) onNode(_ context.Context, name, kind, reason, text string) {
 // objectOf is a reference with kind and version, which a typed client leaves out.
 func objectOf(obj metav1.Object, kind, version string) runtime.Object {
 	return &corev1.ObjectReference{APIVersion: version, Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID()}
-}
-
-func first(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
