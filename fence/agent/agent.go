@@ -36,11 +36,9 @@ type Machine struct {
 	// Only are those CIDR blocks that alone are given access back; nil: what is in Fenced,
 	// and the addresses of now.
 	Only []string
-	// Found are those CIDR blocks that read as cut off before, although no fence of the
-	// driver was to cut them: an off names them apart, for they are not its own to open.
-	// AllFound: all that the off names are, since what was cut off before could not be read.
-	Found    []string
-	AllFound bool
+	// Own are those CIDR blocks that an off makes this driver's own to open. It names the
+	// others apart: they read as cut off before, or could not be read. nil: all are its own.
+	Own []string
 }
 
 // State is what an agent reads. The zero State proves nothing.

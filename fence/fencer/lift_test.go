@@ -97,9 +97,9 @@ func (f *firewall) Off(_ context.Context, m agent.Machine) (string, error) {
 	if f.strict {
 		m.Fenced = nil
 	}
-	own := remove(of(m), m.Found)
-	if m.AllFound {
-		own = nil
+	own := of(m)
+	if m.Own != nil {
+		own = slices.DeleteFunc(own, func(b string) bool { return !slices.Contains(m.Own, b) })
 	}
 	detail := "fence " + strings.Join(own, ", ") + " at driver x"
 	if f.deaf != nil {

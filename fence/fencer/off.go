@@ -71,14 +71,13 @@ type cut struct {
 	id     string // of the fence
 	other  string // of the power fence, where id is of a storage fence that is kept
 
-	uncut    bool               // the storage fence on record is not in place as a whole (Answer.Uncut)
-	asked    []agent.Step       // the readings before the first off
-	found    []string           // the blocks that somebody else has cut off, by them
-	allFound bool               // all may be: they could not be read
-	meant    []record.FenceStep // that an off is about to be sent, as it was written down
-	last     look               // at the node, right before the last off
-	written  []string           // "Fencing" stands in the record, by ID
-	called   atomic.Bool        // off by the caller
+	uncut   bool               // the storage fence on record is not in place as a whole (Answer.Uncut)
+	asked   []agent.Step       // the readings before the first off
+	own     []string           // the blocks that the cut makes this driver's own to open, by them
+	meant   []record.FenceStep // that an off is about to be sent, as it was written down
+	last    look               // at the node, right before the last off
+	written []string           // "Fencing" stands in the record, by ID
+	called  atomic.Bool        // off by the caller
 }
 
 func (c *cut) run(ctx context.Context) (Answer, error) {
@@ -192,9 +191,8 @@ func (c *cut) off(ctx context.Context, now look) (Answer, error) {
 	c.doubt(limited, &machine, now.node)
 	c.last = now
 	if known != nil {
-		found, all := c.somebodys()
-		c.found, c.allFound = remove(found, known.own), all
-		machine.Found, machine.AllFound = c.found, all
+		c.own = c.ownBlocks(known.own)
+		machine.Own = c.own
 	}
 	levels := c.Levels
 	if c.t.StorageOnly {
@@ -227,20 +225,21 @@ func (c *cut) off(ctx context.Context, now look) (Answer, error) {
 	return again, nil
 }
 
-// somebodys are the blocks of the machine that were cut off before the first off. A cut that
-// changes nothing about them does not make them this driver's to open. Where an agent did not
-// answer then, they may be all, whichever addresses it goes by.
-func (c *cut) somebodys() (found []string, all bool) {
+// ownBlocks are those that the agents named before the first off. What was cut off then is
+// somebody else's to open, but for what fences of this driver were to cut (before). Where an
+// agent did not answer, all may be, whichever addresses it goes by.
+func (c *cut) ownBlocks(before []string) []string {
+	var named, found []string
 	for _, st := range c.asked {
 		switch {
 		case st.Action != "status" || c.proves[st.Agent] != fence.StorageFence:
 		case st.Err != "":
-			all = true
+			return []string{}
 		default:
-			found = append(found, st.Cut...)
+			named, found = append(named, st.Named...), append(found, st.Cut...)
 		}
 	}
-	return found, all
+	return remove(named, remove(found, before))
 }
 
 // means writes down what the agent is about to cut off, before it does: whoever comes next
@@ -249,8 +248,8 @@ func (c *cut) somebodys() (found []string, all bool) {
 func (c *cut) means(f *record.Fence, name string) bool {
 	var named []string
 	for _, st := range c.asked {
-		if st.Agent == name && !c.allFound {
-			named = remove(st.Named, c.found)
+		if st.Agent == name {
+			named = slices.DeleteFunc(slices.Clone(st.Named), func(b string) bool { return !slices.Contains(c.own, b) })
 		}
 	}
 	next := record.FenceStep{Agent: name, Action: "off", At: time.Now().UTC().Format(time.RFC3339),

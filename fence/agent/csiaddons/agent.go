@@ -173,9 +173,9 @@ func (a *Agent) read(ctx context.Context, t *target, blocks []netip.Prefix) (age
 }
 
 // Off implements agent.Agent. Its detail lists the blocks, also with an error
-// of the driver's: they may be fenced all the same. Those found (m.Found) it lists behind the
-// driver's name, where agent.Blocks does not look. They are fenced like the others: what
-// lists them may be about to end.
+// of the driver's: they may be fenced all the same. Those that are not its own to open (m.Own)
+// it lists behind the driver's name, where agent.Blocks does not look. They are fenced like the
+// others: what lists them may be about to end.
 func (a *Agent) Off(ctx context.Context, m agent.Machine) (detail string, err error) {
 	t, err := a.target(ctx, m)
 	if err != nil {
@@ -184,11 +184,11 @@ func (a *Agent) Off(ctx context.Context, m agent.Machine) (detail string, err er
 	if err := a.mayFence(ctx, m, t); err != nil {
 		return "", err
 	}
-	found := slices.DeleteFunc(texts(t.blocks), func(b string) bool { return !m.AllFound && !slices.Contains(m.Found, b) })
-	own := slices.DeleteFunc(texts(t.blocks), func(b string) bool { return slices.Contains(found, b) })
+	others := slices.DeleteFunc(texts(t.blocks), func(b string) bool { return m.Own == nil || slices.Contains(m.Own, b) })
+	own := slices.DeleteFunc(texts(t.blocks), func(b string) bool { return slices.Contains(others, b) })
 	detail = fmt.Sprintf("fence %s at driver %s (%s)", cmp.Or(strings.Join(own, ", "), "nothing new"), a.options.Driver, t.from)
-	if len(found) > 0 {
-		detail += ", where somebody else has cut off " + strings.Join(found, ", ")
+	if len(others) > 0 {
+		detail += ", where somebody else has cut off " + strings.Join(others, ", ")
 	}
 	if err := a.client.Fence(ctx, t.with, t.blocks); err != nil {
 		return detail, a.explain("FenceClusterNetwork", err)

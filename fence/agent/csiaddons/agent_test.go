@@ -690,7 +690,7 @@ func TestWhereOnlyWhatItsFencesCutIsGivenBackNothingElseIs(t *testing.T) {
 
 func TestAnOffNamesWhatSomebodyElseHasCutApartAndCutsItToo(t *testing.T) {
 	r := newRig(t, nil)
-	r.m.Found = []string{"192.0.2.1/32", "192.0.2.77/32"}
+	r.m.Own = []string{"2001:db8::1/128", "192.0.2.77/32"}
 	for range 2 {
 		detail := r.off()
 		if got := agent.Blocks(detail); !slices.Equal(got, []string{"2001:db8::1/128"}) || !strings.HasSuffix(detail, ", where somebody else has cut off 192.0.2.1/32") {
@@ -698,13 +698,14 @@ func TestAnOffNamesWhatSomebodyElseHasCutApartAndCutsItToo(t *testing.T) {
 		}
 		r.fenced("192.0.2.1/32", "2001:db8::1/128")
 	}
-	r.m.Found, r.m.AllFound = nil, true
-	if detail := r.off(); len(agent.Blocks(detail)) > 0 || !strings.HasSuffix(detail, ", where somebody else has cut off 192.0.2.1/32, 2001:db8::1/128") {
+	r.m.Own = []string{}
+	if detail := r.off(); len(agent.Blocks(detail)) > 0 || !strings.Contains(detail, "fence nothing new at driver") ||
+		!strings.HasSuffix(detail, ", where somebody else has cut off 192.0.2.1/32, 2001:db8::1/128") {
 		t.Error(detail)
 	}
-	r.m.Found, r.m.AllFound = []string{"192.0.2.1/32", "2001:db8::1/128"}, false
-	if detail := r.off(); len(agent.Blocks(detail)) > 0 || !strings.Contains(detail, "fence nothing new at driver") {
-		t.Error(detail)
+	r.m.Own = nil
+	if got := agent.Blocks(r.off()); len(got) != 2 {
+		t.Errorf("its own are %q", got)
 	}
 }
 
