@@ -133,23 +133,23 @@ func (f *Fencer) keepOn(ctx context.Context, t Target, a *Answer) error {
 	_, err := f.Records.Update(ctx, t.Node, func(r *record.Record) (bool, error) {
 		power := f.contradict(r, a, fence.PowerReading, "read as on again by ")
 		storage := a.Storage == agent.On && f.contradict(r, a, fence.StorageFence, "read as open again by ")
-		return f.opened(r, a) || power || storage, nil
+		return f.noteOpen(r, a) || power || storage, nil
 	})
 	return err
 }
 
-// opened writes down which fences of that machine that were withdrawn, or failed, the reading
-// says are open: what is cut off from then on somebody else has cut.
-func (f *Fencer) opened(r *record.Record, a *Answer) (changed bool) {
+// noteOpen writes down of which fences of that machine that have ended the reading says that what
+// they cut is open: what is cut off from then on somebody else has cut.
+func (f *Fencer) noteOpen(r *record.Record, a *Answer) (changed bool) {
 	var open []string
 	for _, st := range a.Steps {
 		if st.State == agent.On {
 			open = append(open, agent.Blocks(st.Detail)...)
 		}
 	}
-	for _, s := range r.Fences {
-		if cut := blocks(&s); a.Storage == agent.On && s.Driver == f.Driver && len(cut) > 0 && len(remove(cut, open)) == 0 && oneMachine(s.Machine, a.Machine) {
-			changed = r.LiftWithdrawn(s.ID, "its agents read it as open", f.Actor) || changed
+	for _, s := range f.storageFences(r) {
+		if cut := blocks(s); a.Storage == agent.On && len(cut) > 0 && len(remove(cut, open)) == 0 && oneMachine(s.Machine, a.Machine) {
+			changed = r.LiftEnded(s.ID, "its agents read it as open", f.Actor) || changed
 		}
 	}
 	return changed

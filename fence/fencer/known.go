@@ -20,7 +20,7 @@ type known struct {
 }
 
 func (f *Fencer) knownOf(r *record.Record, m record.Mark, l look, machine record.FencedMachine) *known {
-	k := &known{mark: m, ended: f.ended(r), own: f.own(r, machine)}
+	k := &known{mark: m, ended: f.ended(r), own: f.ownCut(r, machine)}
 	if s := r.Fence(fence.StorageFence, f.Driver); s != nil {
 		k.current, k.lifting = s.ID, s.BeingLifted()
 		k.unvouched = k.lifting && !r.Vouched(s) && l.node != nil
@@ -28,16 +28,22 @@ func (f *Fencer) knownOf(r *record.Record, m record.Mark, l look, machine record
 	return k
 }
 
-// own are the blocks that this driver's fences of the machine were to cut, by those that stand
-// and those that failed, or were withdrawn, in this boot, and were not seen to be open since:
-// what one of before cut, a person has opened, or somebody else has cut since.
-func (f *Fencer) own(r *record.Record, machine record.FencedMachine) (cut []string) {
-	if r == nil {
-		return nil
+// storageFences are those of this driver in the record, whatever became of them.
+func (f *Fencer) storageFences(r *record.Record) (all []*record.Fence) {
+	for i := 0; r != nil && i < len(r.Fences); i++ {
+		if s := &r.Fences[i]; s.Kind == fence.StorageFence && s.Driver == f.Driver {
+			all = append(all, s)
+		}
 	}
-	for i := range r.Fences {
-		s := &r.Fences[i]
-		if s.Kind == fence.StorageFence && s.Driver == f.Driver && (s.Standing() || (s.Withdrawn() || s.Phase == record.Failed) && s.Machine.BootID == machine.BootID) && oneMachine(s.Machine, machine) {
+	return all
+}
+
+// ownCut are the blocks that this driver's fences of the machine were to cut, by those that stand
+// and those of this boot that have ended and may be cut still: what one of before cut, a person
+// has opened, or somebody else has cut since.
+func (f *Fencer) ownCut(r *record.Record, machine record.FencedMachine) (cut []string) {
+	for _, s := range f.storageFences(r) {
+		if (s.Standing() || s.MayBeCut() && s.Machine.BootID == machine.BootID) && oneMachine(s.Machine, machine) {
 			cut = append(cut, cutBlocks(s)...)
 		}
 	}
@@ -46,12 +52,8 @@ func (f *Fencer) own(r *record.Record, machine record.FencedMachine) (cut []stri
 
 // ended are the storage fences since whose end access may be open.
 func (f *Fencer) ended(r *record.Record) (ids []string) {
-	if r == nil {
-		return nil
-	}
-	for i := range r.Fences {
-		s := &r.Fences[i]
-		if s.Kind == fence.StorageFence && s.Driver == f.Driver && (s.Phase == record.Lifted || s.Phase == record.Void) {
+	for _, s := range f.storageFences(r) {
+		if s.Phase == record.Lifted || s.Phase == record.Void {
 			ids = append(ids, s.ID)
 		}
 	}

@@ -202,9 +202,9 @@ func (u *undoing) beginStorage(r *record.Record) {
 		was := *s
 		u.fence = &was
 	}
-	u.cut = u.Fencer.own(r, u.now)
-	for i := range r.Fences {
-		if s := &r.Fences[i]; s.Kind == fence.StorageFence && s.Driver == u.Driver && s.Withdrawn() && oneMachine(s.Machine, u.now) {
+	u.cut = u.ownCut(r, u.now)
+	for _, s := range u.storageFences(r) {
+		if s.Withdrawn() && oneMachine(s.Machine, u.now) {
 			u.left = append(u.left, *s)
 		}
 	}
@@ -514,9 +514,9 @@ func (u *undoing) end(ctx context.Context, a *Answer, opened bool) error {
 		changed = r.End(u.operation, fmt.Sprintf("%s: %s", a.State, trail(a.Steps, a.Why)))
 		if u.open(a.Steps) {
 			for _, left := range u.left {
-				changed = r.LiftWithdrawn(left.ID, u.reason, u.Actor) || changed
+				changed = r.LiftEnded(left.ID, u.reason, u.Actor) || changed
 			}
-			changed = u.Fencer.opened(r, a) || changed
+			changed = u.noteOpen(r, a) || changed
 		}
 		if u.fence == nil {
 			return changed, nil

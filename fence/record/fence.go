@@ -363,11 +363,15 @@ func (r *Record) endAs(id string, e Ending, reason, actor string) bool {
 // not seen to be open since.
 func (f *Fence) Withdrawn() bool { return f.Phase == Void && f.Ending == Withdrawn }
 
-// LiftWithdrawn writes down that what a storage fence cut is open that was withdrawn, or a try
-// that failed. It returns false of any other. For the change of an Update.
-func (r *Record) LiftWithdrawn(id, why, actor string) bool {
+// MayBeCut tells whether a storage fence has ended that may have cut what nobody has given
+// back, or read as open, since: it was withdrawn, or failed.
+func (f *Fence) MayBeCut() bool { return f.Withdrawn() || f.Phase == Failed }
+
+// LiftEnded writes down that what such a fence may have cut is open. It returns false of any
+// other. For the change of an Update.
+func (r *Record) LiftEnded(id, why, actor string) bool {
 	f := r.FenceByID(id)
-	if f == nil || !f.Withdrawn() && f.Phase != Failed {
+	if f == nil || !f.MayBeCut() {
 		return false
 	}
 	f.Phase, f.Why, f.EndedAt = Lifted, clip(why), now()

@@ -30,7 +30,7 @@ func TestTheLastStorageFenceThatWasWithdrawnIsKept(t *testing.T) {
 	if len(r.Fences) != 2+maxSettled || r.FenceByID("x2") == nil || r.FenceByID("y2") == nil || r.FenceByID("p7") == nil {
 		t.Errorf("kept: %+v", r.Fences)
 	}
-	if !r.LiftWithdrawn("x2", "open", "a") || r.LiftWithdrawn("x2", "open", "a") || r.FenceByID("x2").Phase != Lifted {
+	if !r.LiftEnded("x2", "open", "a") || r.LiftEnded("x2", "open", "a") || r.FenceByID("x2").Phase != Lifted {
 		t.Errorf("%+v", r.FenceByID("x2"))
 	}
 	if r.bound(); r.FenceByID("x2") != nil {
