@@ -35,6 +35,23 @@ func MachineOf(node *corev1.Node) Machine {
 		SystemUUID: info.SystemUUID, ProviderID: node.Spec.ProviderID, MachineID: info.MachineID}
 }
 
+// ReadyCondition is the condition Ready of the Node, which says since when; nil: there is none,
+// or no Node.
+func ReadyCondition(node *corev1.Node) *corev1.NodeCondition {
+	for i := 0; node != nil && i < len(node.Status.Conditions); i++ {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return nil
+}
+
+// NodeReady tells whether the condition Ready of the Node is True; a nil Node is not ready.
+func NodeReady(node *corev1.Node) bool {
+	c := ReadyCondition(node)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
 // Sameness is what two observations of machines say of each other. What is proven of the
 // one is proven of the other only if they are Same, and a kubelet speaks for a holder only
 // if its Node is the holder's own. Uncertain is no permission either way: what is asked for

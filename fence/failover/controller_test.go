@@ -262,7 +262,7 @@ func TestAnAnnotationOfTheNodeIsNoWitness(t *testing.T) {
 		}
 		w.edit(w.n1, func(n *corev1.Node) {
 			n.Annotations = map[string]string{"csi-fencepost.io/witness": fmt.Sprintf("boot boot-1, ready since %s, fence %s",
-				readiness(n).LastTransitionTime.UTC().Format(time.RFC3339), f.LeaseRV)}
+				fence.ReadyCondition(n).LastTransitionTime.UTC().Format(time.RFC3339), f.LeaseRV)}
 		})
 		w.lives(w.n1, true)
 		w.eventually("it says that a reboot is needed", func() bool { return w.seen.said("FencepostFencingBlocked "+w.n1, "Reboot it") > 0 })

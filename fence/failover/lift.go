@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/printable"
@@ -20,7 +21,7 @@ const liftPause = 10 * time.Second
 
 // witnessOf is the kubelet as it is now; nil where nothing can be witnessed.
 func witnessOf(n *corev1.Node, f *fencer.Fence) *noderecord.Witness {
-	ready := readiness(n)
+	ready := fence.ReadyCondition(n)
 	if ready == nil || ready.Status != corev1.ConditionTrue || n.Status.NodeInfo.BootID == "" || f == nil {
 		return nil
 	}

@@ -52,7 +52,7 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 		w.movedAt = time.Now()
 	}
 	s.MovedLong = s.Moved != "" && time.Since(w.movedAt) >= movedLong
-	if ready := readiness(s.Node); ready != nil {
+	if ready := fence.ReadyCondition(s.Node); ready != nil {
 		s.Synced = w.Nodes.Synced(w.name, string(s.Node.UID), ready.LastTransitionTime.UTC().Format(time.RFC3339)) && w.Lives.Steady(w.name, observe.SyncTime)
 	}
 	s.Leaving = slices.ContainsFunc(volumes, held.leaving)

@@ -285,10 +285,7 @@ func (s *state) machineFenced() fence.Machine {
 // vouches for: who may write the rest of the record could change which boot it was.
 func (s *state) fencedBefore() bool { return s.Fence.Vouched && s.rebooted() && s.sameMachine() }
 
-func (s *state) ready() bool {
-	c := readiness(s.Node)
-	return c != nil && c.Status == corev1.ConditionTrue
-}
+func (s *state) ready() bool { return fence.NodeReady(s.Node) }
 
 func (s *state) optedOut() bool { return s.Node != nil && optedOut(s.Node.Annotations) }
 
@@ -348,16 +345,4 @@ func about(fences []fencer.Fence, n *corev1.Node) *fencer.Fence {
 // over by itself: it may cut off whatever has the name.
 func over(f *fencer.Fence, n *corev1.Node) bool {
 	return f.Kind == fence.PowerReading && n != nil && f.NodeUID != string(n.UID) && f.BootID != n.Status.NodeInfo.BootID
-}
-
-func readiness(n *corev1.Node) *corev1.NodeCondition {
-	if n == nil {
-		return nil
-	}
-	for i := range n.Status.Conditions {
-		if n.Status.Conditions[i].Type == corev1.NodeReady {
-			return &n.Status.Conditions[i]
-		}
-	}
-	return nil
 }

@@ -247,16 +247,12 @@ const settling = time.Minute
 // settled: the Node has been Ready for so long. By a kubelet's clock that is ahead of ours it
 // has, too.
 func settled(n *corev1.Node) bool {
-	if n == nil {
+	c := fence.ReadyCondition(n)
+	if c == nil {
 		return true
 	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			since := time.Since(c.LastTransitionTime.Time)
-			return since < 0 || since > settling
-		}
-	}
-	return true
+	since := time.Since(c.LastTransitionTime.Time)
+	return since < 0 || since > settling
 }
 
 // anothers: the fence is of another driver, and proves that the machine is cut off.

@@ -27,25 +27,10 @@ func nodeOf(n *corev1.Node) *node {
 	kept := &node{uid: string(n.UID), version: n.ResourceVersion, providerID: n.Spec.ProviderID, bootID: n.Status.NodeInfo.BootID,
 		system: fence.SystemKey(n.Status.NodeInfo.SystemUUID),
 		taints: slices.Clone(n.Spec.Taints)}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			kept.ready, kept.readySince = c.Status, c.LastTransitionTime
-		}
+	if c := fence.ReadyCondition(n); c != nil {
+		kept.ready, kept.readySince = c.Status, c.LastTransitionTime
 	}
 	return kept
-}
-
-// NodeReady tells whether the condition Ready of the Node is True; a nil Node is not ready.
-func NodeReady(n *corev1.Node) bool {
-	if n == nil {
-		return false
-	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // same tells that nothing but its version is another.

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // Order knows which came first, the deletion of a VolumeAttachment or a kubelet's
@@ -55,12 +57,7 @@ const SyncTime = 75 * time.Second
 
 // Node takes a Node as the watch shows it.
 func (o *Order) Node(n *corev1.Node) {
-	var ready *corev1.NodeCondition
-	for i := range n.Status.Conditions {
-		if n.Status.Conditions[i].Type == corev1.NodeReady {
-			ready = &n.Status.Conditions[i]
-		}
-	}
+	ready := fence.ReadyCondition(n)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if ready == nil {

@@ -297,14 +297,12 @@ func nodeFacts(node *corev1.Node) *fence.Node {
 	for _, t := range node.Spec.Taints {
 		n.OutOfService = n.OutOfService || t.Key == corev1.TaintNodeOutOfService
 	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			n.Ready, n.ReadyUnknown = c.Status == corev1.ConditionTrue, c.Status == corev1.ConditionUnknown
-			n.ReadySince = c.LastTransitionTime.UTC().Format(time.RFC3339)
-			n.HeardAt = evidence.HeardAt(node)
-			if !n.HeardAt.IsZero() {
-				n.ReadyAt = c.LastTransitionTime.Add(n.HeardAt.Sub(c.LastHeartbeatTime.Time))
-			}
+	if c := fence.ReadyCondition(node); c != nil {
+		n.Ready, n.ReadyUnknown = c.Status == corev1.ConditionTrue, c.Status == corev1.ConditionUnknown
+		n.ReadySince = c.LastTransitionTime.UTC().Format(time.RFC3339)
+		n.HeardAt = evidence.HeardAt(node)
+		if !n.HeardAt.IsZero() {
+			n.ReadyAt = c.LastTransitionTime.Add(n.HeardAt.Sub(c.LastHeartbeatTime.Time))
 		}
 	}
 	return n

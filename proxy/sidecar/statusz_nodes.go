@@ -11,7 +11,6 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
-	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/proxy/statusz"
 )
@@ -76,7 +75,7 @@ func (s *seenNodes) addSilent() (watched int) {
 			s.add(n.Name)
 		}
 		if seen := s.nodes[n.Name]; seen != nil {
-			seen.exists, seen.ready, seen.silent, seen.watched, seen.suspect = true, observe.NodeReady(n), age, ok, suspect
+			seen.exists, seen.ready, seen.silent, seen.watched, seen.suspect = true, fence.NodeReady(n), age, ok, suspect
 		}
 	})
 	for _, name := range p.index.Holding() {

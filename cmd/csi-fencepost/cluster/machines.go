@@ -15,7 +15,6 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
-	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
@@ -136,7 +135,7 @@ func (n *Node) Liveness() string { return n.livenessAt(time.Now()) }
 func (n *Node) livenessAt(at time.Time) string {
 	words := "no Node"
 	if n.Node != nil {
-		words = cli.Either(observe.NodeReady(n.Node), "Ready", "NotReady")
+		words = cli.Either(fence.NodeReady(n.Node), "Ready", "NotReady")
 	}
 	switch {
 	case n.Lease == nil:

@@ -11,7 +11,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
-	"github.com/csi-fencepost/csi-fencepost/fence/observe"
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // confirmWatch is how long a node's lease is watched before an operator's word
@@ -60,7 +60,7 @@ func stillSilent(ctx context.Context, client kubernetes.Interface, was *cluster.
 	case now.LeaseRV() != was.LeaseRV() && now.Lease != nil:
 		return alive("its kubelet has just renewed its lease")
 	case now.Lease != nil:
-	case observe.NodeReady(now.Node):
+	case fence.NodeReady(now.Node):
 		return alive("its Node is Ready and it has no lease yet")
 	}
 	if now.UID() != was.UID() || now.BootID() != was.BootID() || now.LeaseRV() != was.LeaseRV() {

@@ -235,7 +235,7 @@ func provenWord(kind fence.Kind) string {
 
 // mayTurnOff refuses a node that shows that it lives.
 func (f *powerFlags) mayTurnOff(ctx context.Context, p *powering) error {
-	if f.force || !observe.NodeReady(p.now.Node) {
+	if f.force || !fence.NodeReady(p.now.Node) {
 		return nil
 	}
 	err := watchSilence(ctx, p.Client, p.now, p.err)

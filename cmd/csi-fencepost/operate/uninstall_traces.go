@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
-	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 )
@@ -83,7 +83,7 @@ func (t *traces) findNodes(ctx context.Context, c *cluster.Cluster) error {
 		n := &list.Items[i]
 		if slices.ContainsFunc(n.Spec.Taints, evidence.IsOurTaint) {
 			t.add(taintTrace, n.Name, func(ctx context.Context) error { return untaint(ctx, c, n.Name) })
-			if !observe.NodeReady(n) {
+			if !fence.NodeReady(n) {
 				t.notes = append(t.notes, fmt.Sprintf("Node %s is not Ready, and our taint lets Kubernetes detach its volumes: without it they wait for the node, or for kubectl taint.", n.Name))
 			}
 		}

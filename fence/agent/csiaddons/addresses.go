@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi/addons"
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 )
 
@@ -177,7 +178,7 @@ func (a *Agent) otherNodes(ctx context.Context, m agent.Machine, blocks []netip.
 		address := shared(node, blocks)
 		switch {
 		case address == "" || isMachine(node, m):
-		case ready(node):
+		case fence.NodeReady(node):
 			found = append(found, fmt.Sprintf("node %s, which is Ready and has the address %s too", node.Name, address))
 		default:
 			found = append(found, fmt.Sprintf("node %s, which is not Ready and has the address %s too (if its machine is gone for good: kubectl delete node %s)", node.Name, address, node.Name))
@@ -212,15 +213,6 @@ func isMachine(node *corev1.Node, m agent.Machine) bool {
 		return string(node.UID) == m.UID
 	}
 	return node.Name == m.Node
-}
-
-func ready(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // IPs are the addresses of a Node, for agent.Machine.
