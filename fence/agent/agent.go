@@ -23,9 +23,8 @@ type Machine struct {
 	SystemUUID string
 	// ProviderID is spec.providerID, which names a cloud's instance.
 	ProviderID string
-	// Doubts say why a variable may stand for another machine (Seeker): no command goes by
-	// one. The status may be asked: of that only a power that is on counts, which keeps a
-	// machine that may live from being taken for dead.
+	// Doubts say why a variable may stand for another machine (Seeker). Levels send no agent
+	// a command that goes by one, and believe of its status only what Read does.
 	Doubts map[string]Doubt
 	// Addresses are the Node's IP addresses.
 	Addresses []string
@@ -110,6 +109,7 @@ const (
 
 // Seeker is an Agent that may find a machine by what its node says of it. What the node
 // writes there, a kubelet writes: so what was bound to the node first goes (package fencer).
+// It does not have to look at Machine.Doubts.
 type Seeker interface {
 	// Seeks are the variables by which it finds the machine of that node; empty: of any
 	// node. The answer does not change.
@@ -163,6 +163,20 @@ func Withheld(a Agent, m Machine) string {
 		return ""
 	}
 	return fmt.Sprintf("%s of node %s may be another machine's: %s; %s", strings.Join(names, ", "), m.Node, strings.Join(whys, "; "), strings.Join(ways, "; "))
+}
+
+// Read asks the agent for the status. Where it may find another machine than that of the node
+// only a power that is on counts, which keeps a machine that may live from being taken for dead:
+// all else is an error.
+func Read(ctx context.Context, a Agent, m Machine) (Reading, error) {
+	r, err := a.Status(ctx, m)
+	if err != nil {
+		return r, err
+	}
+	if why := Withheld(a, m); why != "" && (r.State != On || a.Proves() == fence.StorageFence) {
+		return Reading{Detail: r.Detail}, fmt.Errorf("it reads %s, which proves nothing: %s", known(r.State), why)
+	}
+	return r, nil
 }
 
 // add adds what is not there yet.

@@ -48,7 +48,7 @@ func bound(ctx context.Context, timeout time.Duration, f func(context.Context) a
 // status reads once. Whatever is not a clean answer in time is Unclear.
 func (b Bounded) status(ctx context.Context, m Machine, timeout time.Duration) answer {
 	a, _ := bound(ctx, timeout, func(ctx context.Context) answer {
-		r, err := b.Agent.Status(ctx, m)
+		r, err := Read(ctx, b.Agent, m)
 		if err == nil && ctx.Err() != nil {
 			err = fmt.Errorf("answered %s too late to count: %w", known(r.State), ctx.Err())
 		}
@@ -87,10 +87,14 @@ func (r *run) note(b Bounded, action string, at where, started time.Time, a answ
 	r.steps = append(r.steps, s)
 }
 
-// act sends off or on, and keeps track of a call that hangs.
+// act sends off or on, and keeps track of a call that hangs. It sends nothing to an agent that
+// may find another machine.
 func (r *run) act(ctx context.Context, b Bounded, action string, at where, f func(context.Context, Machine) (string, error)) error {
 	started := time.Now()
 	a, ended := bound(ctx, b.timeout(), func(ctx context.Context) answer {
+		if why := Withheld(b.Agent, r.m); why != "" {
+			return answer{err: errors.New(why)}
+		}
 		detail, err := f(ctx, r.m)
 		return answer{Reading{Detail: detail}, err}
 	})

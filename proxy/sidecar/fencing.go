@@ -196,7 +196,7 @@ func (a metered) Unwrap() agent.Agent { return a.Agent }
 
 func (a metered) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
 	begun := time.Now()
-	r, err := a.Agent.Status(ctx, m)
+	r, err := agent.Read(ctx, a.Agent, m)
 	result := r.State.String()
 	if err != nil {
 		result = "error"

@@ -86,7 +86,7 @@ func readAgent(ctx context.Context, a sidecar.Member, m agent.Machine) ReadingVi
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 	begun := time.Now()
-	reading, err := a.Agent.Status(ctx, m)
+	reading, err := agent.Read(ctx, a.Agent, m)
 	v := ReadingView{Agent: a.Agent.Name(), Level: a.Level, State: reading.State.String(), Took: cli.Took(time.Since(begun)), Detail: reading.Detail}
 	if err != nil {
 		v.State, v.Error = agent.Unclear.String(), cli.OneLineOf(err)

@@ -62,7 +62,7 @@ func (a *narrated) Unwrap() agent.Agent { return a.Agent }
 // Status implements agent.Agent.
 func (a *narrated) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
 	begun := time.Now()
-	r, err := a.Agent.Status(ctx, m)
+	r, err := agent.Read(ctx, a.Agent, m)
 	answer, detail := r.State.String(), r.Detail
 	if err != nil {
 		answer, detail = agent.Unclear.String(), cli.OneLineOf(err)

@@ -129,14 +129,6 @@ func (p *Program) Seeks(node string) (names []string) {
 	return names
 }
 
-// certain is an error where the program may find another machine than the node's.
-func (p *Program) certain(m agent.Machine) error {
-	if why := agent.Withheld(p, m); why != "" {
-		return errors.New(why)
-	}
-	return nil
-}
-
 // Status implements agent.Agent.
 func (p *Program) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
 	c, err := p.prepare(ctx, "status", m)
@@ -151,9 +143,6 @@ func (p *Program) Status(ctx context.Context, m agent.Machine) (agent.Reading, e
 	reading.State, err = judge(res)
 	if err != nil {
 		return reading, p.wrap(fmt.Errorf("%w: %s", err, reading.Detail))
-	}
-	if err := p.certain(m); err != nil && (reading.State == agent.Off || p.Proves() == fence.StorageFence) {
-		return agent.Reading{Detail: reading.Detail}, p.wrap(fmt.Errorf("it reads %s, which proves nothing: %w", reading.State, err))
 	}
 	return reading, nil
 }
@@ -191,8 +180,8 @@ func (p *Program) Check(ctx context.Context, m agent.Machine) (device string, fa
 	for _, err := range meta.check(p.o) {
 		faults = append(faults, p.wrap(err))
 	}
-	if err := p.certain(m); err != nil {
-		return "", append(faults, p.wrap(err))
+	if why := agent.Withheld(p, m); why != "" {
+		return "", append(faults, p.wrap(errors.New(why)))
 	}
 	params, err := p.o.forMachine(m, meta)
 	if err != nil {
@@ -221,9 +210,6 @@ func (p *Program) prepare(ctx context.Context, action string, m agent.Machine) (
 		return nil, err
 	}
 	if err := meta.can(action); err != nil {
-		return nil, err
-	}
-	if err := p.certain(m); err != nil && action != "status" {
 		return nil, err
 	}
 	params, err := p.o.forMachine(m, meta)

@@ -483,17 +483,16 @@ func TestOfAMachineInDoubtOnlyAPowerThatIsOnCounts(t *testing.T) {
 			m.SystemUUID, m.NodeID, m.ProviderID = "uuid-1", "id-1", "x/i-1"
 			m.Doubts = map[string]agent.Doubt{name: {Why: "the node says something else since", Way: "look"}}
 			want := "$(" + name + ") of node n1 may be another machine's: the node says something else since; look"
-			r, err := p.Status(t.Context(), m)
+			r, err := agent.Read(t.Context(), p, m)
 			if r.State != c.reads || (err == nil) != (c.reads == agent.On) {
 				t.Errorf("%s: %v %v", c.prints, r, err)
 			}
 			if err != nil {
 				wantError(t, err, "it reads off, which proves nothing: "+want)
 			}
-			_, err = p.Off(t.Context(), m)
-			wantError(t, err, want)
-			_, err = p.On(t.Context(), m)
-			wantError(t, err, want)
+			levels := agent.Levels{{{Agent: p}}}
+			levels.Off(t.Context(), m, func(context.Context, agent.Agent) error { return nil })
+			levels.On(t.Context(), m)
 			device, faults := p.Check(t.Context(), m)
 			wantError(t, errors.Join(faults...), want)
 			if in := read(t, dir, "stdin"); strings.Contains(in, "action=o") || device != "" {
@@ -520,7 +519,7 @@ func TestOfAMachineInDoubtNoAccessCounts(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	m.Doubts = map[string]agent.Doubt{"SYSTEM_UUID": {Why: "another says it too"}}
-	r, err := p.Status(t.Context(), m)
+	r, err := agent.Read(t.Context(), p, m)
 	wantError(t, err, "it reads on, which proves nothing: $(SYSTEM_UUID) of node n1 may be another machine's: another says it too")
 	if r.State != agent.Unclear {
 		t.Error(r)
