@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -89,15 +88,8 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	if err := u.begin(ctx, lock); err != nil {
 		return Answer{}, errors.Join(err, u.callOff(ctx, lock)) // it may be written all the same
 	}
-	limited, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-lock.Lost():
-			cancel(record.ErrLockLost)
-		case <-limited.Done():
-		}
-	}()
+	limited, cancel := whileLocked(ctx, lock)
+	defer cancel()
 	// From here on the fences free no volume, so that what they freed before shows.
 	if err = f.stillSo(limited, &t); err == nil {
 		err = lock.Held(limited)
@@ -177,6 +169,12 @@ type undoing struct {
 	doubt string // what a person has to know besides: why that is left alone, what else ends
 }
 
+// own: the storage fence is of the machine that is meant.
+func (u *undoing) own() bool { return u.fence != nil && oneMachine(u.fence.Machine, u.now) }
+
+// booted: that has booted since.
+func (u *undoing) booted() bool { return u.own() && laterBoot(u.fence.Machine, u.now) }
+
 // begin ends what the record proves, before anything is given back.
 func (u *undoing) begin(ctx context.Context, lock *record.Lock) error {
 	_, err := lock.Update(ctx, func(r *record.Record) (bool, error) {
@@ -211,126 +209,6 @@ func (u *undoing) beginStorage(r *record.Record) {
 	u.meet(r)
 }
 
-// meet goes through the fences of other drivers that say that the machine is cut off from
-// what is to be opened: two drivers may serve one storage (RBD and CephFS of one cluster),
-// and nothing tells which do. In the boot of such a fence a lift waits until the sidecar of
-// that driver finds that it may be lifted too. After a boot nothing is mounted that was before,
-// so it waits for a minute, in which that sidecar can lift its fence for that boot. Then, and
-// with On, where the caller has asked for the volumes of all drivers, the fence is to be lifted
-// too, and nobody vouches for it any more. It would be proof as soon as the machine is cut off
-// again, and be lifted at once, for a boot that used what it names. Only its own sidecar can
-// vouch for it again, in the boot of then.
-func (u *undoing) meet(r *record.Record) {
-	names := u.names()
-	opens := append(names, u.addresses...)
-	unknown := !u.told && (u.action == "on" || len(names) == 0)
-	booted := u.booted() && u.settled
-	for i := range r.Fences {
-		s := &r.Fences[i]
-		if !u.anothers(*s) || !unknown && !overlap(blocks(s), opens) && !u.oneAgent(s) {
-			continue
-		}
-		if u.action == "on" || booted && s.Machine.BootID != "" && s.Machine.BootID != u.now.BootID {
-			u.ended = true
-			s.Lift(u.reason)
-			u.doubt += fmt.Sprintf("; fence %s of driver %s, which names the same, proves nothing any more", s.ID, s.Driver)
-			continue
-		}
-		u.held = fmt.Sprintf("fence %s of driver %s keeps %s cut off too, and volumes of that driver may move because of it: it is opened once the sidecar of that driver finds that it may be lifted as well, or the node has booted; "+
-			"by hand: csi-fencepost fence on %s", s.ID, s.Driver, listed(blocks(s)), printable.Word(u.t.Node))
-	}
-}
-
-// settling is how long after a boot a lift waits for another driver's.
-const settling = time.Minute
-
-// settled: the Node has been Ready for so long. By a kubelet's clock that is ahead of ours it
-// has, too.
-func settled(n *corev1.Node) bool {
-	c := fence.ReadyCondition(n)
-	if c == nil {
-		return true
-	}
-	since := time.Since(c.LastTransitionTime.Time)
-	return since < 0 || since > settling
-}
-
-// anothers: the fence is of another driver, and proves that the machine is cut off.
-func (u *undoing) anothers(s record.Fence) bool {
-	return s.Kind == fence.StorageFence && s.Driver != u.Driver && s.Phase == record.Fenced && !otherMachine(s.Machine, u.now)
-}
-
-// oneAgent: the fence names no blocks, as of an agent that knows machines by other names, and
-// is of an agent that is called as one of this driver's is: it may be one array.
-func (u *undoing) oneAgent(s *record.Fence) bool {
-	return len(blocks(s)) == 0 && slices.ContainsFunc(u.StorageAgents(u.t.Node), func(name string) bool { return slices.Contains(s.Agents, name) })
-}
-
-// opens are those of the fenced blocks that a lift may open. What was only read as cut
-// somebody else has cut, who may have moved volumes on that: he opens it, or a person does.
-// After a boot nothing is mounted that was before, and the sidecar that cut it may have died
-// before it could say so: then it is opened. Nothing is that another node's fence names, which
-// may have the address by now, or whose address a kubelet may have claimed. nil: the record
-// names no blocks, and those that the machine has now are opened.
-func (u *undoing) opens(ctx context.Context, fenced []string) []string {
-	booted := u.booted()
-	if booted && len(fenced) == 0 {
-		return nil
-	}
-	others, err := u.others(ctx)
-	for _, b := range fenced {
-		if at := slices.IndexFunc(others, func(o elsewhere) bool { return overlap([]string{b}, []string{o.block}) && !u.outlived(ctx, b, o) }); at >= 0 {
-			u.theirs = append(u.theirs, b)
-			u.doubt += fmt.Sprintf("; %s is opened once %s, which names it too, is lifted or withdrawn", b, others[at].by)
-		}
-	}
-	found := remove(fenced, u.cut)
-	switch {
-	case booted && err == nil:
-		found = nil
-	case booted && len(found) > 0:
-		u.doubt += fmt.Sprintf("; %s is left as it is: %v", listed(found), err)
-	}
-	return remove(remove(fenced, found), u.theirs)
-}
-
-// elsewhere is a block that a fence of another node names.
-type elsewhere struct {
-	block, by, node string
-	since           string // when that fence began; empty: it cannot be told
-}
-
-// longAgo is by how much the clocks of two sidecars do not differ.
-const longAgo = time.Hour
-
-// outlived: this driver cut the block off itself, which read as open right before, long after
-// that fence began, and the Node of that is gone. Nobody lifts it any more, and it kept nobody
-// out by then: the address has been given to another machine since.
-func (u *undoing) outlived(ctx context.Context, block string, o elsewhere) bool {
-	theirs, err := time.Parse(time.RFC3339, o.since)
-	if err != nil || u.fence == nil || !slices.Contains(u.cut, block) {
-		return false
-	}
-	ours, err := time.Parse(time.RFC3339, u.fence.StartedAt)
-	if err != nil || ours.Sub(theirs) < longAgo {
-		return false
-	}
-	now, err := u.look(ctx, o.node)
-	return err == nil && now.node == nil
-}
-
-// names are the blocks that the machine's fence and its withdrawn ones name.
-func (u *undoing) names() (all []string) {
-	if u.own() {
-		all = blocks(u.fence)
-	}
-	for i := range u.left {
-		all = append(all, blocks(&u.left[i])...)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // meant fails where the record has another fence than the caller saw, or none of those.
 func (u *undoing) meant(r *record.Record) error {
 	if u.t.Fences == nil {
@@ -352,77 +230,6 @@ func (u *undoing) meant(r *record.Record) error {
 	return nil
 }
 
-// remember adds what withdrawn fences cut to what is to be opened, unless it is another
-// fence that is lifted, and but for what another node's fence names: that node may have
-// the address by now. Where that cannot be told they are left alone, and doubt says so.
-func (u *undoing) remember(ctx context.Context, m *agent.Machine) {
-	var all []string
-	for i := range u.left {
-		all = append(all, blocks(&u.left[i])...)
-	}
-	if len(all) == 0 || u.fence != nil && (u.action == "lift" || !u.own()) {
-		u.left = nil
-		return
-	}
-	others, err := u.others(ctx)
-	if err != nil {
-		u.left, u.doubt = nil, u.doubt+fmt.Sprintf("; %s, which a withdrawn fence cut, is left as it is: %v", listed(all), err)
-		return
-	}
-	all = slices.DeleteFunc(all, func(b string) bool {
-		return slices.ContainsFunc(others, func(o elsewhere) bool { return o.block == b })
-	})
-	m.Fenced = append(m.Fenced, all...)
-	slices.Sort(m.Fenced)
-	m.Fenced = slices.Compact(m.Fenced)
-}
-
-// others are the blocks that fences of other nodes name, of whichever driver: but
-// for those that are being lifted, which would wait for this one in turn. Where a record
-// does not tell what is being cut, or cannot be read, they are what the agents name of that
-// node: whoever began may have died long ago, and never says more. With an error they are those
-// that could be told.
-func (u *undoing) others(ctx context.Context) (all []elsewhere, err error) {
-	records, garbled, err := u.Records.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var untold []string
-	add := func(blocks []string, of elsewhere) {
-		for _, b := range blocks {
-			of.block = b
-			all = append(all, of)
-		}
-	}
-	for _, g := range garbled {
-		untold = append(untold, g.Node)
-	}
-	for _, r := range records {
-		for i := range r.Fences {
-			s := &r.Fences[i]
-			if r.Node == u.t.Node || s.Kind != fence.StorageFence || !s.Current() || s.Phase == record.Lifting {
-				continue
-			}
-			if s.UnderWay() && len(blocks(s)) == 0 {
-				untold = append(untold, r.Node)
-			}
-			add(blocks(s), elsewhere{by: "fence " + s.ID + " of node " + r.Node, node: r.Node, since: s.StartedAt})
-		}
-	}
-	for _, node := range untold {
-		now, err := u.look(ctx, node)
-		if err != nil {
-			return all, fmt.Errorf("the record of node %s does not say what is being cut off, and which addresses it has cannot be told: %w", node, err)
-		}
-		blocks, told := u.Fencer.addresses(ctx, now.machine(Target{Node: node}))
-		if !told {
-			return all, fmt.Errorf("the record of node %s does not say what is being cut off, and its agents do not tell which addresses it has", node)
-		}
-		add(blocks, elsewhere{by: "what is being cut off of node " + node, node: node})
-	}
-	return all, nil
-}
-
 // callOff takes back that the fence is being lifted: nothing was sent that gives
 // back what it cut. It does so only while the lock is ours: whoever had it since may
 // have sent something. For those of other drivers nobody vouches any more.
@@ -440,63 +247,6 @@ func (u *undoing) callOff(ctx context.Context, lock *record.Lock) error {
 		return nil // it stays to be lifted
 	}
 	return err
-}
-
-// own: the storage fence is of the machine that is meant.
-func (u *undoing) own() bool { return u.fence != nil && oneMachine(u.fence.Machine, u.now) }
-
-// booted: that has booted since.
-func (u *undoing) booted() bool { return u.own() && laterBoot(u.fence.Machine, u.now) }
-
-// opened tells whether the agents read as open what the fence cut. Of another
-// machine's they are asked, and nothing is changed.
-func (u *undoing) opened(ctx context.Context, a *Answer) bool {
-	switch {
-	case u.fence == nil:
-		return false
-	case u.own():
-		return u.open(a.Steps)
-	case u.open(a.Steps) && u.named(a.Steps):
-		return true
-	case len(blocks(u.fence)) == 0:
-		return false
-	}
-	m := u.fence.Machine
-	// What it was known by may be another machine's by now: no agent looks for it by that.
-	o := u.storage.Ask(ctx, agent.Machine{Node: u.t.Node, UID: m.NodeUID, BootID: m.BootID, Fenced: blocks(u.fence)})
-	a.Steps = append(a.Steps, o.Steps...)
-	return u.open(o.Steps) && u.named(o.Steps)
-}
-
-// named: what the storage agents read as open has all that the fence cut. Agents
-// whose words have no blocks know machines by the node's name.
-func (u *undoing) named(all []agent.Step) bool {
-	cut := blocks(u.fence)
-	for _, st := range all {
-		read := agent.Blocks(st.Detail)
-		if st.Action != "status" || st.State != agent.On || u.proves[st.Agent] != fence.StorageFence || len(read) == 0 {
-			continue
-		}
-		if len(cut) == 0 || slices.ContainsFunc(cut, func(b string) bool { return !slices.Contains(read, b) }) {
-			return false
-		}
-	}
-	return true
-}
-
-// untouched: nothing was sent that could have given back what the fence cut.
-func (u *undoing) untouched(all []agent.Step) bool {
-	if u.fence == nil {
-		return true
-	}
-	cut := blocks(u.fence)
-	return !slices.ContainsFunc(all, func(st agent.Step) bool {
-		if st.Action != "on" || u.proves[st.Agent] != fence.StorageFence {
-			return false
-		}
-		sent := agent.Blocks(st.Detail)
-		return len(sent) == 0 || len(cut) == 0 || slices.ContainsFunc(sent, func(b string) bool { return slices.Contains(cut, b) })
-	})
 }
 
 // end writes what became of it. Only access that every storage agent reads as
@@ -552,27 +302,6 @@ func (u *undoing) failed(a *Answer, stands bool) error {
 	return nil
 }
 
-func listed(blocks []string) string {
-	if len(blocks) == 0 {
-		return "it"
-	}
-	return strings.Join(blocks, ", ")
-}
-
-// open: agents that cut storage were read, and each reads the access as open.
-func (f *Fencer) open(all []agent.Step) bool {
-	counts := map[agent.State]int{}
-	for _, s := range []agent.State{agent.Unclear, agent.On, agent.Off} {
-		names, _ := readers(all, s)
-		for _, name := range names {
-			if f.proves[name] == fence.StorageFence {
-				counts[s]++
-			}
-		}
-	}
-	return counts[agent.On] > 0 && counts[agent.Off]+counts[agent.Unclear] == 0
-}
-
 // trail is the raw answers of steps, short enough for an audit entry.
 func trail(all []agent.Step, why string) string {
 	text := why
@@ -585,50 +314,4 @@ func trail(all []agent.Step, why string) string {
 		}
 	}
 	return text
-}
-
-// Void writes down that the node is back, if it is: its power fence, finished or
-// not, counts no more once its machine has another boot ID, or another lease
-// than it was bound to. One that is under way stops before its next off; one by
-// force is about a node that may live, and goes on. A storage fence stands until
-// it is lifted. A new machine under the old name is not the old one's return.
-func (f *Fencer) Void(ctx context.Context, node, why string) (voided bool, err error) {
-	if f.ReadOnly {
-		return false, refuse(node, "void", "nothing is changed here (mode Observe, or a command that only reads)")
-	}
-	r, err := f.Records.Get(ctx, node)
-	if err != nil || r.Fence(fence.PowerReading, "") == nil {
-		return false, err
-	}
-	now, err := f.look(ctx, node)
-	if err != nil || now.node == nil {
-		return false, err
-	}
-	judged := *r.Fence(fence.PowerReading, "")
-	since := back(judged.Machine, now)
-	if since == "" || judged.Forced && judged.Phase == record.Fencing {
-		return false, nil
-	}
-	r, err = f.Records.VoidFence(ctx, node, judged, since+": "+why, f.Actor)
-	f.forget(node)
-	if err != nil {
-		return false, err
-	}
-	ended := r.FenceByID(judged.ID)
-	return ended != nil && ended.Phase == record.Void, nil
-}
-
-// back says what changed of the machine; empty: nothing, or it is another one.
-func back(m record.FencedMachine, now look) string {
-	switch {
-	case string(now.node.UID) != m.NodeUID && now.node.Status.NodeInfo.BootID == m.BootID:
-		return fence.VoidRegisteredAgain
-	case string(now.node.UID) != m.NodeUID:
-		return ""
-	case now.node.Status.NodeInfo.BootID != m.BootID:
-		return fence.VoidBootChanged
-	case now.leaseRV != m.LeaseRV:
-		return fence.VoidLeaseChanged
-	}
-	return ""
 }
