@@ -128,7 +128,8 @@ func offSteps(f *record.Fence) []record.FenceStep {
 
 // ownBlocks are those that the agents named before the first off. What was cut off then is
 // somebody else's to open, but for what fences of this driver were to cut (before). Where an
-// agent did not answer, all may be, whichever addresses it goes by.
+// agent did not answer, all may be, whichever addresses it goes by. Nil, where none was asked, or
+// none said anything of it: nobody is known to have cut anything, so that all is the driver's own.
 func (c *cut) ownBlocks(before []string) []string {
 	var named, found []string
 	for _, st := range c.asked {
@@ -139,6 +140,9 @@ func (c *cut) ownBlocks(before []string) []string {
 		default:
 			named, found = append(named, st.Named...), append(found, st.Cut...)
 		}
+	}
+	if len(named) == 0 && len(found) == 0 {
+		return nil
 	}
 	return remove(named, remove(found, before))
 }

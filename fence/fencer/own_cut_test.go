@@ -513,6 +513,28 @@ func TestACutMakesItsOwnOnlyWhatNobodyHadCutBefore(t *testing.T) {
 	}
 }
 
+// Levels stop at the power before they ask about the storage, and an off may come to cut that all the same.
+func TestWhereNobodySaidAnythingOfTheStorageAllThatIsCutIsTheDriversOwn(t *testing.T) {
+	status := func(agentName string, named, cut []string) agent.Step {
+		return agent.Step{Agent: agentName, Action: "status", Named: named, Cut: cut}
+	}
+	for name, tt := range map[string]struct {
+		asked []agent.Step
+		want  []string // nil: all
+	}{
+		"no storage agent was asked":     {[]agent.Step{status("bmc", nil, nil)}, nil},
+		"it named nothing":               {[]agent.Step{status("array", nil, nil)}, nil},
+		"it named nothing, and some cut": {[]agent.Step{status("array", nil, []string{"192.0.2.1/32"})}, []string{}},
+		"it named some, and they are":    {[]agent.Step{status("array", []string{"192.0.2.1/32"}, []string{"192.0.2.1/32"})}, []string{}},
+		"it did not answer":              {[]agent.Step{{Agent: "array", Action: "status", Err: "no route"}}, []string{}},
+	} {
+		c := &cut{Fencer: &Fencer{proves: map[string]fence.Kind{"bmc": fence.PowerReading, "array": fence.StorageFence}}, asked: tt.asked}
+		if got := c.ownBlocks(nil); (got == nil) != (tt.want == nil) || !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %#v, want %#v", name, got, tt.want)
+		}
+	}
+}
+
 // What was not sent cut nothing.
 func TestAnOffThatIsNotSentLeavesNothingThatWouldBeOpened(t *testing.T) {
 	behind(t, nil, func(w *world, wall *firewall, target Target) {
