@@ -131,7 +131,7 @@ func (m Machine) provider() string     { return m.beyondName(m.ProviderID) }
 func (m Machine) installation() string { return m.beyondName(m.MachineID) }
 
 func (m Machine) beyondName(id string) string {
-	if m.NodeName != "" && strings.Contains(strings.ToLower(id), strings.ToLower(m.NodeName)) {
+	if id == "" || m.NodeName != "" && strings.Contains(strings.ToLower(id), strings.ToLower(m.NodeName)) {
 		return ""
 	}
 	return id
@@ -197,7 +197,9 @@ func otherSystem(a, b string) bool {
 }
 
 // sameSystem tells whether two system UUIDs are equal, and mean something.
-func sameSystem(a, b string) bool { return SystemKey(a) == SystemKey(b) && TellsSystem(a) }
+func sameSystem(a, b string) bool {
+	return a != "" && SystemKey(a) == SystemKey(b) && TellsSystem(a)
+}
 
 // TellsSystem tells whether a system UUID means something: an empty one, and what many
 // boards have where their maker wrote nothing, says nothing.
@@ -226,10 +228,10 @@ func SystemKey(uuid string) string {
 
 // swapped has the first three fields of a UUID in the other byte order.
 func swapped(uuid string) string {
-	fields := strings.Split(uuid, "-")
-	if len(uuid) != 36 || len(fields) != 5 {
+	if len(uuid) != 36 || strings.Count(uuid, "-") != 4 {
 		return uuid
 	}
+	fields := strings.Split(uuid, "-")
 	for n, field := range fields[:3] {
 		out := ""
 		for i := 0; i+2 <= len(field); i += 2 {
