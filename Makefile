@@ -40,14 +40,14 @@ PARALLEL ?= 12
 GOTEST = $(GO) run ./sanity/gotest
 # What the machine lacks for a test is installed, or the test is skipped and named.
 SKIP = skip=$$(sh sanity/skip.sh) && without=$$(sh sanity/skip.sh packages 2>/dev/null)
-# Races are looked for in all but what computes for minutes on one goroutine, what decides and
-# has none, what repeats each call of the spec through the proxy (whose own tests look for
-# them), and with the short of the tests that explore; those are run whole without the
-# detector, which would make minutes of seconds. The package that waits longest is begun first,
-# and a third beside two: the others compute meanwhile.
+# Races are looked for in all but what computes for minutes on one goroutine, what decides or
+# changes manifests and has none, what repeats each call of the spec through the proxy (whose
+# own tests look for them), and with the short of the tests that explore; those are run whole
+# without the detector, which would make minutes of seconds. The package that waits longest is
+# begun first, and a third beside two: the others compute meanwhile.
 EXPLORES = ./proxy/sidecar ./fence/observe
-COMPUTES = ./deploy/image ./fence ./sanity/simulate ./sanity/transparency
-RACES = -race -short -p 3 -timeout 30m $${skip:+-skip="$$skip"} ./sanity/kubeapi $$($(GO) list ./... | grep -vE "/(sanity/scenarios|deploy/image|csi-fencepost/fence|sanity/simulate|sanity/transparency)\$$$$without")
+COMPUTES = ./deploy/image ./deploy/inject ./fence ./sanity/simulate ./sanity/transparency
+RACES = -race -short -p 3 -timeout 30m $${skip:+-skip="$$skip"} ./sanity/kubeapi $$($(GO) list ./... | grep -vE "/(sanity/scenarios|deploy/image|deploy/inject|csi-fencepost/fence|sanity/simulate|sanity/transparency)\$$$$without")
 WHOLE = -p 3 -timeout 30m $(EXPLORES) $(COMPUTES)
 UNIT = $(WHOLE) -- $(RACES)
 SCENARIOS = -count=1 -timeout 60m -parallel $(PARALLEL) $${skip:+-skip="$$skip"} ./sanity/scenarios/...
