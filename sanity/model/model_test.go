@@ -87,7 +87,7 @@ func fail(t *testing.T, format string, args ...any) {
 // search runs one exploration. An error of it fails the test: nothing is known then.
 func search(t *testing.T, s Search) *Outcome {
 	t.Helper()
-	s.Memory = 3800
+	s.Memory, s.Optimized = 3800, *whole
 	o, err := s.Run(t.Context(), t.TempDir())
 	if err != nil {
 		fail(t, "%v: %v", s.Defines, err)
