@@ -136,7 +136,7 @@ func TestExplainJudgesByTheReadingsThatARecordKeeps(t *testing.T) {
 	putFence(t, n, "on", time.Minute)
 	_, err = records(t, "n1").VoidFence(t.Context(), "n1", fenceOf(t, "n1"), "read as on", "sidecar")
 	must(t, err)
-	runAdmin(t, "explain", "pv", "data").ends(t, 0).says(t, "OperatorConfirmation by alice (cord)", "PowerReading by bmc (chassis power is on), read 1m", "reads the machine as running", "now: REFUSED [EvidenceContradicted]", "but PowerReading (bmc) reads the machine as on").saysNot(t, "so it runs")
+	runAdmin(t, "explain", "pv", "data").ends(t, 0).says(t, "OperatorConfirmation by alice (cord)", "PowerReading by bmc (chassis power is on), read 6", "reads the machine as running", "now: REFUSED [EvidenceContradicted]", "but PowerReading (bmc) reads the machine as on").saysNot(t, "so it runs")
 }
 
 func TestExplainDoesNotJudgeByAnOldReadingOfOn(t *testing.T) {
