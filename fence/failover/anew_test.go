@@ -34,7 +34,7 @@ func registeredAnew(t *testing.T, f fencer.Fence, inUse ...string) (*worker, *sc
 	apiserver.Put(server, node)
 	client := kubernetes.NewForConfigOrDie(server.Config("test", nil))
 	tracker := observe.NewTracker(time.Minute, 1)
-	index := watching(t, client, ids, tracker)
+	index := watching(t, client, tracker, ids).Index(ids.Driver)
 	f.Node, f.LeaseRV, f.Vouched, f.Driver = "n1", "5", true, ids.Driver
 	known, seen := &scripted{nodes: client.CoreV1(), covers: true, driver: ids.Driver, state: agent.On, kind: f.Kind, records: map[string]fencer.Fence{"n1": f}}, &noted{}
 	c := New(Options{Client: client, Drivers: []Driver{{ids, index}}, Nodes: synced{index}, Lives: steady{tracker}, Fencer: known, Events: seen, Metrics: seen, SuspectAfter: time.Minute})

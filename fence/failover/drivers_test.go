@@ -1,7 +1,6 @@
 package failover
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -120,12 +119,12 @@ func TestWhatMovedIsOfItsDriver(t *testing.T) {
 	n := aNode("boot-1", corev1.ConditionTrue)
 	n.Status.VolumesInUse = []corev1.UniqueVolumeName{w.Drivers[0].IDs.UniqueName("h"), w.Drivers[1].IDs.UniqueName("h")}
 	held := []held{{w.Drivers[0], observe.Held{Handle: "h", Attachment: "va"}}, {w.Drivers[1], observe.Held{Handle: "h"}}}
-	if handle, driver := w.moved(n, held); handle != "h" || driver != w.Drivers[1].IDs.Driver {
-		t.Errorf("moved: %q of %q", handle, driver)
+	if got := w.moved(n, held); got.Handle != "h" || got.Driver != w.Drivers[1].IDs.Driver {
+		t.Errorf("moved: %+v", got)
 	}
 	held[1].Attachment = "va-1"
-	if handle, driver := w.moved(n, held); handle != "" || driver != "" {
-		t.Errorf("moved: %q of %q, want nothing", handle, driver)
+	if got := w.moved(n, held); got != (observe.MovedVolume{}) {
+		t.Errorf("moved: %+v, want nothing", got)
 	}
 }
 
@@ -137,14 +136,7 @@ func ofTwoDrivers(t *testing.T) *worker {
 	must(t, client.CoreV1().Namespaces().Create, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "records"}})
 	tracker := observe.NewTracker(time.Minute, 1)
 	drivers := []*csi.Identity{{Driver: "a.example"}, {Driver: "b.example"}}
-	watch := observe.New(client, tracker, "records", drivers...)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); watch.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
-	if err := watch.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	watch := watching(t, client, tracker, drivers...)
 	store, seen := record.NewStore(client.CoordinationV1(), "records"), &noted{}
 	c := New(Options{Client: client, Nodes: watch.Index("a.example"), Lives: tracker, Events: seen, Metrics: seen, SuspectAfter: time.Minute, Records: store,
 		Sources: []evidence.Source{evidence.Confirmations(evidence.Records{Store: store, Actor: "test"})},

@@ -93,7 +93,7 @@ func (w *worker) nothingMoved(ctx context.Context, n *corev1.Node, ours, but str
 	case moved[0].Driver == ours:
 		return errChanged
 	}
-	return fmt.Errorf("two drivers may serve one storage, and %s", w.letGo(moved[0].Handle, moved[0].Driver))
+	return fmt.Errorf("two drivers may serve one storage, and %s", w.letGo(moved[0]))
 }
 
 // movedLong is how long a kubelet may list what moved before a person is told: a pod that ends
@@ -102,9 +102,9 @@ const movedLong = 2 * time.Minute
 
 // letGo says what keeps the node cut off, and what a person does about it. A kubelet lists what
 // a pod only waits for like what is mounted.
-func (w *worker) letGo(volume, driver string) string {
+func (w *worker) letGo(v observe.MovedVolume) string {
 	return fmt.Sprintf("its kubelet lists volume %s of driver %s in use, which has moved off it: a pod there uses it still, or waits for it. "+
-		"Delete that pod, or have it run elsewhere; or, if nothing of it is mounted there: csi-fencepost fence on %s, with --force if it asks", volume, driver, printable.Word(w.name))
+		"Delete that pod, or have it run elsewhere; or, if nothing of it is mounted there: csi-fencepost fence on %s, with --force if it asks", v.Handle, v.Driver, printable.Word(w.name))
 }
 
 // nothingLeaves fails if a volume is on its way from the node, by live

@@ -45,13 +45,13 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 
 	volumes := w.heldBy(w.name)
 	s.Holds = len(w.holders(s.Node, volumes)) > 0
-	s.Moved, s.MovedOf = w.moved(s.Node, volumes)
-	if s.Moved == "" {
+	s.Moved = w.moved(s.Node, volumes)
+	if s.Moved.Handle == "" {
 		w.movedAt = time.Time{}
 	} else if w.movedAt.IsZero() {
 		w.movedAt = time.Now()
 	}
-	s.MovedLong = s.Moved != "" && time.Since(w.movedAt) >= movedLong
+	s.MovedLong = s.Moved.Handle != "" && time.Since(w.movedAt) >= movedLong
 	if ready := fence.ReadyCondition(s.Node); ready != nil {
 		s.Synced = w.Nodes.Synced(w.name, string(s.Node.UID), ready.LastTransitionTime.UTC().Format(time.RFC3339)) && w.Lives.Steady(w.name, observe.SyncTime)
 	}
@@ -169,21 +169,21 @@ func (h held) taken(n *corev1.Node) bool {
 }
 
 // moved is a volume that the node's status lists in use, and that was, or is being, taken
-// from it, and its driver; empty: none.
-func (w *worker) moved(n *corev1.Node, volumes []held) (handle, driver string) {
+// from it; zero: none.
+func (w *worker) moved(n *corev1.Node, volumes []held) observe.MovedVolume {
 	if n == nil {
-		return "", ""
+		return observe.MovedVolume{}
 	}
 	for _, name := range n.Status.VolumesInUse {
 		for _, d := range w.Drivers {
+			handle, ours := d.IDs.HandleOf(name)
 			kept := func(h held) bool { return h.IDs.Driver == d.IDs.Driver && d.IDs.Same(h.Handle, handle) && h.Kept() }
-			var ours bool
-			if handle, ours = d.IDs.HandleOf(name); ours && !slices.ContainsFunc(volumes, kept) {
-				return handle, d.IDs.Driver
+			if ours && !slices.ContainsFunc(volumes, kept) {
+				return observe.MovedVolume{Driver: d.IDs.Driver, Handle: handle}
 			}
 		}
 	}
-	return "", ""
+	return observe.MovedVolume{}
 }
 
 // prove has the decision judge the evidence, as it judges the unpublish of a

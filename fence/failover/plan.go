@@ -11,6 +11,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // state is one look at a node: everything that plan rests on.
@@ -26,9 +27,9 @@ type state struct {
 	// Holds: the node holds volumes of the drivers, as far as anybody knows.
 	Holds bool
 	// Moved is a volume that its status lists in use, and that is not, or soon not, its own
-	// any more, MovedOf whose it is; empty: none. MovedLong: so it has been for long.
-	Moved, MovedOf string
-	MovedLong      bool
+	// any more; zero: none. MovedLong: so it has been for long.
+	Moved     observe.MovedVolume
+	MovedLong bool
 	// Synced: that is its kubelet's own word, and not the last of the one before it.
 	Synced bool
 	// Leaving: some volume's way from the node has begun and is not over.
@@ -165,18 +166,18 @@ func planStorage(s *state) []step {
 		return []step{stepSuspect}
 	case !back:
 		return nil
-	case s.otherSystem() && s.ourTaint() && s.Moved == "":
+	case s.otherSystem() && s.ourTaint() && s.Moved.Handle == "":
 		// What it cut off is not this machine's: neither does it keep this one's taint on.
 		return []step{stepUntaint, stepStranded}
 	case s.otherSystem():
 		return []step{stepStranded}
 	case s.revoked():
 		return []step{stepLift}
-	case s.Moved != "" && s.Synced && !s.witnessed():
+	case s.Moved.Handle != "" && s.Synced && !s.witnessed():
 		return []step{stepWitness}
 	case s.MovedLong && s.witnessed():
 		return []step{stepListed}
-	case s.Moved != "":
+	case s.Moved.Handle != "":
 		return nil // until its kubelet has synced, or has unmounted it
 	case s.witnessed():
 		return []step{stepLift}
@@ -192,7 +193,7 @@ func planReturn(s *state) []step {
 	if counts && !s.rebooted() {
 		steps = append(steps, stepWarn, stepVoid)
 	}
-	if s.ourTaint() && s.ready() && (s.rebooted() || s.Moved == "") {
+	if s.ourTaint() && s.ready() && (s.rebooted() || s.Moved.Handle == "") {
 		steps = append(steps, stepUntaint)
 	}
 	if counts && s.rebooted() && (s.ready() || !s.ourTaint()) {

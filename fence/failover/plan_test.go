@@ -157,9 +157,9 @@ func TestPlan(t *testing.T) {
 		}), []step{stepEvict}},
 
 		"a new boot readmits": {returned(fence.PowerReading, "boot-2"), []step{stepUntaint, stepVoid}},
-		"also while it lists what moved": {with(returned(fence.PowerReading, "boot-2"), func(s *state) { s.Moved = "h" }),
+		"also while it lists what moved": {with(returned(fence.PowerReading, "boot-2"), func(s *state) { s.Moved.Handle = "h" }),
 			[]step{stepUntaint, stepVoid}},
-		"an empty boot ID is not a new one": {with(returned(fence.PowerReading, ""), func(s *state) { s.Moved = "h" }),
+		"an empty boot ID is not a new one": {with(returned(fence.PowerReading, ""), func(s *state) { s.Moved.Handle = "h" }),
 			[]step{stepWarn, stepVoid}},
 		"a new boot readmits only when Ready, and till then the fence says that it has booted": {with(returned(fence.PowerReading, "boot-2"), func(s *state) {
 			s.Node.Status.Conditions[0].Status = corev1.ConditionFalse
@@ -174,17 +174,17 @@ func TestPlan(t *testing.T) {
 			s.Life, s.Holds = fence.Unwatched, false
 		}), nil},
 		"under the same boot the fence is void and the taint stays while it lists what moved": {
-			with(returned(fence.PowerReading, "boot-1"), func(s *state) { s.Moved = "h" }), []step{stepWarn, stepVoid}},
+			with(returned(fence.PowerReading, "boot-1"), func(s *state) { s.Moved.Handle = "h" }), []step{stepWarn, stepVoid}},
 		"under the same boot the taint comes off when nothing that moved is listed": {
 			with(returned(fence.PowerReading, "boot-1"), func(s *state) { s.Fence.Void = "renewed" }), []step{stepUntaint}},
 		"a fence that is void already does not tell that it has booted since what our taint came from": {
-			with(returned(fence.PowerReading, "boot-2"), func(s *state) { s.Fence.Void, s.Moved = "booted", "h" }), nil},
-		"nor does none": {with(returned(fence.PowerReading, "boot-2"), func(s *state) { s.Fence, s.Moved = nil, "h" }), nil},
+			with(returned(fence.PowerReading, "boot-2"), func(s *state) { s.Fence.Void, s.Moved.Handle = "booted", "h" }), nil},
+		"nor does none": {with(returned(fence.PowerReading, "boot-2"), func(s *state) { s.Fence, s.Moved.Handle = nil, "h" }), nil},
 		"a fence of an earlier boot is void before our taint comes on for another reason": {
 			with(proven(fence.OperatorConfirmation), func(s *state) { s.Fence, s.Node = powerFence(), aNode("boot-2", corev1.ConditionUnknown) }),
 			[]step{stepVoid, stepTaint, stepEvict}},
 		"a machine that registers again in the same boot is warned of": {
-			anew(with(returned(fence.PowerReading, "boot-1"), func(s *state) { s.Moved = "h" })), []step{stepWarn, stepVoid}},
+			anew(with(returned(fence.PowerReading, "boot-1"), func(s *state) { s.Moved.Handle = "h" })), []step{stepWarn, stepVoid}},
 		"a person's taint is not taken off": {with(returned(fence.PowerReading, "boot-2"), func(s *state) {
 			s.Fence.Void, s.Node.Spec.Taints = "x", []corev1.Taint{taintOf("nodeshutdown")}
 		}), nil},
@@ -200,7 +200,7 @@ func TestPlan(t *testing.T) {
 			s.Fence = powerFence()
 			s.Fence.Kind = fence.StorageFence
 		})), []step{stepCut}},
-		"a storage fence is lifted after a boot": {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Moved = "h" }), []step{stepLift}},
+		"a storage fence is lifted after a boot": {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Moved.Handle = "h" }), []step{stepLift}},
 		"not where another machine boots under the fenced Node, whatever else would lift it": {witnessed(with(returned(fence.StorageFence, "boot-2"), func(s *state) {
 			s.Fence.SystemUUID, s.Node.Status.NodeInfo.SystemUUID, s.Revokes = "aaaa", "bbbb", true
 		})), []step{stepStranded}},
@@ -214,18 +214,18 @@ func TestPlan(t *testing.T) {
 			s.Fence.SystemUUID, s.Node.Status.NodeInfo.SystemUUID = "aaaa", "bbbb"
 		}), []step{stepStranded}},
 		"the boot of a fence of another Node may be that of a publish": {anew(returned(fence.StorageFence, "boot-2")), []step{stepStranded}},
-		"also where its kubelet lists what moved":                      {anew(with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Moved = "h" })), []step{stepWitness}},
+		"also where its kubelet lists what moved":                      {anew(with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Moved.Handle = "h" })), []step{stepWitness}},
 		"and waited until it drops that, too": {
-			witnessed(anew(with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Moved = "h" }))), nil},
+			witnessed(anew(with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Moved.Handle = "h" }))), nil},
 		"and lifted then, too": {witnessed(anew(returned(fence.StorageFence, "boot-2"))), []step{stepLift}},
 		"where the driver revokes access it is lifted of another Node, too": {
-			anew(with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Revokes, s.Moved = true, "h" })), []step{stepLift}},
+			anew(with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Revokes, s.Moved.Handle = true, "h" })), []step{stepLift}},
 		"not while the node is silent": {with(returned(fence.StorageFence, "boot-2"), func(s *state) { s.Life = fence.Stale }), nil},
 		"under the same boot it is noted first that the kubelet lists what moved": {
-			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved = "h" }), []step{stepWitness}},
-		"not before its kubelet has synced what it lists":          {with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved, s.MovedLong, s.Synced = "h", true, false }), nil},
-		"which is said where it has not for long":                  {witnessed(with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved, s.MovedLong = "h", true })), []step{stepListed}},
-		"and waited until it drops it":                             {witnessed(with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved = "h" })), nil},
+			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved.Handle = "h" }), []step{stepWitness}},
+		"not before its kubelet has synced what it lists":          {with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved.Handle, s.MovedLong, s.Synced = "h", true, false }), nil},
+		"which is said where it has not for long":                  {witnessed(with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved.Handle, s.MovedLong = "h", true })), []step{stepListed}},
+		"and waited until it drops it":                             {witnessed(with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Moved.Handle = "h" })), nil},
 		"and lifted then":                                          {witnessed(returned(fence.StorageFence, "boot-1")), []step{stepLift}},
 		"a kubelet that was never seen to list it is not believed": {returned(fence.StorageFence, "boot-1"), []step{stepStranded}},
 		"nor one that was not Ready without a break": {with(witnessed(returned(fence.StorageFence, "boot-1")), func(s *state) {
@@ -238,7 +238,7 @@ func TestPlan(t *testing.T) {
 		"nor for the witness of an earlier fence": {with(witnessed(returned(fence.StorageFence, "boot-1")), func(s *state) { s.Fence.LeaseRV = "99" }),
 			[]step{stepStranded}},
 		"where the driver revokes access it is lifted whatever the kubelet says": {
-			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Revokes, s.Moved = true, "h" }), []step{stepLift}},
+			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Revokes, s.Moved.Handle = true, "h" }), []step{stepLift}},
 		"but not while a volume is on its way": {
 			with(returned(fence.StorageFence, "boot-1"), func(s *state) { s.Revokes, s.Leaving = true, true }), []step{stepStranded}},
 		"nor before the node is Ready": {
@@ -259,7 +259,7 @@ func TestPlan(t *testing.T) {
 		"a person is told where no fence of its own came of it":                    {others(with(silent(), func(s *state) { s.Answer.State = agent.Off })), []step{stepSuspect}},
 		"an operator's word moves its pods, too":                                   {others(with(silent(), func(s *state) { s.Proof = fence.OperatorConfirmation })), []step{stepTaint, stepEvict}},
 		"and our taint comes off when it is back":                                  {others(back(silent())), []step{stepUntaint, stepStranded}},
-		"not before its kubelet has let go":                                        {others(with(back(silent()), func(s *state) { s.Moved = "h" })), []step{stepStranded}},
+		"not before its kubelet has let go":                                        {others(with(back(silent()), func(s *state) { s.Moved.Handle = "h" })), []step{stepStranded}},
 		"one whose Node is gone may be whichever machine":                          {with(others(silent()), func(s *state) { s.Node = nil }), []step{stepSuspect}},
 		"a storage fence that does not read as in place is made anew": {with(halfLifted(), func(s *state) {
 			s.Fence.Lifting, s.Answer.Uncut = false, true

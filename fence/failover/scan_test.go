@@ -36,7 +36,7 @@ func scanned(t *testing.T) *Controller {
 	}
 	holds(server, ids, "gone")
 	tracker := observe.NewTracker(time.Minute, 1)
-	index := watching(t, kubernetes.NewForConfigOrDie(server.Config("test", nil)), ids, tracker)
+	index := watching(t, kubernetes.NewForConfigOrDie(server.Config("test", nil)), tracker, ids).Index(ids.Driver)
 	return New(Options{Drivers: []Driver{{ids, index}}, Nodes: index, Lives: tracker, SuspectAfter: time.Minute})
 }
 
@@ -72,10 +72,10 @@ type steady struct{ *observe.Tracker }
 
 func (steady) Steady(string, time.Duration) bool { return true }
 
-// watching is an index that has seen what the server has.
-func watching(t testing.TB, client kubernetes.Interface, ids *csi.Identity, tracker *observe.Tracker) *observe.Index {
+// watching is a watch that has seen what the server has.
+func watching(t testing.TB, client kubernetes.Interface, tracker *observe.Tracker, drivers ...*csi.Identity) *observe.Watch {
 	t.Helper()
-	watch := observe.New(client, tracker, "records", ids)
+	watch := observe.New(client, tracker, "records", drivers...)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); watch.Run(ctx) }()
@@ -83,5 +83,5 @@ func watching(t testing.TB, client kubernetes.Interface, ids *csi.Identity, trac
 	if err := watch.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return watch.Index(ids.Driver)
+	return watch
 }

@@ -179,7 +179,7 @@ func (w *worker) take(ctx context.Context, s *state, what step) error {
 	case stepStranded:
 		return w.stranded(s)
 	case stepListed:
-		w.sayNode(ctx, s, warning, ReasonBlocked, "listed "+s.Moved, "node "+w.name+" is kept cut off: "+w.letGo(s.Moved, s.MovedOf))
+		w.sayNode(ctx, s, warning, ReasonBlocked, "listed "+s.Moved.Handle, "node "+w.name+" is kept cut off: "+w.letGo(s.Moved))
 		return nil
 	}
 	return errors.New("unknown step: " + string(what))
