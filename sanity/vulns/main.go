@@ -1,9 +1,9 @@
 // Command vulns says which known vulnerabilities the programs that are released call, from
 // the output of govulncheck -format json on standard input (`make vulns`).
 //
-// It fails for those of modules, which go.mod can mend. Those of the standard library are
-// mended by another Go, and a change is not to blame for the Go that it is checked with:
-// they are said, with the Go that a release is to be built with.
+// It fails for those that go.mod can mend: those of modules, and those of the standard library
+// that the Go of releases, go.mod's toolchain, has too. A change is not to blame for the Go
+// that it is checked with: what only that has is said.
 package main
 
 import (
@@ -14,6 +14,10 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/semver"
 )
 
 func main() {
@@ -22,7 +26,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "vulns: govulncheck's output:", err)
 		os.Exit(2)
 	}
-	text, failed := report(called)
+	releases, err := toolchain("go.mod")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vulns: the Go that releases are built with:", err)
+		os.Exit(2)
+	}
+	text, failed := report(called, releases)
 	fmt.Print(text)
 	if failed {
 		os.Exit(1)
@@ -69,14 +78,35 @@ func read(in io.Reader) (called []found, err error) {
 // stdlib is govulncheck's name for the standard library.
 const stdlib = "stdlib"
 
-// report is what a person reads, and whether go.mod has something to mend.
-func report(called []found) (text string, failed bool) {
+// toolchain is the version of the Go that a go.mod has releases built with, as v1.2.3.
+func toolchain(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	mod, err := modfile.Parse(path, text, nil)
+	if err != nil {
+		return "", err
+	}
+	if mod.Toolchain == nil {
+		return "", fmt.Errorf("%s has no toolchain", path)
+	}
+	return "v" + strings.TrimPrefix(mod.Toolchain.Name, "go"), nil
+}
+
+// report is what a person reads, and whether go.mod has something to mend. releases is the
+// version of the Go that they are built with.
+func report(called []found, releases string) (text string, failed bool) {
 	for _, f := range called {
 		what := "go.mod: " + f.module
-		if f.module == stdlib {
-			what = "build releases with another Go: this one's standard library"
+		switch {
+		case f.module != stdlib:
+			failed = true
+		case f.mended != "" && semver.Compare(releases, f.mended) >= 0:
+			what = "this Go's standard library"
+		default:
+			what, failed = "go.mod: toolchain "+releases+": the standard library", failed || f.mended != ""
 		}
-		failed = failed || f.module != stdlib
 		mended := "not mended yet"
 		if f.mended != "" {
 			mended = "mended in " + f.mended

@@ -8,7 +8,21 @@ import (
 const loaded = `{"SBOM":{"go_version":"go1.26.8"}}
 `
 
-func TestOnlyACalledVulnerabilityOfAModuleFails(t *testing.T) {
+// library is a finding of the standard library.
+func library(mended string) string {
+	return `{"finding":{"osv":"GO-2","fixed_version":"` + mended + `","trace":[{"module":"stdlib","version":"v1.26.8","package":"net/http","function":"F"}]}}`
+}
+
+func TestTheToolchainIsRead(t *testing.T) {
+	if v, err := toolchain("../../go.mod"); err != nil || !strings.HasPrefix(v, "v1.") {
+		t.Errorf("%q, %v", v, err)
+	}
+	if v, err := toolchain("../tools/go.mod"); err == nil {
+		t.Errorf("of a module without one: %q", v)
+	}
+}
+
+func TestOnlyACalledVulnerabilityThatGoModCanMendFails(t *testing.T) {
 	for _, test := range []struct {
 		finding, says string
 		failed        bool
@@ -19,14 +33,16 @@ func TestOnlyACalledVulnerabilityOfAModuleFails(t *testing.T) {
 			"go.mod: example.com/m v0.1.0 has https://pkg.go.dev/vuln/GO-1, which is called; not mended yet\n", true},
 		{`{"finding":{"osv":"GO-1","trace":[{"module":"example.com/m","version":"v0.1.0","package":"example.com/m/p"}]}}`, "", false},
 		{`{"finding":{"osv":"GO-1","trace":[{"module":"example.com/m","version":"v0.1.0"}]}}`, "", false},
-		{`{"finding":{"osv":"GO-2","fixed_version":"v1.26.9","trace":[{"module":"stdlib","version":"v1.26.8","package":"net/http","function":"F"}]}}`,
-			"build releases with another Go: this one's standard library v1.26.8 has https://pkg.go.dev/vuln/GO-2, which is called; mended in v1.26.9\n", false},
+		{library("v1.26.9"), "this Go's standard library v1.26.8 has https://pkg.go.dev/vuln/GO-2, which is called; mended in v1.26.9\n", false},
+		{library("v1.26.10"), "this Go's standard library v1.26.8 has https://pkg.go.dev/vuln/GO-2, which is called; mended in v1.26.10\n", false},
+		{library("v1.26.11"), "go.mod: toolchain v1.26.10: the standard library v1.26.8 has https://pkg.go.dev/vuln/GO-2, which is called; mended in v1.26.11\n", true},
+		{library(""), "go.mod: toolchain v1.26.10: the standard library v1.26.8 has https://pkg.go.dev/vuln/GO-2, which is called; not mended yet\n", false},
 	} {
 		called, err := read(strings.NewReader(loaded + test.finding + test.finding))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text, failed := report(called); text != test.says || failed != test.failed {
+		if text, failed := report(called, "v1.26.10"); text != test.says || failed != test.failed {
 			t.Errorf("%s\nsays %q, fails: %v; expected %q, %v", test.finding, text, failed, test.says, test.failed)
 		}
 	}
