@@ -331,7 +331,7 @@ func TestTheReadmesExampleIsValid(t *testing.T) {
 		t.Fatal("README.md shows no fencing")
 	}
 	c := parse(t, head+"fencing:"+example)
-	if len(c.Fencing.Levels) != 3 || !c.Failover.Enabled {
+	if len(c.Fencing.Levels) != 1 || !c.Failover.Enabled {
 		t.Errorf("it says %+v", c)
 	}
 }

@@ -3,6 +3,7 @@ package run
 import (
 	"bytes"
 	"context"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -18,11 +19,12 @@ func TestWhatIsAdvisedIsWhatIsDeployedAndDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme := clitest.ReadFile(t, "README.md")
+	page := clitest.ReadFile(t, "docs/FAILOVER.md")
 	for _, f := range attacherFlags {
 		clitest.Says(t, string(patch), "- "+f.flag+"\n")
-		if !strings.Contains(readme, f.flag) {
-			t.Errorf("README.md does not name %s", f.flag)
+		name, value, _ := strings.Cut(f.flag, "=")
+		if row := regexp.MustCompile("\\| `"+name+"` \\| \\S+ \\| "+value+" \\|"); !row.MatchString(page) {
+			t.Errorf("docs/FAILOVER.md does not say %s", f.flag)
 		}
 	}
 }
