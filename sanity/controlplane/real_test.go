@@ -54,14 +54,18 @@ func TestARealNodeRunsContainersUntilItsPowerFails(t *testing.T) {
 			pod, err := c.Client().CoreV1().Pods("default").Get(t.Context(), "db-"+n.Name(), metav1.GetOptions{})
 			return err == nil && pod.Status.Phase == corev1.PodRunning, fmt.Sprint(err, pod.Status)
 		})
+		eventually(t, 60*time.Second, "the container on "+n.Name()+" has made its file", func() (bool, string) {
+			_, err := os.Stat(n.pages())
+			return err == nil, fmt.Sprint(err)
+		})
 	}
 	n := nodes[0]
-	if !n.writesOn(t) {
+	if !n.writesOn(t, 30*time.Second) {
 		t.Fatal("the container does not write")
 	}
 	n.KillKubelet()
 	n.KillRuntime()
-	if !n.writesOn(t) {
+	if !n.writesOn(t, 30*time.Second) {
 		t.Error("the container ended with its kubelet and its runtime")
 	}
 	if err := n.StartRuntime(t.Context()); err != nil {
@@ -70,36 +74,42 @@ func TestARealNodeRunsContainersUntilItsPowerFails(t *testing.T) {
 	if err := n.StartKubelet(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !n.writesOn(t) {
+	if !n.writesOn(t, 30*time.Second) {
 		t.Error("the container ended when its kubelet and its runtime came back")
 	}
 	n.PowerOff()
-	if n.writesOn(t) {
+	if n.writesOn(t, time.Second) {
 		t.Error("the container writes on without power")
 	}
-	if !nodes[1].writesOn(t) {
+	if !nodes[1].writesOn(t, 30*time.Second) {
 		t.Error("the other machine lost its power, too")
 	}
 	if err := n.Boot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 60*time.Second, "the pod runs again", func() (bool, string) { return n.writesOn(t), "" })
+	eventually(t, 60*time.Second, "the pod runs again", func() (bool, string) { return n.writesOn(t, time.Second), "" })
 }
 
-// writesOn tells whether somebody writes into the node's folder data.
-func (n *Node) writesOn(t *testing.T) bool {
+// pages is the file of the database in the node's folder data.
+func (n *Node) pages() string { return filepath.Join(n.root, "data", "pages.db") }
+
+// writesOn tells whether somebody writes to the node's database within that time.
+func (n *Node) writesOn(t *testing.T, within time.Duration) bool {
 	t.Helper()
-	path := filepath.Join(n.root, "data", "pages.db")
-	before, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
+	stat := func() time.Time {
+		info, err := os.Stat(n.pages())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.ModTime()
 	}
-	time.Sleep(500 * time.Millisecond)
-	after, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
+	before := stat()
+	for began := time.Now(); time.Since(began) < within; time.Sleep(50 * time.Millisecond) {
+		if stat().After(before) {
+			return true
+		}
 	}
-	return after.ModTime().After(before.ModTime())
+	return false
 }
 
 func TestARealNodeHasNoClockOfItsOwn(t *testing.T) {
