@@ -6,7 +6,8 @@
 // the bindings of taints, operators' confirmations that the node is off, their
 // releases of single volumes, the fences with what was asked and answered,
 // operators' overrides of broken agents, what the node's machine was known by at
-// first sight, and an audit trail. It outlives its Node.
+// first sight, questions whether it is off with their answers, and an audit trail. It
+// outlives its Node.
 //
 // The Lease's spec is the Lock under which one actor at a time fences the node.
 // Update leaves it alone.

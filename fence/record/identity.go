@@ -261,18 +261,22 @@ says:
 }
 
 // OnlyIdentity tells whether the record has nothing but what the node's machine is known by,
-// as it has of every node once that is bound.
+// as it has of every node once that is bound, and what was asked of it.
 func (r *Record) OnlyIdentity() bool {
-	return r.Identity != nil && reflect.DeepEqual(r, &Record{Version: r.Version, Node: r.Node, Identity: r.Identity, fenced: r.fenced, claimed: r.claimed, added: r.added})
+	return (r.Identity != nil || len(r.Questions) > 0) &&
+		reflect.DeepEqual(r, &Record{Version: r.Version, Node: r.Node, Identity: r.Identity, Questions: r.Questions, fenced: r.fenced, claimed: r.claimed, added: r.added})
 }
 
-// RemoveIdentity removes the node's record, if that has nothing but an identity, of which
-// nothing was another node's and nothing in doubt, and nobody has its lock or changes it
-// meanwhile.
+// RemoveIdentity removes the node's record, if that has nothing but questions and an
+// identity, of which nothing was another node's and nothing in doubt, and nobody has its lock
+// or changes it meanwhile.
 func (s *Store) RemoveIdentity(ctx context.Context, node string) (removed bool, err error) {
 	lease, r, err := s.read(ctx, node)
-	if err != nil || r == nil || !r.OnlyIdentity() || markOf(lease).Holder != "" || slices.ContainsFunc(r.Identity.Bound, func(b Binding) bool { return b.Other != "" || b.Since != "" }) {
+	if err != nil || r == nil || !r.OnlyIdentity() || markOf(lease).Holder != "" {
 		return false, err
+	}
+	if r.Identity != nil && slices.ContainsFunc(r.Identity.Bound, func(b Binding) bool { return b.Other != "" || b.Since != "" }) {
+		return false, nil
 	}
 	err = s.client.Leases(s.namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}})
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {

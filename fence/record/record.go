@@ -34,6 +34,8 @@ type Record struct {
 	// Identity is what the node's machine is known by; nil: nobody has looked. It binds only
 	// as far as somebody vouches for it (Known).
 	Identity *Identity `json:"identity,omitempty"`
+	// Questions whether the node's machine is off, and the answers; the newest last.
+	Questions []Question `json:"questions,omitempty"`
 	// Audit, the oldest entry first. It is for people: nothing is decided by it.
 	Audit []Audit `json:"audit,omitempty"`
 
@@ -109,6 +111,11 @@ func (r *Record) validate() error {
 			return fmt.Errorf("override %q: %w", o.ID, err)
 		}
 	}
+	for _, q := range r.Questions {
+		if err := q.validate(); err != nil {
+			return fmt.Errorf("question %q: %w", q.ID, err)
+		}
+	}
 	return r.validateFences()
 }
 
@@ -122,6 +129,8 @@ func (r *Record) encode() (string, error) {
 			return "", err
 		case len(text) <= maxBytes:
 			return text, nil
+		case len(r.Questions) > 1:
+			r.Questions = r.Questions[1:]
 		case len(r.Releases) > 1:
 			r.Releases = r.Releases[1:]
 		case len(r.Confirmations) > 1:
@@ -136,6 +145,7 @@ func (r *Record) bound() {
 	r.Confirmations = last(r.Confirmations, maxConfirmations)
 	r.Releases = last(r.Releases, maxReleases)
 	r.Overrides = last(r.Overrides, maxOverrides)
+	r.Questions = last(r.Questions, maxQuestions)
 	r.boundFences()
 	r.Audit = last(r.Audit, maxAudit)
 	size := 0

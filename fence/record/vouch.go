@@ -12,8 +12,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
-// Annotations on the Lease that keeps the record: FencedAnnotation vouches for its fences and
-// its identity, ClaimedAnnotation for what people said. Each is the SHA-256 of every claim that it
+// Annotations on the Lease that keeps the record: FencedAnnotation vouches for its fences,
+// its identity and the answers to its questions, ClaimedAnnotation for what people said. Each is the SHA-256 of every claim that it
 // vouches for, in hexadecimal, sorted, separated by commas; before that of a storage fence
 // stand the name of its driver and an equals sign.
 //
@@ -28,8 +28,9 @@ const (
 	ClaimedAnnotation = "csi-fencepost.io/claimed"
 )
 
-// A Claim is what somebody has to vouch for: a *Fence, an *Identity, a *Release, an *Override,
-// or what a confirmation says of one machine (Confirmation.Of).
+// A Claim is what somebody has to vouch for: a *Fence, an *Identity, a *Question once it is
+// answered, a *Release, an *Override, or what a confirmation says of one machine
+// (Confirmation.Of).
 type Claim interface {
 	// says is everything in the claim that a judgement rests on; nil: it has ended.
 	// Neighbouring versions have to agree on it.
@@ -96,12 +97,17 @@ func digest(c Claim) string {
 	if words == nil || strings.Count(of, "=") > 1 || strings.Contains(of, ",") {
 		return ""
 	}
+	return of + hashOf(words)
+}
+
+// hashOf words, which no other words have.
+func hashOf(words []string) string {
 	text := ""
 	for _, word := range words {
 		text += fmt.Sprintf("%d:%s,", len(word), word)
 	}
 	sum := sha256.Sum256([]byte(text))
-	return of + hex.EncodeToString(sum[:])
+	return hex.EncodeToString(sum[:])
 }
 
 // Vouched tells whether an account that may claim so wrote c, as it is now.
@@ -112,7 +118,7 @@ func (r *Record) Vouched(c Claim) bool {
 	}
 	was := r.claimed
 	switch c.(type) {
-	case *Fence, *Identity:
+	case *Fence, *Identity, *Question:
 		was = r.fenced
 	}
 	return slices.Contains(was, d) || slices.Contains(r.added, d)
@@ -173,6 +179,9 @@ func (r *Record) vouches() (fenced, claimed []string) {
 		keep(&fenced, &r.Fences[i])
 	}
 	keep(&fenced, r.Identity)
+	for i := range r.Questions {
+		keep(&fenced, &r.Questions[i])
+	}
 	for i := range r.Confirmations {
 		c := &r.Confirmations[i]
 		for j := range c.Machines {
