@@ -17,9 +17,11 @@ import (
 
 // Asker asks fence agents (a *fencer.Fencer).
 type Asker interface {
-	// Covers tells whether there are agents for the node, CoversStorage whether
-	// there are some that can tell whether its storage is cut off.
+	// Covers tells whether there is somebody to ask about the node, CoversPower whether
+	// there are agents of our own that read its power, CoversStorage whether there are some
+	// that can tell whether its storage is cut off.
 	Covers(node string) bool
+	CoversPower(node string) bool
 	CoversStorage(node string) bool
 	StorageAgents(node string) []string
 	Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error)

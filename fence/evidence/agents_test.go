@@ -20,6 +20,7 @@ import (
 // asker is a fencer whose agents say what the test wants.
 type asker struct {
 	power, storage bool // covered
+	only           bool // by agents that read no power
 	nameless       bool // those of the storage, by now
 	takes          time.Duration
 	answer         fencer.Answer
@@ -27,7 +28,8 @@ type asker struct {
 	asked          []fencer.Target
 }
 
-func (a *asker) Covers(string) bool        { return a.power }
+func (a *asker) Covers(string) bool        { return a.power || a.only }
+func (a *asker) CoversPower(string) bool   { return a.power }
 func (a *asker) CoversStorage(string) bool { return a.storage }
 func (a *asker) StorageAgents(string) []string {
 	if a.nameless {

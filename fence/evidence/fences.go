@@ -53,7 +53,7 @@ func (s *RecordedFences) asks(kind fence.Kind, q *Question) bool {
 	if kind == fence.StorageFence {
 		return s.asker.CoversStorage(q.Holder.NodeName) && (q.Node == nil || q.machine() != nil || q.anew() != nil)
 	}
-	return s.asker.Covers(q.Holder.NodeName) && (q.Node == nil || q.machine() != nil)
+	return s.asker.CoversPower(q.Holder.NodeName) && (q.Node == nil || q.machine() != nil)
 }
 
 // recorded is a fence of the record as evidence, bound as it was written.

@@ -13,7 +13,7 @@ func TestARecordedFenceCountsWhereNoAgentOfOursCanBeAsked(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			q := stale(withFence(kind, "other"))
 			want := fence.Evidence{Kind: kind, Source: "bmc", Detail: "recorded by other", NodeName: "n1", NodeID: "id1", NodeUID: "u1", BootID: "b1", LeaseRV: "70"}
-			for name, f := range map[string]Asker{"none": nil, "none for that node": &asker{}, "none that could tell": others} {
+			for name, f := range map[string]Asker{"none": nil, "none for that node": &asker{}, "none that could tell": others, "only such as read no power": &asker{only: true}} {
 				if found := ask(t, Fences(f), q); len(found) != 1 || found[0] != want {
 					t.Fatalf("agents: %s: evidence %+v", name, found)
 				}

@@ -537,3 +537,29 @@ func TestPowerStaysOffWhileSomebodyWorksOnTheNode(t *testing.T) {
 		w.eventually("power is back", func() bool { return w.fencer.did("on " + w.n1) })
 	})
 }
+
+// Agents that cut storage do not know whether a machine has power: who turned it off does.
+func TestAPowerFenceOfOthersMovesPodsThoughAgentsHereReadOnlyTheStorage(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fencer.kind, w.options.FenceAfter = fence.StorageFence, 0
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
+		w.start()
+		w.lives(w.n1, false)
+		w.never("it moved although nothing proves it off", 3*time.Second, func() bool { return !w.has("a") })
+		lease, err := w.api.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), w.n1, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := w.api.CoreV1().Nodes().Get(t.Context(), w.n1, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.fencer.mu.Lock()
+		w.fencer.records[w.n1] = fencer.Fence{ID: "f", Node: w.n1, NodeUID: string(n.UID), BootID: "boot-1", LeaseRV: lease.ResourceVersion, Kind: fence.PowerReading, Source: "bmc", Vouched: true}
+		w.fencer.mu.Unlock()
+		w.eventually("the pod is gone", func() bool { return !w.has("a") && w.tainted() == ourTaint })
+	})
+}

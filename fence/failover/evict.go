@@ -138,7 +138,7 @@ func (w *worker) deletePod(ctx context.Context, p pod) error {
 // proven says by what the node cannot write.
 func (s *state) proven() string {
 	words := fmt.Sprintf("node %s is proven unable to write (%s)", s.Name, s.Proof)
-	if s.Answer != nil && s.Covered {
+	if s.Answer != nil && s.reads(s.Proof) {
 		words += ": " + s.Answer.Why
 	}
 	return words

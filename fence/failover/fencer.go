@@ -13,6 +13,7 @@ import (
 type Fencer interface {
 	Covers(node string) bool
 	Agents(node string) string
+	CoversPower(node string) bool
 	CoversStorage(node string) bool
 	StorageOnly(node string) bool
 	Seeks(node string) bool

@@ -23,7 +23,7 @@ import (
 // look reads everything that the plan for the node rests on, the lease last.
 func (w *worker) look(ctx context.Context) (*state, error) {
 	// Whether to ask comes first: after an answer, a look that is slow does not ask again.
-	s := &state{Name: w.name, Covered: w.Fencer.Covers(w.name), Answer: w.answer, AskDue: w.askDue(), FenceAfter: w.FenceAfter, PowerOn: w.PowerOn, Revokes: w.UnpublishRevokesAccess}
+	s := &state{Name: w.name, Covered: w.Fencer.Covers(w.name), CoveredPower: w.Fencer.CoversPower(w.name), Answer: w.answer, AskDue: w.askDue(), FenceAfter: w.FenceAfter, PowerOn: w.PowerOn, Revokes: w.UnpublishRevokesAccess}
 	var err error
 	if s.Node, err = w.node(ctx); err != nil {
 		return nil, err
@@ -256,10 +256,11 @@ func (w *worker) machine(s *state, d Driver, volumes []held) fence.Holder {
 }
 
 // agentEvidence is what the record and the agents' last answer amount to. Where
-// we have agents for the node ourselves, the record alone is but a hint.
+// we have agents ourselves that read what a fence of the record is about, the record alone
+// is but a hint. Access to the storage that is open says nothing of the power.
 func agentEvidence(s *state, h *fence.Holder) (found []fence.Evidence) {
 	heard := s.Covered && s.Answer != nil && !s.AskDue
-	if f := s.Fence; f != nil && (!s.Covered || heard && s.Answer.State == agent.Off) {
+	if f := s.Fence; f != nil && (!s.reads(f.Kind) || heard && s.Answer.State == agent.Off) {
 		void := f.Void
 		switch {
 		case f.Lifting:
@@ -270,11 +271,19 @@ func agentEvidence(s *state, h *fence.Holder) (found []fence.Evidence) {
 		found = append(found, fence.Evidence{Kind: f.Kind, Source: f.Source, NodeName: h.NodeName, NodeID: h.NodeID,
 			NodeUID: f.NodeUID, BootID: f.BootID, SystemUUID: f.SystemUUID, LeaseRV: f.LeaseRV, Void: void})
 	}
-	if heard && s.Answer.State == agent.On {
+	if heard && s.Answer.State == agent.On && s.Answer.Kind != fence.StorageFence {
 		found = append(found, fence.Evidence{Kind: fence.PowerReading, Source: s.Answer.Why, On: true, NodeName: h.NodeName, NodeID: h.NodeID,
 			NodeUID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID, LeaseRV: h.LeaseRV})
 	}
 	return found
+}
+
+// reads tells whether agents of our own read what a fence of that kind is about.
+func (s *state) reads(kind fence.Kind) bool {
+	if kind == fence.PowerReading {
+		return s.CoveredPower
+	}
+	return s.Covered
 }
 
 // claimsOf asks the sources of the operator's word.

@@ -39,7 +39,8 @@ type state struct {
 	// Attached counts its VolumeAttachments, of all drivers.
 	Attached int
 
-	Covered bool
+	// Covered: agents of ours cover the node; CoveredPower: some that read its power.
+	Covered, CoveredPower bool
 	// AskDue: the agents' last answer is too old to rest anything on.
 	AskDue bool
 	// Answer is the last one of this node's agents; nil: not asked yet.

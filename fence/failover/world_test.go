@@ -68,7 +68,8 @@ func (f *scripted) Withheld(context.Context, fencer.Target) (string, error) {
 	return f.withheld, nil
 }
 
-func (f *scripted) Covers(string) bool { f.mu.Lock(); defer f.mu.Unlock(); return f.covers }
+func (f *scripted) Covers(string) bool           { f.mu.Lock(); defer f.mu.Unlock(); return f.covers }
+func (f *scripted) CoversPower(node string) bool { return f.Covers(node) && !f.StorageOnly(node) }
 func (f *scripted) StorageOnly(string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +94,7 @@ func (f *scripted) readLocked(t fencer.Target, cut bool) fencer.Answer {
 	switch {
 	case f.state == agent.Off && (!known || old.Void != "" || old.LeaseRV != t.LeaseRV && f.kind != fence.StorageFence):
 		f.records[t.Node] = fencer.Fence{ID: "f-" + t.Node, Node: t.Node, NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV, Kind: f.kind, Driver: f.driver, Source: "bmc", Vouched: true, Cut: cut, Sidecar: cut, At: time.Now()}
-	case f.state == agent.On && known && old.Void == "":
+	case f.state == agent.On && known && old.Void == "" && old.Kind == f.kind:
 		old.Void = "reads on"
 		f.records[t.Node] = old
 	}

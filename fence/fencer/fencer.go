@@ -115,6 +115,13 @@ func New(o Options) (*Fencer, error) {
 // Covers tells whether the agents can fence that node.
 func (f *Fencer) Covers(node string) bool { return f.Levels.Covers(node) }
 
+// CoversPower tells whether agents that read the node's power can fence it.
+func (f *Fencer) CoversPower(node string) bool {
+	return slices.ContainsFunc(f.Levels, func(level agent.Level) bool {
+		return (agent.Levels{level}).Covers(node) && slices.ContainsFunc(level, func(b agent.Bounded) bool { return b.Agent.Proves() == fence.PowerReading })
+	})
+}
+
 // CoversStorage tells whether agents can cut that node off from the driver's
 // storage, and read whether it is.
 func (f *Fencer) CoversStorage(node string) bool { return f.storage.Covers(node) }

@@ -380,3 +380,23 @@ func TestTheAgentsAreToldOfTheMachine(t *testing.T) {
 		t.Errorf("without a Node: told %s, want %s", got, want)
 	}
 }
+
+func TestOnlyALevelThatReadsThePowerCoversIt(t *testing.T) {
+	bmc, array := agent.Bounded{Agent: &device{name: "bmc", kind: fence.PowerReading}}, agent.Bounded{Agent: &device{name: "array", kind: fence.StorageFence}}
+	for name, c := range map[string]struct {
+		levels agent.Levels
+		node   string
+		want   bool
+	}{
+		"power":                 {agent.Levels{{bmc}}, "n1", true},
+		"behind the storage":    {agent.Levels{{array}, {bmc}}, "n1", true},
+		"with the storage":      {agent.Levels{{array, bmc}}, "n1", true},
+		"of a node not covered": {agent.Levels{{bmc}}, "other", false},
+		"the storage alone":     {agent.Levels{{array}}, "n1", false},
+		"none":                  {nil, "n1", false},
+	} {
+		if got := (&Fencer{Options: Options{Levels: c.levels}}).CoversPower(c.node); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
