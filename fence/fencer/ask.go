@@ -3,6 +3,7 @@ package fencer
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -37,6 +38,28 @@ type flight struct {
 // maxAnswers bounds what is remembered; well above any cluster's Nodes.
 const maxAnswers = 20_000
 
+// asking shares questions about machines among callers, and the answers for a short time.
+type asking struct {
+	// fetch asks. It goes on when the callers are gone.
+	fetch func(ctx context.Context, t Target) (Answer, error)
+	// fresh tells whether an answer may be used by others than who asked.
+	fresh func(*Answer) bool
+	// store, if set, writes an answer down before anybody has it; stored tells whether it is
+	// still so written.
+	store  func(ctx context.Context, t Target, a *Answer) error
+	stored func(ctx context.Context, t Target, a *Answer) (bool, error)
+	// answered is told of an answer that is news; left: a caller went without it.
+	answered func(node string, a Answer, left bool)
+
+	mu      sync.Mutex
+	flights map[machineKey]*flight
+	answers map[machineKey]Answer
+}
+
+func newAsking(fetch func(context.Context, Target) (Answer, error), fresh func(*Answer) bool) asking {
+	return asking{fetch: fetch, fresh: fresh, answered: func(string, Answer, bool) {}, flights: map[machineKey]*flight{}, answers: map[machineKey]Answer{}}
+}
+
 // Ask asks the agents whether the machine is off. Callers for one machine share
 // one question, and its answer for 10 s while the lease is as the caller saw
 // it. That it is on, or that nobody can tell, is shared for 2 to 10 s, by how long the
@@ -46,12 +69,34 @@ const maxAnswers = 20_000
 // off is written into the record first; what the record said is voided when it is
 // read as on.
 func (f *Fencer) Ask(ctx context.Context, t Target) (Answer, error) {
+	return f.ask(ctx, t, time.Time{})
+}
+
+// AskAnew is Ask, by nothing that was begun to be read before it was called.
+func (f *Fencer) AskAnew(ctx context.Context, t Target) (Answer, error) {
+	return f.ask(ctx, t, time.Now())
+}
+
+// lastOn is the last answer about the machine, if that says that it is on and may still be
+// used.
+func (f *Fencer) lastOn(t Target) (Answer, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a, ok := f.answers[t.key()]
+	return a, ok && len(a.On) > 0 && f.fresh(&a) && a.Machine.LeaseRV == t.LeaseRV
+}
+
+// ask is Ask, by nothing that was begun before since.
+func (f *asking) ask(ctx context.Context, t Target, since time.Time) (Answer, error) {
 	asked := time.Now()
 	for {
 		f.mu.Lock()
-		if a, ok := f.answers[t.key()]; ok && time.Since(a.read) < a.freshFor() && a.Machine.LeaseRV == t.LeaseRV {
+		if a, ok := f.answers[t.key()]; ok && f.fresh(&a) && a.Machine.LeaseRV == t.LeaseRV && !a.begun().Before(since) {
 			f.mu.Unlock()
-			if holds, err := f.holds(ctx, t, &a); err != nil || holds {
+			if f.stored == nil {
+				return a, nil
+			}
+			if holds, err := f.stored(ctx, t, &a); err != nil || holds {
 				return a, err
 			}
 			f.drop(t.key(), a.Fence)
@@ -73,7 +118,7 @@ func (f *Fencer) Ask(ctx context.Context, t Target) (Answer, error) {
 		case <-fl.done:
 		}
 		// One that was under way before may be about an older lease.
-		if fl.err != nil || !fl.begun.Before(asked) || !fl.answer.torn && fl.answer.Machine.LeaseRV == t.LeaseRV {
+		if fl.err != nil || !fl.begun.Before(asked) || !fl.begun.Before(since) && !fl.answer.torn && fl.answer.Machine.LeaseRV == t.LeaseRV {
 			return fl.answer, fl.err
 		}
 	}
@@ -95,7 +140,7 @@ func (f *Fencer) holds(ctx context.Context, t Target, a *Answer) (bool, error) {
 }
 
 // drop forgets one answer.
-func (f *Fencer) drop(key machineKey, id string) {
+func (f *asking) drop(key machineKey, id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.answers[key].Fence == id {
@@ -103,17 +148,30 @@ func (f *Fencer) drop(key machineKey, id string) {
 	}
 }
 
-func (f *Fencer) fly(ctx context.Context, t Target, fl *flight) {
+// inTurn observes once few others do.
+func (f *Fencer) inTurn(ctx context.Context, t Target) (Answer, error) {
 	f.slots <- struct{}{}
-	a, err := f.observe(ctx, t)
-	<-f.slots
+	defer func() { <-f.slots }()
+	return f.observe(ctx, t)
+}
+
+// keepAnswer writes an answer down, unless nothing is.
+func (f *Fencer) keepAnswer(ctx context.Context, t Target, a *Answer) error {
+	if f.ReadOnly {
+		return nil
+	}
+	return f.keep(ctx, t, a)
+}
+
+func (f *asking) fly(ctx context.Context, t Target, fl *flight) {
+	a, err := f.fetch(ctx, t)
 	f.mu.Lock()
 	if fl.outdated {
 		a = Answer{Why: "power or access was changed while the agents were asked", Machine: a.Machine, Steps: a.Steps, torn: true}
 	}
 	f.mu.Unlock()
-	if err == nil && !f.ReadOnly {
-		err = f.keep(ctx, t, &a)
+	if err == nil && f.store != nil {
+		err = f.store(ctx, t, &a)
 	}
 	a.took = a.read.Sub(fl.begun)
 	fl.answer, fl.err = a, err
@@ -128,16 +186,22 @@ func (f *Fencer) fly(ctx context.Context, t Target, fl *flight) {
 	} else {
 		delete(f.answers, t.key()) // what comes next is news to who heard this
 	}
-	news := !known || fl.left || !a.stillOn(&last)
+	left := fl.left
+	news := !known || left || !a.stillOn(&last)
 	f.mu.Unlock()
 	close(fl.done)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot tell whether the node is off", "node", t.Node)
 	}
-	if err == nil && a.State != agent.Unclear && news && f.Answered != nil {
-		f.Answered(t.Node, a)
+	if err == nil && news {
+		f.answered(t.Node, a, left)
 	}
 }
+
+// begun is when the question was.
+func (a *Answer) begun() time.Time { return a.read.Add(-a.took) }
+
+func (a *Answer) fresh() bool { return time.Since(a.read) < a.freshFor() }
 
 // freshFor is how long an answer may be used by others than who asked.
 func (a *Answer) freshFor() time.Duration {
@@ -155,7 +219,7 @@ func (a *Answer) stillOn(last *Answer) bool {
 
 // forget makes the next Ask a question to the agents, and what is being asked
 // count for nothing. It is called before and after power or access changes.
-func (f *Fencer) forget(node string) {
+func (f *asking) forget(node string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for key, fl := range f.flights {

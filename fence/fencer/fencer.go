@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,9 +79,7 @@ type Fencer struct {
 	slots   chan struct{}
 	gone    map[string]time.Time // Bind's: since when it has not seen Nodes that have a record
 
-	mu        sync.Mutex
-	flights   map[machineKey]*flight
-	answers   map[machineKey]Answer
+	asking
 	notBefore map[string]time.Time // by node: when a question may try again to bind it
 }
 
@@ -95,7 +92,14 @@ func New(o Options) (*Fencer, error) {
 		o.MaxAsks = defaultAsks
 	}
 	f := &Fencer{Options: o, proves: map[string]fence.Kind{}, lockFor: defaultCall + lockMargin,
-		slots: make(chan struct{}, o.MaxAsks), flights: map[machineKey]*flight{}, answers: map[machineKey]Answer{}, notBefore: map[string]time.Time{}}
+		slots: make(chan struct{}, o.MaxAsks), notBefore: map[string]time.Time{}}
+	f.asking = newAsking(f.inTurn, (*Answer).fresh)
+	f.store, f.stored = f.keepAnswer, f.holds
+	f.answered = func(node string, a Answer, _ bool) {
+		if a.State != agent.Unclear && f.Answered != nil {
+			f.Answered(node, a)
+		}
+	}
 	for _, level := range o.Levels {
 		var storage agent.Level
 		for _, b := range level {
