@@ -15,10 +15,11 @@ import (
 // may fence vouches for it (Record.Vouched, of the whole Question), and only for the process
 // that made up the ID. Nothing is decided by a time in it.
 type Question struct {
-	ID string `json:"id"`
-	// Driver of who asks: a record has one question of each.
+	ID     string `json:"id"`
 	Driver string `json:"driver"`
-	Actor  string `json:"actor"`
+	// Actor asks. A record has one question of each, and the last few of a driver: its
+	// replicas may ask at once.
+	Actor string `json:"actor"`
 	// At, RFC 3339 on the writer's clock, is for people.
 	At string `json:"at"`
 
@@ -57,8 +58,11 @@ type Answer struct {
 	Later format.Later `json:",embed"`
 }
 
-// maxQuestions bounds a record's questions, one for each driver; the oldest goes first.
-const maxQuestions = 24
+// Bounds of a record's questions, of all and of one driver's; the oldest goes first.
+const (
+	maxQuestions = 24
+	maxOfDriver  = 3
+)
 
 func (q *Question) validate() error {
 	switch {
@@ -89,27 +93,50 @@ func (q *Question) says() []string {
 	return words
 }
 
-// QuestionOf that driver; nil: it has asked nothing.
+// Question with that ID; nil: it is not there.
+func (r *Record) Question(id string) *Question {
+	return r.lastQuestion(func(q *Question) bool { return q.ID == id })
+}
+
+// QuestionOf that driver is its last one; nil: it has asked nothing.
 func (r *Record) QuestionOf(driver string) *Question {
-	if r == nil {
-		return nil
-	}
-	for i := range r.Questions {
-		if r.Questions[i].Driver == driver {
-			return &r.Questions[i]
+	return r.lastQuestion(func(q *Question) bool { return q.Driver == driver })
+}
+
+func (r *Record) lastQuestion(is func(*Question) bool) *Question {
+	for i := len(r.questions()) - 1; i >= 0; i-- {
+		if q := &r.Questions[i]; is(q) {
+			return q
 		}
 	}
 	return nil
 }
 
-// Ask puts q in place of its driver's last question, whose answer ends with it. It returns
+func (r *Record) questions() []Question {
+	if r == nil {
+		return nil
+	}
+	return r.Questions
+}
+
+// Ask puts q in place of its actor's last question, whose answer ends with it. It returns
 // false where q is there already. For the change of an Update.
 func (r *Record) Ask(q Question) bool {
-	if old := r.QuestionOf(q.Driver); old != nil && old.ID == q.ID {
+	if r.Question(q.ID) != nil {
 		return false // our own write, whose answer was lost
 	}
 	q.At, q.Actor, q.Answer = now(), clip(q.Actor), nil
-	r.Questions = slices.DeleteFunc(r.Questions, func(old Question) bool { return old.Driver == q.Driver })
+	others := 0
+	for i := len(r.Questions) - 1; i >= 0; i-- {
+		old := &r.Questions[i]
+		if old.Driver != q.Driver {
+			continue
+		}
+		if others++; old.Actor == q.Actor || others >= maxOfDriver {
+			r.Questions = slices.Delete(r.Questions, i, i+1)
+			others--
+		}
+	}
 	r.Questions = last(append(r.Questions, q), maxQuestions)
 	return true
 }
@@ -117,18 +144,15 @@ func (r *Record) Ask(q Question) bool {
 // Reply answers the question with that ID, and vouches for the answer. It returns false where
 // the question is there no more, or is answered. For the change of an Update.
 func (r *Record) Reply(id string, a Answer) bool {
-	for i := range r.Questions {
-		q := &r.Questions[i]
-		if q.ID != id || q.Answer != nil && r.Vouched(q) {
-			continue
-		}
-		a.At, a.Actor, a.Why = now(), clip(a.Actor), clip(a.Why)
-		a.Detail, a.On, a.Agents = clipTo(a.Detail, maxStepText), clipNames(a.On), clipNames(a.Agents)
-		q.Answer = &a
-		r.vouch(q)
-		return true
+	q := r.Question(id)
+	if q == nil || r.Vouched(q) {
+		return false
 	}
-	return false
+	a.At, a.Actor, a.Why = now(), clip(a.Actor), clip(a.Why)
+	a.Detail, a.On, a.Agents = clipTo(a.Detail, maxStepText), clipNames(a.On), clipNames(a.Agents)
+	q.Answer = &a
+	r.vouch(q)
+	return true
 }
 
 func clipNames(names []string) []string {

@@ -10,7 +10,7 @@ import (
 )
 
 func question(id, driver string) record.Question {
-	return record.Question{ID: id, Driver: driver, Actor: "sidecar", NodeUID: "u1", BootID: "b1", SystemUUID: "s1", ProviderID: "p1", NodeID: "i1", LeaseRV: "7"}
+	return record.Question{ID: id, Driver: driver, Actor: "sidecar of " + driver, NodeUID: "u1", BootID: "b1", SystemUUID: "s1", ProviderID: "p1", NodeID: "i1", LeaseRV: "7"}
 }
 
 var readOn = record.Answer{State: "on", On: []string{"bmc"}, Agents: []string{"bmc"}, Detail: "power:1", Why: "bmc reads on", Actor: "failover"}
@@ -77,6 +77,26 @@ func TestANewQuestionEndsTheOldAnswer(t *testing.T) {
 	})
 	if q := r.QuestionOf("d"); q.ID != "q3" || q.Answer != nil || r.Vouched(q) || !r.Vouched(r.QuestionOf("e")) {
 		t.Errorf("questions %+v", r.Questions)
+	}
+}
+
+// Replicas of a driver's sidecar look at what waits, each by itself.
+func TestReplicasDoNotTakeEachOthersQuestionsAway(t *testing.T) {
+	change := asked(t)
+	r := change(func(r *record.Record) {
+		r.Ask(question("e", "e"))
+		for n := range 5 {
+			q := question(fmt.Sprint("q", n), "d")
+			q.Actor = fmt.Sprint("replica ", n)
+			r.Ask(q)
+		}
+	})
+	var ids []string
+	for _, q := range r.Questions {
+		ids = append(ids, q.ID)
+	}
+	if strings.Join(ids, " ") != "e q2 q3 q4" || r.QuestionOf("d").ID != "q4" || r.Question("q0") != nil {
+		t.Errorf("questions %v", ids)
 	}
 }
 

@@ -1,0 +1,180 @@
+package fencer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+const (
+	// answersWithin is how long the agents may take. Whoever asks for a guarded call waits
+	// for 4 s, with the way there and back.
+	answersWithin = 3 * time.Second
+	// answersAgain is the least pause between two answers to one process about one node, which
+	// asks again no sooner than after 5 s.
+	answersAgain = time.Second
+	// maxAnswers under way at once, well above what the calls of all drivers ask.
+	maxAnswering = 256
+)
+
+// Answerer answers, in the nodes' records, what processes without agents for the power of
+// nodes ask (Apart).
+//
+// Each question is answered within 3 s by what its agents read after it was seen. Where they
+// take longer it is answered by what they read last, if that was on a few seconds ago, and
+// else that they have not answered yet: a claim waits no longer for them then than it does
+// where the guard itself asks them. Answering waits for no lock of a node, for no Node, and
+// heeds no opt-out: reading does no harm. An answer that cannot be written is not given.
+type Answerer struct {
+	// Fencer asks. One that only reads answers nothing.
+	Fencer *Fencer
+	// Alone: no other process has agents for power, so that of a node which these do not cover it
+	// is answered that none does. Else such a question is left to others.
+	Alone bool
+
+	mu    sync.Mutex
+	ctx   context.Context            // of Run; nil: it does not run
+	open  map[string]record.Question // by node and actor: what is being answered, and what comes next
+	going sync.WaitGroup
+}
+
+// Saw takes note of a record that a watch shows, with the questions in it. It does not block.
+// Without Run it does nothing.
+func (a *Answerer) Saw(lease *coordinationv1.Lease) {
+	if node, ok := record.NodeOf(lease); ok {
+		// One that is garbled whoever needs it says so.
+		if r, err := record.FromLease(lease, node); err == nil && r != nil {
+			a.take(r)
+		}
+	}
+}
+
+// Run answers until ctx ends, also what was asked before. It may be begun again. Run it on one
+// replica at a time; two do no harm.
+func (a *Answerer) Run(ctx context.Context) error {
+	if a.Fencer.ReadOnly {
+		return nil
+	}
+	a.mu.Lock()
+	a.ctx, a.open = ctx, map[string]record.Question{}
+	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		a.ctx = nil
+		a.mu.Unlock()
+		a.going.Wait()
+	}()
+	records, _, err := a.Fencer.Records.List(ctx)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("what is asked about nodes cannot be read: %w", err)
+	}
+	for _, r := range records {
+		a.take(r)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (a *Answerer) take(r *record.Record) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, q := range r.Open() {
+		key := r.Node + "\x00" + q.Actor
+		_, under := a.open[key]
+		switch {
+		case a.ctx == nil || a.ctx.Err() != nil:
+			return
+		case under:
+			a.open[key] = q
+		case len(a.open) < maxAnswering:
+			a.open[key] = q
+			ctx := a.ctx
+			a.going.Go(func() { a.work(ctx, r.Node, key) })
+		}
+	}
+}
+
+// work answers the questions of one process about one node until there is none.
+func (a *Answerer) work(ctx context.Context, node, key string) {
+	for done := ""; ; {
+		a.mu.Lock()
+		q := a.open[key]
+		if q.ID == done || ctx.Err() != nil {
+			delete(a.open, key)
+			a.mu.Unlock()
+			return
+		}
+		a.mu.Unlock()
+		if err := a.answer(ctx, node, &q); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Cannot answer whether a node is off", "node", node, "driver", q.Driver)
+		}
+		done = q.ID
+		select {
+		case <-ctx.Done():
+		case <-time.After(answersAgain):
+		}
+	}
+}
+
+func (a *Answerer) answer(ctx context.Context, node string, q *record.Question) error {
+	said, err := a.read(ctx, node, q)
+	if said == nil || err != nil {
+		return err
+	}
+	said.Actor = a.Fencer.Actor
+	limited, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	_, err = a.Fencer.Records.Update(limited, node, func(r *record.Record) (bool, error) { return r.Reply(q.ID, *said), nil })
+	return err
+}
+
+// read is what to answer; nil: nothing. An error is the API server's: of what cannot be bound to
+// a machine nothing is said.
+func (a *Answerer) read(ctx context.Context, node string, q *record.Question) (*record.Answer, error) {
+	if !a.Fencer.CoversPower(node) {
+		if !a.Alone {
+			return nil, nil
+		}
+		return &record.Answer{State: agent.Unclear.String(), Uncovered: true, Why: "no fence agent reads its power"}, nil
+	}
+	t := Target{Node: node, UID: q.NodeUID, BootID: q.BootID, SystemUUID: q.SystemUUID, ProviderID: q.ProviderID, LeaseRV: q.LeaseRV}
+	if q.Driver == a.Fencer.Driver {
+		t.NodeID = q.NodeID
+	}
+	limited, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
+	read, err := a.Fencer.AskAnew(limited, t)
+	switch late := errors.Is(err, context.DeadlineExceeded) && limited.Err() != nil; {
+	case late && ctx.Err() == nil:
+		var on bool
+		if read, on = a.Fencer.lastOn(t); !on {
+			read = Answer{Why: fmt.Sprintf("its fence agents have not answered within %s", answersWithin)}
+		}
+	case err != nil:
+		return nil, err
+	case read.State == agent.Off && read.Machine.LeaseRV != q.LeaseRV:
+		read.State, read.Why = agent.Unclear, fence.VoidLeaseChanged
+	}
+	return powerOf(&read), nil
+}
+
+// powerOf is what an answer says of the power alone.
+func powerOf(a *Answer) *record.Answer {
+	said := &record.Answer{State: agent.Unclear.String(), On: a.On, Detail: a.Detail, Why: a.Why}
+	switch {
+	case a.State == agent.Off && a.Kind == fence.PowerReading:
+		said.State, said.Agents = agent.Off.String(), a.Agents
+	case len(a.On) > 0:
+		said.State, said.Agents = agent.On.String(), a.On
+	}
+	return said
+}

@@ -1,0 +1,479 @@
+package fencer
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+)
+
+// failover answers by the agents of the world, until it is stopped.
+func (w *world) failover(actor string) (stop func()) {
+	return w.answers(&Answerer{Fencer: w.fencer(actor), Alone: true})
+}
+
+func (w *world) answers(a *Answerer) (stop func()) {
+	ctx, cancel := context.WithCancel(w.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		if err := a.Run(ctx); err != nil && ctx.Err() == nil {
+			w.Error(err)
+		}
+	})
+	all.Go(func() { // as a watch of the records
+		for ctx.Err() == nil {
+			for _, node := range []string{"n1", "other"} {
+				if lease := w.server.Lease(ns, record.LeaseName(node)); lease != nil {
+					a.Saw(lease)
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	return func() { cancel(); all.Wait() }
+}
+
+// sidecar is one without agents.
+func (w *world) sidecar(actor string) (*Apart, *[]string) {
+	levels := w.levels
+	w.levels = nil
+	defer func() { w.levels = levels }()
+	var mu sync.Mutex
+	answered := &[]string{}
+	return NewApart(w.fencer(actor), func(node string) {
+		mu.Lock()
+		defer mu.Unlock()
+		*answered = append(*answered, node)
+	}), answered
+}
+
+// patiently asks as long as a guarded call does.
+func (w *world) patiently(a *Apart, t Target) (Answer, error) {
+	ctx, cancel := context.WithTimeout(w.Context(), 4*time.Second)
+	defer cancel()
+	return a.Ask(ctx, t)
+}
+
+func (w *world) told(a *Apart, t Target) Answer {
+	w.Helper()
+	answer, err := w.patiently(a, t)
+	if err != nil {
+		w.Error(err)
+	}
+	return answer
+}
+
+func (w *world) untold(a *Apart, t Target, says string) {
+	w.Helper()
+	answer, err := w.patiently(a, t)
+	var un *UnansweredError
+	if !errors.As(err, &un) || !strings.Contains(err.Error(), says) {
+		w.Errorf("answer %+v, error %v, want none that says %q", answer, err, says)
+	}
+}
+
+// end of the questions that nobody answered.
+func end() { time.Sleep(asksFor + time.Second) }
+
+func TestASidecarWithoutAgentsIsToldThroughTheRecord(t *testing.T) {
+	run(t, func(w *world) {
+		stop := w.failover("failover")
+		defer stop()
+		s, answered := w.sidecar("s")
+		a := w.told(s, w.target())
+		if a.State != agent.On || a.Kind != fence.PowerReading || strings.Join(a.On, "") != "bmc" || a.Machine.LeaseRV != w.leaseRV("n1") || a.Machine.NodeUID != "u1" {
+			w.Fatalf("on: %+v", a)
+		}
+		time.Sleep(apartFor)
+		w.bmc.set(true)
+		if a = w.told(s, w.target()); a.State != agent.Off || strings.Join(a.Agents, "") != "bmc" || a.On != nil {
+			w.Errorf("off: %+v", a)
+		}
+		w.expect("fences", w.fences(), "Fenced by failover")
+		time.Sleep(apartFor)
+		w.bmc.broken = true
+		w.expect("broken", w.told(s, w.target()).State, agent.Unclear)
+		w.expect("told of what is clear", strings.Join(*answered, " "), "n1 n1")
+		other := w.target()
+		other.Node, other.LeaseRV = "other", ""
+		if a = w.told(s, other); a.State != agent.Unclear || a.Why != "no fence agent reads its power" {
+			w.Errorf("of a node that no agent covers: %+v", a)
+		}
+		w.expect("audit", len(w.record().Audit), 1) // the fence
+	})
+}
+
+func TestCallersForOneMachineShareAQuestionAndItsAnswerForAShortTime(t *testing.T) {
+	run(t, func(w *world) {
+		defer w.failover("failover")()
+		s, _ := w.sidecar("s")
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() { w.expect("state", w.told(s, w.target()).State, agent.On) })
+		}
+		all.Wait()
+		asked, _ := w.bmc.counts()
+		w.expect("asked", asked, 1)
+		time.Sleep(apartFor - time.Second)
+		w.told(s, w.target())
+		asked, _ = w.bmc.counts()
+		w.expect("asked again", asked, 1)
+		w.renew("n1")
+		w.told(s, w.target())
+		asked, _ = w.bmc.counts()
+		w.expect("asked after a sign of life", asked, 2)
+		time.Sleep(apartFor)
+		w.told(s, w.target())
+		asked, _ = w.bmc.counts()
+		w.expect("asked after a while", asked, 3)
+	})
+}
+
+// What may let a volume move is not used for longer than from when it was asked.
+func TestAnUnclearAnswerIsUsedFromItsQuestionOn(t *testing.T) {
+	run(t, func(w *world) {
+		defer w.failover("failover")()
+		s, _ := w.sidecar("s")
+		w.bmc.takes, w.bmc.broken = 2*time.Second, true
+		begun := time.Now()
+		w.told(s, w.target())
+		first := w.record().QuestionOf(driver).ID
+		time.Sleep(apartFor - time.Since(begun) - time.Millisecond)
+		w.told(s, w.target())
+		w.expect("asked again too soon", w.record().QuestionOf(driver).ID, first)
+		time.Sleep(time.Millisecond)
+		w.told(s, w.target())
+		if w.record().QuestionOf(driver).ID == first {
+			w.Error("not asked again")
+		}
+	})
+}
+
+func TestWithoutFailoverThereIsNoAnswer(t *testing.T) {
+	run(t, func(w *world) {
+		s, answered := w.sidecar("s")
+		w.untold(s, w.target(), "does not answer")
+		// It goes on when the caller is gone, and whoever comes next finds what it came to.
+		id := w.record().QuestionOf(driver).ID
+		time.Sleep(10 * time.Second)
+		stop := w.failover("failover")
+		time.Sleep(looksRarely)
+		w.expect("woken", strings.Join(*answered, " "), "n1")
+		w.expect("state", w.told(s, w.target()).State, agent.On)
+		w.expect("question", w.record().QuestionOf(driver).ID, id)
+		// What is unclear wakes as well who went without it: somebody may say that it is off.
+		stop()
+		time.Sleep(apartFor)
+		w.untold(s, w.target(), "does not answer")
+		w.bmc.broken = true
+		stop = w.failover("failover")
+		time.Sleep(looksRarely)
+		w.expect("woken by what is unclear", strings.Join(*answered, " "), "n1 n1")
+		stop()
+		end()
+	})
+}
+
+func TestAQuestionThatNobodyAnswersEndsAndIsAskedAnew(t *testing.T) {
+	run(t, func(w *world) {
+		s, _ := w.sidecar("s")
+		w.untold(s, w.target(), "does not answer")
+		first := w.record().QuestionOf(driver).ID
+		w.untold(s, w.target(), "does not answer")
+		w.expect("while it is under way", w.record().QuestionOf(driver).ID, first)
+		end()
+		w.untold(s, w.target(), "does not answer")
+		if w.record().QuestionOf(driver).ID == first {
+			w.Error("not asked anew")
+		}
+		end()
+	})
+}
+
+func TestNoProcessTakesTheAnswerToAnothersQuestion(t *testing.T) {
+	run(t, func(w *world) {
+		before, _ := w.sidecar("s")
+		stop := w.failover("failover")
+		w.bmc.broken = true
+		w.told(before, w.target())
+		stop()
+		// The process that asked is gone, another one of its name has begun.
+		w.bmc.broken = false
+		after, _ := w.sidecar("s")
+		w.untold(after, w.target(), "does not answer")
+		end()
+	})
+}
+
+func TestAnAnswerThatNobodyVouchesForIsNone(t *testing.T) {
+	run(t, func(w *world) {
+		s, _ := w.sidecar("s")
+		forge := func() {
+			time.Sleep(100 * time.Millisecond)
+			r := w.record()
+			r.Questions[0].Answer = &record.Answer{State: "unclear", Actor: "eve"}
+			lease := w.server.Lease(ns, record.LeaseName("n1"))
+			if err := r.ToLease(lease); err != nil {
+				w.Error(err)
+			}
+			w.server.Put(lease)
+		}
+		go forge()
+		w.untold(s, w.target(), "does not answer")
+		time.Sleep(asksFor - 10*time.Second)
+		w.untold(s, w.target(), "does not answer")
+		stop := w.failover("failover")
+		time.Sleep(looksRarely)
+		w.expect("state", w.told(s, w.target()).State, agent.On)
+		stop()
+		end()
+	})
+}
+
+// An answer that was read before the question was seen says nothing of now.
+func TestAQuestionIsAnsweredByWhatIsReadAfterIt(t *testing.T) {
+	run(t, func(w *world) {
+		f := w.fencer("failover")
+		defer w.answers(&Answerer{Fencer: f})()
+		w.bmc.set(true)
+		w.expect("read before", w.ask(f, w.target()).State, agent.Off)
+		w.bmc.set(false)
+		w.expect("which is shared", w.ask(f, w.target()).State, agent.Off)
+		time.Sleep(time.Second)
+		s, _ := w.sidecar("s")
+		w.expect("answer", w.told(s, w.target()).State, agent.On)
+	})
+}
+
+// A reading that was under way may be from before as well.
+func TestAQuestionIsNotAnsweredByAReadingUnderWay(t *testing.T) {
+	run(t, func(w *world) {
+		f := w.fencer("failover")
+		defer w.answers(&Answerer{Fencer: f})()
+		w.bmc.set(true)
+		w.bmc.takes = time.Second
+		on := make(chan bool)
+		w.bmc.onStatus = func() { close(on) }
+		go f.Ask(w.Context(), w.target())
+		<-on
+		time.Sleep(10 * time.Millisecond)
+		s, _ := w.sidecar("s")
+		w.told(s, w.target())
+		asked, _ := w.bmc.counts()
+		w.expect("asked", asked, 2)
+	})
+}
+
+// A machine whose management controller went with its power is answered for in minutes. The
+// guard does not wait for that where it asks itself, either.
+func TestAgentsThatAreSlowAreAnsweredForInTime(t *testing.T) {
+	run(t, func(w *world) {
+		defer w.failover("failover")()
+		s, _ := w.sidecar("s")
+		w.bmc.takes, w.bmc.broken = 9*time.Second, true
+		if a := w.told(s, w.target()); a.State != agent.Unclear || a.Why != "its fence agents have not answered within 3s" {
+			w.Errorf("slow and broken: %+v", a)
+		}
+		time.Sleep(20 * time.Second)
+		// That it is on they have said once it was too late, and that counts for the next call.
+		w.bmc.broken = false
+		w.expect("slow", w.told(s, w.target()).State, agent.Unclear)
+		time.Sleep(8 * time.Second)
+		if a := w.told(s, w.target()); a.State != agent.On || strings.Join(a.On, "") != "bmc" {
+			w.Errorf("slow, and on: %+v", a)
+		}
+		time.Sleep(20 * time.Second)
+	})
+}
+
+func TestAnsweringWaitsForNoLockAndNoOptOut(t *testing.T) {
+	run(t, func(w *world) {
+		defer w.failover("failover")()
+		s, _ := w.sidecar("s")
+		lock, err := w.store.Lock(w.Context(), "n1", "somebody", 30*time.Second)
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.node("n1", "u1", "b1", map[string]string{OptOutAnnotation: "false"})
+		w.expect("state", w.told(s, w.target()).State, agent.On)
+		lock.Release(w.Context())
+	})
+}
+
+// While the node is being fenced the agents are asked, and what they say may be over at once.
+func TestWhileAFenceIsUnderWayTheAnswerSaysSo(t *testing.T) {
+	run(t, func(w *world) {
+		f := w.fencer("failover")
+		defer w.answers(&Answerer{Fencer: f})()
+		s, _ := w.sidecar("s")
+		w.bmc.onStatus = func() { f.forget("n1") }
+		if a := w.told(s, w.target()); a.State == agent.Off || !strings.Contains(a.Why, "power or access was changed") {
+			w.Errorf("%+v", a)
+		}
+	})
+}
+
+func TestANodeThatIsGoneIsAskedFor(t *testing.T) {
+	run(t, func(w *world) {
+		defer w.failover("failover")()
+		s, _ := w.sidecar("s")
+		gone := w.target()
+		gone.SystemUUID = "uuid-n1"
+		w.server.DeleteNode("n1")
+		w.expect("on", w.told(s, gone).State, agent.On)
+		w.bmc.set(true)
+		time.Sleep(apartFor)
+		w.expect("off", w.told(s, gone).State, agent.Off)
+		w.expect("fences", w.fences(), "Fenced by failover")
+	})
+}
+
+func TestAnAnswerIsAboutTheMachineThatWasMeant(t *testing.T) {
+	run(t, func(w *world) {
+		defer w.failover("failover")()
+		s, _ := w.sidecar("s")
+		w.bmc.set(true)
+		for name, change := range map[string]func(*Target){
+			"another Node":       func(t *Target) { t.UID = "u2" },
+			"another boot":       func(t *Target) { t.BootID = "b2" },
+			"an earlier lease":   func(t *Target) { t.LeaseRV = "1" },
+			"of no known Node":   func(t *Target) { t.UID = "" },
+			"with another lease": func(t *Target) { t.LeaseRV = "" },
+		} {
+			target := w.target()
+			change(&target)
+			if a := w.told(s, target); a.State != agent.Unclear || a.Machine.LeaseRV != target.LeaseRV {
+				w.Errorf("%s: %+v", name, a)
+			}
+		}
+		w.expect("the one", w.told(s, w.target()).State, agent.Off)
+	})
+}
+
+// Another driver's node ID is not the failover's own driver's.
+func TestWhatAnotherDriverCallsANodeIsNotWrittenAsOurs(t *testing.T) {
+	run(t, func(w *world) {
+		defer w.failover("failover")()
+		s, _ := w.sidecar("s")
+		s.own.Driver = "other.example.com"
+		w.bmc.set(true)
+		w.expect("state", w.told(s, w.target()).State, agent.Off)
+		w.expect("node IDs", len(w.record().Fences[0].Machine.NodeIDs), 0)
+	})
+}
+
+// Of two that have agents for some nodes each, the one says nothing of the other's.
+func TestOnlyWhoHasAllAgentsSaysThatNoneCoversANode(t *testing.T) {
+	run(t, func(w *world) {
+		stop := w.answers(&Answerer{Fencer: w.fencer("failover")})
+		s, _ := w.sidecar("s")
+		other := w.target()
+		other.Node = "other"
+		w.untold(s, other, "does not answer")
+		stop()
+		end()
+	})
+}
+
+func TestWhoMayNotFenceDoesNotAnswer(t *testing.T) {
+	run(t, func(w *world) {
+		f := w.fencer("failover")
+		f.ReadOnly = true
+		stop := w.answers(&Answerer{Fencer: f, Alone: true})
+		s, _ := w.sidecar("s")
+		w.untold(s, w.target(), "does not answer")
+		stop()
+		end()
+	})
+}
+
+func TestWhatCannotBeAskedIsSaid(t *testing.T) {
+	run(t, func(w *world) {
+		s, _ := w.sidecar("s")
+		w.server.Forbid("create")
+		w.untold(s, w.target(), "it cannot be asked: cannot write the record of node n1")
+		s.own.ReadOnly = true
+		w.untold(s, w.target(), "mode Observe")
+	})
+}
+
+// A question that is answered again and again is no load on the agents.
+func TestTheAgentsAreNotAskedMoreOftenThanEverySecondForOneProcess(t *testing.T) {
+	run(t, func(w *world) {
+		defer w.failover("failover")()
+		for n := range 50 {
+			if _, err := w.store.Update(w.Context(), "n1", func(r *record.Record) (bool, error) {
+				return r.Ask(record.Question{ID: string(rune('a' + n)), Driver: driver, Actor: "eve", NodeUID: "u1", BootID: "b1", LeaseRV: w.leaseRV("n1")}), nil
+			}); err != nil {
+				w.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if asked, _ := w.bmc.counts(); asked < 2 || asked > 6 {
+			w.Errorf("asked %d times in 5s", asked)
+		}
+		time.Sleep(answersAgain)
+		synctest.Wait()
+	})
+}
+
+func TestASidecarAsksItsOwnAgentsAboutTheStorage(t *testing.T) {
+	for name, c := range map[string]struct {
+		power   func(*device)
+		cut     bool
+		state   agent.State
+		kind    fence.Kind
+		storage agent.State
+		on      string
+	}{
+		"on, open":      {func(*device) {}, false, agent.On, fence.PowerReading, agent.On, "bmc"},
+		"on, cut":       {func(*device) {}, true, agent.Off, fence.StorageFence, agent.Off, "bmc"},
+		"off, open":     {func(d *device) { d.off = true }, false, agent.Off, fence.PowerReading, agent.On, ""},
+		"off, cut":      {func(d *device) { d.off = true }, true, agent.Off, fence.PowerReading, agent.Off, ""},
+		"unclear, cut":  {func(d *device) { d.broken = true }, true, agent.Off, fence.StorageFence, agent.Off, ""},
+		"unclear, open": {func(d *device) { d.broken = true }, false, agent.On, fence.StorageFence, agent.On, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				array := &device{name: "array", kind: fence.StorageFence, off: c.cut}
+				stop := w.failover("failover")
+				s, _ := w.sidecar("s")
+				w.levels = agent.Levels{{{Agent: array}}}
+				s.own = w.fencer("s")
+				c.power(w.bmc)
+				if !s.Covers("n1") || s.CoversPower("n1") || !s.CoversStorage("n1") || strings.Join(s.StorageAgents("n1"), "") != "array" {
+					w.Error("covered otherwise")
+				}
+				a := w.told(s, w.target())
+				if a.State != c.state || a.Kind != c.kind || a.Storage != c.storage || strings.Join(a.On, "") != c.on {
+					w.Errorf("%+v", a)
+				}
+				only := w.target()
+				only.StorageOnly = true
+				asked, _ := w.bmc.counts()
+				if a := w.told(s, only); (a.State == agent.Off) != c.cut || a.Kind != fence.StorageFence {
+					w.Errorf("the storage alone: %+v", a)
+				}
+				if again, _ := w.bmc.counts(); again != asked {
+					w.Error("the power was asked for")
+				}
+				stop()
+				// Without an answer it is said what the storage's agents say.
+				time.Sleep(apartFor)
+				a, err := w.patiently(s, w.target())
+				var un *UnansweredError
+				if !errors.As(err, &un) || a.Storage != c.storage || len(a.On) > 0 {
+					w.Errorf("%+v, %v", a, err)
+				}
+				end()
+			})
+		})
+	}
+}
