@@ -27,6 +27,8 @@ type Standing struct {
 	Evidence *Evidence // what it rests on, or what does not count
 	// Note is why evidence does not count, or what contradicts what.
 	Note string
+	// Unanswered: evidence does not count while nobody has said whether the machine is on.
+	Unanswered bool
 }
 
 // Gone tells whether the holder no longer counts, once its unpublish succeeded.
@@ -415,12 +417,15 @@ func restartedAfterDeletion(h *Holder, m *Node) bool {
 // byEvidence judges the evidence for and against a fence. decided is false
 // when there is none at all.
 func byEvidence(h *Holder) (st Standing, decided bool) {
-	var valid, void, on *Evidence
+	var valid, void, on, unanswered *Evidence
 	var why string
 	for i := range h.Evidence {
 		e := &h.Evidence[i]
 		ok, note := e.holds(h)
 		switch {
+		case e.Unanswered && e.Void == "":
+			unanswered = e
+		case e.Unanswered:
 		case e.On && (ok || e.readsHere(h)):
 			on = e
 		case e.On:
@@ -440,11 +445,11 @@ func byEvidence(h *Holder) (st Standing, decided bool) {
 		}
 		return Standing{Holder: h, Reason: EvidenceVoid, Evidence: void, Note: why}, true
 	}
-	return weigh(h, valid, on), true
+	return weigh(h, valid, on, unanswered), true
 }
 
 // weigh holds valid evidence against what speaks against it.
-func weigh(h *Holder, e, on *Evidence) Standing {
+func weigh(h *Holder, e, on, unanswered *Evidence) Standing {
 	st := Standing{Holder: h, Evidence: e}
 	_, attached := h.listing()
 	switch {
@@ -463,6 +468,9 @@ func weigh(h *Holder, e, on *Evidence) Standing {
 		return st
 	case on != nil:
 		st.Reason, st.Note = EvidenceContradicted, e.String()+" and "+on.String()+" read the machine differently"
+		return st
+	case unanswered != nil && e.Kind.Claim():
+		st.Reason, st.Unanswered, st.Note = EvidenceContradicted, true, unanswered.Detail
 		return st
 	case e.Kind.Claim() && h.liveness() == Unwatched:
 		st.Reason = HolderUnwatched

@@ -69,6 +69,9 @@ type Evidence struct {
 	Void string `json:"void,omitempty"`
 	// On: the source read the machine as running. It contradicts claims.
 	On bool `json:"on,omitempty"`
+	// Unanswered: the source was asked whether the machine runs, and has not said; Detail says
+	// why not. No claim counts until it has.
+	Unanswered bool `json:"unanswered,omitempty"`
 }
 
 // rank orders evidence by how much it proves by itself, so that the order in which

@@ -107,6 +107,7 @@ const (
 	confirmOlder = "make sure that the old machine is off and say so with 'csi-fencepost fence confirm %s --node-id %s --reason ...'"
 	sayRenamed   = "if both are one machine that has booted since, or the old machine is off, say so with 'csi-fencepost release pv %s --node %s --reason ...'"
 	lookThere    = "check that nothing on the node uses it and say so with 'csi-fencepost release pv %s --node %s --reason ...'"
+	askFailover  = "see whether it runs: kubectl get deployments -A | grep csi-fencepost; if it cannot answer and the node is certainly off, say so with 'csi-fencepost fence confirm %s --reason ... --config FILE --override-agent REASON'"
 	confirmGone  = "make sure that the machine is off and say so with 'csi-fencepost fence confirm %s --reason ...', or, if only this volume is free of it, 'csi-fencepost release pv %s --node %s --reason ...'"
 )
 
@@ -184,6 +185,9 @@ func (s Standing) explain(volume string) (why, unblock string) {
 		if s.Evidence.Living {
 			return fmt.Sprintf("%s holds it; %s says that it does not use it, but %s", who, s.Evidence, s.Note),
 				fmt.Sprintf("let Kubernetes detach it: delete the pods of node %s that use it", node)
+		}
+		if s.Unanswered {
+			return fmt.Sprintf("%s holds it; %s says that it is fenced, but %s", who, s.Evidence, s.Note), fmt.Sprintf(askFailover, node)
 		}
 		return fmt.Sprintf("%s holds it; %s says that it is fenced, but %s", who, s.Evidence, s.Note),
 			"find out which is true: a node that runs must be turned off before its volumes can move"

@@ -15,7 +15,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
-// Asker asks fence agents (a *fencer.Fencer).
+// Asker asks fence agents (a *fencer.Fencer), or another process that has them (a
+// *fencer.Apart). The error is then a *fencer.UnansweredError where that says nothing.
 type Asker interface {
 	// Covers tells whether there is somebody to ask about the node, CoversPower whether
 	// there are agents of our own that read its power, CoversStorage whether there are some
@@ -27,7 +28,10 @@ type Asker interface {
 	Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error)
 }
 
-var _ Asker = (*fencer.Fencer)(nil)
+var (
+	_ Asker = (*fencer.Fencer)(nil)
+	_ Asker = (*fencer.Apart)(nil)
+)
 
 const (
 	// patience with the agents. An answer that comes later wakes who waits, and is
@@ -42,7 +46,10 @@ const (
 	lateFor = time.Minute
 )
 
-const voidOverridden = "an operator says that this agent is wrong: "
+const (
+	voidOverridden   = "an operator says that this agent is wrong: "
+	voidUnansweredBy = "an operator says that the power need not be asked for: "
+)
 
 // AgentReadings is a Source: what the fence agents read of the holder's machine.
 type AgentReadings struct {
@@ -66,7 +73,8 @@ func (*AgentReadings) Name() string { return "FenceAgents" }
 // ledger, so that a person's word is heard all the same, and an error for any other
 // node, which may be the one that asks for the volume, and for a living one that lists
 // it: that the agents cannot tell does not say that it writes. So is one that is being
-// lifted, whatever the agents read. A machine that has registered under another
+// lifted, whatever the agents read. Where another process has the agents for power and does
+// not answer in time, no claim counts, unless an operator overrides that process. A machine that has registered under another
 // Node since its fence is asked for as it is registered now.
 func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evidence, error) {
 	t, ask := s.target(&q)
@@ -77,15 +85,20 @@ func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evide
 	limited, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	a, err := s.asker.Ask(limited, t)
+	var unanswered *fencer.UnansweredError
+	unsaid := errors.As(err, &unanswered) && ctx.Err() == nil
 	late := err != nil && limited.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
-	if err != nil && !late {
+	if err != nil && !late && !unsaid {
 		return nil, err
 	}
 	s.remember(t.Node, late && most == patience, a.State)
 	found := readings(&q, &a)
+	if unsaid {
+		found = append(found, unsaidOf(&q, unanswered))
+	}
 	lifting := s.cut(&q) && q.Record.Fence(fence.StorageFence, q.Driver).BeingLifted() && a.Kind != fence.PowerReading
 	if s.cut(&q) && a.Storage != agent.On && (a.State != agent.Off || lifting) {
-		found = slices.DeleteFunc(found, func(e fence.Evidence) bool { return !e.On })
+		found = slices.DeleteFunc(found, func(e fence.Evidence) bool { return !e.On && !e.Unanswered })
 		doubt, err := s.cannotTell(&q, late)
 		return append(found, doubt...), err
 	}
@@ -145,7 +158,8 @@ func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
 	if t.Node == "" || t.UID == "" || settled(h) {
 		return t, false
 	}
-	cut, covered := s.cut(q), s.asker.Covers(t.Node)
+	cut := s.cut(q)
+	covered := s.asker.Covers(t.Node) && (cut || !s.proven(q))
 	if node := q.machine(); node != nil {
 		t.BootID = node.Status.NodeInfo.BootID
 	} else if node := q.anew(); node != nil && cut {
@@ -167,6 +181,25 @@ func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
 		return t, covered && (cut || p != nil && p.Machine.NodeUID == t.UID)
 	}
 	return t, false
+}
+
+// proven: the record says, and somebody vouches for it, that the machine is off, and nothing
+// was heard of it since; there are no agents here that read power, so that is the proof.
+func (s *AgentReadings) proven(q *Question) bool {
+	f := q.Record.Fence(fence.PowerReading, "")
+	return !s.asker.CoversPower(q.Holder.NodeName) && f != nil && f.Phase == record.Fenced && q.Record.Doubt(f) == "" &&
+		f.Machine.Same(bound(q)) && f.Machine.LeaseRV == q.LeaseRV
+}
+
+// unsaidOf is evidence that nobody has said whether the holder's machine is on.
+func unsaidOf(q *Question, err *fencer.UnansweredError) fence.Evidence {
+	m := bound(q)
+	e := fence.Evidence{Kind: fence.PowerReading, Source: fencer.FailoverAgent, Detail: err.Words(), Unanswered: true,
+		NodeName: q.Holder.NodeName, NodeID: q.Holder.NodeID, NodeUID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, LeaseRV: m.LeaseRV}
+	if o := q.Record.OverrideOf(fencer.FailoverAgent, m); o != nil {
+		e.Void = voidUnansweredBy + o.Reason
+	}
+	return e
 }
 
 // cut: the record says that the node is cut off from the driver's storage, and

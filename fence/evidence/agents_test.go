@@ -492,3 +492,120 @@ func TestATakenOverNodeIsSettledUntilTheDriverListsIt(t *testing.T) {
 		t.Error("nothing is asked of a node that the driver lists again")
 	}
 }
+
+// apart is an asker whose agents for power are another process's.
+func apart(err error) *asker { return &asker{only: true, err: err} }
+
+var silence = &fencer.UnansweredError{Node: "n1", Why: "it does not answer", Err: context.DeadlineExceeded}
+
+// claiming is a record in which a person says that n1 is off.
+func claiming() *record.Record {
+	r := record.New("n1")
+	r.AddConfirmation(record.Confirmation{ID: "c", By: "ann", Reason: "unplugged", Machines: []record.Machine{off}})
+	return r
+}
+
+// judged is what a publish elsewhere is answered, by these sources after the person's word.
+func judged(t *testing.T, q Question, a Asker) fence.Verdict {
+	t.Helper()
+	h := q.Holder
+	h.LeaseRV, h.Liveness = q.LeaseRV, fence.Stale
+	for _, s := range []Source{Confirmations(Records{ReadOnly: true}), NodeDeleted{}, Agents(a), Fences(a)} {
+		q.Holder.Evidence = h.Evidence
+		h.Evidence = append(h.Evidence, ask(t, s, q)...)
+	}
+	return fence.JudgePublish(fence.Snapshot{Target: &fence.Holder{NodeID: "id2"}, Holders: []fence.Holder{h}}, "id2")
+}
+
+func TestAClaimCountsOnlyWhereWhoReadsThePowerHasAnswered(t *testing.T) {
+	on := fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc"}}
+	for name, c := range map[string]struct {
+		answer fencer.Answer
+		err    error
+		want   fence.Reason
+	}{
+		"on":        {on, nil, fence.EvidenceContradicted},
+		"off":       {fencer.Answer{State: agent.Off, Kind: fence.PowerReading, Agents: []string{"bmc"}}, nil, fence.HolderFenced},
+		"unclear":   {fencer.Answer{Why: "bmc does not answer"}, nil, fence.HolderFenced},
+		"uncovered": {fencer.Answer{Why: "no fence agent reads its power"}, nil, fence.HolderFenced},
+		"none":      {fencer.Answer{}, silence, fence.EvidenceContradicted},
+		"not asked": {fencer.Answer{}, &fencer.UnansweredError{Node: "n1", Why: "it cannot be asked"}, fence.EvidenceContradicted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := apart(c.err)
+			a.answer = c.answer
+			v := judged(t, stale(claiming()), a)
+			if v.Reason != c.want || len(a.asked) != 1 {
+				t.Errorf("%s, asked %d times", v.Reason, len(a.asked))
+			}
+			if c.err == nil {
+				return
+			}
+			text := v.Message(&fence.Snapshot{Volume: "vol", Target: &fence.Holder{NodeID: "id2"}})
+			for _, words := range []string{"csi-fencepost failover has not said whether the machine is on: it", "kubectl get deployments", "fence confirm n1 --reason", "--override-agent"} {
+				if !strings.Contains(text, words) {
+					t.Errorf("%q does not say %q", text, words)
+				}
+			}
+		})
+	}
+}
+
+// What there is no claim of waits for the answer, as it does for agents that are slow.
+func TestWithoutAClaimAnAnswerThatIsMissingChangesNothing(t *testing.T) {
+	if v := judged(t, stale(nil), apart(silence)); v.Reason != fence.HolderStale {
+		t.Error(v.Reason)
+	}
+	// Nor does it speak against what somebody has measured.
+	r := claiming()
+	r.PutFence(withFence(fence.PowerReading, "other").Fences[0], "Fenced")
+	r.Fences[0].Machine.SystemUUID = "s1"
+	r.PutFence(r.Fences[0], "Fenced")
+	a := apart(silence)
+	if v := judged(t, stale(r), a); v.Reason != fence.HolderFenced || len(a.asked) != 0 {
+		t.Errorf("%s, asked %d times", v.Reason, len(a.asked))
+	}
+	r.Fences[0].Machine.LeaseRV = "60" // a sign of life since
+	r.PutFence(r.Fences[0], "Fenced")
+	if v := judged(t, stale(r), a); v.Reason != fence.EvidenceContradicted || len(a.asked) != 1 {
+		t.Errorf("of another time: %s, asked %d times", v.Reason, len(a.asked))
+	}
+}
+
+func TestADeletedNodeIsOffOnlyOnceWhoReadsThePowerHasAnswered(t *testing.T) {
+	q := stale(nil)
+	q.Node, q.Holder.Node, q.Holder.Liveness, q.LeaseRV = nil, nil, fence.Unknown, ""
+	if v := judged(t, q, apart(silence)); v.Reason != fence.EvidenceContradicted {
+		t.Error("without an answer:", v.Reason)
+	}
+	if v := judged(t, q, apart(nil)); v.Reason != fence.HolderFenced {
+		t.Error("where no agent covers it:", v.Reason)
+	}
+}
+
+func TestAnOperatorOverridesWhoDoesNotAnswer(t *testing.T) {
+	r := claiming()
+	r.AddOverride(record.Override{ID: "o", Agent: fencer.FailoverAgent, By: "ann", Reason: "uninstalled", Machine: record.Machine{NodeUID: "u1", BootID: "b1", LeaseRV: "70"}})
+	if v := judged(t, stale(r), apart(silence)); v.Reason != fence.HolderFenced {
+		t.Error(v.Reason)
+	}
+	r.Overrides[0].Machine.LeaseRV = "60" // from before a sign of life
+	if v := judged(t, stale(r), apart(silence)); v.Reason != fence.EvidenceContradicted {
+		t.Error("of another time:", v.Reason)
+	}
+}
+
+// The storage's own agents are asked here, and what they say counts without the power.
+func TestTheStoragesWordCountsWithoutThePowers(t *testing.T) {
+	a := apart(silence)
+	a.storage, a.answer = true, fencer.Answer{State: agent.Off, Kind: fence.StorageFence, Storage: agent.Off, Agents: []string{"array"}}
+	r := withFence(fence.StorageFence, "other")
+	r.AddConfirmation(claiming().Confirmations[0])
+	if v := judged(t, stale(r), a); v.Reason != fence.HolderFenced {
+		t.Error(v.Reason)
+	}
+	a.answer = fencer.Answer{}
+	if v := judged(t, stale(r), a); v.Reason != fence.EvidenceContradicted {
+		t.Error("where it is not clear:", v.Reason)
+	}
+}

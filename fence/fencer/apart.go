@@ -3,7 +3,6 @@ package fencer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -37,8 +36,11 @@ type UnansweredError struct {
 	Err       error
 }
 
-func (e *UnansweredError) Error() string {
-	return fmt.Sprintf("whether node %s is on, csi-fencepost failover has not said: %s", e.Node, e.Why)
+func (e *UnansweredError) Error() string { return "node " + e.Node + ": " + e.Words() }
+
+// Words are the error without the node.
+func (e *UnansweredError) Words() string {
+	return "csi-fencepost failover has not said whether the machine is on: " + e.Why
 }
 
 func (e *UnansweredError) Unwrap() error { return e.Err }
@@ -191,7 +193,7 @@ func answerTo(q *record.Question) (Answer, error) {
 	a := Answer{On: said.On, Detail: said.Detail, Why: said.Why, read: time.Now(),
 		Machine: record.FencedMachine{NodeUID: q.NodeUID, BootID: q.BootID, SystemUUID: q.SystemUUID, LeaseRV: q.LeaseRV}}
 	if err := a.State.UnmarshalText([]byte(said.State)); err != nil {
-		return Answer{}, &UnansweredError{Node: q.NodeUID, Why: "its answer is not understood: " + err.Error(), Err: err}
+		return Answer{}, &UnansweredError{Node: q.NodeUID, Why: "what it answers is not understood: " + err.Error(), Err: err}
 	}
 	if a.State != agent.Unclear {
 		a.Kind, a.Agents = fence.PowerReading, said.Agents

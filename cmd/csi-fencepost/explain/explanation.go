@@ -367,8 +367,10 @@ func viewEvidence(s *fence.Snapshot, h fence.Holder, e fence.Evidence) evidenceV
 	}
 	_, st, _ = alone.Alone(h)
 	switch {
-	case e.On && e.Void != "":
+	case (e.On || e.Unanswered) && e.Void != "":
 		v.Why = e.Void
+	case e.Unanswered:
+		v.Why = "no claim that the node is off counts until it has said"
 	case e.On:
 		v.Why = "it speaks against any claim that the node is off"
 	case st.Note != "":

@@ -53,6 +53,13 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 		if st.Evidence != nil && st.Evidence.Living {
 			return []remedy{endPods}
 		}
+		if st.Unanswered {
+			return []remedy{
+				{What: "See whether csi-fencepost failover runs, which reads the power of nodes", Commands: []string{"kubectl get deployments -A | grep csi-fencepost"}},
+				{What: fmt.Sprintf("If it cannot answer, and %s is certainly off, say that it need not be asked (FILE is the sidecar's configuration)", machine),
+					Commands: []string{confirmCommand(s, h) + " --config FILE --override-agent REASON"}},
+			}
+		}
 		return []remedy{{What: fmt.Sprintf("Find out which is true: if node %s runs, turn it off, then say so again", node), Commands: []string{confirmCommand(s, h)}}}
 	case fence.EvidenceVoid:
 		if own && st.Evidence != nil && st.Evidence.Kind == fence.OutOfServiceTaint {
