@@ -185,6 +185,12 @@ func TestFaultsAreNamedByTheirFullPath(t *testing.T) {
 		{"fenceAfter without failover", "fencing: {fenceAfter: 50s, levels: [{agents: [{name: a, csiAddons: {}}]}]}", "fencing.fenceAfter: Invalid value: \"50s\": needs failover.enabled"},
 		{"powerOn without failover", "fencing: {powerOn: WhenMoved}", "fencing.powerOn: Invalid value: \"WhenMoved\": needs failover.enabled"},
 		{"fenceAfter without an agent", "fencing: {fenceAfter: 50s}", "fencing.fenceAfter: Invalid value: \"50s\": needs a fence agent"},
+		{"apart, and an agent for power", "fencing: {apart: true, levels: [{agents: [{name: s, csiAddons: {}}, {name: a, exec: {agent: fence_x, nodeParameters: {port: {n1: a}}}}]}]}",
+			"fencing.levels[0].agents[1]: Forbidden: fencing.apart: true says that csi-fencepost failover reads and cuts the power of nodes: agent a belongs into its configuration"},
+		{"apart, and a BMC", "fencing: {apart: true, levels: [{agents: [{name: b, ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: \"10.1.0.11:623\"}}}]}]}",
+			"fencing.levels[0].agents[0]: Forbidden: fencing.apart"},
+		{"apart, and powered on here", "fencing: {apart: true, powerOn: WhenMoved}\nfailover: {enabled: true}", "fencing.powerOn: Invalid value: \"WhenMoved\": fencing.apart"},
+		{"apart in words", "fencing: {apart: \"yes\"}", "fencing.apart: Invalid type"},
 		{"powerOn", "fencing: {powerOn: Always}", `fencing.powerOn: Unsupported value: "Always"`},
 	}
 	for _, tt := range tests {
@@ -507,4 +513,20 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("read %+v, written and read %+v", c, back)
 		}
 	})
+}
+
+func TestAgentsOfTheStorageStayWhereThePowerIsReadApart(t *testing.T) {
+	const head = "apiVersion: " + APIVersion + "\nkind: " + Kind + "\n"
+	for _, text := range []string{
+		"fencing: {apart: true, levels: [{agents: [{name: s, csiAddons: {}}]}]}",
+		"fencing: {apart: true}\nevidence: {outOfServiceTaint: false, operatorConfirmation: false}", // failover may fence
+	} {
+		c, err := Parse([]byte(head + text))
+		if err != nil || !c.Fencing.Apart {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if c, err := Parse([]byte(head + "mode: Enforce\n")); err != nil || c.Fencing.Apart {
+		t.Errorf("by default: %v", err)
+	}
 }

@@ -38,7 +38,7 @@ func (c *Configuration) ValidateWith(agents bool) field.ErrorList {
 		faults = append(faults, field.Invalid(field.NewPath("driver", "maxConcurrentCalls"), n, "must be 0 (no bound) or more"))
 	}
 	faults = append(faults, c.Fencing.validate(field.NewPath("fencing"), agents)...)
-	if !agents && c.stuck() {
+	if !agents && !c.Fencing.Apart && c.stuck() {
 		faults = append(faults, field.Required(field.NewPath("unpublish", "unfenced"),
 			"mode is Enforce, no source in evidence is switched on (networkFence alone does not count: most clusters have none) and fencing.levels names no agent, so nothing could ever free a volume of a dead node; "+
 				"switch one on (outOfServiceTaint, operatorConfirmation), name an agent, or say Refuse or Forward here to show that it is meant"))
@@ -79,7 +79,27 @@ func (f *Fencing) validate(path *field.Path, agents bool) (faults field.ErrorLis
 		faults = append(faults, field.Invalid(path.Child("maxConcurrent"), f.MaxConcurrent, "must be at least 1"))
 	}
 	faults = append(faults, oneOf(path.Child("powerOn"), f.PowerOn, Never, WhenMoved)...)
+	if f.Apart {
+		faults = append(faults, f.validateApart(path)...)
+	}
 	return append(faults, validateLevels(path.Child("levels"), f.Levels)...)
+}
+
+// validateApart: what reads or switches power is not this sidecar's.
+func (f *Fencing) validateApart(path *field.Path) (faults field.ErrorList) {
+	const elsewhere = "fencing.apart: true says that csi-fencepost failover reads and cuts the power of nodes: "
+	if f.PowerOn == WhenMoved {
+		faults = append(faults, field.Invalid(path.Child("powerOn"), f.PowerOn, elsewhere+"it is for that to switch on"))
+	}
+	for i, level := range f.Levels {
+		for j, a := range level.Agents {
+			if a.IPMI != nil || a.Exec != nil {
+				faults = append(faults, field.Forbidden(path.Child("levels").Index(i).Child("agents").Index(j),
+					elsewhere+"agent "+a.Name+" belongs into its configuration, and only csiAddons may stay here"))
+			}
+		}
+	}
+	return faults
 }
 
 func (f *Fencing) validateTimes(path *field.Path, agents bool) (faults field.ErrorList) {

@@ -50,7 +50,7 @@ type Answerer struct {
 // Saw takes note of a record that a watch shows, with the questions in it. It does not block.
 // Without Run it does nothing.
 func (a *Answerer) Saw(lease *coordinationv1.Lease) {
-	if node, ok := record.NodeOf(lease); ok {
+	if node, ok := record.NodeOf(lease); ok && record.Asked(lease) {
 		// One that is garbled whoever needs it says so.
 		if r, err := record.FromLease(lease, node); err == nil && r != nil {
 			a.take(r)

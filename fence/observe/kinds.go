@@ -215,8 +215,13 @@ func (w *Watch) leaseGone(node string) {
 
 func (w *Watch) putRecord(obj runtime.Object, _ bool) {
 	lease := obj.(*coordinationv1.Lease)
-	node, _ := record.NodeOf(lease)
-	w.tellNodes(w.change(func(x *Index) []string { return x.store.putRecord(lease.Name, node, lease.ResourceVersion) }))
+	node, is := record.NodeOf(lease)
+	if is {
+		w.onRecord(node, lease)
+	}
+	// What is asked and answered wakes nobody but who asked.
+	version := record.Version(lease, node)
+	w.tellNodes(w.change(func(x *Index) []string { return x.store.putRecord(lease.Name, node, version) }))
 }
 
 func (w *Watch) dropRecord(obj runtime.Object) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -28,6 +29,7 @@ type Watch struct {
 	tracker  *Tracker
 	feeds    [kinds]*feed
 	onChange func(Change)
+	onRecord func(node string, lease *coordinationv1.Lease)
 	order    Order
 	indexes  []*Index
 
@@ -52,7 +54,7 @@ type Index struct {
 // New makes a Watch with an Index for each of these drivers. recordNamespace is that
 // of the nodes' records. A kubelet's lease that changes is told to tracker.
 func New(client kubernetes.Interface, tracker *Tracker, recordNamespace string, drivers ...*csi.Identity) *Watch {
-	w := &Watch{tracker: tracker, onChange: func(Change) {}}
+	w := &Watch{tracker: tracker, onChange: func(Change) {}, onRecord: func(string, *coordinationv1.Lease) {}}
 	for _, ids := range drivers {
 		w.indexes = append(w.indexes, &Index{ids: ids, order: &w.order, mu: &w.mu, store: newStore(ids), onNode: func(*corev1.Node) {}})
 	}
@@ -77,6 +79,10 @@ func (x *Index) OnNode(f func(*corev1.Node)) { x.onNode = f }
 // OnChange is called for what an event may have unblocked. Set it before Run; it must not
 // block.
 func (w *Watch) OnChange(f func(Change)) { w.onChange = f }
+
+// OnRecord is called with the Lease of each node's record that is added or changed, whatever
+// changed in it. Set it before Run; it must not block.
+func (w *Watch) OnRecord(f func(node string, lease *coordinationv1.Lease)) { w.onRecord = f }
 
 // Run watches until ctx ends.
 func (w *Watch) Run(ctx context.Context) {

@@ -3,6 +3,7 @@ package record
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
@@ -173,12 +174,20 @@ func (r *Record) Open() (all []Question) {
 	return all
 }
 
+// Asked tells, without reading it, whether a record may have questions.
+func Asked(lease *coordinationv1.Lease) bool {
+	return strings.Contains(lease.Annotations[Annotation], `"questions":`)
+}
+
 // Version of what a Lease says in the record of that node beside its questions: it is another
 // one where anything else has changed. A record that has no questions, or cannot be read, has
 // the Lease's own.
 func Version(lease *coordinationv1.Lease, node string) string {
+	if !Asked(lease) {
+		return lease.ResourceVersion
+	}
 	r, err := FromLease(lease, node)
-	if err != nil || r == nil || len(r.Questions) == 0 {
+	if err != nil || r == nil {
 		return lease.ResourceVersion
 	}
 	var answers []string

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -26,8 +27,27 @@ import (
 // fencing is what asks and uses the fence agents.
 type fencing struct {
 	fencer *fencer.Fencer
+	// apart asks csi-fencepost failover about power; nil: the agents here read it, if any.
+	apart *fencer.Apart
 	// storage reads what the driver says is cut off; nil: it cannot tell.
 	storage evidence.DriverFences
+}
+
+// asker is whom the guard asks.
+func (f *fencing) asker() evidence.Asker {
+	if f.apart != nil {
+		return f.apart
+	}
+	return f.fencer
+}
+
+// answerer answers for sidecars without agents, by the agents for power that are here; nil:
+// there are none, or they write nothing.
+func (f *fencing) answerer() *fencer.Answerer {
+	if !f.has(fence.PowerReading) || f.fencer.ReadOnly {
+		return nil
+	}
+	return &fencer.Answerer{Fencer: f.fencer}
 }
 
 // newFencing makes the agents of the configuration; there may be none. answered
@@ -46,6 +66,12 @@ func newFencing(ctx context.Context, in Options, client kubernetes.Interface, re
 		Answered: func(node string, _ fencer.Answer) { answered(node) }})
 	if err != nil {
 		return nil, err
+	}
+	if in.Config.Fencing.Apart {
+		if f.has(fence.PowerReading) {
+			return nil, errors.New("fencing.apart: true says that csi-fencepost failover reads the power of nodes, and there is an agent for it here")
+		}
+		f.apart = fencer.NewApart(f.fencer, answered)
 	}
 	if !in.Config.Evidence.NetworkFence || !networkFences(ctx, in) {
 		return f, nil
@@ -68,9 +94,12 @@ func networkFences(ctx context.Context, in Options) bool {
 }
 
 // cutsStorage: an agent of the configuration cuts nodes off from the storage.
-func (f *fencing) cutsStorage() bool {
+func (f *fencing) cutsStorage() bool { return f.has(fence.StorageFence) }
+
+// has tells whether an agent proves that.
+func (f *fencing) has(kind fence.Kind) bool {
 	return slices.ContainsFunc(f.fencer.Levels, func(l agent.Level) bool {
-		return slices.ContainsFunc(l, func(b agent.Bounded) bool { return b.Agent.Proves() == fence.StorageFence })
+		return slices.ContainsFunc(l, func(b agent.Bounded) bool { return b.Agent.Proves() == kind })
 	})
 }
 
@@ -100,9 +129,9 @@ func newFailover(ctx context.Context, in Options, ids *csi.Identity, index *obse
 }
 
 // identify has what the machines are known by bound, where agents are told what the nodes say
-// of them.
+// of them, and what was asked of nodes that are long gone removed, where it is answered.
 func (f *fencing) identify(in Options, index *observe.Index) {
-	if in.Config.Mode == config.Observe || !f.fencer.Levels.Seek("") {
+	if in.Config.Mode == config.Observe || !f.fencer.Levels.Seek("") && f.answerer() == nil {
 		return
 	}
 	f.fencer.Machines = func() []fence.Machine { return machines(index) }
@@ -125,7 +154,7 @@ func machines(index *observe.Index) []fence.Machine {
 }
 
 // background is what runs on one replica at a time.
-func background(client kubernetes.Interface, sights *sighting, f *fencing, mover *failover.Controller) func(context.Context) error {
+func background(client kubernetes.Interface, sights *sighting, f *fencing, answering *fencer.Answerer, mover *failover.Controller) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -138,6 +167,9 @@ func background(client kubernetes.Interface, sights *sighting, f *fencing, mover
 		parts := map[string]func(context.Context) error{"sights": sights.run}
 		if mover != nil {
 			parts["failover"] = mover.Run
+		}
+		if answering != nil {
+			parts["answers"] = answering.Run
 		}
 		if f.fencer.Machines != nil {
 			parts["identities"] = f.fencer.Bind

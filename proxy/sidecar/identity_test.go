@@ -16,7 +16,8 @@ import (
 )
 
 // What the machines are known by is bound where an agent is told of it, and nowhere else:
-// each node would have a record by that.
+// each node would have a record by that. Who answers for others needs the Nodes all the same,
+// to remove what was asked of those that are long gone.
 func TestIdentitiesAreBoundWhereAnAgentIsToldOfThem(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil { // with a umask of 002 its group may write to it
@@ -29,10 +30,11 @@ func TestIdentitiesAreBoundWhereAnAgentIsToldOfThem(t *testing.T) {
 		plug string
 		mode config.Mode
 		want bool
+		bind bool
 	}{
-		{"$(SYSTEM_UUID)", config.Enforce, true},
-		{"$(NODE)", config.Enforce, false},
-		{"$(SYSTEM_UUID)", config.Observe, false},
+		{"$(SYSTEM_UUID)", config.Enforce, true, true},
+		{"$(NODE)", config.Enforce, true, false},
+		{"$(SYSTEM_UUID)", config.Observe, false, true},
 	} {
 		c, err := config.Parse([]byte("apiVersion: " + config.APIVersion + "\nkind: " + config.Kind + "\nmode: " + string(tt.mode) + "\nevidence: {networkFence: false}" +
 			"\nfencing: {levels: [{agents: [{name: vm, exec: {agent: fence_test, parameters: {plug: " + tt.plug + "}}}]}]}"))
@@ -47,6 +49,9 @@ func TestIdentitiesAreBoundWhereAnAgentIsToldOfThem(t *testing.T) {
 		f.identify(in, nil)
 		if got := f.fencer.Machines != nil; got != tt.want {
 			t.Errorf("%s in %s: %t, want %t", tt.plug, tt.mode, got, tt.want)
+		}
+		if f.fencer.Levels.Seek("n1") != tt.bind {
+			t.Errorf("%s: a node is bound %t", tt.plug, !tt.bind)
 		}
 		if f.fencer.CSINodes == nil {
 			t.Error("the node IDs are not read live")

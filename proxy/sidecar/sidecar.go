@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,7 +122,16 @@ func judging(ctx context.Context, in Options) (proxy.Guard, func(context.Context
 		wake.add(func(c observe.Change) { mover.Changed(c.Node) })
 	}
 
+	answering := c.fencing.answerer()
 	watch.OnChange(wake.all)
+	watch.OnRecord(func(node string, lease *coordinationv1.Lease) {
+		if c.fencing.apart != nil {
+			c.fencing.apart.Changed(node)
+		}
+		if answering != nil {
+			answering.Saw(lease)
+		}
+	})
 	index.OnNode(sights.saw)
 	tracker.OnStale(wake.node)
 	probe := func(ctx context.Context) { tracker.Probe(ctx, answers(vital)) }
@@ -139,7 +149,7 @@ func judging(ctx context.Context, in Options) (proxy.Guard, func(context.Context
 	g := c.guard(report)
 	in.Board.setParts(&boardParts{levels: c.fencing.fencer.Levels, waiting: calls, recent: &report.Recent, underWay: g.UnderWay,
 		index: index, lives: tracker, records: c.surveyor.Records, mover: mover})
-	return bounded(g, calls, in), background(client, sights, c.fencing, mover), nil
+	return bounded(g, calls, in), background(client, sights, c.fencing, answering, mover), nil
 }
 
 // bounded is g with driver.maxConcurrentCalls, for which no refused call waits; one

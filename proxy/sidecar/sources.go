@@ -62,7 +62,7 @@ func NewSources(in SourceOptions) *EvidenceSources {
 		s.All = append(s.All, evidence.Fences(nil))
 		return s
 	}
-	s.All = append(s.All, evidence.Agents(in.fencing.fencer), evidence.Fences(in.fencing.fencer))
+	s.All = append(s.All, evidence.Agents(in.fencing.asker()), evidence.Fences(in.fencing.asker()))
 	if e.NetworkFence && in.fencing.storage != nil {
 		s.All = append(s.All, evidence.NetworkFences(in.driver, in.Objects, in.fencing.storage))
 	}

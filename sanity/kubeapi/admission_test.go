@@ -636,3 +636,50 @@ func TestAStatusCarriesNoTaint(t *testing.T) {
 		t.Error("a stranger took the taint off")
 	}
 }
+
+// A sidecar without agents asks in the record, and only who may fence answers. A record of
+// nothing else is removed by who may fence, and by nobody else.
+func TestWhoMayWriteRecordsAsksAndWhoMayFenceAnswers(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	ctx := t.Context()
+	const node = "asked"
+	store := func(by kubernetes.Interface) *record.Store { return record.NewStore(by.CoordinationV1(), namespace) }
+	question := func(by kubernetes.Interface, id string) error {
+		q := record.Question{ID: id, Driver: "d", Actor: "s", NodeUID: "u1", BootID: "b1", LeaseRV: "7"}
+		_, err := store(by).Update(ctx, node, func(r *record.Record) (bool, error) { return r.Ask(q), nil })
+		return err
+	}
+	answer := func(by kubernetes.Interface, id string) error {
+		_, err := store(by).Update(ctx, node, func(r *record.Record) (bool, error) {
+			return r.Reply(id, record.Answer{State: "unclear", Actor: "f"}), nil
+		})
+		return err
+	}
+	vouched := func(want bool) {
+		t.Helper()
+		r, err := store(guardOnly).Get(ctx, node)
+		if err != nil || r.Vouched(r.QuestionOf("d")) != want {
+			t.Errorf("questions %+v, %v; want vouched: %t", r.Questions, err, want)
+		}
+	}
+	refused(t, question(stranger, "q1"), "records.csi-fencepost.io")
+	allowed(t, "a sidecar without agents asks", question(guardOnly, "q1"))
+	for who, by := range map[string]kubernetes.Interface{"who asked": guardOnly, "who cuts off storage": storageOnly} {
+		if err := answer(by, "q1"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "fences.csi-fencepost.io") {
+			t.Errorf("%s answers: %v", who, err)
+		}
+	}
+	vouched(false)
+	allowed(t, "who may fence answers", answer(sidecar, "q1"))
+	vouched(true)
+	allowed(t, "a new question takes the answer away", question(guardOnly, "q2"))
+	vouched(false)
+	if removed, err := store(guardOnly).RemoveIdentity(ctx, node); removed || !apierrors.IsForbidden(err) {
+		t.Error("a sidecar without agents removes it", removed, err)
+	}
+	allowed(t, "answered once more", answer(sidecar, "q2"))
+	if removed, err := store(sidecar).RemoveIdentity(ctx, node); !removed || err != nil {
+		t.Error("who may fence does not remove it", removed, err)
+	}
+}
