@@ -198,7 +198,7 @@ func LookAt(ctx context.Context, c *cluster.Cluster, pvName string, observe time
 		return nil, err
 	}
 	l.finish(ctx, observe)
-	l.look.recall()
+	l.look.recall(l.Config.Fencing.Apart)
 	return l.look, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -60,10 +61,46 @@ func (l *looking) readBehind(ctx context.Context) error {
 
 // recall adds, to every snapshot, the agents' readings of "on" that the records
 // keep. Readings of "off" are in it already, as the records' fences.
-func (k *Look) recall() {
+// Where csi-fencepost failover reads the power, apart, what it answered last counts.
+func (k *Look) recall(apart bool) {
 	k.eachHolder(func(h *fence.Holder) {
 		h.Evidence = append(h.Evidence, readingsOn(k.records[h.NodeName], h, k.now)...)
+		if apart {
+			h.Evidence = append(h.Evidence, answered(k.records[h.NodeName].QuestionOf(k.Driver), k.records[h.NodeName], h, k.now)...)
+		}
 	})
+	if apart {
+		k.notes = append(k.notes, "csi-fencepost failover reads the power of the nodes (fencing.apart). It was not asked: what it last answered in the nodes' records is shown. The sidecar asks it each time.")
+	}
+}
+
+// answered is what the last question about the holder's machine came to, as evidence.
+func answered(q *record.Question, r *record.Record, h *fence.Holder, now time.Time) []fence.Evidence {
+	if q == nil || q.NodeUID != h.NodeUID {
+		return nil
+	}
+	e := fence.Evidence{Kind: fence.PowerReading, NodeName: h.NodeName, NodeID: h.NodeID, NodeUID: q.NodeUID, BootID: q.BootID, LeaseRV: q.LeaseRV}
+	machine := record.FencedMachine{NodeUID: q.NodeUID, BootID: q.BootID, LeaseRV: q.LeaseRV}
+	void := func(agent string) string {
+		if o := r.OverrideOf(agent, machine); o != nil {
+			return "an operator says that this agent is wrong: " + o.Reason
+		}
+		return ""
+	}
+	if !r.Vouched(q) {
+		e.Source, e.Unanswered, e.Void = fencer.FailoverAgent, true, void(fencer.FailoverAgent)
+		e.Detail = "csi-fencepost failover has not said whether the machine is on: it was asked at " + q.At + ", and has not answered"
+		return []fence.Evidence{e}
+	}
+	var found []fence.Evidence
+	for _, name := range q.Answer.On {
+		e.Source, e.On, e.Detail, e.Void = name, true, "answered at "+q.Answer.At+" by "+q.Answer.Actor, void(name)
+		if at, ok := stamp(q.Answer.At); e.Void == "" && (!ok || now.Sub(at) > recentReading) {
+			e.Void = voidOldReading
+		}
+		found = append(found, e)
+	}
+	return found
 }
 
 // eachHolder calls f for the holders of the survey and of each publish that

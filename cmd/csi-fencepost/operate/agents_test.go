@@ -16,6 +16,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
@@ -392,4 +393,44 @@ func TestExplainShowsTheRecordAndTheAgentsOfAHolder(t *testing.T) {
 	clitest.Says(t, stdout, "fence agents  pdu (level 1) reads on, in ", "Status: ON")
 	stdout, _ = commandLine(t, cli.ExitOK, with([]string{"explain", "node", "n1"}, flags...)...)
 	clitest.Says(t, stdout, "fence agents  pdu (level 1) reads on", "NotReady", "pv-1    default/data-0  disk.example.com  i-1      publishing")
+}
+
+// Where csi-fencepost failover reads the power there is no agent here to be asked.
+func TestConfirmOverridesAFailoverThatDoesNotAnswer(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: "+config.APIVersion+"\nkind: Configuration\nfencing: {apart: true}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	confirm := []string{"fence", "confirm", "n1", kubeconfig, "--yes", "--reason=burnt down", "--override-agent=it is uninstalled", "--config=" + file}
+	names := func() string {
+		var all []string
+		for _, o := range api.Record("n1").Overrides {
+			all = append(all, o.Agent)
+		}
+		return strings.Join(all, " ")
+	}
+	stdout, _ := commandLine(t, cli.ExitOK, confirm...)
+	clitest.Says(t, stdout, "Whatever csi-fencepost failover says or does not say of its power")
+	if r := api.Record("n1"); names() != fencer.FailoverAgent || r.Overrides[0].Machine.NodeUID != "uid-1" {
+		t.Fatalf("overrides %+v", r.Overrides)
+	}
+	rest, err := clientcmd.BuildConfigFromFlags("", strings.TrimPrefix(kubeconfig, "--kubeconfig="))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := record.NewStore(kubernetes.NewForConfigOrDie(rest).CoordinationV1(), config.Default().Fencing.Namespace)
+	if _, err := store.Update(t.Context(), "n1", func(r *record.Record) (bool, error) {
+		r.Ask(record.Question{ID: "q1", Driver: "disk.example.com", Actor: "s", NodeUID: "uid-1"})
+		return r.Reply("q1", record.Answer{State: "on", On: []string{"bmc"}, Why: "agent bmc reads on", Actor: "f"}), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	stdout, _ = commandLine(t, cli.ExitOK, "fence", "status", kubeconfig)
+	clitest.Says(t, stdout, "asked whether it is off", "by f: agent bmc reads on")
+	commandLine(t, cli.ExitOK, confirm...)
+	if names() != fencer.FailoverAgent+" bmc" {
+		t.Errorf("overridden: %s", names())
+	}
 }

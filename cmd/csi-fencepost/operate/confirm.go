@@ -35,7 +35,7 @@ func parseConfirmFlags(args []string) (*confirmFlags, error) {
 	f := &confirmFlags{claimFlags: newClaimFlags("fence confirm", confirmHelp)}
 	f.set.StringVar(&f.nodeID, "node-id", "", "Only the machine with this node ID of a driver, for example an old one of which a new machine has the name.")
 	f.set.BoolVar(&f.yes, "yes", false, "Do not ask.")
-	f.set.StringVar(&f.overrideAgent, "override-agent", "", "Why a fence agent that reads on is wrong: its device is broken. It is kept in the audit trail. Needs --config.")
+	f.set.StringVar(&f.overrideAgent, "override-agent", "", "Why a fence agent that reads on is wrong: its device is broken. With fencing.apart: why csi-fencepost failover need not be waited for. It is kept in the audit trail. Needs --config.")
 	f.agents.Register(f.set)
 	if err := f.parse(args, "NODE"); err != nil {
 		return f, err

@@ -196,6 +196,10 @@ func claimRows(records []*record.Record) (rows [][]string) {
 			about := machineColumn(record.Machine{NodeUID: f.Machine.NodeUID}) + ", agents " + cli.OrNone(strings.Join(f.Agents, ", ")) + ": " + f.Reason
 			rows = append(rows, []string{r.Node, cluster.FenceWords(f), f.Actor, f.StartedAt, fenceCounts(r, f), about, f.ID})
 		}
+		for i := range r.Questions {
+			q := &r.Questions[i]
+			rows = append(rows, []string{r.Node, "asked whether it is off", cli.OrDash(q.Actor), q.At, answerCounts(r, q), machineColumn(record.Machine{NodeUID: q.NodeUID}) + ", for " + q.Driver, q.ID})
+		}
 		for _, o := range r.Overrides {
 			rows = append(rows, []string{r.Node, "agent " + o.Agent + " is wrong", o.By, o.At, overrideCounts(r, &o), machineColumn(o.Machine) + ": " + o.Reason, o.ID})
 		}
@@ -236,6 +240,19 @@ func releaseCounts(r *record.Record, rel *record.Release) string {
 		return countsWord(void)
 	}
 	return "yes, unless the node boots, lists the volume or is given it again"
+}
+
+// answerCounts says what was answered, and since when, for people: each process goes by the
+// answer to a question of its own.
+func answerCounts(r *record.Record, q *record.Question) string {
+	switch a := q.Answer; {
+	case a == nil:
+		return "no answer yet"
+	case !r.Vouched(q):
+		return "no: nobody who may fence vouches for the answer of " + a.Actor
+	default:
+		return fmt.Sprintf("answered %s at %s by %s: %s", a.State, cli.OrDash(a.At), a.Actor, cli.OrDash(a.Why))
+	}
 }
 
 // overrideCounts is countsWord of an override.
