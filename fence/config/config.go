@@ -113,8 +113,8 @@ type Fencing struct {
 	MaxUnhealthy Percent `json:"maxUnhealthy"`
 	// PowerOn a fenced node.
 	PowerOn PowerOn `json:"powerOn"`
-	// Apart: csi-fencepost failover, which runs elsewhere, reads and cuts the power of nodes.
-	// This sidecar has no agents for that, and asks it through the nodes' records.
+	// Apart: the power of nodes is read and cut by csi-fencepost failover, which runs
+	// elsewhere. This sidecar has no agents for that, and asks it through the nodes' records.
 	Apart bool `json:"apart,omitempty"`
 	// Levels of fence agents, tried in order.
 	Levels []Level `json:"levels,omitempty"`
