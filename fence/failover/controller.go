@@ -163,7 +163,8 @@ func (c *Controller) Run(ctx context.Context) error {
 }
 
 // listFences finds the nodes that a storage fence is left of, for instance
-// after a restart: unlike a power fence it leaves no taint.
+// after a restart: unlike a power fence it leaves no taint. One of a driver that other
+// sidecars fence for is left to them.
 func (c *Controller) listFences(ctx context.Context) bool {
 	fences, err := c.Fencer.Fences(ctx)
 	if err != nil {
@@ -174,7 +175,7 @@ func (c *Controller) listFences(ctx context.Context) bool {
 	}
 	fenced := map[string][]fencer.Fence{}
 	for _, f := range fences {
-		if f.Void == "" {
+		if f.Void == "" && !f.Others {
 			fenced[f.Node] = append(fenced[f.Node], f)
 		}
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
-// says is what the machine's node says of it, by the variable that stands for it.
+// says is what the machine's node says of it, by the variable that stands for it. Without a driver
+// that is no node ID.
 func says(m agent.Machine, driver string) map[string]record.Identifier {
 	all := map[string]record.Identifier{
 		agent.VarSystemUUID: {Kind: record.SystemUUID, Value: m.SystemUUID},
@@ -23,7 +24,9 @@ func says(m agent.Machine, driver string) map[string]record.Identifier {
 		agent.VarInstanceID: {Kind: record.InstanceID, Value: fence.InstanceID(m.ProviderID)},
 		agent.VarNodeID:     {Kind: record.NodeID(driver), Value: m.NodeID},
 	}
-	maps.DeleteFunc(all, func(_ string, c record.Identifier) bool { return c.Value == "" })
+	maps.DeleteFunc(all, func(name string, c record.Identifier) bool {
+		return c.Value == "" || name == agent.VarNodeID && driver == ""
+	})
 	return all
 }
 

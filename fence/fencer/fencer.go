@@ -54,7 +54,9 @@ type Options struct {
 	// Machines are those of all Nodes, with their names and UIDs, system UUIDs, provider IDs and
 	// node IDs; in a first start they are bound in this order. Nil: nothing is bound here, and agents that go by that wait until it is.
 	Machines func() []fence.Machine
-	// Driver is the CSI driver's name, required: storage fences are per driver.
+	// Driver is the CSI driver's name: storage fences are per driver. Empty: this Fencer works for
+	// the nodes of all drivers. Then none of its agents may cut storage, nor go by a driver's node
+	// ID; the storage fences on record are others' to end, and a Target's NodeID is not used.
 	Driver string
 	// Actor names this process in lock and record; required.
 	Actor string
@@ -85,8 +87,11 @@ type Fencer struct {
 
 // New is a Fencer. An error names what is missing.
 func New(o Options) (*Fencer, error) {
-	if o.Records == nil || o.Nodes == nil || o.Leases == nil || o.Driver == "" || o.Actor == "" {
-		return nil, errors.New("a fencer needs records, Nodes, Leases, the driver's name and an actor")
+	if o.Records == nil || o.Nodes == nil || o.Leases == nil || o.Actor == "" {
+		return nil, errors.New("a fencer needs records, Nodes, Leases and an actor")
+	}
+	if o.Driver == "" && slices.Contains(o.Levels.Seeks(""), agent.VarNodeID) {
+		return nil, errors.New("a fencer of no driver has no node IDs: an agent finds machines by $(NODE_ID), which is what one driver calls them")
 	}
 	if o.MaxAsks <= 0 {
 		o.MaxAsks = defaultAsks
@@ -107,6 +112,9 @@ func New(o Options) (*Fencer, error) {
 			f.lockFor = max(f.lockFor, b.Timeout+lockMargin)
 			if b.Agent.Proves() == fence.StorageFence {
 				storage = append(storage, b)
+			}
+			if o.Driver == "" && b.Agent.Proves() == fence.StorageFence {
+				return nil, fmt.Errorf("a fencer of no driver cuts no storage: agent %s does, of one driver", b.Agent.Name())
 			}
 		}
 		if len(storage) > 0 {

@@ -221,7 +221,6 @@ func TestAFencerSaysWhatIsMissing(t *testing.T) {
 		"records": func(o *Options) { o.Records = nil },
 		"Nodes":   func(o *Options) { o.Nodes = nil },
 		"Leases":  func(o *Options) { o.Leases = nil },
-		"driver":  func(o *Options) { o.Driver = "" },
 		"actor":   func(o *Options) { o.Actor = "" },
 	} {
 		c := leasetest.NewInMemory(t).Client()

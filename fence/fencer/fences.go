@@ -26,6 +26,9 @@ type Fence struct {
 	Kind    fence.Kind
 	// Driver that a storage fence is of; of a power fence empty.
 	Driver string
+	// Others: it is the storage fence of another driver than the Fencer's, which that one's
+	// sidecar makes and lifts. FencesOf has none of these.
+	Others bool
 	// Source names the agents.
 	Source string
 	// Cut: it was switched or cut off, not found off. Sidecar: not by a person.
@@ -65,9 +68,13 @@ func (f *Fencer) Fences(ctx context.Context) ([]Fence, error) {
 	var all []Fence
 	for _, r := range records {
 		for i := range r.Fences {
-			if f := &r.Fences[i]; f.Phase != record.Failed || slices.ContainsFunc(f.Steps, tookOff) {
-				all = append(all, *fenceOf(r, f))
+			one := &r.Fences[i]
+			if one.Phase == record.Failed && !slices.ContainsFunc(one.Steps, tookOff) {
+				continue
 			}
+			shown := fenceOf(r, one)
+			shown.Others = one.Kind == fence.StorageFence && one.Driver != f.Driver
+			all = append(all, *shown)
 		}
 	}
 	return all, nil

@@ -214,7 +214,7 @@ func (f *Fencer) bind(t Target, l look) record.FencedMachine {
 	if l.node != nil {
 		m.SystemUUID = l.node.Status.NodeInfo.SystemUUID
 	}
-	if t.NodeID != "" {
+	if t.NodeID != "" && f.Driver != "" {
 		m.NodeIDs = map[string]string{f.Driver: t.NodeID}
 	}
 	return m
