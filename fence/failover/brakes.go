@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,9 @@ const (
 	BrakeStorm Brake = "Storm"
 	// BrakeLead: this process does not renew its own lead in time.
 	BrakeLead Brake = "OwnLeaseLate"
+	// BrakeStorage: the sidecars of its drivers have just cut it off from their storage, so
+	// that its volumes are about to move without its power.
+	BrakeStorage Brake = "StorageFenced"
 	// BrakeConcurrent: as many nodes as allowed are being fenced.
 	BrakeConcurrent Brake = "MaxConcurrent"
 	// BrakeHourly: as many nodes as allowed were fenced within an hour; or this one was, as
@@ -87,6 +91,8 @@ type weather struct {
 	Waiting int
 	// Storm and Lead say what is wrong; empty: nothing.
 	Storm, Lead string
+	// Holders are the drivers of which the node holds a volume.
+	Holders []string
 	// Zones by node name, of all Nodes.
 	Zones map[string]string
 	// Fences of all nodes, this one too.
@@ -174,6 +180,9 @@ func (w *weather) ofOthers() (Brake, string) {
 			flying[f.Node] = true
 		}
 	}
+	if w.storageFenced() {
+		return BrakeStorage, fmt.Sprintf("the sidecars of %s have cut it off from their storage, and its volumes move by that; its power is cut if it holds volumes %s after that", strings.Join(w.Holders, ", "), inFlight)
+	}
 	others, zones, hour := slices.Sorted(maps.Keys(flying)), []string{}, len(lately)
 	zone := w.Zones[w.Node.Name]
 	for _, node := range others {
@@ -211,6 +220,18 @@ func (w *weather) unlike(f *fencer.Fence) string {
 		return "system UUID " + f.SystemUUID
 	}
 	return ""
+}
+
+// storageFenced: for each driver of which the node holds a volume another sidecar cuts it off
+// from that driver's storage, or has, in this boot and lately.
+func (w *weather) storageFenced() bool {
+	cut := func(driver string) bool {
+		return slices.ContainsFunc(w.Fences, func(f fencer.Fence) bool {
+			return f.Others && f.Driver == driver && f.Vouched && f.Void == "" && !f.Lifting && w.Now.Sub(f.At) < inFlight &&
+				f.Node == w.Node.Name && f.NodeUID == string(w.Node.UID) && f.BootID == w.Node.Status.NodeInfo.BootID
+		})
+	}
+	return len(w.Holders) > 0 && !slices.ContainsFunc(w.Holders, func(driver string) bool { return !cut(driver) })
 }
 
 // perHour is how many of so many nodes may be fenced within an hour: the share

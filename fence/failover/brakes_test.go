@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
@@ -22,6 +23,17 @@ func fair() *weather {
 
 func fencedAgo(node string, ago time.Duration) fencer.Fence {
 	return fencer.Fence{Node: node, Cut: true, At: time.Unix(100_000, 0).Add(-ago)}
+}
+
+// storageCut has a driver's sidecar cut the node off from its storage just now, and the node hold
+// a volume of it.
+func storageCut(w *weather, driver string, change func(*fencer.Fence)) {
+	f := fencedAgo("n1", time.Second)
+	f.Kind, f.Driver, f.Others, f.Vouched, f.NodeUID, f.BootID = fence.StorageFence, driver, true, true, string(w.Node.UID), w.Node.Status.NodeInfo.BootID
+	if change != nil {
+		change(&f)
+	}
+	w.Fences, w.Holders = append(w.Fences, f), append(w.Holders, driver)
 }
 
 func TestBrakes(t *testing.T) {
@@ -106,6 +118,18 @@ func TestBrakes(t *testing.T) {
 			w.Fences = []fencer.Fence{cutAs(w, "11111111-2222-3333-4444-555555555555", "id-0")}
 			w.Fences[0].NodeUID = "uid-0"
 		}, NoBrake, ""},
+		"its driver has cut its storage":                           {func(w *weather) { storageCut(w, "a", nil) }, BrakeStorage, "the sidecars of a have cut it off"},
+		"so have all of its drivers":                               {func(w *weather) { storageCut(w, "a", nil); storageCut(w, "b", nil) }, BrakeStorage, "the sidecars of a, b have"},
+		"one of two drivers has":                                   {func(w *weather) { storageCut(w, "a", nil); w.Holders = append(w.Holders, "b") }, NoBrake, ""},
+		"its driver's storage fence, 5 minutes later":              {func(w *weather) { storageCut(w, "a", func(f *fencer.Fence) { f.At = w.Now.Add(-inFlight) }) }, NoBrake, ""},
+		"its driver's storage fence, for which nobody vouches":     {func(w *weather) { storageCut(w, "a", func(f *fencer.Fence) { f.Vouched = false }) }, NoBrake, ""},
+		"its driver's storage fence, that is over":                 {func(w *weather) { storageCut(w, "a", func(f *fencer.Fence) { f.Void = "lifted" }) }, NoBrake, ""},
+		"its driver's storage fence, that is being lifted":         {func(w *weather) { storageCut(w, "a", func(f *fencer.Fence) { f.Lifting = true }) }, NoBrake, ""},
+		"its driver's storage fence, of an earlier boot":           {func(w *weather) { storageCut(w, "a", func(f *fencer.Fence) { f.BootID = "boot-0" }) }, NoBrake, ""},
+		"its driver's storage fence, of an earlier Node":           {func(w *weather) { storageCut(w, "a", func(f *fencer.Fence) { f.NodeUID = "uid-0" }) }, NoBrake, ""},
+		"its driver's storage fence of another node":               {func(w *weather) { storageCut(w, "a", func(f *fencer.Fence) { f.Node = "n2" }) }, NoBrake, ""},
+		"its storage fence by this very process":                   {func(w *weather) { storageCut(w, "a", func(f *fencer.Fence) { f.Others = false }) }, NoBrake, ""},
+		"its storage is cut, and it holds volumes of none of ours": {func(w *weather) { storageCut(w, "a", nil); w.Holders = nil }, NoBrake, ""},
 		"40 % of five within the hour": {func(w *weather) {
 			w.Fences = []fencer.Fence{fencedAgo("n2", 10*time.Minute), fencedAgo("n3", 59*time.Minute)}
 		}, BrakeHourly, "2 nodes were fenced"},

@@ -563,3 +563,33 @@ func TestAPowerFenceOfOthersMovesPodsThoughAgentsHereReadOnlyTheStorage(t *testi
 		w.eventually("the pod is gone", func() bool { return !w.has("a") && w.tainted() == ourTaint })
 	})
 }
+
+// What the driver's own sidecar has cut off moves by that; a second driver's volume does not.
+func TestPowerIsCutOnlyWhereTheStorageFencesOfOthersDoNotDo(t *testing.T) {
+	for second, cut := range map[bool]bool{false: false, true: true} {
+		play(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.volume("a", w.driver, nil)
+			w.pod("a", w.n1, nil, "a")
+			if second {
+				w.second = "second." + w.driver
+				w.volume("b", w.second, nil)
+				w.pod("b", w.n1, nil, "b")
+			}
+			n, err := w.api.CoreV1().Nodes().Get(t.Context(), w.n1, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.fencer.others = []fencer.Fence{{ID: "s", Node: w.n1, NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID, Kind: fence.StorageFence, Driver: w.driver,
+				Others: true, Vouched: true, Cut: true, At: time.Now()}}
+			w.start()
+			w.lives(w.n1, false)
+			if cut {
+				w.eventually("its power is cut", func() bool { return w.fencer.did("off " + w.n1) })
+				return
+			}
+			w.eventually("the storage fence is named", func() bool { return w.seen.blockedBy() == BrakeStorage })
+			w.never("its power was cut", time.Second, func() bool { return w.fencer.did("off " + w.n1) })
+		})
+	}
+}

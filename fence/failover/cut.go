@@ -138,6 +138,9 @@ func (w *worker) brakes(ctx context.Context, s *state, volumes []held) (Brake, s
 	for _, d := range w.Drivers {
 		weather.NodeIDs[d.IDs.Driver] = d.Index.NodeID(w.name)
 	}
+	for _, d := range w.holders(s.Node, volumes) {
+		weather.Holders = append(weather.Holders, d.IDs.Driver)
+	}
 	for _, p := range s.Pods {
 		if !p.OptedOut && !(weather.StorageOnly && len(p.Foreign) > 0) {
 			weather.Waiting++

@@ -44,7 +44,8 @@
 // it is under maintenance, cordoned, being deleted or scaled down; nothing would
 // move; there is a storm (more than the share maxUnhealthy of the nodes, from 3
 // on, is silent); this process's own lead is late; maxConcurrent nodes, or one
-// of another zone, were fenced within 5 minutes and still hold volumes; or the
+// of another zone, were fenced within 5 minutes and still hold volumes; the sidecars of
+// all drivers whose volumes it holds have cut it off from their storage within 5 minutes; or the
 // share maxUnhealthy of all nodes, and at least one, was fenced within the hour.
 // A node whose fence is being lifted, or could not be made anew, holds up no other
 // but in the count of the hour, where each node is one. So does one whose off was

@@ -52,6 +52,7 @@ type scripted struct {
 	offAt      time.Time      // when it first answered off
 	unliftable error          // Lift's
 	also       []fencer.Fence // stand beside those on record
+	others     []fencer.Fence // on record, of other drivers
 	undoes     []string       // what On was to undo
 	nodes      core.NodesGetter
 	locked     func() // while Off waits for the node's lock
@@ -216,7 +217,7 @@ func (f *scripted) Fences(context.Context) ([]fencer.Fence, error) {
 	for _, r := range f.records {
 		all = append(all, r)
 	}
-	return all, nil
+	return append(all, f.others...), nil
 }
 
 func (f *scripted) did(call string) bool {
