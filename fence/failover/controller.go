@@ -217,7 +217,7 @@ func (c *Controller) due() (names []string) {
 	return names
 }
 
-// holding names the nodes that VolumeAttachments of the drivers name.
+// holding names the nodes that hold volumes of the drivers, by VolumeAttachments or ledgers.
 func (c *Controller) holding() (names []string) {
 	for _, d := range c.Drivers {
 		names = append(names, d.Index.Holding()...)

@@ -9,9 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
 )
@@ -59,6 +62,30 @@ func TestOnlyAHolderWithoutANodeIsLookedAtWhileTheOthersLive(t *testing.T) {
 	c := scanned(t)
 	if due := c.due(); len(due) != 1 || due[0] != "gone" {
 		t.Errorf("work on %v, want on gone alone", due)
+	}
+}
+
+// A ledger alone keeps a volume from whoever waits for it, as a VolumeAttachment does.
+func TestANodeThatOnlyALedgerNamesIsLookedAtOnceSomebodyWaits(t *testing.T) {
+	server, ids := apiserver.New(apiserver.Options{}), &csi.Identity{Driver: "d.example"}
+	for node, waits := range map[string]bool{"waited-for": true, "forgotten": false} {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-of-" + node, UID: types.UID("uid-" + node)}}
+		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: ids.Driver, VolumeHandle: "h-" + node}
+		book := ledger.Ledger{Version: ledger.Version, Driver: ids.Driver, Handle: "h-" + node, Cluster: "c", PVUID: string(pv.UID),
+			Holders: []ledger.Entry{{NodeID: "id", NodeName: node, NodeUID: "u", BootID: "b", State: fence.Held}}}
+		pv.Annotations = map[string]string{ledger.Annotation: book.String()}
+		apiserver.Put(server, pv)
+		if waits {
+			apiserver.Put(server, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: csi.AttachmentName("h-"+node, ids.Driver, "next")},
+				Spec: storagev1.VolumeAttachmentSpec{Attacher: ids.Driver, NodeName: "next", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name}}})
+		}
+	}
+	apiserver.Put(server, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "next"}})
+	tracker := observe.NewTracker(time.Minute, 1)
+	index := watching(t, kubernetes.NewForConfigOrDie(server.Config("test", nil)), tracker, ids).Index(ids.Driver)
+	c := New(Options{Drivers: []Driver{{ids, index}}, Nodes: index, Lives: tracker, SuspectAfter: time.Minute})
+	if due := c.due(); len(due) != 1 || due[0] != "waited-for" {
+		t.Errorf("work on %v, want on waited-for alone", due)
 	}
 }
 

@@ -74,18 +74,32 @@ func (x *Index) HeldBy(node string) []Held {
 	return held
 }
 
-// Holding names the nodes that VolumeAttachments of the driver name, each once.
+// Holding names the nodes that VolumeAttachments of the driver name, and those of which a ledger
+// alone says that they hold a volume while it is to be attached elsewhere, each once.
 func (x *Index) Holding() []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	var names []string
 	x.store.eachPlace(func(_ ref, p *place) {
-		if p.attachments != 0 {
+		if p.attachments != 0 || x.store.waitedFor(p) {
 			names = append(names, p.name)
 		}
 	})
 	slices.Sort(names)
 	return names
+}
+
+// waitedFor: the ledger of a volume that has a VolumeAttachment says that the node holds it; of a
+// node that has no VolumeAttachment itself.
+func (s *store) waitedFor(p *place) bool {
+	for r := p.holders; r != 0; r = s.holders.at(r).nextOfPlace {
+		h := s.holders.at(r)
+		state := h.machine.Value().state
+		if state != fence.TakenOver && state != fence.Released && s.volumes.at(h.volume).attachments != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Lists tells whether the status of that Node names a volume of the driver.

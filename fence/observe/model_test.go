@@ -180,6 +180,17 @@ func (m *model) holding() (names []string) {
 	for _, va := range m.ours() {
 		names = append(names, va.Spec.NodeName)
 	}
+	for _, pv := range all[*corev1.PersistentVolume](m, volumes) {
+		l, err := ledger.Parse(pv.Annotations[ledger.Annotation])
+		if _, ours := m.ids.PVHandle(pv); !ours || err != nil {
+			continue
+		}
+		for _, e := range l.Holders {
+			if e.NodeName != "" && e.State != fence.TakenOver && e.State != fence.Released && m.attachedElsewhere(pv.Name, e.NodeName) {
+				names = append(names, e.NodeName)
+			}
+		}
+	}
 	return sorted(names)
 }
 
