@@ -15,15 +15,31 @@ import (
 // patience is how long an answer may take before it is said what is awaited.
 const patience = time.Second
 
-// ask reads the agents.
+// told is an answer, and about which machine.
+type told struct {
+	about fencer.Target
+	fencer.Answer
+}
+
+// sameMachine: both mean one machine, whatever a driver calls it.
+func sameMachine(a, b *fencer.Target) bool {
+	return a.UID == b.UID && a.BootID == b.BootID && a.SystemUUID == b.SystemUUID && a.ProviderID == b.ProviderID
+}
+
+// ask reads the agents, about each machine that is meant.
 func (w *worker) ask(ctx context.Context, s *state) error {
 	w.askNow.Store(false)
-	var answer fencer.Answer
-	var err error
-	target, answered := w.target(s), make(chan struct{})
+	var answers []told
+	targets, answered := w.targets(s), make(chan struct{})
 	go func() {
 		defer close(answered)
-		answer, err = w.read(ctx, target)
+		for _, t := range targets {
+			a, err := w.read(ctx, t)
+			if err != nil {
+				a = fencer.Answer{State: agent.Unclear, Why: fence.Clip(err.Error())}
+			}
+			answers = append(answers, told{t, a})
+		}
 	}()
 	select {
 	case <-answered:
@@ -37,13 +53,12 @@ func (w *worker) ask(ctx context.Context, s *state) error {
 			return said
 		}
 	}
-	if err != nil {
-		answer = fencer.Answer{State: agent.Unclear, Why: fence.Clip(err.Error())}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	w.heard(ctx, answer)
+	first := slices.IndexFunc(answers, func(t told) bool { return t.State != agent.Off })
+	w.heard(ctx, answers[max(0, first)].Answer)
+	w.answers = answers
 	return nil
 }
 
@@ -70,16 +85,36 @@ func (w *worker) heard(ctx context.Context, a fencer.Answer) {
 	if last := w.answer; last == nil || last.State != a.State || last.Kind != a.Kind || last.Why != a.Why {
 		klog.FromContext(ctx).Info("Fence agents answered", "state", a.State, "why", a.Why)
 	}
-	w.answer, w.asked = &a, time.Now()
+	w.answer, w.answers, w.asked = &a, nil, time.Now()
 }
 
 // target is the machine as the look found it. Of a Node that is gone its record
 // and the ledgers know what is left.
 func (w *worker) target(s *state) fencer.Target {
-	t := fencer.Target{LeaseRV: s.LeaseRV, Node: w.name}
-	volumes := w.heldBy(w.name)
-	h := w.machine(s, w.judged(s.Node, volumes)[0], volumes)
-	t.NodeID, t.UID, t.BootID, t.SystemUUID, t.ProviderID = h.NodeID, h.NodeUID, h.BootID, h.SystemUUID, h.ProviderID
+	h := w.judged(s, w.heldBy(w.name))[0]
+	t := targetOf(&h, s.LeaseRV)
 	t.StorageOnly = w.unpowered(s.Node)
 	return t
+}
+
+// targets are all machines that are meant: those that had the name of a Node that is gone, as the
+// ledgers know them. The record says of one at a time that it is off, the one that was asked about
+// last, and so each comes last in its turn.
+func (w *worker) targets(s *state) []fencer.Target {
+	if s.Node != nil {
+		return []fencer.Target{w.target(s)}
+	}
+	var all []fencer.Target
+	for _, h := range w.judged(s, w.heldBy(w.name)) {
+		if t := targetOf(&h, s.LeaseRV); !slices.ContainsFunc(all, func(o fencer.Target) bool { return sameMachine(&o, &t) }) {
+			all = append(all, t)
+		}
+	}
+	w.turn++
+	at := w.turn % len(all)
+	return slices.Concat(all[at:], all[:at])
+}
+
+func targetOf(h *fence.Holder, leaseRV string) fencer.Target {
+	return fencer.Target{LeaseRV: leaseRV, Node: h.NodeName, NodeID: h.NodeID, UID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID, ProviderID: h.ProviderID}
 }

@@ -1,6 +1,8 @@
 package failover
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -108,6 +110,96 @@ func TestAWordAboutTheMachineOfOneDriverMovesNothingOfAnother(t *testing.T) {
 			}
 			if s.Proof != tt.proof || !s.Holds {
 				t.Errorf("proven by %q, want %q; holds: %v", s.Proof, tt.proof, s.Holds)
+			}
+		})
+	}
+}
+
+// separate is a Fencer whose agents read each machine by itself, and whose record has one fence of
+// the power at a time.
+type separate struct {
+	*scripted
+	off   map[string]bool // by Node UID
+	asked []string
+	fence *fencer.Fence
+}
+
+func (f *separate) Ask(_ context.Context, t fencer.Target) (fencer.Answer, error) {
+	f.asked = append(f.asked, t.UID)
+	a := fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc"}, Why: "agent bmc reads " + t.UID + " as on",
+		Machine: record.FencedMachine{NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV}}
+	if f.off[t.UID] {
+		a.State, a.On, a.Fence, a.Agents = agent.Off, nil, "f-"+t.UID, []string{"bmc"}
+		f.fence = &fencer.Fence{ID: a.Fence, Node: t.Node, NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV, Kind: a.Kind, Source: "bmc", Vouched: true}
+	}
+	return a, nil
+}
+
+func (f *separate) FencesOf(context.Context, string) ([]fencer.Fence, error) {
+	if f.fence == nil {
+		return nil, nil
+	}
+	return []fencer.Fence{*f.fence}, nil
+}
+
+// A machine that registered anew, or another under its name, may be what a ledger names of a Node
+// that is gone: what is read of one of them says nothing of the others.
+func TestEachMachineOfANodeThatIsGoneIsAskedAndHasToBeProven(t *testing.T) {
+	for name, tt := range map[string]struct {
+		uids  [2][]string // of each driver's ledgers
+		off   []string
+		asked []string
+		proof fence.Kind
+	}{
+		"one machine":                       {[2][]string{{"u0"}, {"u0"}}, []string{"u0"}, []string{"u0"}, fence.PowerReading},
+		"two, of two drivers":               {[2][]string{{"u0"}, {"u1"}}, []string{"u0", "u1"}, []string{"u0", "u1"}, fence.PowerReading},
+		"two, of one driver":                {[2][]string{{"u0", "u1"}, nil}, []string{"u0", "u1"}, []string{"u0", "u1"}, fence.PowerReading},
+		"the first is on":                   {[2][]string{{"u0"}, {"u1"}}, []string{"u1"}, []string{"u0", "u1"}, ""},
+		"the second is on":                  {[2][]string{{"u0"}, {"u1"}}, []string{"u0"}, []string{"u0", "u1"}, ""},
+		"the second of one driver is on":    {[2][]string{{"u0", "u1"}, nil}, []string{"u0"}, []string{"u0", "u1"}, ""},
+		"three, of which the second is off": {[2][]string{{"u0", "u1"}, {"u1", "u2"}}, []string{"u1"}, []string{"u0", "u1", "u2"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := ofTwoDrivers(t)
+			agents := &separate{scripted: w.Fencer.(*scripted), off: map[string]bool{}}
+			agents.covers, w.Fencer = true, agents
+			for _, uid := range tt.off {
+				agents.off[uid] = true
+			}
+			for i, uids := range tt.uids {
+				var all []observe.Held
+				for _, uid := range uids {
+					all = append(all, observe.Held{Handle: "h-" + uid, Attachment: "va-" + uid, Entry: &ledger.Entry{NodeID: "id-" + string('0'+rune(i)), NodeName: "gone", NodeUID: uid, BootID: "boot-1", State: fence.Held}})
+				}
+				w.Drivers[i].Index = ledgers{w.Drivers[i].Index, all}
+			}
+			last := map[string]bool{}
+			for range 6 {
+				agents.asked, w.asked = nil, time.Time{}
+				if err := w.ask(t.Context(), look(t, w)); err != nil {
+					t.Fatal(err)
+				}
+				last[agents.asked[len(agents.asked)-1]] = true
+				slices.Sort(agents.asked)
+				if !slices.Equal(agents.asked, tt.asked) {
+					t.Fatalf("asked about %v, want %v", agents.asked, tt.asked)
+				}
+				if s := look(t, w); s.Proof != tt.proof {
+					t.Errorf("proven by %q, want %q", s.Proof, tt.proof)
+				}
+			}
+			if len(last) != len(tt.asked) {
+				t.Errorf("last asked about were %v: of the others the record never says that they are off", last)
+			}
+			// The same record, and agents that answer no more: what they said is too old.
+			w.asked = time.Time{}
+			if s := look(t, w); s.Proof != "" {
+				t.Errorf("by answers that are too old it is proven by %q", s.Proof)
+			}
+			// One was given its power back, or its fence was withdrawn, and nothing is on record.
+			agents.fence, w.asked = nil, time.Now()
+			if s := look(t, w); s.Proof != "" {
+				t.Errorf("without a fence on record it is proven by %q", s.Proof)
 			}
 		})
 	}

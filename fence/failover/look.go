@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -16,6 +17,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -23,7 +25,7 @@ import (
 // look reads everything that the plan for the node rests on, the lease last.
 func (w *worker) look(ctx context.Context) (*state, error) {
 	// Whether to ask comes first: after an answer, a look that is slow does not ask again.
-	s := &state{Name: w.name, Covered: w.Fencer.Covers(w.name), CoveredPower: w.Fencer.CoversPower(w.name), Answer: w.answer, AskDue: w.askDue(), FenceAfter: w.FenceAfter, PowerOn: w.PowerOn, Revokes: w.UnpublishRevokesAccess}
+	s := &state{Name: w.name, Covered: w.Fencer.Covers(w.name), CoveredPower: w.Fencer.CoversPower(w.name), Answer: w.answer, Answers: w.answers, AskDue: w.askDue(), FenceAfter: w.FenceAfter, PowerOn: w.PowerOn, Revokes: w.UnpublishRevokesAccess}
 	var err error
 	if s.Node, err = w.node(ctx); err != nil {
 		return nil, err
@@ -187,11 +189,11 @@ func (w *worker) moved(n *corev1.Node, volumes []held) observe.MovedVolume {
 }
 
 // prove has the decision judge the evidence, as it judges the unpublish of a
-// volume that the node uses: pods move only if their volumes will, of whichever driver.
+// volume that the node uses: pods move only if their volumes will, of whichever driver, and of
+// whichever machine had the name of a Node that is gone.
 func (w *worker) prove(ctx context.Context, s *state, volumes []held) error {
 	proof := fence.Kind("")
-	for i, d := range w.judged(s.Node, volumes) {
-		h := w.machine(s, d, volumes)
+	for i, h := range w.judged(s, volumes) {
 		if h.NodeUID == "" {
 			return nil
 		}
@@ -213,54 +215,68 @@ func (w *worker) prove(ctx context.Context, s *state, volumes []held) error {
 	return nil
 }
 
-// judged are the drivers whose word for the node's machine counts: the holders, or any one
-// where there is none. Where the Node is gone they are those whose ledgers name its machine, if
-// any does: a VolumeAttachment alone does not tell which one it was.
-func (w *worker) judged(n *corev1.Node, volumes []held) []Driver {
-	holders := w.holders(n, volumes)
-	if n == nil {
-		named := slices.DeleteFunc(slices.Clone(holders), func(d Driver) bool { return machineNamed(d, volumes).NodeUID == "" })
-		if len(named) > 0 {
-			return named
+// judged is the node's machine as the holder of a volume of each driver that has one there, or of
+// any one where there is none. Where the Node is gone it is each machine that the ledgers name, if
+// they name any: a VolumeAttachment alone does not tell which one it was.
+func (w *worker) judged(s *state, volumes []held) (all []fence.Holder) {
+	if s.Node == nil {
+		if all = w.named(s, volumes); len(all) > 0 {
+			return all
 		}
 	}
-	if len(holders) > 0 {
-		return holders
+	holders := w.holders(s.Node, volumes)
+	if len(holders) == 0 {
+		holders = w.Drivers[:1]
 	}
-	return w.Drivers[:1]
+	for _, d := range holders {
+		m, live := fence.Machine{}, (*fence.Node)(nil)
+		if s.Node != nil {
+			// Without the system a word about an earlier machine of this Node would be taken for one about this.
+			m, live = own(s.Node, w.shared(s.Node))
+			live.Ready = s.ready()
+		}
+		m.NodeName, m.NodeID = w.name, cmp.Or(d.Index.NodeID(w.name), ledgerID(d, volumes), w.name)
+		all = append(all, fence.User(m, live, s.Life, s.LeaseRV))
+	}
+	return all
 }
 
-// machineNamed is the machine that the ledgers of that driver's volumes name.
-func machineNamed(d Driver, volumes []held) (m fence.Machine) {
+// ledgerID is the node ID by which that driver's volumes were published to the node; empty: none.
+func ledgerID(d Driver, volumes []held) string {
 	for _, v := range volumes {
-		if v.IDs.Driver == d.IDs.Driver && v.Entry != nil && v.Entry.State != fence.TakenOver && m.NodeUID == "" {
-			m = v.Entry.Machine()
+		if v.IDs.Driver == d.IDs.Driver && v.Entry != nil && v.Entry.State != fence.TakenOver {
+			return v.Entry.NodeID
 		}
 	}
-	return m
+	return ""
 }
 
-// machine is the node as the decision sees the holder of a volume of that driver. Where
-// there is no Node, it is the machine that the ledgers name.
-func (w *worker) machine(s *state, d Driver, volumes []held) fence.Holder {
-	m := machineNamed(d, volumes)
-	nodeID := cmp.Or(d.Index.NodeID(w.name), m.NodeID, w.name)
-	var live *fence.Node
-	if s.Node != nil {
-		// Without the system a word about an earlier machine of this Node would be taken for one about this.
-		m, live = own(s.Node, w.shared(s.Node))
-		live.Ready = s.ready()
+// named are the machines that the ledgers name, each once for each driver. One of which a ledger
+// has no Node UID cannot be told from others.
+func (w *worker) named(s *state, volumes []held) (all []fence.Holder) {
+	seen := map[string][]fence.Machine{} // by driver
+	for _, v := range volumes {
+		if v.Entry == nil || v.Entry.State == fence.TakenOver || v.Entry.NodeUID == "" {
+			continue
+		}
+		m, driver := v.Entry.Machine(), v.IDs.Driver
+		m.NodeName, m.NodeID = w.name, cmp.Or(v.Index.NodeID(w.name), m.NodeID, w.name)
+		if slices.Contains(seen[driver], m) {
+			continue
+		}
+		seen[driver] = append(seen[driver], m)
+		all = append(all, fence.User(m, nil, s.Life, s.LeaseRV))
 	}
-	m.NodeName, m.NodeID = w.name, nodeID
-	return fence.User(m, live, s.Life, s.LeaseRV)
+	return all
 }
 
 // agentEvidence is what the record and the agents' last answer amount to. Where
 // we have agents ourselves that read what a fence of the record is about, the record alone
 // is but a hint. Access to the storage that is open says nothing of the power.
 func agentEvidence(s *state, h *fence.Holder) (found []fence.Evidence) {
-	heard := s.Covered && s.Answer != nil && !s.AskDue
-	if f := s.Fence; f != nil && (!s.reads(f.Kind) || heard && s.Answer.State == agent.Off) {
+	answer := s.answerOf(h)
+	heard := s.Covered && answer != nil && !s.AskDue
+	if f := s.Fence; f != nil && (!s.reads(f.Kind) || heard && answer.State == agent.Off) {
 		void := f.Void
 		switch {
 		case f.Lifting:
@@ -271,8 +287,14 @@ func agentEvidence(s *state, h *fence.Holder) (found []fence.Evidence) {
 		found = append(found, fence.Evidence{Kind: f.Kind, Source: f.Source, NodeName: h.NodeName, NodeID: h.NodeID,
 			NodeUID: f.NodeUID, BootID: f.BootID, SystemUUID: f.SystemUUID, LeaseRV: f.LeaseRV, Void: void})
 	}
-	if heard && s.Answer.State == agent.On && s.Answer.Kind != fence.StorageFence {
-		found = append(found, fence.Evidence{Kind: fence.PowerReading, Source: s.Answer.Why, On: true, NodeName: h.NodeName, NodeID: h.NodeID,
+	if a := answer; heard && s.Node == nil && a.State == agent.Off && a.Kind == fence.PowerReading && s.Fence != nil && s.Fence.ID != a.Fence {
+		// It was written down too, and that of another machine of the name took its place: the
+		// record has one fence of the power at a time.
+		found = append(found, fence.Evidence{Kind: a.Kind, Source: strings.Join(a.Agents, ", "), NodeName: h.NodeName, NodeID: h.NodeID,
+			NodeUID: a.Machine.NodeUID, BootID: a.Machine.BootID, SystemUUID: a.Machine.SystemUUID, LeaseRV: a.Machine.LeaseRV})
+	}
+	if heard && answer.State == agent.On && answer.Kind != fence.StorageFence {
+		found = append(found, fence.Evidence{Kind: fence.PowerReading, Source: answer.Why, On: true, NodeName: h.NodeName, NodeID: h.NodeID,
 			NodeUID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID, LeaseRV: h.LeaseRV})
 	}
 	return found
@@ -284,6 +306,20 @@ func (s *state) reads(kind fence.Kind) bool {
 		return s.CoveredPower
 	}
 	return s.Covered
+}
+
+// answerOf is the agents' last answer about that holder's machine; nil: they were not asked.
+func (s *state) answerOf(h *fence.Holder) *fencer.Answer {
+	if s.Node != nil || len(s.Answers) == 0 {
+		return s.Answer
+	}
+	t := targetOf(h, s.LeaseRV)
+	for i := range s.Answers {
+		if sameMachine(&s.Answers[i].about, &t) {
+			return &s.Answers[i].Answer
+		}
+	}
+	return nil
 }
 
 // claimsOf asks the sources of the operator's word.

@@ -43,8 +43,11 @@ type state struct {
 	Covered, CoveredPower bool
 	// AskDue: the agents' last answer is too old to rest anything on.
 	AskDue bool
-	// Answer is the last one of this node's agents; nil: not asked yet.
+	// Answer is the last one of this node's agents; nil: not asked yet. Where several machines
+	// had the name of a Node that is gone it is one that is not off, if any is.
 	Answer *fencer.Answer
+	// Answers are about each of these.
+	Answers []told
 	// Fence is the record's; nil: none.
 	Fence *fencer.Fence
 	// Standing are the IDs of all that the record has and that are not over.

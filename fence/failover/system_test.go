@@ -60,7 +60,7 @@ func TestAWordAboutAnEarlierMachineOfTheNodeIsNotMadeVoid(t *testing.T) {
 	w.Sources = []evidence.Source{evidence.Confirmations(evidence.Records{Store: w.Records, Actor: "test"})}
 	s := look(t, w)
 	c := record.Confirmation{By: "ann", Reason: "unplugged", Machines: []record.Machine{
-		{NodeID: w.machine(s, w.Drivers[0], nil).NodeID, NodeUID: string(s.Node.UID), BootID: "boot-1", SystemUUID: "aaaa"}}}
+		{NodeID: w.judged(s, nil)[0].NodeID, NodeUID: string(s.Node.UID), BootID: "boot-1", SystemUUID: "aaaa"}}}
 	if _, err := w.Records.Confirm(t.Context(), "n1", c); err != nil {
 		t.Fatal(err)
 	}
@@ -121,10 +121,14 @@ func TestAMachineWhoseNodeIsGoneIsTheOneThatTheLedgersName(t *testing.T) {
 		return held{d, observe.Held{Entry: &ledger.Entry{NodeID: id, NodeName: "gone", NodeUID: uid, BootID: "boot-0", State: in}}}
 	}
 	volumes := []held{{Driver: d}, entry("id-0", "uid-0", fence.TakenOver), entry("id-7", "uid-7", fence.Publishing), entry("id-8", "uid-8", fence.Held)}
-	if h := w.machine(s, d, volumes); h.NodeID != "id-7" || h.NodeUID != "uid-7" || h.BootID != "boot-0" || h.NodeName != "gone" || h.Node != nil || h.Liveness != fence.Unknown || h.LeaseRV != "7" {
+	all := w.judged(s, append(volumes, volumes[2]))
+	if len(all) != 2 || all[1].NodeID != "id-8" || all[1].NodeUID != "uid-8" {
+		t.Fatalf("the machines of two entries: %+v", all)
+	}
+	if h := all[0]; h.NodeID != "id-7" || h.NodeUID != "uid-7" || h.BootID != "boot-0" || h.NodeName != "gone" || h.Node != nil || h.Liveness != fence.Unknown || h.LeaseRV != "7" {
 		t.Errorf("%+v", h)
 	}
-	if h := w.machine(s, d, nil); h.NodeID != "gone" || h.NodeUID != "" {
-		t.Errorf("of no ledger: %+v", h)
+	if all := w.judged(s, nil); len(all) != 1 || all[0].NodeID != "gone" || all[0].NodeUID != "" {
+		t.Errorf("of no ledger: %+v", all)
 	}
 }

@@ -29,6 +29,8 @@ type worker struct {
 
 	asked    time.Time
 	answer   *fencer.Answer
+	answers  []told
+	turn     int               // of which machine is asked last
 	cutAt    time.Time         // when Off was last tried
 	uncut    string            // why it did not come about
 	liftAt   time.Time         // when Lift failed last
