@@ -154,6 +154,7 @@ func TestEachMachineOfANodeThatIsGoneIsAskedAndHasToBeProven(t *testing.T) {
 		"one machine":                       {[2][]string{{"u0"}, {"u0"}}, []string{"u0"}, []string{"u0"}, fence.PowerReading},
 		"two, of two drivers":               {[2][]string{{"u0"}, {"u1"}}, []string{"u0", "u1"}, []string{"u0", "u1"}, fence.PowerReading},
 		"two, of one driver":                {[2][]string{{"u0", "u1"}, nil}, []string{"u0", "u1"}, []string{"u0", "u1"}, fence.PowerReading},
+		"three":                             {[2][]string{{"u0", "u1"}, {"u1", "u2"}}, []string{"u0", "u1", "u2"}, []string{"u0", "u1", "u2"}, fence.PowerReading},
 		"the first is on":                   {[2][]string{{"u0"}, {"u1"}}, []string{"u1"}, []string{"u0", "u1"}, ""},
 		"the second is on":                  {[2][]string{{"u0"}, {"u1"}}, []string{"u0"}, []string{"u0", "u1"}, ""},
 		"the second of one driver is on":    {[2][]string{{"u0", "u1"}, nil}, []string{"u0"}, []string{"u0", "u1"}, ""},
