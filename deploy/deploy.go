@@ -10,7 +10,7 @@ import (
 
 // Files are the manifests of this folder, with their placeholders.
 //
-//go:embed rbac/*.yaml sidecar/*.yaml
+//go:embed rbac/*.yaml sidecar/*.yaml failover/rbac.yaml failover/config.yaml failover/deployment.yaml failover/networkpolicy.yaml
 var Files embed.FS
 
 // Names replace the placeholders of the manifests.
@@ -36,6 +36,27 @@ func Enforce(n Names) ([]byte, error) {
 // taint nodes and delete pods besides.
 func Failover(n Names) ([]byte, error) {
 	return n.render("rbac/namespace.yaml", "rbac/observe.yaml", "rbac/enforce.yaml", "rbac/failover.yaml")
+}
+
+// ApartNamespace is that of failover as a Deployment of its own, and ApartAccount its service
+// account.
+const ApartNamespace, ApartAccount = "csi-fencepost-failover", "csi-fencepost-failover"
+
+// Apart returns what failover as a Deployment of its own may do in the Kubernetes API, for all
+// drivers: the names are fixed, and n is not asked.
+func Apart(n Names) ([]byte, error) {
+	return n.render("rbac/namespace.yaml", "failover/rbac.yaml")
+}
+
+// EnforcingPrefix begins the name of the ClusterRoleBinding of each driver that guards
+// (rbac/enforce.yaml). Who may write it may give himself every right, and so no driver's pod may.
+const EnforcingPrefix = "csi-fencepost-enforce-"
+
+// Enforcing is the driver whose ClusterRoleBinding in mode Enforce is called so; false: it is
+// another's.
+func Enforcing(binding string) (driver string, ok bool) {
+	driver, ok = strings.CutPrefix(binding, EnforcingPrefix)
+	return driver, ok && len(validation.IsDNS1123Subdomain(driver)) == 0
 }
 
 // Authorization returns what --http-authorization needs besides, in any mode.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -97,14 +98,14 @@ func TestEveryManifestIsStrictlyValid(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || files != 8 {
-		t.Errorf("%d files, want 8: %v", files, err)
+	if err != nil || files != 12 {
+		t.Errorf("%d files, want 12: %v", files, err)
 	}
 }
 
 // rights are "where: group/resource[/name] verb" of every rule that is bound to
 // the service account.
-func rights(t *testing.T, manifests []byte) map[string]bool {
+func rights(t *testing.T, manifests []byte, account Names) map[string]bool {
 	t.Helper()
 	rules, all := map[string][]rbacv1.PolicyRule{}, map[string]bool{}
 	objects := parse(t, manifests)
@@ -117,7 +118,7 @@ func rights(t *testing.T, manifests []byte) map[string]bool {
 		}
 	}
 	grant := func(where, role string, subjects []rbacv1.Subject) {
-		want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: names.ServiceAccount, Namespace: names.Namespace}}
+		want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.ServiceAccount, Namespace: account.Namespace}}
 		if !slices.Equal(subjects, want) {
 			t.Errorf("%s is bound to %v", role, subjects)
 		}
@@ -186,16 +187,39 @@ func TestRBACIsTheLeast(t *testing.T) {
 		"csi-fencepost: coordination.k8s.io/leases create", "csi-fencepost: coordination.k8s.io/leases update", "csi-fencepost: coordination.k8s.io/leases delete",
 	)
 	failover := append(slices.Clone(enforce), ": /nodes patch", ": /pods delete", ": /persistentvolumeclaims list", ": storage.k8s.io/csidrivers get")
+	// Of what the guards may it has no write: no ledger, no VolumeAttachment.
+	apart := []string{
+		": rbac.authorization.k8s.io/clusterrolebindings list",
+		": /events create", ": /events patch", ": events.k8s.io/events create", ": events.k8s.io/events patch",
+		": /namespaces/kube-system get",
+		": /nodes get", ": /nodes list", ": /nodes watch", ": /nodes patch",
+		": /persistentvolumes get", ": /persistentvolumes list", ": /persistentvolumes watch",
+		": /persistentvolumeclaims list", ": /pods list", ": /pods delete",
+		": storage.k8s.io/csinodes get", ": storage.k8s.io/csinodes list", ": storage.k8s.io/csinodes watch", ": storage.k8s.io/csidrivers get",
+		": storage.k8s.io/volumeattachments get", ": storage.k8s.io/volumeattachments list", ": storage.k8s.io/volumeattachments watch",
+		": csiaddons.openshift.io/networkfences list", ": csiaddons.openshift.io/networkfences watch",
+		": fence-agents-remediation.medik8s.io/fenceagentsremediations list", ": fence-agents-remediation.medik8s.io/fenceagentsremediations watch",
+		": self-node-remediation.medik8s.io/selfnoderemediations list", ": self-node-remediation.medik8s.io/selfnoderemediations watch",
+		"kube-node-lease: coordination.k8s.io/leases get", "kube-node-lease: coordination.k8s.io/leases list", "kube-node-lease: coordination.k8s.io/leases watch",
+		"csi-fencepost: coordination.k8s.io/leases get", "csi-fencepost: coordination.k8s.io/leases list", "csi-fencepost: coordination.k8s.io/leases watch",
+		"csi-fencepost: coordination.k8s.io/leases create", "csi-fencepost: coordination.k8s.io/leases update", "csi-fencepost: coordination.k8s.io/leases delete",
+		"csi-fencepost-failover: coordination.k8s.io/leases create",
+		"csi-fencepost-failover: coordination.k8s.io/leases/csi-fencepost-leader-failover get", "csi-fencepost-failover: coordination.k8s.io/leases/csi-fencepost-leader-failover update",
+	}
 	authorization := []string{": authentication.k8s.io/tokenreviews create", ": authorization.k8s.io/subjectaccessreviews create"}
 	for mode, c := range map[string]struct {
 		manifests func(Names) ([]byte, error)
 		want      []string
-	}{"Observe": {Observe, observe}, "Enforce": {Enforce, enforce}, "Failover": {Failover, failover}, "authorization": {Authorization, authorization}} {
+	}{"Observe": {Observe, observe}, "Enforce": {Enforce, enforce}, "Failover": {Failover, failover}, "authorization": {Authorization, authorization}, "Apart": {Apart, apart}} {
 		manifests, err := c.manifests(names)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := rights(t, manifests)
+		account := names
+		if mode == "Apart" {
+			account = Names{Namespace: ApartNamespace, ServiceAccount: ApartAccount}
+		}
+		got := rights(t, manifests, account)
 		for _, right := range c.want {
 			if !got[right] {
 				t.Errorf("%s: missing right %q", mode, right)
@@ -301,5 +325,53 @@ func TestSampleConfigurationIsValidAndObserves(t *testing.T) {
 	}
 	if c.Mode != config.Observe {
 		t.Errorf("mode %s", c.Mode)
+	}
+}
+
+// With it failover works as it stands: it moves what a person has confirmed, and turns nothing off.
+func TestTheSampleConfigurationOfFailoverIsItsOwn(t *testing.T) {
+	text, err := Files.ReadFile("failover/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := parse(t, text)[0].(*corev1.ConfigMap).Data["config.yaml"]
+	for name, text := range map[string]string{"as it is": sample, "with what stands in its comments": strings.ReplaceAll(strings.ReplaceAll(sample, "\n# ", "\n"), "\n#\n", "\n")} {
+		if name != "as it is" {
+			_, text, _ = strings.Cut(text, "\nfencing:")
+			text = "apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\nfailover: {enabled: true}\nfencing:" + text
+		}
+		c, err := config.Parse([]byte(text))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := c.CheckApart(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if agents := len(c.Fencing.Levels); (agents > 0) == (name == "as it is") {
+			t.Errorf("%s it has %d levels", name, agents)
+		}
+	}
+}
+
+func TestTheDeploymentOfFailoverSurvivesANode(t *testing.T) {
+	text, err := Files.ReadFile("failover/deployment.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := parse(t, text)[0].(*appsv1.Deployment)
+	pod := d.Spec.Template.Spec
+	if *d.Spec.Replicas != 2 || d.Namespace != ApartNamespace || pod.ServiceAccountName != ApartAccount || pod.PriorityClassName != "system-cluster-critical" {
+		t.Errorf("%d replicas in %s, account %s, priority %s", *d.Spec.Replicas, d.Namespace, pod.ServiceAccountName, pod.PriorityClassName)
+	}
+	apart := pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if len(apart) != 1 || apart[0].TopologyKey != corev1.LabelHostname || !maps.Equal(apart[0].LabelSelector.MatchLabels, d.Spec.Template.Labels) {
+		t.Errorf("both replicas may be on one node: %+v", apart)
+	}
+	c := pod.Containers[0]
+	if c.Args[0] != "failover" || !slices.Contains(c.Args, "--leader-election") {
+		t.Errorf("it is told %v", c.Args)
+	}
+	if _, limited := c.Resources.Limits[corev1.ResourceCPU]; limited {
+		t.Error("CPU is limited")
 	}
 }

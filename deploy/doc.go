@@ -6,6 +6,7 @@
 //	rbac/enforce.yaml    what mode Enforce may do besides
 //	rbac/failover.yaml   what failover.enabled may do besides
 //	rbac/authorization.yaml  what --http-authorization needs besides
+//	failover/            failover as a Deployment of its own account, one for all drivers
 //	sidecar/patch.yaml   the container, and what changes at external-attacher
 //	sidecar/config.yaml  a configuration to begin with
 //	sidecar/networkpolicy.yaml  who reaches the sidecar's metrics; optional

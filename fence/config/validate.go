@@ -1,6 +1,8 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -156,6 +158,35 @@ func (c *Configuration) CheckRun() error {
 		return nil
 	}
 	return c.CheckNamespace()
+}
+
+// CheckApart is what failover as a process of its own (csi-fencepost failover) has to ask besides
+// Validate, in place of CheckRun: that it is switched on, and that nothing is set which would have
+// no effect there, since it is a guard's, or one driver's.
+func (c *Configuration) CheckApart() error {
+	byDefault, faults := Default(), field.ErrorList{}
+	idle := func(is bool, path string, value any, text string) {
+		if is {
+			faults = append(faults, field.Invalid(field.NewPath(path), value, text))
+		}
+	}
+	const guards = "has no effect here: the guards decide by it, so it belongs into the configuration of the drivers' sidecars"
+	idle(!c.Failover.Enabled, "failover.enabled", c.Failover.Enabled, "must be true: failover is all that this process does")
+	idle(c.Mode != byDefault.Mode, "mode", c.Mode, "must be left out: failover has one mode, and without fencing.fenceAfter it turns nothing off")
+	idle(c.Driver != byDefault.Driver, "driver", field.OmitValueType{}, guards)
+	idle(c.Unpublish != byDefault.Unpublish, "unpublish", field.OmitValueType{}, guards)
+	evidence := c.Evidence
+	evidence.OperatorConfirmation = byDefault.Evidence.OperatorConfirmation
+	idle(evidence != byDefault.Evidence, "evidence", field.OmitValueType{}, "of it operatorConfirmation alone has an effect here: by all else the guards decide, so it belongs into the configuration of the drivers' sidecars")
+	for i, level := range c.Fencing.Levels {
+		for j, a := range level.Agents {
+			idle(a.CSIAddons != nil, fmt.Sprintf("fencing.levels[%d].agents[%d].csiAddons", i, j), a.Name, "cuts off the storage of one driver, on its socket: such an agent belongs into the sidecar of that driver")
+		}
+	}
+	if err := c.CheckNamespace(); err != nil {
+		return errors.Join(faults.ToAggregate(), err)
+	}
+	return faults.ToAggregate()
 }
 
 func oneOf[T ~string](path *field.Path, value T, valid ...T) field.ErrorList {
