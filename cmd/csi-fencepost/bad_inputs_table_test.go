@@ -22,7 +22,7 @@ var badInputs = []struct {
 	says  string
 }{
 	// The program's own command line.
-	{line(), "no subcommand is given: one of run, explain, fence,"},
+	{line(), "no subcommand is given: one of run, failover, explain, fence,"},
 	{line(" "), `unknown subcommand " ": one of run,`},
 	{line("runn"), `unknown subcommand "runn": one of run,`},
 	{line("RUN"), `unknown subcommand "RUN": one of run,`},
@@ -41,6 +41,15 @@ var badInputs = []struct {
 	{line("run"), "--csi-address is missing: the socket of the CSI driver, for example --csi-address=/csi/csi.sock"},
 	{line("run", "--csi-address=/csi/csi.sock"), "--listen is missing: the socket that external-attacher is to use, for example --listen=/fencepost/csi.sock"},
 	{line("run", "--listen=/fencepost/csi.sock"), "--csi-address is missing"},
+	{line("failover", "--listen=/fencepost/csi.sock"), "listen; csi-fencepost failover --help lists the flags"},
+	{line("failover", "array.example.com"), `"array.example.com" is not a flag, and failover takes nothing else`},
+	{line("failover", "--driver=Array"), "it has to be the name of a driver"},
+	{line("failover"), "failover.enabled: Invalid value: false: must be true: failover is all that this process does"},
+	{alone(), "mode: Invalid value: \"Observe\": must be left out"},
+	{alone("driver: {unpublishRevokesAccess: true}"), "driver: Invalid value: has no effect here: the guards decide by it"},
+	{alone("unpublish: {unfenced: Forward}"), "unpublish: Invalid value: has no effect here"},
+	{alone("evidence: {nodeDeleted: true}"), "evidence: Invalid value: of it operatorConfirmation alone has an effect here"},
+	{alone("fencing: {levels: [{agents: [{name: array, csiAddons: {}}]}]}"), `fencing.levels[0].agents[0].csiAddons: Invalid value: "array": cuts off the storage of one driver`},
 	{started("--csi-adress=/csi/csi.sock"), "csi-adress; csi-fencepost run --help lists the flags"},
 	{started("--csi-address"), "csi-address"},
 	{started("--csi-address="), "--csi-address is missing"},

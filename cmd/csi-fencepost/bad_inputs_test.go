@@ -54,6 +54,15 @@ func started(args ...string) badInput {
 	return badInput{args: append([]string{"run", "--csi-address={driver}", "--listen={listen}", "--kubeconfig={kubeconfig}", "--http-endpoint={taken}"}, args...)}
 }
 
+// alone is failover as a process of its own with this in its configuration; without any, mode
+// Observe.
+func alone(config ...string) badInput {
+	if len(config) == 0 {
+		config = []string{"mode: Observe"}
+	}
+	return line("failover", "--config={file}").with("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\nfailover: {enabled: true}\n" + strings.Join(config, "\n") + "\n")
+}
+
 // line is a command line as it is.
 func line(args ...string) badInput { return badInput{args: args} }
 

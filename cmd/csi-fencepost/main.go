@@ -45,6 +45,7 @@ func runProgram(ctx context.Context, args []string, stdout, stderr io.Writer) in
 func commands() []cli.Command {
 	return slices.Concat([]cli.Command{
 		run.Command(),
+		run.FailoverCommand(),
 		explain.Command(),
 	}, operate.Commands(), manifests.Commands(), []cli.Command{
 		{Name: "sanity", Summary: "is a driver fit for takeover? a suite for storage vendors", Run: runSanity},

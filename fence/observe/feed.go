@@ -69,7 +69,7 @@ func (f *feed) run(ctx context.Context) {
 	backoff := newBackoff()
 	for ctx.Err() == nil {
 		began := time.Now()
-		if err := r.ListAndWatchWithContext(ctx); err != nil {
+		if err := r.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 			f.failed(err)
 			f.broke.Store(true)

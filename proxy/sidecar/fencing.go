@@ -134,16 +134,16 @@ func (f *fencing) identify(in Options, index *observe.Index) {
 	if in.Config.Mode == config.Observe || !f.fencer.Levels.Seek("") && f.answerer() == nil {
 		return
 	}
-	f.fencer.Machines = func() []fence.Machine { return machines(index) }
+	f.fencer.Machines = func() []fence.Machine { return machines(index, index.NodeID) }
 }
 
 // machines of all Nodes, first those that hold volumes: they may have to be fenced soon.
-func machines(index *observe.Index) []fence.Machine {
+func machines(index nodesIndex, nodeID func(node string) string) []fence.Machine {
 	holding := index.Holding()
 	var first, rest []fence.Machine
 	index.EachNode(func(n *corev1.Node) {
 		m := fence.MachineOf(n)
-		m.NodeID, m.BootID = index.NodeID(n.Name), "" // it is the same in its next boot
+		m.NodeID, m.BootID = nodeID(n.Name), "" // it is the same in its next boot
 		if _, holds := slices.BinarySearch(holding, n.Name); holds {
 			first = append(first, m)
 		} else {
@@ -153,11 +153,17 @@ func machines(index *observe.Index) []fence.Machine {
 	return append(first, rest...)
 }
 
+// nodesIndex is what is watched of the nodes, and of the volumes that they hold.
+type nodesIndex interface {
+	EachNode(f func(*corev1.Node))
+	Node(name string) *corev1.Node
+	Holding() []string
+	HeldBy(node string) []observe.Held
+}
+
 // background is what runs on one replica at a time.
 func background(client kubernetes.Interface, sights *sighting, f *fencing, answering *fencer.Answerer, mover *failover.Controller) func(context.Context) error {
 	return func(ctx context.Context) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
 		prompts := &evidence.Prompts{Client: client.CoreV1().RESTClient(), Call: func(ctx context.Context, p evidence.Prompt) {
 			sights.prompted(ctx, p.Node)
 			if mover != nil && p.Node != "" {
@@ -177,26 +183,33 @@ func background(client kubernetes.Interface, sights *sighting, f *fencing, answe
 		if len(f.fencer.Levels) > 0 || f.storage != nil || len(sights.sources.remediations) > 0 {
 			parts["prompts"] = func(ctx context.Context) error { prompts.Run(ctx); return nil }
 		}
-		ended := make(chan error, len(parts))
-		for name, run := range parts {
-			go func() {
-				if err := run(ctx); err != nil {
-					ended <- fmt.Errorf("%s: %w", name, err)
-					return
-				}
-				ended <- nil
-			}()
-		}
-		var first error
-		for range parts {
-			err := <-ended
-			if first == nil {
-				first = err
-			}
-			cancel() // one is not much without the others
-		}
-		return first
+		return together(ctx, parts)
 	}
+}
+
+// together runs all parts until ctx ends, or one of them does: it is not much without the others.
+func together(ctx context.Context, parts map[string]func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, len(parts))
+	for name, run := range parts {
+		go func() {
+			if err := run(ctx); err != nil {
+				ended <- fmt.Errorf("%s: %w", name, err)
+				return
+			}
+			ended <- nil
+		}()
+	}
+	var first error
+	for range parts {
+		err := <-ended
+		if first == nil {
+			first = err
+		}
+		cancel()
+	}
+	return first
 }
 
 // A metered agent counts what it is asked for.

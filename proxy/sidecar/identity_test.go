@@ -65,7 +65,7 @@ func TestTheMachinesOfNodesThatHoldVolumesComeFirst(t *testing.T) {
 	apiserver.Put(w.server, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"},
 		Spec: storagev1.VolumeAttachmentSpec{Attacher: sightedDriver, NodeName: "n0007", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("pv")}}})
 	w.eventually(t, "the attachment is seen", func() bool { return len(w.sights.index.Holding()) == 1 })
-	all := machines(w.sights.index)
+	all := machines(w.sights.index, w.sights.index.NodeID)
 	if len(all) != 11 || all[0].NodeName != "n0007" || all[0].BootID != "" {
 		t.Errorf("%+v", all)
 	}

@@ -40,16 +40,26 @@ const (
 // written is refused, whatever is said here. It says at the start what would
 // otherwise be found out in an incident.
 func CheckRights(ctx context.Context, api *rest.Config, c *config.Configuration, driver string, authorizes bool) (check func() error, err error) {
-	client, err := kubernetes.NewForConfig(rest.CopyConfig(api))
-	if err != nil {
-		return nil, err
-	}
 	render := deploy.Observe
 	switch {
 	case c.Mode == config.Enforce && c.Failover.Enabled:
 		render = deploy.Failover
 	case c.Mode == config.Enforce:
 		render = deploy.Enforce
+	}
+	return checkRights(ctx, api, render, authorizes, &rights{config: c, driver: driver,
+		way: fmt.Sprintf("apply what deploy/rbac has for mode %s%%s (csi-fencepost inject writes it), for this service account in this namespace", c.Mode)})
+}
+
+// CheckApartRights is CheckRights of failover as a process of its own (deploy/failover).
+func CheckApartRights(ctx context.Context, api *rest.Config, c *config.Configuration, authorizes bool) (check func() error, err error) {
+	return checkRights(ctx, api, deploy.Apart, authorizes, &rights{config: c,
+		way: "apply deploy/failover/rbac.yaml%s, or name this service account in its bindings"})
+}
+
+func checkRights(ctx context.Context, api *rest.Config, render func(deploy.Names) ([]byte, error), authorizes bool, r *rights) (check func() error, err error) {
+	if r.client, err = kubernetes.NewForConfig(rest.CopyConfig(api)); err != nil {
+		return nil, err
 	}
 	needed, err := deploy.Rights(render)
 	if err != nil {
@@ -62,7 +72,7 @@ func CheckRights(ctx context.Context, api *rest.Config, c *config.Configuration,
 		}
 		needed = append(needed, more...)
 	}
-	r := &rights{client: client, config: c, driver: driver, missing: needed, authorizes: authorizes}
+	r.missing, r.authorizes = needed, authorizes
 	r.found.Store(new(errors.New("it is not known yet whether any is missing")))
 	go r.run(ctx)
 	return func() error { return *r.found.Load() }, nil
@@ -72,7 +82,8 @@ func CheckRights(ctx context.Context, api *rest.Config, c *config.Configuration,
 type rights struct {
 	client  kubernetes.Interface
 	config  *config.Configuration
-	driver  string
+	driver  string                               // empty: all of them
+	way     string                               // what a person does about a missing right; %s: what more is to be applied
 	missing []authorizationv1.ResourceAttributes // as far as is known
 	found   atomic.Pointer[error]                // what to say of it
 
@@ -139,10 +150,9 @@ func (r *rights) lacks(ctx context.Context) error {
 	}
 	also := ""
 	if r.authorizes {
-		also = ", and authorization.yaml there for --http-authorization"
+		also = ", and deploy/rbac/authorization.yaml for --http-authorization"
 	}
-	return fmt.Errorf("%s may not %s: apply what deploy/rbac has for mode %s%s (csi-fencepost inject writes it), for this service account in this namespace",
-		who, strings.Join(inWords(r.missing), ", nor "), r.config.Mode, also)
+	return fmt.Errorf("%s may not %s: "+r.way, who, strings.Join(inWords(r.missing), ", nor "), also)
 }
 
 // unwritable says that there is no namespace for the records of the nodes, or that a

@@ -43,13 +43,14 @@ type Board struct {
 	parts  *boardParts // nil until the guard is built
 }
 
-// boardParts are what knows the state of the guard and of failover.
+// boardParts are what knows the state of the guard and of failover. Where failover is apart from
+// the guards, waiting, recent and underWay are nil.
 type boardParts struct {
 	levels   agent.Levels
 	waiting  interface{ List() []waiting.Call }
 	recent   interface{ List() []waiting.Said }
 	underWay func() []string
-	index    *observe.Index
+	index    nodesIndex
 	lives    *observe.Tracker
 	records  *noderecord.Store
 	mover    *failover.Controller // nil: failover is off
@@ -104,13 +105,15 @@ func (b *Board) collect(ctx context.Context) *statusz.State {
 	if parts == nil {
 		return s
 	}
-	for _, w := range parts.waiting.List() {
-		s.Waiting = append(s.Waiting, waitingShown(&w))
+	if parts.waiting != nil {
+		for _, w := range parts.waiting.List() {
+			s.Waiting = append(s.Waiting, waitingShown(&w))
+		}
+		for _, d := range parts.recent.List() {
+			s.Decisions = append(s.Decisions, decisionShown(&d))
+		}
+		s.UnderWay = parts.underWay()
 	}
-	for _, d := range parts.recent.List() {
-		s.Decisions = append(s.Decisions, decisionShown(&d))
-	}
-	s.UnderWay = parts.underWay()
 	s.Agents = b.agents.view(parts.levels)
 	b.collectNodes(ctx, s, parts)
 	return s

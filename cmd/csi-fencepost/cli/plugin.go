@@ -27,8 +27,8 @@ func UnderName(arg0 string, stdout, stderr io.Writer) (io.Writer, io.Writer) {
 	return renamed{stdout}, renamed{stderr}
 }
 
-// typed is a subcommand as a person types it; `csi-fencepost run` is what a
-// sidecar's container is told, by whatever name it is read of. A line may have
+// typed is a subcommand as a person types it; `csi-fencepost run` and
+// failover are what a container is told, by whatever name it is read of. A line may have
 // been wrapped within it.
 var typed = regexp.MustCompile(`\bcsi-fencepost(\s+)(explain|fence|release|ledger|uninstall|inject|uninject|completion|sanity|version|help|SUBCOMMAND)\b`)
 

@@ -1,8 +1,9 @@
-// Package run is csi-fencepost run: the process of the sidecar, around
+// Package run is csi-fencepost run, the process of the sidecar, and csi-fencepost failover, around
 // proxy/sidecar.
 //
 //	flags.go      the flags, their defaults and checks
 //	run.go        what is started, in which order, and how it stops
+//	failover.go   csi-fencepost failover: failover alone, for all drivers
 //	leader.go     leader election of the background work
 //	http.go       metrics and health over HTTP; connections.go: how many at once;
 //	              certificate.go: over TLS; authorize.go: for whom

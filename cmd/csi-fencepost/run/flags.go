@@ -24,6 +24,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
@@ -31,8 +32,10 @@ import (
 // errVersion ends a run that was only asked for the version.
 var errVersion = errors.New("version asked for")
 
-// runFlags are the flags of `csi-fencepost run`.
+// runFlags are the flags of `csi-fencepost run`, or of failover, which has some of them.
 type runFlags struct {
+	name string // of the subcommand
+
 	// The flags that all CSI sidecars share. They are registered by
 	// registerStandard and not by standardflags itself, which keeps them in
 	// globals, registers --metrics-path elsewhere, and has other defaults.
@@ -47,31 +50,62 @@ type runFlags struct {
 	authorize    bool // of --http-endpoint
 	timeout      time.Duration
 	maxMessage   int
+	drivers      driverList // of failover
 
 	logging *logsapi.LoggingConfiguration
 	gates   featuregate.MutableVersionedFeatureGate
 	set     *flag.FlagSet
 }
 
-// newRunFlags returns the flags with their defaults.
+// newRunFlags returns the flags of run with their defaults.
 func newRunFlags() *runFlags {
+	f := newFlags("run")
+	f.set.StringVar(&f.CSIAddress, "csi-address", "", "The driver's socket: unix:///path or /path. Required.")
+	f.set.StringVar(&f.listen, "listen", "", "The socket to serve for external-attacher: unix:///path or /path. Required.")
+	f.set.BoolVar(&f.noKubernetes, "no-kubernetes", false, "Run without a Kubernetes API: every call is forwarded and nothing is guarded. For a driver's own tests.")
+	f.set.DurationVar(&f.timeout, "timeout", 15*time.Second, "The deadline of the calls that csi-fencepost makes to the driver for itself. Calls of the attacher keep the attacher's deadline.")
+	f.set.IntVar(&f.maxMessage, "max-message-size", proxy.DefaultMaxMessageSize, "The largest gRPC message that passes between external-attacher and the driver, in bytes. The default is gRPC's own, and the most that external-attacher receives.")
+	f.set.BoolVar(&f.LeaderElection, "leader-election", false, "Let one replica at a time do the background work. Calls are served by every replica in any case.")
+	return f
+}
+
+// newFailoverFlags returns the flags of failover with their defaults.
+func newFailoverFlags() *runFlags {
+	f := newFlags("failover")
+	f.set.Var(&f.drivers, "driver", "The name of a CSI driver whose volumes are moved; may be given several times. Without it: every driver that has a ClusterRoleBinding "+deploy.EnforcingPrefix+"DRIVER, looked at again every minute.")
+	f.set.BoolVar(&f.LeaderElection, "leader-election", false, "Let one replica at a time fence and move. Every replica watches in any case.")
+	return f
+}
+
+// driverList is a flag that is given once for each driver.
+type driverList []string
+
+func (l *driverList) String() string { return strings.Join(*l, ",") }
+
+func (l *driverList) Set(name string) error {
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return errors.New("it has to be the name of a driver, as in its CSIDriver object")
+	}
+	*l = append(*l, name)
+	return nil
+}
+
+// newFlags returns the flags that both have, with their defaults.
+func newFlags(name string) *runFlags {
 	f := &runFlags{
+		name:      name,
 		agentDirs: cli.FolderList{"/usr/sbin"},
 		logging:   logsapi.NewLoggingConfiguration(),
 		gates:     featuregate.NewFeatureGate(),
-		set:       flag.NewFlagSet("csi-fencepost run", flag.ContinueOnError),
+		set:       flag.NewFlagSet("csi-fencepost "+name, flag.ContinueOnError),
 	}
 	f.set.SetOutput(io.Discard) // errors are printed once, by main
 	f.registerStandard(f.set)
-	f.set.StringVar(&f.listen, "listen", "", "The socket to serve for external-attacher: unix:///path or /path. Required.")
 	f.set.StringVar(&f.config, "config", "", "The configuration file. Without one, every default holds.")
 	f.set.Var(&f.agentDirs, "agent-dirs", "The folders in which fence agents may be, absolute, separated by commas.")
-	f.set.BoolVar(&f.noKubernetes, "no-kubernetes", false, "Run without a Kubernetes API: every call is forwarded and nothing is guarded. For a driver's own tests.")
 	f.set.StringVar(&f.tlsCert, "tls-cert-file", "", "The certificate, with those of its issuers, with which --http-endpoint is served over HTTPS. It is read again when it is rotated. Probes need scheme: HTTPS then. Empty: plain HTTP.")
 	f.set.StringVar(&f.tlsKey, "tls-private-key-file", "", "The private key of --tls-cert-file.")
 	f.set.BoolVar(&f.authorize, "http-authorization", false, "Serve --http-endpoint, but for "+strings.Join(openPaths, ", ")+", only to those whose bearer token the Kubernetes API lets get the path (TokenReview, SubjectAccessReview of nonResourceURLs). Needs --tls-cert-file, and the rights of deploy/rbac/authorization.yaml.")
-	f.set.DurationVar(&f.timeout, "timeout", 15*time.Second, "The deadline of the calls that csi-fencepost makes to the driver for itself. Calls of the attacher keep the attacher's deadline.")
-	f.set.IntVar(&f.maxMessage, "max-message-size", proxy.DefaultMaxMessageSize, "The largest gRPC message that passes between external-attacher and the driver, in bytes. The default is gRPC's own, and the most that external-attacher receives.")
 	// Only an unregistered gate fails here, and this one is new.
 	if err := logsapi.AddFeatureGates(f.gates); err != nil {
 		panic(err)
@@ -87,12 +121,10 @@ func (f *runFlags) registerStandard(fs *flag.FlagSet) {
 	f.LeaderElectionLabels = map[string]string{}
 	fs.BoolVar(&f.ShowVersion, "version", false, "Print the version and exit.")
 	fs.StringVar(&f.KubeConfig, "kubeconfig", "", "The kubeconfig file. Needed only outside of a cluster.")
-	fs.StringVar(&f.CSIAddress, "csi-address", "", "The driver's socket: unix:///path or /path. Required.")
 	fs.Float64Var(&f.KubeAPIQPS, "kube-api-qps", 50, "Requests per second to the Kubernetes API.")
 	fs.IntVar(&f.KubeAPIBurst, "kube-api-burst", 100, "Requests to the Kubernetes API in one burst.")
 	fs.StringVar(&f.HttpEndpoint, "http-endpoint", "", "The TCP address of metrics, /healthz, /readyz and "+leaderelection.HealthCheckerAddress+", for example :8080. Empty: not served.")
 	fs.StringVar(&f.MetricsPath, "metrics-path", "/metrics", "The HTTP path of the metrics.")
-	fs.BoolVar(&f.LeaderElection, "leader-election", false, "Let one replica at a time do the background work. Calls are served by every replica in any case.")
 	fs.StringVar(&f.LeaderElectionNamespace, "leader-election-namespace", "", "The namespace of the leader's Lease. Default: the pod's.")
 	fs.DurationVar(&f.LeaderElectionLeaseDuration, "leader-election-lease-duration", 15*time.Second, "How long a candidate waits before it takes the lead from a silent leader.")
 	fs.DurationVar(&f.LeaderElectionRenewDeadline, "leader-election-renew-deadline", 10*time.Second, "How long a leader tries to renew before it gives the lead up.")
@@ -100,40 +132,66 @@ func (f *runFlags) registerStandard(fs *flag.FlagSet) {
 	fs.Var(&f.LeaderElectionLabels, "leader-election-labels", "Labels of the leader's Lease: key:value, separated by commas.")
 }
 
-// parseRunFlags reads the command line of `csi-fencepost run`. It returns
-// the help or errVersion when only those were asked for, and a usage error that
-// names the flag when something is wrong.
+// parseRunFlags reads the command line of `csi-fencepost run`.
 func parseRunFlags(args []string) (*runFlags, error) {
 	f := newRunFlags()
+	return f, f.parse(args, "csi-fencepost run serves external-attacher on --listen and talks to the driver on --csi-address.", f.wrongSockets, f.wrong, f.wrongTogether)
+}
+
+// parseFailoverFlags reads that of `csi-fencepost failover`.
+func parseFailoverFlags(args []string) (*runFlags, error) {
+	f := newFailoverFlags()
+	return f, f.parse(args, `csi-fencepost failover moves the pods of dead nodes, and turns such nodes off, for all drivers that csi-fencepost guards: as a Deployment of its own account (deploy/failover).
+It has a configuration of its own, with failover.enabled: true, and no driver's socket: agents that cut off a driver's storage stay in that driver's sidecar.`, f.wrong)
+}
+
+// parse returns the help or errVersion when only those were asked for, and a usage error that
+// names the flag when something is wrong.
+func (f *runFlags) parse(args []string, about string, checks ...func() []error) error {
 	err := f.set.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		return f, f.help()
+		return f.help(about)
 	case err != nil:
-		return nil, cli.Usagef("run: %s; csi-fencepost run --help lists the flags", f.explain(err))
+		return cli.Usagef("%s: %s; csi-fencepost %s --help lists the flags", f.name, f.explain(err), f.name)
 	case f.ShowVersion:
-		return f, errVersion
+		return errVersion
 	case f.set.NArg() > 0:
-		return nil, cli.Usagef("run: %q is not a flag, and run takes nothing else; is a -- missing, or a = before a value?", f.set.Arg(0))
+		return cli.Usagef("%s: %q is not a flag, and %s takes nothing else; is a -- missing, or a = before a value?", f.name, f.set.Arg(0), f.name)
 	}
-	if err := errors.Join(f.wrong()...); err != nil {
-		return nil, cli.Usagef("run: %v", err)
+	var errs []error
+	for _, check := range append(checks, f.wrongLease, f.wrongElection) {
+		errs = append(errs, check()...)
 	}
-	return f, nil
+	if err := errors.Join(errs...); err != nil {
+		return cli.Usagef("%s: %v", f.name, err)
+	}
+	return nil
 }
 
-// wrong returns everything that is wrong with the flags.
-func (f *runFlags) wrong() (errs []error) {
-	bad := func(is bool, format string, args ...any) {
+// collect returns what appends an error to errs if something is so.
+func collect(errs *[]error) func(is bool, format string, args ...any) {
+	return func(is bool, format string, args ...any) {
 		if is {
-			errs = append(errs, fmt.Errorf(format, args...))
+			*errs = append(*errs, fmt.Errorf(format, args...))
 		}
 	}
+}
+
+// wrongSockets returns what is wrong with the two sockets, and with the calls between them.
+func (f *runFlags) wrongSockets() (errs []error) {
+	bad := collect(&errs)
 	bad(f.CSIAddress == "", "--csi-address is missing: the socket of the CSI driver, for example --csi-address=/csi/csi.sock")
 	bad(f.listen == "", "--listen is missing: the socket that external-attacher is to use, for example --listen=/fencepost/csi.sock")
 	bad(f.CSIAddress != "" && trimScheme(f.CSIAddress) == trimScheme(f.listen), "--listen and --csi-address are the same socket %s: the driver has its own, and external-attacher's --csi-address is the one of --listen", f.listen)
 	bad(f.timeout <= 0, "--timeout is %s: it has to be more than 0", f.timeout)
 	bad(f.maxMessage < proxy.DefaultMaxMessageSize || f.maxMessage > math.MaxInt32, "--max-message-size is %d: it has to be a number of bytes from %d, which passes without csi-fencepost too, to %d", f.maxMessage, proxy.DefaultMaxMessageSize, math.MaxInt32)
+	return errs
+}
+
+// wrong returns everything that is wrong with the flags that both subcommands have.
+func (f *runFlags) wrong() (errs []error) {
+	bad := collect(&errs)
 	// NaN compares as false. client-go keeps the rate as a float32, in which what is
 	// too small becomes 0, which is no limit, and what is too large becomes infinite.
 	qps := float32(f.KubeAPIQPS)
@@ -152,7 +210,7 @@ func (f *runFlags) wrong() (errs []error) {
 	bad((f.tlsCert == "") != (f.tlsKey == ""), "--tls-cert-file and --tls-private-key-file belong together: one of them is missing")
 	bad((f.tlsCert != "" || f.authorize) && f.HttpEndpoint == "", "--tls-cert-file and --http-authorization have no effect without --http-endpoint")
 	bad(f.authorize && f.tlsCert == "", "--http-authorization needs --tls-cert-file and --tls-private-key-file: without TLS anybody on the way reads the tokens")
-	return slices.Concat(errs, f.wrongTogether(), f.wrongLease(), f.wrongElection())
+	return errs
 }
 
 // pathForm is a path that needs no escapes. http.ServeMux takes blanks and braces for a
@@ -252,13 +310,13 @@ func (f *runFlags) explain(err error) string {
 	return err.Error()
 }
 
-// help is the flags and their defaults, as an error.
-func (f *runFlags) help() error {
+// help is what it is about, the flags and their defaults, as an error.
+func (f *runFlags) help(about string) error {
 	var text strings.Builder
-	text.WriteString("csi-fencepost run serves external-attacher on --listen and talks to the driver on --csi-address.\n\nFlags:\n")
+	text.WriteString(about + "\n\nFlags:\n")
 	f.set.SetOutput(&text)
 	f.set.PrintDefaults()
-	flags := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	flags := pflag.NewFlagSet(f.name, pflag.ContinueOnError)
 	flags.AddGoFlagSet(f.set)
 	return cli.HelpWith(text.String(), flags)
 }

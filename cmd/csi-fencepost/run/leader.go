@@ -54,7 +54,7 @@ func newElection(client kubernetes.Interface, f *runFlags, health *leaderHealth)
 	if namespace == "" {
 		namespace = podNamespace()
 		for _, fault := range validation.IsDNS1123Label(namespace) {
-			return nil, cli.Usagef("run: leader election: the pod's namespace is %q (variable POD_NAMESPACE, else file %s): it has to be the name of a namespace: %s", namespace, namespaceFile, fault)
+			return nil, cli.Usagef("%s: leader election: the pod's namespace is %q (variable POD_NAMESPACE, else file %s): it has to be the name of a namespace: %s", f.name, namespace, namespaceFile, fault)
 		}
 	}
 	return &election{
@@ -117,7 +117,7 @@ func (e *election) config(ctx context.Context, started func(context.Context)) le
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: started,
 			OnStoppedLeading: func() {
-				logger.Info("Not leading; calls are served as before", "lease", klog.KRef(e.namespace, e.lock))
+				logger.Info("Not leading; what every replica does goes on as before", "lease", klog.KRef(e.namespace, e.lock))
 			},
 			OnNewLeader: func(identity string) {
 				logger.Info("Leader of the background work", "leader", identity, "me", identity == e.identity)

@@ -36,12 +36,31 @@ func Command() cli.Command {
 // runSidecar is `csi-fencepost run`.
 func runSidecar(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f, err := parseRunFlags(args)
-	switch {
-	case errors.Is(err, errVersion):
-		return cli.PrintVersion(ctx, nil, stdout, stderr)
-	case err != nil:
-		return err
+	if err == nil {
+		err = checkSockets(f)
 	}
+	if err == nil {
+		err = start(ctx, f, (*runner).run, stdout, stderr)
+	}
+	if errors.Is(err, errVersion) {
+		return cli.PrintVersion(ctx, nil, stdout, stderr)
+	}
+	return err
+}
+
+// checkSockets finds what is no address of a socket.
+func checkSockets(f *runFlags) error {
+	if err := proxy.CheckListen(f.listen); err != nil {
+		return cli.Usagef("run: --listen: %v", err)
+	}
+	if err := proxy.CheckDial(f.CSIAddress); err != nil {
+		return cli.Usagef("run: --csi-address: %v", err)
+	}
+	return nil
+}
+
+// start runs a process of these flags.
+func start(ctx context.Context, f *runFlags, run func(*runner, context.Context) error, stdout, stderr io.Writer) error {
 	s, err := newRunner(f)
 	if err != nil {
 		return err
@@ -51,13 +70,14 @@ func runSidecar(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	// so it goes where all that is printed goes, and not to os.Stderr.
 	streams := &logsapi.LoggingOptions{ErrorStream: stderr, InfoStream: stdout}
 	if err := logsapi.ValidateAndApplyWithOptions(f.logging, streams, f.gates); err != nil {
-		return cli.Usagef("run: --logging-format or another log flag: %v", err)
+		return cli.Usagef("%s: --logging-format or another log flag: %v", f.name, err)
 	}
 	saveMemory()
-	return s.run(ctx)
+	return run(s, ctx)
 }
 
-// A runner is what `run` starts, in this order: HTTP, the driver's connection,
+// A runner is what `run` starts, or failover (failover.go), which has neither driver nor
+// socket; in this order: HTTP, the driver's connection,
 // the guard, the socket. It stops in the opposite order.
 type runner struct {
 	flags  *runFlags
@@ -76,28 +96,19 @@ type runner struct {
 
 // newRunner checks everything that can be checked before anything is started.
 func newRunner(f *runFlags) (*runner, error) {
-	if err := proxy.CheckListen(f.listen); err != nil {
-		return nil, cli.Usagef("run: --listen: %v", err)
-	}
-	if err := proxy.CheckDial(f.CSIAddress); err != nil {
-		return nil, cli.Usagef("run: --csi-address: %v", err)
-	}
 	s := &runner{flags: f, metrics: sidecar.NewMetrics(), ready: &sidecar.Readiness{}, leader: newLeaderHealth()}
 	var err error
 	if f.tlsCert != "" {
 		if s.certificate, err = readCertificate(f.tlsCert, f.tlsKey); err != nil {
-			return nil, cli.Usagef("run: %v", err)
+			return nil, cli.Usagef("%s: %v", f.name, err)
 		}
 	}
 	if !f.noKubernetes {
 		if s.config, err = cluster.LoadConfig(f.config); err != nil {
-			return nil, cli.Usagef("run: --config: %v", err)
+			return nil, cli.Usagef("%s: --config: %v", f.name, err)
 		}
-		if err := s.config.CheckRun(); err != nil {
-			return nil, cli.Usagef("run: --config: configuration %s: %v", f.config, err)
-		}
-		if err := s.checkAgents(); err != nil {
-			return nil, cli.Usagef("run: --config: configuration %s: %v", f.config, err)
+		if err := s.checkConfig(); err != nil {
+			return nil, cli.Usagef("%s: --config: configuration %s: %v", f.name, f.config, err)
 		}
 		if s.rest, err = restConfig(f); err != nil {
 			return nil, err
@@ -108,6 +119,18 @@ func newRunner(f *runFlags) (*runner, error) {
 	}
 	s.board = sidecar.NewBoard(cli.BuildVersion(), s.config, f.LeaderElection, s.ready)
 	return s, nil
+}
+
+// checkConfig is what each of the subcommands asks of a configuration, its agents included.
+func (s *runner) checkConfig() error {
+	check := s.config.CheckRun
+	if s.flags.name == failoverName {
+		check = s.config.CheckApart
+	}
+	if err := check(); err != nil {
+		return err
+	}
+	return s.checkAgents()
 }
 
 // checkAgents makes the fence agents that need no driver, and lets them go: one that
@@ -156,17 +179,11 @@ func (s *runner) run(ctx context.Context) error {
 	s.ready.Set("driver", sidecar.NotReady("it has not answered yet"))
 	s.ready.Set("socket", sidecar.NotReady("it is not served yet"))
 	s.metrics.ReadyIs(s.ready)
-	if s.flags.HttpEndpoint != "" {
-		handler, err := s.handler()
-		if err != nil {
-			return err
-		}
-		stop, err := startHTTP(ctx, s.flags.HttpEndpoint, handler, s.certificate)
-		if err != nil {
-			return err
-		}
-		defer stop()
+	stop, err := s.startHTTP(ctx)
+	if err != nil {
+		return err
 	}
+	defer stop()
 
 	conn, driver, err := s.connect(ctx)
 	if ctx.Err() != nil {
@@ -192,8 +209,20 @@ func (s *runner) run(ctx context.Context) error {
 		return err
 	}
 	keepMemory()
-	defer s.startBackground(ctx, driver, background)()
+	defer s.startBackground(ctx, cluster.LockName(driver), background)()
 	return s.serve(ctx, conn, guard)
+}
+
+// startHTTP serves --http-endpoint, if there is one, until stop is called.
+func (s *runner) startHTTP(ctx context.Context) (stop func(), err error) {
+	if s.flags.HttpEndpoint == "" {
+		return func() {}, nil
+	}
+	handler, err := s.handler()
+	if err != nil {
+		return nil, err
+	}
+	return startHTTP(ctx, s.flags.HttpEndpoint, handler, s.certificate)
 }
 
 // handler serves --http-endpoint to those who may see it.
@@ -300,8 +329,8 @@ func (s *runner) guard(ctx context.Context, conn *grpc.ClientConn, driver string
 }
 
 // startBackground runs the background work, on the leader only if there is an
-// election, until ctx ends. wait returns once it has ended.
-func (s *runner) startBackground(ctx context.Context, driver string, background func(context.Context) error) (wait func()) {
+// election, until ctx ends. lock is the name of the leader's Lease. wait returns once it has ended.
+func (s *runner) startBackground(ctx context.Context, lock string, background func(context.Context) error) (wait func()) {
 	if background == nil {
 		return func() {}
 	}
@@ -317,7 +346,7 @@ func (s *runner) startBackground(ctx context.Context, driver string, background 
 		running.Go(func() { work(ctx) })
 		return wait
 	}
-	s.election.lock = cluster.LockName(driver)
+	s.election.lock = lock
 	running.Go(func() {
 		if err := s.election.run(ctx, work); err != nil {
 			klog.FromContext(ctx).Error(err, "No background work without leader election")
