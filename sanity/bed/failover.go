@@ -3,7 +3,6 @@ package bed
 import (
 	"fmt"
 	"os"
-	"strings"
 )
 
 // StartFailover starts csi-fencepost with failover.enabled and those levels of
@@ -13,14 +12,7 @@ import (
 func (s *Stage) StartFailover(levels string, fencing ...string) {
 	s.T.Helper()
 	if !s.Options.Alone {
-		lines := append([]string{"levels: " + levels}, fencing...)
-		if levels == "" {
-			lines = lines[1:]
-		}
-		if !strings.Contains(strings.Join(lines, ""), "maxUnhealthy") {
-			lines = append(lines, "maxUnhealthy: 100%") // other stages' dead nodes are no storm
-		}
-		s.Options.Config += "\nfailover: {enabled: true}\nfencing:\n  " + strings.Join(lines, "\n  ")
+		s.Options.Config += failoverConfig(levels, fencing)
 		s.StartFencepost()
 	}
 	s.StartAttacher()

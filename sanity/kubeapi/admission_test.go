@@ -51,6 +51,15 @@ func preparePoliced(ctx context.Context, b *bed.Bed) error {
 // impersonate makes a client of somebody who is authenticated. The user of the
 // kubeconfig may impersonate, as a proxy in front of the API server does.
 func impersonate(b *bed.Bed, who rest.ImpersonationConfig) (kubernetes.Interface, error) {
+	config, err := impersonating(b, who)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+// impersonating is how he reaches the API server.
+func impersonating(b *bed.Bed, who rest.ImpersonationConfig) (*rest.Config, error) {
 	kubeconfig, err := b.Cluster.Kubeconfig("someone")
 	if err != nil {
 		return nil, err
@@ -62,7 +71,7 @@ func impersonate(b *bed.Bed, who rest.ImpersonationConfig) (kubernetes.Interface
 	config.QPS, config.Burst = 50, 100
 	config.Impersonate = who
 	config.Impersonate.Groups = append(config.Impersonate.Groups, "system:authenticated")
-	return kubernetes.NewForConfig(config)
+	return config, nil
 }
 
 // makePeople makes the clients.
