@@ -97,6 +97,12 @@ var cutClients = []scenario{
 		story:   twoDrivers,
 	},
 	{
+		name:    "apart-power",
+		rule:    "R1: failover under an account of its own turns a dead node off and moves the pods of two drivers, whose sidecars only guard and go by its word",
+		options: bed.StageOptions{Config: "fencing: {maxUnhealthy: 100%}"},
+		story:   apartPower,
+	},
+	{
 		name:    "sts-is-back",
 		rule:    "R6: the pod of a StatefulSet that is already back under its old name elsewhere is not deleted with the dead node's",
 		from:    "k/65392, k/50944",
@@ -546,6 +552,43 @@ func twoDrivers(p *play) {
 	if fences := p.fencesOf(old); len(fences) != 1 || fences[0].Phase != record.Fenced || sent != 1 {
 		p.t.Errorf("off was sent %d times; on record: %+v", sent, fences)
 	}
+}
+
+func apartPower(p *play) {
+	other := p.otherDriver(bed.StageOptions{Config: p.Options.Config})
+	if p.guarded() {
+		defer other.NoViolations()
+	}
+	p.StartApart(p.BMCs(), []*bed.Stage{other}, fenceAfter)
+	v, d, old, next := p.database()
+	theirs, theirNext := other.Volume("disk", bed.VolumeOptions{}), other.Nodes[1]
+	db := other.Pod("db", other.Nodes[0], theirs)
+	db.WaitRunning(90 * time.Second)
+	time.Sleep(renewal)
+	old.CutOff()
+	if !p.guarded() {
+		old.WaitNotReady()
+		p.outcome("both stay on the node that nobody hears")
+		return
+	}
+	p.mustWriteOn(v, old)
+	p.WaitFor(cutWithin, "the node is fenced", func() bool { return !old.HasPower() })
+	off := time.Now()
+	v.WaitPublished(next, 60*time.Second)
+	published := time.Since(off)
+	p.WaitFor(60*time.Second, "the other driver's pod is deleted", func() bool { return db.Get() == nil })
+	other.Pod("db2", theirNext, theirs)
+	theirs.WaitPublished(theirNext, 60*time.Second)
+	d.WaitRunningOn(next, 60*time.Second)
+	for _, f := range p.fencesOf(old) {
+		if f.Kind != fence.PowerReading || len(f.Machine.NodeIDs) > 0 || !strings.HasPrefix(f.Actor, "csi-fencepost failover@") {
+			p.t.Errorf("on record: %+v", f)
+		}
+	}
+	old.Boot()
+	back := time.Now()
+	p.waitReadmitted(old)
+	p.outcome("the first driver's volume was published elsewhere %.1f s after the power-off; readmitted %.1f s after it was back", published.Seconds(), time.Since(back).Seconds())
 }
 
 func statefulSetIsBack(p *play) {
