@@ -24,7 +24,8 @@
 // says of a volume in use on that node that its holder is fenced, by evidence
 // bound to the node's UID, boot ID and lease; these are read again right before.
 // Where agents cover the node, their own reading of off is no older than a few
-// seconds. A pod is deleted by its UID.
+// seconds. Where the Node is gone, that holds of each machine that the drivers' ledgers name
+// under its name. A pod is deleted by its UID.
 //
 // No node is fenced that shows life, that a brake is on for, or that no agent
 // covers. A taint that a person put on is never overwritten nor taken off.

@@ -101,10 +101,17 @@ func (a *authorizer) lacking(nowhere bool, rights ...string) {
 // checked is the check once it says want; empty: once it passes.
 func (a *authorizer) checked(t *testing.T, c *config.Configuration) (says func(want string) string) {
 	t.Helper()
+	return a.checkedBy(t, func(api *rest.Config) (func() error, error) {
+		return CheckRights(t.Context(), api, c, "disk.example.com", false)
+	})
+}
+
+func (a *authorizer) checkedBy(t *testing.T, begin func(api *rest.Config) (check func() error, err error)) (says func(want string) string) {
+	t.Helper()
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
 	a.mu.Lock() // it answers nothing until the first check is made
-	check, err := CheckRights(t.Context(), &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, c, "disk.example.com", false)
+	check, err := begin(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	if err == nil && check() == nil {
 		t.Error("it passes before anything was answered")
 	}
@@ -145,6 +152,23 @@ func TestEachRightThatIsMissingIsNamedUntilItIsThere(t *testing.T) {
 	says("")
 	if len(a.written) > 0 {
 		t.Errorf("it wrote %v", a.written)
+	}
+}
+
+func TestARightThatFailoverApartLacksIsNamedWithItsOwnManifest(t *testing.T) {
+	t.Parallel()
+	a := &authorizer{}
+	a.lacking(false, "delete pods", "list clusterrolebindings")
+	says := a.checkedBy(t, func(api *rest.Config) (func() error, error) {
+		return CheckApartRights(t.Context(), api, enforcing(), false)
+	})
+	says("system:serviceaccount:storage:controller may not list clusterrolebindings.rbac.authorization.k8s.io, nor delete pods: apply deploy/failover/rbac.yaml, or")
+	a.lacking(false)
+	says("")
+	for _, right := range a.asked {
+		if right.Resource == "persistentvolumes" && right.Verb == "patch" {
+			t.Errorf("asked for %+v, which is a guard's", right)
+		}
 	}
 }
 

@@ -12,7 +12,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
@@ -124,6 +126,19 @@ func TestADriverWhoseFailoverIsApartNeitherTaintsNorDeletesPods(t *testing.T) {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("failover may %s: %v", what, err)
 		}
+	}
+
+	// The next leader does not wait for the lead of one that ends in good order.
+	p.Stop(10 * time.Second)
+	lease, err := r.Client.CoordinationV1().Leases(deploy.ApartNamespace).Get(t.Context(), cluster.FailoverLock, metav1.GetOptions{})
+	r.must(err)
+	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" {
+		t.Errorf("after its end %s still leads", holder)
+	}
+	for _, file := range []string{"config.yaml", "deployment.yaml", "networkpolicy.yaml"} {
+		text, err := deploy.Files.ReadFile("failover/" + file)
+		r.must(err)
+		r.Apply([]byte(strings.ReplaceAll(string(text), "${PROMETHEUS}", "monitoring")))
 	}
 }
 
