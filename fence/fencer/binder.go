@@ -184,12 +184,21 @@ func (f *Fencer) sight(ctx context.Context) (*sight, error) {
 		} else {
 			others = append(others, m.NodeName)
 		}
-		for _, c := range now.record(m.NodeName).Claims(m.NodeUID, record.IdentifiersOf(m, f.Driver)) {
+		for _, c := range now.record(m.NodeName).Claims(m.NodeUID, f.identifiers(m)) {
 			now.claims[c.Key()] = append(now.claims[c.Key()], c)
 		}
 	}
 	now.names = append(now.names, others...)
 	return now, nil
+}
+
+// identifiers are what the watched machine is known by, to the drivers too.
+func (f *Fencer) identifiers(m fence.Machine) []record.Identifier {
+	all := record.IdentifiersOf(m, f.Driver)
+	if f.NodeIDs != nil {
+		all = append(all, f.NodeIDs(m.NodeName)...)
+	}
+	return all
 }
 
 // record of that node, or an empty one.
@@ -220,7 +229,7 @@ func (f *Fencer) bindNode(ctx context.Context, node string, now *sight) (bound b
 	if !here || f.ReadOnly || now.garbled[node] {
 		return false, nil
 	}
-	seen := record.IdentifiersOf(m, f.Driver)
+	seen := f.identifiers(m)
 	if would := *now.record(node); !would.Bind(m.NodeUID, seen, now.other(node)) {
 		return false, nil
 	}

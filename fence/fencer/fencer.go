@@ -54,6 +54,9 @@ type Options struct {
 	// Machines are those of all Nodes, with their names and UIDs, system UUIDs, provider IDs and
 	// node IDs; in a first start they are bound in this order. Nil: nothing is bound here, and agents that go by that wait until it is.
 	Machines func() []fence.Machine
+	// NodeIDs are what all drivers call a node, for a Fencer of no driver: one driver's name for a
+	// machine may be its name in the cloud. Nil: they are not known.
+	NodeIDs func(node string) []record.Identifier
 	// Driver is the CSI driver's name: storage fences are per driver. Empty: this Fencer works for
 	// the nodes of all drivers. Then none of its agents may cut storage, nor go by a driver's node
 	// ID; the storage fences on record are others' to end, and a Target's NodeID is not used.

@@ -66,3 +66,30 @@ func TestAFencerOfNoDriverLeavesStorageFencesAlone(t *testing.T) {
 		}
 	})
 }
+
+// One driver's name for a machine may be what the cloud calls it: a node of which its driver alone
+// tells that is not cut off under another's provider ID.
+func TestAFencerOfNoDriverKnowsMachinesByWhatDriversCallThem(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		registered(t, func(r *registry) {
+			r.says("n1", "u1", uuid1, "aws:///z/i-2", "")
+			r.says("n2", "u2", uuid2, "", "")
+			r.seeker.kinds = []string{agent.VarInstanceID}
+			r.f.Driver, r.f.NodeIDs = "", func(node string) []record.Identifier {
+				if node == "n2" {
+					return []record.Identifier{{Kind: record.NodeID(driver), Value: "i-2"}}
+				}
+				return nil
+			}
+			r.ids["n2"] = "i-2"
+			if !known {
+				r.f.NodeIDs = nil
+			}
+			r.binds()
+			said := r.off("n1")
+			if refused := strings.Contains(said, "INSTANCE_ID"); refused != known {
+				t.Errorf("with what drivers say known: %v, n1 is cut off as i-2: %q", known, said)
+			}
+		})
+	}
+}

@@ -127,7 +127,7 @@ func NewApart(ctx context.Context, in ApartOptions) (*Apart, error) {
 		return nil, err
 	}
 	if f.fencer.Levels.Seek("") {
-		f.fencer.Machines = f.machines
+		f.fencer.Machines, f.fencer.NodeIDs = f.machines, f.nodeIDs
 	}
 	f.tracker = observe.NewTracker(in.Config.Fencing.SuspectAfter.Duration, in.Config.Fencing.MaxUnhealthy.Share())
 	f.tracker.OnStale(f.wake)
@@ -175,6 +175,20 @@ func (f *Apart) machines() []fence.Machine {
 		return nil
 	}
 	return machines(set.indexes, func(string) string { return "" })
+}
+
+// nodeIDs are what the drivers call that node.
+func (f *Apart) nodeIDs(node string) (all []noderecord.Identifier) {
+	f.mu.Lock()
+	set := f.set
+	f.mu.Unlock()
+	if set == nil {
+		return nil
+	}
+	for i, driver := range set.drivers {
+		all = append(all, noderecord.IdentifiersOf(fence.Machine{NodeID: set.indexes[i].NodeID(node)}, driver)...)
+	}
+	return all
 }
 
 // follow watches the drivers that guard, whichever they are by now, until ctx ends.

@@ -28,6 +28,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/sanity/simulate/apiserver"
 )
 
@@ -112,6 +113,7 @@ func apartly(t *testing.T, drivers []string, test func(w *apartWorld)) {
 			apiserver.Put(server, node)
 			apiserver.Put(server, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: n, Namespace: corev1.NamespaceNodeLease}})
 		}
+		apiserver.Put(server, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "b.example", NodeID: "i-1"}, {Name: "c.example", NodeID: "x"}}}})
 		for _, d := range []string{"a.example", "b.example"} {
 			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + d}}
 			pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: d, VolumeHandle: "h"}
@@ -225,6 +227,14 @@ func TestOneProcessMovesThePodsOfAllDriversThatGuard(t *testing.T) {
 		}
 		w.bindings.set(bindings("b.example", "a.example")...)
 		w.within(10*time.Second, "both drivers are watched", func() bool { return slices.Equal(w.watched(), []string{"a.example", "b.example"}) })
+		if ids := w.apart.nodeIDs("n1"); len(ids) != 1 || ids[0] != (noderecord.Identifier{Kind: noderecord.NodeID("b.example"), Value: "i-1"}) {
+			t.Errorf("the drivers call n1 %+v", ids)
+		}
+		for _, m := range w.apart.machines() {
+			if m.NodeID != "" || m.NodeUID != "uid-"+m.NodeName {
+				t.Errorf("a machine of no driver: %+v", m)
+			}
+		}
 		time.Sleep(time.Minute)
 		w.dead.Store("n1", true)
 		w.within(2*time.Minute, "the pods of both are gone", func() bool { return len(w.pods()) == 0 })
