@@ -160,7 +160,11 @@ func (s *runner) newElection() (*election, error) {
 func restConfig(f *runFlags) (*rest.Config, error) {
 	c, err := libconfig.BuildConfig(f.KubeConfig, f.SidecarConfiguration)
 	if err != nil {
-		return nil, fmt.Errorf("the Kubernetes API is not known: %w; inside of a pod its service account is used, outside give --kubeconfig (or --no-kubernetes, which guards nothing)", cluster.ExplainKubeconfig(err))
+		or := " (or --no-kubernetes, which guards nothing)"
+		if f.name == failoverName {
+			or = ""
+		}
+		return nil, fmt.Errorf("the Kubernetes API is not known: %w; inside of a pod its service account is used, outside give --kubeconfig%s", cluster.ExplainKubeconfig(err), or)
 	}
 	c.ContentType = runtime.ContentTypeProtobuf
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
