@@ -609,3 +609,34 @@ func TestTheStoragesWordCountsWithoutThePowers(t *testing.T) {
 		t.Error("where it is not clear:", v.Reason)
 	}
 }
+
+// Failover acts on a person's word where it has no agents that read power, too.
+func TestWhoActsOnAClaimIsToldWhatSpeaksAgainstIt(t *testing.T) {
+	claim := fence.Evidence{Kind: fence.OperatorConfirmation, NodeUID: "u1"}
+	void := claim
+	void.Void = "the node has booted since"
+	on := fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc"}}
+	for name, c := range map[string]struct {
+		before         []fence.Evidence
+		answer         fencer.Answer
+		err            error
+		asks           int
+		on, unanswered bool
+	}{
+		"nobody claims anything": {nil, on, nil, 0, false, false},
+		"a claim is void":        {[]fence.Evidence{void}, on, nil, 0, false, false},
+		"on":                     {[]fence.Evidence{claim}, on, nil, 1, true, false},
+		"off":                    {[]fence.Evidence{claim}, fencer.Answer{State: agent.Off, Kind: fence.PowerReading}, nil, 1, false, false},
+		"unclear":                {[]fence.Evidence{claim}, fencer.Answer{}, nil, 1, false, false},
+		"no answer":              {[]fence.Evidence{claim}, fencer.Answer{}, silence, 1, false, true},
+	} {
+		a := apart(c.err)
+		a.answer = c.answer
+		q := stale(claiming())
+		q.Holder.Evidence = c.before
+		found := ask(t, against(a), q)
+		if len(a.asked) != c.asks || (len(found) == 1) != (c.on || c.unanswered) || len(found) == 1 && (found[0].On != c.on || found[0].Unanswered != c.unanswered) {
+			t.Errorf("%s: asked %d times, %+v", name, len(a.asked), found)
+		}
+	}
+}

@@ -86,7 +86,7 @@ type Options struct {
 	Nodes   Nodes
 	Lives   Lives
 	Fencer  Fencer
-	// Records and Sources: the operator's word that a node is off.
+	// Records and Sources: the operator's word that a node is off, and what speaks against it.
 	Records *noderecord.Store
 	Sources []evidence.Source
 	// Events must write through another client: there are as many as pods.

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
@@ -592,4 +595,34 @@ func TestPowerIsCutOnlyWhereTheStorageFencesOfOthersDoNotDo(t *testing.T) {
 			w.never("its power was cut", time.Second, func() bool { return w.fencer.did("off " + w.n1) })
 		})
 	}
+}
+
+// unanswered is a source that has not said whether a machine is on, where somebody claims that it
+// is off, until it is told to.
+type unanswered struct{ said atomic.Bool }
+
+func (*unanswered) Name() string { return "unanswered" }
+func (u *unanswered) Evidence(_ context.Context, q evidence.Question) ([]fence.Evidence, error) {
+	claimed := slices.ContainsFunc(q.Holder.Evidence, func(e fence.Evidence) bool { return e.Kind == fence.OperatorConfirmation })
+	if !claimed || u.said.Load() {
+		return nil, nil
+	}
+	return []fence.Evidence{{Kind: fence.PowerReading, Unanswered: true, NodeUID: q.Holder.NodeUID, BootID: q.Holder.BootID, LeaseRV: q.LeaseRV}}, nil
+}
+
+func TestNoPodMovesOnAClaimBeforeWhoReadsThePowerHasAnswered(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fencer.covers = false
+		power := &unanswered{}
+		w.options.Sources = append(w.options.Sources, power)
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.start()
+		w.lives(w.n1, false)
+		w.confirm()
+		w.never("it moved without an answer", 4*time.Second, func() bool { return !w.has("a") || w.tainted() != "" })
+		power.said.Store(true)
+		w.eventually("the pod is gone", func() bool { return !w.has("a") && w.tainted() == ourTaint })
+	})
 }

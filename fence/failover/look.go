@@ -322,7 +322,7 @@ func (s *state) answerOf(h *fence.Holder) *fencer.Answer {
 	return nil
 }
 
-// claimsOf asks the sources of the operator's word.
+// claimsOf asks the sources of the operator's word, each with what those before it said.
 func (w *worker) claimsOf(ctx context.Context, s *state, h fence.Holder) ([]fence.Evidence, error) {
 	if len(w.Sources) == 0 {
 		return nil, nil
@@ -338,6 +338,7 @@ func (w *worker) claimsOf(ctx context.Context, s *state, h fence.Holder) ([]fenc
 	q := evidence.Question{Holder: h, Node: s.Node, LeaseRV: s.LeaseRV, Lease: s.Lease, Record: rec}
 	var found []fence.Evidence
 	for _, from := range w.Sources {
+		q.Holder.Evidence = slices.Concat(h.Evidence, found)
 		e, err := from.Evidence(ctx, q)
 		if err != nil {
 			return nil, fmt.Errorf("%s of node %s: %w", from.Name(), w.name, err)

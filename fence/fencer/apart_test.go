@@ -40,18 +40,23 @@ func (w *world) answers(a *Answerer) (stop func()) {
 	return func() { cancel(); all.Wait() }
 }
 
-// sidecar is one without agents.
-func (w *world) sidecar(actor string) (*Apart, *[]string) {
+// sidecar is one without agents. woken are the nodes of which it was told.
+func (w *world) sidecar(actor string) (a *Apart, woken func() string) {
 	levels := w.levels
 	w.levels = nil
 	defer func() { w.levels = levels }()
 	var mu sync.Mutex
-	answered := &[]string{}
-	return NewApart(w.fencer(actor), func(node string) {
+	var all []string
+	a = NewApart(w.fencer(actor), func(node string) {
 		mu.Lock()
 		defer mu.Unlock()
-		*answered = append(*answered, node)
-	}), answered
+		all = append(all, node)
+	})
+	return a, func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Join(all, " ")
+	}
 }
 
 // patiently asks as long as a guarded call does.
@@ -86,7 +91,7 @@ func TestASidecarWithoutAgentsIsToldThroughTheRecord(t *testing.T) {
 	run(t, func(w *world) {
 		stop := w.failover("failover")
 		defer stop()
-		s, answered := w.sidecar("s")
+		s, woken := w.sidecar("s")
 		a := w.told(s, w.target())
 		if a.State != agent.On || a.Kind != fence.PowerReading || strings.Join(a.On, "") != "bmc" || a.Machine.LeaseRV != w.leaseRV("n1") || a.Machine.NodeUID != "u1" {
 			w.Fatalf("on: %+v", a)
@@ -100,7 +105,7 @@ func TestASidecarWithoutAgentsIsToldThroughTheRecord(t *testing.T) {
 		time.Sleep(apartFor)
 		w.bmc.broken = true
 		w.expect("broken", w.told(s, w.target()).State, agent.Unclear)
-		w.expect("told of what is clear", strings.Join(*answered, " "), "n1 n1")
+		w.expect("told of what is clear", woken(), "n1 n1")
 		other := w.target()
 		other.Node, other.LeaseRV = "other", ""
 		if a = w.told(s, other); a.State != agent.Unclear || a.Why != "no fence agent reads its power" {
@@ -158,14 +163,14 @@ func TestAnUnclearAnswerIsUsedFromItsQuestionOn(t *testing.T) {
 
 func TestWithoutFailoverThereIsNoAnswer(t *testing.T) {
 	run(t, func(w *world) {
-		s, answered := w.sidecar("s")
+		s, woken := w.sidecar("s")
 		w.untold(s, w.target(), "does not answer")
 		// It goes on when the caller is gone, and whoever comes next finds what it came to.
 		id := w.record().QuestionOf(driver).ID
 		time.Sleep(10 * time.Second)
 		stop := w.failover("failover")
 		time.Sleep(looksRarely)
-		w.expect("woken", strings.Join(*answered, " "), "n1")
+		w.expect("woken", woken(), "n1")
 		w.expect("state", w.told(s, w.target()).State, agent.On)
 		w.expect("question", w.record().QuestionOf(driver).ID, id)
 		// What is unclear wakes as well who went without it: somebody may say that it is off.
@@ -175,7 +180,7 @@ func TestWithoutFailoverThereIsNoAnswer(t *testing.T) {
 		w.bmc.broken = true
 		stop = w.failover("failover")
 		time.Sleep(looksRarely)
-		w.expect("woken by what is unclear", strings.Join(*answered, " "), "n1 n1")
+		w.expect("woken by what is unclear", woken(), "n1 n1")
 		stop()
 		end()
 	})
@@ -476,4 +481,17 @@ func TestASidecarAsksItsOwnAgentsAboutTheStorage(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A failover in a pod may have agents for the storage of its own driver, which says nothing of
+// the power.
+func TestAMachineThatIsCutOffFromStorageIsAnsweredAsOn(t *testing.T) {
+	run(t, func(w *world) {
+		w.levels = append(w.levels, agent.Level{{Agent: &device{name: "array", kind: fence.StorageFence, off: true}}})
+		defer w.failover("failover")()
+		s, _ := w.sidecar("s")
+		if a := w.told(s, w.target()); a.State != agent.On || a.Kind != fence.PowerReading || strings.Join(a.On, "") != "bmc" {
+			w.Errorf("%+v", a)
+		}
+	})
 }

@@ -119,9 +119,13 @@ func newFailover(ctx context.Context, in Options, ids *csi.Identity, index *obse
 	if err != nil {
 		return nil, err
 	}
+	sources := on.sources.claims
+	if on.fencing.apart != nil {
+		sources = append(slices.Clone(sources), evidence.Against(on.fencing.apart))
+	}
 	return failover.New(failover.Options{
 		Client: client, Drivers: []failover.Driver{{IDs: ids, Index: index}}, Nodes: index, Lives: on.tracker, Fencer: on.fencing.fencer,
-		Records: on.vitalRecords, Sources: on.sources.claims, Events: newRecorder(ctx, events, ids.Driver), Metrics: in.Metrics, Lead: in.Lead,
+		Records: on.vitalRecords, Sources: sources, Events: newRecorder(ctx, events, ids.Driver), Metrics: in.Metrics, Lead: in.Lead,
 		SuspectAfter: c.Fencing.SuspectAfter.Duration, FenceAfter: c.Fencing.FenceAfter.Duration,
 		MaxConcurrent: c.Fencing.MaxConcurrent, MaxUnhealthy: c.Fencing.MaxUnhealthy.Share(), PowerOn: c.Fencing.PowerOn == config.WhenMoved,
 		UnpublishRevokesAccess: c.Driver.UnpublishRevokesAccess,
