@@ -954,3 +954,19 @@ func TestTwoSystemUUIDsAreOfTwoMachinesUnlessOneIsTheOther(t *testing.T) {
 		}
 	}
 }
+
+// Who has not said whether a machine is on speaks against what somebody claims, and not against
+// what somebody has measured.
+func TestWhatIsNotSaidSpeaksAgainstClaimsAlone(t *testing.T) {
+	for kind, want := range map[Kind]Reason{PowerReading: HolderFenced, StorageFence: HolderFenced, OperatorConfirmation: EvidenceContradicted, NodeDeleted: EvidenceContradicted} {
+		about := Evidence{Kind: kind, NodeUID: "u1", BootID: "b1", LeaseRV: "7"}
+		unsaid := Evidence{Kind: PowerReading, Unanswered: true, Detail: "not said", NodeUID: "u1", BootID: "b1", LeaseRV: "7"}
+		for _, all := range [][]Evidence{{about, unsaid}, {unsaid, about}} {
+			h := Holder{NodeID: "id1", NodeName: "n1", NodeUID: "u1", BootID: "b1", State: Held, Liveness: Stale, LeaseRV: "7",
+				Node: &Node{UID: "u1", BootID: "b1", InUse: true}, Evidence: all}
+			if got := JudgePublish(Snapshot{Target: &Holder{NodeID: "id2"}, Holders: []Holder{h}}, "id2").Reason; got != want {
+				t.Errorf("%s: %s, want %s", kind, got, want)
+			}
+		}
+	}
+}

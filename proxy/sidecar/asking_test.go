@@ -108,6 +108,10 @@ func TestASidecarApartIsAnsweredByOneThatHasAgents(t *testing.T) {
 	if node := <-told; node != "n1" {
 		t.Errorf("what waits for %q is woken", node)
 	}
+	// What is asked once it answers is seen by its watch.
+	if answer, err := f.asker().Ask(limited, fencer.Target{Node: "n1", UID: string(node.UID), BootID: "b2", LeaseRV: lease.ResourceVersion}); err != nil || answer.State != agent.Unclear {
+		t.Errorf("of another boot: %+v, %v", answer, err)
+	}
 }
 
 func TestWhoAnswersAndWhoAsks(t *testing.T) {
