@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -72,6 +73,7 @@ type Apart struct {
 	claims        []evidence.Source
 	events        record.EventRecorder
 	fencer        *fencer.Fencer
+	answerer      *fencer.Answerer
 	tracker       *observe.Tracker
 
 	mu      sync.Mutex
@@ -126,9 +128,8 @@ func NewApart(ctx context.Context, in ApartOptions) (*Apart, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.fencer.Levels.Seek("") {
-		f.fencer.Machines, f.fencer.NodeIDs = f.machines, f.nodeIDs
-	}
+	f.fencer.Machines, f.fencer.NodeIDs = f.machines, f.nodeIDs
+	f.answerer = &fencer.Answerer{Fencer: f.fencer, Alone: true}
 	f.tracker = observe.NewTracker(in.Config.Fencing.SuspectAfter.Duration, in.Config.Fencing.MaxUnhealthy.Share())
 	f.tracker.OnStale(f.wake)
 	in.Ready(f.ready)
@@ -316,6 +317,7 @@ func (f *Apart) watch(ctx context.Context, drivers []string) (*driverSet, error)
 		MaxConcurrent: c.Fencing.MaxConcurrent, MaxUnhealthy: c.Fencing.MaxUnhealthy.Share(), PowerOn: c.Fencing.PowerOn == config.WhenMoved,
 	})
 	w.OnChange(func(c observe.Change) { set.mover.Changed(c.Node) })
+	w.OnRecord(func(_ string, lease *coordinationv1.Lease) { f.answerer.Saw(lease) })
 	f.mu.Lock()
 	if f.set == nil {
 		f.Ready(w.Ready)
@@ -357,9 +359,8 @@ func (f *Apart) swap(next *driverSet) {
 // Run is what runs on one replica at a time, until ctx ends; it may be begun again.
 func (f *Apart) Run(ctx context.Context) error {
 	prompts := &evidence.Prompts{Client: f.client.CoreV1().RESTClient(), Call: func(_ context.Context, p evidence.Prompt) { f.prompt(p.Node) }}
-	// What the leader does, beside each other: whatever else answers for the fence agents has its
-	// line here.
-	parts := map[string]func(context.Context) error{"failover": f.lead}
+	// What the leader does, beside each other.
+	parts := map[string]func(context.Context) error{"failover": f.lead, "answers": f.answerer.Run}
 	if f.fencer.Machines != nil {
 		parts["identities"] = f.fencer.Bind
 	}
