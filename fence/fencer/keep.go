@@ -99,7 +99,8 @@ func (f *Fencer) afterFailed(r *record.Record, next *record.Fence) {
 }
 
 // vouch vouches for a fence for which nobody does, as no version before did, once the agents
-// have read it as off. Who fenced stays who fenced. What would lift a storage fence is taken
+// have read it as off. Who fenced stays who fenced; what was sent for that is not known any
+// more. What would lift a storage fence is taken
 // from nobody: the machine has to boot, or to be witnessed, from now on. One of another
 // machine is left alone.
 //
@@ -112,6 +113,10 @@ func (f *Fencer) vouch(r *record.Record, cur *record.Fence, a *Answer) bool {
 		return false
 	}
 	next := *cur
+	if cur.Kind == fence.PowerReading {
+		// That somebody switched it off, by which it is switched on again, is taken from nobody.
+		next.Steps = steps(a.Steps)
+	}
 	if cur.Kind == fence.StorageFence {
 		next.Machine, next.Witness = a.Machine, nil
 	}

@@ -104,7 +104,9 @@ func NewApart(ctx context.Context, in ApartOptions) (*Apart, error) {
 	common := Options{Rest: in.Rest, Config: in.Config, Host: in.Host, Metrics: in.Metrics, Board: in.Board, Ready: in.Ready, Driver: apartName}.withDefaults()
 	in.Rest, in.Metrics, in.Board, in.Ready = common.Rest, common.Metrics, common.Board, common.Ready
 	f := &Apart{ApartOptions: in, changed: make(chan struct{}), waits: errors.New("it is not known yet which drivers guard")}
-	var clients [3]kubernetes.Interface // what fences waits neither behind the watch nor behind Events
+	// What fences waits neither behind the watch nor behind Events; and whether the API server
+	// answers is not to be taken for the time that our own requests wait for each other.
+	var clients [4]kubernetes.Interface
 	for i := range clients {
 		var err error
 		if clients[i], err = kubernetes.NewForConfig(rest.CopyConfig(in.Rest)); err != nil {
@@ -134,7 +136,7 @@ func NewApart(ctx context.Context, in ApartOptions) (*Apart, error) {
 	f.tracker.OnStale(f.wake)
 	in.Ready(f.ready)
 	go f.tracker.Run(ctx)
-	go f.tracker.Probe(ctx, answers(f.vital))
+	go f.tracker.Probe(ctx, answers(clients[3]))
 	go f.follow(ctx)
 	return f, nil
 }
@@ -259,7 +261,8 @@ func (f *Apart) drivers(ctx context.Context) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// stands: a node has our taint, or a fence of the power that is not over.
+// stands: a node has our taint, or a fence of the power that is not over. One of a Node that is
+// gone never is, and there is nothing of it to take back.
 func (f *Apart) stands(ctx context.Context, set *driverSet) (stands bool, err error) {
 	set.indexes.EachNode(func(n *corev1.Node) {
 		stands = stands || slices.ContainsFunc(n.Spec.Taints, evidence.IsOurTaint)
@@ -268,7 +271,9 @@ func (f *Apart) stands(ctx context.Context, set *driverSet) (stands bool, err er
 		return true, nil
 	}
 	fences, err := f.fencer.Fences(ctx)
-	return slices.ContainsFunc(fences, func(one fencer.Fence) bool { return one.Void == "" && !one.Others }), err
+	return slices.ContainsFunc(fences, func(one fencer.Fence) bool {
+		return one.Void == "" && !one.Others && set.indexes.Node(one.Node) != nil
+	}), err
 }
 
 // change watches these drivers. What was watched before goes on until all of them have synced.
@@ -318,11 +323,13 @@ func (f *Apart) watch(ctx context.Context, drivers []string) (*driverSet, error)
 	})
 	w.OnChange(func(c observe.Change) { set.mover.Changed(c.Node) })
 	w.OnRecord(func(_ string, lease *coordinationv1.Lease) { f.answerer.Saw(lease) })
+	// Ready is not called under f.mu: who asks whether all is ready has its lock, and asks ready.
 	f.mu.Lock()
-	if f.set == nil {
+	first := f.set == nil
+	f.mu.Unlock()
+	if first {
 		f.Ready(w.Ready)
 	}
-	f.mu.Unlock()
 	go w.Run(running)
 	err := w.WaitReady(ctx)
 	f.Ready(f.ready)
