@@ -1,7 +1,9 @@
 package deploy
 
 import (
+	"bytes"
 	"embed"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -46,6 +48,17 @@ const ApartNamespace, ApartAccount = "csi-fencepost-failover", "csi-fencepost-fa
 // drivers: the names are fixed, and n is not asked.
 func Apart(n Names) ([]byte, error) {
 	return n.render("rbac/namespace.yaml", "failover/rbac.yaml")
+}
+
+// ApartDeployment returns all of failover as a Deployment of its own, with that image. Its
+// ConfigMap and its Secret are not in it: whoever renders it anew overwrites neither.
+func ApartDeployment(n Names, image string) ([]byte, error) {
+	text, err := n.render("rbac/namespace.yaml", "failover/rbac.yaml", "failover/deployment.yaml")
+	const ours = "image: csi-fencepost:dev\n"
+	if err == nil && bytes.Count(text, []byte(ours)) != 1 {
+		err = errors.New("deploy/failover/deployment.yaml names no image csi-fencepost:dev")
+	}
+	return bytes.Replace(text, []byte(ours), []byte("image: "+image+"\n"), 1), err
 }
 
 // EnforcingPrefix begins the name of the ClusterRoleBinding of each driver that guards

@@ -107,7 +107,7 @@ const (
 	confirmOlder = "make sure that the old machine is off and say so with 'csi-fencepost fence confirm %s --node-id %s --reason ...'"
 	sayRenamed   = "if both are one machine that has booted since, or the old machine is off, say so with 'csi-fencepost release pv %s --node %s --reason ...'"
 	lookThere    = "check that nothing on the node uses it and say so with 'csi-fencepost release pv %s --node %s --reason ...'"
-	askFailover  = "see whether it runs: kubectl get deployments -A | grep csi-fencepost; if it cannot answer and the node is certainly off, say so with 'csi-fencepost fence confirm %s --reason ... --config FILE --override-agent REASON'"
+	askFailover  = "see whether it runs: kubectl get pods -n csi-fencepost-failover; if it cannot answer and the node is certainly off, say so with 'csi-fencepost fence confirm %s --reason ... --config FILE --override-agent REASON'"
 	confirmGone  = "make sure that the machine is off and say so with 'csi-fencepost fence confirm %s --reason ...', or, if only this volume is free of it, 'csi-fencepost release pv %s --node %s --reason ...'"
 )
 

@@ -37,7 +37,7 @@ func sample() (string, error) {
 }
 
 // configuration is the sample with the profile's facts in it.
-func configuration(mode config.Mode, revokes, failover bool) (string, error) {
+func configuration(mode config.Mode, revokes bool, failover Failover) (string, error) {
 	text, err := sample()
 	if err != nil {
 		return "", err
@@ -48,7 +48,8 @@ func configuration(mode config.Mode, revokes, failover bool) (string, error) {
 	}{
 		{true, "mode: Observe\n", "mode: " + string(mode) + "\n"},
 		{revokes, "unpublishRevokesAccess: false\n", "unpublishRevokesAccess: true\n"},
-		{failover, "# failover: {enabled: true}\n", "failover: {enabled: true}\n"},
+		{failover == InPod, "# failover: {enabled: true}\n", "failover: {enabled: true}\n"},
+		{failover == Apart, "# fencing: {apart: true}\n", "fencing: {apart: true}\n"},
 	} {
 		if strings.Count(text, change.old) != 1 {
 			return "", fmt.Errorf("deploy/sidecar/config.yaml has no line %q", change.old)
@@ -69,9 +70,6 @@ func (p *Plan) configure(o Options) error {
 			p.Mode = config.Observe
 			p.say("mode Observe, to begin with: it refuses nothing, and says what Enforce would have refused; --mode Enforce chooses that")
 		}
-		if o.Failover && p.Mode != config.Enforce {
-			return errors.New("--failover needs --mode Enforce: what moves pods has to guard their volumes")
-		}
 		var err error
 		if text, err = configuration(p.Mode, p.Profile.RevokesAccess.Known == "yes", o.Failover); err != nil {
 			return err
@@ -81,7 +79,15 @@ func (p *Plan) configure(o Options) error {
 	if err != nil {
 		return fmt.Errorf("the configuration is wrong: %w", err)
 	}
-	p.Mode, p.Failover = c.Mode, c.Failover.Enabled
+	p.Mode, p.Failover, p.Apart = c.Mode, c.Failover.Enabled, o.Failover == Apart
+	switch {
+	case o.Failover != NoFailover && p.Mode != config.Enforce:
+		return errors.New("--failover needs --mode Enforce: what moves pods has to guard their volumes")
+	case p.Apart && !c.Fencing.Apart:
+		return errors.New("--failover: the configuration does not say fencing.apart: true, so that this driver's sidecar would not ask csi-fencepost failover whether a machine is off")
+	case c.Fencing.Apart && !p.Apart:
+		p.say("the configuration says fencing.apart: true: csi-fencepost failover has to run (--failover adds it); what it does not answer is refused")
+	}
 	if err := c.CheckNamespace(); err != nil {
 		return fmt.Errorf("the configuration is wrong: %w", err)
 	}
@@ -104,6 +110,7 @@ func unblocks(c *config.Configuration) string {
 		text string
 	}{
 		{len(c.Fencing.Levels) > 0, "a reading of the fence agents that the machine is off"},
+		{c.Fencing.Apart, "a reading of the fence agents of csi-fencepost failover that the machine is off"},
 		{c.Driver.UnpublishRevokesAccess, "the driver's unpublish, which cuts the node off"},
 		{c.Evidence.CloudShutdownTaint, "the cloud's shutdown taint"},
 		{c.Evidence.NodeDeleted, "the deletion of the Node"},
@@ -154,6 +161,13 @@ func (p *Plan) addDocuments(configText string) error {
 	if err != nil {
 		return err
 	}
+	if p.Apart {
+		apart, err := p.apart()
+		if err != nil {
+			return err
+		}
+		rights = append(rights, apart...)
+	}
 	if p.Documents = rights; p.kubeconfig != "" {
 		p.Documents, p.Elsewhere = nil, rights
 		p.say("in the cluster of %s the user may have another name than this service account: put it into the bindings", p.kubeconfig)
@@ -164,6 +178,17 @@ func (p *Plan) addDocuments(configText string) error {
 	}
 	p.Documents = append(p.Documents, m)
 	return nil
+}
+
+// apart is csi-fencepost failover, as one driver's run has it like another's: only the image may
+// differ. What it is configured with, and its devices' credentials, are of nobody's run.
+func (p *Plan) apart() ([]Document, error) {
+	text, err := deploy.ApartDeployment(p.names(), p.Sidecar.Image)
+	if err != nil {
+		return nil, err
+	}
+	p.say("pods are moved by csi-fencepost failover, Deployment %s/%s, one for all drivers, with an account of its own: its fence agents are in its ConfigMap of that name, which is yours to make (docs/FAILOVER.md#failover-as-a-deployment-of-its-own)", deploy.ApartNamespace, deploy.ApartAccount)
+	return split(text)
 }
 
 // split takes a stream of manifests apart.

@@ -25,7 +25,7 @@ var options = map[string]Options{
 	"json":                         {Drivers: []string{"array.example.com"}, Image: "registry.example.com/csi-fencepost:v1"},
 	"hosted-control-plane":         {Drivers: []string{"array.example.com"}},
 	"one-of-two":                   {Drivers: []string{"file.example.com"}, HTTPPort: 8080},
-	"hostnetwork":                  {Mode: config.Enforce, Failover: true},
+	"hostnetwork":                  {Mode: config.Enforce, Failover: InPod},
 	"anchor":                       {Drivers: []string{"array.example.com"}},
 	"template-in-a-list":           {Drivers: []string{"array.example.com"}},
 	"template-in-quotes":           {Drivers: []string{"array.example.com"}},
@@ -145,7 +145,7 @@ func TestWhatIsChangedAndSaid(t *testing.T) {
 
 func TestRightsAndConfiguration(t *testing.T) {
 	f := inputs(t, "cases")["env-and-comments"]
-	for name, o := range map[string]Options{"observe": {}, "enforce": {Mode: config.Enforce}, "failover": {Mode: config.Enforce, Failover: true}} {
+	for name, o := range map[string]Options{"observe": {}, "enforce": {Mode: config.Enforce}, "failover": {Mode: config.Enforce, Failover: InPod}, "apart": {Mode: config.Enforce, Failover: Apart, Image: "registry.example.com/f:v1"}} {
 		_, r := once(t, f, o)
 		golden(t, "documents-"+name+".golden.yaml", string(r.Documents))
 	}
@@ -215,7 +215,7 @@ func TestInjectIsIdempotent(t *testing.T) {
 // profile proposes.
 func TestWhatWasChosenBeforeIsKept(t *testing.T) {
 	f := inputs(t, "cases")["env-and-comments"]
-	first, err := Inject([]File{f}, Options{Mode: config.Enforce, Failover: true, Image: "registry.example.com/f:v1"})
+	first, err := Inject([]File{f}, Options{Mode: config.Enforce, Failover: InPod, Image: "registry.example.com/f:v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,6 +356,55 @@ func TestAnOwnConfigurationIsTakenAsItIs(t *testing.T) {
 	}
 }
 
+// With failover apart the driver's pod has no right that the guard does not need, and nothing is
+// rendered that a person makes, so that a second driver's run overwrites nothing.
+func TestFailoverApartIsNobodysInTheDriversPod(t *testing.T) {
+	f := inputs(t, "cases")["env-and-comments"]
+	r, err := Inject([]File{f}, Options{Mode: config.Enforce, Failover: Apart, Image: "registry.example.com/f:v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, p := r.Files[0].Text, r.Plans[0]
+	if p.Failover || !p.Apart {
+		t.Errorf("in the pod %v, apart %v", p.Failover, p.Apart)
+	}
+	deployments := 0
+	for _, d := range p.Documents {
+		switch {
+		case d.Kind == "Deployment":
+			deployments++
+			if !strings.Contains(d.Text, "image: registry.example.com/f:v1\n") {
+				t.Errorf("the image is not this run's:\n%s", d.Text)
+			}
+		case d.Kind == "ConfigMap" && d.Namespace == "csi-fencepost-failover", d.Kind == "Secret":
+			t.Errorf("%s %s would be overwritten", d.Kind, d.Name)
+		case strings.HasSuffix(d.Kind, "RoleBinding") && strings.Contains(d.Text, "delete") || d.Name == "csi-fencepost-failover-"+p.Driver:
+			t.Errorf("%s %s is for the driver's pod:\n%s", d.Kind, d.Name, d.Text)
+		}
+	}
+	if deployments != 1 {
+		t.Errorf("%d Deployments", deployments)
+	}
+	if again, err := Inject([]File{{f.Name, text}}, Options{}); err != nil || len(again.Changed) > 0 || !again.Plans[0].Apart {
+		t.Errorf("run again without flags: %v, changed %v", err, again.Changed)
+	}
+	inPod, err := Inject([]File{{f.Name, text}}, Options{Mode: config.Enforce, Failover: InPod})
+	if err != nil || !inPod.Plans[0].Failover || inPod.Plans[0].Apart || bytes.Contains(inPod.Files[0].Text, []byte("kind: Deployment\nmetadata:\n  name: csi-fencepost-failover")) {
+		t.Errorf("back into the pod: %v\n%s", err, inPod.Files[0].Text)
+	}
+	back, err := Uninject([]File{{f.Name, text}})
+	if err != nil || !bytes.Equal(back.Files[0].Text, f.Text) {
+		t.Errorf("taken out again: %v\n%s", err, back.Files[0].Text)
+	}
+	const head = "apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\nmode: Enforce\n"
+	if _, err := Inject([]File{f}, Options{Config: []byte(head), Failover: Apart}); err == nil || !strings.Contains(err.Error(), "fencing.apart: true") {
+		t.Errorf("a configuration that asks nobody: %v", err)
+	}
+	if _, err := Inject([]File{f}, Options{Config: []byte(head + "fencing: {apart: true}\n"), Failover: Apart}); err != nil {
+		t.Error(err)
+	}
+}
+
 // Rights to move pods are given only to who asks for them.
 func TestFailoverRightsOnlyWhenAskedFor(t *testing.T) {
 	f := inputs(t, "cases")["env-and-comments"]
@@ -367,7 +416,7 @@ func TestFailoverRightsOnlyWhenAskedFor(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Inject([]File{f}, Options{Mode: config.Observe, Failover: true}); err == nil || !strings.Contains(err.Error(), "--mode Enforce") {
+	if _, err := Inject([]File{f}, Options{Mode: config.Observe, Failover: InPod}); err == nil || !strings.Contains(err.Error(), "--mode Enforce") {
 		t.Errorf("error %v", err)
 	}
 }

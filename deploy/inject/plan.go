@@ -42,8 +42,9 @@ type Options struct {
 	Mode     config.Mode
 	// Config is a whole configuration file, in place of the profile's.
 	Config []byte
-	// Failover: the configuration and the rights to move pods. Needs Enforce.
-	Failover bool
+	// Failover is who moves the pods of dead nodes: the configuration, the rights, and what runs
+	// it. Needs Enforce.
+	Failover Failover
 	// SELinuxType of the sidecar; empty: as the attacher's securityContext says.
 	SELinuxType string
 	// AgentsSecrets are mounted into the sidecar, for the credentials of fence
@@ -65,6 +66,18 @@ type Options struct {
 	Beside bool
 }
 
+// Failover is who moves the pods of dead nodes, and has the fence agents of the power.
+type Failover string
+
+const (
+	// NoFailover: nobody.
+	NoFailover Failover = ""
+	// Apart: csi-fencepost failover, a Deployment of an account of its own, one for all drivers.
+	Apart Failover = "apart"
+	// InPod: the sidecar. What its account may do then, every container of the driver's pod may.
+	InPod Failover = "in-pod"
+)
+
 // A Plan is what is changed for one attacher of one workload, as data. It says
 // nothing of text.
 type Plan struct {
@@ -72,10 +85,13 @@ type Plan struct {
 	Where, APIVersion, Kind, Namespace, Name string
 	ServiceAccount                           string
 
-	Driver   string
-	Profile  *profile.Profile
-	Mode     config.Mode
+	Driver  string
+	Profile *profile.Profile
+	Mode    config.Mode
+	// Failover: the sidecar moves pods itself, with rights of the pod's account.
 	Failover bool
+	// Apart: csi-fencepost failover does, and is among the documents.
+	Apart bool
 
 	// Attacher is the container that is changed, by name, with the whole of
 	// what is changed in it. Nothing else of it changes.

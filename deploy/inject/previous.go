@@ -27,7 +27,7 @@ func (o Options) or(before Options) Options {
 	if o.MetricsFrom == "" {
 		o.MetricsFrom = before.MetricsFrom
 	}
-	if o.Mode == "" && o.Config == nil && !o.Failover {
+	if o.Mode == "" && o.Config == nil && o.Failover == NoFailover {
 		o.Mode, o.Failover, o.Config = before.Mode, before.Failover, before.Config
 	}
 	return o
@@ -65,7 +65,7 @@ func previous(files []File) (map[string]earlier, error) {
 		}
 		for container, r := range all {
 			e := earlier{put: r.Sidecar, volumes: w.Template.Spec.Volumes, Options: Options{
-				Drivers: []string{r.Driver}, Image: r.Image, SELinuxType: r.SELinuxType, Mode: r.Mode, Failover: r.Failover, Config: configOf(found, r),
+				Drivers: []string{r.Driver}, Image: r.Image, SELinuxType: r.SELinuxType, Mode: r.Mode, Failover: r.failover(), Config: configOf(found, r),
 				AgentsSecrets: r.AgentsSecrets, AgentDirs: r.AgentDirs, TLSSecret: r.TLSSecret, MetricsFrom: r.MetricsFrom,
 			}}
 			for i, c := range w.Template.Spec.Containers {

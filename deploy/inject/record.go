@@ -23,7 +23,8 @@ type record struct {
 	Namespace      string               `json:"namespace"`
 	ServiceAccount string               `json:"serviceAccount"`
 	Mode           config.Mode          `json:"mode"`
-	Failover       bool                 `json:"failover,omitempty"`
+	Failover       bool                 `json:"failover,omitempty"` // in the pod
+	Apart          bool                 `json:"apart,omitempty"`
 	Container      string               `json:"container"`
 	Image          string               `json:"image"`
 	SELinuxType    string               `json:"seLinuxType,omitempty"`
@@ -42,7 +43,7 @@ type record struct {
 // record is of the sidecar before a person's changes are carried over to it.
 func (p *Plan) record(o Options, put corev1.Container) (map[string]string, error) {
 	r := record{
-		Driver: p.Driver, Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Mode: p.Mode, Failover: p.Failover,
+		Driver: p.Driver, Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Mode: p.Mode, Failover: p.Failover, Apart: p.Apart,
 		Container: put.Name, Image: put.Image, SELinuxType: p.seLinuxType, AgentsSecrets: o.AgentsSecrets, AgentDirs: o.AgentDirs, TLSSecret: o.TLSSecret, MetricsFrom: o.MetricsFrom, Sidecar: &put,
 		Command: p.Attacher.CommandBefore, Args: p.Attacher.ArgsBefore, Mounts: p.Attacher.VolumeMountsBefore,
 	}
@@ -71,9 +72,20 @@ func records(annotations map[string]any) (map[string]record, error) {
 	return found, nil
 }
 
+// failover as it was chosen.
+func (r record) failover() Failover {
+	switch {
+	case r.Apart:
+		return Apart
+	case r.Failover:
+		return InPod
+	}
+	return NoFailover
+}
+
 // keys of the documents that were added with it.
 func (r record) keys() (map[string]bool, error) {
-	p := &Plan{Driver: r.Driver, Namespace: r.Namespace, ServiceAccount: r.ServiceAccount, Mode: config.Enforce, Failover: true}
+	p := &Plan{Driver: r.Driver, Namespace: r.Namespace, ServiceAccount: r.ServiceAccount, Mode: config.Enforce, Failover: true, Apart: true}
 	if err := errors.Join(p.addDocuments(""), p.addAuthorization(), p.addNetworkPolicy(&metav1.LabelSelector{}, 1, "")); err != nil {
 		return nil, err
 	}

@@ -120,9 +120,9 @@ func parseFlags(help string) map[string]bool {
 	for line := range strings.Lines(help) {
 		line = strings.TrimRight(line, "\n")
 		if m := flagLine.FindStringSubmatch(line); m != nil {
-			flags[m[2]] = m[3] != ""
+			flags[m[2]] = m[3] != "" && !strings.Contains(m[3], "[=") // its value may be left out
 			if m[1] != "" {
-				flags[m[1]] = m[3] != ""
+				flags[m[1]] = flags[m[2]]
 			}
 		} else if m := shortLine.FindStringSubmatch(line); m != nil {
 			flags[m[1]] = m[2] != ""

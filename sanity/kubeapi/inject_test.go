@@ -45,7 +45,7 @@ func injected(t *testing.T, name string) (text, elsewhere []byte) {
 	t.Helper()
 	original, err := os.ReadFile(name)
 	must(t, err)
-	o := inject.Options{Mode: "Enforce", Failover: true, Namespace: "storage"}
+	o := inject.Options{Mode: "Enforce", Failover: inject.InPod, Namespace: "storage"}
 	r, err := inject.Inject([]inject.File{{Name: name, Text: original}}, o)
 	if err != nil && strings.Contains(err.Error(), "--driver") {
 		o.Drivers = []string{"array.example.com"}

@@ -55,7 +55,7 @@ func remedies(s *fence.Snapshot, st fence.Standing) []remedy {
 		}
 		if st.Unanswered {
 			return []remedy{
-				{What: "See whether csi-fencepost failover runs, which reads the power of nodes", Commands: []string{"kubectl get deployments -A | grep csi-fencepost"}},
+				{What: "See whether csi-fencepost failover runs, which reads the power of nodes", Commands: []string{"kubectl get pods -n csi-fencepost-failover"}},
 				{What: fmt.Sprintf("If it cannot answer, and %s is certainly off, say that it need not be asked (FILE is the sidecar's configuration)", machine),
 					Commands: []string{confirmCommand(s, h) + " --config FILE --override-agent REASON"}},
 			}

@@ -80,7 +80,8 @@ func parseInjectFlags(args []string) (*injectFlags, error) {
 	f.set.StringVarP(&f.options.Namespace, "namespace", "n", "", "The namespace of workloads that name none.")
 	f.set.StringVar(&f.options.Image, "image", "", "The image of csi-fencepost, such as registry.example.com/csi-fencepost:v1.0.0. A released build knows its own; later runs keep what was named.")
 	f.set.StringVar(&f.mode, "mode", "", "Observe (the default, to begin with) or Enforce.")
-	f.set.BoolVar(&f.options.Failover, "failover", false, "Let csi-fencepost taint fenced nodes and move their pods, and give it the rights to. Needs mode Enforce.")
+	f.set.StringVar((*string)(&f.options.Failover), "failover", "", "Who moves the pods of fenced nodes: apart (--failover alone), csi-fencepost failover, which is added as a Deployment of its own account, one for all drivers; or in-pod, the sidecar itself, with rights that every container of its pod has then. Needs mode Enforce.")
+	f.set.Lookup("failover").NoOptDefVal = string(inject.Apart)
 	f.set.StringVar(&f.config, "config", "", "A configuration file of your own, in place of --mode and --failover.")
 	f.set.StringVar(&f.options.SELinuxType, "selinux-type", "", "The SELinux type of the sidecar, such as spc_t, where nodes enforce SELinux and the driver's socket is in a folder of theirs.")
 	f.set.StringArrayVar(&f.options.AgentsSecrets, "agents-secret", nil, "A Secret with the credentials of fence agents, which the configuration (--config) names as files: NAME is mounted at "+inject.AgentsFolder+", NAME=FOLDER there. Can be repeated; empty: none any more.")
@@ -101,8 +102,10 @@ func (f *injectFlags) complete() (err error) {
 	switch f.options.Mode = config.Mode(f.mode); {
 	case f.mode != "" && f.options.Mode != config.Observe && f.options.Mode != config.Enforce:
 		return f.set.Wrong("--mode is %q: it has to be Observe or Enforce", f.mode)
-	case f.config != "" && (f.mode != "" || f.options.Failover):
-		return f.set.Wrong("--config says mode and failover itself: take --mode and --failover off")
+	case !slices.Contains([]inject.Failover{inject.NoFailover, inject.Apart, inject.InPod}, f.options.Failover):
+		return f.set.Wrong("--failover is %q: it has to be apart or in-pod", f.options.Failover)
+	case f.config != "" && (f.mode != "" || f.options.Failover == inject.InPod):
+		return f.set.Wrong("--config says mode, and failover in the pod, itself: take --mode and --failover=in-pod off")
 	case f.options.HTTPPort < 0 || f.options.HTTPPort > 65535:
 		return f.set.Wrong("--http-port is %d: it has to be between 1 and 65535", f.options.HTTPPort)
 	}

@@ -136,8 +136,10 @@ func TestInjectTakesAnOwnConfiguration(t *testing.T) {
 	}
 	stdout, _ := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", folder, "--config", own, named)
 	clitest.Says(t, stdout, "    mode: Enforce # mine\n", "name: csi-fencepost-enforce\n")
-	_, stderr := clitest.Line(t, Commands(), cli.ExitUsage, "inject", "-f", folder, "--config", own, "--failover")
-	clitest.Says(t, stderr, "--config says mode and failover itself")
+	_, stderr := clitest.Line(t, Commands(), cli.ExitUsage, "inject", "-f", folder, "--config", own, "--failover=in-pod")
+	clitest.Says(t, stderr, "--config says mode, and failover in the pod, itself")
+	_, stderr = clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", folder, "--config", own, named, "--failover")
+	clitest.Says(t, stderr, "the configuration does not say fencing.apart: true")
 	if err := os.WriteFile(own, []byte("mode: Enforce\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -157,6 +159,7 @@ func TestInjectSaysWhatIsWrongWithItsInput(t *testing.T) {
 		{cli.ExitFailure, []string{"-f", filepath.Join(folder, "values.yml")}, "no external-attacher was found"},
 		{cli.ExitFailure, []string{"-f", filepath.Join(folder, "README.md")}, "README.md:1: a template is left in it"},
 		{cli.ExitFailure, []string{"-f", folder, "--mode=Observe", "--failover"}, "--failover needs --mode Enforce"},
+		{cli.ExitUsage, []string{"-f", folder, "--mode=Enforce", "--failover=true"}, "it has to be apart or in-pod"},
 		{cli.ExitUsage, []string{"-f", folder, "--mode=Maybe"}, "it has to be Observe or Enforce"},
 		{cli.ExitUsage, []string{"-f", folder, "-f", filepath.Join(folder, "controller.yaml")}, "given twice"},
 		{cli.ExitUsage, []string{folder}, "manifests are named with -f"},
@@ -217,7 +220,7 @@ func TestTheRightsInAnotherClusterComeApart(t *testing.T) {
 	_, stderr := clitest.Line(t, Commands(), cli.ExitUsage, "inject", "-f", hosted, named)
 	clitest.Says(t, stderr, "--rights FILE keeps the two apart")
 	rights := filepath.Join(t.TempDir(), "rights.yaml")
-	for _, as := range []string{"--failover=false", "--as-policy"} {
+	for _, as := range []string{"--mode=Observe", "--as-policy"} {
 		stdout, stderr := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", hosted, named, "--rights", rights, as)
 		clitest.Says(t, stderr, "written: "+rights, "the user may have another name")
 		clitest.Says(t, stdout, "kind: ConfigMap", "namespace: storage", "--leader-election-namespace=guests")

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
@@ -17,6 +19,17 @@ const failoverName = "failover"
 // FailoverCommand is `csi-fencepost failover`.
 func FailoverCommand() cli.Command {
 	return cli.Command{Name: failoverName, Summary: "failover of all drivers, as a Deployment of its own", Run: runFailover}
+}
+
+// load reads the configuration. Failover needs none: without, it has no fence agents, and its
+// Deployment starts before anybody has made its ConfigMap.
+func (f *runFlags) load() (*config.Configuration, error) {
+	c, err := cluster.LoadConfig(f.config)
+	if f.name == failoverName && (f.config == "" || errors.Is(err, fs.ErrNotExist)) {
+		c, err = config.Default(), nil
+		c.Failover.Enabled = true
+	}
+	return c, err
 }
 
 // runFailover is `csi-fencepost failover`.
@@ -35,6 +48,9 @@ func runFailover(ctx context.Context, args []string, stdout, stderr io.Writer) e
 // is given up.
 func (s *runner) failover(ctx context.Context) error {
 	klog.FromContext(ctx).Info("csi-fencepost failover", "version", cli.BuildVersion(), "drivers", s.flags.drivers.String())
+	if len(s.config.Fencing.Levels) == 0 {
+		klog.FromContext(ctx).Info("There are no fence agents: pods are moved on a person's word (csi-fencepost fence confirm) alone", "config", s.flags.config)
+	}
 	s.ready.Set("drivers", sidecar.NotReady("it waits for the Kubernetes API"))
 	s.metrics.ReadyIs(s.ready)
 	stop, err := s.startHTTP(ctx)
