@@ -208,7 +208,7 @@ func JudgeHolder(s Snapshot, h *Holder) Verdict {
 		return Verdict{Action: Refuse, Reason: st.Reason, Blocking: &st}
 	case st.Gone():
 		return Verdict{Action: Allow, Reason: st.Reason, Subject: &st}
-	case s.Policy.ForwardUnfenced && unfenced(st.Reason) && revocable(h):
+	case s.Policy.ForwardUnfenced && (unfenced(st.Reason) || st.Unanswered) && revocable(h):
 		st.Reason = UnfencedForward
 		return Verdict{Action: Allow, Reason: st.Reason, Subject: &st}
 	}
@@ -290,7 +290,7 @@ func standing(h *Holder, p Policy) Standing {
 // unreleased is the standing of one whose kubelet's word does not count.
 func unreleased(h *Holder, p Policy) Standing {
 	if st, decided := byEvidence(h); decided {
-		if !st.Gone() && revoked(h, p) && (st.Reason == EvidenceVoid || st.Reason == HolderListed) {
+		if !st.Gone() && revoked(h, p) && (st.Reason == EvidenceVoid || st.Reason == HolderListed || st.Unanswered) {
 			return Standing{Holder: h, Reason: HolderRevoked}
 		}
 		return st

@@ -970,3 +970,22 @@ func TestWhatIsNotSaidSpeaksAgainstClaimsAlone(t *testing.T) {
 		}
 	}
 }
+
+// What would move without a claim moves with one of which nobody has said whether it is true.
+func TestAClaimThatIsNotAnsweredKeepsNothingThatNeedsNone(t *testing.T) {
+	h := Holder{NodeID: "id1", NodeName: "n1", NodeUID: "u1", BootID: "b1", State: Held, Liveness: Stale, LeaseRV: "7", Node: &Node{UID: "u1", BootID: "b1", InUse: true},
+		Attachment: &Attachment{DeletedAt: time.Unix(1, 0)},
+		Evidence: []Evidence{{Kind: OperatorConfirmation, NodeUID: "u1", BootID: "b1", LeaseRV: "7"},
+			{Kind: PowerReading, Unanswered: true, NodeUID: "u1", BootID: "b1", LeaseRV: "7"}}}
+	s := Snapshot{Target: &Holder{NodeID: "id2"}, Holders: []Holder{h}, Policy: Policy{UnpublishRevokesAccess: true}}
+	if got := JudgePublish(s, "id2").Reason; got != HolderRevoked {
+		t.Errorf("the driver revokes: %s", got)
+	}
+	s.Policy = Policy{ForwardUnfenced: true}
+	if v := JudgeUnpublish(s, "id1"); v.Action != Allow || v.Reason != UnfencedForward {
+		t.Errorf("unfenced: Forward: %s %s", v.Action, v.Reason)
+	}
+	if v := JudgePublish(s, "id2"); v.Action != Refuse {
+		t.Errorf("published beside it: %s", v.Reason)
+	}
+}

@@ -56,11 +56,19 @@ type AgentReadings struct {
 	asker Asker
 
 	mu   sync.Mutex
-	late map[string]time.Time // nodes, and when patience last ran out
+	late map[string]lateness // nodes, and when patience last ran out
+}
+
+// lateness is when the agents of a node were too late. unsaid: it was another process that said
+// nothing, without which no claim counts, and whose answer wakes who waits: no call has to stay for
+// it, whatever is claimed.
+type lateness struct {
+	at     time.Time
+	unsaid bool
 }
 
 // Agents is the Source of the agents' own readings.
-func Agents(f Asker) *AgentReadings { return &AgentReadings{asker: f, late: map[string]time.Time{}} }
+func Agents(f Asker) *AgentReadings { return &AgentReadings{asker: f, late: map[string]lateness{}} }
 
 // Name implements Source.
 func (*AgentReadings) Name() string { return "FenceAgents" }
@@ -91,7 +99,7 @@ func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evide
 	if err != nil && !late && !unsaid {
 		return nil, err
 	}
-	s.remember(t.Node, late && most == patience, a.State)
+	s.remember(t.Node, late && most == patience, unsaid, a.State)
 	found := readings(&q, &a)
 	if unsaid {
 		found = append(found, unsaidOf(&q, unanswered))
@@ -109,11 +117,11 @@ func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evide
 func (s *AgentReadings) patience(q *Question) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at, late := s.late[q.Holder.NodeName]
+	last, late := s.late[q.Holder.NodeName]
 	switch {
-	case late && time.Since(at) >= lateFor:
+	case late && time.Since(last.at) >= lateFor:
 		delete(s.late, q.Holder.NodeName)
-	case late && !saidOff(q):
+	case late && (last.unsaid || !saidOff(q)):
 		return hurry
 	}
 	return patience
@@ -140,12 +148,12 @@ func saidOff(q *Question) bool {
 
 // remember when the agents of that node were too late. What they have not found
 // out after all is no answer.
-func (s *AgentReadings) remember(node string, late bool, read agent.State) {
+func (s *AgentReadings) remember(node string, late, unsaid bool, read agent.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case late:
-		s.late[node] = time.Now()
+		s.late[node] = lateness{time.Now(), unsaid}
 	case read != agent.Unclear:
 		delete(s.late, node)
 	}

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -41,7 +42,7 @@ func (a *asker) Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error)
 	a.asked = append(a.asked, t)
 	select {
 	case <-ctx.Done():
-		return fencer.Answer{}, ctx.Err()
+		return fencer.Answer{}, cmp.Or(a.err, ctx.Err())
 	case <-time.After(a.takes):
 	}
 	a.answer.Machine = record.FencedMachine{NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV}
@@ -542,13 +543,28 @@ func TestAClaimCountsOnlyWhereWhoReadsThePowerHasAnswered(t *testing.T) {
 				return
 			}
 			text := v.Message(&fence.Snapshot{Volume: "vol", Target: &fence.Holder{NodeID: "id2"}})
-			for _, words := range []string{"csi-fencepost failover has not said whether the machine is on: it", "kubectl get deployments", "fence confirm n1 --reason", "--override-agent"} {
+			for _, words := range []string{"csi-fencepost failover has not said whether the machine is on: it", "kubectl get pods -n csi-fencepost-failover", "fence confirm n1 --reason", "--override-agent"} {
 				if !strings.Contains(text, words) {
 					t.Errorf("%q does not say %q", text, words)
 				}
 			}
 		})
 	}
+}
+
+// external-attacher has few workers, and a claim counts no sooner because one of them stays.
+func TestNoCallStaysTwiceForAnAnswerThatDoesNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := apart(silence)
+		a.takes = time.Minute
+		s := Agents(a)
+		for _, want := range []time.Duration{patience, hurry, hurry} {
+			begun := time.Now()
+			if found := ask(t, s, stale(claiming())); len(found) != 1 || !found[0].Unanswered || time.Since(begun) != want {
+				t.Errorf("%+v after %s, want it after %s", found, time.Since(begun), want)
+			}
+		}
+	})
 }
 
 // What there is no claim of waits for the answer, as it does for agents that are slow.

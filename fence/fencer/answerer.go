@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,18 +23,22 @@ const (
 	// answersAgain is the least pause between two answers to one process about one node, which
 	// asks again no sooner than after 5 s.
 	answersAgain = time.Second
-	// maxAnswers under way at once, well above what the calls of all drivers ask.
-	maxAnswering = 256
+	// maxAnswering under way at once, well above what the calls of all drivers ask.
+	maxAnswering = 4096
+	// othersWithin is how long who cannot tell leaves a question to others who may.
+	othersWithin = 2 * time.Second
 )
 
 // Answerer answers, in the nodes' records, what processes without agents for the power of
 // nodes ask (Apart).
 //
-// Each question is answered within 3 s by what its agents read after it was seen. Where they
-// take longer it is answered by what they read last, if that was on a few seconds ago, and
-// else that they have not answered yet: a claim waits no longer for them then than it does
-// where the guard itself asks them. Answering waits for no lock of a node, for no Node, and
-// heeds no opt-out: reading does no harm. An answer that cannot be written is not given.
+// Each question is answered by what its agents read after it was seen, within 3 s from when it is
+// their turn. Where they take longer it is answered by what they read last, if that was on a few
+// seconds ago, and else that they have not answered yet: a claim waits no longer for them then than
+// it does where the guard itself asks them. While others are before it nothing is said, and so no
+// claim counts. That nobody can tell is said after 2 s at the soonest: others may. Answering waits for no lock of a node, for no Node, and
+// heeds no opt-out: reading does no harm. What cannot be read, or written, now is tried again for a
+// minute.
 type Answerer struct {
 	// Fencer asks. One that only reads answers nothing.
 	Fencer *Fencer
@@ -88,7 +93,7 @@ func (a *Answerer) take(r *record.Record) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, q := range r.Open() {
-		key := r.Node + "\x00" + q.Actor
+		key := strings.Join([]string{r.Node, q.Actor, q.NodeUID, q.BootID, q.SystemUUID, q.ProviderID, q.NodeID}, "\x00")
 		_, under := a.open[key]
 		switch {
 		case a.ctx == nil || a.ctx.Err() != nil:
@@ -105,7 +110,9 @@ func (a *Answerer) take(r *record.Record) {
 
 // work answers the questions of one process about one node until there is none.
 func (a *Answerer) work(ctx context.Context, node, key string) {
-	for done := ""; ; {
+	var at, done string
+	var since time.Time
+	for {
 		a.mu.Lock()
 		q := a.open[key]
 		if q.ID == done || ctx.Err() != nil {
@@ -114,10 +121,16 @@ func (a *Answerer) work(ctx context.Context, node, key string) {
 			return
 		}
 		a.mu.Unlock()
-		if err := a.answer(ctx, node, &q); err != nil && ctx.Err() == nil {
+		if q.ID != at {
+			at, since = q.ID, time.Now()
+		}
+		over, err := a.answer(ctx, node, &q)
+		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot answer whether a node is off", "node", node, "driver", q.Driver)
 		}
-		done = q.ID
+		if over || time.Since(since) >= asksFor {
+			done = q.ID
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(answersAgain):
@@ -125,16 +138,28 @@ func (a *Answerer) work(ctx context.Context, node, key string) {
 	}
 }
 
-func (a *Answerer) answer(ctx context.Context, node string, q *record.Question) error {
+// answer answers a question; over: nothing more is to be said of it here.
+func (a *Answerer) answer(ctx context.Context, node string, q *record.Question) (over bool, err error) {
+	begun := time.Now()
 	said, err := a.read(ctx, node, q)
-	if said == nil || err != nil {
-		return err
+	switch {
+	case errors.Is(err, errQueued):
+		return false, nil
+	case said == nil || err != nil:
+		return err == nil, err
+	}
+	if wait := othersWithin - time.Since(begun); said.State == agent.Unclear.String() && wait > 0 {
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-time.After(wait):
+		}
 	}
 	said.Actor = a.Fencer.Actor
 	limited, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	_, err = a.Fencer.Records.Update(limited, node, func(r *record.Record) (bool, error) { return r.Reply(q.ID, *said), nil })
-	return err
+	_, err = a.Fencer.Records.Update(limited, node, func(r *record.Record) (bool, error) { return r.Reply(*q, *said), nil })
+	return err == nil, err
 }
 
 // read is what to answer; nil: nothing. An error is the API server's: of what cannot be bound to
@@ -155,8 +180,11 @@ func (a *Answerer) read(ctx context.Context, node string, q *record.Question) (*
 	read, err := a.Fencer.AskAnew(limited, t)
 	switch late := errors.Is(err, context.DeadlineExceeded) && limited.Err() != nil; {
 	case late && ctx.Err() == nil:
-		var on bool
-		if read, on = a.Fencer.lastOn(t); !on {
+		last, on := a.Fencer.lastOn(t)
+		if read = last; !on && errors.Is(err, errQueued) {
+			return nil, err
+		}
+		if !on {
 			read = Answer{Why: fmt.Sprintf("its fence agents have not answered within %s", answersWithin)}
 		}
 	case err != nil:

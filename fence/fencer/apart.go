@@ -49,11 +49,11 @@ func (e *UnansweredError) Unwrap() error { return e.Err }
 // another process's, csi-fencepost failover (Answerer). What cuts off the driver's storage is
 // asked here. It is safe for concurrent use.
 //
-// An answer counts only by the ID of a question that this Apart made up, and where somebody
-// who may fence vouches for it. Callers for one machine share one question. An answer that
-// may let a volume move is used for 5 s from when its question was asked; that the machine
-// is on, which keeps volumes waiting, for 5 s from when it came. All of that is on this
-// process's own clock.
+// An answer counts only by the ID of a question that this Apart made up, where the question
+// stands as it was asked, and where somebody who may fence vouches for both. Callers for one
+// machine share one question. That the machine is off is used for 5 s from when its question was
+// asked; that it is on, or that nobody can tell, for 5 s from when it came: who waits for an
+// answer is woken by it, and asks then. All of that is on this process's own clock.
 type Apart struct {
 	own *Fencer
 	asking
@@ -78,10 +78,10 @@ func NewApart(own *Fencer, answered func(node string)) *Apart {
 
 // freshApart: see Apart.
 func (a *Answer) freshApart() bool {
-	if a.State == agent.On {
-		return time.Since(a.read) < apartFor
+	if a.State == agent.Off {
+		return time.Since(a.begun()) < apartFor
 	}
-	return time.Since(a.begun()) < apartFor
+	return time.Since(a.read) < apartFor
 }
 
 // Covers implements evidence.Asker: which nodes the other process's agents cover, it says
@@ -144,7 +144,8 @@ func both(power, storage Answer) Answer {
 }
 
 // question asks, and waits for the answer.
-func (a *Apart) question(ctx context.Context, t Target) (Answer, error) {
+func (a *Apart) question(ctx context.Context, t Target, begins func()) (Answer, error) {
+	begins()
 	if t.UID == "" {
 		return Answer{Why: unknownMachine, Machine: record.FencedMachine{LeaseRV: t.LeaseRV}, read: time.Now()}, nil
 	}
@@ -168,6 +169,8 @@ func (a *Apart) question(ctx context.Context, t Target) (Answer, error) {
 			why = ": " + err.Error()
 		case now == nil:
 			return Answer{}, &UnansweredError{Node: t.Node, Why: "others have asked since, and taken the question away"}
+		case !now.SameAs(&q):
+			why = ": somebody has changed what was asked"
 		case r.Vouched(now):
 			return answerTo(now)
 		case now.Answer != nil:

@@ -141,16 +141,15 @@ func TestCallersForOneMachineShareAQuestionAndItsAnswerForAShortTime(t *testing.
 	})
 }
 
-// What may let a volume move is not used for longer than from when it was asked.
-func TestAnUnclearAnswerIsUsedFromItsQuestionOn(t *testing.T) {
+// Who waits is woken by the answer, and has to find it.
+func TestAnUnclearAnswerIsUsedFromWhenItCame(t *testing.T) {
 	run(t, func(w *world) {
 		defer w.failover("failover")()
 		s, _ := w.sidecar("s")
 		w.bmc.takes, w.bmc.broken = 2*time.Second, true
-		begun := time.Now()
 		w.told(s, w.target())
 		first := w.record().QuestionOf(driver).ID
-		time.Sleep(apartFor - time.Since(begun) - time.Millisecond)
+		time.Sleep(apartFor - time.Millisecond)
 		w.told(s, w.target())
 		w.expect("asked again too soon", w.record().QuestionOf(driver).ID, first)
 		time.Sleep(time.Millisecond)
@@ -179,10 +178,65 @@ func TestWithoutFailoverThereIsNoAnswer(t *testing.T) {
 		w.untold(s, w.target(), "does not answer")
 		w.bmc.broken = true
 		stop = w.failover("failover")
-		time.Sleep(looksRarely)
+		time.Sleep(looksRarely + othersWithin)
 		w.expect("woken by what is unclear", woken(), "n1 n1")
 		stop()
 		end()
+	})
+}
+
+// Who may write records, as each driver's pod may, changes what was asked: what is answered then is
+// of something else.
+func TestWhatIsAnsweredToAChangedQuestionIsNoAnswer(t *testing.T) {
+	run(t, func(w *world) {
+		s, _ := w.sidecar("s")
+		w.untold(s, w.target(), "does not answer")
+		if _, err := w.store.Update(w.Context(), "n1", func(r *record.Record) (bool, error) { r.Questions[0].BootID = "x"; return true, nil }); err != nil {
+			w.Fatal(err)
+		}
+		defer w.failover("failover")()
+		time.Sleep(10 * time.Second)
+		if q := w.record().QuestionOf(driver); !w.record().Vouched(q) {
+			w.Fatalf("nobody answered what it became: %+v", q)
+		}
+		w.untold(s, w.target(), "does not answer")
+		end()
+	})
+}
+
+// Another process may have agents that can tell.
+func TestWhoCannotTellLeavesTheQuestionToOthersFirst(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.broken = true
+		defer w.failover("failover")()
+		s, _ := w.sidecar("s")
+		begun := time.Now()
+		w.told(s, w.target())
+		if took := time.Since(begun); took < othersWithin {
+			w.Errorf("that nobody can tell was said after %s", took)
+		}
+	})
+}
+
+// Of a machine whose agents could not be asked yet nothing is said, and so no claim counts.
+func TestWhatIsNotAskedYetIsNotUnclear(t *testing.T) {
+	run(t, func(w *world) {
+		f := w.fencer("failover")
+		for range cap(f.slots) { // others are before it
+			f.slots <- struct{}{}
+		}
+		defer w.answers(&Answerer{Fencer: f, Alone: true})()
+		s, _ := w.sidecar("s")
+		w.untold(s, w.target(), "does not answer")
+		time.Sleep(10 * time.Second)
+		if q := w.record().QuestionOf(driver); q.Answer != nil {
+			w.Errorf("it was answered: %+v", q.Answer)
+		}
+		for range cap(f.slots) {
+			<-f.slots
+		}
+		time.Sleep(answersWithin + 2*time.Second)
+		w.expect("state", w.told(s, w.target()).State, agent.On)
 	})
 }
 

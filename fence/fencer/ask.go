@@ -2,8 +2,11 @@ package fencer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -33,22 +36,29 @@ type flight struct {
 	outdated bool
 	// left: a caller went without the answer.
 	left bool
+	// turn is when it was this question's, once begins is set; until then nobody has been asked.
+	turn   time.Time
+	begins atomic.Bool
 }
+
+// errQueued: nobody has been asked yet, since others are before it.
+var errQueued = errors.New("its fence agents have not been asked yet: others are before it")
 
 // maxAnswers bounds what is remembered; well above any cluster's Nodes.
 const maxAnswers = 20_000
 
 // asking shares questions about machines among callers, and the answers for a short time.
 type asking struct {
-	// fetch asks. It goes on when the callers are gone.
-	fetch func(ctx context.Context, t Target) (Answer, error)
+	// fetch asks, and calls begins before that. It goes on when the callers are gone.
+	fetch func(ctx context.Context, t Target, begins func()) (Answer, error)
 	// fresh tells whether an answer may be used by others than who asked.
 	fresh func(*Answer) bool
 	// store, if set, writes an answer down before anybody has it; stored tells whether it is
 	// still so written.
 	store  func(ctx context.Context, t Target, a *Answer) error
 	stored func(ctx context.Context, t Target, a *Answer) (bool, error)
-	// answered is told of an answer that is news; left: a caller went without it.
+	// answered is told of an answer that is news; left: a caller went without it, and what it
+	// says is not what was said last.
 	answered func(node string, a Answer, left bool)
 
 	mu      sync.Mutex
@@ -56,7 +66,7 @@ type asking struct {
 	answers map[machineKey]Answer
 }
 
-func newAsking(fetch func(context.Context, Target) (Answer, error), fresh func(*Answer) bool) asking {
+func newAsking(fetch func(context.Context, Target, func()) (Answer, error), fresh func(*Answer) bool) asking {
 	return asking{fetch: fetch, fresh: fresh, answered: func(string, Answer, bool) {}, flights: map[machineKey]*flight{}, answers: map[machineKey]Answer{}}
 }
 
@@ -114,11 +124,14 @@ func (f *asking) ask(ctx context.Context, t Target, since time.Time) (Answer, er
 			f.mu.Lock()
 			fl.left = true
 			f.mu.Unlock()
+			if !fl.begins.Load() {
+				return Answer{}, fmt.Errorf("%w: %w", errQueued, ctx.Err())
+			}
 			return Answer{}, ctx.Err()
 		case <-fl.done:
 		}
 		// One that was under way before may be about an older lease.
-		if fl.err != nil || !fl.begun.Before(asked) || !fl.begun.Before(since) && !fl.answer.torn && fl.answer.Machine.LeaseRV == t.LeaseRV {
+		if fl.err != nil || !fl.begun.Before(asked) || !fl.turn.Before(since) && !fl.answer.torn && fl.answer.Machine.LeaseRV == t.LeaseRV {
 			return fl.answer, fl.err
 		}
 	}
@@ -149,9 +162,10 @@ func (f *asking) drop(key machineKey, id string) {
 }
 
 // inTurn observes once few others do.
-func (f *Fencer) inTurn(ctx context.Context, t Target) (Answer, error) {
+func (f *Fencer) inTurn(ctx context.Context, t Target, begins func()) (Answer, error) {
 	f.slots <- struct{}{}
 	defer func() { <-f.slots }()
+	begins()
 	return f.observe(ctx, t)
 }
 
@@ -164,7 +178,7 @@ func (f *Fencer) keepAnswer(ctx context.Context, t Target, a *Answer) error {
 }
 
 func (f *asking) fly(ctx context.Context, t Target, fl *flight) {
-	a, err := f.fetch(ctx, t)
+	a, err := f.fetch(ctx, t, func() { fl.turn = time.Now(); fl.begins.Store(true) })
 	f.mu.Lock()
 	if fl.outdated {
 		a = Answer{Why: "power or access was changed while the agents were asked", Machine: a.Machine, Steps: a.Steps, torn: true}
@@ -188,13 +202,14 @@ func (f *asking) fly(ctx context.Context, t Target, fl *flight) {
 	}
 	left := fl.left
 	news := !known || left || !a.stillOn(&last)
+	told := known && a.State == agent.Unclear && last.State == agent.Unclear
 	f.mu.Unlock()
 	close(fl.done)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot tell whether the node is off", "node", t.Node)
 	}
 	if err == nil && news {
-		f.answered(t.Node, a, left)
+		f.answered(t.Node, a, left && !told)
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 type Question struct {
 	ID     string `json:"id"`
 	Driver string `json:"driver"`
-	// Actor asks. A record has one question of each, and the last few of a driver: its
-	// replicas may ask at once.
+	// Actor asks. A record has one question of each about one machine, and the last few of a
+	// driver: its replicas may ask at once, and of a Node that is gone several machines are known.
 	Actor string `json:"actor"`
 	// At, RFC 3339 on the writer's clock, is for people.
 	At string `json:"at"`
@@ -62,7 +62,7 @@ type Answer struct {
 // Bounds of a record's questions, of all and of one driver's; the oldest goes first.
 const (
 	maxQuestions = 24
-	maxOfDriver  = 3
+	maxOfDriver  = 6
 )
 
 func (q *Question) validate() error {
@@ -120,7 +120,7 @@ func (r *Record) questions() []Question {
 	return r.Questions
 }
 
-// Ask puts q in place of its actor's last question, whose answer ends with it. It returns
+// Ask puts q in place of its actor's last question about that machine, whose answer ends with it. It returns
 // false where q is there already. For the change of an Update.
 func (r *Record) Ask(q Question) bool {
 	if r.Question(q.ID) != nil {
@@ -133,7 +133,7 @@ func (r *Record) Ask(q Question) bool {
 		if old.Driver != q.Driver {
 			continue
 		}
-		if others++; old.Actor == q.Actor || others >= maxOfDriver {
+		if others++; old.Actor == q.Actor && old.aboutSame(&q) || others >= maxOfDriver {
 			r.Questions = slices.Delete(r.Questions, i, i+1)
 			others--
 		}
@@ -142,11 +142,23 @@ func (r *Record) Ask(q Question) bool {
 	return true
 }
 
-// Reply answers the question with that ID, and vouches for the answer. It returns false where
-// the question is there no more, or is answered. For the change of an Update.
-func (r *Record) Reply(id string, a Answer) bool {
-	q := r.Question(id)
-	if q == nil || r.Vouched(q) {
+// SameAs tells whether both ask the same: the same process, about the same machine, in the same
+// words. What is asked is nobody's to vouch for, and may have been changed since.
+func (q *Question) SameAs(other *Question) bool {
+	return q != nil && q.ID == other.ID && q.Driver == other.Driver && q.Actor == clip(other.Actor) && q.aboutSame(other) && q.LeaseRV == other.LeaseRV
+}
+
+func (q *Question) aboutSame(other *Question) bool {
+	return q.NodeUID == other.NodeUID && q.BootID == other.BootID && q.SystemUUID == other.SystemUUID &&
+		q.ProviderID == other.ProviderID && q.NodeID == other.NodeID
+}
+
+// Reply answers the question as it was read, and vouches for the answer. It returns false where
+// that is there no more, or is another one by now, or is answered. That somebody cannot tell is
+// no answer yet to who can. For the change of an Update.
+func (r *Record) Reply(asked Question, a Answer) bool {
+	q := r.Question(asked.ID)
+	if !q.SameAs(&asked) || r.Vouched(q) && (!q.Answer.unclear() || a.unclear()) {
 		return false
 	}
 	a.At, a.Actor, a.Why = now(), clip(a.Actor), clip(a.Why)
@@ -155,6 +167,8 @@ func (r *Record) Reply(id string, a Answer) bool {
 	r.vouch(q)
 	return true
 }
+
+func (a *Answer) unclear() bool { return a.State != "on" && a.State != "off" }
 
 func clipNames(names []string) []string {
 	names = slices.Clone(names[:min(len(names), maxAgents)])

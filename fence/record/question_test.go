@@ -32,7 +32,7 @@ func TestAnAnswerIsVouchedForWithTheQuestionThatItAnswers(t *testing.T) {
 		t.Fatalf("asked: %+v", r.Questions)
 	}
 	r = change(func(r *record.Record) {
-		if r.Reply("q0", readOn) || !r.Reply("q1", readOn) || r.Reply("q1", record.Answer{State: "off", Actor: "late"}) {
+		if r.Reply(question("q0", "d"), readOn) || !r.Reply(*r.Question("q1"), readOn) || r.Reply(*r.Question("q1"), record.Answer{State: "off", Actor: "late"}) {
 			t.Error("not the one question was answered, once")
 		}
 	})
@@ -67,7 +67,7 @@ func TestAnAnswerIsVouchedForWithTheQuestionThatItAnswers(t *testing.T) {
 func TestANewQuestionEndsTheOldAnswer(t *testing.T) {
 	change := asked(t)
 	change(func(r *record.Record) { r.Ask(question("q1", "d")); r.Ask(question("q2", "e")) })
-	change(func(r *record.Record) { r.Reply("q1", readOn); r.Reply("q2", readOn) })
+	change(func(r *record.Record) { r.Reply(*r.Question("q1"), readOn); r.Reply(*r.Question("q2"), readOn) })
 	r := change(func(r *record.Record) {
 		next := question("q3", "d")
 		next.Answer = &readOn // as nobody but who answers may
@@ -85,7 +85,7 @@ func TestReplicasDoNotTakeEachOthersQuestionsAway(t *testing.T) {
 	change := asked(t)
 	r := change(func(r *record.Record) {
 		r.Ask(question("e", "e"))
-		for n := range 5 {
+		for n := range 8 {
 			q := question(fmt.Sprint("q", n), "d")
 			q.Actor = fmt.Sprint("replica ", n)
 			r.Ask(q)
@@ -95,7 +95,7 @@ func TestReplicasDoNotTakeEachOthersQuestionsAway(t *testing.T) {
 	for _, q := range r.Questions {
 		ids = append(ids, q.ID)
 	}
-	if strings.Join(ids, " ") != "e q2 q3 q4" || r.QuestionOf("d").ID != "q4" || r.Question("q0") != nil {
+	if strings.Join(ids, " ") != "e q2 q3 q4 q5 q6 q7" || r.QuestionOf("d").ID != "q7" || r.Question("q0") != nil {
 		t.Errorf("questions %v", ids)
 	}
 }
@@ -110,10 +110,62 @@ func TestAnAnswerThatNobodyVouchesForIsOpen(t *testing.T) {
 	if r.Vouched(r.QuestionOf("d")) || len(r.Open()) != 1 {
 		t.Errorf("it counts: %+v", r.Questions)
 	}
-	r = change(func(r *record.Record) { r.Reply("q1", record.Answer{State: "unclear", Actor: "failover"}) })
+	r = change(func(r *record.Record) { r.Reply(*r.Question("q1"), record.Answer{State: "unclear", Actor: "failover"}) })
 	if q := r.QuestionOf("d"); !r.Vouched(q) || q.Answer.State != "unclear" {
 		t.Errorf("it is not answered in its place: %+v", q)
 	}
+}
+
+// Of several machines of a Node that is gone one process asks at once.
+func TestAQuestionAboutAnotherMachineTakesNoneAway(t *testing.T) {
+	r := asked(t)(func(r *record.Record) {
+		first, second, again := question("q1", "d"), question("q2", "d"), question("q3", "d")
+		second.ProviderID, again.LeaseRV = "other", "9"
+		r.Ask(first)
+		r.Ask(second)
+		r.Ask(again)
+	})
+	if len(r.Questions) != 2 || r.Question("q1") != nil {
+		t.Errorf("questions %+v", r.Questions)
+	}
+}
+
+// A pod that writes records and may not fence has no answer vouched for to anything but what it was
+// given to.
+func TestAQuestionThatWasChangedIsNotAnswered(t *testing.T) {
+	for name, change := range map[string]func(*record.Question){
+		"the driver": func(q *record.Question) { q.Driver = "e" }, "who asks": func(q *record.Question) { q.Actor = "x" },
+		"the Node": func(q *record.Question) { q.NodeUID = "u2" }, "the boot": func(q *record.Question) { q.BootID = "b2" },
+		"the system": func(q *record.Question) { q.SystemUUID = "s2" }, "the instance": func(q *record.Question) { q.ProviderID = "p2" },
+		"the node ID": func(q *record.Question) { q.NodeID = "i2" }, "the lease": func(q *record.Question) { q.LeaseRV = "8" },
+	} {
+		r := asked(t)(func(r *record.Record) {
+			r.Ask(question("q1", "d"))
+			read := *r.Question("q1")
+			change(&r.Questions[0])
+			if r.Reply(read, readOn) {
+				t.Errorf("%s: it is answered", name)
+			}
+		})
+		if r.Vouched(&r.Questions[0]) {
+			t.Errorf("%s: somebody vouches for it", name)
+		}
+	}
+}
+
+// Of two processes with agents one may not reach its devices.
+func TestWhoCannotTellIsNotHeardBeforeWhoCan(t *testing.T) {
+	unclear := record.Answer{State: "unclear", Actor: "first"}
+	asked(t)(func(r *record.Record) {
+		r.Ask(question("q1", "d"))
+		q := *r.Question("q1")
+		if !r.Reply(q, unclear) || r.Reply(q, unclear) || !r.Reply(q, readOn) || r.Reply(q, unclear) || r.Reply(q, record.Answer{State: "off", Actor: "x"}) {
+			t.Error("what is unclear is no answer to who can tell, and what is clear is one")
+		}
+		if a := r.Question("q1").Answer; a.State != "on" || !r.Vouched(r.Question("q1")) {
+			t.Errorf("answer %+v", a)
+		}
+	})
 }
 
 func TestQuestionsAreBounded(t *testing.T) {
@@ -127,7 +179,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 		for range 100 {
 			long.On = append(long.On, strings.Repeat("z", 1<<10))
 		}
-		r.Reply("q29", long)
+		r.Reply(*r.Question("q29"), long)
 	})
 	if len(r.Questions) != 24 || r.QuestionOf("d5") != nil || !r.Vouched(r.QuestionOf("d29")) {
 		t.Errorf("%d questions", len(r.Questions))
@@ -162,7 +214,7 @@ func TestQuestionsAndAnswersAreNoOtherVersionOfARecord(t *testing.T) {
 	}
 	first := version(func(r *record.Record) { r.PutFence(powerFence("f1"), "Fenced"); r.Ask(question("q1", "d")) })
 	for n, change := range []func(*record.Record){
-		func(r *record.Record) { r.Reply("q1", readOn) },
+		func(r *record.Record) { r.Reply(*r.Question("q1"), readOn) },
 		func(r *record.Record) { r.Ask(question("q2", "d")) },
 		func(r *record.Record) { r.Ask(question("q3", "e")) },
 	} {

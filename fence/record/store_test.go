@@ -582,7 +582,7 @@ func TestOnlyARecordOfNothingButAnIdentityIsRemoved(t *testing.T) {
 		"something in its audit":          {func(r *record.Record) { r.Note("a", "Test", "x") }, false},
 		"an operation":                    {func(r *record.Record) { r.Operation.ID = "o1" }, false},
 		"what only a later version knows": {func(r *record.Record) { r.Later = format.Later(`{"x":1}`) }, false},
-		"what was asked of it":            {func(r *record.Record) { r.Ask(question("q1", "d")); r.Reply("q1", readOn) }, true},
+		"what was asked of it":            {func(r *record.Record) { r.Ask(question("q1", "d")); r.Reply(*r.Question("q1"), readOn) }, true},
 		"only what was asked of it":       {func(r *record.Record) { r.Identity = nil; r.Ask(question("q1", "d")) }, true},
 		"no identity":                     {func(r *record.Record) { r.Identity = nil; r.Version = 1 }, false},
 		"what another had first":          {func(r *record.Record) { r.Identity = nil; bind(r, "n2") }, false},

@@ -39,6 +39,10 @@ const (
 	driversAgain = 5 * time.Second
 )
 
+// apartAsks is how many machines' agents are asked at once: a rack's whose BMCs do not answer keep
+// those of others waiting no longer than they do one driver's.
+const apartAsks = 32
+
 // ApartOptions are what failover as a process of its own is built of. Rest is required.
 type ApartOptions struct {
 	// Rest is how the Kubernetes API is reached, with the rights of deploy/failover; QPS and
@@ -126,7 +130,7 @@ func NewApart(ctx context.Context, in ApartOptions) (*Apart, error) {
 	}
 	var err error
 	f.fencer, err = fencer.New(fencer.Options{Levels: common.metered(levels), Records: f.records, Nodes: f.vital.CoreV1(), Leases: f.vital.CoordinationV1(),
-		CSINodes: f.vital.StorageV1(), Actor: common.actor(), Answered: func(node string, _ fencer.Answer) { f.wake(node) }})
+		CSINodes: f.vital.StorageV1(), Actor: common.actor(), MaxAsks: apartAsks, Answered: func(node string, _ fencer.Answer) { f.wake(node) }})
 	if err != nil {
 		return nil, err
 	}

@@ -661,7 +661,7 @@ func TestWhoMayWriteRecordsAsksAndWhoMayFenceAnswers(t *testing.T) {
 	}
 	answer := func(by kubernetes.Interface, id string) error {
 		_, err := store(by).Update(ctx, node, func(r *record.Record) (bool, error) {
-			return r.Reply(id, record.Answer{State: "unclear", Actor: "f"}), nil
+			return r.Reply(*r.Question(id), record.Answer{State: "unclear", Actor: "f"}), nil
 		})
 		return err
 	}

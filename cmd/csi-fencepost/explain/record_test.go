@@ -20,7 +20,7 @@ func TestWhatFailoverAnsweredLastIsWhatExplainJudgesBy(t *testing.T) {
 		return r
 	}
 	answer := func(state string, on ...string) func(*record.Record) {
-		return func(r *record.Record) { r.Reply("q", record.Answer{State: state, On: on, Actor: "f"}) }
+		return func(r *record.Record) { r.Reply(*r.Question("q"), record.Answer{State: state, On: on, Actor: "f"}) }
 	}
 	override := func(agent string) func(*record.Record) {
 		return func(r *record.Record) {

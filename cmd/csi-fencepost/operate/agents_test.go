@@ -423,7 +423,7 @@ func TestConfirmOverridesAFailoverThatDoesNotAnswer(t *testing.T) {
 	store := record.NewStore(kubernetes.NewForConfigOrDie(rest).CoordinationV1(), config.Default().Fencing.Namespace)
 	if _, err := store.Update(t.Context(), "n1", func(r *record.Record) (bool, error) {
 		r.Ask(record.Question{ID: "q1", Driver: "disk.example.com", Actor: "s", NodeUID: "uid-1"})
-		return r.Reply("q1", record.Answer{State: "on", On: []string{"bmc"}, Why: "agent bmc reads on", Actor: "f"}), nil
+		return r.Reply(*r.Question("q1"), record.Answer{State: "on", On: []string{"bmc"}, Why: "agent bmc reads on", Actor: "f"}), nil
 	}); err != nil {
 		t.Fatal(err)
 	}
