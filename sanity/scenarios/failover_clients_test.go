@@ -99,7 +99,7 @@ var cutClients = []scenario{
 	{
 		name:    "apart-power",
 		rule:    "R1: failover under an account of its own turns a dead node off and moves the pods of two drivers, whose sidecars only guard and go by its word",
-		options: bed.StageOptions{Config: "fencing: {maxUnhealthy: 100%}"},
+		options: bed.StageOptions{Config: "fencing: {maxUnhealthy: 100%, apart: true}"},
 		story:   apartPower,
 	},
 	{
