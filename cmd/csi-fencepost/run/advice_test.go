@@ -23,7 +23,7 @@ func TestWhatIsAdvisedIsWhatIsDeployedAndDocumented(t *testing.T) {
 	for _, f := range attacherFlags {
 		clitest.Says(t, string(patch), "- "+f.flag+"\n")
 		name, value, _ := strings.Cut(f.flag, "=")
-		if row := regexp.MustCompile("\\| `"+name+"` \\| \\S+ \\| "+value+" \\|"); !row.MatchString(page) {
+		if row := regexp.MustCompile("\\| `" + name + "` \\| \\S+ \\| " + value + " \\|"); !row.MatchString(page) {
 			t.Errorf("docs/FAILOVER.md does not say %s", f.flag)
 		}
 	}

@@ -101,7 +101,7 @@ var table = []Guard{
 	{
 		Name:   "forward",
 		Says:   "`unpublish.unfenced: Forward` lets an unpublish of a silent node through",
-		Edits:  []Edit{{"fence", "JudgeHolder", CaseOut{Value: "s.Policy.ForwardUnfenced && unfenced(st.Reason) && revocable(h)"}}},
+		Edits:  []Edit{{"fence", "JudgeHolder", CaseOut{Value: "s.Policy.ForwardUnfenced && (unfenced(st.Reason) || st.Unanswered) && revocable(h)"}}},
 		Expect: "in vain: forward-fp logs .*UnfencedForward",
 		Then:   "refused: no unpublish was allowed as UnfencedForward within 75 s",
 	},
