@@ -101,7 +101,7 @@ func TestMetricsAreForThoseWhomTheAPIServerLetsAndForNobodyWhileItIsAway(t *test
 
 	// The right to ask is missing: that is said, and nobody sees anything.
 	ready("[-] rights: system:serviceaccount:authorization:driver-controller may not create tokenreviews.authentication.k8s.io, nor create subjectaccessreviews.authorization.k8s.io: " +
-		"apply what deploy/rbac has for mode Enforce, and authorization.yaml there for --http-authorization")
+		"apply what deploy/rbac has for mode Enforce, and deploy/rbac/authorization.yaml for --http-authorization")
 	wants("prometheus", "/metrics", 503, "lacks the rights of deploy/rbac/authorization.yaml")
 	wants("nobody", "/healthz", 200, "ok")
 
