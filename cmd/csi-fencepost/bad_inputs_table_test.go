@@ -44,7 +44,7 @@ var badInputs = []struct {
 	{line("failover", "--listen=/fencepost/csi.sock"), "listen; csi-fencepost failover --help lists the flags"},
 	{line("failover", "array.example.com"), `"array.example.com" is not a flag, and failover takes nothing else`},
 	{line("failover", "--driver=Array"), "it has to be the name of a driver"},
-	{line("failover"), "the Kubernetes API is not known"},
+	{line("failover"), "failover.enabled: Invalid value: false: must be true"},
 	{line("failover", "--config={file}").with(configHead), "failover.enabled: Invalid value: false: must be true: failover is all that this process does"},
 	{alone(), "mode: Invalid value: \"Observe\": must be left out"},
 	{alone("driver: {unpublishRevokesAccess: true}"), "driver: Invalid value: has no effect here: the guards decide by it"},

@@ -79,7 +79,7 @@ func (p *Plan) configure(o Options) error {
 	if err != nil {
 		return fmt.Errorf("the configuration is wrong: %w", err)
 	}
-	p.Mode, p.Failover, p.Apart = c.Mode, c.Failover.Enabled, o.Failover == Apart
+	p.Mode, p.Failover, p.Apart = c.Mode, c.Failover.Enabled, o.Failover == Apart || o.apartBefore && c.Fencing.Apart
 	switch {
 	case o.Failover != NoFailover && p.Mode != config.Enforce:
 		return errors.New("--failover needs --mode Enforce: what moves pods has to guard their volumes")
@@ -187,7 +187,7 @@ func (p *Plan) apart() ([]Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.say("pods are moved by csi-fencepost failover, Deployment %s/%s, one for all drivers, with an account of its own: its fence agents are in its ConfigMap of that name, which is yours to make (docs/FAILOVER.md#failover-as-a-deployment-of-its-own)", deploy.ApartNamespace, deploy.ApartAccount)
+	p.say("pods are moved by csi-fencepost failover, Deployment %s/%s, one for all drivers, with an account of its own: its pods wait for its ConfigMap of that name, with its fence agents, which is yours to make (docs/FAILOVER.md#failover-as-a-deployment-of-its-own)", deploy.ApartNamespace, deploy.ApartAccount)
 	return split(text)
 }
 

@@ -392,6 +392,12 @@ func TestFailoverApartIsNobodysInTheDriversPod(t *testing.T) {
 	if err != nil || !inPod.Plans[0].Failover || inPod.Plans[0].Apart || bytes.Contains(inPod.Files[0].Text, []byte("kind: Deployment\nmetadata:\n  name: csi-fencepost-failover")) {
 		t.Errorf("back into the pod: %v\n%s", err, inPod.Files[0].Text)
 	}
+	for own, apart := range map[string]bool{"fencing: {apart: true}\n": true, "failover: {enabled: true}\n": false} {
+		again, err := Inject([]File{{f.Name, text}}, Options{Config: []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\nmode: Enforce\n" + own)})
+		if err != nil || again.Plans[0].Apart != apart {
+			t.Errorf("with a configuration of one's own, %s: %v", own, err)
+		}
+	}
 	back, err := Uninject([]File{{f.Name, text}})
 	if err != nil || !bytes.Equal(back.Files[0].Text, f.Text) {
 		t.Errorf("taken out again: %v\n%s", err, back.Files[0].Text)

@@ -44,7 +44,8 @@ type Options struct {
 	Config []byte
 	// Failover is who moves the pods of dead nodes: the configuration, the rights, and what runs
 	// it. Needs Enforce.
-	Failover Failover
+	Failover    Failover
+	apartBefore bool // csi-fencepost failover was added before, and stays where the configuration asks it
 	// SELinuxType of the sidecar; empty: as the attacher's securityContext says.
 	SELinuxType string
 	// AgentsSecrets are mounted into the sidecar, for the credentials of fence

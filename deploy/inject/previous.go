@@ -27,6 +27,7 @@ func (o Options) or(before Options) Options {
 	if o.MetricsFrom == "" {
 		o.MetricsFrom = before.MetricsFrom
 	}
+	o.apartBefore = before.Failover == Apart
 	if o.Mode == "" && o.Config == nil && o.Failover == NoFailover {
 		o.Mode, o.Failover, o.Config = before.Mode, before.Failover, before.Config
 	}

@@ -85,7 +85,7 @@ func (r record) failover() Failover {
 
 // keys of the documents that were added with it.
 func (r record) keys() (map[string]bool, error) {
-	p := &Plan{Driver: r.Driver, Namespace: r.Namespace, ServiceAccount: r.ServiceAccount, Mode: config.Enforce, Failover: true, Apart: true}
+	p := &Plan{Driver: r.Driver, Namespace: r.Namespace, ServiceAccount: r.ServiceAccount, Mode: config.Enforce, Failover: true, Apart: r.Apart}
 	if err := errors.Join(p.addDocuments(""), p.addAuthorization(), p.addNetworkPolicy(&metav1.LabelSelector{}, 1, "")); err != nil {
 		return nil, err
 	}

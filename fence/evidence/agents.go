@@ -154,7 +154,7 @@ func (s *AgentReadings) remember(node string, late, unsaid bool, read agent.Stat
 	switch {
 	case late:
 		s.late[node] = lateness{time.Now(), unsaid}
-	case read != agent.Unclear:
+	case read != agent.Unclear || !unsaid && s.late[node].unsaid:
 		delete(s.late, node)
 	}
 }

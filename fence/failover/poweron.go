@@ -11,7 +11,7 @@ import (
 // powerOnDue: a sidecar has switched the node off, and no driver's volume is attached
 // to it any more.
 func (s *state) powerOnDue() bool {
-	return s.PowerOn && s.Attached == 0 && s.Node != nil && s.Fence != nil && s.Fence.Kind == fence.PowerReading && s.Fence.Cut && s.Fence.Sidecar && s.Fence.Void == ""
+	return s.PowerOn && s.Attached == 0 && s.Node != nil && s.Fence != nil && s.Fence.Kind == fence.PowerReading && s.Fence.Cut && s.Fence.Sidecar && s.Fence.Vouched && s.Fence.Void == ""
 }
 
 // keptOff says why the node is not powered on all the same: whoever works on it keeps

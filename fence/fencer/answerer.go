@@ -124,7 +124,7 @@ func (a *Answerer) work(ctx context.Context, node, key string) {
 		if q.ID != at {
 			at, since = q.ID, time.Now()
 		}
-		over, err := a.answer(ctx, node, &q)
+		over, err := a.answer(ctx, node, &q, since)
 		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot answer whether a node is off", "node", node, "driver", q.Driver)
 		}
@@ -139,16 +139,15 @@ func (a *Answerer) work(ctx context.Context, node, key string) {
 }
 
 // answer answers a question; over: nothing more is to be said of it here.
-func (a *Answerer) answer(ctx context.Context, node string, q *record.Question) (over bool, err error) {
-	begun := time.Now()
-	said, err := a.read(ctx, node, q)
+func (a *Answerer) answer(ctx context.Context, node string, q *record.Question, seen time.Time) (over bool, err error) {
+	said, err := a.read(ctx, node, q, seen)
 	switch {
 	case errors.Is(err, errQueued):
 		return false, nil
 	case said == nil || err != nil:
 		return err == nil, err
 	}
-	if wait := othersWithin - time.Since(begun); said.State == agent.Unclear.String() && wait > 0 {
+	if wait := othersWithin - time.Since(seen); said.State == agent.Unclear.String() && wait > 0 {
 		select {
 		case <-ctx.Done():
 			return false, nil
@@ -164,7 +163,7 @@ func (a *Answerer) answer(ctx context.Context, node string, q *record.Question) 
 
 // read is what to answer; nil: nothing. An error is the API server's: of what cannot be bound to
 // a machine nothing is said.
-func (a *Answerer) read(ctx context.Context, node string, q *record.Question) (*record.Answer, error) {
+func (a *Answerer) read(ctx context.Context, node string, q *record.Question, seen time.Time) (*record.Answer, error) {
 	if !a.Fencer.CoversPower(node) {
 		if !a.Alone {
 			return nil, nil
@@ -177,7 +176,7 @@ func (a *Answerer) read(ctx context.Context, node string, q *record.Question) (*
 	}
 	limited, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
-	read, err := a.Fencer.AskAnew(limited, t)
+	read, err := a.Fencer.AskSince(limited, t, seen)
 	switch late := errors.Is(err, context.DeadlineExceeded) && limited.Err() != nil; {
 	case late && ctx.Err() == nil:
 		last, on := a.Fencer.lastOn(t)

@@ -18,6 +18,8 @@ const (
 	apartFor = 5 * time.Second
 	// asksFor is how long a question waits for its answer before a new one may be asked.
 	asksFor = time.Minute
+	// unclearAfter is how long it is waited whether another process can tell, where one cannot.
+	unclearAfter = answersWithin + 500*time.Millisecond
 	// looksEvery is the pause between two looks for the answer, where no watch has shown a
 	// change of the record before.
 	looksEvery = 250 * time.Millisecond
@@ -172,7 +174,10 @@ func (a *Apart) question(ctx context.Context, t Target, begins func()) (Answer, 
 		case !now.SameAs(&q):
 			why = ": somebody has changed what was asked"
 		case r.Vouched(now):
-			return answerTo(now)
+			answer, err := answerTo(now)
+			if err != nil || answer.State != agent.Unclear || time.Since(asked) >= unclearAfter {
+				return answer, err
+			}
 		case now.Answer != nil:
 			why = ": nobody who may fence vouches for what " + now.Answer.Actor + " answered"
 		}

@@ -218,6 +218,24 @@ func TestWhoCannotTellLeavesTheQuestionToOthersFirst(t *testing.T) {
 	})
 }
 
+// The first that answers may be the one whose devices do not let it in.
+func TestWhoCanTellIsHeardAfterWhoCannot(t *testing.T) {
+	run(t, func(w *world) {
+		s, _ := w.sidecar("s")
+		reply := func(after time.Duration, a record.Answer) {
+			time.Sleep(after)
+			if _, err := w.store.Update(w.Context(), "n1", func(r *record.Record) (bool, error) { return r.Reply(*r.QuestionOf(driver), a), nil }); err != nil {
+				w.Error(err)
+			}
+		}
+		go func() {
+			reply(time.Second, record.Answer{State: "unclear", Actor: "locked out"})
+			reply(2*time.Second, record.Answer{State: "on", On: []string{"bmc"}, Agents: []string{"bmc"}, Actor: "failover"})
+		}()
+		w.expect("state", w.told(s, w.target()).State, agent.On)
+	})
+}
+
 // Of a machine whose agents could not be asked yet nothing is said, and so no claim counts.
 func TestWhatIsNotAskedYetIsNotUnclear(t *testing.T) {
 	run(t, func(w *world) {

@@ -41,8 +41,8 @@ type flight struct {
 	begins atomic.Bool
 }
 
-// errQueued: nobody has been asked yet, since others are before it.
-var errQueued = errors.New("its fence agents have not been asked yet: others are before it")
+// errQueued: nobody has been asked yet, or only a moment ago, since others were before it.
+var errQueued = errors.New("its fence agents have not had their time yet: others are before it")
 
 // maxAnswers bounds what is remembered; well above any cluster's Nodes.
 const maxAnswers = 20_000
@@ -82,9 +82,10 @@ func (f *Fencer) Ask(ctx context.Context, t Target) (Answer, error) {
 	return f.ask(ctx, t, time.Time{})
 }
 
-// AskAnew is Ask, by nothing that was begun to be read before it was called.
-func (f *Fencer) AskAnew(ctx context.Context, t Target) (Answer, error) {
-	return f.ask(ctx, t, time.Now())
+// AskSince is Ask, by nothing that was begun to be read before since. Where ctx ends before the
+// agents have had 3 s, the error is errQueued too.
+func (f *Fencer) AskSince(ctx context.Context, t Target, since time.Time) (Answer, error) {
+	return f.ask(ctx, t, since)
 }
 
 // lastOn is the last answer about the machine, if that says that it is on and may still be
@@ -124,7 +125,7 @@ func (f *asking) ask(ctx context.Context, t Target, since time.Time) (Answer, er
 			f.mu.Lock()
 			fl.left = true
 			f.mu.Unlock()
-			if !fl.begins.Load() {
+			if !fl.begins.Load() || time.Since(fl.turn) < answersWithin && !since.IsZero() {
 				return Answer{}, fmt.Errorf("%w: %w", errQueued, ctx.Err())
 			}
 			return Answer{}, ctx.Err()

@@ -64,6 +64,21 @@ func TestAFenceThatNobodyVouchesForIsVouchedForOnceItIsReadAsOff(t *testing.T) {
 	})
 }
 
+// Every driver's pod may write that somebody is about to switch a machine off.
+func TestAFenceUnderWayThatNobodyVouchesForIsNoneThatWasSent(t *testing.T) {
+	run(t, func(w *world) {
+		old := w.powerFence(record.Fencing)
+		old.Steps = []record.FenceStep{{Agent: "bmc", Action: "off", Detail: "sent"}}
+		w.put(old)
+		w.unvouch()
+		w.bmc.set(true)
+		w.expect("state", w.ask(w.fencer("a"), w.target()).State, agent.Off)
+		if f := w.record().Fence(fence.PowerReading, ""); f == nil || f.Phase != record.Fenced || len(offSteps(f)) > 0 {
+			t.Errorf("fence %+v", f)
+		}
+	})
+}
+
 func TestAMachineReadAsOnIsNotFenced(t *testing.T) {
 	run(t, func(w *world) {
 		a := w.ask(w.fencer("a"), w.target())

@@ -65,7 +65,7 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 		}
 		next := f.fenced(id, a, "the agents read it as off")
 		action := "FencedByReading"
-		if cur != nil && cur.Phase == record.Fencing && cur.Machine.Same(a.Machine) {
+		if cur != nil && cur.Phase == record.Fencing && r.Vouched(cur) && cur.Machine.Same(a.Machine) {
 			// Begun by somebody who has not come to an end yet, or never will.
 			next.ID, next.Reason, next.Forced, next.StartedAt = cur.ID, cur.Reason, cur.Forced, cur.StartedAt
 			next.Steps = append(slices.Clone(cur.Steps), next.Steps...)

@@ -276,7 +276,8 @@ func (f *Apart) stands(ctx context.Context, set *driverSet) (stands bool, err er
 	}
 	fences, err := f.fencer.Fences(ctx)
 	return slices.ContainsFunc(fences, func(one fencer.Fence) bool {
-		return one.Void == "" && !one.Others && set.indexes.Node(one.Node) != nil
+		n := set.indexes.Node(one.Node)
+		return one.Void == "" && !one.Others && n != nil && string(n.UID) == one.NodeUID
 	}), err
 }
 

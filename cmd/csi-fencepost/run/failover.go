@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
-	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
@@ -19,17 +17,6 @@ const failoverName = "failover"
 // FailoverCommand is `csi-fencepost failover`.
 func FailoverCommand() cli.Command {
 	return cli.Command{Name: failoverName, Summary: "failover of all drivers, as a Deployment of its own", Run: runFailover}
-}
-
-// load reads the configuration. Failover needs none: without, it has no fence agents, and its
-// Deployment starts before anybody has made its ConfigMap.
-func (f *runFlags) load() (*config.Configuration, error) {
-	c, err := cluster.LoadConfig(f.config)
-	if f.name == failoverName && (f.config == "" || errors.Is(err, fs.ErrNotExist)) {
-		c, err = config.Default(), nil
-		c.Failover.Enabled = true
-	}
-	return c, err
 }
 
 // runFailover is `csi-fencepost failover`.

@@ -73,7 +73,6 @@ func newRunFlags() *runFlags {
 func newFailoverFlags() *runFlags {
 	f := newFlags("failover")
 	f.set.Var(&f.drivers, "driver", "The name of a CSI driver whose volumes are moved; may be given several times. Without it: every driver that has a ClusterRoleBinding "+deploy.EnforcingPrefix+"DRIVER, looked at again every minute.")
-	f.set.Lookup("config").Usage = "The configuration file, which may name fence agents of the nodes' power. Without one, or where it is not there yet, there are none."
 	f.set.BoolVar(&f.LeaderElection, "leader-election", false, "Let one replica at a time fence and move. Every replica watches in any case.")
 	return f
 }
@@ -143,7 +142,7 @@ func parseRunFlags(args []string) (*runFlags, error) {
 func parseFailoverFlags(args []string) (*runFlags, error) {
 	f := newFailoverFlags()
 	return f, f.parse(args, `csi-fencepost failover moves the pods of dead nodes, and turns such nodes off, for all drivers that csi-fencepost guards: as a Deployment of its own account (deploy/failover).
-It has a configuration of its own, and no driver's socket: agents that cut off a driver's storage stay in that driver's sidecar.`, f.wrong)
+It has a configuration of its own, with failover.enabled: true, and no driver's socket: agents that cut off a driver's storage stay in that driver's sidecar.`, f.wrong)
 }
 
 // parse returns the help or errVersion when only those were asked for, and a usage error that

@@ -104,7 +104,7 @@ func newRunner(f *runFlags) (*runner, error) {
 		}
 	}
 	if !f.noKubernetes {
-		if s.config, err = f.load(); err != nil {
+		if s.config, err = cluster.LoadConfig(f.config); err != nil {
 			return nil, cli.Usagef("%s: --config: %v", f.name, err)
 		}
 		if err := s.checkConfig(); err != nil {
