@@ -20,6 +20,9 @@ const (
 	// answersWithin is how long the agents may take. Whoever asks for a guarded call waits
 	// for 4 s, with the way there and back.
 	answersWithin = 3 * time.Second
+	// turnWithin is how long after the question their turn may come, and they have had that time
+	// all the same: on a busy machine a turn that nobody is before takes some milliseconds.
+	turnWithin = 250 * time.Millisecond
 	// answersAgain is the least pause between two answers to one process about one node, which
 	// asks again no sooner than after 5 s.
 	answersAgain = time.Second
@@ -56,7 +59,7 @@ type Answerer struct {
 // Without Run it does nothing.
 func (a *Answerer) Saw(lease *coordinationv1.Lease) {
 	if node, ok := record.NodeOf(lease); ok && record.Asked(lease) {
-		// One that is garbled whoever needs it says so.
+		// Of a garbled record the guard says what is wrong with it.
 		if r, err := record.FromLease(lease, node); err == nil && r != nil {
 			a.take(r)
 		}

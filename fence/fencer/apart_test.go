@@ -218,6 +218,32 @@ func TestWhoCannotTellLeavesTheQuestionToOthersFirst(t *testing.T) {
 	})
 }
 
+// What hands out turns takes a moment itself: agents that do not answer have had their time all the
+// same, and are not waited for twice, in which time no claim would count.
+func TestAgentsThatAreSlowFromTheFirstAreAnsweredForWithin3Seconds(t *testing.T) {
+	run(t, func(w *world) {
+		f := w.fencer("failover")
+		for range cap(f.slots) {
+			f.slots <- struct{}{}
+		}
+		defer w.answers(&Answerer{Fencer: f, Alone: true})()
+		w.bmc.takes = time.Minute
+		s, _ := w.sidecar("s")
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			for range cap(f.slots) {
+				<-f.slots
+			}
+		}()
+		begun := time.Now()
+		w.expect("state", w.told(s, w.target()).State, agent.Unclear)
+		if took := time.Since(begun); took > unclearAfter+looksEvery {
+			w.Errorf("it was said after %s", took)
+		}
+		time.Sleep(2 * time.Minute)
+	})
+}
+
 // The first that answers may be the one whose devices do not let it in.
 func TestWhoCanTellIsHeardAfterWhoCannot(t *testing.T) {
 	run(t, func(w *world) {

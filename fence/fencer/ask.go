@@ -125,7 +125,7 @@ func (f *asking) ask(ctx context.Context, t Target, since time.Time) (Answer, er
 			f.mu.Lock()
 			fl.left = true
 			f.mu.Unlock()
-			if !fl.begins.Load() || time.Since(fl.turn) < answersWithin && !since.IsZero() {
+			if !fl.begins.Load() || time.Since(fl.turn) < answersWithin-turnWithin && !since.IsZero() {
 				return Answer{}, fmt.Errorf("%w: %w", errQueued, ctx.Err())
 			}
 			return Answer{}, ctx.Err()
