@@ -100,8 +100,9 @@ func (e *Evidence) any() bool {
 type Fencing struct {
 	// Namespace of the nodes' records: one of their own, none of Kubernetes'.
 	Namespace string `json:"namespace"`
-	// SuspectAfter: a node whose lease is unchanged for so long is stale; 12s to
-	// 10m.
+	// SuspectAfter: a node whose lease is unchanged for so long is stale; 12s to 10m, or 0:
+	// a quarter of the leaseDurationSeconds that its kubelet writes into it and 5s, which
+	// makes 15s of the usual 40s.
 	SuspectAfter Duration `json:"suspectAfter"`
 	// FenceAfter: a node whose lease is unchanged for so long and that is
 	// still on is fenced; 0: never, else at least 50s.
@@ -222,7 +223,6 @@ func Default() *Configuration {
 		},
 		Fencing: Fencing{
 			Namespace:     "csi-fencepost",
-			SuspectAfter:  Duration{Duration: 15 * time.Second},
 			MaxConcurrent: 1,
 			MaxUnhealthy:  40,
 			PowerOn:       Never,

@@ -30,7 +30,7 @@ evidence:
   nodeDeleted: false
 fencing:
   namespace: csi-fencepost
-  suspectAfter: 15s
+  suspectAfter: 0s
   fenceAfter: 0s
   maxConcurrent: 1
   maxUnhealthy: 40%

@@ -116,8 +116,9 @@ func (f *Fencing) validateTimes(path *field.Path, agents bool) (faults field.Err
 	switch {
 	case f.SuspectAfter.check() != "":
 		invalid(suspect, f.SuspectAfter, f.SuspectAfter.check())
+	case f.SuspectAfter.Duration == 0:
 	case f.SuspectAfter.Duration < minSuspectAfter:
-		invalid(suspect, f.SuspectAfter, "must be at least 12s: a kubelet renews its lease every 10s, so that a living node would look stale")
+		invalid(suspect, f.SuspectAfter, "must be 0s (as each lease says) or at least 12s: a kubelet renews its lease every 10s, so that a living node would look stale")
 	case f.SuspectAfter.Duration > maxSuspectAfter:
 		invalid(suspect, f.SuspectAfter, "must be at most 10m: for so long each volume of a dead node waits")
 	}

@@ -37,7 +37,7 @@ func registeredAnew(t *testing.T, f fencer.Fence, inUse ...string) (*worker, *sc
 	index := watching(t, client, tracker, ids).Index(ids.Driver)
 	f.Node, f.LeaseRV, f.Vouched, f.Driver = "n1", "5", true, ids.Driver
 	known, seen := &scripted{nodes: client.CoreV1(), covers: true, driver: ids.Driver, state: agent.On, kind: f.Kind, records: map[string]fencer.Fence{"n1": f}}, &noted{}
-	c := New(Options{Client: client, Drivers: []Driver{{ids, index}}, Nodes: synced{index}, Lives: steady{tracker}, Fencer: known, Events: seen, Metrics: seen, SuspectAfter: time.Minute})
+	c := New(Options{Client: client, Drivers: []Driver{{ids, index}}, Nodes: synced{index}, Lives: steady{tracker}, Fencer: known, Events: seen, Metrics: seen})
 	w := &worker{Controller: c, name: "n1", wake: make(chan struct{}, 1), said: map[string]string{}, claims: map[string]string{}}
 	w.answer, w.asked = &fencer.Answer{State: agent.Off, Kind: f.Kind}, time.Now()
 	return w, known, seen

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
@@ -57,9 +58,10 @@ type Driver struct {
 
 // Lives judges whether a node lives (package observe).
 type Lives interface {
-	Judge(node, liveRV string, leaseExists, nodeExists, nodeReady bool) fence.Liveness
+	Judge(node string, lease *coordinationv1.Lease, nodeExists, nodeReady bool) fence.Liveness
 	Silent(node string) (version string, silent bool)
-	Unchanged(node string) (time.Duration, bool)
+	Unchanged(node string) (age time.Duration, suspect, ok bool)
+	Overdue(node string) bool
 	Storm() (bool, string)
 	Steady(node string, least time.Duration) bool
 }
@@ -96,7 +98,6 @@ type Options struct {
 	// nil: nothing.
 	Lead func() error
 
-	SuspectAfter time.Duration
 	// FenceAfter is how long a lease is unchanged before the node is fenced; 0:
 	// never.
 	FenceAfter time.Duration
@@ -230,8 +231,8 @@ func (c *Controller) interesting(n *corev1.Node, holding bool) bool {
 	if s.ourTaint() || c.isFenced(n) {
 		return true
 	}
-	age, watched := c.Lives.Unchanged(n.Name)
-	return watched && age >= c.SuspectAfter &&
+	_, suspect, _ := c.Lives.Unchanged(n.Name)
+	return (suspect || c.Lives.Overdue(n.Name)) &&
 		(holding || slices.ContainsFunc(c.Drivers, func(d Driver) bool { return d.Index.Lists(n.Name) }))
 }
 

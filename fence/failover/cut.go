@@ -203,6 +203,6 @@ func (w *worker) present(weather *weather, s *state) error {
 // enough.
 func (w *worker) stillDue(s *state) bool {
 	rv, silent := w.Lives.Silent(w.name)
-	age, _ := w.Lives.Unchanged(w.name)
+	age, _, _ := w.Lives.Unchanged(w.name)
 	return silent && rv == s.LeaseRV && age >= w.FenceAfter
 }

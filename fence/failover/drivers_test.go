@@ -231,7 +231,7 @@ func ofTwoDrivers(t *testing.T) *worker {
 	drivers := []*csi.Identity{{Driver: "a.example"}, {Driver: "b.example"}}
 	watch := watching(t, client, tracker, drivers...)
 	store, seen := record.NewStore(client.CoordinationV1(), "records"), &noted{}
-	c := New(Options{Client: client, Nodes: watch.Index("a.example"), Lives: tracker, Events: seen, Metrics: seen, SuspectAfter: time.Minute, Records: store,
+	c := New(Options{Client: client, Nodes: watch.Index("a.example"), Lives: tracker, Events: seen, Metrics: seen, Records: store,
 		Sources: []evidence.Source{evidence.Confirmations(evidence.Records{Store: store, Actor: "test"})},
 		Fencer:  &scripted{nodes: client.CoreV1(), state: agent.Unclear, records: map[string]fencer.Fence{}}})
 	for _, ids := range drivers {

@@ -42,8 +42,9 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 		return nil, err
 	}
 	s.LeaseRV = versionOf(s.Lease)
-	s.Life = w.Lives.Judge(w.name, s.LeaseRV, s.Lease != nil, s.Node != nil, s.ready())
-	s.Age, _ = w.Lives.Unchanged(w.name)
+	s.Life = w.Lives.Judge(w.name, s.Lease, s.Node != nil, s.ready())
+	s.Age, _, _ = w.Lives.Unchanged(w.name)
+	s.Overdue = w.Lives.Overdue(w.name)
 
 	volumes := w.heldBy(w.name)
 	s.Holds = len(w.holders(s.Node, volumes)) > 0

@@ -24,6 +24,9 @@ type state struct {
 	Life    fence.Liveness
 	// Age is for how long the lease was watched unchanged.
 	Age time.Duration
+	// Overdue: by the API server's clock it is silent, for longer than it was watched. Its
+	// agents are asked for that, and it is not cut off.
+	Overdue bool
 	// Holds: the node holds volumes of the drivers, as far as anybody knows.
 	Holds bool
 	// Moved is a volume that its status lists in use, and that is not, or soon not, its own
@@ -113,7 +116,7 @@ func plan(s *state) []step {
 // planSilent: the node shows no life.
 func planSilent(s *state) []step {
 	switch {
-	case !s.suspect() && !s.fenced():
+	case !s.suspect() && !s.fenced() && !(s.Overdue && s.Covered):
 		return nil // not watched for long enough
 	case !s.Holds && !s.fenced():
 		return nil

@@ -93,9 +93,18 @@ func TestPlan(t *testing.T) {
 		state *state
 		want  []step
 	}{
-		"a living node that nothing is known against needs nothing": {with(silent(), func(s *state) { s.Life = fence.Alive }), nil},
-		"a node not watched for long enough is left alone":          {with(silent(), func(s *state) { s.Life = fence.Unwatched }), nil},
-		"a silent node that holds nothing is left alone":            {with(silent(), func(s *state) { s.Holds = false }), nil},
+		"a living node that nothing is known against needs nothing":            {with(silent(), func(s *state) { s.Life = fence.Alive }), nil},
+		"a node not watched for long enough is left alone":                     {with(silent(), func(s *state) { s.Life = fence.Unwatched }), nil},
+		"the agents of one that the API server calls silent are asked at once": {with(silent(), func(s *state) { s.Life, s.Overdue, s.AskDue = fence.Unwatched, true, true }), []step{stepAsk}},
+		"for that it is neither cut off nor suspected":                         {with(silent(), func(s *state) { s.Life, s.Overdue = fence.Unwatched, true }), nil},
+		"what they read as off is believed":                                    {with(proven(fence.PowerReading), func(s *state) { s.Life, s.Overdue = fence.Unwatched, true }), []step{stepTaint, stepEvict}},
+		"without an agent it is left alone": {with(proven(fence.OperatorConfirmation), func(s *state) {
+			s.Life, s.Overdue, s.Covered, s.Fence = fence.Unwatched, true, false, nil
+		}), nil},
+		"so is one that holds nothing, and one that opts out": {with(silent(), func(s *state) {
+			s.Life, s.Overdue, s.AskDue, s.Node.Annotations = fence.Unwatched, true, true, map[string]string{OptOutAnnotation: "false"}
+		}), nil},
+		"a silent node that holds nothing is left alone": {with(silent(), func(s *state) { s.Holds = false }), nil},
 		"another driver's fenced node that holds nothing of ours is not ours to fence": {with(silent(), func(s *state) {
 			s.Holds, s.Node.Spec.Taints = false, []corev1.Taint{taintOf("csi-fencepost")}
 		}), nil},

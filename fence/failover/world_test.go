@@ -327,8 +327,7 @@ func newWorld(t *testing.T) *world {
 	rc := server.Admin()
 	rc.QPS, rc.Burst = 50, 100 // the sidecar's defaults
 	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { return refusing{w, next} })
-	w.options = Options{Client: kubernetes.NewForConfigOrDie(rc), Fencer: w.fencer, Events: w.seen, Metrics: w.seen,
-		SuspectAfter: suspectAfter, FenceAfter: 2500 * time.Millisecond, AskEvery: 300 * time.Millisecond, MaxConcurrent: 1, MaxUnhealthy: 0.4}
+	w.options = Options{Client: kubernetes.NewForConfigOrDie(rc), Fencer: w.fencer, Events: w.seen, Metrics: w.seen, FenceAfter: 2500 * time.Millisecond, AskEvery: 300 * time.Millisecond, MaxConcurrent: 1, MaxUnhealthy: 0.4}
 	w.options.Records = noderecord.NewStore(w.options.Client.CoordinationV1(), recordNamespace)
 	w.options.Sources = []evidence.Source{evidence.Confirmations(evidence.Records{Store: w.options.Records, Actor: "test"})}
 	return w

@@ -14,7 +14,8 @@
 //
 // # Liveness
 //
-// A kubelet renews its lease every 10 seconds. A Tracker is told the lease's
+// A kubelet renews its lease every 10 seconds, or as it is told to; suspectAfter below is
+// SuspectAfter. A Tracker is told the lease's
 // resourceVersion, by a watch and by live reads, and measures on this process's
 // own clock for how long it has not changed. It never reads renewTime: that is
 // the node's clock.

@@ -16,8 +16,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
-// wire makes the feeds. Kubelets' leases are watched whole: their metadata, of
-// which the resourceVersion is asked, is most of them.
+// wire makes the feeds. Kubelets' leases are watched whole: their metadata is
+// most of them.
 func (w *Watch) wire(client kubernetes.Interface, recordNamespace string) {
 	core, storage := client.CoreV1(), client.StorageV1()
 	pvs, vas := core.PersistentVolumes(), storage.VolumeAttachments()
@@ -186,7 +186,7 @@ func (w *Watch) dropCSINode(obj runtime.Object) {
 func (w *Watch) putLease(obj runtime.Object, _ bool) {
 	lease := obj.(*coordinationv1.Lease)
 	w.leased(lease.Name, true)
-	w.tracker.Observe(lease.Name, lease.ResourceVersion)
+	w.tracker.Observe(lease)
 }
 
 func (w *Watch) dropLease(obj runtime.Object) {

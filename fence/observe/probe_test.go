@@ -51,7 +51,7 @@ func probed(t *testing.T, f func(t *testing.T, tr *Tracker, s *server)) {
 
 func TestASilentNodeTurnsStaleWhileTheAPIServerAnswers(t *testing.T) {
 	probed(t, func(t *testing.T, tr *Tracker, _ *server) {
-		tr.Observe("n1", "7")
+		tr.Observe(leaseOf("n1", "7"))
 		after(suspectAfter + 100*time.Millisecond)
 		expect(t, tr, "n1", "7", fence.Stale)
 	})
@@ -61,7 +61,7 @@ func TestAnOutageOfTheAPIServerMakesNoNodeStale(t *testing.T) {
 	for name, away := range map[string]mode{"refuses": refuses, "hangs": hangs} {
 		t.Run(name, func(t *testing.T) {
 			probed(t, func(t *testing.T, tr *Tracker, api *server) {
-				tr.Observe("n1", "7")
+				tr.Observe(leaseOf("n1", "7"))
 				after(probeEvery + 100*time.Millisecond)
 				api.set(away)
 				after(2 * time.Minute)
@@ -81,7 +81,7 @@ func TestAnOutageOfTheAPIServerMakesNoNodeStale(t *testing.T) {
 
 func TestAnOutageShorterThanAProbesTimeoutIsNoticedByTheAskThatFailed(t *testing.T) {
 	probed(t, func(t *testing.T, tr *Tracker, api *server) {
-		tr.Observe("n1", "7")
+		tr.Observe(leaseOf("n1", "7"))
 		after(suspectAfter + time.Second)
 		expect(t, tr, "n1", "7", fence.Stale)
 		api.set(refuses)

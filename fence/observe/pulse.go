@@ -81,6 +81,7 @@ func (t *Tracker) tick() (nodes []string, tell func(string)) {
 	t.beat.strike(now)
 	watched, stale := t.countLocked(now)
 	t.weatherLocked(now, watched, stale)
+	t.overdueLocked(now, watched)
 	for node, l := range t.leases {
 		isStale := t.stateLocked(l, now) == fence.Stale
 		if isStale && !l.told {

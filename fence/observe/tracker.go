@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -21,6 +22,8 @@ const rounding = 1e-9
 type lease struct {
 	version string
 	absent  bool
+	// suspectAfter so long without a change its node is stale.
+	suspectAfter time.Duration
 	// since is when the present stretch of watching began.
 	since time.Time
 	// changed is when the lease was last seen to change; zero: never.
@@ -29,12 +32,16 @@ type lease struct {
 	steady time.Time
 	// told: OnStale was called for the present stretch of staleness.
 	told bool
+	// written is when the API server last wrote it, by its own clock.
+	written time.Time
+	// overdue, as of the last heartbeat (Overdue).
+	overdue bool
 }
 
 // Tracker follows the leases of all nodes. It is safe for concurrent use. Make
 // one with New, and start Run: without it no node is ever Stale.
 type Tracker struct {
-	suspectAfter time.Duration
+	suspectAfter time.Duration // 0: as each lease says (SuspectAfter)
 	maxUnhealthy float64
 
 	mu      sync.Mutex
@@ -47,7 +54,24 @@ type Tracker struct {
 	unanswered bool // the latest probe failed
 }
 
-// NewTracker makes a Tracker. A lease that is unchanged for suspectAfter makes its
+// SuspectAfter is how long a node's lease has to be unchanged until the node is stale: as
+// configured, where that is not 0, and else as the lease says. A kubelet renews its lease after
+// a quarter of the leaseDurationSeconds that it writes into it (kubelet's
+// --node-lease-duration-seconds, 40 by default); 5 s are for a renewal that is late. A lease
+// that says nothing, or is nil, is taken for one of 40 s. What a kubelet can have by writing
+// another value is between 10 s and 10 minutes, and it could as well stop renewing.
+func SuspectAfter(configured time.Duration, l *coordinationv1.Lease) time.Duration {
+	if configured != 0 {
+		return configured
+	}
+	lasts := int32(40)
+	if l != nil && l.Spec.LeaseDurationSeconds != nil {
+		lasts = *l.Spec.LeaseDurationSeconds
+	}
+	return min(max(time.Duration(lasts)*time.Second/4+5*time.Second, 10*time.Second), 10*time.Minute)
+}
+
+// NewTracker makes a Tracker. A lease that is unchanged for SuspectAfter makes its
 // node stale; more than the share maxUnhealthy (0 to 1) of stale nodes, from 3
 // watched nodes on, is a storm.
 func NewTracker(suspectAfter time.Duration, maxUnhealthy float64) *Tracker {
@@ -73,26 +97,38 @@ func (t *Tracker) OnStale(f func(node string)) {
 
 // Observe tells the Tracker of a node's lease, as a watch or a live read shows
 // it. The first sight of a lease starts the watching and is no sign of life:
-// the lease may be old. Any other version than the last is a change.
-func (t *Tracker) Observe(node, resourceVersion string) {
+// the lease may be old. Any other resourceVersion than the last is a change.
+func (t *Tracker) Observe(l *coordinationv1.Lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.observeLocked(node, resourceVersion, t.nowLocked())
+	t.observeLocked(l.Name, l, t.nowLocked())
 }
 
-func (t *Tracker) observeLocked(node, version string, now time.Time) {
+func (t *Tracker) observeLocked(node string, seen *coordinationv1.Lease, now time.Time) {
+	version := seen.ResourceVersion
+	next := lease{version: version, since: now, suspectAfter: SuspectAfter(t.suspectAfter, seen), written: writtenAt(seen)}
 	l, known := t.leases[node]
 	switch {
 	case !known:
-		t.leases[node] = &lease{version: version, since: now}
+		t.leases[node] = &next
 	case l.absent || l.version != version:
 		// A lease that was gone and is back was created by its kubelet.
-		steady := l.steady
+		next.changed, next.steady = now, l.steady
 		if !l.steadyAt(now) {
-			steady = now
+			next.steady = now
 		}
-		*l = lease{version: version, since: now, changed: now, steady: steady}
+		*l = next
 	}
+}
+
+// writtenAt is when the API server last wrote the lease; zero: it does not say.
+func writtenAt(l *coordinationv1.Lease) (at time.Time) {
+	for _, f := range l.ManagedFields {
+		if f.Time != nil && f.Time.After(at) {
+			at = f.Time.Time
+		}
+	}
+	return at
 }
 
 // Absent tells the Tracker that the node has no lease.
@@ -102,7 +138,7 @@ func (t *Tracker) Absent(node string) {
 	now := t.nowLocked()
 	l, known := t.leases[node]
 	if !known {
-		t.leases[node] = &lease{absent: true, since: now}
+		t.leases[node] = &lease{absent: true, since: now, suspectAfter: SuspectAfter(t.suspectAfter, nil)}
 		return
 	}
 	if !l.absent {
@@ -117,9 +153,9 @@ func (t *Tracker) Forget(node string) {
 	delete(t.leases, node)
 }
 
-// Reset lets every node's age begin anew: nothing is stale before suspectAfter
+// Reset lets every node's age begin anew: nothing is stale before SuspectAfter
 // has passed once more. Call it when leases may have changed unseen. A node
-// that was seen to change within suspectAfter stays alive.
+// that was seen to change within that stays alive.
 func (t *Tracker) Reset(reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,30 +165,29 @@ func (t *Tracker) Reset(reason string) {
 }
 
 func (t *Tracker) resetLocked(now time.Time, reason string) {
-	klog.InfoS("Every node's lease is watched anew", "reason", reason, "nodes", len(t.leases), "suspectAfter", t.suspectAfter)
+	klog.InfoS("Every node's lease is watched anew", "reason", reason, "nodes", len(t.leases))
 	for _, l := range t.leases {
 		l.since, l.steady, l.told = now, now, false
 	}
 	t.storm = false
 }
 
-// Judge says what is known of a node, given one live read of it: the version of
-// its lease (leaseExists false: it has none), whether there is a Node, and
-// whether that is Ready. The read itself is taken note of: a lease that differs
-// from the last one seen has changed now.
+// Judge says what is known of a node, given one live read of it: its lease (nil: it has
+// none), whether there is a Node, and whether that is Ready. The read itself is taken note
+// of: a lease that differs from the last one seen has changed now.
 //
 // The answer is Unwatched where Alive and Stale are both possible.
-func (t *Tracker) Judge(node, liveVersion string, leaseExists, nodeExists, nodeReady bool) fence.Liveness {
+func (t *Tracker) Judge(node string, live *coordinationv1.Lease, nodeExists, nodeReady bool) fence.Liveness {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.nowLocked()
-	if leaseExists {
-		t.observeLocked(node, liveVersion, now)
+	if live != nil {
+		t.observeLocked(node, live, now)
 	}
 	switch {
 	case !nodeExists:
 		return fence.Unknown
-	case leaseExists:
+	case live != nil:
 		return t.stateLocked(t.leases[node], now)
 	case nodeReady:
 		// A Node that has just registered is Ready for some seconds without a
@@ -166,7 +201,7 @@ func (t *Tracker) Judge(node, liveVersion string, leaseExists, nodeExists, nodeR
 	return fence.Unknown
 }
 
-// Silent tells whether the node's lease was watched unchanged for suspectAfter, and
+// Silent tells whether the node's lease was watched unchanged for SuspectAfter, and
 // the version of it that was. It reads nothing: the lease may have changed since.
 func (t *Tracker) Silent(node string) (version string, silent bool) {
 	t.mu.Lock()
@@ -197,21 +232,63 @@ func (t *Tracker) Steady(node string, least time.Duration) bool {
 	return known && l.steadyAt(now) && now.Sub(l.steady) >= least
 }
 
-// Unchanged is for how long the node's lease has been watched unchanged; ok is
-// false if the node has no lease or was never seen. It is for people.
-func (t *Tracker) Unchanged(node string) (age time.Duration, ok bool) {
+// Unchanged is for how long the node's lease has been watched unchanged, and whether that is
+// SuspectAfter, whatever else is known; ok is false if the node has no lease or was never
+// seen. It is for people, and for a first look: Silent and Judge are what anything rests on.
+func (t *Tracker) Unchanged(node string) (age time.Duration, suspect, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.nowLocked()
 	l, known := t.leases[node]
 	if !known || l.absent {
-		return 0, false
+		return 0, false, false
 	}
-	return now.Sub(l.since), true
+	age = now.Sub(l.since)
+	return age, age >= l.suspectAfter, true
+}
+
+// Overdue tells that the node has not renewed its lease for SuspectAfter by the API server's
+// clock, whether or not this process has watched it for so long: the lease was last written by
+// so much before another node's. It is a reason to ask fence agents, and nothing else: whoever
+// writes leases can have it said, and two API servers need not have one clock. Where more than
+// the share maxUnhealthy of the nodes would be overdue, none is.
+func (t *Tracker) Overdue(node string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l, known := t.leases[node]
+	return known && l.overdue
+}
+
+// overdueLocked looks anew which nodes are.
+func (t *Tracker) overdueLocked(now time.Time, watched int) {
+	var newest time.Time
+	for _, l := range t.leases {
+		if l.written.After(newest) {
+			newest = l.written
+		}
+	}
+	overdue := 0
+	for _, l := range t.leases {
+		// The stamps are of whole seconds.
+		l.overdue = !l.absent && !l.written.IsZero() && newest.Sub(l.written) >= l.suspectAfter+time.Second && !t.aliveLocked(l, now)
+		if l.overdue {
+			overdue++
+		}
+	}
+	if t.tooManyLocked(overdue, watched) {
+		for _, l := range t.leases {
+			l.overdue = false
+		}
+	}
+}
+
+// tooManyLocked: so many nodes of those that are watched are more likely our fault.
+func (t *Tracker) tooManyLocked(nodes, watched int) bool {
+	return watched >= stormFrom && float64(nodes)/float64(watched) > t.maxUnhealthy+rounding
 }
 
 func (t *Tracker) aliveLocked(l *lease, now time.Time) bool {
-	return !l.changed.IsZero() && now.Sub(l.changed) < t.suspectAfter
+	return !l.changed.IsZero() && now.Sub(l.changed) < l.suspectAfter
 }
 
 func (t *Tracker) stateLocked(l *lease, now time.Time) fence.Liveness {
@@ -220,7 +297,7 @@ func (t *Tracker) stateLocked(l *lease, now time.Time) fence.Liveness {
 		return fence.Alive
 	case l.absent:
 		return fence.Unknown
-	case now.Sub(l.since) >= t.suspectAfter && !t.blindLocked(now):
+	case now.Sub(l.since) >= l.suspectAfter && !t.blindLocked(now):
 		return fence.Stale
 	}
 	return fence.Unwatched
@@ -242,7 +319,7 @@ func (t *Tracker) Storm() (bool, string) {
 
 // weatherLocked notes the beginning and the end of a storm.
 func (t *Tracker) weatherLocked(now time.Time, watched, stale int) bool {
-	storm := watched >= stormFrom && float64(stale)/float64(watched) > t.maxUnhealthy+rounding
+	storm := t.tooManyLocked(stale, watched)
 	switch {
 	case storm && !t.storm:
 		t.storm = true

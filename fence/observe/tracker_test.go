@@ -3,12 +3,16 @@ package observe
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
@@ -33,21 +37,176 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
+// leaseOf is a kubelet's lease of 40 s.
+func leaseOf(node, version string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: node, ResourceVersion: version}}
+}
+
 func expect(t *testing.T, tr *Tracker, node, version string, want fence.Liveness) {
 	t.Helper()
-	if got := tr.Judge(node, version, true, true, false); got != want {
+	if got := tr.Judge(node, leaseOf(node, version), true, false); got != want {
 		t.Fatalf("node %s with lease version %s is %s, want %s", node, version, got, want)
 	}
 }
 
 func TestFirstSightOfALeaseIsNoSignOfLife(t *testing.T) {
 	tracked(t, 1, func(t *testing.T, tr *Tracker) {
-		tr.Observe("n1", "7")
+		tr.Observe(leaseOf("n1", "7"))
 		expect(t, tr, "n1", "7", fence.Unwatched)
 		after(suspectAfter - time.Second)
 		expect(t, tr, "n1", "7", fence.Unwatched)
 		after(time.Second)
 		expect(t, tr, "n1", "7", fence.Stale)
+	})
+}
+
+func TestALeaseSaysItselfHowLongItMayBeUnchanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := NewTracker(0, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go tr.Run(ctx)
+		leases := map[string]*coordinationv1.Lease{}
+		for node, seconds := range map[string]int32{"edge": 120, "quick": 20, "hasty": 1, "below zero": -1, "never": math.MaxInt32} {
+			leases[node] = leaseOf(node, "1")
+			leases[node].Spec.LeaseDurationSeconds = &seconds
+		}
+		leases["says nothing"] = leaseOf("says nothing", "1")
+		for _, l := range leases {
+			tr.Observe(l)
+		}
+		begun := time.Now()
+		for _, turn := range []struct {
+			at   time.Duration
+			node string
+		}{{10 * time.Second, "quick"}, {10 * time.Second, "hasty"}, {10 * time.Second, "below zero"}, {15 * time.Second, "says nothing"}, {35 * time.Second, "edge"}, {10 * time.Minute, "never"}} {
+			if d := turn.at - time.Since(begun); d > 0 {
+				after(d - time.Millisecond)
+				if _, silent := tr.Silent(turn.node); silent {
+					t.Errorf("%s is silent before %s", turn.node, turn.at)
+				}
+				if _, suspect, _ := tr.Unchanged(turn.node); suspect {
+					t.Errorf("%s is suspect before %s", turn.node, turn.at)
+				}
+				after(time.Millisecond)
+			}
+			if _, silent := tr.Silent(turn.node); !silent {
+				t.Errorf("%s is not silent after %s", turn.node, turn.at)
+			}
+			if got := tr.Judge(turn.node, leases[turn.node], true, true); got != fence.Stale {
+				t.Errorf("%s is %s after %s", turn.node, got, turn.at)
+			}
+			if _, suspect, _ := tr.Unchanged(turn.node); !suspect {
+				t.Errorf("%s is not suspect after %s", turn.node, turn.at)
+			}
+		}
+	})
+}
+
+func TestAKubeletThatIsToldAnotherDurationIsHeldAgainstThat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := NewTracker(0, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go tr.Run(ctx)
+		tr.Observe(leaseOf("n1", "1"))
+		next, seconds := leaseOf("n1", "2"), int32(120)
+		next.Spec.LeaseDurationSeconds = &seconds
+		tr.Observe(next)
+		after(suspectAfter + 10*time.Second)
+		if got := tr.Judge("n1", next, true, true); got != fence.Alive {
+			t.Errorf("25 s after a renewal that is for 120 s: %s", got)
+		}
+		after(10 * time.Second)
+		if got := tr.Judge("n1", next, true, true); got != fence.Stale {
+			t.Errorf("35 s after it: %s", got)
+		}
+	})
+}
+
+func TestWhatIsConfiguredIsStrongerThanALease(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		l, seconds := leaseOf("n1", "1"), int32(120)
+		l.Spec.LeaseDurationSeconds = &seconds
+		tr.Observe(l)
+		after(suspectAfter)
+		if got := tr.Judge("n1", l, true, true); got != fence.Stale {
+			t.Errorf("after the configured %s: %s", suspectAfter, got)
+		}
+	})
+}
+
+// writtenLease is one that the API server last wrote then.
+func writtenLease(node, version string, at time.Time) *coordinationv1.Lease {
+	l := leaseOf(node, version)
+	l.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "someone"}, {Manager: "kubelet", Time: &metav1.Time{Time: at}}, {Manager: "first", Time: &metav1.Time{Time: at.Add(-time.Hour)}}}
+	return l
+}
+
+func TestANodeIsOverdueByTheAPIServersClockFromTheStart(t *testing.T) {
+	then := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // the API server's clock is its own
+	for name, tt := range map[string]struct {
+		age  time.Duration
+		want bool
+	}{"just due": {suspectAfter, false}, "overdue": {suspectAfter + time.Second, true}, "long": {time.Hour, true}, "newest": {0, false}} {
+		t.Run(name, func(t *testing.T) {
+			tracked(t, 1, func(t *testing.T, tr *Tracker) {
+				tr.Observe(writtenLease("old", "1", then.Add(-tt.age)))
+				tr.Observe(writtenLease("new", "2", then))
+				tr.Observe(leaseOf("unstamped", "3"))
+				after(time.Second)
+				if got := tr.Overdue("old"); got != tt.want {
+					t.Errorf("a lease that was written %s before another is overdue: %v", tt.age, got)
+				}
+				if tr.Overdue("new") || tr.Overdue("unstamped") || tr.Overdue("unknown") {
+					t.Error("one that is the newest, has no stamp or was never seen is overdue")
+				}
+				if _, silent := tr.Silent("old"); silent {
+					t.Error("it was not watched, and is silent")
+				}
+			})
+		})
+	}
+}
+
+func TestANodeThatRenewsOrHasNoLeaseIsNotOverdue(t *testing.T) {
+	then := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		for _, n := range []string{"behind", "gone", "dead"} {
+			tr.Observe(writtenLease(n, "1", then.Add(-time.Hour)))
+		}
+		tr.Observe(writtenLease("new", "2", then))
+		after(time.Second)
+		if !tr.Overdue("behind") || !tr.Overdue("gone") || !tr.Overdue("dead") {
+			t.Fatal("one of them is not overdue")
+		}
+		tr.Observe(writtenLease("behind", "3", then.Add(-time.Minute))) // by another API server's clock
+		tr.Absent("gone")
+		after(time.Second)
+		if tr.Overdue("behind") || tr.Overdue("gone") || !tr.Overdue("dead") {
+			t.Errorf("overdue: one that was just seen to renew %v, one without a lease %v, and the dead one %v", tr.Overdue("behind"), tr.Overdue("gone"), tr.Overdue("dead"))
+		}
+	})
+}
+
+func TestWhereTooManyWouldBeOverdueNoneIs(t *testing.T) {
+	then := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	tracked(t, 0.4, func(t *testing.T, tr *Tracker) {
+		for i, age := range []time.Duration{0, 0, 0, time.Hour, time.Hour} {
+			tr.Observe(writtenLease(fmt.Sprint("n", i), "1", then.Add(-age)))
+		}
+		after(time.Second)
+		if !tr.Overdue("n3") || !tr.Overdue("n4") {
+			t.Error("two of five, which is the share, are not overdue")
+		}
+		// Whoever writes leases can write any stamp.
+		tr.Observe(writtenLease("n0", "2", then.AddDate(100, 0, 0)))
+		after(time.Second)
+		for i := range 5 {
+			if tr.Overdue(fmt.Sprint("n", i)) {
+				t.Errorf("n%d is overdue where all would be", i)
+			}
+		}
 	})
 }
 
@@ -61,9 +220,9 @@ func TestFirstSightMayBeTheLiveRead(t *testing.T) {
 
 func TestAChangedVersionIsAliveForSuspectAfterAndThenStale(t *testing.T) {
 	tracked(t, 1, func(t *testing.T, tr *Tracker) {
-		tr.Observe("n1", "7")
+		tr.Observe(leaseOf("n1", "7"))
 		after(3 * time.Second)
-		tr.Observe("n1", "8")
+		tr.Observe(leaseOf("n1", "8"))
 		expect(t, tr, "n1", "8", fence.Alive)
 		after(suspectAfter - time.Millisecond)
 		expect(t, tr, "n1", "8", fence.Alive)
@@ -74,10 +233,10 @@ func TestAChangedVersionIsAliveForSuspectAfterAndThenStale(t *testing.T) {
 
 func TestARenewedLeaseIsNeverStale(t *testing.T) {
 	tracked(t, 1, func(t *testing.T, tr *Tracker) {
-		tr.Observe("n1", "0")
+		tr.Observe(leaseOf("n1", "0"))
 		for i := 1; i <= 60; i++ {
 			after(10 * time.Second)
-			tr.Observe("n1", fmt.Sprint(i))
+			tr.Observe(leaseOf("n1", fmt.Sprint(i)))
 			expect(t, tr, "n1", fmt.Sprint(i), fence.Alive)
 		}
 	})
@@ -85,7 +244,7 @@ func TestARenewedLeaseIsNeverStale(t *testing.T) {
 
 func TestALiveReadThatDiffersIsAChangeSeenNow(t *testing.T) {
 	tracked(t, 1, func(t *testing.T, tr *Tracker) {
-		tr.Observe("n1", "7")
+		tr.Observe(leaseOf("n1", "7"))
 		after(time.Minute)
 		// The watch is stuck; the live read is not.
 		expect(t, tr, "n1", "9", fence.Alive)
@@ -97,7 +256,7 @@ func TestALiveReadThatDiffersIsAChangeSeenNow(t *testing.T) {
 func TestALowerVersionIsAChangeToo(t *testing.T) {
 	// After etcd is restored from a backup, versions begin again lower down.
 	tracked(t, 1, func(t *testing.T, tr *Tracker) {
-		tr.Observe("n1", "900")
+		tr.Observe(leaseOf("n1", "900"))
 		after(time.Minute)
 		expect(t, tr, "n1", "12", fence.Alive)
 	})
@@ -105,10 +264,10 @@ func TestALowerVersionIsAChangeToo(t *testing.T) {
 
 func TestResetLetsEveryAgeBeginAnew(t *testing.T) {
 	tracked(t, 1, func(t *testing.T, tr *Tracker) {
-		tr.Observe("dead", "1")
-		tr.Observe("living", "1")
+		tr.Observe(leaseOf("dead", "1"))
+		tr.Observe(leaseOf("living", "1"))
 		after(20 * time.Second)
-		tr.Observe("living", "2")
+		tr.Observe(leaseOf("living", "2"))
 		after(2 * time.Second)
 		expect(t, tr, "dead", "1", fence.Stale)
 
@@ -132,7 +291,7 @@ func TestSilentIsWhatWasWatchedForLongEnough(t *testing.T) {
 				t.Errorf("node %s: version %q, silent %v; want %q", node, version, ok, want)
 			}
 		}
-		tr.Observe("n1", "1")
+		tr.Observe(leaseOf("n1", "1"))
 		tr.Absent("n2")
 		after(suspectAfter - time.Second)
 		silent("n1", "")
@@ -140,7 +299,7 @@ func TestSilentIsWhatWasWatchedForLongEnough(t *testing.T) {
 		silent("n1", "1")
 		silent("n2", "")
 		silent("n3", "")
-		tr.Observe("n1", "2")
+		tr.Observe(leaseOf("n1", "2"))
 		silent("n1", "")
 		after(suspectAfter)
 		silent("n1", "2")
@@ -151,11 +310,11 @@ func TestSilentIsWhatWasWatchedForLongEnough(t *testing.T) {
 
 func TestForgottenNodeIsAFirstSightAgain(t *testing.T) {
 	tracked(t, 1, func(t *testing.T, tr *Tracker) {
-		tr.Observe("n1", "1")
+		tr.Observe(leaseOf("n1", "1"))
 		after(suspectAfter)
 		expect(t, tr, "n1", "1", fence.Stale)
 		tr.Forget("n1")
-		if _, ok := tr.Unchanged("n1"); ok {
+		if _, _, ok := tr.Unchanged("n1"); ok {
 			t.Fatal("a forgotten node has an age")
 		}
 		expect(t, tr, "n1", "2", fence.Unwatched)
@@ -176,8 +335,12 @@ func TestWithoutNodeOrLeaseANodeIsUnknownUnlessReady(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tracked(t, 1, func(t *testing.T, tr *Tracker) {
+				var lease *coordinationv1.Lease
+				if tt.lease {
+					lease = leaseOf("n1", "")
+				}
 				for range 2 { // at once, and after any wait
-					if got := tr.Judge("n1", "", tt.lease, tt.node, tt.ready); got != tt.want {
+					if got := tr.Judge("n1", lease, tt.node, tt.ready); got != tt.want {
 						t.Fatalf("got %s, want %s", got, tt.want)
 					}
 					after(time.Minute)
@@ -189,18 +352,18 @@ func TestWithoutNodeOrLeaseANodeIsUnknownUnlessReady(t *testing.T) {
 
 func TestADeletedLeaseOfALivingNodeLeavesItAliveForSuspectAfter(t *testing.T) {
 	tracked(t, 1, func(t *testing.T, tr *Tracker) {
-		tr.Observe("n1", "1")
-		tr.Observe("n1", "2")
+		tr.Observe(leaseOf("n1", "1"))
+		tr.Observe(leaseOf("n1", "2"))
 		tr.Absent("n1")
-		if got := tr.Judge("n1", "", false, true, false); got != fence.Alive {
+		if got := tr.Judge("n1", nil, true, false); got != fence.Alive {
 			t.Fatalf("a node seen to live a moment ago is %s", got)
 		}
 		after(suspectAfter)
-		if got := tr.Judge("n1", "", false, true, false); got != fence.Unknown {
+		if got := tr.Judge("n1", nil, true, false); got != fence.Unknown {
 			t.Fatalf("a node that is not Ready and has no lease is %s", got)
 		}
 		// Its kubelet creates the lease again.
-		tr.Observe("n1", "9")
+		tr.Observe(leaseOf("n1", "9"))
 		expect(t, tr, "n1", "9", fence.Alive)
 	})
 }
@@ -222,8 +385,8 @@ func TestStaleIsToldOncePerStretch(t *testing.T) {
 				t.Fatalf("told of %v, want %v", told, want)
 			}
 		}
-		tr.Observe("b", "1")
-		tr.Observe("a", "1")
+		tr.Observe(leaseOf("b", "1"))
+		tr.Observe(leaseOf("a", "1"))
 		tr.Absent("gone")
 		after(suspectAfter - period)
 		expectTold()
@@ -231,7 +394,7 @@ func TestStaleIsToldOncePerStretch(t *testing.T) {
 		expectTold("a", "b")
 		after(time.Minute)
 		expectTold("a", "b")
-		tr.Observe("b", "2")
+		tr.Observe(leaseOf("b", "2"))
 		after(time.Minute)
 		expectTold("a", "b", "b")
 		tr.Reset("test")
@@ -242,7 +405,7 @@ func TestStaleIsToldOncePerStretch(t *testing.T) {
 
 func TestASuspendedProcessJudgesNobody(t *testing.T) {
 	tracked(t, 1, func(t *testing.T, tr *Tracker) {
-		tr.Observe("n1", "1")
+		tr.Observe(leaseOf("n1", "1"))
 		after(10 * time.Second)
 		// The heartbeat is what a suspension stops, so let it be old.
 		suspend(tr, time.Minute)
@@ -267,7 +430,7 @@ func suspend(tr *Tracker, d time.Duration) {
 func TestTheFirstCallAfterASuspensionComesBeforeTheHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := NewTracker(suspectAfter, 1)
-		tr.Observe("n1", "1")
+		tr.Observe(leaseOf("n1", "1"))
 		// No Run: the heartbeat stands still while the clock runs on.
 		time.Sleep(time.Hour)
 		expect(t, tr, "n1", "1", fence.Unwatched)
@@ -292,7 +455,7 @@ func TestAPausedMachineIsSeenOnTheWallClock(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				go tr.Run(ctx)
-				tr.Observe("n1", "1")
+				tr.Observe(leaseOf("n1", "1"))
 				after(20 * time.Second)
 				expect(t, tr, "n1", "1", fence.Stale)
 
@@ -309,7 +472,7 @@ func TestAPausedMachineIsSeenOnTheWallClock(t *testing.T) {
 
 func TestAShortHiccupIsNoSuspension(t *testing.T) {
 	tracked(t, 1, func(t *testing.T, tr *Tracker) {
-		tr.Observe("n1", "1")
+		tr.Observe(leaseOf("n1", "1"))
 		after(suspectAfter)
 		tr.mu.Lock()
 		tr.beat.at = tr.beat.at.Add(-maxGap + period)
@@ -322,15 +485,15 @@ func TestAShortHiccupIsNoSuspension(t *testing.T) {
 // seeNodes lets n leases be seen.
 func seeNodes(tr *Tracker, n int) {
 	for i := range n {
-		tr.Observe(fmt.Sprint("n", i), "1")
+		tr.Observe(leaseOf(fmt.Sprint("n", i), "1"))
 	}
 }
 
 // renewAllBut renews the leases of n nodes but the first few.
 func renewAllBut(tr *Tracker, n, few int) {
 	for i := few; i < n; i++ {
-		l, _ := tr.Unchanged(fmt.Sprint("n", i))
-		tr.Observe(fmt.Sprint("n", i), fmt.Sprint("v", time.Now().UnixNano(), l))
+		l, _, _ := tr.Unchanged(fmt.Sprint("n", i))
+		tr.Observe(leaseOf(fmt.Sprint("n", i), fmt.Sprint("v", time.Now().UnixNano(), l)))
 	}
 }
 
@@ -403,8 +566,8 @@ func TestTheTrackerIsSafeForConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			node := fmt.Sprint("n", worker)
 			for i := range 200 {
-				tr.Observe(node, fmt.Sprint(i))
-				tr.Judge(node, fmt.Sprint(i), true, true, true)
+				tr.Observe(leaseOf(node, fmt.Sprint(i)))
+				tr.Judge(node, leaseOf(node, fmt.Sprint(i)), true, true)
 				tr.Storm()
 				tr.Absent(node)
 				tr.Reset("test")
@@ -426,7 +589,7 @@ func TestALeaseIsSteadyOnceItWasRenewedForLongWithoutABreak(t *testing.T) {
 				version++
 				tr.nowLocked() // as the heartbeat does, so that no pause is seen
 				tr.beat.strike(time.Now())
-				tr.Observe("n", fmt.Sprint(version))
+				tr.Observe(leaseOf("n", fmt.Sprint(version)))
 			}
 		}
 		want := func(what string, want bool) {

@@ -135,7 +135,7 @@ func (g *gathering) pulse(ctx context.Context, h *fence.Holder) error {
 	if lease != nil {
 		h.LeaseRV = lease.ResourceVersion
 	}
-	h.Liveness = g.Lives.Judge(h.NodeName, h.LeaseRV, lease != nil, h.Node != nil, h.Node != nil && h.Node.Ready)
+	h.Liveness = g.Lives.Judge(h.NodeName, lease, h.Node != nil, h.Node != nil && h.Node.Ready)
 	return nil
 }
 

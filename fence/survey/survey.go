@@ -58,7 +58,7 @@ type Index interface {
 
 // Lives judges whether a node lives (package observe).
 type Lives interface {
-	Judge(node, liveRV string, leaseExists, nodeExists, nodeReady bool) fence.Liveness
+	Judge(node string, lease *coordinationv1.Lease, nodeExists, nodeReady bool) fence.Liveness
 	// Silent tells whether the node's lease was watched unchanged for so long that
 	// the node is stale, and which version of it that is.
 	Silent(node string) (leaseRV string, silent bool)

@@ -228,13 +228,13 @@ func (w *world) holder(s *Survey, nodeID string) *fence.Holder {
 }
 
 // Judge implements Lives.
-func (w *world) Judge(node, version string, leaseExists, nodeExists, _ bool) fence.Liveness {
+func (w *world) Judge(node string, lease *coordinationv1.Lease, nodeExists, _ bool) fence.Liveness {
 	switch {
-	case !nodeExists || !leaseExists:
+	case !nodeExists || lease == nil:
 		return fence.Unknown
 	case w.unwatched:
 		return fence.Unwatched
-	case version == w.silent[node]:
+	case lease.ResourceVersion == w.silent[node]:
 		return fence.Stale
 	}
 	return fence.Alive

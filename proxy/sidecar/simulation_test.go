@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -296,7 +298,7 @@ func (s *tier1) LeaseSeen(node, version string) {
 		s.tracker.Absent(node)
 		return
 	}
-	s.tracker.Observe(node, version)
+	s.tracker.Observe(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: node, ResourceVersion: version}})
 }
 
 // once is a context that is over: what runs until then does what it does, once.

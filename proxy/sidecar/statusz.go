@@ -149,7 +149,7 @@ func (b *Board) collectNodes(ctx context.Context, s *statusz.State, p *boardPart
 	if storm, words := p.lives.Storm(); storm {
 		s.Notes = append(s.Notes, "Storm: "+words+". Nothing is fenced until it is over.")
 	}
-	seen := newSeen(b.config.Fencing.SuspectAfter.Duration, p)
+	seen := newSeen(p)
 	seen.addClaimed(records)
 	s.Watched = seen.addSilent()
 	all := seen.all()

@@ -17,9 +17,8 @@ import (
 
 // seenNodes are the nodes of one State.
 type seenNodes struct {
-	suspectAfter time.Duration
-	parts        *boardParts
-	nodes        map[string]*seenNode
+	parts *boardParts
+	nodes map[string]*seenNode
 }
 
 // seenNode is what is known of one of them.
@@ -34,8 +33,8 @@ type seenNode struct {
 	attached         bool // some VolumeAttachment names it
 }
 
-func newSeen(suspectAfter time.Duration, p *boardParts) *seenNodes {
-	return &seenNodes{suspectAfter: suspectAfter, parts: p, nodes: map[string]*seenNode{}}
+func newSeen(p *boardParts) *seenNodes {
+	return &seenNodes{parts: p, nodes: map[string]*seenNode{}}
 }
 
 // add is the node of that name, made at the first call.
@@ -66,11 +65,10 @@ func (s *seenNodes) addSilent() (watched int) {
 		}
 	}
 	p.index.EachNode(func(n *corev1.Node) {
-		age, ok := p.lives.Unchanged(n.Name)
+		age, suspect, ok := p.lives.Unchanged(n.Name)
 		if ok {
 			watched++
 		}
-		suspect := ok && age >= s.suspectAfter
 		if suspect {
 			s.add(n.Name)
 		}

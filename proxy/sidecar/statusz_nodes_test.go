@@ -14,7 +14,7 @@ import (
 // Where there are more nodes than are shown, each of those that are left out
 // would cost a look into every ledger: the order is known without.
 func TestTheMostUrgentNodesComeFirstBeforeAnyLedgerIsLookedInto(t *testing.T) {
-	seen := newSeen(0, nil) // without an index: it would panic
+	seen := newSeen(nil) // without an index: it would panic
 	for i := range 300 {
 		n := seen.add(fmt.Sprintf("gone-%03d", i))
 		n.record = &noderecord.Record{Node: n.name}
@@ -43,7 +43,7 @@ func TestANodeOfWhichOnlyTheMachineIsBoundIsNotShown(t *testing.T) {
 		r.Bind("u1", []noderecord.Identifier{{Kind: noderecord.ProviderID, Value: "x/1"}}, func(noderecord.Identifier) noderecord.IdentityClaim { return noderecord.IdentityClaim{} })
 	}
 	fenced.PutFence(noderecord.Fence{ID: "f", Phase: noderecord.Fenced, Kind: fence.PowerReading}, "Fenced")
-	seen := newSeen(0, nil)
+	seen := newSeen(nil)
 	seen.addClaimed([]*noderecord.Record{bound, fenced})
 	if all := seen.all(); len(all) != 1 || all[0].record != fenced {
 		t.Errorf("shown are %v", all)

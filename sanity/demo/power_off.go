@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bench/blackout"
@@ -104,7 +105,7 @@ func (r *race) look(t *timeline) {
 	m := r.dbs.Moments()
 	r.when = m
 	old := r.dbs.Old.Name
-	suspectAfter := config.Default().Fencing.SuspectAfter.Duration
+	suspectAfter := observe.SuspectAfter(config.Default().Fencing.SuspectAfter.Duration, nil)
 	silent := time.Since(m.LastLease) >= suspectAfter
 	if r.lane == guarded {
 		r.once(t, "suspected", yellow, silent || !m.Proven.IsZero(), "%s is suspected: its lease is unchanged for %.0f s. Its BMC is asked", old, suspectAfter.Seconds())

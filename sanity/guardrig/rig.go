@@ -10,6 +10,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
@@ -94,7 +95,7 @@ func (r *Rig) Must(err error) {
 }
 
 // Judge implements survey.Lives.
-func (r *Rig) Judge(node, _ string, _, nodeExists, _ bool) fence.Liveness {
+func (r *Rig) Judge(node string, _ *coordinationv1.Lease, nodeExists, _ bool) fence.Liveness {
 	if life, ok := r.Lives[node]; ok || !nodeExists {
 		return life
 	}

@@ -43,6 +43,13 @@ var suspected = []scenario{
 		story:   fencedWhileWriting((*bed.Node).KillKubelet),
 	},
 	{
+		name:        "restarted-often",
+		rule:        "R6: a sidecar that is restarted before it has watched a lease for suspectAfter still has the agents of a node asked that the API server calls silent",
+		options:     bed.StageOptions{Failover: true},
+		guardedOnly: true,
+		story:       restartedOften,
+	},
+	{
 		name:    "paused-resumed",
 		rule:    "R6: a node that is back before fenceAfter is left alone: no power, no taint, no pod is touched",
 		from:    "piraeusdatastore/linstor-csi#89, k/119273",
@@ -430,6 +437,26 @@ func offThatHangs(p *play) {
 		p.t.Fatalf("the pod on %s does not write any more", old.Name)
 	}
 	p.outcome("the agent was killed at its time limit; the node that is back keeps its power and its volume")
+}
+
+func restartedOften(p *play) {
+	p.StartFailover(p.BMCs())
+	v, d, old, next := p.database()
+	lives()
+	old.PowerOff()
+	off, kills, last := time.Now(), 0, time.Time{}
+	for ; !v.AttachedTo(next); time.Sleep(200 * time.Millisecond) {
+		if time.Since(off) > 90*time.Second {
+			p.t.Fatalf("the volume is not attached to %s %.0f s after the power went, with csi-fencepost killed %d times meanwhile", next.Name, time.Since(off).Seconds(), kills)
+		}
+		if time.Since(last) >= 9*time.Second {
+			p.must(p.Fencepost.Kill())
+			last, kills = time.Now(), kills+1
+		}
+	}
+	v.WaitPublished(next, 60*time.Second)
+	d.WaitRunningOn(next, 60*time.Second)
+	p.outcome("published elsewhere although csi-fencepost was killed every 9 s, %d times", kills)
 }
 
 func fencerDies(p *play) {

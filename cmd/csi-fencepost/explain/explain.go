@@ -275,7 +275,7 @@ func (l *looking) watch(ctx context.Context, period time.Duration, progress io.W
 				// An outage may have kept the kubelet from renewing.
 				l.tracker.Reset(err.Error())
 			default:
-				l.tracker.Observe(node, lease.ResourceVersion)
+				l.tracker.Observe(lease)
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
@@ -135,7 +136,12 @@ func (f *releaseFlags) look(ctx context.Context, c *cluster.Cluster, progress io
 	if h == nil || h.Here() == nil || !h.Node.ReadyUnknown {
 		return l, h, err
 	}
-	if l, err = explain.LookAt(ctx, c, f.pv, c.Config.Fencing.SuspectAfter.Duration+2*time.Second, progress); err != nil {
+	now, err := cluster.ReadNode(ctx, c.Client, h.NodeName)
+	if err != nil {
+		return nil, nil, err
+	}
+	period := observe.SuspectAfter(c.Config.Fencing.SuspectAfter.Duration, now.Lease) + 2*time.Second
+	if l, err = explain.LookAt(ctx, c, f.pv, period, progress); err != nil {
 		return nil, nil, err
 	}
 	h, err = releasable(l, f.node, f.nodeID)
