@@ -65,6 +65,22 @@ func TestOnlyAHolderWithoutANodeIsLookedAtWhileTheOthersLive(t *testing.T) {
 	}
 }
 
+// overdue is a tracker that knows a node to be overdue.
+type overdue struct {
+	*observe.Tracker
+	node string
+}
+
+func (o overdue) Overdue(node string) bool { return node == o.node }
+
+func TestANodeThatIsOverdueIsLookedAtBeforeItWasWatchedForLong(t *testing.T) {
+	c := scanned(t)
+	c.Lives = overdue{c.Lives.(*observe.Tracker), "n007"}
+	if due := c.due(); len(due) != 2 || due[0] != "n007" {
+		t.Errorf("work on %v, want on n007 and gone", due)
+	}
+}
+
 // A ledger alone keeps a volume from whoever waits for it, as a VolumeAttachment does.
 func TestANodeThatOnlyALedgerNamesIsLookedAtOnceSomebodyWaits(t *testing.T) {
 	server, ids := apiserver.New(apiserver.Options{}), &csi.Identity{Driver: "d.example"}
