@@ -1,10 +1,9 @@
 package observe
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-
 	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/csi"
 )
 
 // putAttachment takes a VolumeAttachment as it is now; isNew: not as an update
@@ -15,105 +14,78 @@ func (s *store) putAttachment(va *storagev1.VolumeAttachment, isNew bool) (chang
 		s.countOther(va, isNew)
 		return nil
 	}
-	sum, odd := digest(va.Name)
-	uid := s.hashString(string(va.UID))
-	r := s.findAttachment(sum, odd)
-	if r != 0 && s.attachments.at(r).uid != uid {
+	uid := s.hash(string(va.UID))
+	a := s.attachments[va.Name]
+	if a != nil && a.uid != uid {
 		// Another one, of the same name.
-		changed = append(changed, s.places.at(s.attachments.at(r).place).name)
-		s.removeAttachment(r)
-		r = 0
+		changed = append(changed, a.place.name)
+		s.removeAttachment(a)
+		a = nil
 	}
-	fresh := r == 0
+	fresh := a == nil
 	if fresh {
-		r = s.addAttachment(va, odd)
-		a := s.attachments.at(r)
-		a.key, a.uid = keyOf(sum), uid
-		a.is.set(vaUnsure, s.listing[attachments])
-		s.attachmentByName.add(r)
-		s.judgeStray(r, sum)
+		a = s.addAttachment(va)
+		a.uid, a.unsure = uid, s.listing[attachments]
 	}
-	a := s.attachments.at(r)
-	was := a.is
-	a.is.set(vaAttached, va.Status.Attached)
-	a.is.set(vaDetaching, va.DeletionTimestamp != nil)
-	if fresh || a.is != was {
+	attached, detaching := va.Status.Attached, va.DeletionTimestamp != nil
+	if fresh || a.attached != attached || a.detaching != detaching {
 		changed = append(changed, va.Spec.NodeName)
 	}
-	a.round = s.round[attachments]
+	a.attached, a.detaching, a.round = attached, detaching, s.round[attachments]
 	return changed
 }
 
 // addAttachment links a new one to its volume and its node.
-func (s *store) addAttachment(va *storagev1.VolumeAttachment, odd bool) ref {
-	r, a := s.attachments.add()
-	var p *place
-	a.place, p = s.place(va.Spec.NodeName)
-	a.nextOfPlace, p.attachments = p.attachments, r
-	if odd {
-		a.is.set(vaOdd, true)
-		s.names[r] = va.Name
-	}
+func (s *store) addAttachment(va *storagev1.VolumeAttachment) *attachment {
+	a := &attachment{name: va.Name, place: s.place(va.Spec.NodeName)}
+	s.attachments[a.name] = a
+	a.place.attachments = append(a.place.attachments, a)
 	source := va.Spec.Source
 	switch {
 	case source.InlineVolumeSpec != nil:
-		a.is.set(vaInline, true)
 		if handle, ok := s.ids.InlineHandle(va); ok {
-			s.inline[r] = handle
-			a.volume, _ = s.disk(handle)
-			a.nextOfThat, s.inlineOf[a.volume] = s.inlineOf[a.volume], r
+			d := s.disk(handle)
+			a.inline, d.inline = handle, append(d.inline, a)
 		}
 	case source.PersistentVolumeName != nil:
-		var v *volume
-		a.volume, v = s.volume(textOf(*source.PersistentVolumeName))
-		a.nextOfThat, v.attachments = v.attachments, r
+		a.volume = s.volume(*source.PersistentVolumeName)
+		a.volume.attachments = append(a.volume.attachments, a)
 	}
-	return r
+	s.judgeStray(a)
+	return a
 }
 
 // dropAttachment takes a VolumeAttachment out.
 func (s *store) dropAttachment(va *storagev1.VolumeAttachment) (changed []string) {
 	if va.Spec.Attacher != s.ids.Driver {
-		if r := s.placeByName[va.Spec.NodeName]; r != 0 {
-			p := s.places.at(r)
+		if p := s.places[va.Spec.NodeName]; p != nil {
 			p.others, p.counting = max(0, p.others-1), max(0, p.counting-1)
-			s.leave(r)
+			s.leave(p)
 		}
 		return nil
 	}
-	sum, odd := digest(va.Name)
-	r := s.findAttachment(sum, odd)
-	if r == 0 {
+	a := s.attachments[va.Name]
+	if a == nil {
 		return nil
 	}
-	changed = []string{s.places.at(s.attachments.at(r).place).name}
-	s.removeAttachment(r)
-	return changed
+	s.removeAttachment(a)
+	return []string{a.place.name}
 }
 
-func (s *store) removeAttachment(r ref) {
-	a := s.attachments.at(r)
-	s.attachmentByName.drop(r)
-	delete(s.strays, r)
-	delete(s.names, r)
-	delete(s.inline, r)
-	unlink(&s.places.at(a.place).attachments, r, func(r ref) *ref { return &s.attachments.at(r).nextOfPlace })
+func (s *store) removeAttachment(a *attachment) {
+	delete(s.attachments, a.name)
+	delete(s.strays, a)
+	a.place.attachments = without(a.place.attachments, a)
 	s.leave(a.place)
-	nextOfThat := func(r ref) *ref { return &s.attachments.at(r).nextOfThat }
 	switch {
-	case a.volume == 0:
-	case a.is.has(vaInline):
-		head := s.inlineOf[a.volume]
-		unlink(&head, r, nextOfThat)
-		if s.inlineOf[a.volume] = head; head == 0 {
-			delete(s.inlineOf, a.volume)
-		}
-		s.leaveDisk(a.volume)
-	default:
-		unlink(&s.volumes.at(a.volume).attachments, r, nextOfThat)
+	case a.volume != nil:
+		a.volume.attachments = without(a.volume.attachments, a)
 		s.leaveVolume(a.volume)
+	case a.inline != "":
+		d := s.diskOf(a.inline)
+		d.inline = without(d.inline, a)
+		s.leaveDisk(d)
 	}
-	s.attachments.drop(r)
 }
 
 // sweepAttachments ends a listing: what was not in it is gone. It returns the
@@ -121,20 +93,20 @@ func (s *store) removeAttachment(r ref) {
 func (s *store) sweepAttachments() (changed []string) {
 	s.listing[attachments] = false
 	if len(s.strays) == 0 {
-		s.strays = map[ref][sha256.Size]byte{} // it may have been large before the PVs were known
+		s.strays = map[*attachment]bool{} // it may have been large before the PVs were known
 	}
-	for r := ref(1); r <= s.attachments.last; r++ {
-		a := s.attachments.at(r)
-		a.is.set(vaUnsure, false)
-		if a.place != 0 && a.round != s.round[attachments] {
-			changed = append(changed, s.places.at(a.place).name)
-			s.removeAttachment(r)
+	for _, name := range byName(s.attachments) {
+		a := s.attachments[name]
+		a.unsure = false
+		if a.round != s.round[attachments] {
+			changed = append(changed, a.place.name)
+			s.removeAttachment(a)
 		}
 	}
-	s.eachPlace(func(r ref, p *place) {
+	for _, p := range s.places {
 		p.others, p.counting = p.counting, 0
-		s.leave(r)
-	})
+		s.leave(p)
+	}
 	return changed
 }
 
@@ -144,7 +116,7 @@ func (s *store) countOther(va *storagev1.VolumeAttachment, isNew bool) {
 	if !isNew {
 		return
 	}
-	_, p := s.place(va.Spec.NodeName)
+	p := s.place(va.Spec.NodeName)
 	if s.listing[attachments] {
 		p.counting++
 	} else {
@@ -152,54 +124,21 @@ func (s *store) countOther(va *storagev1.VolumeAttachment, isNew bool) {
 	}
 }
 
-func (s *store) findAttachment(sum [sha256.Size]byte, odd bool) ref {
-	r := s.attachmentByName.first(uint64(keyOf(sum)))
-	for r != 0 && (s.attachments.at(r).key != keyOf(sum) || s.attachments.at(r).is.has(vaOdd) != odd || s.digestOf(r) != sum) {
-		r = s.attachmentByName.after(r)
+// handle of an attachment's volume; empty: it is not known.
+func (a *attachment) handle() string {
+	if a.volume != nil {
+		return a.volume.handle
 	}
-	return r
-}
-
-// digestOf is what digest makes of the attachment's name.
-func (s *store) digestOf(r ref) [sha256.Size]byte {
-	a := s.attachments.at(r)
-	if a.is.has(vaOdd) {
-		return sha256.Sum256([]byte(s.names[r]))
-	}
-	if sum, stray := s.strays[r]; stray {
-		return sum
-	}
-	return s.digestFor(s.handleOf(r), s.places.at(a.place).name)
-}
-
-func (s *store) attachmentName(r ref) string {
-	if s.attachments.at(r).is.has(vaOdd) {
-		return s.names[r]
-	}
-	sum := s.digestOf(r)
-	return "csi-" + hex.EncodeToString(sum[:])
-}
-
-// handleOf is the handle of an attachment's volume; empty: it is not known.
-func (s *store) handleOf(r ref) string {
-	switch a := s.attachments.at(r); {
-	case a.is.has(vaInline):
-		return s.inline[r]
-	case a.volume != 0:
-		return s.handle(a.volume)
-	}
-	return ""
+	return a.inline
 }
 
 // judgeStray: a VolumeAttachment whose name is not made from its volume's handle
-// may still be named after another: its PV was made anew, or is gone. Whoever
-// changes the handle asks for the digest (digestOf) before.
-func (s *store) judgeStray(r ref, sum [sha256.Size]byte) {
-	a := s.attachments.at(r)
-	handle := s.handleOf(r)
-	if a.is.has(vaOdd) || handle != "" && sum == s.digestFor(handle, s.places.at(a.place).name) {
-		delete(s.strays, r)
+// may still be named after another: its PV was made anew, or is gone.
+func (s *store) judgeStray(a *attachment) {
+	handle := a.handle()
+	if !kubernetesNamed(a.name) || handle != "" && a.name == csi.AttachmentName(handle, s.ids.Driver, a.place.name) {
+		delete(s.strays, a)
 	} else {
-		s.strays[r] = sum
+		s.strays[a] = true
 	}
 }

@@ -49,7 +49,7 @@
 //
 // # What is kept
 //
-// No object, but the fields that a question is asked about (store.go), about 200
+// No object, but the fields that a question is asked about (store.go), about 700
 // bytes for a volume with its VolumeAttachment, its ledger's holder and its place
 // in a Node's status. Of other drivers' objects there is: whose a PV is, and how
 // many VolumeAttachments a node has. Events, Pods, Secrets and claims are not

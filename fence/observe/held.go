@@ -38,7 +38,7 @@ func (h *Held) Kept() bool {
 func (x *Index) HeldBy(node string) []Held {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	s, p := x.store, x.store.placeOf(node)
+	p := x.store.places[node]
 	if p == nil {
 		return []Held{}
 	}
@@ -49,22 +49,27 @@ func (x *Index) HeldBy(node string) []Held {
 		}
 		return byHandle[handle]
 	}
-	for r := p.attachments; r != 0; r = s.attachments.at(r).nextOfPlace {
-		a, handle := s.attachments.at(r), s.handleOf(r)
+	// Of two with one handle the one that was there first is shown.
+	for _, a := range slices.Backward(p.attachments) {
+		handle := a.handle()
 		if handle == "" {
 			continue
 		}
 		h := at(handle)
-		h.Attachment, h.Detaching = s.attachmentName(r), a.is.has(vaDetaching)
-		if !a.is.has(vaInline) {
-			h.PV = s.volumes.at(a.volume).name.String()
+		h.Attachment, h.Detaching = a.name, a.detaching
+		if a.volume != nil {
+			h.PV = a.volume.name
 		}
 	}
-	for r := p.holders; r != 0; r = s.holders.at(r).nextOfPlace {
-		v, m := s.holders.at(r).volume, s.holders.at(r).machine.Value()
-		h := at(s.handle(v))
-		h.PV, h.Entry = s.volumes.at(v).name.String(), &ledger.Entry{NodeID: m.NodeID, NodeName: node, NodeUID: m.NodeUID, BootID: m.BootID,
-			SystemUUID: m.SystemUUID, ProviderID: m.ProviderID, MachineID: m.MachineID, SystemShared: m.SystemShared, State: m.state}
+	for _, v := range slices.Backward(p.holds) {
+		for _, holds := range v.holders {
+			if holds.place != p {
+				continue
+			}
+			h, m := at(v.handle), holds.machine.Value()
+			h.PV, h.Entry = v.name, &ledger.Entry{NodeID: m.NodeID, NodeName: node, NodeUID: m.NodeUID, BootID: m.BootID,
+				SystemUUID: m.SystemUUID, ProviderID: m.ProviderID, MachineID: m.MachineID, SystemShared: m.SystemShared, State: m.state}
+		}
 	}
 	held := make([]Held, 0, len(byHandle))
 	for _, h := range byHandle {
@@ -79,35 +84,25 @@ func (x *Index) HeldBy(node string) []Held {
 func (x *Index) Holding() []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	var names []string
-	x.store.eachPlace(func(_ ref, p *place) {
-		if p.attachments != 0 || x.store.waitedFor(p) {
-			names = append(names, p.name)
-		}
-	})
-	slices.Sort(names)
-	return names
+	return x.store.placesWhere(func(p *place) bool { return len(p.attachments) != 0 || p.waitedFor() })
 }
 
 // waitedFor: the ledger of a volume that has a VolumeAttachment says that the node holds it; of a
 // node that has no VolumeAttachment itself.
-func (s *store) waitedFor(p *place) bool {
-	for r := p.holders; r != 0; r = s.holders.at(r).nextOfPlace {
-		h := s.holders.at(r)
+func (p *place) waitedFor() bool {
+	holds := func(h holder) bool {
 		state := h.machine.Value().state
-		if state != fence.TakenOver && state != fence.Released && s.volumes.at(h.volume).attachments != 0 {
-			return true
-		}
+		return h.place == p && state != fence.TakenOver && state != fence.Released
 	}
-	return false
+	return slices.ContainsFunc(p.holds, func(v *volume) bool { return len(v.attachments) != 0 && slices.ContainsFunc(v.holders, holds) })
 }
 
 // Lists tells whether the status of that Node names a volume of the driver.
 func (x *Index) Lists(node string) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	p := x.store.placeOf(node)
-	return p != nil && p.listings != 0
+	p := x.store.places[node]
+	return p != nil && len(p.listings) != 0
 }
 
 // Volume is a PersistentVolume as it is watched: its driver and handle, which of
@@ -118,15 +113,15 @@ func (x *Index) Volume(name string) *corev1.PersistentVolume {
 	defer x.mu.RUnlock()
 	s, pv := x.store, &corev1.PersistentVolume{}
 	pv.Name = name
-	if f, ok := s.foreign[textOf(name)]; ok {
+	if f, ok := s.foreign[name]; ok {
 		pv.Spec.PersistentVolumeSource = f.source.Value().spec()
 		return pv
 	}
-	r := s.findVolume(textOf(name))
-	if r == 0 || !s.volumes.at(r).there {
+	v := s.volumes[name]
+	if v == nil || !v.there {
 		return nil
 	}
-	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: s.ids.Driver, VolumeHandle: s.handle(r)}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: s.ids.Driver, VolumeHandle: v.handle}
 	return pv
 }
 
@@ -134,30 +129,17 @@ func (x *Index) Volume(name string) *corev1.PersistentVolume {
 func (x *Index) AttachmentsOn(node string) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	p := x.store.placeOf(node)
+	p := x.store.places[node]
 	if p == nil {
 		return 0
 	}
-	n := int(p.others)
-	for r := p.attachments; r != 0; r = x.store.attachments.at(r).nextOfPlace {
-		n++
-	}
-	return n
+	return int(p.others) + len(p.attachments)
 }
 
 // AttachedElsewhere tells that a VolumeAttachment of that PV names another node.
 func (x *Index) AttachedElsewhere(pv, node string) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	s := x.store
-	r := s.findVolume(textOf(pv))
-	if r == 0 {
-		return false
-	}
-	for a := s.volumes.at(r).attachments; a != 0; a = s.attachments.at(a).nextOfThat {
-		if s.places.at(s.attachments.at(a).place).name != node {
-			return true
-		}
-	}
-	return false
+	v := x.store.volumes[pv]
+	return v != nil && slices.ContainsFunc(v.attachments, func(a *attachment) bool { return a.place.name != node })
 }

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
@@ -14,17 +15,13 @@ func (x *Index) Volumes(handle string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	var names []string
-	x.store.eachVolume(handle, func(v *volume) { names = append(names, v.name.String()) })
-	slices.Sort(names)
-	return names
-}
-
-func (s *store) eachVolume(handle string, f func(*volume)) {
-	if d := s.findDisk(handle); d != 0 {
-		for r := s.disks.at(d).volumes; r != 0; r = s.twins[r] {
-			f(s.volumes.at(r))
+	if d := x.store.diskOf(handle); d != nil {
+		for _, v := range d.volumes {
+			names = append(names, v.name)
 		}
 	}
+	slices.Sort(names)
+	return names
 }
 
 // Attachments names the VolumeAttachments of that volume, in any state: those
@@ -34,18 +31,19 @@ func (x *Index) Attachments(handle string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	s, names := x.store, sets.New[string]()
-	chain := func(r ref) {
-		for ; r != 0; r = s.attachments.at(r).nextOfThat {
-			names.Insert(s.attachmentName(r))
+	if d := s.diskOf(handle); d != nil {
+		for _, a := range d.inline {
+			names.Insert(a.name)
+		}
+		for _, v := range d.volumes {
+			for _, a := range v.attachments {
+				names.Insert(a.name)
+			}
 		}
 	}
-	if d := s.findDisk(handle); d != 0 {
-		chain(s.inlineOf[d])
-	}
-	s.eachVolume(handle, func(v *volume) { chain(v.attachments) })
-	for r, sum := range s.strays {
-		if sum == s.digestFor(handle, s.places.at(s.attachments.at(r).place).name) {
-			names.Insert(s.attachmentName(r))
+	for a := range s.strays {
+		if a.name == csi.AttachmentName(handle, s.ids.Driver, a.place.name) {
+			names.Insert(a.name)
 		}
 	}
 	return sets.List(names)
@@ -56,23 +54,22 @@ func (x *Index) Attachments(handle string) []string {
 func (x *Index) NodesListing(handle string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	s, names := x.store, []string(nil)
-	if d := s.findDisk(handle); d != 0 {
-		for r := s.disks.at(d).listings; r != 0; r = s.listings.at(r).nextOfDisk {
-			names = append(names, s.places.at(s.listings.at(r).place).name)
-		}
+	if d := x.store.diskOf(handle); d != nil {
+		return namesOf(d.listedBy)
 	}
-	slices.Sort(names)
-	return names
+	return nil
 }
 
 // NodeNames names the nodes whose CSINode carries that node ID of this driver.
 func (x *Index) NodeNames(nodeID string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	var names []string
-	for r := x.store.placeByID[nodeID]; r != 0; r = x.store.places.at(r).nextOfID {
-		names = append(names, x.store.places.at(r).name)
+	return namesOf(x.store.placesByID[nodeID])
+}
+
+func namesOf(places []*place) (names []string) {
+	for _, p := range places {
+		names = append(names, p.name)
 	}
 	slices.Sort(names)
 	return names
@@ -82,7 +79,7 @@ func (x *Index) NodeNames(nodeID string) []string {
 func (x *Index) NodeID(nodeName string) string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if p := x.store.placeOf(nodeName); p != nil {
+	if p := x.store.places[nodeName]; p != nil {
 		return p.nodeID
 	}
 	return ""
@@ -92,12 +89,7 @@ func (x *Index) NodeID(nodeName string) string {
 func (x *Index) NodeIDs() []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	ids := make([]string, 0, len(x.store.placeByID))
-	for id := range x.store.placeByID {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
+	return byName(x.store.placesByID)
 }
 
 // SystemShared tells whether another Node than that one reports that system UUID.
@@ -106,7 +98,7 @@ func (x *Index) SystemShared(nodeName, systemUUID string) bool {
 	defer x.mu.RUnlock()
 	key := fence.SystemKey(systemUUID)
 	others := x.store.systems[key]
-	if p := x.store.placeOf(nodeName); p != nil && p.node != nil && p.node.system == key {
+	if p := x.store.places[nodeName]; p != nil && p.node != nil && p.node.system == key {
 		others--
 	}
 	return others > 0
@@ -135,32 +127,24 @@ func (x *Index) Node(name string) *corev1.Node {
 // of the driver's volumes at most: that tells that it lists any. The Node is only
 // good until f returns: a copy has to be kept instead.
 func (x *Index) EachNode(f func(*corev1.Node)) {
+	x.mu.RLock()
+	names := x.store.placesWhere(func(p *place) bool { return p.node != nil })
+	x.mu.RUnlock()
 	shown := &corev1.Node{}
-	for r := ref(1); x.showNext(r, shown); r++ {
-		if shown.Name != "" {
+	for _, name := range names {
+		// f may ask the index: it is called without the lock.
+		x.mu.RLock()
+		there := x.store.showNode(name, shown, oneVolume)
+		x.mu.RUnlock()
+		if there {
 			f(shown)
 		}
 	}
 }
 
-// showNext shows the Node of a place, if there is one; false: there is no such
-// place, nor any behind it. f of EachNode may ask the index: it is called without
-// the lock.
-func (x *Index) showNext(r ref, into *corev1.Node) bool {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if r > x.store.places.last {
-		return false
-	}
-	if p := x.store.places.at(r); p.node == nil || !x.store.showNode(p.name, into, oneVolume) {
-		into.Name = ""
-	}
-	return true
-}
-
 // showNode writes a Node as it is known; false: there is none.
 func (s *store) showNode(name string, into *corev1.Node, volumes int) bool {
-	p := s.placeOf(name)
+	p := s.places[name]
 	if p == nil || p.node == nil {
 		return false
 	}
@@ -169,9 +153,11 @@ func (s *store) showNode(name string, into *corev1.Node, volumes int) bool {
 	into.Name = p.name
 	into.Status.Conditions = conditions
 	p.node.fill(into)
-	for r := p.listings; r != 0 && volumes != 0; r = s.listings.at(r).nextOfPlace {
-		l := s.listings.at(r)
-		name := s.ids.UniqueName(s.disks.at(l.disk).key.String())
+	for _, l := range p.listings {
+		if volumes == 0 {
+			break
+		}
+		name := s.ids.UniqueName(l.disk.key)
 		if l.inUse {
 			inUse = append(inUse, name)
 		}

@@ -85,15 +85,11 @@ func (s *store) listedBy(n *corev1.Node) []listed {
 	return merged
 }
 
-// listings are what listedBy gave when the Node was put, sorted.
-func (s *store) listingsOf(p *place) []listed {
-	var all []listed
-	for r := p.listings; r != 0; r = s.listings.at(r).nextOfPlace {
-		l := s.listings.at(r)
-		all = append(all, listed{s.disks.at(l.disk).key.String(), l.inUse, l.attached})
-	}
-	slices.SortFunc(all, func(a, b listed) int { return strings.Compare(a.key, b.key) })
-	return all
+// lists tells whether a place has what listedBy gave.
+func (p *place) lists(all []listed) bool {
+	return slices.EqualFunc(p.listings, all, func(a listing, b listed) bool {
+		return a.disk.key == b.key && a.inUse == b.inUse && a.attached == b.attached
+	})
 }
 
 // putNode takes a Node as it is now, and tells whether more changed of it than
@@ -101,7 +97,7 @@ func (s *store) listingsOf(p *place) []listed {
 func (s *store) putNode(n *corev1.Node) (changed bool) {
 	kept, lists := nodeOf(n), s.listedBy(n)
 	kept.round = s.round[nodes]
-	r, p := s.place(n.Name)
+	p := s.place(n.Name)
 	changed = !p.node.same(kept)
 	if p.node != nil && !changed {
 		// Most often: all that it says is there already.
@@ -111,23 +107,23 @@ func (s *store) putNode(n *corev1.Node) (changed bool) {
 		s.report(kept, 1)
 		p.node = kept
 	}
-	if !slices.Equal(lists, s.listingsOf(p)) {
+	if !p.lists(lists) {
 		changed = true
-		s.setListings(r, lists)
+		s.setListings(p, lists)
 	}
 	return changed
 }
 
 // dropNode takes a Node out, and tells whether it was there.
 func (s *store) dropNode(name string) bool {
-	r := s.placeByName[name]
-	if r == 0 || s.places.at(r).node == nil {
+	p := s.places[name]
+	if p == nil || p.node == nil {
 		return false
 	}
-	s.report(s.places.at(r).node, -1)
-	s.places.at(r).node = nil
-	s.setListings(r, nil)
-	s.leave(r)
+	s.report(p.node, -1)
+	p.node = nil
+	s.setListings(p, nil)
+	s.leave(p)
 	return true
 }
 
@@ -144,72 +140,54 @@ func (s *store) report(n *node, by int) {
 // sweepNodes ends a listing. It returns the Nodes that are gone.
 func (s *store) sweepNodes() (gone []string) {
 	s.listing[nodes] = false
-	s.eachPlace(func(_ ref, p *place) {
-		if p.node != nil && p.node.round != s.round[nodes] {
-			gone = append(gone, p.name)
-		}
-	})
+	gone = s.placesWhere(func(p *place) bool { return p.node != nil && p.node.round != s.round[nodes] })
 	for _, name := range gone {
 		s.dropNode(name)
 	}
 	return gone
 }
 
-func (s *store) setListings(r ref, lists []listed) {
-	p := s.places.at(r)
-	for p.listings != 0 {
-		at := p.listings
-		l := s.listings.at(at)
-		p.listings = l.nextOfPlace
-		unlink(&s.disks.at(l.disk).listings, at, func(r ref) *ref { return &s.listings.at(r).nextOfDisk })
+func (s *store) setListings(p *place, lists []listed) {
+	for _, l := range p.listings {
+		l.disk.listedBy = without(l.disk.listedBy, p)
 		s.leaveDisk(l.disk)
-		s.listings.drop(at)
 	}
+	p.listings = make([]listing, 0, len(lists))
 	for _, one := range lists {
-		at, l := s.listings.add()
-		where, d := s.disk(one.key)
-		l.disk, l.place, l.inUse, l.attached = where, r, one.inUse, one.attached
-		l.nextOfDisk, d.listings = d.listings, at
-		l.nextOfPlace, p.listings = p.listings, at
+		d := s.disk(one.key)
+		d.listedBy = append(d.listedBy, p)
+		p.listings = append(p.listings, listing{d, one.inUse, one.attached})
 	}
 }
 
 // putCSINode takes the driver's node ID on a CSINode; empty: there is none. A
 // CSINode without the driver is as good as none. It tells whether it changed.
 func (s *store) putCSINode(name, id string) (changed bool) {
-	r := s.placeByName[name]
-	if id == "" && r == 0 {
+	if id == "" && s.places[name] == nil {
 		return false
 	}
-	r, p := s.place(name)
+	p := s.place(name)
 	p.csiRound = s.round[csiNodes]
 	if p.nodeID == id {
 		return false
 	}
 	if p.nodeID != "" {
-		head := s.placeByID[p.nodeID]
-		unlink(&head, r, func(r ref) *ref { return &s.places.at(r).nextOfID })
-		if delete(s.placeByID, p.nodeID); head != 0 {
-			s.placeByID[s.places.at(head).nodeID] = head
+		if s.placesByID[p.nodeID] = without(s.placesByID[p.nodeID], p); len(s.placesByID[p.nodeID]) == 0 {
+			delete(s.placesByID, p.nodeID)
 		}
 	}
 	p.nodeID = id
 	if id != "" {
-		p.nextOfID = s.placeByID[id]
-		s.placeByID[id] = r
+		s.placesByID[id] = append(s.placesByID[id], p)
 	}
-	s.leave(r)
+	s.leave(p)
 	return true
 }
 
 // sweepCSINodes ends a listing. It returns those that are gone.
 func (s *store) sweepCSINodes() (gone []string) {
 	s.listing[csiNodes] = false
-	s.eachPlace(func(_ ref, p *place) {
-		if p.nodeID != "" && p.csiRound != s.round[csiNodes] {
-			gone = append(gone, p.name)
-		}
-	})
+	gone = s.placesWhere(func(p *place) bool { return p.nodeID != "" && p.csiRound != s.round[csiNodes] })
 	for _, name := range gone {
 		s.putCSINode(name, "")
 	}
@@ -218,23 +196,18 @@ func (s *store) sweepCSINodes() (gone []string) {
 
 // putLease notes that a node has a lease, or has none.
 func (s *store) putLease(name string, there bool) {
-	r := s.placeByName[name]
-	if r == 0 && !there {
+	if !there && s.places[name] == nil {
 		return
 	}
-	r, p := s.place(name)
+	p := s.place(name)
 	p.leased, p.leaseRound = there, s.round[leases]
-	s.leave(r)
+	s.leave(p)
 }
 
 // sweepLeases ends a listing. It returns the nodes whose leases are gone.
 func (s *store) sweepLeases() (gone []string) {
 	s.listing[leases] = false
-	s.eachPlace(func(_ ref, p *place) {
-		if p.leased && p.leaseRound != s.round[leases] {
-			gone = append(gone, p.name)
-		}
-	})
+	gone = s.placesWhere(func(p *place) bool { return p.leased && p.leaseRound != s.round[leases] })
 	for _, name := range gone {
 		s.putLease(name, false)
 	}
@@ -273,8 +246,8 @@ func (s *store) dropRecord(lease string) (changed []string) {
 // sweepRecords ends a listing. It returns the nodes whose records are gone.
 func (s *store) sweepRecords() (changed []string) {
 	s.listing[records] = false
-	for lease, r := range s.records {
-		if r.round != s.round[records] {
+	for _, lease := range byName(s.records) {
+		if s.records[lease].round != s.round[records] {
 			changed = append(changed, s.dropRecord(lease)...)
 		}
 	}

@@ -40,9 +40,8 @@ func (x *Index) EachRefused(f func(va *storagev1.VolumeAttachment, handle string
 	refusals, handles := x.refusals, map[string]string{}
 	x.refusals = nil
 	for name := range refusals {
-		sum, odd := digest(name)
-		if r := x.store.findAttachment(sum, odd); r != 0 {
-			handles[name] = x.store.handleOf(r)
+		if a := x.store.attachments[name]; a != nil {
+			handles[name] = a.handle()
 		}
 	}
 	x.mu.Unlock()

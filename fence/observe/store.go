@@ -1,10 +1,9 @@
 package observe
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"hash/maphash"
+	"maps"
+	"slices"
 	"strings"
 	"unique"
 
@@ -25,34 +24,18 @@ type store struct {
 	ids  *csi.Identity
 	seed maphash.Seed
 
-	disks       slab[disk]
-	volumes     slab[volume]
-	attachments slab[attachment]
-	holders     slab[holder]
-	listings    slab[listing]
-	places      slab[place]
-
-	diskByKey        finder
-	volumeByName     finder
-	attachmentByName finder
-	placeByName      map[string]ref
-	placeByID        map[string]ref
+	disks       map[string]*disk       // by Identity.Key of their handle
+	volumes     map[string]*volume     // by name
+	attachments map[string]*attachment // by name
+	places      map[string]*place      // by name
+	placesByID  map[string][]*place    // by node ID
 
 	// foreign are the PVs of other drivers, and in-tree ones that were not
 	// migrated to this one: only whose they are is asked.
-	foreign map[text]foreign
-	// handles of volumes whose disk's key is not their handle.
-	handles map[ref]string
-	// twins are volumes whose handle another volume has too: the next one of it.
-	twins map[ref]ref
-	// names of VolumeAttachments that are not as Kubernetes makes them, and
-	// handles of those that carry their volume inline.
-	names, inline map[ref]string
-	// inlineOf are the heads of the disks' chains of those.
-	inlineOf map[ref]ref
+	foreign map[string]foreign
 	// strays are the VolumeAttachments whose name does not follow from the
-	// handle of their volume as it is known now: their digests.
-	strays map[ref][sha256.Size]byte
+	// handle of their volume as it is known now.
+	strays map[*attachment]bool
 	// systems counts the Nodes that report a system UUID, by its key.
 	systems map[string]int
 	// records are the nodes that the records' leases are about, by lease.
@@ -68,59 +51,41 @@ type store struct {
 // dropped when it ends.
 type round uint16
 
-// disk is a handle, as Identity.Key has it.
+// disk is a handle.
 type disk struct {
-	key               text
-	volumes, listings ref // heads of chains
+	key      string
+	volumes  []*volume
+	inline   []*attachment
+	listedBy []*place // those whose Node's status names it
 }
 
 // volume is a PersistentVolume, or the name of one that is not there.
 type volume struct {
-	name          text
+	name, handle  string // handle empty: it is not there
 	uid, ledger   uint64 // hashes; ledger 0: none
-	disk          ref
-	attachments   ref
-	holders       ref
+	disk          *disk
+	attachments   []*attachment
+	holders       []holder
 	round         round
 	there, unsure bool
 }
 
 // attachment is a VolumeAttachment of the driver.
 type attachment struct {
-	uid uint64
-	// key is the beginning of its name's digest: the rest follows from its volume and
-	// its node (digestOf).
-	key                uint32
-	volume, nextOfThat ref // a volume, or a disk where it is inline
-	place, nextOfPlace ref
-	round              round
-	is                 traits
-}
-
-// traits of a VolumeAttachment.
-type traits uint8
-
-const (
-	vaOdd traits = 1 << iota
-	vaInline
-	vaAttached
-	vaDetaching
-	vaUnsure // it was first seen in a listing that has not ended
-)
-
-func (t traits) has(one traits) bool { return t&one != 0 }
-
-func (t *traits) set(one traits, on bool) {
-	if *t &^= one; on {
-		*t |= one
-	}
+	name                string
+	uid                 uint64  // its hash
+	volume              *volume // nil: it is inline
+	inline              string  // the handle of one that carries its volume itself
+	place               *place
+	round               round
+	attached, detaching bool
+	unsure              bool // it was first seen in a listing that has not ended
 }
 
 // holder is a ledger's entry.
 type holder struct {
-	machine              unique.Handle[machine]
-	volume, nextOfVolume ref
-	place, nextOfPlace   ref
+	machine unique.Handle[machine]
+	place   *place
 }
 
 // machine is what a ledger's entry says of a holder. A node's volumes share one.
@@ -131,18 +96,18 @@ type machine struct {
 
 // listing: a Node's status names a volume.
 type listing struct {
-	disk, nextOfDisk   ref
-	place, nextOfPlace ref
-	inUse, attached    bool
+	disk            *disk
+	inUse, attached bool
 }
 
 // place is what is known of a node's name.
 type place struct {
-	name                           string
-	node                           *node // nil: there is no Node
-	nodeID                         string
-	nextOfID                       ref
-	attachments, holders, listings ref
+	name        string
+	node        *node // nil: there is no Node
+	nodeID      string
+	attachments []*attachment
+	holds       []*volume // those whose ledger names it, once for each entry
+	listings    []listing // by the disk's key
 	// others counts the VolumeAttachments of other drivers; counting does so
 	// anew while they are listed.
 	others, counting     int32
@@ -173,12 +138,9 @@ const (
 )
 
 func newStore(ids *csi.Identity) *store {
-	s := &store{ids: ids, seed: maphash.MakeSeed(), placeByName: map[string]ref{}, placeByID: map[string]ref{}, foreign: map[text]foreign{},
-		handles: map[ref]string{}, twins: map[ref]ref{}, names: map[ref]string{}, inline: map[ref]string{}, inlineOf: map[ref]ref{}, strays: map[ref][sha256.Size]byte{}, records: map[string]recorded{}, systems: map[string]int{}}
-	s.diskByKey.hash = func(r ref) uint64 { return s.hashText(s.disks.at(r).key) }
-	s.volumeByName.hash = func(r ref) uint64 { return s.hashText(s.volumes.at(r).name) }
-	s.attachmentByName.hash = func(r ref) uint64 { return uint64(s.attachments.at(r).key) }
-	return s
+	return &store{ids: ids, seed: maphash.MakeSeed(), disks: map[string]*disk{}, volumes: map[string]*volume{}, attachments: map[string]*attachment{},
+		places: map[string]*place{}, placesByID: map[string][]*place{}, foreign: map[string]foreign{}, strays: map[*attachment]bool{},
+		records: map[string]recorded{}, systems: map[string]int{}}
 }
 
 // begin begins a listing of a kind.
@@ -186,95 +148,75 @@ func (s *store) begin(kind int) {
 	s.round[kind]++
 	s.listing[kind] = true
 	if kind == attachments {
-		s.eachPlace(func(r ref, p *place) { // of a listing that broke
+		for _, p := range s.places { // of a listing that broke
 			p.counting = 0
-			s.leave(r)
-		})
+			s.leave(p)
+		}
 	}
 }
 
-func (s *store) hashText(t text) uint64     { return maphash.Comparable(s.seed, t) }
-func (s *store) hashString(t string) uint64 { return maphash.String(s.seed, t) }
-
-// keyOf: a digest is a hash already.
-func keyOf(digest [sha256.Size]byte) uint32 { return binary.BigEndian.Uint32(digest[:]) }
+func (s *store) hash(t string) uint64 { return maphash.String(s.seed, t) }
 
 // place is the record of a node's name, made if there is none.
-func (s *store) place(name string) (ref, *place) {
-	if r := s.placeByName[name]; r != 0 {
-		return r, s.places.at(r)
+func (s *store) place(name string) *place {
+	p := s.places[name]
+	if p == nil {
+		p = &place{name: name}
+		s.places[name] = p
 	}
-	r, p := s.places.add()
-	p.name = strings.Clone(name)
-	s.placeByName[p.name] = r
-	return r, p
-}
-
-// placeOf is the record of a node's name; nil: there is none.
-func (s *store) placeOf(name string) *place {
-	if r := s.placeByName[name]; r != 0 {
-		return s.places.at(r)
-	}
-	return nil
+	return p
 }
 
 // leave drops a place of which nothing is known any more.
-func (s *store) leave(r ref) {
-	p := s.places.at(r)
-	if p.node == nil && p.nodeID == "" && p.attachments == 0 && p.holders == 0 && p.listings == 0 && p.others == 0 && p.counting == 0 && !p.leased {
-		delete(s.placeByName, p.name)
-		s.places.drop(r)
+func (s *store) leave(p *place) {
+	if p.node == nil && p.nodeID == "" && len(p.attachments) == 0 && len(p.holds) == 0 && len(p.listings) == 0 && p.others == 0 && p.counting == 0 && !p.leased {
+		delete(s.places, p.name)
 	}
 }
 
-// eachPlace passes over those that f drops.
-func (s *store) eachPlace(f func(ref, *place)) {
-	for r := ref(1); r <= s.places.last; r++ {
-		if p := s.places.at(r); p.name != "" {
-			f(r, p)
+// placesWhere are the names of those for which is, sorted.
+func (s *store) placesWhere(is func(*place) bool) (names []string) {
+	for name, p := range s.places {
+		if is(p) {
+			names = append(names, name)
 		}
 	}
+	slices.Sort(names)
+	return names
 }
 
-// findDisk finds the record of a handle; 0: there is none.
-func (s *store) findDisk(handle string) ref {
-	key := textOf(s.ids.Key(handle))
-	r := s.diskByKey.first(s.hashText(key))
-	for r != 0 && s.disks.at(r).key != key {
-		r = s.diskByKey.after(r)
+// byName are the names of records, sorted.
+func byName[R any](records map[string]R) []string { return slices.Sorted(maps.Keys(records)) }
+
+// diskOf is the record of a handle; nil: there is none.
+func (s *store) diskOf(handle string) *disk { return s.disks[s.ids.Key(handle)] }
+
+func (s *store) disk(handle string) *disk {
+	key := s.ids.Key(handle)
+	d := s.disks[key]
+	if d == nil {
+		d = &disk{key: strings.Clone(key)} // most often a part of what a Node lists
+		s.disks[d.key] = d
 	}
-	return r
+	return d
 }
 
-func (s *store) disk(handle string) (ref, *disk) {
-	if r := s.findDisk(handle); r != 0 {
-		return r, s.disks.at(r)
-	}
-	r, d := s.disks.add()
-	d.key = textOf(s.ids.Key(handle))
-	s.diskByKey.add(r)
-	return r, d
-}
-
-func (s *store) leaveDisk(r ref) {
-	if d := s.disks.at(r); d.volumes == 0 && d.listings == 0 && s.inlineOf[r] == 0 {
-		s.diskByKey.drop(r)
-		s.disks.drop(r)
+func (s *store) leaveDisk(d *disk) {
+	if len(d.volumes) == 0 && len(d.inline) == 0 && len(d.listedBy) == 0 {
+		delete(s.disks, d.key)
 	}
 }
 
-// digest is what a VolumeAttachment's name has after csi-. odd: it is not of
-// that form, and its own hash stands for it.
-func digest(name string) (sum [sha256.Size]byte, odd bool) {
-	if digits, ok := strings.CutPrefix(name, "csi-"); ok && len(digits) == 2*len(sum) && strings.ToLower(digits) == digits {
-		if _, err := hex.Decode(sum[:], []byte(digits)); err == nil {
-			return sum, false
-		}
+// without is the list without the first r in it.
+func without[R comparable](list []R, r R) []R {
+	if i := slices.Index(list, r); i >= 0 {
+		return slices.Delete(list, i, i+1)
 	}
-	return sha256.Sum256([]byte(name)), true
+	return list
 }
 
-// digestFor is the digest of csi.AttachmentName.
-func (s *store) digestFor(handle, node string) [sha256.Size]byte {
-	return sha256.Sum256([]byte(handle + s.ids.Driver + node))
+// kubernetesNamed tells whether a VolumeAttachment has a name as Kubernetes makes them
+// (csi.AttachmentName).
+func kubernetesNamed(name string) bool {
+	return len(name) == len("csi-")+64 && strings.HasPrefix(name, "csi-")
 }

@@ -1,8 +1,6 @@
 package observe
 
 import (
-	"crypto/sha256"
-	"slices"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,17 +57,15 @@ func (s source) spec() (v corev1.PersistentVolumeSource) {
 // putVolume takes a PV as it is now. An in-tree PV of the driver is kept as the
 // CSI volume that it is translated to. It returns the handles that it told something new of.
 func (s *store) putVolume(pv *corev1.PersistentVolume) (changed []string) {
-	name := textOf(pv.Name)
 	handle, ours := s.ids.PVHandle(pv)
 	if !ours {
 		changed = s.dropVolume(pv.Name)
-		s.foreign[name] = foreign{source: unique.Make(sourceOf(pv)), round: s.round[volumes]}
+		s.foreign[pv.Name] = foreign{source: unique.Make(sourceOf(pv)), round: s.round[volumes]}
 		return changed
 	}
-	delete(s.foreign, name)
-	r, v := s.volume(name)
-	uid, ledger := s.hashString(string(pv.UID)), s.hashLedger(pv)
-	was := s.handle(r)
+	delete(s.foreign, pv.Name)
+	v := s.volume(pv.Name)
+	uid, ledger, was := s.hash(string(pv.UID)), s.hashLedger(pv), v.handle
 	switch {
 	case !v.there:
 		changed = []string{handle}
@@ -83,39 +79,38 @@ func (s *store) putVolume(pv *corev1.PersistentVolume) (changed []string) {
 	}
 	v.there, v.uid, v.round = true, uid, s.round[volumes]
 	if was != handle {
-		s.setHandle(r, handle)
+		s.setHandle(v, handle)
 	}
 	if v.ledger != ledger {
 		v.ledger = ledger
-		s.setHolders(r, holdersIn(pv))
+		s.setHolders(v, holdersIn(pv))
 	}
 	return changed
 }
 
 // dropVolume takes a PV out. What refers to it stays.
 func (s *store) dropVolume(name string) (changed []string) {
-	delete(s.foreign, textOf(name))
-	r := s.findVolume(textOf(name))
-	if r == 0 || !s.volumes.at(r).there {
+	delete(s.foreign, name)
+	v := s.volumes[name]
+	if v == nil || !v.there {
 		return nil
 	}
-	v := s.volumes.at(r)
-	changed = []string{s.handle(r)}
+	changed = []string{v.handle}
 	v.there, v.unsure, v.uid, v.ledger = false, false, 0, 0
-	s.setHolders(r, nil)
-	s.setHandle(r, "")
-	s.leaveVolume(r)
+	s.setHolders(v, nil)
+	s.setHandle(v, "")
+	s.leaveVolume(v)
 	return changed
 }
 
 // sweepVolumes ends a listing: what was not in it is gone.
 func (s *store) sweepVolumes() (changed []string) {
 	s.listing[volumes] = false
-	for r := ref(1); r <= s.volumes.last; r++ {
-		v := s.volumes.at(r)
+	for _, name := range byName(s.volumes) {
+		v := s.volumes[name]
 		v.unsure = false
 		if v.there && v.round != s.round[volumes] {
-			changed = append(changed, s.dropVolume(v.name.String())...)
+			changed = append(changed, s.dropVolume(name)...)
 		}
 	}
 	for name, f := range s.foreign {
@@ -126,85 +121,39 @@ func (s *store) sweepVolumes() (changed []string) {
 	return changed
 }
 
-func (s *store) findVolume(name text) ref {
-	r := s.volumeByName.first(s.hashText(name))
-	for r != 0 && s.volumes.at(r).name != name {
-		r = s.volumeByName.after(r)
+// volume is the record of a PV's name, made if there is none.
+func (s *store) volume(name string) *volume {
+	v := s.volumes[name]
+	if v == nil {
+		v = &volume{name: name}
+		s.volumes[name] = v
 	}
-	return r
+	return v
 }
 
-func (s *store) volume(name text) (ref, *volume) {
-	if r := s.findVolume(name); r != 0 {
-		return r, s.volumes.at(r)
+func (s *store) leaveVolume(v *volume) {
+	if !v.there && len(v.attachments) == 0 {
+		delete(s.volumes, v.name)
 	}
-	r, v := s.volumes.add()
-	v.name = name
-	s.volumeByName.add(r)
-	return r, v
-}
-
-func (s *store) leaveVolume(r ref) {
-	if v := s.volumes.at(r); !v.there && v.attachments == 0 {
-		s.volumeByName.drop(r)
-		s.volumes.drop(r)
-	}
-}
-
-// handle of a volume; empty: its PV is not there.
-func (s *store) handle(r ref) string {
-	if handle, ok := s.handles[r]; ok {
-		return handle
-	}
-	if v := s.volumes.at(r); v.disk != 0 {
-		return s.disks.at(v.disk).key.String()
-	}
-	return ""
 }
 
 // setHandle links a volume to its disk; the empty handle takes it off.
-func (s *store) setHandle(r ref, handle string) {
-	v := s.volumes.at(r)
-	sums := map[ref][sha256.Size]byte{}
-	for a := v.attachments; a != 0; a = s.attachments.at(a).nextOfThat {
-		sums[a] = s.digestOf(a)
-	}
-	if v.disk != 0 {
-		s.unlinkVolume(s.disks.at(v.disk), r)
+func (s *store) setHandle(v *volume, handle string) {
+	if v.disk != nil {
+		v.disk.volumes = without(v.disk.volumes, v)
 		s.leaveDisk(v.disk)
-		v.disk = 0
-		delete(s.handles, r)
+		v.disk = nil
 	}
+	v.handle = handle
 	if handle != "" {
-		at, d := s.disk(handle)
-		v.disk = at
-		if d.volumes != 0 {
-			s.twins[r] = d.volumes
-		}
-		d.volumes = r
-		if s.ids.Key(handle) != handle {
-			s.handles[r] = handle
+		v.disk = s.disk(handle)
+		v.disk.volumes = append(v.disk.volumes, v)
+		if handle == v.disk.key {
+			v.handle = v.disk.key // as it most often is: kept once
 		}
 	}
-	for a, sum := range sums {
-		s.judgeStray(a, sum)
-	}
-}
-
-// unlinkVolume takes a volume out of its disk's chain.
-func (s *store) unlinkVolume(d *disk, r ref) {
-	next := s.twins[r]
-	delete(s.twins, r)
-	if d.volumes == r {
-		d.volumes = next
-		return
-	}
-	before := d.volumes
-	for s.twins[before] != r {
-		before = s.twins[before]
-	}
-	if delete(s.twins, before); next != 0 {
-		s.twins[before] = next
+	for _, a := range v.attachments {
+		s.judgeStray(a)
 	}
 }
 
@@ -213,7 +162,7 @@ func (s *store) hashLedger(pv *corev1.PersistentVolume) uint64 {
 	if !ok {
 		return 0
 	}
-	return s.hashString(text) | 1 // no ledger hashes to none
+	return s.hash(text) | 1 // no ledger hashes to none
 }
 
 // holdersIn are the entries of a PV's ledger that name a node. Of a garbled one
@@ -236,22 +185,15 @@ func holdersIn(pv *corev1.PersistentVolume) (entries []ledger.Entry) {
 }
 
 // setHolders puts a volume's ledger in the place of the last one.
-func (s *store) setHolders(r ref, entries []ledger.Entry) {
-	v := s.volumes.at(r)
-	for v.holders != 0 {
-		at := v.holders
-		h := s.holders.at(at)
-		v.holders = h.nextOfVolume
-		unlink(&s.places.at(h.place).holders, at, func(r ref) *ref { return &s.holders.at(r).nextOfPlace })
+func (s *store) setHolders(v *volume, entries []ledger.Entry) {
+	for _, h := range v.holders {
+		h.place.holds = without(h.place.holds, v)
 		s.leave(h.place)
-		s.holders.drop(at)
 	}
-	for _, e := range slices.Backward(entries) {
-		at, h := s.holders.add()
-		where, p := s.place(e.NodeName)
-		h.machine = unique.Make(machine{e.Machine(), e.State})
-		h.volume, h.place = r, where
-		h.nextOfVolume, v.holders = v.holders, at
-		h.nextOfPlace, p.holders = p.holders, at
+	v.holders = make([]holder, 0, len(entries))
+	for _, e := range entries {
+		p := s.place(e.NodeName)
+		p.holds = append(p.holds, v)
+		v.holders = append(v.holders, holder{unique.Make(machine{e.Machine(), e.State}), p})
 	}
 }

@@ -179,26 +179,15 @@ var logKeys = [kinds]string{leases: "leases", csiNodes: "csiNodes", nodes: "node
 func (x *Index) CaughtPV(name string, uid string) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	s := x.store
-	r := s.findVolume(textOf(name))
-	if r == 0 {
-		return false
-	}
-	v := s.volumes.at(r)
-	return v.there && !v.unsure && v.uid == s.hashString(uid)
+	v := x.store.volumes[name]
+	return v != nil && v.there && !v.unsure && v.uid == x.store.hash(uid)
 }
 
 func (x *Index) CaughtAttachment(name string, uid string) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	s := x.store
-	sum, odd := digest(name)
-	r := s.findAttachment(sum, odd)
-	if r == 0 {
-		return false
-	}
-	a := s.attachments.at(r)
-	return !a.is.has(vaUnsure) && a.uid == s.hashString(uid)
+	a := x.store.attachments[name]
+	return a != nil && !a.unsure && a.uid == x.store.hash(uid)
 }
 
 // Synced is Order's.

@@ -21,9 +21,9 @@ const (
 // carries on this machine. Its objects have the size of real ones.
 func (b *bench) scale(ctx context.Context) error {
 	for _, c := range []scaleCase{
-		{cluster{nodes: 500, volumes: 10_000}, residencyGoal{settled: 40, peak: 40}},
-		{cluster{nodes: 5_000, volumes: 100_000}, residencyGoal{settled: 64, peak: 96}},
-		{cluster{nodes: 5_000, volumes: 100_000, paged: true}, residencyGoal{settled: 64, peak: 96}},
+		{cluster{nodes: 500, volumes: 10_000}, residencyGoal{settled: 64, peak: 64}},
+		{cluster{nodes: 5_000, volumes: 100_000}, residencyGoal{settled: 128, peak: 128}},
+		{cluster{nodes: 5_000, volumes: 100_000, paged: true}, residencyGoal{settled: 128, peak: 128}},
 	} {
 		c.driver = driverName
 		if err := b.scaled(ctx, &c); err != nil {
