@@ -95,7 +95,7 @@ type weather struct {
 	Holders []string
 	// Zones by node name, of all Nodes.
 	Zones map[string]string
-	// Fences of all nodes, this one too.
+	// Fences of all nodes, this one too, that count (fencer.Counting).
 	Fences []fencer.Fence
 	// Ahead are other nodes that this process is about to fence, or fences, and
 	// whose brakes were tried before. Their records may not say it yet.

@@ -169,7 +169,7 @@ func (w *worker) brakes(ctx context.Context, s *state, volumes []held) (Brake, s
 	for _, name := range w.holding() {
 		weather.Holding[name] = true
 	}
-	if weather.Fences, err = w.Fencer.Fences(ctx); err != nil {
+	if weather.Fences, err = w.Fencer.Counting(ctx); err != nil {
 		return NoBrake, "", err
 	}
 	weather.Seeks = w.Fencer.Seeks(w.name)

@@ -59,9 +59,12 @@
 //
 // # Non-guarantees
 //
-// The brakes count by the nodes' records, on their writers' clocks: two sidecars
+// The brakes count by the nodes' records, on their writers' clocks, what somebody who may
+// fence vouches for (fencer.Counting): two sidecars
 // that fence at the very same moment may be one over a limit. They count nodes
 // that a sidecar switched off, not those found off: a rack without power moves.
+// Whoever writes records takes others' fences away from them, and this process's own once
+// it has started anew. The brakes of the storm, and of the own lead, need no record.
 //
 // With the out-of-service taint on, Kubernetes itself deletes pods that are
 // being terminated on a node that is not Ready, opted out or not; it marks pods

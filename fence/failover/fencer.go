@@ -26,6 +26,7 @@ type Fencer interface {
 	Witness(ctx context.Context, node, fenceID string, seen record.Witness) error
 	FencesOf(ctx context.Context, node string) ([]fencer.Fence, error)
 	Fences(ctx context.Context) ([]fencer.Fence, error)
+	Counting(ctx context.Context) ([]fencer.Fence, error)
 }
 
 var _ Fencer = (*fencer.Fencer)(nil)

@@ -74,7 +74,7 @@ type Options struct {
 }
 
 // Fencer asks and fences. It is safe for concurrent use. What it remembers only
-// saves questions, for at most 10 s.
+// saves questions, for at most 10 s, and counts in brakes (Counting).
 type Fencer struct {
 	Options
 	// storage are the levels' agents that cut storage, without the others.
@@ -83,6 +83,8 @@ type Fencer struct {
 	lockFor time.Duration
 	slots   chan struct{}
 	gone    map[string]time.Time // Bind's: since when it has not seen Nodes that have a record
+
+	cuts cuts
 
 	asking
 	notBefore map[string]time.Time // by node: when a question may try again to bind it

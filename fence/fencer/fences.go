@@ -2,7 +2,6 @@ package fencer
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +42,9 @@ type Fence struct {
 	Lifting bool
 	// Vouched: an account that may fence wrote it just so (record.Vouched).
 	Vouched bool
+	// Timed: such an account vouches for Cut, At and NodeIDs, for this fence or since it ended
+	// (record.Fence.Cutting).
+	Timed bool
 	// Witness of a storage fence, as the record has it.
 	Witness *record.Witness
 }
@@ -69,7 +71,7 @@ func (f *Fencer) Fences(ctx context.Context) ([]Fence, error) {
 	for _, r := range records {
 		for i := range r.Fences {
 			one := &r.Fences[i]
-			if one.Phase == record.Failed && !slices.ContainsFunc(one.Steps, tookOff) {
+			if one.Phase == record.Failed && !one.Cuts() {
 				continue
 			}
 			shown := fenceOf(r, one)
@@ -92,8 +94,6 @@ func (f *Fencer) Witness(ctx context.Context, node, fenceID string, seen record.
 	return err
 }
 
-func tookOff(s record.FenceStep) bool { return s.Action == "off" && s.Err == "" }
-
 // Standing are the fences of a record that count, or are still to be lifted: the
 // power fence, then the driver's storage fence.
 func Standing(r *record.Record, driver string) (all []Fence) {
@@ -106,9 +106,8 @@ func Standing(r *record.Record, driver string) (all []Fence) {
 }
 
 func fenceOf(r *record.Record, f *record.Fence) *Fence {
-	out := &Fence{ID: f.ID, Node: r.Node, Vouched: r.Vouched(f), NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
-		SystemUUID: f.Machine.SystemUUID, NodeIDs: f.Machine.NodeIDs, Kind: f.Kind, Driver: f.Driver, Source: strings.Join(f.Agents, ", "), Cut: f.UnderWay(), Sidecar: f.BySidecar(), Lifting: f.BeingLifted(), Witness: f.Witness}
-	out.Cut = out.Cut || slices.ContainsFunc(f.Steps, func(s record.FenceStep) bool { return s.Action == "off" })
+	out := &Fence{ID: f.ID, Node: r.Node, Vouched: r.Vouched(f), Timed: r.Vouched(f.Cutting()), NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
+		SystemUUID: f.Machine.SystemUUID, NodeIDs: f.Machine.NodeIDs, Kind: f.Kind, Driver: f.Driver, Source: strings.Join(f.Agents, ", "), Cut: f.Cuts(), Sidecar: f.BySidecar(), Lifting: f.BeingLifted(), Witness: f.Witness}
 	// A time that cannot be read is long ago: it only counts for the brakes.
 	out.At, _ = time.Parse(time.RFC3339, f.StartedAt)
 	if f.Phase == record.Fenced {

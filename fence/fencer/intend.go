@@ -21,7 +21,7 @@ import (
 func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 	kind := next.Proves()
 	wrote := ""
-	_, err := c.lock.Update(ctx, func(r *record.Record) (bool, error) {
+	r, err := c.lock.Update(ctx, func(r *record.Record) (bool, error) {
 		wrote = ""
 		f, id := c.begun(r, kind)
 		switch {
@@ -64,7 +64,7 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 		}
 		if try := failedBefore(r, &start, c.Driver); f == nil && try != nil && start.Phase == record.Fencing {
 			// The same again: one fence, that began when the first try did.
-			start.StartedAt, start.Steps = try.StartedAt, offSteps(try)
+			start.StartedAt, start.Steps = since(r, try, &start), offSteps(try)
 			r.Fences = slices.DeleteFunc(r.Fences, func(f record.Fence) bool { return f.ID == try.ID && f.Phase == record.Failed })
 		}
 		if f != nil {
@@ -84,6 +84,7 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 	})
 	if err == nil && wrote != "" {
 		c.written = append(c.written, wrote)
+		c.cuts.did(r, wrote, time.Now())
 	}
 	return err
 }
@@ -111,6 +112,15 @@ func failedBefore(r *record.Record, f *record.Fence, driver string) *record.Fenc
 		}
 	}
 	return nil
+}
+
+// since is when a fence began that goes on with that try: as that did, where somebody vouches for
+// that, for the brakes count by it.
+func since(r *record.Record, try, next *record.Fence) string {
+	if r.Vouched(try.Cutting()) {
+		return try.StartedAt
+	}
+	return next.StartedAt
 }
 
 // offSteps are the requests that cut what the fence cut, each once: a fence keeps only

@@ -94,7 +94,7 @@ func stands(cur *record.Fence, m record.FencedMachine) bool {
 // then: what that cut is this driver's to open.
 func (f *Fencer) afterFailed(r *record.Record, next *record.Fence) {
 	if try := failedBefore(r, next, f.Driver); try != nil && next.Kind == fence.StorageFence {
-		next.StartedAt, next.Steps = try.StartedAt, append(offSteps(try), next.Steps...)
+		next.StartedAt, next.Steps = since(r, try, next), append(offSteps(try), next.Steps...)
 	}
 }
 

@@ -22,7 +22,7 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 	ctx, cancel := detached(ctx)
 	defer cancel()
 	read := *a
-	_, err := c.lock.Update(ctx, func(r *record.Record) (changed bool, err error) {
+	r, err := c.lock.Update(ctx, func(r *record.Record) (changed bool, err error) {
 		*a = read
 		if a.State == agent.Off {
 			changed = c.settleOff(r, a)
@@ -59,6 +59,9 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 	}
 	if err != nil {
 		return fmt.Errorf("the agents' answer (%s: %s) could not be written down: %w", a.State, a.Why, err)
+	}
+	for _, id := range c.written {
+		c.cuts.did(r, id, time.Now())
 	}
 	return nil
 }

@@ -166,6 +166,15 @@ type FenceStep struct {
 // cuts: the request was to cut the node off.
 func (st *FenceStep) cuts() bool { return st.Action == "off" }
 
+// Cuts tells whether the fence cuts the node off, or has: not one that was found off, nor one that
+// failed with no request taken. The machine of one that failed otherwise may well be off.
+func (f *Fence) Cuts() bool {
+	if f.Phase == Failed {
+		return slices.ContainsFunc(f.Steps, func(st FenceStep) bool { return st.cuts() && st.Err == "" })
+	}
+	return f.UnderWay() || slices.ContainsFunc(f.Steps, func(st FenceStep) bool { return st.cuts() })
+}
+
 // SidecarActor is what a sidecar writes as the actor; a person's is a user's name.
 func SidecarActor(driver, host string) string { return sidecar + driver + "@" + host }
 
@@ -291,13 +300,22 @@ func (r *Record) StorageFenced(driver string) bool {
 
 // PutFence writes f in place of the fence with its ID, or adds it. Another
 // current fence of its kind and driver ends: a record has one. For one that is under way or
-// proves, the caller vouches (Vouched). For the change of an Update.
+// proves, the caller vouches (Vouched), and for when it cut: where nobody vouches for when the
+// fence with its ID began, it begins now, but for one that is being lifted. For the change of an
+// Update.
 func (r *Record) PutFence(f Fence, action string) {
 	f.clip()
 	if f.Kind == fence.PowerReading {
 		f.Driver = ""
 	}
-	r.vouch(&f)
+	old := r.FenceByID(f.ID)
+	known := old == nil || r.Vouched(old.Cutting())
+	if !known && f.Cuts() && !f.BeingLifted() {
+		f.StartedAt, known = now(), true
+	}
+	if r.vouch(&f); known {
+		r.vouch(f.Cutting())
+	}
 	for i := range r.Fences {
 		old := &r.Fences[i]
 		if old.ID == f.ID || !old.Current() || !f.Current() || old.key() != f.key() {
@@ -310,7 +328,7 @@ func (r *Record) PutFence(f Fence, action string) {
 		}
 		r.audit(f.Actor, "EndFence", old.ID+": "+old.Why)
 	}
-	if old := r.FenceByID(f.ID); old != nil {
+	if old != nil {
 		*old = f
 	} else {
 		r.Fences = append(r.Fences, f)

@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -13,8 +15,8 @@ import (
 )
 
 // Annotations on the Lease that keeps the record: FencedAnnotation vouches for its fences,
-// its identity and the answers to its questions, ClaimedAnnotation for what people said. Each is the SHA-256 of every claim that it
-// vouches for, in hexadecimal, sorted, separated by commas; before that of a storage fence
+// when they cut, its identity and the answers to its questions, ClaimedAnnotation for what people
+// said. Each is the SHA-256 of every claim that it vouches for, in hexadecimal, sorted, separated by commas; before that of a storage fence
 // stand the name of its driver and an equals sign.
 //
 // They stand apart so that the API server can tell who may claim so from the sidecars of
@@ -28,9 +30,9 @@ const (
 	ClaimedAnnotation = "csi-fencepost.io/claimed"
 )
 
-// A Claim is what somebody has to vouch for: a *Fence, an *Identity, a *Question once it is
-// answered, a *Release, an *Override, or what a confirmation says of one machine
-// (Confirmation.Of).
+// A Claim is what somebody has to vouch for: a *Fence, that and when it cut (Fence.Cutting), an
+// *Identity, a *Question once it is answered, a *Release, an *Override, or what a confirmation
+// says of one machine (Confirmation.Of).
 type Claim interface {
 	// says is everything in the claim that a judgement rests on; nil: it has ended.
 	// Neighbouring versions have to agree on it.
@@ -50,6 +52,31 @@ func (f *Fence) says() []string {
 	}
 	if w := f.Witness; w != nil {
 		words = append(words, w.NodeUID, w.BootID, w.ReadySince, w.LeaseRV)
+	}
+	return words
+}
+
+// Cutting is what the brakes on fencing count of a fence: that the node was cut off, as which
+// machine and when. Who vouches for a fence vouches for this beside it, and this outlives it: the
+// fence ends by whoever sees it end, and who may not vouch for anything could shift its time. It is
+// a claim of its own because a neighbouring version knows of none, and has to believe the fence.
+func (f *Fence) Cutting() Claim { return &cutting{f} }
+
+type cutting struct{ *Fence }
+
+func (c *cutting) says() []string {
+	f := c.Fence
+	if f == nil || !f.UnderWay() && !slices.ContainsFunc(f.Steps, func(st FenceStep) bool { return st.cuts() }) {
+		return nil // it was found off
+	}
+	words := []string{"cutting", f.ID, string(f.Kind), f.Driver, f.Actor, f.StartedAt, f.Machine.NodeUID, f.Machine.SystemUUID}
+	for _, st := range f.Steps {
+		if st.cuts() {
+			words = append(words, "off", st.At, strconv.FormatBool(st.Err == ""))
+		}
+	}
+	for _, driver := range slices.Sorted(maps.Keys(f.Machine.NodeIDs)) {
+		words = append(words, driver, f.Machine.NodeIDs[driver])
 	}
 	return words
 }
@@ -91,7 +118,11 @@ func (o *Override) says() []string {
 // whose name cannot stand there.
 func digest(c Claim) string {
 	words, of := c.says(), ""
-	if f, is := c.(*Fence); is && f != nil && f.Kind == fence.StorageFence {
+	f, is := c.(*Fence)
+	if cut, too := c.(*cutting); too {
+		f, is = cut.Fence, true
+	}
+	if is && f != nil && f.Kind == fence.StorageFence {
 		of = f.Driver + "="
 	}
 	if words == nil || strings.Count(of, "=") > 1 || strings.Contains(of, ",") {
@@ -118,7 +149,7 @@ func (r *Record) Vouched(c Claim) bool {
 	}
 	was := r.claimed
 	switch c.(type) {
-	case *Fence, *Identity, *Question:
+	case *Fence, *cutting, *Identity, *Question:
 		was = r.fenced
 	}
 	return slices.Contains(was, d) || slices.Contains(r.added, d)
@@ -140,7 +171,7 @@ func (r *Record) Doubt(c Claim) string {
 }
 
 // VouchFor writes f in place of the fence with its ID, for which nobody vouched, and vouches
-// for it. For the change of an Update.
+// for it: not for when it cut, which nobody knows. For the change of an Update.
 func (r *Record) VouchFor(f Fence, actor string) {
 	if old := r.FenceByID(f.ID); old != nil {
 		*old = f
@@ -177,6 +208,7 @@ func (r *Record) vouches() (fenced, claimed []string) {
 	}
 	for i := range r.Fences {
 		keep(&fenced, &r.Fences[i])
+		keep(&fenced, r.Fences[i].Cutting())
 	}
 	keep(&fenced, r.Identity)
 	for i := range r.Questions {
