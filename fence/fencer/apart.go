@@ -57,6 +57,10 @@ func (e *UnansweredError) Unwrap() error { return e.Err }
 // asked; that it is on, or that nobody can tell, for 5 s from when it came: who waits for an
 // answer is woken by it, and asks then. All of that is on this process's own clock.
 type Apart struct {
+	// Outcome, if set before the first Ask, is told what came of each question that was put to the
+	// other process: a clear answer or an Unclear one, or an *UnansweredError. It must not block.
+	Outcome func(node string, answer Answer, err error)
+
 	own *Fencer
 	asking
 
@@ -154,6 +158,15 @@ func (a *Apart) question(ctx context.Context, t Target, begins func()) (Answer, 
 	if a.own.ReadOnly {
 		return Answer{}, &UnansweredError{Node: t.Node, Why: "it is not asked here (mode Observe)"}
 	}
+	answer, err := a.put(ctx, t)
+	if a.Outcome != nil {
+		a.Outcome(t.Node, answer, err)
+	}
+	return answer, err
+}
+
+// put puts the question into the record, and waits for the answer.
+func (a *Apart) put(ctx context.Context, t Target) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, asksFor)
 	defer cancel()
 	changed := a.listen(t.Node)

@@ -593,3 +593,35 @@ func TestAMachineThatIsCutOffFromStorageIsAnsweredAsOn(t *testing.T) {
 		}
 	})
 }
+
+// Where nobody answers, that is to be seen.
+func TestItIsToldWhatCameOfEachQuestionThatWasPut(t *testing.T) {
+	run(t, func(w *world) {
+		s, _ := w.sidecar("s")
+		var came []string
+		s.Outcome = func(node string, a Answer, err error) {
+			said := a.State.String()
+			var un *UnansweredError
+			if errors.As(err, &un) {
+				said = "unanswered: " + un.Why
+			}
+			came = append(came, node+" "+said)
+		}
+		w.untold(s, w.target(), "has not said")
+		w.expect("while it may be answered still", len(came), 0)
+		end()
+		w.expect("nobody answers", strings.Join(came, ", "), "n1 unanswered: it does not answer")
+		stop := w.failover("failover")
+		w.told(s, w.target())
+		w.told(s, w.target()) // by the same answer
+		w.expect("answered", strings.Join(came[1:], ", "), "n1 on")
+		stop()
+		s.own.ReadOnly = true
+		w.renew("n1")
+		w.untold(s, w.target(), "mode Observe")
+		unknown := w.target()
+		unknown.UID = ""
+		w.told(s, unknown)
+		w.expect("what is not asked", len(came), 2)
+	})
+}

@@ -72,6 +72,10 @@ func newFencing(ctx context.Context, in Options, client kubernetes.Interface, re
 			return nil, errors.New("fencing.apart: true says that csi-fencepost failover reads the power of nodes, and there is an agent for it here")
 		}
 		f.apart = fencer.NewApart(f.fencer, answered)
+		f.apart.Outcome = func(node string, answer fencer.Answer, err error) {
+			in.Metrics.question(answer.State, err)
+			in.Board.questions.note(node, err)
+		}
 	}
 	if !in.Config.Evidence.NetworkFence || !networkFences(ctx, in) {
 		return f, nil

@@ -9,6 +9,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
 )
 
@@ -24,6 +25,7 @@ type Metrics struct {
 	ledgerErrors *metrics.Counter
 	agentCalls   *metrics.CounterVec
 	agentUp      *metrics.GaugeVec
+	questions    *metrics.CounterVec
 	blocked      *metrics.GaugeVec
 	fenced       *metrics.CounterVec
 	podsDeleted  *metrics.Counter
@@ -71,6 +73,11 @@ func NewMetrics() *Metrics {
 			Help:           "Whether the agent's last call ended without an error. An agent that was never called has no series.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"agent"}),
+		questions: metrics.NewCounterVec(&metrics.CounterOpts{
+			Name:           "csi_fencepost_power_questions_total",
+			Help:           "Questions to csi-fencepost failover whether a machine is on (fencing.apart), by result (on, off, unclear, unanswered).",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"result"}),
 		blocked: metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Name:           "csi_fencepost_fencing_blocked",
 			Help:           "Nodes that are due to be fenced and are not, by the reason.",
@@ -89,7 +96,7 @@ func NewMetrics() *Metrics {
 		waitingSeen: map[string]bool{},
 		brakes:      map[string]failover.Brake{},
 	}
-	m.GetRegistry().MustRegister(m.decisions, m.takeover, m.waiting, m.ledgerErrors, m.agentCalls, m.agentUp, m.blocked, m.fenced, m.podsDeleted)
+	m.GetRegistry().MustRegister(m.decisions, m.takeover, m.waiting, m.ledgerErrors, m.agentCalls, m.agentUp, m.questions, m.blocked, m.fenced, m.podsDeleted)
 	m.begin()
 	m.WithAdditionalRegistry(legacyregistry.DefaultGatherer)
 	return m
@@ -100,6 +107,9 @@ func NewMetrics() *Metrics {
 func (m *Metrics) begin() {
 	for _, kind := range []fence.Kind{fence.PowerReading, fence.StorageFence} {
 		m.fenced.WithLabelValues(string(kind))
+	}
+	for _, result := range []string{agent.On.String(), agent.Off.String(), agent.Unclear.String(), unanswered} {
+		m.questions.WithLabelValues(result)
 	}
 }
 
@@ -159,6 +169,17 @@ func (m *Metrics) agentCall(agent, action, result string, ok bool) {
 		up = 1
 	}
 	m.agentUp.WithLabelValues(agent).Set(up)
+}
+
+const unanswered = "unanswered"
+
+// question counts one question to csi-fencepost failover.
+func (m *Metrics) question(state agent.State, err error) {
+	result := state.String()
+	if err != nil {
+		result = unanswered
+	}
+	m.questions.WithLabelValues(result).Inc()
 }
 
 // FencingBlocked notes what keeps a node from being fenced.

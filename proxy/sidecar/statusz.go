@@ -3,6 +3,7 @@ package sidecar
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -12,10 +13,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard/waiting"
@@ -30,13 +33,14 @@ const (
 // Board is what /statusz is put together from. It is shown before the driver and
 // the guard are there: that is when somebody asks why.
 type Board struct {
-	started time.Time
-	version string
-	config  *config.Configuration // nil with --no-kubernetes
-	elects  bool                  // there is a leader election
-	ready   *Readiness
-	leads   atomic.Bool
-	agents  readings
+	started   time.Time
+	version   string
+	config    *config.Configuration // nil with --no-kubernetes
+	elects    bool                  // there is a leader election
+	ready     *Readiness
+	leads     atomic.Bool
+	agents    readings
+	questions questions
 
 	mu     sync.Mutex
 	driver string
@@ -115,6 +119,9 @@ func (b *Board) collect(ctx context.Context) *statusz.State {
 		s.UnderWay = parts.underWay()
 	}
 	s.Agents = b.agents.view(parts.levels)
+	if note := b.questions.words(); note != "" {
+		s.Notes = append(s.Notes, note)
+	}
 	b.collectNodes(ctx, s, parts)
 	return s
 }
@@ -191,6 +198,47 @@ func (a metered) note(m agent.Machine, action, result, detail string, err error,
 		v.Error = fence.Clip(err.Error())
 	}
 	a.seen.note(a.Name(), v)
+}
+
+// questions are what came of those to csi-fencepost failover. It is safe for concurrent use.
+type questions struct {
+	mu    sync.Mutex
+	node  string // that the last one was about
+	why   string // nobody has answered it; empty: somebody has
+	since time.Time
+	last  time.Time
+}
+
+// questionShown is how long a question that nobody has answered is shown: nobody may ask again.
+const questionShown = 15 * time.Minute
+
+func (q *questions) note(node string, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err == nil {
+		q.why = ""
+		return
+	}
+	if q.last = time.Now(); q.why == "" {
+		q.since = q.last
+	}
+	q.node, q.why = node, err.Error()
+	var unanswered *fencer.UnansweredError
+	if errors.As(err, &unanswered) {
+		q.why = unanswered.Why
+	}
+}
+
+// words say that nobody answers; empty: the last question was answered, or is long ago.
+func (q *questions) words() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.why == "" || time.Since(q.last) > questionShown {
+		return ""
+	}
+	return fmt.Sprintf("csi-fencepost failover has answered no question whether a machine is on since %s (the last one about node %s): %s. "+
+		"Until it does, no claim that a node is off counts. Look whether it runs, and leads: kubectl get pods,leases -n %s",
+		q.since.UTC().Format(time.RFC3339), q.node, q.why, deploy.ApartNamespace)
 }
 
 // readings are each agent's last calls, one for each node. It is safe for
