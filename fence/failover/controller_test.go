@@ -597,6 +597,29 @@ func TestPowerIsCutOnlyWhereTheStorageFencesOfOthersDoNotDo(t *testing.T) {
 	}
 }
 
+// A fence that nobody vouches for, as every driver's pod can write it, holds no other up.
+func TestTheBrakesHeedOnlyWhatCounts(t *testing.T) {
+	for counts, cut := range map[bool]bool{true: false, false: true} {
+		play(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.volume("a", w.driver, nil)
+			w.pod("a", w.n1, nil, "a")
+			before := []fencer.Fence{{ID: "f", Node: "another", Kind: fence.PowerReading, Cut: true, At: time.Now()}}
+			if w.fencer.others = before; !counts {
+				w.fencer.others, w.fencer.uncounted = nil, before
+			}
+			w.start()
+			w.lives(w.n1, false)
+			if cut {
+				w.eventually("its power is cut", func() bool { return w.fencer.did("off " + w.n1) })
+				return
+			}
+			w.eventually("the brake of the hour holds", func() bool { return w.seen.blockedBy() == BrakeHourly })
+			w.never("its power was cut", time.Second, func() bool { return w.fencer.did("off " + w.n1) })
+		})
+	}
+}
+
 // unanswered is a source that has not said whether a machine is on, where somebody claims that it
 // is off, until it is told to.
 type unanswered struct{ said atomic.Bool }

@@ -53,6 +53,7 @@ type scripted struct {
 	unliftable error          // Lift's
 	also       []fencer.Fence // stand beside those on record
 	others     []fencer.Fence // on record, of other drivers
+	uncounted  []fencer.Fence // on record, and not counted by the brakes
 	undoes     []string       // what On was to undo
 	nodes      core.NodesGetter
 	locked     func() // while Off waits for the node's lock
@@ -217,10 +218,13 @@ func (f *scripted) Fences(context.Context) ([]fencer.Fence, error) {
 	for _, r := range f.records {
 		all = append(all, r)
 	}
-	return append(all, f.others...), nil
+	return slices.Concat(all, f.others, f.uncounted), nil
 }
 
-func (f *scripted) Counting(ctx context.Context) ([]fencer.Fence, error) { return f.Fences(ctx) }
+func (f *scripted) Counting(ctx context.Context) ([]fencer.Fence, error) {
+	all, err := f.Fences(ctx)
+	return all[:len(all)-len(f.uncounted)], err
+}
 
 func (f *scripted) did(call string) bool {
 	f.mu.Lock()

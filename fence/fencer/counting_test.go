@@ -233,3 +233,34 @@ func TestATryThatWasRefusedDoesNotCount(t *testing.T) {
 		w.expect("refused, and gone", w.counting(f), "")
 	})
 }
+
+// A storage fence that was cut anew, and fails or is lifted next, was cut when it was cut anew.
+func TestAFenceThatWasSeenToCutLaterCountsByThat(t *testing.T) {
+	run(t, func(w *world) {
+		f := w.fencer("a")
+		began := time.Now().UTC().Format(time.RFC3339)
+		time.Sleep(2 * time.Hour)
+		one := w.cutNow("f1")
+		one.StartedAt = began
+		w.put(one)
+		w.expect("cut anew", w.counting(f), "f1 0s")
+		w.change(func(r *record.Record) { r.EndFence("f1", record.Void, "back", "guard") })
+		w.expect("over", w.counting(f), "f1 0s void")
+	})
+}
+
+// A writer of records would have the next fence begin, and so count, long ago.
+func TestAFenceGoesOnWithNoBeginningThatNobodyVouchesFor(t *testing.T) {
+	behind(t, nil, func(w *world, wall *firewall, target Target) {
+		w.change(func(r *record.Record) {
+			r.Fences = append(r.Fences, record.Fence{ID: "forged", Kind: fence.StorageFence, Driver: driver, Phase: record.Failed, Actor: "b", StartedAt: "1999-01-01T00:00:00Z",
+				Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1", SystemUUID: "uuid-n1", LeaseRV: target.LeaseRV}, Steps: []record.FenceStep{{Agent: "array", Action: "off"}}})
+		})
+		wall.deaf = errors.New("busy")
+		if a, err := w.fencer("a").Off(w.Context(), target, "dead", false); err != nil || a.State == agent.Off {
+			t.Fatal(a, err)
+		}
+		w.expect("fences", w.fences(), "Failed by a")
+		w.expect("begun", w.record().Fences[0].StartedAt, time.Now().UTC().Format(time.RFC3339))
+	})
+}
