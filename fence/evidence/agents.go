@@ -19,10 +19,12 @@ import (
 // *fencer.Apart). The error is then a *fencer.UnansweredError where that says nothing.
 type Asker interface {
 	// Covers tells whether there is somebody to ask about the node, CoversPower whether
-	// there are agents of our own that read its power, CoversStorage whether there are some
+	// there are agents of our own that read its power, AsksPower whether they or another
+	// process's can be asked for that, CoversStorage whether there are some
 	// that can tell whether its storage is cut off.
 	Covers(node string) bool
 	CoversPower(node string) bool
+	AsksPower(node string) bool
 	CoversStorage(node string) bool
 	StorageAgents(node string) []string
 	Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error)
@@ -82,7 +84,8 @@ func (*AgentReadings) Name() string { return "FenceAgents" }
 // node, which may be the one that asks for the volume, and for a living one that lists
 // it: that the agents cannot tell does not say that it writes. So is one that is being
 // lifted, whatever the agents read. Where another process has the agents for power and does
-// not answer in time, no claim counts, unless an operator overrides that process. A machine that has registered under another
+// not answer in time, no claim counts, unless an operator overrides that process. A power fence in
+// the record is no claim: it counts then, and not against an answer that the machine is on. A machine that has registered under another
 // Node since its fence is asked for as it is registered now.
 func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evidence, error) {
 	t, ask := s.target(&q)
@@ -192,10 +195,10 @@ func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
 }
 
 // proven: the record says, and somebody vouches for it, that the machine is off, and nothing
-// was heard of it since; there are no agents here that read power, so that is the proof.
+// was heard of it since; there is nobody to ask about its power, so that is the proof.
 func (s *AgentReadings) proven(q *Question) bool {
 	f := q.Record.Fence(fence.PowerReading, "")
-	return !s.asker.CoversPower(q.Holder.NodeName) && f != nil && f.Phase == record.Fenced && q.Record.Doubt(f) == "" &&
+	return !s.asker.AsksPower(q.Holder.NodeName) && f != nil && f.Phase == record.Fenced && q.Record.Doubt(f) == "" &&
 		f.Machine.Same(bound(q)) && f.Machine.LeaseRV == q.LeaseRV
 }
 

@@ -22,6 +22,7 @@ import (
 type asker struct {
 	power, storage bool // covered
 	only           bool // by agents that read no power
+	elsewhere      bool // another process reads the power
 	nameless       bool // those of the storage, by now
 	takes          time.Duration
 	answer         fencer.Answer
@@ -29,7 +30,8 @@ type asker struct {
 	asked          []fencer.Target
 }
 
-func (a *asker) Covers(string) bool        { return a.power || a.only }
+func (a *asker) Covers(string) bool        { return a.power || a.only || a.elsewhere }
+func (a *asker) AsksPower(string) bool     { return a.power || a.elsewhere }
 func (a *asker) CoversPower(string) bool   { return a.power }
 func (a *asker) CoversStorage(string) bool { return a.storage }
 func (a *asker) StorageAgents(string) []string {
@@ -495,7 +497,7 @@ func TestATakenOverNodeIsSettledUntilTheDriverListsIt(t *testing.T) {
 }
 
 // apart is an asker whose agents for power are another process's.
-func apart(err error) *asker { return &asker{only: true, err: err} }
+func apart(err error) *asker { return &asker{elsewhere: true, err: err} }
 
 var silence = &fencer.UnansweredError{Node: "n1", Why: "it does not answer", Err: context.DeadlineExceeded}
 
@@ -578,13 +580,45 @@ func TestWithoutAClaimAnAnswerThatIsMissingChangesNothing(t *testing.T) {
 	r.Fences[0].Machine.SystemUUID = "s1"
 	r.PutFence(r.Fences[0], "Fenced")
 	a := apart(silence)
-	if v := judged(t, stale(r), a); v.Reason != fence.HolderFenced || len(a.asked) != 0 {
+	if v := judged(t, stale(r), a); v.Reason != fence.HolderFenced || len(a.asked) != 1 {
 		t.Errorf("%s, asked %d times", v.Reason, len(a.asked))
 	}
 	r.Fences[0].Machine.LeaseRV = "60" // a sign of life since
 	r.PutFence(r.Fences[0], "Fenced")
-	if v := judged(t, stale(r), a); v.Reason != fence.EvidenceContradicted || len(a.asked) != 1 {
+	if v := judged(t, stale(r), a); v.Reason != fence.EvidenceContradicted || len(a.asked) != 2 {
 		t.Errorf("of another time: %s, asked %d times", v.Reason, len(a.asked))
+	}
+}
+
+// Somebody may have switched it on by hand since it was fenced, and its kubelet has not been heard
+// yet. Who reads the power is asked before each move, as agents of our own are.
+func TestARecordedFenceOfThePowerIsHeldAgainstWhatIsReadNow(t *testing.T) {
+	on := fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc"}}
+	for name, c := range map[string]struct {
+		asker  *asker
+		answer fencer.Answer
+		asks   int
+		want   fence.Reason
+	}{
+		"on":                      {apart(nil), on, 1, fence.EvidenceContradicted},
+		"off":                     {apart(nil), fencer.Answer{State: agent.Off, Kind: fence.PowerReading, Agents: []string{"bmc"}}, 1, fence.HolderFenced},
+		"unclear":                 {apart(nil), fencer.Answer{Why: "bmc does not answer"}, 1, fence.HolderFenced},
+		"no answer":               {apart(silence), fencer.Answer{}, 1, fence.HolderFenced},
+		"there is nobody to ask":  {&asker{}, on, 0, fence.HolderFenced},
+		"agents only cut storage": {&asker{only: true}, on, 0, fence.HolderFenced},
+		"agents of our own: on":   {&asker{power: true}, on, 1, fence.HolderStale},
+		"agents of our own: mute": {&asker{power: true}, fencer.Answer{}, 1, fence.HolderStale},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := record.New("n1")
+			f := withFence(fence.PowerReading, "other").Fences[0]
+			f.Machine.SystemUUID = "s1"
+			r.PutFence(f, "Fenced")
+			c.asker.answer = c.answer
+			if v := judged(t, stale(r), c.asker); v.Reason != c.want || len(c.asker.asked) != c.asks {
+				t.Errorf("%s, asked %d times", v.Reason, len(c.asker.asked))
+			}
+		})
 	}
 }
 

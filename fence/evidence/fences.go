@@ -10,7 +10,8 @@ import (
 
 // RecordedFences is a Source: the fences in the node's record for which somebody who may
 // fence vouches (record.Vouched). Where agents of our own can be asked, they are (Agents),
-// and the record is only a hint.
+// and the record is only a hint. Another process's agents are asked as well, and what they
+// read as on stands against the record, which counts where they do not answer.
 type RecordedFences struct{ asker Asker }
 
 // Fences is the Source of the record's fences. f may be nil: there are no agents.

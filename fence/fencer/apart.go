@@ -97,6 +97,9 @@ func (a *Apart) Covers(string) bool { return true }
 // CoversPower implements evidence.Asker: no agent here reads power.
 func (a *Apart) CoversPower(string) bool { return false }
 
+// AsksPower implements evidence.Asker.
+func (a *Apart) AsksPower(string) bool { return true }
+
 // CoversStorage implements evidence.Asker.
 func (a *Apart) CoversStorage(node string) bool { return a.own.CoversStorage(node) }
 

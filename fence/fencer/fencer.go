@@ -139,6 +139,9 @@ func (f *Fencer) CoversPower(node string) bool {
 	})
 }
 
+// AsksPower is CoversPower: nobody else is asked.
+func (f *Fencer) AsksPower(node string) bool { return f.CoversPower(node) }
+
 // CoversStorage tells whether agents can cut that node off from the driver's
 // storage, and read whether it is.
 func (f *Fencer) CoversStorage(node string) bool { return f.storage.Covers(node) }

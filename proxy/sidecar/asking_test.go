@@ -116,8 +116,8 @@ func TestASidecarApartIsAnsweredByOneThatHasAgents(t *testing.T) {
 
 func TestWhoAnswersAndWhoAsks(t *testing.T) {
 	f, in := apartOf(t, fake.NewClientset(), &record.Store{}, func(string) {})
-	if _, is := f.asker().(*fencer.Apart); !is || f.answerer() != nil {
-		t.Error("a sidecar apart does not ask, or answers")
+	if _, is := f.asker().(*fencer.Apart); !is || f.answerer() != nil || !f.asker().AsksPower("n1") || f.fencer.AsksPower("n1") {
+		t.Error("a sidecar apart does not ask, or answers, or goes by the record alone")
 	}
 	in.Levels = reads{}.levels()
 	if _, err := newFencing(t.Context(), in, fake.NewClientset(), &record.Store{}, func(string) {}); err == nil || !strings.Contains(err.Error(), "fencing.apart") {
@@ -130,7 +130,7 @@ func TestWhoAnswersAndWhoAsks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, is := f.asker().(*fencer.Fencer); !is || (f.answerer() != nil) != want {
+		if _, is := f.asker().(*fencer.Fencer); !is || (f.answerer() != nil) != want || !f.asker().AsksPower("n1") {
 			t.Errorf("%s: it does not ask its own, or answers otherwise than %t", mode, want)
 		}
 	}
