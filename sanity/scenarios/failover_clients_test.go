@@ -103,6 +103,12 @@ var cutClients = []scenario{
 		story:   apartPower,
 	},
 	{
+		name:    "apart-lie",
+		rule:    "R1: a sidecar without agents asks failover whether the machine is on, and that it reads on stands against a person's word",
+		options: bed.StageOptions{Config: "fencing: {maxUnhealthy: 100%, apart: true}"},
+		story:   apartLie,
+	},
+	{
 		name:    "sts-is-back",
 		rule:    "R6: the pod of a StatefulSet that is already back under its old name elsewhere is not deleted with the dead node's",
 		from:    "k/65392, k/50944",
@@ -509,86 +515,138 @@ func otherDriversVolume(p *play) {
 	p.outcome("the pod with the fenced volume alone moved; the one that also writes to the other driver's volume was left alone")
 }
 
+// A node that two drivers have in common is cut off, and writes on to a volume of each of two drivers.
+type common struct {
+	*play
+	other               *bed.Stage
+	v, theirs           *bed.Volume
+	d                   *bed.Deployment // writes to v
+	db                  *bed.Pod        // writes to theirs, of the other stage
+	old, next, theirOld *bed.Node
+	theirNext           *bed.Node
+}
+
+// commonNode has such a node, with the other driver's stage as other says; start starts what looks
+// after both. Nil: with Kubernetes alone both stay there, and the story ends.
+func (p *play) commonNode(other bed.StageOptions, start func(*bed.Stage)) *common {
+	p.t.Helper()
+	s := &common{play: p, other: p.otherDriver(other)}
+	start(s.other)
+	s.v, s.d, s.old, s.next = p.database()
+	s.theirOld, s.theirNext = s.other.Nodes[0], s.other.Nodes[1]
+	s.theirs = s.other.Volume("disk", bed.VolumeOptions{})
+	s.db = s.other.Pod("db", s.theirOld, s.theirs)
+	s.db.WaitRunning(90 * time.Second)
+	time.Sleep(renewal)
+	s.old.CutOff()
+	if !p.guarded() {
+		s.old.WaitNotReady()
+		p.outcome("both stay on the node that nobody hears")
+		return nil
+	}
+	p.mustWriteOn(s.v, s.old)
+	return s
+}
+
+// fencedBoth waits until the node is fenced and the first driver's volume is published elsewhere,
+// and says how long that took; then until the other's pod is deleted, and its next one has its
+// volume.
+func (s *common) fencedBoth() (published time.Duration, db2 *bed.Pod) {
+	s.t.Helper()
+	s.WaitFor(cutWithin, "the node is fenced", func() bool { return !s.old.HasPower() })
+	off := time.Now()
+	s.v.WaitPublished(s.next, 60*time.Second)
+	published = time.Since(off)
+	s.WaitFor(60*time.Second, "the other driver's pod is deleted", func() bool { return s.db.Get() == nil })
+	db2 = s.other.Pod("db2", s.theirNext, s.theirs)
+	s.theirs.WaitPublished(s.theirNext, 60*time.Second)
+	s.d.WaitRunningOn(s.next, 60*time.Second)
+	return published, db2
+}
+
 func twoDrivers(p *play) {
 	levels := p.BMCs()
-	p.StartFailover(levels, fenceAfter)
-	other := p.otherDriver(bed.StageOptions{Failover: true})
-	if p.guarded() {
-		defer other.NoViolations()
-	}
-	other.StartFailover(levels, fenceAfter)
-	v, d, old, next := p.database()
-	theirs, theirNext := other.Volume("disk", bed.VolumeOptions{}), other.Nodes[1]
-	db := other.Pod("db", other.Nodes[0], theirs)
-	db.WaitRunning(90 * time.Second)
-	time.Sleep(renewal)
-	old.CutOff()
-	if !p.guarded() {
-		old.WaitNotReady()
-		p.outcome("both stay on the node that nobody hears")
+	s := p.commonNode(bed.StageOptions{Failover: true}, func(other *bed.Stage) {
+		p.StartFailover(levels, fenceAfter)
+		other.StartFailover(levels, fenceAfter)
+	})
+	if s == nil {
 		return
 	}
-	p.mustWriteOn(v, old)
-	p.WaitFor(cutWithin, "the node is fenced", func() bool { return !old.HasPower() })
-	off := time.Now()
-	v.WaitPublished(next, 60*time.Second)
-	p.outcome("the first driver's volume was published elsewhere %.1f s after the one power-off", time.Since(off).Seconds())
-	p.WaitFor(60*time.Second, "the other driver's pod is deleted", func() bool { return db.Get() == nil })
-	db2 := other.Pod("db2", theirNext, theirs)
-	theirs.WaitPublished(theirNext, 60*time.Second)
-	d.WaitRunningOn(next, 60*time.Second)
+	defer s.other.NoViolations()
+	published, db2 := s.fencedBoth()
+	p.outcome("the first driver's volume was published elsewhere %.1f s after the one power-off", published.Seconds())
 	db2.WaitRunning(60 * time.Second)
 	sent := 0
-	for _, f := range p.fencesOf(old) {
+	for _, f := range p.fencesOf(s.old) {
 		for _, s := range f.Steps {
 			if s.Action == "off" {
 				sent++
 			}
 		}
 	}
-	for _, f := range p.fencesOf(old) {
+	for _, f := range p.fencesOf(s.old) {
 		p.Log("on record: %s by %s, %s: %s", f.Phase, f.Actor, f.Kind, f.What)
 	}
-	if fences := p.fencesOf(old); len(fences) != 1 || fences[0].Phase != record.Fenced || sent != 1 {
+	if fences := p.fencesOf(s.old); len(fences) != 1 || fences[0].Phase != record.Fenced || sent != 1 {
 		p.t.Errorf("off was sent %d times; on record: %+v", sent, fences)
 	}
 }
 
+// apartNode is a node of two drivers whose sidecars only guard.
+func (p *play) apartNode(fencing ...string) *common {
+	p.t.Helper()
+	return p.commonNode(bed.StageOptions{Config: p.Options.Config}, func(other *bed.Stage) {
+		p.StartApart(p.BMCs(), []*bed.Stage{other}, fencing...)
+	})
+}
+
 func apartPower(p *play) {
-	other := p.otherDriver(bed.StageOptions{Config: p.Options.Config})
-	if p.guarded() {
-		defer other.NoViolations()
-	}
-	p.StartApart(p.BMCs(), []*bed.Stage{other}, fenceAfter)
-	v, d, old, next := p.database()
-	theirs, theirNext := other.Volume("disk", bed.VolumeOptions{}), other.Nodes[1]
-	db := other.Pod("db", other.Nodes[0], theirs)
-	db.WaitRunning(90 * time.Second)
-	time.Sleep(renewal)
-	old.CutOff()
-	if !p.guarded() {
-		old.WaitNotReady()
-		p.outcome("both stay on the node that nobody hears")
+	s := p.apartNode(fenceAfter)
+	if s == nil {
 		return
 	}
-	p.mustWriteOn(v, old)
-	p.WaitFor(cutWithin, "the node is fenced", func() bool { return !old.HasPower() })
-	off := time.Now()
-	v.WaitPublished(next, 60*time.Second)
-	published := time.Since(off)
-	p.WaitFor(60*time.Second, "the other driver's pod is deleted", func() bool { return db.Get() == nil })
-	other.Pod("db2", theirNext, theirs)
-	theirs.WaitPublished(theirNext, 60*time.Second)
-	d.WaitRunningOn(next, 60*time.Second)
-	for _, f := range p.fencesOf(old) {
+	defer s.other.NoViolations()
+	published, _ := s.fencedBoth()
+	for _, f := range p.fencesOf(s.old) {
 		if f.Kind != fence.PowerReading || len(f.Machine.NodeIDs) > 0 || !strings.HasPrefix(f.Actor, "csi-fencepost failover@") {
 			p.t.Errorf("on record: %+v", f)
 		}
 	}
-	old.Boot()
+	s.old.Boot()
 	back := time.Now()
-	p.waitReadmitted(old)
+	p.waitReadmitted(s.old)
 	p.outcome("the first driver's volume was published elsewhere %.1f s after the power-off; readmitted %.1f s after it was back", published.Seconds(), time.Since(back).Seconds())
+}
+
+// apartLie: a person pulls the wrong cord.
+func apartLie(p *play) {
+	s := p.apartNode()
+	if s == nil {
+		return
+	}
+	defer s.other.NoViolations()
+	s.old.WaitNotReady()
+	p.Log("%s", s.old.Confirm())
+	p.PodOf(s.d.PodName()).ForceDelete()
+	s.db.ForceDelete()
+	s.other.Pod("db2", s.theirNext, s.theirs)
+	refused := s.v.WaitRefused(s.old, string(fence.EvidenceContradicted), p.Bed.Clocks.ForceDetachAfter+60*time.Second)
+	p.Log("refused: %s", refused)
+	if !strings.Contains(refused, "PowerReading (bmc) reads the machine as on") {
+		p.t.Errorf("the refusal does not say that the machine reads on: %s", refused)
+	}
+	s.theirs.WaitRefused(s.theirOld, string(fence.EvidenceContradicted), p.Bed.Clocks.ForceDetachAfter+60*time.Second)
+	p.Never(15*time.Second, "a volume moved although the BMC reads on", func() bool {
+		return moved(s.v, s.old, s.next) || moved(s.theirs, s.theirOld, s.theirNext)
+	})
+	p.mustWriteOn(s.v, s.old)
+	s.old.PowerOff()
+	off := time.Now()
+	s.v.WaitPublished(s.next, 90*time.Second)
+	published := time.Since(off)
+	s.theirs.WaitPublished(s.theirNext, 60*time.Second)
+	p.outcome("refused while the BMC reads on, which only csi-fencepost failover can ask; published elsewhere %.1f s after the power went", published.Seconds())
 }
 
 func statefulSetIsBack(p *play) {

@@ -662,4 +662,11 @@ var table = []Guard{
 		Expect: "a fence hit a node that is well",
 		Then:   "the fence was made, and hit both nodes",
 	},
+	{
+		Name:   "apart-lie",
+		Says:   "a sidecar with `fencing.apart` asks csi-fencepost failover about power",
+		Edits:  []Edit{{"proxy/sidecar", "fencing.asker", IfOut{If: "f.apart != nil"}}},
+		Expect: "the oracle saw: TakenInUse",
+		Then:   "the person was believed, and the force detach of both drivers reached them: TakenInUse of the node that wrote on",
+	},
 }
