@@ -412,6 +412,33 @@ func TestOnlyWhoMayFenceVouchesForAFence(t *testing.T) {
 	allowed(t, "a sidecar that fences ends it", end(sidecar, "f1"))
 	believed(false)
 
+	// That and when a node was cut off stays vouched for when a guard sees it back, and is not its to
+	// shift: the brakes on fencing count by it.
+	timed := func(want bool) {
+		t.Helper()
+		r, err := store(guardOnly).Get(ctx, node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := r.FenceByID("f4"); r.Vouched(f.Cutting()) != want {
+			t.Errorf("when it cut is vouched for is not %v, of %+v", want, f)
+		}
+	}
+	changed := func(by kubernetes.Interface, change func(r *record.Record)) error {
+		_, err := store(by).Update(ctx, node, func(r *record.Record) (bool, error) { change(r); return true, nil })
+		return err
+	}
+	allowed(t, "a sidecar that fences cuts the node off", changed(sidecar, func(r *record.Record) {
+		f := fenced("f4")
+		f.StartedAt, f.Steps = "2026-01-02T03:04:05Z", []record.FenceStep{{Agent: "bmc", Action: "off", At: "2026-01-02T03:04:06Z"}}
+		r.PutFence(f, "Fenced")
+	}))
+	allowed(t, "a guard ends it", end(guardOnly, "f4"))
+	believed(false)
+	timed(true)
+	allowed(t, "a guard shifts it", changed(guardOnly, func(r *record.Record) { r.FenceByID("f4").StartedAt = "2026-01-02T09:00:00Z" }))
+	timed(false)
+
 	// What was once vouched for cannot be taken up again.
 	f = fenced("f1")
 	forged, err = json.Marshal(map[string]any{"version": 1, "node": node, "fences": []record.Fence{f}})
