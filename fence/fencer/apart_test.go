@@ -598,23 +598,27 @@ func TestAMachineThatIsCutOffFromStorageIsAnsweredAsOn(t *testing.T) {
 func TestItIsToldWhatCameOfEachQuestionThatWasPut(t *testing.T) {
 	run(t, func(w *world) {
 		s, _ := w.sidecar("s")
-		var came []string
+		var mu sync.Mutex
+		var all []string
+		came := func() []string { mu.Lock(); defer mu.Unlock(); return all }
 		s.Outcome = func(node string, a Answer, err error) {
 			said := a.State.String()
 			var un *UnansweredError
 			if errors.As(err, &un) {
 				said = "unanswered: " + un.Why
 			}
-			came = append(came, node+" "+said)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, node+" "+said)
 		}
 		w.untold(s, w.target(), "has not said")
-		w.expect("while it may be answered still", len(came), 0)
+		w.expect("while it may be answered still", len(came()), 0)
 		end()
-		w.expect("nobody answers", strings.Join(came, ", "), "n1 unanswered: it does not answer")
+		w.expect("nobody answers", strings.Join(came(), ", "), "n1 unanswered: it does not answer")
 		stop := w.failover("failover")
 		w.told(s, w.target())
 		w.told(s, w.target()) // by the same answer
-		w.expect("answered", strings.Join(came[1:], ", "), "n1 on")
+		w.expect("answered", strings.Join(came()[1:], ", "), "n1 on")
 		stop()
 		s.own.ReadOnly = true
 		w.renew("n1")
@@ -622,6 +626,6 @@ func TestItIsToldWhatCameOfEachQuestionThatWasPut(t *testing.T) {
 		unknown := w.target()
 		unknown.UID = ""
 		w.told(s, unknown)
-		w.expect("what is not asked", len(came), 2)
+		w.expect("what is not asked", len(came()), 2)
 	})
 }
