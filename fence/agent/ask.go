@@ -18,6 +18,13 @@ import (
 // with power may be cut off from its storage, and one without power is off
 // although its access was left open.
 func (l Levels) Ask(ctx context.Context, m Machine) Outcome {
+	return l.AskHearing(ctx, m, func(string, State) {})
+}
+
+// AskHearing is Ask, which tells heard of each reading as it comes: an agent that does not answer
+// keeps the outcome back for as long as it takes, and what another one has read is known before.
+// heard must not block, and be safe for concurrent use.
+func (l Levels) AskHearing(ctx context.Context, m Machine, heard func(agent string, s State)) Outcome {
 	r := &run{m: m}
 	var seen verdicts
 	for i, level := range l {
@@ -25,7 +32,10 @@ func (l Levels) Ask(ctx context.Context, m Machine) Outcome {
 			continue
 		}
 		states := make([]State, len(level))
-		level.each(func(j int, b Bounded) { states[j] = r.read(ctx, b, where{i + 1, 1}) })
+		level.each(func(j int, b Bounded) {
+			states[j] = r.read(ctx, b, where{i + 1, 1})
+			heard(b.Agent.Name(), states[j])
+		})
 		if o, done := seen.add(i+1, level, states); done {
 			return r.outcome(o, seen)
 		}

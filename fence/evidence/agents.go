@@ -46,6 +46,9 @@ const (
 	// the time.
 	hurry   = 100 * time.Millisecond
 	lateFor = time.Minute
+	// glance is the patience with another process's agents where nobody claims that the node is off:
+	// enough for one that can tell. That nobody can is said after 3.5 s, and changes nothing then.
+	glance = 1500 * time.Millisecond
 )
 
 const (
@@ -102,7 +105,9 @@ func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evide
 	if err != nil && !late && !unsaid {
 		return nil, err
 	}
-	s.remember(t.Node, late && most == patience, unsaid, a.State)
+	if !t.StorageOnly { // or it says nothing of who reads the power
+		s.remember(t.Node, late && most != hurry, unsaid, a.State)
+	}
 	found := readings(&q, &a)
 	if unsaid {
 		found = append(found, unsaidOf(&q, unanswered))
@@ -126,6 +131,9 @@ func (s *AgentReadings) patience(q *Question) time.Duration {
 		delete(s.late, q.Holder.NodeName)
 	case late && (last.unsaid || !saidOff(q)):
 		return hurry
+	}
+	if node := q.Holder.NodeName; s.asker.AsksPower(node) && !s.asker.CoversPower(node) && !saidOff(q) {
+		return glance
 	}
 	return patience
 }
@@ -165,7 +173,7 @@ func (s *AgentReadings) remember(node string, late, unsaid bool, read agent.Stat
 // target is what to ask; false: nothing.
 func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
 	h := &q.Holder
-	t := fencer.Target{Node: h.NodeName, UID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID, ProviderID: h.ProviderID, NodeID: h.NodeID, LeaseRV: q.LeaseRV}
+	t := fencer.Target{Node: h.NodeName, UID: h.NodeUID, BootID: h.BootID, SystemUUID: h.SystemUUID, ProviderID: h.ProviderID, NodeID: h.NodeID, LeaseRV: q.LeaseRV, Claimed: saidOff(q)}
 	if t.Node == "" || t.UID == "" || settled(h) {
 		return t, false
 	}

@@ -25,6 +25,7 @@ type asker struct {
 	elsewhere      bool // another process reads the power
 	nameless       bool // those of the storage, by now
 	takes          time.Duration
+	heard          []string // who has read on by the time that the caller has to go
 	answer         fencer.Answer
 	err            error
 	asked          []fencer.Target
@@ -44,7 +45,7 @@ func (a *asker) Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error)
 	a.asked = append(a.asked, t)
 	select {
 	case <-ctx.Done():
-		return fencer.Answer{}, cmp.Or(a.err, ctx.Err())
+		return fencer.Answer{On: a.heard, Machine: record.FencedMachine{NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV}}, cmp.Or(a.err, ctx.Err())
 	case <-time.After(a.takes):
 	}
 	a.answer.Machine = record.FencedMachine{NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV}
@@ -565,6 +566,52 @@ func TestNoCallStaysTwiceForAnAnswerThatDoesNotCome(t *testing.T) {
 			if found := ask(t, s, stale(claiming())); len(found) != 1 || !found[0].Unanswered || time.Since(begun) != want {
 				t.Errorf("%+v after %s, want it after %s", found, time.Since(begun), want)
 			}
+		}
+	})
+}
+
+// A silent node that nobody says to be off is asked for as long as an answer takes that can tell.
+func TestWithoutAClaimNoCallStaysToHearThatNobodyCanTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := apart(nil)
+		a.takes = 3 * time.Second
+		s := Agents(a)
+		for _, want := range []time.Duration{glance, hurry} {
+			begun := time.Now()
+			if ask(t, s, stale(nil)); time.Since(begun) != want {
+				t.Errorf("it took %s, want %s", time.Since(begun), want)
+			}
+		}
+		s = Agents(a)
+		begun := time.Now()
+		if ask(t, s, stale(claiming())); time.Since(begun) != a.takes || !a.asked[2].Claimed || a.asked[0].Claimed {
+			t.Errorf("with a claim it took %s, asked %+v", time.Since(begun), a.asked)
+		}
+	})
+}
+
+// What is asked of the storage alone says nothing of who reads the power.
+func TestAnAnswerOfTheStorageDoesNotHaveCallsStayForThatOfThePower(t *testing.T) {
+	s := Agents(&asker{elsewhere: true, storage: true})
+	s.late["n1"] = lateness{time.Now(), true}
+	q := stale(withFence(fence.StorageFence, "other"))
+	q.Holder.Liveness = fence.Alive
+	if _, err := s.Evidence(t.Context(), q); err == nil || !s.late["n1"].unsaid {
+		t.Errorf("error %v, late %+v", err, s.late)
+	}
+}
+
+// One outlet that is on is enough for a machine to run, whatever the device of the other one says
+// once it answers.
+func TestWhoHasReadOnIsHeardWhileAnotherAgentHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asker{power: true, takes: time.Minute}
+		if v := judged(t, stale(claiming()), a); v.Reason != fence.HolderFenced {
+			t.Errorf("nobody has read on: %s", v.Reason)
+		}
+		a.heard = []string{"pdu-b"}
+		if v := judged(t, stale(claiming()), a); v.Reason != fence.EvidenceContradicted {
+			t.Errorf("one has: %s", v.Reason)
 		}
 	})
 }

@@ -20,9 +20,6 @@ const (
 	// answersWithin is how long the agents may take. Whoever asks for a guarded call waits
 	// for 4 s, with the way there and back.
 	answersWithin = 3 * time.Second
-	// turnWithin is how long after the question their turn may come, and they have had that time
-	// all the same: on a busy machine a turn that nobody is before takes some milliseconds.
-	turnWithin = 250 * time.Millisecond
 	// answersAgain is the least pause between two answers to one process about one node, which
 	// asks again no sooner than after 5 s.
 	answersAgain = time.Second
@@ -145,8 +142,6 @@ func (a *Answerer) work(ctx context.Context, node, key string) {
 func (a *Answerer) answer(ctx context.Context, node string, q *record.Question, seen time.Time) (over bool, err error) {
 	said, err := a.read(ctx, node, q, seen)
 	switch {
-	case errors.Is(err, errQueued):
-		return false, nil
 	case said == nil || err != nil:
 		return err == nil, err
 	}
@@ -177,18 +172,16 @@ func (a *Answerer) read(ctx context.Context, node string, q *record.Question, se
 	if q.Driver == a.Fencer.Driver {
 		t.NodeID = q.NodeID
 	}
-	limited, cancel := context.WithTimeout(ctx, answersWithin)
+	limited, cancel := context.WithDeadline(ctx, seen.Add(asksFor))
 	defer cancel()
-	read, err := a.Fencer.AskSince(limited, t, seen)
-	switch late := errors.Is(err, context.DeadlineExceeded) && limited.Err() != nil; {
-	case late && ctx.Err() == nil:
-		last, on := a.Fencer.lastOn(t)
-		if read = last; !on && errors.Is(err, errQueued) {
-			return nil, err
-		}
-		if !on {
-			read = Answer{Why: fmt.Sprintf("its fence agents have not answered within %s", answersWithin)}
-		}
+	read, err := a.Fencer.AskSince(limited, t, seen, answersWithin)
+	last, on := a.Fencer.lastOn(t)
+	switch silent := errors.Is(err, errSilent); {
+	case silent && len(read.On) > 0:
+	case silent && on:
+		read = last
+	case silent:
+		read = Answer{Why: fmt.Sprintf("%s within %s", err, answersWithin)}
 	case err != nil:
 		return nil, err
 	case read.State == agent.Off && read.Machine.LeaseRV != q.LeaseRV:

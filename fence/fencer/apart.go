@@ -69,13 +69,14 @@ type Apart struct {
 }
 
 // NewApart is an Apart that writes records as own does. The agents of own, which may have
-// none, must not read power. answered is told of each node whose question was answered after
-// a caller had gone, and of each of which the answer is clear and news; it must not block.
+// none, must not read power. answered is told of each node of which the answer is clear and news, and of each whose
+// answer came after a caller had gone with a claim (Target.Claimed); it must not block.
 func NewApart(own *Fencer, answered func(node string)) *Apart {
 	a := &Apart{own: own, wake: map[string]map[chan struct{}]bool{}}
 	a.asking = newAsking(a.question, (*Answer).freshApart)
-	a.answered = func(node string, answer Answer, left bool) {
-		if left || answer.State != agent.Unclear {
+	a.stored = a.stillUnclear
+	a.answered = func(node string, answer Answer, claimed bool) {
+		if claimed || answer.State != agent.Unclear {
 			answered(node)
 		}
 	}
@@ -133,7 +134,7 @@ func (a *Apart) Ask(ctx context.Context, t Target) (Answer, error) {
 
 // power asks the other process.
 func (a *Apart) power(ctx context.Context, t Target) (Answer, error) {
-	answer, err := a.ask(ctx, t, time.Time{})
+	answer, err := a.ask(ctx, t, time.Time{}, 0)
 	var unanswered *UnansweredError
 	if err != nil && !errors.As(err, &unanswered) {
 		err = &UnansweredError{Node: t.Node, Why: "it does not answer", Err: err}
@@ -153,8 +154,7 @@ func both(power, storage Answer) Answer {
 }
 
 // question asks, and waits for the answer.
-func (a *Apart) question(ctx context.Context, t Target, begins func()) (Answer, error) {
-	begins()
+func (a *Apart) question(ctx context.Context, t Target, _ *flight) (Answer, error) {
 	if t.UID == "" {
 		return Answer{Why: unknownMachine, Machine: record.FencedMachine{LeaseRV: t.LeaseRV}, read: time.Now()}, nil
 	}
@@ -176,11 +176,11 @@ func (a *Apart) put(ctx context.Context, t Target) (Answer, error) {
 	defer a.leave(t.Node, changed)
 	q := record.Question{ID: string(uuid.NewUUID()), Driver: a.own.Driver, Actor: a.own.Actor,
 		NodeUID: t.UID, BootID: t.BootID, SystemUUID: t.SystemUUID, ProviderID: t.ProviderID, NodeID: t.NodeID, LeaseRV: t.LeaseRV}
-	asked := time.Now()
 	r, err := a.own.Records.Update(ctx, t.Node, func(r *record.Record) (bool, error) { return r.Ask(q), nil })
 	if err != nil {
 		return Answer{}, &UnansweredError{Node: t.Node, Why: "it cannot be asked: " + err.Error(), Err: err}
 	}
+	asked := time.Now()
 	for why := ""; ; {
 		switch now := r.Question(q.ID); {
 		case err != nil:
@@ -211,10 +211,25 @@ func (a *Apart) put(ctx context.Context, t Target) (Answer, error) {
 	}
 }
 
+// stillUnclear tells whether what an answer of before said can be used: that nobody could tell, only
+// if nobody has said since that it is on, or off.
+func (a *Apart) stillUnclear(ctx context.Context, t Target, answer *Answer) (bool, error) {
+	if answer.State != agent.Unclear || answer.question == "" {
+		return true, nil
+	}
+	r, err := a.own.Records.Get(ctx, t.Node)
+	if err != nil {
+		*answer = Answer{}
+		return false, &UnansweredError{Node: t.Node, Why: "its record cannot be read: " + err.Error(), Err: err}
+	}
+	q := r.Question(answer.question)
+	return q == nil || !r.Vouched(q) || q.Answer.State == agent.Unclear.String(), nil
+}
+
 // answerTo is the answer to a question as an agent's would be.
 func answerTo(q *record.Question) (Answer, error) {
 	said := q.Answer
-	a := Answer{On: said.On, Detail: said.Detail, Why: said.Why, read: time.Now(),
+	a := Answer{On: said.On, question: q.ID, Detail: said.Detail, Why: said.Why, read: time.Now(),
 		Machine: record.FencedMachine{NodeUID: q.NodeUID, BootID: q.BootID, SystemUUID: q.SystemUUID, LeaseRV: q.LeaseRV}}
 	if err := a.State.UnmarshalText([]byte(said.State)); err != nil {
 		return Answer{}, &UnansweredError{Node: q.NodeUID, Why: "what it answers is not understood: " + err.Error(), Err: err}

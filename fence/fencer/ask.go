@@ -3,10 +3,9 @@ package fencer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -34,39 +33,97 @@ type flight struct {
 	err    error
 	// outdated: what it asks for was changed meanwhile.
 	outdated bool
-	// left: a caller went without the answer.
-	left bool
-	// turn is when it was this question's, once begins is set; until then nobody has been asked.
-	turn   time.Time
-	begins atomic.Bool
+	// left: a caller went without the answer; claimed: one to whom an unclear one is news.
+	left, claimed bool
+	// asked is closed at at, when the agents begin to be asked: until then this process waits for a
+	// turn and for the API server. heard is closed once they have said what they say.
+	asked, heard chan struct{}
+	at           time.Time
+	on           []string // agents that have read the power as on so far
 }
 
-// errQueued: nobody has been asked yet, or only a moment ago, since others were before it.
-var errQueued = errors.New("its fence agents have not had their time yet: others are before it")
+func newFlight() *flight {
+	now := time.Now()
+	return &flight{begun: now, at: now, done: make(chan struct{}), asked: make(chan struct{}), heard: make(chan struct{})}
+}
+
+// asks: the agents begin to be asked.
+func (fl *flight) asks() {
+	fl.at = time.Now()
+	close(fl.asked)
+}
+
+// heardAll: they have said what they say.
+func (fl *flight) heardAll() { close(fl.heard) }
+
+// hears takes note of what one of them reads, before all have.
+func (f *Fencer) hears(fl *flight, name string, s agent.State) {
+	if s == agent.On && f.proves[name] == fence.PowerReading {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		fl.on = append(fl.on, name)
+	}
+}
+
+// wait waits for the answer. The error is errSilent where the agents have been asked for patience,
+// and for that long since then, and have not said all; patience 0: they are waited for as long as ctx.
+func (fl *flight) wait(ctx context.Context, since time.Time, patience time.Duration) error {
+	if patience > 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-fl.done:
+			return nil
+		case <-fl.asked:
+		}
+		from := fl.at
+		if since.After(from) {
+			from = since
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-fl.done:
+			return nil
+		case <-fl.heard: // what is left is this process's
+		case <-time.After(time.Until(from.Add(patience))):
+			return errSilent
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-fl.done:
+		return nil
+	}
+}
+
+// errSilent: the agents were asked, and have not answered in time.
+var errSilent = errors.New("its fence agents have not answered")
 
 // maxAnswers bounds what is remembered; well above any cluster's Nodes.
 const maxAnswers = 20_000
 
 // asking shares questions about machines among callers, and the answers for a short time.
 type asking struct {
-	// fetch asks, and calls begins before that. It goes on when the callers are gone.
-	fetch func(ctx context.Context, t Target, begins func()) (Answer, error)
+	// fetch asks, and tells the flight how far it is. It goes on when the callers are gone.
+	fetch func(ctx context.Context, t Target, fl *flight) (Answer, error)
 	// fresh tells whether an answer may be used by others than who asked.
 	fresh func(*Answer) bool
 	// store, if set, writes an answer down before anybody has it; stored tells whether it is
 	// still so written.
 	store  func(ctx context.Context, t Target, a *Answer) error
 	stored func(ctx context.Context, t Target, a *Answer) (bool, error)
-	// answered is told of an answer that is news; left: a caller went without it, and what it
-	// says is not what was said last.
-	answered func(node string, a Answer, left bool)
+	// answered is told of an answer that is news; claimed: to somebody who went without it, also
+	// if it is unclear.
+	answered func(node string, a Answer, claimed bool)
 
 	mu      sync.Mutex
 	flights map[machineKey]*flight
 	answers map[machineKey]Answer
 }
 
-func newAsking(fetch func(context.Context, Target, func()) (Answer, error), fresh func(*Answer) bool) asking {
+func newAsking(fetch func(context.Context, Target, *flight) (Answer, error), fresh func(*Answer) bool) asking {
 	return asking{fetch: fetch, fresh: fresh, answered: func(string, Answer, bool) {}, flights: map[machineKey]*flight{}, answers: map[machineKey]Answer{}}
 }
 
@@ -79,13 +136,23 @@ func newAsking(fetch func(context.Context, Target, func()) (Answer, error), fres
 // off is written into the record first; what the record said is voided when it is
 // read as on.
 func (f *Fencer) Ask(ctx context.Context, t Target) (Answer, error) {
-	return f.ask(ctx, t, time.Time{})
+	return f.ask(ctx, f.of(t), time.Time{}, 0)
 }
 
-// AskSince is Ask, by nothing that was begun to be read before since. Where ctx ends before the
-// agents have had 3 s, the error is errQueued too.
-func (f *Fencer) AskSince(ctx context.Context, t Target, since time.Time) (Answer, error) {
-	return f.ask(ctx, t, since)
+// AskSince is Ask, by nothing that was begun to be read before since, and not by agents that were
+// asked while power or access changed. Where they have been asked for patience and have not
+// answered, the error is errSilent: the time in which this process waits for others' questions
+// before this one, or for the API server, is not theirs.
+func (f *Fencer) AskSince(ctx context.Context, t Target, since time.Time, patience time.Duration) (Answer, error) {
+	return f.ask(ctx, f.of(t), since, patience)
+}
+
+// of is what is asked: a Fencer of no driver knows no node IDs (Options.Driver).
+func (f *Fencer) of(t Target) Target {
+	if f.Driver == "" {
+		t.NodeID = ""
+	}
+	return t
 }
 
 // lastOn is the last answer about the machine, if that says that it is on and may still be
@@ -93,12 +160,14 @@ func (f *Fencer) AskSince(ctx context.Context, t Target, since time.Time) (Answe
 func (f *Fencer) lastOn(t Target) (Answer, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	t = f.of(t)
 	a, ok := f.answers[t.key()]
 	return a, ok && len(a.On) > 0 && f.fresh(&a) && a.Machine.LeaseRV == t.LeaseRV
 }
 
-// ask is Ask, by nothing that was begun before since.
-func (f *asking) ask(ctx context.Context, t Target, since time.Time) (Answer, error) {
+// ask is AskSince, and with neither since nor patience Ask. With an error the answer has which
+// agents have read the power as on so far.
+func (f *asking) ask(ctx context.Context, t Target, since time.Time, patience time.Duration) (Answer, error) {
 	asked := time.Now()
 	for {
 		f.mu.Lock()
@@ -110,32 +179,42 @@ func (f *asking) ask(ctx context.Context, t Target, since time.Time) (Answer, er
 			if holds, err := f.stored(ctx, t, &a); err != nil || holds {
 				return a, err
 			}
-			f.drop(t.key(), a.Fence)
+			f.drop(t.key(), &a)
 			continue
 		}
 		fl := f.flights[t.key()]
 		if fl == nil {
-			fl = &flight{begun: time.Now(), done: make(chan struct{})}
+			fl = newFlight()
 			f.flights[t.key()] = fl
 			go f.fly(context.WithoutCancel(ctx), t, fl)
 		}
 		f.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			f.mu.Lock()
-			fl.left = true
-			f.mu.Unlock()
-			if !fl.begins.Load() || time.Since(fl.turn) < answersWithin-turnWithin && !since.IsZero() {
-				return Answer{}, fmt.Errorf("%w: %w", errQueued, ctx.Err())
-			}
-			return Answer{}, ctx.Err()
-		case <-fl.done:
+		if err := fl.wait(ctx, since, patience); err != nil {
+			return f.leave(t, fl), err
 		}
-		// One that was under way before may be about an older lease.
-		if fl.err != nil || !fl.begun.Before(asked) || !fl.turn.Before(since) && !fl.answer.torn && fl.answer.Machine.LeaseRV == t.LeaseRV {
-			return fl.answer, fl.err
+		a := &fl.answer
+		switch {
+		case fl.err != nil:
+			return *a, fl.err
+		case !since.IsZero() && (fl.at.Before(since) || a.torn && len(a.On) == 0):
+			// It is no reading of after that.
+		case !fl.begun.Before(asked) || !a.torn && a.Machine.LeaseRV == t.LeaseRV:
+			// One that was under way before may be about an older lease.
+			return *a, nil
 		}
 	}
+}
+
+// leave is for a caller that goes without the answer: what is known by now.
+func (f *asking) leave(t Target, fl *flight) Answer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fl.left, fl.claimed = true, fl.claimed || t.Claimed
+	if len(fl.on) == 0 {
+		return Answer{}
+	}
+	return Answer{On: slices.Clone(fl.on), Why: "agent " + strings.Join(fl.on, ", ") + " reads on, the others have not answered",
+		Machine: record.FencedMachine{NodeUID: t.UID, BootID: t.BootID, SystemUUID: t.SystemUUID, LeaseRV: t.LeaseRV}}
 }
 
 // holds: the record still has the storage fence that an answer rests on. Another
@@ -153,21 +232,20 @@ func (f *Fencer) holds(ctx context.Context, t Target, a *Answer) (bool, error) {
 	return s != nil && s.ID == a.Fence && s.Phase == record.Fenced, nil
 }
 
-// drop forgets one answer.
-func (f *asking) drop(key machineKey, id string) {
+// drop forgets that answer.
+func (f *asking) drop(key machineKey, a *Answer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.answers[key].Fence == id {
+	if f.answers[key].read.Equal(a.read) {
 		delete(f.answers, key)
 	}
 }
 
 // inTurn observes once few others do.
-func (f *Fencer) inTurn(ctx context.Context, t Target, begins func()) (Answer, error) {
+func (f *Fencer) inTurn(ctx context.Context, t Target, fl *flight) (Answer, error) {
 	f.slots <- struct{}{}
 	defer func() { <-f.slots }()
-	begins()
-	return f.observe(ctx, t)
+	return f.observe(ctx, t, fl)
 }
 
 // keepAnswer writes an answer down, unless nothing is.
@@ -179,7 +257,7 @@ func (f *Fencer) keepAnswer(ctx context.Context, t Target, a *Answer) error {
 }
 
 func (f *asking) fly(ctx context.Context, t Target, fl *flight) {
-	a, err := f.fetch(ctx, t, func() { fl.turn = time.Now(); fl.begins.Store(true) })
+	a, err := f.fetch(ctx, t, fl)
 	f.mu.Lock()
 	if fl.outdated {
 		a = Answer{Why: "power or access was changed while the agents were asked", Machine: a.Machine, Steps: a.Steps, torn: true}
@@ -201,16 +279,14 @@ func (f *asking) fly(ctx context.Context, t Target, fl *flight) {
 	} else {
 		delete(f.answers, t.key()) // what comes next is news to who heard this
 	}
-	left := fl.left
-	news := !known || left || !a.stillOn(&last)
-	told := known && a.State == agent.Unclear && last.State == agent.Unclear
+	news, claimed := !known || fl.left || !a.stillOn(&last), fl.claimed
 	f.mu.Unlock()
 	close(fl.done)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot tell whether the node is off", "node", t.Node)
 	}
 	if err == nil && news {
-		f.answered(t.Node, a, left && !told)
+		f.answered(t.Node, a, claimed)
 	}
 }
 

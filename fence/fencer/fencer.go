@@ -209,6 +209,9 @@ type Target struct {
 	// StorageOnly asks, and has cut, the agents that cut storage alone: for a node that
 	// lives, or of which no reading of its power could count.
 	StorageOnly bool
+	// Claimed: somebody says that the machine is off, so that it is news to who asks, and has gone
+	// without the answer, that nobody can tell.
+	Claimed bool
 	// Fences are the IDs of the fences that On and Lift may undo, as the caller saw
 	// them: where another one stands, or none of them any more, nothing is undone. Nil:
 	// whichever there are.
@@ -266,6 +269,8 @@ type Answer struct {
 	torn bool          // something changed while they were asked
 
 	known *known // of the record, before they were asked
+
+	question string // that it answers (Apart)
 }
 
 // RefusedError tells that nothing was sent. Why says what stands against it.

@@ -71,9 +71,9 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 			next.Steps = append(slices.Clone(cur.Steps), next.Steps...)
 		}
 		f.afterFailed(r, &next)
-		if last := r.LastPowerFence(); a.Kind == fence.PowerReading && last != nil && last.Ending == record.PowerGivenBack && sameReading(last, a.Machine) {
+		if last := r.LastPowerFence(); a.Kind == fence.PowerReading && last != nil && last.Ending == record.PowerGivenBack && sameReading(last, a.Machine) && r.Vouched(last.Cutting()) {
 			// It was to be given its power back, which came to nothing: it is off because
-			// of those requests.
+			// of those requests. That there were any is taken from nobody who may not send them.
 			next.Steps = append(offSteps(last), next.Steps...)
 		}
 		a.Fence = next.ID

@@ -221,8 +221,9 @@ func (f *Fencer) bind(t Target, l look) record.FencedMachine {
 }
 
 // observe asks the agents between two looks. Whatever changes in between makes
-// the answer unclear. An error is the API server's.
-func (f *Fencer) observe(ctx context.Context, t Target) (Answer, error) {
+// the answer unclear. An error is the API server's. The flight is told when the agents begin to be
+// asked, and what they say.
+func (f *Fencer) observe(ctx context.Context, t Target, fl *flight) (Answer, error) {
 	if t.UID == "" {
 		return Answer{Why: unknownMachine, Machine: record.FencedMachine{LeaseRV: t.LeaseRV}, read: time.Now()}, nil
 	}
@@ -237,7 +238,9 @@ func (f *Fencer) observe(ctx context.Context, t Target) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	outcome := f.read(ctx, machine, t.StorageOnly)
+	fl.asks()
+	outcome := f.read(ctx, machine, t.StorageOnly, func(name string, s agent.State) { f.hears(fl, name, s) })
+	fl.heardAll()
 	read := time.Now()
 	after, err := f.look(ctx, t.Node)
 	if err != nil {
@@ -254,11 +257,11 @@ func (f *Fencer) observe(ctx context.Context, t Target) (Answer, error) {
 
 // read asks the levels. A machine with power may be cut off from its storage by
 // a later level, where the levels stop at the power.
-func (f *Fencer) read(ctx context.Context, m agent.Machine, storageOnly bool) agent.Outcome {
+func (f *Fencer) read(ctx context.Context, m agent.Machine, storageOnly bool, heard func(string, agent.State)) agent.Outcome {
 	if storageOnly {
 		return f.storage.Ask(ctx, m)
 	}
-	o := f.Levels.Ask(ctx, m)
+	o := f.Levels.AskHearing(ctx, m, heard)
 	if o.State != agent.On || o.Kind != fence.PowerReading || !f.storage.Covers(m.Node) {
 		return o
 	}

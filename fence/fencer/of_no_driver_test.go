@@ -93,3 +93,21 @@ func TestAFencerOfNoDriverKnowsMachinesByWhatDriversCallThem(t *testing.T) {
 		})
 	}
 }
+
+// What a driver calls a machine is nothing to it: who asks for one driver and who asks for another,
+// or for none, have one answer.
+func TestAFencerOfNoDriverAsksOnceForAllDrivers(t *testing.T) {
+	run(t, func(w *world) {
+		f, err := w.ofNoDriver()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"id1", "i-1", ""} {
+			target := w.target()
+			target.NodeID = id
+			w.ask(f, target)
+		}
+		asked, _ := w.bmc.counts()
+		w.expect("asked", asked, 1)
+	})
+}

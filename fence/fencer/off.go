@@ -97,7 +97,7 @@ func (c *cut) run(ctx context.Context) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	a, err := c.observe(ctx, c.t)
+	a, err := c.observe(ctx, c.t, newFlight())
 	if err != nil {
 		return Answer{}, err
 	}
@@ -222,7 +222,7 @@ func (c *cut) off(ctx context.Context, now look) (Answer, error) {
 		return c.unproven(a, err.Error()), err
 	}
 	// A last sign of life came in between: only a new reading counts.
-	again, err := c.observe(context.WithoutCancel(ctx), c.t)
+	again, err := c.observe(context.WithoutCancel(ctx), c.t, newFlight())
 	again.Steps, again.Outstanding = slices.Concat(a.Steps, again.Steps), a.Outstanding
 	if err != nil {
 		return c.unproven(again, err.Error()), err

@@ -145,6 +145,7 @@ func TestAMachineThatDidNotComeOnIsOffBecauseOfTheRequestsThatTurnedItOff(t *tes
 		sent bool
 	}{
 		"that very machine": {func(*record.Fence) {}, true},
+		"nobody vouches":    {nil, false},
 		"an earlier boot":   {func(f *record.Fence) { f.Machine.BootID = "b0" }, false},
 		"it was heard of":   {func(f *record.Fence) { f.Machine.LeaseRV = "1" }, false},
 		"it was on since":   {func(f *record.Fence) { f.Ending, f.Why = "", "read as on again by bmc" }, false},
@@ -154,8 +155,15 @@ func TestAMachineThatDidNotComeOnIsOffBecauseOfTheRequestsThatTurnedItOff(t *tes
 			run(t, func(w *world) {
 				f := w.powerFence(record.Void)
 				f.Ending, f.Steps = record.PowerGivenBack, []record.FenceStep{{Agent: "bmc", Action: "off"}}
-				c.of(&f)
+				if c.of != nil {
+					c.of(&f)
+				}
 				w.put(f)
+				if c.of == nil {
+					lease := w.server.Lease(ns, record.LeaseName("n1"))
+					delete(lease.Annotations, record.FencedAnnotation)
+					w.server.Put(lease)
+				}
 				w.bmc.set(true)
 				w.expect("state", w.ask(w.fencer("a"), w.target()).State, agent.Off)
 				now := w.record().Fence(fence.PowerReading, "")

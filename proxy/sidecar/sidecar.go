@@ -69,9 +69,14 @@ func judging(ctx context.Context, in Options) (proxy.Guard, func(context.Context
 	if err != nil {
 		return nil, nil, err
 	}
-	// What fences, and what tells whether the API server answers, waits behind no
-	// call.
+	// What fences, and what asks in the nodes' records, waits behind no call.
 	vital, err := kubernetes.NewForConfig(rest.CopyConfig(in.Rest))
+	if err != nil {
+		return nil, nil, err
+	}
+	// Behind neither waits what tells whether the API server answers: where that is late, no node
+	// is silent.
+	probed, err := kubernetes.NewForConfig(rest.CopyConfig(in.Rest))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -134,7 +139,7 @@ func judging(ctx context.Context, in Options) (proxy.Guard, func(context.Context
 	})
 	index.OnNode(sights.saw)
 	tracker.OnStale(wake.node)
-	probe := func(ctx context.Context) { tracker.Probe(ctx, answers(vital)) }
+	probe := func(ctx context.Context) { tracker.Probe(ctx, answers(probed)) }
 	for _, run := range []func(context.Context){watch.Run, tracker.Run, probe, calls.Run, report.Run} {
 		go run(ctx)
 	}
