@@ -106,6 +106,9 @@ func (b *Board) collect(ctx context.Context) *statusz.State {
 		}
 	}
 	s.Ready, s.Checks = b.ready.checked()
+	if note := b.questions.words(); note != "" {
+		s.Notes = append(s.Notes, note)
+	}
 	if parts == nil {
 		return s
 	}
@@ -119,9 +122,6 @@ func (b *Board) collect(ctx context.Context) *statusz.State {
 		s.UnderWay = parts.underWay()
 	}
 	s.Agents = b.agents.view(parts.levels)
-	if note := b.questions.words(); note != "" {
-		s.Notes = append(s.Notes, note)
-	}
 	b.collectNodes(ctx, s, parts)
 	return s
 }

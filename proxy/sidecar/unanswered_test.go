@@ -48,7 +48,7 @@ func TestThatNobodyAnswersIsCountedAndShown(t *testing.T) {
 		if !counted(`{result="unanswered"} 1`) || !counted(`{result="unclear"} 0`) {
 			t.Error("a question without an answer is not counted so")
 		}
-		line := in.Board.questions.words()
+		line := strings.Join(in.Board.collect(t.Context()).Notes, "\n")
 		for _, want := range []string{"since 2000-01-01T00:01:00Z (the last one about node n1): it does not answer.", "kubectl get pods,leases -n csi-fencepost-failover"} {
 			if !strings.Contains(line, want) {
 				t.Errorf("the line %q lacks %q", line, want)
