@@ -56,10 +56,12 @@ func (b *Book) Canonical() *corev1.PersistentVolume {
 func (b *Book) Loose() bool { return len(b.PVs) > 0 && holdOn(b.PVs[0]) == loose }
 
 // Sort brings the PVs of one volume into the order of a Book: those that stay longer
-// first, since a ledger goes with its PV, and then by name.
+// first, since a ledger goes with its PV, then those that were made first, and then by
+// name. So nobody draws the ledger of a volume to a PV that he makes for it later, and
+// has it deleted with that.
 func Sort(pvs []*corev1.PersistentVolume) {
 	slices.SortFunc(pvs, func(a, b *corev1.PersistentVolume) int {
-		return cmp.Or(cmp.Compare(holdOn(b), holdOn(a)), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(holdOn(b), holdOn(a)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 }
 

@@ -5,8 +5,8 @@
 //	  ▲                                                  │
 //	  └────────────────── ErrConflict ───────────────────┘
 //
-// Of several PVs with one volume handle the canonical one carries the ledger: the first by
-// name of those that stay, or else of those that external-attacher keeps while they are
+// Of several PVs with one volume handle the canonical one carries the ledger: the oldest
+// of those that stay, or else of those that external-attacher keeps while they are
 // being deleted, or else of all. What the others carry is merged into it and then taken off
 // them. A volume that no PV names has a ledger in memory only.
 //

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -733,6 +734,35 @@ func TestAPersistentVolumeThatIsBeingDeletedCarriesTheLedgerOnlyIfAllAre(t *test
 		t.Fatal(err)
 	}
 	stands(t, a, "b", "new")
+}
+
+// Nor does it go to one of his that is not being deleted, whatever its name: external-provisioner
+// may delete that one, ledger and all.
+func TestOfPersistentVolumesThatStayTheOldestCarriesTheLedger(t *testing.T) {
+	made := func(day int) func(*corev1.PersistentVolume) {
+		return func(pv *corev1.PersistentVolume) {
+			pv.CreationTimestamp = metav1.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)
+		}
+	}
+	for what, pv := range map[string]*corev1.PersistentVolume{"with its ledger": newPV("pv", made(1), carrying(entry("n1", fence.Held))), "without": newPV("pv", made(1))} {
+		a := newAPIServer(t, newPV("a-second", made(2)), pv, newPV("z-second", made(3)))
+		s := newStore(a)
+		if _, err := put(t, s, read(t, s, "a-second", "pv", "z-second"), entry("new", fence.Publishing)); err != nil {
+			t.Fatal(err)
+		}
+		for _, second := range []string{"a-second", "z-second"} {
+			if text, there := a.pv(second).Annotations[Annotation]; there {
+				t.Errorf("%s: PV %s carries %s", what, second, text)
+			}
+		}
+	}
+	// What an earlier build wrote to the first by name goes to the oldest.
+	a := newAPIServer(t, newPV("a-second", made(2), carrying(entry("n1", fence.Held))), newPV("pv", made(1)))
+	s := newStore(a)
+	if _, err := put(t, s, read(t, s, "a-second", "pv"), entry("new", fence.Publishing)); err != nil {
+		t.Fatal(err)
+	}
+	stands(t, a, "pv", "n1", "new")
 }
 
 // Then another process may have found another PersistentVolume to be the canonical one.

@@ -107,7 +107,7 @@ func TestTwoPersistentVolumesWithOneHandleAreOneVolume(t *testing.T) {
 	first := r.volume("v1")
 	second := r.Volume("v2", bed.VolumeOptions{Handle: first.Handle})
 	a, b := r.node("a"), r.node("b")
-	// Published through the second PV: the ledger is on the first, by name.
+	// Published through the second PV: the ledger is on the first, which is the older one.
 	r.attach(second, a)
 	r.wantState(first, a, fence.Publishing)
 	if text := second.Ledger(); text != "" {

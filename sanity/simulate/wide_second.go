@@ -12,7 +12,7 @@ import (
 
 // A disk of the wide world may have a second PersistentVolume, with the same handle and
 // access modes of its own, whose name sorts before or after the first one's: the ledger
-// stands on the first by name. The pods of a volume besides the first one are of its claim
+// stands on the older one. The pods of a volume besides the first one are of its claim
 // from then on. To Kubernetes the two are one volume on one node, with one VolumeAttachment,
 // which names the PersistentVolume of the pod that came first.
 

@@ -105,7 +105,7 @@ func TestRepairWritesOnlyOverTheVeryTextThatItRead(t *testing.T) {
 	}
 }
 
-// Two PersistentVolumes of one handle: the first by name carries the ledger, and
+// Two PersistentVolumes of one handle: the older one carries the ledger, and
 // no broken text stays behind, which would go on refusing the volume's calls.
 func TestRepairOfAVolumeWithTwoPersistentVolumes(t *testing.T) {
 	c, ctx := garbledCluster(t), context.Background()
