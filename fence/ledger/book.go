@@ -98,18 +98,20 @@ const attachersFinalizer = "external-attacher/"
 // stands there was written, so that it has to be asked before the next write.
 func (b *Book) Unasked() bool { return b.Missing || b.Repaired }
 
-// open reads the annotations of live PVs, in the order of Sort.
+// open reads the annotations of live PVs, in the order of Sort. Text that is not a ledger is
+// an error, but where whoever made a second PV for the volume brought it along: what
+// csi-fencepost writes on a PV has its UID, which nobody knows before the PV is made.
 func (s *Store) open(handle string, pvs []*corev1.PersistentVolume) (*Book, error) {
 	b := &Book{Handle: handle, PVs: pvs, Ledger: s.blank(handle, pvs), Missing: true}
+	var garbled []*GarbledError
 	for _, pv := range pvs {
 		text, there := pv.Annotations[Annotation]
 		p := page{text: text, there: there}
 		if there {
 			l, err := Parse(text)
 			if err != nil {
-				return nil, &GarbledError{PV: pv.Name, Err: err}
-			}
-			if why := s.foreign(l, pv); why != "" {
+				garbled = append(garbled, &GarbledError{PV: pv.Name, Err: err, own: strings.Contains(text, string(pv.UID))})
+			} else if why := s.foreign(l, pv); why != "" {
 				b.SetAside = append(b.SetAside, why)
 				b.Before = append(b.Before, s.before(l, pv)...)
 			} else {
@@ -119,6 +121,12 @@ func (s *Store) open(handle string, pvs []*corev1.PersistentVolume) (*Book, erro
 			}
 		}
 		b.pages = append(b.pages, p)
+	}
+	for _, g := range garbled {
+		if b.Missing || g.own {
+			return nil, g
+		}
+		b.SetAside = append(b.SetAside, fmt.Sprintf("what stands on PersistentVolume %s is no ledger, and was never written there as one: it is set aside, since another PersistentVolume of the volume has the ledger", g.PV))
 	}
 	if !b.Missing {
 		b.Before = nil

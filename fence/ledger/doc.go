@@ -18,7 +18,8 @@
 // write. A Write that was begun is finished, or known not to have
 // been made, whatever becomes of the caller; one whose answer was lost is looked
 // up. Nothing is read from a cache. Text that is not a ledger is an error that
-// says how to mend it, and never an empty ledger. Of a ledger that a neighbouring
+// says how to mend it, and never an empty ledger; but text that came with a PV which was
+// made for a volume whose ledger is on another PV is set aside by name. Of a ledger that a neighbouring
 // version wrote, package format says what is kept. A ledger of another
 // cluster, or of another PV object than the one it stands on, is set aside by
 // name and does not count.

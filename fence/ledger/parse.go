@@ -13,6 +13,7 @@ import (
 type GarbledError struct {
 	PV  string
 	Err error
+	own bool // the text has the PV's UID, as all that was ever written on that PV
 }
 
 func (e *GarbledError) Error() string { return e.Why() + ". To mend it: " + e.Unblock() }

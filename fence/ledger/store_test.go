@@ -187,7 +187,7 @@ func TestASetAsideLedgerIsReplacedOnlyAsItWasRead(t *testing.T) {
 }
 
 func TestAGarbledLedgerRefusesItsOwnVolumeAndNamesItsPV(t *testing.T) {
-	a := newAPIServer(t, newPV("good", carrying()), newPV("bad", annotated(`{"version":1,`)))
+	a := newAPIServer(t, newPV("good", carrying()), newPV("bad", annotated(`{"version":1,"pvUID":"uid-of-bad",`)))
 	s := newStore(a)
 	_, err := s.Read(t.Context(), handle, []string{"good", "bad"})
 	var garbled *GarbledError
@@ -203,6 +203,30 @@ func TestAGarbledLedgerRefusesItsOwnVolumeAndNamesItsPV(t *testing.T) {
 	}
 	if b := read(t, s, "good"); b.Missing {
 		t.Error("the other volume is refused too")
+	}
+}
+
+// A ledger names the UID of its PV, which nobody can know who brings text along with a new
+// one. That keeps no volume waiting whose ledger is elsewhere, and is one of no other.
+func TestWhatCameWithASecondPVAndIsNoLedgerIsSetAside(t *testing.T) {
+	newer := strings.Replace(ledgerOn(newPV("before"), entry("new", fence.Held)).String(), `"version":1`, `"version":2`, 1)
+	for _, text := range []string{"", "x", `{"version":1,"holders":`, newer} {
+		a := newAPIServer(t, newPV("a-second", annotated(text)), newPV("pv", carrying(entry("n1", fence.Held))), newPV("z-second", annotated(text)))
+		s := newStore(a)
+		b := read(t, s, "a-second", "pv", "z-second")
+		if b.Missing || len(b.Ledger.Holders) != 1 || len(b.SetAside) != 2 || !strings.Contains(b.SetAside[0], "a-second") || !strings.Contains(b.SetAside[1], "z-second") {
+			t.Errorf("%q: %+v", text, b)
+		}
+		if _, err := put(t, s, b, entry("n2", fence.Publishing)); err != nil {
+			t.Error(err)
+		}
+		stands(t, a, "a-second", "n1", "n2")
+		// Where no PV has a ledger, it may be what is left of one.
+		a = newAPIServer(t, newPV("a-second", annotated(text)), newPV("pv"))
+		var garbled *GarbledError
+		if _, err := newStore(a).Read(t.Context(), handle, []string{"a-second", "pv"}); !errors.As(err, &garbled) || garbled.PV != "a-second" {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }
 
