@@ -372,6 +372,9 @@ func TestWhatAWithdrawnFenceCutIsStillGivenBack(t *testing.T) {
 	})
 	for name, change := range map[string]func(*record.Fence){
 		"another node's by now": func(*record.Fence) {},
+		"another node's, in a wider block": func(f *record.Fence) {
+			f.Steps[0].Detail = "fence 192.0.2.0/31 at driver x"
+		},
 		"it may be another node's": func(f *record.Fence) {
 			f.Phase, f.Steps = record.Fencing, nil
 		},

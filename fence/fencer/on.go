@@ -20,7 +20,8 @@ import (
 // void in the record before, and its storage fence proves nothing from then on;
 // that is lifted after the agents read the access as open. Nor does another driver's
 // fence of the same addresses, whose volumes the caller has asked for too, nor does
-// anybody vouch for it any more. Errors as in Off.
+// anybody vouch for it any more. What the fence cut and another node's fence names too stays
+// cut, and the fence is not lifted. Errors as in Off.
 func (f *Fencer) On(ctx context.Context, t Target, reason string) (Answer, error) {
 	if err := f.writable(t, "on", reason, f.Covers(t.Node)); err != nil {
 		return Answer{}, err
@@ -107,6 +108,10 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	if u.own() {
 		machine.Fenced = blocks(u.fence)
 	}
+	if action == "on" {
+		_ = u.spare(limited, machine.Fenced) // a person is not held up by a record that does not tell
+		machine.Fenced = remove(machine.Fenced, u.theirs)
+	}
 	u.remember(limited, &machine)
 	if action == "lift" {
 		machine.Only = u.opens(limited, machine.Fenced)
@@ -161,7 +166,7 @@ type undoing struct {
 	cut []string
 	// held says which fence of another driver keeps this one from being lifted; empty: none.
 	held string
-	// theirs are blocks that a lift does not open, for another node's fence names them.
+	// theirs are blocks that are not opened, for another node's fence names them.
 	theirs []string
 	// left are storage fences of the machine that were withdrawn: what they cut is
 	// still cut, for all that anybody knows.

@@ -18,7 +18,7 @@ func (u *undoing) opened(ctx context.Context, a *Answer) bool {
 	case u.fence == nil:
 		return false
 	case u.own():
-		return u.open(a.Steps)
+		return u.open(a.Steps) && (u.action == "lift" || len(u.theirs) == 0) // which nobody has read
 	case u.open(a.Steps) && u.named(a.Steps):
 		return true
 	case len(blocks(u.fence)) == 0:

@@ -26,13 +26,7 @@ func (u *undoing) opens(ctx context.Context, fenced []string) []string {
 	if booted && len(fenced) == 0 {
 		return nil
 	}
-	others, err := u.others(ctx)
-	for _, b := range fenced {
-		if at := slices.IndexFunc(others, func(o elsewhere) bool { return overlap([]string{b}, []string{o.block}) && !u.outlived(ctx, b, o) }); at >= 0 {
-			u.theirs = append(u.theirs, b)
-			u.doubt += fmt.Sprintf("; %s is opened once %s, which names it too, is lifted or withdrawn", b, others[at].by)
-		}
-	}
+	err := u.spare(ctx, fenced)
 	found := remove(fenced, u.cut)
 	switch {
 	case booted && err == nil:
@@ -43,11 +37,29 @@ func (u *undoing) opens(ctx context.Context, fenced []string) []string {
 	return remove(remove(fenced, found), u.theirs)
 }
 
+// spare finds those of the fenced blocks that another node's fence names. With an error they
+// are those that could be told.
+func (u *undoing) spare(ctx context.Context, fenced []string) error {
+	if len(fenced) == 0 {
+		return nil
+	}
+	others, err := u.others(ctx)
+	for _, b := range fenced {
+		if at := slices.IndexFunc(others, func(o elsewhere) bool { return o.overlaps(b) && !u.outlived(ctx, b, o) }); at >= 0 {
+			u.theirs = append(u.theirs, b)
+			u.doubt += fmt.Sprintf("; %s is opened once %s, which names it too, is lifted or withdrawn", b, others[at].by)
+		}
+	}
+	return err
+}
+
 // elsewhere is a block that a fence of another node names.
 type elsewhere struct {
 	block, by, node string
 	since           string // when that fence began; empty: it cannot be told
 }
+
+func (o *elsewhere) overlaps(block string) bool { return overlap([]string{block}, []string{o.block}) }
 
 // longAgo is by how much the clocks of two sidecars do not differ.
 const longAgo = time.Hour
@@ -98,7 +110,7 @@ func (u *undoing) remember(ctx context.Context, m *agent.Machine) {
 		return
 	}
 	all = slices.DeleteFunc(all, func(b string) bool {
-		return slices.ContainsFunc(others, func(o elsewhere) bool { return o.block == b })
+		return slices.ContainsFunc(others, func(o elsewhere) bool { return o.overlaps(b) })
 	})
 	m.Fenced = append(m.Fenced, all...)
 	slices.Sort(m.Fenced)

@@ -389,6 +389,29 @@ func TestALiftOfWhatThisDriverCutOpensNothingThatAnotherNodesFenceNames(t *testi
 	})
 }
 
+// R1: nor does a person who says that a machine is repaired: not what its fence cut, and not
+// what somebody wrote into its record as one, for which nobody vouches.
+func TestNobodyOpensWhatAnotherNodesFenceNames(t *testing.T) {
+	for written, whole := range map[string]bool{shared: true, "::ffff:192.0.2.2/128": true, "192.0.2.2/31": false} {
+		cutOff(t, func(w *world, wall *firewall, _ Target) {
+			target := w.registered("u1", "b1", oneSystem, "192.0.2.1")
+			w.put(w.storageFence("forged", driver, "192.0.2.1/32, "+written))
+			w.unvouch()
+			f := w.storageFence("n2", driver, shared)
+			f.Machine = record.FencedMachine{NodeUID: "u2", BootID: "b21"}
+			w.changeOf("n2", func(r *record.Record) { r.PutFence(f, "Fenced") })
+			wall.list = append(wall.list, written)
+			w.fails(w.on(target), "is opened once fence n2 of node n2, which names it too, is lifted or withdrawn")
+			w.expect("still cut", slices.Contains(wall.list, shared) && slices.Contains(wall.list, written), true)
+			w.expect("its own", slices.Contains(wall.list, "192.0.2.1/32"), false)
+			w.expect("its fence", w.record().StorageFenced(driver), true)
+			w.changeOf("n2", func(r *record.Record) { r.EndFence("n2", record.Lifted, "booted", "ann") })
+			w.succeeds(w.on(target))
+			w.expect("cut after that", slices.Contains(wall.list, shared), !whole)
+		})
+	}
+}
+
 // R6: nobody lifts the fence of a Node that is gone, and its address is given out again.
 func TestWhatThisDriverCutIsOpenedWhereAFenceOfANodeThatIsLongGoneNamesIt(t *testing.T) {
 	for name, tt := range map[string]struct {
