@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
 )
 
 const (
@@ -24,6 +27,23 @@ const (
 	protectionFinalizer  = "kubernetes.io/pv-protection"
 	provisionerFinalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 )
+
+// policedRig is a rig where the policies are in force. Its sidecar's account may write ledgers
+// and records.
+type policedRig struct {
+	*rig
+	guard *controlplane.Process
+}
+
+func newPolicedRig(t *testing.T, name string) *policedRig {
+	t.Helper()
+	r := newRigOn(t, policed, name, bed.StageOptions{})
+	_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), bindingTo("csi-fencepost-writer", "system:serviceaccount:"+r.Name+":"+account), metav1.CreateOptions{})
+	must(t, err)
+	p := &policedRig{r, r.start("fp")}
+	r.proxy = r.dial("fp")
+	return p
+}
 
 // ledgerNaming is the ledger of a volume with these entries, as the sidecar writes it; on
 // has it name its PersistentVolume.
@@ -109,6 +129,7 @@ func TestAStrangerDoesNotLoseALedgerThatNamesHoldersByDeletingItsVolume(t *testi
 		"released":   ledgerNaming("h", stateOf(fence.Released)),
 		"unproven":   ledgerNaming("h", unproven),
 		"later":      strings.Replace(ledgerNaming("h", stateOf(fence.TakenOver)), `"version":1`, `"version":2`, 1),
+		"must":       strings.Replace(ledgerNaming("h", stateOf(fence.TakenOver)), `"version":1`, `"version":1,"must":["x"]`, 1),
 		"unknown":    strings.Replace(ledgerNaming("h", stateOf(fence.TakenOver)), `"takenOver"`, `"newer"`, 1),
 		"by-hand":    strings.Replace(ledgerNaming("h", stateOf(fence.Held)), `"state":"held"`, `"state": "held"`, 1),
 		"escaped":    ledgerNaming(`"holders":[]`, ledger.Entry{NodeID: `"state":"takenOver"`, State: fence.Held}),
@@ -184,6 +205,74 @@ func TestKubernetesOwnCollectorsLoseNoLedgerThatNamesHolders(t *testing.T) {
 		free := heldVolume(t, "free-"+pv, ledgerNaming("h"))
 		allowed(t, "it deletes what nobody holds", deleteAs(t, collector, free.Name))
 	}
+}
+
+// A tear-down in one go, by an account that may delete PersistentVolumes and no more, comes
+// before the pods have ended. What the refusal says is the way: it is repeated after that. Where the
+// driver with its sidecar went first, nothing detaches the volume, and an operator takes the
+// ledger off.
+func TestATearDownThatWasRefusedIsRepeatedOnceThePodsHaveEnded(t *testing.T) {
+	r := newPolicedRig(t, "tear-down")
+	last, first, n := r.volume("last"), r.volume("first"), r.node("n")
+	for _, v := range []*bed.Volume{last, first} {
+		r.attach(v, n)
+		r.settle()
+		refused(t, deleteAs(t, stranger, v.Name), "ledgers.csi-fencepost.io")
+		r.wantState(v, n, fence.Publishing)
+		r.letGo(v, n)
+	}
+	r.settle()
+	refused(t, deleteAs(t, stranger, last.Name), "ledgers.csi-fencepost.io")
+	r.must(r.unpublish(last.Handle, n))
+	r.gone(last, n)
+	allowed(t, "it is repeated", deleteAs(t, stranger, last.Name))
+
+	r.guard.Stop(5 * time.Second)
+	r.gone(first, n) // whoever tears down strips what stays
+	refused(t, deleteAs(t, stranger, first.Name), "ledgers.csi-fencepost.io")
+	allowed(t, "an operator takes the ledger off", annotateAs(t.Context(), operator, first.Name, ""))
+	allowed(t, "it is repeated", deleteAs(t, stranger, first.Name))
+	for _, v := range []*bed.Volume{last, first} {
+		allowed(t, "Kubernetes lets it go", keepAs(t, stranger, v.Name, nil))
+		if !gone(t, v.Name) {
+			t.Errorf("%s is still there", v.Name)
+		}
+	}
+}
+
+// With the policies, too, anybody may make a PersistentVolume for a volume that another one
+// names. It gets no ledger, whatever it is called, and what it brings along as one keeps
+// nobody waiting.
+func TestASecondPersistentVolumeHidesNoLedgerAndKeepsNoVolumeWaiting(t *testing.T) {
+	r := newPolicedRig(t, "second")
+	v, n, target := r.volume("v"), r.node("n"), r.node("target")
+	r.attach(v, n)
+	r.attachment(v, target)
+	time.Sleep(1100 * time.Millisecond) // the API server stamps to the second
+	brings := map[string]string{"0-plain": "", "0-garbled": "x", "0-newer": `{"version":99}`, "0-forged": r.ledgerText(v)}
+	for name, text := range brings {
+		mine := policedVolume(name)
+		mine.Spec.CSI.Driver, mine.Spec.CSI.VolumeHandle = r.Driver, v.Handle
+		if text != "" {
+			mine.Annotations = map[string]string{ledger.Annotation: text}
+		}
+		_, err := stranger.CoreV1().PersistentVolumes().Create(t.Context(), mine, metav1.CreateOptions{})
+		allowed(t, "a stranger makes "+name, err)
+	}
+	r.settle()
+	r.wantRefused(r.publish(v.Handle, target), fence.HolderAlive, n.name)
+	r.letGo(v, n)
+	r.settle()
+	r.must(r.publish(v.Handle, target)) // with a ledger that is written
+	r.wantState(v, target, fence.Publishing)
+	for name, text := range brings {
+		pv, err := policed.admin.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil || pv.Annotations[ledger.Annotation] != text {
+			t.Errorf("%s: %+v, %v", name, pv, err)
+		}
+	}
+	allowed(t, "a stranger deletes his own", deleteAs(t, stranger, "0-plain"))
+	refused(t, deleteAs(t, stranger, v.Name), "ledgers.csi-fencepost.io")
 }
 
 // What deletes volumes every day: external-provisioner, in the controller's pod or

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -239,5 +241,107 @@ func TestWhoeverAnnotatesANodeLiftsNoFence(t *testing.T) {
 	rec, err := r.records().Get(r.ctx(), n.name)
 	if err != nil || rec.Fence(fence.StorageFence, r.Driver) == nil {
 		t.Errorf("the record: %+v, %v", rec, err)
+	}
+}
+
+// What is written into a record of a taint makes none: it has to be on the Node, and to be
+// believed at all.
+func TestWhoeverWritesRecordsHasNoTaintBelievedThatIsNotThere(t *testing.T) {
+	bound := func(r *rig, n *node, rv string) {
+		r.t.Helper()
+		_, err := r.records().Update(r.ctx(), n.name, func(rec *record.Record) (bool, error) {
+			rec.Taints = map[string]record.TaintBinding{corev1.TaintNodeOutOfService: {NodeUID: n.uid, BootID: n.boot, LeaseRV: rv, NodeRV: "1"}}
+			return true, nil
+		})
+		r.must(err)
+	}
+	dead := func(r *rig) (*bed.Volume, *node, *node) {
+		r.t.Helper()
+		v, target := r.volume("v"), r.node("target")
+		old := r.node("old")
+		old.renew()
+		r.attach(v, old)
+		old.powerOff()
+		old.lists(v, true, false)
+		r.deleting(v, old)
+		r.attachment(v, target)
+		time.Sleep(suspectAfter + watchLag)
+		return v, old, target
+	}
+	refuses := func(r *rig, v *bed.Volume, old, target *node, when string) {
+		r.t.Helper()
+		r.settle()
+		if err := r.publish(v.Handle, target); err == nil {
+			r.t.Errorf("%s: it is published elsewhere", when)
+		}
+		if err := r.unpublish(v.Handle, old); err == nil {
+			r.t.Errorf("%s: it is unpublished", when)
+		}
+		r.wantCalls(v.Handle, "publish "+old.id)
+	}
+	t.Run("no taint is on the Node", func(t *testing.T) {
+		r := newRig(t, "untainted", bed.StageOptions{})
+		v, old, target := dead(r)
+		bound(r, old, old.leaseRV())
+		refuses(r, v, old, target, "it is silent")
+	})
+	t.Run("none is believed", func(t *testing.T) {
+		r := newRig(t, "unbelieved", bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}"})
+		v, old, target := dead(r)
+		old.taint()
+		rv := old.leaseRV()
+		bound(r, old, rv)
+		refuses(r, v, old, target, "it is tainted")
+		old.delete()
+		bound(r, old, rv)
+		refuses(r, v, old, target, "and gone")
+	})
+}
+
+// What is written into a node's record as a storage fence, in force or withdrawn, has no other
+// machine's access given back whose own fence stands, however its address is written there.
+func TestWhoeverWritesRecordsOpensNoAddressThatAnotherNodesFenceNames(t *testing.T) {
+	r := newRigWithout(t, "opened", bed.StageOptions{Array: func(s *array.Switches) { s.NetworkFence = true },
+		Config: "fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: array, timeout: 5s, csiAddons: {}}]}]}"})
+	addresses := map[string]string{"victim": "192.0.2.81", "withdrawn": "192.0.2.83", "in-force": "192.0.2.85"}
+	nodes := map[string]*node{}
+	for name, address := range addresses {
+		n := r.node(name)
+		r.must(r.Array.SetAddresses(n.id, address))
+		n.status(func(s *corev1.NodeStatus) {
+			s.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+		})
+		n.renew()
+		nodes[name] = n
+	}
+	victim := nodes["victim"]
+	put := func(n *node, blocks string, withdrawn bool) {
+		t.Helper()
+		_, err := r.records().Update(r.ctx(), n.name, func(rec *record.Record) (bool, error) {
+			rec.PutFence(record.Fence{ID: "f", Kind: fence.StorageFence, Driver: r.Driver, Phase: record.Fenced, Actor: "x", Agents: []string{"array"},
+				Machine: record.FencedMachine{NodeUID: n.uid, BootID: n.boot, LeaseRV: n.leaseRV()},
+				Steps:   []record.FenceStep{{Agent: "array", Action: "off", Detail: "fence " + blocks + " at driver " + r.Driver}}}, "Fenced")
+			if withdrawn {
+				rec.WithdrawFence("f", "x", "x")
+			}
+			return true, nil
+		})
+		r.must(err)
+	}
+	const nobodys = "192.0.2.99/32"
+	r.must(r.addons().Fence(r.ctx(), addons.Credentials{}, []netip.Prefix{netip.MustParsePrefix("192.0.2.81/32"), netip.MustParsePrefix(nobodys)}))
+	put(victim, "192.0.2.81/32", false)
+	for name, blocks := range map[string]string{"withdrawn": "192.0.2.81/32, ::ffff:192.0.2.81/128, 192.0.2.80/31, " + nobodys, "in-force": "192.0.2.81/32, ::ffff:192.0.2.81/128, 192.0.2.80/31, " + nobodys} {
+		put(nodes[name], blocks, name == "withdrawn")
+		r.must(os.WriteFile(r.Socket("config.yaml"), []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"+r.Options.Config+"\n"), 0o644))
+		got := execute(t, r.Bed.Fencepost, "fence", "on", nodes[name].name, "--reason=repaired", "--yes", "--config="+r.Socket("config.yaml"),
+			"--csi-address="+r.Socket("csi.sock"), "--kubeconfig="+r.Bed.Cluster.AdminKubeconfig())
+		if !r.Array.CutOff(victim.id) {
+			t.Errorf("%s: the victim has its access back: %+v", name, got)
+		}
+		if fences := r.Array.Fences(); slices.Contains(fences, nobodys) {
+			t.Errorf("%s: what it may open is not opened, so that nothing is shown: %v, %+v", name, fences, got)
+		}
+		r.must(r.addons().Fence(r.ctx(), addons.Credentials{}, []netip.Prefix{netip.MustParsePrefix(nobodys)}))
 	}
 }

@@ -55,6 +55,12 @@ func newRig(t *testing.T, name string, o bed.StageOptions) *rig {
 // newRigWithout leaves csi-fencepost to be started.
 func newRigWithout(t *testing.T, name string, o bed.StageOptions) *rig {
 	t.Helper()
+	return newRigOn(t, common, name, o)
+}
+
+// newRigOn is newRigWithout on that API server.
+func newRigOn(t *testing.T, server *server, name string, o bed.StageOptions) *rig {
+	t.Helper()
 	staged.take(t)
 	o.Nodes, o.Manual = -1, true
 	if !strings.Contains(o.Config, "fencing:") {
@@ -68,7 +74,7 @@ func newRigWithout(t *testing.T, name string, o bed.StageOptions) *rig {
 			change(s)
 		}
 	}
-	r := &rig{t: t, Stage: common.use(t).Stage(t, name, o)}
+	r := &rig{t: t, Stage: server.use(t).Stage(t, name, o)}
 	r.direct = r.dial("csi")
 	return r
 }

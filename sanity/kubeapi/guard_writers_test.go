@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"slices"
 	"testing"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
@@ -161,6 +163,22 @@ func TestWhoeverWritesPersistentVolumesTakesNoVolumeFromANodeThatShowsIt(t *test
 		t.Error("a volume that a single writer has is published to another node, since its PersistentVolume says many by now")
 	}
 	r.wantAttached(many.Handle, h)
+
+	// One of his own sorts before it, and brings along what is no ledger: the ledger does not
+	// go there, and the volume does not wait for that.
+	third := attached("third")
+	time.Sleep(1100 * time.Millisecond) // the API server stamps to the second
+	twin := third.PV().DeepCopy()
+	twin.ObjectMeta = metav1.ObjectMeta{Name: "0-third-of-" + r.Name, Annotations: map[string]string{ledger.Annotation: "x"}}
+	twin.Spec.ClaimRef, twin.Status = nil, corev1.PersistentVolumeStatus{}
+	_, err = pvs.Create(r.ctx(), twin, metav1.CreateOptions{})
+	r.must(err)
+	r.settle()
+	r.wantRefused(r.publish(third.Handle, target), fence.HolderAlive, h.name)
+	r.letGo(third, h)
+	r.settle()
+	r.must(r.publish(third.Handle, target))
+	r.wantState(third, target, fence.Publishing)
 
 	// One of his own sorts before it, and is being deleted: the ledger does not go there.
 	second := attached("second")
