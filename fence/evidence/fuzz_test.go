@@ -6,9 +6,13 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -116,6 +120,53 @@ func FuzzRemediations(f *testing.F) {
 			if len(found) > 0 && (!success || !slices.Contains(said, "n1")) {
 				t.Errorf("it counts, and no operator said so of n1: %+v", found)
 			}
+		}
+	})
+}
+
+// Whatever the writers' stamps of a Node and its lease say: a taint is later than the node's
+// last word only if somebody else than the controllers is stamped to have written it then, and
+// nobody is named who does not write it.
+func FuzzTaintedAfter(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"managedFields":[{"manager":"kubelet","subresource":"status","time":"2026-01-02T03:04:05Z","fieldsV1":{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{}}}}}},`+
+		`{"manager":"kubectl","time":"2026-01-02T03:05:05Z","fieldsV1":{"f:spec":{"f:taints":{}}}}]}}`),
+		[]byte(`{"metadata":{"managedFields":[{"manager":"kubelet","time":"2026-01-02T03:04:06Z","fieldsV1":{"f:spec":{"f:renewTime":{}}}}]}}`))
+	f.Add([]byte(`{"metadata":{"managedFields":[{"manager":"kube-controller-manager","time":null,"fieldsV1":{"f:spec":{"f:taints":null}}},{"fieldsV1":{"f:spec":[]}},{"fieldsV1":"f:taints"}]}}`),
+		[]byte(`{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{"f:renewTime":{}}}}]}}`))
+	for _, node := range []string{ // nobody is stamped to have heard the node; or when the taint was written
+		`{"metadata":{"managedFields":[{"manager":"kubectl","time":"2026-01-02T03:05:05Z","fieldsV1":{"f:spec":{"f:taints":{}}}}]}}`,
+		`{"metadata":{"managedFields":[{"manager":"kubelet","subresource":"status","time":"2026-01-02T03:04:05Z","fieldsV1":{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{}}}}}},` +
+			`{"manager":"kubectl","fieldsV1":{"f:spec":{"f:taints":{}}}}]}}`,
+	} {
+		f.Add([]byte(node), []byte(`{}`))
+	}
+	f.Fuzz(func(t *testing.T, text, leaseText []byte) {
+		var node v1.Node
+		var lease coordinationv1.Lease
+		if json.Unmarshal(text, &node) != nil || json.Unmarshal(leaseText, &lease) != nil {
+			return
+		}
+		writes := func(name string, after time.Time) bool {
+			return slices.ContainsFunc(node.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+				return e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte("taints")) && (name == "" || e.Manager == name) &&
+					(after.IsZero() || e.Time != nil && e.Time.After(after) && e.Manager != Manager && e.Manager != "kube-controller-manager")
+			})
+		}
+		for at, l := range map[time.Time]*coordinationv1.Lease{RenewedAt(&lease): &lease, {}: nil} {
+			if !taintedAfter(&node, "", l) {
+				continue
+			}
+			if heard := HeardAt(&node); heard.IsZero() || l != nil && at.IsZero() || !writes("", heard) || l != nil && !writes("", at) {
+				t.Errorf("heard at %s, lease at %s: %s", heard, at, text)
+			}
+		}
+		if taintedAfter(&node, "1", nil) {
+			t.Error("the lease was not read, and the taint counts as later than that")
+		}
+		if names := taintWriter(&node); names != "" && !slices.ContainsFunc(node.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+			return strings.Contains(names, e.Manager) && writes(e.Manager, time.Time{})
+		}) {
+			t.Errorf("%q writes the taints", names)
 		}
 	})
 }
