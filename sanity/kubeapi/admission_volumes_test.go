@@ -37,7 +37,8 @@ type policedRig struct {
 
 func newPolicedRig(t *testing.T, name string) *policedRig {
 	t.Helper()
-	r := newRigOn(t, policed, name, bed.StageOptions{})
+	// It writes no record of the nodes that the tests beside it taint.
+	r := newRigOn(t, policed, name, bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}"})
 	_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), bindingTo("csi-fencepost-writer", "system:serviceaccount:"+r.Name+":"+account), metav1.CreateOptions{})
 	must(t, err)
 	p := &policedRig{r, r.start("fp")}
