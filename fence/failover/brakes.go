@@ -144,7 +144,7 @@ func (w *weather) ofNode() (Brake, string) {
 	switch {
 	case w.Withheld != "":
 		return BrakeNoProof, w.Withheld
-	case optedOut(n.Annotations):
+	case OptedOut(n.Annotations):
 		return BrakeOptOut, "its annotation " + OptOutAnnotation + " is \"false\""
 	case maintained(n):
 		return BrakeMaintenance, "it is under maintenance, its annotation " + MaintenanceAnnotation + " says; remove that to have it fenced"
@@ -156,6 +156,14 @@ func (w *weather) ofNode() (Brake, string) {
 		return BrakeCordoned, "somebody has cordoned it; kubectl uncordon " + n.Name + " to have it fenced"
 	}
 	return NoBrake, ""
+}
+
+// OfNode says what of the Node itself would keep it from being fenced if it fell silent now, and
+// in words; NoBrake: nothing does. shared: another Node reports its system UUID; storageOnly: it
+// would only be cut off from storage; withheld is as agent.Levels say it.
+func OfNode(n *corev1.Node, shared, storageOnly bool, withheld string) (Brake, string) {
+	w := weather{Node: n, Shared: shared, StorageOnly: storageOnly, Withheld: withheld}
+	return w.ofNode()
 }
 
 func (w *weather) ofOthers() (Brake, string) {
@@ -277,7 +285,8 @@ func (w *worker) unpowered(n *corev1.Node) bool {
 	return why != "" && w.Fencer.CoversStorage(w.name)
 }
 
-func optedOut(annotations map[string]string) bool { return annotations[OptOutAnnotation] == "false" }
+// OptedOut tells whether the annotations of a Node, PersistentVolumeClaim or Pod take it out of failover.
+func OptedOut(annotations map[string]string) bool { return annotations[OptOutAnnotation] == "false" }
 
 func maintained(n *corev1.Node) bool {
 	value, on := n.Annotations[MaintenanceAnnotation]

@@ -151,7 +151,7 @@ func (w *worker) brakes(ctx context.Context, s *state, volumes []held) (Brake, s
 		return NoBrake, "", err
 	}
 	for _, p := range waiting {
-		if p.Spec.NodeName != w.name && !optedOut(p.Annotations) {
+		if p.Spec.NodeName != w.name && !OptedOut(p.Annotations) {
 			weather.Waiting++
 		}
 	}

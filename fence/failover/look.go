@@ -119,7 +119,7 @@ func (w *worker) still(ctx context.Context, s *state) (*corev1.Node, error) {
 		return nil, err
 	}
 	same := (n == nil) == (s.Node == nil) && versionOf(lease) == s.LeaseRV &&
-		(n == nil || n.UID == s.Node.UID && n.Status.NodeInfo.BootID == s.Node.Status.NodeInfo.BootID && optedOut(n.Annotations) == s.optedOut())
+		(n == nil || n.UID == s.Node.UID && n.Status.NodeInfo.BootID == s.Node.Status.NodeInfo.BootID && OptedOut(n.Annotations) == s.optedOut())
 	if !same {
 		return nil, errChanged
 	}

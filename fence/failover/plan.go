@@ -295,7 +295,7 @@ func (s *state) fencedBefore() bool { return s.Fence.Vouched && s.rebooted() && 
 
 func (s *state) ready() bool { return fence.NodeReady(s.Node) }
 
-func (s *state) optedOut() bool { return s.Node != nil && optedOut(s.Node.Annotations) }
+func (s *state) optedOut() bool { return s.Node != nil && OptedOut(s.Node.Annotations) }
 
 func (s *state) ourTaint() bool {
 	if s.Node == nil {

@@ -44,7 +44,7 @@ func (w *worker) podsOf(ctx context.Context) (pods []pod, kept bool, err error) 
 			continue
 		}
 		if len(names) == 0 {
-			kept = kept || optedOut(p.Annotations)
+			kept = kept || OptedOut(p.Annotations)
 			continue
 		}
 		if byNamespace[p.Namespace] == nil {
@@ -67,13 +67,13 @@ func (w *worker) podsOf(ctx context.Context) (pods []pod, kept bool, err error) 
 
 // sort tells whose volumes a pod uses.
 func (w *worker) sort(ctx context.Context, p *corev1.Pod, names []string, in claims, attach map[string]bool) (out pod, ours bool, err error) {
-	out = pod{Pod: p, OptedOut: optedOut(p.Annotations)}
+	out = pod{Pod: p, OptedOut: OptedOut(p.Annotations)}
 	for _, name := range names {
 		claim := in[name]
 		if claim == nil {
 			continue
 		}
-		out.OptedOut = out.OptedOut || optedOut(claim.Annotations)
+		out.OptedOut = out.OptedOut || OptedOut(claim.Annotations)
 		if claim.Spec.VolumeName == "" {
 			continue
 		}

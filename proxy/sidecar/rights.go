@@ -40,15 +40,19 @@ const (
 // written is refused, whatever is said here. It says at the start what would
 // otherwise be found out in an incident.
 func CheckRights(ctx context.Context, api *rest.Config, c *config.Configuration, driver string, authorizes bool) (check func() error, err error) {
-	render := deploy.Observe
+	return checkRights(ctx, api, RightsOf(c), authorizes, &rights{config: c, driver: driver,
+		way: fmt.Sprintf("apply what deploy/rbac has for mode %s%%s (csi-fencepost inject writes it), for this service account in this namespace", c.Mode)})
+}
+
+// RightsOf are the manifests (deploy/rbac) of what a sidecar with that configuration may do.
+func RightsOf(c *config.Configuration) func(deploy.Names) ([]byte, error) {
 	switch {
 	case c.Mode == config.Enforce && c.Failover.Enabled:
-		render = deploy.Failover
+		return deploy.Failover
 	case c.Mode == config.Enforce:
-		render = deploy.Enforce
+		return deploy.Enforce
 	}
-	return checkRights(ctx, api, render, authorizes, &rights{config: c, driver: driver,
-		way: fmt.Sprintf("apply what deploy/rbac has for mode %s%%s (csi-fencepost inject writes it), for this service account in this namespace", c.Mode)})
+	return deploy.Observe
 }
 
 // CheckApartRights is CheckRights of failover as a process of its own (deploy/failover).
@@ -152,7 +156,7 @@ func (r *rights) lacks(ctx context.Context) error {
 	if r.authorizes {
 		also = ", and deploy/rbac/authorization.yaml for --http-authorization"
 	}
-	return fmt.Errorf("%s may not %s: "+r.way, who, strings.Join(inWords(r.missing), ", nor "), also)
+	return fmt.Errorf("%s may not %s: "+r.way, who, strings.Join(RightsInWords(r.missing), ", nor "), also)
 }
 
 // unwritable says that there is no namespace for the records of the nodes, or that a
@@ -175,8 +179,8 @@ func (r *rights) unwritable(ctx context.Context) error {
 	return nil
 }
 
-// inWords are the rights as a person says them, the verbs of one resource together.
-func inWords(missing []authorizationv1.ResourceAttributes) (words []string) {
+// RightsInWords are rights as a person says them, the verbs of one resource together.
+func RightsInWords(missing []authorizationv1.ResourceAttributes) (words []string) {
 	for i := 0; i < len(missing); {
 		first, verbs := missing[i], []string(nil)
 		for ; i < len(missing); i++ {

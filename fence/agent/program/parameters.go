@@ -122,7 +122,7 @@ func (m *metadata) shows(key, value string) showing {
 	switch {
 	case key == "key": // of a SCSI reservation: it tells machines apart
 		return hidden
-	case secretName(key):
+	case SecretName(key):
 		return secret
 	case m.choices[key] || slices.Contains(places, key) || onlyVariables:
 		return harmless
@@ -307,9 +307,13 @@ func (p parameters) stdin(action string) string {
 	return b.String()
 }
 
-// secretName: a parameter that is called so is a secret, whatever else is known
+// Shows tells whether people may see the value of a parameter that stands in the
+// configuration, whichever program it is for: its name says where or what a device is.
+func Shows(key, value string) bool { return (&metadata{}).shows(key, value) == harmless }
+
+// SecretName: a parameter that is called so is a secret, whatever else is known
 // of it. One that is not may be a secret all the same.
-func secretName(key string) bool {
+func SecretName(key string) bool {
 	key = strings.ToLower(key)
 	for _, word := range []string{"pass", "secret", "token", "key"} {
 		if strings.Contains(key, word) {

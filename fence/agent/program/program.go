@@ -88,7 +88,7 @@ const proveTime = 10 * time.Second
 // disks, every other one from its power. It may run the program for its
 // metadata; where that cannot be read nothing is proven, and Status fails.
 func (p *Program) Proves() fence.Kind {
-	if storageByName(p.path) {
+	if StorageByName(p.path) {
 		return fence.StorageFence
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), proveTime)
@@ -99,10 +99,13 @@ func (p *Program) Proves() fence.Kind {
 	return fence.PowerReading
 }
 
-// Covers implements agent.Agent: each of NodeParameters names the node, or
-// there are none and a parameter is made of what tells nodes apart.
-func (p *Program) Covers(node string) bool {
-	for _, values := range p.o.NodeParameters {
+// Covers implements agent.Agent.
+func (p *Program) Covers(node string) bool { return p.o.Covers(node) }
+
+// Covers tells which nodes are meant, wherever the program is: each of NodeParameters names
+// the node, or there are none and a parameter is made of what tells nodes apart.
+func (o *Options) Covers(node string) bool {
+	for _, values := range o.NodeParameters {
 		if _, ok := values[node]; !ok {
 			return false
 		}
@@ -110,11 +113,14 @@ func (p *Program) Covers(node string) bool {
 	return node != ""
 }
 
-// Seeks implements agent.Seeker: the variables that stand for what a node says of its
-// machine. A person names the node.
-func (p *Program) Seeks(node string) (names []string) {
-	values := slices.Collect(maps.Values(p.o.Parameters))
-	for _, of := range p.o.NodeParameters {
+// Seeks implements agent.Seeker.
+func (p *Program) Seeks(node string) []string { return p.o.Seeks(node) }
+
+// Seeks are the variables that stand for what a node says of its machine, wherever the program
+// is. A person names the node.
+func (o *Options) Seeks(node string) (names []string) {
+	values := slices.Collect(maps.Values(o.Parameters))
+	for _, of := range o.NodeParameters {
 		if node == "" {
 			values = slices.AppendSeq(values, maps.Values(of))
 		} else {
