@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// observeRole is what every sidecar is bound to, whatever its mode; see deploy/rbac. The
+// ObserveRole is what every sidecar is bound to, whatever its mode; see deploy/rbac. The
 // binding has the driver's name behind it.
-const observeRole = "csi-fencepost-observe"
+const ObserveRole = "csi-fencepost-observe"
 
 // An account is a service account that a sidecar runs as.
 type account struct{ namespace, name string }
@@ -41,7 +41,7 @@ func sidecarAccounts(ctx context.Context, client kubernetes.Interface, driver st
 	var own, all []account
 	for i := range bindings.Items {
 		b := &bindings.Items[i]
-		if b.RoleRef.Kind != "ClusterRole" || b.RoleRef.Name != observeRole {
+		if b.RoleRef.Kind != "ClusterRole" || b.RoleRef.Name != ObserveRole {
 			continue
 		}
 		for _, s := range b.Subjects {
@@ -49,7 +49,7 @@ func sidecarAccounts(ctx context.Context, client kubernetes.Interface, driver st
 				continue
 			}
 			all = append(all, account{s.Namespace, s.Name})
-			if b.Name == observeRole+"-"+driver {
+			if b.Name == ObserveRole+"-"+driver {
 				own = append(own, account{s.Namespace, s.Name})
 			}
 		}

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -45,32 +46,40 @@ func sidecarsIn(ctx context.Context, client kubernetes.Interface, namespace stri
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		if c := sidecarOf(pod); c != nil {
+		if c := SidecarOf(pod); c != nil {
 			found = append(found, sidecarPod{pod, c})
 		}
 	}
 	return found, nil
 }
 
-// sidecarOf is the container of a pod that is csi-fencepost, known by its name
-// or by what it is told, which nobody renames; nil: none.
-func sidecarOf(pod *corev1.Pod) *corev1.Container {
-	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range containers {
-			c := &containers[i]
-			_, listens := argument(c, "listen")
-			_, talks := argument(c, "csi-address")
-			told := slices.Contains(append(slices.Clone(c.Command), c.Args...), "run")
-			if c.Name == "csi-fencepost" || told && listens && talks {
-				return c
-			}
-		}
+// SidecarOf is the first container of a pod that is csi-fencepost; nil: none.
+func SidecarOf(pod *corev1.Pod) *corev1.Container {
+	if all := SidecarsOf(pod); len(all) > 0 {
+		return all[0]
 	}
 	return nil
 }
 
-// argument is the value of a flag that a container is started with.
-func argument(c *corev1.Container, flag string) (value string, given bool) {
+// SidecarsOf are the containers of a pod that are csi-fencepost, known by their name
+// or by what they are told, which nobody renames.
+func SidecarsOf(pod *corev1.Pod) (found []*corev1.Container) {
+	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range containers {
+			c := &containers[i]
+			_, listens := Argument(c, "listen")
+			_, talks := Argument(c, "csi-address")
+			told := slices.Contains(append(slices.Clone(c.Command), c.Args...), "run")
+			if c.Name == "csi-fencepost" || told && listens && talks {
+				found = append(found, c)
+			}
+		}
+	}
+	return found
+}
+
+// Argument is the value of a flag that a container is started with.
+func Argument(c *corev1.Container, flag string) (value string, given bool) {
 	words := append(slices.Clone(c.Command), c.Args...)
 	for i, word := range words {
 		name, value, whole := strings.Cut(word, "=")
@@ -109,7 +118,7 @@ func findConfig(ctx context.Context, client kubernetes.Interface, driver string)
 	case err != nil:
 		return defaults("the sidecar was not found: %v", err)
 	case len(accounts) == 0:
-		return defaults("no running sidecar was found: no ClusterRoleBinding gives ClusterRole %s to a service account", observeRole)
+		return defaults("no running sidecar was found: no ClusterRoleBinding gives ClusterRole %s to a service account", ObserveRole)
 	}
 	var all []sidecarPod
 	for _, a := range accounts {
@@ -129,7 +138,15 @@ func findConfig(ctx context.Context, client kubernetes.Interface, driver string)
 	case one == nil:
 		return defaults("there are sidecars in %d pods, and which of them is %s's cannot be told", len(all), driver)
 	}
-	file, given := argument(one.container, "config")
+	return configOf(ctx, client, one)
+}
+
+// configOf reads the configuration of a pod's csi-fencepost.
+func configOf(ctx context.Context, client kubernetes.Interface, one *sidecarPod) sidecarConfig {
+	defaults := func(format string, args ...any) sidecarConfig {
+		return sidecarConfig{config: config.Default(), assumed: fmt.Sprintf(format, args...)}
+	}
+	file, given := Argument(one.container, "config")
 	if !given {
 		return sidecarConfig{config: config.Default(), found: fmt.Sprintf("%s, which has no --config: every default holds", one)}
 	}
@@ -144,12 +161,23 @@ func findConfig(ctx context.Context, client kubernetes.Interface, driver string)
 	return sidecarConfig{config: c, found: where + ", of " + one.String()}
 }
 
+// ConfigOf is the configuration that container c of a pod runs with, and where it stands. An
+// error says why it cannot be known: then the defaults are returned. Whether the pod is what it
+// looks like the caller knows.
+func ConfigOf(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, c *corev1.Container) (conf *config.Configuration, where string, err error) {
+	found := configOf(ctx, client, &sidecarPod{pod, c})
+	if found.assumed != "" {
+		err = errors.New(found.assumed)
+	}
+	return found.config, found.found, err
+}
+
 // chooseSidecar is the driver's: the pod whose name the driver's leaders carry
 // (its own or its attacher's), or the only one that there is; nil: it cannot be
 // told.
 func chooseSidecar(ctx context.Context, client kubernetes.Interface, all []sidecarPod, driver string) *sidecarPod {
 	for i := range all {
-		for _, name := range []string{cluster.LockName(driver), "external-attacher-leader-" + leaseWord(driver)} {
+		for _, name := range []string{cluster.LockName(driver), AttacherLease(driver)} {
 			// Whoever may not read it has the other sidecars to tell it from.
 			lease, err := client.CoordinationV1().Leases(all[i].pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 			if err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == all[i].pod.Name {
@@ -168,9 +196,9 @@ func chooseSidecar(ctx context.Context, client kubernetes.Interface, all []sidec
 	return &all[0]
 }
 
-// leaseWord is a driver's name as external-attacher has it in its Lease's.
-func leaseWord(driver string) string {
-	return strings.Map(func(r rune) rune {
+// AttacherLease is the name of the Lease of external-attacher's leader, in its own namespace.
+func AttacherLease(driver string) string {
+	return "external-attacher-leader-" + strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
 			return r
 		}

@@ -164,7 +164,7 @@ func TestASidecarIsKnownByWhatItIsTold(t *testing.T) {
 		"a listener":      {corev1.Container{Name: "web", Args: []string{"run", "--listen=:80"}}, false},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "driver"}, c.container}}}
-		if got := sidecarOf(pod) != nil; got != c.is {
+		if got := SidecarOf(pod) != nil; got != c.is {
 			t.Errorf("%s: %v, want %v", name, got, c.is)
 		}
 	}
@@ -172,11 +172,11 @@ func TestASidecarIsKnownByWhatItIsTold(t *testing.T) {
 
 func TestAnArgumentIsFoundHoweverItIsWritten(t *testing.T) {
 	for _, args := range [][]string{{"--config=/c"}, {"-config=/c"}, {"--config", "/c"}, {"run", "-config", "/c", "--v=2"}} {
-		if value, given := argument(&corev1.Container{Args: args}, "config"); !given || value != "/c" {
+		if value, given := Argument(&corev1.Container{Args: args}, "config"); !given || value != "/c" {
 			t.Errorf("%v: %q, %v", args, value, given)
 		}
 	}
-	if _, given := argument(&corev1.Container{Args: []string{"--config-file=/c"}}, "config"); given {
+	if _, given := Argument(&corev1.Container{Args: []string{"--config-file=/c"}}, "config"); given {
 		t.Error("another flag was taken for it")
 	}
 }
