@@ -22,7 +22,7 @@ var badInputs = []struct {
 	says  string
 }{
 	// The program's own command line.
-	{line(), "no subcommand is given: one of run, failover, explain, fence,"},
+	{line(), "no subcommand is given: one of run, failover, explain, doctor, fence,"},
 	{line(" "), `unknown subcommand " ": one of run,`},
 	{line("runn"), `unknown subcommand "runn": one of run,`},
 	{line("RUN"), `unknown subcommand "RUN": one of run,`},
@@ -389,6 +389,16 @@ var badInputs = []struct {
 	{asks("explain", "pv", "pv-1", "--config={file}").with(configHead + "mood: x"), `unknown field "mood"`},
 	{asks("explain", "pv", "pv-1", "--agent-dirs=x"), `folder "x" is not an absolute path`},
 	{asks("explain", "pv", "pv-1", "--config={file}", "--csi-address=tcp://:1").with(configHead + "fencing: {levels: [{agents: [{" + badIPMI + "}]}]}"), "--csi-address"},
+
+	// doctor.
+	{asks("doctor", "n1", "n2"), "doctor: it takes one NODE or none, got n1, n2"},
+	{asks("doctor", "n1", "--node=n2"), "doctor: it takes one NODE or none, got n1"},
+	{asks("doctor", "node/"), "doctor: it takes one NODE or none"},
+	{asks("doctor", "gone"), "nothing is known of a node gone"},
+	{asks("doctor", "--node=../pods"), "../pods"},
+	{asks("doctor", "-o", "table"), `--output is "table": it has to be text, json or yaml`},
+	{asks("doctor", "--bundle=/no/such/folder/b.tar.gz"), "--bundle: open /no/such/folder/b.tar.gz"},
+	{asks("doctor", "--config=/no/such.yaml"), "doctor: --config: cannot read the configuration"},
 
 	// fence.
 	{asks("fence"), "fence: unknown subcommand"},

@@ -18,6 +18,7 @@ func TestSubcommandsFlagsAndTheirWordsAreCompleted(t *testing.T) {
 		{"fence|status|--o", "--output\tHow to print it", "--kubeconfig"},
 		{"explain|", "pvc\n", "explain"},
 		{"explain|pod|db-0|-o|", "yaml\n", "pvc"},
+		{"doctor|--b", "--bundle\tWrite an archive", "--yes"},
 		{"run|--leader-election-n", "--leader-election-namespace\t", "--config"},
 		{"completion|", "powershell\n", ""},
 	} {

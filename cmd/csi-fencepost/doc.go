@@ -5,6 +5,7 @@
 //	main.go     the table of subcommands
 //	run/        run: the sidecar's process, around proxy/sidecar
 //	explain/    explain: who holds a volume, and what would unblock it
+//	doctor/     doctor: is every driver guarded, and what would happen if a node died
 //	operate/    fence, release, ledger, uninstall
 //	manifests/  inject, uninject
 //	sanity.go   sanity: runs csi-fencepost-sanity
@@ -12,7 +13,7 @@
 //	cli/        what all have in common: flags, help, errors, text
 //	clitest/    what their tests have in common
 //
-// Arrows point down: main to the subcommands, operate to explain, these to
+// Arrows point down: main to the subcommands, operate and doctor to explain, these to
 // cluster, all to cli.
 //
 // # Guarantees

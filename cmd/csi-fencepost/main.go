@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/doctor"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/manifests"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/operate"
@@ -47,6 +48,7 @@ func commands() []cli.Command {
 		run.Command(),
 		run.FailoverCommand(),
 		explain.Command(),
+		doctor.Command(),
 	}, operate.Commands(), manifests.Commands(), []cli.Command{
 		{Name: "sanity", Summary: "is a driver fit for takeover? a suite for storage vendors", Run: runSanity},
 		cli.Completion(commands),

@@ -36,7 +36,7 @@ func TestWrongSubcommandIsExplained(t *testing.T) {
 		args []string
 		want string
 	}{
-		"none":        {nil, "no subcommand is given: one of run, failover, explain, fence, release, ledger, uninstall, inject, uninject, sanity, completion, version, help"},
+		"none":        {nil, "no subcommand is given: one of run, failover, explain, doctor, fence, release, ledger, uninstall, inject, uninject, sanity, completion, version, help"},
 		"unknown":     {[]string{"runn"}, `unknown subcommand "runn": one of run,`},
 		"flag first":  {[]string{"--csi-address=/csi/csi.sock"}, "csi-fencepost run --csi-address=/csi/csi.sock"},
 		"version arg": {[]string{"version", "x"}, "takes no arguments"},

@@ -30,7 +30,7 @@ func UnderName(arg0 string, stdout, stderr io.Writer) (io.Writer, io.Writer) {
 // typed is a subcommand as a person types it; `csi-fencepost run` and
 // failover are what a container is told, by whatever name it is read of. A line may have
 // been wrapped within it.
-var typed = regexp.MustCompile(`\bcsi-fencepost(\s+)(explain|fence|release|ledger|uninstall|inject|uninject|completion|sanity|version|help|SUBCOMMAND)\b`)
+var typed = regexp.MustCompile(`\bcsi-fencepost(\s+)(explain|doctor|fence|release|ledger|uninstall|inject|uninject|completion|sanity|version|help|SUBCOMMAND)\b`)
 
 // renamed is a writer of text. Each text is written whole, so that no name is
 // split between two.

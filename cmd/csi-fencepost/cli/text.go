@@ -69,7 +69,7 @@ func (p *Printer) painted(color, s string) {
 // Field prints a label and a text that is wrapped beside it.
 func (p *Printer) Field(indent int, label, text string) {
 	const column = 14
-	for i, line := range wrap(text, p.Width-indent-column) {
+	for i, line := range Wrap(text, p.Width-indent-column) {
 		if i > 0 {
 			label = ""
 		}
@@ -79,7 +79,7 @@ func (p *Printer) Field(indent int, label, text string) {
 
 // Heading prints wrapped text in a colour.
 func (p *Printer) Heading(color, text string) {
-	for _, line := range wrap(text, p.Width) {
+	for _, line := range Wrap(text, p.Width) {
 		p.painted(color, line)
 		fmt.Fprintln(p.W)
 	}
@@ -87,7 +87,7 @@ func (p *Printer) Heading(color, text string) {
 
 // Paragraph prints wrapped text; further lines hang by hang more.
 func (p *Printer) Paragraph(indent, hang int, text string) {
-	for i, line := range wrap(text, p.Width-indent-hang) {
+	for i, line := range Wrap(text, p.Width-indent-hang) {
 		if i == 1 {
 			indent += hang
 		}
@@ -98,9 +98,9 @@ func (p *Printer) Paragraph(indent, hang int, text string) {
 // Blank prints an empty line.
 func (p *Printer) Blank() { fmt.Fprintln(p.W) }
 
-// wrap breaks text into lines of at most width characters, words whole, control
+// Wrap breaks text into lines of at most width characters, words whole, control
 // characters taken out.
-func wrap(text string, width int) []string {
+func Wrap(text string, width int) []string {
 	var lines []string
 	line := ""
 	for _, word := range strings.Fields(printable.Line(text)) {

@@ -45,6 +45,8 @@ var kinds = map[string]string{
 	"persistentvolumes": "v1 PersistentVolume", "persistentvolumeclaims": "v1 PersistentVolumeClaim", "pods": "v1 Pod", "nodes": "v1 Node", "namespaces": "v1 Namespace",
 	"volumeattachments": "storage.k8s.io/v1 VolumeAttachment", "csinodes": "storage.k8s.io/v1 CSINode", "csidrivers": "storage.k8s.io/v1 CSIDriver",
 	"leases": "coordination.k8s.io/v1 Lease", "clusterrolebindings": "rbac.authorization.k8s.io/v1 ClusterRoleBinding",
+	"clusterroles": "rbac.authorization.k8s.io/v1 ClusterRole", "roles": "rbac.authorization.k8s.io/v1 Role", "rolebindings": "rbac.authorization.k8s.io/v1 RoleBinding",
+	"validatingadmissionpolicies": "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy", "validatingadmissionpolicybindings": "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding",
 }
 
 // APIServer serves objects over HTTP as kube-apiserver does, as far as the
