@@ -80,7 +80,13 @@ func (w *world) add(all ...runtime.Object) { w.objects = append(w.objects, all..
 // look is one look at it.
 func (w *world) look(node string, forbidden ...string) *doctoring {
 	w.t.Helper()
-	client := fake.NewClientset(w.objects...)
+	return w.lookWith(w.client(), node, forbidden...)
+}
+
+func (w *world) client() *fake.Clientset { return fake.NewClientset(w.objects...) }
+
+func (w *world) lookWith(client *fake.Clientset, node string, forbidden ...string) *doctoring {
+	w.t.Helper()
 	client.PrependReactor("*", "*", func(a ktesting.Action) (bool, runtime.Object, error) {
 		if !slices.Contains([]string{"get", "list"}, a.GetVerb()) {
 			w.t.Errorf("doctor asks to %s %s", a.GetVerb(), a.GetResource().Resource)
