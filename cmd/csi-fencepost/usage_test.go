@@ -59,3 +59,22 @@ func TestHelpOfTheCommandsListsTheirFlags(t *testing.T) {
 		clitest.Says(t, stdout, want)
 	}
 }
+
+// Scripts go by the exit code: 1 where something is broken, whatever is only to be looked at.
+func TestDoctorEndsWithOneWhereSomethingIsBroken(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	api.AddNode("n1", "uid-1", "boot-1", "id-1")
+	stdout, _ := commandLine(t, cli.ExitOK, "doctor", kubeconfig)
+	clitest.Says(t, stdout, "Nothing is broken, 1 to look at.")
+	pv := api.AddPV("pv-1", clitest.Entry("id-1", "n1", "uid-1", "boot-1", "publishing"))
+	pv.Annotations["csi-fencepost.io/holders"] = "{"
+	api.Put("/api/v1/persistentvolumes/pv-1", pv)
+	stdout, stderr := commandLine(t, cli.ExitFailure, "doctor", kubeconfig)
+	clitest.Says(t, stdout, "1 broken", "csi-fencepost ledger repair pv-1")
+	clitest.Says(t, stderr, "doctor: broken: 1 finding")
+	stdout, _ = commandLine(t, cli.ExitFailure, "doctor", "-o", "json", kubeconfig)
+	clitest.Says(t, stdout, `"grade": "broken"`, `"kind": "DoctorReport"`)
+	if api.Writes > 0 {
+		t.Errorf("it wrote %d times", api.Writes)
+	}
+}

@@ -115,4 +115,11 @@ func TestAFolderOfTheNodeIsOnePlace(t *testing.T) {
 	if one != two || !strings.HasPrefix(one, "on the node") {
 		t.Errorf("%q and %q", one, two)
 	}
+	of := func(mount corev1.VolumeMount, file string) string {
+		return place(pod, &corev1.Container{VolumeMounts: []corev1.VolumeMount{mount}}, file)
+	}
+	whole, part := corev1.VolumeMount{Name: "c", MountPath: "/all"}, corev1.VolumeMount{Name: "c", MountPath: "/csi", SubPath: "x"}
+	if of(whole, "/all/x/csi.sock") != of(part, "/csi/csi.sock") || of(whole, "/all/csi.sock") == of(part, "/csi/csi.sock") {
+		t.Error("a part of a volume is taken for the whole")
+	}
 }
