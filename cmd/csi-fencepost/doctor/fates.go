@@ -179,6 +179,10 @@ func (d *doctoring) fateOf(v *Driver, n *corev1.Node, id string, shared bool) Fa
 	case own.config.Mode == config.Observe:
 		return Fate{Outcome: NotGuarded, What: alone + " (mode Observe only reports it)"}
 	}
+	if n.UID == "" { // only ledgers and VolumeAttachments name it
+		brake, words := failover.OfNode(nil, false, false, "")
+		return Fate{Outcome: Waits, Brake: brake, What: words, Next: confirmation(n.Name)}
+	}
 	m := fence.MachineOf(n)
 	m.NodeID, m.SystemShared = id, shared
 	h := fence.User(m, m.Live(), fence.Stale, "a lease")
@@ -186,8 +190,7 @@ func (d *doctoring) fateOf(v *Driver, n *corev1.Node, id string, shared bool) Fa
 	if _, st, _ := (fence.Snapshot{Policy: own.config.Policy()}).Alone(h); st.Gone() {
 		return Fate{Outcome: Revoked, What: "its volumes move once Kubernetes detaches them: the driver cuts off whom it unpublishes"}
 	}
-	confirm := "csi-fencepost fence confirm " + printable.Word(n.Name) + " --reason 'WHY YOU ARE SURE'"
-	waits := Fate{Outcome: Waits, What: "its volumes wait for a person: no fence agent covers it", Next: confirm}
+	waits := Fate{Outcome: Waits, What: "its volumes wait for a person: no fence agent covers it", Next: confirmation(n.Name)}
 	processes := []*process{own}
 	if own.config.Fencing.Apart {
 		if d.apart == nil {
@@ -212,6 +215,11 @@ func (d *doctoring) fateOf(v *Driver, n *corev1.Node, id string, shared bool) Fa
 	return waits
 }
 
+// confirmation is how a person says that a node is off.
+func confirmation(node string) string {
+	return "csi-fencepost fence confirm " + printable.Word(node) + " --reason 'WHY YOU ARE SURE'"
+}
+
 // fenced is the fate of a node that agents of the process cover.
 func (d *doctoring) fenced(p *process, n *corev1.Node, id string, shared, unprovable bool, then string) Fate {
 	m := cluster.MachineOf(n.Name, n, id)
@@ -225,7 +233,7 @@ func (d *doctoring) fenced(p *process, n *corev1.Node, id string, shared, unprov
 	}
 	brake, words := failover.OfNode(n, shared, storage, withheld)
 	agents, after := p.fencer.Agents(n.Name), p.config.Fencing.FenceAfter
-	next := "csi-fencepost fence confirm " + printable.Word(n.Name) + " --reason 'WHY YOU ARE SURE'"
+	next := confirmation(n.Name)
 	silent := strings.TrimSuffix(after.String(), "m0s")
 	if silent != after.String() {
 		silent += "m"

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -11,8 +12,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -167,5 +170,28 @@ func TestRolesAreReadAsTheAPIServerDoes(t *testing.T) {
 				t.Errorf("%s (%s): %v, want %v", name, kind, got, c.want)
 			}
 		}
+	}
+}
+
+// Whoever gets past the guard is named before whatever else is broken.
+func TestWhoGetsPastTheGuardIsNamedFirst(t *testing.T) {
+	w, _ := guarded(t, "", deploy.Observe) // block lacks rights
+	w.driver(disk, image+ownVersion, "/csi/csi.sock", deploy.Observe)
+	d := w.look("")
+	if first := d.Findings[0]; first.About != disk || d.count(Broken, block) == 0 {
+		t.Errorf("the first is about %s:\n%s", first.About, d.text())
+	}
+}
+
+// A node that only a ledger names is shown when it is asked for, and what nobody knows is not found.
+func TestANodeThatIsGoneIsShown(t *testing.T) {
+	w, _ := guarded(t, bmc, deploy.Failover)
+	w.volume("pv-1", block, "n1", true)
+	d := w.look("n1")
+	if f := d.fateOn(t, block, "n1"); f.Outcome != Waits || !strings.Contains(f.What, "its Node object is gone") || !slices.Equal(f.PVs, []string{"pv-1"}) || d.Node.Exists {
+		t.Errorf("%+v, %+v", f, d.Node)
+	}
+	if _, err := look(t.Context(), &cluster.Cluster{Client: w.client(), Config: config.Default()}, "n2"); err == nil || !strings.Contains(err.Error(), "nothing is known of a node n2") {
+		t.Errorf("of a node that nobody knows: %v", err)
 	}
 }
