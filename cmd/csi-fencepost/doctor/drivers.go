@@ -269,7 +269,7 @@ func (d *doctoring) lookAtSidecar(name string, p *process, of workload) {
 	case apart:
 		p.Moves = "apart"
 	case p.config.Mode == config.Enforce && p.Moves == nobody:
-		d.add(LookAt, name, "nobody moves the pods of a dead node (failover is off): once it is proven off, a person taints it", "csi-fencepost inject --failover --help")
+		d.add(LookAt, name, "nobody moves the pods of a dead node (failover is off): once it is proven off, a person taints it", of.manifest()+" | csi-fencepost inject --check --mode Enforce --failover")
 	}
 }
 
@@ -319,7 +319,15 @@ func (d *doctoring) lookAtProcess(ctx context.Context, driver, about string, c *
 	if p.config, p.Config, wrong = explain.ConfigOf(ctx, d.client, pods[0], c); wrong != nil {
 		d.add(LookAt, about, "its configuration could not be read, the defaults are taken for it: "+wrong.Error(), "")
 	}
-	p.Mode = p.config.Mode
+	p.Mode, p.Evidence = p.config.Mode, []string{}
+	for source, on := range map[string]bool{"outOfServiceTaint": p.config.Evidence.OutOfServiceTaint, "operatorConfirmation": p.config.Evidence.OperatorConfirmation,
+		"networkFence": p.config.Evidence.NetworkFence, "cloudShutdownTaint": p.config.Evidence.CloudShutdownTaint, "nodeDeleted": p.config.Evidence.NodeDeleted,
+		"fenceAgentsRemediation": p.config.Evidence.FenceAgentsRemediation, "selfNodeRemediation": p.config.Evidence.SelfNodeRemediation} {
+		if on {
+			p.Evidence = append(p.Evidence, source)
+		}
+	}
+	slices.Sort(p.Evidence)
 	if p.config.Failover.Enabled {
 		p.Moves = "sidecar"
 	}

@@ -63,6 +63,11 @@ func (r *Report) print(w io.Writer, style cli.Style) {
 	}
 	p.Field(0, "Policies", "installed: "+cli.OrNone(strings.Join(on, ", "))+"; absent: "+cli.OrNone(strings.Join(off, ", ")))
 	p.Field(0, "Failover", r.failoverWords())
+	for _, d := range r.Drivers {
+		if d.Guarded == "yes" {
+			p.Field(0, "Evidence", d.Name+": agents "+cli.OrNone(strings.Join(d.Agents, ", "))+"; "+cli.OrNone(strings.Join(d.Evidence, ", ")))
+		}
+	}
 	for _, note := range r.Notes {
 		p.Paragraph(0, 2, "* "+note)
 	}

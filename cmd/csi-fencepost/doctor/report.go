@@ -79,6 +79,8 @@ type Process struct {
 	// Moves is who moves the pods of a dead node: sidecar, apart, or nobody.
 	Moves  string   `json:"movesPods"`
 	Agents []string `json:"agents"`
+	// Evidence are the other sources that are switched on, as the configuration calls them.
+	Evidence []string `json:"evidence"`
 }
 
 // A Policy of deploy/admission.
