@@ -65,7 +65,11 @@ func (r *Report) print(w io.Writer, style cli.Style) {
 	p.Field(0, "Failover", r.failoverWords())
 	for _, d := range r.Drivers {
 		if d.Guarded == "yes" {
-			p.Field(0, "Evidence", d.Name+": agents "+cli.OrNone(strings.Join(d.Agents, ", "))+"; "+cli.OrNone(strings.Join(d.Evidence, ", ")))
+			agents := cli.OrNone(strings.Join(d.Agents, ", "))
+			if d.Moves == "apart" {
+				agents = strings.TrimPrefix(agents+", ", "none, ") + "those of csi-fencepost failover"
+			}
+			p.Field(0, "Evidence", d.Name+": agents "+agents+"; "+cli.OrNone(strings.Join(d.Evidence, ", ")))
 		}
 	}
 	for _, note := range r.Notes {
