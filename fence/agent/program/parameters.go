@@ -311,7 +311,7 @@ func (p parameters) stdin(action string) string {
 // configuration, whichever program it is for: its name says where or what a device is.
 func Shows(key, value string) bool { return (&metadata{}).shows(key, value) == harmless }
 
-// SecretName: a parameter that is called so is a secret, whatever else is known
+// SecretName tells whether a parameter that is called so is a secret, whatever else is known
 // of it. One that is not may be a secret all the same.
 func SecretName(key string) bool {
 	key = strings.ToLower(key)

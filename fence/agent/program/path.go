@@ -28,7 +28,8 @@ var callsSuspendedOff = map[string]bool{
 	"fence_vmware_soap": true, "fence_vmware_rest": true, "fence_vmware_vcloud": true, "fence_virsh": true, "fence_skalar": true,
 }
 
-// StorageByName: these programs, known by the last element of the path, cut a node off from its disks.
+// StorageByName tells whether a program, known by the last element of its path, is one that cuts a
+// node off from its disks.
 func StorageByName(path string) bool {
 	return slices.Contains([]string{"fence_scsi", "fence_mpath"}, filepath.Base(path))
 }
