@@ -235,7 +235,7 @@ var table = []Guard{
 	{
 		Name:   "api-hangs",
 		Says:   "the API server is probed, and no node is judged while it does not answer",
-		Edits:  []Edit{{"proxy/sidecar", "judging", StatementOut{Statement: "tracker.Probe(ctx, answers(probed))"}}},
+		Edits:  []Edit{{"proxy/sidecar", "judging", Becomes{Was: "tracker.Probe(ctx, answers(probed))", Is: "_ = answers(probed)"}}},
 		Expect: "a node was given up that lives|a node was judged HolderStale because of the outage",
 		Then:   "nodes that lived were judged HolderStale and HolderStillListed because of the outage",
 	},
