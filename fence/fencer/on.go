@@ -108,13 +108,21 @@ func (f *Fencer) restoreLocked(ctx context.Context, t Target, lock *record.Lock,
 	if u.own() {
 		machine.Fenced = blocks(u.fence)
 	}
-	if action == "on" {
-		_ = u.spare(limited, machine.Fenced) // a person is not held up by a record that does not tell
+	var here []string // that an On opens besides
+	if action == "on" && u.CoversStorage(t.Node) {
+		here, _ = f.addresses(limited, machine)
+		// A person is not held up by a record that does not tell.
+		if _, err := u.spare(limited, union(machine.Fenced, here)); err != nil {
+			return Answer{}, errors.Join(err, u.callOff(ctx, lock))
+		}
 		machine.Fenced = remove(machine.Fenced, u.theirs)
 	}
 	u.remember(limited, &machine)
-	if action == "lift" {
-		machine.Only = u.opens(limited, machine.Fenced)
+	switch {
+	case action == "lift":
+		machine.Only = u.opens(limited, machine)
+	case len(u.theirs) > 0:
+		machine.Only = remove(union(machine.Fenced, here), u.theirs)
 	}
 	a := f.answer(levels.On(limited, machine), u.now, time.Now())
 	a.Why += u.doubt

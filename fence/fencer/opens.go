@@ -1,7 +1,9 @@
 package fencer
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -19,14 +22,19 @@ import (
 // somebody else has cut, who may have moved volumes on that: he opens it, or a person does.
 // After a boot nothing is mounted that was before, and the sidecar that cut it may have died
 // before it could say so: then it is opened. Nothing is that another node's fence names, which
-// may have the address by now, or whose address a kubelet may have claimed. nil: the record
-// names no blocks, and those that the machine has now are opened.
-func (u *undoing) opens(ctx context.Context, fenced []string) []string {
-	booted := u.booted()
+// may have the address by now, or whose address a kubelet may have claimed. Where the record
+// names no blocks they are those that the machine has now; nil: these are opened, whichever they are.
+func (u *undoing) opens(ctx context.Context, m agent.Machine) []string {
+	booted, fenced := u.booted(), m.Fenced
 	if booted && len(fenced) == 0 {
-		return nil
+		now, _ := u.Fencer.addresses(ctx, m)
+		if untold, err := u.spare(ctx, now); untold == nil && err == nil && len(u.theirs) == 0 {
+			return nil
+		}
+		return remove(now, u.theirs)
 	}
-	err := u.spare(ctx, fenced)
+	untold, err := u.spare(ctx, fenced)
+	err = cmp.Or(err, untold)
 	found := remove(fenced, u.cut)
 	switch {
 	case booted && err == nil:
@@ -37,20 +45,26 @@ func (u *undoing) opens(ctx context.Context, fenced []string) []string {
 	return remove(remove(fenced, found), u.theirs)
 }
 
-// spare finds those of the fenced blocks that another node's fence names. With an error they
-// are those that could be told.
-func (u *undoing) spare(ctx context.Context, fenced []string) error {
-	if len(fenced) == 0 {
-		return nil
+// spare finds those of the blocks that another node's fence names. untold and err are those of
+// others.
+func (u *undoing) spare(ctx context.Context, blocks []string) (untold, err error) {
+	if len(blocks) == 0 {
+		return nil, nil
 	}
-	others, err := u.others(ctx)
-	for _, b := range fenced {
+	others, untold, err := u.others(ctx)
+	for _, b := range blocks {
 		if at := slices.IndexFunc(others, func(o elsewhere) bool { return o.overlaps(b) && !u.outlived(ctx, b, o) }); at >= 0 {
 			u.theirs = append(u.theirs, b)
-			u.doubt += fmt.Sprintf("; %s is opened once %s, which names it too, is lifted or withdrawn", b, others[at].by)
+			u.doubt += fmt.Sprintf("; %s is opened once %s, which names it too, is lifted or withdrawn (csi-fencepost fence withdraw %s --reason TEXT)",
+				b, others[at].by, printable.Word(others[at].node))
 		}
 	}
-	return err
+	return untold, err
+}
+
+// union of two lists of blocks, sorted, each once.
+func union(a, b []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
 }
 
 // elsewhere is a block that a fence of another node names.
@@ -104,30 +118,34 @@ func (u *undoing) remember(ctx context.Context, m *agent.Machine) {
 		u.left = nil
 		return
 	}
-	others, err := u.others(ctx)
-	if err != nil {
+	others, untold, err := u.others(ctx)
+	if err = cmp.Or(err, untold); err != nil {
 		u.left, u.doubt = nil, u.doubt+fmt.Sprintf("; %s, which a withdrawn fence cut, is left as it is: %v", listed(all), err)
 		return
 	}
-	all = slices.DeleteFunc(all, func(b string) bool {
+	theirs := func(b string) bool {
 		return slices.ContainsFunc(others, func(o elsewhere) bool { return o.overlaps(b) })
-	})
+	}
+	// Of which some stays cut is not lifted.
+	u.left = slices.DeleteFunc(u.left, func(left record.Fence) bool { return slices.ContainsFunc(blocks(&left), theirs) })
+	all = slices.DeleteFunc(all, theirs)
 	m.Fenced = append(m.Fenced, all...)
 	slices.Sort(m.Fenced)
 	m.Fenced = slices.Compact(m.Fenced)
 }
 
 // others are the blocks that fences of other nodes name, of whichever driver: but
-// for those that are being lifted, which would wait for this one in turn. Where a record
+// for those that are being lifted, which would wait for this one in turn, and for those that
+// nobody vouches for, which free no volume. Where a record
 // does not tell what is being cut, or cannot be read, they are what the agents name of that
-// node: whoever began may have died long ago, and never says more. With an error they are those
-// that could be told.
-func (u *undoing) others(ctx context.Context) (all []elsewhere, err error) {
+// node: whoever began may have died long ago, and never says more. untold says of which nodes
+// these do not tell either; err that no record could be read.
+func (u *undoing) others(ctx context.Context) (all []elsewhere, untold, err error) {
 	records, garbled, err := u.Records.List(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var untold []string
+	var open []string
 	add := func(blocks []string, of elsewhere) {
 		for _, b := range blocks {
 			of.block = b
@@ -135,32 +153,33 @@ func (u *undoing) others(ctx context.Context) (all []elsewhere, err error) {
 		}
 	}
 	for _, g := range garbled {
-		untold = append(untold, g.Node)
+		open = append(open, g.Node)
 	}
 	for _, r := range records {
 		for i := range r.Fences {
 			s := &r.Fences[i]
-			if r.Node == u.t.Node || s.Kind != fence.StorageFence || !s.Current() || s.Phase == record.Lifting {
+			if r.Node == u.t.Node || s.Kind != fence.StorageFence || !s.Current() || s.Phase == record.Lifting || !r.Vouched(s) {
 				continue
 			}
 			if s.UnderWay() && len(blocks(s)) == 0 {
-				untold = append(untold, r.Node)
+				open = append(open, r.Node)
 			}
 			add(blocks(s), elsewhere{by: "fence " + s.ID + " of node " + r.Node, node: r.Node, since: s.StartedAt})
 		}
 	}
-	for _, node := range untold {
+	for _, node := range open {
 		now, err := u.look(ctx, node)
 		if err != nil {
-			return all, fmt.Errorf("the record of node %s does not say what is being cut off, and which addresses it has cannot be told: %w", node, err)
+			untold = errors.Join(untold, fmt.Errorf("the record of node %s does not say what is being cut off, and which addresses it has cannot be told: %w", node, err))
+			continue
 		}
 		blocks, told := u.Fencer.addresses(ctx, now.machine(Target{Node: node}))
 		if !told {
-			return all, fmt.Errorf("the record of node %s does not say what is being cut off, and its agents do not tell which addresses it has", node)
+			untold = errors.Join(untold, fmt.Errorf("the record of node %s does not say what is being cut off, and its agents do not tell which addresses it has", node))
 		}
 		add(blocks, elsewhere{by: "what is being cut off of node " + node, node: node})
 	}
-	return all, nil
+	return all, untold, nil
 }
 
 func listed(blocks []string) string {

@@ -604,3 +604,105 @@ type named struct {
 }
 
 func (n *named) Name() string { return n.name }
+
+// n2 is cut off under that address, and its Node is gone: whether n1's kubelet claims it now, or was
+// given it, nothing opens it while that fence stands, and nobody is told that it was not opened who
+// has opened it.
+func TestAnAddressOfNowThatAnotherNodesFenceNamesIsNotOpened(t *testing.T) {
+	for name, c := range map[string]struct {
+		own string // what n1's own fence names; empty: it has none
+		on  func(w *world, target Target) error
+	}{
+		"on, without a fence":          {"", (*world).on},
+		"on, of another address":       {"192.0.2.1/32", (*world).on},
+		"lift, of a fence of no block": {"", func(w *world, target Target) error { return w.lift(w.rebooted()) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cutOff(t, func(w *world, wall *firewall, target Target) {
+				w.change(func(r *record.Record) {
+					r.EndFence(r.Fence(fence.StorageFence, driver).ID, record.Lifted, "start anew", "ann")
+				})
+				f := w.storageFence("n2", driver, shared)
+				f.Machine = record.FencedMachine{NodeUID: "u2", BootID: "b21"}
+				w.changeOf("n2", func(r *record.Record) { r.PutFence(f, "Fenced") })
+				if c.own != "" || strings.HasPrefix(name, "lift") {
+					w.put(w.storageFence("n1", driver, c.own))
+				}
+				wall.list = []string{"192.0.2.1/32", shared}
+				_ = c.on(w, target)
+				w.expect("n2 is still cut off", slices.Contains(wall.list, shared), true)
+				w.expect("n1's own address", slices.Contains(wall.list, "192.0.2.1/32"), false)
+			})
+		})
+	}
+}
+
+// Who may write records, as every driver's pod may, keeps nobody cut off by what he makes up, and
+// opens nothing by keeping a record from being told.
+func TestWhatNobodyVouchesForKeepsNoAddressCutOff(t *testing.T) {
+	for _, phase := range []record.Phase{record.Fenced, record.Fencing} {
+		cutOff(t, func(w *world, wall *firewall, target Target) {
+			f := w.storageFence("made up", driver, "0.0.0.0/0")
+			f.Phase = phase
+			w.changeOf("zzz", func(r *record.Record) { r.PutFence(f, "Fenced") })
+			lease := w.server.Lease(ns, record.LeaseName("zzz"))
+			delete(lease.Annotations, record.FencedAnnotation)
+			w.server.Put(lease)
+			w.succeeds(w.on(target))
+			w.expect("cut", strings.Join(wall.list, " "), "")
+		})
+	}
+}
+
+func TestARecordThatIsNotReadHidesNoOther(t *testing.T) {
+	n2 := func(w *world) {
+		f := w.storageFence("n2", driver, shared)
+		f.Machine = record.FencedMachine{NodeUID: "u2", BootID: "b21"}
+		w.changeOf("n2", func(r *record.Record) { r.PutFence(f, "Fenced") })
+	}
+	t.Run("none can be listed", func(t *testing.T) {
+		cutOff(t, func(w *world, wall *firewall, target Target) {
+			n2(w)
+			w.server.Forbid("list")
+			w.fails(w.on(target), "forbidden")
+			w.server.Forbid("")
+			w.expect("still cut", slices.Contains(wall.list, shared), true)
+			w.expect("its fence", w.record().StorageFenced(driver), true)
+		})
+	})
+	t.Run("one is garbled, another under way", func(t *testing.T) {
+		cutOff(t, func(w *world, wall *firewall, target Target) {
+			w.changeOf("gone", func(r *record.Record) { r.Note("x", "y", "z") })
+			lease := w.server.Lease(ns, record.LeaseName("gone"))
+			lease.Annotations[record.Annotation] = "{"
+			w.server.Put(lease)
+			f := w.storageFence("n2", driver, "")
+			f.Phase, f.Steps, f.What = record.Fencing, nil, ""
+			f.Machine = record.FencedMachine{NodeUID: "u2", BootID: "b21"}
+			w.changeOf("n2", func(r *record.Record) { r.PutFence(f, "Fencing") })
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", UID: "u2"}}
+			node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.2"}}
+			w.server.PutNode(node)
+			_ = w.on(target)
+			w.expect("still cut", slices.Contains(wall.list, shared), true)
+			w.expect("its own", slices.Contains(wall.list, "192.0.2.1/32"), false)
+		})
+	})
+}
+
+// A withdrawn fence of which something stays cut off is not lifted: nothing else names that.
+func TestAWithdrawnFenceIsLiftedOnlyWhole(t *testing.T) {
+	cutOff(t, func(w *world, wall *firewall, target Target) {
+		w.withdraw()
+		f := w.storageFence("n2", driver, shared)
+		f.Machine = record.FencedMachine{NodeUID: "u2", BootID: "b21"}
+		w.changeOf("n2", func(r *record.Record) { r.PutFence(f, "Fenced") })
+		_ = w.on(target)
+		w.expect("still cut", strings.Join(wall.list, " "), shared)
+		w.expect("fences", w.fences(), "Void by a")
+		w.changeOf("n2", func(r *record.Record) { r.EndFence("n2", record.Lifted, "booted", "ann") })
+		w.succeeds(w.on(target))
+		w.expect("then", strings.Join(wall.list, " "), "")
+		w.expect("fences", w.fences(), "Lifted by a")
+	})
+}
