@@ -106,7 +106,7 @@ func (s *AgentReadings) Evidence(ctx context.Context, q Question) ([]fence.Evide
 		return nil, err
 	}
 	if !t.StorageOnly { // or it says nothing of who reads the power
-		s.remember(t.Node, late && most != hurry, unsaid, a.State)
+		s.remember(t.Node, late, most, unsaid, a.State)
 	}
 	found := readings(&q, &a)
 	if unsaid {
@@ -157,14 +157,14 @@ func saidOff(q *Question) bool {
 	}))
 }
 
-// remember when the agents of that node were too late. What they have not found
-// out after all is no answer.
-func (s *AgentReadings) remember(node string, late, unsaid bool, read agent.State) {
+// remember when the agents of that node were too late for the patience that there was. What they
+// have not found out after all is no answer, and a glance was no wait for one that a claim needs.
+func (s *AgentReadings) remember(node string, late bool, most time.Duration, unsaid bool, read agent.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case late:
-		s.late[node] = lateness{time.Now(), unsaid}
+	case late && most != hurry:
+		s.late[node] = lateness{time.Now(), unsaid && most == patience}
 	case read != agent.Unclear || !unsaid && s.late[node].unsaid:
 		delete(s.late, node)
 	}

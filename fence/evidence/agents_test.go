@@ -582,7 +582,7 @@ func TestWithoutAClaimNoCallStaysToHearThatNobodyCanTell(t *testing.T) {
 				t.Errorf("it took %s, want %s", time.Since(begun), want)
 			}
 		}
-		s = Agents(a)
+		// Nor has one to go at once who has a claim.
 		begun := time.Now()
 		if ask(t, s, stale(claiming())); time.Since(begun) != a.takes || !a.asked[2].Claimed || a.asked[0].Claimed {
 			t.Errorf("with a claim it took %s, asked %+v", time.Since(begun), a.asked)

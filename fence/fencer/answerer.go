@@ -177,9 +177,10 @@ func (a *Answerer) read(ctx context.Context, node string, q *record.Question, se
 	read, err := a.Fencer.AskSince(limited, t, seen, answersWithin)
 	last, on := a.Fencer.lastOn(t)
 	switch silent := errors.Is(err, errSilent); {
-	case silent && len(read.On) > 0:
-	case silent && on:
+	case silent && on: // what was read a moment ago still stands against a claim
+		last.On = union(last.On, read.On)
 		read = last
+	case silent && len(read.On) > 0:
 	case silent:
 		read = Answer{Why: fmt.Sprintf("%s within %s", err, answersWithin)}
 	case err != nil:

@@ -369,6 +369,22 @@ func TestWhoReadsOnIsHeardBeforeAllHaveAnswered(t *testing.T) {
 	})
 }
 
+// One of them may be overridden, and the other one not.
+func TestWhoHasJustReadOnStandsBesideWhoReadsOnNow(t *testing.T) {
+	run(t, func(w *world) {
+		quick := &device{name: "feed-b", kind: fence.PowerReading, broken: true}
+		w.levels = agent.Levels{{{Agent: w.bmc, Timeout: 20 * time.Second}, {Agent: quick, Timeout: 20 * time.Second}}}
+		defer w.failover("failover")()
+		s, _ := w.sidecar("s")
+		w.bmc.takes = time.Second // so that it is remembered for ten times as long
+		w.expect("one", strings.Join(w.told(s, w.target()).On, " "), "bmc")
+		time.Sleep(apartFor)
+		w.bmc.takes, quick.broken = 15*time.Second, false
+		w.expect("both, although that is slow by now", strings.Join(w.told(s, w.target()).On, " "), "bmc feed-b")
+		time.Sleep(20 * time.Second)
+	})
+}
+
 // Agents that are asked already have their 3 s from the question on.
 func TestAgentsThatAreAskedAlreadyHaveTheirTimeFromTheQuestionOn(t *testing.T) {
 	run(t, func(w *world) {

@@ -697,6 +697,7 @@ func TestAWithdrawnFenceIsLiftedOnlyWhole(t *testing.T) {
 		f := w.storageFence("n2", driver, shared)
 		f.Machine = record.FencedMachine{NodeUID: "u2", BootID: "b21"}
 		w.changeOf("n2", func(r *record.Record) { r.PutFence(f, "Fenced") })
+		target = w.registered("u1", "b1", oneSystem, "192.0.2.9")
 		_ = w.on(target)
 		w.expect("still cut", strings.Join(wall.list, " "), shared)
 		w.expect("fences", w.fences(), "Void by a")

@@ -247,11 +247,19 @@ func (t *Tracker) Unchanged(node string) (age time.Duration, suspect, ok bool) {
 	return age, age >= l.suspectAfter, true
 }
 
+// A node is overdue for overdueFor at most, by when this process has watched it, or nobody has for
+// long; where more than overdueMost would be, none is.
+const (
+	overdueFor  = 10 * time.Minute
+	overdueMost = 3
+)
+
 // Overdue tells that the node has not renewed its lease for SuspectAfter by the API server's
 // clock, whether or not this process has watched it for so long: the lease was last written by
 // so much before another node's. It is a reason to ask fence agents, and nothing else: whoever
 // writes leases can have it said, and two API servers need not have one clock. Where more than
-// the share maxUnhealthy of the nodes would be overdue, none is.
+// three nodes would be overdue, or the share maxUnhealthy, none is: after an outage of the API server
+// all are that have not renewed their leases yet.
 func (t *Tracker) Overdue(node string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -270,12 +278,13 @@ func (t *Tracker) overdueLocked(now time.Time, watched int) {
 	overdue := 0
 	for _, l := range t.leases {
 		// The stamps are of whole seconds.
-		l.overdue = !l.absent && !l.written.IsZero() && newest.Sub(l.written) >= l.suspectAfter+time.Second && !t.aliveLocked(l, now)
+		age := newest.Sub(l.written)
+		l.overdue = !l.absent && !l.written.IsZero() && age >= l.suspectAfter+time.Second && age < overdueFor && !t.aliveLocked(l, now)
 		if l.overdue {
 			overdue++
 		}
 	}
-	if t.tooManyLocked(overdue, watched) {
+	if overdue > overdueMost || t.tooManyLocked(overdue, watched) {
 		for _, l := range t.leases {
 			l.overdue = false
 		}

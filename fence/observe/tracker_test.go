@@ -146,7 +146,7 @@ func TestANodeIsOverdueByTheAPIServersClockFromTheStart(t *testing.T) {
 	for name, tt := range map[string]struct {
 		age  time.Duration
 		want bool
-	}{"just due": {suspectAfter, false}, "overdue": {suspectAfter + time.Second, true}, "long": {time.Hour, true}, "newest": {0, false}} {
+	}{"just due": {suspectAfter, false}, "overdue": {suspectAfter + time.Second, true}, "long": {overdueFor - time.Second, true}, "for too long": {overdueFor, false}, "newest": {0, false}} {
 		t.Run(name, func(t *testing.T) {
 			tracked(t, 1, func(t *testing.T, tr *Tracker) {
 				tr.Observe(writtenLease("old", "1", then.Add(-tt.age)))
@@ -171,14 +171,14 @@ func TestANodeThatRenewsOrHasNoLeaseIsNotOverdue(t *testing.T) {
 	then := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	tracked(t, 1, func(t *testing.T, tr *Tracker) {
 		for _, n := range []string{"behind", "gone", "dead"} {
-			tr.Observe(writtenLease(n, "1", then.Add(-time.Hour)))
+			tr.Observe(writtenLease(n, "1", then.Add(-time.Minute)))
 		}
 		tr.Observe(writtenLease("new", "2", then))
 		after(time.Second)
 		if !tr.Overdue("behind") || !tr.Overdue("gone") || !tr.Overdue("dead") {
 			t.Fatal("one of them is not overdue")
 		}
-		tr.Observe(writtenLease("behind", "3", then.Add(-time.Minute))) // by another API server's clock
+		tr.Observe(writtenLease("behind", "3", then.Add(-30*time.Second))) // by another API server's clock
 		tr.Absent("gone")
 		after(time.Second)
 		if tr.Overdue("behind") || tr.Overdue("gone") || !tr.Overdue("dead") {
@@ -190,7 +190,7 @@ func TestANodeThatRenewsOrHasNoLeaseIsNotOverdue(t *testing.T) {
 func TestWhereTooManyWouldBeOverdueNoneIs(t *testing.T) {
 	then := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	tracked(t, 0.4, func(t *testing.T, tr *Tracker) {
-		for i, age := range []time.Duration{0, 0, 0, time.Hour, time.Hour} {
+		for i, age := range []time.Duration{0, 0, 0, time.Minute, time.Minute} {
 			tr.Observe(writtenLease(fmt.Sprint("n", i), "1", then.Add(-age)))
 		}
 		after(time.Second)
@@ -203,6 +203,31 @@ func TestWhereTooManyWouldBeOverdueNoneIs(t *testing.T) {
 		for i := range 5 {
 			if tr.Overdue(fmt.Sprint("n", i)) {
 				t.Errorf("n%d is overdue where all would be", i)
+			}
+		}
+	})
+}
+
+// After an outage of the API server each is that has not renewed its lease yet, and in a large
+// cluster these are fewer than the share long before they are few.
+func TestAfterAnOutageNoCrowdOfLivingNodesIsOverdue(t *testing.T) {
+	back := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	tracked(t, 0.4, func(t *testing.T, tr *Tracker) {
+		const nodes = 100
+		for i := range nodes {
+			tr.Observe(writtenLease(fmt.Sprint("n", i), "1", back.Add(-time.Minute)))
+		}
+		for i := range nodes {
+			tr.Observe(writtenLease(fmt.Sprint("n", i), "2", back.Add(time.Duration(i)*100*time.Millisecond)))
+			after(500 * time.Millisecond) // so that each heartbeat sees one more
+			overdue := 0
+			for j := range nodes {
+				if tr.Overdue(fmt.Sprint("n", j)) {
+					overdue++
+				}
+			}
+			if overdue > overdueMost {
+				t.Fatalf("%d are overdue once %d have renewed", overdue, i+1)
 			}
 		}
 	})
