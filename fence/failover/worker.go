@@ -135,6 +135,8 @@ func (w *worker) pass(ctx context.Context) (time.Duration, error) {
 			return errorPause, nil
 		case s.Proof != "" || s.fenced():
 			return w.idle(s), nil
+		case s.Overdue && s.Covered && !s.suspect() && s.Life != fence.Alive:
+			return w.AskEvery, nil // until it was watched for long enough
 		default:
 			return 0, nil
 		}

@@ -83,24 +83,27 @@ func (was cutSeen) as(now Fence, known bool, at time.Time) cutSeen {
 		next.Fence = was.Fence
 		next.Void, next.Vouched, next.Timed = now.Void, false, false
 	}
-	if next.At.After(at) {
-		next.At = at
-	}
 	if was.At.After(next.At) {
 		next.At = was.At
+	}
+	if next.At.After(at) {
+		next.At = at
 	}
 	return next
 }
 
 // did has the fence with that ID, which this process has just written, count whatever becomes of
-// the record. One that came to nothing, with no request taken, does not.
-func (c *cuts) did(r *record.Record, id string, now time.Time) {
+// the record. One that came to nothing, with no request taken, does not: taken tells whether one
+// was, whatever the record says of it by now.
+func (c *cuts) did(r *record.Record, id string, taken bool, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := [2]string{r.Node, id}
 	f := r.FenceByID(id)
 	if f == nil || !f.Cuts() {
-		delete(c.seen, key)
+		if !taken {
+			delete(c.seen, key)
+		}
 		return
 	}
 	if c.seen == nil {

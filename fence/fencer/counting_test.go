@@ -264,3 +264,38 @@ func TestAFenceGoesOnWithNoBeginningThatNobodyVouchesFor(t *testing.T) {
 		w.expect("begun", w.record().Fences[0].StartedAt, time.Now().UTC().Format(time.RFC3339))
 	})
 }
+
+// Whoever writes records may end the fence, or take it away, while its off is under way: the node was
+// cut off all the same.
+func TestACutIsCountedWhateverBecomesOfItsFenceWhileItIsUnderWay(t *testing.T) {
+	for name, meddle := range map[string]func(*record.Record){
+		"ended": func(r *record.Record) {
+			f := r.FenceByID(r.Fences[0].ID)
+			f.Phase, f.Why = record.Void, "says a pod"
+		},
+		"taken away": func(r *record.Record) { r.Fences = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				f := w.fencer("a")
+				w.bmc.deaf = true // so that it is not written anew as proven
+				w.bmc.onOff = func(context.Context) { w.change(meddle) }
+				_, _ = f.Off(w.Context(), w.target(), "dead", false)
+				if all, err := f.Counting(w.Context()); err != nil || len(all) != 1 || !all[0].Cut {
+					w.Errorf("counted: %+v (%v)", all, err)
+				}
+			})
+		})
+	}
+}
+
+// A clock that was ahead may be set right: nothing counts as begun later than now.
+func TestNoFenceCountsAsBegunLaterThanNow(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var c cuts
+	f := Fence{ID: "f", Node: "n1", Vouched: true, Timed: true, At: now.Add(time.Hour)}
+	c.count([]Fence{f}, now.Add(2*time.Hour))
+	if got := c.count([]Fence{f}, now); len(got) != 1 || got[0].At.After(now) {
+		t.Errorf("%+v", got)
+	}
+}

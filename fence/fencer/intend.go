@@ -84,7 +84,7 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 	})
 	if err == nil && wrote != "" {
 		c.written = append(c.written, wrote)
-		c.cuts.did(r, wrote, time.Now())
+		c.cuts.did(r, wrote, false, time.Now())
 	}
 	return err
 }

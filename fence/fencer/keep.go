@@ -74,7 +74,7 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 		if last := r.LastPowerFence(); a.Kind == fence.PowerReading && last != nil && last.Ending == record.PowerGivenBack && sameReading(last, a.Machine) && r.Vouched(last.Cutting()) {
 			// It was to be given its power back, which came to nothing: it is off because
 			// of those requests. That there were any is taken from nobody who may not send them.
-			next.Steps = append(offSteps(last), next.Steps...)
+			next.Steps, next.StartedAt = append(offSteps(last), next.Steps...), last.StartedAt
 		}
 		a.Fence = next.ID
 		r.PutFence(next, action)

@@ -60,8 +60,9 @@ func (c *cut) settle(ctx context.Context, a *Answer) error {
 	if err != nil {
 		return fmt.Errorf("the agents' answer (%s: %s) could not be written down: %w", a.State, a.Why, err)
 	}
+	taken := slices.ContainsFunc(read.Steps, func(st agent.Step) bool { return st.Action == "off" && st.Err == "" })
 	for _, id := range c.written {
-		c.cuts.did(r, id, time.Now())
+		c.cuts.did(r, id, taken, time.Now())
 	}
 	return nil
 }

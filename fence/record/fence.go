@@ -364,9 +364,19 @@ func (r *Record) WithdrawFence(id, reason, by string) bool {
 }
 
 // GivePowerBack is EndFence for the power fence of a machine that is about to be
-// switched on.
+// switched on. Where somebody vouches for it the caller, who may fence, vouches for when it cut: what
+// was sent is known by that if the machine stays off, also where a version that knows of no such
+// claim has made the fence.
 func (r *Record) GivePowerBack(id, reason, actor string) bool {
-	return r.endAs(id, PowerGivenBack, reason, actor)
+	f := r.FenceByID(id)
+	vouched := f != nil && r.Vouched(f)
+	if !r.endAs(id, PowerGivenBack, reason, actor) {
+		return false
+	}
+	if vouched {
+		r.vouch(f.Cutting())
+	}
+	return true
 }
 
 func (r *Record) endAs(id string, e Ending, reason, actor string) bool {

@@ -330,3 +330,22 @@ func TestTheStepsOfAllFencesAreBoundedWhicheverTextIsLong(t *testing.T) {
 		})
 	}
 }
+
+// A version before vouched for the fence alone: that it cut is known once the machine is to be
+// switched on, as long as the fence itself is vouched for.
+func TestWhoGivesPowerBackVouchesForWhatWasCut(t *testing.T) {
+	for _, vouched := range []bool{true, false} {
+		r := New("n1")
+		f := Fence{ID: "f1", Kind: fence.PowerReading, Phase: Fenced, Actor: "x", Machine: FencedMachine{NodeUID: "u"}, Steps: []FenceStep{{Agent: "bmc", Action: "off"}}}
+		r.Fences = []Fence{f}
+		if vouched {
+			r.vouch(&r.Fences[0])
+		}
+		if r.Vouched(r.Fences[0].Cutting()) {
+			t.Fatal("somebody vouches for when it cut already")
+		}
+		if !r.GivePowerBack("f1", "repaired", "ann") || r.Vouched(r.FenceByID("f1").Cutting()) != vouched {
+			t.Errorf("vouched for %v: that it cut is vouched for: %v", vouched, !vouched)
+		}
+	}
+}
