@@ -2,9 +2,9 @@ package doctor
 
 import (
 	"archive/tar"
-	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +24,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
@@ -34,12 +35,17 @@ const (
 	mostEvents = 2000
 )
 
-// A bundle is what goes into the archive: objects by kind, and other files.
+// A bundle is what goes into the archive: objects by kind, and other files. Texts are stripped
+// when it is finished, since one may quote what only a later object shows to be a secret.
 type bundle struct {
 	strip   stripper
 	objects map[string][]map[string]any
 	files   map[string]string
 	errs    []string // what could not be had
+}
+
+func newBundle() *bundle {
+	return &bundle{strip: stripper{map[string]string{}}, objects: map[string][]map[string]any{}, files: map[string]string{}}
 }
 
 // writeBundle writes the archive to a file; "-": to stdout.
@@ -50,6 +56,9 @@ func (d *doctoring) writeBundle(ctx context.Context, file string, stdout, stderr
 	}
 	if file != "-" {
 		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err == nil && f.Chmod(0o600) != nil { // it was there, and is somebody else's
+			err = errors.Join(fmt.Errorf("%s cannot be made its owner's alone", file), f.Close())
+		}
 		if err != nil {
 			return fmt.Errorf("--bundle: %w", err)
 		}
@@ -67,7 +76,7 @@ func (d *doctoring) writeBundle(ctx context.Context, file string, stdout, stderr
 
 // collect gathers what was read, and what only a bundle needs.
 func (d *doctoring) collect(ctx context.Context) *bundle {
-	b := &bundle{strip: stripper{map[string]string{}}, objects: map[string][]map[string]any{}, files: map[string]string{}}
+	b := newBundle()
 	addAll(b, d.drivers)
 	addAll(b, d.csiNodes)
 	addAll(b, d.attachments)
@@ -92,29 +101,61 @@ func (d *doctoring) collect(ctx context.Context) *bundle {
 		}
 	}
 	d.collectPods(ctx, b)
-	var text bytes.Buffer
-	d.print(&text, cli.Style{Width: cli.MaxWidth})
-	b.files["doctor.txt"] = b.strip.text(text.String())
-	var asYAML bytes.Buffer
-	if err := cli.PrintAs(&asYAML, "yaml", &d.Report, nil); err != nil {
-		b.errs = append(b.errs, "doctor.yaml: "+err.Error())
+	b.errs = append(slices.Clone(d.missing), b.errs...)
+	b.finish(&d.Report)
+	return b
+}
+
+// finish strips all texts, and makes files of the objects and of the report.
+func (b *bundle) finish(r *Report) {
+	for name, text := range b.files {
+		b.files[name] = b.strip.free(text)
 	}
-	b.files["doctor.yaml"] = b.strip.text(asYAML.String())
-	b.files["version.txt"] = "csi-fencepost " + cli.BuildVersion() + "\n"
 	for kind, all := range b.objects {
 		var docs strings.Builder
 		for _, o := range all {
-			out, err := yaml.Marshal(b.strip.texts(o))
+			out, err := yaml.Marshal(b.strip.texts(o, b.strip.free))
 			if err != nil {
-				b.errs = append(b.errs, kind+": "+err.Error())
+				b.failed(kind, err)
 				continue
 			}
 			docs.WriteString("---\n" + string(out))
 		}
 		b.files["objects/"+kind+".yaml"] = docs.String()
 	}
-	b.files["missing.txt"] = b.strip.free(strings.Join(append(slices.Clone(d.missing), b.errs...), "\n") + "\n")
-	return b
+	// Before it is laid out: a secret may have blanks, at which lines are broken.
+	var decoded map[string]any
+	var clean Report
+	out, err := json.Marshal(r)
+	if err == nil {
+		err = json.Unmarshal(out, &decoded)
+	}
+	if err == nil {
+		out, err = json.Marshal(b.strip.texts(decoded, b.strip.free))
+	}
+	if err == nil {
+		err = json.Unmarshal(out, &clean)
+	}
+	for name, format := range map[string]string{"doctor.txt": "text", "doctor.yaml": "yaml"} {
+		var out strings.Builder
+		if err == nil {
+			err = cli.PrintAs(&out, format, &clean, func(w io.Writer) { clean.print(w, cli.Style{Width: cli.MaxWidth}) })
+		}
+		b.files[name] = out.String()
+	}
+	b.failed("the report", err)
+	b.files["version.txt"] = "csi-fencepost " + cli.BuildVersion() + "\n"
+	b.files["missing.txt"] = b.strip.free(strings.Join(b.errs, "\n") + "\n")
+	for name, text := range b.files {
+		b.files[name] = printable.Text(text) // whoever helps prints it to his terminal
+	}
+}
+
+// failed takes note of what could not be had, if err says so.
+func (b *bundle) failed(what string, err error) {
+	if err != nil {
+		b.errs = append(b.errs, what+": "+err.Error())
+	}
 }
 
 func addAll[T runtime.Object](b *bundle, all []T) {
@@ -123,19 +164,22 @@ func addAll[T runtime.Object](b *bundle, all []T) {
 	}
 }
 
-// add an object, stripped. One that is there already stays once.
+// add an object, without the values of it that may be secrets.
 func (b *bundle) add(o runtime.Object) {
 	kinds, _, err := scheme.Scheme.ObjectKinds(o)
 	if err != nil {
-		b.errs = append(b.errs, err.Error())
+		b.failed("an object", err)
 		return
 	}
 	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
-		b.errs = append(b.errs, err.Error())
+		b.failed(kinds[0].Kind, err)
 		return
 	}
 	out["apiVersion"], out["kind"] = kinds[0].ToAPIVersionAndKind()
+	if meta, is := out["metadata"].(map[string]any); is {
+		delete(meta, "managedFields")
+	}
 	b.strip.object(out)
 	if m, is := o.(*corev1.ConfigMap); is {
 		for key, text := range m.Data {
@@ -147,52 +191,6 @@ func (b *bundle) add(o runtime.Object) {
 	b.objects[kinds[0].Kind] = append(b.objects[kinds[0].Kind], out)
 }
 
-// collectPods adds the pods of attachers and of csi-fencepost, what keeps them, their
-// configuration, Events, logs and pages.
-func (d *doctoring) collectPods(ctx context.Context, b *bundle) {
-	pods := []*corev1.Pod{}
-	for _, p := range d.pods {
-		if isApart(p) || d.rbac.attaches(accountOf(p)) {
-			pods = append(pods, p)
-		}
-	}
-	done := map[string]bool{}
-	first := func(what string) bool { seen := done[what]; done[what] = true; return !seen }
-	for _, p := range pods {
-		b.add(p)
-		if of, err := d.workloadOf(ctx, p); err == nil && first(of.String()) {
-			d.collectWorkload(ctx, b, of)
-		}
-		if first("Events of " + p.Namespace) {
-			d.collectEvents(ctx, b, p.Namespace, "")
-		}
-		for _, c := range ours(p) {
-			d.collectLogs(ctx, b, p, c)
-			for _, v := range p.Spec.Volumes {
-				// The driver's own ConfigMaps may hold anything.
-				mounted := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
-				if mounted && v.ConfigMap != nil && first("ConfigMap "+p.Namespace+"/"+v.ConfigMap.Name) {
-					b.got(d.client.CoreV1().ConfigMaps(p.Namespace).Get(ctx, v.ConfigMap.Name, metav1.GetOptions{}))
-				}
-			}
-		}
-	}
-	for _, about := range append(sorted(d.own), "failover") {
-		d.collectEvents(ctx, b, metav1.NamespaceAll, "source=csi-fencepost "+about)
-	}
-}
-
-// ours are the containers of a pod that are csi-fencepost.
-func ours(p *corev1.Pod) (all []*corev1.Container) {
-	if !isApart(p) {
-		return explain.SidecarsOf(p)
-	}
-	for i := range p.Spec.Containers {
-		all = append(all, &p.Spec.Containers[i])
-	}
-	return all
-}
-
 // got is add of what was just read.
 func (b *bundle) got(o runtime.Object, err error) {
 	if err != nil {
@@ -202,26 +200,58 @@ func (b *bundle) got(o runtime.Object, err error) {
 	b.add(o)
 }
 
-func (d *doctoring) collectWorkload(ctx context.Context, b *bundle, of workload) {
-	apps, o := d.client.AppsV1(), metav1.GetOptions{}
-	switch of.kind {
-	case "Deployment":
-		b.got(apps.Deployments(of.namespace).Get(ctx, of.name, o))
-	case "StatefulSet":
-		b.got(apps.StatefulSets(of.namespace).Get(ctx, of.name, o))
-	case "DaemonSet":
-		b.got(apps.DaemonSets(of.namespace).Get(ctx, of.name, o))
+// collectPods adds the pods of attachers and of csi-fencepost, what keeps them, their
+// configuration, Events, logs and pages.
+func (d *doctoring) collectPods(ctx context.Context, b *bundle) {
+	apps, get, done := d.client.AppsV1(), metav1.GetOptions{}, map[string]bool{}
+	first := func(what string) bool { seen := done[what]; done[what] = true; return !seen }
+	events := func(in, selector string) {
+		list, err := d.client.CoreV1().Events(in).List(ctx, metav1.ListOptions{Limit: mostEvents, FieldSelector: selector})
+		b.failed("Events", err)
+		if err == nil {
+			for i := range list.Items {
+				b.add(&list.Items[i])
+			}
+		}
 	}
-}
-
-func (d *doctoring) collectEvents(ctx context.Context, b *bundle, in, selector string) {
-	events, err := d.client.CoreV1().Events(in).List(ctx, metav1.ListOptions{Limit: mostEvents, FieldSelector: selector})
-	if err != nil {
-		b.errs = append(b.errs, err.Error())
-		return
+	for _, p := range d.pods {
+		ours := explain.SidecarsOf(p)
+		switch {
+		case isApart(p):
+			ours = nil
+			for i := range p.Spec.Containers {
+				ours = append(ours, &p.Spec.Containers[i])
+			}
+		case !d.rbac.attaches(accountOf(p)):
+			continue
+		}
+		b.add(p)
+		if of, err := d.workloadOf(ctx, p); err == nil && first(of.String()) {
+			switch of.kind {
+			case "Deployment":
+				b.got(apps.Deployments(of.namespace).Get(ctx, of.name, get))
+			case "StatefulSet":
+				b.got(apps.StatefulSets(of.namespace).Get(ctx, of.name, get))
+			case "DaemonSet":
+				b.got(apps.DaemonSets(of.namespace).Get(ctx, of.name, get))
+			}
+		}
+		if first("Events of " + p.Namespace) {
+			events(p.Namespace, "")
+		}
+		for _, c := range ours {
+			d.collectLogs(ctx, b, p, c)
+			for _, v := range p.Spec.Volumes {
+				// The driver's own ConfigMaps may hold anything.
+				mounted := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
+				if mounted && v.ConfigMap != nil && first("ConfigMap "+p.Namespace+"/"+v.ConfigMap.Name) {
+					b.got(d.client.CoreV1().ConfigMaps(p.Namespace).Get(ctx, v.ConfigMap.Name, get))
+				}
+			}
+		}
 	}
-	for i := range events.Items {
-		b.add(&events.Items[i])
+	for _, about := range append(sorted(d.own), "failover") {
+		events(metav1.NamespaceAll, "source=csi-fencepost "+about)
 	}
 }
 
@@ -232,10 +262,10 @@ func (d *doctoring) collectLogs(ctx context.Context, b *bundle, p *corev1.Pod, c
 	for suffix, previous := range map[string]bool{"": false, "-previous": true} {
 		log, err := pods.GetLogs(p.Name, &corev1.PodLogOptions{Container: c.Name, Previous: previous, TailLines: &lines, LimitBytes: &bytes, Timestamps: true}).Do(ctx).Raw()
 		if err != nil {
-			b.errs = append(b.errs, "log"+suffix+" of "+name+": "+err.Error())
+			b.failed("log"+suffix+" of "+name, err)
 			continue
 		}
-		b.files["logs/"+name+suffix+".log"] = b.strip.free(string(log))
+		b.files["logs/"+name+suffix+".log"] = string(log)
 	}
 	address, _ := explain.Argument(c, "http-endpoint")
 	_, port, err := net.SplitHostPort(address)
@@ -248,10 +278,10 @@ func (d *doctoring) collectLogs(ctx context.Context, b *bundle, p *corev1.Pod, c
 	}
 	page, err := pods.ProxyGet(web, p.Name, port, sidecar.StatuszJSONPath, nil).DoRaw(ctx)
 	if err != nil {
-		b.errs = append(b.errs, "/statusz of "+name+": "+err.Error())
+		b.failed("/statusz of "+name, err)
 		return
 	}
-	b.files["statusz/"+name+".json"] = b.strip.text(string(page))
+	b.files["statusz/"+name+".json"] = string(page)
 }
 
 // write packs the files.

@@ -50,7 +50,8 @@ func unpack(t *testing.T, archive []byte) map[string]string {
 var placed = []string{
 	"env-s3cret-1", "env-plain-2", "arg-s3cret-3", "next-arg-s3cret-4", "shell-s3cret-5", "unknown-flag-6", "url-s3cret-7", "attribute-8", "context-9", "applied-10",
 	"inject-annotation-11", "user-annotation-12", "mount-option-13", "probe-14", "header-15", "parameter-16", "node-parameter-17", "config-map-18", "inline-19", "flex-20", "event-env-s3cret-1",
-	"ephemeral-21", "template-22", "lifecycle-23",
+	"ephemeral-21", "template-22", "lifecycle-23", "joined-24", "spaced-25", "short-26", "cGFkZGVkLTI3", "query-28", "beta-mount-29", "status-30", "event-31", "with a blank 32",
+	"only-33", "part/34", "\"quoted<35", `\"quoted\u003c35`, "second-file-36", "probe-query-37",
 }
 
 func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
@@ -63,6 +64,10 @@ fencing: {levels: [{agents: [{name: pdu, exec: {agent: fence_x, parameters: {ip:
 		{Name: "POD_NAMESPACE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}}
 	driver.Command = []string{"sh", "-c", "exec driver -p shell-s3cret-5"}
 	driver.Args = append(driver.Args, "--password=arg-s3cret-3", "--secret-key", "next-arg-s3cret-4", "--backend=unknown-flag-6", "--endpoint=https://u:url-s3cret-7@array.example.com")
+	driver.Args = append(driver.Args, "--config=x --password=joined-24", "--password spaced-25 --verbose=1", "-pshort-26", "--secret-key", "cGFkZGVkLTI3==", "--endpoint=https://array.example.com/?sig=query-28")
+	driver.Env = []corev1.EnvVar{{Name: "PASSPHRASE", Value: "with a blank 32"}, {Name: "OTHER_PASSWORD", Value: "\"quoted<35"}}
+	driver.StartupProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/health?sig=probe-query-37"}}}
+	pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Message: "cannot log in with password: status-30"}
 	driver.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"curl", "-u", "probe-14"}}}}
 	driver.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{HTTPHeaders: []corev1.HTTPHeader{{Name: "X", Value: "header-15"}}}}}
 	driver.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"lifecycle-23"}}}}
@@ -82,6 +87,7 @@ fencing: {levels: [{agents: [{name: pdu, exec: {agent: fence_x, parameters: {ip:
 	pv, _ := w.volume("pv-1", block, "n1", true)
 	pv.Spec.CSI.VolumeAttributes = map[string]string{"chap": "attribute-8"}
 	pv.Spec.MountOptions = []string{"ro", "password=mount-option-13"}
+	pv.Annotations["volume.beta.kubernetes.io/mount-options"] = "password=beta-mount-29"
 	w.volume("pv-2", block, "n1", false)
 	for _, o := range w.objects {
 		if va, is := o.(*storagev1.VolumeAttachment); is {
@@ -89,7 +95,9 @@ fencing: {levels: [{agents: [{name: pdu, exec: {agent: fence_x, parameters: {ip:
 		}
 	}
 	w.add(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "storage"}, Message: "the driver said event-env-s3cret-1, or " + url.QueryEscape("env-s3cret-1")})
+	w.add(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "f", Namespace: "storage"}, Message: "\x1b[2Jpassword=event-31, https://only-33@array.example.com https://u:part/34@array.example.com"})
 	d := w.look("")
+	d.add(LookAt, block, strings.Repeat("so it is, ", 7)+"with a blank 32", "")
 	file := filepath.Join(t.TempDir(), "b.tar.gz")
 	var said strings.Builder
 	if err := d.writeBundle(t.Context(), file, io.Discard, &said); err != nil {
@@ -101,6 +109,12 @@ fencing: {levels: [{agents: [{name: pdu, exec: {agent: fence_x, parameters: {ip:
 	}
 	files := unpack(t, archive)
 	for name, text := range files {
+		if strings.Contains(text, "\x1b") {
+			t.Errorf("%s commands a terminal", name)
+		}
+		if joined := strings.Join(strings.Fields(text), " "); strings.Contains(joined, "with a blank 32") {
+			t.Errorf("%s has a secret on two lines", name)
+		}
 		for _, secret := range placed {
 			for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret))} {
 				if strings.Contains(text, form) {
@@ -120,6 +134,9 @@ fencing: {levels: [{agents: [{name: pdu, exec: {agent: fence_x, parameters: {ip:
 			t.Errorf("%s does not have %q:\n%s", name, want, files["csi-fencepost/"+name])
 		}
 	}
+	if !strings.Contains(files["csi-fencepost/objects/Pod.yaml"], "/health?sig="+stripped) {
+		t.Errorf("too much is taken out:\n%s", files["csi-fencepost/objects/Pod.yaml"])
+	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the archive is everybody's: %v %v", info, err)
 	}
@@ -131,16 +148,27 @@ fencing: {levels: [{agents: [{name: pdu, exec: {agent: fence_x, parameters: {ip:
 // Log lines that quote what was taken out of an object, or that name a secret, lose it.
 func TestFreeTextLosesSecrets(t *testing.T) {
 	s := stripper{map[string]string{}}
-	s.object(map[string]any{"env": []any{map[string]any{"name": "DB_PASSWORD", "value": "hunter2-long"}, map[string]any{"name": "SHORT_KEY", "value": "on"}}})
+	s.object(map[string]any{"env": []any{map[string]any{"name": "DB_PASSWORD", "value": "hunter2-long"}, map[string]any{"name": "SHORT_KEY", "value": "on"}, map[string]any{"name": "KEY", "value": "\"quoted<35"}}})
 	for text, want := range map[string]string{
-		"driver said hunter2-long":                             "driver said " + stripped,
-		`{"passwd":"abcdef", "node":"n1"}`:                     `{"passwd":"` + stripped + `", "node":"n1"}`,
-		"password: abc123, on":                                 "password: " + stripped + ", on",
-		"GET https://user:pw12@bmc.example.com/x":              "GET https://" + stripped + "@bmc.example.com/x",
-		"Authorization: Bearer abcdefghijkl":                   "Authorization: " + stripped,
-		"the holder is on, and nothing proves that it is off":  "the holder is on, and nothing proves that it is off",
-		"volume pv-1: node n1 holds it [HolderStale]":          "volume pv-1: node n1 holds it [HolderStale]",
-		`I0101 12:00:00.000000 1 run.go:1] "Begins" mode="On"`: `I0101 12:00:00.000000 1 run.go:1] "Begins" mode="On"`,
+		"driver said hunter2-long":                                                  "driver said " + stripped,
+		`{"passwd":"abcdef", "node":"n1"}`:                                          `{"passwd":"` + stripped + `", "node":"n1"}`,
+		"password: abc123, on":                                                      "password: " + stripped + ", on",
+		"GET https://user:pw12@bmc.example.com/x":                                   "GET https://" + stripped + "@bmc.example.com/x",
+		"Authorization: Bearer abcdefghijkl":                                        "Authorization: " + stripped,
+		`{"said":"\"quoted\u003c35"}`:                                               `{"said":"` + stripped + `"}`,
+		`password="my pass, phrase", on`:                                            `password="` + stripped + `", on`,
+		`body="{\"password\":\"abc\",\"node\":\"n1\"}"`:                             `body="{\"password\":\"` + stripped + `\",\"node\":\"n1\"}"`,
+		"Server=a;Password=b,cd;e on":                                               "Server=a;Password=" + stripped + " on",
+		`args ["--api-token", "ab cd"] --secret-key efg on`:                         `args ["--api-token", "` + stripped + `"] --secret-key ` + stripped + " on",
+		"<password>abcd</password>":                                                 "<password>" + stripped + "</password>",
+		"private_key: abc access-key=def":                                           "private_key: " + stripped + " access-key=" + stripped,
+		"GET https://tok@h/x, HTTPS://u:p@h:1/w@h/":                                 "GET https://" + stripped + "@h/x, HTTPS://" + stripped + "@h/",
+		"GET https://h/x?sig=a%2Bb&limit=5":                                         "GET https://h/x?sig=" + stripped + "&limit=" + stripped,
+		"it is eyJhbGciOi.eyJpc3Mi.c2ln_x here":                                     "it is " + stripped + " here",
+		"-----BEGIN RSA PRIVATE KEY-----\nMII\nE\n-----END RSA PRIVATE KEY----- on": stripped + " on",
+		"the holder is on, and nothing proves that it is off":                       "the holder is on, and nothing proves that it is off",
+		"volume pv-1: node n1 holds it [HolderStale]":                               "volume pv-1: node n1 holds it [HolderStale]",
+		`I0101 12:00:00.000000 1 run.go:1] "Begins" mode="On"`:                      `I0101 12:00:00.000000 1 run.go:1] "Begins" mode="On"`,
 	} {
 		if got := s.free(text); got != want {
 			t.Errorf("%q became %q, want %q", text, got, want)
@@ -165,5 +193,31 @@ func TestAConfigurationThatCannotBeReadIsLeftOut(t *testing.T) {
 	s := stripper{map[string]string{}}
 	if got := s.config("apiVersion: csi-fencepost.io/v1alpha1\npasswd: hunter2"); strings.Contains(got, "hunter2") {
 		t.Error(got)
+	}
+}
+
+// The log of one pod may quote what only an object that is read later shows to be a secret.
+func TestWhatIsReadLaterIsTakenOutOfWhatWasReadBefore(t *testing.T) {
+	b := newBundle()
+	b.files["logs/a.log"] = "driver said second-file-36 \x1b[2J\u202e"
+	b.add(&corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{{Name: "TOKEN", Value: "second-file-36"}}}}}})
+	b.finish(&Report{})
+	if got := b.files["logs/a.log"]; strings.Contains(got, "second-file-36") || strings.ContainsAny(got, "\x1b\u202e") {
+		t.Errorf("%q", got)
+	}
+}
+
+// Also where the file was there, and everybody's to read.
+func TestAnArchiveIsItsOwnersAlone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "b.tar.gz")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w, _ := guarded(t, "", deploy.Enforce)
+	if err := w.look("").writeBundle(t.Context(), file, io.Discard, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
 	}
 }

@@ -546,12 +546,14 @@ func TestPoliciesAreThoseOfTheManifests(t *testing.T) {
 // Nothing of a cluster reaches a terminal as more than text.
 func TestHostileNamesAreText(t *testing.T) {
 	w, pod := guarded(t, "", deploy.Enforce)
+	pod.OwnerReferences = owned("Deployment;reboot", "$(reboot)")
+	pod.Spec.Containers[1].Args[0] = "--csi-address=/csi/csi.sock"
 	pod.Spec.Containers[2].Image = "x\x1b[2J:v1.\u202e0"
 	n := w.node("n1", block)
 	n.Annotations = map[string]string{failover.MaintenanceAnnotation: "\x1b[31m"}
 	var out strings.Builder
 	w.look("").print(printable.Writer{To: &out}, cli.Style{Width: cli.MinWidth})
-	if strings.ContainsAny(out.String(), "\x1b\u202e") {
+	if strings.ContainsAny(out.String(), "\x1b\u202e") || strings.Contains(out.String(), "get deployment;") || strings.Contains(out.String(), "storage $(reboot)") {
 		t.Errorf("%q", out.String())
 	}
 }

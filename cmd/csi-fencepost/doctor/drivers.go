@@ -33,7 +33,7 @@ func (w workload) String() string { return w.kind + " " + w.namespace + "/" + w.
 
 // manifest is the command that prints it.
 func (w workload) manifest() string {
-	return fmt.Sprintf("kubectl get %s -n %s %s -o yaml", strings.ToLower(w.kind), printable.Word(w.namespace), printable.Word(w.name))
+	return fmt.Sprintf("kubectl get %s -n %s %s -o yaml", printable.Word(strings.ToLower(w.kind)), printable.Word(w.namespace), printable.Word(w.name))
 }
 
 // A wired attacher is one external-attacher of one pod.

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"net/url"
 	"regexp"
 	"slices"
@@ -26,9 +27,11 @@ type stripper struct{ secrets map[string]string }
 const minSecret = 5
 
 // take is a value that does not go into a bundle. secret: it is to be found in other texts too.
-func (s *stripper) take(value any, secret bool) any {
-	if text, is := value.(string); is && secret && len(text) >= minSecret {
-		for _, form := range []string{text, url.QueryEscape(text), base64.StdEncoding.EncodeToString([]byte(text))} {
+func (s *stripper) take(value any, secret bool) string {
+	text, _ := value.(string)
+	if text = strings.TrimSpace(text); secret && len(text) >= minSecret {
+		quoted, _ := json.Marshal(text) // no string fails
+		for _, form := range []string{text, strings.Trim(string(quoted), `"`), url.QueryEscape(text), url.PathEscape(text), base64.RawStdEncoding.EncodeToString([]byte(text))} {
 			s.secrets[form] = form
 		}
 	}
@@ -41,7 +44,7 @@ func secretName(name string) bool {
 	return program.SecretName(name) || slices.ContainsFunc([]string{"cred", "pwd", "auth"}, func(word string) bool { return strings.Contains(name, word) })
 }
 
-// maps of drivers and people, in which any value may be a secret.
+// freeMaps are maps of drivers and people, in which any value may be a secret.
 var freeMaps = []string{"volumeAttributes", "attachmentMetadata", "options", "data", "binaryData", "stringData", "parameters"}
 
 // object strips an object that was decoded from JSON, in place.
@@ -51,8 +54,6 @@ func (s *stripper) object(o map[string]any) {
 		list, _ := value.([]any)
 		text, isText := value.(string)
 		switch {
-		case key == "managedFields":
-			delete(o, key)
 		case key == "annotations" && isMap:
 			s.annotations(inner)
 		case slices.Contains(freeMaps, key) && isMap:
@@ -70,60 +71,63 @@ func (s *stripper) object(o map[string]any) {
 			s.words(list)
 		case isText && (strings.Contains(strings.ToLower(key), "pass") || strings.Contains(strings.ToLower(key), "token")):
 			o[key] = s.take(text, true)
+		case isMap:
+			s.object(inner)
 		default:
-			s.value(value)
+			for _, one := range list {
+				if inner, is := one.(map[string]any); is {
+					s.object(inner)
+				}
+			}
 		}
 	}
 }
 
-func (s *stripper) value(value any) {
-	switch v := value.(type) {
-	case map[string]any:
-		s.object(v)
-	case []any:
-		for _, one := range v {
-			s.value(one)
-		}
-	}
-}
-
-// annotations keep what csi-fencepost and Kubernetes write, but for whole objects.
+// annotations keep what csi-fencepost and Kubernetes write, but for whole objects and options.
 func (s *stripper) annotations(all map[string]any) {
 	for key, value := range all {
 		domain, name, _ := strings.Cut(key, "/")
-		kubernetes := domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") || strings.HasSuffix(domain, ".k8s.io")
-		if domain != "csi-fencepost.io" && !kubernetes || strings.HasPrefix(name, "last-applied") || secretName(name) {
+		kept := domain == "csi-fencepost.io" || domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") || strings.HasSuffix(domain, ".k8s.io")
+		if !kept || strings.HasPrefix(name, "last-applied") || name == "mount-options" || secretName(name) {
 			all[key] = s.take(value, secretName(name))
 		}
 	}
 }
 
-// open are flags of external-attacher, of csi-fencepost and of drivers whose values are no secret.
-var open = []string{"csi-address", "listen", "config", "mode", "agent-dirs", "http-endpoint", "metrics-address", "endpoint", "leader-election-namespace",
-	"leader-election-identity", "drivername", "driver-name", "driver", "nodeid", "node-id", "feature-gates", "tls-cert-file", "kubeconfig"}
+// open are flags of external-attacher, of csi-fencepost and of drivers whose values are no secret,
+// as long as they have the form of plain.
+var open = []string{"csi-address", "listen", "config", "mode", "agent-dirs", "http-endpoint", "metrics-address", "endpoint", "leader-election", "leader-election-namespace",
+	"leader-election-identity", "drivername", "driver-name", "driver", "nodeid", "node-id", "feature-gates", "timeout", "tls-cert-file", "kubeconfig"}
 
-// harmless are numbers, durations, switches, and files.
-var harmless = regexp.MustCompile(`^(-?[0-9][0-9.]*[A-Za-z%]{0,2}|true|false|ro|rw|unix:[\w./-]+|/[\w./-]*|run|failover)$`)
+var (
+	// flagForm is the name of a flag. -pVALUE is none.
+	flagForm = regexp.MustCompile(`^(--[A-Za-z][\w.-]*|-[A-Za-z])$`)
+	plain    = regexp.MustCompile(`^[\w.:/,=$()\[\]-]*$`)
+	// harmless are numbers, durations, switches, and files, whatever the flag.
+	harmless = regexp.MustCompile(`^(-?[0-9][0-9.]*[A-Za-z%]{0,2}|true|false|ro|rw|unix:[\w./-]+|/[\w./-]*|run|failover)$`)
+)
 
-// words are a command line, or the options of a mount: NAME=VALUE, NAME VALUE, VALUE.
+// words are a command line: NAME=VALUE, NAME VALUE, VALUE. Names of flags stay.
 func (s *stripper) words(list []any) {
-	secret, openFlag := false, false // the flag before, if its value is still to come
+	shows := func(flag, value string) bool {
+		return !secretName(flag) && (harmless.MatchString(value) || slices.Contains(open, flag) && plain.MatchString(value))
+	}
+	before := "" // the flag whose value may come next
 	for i := range list {
 		word, _ := list[i].(string)
 		name, value, has := strings.Cut(word, "=")
 		flag := strings.TrimLeft(name, "-")
+		isFlag := flagForm.MatchString(name) || flag != name && slices.Contains(open, flag)
 		switch {
-		case has && !secretName(flag) && (slices.Contains(open, flag) || harmless.MatchString(value)):
-			secret, openFlag = false, false
-		case has:
-			list[i], secret, openFlag = name+"="+s.take(value, secretName(flag)).(string), false, false
-		case flag != name:
-			secret, openFlag = secretName(flag), slices.Contains(open, flag)
-		case secret || !openFlag && !harmless.MatchString(word):
-			list[i], secret, openFlag = s.take(word, secret), false, false
-		default:
-			secret, openFlag = false, false
+		case isFlag && !has:
+			before = flag
+			continue
+		case isFlag && !shows(flag, value):
+			list[i] = name + "=" + s.take(value, secretName(flag))
+		case !isFlag && !shows(before, word):
+			list[i] = s.take(word, secretName(before))
 		}
+		before = ""
 	}
 }
 
@@ -134,17 +138,24 @@ func (s *stripper) config(text string) string {
 	if err != nil {
 		return "# It is none that this version understands, and is left out."
 	}
+	take := func(key string, value *string) {
+		if !program.Shows(key, *value) {
+			*value = s.take(*value, true)
+		}
+	}
 	for _, level := range c.Fencing.Levels {
 		for _, a := range level.Agents {
 			if a.Exec == nil {
 				continue
 			}
 			for key, value := range a.Exec.Parameters {
-				a.Exec.Parameters[key] = s.parameter(key, value)
+				take(key, &value)
+				a.Exec.Parameters[key] = value
 			}
 			for key, byNode := range a.Exec.NodeParameters {
 				for node, value := range byNode {
-					byNode[node] = s.parameter(key, value)
+					take(key, &value)
+					byNode[node] = value
 				}
 			}
 		}
@@ -156,42 +167,54 @@ func (s *stripper) config(text string) string {
 	return string(out)
 }
 
-// parameter is a fence agent's, if people may see it.
-func (s *stripper) parameter(key, value string) string {
-	if program.Shows(key, value) {
-		return value
-	}
-	return s.take(value, true).(string)
-}
+const (
+	secretWord = `(?:pass|secret|token|credential|cookie|(?:private|access|api)[_-]?key)`
+	// A value up to the quote that closes it, or to the blank that ends it.
+	secretValue = `(?:(\\+["'])[^"'\\]+|(")(?:\\.|[^"\\])+|(')[^']+|(?:bearer |basic )?[^\s"'}<\\]{2,}[^\s"'}<\\,;])`
+)
 
 var (
-	inURL    = regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/@]+@`)
-	withName = regexp.MustCompile(`(?i)((?:pass\w*|pwd|\w*secret\w*|\w*token|\w*credentials?|api-?key|authorization)["']?\s*[:=]\s*["']?)(?:bearer |basic )?[^\s"',;}]{3,}`)
-	bearer   = regexp.MustCompile(`(?i)\b(bearer|basic) [A-Za-z0-9+/=._~-]{8,}`)
+	// inURL reaches to the last @, as a password may have one, and a slash.
+	inURL     = regexp.MustCompile(`(?i)([a-z][a-z0-9+.-]*://)(?:[^\s/"'<>:@]*:[^\s"'<>]*|[^\s/"'<>]*)@`)
+	inQuery   = regexp.MustCompile(`([?&][\w.%-]+=)[^\s&"'<>#]+`)
+	bearer    = regexp.MustCompile(`(?i)\b(bearer|basic) [A-Za-z0-9+/=._~-]{8,}`)
+	encoded   = regexp.MustCompile(`eyJ[\w-]+\.[\w-]+\.[\w-]*|(?s:-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z))`)
+	withName  = regexp.MustCompile(`(?i)((?:[\w-]*` + secretWord + `[\w-]*|pwd|authorization)(?:\\*["'])?\s*[:=>]+\s*)` + secretValue)
+	afterFlag = regexp.MustCompile(`(?i)(--?[\w-]*` + secretWord + `[\w-]*["']?,?\s+)` + secretValue)
 )
 
 // text is a text without what was taken out of objects, and what looks like it.
 func (s *stripper) text(text string) string {
-	return bearer.ReplaceAllString(inURL.ReplaceAllString(csi.Redact(text, s.secrets), "${1}"+stripped+"@"), "${1} "+stripped)
+	text = encoded.ReplaceAllString(csi.Redact(text, s.secrets), stripped)
+	return bearer.ReplaceAllString(inURL.ReplaceAllString(text, "${1}"+stripped+"@"), "${1} "+stripped)
 }
 
-// free is text of a log: what stands behind the name of a secret goes, too.
+// free is text that anybody wrote: what stands behind the name of a secret, and in a query, goes too.
 func (s *stripper) free(text string) string {
-	return withName.ReplaceAllString(s.text(text), "${1}"+stripped)
+	text = s.text(text)
+	for _, r := range []*regexp.Regexp{withName, afterFlag} {
+		text = r.ReplaceAllString(text, "${1}${2}${3}${4}"+stripped)
+	}
+	return inQuery.ReplaceAllString(text, "${1}"+stripped)
 }
 
-// texts strips every string of an object.
-func (s *stripper) texts(value any) any {
+// texts strips every string of an object. Annotations and data that are left are documents of
+// ours, whose tokens and files are no secrets.
+func (s *stripper) texts(value any, strip func(string) string) any {
 	switch v := value.(type) {
 	case string:
-		return s.text(v)
+		return strip(v)
 	case map[string]any:
 		for key, inner := range v {
-			v[key] = s.texts(inner)
+			if key == "annotations" || key == "data" {
+				v[key] = s.texts(inner, s.text)
+			} else {
+				v[key] = s.texts(inner, strip)
+			}
 		}
 	case []any:
 		for i := range v {
-			v[i] = s.texts(v[i])
+			v[i] = s.texts(v[i], strip)
 		}
 	}
 	return value
