@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,12 +15,6 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
-	"github.com/csi-fencepost/csi-fencepost/fence/record"
-)
-
-type (
-	recordConfirmation = record.Confirmation
-	recordMachine      = record.Machine
 )
 
 const doctorHelp = `csi-fencepost doctor [NODE | node/NODE] says, driver by driver, whether it is guarded and with which rights, and what
@@ -103,8 +98,7 @@ func look(ctx context.Context, c *cluster.Cluster, node string) (*doctoring, err
 // name takes note of the node that was asked for.
 func (d *doctoring) name(node string) error {
 	n, r := d.nodes[node], d.records[node]
-	held := slices.ContainsFunc(sorted(d.holdings.pvs), func(driver string) bool { return len(d.holdings.pvs[driver][node]) > 0 })
-	if n == nil && r == nil && !held {
+	if held := func(at place) bool { return at.node == node }; n == nil && r == nil && !slices.ContainsFunc(slices.Collect(maps.Keys(d.holdings.pvs)), held) {
 		if !d.sees("nodes") {
 			return errors.New("the node is not known: missing right: list nodes")
 		}

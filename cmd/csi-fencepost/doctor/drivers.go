@@ -195,7 +195,7 @@ func (d *doctoring) workloadOf(ctx context.Context, p *corev1.Pod) (workload, er
 
 // lookAtDriver says how one is guarded.
 func (d *doctoring) lookAtDriver(ctx context.Context, name string) error {
-	v := Driver{Name: name, Guarded: "unknown", Workloads: []string{}, Volumes: d.volumesOf(name)}
+	v := Driver{Name: name, Guarded: "unknown", Workloads: []string{}, Volumes: d.holdings.total[name]}
 	wires := d.wires[name]
 	guarded := func(w wired) bool { return w.Guard != nil }
 	at := slices.IndexFunc(wires, guarded)

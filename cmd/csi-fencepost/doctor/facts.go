@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -74,60 +75,27 @@ func readFacts(ctx context.Context, c *cluster.Cluster) (*facts, error) {
 			f.uid, err = cluster.Identity(ctx, c.Client)
 			return f.forgive("get namespaces kube-system", err)
 		},
-		func() error {
-			return list(ctx, f, "csidrivers", storage.CSIDrivers().List, func(d *storagev1.CSIDriver) { f.drivers = append(f.drivers, d) })
-		},
-		func() error {
-			return list(ctx, f, "nodes", core.Nodes().List, func(n *corev1.Node) { f.nodes[n.Name] = n })
-		},
-		func() error {
-			return list(ctx, f, "csinodes", storage.CSINodes().List, func(n *storagev1.CSINode) {
-				f.csiNodes, f.ids[n.Name] = append(f.csiNodes, n), map[string]string{}
-				for _, d := range n.Spec.Drivers {
-					f.ids[n.Name][d.Name] = d.NodeID
-				}
-			})
-		},
-		func() error {
-			return list(ctx, f, "persistentvolumes", core.PersistentVolumes().List, func(pv *corev1.PersistentVolume) { f.pvs = append(f.pvs, pv) })
-		},
-		func() error {
-			return list(ctx, f, "volumeattachments", storage.VolumeAttachments().List, func(va *storagev1.VolumeAttachment) { f.attachments = append(f.attachments, va) })
-		},
-		func() error { return list(ctx, f, "pods", core.Pods("").List, f.addPod) },
-		func() error {
-			return list(ctx, f, "persistentvolumeclaims", core.PersistentVolumeClaims("").List, func(c *corev1.PersistentVolumeClaim) {
-				if failover.OptedOut(c.Annotations) {
-					f.kept[c.Namespace+"/"+c.Name] = true
-				}
-			})
-		},
-		func() error {
-			return list(ctx, f, "leases in namespace "+records, c.Client.CoordinationV1().Leases(records).List, f.addRecord)
-		},
-		func() error {
-			return list(ctx, f, "clusterrolebindings", access.ClusterRoleBindings().List, func(b *rbacv1.ClusterRoleBinding) { f.rbac.cluster = append(f.rbac.cluster, b) })
-		},
-		func() error {
-			return list(ctx, f, "clusterroles", access.ClusterRoles().List, func(r *rbacv1.ClusterRole) { f.rbac.clusterRoles[r.Name] = r.Rules })
-		},
-		func() error {
-			return list(ctx, f, "validatingadmissionpolicies", admission.ValidatingAdmissionPolicies().List, func(p *admissionv1.ValidatingAdmissionPolicy) { f.policies = append(f.policies, p) })
-		},
-		func() error {
-			return list(ctx, f, "validatingadmissionpolicybindings", admission.ValidatingAdmissionPolicyBindings().List, func(b *admissionv1.ValidatingAdmissionPolicyBinding) { f.bound[b.Spec.PolicyName] = true })
-		},
-		func() error { // one after another: both fill one map
+		list(ctx, f, "csidrivers", storage.CSIDrivers().List, into(&f.drivers)),
+		list(ctx, f, "nodes", core.Nodes().List, func(n *corev1.Node) { f.nodes[n.Name] = n }),
+		list(ctx, f, "csinodes", storage.CSINodes().List, into(&f.csiNodes)),
+		list(ctx, f, "persistentvolumes", core.PersistentVolumes().List, into(&f.pvs)),
+		list(ctx, f, "volumeattachments", storage.VolumeAttachments().List, into(&f.attachments)),
+		list(ctx, f, "pods", core.Pods("").List, f.addPod),
+		list(ctx, f, "persistentvolumeclaims", core.PersistentVolumeClaims("").List, func(c *corev1.PersistentVolumeClaim) {
+			f.kept[c.Namespace+"/"+c.Name] = failover.OptedOut(c.Annotations)
+		}),
+		list(ctx, f, "leases in namespace "+records, c.Client.CoordinationV1().Leases(records).List, f.addRecord),
+		list(ctx, f, "clusterrolebindings", access.ClusterRoleBindings().List, into(&f.rbac.cluster)),
+		list(ctx, f, "clusterroles", access.ClusterRoles().List, func(r *rbacv1.ClusterRole) { f.rbac.clusterRoles[r.Name] = r.Rules }),
+		list(ctx, f, "validatingadmissionpolicies", admission.ValidatingAdmissionPolicies().List, into(&f.policies)),
+		list(ctx, f, "validatingadmissionpolicybindings", admission.ValidatingAdmissionPolicyBindings().List,
+			func(b *admissionv1.ValidatingAdmissionPolicyBinding) { f.bound[b.Spec.PolicyName] = true }),
+		func() (err error) { // one after another: both fill one map
 			for _, in := range slices.Compact([]string{corev1.NamespaceNodeLease, records}) {
-				err := list(ctx, f, "roles in namespace "+in, access.Roles(in).List, func(r *rbacv1.Role) { f.rbac.roles[in+"/"+r.Name] = r.Rules })
-				if err == nil {
-					err = list(ctx, f, "rolebindings in namespace "+in, access.RoleBindings(in).List, func(b *rbacv1.RoleBinding) { f.rbac.namespaced = append(f.rbac.namespaced, b) })
-				}
-				if err != nil {
-					return err
-				}
+				err = errors.Join(err, list(ctx, f, "roles in namespace "+in, access.Roles(in).List, func(r *rbacv1.Role) { f.rbac.roles[in+"/"+r.Name] = r.Rules })(),
+					list(ctx, f, "rolebindings in namespace "+in, access.RoleBindings(in).List, into(&f.rbac.namespaced))())
 			}
-			return nil
+			return err
 		},
 	}
 	errs := make([]error, len(reads))
@@ -137,29 +105,38 @@ func readFacts(ctx context.Context, c *cluster.Cluster) (*facts, error) {
 			return nil, err
 		}
 	}
-	f.rbac.known = !slices.ContainsFunc(f.missing, func(right string) bool {
-		return slices.Contains([]string{"list clusterrolebindings", "list clusterroles"}, right)
-	})
+	for _, n := range f.csiNodes {
+		f.ids[n.Name] = map[string]string{}
+		for _, d := range n.Spec.Drivers {
+			f.ids[n.Name][d.Name] = d.NodeID
+		}
+	}
+	f.rbac.known = f.sees("clusterrolebindings") && f.sees("clusterroles")
 	f.rbac.unseen = func(in string) bool {
-		return slices.Contains(f.missing, "list roles in namespace "+in) || slices.Contains(f.missing, "list rolebindings in namespace "+in)
+		return !f.sees("roles in namespace "+in) || !f.sees("rolebindings in namespace "+in)
 	}
 	slices.Sort(f.missing)
 	return f, nil
 }
 
-// list reads all of a kind in pages. Where it may not be read, that is remembered.
-func list[T any, L runtime.Object](ctx context.Context, f *facts, what string, page func(context.Context, metav1.ListOptions) (L, error), keep func(*T)) error {
+// list reads all of a kind in pages, when it is called. Where it may not be read, that is
+// remembered.
+func list[T any, L runtime.Object](ctx context.Context, f *facts, what string, page func(context.Context, metav1.ListOptions) (L, error), keep func(*T)) func() error {
 	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return page(ctx, o) })
 	p.PageSize = pageSize
-	err := p.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		if m, ok := o.(metav1.Object); ok {
-			m.SetManagedFields(nil) // half of the memory
-		}
-		keep(any(o).(*T))
-		return nil
-	})
-	return f.forgive("list "+what, err)
+	return func() error {
+		return f.forgive("list "+what, p.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+			if m, ok := o.(metav1.Object); ok {
+				m.SetManagedFields(nil) // half of the memory
+			}
+			keep(any(o).(*T))
+			return nil
+		}))
+	}
 }
+
+// into keeps what is read in a list.
+func into[T any](all *[]*T) func(*T) { return func(o *T) { *all = append(*all, o) } }
 
 // forgive remembers a right that is missing. A kind that the API server does not have is empty.
 func (f *facts) forgive(right string, err error) error {
@@ -210,13 +187,10 @@ func (f *facts) addRecord(lease *coordinationv1.Lease) {
 		return
 	}
 	f.leases = append(f.leases, lease)
-	switch r, err := record.FromLease(lease, node); {
-	case err != nil:
-		bad, _ := err.(*record.GarbledError)
-		if bad != nil {
-			f.garbled = append(f.garbled, bad)
-		}
-	case r != nil:
+	r, err := record.FromLease(lease, node)
+	if bad, is := err.(*record.GarbledError); is {
+		f.garbled = append(f.garbled, bad)
+	} else if r != nil {
 		f.records[node] = r
 	}
 }

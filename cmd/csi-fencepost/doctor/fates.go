@@ -20,31 +20,32 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/printable"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// holdings are which single-writer volumes nodes hold, and which pods use them, by driver and
-// node.
+// A place is a driver on a node.
+type place struct{ driver, node string }
+
+// holdings are which single-writer volumes are where, and how many pods that move use them.
 type holdings struct {
-	pvs     map[string]map[string]map[string]bool
-	pods    map[string]map[string]int
+	pvs     map[place]map[string]bool
+	pods    map[place]int
 	total   map[string]int // volumes by driver
 	garbled []string       // PVs whose ledger cannot be read
 }
 
 // held counts once what the ledgers, the VolumeAttachments and the pods say.
 func (f *facts) held() *holdings {
-	h := &holdings{map[string]map[string]map[string]bool{}, map[string]map[string]int{}, map[string]int{}, nil}
+	h := &holdings{map[place]map[string]bool{}, map[place]int{}, map[string]int{}, nil}
 	guarded, claims := map[string]string{}, map[string]string{} // the driver by PV, by claim
 	add := func(driver, node, pv string) {
-		if h.pvs[driver] == nil {
-			h.pvs[driver] = map[string]map[string]bool{}
+		at := place{driver, node}
+		if h.pvs[at] == nil {
+			h.pvs[at] = map[string]bool{}
 		}
-		if h.pvs[driver][node] == nil {
-			h.pvs[driver][node] = map[string]bool{}
-		}
-		h.pvs[driver][node][pv] = true
+		h.pvs[at][pv] = true
 	}
 	for _, pv := range f.pvs {
 		driver := explain.DriverOf(pv)
@@ -80,25 +81,17 @@ func (f *facts) held() *holdings {
 	for _, u := range f.users {
 		of := map[string]bool{}
 		for _, claim := range u.claims {
-			if driver := claims[claim]; driver != "" {
-				of[driver] = true
-			}
+			of[claims[claim]] = true
 			u.stays = u.stays || f.kept[claim]
 		}
 		for driver := range of {
-			if h.pods[driver] == nil {
-				h.pods[driver] = map[string]int{}
-			}
 			if !u.stays {
-				h.pods[driver][u.node]++
+				h.pods[place{driver, u.node}]++
 			}
 		}
 	}
 	return h
 }
-
-// volumesOf a driver that have a single writer.
-func (d *doctoring) volumesOf(driver string) int { return d.holdings.total[driver] }
 
 // lookAtNodes says what would happen to each driver's volumes on each node, and puts nodes alike
 // together; only: of that node alone.
@@ -112,7 +105,7 @@ func (d *doctoring) lookAtNodes(only string) {
 		var order []string
 		for _, name := range sorted(d.nodes) {
 			n := d.nodes[name]
-			id, held := d.ids[name][v.Name], d.holdings.pvs[v.Name][name]
+			id, held := d.ids[name][v.Name], d.holdings.pvs[place{v.Name, name}]
 			if only != "" && name != only || id == "" && len(held) == 0 {
 				continue
 			}
@@ -127,7 +120,7 @@ func (d *doctoring) lookAtNodes(only string) {
 				f, order = &one, append(order, key)
 				alike[key], f.Driver, f.first = f, v.Name, name
 			}
-			f.Nodes, f.Volumes, f.Pods = append(f.Nodes, name), f.Volumes+len(held), f.Pods+d.holdings.pods[v.Name][name]
+			f.Nodes, f.Volumes, f.Pods = append(f.Nodes, name), f.Volumes+len(held), f.Pods+d.holdings.pods[place{v.Name, name}]
 			if !many {
 				f.PVs = sorted(held)
 			}
@@ -254,14 +247,12 @@ func (d *doctoring) fenced(p *process, n *corev1.Node, id string, shared, unprov
 // lookAtState finds what is wrong with nodes, records and ledgers now.
 func (d *doctoring) lookAtState() {
 	silent, gone, volumes, lost := map[string]bool{}, map[string]bool{}, 0, 0
-	for _, byNode := range d.holdings.pvs {
-		for node, pvs := range byNode {
-			switch n := d.nodes[node]; {
-			case n == nil && d.sees("nodes"):
-				gone[node], lost = true, lost+len(pvs)
-			case n != nil && !fence.NodeReady(n):
-				silent[node], volumes = true, volumes+len(pvs)
-			}
+	for at, pvs := range d.holdings.pvs {
+		switch n := d.nodes[at.node]; {
+		case n == nil && d.sees("nodes"):
+			gone[at.node], lost = true, lost+len(pvs)
+		case n != nil && !fence.NodeReady(n):
+			silent[at.node], volumes = true, volumes+len(pvs)
 		}
 	}
 	if names := sorted(silent); len(names) > 0 {
@@ -273,8 +264,8 @@ func (d *doctoring) lookAtState() {
 	var unvouched []string
 	for _, name := range sorted(d.records) {
 		r := d.records[name]
-		doubted := slices.ContainsFunc(r.Confirmations, func(c recordConfirmation) bool {
-			return slices.ContainsFunc(c.Machines, func(m recordMachine) bool {
+		doubted := slices.ContainsFunc(r.Confirmations, func(c record.Confirmation) bool {
+			return slices.ContainsFunc(c.Machines, func(m record.Machine) bool {
 				return r.Doubt(c.Of(&m)) == fence.VoidUnclaimed && c.Void == "" && m.Void == ""
 			})
 		})

@@ -37,29 +37,26 @@ func (a account) among(subjects []rbacv1.Subject) bool {
 
 // lacks are the rights that the account does not have, of those that could be looked up.
 func (r *rbac) lacks(a account, needed []authorizationv1.ResourceAttributes) (missing []authorizationv1.ResourceAttributes) {
-	var all []rbacv1.PolicyRule
+	in := map[string][]rbacv1.PolicyRule{} // by namespace; "": everywhere
 	for _, b := range r.cluster {
 		if a.among(b.Subjects) {
-			all = append(all, r.clusterRoles[b.RoleRef.Name]...)
+			in[""] = append(in[""], r.clusterRoles[b.RoleRef.Name]...)
 		}
 	}
-	in := map[string][]rbacv1.PolicyRule{}
 	for _, b := range r.namespaced {
-		if !a.among(b.Subjects) {
-			continue
-		}
 		rules := r.roles[b.Namespace+"/"+b.RoleRef.Name]
 		if b.RoleRef.Kind == "ClusterRole" {
 			rules = r.clusterRoles[b.RoleRef.Name]
 		}
-		in[b.Namespace] = append(in[b.Namespace], rules...)
+		if a.among(b.Subjects) {
+			in[b.Namespace] = append(in[b.Namespace], rules...)
+		}
 	}
 	for _, right := range needed {
 		allows := func(rule rbacv1.PolicyRule) bool { return allows(rule, right) }
-		if right.Namespace != "" && r.unseen(right.Namespace) || slices.ContainsFunc(all, allows) || slices.ContainsFunc(in[right.Namespace], allows) {
-			continue
+		if !slices.ContainsFunc(in[""], allows) && !slices.ContainsFunc(in[right.Namespace], allows) && (right.Namespace == "" || !r.unseen(right.Namespace)) {
+			missing = append(missing, right)
 		}
-		missing = append(missing, right)
 	}
 	return missing
 }
@@ -77,7 +74,8 @@ func allows(rule rbacv1.PolicyRule, right authorizationv1.ResourceAttributes) bo
 // external-attacher has to, and nobody may whose rights end with a namespace. Where the Roles
 // cannot be read, everybody is taken to.
 func (r *rbac) attaches(a account) bool {
-	return !r.known || len(r.lacks(a, []authorizationv1.ResourceAttributes{{Verb: "patch", Group: "storage.k8s.io", Resource: "volumeattachments/status"}})) == 0 ||
-		len(r.lacks(a, []authorizationv1.ResourceAttributes{{Verb: "update", Group: "storage.k8s.io", Resource: "volumeattachments/status"}})) == 0 ||
-		len(r.lacks(a, []authorizationv1.ResourceAttributes{{Verb: "patch", Group: "storage.k8s.io", Resource: "volumeattachments"}})) == 0
+	may := func(verb, resource string) bool {
+		return len(r.lacks(a, []authorizationv1.ResourceAttributes{{Verb: verb, Group: "storage.k8s.io", Resource: resource}})) == 0
+	}
+	return !r.known || may("patch", "volumeattachments/status") || may("update", "volumeattachments/status") || may("patch", "volumeattachments")
 }
