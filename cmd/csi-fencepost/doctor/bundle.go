@@ -226,7 +226,7 @@ func (d *doctoring) collectPods(ctx context.Context, b *bundle) {
 			continue
 		}
 		b.add(p)
-		if of, err := d.workloadOf(ctx, p); err == nil && first(of.String()) {
+		if of := d.workloadOf(ctx, p); first(of.String()) {
 			switch of.kind {
 			case "Deployment":
 				b.got(apps.Deployments(of.namespace).Get(ctx, of.name, get))

@@ -82,9 +82,7 @@ func look(ctx context.Context, c *cluster.Cluster, node string) (*doctoring, err
 		}
 	}
 	d.lookAtPolicies()
-	if err := d.lookAtDrivers(ctx); err != nil {
-		return nil, err
-	}
+	d.lookAtDrivers(ctx)
 	d.lookAtState()
 	d.lookAtNodes(node)
 	for i := range d.Drivers {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -36,6 +37,9 @@ func (w workload) manifest() string {
 	return fmt.Sprintf("kubectl get %s -n %s %s -o yaml", printable.Word(strings.ToLower(w.kind)), printable.Word(w.namespace), printable.Word(w.name))
 }
 
+// check is the command that says what is to be changed in it.
+func (w workload) check() string { return w.manifest() + " | csi-fencepost inject --check" }
+
 // A wired attacher is one external-attacher of one pod.
 type wired struct {
 	inject.Wire
@@ -65,17 +69,13 @@ type doctoring struct {
 }
 
 // lookAtDrivers finds the attachers, and says how each driver is guarded.
-func (d *doctoring) lookAtDrivers(ctx context.Context) error {
+func (d *doctoring) lookAtDrivers(ctx context.Context) {
 	attaches := map[string]bool{}
 	for _, c := range d.drivers {
 		attaches[c.Name] = c.Spec.AttachRequired == nil || *c.Spec.AttachRequired
 	}
-	if err := d.findWires(ctx, attaches); err != nil {
-		return err
-	}
-	if err := d.lookAtApart(ctx); err != nil {
-		return err
-	}
+	d.findWires(ctx, attaches)
+	d.lookAtApart(ctx)
 	for name := range d.wires {
 		if _, known := attaches[name]; !known && name != "" {
 			attaches[name] = true
@@ -85,9 +85,7 @@ func (d *doctoring) lookAtDrivers(ctx context.Context) error {
 	for _, name := range sorted(attaches) {
 		switch {
 		case attaches[name]:
-			if err := d.lookAtDriver(ctx, name); err != nil {
-				return err
-			}
+			d.lookAtDriver(ctx, name)
 		case len(d.wires[name]) == 0:
 			idle = append(idle, name)
 		}
@@ -96,23 +94,26 @@ func (d *doctoring) lookAtDrivers(ctx context.Context) error {
 		d.Notes = append(d.Notes, "Nothing to guard (attachRequired: false): "+strings.Join(idle, ", ")+".")
 	}
 	for _, w := range d.wires[""] {
-		d.add(LookAt, w.of.String(), fmt.Sprintf("of which driver its external-attacher (container %s) is cannot be told%s", w.Attacher.Name, orErr(w.Err)), w.of.manifest()+" | csi-fencepost inject --check")
+		what := fmt.Sprintf("of which driver its external-attacher (container %s) is cannot be told", w.Attacher.Name)
+		if w.Err != nil {
+			what += ": " + w.Err.Error()
+		}
+		d.add(LookAt, w.of.String(), what, w.of.check())
 	}
-	return nil
 }
 
-func orErr(err error) string {
-	if err == nil {
-		return ""
+// read tells whether something more was had. Why it was not is said.
+func (d *doctoring) read(what string, err error) bool {
+	if other := d.forgive(what, err); other != nil && d.count(LookAt, "cluster") == 0 { // one is enough
+		d.add(LookAt, "cluster", other.Error(), "")
 	}
-	return ": " + err.Error()
+	return err == nil
 }
 
 // findWires sorts the attachers that count by driver.
-func (d *doctoring) findWires(ctx context.Context, attaches map[string]bool) error {
+func (d *doctoring) findWires(ctx context.Context, attaches map[string]bool) {
 	for _, p := range d.pods {
-		a := accountOf(p)
-		if !d.rbac.attaches(a) {
+		if !d.rbac.attaches(accountOf(p)) {
 			continue
 		}
 		for _, w := range inject.Wires(&p.Spec, attaches) {
@@ -120,107 +121,93 @@ func (d *doctoring) findWires(ctx context.Context, attaches map[string]bool) err
 				d.Notes = append(d.Notes, fmt.Sprintf("Container %s of pod %s/%s attaches in another cluster (--kubeconfig): not judged here.", w.Attacher.Name, p.Namespace, p.Name))
 				continue
 			}
-			of, err := d.workloadOf(ctx, p)
-			if err != nil {
-				return err
-			}
 			name := w.Driver
 			if name == "" {
-				if name, err = d.driverOf(ctx, p, a, attaches); err != nil {
-					return err
-				}
+				name = d.driverOf(ctx, p, attaches)
 			}
-			d.wires[name] = append(d.wires[name], wired{w, p, of})
+			d.wires[name] = append(d.wires[name], wired{w, p, d.workloadOf(ctx, p)})
 		}
 	}
-	return nil
 }
 
 func accountOf(p *corev1.Pod) account {
-	if p.Spec.ServiceAccountName == "" {
-		return account{p.Namespace, "default"}
-	}
-	return account{p.Namespace, p.Spec.ServiceAccountName}
+	return account{p.Namespace, cmp.Or(p.Spec.ServiceAccountName, "default")}
 }
 
 // driverOf finds the driver of an attacher whose pod does not say it: by the binding of the
 // sidecar's rights, or by the Lease of external-attacher's leader; empty: neither says it.
-func (d *doctoring) driverOf(ctx context.Context, p *corev1.Pod, a account, attaches map[string]bool) (string, error) {
+func (d *doctoring) driverOf(ctx context.Context, p *corev1.Pod, attaches map[string]bool) string {
 	var bound []string
 	for _, b := range d.rbac.cluster {
-		if driver, ours := strings.CutPrefix(b.Name, explain.ObserveRole+"-"); ours && a.among(b.Subjects) {
+		if driver, ours := strings.CutPrefix(b.Name, explain.ObserveRole+"-"); ours && accountOf(p).among(b.Subjects) {
 			bound = append(bound, driver)
 		}
 	}
 	if len(bound) == 1 {
-		return bound[0], nil
+		return bound[0]
 	}
 	for _, driver := range sorted(attaches) {
 		lease, err := d.client.CoordinationV1().Leases(p.Namespace).Get(ctx, explain.AttacherLease(driver), metav1.GetOptions{})
-		if err := d.forgive("get leases in namespace "+p.Namespace, err); err != nil {
-			return "", err
-		}
-		if err != nil || lease.Spec.HolderIdentity == nil {
+		if !d.read("get leases in namespace "+p.Namespace, err) || lease.Spec.HolderIdentity == nil {
 			continue
 		}
 		if holder := *lease.Spec.HolderIdentity; holder == p.Name || p.GenerateName != "" && strings.HasPrefix(holder, p.GenerateName) {
-			return driver, nil
+			return driver
 		}
 	}
-	return "", nil
+	return ""
 }
 
 // workloadOf is what keeps the pod, through its ReplicaSet.
-func (d *doctoring) workloadOf(ctx context.Context, p *corev1.Pod) (workload, error) {
+func (d *doctoring) workloadOf(ctx context.Context, p *corev1.Pod) workload {
 	ref := metav1.GetControllerOf(p)
 	if ref == nil {
-		return workload{"Pod", p.Namespace, p.Name}, nil
+		return workload{"Pod", p.Namespace, p.Name}
 	}
-	if w, known := d.workloads[string(ref.UID)]; known {
-		return w, nil
+	w, known := d.workloads[string(ref.UID)]
+	if known {
+		return w
 	}
-	w := workload{ref.Kind, p.Namespace, ref.Name}
+	w = workload{ref.Kind, p.Namespace, ref.Name}
 	if ref.Kind == "ReplicaSet" {
 		set, err := d.client.AppsV1().ReplicaSets(p.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-		if err := d.forgive("get replicasets in namespace "+p.Namespace, err); err != nil {
-			return w, err
-		}
-		if err == nil && metav1.GetControllerOf(set) != nil {
+		if d.read("get replicasets in namespace "+p.Namespace, err) && metav1.GetControllerOf(set) != nil {
 			w.kind, w.name = metav1.GetControllerOf(set).Kind, metav1.GetControllerOf(set).Name
 		}
 	}
 	d.workloads[string(ref.UID)] = w
-	return w, nil
+	return w
 }
 
 // lookAtDriver says how one is guarded.
-func (d *doctoring) lookAtDriver(ctx context.Context, name string) error {
+func (d *doctoring) lookAtDriver(ctx context.Context, name string) {
 	v := Driver{Name: name, Guarded: "unknown", Workloads: []string{}, Volumes: d.holdings.total[name]}
+	var pods []*corev1.Pod // that csi-fencepost guards
+	var guard, beside *wired
 	wires := d.wires[name]
-	guarded := func(w wired) bool { return w.Guard != nil }
-	at := slices.IndexFunc(wires, guarded)
-	if at >= 0 {
+	for i := range wires {
+		w := &wires[i]
+		switch {
+		case w.Guard != nil && !slices.Contains(pods, w.pod):
+			pods, guard = append(pods, w.pod), cmp.Or(guard, w)
+		case w.Guard == nil && len(w.Beside) > 0:
+			beside = cmp.Or(beside, w)
+		}
+	}
+	if guard != nil {
 		v.Guarded = "yes"
-		own, err := d.lookAtProcess(ctx, name, name, wires[at].Guard, podsOf(wires, guarded))
-		if err != nil {
-			return err
-		}
+		own := d.lookAtProcess(ctx, name, name, guard.Guard, pods)
 		d.own[name], v.Process = own, &own.Process
-		d.lookAtSidecar(name, own, wires[at].of)
-	} else if at = slices.IndexFunc(wires, func(w wired) bool { return len(w.Beside) > 0 }); at >= 0 {
-		past, err := d.lookAtProcess(ctx, name, name, wires[at].Beside[0], []*corev1.Pod{wires[at].pod})
-		if err != nil {
-			return err
-		}
-		v.Process, at = &past.Process, -1
+		d.lookAtSidecar(name, own, guard.of)
+	} else if beside != nil {
+		v.Process = &d.lookAtProcess(ctx, name, name, beside.Beside[0], []*corev1.Pod{beside.pod}).Process
 	}
 	for i, w := range wires {
-		first := slices.IndexFunc(wires, func(o wired) bool { return o.of == w.of && o.Guard == nil }) == i
 		if !slices.Contains(v.Workloads, w.of.String()) {
 			v.Workloads = append(v.Workloads, w.of.String())
 		}
-		if w.Guard != nil || !first {
-			continue
+		if slices.IndexFunc(wires, func(o wired) bool { return o.of == w.of && o.Guard == nil }) != i {
+			continue // guarded, or its workload was spoken of
 		}
 		where := fmt.Sprintf("external-attacher (container %s of %s)", w.Attacher.Name, w.of)
 		switch {
@@ -228,40 +215,26 @@ func (d *doctoring) lookAtDriver(ctx context.Context, name string) error {
 			d.add(LookAt, name, "where its "+where+" calls cannot be told: "+w.Err.Error(), w.of.manifest())
 		case len(w.Beside) > 0:
 			v.Guarded = "past"
-			d.add(Broken, name, fmt.Sprintf("%sits %s calls %s, where no csi-fencepost listens (container %s does, elsewhere): no call is judged", notGuarded, where, w.Socket, w.Beside[0].Name), w.of.manifest()+" | csi-fencepost inject --check")
-		case at >= 0:
+			d.add(Broken, name, fmt.Sprintf("%sits %s calls %s, where no csi-fencepost listens (container %s does, elsewhere): no call is judged", notGuarded, where, w.Socket, w.Beside[0].Name), w.of.check())
+		case guard != nil:
 			v.Guarded = "partly"
-			d.add(Broken, name, fmt.Sprintf("%sof its attachers, %s in pod %s calls the driver by itself, and both attach its volumes", notGuarded, where, w.pod.Name), w.of.manifest()+" | csi-fencepost inject --check")
+			d.add(Broken, name, fmt.Sprintf("%sof its attachers, %s in pod %s calls the driver by itself, and both attach its volumes", notGuarded, where, w.pod.Name), w.of.check())
 		default:
 			v.Guarded = "no"
-			d.add(LookAt, name, fmt.Sprintf("not guarded: no csi-fencepost is beside its %s", where), w.of.manifest()+" | csi-fencepost inject --check")
+			d.add(LookAt, name, "not guarded: no csi-fencepost is beside its "+where, w.of.check())
 		}
 	}
 	if len(wires) == 0 && v.Volumes > 0 {
-		what := "no external-attacher of it was found that may attach volumes in this cluster: it runs elsewhere (a managed control plane), or not at all"
-		if !d.sees("pods") {
-			what = "whether it is guarded cannot be seen without the right to list pods"
-		}
-		d.add(LookAt, name, what, "")
+		d.add(LookAt, name, cli.Either(d.sees("pods"), "no external-attacher of it was found that may attach volumes in this cluster: it runs elsewhere (a managed control plane), or not at all",
+			"whether it is guarded cannot be seen without the right to list pods"), "")
 	}
 	d.Drivers = append(d.Drivers, v)
-	return nil
-}
-
-// podsOf are the pods of the wires that are meant, each once.
-func podsOf(wires []wired, meant func(wired) bool) (pods []*corev1.Pod) {
-	for _, w := range wires {
-		if meant(w) && !slices.Contains(pods, w.pod) {
-			pods = append(pods, w.pod)
-		}
-	}
-	return pods
 }
 
 // lookAtSidecar says what is only a sidecar's.
 func (d *doctoring) lookAtSidecar(name string, p *process, of workload) {
 	if p.config.Mode == config.Observe {
-		d.add(LookAt, name, "mode Observe: it reports what it would refuse, and forwards everything", of.manifest()+" | csi-fencepost inject --check --mode Enforce")
+		d.add(LookAt, name, "mode Observe: it reports what it would refuse, and forwards everything", of.check()+" --mode Enforce")
 	}
 	switch apart := p.config.Fencing.Apart; {
 	case apart && d.apart == nil && d.sees("pods"):
@@ -269,7 +242,7 @@ func (d *doctoring) lookAtSidecar(name string, p *process, of workload) {
 	case apart:
 		p.Moves = "apart"
 	case p.config.Mode == config.Enforce && p.Moves == nobody:
-		d.add(LookAt, name, "nobody moves the pods of a dead node (failover is off): once it is proven off, a person taints it", of.manifest()+" | csi-fencepost inject --check --mode Enforce --failover")
+		d.add(LookAt, name, "nobody moves the pods of a dead node (failover is off): once it is proven off, a person taints it", of.check()+" --mode Enforce --failover")
 	}
 }
 
@@ -277,7 +250,7 @@ func (d *doctoring) lookAtSidecar(name string, p *process, of workload) {
 const nobody = "nobody"
 
 // lookAtApart looks for csi-fencepost failover.
-func (d *doctoring) lookAtApart(ctx context.Context) error {
+func (d *doctoring) lookAtApart(ctx context.Context) {
 	var pods []*corev1.Pod
 	var c *corev1.Container
 	for _, p := range d.pods {
@@ -286,61 +259,51 @@ func (d *doctoring) lookAtApart(ctx context.Context) error {
 		}
 		pods = append(pods, p)
 		for i := range p.Spec.Containers {
-			if words := append(slices.Clone(p.Spec.Containers[i].Command), p.Spec.Containers[i].Args...); slices.Contains(words, "failover") {
-				c = &p.Spec.Containers[i]
+			if one := &p.Spec.Containers[i]; slices.Contains(slices.Concat(one.Command, one.Args), "failover") {
+				c = one
 			}
 		}
 	}
 	if c == nil {
-		return nil
+		return
 	}
-	p, err := d.lookAtProcess(ctx, "", failoverName, c, pods)
-	if err != nil {
-		return err
-	}
-	d.apart, d.Failover = p, &p.Process
-	if err := p.config.CheckApart(); err != nil && p.Config != "" {
+	d.apart = d.lookAtProcess(ctx, "", failoverName, c, pods)
+	d.Failover = &d.apart.Process
+	if err := d.apart.config.CheckApart(); err != nil && d.apart.Config != "" {
 		d.add(Broken, failoverName, "its configuration is not one for it: "+cli.OneLineOf(err), "")
 	}
-	return nil
 }
 
 // failoverName is what failover as a Deployment of its own is called here.
 const failoverName = "csi-fencepost failover"
 
 // lookAtProcess says what is the same of every csi-fencepost. pods has one at least.
-func (d *doctoring) lookAtProcess(ctx context.Context, driver, about string, c *corev1.Container, pods []*corev1.Pod) (*process, error) {
+func (d *doctoring) lookAtProcess(ctx context.Context, driver, about string, c *corev1.Container, pods []*corev1.Pod) *process {
 	p := &process{pod: pods[0], guard: c, driver: driver}
-	p.Pods, p.Image, p.Version, p.Agents, p.Moves = len(pods), c.Image, tagOf(c.Image), []string{}, nobody
-	logs := func(pod *corev1.Pod) string {
-		return fmt.Sprintf("kubectl logs -n %s %s -c %s", printable.Word(pod.Namespace), printable.Word(pod.Name), printable.Word(c.Name))
-	}
 	var wrong error
 	if p.config, p.Config, wrong = explain.ConfigOf(ctx, d.client, pods[0], c); wrong != nil {
 		d.add(LookAt, about, "its configuration could not be read, the defaults are taken for it: "+wrong.Error(), "")
 	}
-	p.Mode, p.Evidence = p.config.Mode, []string{}
-	for source, on := range map[string]bool{"outOfServiceTaint": p.config.Evidence.OutOfServiceTaint, "operatorConfirmation": p.config.Evidence.OperatorConfirmation,
-		"networkFence": p.config.Evidence.NetworkFence, "cloudShutdownTaint": p.config.Evidence.CloudShutdownTaint, "nodeDeleted": p.config.Evidence.NodeDeleted,
-		"fenceAgentsRemediation": p.config.Evidence.FenceAgentsRemediation, "selfNodeRemediation": p.config.Evidence.SelfNodeRemediation} {
+	e := p.config.Evidence
+	p.Process = Process{Pods: len(pods), Image: c.Image, Version: tagOf(c.Image), Mode: p.config.Mode, Config: p.Config, Agents: []string{}, Evidence: []string{},
+		Moves: cli.Either(p.config.Failover.Enabled, "sidecar", nobody)}
+	for source, on := range map[string]bool{"outOfServiceTaint": e.OutOfServiceTaint, "operatorConfirmation": e.OperatorConfirmation, "networkFence": e.NetworkFence,
+		"cloudShutdownTaint": e.CloudShutdownTaint, "nodeDeleted": e.NodeDeleted, "fenceAgentsRemediation": e.FenceAgentsRemediation, "selfNodeRemediation": e.SelfNodeRemediation} {
 		if on {
 			p.Evidence = append(p.Evidence, source)
 		}
 	}
 	slices.Sort(p.Evidence)
-	if p.config.Failover.Enabled {
-		p.Moves = "sidecar"
-	}
-	versions := map[string]bool{}
+	images := map[string]bool{}
 	for _, pod := range pods {
-		for _, one := range append(slices.Clone(pod.Spec.Containers), pod.Spec.InitContainers...) {
+		for _, one := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 			if one.Name == c.Name {
-				versions[one.Image] = true
+				images[one.Image] = true
 			}
 		}
 	}
-	if len(versions) > 1 {
-		d.add(LookAt, about, "its pods run csi-fencepost of several versions: "+strings.Join(sorted(versions), ", "), "")
+	if len(images) > 1 {
+		d.add(LookAt, about, "its pods run csi-fencepost of several versions: "+strings.Join(sorted(images), ", "), "")
 	}
 	if own, err := version.ParseGeneric(cli.BuildVersion()); err == nil {
 		if theirs, err := version.ParseGeneric(p.Version); err == nil && theirs.LessThan(own) {
@@ -348,31 +311,30 @@ func (d *doctoring) lookAtProcess(ctx context.Context, driver, about string, c *
 		}
 	}
 	if down, why := notReady(pods, c.Name); len(down) > 0 {
-		d.add(Broken, about, fmt.Sprintf("csi-fencepost is not ready in %d of %d pods: %s", len(down), len(pods), why), logs(down[0]))
+		d.add(Broken, about, fmt.Sprintf("csi-fencepost is not ready in %d of %d pods: %s", len(down), len(pods), why),
+			fmt.Sprintf("kubectl logs -n %s %s -c %s", printable.Word(down[0].Namespace), printable.Word(down[0].Name), printable.Word(c.Name)))
 	}
-	if err := d.lookAtRights(p, about); err != nil {
-		return nil, err
-	}
-	levels := sidecar.Declared(p.config)
-	for _, level := range levels {
+	o := fencer.Options{Levels: sidecar.Declared(p.config), Driver: driver, Actor: "csi-fencepost doctor", ReadOnly: true,
+		Records: record.NewStore(d.client.CoordinationV1(), p.config.Fencing.Namespace), Nodes: d.client.CoreV1(), Leases: d.client.CoordinationV1()}
+	reads := false
+	for _, level := range o.Levels {
 		for _, b := range level {
-			p.Agents = append(p.Agents, b.Agent.Name())
+			p.Agents, reads = append(p.Agents, b.Agent.Name()), reads || b.Agent.Proves() == fence.PowerReading
 		}
 	}
-	p.fencer, wrong = fencer.New(fencer.Options{Levels: levels, Driver: driver, Actor: "csi-fencepost doctor", ReadOnly: true,
-		Records: record.NewStore(d.client.CoordinationV1(), p.config.Fencing.Namespace), Nodes: d.client.CoreV1(), Leases: d.client.CoordinationV1()})
-	if wrong != nil {
+	d.lookAtRights(p, about, reads)
+	if p.fencer, wrong = fencer.New(o); wrong != nil {
 		d.add(Broken, about, "it cannot start with its fence agents: "+wrong.Error(), "")
-		p.fencer, wrong = fencer.New(fencer.Options{Driver: driver, Actor: "csi-fencepost doctor", ReadOnly: true,
-			Records: record.NewStore(d.client.CoordinationV1(), p.config.Fencing.Namespace), Nodes: d.client.CoreV1(), Leases: d.client.CoordinationV1()})
+		o.Levels = nil
+		p.fencer, _ = fencer.New(o) // only agents make it fail
 	}
-	return p, wrong
+	return p
 }
 
 // notReady are the pods whose container is not, and why the first is not.
 func notReady(pods []*corev1.Pod, container string) (down []*corev1.Pod, why string) {
 	for _, p := range pods {
-		all := append(slices.Clone(p.Status.ContainerStatuses), p.Status.InitContainerStatuses...)
+		all := slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses)
 		at := slices.IndexFunc(all, func(s corev1.ContainerStatus) bool { return s.Name == container })
 		said := "it has not started"
 		switch {
@@ -391,67 +353,45 @@ func notReady(pods []*corev1.Pod, container string) (down []*corev1.Pod, why str
 }
 
 // lookAtRights holds what the account may do against what its mode needs, and against the
-// policies that are installed.
-func (d *doctoring) lookAtRights(p *process, about string) error {
-	render := sidecar.RightsOf(p.config)
-	if p.driver == "" {
-		render = deploy.Apart
+// policies that are installed (deploy/admission/writers.yaml). reads: an agent of it reads the power.
+func (d *doctoring) lookAtRights(p *process, about string, reads bool) {
+	if !d.rbac.known {
+		return
 	}
-	needed, err := deploy.Rights(render)
-	if err != nil {
-		return err
+	renders, next := []func(deploy.Names) ([]byte, error){deploy.Apart}, "kubectl apply -f deploy/failover/rbac.yaml"
+	if p.driver != "" {
+		renders[0], next = sidecar.RightsOf(p.config), "kubectl get clusterrolebindings | grep "+printable.Word(p.driver)
 	}
 	if value, given := explain.Argument(p.guard, "http-authorization"); given && value != "false" {
-		more, err := deploy.Rights(deploy.Authorization)
+		renders = append(renders, deploy.Authorization)
+	}
+	var needed []authorizationv1.ResourceAttributes
+	for _, render := range renders {
+		rights, err := deploy.Rights(render)
 		if err != nil {
-			return err
+			d.add(LookAt, about, "its rights cannot be judged: "+err.Error(), "")
+			return
 		}
-		needed = append(needed, more...)
+		needed = append(needed, rights...)
 	}
 	for i := range needed {
 		if needed[i].Namespace == config.Default().Fencing.Namespace {
 			needed[i].Namespace = p.config.Fencing.Namespace
 		}
 	}
-	if !d.rbac.known {
-		return nil
-	}
-	lacks := d.rbac.lacks(accountOf(p.pod), append(needed, d.byPolicies(p)...))
-	if p.Lacks = sidecar.RightsInWords(lacks); len(lacks) == 0 {
-		p.Lacks = []string{}
-		return nil
-	}
-	next := "kubectl apply -f deploy/failover/rbac.yaml"
-	if p.driver != "" {
-		next = "kubectl get clusterrolebindings | grep " + printable.Word(p.driver)
-	}
-	d.add(Broken, about, fmt.Sprintf("its account %s may not %s, which mode %s needs (deploy/rbac, deploy/admission/writers.yaml)", accountOf(p.pod), strings.Join(p.Lacks, ", nor "), p.Mode), next)
-	return nil
-}
-
-// byPolicies are the rights that the installed policies ask for (deploy/admission/writers.yaml).
-func (d *doctoring) byPolicies(p *process) (needed []authorizationv1.ResourceAttributes) {
-	need := func(policy, resource string, writes bool) {
-		if writes && p.config.Mode == config.Enforce && slices.Contains(d.Policies, Policy{policyPrefix + policy, true}) {
+	writes := func(policy, resource string, does bool) {
+		if does && p.config.Mode == config.Enforce && slices.Contains(d.Policies, Policy{policyPrefix + policy, true}) {
 			needed = append(needed, authorizationv1.ResourceAttributes{Verb: "write", Group: "csi-fencepost.io", Resource: resource, Name: p.driver})
 		}
 	}
-	fences := slices.ContainsFunc(sidecarKinds(p), func(k fence.Kind) bool { return k == fence.PowerReading || p.driver != "" })
-	need("ledger", "ledgers", p.driver != "")
-	need("records", "records", true)
-	need("records", "fences", fences)
-	need("taint", "taints", p.config.Failover.Enabled)
-	return needed
-}
-
-// sidecarKinds are what the agents of a process prove.
-func sidecarKinds(p *process) (kinds []fence.Kind) {
-	for _, level := range sidecar.Declared(p.config) {
-		for _, b := range level {
-			kinds = append(kinds, b.Agent.Proves())
-		}
+	writes("ledger", "ledgers", p.driver != "")
+	writes("records", "records", true)
+	writes("records", "fences", len(p.Agents) > 0 && (reads || p.driver != ""))
+	writes("taint", "taints", p.config.Failover.Enabled)
+	lacks := d.rbac.lacks(accountOf(p.pod), needed)
+	if p.Lacks = append([]string{}, sidecar.RightsInWords(lacks)...); len(lacks) > 0 {
+		d.add(Broken, about, fmt.Sprintf("its account %s may not %s, which mode %s needs (deploy/rbac, deploy/admission/writers.yaml)", accountOf(p.pod), strings.Join(p.Lacks, ", nor "), p.Mode), next)
 	}
-	return kinds
 }
 
 // policyPrefix begins the names of the policies of deploy/admission, and policies end them.
