@@ -392,10 +392,9 @@ var badInputs = []struct {
 
 	// doctor.
 	{asks("doctor", "n1", "n2"), "doctor: it takes one NODE or none, got n1, n2"},
-	{asks("doctor", "n1", "--node=n2"), "doctor: it takes one NODE or none, got n1"},
 	{asks("doctor", "node/"), "doctor: it takes one NODE or none"},
 	{asks("doctor", "gone"), "nothing is known of a node gone"},
-	{asks("doctor", "--node=../pods"), "../pods"},
+	{asks("doctor", "../pods"), "../pods"},
 	{asks("doctor", "-o", "table"), `--output is "table": it has to be text, json or yaml`},
 	{asks("doctor", "--bundle=/no/such/folder/b.tar.gz"), "--bundle: open /no/such/folder/b.tar.gz"},
 	{asks("doctor", "--config=/no/such.yaml"), "doctor: --config: cannot read the configuration"},

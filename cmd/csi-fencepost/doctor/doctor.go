@@ -30,35 +30,30 @@ func Command() cli.Command {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs, flags := cli.NewFlags("doctor", doctorHelp), cluster.Flags{}
 	fs.Output("text", "json", "yaml")
-	node := fs.String("node", "", "Only what is of this node, in full; the same as the argument.")
 	bundle := fs.String("bundle", "", "Write an archive (.tar.gz) with what was read, logs and /statusz to this file; - is standard output.")
 	flags.Register(fs)
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	for _, arg := range fs.Args() {
-		name := strings.TrimPrefix(arg, "node/")
-		if fs.NArg() > 1 || name == "" || *node != "" && *node != name {
-			return fs.Wrong("it takes one NODE or none, got %s", strings.Join(fs.Args(), ", "))
-		}
-		*node = name
+	node, _ := strings.CutPrefix(fs.Arg(0), "node/")
+	if fs.NArg() > 1 || fs.NArg() == 1 && node == "" {
+		return fs.Wrong("it takes one NODE or none, got %s", strings.Join(fs.Args(), ", "))
 	}
 	c, err := flags.Open(fs.Name())
 	if err != nil {
 		return err
 	}
-	d, err := look(ctx, c, *node)
+	d, err := look(ctx, c, node)
 	if err != nil {
 		return err
 	}
-	text := func(w io.Writer) { d.print(w, cli.StyleOf(stdout)) }
 	if *bundle != "" {
 		if err := d.writeBundle(ctx, *bundle, stdout, stderr); err != nil {
 			return err
 		}
 	}
 	if *bundle != "-" {
-		if err := fs.Print(stdout, &d.Report, text); err != nil {
+		if err := fs.Print(stdout, &d.Report, func(w io.Writer) { d.print(w, cli.StyleOf(stdout)) }); err != nil {
 			return err
 		}
 	}

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
@@ -284,12 +287,11 @@ func (d *doctoring) lookAtProcess(ctx context.Context, driver, about string, c *
 	if p.config, p.Config, wrong = explain.ConfigOf(ctx, d.client, pods[0], c); wrong != nil {
 		d.add(LookAt, about, "its configuration could not be read, the defaults are taken for it: "+wrong.Error(), "")
 	}
-	e := p.config.Evidence
+	sources, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.config.Evidence) // switches never fail
 	p.Process = Process{Pods: len(pods), Image: c.Image, Version: tagOf(c.Image), Mode: p.config.Mode, Config: p.Config, Agents: []string{}, Evidence: []string{},
 		Moves: cli.Either(p.config.Failover.Enabled, "sidecar", nobody)}
-	for source, on := range map[string]bool{"outOfServiceTaint": e.OutOfServiceTaint, "operatorConfirmation": e.OperatorConfirmation, "networkFence": e.NetworkFence,
-		"cloudShutdownTaint": e.CloudShutdownTaint, "nodeDeleted": e.NodeDeleted, "fenceAgentsRemediation": e.FenceAgentsRemediation, "selfNodeRemediation": e.SelfNodeRemediation} {
-		if on {
+	for source, on := range sources {
+		if on == true {
 			p.Evidence = append(p.Evidence, source)
 		}
 	}
@@ -403,12 +405,10 @@ var policies = []string{"ledger", "ledger-kept", "records", "taint"}
 func (d *doctoring) lookAtPolicies() {
 	var absent []string
 	for _, name := range policies {
-		there := false
-		for _, p := range d.facts.policies {
-			there = there || p.Name == policyPrefix+name && d.bound[p.Name]
-		}
-		d.Policies = append(d.Policies, Policy{policyPrefix + name, there})
-		if !there {
+		there := slices.ContainsFunc(d.facts.policies, func(p *admissionv1.ValidatingAdmissionPolicy) bool {
+			return p.Name == policyPrefix+name && d.bound[p.Name]
+		})
+		if d.Policies = append(d.Policies, Policy{policyPrefix + name, there}); !there {
 			absent = append(absent, name)
 		}
 	}
@@ -420,9 +420,6 @@ func (d *doctoring) lookAtPolicies() {
 // tagOf an image; empty: it has none.
 func tagOf(image string) string {
 	image, _, _ = strings.Cut(image, "@")
-	at := strings.LastIndexByte(image, ':')
-	if at < 0 || strings.Contains(image[at:], "/") {
-		return ""
-	}
-	return image[at+1:]
+	_, tag, _ := strings.Cut(path.Base(image), ":")
+	return tag
 }

@@ -102,43 +102,36 @@ func (d *doctoring) lookAtNodes(only string) {
 	}
 	for i := range d.Drivers {
 		v, alike := &d.Drivers[i], map[string]*Fate{}
-		var order []string
+		var fates []*Fate
 		for _, name := range sorted(d.nodes) {
-			n := d.nodes[name]
-			id, held := d.ids[name][v.Name], d.holdings.pvs[place{v.Name, name}]
+			n, at := d.nodes[name], place{v.Name, name}
+			id, held := d.ids[name][v.Name], d.holdings.pvs[at]
 			if only != "" && name != only || id == "" && len(held) == 0 {
 				continue
 			}
 			one := d.fateOf(v, n, id, shared[fence.SystemKey(n.Status.NodeInfo.SystemUUID)] > 1)
-			many := only == ""
-			key := one.What + one.Next
-			if many {
-				key = masked(key, name)
-			}
+			key := masked(one.What+"\n"+one.Next, name)
 			f := alike[key]
 			if f == nil {
-				f, order = &one, append(order, key)
-				alike[key], f.Driver, f.first = f, v.Name, name
+				f = &one
+				alike[key], fates, f.Driver, f.first = f, append(fates, f), v.Name, name
 			}
-			f.Nodes, f.Volumes, f.Pods = append(f.Nodes, name), f.Volumes+len(held), f.Pods+d.holdings.pods[place{v.Name, name}]
-			if !many {
+			f.Nodes, f.Volumes, f.Pods = append(f.Nodes, name), f.Volumes+len(held), f.Pods+d.holdings.pods[at]
+			if only != "" {
 				f.PVs = sorted(held)
 			}
 		}
-		for _, key := range order {
-			f := alike[key]
+		slices.SortStableFunc(fates, func(a, b *Fate) int {
+			return cmp.Or(a.Outcome.rank()-b.Outcome.rank(), len(b.Nodes)-len(a.Nodes))
+		})
+		for _, f := range fates {
 			if slices.SortFunc(f.Nodes, byNumber); len(f.Nodes) > 1 {
 				f.What, f.Next = masked(f.What, f.first), masked(f.Next, f.first)
 			}
 			if f.Outcome == Waits {
 				d.add(LookAt, v.Name, fmt.Sprintf("on %s (%s), were it to die, %s", cli.Count(len(f.Nodes), "node"), few(f.Nodes), f.What), f.Next)
 			}
-		}
-		slices.SortStableFunc(order, func(a, b string) int {
-			return cmp.Or(alike[a].Outcome.rank()-alike[b].Outcome.rank(), len(alike[b].Nodes)-len(alike[a].Nodes))
-		})
-		for _, key := range order {
-			d.Fates = append(d.Fates, *alike[key])
+			d.Fates = append(d.Fates, *f)
 		}
 	}
 }
@@ -225,12 +218,7 @@ func (d *doctoring) fenced(p *process, n *corev1.Node, id string, shared, unprov
 		withheld = p.fencer.Levels.Withheld(m)
 	}
 	brake, words := failover.OfNode(n, shared, storage, withheld)
-	agents, after := p.fencer.Agents(n.Name), p.config.Fencing.FenceAfter
-	next := confirmation(n.Name)
-	silent := strings.TrimSuffix(after.String(), "m0s")
-	if silent != after.String() {
-		silent += "m"
-	}
+	agents, after, next := p.fencer.Agents(n.Name), p.config.Fencing.FenceAfter, confirmation(n.Name)
 	switch {
 	case brake == failover.BrakeNoProof:
 		return Fate{Outcome: Waits, Brake: brake, What: "its volumes wait for a person: " + words, Next: next}
@@ -238,10 +226,12 @@ func (d *doctoring) fenced(p *process, n *corev1.Node, id string, shared, unprov
 		return Fate{Outcome: Braked, Brake: brake, What: fmt.Sprintf("%s asked; if it is off, its volumes may move; if it is on, it stays on and a person is waited for: %s", agents, words), Next: next}
 	case after.Duration == 0:
 		return Fate{Outcome: Asked, What: fmt.Sprintf("%s asked; if it is off, %s; if it is on, a person is waited for (no fenceAfter)", agents, then), Next: next}
-	case storage:
-		return Fate{Outcome: Fenced, What: fmt.Sprintf("cut off from the storage by %s after %s of silence; then %s", agents, silent, then)}
 	}
-	return Fate{Outcome: Fenced, What: fmt.Sprintf("turned off by %s after %s of silence; then %s", agents, silent, then)}
+	silent := after.String()
+	if whole, is := strings.CutSuffix(silent, "m0s"); is {
+		silent = whole + "m"
+	}
+	return Fate{Outcome: Fenced, What: fmt.Sprintf("%s by %s after %s of silence; then %s", cli.Either(storage, "cut off from the storage", "turned off"), agents, silent, then)}
 }
 
 // lookAtState finds what is wrong with nodes, records and ledgers now.
@@ -255,12 +245,13 @@ func (d *doctoring) lookAtState() {
 			silent[at.node], volumes = true, volumes+len(pvs)
 		}
 	}
-	if names := sorted(silent); len(names) > 0 {
-		d.add(LookAt, "nodes", fmt.Sprintf("not Ready, and they hold %s: %s", cli.Count(volumes, "volume"), few(names)), "csi-fencepost explain node "+printable.Word(names[0]))
+	hold := func(nodes map[string]bool, what string, volumes int) {
+		if names := sorted(nodes); len(names) > 0 {
+			d.add(LookAt, "nodes", fmt.Sprintf("%s, and they hold %s: %s", what, cli.Count(volumes, "volume"), few(names)), "csi-fencepost explain node "+printable.Word(names[0]))
+		}
 	}
-	if names := sorted(gone); len(names) > 0 {
-		d.add(LookAt, "nodes", fmt.Sprintf("no Node any more, and they hold %s: %s", cli.Count(lost, "volume"), few(names)), "csi-fencepost explain node "+printable.Word(names[0]))
-	}
+	hold(silent, "not Ready", volumes)
+	hold(gone, "no Node any more", lost)
 	var unvouched []string
 	for _, name := range sorted(d.records) {
 		r := d.records[name]

@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -106,27 +107,23 @@ func rightsWord(lacks []string) string {
 
 // fateRows are a few of each driver, those that need a person first.
 func (r *Report) fateRows() (rows [][]string) {
-	of := map[string]int{}
-	for _, f := range r.Fates {
-		of[f.Driver]++
-	}
-	shown := map[string]int{}
-	for _, f := range r.Fates {
-		name := f.Driver
-		if shown[name]++; shown[name] > 1 {
-			name = ""
+	for rest := r.Fates; len(rest) > 0; {
+		of := rest[0].Driver
+		n := slices.IndexFunc(append(slices.Clone(rest), Fate{}), func(f Fate) bool { return f.Driver != of })
+		shown := n
+		if n > shownFates {
+			shown = shownFates - 1
 		}
-		switch n := shown[f.Driver]; {
-		case n == shownFates && of[f.Driver] > shownFates:
-			rows = append(rows, []string{"", fmt.Sprintf("%d groups more", of[f.Driver]-shownFates+1), "", "", "csi-fencepost doctor -o yaml lists them"})
-			continue
-		case n > shownFates:
-			continue
+		for i, f := range rest[:shown] {
+			row := []string{cli.Either(i == 0, of, ""), fmt.Sprintf("%d: %s", len(f.Nodes), few(f.Nodes)), strconv.Itoa(f.Volumes), strconv.Itoa(f.Pods)}
+			for _, line := range cli.Wrap(f.What, whatWidth) {
+				rows, row = append(rows, append(row, line)), []string{"", "", "", ""}
+			}
 		}
-		row := []string{name, fmt.Sprintf("%d: %s", len(f.Nodes), few(f.Nodes)), strconv.Itoa(f.Volumes), strconv.Itoa(f.Pods)}
-		for _, line := range cli.Wrap(f.What, whatWidth) {
-			rows, row = append(rows, append(row, line)), []string{"", "", "", ""}
+		if shown < n {
+			rows = append(rows, []string{"", fmt.Sprintf("%d groups more", n-shown), "", "", "csi-fencepost doctor -o yaml lists them"})
 		}
+		rest = rest[n:]
 	}
 	return rows
 }

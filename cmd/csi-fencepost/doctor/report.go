@@ -140,12 +140,7 @@ func (r *Report) add(g Grade, about, what, next string) {
 
 // worst of what was found about something.
 func (r *Report) worst(about string) Grade {
-	for _, g := range grades {
-		if r.count(g, about) > 0 {
-			return g
-		}
-	}
-	return OK
+	return grades[slices.IndexFunc(grades, func(g Grade) bool { return g == OK || r.count(g, about) > 0 })]
 }
 
 // count findings of a grade; of everything where about is empty.
