@@ -51,7 +51,7 @@ var placed = []string{
 	"env-s3cret-1", "env-plain-2", "arg-s3cret-3", "next-arg-s3cret-4", "shell-s3cret-5", "unknown-flag-6", "url-s3cret-7", "attribute-8", "context-9", "applied-10",
 	"inject-annotation-11", "user-annotation-12", "mount-option-13", "probe-14", "header-15", "parameter-16", "node-parameter-17", "config-map-18", "inline-19", "flex-20", "event-env-s3cret-1",
 	"ephemeral-21", "template-22", "lifecycle-23", "joined-24", "spaced-25", "short-26", "cGFkZGVkLTI3", "query-28", "beta-mount-29", "status-30", "event-31", "with a blank 32",
-	"only-33", "part/34", "\"quoted<35", `\"quoted\u003c35`, "second-file-36", "probe-query-37",
+	"only-33", "part/34", "\"quoted<35", `\"quoted\u003c35`, "second-file-36", "probe-query-37", "cause-38", "described-39",
 }
 
 func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
@@ -75,7 +75,8 @@ fencing: {levels: [{agents: [{name: pdu, exec: {agent: fence_x, parameters: {ip:
 		corev1.Volume{Name: "flex", VolumeSource: corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{Driver: "x", Options: map[string]string{"a": "flex-20"}}}})
 	pod.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "applied-10", "example.com/note": "user-annotation-12", "csi-fencepost.io/maintenance": "kept"}
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Env: []corev1.EnvVar{{Name: "X", Value: "ephemeral-21"}}}}}
-	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "block-controller", Namespace: "storage", Annotations: map[string]string{"inject.csi-fencepost.io/csi-attacher": `{"args":["--password=inject-annotation-11"]}`}}}
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "block-controller", Namespace: "storage", Annotations: map[string]string{"kubernetes.io/change-cause": "kubectl set env deploy/block-controller X=cause-38",
+		"kubernetes.io/description": "log in with password: described-39", "inject.csi-fencepost.io/csi-attacher": `{"args":["--password=inject-annotation-11"]}`}}}
 	deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "X", Value: "template-22"}}}}
 	w.add(deployment)
 	for _, o := range w.objects {

@@ -83,12 +83,13 @@ func (s *stripper) object(o map[string]any) {
 	}
 }
 
-// annotations keep what csi-fencepost and Kubernetes write, but for whole objects and options.
+// annotations keep what csi-fencepost and Kubernetes write, but for whole objects, options and
+// command lines.
 func (s *stripper) annotations(all map[string]any) {
 	for key, value := range all {
 		domain, name, _ := strings.Cut(key, "/")
 		kept := domain == "csi-fencepost.io" || domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") || strings.HasSuffix(domain, ".k8s.io")
-		if !kept || strings.HasPrefix(name, "last-applied") || name == "mount-options" || secretName(name) {
+		if !kept || strings.HasPrefix(name, "last-applied") || name == "mount-options" || name == "change-cause" || secretName(name) {
 			all[key] = s.take(value, secretName(name))
 		}
 	}
@@ -198,15 +199,15 @@ func (s *stripper) free(text string) string {
 	return inQuery.ReplaceAllString(text, "${1}"+stripped)
 }
 
-// texts strips every string of an object. Annotations and data that are left are documents of
-// ours, whose tokens and files are no secrets.
+// texts strips every string of an object. Our annotations, and data that is left, are documents
+// of ours, whose tokens and files are no secrets.
 func (s *stripper) texts(value any, strip func(string) string) any {
 	switch v := value.(type) {
 	case string:
 		return strip(v)
 	case map[string]any:
 		for key, inner := range v {
-			if key == "annotations" || key == "data" {
+			if key == "data" || strings.HasPrefix(key, "csi-fencepost.io/") {
 				v[key] = s.texts(inner, s.text)
 			} else {
 				v[key] = s.texts(inner, strip)
