@@ -692,12 +692,12 @@ func TestARecordThatIsNotReadHidesNoOther(t *testing.T) {
 
 // A withdrawn fence of which something stays cut off is not lifted: nothing else names that.
 func TestAWithdrawnFenceIsLiftedOnlyWhole(t *testing.T) {
-	cutOff(t, func(w *world, wall *firewall, target Target) {
+	cutOff(t, func(w *world, wall *firewall, _ Target) {
 		w.withdraw()
 		f := w.storageFence("n2", driver, shared)
 		f.Machine = record.FencedMachine{NodeUID: "u2", BootID: "b21"}
 		w.changeOf("n2", func(r *record.Record) { r.PutFence(f, "Fenced") })
-		target = w.registered("u1", "b1", oneSystem, "192.0.2.9")
+		target := w.registered("u1", "b1", oneSystem, "192.0.2.9")
 		_ = w.on(target)
 		w.expect("still cut", strings.Join(wall.list, " "), shared)
 		w.expect("fences", w.fences(), "Void by a")
