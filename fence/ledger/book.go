@@ -98,19 +98,28 @@ const attachersFinalizer = "external-attacher/"
 // stands there was written, so that it has to be asked before the next write.
 func (b *Book) Unasked() bool { return b.Missing || b.Repaired }
 
+// Own tells whether the text on a PV, which Parse cannot read, is what is left of a ledger
+// of that PV: it has the PV's UID, as all that csi-fencepost writes there, and which nobody
+// knows who brings text along with a new PV; or missing, no other PV of the volume has a
+// ledger that counts (Book.Missing), so that it may be what is left of the only one.
+func Own(pv *corev1.PersistentVolume, missing bool) bool {
+	return missing || strings.Contains(pv.Annotations[Annotation], string(pv.UID))
+}
+
 // open reads the annotations of live PVs, in the order of Sort. Text that is not a ledger is
-// an error, but where whoever made a second PV for the volume brought it along: what
-// csi-fencepost writes on a PV has its UID, which nobody knows before the PV is made.
+// an error, or set aside if it is not the PV's own.
 func (s *Store) open(handle string, pvs []*corev1.PersistentVolume) (*Book, error) {
 	b := &Book{Handle: handle, PVs: pvs, Ledger: s.blank(handle, pvs), Missing: true}
 	var garbled []*GarbledError
+	var unread []*corev1.PersistentVolume
 	for _, pv := range pvs {
 		text, there := pv.Annotations[Annotation]
 		p := page{text: text, there: there}
 		if there {
 			l, err := Parse(text)
 			if err != nil {
-				garbled = append(garbled, &GarbledError{PV: pv.Name, Err: err, own: strings.Contains(text, string(pv.UID))})
+				garbled = append(garbled, &GarbledError{PV: pv.Name, Err: err})
+				unread = append(unread, pv)
 			} else if why := s.foreign(l, pv); why != "" {
 				b.SetAside = append(b.SetAside, why)
 				b.Before = append(b.Before, s.before(l, pv)...)
@@ -122,11 +131,11 @@ func (s *Store) open(handle string, pvs []*corev1.PersistentVolume) (*Book, erro
 		}
 		b.pages = append(b.pages, p)
 	}
-	for _, g := range garbled {
-		if b.Missing || g.own {
+	for i, g := range garbled {
+		if Own(unread[i], b.Missing) {
 			return nil, g
 		}
-		b.SetAside = append(b.SetAside, fmt.Sprintf("what stands on PersistentVolume %s is no ledger, and was never written there as one: it is set aside, since another PersistentVolume of the volume has the ledger", g.PV))
+		b.SetAside = append(b.SetAside, g.Aside())
 	}
 	if !b.Missing {
 		b.Before = nil

@@ -13,7 +13,6 @@ import (
 type GarbledError struct {
 	PV  string
 	Err error
-	own bool // the text has the PV's UID, as all that was ever written on that PV
 }
 
 func (e *GarbledError) Error() string { return e.Why() + ". To mend it: " + e.Unblock() }
@@ -21,6 +20,11 @@ func (e *GarbledError) Error() string { return e.Why() + ". To mend it: " + e.Un
 // Why is what is wrong, without the way out.
 func (e *GarbledError) Why() string {
 	return fmt.Sprintf("annotation %s of PersistentVolume %s is not a ledger: %.150s", Annotation, e.PV, e.Err.Error())
+}
+
+// Aside says that the text, which is not its PersistentVolume's own, does not count.
+func (e *GarbledError) Aside() string {
+	return fmt.Sprintf("what stands on PersistentVolume %s is no ledger, and was never written there as one: it is set aside, since another PersistentVolume of the volume has the ledger", e.PV)
 }
 
 // Unblock is how to mend it.

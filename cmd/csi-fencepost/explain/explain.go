@@ -133,6 +133,8 @@ type Look struct {
 	// Denied are the missing rights; garbled: the ledger cannot be read.
 	Denied  []string
 	Garbled *ledger.GarbledError
+	// aside says which text is no ledger and does not count, as Book.SetAside does.
+	aside []string
 	// NoIdentity: whether the ledger is of this cluster was not checked.
 	NoIdentity bool
 	notes      []string
@@ -313,7 +315,8 @@ func (l *looking) readLeases(ctx context.Context) error {
 // finish notes what this look could not see.
 func (l *looking) finish(ctx context.Context, observed time.Duration) {
 	k := l.look
-	k.now, k.observed, k.Denied, k.Garbled = time.Now(), observed, l.client.denied, l.client.garbled
+	k.now, k.observed, k.Denied = time.Now(), observed, l.client.denied
+	k.Garbled, k.aside = l.client.unreadable(k.Survey.Book.Missing)
 	k.observe, k.NoIdentity = l.Config.Mode == "Observe", l.client.noIdentity
 	k.notes = append(k.notes, "The driver itself was not asked where it has the volume published (published_node_ids); the sidecar asks it.")
 	if l.client.noIdentity {

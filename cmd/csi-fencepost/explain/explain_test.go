@@ -124,6 +124,25 @@ func TestExplainOfAGarbledLedgerSaysHowToMendItAndShowsTheRest(t *testing.T) {
 	clitest.Says(t, stdout, "GARBLED", "csi-fencepost ledger repair pv-1", "kubectl annotate pv pv-1 csi-fencepost.io/holders-", "REFUSED [LedgerUnreadable]", "Node n1 (ID i-1)", "volumesInUse")
 }
 
+// The sidecar goes on with the ledger of the other PersistentVolume.
+func TestExplainNamesWhatASecondPersistentVolumeBroughtAlongAsSetAside(t *testing.T) {
+	for name, second := range map[string]string{"it is read before the ledger": "pv-0", "after it": "pv-2"} {
+		for _, text := range []string{"{oops", `{"version":99,"holders":[{"nodeID":"made-up"}]}`} {
+			api, kubeconfig := clitest.NewAPI(t)
+			api.AddPV("pv-1", clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Publishing))
+			api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.InUse)
+			brought := clitest.PV(second)
+			brought.Annotations = map[string]string{ledger.Annotation: text}
+			api.Put("/api/v1/persistentvolumes/"+second, brought)
+			stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
+			clitest.Says(t, stdout, "what stands on PersistentVolume "+second+" is no ledger", "set aside", "Node n1 (ID i-1)")
+			if strings.Contains(stdout, "GARBLED") || strings.Contains(stdout, "LedgerUnreadable") {
+				t.Errorf("%s, %q: called garbled:\n%s", name, text, stdout)
+			}
+		}
+	}
+}
+
 func TestExplainUnderstandsMigratedInTreeVolumesAndRefusesOthers(t *testing.T) {
 	api, kubeconfig := clitest.NewAPI(t)
 	in := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "in-tree", UID: "u"}}

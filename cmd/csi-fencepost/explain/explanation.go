@@ -195,7 +195,7 @@ func viewVolume(l *Look) volumeView {
 }
 
 func viewLedger(l *Look) ledgerView {
-	v := ledgerView{State: "present", PV: l.Survey.PV, SetAside: l.Survey.Book.SetAside}
+	v := ledgerView{State: "present", PV: l.Survey.PV, SetAside: slices.Concat(l.Survey.Book.SetAside, l.aside)}
 	if at := ledgerWritten(l.Pv); !at.IsZero() && l.Survey.PV == l.Pv.Name {
 		v.WrittenAt, v.age = at.UTC().Format(time.RFC3339), l.now.Sub(at)
 	}

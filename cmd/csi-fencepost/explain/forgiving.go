@@ -25,10 +25,10 @@ import (
 // shown. For people only: nothing may be allowed on what it says.
 type forgiving struct {
 	kubernetes.Interface
-	// denied are the missing rights, as "verb resource"; garbled the first
-	// ledger that cannot be read.
+	// denied are the missing rights, as "verb resource"; garbled the
+	// PersistentVolumes whose ledger cannot be read, as they were first read.
 	denied  []string
-	garbled *ledger.GarbledError
+	garbled []*corev1.PersistentVolume
 	// noIdentity: the cluster's identity may not be read.
 	noIdentity bool
 }
@@ -113,8 +113,8 @@ func (p forgivingPVs) Get(ctx context.Context, name string, o metav1.GetOptions)
 		return pv, nil
 	}
 	if _, wrong := ledger.Parse(text); wrong != nil {
-		if p.f.garbled == nil {
-			p.f.garbled = &ledger.GarbledError{PV: name, Err: wrong}
+		if !slices.ContainsFunc(p.f.garbled, func(read *corev1.PersistentVolume) bool { return read.Name == name }) {
+			p.f.garbled = append(p.f.garbled, pv)
 		}
 		pv = pv.DeepCopy()
 		delete(pv.Annotations, ledger.Annotation)
@@ -178,6 +178,23 @@ type forgivingLeases struct {
 func (l forgivingLeases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
 	lease, err := l.LeaseInterface.Get(ctx, name, o)
 	return lease, l.f.forgive("get", "leases", l.namespace, name, err)
+}
+
+// unreadable is the first text that is no ledger and has the volume's calls refused; aside
+// says of each of the others, in words, that it does not count. missing is the Book's, of
+// what can be read.
+func (f *forgiving) unreadable(missing bool) (own *ledger.GarbledError, aside []string) {
+	for _, pv := range f.garbled {
+		_, err := ledger.Parse(pv.Annotations[ledger.Annotation])
+		g := &ledger.GarbledError{PV: pv.Name, Err: err}
+		switch {
+		case !ledger.Own(pv, missing):
+			aside = append(aside, g.Aside())
+		case own == nil:
+			own = g
+		}
+	}
+	return own, aside
 }
 
 // forgiveList is forgive for lists: empty where it may not be read.

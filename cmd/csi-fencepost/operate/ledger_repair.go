@@ -241,7 +241,9 @@ func sameLedger(read, surveyed *corev1.PersistentVolume) bool {
 	return read.Name == surveyed.Name && read.UID == surveyed.UID && there == still && text == now
 }
 
-// garbled are the texts that cannot be read. It notes what is wrong with them.
+// garbled are the texts that cannot be read and may be what is left of a ledger. It notes
+// what is wrong with each text that cannot be read. One that its PersistentVolume brought
+// along is only taken off: whoever made that could name any node in it.
 func (p *repair) garbled() (texts []string, err error) {
 	for _, pv := range p.pvs {
 		text, there := pv.Annotations[ledger.Annotation]
@@ -249,12 +251,16 @@ func (p *repair) garbled() (texts []string, err error) {
 			continue
 		}
 		_, wrong := ledger.Parse(text)
-		if format.IsNewer(wrong) {
+		g := &ledger.GarbledError{PV: pv.Name, Err: wrong}
+		switch {
+		case wrong == nil:
+		case !ledger.Own(pv, p.look.Survey.Book.Missing):
+			p.why = append(p.why, g.Aside())
+		case format.IsNewer(wrong):
 			return nil, fmt.Errorf("the ledger of PersistentVolume %s was written by a newer csi-fencepost, which can read it: use that one's csi-fencepost ledger repair", pv.Name)
-		}
-		if wrong != nil {
+		default:
 			texts = append(texts, text)
-			p.why = append(p.why, (&ledger.GarbledError{PV: pv.Name, Err: wrong}).Why())
+			p.why = append(p.why, g.Why())
 		}
 	}
 	return texts, nil

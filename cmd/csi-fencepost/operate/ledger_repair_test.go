@@ -15,6 +15,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
@@ -174,6 +175,60 @@ func TestARepairLeavesATwinsLedgerThatIsSetAside(t *testing.T) {
 	after, err := c.Client.CoreV1().PersistentVolumes().Get(t.Context(), "pv-2", metav1.GetOptions{})
 	if err != nil || after.Annotations[ledger.Annotation] != aside.String() || after.Annotations[ledger.RepairedAnnotation] != "" {
 		t.Errorf("pv-2 was changed: %v, %v", after.Annotations, err)
+	}
+}
+
+// Whoever makes a second PersistentVolume for a volume names no holder of it, contests none,
+// and keeps nobody from repairing its ledger.
+func TestARepairTakesOffWhatASecondPersistentVolumeBroughtAlong(t *testing.T) {
+	const holders = `"holders":[{"nodeID":"made-up","state":"held"},{"nodeID":"i-1","state":"held","contested":{"bootID":"boot-1"}}]`
+	for name, was := range map[string][]ledger.Entry{
+		"the ledger lacks a holder": {},
+		"the ledger is whole":       {clitest.Entry("i-1", "n1", "uid-1", "boot-1", fence.Held)},
+	} {
+		for _, text := range []string{`{"version":1,` + holders, `{"version":99,` + holders + `}`} {
+			c := garbledCluster(t)
+			attached(t, c)
+			carry(t, c, ledgerWith(t, c, was...).String())
+			for _, second := range []string{"pv-0", "pv-2"} {
+				brought := clitest.PV(second)
+				brought.Annotations = map[string]string{ledger.Annotation: text}
+				if _, err := c.Client.CoreV1().PersistentVolumes().Create(t.Context(), brought, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			repairNow(t, c)
+			book, err := ledger.New(c.Client, clitest.Cluster, &csi.Identity{Driver: clitest.Driver}).Read(t.Context(), clitest.Handle, []string{"pv-0", "pv-1", "pv-2"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e := book.Ledger.Get("i-1"); len(book.Ledger.Holders) != 1 || e == nil || e.Contest != nil || len(book.SetAside) != 0 {
+				t.Errorf("%s, %s: %s, set aside: %v", name, text, book.Ledger, book.SetAside)
+			}
+		}
+	}
+}
+
+// What has the UID of its PersistentVolume was written there, though another one has a ledger.
+func TestARepairSalvagesWhatWasWrittenOnATwin(t *testing.T) {
+	for version, refused := range map[string]bool{`{"version":1,`: false, `{"version":99,`: true} {
+		c := garbledCluster(t)
+		carry(t, c, ledgerWith(t, c).String())
+		twin := clitest.PV("pv-2", clitest.Entry("i-9", "n9", "uid-9", "b9", fence.Held))
+		twin.Annotations[ledger.Annotation] = strings.Replace(strings.TrimSuffix(twin.Annotations[ledger.Annotation], "]}"), `{"version":1,`, version, 1)
+		if refused {
+			twin.Annotations[ledger.Annotation] += "]}"
+		}
+		if _, err := c.Client.CoreV1().PersistentVolumes().Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		p, err := planRepair(t.Context(), c, "pv-1", &strings.Builder{})
+		if refused != (err != nil && strings.Contains(err.Error(), "newer csi-fencepost")) {
+			t.Errorf("%s: %v", version, err)
+		}
+		if !refused && p.want.Get("i-9") == nil {
+			t.Errorf("%s: a holder is lost: %s", version, p.want)
+		}
 	}
 }
 
