@@ -64,7 +64,7 @@ fencing: {levels: [{agents: [{name: pdu, exec: {agent: fence_x, parameters: {ip:
 		{Name: "POD_NAMESPACE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}}
 	driver.Command = []string{"sh", "-c", "exec driver -p shell-s3cret-5"}
 	driver.Args = append(driver.Args, "--password=arg-s3cret-3", "--secret-key", "next-arg-s3cret-4", "--backend=unknown-flag-6", "--endpoint=https://u:url-s3cret-7@array.example.com")
-	driver.Args = append(driver.Args, "--config=x --password=joined-24", "--password spaced-25 --verbose=1", "-pshort-26", "--secret-key", "cGFkZGVkLTI3==", "--endpoint=https://array.example.com/?sig=query-28")
+	driver.Args = append(driver.Args, "--config=x -u joined-24", "--password spaced-25 --verbose=1", "-pshort-26", "--secret-key", "cGFkZGVkLTI3==", "--endpoint=https://array.example.com/?sig=query-28")
 	driver.Env = []corev1.EnvVar{{Name: "PASSPHRASE", Value: "with a blank 32"}, {Name: "OTHER_PASSWORD", Value: "\"quoted<35"}}
 	driver.StartupProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/health?sig=probe-query-37"}}}
 	pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Message: "cannot log in with password: status-30"}
@@ -149,13 +149,14 @@ fencing: {levels: [{agents: [{name: pdu, exec: {agent: fence_x, parameters: {ip:
 // Log lines that quote what was taken out of an object, or that name a secret, lose it.
 func TestFreeTextLosesSecrets(t *testing.T) {
 	s := stripper{map[string]string{}}
-	s.object(map[string]any{"env": []any{map[string]any{"name": "DB_PASSWORD", "value": "hunter2-long"}, map[string]any{"name": "SHORT_KEY", "value": "on"}, map[string]any{"name": "KEY", "value": "\"quoted<35"}}})
+	s.object(map[string]any{"env": []any{map[string]any{"name": "DB_PASSWORD", "value": "hunter2-long"}, map[string]any{"name": "SHORT_KEY", "value": "on"}, map[string]any{"name": "PASSPHRASE", "value": "with a blank"}, map[string]any{"name": "KEY", "value": "\"quoted<35"}}})
 	for text, want := range map[string]string{
 		"driver said hunter2-long":                                                  "driver said " + stripped,
 		`{"passwd":"abcdef", "node":"n1"}`:                                          `{"passwd":"` + stripped + `", "node":"n1"}`,
 		"password: abc123, on":                                                      "password: " + stripped + ", on",
 		"GET https://user:pw12@bmc.example.com/x":                                   "GET https://" + stripped + "@bmc.example.com/x",
 		"Authorization: Bearer abcdefghijkl":                                        "Authorization: " + stripped,
+		"GET /with%20a%20blank":                                                     "GET /" + stripped,
 		`{"said":"\"quoted\u003c35"}`:                                               `{"said":"` + stripped + `"}`,
 		`password="my pass, phrase", on`:                                            `password="` + stripped + `", on`,
 		`body="{\"password\":\"abc\",\"node\":\"n1\"}"`:                             `body="{\"password\":\"` + stripped + `\",\"node\":\"n1\"}"`,
@@ -200,10 +201,10 @@ func TestAConfigurationThatCannotBeReadIsLeftOut(t *testing.T) {
 // The log of one pod may quote what only an object that is read later shows to be a secret.
 func TestWhatIsReadLaterIsTakenOutOfWhatWasReadBefore(t *testing.T) {
 	b := newBundle()
-	b.files["logs/a.log"] = "driver said second-file-36 \x1b[2J\u202e"
+	b.files["logs/a.log"] = "driver said second-file-36, password: log-40 \x1b[2J\u202e"
 	b.add(&corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{{Name: "TOKEN", Value: "second-file-36"}}}}}})
 	b.finish(&Report{})
-	if got := b.files["logs/a.log"]; strings.Contains(got, "second-file-36") || strings.ContainsAny(got, "\x1b\u202e") {
+	if got := b.files["logs/a.log"]; strings.Contains(got, "second-file-36") || strings.Contains(got, "log-40") || strings.ContainsAny(got, "\x1b\u202e") {
 		t.Errorf("%q", got)
 	}
 }
