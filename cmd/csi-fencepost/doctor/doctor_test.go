@@ -430,6 +430,9 @@ func TestAClusterAsItShouldBeHasNoFinding(t *testing.T) {
 	if d := w.look(""); len(d.Findings) > 0 || len(d.MissingRights) > 0 || !strings.HasPrefix(d.text(), "Nothing is broken.\n") {
 		t.Errorf("it finds fault:\n%s", d.text())
 	}
+	if d := w.look("", "get replicasets"); !strings.HasPrefix(d.text(), "Nothing broken was seen.\n") {
+		t.Errorf("what it could not see it calls well:\n%s", d.text())
+	}
 }
 
 // writers are the bindings of deploy/admission.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -26,6 +27,8 @@ func (r *Report) print(w io.Writer, style cli.Style) {
 		p.Heading(cli.Red, fmt.Sprintf("%d broken, %d to look at.", broken, lookAt))
 	case lookAt > 0:
 		p.Heading(cli.Yellow, fmt.Sprintf("Nothing is broken, %d to look at.", lookAt))
+	case len(r.MissingRights) > 0:
+		p.Heading(cli.Yellow, "Nothing broken was seen.")
 	default:
 		p.Heading(cli.Green, "Nothing is broken.")
 	}
@@ -54,15 +57,11 @@ func (r *Report) print(w io.Writer, style cli.Style) {
 		}
 	}
 	p.Blank()
-	var on, off []string
+	names := map[bool][]string{}
 	for _, one := range r.Policies {
-		if one.Installed {
-			on = append(on, one.Name)
-		} else {
-			off = append(off, one.Name)
-		}
+		names[one.Installed] = append(names[one.Installed], one.Name)
 	}
-	p.Field(0, "Policies", "installed: "+cli.OrNone(strings.Join(on, ", "))+"; absent: "+cli.OrNone(strings.Join(off, ", ")))
+	p.Field(0, "Policies", "installed: "+cli.OrNone(strings.Join(names[true], ", "))+"; absent: "+cli.OrNone(strings.Join(names[false], ", ")))
 	p.Field(0, "Failover", r.failoverWords())
 	for _, d := range r.Drivers {
 		if d.Guarded == "yes" {
@@ -80,13 +79,8 @@ func (r *Report) print(w io.Writer, style cli.Style) {
 
 func (r *Report) driverRows() (rows [][]string) {
 	for _, d := range r.Drivers {
-		row := []string{d.Name, d.Guarded, "-", "-", "-", "-", strconv.Itoa(d.Volumes), cli.OrDash(strings.Join(d.Workloads, ", "))}
-		switch d.Guarded {
-		case "past":
-			row[1] = "NO (called past)"
-		case "partly":
-			row[1] = "NO (only partly)"
-		}
+		guarded := map[string]string{"past": "NO (called past)", "partly": "NO (only partly)"}[d.Guarded]
+		row := []string{d.Name, cmp.Or(guarded, d.Guarded), "-", "-", "-", "-", strconv.Itoa(d.Volumes), cli.OrDash(strings.Join(d.Workloads, ", "))}
 		if s := d.Process; s != nil {
 			row[2], row[3], row[4], row[5] = string(s.Mode), cli.OrDash(s.Version), rightsWord(s.Lacks), s.Moves
 		}

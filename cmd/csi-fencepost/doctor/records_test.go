@@ -118,8 +118,10 @@ func TestADriverThatIsPartlyGuardedIsNot(t *testing.T) {
 // Without the Roles all pods count: what is guarded is said to be, and no right is judged.
 func TestWithoutTheRolesAPodIsTakenForWhatItLooksLike(t *testing.T) {
 	w, _ := guarded(t, bmc, deploy.Failover)
-	if d := w.look("", "list clusterroles"); d.Drivers[0].Guarded != "yes" || d.Drivers[0].Lacks != nil {
-		t.Errorf("%+v", d.Drivers[0])
+	for _, right := range []string{"list clusterroles", "list clusterrolebindings"} {
+		if d := w.look("", right); d.Drivers[0].Guarded != "yes" || d.Drivers[0].Lacks != nil {
+			t.Errorf("without %s: %+v", right, d.Drivers[0])
+		}
 	}
 }
 
