@@ -157,6 +157,7 @@ func TestFreeTextLosesSecrets(t *testing.T) {
 		"GET https://user:pw12@bmc.example.com/x":                                   "GET https://" + stripped + "@bmc.example.com/x",
 		"Authorization: Bearer abcdefghijkl":                                        "Authorization: " + stripped,
 		"GET /with%20a%20blank":                                                     "GET /" + stripped,
+		`"u:p.w@10.0.0.1": must be host:port, r.example.com/x:v1@sha256:ab`:         `"` + stripped + `@10.0.0.1": must be host:port, r.example.com/x:v1@sha256:ab`,
 		`{"said":"\"quoted\u003c35"}`:                                               `{"said":"` + stripped + `"}`,
 		`password="my pass, phrase", on`:                                            `password="` + stripped + `", on`,
 		`body="{\"password\":\"abc\",\"node\":\"n1\"}"`:                             `body="{\"password\":\"` + stripped + `\",\"node\":\"n1\"}"`,

@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent/program"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
@@ -177,6 +178,7 @@ const (
 var (
 	// inURL reaches to the last @, as a password may have one, and a slash.
 	inURL     = regexp.MustCompile(`(?i)([a-z][a-z0-9+.-]*://)(?:[^\s/"'<>:@]*:[^\s"'<>]*|[^\s/"'<>]*)@`)
+	noURL     = regexp.MustCompile(`[\w.+-]+:[^\s"'<>@/]+@(?:sha256:)?`)
 	inQuery   = regexp.MustCompile(`([?&][\w.%-]+=)[^\s&"'<>#]+`)
 	bearer    = regexp.MustCompile(`(?i)\b(bearer|basic) [A-Za-z0-9+/=._~-]{8,}`)
 	encoded   = regexp.MustCompile(`eyJ[\w-]+\.[\w-]+\.[\w-]*|(?s:-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z))`)
@@ -187,7 +189,10 @@ var (
 // text is a text without what was taken out of objects, and what looks like it.
 func (s *stripper) text(text string) string {
 	text = encoded.ReplaceAllString(csi.Redact(text, s.secrets), stripped)
-	return bearer.ReplaceAllString(inURL.ReplaceAllString(text, "${1}"+stripped+"@"), "${1} "+stripped)
+	text = bearer.ReplaceAllString(inURL.ReplaceAllString(text, "${1}"+stripped+"@"), "${1} "+stripped)
+	return noURL.ReplaceAllStringFunc(text, func(found string) string { // user:password@host
+		return cli.Either(strings.HasSuffix(found, "@sha256:"), found, stripped+"@") // but image:tag@sha256:...
+	})
 }
 
 // free is text that anybody wrote: what stands behind the name of a secret, and in a query, goes too.
