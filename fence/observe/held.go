@@ -28,8 +28,12 @@ type Held struct {
 // its VolumeAttachment stands, and its ledger, if the node is in it, says that
 // the node holds it.
 func (h *Held) Kept() bool {
-	return h.Attachment != "" && !h.Detaching &&
-		(h.Entry == nil || h.Entry.State == fence.Publishing || h.Entry.State == fence.Held)
+	return h.Attachment != "" && !h.Detaching && h.entryHolds()
+}
+
+// entryHolds: the ledger, if the node is in it, says that the node holds the volume.
+func (h *Held) entryHolds() bool {
+	return h.Entry == nil || h.Entry.State == fence.Publishing || h.Entry.State == fence.Held
 }
 
 // HeldBy are the volumes that the driver's VolumeAttachments and the ledgers

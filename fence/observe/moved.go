@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,7 +42,8 @@ func Moved(ctx context.Context, client kubernetes.Interface, n *corev1.Node, but
 }
 
 // ReadHeld reads live what says whether a node has a volume: its VolumeAttachment, and
-// the ledger of the PV that this, or else known, names.
+// the ledgers of the PV that this names and of the known one, which may be another one of
+// the volume. Of two entries one that says that the node holds the volume no more is shown.
 func ReadHeld(ctx context.Context, client kubernetes.Interface, ids *csi.Identity, node string, known Held) (h Held, err error) {
 	h = Held{Handle: known.Handle, PV: known.PV}
 	va, err := client.StorageV1().VolumeAttachments().Get(ctx, csi.AttachmentName(h.Handle, ids.Driver, node), metav1.GetOptions{})
@@ -54,26 +56,45 @@ func ReadHeld(ctx context.Context, client kubernetes.Interface, ids *csi.Identit
 	case !apierrors.IsNotFound(err):
 		return h, fmt.Errorf("cannot read the VolumeAttachment of %s on node %s: %w", h.Handle, node, err)
 	}
-	if h.PV == "" {
-		return h, nil
+	for _, name := range slices.Compact([]string{known.PV, h.PV}) {
+		if name == "" {
+			continue
+		}
+		e, err := readEntry(ctx, client, name, node)
+		if err != nil {
+			return h, err
+		}
+		if e != nil && h.entryHolds() {
+			h.Entry = e
+		}
 	}
-	pv, err := client.CoreV1().PersistentVolumes().Get(ctx, h.PV, metav1.GetOptions{})
+	return h, nil
+}
+
+// readEntry is the node's in the ledger of that PV; nil: there is none. Text that is no
+// ledger, and not the PV's own, is none: the guard goes by the ledger of another PV, or
+// refuses the volume's calls.
+func readEntry(ctx context.Context, client kubernetes.Interface, name, node string) (entry *ledger.Entry, err error) {
+	pv, err := client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return h, nil
+		return nil, nil
 	}
 	if err != nil {
-		return h, fmt.Errorf("cannot read PersistentVolume %s: %w", h.PV, err)
+		return nil, fmt.Errorf("cannot read PersistentVolume %s: %w", name, err)
 	}
 	text, written := pv.Annotations[ledger.Annotation]
 	if !written {
-		return h, nil
+		return nil, nil
 	}
 	l, err := ledger.Parse(text)
-	if err != nil {
-		return h, err
+	switch {
+	case err != nil && ledger.Own(pv, false):
+		return nil, err
+	case err != nil:
+		return nil, nil
 	}
 	for _, e := range l.ByNodeName(node) {
-		h.Entry = e
+		entry = e
 	}
-	return h, nil
+	return entry, nil
 }

@@ -8,9 +8,12 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // R1: it may be mounted there and have moved because of the fence; that its pod on the node
@@ -41,6 +44,58 @@ func TestAVolumeThatTheNodeListsAndThatIsNotItsOwnHasMovedWhateverItsPodsDo(t *t
 			if got := strings.Join(words, " "); err != nil || got != strings.TrimSpace(want) {
 				t.Errorf("%s, but %q: moved are %q (%v)", name, but, got, err)
 			}
+		}
+	}
+}
+
+// The VolumeAttachment names the second PersistentVolume of the volume, or the only one.
+func TestWhatIsReadOfANodesVolumeIsItsEntryOnWhicheverPersistentVolumeHasTheLedger(t *testing.T) {
+	const driver, handle = "disk.example.com", "h"
+	ledgerOf := func(pv string, state fence.State) string {
+		l := ledger.Ledger{Version: 1, Driver: driver, Handle: handle, Cluster: "c", PVUID: "uid-of-" + pv, Holders: []ledger.Entry{}}
+		if state != "" {
+			l.Holders = append(l.Holders, ledger.Entry{NodeID: "i-1", NodeName: "n1", State: state})
+		}
+		return l.String()
+	}
+	own := ledgerOf("second", fence.Held)
+	for name, tt := range map[string]struct {
+		known, first, second string
+		state                fence.State
+		fails                bool
+	}{
+		"text came along with the second":                  {known: "", second: "x"},
+		"it is of a newer version":                         {known: "", second: `{"version":99}`},
+		"it came along, and the first has the ledger":      {known: "first", first: ledgerOf("first", fence.TakenOver), second: "x", state: fence.TakenOver},
+		"what is left of a ledger":                         {known: "", second: own[:len(own)-1], fails: true},
+		"what is left of the known one":                    {known: "first", first: ledgerOf("first", fence.Held)[1:], second: own, fails: true},
+		"the second has the ledger":                        {known: "second", second: own, state: fence.Held},
+		"it has, and nothing is known":                     {known: "", second: own, state: fence.Held},
+		"the first alone has one":                          {known: "first", first: ledgerOf("first", fence.TakenOver), state: fence.TakenOver},
+		"the ledger went to the second meanwhile":          {known: "first", second: own, state: fence.Held},
+		"the known one is gone":                            {known: "gone", second: own, state: fence.Held},
+		"both, and the first has let go":                   {known: "first", first: ledgerOf("first", fence.TakenOver), second: own, state: fence.TakenOver},
+		"both, and the first alone says that it holds":     {known: "first", first: ledgerOf("first", fence.Held), second: ledgerOf("second", ""), state: fence.Held},
+		"both, and the second has let go":                  {known: "first", first: ledgerOf("first", fence.Held), second: ledgerOf("second", fence.TakenOver), state: fence.TakenOver},
+		"both, and the node is in that of the first alone": {known: "first", first: ledgerOf("first", fence.Leaving), second: ledgerOf("second", ""), state: fence.Leaving},
+	} {
+		second := "second"
+		objects := []runtime.Object{&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: csi.AttachmentName(handle, driver, "n1")},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &second}}}}
+		for pv, text := range map[string]string{"first": tt.first, "second": tt.second} {
+			o := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv, UID: types.UID("uid-of-" + pv)}}
+			if text != "" {
+				o.Annotations = map[string]string{ledger.Annotation: text}
+			}
+			objects = append(objects, o)
+		}
+		h, err := ReadHeld(t.Context(), fake.NewClientset(objects...), &csi.Identity{Driver: driver}, "n1", Held{Handle: handle, PV: tt.known})
+		state := fence.State("")
+		if h.Entry != nil {
+			state = h.Entry.State
+		}
+		if tt.fails != (err != nil) || !tt.fails && (state != tt.state || h.Kept() != (state == "" || state == fence.Held)) {
+			t.Errorf("%s: the entry is %q, kept: %t (%v)", name, state, h.Kept(), err)
 		}
 	}
 }
