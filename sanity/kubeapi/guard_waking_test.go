@@ -121,19 +121,28 @@ func TestAFailingUnpublishIsTriedAgainAtMostAsDocumented(t *testing.T) {
 	touches := r.followTouches(v, target)
 	// Each carries the time of the process that wrote it: what is slow here adds to none
 	// of the pauses between them. The attacher calls again at each.
-	last := time.Now()
-	for i, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+	last, seen := time.Now(), 0
+	touched := func() (waited time.Duration) {
 		r.wantRefused(r.publish(v.Handle, target), fence.UnpublishFailed)
-		r.WaitFor(10*time.Second+wokenWithin, "it is tried again", func() bool { return touches.count() > i })
-		at, err := time.Parse(time.RFC3339Nano, touches.changes()[i])
+		r.WaitFor(10*time.Second+wokenWithin, "it is tried again", func() bool { return touches.count() > seen })
+		at, err := time.Parse(time.RFC3339Nano, touches.changes()[seen])
 		r.must(err)
-		if waited := at.Sub(last); waited < pause {
-			t.Errorf("touch %d came %s after what was before it, want a pause of %s", i+1, waited, pause)
+		waited, last, seen = at.Sub(last), at, seen+1
+		return waited
+	}
+	for i, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		waited := touched()
+		if i == 0 && waited < watchLag {
+			// No retry: the first call wrote into the ledger that it begins, and where the watch
+			// shows that after the refusal it wakes who waits, once.
+			waited = touched()
 		}
-		last = at
+		if waited < pause {
+			t.Errorf("retry %d came %s after what was before it, want a pause of %s", i+1, waited, pause)
+		}
 	}
 	r.wantRefused(r.publish(v.Handle, target), fence.UnpublishFailed)
-	seen := touches.count()
+	seen = touches.count()
 	broken.Clear()
 	r.WaitFor(10*time.Second+wokenWithin, "one more retry", func() bool { return touches.count() > seen })
 	r.must(r.publish(v.Handle, target))
