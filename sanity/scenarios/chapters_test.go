@@ -32,7 +32,7 @@ var chapters = []struct {
 		"cloud-taint", "cloud-untold", "confirm", "release", "release-old"}},
 	{"Partitions", []string{"partition", "part-taint", "part-heals", "part-returns", "part-fenced"}},
 	{"Fencing and failover", []string{"power-off", "kernel-hang", "kubelet-gone", "paused-resumed", "quick-reboot", "level-two", "no-agent", "bmc-stuck-on", "bmc-address",
-		"late-off", "fencer-dies", "readmitted", "power-on", "driver-fails", "rack", "all-silent", "outage-trickle", "storage-fence", "storage-boot", "storage-on",
+		"late-off", "fencer-dies", "restarts-often", "readmitted", "power-on", "driver-fails", "rack", "all-silent", "outage-trickle", "storage-fence", "storage-boot", "storage-on",
 		"storage-other", "two-drivers", "apart-power", "apart-lie", "sts-is-back", "by-hand", "opt-out-pod", "opt-out-node", "array-outage", "wrong-client"}},
 	{"Virtual machines with a real lock on their disk", []string{"vm-cut-off", "vm-power-off", "vm-hang", "vm-fo-off", "vm-fo-cut", "vm-fo-hang"}},
 	{"Real kubelets, containers and file systems", []string{"real-part", "real-move", "real-forget", "real-quick", "real-again", "real-drain", "real-heals", "real-returns",

@@ -43,7 +43,7 @@ var suspected = []scenario{
 		story:   fencedWhileWriting((*bed.Node).KillKubelet),
 	},
 	{
-		name:        "restarted-often",
+		name:        "restarts-often",
 		rule:        "R6: a sidecar that is restarted before it has watched a lease for suspectAfter still has the agents of a node asked that the API server calls silent",
 		options:     bed.StageOptions{Failover: true},
 		guardedOnly: true,
