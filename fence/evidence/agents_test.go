@@ -582,7 +582,8 @@ func TestWithoutAClaimNoCallStaysToHearThatNobodyCanTell(t *testing.T) {
 				t.Errorf("it took %s, want %s", time.Since(begun), want)
 			}
 		}
-		// Nor has one to go at once who has a claim.
+		// The call before went without an answer, and had no claim. It does not shorten the wait of
+		// the next call, which has one.
 		begun := time.Now()
 		if ask(t, s, stale(claiming())); time.Since(begun) != a.takes || !a.asked[2].Claimed || a.asked[0].Claimed {
 			t.Errorf("with a claim it took %s, asked %+v", time.Since(begun), a.asked)

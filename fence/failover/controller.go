@@ -232,7 +232,8 @@ func (c *Controller) interesting(n *corev1.Node, holding bool) bool {
 		return true
 	}
 	_, suspect, _ := c.Lives.Unchanged(n.Name)
-	// One that is overdue is only asked for.
+	// All that is done for an overdue node is to ask its agents: without any, or where the node
+	// opts out, there is nothing to do.
 	overdue := !suspect && c.Lives.Overdue(n.Name) && c.Fencer.Covers(n.Name) && !OptedOut(n.Annotations)
 	return (suspect || overdue) &&
 		(holding || slices.ContainsFunc(c.Drivers, func(d Driver) bool { return d.Index.Lists(n.Name) }))

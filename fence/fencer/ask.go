@@ -197,9 +197,10 @@ func (f *asking) ask(ctx context.Context, t Target, since time.Time, patience ti
 		case fl.err != nil:
 			return *a, fl.err
 		case !since.IsZero() && (fl.at.Before(since) || a.torn && len(a.On) == 0):
-			// It is no reading of after that.
+			// The agents were asked before since, or while power changed: they are asked again.
 		case !fl.begun.Before(asked) || !a.torn && a.Machine.LeaseRV == t.LeaseRV:
-			// One that was under way before may be about an older lease.
+			// An answer to a question that was under way before this call may be about an older
+			// version of the lease.
 			return *a, nil
 		}
 	}

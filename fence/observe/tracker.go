@@ -247,8 +247,8 @@ func (t *Tracker) Unchanged(node string) (age time.Duration, suspect, ok bool) {
 	return age, age >= l.suspectAfter, true
 }
 
-// A node is overdue for overdueFor at most, by when this process has watched it, or nobody has for
-// long; where more than overdueMost would be, none is.
+// overdueFor is for how long a node is overdue at most: a process that has run for as long has watched
+// the lease itself. Where more than overdueMost nodes would be overdue at once, none is.
 const (
 	overdueFor  = 10 * time.Minute
 	overdueMost = 3
