@@ -355,9 +355,26 @@ func (h *Holder) InDoubt(p Policy) bool {
 		restartedAfterDeletion(h, m) && !taintedAlive(h, m) && !standing(h, p).Gone()
 }
 
+// AsksKubelet tells whether the holder stands in the way for nothing but that its kubelet may
+// have restarted, and so forgotten what it has mounted; and whether its process can say that it
+// has not: the one that ran before the publish is known.
+func (h *Holder) AsksKubelet(p Policy) bool {
+	m := h.machine()
+	if m == nil || h.Kubelet == nil || h.State == TakenOver && !h.Observed() || standing(h, p).Gone() {
+		return false
+	}
+	believed, node := *h, *m
+	node.Remembers = true
+	believed.Node = &node
+	return standing(&believed, p).Reason == HolderReleased
+}
+
 // contested tells whether the kubelet's "not in use" is not believed.
 func contested(h *Holder) bool {
 	m := h.machine()
+	if m != nil && m.Remembers {
+		return false
+	}
 	if h.State == TakenOver && h.ReleasedUnder == "" && h.From(FromDriver) && (m == nil || m.BootID == "" || m.BootID == h.BootID) {
 		// What it was taken over by is not in the ledger any more: its kubelet may have
 		// forgotten in that boot what it had mounted.

@@ -26,14 +26,15 @@ type facts struct {
 	va       string // "", "unattached", "attached", "deleted", and what came after that
 	under    string // of one that was released while its VolumeAttachment was being deleted: "this" one, "another"
 	waits    bool   // the Node's pods of the volume have never run
+	process  bool   // its kubelet's is the one that ran before the publish
 	life     Liveness
 	evidence string
 	policy   Policy
 }
 
 func (f facts) String() string {
-	return fmt.Sprintf("state=%q unproven=%v noted=%v contest=%q node=%s last=%q boot=%s inUse=%v volumesAttached=%v ownsID=%v ready=%v va=%q releasedUnder=%q waits=%v life=%q evidence=%q policy=%+v",
-		string(f.state), f.unproven, f.noted, f.contest, f.node, f.last, f.boot, f.inUse, f.attached, f.owns, f.ready, f.va, f.under, f.waits, f.life, f.evidence, f.policy)
+	return fmt.Sprintf("state=%q unproven=%v noted=%v contest=%q node=%s last=%q boot=%s inUse=%v volumesAttached=%v ownsID=%v ready=%v va=%q releasedUnder=%q waits=%v process=%v life=%q evidence=%q policy=%+v",
+		string(f.state), f.unproven, f.noted, f.contest, f.node, f.last, f.boot, f.inUse, f.attached, f.owns, f.ready, f.va, f.under, f.waits, f.process, f.life, f.evidence, f.policy)
 }
 
 // The obviously right version.
@@ -112,6 +113,9 @@ func (f facts) onlyWants() bool {
 
 // contested, of the holder's own machine, which says that it is not in use.
 func (f facts) contested() bool {
+	if f.process {
+		return false // it has forgotten nothing
+	}
 	switch f.contest {
 	case "":
 		return f.state != Released && (f.va == "deleted, seen to turn" || f.va == "deleted, then Ready" && !(f.noted && f.ready) || f.va == "deleted, then heard, then Unknown")
@@ -270,7 +274,7 @@ func (f facts) holder() Holder {
 
 func (f facts) addNode(h *Holder) {
 	n := &Node{UID: "uid-1", BootID: "boot-1", Ready: f.ready, ReadySince: readySince, ReadyAt: deletedAt.Add(-time.Hour),
-		InUse: f.inUse, ListedAttached: f.attached, Waits: f.waits, LetGo: strings.HasPrefix(f.va, "let go")}
+		InUse: f.inUse, ListedAttached: f.attached, Waits: f.waits, Remembers: f.process, LetGo: strings.HasPrefix(f.va, "let go")}
 	if f.unknown() {
 		n.Ready, n.ReadyUnknown, n.HeardAt = false, true, n.ReadyAt
 	}
@@ -419,6 +423,11 @@ func every(p Policy, yield func(facts)) {
 									yield(f)
 								}
 								f.noted, f.unproven = false, false
+								if f.node == "same" && !f.inUse && (f.evidence == "" || f.evidence == "power" || f.releases()) {
+									f.process = true
+									yield(f)
+									f.process = false
+								}
 								if f.ready && f.inUse && f.state != Publishing && f.state != Held && undered[f.va] {
 									f.waits = true
 									yield(f)

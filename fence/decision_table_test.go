@@ -73,6 +73,7 @@ var (
 		{"contested in an earlier boot", func(f *facts) { f.contest = "earlier boot" }},
 		{"contested, the boot is not known", func(f *facts) { f.contest = "no boot" }},
 		{"contested, then seen to list it", func(f *facts) { f.contest = "seen" }},
+		{"contested, and it never restarted", func(f *facts) { f.contest, f.process = "this boot", true }},
 		{"contested, seen, restarted since", func(f *facts) { f.contest = "seen, restarted" }},
 	}
 	proofs = []choice{

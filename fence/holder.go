@@ -143,6 +143,9 @@ type Node struct {
 	// and a live read after the Node's shows that none of them can have had its volumes
 	// mounted; or the ledger is known to name it if it ever had the volume.
 	Waits bool
+	// Remembers: its kubelet is the process that ran before the volume was published there
+	// (Holder.Kubelet), asked after the Node was read: it has forgotten nothing.
+	Remembers bool
 	// OutOfService is set when the out-of-service taint is on.
 	OutOfService bool
 }
@@ -187,7 +190,10 @@ type Holder struct {
 	// whose Node still says the same has changed its Ready condition since.
 	// Empty: not noted.
 	ReadySince string
-	Sources    []Source
+	// Kubelet is the process that was seen to run there before the volume was first
+	// published to the machine in this boot; nil: not known.
+	Kubelet *Process
+	Sources []Source
 
 	State State
 	Token string

@@ -38,6 +38,9 @@ type Entry struct {
 	// ReadySince is the Ready condition's lastTransitionTime when the volume was
 	// published there; it is compared for equality only.
 	ReadySince string `json:"readySince,omitempty"`
+	// Kubelet is the process that was seen to run there before the volume was first published
+	// to the machine in its boot (fence.Holder.AsksKubelet); nil: not known. Nobody changes it.
+	Kubelet *fence.Process `json:"kubelet,omitempty"`
 	// Token tells this publication from a later one to the same node.
 	Token   string         `json:"token,omitempty"`
 	State   fence.State    `json:"state"`
@@ -209,6 +212,11 @@ func (l *Ledger) merge(other *Ledger) {
 			}
 			if ours.State == theirs.State && ours.ReleasedUnder != theirs.ReleasedUnder {
 				ours.ReleasedUnder = "" // one of them does not say so
+			}
+			if ours.Kubelet != nil && theirs.Kubelet != nil && *ours.Kubelet == *theirs.Kubelet {
+				theirs.Kubelet = ours.Kubelet
+			} else {
+				ours.Kubelet, theirs.Kubelet = nil, nil // one of them knows of a publish that is older
 			}
 			if ours.OnlyUnder != theirs.OnlyUnder {
 				ours.OnlyUnder, theirs.OnlyUnder = "", ""

@@ -218,6 +218,36 @@ func TestWhatTwoPVsSayOfOneEntryIsTakenAtItsWorst(t *testing.T) {
 	}
 }
 
+// An entry that names no process, or another one, is of a publish before which something else may
+// have run.
+func TestOfTwoPVsEntriesAProcessCountsThatBothName(t *testing.T) {
+	p, same, other := &fence.Process{Start: 1, CPU: 2, Key: "k"}, &fence.Process{Start: 1, CPU: 2, Key: "k"}, &fence.Process{Start: 9, CPU: 2, Key: "k"}
+	for name, c := range map[string]struct {
+		ours, theirs *fence.Process
+		state        fence.State // of theirs
+		want         bool
+	}{
+		"both":                        {p, same, fence.Publishing, true},
+		"both, and theirs counts":     {p, same, fence.Held, true},
+		"ours alone":                  {p, nil, fence.Publishing, false},
+		"theirs alone":                {nil, p, fence.Publishing, false},
+		"another":                     {p, other, fence.Publishing, false},
+		"ours alone, theirs counts":   {p, nil, fence.Held, false},
+		"theirs alone, and it counts": {nil, p, fence.Held, false},
+		"another one, that counts":    {p, other, fence.Held, false},
+	} {
+		ours := fence.TakenOver
+		if c.state == fence.Publishing {
+			ours = fence.Publishing
+		}
+		l := &Ledger{Holders: []Entry{{Token: "a", State: ours, Kubelet: c.ours}}}
+		l.merge(&Ledger{Holders: []Entry{{Token: "b", State: c.state, Kubelet: c.theirs}}})
+		if got := l.Holders[0].Kubelet; (got != nil) != c.want || got != nil && *got != *p {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 func TestACloneSharesNothing(t *testing.T) {
 	l := sample()
 	clone := l.Clone()

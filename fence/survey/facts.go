@@ -31,20 +31,21 @@ func (g *gathering) learn(ctx context.Context, matters func(*fence.Holder) bool)
 	return g.orders(ctx, matters, g.wants(ctx, matters))
 }
 
-// orders learns in which order was written what leaves holders in doubt, and what Nodes were
-// that are gone. That takes requests, so what is proven of others is held against their leases
+// orders learns whether the kubelets of holders in doubt have restarted, in which order was
+// written what leaves them so, and what Nodes were that are gone. That takes requests, so what is proven of others is held against their leases
 // once more; as it is if requests were made before.
 func (g *gathering) orders(ctx context.Context, matters func(*fence.Holder) bool, took bool) error {
 	for _, h := range g.sorted() {
 		if !matters(h) {
 			continue
 		}
+		asked := g.kubelet(ctx, h)
 		read, err := g.order(ctx, h)
 		if err != nil {
 			return err
 		}
 		past := g.atDetach(ctx, h)
-		took = took || read || past
+		took = took || asked || read || past
 	}
 	for _, h := range g.sorted() {
 		if !took || !matters(h) || len(h.Evidence) == 0 {
@@ -76,9 +77,12 @@ func (g *gathering) target(ctx context.Context, id, name string, itself func(*fe
 		// Its CSINode is newer than the index: the ID is the live machine's.
 		t.Take(t.Node.Machine(name))
 	}
-	t.ReadySince = ""
+	t.ReadySince, t.Kubelet = "", nil
 	if t.Node != nil && t.Node.Ready {
 		t.ReadySince = t.Node.ReadySince
+	}
+	if t.Node != nil && g.Kubelets != nil {
+		t.Kubelet = g.Kubelets.Seen(name, t.Node.UID, t.Node.BootID)
 	}
 	g.survey.Target = t
 	if h == nil || !itself(h) {

@@ -225,7 +225,7 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 	// Nothing that is known of that one's boot and kubelet is known of this one's; what is
 	// proven has to be of the system that the ledger names.
 	h.FormerBoot = h.BootID
-	h.NodeName, h.ReadySince = name, ""
+	h.NodeName, h.ReadySince, h.Kubelet = name, "", nil
 	h.Take(fence.Machine{NodeUID: uid, SystemUUID: h.SystemUUID})
 	h.Attachment = g.attachmentOn(name, id)
 	return h, nil

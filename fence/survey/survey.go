@@ -76,6 +76,15 @@ type Published interface {
 	PublishedNodes(ctx context.Context, volume string) (nodes []string, listed bool, err error)
 }
 
+// Kubelets tell of the processes of kubelets (package kubelet).
+type Kubelets interface {
+	// Seen is the process that was last seen to run on the Node of that UID in that boot; nil:
+	// none was.
+	Seen(node, uid, bootID string) *fence.Process
+	// Ask asks the Node's kubelet for its process.
+	Ask(ctx context.Context, node *corev1.Node) (*fence.Process, error)
+}
+
 // Seal tells of what no ledger can have missed (package guard).
 type Seal interface {
 	// Covers tells whether the volume's ledger would name that Node, if the machine may
@@ -92,7 +101,7 @@ type Seal interface {
 const Timeout = 10 * time.Second
 
 // Surveyor gathers surveys. All fields are required but Driver, which may be
-// nil where there is none to ask (explain), Seal and Limit.
+// nil where there is none to ask (explain), Kubelets, Seal and Limit.
 type Surveyor struct {
 	Client  kubernetes.Interface
 	IDs     *csi.Identity
@@ -103,6 +112,8 @@ type Surveyor struct {
 	Lives   Lives
 	Driver  Published
 	Policy  fence.Policy
+	// Kubelets; nil: nobody asks them.
+	Kubelets Kubelets
 	// Seal; nil: any ledger may have missed a holder.
 	Seal Seal
 	// CutsStorage: agents of ours cut nodes off from the driver's storage, so
@@ -118,6 +129,7 @@ type Surveyor struct {
 	records sharedReads[*record.Record]
 	pasts   sharedReads[[]*corev1.Node]
 	pods    sharedReads[*corev1.PodList]
+	asked   sharedReads[*fence.Process]
 }
 
 // Survey is a Snapshot with what is needed to act on it.
@@ -383,7 +395,7 @@ func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string)
 	for _, e := range book.Ledger.Holders {
 		g.add(e.NodeID, e.NodeName, fence.FromLedger, func(h *fence.Holder) {
 			h.Take(e.Machine())
-			h.ReadySince = e.ReadySince
+			h.ReadySince, h.Kubelet = e.ReadySince, e.Kubelet
 			h.State, h.Token, h.Contest, h.Unproven, h.ReleasedUnder, h.OnlyUnder = e.State, e.Token, e.Contest, e.Unproven, e.ReleasedUnder, e.OnlyUnder
 		})
 		// One that had neither Node nor CSINode when it was published to may have

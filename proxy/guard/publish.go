@@ -280,6 +280,7 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 		l.Put(e)
 		token = e.Token
 	}
+	l.Get(t.NodeID).Kubelet = ranBefore(s)
 	if p.first = ""; first {
 		p.first = token
 	}
@@ -329,6 +330,32 @@ func stillContested(e *ledger.Entry, t *fence.Holder) *fence.Contest {
 		return &fence.Contest{BootID: t.BootID}
 	}
 	return nil
+}
+
+// ranBefore is the kubelet's process that was seen to run on the machine that asks before it can
+// have had the volume in this boot; nil: not known. Where the ledger has an entry of the machine,
+// it is what that one names.
+func ranBefore(s *survey.Survey) *fence.Process {
+	t := s.Target
+	var stands *ledger.Entry
+	for i := range s.Book.Ledger.Holders {
+		e := &s.Book.Ledger.Holders[i]
+		is := e.Machine().Compare(t.Machine())
+		if booted := e.BootID != "" && t.BootID != "" && e.BootID != t.BootID; is == fence.Other || is.OneMachine() && booted {
+			continue // nothing of that is mounted any more
+		}
+		if e.NodeID != t.NodeID {
+			return nil
+		}
+		stands = e
+	}
+	switch a := t.Attachment; {
+	case stands != nil:
+		return stands.Kubelet
+	case len(s.Book.Before) > 0, t.Node == nil, t.Node.ListedAttached, t.From(fence.FromDriver), a != nil && a.Attached:
+		return nil // it may have had it past us
+	}
+	return t.Kubelet
 }
 
 // registeredAgain: the machine has held the volume since before its Node was

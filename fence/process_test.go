@@ -1,0 +1,77 @@
+package fence
+
+import "testing"
+
+func TestAProcessIsTheOneThatStartedThenAndServesByThatKey(t *testing.T) {
+	seen := Process{Start: 1764000000.25, CPU: 12.5, Key: "key"}
+	for name, c := range map[string]struct {
+		seen, later *Process
+		want        bool
+	}{
+		"the same":                        {&seen, &Process{1764000000.25, 12.5, "key"}, true},
+		"it has worked since":             {&seen, &Process{1764000000.25, 900, "key"}, true},
+		"the clock has moved a little":    {&seen, &Process{1764000002.9, 13, "key"}, true},
+		"the other way":                   {&seen, &Process{1763999997.4, 13, "key"}, true},
+		"it started later":                {&seen, &Process{1764000009.25, 12.6, "key"}, false},
+		"it started earlier":              {&seen, &Process{1763999990.25, 12.6, "key"}, false},
+		"it has worked less":              {&seen, &Process{1764000000.25, 12.4, "key"}, false},
+		"another serves":                  {&seen, &Process{1764000000.25, 13, "other"}, false},
+		"nobody says by which key":        {&Process{1764000000.25, 12.5, ""}, &Process{1764000000.25, 12.5, ""}, false},
+		"none was seen":                   {nil, &seen, false},
+		"none answers":                    {&seen, nil, false},
+		"none was seen, and none answers": {nil, nil, false},
+	} {
+		if got := c.seen.Is(c.later); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// What follows a process that was Settled when it was seen starts so much later that it is
+// another one, though both starts are read as wrongly as they may be.
+func TestASettledProcessIsNotTheOneThatFollowsIt(t *testing.T) {
+	const asked = 1764000000.0
+	seen := Process{Start: asked - Settled + startSlack/2.0, CPU: 1, Key: "key"}
+	if next := (Process{Start: asked - startSlack/2.0, CPU: 1, Key: "key"}); seen.Is(&next) {
+		t.Errorf("%v is %v", seen, next)
+	}
+}
+
+func TestAKubeletIsAskedOnlyWhereThatMayFreeTheVolume(t *testing.T) {
+	contested := facts{node: "same", boot: "same", life: Alive, ready: true, state: Publishing, va: "deleted", contest: "this boot"}
+	for name, c := range map[string]struct {
+		change func(*facts)
+		holder func(*Holder)
+		want   bool
+	}{
+		"contested":                        {want: true},
+		"contested by its silence":         {change: func(f *facts) { f.life = Stale }, want: true},
+		"a restart shows":                  {change: func(f *facts) { f.contest, f.va = "", "deleted, then Ready" }, want: true},
+		"nothing shows a restart":          {change: func(f *facts) { f.contest = "" }},
+		"it lists the volume in use":       {change: func(f *facts) { f.inUse = true }},
+		"another machine":                  {change: func(f *facts) { f.node, f.boot = "other", "" }},
+		"registered again":                 {change: func(f *facts) { f.node, f.boot = "again", "" }},
+		"its Node is gone":                 {change: func(f *facts) { f.node, f.boot = "gone", "" }},
+		"it is proven off":                 {change: func(f *facts) { f.life, f.evidence = Stale, "power" }},
+		"taken over":                       {change: func(f *facts) { f.state = TakenOver }},
+		"taken over, and listed again":     {change: func(f *facts) { f.state, f.contest = TakenOver, "" }, holder: func(h *Holder) { h.Sources = append(h.Sources, FromDriver) }, want: true},
+		"nobody knows what ran before":     {holder: func(h *Holder) { h.Kubelet = nil }},
+		"in volumesAttached, and not left": {change: func(f *facts) { f.attached, f.va = true, "attached" }},
+	} {
+		f := contested
+		if c.change != nil {
+			c.change(&f)
+		}
+		h := f.holder()
+		h.Kubelet = &Process{Start: 1, CPU: 1, Key: "key"}
+		if c.holder != nil {
+			c.holder(&h)
+		}
+		if got := h.AsksKubelet(Policy{}); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+		if h.Node != nil && h.Node.Remembers {
+			t.Errorf("%s: asking whether to ask answers it", name)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
+)
+
+// kubelets answer with the number of the process that runs on a node; none, or 0: nobody
+// answers. Each is seen as soon as it runs.
+type kubelets struct {
+	run   map[string]int
+	asked []string
+	seen  func(node, uid, bootID string) // nil: nothing
+}
+
+func process(number int) *fence.Process {
+	if number == 0 {
+		return nil
+	}
+	return &fence.Process{Start: float64(1000 * number), CPU: 1, Key: "key"}
+}
+
+func (k *kubelets) Seen(node, uid, bootID string) *fence.Process {
+	if k.seen != nil {
+		k.seen(node, uid, bootID)
+	}
+	return process(k.run[node])
+}
+
+func (k *kubelets) Ask(_ context.Context, n *corev1.Node) (*fence.Process, error) {
+	k.asked = append(k.asked, n.Name)
+	if p := process(k.run[n.Name]); p != nil {
+		return p, nil
+	}
+	return nil, errors.New("connection refused")
+}
+
+// asksFor makes a VolumeAttachment that does not say attached yet.
+func asksFor(r *guardrig.Rig, node string) {
+	r.Attachment(node, time.Time{})
+	r.ChangeAttachment(node, func(va *storagev1.VolumeAttachment) { va.Status.Attached = false })
+}
+
+// asking is contested, but its kubelet was seen before the publish as process 1.
+func asking(t *testing.T) (*guardrig.Rig, *kubelets) {
+	r, k := guardrig.New(t, fence.Policy{}), &kubelets{run: map[string]int{"a": 1, "b": 1}}
+	r.Guard.Surveyor.Kubelets = k
+	since := time.Now().Add(-time.Hour)
+	r.Node("a", since)
+	r.Node("b", since)
+	asksFor(r, "a")
+	r.Must(r.PublishTo("a"))
+	r.Taint("a")
+	r.Attachment("a", time.Now())
+	r.Attachment("b", time.Time{})
+	return r, k
+}
+
+func TestAKubeletThatRanBeforeThePublishIsBelieved(t *testing.T) {
+	r, k := asking(t)
+	r.Must(r.UnpublishFrom(guardrig.ID("a")))
+	r.Stripped("a")
+	r.Must(r.PublishTo("b"))
+	if len(k.asked) == 0 {
+		t.Error("it was not asked")
+	}
+}
+
+func TestAKubeletIsBelievedThoughItsWordWasRefusedBefore(t *testing.T) {
+	r, k := asking(t)
+	k.run["a"] = 0
+	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	k.run["a"] = 1
+	r.Must(r.PublishTo("b"))
+	r.Called("publish "+guardrig.ID("a"), "unpublish "+guardrig.ID("a"), "publish "+guardrig.ID("b"))
+}
+
+func TestAnotherProcessIsNotBelieved(t *testing.T) {
+	r, k := asking(t)
+	k.run["a"] = 2
+	for range 2 { // that it runs now is nothing that ran before the publish
+		r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+		r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	}
+	r.Called("publish " + guardrig.ID("a"))
+}
+
+func TestAKubeletThatUsesTheVolumeIsNotAsked(t *testing.T) {
+	r, k := asking(t)
+	r.Lists("a", true, false)
+	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+	if len(k.asked) > 0 {
+		t.Errorf("%q were asked", k.asked)
+	}
+}
+
+func TestEverydayLifeAsksNoKubelet(t *testing.T) {
+	r, k := guardrig.New(t, fence.Policy{}), &kubelets{run: map[string]int{"a": 1, "b": 1}}
+	r.Guard.Surveyor.Kubelets = k
+	r.Node("a", guardrig.HourAgo)
+	r.Node("b", guardrig.HourAgo)
+	asksFor(r, "a")
+	r.Must(r.PublishTo("a"))
+	r.Attachment("a", time.Now())
+	r.Attachment("b", time.Time{})
+	r.Must(r.PublishTo("b"))
+	r.Attachment("b", time.Now())
+	r.Must(r.UnpublishFrom(guardrig.ID("b")))
+	if len(k.asked) > 0 {
+		t.Errorf("%q were asked", k.asked)
+	}
+}
+
+// What a ledger says that ran before a publish has run before the machine can have had the
+// volume at all, in that boot.
+func TestWhatRanBeforeAPublishRanBeforeTheMachineHadTheVolume(t *testing.T) {
+	held := func(change func(*ledger.Entry)) func(*guardrig.Rig) {
+		return func(r *guardrig.Rig) {
+			r.Must(r.PublishTo("a"))
+			r.Change(func(l *ledger.Ledger) { change(l.Get(guardrig.ID("a"))) })
+		}
+	}
+	taken := func(e *ledger.Entry) { e.State = fence.TakenOver }
+	for name, c := range map[string]struct {
+		before func(*guardrig.Rig) // with process 1; then process 2 runs
+		want   int
+	}{
+		"nobody had it":        {func(*guardrig.Rig) {}, 2},
+		"another had it":       {func(r *guardrig.Rig) { r.Change(func(l *ledger.Ledger) { l.Put(takenFrom("b")) }) }, 2},
+		"it is a retry":        {held(func(*ledger.Entry) {}), 1},
+		"it was taken from it": {held(taken), 1},
+		"it was taken from it, nobody knows what ran":      {held(func(e *ledger.Entry) { taken(e); e.Kubelet = nil }), 0},
+		"it was taken from it, and it has booted":          {held(func(e *ledger.Entry) { taken(e); e.BootID = "boot-0" }), 2},
+		"it was taken from it, nobody knows in which boot": {held(func(e *ledger.Entry) { taken(e); e.BootID = "" }), 1},
+		"it was taken from it under another node ID":       {held(func(e *ledger.Entry) { taken(e); e.NodeID = "id-before" }), 0},
+		"it was adopted": {held(func(e *ledger.Entry) { e.State, e.Kubelet = fence.Held, nil }), 0},
+		"its PersistentVolume was created again": {func(r *guardrig.Rig) {
+			r.Annotate(`{"version":1,"driver":"disk.example.com","handle":"vol-1","cluster":"cluster-uid","pvUID":"uid-of-another","holders":[{"nodeID":"id-a","node":"a","nodeUID":"uid-of-a","bootID":"boot-of-a","systemUUID":"system-a","token":"t","state":"publishing"}]}`)
+		}, 0},
+		"its Node lists it as attached":             {func(r *guardrig.Rig) { r.Lists("a", false, true) }, 0},
+		"its Node lists it, as one does that waits": {func(r *guardrig.Rig) { r.Lists("a", true, false) }, 2},
+		"its VolumeAttachment says attached":        {func(r *guardrig.Rig) { r.SaysAttached("a") }, 0},
+		"the driver lists it":                       {func(r *guardrig.Rig) { r.Listed = []string{guardrig.ID("a")} }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, k := guardrig.New(t, fence.Policy{}), &kubelets{run: map[string]int{"a": 1}}
+			r.Guard.Surveyor.Kubelets = k
+			r.Node("a", guardrig.HourAgo)
+			r.Node("b", guardrig.HourAgo)
+			asksFor(r, "a")
+			c.before(r)
+			k.run["a"] = 2
+			r.Must(r.PublishTo("a"))
+			e := r.Ledger().Get(guardrig.ID("a"))
+			if want := process(c.want); (e.Kubelet == nil) != (want == nil) || want != nil && *e.Kubelet != *want {
+				t.Errorf("the ledger says %+v, want process %d", e.Kubelet, c.want)
+			}
+		})
+	}
+}
+
+// takenFrom is an entry of a node that the volume was taken from.
+func takenFrom(node string) ledger.Entry {
+	return ledger.Entry{NodeID: guardrig.ID(node), NodeName: node, NodeUID: "uid-of-" + node, BootID: "boot-of-" + node, SystemUUID: "system-" + node, Token: "t-" + node, State: fence.TakenOver}
+}
+
+func TestWhatWasSeenIsAskedForOfTheNodeAndBootThatTheTargetHasNow(t *testing.T) {
+	r, k := guardrig.New(t, fence.Policy{}), &kubelets{run: map[string]int{"a": 1}}
+	r.Guard.Surveyor.Kubelets = k
+	r.Node("a", guardrig.HourAgo)
+	asksFor(r, "a")
+	n, err := r.Client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+	r.Must(err)
+	k.seen = func(node, uid, bootID string) {
+		if node != "a" || uid != string(n.UID) || bootID != n.Status.NodeInfo.BootID {
+			t.Errorf("it asks for %s, %s, %s", node, uid, bootID)
+		}
+	}
+	r.Must(r.PublishTo("a"))
+}
+
+func TestAContestedMachineThatRegistersAgainIsNotBelievedByItsProcess(t *testing.T) {
+	r, k := asking(t)
+	k.run["a"] = 0
+	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	r.RenewUID("a")
+	k.run["a"] = 1 // as a hostile one would say
+	r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+	if len(k.asked) > 1 {
+		t.Errorf("%q were asked", k.asked)
+	}
+}
