@@ -1,0 +1,79 @@
+package kubelet
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+)
+
+// Asker asks a Node's kubelet for its process (Client).
+type Asker interface {
+	Ask(ctx context.Context, node *corev1.Node) (*Answer, error)
+}
+
+// Sightings are the processes that were last seen to run. They are asked for ahead (Rounds), so
+// that a publish finds what ran before it without asking. One that is out of date is of a process
+// that has ended: it makes nobody believe anything. It is safe for concurrent use.
+type Sightings struct {
+	asker Asker
+	mu    sync.Mutex
+	seen  map[string]sighting // by node
+}
+
+// sighting is the process that ran on a Node of that UID, which said that boot.
+type sighting struct {
+	uid, bootID string
+	process     fence.Process
+}
+
+// NewSightings asks by asker, and has seen none.
+func NewSightings(asker Asker) *Sightings {
+	return &Sightings{asker: asker, seen: map[string]sighting{}}
+}
+
+// Seen is the process that was last seen to run on the Node of that UID in that boot; nil: none
+// was. It is the caller's.
+func (s *Sightings) Seen(node, uid, bootID string) *fence.Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if is := s.seen[node]; bootID != "" && is.bootID == bootID && is.uid == uid {
+		return &is.process
+	}
+	return nil
+}
+
+// Ask asks a Node's kubelet now, and notes nothing. An error says why its process is not known.
+func (s *Sightings) Ask(ctx context.Context, node *corev1.Node) (*fence.Process, error) {
+	answer, err := s.asker.Ask(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return &answer.Process, nil
+}
+
+// Sight asks a Node's kubelet, as it was read before, and notes its process. One that has started
+// just now does not tell itself from the one after it yet (fence.Settled), and is not noted: wait
+// is how long it takes; 0: it is noted. An error says why its process is not known.
+func (s *Sightings) Sight(ctx context.Context, node *corev1.Node) (wait time.Duration, err error) {
+	answer, err := s.asker.Ask(ctx, node)
+	if err != nil {
+		return 0, err
+	}
+	if wait = fence.Settled*time.Second - answer.Age; wait > 0 {
+		return min(wait, fence.Settled*time.Second), nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen[node.Name] = sighting{uid: string(node.UID), bootID: node.Status.NodeInfo.BootID, process: answer.Process}
+	return 0, nil
+}
+
+func (s *Sightings) forget(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.seen, node)
+}
