@@ -87,6 +87,8 @@ type Evidence struct {
 	SelfNodeRemediation bool `json:"selfNodeRemediation"`
 	// NodeDeleted: only the cloud provider deletes Nodes, after the machine.
 	NodeDeleted bool `json:"nodeDeleted"`
+	// Kubelet: a kubelet whose process ran before the publish is believed.
+	Kubelet bool `json:"kubelet"`
 }
 
 // any tells whether a source is on that could prove a dead node fenced.
@@ -220,6 +222,7 @@ func Default() *Configuration {
 			OutOfServiceTaint:    true,
 			OperatorConfirmation: true,
 			NetworkFence:         true,
+			Kubelet:              true,
 		},
 		Fencing: Fencing{
 			Namespace:     "csi-fencepost",

@@ -43,6 +43,8 @@ type ground struct {
 	driver  *csi.Driver
 	index   survey.Index
 	tracker *observe.Tracker
+	// kubelets tell of their processes; nil: nobody asks them.
+	kubelets survey.Kubelets
 	// limit of the requests of client; nil: none.
 	limit *throttle.Limiter
 	// random is where the ledger's tokens come from; nil: the system.
@@ -68,7 +70,7 @@ func newCore(ctx context.Context, in Options, g ground) (*core, error) {
 		ledgers.Random = g.random
 	}
 	c.surveyor = &survey.Surveyor{Client: g.client, IDs: ids, Index: g.index, Ledgers: ledgers, Records: records, Sources: slices.Concat(in.Sources, c.sources.All),
-		Lives: g.tracker, Driver: g.driver, Policy: in.Config.Policy(), CutsStorage: c.fencing.cutsStorage(), Limit: g.limit}
+		Lives: g.tracker, Driver: g.driver, Policy: in.Config.Policy(), CutsStorage: c.fencing.cutsStorage(), Kubelets: g.kubelets, Limit: g.limit}
 	if !c.observing {
 		c.seal = guard.NewSeal(ctx, c.surveyor, g.client.CoordinationV1(), in.actor()+"/"+ledgers.NewToken())
 		c.surveyor.Seal = c.seal

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	"github.com/csi-fencepost/csi-fencepost/fence/kubelet"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	noderecord "github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
@@ -105,8 +107,13 @@ func judging(ctx context.Context, in Options) (proxy.Guard, func(context.Context
 	index := watch.Index(ids.Driver)
 	index.KeepRefused()
 	wake := new(wakeUps)
-	c, err := newCore(ctx, in, ground{client: client, vital: vital, objects: client.CoreV1().RESTClient(), cluster: cluster, driver: driver,
-		index: index, tracker: tracker, limit: limit, answered: wake.node})
+	on := ground{client: client, vital: vital, objects: client.CoreV1().RESTClient(), cluster: cluster, driver: driver,
+		index: index, tracker: tracker, limit: limit, answered: wake.node}
+	rounds, err := asksKubelets(in, index, &on)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := newCore(ctx, in, on)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -137,7 +144,12 @@ func judging(ctx context.Context, in Options) (proxy.Guard, func(context.Context
 			answering.Saw(lease)
 		}
 	})
-	index.OnNode(sights.saw)
+	index.OnNode(func(n *corev1.Node) {
+		sights.saw(n)
+		if rounds != nil {
+			rounds.Saw(n)
+		}
+	})
 	tracker.OnStale(wake.node)
 	probe := func(ctx context.Context) { tracker.Probe(ctx, answers(probed)) }
 	for _, run := range []func(context.Context){watch.Run, tracker.Run, probe, calls.Run, report.Run} {
@@ -150,11 +162,30 @@ func judging(ctx context.Context, in Options) (proxy.Guard, func(context.Context
 	index.EachRefused(func(va *storagev1.VolumeAttachment, handle string) {
 		calls.Recover(va, handle, index.NodeID(va.Spec.NodeName))
 	})
+	if rounds != nil {
+		go rounds.Run(ctx)
+	}
 	klog.FromContext(ctx).Info("Guarding", "driver", ids.Driver, "mode", in.Config.Mode, "cluster", cluster)
 	g := c.guard(report)
 	in.Board.setParts(&boardParts{levels: c.fencing.fencer.Levels, waiting: calls, recent: &report.Recent, underWay: g.UnderWay,
 		index: index, lives: tracker, records: c.surveyor.Records, mover: mover})
 	return bounded(g, calls, in), background(client, sights, c.fencing, answering, mover), nil
+}
+
+// asksKubelets puts on the ground that kubelets are asked for their processes, in mode Enforce and
+// with evidence.kubelet; nil: they are not. Their rounds wait behind no call, and no call behind
+// them.
+func asksKubelets(in Options, index *observe.Index, on *ground) (*kubelet.Rounds, error) {
+	if in.Config.Mode == config.Observe || !in.Config.Evidence.Kubelet {
+		return nil, nil
+	}
+	client, err := kubernetes.NewForConfig(rest.CopyConfig(in.Rest))
+	if err != nil {
+		return nil, err
+	}
+	sightings := kubelet.NewSightings(kubelet.NewClient(client, in.Config.Fencing.Namespace))
+	on.kubelets = sightings
+	return kubelet.NewRounds(sightings, client, func(node string) bool { return index.NodeID(node) != "" }), nil
 }
 
 // bounded is g with driver.maxConcurrentCalls, for which no refused call waits; one

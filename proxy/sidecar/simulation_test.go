@@ -21,6 +21,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/kubelet"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 	"github.com/csi-fencepost/csi-fencepost/sanity/prove/result"
@@ -250,12 +251,13 @@ func partsOfTier1(ctx context.Context, p simulate.Parts) (simulate.Sidecar, erro
 		return nil, err
 	}
 	tracker := observe.NewTracker(p.Config.Fencing.SuspectAfter.Duration, p.Config.Fencing.MaxUnhealthy.Share())
+	kubelets := kubelet.NewSightings(p.Kubelets)
 	c, err := newCore(ctx, Options{Driver: simulate.DriverName, Conn: p.Driver, Config: p.Config, Levels: p.Agents, Host: p.Name, Metrics: uncounted, Board: unseen},
-		ground{client: p.Client, vital: p.Aside, cluster: simulate.ClusterUID, driver: driver, index: p.Index, tracker: tracker, random: p.Random, answered: func(string) {}})
+		ground{client: p.Client, vital: p.Aside, cluster: simulate.ClusterUID, driver: driver, index: p.Index, tracker: tracker, kubelets: kubelets, random: p.Random, answered: func(string) {}})
 	if err != nil {
 		return nil, err
 	}
-	return &tier1{Guard: c.guard(nobody{}), core: c, driver: directDriver{spec.NewControllerClient(p.Driver)}, client: p}, nil
+	return &tier1{Guard: c.guard(nobody{}), core: c, kubelets: kubelets, driver: directDriver{spec.NewControllerClient(p.Driver)}, client: p}, nil
 }
 
 // The figures and the page of tier 1, which nobody reads: one of each for all of
@@ -269,8 +271,9 @@ var (
 type tier1 struct {
 	*guard.Guard
 	*core
-	driver directDriver
-	client simulate.Parts
+	kubelets *kubelet.Sightings
+	driver   directDriver
+	client   simulate.Parts
 }
 
 func (s *tier1) ControllerPublishVolume(ctx context.Context, req *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
@@ -281,10 +284,14 @@ func (s *tier1) ControllerUnpublishVolume(ctx context.Context, req *spec.Control
 	return s.Guard.ControllerUnpublishVolume(ctx, req, s.driver)
 }
 
-// Sight is what package main's sighting does with a Node that changed.
+// Sight is what sighting does with a Node that changed, and the rounds to its kubelet.
 func (s *tier1) Sight(ctx context.Context, node *corev1.Node) error {
 	one := &sighting{client: s.client.Client, sources: s.sources, remedied: map[string]bool{}}
-	return one.sight(ctx, node)
+	if err := one.sight(ctx, node); err != nil {
+		return err
+	}
+	_, _ = s.kubelets.Sight(ctx, node) // one that does not answer is nobody's fault
+	return nil
 }
 
 func (s *tier1) FenceOff(ctx context.Context, n *corev1.Node, leaseRV string) error {

@@ -573,7 +573,7 @@ func (w *World) holdersOf(v *volume) string {
 // settled puts those from whom the volume was taken over first in its ledger, by their
 // node IDs: in which order two such holders were written down decides nothing, and seldom
 // differs between two plays of one script.
-func settled(pv *corev1.PersistentVolume) {
+func (w *World) settled(pv *corev1.PersistentVolume) {
 	l, err := ledger.Parse(pv.Annotations[ledger.Annotation])
 	if err != nil {
 		return // none, or a spoiled one: as it is
@@ -589,6 +589,7 @@ func settled(pv *corev1.PersistentVolume) {
 		}
 		return 0
 	})
+	w.showProcesses(l)
 	pv.Annotations[ledger.Annotation] = l.String()
 }
 
@@ -630,7 +631,7 @@ func (w *World) visible() string {
 	}
 	for _, pv := range w.objects.Volumes.List() {
 		plain(pv)
-		settled(pv)
+		w.settled(pv)
 		add(pv)
 	}
 	for _, v := range w.volumes {

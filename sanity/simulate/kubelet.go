@@ -33,10 +33,13 @@ type kubelet struct {
 	fresh bool
 	// unready: its first status says NotReady.
 	unready bool
+	// number of its process, of all that ever were.
+	number int
 }
 
-func newKubelet() kubelet {
-	return kubelet{desired: map[*volume]bool{}, remembered: map[*volume]bool{}, reported: map[*volume]bool{}, verified: map[*volume]bool{}, failed: map[*volume]time.Time{}, rebuild: true, podless: true, fresh: true}
+func (w *World) newKubelet() kubelet {
+	w.kubelets++
+	return kubelet{number: w.kubelets, desired: map[*volume]bool{}, remembered: map[*volume]bool{}, reported: map[*volume]bool{}, verified: map[*volume]bool{}, failed: map[*volume]time.Time{}, rebuild: true, podless: true, fresh: true}
 }
 
 // connected: the kubelet of the node runs and reaches the API server.
@@ -456,7 +459,7 @@ func (w *World) doKubelet(e Event) bool {
 		case RestartKubelet:
 			w.noteRestart(s, false)
 			old := s.machine.kubelet
-			s.machine.kubelet = newKubelet()
+			s.machine.kubelet = w.newKubelet()
 			s.machine.kubelet.fresh = old.fresh || w.peekNode(s.name) == nil
 			s.machine.kubelet.unready = strings.EqualFold(e.B, "slow")
 		}

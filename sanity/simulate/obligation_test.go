@@ -143,7 +143,7 @@ func TestTheOrderOfThoseTakenOverIsNoDifference(t *testing.T) {
 	text := func(holders ...ledger.Entry) string {
 		l := ledger.Ledger{Version: ledger.Version, Driver: "d", Handle: "h", Cluster: "c", PVUID: "u", Holders: holders}
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{ledger.Annotation: l.String()}}}
-		settled(pv)
+		(&World{}).settled(pv)
 		return pv.Annotations[ledger.Annotation]
 	}
 	one, two := entry("one", fence.TakenOver), entry("two", fence.TakenOver)

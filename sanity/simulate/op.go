@@ -15,6 +15,7 @@ const (
 	toAPI side = iota
 	toDriver
 	toAgent
+	toKubelet
 	toCaller // the answer to the attacher
 )
 

@@ -24,7 +24,7 @@ func (w *World) powerOff(m *machine) {
 	m.power, m.paused = false, false
 	clear(m.mounts)
 	clear(m.keeps)
-	m.kubelet = newKubelet()
+	m.kubelet = w.newKubelet()
 }
 
 // powerOn boots it.
@@ -34,14 +34,14 @@ func (w *World) powerOn(m *machine) {
 	}
 	m.power = true
 	m.boots++
-	m.kubelet = newKubelet()
+	m.kubelet = w.newKubelet()
 }
 
 // newMachine is the next one with the slot's name.
 func (w *World) newMachine(s *slot) *machine {
 	s.nodes++
 	m := &machine{slot: s, id: s.name, system: s.name + "-system" + strconv.Itoa(s.nodes), install: "installation-" + strconv.Itoa(len(w.machines)), boots: s.nodes * 100, power: true,
-		mounts: map[*volume]*session{}, kubelet: newKubelet(), skew: w.skews[s.name]}
+		mounts: map[*volume]*session{}, kubelet: w.newKubelet(), skew: w.skews[s.name]}
 	if !w.setup.NamedIDs {
 		m.id = s.name + "-id" + strconv.Itoa(s.nodes)
 	}

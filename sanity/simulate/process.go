@@ -19,6 +19,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
+	witness "github.com/csi-fencepost/csi-fencepost/fence/kubelet"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
@@ -37,6 +38,8 @@ type Parts struct {
 	Rest *rest.Config
 	// Driver is the connection to the driver.
 	Driver *grpc.ClientConn
+	// Kubelets are asked for their processes (tier 1).
+	Kubelets witness.Asker
 	// Agents are the fence agents; nil: none are configured.
 	Agents agent.Levels
 	// Spares: no refused call that is repeated may be judged anew unless something was
@@ -113,7 +116,7 @@ func (w *World) start(name string) {
 	if w.whole != nil {
 		parts.Rest, parts.Spares = w.whole.restOf(p), w.setup.Spares
 	} else {
-		parts.Client, parts.Aside, parts.Index = &client{p: p}, &client{p: p, aside: true}, p.view
+		parts.Client, parts.Aside, parts.Index, parts.Kubelets = &client{p: p}, &client{p: p, aside: true}, p.view, &kubelets{p}
 	}
 	if w.setup.Agents {
 		parts.Agents = agent.Levels{{{Agent: &bmc{p}, Timeout: agentTimeout, Attempts: 1}}}

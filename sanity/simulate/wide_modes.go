@@ -93,6 +93,7 @@ func (w *World) lead() {
 // configuration that a replica starts with.
 func (w *World) configuration() *config.Configuration {
 	c := w.setup.Configuration()
+	c.Evidence.Kubelet = w.whole == nil // in tier 2 they have no address
 	if w.mode == observes || w.mode == bypasses {
 		c.Mode = config.Observe
 	}

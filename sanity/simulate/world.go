@@ -123,6 +123,7 @@ type World struct {
 	noADC    bool // the attach-detach controller does not reach the API server
 	spoken   bool // somebody has tainted a node, or confirmed it off
 	steps    int
+	kubelets int               // processes of kubelets so far
 	serving  reads             // of the call that takes effect
 	said     map[string]string // what was last confirmed of each node
 	recent   [12]Event         // a ring
