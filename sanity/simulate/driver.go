@@ -172,7 +172,7 @@ func (w *World) lie(o *op) {
 
 // seen: the driver sees an unpublish, whatever it makes of it.
 func (w *World) seen(o *op) {
-	w.serving = o.reads
+	w.serving, w.server = o.reads, o.from
 	parts := strings.Split(o.key, "/")
 	w.taken(w.volume(parts[1]), parts[2], "unpublished")
 }

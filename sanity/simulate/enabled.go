@@ -196,7 +196,7 @@ func (w *World) processEvents(p *Process, name string, emit func(Event)) {
 	}
 	w.sightEvents(p, emit)
 	for _, o := range w.parked {
-		if o.from == p && !o.write && !o.orphan && o.to == toAPI && o.reachable() {
+		if o.from == p && !o.write && !o.orphan && (o.to == toAPI || o.to == toKubelet) && o.reachable() {
 			at(Reads)
 			break
 		}

@@ -25,6 +25,8 @@ type kubelet struct {
 	reported map[*volume]bool
 	// verified: seen to be attached; a mount may follow at any moment.
 	verified map[*volume]bool
+	// bare: verified, and a person has taken the VolumeAttachment away since.
+	bare map[*volume]bool
 	// failed is when a mount last found no disk.
 	failed map[*volume]time.Time
 	// rebuild: it has restarted and not read its Node since. podless: nor its pods.
@@ -39,7 +41,7 @@ type kubelet struct {
 
 func (w *World) newKubelet() kubelet {
 	w.kubelets++
-	return kubelet{number: w.kubelets, desired: map[*volume]bool{}, remembered: map[*volume]bool{}, reported: map[*volume]bool{}, verified: map[*volume]bool{}, failed: map[*volume]time.Time{}, rebuild: true, podless: true, fresh: true}
+	return kubelet{number: w.kubelets, desired: map[*volume]bool{}, remembered: map[*volume]bool{}, reported: map[*volume]bool{}, verified: map[*volume]bool{}, bare: map[*volume]bool{}, failed: map[*volume]time.Time{}, rebuild: true, podless: true, fresh: true}
 }
 
 // connected: the kubelet of the node runs and reaches the API server.
@@ -99,7 +101,7 @@ func (w *World) kubeletEvents(s *slot, emit func(Event)) {
 		switch mounted := m.mounts[v] != nil; {
 		case k.verified[v]:
 			emit(Event{Verb: Mount, A: v.name, B: s.name})
-		case k.desired[v] && k.reported[v] && !k.remembered[v] && volumesAttachedHas(n, v) && w.mountable(v, s) && time.Since(k.failed[v]) >= 10*time.Second:
+		case k.desired[v] && k.reported[v] && !k.remembered[v] && !(mounted && m.mounts[v].again) && volumesAttachedHas(n, v) && w.mountable(v, s) && time.Since(k.failed[v]) >= 10*time.Second:
 			emit(Event{Verb: Verify, A: v.name, B: s.name})
 		case mounted && k.desired[v] && m.mounts[v].unserved() && k.reported[v] && time.Since(k.failed[v]) >= 10*time.Second:
 			emit(Event{Verb: Mount, A: v.name, B: s.name})
@@ -480,6 +482,7 @@ func (w *World) doMount(verb string, s *slot, v *volume) {
 	switch verb {
 	case Verify:
 		k.verified[v] = true
+		delete(k.bare, v)
 	case Mount:
 		delete(k.verified, v)
 		switch {
@@ -489,10 +492,18 @@ func (w *World) doMount(verb string, s *slot, v *volume) {
 				m.mounts[v] = &session{}
 				w.Stats.Mounts++
 			}
-			k.remembered[v] = true
 			mount := m.mounts[v]
 			w.starts(v, s)
-			*mount = session{holdsOn: mount.holdsOn, excused: mount.excused}
+			if mount.forgotten {
+				// One that was found and not in volumesAttached stays one that need not be attached
+				// for as long as its kubelet runs, whatever is mounted of it again: it is listed for
+				// its pods alone (K8s pkg/kubelet/volumemanager/cache/actual_state_of_world.go,
+				// addVolume and GetVolumesInUse).
+				mount.again, mount.staged, mount.outlives, mount.orphan = true, false, false, false
+				return
+			}
+			k.remembered[v] = true
+			*mount = session{holdsOn: mount.holdsOn, excused: mount.excused, stripped: k.bare[v]}
 			if v.attachedFor[m.id] != m {
 				if n := w.peekNode(s.name); n != nil {
 					mount.inherited = n.UID

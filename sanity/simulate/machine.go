@@ -79,6 +79,8 @@ type session struct {
 	unlisted bool
 	// relisted: forgotten, and then its kubelet was given a pod of the volume again.
 	relisted bool
+	// again: forgotten, and then mounted for that pod again.
+	again bool
 	// stripped: a person took its VolumeAttachment away since it was mounted;
 	// whether one was made anew is nothing to a kubelet that restarts before the
 	// controller lists the volume again.

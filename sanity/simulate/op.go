@@ -149,7 +149,7 @@ func (w *World) firstOfVolume(o *op) bool {
 // serve lets the call take effect, and answers.
 func (w *World) serve(o *op) {
 	w.remove(o)
-	w.serving = o.reads
+	w.serving, w.server = o.reads, o.from
 	if !o.write {
 		o.reads[o.key] = w.steps
 	}
@@ -173,7 +173,7 @@ func (w *World) fail(o *op, err error) {
 // lose lets it take effect and loses the answer.
 func (w *World) lose(o *op) {
 	w.remove(o)
-	w.serving = o.reads
+	w.serving, w.server = o.reads, o.from
 	_, _ = o.effect()
 	if !o.orphan {
 		o.answer <- reply{nil, errLost}

@@ -81,6 +81,7 @@ func (w *World) judge() {
 	}
 	for _, p := range w.procs {
 		switch sees := p.sees(StallNodes) && p.sees(StallVAs); {
+		case p.dead: // what it saw until then it judged by
 		case !sees:
 			p.unbroken = time.Time{}
 		case p.unbroken.IsZero():

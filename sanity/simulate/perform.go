@@ -94,7 +94,9 @@ func (o *op) failure() error {
 // reads serves a process's reads until it waits for something else.
 func (w *World) reads(p *Process) {
 	for range 200 {
-		i := slices.IndexFunc(w.parked, func(o *op) bool { return o.from == p && !o.write && !o.orphan && o.to == toAPI && o.reachable() })
+		i := slices.IndexFunc(w.parked, func(o *op) bool {
+			return o.from == p && !o.write && !o.orphan && (o.to == toAPI || o.to == toKubelet) && o.reachable()
+		})
 		if i < 0 {
 			return
 		}
@@ -178,6 +180,9 @@ func (w *World) strip(v *volume, s *slot) {
 		id = csi.AttachmentNodeID(va)
 	}
 	v.stripped[s] = true
+	if k := &s.machine.kubelet; k.verified[v] {
+		k.bare[v] = true
+	}
 	for _, m := range w.machines {
 		if mount := m.mounts[v]; mount != nil && m.slot == s && m.id == id {
 			mount.stripped = true

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -135,12 +136,12 @@ func (w *World) leapt(v *volume, m *machine) bool {
 	return true
 }
 
-// turnSeen: every replica that runs watched when the kubelet changed its word, and had
+// turnSeen: every replica that runs, and the one that judged, watched when the kubelet changed its word, and had
 // seen the deletion by then for longer than one watch may be behind another: when it
 // was made, or when the replica's watches began.
 func (w *World) turnSeen(deleted, turned time.Time) bool {
-	for _, p := range w.procs {
-		if p.dead {
+	for _, p := range append(slices.Collect(maps.Values(w.procs)), w.server) {
+		if p == nil || p.dead && p != w.server {
 			continue
 		}
 		seen := deleted

@@ -125,6 +125,7 @@ type World struct {
 	steps    int
 	kubelets int               // processes of kubelets so far
 	serving  reads             // of the call that takes effect
+	server   *Process          // that made it, and may have crashed since; nil: none yet
 	said     map[string]string // what was last confirmed of each node
 	recent   [12]Event         // a ring
 	events   []Event           // of a round
