@@ -87,12 +87,15 @@ type Evidence struct {
 	SelfNodeRemediation bool `json:"selfNodeRemediation"`
 	// NodeDeleted: only the cloud provider deletes Nodes, after the machine.
 	NodeDeleted bool `json:"nodeDeleted"`
-	// Kubelet: a kubelet whose process ran before the publish is believed.
+	// Kubelet: kubelets are asked since when their process runs, where the service account
+	// for that exists (deploy/rbac/kubelet.yaml). One that ran before the publish and runs
+	// still is believed: it has forgotten no mount.
 	Kubelet bool `json:"kubelet"`
 }
 
 // any tells whether a source is on that could prove a dead node fenced.
-// NetworkFence is not counted: it is on by default, and few clusters have it.
+// NetworkFence is not counted: it is on by default, and few clusters have it. Nor is Kubelet,
+// which a dead node does not answer.
 func (e *Evidence) any() bool {
 	return e.OutOfServiceTaint || e.OperatorConfirmation || e.CloudShutdownTaint ||
 		e.FenceAgentsRemediation || e.SelfNodeRemediation || e.NodeDeleted

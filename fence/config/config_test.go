@@ -28,6 +28,7 @@ evidence:
   fenceAgentsRemediation: false   # by itself
   selfNodeRemediation: false      # by itself
   nodeDeleted: false
+  kubelet: true
 fencing:
   namespace: csi-fencepost
   suspectAfter: 0s
@@ -69,7 +70,7 @@ mode: Observe
 driver: {unpublishRevokesAccess: true, listsPublishedNodes: true, maxConcurrentCalls: 4}
 unpublish: {unfenced: Forward}
 evidence: {outOfServiceTaint: false, operatorConfirmation: false, networkFence: false, cloudShutdownTaint: true,
-  fenceAgentsRemediation: true, selfNodeRemediation: true, nodeDeleted: true}
+  fenceAgentsRemediation: true, selfNodeRemediation: true, nodeDeleted: true, kubelet: false}
 fencing:
   namespace: fences
   suspectAfter: 1m30s
@@ -392,6 +393,7 @@ func TestEnforceNeedsSomethingThatCouldUnblockADeadNode(t *testing.T) {
 		{"an operator", "evidence: {outOfServiceTaint: false}", true},
 		{"the cloud", "evidence: {" + none + ", cloudShutdownTaint: true}", true},
 		{"NetworkFence, which is on by default", "evidence: {" + none + ", networkFence: true}", false},
+		{"kubelets, which are asked by default", "evidence: {" + none + ", kubelet: true}", false},
 		{"an agent", "evidence: {" + none + "}\nfencing: {levels: [{agents: [{name: a, csiAddons: {}}]}]}", true},
 		{"deleted Nodes", "evidence: {" + none + ", nodeDeleted: true}", true},
 		{"a driver that revokes", "evidence: {" + none + "}\ndriver: {unpublishRevokesAccess: true, maxConcurrentCalls: 4}", true},

@@ -42,7 +42,7 @@ func (c *Configuration) ValidateWith(agents bool) field.ErrorList {
 	faults = append(faults, c.Fencing.validate(field.NewPath("fencing"), agents)...)
 	if !agents && !c.Fencing.Apart && c.stuck() {
 		faults = append(faults, field.Required(field.NewPath("unpublish", "unfenced"),
-			"mode is Enforce, no source in evidence is switched on (networkFence alone does not count: most clusters have none) and fencing.levels names no agent, so nothing could ever free a volume of a dead node; "+
+			"mode is Enforce, no source in evidence is switched on (networkFence alone does not count: most clusters have none; nor does kubelet, which a dead node does not answer) and fencing.levels names no agent, so nothing could ever free a volume of a dead node; "+
 				"switch one on (outOfServiceTaint, operatorConfirmation), name an agent, or say Refuse or Forward here to show that it is meant"))
 	}
 	return append(faults, c.idle()...)
