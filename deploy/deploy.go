@@ -31,14 +31,18 @@ func Observe(n Names) ([]byte, error) {
 
 // Enforce returns the same for mode Enforce, which may do all that Observe may.
 func Enforce(n Names) ([]byte, error) {
-	return n.render("rbac/namespace.yaml", "rbac/observe.yaml", "rbac/enforce.yaml")
+	return n.render("rbac/namespace.yaml", "rbac/observe.yaml", "rbac/enforce.yaml", "rbac/kubelet.yaml")
 }
 
 // Failover returns the same for mode Enforce with failover.enabled, which may
 // taint nodes and delete pods besides.
 func Failover(n Names) ([]byte, error) {
-	return n.render("rbac/namespace.yaml", "rbac/observe.yaml", "rbac/enforce.yaml", "rbac/failover.yaml")
+	return n.render("rbac/namespace.yaml", "rbac/observe.yaml", "rbac/enforce.yaml", "rbac/kubelet.yaml", "rbac/failover.yaml")
 }
+
+// KubeletAccount is the service account by which kubelets are asked (rbac/kubelet.yaml), in the
+// namespace of the nodes' records. Its roles are called so too.
+const KubeletAccount = "csi-fencepost-kubelet"
 
 // ApartNamespace is that of failover as a Deployment of its own, and ApartAccount its service
 // account.

@@ -98,13 +98,13 @@ func TestEveryManifestIsStrictlyValid(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || files != 12 {
-		t.Errorf("%d files, want 12: %v", files, err)
+	if err != nil || files != 13 {
+		t.Errorf("%d files, want 13: %v", files, err)
 	}
 }
 
 // rights are "where: group/resource[/name] verb" of every rule that is bound to
-// the service account.
+// the service account, or, with its name before, to KubeletAccount.
 func rights(t *testing.T, manifests []byte, account Names) map[string]bool {
 	t.Helper()
 	rules, all := map[string][]rbacv1.PolicyRule{}, map[string]bool{}
@@ -119,14 +119,17 @@ func rights(t *testing.T, manifests []byte, account Names) map[string]bool {
 	}
 	grant := func(where, role string, subjects []rbacv1.Subject) {
 		want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.ServiceAccount, Namespace: account.Namespace}}
-		if !slices.Equal(subjects, want) {
+		whose := ""
+		if slices.Equal(subjects, []rbacv1.Subject{{Kind: "ServiceAccount", Name: KubeletAccount, Namespace: "csi-fencepost"}}) {
+			whose = KubeletAccount + " "
+		} else if !slices.Equal(subjects, want) {
 			t.Errorf("%s is bound to %v", role, subjects)
 		}
 		if len(rules[where+"/"+role]) == 0 {
 			t.Errorf("a binding in %q names %s, which is not there", where, role)
 		}
 		for _, rule := range rules[where+"/"+role] {
-			expand(rule, func(right string) { all[where+": "+right] = true })
+			expand(rule, func(right string) { all[whose+where+": "+right] = true })
 		}
 		delete(rules, where+"/"+role)
 	}
@@ -185,6 +188,7 @@ func TestRBACIsTheLeast(t *testing.T) {
 		": /persistentvolumes patch",
 		": storage.k8s.io/volumeattachments patch",
 		"csi-fencepost: coordination.k8s.io/leases create", "csi-fencepost: coordination.k8s.io/leases update", "csi-fencepost: coordination.k8s.io/leases delete",
+		"csi-fencepost: /serviceaccounts/token/csi-fencepost-kubelet create", KubeletAccount+" : /nodes/metrics get",
 	)
 	failover := append(slices.Clone(enforce), ": /nodes patch", ": /pods delete", ": /persistentvolumeclaims list", ": storage.k8s.io/csidrivers get")
 	// Of what the guards may it has no write: no ledger, no VolumeAttachment.
@@ -228,6 +232,21 @@ func TestRBACIsTheLeast(t *testing.T) {
 		}
 		for right := range got {
 			t.Errorf("%s: right too many %q", mode, right)
+		}
+	}
+}
+
+// A sidecar of this version that was not given the account yet is ready as before.
+func TestNoModeNeedsTheAccountThatAsksKubelets(t *testing.T) {
+	for mode, render := range map[string]func(Names) ([]byte, error){"Enforce": Enforce, "Failover": Failover} {
+		needed, err := Rights(render)
+		if err != nil || len(needed) == 0 {
+			t.Fatalf("%s: %d rights, %v", mode, len(needed), err)
+		}
+		for _, right := range needed {
+			if right.Name == KubeletAccount || strings.Contains(right.Resource, "/") {
+				t.Errorf("%s needs %+v", mode, right)
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@
 //	rbac/namespace.yaml  the namespace of the nodes' records
 //	rbac/observe.yaml    what mode Observe may do in the Kubernetes API
 //	rbac/enforce.yaml    what mode Enforce may do besides
+//	rbac/kubelet.yaml    by whom kubelets are asked in mode Enforce; it works without
 //	rbac/failover.yaml   what failover.enabled may do besides
 //	rbac/authorization.yaml  what --http-authorization needs besides
 //	failover/            failover as a Deployment of its own account, one for all drivers

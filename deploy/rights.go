@@ -14,7 +14,7 @@ import (
 // Rights are all that the manifests of render (Observe, Enforce, Failover, Apart) allow, one
 // verb and one resource each, as the Kubernetes API is asked about them. Left out is
 // what they allow in the namespace of the pod, the Lease of the leader: which one that is, the
-// process is told by a flag.
+// process is told by a flag. So is what KubeletAccount's roles allow, which no mode needs.
 func Rights(render func(Names) ([]byte, error)) ([]authorizationv1.ResourceAttributes, error) {
 	const driver = "the-drivers-own"
 	manifests, err := render(Names{Namespace: driver, ServiceAccount: driver, Driver: driver})
@@ -29,7 +29,7 @@ func Rights(render func(Names) ([]byte, error)) ([]authorizationv1.ResourceAttri
 		} else if err != nil {
 			return nil, fmt.Errorf("deploy/rbac: %w", err)
 		}
-		if role.Namespace == driver || role.Namespace == ApartNamespace {
+		if role.Namespace == driver || role.Namespace == ApartNamespace || role.Name == KubeletAccount {
 			continue
 		}
 		for _, rule := range role.Rules {

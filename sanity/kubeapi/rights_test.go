@@ -1,12 +1,16 @@
 package kubeapi
 
 import (
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -143,10 +147,11 @@ func TestTheAccountOfEachModeMayDoNoMoreThanItsMode(t *testing.T) {
 	single.take(t)
 	whole.use(t)
 	const records, leases = "/apis/coordination.k8s.io/v1/namespaces/csi-fencepost/leases", "/apis/coordination.k8s.io/v1/namespaces/rights/leases"
+	const token = "POST /api/v1/namespaces/csi-fencepost/serviceaccounts/"
 	const storage, rbac = "/apis/storage.k8s.io/v1/", "/apis/rbac.authorization.k8s.io/v1/"
 	tries := [][]string{
 		{"POST /api/v1/namespaces/tenant/events", "PATCH /api/v1/namespaces/default/events/x", "PUT " + leases + "/csi-fencepost-leader-" + driver, "POST " + leases},
-		{"PATCH /api/v1/persistentvolumes/x", "PATCH " + storage + "volumeattachments/x", "POST " + records, "PUT " + records + "/x", "DELETE " + records + "/x"},
+		{"PATCH /api/v1/persistentvolumes/x", "PATCH " + storage + "volumeattachments/x", "POST " + records, "PUT " + records + "/x", "DELETE " + records + "/x", token + deploy.KubeletAccount + "/token"},
 		{"PATCH /api/v1/nodes/x", "DELETE /api/v1/namespaces/tenant/pods/x"},
 		{ // nobody
 			"GET /api/v1/secrets", "GET /api/v1/namespaces/rights/secrets/x", "GET /api/v1/namespaces/rights/configmaps/x", "PATCH /api/v1/namespaces/rights/configmaps/x",
@@ -159,7 +164,7 @@ func TestTheAccountOfEachModeMayDoNoMoreThanItsMode(t *testing.T) {
 			"POST /api/v1/namespaces/tenant/pods", "PATCH /api/v1/namespaces/tenant/pods/x", "DELETE /api/v1/namespaces/tenant/pods", "GET /api/v1/namespaces/tenant/pods/x/log",
 			"POST /api/v1/namespaces/tenant/pods/x/exec", "POST /api/v1/namespaces/tenant/pods/x/eviction", "PATCH /apis/apps/v1/namespaces/rights/deployments/x",
 			"DELETE /api/v1/namespaces/tenant/events/x", "DELETE /api/v1/namespaces/tenant/persistentvolumeclaims/x",
-			"POST " + rbac + "clusterrolebindings", "PATCH " + rbac + "clusterroles/csi-fencepost-observe", "POST /api/v1/namespaces/rights/serviceaccounts/x/token",
+			"POST " + rbac + "clusterrolebindings", "PATCH " + rbac + "clusterroles/csi-fencepost-observe", "POST /api/v1/namespaces/rights/serviceaccounts/x/token", token + "x/token", token + deploy.KubeletAccount, "GET /api/v1/nodes/x/metrics",
 			"PATCH /apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/csi-fencepost-records", "POST /apis/authentication.k8s.io/v1/tokenreviews",
 			"POST /apis/csiaddons.openshift.io/v1alpha1/networkfences", "POST /apis/fence-agents-remediation.medik8s.io/v1alpha1/namespaces/default/fenceagentsremediations",
 		},
@@ -171,11 +176,7 @@ func TestTheAccountOfEachModeMayDoNoMoreThanItsMode(t *testing.T) {
 			must(t, err)
 			namespaces(t, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: rights}\n"))
 			applyAll(t, manifests)
-			config := whole.bed.Cluster.Admin()
-			config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:rights:" + name, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
-			config.QPS = -1
-			account, err := kubernetes.NewForConfig(config)
-			must(t, err)
+			account := asAccount(t, "rights", name)
 			refused := func(try string) bool {
 				verb, path, _ := strings.Cut(try, " ")
 				request := account.CoreV1().RESTClient().Verb(verb).AbsPath(path)
@@ -196,5 +197,62 @@ func TestTheAccountOfEachModeMayDoNoMoreThanItsMode(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// asAccount is a client of a service account, which need not exist.
+func asAccount(t *testing.T, namespace, name string) kubernetes.Interface {
+	t.Helper()
+	config := whole.bed.Cluster.Admin()
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + name, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	return client
+}
+
+// Whoever answers at a Node's address is sent a token that the driver's account had made: by it
+// he reads kubelets' metrics, and else may what any service account may.
+func TestTheTokenThatKubeletsAreAskedWithReadsTheirMetricsAndNothingElse(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	manifests, err := deploy.Failover(deploy.Names{Namespace: "asking", ServiceAccount: "asks", Driver: driver})
+	must(t, err)
+	makeNamespace(t, "asking")
+	applyAll(t, manifests)
+	var token string
+	eventually(t, "the driver's account has a token made", func() bool {
+		made, err := asAccount(t, "asking", "asks").CoreV1().ServiceAccounts("csi-fencepost").CreateToken(t.Context(), deploy.KubeletAccount, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		if err == nil {
+			token = made.Status.Token
+		}
+		return err == nil || !apierrors.IsForbidden(err)
+	})
+	config := rest.AnonymousClientConfig(whole.bed.Cluster.Admin())
+	config.BearerToken = token
+	owner, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	may := func(client kubernetes.Interface, namespace string) (rules []string) {
+		review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
+		answer, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		must(t, err)
+		if answer.Status.Incomplete {
+			t.Fatalf("not all rules are told: %s", answer.Status.EvaluationError)
+		}
+		for _, r := range answer.Status.ResourceRules {
+			rules = append(rules, fmt.Sprintf("%v of %v%v %v", r.Verbs, r.APIGroups, r.Resources, r.ResourceNames))
+		}
+		for _, r := range answer.Status.NonResourceRules {
+			rules = append(rules, fmt.Sprint(r.Verbs, r.NonResourceURLs))
+		}
+		slices.Sort(rules)
+		return rules
+	}
+	for _, namespace := range []string{"csi-fencepost", "asking", "kube-system", "kube-node-lease"} {
+		want := append(may(asAccount(t, "tenant", "anybody"), namespace), "[get] of [][nodes/metrics] []")
+		slices.Sort(want)
+		if got := may(owner, namespace); !slices.Equal(got, want) {
+			t.Errorf("in namespace %s it may\n%s\nwant\n%s", namespace, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
 	}
 }
