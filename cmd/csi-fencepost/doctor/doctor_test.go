@@ -388,6 +388,7 @@ func TestWhatIsFound(t *testing.T) {
 		}, Broken, block, "not ready in 1 of 1 pods: CrashLoopBackOff", "yes"},
 		"mode Observe":               {"mode: Observe\n", deploy.Observe, nil, LookAt, block, "mode Observe: it reports", "yes"},
 		"rights of Observe alone":    {"", deploy.Observe, nil, Broken, block, "may not patch persistentvolumes, nor patch volumeattachments.storage.k8s.io, nor create, update, delete leases.coordination.k8s.io in namespace csi-fencepost, which mode Enforce needs", "yes"},
+		"rights of a version before": {"", withoutKubelets, nil, LookAt, block, "kubelets are not asked (evidence.kubelet): its account may not have tokens of csi-fencepost/csi-fencepost-kubelet made", "yes"},
 		"failover without its":       {"failover: {enabled: true}\n", deploy.Enforce, nil, Broken, block, "may not patch nodes, nor delete pods", "yes"},
 		"a policy without a writer":  {"", deploy.Enforce, func(w *world, _ *corev1.Pod) { w.policies("csi-fencepost-ledger") }, Broken, block, "may not write ledgers.csi-fencepost.io", "yes"},
 		"nobody moves pods":          {"", deploy.Enforce, nil, LookAt, block, "nobody moves the pods of a dead node", "yes"},
@@ -417,6 +418,13 @@ func TestWhatIsFound(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withoutKubelets is mode Enforce without rbac/kubelet.yaml.
+func withoutKubelets(n deploy.Names) ([]byte, error) {
+	text, err := deploy.Enforce(n)
+	before, _, _ := bytes.Cut(text, []byte("---\n# By whom csi-fencepost asks kubelets"))
+	return before, err
 }
 
 // What is well is not spoken ill of.

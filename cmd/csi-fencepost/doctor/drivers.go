@@ -394,6 +394,11 @@ func (d *doctoring) lookAtRights(p *process, about string, reads bool) {
 	if p.Lacks = append([]string{}, sidecar.RightsInWords(lacks)...); len(lacks) > 0 {
 		d.add(Broken, about, fmt.Sprintf("its account %s may not %s, which mode %s needs (deploy/rbac, deploy/admission/writers.yaml)", accountOf(p.pod), strings.Join(p.Lacks, ", nor "), p.Mode), next)
 	}
+	token := authorizationv1.ResourceAttributes{Namespace: p.config.Fencing.Namespace, Verb: "create", Resource: "serviceaccounts/token", Name: deploy.KubeletAccount}
+	asks := p.driver != "" && p.config.Mode == config.Enforce && p.config.Evidence.Kubelet
+	if asks && len(d.rbac.lacks(accountOf(p.pod), []authorizationv1.ResourceAttributes{token})) > 0 {
+		d.add(LookAt, about, fmt.Sprintf("kubelets are not asked (evidence.kubelet): its account may not have tokens of %s/%s made (deploy/rbac/kubelet.yaml)", token.Namespace, token.Name), "kubectl get serviceaccounts,rolebindings -n "+printable.Word(token.Namespace))
+	}
 }
 
 // policyPrefix begins the names of the policies of deploy/admission, and policies end them.
