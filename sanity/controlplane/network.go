@@ -34,7 +34,7 @@ const serverName = "localhost"
 // end.
 //
 //	namespace: kubelet ── eth0 ══ veth ── forwarder ── 127.0.0.1: API server
-//	                      DROP
+//	                      DROP     └──── who asks the kubelet at the node's address
 //
 // It belongs to this process while that holds the lock, an abstract unix socket,
 // which vanishes with it in whatever way it ends.

@@ -32,8 +32,7 @@ type NodeOptions struct {
 	// the timestamps of its lease and of its Node's conditions.
 	ClockOffset time.Duration
 	// Network gives the kubelet a network namespace of its own, for
-	// [Node.Partition]. It needs root, and iproute2 and nftables. Nobody reaches
-	// such a kubelet's own server (logs, exec).
+	// [Node.Partition]. It needs root, and iproute2 and nftables.
 	Network bool
 	// Real gives the node Kubernetes' own kubelet, containerd and containers, on a
 	// network of its own. It needs root.
@@ -167,7 +166,8 @@ func (c *Cluster) connect(name string, options NodeOptions) (*network, string, e
 }
 
 // Partition cuts the machine off the network: every packet between its kubelet
-// and the API server is dropped, in both directions, and nobody is told.
+// and the API server, and those who ask the kubelet, is dropped, in both
+// directions, and nobody is told.
 // Connections hang. The kubelet works on with what it knows; the containers and
 // whatever they write to go on. It lasts, over reboots too, until Heal; Boot and
 // StartKubelet do not succeed meanwhile. A second call does nothing.
@@ -301,7 +301,11 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 		if err != nil {
 			return false, err
 		}
-		return now.ready && now.bootID == n.BootID() && now.isNewSince(before), fmt.Errorf("%+v", now)
+		if !now.ready || now.bootID != n.BootID() || !now.isNewSince(before) {
+			return false, fmt.Errorf("%+v", now)
+		}
+		err = n.initialize(ctx)
+		return err == nil, err
 	}, kubelet)
 }
 
@@ -322,16 +326,25 @@ func (n *Node) kubeletCommand() (ProcessOptions, error) {
 	}
 	args := []string{"kubelet", "--name=" + n.name, "--kubeconfig=" + n.kubeconfig, "--root-dir=" + n.RootDir(),
 		"--boot-id-file=" + n.bootIDFile(), "--system-uuid=" + n.systemUUID, "--container-runtime-endpoint=unix://" + n.runtimeSocket(),
-		fmt.Sprintf("--port=%d", n.port), "--clock-offset=" + n.options.ClockOffset.String(), "--v=2"}
+		"--address=" + n.address(), fmt.Sprintf("--port=%d", n.port), "--client-ca-file=" + n.cluster.pki("ca.crt"), "--clock-offset=" + n.options.ClockOffset.String(), "--v=2"}
 	for key, value := range n.options.Labels {
 		args = append(args, "--node-labels="+key+"="+value)
 	}
 	command := ProcessOptions{Name: n.name + "-kubelet", Path: n.cluster.options.Binaries.Kubernetes, Args: args,
 		LogFile: filepath.Join(n.root, "kubelet.log")}
 	if n.network == nil {
+		command.Args = append(command.Args, "--cloud-provider=external") // see initialize
 		return command, nil
 	}
 	return n.network.enter(command)
+}
+
+// address is the Node's InternalIP, on which its kubelet's own server listens.
+func (n *Node) address() string {
+	if n.network == nil {
+		return loopback
+	}
+	return n.network.node.String()
 }
 
 // nodeReport is what a kubelet has said of itself.

@@ -306,7 +306,7 @@ func (m *realMachine) importImage(ctx context.Context) error {
 func (m *realMachine) kubeletCommand() (ProcessOptions, error) {
 	n := m.node
 	config := filepath.Join(n.root, "kubelet.yaml")
-	if err := os.WriteFile(config, []byte(fmt.Sprintf(kubeletConfig, n.runtimeSocket(), filepath.Join(n.root, "pod-logs"), filepath.Join(n.root, "volume-plugins"), n.port)), 0o644); err != nil {
+	if err := os.WriteFile(config, []byte(fmt.Sprintf(kubeletConfig, n.runtimeSocket(), filepath.Join(n.root, "pod-logs"), filepath.Join(n.root, "volume-plugins"), n.address(), n.port, n.cluster.pki("ca.crt"))), 0o644); err != nil {
 		return ProcessOptions{}, err
 	}
 	args := []string{"real-kubelet", "--config=" + config, "--kubeconfig=" + n.kubeconfig, "--hostname-override=" + n.name, "--root-dir=" + n.RootDir(),
@@ -324,11 +324,12 @@ kind: KubeletConfiguration
 containerRuntimeEndpoint: unix://%s
 podLogsDir: %s
 volumePluginDir: %s
+address: %s
 port: %d
 readOnlyPort: 0
 healthzPort: 0
-authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
-authorization: {mode: AlwaysAllow}
+authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: %s}}
+authorization: {mode: Webhook}
 cgroupDriver: cgroupfs
 cgroupsPerQOS: false
 failCgroupV1: false

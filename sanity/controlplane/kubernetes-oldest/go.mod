@@ -8,6 +8,7 @@ require (
 	github.com/google/cadvisor v0.49.0
 	github.com/spf13/cobra v1.7.0
 	go.opentelemetry.io/otel/trace v1.19.0
+	k8s.io/apimachinery v0.30.4
 	k8s.io/client-go v0.30.4
 	k8s.io/component-base v0.30.4
 	k8s.io/cri-api v0.30.4
@@ -170,7 +171,6 @@ require (
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 	k8s.io/api v0.30.4 // indirect
 	k8s.io/apiextensions-apiserver v0.0.0 // indirect
-	k8s.io/apimachinery v0.30.4 // indirect
 	k8s.io/apiserver v0.30.4 // indirect
 	k8s.io/cli-runtime v0.30.4 // indirect
 	k8s.io/cloud-provider v0.30.4 // indirect

@@ -5,6 +5,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	criapi "k8s.io/cri-api/pkg/apis"
+	"k8s.io/kubernetes/cmd/kubelet/app"
 	"k8s.io/kubernetes/pkg/kubelet/cri/remote"
 	fakeremote "k8s.io/kubernetes/pkg/kubelet/cri/remote/fake"
 	"k8s.io/kubernetes/pkg/kubemark"
@@ -26,3 +27,10 @@ func newFakeRuntime() *fakeremote.RemoteRuntime { return fakeremote.NewFakeRemot
 
 // runHollow runs a kubelet until the process ends: in v1.30 no context ends it.
 func runHollow(_ context.Context, kubelet *kubemark.HollowKubelet) { kubelet.Run() }
+
+// initializeTLS makes the kubelet's serving certificate, or takes that of before: in v1.30
+// without a context.
+func initializeTLS(_ context.Context, kubelet *kubemark.HollowKubelet) (err error) {
+	kubelet.KubeletDeps.TLSOptions, err = app.InitializeTLS(kubelet.KubeletFlags, kubelet.KubeletConfiguration)
+	return err
+}

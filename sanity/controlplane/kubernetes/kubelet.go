@@ -11,9 +11,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 	clientset "k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/kubernetes/cmd/kubelet/app"
+	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
 	cadvisortest "k8s.io/kubernetes/pkg/kubelet/cadvisor/testing"
 	"k8s.io/kubernetes/pkg/kubelet/cm"
 	"k8s.io/kubernetes/pkg/kubemark"
@@ -49,20 +52,21 @@ func (m *machine) identified(info *machineInfo, err error) (*machineInfo, error)
 // kubeletOptions is the command line of the kubelet subcommand.
 type kubeletOptions struct {
 	name, kubeconfig, root, bootIDFile, systemUUID, runtimeEndpoint string
+	address, clientCA, cloudProvider                                string
 	port                                                            int
 	labels                                                          map[string]string
 	clockOffset                                                     time.Duration
 }
 
 func (o kubeletOptions) validate() error {
-	if o.name == "" || o.kubeconfig == "" || o.root == "" || o.bootIDFile == "" || o.systemUUID == "" || o.runtimeEndpoint == "" || o.port == 0 {
-		return errors.New("--name, --kubeconfig, --root-dir, --boot-id-file, --system-uuid, --container-runtime-endpoint and --port are required")
+	if o.name == "" || o.kubeconfig == "" || o.root == "" || o.bootIDFile == "" || o.systemUUID == "" || o.runtimeEndpoint == "" || o.address == "" || o.clientCA == "" || o.port == 0 {
+		return errors.New("--name, --kubeconfig, --root-dir, --boot-id-file, --system-uuid, --container-runtime-endpoint, --address, --client-ca-file and --port are required")
 	}
 	return nil
 }
 
 // newKubeletCommand is a kubelet with the real volume manager, CSI client,
-// plugin registration and status manager. Only the machine below it (cadvisor,
+// plugin registration, status manager and server. Only the machine below it (cadvisor,
 // cgroups, mount(8)) is not there; its containers live in another process
 // (container-runtime), so that a kubelet that restarts finds them running.
 func newKubeletCommand() *cobra.Command {
@@ -76,7 +80,10 @@ func newKubeletCommand() *cobra.Command {
 	fs.StringVar(&o.bootIDFile, "boot-id-file", "", "file with the machine's boot ID")
 	fs.StringVar(&o.systemUUID, "system-uuid", "", "the machine's UUID, as its firmware has it")
 	fs.StringVar(&o.runtimeEndpoint, "container-runtime-endpoint", "", "unix:// address of the container runtime")
+	fs.StringVar(&o.address, "address", "", "IP address of the kubelet's own server")
 	fs.IntVar(&o.port, "port", 0, "port of the kubelet's own server")
+	fs.StringVar(&o.clientCA, "client-ca-file", "", "file with the cluster's certificate authority")
+	fs.StringVar(&o.cloudProvider, "cloud-provider", "", "external: something else says the Node's addresses; empty: the kubelet does")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels of the Node")
 	fs.DurationVar(&o.clockOffset, "clock-offset", 0, "how far this machine's clock is ahead (negative: behind)")
 	return cmd
@@ -100,9 +107,10 @@ func runKubelet(ctx context.Context, o kubeletOptions) error {
 	// GetHollowKubeletConfig makes a temporary folder that we do not want.
 	os.RemoveAll(flags.RootDirectory)
 	flags.RootDirectory = o.root
+	flags.CloudProvider = o.cloudProvider
 	config.StaticPodPath = ""
 	config.PodLogsDir = filepath.Join(o.root, "pod-logs")
-	config.Address = "127.0.0.1"
+	config.Address = o.address
 	config.ReadOnlyPort = 0
 	config.EnableControllerAttachDetach = true
 	if err := os.MkdirAll(config.PodLogsDir, 0o755); err != nil {
@@ -111,7 +119,34 @@ func runKubelet(ctx context.Context, o kubeletOptions) error {
 	kubelet := kubemark.NewHollowKubelet(flags, config, client, heartbeat,
 		&machine{Fake: cadvisortest.Fake{NodeName: o.name}, bootIDFile: o.bootIDFile, systemUUID: o.systemUUID},
 		images, runtime, cm.NewStubContainerManager())
+	if err := secureServer(ctx, kubelet, o); err != nil {
+		return fmt.Errorf("the kubelet's own server: %w", err)
+	}
 	runHollow(ctx, kubelet)
+	return nil
+}
+
+// secureServer gives the kubelet's own server what the real kubelet's main gives it,
+// with kubeadm's settings: TLS with a certificate that the kubelet has signed itself
+// and that lasts as long as its root folder, and callers whom the API server knows by
+// their token or certificate and lets do what they ask for. A kubemark kubelet serves
+// everybody, without TLS.
+func secureServer(ctx context.Context, kubelet *kubemark.HollowKubelet, o kubeletOptions) error {
+	config, deps := kubelet.KubeletConfiguration, kubelet.KubeletDeps
+	kubelet.KubeletFlags.CertDirectory = filepath.Join(o.root, "pki")
+	config.Authentication.X509.ClientCAFile = o.clientCA
+	config.Authentication.Webhook.Enabled = true
+	config.Authentication.Anonymous.Enabled = false
+	config.Authorization.Mode = kubeletconfig.KubeletAuthorizationModeWebhook
+	if err := initializeTLS(ctx, kubelet); err != nil {
+		return err
+	}
+	auth, followClientCA, err := app.BuildAuth(types.NodeName(o.name), deps.KubeClient, *config)
+	if err != nil {
+		return err
+	}
+	deps.Auth = auth
+	followClientCA(ctx.Done())
 	return nil
 }
 

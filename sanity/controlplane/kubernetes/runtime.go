@@ -7,6 +7,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 	remote "k8s.io/cri-client/pkg"
 	fakeremote "k8s.io/cri-client/pkg/fake"
+	"k8s.io/kubernetes/cmd/kubelet/app"
 	"k8s.io/kubernetes/pkg/kubemark"
 )
 
@@ -25,3 +26,9 @@ func newFakeRuntime() *fakeremote.RemoteRuntime { return fakeremote.NewFakeRemot
 
 // runHollow runs a kubelet until the process ends.
 func runHollow(ctx context.Context, kubelet *kubemark.HollowKubelet) { kubelet.Run(ctx) }
+
+// initializeTLS makes the kubelet's serving certificate, or takes that of before.
+func initializeTLS(ctx context.Context, kubelet *kubemark.HollowKubelet) (err error) {
+	kubelet.KubeletDeps.TLSOptions, err = app.InitializeTLS(ctx, kubelet.KubeletFlags, kubelet.KubeletConfiguration)
+	return err
+}

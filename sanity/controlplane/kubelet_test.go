@@ -1,0 +1,223 @@
+package controlplane
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestKubeletsTellWhomTheAPIServerLetsAskWhichProcessTheyAre: with TLS, at the address
+// and port that the Node says, on the host's network and on one of its own.
+func TestKubeletsTellWhomTheAPIServerLetsAskWhichProcessTheyAre(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, Options{})
+	nobody, reader := tokenOf(t, c, "nobody"), tokenOf(t, c, "reader")
+	letReadMetrics(t, c, "reader")
+	keys := map[string]bool{}
+	for name, options := range map[string]NodeOptions{"host": {}, "apart": {Network: true}} {
+		n, err := c.AddNode(t.Context(), name, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, refused := range []struct {
+			token string
+			code  int
+		}{{"", http.StatusUnauthorized}, {"invented", http.StatusUnauthorized}, {nobody, http.StatusForbidden}} {
+			if got := ask(t, n, refused.token); got.code != refused.code || got.start != 0 {
+				t.Errorf("node %s answers token %q with %d and start time %.2f, want %d", name, refused.token, got.code, got.start, refused.code)
+			}
+		}
+		first := ask(t, n, reader)
+		first.check(t, n)
+		keys[first.key] = true
+		// Taken from the time since the machine's boot, in hundredths of a second.
+		time.Sleep(20 * time.Millisecond)
+		n.KillKubelet()
+		if err := n.StartKubelet(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		second := ask(t, n, reader)
+		second.check(t, n)
+		if second.start <= first.start || second.key != first.key {
+			t.Errorf("node %s: the kubelet's start time was %.2f and is %.2f after it was restarted, its key was %q and is %q", name, first.start, second.start, first.key, second.key)
+		}
+		if options.Network {
+			hangsWhilePartitioned(t, n, reader)
+		} else {
+			listensNowhereElse(t, c, n)
+		}
+	}
+	if len(keys) != 2 {
+		t.Errorf("two kubelets have %d serving keys", len(keys))
+	}
+}
+
+// tokenOf makes a service account and a token of it.
+func tokenOf(t *testing.T, c *Cluster, name string) string {
+	t.Helper()
+	accounts := c.Client().CoreV1().ServiceAccounts("default")
+	if _, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	request, err := accounts.CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return request.Status.Token
+}
+
+// letReadMetrics lets a service account read kubelets' metrics, and nothing else.
+func letReadMetrics(t *testing.T, c *Cluster, account string) {
+	t.Helper()
+	name := metav1.ObjectMeta{Name: account}
+	role := &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/metrics"}, Verbs: []string{"get"}}}}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: account},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: account}}}
+	rbac := c.Client().RbacV1()
+	_, err := rbac.ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
+	_, err2 := rbac.ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{})
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// told is what a kubelet answers.
+type told struct {
+	err        error // no answer
+	code       int
+	key        string // the server's, from its certificate
+	date, node string
+	start, cpu float64
+}
+
+// ask asks a kubelet for its metrics, at the address and port that its Node says.
+func ask(t *testing.T, n *Node, token string) (got told) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+endpoint(t, n.cluster, n)+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	response, err := client.Do(request)
+	if err != nil {
+		return told{err: err}
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return told{err: err}
+	}
+	got = told{code: response.StatusCode, date: response.Header.Get("Date"), key: string(response.TLS.PeerCertificates[0].RawSubjectPublicKeyInfo)}
+	for lines := bufio.NewScanner(bytes.NewReader(body)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		number, _ := strconv.ParseFloat(value, 64)
+		switch {
+		case name == "process_start_time_seconds":
+			got.start = number
+		case name == "process_cpu_seconds_total":
+			got.cpu = number
+		case strings.HasPrefix(name, "kubelet_node_name{"):
+			got.node = name
+		}
+	}
+	return got
+}
+
+// endpoint is where a Node says that its kubelet serves.
+func endpoint(t *testing.T, c *Cluster, n *Node) string {
+	t.Helper()
+	node := getNode(t, c, n.Name())
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			return net.JoinHostPort(a.Address, strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)))
+		}
+	}
+	t.Fatalf("node %s says no address: %+v", n.Name(), node.Status.Addresses)
+	return ""
+}
+
+// check looks whether the answer is that of the node's kubelet as it runs now.
+func (got told) check(t *testing.T, n *Node) {
+	t.Helper()
+	if got.err != nil || got.code != http.StatusOK {
+		t.Fatalf("node %s: %v, code %d", n.Name(), got.err, got.code)
+	}
+	if want := `kubelet_node_name{node="` + n.Name() + `"}`; got.node != want {
+		t.Errorf("node %s says it is %q, want %q", n.Name(), got.node, want)
+	}
+	usage, err := usageOf(n.Kubelet().Pid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.cpu <= 0 || got.cpu > usage.CPU.Seconds()+0.02 {
+		t.Errorf("node %s says its kubelet took %.2f s of CPU time, it took %s", n.Name(), got.cpu, usage.CPU)
+	}
+	now := time.Now()
+	if age := float64(now.UnixMilli())/1000 - got.start; age < 0 || age > 60 {
+		t.Errorf("node %s says its kubelet started %.2f s ago", n.Name(), age)
+	}
+	date, err := http.ParseTime(got.date)
+	if err != nil || now.Sub(date).Abs() > 10*time.Second {
+		t.Errorf("node %s says that it is %q", n.Name(), got.date)
+	}
+}
+
+// hangsWhilePartitioned: whoever asks a partitioned node gets no answer, not even that
+// nobody is there, until the partition heals.
+func hangsWhilePartitioned(t *testing.T, n *Node, token string) {
+	t.Helper()
+	if err := n.Partition(); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(t, n, token); !os.IsTimeout(got.err) {
+		t.Errorf("partitioned node %s: %v, code %d, want no answer", n.Name(), got.err, got.code)
+	}
+	if err := n.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "the healed node answers", func() (bool, string) {
+		got := ask(t, n, token)
+		return got.code == http.StatusOK, got.date
+	})
+}
+
+// listensNowhereElse: nobody reaches a kubelet on the host's network at another of the
+// host's addresses.
+func listensNowhereElse(t *testing.T, c *Cluster, n *Node) {
+	t.Helper()
+	_, port, err := net.SplitHostPort(endpoint(t, c, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		ip, _, err := net.ParseCIDR(a.String())
+		if err != nil || ip.String() == loopback || ip.IsLinkLocalUnicast() {
+			continue
+		}
+		if conn, err := net.DialTimeout("tcp", net.JoinHostPort(ip.String(), port), time.Second); err == nil {
+			conn.Close()
+			t.Errorf("node %s listens on %s", n.Name(), conn.RemoteAddr())
+		}
+	}
+}
