@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
@@ -120,6 +121,14 @@ func (n *Node) serve() {
 		}
 		return false
 	})
+}
+
+// SayExternalIP has the Node say that address too, as its cloud does.
+func (n *Node) SayExternalIP(address string) {
+	n.stage.T.Helper()
+	patch := `{"status":{"addresses":[{"type":"ExternalIP","address":` + quote(address) + `}]}}`
+	_, err := n.stage.Client.CoreV1().Nodes().Patch(n.stage.ctx(), n.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	n.stage.must("address of "+n.Name, err)
 }
 
 // CutOff stops the kubelet: as far as Kubernetes can see the node is gone, and
