@@ -34,18 +34,20 @@ func TestKubeletsTellWhomTheAPIServerLetsAskWhichProcessTheyAre(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, refused := range []struct {
-			token string
-			code  int
-		}{{"", http.StatusUnauthorized}, {"invented", http.StatusUnauthorized}, {nobody, http.StatusForbidden}} {
+			who, token string
+			code       int
+		}{
+			{"a caller without a token", "", http.StatusUnauthorized},
+			{"an invented token", "invented", http.StatusUnauthorized},
+			{"an account without rights", nobody, http.StatusForbidden},
+		} {
 			if got := ask(t, n, refused.token); got.code != refused.code || got.start != 0 {
-				t.Errorf("node %s answers token %q with %d and start time %.2f, want %d", name, refused.token, got.code, got.start, refused.code)
+				t.Errorf("node %s answers %s with %d and start time %.2f, want %d", name, refused.who, got.code, got.start, refused.code)
 			}
 		}
 		first := ask(t, n, reader)
 		first.check(t, n)
 		keys[first.key] = true
-		// Taken from the time since the machine's boot, in hundredths of a second.
-		time.Sleep(20 * time.Millisecond)
 		n.KillKubelet()
 		if err := n.StartKubelet(t.Context()); err != nil {
 			t.Fatal(err)
@@ -153,7 +155,8 @@ func endpoint(t *testing.T, c *Cluster, n *Node) string {
 	return ""
 }
 
-// check looks whether the answer is that of the node's kubelet as it runs now.
+// check looks whether the answer is that of the node's kubelet, which has run for a
+// minute at most. Its start time moves with the clock by a second or so.
 func (got told) check(t *testing.T, n *Node) {
 	t.Helper()
 	if got.err != nil || got.code != http.StatusOK {
@@ -162,16 +165,10 @@ func (got told) check(t *testing.T, n *Node) {
 	if want := `kubelet_node_name{node="` + n.Name() + `"}`; got.node != want {
 		t.Errorf("node %s says it is %q, want %q", n.Name(), got.node, want)
 	}
-	usage, err := usageOf(n.Kubelet().Pid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.cpu <= 0 || got.cpu > usage.CPU.Seconds()+0.02 {
-		t.Errorf("node %s says its kubelet took %.2f s of CPU time, it took %s", n.Name(), got.cpu, usage.CPU)
-	}
 	now := time.Now()
-	if age := float64(now.UnixMilli())/1000 - got.start; age < 0 || age > 60 {
-		t.Errorf("node %s says its kubelet started %.2f s ago", n.Name(), age)
+	age := float64(now.UnixMilli())/1000 - got.start
+	if age < -2 || age > 60 || got.cpu <= 0 || got.cpu > 2*age+1 {
+		t.Errorf("node %s says its kubelet started %.2f s ago and took %.2f s of CPU time", n.Name(), age, got.cpu)
 	}
 	date, err := http.ParseTime(got.date)
 	if err != nil || now.Sub(date).Abs() > 10*time.Second {

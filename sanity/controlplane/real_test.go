@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,6 +35,14 @@ func TestARealNodeRunsContainersUntilItsPowerFails(t *testing.T) {
 		t.Logf("%s: %+v", name, i)
 		if i.BootID != n.BootID() || i.SystemUUID != n.SystemUUID() {
 			t.Errorf("%s says boot ID %s and system UUID %s, it has %s and %s", name, i.BootID, i.SystemUUID, n.BootID(), n.SystemUUID())
+		}
+	}
+	reader := tokenOf(t, c, "reader")
+	letReadMetrics(t, c, "reader")
+	for _, n := range nodes {
+		ask(t, n, reader).check(t, n)
+		if got := ask(t, n, ""); got.code != http.StatusUnauthorized {
+			t.Errorf("node %s answers a caller without a token with %d", n.Name(), got.code)
 		}
 	}
 	for _, n := range nodes {
