@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -35,13 +36,17 @@ func TestNobodyOfOneTrustDomainClaimsAnythingInAnother(t *testing.T) {
 		r.must(err)
 		domains[domain] = clientOf(t, path)
 	}
+	fences := func(by kubernetes.Interface, in, id string) error {
+		_, err := record.NewStore(by.CoordinationV1(), in).Update(ctx, "n1", func(r *record.Record) (bool, error) {
+			r.PutFence(record.Fence{ID: id, Kind: fence.PowerReading, Phase: record.Fenced, Actor: "x", Agents: []string{"bmc"},
+				Machine: record.FencedMachine{NodeUID: "u", BootID: "b"}}, "Fenced")
+			return true, nil
+		})
+		return err
+	}
 	for domain, by := range domains {
 		for in := range domains {
-			_, err := record.NewStore(by.CoordinationV1(), in).Update(ctx, "n1", func(r *record.Record) (bool, error) {
-				r.PutFence(record.Fence{ID: "f-" + domain, Kind: fence.PowerReading, Phase: record.Fenced, Actor: "x", Agents: []string{"bmc"},
-					Machine: record.FencedMachine{NodeUID: "u", BootID: "b"}}, "Fenced")
-				return true, nil
-			})
+			err := fences(by, in, "f-"+domain)
 			if domain == in && err != nil || domain != in && !apierrors.IsForbidden(err) {
 				t.Errorf("an account of %s writes a record in %s: %v", domain, in, err)
 			}
@@ -51,4 +56,50 @@ func TestNobodyOfOneTrustDomainClaimsAnythingInAnother(t *testing.T) {
 			}
 		}
 	}
+
+	// The policy, applied once for each domain, holds in both against a role that allows Leases
+	// everywhere. Given to a driver of one domain, that opens the other to it: its right to write
+	// records is for each.
+	for domain := range domains {
+		names := strings.NewReplacer("${NAMESPACE}", "of-"+domain, "${SERVICE_ACCOUNT}", "driver", "${DRIVER}", "of-"+domain+".example.com", "${OPERATORS}", operatorsGroup)
+		writers, err := os.ReadFile(policyFolder + "writers.yaml")
+		r.must(err)
+		r.Apply([]byte(names.Replace(string(writers))))
+		records, err := os.ReadFile(policyFolder + "records.yaml")
+		r.must(err)
+		r.Apply([]byte(strings.NewReplacer("kubernetes.io/metadata.name: csi-fencepost\n", "kubernetes.io/metadata.name: "+domain+"\n", "csi-fencepost-records", domain+"-records").Replace(string(records))))
+	}
+	_, err := r.Client.CoreV1().ServiceAccounts("of-csi-fencepost").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "stranger"}}, metav1.CreateOptions{})
+	r.must(err)
+	path, err := r.Bed.Cluster.ServiceAccountKubeconfig(ctx, "of-csi-fencepost", "stranger")
+	r.must(err)
+	stranger := clientOf(t, path)
+	leasesEverywhere := func(to string) {
+		r.Apply([]byte(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: leases-everywhere}
+rules: [{apiGroups: [coordination.k8s.io], resources: [leases], verbs: ["*"]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: leases-everywhere-` + to + `}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: leases-everywhere}
+subjects: [{kind: ServiceAccount, name: ` + to + `, namespace: of-csi-fencepost}]
+`))
+	}
+	leasesEverywhere("stranger")
+	for domain, by := range domains {
+		eventually(t, "the policy of "+domain+" is in force", func() bool {
+			err := fences(stranger, domain, "forged")
+			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "records.csi-fencepost.io")
+		})
+		r.must(fences(by, domain, "anew-"+domain))
+	}
+	one, other := domains["csi-fencepost"], "csi-fencepost-other"
+	if err := fences(one, other, "forged"); !apierrors.IsForbidden(err) {
+		t.Errorf("with the policies an account of csi-fencepost writes a record in %s: %v", other, err)
+	}
+	leasesEverywhere("driver")
+	eventually(t, "what SECURITY.md warns of", func() bool { return fences(one, other, "as-warned-of") == nil })
 }
