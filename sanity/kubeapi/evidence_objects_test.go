@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -127,6 +129,65 @@ func TestAFenceNeverCutsOffAnotherReadyNodeOfTheCluster(t *testing.T) {
 	if len(a.Fences()) > 0 {
 		t.Fatalf("fenced: %v", a.Fences())
 	}
+}
+
+// A kubelet writes its Node's addresses. By that its node gets no fence of another machine's, opens
+// none, and has single addresses cut off that no other Node and no other client of the storage has.
+func TestAKubeletThatClaimsAnAddressGetsNoFenceOfAnotherMachines(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	dead, hostile := addBareNode(t, "cut-off", "192.0.2.1"), addBareNode(t, "claimant", "192.0.2.9")
+	a, driver := storage(t, "id-dead", "192.0.2.1")
+	a.Set(func(s *array.Switches) { s.FenceClients = true })
+	must(t, a.AddMachine("id-client"))
+	must(t, a.SetAddresses("id-client", "192.0.2.50"))
+	kubeconfig, err := whole.bed.Cluster.Kubeconfig("system:node:"+hostile.Name, "system:nodes")
+	must(t, err)
+	kubelet := clientOf(t, kubeconfig).CoreV1().Nodes()
+	claims := func(address string) agent.Machine {
+		t.Helper()
+		n, err := kubelet.Get(t.Context(), hostile.Name, metav1.GetOptions{})
+		must(t, err)
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+		n, err = kubelet.UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
+		must(t, err)
+		return agent.Machine{Node: n.Name, UID: string(n.UID), NodeID: "id-hostile", Addresses: csiaddons.IPs(n)}
+	}
+	fenced := func(want ...string) {
+		t.Helper()
+		if got := fmt.Sprint(a.Fences()); got != fmt.Sprint(want) {
+			t.Errorf("the storage has fenced %s, want %s", got, want)
+		}
+	}
+	m := agent.Machine{Node: dead.Name, UID: string(dead.UID), NodeID: "id-dead", Addresses: csiaddons.IPs(dead)}
+	_, err = driver.Off(t.Context(), m)
+	must(t, err)
+
+	claimant := claims("192.0.2.1")
+	reading, err := driver.Status(t.Context(), claimant)
+	must(t, err)
+	if reading.State != agent.Unclear || !strings.Contains(reading.Detail, "which may be the fence of node "+dead.Name) {
+		t.Errorf("the claimant reads %+v", reading)
+	}
+	if _, err := driver.Off(t.Context(), claimant); err == nil || !strings.Contains(err.Error(), dead.Name) {
+		t.Errorf("it is given a fence: %v", err)
+	}
+	if _, err := driver.On(t.Context(), claimant); err == nil || !strings.Contains(err.Error(), dead.Name) {
+		t.Errorf("it opens the other's: %v", err)
+	}
+	fenced("192.0.2.1/32")
+	m.Fenced = []string{"192.0.2.1/32"}
+	if reading, err := driver.Status(t.Context(), m); err != nil || reading.State != agent.Off {
+		t.Errorf("the node that is cut off reads %+v, %v", reading, err)
+	}
+
+	if _, err := driver.Off(t.Context(), claims("192.0.2.50")); err == nil || !strings.Contains(err.Error(), "id-client") {
+		t.Errorf("another client of the storage is cut off: %v", err)
+	}
+	fenced("192.0.2.1/32")
+	_, err = driver.Off(t.Context(), claims("192.0.2.77"))
+	must(t, err)
+	fenced("192.0.2.1/32", "192.0.2.77/32")
 }
 
 func setReady(t *testing.T, n *corev1.Node) {
