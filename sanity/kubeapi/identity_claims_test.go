@@ -104,7 +104,11 @@ func (c *claims) holdsUntilBound(v *bed.Volume, n *kubelet, machine string, targ
 	c.deleting(v, n.node)
 	c.attachment(v, target)
 	c.WaitFor(40*time.Second, n.name+" is silent", func() bool {
-		return strings.Contains(status.Convert(c.publish(v.Handle, target)).Message(), "["+string(fence.HolderStale)+"]")
+		err := c.publish(v.Handle, target)
+		if err == nil {
+			c.t.Fatalf("%s is published elsewhere, while nobody knows whose machine is off", v.Name)
+		}
+		return strings.Contains(status.Convert(err).Message(), "["+string(fence.HolderStale)+"]")
 	})
 	c.Never(5*time.Second, v.Name+" is published elsewhere", func() bool { return c.publish(v.Handle, target) == nil })
 	c.wantCalls(v.Handle, "publish "+n.id)
