@@ -15,12 +15,12 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"golang.org/x/oauth2"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,65 +29,55 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
-// Account is the service account whose tokens kubelets are asked with, in the namespace of the
-// nodes' records (deploy/rbac/kubelet.yaml).
-const Account = "csi-fencepost-kubelet"
-
 const (
 	// timeout of one question. A kubelet that takes longer is not waited for: calls may wait.
 	timeout = 2 * time.Second
-	// lifetime of a token is the shortest that the API server gives; renewal is how long before
-	// its end another one is asked for.
-	lifetime = 10 * time.Minute
-	renewal  = 2 * time.Minute
-	// maxAnswer bounds what is read of an answer: a large node's has about a megabyte.
+	// lifetime of a token, of which the first half is used: who asks in time renews it, so that a
+	// call waits for none.
+	lifetime = 30 * time.Minute
+	// maxAnswer bounds what is read of an answer, of which a large node's has a megabyte, and
+	// maxLines what is kept of it: three lines.
 	maxAnswer = 32 << 20
+	maxLines  = 4 << 10
 )
 
-// ErrNoToken: there is no token to ask with, as where Account is missing. It is the same for all
-// kubelets.
-var ErrNoToken = errors.New("no token of service account " + Account)
+// ErrNoToken: there is no token to ask with, as where its service account is missing. It is the
+// same for all kubelets.
+var ErrNoToken = errors.New("no token to ask kubelets with")
 
 // Client asks kubelets. It is safe for concurrent use.
 type Client struct {
-	tokens oauth2.TokenSource
-	http   *http.Client
+	api                kubernetes.Interface
+	namespace, account string
+	token              atomic.Pointer[token] // nil: none yet
 }
 
-// NewClient asks with tokens of Account in that namespace, which api is asked for when one is
-// needed.
-func NewClient(api kubernetes.Interface, namespace string) *Client {
-	return &Client{
-		tokens: oauth2.ReuseTokenSourceWithExpiry(nil, &tokens{api, namespace}, renewal),
-		http: &http.Client{
-			Timeout: timeout,
-			Transport: &http.Transport{
-				// Nothing tells before who has to be there: what is told by the key is told
-				// afterwards (Process.Key). No proxy is told the token.
-				TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
-				DisableKeepAlives: true, // the process that answers is the one that listens now
-			},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+type token struct {
+	text        string
+	renew, ends time.Time
+}
+
+// NewClient asks with tokens of that service account, which api makes (Renew).
+func NewClient(api kubernetes.Interface, namespace, account string) *Client {
+	return &Client{api: api, namespace: namespace, account: account}
+}
+
+// Renew has a token made, if there is none that is good for a while. An error is ErrNoToken, and
+// says why; what there is stays good.
+func (c *Client) Renew(ctx context.Context) error {
+	if t := c.token.Load(); t != nil && time.Now().Before(t.renew) {
+		return nil
 	}
-}
-
-type tokens struct {
-	api       kubernetes.Interface
-	namespace string
-}
-
-// Token implements oauth2.TokenSource.
-func (t *tokens) Token() (*oauth2.Token, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	seconds := int64(lifetime / time.Second)
+	seconds, asked := int64(lifetime/time.Second), time.Now()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
-	answer, err := t.api.CoreV1().ServiceAccounts(t.namespace).CreateToken(ctx, Account, request, metav1.CreateOptions{})
+	answer, err := c.api.CoreV1().ServiceAccounts(c.namespace).CreateToken(ctx, c.account, request, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("%w in namespace %s: %w", ErrNoToken, t.namespace, err)
+		return fmt.Errorf("%w, of service account %s/%s: %w", ErrNoToken, c.namespace, c.account, err)
 	}
-	return &oauth2.Token{AccessToken: answer.Status.Token, Expiry: time.Now().Add(lifetime)}, nil
+	c.token.Store(&token{text: answer.Status.Token, renew: asked.Add(lifetime / 2), ends: asked.Add(lifetime)})
+	return nil
 }
 
 // An Answer is what a kubelet said of its process.
@@ -97,24 +87,33 @@ type Answer struct {
 	Age time.Duration
 }
 
-// Ask asks the kubelet of a Node, within two seconds. An error says why nothing is known of its
+// Ask asks the kubelet of a Node, within two seconds. Who serves by another key than key is told
+// nothing; empty: whoever is there is told the token. An error says why nothing is known of its
 // process: ErrNoToken, that nobody answers at the Node's address, or how the answer is not that
 // kubelet's.
-func (c *Client) Ask(ctx context.Context, node *corev1.Node) (*Answer, error) {
+func (c *Client) Ask(ctx context.Context, node *corev1.Node, key string) (*Answer, error) {
+	t := c.token.Load()
+	if t == nil || time.Now().After(t.ends) {
+		return nil, ErrNoToken
+	}
 	host, err := address(node)
 	if err != nil {
 		return nil, err
 	}
-	token, err := c.tokens.Token()
-	if err != nil {
-		return nil, err
-	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+host+"/metrics", nil)
 	if err != nil {
 		return nil, err
 	}
-	token.SetAuthHeader(request)
-	response, err := c.http.Do(request)
+	request.Header.Set("Authorization", "Bearer "+t.text)
+	var serves string
+	response, err := client(func(state tls.ConnectionState) error {
+		if serves = keyOf(state); key != "" && serves != key {
+			return errors.New("another kubelet serves there than before, or has another key")
+		}
+		return nil
+	}).Do(request)
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +125,7 @@ func (c *Client) Ask(ctx context.Context, node *corev1.Node) (*Answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("https://%s/metrics: %w", host, err)
 	}
-	key := sha256.Sum256(response.TLS.PeerCertificates[0].RawSubjectPublicKeyInfo)
-	answer.Key = base64.StdEncoding.EncodeToString(key[:])
+	answer.Key = serves
 	now, err := http.ParseTime(response.Header.Get("Date"))
 	if err != nil {
 		return nil, fmt.Errorf("https://%s/metrics has no time at which it was answered: %w", host, err)
@@ -136,8 +134,27 @@ func (c *Client) Ask(ctx context.Context, node *corev1.Node) (*Answer, error) {
 	return &Answer{Process: *answer, Age: age}, nil
 }
 
-// address of the kubelet's server: a single IP address, and never a name that somebody would
-// have to be asked for.
+// client makes one request, once who serves was looked at. Nothing but the key tells who has to
+// be there: many kubelets sign their certificates themselves.
+func client(look func(tls.ConnectionState) error) *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{ // no proxy is told the token
+			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, VerifyConnection: look},
+			DisableKeepAlives:  true, // the process that answers is the one that listens now
+			DisableCompression: true, // what is read is what was sent
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func keyOf(state tls.ConnectionState) string {
+	sum := sha256.Sum256(state.PeerCertificates[0].RawSubjectPublicKeyInfo)
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// address of the kubelet's server: a single IP address that a machine may have in a network, and
+// never a name that somebody would have to be asked for. A kubelet may say any: whoever is there
+// is sent one request, and nothing of the answer is shown.
 func address(node *corev1.Node) (string, error) {
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	if port < 1 || port > math.MaxUint16 {
@@ -145,7 +162,8 @@ func address(node *corev1.Node) (string, error) {
 	}
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for _, a := range node.Status.Addresses {
-			if ip, err := netip.ParseAddr(a.Address); a.Type == kind && err == nil && ip.Zone() == "" {
+			ip, err := netip.ParseAddr(a.Address)
+			if a.Type == kind && err == nil && ip.Zone() == "" && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast() {
 				return net.JoinHostPort(ip.String(), strconv.Itoa(int(port))), nil
 			}
 		}
@@ -164,21 +182,22 @@ const (
 // read takes the process, but for its key, out of what a kubelet answers. An error says what is
 // missing, or whose answer it is.
 func read(body io.Reader, node string) (*fence.Process, error) {
-	// Three lines of some ten thousand.
-	var lines bytes.Buffer
+	var lines bytes.Buffer // three, of some ten thousand
 	all := bufio.NewReader(io.LimitReader(body, maxAnswer))
-	for {
+	for begins := true; ; {
 		line, err := all.ReadSlice('\n')
 		for _, name := range []string{startMetric, cpuMetric, nameMetric} {
-			if bytes.HasPrefix(line, []byte(name)) {
+			if begins && err == nil && bytes.HasPrefix(line, []byte(name)) {
 				lines.Write(line)
 			}
 		}
+		begins = err == nil
 		switch {
-		case errors.Is(err, bufio.ErrBufferFull): // the rest of a line begins with none of them
+		case lines.Len() > maxLines:
+			return nil, errors.New("it says far more of its process than a kubelet does")
 		case errors.Is(err, io.EOF):
 			return parse(&lines, node)
-		case err != nil:
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull): // the rest of a long line is next
 			return nil, err
 		}
 	}

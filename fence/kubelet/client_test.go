@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -23,6 +24,8 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/cert"
 )
+
+const account = "csi-fencepost-kubelet"
 
 // metrics are those of a kubelet among the others that it has.
 const metrics = `# HELP kubelet_node_name [ALPHA] The node's name. The count is always 1.
@@ -62,6 +65,7 @@ func node(address string, port int32) *corev1.Node {
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n1"}, {Type: corev1.NodeInternalIP, Address: address}}
 	n.Status.DaemonEndpoints.KubeletEndpoint.Port = port
 	n.Status.NodeInfo.BootID = "boot-1"
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Unix(1764000000, 0)}}
 	return n
 }
 
@@ -78,13 +82,23 @@ func tokensOf(t *testing.T, fails error) (api *fake.Clientset, asked *int) {
 	api, asked = fake.NewClientset(), new(int)
 	api.PrependReactor("create", "serviceaccounts", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		create := action.(k8stesting.CreateActionImpl)
-		if create.Subresource != "token" || create.Namespace != "records" || create.Name != Account {
+		if create.Subresource != "token" || create.Namespace != "records" || create.Name != account {
 			t.Errorf("it asks for %s of %s/%s", create.Subresource, create.Namespace, create.Name)
 		}
 		*asked++
 		return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "token-" + strconv.Itoa(*asked)}}, fails
 	})
 	return api, asked
+}
+
+// renewed is a client with a token.
+func renewed(t *testing.T, api *fake.Clientset) *Client {
+	t.Helper()
+	c := NewClient(api, "records", account)
+	if err := c.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func TestAKubeletIsAskedWithATokenForItsProcess(t *testing.T) {
@@ -94,8 +108,8 @@ func TestAKubeletIsAskedWithATokenForItsProcess(t *testing.T) {
 		says(metrics)(w, r)
 	})
 	api, asked := tokensOf(t, nil)
-	client := NewClient(api, "records")
-	first, err := client.Ask(t.Context(), n)
+	client := renewed(t, api)
+	first, err := client.Ask(t.Context(), n, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +119,7 @@ func TestAKubeletIsAskedWithATokenForItsProcess(t *testing.T) {
 	if first.Age != time.Hour-250*time.Millisecond {
 		t.Errorf("its age is %s", first.Age)
 	}
-	again, err := client.Ask(t.Context(), n)
+	again, err := client.Ask(t.Context(), n, "")
 	if err != nil || !first.Process.Is(&again.Process) {
 		t.Errorf("asked again it is %+v (%v)", again, err)
 	}
@@ -137,12 +151,12 @@ func TestTwoKubeletsThatStartedAtOneTimeAreTwo(t *testing.T) {
 	host, port, _ := net.SplitHostPort(other.Listener.Addr().String())
 	number, _ := strconv.Atoi(port)
 	api, _ := tokensOf(t, nil)
-	client := NewClient(api, "records")
-	one, err := client.Ask(t.Context(), served(t, says(metrics)))
+	client := renewed(t, api)
+	one, err := client.Ask(t.Context(), served(t, says(metrics)), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := client.Ask(t.Context(), node(host, int32(number)))
+	two, err := client.Ask(t.Context(), node(host, int32(number)), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +167,7 @@ func TestTwoKubeletsThatStartedAtOneTimeAreTwo(t *testing.T) {
 
 func TestWhatIsNoAnswerOfThatKubeletSaysNothing(t *testing.T) {
 	api, _ := tokensOf(t, nil)
-	client := NewClient(api, "records")
+	client := renewed(t, api)
 	line := func(old, changed string) string { return strings.Replace(metrics, old, changed, 1) }
 	for name, c := range map[string]struct {
 		answer http.HandlerFunc
@@ -181,7 +195,7 @@ func TestWhatIsNoAnswerOfThatKubeletSaysNothing(t *testing.T) {
 		}, "302 Found"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if answer, err := client.Ask(t.Context(), served(t, c.answer)); err == nil || !strings.Contains(err.Error(), c.says) {
+			if answer, err := client.Ask(t.Context(), served(t, c.answer), ""); err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("it is %+v, %v", answer, err)
 			}
 		})
@@ -191,7 +205,7 @@ func TestWhatIsNoAnswerOfThatKubeletSaysNothing(t *testing.T) {
 func TestOfALongAnswerThreeLinesAreRead(t *testing.T) {
 	long := strings.Repeat("kubelet_runtime_operations_total{of=\""+strings.Repeat("x", 9000)+"\"} 1\n", 300)
 	api, _ := tokensOf(t, nil)
-	answer, err := NewClient(api, "records").Ask(t.Context(), served(t, says(long+metrics+long)))
+	answer, err := renewed(t, api).Ask(t.Context(), served(t, says(long+metrics+long)), "")
 	if err != nil || answer.Process.CPU != 12.25 {
 		t.Errorf("it is %+v, %v", answer, err)
 	}
@@ -208,6 +222,9 @@ func TestAKubeletIsAskedAtASingleAddressOfItsNode(t *testing.T) {
 		"a network":    {node("10.0.0.0/16", 10250), "node n1 says no address"},
 		"a name":       {node("n1.example.com", 10250), "node n1 says no address"},
 		"a path":       {node("10.0.0.1/metrics?", 10250), "node n1 says no address"},
+		"link-local":   {node("169.254.169.254", 443), "node n1 says no address"},
+		"none at all":  {node("0.0.0.0", 10250), "node n1 says no address"},
+		"a group":      {node("ff02::1", 10250), "node n1 says no address"},
 		"no port":      {node("10.0.0.1", 0), "node n1 says no port"},
 		"a large port": {node("10.0.0.1", 70000), "node n1 says no port"},
 	} {
@@ -222,11 +239,71 @@ func TestAKubeletIsAskedAtASingleAddressOfItsNode(t *testing.T) {
 }
 
 func TestWithoutAnAccountNoKubeletIsAsked(t *testing.T) {
-	missing := apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, Account)
-	api, _ := tokensOf(t, missing)
+	missing := apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, account)
+	api, asked := tokensOf(t, missing)
 	n := served(t, func(http.ResponseWriter, *http.Request) { t.Error("it is asked") })
-	if _, err := NewClient(api, "records").Ask(t.Context(), n); !errors.Is(err, ErrNoToken) || !strings.Contains(err.Error(), "in namespace records") {
+	c := NewClient(api, "records", account)
+	if err := c.Renew(t.Context()); !errors.Is(err, ErrNoToken) || !strings.Contains(err.Error(), "records/"+account) {
 		t.Errorf("it says %v", err)
+	}
+	if _, err := c.Ask(t.Context(), n, ""); !errors.Is(err, ErrNoToken) || *asked != 1 {
+		t.Errorf("it says %v, and %d tokens were asked for", err, *asked)
+	}
+}
+
+func TestATokenIsRenewedWhenHalfOfItsTimeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, asked := tokensOf(t, nil)
+		c := renewed(t, api)
+		time.Sleep(lifetime/2 - time.Second)
+		if err := c.Renew(t.Context()); err != nil || *asked != 1 {
+			t.Errorf("before it is over: %v, %d tokens", err, *asked)
+		}
+		time.Sleep(2 * time.Second)
+		if err := c.Renew(t.Context()); err != nil || *asked != 2 {
+			t.Errorf("once it is over: %v, %d tokens", err, *asked)
+		}
+		time.Sleep(lifetime + time.Second)
+		if _, err := c.Ask(t.Context(), node("192.0.2.1", 10250), ""); !errors.Is(err, ErrNoToken) {
+			t.Errorf("with one that has run out: %v", err)
+		}
+	})
+}
+
+func TestWhoServesByAnotherKeyIsToldNothing(t *testing.T) {
+	api, _ := tokensOf(t, nil)
+	c := renewed(t, api)
+	answers := true
+	n := served(t, func(w http.ResponseWriter, r *http.Request) {
+		if !answers {
+			t.Error("it is told the token")
+		}
+		says(metrics)(w, r)
+	})
+	first, err := c.Ask(t.Context(), n, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := c.Ask(t.Context(), n, first.Process.Key); err != nil || !first.Process.Is(&again.Process) {
+		t.Errorf("by its own key it is %+v, %v", again, err)
+	}
+	answers = false
+	if again, err := c.Ask(t.Context(), n, "another"); err == nil {
+		t.Errorf("by another key it is %+v", again)
+	}
+}
+
+func TestAnAnswerIsBounded(t *testing.T) {
+	api, _ := tokensOf(t, nil)
+	c := renewed(t, api)
+	for name, text := range map[string]string{
+		"far more nodes": metrics + strings.Repeat(`kubelet_node_name{node="n1"} 1`+"\n", 1000),
+		"a line in two":  strings.Replace(metrics, "process_start_time_seconds 1", strings.Repeat("x", 4096)+"process_start_time_seconds 1", 1),
+		"no end of line": strings.TrimSuffix(strings.Replace(metrics, "process_virtual_memory_bytes 1.5e+09\n", "", 1), "\n"),
+	} {
+		if answer, err := c.Ask(t.Context(), served(t, says(text)), ""); err == nil || len(err.Error()) > 400 {
+			t.Errorf("%s: %+v, %v", name, answer, err)
+		}
 	}
 }
 
@@ -240,7 +317,7 @@ func TestAKubeletThatHangsIsNotWaitedFor(t *testing.T) {
 	})
 	defer close(hangs)
 	began := time.Now()
-	_, err := NewClient(api, "records").Ask(t.Context(), n)
+	_, err := renewed(t, api).Ask(t.Context(), n, "")
 	if took := time.Since(began); err == nil || took > timeout+time.Second {
 		t.Errorf("%v after %s", err, took)
 	}

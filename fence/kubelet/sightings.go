@@ -12,7 +12,7 @@ import (
 
 // Asker asks a Node's kubelet for its process (Client).
 type Asker interface {
-	Ask(ctx context.Context, node *corev1.Node) (*Answer, error)
+	Ask(ctx context.Context, node *corev1.Node, key string) (*Answer, error)
 }
 
 // Sightings are the processes that were last seen to run. They are asked for ahead (Rounds), so
@@ -46,9 +46,10 @@ func (s *Sightings) Seen(node, uid, bootID string) *fence.Process {
 	return nil
 }
 
-// Ask asks a Node's kubelet now, and notes nothing. An error says why its process is not known.
-func (s *Sightings) Ask(ctx context.Context, node *corev1.Node) (*fence.Process, error) {
-	answer, err := s.asker.Ask(ctx, node)
+// Ask asks a Node's kubelet now, if it serves by that key, and notes nothing. An error says why
+// its process is not known.
+func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*fence.Process, error) {
+	answer, err := s.asker.Ask(ctx, node, key)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ func (s *Sightings) Ask(ctx context.Context, node *corev1.Node) (*fence.Process,
 // just now does not tell itself from the one after it yet (fence.Settled), and is not noted: wait
 // is how long it takes; 0: it is noted. An error says why its process is not known.
 func (s *Sightings) Sight(ctx context.Context, node *corev1.Node) (wait time.Duration, err error) {
-	answer, err := s.asker.Ask(ctx, node)
+	answer, err := s.asker.Ask(ctx, node, "")
 	if err != nil {
 		return 0, err
 	}

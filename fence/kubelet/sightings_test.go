@@ -3,13 +3,17 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -23,10 +27,10 @@ type nodes struct {
 	asked   []string
 }
 
-func (k *nodes) Ask(_ context.Context, n *corev1.Node) (*Answer, error) {
+func (k *nodes) Ask(_ context.Context, n *corev1.Node, key string) (*Answer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.asked = append(k.asked, n.Name)
+	k.asked = append(k.asked, n.Name+" "+key)
 	if a, ok := k.answers[n.Name]; ok {
 		return &a, nil
 	}
@@ -66,7 +70,7 @@ func TestWhatWasSeenIsOfThatNodeAndBoot(t *testing.T) {
 	}
 	// Asking notes nothing, nor does one that does not answer change what was noted.
 	all.set("n1", 200, time.Hour)
-	if p, err := s.Ask(t.Context(), n); err != nil || p.Start != 200 {
+	if p, err := s.Ask(t.Context(), n, "key"); err != nil || p.Start != 200 {
 		t.Errorf("asked it is %v, %v", p, err)
 	}
 	if p := s.Seen("n1", "uid-1", "boot-1"); p.Start != 100 {
@@ -103,108 +107,159 @@ func TestAKubeletThatHasJustStartedIsNotNoted(t *testing.T) {
 	}
 }
 
-func TestRoundsGoToEachNodeOfTheDriver(t *testing.T) {
+// rounds of a driver that is on all nodes but those in without, and run until the test ends.
+func rounds(t *testing.T, all *nodes, renew func(context.Context) error, client kubernetes.Interface, without ...string) (r *Rounds, serve func(string)) {
+	var mu sync.Mutex
+	r = NewRounds(NewSightings(all), renew, client, func(name string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return !slices.Contains(without, name)
+	})
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		end()
+		<-done
+	})
+	return r, func(name string) {
+		mu.Lock()
+		defer mu.Unlock()
+		without = slices.DeleteFunc(without, func(n string) bool { return n == name })
+	}
+}
+
+func given(context.Context) error { return nil }
+
+func TestRoundsGoToEachReadyNodeOfTheDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newNodes()
-		n1, n2, n3 := node("10.0.0.1", 10250), node("10.0.0.2", 10250), node("10.0.0.3", 10250)
-		n2.Name, n3.Name = "n2", "n3"
-		client := fake.NewClientset(n1, n2, n3)
-		var mu sync.Mutex
-		serves := map[string]bool{"n1": true, "n2": true}
-		s := NewSightings(all)
-		r := NewRounds(s, client, func(name string) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return serves[name]
-		})
-		ctx, end := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			r.Run(ctx)
-		}()
-		starts := func() (found [3]float64) {
-			for i, name := range []string{"n1", "n2", "n3"} {
-				if p := s.Seen(name, "uid-1", "boot-1"); p != nil {
-					found[i] = p.Start
+		made := []*corev1.Node{}
+		for _, name := range []string{"n1", "n2", "n3", "n4"} {
+			n := node("10.0.0.1", 10250)
+			n.Name = name
+			made = append(made, n)
+		}
+		made[3].Status.Conditions[0].Status = corev1.ConditionUnknown
+		client := fake.NewClientset(made[0], made[1], made[2], made[3])
+		r, serve := rounds(t, all, given, client, "n3")
+		seen := func(when string, want ...float64) {
+			t.Helper()
+			for i, n := range made {
+				start := 0.0
+				if p := r.sightings.Seen(n.Name, "uid-1", "boot-1"); p != nil {
+					start = p.Start
+				}
+				if start != want[i] {
+					t.Errorf("%s, of %s: %g, want %g", when, n.Name, start, want[i])
 				}
 			}
-			return found
 		}
-		all.set("n1", 100, time.Hour)
+		for i, n := range made {
+			all.set(n.Name, 100*float64(i+1), time.Hour)
+		}
 		all.set("n2", 200, 0) // it has just started
-		all.set("n3", 300, time.Hour)
-		for _, n := range []*corev1.Node{n1, n2, n3} {
+		for _, n := range made {
 			r.Saw(n)
 		}
 		time.Sleep(time.Second)
-		if got := starts(); got != [3]float64{100, 0, 0} {
-			t.Errorf("after a second: %v", got)
-		}
+		seen("after a second", 100, 0, 0, 0)
 		all.set("n2", 200, time.Hour)
 		time.Sleep(10 * time.Second)
-		if got := starts(); got != [3]float64{100, 200, 0} {
-			t.Errorf("once it has settled: %v", got)
+		seen("once it has settled", 100, 200, 0, 0)
+		serve("n3")
+		ready := made[3].DeepCopy()
+		ready.Status.Conditions[0].Status = corev1.ConditionTrue
+		if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), ready, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
 		}
-		mu.Lock()
-		serves["n3"] = true
-		mu.Unlock()
-		time.Sleep(time.Minute)
-		if got := starts(); got != [3]float64{100, 200, 300} {
-			t.Errorf("once the driver is there: %v", got)
-		}
-		// It restarts and shows it nowhere; another one does.
+		time.Sleep(unfit + time.Second)
+		seen("once the driver is there, and the node is Ready", 100, 200, 300, 400)
+
+		// Two restart: one shows it nowhere.
 		all.set("n1", 101, time.Hour)
 		all.set("n2", 201, time.Hour)
-		r.Saw(n2)
+		turned := made[1].DeepCopy()
+		turned.Status.Conditions[0].LastTransitionTime = metav1.Unix(1764000100, 0)
+		r.Saw(made[0])
+		r.Saw(turned)
 		time.Sleep(time.Second)
-		if got := starts(); got != [3]float64{100, 201, 300} {
-			t.Errorf("once its Node has changed: %v", got)
+		seen("once a Node has changed", 100, 201, 300, 400)
+		asked := all.count()
+		all.set("n2", 202, time.Hour)
+		r.Saw(made[1]) // and back
+		time.Sleep(floor / 2)
+		seen("so soon again", 100, 201, 300, 400)
+		time.Sleep(floor)
+		seen("a minute later", 100, 202, 300, 400)
+		if now := all.count(); now != asked+1 {
+			t.Errorf("asked %d times for one change", now-asked)
 		}
 		time.Sleep(again)
-		if got := starts(); got != [3]float64{101, 201, 300} {
-			t.Errorf("in the next round: %v", got)
-		}
-		if err := client.CoreV1().Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}); err != nil {
+		seen("in the next round", 101, 202, 300, 400)
+		if err := client.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(again)
-		if got := starts(); got != [3]float64{0, 201, 300} {
-			t.Errorf("without its Node: %v", got)
-		}
-		end()
-		<-done
+		seen("without its Node", 0, 202, 300, 400)
 	})
 }
 
 func TestAKubeletThatDoesNotAnswerIsAskedLessAndLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, n := newNodes(), node("10.0.0.1", 10250)
-		r := NewRounds(NewSightings(all), fake.NewClientset(n), func(string) bool { return true })
-		ctx, end := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			r.Run(ctx)
-		}()
+		r, _ := rounds(t, all, given, fake.NewClientset(n))
 		r.Saw(n)
 		time.Sleep(time.Hour)
-		if asked := all.count(); asked < 8 || asked > 16 {
+		if asked := all.count(); asked < 7 || asked > 12 {
 			t.Errorf("asked %d times in an hour", asked)
 		}
-		// Where there is no token, all are asked for by one.
-		all.mu.Lock()
-		all.fails = ErrNoToken
-		all.asked = nil
-		all.mu.Unlock()
-		for range 100 {
+	})
+}
+
+func TestWithoutATokenNoKubeletIsAskedAndTheTokenNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, client := newNodes(), fake.NewClientset()
+		var renewals atomic.Int64
+		r, _ := rounds(t, all, func(context.Context) error {
+			renewals.Add(1)
+			return ErrNoToken
+		}, client)
+		for i := range 100 {
+			n := node("10.0.0.1", 10250)
+			n.Name = fmt.Sprint("n", i)
+			if _, err := client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
 			r.Saw(n)
-			time.Sleep(time.Second)
 		}
-		if asked := all.count(); asked > 12 {
-			t.Errorf("asked %d times in 100 s for a token that is not there", asked)
+		time.Sleep(10 * time.Minute)
+		if asked := all.count(); asked > 0 {
+			t.Errorf("%d were asked", asked)
 		}
-		end()
-		<-done
+		if n := renewals.Load(); n < 10 || n > 70 {
+			t.Errorf("%d tokens were asked for in ten minutes", n)
+		}
+	})
+}
+
+// A call finds a token though no kubelet has been asked for long.
+func TestATokenIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, asked := tokensOf(t, nil)
+		c := NewClient(api, "records", account)
+		rounds(t, newNodes(), c.Renew, fake.NewClientset())
+		for range 20 {
+			time.Sleep(10 * time.Minute)
+			if token := c.token.Load(); token == nil || time.Now().After(token.ends) {
+				t.Fatalf("it is %+v", token)
+			}
+		}
+		if *asked < 10 || *asked > 14 {
+			t.Errorf("%d tokens in 200 minutes", *asked)
+		}
 	})
 }

@@ -39,11 +39,11 @@ func (g *gathering) orders(ctx context.Context, matters func(*fence.Holder) bool
 		if !matters(h) {
 			continue
 		}
-		asked := g.kubelet(ctx, h)
 		read, err := g.order(ctx, h)
 		if err != nil {
 			return err
 		}
+		asked := g.kubelet(ctx, h)
 		past := g.atDetach(ctx, h)
 		took = took || asked || read || past
 	}

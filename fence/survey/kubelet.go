@@ -19,7 +19,7 @@ func (g *gathering) kubelet(ctx context.Context, h *fence.Holder) (asked bool) {
 	if err != nil || node == nil {
 		return false // read before, and kept
 	}
-	now, err := g.asked.get(ctx, nil, h.NodeName, func(ctx context.Context) (*fence.Process, error) { return g.Kubelets.Ask(ctx, node) })
+	now, err := g.asked.get(ctx, nil, h.NodeName+"@"+node.ResourceVersion+"/"+h.Kubelet.Key, func(ctx context.Context) (*fence.Process, error) { return g.Kubelets.Ask(ctx, node, h.Kubelet.Key) })
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("A kubelet does not say whether it has restarted", "node", h.NodeName, "volume", g.volume, "err", err)
 	}

@@ -24,7 +24,10 @@ func (k *kubelets) Seen(node, uid, bootID string) *fence.Process {
 	return k.answers[node]
 }
 
-func (k *kubelets) Ask(_ context.Context, n *corev1.Node) (*fence.Process, error) {
+func (k *kubelets) Ask(_ context.Context, n *corev1.Node, key string) (*fence.Process, error) {
+	if key != before.Key {
+		return nil, errors.New("another key was asked for")
+	}
 	k.asked = append(k.asked, n)
 	if k.meanwhile != nil {
 		k.meanwhile()

@@ -81,8 +81,9 @@ type Kubelets interface {
 	// Seen is the process that was last seen to run on the Node of that UID in that boot; nil:
 	// none was.
 	Seen(node, uid, bootID string) *fence.Process
-	// Ask asks the Node's kubelet for its process.
-	Ask(ctx context.Context, node *corev1.Node) (*fence.Process, error)
+	// Ask asks the Node's kubelet for its process. Who serves by another key is told nothing, and
+	// is an error.
+	Ask(ctx context.Context, node *corev1.Node, key string) (*fence.Process, error)
 }
 
 // Seal tells of what no ledger can have missed (package guard).

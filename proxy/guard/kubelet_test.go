@@ -38,7 +38,7 @@ func (k *kubelets) Seen(node, uid, bootID string) *fence.Process {
 	return process(k.run[node])
 }
 
-func (k *kubelets) Ask(_ context.Context, n *corev1.Node) (*fence.Process, error) {
+func (k *kubelets) Ask(_ context.Context, n *corev1.Node, _ string) (*fence.Process, error) {
 	k.asked = append(k.asked, n.Name)
 	if p := process(k.run[n.Name]); p != nil {
 		return p, nil
@@ -55,6 +55,7 @@ func asksFor(r *guardrig.Rig, node string) {
 // asking is contested, but its kubelet was seen before the publish as process 1.
 func asking(t *testing.T) (*guardrig.Rig, *kubelets) {
 	r, k := guardrig.New(t, fence.Policy{}), &kubelets{run: map[string]int{"a": 1, "b": 1}}
+	r.Sealing()
 	r.Guard.Surveyor.Kubelets = k
 	since := time.Now().Add(-time.Hour)
 	r.Node("a", since)
@@ -142,20 +143,33 @@ func TestWhatRanBeforeAPublishRanBeforeTheMachineHadTheVolume(t *testing.T) {
 		"it is a retry":        {held(func(*ledger.Entry) {}), 1},
 		"it was taken from it": {held(taken), 1},
 		"it was taken from it, nobody knows what ran":      {held(func(e *ledger.Entry) { taken(e); e.Kubelet = nil }), 0},
-		"it was taken from it, and it has booted":          {held(func(e *ledger.Entry) { taken(e); e.BootID = "boot-0" }), 2},
-		"it was taken from it, nobody knows in which boot": {held(func(e *ledger.Entry) { taken(e); e.BootID = "" }), 1},
-		"it was taken from it under another node ID":       {held(func(e *ledger.Entry) { taken(e); e.NodeID = "id-before" }), 0},
-		"it was adopted": {held(func(e *ledger.Entry) { e.State, e.Kubelet = fence.Held, nil }), 0},
+		"it was taken from it, and it has booted":          {held(func(e *ledger.Entry) { taken(e); e.BootID = "boot-0" }), 0},
+		"it was taken from it, nobody knows in which boot": {held(func(e *ledger.Entry) { taken(e); e.BootID = "" }), 0},
+		// What it mounted in this boot it mounted without a publish.
+		"it has booted with it": {held(func(e *ledger.Entry) { e.BootID = "boot-0" }), 0},
+		"it has booted with it, and is contested": {held(func(e *ledger.Entry) {
+			e.BootID, e.Contest = "boot-0", &fence.Contest{BootID: "boot-of-a"}
+		}), 0},
+		"it was registered again":                    {held(func(e *ledger.Entry) { e.NodeUID = "uid-before" }), 0},
+		"nothing is sealed":                          {func(r *guardrig.Rig) { r.Guard.Seal, r.Guard.Surveyor.Seal = nil, nil }, 0},
+		"its Node lists it, and there is no ledger":  {func(r *guardrig.Rig) { r.Lists("a", true, false) }, 0},
+		"it was taken from it under another node ID": {held(func(e *ledger.Entry) { taken(e); e.NodeID = "id-before" }), 0},
+		"it was adopted":                             {held(func(e *ledger.Entry) { e.State, e.Kubelet = fence.Held, nil }), 0},
 		"its PersistentVolume was created again": {func(r *guardrig.Rig) {
 			r.Annotate(`{"version":1,"driver":"disk.example.com","handle":"vol-1","cluster":"cluster-uid","pvUID":"uid-of-another","holders":[{"nodeID":"id-a","node":"a","nodeUID":"uid-of-a","bootID":"boot-of-a","systemUUID":"system-a","token":"t","state":"publishing"}]}`)
 		}, 0},
-		"its Node lists it as attached":             {func(r *guardrig.Rig) { r.Lists("a", false, true) }, 0},
-		"its Node lists it, as one does that waits": {func(r *guardrig.Rig) { r.Lists("a", true, false) }, 2},
-		"its VolumeAttachment says attached":        {func(r *guardrig.Rig) { r.SaysAttached("a") }, 0},
-		"the driver lists it":                       {func(r *guardrig.Rig) { r.Listed = []string{guardrig.ID("a")} }, 0},
+		"its Node lists it as attached": {func(r *guardrig.Rig) { r.Lists("a", false, true) }, 0},
+		"its Node lists it, and the ledger says that nobody has it": {func(r *guardrig.Rig) {
+			r.Must(r.PublishTo("a"))
+			r.Change(func(l *ledger.Ledger) { l.Cut(guardrig.ID("a"), l.Get(guardrig.ID("a")).Token) })
+			r.Lists("a", true, false)
+		}, 2},
+		"its VolumeAttachment says attached": {func(r *guardrig.Rig) { r.SaysAttached("a") }, 0},
+		"the driver lists it":                {func(r *guardrig.Rig) { r.Listed = []string{guardrig.ID("a")} }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, k := guardrig.New(t, fence.Policy{}), &kubelets{run: map[string]int{"a": 1}}
+			r.Sealing()
 			r.Guard.Surveyor.Kubelets = k
 			r.Node("a", guardrig.HourAgo)
 			r.Node("b", guardrig.HourAgo)

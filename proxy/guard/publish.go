@@ -280,7 +280,7 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 		l.Put(e)
 		token = e.Token
 	}
-	l.Get(t.NodeID).Kubelet = ranBefore(s)
+	l.Get(t.NodeID).Kubelet = ranBefore(s, first)
 	if p.first = ""; first {
 		p.first = token
 	}
@@ -333,29 +333,19 @@ func stillContested(e *ledger.Entry, t *fence.Holder) *fence.Contest {
 }
 
 // ranBefore is the kubelet's process that was seen to run on the machine that asks before it can
-// have had the volume in this boot; nil: not known. Where the ledger has an entry of the machine,
-// it is what that one names.
-func ranBefore(s *survey.Survey) *fence.Process {
-	t := s.Target
-	var stands *ledger.Entry
-	for i := range s.Book.Ledger.Holders {
-		e := &s.Book.Ledger.Holders[i]
-		is := e.Machine().Compare(t.Machine())
-		if booted := e.BootID != "" && t.BootID != "" && e.BootID != t.BootID; is == fence.Other || is.OneMachine() && booted {
-			continue // nothing of that is mounted any more
-		}
-		if e.NodeID != t.NodeID {
-			return nil
-		}
-		stands = e
+// have had the volume in this boot; nil: not known. A first publish (Seal.first) is after what was
+// seen by now. Any other entry of the machine may be of what it has mounted still, also one of an
+// earlier boot: it mounts again after a boot without a publish. Then it is what that one names, in
+// that boot and under that Node.
+func ranBefore(s *survey.Survey, first bool) *fence.Process {
+	e := s.Book.Ledger.Get(s.Target.NodeID)
+	switch {
+	case first:
+		return s.Target.Kubelet
+	case e == nil, e.Machine().Compare(s.Target.Machine()) != fence.Same:
+		return nil
 	}
-	switch a := t.Attachment; {
-	case stands != nil:
-		return stands.Kubelet
-	case len(s.Book.Before) > 0, t.Node == nil, t.Node.ListedAttached, t.From(fence.FromDriver), a != nil && a.Attached:
-		return nil // it may have had it past us
-	}
-	return t.Kubelet
+	return e.Kubelet
 }
 
 // registeredAgain: the machine has held the volume since before its Node was

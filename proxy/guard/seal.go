@@ -574,8 +574,8 @@ func (s *Seal) use(ctx context.Context, says func(*session) bool) bool {
 func (s *Seal) first(ctx context.Context, sv *survey.Survey) bool {
 	t := sv.Target
 	if s == nil || t.Node == nil || t.Node.ListedAttached || t.Node.InUse && sv.Book.Missing || t.Attachment == nil || t.Attachment.Attached ||
-		!sv.OnlyAttachment(t) || sv.Book.Repaired {
-		return false // of a ledger that is missing: one that would name it may have been taken off
+		!sv.OnlyAttachment(t) || sv.Book.Repaired || len(sv.Book.Before) > 0 {
+		return false // of a ledger that is missing, or set aside: one that names it may have been there
 	}
 	for i := range sv.Holders {
 		h := &sv.Holders[i]

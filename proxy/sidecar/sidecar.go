@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/kubelet"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
@@ -183,9 +184,10 @@ func asksKubelets(in Options, index *observe.Index, on *ground) (*kubelet.Rounds
 	if err != nil {
 		return nil, err
 	}
-	sightings := kubelet.NewSightings(kubelet.NewClient(client, in.Config.Fencing.Namespace))
+	asks := kubelet.NewClient(client, in.Config.Fencing.Namespace, deploy.KubeletAccount)
+	sightings := kubelet.NewSightings(asks)
 	on.kubelets = sightings
-	return kubelet.NewRounds(sightings, client, func(node string) bool { return index.NodeID(node) != "" }), nil
+	return kubelet.NewRounds(sightings, asks.Renew, client, func(node string) bool { return index.NodeID(node) != "" }), nil
 }
 
 // bounded is g with driver.maxConcurrentCalls, for which no refused call waits; one

@@ -30,7 +30,7 @@ var chapters = []struct {
 	{"Nodes that are silent, gone or another machine", []string{"force-detach", "failed-detach", "taint-alive", "taint-early", "taint-old", "taint-unseen",
 		"node-deleted", "scaled-in", "scaled-in-wait", "same-name", "same-name-va", "same-node-uid", "renamed", "borrowed-id", "silent-move", "rwop", "block",
 		"cloud-taint", "cloud-untold", "confirm", "release", "release-old"}},
-	{"Partitions", []string{"partition", "part-taint", "part-heals", "part-returns", "part-fenced"}},
+	{"Partitions", []string{"partition", "part-taint", "part-heals", "part-returns", "part-quick", "part-fenced"}},
 	{"Fencing and failover", []string{"power-off", "kernel-hang", "kubelet-gone", "paused-resumed", "quick-reboot", "level-two", "no-agent", "bmc-stuck-on", "bmc-address",
 		"late-off", "fencer-dies", "restarts-often", "readmitted", "power-on", "driver-fails", "rack", "all-silent", "outage-trickle", "storage-fence", "storage-boot", "storage-on",
 		"storage-other", "two-drivers", "apart-power", "apart-lie", "sts-is-back", "by-hand", "opt-out-pod", "opt-out-node", "array-outage", "wrong-client"}},

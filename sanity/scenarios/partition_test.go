@@ -12,7 +12,7 @@ import (
 )
 
 // partitions need root.
-var partitions = slices.Concat(origins[:1], cutNetworks)
+var partitions = slices.Concat(origins[:1], cutNetworks, []scenario{theirKubelets})
 
 // cutNetworks: the network drops every packet between a node and the control
 // plane. Its kubelet works on, unheard, and its containers write on: to
@@ -129,6 +129,34 @@ var cutNetworks = []scenario{
 			took := p.WaitFor(90*time.Second, "the kubelet has unmounted the volume", func() bool { return !v.MountedOn(old) })
 			p.outcome("unmounted %.1f s after the node was back, moved %.1f s later", took.Seconds(), db2.WaitRunning(120*time.Second).Seconds())
 		},
+	},
+}
+
+// theirKubelets are asked whether they have restarted, through a network of each node's own.
+var theirKubelets = scenario{
+	name:    "part-quick",
+	rule:    "R6: a partition that outlasted Kubernetes' forced detach, and whose database ends as soon as it heals: the volume moves without a person, for its kubelet has not restarted",
+	from:    "k/61832, piraeusdatastore/linstor-csi#89",
+	options: bed.StageOptions{Networks: true, Array: trusting},
+	story: func(p *play) {
+		v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+		// A kubelet that has just started is asked again when it is 9 s old.
+		p.Never(25*time.Second, "something is published before anybody asks for it", func() bool { return v.AttachedTo(old) })
+		db := p.Pod("db", old, v)
+		db.WaitRunning(60 * time.Second)
+		cut := p.partition(old)
+		db.ForceDelete()
+		db2 := p.Pod("db2", next, v)
+		if !p.guarded() {
+			p.given(v, next, cut, "the partition began")
+			return
+		}
+		p.stands(v, old, next, db2, fence.HolderStale)
+		v.WaitRefused(old, "HolderStale", p.Bed.Clocks.ForceDetachAfter+60*time.Second)
+		p.mustWriteOn(v, old)
+		p.heals(old)
+		took := p.WaitFor(90*time.Second, "the kubelet has unmounted the volume", func() bool { return !v.MountedOn(old) })
+		p.outcome("unmounted %.1f s after the node was back, moved %.1f s later", took.Seconds(), db2.WaitRunning(60*time.Second).Seconds())
 	},
 }
 

@@ -16,10 +16,10 @@ import (
 type kubelets struct{ p *Process }
 
 // Ask implements witness.Asker.
-func (k *kubelets) Ask(ctx context.Context, node *corev1.Node) (*witness.Answer, error) {
+func (k *kubelets) Ask(ctx context.Context, node *corev1.Node, key string) (*witness.Answer, error) {
 	value, err := k.p.park(ctx, toKubelet, "kubelet:process/"+node.Name, false, func() (any, error) {
 		s := k.p.w.slot(node.Name)
-		if s == nil || !s.connected() {
+		if s == nil || !s.connected() || key != "" && key != s.machine.process().Key {
 			return nil, errRefused
 		}
 		return s.machine.process(), nil
