@@ -54,16 +54,25 @@ var kubelets = []scenario{
 		},
 	},
 	{
+		name: "kubelet-asked",
+		rule: "R2: asked whether it has restarted, a kubelet that has is not believed",
+		from: "ceph/ceph-csi#5409, piraeusdatastore/linstor-csi#89",
+		story: func(p *play) {
+			p.kubeletsSeen()
+			quickRestart(p, false, true)
+		},
+	},
+	{
 		name:  "kubelet-quick",
 		rule:  "R2: a kubelet that restarts too quickly to be NotReady, after the detach had begun, is not believed either",
 		from:  "ceph/ceph-csi#5409, piraeusdatastore/linstor-csi#89",
-		story: func(p *play) { quickRestart(p, false) },
+		story: func(p *play) { quickRestart(p, false, false) },
 	},
 	{
 		name:  "kubelet-quick2",
 		rule:  "R2: nor is it believed when its volume was seen in use before the quick restart",
 		from:  "ceph/ceph-csi#5409, piraeusdatastore/linstor-csi#89",
-		story: func(p *play) { quickRestart(p, true) },
+		story: func(p *play) { quickRestart(p, true, false) },
 	},
 	{
 		name: "drain-throttle",
@@ -228,10 +237,13 @@ func (p *play) forgotten(v *bed.Volume, db *bed.Pod, old, next *bed.Node) {
 
 // quickRestart: somebody taints a node that lives, and its kubelet restarts
 // within a second, never NotReady, while the volume is off volumesAttached.
-func quickRestart(p *play, seen bool) {
+func quickRestart(p *play, seen, asked bool) {
 	v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
 	db := p.TolerantPod("db", old, v)
 	db.WaitRunning(60 * time.Second)
+	if asked { // then another process answers
+		p.kubeletNoted(v)
+	}
 	v.Busy(old)
 	since := old.ReadySince()
 	if !seen {

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -140,10 +141,10 @@ var theirKubelets = scenario{
 	options: bed.StageOptions{Networks: true, Array: trusting},
 	story: func(p *play) {
 		v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
-		// A kubelet that has just started is asked again when it is 9 s old.
-		p.Never(25*time.Second, "something is published before anybody asks for it", func() bool { return v.AttachedTo(old) })
+		p.kubeletsSeen()
 		db := p.Pod("db", old, v)
 		db.WaitRunning(60 * time.Second)
+		p.kubeletNoted(v)
 		cut := p.partition(old)
 		db.ForceDelete()
 		db2 := p.Pod("db2", next, v)
@@ -158,6 +159,18 @@ var theirKubelets = scenario{
 		took := p.WaitFor(90*time.Second, "the kubelet has unmounted the volume", func() bool { return !v.MountedOn(old) })
 		p.outcome("unmounted %.1f s after the node was back, moved %.1f s later", took.Seconds(), db2.WaitRunning(60*time.Second).Seconds())
 	},
+}
+
+// kubeletsSeen waits until csi-fencepost has asked all kubelets for their processes: one that has
+// just started is asked again when it is 9 s old.
+func (p *play) kubeletsSeen() { time.Sleep(25 * time.Second) }
+
+// kubeletNoted: the volume's ledger names the process of the kubelet that ran before.
+func (p *play) kubeletNoted(v *bed.Volume) {
+	p.t.Helper()
+	if p.guarded() && !strings.Contains(v.Ledger(), `"kubelet":`) {
+		p.t.Fatalf("the ledger names no kubelet: %s", v.Ledger())
+	}
 }
 
 // partition cuts the node off, waits until Kubernetes has noticed, and says when

@@ -281,6 +281,20 @@ var table = []Guard{
 		Then:   "the kubelet was believed: TakenInUse",
 	},
 	{
+		Name:   "kubelet-asked",
+		Says:   "a kubelet that is asked, and is another process than ran before the publish, is not believed",
+		Edits:  []Edit{{"fence", "Process.Is", Becomes{Was: "max(p.Start-later.Start, later.Start-p.Start) <= startSlack", Is: "true"}}, {"fence", "Process.Is", Becomes{Was: "later.CPU >= p.CPU", Is: "true"}}},
+		Expect: "the oracle saw: TakenInUse",
+		Then:   "the kubelet was believed by its key alone: TakenInUse",
+	},
+	{
+		Name:   "part-quick",
+		Says:   "a kubelet whose process ran before the publish is believed",
+		Edits:  []Edit{{"fence", "contested", IfOut{If: "m != nil && m.Remembers"}}},
+		Expect: "in vain: pod db2 is Running",
+		Then:   "stuck: the kubelet had unmounted, and the pod did not run elsewhere within 60 s",
+	},
+	{
 		Name: "kubelet-quick2",
 		Says: "as for `kubelet-quick`, and a kubelet that was seen to list the volume is the same one only if its Ready condition has not changed since",
 		Edits: []Edit{
