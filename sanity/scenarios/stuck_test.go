@@ -87,10 +87,10 @@ var stuck = []scenario{
 	},
 	{
 		name: "anew-drain",
-		rule: "R6: a Node that was deleted and registered again in the same boot can be drained",
+		rule: "R1: a Node that was deleted and registered again in the same boot keeps its volume when it is drained, since its kubelet says that it has let go before it has unmounted; a reboot ends that",
 		known: &mark{
-			why:   "A kubelet whose Node is a new one in the same boot is doubted when it says that it has let go, and the drained node keeps its volume. That it was seen to list the volume and to drop it does not show that it has unmounted it: it may have listed it for its pod's sake alone. Its own process will have to be asked.",
-			fails: `in vain: pod db2 is Running; refused: n1 HolderContested`,
+			why:   "The volume waits, as it has to, and the reboot that the refusal advises leads to the next refusal: under another Node it is not believed that the machine has booted.",
+			fails: `in vain: pod db2 is Running; refused: n1 HolderUnknown`,
 		},
 		story: func(p *play) {
 			v, n, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
@@ -105,9 +105,27 @@ var stuck = []scenario{
 			}
 			p.mustWriteOn(v, n)
 			p.Never(5*time.Second, "the volume or its pod is gone", func() bool { return db.Get() == nil || !v.AttachedTo(n) })
+			// It found the volume, and not in volumesAttached: it lists it for its pod alone,
+			// for as long as it runs (K8s volumemanager/cache, UpdateReconstructedVolumeAttachability).
+			v.Staged(n)
 			n.Drain()
-			p.WaitFor(60*time.Second, "the node is drained", func() bool { return db.Get() == nil })
-			p.runs(p.Pod("db2", next, v), v, "the drain")
+			p.WaitFor(60*time.Second, "the kubelet says that it has let go, and has the volume mounted", func() bool {
+				lists, _ := n.Lists(v)
+				return !lists && v.MountedOn(n)
+			})
+			db2 := p.Pod("db2", next, v)
+			if !p.guarded() {
+				v.WaitPublished(next, 120*time.Second)
+				p.outcome("taken while it was mounted, on the word of its kubelet")
+				return
+			}
+			p.Log("refused: %s", v.WaitRefused(n, "HolderContested", 60*time.Second))
+			p.mustKeepForgotten(v, n, 10*time.Second)
+			booted := time.Now()
+			n.PowerOff()
+			n.Boot()
+			db2.WaitRunning(120 * time.Second)
+			p.outcome("refused while the node had it mounted; moved %.1f s after the reboot began", time.Since(booted).Seconds())
 		},
 	},
 	{
