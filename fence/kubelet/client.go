@@ -41,7 +41,7 @@ const (
 	maxLines  = 4 << 10
 )
 
-// ErrNoToken: there is no token to ask with, as where its service account is missing. It is the
+// ErrNoToken is that there is no token to ask with, as where its service account is missing. It is the
 // same for all kubelets.
 var ErrNoToken = errors.New("no token to ask kubelets with")
 

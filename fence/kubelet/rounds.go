@@ -23,7 +23,7 @@ type Rounds struct {
 	sightings *Sightings
 	renew     func(context.Context) error
 	client    kubernetes.Interface
-	serves    func(node string) bool
+	has       func(node string) (there, driver bool)
 	queue     workqueue.TypedRateLimitingInterface[string]
 
 	mu   sync.Mutex
@@ -53,9 +53,9 @@ const (
 )
 
 // NewRounds note what they see in s. renew has the token made that s asks with. They read Nodes by
-// client. serves tells whether the driver is on a node.
-func NewRounds(s *Sightings, renew func(context.Context) error, client kubernetes.Interface, serves func(node string) bool) *Rounds {
-	return &Rounds{sightings: s, renew: renew, client: client, serves: serves, told: map[string]told{},
+// client. has tells whether there is a Node of that name, and the driver on it.
+func NewRounds(s *Sightings, renew func(context.Context) error, client kubernetes.Interface, has func(node string) (there, driver bool)) *Rounds {
+	return &Rounds{sightings: s, renew: renew, client: client, has: has, told: map[string]told{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, again))}
 }
 
@@ -142,8 +142,14 @@ const answers = "they answer"
 // look asks one kubelet, and says when to look again (0: its Node is gone), and whether it was
 // asked.
 func (r *Rounds) look(ctx context.Context, name string) (wait time.Duration, asked bool, err error) {
-	if !r.serves(name) {
+	switch there, driver := r.has(name); {
+	case !there:
+		r.forget(name)
+		return 0, false, nil
+	case !driver:
 		r.sightings.forget(name)
+		return unfit, false, nil
+	case !r.ready(name):
 		return unfit, false, nil
 	}
 	// The Node first: whatever answers runs in the boot that it says, or in a later one.
@@ -171,6 +177,13 @@ func (r *Rounds) look(ctx context.Context, name string) (wait time.Duration, ask
 		wait = again
 	}
 	return wait, true, err
+}
+
+// ready tells whether the Node was last seen Ready.
+func (r *Rounds) ready(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.told[name].ready == corev1.ConditionTrue
 }
 
 func (r *Rounds) forget(name string) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
@@ -22,7 +23,18 @@ type Sightings struct {
 	asker Asker
 	mu    sync.Mutex
 	seen  map[string]sighting // by node
+	mute  map[types.UID]muted // by its UID
 }
+
+// muted is a kubelet that did not answer.
+type muted struct {
+	since time.Time
+	why   error
+}
+
+// muteFor is how long one that did not answer a call is not asked again: in a storm each volume
+// would wait for it.
+const muteFor = 10 * time.Second
 
 // sighting is the process that ran on a Node of that UID, which said that boot.
 type sighting struct {
@@ -32,7 +44,7 @@ type sighting struct {
 
 // NewSightings asks by asker, and has seen none.
 func NewSightings(asker Asker) *Sightings {
-	return &Sightings{asker: asker, seen: map[string]sighting{}}
+	return &Sightings{asker: asker, seen: map[string]sighting{}, mute: map[types.UID]muted{}}
 }
 
 // Seen is the process that was last seen to run on the Node of that UID in that boot; nil: none
@@ -46,11 +58,25 @@ func (s *Sightings) Seen(node, uid, bootID string) *fence.Process {
 	return nil
 }
 
-// Ask asks a Node's kubelet now, if it serves by that key, and notes nothing. An error says why
-// its process is not known.
+// Ask asks a Node's kubelet now, if it serves by that key, and notes nothing of its process. An
+// error says why that is not known, for ten seconds without asking again.
 func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*fence.Process, error) {
+	s.mu.Lock()
+	m := s.mute[node.UID]
+	s.mu.Unlock()
+	if !m.since.IsZero() && time.Since(m.since) < muteFor {
+		return nil, m.why
+	}
 	answer, err := s.asker.Ask(ctx, node, key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid, m := range s.mute {
+		if uid == node.UID || time.Since(m.since) >= muteFor {
+			delete(s.mute, uid)
+		}
+	}
 	if err != nil {
+		s.mute[node.UID] = muted{time.Now(), err}
 		return nil, err
 	}
 	return &answer.Process, nil

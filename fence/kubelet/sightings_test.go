@@ -78,6 +78,31 @@ func TestWhatWasSeenIsOfThatNodeAndBoot(t *testing.T) {
 	}
 }
 
+func TestAKubeletThatDidNotAnswerACallIsNotAskedAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, n, other := newNodes(), node("10.0.0.1", 10250), node("10.0.0.2", 10250)
+		other.Name, other.UID = "n2", "uid-2"
+		s := NewSightings(all)
+		for range 500 {
+			if _, err := s.Ask(t.Context(), n, "key"); err == nil {
+				t.Fatal("it answers")
+			}
+		}
+		all.set("n1", 100, time.Hour)
+		all.set("n2", 200, time.Hour)
+		if p, err := s.Ask(t.Context(), other, "key"); err != nil || p.Start != 200 {
+			t.Errorf("another is %v, %v", p, err)
+		}
+		if all.count() != 2 {
+			t.Errorf("asked were %q", all.asked)
+		}
+		time.Sleep(muteFor)
+		if p, err := s.Ask(t.Context(), n, "key"); err != nil || p.Start != 100 || len(s.mute) != 0 {
+			t.Errorf("later it is %v, %v", p, err)
+		}
+	})
+}
+
 func TestAKubeletWithoutABootIDIsNotSeen(t *testing.T) {
 	all, n := newNodes(), node("10.0.0.1", 10250)
 	n.Status.NodeInfo.BootID = ""
@@ -110,10 +135,11 @@ func TestAKubeletThatHasJustStartedIsNotNoted(t *testing.T) {
 // rounds of a driver that is on all nodes but those in without, and run until the test ends.
 func rounds(t *testing.T, all *nodes, renew func(context.Context) error, client kubernetes.Interface, without ...string) (r *Rounds, serve func(string)) {
 	var mu sync.Mutex
-	r = NewRounds(NewSightings(all), renew, client, func(name string) bool {
+	r = NewRounds(NewSightings(all), renew, client, func(name string) (there, driver bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		return !slices.Contains(without, name)
+		_, err := client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+		return err == nil, !slices.Contains(without, name)
 	})
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -176,6 +202,7 @@ func TestRoundsGoToEachReadyNodeOfTheDriver(t *testing.T) {
 		if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), ready, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		r.Saw(ready)
 		time.Sleep(unfit + time.Second)
 		seen("once the driver is there, and the node is Ready", 100, 200, 300, 400)
 
@@ -205,6 +232,9 @@ func TestRoundsGoToEachReadyNodeOfTheDriver(t *testing.T) {
 		}
 		time.Sleep(again)
 		seen("without its Node", 0, 202, 300, 400)
+		if len(r.told) != 3 {
+			t.Errorf("%d nodes are kept of 3", len(r.told))
+		}
 	})
 }
 

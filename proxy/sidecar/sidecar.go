@@ -187,7 +187,9 @@ func asksKubelets(in Options, index *observe.Index, on *ground) (*kubelet.Rounds
 	asks := kubelet.NewClient(client, in.Config.Fencing.Namespace, deploy.KubeletAccount)
 	sightings := kubelet.NewSightings(asks)
 	on.kubelets = sightings
-	return kubelet.NewRounds(sightings, asks.Renew, client, func(node string) bool { return index.NodeID(node) != "" }), nil
+	return kubelet.NewRounds(sightings, asks.Renew, client, func(node string) (there, driver bool) {
+		return index.Node(node) != nil, index.NodeID(node) != ""
+	}), nil
 }
 
 // bounded is g with driver.maxConcurrentCalls, for which no refused call waits; one
