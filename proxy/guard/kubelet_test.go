@@ -216,3 +216,17 @@ func TestAContestedMachineThatRegistersAgainIsNotBelievedByItsProcess(t *testing
 		t.Errorf("%q were asked", k.asked)
 	}
 }
+
+// A storage fence is lifted in the same boot, and a person may have been wrong: what its kubelet has
+// forgotten may be there still when the volume comes back.
+func TestAHolderThatIsFreedAgainstItsKubeletsWordIsNotForgotten(t *testing.T) {
+	for kind, want := range map[fence.Kind]fence.State{fence.StorageFence: fence.TakenOver, fence.PowerReading: fence.NotInLedger} {
+		r := guardrig.Fenced(t, fence.Policy{}, kind)
+		r.Lists("old", false, false)
+		r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("old")).Contest = &fence.Contest{BootID: "boot-of-old"} })
+		r.Must(r.UnpublishFrom(guardrig.ID("old")))
+		if r.State("old") != want {
+			t.Errorf("%s: the ledger says %s", kind, r.Ledger())
+		}
+	}
+}

@@ -143,7 +143,9 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 // volume, as it did when it was last heard; or that of one that was released for good
 // says so of a pod that is back, or names it as attached. Without its entry it would count
 // as a holder again, one of which nothing is proven: a release is bound to the entry's
-// token, and other evidence may be taken away.
+// token, and other evidence may be taken away. Or that one did not count for the word of its
+// kubelet, which may have forgotten it, of a machine that may run on: no later publish is its
+// first one.
 func listsOn(st *fence.Standing, entry ledger.Entry) bool {
 	n := st.Holder.Node
 	if n == nil || !st.Gone() {
@@ -152,7 +154,7 @@ func listsOn(st *fence.Standing, entry ledger.Entry) bool {
 	if st.Reason == fence.HolderReleased {
 		return entry.ReleasedUnder != "" && n.Lists()
 	}
-	return n.InUse
+	return n.InUse || st.Holder.OwnNode() && !machineGone(*st)
 }
 
 // contest writes down that we refused this holder's unpublish, and that its
