@@ -333,7 +333,7 @@ func revocable(h *Holder) bool {
 // controller may have computed it from an old Node, and leaves it so until something else
 // changes there (K8s node_status_updater.go, updateNodeStatus).
 func released(h *Holder) bool {
-	if h.ReleasedForGood() || h.NeverAttached() || h.LetGoAtDetach() {
+	if h.ReleasedForGood() || h.NeverAttached() || h.LetGoAtDetach() || h.BootedAnew() {
 		return true
 	}
 	m := h.machine()

@@ -989,3 +989,37 @@ func TestAClaimThatIsNotAnsweredKeepsNothingThatNeedsNone(t *testing.T) {
 		t.Errorf("published beside it: %s", v.Reason)
 	}
 }
+
+// A machine whose Node was deleted registers again, in the boot or after one. A boot that came after
+// its VolumeAttachment was being deleted has ended whatever used the volume.
+func TestABootUnderAnotherNodeEndsAHoldingThatIsBeingTaken(t *testing.T) {
+	const system = "4c4c4544-0042-3510-8052-b4c04f4e4d31"
+	for name, c := range map[string]struct {
+		change func(*Holder)
+		want   bool
+	}{
+		"booted since":                  {func(*Holder) {}, true},
+		"contested before":              {func(h *Holder) { h.Contest = &Contest{BootID: "boot-1"} }, true},
+		"nobody saw it before the boot": {func(h *Holder) { h.Node.Unmounted = false }, false},
+		"in the same boot":              {func(h *Holder) { h.Node.BootID = h.BootID }, false},
+		"it lists the volume in use":    {func(h *Holder) { h.Node.InUse = true }, false},
+		"it lists it as attached":       {func(h *Holder) { h.Node.ListedAttached = true }, false},
+		"nobody takes it away":          {func(h *Holder) { h.Attachment.DeletedAt = time.Time{} }, false},
+		"there is no VolumeAttachment":  {func(h *Holder) { h.Attachment = nil }, false},
+		"another machine":               {func(h *Holder) { h.Node.SystemUUID = "5c4c4544-0042-3510-8052-b4c04f4e4d32" }, false},
+		"another has its system UUID":   {func(h *Holder) { h.Node.SystemShared = true }, false},
+		"its system UUID was shared":    {func(h *Holder) { h.SystemShared = true }, false},
+		"another cloud's instance":      {func(h *Holder) { h.ProviderID, h.Node.ProviderID = "aws:///a/i-1", "aws:///a/i-2" }, false},
+		"no system UUID":                {func(h *Holder) { h.SystemUUID, h.Node.SystemUUID = "", "" }, false},
+	} {
+		h := Holder{NodeID: oldNode, NodeName: "n1", NodeUID: "uid-1", BootID: "boot-1", SystemUUID: system, State: Publishing, Token: "t1", Liveness: Alive,
+			Sources: []Source{FromLedger}, Attachment: &Attachment{Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
+			Node: &Node{UID: "uid-2", BootID: "boot-2", NodeID: oldNode, SystemUUID: system, Ready: true, ReadySince: readySince, ReadyAt: deletedAt.Add(time.Hour), Unmounted: true}}
+		c.change(&h)
+		s := Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{h}}
+		publish, unpublish := JudgePublish(s, newNode), JudgeUnpublish(s, oldNode)
+		if (publish.Action == Allow) != c.want || (unpublish.Action == Allow) != c.want {
+			t.Errorf("%s: %s %s, %s %s", name, publish.Action, publish.Reason, unpublish.Action, unpublish.Reason)
+		}
+	}
+}

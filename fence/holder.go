@@ -277,6 +277,15 @@ func (h *Holder) LetGoAtDetach() bool {
 	return h.Machine().Compare(was).OneNode() && !h.Machine().RestsOnNodeID(was) && !restartedAfterDeletion(h, n)
 }
 
+// BootedAnew tells whether the machine is there again under another Node, has booted since its
+// VolumeAttachment was read being deleted, and its kubelet lists the volume nowhere. What had it
+// mounted before the boot has ended with that, and by a VolumeAttachment that is being deleted
+// nothing is mounted in this one.
+func (h *Holder) BootedAnew() bool {
+	n := h.Node
+	return n != nil && h.Detaching() && n.Unmounted && !n.InUse && !n.ListedAttached && h.is() == ReturnedAnew
+}
+
 // beingTaken: the ledger says that it has the volume, Kubernetes is taking it away, and nobody
 // has doubted its kubelet yet.
 func (h *Holder) beingTaken() bool {

@@ -34,9 +34,9 @@ type word struct {
 	spoke       time.Time // seen to say anything
 }
 
-// bootOf is the boot in which a Node was first read after its VolumeAttachment was read
-// being deleted.
-type bootOf struct{ uid, boot string }
+// bootOf is the boot of a machine, by its system UUID, in which a Node was first read after its
+// VolumeAttachment was read being deleted.
+type bootOf struct{ uid, system, boot string }
 
 type deletion struct {
 	uid  types.UID
@@ -86,23 +86,24 @@ func (o *Order) Node(n *corev1.Node) {
 }
 
 // BootedSince takes note that the VolumeAttachment of that name and UID was read, being
-// deleted, and after that its Node, in that boot. It tells whether it was read so
-// before, in another boot: then nothing of this boot has its volume mounted. A kubelet
+// deleted, and after that its Node, of a machine with that system UUID in that boot. It tells
+// whether it was read so before, in another boot of that machine, and of no other one since: then
+// nothing of this boot has its volume mounted. A kubelet
 // does not mount by a VolumeAttachment that is being deleted (K8s csi_attacher.go,
 // waitForVolumeAttachment), and its deletion was asked for before the boot. False: it
 // was not, or not by this process.
-func (o *Order) BootedSince(attachment, uid, bootID string) bool {
+func (o *Order) BootedSince(attachment, uid, system, bootID string) bool {
 	if bootID == "" {
 		return false
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	first, known := o.boots[attachment]
-	if !known || first.uid != uid {
+	if !known || first.uid != uid || first.system != system {
 		if o.boots == nil {
 			o.boots = map[string]bootOf{}
 		}
-		o.boots[attachment] = bootOf{uid, bootID}
+		o.boots[attachment] = bootOf{uid, system, bootID}
 		return false
 	}
 	return first.boot != bootID

@@ -213,20 +213,22 @@ func TestAVolumeAttachmentIsKnownToHaveBeenDeletedBeforeTheBoot(t *testing.T) {
 		want      bool
 	}{
 		"never read":             {func(*Order) {}, "a", "b2", false},
-		"read in that boot":      {func(o *Order) { o.BootedSince("va", "a", "b2") }, "a", "b2", false},
-		"read in the one before": {func(o *Order) { o.BootedSince("va", "a", "b1") }, "a", "b2", true},
-		"read in both":           {func(o *Order) { o.BootedSince("va", "a", "b1"); o.BootedSince("va", "a", "b2") }, "a", "b2", true},
-		"read in no known boot":  {func(o *Order) { o.BootedSince("va", "a", "") }, "a", "b2", false},
-		"in no known boot now":   {func(o *Order) { o.BootedSince("va", "a", "b1") }, "a", "", false},
-		"another one":            {func(o *Order) { o.BootedSince("va", "a", "b1") }, "a2", "b2", false},
-		"of another name":        {func(o *Order) { o.BootedSince("other", "a", "b1") }, "a", "b2", false},
-		"gone since":             {func(o *Order) { o.BootedSince("va", "a", "b1"); o.GoneAttachment("va") }, "a", "b2", false},
-		"missed to go":           {func(o *Order) { o.BootedSince("va", "a", "b1"); o.KeepAttachments(there(false)) }, "a", "b2", false},
-		"kept":                   {func(o *Order) { o.BootedSince("va", "a", "b1"); o.KeepAttachments(there(true)) }, "a", "b2", true},
+		"read in that boot":      {func(o *Order) { o.BootedSince("va", "a", "s", "b2") }, "a", "b2", false},
+		"read in the one before": {func(o *Order) { o.BootedSince("va", "a", "s", "b1") }, "a", "b2", true},
+		"read in both":           {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.BootedSince("va", "a", "s", "b2") }, "a", "b2", true},
+		"read in no known boot":  {func(o *Order) { o.BootedSince("va", "a", "s", "") }, "a", "b2", false},
+		"in no known boot now":   {func(o *Order) { o.BootedSince("va", "a", "s", "b1") }, "a", "", false},
+		"another one":            {func(o *Order) { o.BootedSince("va", "a", "s", "b1") }, "a2", "b2", false},
+		"of another name":        {func(o *Order) { o.BootedSince("other", "a", "s", "b1") }, "a", "b2", false},
+		"of another machine":     {func(o *Order) { o.BootedSince("va", "a", "s2", "b1") }, "a", "b2", false},
+		"of another one between": {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.BootedSince("va", "a", "s2", "b0") }, "a", "b2", false},
+		"gone since":             {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.GoneAttachment("va") }, "a", "b2", false},
+		"missed to go":           {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.KeepAttachments(there(false)) }, "a", "b2", false},
+		"kept":                   {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.KeepAttachments(there(true)) }, "a", "b2", true},
 	} {
 		o := &Order{}
 		tt.before(o)
-		if got := o.BootedSince("va", tt.uid, tt.boot); got != tt.want {
+		if got := o.BootedSince("va", tt.uid, "s", tt.boot); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}

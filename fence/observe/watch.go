@@ -196,8 +196,8 @@ func (x *Index) Synced(node, uid, readySince string) bool {
 }
 
 // BootedSince is Order's.
-func (x *Index) BootedSince(attachment, uid, bootID string) bool {
-	return x.order.BootedSince(attachment, uid, bootID)
+func (x *Index) BootedSince(attachment, uid, system, bootID string) bool {
+	return x.order.BootedSince(attachment, uid, system, bootID)
 }
 
 // TurnedSince is Order's.

@@ -51,9 +51,9 @@ type Index interface {
 	// for so long that what it lists is this kubelet's word (package observe, Order).
 	Synced(node, uid, readySince string) bool
 	// BootedSince takes note that a VolumeAttachment was read being deleted, and then
-	// its Node in that boot, and tells whether it was read so in another boot before
+	// its Node, of that machine in that boot, and tells whether it was read so in another one
 	// (package observe, Order).
-	BootedSince(attachment, uid, bootID string) bool
+	BootedSince(attachment, uid, system, bootID string) bool
 }
 
 // Lives judges whether a node lives (package observe).

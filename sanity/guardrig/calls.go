@@ -33,7 +33,7 @@ func (w watched) NodesListing(handle string) []string {
 	return slices.DeleteFunc(w.Index.NodesListing(handle), func(n string) bool { return n == w.r.Unseen })
 }
 
-func (w watched) BootedSince(_, _, _ string) bool { return w.r.Booted.Load() }
+func (w watched) BootedSince(_, _, _, _ string) bool { return w.r.Booted.Load() }
 
 // callTimeout is external-attacher's, as we deploy it.
 const callTimeout = time.Minute

@@ -38,13 +38,12 @@ var chapters = []struct {
 	{"Real kubelets, containers and file systems", []string{"real-part", "real-move", "real-forget", "real-quick", "real-again", "real-drain", "real-heals", "real-returns",
 		"real-rollout", "real-fenced", "real-fenced-b", "real-deaf", "real-hung", "real-hung-lost", "real-hung-ready", "real-runtime", "real-runtime-f", "real-reboot", "real-outlives",
 		"real-slow", "real-gone", "real-gone-slow"}},
-	{"Kubelets that forget, and clocks that are wrong", []string{"kubelet-forget", "kubelet-refuse", "kubelet-quick", "kubelet-quick2", "kubelet-asked", "clock-ahead", "clock-behind"}},
+	{"Kubelets that forget, and clocks that are wrong", []string{"kubelet-forget", "kubelet-refuse", "kubelet-quick", "kubelet-quick2", "kubelet-asked", "anew-drain", "clock-ahead", "clock-behind"}},
 	{"Ledger, PersistentVolume and VolumeAttachment", []string{"stripped-va", "two-pvs", "two-pvs-rwx", "pv-again", "restored-pv", "ledger-wiped", "garbled", "other-cluster", "no-pv",
 		"unseen-detach", "reconcile", "late-unpublish", "late-attach", "orphan", "orphan-refused", "orphan-late", "secrets"}},
 	{"API server, controllers, and csi-fencepost itself", []string{"api-outage", "api-hangs", "kcm-change", "crash-takeover", "crash-move", "twins", "bypassed"}},
 	{"Every day", []string{"move", "drain", "drain-throttle", "kubelet-again", "recreate", "surge-0", "driver-again", "upgrade", "back-off", "two-wait", "back-detach", "stale-attached", "cloud-gone", "waiter-dies", "never-there", "list-slow", "list-fails", "drain-unseen",
 		"in-again", "new-node-id"}},
-	{"Nobody writes any more, and somebody waits", []string{"anew-drain"}},
 	{"None of our business, or as configured", []string{"live-migration", "rox", "rwx", "forward", "observe", "revokes", "injected", "injected-obs"}},
 }
 

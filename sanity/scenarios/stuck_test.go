@@ -88,10 +88,6 @@ var stuck = []scenario{
 	{
 		name: "anew-drain",
 		rule: "R1: a Node that was deleted and registered again in the same boot keeps its volume when it is drained, since its kubelet says that it has let go before it has unmounted; a reboot ends that",
-		known: &mark{
-			why:   "The volume waits, as it has to, and the reboot that the refusal advises leads to the next refusal: under another Node it is not believed that the machine has booted.",
-			fails: `in vain: pod db2 is Running; refused: n1 HolderUnknown`,
-		},
 		story: func(p *play) {
 			v, n, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
 			db := p.Pod("db", n, v)
@@ -127,9 +123,7 @@ var stuck = []scenario{
 				return
 			}
 			p.Log("refused: %s", v.WaitRefused(n, "HolderContested", 60*time.Second))
-			if forgot {
-				p.mustKeepForgotten(v, n, 10*time.Second)
-			}
+			p.Never(10*time.Second, "the volume left the node on its kubelet's word", func() bool { return !v.AttachedTo(n) })
 			booted := time.Now()
 			n.PowerOff()
 			n.Boot()

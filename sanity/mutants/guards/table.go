@@ -288,6 +288,13 @@ var table = []Guard{
 		Then:   "the kubelet was believed by its key alone: TakenInUse",
 	},
 	{
+		Name:   "anew-drain",
+		Says:   "a boot under another Node ends what had the volume mounted",
+		Edits:  []Edit{{"fence", "released", Becomes{Was: "h.BootedAnew()", Is: "false"}}},
+		Expect: "in vain: pod db2 is Running",
+		Then:   "stuck: the machine had booted, and the pod did not run elsewhere within 120 s",
+	},
+	{
 		Name:   "part-quick",
 		Says:   "a kubelet whose process ran before the publish is believed",
 		Edits:  []Edit{{"fence", "contested", IfOut{If: "m != nil && m.Remembers"}}},
