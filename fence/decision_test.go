@@ -998,23 +998,26 @@ func TestABootUnderAnotherNodeEndsAHoldingThatIsBeingTaken(t *testing.T) {
 		change func(*Holder)
 		want   bool
 	}{
-		"booted since":                  {func(*Holder) {}, true},
-		"contested before":              {func(h *Holder) { h.Contest = &Contest{BootID: "boot-1"} }, true},
-		"nobody saw it before the boot": {func(h *Holder) { h.Node.Unmounted = false }, false},
-		"in the same boot":              {func(h *Holder) { h.Node.BootID = h.BootID }, false},
-		"it lists the volume in use":    {func(h *Holder) { h.Node.InUse = true }, false},
-		"it lists it as attached":       {func(h *Holder) { h.Node.ListedAttached = true }, false},
-		"nobody takes it away":          {func(h *Holder) { h.Attachment.DeletedAt = time.Time{} }, false},
-		"there is no VolumeAttachment":  {func(h *Holder) { h.Attachment = nil }, false},
-		"another machine":               {func(h *Holder) { h.Node.SystemUUID = "5c4c4544-0042-3510-8052-b4c04f4e4d32" }, false},
-		"another has its system UUID":   {func(h *Holder) { h.Node.SystemShared = true }, false},
-		"its system UUID was shared":    {func(h *Holder) { h.SystemShared = true }, false},
-		"another cloud's instance":      {func(h *Holder) { h.ProviderID, h.Node.ProviderID = "aws:///a/i-1", "aws:///a/i-2" }, false},
-		"no system UUID":                {func(h *Holder) { h.SystemUUID, h.Node.SystemUUID = "", "" }, false},
+		"booted since":                                  {func(*Holder) {}, true},
+		"contested before":                              {func(h *Holder) { h.Contest = &Contest{BootID: "boot-1"} }, true},
+		"nobody saw it before the boot":                 {func(h *Holder) { h.Node.BootBefore = "" }, false},
+		"seen in another boot than that of the publish": {func(h *Holder) { h.Node.BootBefore = "boot-0" }, false},
+		"boots are counted":                             {func(h *Holder) { h.BootID, h.Node.BootBefore, h.Node.BootID = "7", "7", "8" }, false},
+		"the boot of the publish is not known":          {func(h *Holder) { h.BootID = "" }, false},
+		"in the same boot":                              {func(h *Holder) { h.Node.BootID = h.BootID }, false},
+		"it lists the volume in use":                    {func(h *Holder) { h.Node.InUse = true }, false},
+		"it lists it as attached":                       {func(h *Holder) { h.Node.ListedAttached = true }, false},
+		"nobody takes it away":                          {func(h *Holder) { h.Attachment.DeletedAt = time.Time{} }, false},
+		"there is no VolumeAttachment":                  {func(h *Holder) { h.Attachment = nil }, false},
+		"another machine":                               {func(h *Holder) { h.Node.SystemUUID = "5c4c4544-0042-3510-8052-b4c04f4e4d32" }, false},
+		"another has its system UUID":                   {func(h *Holder) { h.Node.SystemShared = true }, false},
+		"its system UUID was shared":                    {func(h *Holder) { h.SystemShared = true }, false},
+		"another cloud's instance":                      {func(h *Holder) { h.ProviderID, h.Node.ProviderID = "aws:///a/i-1", "aws:///a/i-2" }, false},
+		"no system UUID":                                {func(h *Holder) { h.SystemUUID, h.Node.SystemUUID = "", "" }, false},
 	} {
 		h := Holder{NodeID: oldNode, NodeName: "n1", NodeUID: "uid-1", BootID: "boot-1", SystemUUID: system, State: Publishing, Token: "t1", Liveness: Alive,
 			Sources: []Source{FromLedger}, Attachment: &Attachment{Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
-			Node: &Node{UID: "uid-2", BootID: "boot-2", NodeID: oldNode, SystemUUID: system, Ready: true, ReadySince: readySince, ReadyAt: deletedAt.Add(time.Hour), Unmounted: true}}
+			Node: &Node{UID: "uid-2", BootID: "boot-2", NodeID: oldNode, SystemUUID: system, Ready: true, ReadySince: readySince, ReadyAt: deletedAt.Add(time.Hour), BootBefore: "boot-1"}}
 		c.change(&h)
 		s := Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{h}}
 		publish, unpublish := JudgePublish(s, newNode), JudgeUnpublish(s, oldNode)

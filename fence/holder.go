@@ -118,9 +118,10 @@ type Node struct {
 	// ReadySince is the Ready condition's lastTransitionTime as the Node says
 	// it (the writer's clock, RFC 3339). It is compared for equality only.
 	ReadySince string
-	// Unmounted: nothing of this boot has the volume mounted, whatever it lists: its
-	// VolumeAttachment was being deleted before the boot.
-	Unmounted bool
+	// BootBefore is the boot in which this Node was first read while its VolumeAttachment was
+	// being deleted, if that is another one: then nothing of this boot has the volume mounted,
+	// whatever it lists. Empty: it is not so, or nobody knows.
+	BootBefore string
 	// LetGo: what the API server still has of the Node shows that the kubelet took the
 	// volume out of volumesInUse before the controller took it off volumesAttached, as one
 	// does that has unmounted it, and that it was in neither since.
@@ -277,13 +278,15 @@ func (h *Holder) LetGoAtDetach() bool {
 	return h.Machine().Compare(was).OneNode() && !h.Machine().RestsOnNodeID(was) && !restartedAfterDeletion(h, n)
 }
 
-// BootedAnew tells whether the machine is there again under another Node, has booted since its
-// VolumeAttachment was read being deleted, and its kubelet lists the volume nowhere. What had it
-// mounted before the boot has ended with that, and by a VolumeAttachment that is being deleted
-// nothing is mounted in this one.
+// BootedAnew tells whether the machine is there again under another Node, was seen under that in
+// the boot in which it was given the volume, while its VolumeAttachment was being deleted, has
+// booted since, and its kubelet lists the volume nowhere. That boot tells that it is the machine,
+// and not another one of its name and system UUID; what had the volume mounted has ended with it;
+// and by a VolumeAttachment that is being deleted nothing is mounted in this one.
 func (h *Holder) BootedAnew() bool {
 	n := h.Node
-	return n != nil && h.Detaching() && n.Unmounted && !n.InUse && !n.ListedAttached && h.is() == ReturnedAnew
+	return n != nil && h.Detaching() && n.BootBefore != "" && n.BootBefore == h.BootID && !counts(h.BootID) &&
+		!n.InUse && !n.ListedAttached && h.is() == ReturnedAnew
 }
 
 // beingTaken: the ledger says that it has the volume, Kubernetes is taking it away, and nobody

@@ -34,9 +34,9 @@ type word struct {
 	spoke       time.Time // seen to say anything
 }
 
-// bootOf is the boot of a machine, by its system UUID, in which a Node was first read after its
-// VolumeAttachment was read being deleted.
-type bootOf struct{ uid, system, boot string }
+// bootOf is the boot in which the Node of that UID was first read after its VolumeAttachment was
+// read being deleted.
+type bootOf struct{ uid, node, boot string }
 
 type deletion struct {
 	uid  types.UID
@@ -86,27 +86,29 @@ func (o *Order) Node(n *corev1.Node) {
 }
 
 // BootedSince takes note that the VolumeAttachment of that name and UID was read, being
-// deleted, and after that its Node, of a machine with that system UUID in that boot. It tells
-// whether it was read so before, in another boot of that machine, and of no other one since: then
-// nothing of this boot has its volume mounted. A kubelet
-// does not mount by a VolumeAttachment that is being deleted (K8s csi_attacher.go,
-// waitForVolumeAttachment), and its deletion was asked for before the boot. False: it
-// was not, or not by this process.
-func (o *Order) BootedSince(attachment, uid, system, bootID string) bool {
+// deleted, and after that its Node, of that UID in that boot. It returns the boot in which that
+// Node was first read so, if that is another one: then nothing of this boot has its volume
+// mounted. A kubelet does not mount by a VolumeAttachment that is being deleted (K8s
+// csi_attacher.go, waitForVolumeAttachment), and its deletion was asked for before the boot.
+// Empty: it was not, or not by this process.
+func (o *Order) BootedSince(attachment, uid, node, bootID string) (before string) {
 	if bootID == "" {
-		return false
+		return ""
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	first, known := o.boots[attachment]
-	if !known || first.uid != uid || first.system != system {
+	if !known || first.uid != uid || first.node != node {
 		if o.boots == nil {
 			o.boots = map[string]bootOf{}
 		}
-		o.boots[attachment] = bootOf{uid, system, bootID}
-		return false
+		o.boots[attachment] = bootOf{uid, node, bootID}
+		return ""
 	}
-	return first.boot != bootID
+	if first.boot == bootID {
+		return ""
+	}
+	return first.boot
 }
 
 // GoneNode takes a Node out.

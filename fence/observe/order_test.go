@@ -210,21 +210,21 @@ func TestAVolumeAttachmentIsKnownToHaveBeenDeletedBeforeTheBoot(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before    func(o *Order)
 		uid, boot string
-		want      bool
+		want      string
 	}{
-		"never read":             {func(*Order) {}, "a", "b2", false},
-		"read in that boot":      {func(o *Order) { o.BootedSince("va", "a", "s", "b2") }, "a", "b2", false},
-		"read in the one before": {func(o *Order) { o.BootedSince("va", "a", "s", "b1") }, "a", "b2", true},
-		"read in both":           {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.BootedSince("va", "a", "s", "b2") }, "a", "b2", true},
-		"read in no known boot":  {func(o *Order) { o.BootedSince("va", "a", "s", "") }, "a", "b2", false},
-		"in no known boot now":   {func(o *Order) { o.BootedSince("va", "a", "s", "b1") }, "a", "", false},
-		"another one":            {func(o *Order) { o.BootedSince("va", "a", "s", "b1") }, "a2", "b2", false},
-		"of another name":        {func(o *Order) { o.BootedSince("other", "a", "s", "b1") }, "a", "b2", false},
-		"of another machine":     {func(o *Order) { o.BootedSince("va", "a", "s2", "b1") }, "a", "b2", false},
-		"of another one between": {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.BootedSince("va", "a", "s2", "b0") }, "a", "b2", false},
-		"gone since":             {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.GoneAttachment("va") }, "a", "b2", false},
-		"missed to go":           {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.KeepAttachments(there(false)) }, "a", "b2", false},
-		"kept":                   {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.KeepAttachments(there(true)) }, "a", "b2", true},
+		"never read":             {func(*Order) {}, "a", "b2", ""},
+		"read in that boot":      {func(o *Order) { o.BootedSince("va", "a", "s", "b2") }, "a", "b2", ""},
+		"read in the one before": {func(o *Order) { o.BootedSince("va", "a", "s", "b1") }, "a", "b2", "b1"},
+		"read in both":           {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.BootedSince("va", "a", "s", "b2") }, "a", "b2", "b1"},
+		"read in no known boot":  {func(o *Order) { o.BootedSince("va", "a", "s", "") }, "a", "b2", ""},
+		"in no known boot now":   {func(o *Order) { o.BootedSince("va", "a", "s", "b1") }, "a", "", ""},
+		"another one":            {func(o *Order) { o.BootedSince("va", "a", "s", "b1") }, "a2", "b2", ""},
+		"of another name":        {func(o *Order) { o.BootedSince("other", "a", "s", "b1") }, "a", "b2", ""},
+		"of another Node":        {func(o *Order) { o.BootedSince("va", "a", "s2", "b1") }, "a", "b2", ""},
+		"of another one between": {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.BootedSince("va", "a", "s2", "b0") }, "a", "b2", ""},
+		"gone since":             {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.GoneAttachment("va") }, "a", "b2", ""},
+		"missed to go":           {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.KeepAttachments(there(false)) }, "a", "b2", ""},
+		"kept":                   {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.KeepAttachments(there(true)) }, "a", "b2", "b1"},
 	} {
 		o := &Order{}
 		tt.before(o)

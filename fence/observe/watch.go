@@ -196,8 +196,8 @@ func (x *Index) Synced(node, uid, readySince string) bool {
 }
 
 // BootedSince is Order's.
-func (x *Index) BootedSince(attachment, uid, system, bootID string) bool {
-	return x.order.BootedSince(attachment, uid, system, bootID)
+func (x *Index) BootedSince(attachment, uid, node, bootID string) (before string) {
+	return x.order.BootedSince(attachment, uid, node, bootID)
 }
 
 // TurnedSince is Order's.

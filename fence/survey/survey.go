@@ -50,10 +50,10 @@ type Index interface {
 	// Synced tells whether the Node of that UID was watched being Ready since then
 	// for so long that what it lists is this kubelet's word (package observe, Order).
 	Synced(node, uid, readySince string) bool
-	// BootedSince takes note that a VolumeAttachment was read being deleted, and then
-	// its Node, of that machine in that boot, and tells whether it was read so in another one
-	// (package observe, Order).
-	BootedSince(attachment, uid, system, bootID string) bool
+	// BootedSince takes note that a VolumeAttachment was read being deleted, and then its Node,
+	// of that UID in that boot, and returns the boot in which that was first read so, if that is
+	// another one (package observe, Order).
+	BootedSince(attachment, uid, node, bootID string) (before string)
 }
 
 // Lives judges whether a node lives (package observe).

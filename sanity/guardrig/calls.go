@@ -33,7 +33,12 @@ func (w watched) NodesListing(handle string) []string {
 	return slices.DeleteFunc(w.Index.NodesListing(handle), func(n string) bool { return n == w.r.Unseen })
 }
 
-func (w watched) BootedSince(_, _, _, _ string) bool { return w.r.Booted.Load() }
+func (w watched) BootedSince(_, _, _, _ string) (before string) {
+	if w.r.Booted.Load() {
+		before = "the boot before"
+	}
+	return before
+}
 
 // callTimeout is external-attacher's, as we deploy it.
 const callTimeout = time.Minute

@@ -327,8 +327,8 @@ func (v *view) Synced(node, uid, readySince string) bool {
 	return v.order.Synced(node, uid, readySince)
 }
 
-func (v *view) BootedSince(attachment, uid, system, bootID string) bool {
-	return v.order.BootedSince(attachment, uid, system, bootID)
+func (v *view) BootedSince(attachment, uid, node, bootID string) (before string) {
+	return v.order.BootedSince(attachment, uid, node, bootID)
 }
 
 func (v *view) TurnedSince(node, attachment string) bool {
