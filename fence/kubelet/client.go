@@ -41,8 +41,8 @@ const (
 	maxLines  = 4 << 10
 )
 
-// ErrNoToken is that there is no token to ask with, as where its service account is missing. It is the
-// same for all kubelets.
+// ErrNoToken is that there is no token to ask with, as where its service account is missing. It
+// is the same for all kubelets.
 var ErrNoToken = errors.New("no token to ask kubelets with")
 
 // Client asks kubelets. It is safe for concurrent use.

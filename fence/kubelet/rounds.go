@@ -26,12 +26,12 @@ type Rounds struct {
 	has       func(node string) (there, driver bool)
 	queue     workqueue.TypedRateLimitingInterface[string]
 
-	mu   sync.Mutex
-	told map[string]told // by node
+	mu    sync.Mutex
+	signs map[string]signs // by node
 }
 
-// told is what a Node says that tells of a restart, and when its kubelet was last asked for that.
-type told struct {
+// signs are what a Node says that tells of a restart of its kubelet, and when that was last asked.
+type signs struct {
 	uid, bootID string
 	ready       corev1.ConditionStatus
 	since       int64
@@ -55,24 +55,24 @@ const (
 // NewRounds note what they see in s. renew has the token made that s asks with. They read Nodes by
 // client. has tells whether there is a Node of that name, and the driver on it.
 func NewRounds(s *Sightings, renew func(context.Context) error, client kubernetes.Interface, has func(node string) (there, driver bool)) *Rounds {
-	return &Rounds{sightings: s, renew: renew, client: client, has: has, told: map[string]told{},
+	return &Rounds{sightings: s, renew: renew, client: client, has: has, signs: map[string]signs{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, again))}
 }
 
 // Saw takes note of a Node that was added or changed.
 func (r *Rounds) Saw(node *corev1.Node) {
-	now := told{uid: string(node.UID), bootID: node.Status.NodeInfo.BootID}
+	now := signs{uid: string(node.UID), bootID: node.Status.NodeInfo.BootID}
 	if c := fence.ReadyCondition(node); c != nil {
 		now.ready, now.since = c.Status, c.LastTransitionTime.Unix()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was, known := r.told[node.Name]
+	was, known := r.signs[node.Name]
 	now.asked = was.asked
 	if known && was == now {
 		return // a volume more or less
 	}
-	r.told[node.Name] = now
+	r.signs[node.Name] = now
 	r.queue.AddAfter(node.Name, time.Until(was.asked.Add(floor)))
 }
 
@@ -168,9 +168,9 @@ func (r *Rounds) look(ctx context.Context, name string) (wait time.Duration, ask
 		return 0, true, err
 	}
 	r.mu.Lock()
-	if t, known := r.told[name]; known {
-		t.asked = time.Now()
-		r.told[name] = t
+	if is, known := r.signs[name]; known {
+		is.asked = time.Now()
+		r.signs[name] = is
 	}
 	r.mu.Unlock()
 	if wait, err = r.sightings.Sight(ctx, node); wait == 0 {
@@ -183,12 +183,12 @@ func (r *Rounds) look(ctx context.Context, name string) (wait time.Duration, ask
 func (r *Rounds) ready(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.told[name].ready == corev1.ConditionTrue
+	return r.signs[name].ready == corev1.ConditionTrue
 }
 
 func (r *Rounds) forget(name string) {
 	r.sightings.forget(name)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.told, name)
+	delete(r.signs, name)
 }

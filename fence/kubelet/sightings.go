@@ -23,18 +23,25 @@ type Sightings struct {
 	asker Asker
 	mu    sync.Mutex
 	seen  map[string]sighting // by node
-	mute  map[types.UID]muted // by its UID
+	// unanswered are the questions of calls that had no answer lately.
+	unanswered map[question]refusal
 }
 
-// muted is a kubelet that did not answer.
-type muted struct {
-	since time.Time
-	why   error
+// question is to the kubelet of the Node of that UID, if it serves by that key.
+type question struct {
+	node types.UID
+	key  string
 }
 
-// muteFor is how long one that did not answer a call is not asked again: in a storm each volume
-// would wait for it.
-const muteFor = 10 * time.Second
+// refusal is when a question had no answer, and why.
+type refusal struct {
+	at  time.Time
+	why error
+}
+
+// askedAgain is how long after it had no answer a question is asked again: in a storm each volume
+// would wait for one.
+const askedAgain = 10 * time.Second
 
 // sighting is the process that ran on a Node of that UID, which said that boot.
 type sighting struct {
@@ -44,7 +51,7 @@ type sighting struct {
 
 // NewSightings asks by asker, and has seen none.
 func NewSightings(asker Asker) *Sightings {
-	return &Sightings{asker: asker, seen: map[string]sighting{}, mute: map[types.UID]muted{}}
+	return &Sightings{asker: asker, seen: map[string]sighting{}, unanswered: map[question]refusal{}}
 }
 
 // Seen is the process that was last seen to run on the Node of that UID in that boot; nil: none
@@ -61,22 +68,23 @@ func (s *Sightings) Seen(node, uid, bootID string) *fence.Process {
 // Ask asks a Node's kubelet now, if it serves by that key, and notes nothing of its process. An
 // error says why that is not known, for ten seconds without asking again.
 func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*fence.Process, error) {
+	q := question{node.UID, key}
 	s.mu.Lock()
-	m := s.mute[node.UID]
+	last, unanswered := s.unanswered[q]
 	s.mu.Unlock()
-	if !m.since.IsZero() && time.Since(m.since) < muteFor {
-		return nil, m.why
+	if unanswered && time.Since(last.at) < askedAgain {
+		return nil, last.why
 	}
 	answer, err := s.asker.Ask(ctx, node, key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for uid, m := range s.mute {
-		if uid == node.UID || time.Since(m.since) >= muteFor {
-			delete(s.mute, uid)
+	for other, r := range s.unanswered {
+		if other == q || time.Since(r.at) >= askedAgain {
+			delete(s.unanswered, other)
 		}
 	}
 	if err != nil {
-		s.mute[node.UID] = muted{time.Now(), err}
+		s.unanswered[q] = refusal{time.Now(), err}
 		return nil, err
 	}
 	return &answer.Process, nil

@@ -31,9 +31,9 @@ func (g *gathering) learn(ctx context.Context, matters func(*fence.Holder) bool)
 	return g.orders(ctx, matters, g.wants(ctx, matters))
 }
 
-// orders learns whether the kubelets of holders in doubt have restarted, in which order was
-// written what leaves them so, and what Nodes were that are gone. That takes requests, so what is proven of others is held against their leases
-// once more; as it is if requests were made before.
+// orders learns in which order was written what leaves holders in doubt, whether their kubelets
+// have restarted, and what Nodes were that are gone. That takes requests, so what is proven of
+// others is held against their leases once more; as it is if requests were made before.
 func (g *gathering) orders(ctx context.Context, matters func(*fence.Holder) bool, took bool) error {
 	for _, h := range g.sorted() {
 		if !matters(h) {

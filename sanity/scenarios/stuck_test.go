@@ -108,8 +108,8 @@ var stuck = []scenario{
 			for began := time.Now(); lists() && time.Since(began) < 15*time.Second; {
 				time.Sleep(100 * time.Millisecond)
 			}
-			// One that found the volume, and not in volumesAttached, lists it for its pod alone, for as
-			// long as it runs (K8s volumemanager/cache, UpdateReconstructedVolumeAttachability). Mostly
+			// A kubelet that starts while the volume is mounted, and not in volumesAttached, lists it
+			// for its pod alone, for as long as it runs (K8s volumemanager/cache, UpdateReconstructedVolumeAttachability). Mostly
 			// the controller has not listed it again by then.
 			forgot := !lists()
 			p.Log("the kubelet says that it has let go, and has the volume mounted: %t", forgot)

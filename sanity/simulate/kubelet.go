@@ -495,9 +495,9 @@ func (w *World) doMount(verb string, s *slot, v *volume) {
 			mount := m.mounts[v]
 			w.starts(v, s)
 			if mount.forgotten {
-				// One that was found and not in volumesAttached stays one that need not be attached
-				// for as long as its kubelet runs, whatever is mounted of it again: it is listed for
-				// its pods alone (K8s pkg/kubelet/volumemanager/cache/actual_state_of_world.go,
+				// A kubelet that starts while a volume is mounted, and not in volumesAttached, takes it
+				// for one that is not attached at all, for as long as it runs, and also once it has
+				// mounted it again. It lists such a volume in use for its pods alone (K8s pkg/kubelet/volumemanager/cache/actual_state_of_world.go,
 				// addVolume and GetVolumesInUse).
 				mount.again, mount.staged, mount.outlives, mount.orphan = true, false, false, false
 				return

@@ -1,0 +1,86 @@
+package fence
+
+// InDoubt tells whether the holder stands in the way for nothing but the order in which
+// kubelet and controller wrote, which their stamps do not tell: the kubelet's "not in use"
+// is not believed for that. It may be read (Node.LetGo).
+func (h *Holder) InDoubt(p Policy) bool {
+	m := h.machine()
+	return m != nil && !m.InUse && !m.ListedAttached && h.Contest == nil && h.State != TakenOver &&
+		restartedAfterDeletion(h, m) && !taintedAlive(h, m) && !standing(h, p).Gone()
+}
+
+// AsksKubelet tells whether the holder stands in the way for nothing but that its kubelet may
+// have restarted, and so forgotten what it has mounted; and whether its process can say that it
+// has not: the one that ran before the publish is known.
+func (h *Holder) AsksKubelet(p Policy) bool {
+	m := h.machine()
+	if m == nil || h.Kubelet == nil || h.State == TakenOver && !h.Observed() || standing(h, p).Gone() {
+		return false
+	}
+	believed, node := *h, *m
+	node.Remembers = true
+	believed.Node = &node
+	return standing(&believed, p).Reason == HolderReleased
+}
+
+// contested tells whether the kubelet's "not in use" is not believed.
+func contested(h *Holder) bool {
+	m := h.machine()
+	if m != nil && m.Remembers {
+		return false
+	}
+	if h.State == TakenOver && h.ReleasedUnder == "" && h.From(FromDriver) && (m == nil || m.BootID == "" || m.BootID == h.BootID) {
+		// What it was taken over by is not in the ledger any more: its kubelet may have
+		// forgotten in that boot what it had mounted.
+		return true
+	}
+	if m == nil {
+		// One that a reboot ended before the release is kept with the boot of the
+		// release.
+		return h.Contest != nil && (h.State != Released || !h.Contest.OtherBoot(h.BootID))
+	}
+	if c := h.Contest; c != nil {
+		// A boot since the contest, not since the publish: a pod that comes back
+		// after a reboot mounts again without one.
+		if c.OtherBoot(m.BootID) {
+			return false
+		}
+		if taintedAlive(h, m) {
+			return true
+		}
+		dropped := m.Ready && c.SeenReadySince != "" && c.SeenReadySince == m.ReadySince && !m.InUse
+		return !dropped
+	}
+	return taintedAlive(h, m) || restartedAfterDeletion(h, m)
+}
+
+// taintedAlive: a living node carries the out-of-service taint. The taint has
+// the controller detach volumes that are mounted (K8s reconciler.go,
+// hasOutOfServiceTaint), a kubelet that restarts meanwhile forgets them, and a
+// quick restart shows nowhere: not in the Ready condition, not in the lease.
+func taintedAlive(h *Holder, m *Node) bool { return m.OutOfService && !revocable(h) }
+
+// restartedAfterDeletion: the kubelet's own word of its readiness (True or
+// False) changed later than the VolumeAttachment was deleted. Unknown is the
+// controller's, and hides when that was: then it is the kubelet's last word of
+// anything that must not be later. All times are the API server's (Node.ReadyAt,
+// Node.HeardAt); a difference below their resolution counts as later, unless it is
+// Ready since before the publish, which no clock has to say. Nor has one where it was
+// seen to come later: a clock that was set in between hides it from the stamps. None of
+// it matters where the order of the writes was read (Node.LetGo).
+func restartedAfterDeletion(h *Holder, m *Node) bool {
+	if !h.Detaching() || h.State == Released || m.LetGo {
+		return false
+	}
+	if h.Attachment.Turned {
+		return true
+	}
+	if m.Ready && h.ReadySince != "" && h.ReadySince == m.ReadySince {
+		return false
+	}
+	word := m.ReadyAt
+	if m.ReadyUnknown {
+		word = m.HeardAt
+	}
+	return word.IsZero() || word.Add(stampResolution).After(h.Attachment.DeletedAt)
+}
