@@ -100,7 +100,7 @@ func (w *World) endure(live *Live) {
 		w.keepBroken(live.Fault, node)
 		return !slices.ContainsFunc(judged, func(v *volume) bool { return !w.isRight(v) })
 	}
-	w.meets = func(e Event) bool { return w.stays(live.Fault, node, e) }
+	w.meets = func(e Event) (met, done bool) { return w.stays(live.Fault, node, e) }
 	var stuck string
 	for began, try := time.Now(), 0; time.Since(began) < finishWithin && len(judged) > 0; try++ {
 		w.keepBroken(live.Fault, node)
@@ -162,23 +162,23 @@ func (w *World) keepBroken(fault Lasting, node *slot) {
 	}
 }
 
-// stays is what becomes of an ordinary event under the fault; false: what becomes of it
-// without.
-func (w *World) stays(fault Lasting, node *slot, e Event) bool {
+// stays is what becomes of an ordinary event under the fault; not met: what becomes of it
+// without. One that is met with nothing done has to wait.
+func (w *World) stays(fault Lasting, node *slot, e Event) (met, done bool) {
 	if e.Verb != Serve {
-		return false
+		return false, false
 	}
 	o := w.find(e.A, e.B)
 	if o == nil {
-		return false
+		return false, false
 	}
 	switch {
 	case fault == UnpublishFail && isPrefixed(o.key, "driver:unpublish/") && strings.HasSuffix(o.key, "/"+node.machine.id):
 		w.quietly(Event{Verb: Fail, A: e.A, B: e.B})
-		return true
+		return true, true
 	case fault == ListFail && isPrefixed(o.key, "driver:get/"):
 		w.quietly(Event{Verb: Fail, A: e.A, B: e.B})
-		return true
+		return true, true
 	}
-	return fault == ListSlow && isPrefixed(o.key, "driver:get/") && time.Since(o.since) < slowList
+	return fault == ListSlow && isPrefixed(o.key, "driver:get/") && time.Since(o.since) < slowList, false
 }

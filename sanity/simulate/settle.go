@@ -91,8 +91,11 @@ func (w *World) round() bool {
 		if !w.isEnabled(e) || !w.ordinarily(e) {
 			continue
 		}
-		if w.meets != nil && w.meets(e) {
-			continue
+		if w.meets != nil {
+			if met, done := w.meets(e); met {
+				happened = happened || done
+				continue
+			}
 		}
 		happened = true
 		if w.injected(e) {

@@ -141,12 +141,13 @@ type World struct {
 	tell       func(string) // of each event; nil: nobody
 	// apart is what is watched after a refusal (fork.go), refused is told of each call
 	// that comes to nothing (obligation.go), and meets does what becomes of an ordinary
-	// event instead of it (fork.go, liveness.go). Nil: nothing of that.
+	// event instead of it, or keeps it waiting with nothing done (fork.go, liveness.go).
+	// Nil: nothing of that.
 	apart   *apart
 	refused func(*call, string)
 	// refusals are those of which it is not told yet.
 	refusals []refusal
-	meets    func(Event) bool
+	meets    func(Event) (met, done bool)
 
 	Stats
 	// Violation of Rule, in words; empty: none.
