@@ -32,7 +32,7 @@ image: ## bin/dist: the image for amd64 and arm64, an OCI archive; needs no cont
 dist: ## bin/dist: the image, the programs, their SBOMs, checksums; the same sources give the same bytes
 	@$(RELEASE)
 
-deps: ## what the tests of fencing need, from Debian's archive (asks for root where something is missing)
+deps: ## what the tests of fencing need, from Debian's archive, and inotify instances for all kubelets (asks for root where something is missing)
 	@sh sanity/deps.sh
 
 # How many scenarios are played at once.

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what the fencing tests need from Debian's archive. It asks for root
+# Installs what the fencing tests need from Debian's archive, and raises Linux's limit of
+# inotify instances where it is too low for them. It asks for root
 # only when something is missing, and only where it gets it without a password;
 # elsewhere it names what is missing and fails.
 #
@@ -40,8 +41,16 @@ missing() {
 	done
 }
 
+# Each kubelet of the tests has three inotify instances and each control plane six, and the
+# stories at one time are more than the 128 that Linux allows a user.
+inotify=/proc/sys/fs/inotify/max_user_instances
+instances=512
+enough() { ! test -r $inotify || test "$(cat $inotify)" -ge $instances; }
+
 packages=$(missing | tr '\n' ' ')
-test -n "$packages" || exit 0
+if test -z "$packages" && enough; then
+	exit 0
+fi
 
 refuse() {
 	echo "missing Debian packages: $packages" >&2
@@ -49,16 +58,25 @@ refuse() {
 	exit 1
 }
 
-test "${1:-}" != --check || refuse "install them, or run make deps"
-command -v apt-get >/dev/null || refuse "there is no apt-get here: install what these packages bring by other means"
 if test "$(id -u)" = 0; then
 	root=
 elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
 	root='sudo -n'
 else
-	refuse "run as root: apt-get install -y $packages"
+	root=none
 fi
+if ! enough; then
+	if test "${1:-}" != --check && test "$root" != none && $root sh -c "echo $instances >$inotify" 2>/dev/null; then
+		echo "fs.inotify.max_user_instances is $instances now, until the next boot: what this machine allowed is too little for the kubelets of all stories" >&2
+	else
+		echo "fs.inotify.max_user_instances is $(cat $inotify) here, too little for the kubelets of all stories: as root, sysctl fs.inotify.max_user_instances=$instances" >&2
+	fi
+fi
+test -n "$packages" || exit 0
 
+test "${1:-}" != --check || refuse "install them, or run make deps"
+command -v apt-get >/dev/null || refuse "there is no apt-get here: install what these packages bring by other means"
+test "$root" != none || refuse "run as root: apt-get install -y $packages"
 $root apt-get update -qq
 $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages
 packages=$(missing | tr '\n' ' ')

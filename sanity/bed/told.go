@@ -16,9 +16,9 @@ import (
 // lastLines of csi-fencepost's log that a failed story shows.
 const lastLines = 12
 
-// decisions are the lines of csi-fencepost's log that say what it decided, and what lets it
-// watch the nodes anew.
-var decisions = regexp.MustCompile(`(?m)^.*"(Decided|Took over|Storm: |Every node's lease).*$`)
+// decisions are the lines of csi-fencepost's log that say what it decided, what lets it watch
+// the nodes anew, and what its fence agents read.
+var decisions = regexp.MustCompile(`(?m)^.*"(Decided|Took over|Storm: |Every node's lease|Fence agents answered|Failover is tried again).*$`)
 
 // tellIfFailed logs what csi-fencepost decided last, and what the API server says of the
 // stage, of a story that failed: what was waited for in vain is most often told by a pod's

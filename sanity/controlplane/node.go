@@ -281,6 +281,9 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	n.KillKubelet()
+	if err := roomForKubelet(); err != nil {
+		return fmt.Errorf("node %s: %w", n.name, err)
+	}
 	before, err := n.report(ctx)
 	if err != nil {
 		return err

@@ -46,6 +46,7 @@ var suspected = []scenario{
 		name:        "restarts-often",
 		rule:        "R6: a sidecar that is restarted before it has watched a lease for suspectAfter still has the agents of a node asked that the API server calls silent",
 		options:     bed.StageOptions{Failover: true},
+		ownBed:      true, // where more than three nodes are overdue, other stages' dead ones too, none is
 		guardedOnly: true,
 		story:       restartedOften,
 	},
