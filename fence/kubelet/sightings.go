@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -84,7 +85,9 @@ func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*fe
 		}
 	}
 	if err != nil {
-		s.unanswered[q] = refusal{time.Now(), err}
+		if !errors.Is(err, ErrNoToken) { // which says nothing of that kubelet
+			s.unanswered[q] = refusal{time.Now(), err}
+		}
 		return nil, err
 	}
 	return &answer.Process, nil

@@ -100,7 +100,13 @@ func TestAKubeletThatDidNotAnswerACallIsNotAskedAgainAtOnce(t *testing.T) {
 		if p, err := s.Ask(t.Context(), n, "another key"); err != nil || p.Start != 100 || all.count() != 3 {
 			t.Errorf("by another key it is %v, %v", p, err)
 		}
+		delete(all.answers, "n1")
 		time.Sleep(askedAgain)
+		all.fails = fmt.Errorf("of n1: %w", ErrNoToken)
+		if _, err := s.Ask(t.Context(), n, "key"); !errors.Is(err, ErrNoToken) {
+			t.Errorf("without a token: %v", err)
+		}
+		all.set("n1", 100, time.Hour) // no token says nothing of it
 		if p, err := s.Ask(t.Context(), n, "key"); err != nil || p.Start != 100 || len(s.unanswered) != 0 {
 			t.Errorf("later it is %v, %v", p, err)
 		}

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -12,6 +13,12 @@ const Annotation = "csi-fencepost.io/holders"
 
 // Version of the format that this program reads and writes.
 const Version = 1
+
+// AnyBoot stands for all boots (Ledger.ForcedIn).
+const AnyBoot = "*"
+
+// maxForcedIn boots are told apart.
+const maxForcedIn = 16
 
 // MaxTakenOver is how many takenOver entries a ledger keeps, the latest ones:
 // they only answer late unpublishes. Of those of whom nothing was proven it keeps
@@ -86,6 +93,10 @@ type Ledger struct {
 	// PVUID is the UID of the PersistentVolume that carries the ledger.
 	PVUID   string  `json:"pvUID"`
 	Holders []Entry `json:"holders"`
+	// ForcedIn are the boots in which a machine gave the volume up for another reason than its
+	// kubelet's word, and may have run on: until it boots again it may have the volume mounted,
+	// which a kubelet that has restarted meanwhile does not know. AnyBoot: nobody knows in which.
+	ForcedIn []string `json:"forcedIn,omitempty"`
 
 	Later format.Later `json:",embed"`
 }
@@ -102,7 +113,7 @@ func (l *Ledger) String() string {
 // Clone is a copy that shares nothing with l.
 func (l *Ledger) Clone() *Ledger {
 	out := *l
-	out.Must, out.Holders = slices.Clone(l.Must), slices.Clone(l.Holders)
+	out.Must, out.Holders, out.ForcedIn = slices.Clone(l.Must), slices.Clone(l.Holders), slices.Clone(l.ForcedIn)
 	for i := range out.Holders {
 		if c := out.Holders[i].Contest; c != nil {
 			contest := *c
@@ -163,6 +174,26 @@ func (l *Ledger) MarkTaken(nodeID, token string, unproven bool) bool {
 	taken.State, taken.Contest, taken.From, taken.OnlyUnder, taken.Unproven, taken.LeavingSeconds = fence.TakenOver, nil, "", "", unproven, 0
 	l.Put(taken)
 	return true
+}
+
+// Forced takes note of boots in which a machine was made to give the volume up. One that is empty
+// is not known.
+func (l *Ledger) Forced(boots ...string) {
+	for _, b := range boots {
+		b = cmp.Or(b, AnyBoot)
+		if !l.WasForcedIn(b) {
+			l.ForcedIn = append(l.ForcedIn, b)
+		}
+		if b == AnyBoot || len(l.ForcedIn) > maxForcedIn {
+			l.ForcedIn = []string{AnyBoot}
+		}
+	}
+}
+
+// WasForcedIn tells whether a machine that runs in that boot may have given the volume up
+// otherwise than by its kubelet's word.
+func (l *Ledger) WasForcedIn(boot string) bool {
+	return slices.Contains(l.ForcedIn, boot) || slices.Contains(l.ForcedIn, AnyBoot)
 }
 
 func (l *Ledger) trim() {
@@ -247,6 +278,7 @@ func (l *Ledger) merge(other *Ledger) {
 // and what it names: of a version that is later than this one.
 func (l *Ledger) keep(other *Ledger) {
 	l.Later = format.Union(l.Later, other.Later)
+	l.Forced(other.ForcedIn...)
 	for _, field := range other.Must {
 		if !slices.Contains(l.Must, field) {
 			l.Must = append(l.Must, field)

@@ -248,6 +248,35 @@ func TestOfTwoPVsEntriesAProcessCountsThatBothName(t *testing.T) {
 	}
 }
 
+func TestBootsInWhichItWasForcedAreKeptUntilTheyAreTooMany(t *testing.T) {
+	l := sample()
+	l.Forced("b1", "b2")
+	l.Forced("b1")
+	if len(l.ForcedIn) != 2 || !l.WasForcedIn("b1") || !l.WasForcedIn("b2") || l.WasForcedIn("b3") {
+		t.Errorf("%q", l.ForcedIn)
+	}
+	other := &Ledger{}
+	for i := range maxForcedIn - 1 {
+		other.Forced(fmt.Sprint("c", i))
+	}
+	if other.WasForcedIn("b1") || len(other.ForcedIn) != maxForcedIn-1 {
+		t.Errorf("%q", other.ForcedIn)
+	}
+	unknown := &Ledger{}
+	unknown.Forced("b1", "")
+	if len(unknown.ForcedIn) != 1 || !unknown.WasForcedIn("b3") {
+		t.Errorf("of a boot that nobody knows: %q", unknown.ForcedIn)
+	}
+	clone := l.Clone()
+	l.merge(other)
+	if len(l.ForcedIn) != 1 || !l.WasForcedIn("b3") {
+		t.Errorf("of two PVs' ledgers, together more than are told apart: %q", l.ForcedIn)
+	}
+	if again, err := Parse(clone.String()); err != nil || !again.WasForcedIn("b2") || again.WasForcedIn("b3") {
+		t.Errorf("written and read: %v, %v", again, err)
+	}
+}
+
 func TestACloneSharesNothing(t *testing.T) {
 	l := sample()
 	clone := l.Clone()

@@ -178,7 +178,10 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 	h.Node.InUse, h.Node.ListedAttached = g.IDs.NodeLists(node, g.volume)
 	h.Node.Synced = g.Index.Synced(h.NodeName, h.Node.UID, h.Node.ReadySince) && g.Lives.Steady(h.NodeName, observe.SyncTime)
 	if h.Detaching() {
-		h.Node.BootBefore = g.Index.BootedSince(h.Attachment.Name, h.Attachment.UID, h.Node.UID, h.Node.BootID)
+		// By its own Node the volume was published.
+		if h.Node.UID == h.NodeUID || g.Index.Spoke(h.NodeName, h.Node.UID) {
+			h.Node.BootBefore = g.Index.BootedSince(h.Attachment.Name, h.Attachment.UID, h.Node.UID, h.Node.BootID)
+		}
 		// Again, after the Node was read: it may say what the kubelet has only just turned to.
 		h.Attachment.Turned = h.Attachment.Turned || g.Index.TurnedSince(h.NodeName, h.Attachment.Name)
 	}

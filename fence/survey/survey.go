@@ -54,6 +54,9 @@ type Index interface {
 	// of that UID in that boot, and returns the boot in which that was first read so, if that is
 	// another one (package observe, Order).
 	BootedSince(attachment, uid, node, bootID string) (before string)
+	// Spoke tells whether the kubelet of the Node of that UID was seen to write its status
+	// (package observe, Order).
+	Spoke(node, uid string) bool
 }
 
 // Lives judges whether a node lives (package observe).

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
@@ -217,16 +218,91 @@ func TestAContestedMachineThatRegistersAgainIsNotBelievedByItsProcess(t *testing
 	}
 }
 
+// cutAnew is a storage fence of the machine of node old as it is registered now.
+type cutAnew struct{}
+
+func (cutAnew) Name() string { return "test" }
+
+func (cutAnew) Evidence(_ context.Context, q evidence.Question) ([]fence.Evidence, error) {
+	if q.Holder.NodeID != guardrig.ID("old") {
+		return nil, nil
+	}
+	n := q.Holder.Node
+	return []fence.Evidence{{Kind: fence.StorageFence, Source: "test", NodeID: q.Holder.NodeID, NodeUID: n.UID, SystemUUID: n.SystemUUID, BootID: n.BootID, LeaseRV: q.LeaseRV}}, nil
+}
+
 // A storage fence is lifted in the same boot, and a person may have been wrong: what its kubelet has
-// forgotten may be there still when the volume comes back.
-func TestAHolderThatIsFreedAgainstItsKubeletsWordIsNotForgotten(t *testing.T) {
-	for kind, want := range map[fence.Kind]fence.State{fence.StorageFence: fence.TakenOver, fence.PowerReading: fence.NotInLedger} {
-		r := guardrig.Fenced(t, fence.Policy{}, kind)
+// forgotten may be there still when the volume comes back. So nothing is noted with a publish in a
+// boot in which the machine had to give it up.
+func TestNothingIsNotedInABootInWhichTheVolumeWasForced(t *testing.T) {
+	contested := func(r *guardrig.Rig) {
 		r.Lists("old", false, false)
 		r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("old")).Contest = &fence.Contest{BootID: "boot-of-old"} })
-		r.Must(r.UnpublishFrom(guardrig.ID("old")))
-		if r.State("old") != want {
-			t.Errorf("%s: the ledger says %s", kind, r.Ledger())
+	}
+	gone := func(r *guardrig.Rig) {
+		r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		r.Must(r.Client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		r.Lives["old"] = fence.Unknown
+	}
+	anew := func(r *guardrig.Rig) {
+		contested(r)
+		r.RenewUID("old")
+		r.Guard.Surveyor.Sources = []evidence.Source{cutAnew{}}
+	}
+	other := func(r *guardrig.Rig) { // another machine has its name
+		r.Lists("old", false, false)
+		r.RenewUID("old")
+		r.Status("old", func(s *corev1.NodeStatus) {
+			s.NodeInfo.SystemUUID, s.NodeInfo.BootID = "system-of-another", "boot-of-another"
+		})
+	}
+	back := func(r *guardrig.Rig) {
+		r.Status("old", func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID, s.NodeInfo.BootID = "system-old", "boot-of-old" })
+	}
+	nothing := func(*guardrig.Rig) {}
+	for name, c := range map[string]struct {
+		kind         fence.Kind
+		before, then func(*guardrig.Rig)
+		noted        bool
+	}{
+		"cut off at the storage":                             {fence.StorageFence, nothing, nothing, false},
+		"cut off, and contested":                             {fence.StorageFence, contested, nothing, false},
+		"cut off, registered again":                          {fence.StorageFence, anew, nothing, false},
+		"cut off, and the Node was gone":                     {fence.StorageFence, gone, func(r *guardrig.Rig) { r.Node("old", guardrig.HourAgo) }, false},
+		"a person said so, and another machine had its name": {fence.OperatorConfirmation, other, back, false},
+		"a person said so":                                   {fence.OperatorConfirmation, nothing, nothing, false},
+		"a person put the taint on":                          {fence.OutOfServiceTaint, nothing, nothing, false},
+		"a person released it":                               {fence.VolumeRelease, contested, nothing, false},
+		"a person said so, and it has booted":                {fence.OperatorConfirmation, nothing, func(r *guardrig.Rig) { r.Reboot("old", "boot-2") }, true},
+		"a person said so, the Node was gone, it booted":     {fence.OperatorConfirmation, gone, func(r *guardrig.Rig) { r.Node("old", guardrig.HourAgo); r.Reboot("old", "boot-2") }, false},
+		"a device said that it is off":                       {fence.PowerReading, nothing, nothing, true},
+		"a device said so, and the Node was gone":            {fence.PowerReading, gone, func(r *guardrig.Rig) { r.Node("old", guardrig.HourAgo) }, true},
+		"it let go, as its kubelet says":                     {"", func(r *guardrig.Rig) { r.Lists("old", false, false); r.Lives["old"] = fence.Alive }, nothing, true},
+	} {
+		for way, give := range map[string]func(*guardrig.Rig) error{
+			"by its unpublish":     func(r *guardrig.Rig) error { return r.UnpublishFrom(guardrig.ID("old")) },
+			"by another's publish": func(r *guardrig.Rig) error { return r.PublishTo("next") },
+			"from everywhere":      func(r *guardrig.Rig) error { return r.UnpublishFrom("") },
+		} {
+			t.Run(name+", "+way, func(t *testing.T) {
+				r, k := guardrig.Fenced(t, fence.Policy{}, c.kind), &kubelets{run: map[string]int{"old": 2}}
+				r.Sealing()
+				r.Guard.Surveyor.Kubelets = k
+				c.before(r)
+				r.Must(give(r))
+				r.Stripped("old")
+				// The volume comes back.
+				c.then(r)
+				r.Lists("old", false, false)
+				r.Lives["old"], r.Guard.Surveyor.Sources = fence.Alive, nil
+				r.Reconnect()                                                     // and the ledgers are sealed anew
+				r.Change(func(l *ledger.Ledger) { l.Holders = []ledger.Entry{} }) // as it was cut since, or trimmed
+				asksFor(r, "old")
+				r.Must(r.PublishTo("old"))
+				if noted := r.Ledger().Get(guardrig.ID("old")).Kubelet != nil; noted != c.noted {
+					t.Errorf("noted: %t, %s", noted, r.Ledger())
+				}
+			})
 		}
 	}
 }

@@ -33,8 +33,9 @@ type publication struct {
 	shared bool
 
 	// done: the holders that this very call has unpublished, with their tokens.
-	done map[string]string
-	from []fence.Holder
+	done   map[string]string
+	from   []fence.Holder
+	forced []string // boots (ledger.Ledger.ForcedIn)
 	// first is the token of the entry that this call made, if it is the first of its node.
 	first    string
 	suspects []string // node IDs at which the driver itself pointed
@@ -207,6 +208,7 @@ func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fen
 			return p.refuseUnpublish(s, st, err)
 		}
 		p.done[st.Holder.NodeID] = l.Get(st.Holder.NodeID).Token
+		p.forced = append(p.forced, forcedIn(&st)...)
 		p.from = append(p.from, *st.Holder)
 	}
 	return nil
@@ -254,6 +256,7 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 			l.Get(id).ReleasedUnder = "" // there is nothing that it would explain
 		}
 	}
+	l.Forced(p.forced...)
 	if p.shared {
 		return "", p.recordShared(ctx, s, l)
 	}
@@ -280,7 +283,7 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 		l.Put(e)
 		token = e.Token
 	}
-	l.Get(t.NodeID).Kubelet = ranBefore(s, first)
+	l.Get(t.NodeID).Kubelet = ranBefore(s, first && !l.WasForcedIn(t.BootID))
 	if p.first = ""; first {
 		p.first = token
 	}
@@ -333,8 +336,8 @@ func stillContested(e *ledger.Entry, t *fence.Holder) *fence.Contest {
 }
 
 // ranBefore is the kubelet's process that was seen to run on the machine that asks before it can
-// have had the volume in this boot; nil: not known. A first publish (Seal.first) is after what was
-// seen by now. Any other entry of the machine may be of what it has mounted still, also one of an
+// have had the volume in this boot; nil: not known. A first publish (Seal.first), in a boot in which
+// nobody had to give it up, is after what was seen by now. Any other entry of the machine may be of what it has mounted still, also one of an
 // earlier boot: it mounts again after a boot without a publish. Then it is what that one names, in
 // that boot and under that Node.
 func ranBefore(s *survey.Survey, first bool) *fence.Process {

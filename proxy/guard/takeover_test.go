@@ -848,6 +848,18 @@ func TestABootWithTheListOfBeforeIsContestedOnlyWhereTheVolumeMayBeMounted(t *te
 	}
 }
 
+// A Node that a person makes from a file says a boot of before.
+func TestABootUnderAnotherNodeCountsOnceItsKubeletWasHeard(t *testing.T) {
+	r := guardrig.Published(t, fence.Policy{})
+	r.Attachment("old", time.Now())
+	r.RenewUID("old")
+	r.Reboot("old", "boot-2")
+	r.Booted.Store(true)
+	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
+	r.Spoke.Store(true)
+	r.Must(r.UnpublishFrom(guardrig.ID("old")))
+}
+
 // A boot that was contested for what it had mounted stays so.
 func TestAContestOfTheBootOutlivesWhatIsSaidOfIt(t *testing.T) {
 	r := guardrig.Held(t)

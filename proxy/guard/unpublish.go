@@ -127,6 +127,7 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 		resp = &spec.ControllerUnpublishVolumeResponse{} // NOT_FOUND of a machine proven off
 	}
 	err = u.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
+		l.Forced(forcedIn(v.Subject)...)
 		if unproven := v.Reason == fence.UnfencedForward; unproven || listsOn(v.Subject, entry) {
 			return l.MarkTaken(entry.NodeID, entry.Token, unproven)
 		}
@@ -143,9 +144,7 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 // volume, as it did when it was last heard; or that of one that was released for good
 // says so of a pod that is back, or names it as attached. Without its entry it would count
 // as a holder again, one of which nothing is proven: a release is bound to the entry's
-// token, and other evidence may be taken away. Or that one did not count for the word of its
-// kubelet, which may have forgotten it, of a machine that may run on: no later publish is its
-// first one.
+// token, and other evidence may be taken away.
 func listsOn(st *fence.Standing, entry ledger.Entry) bool {
 	n := st.Holder.Node
 	if n == nil || !st.Gone() {
@@ -154,7 +153,21 @@ func listsOn(st *fence.Standing, entry ledger.Entry) bool {
 	if st.Reason == fence.HolderReleased {
 		return entry.ReleasedUnder != "" && n.Lists()
 	}
-	return n.InUse || st.Holder.OwnNode() && !machineGone(*st)
+	return n.InUse
+}
+
+// forcedIn are the boots in which a machine that was proven gone may have the volume mounted all
+// the same: it was neither its kubelet's word that it has not, nor a device's that it is off. What
+// cut it off may end in the same boot, and a person may have been wrong.
+func forcedIn(st *fence.Standing) []string {
+	h := st.Holder
+	if st.Reason == fence.HolderReleased || st.Evidence != nil && st.Evidence.Kind == fence.PowerReading {
+		return nil
+	}
+	if h.Node == nil || !h.Machine().Compare(h.Node.Machine(h.NodeName)).OneMachine() {
+		return []string{ledger.AnyBoot} // it may have booted since it was seen
+	}
+	return []string{h.Node.BootID} // after a boot it mounts again without a publish
 }
 
 // contest writes down that we refused this holder's unpublish, and that its
@@ -261,6 +274,9 @@ func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.C
 	}
 	leaving := append([]ledger.Entry(nil), l.Holders...)
 	return resp, u.update(ctx, EffectCut, s, func(l *ledger.Ledger) (changed bool) {
+		for i := range gone {
+			l.Forced(forcedIn(&gone[i])...)
+		}
 		for _, e := range leaving {
 			if e.State.Pending() {
 				changed = l.Cut(e.NodeID, e.Token) || changed

@@ -2,6 +2,7 @@ package waiting
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -9,10 +10,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
@@ -98,6 +101,53 @@ func TestAMachineWhoseNodeIsGoneAndThatIsSwitchedOffIsFoundOutWithoutAnEvent(t *
 		synctest.Wait()
 		if w.touched("next") == "" || w.touched("old") == "" {
 			t.Errorf("off for %v, and not both are woken: next %q, old %q", scoutMost, w.touched("next"), w.touched("old"))
+		}
+	})
+}
+
+// oneKubelet is that of node old, which can be reached or not.
+type oneKubelet struct{ reached atomic.Bool }
+
+var ranBefore = fence.Process{Start: 1000, CPU: 1, Key: "key"}
+
+func (*oneKubelet) Seen(string, string, string) *fence.Process { return nil }
+
+func (k *oneKubelet) Ask(context.Context, *corev1.Node, string) (*fence.Process, error) {
+	if !k.reached.Load() {
+		return nil, errors.New("connection refused")
+	}
+	return &ranBefore, nil
+}
+
+// After a partition the way to a kubelet may come later than its own way to the API server.
+func TestAKubeletThatCanBeReachedAgainIsFoundOutWithoutAnEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for noted, want := range map[*fence.Process]bool{&ranBefore: true, nil: false} {
+			r, k := guardrig.Published(t, fence.Policy{}), &oneKubelet{}
+			r.Guard.Surveyor.Kubelets = k
+			r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("old")).Kubelet = noted })
+			r.Taint("old")
+			r.Attachment("old", time.Now())
+			r.Attachment("next", time.Time{})
+			w := newWaiting(t, r)
+			r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "[HolderContested]")
+			r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "[HolderContested]")
+			w.waits(fence.HolderContested, fence.HolderContested)
+			w.Client.ClearActions()
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			if looks := len(w.Reads("persistentvolumes")); (looks > 0) != want || looks > 50 {
+				t.Errorf("noted %v: looked at %d times in ten minutes", noted, looks)
+			}
+			if w.touched("next") != "" || w.touched("old") != "" {
+				t.Error("woken although nothing has changed")
+			}
+			k.reached.Store(true)
+			time.Sleep(scoutMost + time.Second)
+			synctest.Wait()
+			if next, old := w.touched("next") != "", w.touched("old") != ""; next != want || old != want {
+				t.Errorf("noted %v, reached for %v: next is woken %t, old %t, want %t", noted, scoutMost, next, old, want)
+			}
 		}
 	})
 }

@@ -45,6 +45,8 @@ type waitingCall struct {
 	// pace of a scout, which is looked at every so often for all that wait for its
 	// holder; 0: it is none.
 	pace time.Duration
+	// asks: a kubelet that answers may end it.
+	asks bool
 }
 
 func (c *waitingCall) scout() bool { return c.pace > 0 }
@@ -119,7 +121,8 @@ func (w *Calls) Decided(d guard.Decision) {
 		c.pace = 0
 		w.scoutLocked(was)
 	}
-	if !unannounced(c.reason) {
+	c.asks = d.Holder != nil && d.Holder.Kubelet != nil
+	if !c.unannounced() {
 		c.pace = 0
 	}
 	switch d.Reason {
@@ -153,13 +156,15 @@ func (w *Calls) sightLocked(key string, h *fence.Holder) {
 	}
 }
 
-// unannounced: what ends such a refusal may send no event. A machine is switched
+// unannounced: what ends its refusal may send no event. A machine is switched
 // off and only its fence agent would tell, or the agent answers again; a driver's
-// list is put right.
-func unannounced(r fence.Reason) bool {
-	switch r {
+// list is put right; a kubelet can be reached again, which says that it has forgotten nothing.
+func (c *waitingCall) unannounced() bool {
+	switch c.reason {
 	case fence.HolderStale, fence.HolderUnknown, fence.HolderListed, fence.EvidenceVoid, fence.EvidenceContradicted:
 		return true
+	case fence.HolderContested:
+		return c.asks
 	}
 	return false
 }
@@ -172,7 +177,7 @@ func (w *Calls) scoutLocked(holder string) {
 	}
 	chosen := ""
 	for key, c := range w.calls {
-		if c.holder != holder || !unannounced(c.reason) {
+		if c.holder != holder || !c.unannounced() {
 			continue
 		}
 		if c.scout() {
