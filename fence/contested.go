@@ -82,5 +82,5 @@ func restartedAfterDeletion(h *Holder, m *Node) bool {
 	if m.ReadyUnknown {
 		word = m.HeardAt
 	}
-	return word.IsZero() || word.Add(stampResolution).After(h.Attachment.DeletedAt)
+	return word.IsZero() || word.Add(StampResolution).After(h.Attachment.DeletedAt)
 }

@@ -75,9 +75,9 @@ const (
 	FromDriver          Source = "published_node_ids"
 )
 
-// stampResolution is the resolution of the times that Kubernetes writes: one
+// StampResolution is the resolution of the times that Kubernetes writes: one
 // second, and one more because two of them are set off against each other.
-const stampResolution = 2 * time.Second
+const StampResolution = 2 * time.Second
 
 // Contest marks a holder whose kubelet's silence is not believed: we refused
 // its unpublish, or its Node became Ready after its VolumeAttachment was

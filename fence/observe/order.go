@@ -111,16 +111,6 @@ func (o *Order) BootedSince(attachment, uid, node, bootID string) (before string
 	return first.boot
 }
 
-// Spoke tells whether the kubelet of the Node of that UID was seen to write its status. What a
-// Node says that a person made from a file is of before. False: it was not, or not while this
-// process watched.
-func (o *Order) Spoke(node, uid string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	w := o.words[node]
-	return string(w.uid) == uid && !w.spoke.IsZero()
-}
-
 // GoneNode takes a Node out.
 func (o *Order) GoneNode(name string) {
 	o.mu.Lock()

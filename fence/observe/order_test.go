@@ -205,31 +205,6 @@ func TestAKubeletHasSyncedOnceItWasWatchedForLongSayingTheSame(t *testing.T) {
 	}
 }
 
-func TestAKubeletHasSpokenOnceItWasSeenToWrite(t *testing.T) {
-	const yes, silent = corev1.ConditionTrue, corev1.ConditionUnknown
-	for name, tt := range map[string]struct {
-		seen []*corev1.Node
-		want bool
-	}{
-		"nobody saw it":           {nil, false},
-		"it was seen once":        {[]*corev1.Node{saying("u", yes, 0, 0)}, false},
-		"it says the same":        {[]*corev1.Node{saying("u", yes, 0, 0), saying("u", yes, 0, 0)}, false},
-		"it has written":          {[]*corev1.Node{saying("u", yes, 0, 0), saying("u", yes, 0, time.Minute)}, true},
-		"it has, and is silent":   {[]*corev1.Node{saying("u", yes, 0, 0), saying("u", yes, 0, time.Minute), saying("u", silent, time.Hour, time.Hour)}, true},
-		"others say it is silent": {[]*corev1.Node{saying("u", yes, 0, 0), saying("u", silent, time.Hour, time.Hour)}, false},
-		"under another Node":      {[]*corev1.Node{saying("u2", yes, 0, 0), saying("u2", yes, 0, time.Minute)}, false},
-		"the Node was made anew":  {[]*corev1.Node{saying("u2", yes, 0, 0), saying("u2", yes, 0, time.Minute), saying("u", yes, 0, time.Hour)}, false},
-	} {
-		o := &Order{}
-		for _, n := range tt.seen {
-			o.Node(n)
-		}
-		if got := o.Spoke("n", "u"); got != tt.want || o.Spoke("another", "u") {
-			t.Errorf("%s: %t, want %t", name, got, tt.want)
-		}
-	}
-}
-
 func TestAVolumeAttachmentIsKnownToHaveBeenDeletedBeforeTheBoot(t *testing.T) {
 	there := func(is bool) func(string, string) bool { return func(string, string) bool { return is } }
 	for name, tt := range map[string]struct {

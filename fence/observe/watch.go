@@ -200,9 +200,6 @@ func (x *Index) BootedSince(attachment, uid, node, bootID string) (before string
 	return x.order.BootedSince(attachment, uid, node, bootID)
 }
 
-// Spoke is Order's.
-func (x *Index) Spoke(node, uid string) bool { return x.order.Spoke(node, uid) }
-
 // TurnedSince is Order's.
 func (x *Index) TurnedSince(node, attachment string) bool {
 	return x.order.TurnedSince(node, attachment)

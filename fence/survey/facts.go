@@ -129,6 +129,13 @@ func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
 	return g.pulse(ctx, h)
 }
 
+// heardSinceMade tells whether a kubelet has written that Node's status since it was created. A Node that
+// a person makes from a file says a boot of before, and whose fields it is is in the file, with
+// times of before as well.
+func heardSinceMade(node *corev1.Node) bool {
+	return evidence.HeardAt(node).After(node.CreationTimestamp.Add(fence.StampResolution))
+}
+
 // pulse reads the lease of the holder's node, and judges by it whether that lives.
 func (g *gathering) pulse(ctx context.Context, h *fence.Holder) error {
 	lease, err := g.lease(ctx, h.NodeName)
@@ -178,8 +185,7 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 	h.Node.InUse, h.Node.ListedAttached = g.IDs.NodeLists(node, g.volume)
 	h.Node.Synced = g.Index.Synced(h.NodeName, h.Node.UID, h.Node.ReadySince) && g.Lives.Steady(h.NodeName, observe.SyncTime)
 	if h.Detaching() {
-		// By its own Node the volume was published.
-		if h.Node.UID == h.NodeUID || g.Index.Spoke(h.NodeName, h.Node.UID) {
+		if h.Node.UID == h.NodeUID || heardSinceMade(node) {
 			h.Node.BootBefore = g.Index.BootedSince(h.Attachment.Name, h.Attachment.UID, h.Node.UID, h.Node.BootID)
 		}
 		// Again, after the Node was read: it may say what the kubelet has only just turned to.

@@ -23,6 +23,8 @@ func (g *gathering) kubelet(ctx context.Context, h *fence.Holder) (asked bool) {
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("A kubelet does not say whether it has restarted", "node", h.NodeName, "volume", g.volume, "err", err)
 	}
-	h.Node.Remembers = h.Kubelet.Is(now)
+	if h.Node.Remembers = h.Kubelet.Is(now); now != nil && !h.Node.Remembers {
+		h.Kubelet = nil // it has ended, and nobody asks for it again
+	}
 	return true
 }

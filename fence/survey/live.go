@@ -157,9 +157,6 @@ func (l *Live) Synced(_, _, _ string) bool { return false }
 // BootedSince implements Index. Who looks once has not looked before.
 func (l *Live) BootedSince(_, _, _, _ string) string { return "" }
 
-// Spoke implements Index. Who looks once has not looked before.
-func (l *Live) Spoke(_, _ string) bool { return false }
-
 // TurnedSince implements Index. Who looks once sees no order.
 func (l *Live) TurnedSince(_, _ string) bool { return false }
 

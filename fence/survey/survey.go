@@ -54,9 +54,6 @@ type Index interface {
 	// of that UID in that boot, and returns the boot in which that was first read so, if that is
 	// another one (package observe, Order).
 	BootedSince(attachment, uid, node, bootID string) (before string)
-	// Spoke tells whether the kubelet of the Node of that UID was seen to write its status
-	// (package observe, Order).
-	Spoke(node, uid string) bool
 }
 
 // Lives judges whether a node lives (package observe).
@@ -224,7 +221,9 @@ func (s *Survey) OnlyAttachment(h *fence.Holder) bool {
 func (s *Survey) Ledger() *ledger.Ledger {
 	l := s.Book.Ledger.Clone()
 	for _, e := range s.delisted {
-		l.Cut(e.NodeID, e.Token)
+		if l.Cut(e.NodeID, e.Token) {
+			l.Forced(ledger.AnyBoot) // by the driver's word, and the next publish gives it back
+		}
 	}
 	for i := range s.Holders {
 		h := &s.Holders[i]

@@ -12,6 +12,9 @@ const (
 	WriteTimeout   = writeTimeout
 )
 
+// ForcedIn is forcedIn.
+var ForcedIn = forcedIn
+
 // SetEffectHook has f called at each point; nil: nothing, as in the product.
 func SetEffectHook(f func(point string)) { effectHook = f }
 

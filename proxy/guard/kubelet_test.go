@@ -3,9 +3,11 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -14,6 +16,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/survey"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
 
@@ -303,6 +307,74 @@ func TestNothingIsNotedInABootInWhichTheVolumeWasForced(t *testing.T) {
 					t.Errorf("noted: %t, %s", noted, r.Ledger())
 				}
 			})
+		}
+	}
+}
+
+// cutBefore is a storage fence of the machine of node old as it was registered first.
+type cutBefore struct{}
+
+func (cutBefore) Name() string { return "test" }
+
+func (cutBefore) Evidence(ctx context.Context, q evidence.Question) ([]fence.Evidence, error) {
+	if q.Holder.NodeUID != "uid-of-old" {
+		return nil, nil
+	}
+	return guardrig.Says{fence.StorageFence}.Evidence(ctx, q)
+}
+
+// To the driver two machines with one node ID are one: for the publish of the second nothing is
+// unpublished.
+func TestAMachineWhoseNodeIDAnotherOneHasWasForced(t *testing.T) {
+	for name, publish := range map[string]func(*guardrig.Rig) error{
+		"alone": func(r *guardrig.Rig) error { return r.PublishTo("old") },
+		"one of many": func(r *guardrig.Rig) error {
+			r.Many()
+			return r.ShareTo("old", spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER)
+		},
+	} {
+		r := guardrig.Fenced(t, fence.Policy{}, fence.StorageFence)
+		r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		r.Must(r.Client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		r.Lives["old"] = fence.Unknown
+		r.Stripped("old")
+		r.Heir("old", "heir")
+		r.Status("heir", func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = "system-heir" })
+		r.Guard.Surveyor.Sources = []evidence.Source{cutBefore{}}
+		r.Must(publish(r))
+		if l := r.Ledger(); !l.WasForcedIn("boot-of-old") {
+			t.Errorf("%s: %s", name, l)
+		}
+	}
+}
+
+// What may have the volume mounted still is every machine of the node ID that was proven gone.
+func TestOfWhichBootsNobodyKnowsThatTheVolumeIsOut(t *testing.T) {
+	node := func(uid, boot string) *fence.Node { return &fence.Node{UID: uid, BootID: boot} }
+	holder := func(name, uid, boot string, n *fence.Node) fence.Holder {
+		return fence.Holder{NodeID: "id", NodeName: name, NodeUID: uid, BootID: boot, State: fence.Held, Node: n, Liveness: fence.Stale}
+	}
+	read := &fence.Evidence{Kind: fence.PowerReading}
+	for name, c := range map[string]struct {
+		st     fence.Standing
+		others []fence.Holder
+		want   []string
+	}{
+		"it has let go":                   {fence.Standing{Reason: fence.HolderReleased}, nil, nil},
+		"it reads off":                    {fence.Standing{Reason: fence.HolderFenced, Evidence: read}, nil, nil},
+		"it read off, and that is over":   {fence.Standing{Reason: fence.UnfencedForward, Evidence: read}, nil, []string{"b1", "b2"}},
+		"its access was revoked":          {fence.Standing{Reason: fence.HolderRevoked}, nil, []string{"b1", "b2"}},
+		"another of its ID is in the way": {fence.Standing{Reason: fence.HolderReleased}, []fence.Holder{holder("m", "u2", "b3", nil)}, []string{ledger.AnyBoot}},
+		"it was taken from another of its ID before": {fence.Standing{Reason: fence.HolderReleased}, func() []fence.Holder {
+			h := holder("m", "u2", "b3", nil)
+			h.State = fence.TakenOver
+			return []fence.Holder{h}
+		}(), nil},
+	} {
+		s := &survey.Survey{Snapshot: fence.Snapshot{Holders: append([]fence.Holder{holder("n", "u1", "b1", node("u1", "b2"))}, c.others...)}}
+		c.st.Holder = &s.Holders[0]
+		if got := guard.ForcedIn(s, &c.st); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

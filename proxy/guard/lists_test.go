@@ -30,6 +30,9 @@ func TestAListThatIsTheWholeTruthEndsWhatOnlyTheLedgerSays(t *testing.T) {
 	r.Must(r.PublishTo("b"))
 	r.Called("publish id-b")
 	r.WantHolder("b", fence.Publishing)
+	if !r.Ledger().WasForcedIn("boot-of-a") {
+		t.Errorf("its kubelet said nothing of it: %s", r.Ledger())
+	}
 
 	for name, c := range map[string]struct {
 		policy fence.Policy

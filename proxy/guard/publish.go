@@ -208,7 +208,7 @@ func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fen
 			return p.refuseUnpublish(s, st, err)
 		}
 		p.done[st.Holder.NodeID] = l.Get(st.Holder.NodeID).Token
-		p.forced = append(p.forced, forcedIn(&st)...)
+		p.forced = append(p.forced, forcedIn(s, &st)...)
 		p.from = append(p.from, *st.Holder)
 	}
 	return nil
@@ -279,6 +279,7 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 		e.Contest = nil
 		if known != nil {
 			e.Contest = stillContested(known, t)
+			displaced(l, known, t)
 		}
 		l.Put(e)
 		token = e.Token
@@ -318,6 +319,14 @@ func (p *publication) failed(ctx context.Context, s *survey.Survey, token string
 		e.OnlyUnder = s.Target.Attachment.UID
 		return true
 	}) // else it stays, as one of which that is not known
+}
+
+// displaced notes that a machine's entry goes since another one asks under its node ID, which was
+// proven gone: nobody knows in which boot it mounted last.
+func displaced(l *ledger.Ledger, e *ledger.Entry, t *fence.Holder) {
+	if e.State != fence.TakenOver && !e.Machine().Compare(t.Machine()).OneMachine() {
+		l.Forced(ledger.AnyBoot)
+	}
 }
 
 // stillContested is the contest that outlives a publish to the node that has the

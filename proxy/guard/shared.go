@@ -105,6 +105,7 @@ func (g *Guard) unlockShared(volume string) {
 func (p *publication) recordShared(ctx context.Context, s *survey.Survey, l *ledger.Ledger) error {
 	t := s.Target
 	if e, h := l.Get(t.NodeID), s.Holder(t.NodeID); e != nil && h != nil && (e.State == fence.TakenOver || !h.Same(t)) {
+		displaced(l, e, t)
 		l.Cut(e.NodeID, e.Token) // it was judged (JudgePublish, usurped): it holds nothing any more
 	}
 	return p.write(ctx, EffectRecord, s, l)

@@ -848,16 +848,25 @@ func TestABootWithTheListOfBeforeIsContestedOnlyWhereTheVolumeMayBeMounted(t *te
 	}
 }
 
-// A Node that a person makes from a file says a boot of before.
-func TestABootUnderAnotherNodeCountsOnceItsKubeletWasHeard(t *testing.T) {
-	r := guardrig.Published(t, fence.Policy{})
-	r.Attachment("old", time.Now())
-	r.RenewUID("old")
-	r.Reboot("old", "boot-2")
-	r.Booted.Store(true)
-	r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition)
-	r.Spoke.Store(true)
-	r.Must(r.UnpublishFrom(guardrig.ID("old")))
+// A Node that a person makes from a file says a boot of before, and that its kubelet wrote it then.
+func TestABootUnderAnotherNodeCountsOnceItsKubeletHasWrittenThere(t *testing.T) {
+	made := time.Now().Add(-time.Hour).Truncate(time.Second)
+	for after, counts := range map[time.Duration]bool{-time.Hour: false, 0: false, 2 * time.Second: false, 3 * time.Second: true, time.Minute: true} {
+		r := guardrig.Published(t, fence.Policy{})
+		r.Attachment("old", time.Now())
+		r.RenewUID("old")
+		r.Reboot("old", "boot-2")
+		r.ChangeNode("old", func(n *corev1.Node) {
+			at := metav1.NewTime(made.Add(after))
+			n.CreationTimestamp = metav1.NewTime(made)
+			n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Subresource: "status", Time: &at,
+				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{}}}}}`)}}}
+		})
+		r.Booted.Store(true)
+		if err := r.UnpublishFrom(guardrig.ID("old")); (err == nil) != counts {
+			t.Errorf("written %v after it was made: %v", after, err)
+		}
+	}
 }
 
 // A boot that was contested for what it had mounted stays so.

@@ -127,7 +127,7 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 		resp = &spec.ControllerUnpublishVolumeResponse{} // NOT_FOUND of a machine proven off
 	}
 	err = u.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
-		l.Forced(forcedIn(v.Subject)...)
+		l.Forced(forcedIn(s, v.Subject)...)
 		if unproven := v.Reason == fence.UnfencedForward; unproven || listsOn(v.Subject, entry) {
 			return l.MarkTaken(entry.NodeID, entry.Token, unproven)
 		}
@@ -156,18 +156,37 @@ func listsOn(st *fence.Standing, entry ledger.Entry) bool {
 	return n.InUse
 }
 
-// forcedIn are the boots in which a machine that was proven gone may have the volume mounted all
-// the same: it was neither its kubelet's word that it has not, nor a device's that it is off. What
-// cut it off may end in the same boot, and a person may have been wrong.
-func forcedIn(st *fence.Standing) []string {
-	h := st.Holder
-	if st.Reason == fence.HolderReleased || st.Evidence != nil && st.Evidence.Kind == fence.PowerReading {
-		return nil
+// forcedIn are the boots in which the machines of a node ID may have the volume mounted all the
+// same, of which st was proven gone: of one it was neither its kubelet's word that it has not, nor
+// a device's that it is off. What cut it off may end in the same boot, and a person may have been
+// wrong.
+func forcedIn(s *survey.Survey, st *fence.Standing) (boots []string) {
+	for i := range s.Holders {
+		h := &s.Holders[i]
+		if h.NodeID != st.Holder.NodeID || h.State == fence.TakenOver && h != st.Holder {
+			continue
+		}
+		one := st
+		if h != st.Holder {
+			one = fence.JudgeHolder(s.Snapshot, h).Subject
+		}
+		switch {
+		case one != nil && !mayRunOn(one):
+		case h.Node == nil || !h.Machine().Compare(h.Node.Machine(h.NodeName)).OneMachine():
+			boots = append(boots, ledger.AnyBoot) // it may have booted since it was seen
+		default:
+			// After a boot it mounts again without a publish. A Node that was made from a file
+			// says a boot of before.
+			boots = append(boots, h.BootID, h.Node.BootID)
+		}
 	}
-	if h.Node == nil || !h.Machine().Compare(h.Node.Machine(h.NodeName)).OneMachine() {
-		return []string{ledger.AnyBoot} // it may have booted since it was seen
-	}
-	return []string{h.Node.BootID} // after a boot it mounts again without a publish
+	return boots
+}
+
+// mayRunOn: neither its kubelet says that it has let go, nor a device that it is off.
+func mayRunOn(st *fence.Standing) bool {
+	off := st.Reason == fence.HolderFenced && st.Evidence != nil && st.Evidence.Kind == fence.PowerReading
+	return st.Reason != fence.HolderReleased && !off
 }
 
 // contest writes down that we refused this holder's unpublish, and that its
@@ -275,7 +294,7 @@ func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.C
 	leaving := append([]ledger.Entry(nil), l.Holders...)
 	return resp, u.update(ctx, EffectCut, s, func(l *ledger.Ledger) (changed bool) {
 		for i := range gone {
-			l.Forced(forcedIn(&gone[i])...)
+			l.Forced(forcedIn(s, &gone[i])...)
 		}
 		for _, e := range leaving {
 			if e.State.Pending() {

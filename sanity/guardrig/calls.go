@@ -33,8 +33,6 @@ func (w watched) NodesListing(handle string) []string {
 	return slices.DeleteFunc(w.Index.NodesListing(handle), func(n string) bool { return n == w.r.Unseen })
 }
 
-func (w watched) Spoke(_, _ string) bool { return w.r.Spoke.Load() }
-
 func (w watched) BootedSince(_, _, _, _ string) (before string) {
 	if w.r.Booted.Load() {
 		before = "boot-of-old"

@@ -51,8 +51,6 @@ type Rig struct {
 	Unseen string
 	// Booted: the nodes have booted since their VolumeAttachments were being deleted.
 	Booted atomic.Bool
-	// Spoke: kubelets were seen to write to their Nodes.
-	Spoke atomic.Bool
 	// Watched is the version that the watch has of the lease of a stale node.
 	Watched string
 	// Calls of the driver, as "publish ID"; Listed is where it says that the

@@ -331,14 +331,6 @@ func (v *view) BootedSince(attachment, uid, node, bootID string) (before string)
 	return v.order.BootedSince(attachment, uid, node, bootID)
 }
 
-func (v *view) Spoke(node, uid string) bool {
-	w := v.p.w
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	v.see()
-	return v.order.Spoke(node, uid)
-}
-
 func (v *view) TurnedSince(node, attachment string) bool {
 	w := v.p.w
 	w.mu.Lock()

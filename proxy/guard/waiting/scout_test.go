@@ -105,8 +105,11 @@ func TestAMachineWhoseNodeIsGoneAndThatIsSwitchedOffIsFoundOutWithoutAnEvent(t *
 	})
 }
 
-// oneKubelet is that of node old, which can be reached or not.
-type oneKubelet struct{ reached atomic.Bool }
+// oneKubelet is that of node old, which can be reached or not, and may be another process.
+type oneKubelet struct {
+	reached atomic.Bool
+	another bool
+}
 
 var ranBefore = fence.Process{Start: 1000, CPU: 1, Key: "key"}
 
@@ -115,6 +118,9 @@ func (*oneKubelet) Seen(string, string, string) *fence.Process { return nil }
 func (k *oneKubelet) Ask(context.Context, *corev1.Node, string) (*fence.Process, error) {
 	if !k.reached.Load() {
 		return nil, errors.New("connection refused")
+	}
+	if k.another {
+		return &fence.Process{Start: 2000, CPU: 1, Key: "key"}, nil
 	}
 	return &ranBefore, nil
 }
@@ -148,6 +154,25 @@ func TestAKubeletThatCanBeReachedAgainIsFoundOutWithoutAnEvent(t *testing.T) {
 			if next, old := w.touched("next") != "", w.touched("old") != ""; next != want || old != want {
 				t.Errorf("noted %v, reached for %v: next is woken %t, old %t, want %t", noted, scoutMost, next, old, want)
 			}
+		}
+	})
+}
+
+func TestAKubeletThatHasSaidThatItIsAnotherProcessIsNotLookedAtAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, k := guardrig.Published(t, fence.Policy{}), &oneKubelet{another: true}
+		k.reached.Store(true)
+		r.Guard.Surveyor.Kubelets = k
+		r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("old")).Kubelet = &ranBefore })
+		r.Taint("old")
+		r.Attachment("old", time.Now())
+		w := newWaiting(t, r)
+		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "[HolderContested]")
+		w.Client.ClearActions()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if looks := len(w.Reads("persistentvolumes")); looks > 1 {
+			t.Errorf("looked at %d times in ten minutes", looks)
 		}
 	})
 }
