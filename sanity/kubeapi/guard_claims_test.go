@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -166,6 +167,78 @@ func TestWhoeverDeletesNodesTakesNoVolumeFromItsHolder(t *testing.T) {
 	})
 	refuses("and a Node that uses nothing has its name")
 	r.wantCalls(v.Handle, "publish "+h.id)
+}
+
+// registersAgain is a machine whose Node was deleted, and whose kubelet makes another one.
+func (n *node) registersAgain() {
+	n.r.t.Helper()
+	made, err := n.r.Client.CoreV1().Nodes().Create(n.r.ctx(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}}, metav1.CreateOptions{})
+	n.r.must(err)
+	n.uid = string(made.UID)
+	n.status(func(s *corev1.NodeStatus) {
+		s.NodeInfo.BootID = n.boot
+		s.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
+	})
+}
+
+// With evidence.nodeDeleted whoever deletes a Node claims that its machine is gone, and with
+// driver.unpublishRevokesAccess he has its volumes unpublished from it, as from a silent node.
+func TestWhoeverDeletesNodesSaysNoMoreThanThatTheyAreGone(t *testing.T) {
+	const bmc = "\nfencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, nodeParameters: {plug: {NAME-read-on: p1}}}}]}]}"
+	set := func(r *rig) (of func(string) *usedBy) {
+		target := r.node("target")
+		return func(name string) *usedBy { return r.used(name, target) }
+	}
+	alive := func(r *rig, all ...*usedBy) {
+		r.settle()
+		for _, u := range all {
+			u.holder.renew()
+		}
+		r.settle()
+	}
+	moved := func(u *usedBy) []string {
+		return []string{"publish " + u.holder.id, "unpublish " + u.holder.id, "publish " + u.target.id}
+	}
+	t.Run("evidence.nodeDeleted", func(t *testing.T) {
+		r := newRigWithout(t, "deleted-proves", bed.StageOptions{Config: "evidence: {nodeDeleted: true}" + strings.ReplaceAll(bmc, "NAME", "deleted-proves")})
+		r.must(r.Plugs("fence_bmc").Set("p1", true))
+		r.start("fp")
+		r.proxy = r.dial("fp")
+		of := set(r)
+		renews, registers, on, other, gone := of("renews"), of("registers"), of("read-on"), of("other"), of("gone")
+		for _, u := range []*usedBy{renews, registers, on, gone} {
+			u.holder.delete()
+			if u != renews { // whose kubelet goes on
+				r.must(r.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(r.ctx(), u.holder.name, metav1.DeleteOptions{}))
+			}
+		}
+		registers.holder.registersAgain()
+		alive(r, renews, registers, other)
+		r.wantKept("its kubelet renews its lease", renews)
+		r.wantKept("it has registered again", registers)
+		r.wantKept("an agent reads it as on", on)
+		r.wantKept("another Node was deleted", other)
+		r.must(r.publish(gone.Handle, gone.target))
+		r.wantCalls(gone.Handle, moved(gone)...)
+	})
+	t.Run("driver.unpublishRevokesAccess", func(t *testing.T) {
+		r := newRig(t, "deleted-revoked", bed.StageOptions{Config: "driver: {unpublishRevokesAccess: true}"})
+		of := set(r)
+		registers, other, gone := of("registers"), of("other"), of("gone")
+		registers.holder.delete()
+		gone.holder.delete()
+		registers.holder.registersAgain()
+		alive(r, registers, other)
+		r.wantKept("it has registered again", registers)
+		r.wantKept("another Node was deleted", other)
+		// Its access is taken first: the Node's absence by itself moves nothing.
+		busy := r.Array.Inject(array.Fault{Method: array.Unpublish, Volume: gone.Handle, Do: array.Fail, Message: "the array is busy"})
+		r.wantRefused(r.publish(gone.Handle, gone.target), fence.UnpublishFailed, gone.holder.name, "the array is busy")
+		r.wantAttached(gone.Handle, gone.holder)
+		busy.Clear()
+		r.must(r.publish(gone.Handle, gone.target))
+		r.wantAttached(gone.Handle, gone.target)
+	})
 }
 
 // Whoever makes the objects of csi-addons and medik8s proves nothing by that: the driver's own
