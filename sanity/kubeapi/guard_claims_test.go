@@ -241,6 +241,46 @@ func TestWhoeverDeletesNodesSaysNoMoreThanThatTheyAreGone(t *testing.T) {
 	})
 }
 
+// A node that is NotReady and whose Lease is deleted looks silent to a sidecar that has just
+// started, until its kubelet makes the Lease anew. That takes the volume only where silence is
+// enough (unpublishRevokesAccess), and only from the node of which both are so.
+func TestWhoeverDeletesTheLeaseOfANodeThatIsNotReadyMakesItLookSilentUntilItIsBack(t *testing.T) {
+	for _, o := range []struct {
+		name, config string
+		moves        bool
+	}{{"lease-gone-revoked", "driver: {unpublishRevokesAccess: true}", true}, {"lease-gone", "evidence: {nodeDeleted: true}", false}} {
+		t.Run(o.config, func(t *testing.T) {
+			r := newRigWithout(t, o.name, bed.StageOptions{Config: o.config})
+			before := r.start("fp")
+			r.proxy = r.dial("fp")
+			target := r.node("target")
+			silent, back, ready, there := r.used("silent", target), r.used("back", target), r.used("ready", target), r.used("there", target)
+			before.Stop(5 * time.Second)
+			for _, u := range []*usedBy{silent, back, ready, there} {
+				if u != ready {
+					u.holder.fallSilent() // as Kubernetes' own controller may take it for
+				}
+				if u != there {
+					r.must(r.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(r.ctx(), u.holder.name, metav1.DeleteOptions{}))
+				}
+			}
+			r.start("fp")
+			r.wantKept("it is Ready", ready)
+			r.wantKept("its Lease is there", there)
+			if !o.moves {
+				r.wantRefused(r.publish(silent.Handle, target), fence.HolderUnknown, silent.holder.name)
+				r.wantKept("silence is not enough", silent)
+			}
+			back.holder.renew()
+			r.wantKept("its kubelet has made the Lease anew", back)
+			if o.moves {
+				r.must(r.publish(silent.Handle, target))
+				r.wantAttached(silent.Handle, target)
+			}
+		})
+	}
+}
+
 // Whoever makes the objects of csi-addons and medik8s proves nothing by that: the driver's own
 // list has to say so, or somebody to have switched on that they are believed.
 func TestWhoeverMakesFencingObjectsTakesNoVolumeFromItsHolder(t *testing.T) {
