@@ -1,0 +1,139 @@
+package kubeapi
+
+import (
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+)
+
+// With the policies in force, the pod of a driver that may not fence (guardOnly) may hold a node's
+// lock. That keeps others from fencing the node for as long, and nothing else: it claims nothing by
+// it, what the agents read counts, and an operator takes the lock away, however long it is to last.
+func TestADriversPodThatHoldsANodesLockKeepsOthersFromFencingItForAsLong(t *testing.T) {
+	r := newRigOn(t, policed, "locked", bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\n" +
+		"fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, " +
+		"nodeParameters: {plug: {locked-held: held, locked-ever: ever, locked-unplugged: unplugged}}}}]}]}"})
+	for _, role := range []string{"csi-fencepost-writer", "csi-fencepost-fencer"} {
+		_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), bindingTo(role, "system:serviceaccount:"+r.Name+":"+account), metav1.CreateOptions{})
+		must(t, err)
+	}
+	plugs := r.Plugs("fence_bmc")
+	r.start("fp")
+	r.proxy = r.dial("fp")
+	target := r.node("target")
+	nodes, volumes := map[string]*node{}, map[string]*bed.Volume{}
+	for _, name := range []string{"held", "ever", "unplugged"} {
+		r.must(plugs.Set(name, true))
+		nodes[name], volumes[name] = r.node(name), r.volume(name)
+		r.attach(volumes[name], nodes[name])
+		nodes[name].fallSilent()
+		nodes[name].lists(volumes[name], true, false)
+		r.deleting(volumes[name], nodes[name])
+		r.attachment(volumes[name], target)
+	}
+	isOff := func(name string) bool {
+		state, err := os.ReadFile(r.Socket("plugs/" + name))
+		r.must(err)
+		return strings.TrimSpace(string(state)) == "OFF"
+	}
+	// fenced has a person with the rights of a sidecar that fences turn the node off, as soon as it can.
+	fenced := func(name string) chan answer {
+		done, node := make(chan answer, 1), nodes[name].name
+		go func() {
+			done <- execute(t, r.Bed.Fencepost, "fence", "off", node, "--reason=silent", "--force", "--yes", "--config="+r.Socket("config.yaml"),
+				"--agent-dirs="+r.Socket("agents"), "--kubeconfig="+r.ServiceAccountKubeconfig())
+		}()
+		return done
+	}
+	store := record.NewStore(guardOnly.CoordinationV1(), namespace)
+	forever := func(name string) {
+		lease := policedLease(nodes[name].name)
+		lease.Annotations = map[string]string{record.NodeAnnotation: nodes[name].name}
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = ptr.To("nobody"), ptr.To[int32](math.MaxInt32), ptr.To(metav1.NowMicro())
+		_, err := guardOnly.CoordinationV1().Leases(namespace).Create(r.ctx(), lease, metav1.CreateOptions{})
+		r.must(err)
+	}
+
+	lock, err := store.Lock(r.ctx(), nodes["held"].name, "a driver's pod", 2*time.Second)
+	r.must(err)
+	forever("ever")
+	forever("unplugged")
+	held, ever := fenced("held"), fenced("ever")
+	_, err = lock.Update(r.ctx(), func(rec *record.Record) (bool, error) {
+		rec.PutFence(record.Fence{ID: "f", Kind: fence.PowerReading, Phase: record.Fenced, Actor: "x", Agents: []string{"bmc"},
+			Machine: record.FencedMachine{NodeUID: nodes["held"].uid, BootID: nodes["held"].boot}}, "Fenced")
+		return true, nil
+	})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "fences.csi-fencepost.io") {
+		t.Errorf("who has the lock vouches for a fence: %v", err)
+	}
+	r.Never(4*time.Second, "a node is turned off whose lock another one holds", func() bool { return isOff("held") || isOff("ever") })
+	for _, name := range []string{"held", "ever"} {
+		if err := r.publish(volumes[name].Handle, target); err == nil {
+			t.Errorf("%s: it is published elsewhere while the machine runs", name)
+		}
+	}
+	r.must(plugs.Set("unplugged", false)) // by hand
+	r.WaitFor(10*time.Second, "what is read of a node that is locked counts", func() bool { return r.publish(volumes["unplugged"].Handle, target) == nil })
+
+	lock.Abandon()
+	leases := operator.CoordinationV1().Leases(namespace)
+	_, err = leases.Patch(r.ctx(), record.LeaseName(nodes["ever"].name), "application/merge-patch+json", []byte(`{"spec":{"holderIdentity":null}}`), metav1.PatchOptions{})
+	allowed(t, "an operator takes a lock away", err)
+	for name, done := range map[string]chan answer{"held": held, "ever": ever} {
+		(<-done).ends(t, 0)
+		if !isOff(name) {
+			t.Errorf("%s is not off", name)
+		}
+		r.settle()
+		r.must(r.publish(volumes[name].Handle, target))
+	}
+}
+
+// With the policies in force, the pod of a driver may write the Lease of another driver's seal.
+// That ends the seal, so that a node which only waits for a volume, and is silent, keeps it. No
+// seal is put on by it.
+func TestADriversPodThatWritesTheSealOfAnotherDriverEndsItAndPutsNoneOn(t *testing.T) {
+	r := newPolicedRig(t, "seal")
+	first, waits, next := r.node("first"), r.node("waits"), r.node("next")
+	before, after := r.volume("before"), r.volume("after")
+	for _, v := range []*bed.Volume{before, after} {
+		r.attach(v, first)
+		waits.lists(v, true, false)
+	}
+	waits.fallSilent()
+	for _, v := range []*bed.Volume{before, after} {
+		r.letGo(v, first)
+		r.settle()
+		r.must(r.unpublish(v.Handle, first))
+		r.gone(v, first)
+		r.attachment(v, next)
+	}
+	r.settle()
+	r.must(r.publish(before.Handle, next))
+
+	leases, name := guardOnly.CoordinationV1().Leases(namespace), guard.SealPrefix+r.Driver
+	seal, err := leases.Get(r.ctx(), name, metav1.GetOptions{})
+	r.must(err)
+	forged := seal.DeepCopy()
+	forged.Spec.HolderIdentity = ptr.To("another")
+	forged, err = leases.Update(r.ctx(), forged, metav1.UpdateOptions{})
+	allowed(t, "it writes the seal of another driver", err)
+	r.wantRefused(r.publish(after.Handle, next), fence.HolderUnknown, waits.name)
+	forged.Spec = seal.Spec
+	_, err = leases.Update(r.ctx(), forged, metav1.UpdateOptions{})
+	allowed(t, "it writes it back as it was", err)
+	r.wantRefused(r.publish(after.Handle, next), fence.HolderUnknown, waits.name)
+	r.wantCalls(after.Handle, "publish "+first.id, "unpublish "+first.id)
+}
