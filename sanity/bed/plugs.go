@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
@@ -42,7 +43,8 @@ func (s *Stage) agent(name, before, then string) {
 	}
 }
 
-const plugThen = `state=$(cat '%[1]s'/"$plug" 2>/dev/null) || { echo "login <refused> for $password" >&2; exit 1; }
+const plugThen = `test "$action" = status && echo read >>'%[1]s'/".reads-$plug"
+state=$(cat '%[1]s'/"$plug" 2>/dev/null) || { echo "login <refused> for $password" >&2; exit 1; }
 case $action in
 status) echo "Status: $state"; test "$state" = ON || exit 2 ;;
 off|on) echo "$action" | tr a-z A-Z >'%[1]s'/".$plug-$$" && mv '%[1]s'/".$plug-$$" '%[1]s'/"$plug" ;;
@@ -64,6 +66,15 @@ func (s *Stage) Plugs(agents ...string) Plugs {
 		s.agent(name, "", fmt.Sprintf(plugThen, p.folder))
 	}
 	return p
+}
+
+// Reads counts how often agents have asked whether the plug is on.
+func (p Plugs) Reads(plug string) (int, error) {
+	text, err := os.ReadFile(filepath.Join(p.folder, ".reads-"+plug))
+	if os.IsNotExist(err) {
+		return 0, nil
+	}
+	return strings.Count(string(text), "\n"), err
 }
 
 // Set turns a plug on or off.

@@ -1,16 +1,21 @@
 package kubeapi
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
@@ -136,4 +141,95 @@ func TestADriversPodThatWritesTheSealOfAnotherDriverEndsItAndPutsNoneOn(t *testi
 	allowed(t, "it writes it back as it was", err)
 	r.wantRefused(r.publish(after.Handle, next), fence.HolderUnknown, waits.name)
 	r.wantCalls(after.Handle, "publish "+first.id, "unpublish "+first.id)
+}
+
+// Without the policies whoever writes records asks about power, and answers. A forged "unclear" lets a
+// person's taint count while the machine runs, and by itself nothing; it does not silence who can
+// tell. Whoever asks has a machine read at most once a second.
+func TestWhoeverWritesRecordsAsksAndAnswersAboutPower(t *testing.T) {
+	own := &server{} // failover looks after all nodes of a cluster
+	t.Cleanup(func() { must(t, own.stop()) })
+	r := newRigOn(t, own, "asked", bed.StageOptions{Config: "fencing: {apart: true, maxUnhealthy: 100%, suspectAfter: 12s}"})
+	plugs := r.Plugs("fence_bmc")
+	r.start("fp")
+	r.proxy = r.dial("fp")
+	target, idle := r.node("target"), r.node("idle")
+	tainted, plain, on := r.node("tainted"), r.node("plain"), r.node("on")
+	volumes := map[*node]*bed.Volume{}
+	for _, n := range []*node{tainted, plain, on} {
+		v := r.volume("of-" + n.name)
+		volumes[n] = v
+		r.attach(v, n)
+		n.fallSilent()
+		n.lists(v, true, false)
+		r.deleting(v, n)
+		r.attachment(v, target)
+	}
+	for _, n := range []*node{tainted, on} {
+		n.taint()
+		r.bound(n, true)
+	}
+	refusal := func(n *node) string { return status.Convert(r.publish(volumes[n].Handle, target)).Message() }
+	if said := refusal(tainted); !strings.Contains(said, "csi-fencepost failover has not said") {
+		t.Errorf("nobody has said anything of its power: %q", said)
+	}
+
+	// The account of a driver, as any that writes Leases there.
+	forger := record.NewStore(clientOf(t, r.ServiceAccountKubeconfig()).CoordinationV1(), namespace)
+	ctx, stop := context.WithCancel(r.ctx())
+	var forging sync.WaitGroup
+	defer forging.Wait()
+	defer stop()
+	forging.Go(func() {
+		for ctx.Err() == nil {
+			for _, n := range []*node{tainted, plain, on} {
+				_, _ = forger.Update(ctx, n.name, func(rec *record.Record) (changed bool, _ error) {
+					for _, q := range rec.Open() {
+						changed = rec.Reply(q, record.Answer{State: "unclear", Actor: "forged"}) || changed
+					}
+					return changed, nil
+				})
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	r.WaitFor(20*time.Second, "a forged unclear lets the taint count", func() bool { return refusal(tainted) == "" })
+	r.WaitFor(20*time.Second, "it is heard of the other one, too", func() bool { return !strings.Contains(refusal(plain), "has not said") })
+	r.wantRefused(r.publish(volumes[plain].Handle, target), fence.HolderUnknown, plain.name)
+	r.wantAttached(volumes[plain].Handle, plain)
+
+	for _, n := range []*node{on, idle} {
+		r.must(plugs.Set(n.name, true))
+	}
+	p := r.LaunchApart("failover: {enabled: true}\nfencing: {maxUnhealthy: 100%, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, nodeParameters: {plug: {"+
+		on.name+": "+on.name+", "+idle.name+": "+idle.name+"}}}}]}]}", "--agent-dirs="+r.Socket("agents"), "--http-endpoint=127.0.0.1:0", "--leader-election", "--leader-election-namespace="+deploy.ApartNamespace)
+	r.WaitLog(p, 30*time.Second, `"Leader of the background work" .* me=true`)
+	for range 3 {
+		r.wantRefused(r.publish(volumes[on].Handle, target), fence.EvidenceContradicted, on.name, "on")
+	}
+	r.wantAttached(volumes[on].Handle, on)
+
+	reads := func(name func(i int) record.Question) int {
+		before, err := plugs.Reads(idle.name)
+		r.must(err)
+		for i, end := 0, time.Now().Add(3*time.Second); time.Now().Before(end); i++ {
+			q := name(i)
+			q.ID, q.Driver, q.NodeUID = fmt.Sprint(q.Actor, q.BootID, time.Now().UnixNano()), r.Driver, idle.uid
+			_, err := forger.Update(r.ctx(), idle.name, func(rec *record.Record) (bool, error) { return rec.Ask(q), nil })
+			r.must(err)
+			time.Sleep(50 * time.Millisecond)
+		}
+		r.settle()
+		after, err := plugs.Reads(idle.name)
+		r.must(err)
+		return after - before
+	}
+	for what, n := range map[string]int{
+		"one name":        reads(func(int) record.Question { return record.Question{Actor: "a", BootID: idle.boot} }),
+		"a name for each": reads(func(i int) record.Question { return record.Question{Actor: fmt.Sprint("a-", i), BootID: idle.boot} }),
+	} {
+		if n == 0 || n > 4 {
+			t.Errorf("%s: the machine was read %d times within 3 s", what, n)
+		}
+	}
 }
