@@ -181,3 +181,41 @@ func TestAKubeletGivesUpTheVolumesOfItsOwnNodeAlone(t *testing.T) {
 	r.deleting(kept, victim)
 	keeps("and the volume is asked back from it")
 }
+
+// What a node says that is in doubt is asked all the same. On is heard, against a person's word that
+// the machine is off. Off counts for nothing, since it may be another machine's.
+func TestOfANodeInDoubtOnIsHeardAndOffCountsForNothing(t *testing.T) {
+	r := newRigWithout(t, "in-doubt", bed.StageOptions{})
+	plugs := r.Plugs("fence_bmc")
+	r.Options.Config = "fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, parameters: {plug: $(SYSTEM_UUID)}}}]}]}"
+	target, nodes, volumes := r.node("target"), map[bool]*node{}, map[bool]*bed.Volume{}
+	for on, name := range map[bool]string{true: "on", false: "off"} {
+		uuid := claimedUUID("3" + fmt.Sprint(len(name)))
+		r.must(plugs.Set(uuid, on))
+		nodes[on], volumes[on] = r.node("reads-"+name), r.volume("reads-"+name)
+		for _, n := range []*node{nodes[on], r.node("says-it-too-" + name)} { // so that it is nobody's
+			n.status(func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = uuid })
+		}
+	}
+	r.start("fp")
+	r.proxy = r.dial("fp")
+	for on, n := range nodes {
+		r.attach(volumes[on], n)
+		n.fallSilent()
+		n.lists(volumes[on], true, false)
+		r.deleting(volumes[on], n)
+		r.attachment(volumes[on], target)
+	}
+	nodes[true].confirm()
+	r.settle()
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+		r.wantRefused(r.publish(volumes[true].Handle, target), fence.EvidenceContradicted, nodes[true].name, "on")
+		r.wantRefused(r.publish(volumes[false].Handle, target), fence.HolderUnknown, nodes[false].name)
+	}
+	r.must(plugs.Set(claimedUUID("32"), false)) // as the person said
+	nodes[false].confirm()
+	for on, n := range nodes {
+		r.WaitFor(20*time.Second, n.name+" is off by a person's word", func() bool { return r.publish(volumes[on].Handle, target) == nil })
+		r.wantCalls(volumes[on].Handle, "publish "+n.id, "unpublish "+n.id, "publish "+target.id)
+	}
+}
