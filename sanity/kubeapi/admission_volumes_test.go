@@ -276,6 +276,36 @@ func TestASecondPersistentVolumeHidesNoLedgerAndKeepsNoVolumeWaiting(t *testing.
 	refused(t, deleteAs(t, stranger, v.Name), "ledgers.csi-fencepost.io")
 }
 
+// With the policies in force, whoever may write PersistentVolumes keeps one waiting that was never
+// published, by a second one with an annotation that is no ledger. Not one that has a ledger, also
+// one of nobody, and not for longer than until an operator takes the annotation off.
+func TestAnAnnotationThatIsNoLedgerKeepsOnlyAVolumeWaitingThatWasNeverPublished(t *testing.T) {
+	r := newPolicedRig(t, "no-ledger")
+	n, never, once := r.node("n"), r.volume("never"), r.volume("once")
+	r.attach(once, n)
+	r.letGo(once, n)
+	r.settle()
+	r.must(r.unpublish(once.Handle, n))
+	r.gone(once, n)
+	time.Sleep(1100 * time.Millisecond) // the API server stamps to the second
+	twin := func(v *bed.Volume) string { return "0-twin-of-" + v.Name }
+	for _, v := range []*bed.Volume{never, once} {
+		mine := policedVolume(twin(v))
+		mine.Spec.CSI.Driver, mine.Spec.CSI.VolumeHandle = r.Driver, v.Handle
+		mine.Annotations = map[string]string{ledger.Annotation: "x"}
+		_, err := stranger.CoreV1().PersistentVolumes().Create(t.Context(), mine, metav1.CreateOptions{})
+		allowed(t, "a stranger makes a second PersistentVolume", err)
+		r.attachment(v, n)
+	}
+	r.settle()
+	r.must(r.publish(once.Handle, n))
+	r.wantRefused(r.publish(never.Handle, n), fence.LedgerUnreadable, twin(never))
+	r.wantCalls(never.Handle)
+	allowed(t, "an operator takes it off", annotateAs(t.Context(), operator, twin(never), ""))
+	r.settle()
+	r.must(r.publish(never.Handle, n))
+}
+
 // What deletes volumes every day: external-provisioner, in the controller's pod or
 // under an account of its own, people on call, administrators; and then the attacher
 // and Kubernetes' own controller let it go, in any order.

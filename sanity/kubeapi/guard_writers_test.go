@@ -77,6 +77,30 @@ func TestWhoeverWritesVolumeAttachmentsTakesNoVolumeFromItsHolder(t *testing.T) 
 	}
 }
 
+// Whoever may write VolumeAttachments has a volume that nobody holds attached to a node of his
+// choice, and others wait for it. Of one that a node holds that comes to nothing.
+func TestWhoeverWritesVolumeAttachmentsChoosesTheNodeOfAVolumeThatNobodyHolds(t *testing.T) {
+	r := newRig(t, "va-chooser", bed.StageOptions{})
+	chosen, h, target := r.node("chosen"), r.node("holder"), r.node("target")
+	free, held := r.volume("free"), r.volume("held")
+	r.attach(held, h)
+	for _, v := range []*bed.Volume{free, held} {
+		r.attachment(v, chosen)
+	}
+	r.settle()
+	r.must(r.publish(free.Handle, chosen))
+	r.attached(free, chosen)
+	r.wantRefused(r.publish(held.Handle, chosen), fence.HolderAlive, h.name)
+	r.wantAttached(held.Handle, h)
+	r.attachment(free, target)
+	r.settle()
+	r.wantRefused(r.publish(free.Handle, target), fence.HolderWanted, chosen.name)
+	r.deleting(free, chosen)
+	r.settle()
+	r.must(r.publish(free.Handle, target))
+	r.wantAttached(free.Handle, target)
+}
+
 func forgedName(of string, slow bool) string {
 	name := map[string]string{"it says that it is not attached": "says", "and is deleted": "deleted", "it is stripped": "stripped"}[of]
 	if name == "" {
