@@ -201,35 +201,32 @@ func TestWhoeverWritesRecordsAsksAndAnswersAboutPower(t *testing.T) {
 	for _, n := range []*node{on, idle} {
 		r.must(plugs.Set(n.name, true))
 	}
+	agent, err := os.ReadFile(r.Socket("agents/fence_bmc"))
+	r.must(err)
+	slow := strings.Replace(string(agent), "state=$(cat", `test "$plug" = `+on.name+" && sleep 1\nstate=$(cat", 1) // later than the forger
+	r.must(os.WriteFile(r.Socket("agents/fence_bmc"), []byte(slow), 0o755))
 	p := r.LaunchApart("failover: {enabled: true}\nfencing: {maxUnhealthy: 100%, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, nodeParameters: {plug: {"+
 		on.name+": "+on.name+", "+idle.name+": "+idle.name+"}}}}]}]}", "--agent-dirs="+r.Socket("agents"), "--http-endpoint=127.0.0.1:0", "--leader-election", "--leader-election-namespace="+deploy.ApartNamespace)
 	r.WaitLog(p, 30*time.Second, `"Leader of the background work" .* me=true`)
-	for range 3 {
-		r.wantRefused(r.publish(volumes[on].Handle, target), fence.EvidenceContradicted, on.name, "on")
-	}
+	r.WaitFor(30*time.Second, "failover is heard, although unclear was answered before", func() bool {
+		said := refusal(on)
+		if said == "" {
+			t.Fatal("a forged unclear silences failover")
+		}
+		return strings.Contains(said, "reads the machine as on")
+	})
 	r.wantAttached(volumes[on].Handle, on)
 
-	reads := func(name func(i int) record.Question) int {
-		before, err := plugs.Reads(idle.name)
+	began := time.Now()
+	for time.Since(began) < 5*time.Second {
+		q := record.Question{ID: fmt.Sprint(time.Now().UnixNano()), Actor: "a", Driver: r.Driver, NodeUID: idle.uid, BootID: idle.boot}
+		_, err := forger.Update(r.ctx(), idle.name, func(rec *record.Record) (bool, error) { return rec.Ask(q), nil })
 		r.must(err)
-		for i, end := 0, time.Now().Add(3*time.Second); time.Now().Before(end); i++ {
-			q := name(i)
-			q.ID, q.Driver, q.NodeUID = fmt.Sprint(q.Actor, q.BootID, time.Now().UnixNano()), r.Driver, idle.uid
-			_, err := forger.Update(r.ctx(), idle.name, func(rec *record.Record) (bool, error) { return rec.Ask(q), nil })
-			r.must(err)
-			time.Sleep(50 * time.Millisecond)
-		}
-		r.settle()
-		after, err := plugs.Reads(idle.name)
-		r.must(err)
-		return after - before
+		time.Sleep(20 * time.Millisecond)
 	}
-	for what, n := range map[string]int{
-		"one name":        reads(func(int) record.Question { return record.Question{Actor: "a", BootID: idle.boot} }),
-		"a name for each": reads(func(i int) record.Question { return record.Question{Actor: fmt.Sprint("a-", i), BootID: idle.boot} }),
-	} {
-		if n == 0 || n > 4 {
-			t.Errorf("%s: the machine was read %d times within 3 s", what, n)
-		}
+	n, err := plugs.Reads(idle.name)
+	r.must(err)
+	if most := int(time.Since(began)/time.Second) + 1; n == 0 || n > most {
+		t.Errorf("whoever asks all the time has the machine read %d times within %s, not once a second", n, time.Since(began))
 	}
 }
