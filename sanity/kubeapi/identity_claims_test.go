@@ -374,3 +374,48 @@ func TestARestoredMachineIsTakenForTheEarlierOneUnderANewNodeOnly(t *testing.T) 
 	c.off(stays, "nodeParameters: {plug: {"+stays.name+": device}}", "device")
 	c.wantCalls(volumes[stays].Handle, "publish "+stays.id)
 }
+
+// Failover fences a Node as one machine within an hour, also where all that says which machine it was
+// is gone but the fence itself: what a kubelet has its Node name next is not switched off.
+func TestANodeIsFencedAsOneMachineWithinAnHour(t *testing.T) {
+	own := &server{} // failover looks after all nodes of a cluster
+	t.Cleanup(func() { must(t, own.stop()) })
+	r := newRigOn(t, own, "hour", bed.StageOptions{Failover: true})
+	plugs := r.Plugs("fence_bmc")
+	r.Options.Config = "failover: {enabled: true}\nfencing: {maxUnhealthy: 100%, suspectAfter: 12s, fenceAfter: 50s, maxConcurrent: 5, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, " + byUUID + "}}]}]}"
+	earlier, next, only := claimedUUID("51"), claimedUUID("52"), claimedUUID("53")
+	target, liar, plain := r.node("target"), r.node("liar"), r.node("plain")
+	for n, uuid := range map[*node]string{liar: next, plain: only} {
+		r.must(plugs.Set(uuid, true))
+		n.status(func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = uuid })
+		n.renew()
+	}
+	_, err := r.records().Update(r.ctx(), liar.name, func(rec *record.Record) (bool, error) {
+		at := time.Now().Add(-50 * time.Minute).UTC().Format(time.RFC3339)
+		rec.PutFence(record.Fence{ID: "f", Kind: fence.PowerReading, Phase: record.Fenced, Actor: "x", Agents: []string{"bmc"}, StartedAt: at,
+			Machine: record.FencedMachine{NodeUID: liar.uid, BootID: "boot-0", SystemUUID: earlier}, Steps: []record.FenceStep{{Agent: "bmc", Action: "off", At: at}}}, "Fenced")
+		return true, nil
+	})
+	r.must(err)
+	r.start("fp")
+	r.proxy = r.dial("fp")
+	for _, n := range []*node{liar, plain} {
+		v := r.volume("of-" + n.name)
+		r.attach(v, n)
+		n.fallSilent()
+		n.lists(v, true, false)
+		r.deleting(v, n)
+		r.attachment(v, target)
+		r.waitingPod(v, target)
+	}
+	off := func(uuid string) bool {
+		state, err := os.ReadFile(r.Socket("plugs/" + uuid))
+		r.must(err)
+		return strings.TrimSpace(string(state)) == "OFF"
+	}
+	r.WaitFor(90*time.Second, "a node that was fenced as no other machine is switched off", func() bool { return off(only) })
+	r.WaitEvent("Node", liar.name, 30*time.Second, "FencepostFencingBlocked", "within the hour its Node was fenced as another machine")
+	if off(next) {
+		t.Error("what its Node names next is switched off")
+	}
+}
