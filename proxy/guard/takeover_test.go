@@ -860,7 +860,7 @@ func TestABootUnderAnotherNodeCountsOnceItsKubeletHasWrittenThere(t *testing.T) 
 			at := metav1.NewTime(made.Add(after))
 			n.CreationTimestamp = metav1.NewTime(made)
 			n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Subresource: "status", Time: &at,
-				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{}}}}}`)}}}
+				FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{}}}}}`)}}
 		})
 		r.Booted.Store(true)
 		if err := r.UnpublishFrom(guardrig.ID("old")); (err == nil) != counts {
