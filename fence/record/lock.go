@@ -72,6 +72,14 @@ func (s *Store) Lock(ctx context.Context, node, identity string, duration time.D
 	return l, nil
 }
 
+// TellWaits is s, whose Lock tells once of each other holder that it waits for, and by which Lease
+// of the namespace that one holds it.
+func (s *Store) TellWaits(tell func(holder, lease string)) *Store {
+	telling := *s
+	telling.waits = tell
+	return &telling
+}
+
 // sight is what was seen of another one's lock.
 type sight struct {
 	spec  coordinationv1.LeaseSpec
@@ -110,6 +118,10 @@ func (l *Lock) acquire(ctx context.Context) error {
 // asked is when the read that shows it now was begun.
 func (l *Lock) outlived(seen *sight, lease *coordinationv1.Lease, asked time.Time) bool {
 	if seen.since.IsZero() || !reflect.DeepEqual(seen.spec, lease.Spec) {
+		holder := *lease.Spec.HolderIdentity
+		if l.store.waits != nil && holder != ptr.Deref(seen.spec.HolderIdentity, "") {
+			l.store.waits(holder, lease.Name)
+		}
 		*seen = sight{spec: *lease.Spec.DeepCopy(), since: time.Now()}
 		return false
 	}

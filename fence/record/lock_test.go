@@ -3,6 +3,7 @@ package record_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -63,6 +64,25 @@ func TestALockThatIsRenewedIsNeverTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		release(t, first)
+	})
+}
+
+func TestALockThatIsWaitedForIsToldOncePerHolder(t *testing.T) {
+	lockTest(t, func(t *testing.T, _ *leasetest.Server, s *record.Store) {
+		var told []string
+		telling := s.TellWaits(func(holder, lease string) {
+			name, _, _ := strings.Cut(holder, "_")
+			told = append(told, name+" by "+lease)
+		})
+		release(t, lock(t, telling, "z"))
+		for _, who := range []string{"a", "b"} {
+			other := lock(t, s, who)
+			time.AfterFunc(5*term, func() { release(t, other) })
+			release(t, lock(t, telling, "z"))
+		}
+		if lease := record.LeaseName("n1"); !slices.Equal(told, []string{"a by " + lease, "b by " + lease}) {
+			t.Errorf("told were %q", told)
+		}
 	})
 }
 

@@ -26,6 +26,7 @@ var conflicts = wait.Backoff{Steps: 8, Duration: 10 * time.Millisecond, Factor: 
 type Store struct {
 	client    coordination.LeasesGetter
 	namespace string
+	waits     func(holder, lease string) // nil: nobody is told
 }
 
 // NewStore is a Store in that namespace, which has to exist.

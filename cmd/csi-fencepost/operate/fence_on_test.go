@@ -3,7 +3,9 @@ package operate
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -45,6 +47,29 @@ func changeRecord(t *testing.T, kubeconfig string, change func(*record.Record)) 
 	store := record.NewStore(kubernetes.NewForConfigOrDie(rc).CoordinationV1(), "csi-fencepost")
 	if _, err := store.Update(context.Background(), "n1", func(r *record.Record) (bool, error) { change(r); return true, nil }); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Whose lock a person waits for, and what ends it, he is told at once.
+func TestFenceOnSaysWhoseLockItWaitsFor(t *testing.T) {
+	api, b, flags := cutOff(t)
+	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.KubeletReady)
+	rc, err := clientcmd.BuildConfigFromFlags("", flags[0][len("--kubeconfig="):])
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := record.NewStore(kubernetes.NewForConfigOrDie(rc).CoordinationV1(), "csi-fencepost").Lock(t.Context(), "n1", "someone\nelse", 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(time.Second, func() { _ = lock.Release(context.Background()) })
+	_, stderr := commandLine(t, cli.ExitOK, with([]string{"fence", "on", "n1", "--reason=repaired", "--force"}, flags...)...)
+	clitest.Says(t, stderr, "Node n1 is locked by someone", "waiting until it is through", "kubectl patch lease -n csi-fencepost "+record.LeaseName("n1")+" --type=merge -p '{\"spec\":{\"holderIdentity\":null}}'")
+	if strings.Contains(stderr, "someone\nelse") {
+		t.Errorf("what others wrote goes to the terminal as it is: %q", stderr)
+	}
+	if b.reads("1") != "ON" {
+		t.Error("it has not got its access back")
 	}
 }
 

@@ -135,7 +135,7 @@ func (p *powering) complete(ctx context.Context, f *powerFlags) (err error) {
 	for _, note := range p.agents.Notes {
 		fmt.Fprintln(p.err, "* "+note)
 	}
-	o := fencer.Options{Levels: narrate(p.agents.Levels, f.node, p.out), Records: p.Records(), Nodes: p.Client.CoreV1(), Leases: p.Client.CoordinationV1(),
+	o := fencer.Options{Levels: narrate(p.agents.Levels, f.node, p.out), Records: p.Records().TellWaits(p.waits), Nodes: p.Client.CoreV1(), Leases: p.Client.CoordinationV1(),
 		CSINodes: p.Client.StorageV1(), Driver: driver, Actor: cluster.Operator(ctx, p.Client)}
 	if o.Levels.Seek(f.node) {
 		all, err := cluster.ReadMachines(ctx, p.Cluster, driver)
@@ -146,6 +146,13 @@ func (p *powering) complete(ctx context.Context, f *powerFlags) (err error) {
 	}
 	p.fencer, err = fencer.New(o)
 	return err
+}
+
+// waits says whose lock is waited for, and what ends it if nobody does.
+func (p *powering) waits(holder, lease string) {
+	fmt.Fprintf(p.err, "* Node %s is locked by %s, which fences it or gives it its power back: waiting until it is through. "+
+		"If nobody of that name is at it any more: kubectl patch lease -n %s %s --type=merge -p '{\"spec\":{\"holderIdentity\":null}}'\n",
+		p.now.Name, printable.Line(holder), p.Config.Fencing.Namespace, printable.Word(lease))
 }
 
 func leftOut(notes []string) string {
