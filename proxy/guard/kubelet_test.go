@@ -378,3 +378,12 @@ func TestOfWhichBootsNobodyKnowsThatTheVolumeIsOut(t *testing.T) {
 		}
 	}
 }
+
+// What a Node says that was made anew may be of before.
+func TestABootUnderAnotherNodeIsNotTheOneThatIsNoted(t *testing.T) {
+	h := fence.Holder{NodeID: "id", NodeName: "n", NodeUID: "u1", BootID: "b1", SystemUUID: "s", State: fence.Held, Node: &fence.Node{UID: "u2", BootID: "b0", SystemUUID: "s"}}
+	s := &survey.Survey{Snapshot: fence.Snapshot{Holders: []fence.Holder{h}}}
+	if got := guard.ForcedIn(s, &fence.Standing{Holder: &s.Holders[0], Reason: fence.HolderRevoked}); !slices.Equal(got, []string{ledger.AnyBoot}) {
+		t.Errorf("%q", got)
+	}
+}

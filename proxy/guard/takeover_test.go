@@ -858,13 +858,36 @@ func TestABootUnderAnotherNodeCountsOnceItsKubeletHasWrittenThere(t *testing.T) 
 		r.Reboot("old", "boot-2")
 		r.ChangeNode("old", func(n *corev1.Node) {
 			at := metav1.NewTime(made.Add(after))
-			n.CreationTimestamp = metav1.NewTime(made)
+			n.CreationTimestamp, n.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(made), at
 			n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Subresource: "status", Time: &at,
 				FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{}}}}}`)}}
 		})
 		r.Booted.Store(true)
 		if err := r.UnpublishFrom(guardrig.ID("old")); (err == nil) != counts {
 			t.Errorf("written %v after it was made: %v", after, err)
+		}
+	}
+	// A controller of the same name as the kubelet has written since, and the heartbeat is of
+	// before; or nobody says when it was written.
+	for name, change := range map[string]func(*corev1.Node){
+		"of before":       func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(made) },
+		"nobody's fields": func(n *corev1.Node) { n.ManagedFields = nil },
+		"no condition":    func(n *corev1.Node) { n.Status.Conditions = nil },
+	} {
+		r := guardrig.Published(t, fence.Policy{})
+		r.Attachment("old", time.Now())
+		r.RenewUID("old")
+		r.Reboot("old", "boot-2")
+		r.ChangeNode("old", func(n *corev1.Node) {
+			at := metav1.NewTime(made.Add(time.Minute))
+			n.CreationTimestamp, n.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(made), at
+			n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "k3s", Subresource: "status", Time: &at,
+				FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{}}}}}`)}}
+			change(n)
+		})
+		r.Booted.Store(true)
+		if err := r.UnpublishFrom(guardrig.ID("old")); err == nil {
+			t.Errorf("%s: it counts", name)
 		}
 	}
 }

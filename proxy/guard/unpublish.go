@@ -166,18 +166,17 @@ func forcedIn(s *survey.Survey, st *fence.Standing) (boots []string) {
 		if h.NodeID != st.Holder.NodeID || h.State == fence.TakenOver && h != st.Holder {
 			continue
 		}
-		one := st
+		one, refused := st, false
 		if h != st.Holder {
-			one = fence.JudgeHolder(s.Snapshot, h).Subject
+			v := fence.JudgeHolder(s.Snapshot, h)
+			one, refused = v.Subject, v.Action == fence.Refuse
 		}
 		switch {
-		case one != nil && !mayRunOn(one):
-		case h.Node == nil || !h.Machine().Compare(h.Node.Machine(h.NodeName)).OneMachine():
-			boots = append(boots, ledger.AnyBoot) // it may have booted since it was seen
+		case !refused && (one == nil || !mayRunOn(one)): // or it only waits
+		case h.OwnNode():
+			boots = append(boots, h.BootID, h.Node.BootID) // after a boot it mounts again without a publish
 		default:
-			// After a boot it mounts again without a publish. A Node that was made from a file
-			// says a boot of before.
-			boots = append(boots, h.BootID, h.Node.BootID)
+			boots = append(boots, ledger.AnyBoot) // it may have booted since it was seen
 		}
 	}
 	return boots
