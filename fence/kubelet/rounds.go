@@ -112,6 +112,7 @@ func (r *Rounds) Run(ctx context.Context) {
 			r.queue.Forget(name)
 			if asked {
 				said = answers
+				logger.V(2).Info("A kubelet was asked what its process is", "node", name, "again", wait)
 			}
 			if wait > 0 {
 				r.queue.AddAfter(name, wait)

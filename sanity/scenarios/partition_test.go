@@ -1,6 +1,8 @@
 package scenarios
 
 import (
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -163,7 +165,22 @@ var theirKubelets = scenario{
 
 // kubeletsSeen waits until csi-fencepost has asked all kubelets for their processes: one that has
 // just started is asked again when it is 9 s old.
-func (p *play) kubeletsSeen() { time.Sleep(25 * time.Second) }
+func (p *play) kubeletsSeen() {
+	p.t.Helper()
+	if !p.guarded() {
+		return
+	}
+	for _, n := range p.Nodes {
+		noted := regexp.MustCompile(`"A kubelet was asked what its process is" node="` + n.Name + `" again="1h0m0s"`)
+		// A node whose driver had not registered when it was first looked at is looked at again
+		// after a minute.
+		p.WaitFor(2*time.Minute, "the kubelet of "+n.Name+" was asked for its process", func() bool {
+			text, err := os.ReadFile(p.Fencepost.LogFile())
+			p.must(err)
+			return noted.Match(text)
+		})
+	}
+}
 
 // kubeletNoted: the volume's ledger names the process of the kubelet that ran before.
 func (p *play) kubeletNoted(v *bed.Volume) {
