@@ -35,8 +35,9 @@ func contested(h *Holder) bool {
 		return true
 	}
 	if m == nil {
-		// One that a reboot ended before the release is kept with the boot of the
-		// release.
+		// Its Node is gone. Where a reboot had ended the contest before the volume was
+		// released, the entry has the boot of the release and keeps the contest, which is
+		// of the boot before: it does not count any more.
 		return h.Contest != nil && (h.State != Released || !h.Contest.OtherBoot(h.BootID))
 	}
 	if c := h.Contest; c != nil {

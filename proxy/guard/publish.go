@@ -346,9 +346,9 @@ func stillContested(e *ledger.Entry, t *fence.Holder) *fence.Contest {
 
 // ranBefore is the kubelet's process that was seen to run on the machine that asks before it can
 // have had the volume in this boot; nil: not known. A first publish (Seal.first), in a boot in which
-// nobody had to give it up, is after what was seen by now. Any other entry of the machine may be of what it has mounted still, also one of an
-// earlier boot: it mounts again after a boot without a publish. Then it is what that one names, in
-// that boot and under that Node.
+// nobody had to give it up, is after what was seen by now. Any other entry of the machine may be of
+// what it has mounted still, also one of an earlier boot: it mounts again after a boot without a
+// publish. Then it is what that one names, in that boot and under that Node.
 func ranBefore(s *survey.Survey, first bool) *fence.Process {
 	e := s.Book.Ledger.Get(s.Target.NodeID)
 	switch {

@@ -322,17 +322,17 @@ func (a *apart) goOn(rest []Event) {
 }
 
 // fails has the driver's next call of that key come to what the script says.
-func (a *apart) fails(e Event) (found, _ bool) {
+func (a *apart) fails(e Event) (met, done bool) {
 	verb, armed := a.armed[e.B]
 	if !armed || e.Verb != Serve || a.w.find(e.A, e.B) == nil {
 		return false, false
 	}
 	delete(a.armed, e.B)
-	a.w.enabled(func(other Event) { found = found || other == Event{Verb: verb, A: e.A, B: e.B} })
-	if found {
+	a.w.enabled(func(other Event) { met = met || other == Event{Verb: verb, A: e.A, B: e.B} })
+	if met {
 		a.w.quietly(Event{Verb: verb, A: e.A, B: e.B})
 	}
-	return found, found
+	return met, met
 }
 
 // heal ends what would keep the attachers or the controller from doing anything at all.
