@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
@@ -35,7 +34,7 @@ func (o *OperatorConfirmation) Evidence(ctx context.Context, q Question) ([]fenc
 			if !isHolder(m, &q.Holder) {
 				continue
 			}
-			void := cmp.Or(c.Void, m.Void, q.Record.Doubt(c.Of(&m)))
+			void := q.Record.Doubt(c.Of(&m))
 			if void == "" {
 				void = outlived(m, &q)
 				if err := o.writeVoid(ctx, &q, c.ID, m, void); err != nil {
@@ -124,7 +123,7 @@ func (v *VolumeRelease) Evidence(ctx context.Context, q Question) ([]fence.Evide
 func saysFree(rel *record.Release, q *Question) fence.Evidence {
 	e := rel.Evidence()
 	e.NodeName = q.Holder.NodeName
-	e.Void = cmp.Or(e.Void, q.Record.Doubt(rel))
+	e.Void = q.Record.Doubt(rel)
 	if e.Void == "" && !older(q.LeaseRV, rel.LeaseRV) { // else read before the release; the decision reads again
 		h := q.Holder
 		h.LeaseRV = q.LeaseRV

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -155,19 +156,31 @@ func (r *Record) Vouched(c Claim) bool {
 	return slices.Contains(was, d) || slices.Contains(r.added, d)
 }
 
-// Doubt says why a fence that stands, or a person's word that is not void, proves nothing;
-// empty: it may.
+// Doubt says why a fence that stands, or a person's word, proves nothing by the record alone:
+// what has ended it, or that nobody vouches for it; empty: it may, unless its machine was heard
+// since.
 func (r *Record) Doubt(c Claim) string {
-	f, is := c.(*Fence)
-	switch {
-	case is && f.BeingLifted():
-		return fence.VoidLifting
-	case is && f.Phase != Fenced, r.Vouched(c):
-		return ""
-	case is:
-		return fence.VoidUnvouched
+	ended, nobody := "", fence.VoidUnclaimed
+	switch c := c.(type) {
+	case *Fence:
+		switch {
+		case c.BeingLifted():
+			return fence.VoidLifting
+		case c.Phase != Fenced:
+			return ""
+		}
+		nobody = fence.VoidUnvouched
+	case *confirmed:
+		ended = cmp.Or(c.Void, c.m.Void)
+	case *Release:
+		ended = c.Ended()
+	case *Override:
+		ended = c.Machine.Void
 	}
-	return fence.VoidUnclaimed
+	if ended != "" || r.Vouched(c) {
+		return ended
+	}
+	return nobody
 }
 
 // VouchFor writes f in place of the fence with its ID, for which nobody vouched, and vouches

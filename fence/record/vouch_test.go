@@ -685,3 +685,30 @@ func TestWhatAPersonBindsIsVouchedFor(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// What has ended a claim is why it proves nothing, before that nobody vouches for it any more:
+// a person who looks for the one has no use for the other.
+func TestWhatEndedAClaimIsWhyItProvesNothing(t *testing.T) {
+	const why = "the node was heard"
+	of := func(c *record.Confirmation) record.Claim { return c.Of(&c.Machines[0]) }
+	for name, tt := range map[string]struct {
+		claim record.Claim
+		want  string
+	}{
+		"a confirmation":                {of(&record.Confirmation{Machines: []record.Machine{{NodeUID: "u"}}}), fence.VoidUnclaimed},
+		"one that is void":              {of(&record.Confirmation{Machines: []record.Machine{{NodeUID: "u"}}, Void: why}), why},
+		"one that is void of a machine": {of(&record.Confirmation{Machines: []record.Machine{{NodeUID: "u", Void: why}}}), why},
+		"a release":                     {&record.Release{Life: record.Silent}, fence.VoidUnclaimed},
+		"one that is void, too":         {&record.Release{Life: record.Silent, Void: why}, why},
+		"one of an older version":       {&record.Release{}, fence.VoidOlderVersion},
+		"an override":                   {&record.Override{Machine: record.Machine{NodeUID: "u"}}, fence.VoidUnclaimed},
+		"one whose machine was heard":   {&record.Override{Machine: record.Machine{NodeUID: "u", Void: why}}, why},
+		"a fence":                       {&record.Fence{Phase: record.Fenced}, fence.VoidUnvouched},
+		"one that is lifted":            {&record.Fence{Phase: record.Lifting}, fence.VoidLifting},
+		"one that does not prove yet":   {&record.Fence{Phase: record.Fencing}, ""},
+	} {
+		if got := record.New("n1").Doubt(tt.claim); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}

@@ -166,12 +166,12 @@ func evidenceViews(r *noderecord.Record) []statusz.Evidence {
 		all = append(all, fenceView(r, &r.Fences[i]))
 	}
 	for _, c := range slices.Backward(r.Confirmations) {
-		e := statusz.Evidence{Kind: string(fence.OperatorConfirmation), Source: c.By, Detail: c.Reason, At: clock(c.At), Phase: "Counts", Why: c.Void}
+		e := statusz.Evidence{Kind: string(fence.OperatorConfirmation), Source: c.By, Detail: c.Reason, At: clock(c.At), Phase: "Counts"}
 		if !confirms(r, c) {
 			e.Phase = "Void"
 		}
 		for _, m := range c.Machines {
-			e.Why = cmp.Or(e.Why, m.Void, r.Doubt(c.Of(&m)))
+			e.Why = cmp.Or(e.Why, r.Doubt(c.Of(&m)))
 		}
 		all = append(all, e)
 	}
@@ -180,11 +180,11 @@ func evidenceViews(r *noderecord.Record) []statusz.Evidence {
 		all = append(all, statusz.Evidence{Kind: "Taint", Detail: strings.TrimSuffix(key+"="+b.Value+", "+b.Wrote(), ", "), At: clock(b.BoundAt), Phase: phaseOf(b.Void), Why: b.Void})
 	}
 	for _, rel := range slices.Backward(r.Releases) {
-		void := cmp.Or(rel.Ended(), r.Doubt(&rel))
+		void := r.Doubt(&rel)
 		all = append(all, statusz.Evidence{Kind: string(fence.VolumeRelease), Source: rel.By, Detail: rel.Volume + ": " + rel.Reason, At: clock(rel.At), Phase: phaseOf(void), Why: void})
 	}
 	for _, o := range slices.Backward(r.Overrides) {
-		void := cmp.Or(o.Machine.Void, r.Doubt(&o))
+		void := r.Doubt(&o)
 		all = append(all, statusz.Evidence{Kind: "AgentOverride", Source: o.By, Detail: "agent " + o.Agent + ": " + o.Reason, At: clock(o.At), Phase: phaseOf(void), Why: void})
 	}
 	slices.SortStableFunc(all, func(a, b statusz.Evidence) int { return phaseRank(a.Phase) - phaseRank(b.Phase) })

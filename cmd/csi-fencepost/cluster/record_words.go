@@ -51,7 +51,7 @@ func RecordWords(r *record.Record) string {
 	}
 	n := 0
 	for i := range r.Releases {
-		if rel := &r.Releases[i]; rel.Ended() == "" && r.Doubt(rel) == "" {
+		if r.Doubt(&r.Releases[i]) == "" {
 			n++
 		}
 	}

@@ -257,7 +257,7 @@ func (d *doctoring) lookAtState() {
 		r := d.records[name]
 		doubted := slices.ContainsFunc(r.Confirmations, func(c record.Confirmation) bool {
 			return slices.ContainsFunc(c.Machines, func(m record.Machine) bool {
-				return r.Doubt(c.Of(&m)) == fence.VoidUnclaimed && c.Void == "" && m.Void == ""
+				return r.Doubt(c.Of(&m)) == fence.VoidUnclaimed
 			})
 		})
 		for i := range r.Fences {

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -147,7 +146,7 @@ func NodeEvidence(r *record.Record, now *cluster.Node) []evidenceView {
 	}
 	for _, c := range r.Confirmations {
 		for _, m := range c.Machines {
-			e := fence.Evidence{Kind: fence.OperatorConfirmation, Source: c.By, Detail: c.Reason, NodeUID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, LeaseRV: m.LeaseRV, Void: cmp.Or(m.Void, c.Void, r.Doubt(c.Of(&m)))}
+			e := fence.Evidence{Kind: fence.OperatorConfirmation, Source: c.By, Detail: c.Reason, NodeUID: m.NodeUID, BootID: m.BootID, SystemUUID: m.SystemUUID, LeaseRV: m.LeaseRV, Void: r.Doubt(c.Of(&m))}
 			found = append(found, e)
 		}
 	}

@@ -1,7 +1,6 @@
 package operate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -205,7 +204,7 @@ func claimRows(records []*record.Record) (rows [][]string) {
 		}
 		for _, c := range r.Confirmations {
 			for _, m := range c.Machines {
-				rows = append(rows, []string{r.Node, "node is off", cli.OrDash(c.By), c.At, countsWord(c.Void, m.Void, r.Doubt(c.Of(&m))), machineColumn(m) + ": " + c.Reason, c.ID})
+				rows = append(rows, []string{r.Node, "node is off", cli.OrDash(c.By), c.At, countsWord(r.Doubt(c.Of(&m))), machineColumn(m) + ": " + c.Reason, c.ID})
 			}
 		}
 		for _, key := range slices.Sorted(maps.Keys(r.Taints)) {
@@ -225,18 +224,16 @@ func claimRows(records []*record.Record) (rows [][]string) {
 
 // countsWord: the record's own word. Whether the node was heard of since is
 // judged anew at each use.
-func countsWord(voids ...string) string {
-	for _, void := range voids {
-		if void != "" {
-			return "no: " + void
-		}
+func countsWord(void string) string {
+	if void != "" {
+		return "no: " + void
 	}
 	return "yes, unless the node shows life"
 }
 
 // releaseCounts is countsWord of a release.
 func releaseCounts(r *record.Record, rel *record.Release) string {
-	if void := cmp.Or(rel.Ended(), r.Doubt(rel)); void != "" || rel.Life != record.Living {
+	if void := r.Doubt(rel); void != "" || rel.Life != record.Living {
 		return countsWord(void)
 	}
 	return "yes, unless the node boots, lists the volume or is given it again"
