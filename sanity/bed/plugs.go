@@ -11,8 +11,8 @@ import (
 )
 
 // agentScript keeps the fence-agents contract. Its parts are the agent's name, shell
-// code before the parameters are read, and what is done then with $action, $plug
-// and $password.
+// code before the parameters are read, what is done then with $action, $plug and
+// $password, and 1 for an agent that cuts off disks, so that a node has to be let in at its boot.
 const agentScript = `#!/bin/sh
 if [ "$1" = -o ]; then cat <<'END'
 <?xml version="1.0" ?>
@@ -22,7 +22,7 @@ if [ "$1" = -o ]; then cat <<'END'
 <parameter name="plug" unique="0" required="1"><getopt mixed="-n, --plug=[id]" /><content type="string" /></parameter>
 <parameter name="password" unique="0" required="0"><getopt mixed="-p, --password=[password]" /><content type="string" /></parameter>
 </parameters>
-<actions><action name="on" automatic="0"/><action name="off"/><action name="status"/><action name="metadata"/></actions>
+<actions><action name="on" automatic="%[4]d"/><action name="off"/><action name="status"/><action name="metadata"/></actions>
 </resource-agent>
 END
 exit 0; fi
@@ -35,9 +35,13 @@ done
 // csi-fencepost is started.
 func (s *Stage) agent(name, before, then string) {
 	s.T.Helper()
+	disks := 0
+	if name == "fence_brocade" {
+		disks = 1
+	}
 	folder := s.socket("agents")
 	s.must("folder of agents", os.MkdirAll(folder, 0o755))
-	s.must(name, os.WriteFile(filepath.Join(folder, name), fmt.Appendf(nil, agentScript, name, before, then), 0o755))
+	s.must(name, os.WriteFile(filepath.Join(folder, name), fmt.Appendf(nil, agentScript, name, before, then, disks), 0o755))
 	if allow := "--agent-dirs=" + folder; !slices.Contains(s.Options.FencepostArgs, allow) {
 		s.Options.FencepostArgs = append(s.Options.FencepostArgs, allow)
 	}
@@ -51,8 +55,8 @@ off|on) echo "$action" | tr a-z A-Z >'%[1]s'/".$plug-$$" && mv '%[1]s'/".$plug-$
 esac
 `
 
-// Plugs are a power switch of files: a plug is on or off while a file of its name
-// says so. For a plug without one the switch does not answer, and its agents quote
+// Plugs are a power switch of files, or with fence_brocade the switch of a storage network: a
+// plug, or port, is on or off while a file of its name says so. For a plug without one the switch does not answer, and its agents quote
 // the password that they were given.
 type Plugs struct{ folder string }
 
@@ -75,6 +79,12 @@ func (p Plugs) Reads(plug string) (int, error) {
 		return 0, nil
 	}
 	return strings.Count(string(text), "\n"), err
+}
+
+// On tells whether the plug is on.
+func (p Plugs) On(plug string) (bool, error) {
+	state, err := os.ReadFile(filepath.Join(p.folder, plug))
+	return string(state) == "ON\n", err
 }
 
 // Set turns a plug on or off.

@@ -102,3 +102,29 @@ func TestALiftAfterABootOpensWhatOthersCutAndEndsTheFenceOfAnotherDriver(t *test
 		t.Error("the fence of another node has ended")
 	}
 }
+
+// Of an agent that knows a machine by another name than an address nobody can tell who cut it: a lift
+// opens the switch's port that a program beside us had closed, of a machine that has booted, and of no other one.
+func TestALiftOpensAPortWhoeverClosedIt(t *testing.T) {
+	own := &server{} // failover looks after all nodes of a cluster
+	t.Cleanup(func() { must(t, own.stop()) })
+	r := newRigOn(t, own, "port", bed.StageOptions{Failover: true, Config: "failover: {enabled: true}\n" +
+		"fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: switch, timeout: 5s, exec: {agent: fence_brocade, parameters: {plug: $(NODE)}}}]}]}"})
+	ports := r.Plugs("fence_brocade")
+	n, other := r.node("n"), r.node("other")
+	for _, m := range []*node{n, other} {
+		r.must(ports.Set(m.name, true))
+		m.renew()
+	}
+	r.must(os.WriteFile(r.Socket("config.yaml"), []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"+r.Options.Config+"\n"), 0o644))
+	execute(t, r.Bed.Fencepost, "fence", "off", n.name, "--reason=x", "--yes", "--force", "--config="+r.Socket("config.yaml"),
+		"--csi-address="+r.Socket("csi.sock"), "--agent-dirs="+r.Socket("agents"), "--kubeconfig="+r.ServiceAccountKubeconfig()).ends(t, 0)
+	r.must(ports.Set(other.name, false)) // who beside us closes ports says so to nobody
+	r.must(ports.Set(n.name, true))
+	r.must(ports.Set(n.name, false)) // and has opened and closed that of n since
+	r.start("fp")
+	n.bootAgain()
+	open := func(m *node) bool { on, err := ports.On(m.name); r.must(err); return on }
+	r.WaitFor(40*time.Second, "after a boot the port is open", func() bool { n.renew(); other.renew(); return open(n) })
+	r.Never(3*time.Second, "a port that we never closed is opened", func() bool { return open(other) })
+}
