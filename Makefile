@@ -83,16 +83,16 @@ transparency: ## every call of the CSI spec, directly and through the proxy: wha
 csisanity: ## csi-sanity on the reference driver, directly and through the proxy
 	@$(GO) run ./sanity/csisanity -kubernetes
 
-docs: ## docs/FLAGS.md and the fields in docs/CONFIGURATION.md from the program itself, docs/GUARDS.md from the table of guards
+docs: ## docs/FLAGS.md and the fields in docs/CONFIGURATION.md from the program itself, sanity/mutants/guards/GUARDS.md from the table of guards
 	@$(GO) run ./sanity/docs
 
-bench: ## what the proxy costs, and how quick a failover is, measured side by side; writes docs/BENCH.md (hours; needs make deps; go run ./sanity/bench -only=SECTION -o docs/BENCH.md: one section)
-	$(GO) run ./sanity/bench -o docs/BENCH.md
+bench: ## what the proxy costs, and how quick a failover is, measured side by side; writes sanity/bench/RESULTS.md (hours; needs make deps; go run ./sanity/bench -only=SECTION -o sanity/bench/RESULTS.md: one section)
+	$(GO) run ./sanity/bench -o sanity/bench/RESULTS.md
 
-soak: ## attach, move, power off, fail over, come back, in a loop: does anything of the sidecar grow? writes docs/SOAK.md; DURATION=2h (needs make deps)
-	@$(GO) run ./sanity/soak -duration=$(or $(DURATION),2h) -o docs/SOAK.md
+soak: ## attach, move, power off, fail over, come back, in a loop: does anything of the sidecar grow? writes sanity/soak/RESULTS.md; DURATION=2h (needs make deps)
+	@$(GO) run ./sanity/soak -duration=$(or $(DURATION),2h) -o sanity/soak/RESULTS.md
 
-prove: ## the whole case for safety; writes docs/PROOF.md (hours; PROVE=-quick: minutes; PROVE="-reuse": what has not changed is not run again)
+prove: ## the whole case for safety; writes sanity/prove/RESULTS.md (hours; PROVE=-quick: minutes; PROVE="-reuse": what has not changed is not run again)
 	@$(GO) run ./sanity/prove $(PROVE)
 
 mutants: ## what no test would notice: each guard taken out, each comparison turned round (see sanity/mutants)

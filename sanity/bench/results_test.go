@@ -14,12 +14,12 @@ func TestThePageIsWhatTheResultsSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	written, err := os.ReadFile("../../docs/BENCH.md")
+	written, err := os.ReadFile("RESULTS.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if page(merged(all, nil)) != string(written) {
-		t.Error("docs/BENCH.md is not what sanity/bench/results.json says: go run ./sanity/bench -only=SECTION -o docs/BENCH.md")
+		t.Error("sanity/bench/RESULTS.md is not what sanity/bench/results.json says: go run ./sanity/bench -only=SECTION -o sanity/bench/RESULTS.md")
 	}
 }
 

@@ -30,7 +30,7 @@ func page(all []result) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, `# What csi-fencepost costs
 
-Written by `+"`go run ./sanity/bench -o docs/BENCH.md`"+` (`+"`make bench`"+`), which with `+"`-only=SECTION`"+` measures one section anew; do not edit. Nothing here fails a build; what was to be reached, and was not, stands in the second table.
+Written by `+"`go run ./sanity/bench -o sanity/bench/RESULTS.md`"+` (`+"`make bench`"+`), which with `+"`-only=SECTION`"+` measures one section anew; do not edit. Nothing here fails a build; what was to be reached, and was not, stands in the second table.
 
 - A figure is the median of all rounds, in brackets the least and the greatest. Every round takes each path once, in an order that changes; × is the ratio to the direct path, + the difference from it, within one round.
 - %s: even the middle half of the rounds spreads by more than a factor of %g, so the figure is worth nothing. The machine is shared: only ratios travel.

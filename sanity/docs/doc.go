@@ -5,7 +5,7 @@
 //
 //	fence/config, its comments and defaults ─▶ docs/CONFIGURATION.md, between the marks
 //	csi-fencepost … --help ────────────────────▶ docs/FLAGS.md
-//	sanity/mutants/guards ─────────────────────▶ docs/GUARDS.md
+//	sanity/mutants/guards ─────────────────────▶ sanity/mutants/guards/GUARDS.md
 //
 // # What the tests guarantee
 //
@@ -14,7 +14,8 @@
 // page says; every relative link and anchor leads somewhere; every YAML block parses, and is a valid configuration if it is one;
 // what EVIDENCE.md gives to a fence agent is known to that agent; every reason of
 // a refusal has a section in the runbook, and each text there is the real one;
-// the code of VENDORS.md is compiled.
+// the code of VENDORS.md is compiled; each figure of a page that sums up what was measured
+// is on a page that a measurement wrote.
 //
 // # What they do not
 //

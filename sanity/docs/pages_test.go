@@ -43,7 +43,7 @@ func pages(t *testing.T) (all []*page) {
 	t.Helper()
 	for _, folder := range folders {
 		depth := []string{"*.md"}
-		if folder == "deploy" {
+		if folder != "." && folder != "docs" {
 			depth = append(depth, "*/*.md", "*/*/*.md")
 		}
 		for _, pattern := range depth {

@@ -92,7 +92,7 @@ func wrongTest(text, in string, all map[string][]string) (fault, next string) {
 }
 
 // datedPage tells of the commit that it names.
-const datedPage = "docs/PROOF.md"
+const datedPage = "sanity/prove/RESULTS.md"
 
 func TestEveryTestThatAPageNamesExists(t *testing.T) {
 	all, count := declared(t), 0

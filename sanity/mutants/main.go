@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&o.all, "all", "bin/prove/mutants.txt", "where what became of each mutant that was tried now goes")
 	flags.StringVar(&o.only, "only", "", "mutate these packages only, by folder, separated by commas; empty: those whose survivors are sorted")
 	match := flags.String("match", "", "only mutants in whose text this regular expression is found; then the list of survivors is not held against what is not tried")
-	flags.StringVar(&o.guard, "guard", "", "mutate nothing, but play these stories in a copy, each with its guard taken out (docs/GUARDS.md), separated by commas")
+	flags.StringVar(&o.guard, "guard", "", "mutate nothing, but play these stories in a copy, each with its guard taken out (sanity/mutants/guards/GUARDS.md), separated by commas")
 	flags.IntVar(&o.workers, "workers", 2, "how many mutants are tried at once")
 	flags.BoolVar(&o.reuse, "reuse", false, "use what an earlier run made of a package where nothing that it and its tests are made of has changed since; the result says so")
 	if err := flags.Parse(args); err != nil {

@@ -36,7 +36,7 @@ const resultsIn = "sanity/prove/results"
 const quickIn = "bin/prove/quick"
 
 const (
-	pageFile = "docs/PROOF.md"
+	pageFile = "sanity/prove/RESULTS.md"
 	fuzzFor  = 30 * time.Second
 )
 

@@ -183,13 +183,13 @@ func TestTheCheckOfPromisesFindsWhatIsGone(t *testing.T) {
 func TestEveryLinkAndTargetOfThePromisesIsThere(t *testing.T) {
 	text := promisesText()
 	links := regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(text, -1)
-	for _, page := range []string{"MODEL.md", "GUARDS.md", cataloguePage} {
+	for _, page := range []string{"../../docs/MODEL.md", "../mutants/guards/GUARDS.md", cataloguePage} {
 		if !slices.ContainsFunc(links, func(m []string) bool { return m[1] == page }) {
 			t.Errorf("no link leads to %s", page)
 		}
 	}
 	for _, m := range links {
-		read(t, filepath.Join("docs", m[1]))
+		read(t, filepath.Join("sanity/prove", m[1]))
 	}
 	for _, m := range regexp.MustCompile("`make ([a-z]+)`").FindAllStringSubmatch(text, -1) {
 		if !strings.Contains(read(t, "Makefile"), "\n"+m[1]+":") {

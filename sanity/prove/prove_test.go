@@ -209,7 +209,7 @@ func TestThePageIsWrittenOnlyIfEachPartHasAResult(t *testing.T) {
 	for _, p := range parts {
 		all = append(all, outcome{part: p, result: &result.Result{Part: p.name, Failures: []string{"it failed"}}})
 	}
-	o := options{page: filepath.Join(t.TempDir(), "PROOF.md")}
+	o := options{page: filepath.Join(t.TempDir(), "RESULTS.md")}
 	for what, some := range map[string][]outcome{"a part left out": all[1:], "one without a result": append([]outcome{{part: parts[0]}}, all[1:]...)} {
 		if err := writePage(o, place{}, some, io.Discard); err != nil {
 			t.Fatal(err)

@@ -26,7 +26,7 @@ func TestWhatMeasuringWritesDoesNotMakeACheckoutDirty(t *testing.T) {
 		}
 	}
 	t.Chdir(t.TempDir())
-	files := []string{"docs/SOAK.md", "sanity/bench/results.json", "sanity/prove/results/mutants.json", "sanity/bench/results.go"}
+	files := []string{"sanity/soak/RESULTS.md", "sanity/bench/results.json", "sanity/prove/results/mutants.json", "sanity/bench/results.go"}
 	git("init", "-q")
 	for _, name := range files {
 		write(name, "as committed")

@@ -3,7 +3,7 @@
 // played without.
 //
 //	table ─▶ the guard taken out of a copy of the checkout ─▶ the scenario, which has to fail
-//	     └─▶ docs/GUARDS.md
+//	     └─▶ GUARDS.md
 //
 //	go run ./sanity/mutants -guard=STORY   plays one, and says what came of it
 //

@@ -42,7 +42,7 @@ func (g Guard) Story() string {
 	return story
 }
 
-// All is the table, in the order of docs/GUARDS.md, with what a guard has from
+// All is the table, in the order of GUARDS.md, with what a guard has from
 // another one filled in.
 func All() []Guard {
 	all := slices.Clone(table)

@@ -6,11 +6,11 @@ import (
 )
 
 // PageFile is the page that Page writes, from the top of the repository.
-const PageFile = "docs/GUARDS.md"
+const PageFile = "sanity/mutants/guards/GUARDS.md"
 
 const pageHead = `# What the scenarios notice
 
-Written by ` + "`make docs`" + ` from [the table of guards](../sanity/mutants/guards/table.go); do not edit. A scenario that passes proves something only if it fails without what it stands for. Each of these was played with its guard taken out of the code, on the real control plane with short clocks (the force detach comes after 15 s, not 6 min). Each was played once; a guard keeps harm away or, where a rule lets something through, keeps a volume from being stuck.
+Written by ` + "`make docs`" + ` from [the table of guards](table.go); do not edit. A scenario that passes proves something only if it fails without what it stands for. Each of these was played with its guard taken out of the code, on the real control plane with short clocks (the force detach comes after 15 s, not 6 min). Each was played once; a guard keeps harm away or, where a rule lets something through, keeps a volume from being stuck.
 
 ` + "```sh" + `
 go run ./sanity/mutants -guard=partition
@@ -32,7 +32,7 @@ const pageFoot = `
 - ` + "`driver-again`, `renamed`, `array-outage`" + ` and the other scenarios of TestFailover and TestFailoverPartition (fence agents, BMCs, virtual machines) are not in the table, but for ` + "`wrong-client`" + `. No guard keeps an outage of the storage from looking like a node's death: nothing reads the one as the other.
 `
 
-// Page is docs/GUARDS.md.
+// Page is sanity/mutants/guards/GUARDS.md.
 func Page() string {
 	var out strings.Builder
 	out.WriteString(pageHead)

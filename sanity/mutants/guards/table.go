@@ -1,6 +1,6 @@
 package guards
 
-// table is every guard, in the order of docs/GUARDS.md. A guard names packages,
+// table is every guard, in the order of GUARDS.md. A guard names packages,
 // functions and expressions; a function may move within its package.
 var table = []Guard{
 	{
