@@ -14,7 +14,7 @@ var lasting = flag.Int("lasting", 0, "TestLiveness: how many schedules end with 
 const smokeLiveness = 8 * time.Second
 
 // TestLiveness: one fault stays for ever, and what does not touch it comes right
-// (package simulate, liveness.go). What does not is counted: docs/OBLIGATIONS.md.
+// (package simulate, liveness.go). What does not is counted: sanity/simulate/RESULTS.md.
 func TestLiveness(t *testing.T) {
 	until := time.Now().Add(smokeLiveness)
 	for n := 0; *lasting > 0 && n < *lasting || *lasting == 0 && time.Now().Before(until); n++ {

@@ -22,7 +22,7 @@ var (
 
 // TestObligations judges refusals against what becomes of the same state without
 // csi-fencepost (package simulate, obligation.go), with -wide those of the wide world. What is known to fail fails no test:
-// it is counted, and docs/OBLIGATIONS.md has the table.
+// it is counted, and sanity/simulate/RESULTS.md has the table.
 func TestObligations(t *testing.T) {
 	o := simulate.Obligations{Factory: partsOfTier1, Wide: *wide || *waits, Waits: *waits, From: *firstSeed, Refusals: *refusals, Within: *atMost, Progress: func(text string) { fmt.Println("obligations:", text) }}
 	if *refusals == 0 {
@@ -51,7 +51,7 @@ func TestObligations(t *testing.T) {
 	}
 	breaks := t.Errorf
 	if *wide || *waits {
-		breaks = t.Logf // what breaks there is known, and docs/WIDE.md counts it
+		breaks = t.Logf // what breaks there is known, and sanity/simulate/RESULTS.md counts it
 	}
 	for rule, n := range o.Broken {
 		breaks("%d schedules break %s before anything is forked; TestSimulation shrinks them, with -seed=%d", n, rule, *firstSeed)
@@ -118,7 +118,7 @@ func TestWhatIsStillOwed(t *testing.T) {
 }
 
 // TestADeadlockIsNotItsNeighbour: without the one thing that each everyday deadlock is
-// about (docs/OBLIGATIONS.md), nothing that is owed is missed.
+// about (sanity/simulate/RESULTS.md), nothing that is owed is missed.
 func TestADeadlockIsNotItsNeighbour(t *testing.T) {
 	for script, thing := range map[string][]string{ // in pairs, what is replaced by what
 		"never-attached":      {"power-off n2\nclock 60s\nnot-ready n2\n", ""},

@@ -93,7 +93,7 @@ func TestTheWideWorldDrawsItsEvents(t *testing.T) {
 	}
 }
 
-// TestWhatBreaksInTheWideWorld replays schedules that are known to fail (docs/WIDE.md). One
+// TestWhatBreaksInTheWideWorld replays schedules that are known to fail (sanity/simulate/RESULTS.md). One
 // that fails no more has to lose its mark: its script moves to the stories that hold.
 func TestWhatBreaksInTheWideWorld(t *testing.T) {
 	eachScript(t, "wide", func(t *testing.T, path, text string) {
