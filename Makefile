@@ -92,7 +92,7 @@ bench: ## what the proxy costs, and how quick a failover is, measured side by si
 soak: ## attach, move, power off, fail over, come back, in a loop: does anything of the sidecar grow? writes sanity/soak/RESULTS.md; DURATION=2h (needs make deps)
 	@$(GO) run ./sanity/soak -duration=$(or $(DURATION),2h) -o sanity/soak/RESULTS.md
 
-prove: ## the whole case for safety; writes sanity/prove/RESULTS.md (hours; PROVE=-quick: minutes; PROVE="-reuse": what has not changed is not run again)
+prove: ## the whole case for safety; writes sanity/prove/RESULTS.md and the table in docs/PROOF.md (hours; PROVE=-quick: minutes; PROVE="-reuse": what has not changed is not run again)
 	@$(GO) run ./sanity/prove $(PROVE)
 
 mutants: ## what no test would notice: each guard taken out, each comparison turned round (see sanity/mutants)

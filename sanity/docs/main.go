@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/mutants/guards"
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
 const (
@@ -42,7 +42,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if text, err = between(text, fields); err != nil {
+	if text, err = tool.Between(text, "make docs", fields); err != nil {
 		return fmt.Errorf("%s: %w", page, err)
 	}
 	if err := os.WriteFile(page, text, 0o644); err != nil {
@@ -77,19 +77,4 @@ func repository() (string, error) {
 			return "", fmt.Errorf("no go.mod above %s: run it in the repository", at)
 		}
 	}
-}
-
-const (
-	beginMark = "<!-- begin: written by make docs -->\n"
-	endMark   = "<!-- end -->\n"
-)
-
-// between puts content between the marks of a page.
-func between(page, content []byte) ([]byte, error) {
-	before, rest, begun := bytes.Cut(page, []byte(beginMark))
-	_, after, ended := bytes.Cut(rest, []byte(endMark))
-	if !begun || !ended {
-		return nil, fmt.Errorf("it lacks the lines %q and %q", beginMark, endMark)
-	}
-	return bytes.Join([][]byte{before, []byte(beginMark), content, []byte(endMark), after}, nil), nil
 }

@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
-// root is the repository, and tool the program that was built from it.
+// root is the repository, and built the program that was built from it.
 var (
-	root string
-	tool *program
+	root  string
+	built *program
 )
 
 func TestMain(m *testing.M) {
@@ -29,10 +31,10 @@ func prepare(m *testing.M) (code int, err error) {
 	if root, err = repository(); err != nil {
 		return 1, err
 	}
-	if tool, err = buildProgram(context.Background(), root); err != nil {
+	if built, err = buildProgram(context.Background(), root); err != nil {
 		return 1, err
 	}
-	defer tool.remove()
+	defer built.remove()
 	return m.Run(), nil
 }
 
@@ -83,14 +85,14 @@ func TestWhatIsWrittenByMakeDocsIsUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := mustRead(t, configurationPage).text
-	want, err := between([]byte(now), fields)
+	want, err := tool.Between([]byte(now), "make docs", fields)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if string(want) != now {
 		t.Errorf("%s is not what fence/config says: run make docs", configurationPage)
 	}
-	flags, err := flagsText(t.Context(), tool)
+	flags, err := flagsText(t.Context(), built)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +102,7 @@ func TestWhatIsWrittenByMakeDocsIsUpToDate(t *testing.T) {
 }
 
 func TestEveryCommandOnEveryPageExistsWithItsFlags(t *testing.T) {
-	known, err := tool.subcommands(t.Context())
+	known, err := built.subcommands(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +225,7 @@ func placeholder(word string) bool {
 
 // A check that takes everything would find nothing.
 func TestTheCheckOfCommandsFindsWhatIsWrong(t *testing.T) {
-	known, err := tool.subcommands(t.Context())
+	known, err := built.subcommands(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

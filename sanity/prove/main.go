@@ -93,6 +93,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := writePage(o, here, all, out); err != nil {
 		return err
 	}
+	if !o.quick {
+		if err := writeSummary(proofPage, o.kept); err != nil {
+			return err
+		}
+	}
 	return verdict(all)
 }
 

@@ -30,13 +30,16 @@ type part struct {
 	// from says where its figures are from, where they are not of a run of this
 	// program; empty: they are.
 	from string
+	// counts are how the names of those figures begin that sum it up.
+	counts []string
 	// command runs it, and has it write its result into file.
 	command func(o options, file string) []string
 }
 
 var parts = []part{
 	{name: "simulation", needs: "proxy/sidecar/simulation_test.go", built: "./proxy/sidecar",
-		about: "The wiring that is shipped, driven by one seed a schedule through crashes, partitions, lost and late answers, lying operators and faults of the driver; R1 and R2 are checked after every step, and that nothing stays stuck at the end.",
+		about:  "The wiring that is shipped, driven by one seed a schedule through crashes, partitions, lost and late answers, lying operators and faults of the driver; R1 and R2 are checked after every step, and that nothing stays stuck at the end.",
+		counts: []string{"tier 1: schedules", "tier 1: steps", "tier 1: crashes of a replica", "tier 1: machines that lost their power", "tier 2: schedules"},
 		command: func(o options, file string) []string {
 			n := "1000000"
 			if o.quick {
@@ -45,12 +48,14 @@ var parts = []part{
 			return []string{"go", "test", "./proxy/sidecar", "-run", "^TestSimulation$", "-count=1", "-timeout=0", "-v", "-schedules=" + n, "-failures=20", "-result=" + file}
 		}},
 	{name: "model", needs: "sanity/model/fencepost.pml", built: "./sanity/model",
-		about: "A model of the protocol, bounded worlds of it explored completely, with the same rules, and without its guards, one at a time, where a violation has to be found.",
+		about:  "A model of the protocol, bounded worlds of it explored completely, with the same rules, and without its guards, one at a time, where a violation has to be found.",
+		counts: []string{"states of all searches together", "guards taken out", "found by a violation"},
 		command: func(_ options, file string) []string {
 			return []string{"go", "test", "./sanity/model", "-whole", "-count=1", "-timeout=0", "-v", "-result=" + file}
 		}},
 	{name: "mutants", needs: "sanity/mutants/main.go",
-		about: "One small change to the code at a time: each comparison turned round, each guard taken out. A test has to notice.",
+		about:  "One small change to the code at a time: each comparison turned round, each guard taken out. A test has to notice.",
+		counts: []string{"mutants that compile", "killed by", "survived"},
 		command: func(o options, file string) []string {
 			c := []string{"go", "run", "./sanity/mutants", "-result=" + file}
 			if o.quick {
@@ -62,7 +67,8 @@ var parts = []part{
 			return c
 		}},
 	{name: "fuzzing", needs: "sanity/fuzz/main.go",
-		about: "Everything that reads what others wrote, fed with what nobody would write.",
+		about:  "Everything that reads what others wrote, fed with what nobody would write.",
+		counts: []string{"fuzz targets", "inputs tried", "inputs that broke"},
 		command: func(o options, file string) []string {
 			each := o.fuzztime
 			if o.quick {
@@ -71,12 +77,14 @@ var parts = []part{
 			return []string{"go", "run", "./sanity/fuzz", "-time=" + each.String(), "-result=" + file}
 		}},
 	{name: "failover", needs: "fence/failover/server_test.go", built: "./fence/failover",
-		about: "The tests of the failover's controller, which make test plays on the model of the API server, on a real one and in real time.",
+		about:  "The tests of the failover's controller, which make test plays on the model of the API server, on a real one and in real time.",
+		counts: []string{"tests of the failover"},
 		command: func(_ options, file string) []string {
 			return []string{"go", "test", "./fence/failover", "-count=1", "-timeout=30m", "-real", "-result=" + file}
 		}},
 	{name: "real-nodes", needs: "sanity/scenarios/real_test.go",
-		about: "Stories on nodes with Kubernetes' own kubelet, containerd, containers that write a database, and ext4, with csi-fencepost, again and again. As root.",
+		about:  "Stories on nodes with Kubernetes' own kubelet, containerd, containers that write a database, and ext4, with csi-fencepost, again and again. As root.",
+		counts: []string{"stories on real nodes", "plays", "of them as promised"},
 		command: func(o options, file string) []string {
 			n := "5"
 			if o.quick {
@@ -85,7 +93,8 @@ var parts = []part{
 			return []string{"go", "test", "./sanity/scenarios", "-run", "^TestRealAgain$", "-count=1", "-timeout=0", "-parallel=6", "-v", "-times=" + n, "-result=" + file}
 		}},
 	{name: "catalogue", needs: "sanity/scenarios/CATALOGUE.md", from: "from the outcomes that make catalogue kept, each of its own commit",
-		about: "Named scenarios from public reports, on the real control plane, with Kubernetes alone and with csi-fencepost.",
+		about:  "Named scenarios from public reports, on the real control plane, with Kubernetes alone and with csi-fencepost.",
+		counts: []string{"stories", "played with csi-fencepost", "violations with csi-fencepost"},
 		command: func(_ options, file string) []string {
 			return []string{"go", "test", "./sanity/scenarios", "-run", "^TestCatalogueResult$", "-count=1", "-result=" + file}
 		}},
