@@ -11,7 +11,7 @@ import (
 // measurements wrote, of which they have it.
 var measured = map[string][]string{
 	"docs/BENCH.md": {"sanity/bench/RESULTS.md", "sanity/soak/RESULTS.md"},
-	"docs/PROOF.md": {"sanity/prove/RESULTS.md", "sanity/prove/results/real-nodes.json", "sanity/README.md"},
+	"docs/PROOF.md": {"sanity/prove/RESULTS.md", "sanity/prove/results/real-nodes.json", "sanity/simulate/RESULTS.md", "sanity/README.md"},
 }
 
 var (
