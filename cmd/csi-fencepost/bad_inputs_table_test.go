@@ -497,6 +497,8 @@ var badInputs = []struct {
 	{injected(badArray, "-f", "/dev/zero"), "/dev/zero is a device"},
 	{injected(badArray, "-f", "{folder}/empty"), "has no .yaml, .yml or .json file"},
 	{injected(badArray, "-f", "{file}"), "is given twice"},
+	{injected(badArray, "--native-sidecar=perhaps"), `invalid value "perhaps" for --native-sidecar: it has to be true or false`},
+	{injected(badPod + "{hostNetwork: true, containers: [{name: csi-attacher, image: r/csi-attacher:v4, args: [--csi-address=/csi/s], volumeMounts: [{name: s, mountPath: /csi}]}]}}}", "--driver=a.example.com", "--native-sidecar"), "--native-sidecar needs a port for the probes"},
 	{injected(badArray, "--wat"), "unknown flag: --wat"},
 	{line("inject", "-f", "{file}").with(badArray), "no image is named"},
 	{line("inject", "-f", "{file}", "--image=i", "--as-policy", "--as-kustomize={out}").with(badArray), "--as-policy and --as-kustomize are two ways"},

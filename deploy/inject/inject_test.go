@@ -29,6 +29,7 @@ var options = map[string]Options{
 	"anchor":                       {Drivers: []string{"array.example.com"}},
 	"template-in-a-list":           {Drivers: []string{"array.example.com"}},
 	"template-in-quotes":           {Drivers: []string{"array.example.com"}},
+	"native-sidecar":               {Native: ptr(true)},
 }
 
 // inputs are the files of a folder of testdata, by their names.

@@ -52,7 +52,12 @@ func (p *Plan) Apply(workload map[string]any) error {
 			return err
 		}
 	}
-	pod["containers"] = append(slices.Clone(containers), sidecar)
+	list := "containers"
+	if p.Native {
+		list = "initContainers"
+	}
+	beside, _ := pod[list].([]any)
+	pod[list] = append(slices.Clone(beside), sidecar)
 	added, err := plain(p.Volumes)
 	if err != nil {
 		return err
@@ -102,11 +107,14 @@ func (a *Attacher) apply(container object) error {
 // restore takes one sidecar out of a workload by its record.
 func (r record) restore(workload object, container string) error {
 	pod := child(workload, "spec", "template", "spec")
-	pod["containers"] = without(pod["containers"], []string{r.Container})
-	if left := without(pod["volumes"], r.Volumes); len(left) > 0 {
-		pod["volumes"] = left
-	} else {
-		delete(pod, "volumes")
+	for list, ours := range map[string][]string{"containers": {r.Container}, "initContainers": {r.Container}, "volumes": r.Volumes} {
+		had, _ := pod[list].([]any)
+		switch left := without(had, ours); {
+		case len(left) > 0:
+			pod[list] = left
+		case len(had) > 0:
+			delete(pod, list)
+		}
 	}
 	containers, _ := pod["containers"].([]any)
 	for _, item := range containers {

@@ -46,6 +46,9 @@ type Options struct {
 	// it. Needs Enforce.
 	Failover    Failover
 	apartBefore bool // csi-fencepost failover was added before, and stays where the configuration asks it
+	// Native: the sidecar is a native sidecar of Kubernetes, an init container with restartPolicy
+	// Always. nil: as it was before, and a container where there was none.
+	Native *bool
 	// SELinuxType of the sidecar; empty: as the attacher's securityContext says.
 	SELinuxType string
 	// AgentsSecrets are mounted into the sidecar, for the credentials of fence
@@ -54,7 +57,8 @@ type Options struct {
 	// AgentDirs is the sidecar's --agent-dirs.
 	AgentDirs string
 	// HTTPPort of metrics and probes. 0: a free one, and none on hostNetwork.
-	HTTPPort int32
+	HTTPPort   int32
+	portBefore int32 // of the sidecar that is there; a pod on its node's network keeps it
 	// TLSSecret, of type kubernetes.io/tls, is the certificate of metrics and probes. The
 	// metrics are then only for those whom the Kubernetes API lets get them.
 	TLSSecret string
@@ -100,9 +104,14 @@ type Plan struct {
 	// NoImage: nobody has named one, and the sidecar has that of
 	// deploy/sidecar/patch.yaml, which no registry has.
 	NoImage bool
-	// Sidecar is appended to the containers, Volumes to the volumes.
+	// Sidecar is appended to the containers or, where Native, to the init containers; Volumes to
+	// the volumes.
 	Sidecar corev1.Container
 	Volumes []corev1.Volume
+	// Native: the sidecar is an init container with restartPolicy Always.
+	Native bool
+	// Beside are the names of those that are in its list before it, in their order.
+	Beside []string
 	// Annotations that are put on the workload (not on its pods).
 	Annotations map[string]string
 
@@ -193,7 +202,11 @@ func newPlans(w *Workload, all []*candidate, o Options) (plans []*Plan, nothing 
 		}
 		plans = append(plans, p)
 		pod := &now.Template.Spec
-		pod.Containers = append(pod.Containers, p.Sidecar)
+		if p.Native {
+			pod.InitContainers = append(pod.InitContainers, p.Sidecar)
+		} else {
+			pod.Containers = append(pod.Containers, p.Sidecar)
+		}
 		pod.Volumes = append(pod.Volumes, p.Volumes...)
 	}
 	return plans, nothing, nil
@@ -223,6 +236,16 @@ func newPlan(w *Workload, c *candidate, o Options) (*Plan, error) {
 	}
 	if err := p.addAgents(o); err != nil {
 		return nil, fmt.Errorf("%s: %w", w.name(), err)
+	}
+	if err := p.beNative(w, o); err != nil {
+		return nil, fmt.Errorf("%s: %w", w.name(), err)
+	}
+	beside := w.Template.Spec.Containers
+	if p.Native {
+		beside = w.Template.Spec.InitContainers
+	}
+	for _, c := range beside {
+		p.Beside = append(p.Beside, c.Name)
 	}
 	put := p.Sidecar
 	if err := p.keep(w, c.before); err != nil {

@@ -12,6 +12,9 @@ func (o Options) or(before Options) Options {
 	if o.Image == "" {
 		o.Image = before.Image
 	}
+	if o.Native == nil {
+		o.Native = before.Native
+	}
 	if o.SELinuxType == "" {
 		o.SELinuxType = before.SELinuxType
 	}
@@ -27,7 +30,7 @@ func (o Options) or(before Options) Options {
 	if o.MetricsFrom == "" {
 		o.MetricsFrom = before.MetricsFrom
 	}
-	o.apartBefore = before.Failover == Apart
+	o.apartBefore, o.portBefore = before.Failover == Apart, before.HTTPPort
 	if o.Mode == "" && o.Config == nil && o.Failover == NoFailover {
 		o.Mode, o.Failover, o.Config = before.Mode, before.Failover, before.Config
 	}
@@ -66,12 +69,15 @@ func previous(files []File) (map[string]earlier, error) {
 		}
 		for container, r := range all {
 			e := earlier{put: r.Sidecar, volumes: w.Template.Spec.Volumes, Options: Options{
-				Drivers: []string{r.Driver}, Image: r.Image, SELinuxType: r.SELinuxType, Mode: r.Mode, Failover: r.failover(), Config: configOf(found, r),
+				Drivers: []string{r.Driver}, Image: r.Image, Native: &r.Native, SELinuxType: r.SELinuxType, Mode: r.Mode, Failover: r.failover(), Config: configOf(found, r),
 				AgentsSecrets: r.AgentsSecrets, AgentDirs: r.AgentDirs, TLSSecret: r.TLSSecret, MetricsFrom: r.MetricsFrom,
 			}}
-			for i, c := range w.Template.Spec.Containers {
+			if r.Sidecar != nil && len(r.Sidecar.Ports) > 0 {
+				e.HTTPPort = r.Sidecar.Ports[0].ContainerPort
+			}
+			for _, c := range containersOf(&w.Template.Spec) {
 				if c.Name == r.Container {
-					e.now = &w.Template.Spec.Containers[i]
+					e.now = c
 				}
 			}
 			before[attacherKey(m, container)] = e

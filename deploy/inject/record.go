@@ -26,6 +26,7 @@ type record struct {
 	Failover       bool                 `json:"failover,omitempty"` // in the pod
 	Apart          bool                 `json:"apart,omitempty"`
 	Container      string               `json:"container"`
+	Native         bool                 `json:"native,omitempty"`
 	Image          string               `json:"image"`
 	SELinuxType    string               `json:"seLinuxType,omitempty"`
 	Volumes        []string             `json:"volumes"`
@@ -44,7 +45,7 @@ type record struct {
 func (p *Plan) record(o Options, put corev1.Container) (map[string]string, error) {
 	r := record{
 		Driver: p.Driver, Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Mode: p.Mode, Failover: p.Failover, Apart: p.Apart,
-		Container: put.Name, Image: put.Image, SELinuxType: p.seLinuxType, AgentsSecrets: o.AgentsSecrets, AgentDirs: o.AgentDirs, TLSSecret: o.TLSSecret, MetricsFrom: o.MetricsFrom, Sidecar: &put,
+		Container: put.Name, Native: p.Native, Image: put.Image, SELinuxType: p.seLinuxType, AgentsSecrets: o.AgentsSecrets, AgentDirs: o.AgentDirs, TLSSecret: o.TLSSecret, MetricsFrom: o.MetricsFrom, Sidecar: &put,
 		Command: p.Attacher.CommandBefore, Args: p.Attacher.ArgsBefore, Mounts: p.Attacher.VolumeMountsBefore,
 	}
 	for _, v := range p.Volumes {

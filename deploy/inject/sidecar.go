@@ -82,8 +82,7 @@ func (p *Plan) addSidecar(w *Workload, a *attacher, o Options) error {
 // freeSuffix keeps the names apart from those that the pod has.
 func freeSuffix(pod *corev1.PodSpec) string {
 	taken := func(suffix string) bool {
-		return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == sidecarName+suffix }) ||
-			slices.ContainsFunc(pod.InitContainers, func(c corev1.Container) bool { return c.Name == sidecarName+suffix }) ||
+		return slices.ContainsFunc(containersOf(pod), func(c *corev1.Container) bool { return c.Name == sidecarName+suffix }) ||
 			slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
 				return v.Name == socketVolume+suffix || v.Name == configVolume+suffix || strings.HasPrefix(v.Name, agentsVolume) && strings.HasSuffix(v.Name, suffix)
 			})
@@ -157,6 +156,9 @@ func (p *Plan) elect(c *corev1.Container, w *Workload, a *attacher) {
 func (p *Plan) serveHTTP(c *corev1.Container, pod *corev1.PodSpec, o Options) {
 	port := o.HTTPPort
 	if port == 0 && pod.HostNetwork {
+		port = o.portBefore
+	}
+	if port == 0 && pod.HostNetwork {
 		removeArg(c, "http-endpoint")
 		c.Ports, c.LivenessProbe, c.ReadinessProbe = nil, nil, nil
 		p.say("%s: no metrics and no probes: the pod is on its node's network, where any fixed port may be taken; choose one with --http-port", c.Name)
@@ -174,7 +176,7 @@ func (p *Plan) serveHTTP(c *corev1.Container, pod *corev1.PodSpec, o Options) {
 func freePort(pod *corev1.PodSpec, want int32) int32 {
 	taken := func(port int32) bool {
 		address := fmt.Sprintf(":%d", port)
-		return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool {
+		return slices.ContainsFunc(containersOf(pod), func(c *corev1.Container) bool {
 			return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.ContainerPort == port }) ||
 				slices.ContainsFunc(c.Args, func(arg string) bool {
 					return strings.HasSuffix(arg, address) || strings.HasSuffix(arg, "port="+address[1:])

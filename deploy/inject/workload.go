@@ -93,8 +93,8 @@ func (w *Workload) inTheWay() error {
 			return fmt.Errorf("%s: external-attacher runs as init container %s; csi-fencepost goes beside one in containers only", w.name(), pod.InitContainers[i].Name)
 		}
 	}
-	for i := range pod.Containers {
-		if c := &pod.Containers[i]; isSidecar(c) {
+	for _, c := range containersOf(pod) {
+		if isSidecar(c) {
 			return fmt.Errorf("%s: container %s is csi-fencepost already, put in by other means (deploy/sidecar/patch.yaml, a policy): nothing is to be done, or take that out first", w.name(), c.Name)
 		}
 	}

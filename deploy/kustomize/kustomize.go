@@ -123,9 +123,15 @@ func jsonPatch(p *inject.Plan) []operation {
 		}
 		operations = append(operations, operation{"add", attacher + "/" + list.field, list.after})
 	}
-	operations = append(operations,
-		operation{"add", attacher + "/volumeMounts", p.Attacher.VolumeMounts},
-		operation{"add", pod + "/containers/-", p.Sidecar})
+	operations = append(operations, operation{"add", attacher + "/volumeMounts", p.Attacher.VolumeMounts})
+	switch {
+	case p.Native && len(p.Beside) == 0: // no list yet: a test without a value is one that nothing is there
+		operations = append(operations, operation{"test", pod + "/initContainers", nil}, operation{"add", pod + "/initContainers", []any{p.Sidecar}})
+	case p.Native:
+		operations = append(operations, operation{"add", pod + "/initContainers/-", p.Sidecar})
+	default:
+		operations = append(operations, operation{"add", pod + "/containers/-", p.Sidecar})
+	}
 	for _, v := range p.Volumes {
 		operations = append(operations, operation{"add", pod + "/volumes/-", v})
 	}

@@ -36,6 +36,7 @@ func variables(p *inject.Plan) []admissionv1.Variable {
 	return []admissionv1.Variable{
 		{Name: "containers", Expression: pod + ".containers"},
 		{Name: "names", Expression: pod + ".containers.map(c, c.name)"},
+		{Name: "inits", Expression: "has(" + pod + ".initContainers) ? " + pod + ".initContainers.map(c, c.name) : []"},
 		{Name: "volumes", Expression: "has(" + pod + ".volumes) ? " + pod + ".volumes.map(v, v.name) : []"},
 		{Name: "at", Expression: fmt.Sprintf("variables.names.indexOf(%q)", p.Attacher.Container)},
 		{Name: "attacher", Expression: "variables.containers[variables.at]"},
@@ -175,7 +176,7 @@ func only(mounts []corev1.VolumeMount, keep func(corev1.VolumeMount) bool) (kept
 // name.
 func putNamed(p *inject.Plan) ([]string, error) {
 	steps := []string{}
-	put := func(field, names, name string, object any) error {
+	put := func(field, names, name string, object any) error { // into a list that is there
 		value, err := literal(object)
 		if err != nil {
 			return err
@@ -185,11 +186,21 @@ func putNamed(p *inject.Plan) ([]string, error) {
 			strconv.Quote(name), names, path, value))
 		return nil
 	}
-	if err := put("containers", "variables.names", p.Sidecar.Name, p.Sidecar); err != nil {
+	list := func(field string) {
+		steps = append(steps, fmt.Sprintf("(has(object.spec.template.spec.%s) ? [] : %s)", field, add(strconv.Quote("/spec/template/spec/"+field), "[]")))
+	}
+	field, names, other, otherNames := "containers", "variables.names", "initContainers", "variables.inits"
+	if p.Native {
+		field, names, other, otherNames = other, otherNames, field, names
+		list(field)
+	}
+	if err := put(field, names, p.Sidecar.Name, p.Sidecar); err != nil {
 		return nil, err
 	}
+	// A sidecar in its other form, of an earlier policy, is in what is stored.
+	steps = append(steps, fmt.Sprintf("(%[1]q in %[2]s ? [JSONPatch{op: \"remove\", path: \"/spec/template/spec/%[3]s/\" + string(%[2]s.indexOf(%[1]q))}] : [])", p.Sidecar.Name, otherNames, other))
 	if len(p.Volumes) > 0 {
-		steps = append(steps, "(has(object.spec.template.spec.volumes) ? [] : "+add(`"/spec/template/spec/volumes"`, "[]")+")")
+		list("volumes")
 	}
 	for _, v := range p.Volumes {
 		if err := put("volumes", "variables.volumes", v.Name, v); err != nil {
@@ -231,9 +242,13 @@ func validations(p *inject.Plan) ([]admissionv1.Validation, error) {
 			needed = append(needed, word)
 		}
 	}
+	there := "object.spec.template.spec.containers.exists(c, c.name == %q)"
+	if p.Native { // without its restartPolicy it is an init container that never ends
+		there = "has(object.spec.template.spec.initContainers) &&\nobject.spec.template.spec.initContainers.exists(c, c.name == %q && has(c.restartPolicy) && c.restartPolicy == \"Always\")"
+	}
 	const again = "the driver's manifest is not what the policy was rendered from; render it anew with csi-fencepost inject --as-policy, or delete it"
 	return []admissionv1.Validation{{
-		Expression: fmt.Sprintf("object.spec.template.spec.containers.exists(c, c.name == %q)", p.Sidecar.Name),
+		Expression: fmt.Sprintf(there, p.Sidecar.Name),
 		Message:    fmt.Sprintf("container %s is missing, and with it the guard of single-writer volumes: %s", p.Sidecar.Name, again),
 	}, {
 		Expression: fmt.Sprintf("variables.words.exists(w, %s.all(a, a in w))", oneLine(needed)),

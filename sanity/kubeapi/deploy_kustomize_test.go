@@ -9,10 +9,10 @@ import (
 )
 
 // overlay is a kustomization of the vendor's manifests with our component.
-func overlay(t *testing.T, manifests []byte) (folder string) {
+func overlay(t *testing.T, manifests []byte, flags ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
-	csiFencepost(t, vendor(t), "inject", "--mode=Enforce", "--as-kustomize", filepath.Join(folder, "fencepost"))
+	csiFencepost(t, vendor(t), append([]string{"inject", "--mode=Enforce", "--as-kustomize", filepath.Join(folder, "fencepost")}, flags...)...)
 	for name, text := range map[string][]byte{
 		"vendor.yaml":        manifests,
 		"kustomization.yaml": []byte("resources: [vendor.yaml]\ncomponents: [fencepost]\n"),
@@ -48,6 +48,21 @@ func TestKustomizeBuildsWhatInjectWrites(t *testing.T) {
 		if have, err := os.ReadFile(shipped); err != nil || !bytes.Equal(have, text) {
 			t.Errorf("%s is not what --as-kustomize writes: %v", shipped, err)
 		}
+	}
+}
+
+// With and without init containers of the vendor's, which the component has to have seen.
+func TestKustomizeBuildsANativeSidecar(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	kustomize := kustomizeTool.build(t)
+	got := mustOutput(t, nil, nil, kustomize, "build", overlay(t, vendor(t), "--native-sidecar"))
+	want := csiFencepost(t, vendor(t), "inject", "--mode=Enforce", "--native-sidecar")
+	namespaces(t, want)
+	sameAll(t, got, want)
+	more := bytes.Replace(vendor(t), []byte("      containers:\n"), []byte("      initContainers: [{name: early, image: registry.example.com/early:v1}]\n      containers:\n"), 1)
+	if out, err := output(t, nil, nil, kustomize, "build", overlay(t, more, "--native-sidecar")); err == nil || !strings.Contains(err.Error(), "initContainers") {
+		t.Errorf("an init container that the component has not seen: %v; it built\n%s", err, out)
 	}
 }
 

@@ -38,6 +38,7 @@ func TestTheAPIServerTakesWhatInjectWrites(t *testing.T) {
 		"inject-observe.yaml":  {"inject", "--mode=Observe"},
 		"inject-enforce.yaml":  {"inject", "--mode=Enforce"},
 		"inject-failover.yaml": {"inject", "--mode=Enforce", "--failover"},
+		"inject-native.yaml":   {"inject", "--native-sidecar"},
 		"inject-narrowed.yaml": {"inject", "--tls-secret=metrics-tls", "--metrics-from=monitoring"},
 	} {
 		manifests := csiFencepost(t, vendor(t), args...)

@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,15 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podOf are the names of a workload's containers.
+// podOf are the names of a workload's containers, and behind them those of its init containers.
 func podOf(t *testing.T, workload *unstructured.Unstructured) (containers []string) {
 	t.Helper()
-	list, _, err := unstructured.NestedSlice(workload.Object, "spec", "template", "spec", "containers")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range list {
-		containers = append(containers, fmt.Sprint(c.(map[string]any)["name"]))
+	for _, field := range []string{"containers", "initContainers"} {
+		list, _, err := unstructured.NestedSlice(workload.Object, "spec", "template", "spec", field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list {
+			containers = append(containers, fmt.Sprint(c.(map[string]any)["name"]))
+		}
 	}
 	return containers
 }
@@ -83,6 +86,8 @@ var operators = map[string]func(ctx context.Context, original *unstructured.Unst
 // vendorVariants are workloads as vendors write them, with what differs.
 var vendorVariants = map[string]*strings.Replacer{
 	"as it is":               strings.NewReplacer(),
+	"native":                 strings.NewReplacer(),
+	"native beside another":  strings.NewReplacer("      containers:\n", "      initContainers: [{name: early, image: registry.example.com/early:v1}]\n      containers:\n"),
 	"flag and value apart":   strings.NewReplacer("- --csi-address=/csi/csi.sock\n        - --timeout", "- --csi-address\n        - /csi/csi.sock\n        - --timeout"),
 	"no arguments of its":    strings.NewReplacer("mountPath: /csi\n      volumes", "mountPath: /run/csi\n      volumes", "        args:\n        - --v=2\n        - --csi-address=/csi/csi.sock\n        - --timeout=15s\n        - --leader-election\n", ""),
 	"arguments in command":   strings.NewReplacer("args:\n        - --v=2\n", "command:\n        - /csi-attacher\n        - --v=2\n"),
@@ -138,12 +143,13 @@ func TestAnOperatorThatRevertsEveryEditKeepsGettingTheSidecar(t *testing.T) {
 		t.Run(variant, func(t *testing.T) {
 			original := vendorIn(t, "variant-"+strings.ToLower(strings.ReplaceAll(variant, " ", "-")))
 			manifests := []byte(change.Replace(string(original)))
-			if variant != "as it is" && string(manifests) == string(original) {
+			native := fmt.Sprintf("--native-sidecar=%t", strings.HasPrefix(variant, "native"))
+			if variant != "as it is" && variant != "native" && string(manifests) == string(original) {
 				t.Fatal("nothing is changed")
 			}
 			applyAll(t, manifests)
-			want := meaning(t, workloadOf(t, csiFencepost(t, manifests, "inject", "--mode=Enforce")))
-			effective(t, csiFencepost(t, manifests, "inject", "--mode=Enforce", "--as-policy"), workloadOf(t, manifests))
+			want := meaning(t, workloadOf(t, csiFencepost(t, manifests, "inject", "--mode=Enforce", native)))
+			effective(t, csiFencepost(t, manifests, "inject", "--mode=Enforce", "--as-policy", native), workloadOf(t, manifests))
 			for how, write := range operators {
 				var generation int64
 				for i := range 3 {
@@ -159,6 +165,63 @@ func TestAnOperatorThatRevertsEveryEditKeepsGettingTheSidecar(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A policy of the other form takes the sidecar of the one before out of what is stored, as a
+// rollout restart or kubectl apply leaves it there, and refuses a native one that would never end.
+func TestAPolicyReplacesTheOtherFormOfTheSidecar(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	manifests := vendorIn(t, "other-form")
+	applyAll(t, manifests)
+	forms := []string{"--native-sidecar=false", "--native-sidecar", "--native-sidecar=false"}
+	for i, form := range forms {
+		want := meaning(t, workloadOf(t, csiFencepost(t, manifests, "inject", "--mode=Enforce", form)))
+		policies := csiFencepost(t, manifests, "inject", "--mode=Enforce", "--as-policy", form)
+		if i == 0 {
+			applyAll(t, policies)
+		}
+		for _, o := range objects(t, policies) {
+			_, err := whole.apply(t.Context(), o, false)
+			must(t, err)
+		}
+		api, err := whole.apiOf(workloadOf(t, manifests))
+		must(t, err)
+		var got map[string]any
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+			stored, err := api.Patch(t.Context(), "array-controller", types.MergePatchType, []byte(`{"metadata":{"annotations":{"restarted":null}}}`), metav1.PatchOptions{})
+			if err == nil {
+				got = bare(stored)
+			}
+			if err == nil && reflect.DeepEqual(got, want) {
+				break
+			}
+			if time.Now().After(deadline) {
+				same(t, form, got, want)
+				t.Fatalf("write %d: %v", i, err)
+			}
+		}
+	}
+}
+
+// A Kubernetes that does not know native sidecars drops their restart policy. What is left is
+// refused for its probes, so that the pods that run stay.
+func TestAServerWithoutNativeSidecarsRefusesOne(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	manifests := vendorIn(t, "no-native-sidecars")
+	namespaces(t, manifests)
+	injected := workloadOf(t, csiFencepost(t, manifests, "inject", "--native-sidecar"))
+	if _, err := whole.apply(t.Context(), injected, true); err != nil {
+		t.Fatal(err)
+	}
+	inits, _, err := unstructured.NestedSlice(injected.Object, "spec", "template", "spec", "initContainers")
+	must(t, err)
+	delete(inits[0].(map[string]any), "restartPolicy")
+	must(t, unstructured.SetNestedSlice(injected.Object, inits, "spec", "template", "spec", "initContainers"))
+	if _, err := whole.apply(t.Context(), injected, true); err == nil || !strings.Contains(err.Error(), "initContainers[0].livenessProbe") {
+		t.Errorf("error %v", err)
 	}
 }
 

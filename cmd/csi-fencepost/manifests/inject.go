@@ -69,6 +69,7 @@ type injectFlags struct {
 	*manifestFlags
 	options inject.Options
 	mode    string
+	native  bool
 	config  string
 	rights  string // file
 	as      injectAs
@@ -83,6 +84,7 @@ func parseInjectFlags(args []string) (*injectFlags, error) {
 	f.set.StringVar((*string)(&f.options.Failover), "failover", "", "Who moves the pods of fenced nodes: apart (--failover alone), csi-fencepost failover, which is added as a Deployment of its own account, one for all drivers; or in-pod, the sidecar itself, with rights that every container of its pod has then. Needs mode Enforce.")
 	f.set.Lookup("failover").NoOptDefVal = string(inject.Apart)
 	f.set.StringVar(&f.config, "config", "", "A configuration file of your own, in place of --mode and --failover.")
+	f.set.BoolVar(&f.native, "native-sidecar", false, "The sidecar is a native sidecar of Kubernetes (an init container with restartPolicy Always), which starts before the attacher and ends after it. Needs Kubernetes 1.29, on the nodes too. Later runs keep it; =false makes it a container again.")
 	f.set.StringVar(&f.options.SELinuxType, "selinux-type", "", "The SELinux type of the sidecar, such as spc_t, where nodes enforce SELinux and the driver's socket is in a folder of theirs.")
 	f.set.StringArrayVar(&f.options.AgentsSecrets, "agents-secret", nil, "A Secret with the credentials of fence agents, which the configuration (--config) names as files: NAME is mounted at "+inject.AgentsFolder+", NAME=FOLDER there. Can be repeated; empty: none any more.")
 	f.set.StringVar(&f.options.AgentDirs, "agent-dirs", "", "The folders of the image in which fence agents are, absolute, separated by commas. Default: /usr/sbin.")
@@ -111,6 +113,9 @@ func (f *injectFlags) complete() (err error) {
 	}
 	if err := f.wrongNames(); err != nil {
 		return err
+	}
+	if f.set.Changed("native-sidecar") {
+		f.options.Native = &f.native
 	}
 	f.options.Separate, f.options.Beside, f.options.OwnImage = f.output != "", f.output != "", releasedImage
 	if f.config == "" {

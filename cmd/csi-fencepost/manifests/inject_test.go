@@ -300,3 +300,19 @@ func TestHelpOfInjectListsItsFlags(t *testing.T) {
 		t.Error("the help does not say where the choices are printed")
 	}
 }
+
+// The flag asks for one form or the other, and leaving it off for what is there.
+func TestTheFormOfTheSidecarIsAFlag(t *testing.T) {
+	t.Cleanup(func() { stdin = os.Stdin })
+	text := vendorManifest
+	for _, step := range []struct {
+		flag   string
+		native bool
+	}{{"--mode=Observe", false}, {"--native-sidecar", true}, {"--mode=Observe", true}, {"--native-sidecar=false", false}} {
+		stdin = strings.NewReader(text)
+		text, _ = clitest.Line(t, Commands(), cli.ExitOK, "inject", named, step.flag)
+		if got := strings.Contains(text, "initContainers:"); got != step.native || strings.Count(text, "name: csi-fencepost\n") < 1 {
+			t.Errorf("%s: native %v:\n%s", step.flag, got, text)
+		}
+	}
+}

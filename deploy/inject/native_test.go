@@ -1,0 +1,174 @@
+package inject
+
+import (
+	"bytes"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// isNative asks for one form of the sidecar.
+func isNative(native bool) Options { return Options{Native: &native} }
+
+// Nothing but the place and the restart policy tells the two forms apart. A startup probe would
+// wait for the driver, which starts after it.
+func TestANativeSidecarIsTheContainerInAnotherPlace(t *testing.T) {
+	f := inputs(t, "cases")["native-sidecar"]
+	_, container := once(t, f, isNative(false))
+	_, native := once(t, f, isNative(true))
+	want, got := container.Plans[0].Sidecar, native.Plans[0].Sidecar
+	if got.RestartPolicy == nil || *got.RestartPolicy != corev1.ContainerRestartPolicyAlways {
+		t.Errorf("restartPolicy %v", got.RestartPolicy)
+	}
+	got.RestartPolicy = nil
+	if !reflect.DeepEqual(got, want) || got.StartupProbe != nil || got.LivenessProbe == nil || got.ReadinessProbe == nil {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if !reflect.DeepEqual(native.Plans[0].Attacher, container.Plans[0].Attacher) || !reflect.DeepEqual(native.Plans[0].Volumes, container.Plans[0].Volumes) {
+		t.Errorf("attacher %+v\nvolumes %+v", native.Plans[0].Attacher, native.Plans[0].Volumes)
+	}
+}
+
+// It may need what an init container of the pod puts into a volume.
+func TestANativeSidecarComesLastOfTheInitContainers(t *testing.T) {
+	for name, f := range inputs(t, "cases") {
+		o := options[name]
+		o.Native, o.HTTPPort, o.Separate = ptr(true), 9999, true
+		r, err := Inject([]File{f}, o)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, w := range workloadsIn(t, r.Files[0]) {
+			var inits, ours []string
+			for _, c := range w.Template.Spec.InitContainers {
+				if inits = append(inits, c.Name); strings.HasPrefix(c.Name, sidecarName) {
+					ours = append(ours, c.Name)
+				}
+			}
+			for _, c := range w.Template.Spec.Containers {
+				if strings.HasPrefix(c.Name, sidecarName) {
+					t.Errorf("%s: %s is a container", name, c.Name)
+				}
+			}
+			if len(ours) > len(w.attachers()) || !slices.Equal(inits[len(inits)-len(ours):], ours) {
+				t.Errorf("%s: init containers %q", name, inits)
+			}
+		}
+		if !slices.ContainsFunc(r.Plans, func(p *Plan) bool { return p.Native }) {
+			t.Errorf("%s: no plan is native", name)
+		}
+	}
+}
+
+func workloadsIn(t *testing.T, f File) (all []*Workload) {
+	t.Helper()
+	_, found, err := readFiles([]File{f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range found {
+		if !isWorkload(found[i].APIVersion, found[i].Kind) {
+			continue
+		}
+		o, err := found[i].decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := FromObject(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// Whichever form is there, the other one replaces it, a run without the flag keeps it, and
+// uninject gives every byte back, with the marks and without.
+func TestTheTwoFormsReplaceEachOther(t *testing.T) {
+	for name, f := range inputs(t, "cases") {
+		in := func(text []byte, native *bool) []byte {
+			t.Helper()
+			o := options[name]
+			if o.Native = native; native != nil {
+				o.HTTPPort = 9999
+			}
+			r, err := Inject([]File{{f.Name, text}}, o)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			return r.Files[0].Text
+		}
+		container, native := in(f.Text, ptr(false)), in(f.Text, ptr(true))
+		for what, is := range map[string]struct{ got, want []byte }{
+			"container to native":          {in(container, ptr(true)), native},
+			"native to container":          {in(native, ptr(false)), container},
+			"native again":                 {in(native, ptr(true)), native},
+			"native, and not said":         {in(native, nil), in(native, nil)},
+			"native, not said, but stayed": {in(in(native, nil), ptr(true)), native},
+		} {
+			if !bytes.Equal(is.got, is.want) {
+				t.Errorf("%s: %s:\n%s\nwant\n%s", name, what, is.got, is.want)
+			}
+		}
+		if kept := in(native, nil); !bytes.Contains(kept, []byte("initContainers")) || !bytes.Contains(kept, []byte("Always")) {
+			t.Errorf("%s: a run without the flag made it a container:\n%s", name, kept)
+		}
+		restored(t, []File{{f.Name, native}}, f.Text)
+		back, err := Uninject([]File{{f.Name, withoutComments(native)}})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if before, after := values(t, f.Text), values(t, back.Files[0].Text); !slices.Equal(before, after) {
+			t.Errorf("%s: without the marks:\n%s\nwant\n%s", name, after, before)
+		}
+	}
+}
+
+// A Kubernetes without native sidecars refuses probes of an init container, and with them the
+// whole write. Without them it would store a pod that never starts.
+func TestANativeSidecarHasProbes(t *testing.T) {
+	f := inputs(t, "cases")["hostnetwork"]
+	_, err := Inject([]File{f}, isNative(true))
+	if err == nil || !strings.Contains(err.Error(), "hostnetwork.yaml:1: Deployment kube-system/array: --native-sidecar needs a port") || !strings.Contains(err.Error(), "--http-port") {
+		t.Errorf("error %v", err)
+	}
+	o := isNative(true)
+	o.HTTPPort = 9999
+	text, _ := once(t, f, o)
+	if again, _ := once(t, File{f.Name, text}, Options{}); !bytes.Equal(again, text) {
+		t.Errorf("the port is not kept:\n%s", again)
+	}
+}
+
+// Put in by other means, it is seen as the container is.
+func TestANativeSidecarThatIsThereIsSeen(t *testing.T) {
+	f := inputs(t, "refused")["by-hand"]
+	text := bytes.Replace(f.Text, []byte("      - name: guard"), []byte("      initContainers:\n      - restartPolicy: Always\n        name: guard"), 1)
+	if _, err := Inject([]File{{f.Name, text}}, Options{}); err == nil || !strings.Contains(err.Error(), "container guard is csi-fencepost already") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// What a person changed in it stays, as in a container.
+func TestWhatWasChangedByHandInANativeSidecarIsKept(t *testing.T) {
+	f := inputs(t, "cases")["native-sidecar"]
+	text, _ := once(t, f, isNative(true))
+	edited := bytes.Replace(text, []byte("- --v=2"), []byte("- --v=4"), 1)
+	again, r := once(t, File{f.Name, edited}, Options{})
+	if bytes.Equal(edited, text) || !bytes.Equal(again, edited) || !strings.Contains(said(r.Findings), "kept as it was changed by hand: args --v") {
+		t.Errorf("%s\n%s", said(r.Findings), again)
+	}
+}
+
+// Native sidecars of the vendor's run beside ours.
+func TestAPortOfAnInitContainerIsTaken(t *testing.T) {
+	p := planOf(t, attacherOf("--csi-address=$(ADDRESS)"), func(w *Workload) {
+		w.Template.Spec.InitContainers = []corev1.Container{{Name: "early", Ports: []corev1.ContainerPort{{ContainerPort: 9810}}}}
+	})
+	if got := p.Sidecar.Ports[0].ContainerPort; got != 9811 {
+		t.Errorf("port %d", got)
+	}
+}
