@@ -19,6 +19,9 @@ const defaultSocket = "/run/csi/socket"
 // isAttacher tells whether a container runs external-attacher: by its image, by
 // its command, or, where an image was renamed, by its name and its flags.
 func isAttacher(c *corev1.Container) bool {
+	if isCombined(c) {
+		return mayAttach(c)
+	}
 	image := profile.ImageName(c.Image)
 	if strings.HasSuffix(image, "csi-attacher") || strings.Contains(image, "external-attacher") {
 		return true
@@ -36,10 +39,11 @@ func isAttacher(c *corev1.Container) bool {
 // An attacher is what was read of an external-attacher container.
 type attacher struct {
 	*corev1.Container
-	index  int
-	line   *commandLine
-	socket string // path of the driver's socket in this container
-	mount  corev1.VolumeMount
+	index    int
+	line     *commandLine
+	socket   string // path of the driver's socket in this container
+	mount    corev1.VolumeMount
+	combined []string // what csi-sidecars runs; empty: it is external-attacher alone
 }
 
 func readAttacher(c *corev1.Container, index int) (*attacher, error) {
@@ -47,11 +51,16 @@ func readAttacher(c *corev1.Container, index int) (*attacher, error) {
 	if err != nil {
 		return nil, err
 	}
+	a := &attacher{Container: c, index: index, line: line}
+	if isCombined(c) {
+		if err := a.readCombined(); err != nil {
+			return nil, err
+		}
+	}
 	address, err := line.expanded("csi-address", defaultSocket)
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", c.Name, err)
 	}
-	a := &attacher{Container: c, index: index, line: line}
 	a.socket = path.Clean(strings.TrimPrefix(strings.TrimPrefix(address, "unix:"), "//"))
 	if !path.IsAbs(a.socket) {
 		return nil, fmt.Errorf("container %s: --csi-address=%s is no absolute path of a socket", c.Name, address)
@@ -150,8 +159,11 @@ var version = regexp.MustCompile(`^v?(\d+)\.(\d+)`)
 
 // hasAPIFlags: external-attacher has --kube-api-qps and --kube-api-burst since
 // its 3.2 (its CHANGELOG-3.2.md, #286), and ends at a flag that it does not know.
-// A tag that is no version is taken for a newer one.
+// A tag that is no version is taken for a newer one. csi-sidecars counts anew.
 func (a *attacher) hasAPIFlags() bool {
+	if len(a.combined) > 0 {
+		return true
+	}
 	image, _, _ := strings.Cut(a.Image, "@")
 	_, tag, _ := strings.Cut(path.Base(image), ":")
 	m := version.FindStringSubmatch(tag)
@@ -170,18 +182,19 @@ func (a *attacher) raise(say func(string, ...any)) {
 			say("%s: --%s is left alone: %s does not know it, external-attacher has it since 3.2", a.Name, l.flag, a.Image)
 			continue
 		}
-		value, err := a.line.expanded(l.flag, l.byDefault)
+		flag := a.flagOf(l.flag)
+		value, err := a.line.expanded(flag, l.byDefault)
 		if err != nil {
-			say("%s: --%s cannot be read and is left alone (%v); at least %s is right, for %s", a.Name, l.flag, err, l.want, l.why)
+			say("%s: --%s cannot be read and is left alone (%v); at least %s is right, for %s", a.Name, flag, err, l.want, l.why)
 			continue
 		}
 		less, err := l.less(value)
 		switch {
 		case err != nil:
-			say("%s: --%s=%s cannot be read and is left alone; at least %s is right, for %s", a.Name, l.flag, value, l.want, l.why)
+			say("%s: --%s=%s cannot be read and is left alone; at least %s is right, for %s", a.Name, flag, value, l.want, l.why)
 		case less:
-			say("%s: --%s from %s to %s: %s", a.Name, l.flag, value, l.want, l.why)
-			a.line.set(l.flag, l.want)
+			say("%s: --%s from %s to %s: %s", a.Name, flag, value, l.want, l.why)
+			a.line.set(flag, l.want)
 		}
 	}
 }

@@ -7,7 +7,8 @@
 // A Plan is data: which container is external-attacher, what changes in it, the
 // sidecar, the volumes, the documents, and the findings that say why. Other ways
 // to the same end (a policy, a kustomize component) are made from it. The
-// sidecar is the one of deploy/sidecar/patch.yaml, fitted to the pod.
+// sidecar is the one of deploy/sidecar/patch.yaml, fitted to the pod. The attacher may be a part
+// of csi-sidecars (KEP-4958): then that whole container is pointed at our socket.
 //
 // It guarantees that every line that it does not have to change stays as it is,
 // byte for byte; that Uninject(Inject(x)) is x; that Inject does the same when

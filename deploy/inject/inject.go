@@ -283,7 +283,7 @@ func (r *Result) orNothing(o Options, found []manifest, workloads []*Workload, n
 	for _, f := range r.Findings {
 		seen += "; " + f.String()
 	}
-	return &NothingError{what + " was found in a Deployment or StatefulSet (" + seen + "). It is the container whose image is named csi-attacher: is the file with the controller missing? " +
+	return &NothingError{what + " was found in a Deployment or StatefulSet (" + seen + "). It is the container whose image is named csi-attacher, or csi-sidecars with attacher in its --controllers: is the file with the controller missing? " +
 		whoCreatesIt(found) + ", and writes it back when it is changed, then take it from the cluster, as policies: kubectl get deployment,statefulset,csidriver -n " + namespace +
 		" -o yaml | csi-fencepost inject --as-policy. If the cluster has no such pod either, the provider runs it out of sight, and nothing can be put into it"}
 }

@@ -215,7 +215,7 @@ func newPlans(w *Workload, all []*candidate, o Options) (plans []*Plan, nothing 
 // newPlan of one attacher.
 func newPlan(w *Workload, c *candidate, o Options) (*Plan, error) {
 	p := &Plan{Where: w.Where, APIVersion: w.APIVersion, Kind: w.Kind, Name: w.ObjectMeta.Name, ServiceAccount: w.serviceAccount()}
-	p.say("%s: container %s is external-attacher (%s)", w.name(), c.Name, c.Image)
+	p.say("%s: container %s %s (%s)", w.name(), c.Name, c.program(), c.Image)
 	if err := p.chooseDriver(w, c); err != nil {
 		return nil, err
 	}
