@@ -196,6 +196,7 @@ func (w *badWorld) files(t *testing.T, in badInput) {
 		text string
 	}{
 		"input.yaml":            {0o644, w.places.Replace(in.file)},
+		"list.yaml":             {0o644, "- a\n"},
 		"good.yaml":             {0o644, configHead + "mode: Observe\n"},
 		"array.yaml":            {0o644, badArray},
 		"agents/fence_good":     {0o755, "#!/bin/sh\n"},

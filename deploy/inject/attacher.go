@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -197,4 +198,18 @@ func (a *attacher) raise(say func(string, ...any)) {
 			a.line.set(flag, l.want)
 		}
 	}
+}
+
+// flags of the attacher that have to hold, as they are now.
+func (a *attacher) flags() (all []string) {
+	for _, l := range slices.Insert(slices.Clone(limits), 0, limit{flag: "csi-address", byDefault: defaultSocket}) {
+		flag := a.flagOf(l.flag)
+		if strings.HasPrefix(l.flag, "kube-api-") && a.line.get(flag) == nil && !a.hasAPIFlags() {
+			continue
+		}
+		if value, err := a.line.expanded(flag, l.byDefault); err == nil {
+			all = append(all, "--"+flag+"="+value)
+		}
+	}
+	return all
 }

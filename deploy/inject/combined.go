@@ -58,7 +58,7 @@ func (a *attacher) readCombined() (err error) {
 
 // flagOf is what a flag of external-attacher is called in this program.
 func (a *attacher) flagOf(name string) string {
-	if len(a.combined) > 0 && !strings.HasPrefix(name, "kube-api-") {
+	if len(a.combined) > 0 && name != "csi-address" && !strings.HasPrefix(name, "kube-api-") {
 		return "attacher-" + name
 	}
 	return name

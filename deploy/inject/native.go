@@ -22,6 +22,6 @@ func (p *Plan) beNative(w *Workload, o Options) error {
 	always := corev1.ContainerRestartPolicyAlways
 	c.RestartPolicy = &always
 	p.Native = true
-	p.say("%s: a native sidecar (an init container with restartPolicy Always), as --native-sidecar says: it starts before all containers and ends after them. Kubernetes has them since 1.29; an older one refuses the %s", c.Name, w.Kind)
+	p.say("%s: a native sidecar (an init container with restartPolicy Always): it starts before all containers and ends after them. Kubernetes has them since 1.29; an older one refuses the %s", c.Name, w.Kind)
 	return nil
 }

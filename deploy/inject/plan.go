@@ -49,6 +49,9 @@ type Options struct {
 	// Native: the sidecar is a native sidecar of Kubernetes, an init container with restartPolicy
 	// Always. nil: as it was before, and a container where there was none.
 	Native *bool
+	// InDriversFolder: our socket is in the folder of the driver's, for where nobody can mount a
+	// volume into the attacher. It keeps the driver's socket then.
+	InDriversFolder bool
 	// SELinuxType of the sidecar; empty: as the attacher's securityContext says.
 	SELinuxType string
 	// AgentsSecrets are mounted into the sidecar, for the credentials of fence
@@ -138,6 +141,9 @@ type Attacher struct {
 	CommandBefore, Command           []string
 	ArgsBefore, Args                 []string
 	VolumeMountsBefore, VolumeMounts []corev1.VolumeMount
+	// Flags are our socket and all limits as they are to be, also those that stay. Behind all
+	// others they hold, whatever stands before: of a flag the last one counts.
+	Flags []string
 }
 
 // A Document is one manifest of its own.

@@ -53,7 +53,11 @@ func (p *Plan) addSidecar(w *Workload, a *attacher, o Options) error {
 		return err
 	}
 	suffix := freeSuffix(&w.Template.Spec)
-	folder := freeFolder(a)
+	socket := ourSocket{volume: socketVolume + suffix, folder: freeFolder(a), name: "csi.sock"}
+	if o.InDriversFolder {
+		socket = ourSocket{folder: path.Dir(a.socket), name: sidecarName + suffix + ".sock"}
+		volumes = slices.DeleteFunc(volumes, func(v corev1.Volume) bool { return v.Name == socketVolume })
+	}
 	p.Volumes = volumes
 	for i := range p.Volumes {
 		if p.Volumes[i].ConfigMap != nil {
@@ -67,17 +71,23 @@ func (p *Plan) addSidecar(w *Workload, a *attacher, o Options) error {
 	} else {
 		p.NoImage = true
 	}
-	c.VolumeMounts = sidecarMounts(c, a, suffix, folder)
+	c.VolumeMounts = sidecarMounts(c, a, suffix, socket)
 	setArg(c, "csi-address", a.socket)
-	setArg(c, "listen", folder+"/csi.sock")
+	setArg(c, "listen", socket.path())
 	p.elect(c, w, a)
 	p.serveHTTP(c, &w.Template.Spec, o)
 	p.likeAttacher(c, w, a, o)
 	p.reachAPI(c, a)
 	p.Sidecar = *c
-	p.pointAttacher(a, socketVolume+suffix, folder)
+	p.pointAttacher(a, socket)
 	return nil
 }
+
+// ourSocket is where csi-fencepost listens: in a volume of ours, or, without one, in the folder of
+// the driver's socket.
+type ourSocket struct{ volume, folder, name string }
+
+func (s ourSocket) path() string { return s.folder + "/" + s.name }
 
 // freeSuffix keeps the names apart from those that the pod has.
 func freeSuffix(pod *corev1.PodSpec) string {
@@ -107,13 +117,16 @@ func freeFolder(a *attacher) string {
 
 // sidecarMounts: the driver's socket as the attacher has it, ours, and the
 // configuration.
-func sidecarMounts(c *corev1.Container, a *attacher, suffix, folder string) (mounts []corev1.VolumeMount) {
+func sidecarMounts(c *corev1.Container, a *attacher, suffix string, socket ourSocket) (mounts []corev1.VolumeMount) {
 	for _, m := range c.VolumeMounts {
 		switch m.Name {
 		case driverVolume:
 			m = *a.mount.DeepCopy()
+			m.ReadOnly = m.ReadOnly && socket.volume != ""
 		case socketVolume:
-			m.Name, m.MountPath = socketVolume+suffix, folder
+			if m.Name, m.MountPath = socket.volume, socket.folder; socket.volume == "" {
+				continue
+			}
 		case configVolume:
 			m.Name = configVolume + suffix
 		}
@@ -309,12 +322,18 @@ func (p *Plan) reachAPI(c *corev1.Container, a *attacher) {
 }
 
 // pointAttacher makes the attacher use our socket, and raises its limits.
-func (p *Plan) pointAttacher(a *attacher, volume, folder string) {
+func (p *Plan) pointAttacher(a *attacher, socket ourSocket) {
 	p.Attacher = Attacher{Container: a.Name, Index: a.index, CommandBefore: a.Command, ArgsBefore: a.Args, VolumeMountsBefore: a.VolumeMounts}
-	p.say("%s: --csi-address from %s, the driver's socket, to %s/csi.sock, which csi-fencepost serves", a.Name, a.socket, folder)
+	p.say("%s: --csi-address from %s, the driver's socket, to %s, which csi-fencepost serves", a.Name, a.socket, socket.path())
 	onlyForSocket := a.onlyForSocket() // before the address changes
-	a.line.set("csi-address", folder+"/csi.sock")
+	a.line.set("csi-address", socket.path())
 	a.raise(p.say)
+	p.Attacher.Flags = a.flags()
+	p.Attacher.Command, p.Attacher.Args = a.line.command, a.line.args
+	if socket.volume == "" {
+		p.Attacher.VolumeMounts = a.VolumeMounts
+		return
+	}
 	for _, m := range a.VolumeMounts {
 		if m.MountPath == a.mount.MountPath && onlyForSocket {
 			p.say("%s: the mount %s of the driver's socket is taken off: nothing else of it needs it, and no call can get past the guard", a.Name, m.MountPath)
@@ -322,6 +341,5 @@ func (p *Plan) pointAttacher(a *attacher, volume, folder string) {
 		}
 		p.Attacher.VolumeMounts = append(p.Attacher.VolumeMounts, m)
 	}
-	p.Attacher.VolumeMounts = append(p.Attacher.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: folder})
-	p.Attacher.Command, p.Attacher.Args = a.line.command, a.line.args
+	p.Attacher.VolumeMounts = append(p.Attacher.VolumeMounts, corev1.VolumeMount{Name: socket.volume, MountPath: socket.folder})
 }

@@ -95,7 +95,7 @@ func (w *Workload) inTheWay() error {
 	}
 	for _, c := range containersOf(pod) {
 		if isSidecar(c) {
-			return fmt.Errorf("%s: container %s is csi-fencepost already, put in by other means (deploy/sidecar/patch.yaml, a policy): nothing is to be done, or take that out first", w.name(), c.Name)
+			return fmt.Errorf("%s: container %s is csi-fencepost already, put in by other means (deploy/sidecar/patch.yaml, a policy, values of a chart): nothing is to be done, or take that out first", w.name(), c.Name)
 		}
 	}
 	if w.ObjectMeta.Name == "" {

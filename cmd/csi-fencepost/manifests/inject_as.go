@@ -5,42 +5,70 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
 	"github.com/csi-fencepost/csi-fencepost/deploy/kustomize"
 	"github.com/csi-fencepost/csi-fencepost/deploy/policy"
+	"github.com/csi-fencepost/csi-fencepost/deploy/values"
 )
 
 // injectAs are the ways to put the sidecar in where nobody edits manifests by
 // hand: the manifests are read, and stay as they are.
 type injectAs struct {
 	policy    bool
-	kustomize string // folder of the component
+	kustomize string   // folder of the component
+	chart     string   // of the vendor, as package values knows it
+	values    []string // files of the values that the chart was rendered with
 }
 
 func (f *injectFlags) addAs() {
 	f.set.BoolVar(&f.as.policy, "as-policy", false, "Print admission policies that add the sidecar to each write of the workload, with rights and configuration, in place of the manifests: for operators that revert every edit. Needs Kubernetes 1.36.")
 	f.set.StringVar(&f.as.kustomize, "as-kustomize", "", "A folder to write a kustomize component to that adds the sidecar, with rights and configuration, in place of the manifests.")
+	f.set.StringVar(&f.as.chart, "as-values", "", "Write values with which the vendor's chart renders the sidecar itself to --output, with rights and configuration beside them, in place of the manifests. One of "+strings.Join(values.Names(), ", ")+"; hcloud and cinder say why their charts cannot. Needs --values.")
+	f.set.StringArrayVar(&f.as.values, "values", nil, "For --as-values: a file of values that the manifests were rendered with, in Helm's order: those of the chart (helm show values) first, then your own. Can be repeated. For linstor, the LinstorCluster.")
 }
 
 // askedAs tells whether one of them is asked for; an error, that two are.
 func (f *injectFlags) askedAs() (bool, error) {
-	switch ways := f.as; {
+	ways, printed := f.as, f.as.policy || f.as.kustomize != ""
+	switch {
 	case ways.policy && ways.kustomize != "":
 		return false, f.set.Wrong("--as-policy and --as-kustomize are two ways to the same: give one of them")
-	case (ways.policy || ways.kustomize != "") && f.output != "":
+	case printed && ways.chart != "":
+		return false, f.set.Wrong("--as-values is another way to what --as-policy and --as-kustomize do: give one of them")
+	case printed && f.output != "":
 		return false, f.set.Wrong("--output is for changed manifests: --as-policy prints, --as-kustomize names its own folder")
-	case (ways.policy || ways.kustomize != "") && f.check:
-		return false, f.set.Wrong("--check is for changed manifests: --as-policy and --as-kustomize change none")
+	case (printed || ways.chart != "") && f.check:
+		return false, f.set.Wrong("--check is for changed manifests: --as-policy, --as-kustomize and --as-values change none")
+	case ways.chart == "" && len(ways.values) > 0:
+		return false, f.set.Wrong("--values is for --as-values")
+	case ways.chart == "" && f.set.Changed("as-values"):
+		return false, f.set.Wrong("--as-values is empty: it has to be one of %s", strings.Join(values.Names(), ", "))
+	case ways.chart == "":
+		return printed, nil
 	}
-	return f.as.policy || f.as.kustomize != "", nil
+	if _, err := values.For(ways.chart); err != nil {
+		return false, f.set.Wrong("--as-values: %v", err)
+	}
+	switch {
+	case f.output == "":
+		return false, f.set.Wrong("--as-values writes values and, in a file of their own, rights and configuration: name the folder with --output")
+	case len(ways.values) == 0:
+		return false, f.set.Wrong("--as-values needs --values, what the manifests were rendered with: Helm replaces whole lists, so that what is in yours has to be in those that are written")
+	}
+	return true, nil
 }
 
-// writeAs writes the policies or the component.
+// writeAs writes the policies, the component or the values.
 func (f *injectFlags) writeAs(files []inject.File, stdout, stderr io.Writer) error {
 	options := f.options
-	options.Separate = true
+	options.Separate, options.Beside = true, false
+	chart, given, err := f.chartValues(&options)
+	if err != nil {
+		return err
+	}
 	result, err := inject.Inject(files, options)
 	if err != nil {
 		return err
@@ -51,18 +79,58 @@ func (f *injectFlags) writeAs(files []inject.File, stdout, stderr io.Writer) err
 	for _, finding := range result.Findings {
 		fmt.Fprintln(stderr, finding)
 	}
-	if f.as.policy {
+	switch {
+	case f.as.policy:
 		return printPolicies(cli.Verbatim(stdout), result)
+	case chart != nil:
+		text, err := chart.Render(result.Plans, given)
+		if err != nil {
+			return fmt.Errorf("--as-values %s: %w", chart.Name, err)
+		}
+		written := []inject.File{{Name: "values.yaml", Text: text}}
+		if len(result.Documents) > 0 {
+			written = append(written, inject.File{Name: inject.DocumentsFile, Text: result.Documents})
+		}
+		return writeInto(f.output, written, stderr)
 	}
 	component, err := kustomize.Component(result.Plans, result.Documents)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(f.as.kustomize, 0o755); err != nil {
+	return writeInto(f.as.kustomize, component, stderr)
+}
+
+// chartValues are the chart that is asked for, nil if none is, and the values that its release
+// has. The options are made those that it can carry out.
+func (f *injectFlags) chartValues(o *inject.Options) (*values.Chart, map[string]any, error) {
+	if f.as.chart == "" {
+		return nil, nil, nil
+	}
+	chart, err := values.For(f.as.chart)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := chart.Fit(o); err != nil {
+		return nil, nil, f.set.Wrong("%v", err)
+	}
+	var files []inject.File
+	for _, name := range f.as.values {
+		file, err := readManifest(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, file)
+	}
+	given, err := values.Merge(files)
+	return chart, given, err
+}
+
+func writeInto(folder string, files []inject.File, stderr io.Writer) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	for _, file := range component {
-		name := filepath.Join(f.as.kustomize, file.Name)
+	for _, file := range files {
+		name := filepath.Join(folder, file.Name)
 		if err := os.WriteFile(name, file.Text, 0o644); err != nil {
 			return err
 		}

@@ -69,3 +69,29 @@ func TestInjectAsRefusesWhatCannotBeMeant(t *testing.T) {
 		}
 	}
 }
+
+// Values go to one file, what no value holds to another, and the manifests stay as they are.
+func TestValuesAndWhatNoValueHoldsAreTwoFiles(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "a", "fencepost")
+	const chart = "../../../deploy/values/testdata/proxmox"
+	before := clitest.ReadFile(t, "deploy/values/testdata/proxmox.yaml")
+	args := []string{"inject", "-f", chart + ".yaml", "--as-values=proxmox", "--values", chart + ".values.yaml", "-o", folder, named, "--mode=Enforce", "--agents-secret=bmc"}
+	stdout, stderr := clitest.Line(t, Commands(), cli.ExitOK, args...)
+	clitest.Says(t, stderr, "written: "+filepath.Join(folder, "values.yaml"), "written: "+filepath.Join(folder, "csi-fencepost.yaml"), "rights of mode Enforce")
+	clitest.Says(t, fileText(t, folder, "values.yaml"), "initContainers:\n", "- --csi-address=/csi/csi-fencepost.sock\n", "secretName: bmc\n")
+	clitest.Says(t, fileText(t, folder, "csi-fencepost.yaml"), "kind: ConfigMap\n", "name: csi-fencepost-enforce-csi.proxmox.sinextra.dev\n")
+	if stdout != "" || strings.Contains(fileText(t, folder, "values.yaml"), "kind: ") || clitest.ReadFile(t, "deploy/values/testdata/proxmox.yaml") != before {
+		t.Errorf("printed %q, or mixed up", stdout)
+	}
+	// Where the manifests were not rendered with the values, nothing is written.
+	empty := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(empty, []byte("initContainers: [{name: x}]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	_, stderr = clitest.Line(t, Commands(), cli.ExitFailure, "inject", "-f", chart+".yaml", "--as-values=proxmox", "--values", empty, "-o", none, named)
+	clitest.Says(t, stderr, "--as-values proxmox: the pod has [] where the values have [x]")
+	if _, err := os.Stat(none); !os.IsNotExist(err) {
+		t.Errorf("written all the same: %v", err)
+	}
+}

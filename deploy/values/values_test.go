@@ -1,0 +1,253 @@
+package values
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
+)
+
+var update = flag.Bool("update", false, "write the golden files; review their diff")
+
+func file(t *testing.T, name string) inject.File {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inject.File{Name: name, Text: text}
+}
+
+// capable are the charts that can do it.
+func capable() (names []string) {
+	for i := range charts {
+		if charts[i].Missing == "" {
+			names = append(names, charts[i].Name)
+		}
+	}
+	return names
+}
+
+// plansOf a chart's manifests, made as --as-values makes them.
+func plansOf(t *testing.T, name string, change *strings.Replacer) (*Chart, []*inject.Plan) {
+	t.Helper()
+	c, err := For(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := inject.Options{Image: "registry.example.com/csi-fencepost:v1", Separate: true}
+	if err := c.Fit(&o); err != nil {
+		t.Fatal(err)
+	}
+	manifests := file(t, name+".yaml")
+	manifests.Text = []byte(change.Replace(string(manifests.Text)))
+	r, err := inject.Inject([]inject.File{manifests}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, r.Plans
+}
+
+func given(t *testing.T, name string) tree {
+	t.Helper()
+	all, err := Merge([]inject.File{file(t, name+".values.yaml")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// The golden files are what a person reviews. That Helm, kustomize and the API server make of
+// them what is meant is tested in sanity/kubeapi.
+func TestTheValuesOfEachChart(t *testing.T) {
+	for _, name := range capable() {
+		c, plans := plansOf(t, name, strings.NewReplacer())
+		text, err := c.Render(plans, given(t, name))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		golden := filepath.Join("testdata", name+".golden.yaml")
+		if *update {
+			if err := os.WriteFile(golden, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want, err := os.ReadFile(golden); err != nil || string(want) != string(text) {
+			t.Errorf("%s differs (go test -update writes it), %v:\n%s", golden, err, text)
+		}
+	}
+}
+
+// Helm replaces a list as a whole. What a release has in it stays, in its order, before ours; and
+// the attacher's last address is ours.
+func TestWhatIsInAListStays(t *testing.T) {
+	for _, name := range capable() {
+		c, plans := plansOf(t, name, strings.NewReplacer())
+		had := given(t, name)
+		text, err := c.Render(plans, had)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got tree
+		if err := yaml.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []path{c.Containers, c.Volumes, c.Args, c.Patches} {
+			if at == "" {
+				continue
+			}
+			before, err := c.given(had, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := c.given(got, at)
+			if err != nil || len(after) <= len(before) {
+				t.Errorf("%s: %s has %v after %v: %v", name, at, after, before, err)
+				continue
+			}
+			for i := range before {
+				if !reflect.DeepEqual(before[i], after[i]) {
+					t.Errorf("%s: %s begins with %v, want %v", name, at, after, before)
+				}
+			}
+		}
+		if c.Args == "" {
+			continue
+		}
+		args, _ := c.given(got, c.Args)
+		last := ""
+		for _, arg := range args {
+			if value, ok := strings.CutPrefix(arg.(string), "--csi-address="); ok {
+				last = value
+			}
+		}
+		if !slices.Contains(plans[0].Sidecar.Args, "--listen="+last) || last == "" {
+			t.Errorf("%s: the attacher's last address is %q, the sidecar has %q", name, last, plans[0].Sidecar.Args)
+		}
+	}
+}
+
+// No chart mounts a volume of ours into the attacher.
+func TestTheSocketIsInTheDriversFolderAndCanBeMadeThere(t *testing.T) {
+	for _, name := range []string{"aws-ebs", "proxmox", "democratic-csi"} {
+		_, plans := plansOf(t, name, strings.NewReplacer())
+		p := plans[0]
+		for _, v := range p.Volumes {
+			if v.EmptyDir != nil {
+				t.Errorf("%s: volume %s is added", name, v.Name)
+			}
+		}
+		at := slices.IndexFunc(p.Sidecar.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "socket-dir" })
+		if at < 0 || p.Sidecar.VolumeMounts[at].ReadOnly {
+			t.Errorf("%s: mounts %+v", name, p.Sidecar.VolumeMounts)
+		}
+		if len(p.Attacher.VolumeMounts) != 1 || p.Attacher.VolumeMounts[0].Name != "socket-dir" {
+			t.Errorf("%s: the attacher's mounts are to be %+v", name, p.Attacher.VolumeMounts)
+		}
+	}
+}
+
+// What the manifests have and the values have not would be lost.
+func TestValuesOfAnotherReleaseAreRefused(t *testing.T) {
+	for says, c := range map[string]struct {
+		chart  string
+		values string
+	}{
+		"the pod has [mine] where the values have [] in controller.initContainers":                              {"aws-ebs", "controller: {initContainers: []}"},
+		"the pod has [] where the values have [other] in initContainers":                                        {"proxmox", "initContainers: [{name: other}]"},
+		"the pod has [mine] where the values have [] in controller.extraContainers":                             {"democratic-csi", "a: 1"},
+		"--default-fstype=ext4] do not end with those that the values have in controller.attacher.args, [--x]":  {"proxmox", "controller: {attacher: {args: [--x]}}"},
+		"controller.attacher.args, [a b c d e f g h]":                                                           {"proxmox", "controller: {attacher: {args: [a, b, c, d, e, f, g, h]}}"},
+		"--values: controller.attacher.args is no list":                                                         {"proxmox", "controller: {attacher: {args: --x}}"},
+		"--values: controller.volumes is no list":                                                               {"aws-ebs", "controller: {initContainers: [{name: mine}], volumes: {}}"},
+		"--values: controller.attacher.args is no mapping":                                                      {"proxmox", "controller: {attacher: 3}"},
+		"--values has to be the LinstorCluster itself, for the patches that it has: kubectl get linstorcluster": {"linstor", "spec: {patches: []}"},
+		"--values: spec.patches is no list":                                                                     {"linstor", "kind: LinstorCluster\nspec: {patches: x}"},
+	} {
+		chart, plans := plansOf(t, c.chart, strings.NewReplacer())
+		all, err := Merge([]inject.File{{Name: "v", Text: []byte(c.values)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := chart.Render(plans, all); err == nil || text != nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: error %v", says, err)
+		}
+	}
+	chart, plans := plansOf(t, "proxmox", strings.NewReplacer())
+	if _, err := chart.Render(append(plans, plans...), given(t, "proxmox")); err == nil || !strings.Contains(err.Error(), "2 attachers are to be guarded") {
+		t.Errorf("two attachers: %v", err)
+	}
+}
+
+// An argument that the chart renders itself is not held against what it became.
+func TestATemplateInTheValuesIsNotComparedWithWhatItBecame(t *testing.T) {
+	c, plans := plansOf(t, "democratic-csi", strings.NewReplacer("/csi-data/csi.sock]", "/csi-data/csi.sock, --retry-interval-max=1m]"))
+	all := given(t, "democratic-csi")
+	set(all, c.Args, []any{"--retry-interval-max={{ .Values.max }}"})
+	if _, err := c.Render(plans, all); err != nil {
+		t.Error(err)
+	}
+}
+
+// The patch of an earlier run is replaced, not repeated.
+func TestAnEarlierPatchOfOursIsReplaced(t *testing.T) {
+	c, plans := plansOf(t, "linstor", strings.NewReplacer())
+	first, err := c.Render(plans, given(t, "linstor"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Merge([]inject.File{file(t, "linstor.values.yaml"), {Name: "first", Text: first}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := c.Render(plans, all); err != nil || string(second) != string(first) {
+		t.Errorf("%v\n%s\nwant\n%s", err, second, first)
+	}
+}
+
+// A chart that cannot is named with what it lacks, and with what works.
+func TestWhatNoValueCanDoIsSaid(t *testing.T) {
+	for name, says := range map[string]string{
+		"hcloud": "no value for arguments of the attacher", "cinder": "no value for containers or init containers", "rook": `no chart is known as "rook"; there are: aws-ebs, cinder, democratic-csi, hcloud, linstor, proxmox`,
+	} {
+		if c, err := For(name); c != nil || err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "post-renderer") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	native, container := true, false
+	for name, form := range map[string]*bool{"aws-ebs": &container, "proxmox": &container, "democratic-csi": &native} {
+		c, err := For(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Fit(&inject.Options{Native: form}); err == nil || !strings.Contains(err.Error(), "has a place for a sidecar in "+string(c.Containers)+" only") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// As Helm does it.
+func TestValuesAreMergedAsHelmDoes(t *testing.T) {
+	got, err := Merge([]inject.File{
+		{Name: "a", Text: []byte("a: {b: 1, c: [1, 2], d: {e: 1}}\nf: 1\ng: {h: 1}\n")},
+		{Name: "b", Text: []byte("a: {c: [3], d: {i: 2}}\nf: null\ng: 2\n")},
+	})
+	text, _ := yaml.Marshal(got)
+	if want := "a:\n  b: 1\n  c:\n  - 3\n  d:\n    e: 1\n    i: 2\ng: 2\n"; err != nil || string(text) != want {
+		t.Errorf("%v\n%s", err, text)
+	}
+	for _, bad := range []string{"- a", "a: [", "x"} {
+		if _, err := Merge([]inject.File{{Name: "v.yaml", Text: []byte(bad)}}); err == nil || !strings.Contains(err.Error(), "v.yaml: it is no file of values") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
