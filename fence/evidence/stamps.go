@@ -9,6 +9,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // Manager is the name under which the API server notes what csi-fencepost writes.
@@ -39,6 +41,25 @@ func HeardAt(node *v1.Node) time.Time {
 		}
 	}
 	return time.Time{}
+}
+
+// RegisteredByKubelet tells whether a kubelet has registered the Node itself, so that what it says
+// is that kubelet's own from the first moment: who gave it the label of its host name owns that, and is
+// the program that has written the node's status since, which a person is not who makes a Node from
+// a file, nor a program that restores one. (The API server keeps no owners of the status that a Node
+// is registered with: K pkg/registry/core/node/strategy.go, GetResetFields.)
+func RegisteredByKubelet(node *v1.Node) bool {
+	// The API server stamps owners and the creation one after the other.
+	before := node.CreationTimestamp.Add(-fence.StampResolution)
+	since := func(f metav1.ManagedFieldsEntry) bool { return f.Time != nil && f.Time.After(before) }
+	for _, f := range node.ManagedFields {
+		if _, ok := labelFields(f)["f:"+v1.LabelHostname]; ok && since(f) {
+			return slices.ContainsFunc(node.ManagedFields, func(status metav1.ManagedFieldsEntry) bool {
+				return status.Manager == f.Manager && status.Subresource == "status" && since(status)
+			})
+		}
+	}
+	return false
 }
 
 // RenewedAt is when the lease was last renewed, by the API server's clock. Zero where
@@ -121,6 +142,19 @@ func readyFields(f metav1.ManagedFieldsEntry) map[string]json.RawMessage {
 		return nil
 	}
 	return fields.Status.Conditions[`k:{"type":"Ready"}`]
+}
+
+// labelFields are an object's labels that a writer owns.
+func labelFields(f metav1.ManagedFieldsEntry) map[string]json.RawMessage {
+	var fields struct {
+		Metadata struct {
+			Labels map[string]json.RawMessage `json:"f:labels"`
+		} `json:"f:metadata"`
+	}
+	if f.Subresource != "" || f.FieldsV1 == nil || json.Unmarshal(f.FieldsV1.GetRawBytes(), &fields) != nil {
+		return nil
+	}
+	return fields.Metadata.Labels
 }
 
 // specFields are the fields of an object's spec that a writer owns.

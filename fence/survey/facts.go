@@ -129,11 +129,14 @@ func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
 	return g.pulse(ctx, h)
 }
 
-// heardSinceMade tells whether a kubelet has written that Node's status since it was created. A Node
-// that a person makes from a file says a boot of before, and whose fields it is is in the file, with
-// times of before as well; where kubelet and controllers are one program (k3s) these become the
-// controller's, and the heartbeat stays.
+// heardSinceMade tells whether a kubelet has registered that Node, or has written its status since it
+// was created. A Node that a person makes from a file says a boot of before, and whose fields it is is
+// in the file, with times of before as well; where kubelet and controllers are one program (k3s) these
+// become the controller's, and the heartbeat stays.
 func heardSinceMade(node *corev1.Node) bool {
+	if evidence.RegisteredByKubelet(node) {
+		return true // whose status may not change for its next five minutes
+	}
 	made, ready := node.CreationTimestamp.Add(fence.StampResolution), fence.ReadyCondition(node)
 	return ready != nil && ready.LastHeartbeatTime.After(made) && evidence.HeardAt(node).After(made)
 }

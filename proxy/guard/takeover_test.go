@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
@@ -865,6 +866,46 @@ func TestABootUnderAnotherNodeCountsOnceItsKubeletHasWrittenThere(t *testing.T) 
 		r.Booted.Store(true)
 		if err := r.UnpublishFrom(guardrig.ID("old")); (err == nil) != counts {
 			t.Errorf("written %v after it was made: %v", after, err)
+		}
+	}
+	// One that its kubelet has registered says its boot from the first moment, with a heartbeat of then.
+	// Owners and times are as a control plane of v1.37 writes them, of a Node that a kubelet registers,
+	// and of one that kubectl makes from a file with owners and without.
+	owns := func(manager, subresource, fields string, after time.Duration) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: subresource, Time: ptr.To(metav1.NewTime(made.Add(after))), FieldsV1: metav1.NewFieldsV1(fields)}
+	}
+	const (
+		labels = `{"f:metadata":{"f:labels":{".":{},"f:kubernetes.io/arch":{},"f:kubernetes.io/hostname":{}}}}`
+		arch   = `{"f:metadata":{"f:labels":{"f:kubernetes.io/arch":{}}}}`
+		ready  = `{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:message":{},"f:reason":{},"f:status":{}}}}}`
+	)
+	for name, c := range map[string]struct {
+		owners []metav1.ManagedFieldsEntry
+		counts bool
+	}{
+		"a kubelet registers it":        {owners: []metav1.ManagedFieldsEntry{owns("kubelet", "", labels, 0), owns("kubelet", "status", ready, 0)}, counts: true},
+		"k3s does":                      {owners: []metav1.ManagedFieldsEntry{owns("k3s", "", labels, 0), owns("k3s", "status", ready, time.Second)}, counts: true},
+		"and others label it":           {owners: []metav1.ManagedFieldsEntry{owns("kubectl-label", "", arch, 0), owns("kubelet", "", labels, 0), owns("kubelet", "status", ready, 0)}, counts: true},
+		"a file without owners":         {owners: []metav1.ManagedFieldsEntry{owns("kubectl-create", "", labels, 0)}},
+		"and a controller has judged":   {owners: []metav1.ManagedFieldsEntry{owns("kubectl-create", "", labels, 0), owns("k3s", "status", ready, time.Second)}},
+		"a file with them":              {owners: []metav1.ManagedFieldsEntry{owns("kubelet", "status", ready, -time.Hour), owns("kubectl-create", "", labels, 0)}},
+		"and a kubelet labels it":       {owners: []metav1.ManagedFieldsEntry{owns("kubelet", "", arch, 0), owns("kubelet", "status", ready, -time.Hour), owns("kubectl-create", "", labels, 0)}},
+		"restored by a tool, all kept":  {owners: []metav1.ManagedFieldsEntry{owns("kubelet", "", labels, -time.Hour), owns("kubelet", "status", ready, time.Second)}},
+		"stamped a second before":       {owners: []metav1.ManagedFieldsEntry{owns("kubelet", "", labels, -time.Second), owns("kubelet", "status", ready, 0)}, counts: true},
+		"and labelled once more":        {owners: []metav1.ManagedFieldsEntry{owns("kubelet", "", labels, time.Minute), owns("kubelet", "status", ready, 0)}, counts: true},
+		"its status is of before":       {owners: []metav1.ManagedFieldsEntry{owns("kubelet", "", labels, 0), owns("kubelet", "status", ready, -2*time.Second)}},
+		"and nobody has written it yet": {owners: []metav1.ManagedFieldsEntry{owns("kubelet", "", labels, 0)}},
+	} {
+		r := guardrig.Published(t, fence.Policy{})
+		r.Attachment("old", time.Now())
+		r.RenewUID("old")
+		r.Reboot("old", "boot-2")
+		r.ChangeNode("old", func(n *corev1.Node) {
+			n.CreationTimestamp, n.Status.Conditions[0].LastHeartbeatTime, n.ManagedFields = metav1.NewTime(made), metav1.NewTime(made), c.owners
+		})
+		r.Booted.Store(true)
+		if err := r.UnpublishFrom(guardrig.ID("old")); (err == nil) != c.counts {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	// A controller of the same name as the kubelet has written since, and the heartbeat is of
