@@ -64,17 +64,20 @@ func (w *World) judgeFormat(pv *corev1.PersistentVolume) {
 	if v == nil {
 		return
 	}
-	kept, lost := map[string]bool{}, map[string]string{}
+	kept := map[string]bool{}
 	for _, e := range w.ledger(v) {
 		if len(e.Later) > 0 {
 			kept[e.Token], w.hints[e.Token] = true, true
-		} else if w.hints[e.Token] {
-			lost[e.Token] = e.NodeID
 		}
 	}
-	for token, id := range lost {
-		if !kept[token] {
-			w.violation("format", fmt.Sprintf("the entry of %s of volume %s has lost what the next version wrote into it", id, v.name))
+	// Another PersistentVolume may have an entry as it was before the next version wrote it.
+	l, err := ledger.Parse(pv.Annotations[ledger.Annotation])
+	if err != nil {
+		return
+	}
+	for _, e := range l.Holders {
+		if len(e.Later) == 0 && w.hints[e.Token] && !kept[e.Token] {
+			w.violation("format", fmt.Sprintf("the entry of %s of volume %s has lost what the next version wrote into it", e.NodeID, v.name))
 		}
 	}
 }
