@@ -3,6 +3,7 @@ package observe
 import (
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -109,9 +110,27 @@ func (s *store) putNode(n *corev1.Node) (changed bool) {
 	}
 	if !p.lists(lists) {
 		changed = true
+		s.noteForced(p, lists)
 		s.setListings(p, lists)
 	}
 	return changed
+}
+
+// noteForced takes note of the VolumeAttachments of a node whose volumes are in volumesAttached no
+// more, and in volumesInUse still: its Node, as it is now, with lists. Of one that was put back
+// between, what was first seen in this boot stays: the kubelet may have restarted since then.
+func (s *store) noteForced(p *place, lists []listed) {
+	for _, was := range p.listings {
+		i, found := slices.BinarySearchFunc(lists, was.disk.key, func(l listed, key string) int { return strings.Compare(l.key, key) })
+		if !was.attached || !found || lists[i].attached {
+			continue // else what lists it still is volumesInUse
+		}
+		for _, a := range p.attachments {
+			if key := s.ids.Key(a.handle()); key == was.disk.key && (a.forced == nil || a.forced.boot != p.node.bootID) {
+				a.forced = &forced{time.Now(), p.node.bootID}
+			}
+		}
+	}
 }
 
 // dropNode takes a Node out, and tells whether it was there.

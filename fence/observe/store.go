@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 	"unique"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
@@ -80,6 +81,13 @@ type attachment struct {
 	round               round
 	attached, detaching bool
 	unsure              bool // it was first seen in a listing that has not ended
+	forced              *forced
+}
+
+// forced is when a volume was taken from a kubelet that listed it in use, and in which boot.
+type forced struct {
+	seen time.Time
+	boot string
 }
 
 // holder is a ledger's entry.
