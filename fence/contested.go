@@ -13,14 +13,25 @@ func (h *Holder) InDoubt(p Policy) bool {
 // have restarted, and so forgotten what it has mounted; and whether its process can say that it
 // has not: the one that ran before the publish is known.
 func (h *Holder) AsksKubelet(p Policy) bool {
-	m := h.machine()
-	if m == nil || h.Kubelet == nil || h.State == TakenOver && !h.Observed() || standing(h, p).Gone() {
+	if h.machine() == nil || h.Kubelet == nil || h.State == TakenOver && !h.Observed() || standing(h, p).Gone() {
 		return false
 	}
-	believed, node := *h, *m
-	node.Remembers = true
-	believed.Node = &node
-	return standing(&believed, p).Reason == HolderReleased
+	return standing(h.supposing(func(n *Node) { n.Remembers = true }), p).Reason == HolderReleased
+}
+
+// TrustsKubelet tells whether the holder has let go by its kubelet's word alone, which would not
+// count if that had restarted since the volume was taken from it by force (Node.Restarted).
+func (h *Holder) TrustsKubelet(p Policy) bool {
+	return h.machine() != nil && (h.State != TakenOver || h.Observed()) && standing(h, p).Reason == HolderReleased &&
+		!standing(h.supposing(func(n *Node) { n.Restarted = true }), p).Gone()
+}
+
+// supposing is the holder if its Node were what change makes of it.
+func (h *Holder) supposing(change func(*Node)) *Holder {
+	holder, node := *h, *h.Node
+	change(&node)
+	holder.Node = &node
+	return &holder
 }
 
 // contested tells whether the kubelet's "not in use" is not believed.
@@ -49,7 +60,7 @@ func contested(h *Holder) bool {
 		if taintedAlive(h, m) {
 			return true
 		}
-		dropped := m.Ready && c.SeenReadySince != "" && c.SeenReadySince == m.ReadySince && !m.InUse
+		dropped := m.Ready && c.SeenReadySince != "" && c.SeenReadySince == m.ReadySince && !m.InUse && !m.Restarted
 		return !dropped
 	}
 	return taintedAlive(h, m) || restartedAfterDeletion(h, m)
@@ -68,12 +79,13 @@ func taintedAlive(h *Holder, m *Node) bool { return m.OutOfService && !revocable
 // Node.HeardAt); a difference below their resolution counts as later, unless it is
 // Ready since before the publish, which no clock has to say. Nor has one where it was
 // seen to come later: a clock that was set in between hides it from the stamps. None of
-// it matters where the order of the writes was read (Node.LetGo).
+// it matters where the order of the writes was read (Node.LetGo), unless the kubelet's
+// process tells of the restart (Node.Restarted).
 func restartedAfterDeletion(h *Holder, m *Node) bool {
-	if !h.Detaching() || h.State == Released || m.LetGo {
+	if !h.Detaching() || h.State == Released || m.LetGo && !m.Restarted {
 		return false
 	}
-	if h.Attachment.Turned {
+	if h.Attachment.Turned || m.Restarted {
 		return true
 	}
 	if m.Ready && h.ReadySince != "" && h.ReadySince == m.ReadySince {

@@ -118,14 +118,17 @@ func (f facts) contested() bool {
 	}
 	switch f.contest {
 	case "":
-		return f.state != Released && (f.va == "deleted, seen to turn" || f.va == "deleted, then Ready" && !(f.noted && f.ready) || f.va == "deleted, then heard, then Unknown")
+		return f.state != Released && (f.va == "deleted, seen to turn" || f.va == "deleted, then Ready" && !(f.noted && f.ready) || f.va == "deleted, then heard, then Unknown" || f.restarted())
 	case "earlier boot":
 		return f.boot == "empty"
 	case "seen":
-		return !f.ready || f.unknown()
+		return !f.ready || f.unknown() || f.restarted()
 	}
 	return true
 }
+
+// restarted: its kubelet's process says that it has, since the volume was taken by force.
+func (f facts) restarted() bool { return f.va == "deleted, then restarted" }
 
 // unknown: the controller has written that it does not hear the kubelet.
 func (f facts) unknown() bool { return strings.HasSuffix(f.va, "Unknown") }
@@ -246,11 +249,12 @@ func (f facts) unpublish() (a Action, contest bool) {
 const readySince = "2025-11-21T08:00:00Z"
 
 var attachments = map[string]*Attachment{
-	"unattached":            {Name: "csi-1", UID: "va-1"},
-	"attached":              {Name: "csi-1", UID: "va-1", Attached: true},
-	"deleted":               {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
-	"deleted, seen to turn": {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt, Turned: true},
-	"deleted, then Ready":   {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
+	"unattached":              {Name: "csi-1", UID: "va-1"},
+	"attached":                {Name: "csi-1", UID: "va-1", Attached: true},
+	"deleted":                 {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
+	"deleted, seen to turn":   {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt, Turned: true},
+	"deleted, then restarted": {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
+	"deleted, then Ready":     {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
 
 	"deleted, then Unknown":             {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
 	"deleted, then heard, then Unknown": {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
@@ -274,7 +278,7 @@ func (f facts) holder() Holder {
 
 func (f facts) addNode(h *Holder) {
 	n := &Node{UID: "uid-1", BootID: "boot-1", Ready: f.ready, ReadySince: readySince, ReadyAt: deletedAt.Add(-time.Hour),
-		InUse: f.inUse, ListedAttached: f.attached, Waits: f.waits, Remembers: f.process, LetGo: strings.HasPrefix(f.va, "let go")}
+		InUse: f.inUse, ListedAttached: f.attached, Waits: f.waits, Remembers: f.process, Restarted: f.restarted(), LetGo: strings.HasPrefix(f.va, "let go")}
 	if f.unknown() {
 		n.Ready, n.ReadyUnknown, n.HeardAt = false, true, n.ReadyAt
 	}
@@ -397,7 +401,7 @@ func every(p Policy, yield func(facts)) {
 		f.policy = p
 		for _, f.state = range []State{NotInLedger, Publishing, Held, Leaving, Released, TakenOver} {
 			for _, f.contest = range []string{"", "this boot", "earlier boot", "no boot", "seen", "seen, restarted"} {
-				for _, f.va = range []string{"", "unattached", "attached", "deleted", "deleted, seen to turn", "deleted, then Ready", "deleted, then Unknown", "deleted, then heard, then Unknown", "let go, deleted, then Ready", "let go, deleted, then heard, then Unknown"} {
+				for _, f.va = range []string{"", "unattached", "attached", "deleted", "deleted, seen to turn", "deleted, then restarted", "deleted, then Ready", "deleted, then Unknown", "deleted, then heard, then Unknown", "let go, deleted, then Ready", "let go, deleted, then heard, then Unknown"} {
 					for _, f.life = range []Liveness{Unwatched, Alive, Stale, Unknown} {
 						for _, f.evidence = range evidences {
 							if f.node == "gone" {

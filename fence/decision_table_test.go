@@ -75,6 +75,8 @@ var (
 		{"contested, then seen to list it", func(f *facts) { f.contest = "seen" }},
 		{"contested, and it never restarted", func(f *facts) { f.contest, f.process = "this boot", true }},
 		{"contested, seen, restarted since", func(f *facts) { f.contest = "seen, restarted" }},
+		{"forced, and restarted since", func(f *facts) { f.va = "deleted, then restarted" }},
+		{"contested, forced, restarted", func(f *facts) { f.contest, f.va = "seen", "deleted, then restarted" }},
 	}
 	proofs = []choice{
 		{"none", func(*facts) {}},

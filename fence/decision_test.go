@@ -43,6 +43,8 @@ func unlisted(h *Holder)       { h.Node.ListedAttached = false }
 func deleted(h *Holder)        { h.Attachment.DeletedAt = deletedAt }
 func letGo(h *Holder)          { h.Node.LetGo = true }
 func turned(h *Holder)         { h.Attachment.Turned = true }
+func restarted(h *Holder)      { h.Node.Restarted = true }
+func remembers(h *Holder)      { h.Node.Remembers = true }
 func noVA(h *Holder)           { h.Attachment = nil }
 func nodeGone(h *Holder)       { h.Node, h.Liveness, h.LeaseRV = nil, Unknown, "" }
 func notReady(h *Holder)       { h.Node.Ready = false }
@@ -214,6 +216,16 @@ var table = []expectation{
 	refused("contested: it was seen to become Ready after the deletion, whatever the stamps say", HolderContested, none, deleted, dropped, turned),
 	refused("contested: it was seen to turn, and the stamps are those of the publish", HolderContested, none, deleted, dropped, turned, noted),
 	refused("contested: it was seen to speak after the deletion, and Unknown hides the rest", HolderContested, none, deleted, dropped, turned, heardLast(-3*time.Second)),
+	refused("contested: its process has started since it was forced", HolderContested, none, deleted, dropped, restarted),
+	refused("contested: its process has started since, and it is Ready since before the publish", HolderContested, none, deleted, dropped, restarted, noted),
+	refused("contested: seen to list it, and its process has started since", HolderContested, none, deleted, dropped, contest, seen, restarted),
+	refused("contested: its process has started since, and what it listed since, and let go, may be another pod's", HolderContested, none, deleted, dropped, restarted, letGo),
+	gone("not contested: its process is that of before the publish, however young", HolderReleased, none, deleted, dropped, restarted, remembers),
+	gone("not contested: its process has started since, and the ledger has its word from before", HolderReleased, none, state(Released), deleted, dropped, restarted),
+	gone("not contested: its process has started since, and nothing is being detached", HolderReleased, none, noVA, dropped, restarted),
+	gone("not contested: it was seen to list it, and a boot has ended that", HolderReleased, none, deleted, dropped, contest, restarted, boot2),
+	gone("not contested: its process has started since, and a device reads it as off", HolderFenced, none, deleted, dropped, restarted, stale, with(PowerReading)),
+	gone("not contested: its process has started since, and somebody has looked there", HolderFenced, none, deleted, dropped, restarted, with(VolumeRelease, living)),
 	gone("not contested: it let go before the detach, whatever it was seen to do later", HolderReleased, none, deleted, dropped, turned, letGo),
 	gone("not contested: it let go before the detach, whenever the stamps say that it was heard", HolderReleased, none, deleted, dropped, heardLast(time.Hour), letGo),
 	refused("contested: it let go, and its unpublish was refused before", HolderContested, none, deleted, dropped, letGo, contest),

@@ -147,6 +147,11 @@ type Node struct {
 	// Remembers: its kubelet is the process that ran before the volume was published there
 	// (Holder.Kubelet), asked after the Node was read: it has forgotten nothing.
 	Remembers bool
+	// Restarted: its kubelet, asked as for Remembers, is a process that has started since the
+	// volume was taken from volumesAttached by force, or so little before that it may not have
+	// found it there (RestartSlack). It may have forgotten what it has mounted. False: it has
+	// not, or does not say, or nobody saw that the volume was taken so.
+	Restarted bool
 	// OutOfService is set when the out-of-service taint is on.
 	OutOfService bool
 }

@@ -1,5 +1,7 @@
 package fence
 
+import "time"
+
 // Process is the process of a kubelet, as that says of itself. One process remembers what it has
 // mounted; one that has started since may have forgotten it (Holder.AsksKubelet).
 type Process struct {
@@ -19,6 +21,14 @@ const startSlack = 3
 // Settled is how old a process has to be, in seconds by its own clock, before it tells itself
 // from one that follows it: that one starts later than it was asked.
 const Settled = 3 * startSlack
+
+// RestartSlack is how much older than the forced detach of a volume, as somebody has watched that, a
+// kubelet's process has to be: else it may have looked into volumesAttached when the volume was there
+// no more. A kubelet looks once the API server answers it after its start, most often within seconds;
+// a watch shows the detach within a second, most often; and an answer tells whole seconds. Where one
+// of them takes longer than this (a watch that comes back after an outage is up to observe.OrderSlack
+// late), a kubelet that restarted just then is taken for one that did not.
+const RestartSlack = 30 * time.Second
 
 // Is tells whether later, which was asked after p, is the same process. nil is no process that
 // anybody knows, and the same as none.

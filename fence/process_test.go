@@ -75,3 +75,44 @@ func TestAKubeletIsAskedOnlyWhereThatMayFreeTheVolume(t *testing.T) {
 		}
 	}
 }
+
+func TestAKubeletIsTrustedOnlyWhereItsWordAloneLetsTheVolumeGo(t *testing.T) {
+	plain := facts{node: "same", boot: "same", life: Alive, ready: true, state: Publishing, va: "deleted"}
+	for name, c := range map[string]struct {
+		change func(*facts)
+		want   bool
+	}{
+		"nothing shows a restart":          {want: true},
+		"nor where it is silent":           {change: func(f *facts) { f.life = Stale }, want: true},
+		"adopted":                          {change: func(f *facts) { f.state = Held }, want: true},
+		"in no ledger":                     {change: func(f *facts) { f.state = NotInLedger }, want: true},
+		"its unpublish has begun":          {change: func(f *facts) { f.state = Leaving }, want: true},
+		"seen to list it, in a contest":    {change: func(f *facts) { f.contest = "seen" }, want: true},
+		"read to have let go":              {change: func(f *facts) { f.va = "let go, deleted, then Ready" }, want: true},
+		"its word is written down":         {change: func(f *facts) { f.state = Released }},
+		"nothing is being detached":        {change: func(f *facts) { f.va = "attached" }},
+		"contested":                        {change: func(f *facts) { f.contest = "this boot" }},
+		"a restart shows":                  {change: func(f *facts) { f.va = "deleted, then Ready" }},
+		"contested in an earlier boot":     {change: func(f *facts) { f.contest = "earlier boot" }},
+		"believed":                         {change: func(f *facts) { f.process = true }},
+		"it lists the volume in use":       {change: func(f *facts) { f.inUse = true }},
+		"another machine":                  {change: func(f *facts) { f.node, f.boot = "other", "" }},
+		"registered again":                 {change: func(f *facts) { f.node, f.boot = "again", "" }},
+		"its Node is gone":                 {change: func(f *facts) { f.node, f.boot = "gone", "" }},
+		"it is proven off":                 {change: func(f *facts) { f.life, f.evidence = Stale, "power" }},
+		"taken over":                       {change: func(f *facts) { f.state = TakenOver }},
+		"in volumesAttached, and not left": {change: func(f *facts) { f.attached, f.va = true, "attached" }},
+	} {
+		f := plain
+		if c.change != nil {
+			c.change(&f)
+		}
+		h := f.holder()
+		if got := h.TrustsKubelet(Policy{}); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+		if h.Node != nil && h.Node.Restarted {
+			t.Errorf("%s: asking whether to ask answers it", name)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,6 +49,7 @@ const askedAgain = 10 * time.Second
 type sighting struct {
 	uid, bootID string
 	process     fence.Process
+	since       time.Time // when it was first seen to run
 }
 
 // NewSightings asks by asker, and has seen none.
@@ -66,9 +68,11 @@ func (s *Sightings) Seen(node, uid, bootID string) *fence.Process {
 	return nil
 }
 
-// Ask asks a Node's kubelet now, if it serves by that key, and notes nothing of its process. An
-// error says why that is not known, for ten seconds without asking again.
-func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*fence.Process, error) {
+// Ask asks a Node's kubelet now, if it serves by that key, and notes nothing of its process. That is
+// no younger than it was seen to be, whatever time a machine that was paused has missed. An error
+// says why that is not known, for ten seconds without asking again; a refused connection, which takes
+// no time, it is not kept.
+func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*Answer, error) {
 	q := question{node.UID, key}
 	s.mu.Lock()
 	last, unanswered := s.unanswered[q]
@@ -85,12 +89,15 @@ func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*fe
 		}
 	}
 	if err != nil {
-		if !errors.Is(err, ErrNoToken) { // which says nothing of that kubelet
+		if !errors.Is(err, ErrNoToken) && !errors.Is(err, syscall.ECONNREFUSED) { // of which one says nothing of that kubelet
 			s.unanswered[q] = refusal{time.Now(), err}
 		}
 		return nil, err
 	}
-	return &answer.Process, nil
+	if is := s.seen[node.Name]; is.uid == string(node.UID) && is.process.Is(&answer.Process) {
+		answer.Age = max(answer.Age, time.Since(is.since))
+	}
+	return answer, nil
 }
 
 // Sight asks a Node's kubelet, as it was read before, and notes its process. One that has started
@@ -106,7 +113,11 @@ func (s *Sightings) Sight(ctx context.Context, node *corev1.Node) (wait time.Dur
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen[node.Name] = sighting{uid: string(node.UID), bootID: node.Status.NodeInfo.BootID, process: answer.Process}
+	now, before := sighting{string(node.UID), node.Status.NodeInfo.BootID, answer.Process, time.Now()}, s.seen[node.Name]
+	if before.uid == now.uid && before.bootID == now.bootID && before.process.Is(&now.process) {
+		now.since = before.since
+	}
+	s.seen[node.Name] = now
 	return 0, nil
 }
 

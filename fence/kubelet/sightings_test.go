@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,11 +73,61 @@ func TestWhatWasSeenIsOfThatNodeAndBoot(t *testing.T) {
 	}
 	// Asking notes nothing, nor does one that does not answer change what was noted.
 	all.set("n1", 200, time.Hour)
-	if p, err := s.Ask(t.Context(), n, "key"); err != nil || p.Start != 200 {
+	if p, err := s.Ask(t.Context(), n, "key"); err != nil || p.Process.Start != 200 || p.Age != time.Hour {
 		t.Errorf("asked it is %v, %v", p, err)
 	}
 	if p := s.Seen("n1", "uid-1", "boot-1"); p.Start != 100 {
 		t.Errorf("it became %v by asking", p)
+	}
+}
+
+// A paused machine's clock may stand still, and what is as old as its uptime with it.
+func TestAProcessIsNoYoungerThanItWasSeenToBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, n := newNodes(), node("10.0.0.1", 10250)
+		s := NewSightings(all)
+		sight := func(start float64, age time.Duration) {
+			all.set("n1", start, age)
+			if _, err := s.Sight(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func(what string, start float64, says, want time.Duration) {
+			all.set("n1", start, says)
+			if a, err := s.Ask(t.Context(), n, "key"); err != nil || a.Age != want {
+				t.Errorf("%s: it is %v, %v", what, a, err)
+			}
+		}
+		check("never seen", 100, time.Minute, time.Minute)
+		sight(100, time.Minute)
+		time.Sleep(time.Hour)
+		sight(100, 2*time.Minute)
+		time.Sleep(time.Hour)
+		check("seen twice", 100, 3*time.Minute, 2*time.Hour)
+		check("older than that", 100, 3*time.Hour, 3*time.Hour)
+		check("another", 200, time.Minute, time.Minute)
+		sight(200, time.Minute)
+		time.Sleep(time.Minute)
+		check("another was seen since", 200, 2*time.Second, time.Minute)
+		check("one of before another", 100, time.Second, time.Second)
+		n.UID = "uid-2"
+		check("under another Node", 200, time.Second, time.Second)
+		sight(200, 10*time.Second)
+		time.Sleep(time.Second)
+		check("seen under that one since", 200, time.Millisecond, time.Second)
+	})
+}
+
+func TestARefusedConnectionIsAskedAgainAtOnce(t *testing.T) {
+	all, n := newNodes(), node("10.0.0.1", 10250)
+	all.fails = &net.OpError{Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	s := NewSightings(all)
+	if _, err := s.Ask(t.Context(), n, "key"); err == nil {
+		t.Error("it answers")
+	}
+	all.set("n1", 100, time.Second)
+	if a, err := s.Ask(t.Context(), n, "key"); err != nil || a.Age != time.Second {
+		t.Errorf("it is %v, %v", a, err)
 	}
 }
 
@@ -90,14 +143,14 @@ func TestAKubeletThatDidNotAnswerACallIsNotAskedAgainAtOnce(t *testing.T) {
 		}
 		all.set("n1", 100, time.Hour)
 		all.set("n2", 200, time.Hour)
-		if p, err := s.Ask(t.Context(), other, "key"); err != nil || p.Start != 200 {
+		if p, err := s.Ask(t.Context(), other, "key"); err != nil || p.Process.Start != 200 {
 			t.Errorf("another is %v, %v", p, err)
 		}
 		if all.count() != 2 {
 			t.Errorf("asked were %q", all.asked)
 		}
 		// Another volume may have noted another key of it.
-		if p, err := s.Ask(t.Context(), n, "another key"); err != nil || p.Start != 100 || all.count() != 3 {
+		if p, err := s.Ask(t.Context(), n, "another key"); err != nil || p.Process.Start != 100 || all.count() != 3 {
 			t.Errorf("by another key it is %v, %v", p, err)
 		}
 		delete(all.answers, "n1")
@@ -107,7 +160,7 @@ func TestAKubeletThatDidNotAnswerACallIsNotAskedAgainAtOnce(t *testing.T) {
 			t.Errorf("without a token: %v", err)
 		}
 		all.set("n1", 100, time.Hour) // no token says nothing of it
-		if p, err := s.Ask(t.Context(), n, "key"); err != nil || p.Start != 100 || len(s.unanswered) != 0 {
+		if p, err := s.Ask(t.Context(), n, "key"); err != nil || p.Process.Start != 100 || len(s.unanswered) != 0 {
 			t.Errorf("later it is %v, %v", p, err)
 		}
 	})

@@ -6,25 +6,50 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/kubelet"
 )
 
-// kubelet asks the kubelet of a holder for its process, where that may end what the holder
-// stands in the way for, after the Node was read. One that does not answer says nothing. It
-// tells whether it has asked.
+// kubelet asks the kubelet of a holder for its process, where that decides whether its word
+// counts, after the Node was read: to end a doubt, whether it ran before the publish; and where
+// its word is to count though the volume was taken from it by force, and it was sighted in that
+// boot, whether it has restarted since. One that does not answer says nothing. It tells whether it
+// has asked.
 func (g *gathering) kubelet(ctx context.Context, h *fence.Holder) (asked bool) {
-	if g.Kubelets == nil || !h.AsksKubelet(g.survey.Policy) {
+	switch {
+	case g.Kubelets == nil:
+		return false
+	case h.AsksKubelet(g.survey.Policy):
+		now := g.process(ctx, h, h.Kubelet.Key)
+		if now == nil {
+			return true
+		}
+		if h.Node.Remembers = h.Kubelet.Is(&now.Process); !h.Node.Remembers {
+			h.Kubelet = nil // it has ended
+		}
+		return true
+	case h.Attachment == nil || !h.TrustsKubelet(g.survey.Policy):
 		return false
 	}
+	ago, forced := g.Index.Forced(h.Attachment.Name, h.Attachment.UID, h.Node.BootID)
+	sighted := g.Kubelets.Seen(h.NodeName, h.Node.UID, h.Node.BootID)
+	if !forced || sighted == nil {
+		return false
+	}
+	now := g.process(ctx, h, sighted.Key)
+	h.Node.Restarted = now != nil && !h.Kubelet.Is(&now.Process) && now.Age < ago+fence.RestartSlack
+	return true
+}
+
+// process asks the kubelet of a holder, if it serves by that key; nil: it does not answer.
+func (g *gathering) process(ctx context.Context, h *fence.Holder, key string) *kubelet.Answer {
 	node, err := g.node(ctx, h.NodeName)
 	if err != nil || node == nil {
-		return false // read before, and kept
+		return nil // read before, and kept
 	}
-	now, err := g.asked.get(ctx, nil, h.NodeName+"@"+node.ResourceVersion+"/"+h.Kubelet.Key, func(ctx context.Context) (*fence.Process, error) { return g.Kubelets.Ask(ctx, node, h.Kubelet.Key) })
+	now, err := g.asked.get(ctx, nil, h.NodeName+"@"+node.ResourceVersion+"/"+key, func(ctx context.Context) (*kubelet.Answer, error) { return g.Kubelets.Ask(ctx, node, key) })
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("A kubelet does not say whether it has restarted", "node", h.NodeName, "volume", g.volume, "err", err)
+		return nil
 	}
-	if h.Node.Remembers = h.Kubelet.Is(now); now != nil && !h.Node.Remembers {
-		h.Kubelet = nil // it has ended, and nobody asks for it again
-	}
-	return true
+	return now
 }

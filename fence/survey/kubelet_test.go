@@ -4,27 +4,36 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/kubelet"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 )
 
 // kubelets answer by node, once what happens meanwhile has.
 type kubelets struct {
 	answers   map[string]*fence.Process
+	age       time.Duration // of each, when it answers
 	asked     []*corev1.Node
 	meanwhile func()
+	seen      *fence.Process // nil: what answers
 }
 
 func (k *kubelets) Seen(node, uid, bootID string) *fence.Process {
 	if uid != "uid-"+node || bootID != "boot-"+node {
 		return nil
 	}
+	if k.seen != nil {
+		return k.seen
+	}
 	return k.answers[node]
 }
 
-func (k *kubelets) Ask(_ context.Context, n *corev1.Node, key string) (*fence.Process, error) {
+func (k *kubelets) Ask(_ context.Context, n *corev1.Node, key string) (*kubelet.Answer, error) {
 	if key != before.Key {
 		return nil, errors.New("another key was asked for")
 	}
@@ -33,7 +42,7 @@ func (k *kubelets) Ask(_ context.Context, n *corev1.Node, key string) (*fence.Pr
 		k.meanwhile()
 	}
 	if p := k.answers[n.Name]; p != nil {
-		return p, nil
+		return &kubelet.Answer{Process: *p, Age: k.age}, nil
 	}
 	return nil, errors.New("connection refused")
 }
@@ -127,4 +136,111 @@ func TestATargetHasWhatWasSeenInItsBoot(t *testing.T) {
 	if s := w.publish("id-next"); s.Target.Kubelet != nil {
 		t.Errorf("after a boot it is %v", s.Target.Kubelet)
 	}
+}
+
+// forcing is an index that has seen the volume of VolumeAttachment va-old, of UID uid-va-old, taken
+// from node old by force in boot-old, so long ago.
+type forcing struct {
+	Index
+	ago time.Duration
+}
+
+func (i forcing) Forced(attachment, uid, bootID string) (ago time.Duration, seen bool) {
+	return i.ago, attachment == "va-old" && uid == "uid-va-old" && bootID == "boot-old"
+}
+
+// forcedWorld has node old, whose volume was taken by force five minutes ago and is let go since; its
+// kubelet was sighted, and runs for longer than that.
+func forcedWorld(t *testing.T, changes ...func(*storagev1.VolumeAttachment, *ledger.Entry)) (*world, *kubelets) {
+	w, k := newWorld(t), &kubelets{answers: map[string]*fence.Process{"old": {Start: 2000, CPU: 7, Key: "key"}}, age: 5*time.Minute + fence.RestartSlack}
+	w.Kubelets = k
+	w.node("old", readyLongAgo)
+	w.node("next", nil)
+	e := entry("old")
+	e.ReadySince = detachedAt.Format(time.RFC3339)
+	w.attachment("old", "id-old", func(va *storagev1.VolumeAttachment) {
+		va.Name, va.UID = "va-old", "uid-va-old"
+		deleted(va)
+		for _, change := range changes {
+			change(va, &e)
+		}
+	})
+	w.inLedger(e)
+	w.look()
+	w.Index = forcing{w.Index, 5 * time.Minute}
+	return w, k
+}
+
+// readyLongAgo: it is Ready since before the publish.
+func readyLongAgo(n *corev1.Node) {
+	n.Status.Conditions[0].LastTransitionTime.Time = detachedAt
+}
+
+func TestAKubeletThatIsYoungerThanTheForcedDetachIsNotBelieved(t *testing.T) {
+	young := func(_ *world, k *kubelets) { k.age = 0 }
+	for name, tt := range map[string]struct {
+		world     func(*world, *kubelets)
+		entry     func(*storagev1.VolumeAttachment, *ledger.Entry)
+		asked     int
+		restarted bool
+	}{
+		"older":                    {asked: 1},
+		"younger":                  {world: func(_ *world, k *kubelets) { k.age -= time.Millisecond }, asked: 1, restarted: true},
+		"it has only just started": {world: young, asked: 1, restarted: true},
+		"its clock was set back":   {world: func(_ *world, k *kubelets) { k.age = -time.Hour }, asked: 1, restarted: true},
+		"it does not answer":       {world: func(_ *world, k *kubelets) { k.seen = k.answers["old"]; clear(k.answers) }, asked: 1},
+		"it was never sighted":     {world: func(w *world, k *kubelets) { w.Kubelets, k.age = unseen{k}, 0 }},
+		"nobody saw it forced":     {world: func(w *world, k *kubelets) { w.look(); k.age = 0 }},
+		"in another boot": {world: func(w *world, k *kubelets) {
+			w.node("old", func(n *corev1.Node) { readyLongAgo(n); n.Status.NodeInfo.BootID = "boot-2" })
+			w.Kubelets, k.age = anywhere{k}, 0
+		}},
+		"another detach was forced": {entry: func(va *storagev1.VolumeAttachment, _ *ledger.Entry) { va.UID = "another" }, world: young},
+		"nothing is being detached": {entry: func(va *storagev1.VolumeAttachment, _ *ledger.Entry) { va.DeletionTimestamp = nil }, world: young},
+		"its word is written down":  {entry: func(_ *storagev1.VolumeAttachment, e *ledger.Entry) { e.State = fence.Released }, world: young},
+		"it ran before the publish": {entry: func(_ *storagev1.VolumeAttachment, e *ledger.Entry) {
+			e.Kubelet = &fence.Process{Start: 2000, CPU: 1, Key: "key"}
+		}, world: young, asked: 1},
+		"another ran before the publish": {entry: func(_ *storagev1.VolumeAttachment, e *ledger.Entry) { e.Kubelet = &before }, world: young, asked: 1, restarted: true},
+		"its key is another than before the publish": {entry: func(_ *storagev1.VolumeAttachment, e *ledger.Entry) {
+			e.Kubelet = &fence.Process{Start: 2000, CPU: 1, Key: "key of last year"}
+		}, world: young, asked: 1, restarted: true},
+		"seen to let go, in a contest":                {entry: seenInContest, asked: 1},
+		"seen to let go, in a contest, and restarted": {entry: seenInContest, world: young, asked: 1, restarted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var changes []func(*storagev1.VolumeAttachment, *ledger.Entry)
+			if tt.entry != nil {
+				changes = append(changes, tt.entry)
+			}
+			w, k := forcedWorld(t, changes...)
+			if tt.world != nil {
+				tt.world(w, k)
+			}
+			s, err := w.Unpublish(t.Context(), "vol-1", "id-old")
+			w.must(err)
+			h := w.holder(s, "id-old")
+			if len(k.asked) != tt.asked || h.Node.Restarted != tt.restarted {
+				t.Errorf("%d were asked, and it is %+v", len(k.asked), h.Node)
+			}
+			if refuses := fence.JudgeUnpublish(s.Snapshot, "id-old").Action == fence.Refuse; refuses != tt.restarted && name != "nothing is being detached" {
+				t.Errorf("it is refused: %t", refuses)
+			}
+		})
+	}
+}
+
+// unseen kubelets answer, and were not sighted.
+type unseen struct{ *kubelets }
+
+func (unseen) Seen(_, _, _ string) *fence.Process { return nil }
+
+// anywhere was sighted in every boot.
+type anywhere struct{ *kubelets }
+
+func (a anywhere) Seen(node, _, _ string) *fence.Process { return a.answers[node] }
+
+// seenInContest: the kubelet was seen to list the volume since its unpublish was refused.
+func seenInContest(_ *storagev1.VolumeAttachment, e *ledger.Entry) {
+	e.Contest = &fence.Contest{BootID: "boot-old", SeenReadySince: detachedAt.Format(time.RFC3339)}
 }

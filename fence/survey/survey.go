@@ -18,6 +18,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/kubelet"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
@@ -47,6 +48,10 @@ type Index interface {
 	// of its readiness after that VolumeAttachment was seen to be deleted (package
 	// observe, Order).
 	TurnedSince(node, attachment string) bool
+	// Forced tells for how long the volume of that very VolumeAttachment has been seen to be
+	// taken by force, in that boot, from a kubelet that listed it in use; false: it was not, or
+	// nobody here saw it.
+	Forced(attachment, uid, bootID string) (ago time.Duration, seen bool)
 	// Synced tells whether the Node of that UID was watched being Ready since then
 	// for so long that what it lists is this kubelet's word (package observe, Order).
 	Synced(node, uid, readySince string) bool
@@ -83,7 +88,7 @@ type Kubelets interface {
 	Seen(node, uid, bootID string) *fence.Process
 	// Ask asks the Node's kubelet for its process. Who serves by another key is told nothing, and
 	// is an error.
-	Ask(ctx context.Context, node *corev1.Node, key string) (*fence.Process, error)
+	Ask(ctx context.Context, node *corev1.Node, key string) (*kubelet.Answer, error)
 }
 
 // Seal tells of what no ledger can have missed (package guard).
@@ -130,7 +135,7 @@ type Surveyor struct {
 	records sharedReads[*record.Record]
 	pasts   sharedReads[[]*corev1.Node]
 	pods    sharedReads[*corev1.PodList]
-	asked   sharedReads[*fence.Process]
+	asked   sharedReads[*kubelet.Answer]
 }
 
 // Survey is a Snapshot with what is needed to act on it.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/kubelet"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
@@ -26,6 +27,7 @@ import (
 type kubelets struct {
 	run   map[string]int
 	asked []string
+	age   time.Duration
 	seen  func(node, uid, bootID string) // nil: nothing
 }
 
@@ -43,10 +45,10 @@ func (k *kubelets) Seen(node, uid, bootID string) *fence.Process {
 	return process(k.run[node])
 }
 
-func (k *kubelets) Ask(_ context.Context, n *corev1.Node, _ string) (*fence.Process, error) {
+func (k *kubelets) Ask(_ context.Context, n *corev1.Node, _ string) (*kubelet.Answer, error) {
 	k.asked = append(k.asked, n.Name)
 	if p := process(k.run[n.Name]); p != nil {
-		return p, nil
+		return &kubelet.Answer{Process: *p, Age: k.age}, nil
 	}
 	return nil, errors.New("connection refused")
 }
@@ -126,6 +128,72 @@ func TestEverydayLifeAsksNoKubelet(t *testing.T) {
 	r.Must(r.UnpublishFrom(guardrig.ID("b")))
 	if len(k.asked) > 0 {
 		t.Errorf("%q were asked", k.asked)
+	}
+}
+
+// forced has node a, whose volume was taken by force five minutes ago, and is let go since.
+func forced(t *testing.T) (*guardrig.Rig, *kubelets) {
+	r, k := guardrig.New(t, fence.Policy{}), &kubelets{run: map[string]int{"a": 1, "b": 1}, age: time.Hour}
+	r.Guard.Surveyor.Kubelets, r.ForcedFor = k, 5*time.Minute
+	r.Node("a", guardrig.HourAgo)
+	r.Node("b", guardrig.HourAgo)
+	asksFor(r, "a")
+	r.Must(r.PublishTo("a"))
+	r.Attachment("a", time.Now())
+	r.Attachment("b", time.Time{})
+	return r, k
+}
+
+func TestAKubeletIsAskedOnceOfAForcedDetach(t *testing.T) {
+	r, k := forced(t)
+	r.UnpublishErr = guardrig.ErrThrottled
+	for range 3 {
+		r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.Internal, "throttled")
+	}
+	r.UnpublishErr = nil
+	r.Must(r.PublishTo("b"))
+	if !slices.Equal(k.asked, []string{"a"}) {
+		t.Errorf("%q were asked", k.asked)
+	}
+}
+
+// Once it was contested for that it stays so, and nobody is asked.
+func TestAKubeletThatHasRestartedSinceAForcedDetachIsNotBelieved(t *testing.T) {
+	r, k := forced(t)
+	k.run["a"], k.age = 2, time.Minute
+	contested := "[" + string(fence.HolderContested) + "]"
+	r.Refused(r.PublishTo("b"), codes.FailedPrecondition, contested)
+	r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, contested)
+	asked := len(k.asked)
+	for range 2 {
+		r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, contested)
+		r.Refused(r.PublishTo("b"), codes.FailedPrecondition, contested)
+	}
+	if len(k.asked) != asked {
+		t.Errorf("%q were asked", k.asked)
+	}
+	r.Reboot("a", "boot-2")
+	r.Must(r.PublishTo("b"))
+}
+
+func TestAKubeletThatWasSeenToListTheVolumeAndHasRestartedSinceIsNotBelieved(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		r, k := forced(t)
+		r.Lists("a", true, false)
+		r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+		if c := r.Ledger().Get(guardrig.ID("a")).Contest; c == nil || c.SeenReadySince == "" {
+			t.Fatalf("it is contested with %+v", c)
+		}
+		r.Lists("a", false, false)
+		if !restarts {
+			r.Must(r.UnpublishFrom(guardrig.ID("a")))
+			continue
+		}
+		k.run["a"], k.age = 2, time.Minute
+		r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+		k.run["a"] = 0
+		r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
+		r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "["+string(fence.HolderContested)+"]")
 	}
 }
 

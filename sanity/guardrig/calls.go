@@ -33,6 +33,10 @@ func (w watched) NodesListing(handle string) []string {
 	return slices.DeleteFunc(w.Index.NodesListing(handle), func(n string) bool { return n == w.r.Unseen })
 }
 
+func (w watched) Forced(_, _, _ string) (ago time.Duration, seen bool) {
+	return w.r.ForcedFor, w.r.ForcedFor > 0
+}
+
 func (w watched) BootedSince(_, _, _, _ string) (before string) {
 	if w.r.Booted.Load() {
 		before = "boot-of-old"

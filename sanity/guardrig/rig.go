@@ -47,6 +47,8 @@ type Rig struct {
 	Lives map[string]fence.Liveness // by node; Alive if it is missing
 	// Unsynced: the kubelets' Ready conditions were not watched for long enough yet.
 	Unsynced atomic.Bool
+	// ForcedFor is for how long every volume was seen to be taken from its node by force; 0: none was.
+	ForcedFor time.Duration
 	// Unseen is a node of which the index does not know yet that it lists the volume.
 	Unseen string
 	// Booted: the nodes have booted since their VolumeAttachments were being deleted.

@@ -59,7 +59,7 @@ func (w *World) repair() {
 	}
 	for _, s := range w.slots {
 		s.cut = false
-		s.machine.paused = false
+		s.machine.resume()
 	}
 	for _, m := range w.machines {
 		if m.severed {

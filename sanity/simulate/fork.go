@@ -352,7 +352,8 @@ func (a *apart) mended() {
 	a.heal()
 	a.played = append(a.played, played{Event{Verb: Heal}, time.Since(a.began)})
 	for _, s := range a.w.slots {
-		s.cut, s.machine.paused = false, false
+		s.cut = false
+		s.machine.resume()
 	}
 	a.pass(3*time.Minute, false)
 }
@@ -635,6 +636,9 @@ func (w *World) visible() string {
 	}
 	for _, v := range w.volumes {
 		add([]any{v.name, w.listed(v), v.wantedWords(w)})
+		for _, s := range w.slots {
+			add(w.young(v, s))
+		}
 		for _, p := range v.pods() {
 			add(p.shown)
 		}

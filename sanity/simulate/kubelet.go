@@ -35,13 +35,14 @@ type kubelet struct {
 	fresh bool
 	// unready: its first status says NotReady.
 	unready bool
-	// number of its process, of all that ever were.
-	number int
+	// number of its process, of all that ever were, and when that started.
+	number  int
+	started time.Time
 }
 
 func (w *World) newKubelet() kubelet {
 	w.kubelets++
-	return kubelet{number: w.kubelets, desired: map[*volume]bool{}, remembered: map[*volume]bool{}, reported: map[*volume]bool{}, verified: map[*volume]bool{}, bare: map[*volume]bool{}, failed: map[*volume]time.Time{}, rebuild: true, podless: true, fresh: true}
+	return kubelet{number: w.kubelets, started: time.Now(), desired: map[*volume]bool{}, remembered: map[*volume]bool{}, reported: map[*volume]bool{}, verified: map[*volume]bool{}, bare: map[*volume]bool{}, failed: map[*volume]time.Time{}, rebuild: true, podless: true, fresh: true}
 }
 
 // connected: the kubelet of the node runs and reaches the API server.

@@ -36,8 +36,10 @@ type machine struct {
 	skew   time.Duration
 	jumped bool
 	// leapt is when it was last set forward.
-	leapt  time.Time
-	paused bool
+	leapt time.Time
+	// paused, since stopped.
+	paused  bool
+	stopped time.Time
 	// severed: another machine has its name by now, and it never reaches the API
 	// server again.
 	severed bool
@@ -124,6 +126,14 @@ func (m *machine) boot() string {
 
 // runs: its processes do.
 func (m *machine) runs() bool { return m.power && !m.paused }
+
+// resume has a machine go on that was paused. What its processes have run for leaves the time out.
+func (m *machine) resume() {
+	if m.paused {
+		m.paused = false
+		m.kubelet.started = m.kubelet.started.Add(time.Since(m.stopped))
+	}
+}
 
 // turn is when a kubelet changed its word of its readiness, and in which step.
 type turn struct {

@@ -406,7 +406,7 @@ func (w *World) likeness(c *call, outcome string) string {
 			word += fmt.Sprint(readyStatus(n), tainted(n), inUse(n, c.v), volumesAttachedHas(n, c.v), n.Status.NodeInfo.BootID == m.boot())
 		}
 		if va := w.vaOf(c.v, s); va != nil {
-			word += fmt.Sprint(va.DeletionTimestamp != nil, va.Status.Attached)
+			word += fmt.Sprint(va.DeletionTimestamp != nil, va.Status.Attached, len(w.young(c.v, s)) > 0)
 		}
 		if s == c.s {
 			target = word

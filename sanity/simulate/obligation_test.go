@@ -120,7 +120,8 @@ func TestATwinExcusesWhatItsNeighbourDoesNot(t *testing.T) {
 		"a driver that attaches it twice leaves two writers":     {"setup nodes=2\ncut-node n1\ndelete-node n1\ncut-api r1\nforce-delete-pod v1\nowed\nstrip-va v1 n1\n", NothingOwed, ""},
 		"it revokes it of one that lives, as it is declared to":  {"setup revokes=true\ndelete-va v1 n1\nforce-delete-pod v1\nschedule v1 n2\nowed\n", AgainstR2, ""},
 		"it may have let go by then, or not":                     {"setup\ndelete-va v1 n1\nforce-delete-pod v1\nschedule v1 n2\nowed\n", Exception, mounted},
-		"a kubelet that was forced may have forgotten the mount": {"setup\npause n1\nforce-delete-pod v1\nclock 370s\nnot-ready n1\nunlist v1 n1\ndetach v1 n1\nresume n1\nsync n1\nunmount v1 n1\nstatus n1\nschedule v1 n2\nowed\n", Exception, forgot},
+		"a kubelet that was forced may have forgotten the mount": {"setup\npause n1\nforce-delete-pod v1\nclock 370s\nnot-ready n1\nunlist v1 n1\ndetach v1 n1\nresume n1\nrestart-kubelet n1 quick\nsync n1\nunmount v1 n1\nstatus n1\nschedule v1 n2\nowed\n", Exception, mounted},
+		"one that runs still can say that it has not":            {"setup\npause n1\nforce-delete-pod v1\nclock 370s\nnot-ready n1\nunlist v1 n1\ndetach v1 n1\nresume n1\nsync n1\nunmount v1 n1\nstatus n1\nschedule v1 n2\nowed\n", Defect, ""},
 		"nobody forced it":                                       {"setup\ndelete-pod v1\nsync n1\nunmount v1 n1\nstatus n1\nend-pod v1\nschedule v1 n2\nowed\n", Defect, ""},
 		// The wide world.
 		"of two pods one moves, the other waits":                {"setup wide=true\nanother-pod v1 n2\ndelete-pod v1\nclock 5s\nowed\n", Defect, ""},

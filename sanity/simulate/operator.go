@@ -123,9 +123,9 @@ func (w *World) doMachine(e Event) bool {
 	case PowerOn:
 		w.powerOn(m)
 	case Pause:
-		m.paused = true
+		m.paused, m.stopped = true, time.Now()
 	case Resume:
-		m.paused = false
+		m.resume()
 	case Replace:
 		w.replace(s)
 	case CutNode:

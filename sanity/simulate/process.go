@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -104,7 +105,7 @@ type Process struct {
 func (w *World) start(name string) {
 	p := &Process{w: w, name: name, attacher: new(proxy.Caller), sights: map[string]bool{}, busy: map[errand]bool{}, ordered: map[string]string{}, reads: reads{}, stalled: map[string]bool{}, moved: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancel(context.WithValue(context.Background(), processKey{}, p))
-	p.view = &view{p: p, shown: map[string]*snapshot{}}
+	p.view = &view{p: p, shown: map[string]*snapshot{}, nodes: map[string]*corev1.Node{}, forced: map[taken]time.Time{}, known: map[int]time.Time{}}
 	for _, s := range w.slots {
 		p.sights[s.name] = true
 	}
@@ -288,9 +289,18 @@ func (w *World) fenceOff(p *Process, s *slot) {
 // view is the watch of tier 1: which objects there are, as they are or, for a
 // kind whose cache stalls, as they were.
 type view struct {
-	p     *Process
-	shown map[string]*snapshot // of a kind that stalls
-	order observe.Order
+	p      *Process
+	shown  map[string]*snapshot // of a kind that stalls
+	order  observe.Order
+	nodes  map[string]*corev1.Node // as they were last seen
+	forced map[taken]time.Time     // when a volume was seen to be taken by force
+	known  map[int]time.Time       // when the process of a kubelet was first seen, by its number
+}
+
+// taken by its VolumeAttachment, in a boot of its node.
+type taken struct {
+	va   types.UID
+	boot string
 }
 
 // show has every process see what its watches show it now.
@@ -310,11 +320,31 @@ func (v *view) see() {
 	if v.p.sees(StallNodes) {
 		for _, n := range m.nodes.items {
 			v.order.Node(n)
+			v.seeForced(n)
 		}
 	}
 	if v.p.sees(StallVAs) {
 		for _, va := range m.vas.items {
 			v.order.Attachment(va)
+		}
+	}
+}
+
+// seeForced is what observe.Index does.
+func (v *view) seeForced(n *corev1.Node) {
+	w, was := v.p.w, v.nodes[n.Name]
+	if v.nodes[n.Name] = n; was == nil || was == n || was.UID != n.UID {
+		return
+	}
+	for _, vol := range w.volumes {
+		if !volumesAttachedHas(was, vol) || volumesAttachedHas(n, vol) || !inUse(n, vol) {
+			continue
+		}
+		if va := w.vaOf(vol, w.slot(n.Name)); va != nil {
+			of := taken{va.UID, n.Status.NodeInfo.BootID}
+			if _, seen := v.forced[of]; !seen {
+				v.forced[of] = time.Now()
+			}
 		}
 	}
 }
@@ -329,6 +359,15 @@ func (v *view) Synced(node, uid, readySince string) bool {
 
 func (v *view) BootedSince(attachment, uid, node, bootID string) (before string) {
 	return v.order.BootedSince(attachment, uid, node, bootID)
+}
+
+func (v *view) Forced(_, uid, bootID string) (ago time.Duration, seen bool) {
+	w := v.p.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v.see()
+	at, seen := v.forced[taken{types.UID(uid), bootID}]
+	return time.Since(at), seen
 }
 
 func (v *view) TurnedSince(node, attachment string) bool {

@@ -129,7 +129,8 @@ func (w *World) heal() {
 	}
 	w.noADC, w.unlisted = false, none
 	for _, s := range w.slots {
-		s.cut, s.machine.paused = false, false
+		s.cut = false
+		s.machine.resume()
 	}
 	w.honest()
 	w.settle(w.calm, 3*time.Minute)

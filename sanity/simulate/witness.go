@@ -22,18 +22,49 @@ func (k *kubelets) Ask(ctx context.Context, node *corev1.Node, key string) (*wit
 		if s == nil || !s.connected() || key != "" && key != s.machine.process().Key {
 			return nil, errRefused
 		}
-		return s.machine.process(), nil
+		is := &s.machine.kubelet
+		if _, known := k.p.view.known[is.number]; key == "" && !known && is.age() >= fence.Settled*time.Second {
+			k.p.view.known[is.number] = time.Now()
+		}
+		return &witness.Answer{Process: s.machine.process(), Age: is.age()}, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	// In the model two processes start at two times: each tells itself at once.
-	return &witness.Answer{Process: value.(fence.Process), Age: time.Hour}, nil
+	return value.(*witness.Answer), nil
 }
 
 // process of the machine's kubelet, which is the only one that has started at its Start.
 func (m *machine) process() fence.Process {
 	return fence.Process{Start: 1000 * float64(m.kubelet.number), CPU: 1, Key: fmt.Sprintf("key of %s/%s", m.slot.name, m.install)}
+}
+
+// age of the kubelet's process, by a clock that stands still while its machine is paused.
+func (k *kubelet) age() time.Duration { return time.Since(k.started) }
+
+// young are the replicas that would take the node's kubelet, if they asked it now, for one that has
+// restarted since the volume was taken from it by force.
+func (w *World) young(v *volume, s *slot) (replicas []string) {
+	va := w.vaOf(v, s)
+	if va == nil || !s.connected() {
+		return nil
+	}
+	is := &s.machine.kubelet
+	for _, name := range w.replicas {
+		p := w.procs[name]
+		at, forced := p.view.forced[taken{va.UID, s.machine.boot()}]
+		if !forced || !p.up() {
+			continue
+		}
+		age := is.age()
+		if known, seen := p.view.known[is.number]; seen {
+			age = max(age, time.Since(known))
+		}
+		if age < time.Since(at)+fence.RestartSlack {
+			replicas = append(replicas, name)
+		}
+	}
+	return replicas
 }
 
 // showProcesses leaves of the processes in a ledger what can be told of each now: whether it runs

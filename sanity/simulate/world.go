@@ -212,6 +212,7 @@ func newWorld(setup Setup, seed uint64, factory Factory) *World {
 		s.lease, s.record = leaseKey(s.name), w.recordKey(s.name)
 		w.slots = append(w.slots, s)
 		w.newMachine(s)
+		s.machine.kubelet.started = w.began.Add(-time.Hour)
 		w.register(s)
 		w.renew(s)
 		w.sync(s)

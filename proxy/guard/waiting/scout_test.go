@@ -15,6 +15,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
+	"github.com/csi-fencepost/csi-fencepost/fence/kubelet"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
@@ -115,14 +116,14 @@ var ranBefore = fence.Process{Start: 1000, CPU: 1, Key: "key"}
 
 func (*oneKubelet) Seen(string, string, string) *fence.Process { return nil }
 
-func (k *oneKubelet) Ask(context.Context, *corev1.Node, string) (*fence.Process, error) {
+func (k *oneKubelet) Ask(context.Context, *corev1.Node, string) (*kubelet.Answer, error) {
 	if !k.reached.Load() {
 		return nil, errors.New("connection refused")
 	}
 	if k.another {
-		return &fence.Process{Start: 2000, CPU: 1, Key: "key"}, nil
+		return &kubelet.Answer{Process: fence.Process{Start: 2000, CPU: 1, Key: "key"}}, nil
 	}
-	return &ranBefore, nil
+	return &kubelet.Answer{Process: ranBefore}, nil
 }
 
 // After a partition the way to a kubelet may come later than its own way to the API server.
