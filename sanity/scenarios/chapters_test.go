@@ -38,7 +38,7 @@ var chapters = []struct {
 	{"Real kubelets, containers and file systems", []string{"real-part", "real-move", "real-forget", "real-quick", "real-again", "real-drain", "real-heals", "real-returns",
 		"real-rollout", "real-fenced", "real-fenced-b", "real-deaf", "real-hung", "real-hung-lost", "real-hung-ready", "real-runtime", "real-runtime-f", "real-reboot", "real-outlives",
 		"real-slow", "real-gone", "real-gone-slow"}},
-	{"Kubelets that forget, and clocks that are wrong", []string{"kubelet-forget", "kubelet-refuse", "kubelet-quick", "kubelet-quick2", "kubelet-asked", "anew-drain", "clock-ahead", "clock-behind"}},
+	{"Kubelets that forget, and clocks that are wrong", []string{"kubelet-forget", "kubelet-refuse", "kubelet-quick", "kubelet-quick2", "kubelet-asked", "kubelet-young", "anew-drain", "clock-ahead", "clock-behind"}},
 	{"Ledger, PersistentVolume and VolumeAttachment", []string{"stripped-va", "two-pvs", "two-pvs-rwx", "pv-again", "restored-pv", "ledger-wiped", "garbled", "other-cluster", "no-pv",
 		"unseen-detach", "reconcile", "late-unpublish", "late-attach", "orphan", "orphan-refused", "orphan-late", "secrets"}},
 	{"API server, controllers, and csi-fencepost itself", []string{"api-outage", "api-hangs", "kcm-change", "crash-takeover", "crash-move", "twins", "bypassed"}},

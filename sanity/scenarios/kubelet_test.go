@@ -59,20 +59,29 @@ var kubelets = []scenario{
 		from: "ceph/ceph-csi#5409, piraeusdatastore/linstor-csi#89",
 		story: func(p *play) {
 			p.kubeletsSeen()
-			quickRestart(p, false, true)
+			quickRestart{asked: true}.play(p)
+		},
+	},
+	{
+		name: "kubelet-young",
+		rule: "R2: a kubelet that restarts quickly after a forced detach, of which nothing in Kubernetes tells any more, is not believed: it is asked how old it is",
+		from: "ceph/ceph-csi#5409, piraeusdatastore/linstor-csi#89",
+		story: func(p *play) {
+			p.kubeletsSeen()
+			quickRestart{untainted: true}.play(p)
 		},
 	},
 	{
 		name:  "kubelet-quick",
 		rule:  "R2: a kubelet that restarts too quickly to be NotReady, after the detach had begun, is not believed either",
 		from:  "ceph/ceph-csi#5409, piraeusdatastore/linstor-csi#89",
-		story: func(p *play) { quickRestart(p, false, false) },
+		story: func(p *play) { quickRestart{}.play(p) },
 	},
 	{
 		name:  "kubelet-quick2",
 		rule:  "R2: nor is it believed when its volume was seen in use before the quick restart",
 		from:  "ceph/ceph-csi#5409, piraeusdatastore/linstor-csi#89",
-		story: func(p *play) { quickRestart(p, true, false) },
+		story: func(p *play) { quickRestart{seen: true}.play(p) },
 	},
 	{
 		name: "drain-throttle",
@@ -237,16 +246,22 @@ func (p *play) forgotten(v *bed.Volume, db *bed.Pod, old, next *bed.Node) {
 
 // quickRestart: somebody taints a node that lives, and its kubelet restarts
 // within a second, never NotReady, while the volume is off volumesAttached.
-func quickRestart(p *play, seen, asked bool) {
+type quickRestart struct {
+	seen      bool // the volume was seen in use before that
+	asked     bool // which process ran before the publish is known
+	untainted bool // the taint is off again before anybody looks
+}
+
+func (q quickRestart) play(p *play) {
 	v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
 	db := p.TolerantPod("db", old, v)
 	db.WaitRunning(60 * time.Second)
-	if asked { // then another process answers
+	if q.asked { // then another process answers
 		p.kubeletNoted(v)
 	}
 	v.Busy(old)
 	since := old.ReadySince()
-	if !seen {
+	if !q.seen {
 		p.StopAttacher()
 	}
 	old.Taint(bed.OutOfServiceTaint)
@@ -254,13 +269,13 @@ func quickRestart(p *play, seen, asked bool) {
 	db2 := p.Pod("db2", next, v)
 	switch {
 	case !p.guarded():
-		if !seen {
+		if !q.seen {
 			p.StartAttacher()
 		}
 		v.WaitPublished(next, 120*time.Second)
 		p.outcome("taken from the running container because of the taint")
 		return
-	case seen:
+	case q.seen:
 		p.Log("refused: %s", v.WaitRefused(old, "HolderAlive", 60*time.Second))
 		p.seenInUse(v, old)
 		old.StartKubeletForgetting(v)
@@ -269,6 +284,9 @@ func quickRestart(p *play, seen, asked bool) {
 		old.KillKubelet()
 		old.StartKubelet()
 		old.WaitForgotten(v, 30*time.Second)
+		if q.untainted {
+			old.Untaint(bed.OutOfServiceTaint.Key)
+		}
 		p.StartAttacher()
 	}
 	p.Log("the kubelet has forgotten the volume; Ready since %s, before its restart since %s", old.ReadySince(), since)

@@ -240,9 +240,12 @@ var table = []Guard{
 		Then:   "nodes that lived were judged HolderStale and HolderStillListed because of the outage",
 	},
 	{
-		Name:   "clock-behind",
-		Says:   "the kubelet's stamps are moved to the API server's clock",
-		Edits:  []Edit{{"fence/survey", "nodeFacts", Becomes{Was: "c.LastTransitionTime.Add(n.HeardAt.Sub(c.LastHeartbeatTime.Time))", Is: "c.LastTransitionTime.Time"}}},
+		Name: "clock-behind",
+		Says: "the kubelet's stamps are moved to the API server's clock (and, which covers for it, a kubelet whose process has started since the forced detach is not believed)",
+		Edits: []Edit{
+			{"fence/survey", "nodeFacts", Becomes{Was: "c.LastTransitionTime.Add(n.HeardAt.Sub(c.LastHeartbeatTime.Time))", Is: "c.LastTransitionTime.Time"}},
+			{"fence/survey", "gathering.kubelet", Becomes{Was: "now.Age < ago+fence.RestartSlack", Is: "now.Age+ago < 0"}},
+		},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "the kubelet that had forgotten its mount was believed: TakenInUse",
 	},
@@ -274,9 +277,12 @@ var table = []Guard{
 		Then:   "the kubelet was believed after its restart: TakenInUse",
 	},
 	{
-		Name:   "kubelet-quick",
-		Says:   "a kubelet whose living node carries the out-of-service taint is not believed",
-		Edits:  []Edit{{"fence", "taintedAlive", Becomes{Was: "m.OutOfService && !revocable(h)", Is: "false"}}},
+		Name: "kubelet-quick",
+		Says: "a kubelet whose living node carries the out-of-service taint is not believed (nor, which covers for it, one whose process has started since the forced detach)",
+		Edits: []Edit{
+			{"fence", "taintedAlive", Becomes{Was: "m.OutOfService && !revocable(h)", Is: "false"}},
+			{"fence/survey", "gathering.kubelet", Becomes{Was: "now.Age < ago+fence.RestartSlack", Is: "now.Age+ago < 0"}},
+		},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "the kubelet was believed: TakenInUse",
 	},
@@ -286,6 +292,13 @@ var table = []Guard{
 		Edits:  []Edit{{"fence", "Process.Is", Becomes{Was: "max(p.Start-later.Start, later.Start-p.Start) <= startSlack", Is: "true"}}, {"fence", "Process.Is", Becomes{Was: "later.CPU >= p.CPU", Is: "true"}}},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "the kubelet was believed by its key alone: TakenInUse",
+	},
+	{
+		Name:   "kubelet-young",
+		Says:   "a kubelet whose process has started since the forced detach is not believed",
+		Edits:  []Edit{{"fence/survey", "gathering.kubelet", Becomes{Was: "now.Age < ago+fence.RestartSlack", Is: "now.Age+ago < 0"}}},
+		Expect: "the oracle saw: TakenInUse",
+		Then:   "the kubelet was believed: TakenInUse",
 	},
 	{
 		Name:   "anew-drain",
@@ -307,6 +320,7 @@ var table = []Guard{
 		Edits: []Edit{
 			{"fence", "taintedAlive", Becomes{Was: "m.OutOfService && !revocable(h)", Is: "false"}},
 			{"fence", "contested", Becomes{Was: "c.SeenReadySince == m.ReadySince", Is: "true"}},
+			{"fence/survey", "gathering.kubelet", Becomes{Was: "now.Age < ago+fence.RestartSlack", Is: "now.Age+ago < 0"}},
 		},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "the kubelet was believed: TakenInUse",
