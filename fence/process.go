@@ -30,6 +30,26 @@ const Settled = 3 * startSlack
 // late), a kubelet that restarted just then is taken for one that did not.
 const RestartSlack = 30 * time.Second
 
+// Forced is that a volume was taken from volumesAttached by force, while its kubelet listed it in use,
+// as somebody has watched one boot of the node by a clock of his own.
+type Forced struct {
+	Taken time.Time // for the first time
+	// Back is when it was last put back, Off when it has left since then, in whatever order; zero: not.
+	Back, Off time.Time
+}
+
+// Doubts tells whether a kubelet's process that is that old now may have looked into volumesAttached
+// when the volume was not there: it has started since the volume was taken, and not while it was back.
+func (f *Forced) Doubts(age time.Duration) bool {
+	now := time.Now()
+	started, end := now.Add(-age), now
+	if !f.Off.IsZero() {
+		end = f.Off.Add(-RestartSlack)
+	}
+	found := !f.Back.IsZero() && started.After(f.Back.Add(RestartSlack)) && !started.After(end)
+	return started.After(f.Taken.Add(-RestartSlack)) && !found
+}
+
 // Is tells whether later, which was asked after p, is the same process. nil is no process that
 // anybody knows, and the same as none.
 func (p *Process) Is(later *Process) bool {

@@ -1,6 +1,10 @@
 package fence
 
-import "testing"
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
 func TestAProcessIsTheOneThatStartedThenAndServesByThatKey(t *testing.T) {
 	seen := Process{Start: 1764000000.25, CPU: 12.5, Key: "key"}
@@ -114,5 +118,46 @@ func TestAKubeletIsTrustedOnlyWhereItsWordAloneLetsTheVolumeGo(t *testing.T) {
 		if h.Node != nil && h.Node.Restarted {
 			t.Errorf("%s: asking whether to ask answers it", name)
 		}
+	}
+}
+
+func TestAForcedDetachDoubtsWhoHasNotFoundTheVolume(t *testing.T) {
+	const s = time.Second
+	for name, tt := range map[string]struct {
+		back, off time.Duration // ago, 0: never; it was taken an hour ago
+		age       time.Duration
+		want      bool
+	}{
+		"older than the detach":                 {age: time.Hour + 30*s},
+		"hardly":                                {age: time.Hour + 29*s, want: true},
+		"younger":                               {age: time.Minute, want: true},
+		"its clock was set back":                {age: -time.Hour, want: true},
+		"started before it was put back":        {back: 40 * time.Minute, age: 41 * time.Minute, want: true},
+		"started just when it was put back":     {back: 40 * time.Minute, age: 40*time.Minute - 30*s, want: true},
+		"started since it was put back":         {back: 40 * time.Minute, age: 40*time.Minute - 31*s},
+		"started just now, and it is there":     {back: 40 * time.Minute, age: 0},
+		"put back, and its clock was set back":  {back: 40 * time.Minute, age: -s, want: true},
+		"older, and it was put back":            {back: 40 * time.Minute, age: 2 * time.Hour},
+		"older, and it was taken again":         {back: 40 * time.Minute, off: 10 * time.Minute, age: 2 * time.Hour},
+		"started while it was there":            {back: 40 * time.Minute, off: 10 * time.Minute, age: 10*time.Minute + 30*s},
+		"started just when it was taken again":  {back: 40 * time.Minute, off: 10 * time.Minute, age: 10*time.Minute + 29*s, want: true},
+		"started since it was taken again":      {back: 40 * time.Minute, off: 10 * time.Minute, age: time.Minute, want: true},
+		"started before, and it is taken again": {back: 40 * time.Minute, off: 10 * time.Minute, age: 50 * time.Minute, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				now := time.Now()
+				f := Forced{Taken: now.Add(-time.Hour)}
+				if tt.back > 0 {
+					f.Back = now.Add(-tt.back)
+				}
+				if tt.off > 0 {
+					f.Off = now.Add(-tt.off)
+				}
+				if got := f.Doubts(tt.age); got != tt.want {
+					t.Errorf("it is doubted: %t", got)
+				}
+			})
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,32 +14,38 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // A volume was taken by force if it leaves volumesAttached while its kubelet lists it in use.
 func TestAVolumeIsSeenToBeTakenByForce(t *testing.T) {
 	const u, a, ua = "u", "a", "ua" // in volumesInUse, in volumesAttached, in both
 	for name, tt := range map[string]struct {
-		shown []string // of the Node, a minute each
-		want  time.Duration
+		shown            []string // of the Node, a minute each
+		taken, back, off int      // so many minutes ago; 0: never
 	}{
-		"in good order":                        {shown: []string{ua, a, ""}},
-		"at once":                              {shown: []string{ua, ""}},
-		"by force":                             {shown: []string{ua, u}, want: time.Minute},
-		"and it has forgotten it":              {shown: []string{ua, u, ""}, want: 2 * time.Minute},
-		"and put back":                         {shown: []string{ua, u, ua}, want: 2 * time.Minute},
-		"and taken again":                      {shown: []string{ua, u, ua, u}, want: 3 * time.Minute},
-		"it waits to be attached":              {shown: []string{u, ua}},
-		"in good order, and a pod there waits": {shown: []string{ua, a, "", u}},
-		"nobody saw it":                        {shown: []string{u}},
+		"in good order":                             {shown: []string{ua, a, ""}},
+		"at once":                                   {shown: []string{ua, ""}},
+		"by force":                                  {shown: []string{ua, u}, taken: 1},
+		"and it has forgotten it":                   {shown: []string{ua, u, ""}, taken: 2},
+		"and put back":                              {shown: []string{ua, u, ua}, taken: 2, back: 1},
+		"and put back once it was forgotten":        {shown: []string{ua, u, "", a, ua}, taken: 4, back: 2},
+		"and taken again":                           {shown: []string{ua, u, ua, u}, taken: 3, back: 2, off: 1},
+		"and put back again":                        {shown: []string{ua, u, ua, u, ua}, taken: 4, back: 1},
+		"put back, and taken in good order":         {shown: []string{ua, u, ua, a, ""}, taken: 4, back: 3, off: 1},
+		"put back, and another Node since":          {shown: []string{ua, u, ua, "another Node ua"}, taken: 3, back: 1},
+		"it waits to be attached":                   {shown: []string{u, ua}},
+		"in good order, and a pod there waits":      {shown: []string{ua, a, "", u}},
+		"nobody saw it":                             {shown: []string{u}},
 		"nobody saw it, and another volume changes": {shown: []string{u, "other"}},
 		"the Node is deleted":                       {shown: []string{ua, "gone"}},
 		"the Node is deleted, and made again":       {shown: []string{ua, "gone", u}},
+		"and made again between two listings":       {shown: []string{ua, "another Node u"}},
 		"in another boot":                           {shown: []string{ua, u, "boot-2"}},
-		"in another boot, and again in that":        {shown: []string{ua, u, "boot-2 ua", "boot-2 u"}, want: time.Minute},
+		"in another boot, and again in that":        {shown: []string{ua, u, "boot-2 ua", "boot-2 u"}, taken: 1},
 		"its VolumeAttachment is gone":              {shown: []string{ua, u, "no VolumeAttachment"}},
 		"another VolumeAttachment has its name":     {shown: []string{ua, u, "another VolumeAttachment"}},
-		"its VolumeAttachment changes":              {shown: []string{ua, u, "detaching"}, want: 2 * time.Minute},
+		"its VolumeAttachment changes":              {shown: []string{ua, u, "detaching"}, taken: 2},
 		"another volume is taken by force":          {shown: []string{ua, "other"}},
 		"another volume is, and this in good order": {shown: []string{ua, a, "other"}},
 	} {
@@ -49,17 +56,51 @@ func TestAVolumeIsSeenToBeTakenByForce(t *testing.T) {
 					r.show(what)
 					time.Sleep(time.Minute)
 				}
-				if ago, seen := r.Forced("va", "uid", r.boot); seen != (tt.want > 0) || ago != tt.want {
-					t.Errorf("seen %t, %s ago", seen, ago)
+				var want *fence.Forced
+				if tt.taken > 0 {
+					want = &fence.Forced{Taken: minutesAgo(tt.taken), Back: minutesAgo(tt.back), Off: minutesAgo(tt.off)}
+				}
+				if got := r.Forced("va", "uid", r.boot); !reflect.DeepEqual(got, want) {
+					t.Errorf("it is %v, want %v", got, want)
 				}
 				for _, of := range [][2]string{{"another", r.boot}, {"uid", "boot-0"}} {
-					if _, seen := r.Forced("va", of[0], of[1]); seen {
+					if seen := r.Forced("va", of[0], of[1]); seen != nil {
 						t.Errorf("of %v it was seen", of)
 					}
 				}
 			})
 		})
 	}
+}
+
+// minutesAgo is the zero time for 0.
+func minutesAgo(n int) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(-time.Duration(n) * time.Minute)
+}
+
+// The controller takes a volume before it looks whether it is in use, and puts it back then: that
+// is over for a kubelet that starts later, whose volume is detached in good order one day.
+func TestAVolumeThatWasPutBackIsNotForcedForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newForcing()
+		for _, what := range []string{"ua", "u", "ua"} {
+			r.show(what)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(9 * 24 * time.Hour)
+		started := time.Now()
+		time.Sleep(24 * time.Hour)
+		for _, what := range []string{"a", ""} {
+			r.show(what)
+			time.Sleep(time.Second)
+		}
+		if r.Forced("va", "uid", r.boot).Doubts(time.Since(started)) {
+			t.Error("the kubelet is doubted")
+		}
+	})
 }
 
 // The same disk under a VolumeAttachment that carries it, and another node that has it.
@@ -75,10 +116,10 @@ func TestWhatIsTakenByForceIsOfOneNode(t *testing.T) {
 	n2 = n2.DeepCopy()
 	n2.Status.VolumesAttached = nil
 	r.watch.feeds[nodes].put(n2, false)
-	if _, seen := r.Forced("inline", "uid", r.boot); !seen {
+	if r.Forced("inline", "uid", r.boot) == nil {
 		t.Error("of the other node it was not seen")
 	}
-	if _, seen := r.Forced("va", "uid", r.boot); seen {
+	if r.Forced("va", "uid", r.boot) != nil {
 		t.Error("it was seen of the wrong node")
 	}
 }
@@ -158,6 +199,9 @@ func (r *forcing) show(what string) {
 	case "boot-2", "boot-2 u", "boot-2 ua":
 		r.boot = "boot-2"
 		r.list(what != "boot-2", what == "boot-2 ua")
+	case "another Node u", "another Node ua":
+		r.node.UID = "uid-of-another"
+		r.list(true, what == "another Node ua")
 	case "other":
 		r.node.Status.VolumesAttached = r.node.Status.VolumesAttached[1:]
 	default:

@@ -99,6 +99,7 @@ func (s *store) putNode(n *corev1.Node) (changed bool) {
 	kept, lists := nodeOf(n), s.listedBy(n)
 	kept.round = s.round[nodes]
 	p := s.place(n.Name)
+	sameNode := p.node != nil && p.node.uid == kept.uid
 	changed = !p.node.same(kept)
 	if p.node != nil && !changed {
 		// Most often: all that it says is there already.
@@ -108,27 +109,33 @@ func (s *store) putNode(n *corev1.Node) (changed bool) {
 		s.report(kept, 1)
 		p.node = kept
 	}
-	if !p.lists(lists) {
+	if !sameNode || !p.lists(lists) {
 		changed = true
-		s.noteForced(p, lists)
+		s.noteForced(p, lists, sameNode)
 		s.setListings(p, lists)
 	}
 	return changed
 }
 
 // noteForced takes note of the VolumeAttachments of a node whose volumes are in volumesAttached no
-// more, and in volumesInUse still: its Node, as it is now, with lists. Of one that was put back
-// between, what was first seen in this boot stays: the kubelet may have restarted since then.
-func (s *store) noteForced(p *place, lists []listed) {
-	for _, was := range p.listings {
-		i, found := slices.BinarySearchFunc(lists, was.disk.key, func(l listed, key string) int { return strings.Compare(l.key, key) })
-		if !was.attached || !found || lists[i].attached {
-			continue // else what lists it still is volumesInUse
-		}
-		for _, a := range p.attachments {
-			if key := s.ids.Key(a.handle()); key == was.disk.key && (a.forced == nil || a.forced.boot != p.node.bootID) {
-				a.forced = &forced{time.Now(), p.node.bootID}
-			}
+// more, and in volumesInUse still; and of those of which it has done so in this boot, when they are put
+// back, and leave again. Its Node has lists now, and is the same one as before, or not.
+func (s *store) noteForced(p *place, lists []listed, same bool) {
+	now := time.Now()
+	for _, a := range p.attachments {
+		key := s.ids.Key(a.handle())
+		i, had := slices.BinarySearchFunc(p.listings, key, func(l listing, key string) int { return strings.Compare(l.disk.key, key) })
+		had = had && same && p.listings[i].attached
+		i, has := slices.BinarySearchFunc(lists, key, func(l listed, key string) int { return strings.Compare(l.key, key) })
+		inUse := has && lists[i].inUse
+		has = has && lists[i].attached
+		switch marked := a.forced != nil && a.forced.boot == p.node.bootID; {
+		case !marked && had && !has && inUse:
+			a.forced = &forced{fence.Forced{Taken: now}, p.node.bootID}
+		case marked && had && !has:
+			a.forced.Off = now
+		case marked && !had && has:
+			a.forced.Back, a.forced.Off = now, time.Time{}
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 	"unique"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
@@ -84,9 +83,9 @@ type attachment struct {
 	forced              *forced
 }
 
-// forced is when a volume was taken from a kubelet that listed it in use, and in which boot.
+// forced is when a volume was taken by force, and in which boot.
 type forced struct {
-	seen time.Time
+	fence.Forced
 	boot string
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // Change is what an event may have unblocked: the volumes of a handle, or
@@ -195,19 +196,20 @@ func (x *Index) Synced(node, uid, readySince string) bool {
 	return x.order.Synced(node, uid, readySince)
 }
 
-// Forced tells for how long the controller has been seen to have taken a volume off volumesAttached
-// by force, while the node's kubelet listed it in use (K8s pkg/controller/volume/attachdetach/reconciler),
-// in that boot of the node, under the VolumeAttachment of that name and UID. A kubelet that starts after
-// that does not know that the volume is mounted. False: it did not, as in every detach in good order, in
-// which the kubelet takes it off volumesInUse first; or nobody here saw it.
-func (x *Index) Forced(attachment, uid, bootID string) (ago time.Duration, seen bool) {
+// Forced tells when the controller was seen to take a volume off volumesAttached by force, while the
+// node's kubelet listed it in use (K8s pkg/controller/volume/attachdetach/reconciler), in that boot of the
+// node, under the VolumeAttachment of that name and UID. A kubelet that starts after that does not know
+// that the volume is mounted, unless it was back by then. nil: it did not, as in every detach in good order,
+// in which the kubelet takes it off volumesInUse first; or nobody here saw it. It is the caller's.
+func (x *Index) Forced(attachment, uid, bootID string) *fence.Forced {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	a := x.store.attachments[attachment]
 	if a == nil || a.forced == nil || a.uid != x.store.hash(uid) || a.forced.boot != bootID {
-		return 0, false
+		return nil
 	}
-	return time.Since(a.forced.seen), true
+	seen := a.forced.Forced
+	return &seen
 }
 
 // BootedSince is Order's.

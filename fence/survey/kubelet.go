@@ -30,13 +30,13 @@ func (g *gathering) kubelet(ctx context.Context, h *fence.Holder) (asked bool) {
 	case h.Attachment == nil || !h.TrustsKubelet(g.survey.Policy):
 		return false
 	}
-	ago, forced := g.Index.Forced(h.Attachment.Name, h.Attachment.UID, h.Node.BootID)
+	forced := g.Index.Forced(h.Attachment.Name, h.Attachment.UID, h.Node.BootID)
 	sighted := g.Kubelets.Seen(h.NodeName, h.Node.UID, h.Node.BootID)
-	if !forced || sighted == nil {
+	if forced == nil || sighted == nil {
 		return false
 	}
 	now := g.process(ctx, h, sighted.Key)
-	h.Node.Restarted = now != nil && !h.Kubelet.Is(&now.Process) && now.Age < ago+fence.RestartSlack
+	h.Node.Restarted = now != nil && !h.Kubelet.Is(&now.Process) && forced.Doubts(now.Age)
 	return true
 }
 

@@ -145,14 +145,17 @@ type forcing struct {
 	ago time.Duration
 }
 
-func (i forcing) Forced(attachment, uid, bootID string) (ago time.Duration, seen bool) {
-	return i.ago, attachment == "va-old" && uid == "uid-va-old" && bootID == "boot-old"
+func (i forcing) Forced(attachment, uid, bootID string) *fence.Forced {
+	if attachment == "va-old" && uid == "uid-va-old" && bootID == "boot-old" {
+		return &fence.Forced{Taken: time.Now().Add(-i.ago)}
+	}
+	return nil
 }
 
 // forcedWorld has node old, whose volume was taken by force five minutes ago and is let go since; its
 // kubelet was sighted, and runs for longer than that.
 func forcedWorld(t *testing.T, changes ...func(*storagev1.VolumeAttachment, *ledger.Entry)) (*world, *kubelets) {
-	w, k := newWorld(t), &kubelets{answers: map[string]*fence.Process{"old": {Start: 2000, CPU: 7, Key: "key"}}, age: 5*time.Minute + fence.RestartSlack}
+	w, k := newWorld(t), &kubelets{answers: map[string]*fence.Process{"old": {Start: 2000, CPU: 7, Key: "key"}}, age: 5*time.Minute + fence.RestartSlack + time.Second}
 	w.Kubelets = k
 	w.node("old", readyLongAgo)
 	w.node("next", nil)
@@ -185,7 +188,7 @@ func TestAKubeletThatIsYoungerThanTheForcedDetachIsNotBelieved(t *testing.T) {
 		restarted bool
 	}{
 		"older":                    {asked: 1},
-		"younger":                  {world: func(_ *world, k *kubelets) { k.age -= time.Millisecond }, asked: 1, restarted: true},
+		"younger":                  {world: func(_ *world, k *kubelets) { k.age -= 2 * time.Second }, asked: 1, restarted: true},
 		"it has only just started": {world: young, asked: 1, restarted: true},
 		"its clock was set back":   {world: func(_ *world, k *kubelets) { k.age = -time.Hour }, asked: 1, restarted: true},
 		"it does not answer":       {world: func(_ *world, k *kubelets) { k.seen = k.answers["old"]; clear(k.answers) }, asked: 1},

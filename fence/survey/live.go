@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -162,7 +161,7 @@ func (l *Live) BootedSince(_, _, _, _ string) string { return "" }
 func (l *Live) TurnedSince(_, _ string) bool { return false }
 
 // Forced implements Index. Who looks once has not seen it.
-func (l *Live) Forced(_, _, _ string) (time.Duration, bool) { return 0, false }
+func (l *Live) Forced(_, _, _ string) *fence.Forced { return nil }
 
 // CaughtAttachment implements Index.
 func (l *Live) CaughtAttachment(name, uid string) bool {

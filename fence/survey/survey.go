@@ -48,10 +48,9 @@ type Index interface {
 	// of its readiness after that VolumeAttachment was seen to be deleted (package
 	// observe, Order).
 	TurnedSince(node, attachment string) bool
-	// Forced tells for how long the volume of that very VolumeAttachment has been seen to be
-	// taken by force, in that boot, from a kubelet that listed it in use; false: it was not, or
-	// nobody here saw it.
-	Forced(attachment, uid, bootID string) (ago time.Duration, seen bool)
+	// Forced tells when the volume of that very VolumeAttachment was seen to be taken by force,
+	// in that boot, from a kubelet that listed it in use; nil: it was not, or nobody here saw it.
+	Forced(attachment, uid, bootID string) *fence.Forced
 	// Synced tells whether the Node of that UID was watched being Ready since then
 	// for so long that what it lists is this kubelet's word (package observe, Order).
 	Synced(node, uid, readySince string) bool

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
 
@@ -33,8 +34,11 @@ func (w watched) NodesListing(handle string) []string {
 	return slices.DeleteFunc(w.Index.NodesListing(handle), func(n string) bool { return n == w.r.Unseen })
 }
 
-func (w watched) Forced(_, _, _ string) (ago time.Duration, seen bool) {
-	return w.r.ForcedFor, w.r.ForcedFor > 0
+func (w watched) Forced(_, _, _ string) *fence.Forced {
+	if w.r.ForcedFor == 0 {
+		return nil
+	}
+	return &fence.Forced{Taken: time.Now().Add(-w.r.ForcedFor)}
 }
 
 func (w watched) BootedSince(_, _, _, _ string) (before string) {

@@ -105,7 +105,7 @@ type Process struct {
 func (w *World) start(name string) {
 	p := &Process{w: w, name: name, attacher: new(proxy.Caller), sights: map[string]bool{}, busy: map[errand]bool{}, ordered: map[string]string{}, reads: reads{}, stalled: map[string]bool{}, moved: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancel(context.WithValue(context.Background(), processKey{}, p))
-	p.view = &view{p: p, shown: map[string]*snapshot{}, nodes: map[string]*corev1.Node{}, forced: map[taken]time.Time{}, known: map[int]time.Time{}}
+	p.view = &view{p: p, shown: map[string]*snapshot{}, nodes: map[string]*corev1.Node{}, forced: map[taken]*fence.Forced{}, known: map[int]time.Time{}}
 	for _, s := range w.slots {
 		p.sights[s.name] = true
 	}
@@ -293,7 +293,7 @@ type view struct {
 	shown  map[string]*snapshot // of a kind that stalls
 	order  observe.Order
 	nodes  map[string]*corev1.Node // as they were last seen
-	forced map[taken]time.Time     // when a volume was seen to be taken by force
+	forced map[taken]*fence.Forced // when a volume was seen to be taken by force
 	known  map[int]time.Time       // when the process of a kubelet was first seen, by its number
 }
 
@@ -333,18 +333,23 @@ func (v *view) see() {
 // seeForced is what observe.Index does.
 func (v *view) seeForced(n *corev1.Node) {
 	w, was := v.p.w, v.nodes[n.Name]
-	if v.nodes[n.Name] = n; was == nil || was == n || was.UID != n.UID {
+	if v.nodes[n.Name] = n; was == n {
 		return
 	}
 	for _, vol := range w.volumes {
-		if !volumesAttachedHas(was, vol) || volumesAttachedHas(n, vol) || !inUse(n, vol) {
+		va := w.vaOf(vol, w.slot(n.Name))
+		if va == nil {
 			continue
 		}
-		if va := w.vaOf(vol, w.slot(n.Name)); va != nil {
-			of := taken{va.UID, n.Status.NodeInfo.BootID}
-			if _, seen := v.forced[of]; !seen {
-				v.forced[of] = time.Now()
-			}
+		had, has := was != nil && was.UID == n.UID && volumesAttachedHas(was, vol), volumesAttachedHas(n, vol)
+		of := taken{va.UID, n.Status.NodeInfo.BootID}
+		switch f := v.forced[of]; {
+		case f == nil && had && !has && inUse(n, vol):
+			v.forced[of] = &fence.Forced{Taken: time.Now()}
+		case f != nil && had && !has:
+			f.Off = time.Now()
+		case f != nil && !had && has:
+			f.Back, f.Off = time.Now(), time.Time{}
 		}
 	}
 }
@@ -361,13 +366,16 @@ func (v *view) BootedSince(attachment, uid, node, bootID string) (before string)
 	return v.order.BootedSince(attachment, uid, node, bootID)
 }
 
-func (v *view) Forced(_, uid, bootID string) (ago time.Duration, seen bool) {
+func (v *view) Forced(_, uid, bootID string) *fence.Forced {
 	w := v.p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	v.see()
-	at, seen := v.forced[taken{types.UID(uid), bootID}]
-	return time.Since(at), seen
+	if f := v.forced[taken{types.UID(uid), bootID}]; f != nil {
+		seen := *f
+		return &seen
+	}
+	return nil
 }
 
 func (v *view) TurnedSince(node, attachment string) bool {

@@ -52,15 +52,15 @@ func (w *World) young(v *volume, s *slot) (replicas []string) {
 	is := &s.machine.kubelet
 	for _, name := range w.replicas {
 		p := w.procs[name]
-		at, forced := p.view.forced[taken{va.UID, s.machine.boot()}]
-		if !forced || !p.up() {
+		forced := p.view.forced[taken{va.UID, s.machine.boot()}]
+		if forced == nil || !p.up() {
 			continue
 		}
 		age := is.age()
 		if known, seen := p.view.known[is.number]; seen {
 			age = max(age, time.Since(known))
 		}
-		if age < time.Since(at)+fence.RestartSlack {
+		if forced.Doubts(age) {
 			replicas = append(replicas, name)
 		}
 	}
