@@ -129,7 +129,11 @@ func (r *Rounds) Run(ctx context.Context) {
 // keep has a token there whenever a call may need one.
 func (r *Rounds) keep(ctx context.Context) {
 	for ctx.Err() == nil {
-		_ = r.renew(ctx) // look says what is wrong
+		// look says what is wrong. Who may not ask, as once the account is taken away, has seen none:
+		// nobody waits for a token that does not come.
+		if err := r.renew(ctx); apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			r.sightings.forgetAll()
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(lifetime / 6):

@@ -121,6 +121,12 @@ func (s *Sightings) Sight(ctx context.Context, node *corev1.Node) (wait time.Dur
 	return 0, nil
 }
 
+func (s *Sightings) forgetAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.seen)
+}
+
 func (s *Sightings) forget(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

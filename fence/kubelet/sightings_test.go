@@ -15,7 +15,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -337,6 +339,44 @@ func TestWithoutATokenNoKubeletIsAskedAndTheTokenNowAndThen(t *testing.T) {
 			t.Errorf("%d tokens were asked for in ten minutes", n)
 		}
 	})
+}
+
+// Where nobody may ask any more, nobody waits until somebody may; where it fails else, it may come back.
+func TestWhoMayNotAskHasSeenNobody(t *testing.T) {
+	account := schema.GroupResource{Resource: "serviceaccounts"}
+	for name, tt := range map[string]struct {
+		err    error
+		forgot bool
+	}{
+		"the account is gone":  {apierrors.NewNotFound(account, "it"), true},
+		"the right is gone":    {apierrors.NewForbidden(account, "it", nil), true},
+		"a webhook is broken":  {apierrors.NewInternalError(errors.New("webhook")), false},
+		"nobody answers to it": {context.DeadlineExceeded, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all, n := newNodes(), node("10.0.0.1", 10250)
+				all.set("n1", 100, time.Hour)
+				var refused atomic.Bool
+				r, _ := rounds(t, all, func(context.Context) error {
+					if refused.Load() {
+						return fmt.Errorf("%w: %w", ErrNoToken, tt.err)
+					}
+					return nil
+				}, fake.NewClientset(n))
+				r.Saw(n)
+				time.Sleep(time.Minute)
+				if r.sightings.Seen("n1", string(n.UID), n.Status.NodeInfo.BootID) == nil {
+					t.Fatal("it was not sighted")
+				}
+				refused.Store(true)
+				time.Sleep(lifetime / 6)
+				if seen := r.sightings.Seen("n1", string(n.UID), n.Status.NodeInfo.BootID); (seen == nil) != tt.forgot {
+					t.Errorf("seen is %v", seen)
+				}
+			})
+		})
+	}
 }
 
 // A call finds a token though no kubelet has been asked for long.

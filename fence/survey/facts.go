@@ -43,7 +43,10 @@ func (g *gathering) orders(ctx context.Context, matters func(*fence.Holder) bool
 		if err != nil {
 			return err
 		}
-		asked := g.kubelet(ctx, h)
+		asked, err := g.kubelet(ctx, h)
+		if err != nil {
+			return err
+		}
 		past := g.atDetach(ctx, h)
 		took = took || asked || read || past
 	}

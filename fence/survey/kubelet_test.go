@@ -21,6 +21,7 @@ type kubelets struct {
 	asked     []*corev1.Node
 	meanwhile func()
 	seen      *fence.Process // nil: what answers
+	fails     error          // of one that does not answer; nil: its port refuses
 }
 
 func (k *kubelets) Seen(node, uid, bootID string) *fence.Process {
@@ -43,6 +44,9 @@ func (k *kubelets) Ask(_ context.Context, n *corev1.Node, key string) (*kubelet.
 	}
 	if p := k.answers[n.Name]; p != nil {
 		return &kubelet.Answer{Process: *p, Age: k.age}, nil
+	}
+	if k.fails != nil {
+		return nil, k.fails
 	}
 	return nil, errors.New("connection refused")
 }
@@ -230,6 +234,31 @@ func TestAKubeletThatIsYoungerThanTheForcedDetachIsNotBelieved(t *testing.T) {
 				t.Errorf("it is refused: %t", refuses)
 			}
 		})
+	}
+}
+
+// What we fail at ourselves is no word of a kubelet's, and is tried again.
+func TestWhatStopsTheQuestionIsNotTakenForAnAnswer(t *testing.T) {
+	for name, begin := range map[string]func(*testing.T) (*world, *kubelets){
+		"contested": contestedWorld,
+		"forced":    func(t *testing.T) (*world, *kubelets) { return forcedWorld(t) },
+	} {
+		w, k := begin(t)
+		k.seen = k.answers["old"]
+		clear(k.answers)
+		ctx, cancel := context.WithCancel(t.Context())
+		k.meanwhile = cancel
+		if _, err := w.Unpublish(ctx, "vol-1", "id-old"); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s, and its time is over: %v", name, err)
+		}
+		k.meanwhile, k.fails = nil, kubelet.ErrNoToken
+		s, err := w.Unpublish(t.Context(), "vol-1", "id-old")
+		switch {
+		case name == "forced" && !errors.Is(err, kubelet.ErrNoToken):
+			t.Errorf("%s, without a token: %v", name, err)
+		case name == "contested" && (err != nil || w.holder(s, "id-old").Node.Remembers): // as if nobody could be asked
+			t.Errorf("%s, without a token: %v", name, err)
+		}
 	}
 }
 
