@@ -86,7 +86,7 @@ func (d address) only(list string) string {
 	for _, flag := range flags {
 		ours = append(ours, flag+"="+d.guard)
 	}
-	return fmt.Sprintf("%[1]s.all(i, a, !a.matches(\"^--?csi-address(=|$)\") ||\n  a in %[2]s ||\n  a in %[3]s && i + 1 < size(%[1]s) && %[1]s[i + 1] == %[4]q)",
+	return fmt.Sprintf("%[1]s.all(i, a, !a.matches(\"^--?(attacher-)?csi-address(=|$)\") ||\n  a in %[2]s ||\n  a in %[3]s && i + 1 < size(%[1]s) && %[1]s[i + 1] == %[4]q)",
 		list, oneLine(ours), oneLine(flags), d.guard)
 }
 
