@@ -113,7 +113,8 @@ type Plan struct {
 	Volumes []corev1.Volume
 	// Native: the sidecar is an init container with restartPolicy Always.
 	Native bool
-	// Beside are the names of those that are in its list before it, in their order.
+	// Beside are the names of those that are in its list before it, in their order; nil where
+	// the pod has no such list, not even an empty one.
 	Beside []string
 	// Annotations that are put on the workload (not on its pods).
 	Annotations map[string]string
@@ -249,6 +250,9 @@ func newPlan(w *Workload, c *candidate, o Options) (*Plan, error) {
 	beside := w.Template.Spec.Containers
 	if p.Native {
 		beside = w.Template.Spec.InitContainers
+	}
+	if beside != nil {
+		p.Beside = []string{}
 	}
 	for _, c := range beside {
 		p.Beside = append(p.Beside, c.Name)

@@ -125,8 +125,10 @@ func jsonPatch(p *inject.Plan) []operation {
 	}
 	operations = append(operations, operation{"add", attacher + "/volumeMounts", p.Attacher.VolumeMounts})
 	switch {
-	case p.Native && len(p.Beside) == 0: // no list yet: a test without a value is one that nothing is there
+	case p.Native && p.Beside == nil: // no list yet: a test without a value is one that nothing is there
 		operations = append(operations, operation{"test", pod + "/initContainers", nil}, operation{"add", pod + "/initContainers", []any{p.Sidecar}})
+	case p.Native && len(p.Beside) == 0:
+		operations = append(operations, operation{"test", pod + "/initContainers", []any{}}, operation{"add", pod + "/initContainers/-", p.Sidecar})
 	case p.Native:
 		operations = append(operations, operation{"add", pod + "/initContainers/-", p.Sidecar})
 	default:

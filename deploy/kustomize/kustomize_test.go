@@ -1,6 +1,7 @@
 package kustomize
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -41,6 +42,21 @@ func TestEveryChangeIsTestedForFirst(t *testing.T) {
 	const want = "test containers/1/name, test containers/1/args, add containers/1/args, add containers/1/volumeMounts, add containers/-"
 	if strings.Join(got, ", ") != want {
 		t.Errorf("%s\nwant\n%s", strings.Join(got, ", "), want)
+	}
+}
+
+// To a JSON patch no list and an empty one are two things: each is tested for as it was seen.
+func TestTheListOfInitContainersIsTestedForAsItWas(t *testing.T) {
+	for want, beside := range map[string][]string{"<nil>": nil, "[]": {}, "no test": {"early"}} {
+		got := "no test"
+		for _, o := range jsonPatch(&inject.Plan{Native: true, Beside: beside}) {
+			if o.Op == "test" && strings.HasSuffix(o.Path, "/initContainers") {
+				got = fmt.Sprint(o.Value)
+			}
+		}
+		if got != want {
+			t.Errorf("%q: tests for %s, want %s", beside, got, want)
+		}
 	}
 }
 

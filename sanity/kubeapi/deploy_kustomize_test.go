@@ -60,6 +60,13 @@ func TestKustomizeBuildsANativeSidecar(t *testing.T) {
 	want := csiFencepost(t, vendor(t), "inject", "--mode=Enforce", "--native-sidecar")
 	namespaces(t, want)
 	sameAll(t, got, want)
+	// A chart may render a list without anything in it: to a JSON patch that is not no list.
+	empty := bytes.Replace(vendor(t), []byte("      containers:\n"), []byte("      initContainers: []\n      containers:\n"), 1)
+	folder := t.TempDir()
+	csiFencepost(t, empty, "inject", "--mode=Enforce", "--native-sidecar", "--as-kustomize", filepath.Join(folder, "fencepost"))
+	must(t, os.WriteFile(filepath.Join(folder, "vendor.yaml"), empty, 0o644))
+	must(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte("resources: [vendor.yaml]\ncomponents: [fencepost]\n"), 0o644))
+	sameAll(t, mustOutput(t, nil, nil, kustomize, "build", folder), want)
 	more := bytes.Replace(vendor(t), []byte("      containers:\n"), []byte("      initContainers: [{name: early, image: registry.example.com/early:v1}]\n      containers:\n"), 1)
 	if out, err := output(t, nil, nil, kustomize, "build", overlay(t, more, "--native-sidecar")); err == nil || !strings.Contains(err.Error(), "initContainers") {
 		t.Errorf("an init container that the component has not seen: %v; it built\n%s", err, out)
