@@ -3,6 +3,7 @@ package inject
 import (
 	"bytes"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -160,6 +161,64 @@ func TestWhatWasChangedByHandInANativeSidecarIsKept(t *testing.T) {
 	again, r := once(t, File{f.Name, edited}, Options{})
 	if bytes.Equal(edited, text) || !bytes.Equal(again, edited) || !strings.Contains(said(r.Findings), "kept as it was changed by hand: args --v") {
 		t.Errorf("%s\n%s", said(r.Findings), again)
+	}
+}
+
+// What a person has changed by hand stays, unless the pod would never start with it: the containers
+// wait for a startup probe, and of them the driver, for which the sidecar waits; and without Always,
+// for its end. Without probes, a Kubernetes that has no native sidecars would store the pod.
+func TestAHandMadeChangeWithWhichANativeSidecarNeverStartsIsRefused(t *testing.T) {
+	f := inputs(t, "cases")["native-sidecar"]
+	probes := regexp.MustCompile(`(?m)^ {8}(liveness|readiness)Probe:\n( {10}.*\n)+`)
+	for name, c := range map[string]struct {
+		before *bool // the form that a person has changed
+		change func([]byte) []byte
+		says   string
+	}{
+		"a startup probe, in a container": {ptr(false), withStartupProbe, "its startupProbe was added by hand"},
+		"a startup probe":                 {nil, withStartupProbe, "its startupProbe was added by hand"},
+		"no probe":                        {nil, func(text []byte) []byte { return probes.ReplaceAll(text, nil) }, "its probes were taken out by hand"},
+		"no probe, in a container":        {ptr(false), func(text []byte) []byte { return probes.ReplaceAll(text, nil) }, "its probes were taken out by hand"},
+		"no restart policy": {nil, func(text []byte) []byte {
+			return bytes.Replace(text, []byte("        restartPolicy: Always\n"), nil, 1)
+		}, "its restartPolicy was changed by hand"},
+	} {
+		o := isNative(true)
+		if c.before != nil {
+			o.Native = c.before
+		}
+		text, _ := once(t, f, o)
+		edited := c.change(text)
+		if bytes.Equal(edited, text) {
+			t.Fatalf("%s: nothing was changed in\n%s", name, text)
+		}
+		r, err := Inject([]File{{f.Name, edited}}, isNative(true))
+		if err == nil || !strings.Contains(err.Error(), "native-sidecar.yaml:") || !strings.Contains(err.Error(), "csi-fencepost: "+c.says) {
+			t.Errorf("%s: %v, %+v", name, err, r)
+		}
+		if _, err := Inject([]File{{f.Name, edited}}, isNative(false)); err != nil {
+			t.Errorf("%s: as a container, where it does no harm: %v", name, err)
+		}
+	}
+}
+
+func withStartupProbe(text []byte) []byte {
+	at := regexp.MustCompile(`(?m)^( +)livenessProbe:\n`).FindSubmatchIndex(text)
+	return slices.Concat(text[:at[0]], text[at[2]:at[3]], []byte("startupProbe: {httpGet: {path: /readyz, port: fencepost}}\n"), text[at[0]:])
+}
+
+// The scheduler of an older Kubernetes would put two of them on one node.
+func TestANativeSidecarOnItsNodesNetworkSaysWhichKubernetesItNeeds(t *testing.T) {
+	o := isNative(true)
+	o.HTTPPort = 9999
+	for name, want := range map[string]bool{"hostnetwork": true, "native-sidecar": false} {
+		r, err := Inject([]File{inputs(t, "cases")[name]}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := said(r.Findings); strings.Contains(s, "before Kubernetes 1.34") != want {
+			t.Errorf("%s: %s", name, s)
+		}
 	}
 }
 

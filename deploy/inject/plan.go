@@ -261,6 +261,9 @@ func newPlan(w *Workload, c *candidate, o Options) (*Plan, error) {
 	if err := p.keep(w, c.before); err != nil {
 		return nil, fmt.Errorf("%s: %w", w.name(), err)
 	}
+	if err := p.startsNative(); err != nil {
+		return nil, fmt.Errorf("%s: %w", w.name(), err)
+	}
 	p.lookForCredentials()
 	var err error
 	p.Annotations, err = p.record(o, put)
