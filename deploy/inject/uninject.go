@@ -34,8 +34,43 @@ func Uninject(files []File) (*Result, error) {
 		return nil, err
 	}
 	r.compare(files, left)
-	return r, nil
+	return r, r.sayLeft(left)
 }
+
+// sayLeft names each csi-fencepost that is in the files all the same: not by inject, so that what
+// the attacher had before is not known.
+func (r *Result) sayLeft(files []File) error {
+	if !slices.ContainsFunc(files, func(f File) bool { return bytes.Contains(f.Text, []byte("listen")) }) {
+		return nil
+	}
+	_, found, err := readFiles(files)
+	if err != nil {
+		return err
+	}
+	for i := range found {
+		m := &found[i]
+		if !isWorkload(m.APIVersion, m.Kind) {
+			continue
+		}
+		o, err := m.decode()
+		if err != nil {
+			continue // what cannot be read was left alone, too
+		}
+		w, err := FromObject(o)
+		if err != nil {
+			continue
+		}
+		for _, c := range containersOf(&w.Template.Spec) {
+			if isSidecar(c) {
+				r.say(m.where, "container %s of %s is csi-fencepost, and stays: it was not put in by inject into these manifests, but by values of a chart, a policy, or hand, and goes the same way: %s", c.Name, w.name(), takeOut)
+			}
+		}
+	}
+	return nil
+}
+
+// takeOut is where each way out stands.
+const takeOut = "docs/UPGRADE.md#removing-it"
 
 func (r *Result) say(where, format string, args ...any) {
 	r.Findings = append(r.Findings, Finding{where, fmt.Sprintf(format, args...)})

@@ -239,7 +239,7 @@ func runUninject(_ context.Context, args []string, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
-	if len(result.Changed)+len(result.Removed) == 0 {
+	if len(result.Changed)+len(result.Removed)+len(result.Findings) == 0 {
 		fmt.Fprintln(stderr, "Nothing was injected here: nothing is changed.")
 	}
 	return f.finish(files, result, stdout, stderr)

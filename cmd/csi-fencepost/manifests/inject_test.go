@@ -316,3 +316,16 @@ func TestTheFormOfTheSidecarIsAFlag(t *testing.T) {
 		}
 	}
 }
+
+// A pod that values of a chart, a policy or a person have put it into has no record of ours: it is
+// named, where in an emergency somebody would take silence for done.
+func TestUninjectSaysWhatItLeaves(t *testing.T) {
+	text := clitest.ReadFile(t, "deploy/inject/testdata/refused/by-hand.yaml")
+	stdin = strings.NewReader(text)
+	t.Cleanup(func() { stdin = os.Stdin })
+	stdout, stderr := clitest.Line(t, Commands(), cli.ExitOK, "uninject")
+	clitest.Says(t, stderr, "container guard of Deployment ", "is csi-fencepost, and stays", "docs/UPGRADE.md#removing-it")
+	if stdout != text || strings.Contains(stderr, "Nothing was injected") {
+		t.Errorf("it says\n%s", stderr)
+	}
+}
