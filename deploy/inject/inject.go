@@ -64,6 +64,9 @@ func Inject(files []File, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := losesNone(r.Plans, o.Before); err != nil {
+		return nil, err
+	}
 	if r.Elsewhere, err = alone(missing(r.Plans, nil, func(p *Plan) []Document { return p.Elsewhere })); err != nil {
 		return nil, err
 	}
@@ -116,6 +119,9 @@ func (r *Result) planAll(c *changes, found []manifest, o Options, before map[str
 		}
 	}
 	if err := nameDrivers(all, o.Drivers); err != nil {
+		return 0, err
+	}
+	if err := r.likeBefore(all, o); err != nil {
 		return 0, err
 	}
 	var nothing *NothingError

@@ -72,6 +72,10 @@ type Options struct {
 	// Beside: they are then written beside the files, as DocumentsFile, and a
 	// kustomization among the files is to name it.
 	Beside bool
+	// Before are documents that an earlier run kept apart. Where none of mode, failover and
+	// configuration is chosen, these are as they say. What they configure and this run does not
+	// is an error: it would be lost where these documents are replaced.
+	Before []File
 }
 
 // Failover is who moves the pods of dead nodes, and has the fence agents of the power.

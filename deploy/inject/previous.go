@@ -1,8 +1,13 @@
 package inject
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/deploy/inject/splice"
 )
 
@@ -69,7 +74,7 @@ func previous(files []File) (map[string]earlier, error) {
 		}
 		for container, r := range all {
 			e := earlier{put: r.Sidecar, volumes: w.Template.Spec.Volumes, Options: Options{
-				Drivers: []string{r.Driver}, Image: r.Image, Native: &r.Native, SELinuxType: r.SELinuxType, Mode: r.Mode, Failover: r.failover(), Config: configOf(found, r),
+				Drivers: []string{r.Driver}, Image: r.Image, Native: &r.Native, SELinuxType: r.SELinuxType, Mode: r.Mode, Failover: r.failover(), Config: configOf(found, r.Driver, r.Namespace),
 				AgentsSecrets: r.AgentsSecrets, AgentDirs: r.AgentDirs, TLSSecret: r.TLSSecret, MetricsFrom: r.MetricsFrom,
 			}}
 			if r.Sidecar != nil && len(r.Sidecar.Ports) > 0 {
@@ -88,12 +93,57 @@ func previous(files []File) (map[string]earlier, error) {
 
 // configOf finds the configuration that was injected, as a person may have
 // changed it since.
-func configOf(found []manifest, r record) []byte {
+func configOf(found []manifest, driver, namespace string) []byte {
 	for _, m := range found {
-		if m.Kind == "ConfigMap" && m.Name == configMapName(r.Driver) && m.Namespace == r.Namespace {
+		if m.Kind == "ConfigMap" && m.Name == configMapName(driver) && m.Namespace == namespace {
 			if text := field(field(m.node, "data"), configKey); text != nil && text.Value != "" {
 				return []byte(text.Value)
 			}
+		}
+	}
+	return nil
+}
+
+// likeBefore takes over what an earlier run has configured in documents that it kept apart: the
+// workload is as its vendor has it then, and tells nothing, or its record is without them.
+func (r *Result) likeBefore(all []*candidate, o Options) error {
+	_, found, err := readFiles(o.Before)
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		text := configOf(found, c.driver, cmp.Or(c.w.ObjectMeta.Namespace, o.Namespace))
+		if text == nil || c.before.Config != nil {
+			continue
+		}
+		c.before.Config = text
+		if slices.ContainsFunc(found, func(m manifest) bool {
+			return m.Kind == "Deployment" && m.Namespace == deploy.ApartNamespace && m.Name == deploy.ApartAccount
+		}) {
+			c.before.Failover = Apart
+		}
+		if o.Mode == "" && o.Config == nil && o.Failover == NoFailover {
+			r.say(c.w.Where, "mode and configuration as %s has them, which this run replaces; --mode or --config chooses others", o.Before[0].Name)
+		}
+	}
+	return nil
+}
+
+// losesNone is an error where documents of an earlier run configure what these plans do not.
+func losesNone(plans []*Plan, before []File) error {
+	_, found, err := readFiles(before)
+	if err != nil {
+		return err
+	}
+	have := map[string]bool{}
+	for _, p := range plans {
+		for _, d := range p.Documents {
+			have[d.key()] = true
+		}
+	}
+	for _, m := range found {
+		if m.Kind == "ConfigMap" && strings.HasPrefix(m.Name, configMapName("")) && !have[m.key()] {
+			return fmt.Errorf("%s: it has ConfigMap %s/%s, of what is not guarded here, and would be replaced: name another folder for this driver, or take the file away if that one is gone", m.where, m.Namespace, m.Name)
 		}
 	}
 	return nil

@@ -13,6 +13,8 @@
 // replaces a list as a whole: so each list here begins with what your values have in it, and
 // manifests that those values cannot have rendered are an error.
 //
+// A list that the values lack is an error: Helm takes a value that no chart reads without a word.
+//
 // It does not guarantee that for another version of the chart than the one that was rendered, and
 // it takes nothing out: without the values file the next release is without csi-fencepost. What it
 // knows of a chart are the names of its values, from where [Chart.Source] says.

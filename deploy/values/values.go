@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
@@ -112,7 +113,11 @@ func (c *Chart) given(values tree, at path) ([]any, error) {
 		value = inner[word]
 	}
 	list, ok := value.([]any)
-	if !ok && value != nil {
+	switch {
+	case value == nil && c.Patches == "":
+		// Helm takes a value that no chart reads without a word.
+		return nil, fmt.Errorf("--values has no %s, which the chart of %s has as a list, if an empty one: give the chart's own values first (helm show values CHART). If these have none, this version has another name for it; if they stand below a name, as in a chart around this one, render and write this chart by itself, and put what is written below that name", at, c.Name)
+	case !ok && value != nil:
 		return nil, fmt.Errorf("--values: %s is no list, as the chart of %s has it", at, c.Name)
 	}
 	return slices.Clone(list), nil
@@ -124,7 +129,8 @@ func (c *Chart) rendered(p *inject.Plan, containers, args []any) error {
 	const whole = "--values has to be all that the manifests were rendered with: helm show values CHART first, then your own"
 	var names []string
 	for _, item := range containers {
-		name, _ := item.(tree)["name"].(string)
+		container, _ := item.(tree)
+		name, _ := container["name"].(string)
 		names = append(names, name)
 	}
 	inPod := slices.DeleteFunc(slices.Clone(p.Beside), func(name string) bool { return slices.Contains(c.Own, name) })
@@ -178,18 +184,17 @@ func (c *Chart) renderPatch(p *inject.Plan, given tree) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// One of ours names the annotation that it puts on; a new one replaces it.
-	patches = slices.DeleteFunc(patches, func(item any) bool {
-		one, _ := item.(tree)
-		text, _ := one["patch"].(string)
-		return slices.ContainsFunc(slices.Collect(maps.Keys(p.Annotations)), func(name string) bool { return strings.Contains(text, name) })
-	})
+	patches = slices.DeleteFunc(patches, func(item any) bool { return isOurs(p, item) })
 	patch, err := strategic(p)
 	if err != nil {
 		return nil, err
 	}
 	ours := tree{}
-	set(ours, c.Patches, append(patches, tree{"patch": string(patch)}))
+	// The operator applies all patches to each of its components by itself. With a target, one that
+	// is not of a component changes nothing; without, it is an error that ends the reconcile.
+	group, version, _ := strings.Cut(p.APIVersion, "/")
+	target := tree{"group": group, "version": version, "kind": p.Kind, "name": p.Name}
+	set(ours, c.Patches, append(patches, tree{"patch": string(patch), "target": target}))
 	return write(fmt.Sprintf(`# Puts csi-fencepost into %[1]s %[2]s.
 # A patch that the operator applies itself, written by csi-fencepost inject --as-values %[3]s.
 #
@@ -197,12 +202,50 @@ func (c *Chart) renderPatch(p *inject.Plan, given tree) ([]byte, error) {
 #   kubectl patch %[5]s NAME --type merge --patch-file this file
 #
 # The patches that the %[6]s had stand before it. Have this file written anew when they
-# change, and with each version of the operator: it has the attacher's arguments of this one.
+# change. It has the attacher's arguments of this version of the operator: with another one, take
+# the patch out first, and have it written from what the operator makes then.
 `, p.Kind, p.Name, c.Name, inject.DocumentsFile, strings.ToLower(c.Kind), c.Kind), ours)
 }
 
+// isOurs tells a patch of an earlier run by the annotation that it puts on.
+func isOurs(p *inject.Plan, item any) bool {
+	one, _ := item.(tree)
+	text, _ := one["patch"].(string)
+	return slices.ContainsFunc(slices.Collect(maps.Keys(p.Annotations)), func(name string) bool { return strings.Contains(text, name) })
+}
+
+// Note is what a person has to know of values that Render has rendered; empty: nothing.
+func (c *Chart) Note(plans []*inject.Plan, given tree) string {
+	patches, _ := c.given(given, c.Patches)
+	if c.Patches == "" || !slices.ContainsFunc(patches, func(item any) bool { return isOurs(plans[0], item) }) {
+		return ""
+	}
+	return fmt.Sprintf("the %s has a patch of ours: behind it, what the operator itself gives the attacher cannot be seen, so the attacher's arguments stay those that the first run saw. After an upgrade of the operator take the patch out of %s, wait until the %s is the operator's own, and run this again; until it is applied, nothing is guarded", c.Kind, c.Patches, plans[0].Kind)
+}
+
+// Keep has Helm leave documents in the cluster that are applied apart from a release: one that had
+// them before, by the post-renderer, deletes them else when it is upgraded without.
+func Keep(documents []byte) ([]byte, error) {
+	const metadata, keep = "\nmetadata:\n", "  annotations: {helm.sh/resource-policy: keep}"
+	all := strings.Split(string(documents), "\n---\n")
+	for i, text := range all {
+		if !strings.Contains(text, keep) {
+			text = strings.Replace(text, metadata, metadata+keep+"\n", 1)
+		}
+		var head struct{ Metadata metav1.ObjectMeta }
+		if err := yaml.Unmarshal([]byte(text), &head); err != nil {
+			return nil, err
+		}
+		if head.Metadata.Annotations["helm.sh/resource-policy"] != "keep" {
+			return nil, fmt.Errorf("%q cannot be marked to be kept", head.Metadata.Name)
+		}
+		all[i] = text
+	}
+	return []byte(strings.Join(all, "\n---\n")), nil
+}
+
 // strategic is a strategic merge patch that carries the plan out. It names no namespace, as the
-// operator's own manifests name none. One that matches nothing is an error to kustomize.
+// operator's own manifests name none.
 func strategic(p *inject.Plan) ([]byte, error) {
 	attacher := tree{"name": p.Attacher.Container}
 	for field, list := range map[string]struct{ before, after []string }{"command": {p.Attacher.CommandBefore, p.Attacher.Command}, "args": {p.Attacher.ArgsBefore, p.Attacher.Args}} {

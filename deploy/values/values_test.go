@@ -166,6 +166,7 @@ func TestValuesOfAnotherReleaseAreRefused(t *testing.T) {
 		"the pod has [] where the values have [other] in initContainers":                                        {"proxmox", "initContainers: [{name: other}]"},
 		"the pod has [mine] where the values have [] in controller.extraContainers":                             {"democratic-csi", "a: 1"},
 		"--default-fstype=ext4] do not end with those that the values have in controller.attacher.args, [--x]":  {"proxmox", "controller: {attacher: {args: [--x]}}"},
+		"the pod has [] where the values have [ ] in initContainers":                                            {"proxmox", "initContainers: [null, x]"},
 		"controller.attacher.args, [a b c d e f g h]":                                                           {"proxmox", "controller: {attacher: {args: [a, b, c, d, e, f, g, h]}}"},
 		"--values: controller.attacher.args is no list":                                                         {"proxmox", "controller: {attacher: {args: --x}}"},
 		"--values: controller.volumes is no list":                                                               {"aws-ebs", "controller: {initContainers: [{name: mine}], volumes: {}}"},
@@ -178,6 +179,14 @@ func TestValuesOfAnotherReleaseAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		whole := tree{} // the chart's own values come first
+		for _, at := range []path{chart.Containers, chart.Volumes, chart.Args} {
+			if at != "" {
+				set(whole, at, []any{})
+			}
+		}
+		merge(whole, all)
+		all = whole
 		if text, err := chart.Render(plans, all); err == nil || text != nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: error %v", says, err)
 		}
@@ -185,6 +194,98 @@ func TestValuesOfAnotherReleaseAreRefused(t *testing.T) {
 	chart, plans := plansOf(t, "proxmox", strings.NewReplacer())
 	if _, err := chart.Render(append(plans, plans...), given(t, "proxmox")); err == nil || !strings.Contains(err.Error(), "2 attachers are to be guarded") {
 		t.Errorf("two attachers: %v", err)
+	}
+}
+
+// Helm takes a value that no chart reads without a word: then nobody would be told that there is no
+// sidecar, or that the attacher calls past it.
+func TestAListThatTheValuesLackIsRefused(t *testing.T) {
+	for _, name := range []string{"aws-ebs", "proxmox", "democratic-csi"} {
+		c, plans := plansOf(t, name, strings.NewReplacer())
+		for _, at := range []path{c.Containers, c.Volumes, c.Args} {
+			all := given(t, name)
+			words := at.words()
+			inner := all
+			for _, word := range words[:len(words)-1] {
+				inner = inner[word].(tree)
+			}
+			delete(inner, words[len(words)-1])
+			if text, err := c.Render(plans, all); err == nil || text != nil || !strings.Contains(err.Error(), "--values has no "+string(at)+",") {
+				t.Errorf("%s without %s: %v", name, at, err)
+			}
+		}
+		if text, err := c.Render(plans, tree{"the-chart": given(t, name)}); err == nil || text != nil {
+			t.Errorf("%s, all of it below a name: written", name)
+		}
+	}
+	// A LinstorCluster has patches or none.
+	c, plans := plansOf(t, "linstor", strings.NewReplacer())
+	if _, err := c.Render(plans, tree{"kind": "LinstorCluster"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// What the first run saw stays behind its patch, and that is said.
+func TestWhatAnEarlierPatchHidesIsSaid(t *testing.T) {
+	c, plans := plansOf(t, "linstor", strings.NewReplacer())
+	if note := c.Note(plans, given(t, "linstor")); note != "" {
+		t.Errorf("of a first run: %s", note)
+	}
+	first, err := c.Render(plans, given(t, "linstor"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Merge([]inject.File{file(t, "linstor.values.yaml"), {Name: "first", Text: first}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if note := c.Note(plans, all); !strings.Contains(note, "After an upgrade of the operator take the patch out of spec.patches") {
+		t.Errorf("of a second run: %q", note)
+	}
+	proxmox, plans := plansOf(t, "proxmox", strings.NewReplacer())
+	if note := proxmox.Note(plans, given(t, "proxmox")); note != "" {
+		t.Errorf("of a chart: %s", note)
+	}
+}
+
+// Helm deletes what a release has no more, unless the object itself says that it stays.
+func TestEachDocumentIsMarkedToBeKept(t *testing.T) {
+	keep := func(o inject.Options) {
+		t.Helper()
+		o.Image, o.Separate = "registry.example.com/csi-fencepost:v1", true
+		r, err := inject.Inject([]inject.File{file(t, "../../../sanity/kubeapi/testdata/vendor.yaml")}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := Keep(r.Documents)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for one := range strings.SplitSeq(string(text), "\n---\n") {
+			var was struct {
+				Kind     string
+				Metadata struct {
+					Name        string
+					Annotations map[string]string
+				}
+			}
+			if err := yaml.Unmarshal([]byte(one), &was); err != nil || was.Metadata.Annotations["helm.sh/resource-policy"] != "keep" {
+				t.Errorf("%v: %s %s is not kept", err, was.Kind, was.Metadata.Name)
+			}
+		}
+		again, err := Keep(text)
+		if err != nil || string(again) != string(text) {
+			t.Errorf("marked twice: %v", err)
+		}
+		without := strings.ReplaceAll(string(text), "  annotations: {helm.sh/resource-policy: keep}\n", "")
+		if before := strings.ReplaceAll(string(r.Documents), "  annotations: {helm.sh/resource-policy: keep}\n", ""); without != before {
+			t.Errorf("more was changed:\n%s", text)
+		}
+	}
+	keep(inject.Options{Mode: "Enforce", Failover: inject.Apart, MetricsFrom: "monitoring", TLSSecret: "tls"})
+	keep(inject.Options{Config: []byte("apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\nmode: Observe\n# --- \n---\n")})
+	if _, err := Keep([]byte("kind: X\nmetadata: {name: x}\n")); err == nil {
+		t.Error("what cannot be marked was taken")
 	}
 }
 

@@ -6,16 +6,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
+	"github.com/csi-fencepost/csi-fencepost/deploy/values"
 )
 
 // chartsVariable names a folder of vendors' charts, which are theirs and not in this repository,
@@ -88,6 +91,43 @@ func TestAVendorsChartRendersTheGuardedPodByValues(t *testing.T) {
 	}
 }
 
+// A release that had rights and configuration by the post-renderer is upgraded without: what was
+// applied anew, as --as-values writes it, stays in the cluster, and all else of it goes.
+func TestHelmLeavesWhatIsAppliedBesideAValuesFile(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	const namespace = "values-keep"
+	makeNamespace(t, namespace)
+	for version, build := range map[string]*tool{"3": helm3Tool, "4": helmTool} {
+		helm, chart := build.build(t), t.TempDir()
+		env := append(helmHome(t), "KUBECONFIG="+whole.bed.Cluster.AdminKubeconfig())
+		configMap := func(name string) string {
+			return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + version + "\n  namespace: " + namespace + "\n"
+		}
+		rendered := filepath.Join(chart, "templates", "rendered.yaml")
+		must(t, os.Mkdir(filepath.Dir(rendered), 0o755))
+		must(t, os.WriteFile(filepath.Join(chart, "Chart.yaml"), []byte("apiVersion: v2\nname: x\nversion: 1.0.0\n"), 0o644))
+		must(t, os.WriteFile(rendered, []byte(configMap("kept")+"---\n"+configMap("gone")), 0o644))
+		upgrade := []string{"upgrade", "--install", "keep" + version, chart, "--namespace", namespace}
+		mustOutput(t, env, nil, helm, upgrade...)
+		documents, err := values.Keep([]byte(configMap("kept")))
+		must(t, err)
+		_, err = whole.apply(t.Context(), objects(t, documents)[0], false)
+		must(t, err)
+		must(t, os.Remove(rendered))
+		mustOutput(t, env, nil, helm, upgrade...)
+		list, err := clientOf(t, whole.bed.Cluster.AdminKubeconfig()).CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
+		must(t, err)
+		var left []string
+		for _, m := range list.Items {
+			left = append(left, m.Name)
+		}
+		if !slices.Contains(left, "kept"+version) || slices.Contains(left, "gone"+version) {
+			t.Errorf("Helm %s: left are %q", version, left)
+		}
+	}
+}
+
 // controllerIn finds the workload that has an attacher.
 func controllerIn(t *testing.T, manifests []byte) *unstructured.Unstructured {
 	t.Helper()
@@ -146,8 +186,9 @@ func lookAtGuarded(t *testing.T, helm string, before, after *unstructured.Unstru
 	}
 }
 
-// The patch of a LinstorCluster is one of kustomize, which the operator applies to its Deployment.
-// Here kustomize itself does, with and without the form of a native sidecar.
+// The patch of a LinstorCluster is one of kustomize. The operator makes a kustomization of each of
+// its components, with all patches in each, and applies nothing where one of them cannot be built.
+// Here kustomize itself builds the one with the attacher, and one without, in both forms.
 func TestThePatchOfALinstorClusterIsWhatInjectWrites(t *testing.T) {
 	single.take(t)
 	whole.use(t)
@@ -169,6 +210,13 @@ func TestThePatchOfALinstorClusterIsWhatInjectWrites(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(folder, "deployment.yaml"), mustYAML(t, deployment), 0o644))
 		must(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), kustomization, 0o644))
 		got := objects(t, mustOutput(t, nil, nil, kustomize, "build", folder))[0]
+		for _, other := range []string{"kind: Deployment\nmetadata: {name: linstor-controller}", "kind: DaemonSet\nmetadata: {name: " + deployment.GetName() + "}"} {
+			other = "apiVersion: apps/v1\n" + other + "\nspec: {template: {spec: {containers: [{name: csi-attacher}]}}}\n"
+			must(t, os.WriteFile(filepath.Join(folder, "deployment.yaml"), []byte(other), 0o644))
+			if built := objects(t, mustOutput(t, nil, nil, kustomize, "build", folder)); len(built) != 1 || !reflect.DeepEqual(built[0], objects(t, []byte(other))[0]) {
+				t.Errorf("%s: built %v from\n%s", form, built, other)
+			}
+		}
 		got.SetNamespace("array-system")
 		want := workloadOf(t, csiFencepost(t, vendor(t), "inject", form))
 		namespaces(t, vendor(t))

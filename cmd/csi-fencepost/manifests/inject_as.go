@@ -1,10 +1,13 @@
 package manifests
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
@@ -12,6 +15,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/deploy/kustomize"
 	"github.com/csi-fencepost/csi-fencepost/deploy/policy"
 	"github.com/csi-fencepost/csi-fencepost/deploy/values"
+	"github.com/csi-fencepost/csi-fencepost/fence/file"
 )
 
 // injectAs are the ways to put the sidecar in where nobody edits manifests by
@@ -69,6 +73,9 @@ func (f *injectFlags) writeAs(files []inject.File, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
+	if options.Before, err = f.earlierRun(); err != nil {
+		return err
+	}
 	result, err := inject.Inject(files, options)
 	if err != nil {
 		return err
@@ -87,9 +94,16 @@ func (f *injectFlags) writeAs(files []inject.File, stdout, stderr io.Writer) err
 		if err != nil {
 			return fmt.Errorf("--as-values %s: %w", chart.Name, err)
 		}
-		written := []inject.File{{Name: "values.yaml", Text: text}}
+		if note := chart.Note(result.Plans, given); note != "" {
+			fmt.Fprintln(stderr, note)
+		}
+		written := []inject.File{{Name: valuesFile, Text: text}}
 		if len(result.Documents) > 0 {
-			written = append(written, inject.File{Name: inject.DocumentsFile, Text: result.Documents})
+			documents, err := values.Keep(result.Documents)
+			if err != nil {
+				return err
+			}
+			written = append(written, inject.File{Name: inject.DocumentsFile, Text: documents})
 		}
 		return writeInto(f.output, written, stderr)
 	}
@@ -123,6 +137,37 @@ func (f *injectFlags) chartValues(o *inject.Options) (*values.Chart, map[string]
 	}
 	given, err := values.Merge(files)
 	return chart, given, err
+}
+
+// valuesFile is written beside inject.DocumentsFile.
+const valuesFile = "values.yaml"
+
+// earlierRun are the documents that an earlier run has written to the folder of this one. A file
+// of ours whose name somebody else's has is an error: it would be replaced.
+func (f *injectFlags) earlierRun() (documents []inject.File, err error) {
+	folder, names := f.output, []string{inject.DocumentsFile, valuesFile}
+	if f.as.kustomize != "" {
+		folder, names = f.as.kustomize, []string{kustomize.DocumentsFile, kustomize.KustomizationFile}
+	} else if f.as.policy {
+		return nil, nil
+	}
+	for i, base := range names {
+		name := filepath.Join(folder, base)
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		text, err := file.Read(name, maxManifest)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc([]string{"# csi-fencepost: begin\n", "# Puts csi-fencepost into "}, func(ours string) bool { return strings.HasPrefix(string(text), ours) }) {
+			return nil, fmt.Errorf("%s is not of csi-fencepost inject, and would be replaced: nothing is written; name a folder of its own", name)
+		}
+		if i == 0 {
+			documents = []inject.File{{Name: name, Text: text}}
+		}
+	}
+	return documents, nil
 }
 
 func writeInto(folder string, files []inject.File, stderr io.Writer) error {

@@ -85,7 +85,7 @@ func TestValuesAndWhatNoValueHoldsAreTwoFiles(t *testing.T) {
 	}
 	// Where the manifests were not rendered with the values, nothing is written.
 	empty := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(empty, []byte("initContainers: [{name: x}]\n"), 0o644); err != nil {
+	if err := os.WriteFile(empty, []byte("initContainers: [{name: x}]\nextraVolumes: []\ncontroller: {attacher: {args: []}}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	none := filepath.Join(t.TempDir(), "none")
@@ -93,5 +93,69 @@ func TestValuesAndWhatNoValueHoldsAreTwoFiles(t *testing.T) {
 	clitest.Says(t, stderr, "--as-values proxmox: the pod has [] where the values have [x]")
 	if _, err := os.Stat(none); !os.IsNotExist(err) {
 		t.Errorf("written all the same: %v", err)
+	}
+}
+
+// The vendor's manifests say nothing of an earlier run: the folder that it wrote does.
+func TestALaterRunKeepsWhatTheEarlierOneConfigured(t *testing.T) {
+	const chart = "../../../deploy/values/testdata/proxmox"
+	for way, flags := range map[string][]string{
+		"csi-fencepost.yaml": {"--as-values=proxmox", "--values", chart + ".values.yaml", "-o"},
+		"fencepost.yaml":     {"--as-kustomize"},
+	} {
+		t.Run(way, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "fencepost")
+			manifests := chart + ".yaml"
+			run := func(code int, more ...string) (stderr string) {
+				t.Helper()
+				_, stderr = clitest.Line(t, Commands(), code, append(append([]string{"inject", "-f", manifests, named}, append(flags, folder)...), more...)...)
+				return stderr
+			}
+			run(cli.ExitOK, "--mode=Enforce", "--failover")
+			first := fileText(t, folder, way)
+			clitest.Says(t, first, "    mode: Enforce\n", "name: csi-fencepost-failover\n")
+			// A person's own words in it stay, too.
+			mine := strings.Replace(first, "    mode: Enforce\n", "    mode: Enforce # mine\n", 1)
+			if err := os.WriteFile(filepath.Join(folder, way), []byte(mine), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			clitest.Says(t, run(cli.ExitOK), "mode and configuration as "+filepath.Join(folder, way)+" has them")
+			if got := fileText(t, folder, way); got != mine {
+				t.Errorf("the second run has\n%s\nwant\n%s", got, mine)
+			}
+			if says := run(cli.ExitOK, "--mode=Observe"); strings.Contains(says, "as "+folder) {
+				t.Errorf("says %s", says)
+			}
+			clitest.Says(t, fileText(t, folder, way), "    mode: Observe\n")
+			manifests = filepath.Join(t.TempDir(), "another.yaml")
+			another := strings.ReplaceAll(clitest.ReadFile(t, "deploy/values/testdata/proxmox.yaml"), "csi.proxmox.sinextra.dev", "another.example.com")
+			if err := os.WriteFile(manifests, []byte(another), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			clitest.Says(t, run(cli.ExitFailure), "ConfigMap csi-proxmox/csi-fencepost-csi.proxmox.sinextra.dev, of what is not guarded here, and would be replaced")
+			clitest.Says(t, fileText(t, folder, way), "name: csi-fencepost-csi.proxmox.sinextra.dev\n")
+		})
+	}
+}
+
+// A release's own values.yaml, or somebody's kustomization, is not replaced.
+func TestWhatInjectHasNotWrittenIsNotReplaced(t *testing.T) {
+	const chart = "../../../deploy/values/testdata/proxmox"
+	for name, flags := range map[string][]string{
+		"values.yaml":        {"--as-values=proxmox", "--values", chart + ".values.yaml", "-o"},
+		"csi-fencepost.yaml": {"--as-values=proxmox", "--values", chart + ".values.yaml", "-o"},
+		"kustomization.yaml": {"--as-kustomize"},
+		"fencepost.yaml":     {"--as-kustomize"},
+	} {
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("mine: true\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, stderr := clitest.Line(t, Commands(), cli.ExitFailure, append([]string{"inject", "-f", chart + ".yaml", named}, append(flags, folder)...)...)
+		clitest.Says(t, stderr, filepath.Join(folder, name)+" is not of csi-fencepost inject, and would be replaced")
+		files, err := os.ReadDir(folder)
+		if err != nil || len(files) != 1 || fileText(t, folder, name) != "mine: true\n" {
+			t.Errorf("%s: %v, %v", name, files, err)
+		}
 	}
 }
