@@ -207,6 +207,22 @@ func withStartupProbe(text []byte) []byte {
 	return slices.Concat(text[:at[0]], text[at[2]:at[3]], []byte("startupProbe: {httpGet: {path: /readyz, port: fencepost}}\n"), text[at[0]:])
 }
 
+// A component has to know no list from an empty one, which charts render.
+func TestAPlanTellsNoListOfInitContainersFromAnEmptyOne(t *testing.T) {
+	f := inputs(t, "cases")["native-sidecar"]
+	bare := regexp.MustCompile(`(?s)( {6}initContainers:\n).*?( {6}containers:\n)`)
+	for list, empty := range map[string]bool{"": false, "      initContainers: []\n": true} {
+		text := bare.ReplaceAll(f.Text, []byte(list+"$2"))
+		r, err := Inject([]File{{f.Name, text}}, isNative(true))
+		if err != nil || bytes.Equal(text, f.Text) {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if p := r.Plans[0]; len(p.Beside) != 0 || (p.Beside != nil) != empty {
+			t.Errorf("%q: %#v", list, p.Beside)
+		}
+	}
+}
+
 // The scheduler of an older Kubernetes would put two of them on one node.
 func TestANativeSidecarOnItsNodesNetworkSaysWhichKubernetesItNeeds(t *testing.T) {
 	o := isNative(true)

@@ -359,7 +359,7 @@ func tryFurther(t *testing.T, from string, workload *unstructured.Unstructured, 
 	}
 	for _, words := range [][]string{
 		{"--csi-address=/else.sock"}, {"-csi-address=/else.sock"}, {"--csi-address", "/else.sock"}, {"-csi-address", "/else.sock"},
-		{"--csi-address=unix://" + socket}, {"--csi-address"}, {"-csi-address="},
+		{"--csi-address=unix://" + socket}, {"--csi-address"}, {"-csi-address="}, {"--attacher-csi-address=" + socket}, {"-attacher-csi-address", socket},
 		{"--csi-address", "--csi-address=/fencepost/csi.sock"}, {"--csi-address=/else.sock", "--csi-address=/fencepost/csi.sock"},
 	} {
 		_, err := update(words)

@@ -83,6 +83,10 @@ func TestValuesAndWhatNoValueHoldsAreTwoFiles(t *testing.T) {
 	if stdout != "" || strings.Contains(fileText(t, folder, "values.yaml"), "kind: ") || clitest.ReadFile(t, "deploy/values/testdata/proxmox.yaml") != before {
 		t.Errorf("printed %q, or mixed up", stdout)
 	}
+	// Nothing of it goes with a Helm release that had it before.
+	if documents := fileText(t, folder, "csi-fencepost.yaml"); strings.Count(documents, "\nkind: ") != strings.Count(documents, "  annotations: {helm.sh/resource-policy: keep}") {
+		t.Errorf("not marked to be kept:\n%s", documents)
+	}
 	// Where the manifests were not rendered with the values, nothing is written.
 	empty := filepath.Join(t.TempDir(), "values.yaml")
 	if err := os.WriteFile(empty, []byte("initContainers: [{name: x}]\nextraVolumes: []\ncontroller: {attacher: {args: []}}\n"), 0o644); err != nil {
