@@ -243,15 +243,20 @@ func TestWhatStopsTheQuestionIsNotTakenForAnAnswer(t *testing.T) {
 		"contested": contestedWorld,
 		"forced":    func(t *testing.T) (*world, *kubelets) { return forcedWorld(t) },
 	} {
-		w, k := begin(t)
-		k.seen = k.answers["old"]
-		clear(k.answers)
+		silent := func() (*world, *kubelets) {
+			w, k := begin(t)
+			k.seen = k.answers["old"]
+			clear(k.answers)
+			return w, k
+		}
+		w, k := silent() // which is asked for longer than the call lasts
 		ctx, cancel := context.WithCancel(t.Context())
 		k.meanwhile = cancel
 		if _, err := w.Unpublish(ctx, "vol-1", "id-old"); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s, and its time is over: %v", name, err)
 		}
-		k.meanwhile, k.fails = nil, kubelet.ErrNoToken
+		w, k = silent()
+		k.fails = kubelet.ErrNoToken
 		s, err := w.Unpublish(t.Context(), "vol-1", "id-old")
 		switch {
 		case name == "forced" && !errors.Is(err, kubelet.ErrNoToken):
