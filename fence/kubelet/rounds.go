@@ -78,8 +78,8 @@ func (r *Rounds) Saw(node *corev1.Node) {
 
 // Run asks until ctx ends. It is begun once.
 func (r *Rounds) Run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, r.queue.ShutDown)
-	defer stop()
+	context.AfterFunc(ctx, r.queue.ShutDown)
+	defer r.queue.ShutDown() // whichever ends first
 	go r.keep(ctx)
 	logger := klog.FromContext(ctx)
 	said := "" // of kubelets that do not answer, until one does
