@@ -64,6 +64,7 @@ func TestANativeSidecarComesLastOfTheInitContainers(t *testing.T) {
 	}
 }
 
+// workloadsIn are those of a file.
 func workloadsIn(t *testing.T, f File) (all []*Workload) {
 	t.Helper()
 	_, found, err := readFiles([]File{f})

@@ -11,22 +11,7 @@ import (
 // wiresOf are the wires of every workload in a file.
 func wiresOf(t *testing.T, f File, change func(*corev1.PodSpec)) (wires []Wire) {
 	t.Helper()
-	_, found, err := readFiles([]File{f})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range found {
-		if !isWorkload(found[i].APIVersion, found[i].Kind) {
-			continue
-		}
-		o, err := found[i].decode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := FromObject(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, w := range workloadsIn(t, f) {
 		if change != nil {
 			change(&w.Template.Spec)
 		}

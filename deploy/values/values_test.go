@@ -225,20 +225,26 @@ func TestAListThatTheValuesLackIsRefused(t *testing.T) {
 	}
 }
 
+// afterFirst is what a first run writes for LINSTOR, and the cluster's values with that in them.
+func afterFirst(t *testing.T, c *Chart, plans []*inject.Plan) (first []byte, all tree) {
+	t.Helper()
+	first, err := c.Render(plans, given(t, "linstor"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err = Merge([]inject.File{file(t, "linstor.values.yaml"), {Name: "first", Text: first}}); err != nil {
+		t.Fatal(err)
+	}
+	return first, all
+}
+
 // What the first run saw stays behind its patch, and that is said.
 func TestWhatAnEarlierPatchHidesIsSaid(t *testing.T) {
 	c, plans := plansOf(t, "linstor", strings.NewReplacer())
 	if note := c.Note(plans, given(t, "linstor")); note != "" {
 		t.Errorf("of a first run: %s", note)
 	}
-	first, err := c.Render(plans, given(t, "linstor"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := Merge([]inject.File{file(t, "linstor.values.yaml"), {Name: "first", Text: first}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, all := afterFirst(t, c, plans)
 	if note := c.Note(plans, all); !strings.Contains(note, "After an upgrade of the operator take the patch out of spec.patches") {
 		t.Errorf("of a second run: %q", note)
 	}
@@ -302,14 +308,7 @@ func TestATemplateInTheValuesIsNotComparedWithWhatItBecame(t *testing.T) {
 // The patch of an earlier run is replaced, not repeated.
 func TestAnEarlierPatchOfOursIsReplaced(t *testing.T) {
 	c, plans := plansOf(t, "linstor", strings.NewReplacer())
-	first, err := c.Render(plans, given(t, "linstor"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := Merge([]inject.File{file(t, "linstor.values.yaml"), {Name: "first", Text: first}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first, all := afterFirst(t, c, plans)
 	if second, err := c.Render(plans, all); err != nil || string(second) != string(first) {
 		t.Errorf("%v\n%s\nwant\n%s", err, second, first)
 	}

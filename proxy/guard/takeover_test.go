@@ -868,8 +868,8 @@ func TestABootUnderAnotherNodeCountsOnceItsKubeletHasWrittenThere(t *testing.T) 
 			t.Errorf("written %v after it was made: %v", after, err)
 		}
 	}
-	// One that its kubelet has registered says its boot from the first moment, with a heartbeat of then.
-	// Owners and times are as a control plane of v1.37 writes them, of a Node that a kubelet registers,
+	// A Node that its kubelet has registered itself counts at once, though its heartbeat is as old as the
+	// Node. Owners and times are as a control plane of v1.37 writes them, of a Node that a kubelet registers,
 	// and of one that kubectl makes from a file with owners and without.
 	owns := func(manager, subresource, fields string, after time.Duration) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: subresource, Time: ptr.To(metav1.NewTime(made.Add(after))), FieldsV1: metav1.NewFieldsV1(fields)}
