@@ -16,14 +16,15 @@ func (h *Holder) AsksKubelet(p Policy) bool {
 	if h.machine() == nil || h.Kubelet == nil || h.State == TakenOver && !h.Observed() || standing(h, p).Gone() {
 		return false
 	}
-	return standing(h.supposing(func(n *Node) { n.Remembers = true }), p).Reason == HolderReleased
+	return standing(h.supposing(func(n *Node) { n.Memory = MemoryWhole }), p).Reason == HolderReleased
 }
 
 // TrustsKubelet tells whether the holder has let go by its kubelet's word alone, which would not
-// count if that had restarted since the volume was taken from it by force (Node.Restarted).
+// count if that had restarted since the volume was taken from it by force (MemoryLost).
 func (h *Holder) TrustsKubelet(p Policy) bool {
-	return h.machine() != nil && (h.State != TakenOver || h.Observed()) && standing(h, p).Reason == HolderReleased &&
-		!standing(h.supposing(func(n *Node) { n.Restarted = true }), p).Gone()
+	m := h.machine()
+	return m != nil && m.Memory == "" && (h.State != TakenOver || h.Observed()) && standing(h, p).Reason == HolderReleased &&
+		!standing(h.supposing(func(n *Node) { n.Memory = MemoryLost }), p).Gone()
 }
 
 // supposing is the holder if its Node were what change makes of it.
@@ -37,7 +38,7 @@ func (h *Holder) supposing(change func(*Node)) *Holder {
 // contested tells whether the kubelet's "not in use" is not believed.
 func contested(h *Holder) bool {
 	m := h.machine()
-	if m != nil && m.Remembers {
+	if m != nil && m.Memory == MemoryWhole {
 		return false
 	}
 	if h.State == TakenOver && h.ReleasedUnder == "" && h.From(FromDriver) && (m == nil || m.BootID == "" || m.BootID == h.BootID) {
@@ -60,7 +61,7 @@ func contested(h *Holder) bool {
 		if taintedAlive(h, m) {
 			return true
 		}
-		dropped := m.Ready && c.SeenReadySince != "" && c.SeenReadySince == m.ReadySince && !m.InUse && !m.Restarted
+		dropped := m.Ready && c.SeenReadySince != "" && c.SeenReadySince == m.ReadySince && !m.InUse && !m.Memory.Doubted()
 		return !dropped
 	}
 	return taintedAlive(h, m) || restartedAfterDeletion(h, m)
@@ -80,12 +81,12 @@ func taintedAlive(h *Holder, m *Node) bool { return m.OutOfService && !revocable
 // Ready since before the publish, which no clock has to say. Nor has one where it was
 // seen to come later: a clock that was set in between hides it from the stamps. None of
 // it matters where the order of the writes was read (Node.LetGo), unless the kubelet's
-// process tells of the restart (Node.Restarted).
+// process tells of the restart, or does not tell (Memory).
 func restartedAfterDeletion(h *Holder, m *Node) bool {
-	if !h.Detaching() || h.State == Released || m.LetGo && !m.Restarted {
+	if !h.Detaching() || h.State == Released || m.LetGo && !m.Memory.Doubted() {
 		return false
 	}
-	if h.Attachment.Turned || m.Restarted {
+	if h.Attachment.Turned || m.Memory.Doubted() {
 		return true
 	}
 	if m.Ready && h.ReadySince != "" && h.ReadySince == m.ReadySince {

@@ -44,7 +44,8 @@ type Verdict struct {
 	Unpublish []Standing
 	// Subject of an unpublish, when it is a holder.
 	Subject *Standing
-	// Contest: write into the ledger that this holder is contested.
+	// Contest: write into the ledger that this holder is contested. Not where its kubelet does not
+	// say what it remembers: it is asked again.
 	Contest bool
 }
 
@@ -212,7 +213,7 @@ func JudgeHolder(s Snapshot, h *Holder) Verdict {
 		st.Reason = UnfencedForward
 		return Verdict{Action: Allow, Reason: st.Reason, Subject: &st}
 	}
-	return Verdict{Action: Refuse, Reason: st.Reason, Blocking: &st, Contest: true}
+	return Verdict{Action: Refuse, Reason: st.Reason, Blocking: &st, Contest: h.Node == nil || h.Node.Memory != MemoryUnsaid}
 }
 
 // unfenced: the reasons that `unpublish.unfenced: Forward` is about. A node

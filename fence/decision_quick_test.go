@@ -127,8 +127,23 @@ func (f facts) contested() bool {
 	return true
 }
 
-// restarted: its kubelet's process says that it has, since the volume was taken by force.
-func (f facts) restarted() bool { return f.va == "deleted, then restarted" }
+// restarted: its kubelet's process says that it has, since the volume was taken by force, or does
+// not say that it has not.
+func (f facts) restarted() bool {
+	return f.va == "deleted, then restarted" || f.va == "deleted, then unsaid"
+}
+
+func (f facts) memory() Memory {
+	switch {
+	case f.process:
+		return MemoryWhole
+	case f.va == "deleted, then restarted":
+		return MemoryLost
+	case f.va == "deleted, then unsaid":
+		return MemoryUnsaid
+	}
+	return ""
+}
 
 // unknown: the controller has written that it does not hear the kubelet.
 func (f facts) unknown() bool { return strings.HasSuffix(f.va, "Unknown") }
@@ -241,7 +256,7 @@ func (f facts) unpublish() (a Action, contest bool) {
 	case f.policy.ForwardUnfenced && f.lives() == "dead" && f.said() != "contradiction":
 		return Allow, false
 	}
-	return Refuse, true
+	return Refuse, f.node == "gone" || f.memory() != MemoryUnsaid // it is asked again
 }
 
 // The facts as the code under test sees them.
@@ -254,6 +269,7 @@ var attachments = map[string]*Attachment{
 	"deleted":                 {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
 	"deleted, seen to turn":   {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt, Turned: true},
 	"deleted, then restarted": {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
+	"deleted, then unsaid":    {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
 	"deleted, then Ready":     {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt.Add(-2 * time.Hour)},
 
 	"deleted, then Unknown":             {Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
@@ -278,7 +294,7 @@ func (f facts) holder() Holder {
 
 func (f facts) addNode(h *Holder) {
 	n := &Node{UID: "uid-1", BootID: "boot-1", Ready: f.ready, ReadySince: readySince, ReadyAt: deletedAt.Add(-time.Hour),
-		InUse: f.inUse, ListedAttached: f.attached, Waits: f.waits, Remembers: f.process, Restarted: f.restarted(), LetGo: strings.HasPrefix(f.va, "let go")}
+		InUse: f.inUse, ListedAttached: f.attached, Waits: f.waits, Memory: f.memory(), LetGo: strings.HasPrefix(f.va, "let go")}
 	if f.unknown() {
 		n.Ready, n.ReadyUnknown, n.HeardAt = false, true, n.ReadyAt
 	}
@@ -401,7 +417,7 @@ func every(p Policy, yield func(facts)) {
 		f.policy = p
 		for _, f.state = range []State{NotInLedger, Publishing, Held, Leaving, Released, TakenOver} {
 			for _, f.contest = range []string{"", "this boot", "earlier boot", "no boot", "seen", "seen, restarted"} {
-				for _, f.va = range []string{"", "unattached", "attached", "deleted", "deleted, seen to turn", "deleted, then restarted", "deleted, then Ready", "deleted, then Unknown", "deleted, then heard, then Unknown", "let go, deleted, then Ready", "let go, deleted, then heard, then Unknown"} {
+				for _, f.va = range []string{"", "unattached", "attached", "deleted", "deleted, seen to turn", "deleted, then restarted", "deleted, then unsaid", "deleted, then Ready", "deleted, then Unknown", "deleted, then heard, then Unknown", "let go, deleted, then Ready", "let go, deleted, then heard, then Unknown"} {
 					for _, f.life = range []Liveness{Unwatched, Alive, Stale, Unknown} {
 						for _, f.evidence = range evidences {
 							if f.node == "gone" {

@@ -75,6 +75,7 @@ var (
 		{"contested, then seen to list it", func(f *facts) { f.contest = "seen" }},
 		{"contested, and it never restarted", func(f *facts) { f.contest, f.process = "this boot", true }},
 		{"contested, seen, restarted since", func(f *facts) { f.contest = "seen, restarted" }},
+		{"forced, and its kubelet is silent", func(f *facts) { f.va = "deleted, then unsaid" }},
 		{"forced, and restarted since", func(f *facts) { f.va = "deleted, then restarted" }},
 		{"contested, forced, restarted", func(f *facts) { f.contest, f.va = "seen", "deleted, then restarted" }},
 	}

@@ -43,8 +43,9 @@ func unlisted(h *Holder)       { h.Node.ListedAttached = false }
 func deleted(h *Holder)        { h.Attachment.DeletedAt = deletedAt }
 func letGo(h *Holder)          { h.Node.LetGo = true }
 func turned(h *Holder)         { h.Attachment.Turned = true }
-func restarted(h *Holder)      { h.Node.Restarted = true }
-func remembers(h *Holder)      { h.Node.Remembers = true }
+func restarted(h *Holder)      { h.Node.Memory = MemoryLost }
+func unsaid(h *Holder)         { h.Node.Memory = MemoryUnsaid }
+func remembers(h *Holder)      { h.Node.Memory = MemoryWhole }
 func noVA(h *Holder)           { h.Attachment = nil }
 func nodeGone(h *Holder)       { h.Node, h.Liveness, h.LeaseRV = nil, Unknown, "" }
 func notReady(h *Holder)       { h.Node.Ready = false }
@@ -220,7 +221,14 @@ var table = []expectation{
 	refused("contested: its process has started since, and it is Ready since before the publish", HolderContested, none, deleted, dropped, restarted, noted),
 	refused("contested: seen to list it, and its process has started since", HolderContested, none, deleted, dropped, contest, seen, restarted),
 	refused("contested: its process has started since, and what it listed since, and let go, may be another pod's", HolderContested, none, deleted, dropped, restarted, letGo),
-	gone("not contested: its process is that of before the publish, however young", HolderReleased, none, deleted, dropped, restarted, remembers),
+	gone("not contested: its process is that of before the publish, however young", HolderReleased, none, deleted, dropped, remembers),
+	refused("contested: it does not say whether it has started since it was forced", HolderContested, none, deleted, dropped, unsaid),
+	refused("contested: it does not say so, and is Ready since before the publish", HolderContested, none, deleted, dropped, unsaid, noted),
+	refused("contested: seen to list it, and it does not say so", HolderContested, none, deleted, dropped, contest, seen, unsaid),
+	refused("contested: it does not say so, and what it let go may be another pod's", HolderContested, none, deleted, dropped, unsaid, letGo),
+	refused("silent, and it does not say so", HolderStale, none, deleted, dropped, unsaid, stale),
+	gone("not contested: it does not say so, and a device reads it as off", HolderFenced, none, deleted, dropped, unsaid, stale, with(PowerReading)),
+	gone("not contested: it does not say so, and the ledger has its word from before", HolderReleased, none, state(Released), deleted, dropped, unsaid),
 	gone("not contested: its process has started since, and the ledger has its word from before", HolderReleased, none, state(Released), deleted, dropped, restarted),
 	gone("not contested: its process has started since, and nothing is being detached", HolderReleased, none, noVA, dropped, restarted),
 	gone("not contested: it was seen to list it, and a boot has ended that", HolderReleased, none, deleted, dropped, contest, restarted, boot2),
@@ -493,8 +501,9 @@ func TestUnpublish(t *testing.T) {
 				t.Errorf("subject is %+v", v.Subject)
 			}
 			// A refused unpublish contests; one that is late does not: the
-			// volume is to stay there.
-			if want := v.Action == Refuse && c.unpublish != HolderWanted; v.Contest != want {
+			// volume is to stay there. Nor does one for want of an answer.
+			n := s.Holders[0].Node
+			if want := v.Action == Refuse && c.unpublish != HolderWanted && (n == nil || n.Memory != MemoryUnsaid); v.Contest != want {
 				t.Errorf("Contest is %v, want %v", v.Contest, want)
 			}
 		})

@@ -144,17 +144,30 @@ type Node struct {
 	// and a live read after the Node's shows that none of them can have had its volumes
 	// mounted; or the ledger is known to name it if it ever had the volume.
 	Waits bool
-	// Remembers: its kubelet is the process that ran before the volume was published there
-	// (Holder.Kubelet), asked after the Node was read: it has forgotten nothing.
-	Remembers bool
-	// Restarted: its kubelet, asked as for Remembers, is a process that has started since the
-	// volume was taken from volumesAttached by force, or so little before that it may not have
-	// found it there (RestartSlack). It may have forgotten what it has mounted. False: it has
-	// not, or does not say, or nobody saw that the volume was taken so.
-	Restarted bool
+	// Memory is what its kubelet, asked after the Node was read, knows of what it has mounted.
+	Memory Memory
 	// OutOfService is set when the out-of-service taint is on.
 	OutOfService bool
 }
+
+// Memory is what a kubelet knows of what it has mounted, as its process tells. Empty: nobody asked
+// it, or had a reason to doubt it.
+type Memory string
+
+const (
+	// MemoryWhole: it is the process that ran before the volume was published there
+	// (Holder.Kubelet). It has forgotten nothing.
+	MemoryWhole Memory = "whole"
+	// MemoryLost: it has started since the volume was taken from volumesAttached by force, or so
+	// little before that it may not have found it there (RestartSlack). It may have forgotten it.
+	MemoryLost Memory = "lost"
+	// MemoryUnsaid: the volume was taken by force, and its kubelet, which was asked before in that
+	// boot, does not say whether it has started since.
+	MemoryUnsaid Memory = "unsaid"
+)
+
+// Doubted tells whether it may have forgotten a volume that was taken from it by force.
+func (m Memory) Doubted() bool { return m == MemoryLost || m == MemoryUnsaid }
 
 // Lists tells whether the Node's status names the volume at all; nil: there is no Node.
 func (n *Node) Lists() bool { return n != nil && (n.InUse || n.ListedAttached) }

@@ -137,6 +137,10 @@ func (s Standing) explain(volume string) (why, unblock string) {
 			return fmt.Sprintf("%s says that it does not use it, but lives with the out-of-service taint on, which has Kubernetes detach mounted volumes; its kubelet may have forgotten a container that still writes", who),
 				fmt.Sprintf("check that nothing on the node uses it, then run 'csi-fencepost release pv %[1]s --node %[2]s --reason ...' and take the taint off (kubectl taint node %[2]s node.kubernetes.io/out-of-service-); or reboot the node", volume, node)
 		}
+		if h.Node != nil && h.Node.Memory == MemoryUnsaid {
+			return fmt.Sprintf("%s says that it does not use it, but it had to give the volume up by force, and its kubelet, which answered before, does not say whether it has restarted since and forgotten a container that still writes", who),
+				fmt.Sprintf("let csi-fencepost reach the node's kubelet (port 10250), which it asks again; or reboot the node, or check that nothing there uses it and run 'csi-fencepost release pv %s --node %s --reason ...'", volume, node)
+		}
 		return fmt.Sprintf("%s says that it does not use it, but its kubelet has restarted, or was refused, while the volume was in use, and may have forgotten a container that still writes", who),
 			fmt.Sprintf("reboot the node, or check that nothing there uses it and run 'csi-fencepost release pv %s --node %s --reason ...'", volume, node)
 	case HolderStale:

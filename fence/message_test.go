@@ -54,6 +54,7 @@ var refusals = []refusal{
 	{"alive, being detached", HolderAlive, "", "waits for it", false, holding(deleted, unlisted)},
 	{"wanted", HolderWanted, "csi-1", "end the pod", false, holding(dropped)},
 	{"contested", HolderContested, "", "reboot", false, holding(deleted, dropped, contest)},
+	{"contested, and its kubelet does not answer", HolderContested, "", "port 10250", false, holding(deleted, dropped, unsaid)},
 	{"stale", HolderStale, "", "fence confirm", false, holding(deleted, stale)},
 	{"unknown", HolderUnknown, "", "fence confirm", false, holding(deleted, nodeGone)},
 	{"unknown, node name not known", HolderUnknown, "", "storage's own tools", false, holding(deleted, nodeGone, func(h *Holder) { h.NodeName = "" })},

@@ -74,7 +74,7 @@ func TestAKubeletIsAskedOnlyWhereThatMayFreeTheVolume(t *testing.T) {
 		if got := h.AsksKubelet(Policy{}); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
-		if h.Node != nil && h.Node.Remembers {
+		if h.Node != nil && h.Node.Memory != f.memory() {
 			t.Errorf("%s: asking whether to ask answers it", name)
 		}
 	}
@@ -115,7 +115,7 @@ func TestAKubeletIsTrustedOnlyWhereItsWordAloneLetsTheVolumeGo(t *testing.T) {
 		if got := h.TrustsKubelet(Policy{}); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
-		if h.Node != nil && h.Node.Restarted {
+		if h.Node != nil && h.Node.Memory != f.memory() {
 			t.Errorf("%s: asking whether to ask answers it", name)
 		}
 	}

@@ -50,6 +50,7 @@ type sighting struct {
 	uid, bootID string
 	process     fence.Process
 	since       time.Time // when it was first seen to run
+	missed      time.Time // since when its node was asked in vain; zero: it answered
 }
 
 // NewSightings asks by asker, and has seen none.
@@ -102,23 +103,47 @@ func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*An
 
 // Sight asks a Node's kubelet, as it was read before, and notes its process. One that has started
 // just now does not tell itself from the one after it yet (fence.Settled), and is not noted: wait
-// is how long it takes; 0: it is noted. An error says why its process is not known.
+// is how long it takes; 0: it is noted. An error says why its process is not known; what was noted
+// is forgotten where that has been so for as long as a round takes: then its silence is no sign.
 func (s *Sightings) Sight(ctx context.Context, node *corev1.Node) (wait time.Duration, err error) {
 	answer, err := s.asker.Ask(ctx, node, "")
 	if err != nil {
+		if ctx.Err() == nil && !errors.Is(err, ErrNoToken) {
+			s.miss(node.Name)
+		}
 		return 0, err
-	}
-	if wait = fence.Settled*time.Second - answer.Age; wait > 0 {
-		return min(wait, fence.Settled*time.Second), nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, before := sighting{string(node.UID), node.Status.NodeInfo.BootID, answer.Process, time.Now()}, s.seen[node.Name]
+	before, noted := s.seen[node.Name]
+	if wait = fence.Settled*time.Second - answer.Age; wait > 0 {
+		if noted {
+			before.missed = time.Time{}
+			s.seen[node.Name] = before
+		}
+		return min(wait, fence.Settled*time.Second), nil
+	}
+	now := sighting{uid: string(node.UID), bootID: node.Status.NodeInfo.BootID, process: answer.Process, since: time.Now()}
 	if before.uid == now.uid && before.bootID == now.bootID && before.process.Is(&now.process) {
 		now.since = before.since
 	}
 	s.seen[node.Name] = now
 	return 0, nil
+}
+
+// miss takes note that the kubelet of a node that is Ready does not answer.
+func (s *Sightings) miss(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is, noted := s.seen[node]
+	switch {
+	case !noted:
+	case is.missed.IsZero():
+		is.missed = time.Now()
+		s.seen[node] = is
+	case time.Since(is.missed) >= again:
+		delete(s.seen, node)
+	}
 }
 
 func (s *Sightings) forgetAll() {

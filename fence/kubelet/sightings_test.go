@@ -120,6 +120,47 @@ func TestAProcessIsNoYoungerThanItWasSeenToBe(t *testing.T) {
 	})
 }
 
+// Its way may be closed for good, as by a policy that came later: then it is as if it had none.
+func TestWhoIsAskedInVainForARoundIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, n := newNodes(), node("10.0.0.1", 10250)
+		s := NewSightings(all)
+		seen := func() bool { return s.Seen("n1", "uid-1", "boot-1") != nil }
+		answers := func(age time.Duration) {
+			all.set("n1", 100, age)
+			if _, err := s.Sight(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+			delete(all.answers, "n1")
+		}
+		misses := func(ctx context.Context, after time.Duration, want bool) {
+			time.Sleep(after)
+			if _, err := s.Sight(ctx, n); err == nil {
+				t.Fatal("it answers")
+			}
+			if seen() != want {
+				t.Errorf("missed %v later, it is seen: %t", after, seen())
+			}
+		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		misses(t.Context(), 0, false)
+		answers(time.Minute)
+		misses(t.Context(), 2*again, true) // it was not asked meanwhile, as one that is not Ready
+		misses(t.Context(), again-time.Second, true)
+		answers(time.Second) // another, which is too young to be noted
+		misses(t.Context(), time.Minute, true)
+		misses(t.Context(), again-time.Second, true)
+		answers(time.Hour)
+		misses(t.Context(), time.Second, true)
+		misses(over, again, true)
+		all.fails = fmt.Errorf("of n1: %w", ErrNoToken)
+		misses(t.Context(), time.Second, true)
+		all.fails = errors.New("connection refused")
+		misses(t.Context(), 0, false)
+	})
+}
+
 func TestARefusedConnectionIsAskedAgainAtOnce(t *testing.T) {
 	all, n := newNodes(), node("10.0.0.1", 10250)
 	all.fails = &net.OpError{Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}

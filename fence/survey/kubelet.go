@@ -13,9 +13,10 @@ import (
 // kubelet asks the kubelet of a holder for its process, where that decides whether its word
 // counts, after the Node was read: to end a doubt, whether it ran before the publish; and where
 // its word is to count though the volume was taken from it by force, and it was sighted in that
-// boot, whether it has restarted since. One that does not answer says nothing. It tells whether it
-// has asked. An error is our own, of which no word of a kubelet follows: ctx is over, or, of a
-// volume that was forced, there is no token to ask with any more.
+// boot, whether it has restarted since. One that does not answer ends no doubt, and leaves one of a
+// volume that was forced. It tells whether it has asked. An error is our own, of which no word of a
+// kubelet follows: ctx is over, or, of a volume that was forced, there is no token to ask with any
+// more.
 func (g *gathering) kubelet(ctx context.Context, h *fence.Holder) (asked bool, err error) {
 	switch {
 	case g.Kubelets == nil:
@@ -25,7 +26,9 @@ func (g *gathering) kubelet(ctx context.Context, h *fence.Holder) (asked bool, e
 		if err != nil {
 			return true, ctx.Err()
 		}
-		if h.Node.Remembers = h.Kubelet.Is(&now.Process); !h.Node.Remembers {
+		if h.Kubelet.Is(&now.Process) {
+			h.Node.Memory = fence.MemoryWhole
+		} else {
 			h.Kubelet = nil // it has ended
 		}
 		return true, nil
@@ -42,9 +45,13 @@ func (g *gathering) kubelet(ctx context.Context, h *fence.Holder) (asked bool, e
 	case errors.Is(err, kubelet.ErrNoToken):
 		return true, err
 	case err != nil:
+		h.Node.Memory = fence.MemoryUnsaid
 		return true, ctx.Err()
+	case h.Kubelet.Is(&now.Process):
+		h.Node.Memory = fence.MemoryWhole
+	case forced.Doubts(now.Age):
+		h.Node.Memory = fence.MemoryLost
 	}
-	h.Node.Restarted = !h.Kubelet.Is(&now.Process) && forced.Doubts(now.Age)
 	return true, nil
 }
 

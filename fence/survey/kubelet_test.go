@@ -73,7 +73,7 @@ func TestAContestedHolderIsAskedAboutAfterItsNodeWasRead(t *testing.T) {
 	if len(k.asked) != 1 || k.asked[0].Name != "old" || string(k.asked[0].UID) != h.Node.UID {
 		t.Errorf("asked were %+v", k.asked)
 	}
-	if !h.Node.Remembers {
+	if h.Node.Memory != fence.MemoryWhole {
 		t.Error("it is not believed")
 	}
 }
@@ -82,7 +82,7 @@ func TestWhoDoesNotAnswerOrIsAnotherIsNotBelieved(t *testing.T) {
 	for name, answer := range map[string]*fence.Process{"nobody": nil, "another": {Start: 2000, CPU: 7, Key: "key"}} {
 		w, k := contestedWorld(t)
 		k.answers["old"] = answer
-		if s := w.unpublish("id-old"); w.holder(s, "id-old").Node.Remembers || len(k.asked) != 1 {
+		if s := w.unpublish("id-old"); w.holder(s, "id-old").Node.Memory != "" || len(k.asked) != 1 {
 			t.Errorf("%s: believed, or %d were asked", name, len(k.asked))
 		}
 	}
@@ -106,7 +106,7 @@ func TestOfANodeThatWasRenamedNothingIsKnownThatRanBefore(t *testing.T) {
 func TestWithoutKubeletsNobodyIsAsked(t *testing.T) {
 	w, _ := contestedWorld(t)
 	w.Kubelets = nil
-	if s := w.publish("id-next"); w.holder(s, "id-old").Node.Remembers || s.Target.Kubelet != nil {
+	if s := w.publish("id-next"); w.holder(s, "id-old").Node.Memory != "" || s.Target.Kubelet != nil {
 		t.Error("something is known")
 	}
 	if s := w.publish("id-old"); s.Target.Kubelet != nil {
@@ -186,16 +186,16 @@ func readyLongAgo(n *corev1.Node) {
 func TestAKubeletThatIsYoungerThanTheForcedDetachIsNotBelieved(t *testing.T) {
 	young := func(_ *world, k *kubelets) { k.age = 0 }
 	for name, tt := range map[string]struct {
-		world     func(*world, *kubelets)
-		entry     func(*storagev1.VolumeAttachment, *ledger.Entry)
-		asked     int
-		restarted bool
+		world  func(*world, *kubelets)
+		entry  func(*storagev1.VolumeAttachment, *ledger.Entry)
+		asked  int
+		memory fence.Memory
 	}{
 		"older":                    {asked: 1},
-		"younger":                  {world: func(_ *world, k *kubelets) { k.age -= 2 * time.Second }, asked: 1, restarted: true},
-		"it has only just started": {world: young, asked: 1, restarted: true},
-		"its clock was set back":   {world: func(_ *world, k *kubelets) { k.age = -time.Hour }, asked: 1, restarted: true},
-		"it does not answer":       {world: func(_ *world, k *kubelets) { k.seen = k.answers["old"]; clear(k.answers) }, asked: 1},
+		"younger":                  {world: func(_ *world, k *kubelets) { k.age -= 2 * time.Second }, asked: 1, memory: fence.MemoryLost},
+		"it has only just started": {world: young, asked: 1, memory: fence.MemoryLost},
+		"its clock was set back":   {world: func(_ *world, k *kubelets) { k.age = -time.Hour }, asked: 1, memory: fence.MemoryLost},
+		"it does not answer":       {world: func(_ *world, k *kubelets) { k.seen = k.answers["old"]; clear(k.answers) }, asked: 1, memory: fence.MemoryUnsaid},
 		"it was never sighted":     {world: func(w *world, k *kubelets) { w.Kubelets, k.age = unseen{k}, 0 }},
 		"nobody saw it forced":     {world: func(w *world, k *kubelets) { w.look(); k.age = 0 }},
 		"in another boot": {world: func(w *world, k *kubelets) {
@@ -207,13 +207,13 @@ func TestAKubeletThatIsYoungerThanTheForcedDetachIsNotBelieved(t *testing.T) {
 		"its word is written down":  {entry: func(_ *storagev1.VolumeAttachment, e *ledger.Entry) { e.State = fence.Released }, world: young},
 		"it ran before the publish": {entry: func(_ *storagev1.VolumeAttachment, e *ledger.Entry) {
 			e.Kubelet = &fence.Process{Start: 2000, CPU: 1, Key: "key"}
-		}, world: young, asked: 1},
-		"another ran before the publish": {entry: func(_ *storagev1.VolumeAttachment, e *ledger.Entry) { e.Kubelet = &before }, world: young, asked: 1, restarted: true},
+		}, world: young, asked: 1, memory: fence.MemoryWhole},
+		"another ran before the publish": {entry: func(_ *storagev1.VolumeAttachment, e *ledger.Entry) { e.Kubelet = &before }, world: young, asked: 1, memory: fence.MemoryLost},
 		"its key is another than before the publish": {entry: func(_ *storagev1.VolumeAttachment, e *ledger.Entry) {
 			e.Kubelet = &fence.Process{Start: 2000, CPU: 1, Key: "key of last year"}
-		}, world: young, asked: 1, restarted: true},
+		}, world: young, asked: 1, memory: fence.MemoryLost},
 		"seen to let go, in a contest":                {entry: seenInContest, asked: 1},
-		"seen to let go, in a contest, and restarted": {entry: seenInContest, world: young, asked: 1, restarted: true},
+		"seen to let go, in a contest, and restarted": {entry: seenInContest, world: young, asked: 1, memory: fence.MemoryLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var changes []func(*storagev1.VolumeAttachment, *ledger.Entry)
@@ -227,10 +227,10 @@ func TestAKubeletThatIsYoungerThanTheForcedDetachIsNotBelieved(t *testing.T) {
 			s, err := w.Unpublish(t.Context(), "vol-1", "id-old")
 			w.must(err)
 			h := w.holder(s, "id-old")
-			if len(k.asked) != tt.asked || h.Node.Restarted != tt.restarted {
+			if len(k.asked) != tt.asked || h.Node.Memory != tt.memory {
 				t.Errorf("%d were asked, and it is %+v", len(k.asked), h.Node)
 			}
-			if refuses := fence.JudgeUnpublish(s.Snapshot, "id-old").Action == fence.Refuse; refuses != tt.restarted && name != "nothing is being detached" {
+			if refuses := fence.JudgeUnpublish(s.Snapshot, "id-old").Action == fence.Refuse; refuses != tt.memory.Doubted() && name != "nothing is being detached" {
 				t.Errorf("it is refused: %t", refuses)
 			}
 		})
@@ -261,7 +261,7 @@ func TestWhatStopsTheQuestionIsNotTakenForAnAnswer(t *testing.T) {
 		switch {
 		case name == "forced" && !errors.Is(err, kubelet.ErrNoToken):
 			t.Errorf("%s, without a token: %v", name, err)
-		case name == "contested" && (err != nil || w.holder(s, "id-old").Node.Remembers): // as if nobody could be asked
+		case name == "contested" && (err != nil || w.holder(s, "id-old").Node.Memory != ""): // as if nobody could be asked
 			t.Errorf("%s, without a token: %v", name, err)
 		}
 	}

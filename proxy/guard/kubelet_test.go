@@ -28,6 +28,7 @@ type kubelets struct {
 	run   map[string]int
 	asked []string
 	age   time.Duration
+	mute  bool                           // they run, and do not answer
 	seen  func(node, uid, bootID string) // nil: nothing
 }
 
@@ -47,7 +48,7 @@ func (k *kubelets) Seen(node, uid, bootID string) *fence.Process {
 
 func (k *kubelets) Ask(_ context.Context, n *corev1.Node, _ string) (*kubelet.Answer, error) {
 	k.asked = append(k.asked, n.Name)
-	if p := process(k.run[n.Name]); p != nil {
+	if p := process(k.run[n.Name]); p != nil && !k.mute {
 		return &kubelet.Answer{Process: *p, Age: k.age}, nil
 	}
 	return nil, errors.New("connection refused")
@@ -174,6 +175,32 @@ func TestAKubeletThatHasRestartedSinceAForcedDetachIsNotBelieved(t *testing.T) {
 	}
 	r.Reboot("a", "boot-2")
 	r.Must(r.PublishTo("b"))
+}
+
+// It is not contested for that, and let go as soon as it says that it has not restarted.
+func TestAKubeletThatDoesNotSayWhetherItHasRestartedSinceAForcedDetachIsAskedAgain(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		r, k := forced(t)
+		contested := "[" + string(fence.HolderContested) + "]"
+		k.mute = true
+		for range 2 {
+			r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, contested)
+			r.Refused(r.PublishTo("b"), codes.FailedPrecondition, contested)
+		}
+		if c := r.Ledger().Get(guardrig.ID("a")).Contest; c != nil {
+			t.Errorf("it is contested with %+v", c)
+		}
+		if k.mute = false; restarts {
+			k.run["a"], k.age = 2, time.Minute
+			r.Refused(r.UnpublishFrom(guardrig.ID("a")), codes.FailedPrecondition, contested)
+			if r.Ledger().Get(guardrig.ID("a")).Contest == nil {
+				t.Error("it is not contested")
+			}
+			continue
+		}
+		r.Must(r.PublishTo("b"))
+		r.Called("publish "+guardrig.ID("a"), "unpublish "+guardrig.ID("a"), "publish "+guardrig.ID("b"))
+	}
 }
 
 func TestAKubeletThatWasSeenToListTheVolumeAndHasRestartedSinceIsNotBelieved(t *testing.T) {

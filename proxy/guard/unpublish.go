@@ -261,7 +261,7 @@ func contestOf(h *fence.Holder) *fence.Contest {
 	if own && !moved && h.Node.InUse && h.Speaks() {
 		c.SeenReadySince = h.Node.ReadySince
 	}
-	if own && h.Node.Restarted {
+	if own && h.Node.Memory == fence.MemoryLost {
 		c.SeenReadySince = "" // what lists the volume no more is not the process that did
 	}
 	return c

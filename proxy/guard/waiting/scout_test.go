@@ -110,11 +110,12 @@ func TestAMachineWhoseNodeIsGoneAndThatIsSwitchedOffIsFoundOutWithoutAnEvent(t *
 type oneKubelet struct {
 	reached atomic.Bool
 	another bool
+	seen    *fence.Process
 }
 
 var ranBefore = fence.Process{Start: 1000, CPU: 1, Key: "key"}
 
-func (*oneKubelet) Seen(string, string, string) *fence.Process { return nil }
+func (k *oneKubelet) Seen(string, string, string) *fence.Process { return k.seen }
 
 func (k *oneKubelet) Ask(context.Context, *corev1.Node, string) (*kubelet.Answer, error) {
 	if !k.reached.Load() {
@@ -123,7 +124,7 @@ func (k *oneKubelet) Ask(context.Context, *corev1.Node, string) (*kubelet.Answer
 	if k.another {
 		return &kubelet.Answer{Process: fence.Process{Start: 2000, CPU: 1, Key: "key"}}, nil
 	}
-	return &kubelet.Answer{Process: ranBefore}, nil
+	return &kubelet.Answer{Process: ranBefore, Age: 24 * time.Hour}, nil
 }
 
 // After a partition the way to a kubelet may come later than its own way to the API server.
@@ -155,6 +156,30 @@ func TestAKubeletThatCanBeReachedAgainIsFoundOutWithoutAnEvent(t *testing.T) {
 			if next, old := w.touched("next") != "", w.touched("old") != ""; next != want || old != want {
 				t.Errorf("noted %v, reached for %v: next is woken %t, old %t, want %t", noted, scoutMost, next, old, want)
 			}
+		}
+	})
+}
+
+func TestAKubeletThatDidNotSayWhetherItHasRestartedIsFoundOutWithoutAnEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, k := guardrig.Published(t, fence.Policy{}), &oneKubelet{seen: &ranBefore}
+		r.Guard.Surveyor.Kubelets, r.ForcedFor = k, time.Minute
+		r.Lists("old", false, false)
+		r.Attachment("old", time.Now())
+		r.Attachment("next", time.Time{})
+		w := newWaiting(t, r)
+		r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "[HolderContested]")
+		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "[HolderContested]")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if w.touched("next") != "" || w.touched("old") != "" {
+			t.Error("woken although nothing has changed")
+		}
+		k.reached.Store(true)
+		time.Sleep(scoutMost + time.Second)
+		synctest.Wait()
+		if w.touched("next") == "" || w.touched("old") == "" {
+			t.Errorf("reached for %v, and not both are woken: next %q, old %q", scoutMost, w.touched("next"), w.touched("old"))
 		}
 	})
 }

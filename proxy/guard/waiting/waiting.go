@@ -121,7 +121,7 @@ func (w *Calls) Decided(d guard.Decision) {
 		c.pace = 0
 		w.scoutLocked(was)
 	}
-	c.asks = d.Holder != nil && d.Holder.Kubelet != nil
+	c.asks = d.Holder != nil && (d.Holder.Kubelet != nil || d.Holder.Node != nil && d.Holder.Node.Memory == fence.MemoryUnsaid)
 	if !c.unannounced() {
 		c.pace = 0
 	}

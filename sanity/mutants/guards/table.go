@@ -310,7 +310,7 @@ var table = []Guard{
 	{
 		Name:   "part-quick",
 		Says:   "a kubelet whose process ran before the publish is believed",
-		Edits:  []Edit{{"fence", "contested", IfOut{If: "m != nil && m.Remembers"}}},
+		Edits:  []Edit{{"fence", "contested", IfOut{If: "m != nil && m.Memory == MemoryWhole"}}},
 		Expect: "in vain: pod db2 is Running",
 		Then:   "stuck: the kubelet had unmounted, and the pod did not run elsewhere within 60 s",
 	},
