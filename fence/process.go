@@ -38,9 +38,21 @@ type Forced struct {
 	Back, Off time.Time
 }
 
-// Doubts tells whether a kubelet's process that is that old now may have looked into volumesAttached
+// Memory is that of a kubelet whose process is that old now. One that has found the volume there may
+// not list it before it has run for as long as listing takes.
+func (f *Forced) Memory(age, listing time.Duration) Memory {
+	switch {
+	case f.doubts(age):
+		return MemoryLost
+	case age < listing:
+		return MemoryUnsaid
+	}
+	return ""
+}
+
+// doubts tells whether a kubelet's process that is that old now may have looked into volumesAttached
 // when the volume was not there: it has started since the volume was taken, and not while it was back.
-func (f *Forced) Doubts(age time.Duration) bool {
+func (f *Forced) doubts(age time.Duration) bool {
 	now := time.Now()
 	started, end := now.Add(-age), now
 	if !f.Off.IsZero() {

@@ -154,7 +154,7 @@ func TestAForcedDetachDoubtsWhoHasNotFoundTheVolume(t *testing.T) {
 				if tt.off > 0 {
 					f.Off = now.Add(-tt.off)
 				}
-				if got := f.Doubts(tt.age); got != tt.want {
+				if got := f.doubts(tt.age); got != tt.want {
 					t.Errorf("it is doubted: %t", got)
 				}
 			})

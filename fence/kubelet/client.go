@@ -45,6 +45,9 @@ const (
 // is the same for all kubelets.
 var ErrNoToken = errors.New("no token to ask kubelets with")
 
+// errAnotherKey is that somebody serves at a Node's address, by another key than was asked for.
+var errAnotherKey = errors.New("another kubelet serves there than before, or has another key")
+
 // Client asks kubelets. It is safe for concurrent use.
 type Client struct {
 	api                kubernetes.Interface
@@ -110,7 +113,7 @@ func (c *Client) Ask(ctx context.Context, node *corev1.Node, key string) (*Answe
 	var serves string
 	response, err := client(func(state tls.ConnectionState) error {
 		if serves = keyOf(state); key != "" && serves != key {
-			return errors.New("another kubelet serves there than before, or has another key")
+			return errAnotherKey
 		}
 		return nil
 	}).Do(request)

@@ -3,6 +3,8 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,8 +57,10 @@ const (
 // NewRounds note what they see in s. renew has the token made that s asks with. They read Nodes by
 // client. has tells whether there is a Node of that name, and the driver on it.
 func NewRounds(s *Sightings, renew func(context.Context) error, client kubernetes.Interface, has func(node string) (there, driver bool)) *Rounds {
-	return &Rounds{sightings: s, renew: renew, client: client, has: has, signs: map[string]signs{},
+	r := &Rounds{sightings: s, renew: renew, client: client, has: has, signs: map[string]signs{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, again))}
+	s.prompt = r.prompt
+	return r
 }
 
 // Saw takes note of a Node that was added or changed.
@@ -74,6 +78,22 @@ func (r *Rounds) Saw(node *corev1.Node) {
 	}
 	r.signs[node.Name] = now
 	r.queue.AddAfter(node.Name, time.Until(was.asked.Add(floor)))
+}
+
+// prompt has a node asked as soon as the floor lets it.
+func (r *Rounds) prompt(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queue.AddAfter(node, time.Until(r.signs[node].asked.Add(floor)))
+}
+
+func (r *Rounds) promptAll() {
+	r.mu.Lock()
+	all := slices.Collect(maps.Keys(r.signs))
+	r.mu.Unlock()
+	for _, node := range all {
+		r.prompt(node)
+	}
 }
 
 // Run asks until ctx ends. It is begun once.
@@ -128,11 +148,20 @@ func (r *Rounds) Run(ctx context.Context) {
 
 // keep has a token there whenever a call may need one.
 func (r *Rounds) keep(ctx context.Context) {
+	refused := 0
 	for ctx.Err() == nil {
 		// look says what is wrong. Who may not ask, as once the account is taken away, has seen none:
-		// nobody waits for a token that does not come.
-		if err := r.renew(ctx); apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			r.sightings.forgetAll()
+		// nobody waits for a token that does not come. Once may be an account that is made anew.
+		switch err := r.renew(ctx); {
+		case err == nil && refused > 1:
+			r.promptAll()
+			fallthrough
+		case err == nil:
+			refused = 0
+		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+			if refused++; refused > 1 {
+				r.sightings.forgetAll()
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -152,9 +181,10 @@ func (r *Rounds) look(ctx context.Context, name string) (wait time.Duration, ask
 		r.forget(name)
 		return 0, false, nil
 	case !driver:
-		r.sightings.forget(name)
+		r.sightings.excuse(name)
 		return unfit, false, nil
 	case !r.ready(name):
+		r.sightings.excuse(name)
 		return unfit, false, nil
 	}
 	// The Node first: whatever answers runs in the boot that it says, or in a later one.
@@ -167,6 +197,7 @@ func (r *Rounds) look(ctx context.Context, name string) (wait time.Duration, ask
 		return 0, false, err
 	}
 	if !fence.NodeReady(node) {
+		r.sightings.excuse(name)
 		return unfit, false, nil // whoever has its address by now is told no token
 	}
 	if err := r.renew(ctx); err != nil {

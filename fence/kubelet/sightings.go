@@ -22,9 +22,10 @@ type Asker interface {
 // that a publish finds what ran before it without asking. One that is out of date is of a process
 // that has ended: it makes nobody believe anything. It is safe for concurrent use.
 type Sightings struct {
-	asker Asker
-	mu    sync.Mutex
-	seen  map[string]sighting // by node
+	asker  Asker
+	mu     sync.Mutex
+	seen   map[string]sighting // by node
+	prompt func(node string)   // has a node sighted anew; nil: nobody does
 	// unanswered are the questions of calls that had no answer lately.
 	unanswered map[question]refusal
 }
@@ -72,7 +73,8 @@ func (s *Sightings) Seen(node, uid, bootID string) *fence.Process {
 // Ask asks a Node's kubelet now, if it serves by that key, and notes nothing of its process. That is
 // no younger than it was seen to be, whatever time a machine that was paused has missed. An error
 // says why that is not known, for ten seconds without asking again; a refused connection, which takes
-// no time, it is not kept.
+// no time, it is not kept. One that is asked in vain is forgotten as by Sight, and one that serves by
+// another key is sighted soon.
 func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*Answer, error) {
 	q := question{node.UID, key}
 	s.mu.Lock()
@@ -90,11 +92,22 @@ func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*An
 		}
 	}
 	if err != nil {
-		if !errors.Is(err, ErrNoToken) && !errors.Is(err, syscall.ECONNREFUSED) { // of which one says nothing of that kubelet
+		switch {
+		case errors.Is(err, ErrNoToken): // which says nothing of that kubelet
+			return nil, err
+		case !errors.Is(err, syscall.ECONNREFUSED):
 			s.unanswered[q] = refusal{time.Now(), err}
+		}
+		switch {
+		case ctx.Err() != nil || !fence.NodeReady(node):
+		case !errors.Is(err, errAnotherKey):
+			s.missLocked(node.Name)
+		case s.prompt != nil:
+			s.prompt(node.Name) // it may have another certificate
 		}
 		return nil, err
 	}
+	s.excuseLocked(node.Name)
 	if is := s.seen[node.Name]; is.uid == string(node.UID) && is.process.Is(&answer.Process) {
 		answer.Age = max(answer.Age, time.Since(is.since))
 	}
@@ -104,23 +117,23 @@ func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*An
 // Sight asks a Node's kubelet, as it was read before, and notes its process. One that has started
 // just now does not tell itself from the one after it yet (fence.Settled), and is not noted: wait
 // is how long it takes; 0: it is noted. An error says why its process is not known; what was noted
-// is forgotten where that has been so for as long as a round takes: then its silence is no sign.
+// is forgotten where that has been so for an hour, in which the node was Ready: then its silence is no
+// sign.
 func (s *Sightings) Sight(ctx context.Context, node *corev1.Node) (wait time.Duration, err error) {
 	answer, err := s.asker.Ask(ctx, node, "")
 	if err != nil {
 		if ctx.Err() == nil && !errors.Is(err, ErrNoToken) {
-			s.miss(node.Name)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.missLocked(node.Name)
 		}
 		return 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before, noted := s.seen[node.Name]
+	s.excuseLocked(node.Name)
+	before := s.seen[node.Name]
 	if wait = fence.Settled*time.Second - answer.Age; wait > 0 {
-		if noted {
-			before.missed = time.Time{}
-			s.seen[node.Name] = before
-		}
 		return min(wait, fence.Settled*time.Second), nil
 	}
 	now := sighting{uid: string(node.UID), bootID: node.Status.NodeInfo.BootID, process: answer.Process, since: time.Now()}
@@ -131,10 +144,8 @@ func (s *Sightings) Sight(ctx context.Context, node *corev1.Node) (wait time.Dur
 	return 0, nil
 }
 
-// miss takes note that the kubelet of a node that is Ready does not answer.
-func (s *Sightings) miss(node string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// missLocked takes note that the kubelet of a node that is Ready does not answer.
+func (s *Sightings) missLocked(node string) {
 	is, noted := s.seen[node]
 	switch {
 	case !noted:
@@ -143,6 +154,20 @@ func (s *Sightings) miss(node string) {
 		s.seen[node] = is
 	case time.Since(is.missed) >= again:
 		delete(s.seen, node)
+	}
+}
+
+// excuse takes note that the kubelet of a node need not answer: it is not Ready.
+func (s *Sightings) excuse(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.excuseLocked(node)
+}
+
+func (s *Sightings) excuseLocked(node string) {
+	if is, noted := s.seen[node]; noted {
+		is.missed = time.Time{}
+		s.seen[node] = is
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 type nodes struct {
 	mu      sync.Mutex
 	answers map[string]Answer
+	rotated bool // they serve by another key than is asked for
 	fails   error
 	asked   []string
 }
@@ -36,6 +37,9 @@ func (k *nodes) Ask(_ context.Context, n *corev1.Node, key string) (*Answer, err
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.asked = append(k.asked, n.Name+" "+key)
+	if k.rotated && key != "" {
+		return nil, errAnotherKey
+	}
 	if a, ok := k.answers[n.Name]; ok {
 		return &a, nil
 	}
@@ -46,6 +50,12 @@ func (k *nodes) set(name string, start float64, age time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.answers[name] = Answer{fence.Process{Start: start, CPU: 1, Key: "key"}, age}
+}
+
+func (k *nodes) rotate() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.rotated = true
 }
 
 func (k *nodes) count() int {
@@ -158,6 +168,129 @@ func TestWhoIsAskedInVainForARoundIsForgotten(t *testing.T) {
 		misses(t.Context(), time.Second, true)
 		all.fails = errors.New("connection refused")
 		misses(t.Context(), 0, false)
+
+		// Calls that wait ask more often than rounds do.
+		asks := func(key string) {
+			if _, err := s.Ask(t.Context(), n, key); err == nil {
+				t.Fatal("it answers")
+			}
+		}
+		answers(time.Hour)
+		for range again / askedAgain {
+			asks("key")
+			time.Sleep(askedAgain)
+		}
+		if !seen() {
+			t.Error("it is forgotten too soon")
+		}
+		n.Status.Conditions[0].Status = corev1.ConditionFalse
+		asks("key")
+		n.Status.Conditions[0].Status = corev1.ConditionTrue
+		time.Sleep(askedAgain)
+		if !seen() {
+			t.Error("it is forgotten though it is not Ready")
+		}
+		all.fails = errAnotherKey
+		asks("key")
+		if !seen() {
+			t.Error("it is forgotten though it serves by another key")
+		}
+		all.fails = errors.New("connection refused")
+		time.Sleep(askedAgain)
+		asks("key")
+		if seen() {
+			t.Error("calls ask in vain for an hour, and it is not forgotten")
+		}
+		answers(time.Hour)
+		time.Sleep(askedAgain)
+		if _, err := s.Ask(over, n, "key"); err == nil {
+			t.Fatal("it answers")
+		}
+		time.Sleep(again)
+		asks("key")
+		if time.Sleep(askedAgain); !seen() {
+			t.Error("the end of a call is taken for its silence")
+		}
+		time.Sleep(again)
+		all.set("n1", 100, time.Hour)
+		if _, err := s.Ask(t.Context(), n, "key"); err != nil {
+			t.Fatal(err)
+		}
+		delete(all.answers, "n1")
+		misses(t.Context(), 0, true)
+	})
+}
+
+// Its way is not open, or it is away itself: it comes back, and is asked then.
+func TestANodeThatIsNotReadyNeedNotAnswer(t *testing.T) {
+	for name, away := range map[string]func(r *Rounds, n *corev1.Node, without func(bool)){
+		"not Ready":       func(r *Rounds, n *corev1.Node, _ func(bool)) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
+		"without driver":  func(_ *Rounds, _ *corev1.Node, without func(bool)) { without(true) },
+		"neither is seen": func(*Rounds, *corev1.Node, func(bool)) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all, n := newNodes(), node("10.0.0.1", 10250)
+				all.set("n1", 100, time.Hour)
+				client := fake.NewClientset(n)
+				var without atomic.Bool
+				s := NewSightings(all)
+				r := NewRounds(s, given, client, func(string) (bool, bool) { return true, !without.Load() })
+				look := func() {
+					r.look(t.Context(), "n1")
+				}
+				r.Saw(n)
+				look()
+				all.mu.Lock()
+				delete(all.answers, "n1")
+				all.mu.Unlock()
+				look()
+				gone := n.DeepCopy()
+				away(r, gone, without.Store)
+				if name == "not Ready" {
+					r.Saw(gone)
+				}
+				time.Sleep(2 * again)
+				if name != "neither is seen" {
+					look()
+				}
+				r.Saw(n)
+				without.Store(false)
+				look()
+				if seen := s.Seen("n1", string(n.UID), n.Status.NodeInfo.BootID) != nil; seen != (name != "neither is seen") {
+					t.Errorf("it is seen: %t", seen)
+				}
+				r.queue.ShutDown()
+			})
+		})
+	}
+}
+
+func TestAKubeletThatServesByAnotherKeyIsSightedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, n := newNodes(), node("10.0.0.1", 10250)
+		all.set("n1", 100, time.Hour)
+		r, _ := rounds(t, all, given, fake.NewClientset(n))
+		r.Saw(n)
+		time.Sleep(10 * time.Minute)
+		all.rotate()
+		all.set("n1", 200, time.Hour)
+		if _, err := r.sightings.Ask(t.Context(), n, "key"); !errors.Is(err, errAnotherKey) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if p := r.sightings.Seen("n1", string(n.UID), n.Status.NodeInfo.BootID); p == nil || p.Start != 200 {
+			t.Errorf("it is %v", p)
+		}
+		// However many ask, it is asked once a minute.
+		asked := all.count()
+		for range 30 {
+			time.Sleep(askedAgain)
+			r.sightings.Ask(t.Context(), n, "key")
+		}
+		if now := all.count() - 30; now-asked > 6 {
+			t.Errorf("sighted %d times in five minutes", now-asked)
+		}
 	})
 }
 
@@ -411,9 +544,18 @@ func TestWhoMayNotAskHasSeenNobody(t *testing.T) {
 					t.Fatal("it was not sighted")
 				}
 				refused.Store(true)
+				time.Sleep(lifetime / 6) // once: the account may be made anew
+				if r.sightings.Seen("n1", string(n.UID), n.Status.NodeInfo.BootID) == nil {
+					t.Error("it is forgotten at once")
+				}
 				time.Sleep(lifetime / 6)
 				if seen := r.sightings.Seen("n1", string(n.UID), n.Status.NodeInfo.BootID); (seen == nil) != tt.forgot {
 					t.Errorf("seen is %v", seen)
+				}
+				refused.Store(false)
+				time.Sleep(lifetime/6 + floor)
+				if r.sightings.Seen("n1", string(n.UID), n.Status.NodeInfo.BootID) == nil {
+					t.Error("it is not sighted once somebody may ask")
 				}
 			})
 		})

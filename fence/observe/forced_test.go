@@ -97,7 +97,7 @@ func TestAVolumeThatWasPutBackIsNotForcedForEver(t *testing.T) {
 			r.show(what)
 			time.Sleep(time.Second)
 		}
-		if r.Forced("va", "uid", r.boot).Doubts(time.Since(started)) {
+		if r.Forced("va", "uid", r.boot).Memory(time.Since(started), SyncTime) != "" {
 			t.Error("the kubelet is doubted")
 		}
 	})

@@ -41,6 +41,9 @@ func (g *gathering) atDetach(ctx context.Context, h *fence.Holder) (read bool) {
 	h.AtDetach = nodeFacts(node)
 	h.AtDetach.SystemShared = g.Index.SystemShared(h.NodeName, h.AtDetach.SystemUUID)
 	h.AtDetach.InUse, h.AtDetach.ListedAttached = g.IDs.NodeLists(node, g.volume)
+	if g.Kubelets != nil && g.Index.Forced(h.Attachment.Name, h.Attachment.UID, h.AtDetach.BootID) != nil {
+		h.AtDetach.Memory = fence.MemoryUnsaid // and it cannot be asked any more
+	}
 	return true
 }
 

@@ -70,6 +70,7 @@ func TestWhatANodeWasWhenItWasDetachedReleases(t *testing.T) {
 	forbidden := apierrors.NewForbidden(corev1.Resource("nodes"), "", nil)
 	for name, tt := range map[string]struct {
 		change func(*world, *etcd, *ledger.Entry)
+		forced bool
 		refuse bool
 		unseen bool // the past is not asked
 	}{
@@ -93,11 +94,13 @@ func TestWhatANodeWasWhenItWasDetachedReleases(t *testing.T) {
 		"it had the out-of-service taint": {change: func(_ *world, e *etcd, _ *ledger.Entry) {
 			e.node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService}}
 		}, refuse: true},
-		"it was gone by then":    {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.node = nil }, refuse: true},
-		"etcd was compacted":     {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.err = apierrors.NewResourceExpired("too old") }, refuse: true},
-		"it tells nothing exact": {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.err = apierrors.NewBadRequest("no") }, refuse: true},
-		"it does not answer":     {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.err = errors.New("no leader") }, refuse: true},
-		"it may not be asked":    {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.err = forbidden }, refuse: true},
+		"it had to give the volume up by force": {change: func(w *world, _ *etcd, _ *ledger.Entry) { w.Kubelets = &kubelets{} }, forced: true, refuse: true},
+		"it had to, and nobody asks kubelets":   {forced: true},
+		"it was gone by then":                   {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.node = nil }, refuse: true},
+		"etcd was compacted":                    {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.err = apierrors.NewResourceExpired("too old") }, refuse: true},
+		"it tells nothing exact":                {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.err = apierrors.NewBadRequest("no") }, refuse: true},
+		"it does not answer":                    {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.err = errors.New("no leader") }, refuse: true},
+		"it may not be asked":                   {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.err = forbidden }, refuse: true},
 
 		"it was contested":                     {change: func(_ *world, _ *etcd, l *ledger.Entry) { l.Contest = &fence.Contest{BootID: "boot-old"} }, refuse: true, unseen: true},
 		"it was contested in a boot of before": {change: func(_ *world, _ *etcd, l *ledger.Entry) { l.Contest = &fence.Contest{BootID: "before"} }, refuse: true, unseen: true},
@@ -128,6 +131,9 @@ func TestWhatANodeWasWhenItWasDetachedReleases(t *testing.T) {
 			}
 			w.inLedger(l)
 			w.look()
+			if tt.forced {
+				w.Index = anyForced{w.Index}
+			}
 			s, err := w.Unpublish(t.Context(), "vol-1", "id-old")
 			w.must(err)
 			v := fence.JudgeUnpublish(s.Snapshot, "id-old")
@@ -142,4 +148,14 @@ func TestWhatANodeWasWhenItWasDetachedReleases(t *testing.T) {
 			}
 		})
 	}
+}
+
+// anyForced: each volume was taken by force.
+type anyForced struct{ Index }
+
+func (anyForced) Forced(_, _, bootID string) *fence.Forced {
+	if bootID != "boot-old" {
+		return nil
+	}
+	return &fence.Forced{Taken: time.Now()}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/kubelet"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // kubelet asks the kubelet of a holder for its process, where that decides whether its word
@@ -49,8 +50,8 @@ func (g *gathering) kubelet(ctx context.Context, h *fence.Holder) (asked bool, e
 		return true, ctx.Err()
 	case h.Kubelet.Is(&now.Process):
 		h.Node.Memory = fence.MemoryWhole
-	case forced.Doubts(now.Age):
-		h.Node.Memory = fence.MemoryLost
+	default:
+		h.Node.Memory = forced.Memory(now.Age, observe.SyncTime)
 	}
 	return true, nil
 }

@@ -146,12 +146,16 @@ func TestATargetHasWhatWasSeenInItsBoot(t *testing.T) {
 // from node old by force in boot-old, so long ago.
 type forcing struct {
 	Index
-	ago time.Duration
+	ago, back time.Duration // back: 0: it was not put back
 }
 
 func (i forcing) Forced(attachment, uid, bootID string) *fence.Forced {
 	if attachment == "va-old" && uid == "uid-va-old" && bootID == "boot-old" {
-		return &fence.Forced{Taken: time.Now().Add(-i.ago)}
+		f := &fence.Forced{Taken: time.Now().Add(-i.ago)}
+		if i.back > 0 {
+			f.Back = time.Now().Add(-i.back)
+		}
+		return f
 	}
 	return nil
 }
@@ -174,7 +178,7 @@ func forcedWorld(t *testing.T, changes ...func(*storagev1.VolumeAttachment, *led
 	})
 	w.inLedger(e)
 	w.look()
-	w.Index = forcing{w.Index, 5 * time.Minute}
+	w.Index = forcing{w.Index, 5 * time.Minute, 0}
 	return w, k
 }
 
@@ -196,8 +200,14 @@ func TestAKubeletThatIsYoungerThanTheForcedDetachIsNotBelieved(t *testing.T) {
 		"it has only just started": {world: young, asked: 1, memory: fence.MemoryLost},
 		"its clock was set back":   {world: func(_ *world, k *kubelets) { k.age = -time.Hour }, asked: 1, memory: fence.MemoryLost},
 		"it does not answer":       {world: func(_ *world, k *kubelets) { k.seen = k.answers["old"]; clear(k.answers) }, asked: 1, memory: fence.MemoryUnsaid},
-		"it was never sighted":     {world: func(w *world, k *kubelets) { w.Kubelets, k.age = unseen{k}, 0 }},
-		"nobody saw it forced":     {world: func(w *world, k *kubelets) { w.look(); k.age = 0 }},
+		"it has found it put back, and not listed it yet": {world: func(w *world, k *kubelets) {
+			w.Index, k.age = forcing{w.Index, 5 * time.Minute, 4 * time.Minute}, 74*time.Second
+		}, asked: 1, memory: fence.MemoryUnsaid},
+		"it has found it put back": {world: func(w *world, k *kubelets) {
+			w.Index, k.age = forcing{w.Index, 5 * time.Minute, 4 * time.Minute}, 75*time.Second
+		}, asked: 1},
+		"it was never sighted": {world: func(w *world, k *kubelets) { w.Kubelets, k.age = unseen{k}, 0 }},
+		"nobody saw it forced": {world: func(w *world, k *kubelets) { w.look(); k.age = 0 }},
 		"in another boot": {world: func(w *world, k *kubelets) {
 			w.node("old", func(n *corev1.Node) { readyLongAgo(n); n.Status.NodeInfo.BootID = "boot-2" })
 			w.Kubelets, k.age = anywhere{k}, 0

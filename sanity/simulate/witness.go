@@ -10,6 +10,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	witness "github.com/csi-fencepost/csi-fencepost/fence/kubelet"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // kubelets are asked for their process by a process of csi-fencepost, in tier 1.
@@ -42,8 +43,8 @@ func (m *machine) process() fence.Process {
 // age of the kubelet's process, by a clock that stands still while its machine is paused.
 func (k *kubelet) age() time.Duration { return time.Since(k.started) }
 
-// young are the replicas that would take the node's kubelet, if they asked it now, for one that has
-// restarted since the volume was taken from it by force.
+// young are the replicas that would not believe the node's kubelet, if they asked it now, since it has
+// restarted after the volume was taken from it by force, or may not list yet what it has found.
 func (w *World) young(v *volume, s *slot) (replicas []string) {
 	va := w.vaOf(v, s)
 	if va == nil || !s.connected() {
@@ -60,7 +61,7 @@ func (w *World) young(v *volume, s *slot) (replicas []string) {
 		if known, seen := p.view.known[is.number]; seen {
 			age = max(age, time.Since(known))
 		}
-		if forced.Doubts(age) {
+		if forced.Memory(age, observe.SyncTime) != "" {
 			replicas = append(replicas, name)
 		}
 	}

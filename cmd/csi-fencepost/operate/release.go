@@ -223,7 +223,7 @@ func inTheWay(l *explain.Look, h *fence.Holder) error {
 	case record.ReleaseOf(h).Life == record.Living && h.Attachment != nil && !h.Detaching():
 		return fmt.Errorf("node %s lives, and its VolumeAttachment %s of PersistentVolume %s is not being deleted, so pods there may use the volume at any time. "+
 			"End the pods there that use it, and Kubernetes deletes the VolumeAttachment; what lists them: %s", h.NodeName, h.Attachment.Name, pv, explain.PodsCommand(h.NodeName))
-	case st.Reason == fence.HolderReleased:
+	case st.Reason == fence.HolderReleased && !(h.Detaching() && h.State != fence.Released): // of which the sidecar may know more
 		return fmt.Errorf("%s has released PersistentVolume %s already: there is nothing to say", h.Describe(), pv)
 	}
 	return nil

@@ -147,6 +147,23 @@ func TestReleaseOfASilentNodeSaysThatItsVolumeAttachmentHasToGo(t *testing.T) {
 }
 
 // inUseOnN1 is a look at a volume whose holder's own kubelet lists it.
+// The sidecar may refuse all the same: it saw the volume taken by force, and the kubelet does not answer.
+func TestAVolumeThatIsBeingDetachedIsReleasedThoughItsNodeSeemsToHaveLetItGo(t *testing.T) {
+	for state, refused := range map[fence.State]bool{fence.Publishing: false, fence.Held: false, fence.Released: true} {
+		l := inUseOnN1(fence.Alive)
+		h := &l.Survey.Holders[0]
+		h.Node.InUse, h.Node.ListedAttached, h.State = false, false, state
+		h.Attachment = &fence.Attachment{Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: time.Now()}
+		h.ReadySince, h.Node.ReadySince, h.Node.Ready = "1", "1", true
+		if _, st, _ := l.Survey.Snapshot.Alone(*h); st.Reason != fence.HolderReleased {
+			t.Fatalf("%s: it is %s", state, st.Reason)
+		}
+		if err := inTheWay(l, h); refused != (err != nil) {
+			t.Errorf("%s: %v, want it to be refused: %t", state, err, refused)
+		}
+	}
+}
+
 func inUseOnN1(liveness fence.Liveness) *explain.Look {
 	pv := clitest.PV("pv-1")
 	h := fence.Holder{NodeID: "i-0abc", NodeName: "n1", NodeUID: "uid-1", BootID: "boot-1", Sources: []fence.Source{fence.FromLedger, fence.FromVolumesInUse},

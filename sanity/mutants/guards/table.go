@@ -244,7 +244,7 @@ var table = []Guard{
 		Says: "the kubelet's stamps are moved to the API server's clock (and, which covers for it, a kubelet whose process has started since the forced detach is not believed)",
 		Edits: []Edit{
 			{"fence/survey", "nodeFacts", Becomes{Was: "c.LastTransitionTime.Add(n.HeardAt.Sub(c.LastHeartbeatTime.Time))", Is: "c.LastTransitionTime.Time"}},
-			{"fence/survey", "gathering.kubelet", Becomes{Was: "forced.Doubts(now.Age)", Is: "forced == nil"}},
+			{"fence/survey", "gathering.kubelet", Becomes{Was: "forced.Memory(now.Age, observe.SyncTime)", Is: `""`}},
 		},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "the kubelet that had forgotten its mount was believed: TakenInUse",
@@ -281,7 +281,7 @@ var table = []Guard{
 		Says: "a kubelet whose living node carries the out-of-service taint is not believed (nor, which covers for it, one whose process has started since the forced detach)",
 		Edits: []Edit{
 			{"fence", "taintedAlive", Becomes{Was: "m.OutOfService && !revocable(h)", Is: "false"}},
-			{"fence/survey", "gathering.kubelet", Becomes{Was: "forced.Doubts(now.Age)", Is: "forced == nil"}},
+			{"fence/survey", "gathering.kubelet", Becomes{Was: "forced.Memory(now.Age, observe.SyncTime)", Is: `""`}},
 		},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "the kubelet was believed: TakenInUse",
@@ -296,7 +296,7 @@ var table = []Guard{
 	{
 		Name:   "kubelet-young",
 		Says:   "a kubelet whose process has started since the forced detach is not believed",
-		Edits:  []Edit{{"fence/survey", "gathering.kubelet", Becomes{Was: "forced.Doubts(now.Age)", Is: "forced == nil"}}},
+		Edits:  []Edit{{"fence/survey", "gathering.kubelet", Becomes{Was: "forced.Memory(now.Age, observe.SyncTime)", Is: `""`}}},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "the kubelet was believed: TakenInUse",
 	},
@@ -320,7 +320,7 @@ var table = []Guard{
 		Edits: []Edit{
 			{"fence", "taintedAlive", Becomes{Was: "m.OutOfService && !revocable(h)", Is: "false"}},
 			{"fence", "contested", Becomes{Was: "c.SeenReadySince == m.ReadySince", Is: "true"}},
-			{"fence/survey", "gathering.kubelet", Becomes{Was: "forced.Doubts(now.Age)", Is: "forced == nil"}},
+			{"fence/survey", "gathering.kubelet", Becomes{Was: "forced.Memory(now.Age, observe.SyncTime)", Is: `""`}},
 		},
 		Expect: "the oracle saw: TakenInUse",
 		Then:   "the kubelet was believed: TakenInUse",
