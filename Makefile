@@ -83,7 +83,7 @@ transparency: ## every call of the CSI spec, directly and through the proxy: wha
 csisanity: ## csi-sanity on the reference driver, directly and through the proxy
 	@$(GO) run ./sanity/csisanity -kubernetes
 
-docs: ## docs/FLAGS.md and the fields in docs/CONFIGURATION.md from the program itself, sanity/mutants/guards/GUARDS.md from the table of guards
+docs: ## docs/use/flags.md and the fields in docs/use/configure.md from the program itself, sanity/mutants/guards/GUARDS.md from the table of guards
 	@$(GO) run ./sanity/docs
 
 bench: ## what the proxy costs, and how quick a failover is, measured side by side; writes sanity/bench/RESULTS.md (hours; needs make deps; go run ./sanity/bench -only=SECTION -o sanity/bench/RESULTS.md: one section)
@@ -92,7 +92,7 @@ bench: ## what the proxy costs, and how quick a failover is, measured side by si
 soak: ## attach, move, power off, fail over, come back, in a loop: does anything of the sidecar grow? writes sanity/soak/RESULTS.md; DURATION=2h (needs make deps)
 	@$(GO) run ./sanity/soak -duration=$(or $(DURATION),2h) -o sanity/soak/RESULTS.md
 
-prove: ## the whole case for safety; writes sanity/prove/RESULTS.md and the table in docs/PROOF.md (hours; PROVE=-quick: minutes; PROVE="-reuse": what has not changed is not run again)
+prove: ## the whole case for safety; writes sanity/prove/RESULTS.md and the table in docs/proof.md (hours; PROVE=-quick: minutes; PROVE="-reuse": what has not changed is not run again)
 	@$(GO) run ./sanity/prove $(PROVE)
 
 mutants: ## what no test would notice: each guard taken out, each comparison turned round (see sanity/mutants)
@@ -101,7 +101,7 @@ mutants: ## what no test would notice: each guard taken out, each comparison tur
 fuzz: ## every fuzz target, each for FUZZTIME (30s)
 	@$(GO) run ./sanity/prove -only=fuzzing $(if $(FUZZTIME),-fuzztime=$(FUZZTIME))
 
-model: ## the protocol's model, explored completely by spin, and without each of its guards (minutes; see docs/MODEL.md)
+model: ## the protocol's model, explored completely by spin, and without each of its guards (minutes; see docs/design/model.md)
 	@$(GO) run ./sanity/prove -only=model
 
 lint: $(STATICCHECK) vulns ## gofmt, go vet, staticcheck (see staticcheck.conf), vulns

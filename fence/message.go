@@ -27,7 +27,7 @@ func (v Verdict) Message(s *Snapshot) string {
 }
 
 // Runbook is the page that says more about each reason than a message can hold.
-const Runbook = "https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/RUNBOOK.md"
+const Runbook = "https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/use/runbook.md"
 
 // Section is the address of the runbook's section on the reason.
 func (r Reason) Section() string { return Runbook + "#" + strings.ToLower(string(r)) }

@@ -132,7 +132,7 @@ func unblocks(c *config.Configuration) string {
 		said = "a person's word: " + strings.Join(words, " or ")
 	}
 	if len(proofs) == 0 {
-		return "the volumes of a node that dies, or vanishes, wait for " + said + ". Nothing in this configuration proves by itself that a node is off: fence agents do (fencing.levels, docs/EVIDENCE.md)"
+		return "the volumes of a node that dies, or vanishes, wait for " + said + ". Nothing in this configuration proves by itself that a node is off: fence agents do (fencing.levels, docs/use/evidence.md)"
 	}
 	return "the volumes of a node that dies, or vanishes, move with " + strings.Join(proofs, ", or ") + "; without, they wait for " + said
 }
@@ -187,7 +187,7 @@ func (p *Plan) apart() ([]Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.say("pods are moved by csi-fencepost failover, Deployment %s/%s, one for all drivers, with an account of its own: its pods wait for its ConfigMap of that name, with its fence agents, which is yours to make (docs/FAILOVER.md#failover-as-a-deployment-of-its-own)", deploy.ApartNamespace, deploy.ApartAccount)
+	p.say("pods are moved by csi-fencepost failover, Deployment %s/%s, one for all drivers, with an account of its own: its pods wait for its ConfigMap of that name, with its fence agents, which is yours to make (docs/use/failover.md#failover-as-a-deployment-of-its-own)", deploy.ApartNamespace, deploy.ApartAccount)
 	return split(text)
 }
 

@@ -70,7 +70,7 @@ func (r *Result) sayLeft(files []File) error {
 }
 
 // takeOut is where each way out stands.
-const takeOut = "docs/UPGRADE.md#removing-it"
+const takeOut = "docs/use/upgrade.md#removing-it"
 
 func (r *Result) say(where, format string, args ...any) {
 	r.Findings = append(r.Findings, Finding{where, fmt.Sprintf(format, args...)})

@@ -211,7 +211,7 @@ func TestFaultsAreNamedByTheirFullPath(t *testing.T) {
 func TestRecordsAreKeptInNoNamespaceOfKubernetes(t *testing.T) {
 	for _, ns := range []string{"kube-system", "kube-node-lease", "kube-public", "default"} {
 		c := parse(t, head+"fencing: {namespace: "+ns+"}")
-		if err := c.CheckRun(); err == nil || !strings.Contains(err.Error(), "docs/UPGRADE.md#records-in-another-namespace says how to move them") {
+		if err := c.CheckRun(); err == nil || !strings.Contains(err.Error(), "docs/use/upgrade.md#records-in-another-namespace says how to move them") {
 			t.Errorf("%s: %v", ns, err)
 		}
 		c.Mode = Observe // writes none

@@ -147,7 +147,7 @@ var kubernetesOwn = []string{metav1.NamespaceSystem, metav1.NamespacePublic, met
 func (c *Configuration) CheckNamespace() error {
 	if ns := c.Fencing.Namespace; slices.Contains(kubernetesOwn, ns) {
 		return field.Invalid(field.NewPath("fencing", "namespace"), ns, "is a namespace of Kubernetes itself, in which others write Leases: whoever may could claim that a node is fenced, and a policy against that would stop their leader election. "+
-			"The nodes' records need one of their own, such as "+Default().Fencing.Namespace+" (deploy/rbac/namespace.yaml); docs/UPGRADE.md#records-in-another-namespace says how to move them")
+			"The nodes' records need one of their own, such as "+Default().Fencing.Namespace+" (deploy/rbac/namespace.yaml); docs/use/upgrade.md#records-in-another-namespace says how to move them")
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ const (
 	// attached elsewhere, at most vanguardLimit: the attach-detach controller begins
 	// every detach that it can, at 20 requests a second, before it begins an attach.
 	// Without, the first of 50 volumes is published 3.5 s after the proof, with it
-	// after 1.1 s (docs/FAILOVER.md).
+	// after 1.1 s (docs/use/failover.md).
 	vanguard = 8
 	// provenFor is how many pods are deleted before it is asked anew whether the node
 	// is fenced.

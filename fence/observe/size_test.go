@@ -24,7 +24,7 @@ import (
 // measured.
 const bytesPerVolume = 724
 
-// TestTheIndexStaysSmall keeps the goals of docs/BENCH.md#scale, of which the index
+// TestTheIndexStaysSmall keeps the goals of docs/bench.md#scale, of which the index
 // is what grows with the cluster.
 func TestTheIndexStaysSmall(t *testing.T) {
 	const volumes, nodes = 20_000, 1_000

@@ -10,9 +10,9 @@ func sample() *State {
 	s.Started = now.Add(-26 * time.Hour)
 	s.Checks = []Check{{Name: "driver"}, {Name: "guard"}, {Name: "socket"}}
 	refusal := "csi-fencepost: volume pvc-5b1f0c3e: node worker-07 (ID i-07) holds it, has stopped renewing its lease, and nothing proves that it has stopped writing. " +
-		"To unblock: turn the node off and say so with 'csi-fencepost fence confirm worker-07 --reason ...'. [HolderStale] https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/RUNBOOK.md#holderstale"
+		"To unblock: turn the node off and say so with 'csi-fencepost fence confirm worker-07 --reason ...'. [HolderStale] https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/use/runbook.md#holderstale"
 	s.Waiting = []Waiting{{Call: "ControllerPublishVolume", Volume: "vol-1", PV: "pvc-5b1f0c3e", Node: "worker-03", NodeID: "i-03", Holder: "worker-07", Reason: "HolderStale", Text: refusal,
-		Runbook: "https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/RUNBOOK.md#holderstale", Since: now.Add(-100 * time.Second), Times: 5}}
+		Runbook: "https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/use/runbook.md#holderstale", Since: now.Add(-100 * time.Second), Times: 5}}
 	s.Brakes = []Brake{{Node: "worker-07", Reason: "Cordoned", Text: "somebody has cordoned it; kubectl uncordon worker-07 to have it fenced"}}
 	s.Nodes = []Node{
 		{Name: "worker-07", State: Suspected, SilentSeconds: 130, Awaited: "bmc reads on; it is fenced when its lease is unchanged for 50s", Volumes: []string{"pvc-5b1f0c3e"}, Evidence: []Evidence{}, Audit: []Audit{}},

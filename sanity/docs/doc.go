@@ -3,8 +3,8 @@
 //
 //	go run ./sanity/docs          (make docs)
 //
-//	fence/config, its comments and defaults ─▶ docs/CONFIGURATION.md, between the marks
-//	csi-fencepost … --help ────────────────────▶ docs/FLAGS.md
+//	fence/config, its comments and defaults ─▶ docs/use/configure.md, between the marks
+//	csi-fencepost … --help ────────────────────▶ docs/use/flags.md
 //	sanity/mutants/guards ─────────────────────▶ sanity/mutants/guards/GUARDS.md
 //
 // # What the tests guarantee
@@ -12,9 +12,9 @@
 // The first two are up to date (of the third its package sees to it). Every command of csi-fencepost and every make target
 // that a page names exists, with its flags; so does every test, in the package that the
 // page says; every relative link and anchor leads somewhere; every YAML block parses, and is a valid configuration if it is one;
-// what EVIDENCE.md gives to a fence agent is known to that agent; every reason of
+// what evidence.md gives to a fence agent is known to that agent; every reason of
 // a refusal has a section in the runbook, and each text there is the real one;
-// the code of VENDORS.md is compiled; each figure of a page that sums up what was measured
+// the code of embed.md is compiled; each figure of a page that sums up what was measured
 // is on a page that a measurement wrote.
 //
 // # What they do not

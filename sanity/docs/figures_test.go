@@ -10,8 +10,8 @@ import (
 // measured are the pages of prose that tell what was measured, and the pages that the
 // measurements wrote, of which they have it.
 var measured = map[string][]string{
-	"docs/BENCH.md": {"sanity/bench/RESULTS.md", "sanity/soak/RESULTS.md"},
-	"docs/PROOF.md": {"sanity/prove/RESULTS.md", "sanity/prove/results/real-nodes.json", "sanity/simulate/RESULTS.md", "sanity/README.md"},
+	"docs/bench.md": {"sanity/bench/RESULTS.md", "sanity/soak/RESULTS.md"},
+	"docs/proof.md": {"sanity/prove/RESULTS.md", "sanity/prove/results/real-nodes.json", "sanity/simulate/RESULTS.md", "sanity/README.md"},
 }
 
 var (
@@ -59,7 +59,7 @@ func TestEachFigureOfAPageWasMeasured(t *testing.T) {
 // Against a page of something else few figures hold.
 func TestTheCheckOfFiguresFindsWhatNobodyMeasured(t *testing.T) {
 	for page := range measured {
-		if got, all := made(t, page, []string{"docs/RUNBOOK.md"}), numbers(read(t, page)); len(got) < len(all)/3 {
+		if got, all := made(t, page, []string{"docs/use/runbook.md"}), numbers(read(t, page)); len(got) < len(all)/3 {
 			t.Errorf("of %d figures of %s the runbook lacks only %q", len(all), page, got)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 var markdownLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
 // home is where the pages are read on the web.
-var home = strings.TrimSuffix(fence.Runbook, "docs/RUNBOOK.md")
+var home = strings.TrimSuffix(fence.Runbook, "docs/use/runbook.md")
 
 func TestEveryRelativeLinkAndAnchorLeadsSomewhere(t *testing.T) {
 	count := 0
@@ -60,11 +60,11 @@ func wrongLink(t *testing.T, p *page, link string) string {
 }
 
 func TestTheCheckOfLinksFindsWhatIsWrong(t *testing.T) {
-	p := mustRead(t, "docs/RUNBOOK.md")
+	p := mustRead(t, "docs/use/runbook.md")
 	for link, right := range map[string]bool{
-		"#holderalive": true, "CONFIGURATION.md#fields": true, "../README.md": true, "https://example.com/x#y": true,
-		home + "docs/RUNBOOK.md#holderstale": true,
-		"#holderalife":                       false, "CONFIG.md": false, "CONFIGURATION.md#feelds": false, home + "docs/RUNBOOK.md#nothing": false,
+		"#holderalive": true, "configure.md#fields": true, "../../README.md": true, "https://example.com/x#y": true,
+		home + "docs/use/runbook.md#holderstale": true,
+		"#holderalife":                       false, "CONFIG.md": false, "configure.md#feelds": false, home + "docs/use/runbook.md#nothing": false,
 	} {
 		if fault := wrongLink(t, p, link); (fault == "") != right {
 			t.Errorf("%s: %q", link, fault)

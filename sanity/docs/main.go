@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	configurationPage = "docs/CONFIGURATION.md"
-	flagsPage         = "docs/FLAGS.md"
+	configurationPage = "docs/use/configure.md"
+	flagsPage         = "docs/use/flags.md"
 )
 
 func main() {

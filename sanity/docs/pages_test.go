@@ -45,7 +45,7 @@ func pages(t *testing.T) (all []*page) {
 	t.Helper()
 	for _, folder := range folders {
 		depth := []string{"*.md"}
-		if folder != "." && folder != "docs" {
+		if folder != "." {
 			depth = append(depth, "*/*.md", "*/*/*.md")
 		}
 		for _, pattern := range depth {
@@ -62,7 +62,7 @@ func pages(t *testing.T) (all []*page) {
 			}
 		}
 	}
-	for _, want := range []string{"README.md", "SECURITY.md", "docs/RUNBOOK.md", "docs/EVIDENCE.md", "docs/UPGRADE.md", "docs/VENDORS.md", configurationPage, flagsPage} {
+	for _, want := range []string{"README.md", "SECURITY.md", "docs/use/runbook.md", "docs/use/evidence.md", "docs/use/upgrade.md", "docs/vendors/embed.md", configurationPage, flagsPage} {
 		if !slices.ContainsFunc(all, func(p *page) bool { return p.path == want }) {
 			t.Fatalf("%s is not there", want)
 		}
@@ -260,13 +260,13 @@ func TestTheCheckOfCommandsFindsWhatIsWrong(t *testing.T) {
 func TestTheCodeForVendorsIsCompiled(t *testing.T) {
 	compiled := oneLine(read(t, "sanity/docs/vendors_test.go"))
 	count := 0
-	for _, b := range mustRead(t, "docs/VENDORS.md").blocks {
+	for _, b := range mustRead(t, "docs/vendors/embed.md").blocks {
 		if b.language != "go" {
 			continue
 		}
 		count++
 		if !strings.Contains(compiled, oneLine(b.text)) {
-			t.Errorf("docs/VENDORS.md:%d: sanity/docs/vendors_test.go does not have this code", b.line)
+			t.Errorf("docs/vendors/embed.md:%d: sanity/docs/vendors_test.go does not have this code", b.line)
 		}
 	}
 	if count < 4 {

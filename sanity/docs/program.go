@@ -131,14 +131,14 @@ func parseFlags(help string) map[string]bool {
 	return flags
 }
 
-// flagsText is docs/FLAGS.md.
+// flagsText is docs/use/flags.md.
 func flagsText(ctx context.Context, p *program) ([]byte, error) {
 	commands, err := p.subcommands(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
-	b.WriteString("# Commands and flags\n\nWritten by `make docs` from the program's own help. As a kubectl plugin, named `kubectl-fencepost`, the same program is `kubectl fencepost`. What the fields of the configuration file mean: [CONFIGURATION.md](CONFIGURATION.md).\n")
+	b.WriteString("# Commands and flags\n\nWritten by `make docs` from the program's own help. As a kubectl plugin, named `kubectl-fencepost`, the same program is `kubectl fencepost`. What the fields of the configuration file mean: [configure.md](configure.md).\n")
 	for _, c := range commands {
 		level := strings.Repeat("#", 1+len(c.words))
 		fmt.Fprintf(&b, "\n%s %s\n\n```text\n%s\n```\n", level, c.name(), strings.TrimRight(strings.ReplaceAll(c.help, "\t", "    "), "\n "))

@@ -16,7 +16,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/code"
 )
 
-const runbookPage = "docs/RUNBOOK.md"
+const runbookPage = "docs/use/runbook.md"
 
 // allowing are the reasons for which a call is let through.
 var allowing = []fence.Reason{fence.Undecided, fence.NoOtherHolder, fence.HolderReleased, fence.HolderWaits, fence.HolderFenced, fence.HolderRevoked,

@@ -15,7 +15,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/proxy/sidecar"
 )
 
-// The code of docs/VENDORS.md. A test holds the page's blocks against this file.
+// The code of docs/vendors/embed.md. A test holds the page's blocks against this file.
 
 // serveGuarded serves listen for external-attacher, in front of the driver's own
 // socket, until ctx ends.

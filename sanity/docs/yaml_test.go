@@ -115,7 +115,7 @@ func mustYAML(t *testing.T, v any) string {
 // agent that Debian has.
 func TestFenceAgentsKnowTheParametersThatThePagesGiveThem(t *testing.T) {
 	checked := map[string]bool{}
-	for _, name := range []string{"docs/EVIDENCE.md", "README.md"} {
+	for _, name := range []string{"docs/use/evidence.md", "README.md"} {
 		p := mustRead(t, name)
 		lines, texts := configurations(p)
 		for i, text := range texts {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-const page = "../../docs/DRIVER-FITNESS.md"
+const page = "../../docs/vendors/fitness.md"
 
 func TestThePageHasEveryQuestionAndEveryDefault(t *testing.T) {
 	read, err := os.ReadFile(page)

@@ -152,7 +152,7 @@ func (r *Report) besides(needs []Need, known *profile.Profile) []string {
 	case r.answer(nameRevokes) == Yes:
 		texts = append(texts, "unpublishRevokesAccess is for a revocation of this one volume that outlives an unfence of the node. Leave it false where unpublish puts the whole node on a blocklist.")
 	default:
-		texts = append(texts, "Something has to tell that a silent node is off: a fence agent in fencing.levels, the cloud, or a person (docs/EVIDENCE.md).")
+		texts = append(texts, "Something has to tell that a silent node is off: a fence agent in fencing.levels, the cloud, or a person (docs/use/evidence.md).")
 	}
 	return texts
 }

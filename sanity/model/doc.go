@@ -7,7 +7,7 @@
 // an error and never an Outcome; and that a violation comes with the shortest
 // trail to it, in words.
 //
-// What the model says holds of the model, within its bounds (docs/MODEL.md). That
+// What the model says holds of the model, within its bounds (docs/design/model.md). That
 // it is a model of the product is kept by transitions.tsv, which names for each
 // transition the function that does it, by the tests, and by review.
 //

@@ -1,5 +1,5 @@
 /*
- * The protocol of csi-fencepost for one volume with a single writer. docs/MODEL.md
+ * The protocol of csi-fencepost for one volume with a single writer. docs/design/model.md
  * says what it covers and what not, and transitions.tsv which function of the
  * product each inline stands for (a test holds them together).
  *

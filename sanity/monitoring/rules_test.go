@@ -91,7 +91,7 @@ func TestEveryAlertFiresInATest(t *testing.T) {
 
 func TestEveryAlertSaysWhatIsWrongAndWhereToReadOn(t *testing.T) {
 	_, rules := readRules(t)
-	const runbook = "https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/RUNBOOK.md#alert-"
+	const runbook = "https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/use/runbook.md#alert-"
 	severities := regexp.MustCompile(`^(info|warning|critical)$`)
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {

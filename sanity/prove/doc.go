@@ -1,10 +1,10 @@
 // Command prove prints the whole case for safety: it runs each part of it, one
 // after the other, reads what each wrote down (package result), prints one table,
 // and writes RESULTS.md. No figure of that page comes from anywhere else, nor does one of
-// the table in docs/PROOF.md, which sums up the kept results, each of its day.
+// the table in docs/proof.md, which sums up the kept results, each of its day.
 //
 //	simulation, model, mutants, fuzzing, failover, real-nodes, catalogue
-//	  ─▶ results/PART.json ─▶ table, RESULTS.md, the table in docs/PROOF.md
+//	  ─▶ results/PART.json ─▶ table, RESULTS.md, the table in docs/proof.md
 //
 // It exits with 1 if a part failed, or is missing. A result of an earlier run is
 // used only with -reuse, only if it is of the same command and no source file that

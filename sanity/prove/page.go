@@ -9,7 +9,7 @@ import (
 // page is sanity/prove/RESULTS.md.
 func page(here place, all []outcome) []byte {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "# The case for safety\n\nWritten by `make prove`; do not edit. What counts as proof that a node does not write: [EVIDENCE.md](../../docs/EVIDENCE.md). What is assumed of the world: [MODEL.md](../../docs/MODEL.md#what-the-model-assumes-of-the-world). What is not promised: [ARCHITECTURE.md](../../docs/ARCHITECTURE.md#limits-what-it-does-not-guarantee).\n\n")
+	fmt.Fprintf(&out, "# The case for safety\n\nWritten by `make prove`; do not edit. What counts as proof that a node does not write: [evidence.md](../../docs/use/evidence.md). What is assumed of the world: [model.md](../../docs/design/model.md#what-the-model-assumes-of-the-world). What is not promised: [architecture.md](../../docs/design/architecture.md#limits-what-it-does-not-guarantee).\n\n")
 	warn(&out, all)
 	fmt.Fprintf(&out, "- csi-fencepost %s, %s UTC\n- %s\n- %s\n\n", here.commit, here.when.Format("2006-01-02 15:04"), here.versions, here.machine)
 	fmt.Fprintf(&out, "| part | what was counted | |\n| --- | --- | --- |\n")

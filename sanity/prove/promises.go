@@ -47,7 +47,7 @@ var promises = []promise{
 		stories:    []string{"live-migration", "rox", "rwx"},
 		mutants:    []string{"proxy"},
 		guards:     []string{"live-migration", "rox", "rwx"},
-		besides:    "`make transparency`: every call of the CSI spec, directly and through csi-fencepost ([EDGE.md](../../docs/EDGE.md)); `make csisanity`"},
+		besides:    "`make transparency`: every call of the CSI spec, directly and through csi-fencepost ([edge.md](../../docs/design/edge.md)); `make csisanity`"},
 	{rule: "R4", text: "No permission rests on what a process remembers: killed anywhere, it goes on from what the Kubernetes API and the driver say.",
 		simulation: checked{[]string{"R1", "R2", "stuck"}, "processes are killed at any step of a schedule, and at each write of a move and of three takeovers; afterwards R1 and R2 hold, and nothing stays stuck"},
 		model:      checked{nil, "replicas that die are in the model; their search has not been made to its end"},
@@ -68,7 +68,7 @@ var promises = []promise{
 		mutants:    []string{"fence/fencer", "proxy/guard", "proxy/guard/waiting"},
 		fuzz:       []string{"cmd/csi-fencepost/explain FuzzArguments", "cmd/csi-fencepost/operate FuzzArguments", "cmd/csi-fencepost/run FuzzArguments"},
 		guards:     []string{"drain", "move", "clock-ahead", "other-cluster", "back-off"},
-		besides:    "what a call and a failover cost: [BENCH.md](../../docs/BENCH.md)"},
+		besides:    "what a call and a failover cost: [bench.md](../../docs/bench.md)"},
 }
 
 const cataloguePage = "../scenarios/CATALOGUE.md"
@@ -81,7 +81,7 @@ func promisesText() string {
 
 By the parts below, and by [guards taken out](../mutants/guards/GUARDS.md) of the code, where the story has to fail then. A dash: not attacked there. The names under "simulation" are the [rules that it judges](../simulate/oracle.go), where what it excuses stands too, those under "model" the [properties](../model/fencepost.pml) that spin explores. A story, or a guard, may hold up more than one promise.
 
-| promise | simulation | [model](../../docs/MODEL.md) | [scenarios](%s) | mutants of | fuzz targets | [guards](../mutants/guards/GUARDS.md) | besides |
+| promise | simulation | [model](../../docs/design/model.md) | [scenarios](%s) | mutants of | fuzz targets | [guards](../mutants/guards/GUARDS.md) | besides |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 `, cataloguePage)
 	for _, p := range promises {

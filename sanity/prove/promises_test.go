@@ -183,7 +183,7 @@ func TestTheCheckOfPromisesFindsWhatIsGone(t *testing.T) {
 func TestEveryLinkAndTargetOfThePromisesIsThere(t *testing.T) {
 	text := promisesText()
 	links := regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(text, -1)
-	for _, page := range []string{"../../docs/MODEL.md", "../mutants/guards/GUARDS.md", cataloguePage} {
+	for _, page := range []string{"../../docs/design/model.md", "../mutants/guards/GUARDS.md", cataloguePage} {
 		if !slices.ContainsFunc(links, func(m []string) bool { return m[1] == page }) {
 			t.Errorf("no link leads to %s", page)
 		}

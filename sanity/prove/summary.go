@@ -14,7 +14,7 @@ import (
 )
 
 // proofPage is for people; between its marks is what summary says.
-const proofPage = "docs/PROOF.md"
+const proofPage = "docs/proof.md"
 
 // writeSummary puts what the kept results say into the page for people.
 func writeSummary(page, kept string) error {

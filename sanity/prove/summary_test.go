@@ -12,7 +12,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/tool"
 )
 
-var update = flag.Bool("update", false, "write the table of docs/PROOF.md from the kept results")
+var update = flag.Bool("update", false, "write the table of docs/proof.md from the kept results")
 
 func TestThePageForPeopleSaysWhatTheKeptResultsSay(t *testing.T) {
 	page, kept := filepath.Join(root, proofPage), filepath.Join(root, resultsIn)

@@ -41,7 +41,7 @@ var life = []scenario{
 			p.mustWriteOn(v, old)
 			p.Never(5*time.Second, "the pod or its volume is gone after a restart of the kubelet", func() bool { return !db.Running() || !v.AttachedTo(old) })
 			// A kubelet that became Ready within 2 s before a detach is not believed
-			// (docs/ARCHITECTURE.md, Limits).
+			// (docs/design/architecture.md, Limits).
 			p.WaitFor(60*time.Second, "the kubelet is Ready for a while", func() bool { return old.Ready() && time.Since(old.ReadySince()) > 5*time.Second })
 			_, took := p.move(db, v, next)
 			p.outcome("moved in %.1f s after the kubelet's restart", took.Seconds())

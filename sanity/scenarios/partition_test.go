@@ -124,7 +124,7 @@ var cutNetworks = []scenario{
 			}
 			p.stands(v, old, next, db2, fence.HolderStale)
 			// As a database takes its time to end. A kubelet that has unmounted
-			// before it was heard for a while is not believed (docs/ARCHITECTURE.md, Limits).
+			// before it was heard for a while is not believed (docs/design/architecture.md, Limits).
 			ending := p.Array.Inject(array.Fault{Method: "NodeUnpublishVolume", Node: old.ID, Do: array.Hang})
 			p.heals(old)
 			p.seenInUse(v, old)

@@ -120,7 +120,7 @@ var realStories = []scenario{
 			p.Log("refused: %s", v.WaitRefused(old, string(fence.HolderAlive), p.Bed.Clocks.ForceDetachAfter+90*time.Second))
 			p.mustKeepWriting(v, old, 10*time.Second)
 			// As a database takes its time to end. A kubelet that has unmounted before it
-			// was heard for a while is not believed (docs/ARCHITECTURE.md, Limits).
+			// was heard for a while is not believed (docs/design/architecture.md, Limits).
 			ending := v.Busy(old)
 			old.StartRuntime()
 			p.seenInUse(v, old)
@@ -224,7 +224,7 @@ func (p *play) outlived(db *bed.Pod, n *bed.Node) {
 	n.StartKubelet()
 }
 
-// settled waits until the kubelet is Ready for so long that it is believed (docs/ARCHITECTURE.md, Limits).
+// settled waits until the kubelet is Ready for so long that it is believed (docs/design/architecture.md, Limits).
 func (p *play) settled(n *bed.Node) {
 	p.t.Helper()
 	p.WaitFor(60*time.Second, "the kubelet is Ready for a while", func() bool { return n.Ready() && time.Since(n.ReadySince()) > 5*time.Second })

@@ -178,7 +178,7 @@ func (w *World) stands(node string) bool {
 	return slices.ContainsFunc(w.machines, bound) || tainted(w.peekNode(node)) && (rec == nil || len(rec.Taints) == 0)
 }
 
-// atLimit: a mount is at a limit that docs/ARCHITECTURE.md names. The guard lets such a one through,
+// atLimit: a mount is at a limit that docs/design/architecture.md names. The guard lets such a one through,
 // and so it excuses no refusal.
 func (w *World) atLimit() bool {
 	for _, v := range w.volumes {

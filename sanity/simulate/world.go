@@ -32,7 +32,7 @@ type Stats struct {
 	// Leapt: volumes that were taken from a machine in use since a clock was set, and
 	// the kubelet had forgotten them (oracle.go).
 	// Stripped, Unseen, Inherited: volumes that were taken from a machine in use at
-	// a limit which docs/ARCHITECTURE.md names (oracle.go).
+	// a limit which docs/design/architecture.md names (oracle.go).
 	Leapt, Stripped, Unseen, Relisted, Inherited, Staged, Outlived int
 	// Unguarded: what two machines wrote, or was taken from a machine in use, by a call
 	// that nobody guarded (the wide world).

@@ -204,7 +204,7 @@ func (f *injectFlags) apart(r *inject.Result, stderr io.Writer) error {
 	for _, p := range r.Plans {
 		switch {
 		case p.NoImage:
-			return fmt.Errorf("%s: no image is named, and this build is of no release that has one: name it with --image registry.example.com/csi-fencepost:VERSION. `make image` builds it; https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/INSTALL.md#the-image says how it gets into your registry", p.Where)
+			return fmt.Errorf("%s: no image is named, and this build is of no release that has one: name it with --image registry.example.com/csi-fencepost:VERSION. `make image` builds it; https://github.com/csi-fencepost/csi-fencepost/blob/main/docs/use/install.md#the-image says how it gets into your registry", p.Where)
 		case len(p.Elsewhere) > 0 && f.rights == "":
 			return f.set.Wrong("%s: the attacher has a --kubeconfig, so the rights belong into that one's cluster and the rest into this one: --rights FILE keeps the two apart", p.Where)
 		}

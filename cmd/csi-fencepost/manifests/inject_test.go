@@ -176,7 +176,7 @@ func TestInjectNeedsAnImageThatSomebodyNamed(t *testing.T) {
 	folder := manifestFolder(t)
 	for _, args := range [][]string{{}, {"-o", folder}, {"--as-policy"}, {"--as-kustomize", filepath.Join(folder, "component")}} {
 		stdout, stderr := clitest.Line(t, Commands(), cli.ExitFailure, append([]string{"inject", "-f", folder}, args...)...)
-		clitest.Says(t, stderr, "no image is named", "--image registry.example.com/csi-fencepost:VERSION", "INSTALL.md#the-image")
+		clitest.Says(t, stderr, "no image is named", "--image registry.example.com/csi-fencepost:VERSION", "install.md#the-image")
 		if stdout != "" || fileText(t, folder, "controller.yaml") != vendorManifest {
 			t.Errorf("%q: printed or written all the same: %s", args, stdout)
 		}
@@ -324,7 +324,7 @@ func TestUninjectSaysWhatItLeaves(t *testing.T) {
 	stdin = strings.NewReader(text)
 	t.Cleanup(func() { stdin = os.Stdin })
 	stdout, stderr := clitest.Line(t, Commands(), cli.ExitOK, "uninject")
-	clitest.Says(t, stderr, "container guard of Deployment ", "is csi-fencepost, and stays", "docs/UPGRADE.md#removing-it")
+	clitest.Says(t, stderr, "container guard of Deployment ", "is csi-fencepost, and stays", "docs/use/upgrade.md#removing-it")
 	if stdout != text || strings.Contains(stderr, "Nothing was injected") {
 		t.Errorf("it says\n%s", stderr)
 	}

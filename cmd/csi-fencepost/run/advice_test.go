@@ -19,12 +19,12 @@ func TestWhatIsAdvisedIsWhatIsDeployedAndDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := clitest.ReadFile(t, "docs/FAILOVER.md")
+	page := clitest.ReadFile(t, "docs/use/failover.md")
 	for _, f := range attacherFlags {
 		clitest.Says(t, string(patch), "- "+f.flag+"\n")
 		name, value, _ := strings.Cut(f.flag, "=")
 		if row := regexp.MustCompile("\\| `" + name + "` \\| \\S+ \\| " + value + " \\|"); !row.MatchString(page) {
-			t.Errorf("docs/FAILOVER.md does not say %s", f.flag)
+			t.Errorf("docs/use/failover.md does not say %s", f.flag)
 		}
 	}
 }

@@ -15,7 +15,7 @@ const (
 
 const help = `csi-fencepost sanity asks a CSI driver what a takeover needs to know, and ends in a verdict: fit
 for takeover, fit with these settings, or not fit and why. It creates a volume of its own, publishes
-and unpublishes it, and deletes it. docs/DRIVER-FITNESS.md explains every question.
+and unpublishes it, and deletes it. docs/vendors/fitness.md explains every question.
 
 csi-fencepost sanity --csi-address /run/csi/csi.sock --node-ids ID-OF-N1,ID-OF-N2
 csi-fencepost sanity writer --path DEVICE-OR-FILE   on a node: a client that does not let go

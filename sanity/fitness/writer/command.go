@@ -87,7 +87,7 @@ func Listen(ctx context.Context, listener net.Listener, open Open) error {
 const help = `csi-fencepost sanity writer is a client that does not let go: it writes to a device or a file every
 10 ms, and tells csi-fencepost sanity which writes succeed. It overwrites the first 4096 bytes. It
 begins when it is told to, and runs on the first node of --node-ids. The protocol is three words that
-can be typed by hand: docs/DRIVER-FITNESS.md.
+can be typed by hand: docs/vendors/fitness.md.
 
 csi-fencepost sanity writer --path '/dev/disk/by-id/scsi-$(VOLUME_ID)' --listen :7070
 
