@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files; review their diff")
 
-func file(t *testing.T, name string) inject.File {
+func file(t testing.TB, name string) inject.File {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
 	if err != nil {
@@ -37,7 +37,7 @@ func capable() (names []string) {
 }
 
 // plansOf a chart's manifests, made as --as-values makes them.
-func plansOf(t *testing.T, name string, change *strings.Replacer) (*Chart, []*inject.Plan) {
+func plansOf(t testing.TB, name string, change *strings.Replacer) (*Chart, []*inject.Plan) {
 	t.Helper()
 	c, err := For(name)
 	if err != nil {
@@ -56,7 +56,7 @@ func plansOf(t *testing.T, name string, change *strings.Replacer) (*Chart, []*in
 	return c, r.Plans
 }
 
-func given(t *testing.T, name string) tree {
+func given(t testing.TB, name string) tree {
 	t.Helper()
 	all, err := Merge([]inject.File{file(t, name+".values.yaml")})
 	if err != nil {
@@ -97,29 +97,7 @@ func TestWhatIsInAListStays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got tree
-		if err := yaml.Unmarshal(text, &got); err != nil {
-			t.Fatal(err)
-		}
-		for _, at := range []path{c.Containers, c.Volumes, c.Args, c.Patches} {
-			if at == "" {
-				continue
-			}
-			before, err := c.given(had, at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			after, err := c.given(got, at)
-			if err != nil || len(after) <= len(before) {
-				t.Errorf("%s: %s has %v after %v: %v", name, at, after, before, err)
-				continue
-			}
-			for i := range before {
-				if !reflect.DeepEqual(before[i], after[i]) {
-					t.Errorf("%s: %s begins with %v, want %v", name, at, after, before)
-				}
-			}
-		}
+		got := beginsWithWhatWasThere(t, c, had, text)
 		if c.Args == "" {
 			continue
 		}
@@ -134,6 +112,35 @@ func TestWhatIsInAListStays(t *testing.T) {
 			t.Errorf("%s: the attacher's last address is %q, the sidecar has %q", name, last, plans[0].Sidecar.Args)
 		}
 	}
+}
+
+// beginsWithWhatWasThere fails unless each list of what was written begins with what the values had
+// in it, and has more. It returns what was written.
+func beginsWithWhatWasThere(t *testing.T, c *Chart, had tree, text []byte) (got tree) {
+	t.Helper()
+	if err := yaml.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []path{c.Containers, c.Volumes, c.Args, c.Patches} {
+		if at == "" {
+			continue
+		}
+		before, err := c.given(had, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := c.given(got, at)
+		if err != nil || len(after) <= len(before) {
+			t.Errorf("%s: %s has %v after %v: %v", c.Name, at, after, before, err)
+			continue
+		}
+		for i := range before {
+			if !reflect.DeepEqual(before[i], after[i]) {
+				t.Errorf("%s: %s begins with %v, want %v", c.Name, at, after, before)
+			}
+		}
+	}
+	return got
 }
 
 // No chart mounts a volume of ours into the attacher.
@@ -350,4 +357,40 @@ func TestValuesAreMergedAsHelmDoes(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
+}
+
+// Whatever the values of a release are: they are refused, or none of what is in their lists is lost.
+func FuzzValues(f *testing.F) {
+	type made struct {
+		*Chart
+		plans []*inject.Plan
+	}
+	var all []made
+	for i, name := range capable() {
+		c, plans := plansOf(f, name, strings.NewReplacer())
+		all = append(all, made{c, plans})
+		f.Add(uint(i), file(f, name+".values.yaml").Text)
+	}
+	f.Add(uint(0), []byte("controller: {initContainers: [null, 3, {name: mine}], volumes: x}\nsidecars: []\n"))
+	f.Add(uint(3), []byte("kind: LinstorCluster\nspec: {patches: [{patch: '{'}, null, 1]}\n"))
+	f.Fuzz(func(t *testing.T, chart uint, text []byte) {
+		c := all[chart%uint(len(all))]
+		had, err := Merge([]inject.File{{Name: "v", Text: text}})
+		if err != nil {
+			return
+		}
+		_ = c.Note(c.plans, had)
+		out, err := c.Render(c.plans, had)
+		if err != nil {
+			if out != nil {
+				t.Errorf("refused, and written: %v\n%s", err, out)
+			}
+			return
+		}
+		again, err := Merge([]inject.File{{Name: "v", Text: text}})
+		if err != nil || !reflect.DeepEqual(had, again) {
+			t.Errorf("the values were changed: %v, %v", had, err)
+		}
+		beginsWithWhatWasThere(t, c.Chart, again, out)
+	})
 }

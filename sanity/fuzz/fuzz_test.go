@@ -48,8 +48,11 @@ func TestWhatIsReadOfOthersIsFuzzed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, folder := range []string{"fence/config", "fence/ledger", "fence/record", "fence/agent/program", "fence/agent/ipmi", "csi/addons", "csi",
-		"fence/evidence", "fence/survey", "deploy/inject", "deploy/policy", "proxy/guard", "proxy/statusz", "cmd/csi-fencepost/operate"} {
+	for _, folder := range []string{
+		"fence/config", "fence/ledger", "fence/record", "fence/evidence", "fence/survey", "fence/agent", "fence/agent/program", "fence/agent/ipmi", "fence/printable",
+		"csi", "csi/addons", "proxy/guard", "proxy/statusz", "deploy/inject", "deploy/kustomize", "deploy/policy", "deploy/values",
+		"cmd/csi-fencepost/run", "cmd/csi-fencepost/explain", "cmd/csi-fencepost/operate", "cmd/csi-fencepost/doctor",
+	} {
 		if !slices.ContainsFunc(all, func(t target) bool { return t.folder == folder }) {
 			t.Errorf("%s reads what others write, and has no fuzz target", folder)
 		}
