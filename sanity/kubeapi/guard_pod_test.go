@@ -5,18 +5,23 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/proxy/guard"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
@@ -104,6 +109,82 @@ func TestADriversPodThatHoldsANodesLockKeepsOthersFromFencingItForAsLong(t *test
 		// What was read as on a moment ago is used for as long again as reading takes on a busy machine.
 		r.WaitFor(15*time.Second, name+" is published elsewhere", func() bool { return r.publish(volumes[name].Handle, target) == nil })
 	}
+}
+
+// With the policies in force, the pod of a driver adds no fence to those that the brakes on fencing
+// count, and shifts none for who has seen it; for a process that starts later it begins then at most. It
+// takes fences away from what others count, and not from what the process counts that made them.
+func TestADriversPodTakesFencesFromTheBrakesOfOthersAndAddsNone(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	ctx := t.Context()
+	const node, address = "braked", "192.0.2.111"
+	n, err := policed.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, policed.admin.CoreV1().Nodes().Delete(context.Background(), node, metav1.DeleteOptions{}))
+	})
+	n.Status.NodeInfo.BootID, n.Status.Addresses = "b1", []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+	n, err = policed.admin.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
+	must(t, err)
+	a, cuts := storageOf(t, sidecar.CoreV1().Nodes(), "id-braked", address)
+	process := func(by kubernetes.Interface) *fencer.Fencer {
+		t.Helper()
+		f, err := fencer.New(fencer.Options{Levels: agent.Levels{{{Agent: cuts, Timeout: 10 * time.Second}}}, Records: record.NewStore(by.CoordinationV1(), namespace),
+			Nodes: by.CoreV1(), Leases: by.CoordinationV1(), Driver: a.DriverName(), Actor: "csi-fencepost test"})
+		must(t, err)
+		return f
+	}
+	of := func(f *fencer.Fencer) (got []string) {
+		t.Helper()
+		all, err := f.Counting(ctx)
+		must(t, err)
+		for _, one := range all {
+			if one.Node == node {
+				got = append(got, one.ID+" "+one.At.UTC().Format(time.RFC3339))
+			}
+		}
+		return got
+	}
+	counts := func(f *fencer.Fencer, when string, want ...string) {
+		t.Helper()
+		got := of(f)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the brakes count %q, want %q", when, got, want)
+		}
+	}
+	own, other := process(sidecar), process(sidecar)
+	guards := record.NewStore(guardOnly.CoordinationV1(), namespace)
+	writes := func(change func(r *record.Record)) {
+		t.Helper()
+		_, err := guards.Update(ctx, node, func(r *record.Record) (bool, error) { change(r); return true, nil })
+		allowed(t, "the pod of a driver writes the record", err)
+	}
+	writes(func(r *record.Record) {
+		r.Fences = append(r.Fences, record.Fence{ID: "forged", Kind: fence.PowerReading, Phase: record.Fenced, Actor: "csi-fencepost x", Agents: []string{"bmc"},
+			StartedAt: time.Now().UTC().Format(time.RFC3339), Machine: record.FencedMachine{NodeUID: string(n.UID), BootID: "b1"},
+			Steps: []record.FenceStep{{Agent: "bmc", Action: "off", At: time.Now().UTC().Format(time.RFC3339)}}})
+	})
+	counts(other, "it writes one")
+
+	answer, err := own.Off(ctx, fencer.Target{Node: node, UID: string(n.UID), BootID: "b1", NodeID: "id-braked"}, "silent", true)
+	must(t, err)
+	at := strings.Join(of(own), ", ")
+	if !strings.HasPrefix(at, answer.Fence+" ") {
+		t.Fatalf("its sidecar cuts the node off as %s, and counts %q", answer.Fence, at)
+	}
+	counts(other, "its sidecar cuts the node off", at)
+	writes(func(r *record.Record) {
+		r.FenceByID(answer.Fence).StartedAt = time.Now().Add(30 * time.Minute).UTC().Format(time.RFC3339)
+	})
+	counts(own, "it shifts that", at)
+	counts(other, "it shifts that", at)
+	if got, now := of(process(sidecar)), answer.Fence+" "+time.Now().UTC().Format(time.RFC3339); len(got) != 1 || got[0] < at || got[0] > now {
+		t.Errorf("a process that starts then counts %q, want it as begun by %q", got, now)
+	}
+	writes(func(r *record.Record) { r.Fences = nil })
+	counts(own, "it takes that away", at)
+	counts(other, "it takes that away")
 }
 
 // With the policies in force, the pod of a driver may write the Lease of another driver's seal.
