@@ -46,15 +46,21 @@ func TestNoKubeletHasAnotherMachineSwitchedOff(t *testing.T) {
 	r := newRigWithout(t, "claims", bed.StageOptions{})
 	plugs := r.Plugs("fence_bmc")
 	r.Options.Config = "fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, parameters: {plug: $(SYSTEM_UUID)}}}]}]}"
-	victim, hostile := r.node("victim"), r.node("hostile")
-	uuids := map[*node]string{victim: "11111111-2222-4333-8444-555555555501", hostile: "11111111-2222-4333-8444-555555555502"}
+	victim, hostile, provided, borrower := r.node("victim"), r.node("hostile"), r.node("provided"), r.node("borrower")
+	uuids := map[*node]string{victim: "11111111-2222-4333-8444-555555555501", hostile: "11111111-2222-4333-8444-555555555502",
+		provided: "11111111-2222-4333-8444-555555555504", borrower: "11111111-2222-4333-8444-555555555505"}
 	for n, uuid := range uuids {
-		r.must(plugs.Set(uuid, true))
 		n.status(func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = uuid })
 	}
+	victim.spec(func(s *corev1.NodeSpec) { s.ProviderID = "x:victim" })
 	p := r.start("fp")
-	r.WaitFor(30*time.Second, "both machines are bound", func() bool {
-		return victim.knownBy() == uuids[victim] && hostile.knownBy() == uuids[hostile]
+	r.WaitFor(30*time.Second, "all machines are bound", func() bool {
+		for n, uuid := range uuids {
+			if n.knownBy() != uuid {
+				return false
+			}
+		}
+		return true
 	})
 
 	kubelet := hostile.as()
@@ -83,26 +89,50 @@ func TestNoKubeletHasAnotherMachineSwitchedOff(t *testing.T) {
 			t.Errorf("a kubelet may write %s: %v", what, err)
 		}
 	}
+	// Two others claim what else a program may be told of a machine: a provider ID, while theirs is not
+	// set, and a node ID.
+	_, err = provided.as().CoreV1().Nodes().Patch(r.ctx(), provided.name, types.MergePatchType, []byte(`{"spec":{"providerID":"x:victim"}}`), metav1.PatchOptions{})
+	r.must(err)
+	csiNodes := borrower.as().StorageV1().CSINodes()
+	r.must(csiNodes.Delete(r.ctx(), borrower.name, metav1.DeleteOptions{}))
+	_, err = csiNodes.Create(r.ctx(), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: borrower.name},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: r.Driver, NodeID: victim.id}}}}, metav1.CreateOptions{})
+	r.must(err)
 	// The sidecar is gone: whoever has nodes switched off goes by the record.
 	p.Stop(5 * time.Second)
-	off := func(n *node) answer {
-		return execute(t, r.Bed.Fencepost, "fence", "off", n.name, "--reason=silent", "--force", "--yes", "--config="+r.Socket("config.yaml"), "--agent-dirs="+r.Socket("agents"),
-			"--kubeconfig="+r.Bed.Cluster.AdminKubeconfig())
-	}
-	power := func(want string) {
-		t.Helper()
-		for _, n := range []*node{hostile, victim} {
-			got, err := os.ReadFile(r.Socket("plugs/" + uuids[n]))
-			if state := strings.TrimSpace(string(got)); err != nil || !strings.Contains(want, n.name+"="+state) {
-				t.Errorf("the machine of %s is %q, want %s (%v)", n.name, state, want, err)
+	config, err := os.ReadFile(r.Socket("config.yaml"))
+	r.must(err)
+	for variable, claim := range map[string]struct {
+		by          *node
+		own, others string // the machines' switches, by what was bound to the two nodes first
+	}{
+		"SYSTEM_UUID": {hostile, uuids[hostile], uuids[victim]}, "PROVIDER_ID": {provided, "", "x:victim"}, "INSTANCE_ID": {provided, "", "x:victim"},
+		"NODE_ID": {borrower, borrower.id, victim.id},
+	} {
+		path := r.Write(variable+".yaml", strings.Replace(string(config), "SYSTEM_UUID", variable, 1), 0o600)
+		off := func(n *node) answer {
+			return execute(t, r.Bed.Fencepost, "fence", "off", n.name, "--reason=silent", "--force", "--yes", "--config="+path, "--agent-dirs="+r.Socket("agents"),
+				"--driver="+r.Driver, "--kubeconfig="+r.Bed.Cluster.AdminKubeconfig())
+		}
+		power := func(when string, own, others bool) {
+			t.Helper()
+			for plug, want := range map[string]bool{claim.own: own, claim.others: others} {
+				if on, err := plugs.On(plug); plug != "" && (err != nil || on != want) {
+					t.Errorf("by %s, %s: machine %s is on: %v, %v", variable, when, plug, on, err)
+				}
 			}
 		}
+		for _, plug := range []string{claim.own, claim.others} {
+			if plug != "" {
+				r.must(plugs.Set(plug, true))
+			}
+		}
+		off(claim.by).ends(t, 1).says(t, "$("+variable+") of node "+claim.by.name+" may be another machine's")
+		power("who claims it is to be off", true, true)
+		// Nor is the victim kept from being switched off.
+		off(victim).ends(t, 0)
+		power("the victim is off", true, false)
 	}
-	off(hostile).ends(t, 1)
-	power(hostile.name + "=ON " + victim.name + "=ON")
-	// Nor is the victim kept from being switched off.
-	off(victim).ends(t, 0)
-	power(hostile.name + "=ON " + victim.name + "=OFF")
 }
 
 // With all that Kubernetes lets a kubelet's credential write, it gives up the volumes of its
