@@ -49,7 +49,7 @@ func TestWhatIsReadOfOthersIsFuzzed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, folder := range []string{
-		"fence/config", "fence/ledger", "fence/record", "fence/evidence", "fence/survey", "fence/agent", "fence/agent/program", "fence/agent/ipmi", "fence/printable",
+		"fence/config", "fence/ledger", "fence/record", "fence/evidence", "fence/kubelet", "fence/survey", "fence/agent", "fence/agent/program", "fence/agent/ipmi", "fence/printable",
 		"csi", "csi/addons", "proxy/guard", "proxy/statusz", "deploy/inject", "deploy/kustomize", "deploy/policy", "deploy/values",
 		"cmd/csi-fencepost/run", "cmd/csi-fencepost/explain", "cmd/csi-fencepost/operate", "cmd/csi-fencepost/doctor",
 	} {
