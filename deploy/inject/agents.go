@@ -53,6 +53,10 @@ func (p *Plan) addAgents(o Options) error {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: folder, ReadOnly: true})
 		p.say("%s: Secret %s/%s at %s, for fence agents; the pod starts without it too", c.Name, p.Namespace, name, folder)
 	}
+	for _, secret := range o.agentsLeft {
+		name, _, _ := strings.Cut(secret, "=")
+		p.say("%s: Secret %s/%s is not mounted any more: csi-fencepost failover asks the fence agents, and mounts their credentials itself; --agents-secret %s keeps it here", c.Name, p.Namespace, name, secret)
+	}
 	if o.AgentDirs != "" {
 		for folder := range strings.SplitSeq(o.AgentDirs, ",") {
 			if err := program.CheckFolder(folder); err != nil {

@@ -56,6 +56,26 @@ func TestFenceAgentsAreSetUp(t *testing.T) {
 		t.Errorf("the second time: %v\n%s", err, again.Files[0].Text)
 	}
 	restored(t, r.Files, f.Text)
+	for _, keeps := range []bool{false, true} { // the credentials of devices leave the pod with failover
+		o := Options{Mode: config.Enforce, Failover: Apart}
+		if keeps {
+			o.AgentsSecrets = []string{"bmc"}
+		}
+		apart, err := Inject(r.Files, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := apart.Plans[0]
+		if mounts := strings.Contains(string(apart.Files[0].Text), "secretName: bmc"); mounts != keeps || bytes.Contains(apart.Files[0].Text, []byte("secretName: pdu")) {
+			t.Errorf("apart, kept %t: mounted %t", keeps, mounts)
+		}
+		if says := strings.Contains(said(apart.Findings), "Secret "+p.Namespace+"/pdu is not mounted any more"); says == keeps {
+			t.Errorf("apart, kept %t: it says\n%s", keeps, said(apart.Findings))
+		}
+		if again, err := Inject(apart.Files, Options{Mode: config.Enforce, Failover: Apart}); err != nil || len(again.Changed) > 0 {
+			t.Errorf("apart, kept %t, again: %v, changed %v", keeps, err, again.Changed)
+		}
+	}
 	without, err := Inject(r.Files, Options{AgentsSecrets: []string{""}})
 	if err != nil || len(without.Plans[0].Volumes) != 2 {
 		t.Errorf("taken away: %v %+v", err, without.Plans[0].Volumes)

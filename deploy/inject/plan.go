@@ -45,6 +45,7 @@ type Options struct {
 	// Failover is who moves the pods of dead nodes: the configuration, the rights, and what runs
 	// it. Needs Enforce.
 	Failover    Failover
+	agentsLeft  []string // AgentsSecrets of before, which failover apart takes out
 	apartBefore bool // csi-fencepost failover was added before, and stays where the configuration asks it
 	// Native: the sidecar is a native sidecar of Kubernetes, an init container with restartPolicy
 	// Always. nil: as it was before, and a container where there was none.

@@ -23,7 +23,11 @@ func (o Options) or(before Options) Options {
 	if o.SELinuxType == "" {
 		o.SELinuxType = before.SELinuxType
 	}
-	if o.AgentsSecrets == nil {
+	switch {
+	case o.AgentsSecrets != nil:
+	case o.Failover == Apart && before.Failover != Apart:
+		o.agentsLeft = before.AgentsSecrets // the credentials of devices are not the driver's pod's any more
+	default:
 		o.AgentsSecrets = before.AgentsSecrets
 	}
 	if o.AgentDirs == "" {
