@@ -64,7 +64,7 @@ func TestTheCheckOfLinksFindsWhatIsWrong(t *testing.T) {
 	for link, right := range map[string]bool{
 		"#holderalive": true, "configure.md#fields": true, "../../README.md": true, "https://example.com/x#y": true,
 		home + "docs/use/runbook.md#holderstale": true,
-		"#holderalife":                       false, "CONFIG.md": false, "configure.md#feelds": false, home + "docs/use/runbook.md#nothing": false,
+		"#holderalife":                           false, "CONFIG.md": false, "configure.md#feelds": false, home + "docs/use/runbook.md#nothing": false,
 	} {
 		if fault := wrongLink(t, p, link); (fault == "") != right {
 			t.Errorf("%s: %q", link, fault)
