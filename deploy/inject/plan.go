@@ -46,7 +46,7 @@ type Options struct {
 	// it. Needs Enforce.
 	Failover    Failover
 	agentsLeft  []string // AgentsSecrets of before, which failover apart takes out
-	apartBefore bool // csi-fencepost failover was added before, and stays where the configuration asks it
+	apartBefore bool     // csi-fencepost failover was added before, and stays where the configuration asks it
 	// Native: the sidecar is a native sidecar of Kubernetes, an init container with restartPolicy
 	// Always. nil: as it was before, and a container where there was none.
 	Native *bool
