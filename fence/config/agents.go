@@ -24,6 +24,9 @@ const (
 	minTimeout  = time.Second
 	maxTimeout  = 2 * time.Minute
 	maxAttempts = 10
+	// minPoll: the next answer tells nothing more before, and a BMC is busy with each.
+	minPoll = time.Second
+	maxPoll = 30 * time.Second
 )
 
 // omit stands in errors for a value that may be a secret, or that was written
@@ -39,6 +42,7 @@ func validateLevels(path *field.Path, levels []Level) (faults field.ErrorList) {
 		if len(level.Agents) == 0 {
 			faults = append(faults, field.Required(agents, "a level needs an agent"))
 		}
+		faults = append(faults, level.validatePoll(agents)...)
 		for j := range level.Agents {
 			a := &level.Agents[j]
 			faults = append(faults, a.validate(agents.Index(j))...)
@@ -81,6 +85,25 @@ func (a *Agent) validate(path *field.Path) (faults field.ErrorList) {
 	}
 	if kinds != 1 {
 		faults = append(faults, field.Invalid(path, omit, fmt.Sprintf("must have exactly one of ipmi, exec and csiAddons, and has %d", kinds)))
+	}
+	return faults
+}
+
+// validatePoll: what some agents of a level read says nothing without the others.
+func (l *Level) validatePoll(path *field.Path) (faults field.ErrorList) {
+	polled := slices.ContainsFunc(l.Agents, func(a Agent) bool { return a.Poll.Duration != 0 })
+	for i := range l.Agents {
+		a, poll := &l.Agents[i], path.Index(i).Child("poll")
+		switch {
+		case a.Poll.check() != "":
+			faults = append(faults, field.Invalid(poll, a.Poll.invalid, a.Poll.check()))
+		case a.Poll.Duration != 0 && a.CSIAddons != nil:
+			faults = append(faults, field.Invalid(poll, a.Poll.String(), "is for agents that read the power of a machine, and csiAddons cuts it off from its storage"))
+		case a.Poll.Duration != 0 && (a.Poll.Duration < minPoll || a.Poll.Duration > maxPoll):
+			faults = append(faults, field.Invalid(poll, a.Poll.String(), "must be 0s (never) or from 1s to 30s"))
+		case a.Poll.Duration == 0 && polled:
+			faults = append(faults, field.Required(poll, "another agent of this level is polled, and a machine is off only if all of a level read off"))
+		}
 	}
 	return faults
 }

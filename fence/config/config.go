@@ -122,6 +122,10 @@ type Fencing struct {
 	// Apart: the power of nodes is read and cut by csi-fencepost failover, which runs
 	// elsewhere. This sidecar has no agents for that, and asks it through the nodes' records.
 	Apart bool `json:"apart,omitempty"`
+	// PollsPerSecond bounds how many questions a second agents with poll are asked because
+	// of it, all together: 100 are 200 nodes every 2s. Where that is too few for all nodes
+	// that hold volumes, each is asked less often, which the log and a metric say.
+	PollsPerSecond int `json:"pollsPerSecond"`
 	// Levels of fence agents, tried in order.
 	Levels []Level `json:"levels,omitempty"`
 }
@@ -146,7 +150,11 @@ type Agent struct {
 	// Timeout of one attempt at one action; 1s to 2m.
 	Timeout Duration `json:"timeout"`
 	// Attempts at each action, the first one included; 1 to 10.
-	Attempts  int        `json:"attempts"`
+	Attempts int `json:"attempts"`
+	// Poll: a node that holds volumes is asked so often whether it is on, whatever its
+	// lease says; 1s to 30s, or 0s: never. For agents that read the power, and for all
+	// of a level or none.
+	Poll      Duration   `json:"poll,omitzero"`
 	IPMI      *IPMI      `json:"ipmi,omitempty"`
 	Exec      *Exec      `json:"exec,omitempty"`
 	CSIAddons *CSIAddons `json:"csiAddons,omitempty"`
@@ -212,6 +220,10 @@ type Failover struct {
 	// Enabled: a fenced node is tainted, and its pods that use the driver's
 	// volumes are deleted by force.
 	Enabled bool `json:"enabled"`
+	// OffFor: a node that agents with poll read as off, and whose lease is not silent yet, is
+	// tainted, and its pods deleted, once it has been off for so long; 0s to 1m. Calls that
+	// wait for its volumes do not wait for that.
+	OffFor Duration `json:"offFor"`
 }
 
 // Default is the configuration without a file. All defaults are here and in
@@ -232,7 +244,10 @@ func Default() *Configuration {
 			MaxConcurrent: 1,
 			MaxUnhealthy:  40,
 			PowerOn:       Never,
+
+			PollsPerSecond: 100,
 		},
+		Failover: Failover{OffFor: Duration{Duration: 5 * time.Second}},
 	}
 }
 
@@ -259,6 +274,13 @@ func (c *Configuration) Storage() *CSIAddons {
 func (c *Configuration) CutsPower() bool {
 	return slices.ContainsFunc(c.Fencing.Levels, func(l Level) bool {
 		return slices.ContainsFunc(l.Agents, func(a Agent) bool { return a.CSIAddons == nil })
+	})
+}
+
+// polls tells whether an agent is asked whatever the leases say.
+func (f *Fencing) polls() bool {
+	return slices.ContainsFunc(f.Levels, func(l Level) bool {
+		return slices.ContainsFunc(l.Agents, func(a Agent) bool { return a.Poll.Duration != 0 })
 	})
 }
 

@@ -36,9 +36,11 @@ fencing:
   maxConcurrent: 1
   maxUnhealthy: 40%
   powerOn: Never
+  pollsPerSecond: 100
   levels: []
 failover:
   enabled: false
+  offFor: 5s
 `
 
 func parse(t *testing.T, text string) *Configuration {
@@ -78,11 +80,13 @@ fencing:
   maxConcurrent: 3
   maxUnhealthy: 5%
   powerOn: WhenMoved
+  pollsPerSecond: 7
   levels:
   - agents:
     - name: bmc
       timeout: 5s
       attempts: 3
+      poll: 3s
       ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: "10.1.0.11:623", n2: "bmc-2.Example.com:623", n3: "[fd00::11]:623"}}
   - agents:
     - name: pdu
@@ -96,7 +100,7 @@ fencing:
   - agents:
     - name: array-again
       csiAddons: {nodes: {n1: [10.20.0.11, "fd00:20::11"]}, allowedSubnets: [10.20.0.0/16, "fd00:20::/64"]}
-failover: {enabled: true}
+failover: {enabled: true, offFor: 8s}
 `)
 	array := &CSIAddons{AllowedSubnets: []string{"10.20.0.0/16", "fd00:20::/64"}, Nodes: map[string][]string{"n1": {"10.20.0.11", "fd00:20::11"}}}
 	want := Default()
@@ -105,8 +109,8 @@ failover: {enabled: true}
 	want.Unpublish.Unfenced = Forward
 	want.Evidence = Evidence{CloudShutdownTaint: true, FenceAgentsRemediation: true, SelfNodeRemediation: true, NodeDeleted: true}
 	want.Fencing = Fencing{Namespace: "fences", SuspectAfter: Duration{Duration: 90 * time.Second}, FenceAfter: Duration{Duration: 2 * time.Minute},
-		MaxConcurrent: 3, MaxUnhealthy: 5, PowerOn: WhenMoved, Levels: []Level{
-			{Agents: []Agent{{Name: "bmc", Timeout: Duration{Duration: 5 * time.Second}, Attempts: 3, IPMI: &IPMI{UsernameFile: "/u", PasswordFile: "/p",
+		MaxConcurrent: 3, MaxUnhealthy: 5, PowerOn: WhenMoved, PollsPerSecond: 7, Levels: []Level{
+			{Agents: []Agent{{Name: "bmc", Timeout: Duration{Duration: 5 * time.Second}, Attempts: 3, Poll: Duration{Duration: 3 * time.Second}, IPMI: &IPMI{UsernameFile: "/u", PasswordFile: "/p",
 				Nodes: map[string]string{"n1": "10.1.0.11:623", "n2": "bmc-2.Example.com:623", "n3": "[fd00::11]:623"}}}}},
 			{Agents: []Agent{
 				{Name: "pdu", Timeout: DefaultAgent().Timeout, Attempts: DefaultAgent().Attempts, Exec: &Exec{Agent: "fence_apc_snmp", Parameters: map[string]string{"ip": "10.1.0.2"},
@@ -115,7 +119,7 @@ failover: {enabled: true}
 			}},
 			{Agents: []Agent{{Name: "array-again", Timeout: Duration{Duration: 20 * time.Second}, Attempts: 2, CSIAddons: array}}},
 		}}
-	want.Failover.Enabled = true
+	want.Failover = Failover{Enabled: true, OffFor: Duration{Duration: 8 * time.Second}}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
 	}
@@ -184,6 +188,18 @@ func TestFaultsAreNamedByTheirFullPath(t *testing.T) {
 		{"maxConcurrentCalls", "driver: {maxConcurrentCalls: -1}", "driver.maxConcurrentCalls: Invalid value: -1: must be 0 (no bound) or more"},
 		{"maxConcurrent", "fencing: {maxConcurrent: 0}", "fencing.maxConcurrent: Invalid value: 0: must be at least 1"},
 		{"fenceAfter without failover", "fencing: {fenceAfter: 50s, levels: [{agents: [{name: a, csiAddons: {}}]}]}", "fencing.fenceAfter: Invalid value: \"50s\": needs failover.enabled"},
+		{"poll too often", pollOf("999ms"), `fencing.levels[0].agents[0].poll: Invalid value: "999ms": must be 0s (never) or from 1s to 30s`},
+		{"poll too rarely", pollOf("31s"), "must be 0s (never) or from 1s to 30s"},
+		{"poll negative", pollOf("-2s"), "must be 0s (never) or from 1s to 30s"},
+		{"poll in words", pollOf("always"), "fencing.levels[0].agents[0].poll: Invalid value: \"\\\"always\\\"\": must be a duration"},
+		{"poll of what cuts storage", "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: 2s, csiAddons: {}}]}]}", "fencing.levels[0].agents[0].poll: Invalid value: \"2s\": is for agents that read the power"},
+		{"poll of half a level", "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: 2s, exec: {agent: x, nodeParameters: {port: {n1: a}}}}, {name: b, exec: {agent: x, nodeParameters: {port: {n1: b}}}}]}]}",
+			"fencing.levels[0].agents[1].poll: Required value: another agent of this level is polled"},
+		{"poll without failover", "fencing: {levels: [{agents: [{name: a, poll: 2s, exec: {agent: x, nodeParameters: {port: {n1: a}}}}]}]}", "fencing.levels: Invalid value: an agent has poll, which needs failover.enabled"},
+		{"no polls a second", "fencing: {pollsPerSecond: 0}", "fencing.pollsPerSecond: Invalid value: 0: must be at least 1"},
+		{"offFor negative", "failover: {offFor: -1s}", `failover.offFor: Invalid value: "-1s": must be from 0s to 1m`},
+		{"offFor for long", "failover: {offFor: 61s}", "failover.offFor: Invalid value"},
+		{"offFor in words", "failover: {offFor: soon}", "failover.offFor: Invalid value: \"\\\"soon\\\"\": must be a duration"},
 		{"powerOn without failover", "fencing: {powerOn: WhenMoved}", "fencing.powerOn: Invalid value: \"WhenMoved\": needs failover.enabled"},
 		{"fenceAfter without an agent", "fencing: {fenceAfter: 50s}", "fencing.fenceAfter: Invalid value: \"50s\": needs a fence agent"},
 		{"apart, and an agent for power", "fencing: {apart: true, levels: [{agents: [{name: s, csiAddons: {}}, {name: a, exec: {agent: fence_x, nodeParameters: {port: {n1: a}}}}]}]}",
@@ -225,6 +241,19 @@ func TestRecordsAreKeptInNoNamespaceOfKubernetes(t *testing.T) {
 	for _, ns := range []string{"csi-fencepost", "storage", "kube-system-records"} {
 		if err := parse(t, head+"fencing: {namespace: "+ns+"}").CheckRun(); err != nil {
 			t.Errorf("%s: %v", ns, err)
+		}
+	}
+}
+
+// pollOf is an agent of the power that is polled so often.
+func pollOf(often string) string {
+	return "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: " + often + ", exec: {agent: x, nodeParameters: {port: {n1: a}}}}]}]}"
+}
+
+func TestAnAgentIsPolledFromEverySecondToEveryHalfMinute(t *testing.T) {
+	for often, want := range map[string]time.Duration{"1s": time.Second, "30s": 30 * time.Second, "0s": 0} {
+		if got := parse(t, head+pollOf(often)).Fencing.Levels[0].Agents[0].Poll.Duration; got != want {
+			t.Errorf("poll: %s is %s", often, got)
 		}
 	}
 }

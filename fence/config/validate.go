@@ -22,6 +22,7 @@ const (
 	// minFenceAfter is Kubernetes' own node-monitor-grace-period: nobody
 	// should be turned off whom Kubernetes still takes for Ready.
 	minFenceAfter = 50 * time.Second
+	maxOffFor     = time.Minute
 )
 
 // Validate returns all faults, each with the path of its field.
@@ -40,6 +41,7 @@ func (c *Configuration) ValidateWith(agents bool) field.ErrorList {
 		faults = append(faults, field.Invalid(field.NewPath("driver", "maxConcurrentCalls"), n, "must be 0 (no bound) or more"))
 	}
 	faults = append(faults, c.Fencing.validate(field.NewPath("fencing"), agents)...)
+	faults = append(faults, c.Failover.validate(field.NewPath("failover"))...)
 	if !agents && !c.Fencing.Apart && c.stuck() {
 		faults = append(faults, field.Required(field.NewPath("unpublish", "unfenced"),
 			"mode is Enforce, no source in evidence is switched on (networkFence alone does not count: most clusters have none; nor does kubelet, which a dead node does not answer) and fencing.levels names no agent, so nothing could ever free a volume of a dead node; "+
@@ -59,6 +61,9 @@ func (c *Configuration) idle() (faults field.ErrorList) {
 	}
 	if c.Fencing.PowerOn == WhenMoved {
 		faults = append(faults, field.Invalid(path.Child("powerOn"), c.Fencing.PowerOn, "needs failover.enabled: true"))
+	}
+	if c.Fencing.polls() {
+		faults = append(faults, field.Invalid(path.Child("levels"), field.OmitValueType{}, "an agent has poll, which needs failover.enabled: true: failover is what asks it"))
 	}
 	return faults
 }
@@ -80,11 +85,24 @@ func (f *Fencing) validate(path *field.Path, agents bool) (faults field.ErrorLis
 	if f.MaxConcurrent < 1 {
 		faults = append(faults, field.Invalid(path.Child("maxConcurrent"), f.MaxConcurrent, "must be at least 1"))
 	}
+	if f.PollsPerSecond < 1 {
+		faults = append(faults, field.Invalid(path.Child("pollsPerSecond"), f.PollsPerSecond, "must be at least 1; without poll at an agent nothing is asked because of it"))
+	}
 	faults = append(faults, oneOf(path.Child("powerOn"), f.PowerOn, Never, WhenMoved)...)
 	if f.Apart {
 		faults = append(faults, f.validateApart(path)...)
 	}
 	return append(faults, validateLevels(path.Child("levels"), f.Levels)...)
+}
+
+func (f *Failover) validate(path *field.Path) field.ErrorList {
+	switch off := path.Child("offFor"); {
+	case f.OffFor.check() != "":
+		return field.ErrorList{field.Invalid(off, f.OffFor.invalid, f.OffFor.check())}
+	case f.OffFor.Duration < 0 || f.OffFor.Duration > maxOffFor:
+		return field.ErrorList{field.Invalid(off, f.OffFor.String(), "must be from 0s to 1m: once the lease is silent nothing waits for it any more")}
+	}
+	return nil
 }
 
 // validateApart: what reads or switches power is not this sidecar's.
