@@ -3,6 +3,8 @@ package agent
 import (
 	"slices"
 	"time"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
 // Bounded is an Agent with the limits that it is called under.
@@ -14,6 +16,9 @@ type Bounded struct {
 	// Attempts is how often Off (or On) is sent before the next level; less
 	// than 1: once.
 	Attempts int
+	// Poll: a node that holds volumes is asked so often whatever its lease says; 0: never.
+	// A level is polled if all of its agents are.
+	Poll time.Duration
 }
 
 // Level is a set of agents that must all confirm.
@@ -50,6 +55,28 @@ func (l Level) attempts() int {
 		n = max(n, b.attempts())
 	}
 	return n
+}
+
+// Polled is the first level by which the node's power is asked whatever its lease says, and how
+// often; nil: there is none.
+func (l Levels) Polled(node string) (Level, time.Duration) {
+	for _, level := range l {
+		if every := level.poll(); every > 0 && level.covers(node) {
+			return level, every
+		}
+	}
+	return nil, 0
+}
+
+// poll is as often as all of its agents are; 0: one of them is not, or reads no power.
+func (l Level) poll() (every time.Duration) {
+	for _, b := range l {
+		if b.Poll <= 0 || b.Agent.Proves() != fence.PowerReading {
+			return 0
+		}
+		every = max(every, b.Poll)
+	}
+	return every
 }
 
 // Covers tells whether some level can fence the node: one all of whose agents

@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
@@ -75,6 +76,10 @@ type Metrics interface {
 	NodeFenced(kind fence.Kind)
 	// PodsDeleted counts pods that were deleted by force.
 	PodsDeleted(n int)
+	// PowerPolled counts an answer about a node that was asked whatever its lease says.
+	PowerPolled(s agent.State)
+	// Polling tells how nodes are polled now.
+	Polling(Polling)
 }
 
 // Options of a Controller. All fields are required but Sources, Lead and those
@@ -102,10 +107,12 @@ type Options struct {
 	// never.
 	FenceAfter time.Duration
 	// AskEvery is the pause between questions to the agents; 3 s by default.
-	AskEvery      time.Duration
-	MaxConcurrent int
-	MaxUnhealthy  float64 // a share, 0 to 1
-	PowerOn       bool    // when everything has moved
+	AskEvery time.Duration
+	// PollsPerSecond bounds the questions about nodes that are polled; 100 by default.
+	PollsPerSecond int
+	MaxConcurrent  int
+	MaxUnhealthy   float64 // a share, 0 to 1
+	PowerOn        bool    // when everything has moved
 	// UnpublishRevokesAccess: the driver is declared to cut a client off on
 	// unpublish. A storage fence is lifted then without the kubelet's word.
 	UnpublishRevokesAccess bool
@@ -121,6 +128,7 @@ type Controller struct {
 	wait    sync.WaitGroup
 	cutting []string                  // nodes that Off is, or is about to be, under way for
 	fenced  map[string][]fencer.Fence // those that are not void, as last listed, by node
+	polls   *polls
 }
 
 // New makes a Controller.
@@ -131,7 +139,7 @@ func New(o Options) *Controller {
 	if o.Lead == nil {
 		o.Lead = func() error { return nil }
 	}
-	return &Controller{Options: o, work: map[string]*worker{}, fenced: map[string][]fencer.Fence{}}
+	return &Controller{Options: o, work: map[string]*worker{}, fenced: map[string][]fencer.Fence{}, polls: newPolls(o.PollsPerSecond)}
 }
 
 // Run works until ctx ends, and returns when every node's work has. It may be
@@ -147,6 +155,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.mu.Unlock()
 		c.wait.Wait()
 	}()
+	c.wait.Go(func() { c.poll(ctx) })
 	ticker := time.NewTicker(scanEvery)
 	defer ticker.Stop()
 	var listed time.Time
@@ -188,15 +197,25 @@ func (c *Controller) listFences(ctx context.Context) bool {
 
 // scan begins work on each node that may need it.
 func (c *Controller) scan() {
-	for _, name := range c.due() {
+	names, polling := c.sort()
+	c.polls.keep(polling)
+	c.Metrics.Polling(c.polls.polling())
+	for _, name := range names {
 		c.begin(name, false)
 	}
 }
 
-// due are the nodes that may need work: they hold volumes and have no Node, or
-// their Nodes are interesting. It has each Node shown once: it runs every second,
-// and a Node is large.
-func (c *Controller) due() (names []string) {
+// due are the nodes that may need work.
+func (c *Controller) due() []string {
+	names, _ := c.sort()
+	return names
+}
+
+// sort tells which nodes may need work: they hold volumes and have no Node, or
+// their Nodes are interesting; and those that are to be polled. It has each Node shown once: it
+// runs every second, and a Node is large.
+func (c *Controller) sort() (names []string, polling map[string]*polled) {
+	polling = map[string]*polled{}
 	holding := map[string]bool{} // true: its Node was seen
 	for _, name := range c.holding() {
 		holding[name] = false
@@ -209,13 +228,18 @@ func (c *Controller) due() (names []string) {
 		if c.interesting(n, holds) {
 			names = append(names, n.Name)
 		}
+		if holds {
+			if every := c.Fencer.PollEvery(n.Name); every > 0 {
+				polling[n.Name] = &polled{node: n.DeepCopy(), every: every}
+			}
+		}
 	})
 	for name, seen := range holding {
 		if !seen {
 			names = append(names, name)
 		}
 	}
-	return names
+	return names, polling
 }
 
 // holding names the nodes that hold volumes of the drivers, by VolumeAttachments or ledgers.

@@ -2,7 +2,11 @@ package failover
 
 import (
 	"context"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -19,6 +23,8 @@ type Fencer interface {
 	Seeks(node string) bool
 	Withheld(ctx context.Context, t fencer.Target) (string, error)
 	Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error)
+	PollEvery(node string) time.Duration
+	Poll(ctx context.Context, n *corev1.Node) (s agent.State, why string)
 	Off(ctx context.Context, t fencer.Target, reason string, force bool) (fencer.Answer, error)
 	On(ctx context.Context, t fencer.Target, reason string) (fencer.Answer, error)
 	Lift(ctx context.Context, t fencer.Target, driver, reason string) (fencer.Answer, error)

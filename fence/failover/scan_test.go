@@ -41,7 +41,7 @@ func scanned(t *testing.T) *Controller {
 	holds(server, ids, "gone")
 	tracker := observe.NewTracker(time.Minute, 1)
 	index := watching(t, kubernetes.NewForConfigOrDie(server.Config("test", nil)), tracker, ids).Index(ids.Driver)
-	return New(Options{Drivers: []Driver{{ids, index}}, Nodes: index, Lives: tracker})
+	return New(Options{Drivers: []Driver{{ids, index}}, Nodes: index, Lives: tracker, Fencer: &scripted{}, Metrics: &noted{}})
 }
 
 func holds(server *apiserver.Server, ids *csi.Identity, node string) {
@@ -103,7 +103,7 @@ func TestANodeThatOnlyALedgerNamesIsLookedAtOnceSomebodyWaits(t *testing.T) {
 	apiserver.Put(server, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "next"}})
 	tracker := observe.NewTracker(time.Minute, 1)
 	index := watching(t, kubernetes.NewForConfigOrDie(server.Config("test", nil)), tracker, ids).Index(ids.Driver)
-	c := New(Options{Drivers: []Driver{{ids, index}}, Nodes: index, Lives: tracker})
+	c := New(Options{Drivers: []Driver{{ids, index}}, Nodes: index, Lives: tracker, Fencer: &scripted{}})
 	if due := c.due(); len(due) != 1 || due[0] != "waited-for" {
 		t.Errorf("work on %v, want on waited-for alone", due)
 	}

@@ -60,6 +60,8 @@ type scripted struct {
 	driver     string // whose storage fences they are
 	mixed      bool   // other agents of it cut the power
 	withheld   string // why no agent is told which machine it is
+	poll       time.Duration
+	polls      int
 }
 
 func (f *scripted) Seeks(string) bool { return true }
@@ -89,6 +91,15 @@ func (f *scripted) Ask(_ context.Context, t fencer.Target) (fencer.Answer, error
 	defer f.mu.Unlock()
 	f.asks++
 	return f.readLocked(t, false), nil
+}
+
+func (f *scripted) PollEvery(string) time.Duration { f.mu.Lock(); defer f.mu.Unlock(); return f.poll }
+
+func (f *scripted) Poll(context.Context, *corev1.Node) (agent.State, string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.polls++
+	return f.state, "agent bmc reads " + f.state.String()
 }
 
 func (f *scripted) readLocked(t fencer.Target, cut bool) fencer.Answer {
@@ -250,6 +261,7 @@ type noted struct {
 	events  []string
 	brake   Brake
 	deleted int
+	polling Polling
 }
 
 func (n *noted) Event(on runtime.Object, _, reason, message string) {
@@ -266,6 +278,9 @@ func (n *noted) AnnotatedEventf(on runtime.Object, _ map[string]string, kind, re
 func (n *noted) FencingBlocked(_ string, b Brake) { n.mu.Lock(); n.brake = b; n.mu.Unlock() }
 func (n *noted) NodeFenced(fence.Kind)            {}
 func (n *noted) PodsDeleted(k int)                { n.mu.Lock(); n.deleted += k; n.mu.Unlock() }
+
+func (n *noted) PowerPolled(agent.State) {}
+func (n *noted) Polling(p Polling)       { n.mu.Lock(); n.polling = p; n.mu.Unlock() }
 
 func (n *noted) blockedBy() Brake { n.mu.Lock(); defer n.mu.Unlock(); return n.brake }
 

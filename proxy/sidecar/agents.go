@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent/csiaddons"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent/ipmi"
@@ -70,7 +71,11 @@ func (s *AgentSet) add(i int, level *config.Level, dirs []string, driver DriverS
 			s.Faults = append(s.Faults, fmt.Errorf("fencing.levels[%d].agents[%d]: %w", i, j, err))
 			continue
 		}
-		b := agent.Bounded{Agent: one, Timeout: a.Timeout.Duration, Attempts: a.Attempts}
+		if a.Poll.Duration > 0 && one.Proves() != fence.PowerReading {
+			s.Faults = append(s.Faults, fmt.Errorf("fencing.levels[%d].agents[%d].poll: is for agents that read the power of a machine, and agent %s cuts it off from its storage", i, j, a.Name))
+			continue
+		}
+		b := agent.Bounded{Agent: one, Timeout: a.Timeout.Duration, Attempts: a.Attempts, Poll: a.Poll.Duration}
 		made = append(made, b)
 		s.Members = append(s.Members, Member{b, i + 1})
 	}

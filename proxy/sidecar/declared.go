@@ -19,7 +19,7 @@ func Declared(c *config.Configuration) (levels agent.Levels) {
 	for _, level := range c.Fencing.Levels {
 		var made agent.Level
 		for _, a := range level.Agents {
-			made = append(made, agent.Bounded{Agent: declared{a}, Timeout: a.Timeout.Duration, Attempts: a.Attempts})
+			made = append(made, agent.Bounded{Agent: declared{a}, Timeout: a.Timeout.Duration, Attempts: a.Attempts, Poll: a.Poll.Duration})
 		}
 		levels = append(levels, made)
 	}

@@ -29,6 +29,9 @@ type Metrics struct {
 	blocked      *metrics.GaugeVec
 	fenced       *metrics.CounterVec
 	podsDeleted  *metrics.Counter
+	polls        *metrics.CounterVec
+	pollAge      *metrics.Gauge
+	pollPeriod   *metrics.Gauge
 
 	mu          sync.Mutex
 	waitingSeen map[string]bool           // the reasons that waiting has a series for
@@ -93,10 +96,25 @@ func NewMetrics() *Metrics {
 			Help:           "Pods of fenced nodes that were deleted by force, so that they start elsewhere.",
 			StabilityLevel: metrics.ALPHA,
 		}),
+		polls: metrics.NewCounterVec(&metrics.CounterOpts{
+			Name:           "csi_fencepost_power_polls_total",
+			Help:           "Questions whether a node is on that were asked whatever its lease says (poll), by result (on, off, unclear).",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"result"}),
+		pollAge: metrics.NewGauge(&metrics.GaugeOpts{
+			Name:           "csi_fencepost_power_poll_age_seconds",
+			Help:           "Age of the oldest answer of the nodes that are asked whatever their leases say. 0 where none is.",
+			StabilityLevel: metrics.ALPHA,
+		}),
+		pollPeriod: metrics.NewGauge(&metrics.GaugeOpts{
+			Name:           "csi_fencepost_power_poll_period_seconds",
+			Help:           "How often each of these nodes is asked: as configured, or less often where fencing.pollsPerSecond does not do for all. 0 where none is.",
+			StabilityLevel: metrics.ALPHA,
+		}),
 		waitingSeen: map[string]bool{},
 		brakes:      map[string]failover.Brake{},
 	}
-	m.GetRegistry().MustRegister(m.decisions, m.takeover, m.waiting, m.ledgerErrors, m.agentCalls, m.agentUp, m.questions, m.blocked, m.fenced, m.podsDeleted)
+	m.GetRegistry().MustRegister(m.decisions, m.takeover, m.waiting, m.ledgerErrors, m.agentCalls, m.agentUp, m.questions, m.blocked, m.fenced, m.podsDeleted, m.polls, m.pollAge, m.pollPeriod)
 	m.begin()
 	m.WithAdditionalRegistry(legacyregistry.DefaultGatherer)
 	return m
@@ -201,3 +219,12 @@ func (m *Metrics) NodeFenced(kind fence.Kind) { m.fenced.WithLabelValues(string(
 
 // PodsDeleted counts pods that were deleted by force.
 func (m *Metrics) PodsDeleted(n int) { m.podsDeleted.Add(float64(n)) }
+
+// PowerPolled counts an answer about a node that was asked whatever its lease says.
+func (m *Metrics) PowerPolled(s agent.State) { m.polls.WithLabelValues(s.String()).Inc() }
+
+// Polling tells how nodes are polled now.
+func (m *Metrics) Polling(p failover.Polling) {
+	m.pollAge.Set(p.Oldest.Seconds())
+	m.pollPeriod.Set(p.Period.Seconds())
+}

@@ -159,6 +159,11 @@ func (b *Board) collectNodes(ctx context.Context, s *statusz.State, p *boardPart
 	seen := newSeen(p)
 	seen.addClaimed(records)
 	s.Watched = seen.addSilent()
+	if p.mover != nil {
+		if now := p.mover.Polling(); now.Nodes > 0 {
+			s.Polling = statusz.Polling{Nodes: now.Nodes, PeriodMS: now.Period.Milliseconds(), Short: now.Short, OldestMS: now.Oldest.Milliseconds()}
+		}
+	}
 	all := seen.all()
 	for _, n := range all {
 		if st := n.failover; st != nil && st.Brake != failover.NoBrake {

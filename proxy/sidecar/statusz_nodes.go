@@ -113,6 +113,11 @@ func (n *seenNode) view(p *boardParts) statusz.Node {
 			v.Volumes = append(v.Volumes, cmp.Or(h.PV, h.Handle))
 		}
 	}
+	if p.mover != nil {
+		if r, polled := p.mover.Power(n.name); polled {
+			v.Power = statusz.Power{State: r.State.String(), Why: r.Why, AgeSeconds: int(time.Since(r.At).Seconds())}
+		}
+	}
 	if st := n.failover; st != nil {
 		v.Awaited, v.Proof = st.Awaited, string(st.Proof)
 	}

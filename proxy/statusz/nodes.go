@@ -15,6 +15,17 @@ func (p *page) nodes(s *State) {
 	for i := range s.Nodes {
 		p.node(&s.Nodes[i])
 	}
+	if s.Polling.Nodes > 0 {
+		p.in(`<p class="dim">`, s.Polling.words(), `</p>`)
+	}
+}
+
+func (p *Polling) words() string {
+	text := count(p.Nodes, "node is", "nodes are") + " asked every " + took(p.PeriodMS) + " whether the power is on, whatever the lease says; the oldest answer is " + took(p.OldestMS) + " old."
+	if p.Short {
+		text += " That is less often than configured: fencing.pollsPerSecond does not do for all."
+	}
+	return text
 }
 
 func (p *page) node(n *Node) {
@@ -24,6 +35,13 @@ func (p *page) node(n *Node) {
 	p.in(`">`, string(word), `</span></div><dl>`)
 	if n.SilentSeconds > 0 && n.State != Alive {
 		p.row("silent for", duration.HumanDuration(time.Duration(n.SilentSeconds)*time.Second))
+	}
+	if n.Power.State != "" {
+		text := n.Power.State + ", " + itoa(int64(n.Power.AgeSeconds)) + " s ago"
+		if n.Power.Why != "" {
+			text += ": " + n.Power.Why
+		}
+		p.row("power", text)
 	}
 	if n.Proof != "" {
 		p.row("proven by", n.Proof)

@@ -39,6 +39,8 @@ type State struct {
 	Nodes []Node `json:"nodes"`
 	// Watched is how many nodes' leases are watched.
 	Watched int `json:"watched"`
+	// Polling is zero where no node is polled.
+	Polling Polling `json:"polling,omitzero"`
 	// Brakes that keep nodes from being fenced.
 	Brakes []Brake `json:"brakes"`
 	Agents []Agent `json:"agents"`
@@ -107,6 +109,9 @@ type Node struct {
 	State string `json:"state"`
 	// SilentSeconds for which its lease was watched unchanged.
 	SilentSeconds int `json:"silentSeconds"`
+	// Power is what was last read of its power, where that is asked whatever its lease
+	// says; zero: it is not.
+	Power Power `json:"power,omitzero"`
 	// Awaited says what would let its volumes move; empty: nothing is awaited.
 	Awaited string `json:"awaited,omitempty"`
 	// Proof is the kind of evidence by which it cannot write; empty: none.
@@ -117,6 +122,27 @@ type Node struct {
 	Evidence []Evidence `json:"evidence"`
 	// Audit trail, the newest first.
 	Audit []Audit `json:"audit"`
+}
+
+// Power is a reading of a node's power.
+type Power struct {
+	// State is on, off or unclear, and Why what was read; empty: nothing yet.
+	State string `json:"state"`
+	Why   string `json:"why,omitempty"`
+	// AgeSeconds since the agents were asked.
+	AgeSeconds int `json:"ageSeconds"`
+}
+
+// Polling is how the nodes that hold volumes are asked whether they are on, whatever their leases
+// say.
+type Polling struct {
+	Nodes int `json:"nodes"`
+	// PeriodMS between two questions about a node. Short: the budget makes it longer than
+	// what is configured.
+	PeriodMS int64 `json:"periodMS"`
+	Short    bool  `json:"short,omitempty"`
+	// OldestMS is the age of the oldest answer.
+	OldestMS int64 `json:"oldestMS"`
 }
 
 // Evidence is one claim or reading of a node.

@@ -204,9 +204,9 @@ func TestTheJSONKeepsItsNames(t *testing.T) {
 	got := strings.Trim(values.ReplaceAllString(string(text), ":"), " ")
 	want := `{"apiVersion"::,"kind"::,"at"::,"driver"::,"version"::,"host"::,"mode"::,"leader"::,"started"::,"ready":,"checks":[{"name"::,"why"::}],` +
 		`"waiting":[{"call"::,"volume"::,"pv"::,"node"::,"nodeID"::,"holder"::,"reason"::,"text"::,"runbook"::,"since"::,"times":}],"underWay":[:],` +
-		`"nodes":[{"name"::,"state"::,"silentSeconds":,"awaited"::,"proof"::,"volumes":[:],"evidence":[{"kind"::,"source"::,"detail"::,"phase"::,"why"::,"at"::,` +
+		`"nodes":[{"name"::,"state"::,"silentSeconds":,"power":{"state"::,"why"::,"ageSeconds":},"awaited"::,"proof"::,"volumes":[:],"evidence":[{"kind"::,"source"::,"detail"::,"phase"::,"why"::,"at"::,` +
 		`"steps":[{"agent"::,"action"::,"state"::,"detail"::,"error"::,"at"::,"tookMS":}]}],"audit":[{"at"::,"actor"::,"action"::,"detail"::}]}],"watched":,` +
-		`"brakes":[{"node"::,"reason"::,"text"::}],"agents":[{"name"::,"proves"::,"level":,"state"::,"last":[{"node"::,"action"::,"result"::,"detail"::,"error"::,"at"::,"tookMS":}]}],` +
+		`"polling":{"nodes":,"periodMS":,"oldestMS":},"brakes":[{"node"::,"reason"::,"text"::}],"agents":[{"name"::,"proves"::,"level":,"state"::,"last":[{"node"::,"action"::,"result"::,"detail"::,"error"::,"at"::,"tookMS":}]}],` +
 		`"decisions":[{"call"::,"volume"::,"pv"::,"node"::,"nodeID"::,"holder"::,"verdict"::,"reason"::,"text"::,"from":[:],"first"::,"last"::,"times":}],"notes":[:]}`
 	if strings.ReplaceAll(got, "::", ":") != strings.ReplaceAll(want, "::", ":") {
 		t.Errorf("the fields are\n%s\nwant\n%s", got, want)

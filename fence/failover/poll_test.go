@@ -1,0 +1,146 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+)
+
+// asked is a Fencer that notes when each node is polled, and answers after hang.
+type asked struct {
+	scripted
+	at   map[string][]time.Time
+	all  []time.Time
+	hang map[string]time.Duration
+}
+
+func (a *asked) Poll(ctx context.Context, n *corev1.Node) (agent.State, string) {
+	a.mu.Lock()
+	a.at[n.Name] = append(a.at[n.Name], time.Now())
+	a.all = append(a.all, time.Now())
+	hang := a.hang[n.Name]
+	a.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-time.After(hang):
+	}
+	return agent.On, "on"
+}
+
+// polling polls that many nodes every two seconds, for so long.
+func polling(nodes, perSecond int, hang map[string]time.Duration, during time.Duration) (*asked, *Controller) {
+	f := &asked{at: map[string][]time.Time{}, hang: hang}
+	c := New(Options{Fencer: f, Metrics: &noted{}, PollsPerSecond: perSecond})
+	all := map[string]*polled{}
+	for i := range nodes {
+		name := fmt.Sprintf("n%03d", i)
+		all[name] = &polled{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, every: 2 * time.Second}
+	}
+	c.polls.keep(all)
+	ctx, cancel := context.WithTimeout(context.Background(), during)
+	defer cancel()
+	var after Polling
+	time.AfterFunc(during-time.Millisecond, func() { after = c.Polling() })
+	c.poll(ctx)
+	c.wait.Wait()
+	c.Metrics.Polling(after)
+	return f, c
+}
+
+func TestNodesArePolledInTheirPeriodAndEvenlyOverIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, c := polling(200, 100, nil, 20*time.Second)
+		for name, at := range f.at {
+			if len(at) < 9 {
+				t.Errorf("node %s was asked %d times in 20 s", name, len(at))
+			}
+			for i := 1; i < len(at); i++ {
+				if gap := at[i].Sub(at[i-1]); gap > 2200*time.Millisecond {
+					t.Errorf("node %s was not asked for %s", name, gap)
+				}
+			}
+		}
+		if len(f.at) != 200 {
+			t.Errorf("%d nodes were asked", len(f.at))
+		}
+		for i := 100; i < len(f.all); i++ {
+			if d := f.all[i].Sub(f.all[i-100]); d < 999*time.Millisecond {
+				t.Fatalf("100 questions within %s, with a budget of 100 a second", d)
+			}
+		}
+		if p := c.Metrics.(*noted).polling; p.Nodes != 200 || p.Period != 2*time.Second || p.Short || p.Oldest > 2200*time.Millisecond {
+			t.Errorf("polling: %+v", p)
+		}
+	})
+}
+
+func TestABudgetThatIsShortStretchesThePeriodAndSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, c := polling(200, 20, nil, 30*time.Second)
+		if n := len(f.all); n > 20*30+1 {
+			t.Errorf("%d questions in 30 s, with a budget of 20 a second", n)
+		}
+		for name, at := range f.at {
+			if len(at) < 2 {
+				t.Errorf("node %s was asked %d times in 30 s: others are asked in its place", name, len(at))
+			}
+		}
+		if p := c.Metrics.(*noted).polling; !p.Short || p.Period != 10*time.Second {
+			t.Errorf("polling: %+v", p)
+		}
+	})
+}
+
+func TestADeviceThatHangsHoldsUpNoOtherNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, c := polling(10, 100, map[string]time.Duration{"n003": 20 * time.Second}, 19*time.Second)
+		for name, at := range f.at {
+			if name == "n003" && len(at) != 1 {
+				t.Errorf("a device that has not answered was asked %d times at once", len(at))
+			}
+			if name != "n003" && len(at) < 9 {
+				t.Errorf("node %s was asked %d times in 19 s", name, len(at))
+			}
+		}
+		if p := c.Metrics.(*noted).polling; p.Oldest < 16*time.Second {
+			t.Errorf("the oldest answer is said to be %s old", p.Oldest)
+		}
+	})
+}
+
+func TestANodeThatFailoverWorksOnIsNotPolledBesides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPolls(100)
+		p.keep(map[string]*polled{"a": {node: &corev1.Node{}, every: time.Second}})
+		time.Sleep(2 * time.Second)
+		if n, _ := p.take(func(string) bool { return true }); n != nil {
+			t.Error("it was")
+		}
+		if n, _ := p.take(func(string) bool { return false }); n == nil {
+			t.Error("nor is another")
+		}
+	})
+}
+
+func TestTheNodesThatHoldVolumesArePolledAndNoOthers(t *testing.T) {
+	c := scanned(t)
+	c.Fencer.(*scripted).poll = 2 * time.Second
+	if _, polling := c.sort(); len(polling) != scannedNodes || polling["gone"] != nil {
+		t.Errorf("%d nodes are polled, of %d that hold volumes", len(polling), scannedNodes)
+	}
+	c.Drivers = nil // whoever holds their volumes, nobody does of these
+	if _, polling := c.sort(); len(polling) != 0 {
+		t.Errorf("%d nodes are polled that hold nothing", len(polling))
+	}
+	c = scanned(t)
+	if _, polling := c.sort(); len(polling) != 0 {
+		t.Errorf("%d nodes are polled where no agent has poll", len(polling))
+	}
+}

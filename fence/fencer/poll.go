@@ -1,0 +1,27 @@
+package fencer
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+)
+
+// PollEvery is how often agents are to be asked whether that node is on, whatever its lease says;
+// 0: never.
+func (f *Fencer) PollEvery(node string) time.Duration {
+	_, every := f.Levels.Polled(node)
+	return every
+}
+
+// Poll asks the agents that are polled, once, whether the Node's machine is on. It reads nothing of
+// the API server and writes nothing, so that the answer proves nothing: that it reads off is a
+// reason to Ask. It takes no turn among the questions that Ask puts.
+func (f *Fencer) Poll(ctx context.Context, n *corev1.Node) (s agent.State, why string) {
+	level, _ := f.Levels.Polled(n.Name)
+	t := Target{Node: n.Name, UID: string(n.UID), BootID: n.Status.NodeInfo.BootID}
+	o := agent.Levels{level}.Ask(ctx, look{node: n}.machine(t))
+	return o.State, o.Why
+}
