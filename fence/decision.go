@@ -393,7 +393,7 @@ func weigh(h *Holder, e, on, unanswered *Evidence) Standing {
 			st.Reason, st.Note = EvidenceContradicted, "the node's own status still lists the volume"
 			return st
 		}
-	case h.liveness() == Alive:
+	case h.liveness() == Alive && (e.Kind != PowerReading || e.Missed == ""):
 		st.Reason, st.Note = EvidenceContradicted, "the node renews its lease, so it runs"
 		return st
 	case on != nil && e.Kind.Claim():

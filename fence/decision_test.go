@@ -125,6 +125,7 @@ func with(k Kind, changes ...func(*Evidence)) change {
 }
 
 func readsOn(e *Evidence) { e.On = true }
+func missed(e *Evidence)  { e.Missed = "a renewal of its lease was due" }
 
 // living: said of a living node, whose VolumeAttachment was being deleted.
 func living(e *Evidence) { e.Living, e.Attachment = true, "va-1" }
@@ -337,6 +338,12 @@ var table = []expectation{
 	refused("life vetoes a taint", EvidenceContradicted, none, deleted, unlisted, with(OutOfServiceTaint)),
 	refused("life vetoes a confirmation", EvidenceContradicted, none, deleted, unlisted, with(OperatorConfirmation)),
 	refused("life vetoes a power reading", EvidenceContradicted, none, deleted, unlisted, with(PowerReading)),
+	gone("read as off since its last renewal, and something is missing", HolderFenced, none, deleted, unlisted, with(PowerReading, missed)),
+	gone("the same of one that is not watched yet", HolderFenced, none, deleted, unlisted, unwatched, with(PowerReading, missed)),
+	refused("the same, renewed since", HolderAlive, none, deleted, with(PowerReading, missed, func(e *Evidence) { e.LeaseRV = "99" })),
+	refused("the same, booted since", HolderAlive, none, deleted, with(PowerReading, missed, func(e *Evidence) { e.BootID = "boot-0" })),
+	refused("the same, and another agent reads on", EvidenceContradicted, none, deleted, unlisted, with(PowerReading, missed), with(PowerReading, readsOn)),
+	refused("of a claim nothing can be missing: life vetoes it", EvidenceContradicted, none, deleted, unlisted, with(OperatorConfirmation, missed)),
 	refused("an agent that reads on vetoes an operator", EvidenceContradicted, none, deleted, unlisted, stale, with(OperatorConfirmation), with(PowerReading, readsOn)),
 	refused("the same of a machine whose Node is gone", EvidenceContradicted, none, deleted, nodeGone, with(PowerReading, readsOn), with(NodeDeleted)),
 	refused("two agents that read differently", EvidenceContradicted, none, deleted, unlisted, stale, with(PowerReading), with(PowerReading, readsOn)),

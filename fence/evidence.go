@@ -64,6 +64,11 @@ type Evidence struct {
 	// operation_generator.go, GenerateVerifyControllerAttachedVolumeFunc).
 	Attachment string `json:"attachment,omitempty"`
 
+	// Missed says what a machine that runs would have done while this one was read as off, twice,
+	// and did not. With it a reading of the power counts although the lease was not silent for long
+	// yet: it is bound to that lease, so that the next renewal voids it.
+	Missed string `json:"missed,omitempty"`
+
 	// Void says why it does not count although it is there; empty: it counts
 	// as far as its source can tell.
 	Void string `json:"void,omitempty"`

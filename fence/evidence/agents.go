@@ -78,8 +78,9 @@ func Agents(f Asker) *AgentReadings { return &AgentReadings{asker: f, late: map[
 // Name implements Source.
 func (*AgentReadings) Name() string { return "FenceAgents" }
 
-// Evidence implements Source. It asks for a holder that shows no life, and for a
-// living one that the record says is cut off from the driver's storage. Agents
+// Evidence implements Source. It asks for a holder that shows no life, for a
+// living one that the record says is cut off from the driver's storage, and for one that the
+// record says was read as off since its last renewal, with something missing (record.Early). Agents
 // that do not answer within 4 s (0.1 s, if they were late a moment ago and nobody
 // claims that the node is off) give no evidence yet. Where the record has a storage
 // fence nobody can tell then whether it stands: it is void for a holder of the
@@ -195,6 +196,8 @@ func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
 	switch h.Liveness {
 	case fence.Stale, fence.Unknown:
 		return t, covered
+	case fence.Alive:
+		return t, covered && q.Record.Early(bound(q)) != nil
 	case fence.Unwatched:
 		p := q.Record.Fence(fence.PowerReading, "")
 		return t, covered && (cut || p != nil && p.Machine.NodeUID == t.UID)
@@ -296,6 +299,9 @@ func readings(q *Question, a *fencer.Answer) []fence.Evidence {
 	if a.State == agent.Off {
 		e := base
 		e.Kind, e.Source, e.Detail = a.Kind, strings.Join(a.Agents, ", "), a.Detail
+		if f := q.Record.Early(a.Machine); f != nil && a.Kind == fence.PowerReading {
+			e.Missed = f.Missed
+		}
 		found = append(found, e)
 	}
 	for _, name := range a.On {

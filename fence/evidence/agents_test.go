@@ -132,6 +132,12 @@ func TestAgentsAreAskedOnlyWhereTheirWordMatters(t *testing.T) {
 		{"stale", func(*Question) {}, true, false},
 		{"unknown, the Node is gone", func(q *Question) { q.Holder.Liveness, q.Holder.Node, q.Node = fence.Unknown, nil, nil }, true, false},
 		{"alive", func(q *Question) { q.Holder.Liveness = fence.Alive }, false, false},
+		{"alive, fenced by another's word", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, power }, false, false},
+		{"alive, and read as off since its last renewal", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, early() }, true, false},
+		{"alive, renewed since", func(q *Question) { q.Holder.Liveness, q.Record, q.LeaseRV = fence.Alive, early(), "71" }, false, false},
+		{"alive, booted since", func(q *Question) {
+			q.Holder.Liveness, q.Record, q.Node = fence.Alive, early(), machine("u1", "b2", "51")
+		}, false, false},
 		{"alive under a storage fence", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, storage }, true, true},
 		{"silent under a storage fence, and reports no boot", func(q *Question) { q.Record, q.Node = storage, machine("u1", "", "51") }, true, true},
 		{"silent under a storage fence", func(q *Question) { q.Record = storage }, true, false},
@@ -735,6 +741,50 @@ func TestWhoActsOnAClaimIsToldWhatSpeaksAgainstIt(t *testing.T) {
 		found := ask(t, against(a), q)
 		if len(a.asked) != c.asks || (len(found) == 1) != (c.on || c.unanswered) || len(found) == 1 && (found[0].On != c.on || found[0].Unanswered != c.unanswered) {
 			t.Errorf("%s: asked %d times, %+v", name, len(a.asked), found)
+		}
+	}
+}
+
+// early is a record whose power fence was proven before the lease was silent.
+func early() *record.Record {
+	r := withFence(fence.PowerReading, "other")
+	r.PutMissed("f1", "a renewal of its lease was due")
+	return r
+}
+
+// What is missing stands in the record, and that the machine is off is read once more.
+func TestAMachineThatWasProvenOffEarlyIsReadOnceMore(t *testing.T) {
+	for name, c := range map[string]struct {
+		record *record.Record
+		answer fencer.Answer
+		want   fence.Reason
+	}{
+		"off":                 {early(), fencer.Answer{State: agent.Off, Kind: fence.PowerReading, Agents: []string{"bmc"}}, fence.HolderFenced},
+		"on by now":           {early(), fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc"}}, fence.HolderAlive},
+		"nobody can tell":     {early(), fencer.Answer{}, fence.HolderAlive},
+		"nothing was missing": {withFence(fence.PowerReading, "other"), fencer.Answer{State: agent.Off, Kind: fence.PowerReading}, fence.HolderAlive},
+		"nobody vouches for it": {func() *record.Record {
+			r := withFence(fence.PowerReading, "other")
+			r.Fences[0].Missed = "somebody writes so"
+			return r
+		}(), fencer.Answer{State: agent.Off, Kind: fence.PowerReading}, fence.HolderAlive},
+	} {
+		q := stale(c.record)
+		q.Holder.Liveness = fence.Alive
+		h := q.Holder
+		h.LeaseRV = q.LeaseRV
+		h.Evidence = ask(t, Agents(&asker{power: true, answer: c.answer}), q)
+		if got := fence.JudgePublish(fence.Snapshot{Target: &fence.Holder{NodeID: "id2"}, Holders: []fence.Holder{h}}, "id2").Reason; got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		// Where nobody can be asked, the record is the proof.
+		h.Evidence = ask(t, Fences(nil), q)
+		want := fence.HolderFenced
+		if c.record.Early(bound(&q)) == nil {
+			want = fence.EvidenceContradicted
+		}
+		if got := fence.JudgePublish(fence.Snapshot{Target: &fence.Holder{NodeID: "id2"}, Holders: []fence.Holder{h}}, "id2").Reason; got != want {
+			t.Errorf("%s, by the record alone: %s, want %s", name, got, want)
 		}
 	}
 }

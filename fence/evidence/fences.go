@@ -33,7 +33,11 @@ func (s *RecordedFences) Evidence(ctx context.Context, q Question) ([]fence.Evid
 		}
 		if f.Phase == record.Fenced {
 			found = append(found, recorded(&q, f)...)
-			found[len(found)-1].Void = q.Record.Doubt(f)
+			last := &found[len(found)-1]
+			last.Void = q.Record.Doubt(f)
+			if q.Record.Early(f.Machine) == f {
+				last.Missed = f.Missed
+			}
 			continue
 		}
 		doubt, err := inDoubt(&q, f, fence.VoidLifting)

@@ -35,6 +35,9 @@ type Fence struct {
 	// At is the writer's clock. The brakes count by it; nothing is permitted by
 	// it.
 	At time.Time
+	// Missed says what a machine that runs would have done and this one did not, where somebody
+	// who may fence vouches for that too (record.Early). Empty: nothing is known to be missing.
+	Missed string
 	// Void says why it does not count any more; empty: it does.
 	Void string
 	// Lifting: access is being given back. It is still to be lifted, and proves
@@ -108,6 +111,9 @@ func Standing(r *record.Record, driver string) (all []Fence) {
 func fenceOf(r *record.Record, f *record.Fence) *Fence {
 	out := &Fence{ID: f.ID, Node: r.Node, Vouched: r.Vouched(f), Timed: r.Vouched(f.Cutting()), NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
 		SystemUUID: f.Machine.SystemUUID, NodeIDs: f.Machine.NodeIDs, Kind: f.Kind, Driver: f.Driver, Source: strings.Join(f.Agents, ", "), Cut: f.Cuts(), Sidecar: f.BySidecar(), Lifting: f.BeingLifted(), Witness: f.Witness}
+	if r.Vouched(f.Missing()) {
+		out.Missed = f.Missed
+	}
 	// A time that cannot be read is long ago: it only counts for the brakes.
 	out.At, _ = time.Parse(time.RFC3339, f.StartedAt)
 	if f.Phase == record.Fenced {

@@ -68,6 +68,10 @@ type Fence struct {
 	Reason string `json:"reason,omitempty"`
 	// Forced: a person had it done although the node may have been alive.
 	Forced bool `json:"forced,omitzero"`
+	// Missed says what a machine that runs would have done while the agents read this one as off,
+	// twice, and did not, where its lease was not silent for long yet. Somebody vouches for it
+	// apart (Missing). Empty: nobody has looked.
+	Missed string `json:"missed,omitempty"`
 	// Agents whose readings prove it.
 	Agents []string `json:"agents,omitempty"`
 	// StartedAt and EndedAt, RFC 3339 on the writer's clock, are for people.
@@ -316,6 +320,7 @@ func (r *Record) PutFence(f Fence, action string) {
 	if r.vouch(&f); known {
 		r.vouch(f.Cutting())
 	}
+	r.vouch(f.Missing())
 	for i := range r.Fences {
 		old := &r.Fences[i]
 		if old.ID == f.ID || !old.Current() || !f.Current() || old.key() != f.key() {
@@ -343,6 +348,29 @@ func (r *Record) PutFence(f Fence, action string) {
 		}
 	}
 	r.audit(f.Actor, action, detail)
+}
+
+// PutMissed writes down what a machine that runs would have done and this one did not, at the
+// fence with that ID, and vouches for it. It returns false where that stands there already, or
+// nothing is missing. For the change of an Update.
+func (r *Record) PutMissed(id, missed string) bool {
+	f := r.FenceByID(id)
+	if f == nil || missed == "" || r.Vouched(f.Missing()) {
+		return false
+	}
+	f.Missed = clip(missed)
+	r.vouch(f.Missing())
+	return true
+}
+
+// Early is the power fence of that machine with its lease as it is, that was proven before that
+// was silent; nil: there is none, or somebody who may fence does not vouch for all of it.
+func (r *Record) Early(m FencedMachine) *Fence {
+	f := r.Fence(fence.PowerReading, "")
+	if f == nil || f.Phase != Fenced || !r.Vouched(f) || !r.Vouched(f.Missing()) || !f.Machine.Same(m) || f.Machine.LeaseRV != m.LeaseRV {
+		return nil
+	}
+	return f
 }
 
 // EndFence writes down that the fence with that ID counts no more. It returns

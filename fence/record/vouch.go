@@ -16,7 +16,7 @@ import (
 )
 
 // Annotations on the Lease that keeps the record: FencedAnnotation vouches for its fences,
-// when they cut, its identity and the answers to its questions, ClaimedAnnotation for what people
+// when they cut, what is missing, its identity and the answers to its questions, ClaimedAnnotation for what people
 // said. Each is the SHA-256 of every claim that it vouches for, in hexadecimal, sorted, separated by commas; before that of a storage fence
 // stand the name of its driver and an equals sign.
 //
@@ -31,7 +31,8 @@ const (
 	ClaimedAnnotation = "csi-fencepost.io/claimed"
 )
 
-// A Claim is what somebody has to vouch for: a *Fence, that and when it cut (Fence.Cutting), an
+// A Claim is what somebody has to vouch for: a *Fence, that and when it cut (Fence.Cutting), that it
+// was proven early (Fence.Missing), an
 // *Identity, a *Question once it is answered, a *Release, an *Override, or what a confirmation
 // says of one machine (Confirmation.Of).
 type Claim interface {
@@ -80,6 +81,22 @@ func (c *cutting) says() []string {
 		words = append(words, driver, f.Machine.NodeIDs[driver])
 	}
 	return words
+}
+
+// Missing is that the fence was proven before the node's lease was silent (Missed). It is a claim
+// of its own because a neighbouring version knows of none, and has to believe the fence, once the
+// lease is silent.
+func (f *Fence) Missing() Claim { return &missing{f} }
+
+type missing struct{ *Fence }
+
+func (c *missing) says() []string {
+	f := c.Fence
+	if f == nil || f.Kind != fence.PowerReading || f.Phase != Fenced || f.Missed == "" {
+		return nil
+	}
+	m := f.Machine
+	return []string{"missing", f.ID, m.NodeUID, m.BootID, m.SystemUUID, m.LeaseRV, f.Missed}
 }
 
 // Of is what the confirmation says of one of its machines.
@@ -150,7 +167,7 @@ func (r *Record) Vouched(c Claim) bool {
 	}
 	was := r.claimed
 	switch c.(type) {
-	case *Fence, *cutting, *Identity, *Question:
+	case *Fence, *cutting, *missing, *Identity, *Question:
 		was = r.fenced
 	}
 	return slices.Contains(was, d) || slices.Contains(r.added, d)
@@ -222,6 +239,7 @@ func (r *Record) vouches() (fenced, claimed []string) {
 	for i := range r.Fences {
 		keep(&fenced, &r.Fences[i])
 		keep(&fenced, r.Fences[i].Cutting())
+		keep(&fenced, r.Fences[i].Missing())
 	}
 	keep(&fenced, r.Identity)
 	for i := range r.Questions {

@@ -712,3 +712,33 @@ func TestWhatEndedAClaimIsWhyItProvesNothing(t *testing.T) {
 		}
 	}
 }
+
+// The policies let only those who may fence add to what is vouched for.
+func TestWhatIsMissingIsVouchedForApartAndEndsWithTheFence(t *testing.T) {
+	_, s := vouching(t)
+	is := record.FencedMachine{NodeUID: "u1", BootID: "b1", LeaseRV: "7", SystemUUID: "s1"}
+	if get(t, s, "n1").Early(is) != nil {
+		t.Error("a fence of which nobody looked what is missing is an early one")
+	}
+	update(t, s, func(r *record.Record) { r.PutMissed("f1", "a renewal was due") })
+	if f := get(t, s, "n1").Early(is); f == nil || f.Missed != "a renewal was due" {
+		t.Fatalf("early: %+v", f)
+	}
+	for name, m := range map[string]record.FencedMachine{
+		"a renewal": {NodeUID: "u1", BootID: "b1", LeaseRV: "8", SystemUUID: "s1"}, "a boot": {NodeUID: "u1", BootID: "b2", LeaseRV: "7", SystemUUID: "s1"},
+		"another Node": {NodeUID: "u2", BootID: "b1", LeaseRV: "7", SystemUUID: "s1"},
+	} {
+		if get(t, s, "n1").Early(m) != nil {
+			t.Errorf("it holds after %s", name)
+		}
+	}
+	update(t, s, func(r *record.Record) { r.Fences[0].Missed = "something else" })
+	if get(t, s, "n1").Early(is) != nil || !vouched(t, s) {
+		t.Error("what is missing is taken from whoever writes records, or the fence is believed no more, once the lease is silent")
+	}
+	update(t, s, func(r *record.Record) { r.PutMissed("f1", "a renewal was due") })
+	update(t, s, func(r *record.Record) { r.EndFence("f1", record.Void, "on again", "b") })
+	if get(t, s, "n1").Early(is) != nil {
+		t.Error("a void fence proves early")
+	}
+}

@@ -120,8 +120,9 @@ func (g *gathering) facts(ctx context.Context, h *fence.Holder) error {
 		return err
 	}
 	if h.Liveness == fence.Alive && h.OwnNode() && !g.asksAlive(h) {
-		// A living node vetoes claims, but it may be cut off from its storage.
-		if cut, err := g.storageFenced(ctx, h); err != nil || !cut {
+		// A living node vetoes claims, but it may be cut off from its storage, or be off since
+		// it renewed its lease.
+		if cut, err := g.fenced(ctx, h); err != nil || !cut {
 			return err
 		}
 	}
@@ -165,9 +166,10 @@ func (g *gathering) asksAlive(h *fence.Holder) bool {
 	return h.Contest != nil || !h.Node.InUse && !h.Node.ListedAttached || h.Node.OutOfService
 }
 
-// storageFenced: the node's record says that it is cut off from the driver's
-// storage. One that cannot be read says nothing here (see evidence).
-func (g *gathering) storageFenced(ctx context.Context, h *fence.Holder) (bool, error) {
+// fenced: the node's record says that it is cut off from the driver's storage, or that it
+// was read as off in this boot and since its last renewal, with something missing. One that
+// cannot be read says nothing here (see evidence).
+func (g *gathering) fenced(ctx context.Context, h *fence.Holder) (bool, error) {
 	if len(g.Sources) == 0 {
 		return false, nil
 	}
@@ -176,7 +178,8 @@ func (g *gathering) storageFenced(ctx context.Context, h *fence.Holder) (bool, e
 	if errors.As(err, &garbled) {
 		return g.CutsStorage, nil
 	}
-	return rec.StorageFenced(g.IDs.Driver), err
+	now := record.FencedMachine{NodeUID: h.Node.UID, BootID: h.Node.BootID, SystemUUID: h.Node.SystemUUID, LeaseRV: h.LeaseRV}
+	return rec.StorageFenced(g.IDs.Driver) || rec.Early(now) != nil, err
 }
 
 // identify reads the live Node of a holder, and makes its machine the holder's

@@ -25,6 +25,14 @@ func storageFence(driver string) func(*record.Record) {
 	}
 }
 
+// readOff says in a record that the node was read as off with that version of its lease.
+func readOff(leaseRV, missed string) func(*record.Record) {
+	return func(r *record.Record) {
+		r.PutFence(record.Fence{ID: "f1", Kind: fence.PowerReading, Missed: missed, Phase: record.Fenced, Actor: "sidecar", Agents: []string{"bmc"},
+			Machine: record.FencedMachine{NodeUID: "uid-old", BootID: "boot-old", LeaseRV: leaseRV}}, "FencedByReading")
+	}
+}
+
 // inUse is a world where the ledger's node old lives and uses the volume.
 func inUse(t *testing.T) *world {
 	t.Helper()
@@ -52,6 +60,9 @@ func TestEvidenceIsAskedForWhereItMatters(t *testing.T) {
 			w.node("old", func(n *corev1.Node) { listing(n); n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService}} })
 		}, true},
 		{"alive and cut off from the storage", func(w *world) { w.record("old", storageFence(liveDriver)) }, true},
+		{"alive, and read as off since its last renewal", func(w *world) { w.record("old", readOff("70", "a renewal was due")) }, true},
+		{"alive, and renewed since it was read as off", func(w *world) { w.record("old", readOff("69", "a renewal was due")) }, false},
+		{"alive, and read as off with nothing missing", func(w *world) { w.record("old", readOff("70", "")) }, false},
 		{"alive and cut off from another driver's storage", func(w *world) { w.record("old", storageFence("other.example.com")) }, false},
 		{"alive, with a record that cannot be read", func(w *world) { w.garbled("old") }, false},
 		{"another machine under its name lives", func(w *world) { w.node("old", func(n *corev1.Node) { listing(n); n.UID = "another" }) }, true},
