@@ -42,9 +42,10 @@ type Step struct {
 	Level   int   `json:"level"`
 	Attempt int   `json:"attempt"`
 	State   State `json:"state"`
-	// Named and Cut are a reading's.
-	Named []string `json:"-"`
-	Cut   []string `json:"-"`
+	// Session, Named and Cut are a reading's.
+	Session Session  `json:"-"`
+	Named   []string `json:"-"`
+	Cut     []string `json:"-"`
 	// Hangs: it did not end in time, and what it sends may take effect later.
 	Hangs bool `json:"-"`
 	// Detail is at most 2048 bytes, for it may name what was cut, and Err 512.

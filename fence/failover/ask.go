@@ -34,11 +34,13 @@ func (w *worker) ask(ctx context.Context, s *state) error {
 	go func() {
 		defer close(answered)
 		for _, t := range targets {
+			began := time.Now()
 			a, err := w.read(ctx, t)
 			if err != nil {
 				a = fencer.Answer{State: agent.Unclear, Why: fence.Clip(err.Error())}
 			}
 			answers = append(answers, told{t, a})
+			w.hears(&a, began)
 		}
 	}()
 	select {
@@ -88,12 +90,20 @@ func (w *worker) heard(ctx context.Context, a fencer.Answer) {
 	w.answer, w.answers, w.asked = &a, nil, time.Now()
 }
 
+// hears has the polls know what the worker was told in their place.
+func (w *worker) hears(a *fencer.Answer, asked time.Time) {
+	w.polls.heard(w.name, readingOf(a, asked))
+}
+
 // target is the machine as the look found it. Of a Node that is gone its record
 // and the ledgers know what is left.
 func (w *worker) target(s *state) fencer.Target {
 	h := w.judged(s, w.heldBy(w.name))[0]
 	t := targetOf(&h, s.LeaseRV)
 	t.StorageOnly = w.unpowered(s.Node)
+	if s.early() && !t.StorageOnly {
+		t.Missed = w.missed(s)
+	}
 	return t
 }
 

@@ -65,6 +65,8 @@ type Lives interface {
 	Overdue(node string) bool
 	Storm() (bool, string)
 	Steady(node string, least time.Duration) bool
+	Late(node, version string) (age time.Duration, late bool)
+	ReadsOff(node string, off bool)
 }
 
 // Metrics are the figures that a Controller counts.
@@ -110,9 +112,12 @@ type Options struct {
 	AskEvery time.Duration
 	// PollsPerSecond bounds the questions about nodes that are polled; 100 by default.
 	PollsPerSecond int
-	MaxConcurrent  int
-	MaxUnhealthy   float64 // a share, 0 to 1
-	PowerOn        bool    // when everything has moved
+	// OffFor is how long a node that is polled has to read off before its pods are moved while
+	// its lease is not silent.
+	OffFor        time.Duration
+	MaxConcurrent int
+	MaxUnhealthy  float64 // a share, 0 to 1
+	PowerOn       bool    // when everything has moved
 	// UnpublishRevokesAccess: the driver is declared to cut a client off on
 	// unpublish. A storage fence is lifted then without the kubelet's word.
 	UnpublishRevokesAccess bool
@@ -139,7 +144,7 @@ func New(o Options) *Controller {
 	if o.Lead == nil {
 		o.Lead = func() error { return nil }
 	}
-	return &Controller{Options: o, work: map[string]*worker{}, fenced: map[string][]fencer.Fence{}, polls: newPolls(o.PollsPerSecond)}
+	return &Controller{Options: o, work: map[string]*worker{}, fenced: map[string][]fencer.Fence{}, polls: newPolls(o.PollsPerSecond, func(node string, off bool) { o.Lives.ReadsOff(node, off) })}
 }
 
 // Run works until ctx ends, and returns when every node's work has. It may be

@@ -25,7 +25,8 @@ import (
 // look reads everything that the plan for the node rests on, the lease last.
 func (w *worker) look(ctx context.Context) (*state, error) {
 	// Whether to ask comes first: after an answer, a look that is slow does not ask again.
-	s := &state{Name: w.name, Covered: w.Fencer.Covers(w.name), CoveredPower: w.Fencer.CoversPower(w.name), Answer: w.answer, Answers: w.answers, AskDue: w.askDue(), FenceAfter: w.FenceAfter, PowerOn: w.PowerOn, Revokes: w.UnpublishRevokesAccess}
+	since := time.Since(w.asked)
+	s := &state{Name: w.name, OffForLeast: w.OffFor, Covered: w.Fencer.Covers(w.name), CoveredPower: w.Fencer.CoversPower(w.name), Answer: w.answer, Answers: w.answers, AskDue: w.askDue(), FenceAfter: w.FenceAfter, PowerOn: w.PowerOn, Revokes: w.UnpublishRevokesAccess}
 	var err error
 	if s.Node, err = w.node(ctx); err != nil {
 		return nil, err
@@ -45,6 +46,9 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 	s.Life = w.Lives.Judge(w.name, s.Lease, s.Node != nil, s.ready())
 	s.Age, _, _ = w.Lives.Unchanged(w.name)
 	s.Overdue = w.Lives.Overdue(w.name)
+	s.OffFor, s.ReadsOff = w.polls.off(w.name, s.LeaseRV)
+	s.Storm, _ = w.Lives.Storm()
+	s.AskDue = s.AskDue || s.early() && since >= earlyEvery
 
 	volumes := w.heldBy(w.name)
 	s.Holds = len(w.holders(s.Node, volumes)) > 0
@@ -286,7 +290,7 @@ func agentEvidence(s *state, h *fence.Holder) (found []fence.Evidence) {
 			void = fence.VoidUnvouched
 		}
 		found = append(found, fence.Evidence{Kind: f.Kind, Source: f.Source, NodeName: h.NodeName, NodeID: h.NodeID,
-			NodeUID: f.NodeUID, BootID: f.BootID, SystemUUID: f.SystemUUID, LeaseRV: f.LeaseRV, Void: void})
+			NodeUID: f.NodeUID, BootID: f.BootID, SystemUUID: f.SystemUUID, LeaseRV: f.LeaseRV, Missed: f.Missed, Void: void})
 	}
 	if a := answer; heard && s.Node == nil && a.State == agent.Off && a.Kind == fence.PowerReading && s.Fence != nil && s.Fence.ID != a.Fence {
 		// It was written down too, and that of another machine of the name took its place: the

@@ -27,6 +27,12 @@ type state struct {
 	// Overdue: by the API server's clock it is silent, for longer than it was watched. Its
 	// agents are asked for that, and it is not cut off.
 	Overdue bool
+	// ReadsOff: agents that are polled read it as off, and its lease is unchanged since; from the
+	// first to the last of these readings for OffFor.
+	ReadsOff bool
+	OffFor   time.Duration
+	// Storm: so many nodes are silent, or read off, that the fault is more likely ours.
+	Storm bool
 	// Holds: the node holds volumes of the drivers, as far as anybody knows.
 	Holds bool
 	// Moved is a volume that its status lists in use, and that is not, or soon not, its own
@@ -68,7 +74,9 @@ type state struct {
 	BrakeWords string
 
 	FenceAfter time.Duration
-	PowerOn    bool
+	// OffForLeast is how long a node has to read off whose lease is not silent.
+	OffForLeast time.Duration
+	PowerOn     bool
 }
 
 // step is one thing to do. The steps of a plan are taken in order; one that
@@ -107,6 +115,8 @@ func plan(s *state) []step {
 			return []step{stepSuspect}
 		}
 		return nil
+	case s.early():
+		return planEarly(s)
 	case s.Life == fence.Alive:
 		return planReturn(s)
 	}
@@ -196,7 +206,7 @@ func planStorage(s *state) []step {
 // comes off.
 func planReturn(s *state) []step {
 	var steps []step
-	counts := s.Fence != nil && s.Fence.Kind == fence.PowerReading && s.Fence.Void == ""
+	counts := s.Fence != nil && s.Fence.Kind == fence.PowerReading && s.Fence.Void == "" && !s.provenEarly()
 	if counts && !s.rebooted() {
 		steps = append(steps, stepWarn, stepVoid)
 	}

@@ -24,6 +24,9 @@ const defaultPolls = 100
 type polls struct {
 	spacing time.Duration // between two questions, at least
 
+	// readsOff is told of each node whether it reads off.
+	readsOff func(node string, off bool)
+
 	mu    sync.Mutex
 	nodes map[string]*polled
 	// period of the node that is asked most often; 0: none is asked. short: it is longer than
@@ -39,6 +42,13 @@ type polled struct {
 	next   time.Time
 	asking bool
 	Reading
+	// off is when the first of the readings of off was asked for that have no other between
+	// them; zero: the last one is none.
+	off time.Time
+	// lease is its version at the first look after that; lies: it has been renewed since, so
+	// that the readings are nothing before one says on.
+	lease string
+	lies  bool
 }
 
 // A Reading is what the agents last said of a node's power.
@@ -62,11 +72,11 @@ type Polling struct {
 	Oldest time.Duration
 }
 
-func newPolls(perSecond int) *polls {
+func newPolls(perSecond int, readsOff func(node string, off bool)) *polls {
 	if perSecond <= 0 {
 		perSecond = defaultPolls
 	}
-	return &polls{spacing: time.Second / time.Duration(perSecond), nodes: map[string]*polled{}}
+	return &polls{spacing: time.Second / time.Duration(perSecond), readsOff: readsOff, nodes: map[string]*polled{}}
 }
 
 // keep has the polls be of these nodes, and no others.
@@ -77,6 +87,7 @@ func (p *polls) keep(nodes map[string]*polled) {
 	for name := range p.nodes {
 		if nodes[name] == nil {
 			delete(p.nodes, name)
+			p.readsOff(name, false)
 		}
 	}
 	p.period = 0
@@ -146,9 +157,53 @@ func (p *polls) heard(node string, r Reading) {
 	if one := p.nodes[node]; one != nil {
 		one.asking = false
 		if r.At.After(one.At) {
-			one.Reading = r
+			one.note(r)
+			p.readsOff(node, one.counts())
 		}
 	}
+}
+
+// note takes a reading.
+func (n *polled) note(r Reading) {
+	n.Reading = r
+	switch {
+	case r.State != agent.Off:
+		n.off, n.lease = time.Time{}, ""
+		n.lies = n.lies && r.State != agent.On
+	case n.off.IsZero():
+		n.off = r.At
+	}
+}
+
+// counts: it reads off, and nothing contradicts that.
+func (n *polled) counts() bool { return !n.off.IsZero() && !n.lies }
+
+// off tells whether a node reads off, whose lease has that version now, and from the first to the
+// last of these readings for how long. Once the lease is renewed meanwhile it does not any more.
+func (p *polls) off(node, leaseRV string) (during time.Duration, off bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.nodes[node]
+	if one == nil || !one.counts() {
+		return 0, false
+	}
+	if one.lease == "" {
+		one.lease = leaseRV
+	}
+	if one.lies = one.lease != leaseRV; one.lies {
+		klog.InfoS("A node reads off and renews its lease: what is read of it is not believed before it reads on", "node", node, "read", one.Why)
+		p.readsOff(node, false)
+		return 0, false
+	}
+	return one.At.Sub(one.off), true
+}
+
+// suspects: the node reads off, and is to be looked at.
+func (p *polls) suspects(node string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.nodes[node]
+	return one != nil && one.counts()
 }
 
 func (p *polls) polling() Polling {
@@ -198,6 +253,9 @@ func (c *Controller) pollOne(ctx context.Context, n *corev1.Node) {
 	}
 	c.Metrics.PowerPolled(s)
 	c.polls.heard(n.Name, Reading{State: s, At: asked, Why: why})
+	if c.polls.suspects(n.Name) {
+		c.begin(n.Name, true)
+	}
 }
 
 // working tells whether failover works on the node.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // asked is a Fencer that notes when each node is polled, and answers after hang.
@@ -37,7 +38,7 @@ func (a *asked) Poll(ctx context.Context, n *corev1.Node) (agent.State, string) 
 // polling polls that many nodes every two seconds, for so long.
 func polling(nodes, perSecond int, hang map[string]time.Duration, during time.Duration) (*asked, *Controller) {
 	f := &asked{at: map[string][]time.Time{}, hang: hang}
-	c := New(Options{Fencer: f, Metrics: &noted{}, PollsPerSecond: perSecond})
+	c := New(Options{Fencer: f, Metrics: &noted{}, Lives: observe.NewTracker(time.Minute, 1), PollsPerSecond: perSecond})
 	all := map[string]*polled{}
 	for i := range nodes {
 		name := fmt.Sprintf("n%03d", i)
@@ -117,7 +118,7 @@ func TestADeviceThatHangsHoldsUpNoOtherNode(t *testing.T) {
 
 func TestANodeThatFailoverWorksOnIsNotPolledBesides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPolls(100)
+		p := newPolls(100, func(string, bool) {})
 		p.keep(map[string]*polled{"a": {node: &corev1.Node{}, every: time.Second}})
 		time.Sleep(2 * time.Second)
 		if n, _ := p.take(func(string) bool { return true }); n != nil {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	core "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
@@ -56,12 +57,15 @@ type scripted struct {
 	uncounted  []fencer.Fence // on record, and not counted by the brakes
 	undoes     []string       // what On was to undo
 	nodes      core.NodesGetter
+	leases     coordination.LeasesGetter
 	locked     func() // while Off waits for the node's lock
 	driver     string // whose storage fences they are
 	mixed      bool   // other agents of it cut the power
 	withheld   string // why no agent is told which machine it is
 	poll       time.Duration
 	polls      int
+	held       bool // it is read in sessions that last
+	missed     string
 }
 
 func (f *scripted) Seeks(string) bool { return true }
@@ -86,11 +90,45 @@ func (f *scripted) CoversStorage(string) bool {
 }
 func (f *scripted) Agents(string) string { return "agent bmc" }
 
-func (f *scripted) Ask(_ context.Context, t fencer.Target) (fencer.Answer, error) {
+func (f *scripted) Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asks++
-	return f.readLocked(t, false), nil
+	if t.Missed == nil {
+		return f.readLocked(t, false), nil
+	}
+	return f.readTwiceLocked(ctx, t)
+}
+
+// readTwiceLocked is what the interface says of a question with Missed.
+func (f *scripted) readTwiceLocked(ctx context.Context, t fencer.Target) (fencer.Answer, error) {
+	leaseRV := func() string {
+		l, err := f.leases.Leases(corev1.NamespaceNodeLease).Get(ctx, t.Node, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return l.ResourceVersion
+	}
+	for range 2 {
+		if f.state != agent.Off {
+			return f.readLocked(t, false), nil
+		}
+		f.mu.Unlock()
+		time.Sleep(time.Second)
+		f.mu.Lock()
+	}
+	f.missed = t.Missed(f.held)
+	switch {
+	case leaseRV() != t.LeaseRV:
+		return fencer.Answer{Why: fence.VoidLeaseChanged}, nil
+	case f.missed == "":
+		return fencer.Answer{OffTwice: true, Why: "nothing is missing"}, nil
+	}
+	a := f.readLocked(t, false)
+	r := f.records[t.Node]
+	r.Missed = f.missed
+	f.records[t.Node] = r
+	return a, nil
 }
 
 func (f *scripted) PollEvery(string) time.Duration { f.mu.Lock(); defer f.mu.Unlock(); return f.poll }
@@ -299,16 +337,17 @@ func (n *noted) said(prefix, words string) (count int) {
 // world is three nodes with a driver of their own: n1, which holds the volumes,
 // and two that live.
 type world struct {
-	t       *testing.T
-	server  server
-	api     kubernetes.Interface
-	driver  string
-	second  string // another driver that the controller works for; empty: none
-	ns      string
-	n1      string
-	fencer  *scripted
-	seen    *noted
-	options Options
+	t            *testing.T
+	server       server
+	api          kubernetes.Interface
+	driver       string
+	second       string // another driver that the controller works for; empty: none
+	ns           string
+	n1           string
+	fencer       *scripted
+	seen         *noted
+	options      Options
+	suspectAfter time.Duration
 	// refuse fails the controller's requests that it names.
 	refuse atomic.Pointer[func(*http.Request) error]
 
@@ -323,7 +362,8 @@ func newWorld(t *testing.T) *world {
 	server := newServer(t)
 	id := fmt.Sprintf("w%d", worlds.Add(1))
 	w := &world{t: t, server: server, api: server.Client(), driver: id + ".csi.test", ns: id, n1: id + "-n1", alive: map[string]bool{}, seen: &noted{},
-		fencer: &scripted{nodes: server.Client().CoreV1(), covers: true, state: agent.On, kind: fence.PowerReading, offWorks: true, driver: id + ".csi.test", records: map[string]fencer.Fence{}}}
+		suspectAfter: suspectAfter,
+		fencer:       &scripted{nodes: server.Client().CoreV1(), leases: server.Client().CoordinationV1(), covers: true, state: agent.On, kind: fence.PowerReading, offWorks: true, driver: id + ".csi.test", records: map[string]fencer.Fence{}}}
 	must(t, w.api.CoreV1().Namespaces().Create, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
 	if *onReal {
 		must(t, w.api.CoreV1().ServiceAccounts(w.ns).Create, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
@@ -518,7 +558,7 @@ func (w *world) start() *Controller {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	o := w.options
-	tracker := observe.NewTracker(suspectAfter, o.MaxUnhealthy)
+	tracker := observe.NewTracker(w.suspectAfter, o.MaxUnhealthy)
 	drivers := []*csi.Identity{{Driver: w.driver}}
 	if w.second != "" {
 		drivers = append(drivers, &csi.Identity{Driver: w.second})

@@ -18,11 +18,11 @@ import (
 // machineKey tells questions apart.
 type machineKey struct {
 	node, uid, bootID, systemUUID, providerID, nodeID string
-	storage                                           bool
+	storage, early                                    bool
 }
 
 func (t Target) key() machineKey {
-	return machineKey{t.Node, t.UID, t.BootID, t.SystemUUID, t.ProviderID, t.NodeID, t.StorageOnly}
+	return machineKey{t.Node, t.UID, t.BootID, t.SystemUUID, t.ProviderID, t.NodeID, t.StorageOnly, t.Missed != nil}
 }
 
 // flight is a question under way. It goes on when its callers are gone.
@@ -171,7 +171,7 @@ func (f *asking) ask(ctx context.Context, t Target, since time.Time, patience ti
 	asked := time.Now()
 	for {
 		f.mu.Lock()
-		if a, ok := f.answers[t.key()]; ok && f.fresh(&a) && a.Machine.LeaseRV == t.LeaseRV && !a.begun().Before(since) {
+		if a, ok := f.answers[t.key()]; ok && t.Missed == nil && f.fresh(&a) && a.Machine.LeaseRV == t.LeaseRV && !a.begun().Before(since) {
 			f.mu.Unlock()
 			if f.stored == nil {
 				return a, nil

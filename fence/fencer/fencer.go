@@ -34,6 +34,8 @@ const (
 	apiTimeout = 10 * time.Second
 	// defaultAsks at the same time.
 	defaultAsks = 4
+	// readAgain is the pause between two readings of a machine whose lease is not silent.
+	readAgain = time.Second
 	// lockMargin is how much longer the lock is than the longest call.
 	lockMargin = 10 * time.Second
 	// defaultCall is an agent's time limit where none is set (package agent).
@@ -212,6 +214,12 @@ type Target struct {
 	// Claimed: somebody says that the machine is off, so that it is news to who asks, and has gone
 	// without the answer, that nobody can tell.
 	Claimed bool
+	// Missed is set where the node's lease is not silent. Then off is an answer only if the agents
+	// read it twice, readAgain apart, between two looks at Node and lease that show no change, and
+	// Missed, which is asked after the second, says what a machine that runs would have done by
+	// then and did not; empty: nothing. held: both readings came in sessions with the devices in
+	// which the machine was read as on before. Each such question is put to the agents.
+	Missed func(held bool) string
 	// Fences are the IDs of the fences that On and Lift may undo, as the caller saw
 	// them: where another one stands, or none of them any more, nothing is undone. Nil:
 	// whichever there are.
@@ -256,6 +264,9 @@ type Answer struct {
 	Detail, Why string
 	// Machine that it is about, with its lease.
 	Machine record.FencedMachine
+	// OffTwice: it was read as off twice, and is Unclear because nothing is missing yet, or because
+	// a device may have just started.
+	OffTwice bool
 	// Fence is the ID in the record; empty: none was written.
 	Fence string
 	// Steps were taken for it.
@@ -263,6 +274,8 @@ type Answer struct {
 	// Outstanding is nil, or closed when a call that hangs has ended. The lock
 	// is kept until then.
 	Outstanding <-chan struct{}
+
+	missed string // Target.Missed's
 
 	read time.Time     // when the agents had answered
 	took time.Duration // from the question to that, with the wait for a turn

@@ -61,7 +61,8 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 		}
 		if cur != nil && cur.Phase == record.Fenced && stands(cur, a.Machine) {
 			a.Fence = cur.ID
-			return f.vouch(r, cur, a), nil
+			vouched := f.vouch(r, cur, a)
+			return r.PutMissed(cur.ID, a.missed) || vouched, nil
 		}
 		next := f.fenced(id, a, "the agents read it as off")
 		action := "FencedByReading"
@@ -182,7 +183,7 @@ func (f *Fencer) fenced(id string, a *Answer, reason string) record.Fence {
 	at := time.Now().UTC().Format(time.RFC3339)
 	next := record.Fence{
 		ID: id, Kind: a.Kind, What: a.Detail, Machine: a.Machine, Phase: record.Fenced, Actor: f.Actor, Reason: reason,
-		Agents: a.Agents, StartedAt: at, EndedAt: at, Steps: steps(a.Steps),
+		Missed: a.missed, Agents: a.Agents, StartedAt: at, EndedAt: at, Steps: steps(a.Steps),
 	}
 	if a.Kind == fence.StorageFence {
 		next.Driver = f.Driver

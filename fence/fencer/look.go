@@ -239,7 +239,11 @@ func (f *Fencer) observe(ctx context.Context, t Target, fl *flight) (Answer, err
 		return Answer{}, err
 	}
 	fl.asks()
-	outcome := f.read(ctx, machine, t.StorageOnly, func(name string, s agent.State) { f.hears(fl, name, s) })
+	hears := func(name string, s agent.State) { f.hears(fl, name, s) }
+	outcome, missed := f.read(ctx, machine, t.StorageOnly, hears), ""
+	if t.Missed != nil {
+		outcome, missed = f.again(ctx, machine, t, outcome, hears)
+	}
 	fl.heardAll()
 	read := time.Now()
 	after, err := f.look(ctx, t.Node)
@@ -247,12 +251,49 @@ func (f *Fencer) observe(ctx context.Context, t Target, fl *flight) (Answer, err
 		return Answer{}, err
 	}
 	a := f.answer(outcome, f.bind(t, after), read)
-	a.known = known
-	if why := changed(t, before, after, a.Kind); why != "" {
+	a.known, a.missed = known, missed
+	if t.Missed != nil && a.State == agent.Off && missed == "" {
+		a = Answer{Why: a.Why + ", twice, and nothing is missing yet that a machine that runs would have done", OffTwice: a.Kind == fence.PowerReading,
+			On: a.On, Steps: a.Steps, Machine: a.Machine, read: read, torn: true}
+	}
+	why := changed(t, before, after, a.Kind)
+	if why == "" && t.Missed != nil && after.leaseRV != t.LeaseRV {
+		why = fence.VoidLeaseChanged // nothing is missing of one that Missed was not asked about
+	}
+	if why != "" {
 		// What was read as on stays so: a boot meanwhile is no reason to doubt it.
 		a = Answer{Why: why, On: a.On, Steps: a.Steps, Machine: a.Machine, read: read, torn: true}
 	}
 	return a, nil
+}
+
+// again reads a machine once more that was read as off, and finds out what is missing.
+func (f *Fencer) again(ctx context.Context, m agent.Machine, t Target, first agent.Outcome, hears func(string, agent.State)) (o agent.Outcome, missed string) {
+	if first.State != agent.Off || first.Kind != fence.PowerReading {
+		return first, ""
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(readAgain):
+	}
+	o = f.read(ctx, m, false, hears)
+	o.Steps = slices.Concat(first.Steps, o.Steps)
+	if fresh, held := sessions(o.Steps); o.State == agent.Off && o.Kind == fence.PowerReading && !fresh {
+		missed = t.Missed(held)
+	}
+	return o, missed
+}
+
+// sessions tells whether a reading of off came in one in which the machine had not been on, and
+// whether all came in one in which it had.
+func sessions(steps []agent.Step) (fresh, held bool) {
+	held = true
+	for _, st := range steps {
+		if st.Action == "status" && st.State == agent.Off {
+			fresh, held = fresh || st.Session == agent.Fresh, held && st.Session == agent.Held
+		}
+	}
+	return fresh, held
 }
 
 // read asks the levels. A machine with power may be cut off from its storage by

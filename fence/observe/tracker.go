@@ -2,6 +2,7 @@ package observe
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +31,9 @@ type lease struct {
 	changed time.Time
 	// steady is since when no two changes were further apart than SteadyGap.
 	steady time.Time
+	// gaps are the last times between two changes that were watched without a break, at most
+	// keepGaps.
+	gaps []time.Duration
 	// told: OnStale was called for the present stretch of staleness.
 	told bool
 	// written is when the API server last wrote it, by its own clock.
@@ -52,6 +56,8 @@ type Tracker struct {
 	// lastAnswer of the API server to Probe; zero: it is not probed.
 	lastAnswer time.Time
 	unanswered bool // the latest probe failed
+	// off are the nodes that agents read as off although their leases are not silent.
+	off map[string]bool
 }
 
 // SuspectAfter is how long a node's lease has to be unchanged until the node is stale: as
@@ -79,6 +85,7 @@ func NewTracker(suspectAfter time.Duration, maxUnhealthy float64) *Tracker {
 		suspectAfter: suspectAfter,
 		maxUnhealthy: maxUnhealthy,
 		leases:       map[string]*lease{},
+		off:          map[string]bool{},
 		beat:         pulse{wall: wallClock},
 		onStale:      func(string) {},
 	}
@@ -113,7 +120,10 @@ func (t *Tracker) observeLocked(node string, seen *coordinationv1.Lease, now tim
 		t.leases[node] = &next
 	case l.absent || l.version != version:
 		// A lease that was gone and is back was created by its kubelet.
-		next.changed, next.steady = now, l.steady
+		next.changed, next.steady, next.gaps = now, l.steady, l.gaps
+		if l.unbroken() {
+			next.gaps = append(slices.Clone(l.gaps[max(0, len(l.gaps)+1-keepGaps):]), now.Sub(l.since))
+		}
 		if !l.steadyAt(now) {
 			next.steady = now
 		}
@@ -170,6 +180,49 @@ func (t *Tracker) resetLocked(now time.Time, reason string) {
 		l.since, l.steady, l.told = now, now, false
 	}
 	t.storm = false
+}
+
+const (
+	// keepGaps times between two renewals are remembered of a lease, and from leastGaps on it is
+	// told when the next one is due.
+	keepGaps  = 8
+	leastGaps = 3
+	// lateBy is how much longer than the longest of them a renewal may take.
+	lateBy = 2 * time.Second
+)
+
+// unbroken: the present stretch of watching began with a change of the lease.
+func (l *lease) unbroken() bool {
+	return !l.absent && !l.changed.IsZero() && l.changed.Equal(l.since)
+}
+
+// Late tells for how long the node's lease, which is of that version, was watched unchanged, and
+// whether a renewal that was due did not come: it took more than two seconds longer than any of the
+// last ones that were watched, three at least. That is no silence yet, and says nothing by itself.
+// None is late while the API server does not answer, in a storm, and after any break in the
+// watching before the lease is renewed again.
+func (t *Tracker) Late(node, version string) (age time.Duration, late bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.nowLocked()
+	l, known := t.leases[node]
+	if !known || l.version != version || !l.unbroken() || len(l.gaps) < leastGaps || t.blindLocked(now) || t.storm {
+		return 0, false
+	}
+	age = now.Sub(l.since)
+	return age, age > slices.Max(l.gaps)+lateBy
+}
+
+// ReadsOff tells that agents read a node as off, or no more, whatever its lease says. In a storm
+// it counts as one that is silent.
+func (t *Tracker) ReadsOff(node string, off bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if off {
+		t.off[node] = true
+	} else {
+		delete(t.off, node)
+	}
 }
 
 // Judge says what is known of a node, given one live read of it: its lease (nil: it has
@@ -312,7 +365,7 @@ func (t *Tracker) stateLocked(l *lease, now time.Time) fence.Liveness {
 	return fence.Unwatched
 }
 
-// Storm tells whether so many nodes are stale that the fault is more likely
+// Storm tells whether so many nodes are stale, or read as off, that the fault is more likely
 // ours, the network's or the API server's, and says it in words. When a storm
 // is over, every node's age begins anew.
 func (t *Tracker) Storm() (bool, string) {
@@ -323,7 +376,15 @@ func (t *Tracker) Storm() (bool, string) {
 	if !t.weatherLocked(now, watched, stale) {
 		return false, ""
 	}
-	return true, fmt.Sprintf("%d of %d watched nodes have stopped renewing their leases, more than the %.0f%% of fencing.maxUnhealthy", stale, watched, t.maxUnhealthy*100)
+	return true, fmt.Sprintf("%d of %d watched nodes have stopped renewing their leases%s, more than the %.0f%% of fencing.maxUnhealthy", stale, watched, orOff(len(t.off)), t.maxUnhealthy*100)
+}
+
+// orOff says what else counts, where agents read any node as off.
+func orOff(nodes int) string {
+	if nodes == 0 {
+		return ""
+	}
+	return " or read off"
 }
 
 // weatherLocked notes the beginning and the end of a storm.
@@ -340,12 +401,12 @@ func (t *Tracker) weatherLocked(now time.Time, watched, stale int) bool {
 }
 
 func (t *Tracker) countLocked(now time.Time) (watched, stale int) {
-	for _, l := range t.leases {
+	for node, l := range t.leases {
 		if l.absent {
 			continue
 		}
 		watched++
-		if t.stateLocked(l, now) == fence.Stale {
+		if t.off[node] || t.stateLocked(l, now) == fence.Stale {
 			stale++
 		}
 	}

@@ -2,11 +2,13 @@ package observe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -648,5 +650,68 @@ func TestALeaseIsSteadyOnceItWasRenewedForLongWithoutABreak(t *testing.T) {
 		want("long after it", true)
 		tr.Reset("a watch broke")
 		want("what was not watched", false)
+	})
+}
+
+func TestARenewalThatWasDueIsLate(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		version := 0
+		renew := func(after time.Duration) string {
+			time.Sleep(after)
+			version++
+			tr.Observe(leaseOf("n1", fmt.Sprint(version)))
+			return fmt.Sprint(version)
+		}
+		late := func(v string) bool { _, late := tr.Late("n1", v); return late }
+		renew(0)
+		renew(4 * time.Second) // how long before that it was renewed nobody has watched
+		renew(10 * time.Second)
+		v := renew(11 * time.Second)
+		time.Sleep(14 * time.Second)
+		if late(v) {
+			t.Error("by two renewals it is not known when the next one is due")
+		}
+		v = renew(0)
+		time.Sleep(16 * time.Second) // the longest was 14 s
+		if late(v) {
+			t.Error("late within two seconds of the longest that was watched")
+		}
+		time.Sleep(time.Second)
+		if !late(v) {
+			t.Error("not late although a renewal was due")
+		}
+		if late("other") {
+			t.Error("a lease that has been renewed since is late")
+		}
+		tr.Reset("a break")
+		if late(v) {
+			t.Error("late after a break in the watching")
+		}
+		v = renew(20 * time.Second)
+		time.Sleep(17 * time.Second)
+		if !late(v) {
+			t.Error("a break counts as the longest time between two renewals")
+		}
+	})
+}
+
+func TestNothingIsLateWhileTheAPIServerIsAway(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		var away atomic.Bool
+		go tr.Probe(t.Context(), func(context.Context) error {
+			if away.Load() {
+				return errors.New("away")
+			}
+			return nil
+		})
+		for i := range 6 {
+			tr.Observe(leaseOf("n1", fmt.Sprint(i)))
+			time.Sleep(10 * time.Second)
+		}
+		away.Store(true)
+		time.Sleep(2500 * time.Millisecond)
+		if _, late := tr.Late("n1", "5"); late {
+			t.Error("it is late, and the API server does not answer")
+		}
 	})
 }

@@ -323,7 +323,7 @@ func (f *Apart) watch(ctx context.Context, drivers []string) (*driverSet, error)
 	set.mover = failover.New(failover.Options{
 		Client: f.vital, Drivers: all, Nodes: set.indexes[0], Lives: f.tracker, Fencer: f.fencer,
 		Records: f.records, Sources: f.claims, Events: f.events, Metrics: f.Metrics, Lead: f.Lead,
-		FenceAfter: c.Fencing.FenceAfter.Duration, PollsPerSecond: c.Fencing.PollsPerSecond,
+		FenceAfter: c.Fencing.FenceAfter.Duration, PollsPerSecond: c.Fencing.PollsPerSecond, OffFor: c.Failover.OffFor.Duration,
 		MaxConcurrent: c.Fencing.MaxConcurrent, MaxUnhealthy: c.Fencing.MaxUnhealthy.Share(), PowerOn: c.Fencing.PowerOn == config.WhenMoved,
 	})
 	w.OnChange(func(c observe.Change) { set.mover.Changed(c.Node) })

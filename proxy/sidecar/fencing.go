@@ -130,7 +130,7 @@ func newFailover(ctx context.Context, in Options, ids *csi.Identity, index *obse
 	return failover.New(failover.Options{
 		Client: client, Drivers: []failover.Driver{{IDs: ids, Index: index}}, Nodes: index, Lives: on.tracker, Fencer: on.fencing.fencer,
 		Records: on.vitalRecords, Sources: sources, Events: newRecorder(ctx, events, ids.Driver), Metrics: in.Metrics, Lead: in.Lead,
-		FenceAfter: c.Fencing.FenceAfter.Duration, PollsPerSecond: c.Fencing.PollsPerSecond,
+		FenceAfter: c.Fencing.FenceAfter.Duration, PollsPerSecond: c.Fencing.PollsPerSecond, OffFor: c.Failover.OffFor.Duration,
 		MaxConcurrent: c.Fencing.MaxConcurrent, MaxUnhealthy: c.Fencing.MaxUnhealthy.Share(), PowerOn: c.Fencing.PowerOn == config.WhenMoved,
 		UnpublishRevokesAccess: c.Driver.UnpublishRevokesAccess,
 	}), nil

@@ -1,0 +1,276 @@
+package failover
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+)
+
+// polledWorld is a world whose nodes are polled every two seconds, renew their leases five times a
+// second and are silent after 15 s. A pod of n1 uses a volume, and another one waits for it.
+func polledWorld(t *testing.T) *world {
+	w := newWorld(t)
+	w.suspectAfter = 15 * time.Second
+	w.options.OffFor = 5 * time.Second
+	w.options.FenceAfter = 0
+	w.options.AskEvery = 3 * time.Second
+	w.fencer.poll, w.fencer.held = 2*time.Second, true
+	w.volume("a", w.driver, nil)
+	w.pod("a", w.n1, nil, "a")
+	return w
+}
+
+// settle lets the leases be watched, and every node be polled.
+func settle() { time.Sleep(5 * time.Second) }
+
+// goesOff cuts the power of n1, and says when.
+func (w *world) goesOff() time.Time {
+	w.lives(w.n1, false)
+	w.fencer.reads(agent.Off)
+	return time.Now()
+}
+
+func (w *world) proven() bool {
+	w.fencer.mu.Lock()
+	defer w.fencer.mu.Unlock()
+	f, ok := w.fencer.records[w.n1]
+	return ok && f.Void == "" && f.Missed != ""
+}
+
+func TestAPolledNodeIsProvenOffAndMovedBeforeItsLeaseIsSilent(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := polledWorld(t)
+		w.start()
+		settle()
+		off := w.goesOff()
+		w.eventually("it is proven off", w.proven)
+		if took := time.Since(off); took > 5*time.Second {
+			t.Errorf("it was proven off after %s", took)
+		}
+		if !w.has("a") || w.tainted() != "" {
+			t.Error("its pods were touched before it was off for offFor")
+		}
+		w.eventually("its pods are gone", func() bool { return !w.has("a") })
+		if took := time.Since(off); took < 5*time.Second || took > 9*time.Second {
+			t.Errorf("its pods were deleted after %s", took)
+		}
+		w.eventually("Kubernetes is left to delete the other pods", func() bool { return w.tainted() == ourTaint })
+		w.never("a fence that is right was voided", 20*time.Second, func() bool { return w.fencer.did("void " + w.n1) })
+	})
+}
+
+func TestWithoutPollNothingIsDoneBeforeTheLeaseIsSilent(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := polledWorld(t)
+		w.fencer.poll = 0
+		c := w.start()
+		settle()
+		w.goesOff()
+		w.never("it was asked or touched", 14*time.Second, func() bool {
+			c.Prompt(w.n1) // whoever has a reason
+			return w.fencer.polls+len(w.fencer.done()) > 0 || !w.has("a") || w.tainted() != "" || w.proven()
+		})
+		w.eventually("its pods are gone", func() bool { return !w.has("a") })
+	})
+}
+
+// A BMC that starts anew reads off for some seconds, and its machine goes on.
+func TestADeviceThatReadsOffForThreeSecondsHasNobodyCut(t *testing.T) {
+	play(t, func(t *testing.T) {
+		for _, held := range []bool{true, false} {
+			w := polledWorld(t)
+			w.fencer.held = held
+			w.start()
+			settle()
+			for range 5 {
+				w.fencer.reads(agent.Off)
+				w.never("a node that renews its lease was proven off", 3*time.Second, func() bool {
+					return w.proven() || !w.has("a") || w.tainted() != ""
+				})
+				w.fencer.reads(agent.On)
+				time.Sleep(4300 * time.Millisecond)
+			}
+			w.stop()
+			w.stop = nil
+		}
+	})
+}
+
+// It takes the network port with it that it shares, so that the lease is late.
+func TestADeviceWithoutSessionsThatTakesTheNetworkDownHasNobodyCut(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := polledWorld(t)
+		w.fencer.held = false
+		w.start()
+		settle()
+		for i := range 8 {
+			w.goesOff()
+			w.never("a machine that runs was proven off", 3*time.Second, func() bool { return w.proven() || !w.has("a") })
+			w.lives(w.n1, true)
+			w.fencer.reads(agent.On)
+			time.Sleep(4*time.Second + time.Duration(i)*250*time.Millisecond)
+		}
+	})
+}
+
+func TestADeviceThatLiesIsNotBelievedAndNotAskedWithoutEnd(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := polledWorld(t)
+		w.start()
+		settle()
+		w.fencer.reads(agent.Off) // as one with a wrong address
+		w.never("a living node was touched", 40*time.Second, func() bool { return w.proven() || !w.has("a") || w.tainted() != "" })
+		w.fencer.mu.Lock()
+		asks := w.fencer.asks
+		w.fencer.mu.Unlock()
+		if asks > 2 {
+			t.Errorf("its agents were asked %d times besides the polls, in 40 s in which it renewed its lease", asks)
+		}
+		// Once it has read on, off says something again.
+		w.fencer.reads(agent.On)
+		settle()
+		w.goesOff()
+		w.eventually("it is proven off", w.proven)
+	})
+}
+
+// The pods of a machine that boots are there again before others could take their place.
+func TestAQuickRebootsPodsAreNotTouched(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := polledWorld(t)
+		w.start()
+		settle()
+		for boot := range 5 {
+			w.goesOff()
+			time.Sleep(time.Duration(3600+200*boot) * time.Millisecond) // a power cycle by the firmware
+			w.fencer.reads(agent.On)
+			w.never("its pods were touched while it boots", 9*time.Second, func() bool { return !w.has("a") || w.tainted() != "" })
+			w.status(w.n1, strings.Repeat("x", boot+2), corev1.ConditionTrue)
+			w.lives(w.n1, true)
+			w.never("its pods were touched once it was back", 5*time.Second, func() bool { return !w.has("a") || w.tainted() != "" })
+		}
+	})
+}
+
+// qm reboot, and a warm reset, leave the power on.
+func TestAWarmResetSuspectsNobody(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := polledWorld(t)
+		w.start()
+		settle()
+		w.lives(w.n1, false)
+		w.never("it was asked or touched", 14*time.Second, func() bool { return w.fencer.asks > 0 || !w.has("a") || w.tainted() != "" })
+	})
+}
+
+func TestAMachineThatIsSwitchedOnBetweenTwoReadingsIsOn(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := polledWorld(t)
+		w.start()
+		settle()
+		w.goesOff()
+		w.eventually("it is suspected", func() bool { w.fencer.mu.Lock(); defer w.fencer.mu.Unlock(); return w.fencer.asks > 0 })
+		w.fencer.reads(agent.On)
+		w.never("it was proven off", 12*time.Second, func() bool { return w.proven() || !w.has("a") })
+	})
+}
+
+func TestWhileTheAPIServerIsAwayNobodyIsSuspected(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := polledWorld(t)
+		w.start()
+		settle()
+		away := func(*http.Request) error { return errors.New("away") }
+		w.refuse.Store(&away)
+		w.lives(w.n1, false) // no kubelet can renew its lease
+		w.fencer.reads(agent.Off)
+		w.never("a node was proven off without the API server", 10*time.Second, w.proven)
+		w.fencer.reads(agent.On)
+		time.Sleep(3 * time.Second)
+		w.refuse.Store(nil)
+		w.lives(w.n1, true)
+		w.never("a node was touched after the API server came back", 10*time.Second, func() bool { return w.proven() || !w.has("a") || w.tainted() != "" })
+	})
+}
+
+// A rack, or whoever is asked about a rack, goes dark: the fault is more likely ours, and the
+// nodes move once their leases are silent, as without poll.
+func TestPolledOffsCountInTheStorm(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := polledWorld(t)
+		w.fencer.poll = 0
+		c := w.start()
+		settle()
+		off := w.goesOff()
+		c.Lives.ReadsOff(w.ns+"-n2", true)
+		c.Lives.ReadsOff(w.n1, true)
+		if storm, words := c.Lives.Storm(); !storm || !strings.Contains(words, "or read off") {
+			t.Errorf("storm %v: %s", storm, words)
+		}
+		w.fencer.mu.Lock()
+		w.fencer.poll = 2 * time.Second
+		w.fencer.mu.Unlock()
+		w.never("it was proven off early in a storm", 12*time.Second, w.proven)
+		w.eventually("its pods are gone", func() bool { return !w.has("a") })
+		if took := time.Since(off); took < 14*time.Second {
+			t.Errorf("after %s", took)
+		}
+	})
+}
+
+func TestANodeThatSomebodyWorksOnIsNotMovedBeforeItsLeaseIsSilent(t *testing.T) {
+	play(t, func(t *testing.T) {
+		for name, change := range map[string]func(w *world){
+			"cordoned": func(w *world) { w.edit(w.n1, func(n *corev1.Node) { n.Spec.Unschedulable = true }) },
+			"in maintenance": func(w *world) {
+				w.edit(w.n1, func(n *corev1.Node) { n.Annotations = map[string]string{MaintenanceAnnotation: ""} })
+			},
+			"being scaled down": func(w *world) {
+				w.edit(w.n1, func(n *corev1.Node) {
+					n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: scaleDownTaint, Effect: corev1.TaintEffectNoSchedule})
+				})
+			},
+			"said to shut down": func(w *world) { w.status(w.n1, "boot-1", corev1.ConditionFalse) },
+		} {
+			w := polledWorld(t)
+			change(w)
+			w.start()
+			settle()
+			off := w.goesOff()
+			w.eventually(name+": calls are answered", w.proven)
+			w.eventually(name+": its pods are gone", func() bool { return !w.has("a") })
+			if took := time.Since(off); took < 14*time.Second {
+				t.Errorf("%s: its pods were deleted after %s", name, took)
+			}
+			w.stop()
+			w.stop = nil
+		}
+	})
+}
+
+// Whoever takes the lead over finds the fence, and waits as the first one did.
+func TestANewLeaderWaitsUntilTheMachineWasOffForLongBeforeItsEyes(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := polledWorld(t)
+		w.start()
+		settle()
+		w.goesOff()
+		w.eventually("it is proven off", w.proven)
+		w.stop()
+		began := time.Now()
+		w.start()
+		w.eventually("its pods are gone", func() bool { return !w.has("a") })
+		if took := time.Since(began); took < 5*time.Second || took > 10*time.Second {
+			t.Errorf("its pods were deleted %s after the change of the lead", took)
+		}
+		if w.seen.said("FencepostReadmitted", "") > 0 || w.fencer.did("void "+w.n1) {
+			t.Error("the fence was taken for a wrong one")
+		}
+	})
+}
