@@ -30,7 +30,7 @@ func sameMachine(a, b *fencer.Target) bool {
 func (w *worker) ask(ctx context.Context, s *state) error {
 	w.askNow.Store(false)
 	var answers []told
-	targets, answered := w.targets(s), make(chan struct{})
+	targets, answered := w.targets(ctx, s), make(chan struct{})
 	go func() {
 		defer close(answered)
 		for _, t := range targets {
@@ -101,18 +101,19 @@ func (w *worker) target(s *state) fencer.Target {
 	h := w.judged(s, w.heldBy(w.name))[0]
 	t := targetOf(&h, s.LeaseRV)
 	t.StorageOnly = w.unpowered(s.Node)
-	if s.early() && !t.StorageOnly {
-		t.Missed = w.missed(s)
-	}
 	return t
 }
 
 // targets are all machines that are meant: those that had the name of a Node that is gone, as the
 // ledgers know them. The record says of one at a time that it is off, the one that was asked about
 // last, and so each comes last in its turn.
-func (w *worker) targets(s *state) []fencer.Target {
+func (w *worker) targets(ctx context.Context, s *state) []fencer.Target {
 	if s.Node != nil {
-		return []fencer.Target{w.target(s)}
+		t := w.target(s)
+		if s.early() && !t.StorageOnly {
+			t.Missed = w.missed(ctx, s)
+		}
+		return []fencer.Target{t}
 	}
 	var all []fencer.Target
 	for _, h := range w.judged(s, w.heldBy(w.name)) {

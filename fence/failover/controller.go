@@ -134,6 +134,7 @@ type Controller struct {
 	cutting []string                  // nodes that Off is, or is about to be, under way for
 	fenced  map[string][]fencer.Fence // those that are not void, as last listed, by node
 	polls   *polls
+	ports   *ports
 }
 
 // New makes a Controller.
@@ -144,7 +145,7 @@ func New(o Options) *Controller {
 	if o.Lead == nil {
 		o.Lead = func() error { return nil }
 	}
-	return &Controller{Options: o, work: map[string]*worker{}, fenced: map[string][]fencer.Fence{}, polls: newPolls(o.PollsPerSecond, func(node string, off bool) { o.Lives.ReadsOff(node, off) })}
+	return &Controller{Options: o, ports: newPorts(), work: map[string]*worker{}, fenced: map[string][]fencer.Fence{}, polls: newPolls(o.PollsPerSecond, func(node string, off bool) { o.Lives.ReadsOff(node, off) })}
 }
 
 // Run works until ctx ends, and returns when every node's work has. It may be
@@ -204,6 +205,7 @@ func (c *Controller) listFences(ctx context.Context) bool {
 func (c *Controller) scan() {
 	names, polling := c.sort()
 	c.polls.keep(polling)
+	c.ports.forget(func(node string) bool { return polling[node] != nil })
 	c.Metrics.Polling(c.polls.polling())
 	for _, name := range names {
 		c.begin(name, false)

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -65,7 +66,7 @@ func (s *state) awaitsEarly() bool { return s.early() && !(s.Proof != "" && s.ma
 
 // missed is what a machine that runs would have done by now, of a node that was read as off twice.
 // What was missing once is still, while its lease is the same.
-func (w *worker) missed(s *state) func(held bool) string {
+func (w *worker) missed(ctx context.Context, s *state) func(held bool) string {
 	leaseRV, known := s.LeaseRV, ""
 	if s.provenEarly() {
 		known = s.Fence.Missed
@@ -80,6 +81,9 @@ func (w *worker) missed(s *state) func(held bool) string {
 		during, off := w.polls.off(w.name, leaseRV)
 		if age, late := w.Lives.Late(w.name, leaseRV); late && off && (held || during >= startsFor) {
 			return fmt.Sprintf("a renewal of its lease was due, which is unchanged for %s", age.Round(100*time.Millisecond))
+		}
+		if held && off && w.ports.fell(ctx, s.Node) {
+			return "its kubelet, which answered connections a moment ago, gives no answer"
 		}
 		return ""
 	}

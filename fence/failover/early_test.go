@@ -1,9 +1,13 @@
 package failover
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"os"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,6 +38,87 @@ func (w *world) goesOff() time.Time {
 	w.lives(w.n1, false)
 	w.fencer.reads(agent.Off)
 	return time.Now()
+}
+
+// kubelets answer connections, or not: by err.
+type kubelets struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (k *kubelets) dial(ctx context.Context, _ string) error {
+	k.mu.Lock()
+	err := k.err
+	k.mu.Unlock()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		<-ctx.Done() // nobody answers
+	}
+	return err
+}
+
+func (k *kubelets) say(err error) { k.mu.Lock(); defer k.mu.Unlock(); k.err = err }
+
+// ported is a polledWorld whose leases are renewed as rarely as kubelets do, so that what falls
+// silent first is the kubelet's port. Its controller runs.
+func ported(t *testing.T) (*world, *kubelets) {
+	w, k := polledWorld(t), &kubelets{}
+	w.status(w.n1, "boot-1", corev1.ConditionTrue)
+	w.change(w.n1, func(n *corev1.Node) {
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}
+		n.Status.DaemonEndpoints.KubeletEndpoint.Port = 10250
+	})
+	w.every = 10 * time.Second
+	w.dial = k.dial
+	w.start()
+	time.Sleep(41 * time.Second)
+	return w, k
+}
+
+// off cuts the power with the port, right after a renewal.
+func (w *world) offWith(k *kubelets, err error) time.Time {
+	k.say(err)
+	return w.goesOff()
+}
+
+func TestAKubeletWhosePortFallsSilentProvesWithTwoReadingsOfOneSession(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w, k := ported(t)
+		off := w.offWith(k, os.ErrDeadlineExceeded)
+		w.eventually("it is proven off", w.proven)
+		if took := time.Since(off); took > 5*time.Second {
+			t.Errorf("it was proven off after %s", took)
+		}
+		if w.fencer.missed != "its kubelet, which answered connections a moment ago, gives no answer" {
+			t.Errorf("missing: %s", w.fencer.missed)
+		}
+		w.eventually("its pods are gone", func() bool { return !w.has("a") })
+		if took := time.Since(off); took < 5*time.Second || took > 9*time.Second {
+			t.Errorf("its pods were deleted after %s", took)
+		}
+	})
+}
+
+func TestWhatAKubeletsPortSaysThatIsNoProof(t *testing.T) {
+	for name, change := range map[string]func(w *world, k *kubelets){
+		"it answers":                          func(w *world, k *kubelets) { w.offWith(k, nil) },
+		"it refuses, which is an answer":      func(w *world, k *kubelets) { w.offWith(k, syscall.ECONNREFUSED) },
+		"it resets, which is an answer":       func(w *world, k *kubelets) { w.offWith(k, syscall.ECONNRESET) },
+		"this process has no way there":       func(w *world, k *kubelets) { w.offWith(k, syscall.ENETUNREACH) },
+		"it did not answer for half a minute": func(w *world, k *kubelets) { k.say(os.ErrDeadlineExceeded); time.Sleep(50 * time.Second); w.goesOff() },
+		"the device keeps no session":         func(w *world, k *kubelets) { w.fencer.held = false; w.offWith(k, os.ErrDeadlineExceeded) },
+		"another address than the one that answered": func(w *world, k *kubelets) {
+			w.change(w.n1, func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.2" })
+			w.offWith(k, os.ErrDeadlineExceeded)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(t *testing.T) {
+				w, k := ported(t)
+				change(w, k)
+				w.never("it was proven off", 8*time.Second, w.proven)
+			})
+		})
+	}
 }
 
 func (w *world) proven() bool {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
@@ -38,6 +39,8 @@ type polls struct {
 // polled is one of these nodes, and what was read of it.
 type polled struct {
 	node   *corev1.Node // as the watch shows it
+	live   *corev1.Node // as it was read at readAt, with its addresses; nil: it was not
+	readAt time.Time
 	every  time.Duration
 	next   time.Time
 	asking bool
@@ -247,7 +250,11 @@ func (c *Controller) poll(ctx context.Context) {
 // pollOne asks about one node.
 func (c *Controller) pollOne(ctx context.Context, n *corev1.Node) {
 	asked := time.Now()
-	s, why := c.Fencer.Poll(ctx, n)
+	s, why := agent.Unclear, "its Node cannot be read"
+	if live := c.live(ctx, n); live != nil {
+		c.wait.Go(func() { c.ports.look(ctx, live) })
+		s, why = c.Fencer.Poll(ctx, live)
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -256,6 +263,38 @@ func (c *Controller) pollOne(ctx context.Context, n *corev1.Node) {
 	if c.polls.suspects(n.Name) {
 		c.begin(n.Name, true)
 	}
+}
+
+// liveFor is how long a Node is taken for what it was when it was read, while its boot is the same.
+const liveFor = 5 * time.Minute
+
+// live is the Node with all that it says: the watch keeps neither its addresses nor its system
+// UUID as it is written. While the API server does not answer it is what it was; nil: nobody knows.
+func (c *Controller) live(ctx context.Context, n *corev1.Node) *corev1.Node {
+	p := c.polls
+	p.mu.Lock()
+	one := p.nodes[n.Name]
+	var known *corev1.Node
+	var at time.Time
+	if one != nil {
+		known, at = one.live, one.readAt
+	}
+	p.mu.Unlock()
+	if known != nil && known.UID == n.UID && known.Status.NodeInfo.BootID == n.Status.NodeInfo.BootID && time.Since(at) < liveFor {
+		return known
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	read, err := c.Client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+	if err != nil {
+		return known
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.nodes[n.Name]; one != nil {
+		one.live, one.readAt = read, time.Now()
+	}
+	return read
 }
 
 // working tells whether failover works on the node.

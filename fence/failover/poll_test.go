@@ -45,6 +45,9 @@ func polling(nodes, perSecond int, hang map[string]time.Duration, during time.Du
 		all[name] = &polled{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, every: 2 * time.Second}
 	}
 	c.polls.keep(all)
+	for _, one := range c.polls.nodes {
+		one.live, one.readAt = one.node, time.Now()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), during)
 	defer cancel()
 	var after Polling

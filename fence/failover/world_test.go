@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -109,15 +110,21 @@ func (f *scripted) readTwiceLocked(ctx context.Context, t fencer.Target) (fencer
 		}
 		return l.ResourceVersion
 	}
-	for range 2 {
+	for again := range 2 {
+		if again > 0 {
+			f.mu.Unlock()
+			time.Sleep(time.Second)
+			f.mu.Lock()
+		}
 		if f.state != agent.Off {
 			return f.readLocked(t, false), nil
 		}
-		f.mu.Unlock()
-		time.Sleep(time.Second)
-		f.mu.Lock()
 	}
-	f.missed = t.Missed(f.held)
+	held := f.held
+	f.mu.Unlock()
+	missed := t.Missed(held) // which may wait for a kubelet
+	f.mu.Lock()
+	f.missed = missed
 	switch {
 	case leaseRV() != t.LeaseRV:
 		return fencer.Answer{Why: fence.VoidLeaseChanged}, nil
@@ -348,6 +355,8 @@ type world struct {
 	seen         *noted
 	options      Options
 	suspectAfter time.Duration
+	every        time.Duration // a lease is renewed; 0: 200 ms
+	dial         func(ctx context.Context, address string) error
 	// refuse fails the controller's requests that it names.
 	refuse atomic.Pointer[func(*http.Request) error]
 
@@ -494,7 +503,7 @@ func (w *world) beat(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(cmp.Or(w.every, 200*time.Millisecond)):
 		}
 	}
 }
@@ -569,6 +578,9 @@ func (w *world) start() *Controller {
 	}
 	o.Nodes, o.Lives = synced{watch.Index(w.driver)}, steady{tracker}
 	c := New(o)
+	if w.dial != nil {
+		c.ports.dial = w.dial
+	}
 	watch.OnChange(func(ch observe.Change) { c.Changed(ch.Node) })
 	var done sync.WaitGroup
 	for _, run := range []func(context.Context){watch.Run, tracker.Run, func(ctx context.Context) {

@@ -99,7 +99,7 @@ func (c *Client) Ask(ctx context.Context, node *corev1.Node, key string) (*Answe
 	if t == nil || time.Now().After(t.ends) {
 		return nil, ErrNoToken
 	}
-	host, err := address(node)
+	host, err := Address(node)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,9 @@ func keyOf(state tls.ConnectionState) string {
 // address of the kubelet's server: a single IP address that a machine may have in a network, and
 // never a name that somebody would have to be asked for. A kubelet may say any: whoever is there
 // is sent one request, and nothing of the answer is shown.
-func address(node *corev1.Node) (string, error) {
+// Address is where the Node says that its kubelet answers, host and port. An error says what is
+// missing.
+func Address(node *corev1.Node) (string, error) {
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	if port < 1 || port > math.MaxUint16 {
 		return "", fmt.Errorf("node %s says no port of its kubelet", node.Name)

@@ -228,7 +228,7 @@ func TestAKubeletIsAskedAtASingleAddressOfItsNode(t *testing.T) {
 		"no port":      {node("10.0.0.1", 0), "node n1 says no port"},
 		"a large port": {node("10.0.0.1", 70000), "node n1 says no port"},
 	} {
-		got, err := address(c.node)
+		got, err := Address(c.node)
 		if err != nil {
 			got = err.Error()
 		}
