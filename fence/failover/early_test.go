@@ -69,7 +69,7 @@ func ported(t *testing.T) (*world, *kubelets) {
 	})
 	w.every = 10 * time.Second
 	w.dial = k.dial
-	w.start()
+	w.leads = w.start()
 	time.Sleep(41 * time.Second)
 	return w, k
 }
@@ -301,6 +301,19 @@ func TestPolledOffsCountInTheStorm(t *testing.T) {
 		w.fencer.mu.Lock()
 		w.fencer.poll = 2 * time.Second
 		w.fencer.mu.Unlock()
+		w.never("it was proven off early in a storm", 12*time.Second, w.proven)
+		w.eventually("its pods are gone", func() bool { return !w.has("a") })
+		if took := time.Since(off); took < 14*time.Second {
+			t.Errorf("after %s", took)
+		}
+	})
+}
+
+func TestInAStormNoKubeletsSilenceProvesEarly(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w, k := ported(t)
+		w.leads.Lives.ReadsOff(w.ns+"-n2", true) // and n1 is two of three nodes
+		off := w.offWith(k, os.ErrDeadlineExceeded)
 		w.never("it was proven off early in a storm", 12*time.Second, w.proven)
 		w.eventually("its pods are gone", func() bool { return !w.has("a") })
 		if took := time.Since(off); took < 14*time.Second {

@@ -356,6 +356,7 @@ type world struct {
 	options      Options
 	suspectAfter time.Duration
 	every        time.Duration // a lease is renewed; 0: 200 ms
+	leads        *Controller   // the one that runs; nil: it is not asked
 	dial         func(ctx context.Context, address string) error
 	// refuse fails the controller's requests that it names.
 	refuse atomic.Pointer[func(*http.Request) error]
