@@ -12,8 +12,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
 // polledWorld is a world whose nodes are polled every two seconds, renew their leases five times a
@@ -371,4 +374,16 @@ func TestANewLeaderWaitsUntilTheMachineWasOffForLongBeforeItsEyes(t *testing.T) 
 			t.Error("the fence was taken for a wrong one")
 		}
 	})
+}
+
+func TestAFenceThatWasProvenEarlyIsNotTakenForAWrongOneWhereItsNodeOptsOut(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{OptOutAnnotation: "false"}}}
+	n.Status.NodeInfo.BootID = "b"
+	s := &state{Node: n, LeaseRV: "7", Life: fence.Alive, Fence: &fencer.Fence{Kind: fence.PowerReading, Missed: "a renewal", LeaseRV: "7", NodeUID: "u", BootID: "b"}}
+	if steps := plan(s); len(steps) > 0 {
+		t.Errorf("steps %v", steps)
+	}
+	if s.LeaseRV = "8"; len(plan(s)) == 0 {
+		t.Error("nor is one that is: its node has renewed its lease")
+	}
 }
