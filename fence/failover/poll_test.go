@@ -50,11 +50,11 @@ func polling(nodes, perSecond int, hang map[string]time.Duration, during time.Du
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), during)
 	defer cancel()
-	var after Polling
-	time.AfterFunc(during-time.Millisecond, func() { after = c.Polling() })
+	after := make(chan Polling, 1)
+	time.AfterFunc(during-time.Millisecond, func() { after <- c.Polling() })
 	c.poll(ctx)
 	c.wait.Wait()
-	c.Metrics.Polling(after)
+	c.Metrics.Polling(<-after)
 	return f, c
 }
 
