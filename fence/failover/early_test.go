@@ -70,7 +70,9 @@ func ported(t *testing.T) (*world, *kubelets) {
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}
 		n.Status.DaemonEndpoints.KubeletEndpoint.Port = 10250
 	})
+	w.mu.Lock()
 	w.every = 10 * time.Second
+	w.mu.Unlock()
 	w.dial = k.dial
 	w.leads = w.start()
 	time.Sleep(41 * time.Second)

@@ -274,11 +274,11 @@ func (c *Controller) live(ctx context.Context, n *corev1.Node) *corev1.Node {
 	p := c.polls
 	p.mu.Lock()
 	one := p.nodes[n.Name]
-	var known *corev1.Node
-	var at time.Time
-	if one != nil {
-		known, at = one.live, one.readAt
+	if one == nil { // it is not polled any more
+		p.mu.Unlock()
+		return nil
 	}
+	known, at := one.live, one.readAt
 	p.mu.Unlock()
 	if known != nil && known.UID == n.UID && known.Status.NodeInfo.BootID == n.Status.NodeInfo.BootID && time.Since(at) < liveFor {
 		return known

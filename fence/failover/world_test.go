@@ -355,7 +355,7 @@ type world struct {
 	seen         *noted
 	options      Options
 	suspectAfter time.Duration
-	every        time.Duration // a lease is renewed; 0: 200 ms
+	every        time.Duration // under mu: a lease is renewed; 0: 200 ms
 	leads        *Controller   // the one that runs; nil: it is not asked
 	dial         func(ctx context.Context, address string) error
 	// refuse fails the controller's requests that it names.
@@ -492,6 +492,7 @@ func (w *world) beat(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.mu.Lock()
 		var names []string
+		every := cmp.Or(w.every, 200*time.Millisecond)
 		for n, alive := range w.alive {
 			if alive {
 				names = append(names, n)
@@ -504,7 +505,7 @@ func (w *world) beat(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(cmp.Or(w.every, 200*time.Millisecond)):
+		case <-time.After(every):
 		}
 	}
 }
