@@ -133,7 +133,7 @@ func (s *AgentReadings) patience(q *Question) time.Duration {
 	case late && (last.unsaid || !saidOff(q)):
 		return hurry
 	}
-	if node := q.Holder.NodeName; s.asker.AsksPower(node) && !s.asker.CoversPower(node) && !saidOff(q) {
+	if node := q.Holder.NodeName; s.asker.AsksPower(node) && !s.asker.CoversPower(node) && !saidOff(q) && q.Holder.Liveness != fence.Alive {
 		return glance
 	}
 	return patience

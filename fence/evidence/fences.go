@@ -33,11 +33,7 @@ func (s *RecordedFences) Evidence(ctx context.Context, q Question) ([]fence.Evid
 		}
 		if f.Phase == record.Fenced {
 			found = append(found, recorded(&q, f)...)
-			last := &found[len(found)-1]
-			last.Void = q.Record.Doubt(f)
-			if q.Record.Early(f.Machine) == f {
-				last.Missed = f.Missed
-			}
+			found[len(found)-1].Void = q.Record.Doubt(f)
 			continue
 		}
 		doubt, err := inDoubt(&q, f, fence.VoidLifting)
