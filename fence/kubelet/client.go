@@ -155,11 +155,10 @@ func keyOf(state tls.ConnectionState) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// address of the kubelet's server: a single IP address that a machine may have in a network, and
-// never a name that somebody would have to be asked for. A kubelet may say any: whoever is there
-// is sent one request, and nothing of the answer is shown.
-// Address is where the Node says that its kubelet answers, host and port. An error says what is
-// missing.
+// Address is where the Node says that its kubelet answers: host:port, with a single IP address that
+// a machine may have in a network, and never a name that somebody would have to be asked for. A
+// kubelet may say any: whoever is there is sent one request, and nothing of the answer is shown. An
+// error says what is missing.
 func Address(node *corev1.Node) (string, error) {
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	if port < 1 || port > math.MaxUint16 {

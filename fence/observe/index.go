@@ -148,10 +148,10 @@ func (s *store) showNode(name string, into *corev1.Node, volumes int) bool {
 	if p == nil || p.node == nil {
 		return false
 	}
-	conditions, inUse, attached := into.Status.Conditions[:0], into.Status.VolumesInUse[:0], into.Status.VolumesAttached[:0]
+	addresses, conditions, inUse, attached := into.Status.Addresses[:0], into.Status.Conditions[:0], into.Status.VolumesInUse[:0], into.Status.VolumesAttached[:0]
 	*into = corev1.Node{}
 	into.Name = p.name
-	into.Status.Conditions = conditions
+	into.Status.Addresses, into.Status.Conditions = addresses, conditions
 	p.node.fill(into)
 	for _, l := range p.listings {
 		if volumes == 0 {

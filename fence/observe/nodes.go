@@ -1,7 +1,9 @@
 package observe
 
 import (
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -10,12 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/kubelet"
 )
 
 // node is a Node, but for the volumes that it lists.
 type node struct {
 	uid, version, providerID, bootID string
 	system                           string // by fence.SystemKey
+	kubelet                          string // host and port of its server; empty: it says none
 	taints                           []corev1.Taint
 	// ready is the condition's status, empty: there is none; readySince its
 	// lastTransitionTime. Its heartbeat is no change.
@@ -28,6 +32,7 @@ func nodeOf(n *corev1.Node) *node {
 	kept := &node{uid: string(n.UID), version: n.ResourceVersion, providerID: n.Spec.ProviderID, bootID: n.Status.NodeInfo.BootID,
 		system: fence.SystemKey(n.Status.NodeInfo.SystemUUID),
 		taints: slices.Clone(n.Spec.Taints)}
+	kept.kubelet, _ = kubelet.Address(n)
 	if c := fence.ReadyCondition(n); c != nil {
 		kept.ready, kept.readySince = c.Status, c.LastTransitionTime
 	}
@@ -36,7 +41,7 @@ func nodeOf(n *corev1.Node) *node {
 
 // same tells that nothing but its version is another.
 func (n *node) same(other *node) bool {
-	return n != nil && n.uid == other.uid && n.providerID == other.providerID && n.bootID == other.bootID && n.system == other.system &&
+	return n != nil && n.uid == other.uid && n.providerID == other.providerID && n.bootID == other.bootID && n.system == other.system && n.kubelet == other.kubelet &&
 		n.ready == other.ready && n.readySince.Equal(&other.readySince) && slices.EqualFunc(n.taints, other.taints, sameTaint)
 }
 
@@ -49,6 +54,11 @@ func (n *node) fill(into *corev1.Node) {
 	into.UID, into.ResourceVersion = types.UID(n.uid), n.version
 	into.Spec.ProviderID, into.Spec.Taints = n.providerID, n.taints
 	into.Status.NodeInfo.BootID, into.Status.NodeInfo.SystemUUID = n.bootID, n.system
+	if host, port, err := net.SplitHostPort(n.kubelet); err == nil {
+		into.Status.Addresses = append(into.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: host})
+		at, _ := strconv.Atoi(port)
+		into.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(at)
+	}
 	if n.ready != "" {
 		into.Status.Conditions = append(into.Status.Conditions[:0], corev1.NodeCondition{Type: corev1.NodeReady, Status: n.ready, LastTransitionTime: n.readySince})
 	}

@@ -34,6 +34,8 @@ type lease struct {
 	// gaps are the last times between two changes that were watched without a break, at most
 	// keepGaps.
 	gaps []time.Duration
+	// renews is how often a kubelet renews such a lease.
+	renews time.Duration
 	// told: OnStale was called for the present stretch of staleness.
 	told bool
 	// written is when the API server last wrote it, by its own clock.
@@ -70,11 +72,16 @@ func SuspectAfter(configured time.Duration, l *coordinationv1.Lease) time.Durati
 	if configured != 0 {
 		return configured
 	}
+	return min(max(renews(l)+5*time.Second, 10*time.Second), 10*time.Minute)
+}
+
+// renews is how often a kubelet renews that lease.
+func renews(l *coordinationv1.Lease) time.Duration {
 	lasts := int32(40)
 	if l != nil && l.Spec.LeaseDurationSeconds != nil {
 		lasts = *l.Spec.LeaseDurationSeconds
 	}
-	return min(max(time.Duration(lasts)*time.Second/4+5*time.Second, 10*time.Second), 10*time.Minute)
+	return time.Duration(lasts) * time.Second / 4
 }
 
 // NewTracker makes a Tracker. A lease that is unchanged for SuspectAfter makes its
@@ -113,7 +120,7 @@ func (t *Tracker) Observe(l *coordinationv1.Lease) {
 
 func (t *Tracker) observeLocked(node string, seen *coordinationv1.Lease, now time.Time) {
 	version := seen.ResourceVersion
-	next := lease{version: version, since: now, suspectAfter: SuspectAfter(t.suspectAfter, seen), written: writtenAt(seen)}
+	next := lease{version: version, since: now, suspectAfter: SuspectAfter(t.suspectAfter, seen), renews: renews(seen), written: writtenAt(seen)}
 	l, known := t.leases[node]
 	switch {
 	case !known:
@@ -197,20 +204,42 @@ func (l *lease) unbroken() bool {
 }
 
 // Late tells for how long the node's lease, which is of that version, was watched unchanged, and
-// whether a renewal that was due did not come: it took more than two seconds longer than any of the
-// last ones that were watched, three at least. That is no silence yet, and says nothing by itself.
-// None is late while the API server does not answer, in a storm, and after any break in the
-// watching before the lease is renewed again.
+// whether a renewal that was due did not come: it took two seconds longer than any of the last ones
+// that were watched, three at least, and than the lease itself says. That is no silence yet, and says
+// nothing by itself. None is late while the API server does not answer, in a storm, where so many are
+// late that it would be one, and after any break in the watching before the lease is renewed again.
 func (t *Tracker) Late(node, version string) (age time.Duration, late bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.nowLocked()
 	l, known := t.leases[node]
-	if !known || l.version != version || !l.unbroken() || len(l.gaps) < leastGaps || t.blindLocked(now) || t.storm {
+	if !known || l.version != version || !l.late(now) || t.blindLocked(now) || t.storm {
 		return 0, false
 	}
-	age = now.Sub(l.since)
-	return age, age > slices.Max(l.gaps)+lateBy
+	all, watched := 0, 0
+	for _, l := range t.leases {
+		if !l.absent {
+			watched++
+		}
+		if l.late(now) {
+			all++
+		}
+	}
+	return now.Sub(l.since), !t.tooManyLocked(all, watched)
+}
+
+func (l *lease) late(now time.Time) bool {
+	return l.unbroken() && len(l.gaps) >= leastGaps && now.Sub(l.since) > max(slices.Max(l.gaps), l.renews)+lateBy
+}
+
+// Version is the node's lease as it was last seen; empty: it has none.
+func (t *Tracker) Version(node string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.leases[node]; l != nil && !l.absent {
+		return l.version
+	}
+	return ""
 }
 
 // ReadsOff tells that agents read a node as off, or no more, whatever its lease says. In a storm
@@ -366,25 +395,24 @@ func (t *Tracker) stateLocked(l *lease, now time.Time) fence.Liveness {
 }
 
 // Storm tells whether so many nodes are stale, or read as off, that the fault is more likely
-// ours, the network's or the API server's, and says it in words. When a storm
-// is over, every node's age begins anew.
+// ours, the network's or the API server's, and says it in words. When so many are stale no more,
+// every node's age begins anew; by what agents read no age does.
 func (t *Tracker) Storm() (bool, string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.nowLocked()
 	watched, stale := t.countLocked(now)
-	if !t.weatherLocked(now, watched, stale) {
+	storm, or := t.weatherLocked(now, watched, stale), ""
+	for node := range t.off {
+		if l := t.leases[node]; l != nil && !l.absent && t.stateLocked(l, now) != fence.Stale {
+			stale++
+			or = " or read off"
+		}
+	}
+	if !storm && !t.tooManyLocked(stale, watched) {
 		return false, ""
 	}
-	return true, fmt.Sprintf("%d of %d watched nodes have stopped renewing their leases%s, more than the %.0f%% of fencing.maxUnhealthy", stale, watched, orOff(len(t.off)), t.maxUnhealthy*100)
-}
-
-// orOff says what else counts, where agents read any node as off.
-func orOff(nodes int) string {
-	if nodes == 0 {
-		return ""
-	}
-	return " or read off"
+	return true, fmt.Sprintf("%d of %d watched nodes have stopped renewing their leases%s, more than the %.0f%% of fencing.maxUnhealthy", stale, watched, or, t.maxUnhealthy*100)
 }
 
 // weatherLocked notes the beginning and the end of a storm.
@@ -401,12 +429,12 @@ func (t *Tracker) weatherLocked(now time.Time, watched, stale int) bool {
 }
 
 func (t *Tracker) countLocked(now time.Time) (watched, stale int) {
-	for node, l := range t.leases {
+	for _, l := range t.leases {
 		if l.absent {
 			continue
 		}
 		watched++
-		if t.off[node] || t.stateLocked(l, now) == fence.Stale {
+		if t.stateLocked(l, now) == fence.Stale {
 			stale++
 		}
 	}

@@ -719,3 +719,94 @@ func TestNothingIsLateWhileTheAPIServerIsAway(t *testing.T) {
 		}
 	})
 }
+
+// A kubelet writes its lease at each start, so that one that starts again and again seems to renew
+// it every few seconds.
+func TestARenewalIsNotLateBeforeTheLeaseSaysSo(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		for i := range 9 {
+			tr.Observe(leaseOf("n1", fmt.Sprint(i)))
+			time.Sleep(3 * time.Second)
+		}
+		if _, late := tr.Late("n1", "8"); late {
+			t.Error("late before the 10 s that a kubelet has")
+		}
+		time.Sleep(8500 * time.Millisecond)
+		if _, late := tr.Late("n1", "8"); late {
+			t.Error("late within two seconds of them")
+		}
+		time.Sleep(time.Second)
+		if _, late := tr.Late("n1", "8"); !late {
+			t.Error("not late after 12 s")
+		}
+	})
+}
+
+// No API server takes any, as in an outage of its writes.
+func TestWhereAllAreLateNoneIs(t *testing.T) {
+	tracked(t, 0.4, func(t *testing.T, tr *Tracker) {
+		lives := func(names ...string) {
+			for range 5 {
+				for _, n := range names {
+					tr.Observe(leaseOf(n, fmt.Sprint(time.Now())))
+				}
+				time.Sleep(10 * time.Second)
+			}
+		}
+		late := func() bool { _, late := tr.Late("n1", tr.Version("n1")); return late }
+		lives("n1", "n2", "n3", "n4", "n5")
+		time.Sleep(3 * time.Second)
+		if late() {
+			t.Error("n1 is late, with all others")
+		}
+		lives("n1", "n2", "n3", "n4", "n5")
+		for _, n := range []string{"n2", "n3", "n4", "n5"} {
+			tr.Observe(leaseOf(n, "last"))
+		}
+		time.Sleep(5500 * time.Millisecond) // the longest was 13 s
+		if !late() {
+			t.Error("n1 alone is not late")
+		}
+	})
+}
+
+// A device that reads off now and then must not keep a dead node from being fenced.
+func TestWhatAgentsReadBrakesAndBeginsNoAgeAnew(t *testing.T) {
+	tracked(t, 0.4, func(t *testing.T, tr *Tracker) {
+		for _, n := range []string{"n1", "n2", "n3"} {
+			tr.Observe(leaseOf(n, "1"))
+		}
+		for i := range 5 {
+			time.Sleep(10 * time.Second)
+			for _, n := range []string{"n2", "n3"} {
+				tr.Observe(leaseOf(n, fmt.Sprint(2+i)))
+			}
+			for _, off := range []bool{true, false} {
+				tr.ReadsOff("n2", off)
+				if storm, words := tr.Storm(); storm != off && i > 1 {
+					t.Errorf("storm %v while n2 reads off: %v: %s", storm, off, words)
+				}
+			}
+		}
+		if age, _, _ := tr.Unchanged("n1"); age < 50*time.Second {
+			t.Errorf("n1 is silent for %s", age)
+		}
+	})
+}
+
+func TestTheVersionOfALeaseIsTheLastThatWasSeen(t *testing.T) {
+	tracked(t, 1, func(t *testing.T, tr *Tracker) {
+		tr.Observe(leaseOf("n1", "7"))
+		tr.Observe(leaseOf("n1", "8"))
+		tr.Absent("n2")
+		for node, want := range map[string]string{"n1": "8", "n2": "", "n3": ""} {
+			if got := tr.Version(node); got != want {
+				t.Errorf("%s: %q", node, got)
+			}
+		}
+		tr.Absent("n1")
+		if got := tr.Version("n1"); got != "" {
+			t.Errorf("of a lease that was deleted: %q", got)
+		}
+	})
+}
