@@ -55,24 +55,11 @@ const (
 
 func (s State) String() string { return [...]string{"unclear", "on", "off"}[known(s)] }
 
-// Session is what is known of how an answer came. A device that has just started may read off
-// although the machine is on, and it forgets its sessions when it starts.
-type Session int
-
-const (
-	// NoSession: the agent asks each time anew, so that nobody can tell.
-	NoSession Session = iota
-	// Fresh: the machine was not read as on in this session yet.
-	Fresh
-	// Held: the session has lasted since the machine was read as on in it.
-	Held
-)
-
 // Reading is one answer of a device.
 type Reading struct {
 	State State
-	// Session in which it came.
-	Session Session
+	// Checked: the device was asked whose it is, and it is that machine's.
+	Checked bool
 	// Detail is the device's own words, shortened, without secrets.
 	Detail string
 	// Named are the CIDR blocks that an off of the machine names, Cut those of the machine

@@ -188,9 +188,9 @@ func TestFaultsAreNamedByTheirFullPath(t *testing.T) {
 		{"maxConcurrentCalls", "driver: {maxConcurrentCalls: -1}", "driver.maxConcurrentCalls: Invalid value: -1: must be 0 (no bound) or more"},
 		{"maxConcurrent", "fencing: {maxConcurrent: 0}", "fencing.maxConcurrent: Invalid value: 0: must be at least 1"},
 		{"fenceAfter without failover", "fencing: {fenceAfter: 50s, levels: [{agents: [{name: a, csiAddons: {}}]}]}", "fencing.fenceAfter: Invalid value: \"50s\": needs failover.enabled"},
-		{"poll too often", pollOf("999ms"), `fencing.levels[0].agents[0].poll: Invalid value: "999ms": must be 0s (never) or from 1s to 30s`},
-		{"poll too rarely", pollOf("31s"), "must be 0s (never) or from 1s to 30s"},
-		{"poll negative", pollOf("-2s"), "must be 0s (never) or from 1s to 30s"},
+		{"poll too often", pollOf("999ms"), `fencing.levels[0].agents[0].poll: Invalid value: "999ms": must be 0s (never) or from 1s to 4s`},
+		{"poll too rarely", pollOf("5s"), "must be 0s (never) or from 1s to 4s"},
+		{"poll negative", pollOf("-2s"), "must be 0s (never) or from 1s to 4s"},
 		{"poll in words", pollOf("always"), "fencing.levels[0].agents[0].poll: Invalid value: \"\\\"always\\\"\": must be a duration"},
 		{"poll of what cuts storage", "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: 2s, csiAddons: {}}]}]}", "fencing.levels[0].agents[0].poll: Invalid value: \"2s\": is for agents that read the power"},
 		{"poll of half a level", "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: 2s, exec: {agent: x, nodeParameters: {port: {n1: a}}}}, {name: b, exec: {agent: x, nodeParameters: {port: {n1: b}}}}]}]}",
@@ -250,8 +250,8 @@ func pollOf(often string) string {
 	return "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: " + often + ", exec: {agent: x, nodeParameters: {port: {n1: a}}}}]}]}"
 }
 
-func TestAnAgentIsPolledFromEverySecondToEveryHalfMinute(t *testing.T) {
-	for often, want := range map[string]time.Duration{"1s": time.Second, "30s": 30 * time.Second, "0s": 0} {
+func TestAnAgentIsPolledFromEverySecondToEveryFour(t *testing.T) {
+	for often, want := range map[string]time.Duration{"1s": time.Second, "4s": 4 * time.Second, "0s": 0} {
 		if got := parse(t, head+pollOf(often)).Fencing.Levels[0].Agents[0].Poll.Duration; got != want {
 			t.Errorf("poll: %s is %s", often, got)
 		}

@@ -30,17 +30,18 @@ func sameMachine(a, b *fencer.Target) bool {
 func (w *worker) ask(ctx context.Context, s *state) error {
 	w.askNow.Store(false)
 	var answers []told
-	targets, answered := w.targets(ctx, s), make(chan struct{})
+	targets, answered := w.targets(s), make(chan struct{})
 	go func() {
 		defer close(answered)
 		for _, t := range targets {
 			began := time.Now()
 			a, err := w.read(ctx, t)
-			if err != nil {
+			if err == nil {
+				w.polls.heard(w.name, readingOf(&a, began))
+			} else {
 				a = fencer.Answer{State: agent.Unclear, Why: fence.Clip(err.Error())}
 			}
 			answers = append(answers, told{t, a})
-			w.hears(&a, began)
 		}
 	}()
 	select {
@@ -90,11 +91,6 @@ func (w *worker) heard(ctx context.Context, a fencer.Answer) {
 	w.answer, w.answers, w.asked = &a, nil, time.Now()
 }
 
-// hears has the polls know what the worker was told in their place.
-func (w *worker) hears(a *fencer.Answer, asked time.Time) {
-	w.polls.heard(w.name, readingOf(a, asked))
-}
-
 // target is the machine as the look found it. Of a Node that is gone its record
 // and the ledgers know what is left.
 func (w *worker) target(s *state) fencer.Target {
@@ -107,11 +103,11 @@ func (w *worker) target(s *state) fencer.Target {
 // targets are all machines that are meant: those that had the name of a Node that is gone, as the
 // ledgers know them. The record says of one at a time that it is off, the one that was asked about
 // last, and so each comes last in its turn.
-func (w *worker) targets(ctx context.Context, s *state) []fencer.Target {
+func (w *worker) targets(s *state) []fencer.Target {
 	if s.Node != nil {
 		t := w.target(s)
 		if s.early() && !t.StorageOnly {
-			t.Missed = w.missed(ctx, s)
+			t.Missed = w.missed(s)
 		}
 		return []fencer.Target{t}
 	}

@@ -66,6 +66,7 @@ type Lives interface {
 	Storm() (bool, string)
 	Steady(node string, least time.Duration) bool
 	Late(node, version string) (age time.Duration, late bool)
+	Version(node string) string
 	ReadsOff(node string, off bool)
 }
 
@@ -145,7 +146,7 @@ func New(o Options) *Controller {
 	if o.Lead == nil {
 		o.Lead = func() error { return nil }
 	}
-	return &Controller{Options: o, ports: newPorts(), work: map[string]*worker{}, fenced: map[string][]fencer.Fence{}, polls: newPolls(o.PollsPerSecond, func(node string, off bool) { o.Lives.ReadsOff(node, off) })}
+	return &Controller{Options: o, ports: newPorts(), work: map[string]*worker{}, fenced: map[string][]fencer.Fence{}, polls: newPolls(o.PollsPerSecond, o.Lives)}
 }
 
 // Run works until ctx ends, and returns when every node's work has. It may be
@@ -160,6 +161,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.running = nil
 		c.mu.Unlock()
 		c.wait.Wait()
+		c.polls.keep(nil) // whoever leads next has not seen it
+		c.Metrics.Polling(c.polls.polling())
 	}()
 	c.wait.Go(func() { c.poll(ctx) })
 	ticker := time.NewTicker(scanEvery)

@@ -1,7 +1,6 @@
 package failover
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -10,26 +9,25 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
-// A node that agents with poll read as off is looked at before its lease is silent:
+// A node whose power agents with poll have seen to go is looked at before its lease is silent:
 //
-//	reads off ──▶ ask: off, a second, off, one lease ──▶ something missing? ──no──▶ again
+//	on, off ──▶ ask: off, a second, off, one lease ──▶ off for 4 s, something missing? ──no──▶ again
 //	                                                          │ yes
 //	     the fence says what is missing: calls are answered ◀─┘
 //	                                                          │ off for offFor
 //	                                        taint, pods ◀─────┘
 //
-// With a renewal, or a reading of on, it is a node that lives, as before. Once its lease is silent
-// it is a silent one, as without poll.
+// With a renewal, or a reading of anything but off, it is a node that lives, as before. Once its lease
+// is silent it is a silent one, as without poll.
 
 const (
 	// earlyEvery is the pause between two questions about such a node, and between two looks.
 	earlyEvery = 500 * time.Millisecond
-	// startsFor is longer than a device that has just started reads off although its machine is
-	// on. One that keeps no sessions has to read off for so long.
+	// startsFor is longer than a device that has just started reads off although its machine is on.
 	startsFor = 4 * time.Second
 )
 
-// early: the lease is not silent, and the node reads off, or was proven off since its last renewal.
+// early: the lease is not silent, and its power was seen to go, or it was proven off since its last renewal.
 func (s *state) early() bool {
 	return s.Node != nil && (s.Life == fence.Alive || s.Life == fence.Unwatched) && (s.ReadsOff || s.provenEarly())
 }
@@ -41,10 +39,11 @@ func (s *state) provenEarly() bool {
 		f.LeaseRV == s.LeaseRV && f.NodeUID == string(s.Node.UID) && f.BootID == s.Node.Status.NodeInfo.BootID
 }
 
-// planEarly: the node reads off, and its lease is not silent. In a storm it waits until that is.
+// planEarly: its power was seen to go, and its lease is not silent. In a storm nothing is missing,
+// and it is only read.
 func planEarly(s *state) []step {
 	switch {
-	case !s.Holds && !s.fenced(), s.Storm:
+	case !s.Holds && !s.fenced():
 		return nil
 	case s.Covered && s.AskDue:
 		return []step{stepAsk}
@@ -66,37 +65,43 @@ func (s *state) awaitsEarly() bool { return s.early() && !(s.Proof != "" && s.ma
 
 // missed is what a machine that runs would have done by now, of a node that was read as off twice.
 // What was missing once is still, while its lease is the same.
-func (w *worker) missed(ctx context.Context, s *state) func(held bool) string {
+func (w *worker) missed(s *state) func(read time.Time, checked bool) string {
 	leaseRV, known := s.LeaseRV, ""
 	if s.provenEarly() {
 		known = s.Fence.Missed
 	}
-	return func(held bool) string {
+	return func(read time.Time, checked bool) string {
 		if known != "" {
 			return known
 		}
 		if storm, _ := w.Lives.Storm(); storm {
 			return ""
 		}
-		during, off := w.polls.off(w.name, leaseRV)
-		if age, late := w.Lives.Late(w.name, leaseRV); late && off && (held || during >= startsFor) {
+		since, _, off := w.polls.off(w.name, leaseRV)
+		if !off || read.Sub(since) < startsFor {
+			return ""
+		}
+		if age, late := w.Lives.Late(w.name, leaseRV); late {
 			return fmt.Sprintf("a renewal of its lease was due, which is unchanged for %s", age.Round(100*time.Millisecond))
 		}
-		if held && off && w.ports.fell(ctx, s.Node) {
+		if checked && w.ports.fell(s.Node, since) {
 			return "its kubelet, which answered connections a moment ago, gives no answer"
 		}
 		return ""
 	}
 }
 
-// readingOf is an answer of the worker's own as the polls keep it.
-func readingOf(a *fencer.Answer, at time.Time) Reading {
-	r := Reading{State: a.State, At: at, Why: a.Why}
+// readingOf is an answer of the worker's own as the polls keep it: of the power alone.
+func readingOf(a *fencer.Answer, began time.Time) Reading {
+	r := Reading{State: agent.Unclear, At: began, Why: a.Why}
+	if n := len(a.Steps); n > 0 && a.Steps[n-1].Started.After(began) {
+		r.At = a.Steps[n-1].Started
+	}
 	switch {
-	case a.OffTwice:
-		r.State = agent.Off
 	case len(a.On) > 0:
 		r.State = agent.On
+	case a.OffTwice || a.State == agent.Off && a.Kind == fence.PowerReading:
+		r.State = agent.Off
 	}
 	return r
 }

@@ -3,38 +3,58 @@ package failover
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
-// polledWorld is a world whose nodes are polled every two seconds, renew their leases five times a
-// second and are silent after 15 s. A pod of n1 uses a volume, and another one waits for it.
+// polledWorld is a world whose nodes are polled every two seconds, renew their leases every second
+// and are silent after 15 s. Readings and requests take their time. A pod of n1 uses a volume, and
+// another one waits for it.
 func polledWorld(t *testing.T) *world {
 	w := newWorld(t)
-	w.suspectAfter = 15 * time.Second
+	w.suspectAfter, w.delay = 15*time.Second, 3*time.Millisecond
 	w.options.OffFor = 5 * time.Second
 	w.options.FenceAfter = 0
 	w.options.AskEvery = 3 * time.Second
-	w.fencer.poll, w.fencer.held = 2*time.Second, true
+	w.fencer.poll, w.fencer.checked, w.fencer.only, w.fencer.takes = 2*time.Second, true, w.n1, 100*time.Millisecond
+	w.renews(time.Second)
 	w.volume("a", w.driver, nil)
 	w.pod("a", w.n1, nil, "a")
 	return w
 }
 
+// renews has all leases be renewed so often, and say so.
+func (w *world) renews(every time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.every = every
+	for n := range w.alive {
+		patch := fmt.Sprintf(`{"spec":{"leaseDurationSeconds":%d}}`, 4*every/time.Second)
+		if _, err := w.api.CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(w.t.Context(), n, "application/merge-patch+json", []byte(patch), metav1.PatchOptions{}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
 // settle lets the leases be watched, and every node be polled.
-func settle() { time.Sleep(5 * time.Second) }
+func settle() { time.Sleep(7 * time.Second) }
 
 // goesOff cuts the power of n1, and says when.
 func (w *world) goesOff() time.Time {
@@ -43,18 +63,32 @@ func (w *world) goesOff() time.Time {
 	return time.Now()
 }
 
-// kubelets answer connections, or not: by err.
+// kubelets answer connections: that of n1 by err, and the others by others.
 type kubelets struct {
-	mu  sync.Mutex
-	err error
+	mu          sync.Mutex
+	err, others error
 }
 
-func (k *kubelets) dial(ctx context.Context, _ string) error {
+// errSecond is the answer to the second packet that asks for a connection.
+var errSecond = errors.New("the first packet was lost")
+
+func (k *kubelets) dial(ctx context.Context, address string) error {
 	k.mu.Lock()
 	err := k.err
+	if address != "10.0.0.1:10250" {
+		err = k.others
+	}
 	k.mu.Unlock()
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		<-ctx.Done() // nobody answers
+	case errors.Is(err, errSecond):
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(1100 * time.Millisecond):
+			return nil
+		}
 	}
 	return err
 }
@@ -62,21 +96,32 @@ func (k *kubelets) dial(ctx context.Context, _ string) error {
 func (k *kubelets) say(err error) { k.mu.Lock(); defer k.mu.Unlock(); k.err = err }
 
 // ported is a polledWorld whose leases are renewed as rarely as kubelets do, so that what falls
-// silent first is the kubelet's port. Its controller runs.
+// silent first is the kubelet's port. n2 holds a volume, too. Its controller runs.
 func ported(t *testing.T) (*world, *kubelets) {
 	w, k := polledWorld(t), &kubelets{}
-	w.status(w.n1, "boot-1", corev1.ConditionTrue)
-	w.change(w.n1, func(n *corev1.Node) {
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}
-		n.Status.DaemonEndpoints.KubeletEndpoint.Port = 10250
-	})
-	w.mu.Lock()
-	w.every = 10 * time.Second
-	w.mu.Unlock()
+	w.renews(10 * time.Second)
+	w.volume("b", w.driver, nil)
+	w.attach("b", w.ns+"-n2")
+	for i, n := range []string{w.n1, w.ns + "-n2"} {
+		w.change(n, func(n *corev1.Node) {
+			n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.0.0.%d", i+1)}}
+			n.Status.DaemonEndpoints.KubeletEndpoint.Port = 10250
+		})
+	}
 	w.dial = k.dial
 	w.leads = w.start()
 	time.Sleep(41 * time.Second)
 	return w, k
+}
+
+// attach has a volume be another node's.
+func (w *world) attach(volume, node string) {
+	w.t.Helper()
+	w.detach(volume)
+	pv := w.ns + "-" + volume
+	must(w.t, w.api.StorageV1().VolumeAttachments().Create, &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: csi.AttachmentName("h-"+volume, w.driver, node)},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: w.driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}})
 }
 
 // off cuts the power with the port, right after a renewal.
@@ -85,19 +130,19 @@ func (w *world) offWith(k *kubelets, err error) time.Time {
 	return w.goesOff()
 }
 
-func TestAKubeletWhosePortFallsSilentProvesWithTwoReadingsOfOneSession(t *testing.T) {
+func TestAKubeletWhosePortFallsSilentProvesWithTwoReadings(t *testing.T) {
 	play(t, func(t *testing.T) {
 		w, k := ported(t)
 		off := w.offWith(k, os.ErrDeadlineExceeded)
 		w.eventually("it is proven off", w.proven)
-		if took := time.Since(off); took > 5*time.Second {
+		if took := time.Since(off); took < startsFor || took > 8*time.Second {
 			t.Errorf("it was proven off after %s", took)
 		}
 		if w.fencer.missed != "its kubelet, which answered connections a moment ago, gives no answer" {
 			t.Errorf("missing: %s", w.fencer.missed)
 		}
 		w.eventually("its pods are gone", func() bool { return !w.has("a") })
-		if took := time.Since(off); took < 5*time.Second || took > 9*time.Second {
+		if took := time.Since(off); took < 5*time.Second || took > 10*time.Second {
 			t.Errorf("its pods were deleted after %s", took)
 		}
 	})
@@ -108,12 +153,26 @@ func TestWhatAKubeletsPortSaysThatIsNoProof(t *testing.T) {
 		"it answers":                          func(w *world, k *kubelets) { w.offWith(k, nil) },
 		"it refuses, which is an answer":      func(w *world, k *kubelets) { w.offWith(k, syscall.ECONNREFUSED) },
 		"it resets, which is an answer":       func(w *world, k *kubelets) { w.offWith(k, syscall.ECONNRESET) },
+		"its firewall forbids it":             func(w *world, k *kubelets) { w.offWith(k, syscall.EHOSTUNREACH) },
+		"it answers the second packet":        func(w *world, k *kubelets) { w.offWith(k, errSecond) },
 		"this process has no way there":       func(w *world, k *kubelets) { w.offWith(k, syscall.ENETUNREACH) },
 		"it did not answer for half a minute": func(w *world, k *kubelets) { k.say(os.ErrDeadlineExceeded); time.Sleep(50 * time.Second); w.goesOff() },
-		"the device keeps no session":         func(w *world, k *kubelets) { w.fencer.held = false; w.offWith(k, os.ErrDeadlineExceeded) },
-		"another address than the one that answered": func(w *world, k *kubelets) {
-			w.change(w.n1, func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.2" })
+		"no other kubelet answers either": func(w *world, k *kubelets) {
+			k.mu.Lock()
+			k.others = os.ErrDeadlineExceeded
+			k.mu.Unlock()
 			w.offWith(k, os.ErrDeadlineExceeded)
+		},
+		"whose device it is was not checked": func(w *world, k *kubelets) { w.fencer.checked = false; w.offWith(k, os.ErrDeadlineExceeded) },
+		"another address than the one that answered": func(w *world, k *kubelets) {
+			w.change(w.n1, func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.3" })
+			k.others = os.ErrDeadlineExceeded
+			w.offWith(k, os.ErrDeadlineExceeded)
+		},
+		"it answers again": func(w *world, k *kubelets) {
+			w.offWith(k, os.ErrDeadlineExceeded)
+			time.Sleep(3 * time.Second)
+			k.say(nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,14 +199,14 @@ func TestAPolledNodeIsProvenOffAndMovedBeforeItsLeaseIsSilent(t *testing.T) {
 		settle()
 		off := w.goesOff()
 		w.eventually("it is proven off", w.proven)
-		if took := time.Since(off); took > 5*time.Second {
+		if took := time.Since(off); took < startsFor || took > 8*time.Second {
 			t.Errorf("it was proven off after %s", took)
 		}
 		if !w.has("a") || w.tainted() != "" {
 			t.Error("its pods were touched before it was off for offFor")
 		}
 		w.eventually("its pods are gone", func() bool { return !w.has("a") })
-		if took := time.Since(off); took < 5*time.Second || took > 9*time.Second {
+		if took := time.Since(off); took < 5*time.Second || took > 10*time.Second {
 			t.Errorf("its pods were deleted after %s", took)
 		}
 		w.eventually("Kubernetes is left to delete the other pods", func() bool { return w.tainted() == ourTaint })
@@ -173,30 +232,24 @@ func TestWithoutPollNothingIsDoneBeforeTheLeaseIsSilent(t *testing.T) {
 // A BMC that starts anew reads off for some seconds, and its machine goes on.
 func TestADeviceThatReadsOffForThreeSecondsHasNobodyCut(t *testing.T) {
 	play(t, func(t *testing.T) {
-		for _, held := range []bool{true, false} {
-			w := polledWorld(t)
-			w.fencer.held = held
-			w.start()
-			settle()
-			for range 5 {
-				w.fencer.reads(agent.Off)
-				w.never("a node that renews its lease was proven off", 3*time.Second, func() bool {
-					return w.proven() || !w.has("a") || w.tainted() != ""
-				})
-				w.fencer.reads(agent.On)
-				time.Sleep(4300 * time.Millisecond)
-			}
-			w.stop()
-			w.stop = nil
+		w := polledWorld(t)
+		w.start()
+		settle()
+		for range 5 {
+			w.fencer.reads(agent.Off)
+			w.never("a node that renews its lease was proven off", 3*time.Second, func() bool {
+				return w.proven() || !w.has("a") || w.tainted() != ""
+			})
+			w.fencer.reads(agent.On)
+			time.Sleep(4300 * time.Millisecond)
 		}
 	})
 }
 
 // It takes the network port with it that it shares, so that the lease is late.
-func TestADeviceWithoutSessionsThatTakesTheNetworkDownHasNobodyCut(t *testing.T) {
+func TestADeviceThatTakesTheNetworkDownHasNobodyCut(t *testing.T) {
 	play(t, func(t *testing.T) {
 		w := polledWorld(t)
-		w.fencer.held = false
 		w.start()
 		settle()
 		for i := range 8 {
@@ -205,6 +258,47 @@ func TestADeviceWithoutSessionsThatTakesTheNetworkDownHasNobodyCut(t *testing.T)
 			w.lives(w.n1, true)
 			w.fencer.reads(agent.On)
 			time.Sleep(4*time.Second + time.Duration(i)*250*time.Millisecond)
+		}
+	})
+}
+
+// As after a longer start, in which it answered nobody: nobody saw the power go.
+func TestOffThatFollowsNoReadingOfOnProvesNothingEarly(t *testing.T) {
+	for name, before := range map[string]agent.State{"it has read off since the lead began": agent.Off, "it could not be read": agent.Unclear} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(t *testing.T) {
+				w := polledWorld(t)
+				if before == agent.Off {
+					w.fencer.reads(agent.Off)
+				}
+				w.start()
+				settle()
+				if before == agent.Unclear {
+					w.fencer.reads(agent.Unclear)
+					time.Sleep(3 * time.Second)
+				}
+				w.goesOff()
+				w.never("it was proven off", 13*time.Second, func() bool { return w.proven() || !w.has("a") || w.tainted() != "" })
+				w.eventually("its pods are gone", func() bool { return !w.has("a") })
+			})
+		})
+	}
+}
+
+// A renewal while a node's agents are asked is what contradicts them.
+func TestOneRenewalAfterTheFirstOffIsEnoughWhenEverItComes(t *testing.T) {
+	play(t, func(t *testing.T) {
+		for i := range 6 {
+			w := polledWorld(t)
+			w.start()
+			settle()
+			w.fencer.reads(agent.Off)
+			w.eventually("it is asked", func() bool { w.fencer.mu.Lock(); defer w.fencer.mu.Unlock(); return w.fencer.asks > 0 })
+			time.Sleep(time.Second + time.Duration(i)*170*time.Millisecond)
+			w.lives(w.n1, false) // as a kubelet that starts again and again, and then renews more rarely
+			w.never("it was proven off", 12*time.Second, func() bool { return w.proven() || !w.has("a") || w.tainted() != "" })
+			w.stop()
+			w.stop = nil
 		}
 	})
 }
@@ -293,36 +387,33 @@ func TestWhileTheAPIServerIsAwayNobodyIsSuspected(t *testing.T) {
 // nodes move once their leases are silent, as without poll.
 func TestPolledOffsCountInTheStorm(t *testing.T) {
 	play(t, func(t *testing.T) {
-		w := polledWorld(t)
-		w.fencer.poll = 0
-		c := w.start()
-		settle()
-		off := w.goesOff()
-		c.Lives.ReadsOff(w.ns+"-n2", true)
-		c.Lives.ReadsOff(w.n1, true)
-		if storm, words := c.Lives.Storm(); !storm || !strings.Contains(words, "or read off") {
+		w, k := ported(t)
+		lives := w.leads.Lives
+		lives.ReadsOff(w.ns+"-n3", true) // and n1 is two of three nodes
+		off := w.offWith(k, os.ErrDeadlineExceeded)
+		w.never("it was proven off early in a storm", 10*time.Second, w.proven)
+		if storm, words := lives.Storm(); !storm || !strings.Contains(words, "or read off") {
 			t.Errorf("storm %v: %s", storm, words)
 		}
-		w.fencer.mu.Lock()
-		w.fencer.poll = 2 * time.Second
-		w.fencer.mu.Unlock()
-		w.never("it was proven off early in a storm", 12*time.Second, w.proven)
+		lives.ReadsOff(w.ns+"-n3", false)
 		w.eventually("its pods are gone", func() bool { return !w.has("a") })
-		if took := time.Since(off); took < 14*time.Second {
-			t.Errorf("after %s", took)
+		if took := time.Since(off); took > 20*time.Second {
+			t.Errorf("after %s: with the storm its age began anew", took)
 		}
 	})
 }
 
-func TestInAStormNoKubeletsSilenceProvesEarly(t *testing.T) {
+// What a device says in a storm is not kept until the storm is over.
+func TestADeviceThatReadsOnAgainIsHeardInAStorm(t *testing.T) {
 	play(t, func(t *testing.T) {
 		w, k := ported(t)
-		w.leads.Lives.ReadsOff(w.ns+"-n2", true) // and n1 is two of three nodes
-		off := w.offWith(k, os.ErrDeadlineExceeded)
-		w.never("it was proven off early in a storm", 12*time.Second, w.proven)
-		w.eventually("its pods are gone", func() bool { return !w.has("a") })
-		if took := time.Since(off); took < 14*time.Second {
-			t.Errorf("after %s", took)
+		w.leads.Lives.ReadsOff(w.ns+"-n3", true)
+		w.offWith(k, nil)
+		time.Sleep(4 * time.Second)
+		w.fencer.reads(agent.On)
+		time.Sleep(5 * time.Second)
+		if storm, words := w.leads.Lives.Storm(); storm {
+			t.Errorf("its reading of off counts still: %s", words)
 		}
 	})
 }
@@ -357,8 +448,8 @@ func TestANodeThatSomebodyWorksOnIsNotMovedBeforeItsLeaseIsSilent(t *testing.T) 
 	})
 }
 
-// Whoever takes the lead over finds the fence, and waits as the first one did.
-func TestANewLeaderWaitsUntilTheMachineWasOffForLongBeforeItsEyes(t *testing.T) {
+// Whoever takes the lead over finds the fence, has not seen the power go, and waits for the lease.
+func TestANewLeaderMovesNobodyBeforeTheLeaseIsSilent(t *testing.T) {
 	play(t, func(t *testing.T) {
 		w := polledWorld(t)
 		w.start()
@@ -369,7 +460,7 @@ func TestANewLeaderWaitsUntilTheMachineWasOffForLongBeforeItsEyes(t *testing.T) 
 		began := time.Now()
 		w.start()
 		w.eventually("its pods are gone", func() bool { return !w.has("a") })
-		if took := time.Since(began); took < 5*time.Second || took > 10*time.Second {
+		if took := time.Since(began); took < 14*time.Second || took > 19*time.Second {
 			t.Errorf("its pods were deleted %s after the change of the lead", took)
 		}
 		if w.seen.said("FencepostReadmitted", "") > 0 || w.fencer.did("void "+w.n1) {
@@ -387,5 +478,49 @@ func TestAFenceThatWasProvenEarlyIsNotTakenForAWrongOneWhereItsNodeOptsOut(t *te
 	}
 	if s.LeaseRV = "8"; len(plan(s)) == 0 {
 		t.Error("nor is one that is: its node has renewed its lease")
+	}
+}
+
+func TestOnlyThePowerIsReadAsOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer fencer.Answer
+		want   agent.State
+	}{
+		"the power":                       {fencer.Answer{State: agent.Off, Kind: fence.PowerReading}, agent.Off},
+		"twice, and nothing is missing":   {fencer.Answer{OffTwice: true}, agent.Off},
+		"it is cut off from its storage":  {fencer.Answer{State: agent.Off, Kind: fence.StorageFence}, agent.Unclear},
+		"the same, and it has power":      {fencer.Answer{State: agent.Off, Kind: fence.StorageFence, On: []string{"bmc"}}, agent.On},
+		"it renewed its lease meanwhile":  {fencer.Answer{Why: fence.VoidLeaseChanged}, agent.Unclear},
+		"it is on, and renewed its lease": {fencer.Answer{Why: fence.VoidLeaseChanged, On: []string{"bmc"}}, agent.On},
+	} {
+		if got := readingOf(&c.answer, time.Now()).State; got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// What is written of a machine without a lease would be bound to nothing.
+func TestANodeWithoutALeaseIsNotSeenToGoOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPolls(100, observe.NewTracker(time.Minute, 1))
+		p.keep(map[string]*polled{"n1": {node: &corev1.Node{}, every: time.Second}})
+		for _, s := range []agent.State{agent.On, agent.Off} {
+			time.Sleep(time.Second)
+			p.heard("n1", Reading{State: s, At: time.Now()})
+		}
+		if _, _, off := p.off("n1", ""); off || p.fell("n1") {
+			t.Error("it was")
+		}
+	})
+}
+
+func TestAKubeletIsNotSoughtOnThisMachine(t *testing.T) {
+	n := &corev1.Node{}
+	n.Status.DaemonEndpoints.KubeletEndpoint.Port = 10250
+	for address, want := range map[string]string{"127.0.0.1": "", "::1": "", "10.0.0.1": "10.0.0.1:10250"} {
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+		if got := portOf(n); got != want {
+			t.Errorf("%s: %q", address, got)
+		}
 	}
 }

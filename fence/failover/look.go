@@ -46,9 +46,13 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 	s.Life = w.Lives.Judge(w.name, s.Lease, s.Node != nil, s.ready())
 	s.Age, _, _ = w.Lives.Unchanged(w.name)
 	s.Overdue = w.Lives.Overdue(w.name)
-	s.OffFor, s.ReadsOff = w.polls.off(w.name, s.LeaseRV)
-	s.Storm, _ = w.Lives.Storm()
-	s.AskDue = s.AskDue || s.early() && since >= earlyEvery
+	if fell, read, off := w.polls.off(w.name, s.LeaseRV); off && time.Since(read) <= readFor {
+		s.ReadsOff, s.OffFor = true, read.Sub(fell)
+	}
+	if s.early() {
+		s.Storm, _ = w.Lives.Storm()
+		s.AskDue = s.AskDue || !s.Storm && since >= earlyEvery
+	}
 
 	volumes := w.heldBy(w.name)
 	s.Holds = len(w.holders(s.Node, volumes)) > 0

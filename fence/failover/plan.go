@@ -27,11 +27,12 @@ type state struct {
 	// Overdue: by the API server's clock it is silent, for longer than it was watched. Its
 	// agents are asked for that, and it is not cut off.
 	Overdue bool
-	// ReadsOff: agents that are polled read it as off, and its lease is unchanged since; from the
-	// first to the last of these readings for OffFor.
+	// ReadsOff: agents that are polled have seen its power go, and its lease is unchanged since; from
+	// the first to the last of these readings it was off for OffFor.
 	ReadsOff bool
 	OffFor   time.Duration
-	// Storm: so many nodes are silent, or read off, that the fault is more likely ours.
+	// Storm: so many nodes are silent, or read off, that the fault is more likely ours. It is looked
+	// for only where the node's power was seen to go.
 	Storm bool
 	// Holds: the node holds volumes of the drivers, as far as anybody knows.
 	Holds bool

@@ -7,29 +7,39 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 )
 
-// defaultPolls a second, where none are configured: 200 nodes every 2 s.
-const defaultPolls = 100
+const (
+	// defaultPolls a second, where none are configured: 200 nodes every 2 s.
+	defaultPolls = 100
+	// pollsAtOnce are under way at most: each may be a process, or a login to a device.
+	pollsAtOnce = 8
+	// A device that does not answer, or refuses the login, is asked again after pollBackoff times as
+	// long, and so on up to pollRarely: some lock a user out who is refused a few times in a minute.
+	pollBackoff = 8
+	pollRarely  = 5 * time.Minute
+	// fallWithin is how long before it was read as off a machine has to have been read as on, so that
+	// its power was seen to go. No device starts anew within that.
+	fallWithin = 5 * time.Second
+	// readFor is how long a reading of off keeps people's pods from staying where they are.
+	readFor = 10 * time.Second
+)
 
 // polls are the nodes that are asked whether they are on, whatever their leases say: those that
 // hold volumes, are covered by agents that are polled, and that failover does not work on, which
 // asks them itself. Each is asked once in its period, the first time somewhere in it by its name,
 // so that the questions are spread evenly; where the budget does not do for all, the periods are
-// longer. A device that does not answer holds up no other node's: one question is under way for
-// each. What is remembered prompts and delays, and proves nothing.
+// longer. What is remembered prompts and delays, and proves nothing.
 type polls struct {
 	spacing time.Duration // between two questions, at least
+	lives   Lives
 
-	// readsOff is told of each node whether it reads off.
-	readsOff func(node string, off bool)
-
-	mu    sync.Mutex
-	nodes map[string]*polled
+	mu     sync.Mutex
+	nodes  map[string]*polled
+	asking int
 	// period of the node that is asked most often; 0: none is asked. short: it is longer than
 	// what is configured.
 	period time.Duration
@@ -39,19 +49,23 @@ type polls struct {
 // polled is one of these nodes, and what was read of it.
 type polled struct {
 	node   *corev1.Node // as the watch shows it
-	live   *corev1.Node // as it was read at readAt, with its addresses; nil: it was not
-	readAt time.Time
 	every  time.Duration
 	next   time.Time
 	asking bool
+	worked bool // failover works on it, which is why it was not asked when it was due
+	silent int  // questions in a row that had no answer
 	Reading
-	// off is when the first of the readings of off was asked for that have no other between
-	// them; zero: the last one is none.
-	off time.Time
-	// lease is its version at the first look after that; lies: it has been renewed since, so
-	// that the readings are nothing before one says on.
-	lease string
-	lies  bool
+	fall *fall
+}
+
+// A fall is power that was seen to go: the machine was read as on, and within five seconds as off,
+// and nothing else was read between or since. A device that starts anew, or has always read off, has
+// none. A renewal of the lease ends it, and so does every other answer, until it is read as on again.
+type fall struct {
+	// since is when the first reading of off was there.
+	since time.Time
+	// leaseRV is the lease as it was seen then.
+	leaseRV string
 }
 
 // A Reading is what the agents last said of a node's power.
@@ -71,15 +85,15 @@ type Polling struct {
 	// (fencing.pollsPerSecond) makes it longer than what is configured.
 	Period time.Duration
 	Short  bool
-	// Oldest is the age of the oldest reading.
+	// Oldest is the age of the oldest reading, of those that failover does not work on.
 	Oldest time.Duration
 }
 
-func newPolls(perSecond int, readsOff func(node string, off bool)) *polls {
+func newPolls(perSecond int, lives Lives) *polls {
 	if perSecond <= 0 {
 		perSecond = defaultPolls
 	}
-	return &polls{spacing: time.Second / time.Duration(perSecond), readsOff: readsOff, nodes: map[string]*polled{}}
+	return &polls{spacing: time.Second / time.Duration(perSecond), lives: lives, nodes: map[string]*polled{}}
 }
 
 // keep has the polls be of these nodes, and no others.
@@ -90,7 +104,7 @@ func (p *polls) keep(nodes map[string]*polled) {
 	for name := range p.nodes {
 		if nodes[name] == nil {
 			delete(p.nodes, name)
-			p.readsOff(name, false)
+			p.lives.ReadsOff(name, false)
 		}
 	}
 	p.period = 0
@@ -114,7 +128,7 @@ func (p *polls) keep(nodes map[string]*polled) {
 		short = short || n.every < least
 	}
 	if short && !p.short {
-		klog.InfoS("Nodes are asked less often than configured whether they are on: fencing.pollsPerSecond does not do for all", "nodes", len(nodes), "period", p.period.Round(time.Millisecond))
+		klog.InfoS("Nodes are asked less often than configured whether they are on: fencing.pollsPerSecond does not do for all", "nodes", len(nodes), "period", p.period.Round(time.Millisecond), "ofUse", p.period < fallWithin)
 	}
 	p.short = short
 }
@@ -126,87 +140,121 @@ func share(name string, every time.Duration) time.Duration {
 	return time.Duration(h.Sum32()) * every / (1 << 32)
 }
 
-// take is the node that is to be asked now; nil: none is, before wait is over.
-func (p *polls) take(busy func(node string) bool) (n *corev1.Node, wait time.Duration) {
+// take is the node that is to be asked now, with the time that there is for that; nil: none is,
+// before wait is over.
+func (p *polls) take(busy func(node string) bool) (n *corev1.Node, within, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	var due *polled
 	wait = scanEvery
+	if p.asking >= pollsAtOnce {
+		return nil, 0, p.spacing
+	}
 	for name, one := range p.nodes {
 		switch {
 		case one.asking:
 		case one.next.After(now):
 			wait = min(wait, one.next.Sub(now))
 		case busy(name):
+			one.worked = true
 		case due == nil || one.next.Before(due.next):
 			due = one
 		}
 	}
 	if due == nil {
-		return nil, max(wait, p.spacing)
+		return nil, 0, max(wait, p.spacing)
 	}
-	due.asking = true
+	due.asking, due.worked = true, false
+	p.asking++
 	if due.next = due.next.Add(due.every); due.next.Before(now) {
 		due.next = now.Add(due.every)
 	}
-	return due.node, p.spacing
+	return due.node, 2 * due.every, p.spacing
+}
+
+// asked: the question about the node that take gave is over. It had no answer if unclear.
+func (p *polls) asked(node string, unclear bool, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asking--
+	one := p.nodes[node]
+	if one == nil {
+		return
+	}
+	if one.asking = false; !unclear {
+		return
+	}
+	pause := one.every
+	for range one.silent + 1 {
+		pause = min(pause*pollBackoff, pollRarely)
+	}
+	if one.silent++; one.silent == 1 {
+		klog.InfoS("It cannot be read whether a node is on: it is asked again after a while, and more and more rarely, up to every 5 minutes", "node", node, "read", why)
+	}
+	one.next = time.Now().Add(pause)
 }
 
 // heard keeps a reading of a node that is polled.
 func (p *polls) heard(node string, r Reading) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if one := p.nodes[node]; one != nil {
-		one.asking = false
-		if r.At.After(one.At) {
-			one.note(r)
-			p.readsOff(node, one.counts())
-		}
+	one := p.nodes[node]
+	if one == nil || !r.At.After(one.At) {
+		return
 	}
-}
-
-// note takes a reading.
-func (n *polled) note(r Reading) {
-	n.Reading = r
+	now, before := time.Now(), one.Reading
+	one.Reading = r
 	switch {
 	case r.State != agent.Off:
-		n.off, n.lease = time.Time{}, ""
-		n.lies = n.lies && r.State != agent.On
-	case n.off.IsZero():
-		n.off = r.At
+		one.fall = nil
+	case before.State == agent.On && now.Sub(before.At) <= fallWithin:
+		if leaseRV := p.lives.Version(node); leaseRV != "" {
+			one.fall = &fall{now, leaseRV}
+		}
+	}
+	p.lives.ReadsOff(node, one.fall != nil)
+	if r.State != agent.Unclear && one.silent > 0 {
+		one.silent, one.next = 0, now.Add(one.every)
 	}
 }
 
-// counts: it reads off, and nothing contradicts that.
-func (n *polled) counts() bool { return !n.off.IsZero() && !n.lies }
-
-// off tells whether a node reads off, whose lease has that version now, and from the first to the
-// last of these readings for how long. Once the lease is renewed meanwhile it does not any more.
-func (p *polls) off(node, leaseRV string) (during time.Duration, off bool) {
+// off tells since when a node's power has been seen to be gone, whose lease has that version now,
+// and when it was last read. The next renewal ends that.
+func (p *polls) off(node, leaseRV string) (since, read time.Time, off bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.nodes[node]
-	if one == nil || !one.counts() {
-		return 0, false
+	if one == nil || one.fall == nil {
+		return time.Time{}, time.Time{}, false
 	}
-	if one.lease == "" {
-		one.lease = leaseRV
-	}
-	if one.lies = one.lease != leaseRV; one.lies {
+	if one.fall.leaseRV != leaseRV {
 		klog.InfoS("A node reads off and renews its lease: what is read of it is not believed before it reads on", "node", node, "read", one.Why)
-		p.readsOff(node, false)
-		return 0, false
+		one.fall = nil
+		p.lives.ReadsOff(node, false)
+		return time.Time{}, time.Time{}, false
 	}
-	return one.At.Sub(one.off), true
+	return one.fall.since, one.At, true
 }
 
-// suspects: the node reads off, and is to be looked at.
-func (p *polls) suspects(node string) bool {
+// falls are the nodes whose power was seen to go.
+func (p *polls) falls() (all []*corev1.Node) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range p.nodes {
+		if one.fall != nil {
+			all = append(all, one.node)
+		}
+	}
+	return all
+}
+
+// fell: that node's was, and it is to be looked at.
+func (p *polls) fell(node string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.nodes[node]
-	return one != nil && one.counts()
+	return one != nil && one.fall != nil
 }
 
 func (p *polls) polling() Polling {
@@ -214,7 +262,9 @@ func (p *polls) polling() Polling {
 	defer p.mu.Unlock()
 	out := Polling{Nodes: len(p.nodes), Period: p.period, Short: p.short}
 	for _, one := range p.nodes {
-		out.Oldest = max(out.Oldest, time.Since(one.At))
+		if !one.worked {
+			out.Oldest = max(out.Oldest, time.Since(one.At))
+		}
 	}
 	return out
 }
@@ -232,13 +282,15 @@ func (c *Controller) Power(node string) (Reading, bool) {
 	return Reading{}, false
 }
 
-// poll asks until ctx ends, and forgets then what was read.
+// poll asks until ctx ends.
 func (c *Controller) poll(ctx context.Context) {
-	defer c.polls.keep(nil)
 	for ctx.Err() == nil {
-		n, wait := c.polls.take(c.working)
+		n, within, wait := c.polls.take(c.working)
 		if n != nil {
-			c.wait.Go(func() { c.pollOne(ctx, n) })
+			c.wait.Go(func() { c.pollOne(ctx, n, within) })
+		}
+		for _, n := range c.polls.falls() {
+			c.ports.knock(ctx, n)
 		}
 		select {
 		case <-ctx.Done():
@@ -247,54 +299,23 @@ func (c *Controller) poll(ctx context.Context) {
 	}
 }
 
-// pollOne asks about one node.
-func (c *Controller) pollOne(ctx context.Context, n *corev1.Node) {
+// pollOne asks about one node. A question that takes longer than within has no answer.
+func (c *Controller) pollOne(ctx context.Context, n *corev1.Node, within time.Duration) {
+	c.wait.Go(func() { c.ports.look(ctx, n) })
 	asked := time.Now()
-	s, why := agent.Unclear, "its Node cannot be read"
-	if live := c.live(ctx, n); live != nil {
-		c.wait.Go(func() { c.ports.look(ctx, live) })
-		s, why = c.Fencer.Poll(ctx, live)
-	}
+	limited, cancel := context.WithTimeout(ctx, within)
+	s, why := c.Fencer.Poll(limited, n)
+	cancel()
+	c.polls.asked(n.Name, s == agent.Unclear, why)
 	if ctx.Err() != nil {
 		return
 	}
 	c.Metrics.PowerPolled(s)
 	c.polls.heard(n.Name, Reading{State: s, At: asked, Why: why})
-	if c.polls.suspects(n.Name) {
+	if c.polls.fell(n.Name) {
+		c.ports.knock(ctx, n)
 		c.begin(n.Name, true)
 	}
-}
-
-// liveFor is how long a Node is taken for what it was when it was read, while its boot is the same.
-const liveFor = 5 * time.Minute
-
-// live is the Node with all that it says: the watch keeps neither its addresses nor its system
-// UUID as it is written. While the API server does not answer it is what it was; nil: nobody knows.
-func (c *Controller) live(ctx context.Context, n *corev1.Node) *corev1.Node {
-	p := c.polls
-	p.mu.Lock()
-	one := p.nodes[n.Name]
-	if one == nil { // it is not polled any more
-		p.mu.Unlock()
-		return nil
-	}
-	known, at := one.live, one.readAt
-	p.mu.Unlock()
-	if known != nil && known.UID == n.UID && known.Status.NodeInfo.BootID == n.Status.NodeInfo.BootID && time.Since(at) < liveFor {
-		return known
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	read, err := c.Client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
-	if err != nil {
-		return known
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if one := p.nodes[n.Name]; one != nil {
-		one.live, one.readAt = read, time.Now()
-	}
-	return read
 }
 
 // working tells whether failover works on the node.

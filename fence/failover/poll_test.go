@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,9 @@ type asked struct {
 	at   map[string][]time.Time
 	all  []time.Time
 	hang map[string]time.Duration
+	// now are under way, and most were at once.
+	now, most atomic.Int32
+	refuses   bool
 }
 
 func (a *asked) Poll(ctx context.Context, n *corev1.Node) (agent.State, string) {
@@ -28,16 +32,27 @@ func (a *asked) Poll(ctx context.Context, n *corev1.Node) (agent.State, string) 
 	a.all = append(a.all, time.Now())
 	hang := a.hang[n.Name]
 	a.mu.Unlock()
+	if a.now.Add(1); a.now.Load() > a.most.Load() {
+		a.most.Store(a.now.Load())
+	}
+	defer a.now.Add(-1)
 	select {
 	case <-ctx.Done():
+		return agent.Unclear, "it did not answer in time"
 	case <-time.After(hang):
+	}
+	if a.refuses {
+		return agent.Unclear, "wrong password"
 	}
 	return agent.On, "on"
 }
 
 // polling polls that many nodes every two seconds, for so long.
 func polling(nodes, perSecond int, hang map[string]time.Duration, during time.Duration) (*asked, *Controller) {
-	f := &asked{at: map[string][]time.Time{}, hang: hang}
+	return pollingOf(&asked{at: map[string][]time.Time{}, hang: hang}, nodes, perSecond, during)
+}
+
+func pollingOf(f *asked, nodes, perSecond int, during time.Duration) (*asked, *Controller) {
 	c := New(Options{Fencer: f, Metrics: &noted{}, Lives: observe.NewTracker(time.Minute, 1), PollsPerSecond: perSecond})
 	all := map[string]*polled{}
 	for i := range nodes {
@@ -45,9 +60,6 @@ func polling(nodes, perSecond int, hang map[string]time.Duration, during time.Du
 		all[name] = &polled{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, every: 2 * time.Second}
 	}
 	c.polls.keep(all)
-	for _, one := range c.polls.nodes {
-		one.live, one.readAt = one.node, time.Now()
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), during)
 	defer cancel()
 	after := make(chan Polling, 1)
@@ -106,8 +118,8 @@ func TestADeviceThatHangsHoldsUpNoOtherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := polling(10, 100, map[string]time.Duration{"n003": 20 * time.Second}, 19*time.Second)
 		for name, at := range f.at {
-			if name == "n003" && len(at) != 1 {
-				t.Errorf("a device that has not answered was asked %d times at once", len(at))
+			if name == "n003" && len(at) > 2 {
+				t.Errorf("a device that does not answer was asked %d times in 19 s", len(at))
 			}
 			if name != "n003" && len(at) < 9 {
 				t.Errorf("node %s was asked %d times in 19 s", name, len(at))
@@ -121,13 +133,13 @@ func TestADeviceThatHangsHoldsUpNoOtherNode(t *testing.T) {
 
 func TestANodeThatFailoverWorksOnIsNotPolledBesides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPolls(100, func(string, bool) {})
+		p := newPolls(100, observe.NewTracker(time.Minute, 1))
 		p.keep(map[string]*polled{"a": {node: &corev1.Node{}, every: time.Second}})
 		time.Sleep(2 * time.Second)
-		if n, _ := p.take(func(string) bool { return true }); n != nil {
+		if n, _, _ := p.take(func(string) bool { return true }); n != nil {
 			t.Error("it was")
 		}
-		if n, _ := p.take(func(string) bool { return false }); n == nil {
+		if n, _, _ := p.take(func(string) bool { return false }); n == nil {
 			t.Error("nor is another")
 		}
 	})
@@ -147,4 +159,34 @@ func TestTheNodesThatHoldVolumesArePolledAndNoOthers(t *testing.T) {
 	if _, polling := c.sort(); len(polling) != 0 {
 		t.Errorf("%d nodes are polled where no agent has poll", len(polling))
 	}
+}
+
+func TestHoweverManyDevicesHangFewQuestionsAreUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := map[string]time.Duration{}
+		for i := range 200 {
+			hang[fmt.Sprintf("n%03d", i)] = time.Hour
+		}
+		f, _ := polling(200, 100, hang, time.Minute)
+		if n := f.most.Load(); n != pollsAtOnce {
+			t.Errorf("%d at once", n)
+		}
+	})
+}
+
+// A BMC that is refused a wrong password a few times in a minute locks the user out who fences.
+func TestADeviceThatRefusesIsAskedMoreAndMoreRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := pollingOf(&asked{at: map[string][]time.Time{}, refuses: true}, 1, 100, time.Hour)
+		first := f.all[0]
+		minute := 0
+		for _, at := range f.all {
+			if at.Sub(first) < time.Minute {
+				minute++
+			}
+		}
+		if n := len(f.all); minute > 2 || n < 12 || n > 15 {
+			t.Errorf("%d times in the first minute, and %d in an hour", minute, n)
+		}
+	})
 }

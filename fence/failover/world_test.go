@@ -65,7 +65,9 @@ type scripted struct {
 	withheld   string // why no agent is told which machine it is
 	poll       time.Duration
 	polls      int
-	held       bool // it is read in sessions that last
+	checked    bool          // the device says that it is the node's
+	takes      time.Duration // a reading
+	only       string        // the node that state is of; empty: of all
 	missed     string
 }
 
@@ -111,18 +113,16 @@ func (f *scripted) readTwiceLocked(ctx context.Context, t fencer.Target) (fencer
 		return l.ResourceVersion
 	}
 	for again := range 2 {
-		if again > 0 {
-			f.mu.Unlock()
-			time.Sleep(time.Second)
-			f.mu.Lock()
-		}
+		f.mu.Unlock()
+		time.Sleep(time.Duration(again)*time.Second + f.takes)
+		f.mu.Lock()
 		if f.state != agent.Off {
 			return f.readLocked(t, false), nil
 		}
 	}
-	held := f.held
+	checked := f.checked
 	f.mu.Unlock()
-	missed := t.Missed(held) // which may wait for a kubelet
+	missed := t.Missed(time.Now().Add(-f.takes), checked)
 	f.mu.Lock()
 	f.missed = missed
 	switch {
@@ -140,10 +140,14 @@ func (f *scripted) readTwiceLocked(ctx context.Context, t fencer.Target) (fencer
 
 func (f *scripted) PollEvery(string) time.Duration { f.mu.Lock(); defer f.mu.Unlock(); return f.poll }
 
-func (f *scripted) Poll(context.Context, *corev1.Node) (agent.State, string) {
+func (f *scripted) Poll(_ context.Context, n *corev1.Node) (agent.State, string) {
+	time.Sleep(f.takes)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.polls++
+	if f.only != "" && n.Name != f.only {
+		return agent.On, "agent bmc reads on"
+	}
 	return f.state, "agent bmc reads " + f.state.String()
 }
 
@@ -358,6 +362,7 @@ type world struct {
 	every        time.Duration // under mu: a lease is renewed; 0: 200 ms
 	leads        *Controller   // the one that runs; nil: it is not asked
 	dial         func(ctx context.Context, address string) error
+	delay        time.Duration // of each request of the controller's
 	// refuse fails the controller's requests that it names.
 	refuse atomic.Pointer[func(*http.Request) error]
 
@@ -410,6 +415,7 @@ type refusing struct {
 }
 
 func (r refusing) RoundTrip(q *http.Request) (*http.Response, error) {
+	time.Sleep(r.w.delay)
 	if f := r.w.refuse.Load(); f != nil {
 		if err := (*f)(q); err != nil {
 			return nil, err

@@ -8,36 +8,40 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 )
 
-// early is n1 as it is now, with a lease that is not silent. held is what missed was asked with.
-func (w *world) early(missed string, held *[]bool) Target {
+// early is n1 as it is now, with a lease that is not silent. checked is what missed was asked with.
+func (w *world) early(missed string, checked *[]bool) Target {
 	t := w.target()
-	t.Missed = func(h bool) string { *held = append(*held, h); return missed }
+	t.Missed = func(read time.Time, c bool) string {
+		if time.Since(read) > time.Second/2 {
+			w.Errorf("the second reading was begun %s ago", time.Since(read))
+		}
+		*checked = append(*checked, c)
+		return missed
+	}
 	return t
 }
 
 func TestBeforeTheLeaseIsSilentOffIsReadTwiceAndSomethingHasToBeMissing(t *testing.T) {
 	for name, c := range map[string]struct {
-		session agent.Session
+		checked bool
 		missed  string
 		early   bool
-		held    []bool
 	}{
-		"something is missing":         {agent.NoSession, "a renewal was due", true, []bool{false}},
-		"in a session that has lasted": {agent.Held, "a renewal was due", true, []bool{true}},
-		"in one that is new":           {agent.Fresh, "a renewal was due", false, nil},
-		"nothing is missing":           {agent.NoSession, "", false, []bool{false}},
+		"something is missing":                  {false, "a renewal was due", true},
+		"the device says that it is the node's": {true, "a renewal was due", true},
+		"nothing is missing":                    {true, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(w *world) {
 				w.bmc.set(true)
-				w.bmc.session = c.session
-				var held []bool
+				w.bmc.checked = c.checked
+				var checked []bool
 				began, f := time.Now(), w.fencer("a")
-				a := w.ask(f, w.early(c.missed, &held))
+				a := w.ask(f, w.early(c.missed, &checked))
 				if took := time.Since(began); took < time.Second {
 					t.Errorf("two readings within %s", took)
 				}
-				w.expect("held", held, c.held)
+				w.expect("checked", checked, []bool{c.checked})
 				if c.early {
 					w.expect("state", a.State, agent.Off)
 					if got := w.record().Early(a.Machine); got == nil || got.ID != a.Fence || len(got.Steps) != 2 {
@@ -48,7 +52,7 @@ func TestBeforeTheLeaseIsSilentOffIsReadTwiceAndSomethingHasToBeMissing(t *testi
 				}
 				// Nobody has it from the answers of before.
 				asked, _ := w.bmc.counts()
-				w.ask(f, w.early(c.missed, &held))
+				w.ask(f, w.early(c.missed, &checked))
 				if again, _ := w.bmc.counts(); again != asked+2 {
 					t.Errorf("%d readings for the next question", again-asked)
 				}
@@ -67,8 +71,8 @@ func TestWhatHappensBetweenTwoReadingsOfOffVoidsThem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(w *world) {
 				w.bmc.set(true)
-				var held []bool
-				f, target := w.fencer("a"), w.early("a renewal was due", &held)
+				var checked []bool
+				f, target := w.fencer("a"), w.early("a renewal was due", &checked)
 				time.AfterFunc(500*time.Millisecond, func() { change(w) })
 				if a := w.ask(f, target); a.State == agent.Off || w.fences() != "" {
 					t.Errorf("answer %+v, fences %s", a, w.fences())
@@ -82,8 +86,8 @@ func TestWhatHappensBetweenTwoReadingsOfOffVoidsThem(t *testing.T) {
 func TestNothingIsMissingOfALeaseThatTheCallerHasNotSeen(t *testing.T) {
 	run(t, func(w *world) {
 		w.bmc.set(true)
-		var held []bool
-		target := w.early("a renewal was due", &held)
+		var checked []bool
+		target := w.early("a renewal was due", &checked)
 		w.renew("n1")
 		a := w.ask(w.fencer("a"), target)
 		if a.State != agent.Unclear || a.Why != fence.VoidLeaseChanged || w.fences() != "" {
@@ -100,10 +104,23 @@ func TestAFenceOfAReadingIsAnEarlyOneOnceSomethingIsMissing(t *testing.T) {
 		if w.record().Early(first.Machine) != nil {
 			t.Fatal("a single reading proves early")
 		}
-		var held []bool
-		a := w.ask(f, w.early("a renewal was due", &held))
+		var checked []bool
+		a := w.ask(f, w.early("a renewal was due", &checked))
 		if got := w.record().Early(a.Machine); got == nil || got.ID != first.Fence {
 			t.Errorf("fence %+v, was %s", got, first.Fence)
 		}
+	})
+}
+
+// What is missing is asked of the power: a machine that is cut off from its storage may live.
+func TestTheStorageOfAMachineWhoseLeaseIsNotSilentIsReadAsEver(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.broken = true
+		array := &device{name: "array", kind: fence.StorageFence}
+		array.set(true)
+		w.levels = agent.Levels{{{Agent: w.bmc}}, {{Agent: array}}}
+		var checked []bool
+		a := w.ask(w.fencer("a"), w.early("", &checked))
+		w.expect("state, kind, and whether it was asked what is missing", []any{a.State, a.Kind, len(checked)}, []any{agent.Off, fence.StorageFence, 0})
 	})
 }

@@ -217,9 +217,10 @@ type Target struct {
 	// Missed is set where the node's lease is not silent. Then off is an answer only if the agents
 	// read it twice, readAgain apart, between two looks at Node and lease that show no change, and
 	// Missed, which is asked after the second, says what a machine that runs would have done by
-	// then and did not; empty: nothing. held: both readings came in sessions with the devices in
-	// which the machine was read as on before. Each such question is put to the agents.
-	Missed func(held bool) string
+	// then and did not; empty: nothing. read is when the second was begun; checked: both times each
+	// device said that it is that machine's. Each such question is put to the agents. Off by a
+	// storage fence is an answer as without Missed.
+	Missed func(read time.Time, checked bool) string
 	// Fences are the IDs of the fences that On and Lift may undo, as the caller saw
 	// them: where another one stands, or none of them any more, nothing is undone. Nil:
 	// whichever there are.
@@ -264,8 +265,7 @@ type Answer struct {
 	Detail, Why string
 	// Machine that it is about, with its lease.
 	Machine record.FencedMachine
-	// OffTwice: it was read as off twice, and is Unclear because nothing is missing yet, or because
-	// a device may have just started.
+	// OffTwice: it was read as off twice, and is Unclear because nothing is missing yet.
 	OffTwice bool
 	// Fence is the ID in the record; empty: none was written.
 	Fence string

@@ -40,7 +40,7 @@ type device struct {
 	refuses  error // Off's
 	broken   bool  // cannot be read
 	takes    time.Duration
-	session  agent.Session
+	checked  bool // of off: that it is the machine's
 	asked    int
 	offs     int
 	onStatus func() // once, within the next Status
@@ -71,7 +71,7 @@ func (d *device) Status(ctx context.Context, _ agent.Machine) (agent.Reading, er
 	case d.broken:
 		return agent.Reading{}, errors.New("no answer")
 	case d.off:
-		return agent.Reading{State: agent.Off, Session: d.session, Detail: "power:0"}, nil
+		return agent.Reading{State: agent.Off, Checked: d.checked, Detail: "power:0"}, nil
 	}
 	return agent.Reading{State: agent.On, Detail: "power:1"}, nil
 }

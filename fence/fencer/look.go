@@ -252,12 +252,13 @@ func (f *Fencer) observe(ctx context.Context, t Target, fl *flight) (Answer, err
 	}
 	a := f.answer(outcome, f.bind(t, after), read)
 	a.known, a.missed = known, missed
-	if t.Missed != nil && a.State == agent.Off && missed == "" {
-		a = Answer{Why: a.Why + ", twice, and nothing is missing yet that a machine that runs would have done", OffTwice: a.Kind == fence.PowerReading,
+	early := t.Missed != nil && a.Kind == fence.PowerReading
+	if early && a.State == agent.Off && missed == "" {
+		a = Answer{Why: a.Why + ", twice, and nothing is missing yet that a machine that runs would have done", OffTwice: true,
 			On: a.On, Steps: a.Steps, Machine: a.Machine, read: read, torn: true}
 	}
 	why := changed(t, before, after, a.Kind)
-	if why == "" && t.Missed != nil && after.leaseRV != t.LeaseRV {
+	if why == "" && early && after.leaseRV != t.LeaseRV {
 		why = fence.VoidLeaseChanged // nothing is missing of one that Missed was not asked about
 	}
 	if why != "" {
@@ -276,24 +277,18 @@ func (f *Fencer) again(ctx context.Context, m agent.Machine, t Target, first age
 	case <-ctx.Done():
 	case <-time.After(readAgain):
 	}
+	began := time.Now()
 	o = f.read(ctx, m, false, hears)
 	o.Steps = slices.Concat(first.Steps, o.Steps)
-	if fresh, held := sessions(o.Steps); o.State == agent.Off && o.Kind == fence.PowerReading && !fresh {
-		missed = t.Missed(held)
+	if o.State == agent.Off && o.Kind == fence.PowerReading {
+		missed = t.Missed(began, checked(o.Steps))
 	}
 	return o, missed
 }
 
-// sessions tells whether a reading of off came in one in which the machine had not been on, and
-// whether all came in one in which it had.
-func sessions(steps []agent.Step) (fresh, held bool) {
-	held = true
-	for _, st := range steps {
-		if st.Action == "status" && st.State == agent.Off {
-			fresh, held = fresh || st.Session == agent.Fresh, held && st.Session == agent.Held
-		}
-	}
-	return fresh, held
+// checked: every device that read off said that it is the machine's.
+func checked(steps []agent.Step) bool {
+	return !slices.ContainsFunc(steps, func(st agent.Step) bool { return st.Action == "status" && st.State == agent.Off && !st.Checked })
 }
 
 // read asks the levels. A machine with power may be cut off from its storage by

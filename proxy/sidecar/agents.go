@@ -89,8 +89,7 @@ func (s *AgentSet) add(i int, level *config.Level, dirs []string, driver DriverS
 func newAgent(a *config.Agent, dirs []string, driver DriverSide) (agent.Agent, error) {
 	switch {
 	case a.IPMI != nil:
-		return ipmi.New(ipmi.Options{Name: a.Name, UsernameFile: a.IPMI.UsernameFile, PasswordFile: a.IPMI.PasswordFile, Nodes: a.IPMI.Nodes,
-			Hold: a.Poll.Duration > 0})
+		return ipmi.New(ipmi.Options{Name: a.Name, UsernameFile: a.IPMI.UsernameFile, PasswordFile: a.IPMI.PasswordFile, Nodes: a.IPMI.Nodes})
 	case a.Exec != nil:
 		return fenceprogram.New(fenceprogram.Options{Name: a.Name, Agent: a.Exec.Agent, Dirs: dirs,
 			Parameters: a.Exec.Parameters, ParameterFiles: a.Exec.ParameterFiles, NodeParameters: a.Exec.NodeParameters,

@@ -44,7 +44,6 @@
 // A BMC that is silent when it does not know the proposed suite, which the specification
 // does not allow, is not reached (fence_ipmilan with cipher=3 reaches it).
 //
-// A session that is kept (Options.Hold) is not logged out when nobody reads any more, and one that
-// a ctx cut short is not logged out either; the BMC drops it after about
+// A session that a ctx cut short is not logged out; the BMC drops it after about
 // a minute.
 package ipmi

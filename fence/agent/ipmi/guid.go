@@ -20,6 +20,8 @@ type identity struct {
 	guid string
 	// note says how sure it is that the BMC is the node's.
 	note string
+	// checked: it is the node's.
+	checked bool
 }
 
 // identify holds the BMC's system GUID against the Node's system UUID. A
@@ -47,7 +49,7 @@ func compare(raw guid, m agent.Machine) (identity, error) {
 	case !ok || node.placeholder():
 		id.note = fmt.Sprintf("whose BMC it is was not checked: node %s reports system UUID %q, which names no machine (the BMC's system GUID is %s)", m.Node, m.SystemUUID, id.guid)
 	case slices.Contains(raw.orders(), node):
-		id.note = fmt.Sprintf("system GUID %s is the node's", node)
+		id.note, id.checked = fmt.Sprintf("system GUID %s is the node's", node), true
 	default:
 		return id, fmt.Errorf("it belongs to another machine: its system GUID is %s (bytes %x), node %s has system UUID %s; correct the BMC's address in the configuration", id.guid, raw[:], m.Node, node)
 	}

@@ -25,9 +25,6 @@ type Options struct {
 	// Nodes maps a Node's name to its BMC, host or host:port; the port is 623
 	// where none is given.
 	Nodes map[string]string
-	// Hold keeps the session in which a status was read open for the next one, for who reads
-	// every few seconds. A BMC that starts anew forgets it (agent.Session).
-	Hold bool
 }
 
 // IPMI is an agent.Agent and an agent.Checker.
@@ -35,7 +32,6 @@ type IPMI struct {
 	options Options
 	// address is host:port by node.
 	address map[string]string
-	held    held
 }
 
 var (
@@ -95,9 +91,6 @@ func (a *IPMI) Covers(node string) bool { _, ok := a.address[node]; return ok }
 // Status reads the chassis power. A fault that the BMC reports with it, and an
 // answer that contradicts itself, are Unclear.
 func (a *IPMI) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
-	if a.options.Hold {
-		return a.hold(ctx, m)
-	}
 	var reading agent.Reading
 	err := a.with(ctx, m, toRead, func(s *session) error {
 		id, err := s.identify(ctx, m)
@@ -106,37 +99,13 @@ func (a *IPMI) Status(ctx context.Context, m agent.Machine) (agent.Reading, erro
 		}
 		reading, err = s.power(ctx)
 		reading.Detail += "; " + id.note
+		reading.Checked = id.checked
 		return err
 	})
 	if err != nil {
 		return agent.Reading{}, err
 	}
 	return reading, nil
-}
-
-// hold is Status in a session that is kept.
-func (a *IPMI) hold(ctx context.Context, m agent.Machine) (agent.Reading, error) {
-	bmc, user, err := a.bmcOf(m.Node)
-	if err != nil {
-		return agent.Reading{}, err
-	}
-	r, err := a.statusHeld(ctx, m, bmc, user)
-	if err != nil {
-		return agent.Reading{}, fmt.Errorf("ipmi: node %s: BMC at %s: %w", m.Node, bmc, explain(ctx, user, err))
-	}
-	return r, nil
-}
-
-// bmcOf is the address of the node's BMC, and who logs in there.
-func (a *IPMI) bmcOf(node string) (bmc string, user credentials, err error) {
-	bmc, ok := a.address[node]
-	if !ok {
-		return "", user, fmt.Errorf("ipmi: agent %s has no BMC for node %s", a.options.Name, node)
-	}
-	if user, err = a.credentials(node); err != nil {
-		err = fmt.Errorf("ipmi: agent %s: %w", a.options.Name, err)
-	}
-	return bmc, user, err
 }
 
 // Off cuts the power, hard.
@@ -175,9 +144,13 @@ func (a *IPMI) turn(ctx context.Context, m agent.Machine, control chassis.Chassi
 
 // with runs do in a session of its own with m's BMC.
 func (a *IPMI) with(ctx context.Context, m agent.Machine, level types.PrivilegeLevel, do func(*session) error) error {
-	bmc, user, err := a.bmcOf(m.Node)
+	bmc, ok := a.address[m.Node]
+	if !ok {
+		return fmt.Errorf("ipmi: agent %s has no BMC for node %s", a.options.Name, m.Node)
+	}
+	user, err := a.credentials(m.Node)
 	if err != nil {
-		return err
+		return fmt.Errorf("ipmi: agent %s: %w", a.options.Name, err)
 	}
 	s, err := login(ctx, bmc, user, level)
 	if err == nil {

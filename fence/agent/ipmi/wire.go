@@ -15,8 +15,7 @@ import (
 	"github.com/bougou/go-ipmi/pkg/types"
 )
 
-// wire is the one socket of one call, or of several one after the other in a session that is kept
-// (park). It gives the IPMI library three properties
+// wire is the one socket of one call. It gives the IPMI library three properties
 // that it lacks: nothing is sent once the call's ctx has ended, an answer that does
 // not carry the session's integrity code is not seen, and a login's refusal that is
 // cut short is understood.
@@ -80,33 +79,6 @@ func (w *wire) end() {
 		w.Conn.Close()
 	}
 	w.ended = true
-}
-
-// park ends the call, and keeps the socket for the next one. Nothing is sent until resume.
-func (w *wire) park() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.release()
-	w.ctx = parked
-}
-
-// parked is the ctx of no call: it has ended.
-var parked = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
-// resume begins another call, which ends with ctx; false: the socket is closed.
-func (w *wire) resume(ctx context.Context) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ended {
-		return false
-	}
-	w.ctx = ctx
-	w.release = context.AfterFunc(ctx, w.end)
-	return true
 }
 
 // Close is the library's way to end.
