@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -523,4 +524,26 @@ func TestAKubeletIsNotSoughtOnThisMachine(t *testing.T) {
 			t.Errorf("%s: %q", address, got)
 		}
 	}
+}
+
+// A device may have started anew in between.
+func TestAReadingOfOnThatIsOldIsNotWhereAMachineFellFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lives := observe.NewTracker(time.Minute, 1)
+		lives.Observe(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: "7"}})
+		p := newPolls(100, lives)
+		p.keep(map[string]*polled{"n1": {node: &corev1.Node{}, every: time.Second}})
+		for _, c := range []struct {
+			gap  time.Duration
+			fell bool
+		}{{5 * time.Second, true}, {5100 * time.Millisecond, false}} {
+			time.Sleep(time.Second)
+			p.heard("n1", Reading{State: agent.On, At: time.Now()})
+			time.Sleep(c.gap)
+			p.heard("n1", Reading{State: agent.Off, At: time.Now().Add(-c.gap / 2)}) // it took half of that
+			if p.fell("n1") != c.fell {
+				t.Errorf("after %s: %v", c.gap, p.fell("n1"))
+			}
+		}
+	})
 }
