@@ -76,7 +76,7 @@ var errSecond = errors.New("the first packet was lost")
 func (k *kubelets) dial(ctx context.Context, address string) error {
 	k.mu.Lock()
 	err := k.err
-	if address != "10.0.0.1:10250" {
+	if address == "10.0.0.2:10250" {
 		err = k.others
 	}
 	k.mu.Unlock()
@@ -167,7 +167,6 @@ func TestWhatAKubeletsPortSaysThatIsNoProof(t *testing.T) {
 		"whose device it is was not checked": func(w *world, k *kubelets) { w.fencer.checked = false; w.offWith(k, os.ErrDeadlineExceeded) },
 		"another address than the one that answered": func(w *world, k *kubelets) {
 			w.change(w.n1, func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.3" })
-			k.others = os.ErrDeadlineExceeded
 			w.offWith(k, os.ErrDeadlineExceeded)
 		},
 		"it answers again": func(w *world, k *kubelets) {
@@ -544,6 +543,58 @@ func TestAReadingOfOnThatIsOldIsNotWhereAMachineFellFrom(t *testing.T) {
 			if p.fell("n1") != c.fell {
 				t.Errorf("after %s: %v", c.gap, p.fell("n1"))
 			}
+		}
+	})
+}
+
+func TestARenewalEndsAFallUntilTheMachineReadsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lives := observe.NewTracker(time.Minute, 1)
+		lives.Observe(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: "7"}})
+		p := newPolls(100, lives)
+		p.keep(map[string]*polled{"n1": {node: &corev1.Node{}, every: time.Second}})
+		for i, c := range []struct {
+			state   agent.State
+			leaseRV string
+			off     bool
+		}{{agent.On, "7", false}, {agent.Off, "7", true}, {agent.Off, "8", false}, {agent.Off, "7", false}, {agent.On, "7", false}, {agent.Off, "7", true}} {
+			time.Sleep(time.Second)
+			p.heard("n1", Reading{State: c.state, At: time.Now()})
+			if _, _, off := p.off("n1", c.leaseRV); off != c.off {
+				t.Errorf("%d: %v", i, off)
+			}
+		}
+	})
+}
+
+// The watch may be behind what is read live.
+func TestASilentPortSaysNothingOfAnotherAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := func(name, address string) *corev1.Node {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+			n.Status.DaemonEndpoints.KubeletEndpoint.Port = 10250
+			return n
+		}
+		k, p := &kubelets{}, newPorts()
+		p.dial = k.dial
+		n1, n2 := node("n1", "10.0.0.1"), node("n2", "10.0.0.2")
+		p.look(t.Context(), n1)
+		p.look(t.Context(), n2)
+		k.say(os.ErrDeadlineExceeded)
+		since := time.Now()
+		p.knock(t.Context(), n1)
+		time.Sleep(portWithin)
+		synctest.Wait()
+		if !p.fell(n1, since) || p.fell(n1, time.Now()) {
+			t.Error("it fell silent since, and not before")
+		}
+		if p.fell(node("n1", "10.0.0.3"), since) {
+			t.Error("so did another address")
+		}
+		time.Sleep(portSaid)
+		if p.fell(n1, since) {
+			t.Error("it is said for longer than it was found out")
 		}
 	})
 }
