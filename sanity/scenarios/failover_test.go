@@ -1,9 +1,13 @@
 package scenarios
 
 import (
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
@@ -48,4 +52,70 @@ var poweredOff = []scenario{
 			p.outcome("published elsewhere %.1f s after the power went, pod running after %.1f s", published.Seconds(), time.Since(off).Seconds())
 		},
 	},
+	{
+		name:    "polled-off",
+		rule:    "R1: a node whose BMC, which is asked always, was seen to read off, and that has missed a renewal, is dead before its lease is silent",
+		from:    "k/68086",
+		options: bed.StageOptions{Failover: true},
+		story:   poweredOffPolled,
+	},
+	{
+		name:    "polled-blip",
+		rule:    "R6: a node that is asked always whether it is on, and is without power for three seconds, keeps its pods",
+		from:    "piraeusdatastore/linstor-csi#89",
+		options: bed.StageOptions{Failover: true},
+		story:   quickReboot,
+	},
+}
+
+// polled are the BMCs of the stage, asked always.
+func polled(p *play) string { return strings.Replace(p.BMCs(), "timeout:", "poll: 2s, timeout:", 1) }
+
+// renewed is as long as a lease has to be watched before the next renewal is known to be due.
+func renewed() { time.Sleep(45 * time.Second) }
+
+func poweredOffPolled(p *play) {
+	p.StartFailover(polled(p))
+	v, d, old, next := p.database()
+	renewed()
+	old.PowerOff()
+	off := time.Now()
+	if !p.guarded() {
+		old.WaitNotReady()
+		if _, moved := p.within(60*time.Second, "the volume moves", func() bool { return v.AttachedTo(next) }); !moved {
+			p.outcome("still attached to the dead node %.0f s after the power went", time.Since(off).Seconds())
+		}
+		return
+	}
+	p.WaitFor(30*time.Second, "it is proven off", func() bool {
+		f := p.recordOf(old).Fence(fence.PowerReading, "")
+		return f != nil && f.Phase == record.Fenced
+	})
+	proven, missed := time.Since(off), p.recordOf(old).Fence(fence.PowerReading, "").Missed
+	v.WaitPublished(next, 60*time.Second)
+	published := time.Since(off)
+	d.WaitRunningOn(next, 60*time.Second)
+	p.Log("missed: %q", missed)
+	p.outcome("proven off %.1f s after the power went, published elsewhere after %.1f s, pod running after %.1f s", proven.Seconds(), published.Seconds(), time.Since(off).Seconds())
+}
+
+func quickReboot(p *play) {
+	p.StartFailover(polled(p))
+	v, _, old, next := p.database()
+	renewed()
+	pods := p.podsOn(old)
+	old.PowerOff()
+	time.Sleep(3 * time.Second)
+	old.Boot()
+	p.Never(20*time.Second, "a node that booted was touched", func() bool { return tainted(old) || v.AttachedTo(next) })
+	p.waitWriting(v)
+	if p.guarded() {
+		for _, f := range p.recordOf(old).Fences {
+			p.t.Errorf("a fence is on record: %+v", f)
+		}
+	}
+	if now := p.podsOn(old); len(pods) != 1 || !maps.Equal(now, pods) {
+		p.t.Errorf("pods %v, were %v", now, pods)
+	}
+	p.outcome("its pod is the one of before, and runs")
 }
