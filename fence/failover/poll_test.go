@@ -171,6 +171,9 @@ func TestHoweverManyDevicesHangFewQuestionsAreUnderWay(t *testing.T) {
 		if n := f.most.Load(); n != pollsAtOnce {
 			t.Errorf("%d at once", n)
 		}
+		if n := len(f.at); n < 100 {
+			t.Errorf("%d nodes were asked in a minute: a device that hangs has its place for as long as it likes", n)
+		}
 	})
 }
 
