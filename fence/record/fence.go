@@ -364,10 +364,11 @@ func (r *Record) PutMissed(id, missed string) bool {
 }
 
 // Early is the power fence of that machine with its lease as it is, that was proven before that
-// was silent; nil: there is none, or somebody who may fence does not vouch for all of it.
+// was silent; nil: there is none, it has no lease that a renewal could change, or nobody who may
+// fence vouches for all of it.
 func (r *Record) Early(m FencedMachine) *Fence {
 	f := r.Fence(fence.PowerReading, "")
-	if f == nil || f.Phase != Fenced || !r.Vouched(f) || !r.Vouched(f.Missing()) || !f.Machine.Same(m) || f.Machine.LeaseRV != m.LeaseRV {
+	if f == nil || m.LeaseRV == "" || f.Phase != Fenced || !r.Vouched(f) || !r.Vouched(f.Missing()) || !f.Machine.Same(m) || f.Machine.LeaseRV != m.LeaseRV {
 		return nil
 	}
 	return f

@@ -742,3 +742,15 @@ func TestWhatIsMissingIsVouchedForApartAndEndsWithTheFence(t *testing.T) {
 		t.Error("a void fence proves early")
 	}
 }
+
+// Nothing could renew it, so that nothing would void what was proven before it was silent.
+func TestWithoutALeaseNothingIsProvenEarly(t *testing.T) {
+	for leaseRV, want := range map[string]bool{"7": true, "": false} {
+		r, is := record.New("n1"), record.FencedMachine{NodeUID: "u1", BootID: "b1", LeaseRV: leaseRV, SystemUUID: "s1"}
+		r.PutFence(record.Fence{ID: "f1", Kind: fence.PowerReading, Phase: record.Fenced, Actor: "sidecar", Agents: []string{"bmc"}, Machine: is}, "FencedByReading")
+		r.PutMissed("f1", "a renewal was due")
+		if got := r.Early(is) != nil; got != want {
+			t.Errorf("lease %q: %v", leaseRV, got)
+		}
+	}
+}
