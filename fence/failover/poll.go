@@ -24,7 +24,7 @@ const (
 	// fallWithin is how long before it was read as off a machine has to have been read as on, so that
 	// its power was seen to go. No device starts anew within that.
 	fallWithin = 5 * time.Second
-	// readFor is how long a reading of off keeps people's pods from staying where they are.
+	// readFor is how old a reading of off may be by which people's pods are moved.
 	readFor = 10 * time.Second
 )
 
