@@ -230,7 +230,7 @@ func TestEachKnownByteOrderOfTheGUIDIsTheNodes(t *testing.T) {
 		}
 		l.set(func() { l.guid = raw })
 		reading, err := a.Status(within(t, 10*time.Second), node)
-		if err != nil || reading.State != agent.On || !strings.Contains(reading.Detail, "is the node's") {
+		if err != nil || reading.State != agent.On || !reading.Checked || !strings.Contains(reading.Detail, "is the node's") {
 			t.Errorf("%s: %v, %v", order, reading, err)
 		}
 		device, faults := a.Check(within(t, 10*time.Second), node)
@@ -289,7 +289,7 @@ func TestWhereIdentityCannotBeToldItGoesOnAndSaysSo(t *testing.T) {
 			test.device = l.addr
 		}
 		reading, err := a.Status(within(t, 10*time.Second), m)
-		if err != nil || reading.State != agent.On || !strings.Contains(reading.Detail, "was not checked") || !strings.Contains(reading.Detail, test.words) {
+		if err != nil || reading.State != agent.On || reading.Checked || !strings.Contains(reading.Detail, "was not checked") || !strings.Contains(reading.Detail, test.words) {
 			t.Errorf("%s: %v, %v", test.what, reading, err)
 		}
 		detail, err := a.Off(within(t, 10*time.Second), m)
