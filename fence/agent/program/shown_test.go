@@ -45,14 +45,14 @@ func TestOnlyWhatIsKnownToBeHarmlessIsShown(t *testing.T) {
 	write(t, filepath.Join(dir, "file"), "10.0.0.99")
 	o := options(dir)
 	o.Parameters = map[string]string{
-		"community": "s3cretcommunity", "cookie": "c00kie", "untyped": "whatever-it-is", "pin": "4711", "domain": "dom.example",
+		"community": "s3cretcommunity", "cookie": "c00kie", "untyped": "whatever-it-is", "pin": "471147114711", "domain": "dom.example",
 		"token_type": "bearer-of-all", "username": "fencing", "power_wait": "1234", "ssl_secure": "true", "cipher_choice": "aes-128", "separator": ",",
 		"mixed": "hush-$(NODE)", "symbols": "!%&+~", "key": "0xfeed",
 		"method": "$(NODE)/$(INSTANCE_ID)",
 	}
 	o.ParameterFiles = map[string]string{"ip": filepath.Join(dir, "file")}
 	device, all := shown(t, o)
-	for _, secret := range []string{"s3cretcommunity", "c00kie", "whatever-it-is", "4711", "dom.example", "bearer-of-all", "hush", "!%&+~", "0xfeed", "10.0.0.99"} {
+	for _, secret := range []string{"s3cretcommunity", "c00kie", "whatever-it-is", "471147114711", "dom.example", "bearer-of-all", "hush", "!%&+~", "0xfeed", "10.0.0.99"} {
 		if strings.Contains(all, secret) {
 			t.Errorf("%s is shown: %s", secret, all)
 		}
