@@ -27,6 +27,8 @@ const (
 	// minPoll: the next answer tells nothing more before, and a BMC is busy with each.
 	minPoll = time.Second
 	maxPoll = 4 * time.Second // it is seen to go off only within 5 s of a reading of on
+	// maxPrograms a second: one in Python takes 0.2 s of a core, and 25 MB while it waits.
+	maxPrograms = 20
 )
 
 // omit stands in errors for a value that may be a secret, or that was written

@@ -123,8 +123,9 @@ type Fencing struct {
 	// elsewhere. This sidecar has no agents for that, and asks it through the nodes' records.
 	Apart bool `json:"apart,omitempty"`
 	// PollsPerSecond bounds how many questions a second agents with poll are asked because
-	// of it, all together: 100 are 200 nodes every 2s. Where that is too few for all nodes
-	// that hold volumes, each is asked less often, which the log and a metric say.
+	// of it, all together: 100 are 200 nodes every 2s. 20 at most where one of them is a
+	// program: each question is a process. Where that is too few for all nodes that hold
+	// volumes, each is asked less often, which the log and a metric say.
 	PollsPerSecond int `json:"pollsPerSecond"`
 	// Levels of fence agents, tried in order.
 	Levels []Level `json:"levels,omitempty"`
@@ -277,10 +278,10 @@ func (c *Configuration) CutsPower() bool {
 	})
 }
 
-// polls tells whether an agent is asked whatever the leases say.
-func (f *Fencing) polls() bool {
+// polls tells whether an agent is asked whatever the leases say, or whether a program is.
+func (f *Fencing) polls(program bool) bool {
 	return slices.ContainsFunc(f.Levels, func(l Level) bool {
-		return slices.ContainsFunc(l.Agents, func(a Agent) bool { return a.Poll.Duration != 0 })
+		return slices.ContainsFunc(l.Agents, func(a Agent) bool { return a.Poll.Duration != 0 && (a.Exec != nil || !program) })
 	})
 }
 

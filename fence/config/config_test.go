@@ -193,6 +193,8 @@ func TestFaultsAreNamedByTheirFullPath(t *testing.T) {
 		{"poll negative", pollOf("-2s"), "must be 0s (never) or from 1s to 4s"},
 		{"poll in words", pollOf("always"), "fencing.levels[0].agents[0].poll: Invalid value: \"\\\"always\\\"\": must be a duration"},
 		{"poll of what cuts storage", "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: 2s, csiAddons: {}}]}]}", "fencing.levels[0].agents[0].poll: Invalid value: \"2s\": is for agents that read the power"},
+		{"programs polled within the default budget", programPolled(""), "fencing.pollsPerSecond: Invalid value: 100: must be from 1 to 20 where a program (exec) is polled"},
+		{"programs polled more often", programPolled("pollsPerSecond: 21, "), "fencing.pollsPerSecond: Invalid value: 21: must be from 1 to 20"},
 		{"poll of half a level", "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: 2s, exec: {agent: x, nodeParameters: {port: {n1: a}}}}, {name: b, exec: {agent: x, nodeParameters: {port: {n1: b}}}}]}]}",
 			"fencing.levels[0].agents[1].poll: Required value: another agent of this level is polled"},
 		{"poll without failover", "fencing: {levels: [{agents: [{name: a, poll: 2s, exec: {agent: x, nodeParameters: {port: {n1: a}}}}]}]}", "fencing.levels: Invalid value: an agent has poll, which needs failover.enabled"},
@@ -247,7 +249,16 @@ func TestRecordsAreKeptInNoNamespaceOfKubernetes(t *testing.T) {
 
 // pollOf is an agent of the power that is polled so often.
 func pollOf(often string) string {
-	return "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: " + often + ", exec: {agent: x, nodeParameters: {port: {n1: a}}}}]}]}"
+	return "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: " + often + ", ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: \"10.1.0.11:623\"}}}]}]}"
+}
+
+// programPolled is a program that is polled, with more of the configuration's fencing.
+func programPolled(more string) string {
+	return "failover: {enabled: true}\nfencing: {" + more + "levels: [{agents: [{name: a, poll: 2s, exec: {agent: x, nodeParameters: {port: {n1: a}}}}]}]}"
+}
+
+func TestAProgramIsPolledWithinABudgetOfItsOwn(t *testing.T) {
+	parse(t, head+programPolled("pollsPerSecond: 20, "))
 }
 
 func TestAnAgentIsPolledFromEverySecondToEveryFour(t *testing.T) {

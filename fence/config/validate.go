@@ -62,7 +62,7 @@ func (c *Configuration) idle() (faults field.ErrorList) {
 	if c.Fencing.PowerOn == WhenMoved {
 		faults = append(faults, field.Invalid(path.Child("powerOn"), c.Fencing.PowerOn, "needs failover.enabled: true"))
 	}
-	if c.Fencing.polls() {
+	if c.Fencing.polls(false) {
 		faults = append(faults, field.Invalid(path.Child("levels"), field.OmitValueType{}, "an agent has poll, which needs failover.enabled: true: failover is what asks it"))
 	}
 	return faults
@@ -85,8 +85,11 @@ func (f *Fencing) validate(path *field.Path, agents bool) (faults field.ErrorLis
 	if f.MaxConcurrent < 1 {
 		faults = append(faults, field.Invalid(path.Child("maxConcurrent"), f.MaxConcurrent, "must be at least 1"))
 	}
-	if f.PollsPerSecond < 1 {
-		faults = append(faults, field.Invalid(path.Child("pollsPerSecond"), f.PollsPerSecond, "must be at least 1; without poll at an agent nothing is asked because of it"))
+	switch polls := path.Child("pollsPerSecond"); {
+	case f.PollsPerSecond < 1:
+		faults = append(faults, field.Invalid(polls, f.PollsPerSecond, "must be at least 1; without poll at an agent nothing is asked because of it"))
+	case f.PollsPerSecond > maxPrograms && f.polls(true):
+		faults = append(faults, field.Invalid(polls, f.PollsPerSecond, "must be from 1 to 20 where a program (exec) is polled: each question is a process"))
 	}
 	faults = append(faults, oneOf(path.Child("powerOn"), f.PowerOn, Never, WhenMoved)...)
 	if f.Apart {

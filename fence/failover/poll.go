@@ -15,8 +15,9 @@ import (
 const (
 	// defaultPolls a second, where none are configured: 200 nodes every 2 s.
 	defaultPolls = 100
-	// pollsAtOnce are under way at most: each may be a process, or a login to a device.
-	pollsAtOnce = 8
+	// leastAtOnce are under way at most, or half as many as begin in a second: an answer may take
+	// half a second, as after a login to a BMC, and all of the budget is used.
+	leastAtOnce = 8
 	// A device that does not answer, or refuses the login, is asked again after pollBackoff times as
 	// long, and so on up to pollRarely: some lock a user out who is refused a few times in a minute.
 	pollBackoff = 8
@@ -35,6 +36,7 @@ const (
 // longer. What is remembered prompts and delays, and proves nothing.
 type polls struct {
 	spacing time.Duration // between two questions, at least
+	atOnce  int
 	lives   Lives
 
 	mu     sync.Mutex
@@ -93,7 +95,7 @@ func newPolls(perSecond int, lives Lives) *polls {
 	if perSecond <= 0 {
 		perSecond = defaultPolls
 	}
-	return &polls{spacing: time.Second / time.Duration(perSecond), lives: lives, nodes: map[string]*polled{}}
+	return &polls{spacing: time.Second / time.Duration(perSecond), atOnce: max(leastAtOnce, perSecond/2), lives: lives, nodes: map[string]*polled{}}
 }
 
 // keep has the polls be of these nodes, and no others.
@@ -137,7 +139,7 @@ func (p *polls) keep(nodes map[string]*polled) {
 func share(name string, every time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(name))
-	return time.Duration(h.Sum32()) * every / (1 << 32)
+	return time.Duration(float64(every) * float64(h.Sum32()) / (1 << 32))
 }
 
 // take is the node that is to be asked now, with the time that there is for that; nil: none is,
@@ -148,7 +150,7 @@ func (p *polls) take(busy func(node string) bool) (n *corev1.Node, within, wait 
 	now := time.Now()
 	var due *polled
 	wait = scanEvery
-	if p.asking >= pollsAtOnce {
+	if p.asking >= p.atOnce {
 		return nil, 0, p.spacing
 	}
 	for name, one := range p.nodes {

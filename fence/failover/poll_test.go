@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -97,6 +98,22 @@ func TestNodesArePolledInTheirPeriodAndEvenlyOverIt(t *testing.T) {
 	})
 }
 
+func TestTheFirstQuestionsAreSpreadOverAPeriodHoweverLong(t *testing.T) {
+	for _, every := range []time.Duration{time.Second, 4 * time.Second, time.Minute} {
+		var tenths [10]int
+		for i := range 1000 {
+			at := share(fmt.Sprintf("node-%d", i), every)
+			if at < 0 || at >= every {
+				t.Fatalf("%s, in a period of %s", at, every)
+			}
+			tenths[at*10/every]++
+		}
+		if least := slices.Min(tenths[:]); least < 50 {
+			t.Errorf("%s: %v of a thousand", every, tenths)
+		}
+	}
+}
+
 func TestABudgetThatIsShortStretchesThePeriodAndSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := polling(200, 20, nil, 30*time.Second)
@@ -161,18 +178,36 @@ func TestTheNodesThatHoldVolumesArePolledAndNoOthers(t *testing.T) {
 	}
 }
 
+// All of the budget is used where a login to a BMC takes its time.
+func TestTwoHundredNodesThatAnswerInHalfASecondArePolledInTheirPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := map[string]time.Duration{}
+		for i := range 200 {
+			slow[fmt.Sprintf("n%03d", i)] = 480 * time.Millisecond
+		}
+		f, _ := polling(200, 0, slow, 20*time.Second)
+		for name, at := range f.at {
+			if len(at) < 9 {
+				t.Errorf("node %s was asked %d times in 20 s", name, len(at))
+			}
+		}
+	})
+}
+
 func TestHoweverManyDevicesHangFewQuestionsAreUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := map[string]time.Duration{}
 		for i := range 200 {
 			hang[fmt.Sprintf("n%03d", i)] = time.Hour
 		}
-		f, _ := polling(200, 100, hang, time.Minute)
-		if n := f.most.Load(); n != pollsAtOnce {
-			t.Errorf("%d at once", n)
-		}
-		if n := len(f.at); n < 100 {
-			t.Errorf("%d nodes were asked in a minute: a device that hangs has its place for as long as it likes", n)
+		for budget, want := range map[int]int{100: 50, 20: 10, 5: leastAtOnce} {
+			f, _ := polling(200, budget, hang, 2*time.Minute)
+			if n := f.most.Load(); int(n) != want {
+				t.Errorf("%d at once, with a budget of %d a second", n, budget)
+			}
+			if n := len(f.at); n < 2*want {
+				t.Errorf("%d nodes were asked in two minutes: a device that hangs has its place for as long as it likes", n)
+			}
 		}
 	})
 }
