@@ -206,7 +206,7 @@ func (c *Controller) listFences(ctx context.Context) bool {
 
 // scan begins work on each node that may need it.
 func (c *Controller) scan() {
-	names, polling := c.sort()
+	names, polling := c.due()
 	c.polls.keep(polling)
 	c.ports.forget(func(node string) bool { return polling[node] != nil })
 	c.Metrics.Polling(c.polls.polling())
@@ -215,16 +215,10 @@ func (c *Controller) scan() {
 	}
 }
 
-// due are the nodes that may need work.
-func (c *Controller) due() []string {
-	names, _ := c.sort()
-	return names
-}
-
-// sort tells which nodes may need work: they hold volumes and have no Node, or
+// due are the nodes that may need work: they hold volumes and have no Node, or
 // their Nodes are interesting; and those that are to be polled. It has each Node shown once: it
 // runs every second, and a Node is large.
-func (c *Controller) sort() (names []string, polling map[string]*polled) {
+func (c *Controller) due() (names []string, polling map[string]*polled) {
 	polling = map[string]*polled{}
 	holding := map[string]bool{} // true: its Node was seen
 	for _, name := range c.holding() {

@@ -197,13 +197,13 @@ func (p *polls) asked(node string, unclear bool, why string) {
 	one.next = time.Now().Add(pause)
 }
 
-// heard keeps a reading of a node that is polled.
-func (p *polls) heard(node string, r Reading) {
+// heard keeps a reading of a node that is polled, and tells whether its power has been seen to go.
+func (p *polls) heard(node string, r Reading) (fell bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.nodes[node]
 	if one == nil || !r.At.After(one.At) {
-		return
+		return false
 	}
 	now, before := time.Now(), one.Reading
 	one.Reading = r
@@ -219,6 +219,7 @@ func (p *polls) heard(node string, r Reading) {
 	if r.State != agent.Unclear && one.silent > 0 {
 		one.silent, one.next = 0, now.Add(one.every)
 	}
+	return one.fall != nil
 }
 
 // off tells since when a node's power has been seen to be gone, whose lease has that version now,
@@ -249,14 +250,6 @@ func (p *polls) falls() (all []*corev1.Node) {
 		}
 	}
 	return all
-}
-
-// fell: that node's was, and it is to be looked at.
-func (p *polls) fell(node string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	one := p.nodes[node]
-	return one != nil && one.fall != nil
 }
 
 func (p *polls) polling() Polling {
@@ -313,9 +306,7 @@ func (c *Controller) pollOne(ctx context.Context, n *corev1.Node, within time.Du
 		return
 	}
 	c.Metrics.PowerPolled(s)
-	c.polls.heard(n.Name, Reading{State: s, At: asked, Why: why})
-	if c.polls.fell(n.Name) {
-		c.ports.knock(ctx, n)
+	if c.polls.heard(n.Name, Reading{State: s, At: asked, Why: why}) {
 		c.begin(n.Name, true)
 	}
 }

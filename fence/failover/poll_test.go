@@ -165,15 +165,15 @@ func TestANodeThatFailoverWorksOnIsNotPolledBesides(t *testing.T) {
 func TestTheNodesThatHoldVolumesArePolledAndNoOthers(t *testing.T) {
 	c := scanned(t)
 	c.Fencer.(*scripted).poll = 2 * time.Second
-	if _, polling := c.sort(); len(polling) != scannedNodes || polling["gone"] != nil {
+	if _, polling := c.due(); len(polling) != scannedNodes || polling["gone"] != nil {
 		t.Errorf("%d nodes are polled, of %d that hold volumes", len(polling), scannedNodes)
 	}
 	c.Drivers = nil // whoever holds their volumes, nobody does of these
-	if _, polling := c.sort(); len(polling) != 0 {
+	if _, polling := c.due(); len(polling) != 0 {
 		t.Errorf("%d nodes are polled that hold nothing", len(polling))
 	}
 	c = scanned(t)
-	if _, polling := c.sort(); len(polling) != 0 {
+	if _, polling := c.due(); len(polling) != 0 {
 		t.Errorf("%d nodes are polled where no agent has poll", len(polling))
 	}
 }

@@ -61,7 +61,7 @@ func TestAScanCostsTheSameHoweverManyVolumesTheNodesHold(t *testing.T) {
 
 func TestOnlyAHolderWithoutANodeIsLookedAtWhileTheOthersLive(t *testing.T) {
 	c := scanned(t)
-	if due := c.due(); len(due) != 1 || due[0] != "gone" {
+	if due, _ := c.due(); len(due) != 1 || due[0] != "gone" {
 		t.Errorf("work on %v, want on gone alone", due)
 	}
 }
@@ -79,7 +79,7 @@ func TestANodeThatIsOverdueIsLookedAtBeforeItWasWatchedForLong(t *testing.T) {
 	c.Lives = overdue{c.Lives.(*observe.Tracker), "n007"}
 	for _, covers := range []bool{true, false} {
 		c.Fencer = &scripted{covers: covers}
-		if due := c.due(); slices.Contains(due, "n007") != covers || !slices.Contains(due, "gone") {
+		if due, _ := c.due(); slices.Contains(due, "n007") != covers || !slices.Contains(due, "gone") {
 			t.Errorf("work on %v, agents cover n007: %v", due, covers)
 		}
 	}
@@ -104,7 +104,7 @@ func TestANodeThatOnlyALedgerNamesIsLookedAtOnceSomebodyWaits(t *testing.T) {
 	tracker := observe.NewTracker(time.Minute, 1)
 	index := watching(t, kubernetes.NewForConfigOrDie(server.Config("test", nil)), tracker, ids).Index(ids.Driver)
 	c := New(Options{Drivers: []Driver{{ids, index}}, Nodes: index, Lives: tracker, Fencer: &scripted{}})
-	if due := c.due(); len(due) != 1 || due[0] != "waited-for" {
+	if due, _ := c.due(); len(due) != 1 || due[0] != "waited-for" {
 		t.Errorf("work on %v, want on waited-for alone", due)
 	}
 }
