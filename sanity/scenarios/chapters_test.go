@@ -31,7 +31,7 @@ var chapters = []struct {
 		"node-deleted", "scaled-in", "scaled-in-wait", "same-name", "same-name-va", "same-node-uid", "renamed", "borrowed-id", "silent-move", "rwop", "block",
 		"cloud-taint", "cloud-untold", "confirm", "release", "release-old"}},
 	{"Partitions", []string{"partition", "part-taint", "part-heals", "part-returns", "part-quick", "part-fenced"}},
-	{"Fencing and failover", []string{"power-off", "polled-off", "polled-blip", "kernel-hang", "kubelet-gone", "paused-resumed", "quick-reboot", "level-two", "no-agent", "bmc-stuck-on", "bmc-address",
+	{"Fencing and failover", []string{"power-off", "polled-off", "polled-apart", "polled-blip", "kernel-hang", "kubelet-gone", "paused-resumed", "quick-reboot", "level-two", "no-agent", "bmc-stuck-on", "bmc-address",
 		"late-off", "fencer-dies", "restarts-often", "readmitted", "power-on", "driver-fails", "rack", "all-silent", "outage-trickle", "storage-fence", "storage-boot", "storage-on",
 		"storage-other", "two-drivers", "apart-power", "apart-lie", "sts-is-back", "by-hand", "opt-out-pod", "opt-out-node", "array-outage", "wrong-client"}},
 	{"Virtual machines with a real lock on their disk", []string{"vm-cut-off", "vm-power-off", "vm-hang", "vm-fo-off", "vm-fo-cut", "vm-fo-hang"}},

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
@@ -57,7 +60,20 @@ var poweredOff = []scenario{
 		rule:    "R1: a node whose BMC, which is asked always, was seen to read off, and that has missed a renewal, is dead before its lease is silent",
 		from:    "k/68086",
 		options: bed.StageOptions{Failover: true},
-		story:   poweredOffPolled,
+		story: func(p *play) {
+			p.StartFailover(polled(p))
+			poweredOffPolled(p)
+		},
+	},
+	{
+		name:    "polled-apart",
+		rule:    "R1: a guard that has no agents publishes elsewhere what a node holds that csi-fencepost failover has seen go off, before its lease is silent",
+		from:    "k/68086",
+		options: bed.StageOptions{Config: "fencing: {maxUnhealthy: 100%, apart: true}"},
+		story: func(p *play) {
+			p.StartApart(polled(p), nil)
+			poweredOffPolled(p)
+		},
 	},
 	{
 		name:    "polled-blip",
@@ -74,10 +90,24 @@ func polled(p *play) string { return strings.Replace(p.BMCs(), "timeout:", "poll
 // renewed is as long as a lease has to be watched before the next renewal is known to be due.
 func renewed() { time.Sleep(45 * time.Second) }
 
+// renews waits for the node's next renewal of its lease.
+func (p *play) renews(n *bed.Node) {
+	p.t.Helper()
+	version := func() string {
+		l, err := p.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(p.t.Context(), n.Name, metav1.GetOptions{})
+		p.must(err)
+		return l.ResourceVersion
+	}
+	before := version()
+	p.WaitFor(20*time.Second, "it renews its lease", func() bool { return version() != before })
+}
+
 func poweredOffPolled(p *play) {
-	p.StartFailover(polled(p))
+	p.t.Helper()
 	v, d, old, next := p.database()
 	renewed()
+	p.renews(old)
+	time.Sleep(5 * time.Second) // the next renewal is due before the lease is silent, and after four seconds of off
 	old.PowerOff()
 	off := time.Now()
 	if !p.guarded() {
@@ -95,6 +125,9 @@ func poweredOffPolled(p *play) {
 	v.WaitPublished(next, 60*time.Second)
 	published := time.Since(off)
 	d.WaitRunningOn(next, 60*time.Second)
+	if missed == "" {
+		p.t.Error("it was proven off by the silence of its lease")
+	}
 	p.Log("missed: %q", missed)
 	p.outcome("proven off %.1f s after the power went, published elsewhere after %.1f s, pod running after %.1f s", proven.Seconds(), published.Seconds(), time.Since(off).Seconds())
 }
