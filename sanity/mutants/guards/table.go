@@ -195,7 +195,7 @@ var table = []Guard{
 		Name: "taint-alive",
 		Says: "a renewed lease contradicts a claim, and voids it (each covers for the other)",
 		Edits: []Edit{
-			{"fence", "weigh", CaseOut{Value: "h.liveness() == Alive"}},
+			{"fence", "weigh", CaseOut{Value: "h.liveness() == Alive && (e.Kind != PowerReading || e.Missed == \"\")"}},
 			{"fence", "Evidence.holds", IfOut{If: "e.LeaseRV != h.LeaseRV"}},
 		},
 		Expect: "the oracle saw: TakenInUse",
