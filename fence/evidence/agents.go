@@ -133,10 +133,16 @@ func (s *AgentReadings) patience(q *Question) time.Duration {
 	case late && (last.unsaid || !saidOff(q)):
 		return hurry
 	}
-	if node := q.Holder.NodeName; s.asker.AsksPower(node) && !s.asker.CoversPower(node) && !saidOff(q) && q.Holder.Liveness != fence.Alive {
+	if node := q.Holder.NodeName; s.asker.AsksPower(node) && !s.asker.CoversPower(node) && !saidOff(q) && !early(q) {
 		return glance
 	}
 	return patience
+}
+
+// early: the node's lease is not silent, and the record says that it was read as off since the last
+// renewal, with something missing. Only an answer makes that a proof.
+func early(q *Question) bool {
+	return q.Holder.Liveness == fence.Alive && q.Record.Early(bound(q)) != nil
 }
 
 // saidOff: a person or a cloud says that the node is off, or has deleted it; or that the
@@ -197,7 +203,7 @@ func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
 	case fence.Stale, fence.Unknown:
 		return t, covered
 	case fence.Alive:
-		return t, covered && q.Record.Early(bound(q)) != nil
+		return t, covered && early(q)
 	case fence.Unwatched:
 		p := q.Record.Fence(fence.PowerReading, "")
 		return t, covered && (cut || p != nil && p.Machine.NodeUID == t.UID)

@@ -133,10 +133,10 @@ func TestAgentsAreAskedOnlyWhereTheirWordMatters(t *testing.T) {
 		{"unknown, the Node is gone", func(q *Question) { q.Holder.Liveness, q.Holder.Node, q.Node = fence.Unknown, nil, nil }, true, false},
 		{"alive", func(q *Question) { q.Holder.Liveness = fence.Alive }, false, false},
 		{"alive, fenced by another's word", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, power }, false, false},
-		{"alive, and read as off since its last renewal", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, early() }, true, false},
-		{"alive, renewed since", func(q *Question) { q.Holder.Liveness, q.Record, q.LeaseRV = fence.Alive, early(), "71" }, false, false},
+		{"alive, and read as off since its last renewal", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, provenEarly() }, true, false},
+		{"alive, renewed since", func(q *Question) { q.Holder.Liveness, q.Record, q.LeaseRV = fence.Alive, provenEarly(), "71" }, false, false},
 		{"alive, booted since", func(q *Question) {
-			q.Holder.Liveness, q.Record, q.Node = fence.Alive, early(), machine("u1", "b2", "51")
+			q.Holder.Liveness, q.Record, q.Node = fence.Alive, provenEarly(), machine("u1", "b2", "51")
 		}, false, false},
 		{"alive under a storage fence", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, storage }, true, true},
 		{"silent under a storage fence, and reports no boot", func(q *Question) { q.Record, q.Node = storage, machine("u1", "", "51") }, true, true},
@@ -603,7 +603,7 @@ func TestACallStaysForTheAnswerThatAMachineProvenEarlyIsOffStill(t *testing.T) {
 		a := apart(nil)
 		a.takes = 3 * time.Second
 		a.answer = fencer.Answer{State: agent.Off, Kind: fence.PowerReading, Agents: []string{"bmc"}}
-		q := stale(early())
+		q := stale(provenEarly())
 		q.Holder.Liveness = fence.Alive
 		begun := time.Now()
 		if found := ask(t, Agents(a), q); len(found) != 1 || found[0].Missed == "" || time.Since(begun) != a.takes {
@@ -621,6 +621,19 @@ func TestAnAnswerOfTheStorageDoesNotHaveCallsStayForThatOfThePower(t *testing.T)
 	if _, err := s.Evidence(t.Context(), q); err == nil || !s.late["n1"].unsaid {
 		t.Errorf("error %v, late %+v", err, s.late)
 	}
+}
+
+// Nobody says of a living node that is cut off from its storage that it is off.
+func TestACallDoesNotStayForAWordAboutALivingNodeThatNobodySaysToBeOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asker{elsewhere: true, storage: true, takes: time.Minute}
+		q := stale(withFence(fence.StorageFence, "other"))
+		q.Holder.Liveness = fence.Alive
+		begun := time.Now()
+		if _, err := Agents(a).Evidence(t.Context(), q); err == nil || time.Since(begun) != glance {
+			t.Errorf("error %v after %s", err, time.Since(begun))
+		}
+	})
 }
 
 // One outlet that is on is enough for a machine to run, whatever the device of the other one says
@@ -760,8 +773,8 @@ func TestWhoActsOnAClaimIsToldWhatSpeaksAgainstIt(t *testing.T) {
 	}
 }
 
-// early is a record whose power fence was proven before the lease was silent.
-func early() *record.Record {
+// provenEarly is a record whose power fence was proven before the lease was silent.
+func provenEarly() *record.Record {
 	r := withFence(fence.PowerReading, "other")
 	r.PutMissed("f1", "a renewal of its lease was due")
 	return r
@@ -774,9 +787,9 @@ func TestAMachineThatWasProvenOffEarlyIsReadOnceMore(t *testing.T) {
 		answer fencer.Answer
 		want   fence.Reason
 	}{
-		"off":                 {early(), fencer.Answer{State: agent.Off, Kind: fence.PowerReading, Agents: []string{"bmc"}}, fence.HolderFenced},
-		"on by now":           {early(), fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc"}}, fence.HolderAlive},
-		"nobody can tell":     {early(), fencer.Answer{}, fence.HolderAlive},
+		"off":                 {provenEarly(), fencer.Answer{State: agent.Off, Kind: fence.PowerReading, Agents: []string{"bmc"}}, fence.HolderFenced},
+		"on by now":           {provenEarly(), fencer.Answer{State: agent.On, Kind: fence.PowerReading, On: []string{"bmc"}}, fence.HolderAlive},
+		"nobody can tell":     {provenEarly(), fencer.Answer{}, fence.HolderAlive},
 		"nothing was missing": {withFence(fence.PowerReading, "other"), fencer.Answer{State: agent.Off, Kind: fence.PowerReading}, fence.HolderAlive},
 		"nobody vouches for it": {func() *record.Record {
 			r := withFence(fence.PowerReading, "other")
