@@ -139,10 +139,11 @@ func (s *AgentReadings) patience(q *Question) time.Duration {
 	return patience
 }
 
-// early: the node's lease is not silent, and the record says that it was read as off since the last
-// renewal, with something missing. Only an answer makes that a proof.
+// early: nobody here knows the node's lease to be silent, and the record says that it was read as off
+// since the last renewal, with something missing. Only an answer makes that a proof.
 func early(q *Question) bool {
-	return q.Holder.Liveness == fence.Alive && q.Record.Early(bound(q)) != nil
+	l := q.Holder.Liveness
+	return (l == fence.Alive || l == fence.Unwatched) && q.Record.Early(bound(q)) != nil
 }
 
 // saidOff: a person or a cloud says that the node is off, or has deleted it; or that the
@@ -206,7 +207,7 @@ func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
 		return t, covered && early(q)
 	case fence.Unwatched:
 		p := q.Record.Fence(fence.PowerReading, "")
-		return t, covered && (cut || p != nil && p.Machine.NodeUID == t.UID)
+		return t, covered && (cut || p != nil && p.Machine.NodeUID == t.UID && (p.Missed == "" || early(q)))
 	}
 	return t, false
 }

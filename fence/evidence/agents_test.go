@@ -138,6 +138,10 @@ func TestAgentsAreAskedOnlyWhereTheirWordMatters(t *testing.T) {
 		{"alive, booted since", func(q *Question) {
 			q.Holder.Liveness, q.Record, q.Node = fence.Alive, provenEarly(), machine("u1", "b2", "51")
 		}, false, false},
+		{"unwatched, and read as off since its last renewal", func(q *Question) { q.Holder.Liveness, q.Record = fence.Unwatched, provenEarly() }, true, false},
+		{"unwatched, read as off, and renewed since", func(q *Question) {
+			q.Holder.Liveness, q.Record, q.LeaseRV = fence.Unwatched, provenEarly(), "71"
+		}, false, false},
 		{"alive under a storage fence", func(q *Question) { q.Holder.Liveness, q.Record = fence.Alive, storage }, true, true},
 		{"silent under a storage fence, and reports no boot", func(q *Question) { q.Record, q.Node = storage, machine("u1", "", "51") }, true, true},
 		{"silent under a storage fence", func(q *Question) { q.Record = storage }, true, false},
@@ -603,11 +607,13 @@ func TestACallStaysForTheAnswerThatAMachineProvenEarlyIsOffStill(t *testing.T) {
 		a := apart(nil)
 		a.takes = 3 * time.Second
 		a.answer = fencer.Answer{State: agent.Off, Kind: fence.PowerReading, Agents: []string{"bmc"}}
-		q := stale(provenEarly())
-		q.Holder.Liveness = fence.Alive
-		begun := time.Now()
-		if found := ask(t, Agents(a), q); len(found) != 1 || found[0].Missed == "" || time.Since(begun) != a.takes {
-			t.Errorf("%+v after %s", found, time.Since(begun))
+		for _, life := range []fence.Liveness{fence.Alive, fence.Unwatched} {
+			q := stale(provenEarly())
+			q.Holder.Liveness = life
+			begun := time.Now()
+			if found := ask(t, Agents(a), q); len(found) != 1 || found[0].Missed == "" || time.Since(begun) != a.takes {
+				t.Errorf("%+v after %s", found, time.Since(begun))
+			}
 		}
 	})
 }
@@ -778,6 +784,25 @@ func provenEarly() *record.Record {
 	r := withFence(fence.PowerReading, "other")
 	r.PutMissed("f1", "a renewal of its lease was due")
 	return r
+}
+
+// A guard that has just started does not know whether the lease is silent by now.
+func TestAGuardThatHasJustStartedDoesNotGoByTheRecordOfAnEarlyFence(t *testing.T) {
+	for name, c := range map[string]struct {
+		record *record.Record
+		life   fence.Liveness
+		want   int
+	}{
+		"unwatched":                      {provenEarly(), fence.Unwatched, 0},
+		"silent":                         {provenEarly(), fence.Stale, 1},
+		"unwatched, of a lease that was": {withFence(fence.PowerReading, "other"), fence.Unwatched, 1},
+	} {
+		q := stale(c.record)
+		q.Holder.Liveness = c.life
+		if found := ask(t, Fences(apart(nil)), q); len(found) != c.want {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
 }
 
 // What is missing stands in the record, and that the machine is off is read once more.

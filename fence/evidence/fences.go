@@ -31,6 +31,9 @@ func (s *RecordedFences) Evidence(ctx context.Context, q Question) ([]fence.Evid
 		if f == nil || !f.Standing() || f.Machine.NodeUID != q.Holder.NodeUID || s.asks(kind, &q) {
 			continue
 		}
+		if f.Missed != "" && q.Holder.Liveness == fence.Unwatched {
+			continue // whether its lease is silent by now is not known yet: only an answer counts (Agents)
+		}
 		if f.Phase == record.Fenced {
 			found = append(found, recorded(&q, f)...)
 			found[len(found)-1].Void = q.Record.Doubt(f)
