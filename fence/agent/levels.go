@@ -57,12 +57,15 @@ func (l Level) attempts() int {
 	return n
 }
 
-// Polled is the first level by which the node's power is asked whatever its lease says, and how
-// often; nil: there is none.
-func (l Levels) Polled(node string) (Level, time.Duration) {
-	for _, level := range l {
-		if every := level.poll(); every > 0 && level.covers(node) {
-			return level, every
+// Polled is the level by which the node's power is asked whatever its lease says, alone, and how
+// often: the first that covers the node. None: that one is not polled, or there is none.
+func (l Levels) Polled(node string) (Levels, time.Duration) {
+	for i, level := range l {
+		if level.covers(node) {
+			if every := level.poll(); every > 0 {
+				return l[i : i+1], every
+			}
+			break
 		}
 	}
 	return nil, 0

@@ -560,18 +560,19 @@ func TestALevelIsPolledAsAWholeAndOnlyForThePower(t *testing.T) {
 		every  time.Duration
 		level  int // from 1; 0: none
 	}{
-		"one":                                 {Levels{{bounded(2*time.Second, "")}}, "n", 2 * time.Second, 1},
-		"the one that is asked less often":    {Levels{{bounded(2*time.Second, ""), bounded(5*time.Second, "")}}, "n", 5 * time.Second, 1},
-		"none":                                {Levels{{bounded(0, "")}}, "n", 0, 0},
-		"one of two outlets":                  {Levels{{bounded(2*time.Second, ""), bounded(0, "")}}, "n", 0, 0},
-		"the second level":                    {Levels{{bounded(0, "")}, {bounded(2*time.Second, "")}}, "n", 2 * time.Second, 2},
-		"a node that it does not cover":       {Levels{{bounded(2*time.Second, "")}}, "bare", 0, 0},
-		"what cuts storage":                   {Levels{{bounded(2*time.Second, fence.StorageFence)}}, "n", 0, 0},
-		"an empty level":                      {Levels{{}}, "n", 0, 0},
-		"power, beside what cuts the storage": {Levels{{bounded(2*time.Second, ""), bounded(2*time.Second, fence.StorageFence)}}, "n", 0, 0},
+		"one":                              {Levels{{bounded(2*time.Second, "")}}, "n", 2 * time.Second, 1},
+		"the one that is asked less often": {Levels{{bounded(2*time.Second, ""), bounded(5*time.Second, "")}}, "n", 5 * time.Second, 1},
+		"none":                             {Levels{{bounded(0, "")}}, "n", 0, 0},
+		"one of two outlets":               {Levels{{bounded(2*time.Second, ""), bounded(0, "")}}, "n", 0, 0},
+		"the second level, after one that may always read off": {Levels{{bounded(0, "")}, {bounded(2*time.Second, "")}}, "n", 0, 0},
+		"the second level, the first that covers the node":     {Levels{{Bounded{Agent: &device{name: "o", lacks: "n"}}}, {bounded(2*time.Second, "")}}, "n", 2 * time.Second, 2},
+		"a node that it does not cover":                        {Levels{{bounded(2*time.Second, "")}}, "bare", 0, 0},
+		"what cuts storage":                                    {Levels{{bounded(2*time.Second, fence.StorageFence)}}, "n", 0, 0},
+		"an empty level":                                       {Levels{{}}, "n", 0, 0},
+		"power, beside what cuts the storage":                  {Levels{{bounded(2*time.Second, ""), bounded(2*time.Second, fence.StorageFence)}}, "n", 0, 0},
 	} {
 		level, every := c.levels.Polled(c.node)
-		if every != c.every || (level == nil) != (c.level == 0) || c.level > 0 && &level[0] != &c.levels[c.level-1][0] {
+		if every != c.every || (level == nil) != (c.level == 0) || c.level > 0 && &level[0] != &c.levels[c.level-1] {
 			t.Errorf("%s: every %s by %v", name, every, level)
 		}
 	}

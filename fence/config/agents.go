@@ -26,7 +26,7 @@ const (
 	maxAttempts = 10
 	// minPoll: the next answer tells nothing more before, and a BMC is busy with each.
 	minPoll = time.Second
-	maxPoll = 4 * time.Second // it is seen to go off only within 5 s of a reading of on
+	maxPoll = 3 * time.Second // it is seen to go off only within 5 s of a reading of on, answer included
 	// maxPrograms a second: one in Python takes 0.2 s of a core, and 25 MB while it waits.
 	maxPrograms = 20
 )
@@ -45,6 +45,9 @@ func validateLevels(path *field.Path, levels []Level) (faults field.ErrorList) {
 			faults = append(faults, field.Required(agents, "a level needs an agent"))
 		}
 		faults = append(faults, level.validatePoll(agents)...)
+		if i > 0 && level.polled() && !levels[i-1].polled() {
+			faults = append(faults, field.Forbidden(agents, "a level with poll comes before those without: of the levels that cover a node the first is polled, or none"))
+		}
 		for j := range level.Agents {
 			a := &level.Agents[j]
 			faults = append(faults, a.validate(agents.Index(j))...)
@@ -91,9 +94,12 @@ func (a *Agent) validate(path *field.Path) (faults field.ErrorList) {
 	return faults
 }
 
+func (l *Level) polled() bool {
+	return slices.ContainsFunc(l.Agents, func(a Agent) bool { return a.Poll.Duration != 0 })
+}
+
 // validatePoll: what some agents of a level read says nothing without the others.
 func (l *Level) validatePoll(path *field.Path) (faults field.ErrorList) {
-	polled := slices.ContainsFunc(l.Agents, func(a Agent) bool { return a.Poll.Duration != 0 })
 	for i := range l.Agents {
 		a, poll := &l.Agents[i], path.Index(i).Child("poll")
 		switch {
@@ -102,8 +108,8 @@ func (l *Level) validatePoll(path *field.Path) (faults field.ErrorList) {
 		case a.Poll.Duration != 0 && a.CSIAddons != nil:
 			faults = append(faults, field.Invalid(poll, a.Poll.String(), "is for agents that read the power of a machine, and csiAddons cuts it off from its storage"))
 		case a.Poll.Duration != 0 && (a.Poll.Duration < minPoll || a.Poll.Duration > maxPoll):
-			faults = append(faults, field.Invalid(poll, a.Poll.String(), "must be 0s (never) or from 1s to 4s"))
-		case a.Poll.Duration == 0 && polled:
+			faults = append(faults, field.Invalid(poll, a.Poll.String(), "must be 0s (never) or from 1s to 3s"))
+		case a.Poll.Duration == 0 && l.polled():
 			faults = append(faults, field.Required(poll, "another agent of this level is polled, and a machine is off only if all of a level read off"))
 		}
 	}

@@ -153,7 +153,7 @@ type Agent struct {
 	// Attempts at each action, the first one included; 1 to 10.
 	Attempts int `json:"attempts"`
 	// Poll: a node that holds volumes is asked so often whether it is on, whatever its
-	// lease says; 1s to 4s, or 0s: never. Each question is a login to the device, or a
+	// lease says; 1s to 3s, or 0s: never. Each question is a login to the device, or a
 	// process. For agents that read the power, and for all of a level or none.
 	Poll      Duration   `json:"poll,omitzero"`
 	IPMI      *IPMI      `json:"ipmi,omitempty"`

@@ -188,17 +188,20 @@ func TestFaultsAreNamedByTheirFullPath(t *testing.T) {
 		{"maxConcurrentCalls", "driver: {maxConcurrentCalls: -1}", "driver.maxConcurrentCalls: Invalid value: -1: must be 0 (no bound) or more"},
 		{"maxConcurrent", "fencing: {maxConcurrent: 0}", "fencing.maxConcurrent: Invalid value: 0: must be at least 1"},
 		{"fenceAfter without failover", "fencing: {fenceAfter: 50s, levels: [{agents: [{name: a, csiAddons: {}}]}]}", "fencing.fenceAfter: Invalid value: \"50s\": needs failover.enabled"},
-		{"poll too often", pollOf("999ms"), `fencing.levels[0].agents[0].poll: Invalid value: "999ms": must be 0s (never) or from 1s to 4s`},
-		{"poll too rarely", pollOf("5s"), "must be 0s (never) or from 1s to 4s"},
-		{"poll negative", pollOf("-2s"), "must be 0s (never) or from 1s to 4s"},
+		{"poll too often", pollOf("999ms"), `fencing.levels[0].agents[0].poll: Invalid value: "999ms": must be 0s (never) or from 1s to 3s`},
+		{"poll too rarely", pollOf("3001ms"), "must be 0s (never) or from 1s to 3s"},
+		{"poll negative", pollOf("-2s"), "must be 0s (never) or from 1s to 3s"},
 		{"poll in words", pollOf("always"), "fencing.levels[0].agents[0].poll: Invalid value: \"\\\"always\\\"\": must be a duration"},
 		{"poll of what cuts storage", "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: 2s, csiAddons: {}}]}]}", "fencing.levels[0].agents[0].poll: Invalid value: \"2s\": is for agents that read the power"},
 		{"programs polled within the default budget", programPolled(""), "fencing.pollsPerSecond: Invalid value: 100: must be from 1 to 20 where a program (exec) is polled"},
 		{"programs polled more often", programPolled("pollsPerSecond: 21, "), "fencing.pollsPerSecond: Invalid value: 21: must be from 1 to 20"},
+		{"poll of a second level alone", "failover: {enabled: true}\nfencing: {pollsPerSecond: 9, levels: [{agents: [{name: a, exec: {agent: x, nodeParameters: {port: {n1: a}}}}]}, {agents: [{name: b, poll: 2s, exec: {agent: x, nodeParameters: {port: {n1: b}}}}]}]}",
+			"fencing.levels[1].agents: Forbidden: a level with poll comes before those without"},
 		{"poll of half a level", "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: 2s, exec: {agent: x, nodeParameters: {port: {n1: a}}}}, {name: b, exec: {agent: x, nodeParameters: {port: {n1: b}}}}]}]}",
 			"fencing.levels[0].agents[1].poll: Required value: another agent of this level is polled"},
 		{"poll without failover", "fencing: {levels: [{agents: [{name: a, poll: 2s, exec: {agent: x, nodeParameters: {port: {n1: a}}}}]}]}", "fencing.levels: Invalid value: an agent has poll, which needs failover.enabled"},
-		{"no polls a second", "fencing: {pollsPerSecond: 0}", "fencing.pollsPerSecond: Invalid value: 0: must be at least 1"},
+		{"no polls a second", "fencing: {pollsPerSecond: 0}", "fencing.pollsPerSecond: Invalid value: 0: must be from 1 to 1000"},
+		{"more polls than there is time for", "fencing: {pollsPerSecond: 1001}", "fencing.pollsPerSecond: Invalid value: 1001: must be from 1 to 1000"},
 		{"offFor negative", "failover: {offFor: -1s}", `failover.offFor: Invalid value: "-1s": must be from 0s to 1m`},
 		{"offFor for long", "failover: {offFor: 61s}", "failover.offFor: Invalid value"},
 		{"offFor in words", "failover: {offFor: soon}", "failover.offFor: Invalid value: \"\\\"soon\\\"\": must be a duration"},
@@ -261,8 +264,8 @@ func TestAProgramIsPolledWithinABudgetOfItsOwn(t *testing.T) {
 	parse(t, head+programPolled("pollsPerSecond: 20, "))
 }
 
-func TestAnAgentIsPolledFromEverySecondToEveryFour(t *testing.T) {
-	for often, want := range map[string]time.Duration{"1s": time.Second, "4s": 4 * time.Second, "0s": 0} {
+func TestAnAgentIsPolledFromEverySecondToEveryThree(t *testing.T) {
+	for often, want := range map[string]time.Duration{"1s": time.Second, "3s": 3 * time.Second, "0s": 0} {
 		if got := parse(t, head+pollOf(often)).Fencing.Levels[0].Agents[0].Poll.Duration; got != want {
 			t.Errorf("poll: %s is %s", often, got)
 		}

@@ -23,6 +23,7 @@ const (
 	// should be turned off whom Kubernetes still takes for Ready.
 	minFenceAfter = 50 * time.Second
 	maxOffFor     = time.Minute
+	maxPolls      = 1000
 )
 
 // Validate returns all faults, each with the path of its field.
@@ -86,8 +87,8 @@ func (f *Fencing) validate(path *field.Path, agents bool) (faults field.ErrorLis
 		faults = append(faults, field.Invalid(path.Child("maxConcurrent"), f.MaxConcurrent, "must be at least 1"))
 	}
 	switch polls := path.Child("pollsPerSecond"); {
-	case f.PollsPerSecond < 1:
-		faults = append(faults, field.Invalid(polls, f.PollsPerSecond, "must be at least 1; without poll at an agent nothing is asked because of it"))
+	case f.PollsPerSecond < 1 || f.PollsPerSecond > maxPolls:
+		faults = append(faults, field.Invalid(polls, f.PollsPerSecond, "must be from 1 to 1000; without poll at an agent nothing is asked because of it"))
 	case f.PollsPerSecond > maxPrograms && f.polls(true):
 		faults = append(faults, field.Invalid(polls, f.PollsPerSecond, "must be from 1 to 20 where a program (exec) is polled: each question is a process"))
 	}

@@ -31,13 +31,16 @@ func (w *worker) ask(ctx context.Context, s *state) error {
 	w.askNow.Store(false)
 	var answers []told
 	targets, answered := w.targets(s), make(chan struct{})
+	if targets[0].Missed != nil {
+		w.knock(s.Node)
+	}
 	go func() {
 		defer close(answered)
 		for _, t := range targets {
 			began := time.Now()
 			a, err := w.read(ctx, t)
 			if err == nil {
-				w.polls.heard(w.name, readingOf(&a, began))
+				w.polls.heard(w.name, readingOf(&a, began), t.Missed != nil)
 			} else {
 				a = fencer.Answer{State: agent.Unclear, Why: fence.Clip(err.Error())}
 			}
@@ -106,7 +109,7 @@ func (w *worker) target(s *state) fencer.Target {
 func (w *worker) targets(s *state) []fencer.Target {
 	if s.Node != nil {
 		t := w.target(s)
-		if s.early() && !t.StorageOnly {
+		if s.early() && !t.StorageOnly && !s.storageFenced() {
 			t.Missed = w.missed(s)
 		}
 		return []fencer.Target{t}

@@ -25,6 +25,9 @@ const (
 	earlyEvery = 500 * time.Millisecond
 	// startsFor is longer than a device that has just started reads off although its machine is on.
 	startsFor = 4 * time.Second
+	// askFrom is for how long such a node reads off before the agents are asked twice, in their turn,
+	// a second apart: no answer would prove anything before.
+	askFrom = startsFor - time.Second
 )
 
 // early: the lease is not silent, and its power was seen to go, or it was proven off since its last renewal.
@@ -39,11 +42,16 @@ func (s *state) provenEarly() bool {
 		f.LeaseRV == s.LeaseRV && f.NodeUID == string(s.Node.UID) && f.BootID == s.Node.Status.NodeInfo.BootID
 }
 
+// provenBefore: the fence was proven early, and its machine was heard of since, or is another.
+func (s *state) provenBefore() bool {
+	return s.Fence != nil && s.Fence.Void == "" && s.Fence.Missed != "" && !s.provenEarly()
+}
+
 // planEarly: its power was seen to go, and its lease is not silent. In a storm nothing is missing,
-// and it is only read.
+// and it is only polled.
 func planEarly(s *state) []step {
 	switch {
-	case !s.Holds && !s.fenced():
+	case s.Storm, !s.Holds && !s.fenced():
 		return nil
 	case s.Covered && s.AskDue:
 		return []step{stepAsk}
@@ -57,11 +65,13 @@ func planEarly(s *state) []step {
 // and a node that somebody works on, or that has said that it shuts down, is not in a hurry.
 func (s *state) mayMoveEarly() bool {
 	b, _ := OfNode(s.Node, false, true, "")
-	return !s.Storm && s.ReadsOff && s.OffFor >= s.OffForLeast && b == NoBrake && s.ready()
+	return s.ReadsOff && s.OffFor >= s.OffForLeast && b == NoBrake && s.ready()
 }
 
 // awaitsEarly: it reads off, and its pods do not move yet.
-func (s *state) awaitsEarly() bool { return s.early() && !(s.Proof != "" && s.mayMoveEarly()) }
+func (s *state) awaitsEarly() bool {
+	return s.early() && !s.Storm && !(s.Proof != "" && s.mayMoveEarly())
+}
 
 // missed is what a machine that runs would have done by now, of a node that was read as off twice.
 // What was missing once is still, while its lease is the same.

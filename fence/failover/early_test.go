@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -64,10 +65,11 @@ func (w *world) goesOff() time.Time {
 	return time.Now()
 }
 
-// kubelets answer connections: that of n1 by err, and the others by others.
+// kubelets answer connections: that of n1 by err, those of n2 and n4 by second and third.
 type kubelets struct {
-	mu          sync.Mutex
-	err, others error
+	mu                 sync.Mutex
+	err, second, third error
+	dials              int
 }
 
 // errSecond is the answer to the second packet that asks for a connection.
@@ -75,9 +77,13 @@ var errSecond = errors.New("the first packet was lost")
 
 func (k *kubelets) dial(ctx context.Context, address string) error {
 	k.mu.Lock()
+	k.dials++
 	err := k.err
-	if address == "10.0.0.2:10250" {
-		err = k.others
+	switch address {
+	case "10.0.0.2:10250":
+		err = k.second
+	case "10.0.0.4:10250":
+		err = k.third
 	}
 	k.mu.Unlock()
 	switch {
@@ -97,13 +103,22 @@ func (k *kubelets) dial(ctx context.Context, address string) error {
 func (k *kubelets) say(err error) { k.mu.Lock(); defer k.mu.Unlock(); k.err = err }
 
 // ported is a polledWorld whose leases are renewed as rarely as kubelets do, so that what falls
-// silent first is the kubelet's port. n2 holds a volume, too. Its controller runs.
+// silent first is the kubelet's port. n2 and n4 hold a volume, too. Its controller runs.
 func ported(t *testing.T) (*world, *kubelets) {
 	w, k := polledWorld(t), &kubelets{}
+	n4 := w.ns + "-n4"
+	w.addNode(n4)
+	t.Cleanup(func() {
+		w.lives(n4, false)
+		_ = w.api.CoreV1().Nodes().Delete(context.Background(), n4, metav1.DeleteOptions{})
+		_ = w.api.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(context.Background(), n4, metav1.DeleteOptions{})
+	})
 	w.renews(10 * time.Second)
-	w.volume("b", w.driver, nil)
-	w.attach("b", w.ns+"-n2")
-	for i, n := range []string{w.n1, w.ns + "-n2"} {
+	for volume, node := range map[string]string{"b": w.ns + "-n2", "c": n4} {
+		w.volume(volume, w.driver, nil)
+		w.attach(volume, node)
+	}
+	for i, n := range []string{w.n1, w.ns + "-n2", w.ns + "-n3", n4} {
 		w.change(n, func(n *corev1.Node) {
 			n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.0.0.%d", i+1)}}
 			n.Status.DaemonEndpoints.KubeletEndpoint.Port = 10250
@@ -160,13 +175,19 @@ func TestWhatAKubeletsPortSaysThatIsNoProof(t *testing.T) {
 		"it did not answer for half a minute": func(w *world, k *kubelets) { k.say(os.ErrDeadlineExceeded); time.Sleep(50 * time.Second); w.goesOff() },
 		"no other kubelet answers either": func(w *world, k *kubelets) {
 			k.mu.Lock()
-			k.others = os.ErrDeadlineExceeded
+			k.second, k.third = os.ErrDeadlineExceeded, os.ErrDeadlineExceeded
+			k.mu.Unlock()
+			w.offWith(k, os.ErrDeadlineExceeded)
+		},
+		"one other answers, which may be on this machine": func(w *world, k *kubelets) {
+			k.mu.Lock()
+			k.third = os.ErrDeadlineExceeded
 			k.mu.Unlock()
 			w.offWith(k, os.ErrDeadlineExceeded)
 		},
 		"whose device it is was not checked": func(w *world, k *kubelets) { w.fencer.checked = false; w.offWith(k, os.ErrDeadlineExceeded) },
 		"another address than the one that answered": func(w *world, k *kubelets) {
-			w.change(w.n1, func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.3" })
+			w.change(w.n1, func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.9" })
 			w.offWith(k, os.ErrDeadlineExceeded)
 		},
 		"it answers again": func(w *world, k *kubelets) {
@@ -183,6 +204,30 @@ func TestWhatAKubeletsPortSaysThatIsNoProof(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each connection to a node whose power was seen to go has others' kubelets asked as well.
+func TestAKubeletOfANodeThatReadsOffIsNotAskedWithoutEnd(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w, k := ported(t)
+		dials := func(during time.Duration) int {
+			k.mu.Lock()
+			began := k.dials
+			k.mu.Unlock()
+			time.Sleep(during)
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return k.dials - began
+		}
+		w.offWith(k, syscall.ECONNREFUSED)
+		if n := dials(9 * time.Second); n < 9 || n > 30 {
+			t.Errorf("%d connections in 9 s", n)
+		}
+		time.Sleep(20 * time.Second)
+		if n := dials(30 * time.Second); n > 9 {
+			t.Errorf("%d connections in 30 s once its lease was silent", n)
+		}
+	})
 }
 
 func (w *world) proven() bool {
@@ -291,10 +336,10 @@ func TestOneRenewalAfterTheFirstOffIsEnoughWhenEverItComes(t *testing.T) {
 	play(t, func(t *testing.T) {
 		for i := range 6 {
 			w := polledWorld(t)
-			w.start()
+			c := w.start()
 			settle()
 			w.fencer.reads(agent.Off)
-			w.eventually("it is asked", func() bool { w.fencer.mu.Lock(); defer w.fencer.mu.Unlock(); return w.fencer.asks > 0 })
+			w.eventually("it falls", func() bool { r, _ := c.Power(w.n1); return r.State == agent.Off })
 			time.Sleep(time.Second + time.Duration(i)*170*time.Millisecond)
 			w.lives(w.n1, false) // as a kubelet that starts again and again, and then renews more rarely
 			w.never("it was proven off", 12*time.Second, func() bool { return w.proven() || !w.has("a") || w.tainted() != "" })
@@ -390,7 +435,7 @@ func TestPolledOffsCountInTheStorm(t *testing.T) {
 	play(t, func(t *testing.T) {
 		w, k := ported(t)
 		lives := w.leads.Lives
-		lives.ReadsOff(w.ns+"-n3", true) // and n1 is two of three nodes
+		lives.ReadsOff(w.ns+"-n3", true) // and n1 is two of four nodes
 		off := w.offWith(k, os.ErrDeadlineExceeded)
 		w.never("it was proven off early in a storm", 10*time.Second, w.proven)
 		if storm, words := lives.Storm(); !storm || !strings.Contains(words, "or read off") {
@@ -470,6 +515,21 @@ func TestANewLeaderMovesNobodyBeforeTheLeaseIsSilent(t *testing.T) {
 	})
 }
 
+// A new leader has not watched the lease for long: a single reading is no proof of the boot that renewed it.
+func TestAnEarlyFenceOfBeforeARenewalIsNoReasonToAsk(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
+	n.Status.NodeInfo.BootID = "b"
+	s := &state{Node: n, LeaseRV: "8", Life: fence.Unwatched, Holds: true, Covered: true, AskDue: true,
+		Fence: &fencer.Fence{Kind: fence.PowerReading, LeaseRV: "7", NodeUID: "u", BootID: "b"}}
+	if steps := plan(s); !slices.Equal(steps, []step{stepAsk}) {
+		t.Errorf("steps %v of a fence of a silent lease", steps)
+	}
+	s.Fence.Missed = "a renewal"
+	if steps := plan(s); len(steps) > 0 {
+		t.Errorf("steps %v", steps)
+	}
+}
+
 func TestAFenceThatWasProvenEarlyIsNotTakenForAWrongOneWhereItsNodeOptsOut(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{OptOutAnnotation: "false"}}}
 	n.Status.NodeInfo.BootID = "b"
@@ -507,7 +567,7 @@ func TestANodeWithoutALeaseIsNotSeenToGoOff(t *testing.T) {
 		p.keep(map[string]*polled{"n1": {node: &corev1.Node{}, every: time.Second}})
 		for _, s := range []agent.State{agent.On, agent.Off} {
 			time.Sleep(time.Second)
-			if p.heard("n1", Reading{State: s, At: time.Now()}) {
+			if !p.heard("n1", Reading{State: s, At: time.Now()}, true).IsZero() {
 				t.Error("it was")
 			}
 		}
@@ -540,9 +600,9 @@ func TestAReadingOfOnThatIsOldIsNotWhereAMachineFellFrom(t *testing.T) {
 			fell bool
 		}{{5 * time.Second, true}, {5100 * time.Millisecond, false}} {
 			time.Sleep(time.Second)
-			p.heard("n1", Reading{State: agent.On, At: time.Now()})
+			p.heard("n1", Reading{State: agent.On, At: time.Now()}, true)
 			time.Sleep(c.gap)
-			if fell := p.heard("n1", Reading{State: agent.Off, At: time.Now().Add(-c.gap / 2)}); fell != c.fell { // it took half of that
+			if fell := !p.heard("n1", Reading{State: agent.Off, At: time.Now().Add(-c.gap / 2)}, true).IsZero(); fell != c.fell { // it took half of that
 				t.Errorf("after %s: %v", c.gap, fell)
 			}
 		}
@@ -556,12 +616,14 @@ func TestARenewalEndsAFallUntilTheMachineReadsOn(t *testing.T) {
 		p := newPolls(100, lives)
 		p.keep(map[string]*polled{"n1": {node: &corev1.Node{}, every: time.Second}})
 		for i, c := range []struct {
-			state   agent.State
-			leaseRV string
-			off     bool
-		}{{agent.On, "7", false}, {agent.Off, "7", true}, {agent.Off, "8", false}, {agent.Off, "7", false}, {agent.On, "7", false}, {agent.Off, "7", true}} {
+			state      agent.State
+			leaseRV    string
+			off        bool
+			otherLevel bool
+		}{{agent.On, "7", false, false}, {agent.Off, "7", true, false}, {agent.Off, "8", false, false}, {agent.Off, "7", false, false},
+			{agent.On, "7", false, false}, {agent.Off, "7", true, false}, {agent.Off, "7", false, true}} {
 			time.Sleep(time.Second)
-			p.heard("n1", Reading{State: c.state, At: time.Now()})
+			p.heard("n1", Reading{State: c.state, At: time.Now()}, !c.otherLevel)
 			if _, _, off := p.off("n1", c.leaseRV); off != c.off {
 				t.Errorf("%d: %v", i, off)
 			}
@@ -580,9 +642,10 @@ func TestASilentPortSaysNothingOfAnotherAddress(t *testing.T) {
 		}
 		k, p := &kubelets{}, newPorts()
 		p.dial = k.dial
-		n1, n2 := node("n1", "10.0.0.1"), node("n2", "10.0.0.2")
-		p.look(t.Context(), n1)
-		p.look(t.Context(), n2)
+		n1 := node("n1", "10.0.0.1")
+		for _, n := range []*corev1.Node{n1, node("n2", "10.0.0.2"), node("n4", "10.0.0.4")} {
+			p.look(t.Context(), n)
+		}
 		k.say(os.ErrDeadlineExceeded)
 		since := time.Now()
 		p.knock(t.Context(), n1)
@@ -591,7 +654,7 @@ func TestASilentPortSaysNothingOfAnotherAddress(t *testing.T) {
 		if !p.fell(n1, since) || p.fell(n1, time.Now()) {
 			t.Error("it fell silent since, and not before")
 		}
-		if p.fell(node("n1", "10.0.0.3"), since) {
+		if p.fell(node("n1", "10.0.0.9"), since) {
 			t.Error("so did another address")
 		}
 		time.Sleep(portSaid)

@@ -51,7 +51,7 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 	}
 	if s.early() {
 		s.Storm, _ = w.Lives.Storm()
-		s.AskDue = s.AskDue || !s.Storm && since >= earlyEvery
+		s.AskDue = s.AskDue || since >= earlyEvery && !(s.provenEarly() && s.OffFor >= s.OffForLeast)
 	}
 
 	volumes := w.heldBy(w.name)

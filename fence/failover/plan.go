@@ -127,7 +127,7 @@ func plan(s *state) []step {
 // planSilent: the node shows no life.
 func planSilent(s *state) []step {
 	switch {
-	case !s.suspect() && !s.fenced() && !(s.Overdue && s.Covered):
+	case !s.suspect() && (!s.fenced() || s.provenBefore()) && !(s.Overdue && s.Covered):
 		return nil // not watched for long enough
 	case !s.Holds && !s.fenced():
 		return nil

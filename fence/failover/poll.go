@@ -172,7 +172,7 @@ func (p *polls) take(busy func(node string) bool) (n *corev1.Node, within, wait 
 	if due.next = due.next.Add(due.every); due.next.Before(now) {
 		due.next = now.Add(due.every)
 	}
-	return due.node, 2 * due.every, p.spacing
+	return due.node, min(2*due.every, fallWithin), p.spacing
 }
 
 // asked: the question about the node that take gave is over. It had no answer if unclear.
@@ -197,18 +197,19 @@ func (p *polls) asked(node string, unclear bool, why string) {
 	one.next = time.Now().Add(pause)
 }
 
-// heard keeps a reading of a node that is polled, and tells whether its power has been seen to go.
-func (p *polls) heard(node string, r Reading) (fell bool) {
+// heard keeps a reading of a node that is polled, and tells since when its power has been seen to be
+// gone; zero: it has not. Only a reading by the level that is polled begins a fall, or leaves one be.
+func (p *polls) heard(node string, r Reading, polled bool) (since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.nodes[node]
 	if one == nil || !r.At.After(one.At) {
-		return false
+		return time.Time{}
 	}
 	now, before := time.Now(), one.Reading
 	one.Reading = r
 	switch {
-	case r.State != agent.Off:
+	case r.State != agent.Off || !polled:
 		one.fall = nil
 	case before.State == agent.On && now.Sub(before.At) <= fallWithin:
 		if leaseRV := p.lives.Version(node); leaseRV != "" {
@@ -219,7 +220,10 @@ func (p *polls) heard(node string, r Reading) (fell bool) {
 	if r.State != agent.Unclear && one.silent > 0 {
 		one.silent, one.next = 0, now.Add(one.every)
 	}
-	return one.fall != nil
+	if one.fall == nil {
+		return time.Time{}
+	}
+	return one.fall.since
 }
 
 // off tells since when a node's power has been seen to be gone, whose lease has that version now,
@@ -238,18 +242,6 @@ func (p *polls) off(node, leaseRV string) (since, read time.Time, off bool) {
 		return time.Time{}, time.Time{}, false
 	}
 	return one.fall.since, one.At, true
-}
-
-// falls are the nodes whose power was seen to go.
-func (p *polls) falls() (all []*corev1.Node) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, one := range p.nodes {
-		if one.fall != nil {
-			all = append(all, one.node)
-		}
-	}
-	return all
 }
 
 func (p *polls) polling() Polling {
@@ -284,9 +276,6 @@ func (c *Controller) poll(ctx context.Context) {
 		if n != nil {
 			c.wait.Go(func() { c.pollOne(ctx, n, within) })
 		}
-		for _, n := range c.polls.falls() {
-			c.ports.knock(ctx, n)
-		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
@@ -294,7 +283,8 @@ func (c *Controller) poll(ctx context.Context) {
 	}
 }
 
-// pollOne asks about one node. A question that takes longer than within has no answer.
+// pollOne asks about one node, and begins work on one whose power was seen to go, and stays away, where
+// that is no storm. A question that takes longer than within has no answer.
 func (c *Controller) pollOne(ctx context.Context, n *corev1.Node, within time.Duration) {
 	c.wait.Go(func() { c.ports.look(ctx, n) })
 	asked := time.Now()
@@ -306,8 +296,26 @@ func (c *Controller) pollOne(ctx context.Context, n *corev1.Node, within time.Du
 		return
 	}
 	c.Metrics.PowerPolled(s)
-	if c.polls.heard(n.Name, Reading{State: s, At: asked, Why: why}) {
+	since := c.polls.heard(n.Name, Reading{State: s, At: asked, Why: why}, true)
+	if since.IsZero() {
+		return
+	}
+	if storm, _ := c.Lives.Storm(); storm {
+		return
+	}
+	c.knock(n)
+	if time.Since(since) >= askFrom {
 		c.begin(n.Name, true)
+	}
+}
+
+// knock finds out whether the node's kubelet is silent, which may end after its caller has.
+func (c *Controller) knock(n *corev1.Node) {
+	c.mu.Lock()
+	ctx := c.running
+	c.mu.Unlock()
+	if ctx != nil {
+		c.ports.knock(ctx, n)
 	}
 }
 

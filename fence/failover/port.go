@@ -26,8 +26,10 @@ const (
 	portWithin = 2500 * time.Millisecond
 	// portSaid is how old a silence may be; a node whose power was seen to go is asked without a pause.
 	portSaid = 6 * time.Second
-	// portOthers are asked at the same time: it may be this process that nobody answers.
-	portOthers = 3
+	// portOthers are asked at the same time, and portControls of them have to answer: it may be this
+	// process that nobody answers, but for a kubelet on its own machine.
+	portOthers   = 3
+	portControls = 2
 )
 
 // ports remember which kubelets' ports answered a connection lately, by node. It takes no token:
@@ -45,8 +47,8 @@ type port struct {
 	tried    time.Time
 	answered time.Time
 	knocking bool
-	// silent is when a connection was begun that had no answer at all, while another node's was
-	// answered. Zero: the last one was.
+	// silent is when a connection was begun that had no answer at all, while those of two other nodes
+	// were answered. Zero: the last one was.
 	silent time.Time
 }
 
@@ -118,7 +120,7 @@ func (p *ports) answers(ctx context.Context, address string) error {
 
 // knock finds out, beside its caller, whether the kubelet of a node gives no answer at all whose
 // power was seen to go. A refusal is an answer, and so is every error that is not known to be
-// silence. It takes those of other nodes for silent, too, where none of the latest that answered does.
+// silence. Nor is it one where fewer than two of the latest others that answered do so still.
 func (p *ports) knock(ctx context.Context, n *corev1.Node) {
 	address, free := portOf(n), false
 	if address == "" {
@@ -135,13 +137,15 @@ func (p *ports) knock(ctx context.Context, n *corev1.Node) {
 			go func() { others <- p.answers(ctx, other) == nil }()
 		}
 		silent := noAnswer(p.answers(ctx, address)) && ctx.Err() == nil
-		control := false
+		answer := 0
 		for range all {
-			control = <-others || control
+			if <-others {
+				answer++
+			}
 		}
 		p.change(n, address, func(known *port) {
 			known.knocking, known.silent = false, time.Time{}
-			if silent && control {
+			if silent && answer >= portControls {
 				known.silent = began
 			}
 		})

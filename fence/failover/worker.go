@@ -129,8 +129,8 @@ func (w *worker) pass(ctx context.Context) (time.Duration, error) {
 			// The answer decides what is next.
 		case slices.Contains(steps, stepStranded), slices.Contains(steps, stepListed):
 			return w.idle(s), nil // it is said what a person has to do
-		case s.awaitsEarly() && s.Storm:
-			return w.AskEvery, nil
+		case s.early() && s.Storm:
+			return 0, nil
 		case s.awaitsEarly():
 			return earlyEvery, nil
 		case len(steps) > 0 && s.Proof == "":

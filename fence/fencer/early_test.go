@@ -82,6 +82,21 @@ func TestWhatHappensBetweenTwoReadingsOfOffVoidsThem(t *testing.T) {
 	}
 }
 
+// Another level may always have read off: nobody has seen its machine fall.
+func TestEarlyOnlyTheLevelThatIsPolledIsRead(t *testing.T) {
+	run(t, func(w *world) {
+		w.bmc.broken = true
+		pdu := &device{name: "pdu", kind: fence.PowerReading}
+		pdu.set(true)
+		w.levels = append(w.levels, agent.Level{{Agent: pdu, Timeout: time.Minute}})
+		var checked []bool
+		a := w.ask(w.fencer("a"), w.early("a renewal was due", &checked))
+		if asked, _ := pdu.counts(); a.State != agent.Unclear || w.fences() != "" || asked > 0 || len(checked) > 0 {
+			t.Errorf("answer %+v, fences %s, asked %d times", a, w.fences(), asked)
+		}
+	})
+}
+
 // The caller's watch may be behind what is read live.
 func TestNothingIsMissingOfALeaseThatTheCallerHasNotSeen(t *testing.T) {
 	run(t, func(w *world) {
@@ -109,18 +124,5 @@ func TestAFenceOfAReadingIsAnEarlyOneOnceSomethingIsMissing(t *testing.T) {
 		if got := w.record().Early(a.Machine); got == nil || got.ID != first.Fence {
 			t.Errorf("fence %+v, was %s", got, first.Fence)
 		}
-	})
-}
-
-// What is missing is asked of the power: a machine that is cut off from its storage may live.
-func TestTheStorageOfAMachineWhoseLeaseIsNotSilentIsReadAsEver(t *testing.T) {
-	run(t, func(w *world) {
-		w.bmc.broken = true
-		array := &device{name: "array", kind: fence.StorageFence}
-		array.set(true)
-		w.levels = agent.Levels{{{Agent: w.bmc}}, {{Agent: array}}}
-		var checked []bool
-		a := w.ask(w.fencer("a"), w.early("", &checked))
-		w.expect("state, kind, and whether it was asked what is missing", []any{a.State, a.Kind, len(checked)}, []any{agent.Off, fence.StorageFence, 0})
 	})
 }

@@ -218,8 +218,8 @@ type Target struct {
 	// read it twice, readAgain apart, between two looks at Node and lease that show no change, and
 	// Missed, which is asked after the second, says what a machine that runs would have done by
 	// then and did not; empty: nothing. read is when the second was begun; checked: both times each
-	// device said that it is that machine's. Each such question is put to the agents. Off by a
-	// storage fence is an answer as without Missed.
+	// device said that it is that machine's. Each such question is put to the agents, and only to
+	// those of the level that is polled (agent.Levels.Polled).
 	Missed func(read time.Time, checked bool) string
 	// Fences are the IDs of the fences that On and Lift may undo, as the caller saw
 	// them: where another one stands, or none of them any more, nothing is undone. Nil:

@@ -125,7 +125,7 @@ func run(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, server: leasetest.NewInMemory(t, ns), bmc: &device{name: "bmc", kind: fence.PowerReading}}
 		w.store = record.NewStore(w.server.Client().CoordinationV1(), ns)
-		w.levels = agent.Levels{{{Agent: w.bmc, Timeout: 10 * time.Second}}}
+		w.levels = agent.Levels{{{Agent: w.bmc, Timeout: 10 * time.Second, Poll: 2 * time.Second}}}
 		w.node("n1", "u1", "b1", nil)
 		w.renew("n1")
 		test(w)

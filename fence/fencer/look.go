@@ -240,9 +240,12 @@ func (f *Fencer) observe(ctx context.Context, t Target, fl *flight) (Answer, err
 	}
 	fl.asks()
 	hears := func(name string, s agent.State) { f.hears(fl, name, s) }
-	outcome, missed := f.read(ctx, machine, t.StorageOnly, hears), ""
-	if t.Missed != nil {
-		outcome, missed = f.again(ctx, machine, t, outcome, hears)
+	var outcome agent.Outcome
+	var missed string
+	if t.Missed == nil {
+		outcome = f.read(ctx, machine, t.StorageOnly, hears)
+	} else {
+		outcome, missed = f.twice(ctx, machine, t, hears)
 	}
 	fl.heardAll()
 	read := time.Now()
@@ -252,7 +255,7 @@ func (f *Fencer) observe(ctx context.Context, t Target, fl *flight) (Answer, err
 	}
 	a := f.answer(outcome, f.bind(t, after), read)
 	a.known, a.missed = known, missed
-	early := t.Missed != nil && a.Kind == fence.PowerReading
+	early := t.Missed != nil
 	if early && a.State == agent.Off && missed == "" {
 		a = Answer{Why: a.Why + ", twice, and nothing is missing yet that a machine that runs would have done", OffTwice: true,
 			On: a.On, Steps: a.Steps, Machine: a.Machine, read: read, torn: true}
@@ -268,9 +271,12 @@ func (f *Fencer) observe(ctx context.Context, t Target, fl *flight) (Answer, err
 	return a, nil
 }
 
-// again reads a machine once more that was read as off, and finds out what is missing.
-func (f *Fencer) again(ctx context.Context, m agent.Machine, t Target, first agent.Outcome, hears func(string, agent.State)) (o agent.Outcome, missed string) {
-	if first.State != agent.Off || first.Kind != fence.PowerReading {
+// twice reads a machine by the level that is polled, and once more where that reads off, and finds
+// out what is missing. No other level is asked, which may always have read off.
+func (f *Fencer) twice(ctx context.Context, m agent.Machine, t Target, hears func(string, agent.State)) (o agent.Outcome, missed string) {
+	polled, _ := f.Levels.Polled(m.Node)
+	first := polled.AskHearing(ctx, m, hears)
+	if first.State != agent.Off {
 		return first, ""
 	}
 	select {
@@ -278,9 +284,9 @@ func (f *Fencer) again(ctx context.Context, m agent.Machine, t Target, first age
 	case <-time.After(readAgain):
 	}
 	began := time.Now()
-	o = f.read(ctx, m, false, hears)
+	o = polled.AskHearing(ctx, m, hears)
 	o.Steps = slices.Concat(first.Steps, o.Steps)
-	if o.State == agent.Off && o.Kind == fence.PowerReading {
+	if o.State == agent.Off {
 		missed = t.Missed(began, checked(o.Steps))
 	}
 	return o, missed

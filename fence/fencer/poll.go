@@ -20,8 +20,8 @@ func (f *Fencer) PollEvery(node string) time.Duration {
 // the API server and writes nothing, so that the answer proves nothing: that it reads off is a
 // reason to Ask. It takes no turn among the questions that Ask puts.
 func (f *Fencer) Poll(ctx context.Context, n *corev1.Node) (s agent.State, why string) {
-	level, _ := f.Levels.Polled(n.Name)
+	polled, _ := f.Levels.Polled(n.Name)
 	t := Target{Node: n.Name, UID: string(n.UID), BootID: n.Status.NodeInfo.BootID}
-	o := agent.Levels{level}.Ask(ctx, look{node: n}.machine(t))
+	o := polled.Ask(ctx, look{node: n}.machine(t))
 	return o.State, o.Why
 }
