@@ -22,6 +22,9 @@ const (
 	// long, and so on up to pollRarely: some lock a user out who is refused a few times in a minute.
 	pollBackoff = 8
 	pollRarely  = 5 * time.Minute
+	// After muteFrom questions in a row that had no answer, whatever nodes they were about, one
+	// device is asked at a time, as rarely: all of them may know one user.
+	muteFrom = 3
 	// fallWithin is how long before it was read as off a machine has to have been read as on, so that
 	// its power was seen to go. No device starts anew within that.
 	fallWithin = 5 * time.Second
@@ -42,6 +45,10 @@ type polls struct {
 	mu     sync.Mutex
 	nodes  map[string]*polled
 	asking int
+	// mute are the questions in a row that had no answer, and paused for how often, until when,
+	// nobody was asked for that.
+	mute, paused int
+	until        time.Time
 	// period of the node that is asked most often; 0: none is asked. short: it is longer than
 	// what is configured.
 	period time.Duration
@@ -150,7 +157,10 @@ func (p *polls) take(busy func(node string) bool) (n *corev1.Node, within, wait 
 	now := time.Now()
 	var due *polled
 	wait = scanEvery
-	if p.asking >= p.atOnce {
+	switch {
+	case p.mute >= muteFrom && (p.asking > 0 || now.Before(p.until)):
+		return nil, 0, scanEvery
+	case p.asking >= p.atOnce:
 		return nil, 0, p.spacing
 	}
 	for name, one := range p.nodes {
@@ -187,14 +197,27 @@ func (p *polls) asked(node string, unclear bool, why string) {
 	if one.asking = false; !unclear {
 		return
 	}
-	pause := one.every
-	for range one.silent + 1 {
-		pause = min(pause*pollBackoff, pollRarely)
+	now := time.Now()
+	if p.mute++; p.mute == muteFrom {
+		klog.InfoS("It cannot be read of any node whether it is on: one is asked now and then until there is an answer", "node", node, "read", why)
 	}
+	if p.mute >= muteFrom && !now.Before(p.until) {
+		p.until = now.Add(pauseOf(one.every, p.paused))
+		p.paused++
+	}
+	pause := pauseOf(one.every, one.silent)
 	if one.silent++; one.silent == 1 {
 		klog.InfoS("It cannot be read whether a node is on: it is asked again after a while, and more and more rarely, up to every 5 minutes", "node", node, "read", why)
 	}
-	one.next = time.Now().Add(pause)
+	one.next = now.Add(pause)
+}
+
+// pauseOf is the pause after an answer that did not come, and after so many before it.
+func pauseOf(every time.Duration, before int) time.Duration {
+	for range before + 1 {
+		every = min(every*pollBackoff, pollRarely)
+	}
+	return every
 }
 
 // heard keeps a reading of a node that is polled, and tells since when its power has been seen to be
@@ -217,8 +240,11 @@ func (p *polls) heard(node string, r Reading, polled bool) (since time.Time) {
 		}
 	}
 	p.lives.ReadsOff(node, one.fall != nil)
-	if r.State != agent.Unclear && one.silent > 0 {
-		one.silent, one.next = 0, now.Add(one.every)
+	if r.State != agent.Unclear {
+		p.mute, p.paused = 0, 0
+		if one.silent > 0 {
+			one.silent, one.next = 0, now.Add(one.every)
+		}
 	}
 	if one.fall == nil {
 		return time.Time{}

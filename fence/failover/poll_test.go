@@ -197,8 +197,8 @@ func TestTwoHundredNodesThatAnswerInHalfASecondArePolledInTheirPeriod(t *testing
 func TestHoweverManyDevicesHangFewQuestionsAreUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := map[string]time.Duration{}
-		for i := range 200 {
-			hang[fmt.Sprintf("n%03d", i)] = time.Hour
+		for i := range 100 {
+			hang[fmt.Sprintf("n%03d", 2*i)] = time.Hour
 		}
 		for budget, want := range map[int]int{100: 50, 20: 10, 5: leastAtOnce} {
 			f, _ := polling(200, budget, hang, 2*time.Minute)
@@ -225,6 +225,23 @@ func TestADeviceThatRefusesIsAskedMoreAndMoreRarely(t *testing.T) {
 		}
 		if n := len(f.all); minute > 2 || n < 12 || n > 15 {
 			t.Errorf("%d times in the first minute, and %d in an hour", minute, n)
+		}
+	})
+}
+
+// The devices may all know one user, who is locked out of all of them.
+func TestWhereNobodyAnswersOneIsAskedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, c := pollingOf(&asked{at: map[string][]time.Time{}, refuses: true}, 200, 100, time.Hour)
+		if n := len(f.all); n < 12 || n > 20 {
+			t.Errorf("200 nodes that refuse were asked %d times in an hour", n)
+		}
+		c.polls.heard("n007", Reading{State: agent.On, At: time.Now()}, true)
+		time.Sleep(pollRarely) // each has its own pause
+		if n, _, _ := c.polls.take(func(string) bool { return false }); n == nil {
+			t.Error("nobody is asked although one has answered")
+		} else if n, _, _ := c.polls.take(func(string) bool { return false }); n == nil {
+			t.Error("one is asked at a time although one has answered")
 		}
 	})
 }
