@@ -230,6 +230,13 @@ func TestAKubeletOfANodeThatReadsOffIsNotAskedWithoutEnd(t *testing.T) {
 	})
 }
 
+// asked: the agents were, by a worker.
+func (w *world) asked() bool {
+	w.fencer.mu.Lock()
+	defer w.fencer.mu.Unlock()
+	return w.fencer.asks > 0
+}
+
 func (w *world) proven() bool {
 	w.fencer.mu.Lock()
 	defer w.fencer.mu.Unlock()
@@ -244,6 +251,7 @@ func TestAPolledNodeIsProvenOffAndMovedBeforeItsLeaseIsSilent(t *testing.T) {
 		w.start()
 		settle()
 		off := w.goesOff()
+		w.never("the agents were asked in their turn before that could prove anything", askFrom-50*time.Millisecond, w.asked)
 		w.eventually("it is proven off", w.proven)
 		if took := time.Since(off); took < startsFor || took > 8*time.Second {
 			t.Errorf("it was proven off after %s", took)
@@ -437,7 +445,7 @@ func TestPolledOffsCountInTheStorm(t *testing.T) {
 		lives := w.leads.Lives
 		lives.ReadsOff(w.ns+"-n3", true) // and n1 is two of four nodes
 		off := w.offWith(k, os.ErrDeadlineExceeded)
-		w.never("it was proven off early in a storm", 10*time.Second, w.proven)
+		w.never("it was asked in its turn, or proven off early, in a storm", 10*time.Second, func() bool { return w.asked() || w.proven() })
 		if storm, words := lives.Storm(); !storm || !strings.Contains(words, "or read off") {
 			t.Errorf("storm %v: %s", storm, words)
 		}
@@ -453,9 +461,10 @@ func TestPolledOffsCountInTheStorm(t *testing.T) {
 func TestADeviceThatReadsOnAgainIsHeardInAStorm(t *testing.T) {
 	play(t, func(t *testing.T) {
 		w, k := ported(t)
-		w.leads.Lives.ReadsOff(w.ns+"-n3", true)
 		w.offWith(k, nil)
-		time.Sleep(4 * time.Second)
+		w.eventually("a worker has it", w.asked)
+		w.leads.Lives.ReadsOff(w.ns+"-n3", true)
+		time.Sleep(2 * time.Second)
 		w.fencer.reads(agent.On)
 		time.Sleep(5 * time.Second)
 		if storm, words := w.leads.Lives.Storm(); storm {

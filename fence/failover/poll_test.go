@@ -131,6 +131,21 @@ func TestABudgetThatIsShortStretchesThePeriodAndSaysSo(t *testing.T) {
 	})
 }
 
+// A fall is seen only within five seconds of a reading of on.
+func TestNoQuestionTakesLongerThanItsAnswerIsOfUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, all := newPolls(1, observe.NewTracker(time.Minute, 1)), map[string]*polled{}
+		for i := range 20 {
+			all[fmt.Sprint(i)] = &polled{node: &corev1.Node{}, every: 2 * time.Second}
+		}
+		p.keep(all)
+		time.Sleep(20 * time.Second)
+		if _, within, _ := p.take(func(string) bool { return false }); within != fallWithin {
+			t.Errorf("it may take %s", within)
+		}
+	})
+}
+
 func TestADeviceThatHangsHoldsUpNoOtherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := polling(10, 100, map[string]time.Duration{"n003": 20 * time.Second}, 19*time.Second)
@@ -236,6 +251,12 @@ func TestWhereNobodyAnswersOneIsAskedNowAndThen(t *testing.T) {
 		if n := len(f.all); n < 12 || n > 20 {
 			t.Errorf("200 nodes that refuse were asked %d times in an hour", n)
 		}
+		time.Sleep(pollRarely)
+		one, _, _ := c.polls.take(func(string) bool { return false })
+		if next, _, _ := c.polls.take(func(string) bool { return false }); one == nil || next != nil {
+			t.Errorf("%v is asked, and %v besides", one, next)
+		}
+		c.polls.asked(one.Name, true, "")
 		c.polls.heard("n007", Reading{State: agent.On, At: time.Now()}, true)
 		time.Sleep(pollRarely) // each has its own pause
 		if n, _, _ := c.polls.take(func(string) bool { return false }); n == nil {
