@@ -457,6 +457,21 @@ func TestPolledOffsCountInTheStorm(t *testing.T) {
 	})
 }
 
+func TestAStormThatComesAfterTheProofHasThePodsWaitForTheLease(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := polledWorld(t)
+		w.options.OffFor = 9 * time.Second
+		c := w.start()
+		settle()
+		off := w.goesOff()
+		w.eventually("it is proven off", w.proven)
+		c.Lives.ReadsOff(w.ns+"-n3", true)
+		w.never("its pods were touched in a storm", 13*time.Second-time.Since(off), func() bool { return !w.has("a") || w.tainted() != "" })
+		c.Lives.ReadsOff(w.ns+"-n3", false)
+		w.eventually("its pods are gone", func() bool { return !w.has("a") })
+	})
+}
+
 // What a device says in a storm is not kept until the storm is over.
 func TestADeviceThatReadsOnAgainIsHeardInAStorm(t *testing.T) {
 	play(t, func(t *testing.T) {
@@ -522,6 +537,21 @@ func TestANewLeaderMovesNobodyBeforeTheLeaseIsSilent(t *testing.T) {
 			t.Error("the fence was taken for a wrong one")
 		}
 	})
+}
+
+func TestNothingIsPlannedForANodeThatReadsOffInAStorm(t *testing.T) {
+	n := &corev1.Node{}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	s := &state{Node: n, LeaseRV: "7", Life: fence.Alive, Holds: true, Covered: true, ReadsOff: true, OffFor: time.Minute, Proof: fence.PowerReading,
+		Fence: &fencer.Fence{Kind: fence.PowerReading, Missed: "a renewal", LeaseRV: "7"}}
+	if steps := plan(s); !slices.Contains(steps, stepTaint) {
+		t.Errorf("steps %v without a storm", steps)
+	}
+	for _, s.AskDue = range []bool{false, true} {
+		if s.Storm = true; len(plan(s)) > 0 {
+			t.Errorf("steps %v", plan(s))
+		}
+	}
 }
 
 // A new leader has not watched the lease for long: a single reading is no proof of the boot that renewed it.
