@@ -71,8 +71,8 @@ func (s *AgentSet) add(i int, level *config.Level, dirs []string, driver DriverS
 			s.Faults = append(s.Faults, fmt.Errorf("fencing.levels[%d].agents[%d]: %w", i, j, err))
 			continue
 		}
-		if a.Poll.Duration > 0 && one.Proves() != fence.PowerReading {
-			s.Faults = append(s.Faults, fmt.Errorf("fencing.levels[%d].agents[%d].poll: is for agents that read the power of a machine, and agent %s cuts it off from its storage", i, j, a.Name))
+		if why := unpolled(one); why != "" && a.Poll.Duration > 0 {
+			s.Faults = append(s.Faults, fmt.Errorf("fencing.levels[%d].agents[%d].poll: agent %s %s", i, j, a.Name, why))
 			continue
 		}
 		b := agent.Bounded{Agent: one, Timeout: a.Timeout.Duration, Attempts: a.Attempts, Poll: a.Poll.Duration}
@@ -83,6 +83,20 @@ func (s *AgentSet) add(i int, level *config.Level, dirs []string, driver DriverS
 		made = nil // covers no node; the numbers of the others stay
 	}
 	s.Levels = append(s.Levels, made)
+}
+
+// unpolled says why an agent cannot be polled; empty: it can. The node ID stands in the CSINode, and
+// of a system UUID, which has two spellings, the watch keeps one.
+func unpolled(a agent.Agent) string {
+	if a.Proves() != fence.PowerReading {
+		return "cuts a machine off from its storage, and poll is for those that read its power"
+	}
+	for _, name := range agent.Seeks(a, "") {
+		if name == agent.VarNodeID || name == agent.VarSystemUUID {
+			return "finds machines by $(" + name + "), of which polls know nothing: give nodeParameters, or go by another variable"
+		}
+	}
+	return ""
 }
 
 // newAgent makes one agent. An error names it, and shows no secret.

@@ -1,8 +1,10 @@
 package sidecar
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -55,6 +57,27 @@ func TestIdentitiesAreBoundWhereAnAgentIsToldOfThem(t *testing.T) {
 		}
 		if f.fencer.CSINodes == nil {
 			t.Error("the node IDs are not read live")
+		}
+	}
+}
+
+// It would be asked about another machine than in its turn, or about none.
+func TestAnAgentIsPolledOnlyByWhatTheWatchKeepsOfAMachine(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(dir, "fence_test"), []byte("#!/bin/sh\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for plug, want := range map[string]string{"$(SYSTEM_UUID)": "finds machines by $(SYSTEM_UUID)", "vm-$(NODE_ID)": "finds machines by $(NODE_ID)", "$(NODE)": "", "$(PROVIDER_ID)": "", "$(INSTANCE_ID)": ""} {
+		for _, poll := range []string{"2s", "0s"} {
+			c, err := config.Parse([]byte("apiVersion: " + config.APIVersion + "\nkind: " + config.Kind + "\nfailover: {enabled: true}" +
+				"\nfencing: {pollsPerSecond: 9, levels: [{agents: [{name: vm, poll: " + poll + ", exec: {agent: fence_test, parameters: {plug: " + plug + "}}}]}]}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = NewLevels(c, []string{dir}, DriverSide{})
+			if refused := err != nil; refused != (want != "" && poll == "2s") || refused && !strings.Contains(err.Error(), "fencing.levels[0].agents[0].poll: agent vm "+want) {
+				t.Errorf("%s, poll: %s: %v", plug, poll, err)
+			}
 		}
 	}
 }
