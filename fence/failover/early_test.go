@@ -488,6 +488,23 @@ func TestADeviceThatReadsOnAgainIsHeardInAStorm(t *testing.T) {
 	})
 }
 
+// Beside a node that hangs it makes the storm in which nobody works on it, and would keep it up.
+func TestADeviceThatLiesInAStormIsNotBelievedAfterARenewal(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w, _ := ported(t)
+		w.lives(w.ns+"-n3", false)
+		time.Sleep(16 * time.Second)
+		storms := func() bool { storm, _ := w.leads.Lives.Storm(); return storm }
+		if storms() {
+			t.Fatal("one of four is a storm")
+		}
+		w.fencer.reads(agent.Off)
+		w.eventually("it is a storm", storms)
+		time.Sleep(12 * time.Second) // it renews its lease every 10 s
+		w.never("the storm goes on, or begins again", 30*time.Second, storms)
+	})
+}
+
 func TestANodeThatSomebodyWorksOnIsNotMovedBeforeItsLeaseIsSilent(t *testing.T) {
 	play(t, func(t *testing.T) {
 		for name, change := range map[string]func(w *world){

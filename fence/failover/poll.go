@@ -131,6 +131,9 @@ func (p *polls) keep(nodes map[string]*polled) {
 		if p.period == 0 || known.every < p.period {
 			p.period = known.every
 		}
+		if known.fall != nil {
+			p.compareLocked(name, known, p.lives.Version(name))
+		}
 	}
 	short := false
 	for _, n := range nodes {
@@ -261,13 +264,21 @@ func (p *polls) off(node, leaseRV string) (since, read time.Time, off bool) {
 	if one == nil || one.fall == nil {
 		return time.Time{}, time.Time{}, false
 	}
-	if one.fall.leaseRV != leaseRV {
-		klog.InfoS("A node reads off and renews its lease: what is read of it is not believed before it reads on", "node", node, "read", one.Why)
-		one.fall = nil
-		p.lives.ReadsOff(node, false)
+	if p.compareLocked(node, one, leaseRV); one.fall == nil {
 		return time.Time{}, time.Time{}, false
 	}
 	return one.fall.since, one.At, true
+}
+
+// compareLocked ends the fall of a node whose lease is not as it was then, whoever works on it: in a
+// storm nobody does, and a device that lies would keep it up.
+func (p *polls) compareLocked(node string, one *polled, leaseRV string) {
+	if one.fall.leaseRV == leaseRV {
+		return
+	}
+	klog.InfoS("A node reads off and renews its lease: what is read of it is not believed before it reads on", "node", node, "read", one.Why)
+	one.fall = nil
+	p.lives.ReadsOff(node, false)
 }
 
 func (p *polls) polling() Polling {
