@@ -92,6 +92,9 @@ func (w *worker) heard(ctx context.Context, a fencer.Answer) {
 		klog.FromContext(ctx).Info("Fence agents answered", "state", a.State, "why", a.Why)
 	}
 	w.answer, w.answers, w.asked = &a, nil, time.Now()
+	if w.silent++; a.State != agent.Unclear || a.OffTwice {
+		w.silent = 0
+	}
 }
 
 // target is the machine as the look found it. Of a Node that is gone its record

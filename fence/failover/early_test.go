@@ -556,6 +556,46 @@ func TestANewLeaderMovesNobodyBeforeTheLeaseIsSilent(t *testing.T) {
 	})
 }
 
+// It can prove nothing more before the lease is silent, and each question is a login or two.
+func TestANodeThatOnlyItsRecordSaysIsOffIsAskedAboutLikeASilentOne(t *testing.T) {
+	for name, c := range map[string]struct {
+		then agent.State
+		lead bool // another one takes it
+		most int
+	}{
+		"its device answers a new leader":         {agent.Off, true, 6},
+		"its device refuses a new leader":         {agent.Unclear, true, 2},
+		"its device refuses whom it has answered": {agent.Unclear, false, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(t *testing.T) {
+				w := polledWorld(t)
+				w.suspectAfter = 30 * time.Second
+				w.options.OffFor = 25 * time.Second
+				w.start()
+				settle()
+				w.goesOff()
+				w.eventually("it is proven off", w.proven)
+				if c.lead {
+					w.stop()
+				}
+				w.fencer.reads(c.then)
+				asks := func() int { w.fencer.mu.Lock(); defer w.fencer.mu.Unlock(); return w.fencer.asks }
+				before := asks()
+				if c.lead {
+					w.start()
+				}
+				time.Sleep(16 * time.Second)
+				if n := asks() - before; n == 0 || n > c.most {
+					t.Errorf("its agents were asked %d times in 16 s", n)
+				}
+				w.fencer.reads(agent.Off)
+				w.eventually("its pods are gone once its lease is silent", func() bool { return !w.has("a") })
+			})
+		})
+	}
+}
+
 func TestNothingIsPlannedForANodeThatReadsOffInAStorm(t *testing.T) {
 	n := &corev1.Node{}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}

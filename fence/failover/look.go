@@ -51,7 +51,7 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 	}
 	if s.early() {
 		s.Storm, _ = w.Lives.Storm()
-		s.AskDue = s.AskDue || since >= earlyEvery && !(s.provenEarly() && s.OffFor >= s.OffForLeast)
+		s.AskDue = w.earlyDue(s, since)
 	}
 
 	volumes := w.heldBy(w.name)
@@ -355,6 +355,21 @@ func (w *worker) claimsOf(ctx context.Context, s *state, h fence.Holder) ([]fenc
 		found = append(found, e...)
 	}
 	return found, nil
+}
+
+// earlyDue: a node whose power was seen to go is asked about every half second, until nothing is to be
+// heard before its lease is silent. One that was only found to be proven off is asked about like a
+// silent one, and where there is no answer, more and more rarely, as polls are.
+func (w *worker) earlyDue(s *state, since time.Duration) bool {
+	switch {
+	case w.askNow.Load():
+		return true
+	case s.ReadsOff:
+		return s.AskDue || since >= earlyEvery && !(s.provenEarly() && s.OffFor >= s.OffForLeast)
+	case w.silent > 0:
+		return since >= pauseOf(w.AskEvery, w.silent-1)
+	}
+	return s.AskDue
 }
 
 func (w *worker) askDue() bool {

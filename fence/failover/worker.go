@@ -30,6 +30,7 @@ type worker struct {
 	asked    time.Time
 	answer   *fencer.Answer
 	answers  []told
+	silent   int               // questions in a row that had no answer
 	turn     int               // of which machine is asked last
 	cutAt    time.Time         // when Off was last tried
 	uncut    string            // why it did not come about
