@@ -717,7 +717,8 @@ func TestARenewalEndsAFallUntilTheMachineReadsOn(t *testing.T) {
 			off        bool
 			otherLevel bool
 		}{{agent.On, "7", false, false}, {agent.Off, "7", true, false}, {agent.Off, "8", false, false}, {agent.Off, "7", false, false},
-			{agent.On, "7", false, false}, {agent.Off, "7", true, false}, {agent.Off, "7", false, true}} {
+			{agent.On, "7", false, false}, {agent.Off, "7", true, false}, {agent.Off, "7", false, true},
+			{agent.On, "7", false, true}, {agent.Off, "7", false, false}} {
 			time.Sleep(time.Second)
 			p.heard("n1", Reading{State: c.state, At: time.Now()}, !c.otherLevel)
 			if _, _, off := p.off("n1", c.leaseRV); off != c.off {

@@ -64,6 +64,9 @@ type polled struct {
 	worked bool // failover works on it, which is why it was not asked when it was due
 	silent int  // questions in a row that had no answer
 	Reading
+	// on is when it was asked and read on, by the level that is polled; zero: something else was read
+	// since, or by other agents.
+	on   time.Time
 	fall *fall
 }
 
@@ -224,7 +227,8 @@ func pauseOf(every time.Duration, before int) time.Duration {
 }
 
 // heard keeps a reading of a node that is polled, and tells since when its power has been seen to be
-// gone; zero: it has not. Only a reading by the level that is polled begins a fall, or leaves one be.
+// gone; zero: it has not. Only two readings by the level that is polled begin a fall, and only one by
+// it leaves a fall be.
 func (p *polls) heard(node string, r Reading, polled bool) (since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,12 +236,14 @@ func (p *polls) heard(node string, r Reading, polled bool) (since time.Time) {
 	if one == nil || !r.At.After(one.At) {
 		return time.Time{}
 	}
-	now, before := time.Now(), one.Reading
-	one.Reading = r
+	now, on := time.Now(), one.on
+	one.Reading, one.on = r, time.Time{}
 	switch {
+	case r.State == agent.On && polled:
+		one.fall, one.on = nil, r.At
 	case r.State != agent.Off || !polled:
 		one.fall = nil
-	case before.State == agent.On && now.Sub(before.At) <= fallWithin:
+	case !on.IsZero() && now.Sub(on) <= fallWithin:
 		if leaseRV := p.lives.Version(node); leaseRV != "" {
 			one.fall = &fall{now, leaseRV}
 		}
