@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"cmp"
 	"context"
 	"hash/fnv"
 	"sync"
@@ -42,8 +43,11 @@ type polls struct {
 	atOnce  int
 	lives   Lives
 
-	mu     sync.Mutex
-	nodes  map[string]*polled
+	mu    sync.Mutex
+	nodes map[string]*polled
+	// rested are those that are not asked any more, for as long as it matters that their devices
+	// refused: the pauses go on where they are asked again.
+	rested map[string]*polled
 	asking int
 	// mute are the questions in a row that had no answer, and paused for how often, until when,
 	// nobody was asked for that.
@@ -105,7 +109,7 @@ func newPolls(perSecond int, lives Lives) *polls {
 	if perSecond <= 0 {
 		perSecond = defaultPolls
 	}
-	return &polls{spacing: time.Second / time.Duration(perSecond), atOnce: max(leastAtOnce, perSecond/2), lives: lives, nodes: map[string]*polled{}}
+	return &polls{spacing: time.Second / time.Duration(perSecond), atOnce: max(leastAtOnce, perSecond/2), lives: lives, nodes: map[string]*polled{}, rested: map[string]*polled{}}
 }
 
 // keep has the polls be of these nodes, and no others.
@@ -113,10 +117,16 @@ func (p *polls) keep(nodes map[string]*polled) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	for name := range p.nodes {
+	for name, one := range p.nodes {
 		if nodes[name] == nil {
 			delete(p.nodes, name)
+			p.rested[name] = one
 			p.lives.ReadsOff(name, false)
+		}
+	}
+	for name, one := range p.rested {
+		if !one.asking && (one.silent == 0 || now.Sub(one.next) > pollRarely) {
+			delete(p.rested, name)
 		}
 	}
 	p.period = 0
@@ -125,6 +135,10 @@ func (p *polls) keep(nodes map[string]*polled) {
 		known := p.nodes[name]
 		if known == nil {
 			known = &polled{Reading: Reading{At: now}}
+			if before := p.rested[name]; before != nil {
+				known.next, known.asking, known.silent = before.next, before.asking, before.silent
+				delete(p.rested, name)
+			}
 			p.nodes[name] = known
 		}
 		known.node, known.every = n.node, max(n.every, least)
@@ -196,10 +210,7 @@ func (p *polls) asked(node string, unclear bool, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asking--
-	one := p.nodes[node]
-	if one == nil {
-		return
-	}
+	one := cmp.Or(p.nodes[node], p.rested[node])
 	if one.asking = false; !unclear {
 		return
 	}

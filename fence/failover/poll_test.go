@@ -244,6 +244,46 @@ func TestADeviceThatRefusesIsAskedMoreAndMoreRarely(t *testing.T) {
 	})
 }
 
+// Short jobs come and go on a node whose BMC refuses, and so may the lead.
+func TestADeviceThatRefusesIsNotAskedMoreOftenBecauseItsNodeComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &asked{at: map[string][]time.Time{}, hang: map[string]time.Duration{"n1": time.Hour}}
+		c := New(Options{Fencer: f, Metrics: &noted{}, Lives: observe.NewTracker(time.Minute, 1)})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		go c.poll(ctx)
+		keep := func(names ...string) {
+			nodes := map[string]*polled{}
+			for _, name := range names {
+				nodes[name] = &polled{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, every: 2 * time.Second}
+			}
+			c.polls.keep(nodes)
+		}
+		for i := 0; ctx.Err() == nil; i++ {
+			keep("n1", "n2")
+			time.Sleep(time.Duration(1+i%8) * time.Second)
+			keep("n2") // which answers: not everybody refuses
+			time.Sleep(20 * time.Second)
+		}
+		c.wait.Wait()
+		at := f.at["n1"]
+		minute := 0
+		for _, one := range at {
+			if one.Sub(at[0]) < time.Minute {
+				minute++
+			}
+		}
+		if n := len(at); minute > 2 || n < 8 || n > 15 {
+			t.Errorf("%d times in the first minute, and %d in an hour", minute, n)
+		}
+		c.polls.keep(nil)
+		time.Sleep(2*pollRarely + time.Second)
+		if c.polls.keep(nil); len(c.polls.rested) > 0 {
+			t.Error("what nobody asks is remembered without end")
+		}
+	})
+}
+
 // The devices may all know one user, who is locked out of all of them.
 func TestWhereNobodyAnswersOneIsAskedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
