@@ -123,9 +123,10 @@ type Fencing struct {
 	// elsewhere. This sidecar has no agents for that, and asks it through the nodes' records.
 	Apart bool `json:"apart,omitempty"`
 	// PollsPerSecond bounds how many questions a second agents with poll are asked because
-	// of it, all together: 100 are 200 nodes every 2s. 20 at most where one of them is a
-	// program: each question is a process. Where that is too few for all nodes that hold
-	// volumes, each is asked less often, which the log and a metric say.
+	// of it, all together: 100 are 200 nodes every 2s, by one agent each. 20 at most where one
+	// of them is a program: each question is a process. Where that is too few for all nodes that
+	// hold volumes, each is asked less often, and from once in 5s on none is, which the log and
+	// a metric say.
 	PollsPerSecond int `json:"pollsPerSecond"`
 	// Levels of fence agents, tried in order.
 	Levels []Level `json:"levels,omitempty"`

@@ -111,7 +111,7 @@ type Options struct {
 	FenceAfter time.Duration
 	// AskEvery is the pause between questions to the agents; 3 s by default.
 	AskEvery time.Duration
-	// PollsPerSecond bounds the questions about nodes that are polled; 100 by default.
+	// PollsPerSecond bounds the questions to agents about nodes that are polled; 100 by default.
 	PollsPerSecond int
 	// OffFor is how long a node that is polled has to read off before its pods are moved while
 	// its lease is not silent.
@@ -233,8 +233,8 @@ func (c *Controller) due() (names []string, polling map[string]*polled) {
 			names = append(names, n.Name)
 		}
 		if holds {
-			if every := c.Fencer.PollEvery(n.Name); every > 0 {
-				polling[n.Name] = &polled{node: n.DeepCopy(), every: every}
+			if agents, every := c.Fencer.Polled(n.Name); every > 0 {
+				polling[n.Name] = &polled{node: n.DeepCopy(), agents: agents, every: every}
 			}
 		}
 	})

@@ -23,7 +23,7 @@ type Fencer interface {
 	Seeks(node string) bool
 	Withheld(ctx context.Context, t fencer.Target) (string, error)
 	Ask(ctx context.Context, t fencer.Target) (fencer.Answer, error)
-	PollEvery(node string) time.Duration
+	Polled(node string) (agents []string, every time.Duration)
 	Poll(ctx context.Context, n *corev1.Node) (s agent.State, why string)
 	Off(ctx context.Context, t fencer.Target, reason string, force bool) (fencer.Answer, error)
 	On(ctx context.Context, t fencer.Target, reason string) (fencer.Answer, error)

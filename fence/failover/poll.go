@@ -62,6 +62,7 @@ type polls struct {
 // polled is one of these nodes, and what was read of it.
 type polled struct {
 	node   *corev1.Node // as the watch shows it
+	agents []string     // that one question asks, at once
 	every  time.Duration
 	next   time.Time
 	asking bool
@@ -112,6 +113,9 @@ func newPolls(perSecond int, lives Lives) *polls {
 	return &polls{spacing: time.Second / time.Duration(perSecond), atOnce: max(leastAtOnce, perSecond/2), lives: lives, nodes: map[string]*polled{}, rested: map[string]*polled{}}
 }
 
+// questions are how many are put at once: each is a login, or a process.
+func (n *polled) questions() int { return max(1, len(n.agents)) }
+
 // keep has the polls be of these nodes, and no others.
 func (p *polls) keep(nodes map[string]*polled) {
 	p.mu.Lock()
@@ -130,18 +134,25 @@ func (p *polls) keep(nodes map[string]*polled) {
 		}
 	}
 	p.period = 0
-	least := p.spacing * time.Duration(len(nodes))
+	questions := 0
+	for _, n := range nodes {
+		questions += n.questions()
+	}
+	least := p.spacing * time.Duration(questions)
 	for name, n := range nodes {
 		known := p.nodes[name]
 		if known == nil {
 			known = &polled{Reading: Reading{At: now}}
 			if before := p.rested[name]; before != nil {
-				known.next, known.asking, known.silent = before.next, before.asking, before.silent
+				known.agents, known.next, known.asking, known.silent = before.agents, before.next, before.asking, before.silent
 				delete(p.rested, name)
 			}
 			p.nodes[name] = known
 		}
 		known.node, known.every = n.node, max(n.every, least)
+		if !known.asking {
+			known.agents = n.agents
+		}
 		if known.next.IsZero() {
 			known.next = now.Add(share(name, known.every))
 		}
@@ -190,6 +201,8 @@ func (p *polls) take(busy func(node string) bool) (n *corev1.Node, within, wait 
 			wait = min(wait, one.next.Sub(now))
 		case busy(name):
 			one.worked = true
+		case p.asking > 0 && p.asking+one.questions() > p.atOnce:
+			wait = p.spacing
 		case due == nil || one.next.Before(due.next):
 			due = one
 		}
@@ -198,19 +211,19 @@ func (p *polls) take(busy func(node string) bool) (n *corev1.Node, within, wait 
 		return nil, 0, max(wait, p.spacing)
 	}
 	due.asking, due.worked = true, false
-	p.asking++
+	p.asking += due.questions()
 	if due.next = due.next.Add(due.every); due.next.Before(now) {
 		due.next = now.Add(due.every)
 	}
-	return due.node, min(2*due.every, fallWithin), p.spacing
+	return due.node, min(2*due.every, fallWithin), p.spacing * time.Duration(due.questions())
 }
 
 // asked: the question about the node that take gave is over. It had no answer if unclear.
 func (p *polls) asked(node string, unclear bool, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asking--
 	one := cmp.Or(p.nodes[node], p.rested[node])
+	p.asking -= one.questions()
 	if one.asking = false; !unclear {
 		return
 	}

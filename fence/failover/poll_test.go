@@ -25,6 +25,7 @@ type asked struct {
 	// now are under way, and most were at once.
 	now, most atomic.Int32
 	refuses   bool
+	agents    []string
 }
 
 func (a *asked) Poll(ctx context.Context, n *corev1.Node) (agent.State, string) {
@@ -58,7 +59,7 @@ func pollingOf(f *asked, nodes, perSecond int, during time.Duration) (*asked, *C
 	all := map[string]*polled{}
 	for i := range nodes {
 		name := fmt.Sprintf("n%03d", i)
-		all[name] = &polled{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, every: 2 * time.Second}
+		all[name] = &polled{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, agents: f.agents, every: 2 * time.Second}
 	}
 	c.polls.keep(all)
 	ctx, cancel := context.WithTimeout(context.Background(), during)
@@ -127,6 +128,29 @@ func TestABudgetThatIsShortStretchesThePeriodAndSaysSo(t *testing.T) {
 		}
 		if p := c.Metrics.(*noted).polling; !p.Short || p.Period != 10*time.Second {
 			t.Errorf("polling: %+v", p)
+		}
+	})
+}
+
+// Two outlets, each with a program: what is bounded is what is asked of the machine that asks.
+func TestEachAgentOfALevelIsAQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		agents, hang := []string{"a", "b", "c"}, map[string]time.Duration{}
+		f, c := pollingOf(&asked{at: map[string][]time.Time{}, agents: agents}, 40, 32, 40*time.Second)
+		for i := 10; i < len(f.all); i++ {
+			if d := f.all[i].Sub(f.all[i-10]); d < 930*time.Millisecond {
+				t.Fatalf("10 nodes within %s, of three agents each, with a budget of 32 questions a second", d)
+			}
+		}
+		if p := c.Metrics.(*noted).polling; !p.Short || p.Period != 3750*time.Millisecond || len(f.all) < 9*40 {
+			t.Errorf("polling: %+v, and %d questions", p, len(f.all))
+		}
+		for i := range 40 {
+			hang[fmt.Sprintf("n%03d", i)] = 900 * time.Millisecond
+		}
+		f, _ = pollingOf(&asked{at: map[string][]time.Time{}, hang: hang, agents: agents}, 40, 32, 40*time.Second)
+		if n := f.most.Load(); n != 5 {
+			t.Errorf("%d nodes at once, with 16 questions", n)
 		}
 	})
 }

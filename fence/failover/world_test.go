@@ -138,7 +138,11 @@ func (f *scripted) readTwiceLocked(ctx context.Context, t fencer.Target) (fencer
 	return a, nil
 }
 
-func (f *scripted) PollEvery(string) time.Duration { f.mu.Lock(); defer f.mu.Unlock(); return f.poll }
+func (f *scripted) Polled(string) ([]string, time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return []string{"bmc"}, f.poll
+}
 
 func (f *scripted) Poll(_ context.Context, n *corev1.Node) (agent.State, string) {
 	time.Sleep(f.takes)

@@ -97,6 +97,15 @@ func TestEarlyOnlyTheLevelThatIsPolledIsRead(t *testing.T) {
 	})
 }
 
+func TestWhatAQuestionAsksIsCounted(t *testing.T) {
+	run(t, func(w *world) {
+		pdu := &device{name: "pdu", kind: fence.PowerReading}
+		w.levels = append(agent.Levels{{{Agent: w.bmc, Poll: time.Second}, {Agent: pdu, Poll: 2 * time.Second}}}, w.levels...)
+		agents, every := w.fencer("a").Polled("n1")
+		w.expect("agents, and how often", []any{agents, every}, []any{[]string{w.bmc.Name(), "pdu"}, 2 * time.Second})
+	})
+}
+
 // The caller's watch may be behind what is read live.
 func TestNothingIsMissingOfALeaseThatTheCallerHasNotSeen(t *testing.T) {
 	run(t, func(w *world) {

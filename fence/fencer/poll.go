@@ -9,11 +9,16 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 )
 
-// PollEvery is how often agents are to be asked whether that node is on, whatever its lease says;
-// 0: never.
-func (f *Fencer) PollEvery(node string) time.Duration {
-	_, every := f.Levels.Polled(node)
-	return every
+// Polled names the agents that Poll asks about that node, all at once, and tells how often it is to be
+// called; 0: never.
+func (f *Fencer) Polled(node string) (agents []string, every time.Duration) {
+	levels, every := f.Levels.Polled(node)
+	for _, level := range levels {
+		for _, b := range level {
+			agents = append(agents, b.Agent.Name())
+		}
+	}
+	return agents, every
 }
 
 // Poll asks the agents that are polled, once, whether the Node's machine is on. It reads nothing of
