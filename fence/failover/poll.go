@@ -37,7 +37,7 @@ const (
 // hold volumes, are covered by agents that are polled, and that failover does not work on, which
 // asks them itself. Each is asked once in its period, the first time somewhere in it by its name,
 // so that the questions are spread evenly; where the budget does not do for all, the periods are
-// longer. What is remembered prompts and delays, and proves nothing.
+// longer, and where they were so long that no power could be seen to go, none is asked. What is remembered prompts and delays, and proves nothing.
 type polls struct {
 	spacing time.Duration // between two questions, at least
 	atOnce  int
@@ -57,6 +57,11 @@ type polls struct {
 	// what is configured.
 	period time.Duration
 	short  bool
+	// useless: it would be so long that no fall could be seen, and nobody is asked.
+	useless bool
+	// answered: some device has, since the lead began. Before, few are asked at once: all of them may
+	// know one user, whose password is wrong.
+	answered bool
 }
 
 // polled is one of these nodes, and what was read of it.
@@ -121,6 +126,10 @@ func (p *polls) keep(nodes map[string]*polled) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
+	least := p.budgetLocked(nodes)
+	if p.useless {
+		nodes = nil
+	}
 	for name, one := range p.nodes {
 		if nodes[name] == nil {
 			delete(p.nodes, name)
@@ -133,12 +142,7 @@ func (p *polls) keep(nodes map[string]*polled) {
 			delete(p.rested, name)
 		}
 	}
-	p.period = 0
-	questions := 0
-	for _, n := range nodes {
-		questions += n.questions()
-	}
-	least := p.spacing * time.Duration(questions)
+	p.period, p.answered = 0, p.answered && len(nodes) > 0
 	for name, n := range nodes {
 		known := p.nodes[name]
 		if known == nil {
@@ -163,14 +167,28 @@ func (p *polls) keep(nodes map[string]*polled) {
 			p.compareLocked(name, known, p.lives.Version(name))
 		}
 	}
-	short := false
+}
+
+// budgetLocked is the shortest period that the budget allows for these nodes. It says so once where
+// that is longer than configured, or of no use.
+func (p *polls) budgetLocked(nodes map[string]*polled) (least time.Duration) {
+	questions := 0
+	for _, n := range nodes {
+		questions += n.questions()
+	}
+	least = p.spacing * time.Duration(questions)
+	short, useless := false, least >= fallWithin
 	for _, n := range nodes {
 		short = short || n.every < least
 	}
-	if short && !p.short {
-		klog.InfoS("Nodes are asked less often than configured whether they are on: fencing.pollsPerSecond does not do for all", "nodes", len(nodes), "period", p.period.Round(time.Millisecond), "ofUse", p.period < fallWithin)
+	switch {
+	case useless && !p.useless:
+		klog.InfoS("No node is asked whether it is on before its lease is silent: with this fencing.pollsPerSecond each would be asked so rarely that its power would never be seen to go", "nodes", len(nodes), "questions", questions, "period", least.Round(time.Millisecond), "longest", fallWithin)
+	case short && !useless && (!p.short || p.useless):
+		klog.InfoS("Nodes are asked less often than configured whether they are on: fencing.pollsPerSecond does not do for all", "nodes", len(nodes), "questions", questions, "period", least.Round(time.Millisecond))
 	}
-	p.short = short
+	p.short, p.useless = short, useless
+	return least
 }
 
 // share is a part of every that is always the same for the name, and spread evenly over names.
@@ -191,7 +209,7 @@ func (p *polls) take(busy func(node string) bool) (n *corev1.Node, within, wait 
 	switch {
 	case p.mute >= muteFrom && (p.asking > 0 || now.Before(p.until)):
 		return nil, 0, scanEvery
-	case p.asking >= p.atOnce:
+	case p.asking >= p.atOnce, p.asking >= leastAtOnce && !p.answered:
 		return nil, 0, p.spacing
 	}
 	for name, one := range p.nodes {
@@ -274,7 +292,7 @@ func (p *polls) heard(node string, r Reading, polled bool) (since time.Time) {
 	}
 	p.lives.ReadsOff(node, one.fall != nil)
 	if r.State != agent.Unclear {
-		p.mute, p.paused = 0, 0
+		p.mute, p.paused, p.answered = 0, 0, true
 		if one.silent > 0 {
 			one.silent, one.next = 0, now.Add(one.every)
 		}
