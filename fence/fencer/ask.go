@@ -310,6 +310,17 @@ func (a *Answer) stillOn(last *Answer) bool {
 		slices.Equal(a.On, last.On) && a.Machine.Same(last.Machine) && a.Machine.LeaseRV == last.Machine.LeaseRV
 }
 
+// forgetOff has no answer be used any more by which the node's power is off.
+func (f *asking) forgetOff(node string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, a := range f.answers {
+		if key.node == node && a.State == agent.Off && a.Kind == fence.PowerReading {
+			delete(f.answers, key)
+		}
+	}
+}
+
 // forget makes the next Ask a question to the agents, and what is being asked
 // count for nothing. It is called before and after power or access changes.
 func (f *asking) forget(node string) {

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 )
@@ -94,6 +96,32 @@ func TestEarlyOnlyTheLevelThatIsPolledIsRead(t *testing.T) {
 		if asked, _ := pdu.counts(); a.State != agent.Unclear || w.fences() != "" || asked > 0 || len(checked) > 0 {
 			t.Errorf("answer %+v, fences %s, asked %d times", a, w.fences(), asked)
 		}
+	})
+}
+
+// A storm has nobody work on the node, so that polls ask it, while calls go by the answer of before.
+func TestAPollThatReadsOnEndsWhatWasReadAsOff(t *testing.T) {
+	run(t, func(w *world) {
+		f := w.fencer("a")
+		f.Levels = agent.Levels{{{Agent: w.bmc, Poll: time.Second}}}
+		poll := func() {
+			n, err := w.server.Client().CoreV1().Nodes().Get(w.Context(), "n1", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Poll(w.Context(), n)
+		}
+		w.bmc.set(true)
+		w.ask(f, w.target())
+		poll()
+		asked, _ := w.bmc.counts()
+		w.expect("state", w.ask(f, w.target()).State, agent.Off)
+		if again, _ := w.bmc.counts(); again != asked {
+			t.Error("an answer of off is forgotten where a poll reads off")
+		}
+		w.bmc.set(false)
+		poll()
+		w.expect("state", w.ask(f, w.target()).State, agent.On)
 	})
 }
 
