@@ -1,0 +1,132 @@
+package kubeapi
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/sanity/array"
+	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+)
+
+// addressed is a driver that cuts nodes off from its storage by their addresses.
+type addressed struct {
+	*rig
+	config string // what the operators' commands read
+}
+
+func newAddressed(t *testing.T, server *server, name string, change func(*array.Switches)) *addressed {
+	t.Helper()
+	r := newRigOn(t, server, name, bed.StageOptions{
+		Array: func(s *array.Switches) {
+			s.NetworkFence = true
+			if change != nil {
+				change(s)
+			}
+		},
+		Config: "fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: array, timeout: 5s, csiAddons: {}}]}]}"})
+	config := r.Write("operators.yaml", "apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"+r.Options.Config+"\n", 0o600)
+	r.start("fp")
+	r.proxy = r.dial("fp")
+	return &addressed{r, config}
+}
+
+// at boots a machine that the storage sees at that address, and whose kubelet says so.
+func (r *addressed) at(name, address string) *node {
+	r.t.Helper()
+	n := r.node(name)
+	r.must(r.Array.SetAddresses(n.id, address))
+	r.must(n.says(address))
+	return n
+}
+
+// says writes the addresses of the Node with the credential of its kubelet.
+func (n *node) says(addresses ...string) error {
+	n.r.t.Helper()
+	nodes := n.as().CoreV1().Nodes()
+	node, err := nodes.Get(n.r.ctx(), n.name, metav1.GetOptions{})
+	n.r.must(err)
+	node.Status.Addresses = nil
+	for _, address := range addresses {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
+	}
+	_, err = nodes.UpdateStatus(n.r.ctx(), node, metav1.UpdateOptions{})
+	return err
+}
+
+// person runs a command of the operators about the node.
+func (r *addressed) person(command string, n *node, more ...string) answer {
+	r.t.Helper()
+	args := append([]string{"fence", command, n.name, "--reason=looked", "--yes", "--config=" + r.config, "--csi-address=" + r.Socket("csi.sock")}, more...)
+	return execute(r.t, r.Bed.Fencepost, append(args, "--kubeconfig="+r.Bed.Cluster.AdminKubeconfig())...)
+}
+
+// cut fails unless the storage has cut off exactly these addresses.
+func (r *addressed) cut(when string, want ...string) {
+	r.t.Helper()
+	var all []string
+	for _, address := range want {
+		all = append(all, address+"/32")
+	}
+	if got := r.Array.Fences(); strings.Join(got, " ") != strings.Join(all, " ") {
+		r.t.Errorf("%s: the storage has cut off %q, want %q", when, got, all)
+	}
+}
+
+// dies has the node fall silent with the volume, which another node is to have.
+func (r *addressed) dies(n *node, v *bed.Volume, target *node) {
+	r.t.Helper()
+	r.attach(v, n)
+	n.renew()
+	n.fallSilent()
+	n.lists(v, true, false)
+	r.deleting(v, n)
+	r.attachment(v, target)
+	r.WaitFor(40*time.Second, n.name+" is silent", func() bool {
+		err := r.publish(v.Handle, target)
+		if err == nil {
+			r.t.Fatalf("%s is published elsewhere without a proof", v.Name)
+		}
+		return strings.Contains(status.Convert(err).Message(), "["+string(fence.HolderStale)+"]")
+	})
+}
+
+// A kubelet that claims the address of a node that is to be cut off at the storage, before it is, keeps
+// it from that, Ready or not, and so its volumes waiting. It is named, and a person's word about the
+// node frees them all the same.
+func TestAKubeletThatClaimsAnAddressBeforeTheCutKeepsVolumesWaitingUntilAPersonSpeaks(t *testing.T) {
+	const victims, claimants = "192.0.2.121", "192.0.2.122"
+	r := newAddressed(t, common, "preclaim", nil)
+	victim, hostile, target := r.at("victim", victims), r.at("hostile", claimants), r.at("target", "192.0.2.123")
+	r.must(hostile.says(claimants, victims)) // Kubernetes lets it
+	v := r.volume("v")
+	r.dies(victim, v, target)
+	waits := func(when, hostiles string) {
+		t.Helper()
+		r.person("off", victim, "--force").ends(t, 1).says(t, "a fence would also cut off node "+hostile.name+", which is "+hostiles, victims,
+			"csi-fencepost fence confirm "+victim.name)
+		r.cut(when)
+		r.settle()
+		r.wantRefused(r.publish(v.Handle, target), fence.HolderStale, victim.name)
+		r.wantCalls(v.Handle, "publish "+victim.id)
+	}
+	waits("the claimant is Ready", "Ready")
+	hostile.ready(corev1.ConditionFalse)
+	waits("the claimant is not Ready", "not Ready")
+	hostile.ready(corev1.ConditionTrue)
+
+	r.person("confirm", victim).ends(t, 0)
+	r.WaitFor(20*time.Second, "a person's word frees it", func() bool { return r.publish(v.Handle, target) == nil })
+	r.wantCalls(v.Handle, "publish "+victim.id, "unpublish "+victim.id, "publish "+target.id)
+	r.cut("a person has spoken")
+
+	// It was the claim that kept it from being cut off.
+	r.must(hostile.says(claimants))
+	r.person("off", victim, "--force").ends(t, 0)
+	r.cut("the claim is withdrawn", victims)
+}
