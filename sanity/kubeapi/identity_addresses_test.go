@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -129,4 +130,52 @@ func TestAKubeletThatClaimsAnAddressBeforeTheCutKeepsVolumesWaitingUntilAPersonS
 	r.must(hostile.says(claimants))
 	r.person("off", victim, "--force").ends(t, 0)
 	r.cut("the claim is withdrawn", victims)
+}
+
+// A node has at the storage the client of the node ID that its kubelet registers. Where that is another
+// node's, whose Node shows another address than the storage knows, a fence of the node hits that one; where it
+// shows the same, nobody is. That is all: no volume moves by it, neither the other's nor those that the node
+// holds by an ID of its own, and the lift of that fence opens the other again.
+func TestAKubeletThatRegistersAnothersNodeIDHasThatOneCutOffAndMovesNoVolume(t *testing.T) {
+	const hidden, shown, known, own = "192.0.2.131", "192.0.2.132", "192.0.2.133", "192.0.2.134"
+	server := &server{} // a record of another test that cannot be read would keep all addresses cut
+	t.Cleanup(func() { must(t, server.stop()) })
+	r := newAddressed(t, server, "borrowed", func(s *array.Switches) { s.FenceClients = true })
+	victim, open, hostile, target := r.at("victim", shown), r.at("open", known), r.at("hostile", own), r.at("target", "192.0.2.135")
+	r.must(r.Array.SetAddresses(victim.id, hidden))
+	registers := func(id string) {
+		t.Helper()
+		csiNodes := hostile.as().StorageV1().CSINodes()
+		r.must(csiNodes.Delete(r.ctx(), hostile.name, metav1.DeleteOptions{}))
+		_, err := csiNodes.Create(r.ctx(), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: hostile.name},
+			Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: r.Driver, NodeID: id}}}}, metav1.CreateOptions{})
+		r.must(err)
+	}
+	theirs, its := r.volume("theirs"), r.volume("its")
+	r.attach(theirs, victim)
+	r.attachment(theirs, target)
+	r.dies(hostile, its, target)
+
+	registers(open.id)
+	r.person("off", hostile, "--force").ends(t, 1).says(t, "a fence would also cut off node "+open.name, known)
+	r.cut("the other's Node shows the address")
+
+	registers(victim.id)
+	r.person("off", hostile, "--force").ends(t, 0).says(t, hidden)
+	r.cut("the other's Node shows another address", hidden)
+	if !r.Array.CutOff(victim.id) || r.Array.CutOff(hostile.id) {
+		t.Errorf("the other is cut off: %v, and the node itself: %v", r.Array.CutOff(victim.id), r.Array.CutOff(hostile.id))
+	}
+	r.Never(5*time.Second, "a volume moves", func() bool {
+		return r.publish(theirs.Handle, target) == nil || r.publish(its.Handle, target) == nil
+	})
+	r.wantRefused(r.publish(theirs.Handle, target), fence.HolderAlive, victim.name)
+	r.wantCalls(theirs.Handle, "publish "+victim.id)
+	r.wantRefused(r.publish(its.Handle, target), fence.EvidenceVoid, hostile.name)
+	r.wantCalls(its.Handle, "publish "+hostile.id)
+
+	r.person("on", victim)
+	r.cut("the other is to be opened, and that fence names its address", hidden)
+	r.person("on", hostile, "--force").ends(t, 0)
+	r.cut("that fence is lifted")
 }
