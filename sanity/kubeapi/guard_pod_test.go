@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -309,5 +310,86 @@ func TestWhoeverWritesRecordsAsksAndAnswersAboutPower(t *testing.T) {
 	r.must(err)
 	if most := int(time.Since(began)/time.Second) + 1; n == 0 || n > most {
 		t.Errorf("whoever asks all the time has the machine read %d times within %s, not once a second", n, time.Since(began))
+	}
+}
+
+// With the policies in force, the pod of a driver takes away what another one asked about power. While nobody is
+// answered no person's word counts, so that the volume waits, and nothing is freed of a machine that runs; the
+// next question is answered. That a machine was read as off is written down apart from the question, and counts.
+func TestADriversPodThatTakesQuestionsAwayKeepsVolumesWaiting(t *testing.T) {
+	r := newRigOn(t, policed, "taken", bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\nfencing: {apart: true, maxUnhealthy: 100%, suspectAfter: 12s}"})
+	runs, off, target := r.node("runs"), r.node("off"), r.node("target")
+	volumes := map[*node]*bed.Volume{runs: r.volume("of-runs"), off: r.volume("of-off")}
+	// Another driver's sidecar has the agents, and may fence. They read slowly, so that no answer is first.
+	answers := &rig{t: t, Stage: policed.use(t).Stage(t, "answers", bed.StageOptions{Nodes: -1, Manual: true, Config: "evidence: {outOfServiceTaint: false}\n" +
+		"fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, nodeParameters: {plug: {" +
+		runs.name + ": " + runs.name + ", " + off.name + ": " + off.name + "}}}}]}]}"})}
+	plugs := answers.Plugs("fence_bmc")
+	agent, err := os.ReadFile(answers.Socket("agents/fence_bmc"))
+	r.must(err)
+	r.must(os.WriteFile(answers.Socket("agents/fence_bmc"), []byte(strings.Replace(string(agent), "state=$(cat", "sleep 1\nstate=$(cat", 1)), 0o755))
+	r.must(plugs.Set(runs.name, true))
+	r.must(plugs.Set(off.name, false))
+	for of, roles := range map[*rig][]string{r: {"csi-fencepost-writer"}, answers: {"csi-fencepost-writer", "csi-fencepost-fencer"}} {
+		for _, role := range roles {
+			_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(r.ctx(), bindingTo(role, "system:serviceaccount:"+of.Name+":"+account), metav1.CreateOptions{})
+			r.must(err)
+		}
+		of.start("fp")
+	}
+	r.proxy = r.dial("fp")
+
+	ctx, stop := context.WithCancel(r.ctx())
+	var taking sync.WaitGroup
+	defer taking.Wait()
+	defer stop()
+	taken := map[*node]*atomic.Int32{runs: {}, off: {}}
+	for n, v := range volumes {
+		r.attach(v, n)
+		taking.Go(func() {
+			guards := record.NewStore(guardOnly.CoordinationV1(), namespace)
+			for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+				some := 0
+				if _, err := guards.Update(ctx, n.name, func(rec *record.Record) (bool, error) {
+					some, rec.Questions = len(rec.Questions), nil
+					return some > 0, nil
+				}); err == nil {
+					taken[n].Add(int32(some))
+				}
+			}
+		})
+		n.fallSilent()
+		n.lists(v, true, false)
+		r.deleting(v, n)
+		r.attachment(v, target)
+	}
+	runs.confirm()
+	r.settle()
+	r.WaitFor(40*time.Second, "what was read as off counts all the same", func() bool { return r.publish(volumes[off].Handle, target) == nil })
+	if taken[off].Load() == 0 {
+		t.Error("no question about the machine that is off was taken away")
+	}
+	refusal := func() string {
+		err := r.publish(volumes[runs].Handle, target)
+		if err == nil {
+			t.Fatal("a machine that runs is taken for off while nobody is answered")
+		}
+		return status.Convert(err).Message()
+	}
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		refusal()
+	}
+	r.WaitFor(10*time.Second, "it waits since the question is gone", func() bool {
+		return taken[runs].Load() > 2 && strings.Contains(refusal(), "taken the question away")
+	})
+	r.wantCalls(volumes[runs].Handle, "publish "+runs.id)
+
+	stop()
+	taking.Wait()
+	r.WaitFor(40*time.Second, "the next question is answered", func() bool { return strings.Contains(refusal(), "["+string(fence.EvidenceContradicted)+"]") })
+	r.must(plugs.Set(runs.name, false))
+	r.WaitFor(40*time.Second, "and so is one once the machine is off", func() bool { return r.publish(volumes[runs].Handle, target) == nil })
+	for n, v := range volumes {
+		r.wantCalls(v.Handle, "publish "+n.id, "unpublish "+n.id, "publish "+target.id)
 	}
 }
