@@ -83,8 +83,9 @@ transparency: ## every call of the CSI spec, directly and through the proxy: wha
 csisanity: ## csi-sanity on the reference driver, directly and through the proxy
 	@$(GO) run ./sanity/csisanity -kubernetes
 
-docs: ## docs/use/flags.md and the fields in docs/use/configure.md from the program itself, sanity/mutants/guards/GUARDS.md from the table of guards
+docs: ## docs/use/flags.md and the fields in docs/use/configure.md from the program itself, what the runbook shows of refusals, sanity/mutants/guards/GUARDS.md from the table of guards
 	@$(GO) run ./sanity/docs
+	@$(GO) test ./sanity/docs -count=1 -run TestTheRunbookShowsTheRealTexts -update
 
 bench: ## what the proxy costs, and how quick a failover is, measured side by side; writes sanity/bench/RESULTS.md (hours; needs make deps; go run ./sanity/bench -only=SECTION -o sanity/bench/RESULTS.md: one section)
 	$(GO) run ./sanity/bench -o sanity/bench/RESULTS.md

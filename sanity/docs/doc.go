@@ -14,8 +14,7 @@
 // page says; every relative link and anchor leads somewhere; every YAML block parses, and is a valid configuration if it is one;
 // what evidence.md gives to a fence agent is known to that agent; every reason of
 // a refusal has a section in the runbook, which shows why in the program's words: all of
-// fence/testdata/messages.txt, and what a guard answers (go test ./sanity/docs -run
-// TestTheRunbookShowsTheRealTexts -update writes them there);
+// fence/testdata/messages.txt, and what a guard answers (make docs writes them there);
 // the code of embed.md is compiled; each figure of a page that sums up what was measured
 // is on a page that a measurement wrote.
 //
