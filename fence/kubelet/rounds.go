@@ -181,7 +181,6 @@ func (r *Rounds) look(ctx context.Context, name string) (wait time.Duration, ask
 		r.forget(name)
 		return 0, false, nil
 	case !driver:
-		r.sightings.excuse(name)
 		return unfit, false, nil
 	case !r.ready(name):
 		r.sightings.excuse(name)

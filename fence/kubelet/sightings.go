@@ -46,12 +46,18 @@ type refusal struct {
 // would wait for one.
 const askedAgain = 10 * time.Second
 
+// missGap is for how long a kubelet may not have been asked within the hour after which its silence
+// is no sign: whoever waits asks more often, and nobody does while the API server is away.
+const missGap = 15 * time.Minute
+
 // sighting is the process that ran on a Node of that UID, which said that boot.
 type sighting struct {
 	uid, bootID string
 	process     fence.Process
 	since       time.Time // when it was first seen to run
-	missed      time.Time // since when its node was asked in vain; zero: it answered
+	// missed is since when its node was asked in vain, at least every missGap, and last when it was;
+	// zero: it answered.
+	missed, last time.Time
 }
 
 // NewSightings asks by asker, and has seen none.
@@ -102,7 +108,7 @@ func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*An
 		case ctx.Err() != nil || !fence.NodeReady(node):
 		case !errors.Is(err, errAnotherKey):
 			s.missLocked(node.Name)
-		case s.prompt != nil:
+		case s.prompt != nil && s.seen[node.Name].process.Key == key:
 			s.prompt(node.Name) // it may have another certificate
 		}
 		return nil, err
@@ -117,8 +123,8 @@ func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*An
 // Sight asks a Node's kubelet, as it was read before, and notes its process. One that has started
 // just now does not tell itself from the one after it yet (fence.Settled), and is not noted: wait
 // is how long it takes; 0: it is noted. An error says why its process is not known; what was noted
-// is forgotten where that has been so for an hour, in which the node was Ready: then its silence is no
-// sign.
+// is forgotten where it was asked again and again for an hour, in which the node was Ready: then its
+// silence is no sign.
 func (s *Sightings) Sight(ctx context.Context, node *corev1.Node) (wait time.Duration, err error) {
 	answer, err := s.asker.Ask(ctx, node, "")
 	if err != nil {
@@ -147,12 +153,14 @@ func (s *Sightings) Sight(ctx context.Context, node *corev1.Node) (wait time.Dur
 // missLocked takes note that the kubelet of a node that is Ready does not answer.
 func (s *Sightings) missLocked(node string) {
 	is, noted := s.seen[node]
-	switch {
-	case !noted:
-	case is.missed.IsZero():
+	if !noted {
+		return
+	}
+	if is.missed.IsZero() || time.Since(is.last) > missGap {
 		is.missed = time.Now()
-		s.seen[node] = is
-	case time.Since(is.missed) >= again:
+	}
+	is.last = time.Now()
+	if s.seen[node] = is; time.Since(is.missed) >= again {
 		delete(s.seen, node)
 	}
 }

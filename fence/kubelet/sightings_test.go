@@ -152,115 +152,104 @@ func TestWhoIsAskedInVainForARoundIsForgotten(t *testing.T) {
 				t.Errorf("missed %v later, it is seen: %t", after, seen())
 			}
 		}
+		vain := func(times int) {
+			for range times {
+				misses(t.Context(), missGap, true)
+			}
+		}
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		misses(t.Context(), 0, false)
 		answers(time.Minute)
-		misses(t.Context(), 2*again, true) // it was not asked meanwhile, as one that is not Ready
-		misses(t.Context(), again-time.Second, true)
+		misses(t.Context(), 2*again, true)
+		vain(3)
 		answers(time.Second) // another, which is too young to be noted
 		misses(t.Context(), time.Minute, true)
-		misses(t.Context(), again-time.Second, true)
-		answers(time.Hour)
-		misses(t.Context(), time.Second, true)
-		misses(over, again, true)
+		vain(3)
+		misses(t.Context(), missGap+time.Second, true) // it was not asked meanwhile, as while the API server is away
+		vain(3)
+		misses(over, missGap, true)
 		all.fails = fmt.Errorf("of n1: %w", ErrNoToken)
-		misses(t.Context(), time.Second, true)
+		misses(t.Context(), 0, true)
 		all.fails = errors.New("connection refused")
 		misses(t.Context(), 0, false)
 
 		// Calls that wait ask more often than rounds do.
-		asks := func(key string) {
-			if _, err := s.Ask(t.Context(), n, key); err == nil {
-				t.Fatal("it answers")
+		asks := func(ctx context.Context, key string, long time.Duration) {
+			for range long / askedAgain {
+				if _, err := s.Ask(ctx, n, key); err == nil {
+					t.Fatal("it answers")
+				}
+				time.Sleep(askedAgain)
 			}
 		}
 		answers(time.Hour)
-		for range again / askedAgain {
-			asks("key")
-			time.Sleep(askedAgain)
-		}
-		if !seen() {
-			t.Error("it is forgotten too soon")
-		}
+		asks(t.Context(), "key", again)
 		n.Status.Conditions[0].Status = corev1.ConditionFalse
-		asks("key")
+		asks(t.Context(), "key", askedAgain)
 		n.Status.Conditions[0].Status = corev1.ConditionTrue
-		time.Sleep(askedAgain)
-		if !seen() {
-			t.Error("it is forgotten though it is not Ready")
-		}
 		all.fails = errAnotherKey
-		asks("key")
+		asks(t.Context(), "key", askedAgain)
 		if !seen() {
-			t.Error("it is forgotten though it serves by another key")
+			t.Error("it is forgotten too soon, or though it is not Ready, or serves by another key")
 		}
 		all.fails = errors.New("connection refused")
-		time.Sleep(askedAgain)
-		asks("key")
+		asks(t.Context(), "key", askedAgain)
 		if seen() {
 			t.Error("calls ask in vain for an hour, and it is not forgotten")
 		}
 		answers(time.Hour)
-		time.Sleep(askedAgain)
-		if _, err := s.Ask(over, n, "key"); err == nil {
-			t.Fatal("it answers")
-		}
-		time.Sleep(again)
-		asks("key")
-		if time.Sleep(askedAgain); !seen() {
+		asks(over, "key", 2*again)
+		if !seen() {
 			t.Error("the end of a call is taken for its silence")
 		}
-		time.Sleep(again)
+		asks(t.Context(), "key", again-missGap)
 		all.set("n1", 100, time.Hour)
 		if _, err := s.Ask(t.Context(), n, "key"); err != nil {
 			t.Fatal(err)
 		}
 		delete(all.answers, "n1")
-		misses(t.Context(), 0, true)
+		asks(t.Context(), "key", 2*missGap)
+		if !seen() {
+			t.Error("what it answered a call counts for nothing")
+		}
 	})
 }
 
 // Its way is not open, or it is away itself: it comes back, and is asked then.
 func TestANodeThatIsNotReadyNeedNotAnswer(t *testing.T) {
-	for name, away := range map[string]func(r *Rounds, n *corev1.Node, without func(bool)){
-		"not Ready":       func(r *Rounds, n *corev1.Node, _ func(bool)) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
-		"without driver":  func(_ *Rounds, _ *corev1.Node, without func(bool)) { without(true) },
-		"neither is seen": func(*Rounds, *corev1.Node, func(bool)) {},
-	} {
+	for name, notReady := range map[string]bool{"not Ready": true, "without driver": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all, n := newNodes(), node("10.0.0.1", 10250)
 				all.set("n1", 100, time.Hour)
-				client := fake.NewClientset(n)
-				var without atomic.Bool
-				s := NewSightings(all)
-				r := NewRounds(s, given, client, func(string) (bool, bool) { return true, !without.Load() })
-				look := func() {
-					r.look(t.Context(), "n1")
+				driver, s := true, NewSightings(all)
+				r := NewRounds(s, given, fake.NewClientset(n), func(string) (bool, bool) { return true, driver })
+				defer r.queue.ShutDown()
+				looks := func(times int) (seen bool) {
+					for range times {
+						r.look(t.Context(), "n1")
+						time.Sleep(missGap)
+					}
+					return s.Seen("n1", string(n.UID), n.Status.NodeInfo.BootID) != nil
 				}
 				r.Saw(n)
-				look()
-				all.mu.Lock()
+				looks(1)
 				delete(all.answers, "n1")
-				all.mu.Unlock()
-				look()
-				gone := n.DeepCopy()
-				away(r, gone, without.Store)
-				if name == "not Ready" {
-					r.Saw(gone)
+				if !looks(3) {
+					t.Error("it is forgotten too soon")
 				}
-				time.Sleep(2 * again)
-				if name != "neither is seen" {
-					look()
+				away := n.DeepCopy()
+				if driver = notReady; notReady {
+					away.Status.Conditions[0].Status = corev1.ConditionUnknown
 				}
+				r.Saw(away)
+				r.look(t.Context(), "n1")
 				r.Saw(n)
-				without.Store(false)
-				look()
-				if seen := s.Seen("n1", string(n.UID), n.Status.NodeInfo.BootID) != nil; seen != (name != "neither is seen") {
-					t.Errorf("it is seen: %t", seen)
+				driver = true
+				if seen := looks(2); seen != notReady {
+					t.Errorf("it is seen %t, an hour after the first vain question", seen)
 				}
-				r.queue.ShutDown()
 			})
 		})
 	}
@@ -290,6 +279,15 @@ func TestAKubeletThatServesByAnotherKeyIsSightedSoon(t *testing.T) {
 		}
 		if now := all.count() - 30; now-asked > 6 {
 			t.Errorf("sighted %d times in five minutes", now-asked)
+		}
+		time.Sleep(floor + time.Second) // what was prompted last
+		asked = all.count()
+		for range 30 { // by what a ledger noted before
+			time.Sleep(askedAgain)
+			r.sightings.Ask(t.Context(), n, "a key of before")
+		}
+		if now := all.count() - 30; now > asked {
+			t.Errorf("sighted %d times for a key of before", now-asked)
 		}
 	})
 }
