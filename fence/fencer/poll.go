@@ -23,7 +23,8 @@ func (f *Fencer) Polled(node string) (agents []string, every time.Duration) {
 
 // Poll asks the agents that are polled, once, whether the Node's machine is on. It reads nothing of
 // the API server and writes nothing, so that the answer proves nothing: that it reads off is a
-// reason to Ask, and that it reads on ends what an answer of off was good for. It takes no turn among the questions that Ask puts.
+// reason to Ask, and that it reads on ends what an answer of off was good for. It takes no turn
+// among the questions that Ask puts.
 func (f *Fencer) Poll(ctx context.Context, n *corev1.Node) (s agent.State, why string) {
 	polled, _ := f.Levels.Polled(n.Name)
 	t := Target{Node: n.Name, UID: string(n.UID), BootID: n.Status.NodeInfo.BootID}

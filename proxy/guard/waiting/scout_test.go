@@ -59,6 +59,28 @@ func stale(t *testing.T, a *agents) *waiting {
 	return w
 }
 
+// foundOut: nobody is woken while nothing changes, and both calls are soon after what ends their
+// refusals, of which no event tells.
+func (w *waiting) foundOut(ends *atomic.Bool) {
+	w.T.Helper()
+	time.Sleep(10 * time.Minute)
+	synctest.Wait()
+	w.wokenBy(ends)
+}
+
+func (w *waiting) wokenBy(ends *atomic.Bool) {
+	w.T.Helper()
+	if w.touched("next") != "" || w.touched("old") != "" {
+		w.T.Error("woken although nothing has changed")
+	}
+	ends.Store(true)
+	time.Sleep(scoutMost + time.Second)
+	synctest.Wait()
+	if w.touched("next") == "" || w.touched("old") == "" {
+		w.T.Errorf("%v later not both are woken: next %q, old %q", scoutMost, w.touched("next"), w.touched("old"))
+	}
+}
+
 // What a fence agent would read sends no event: without failover nobody asks it.
 func TestASilentNodeThatWasSwitchedOffIsFoundOutWithoutAnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -71,15 +93,7 @@ func TestASilentNodeThatWasSwitchedOffIsFoundOutWithoutAnEvent(t *testing.T) {
 		if looks := a.asked.Load() - before; looks < 20 || looks > 25 {
 			t.Errorf("looked at %d times in ten minutes, want about 23", looks)
 		}
-		if w.touched("next") != "" || w.touched("old") != "" {
-			t.Error("woken although nothing has changed")
-		}
-		a.off.Store(true)
-		time.Sleep(scoutMost + time.Second)
-		synctest.Wait()
-		if w.touched("next") == "" || w.touched("old") == "" {
-			t.Errorf("off for %v, and not both are woken: next %q, old %q", scoutMost, w.touched("next"), w.touched("old"))
-		}
+		w.wokenBy(&a.off)
 	})
 }
 
@@ -92,17 +106,7 @@ func TestAMachineWhoseNodeIsGoneAndThatIsSwitchedOffIsFoundOutWithoutAnEvent(t *
 		w.Lives["old"] = fence.Unknown
 		w.Refused(w.PublishTo("next"), codes.FailedPrecondition, "[HolderUnknown]")
 		w.Refused(w.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "[HolderUnknown]")
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		if w.touched("next") != "" || w.touched("old") != "" {
-			t.Error("woken although nothing has changed")
-		}
-		a.off.Store(true)
-		time.Sleep(scoutMost + time.Second)
-		synctest.Wait()
-		if w.touched("next") == "" || w.touched("old") == "" {
-			t.Errorf("off for %v, and not both are woken: next %q, old %q", scoutMost, w.touched("next"), w.touched("old"))
-		}
+		w.foundOut(&a.off)
 	})
 }
 
@@ -170,17 +174,7 @@ func TestAKubeletThatDidNotSayWhetherItHasRestartedIsFoundOutWithoutAnEvent(t *t
 		w := newWaiting(t, r)
 		r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "[HolderContested]")
 		r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "[HolderContested]")
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		if w.touched("next") != "" || w.touched("old") != "" {
-			t.Error("woken although nothing has changed")
-		}
-		k.reached.Store(true)
-		time.Sleep(scoutMost + time.Second)
-		synctest.Wait()
-		if w.touched("next") == "" || w.touched("old") == "" {
-			t.Errorf("reached for %v, and not both are woken: next %q, old %q", scoutMost, w.touched("next"), w.touched("old"))
-		}
+		w.foundOut(&k.reached)
 	})
 }
 
