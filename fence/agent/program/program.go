@@ -150,6 +150,7 @@ func (p *Program) Status(ctx context.Context, m agent.Machine) (agent.Reading, e
 	if err != nil {
 		return reading, p.wrap(fmt.Errorf("%w: %s", err, reading.Detail))
 	}
+	reading.Checked = identified(res.out.text, m)
 	return reading, nil
 }
 

@@ -732,3 +732,56 @@ func link(t *testing.T, target, path string) {
 		t.Fatal(err)
 	}
 }
+
+func TestAReadingIsCheckedIfTheProgramSaysTheNodesSystemUUID(t *testing.T) {
+	for says, want := range map[string]bool{
+		"Identity: UUID-1":                     true, // system UUIDs are written in either case
+		"Identity: i-0abc\nIdentity: uuid-1":   true,
+		"Identity: i-0abc":                     false, // another region has it, too
+		"Identity: id-1":                       false,
+		"Identity: uuid-2":                     false,
+		"Identity: uuid-1 is not this machine": false,
+		"The Identity: uuid-1":                 false,
+		"Identity:":                            false,
+		"":                                     false,
+	} {
+		p := newProgram(t, options(shell(t, "echo 'Status: OFF'; echo '"+says+"'; exit 2")))
+		r, err := p.Status(within(t, 10*time.Second), n1)
+		if err != nil || r.Checked != want {
+			t.Errorf("%q: checked %v, %v", says, r.Checked, err)
+		}
+	}
+	const unset = "03000200-0400-0500-0006-000700080009" // on every board of a series
+	p := newProgram(t, options(shell(t, "echo 'Status: OFF'; echo 'Identity: "+unset+"'; exit 2")))
+	for _, uuid := range []string{"", unset} {
+		if r, err := p.Status(within(t, 10*time.Second), agent.Machine{Node: "n1", SystemUUID: uuid}); err != nil || r.Checked {
+			t.Errorf("of a node with the system UUID %q: checked %v, %v", uuid, r.Checked, err)
+		}
+	}
+}
+
+func TestAMachineThatIsNotFoundIsGoneOnlyByAnIDThatNobodyTyped(t *testing.T) {
+	dir := shell(t, `echo "Status: ON"`)
+	for name, c := range map[string]struct {
+		parameters map[string]string
+		nodes      map[string]map[string]string
+		want       string
+	}{
+		"instance ID":          {map[string]string{"plug": "$(INSTANCE_ID)"}, nil, ""},
+		"provider ID, as port": {map[string]string{"Port": "$(PROVIDER_ID)"}, nil, ""},
+		"system UUID":          {map[string]string{"plug": "$(SYSTEM_UUID)"}, nil, ""},
+		"name":                 {map[string]string{"plug": "$(NODE)"}, nil, "named by what was bound"},
+		"part of a text":       {map[string]string{"plug": "vm-$(INSTANCE_ID)"}, nil, "named by what was bound"},
+		"typed":                {map[string]string{"uuid": "$(SYSTEM_UUID)"}, map[string]map[string]string{"plug": {"n1": "i-0abc"}}, "named by what was bound"},
+		"a variable's name":    {map[string]string{"plug": "INSTANCE_ID", "uuid": "$(SYSTEM_UUID)"}, nil, "named by what was bound"},
+		"typed for all":        {map[string]string{"plug": "i-0abc", "uuid": "$(SYSTEM_UUID)"}, nil, "named by what was bound"},
+	} {
+		c.parameters["not-found-is-gone"] = "1"
+		_, err := program.New(program.Options{Name: "cloud", Agent: "fence_test", Dirs: []string{dir}, Parameters: c.parameters, NodeParameters: c.nodes})
+		if c.want != "" {
+			wantError(t, err, c.want)
+		} else if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

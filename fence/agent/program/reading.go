@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 )
 
@@ -63,4 +65,16 @@ func saysOff(out string) bool {
 		}
 	}
 	return false
+}
+
+// identityLine is a line in which a program says what the platform itself knows the machine by, as
+// csi-fencepost-agents does.
+var identityLine = regexp.MustCompile(`(?m)^Identity: (\S+)\r?$`)
+
+// identified: one of these is the node's system UUID. The IDs of clouds and hypervisors do not
+// count: VM 100 is in every Proxmox cluster.
+func identified(out string, m agent.Machine) bool {
+	return fence.TellsSystem(m.SystemUUID) && slices.ContainsFunc(identityLine.FindAllStringSubmatch(out, -1), func(line []string) bool {
+		return fence.SystemKey(line[1]) == fence.SystemKey(m.SystemUUID)
+	})
 }
