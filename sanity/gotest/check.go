@@ -15,7 +15,7 @@ import (
 
 // rigs take longer than an edit loop has: whoever imports one, in its tests too,
 // is left out. batch is how many packages go test is given at once.
-var rigs = []string{"sanity/controlplane", "sanity/bed", "sanity/machine", "sanity/bmc", "sanity/model", "sanity/mutants", "sanity/kubeapi", "sanity/prove", "deploy/image"}
+var rigs = []string{"sanity/controlplane", "sanity/bed", "sanity/machine", "sanity/bmc", "sanity/model", "sanity/mutants", "sanity/kubeapi", "sanity/prove", "sanity/agents", "deploy/image"}
 
 // despite import one, but start none.
 var despite = []string{"fence/failover", "sanity/prove"}

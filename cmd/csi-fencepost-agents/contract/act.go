@@ -1,0 +1,200 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// call is one action at one platform.
+type call struct {
+	p        *Program
+	agent    *Agent
+	platform Platform
+	v        Values
+}
+
+func (p *Program) act(ctx context.Context, a *Agent, action string, v Values) (int, error) {
+	needsPlug := !a.Plugless && action != "list" && action != "monitor"
+	if needsPlug && v[plug] == "" {
+		return 0, errors.New("parameter plug is missing: the machine")
+	}
+	if v.Bool(notFoundGone) && v[witness] == "" {
+		return 0, errors.New("not_found_is_gone needs a witness: another machine that the same credentials show")
+	}
+	platform, err := a.Open(ctx, v)
+	if err != nil {
+		return 0, err
+	}
+	c := &call{p, a, platform, v}
+	switch action {
+	case "status":
+		return c.status(ctx)
+	case "off":
+		return exitOK, c.off(ctx)
+	case "on":
+		return exitOK, c.on(ctx)
+	case "reboot":
+		if err := c.off(ctx); err != nil {
+			return 0, err
+		}
+		return exitOK, c.on(ctx)
+	case "list", "monitor":
+		return exitOK, c.list(ctx, action == "list")
+	}
+	return 0, fmt.Errorf("action %s is not written", action)
+}
+
+func (c *call) status(ctx context.Context) (int, error) {
+	m, err := c.find(ctx)
+	if err != nil {
+		return 0, err
+	}
+	switch m.State {
+	case On:
+		fmt.Fprintln(c.p.Stdout, "Status: ON")
+		c.identify(m)
+		return exitOn, nil
+	case Off:
+		fmt.Fprintln(c.p.Stdout, "Status: OFF")
+		c.identify(m)
+		return exitOff, nil
+	}
+	return 0, neither(m)
+}
+
+func neither(m *Machine) error {
+	return fmt.Errorf("machine %s is %s, which is neither on nor off", m.ID, m.Says)
+}
+
+// identify prints who the machine is, by the platform's own word.
+func (c *call) identify(m *Machine) {
+	if m.ID != "" {
+		fmt.Fprintf(c.p.Stdout, "Identity: %s\n", m.ID)
+	}
+	if !placeholder(m.UUID) {
+		fmt.Fprintf(c.p.Stdout, "Identity: %s\n", m.UUID)
+	}
+}
+
+// find reads the machine, and holds it against the UUID that it has to have.
+func (c *call) find(ctx context.Context) (*Machine, error) {
+	m, err := c.platform.Find(ctx, c.v[plug])
+	if errors.Is(err, ErrNotFound) {
+		return c.gone(ctx, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch want := c.v[uuid]; {
+	case want == "":
+	case sameUUID(want, m.UUID):
+		m.UUID = want // in the order in which the machine itself prints it
+	case placeholder(m.UUID):
+		return nil, fmt.Errorf("the platform says no system UUID of machine %s (it says %q): leave out uuid if another parameter tells for certain which it is", m.ID, m.UUID)
+	default:
+		return nil, fmt.Errorf("machine %s has the system UUID %s, and %s is meant: it is another one", m.ID, m.UUID, want)
+	}
+	return m, nil
+}
+
+// gone tells whether a machine that the platform does not know is gone: it knows another
+// one, and still not this one.
+func (c *call) gone(ctx context.Context, missing error) (*Machine, error) {
+	if !c.v.Bool(notFoundGone) {
+		return nil, missing
+	}
+	var seen *Machine
+	for name := range strings.SplitSeq(c.v[witness], ",") {
+		name = strings.TrimSpace(name)
+		if name == "" || name == c.v[plug] {
+			continue
+		}
+		m, err := c.platform.Find(ctx, name)
+		if err == nil {
+			seen = m
+			break
+		}
+		missing = fmt.Errorf("%w; nor is witness %s found: %w", missing, name, err)
+	}
+	if seen == nil {
+		return nil, fmt.Errorf("nothing shows that it is gone, and not a right, a region or a project that is missing: %w", missing)
+	}
+	if _, err := c.platform.Find(ctx, c.v[plug]); !errors.Is(err, ErrNotFound) {
+		return nil, errors.Join(errors.New("it was not found, and then the answer was another one"), err)
+	}
+	return &Machine{State: Off, Says: "gone"}, nil
+}
+
+// off cuts the power and waits until the platform says so. What is off, or gone, is left alone.
+func (c *call) off(ctx context.Context) error {
+	m, err := c.find(ctx)
+	if err != nil || m.State == Off {
+		return err
+	}
+	if err := c.platform.Off(ctx, m); err != nil {
+		return fmt.Errorf("off: %w", err)
+	}
+	return c.await(ctx, Off)
+}
+
+// on gives power and waits until the machine runs.
+func (c *call) on(ctx context.Context) error {
+	m, err := c.find(ctx)
+	switch {
+	case err != nil:
+		return err
+	case m.State == On:
+		return nil
+	case m.Says == "gone":
+		return errors.New("on: the machine is gone")
+	}
+	if err := c.platform.On(ctx, m); err != nil {
+		return fmt.Errorf("on: %w", err)
+	}
+	return c.await(ctx, On)
+}
+
+// await looks until the machine is in that state. An error in between may pass.
+func (c *call) await(ctx context.Context, want State) error {
+	every := c.p.Interval
+	if every <= 0 {
+		every = time.Second
+	}
+	for {
+		m, err := c.find(ctx)
+		if err == nil {
+			if m.State == want {
+				return nil
+			}
+			err = fmt.Errorf("machine %s is %s", m.ID, m.Says)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("it was commanded, and not seen to be done: %w", err)
+		case <-time.After(every):
+		}
+	}
+}
+
+func (c *call) list(ctx context.Context, show bool) error {
+	if c.agent.Plugless {
+		m, err := c.find(ctx)
+		if err == nil && show {
+			fmt.Fprintf(c.p.Stdout, "%s,%s\n", m.ID, m.Name)
+		}
+		return err
+	}
+	all, err := c.platform.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		if show {
+			fmt.Fprintf(c.p.Stdout, "%s,%s\n", m.ID, m.Name)
+		}
+	}
+	return nil
+}

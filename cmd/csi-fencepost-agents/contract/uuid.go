@@ -1,0 +1,55 @@
+package contract
+
+import (
+	"encoding/hex"
+	"slices"
+	"strings"
+)
+
+// sameUUID compares system UUIDs. SMBIOS has the first three fields little-endian, and some
+// platforms, and kernels before 2.4 of it, print them in the other order.
+func sameUUID(a, b string) bool {
+	x, y := parseUUID(a), parseUUID(b)
+	if x == nil || y == nil || placeholder(a) || placeholder(b) {
+		return false
+	}
+	return slices.Equal(x, y) || slices.Equal(swapped(x), y)
+}
+
+func parseUUID(text string) []byte {
+	raw, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
+	if err != nil || len(raw) != 16 {
+		return nil
+	}
+	return raw
+}
+
+func swapped(raw []byte) []byte {
+	raw = slices.Clone(raw)
+	slices.Reverse(raw[0:4])
+	slices.Reverse(raw[4:6])
+	slices.Reverse(raw[6:8])
+	return raw
+}
+
+// placeholders of vendors, on every board of a series.
+var placeholders = []string{
+	"03000200-0400-0500-0006-000700080009",
+	"00020003-0004-0005-0006-000700080009",
+	"12345678-1234-5678-90ab-cddeefaabbcc",
+}
+
+// placeholder tells whether other machines have that UUID, too, or it is none.
+func placeholder(text string) bool {
+	raw := parseUUID(text)
+	if raw == nil {
+		return true
+	}
+	if all := slices.Repeat(raw[:1], 16); slices.Equal(raw, all) && (raw[0] == 0 || raw[0] == 0xff) {
+		return true
+	}
+	return slices.ContainsFunc(placeholders, func(p string) bool {
+		one := parseUUID(p)
+		return slices.Equal(raw, one) || slices.Equal(raw, swapped(one))
+	})
+}

@@ -1,0 +1,14 @@
+// Csi-fencepost-agents are fence agents that ask a platform itself whether a machine is off, on
+// the vendors' own SDKs:
+//
+//	fence/agent/program ──stdin──▶ fence_fencepost_NAME ─▶ contract ─▶ redfish, hcloud, proxmox, …
+//
+// A link fence_fencepost_NAME to it, in a folder of agents, is an agent with the fence-agents
+// contract; `csi-fencepost-agents NAME` is the same. What is guaranteed of all of them stands
+// in package contract; what each reads as on and off is printed by
+//
+//	csi-fencepost-agents NAME --action=metadata
+//
+// It is a module of its own, which needs nothing of the main module but that contract: who
+// imports that one, and the sidecar, links none of the SDKs.
+package main

@@ -1,0 +1,103 @@
+// Package hcloud fences servers of Hetzner Cloud.
+package hcloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/trust"
+)
+
+// Agent is fence_fencepost_hcloud.
+func Agent() *contract.Agent {
+	return &contract.Agent{
+		Name:  "hcloud",
+		Short: "Hetzner Cloud: a server's status",
+		Long: "Off is off, on is running; initializing, starting, stopping, migrating, rebuilding, deleting and unknown are neither. " +
+			"off is poweroff. A token shows the servers of one project. The API says no system UUID.",
+		CanBeGone: true,
+		Parameters: []contract.Parameter{
+			{Name: "token", Required: true, Secret: true, Help: "The project's API token, with read and write."},
+			{Name: "endpoint", Default: hcloud.Endpoint, Help: "The API."},
+		},
+		Open: open,
+	}
+}
+
+type project struct{ client *hcloud.Client }
+
+func open(_ context.Context, v contract.Values) (contract.Platform, error) {
+	endpoint, err := trust.Endpoint("endpoint", v["endpoint"])
+	if err != nil {
+		return nil, err
+	}
+	client, err := trust.Client(v)
+	if err != nil {
+		return nil, err
+	}
+	return &project{hcloud.NewClient(hcloud.WithToken(v["token"]), hcloud.WithEndpoint(endpoint),
+		hcloud.WithApplication("csi-fencepost-agents", ""), hcloud.WithHTTPClient(client))}, nil
+}
+
+// Find takes a server's ID, hcloud://ID, or a name that is no number.
+func (p *project) Find(ctx context.Context, plug string) (*contract.Machine, error) {
+	name := strings.TrimPrefix(plug, "hcloud://")
+	var server *hcloud.Server
+	id, err := strconv.ParseInt(name, 10, 64)
+	if err == nil {
+		server, _, err = p.client.Server.GetByID(ctx, id)
+	} else {
+		server, _, err = p.client.Server.GetByName(ctx, name)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("server %s: %w", name, err)
+	case server == nil:
+		return nil, fmt.Errorf("%w: the token's project has no server %s", contract.ErrNotFound, name)
+	case server.Name != name && server.ID != id:
+		return nil, fmt.Errorf("the API answers with server %d where %s was asked for", server.ID, name)
+	}
+	return machine(server), nil
+}
+
+func machine(s *hcloud.Server) *contract.Machine {
+	m := &contract.Machine{ID: strconv.FormatInt(s.ID, 10), Name: s.Name, Says: string(s.Status), Handle: s}
+	switch s.Status {
+	case hcloud.ServerStatusRunning:
+		m.State = contract.On
+	case hcloud.ServerStatusOff:
+		m.State = contract.Off
+	}
+	return m
+}
+
+func (p *project) Off(ctx context.Context, m *contract.Machine) error {
+	return send(ctx, m, p.client.Server.Poweroff)
+}
+
+func (p *project) On(ctx context.Context, m *contract.Machine) error {
+	return send(ctx, m, p.client.Server.Poweron)
+}
+
+func send(ctx context.Context, m *contract.Machine, command func(context.Context, *hcloud.Server) (*hcloud.Action, *hcloud.Response, error)) error {
+	server, ok := m.Handle.(*hcloud.Server)
+	if !ok {
+		return errors.New("it is no server")
+	}
+	_, _, err := command(ctx, server)
+	return err
+}
+
+func (p *project) List(ctx context.Context) (all []*contract.Machine, err error) {
+	servers, err := p.client.Server.All(ctx)
+	for _, s := range servers {
+		all = append(all, machine(s))
+	}
+	return all, err
+}

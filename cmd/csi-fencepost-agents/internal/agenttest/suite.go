@@ -1,0 +1,219 @@
+package agenttest
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
+)
+
+// World is a platform with the machine that is meant, and others.
+type World struct {
+	Agent  *contract.Agent
+	Server *Server
+	Power  *Power
+	// Parameters that work, the machine's name among them.
+	Parameters map[string]string
+	// Identities that the agent has to print of it.
+	Identities []string
+	// UUID is the machine's; empty: the platform says none.
+	UUID string
+	// Names is the parameter that names the machine, Missing a value that names none, and
+	// Witness one that names another machine.
+	Names, Missing, Witness string
+	// Secret is the parameter that holds a secret.
+	Secret string
+	// SentOff and SentOn are what the API has to be told.
+	SentOff, SentOn string
+	// Throttled is how the API says that it is asked too often.
+	Throttled http.Handler
+}
+
+// Suite holds the agent against the rules. States are those of the platform by the exit code of
+// status; the world is made anew for each test.
+func Suite(t *testing.T, world func(t *testing.T) *World, states map[string]int) {
+	t.Run("a state is on or off only if it is nothing else", func(t *testing.T) { statesAreRead(t, world(t), states) })
+	t.Run("off is commanded and waited for", func(t *testing.T) { offIsWaitedFor(t, world(t)) })
+	t.Run("another machine is not touched", func(t *testing.T) { othersAreLeft(t, world(t)) })
+	t.Run("not found is an error", func(t *testing.T) { notFoundIsAnError(t, world(t)) })
+	t.Run("not found is gone beside a witness alone", func(t *testing.T) { goneNeedsAWitness(t, world(t)) })
+	t.Run("a wrong secret is an error and not shown", func(t *testing.T) { wrongSecretIsAnError(t, world(t)) })
+	t.Run("nothing is sent to whoever has another certificate", func(t *testing.T) { othersAreNotAsked(t, world(t)) })
+	t.Run("who is asked too often answers nothing", func(t *testing.T) { throttledIsAnError(t, world(t)) })
+}
+
+func with(parameters map[string]string, more ...string) map[string]string {
+	parameters = maps.Clone(parameters)
+	for i := 0; i < len(more); i += 2 {
+		parameters[more[i]] = more[i+1]
+	}
+	return parameters
+}
+
+func statesAreRead(t *testing.T, w *World, states map[string]int) {
+	words := map[int]string{0: "Status: ON", 2: "Status: OFF"}
+	codes := map[int]bool{}
+	for _, state := range slices.Sorted(maps.Keys(states)) {
+		w.Power.Set(state)
+		want := states[state]
+		codes[want] = true
+		got := Run(t, w.Agent, "status", w.Parameters)
+		if got.Code != want || !strings.Contains(got.Out, words[want]) || (want == 1) != (got.Out == "") || (want == 1) != (got.Err != "") {
+			t.Errorf("%s: exit %d, %q, %q; want %d", state, got.Code, got.Out, got.Err, want)
+		}
+		if want == 1 {
+			continue
+		}
+		for _, id := range w.Identities {
+			if !strings.Contains(got.Out, "\nIdentity: "+id+"\n") {
+				t.Errorf("%s: %q does not say that it is %s", state, got.Out, id)
+			}
+		}
+	}
+	if !codes[0] || !codes[1] || !codes[2] {
+		t.Errorf("the table has only the exit codes %v", codes)
+	}
+}
+
+func offIsWaitedFor(t *testing.T, w *World) {
+	w.Power.Set(w.Power.On)
+	for _, step := range []struct {
+		action, sent string
+		code         int
+	}{{"off", w.SentOff, 2}, {"off", "", 2}, {"on", w.SentOn, 0}, {"on", "", 0}, {"reboot", w.SentOff + " " + w.SentOn, 0}} {
+		before := len(w.Power.Sent())
+		if got := Run(t, w.Agent, step.action, w.Parameters); got.Code != 0 || got.Err != "" {
+			t.Fatalf("%s: exit %d, %s", step.action, got.Code, got.Err)
+		}
+		if sent := strings.Join(w.Power.Sent()[before:], " "); sent != step.sent {
+			t.Errorf("%s sent %q, want %q", step.action, sent, step.sent)
+		}
+		if got := Run(t, w.Agent, "status", w.Parameters); got.Code != step.code {
+			t.Errorf("after %s: exit %d, %s; want %d", step.action, got.Code, got.Err, step.code)
+		}
+	}
+	// A machine that stays on its way is not off.
+	w.Power.Set(w.Power.On)
+	w.Power.Off = w.Power.Between
+	if got := Run(t, w.Agent, "off", with(w.Parameters, "timeout", "1")); got.Code != 1 || !strings.Contains(got.Err, "not seen to be done") {
+		t.Errorf("off of a machine that stays as it was: exit %d, %s", got.Code, got.Err)
+	}
+}
+
+func othersAreLeft(t *testing.T, w *World) {
+	w.Power.Set(w.Power.On)
+	const another = "99999999-1111-4222-8333-444444444444"
+	for _, action := range []string{"status", "off", "on", "reboot"} {
+		got := Run(t, w.Agent, action, with(w.Parameters, "uuid", another))
+		if got.Code != 1 || !strings.Contains(got.Err, "UUID") {
+			t.Errorf("%s of a machine with another UUID: exit %d, %s", action, got.Code, got.Err)
+		}
+	}
+	if sent := w.Power.Sent(); len(sent) > 0 {
+		t.Errorf("sent %q", sent)
+	}
+	if w.UUID == "" {
+		return
+	}
+	if got := Run(t, w.Agent, "status", with(w.Parameters, "uuid", strings.ToUpper(w.UUID))); got.Code != 0 {
+		t.Errorf("with its own UUID: exit %d, %s", got.Code, got.Err)
+	}
+}
+
+func notFoundIsAnError(t *testing.T, w *World) {
+	for _, action := range []string{"status", "off", "on"} {
+		got := Run(t, w.Agent, action, with(w.Parameters, w.Names, w.Missing))
+		if got.Code != 1 || got.Err == "" || strings.Contains(got.Out, "Status") {
+			t.Errorf("%s: exit %d, %q, %s", action, got.Code, got.Out, got.Err)
+		}
+	}
+	if sent := w.Power.Sent(); len(sent) > 0 {
+		t.Errorf("sent %q", sent)
+	}
+}
+
+func goneNeedsAWitness(t *testing.T, w *World) {
+	missing := with(w.Parameters, w.Names, w.Missing, "not_found_is_gone", "1")
+	for name, c := range map[string]struct {
+		witness string
+		code    int
+	}{
+		"one that is there":            {w.Witness, 2},
+		"the second of two":            {w.Missing + "0," + w.Witness, 2},
+		"none":                         {"", 1},
+		"one that is not there either": {w.Missing + "0", 1},
+		"the machine itself":           {w.Missing, 1},
+	} {
+		want := c.code
+		if !w.Agent.CanBeGone {
+			want = 1
+		}
+		got := Run(t, w.Agent, "status", with(missing, "witness", c.witness))
+		if got.Code != want || (want == 2) != strings.Contains(got.Out, "Status: OFF") {
+			t.Errorf("witness %s: exit %d, %q, %s; want %d", name, got.Code, got.Out, got.Err, want)
+		}
+	}
+	if !w.Agent.CanBeGone {
+		return
+	}
+	w.Power.Set(w.Power.On)
+	if got := Run(t, w.Agent, "status", with(w.Parameters, "not_found_is_gone", "1", "witness", w.Witness)); got.Code != 0 {
+		t.Errorf("a machine that is there: exit %d, %s", got.Code, got.Err)
+	}
+	if got := Run(t, w.Agent, "on", with(missing, "witness", w.Witness)); got.Code != 1 {
+		t.Errorf("on of a machine that is gone: exit %d", got.Code)
+	}
+	wrong := with(missing, "witness", w.Witness, w.Secret, "wrong-secret", "timeout", "2")
+	if got := Run(t, w.Agent, "status", wrong); got.Code != 1 {
+		t.Errorf("with a wrong secret: exit %d, %q", got.Code, got.Out)
+	}
+}
+
+func wrongSecretIsAnError(t *testing.T, w *World) {
+	w.Power.Set(w.Power.Off)
+	for _, action := range []string{"status", "off", "monitor", "list"} {
+		got := Run(t, w.Agent, action, with(w.Parameters, w.Secret, "wrong-secret", "timeout", "2"))
+		if got.Code != 1 || got.Err == "" || got.Out != "" {
+			t.Errorf("%s: exit %d, %q, %q", action, got.Code, got.Out, got.Err)
+		}
+		if strings.Contains(got.Out+got.Err, "wrong-secret") {
+			t.Errorf("%s shows the secret: %q, %q", action, got.Out, got.Err)
+		}
+	}
+}
+
+func othersAreNotAsked(t *testing.T, w *World) {
+	for name, parameters := range map[string]map[string]string{
+		"another fingerprint": with(w.Parameters, "fingerprint", strings.Repeat("ab", 32), "timeout", "2"),
+		"no fingerprint":      with(w.Parameters, "fingerprint", "", "timeout", "2"),
+		"half a fingerprint":  with(w.Parameters, "fingerprint", "abcd", "timeout", "2"),
+	} {
+		for _, action := range []string{"status", "off"} {
+			if got := Run(t, w.Agent, action, parameters); got.Code != 1 {
+				t.Errorf("%s: %s: exit %d, %q", name, action, got.Code, got.Out)
+			}
+		}
+	}
+	if n := w.Server.Requests(); n > 0 {
+		t.Errorf("%d requests came", n)
+	}
+}
+
+func throttledIsAnError(t *testing.T, w *World) {
+	w.Power.Set(w.Power.Off)
+	w.Server.Refuse(-1, w.Throttled)
+	for _, action := range []string{"status", "off"} {
+		if got := Run(t, w.Agent, action, with(w.Parameters, "timeout", "1")); got.Code != 1 || got.Out != "" {
+			t.Errorf("%s: exit %d, %q", action, got.Code, got.Out)
+		}
+	}
+	if w.Agent.CanBeGone {
+		gone := with(w.Parameters, w.Names, w.Missing, "not_found_is_gone", "1", "witness", w.Witness, "timeout", "1")
+		if got := Run(t, w.Agent, "status", gone); got.Code != 1 {
+			t.Errorf("a machine that is gone: exit %d, %q", got.Code, got.Out)
+		}
+	}
+}

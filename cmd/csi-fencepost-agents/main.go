@@ -1,0 +1,33 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/hcloud"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/proxmox"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/redfish"
+)
+
+// version is set by the Makefile with -ldflags.
+var version = ""
+
+// agents are all that there are, in the order of the help.
+func agents() []*contract.Agent {
+	return []*contract.Agent{redfish.Agent(), hcloud.Agent(), proxmox.Agent()}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	p := &contract.Program{
+		Name: "csi-fencepost-agents", Version: cmp.Or(version, "unknown"), Agents: agents(),
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	}
+	code := p.Run(ctx, os.Args)
+	stop()
+	os.Exit(code)
+}
