@@ -124,6 +124,21 @@ func TestExplainOfAGarbledLedgerSaysHowToMendItAndShowsTheRest(t *testing.T) {
 	clitest.Says(t, stdout, "GARBLED", "csi-fencepost ledger repair pv-1", "kubectl annotate pv pv-1 csi-fencepost.io/holders-", "REFUSED [LedgerUnreadable]", "Node n1 (ID i-1)", "volumesInUse")
 }
 
+// What only a newer version can read is whole: whoever removes it loses who holds the volume.
+func TestExplainOfANewerLedgerSaysToUpgradeAndNotToRemoveIt(t *testing.T) {
+	api, kubeconfig := clitest.NewAPI(t)
+	pv := clitest.PV("pv-1")
+	pv.Annotations = map[string]string{ledger.Annotation: `{"version":99,"holders":[]}`}
+	api.Put("/api/v1/persistentvolumes/pv-1", pv)
+	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
+	clitest.Says(t, stdout, "REFUSED [LedgerUnreadable]", "Upgrade this csi-fencepost", "leave it as it is")
+	for _, ruin := range []string{"ledger repair", "holders-"} {
+		if strings.Contains(stdout, ruin) {
+			t.Errorf("it advises %q:\n%s", ruin, stdout)
+		}
+	}
+}
+
 // The sidecar goes on with the ledger of the other PersistentVolume.
 func TestExplainNamesWhatASecondPersistentVolumeBroughtAlongAsSetAside(t *testing.T) {
 	for name, second := range map[string]string{"it is read before the ledger": "pv-0", "after it": "pv-2"} {

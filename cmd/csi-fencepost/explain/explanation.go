@@ -404,9 +404,7 @@ func (e *explanation) judge(l *Look, s *fence.Snapshot, target string) (d decisi
 	switch {
 	case l.Garbled != nil:
 		return decisionView{Action: "refuse", Reason: fence.LedgerUnreadable, Why: l.Garbled.Why(),
-			Unblock: []remedy{{What: "Have it rebuilt from what VolumeAttachments and Nodes say; it shows what it would write, and writes it with --yes",
-				Commands: []string{"csi-fencepost ledger repair " + printable.Word(l.Garbled.PV)}},
-				{What: "Or, once it is known which node uses the volume, correct the annotation, or remove it to have it rebuilt", Commands: []string{ledgerRemoval(l.Garbled.PV)}}}}, nil, nil
+			Unblock: remediesOfLedger(l.Garbled)}, nil, nil
 	case l.Survey.Writers == csi.Multi:
 		return decisionView{Action: "pass", Why: fmt.Sprintf("its access modes (%s) let several nodes have it: csi-fencepost passes its calls through", strings.Join(e.Volume.AccessModes, ", ")), Unblock: []remedy{}}, nil, nil
 	case len(l.Denied) > 0:

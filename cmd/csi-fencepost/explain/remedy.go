@@ -3,7 +3,9 @@ package explain
 import (
 	"fmt"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
@@ -92,6 +94,20 @@ func remedyForFenced(st *fence.Standing) remedy {
 	}
 	return remedy{What: fmt.Sprintf("Start node %s again, or have the pod run elsewhere; if it runs, what says that it is off is wrong", st.Holder.NodeName),
 		Commands: []string{"csi-fencepost fence status " + node, "csi-fencepost fence withdraw " + node + " --reason 'WHY IT IS WRONG'"}}
+}
+
+// remediesOfLedger are for one that cannot be read. What only a newer version can read is
+// whole, and not to be touched.
+func remediesOfLedger(g *ledger.GarbledError) []remedy {
+	if format.IsNewer(g) {
+		return []remedy{{What: cli.UpperFirst(g.Unblock()), Commands: []string{}}}
+	}
+	return []remedy{
+		{What: "Have it rebuilt from what VolumeAttachments and Nodes say; it shows what it would write, and writes it with --yes",
+			Commands: []string{"csi-fencepost ledger repair " + printable.Word(g.PV)}},
+		{What: "Or, once it is known which node uses the volume, correct the annotation, or remove it to have it rebuilt",
+			Commands: []string{ledgerRemoval(g.PV)}},
+	}
 }
 
 // PodsCommand lists a node's pods.
