@@ -383,9 +383,10 @@ func TestAMessageWithoutAReasonOrANameIsStillOne(t *testing.T) {
 	if text := (Verdict{}).Message(&s); !strings.HasSuffix(text, "pv-1 ["+Runbook+"]") || strings.Contains(text, "[]") {
 		t.Errorf("without a reason: %s", text)
 	}
-	_, unblock := Standing{Holder: &Holder{NodeID: "i-7"}, Reason: HolderStale}.explain("pv-1")
-	if !strings.Contains(unblock, "fence confirm i-7 --reason") {
-		t.Errorf("without a name: %s", unblock)
+	// Whoever is known by a node ID alone cannot be named in a command.
+	ways := Standing{Holder: &Holder{NodeID: "i-7"}, Reason: HolderStale}.Remedies(&s)
+	if text := (Standing{Holder: &Holder{NodeID: "i-7"}, Reason: HolderStale}).unblock(&s); !strings.HasPrefix(text, "find out which machine node ID i-7 is;") || len(ways) != 1 || len(ways[0].Commands) != 0 {
+		t.Errorf("without a name: %s", text)
 	}
 }
 
@@ -463,8 +464,8 @@ func TestAMachineThatIsBackUnderAnotherNodeObjectVoidsWhatWasSaidOfIt(t *testing
 	}
 	v, st := judged(t, deleted, back)
 	check(t, v, Refuse, HolderUnknown)
-	if _, unblock := st.explain("pv-1"); !strings.Contains(unblock, "csi-fencepost release pv pv-1 --node n1") {
-		t.Errorf("to unblock: %s", unblock)
+	if text := st.unblock(&Snapshot{PV: "pv-1"}); !strings.Contains(text, "csi-fencepost release pv pv-1 --node n1") || strings.Contains(text, "fence confirm") {
+		t.Errorf("to unblock: %s", text)
 	}
 	v, _ = judged(t, deleted, back, with(VolumeRelease))
 	check(t, v, Allow, HolderFenced)

@@ -419,7 +419,7 @@ func (h *Holder) Unprovable() (why, unblock string) {
 		why = h.live().Since(h.live())
 	}
 	if why != "" {
-		unblock = fmt.Sprintf(deleteIt, typed(h.NodeName, "NODE"))
+		unblock = fmt.Sprintf("turn the node off, delete its Node once it is off (kubectl delete node %[1]s), and say so with 'csi-fencepost fence confirm %[1]s --reason ...'", typed(h.NodeName, "NODE"))
 	}
 	return why, unblock
 }

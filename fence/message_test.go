@@ -55,12 +55,18 @@ var refusals = []refusal{
 	{"wanted", HolderWanted, "csi-1", "end the pod", false, holding(dropped)},
 	{"contested", HolderContested, "", "reboot", false, holding(deleted, dropped, contest)},
 	{"contested, and its kubelet does not answer", HolderContested, "", "port 10250", false, holding(deleted, dropped, unsaid)},
+	{"contested, and tainted", HolderContested, "", "out-of-service-", false, holding(deleted, dropped, tainted)},
 	{"stale", HolderStale, "", "fence confirm", false, holding(deleted, stale)},
 	{"unknown", HolderUnknown, "", "fence confirm", false, holding(deleted, nodeGone)},
 	{"unknown, node name not known", HolderUnknown, "", "storage's own tools", false, holding(deleted, nodeGone, func(h *Holder) { h.NodeName = "" })},
 	{"unknown, and its Node is there", HolderUnknown, "has no lease to renew", "fence confirm", false, holding(deleted, func(h *Holder) { h.Liveness, h.LeaseRV, h.Node.Ready = Unknown, "", false })},
 	{"unknown, and the name has another machine", HolderUnknown, "", "--node-id", false, holding(deleted, dropped, replaced)},
 	{"unknown, and its Node may be another machine's", HolderUnknown, "", "--node-id", false, holding(deleted, dropped, func(h *Holder) { h.Node.BootID, h.Node.NodeID, h.Sources = "boot-9", "id-9", []Source{FromLedger} })},
+	{"unknown, and registered again", HolderUnknown, "registered again", "release pv", false, holding(deleted, registeredAgain, func(h *Holder) { h.Liveness, h.LeaseRV = Unknown, "" })},
+	{"stale, and registered again", HolderStale, "", "release pv", false, holding(deleted, registeredAgain, stale)},
+	{"unknown, and registered again after a boot", HolderUnknown, "after a boot", "release pv", false, holding(deleted, backAfterBoot)},
+	{"claim void, and registered again", EvidenceVoid, VoidRegisteredAgain, "release pv", false, holding(deleted, registeredAgain, stale, with(OperatorConfirmation, func(e *Evidence) { e.BootID = "boot-1" }))},
+	{"release void, and its Node is there", EvidenceVoid, VoidBootChanged, "release pv", false, holding(deleted, stale, with(VolumeRelease, func(e *Evidence) { e.BootID = "boot-0" }))},
 	{"unknown, and another node has its ID", HolderUnknown, "", "release pv", false, holding(deleted, nodeGone, func(h *Holder) { h.Heir = "n9" })},
 	{"unknown, no PersistentVolume", HolderUnknown, "", "fence confirm", false, func() Snapshot {
 		s := holding(deleted, nodeGone)()
@@ -187,11 +193,15 @@ func TestMessageHoldsNamesOfRealClouds(t *testing.T) {
 }
 
 func TestMessageFitsWithTheLongestNames(t *testing.T) {
-	for _, fill := range []string{"n", "é", "\u00a0\n\x1b[31m"} {
+	for _, c := range []struct {
+		fill           string
+		name, id, most int
+	}{{"n", 253, 256, 128}, {"é", 253, 256, 128}, {"\u00a0\n\x1b[31m", 253, 256, 128}, {"n", longName, longName, longName}, {"n", 90, 90, 90}} {
+		fill := c.fill
 		// Kubernetes allows 253 bytes, CSI 256 for a node ID and 128 for a handle.
 		long := func(mark string, n int) string { return mark + strings.Repeat(fill, n)[:n-2*len(mark)] + mark }
 		for _, r := range refusals {
-			s := rename(r.snapshot(), long("NAME", 253), long("NODEID", 256), long("PV", 253), long("HANDLE", 128))
+			s := rename(r.snapshot(), long("NAME", c.name), long("NODEID", c.id), long("PV", c.name), long("HANDLE", c.most))
 			for _, holders := range [][]Holder{s.Holders, {*s.Target}} {
 				for i := range holders {
 					for j := range holders[i].Evidence {
@@ -311,11 +321,11 @@ func TestEveryReasonHasAText(t *testing.T) {
 		t.Errorf("not declared in reason.go: %v", covered)
 	}
 	s := base()
-	fallback, _ := Standing{Holder: &s.Holders[0], Reason: Undecided}.explain("pv-1")
+	fallback := Standing{Holder: &s.Holders[0], Reason: Undecided}.why()
 	for _, r := range refusals {
 		s := r.snapshot()
 		for _, v := range r.verdicts(&s) {
-			if why, _ := v.Blocking.explain("pv-1"); why == fallback {
+			if v.Blocking.why() == fallback {
 				t.Errorf("reason %q has no text of its own", r.reason)
 			}
 		}

@@ -39,8 +39,8 @@ func TestAWordThatIsVoidIsGivenAnewAboutTheMachineThatItWasAbout(t *testing.T) {
 		"no Node":                   {nil, OperatorConfirmation, false},
 		"another machine's, a word": {other, OperatorConfirmation, true},
 	} {
-		s := Standing{Holder: &Holder{NodeID: "id", NodeName: "n1", NodeUID: "u1", BootID: "b1", Node: c.node}, Evidence: &Evidence{Kind: c.kind}, Note: VoidLeaseChanged}
-		if got := s.renew("pv-1", "n1"); strings.Contains(got, "--node-id") != c.older {
+		s := Standing{Holder: &Holder{NodeID: "id", NodeName: "n1", NodeUID: "u1", BootID: "b1", Node: c.node}, Evidence: &Evidence{Kind: c.kind}, Reason: EvidenceVoid, Note: VoidLeaseChanged}
+		if got := s.unblock(&Snapshot{PV: "pv-1"}); strings.Contains(got, "--node-id") != c.older {
 			t.Errorf("%s: %q, want that it is about the older machine: %v", name, got, c.older)
 		}
 	}

@@ -13,10 +13,11 @@ import (
 func words(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func TestReadmeShowsTheRefusalThatPeopleRead(t *testing.T) {
+	n1 := &fence.Node{UID: "uid-1", BootID: "boot-1"}
 	refused := fence.Verdict{
 		Action:   fence.Refuse,
 		Reason:   fence.HolderStale,
-		Blocking: &fence.Standing{Holder: &fence.Holder{NodeName: "n1", NodeID: "n1"}, Reason: fence.HolderStale},
+		Blocking: &fence.Standing{Holder: &fence.Holder{NodeName: "n1", NodeID: "n1", NodeUID: "uid-1", BootID: "boot-1", Node: n1}, Reason: fence.HolderStale},
 	}
 	message := refused.Message(&fence.Snapshot{PV: "pv-1"})
 	if !strings.Contains(words(clitest.ReadFile(t, "README.md")), words(message)) {

@@ -7,6 +7,6 @@
 //	agents.go, record.go  what fence agents read, and what the records keep
 //	sidecar.go      finds the sidecar and its configuration; account.go: whose pod it is
 //	print.go        the printing
-//	remedy.go       what would unblock a holder, as commands to paste
+//	remedy.go       what would mend a ledger that cannot be read; of holders, fence.Remedy
 //	forgiving.go    reads on where a right is missing
 package explain

@@ -60,7 +60,7 @@ func TestExplainSaysWhatToDoWithANodeOfWhichNoProofCouldCount(t *testing.T) {
 	api.AddNode("n1", "uid-1", "", "i-1", clitest.InUse)
 	stdout, _ := commandLine(t, cli.ExitOK, "explain", "pv", "pv-1", kubeconfig)
 	clitest.Says(t, strings.Join(strings.Fields(stdout), " "), fence.VoidNoBootID, "delete its Node once it is off", "kubectl delete node n1")
-	if strings.Contains(stdout, OutOfService) {
+	if strings.Contains(stdout, corev1.TaintNodeOutOfService) {
 		t.Errorf("it proposes a taint, which could not count:\n%s", stdout)
 	}
 }

@@ -158,8 +158,8 @@ type decisionView struct {
 	Reason fence.Reason `json:"reason,omitempty"`
 	Why    string       `json:"why"`
 	// UnpublishFirst: the holders that a publish unpublishes before.
-	UnpublishFirst []string `json:"unpublishFirst,omitempty"`
-	Unblock        []remedy `json:"unblock"`
+	UnpublishFirst []string       `json:"unpublishFirst,omitempty"`
+	Unblock        []fence.Remedy `json:"unblock"`
 }
 
 // Explain says what a look showed. It asks the decision itself, so that it
@@ -406,11 +406,11 @@ func (e *explanation) judge(l *Look, s *fence.Snapshot, target string) (d decisi
 		return decisionView{Action: "refuse", Reason: fence.LedgerUnreadable, Why: l.Garbled.Why(),
 			Unblock: remediesOfLedger(l.Garbled)}, nil, nil
 	case l.Survey.Writers == csi.Multi:
-		return decisionView{Action: "pass", Why: fmt.Sprintf("its access modes (%s) let several nodes have it: csi-fencepost passes its calls through", strings.Join(e.Volume.AccessModes, ", ")), Unblock: []remedy{}}, nil, nil
+		return decisionView{Action: "pass", Why: fmt.Sprintf("its access modes (%s) let several nodes have it: csi-fencepost passes its calls through", strings.Join(e.Volume.AccessModes, ", ")), Unblock: []fence.Remedy{}}, nil, nil
 	case len(l.Denied) > 0:
-		return decisionView{Action: "unknown", Why: "a right is missing to see what the sidecar sees: " + strings.Join(l.Denied, ", "), Unblock: []remedy{}}, nil, nil
+		return decisionView{Action: "unknown", Why: "a right is missing to see what the sidecar sees: " + strings.Join(l.Denied, ", "), Unblock: []fence.Remedy{}}, nil, nil
 	case s == nil:
-		return decisionView{Action: "unknown", Why: "the driver has not told the node's ID yet (there is no CSINode that has it), and the attacher waits for that", Unblock: []remedy{}}, nil, nil
+		return decisionView{Action: "unknown", Why: "the driver has not told the node's ID yet (there is no CSINode that has it), and the attacher waits for that", Unblock: []fence.Remedy{}}, nil, nil
 	}
 	names := unwatched(s, target)
 	if names == "" {
@@ -420,7 +420,7 @@ func (e *explanation) judge(l *Look, s *fence.Snapshot, target string) (d decisi
 	if alive.Action == silent.Action && alive.Reason == silent.Reason {
 		return silent, nil, nil // whose words are true of either
 	}
-	return decisionView{Action: "depends", Reason: fence.HolderUnwatched, Why: "it depends on whether " + names + " alive, and that was not watched for long enough to tell", Unblock: []remedy{}}, &alive, &silent
+	return decisionView{Action: "depends", Reason: fence.HolderUnwatched, Why: "it depends on whether " + names + " alive, and that was not watched for long enough to tell", Unblock: []fence.Remedy{}}, &alive, &silent
 }
 
 // suppose is the snapshot as it would be if the unwatched nodes were so.
@@ -456,7 +456,7 @@ func unwatched(s *fence.Snapshot, target string) string {
 // what every holder that blocks it needs.
 func decision(s *fence.Snapshot, target string) decisionView {
 	v := fence.JudgePublish(*s, target)
-	d := decisionView{Action: v.Action.String(), Reason: v.Reason, Unblock: []remedy{}}
+	d := decisionView{Action: v.Action.String(), Reason: v.Reason, Unblock: []fence.Remedy{}}
 	switch {
 	case v.Action != fence.Allow:
 		d.Why = whyRefused(s, v)
@@ -468,15 +468,15 @@ func decision(s *fence.Snapshot, target string) decisionView {
 		}
 		d.Why = "nothing stands in its way; in the same call it is first unpublished from " + strings.Join(d.UnpublishFirst, ", ")
 	}
-	if v.Reason == fence.TargetFenced && v.Blocking != nil {
-		d.Unblock = append(d.Unblock, remedyForFenced(v.Blocking))
+	if (v.Reason == fence.TargetFenced || v.Reason == fence.TargetLeaving) && v.Blocking != nil {
+		d.Unblock = append(d.Unblock, v.Blocking.Remedies(s)...)
 	}
 	for i := range s.Holders {
 		if s.Holders[i].NodeID == target {
 			continue
 		}
 		if _, st, held := s.Alone(s.Holders[i]); held && !st.Gone() {
-			d.Unblock = append(d.Unblock, remedies(s, st)...)
+			d.Unblock = append(d.Unblock, st.Remedies(s)...)
 		}
 	}
 	return d

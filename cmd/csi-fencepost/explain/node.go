@@ -152,7 +152,7 @@ func NodeEvidence(r *record.Record, now *cluster.Node) []evidenceView {
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.Taints)) {
 		b, kind := r.Taints[key], fence.CloudShutdownTaint
-		if key == OutOfService {
+		if key == corev1.TaintNodeOutOfService {
 			kind = fence.OutOfServiceTaint
 		}
 		if b.NodeUID == now.UID() {

@@ -287,7 +287,7 @@ func (p *page) decision(what string, d *decisionView) {
 }
 
 // remedy prints commands whole: a wrapped one cannot be pasted.
-func (p *page) remedy(r *remedy) {
+func (p *page) remedy(r *fence.Remedy) {
 	end := "."
 	if len(r.Commands) > 0 {
 		end = ":"

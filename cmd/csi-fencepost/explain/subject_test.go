@@ -162,7 +162,7 @@ func TestExplainNodeTakesNoWordAboutTheMachineBeforeForTheOneThatHasItsNode(t *t
 
 func TestExplainNodeSaysWhoWroteATaint(t *testing.T) {
 	now := &cluster.Node{Name: "n1", Node: clitest.Node("n1", "uid-1", "boot-1"), Lease: leaseOf("7")}
-	r := &record.Record{Node: "n1", Taints: map[string]record.TaintBinding{OutOfService: {NodeUID: "uid-1", BootID: "boot-1", LeaseRV: "7", Value: "nodeshutdown", Writer: "kubectl\n\x1b[31m"}}}
+	r := &record.Record{Node: "n1", Taints: map[string]record.TaintBinding{corev1.TaintNodeOutOfService: {NodeUID: "uid-1", BootID: "boot-1", LeaseRV: "7", Value: "nodeshutdown", Writer: "kubectl\n\x1b[31m"}}}
 	e := NodeEvidence(r, now)
 	if len(e) != 1 {
 		t.Fatalf("%+v", e)

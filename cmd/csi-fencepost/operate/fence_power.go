@@ -14,7 +14,6 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
-	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
@@ -248,7 +247,7 @@ func (f *powerFlags) mayTurnOff(ctx context.Context, p *powering) error {
 	err := watchSilence(ctx, p.Client, p.now, p.err)
 	var alive *aliveError
 	if errors.As(err, &alive) {
-		return fmt.Errorf("node %s is Ready and %s: it was not turned off. To drain it first: %s; to turn it off all the same, give --force", f.node, alive.why, explain.DrainCommand(f.node))
+		return fmt.Errorf("node %s is Ready and %s: it was not turned off. To drain it first: %s; to turn it off all the same, give --force", f.node, alive.why, fence.DrainCommand(printable.Word(f.node)))
 	}
 	return err
 }
@@ -335,7 +334,7 @@ func (p *powering) mayWrite(ctx context.Context, n *corev1.Node) error {
 		more = fmt.Sprintf(" and %d more", len(moved)-shown)
 	}
 	return fmt.Errorf("the kubelet of node %s lists in use what was moved off it (volume %s%s): with its access back the node would write to that, if it is mounted there, beside the node that has it now. "+
-		"Let the pods there end that use it or wait for it, or reboot the node: %s. %s", n.Name, strings.Join(moved[:min(len(moved), shown)], ", "), more, explain.DrainCommand(n.Name), all)
+		"Let the pods there end that use it or wait for it, or reboot the node: %s. %s", n.Name, strings.Join(moved[:min(len(moved), shown)], ", "), more, fence.DrainCommand(printable.Word(n.Name)), all)
 }
 
 // booted tells whether the Node has booted since the driver's own fence, that proved when it was

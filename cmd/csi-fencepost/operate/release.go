@@ -217,12 +217,12 @@ func inTheWay(l *explain.Look, h *fence.Holder) error {
 	case h.NodeID == "":
 		return fmt.Errorf("the node ID of node %s is not known, so that one volume cannot be released from it; if the node is off: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, printable.Word(h.NodeName))
 	case listedInUse(h) && h.Liveness != fence.Stale:
-		return fmt.Errorf("node %s uses PersistentVolume %s: its kubelet lists it in volumesInUse. End the pods there that use it: %s", h.NodeName, pv, explain.PodsCommand(h.NodeName))
+		return fmt.Errorf("node %s uses PersistentVolume %s: its kubelet lists it in volumesInUse. End the pods there that use it: %s", h.NodeName, pv, fence.PodsCommand(printable.Word(h.NodeName)))
 	case h.Here() != nil && h.Node.BootID == "":
 		return fmt.Errorf("node %s reports no boot ID, so a release could not be told from one of before a reboot, and would not count; nor would another word. Turn the node off, delete the Node, then: csi-fencepost fence confirm %s --reason TEXT", h.NodeName, printable.Word(h.NodeName))
 	case record.ReleaseOf(h).Life == record.Living && h.Attachment != nil && !h.Detaching():
 		return fmt.Errorf("node %s lives, and its VolumeAttachment %s of PersistentVolume %s is not being deleted, so pods there may use the volume at any time. "+
-			"End the pods there that use it, and Kubernetes deletes the VolumeAttachment; what lists them: %s", h.NodeName, h.Attachment.Name, pv, explain.PodsCommand(h.NodeName))
+			"End the pods there that use it, and Kubernetes deletes the VolumeAttachment; what lists them: %s", h.NodeName, h.Attachment.Name, pv, fence.PodsCommand(printable.Word(h.NodeName)))
 	case st.Reason == fence.HolderReleased && !(h.Detaching() && h.State != fence.Released): // of which the sidecar may know more
 		return fmt.Errorf("%s has released PersistentVolume %s already: there is nothing to say", h.Describe(), pv)
 	}

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
-	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -168,4 +169,4 @@ func (t *traces) remove(ctx context.Context, stdout, stderr io.Writer) error {
 }
 
 // ourTaint tells our taint from a person's.
-const ourTaint = explain.OutOfService + "=" + evidence.OurTaintValue
+const ourTaint = corev1.TaintNodeOutOfService + "=" + evidence.OurTaintValue
