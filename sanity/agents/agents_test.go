@@ -127,7 +127,6 @@ func fences(t *testing.T, dir string) {
 		Name: "cloud", Agent: "fence_fencepost_hcloud", Dirs: []string{dir},
 		Parameters: map[string]string{
 			"plug": "$(INSTANCE_ID)", "endpoint": server.URL, "fingerprint": fmt.Sprintf("%x", sha256.Sum256(server.Certificate().Raw)),
-			"not_found_is_gone": "1", "witness": "43",
 		},
 		ParameterFiles: map[string]string{"token": secret},
 	}
@@ -161,8 +160,6 @@ func fences(t *testing.T, dir string) {
 	api.set("42", "stopping")
 	read(agent.Unclear)
 	api.set("42", "") // deleted by an autoscaler
-	read(agent.Off)
-	api.set("43", "")
 	read(agent.Unclear)
 	api.set("42", "off")
 	if err := os.WriteFile(secret, []byte("another-cloud-secret\n"), 0o600); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -20,9 +19,6 @@ func (p *Program) act(ctx context.Context, a *Agent, action string, v Values) (i
 	needsPlug := !a.Plugless && action != "list" && action != "monitor"
 	if needsPlug && v[plug] == "" {
 		return 0, errors.New("parameter plug is missing: the machine")
-	}
-	if v.Bool(notFoundGone) && v[witness] == "" {
-		return 0, errors.New("not_found_is_gone needs a witness: another machine that the same credentials show")
 	}
 	platform, err := a.Open(ctx, v)
 	if err != nil {
@@ -82,9 +78,6 @@ func (c *call) identify(m *Machine) {
 // find reads the machine, and holds it against the UUID that it has to have.
 func (c *call) find(ctx context.Context) (*Machine, error) {
 	m, err := c.platform.Find(ctx, c.v[plug])
-	if errors.Is(err, ErrNotFound) {
-		return c.gone(ctx, err)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -100,35 +93,7 @@ func (c *call) find(ctx context.Context) (*Machine, error) {
 	return m, nil
 }
 
-// gone tells whether a machine that the platform does not know is gone: it knows another
-// one, and still not this one.
-func (c *call) gone(ctx context.Context, missing error) (*Machine, error) {
-	if !c.v.Bool(notFoundGone) {
-		return nil, missing
-	}
-	var seen *Machine
-	for name := range strings.SplitSeq(c.v[witness], ",") {
-		name = strings.TrimSpace(name)
-		if name == "" || name == c.v[plug] {
-			continue
-		}
-		m, err := c.platform.Find(ctx, name)
-		if err == nil {
-			seen = m
-			break
-		}
-		missing = fmt.Errorf("%w; nor is witness %s found: %w", missing, name, err)
-	}
-	if seen == nil {
-		return nil, fmt.Errorf("nothing shows that it is gone, and not a right, a region or a project that is missing: %w", missing)
-	}
-	if _, err := c.platform.Find(ctx, c.v[plug]); !errors.Is(err, ErrNotFound) {
-		return nil, errors.Join(errors.New("it was not found, and then the answer was another one"), err)
-	}
-	return &Machine{State: Off, Says: "gone"}, nil
-}
-
-// off cuts the power and waits until the platform says so. What is off, or gone, is left alone.
+// off cuts the power and waits until the platform says so. What is off is left alone.
 func (c *call) off(ctx context.Context) error {
 	m, err := c.find(ctx)
 	if err != nil || m.State == Off {
@@ -143,13 +108,8 @@ func (c *call) off(ctx context.Context) error {
 // on gives power and waits until the machine runs.
 func (c *call) on(ctx context.Context) error {
 	m, err := c.find(ctx)
-	switch {
-	case err != nil:
+	if err != nil || m.State == On {
 		return err
-	case m.State == On:
-		return nil
-	case m.Says == "gone":
-		return errors.New("on: the machine is gone")
 	}
 	if err := c.platform.On(ctx, m); err != nil {
 		return fmt.Errorf("on: %w", err)

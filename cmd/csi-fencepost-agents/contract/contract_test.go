@@ -45,7 +45,7 @@ func (o *outlet) List(context.Context) ([]*contract.Machine, error) {
 
 func (o *outlet) agent() *contract.Agent {
 	return &contract.Agent{
-		Name: "outlet", Short: "for tests", Long: "for tests", CanBeGone: true,
+		Name: "outlet", Short: "for tests", Long: "for tests",
 		Parameters: []contract.Parameter{
 			{Name: "username", Help: "who"},
 			{Name: "password", Required: true, Secret: true, Help: "a secret"},
@@ -74,21 +74,21 @@ func (o *outlet) run(t *testing.T, stdin string, args ...string) (code int, out,
 
 func TestNothingIsDoneWithoutAnActionOrWithAParameterThatIsNotKnown(t *testing.T) {
 	for name, c := range map[string]struct{ stdin, want string }{
-		"no action":              {"plug=1\npassword=x\n", "no action is given"},
-		"an empty action":        {"action=\nplug=1\npassword=x\n", "no action is given"},
-		"option for action":      {"option=off\nplug=1\npassword=x\n", "no action is given"},
-		"another action":         {"action=cycle\nplug=1\npassword=x\n", `no action "cycle"`},
-		"an unknown parameter":   {"action=off\nplug=1\npassword=x\nplugg=2\n", `"plugg" is not known; there are plug, uuid`},
-		"a parameter twice":      {"action=off\nplug=1\nport=2\npassword=x\n", `"plug" is given twice`},
-		"a line without =":       {"action=off\nplug=1\npassword x\n", "no key=value"},
-		"a required one":         {"action=off\nplug=1\n", "parameter password is missing"},
-		"no plug":                {"action=off\npassword=x\n", "parameter plug is missing"},
-		"a plug of two words":    {"action=off\nplug=1 2\npassword=x\n", "white space"},
-		"a time that is none":    {"action=off\nplug=1\npassword=x\ntimeout=soon\n", "timeout"},
-		"a time without end":     {"action=off\nplug=1\npassword=x\ntimeout=0\n", "timeout"},
-		"gone without a witness": {"action=off\nplug=1\npassword=x\nnot_found_is_gone=1\n", "needs a witness"},
-		"a secret twice":         {"action=off\nplug=1\npassword=x\npassword_file=/y\n", "give one"},
-		"a file that is not":     {"action=off\nplug=1\npassword_file=/nowhere/y\n", "/nowhere/y"},
+		"no action":            {"plug=1\npassword=x\n", "no action is given"},
+		"an empty action":      {"action=\nplug=1\npassword=x\n", "no action is given"},
+		"option for action":    {"option=off\nplug=1\npassword=x\n", "no action is given"},
+		"another action":       {"action=cycle\nplug=1\npassword=x\n", `no action "cycle"`},
+		"an unknown parameter": {"action=off\nplug=1\npassword=x\nplugg=2\n", `"plugg" is not known; there are plug, uuid`},
+		"a parameter twice":    {"action=off\nplug=1\nport=2\npassword=x\n", `"plug" is given twice`},
+		"a line without =":     {"action=off\nplug=1\npassword x\n", "no key=value"},
+		"a required one":       {"action=off\nplug=1\n", "parameter password is missing"},
+		"no plug":              {"action=off\npassword=x\n", "parameter plug is missing"},
+		"a plug of two words":  {"action=off\nplug=1 2\npassword=x\n", "white space"},
+		"a time that is none":  {"action=off\nplug=1\npassword=x\ntimeout=soon\n", "timeout"},
+		"a time without end":   {"action=off\nplug=1\npassword=x\ntimeout=0\n", "timeout"},
+		"not found for gone":   {"action=off\nplug=1\npassword=x\nnot_found_is_gone=1\n", `"not_found_is_gone" is not known`},
+		"a secret twice":       {"action=off\nplug=1\npassword=x\npassword_file=/y\n", "give one"},
+		"a file that is not":   {"action=off\nplug=1\npassword_file=/nowhere/y\n", "/nowhere/y"},
 	} {
 		o := &outlet{machine: contract.Machine{State: contract.On}}
 		code, out, errs := o.run(t, c.stdin)
@@ -187,7 +187,7 @@ func TestTheMetadataAreThoseOfAFenceAgent(t *testing.T) {
 	for _, a := range m.Actions {
 		verbs = append(verbs, a.Name)
 	}
-	want := []string{"action", "plug", "uuid", "timeout", "ca_file", "fingerprint", "proxy", "not_found_is_gone", "witness", "username", "password", "password_file", "role"}
+	want := []string{"action", "plug", "uuid", "timeout", "ca_file", "fingerprint", "proxy", "username", "password", "password_file", "role"}
 	if m.Name != "fence_fencepost_outlet" || !slices.Equal(names, want) {
 		t.Errorf("%s has %q, want %q", m.Name, names, want)
 	}

@@ -17,10 +17,6 @@
 // only for one that runs. Every other state, and every error, exits with 1: stopping,
 // starting, suspended, paused, hibernated, unknown, not found.
 //
-// A machine that is not found is off only with not_found_is_gone, while the platform shows
-// one of the witnesses to the same credentials, and still does not show the machine
-// after it.
-//
 // Where the parameter uuid is given, nothing is said or done of a machine for which the
 // platform says another system UUID, or none. "Identity: …" is printed for each name by
 // which the platform itself knows the machine: package fence/agent/program holds

@@ -1,9 +1,6 @@
 package contract
 
-import (
-	"context"
-	"errors"
-)
+import "context"
 
 // State is what a platform says of a machine's power. The zero State proves nothing.
 type State int
@@ -35,13 +32,11 @@ type Machine struct {
 	Handle any
 }
 
-// ErrNotFound says that the platform, asked with credentials that it took, knows no such machine.
-// Everything else, "not allowed" among it, is another error.
-var ErrNotFound = errors.New("the platform knows no such machine")
-
 // Platform is a way to a platform, with credentials and scope. Each call ends with its ctx.
 type Platform interface {
-	// Find reads the machine that plug names in the agent's own way.
+	// Find reads the machine that plug names in the agent's own way. A machine that is not
+	// found is an error, which says what was looked for and where: it may be a right, a
+	// region or a form of the name that is missing.
 	Find(ctx context.Context, plug string) (*Machine, error)
 	// Off cuts the power at once, without asking the operating system. It returns once
 	// the platform has taken the command.
@@ -60,9 +55,6 @@ type Agent struct {
 	Short, Long string
 	// Parameters beside those that every agent has.
 	Parameters []Parameter
-	// CanBeGone: that a machine is not found may be made to mean that it is gone
-	// (not_found_is_gone). Not where a platform forgets machines that may run.
-	CanBeGone bool
 	// Plugless: the parameters name the machine; there is no plug.
 	Plugless bool
 	// Open reads credentials and builds the way to the platform. It may ask the platform.

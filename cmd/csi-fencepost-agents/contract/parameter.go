@@ -32,8 +32,6 @@ const (
 	plug          = "plug"
 	uuid          = "uuid"
 	timeout       = "timeout"
-	notFoundGone  = "not_found_is_gone"
-	witness       = "witness"
 	fileOf        = "_file"
 	maxSecretFile = 64 << 10
 )
@@ -49,11 +47,6 @@ func (a *Agent) common() []Parameter {
 	}
 	if !a.Plugless {
 		all = slices.Insert(all, 0, Parameter{Name: plug, Help: "The machine."})
-	}
-	if a.CanBeGone {
-		all = append(all,
-			Parameter{Name: notFoundGone, Type: "boolean", Default: "0", Help: "A machine that the platform does not know any more is off, while it knows a witness. Only for machines that are named by an ID which no person has typed."},
-			Parameter{Name: witness, Help: "Machines of the same scope, as in plug, separated by commas: one of them has to be found, so that it is the machine that is missing and not a right or a region."})
 	}
 	return all
 }
@@ -71,11 +64,6 @@ func (a *Agent) all() (list []Parameter) {
 
 // Values are the parameters of one call, those with a default and those of files included.
 type Values map[string]string
-
-// Bool tells whether a parameter is switched on.
-func (v Values) Bool(name string) bool {
-	return slices.Contains([]string{"1", "on", "yes", "true"}, strings.ToLower(v[name]))
-}
 
 // seconds of a parameter.
 func (v Values) seconds(name string) (time.Duration, error) {

@@ -21,7 +21,6 @@ func Agent() *contract.Agent {
 		Short: "Hetzner Cloud: a server's status",
 		Long: "Off is off, on is running; initializing, starting, stopping, migrating, rebuilding, deleting and unknown are neither. " +
 			"off is poweroff. A token shows the servers of one project. The API says no system UUID.",
-		CanBeGone: true,
 		Parameters: []contract.Parameter{
 			{Name: "token", Required: true, Secret: true, Help: "The project's API token, with read and write."},
 			{Name: "endpoint", Default: hcloud.Endpoint, Help: "The API."},
@@ -30,7 +29,10 @@ func Agent() *contract.Agent {
 	}
 }
 
-type project struct{ client *hcloud.Client }
+type project struct {
+	client   *hcloud.Client
+	endpoint string
+}
 
 func open(_ context.Context, v contract.Values) (contract.Platform, error) {
 	endpoint, err := trust.Endpoint("endpoint", v["endpoint"])
@@ -41,15 +43,19 @@ func open(_ context.Context, v contract.Values) (contract.Platform, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &project{hcloud.NewClient(hcloud.WithToken(v["token"]), hcloud.WithEndpoint(endpoint),
+	return &project{endpoint: endpoint, client: hcloud.NewClient(hcloud.WithToken(v["token"]), hcloud.WithEndpoint(endpoint),
 		hcloud.WithApplication("csi-fencepost-agents", ""), hcloud.WithHTTPClient(client))}, nil
 }
 
-// Find takes a server's ID, hcloud://ID, or a name that is no number.
+// Find takes a server's ID, hcloud://ID, or a name that is no number. Other provider IDs, such
+// as those of Hetzner's dedicated servers beside it, name no server of the cloud.
 func (p *project) Find(ctx context.Context, plug string) (*contract.Machine, error) {
-	name := strings.TrimPrefix(plug, "hcloud://")
+	name, provided := strings.CutPrefix(plug, "hcloud://")
 	var server *hcloud.Server
 	id, err := strconv.ParseInt(name, 10, 64)
+	if strings.Contains(name, "://") || provided && err != nil {
+		return nil, fmt.Errorf("%s is no server of Hetzner Cloud, whose provider IDs are hcloud://NUMBER", plug)
+	}
 	if err == nil {
 		server, _, err = p.client.Server.GetByID(ctx, id)
 	} else {
@@ -59,7 +65,7 @@ func (p *project) Find(ctx context.Context, plug string) (*contract.Machine, err
 	case err != nil:
 		return nil, fmt.Errorf("server %s: %w", name, err)
 	case server == nil:
-		return nil, fmt.Errorf("%w: the token's project has no server %s", contract.ErrNotFound, name)
+		return nil, fmt.Errorf("the project of this token at %s has no server %s", p.endpoint, name)
 	case server.Name != name && server.ID != id:
 		return nil, fmt.Errorf("the API answers with server %d where %s was asked for", server.ID, name)
 	}

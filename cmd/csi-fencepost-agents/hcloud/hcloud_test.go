@@ -71,7 +71,7 @@ func world(t *testing.T) *agenttest.World {
 		Agent: hcloud.Agent(), Server: server, Power: power,
 		Parameters: map[string]string{"token": "token-of-the-project", "endpoint": server.URL, "fingerprint": server.Fingerprint(), "plug": "42"},
 		Identities: []string{"42"},
-		Names:      "plug", Missing: "4711", Witness: "43", Secret: "token",
+		Names:      "plug", Missing: "4711", Secret: "token",
 		SentOff: "42 poweroff", SentOn: "42 poweron",
 		Throttled: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -90,7 +90,8 @@ func TestHetznerCloud(t *testing.T) {
 
 func TestAServerIsNamedByIDProviderIDOrName(t *testing.T) {
 	w := world(t)
-	for plug, want := range map[string]int{"42": 0, "hcloud://42": 0, "n1": 0, "n3": 1, "hcloud://": 1, "0": 1} {
+	for plug, want := range map[string]int{"42": 0, "hcloud://42": 0, "n1": 0, "n3": 1, "hcloud://": 1, "0": 1,
+		"hrobot://42": 1, "hcloud://bm-321987": 1, "hcloud://n1": 1, "k3s://n1": 1} {
 		w.Parameters["plug"] = plug
 		if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != want {
 			t.Errorf("%s: exit %d, %s", plug, got.Code, got.Err)

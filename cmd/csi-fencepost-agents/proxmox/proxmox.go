@@ -24,7 +24,6 @@ func Agent() *contract.Agent {
 		Short: "Proxmox VE: a virtual machine's status and lock",
 		Long: "Off is stopped without a lock, on is running with QEMU running; stopped with any lock (suspended, migrate, backup), paused, prelaunch and unknown are neither, and so is a virtual machine whose host does not answer. " +
 			"off is stop. uuid is the one in smbios1. A token sees only what it may audit: give it VM.Audit and VM.PowerMgmt on /vms.",
-		CanBeGone: true,
 		Parameters: []contract.Parameter{
 			{Name: "ip", Required: true, Help: "Address or name of a host of the cluster."},
 			{Name: "ipport", Default: "8006", Help: "Its port."},
@@ -35,7 +34,10 @@ func Agent() *contract.Agent {
 	}
 }
 
-type cluster struct{ client *proxmox.Client }
+type cluster struct {
+	client   *proxmox.Client
+	endpoint string
+}
 
 func open(_ context.Context, v contract.Values) (contract.Platform, error) {
 	endpoint, err := trust.Host(v)
@@ -47,7 +49,8 @@ func open(_ context.Context, v contract.Values) (contract.Platform, error) {
 		return nil, err
 	}
 	client.Transport = refusals{client.Transport}
-	return &cluster{proxmox.NewClient(endpoint+"/api2/json", proxmox.WithHTTPClient(client), proxmox.WithAPIToken(v["token_id"], v["token"]))}, nil
+	api := proxmox.NewClient(endpoint+"/api2/json", proxmox.WithHTTPClient(client), proxmox.WithAPIToken(v["token_id"], v["token"]))
+	return &cluster{api, endpoint}, nil
 }
 
 // refusals makes errors of what go-proxmox would read as an empty answer: a host that does
@@ -80,7 +83,7 @@ func (c *cluster) Find(ctx context.Context, plug string) (*contract.Machine, err
 	})
 	switch {
 	case len(all) == 0:
-		return nil, fmt.Errorf("%w: the token sees no virtual machine %s", contract.ErrNotFound, name)
+		return nil, fmt.Errorf("the token sees no virtual machine %s in the cluster of %s", name, c.endpoint)
 	case len(all) > 1:
 		return nil, fmt.Errorf("%d virtual machines are called %s: name the number", len(all), name)
 	case all[0].Type != "qemu":

@@ -64,7 +64,7 @@ func world(t *testing.T) *agenttest.World {
 		Parameters: map[string]string{"ip": ip, "ipport": port, "token_id": "fencing@pve!csi", "token": "token-of-pve",
 			"fingerprint": server.Fingerprint(), "plug": "100"},
 		Identities: []string{"100", uuid}, UUID: uuid,
-		Names: "plug", Missing: "4711", Witness: "101", Secret: "token",
+		Names: "plug", Missing: "4711", Secret: "token",
 		SentOff: "pve1/100 stop", SentOn: "pve1/100 start",
 		Throttled: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusServiceUnavailable)

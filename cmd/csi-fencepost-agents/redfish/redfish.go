@@ -38,8 +38,8 @@ func Agent() *contract.Agent {
 }
 
 type bmc struct {
-	client *gofish.APIClient
-	uri    string
+	client        *gofish.APIClient
+	endpoint, uri string
 }
 
 func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
@@ -58,7 +58,7 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the BMC %s: %w", endpoint, err)
 	}
-	return &bmc{api, v["systems_uri"]}, nil
+	return &bmc{api, endpoint, v["systems_uri"]}, nil
 }
 
 func (b *bmc) Find(context.Context, string) (*contract.Machine, error) {
@@ -66,7 +66,7 @@ func (b *bmc) Find(context.Context, string) (*contract.Machine, error) {
 	var refused *common.Error
 	switch {
 	case errors.As(err, &refused) && refused.HTTPReturnedStatusCode == http.StatusNotFound:
-		return nil, fmt.Errorf("%w: the BMC has no %s", contract.ErrNotFound, b.uri)
+		return nil, fmt.Errorf("the BMC %s has no %s", b.endpoint, b.uri)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", b.uri, err)
 	case strings.TrimRight(system.ODataID, "/") != strings.TrimRight(b.uri, "/"):

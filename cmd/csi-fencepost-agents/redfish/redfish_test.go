@@ -87,7 +87,7 @@ func worldWith(t *testing.T, edit func(map[string]any)) *agenttest.World {
 		Parameters: map[string]string{"ip": ip, "ipport": port, "username": "fencing", "password": "bmc-secret",
 			"systems_uri": uri, "fingerprint": server.Fingerprint()},
 		Identities: []string{uri, uuid}, UUID: uuid,
-		Names: "systems_uri", Missing: "/redfish/v1/Systems/2", Witness: uri, Secret: "password",
+		Names: "systems_uri", Missing: "/redfish/v1/Systems/2", Secret: "password",
 		SentOff: "ForceOff", SentOn: "On",
 		Throttled: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "1")

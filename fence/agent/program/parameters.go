@@ -166,29 +166,11 @@ func (o Options) validate() error {
 		errs = append(errs, errors.New("nothing in its parameters differs by node, so it would act on one device for all nodes: "+
 			"give nodeParameters, or a parameter with $(NODE), $(NODE_ID), $(PROVIDER_ID), $(INSTANCE_ID) or $(SYSTEM_UUID)"))
 	}
-	if seen[notFoundIsGone] != "" && !o.namedByItself() {
-		errs = append(errs, fmt.Errorf("parameter %q counts only of a machine that is named by what was bound to its node: give the parameter plug as $(%s), $(%s), $(%s) or $(%s), and nothing else, for all nodes",
-			seen[notFoundIsGone], agent.VarInstanceID, agent.VarProviderID, agent.VarNodeID, agent.VarSystemUUID))
-	}
+	errs = append(errs, o.validateOwn(seen)...)
 	if strings.Contains(filepath.Base(o.Agent), "redfish") && seen["systems_uri"] == "" {
 		errs = append(errs, errNoSystem)
 	}
 	return errors.Join(errs...)
-}
-
-// notFoundIsGone has csi-fencepost-agents read a machine as off that its platform does not
-// know any more. An ID that somebody mistyped is not known either.
-const notFoundIsGone = "not_found_is_gone"
-
-// namedByItself: the machine is found by nothing but a variable, whose value is bound to the node
-// before anything that is read of it proves something.
-func (o Options) namedByItself() bool {
-	for key, value := range o.Parameters {
-		if name := strings.TrimSuffix(strings.TrimPrefix(value, "$("), ")"); slices.Contains([]string{"plug", "port"}, plain(key)) {
-			return value == "$("+name+")" && name != varNode && variables[name] != nil
-		}
-	}
-	return false
 }
 
 func checkNodes(key string, values map[string]string) (errs []error) {

@@ -21,9 +21,8 @@ type World struct {
 	Identities []string
 	// UUID is the machine's; empty: the platform says none.
 	UUID string
-	// Names is the parameter that names the machine, Missing a value that names none, and
-	// Witness one that names another machine.
-	Names, Missing, Witness string
+	// Names is the parameter that names the machine, Missing a value that names none.
+	Names, Missing string
 	// Secret is the parameter that holds a secret.
 	Secret string
 	// SentOff and SentOn are what the API has to be told.
@@ -39,7 +38,6 @@ func Suite(t *testing.T, world func(t *testing.T) *World, states map[string]int)
 	t.Run("off is commanded and waited for", func(t *testing.T) { offIsWaitedFor(t, world(t)) })
 	t.Run("another machine is not touched", func(t *testing.T) { othersAreLeft(t, world(t)) })
 	t.Run("not found is an error", func(t *testing.T) { notFoundIsAnError(t, world(t)) })
-	t.Run("not found is gone beside a witness alone", func(t *testing.T) { goneNeedsAWitness(t, world(t)) })
 	t.Run("a wrong secret is an error and not shown", func(t *testing.T) { wrongSecretIsAnError(t, world(t)) })
 	t.Run("nothing is sent to whoever has another certificate", func(t *testing.T) { othersAreNotAsked(t, world(t)) })
 	t.Run("who is asked too often answers nothing", func(t *testing.T) { throttledIsAnError(t, world(t)) })
@@ -126,49 +124,13 @@ func othersAreLeft(t *testing.T, w *World) {
 func notFoundIsAnError(t *testing.T, w *World) {
 	for _, action := range []string{"status", "off", "on"} {
 		got := Run(t, w.Agent, action, with(w.Parameters, w.Names, w.Missing))
-		if got.Code != 1 || got.Err == "" || strings.Contains(got.Out, "Status") {
-			t.Errorf("%s: exit %d, %q, %s", action, got.Code, got.Out, got.Err)
+		where := strings.TrimPrefix(w.Server.URL, "https://")
+		if got.Code != 1 || got.Out != "" || !strings.Contains(got.Err, w.Missing) || !strings.Contains(got.Err, where) {
+			t.Errorf("%s: exit %d, %q, %s; want an error that names %s and %s", action, got.Code, got.Out, got.Err, w.Missing, where)
 		}
 	}
 	if sent := w.Power.Sent(); len(sent) > 0 {
 		t.Errorf("sent %q", sent)
-	}
-}
-
-func goneNeedsAWitness(t *testing.T, w *World) {
-	missing := with(w.Parameters, w.Names, w.Missing, "not_found_is_gone", "1")
-	for name, c := range map[string]struct {
-		witness string
-		code    int
-	}{
-		"one that is there":            {w.Witness, 2},
-		"the second of two":            {w.Missing + "0," + w.Witness, 2},
-		"none":                         {"", 1},
-		"one that is not there either": {w.Missing + "0", 1},
-		"the machine itself":           {w.Missing, 1},
-	} {
-		want := c.code
-		if !w.Agent.CanBeGone {
-			want = 1
-		}
-		got := Run(t, w.Agent, "status", with(missing, "witness", c.witness))
-		if got.Code != want || (want == 2) != strings.Contains(got.Out, "Status: OFF") {
-			t.Errorf("witness %s: exit %d, %q, %s; want %d", name, got.Code, got.Out, got.Err, want)
-		}
-	}
-	if !w.Agent.CanBeGone {
-		return
-	}
-	w.Power.Set(w.Power.On)
-	if got := Run(t, w.Agent, "status", with(w.Parameters, "not_found_is_gone", "1", "witness", w.Witness)); got.Code != 0 {
-		t.Errorf("a machine that is there: exit %d, %s", got.Code, got.Err)
-	}
-	if got := Run(t, w.Agent, "on", with(missing, "witness", w.Witness)); got.Code != 1 {
-		t.Errorf("on of a machine that is gone: exit %d", got.Code)
-	}
-	wrong := with(missing, "witness", w.Witness, w.Secret, "wrong-secret", "timeout", "2")
-	if got := Run(t, w.Agent, "status", wrong); got.Code != 1 {
-		t.Errorf("with a wrong secret: exit %d, %q", got.Code, got.Out)
 	}
 }
 
@@ -208,12 +170,6 @@ func throttledIsAnError(t *testing.T, w *World) {
 	for _, action := range []string{"status", "off"} {
 		if got := Run(t, w.Agent, action, with(w.Parameters, "timeout", "1")); got.Code != 1 || got.Out != "" {
 			t.Errorf("%s: exit %d, %q", action, got.Code, got.Out)
-		}
-	}
-	if w.Agent.CanBeGone {
-		gone := with(w.Parameters, w.Names, w.Missing, "not_found_is_gone", "1", "witness", w.Witness, "timeout", "1")
-		if got := Run(t, w.Agent, "status", gone); got.Code != 1 {
-			t.Errorf("a machine that is gone: exit %d, %q", got.Code, got.Out)
 		}
 	}
 }
