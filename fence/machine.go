@@ -2,6 +2,7 @@ package fence
 
 import (
 	"path"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -200,6 +201,11 @@ func otherSystem(a, b string) bool {
 func sameSystem(a, b string) bool {
 	return a != "" && SystemKey(a) == SystemKey(b) && TellsSystem(a)
 }
+
+var uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
+
+// IsUUID tells whether a text has the form of a UUID, as kubelets print a system UUID.
+func IsUUID(text string) bool { return uuidForm.MatchString(text) }
 
 // TellsSystem tells whether a system UUID means something: an empty one, and what many
 // boards have where their maker wrote nothing, says nothing.

@@ -72,12 +72,11 @@ const EarlierMachine = "(an earlier machine)"
 // NodeID is the kind of a driver's node IDs.
 func NodeID(driver string) string { return "nodeID/" + driver }
 
-var uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
 
 // Tells tells whether the value tells one machine from all others of its kind, and can be
 // kept: what the maker of a board left out and what is no UUID is no system UUID.
 func (c Identifier) Tells() bool {
-	if c.Kind == SystemUUID && !(uuidForm.MatchString(c.Value) && fence.TellsSystem(c.Value)) {
+	if c.Kind == SystemUUID && !(fence.IsUUID(c.Value) && fence.TellsSystem(c.Value)) {
 		return false
 	}
 	return c.Value != "" && len(c.Value) <= maxText

@@ -126,7 +126,7 @@ func fences(t *testing.T, dir string) {
 	o := program.Options{
 		Name: "cloud", Agent: "fence_fencepost_hcloud", Dirs: []string{dir},
 		Parameters: map[string]string{
-			"plug": "$(INSTANCE_ID)", "endpoint": server.URL, "fingerprint": fmt.Sprintf("%x", sha256.Sum256(server.Certificate().Raw)),
+			"plug": "$(PROVIDER_ID)", "endpoint": server.URL, "fingerprint": fmt.Sprintf("%x", sha256.Sum256(server.Certificate().Raw)),
 		},
 		ParameterFiles: map[string]string{"token": secret},
 	}
@@ -154,7 +154,7 @@ func fences(t *testing.T, dir string) {
 	if got := strings.Join(api.sent, ", "); got != "42 poweroff, 42 poweron" {
 		t.Errorf("the cloud was sent %s", got)
 	}
-	if device, faults := p.Check(t.Context(), n1); !strings.Contains(device, "plug=42") || strings.Contains(device, "secret") || len(faults) > 0 {
+	if device, faults := p.Check(t.Context(), n1); !strings.Contains(device, "plug=hcloud://42") || strings.Contains(device, "secret") || len(faults) > 0 {
 		t.Errorf("device %q, faults %v", device, faults)
 	}
 	api.set("42", "stopping")

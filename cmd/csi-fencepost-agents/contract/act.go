@@ -83,6 +83,8 @@ func (c *call) find(ctx context.Context) (*Machine, error) {
 	}
 	switch want := c.v[uuid]; {
 	case want == "":
+	case want == noUUID:
+		m.UUID = ""
 	case sameUUID(want, m.UUID):
 		m.UUID = want // in the order in which the machine itself prints it
 	case placeholder(m.UUID):

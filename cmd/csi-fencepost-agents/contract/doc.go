@@ -18,7 +18,8 @@
 // starting, suspended, paused, hibernated, unknown, not found.
 //
 // Where the parameter uuid is given, nothing is said or done of a machine for which the
-// platform says another system UUID, or none. "Identity: …" is printed for each name by
+// platform says another system UUID, or none; the word none as its value says that the
+// platform's is not to be looked at. "Identity: …" is printed for each name by
 // which the platform itself knows the machine: package fence/agent/program holds
 // these lines against the node.
 //

@@ -31,6 +31,7 @@ type Parameter struct {
 const (
 	plug          = "plug"
 	uuid          = "uuid"
+	noUUID        = "none"
 	timeout       = "timeout"
 	fileOf        = "_file"
 	maxSecretFile = 64 << 10
@@ -39,7 +40,7 @@ const (
 // common are the parameters of every agent.
 func (a *Agent) common() []Parameter {
 	all := []Parameter{
-		{Name: uuid, Help: "The machine's system UUID. Nothing is said or done of a machine for which the platform says another one, or none."},
+		{Name: uuid, Help: "The machine's system UUID. Nothing is said or done of a machine for which the platform says another one, or none. The word none: what the platform says is neither looked at nor printed."},
 		{Name: timeout, Type: "second", Default: "60", Help: "Everything has to be done by then, the waiting for a machine to be off included."},
 		{Name: "ca_file", Help: "Certificates (PEM) of those who may sign the platform's; instead of the system's."},
 		{Name: "fingerprint", Help: "SHA-256 of the platform's own certificate, in hexadecimal. It is trusted, whoever signed it, and no other is."},

@@ -27,6 +27,7 @@ func Agent() *contract.Agent {
 		Parameters: []contract.Parameter{
 			{Name: "ip", Required: true, Help: "Address or name of a host of the cluster."},
 			{Name: "ipport", Default: "8006", Help: "Its port."},
+			{Name: "region", Help: "The cluster's region, where provider IDs name one (proxmox://REGION/100): those of other regions are refused."},
 			{Name: "token_id", Required: true, Help: "The API token's ID, such as fencing@pve!csi."},
 			{Name: "token", Required: true, Secret: true, Help: "The API token's secret."},
 		},
@@ -35,8 +36,8 @@ func Agent() *contract.Agent {
 }
 
 type cluster struct {
-	client   *proxmox.Client
-	endpoint string
+	client           *proxmox.Client
+	endpoint, region string
 }
 
 func open(_ context.Context, v contract.Values) (contract.Platform, error) {
@@ -50,7 +51,7 @@ func open(_ context.Context, v contract.Values) (contract.Platform, error) {
 	}
 	client.Transport = refusals{client.Transport}
 	api := proxmox.NewClient(endpoint+"/api2/json", proxmox.WithHTTPClient(client), proxmox.WithAPIToken(v["token_id"], v["token"]))
-	return &cluster{api, endpoint}, nil
+	return &cluster{api, endpoint, v["region"]}, nil
 }
 
 // refusals makes errors of what go-proxmox would read as an empty answer: a host that does
@@ -66,12 +67,16 @@ func (r refusals) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("the host answers %s", res.Status)
 }
 
-// Find takes a VM's number, its name, or a provider ID that ends with the number
-// (proxmox://REGION/100).
+// Find takes a VM's number, its name, or a provider ID, proxmox://REGION/100 or proxmox://100:
+// other clusters have a machine 100, too.
 func (c *cluster) Find(ctx context.Context, plug string) (*contract.Machine, error) {
 	name := plug
-	if _, rest, ok := strings.Cut(plug, "://"); ok {
-		name = rest[strings.LastIndex(rest, "/")+1:]
+	if scheme, rest, ok := strings.Cut(plug, "://"); ok {
+		at := strings.LastIndex(rest, "/")
+		if region := rest[:max(at, 0)]; scheme != "proxmox" || region != c.region {
+			return nil, fmt.Errorf("%s is of the region %q, and the parameter region says %q of the cluster of %s", plug, region, c.region, c.endpoint)
+		}
+		name = rest[at+1:]
 	}
 	all, err := c.resources(ctx)
 	if err != nil {

@@ -83,14 +83,23 @@ func TestProxmox(t *testing.T) {
 
 func TestAVirtualMachineIsNamedByNumberNameOrProviderID(t *testing.T) {
 	w := world(t)
-	for plug, want := range map[string]int{
-		"100": 0, "n1": 0, "proxmox://region-1/100": 0, "proxmox://100": 0,
-		"twin": 1, "container": 1, "300": 1, "n9": 1, "proxmox://region-1/": 1,
+	for _, c := range []struct {
+		plug, region string
+		want         int
+	}{
+		{"100", "", 0}, {"n1", "", 0}, {"proxmox://100", "", 0}, {"proxmox://region-1/100", "region-1", 0}, {"100", "region-1", 0},
+		{"twin", "", 1}, {"container", "", 1}, {"300", "", 1}, {"n9", "", 1}, {"proxmox://region-1/", "region-1", 1},
+		{"proxmox://region-2/100", "region-1", 1}, {"proxmox://region-1/100", "", 1}, {"proxmox://100", "region-1", 1},
+		{"proxmox:///100", "region-1", 1}, {"proxmox://region-1/100/100", "region-1", 1}, {"other://100", "", 1},
 	} {
-		w.Parameters["plug"] = plug
-		if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != want {
-			t.Errorf("%s: exit %d, %s", plug, got.Code, got.Err)
+		w.Parameters["plug"], w.Parameters["region"] = c.plug, c.region
+		if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != c.want {
+			t.Errorf("%s, region %q: exit %d, %s", c.plug, c.region, got.Code, got.Err)
 		}
+	}
+	w.Parameters["plug"], w.Parameters["region"] = "proxmox://region-2/100", "region-1"
+	if got := agenttest.Run(t, w.Agent, "off", w.Parameters); got.Code != 1 || len(w.Power.Sent()) > 0 {
+		t.Errorf("off of another region's machine: exit %d, %s, sent %q", got.Code, got.Err, w.Power.Sent())
 	}
 }
 

@@ -21,7 +21,7 @@
 // else: no on, no suspended, paused, shutting down, unknown or not found. A
 // cloud's "terminated" with exit code 2 counts as off. A line "Identity: UUID", as
 // csi-fencepost-agents prints it, makes a reading one that was checked if it is the node's
-// system UUID.
+// system UUID, and an error if it is another machine's.
 //
 // When a call returns, the program and its descendants are dead, daemons with a
 // session of their own too. A call does not return before: it may outlast its

@@ -146,6 +146,7 @@ func (m *metadata) check(o Options) (errs []error) {
 		}
 		given[name] = key
 	}
+	errs = append(errs, o.checkOwn(m.name)...)
 	if _, ok := m.aliases["systems_uri"]; ok && given["systems_uri"] == "" {
 		errs = append(errs, errNoSystem)
 	}

@@ -166,7 +166,7 @@ func (o Options) validate() error {
 		errs = append(errs, errors.New("nothing in its parameters differs by node, so it would act on one device for all nodes: "+
 			"give nodeParameters, or a parameter with $(NODE), $(NODE_ID), $(PROVIDER_ID), $(INSTANCE_ID) or $(SYSTEM_UUID)"))
 	}
-	errs = append(errs, o.validateOwn(seen)...)
+	errs = append(errs, o.checkOwn(filepath.Base(o.Agent))...)
 	if strings.Contains(filepath.Base(o.Agent), "redfish") && seen["systems_uri"] == "" {
 		errs = append(errs, errNoSystem)
 	}

@@ -146,11 +146,12 @@ func (p *Program) Status(ctx context.Context, m agent.Machine) (agent.Reading, e
 	if err != nil {
 		return reading, p.wrap(err)
 	}
-	reading.State, err = judge(res)
-	if err != nil {
+	state, err := judge(res)
+	checked, other := identified(res.out.text, m)
+	if err := errors.Join(other, err); err != nil {
 		return reading, p.wrap(fmt.Errorf("%w: %s", err, reading.Detail))
 	}
-	reading.Checked = identified(res.out.text, m)
+	reading.State, reading.Checked = state, checked
 	return reading, nil
 }
 
@@ -172,6 +173,9 @@ func (p *Program) act(ctx context.Context, action string, m agent.Machine) (stri
 	}
 	res, err := c.run(ctx)
 	detail := c.secrets.detail(res)
+	if err == nil {
+		_, err = identified(res.out.text, m)
+	}
 	if err == nil && res.code != 0 {
 		err = fmt.Errorf("action %s: %s", action, detail)
 	}

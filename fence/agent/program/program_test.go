@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -733,42 +734,131 @@ func link(t *testing.T, target, path string) {
 	}
 }
 
+// system is the system UUID of a node, another that of another machine.
+const (
+	system  = "4237e6c2-1111-4222-8333-444444444444"
+	another = "99999999-1111-4222-8333-444444444444"
+	unset   = "03000200-0400-0500-0006-000700080009" // on every board of a series
+)
+
 func TestAReadingIsCheckedIfTheProgramSaysTheNodesSystemUUID(t *testing.T) {
+	m := agent.Machine{Node: "n1", NodeID: "id-1", ProviderID: "aws:///eu-1a/i-0abc", SystemUUID: system}
 	for says, want := range map[string]bool{
-		"Identity: UUID-1":                     true, // system UUIDs are written in either case
-		"Identity: i-0abc\nIdentity: uuid-1":   true,
-		"Identity: i-0abc":                     false, // another region has it, too
-		"Identity: id-1":                       false,
-		"Identity: uuid-2":                     false,
-		"Identity: uuid-1 is not this machine": false,
-		"The Identity: uuid-1":                 false,
-		"Identity:":                            false,
-		"":                                     false,
+		"Identity: " + strings.ToUpper(system):           true, // system UUIDs are written in either case
+		"Identity: C2E63742-1111-2242-8333-444444444444": true, // and in either order of bytes
+		"Identity: i-0abc\nIdentity: " + system:          true,
+		"Identity: " + unset + "\nIdentity: " + system:   true,
+		"Identity: " + system + "\nIdentity: " + system:  false, // of two systems
+		"Identity: i-0abc":                               false, // another region has it, too
+		"Identity: id-1":                                 false,
+		"Identity: 4237e6c2111142228333444444444444":     false,
+		"Identity: " + system + " is not this machine":   false,
+		"The Identity: " + system:                        false,
+		"The UUID is not " + another:                     false,
+		"Identity:":                                      false,
+		"":                                               false,
 	} {
 		p := newProgram(t, options(shell(t, "echo 'Status: OFF'; echo '"+says+"'; exit 2")))
-		r, err := p.Status(within(t, 10*time.Second), n1)
-		if err != nil || r.Checked != want {
-			t.Errorf("%q: checked %v, %v", says, r.Checked, err)
+		r, err := p.Status(within(t, 10*time.Second), m)
+		if err != nil || r.State != agent.Off || r.Checked != want {
+			t.Errorf("%q: %s, checked %v, %v", says, r.State, r.Checked, err)
 		}
 	}
-	const unset = "03000200-0400-0500-0006-000700080009" // on every board of a series
-	p := newProgram(t, options(shell(t, "echo 'Status: OFF'; echo 'Identity: "+unset+"'; exit 2")))
-	for _, uuid := range []string{"", unset} {
-		if r, err := p.Status(within(t, 10*time.Second), agent.Machine{Node: "n1", SystemUUID: uuid}); err != nil || r.Checked {
-			t.Errorf("of a node with the system UUID %q: checked %v, %v", uuid, r.Checked, err)
+	for _, uuid := range []string{"", unset, "uuid-1"} {
+		for _, says := range []string{unset, another, uuid} {
+			p := newProgram(t, options(shell(t, "echo 'Status: OFF'; echo 'Identity: "+says+"'; exit 2")))
+			if r, err := p.Status(within(t, 10*time.Second), agent.Machine{Node: "n1", SystemUUID: uuid}); err != nil || r.Checked {
+				t.Errorf("%q of a node with the system UUID %q: checked %v, %v", says, uuid, r.Checked, err)
+			}
 		}
 	}
 }
 
-func TestAMachineThatIsNotFoundIsNotGone(t *testing.T) {
-	dir := shell(t, `echo "Status: ON"`)
-	if err := os.Symlink("fence_test", filepath.Join(dir, "fence_fencepost_cloud")); err != nil {
-		t.Fatal(err)
+func TestAProgramThatSaysAnotherSystemUUIDHasReadAnotherMachine(t *testing.T) {
+	m := agent.Machine{Node: "n1", SystemUUID: system}
+	for _, says := range []string{another, strings.ToUpper(another), another + "\nIdentity: " + system, system + "\nIdentity: " + another} {
+		for status, code := range map[string]string{"OFF": "2", "ON": "0"} {
+			p := newProgram(t, options(shell(t, "echo 'Status: "+status+"'; echo 'Identity: "+says+"'; exit "+code)))
+			r, err := p.Status(within(t, 10*time.Second), m)
+			if r.State != agent.Unclear || r.Checked {
+				t.Errorf("%s, %q: %s, checked %v", status, says, r.State, r.Checked)
+			}
+			wantError(t, err, "it is another machine", system)
+		}
+		p := newProgram(t, options(shell(t, "echo 'Identity: "+says+"'")))
+		for name, act := range map[string]func(context.Context, agent.Machine) (string, error){"off": p.Off, "on": p.On} {
+			if _, err := act(within(t, 10*time.Second), m); err == nil {
+				t.Errorf("%s, %q: no error", name, says)
+			}
+		}
 	}
-	for _, key := range []string{"not_found_is_gone", "Not-Found-Is-Gone", "notFoundIsGone"} {
-		o := program.Options{Name: "cloud", Agent: "fence_fencepost_cloud", Dirs: []string{dir}, Parameters: map[string]string{"plug": "$(PROVIDER_ID)", key: "1"}}
+}
+
+// owned has our agents' names, each a program that says on.
+func owned(t *testing.T) (dir string) {
+	t.Helper()
+	dir = shell(t, `echo "Status: ON"`)
+	for _, name := range []string{"redfish", "proxmox", "hcloud"} {
+		link(t, "fence_test", filepath.Join(dir, "fence_fencepost_"+name))
+	}
+	return dir
+}
+
+func TestOurAgentsHoldTheMachineAgainstTheNodesSystemUUID(t *testing.T) {
+	dir := owned(t)
+	for _, c := range []struct {
+		name, agent string
+		parameters  map[string]string
+		nodes       map[string]map[string]string
+		want        string
+	}{
+		{"none given", "fence_fencepost_redfish", nil, nil, "parameter uuid is missing"},
+		{"none given", "fence_fencepost_proxmox", nil, nil, "parameter uuid is missing"},
+		{"none given", "fence_fencepost_hcloud", nil, nil, ""},
+		{"the variable", "fence_fencepost_redfish", map[string]string{"uuid": "$(SYSTEM_UUID)"}, nil, ""},
+		{"the variable", "fence_fencepost_proxmox", map[string]string{"UUID": "$(SYSTEM_UUID)"}, nil, ""},
+		{"a person's word", "fence_fencepost_proxmox", map[string]string{"uuid": "none"}, nil, ""},
+		{"a person's word of one", "fence_fencepost_redfish", nil, map[string]map[string]string{"uuid": {"n1": "none", "n2": "$(SYSTEM_UUID)"}}, ""},
+		{"empty", "fence_fencepost_redfish", map[string]string{"uuid": ""}, nil, `has to be $(SYSTEM_UUID)`},
+		{"another variable", "fence_fencepost_redfish", map[string]string{"uuid": "$(NODE_ID)"}, nil, `has to be $(SYSTEM_UUID)`},
+		{"typed", "fence_fencepost_proxmox", nil, map[string]map[string]string{"uuid": {"n1": "$(SYSTEM_UUID)", "n2": system}}, `has to be $(SYSTEM_UUID)`},
+		{"of another agent", "fence_test", nil, nil, ""},
+	} {
+		o := options(dir)
+		o.Agent = c.agent
+		maps.Copy(o.Parameters, c.parameters)
+		maps.Copy(o.NodeParameters, c.nodes)
+		o.Parameters["systems_uri"] = "/redfish/v1/Systems/1"
 		_, err := program.New(o)
-		wantError(t, err, `"`+key+`" is not allowed: a machine that is not found may run`)
+		if c.want != "" {
+			wantError(t, err, c.want)
+		} else if err != nil {
+			t.Errorf("%s, %s: %v", c.agent, c.name, err)
+		}
+	}
+}
+
+// Whatever the link is called, and however it is wrapped.
+func TestOurAgentsAreKnownByTheirMetadata(t *testing.T) {
+	text := strings.Replace(fmt.Sprintf(metadataText, allActions), `name="fence_test"`, `name="fence_fencepost_redfish"`, 1)
+	p := newProgram(t, options(shellWith(t, text, `echo "Status: ON"`)))
+	_, err := p.Status(within(t, 10*time.Second), n1)
+	wantError(t, err, "parameter uuid is missing")
+}
+
+func TestOurAgentsAreNotToldAnIDThatHasLostItsScope(t *testing.T) {
+	o := options(owned(t))
+	o.Agent, o.Parameters["plug"] = "fence_fencepost_hcloud", "$(INSTANCE_ID)"
+	_, err := program.New(o)
+	wantError(t, err, "use $(PROVIDER_ID)")
+}
+
+func TestAMachineThatIsNotFoundIsNotGone(t *testing.T) {
+	dir := owned(t)
+	for _, key := range []string{"not_found_is_gone", "Not-Found-Is-Gone", "notFoundIsGone"} {
+		o := program.Options{Name: "cloud", Agent: "fence_fencepost_hcloud", Dirs: []string{dir}, Parameters: map[string]string{"plug": "$(PROVIDER_ID)", key: "1"}}
+		_, err := program.New(o)
+		wantError(t, err, "is not allowed: a machine that is not found may run")
 		o.Agent = "fence_test" // what it means to other agents is theirs to say
 		if _, err := program.New(o); err != nil {
 			t.Errorf("%s of another agent: %v", key, err)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -71,10 +70,22 @@ func saysOff(out string) bool {
 // csi-fencepost-agents does.
 var identityLine = regexp.MustCompile(`(?m)^Identity: (\S+)\r?$`)
 
-// identified: one of these is the node's system UUID. The IDs of clouds and hypervisors do not
-// count: VM 100 is in every Proxmox cluster.
-func identified(out string, m agent.Machine) bool {
-	return fence.TellsSystem(m.SystemUUID) && slices.ContainsFunc(identityLine.FindAllStringSubmatch(out, -1), func(line []string) bool {
-		return fence.SystemKey(line[1]) == fence.SystemKey(m.SystemUUID)
-	})
+// identified tells whether a program says that the machine is the node's: by the node's system
+// UUID, and by no other. A UUID of another system is an error: the wrong machine was read, or cut
+// off. The IDs of clouds and hypervisors do not count: VM 100 is in every Proxmox cluster.
+func identified(out string, m agent.Machine) (bool, error) {
+	said := 0
+	for _, line := range identityLine.FindAllStringSubmatch(out, -1) {
+		switch {
+		case !systemUUID(line[1]):
+		case systemUUID(m.SystemUUID) && fence.SystemKey(line[1]) != fence.SystemKey(m.SystemUUID):
+			return false, fmt.Errorf("it is another machine: it has the system UUID %s, and node %s has %s; correct what names the machine in the configuration", line[1], m.Node, m.SystemUUID)
+		default:
+			said++
+		}
+	}
+	return said == 1 && systemUUID(m.SystemUUID), nil
 }
+
+// systemUUID tells whether a text is a UUID that no other machine has.
+func systemUUID(text string) bool { return fence.IsUUID(text) && fence.TellsSystem(text) }
