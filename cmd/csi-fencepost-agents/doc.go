@@ -1,5 +1,4 @@
-// Csi-fencepost-agents are fence agents that ask a platform itself whether a machine is off, on
-// the vendors' own SDKs:
+// Csi-fencepost-agents are fence agents that ask a platform itself whether a machine is off:
 //
 //	fence/agent/program ──stdin──▶ fence_fencepost_NAME ─▶ contract ─▶ redfish, hcloud, proxmox, …
 //
@@ -10,5 +9,6 @@
 //	csi-fencepost-agents NAME --action=metadata
 //
 // It is a module of its own, which needs nothing of the main module but that contract: who
-// imports that one, and the sidecar, links none of the SDKs.
+// imports that one, and the sidecar, links none of the clouds' SDKs. Where a vendor has none of
+// its own, package rest asks the API.
 package main

@@ -4,19 +4,12 @@ go 1.26.0
 
 require (
 	github.com/hetznercloud/hcloud-go/v2 v2.52.0
-	github.com/luthermonson/go-proxmox v0.8.2
 	github.com/stmcginnis/gofish v0.20.0
 )
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
-	github.com/buger/goterm v1.0.4 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/diskfs/go-diskfs v1.9.3 // indirect
-	github.com/djherbis/times v1.6.0 // indirect
-	github.com/gorilla/websocket v1.4.2 // indirect
-	github.com/jinzhu/copier v0.3.4 // indirect
-	github.com/magefile/mage v1.14.0 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/prometheus/client_golang v1.24.1 // indirect
 	github.com/prometheus/client_model v0.6.2 // indirect

@@ -4,16 +4,17 @@ package proxmox
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/luthermonson/go-proxmox"
-
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/rest"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/trust"
 )
 
@@ -22,8 +23,9 @@ func Agent() *contract.Agent {
 	return &contract.Agent{
 		Name:  "proxmox",
 		Short: "Proxmox VE: a virtual machine's status and lock",
-		Long: "Off is stopped without a lock, on is running with QEMU running; stopped with any lock (suspended, migrate, backup), paused, prelaunch and unknown are neither, and so is a virtual machine whose host does not answer. " +
-			"off is stop. uuid is the one in smbios1. A token sees only what it may audit: give it VM.Audit and VM.PowerMgmt on /vms.",
+		Long: "Off is stopped without a lock, or with one that a backup or a snapshot left behind, in a cluster that has a quorum; on is running with QEMU running; stopped with another lock (suspended, migrate, rollback), paused, prelaunch and unknown are neither, and so is a virtual machine whose host does not answer. " +
+			"off is stop. uuid is the one in smbios1. A token sees only what it may audit: give it VM.Audit and VM.PowerMgmt on /vms, and Sys.Audit on /. " +
+			"All is asked of the host ip: give an address that another host takes over, or a second level with another host.",
 		Parameters: []contract.Parameter{
 			{Name: "ip", Required: true, Help: "Address or name of a host of the cluster."},
 			{Name: "ipport", Default: "8006", Help: "Its port."},
@@ -36,7 +38,7 @@ func Agent() *contract.Agent {
 }
 
 type cluster struct {
-	client           *proxmox.Client
+	api              *rest.Client
 	endpoint, region string
 }
 
@@ -49,69 +51,146 @@ func open(_ context.Context, v contract.Values) (contract.Platform, error) {
 	if err != nil {
 		return nil, err
 	}
-	client.Transport = refusals{client.Transport}
-	api := proxmox.NewClient(endpoint+"/api2/json", proxmox.WithHTTPClient(client), proxmox.WithAPIToken(v["token_id"], v["token"]))
-	return &cluster{api, endpoint, v["region"]}, nil
+	who := http.Header{"Authorization": {"PVEAPIToken=" + v["token_id"] + "=" + v["token"]}}
+	return &cluster{&rest.Client{HTTP: client, Base: endpoint + "/api2/json", Header: who}, endpoint, v["region"]}, nil
 }
 
-// refusals makes errors of what go-proxmox would read as an empty answer: a host that does
-// not answer another one is {"data":null} with the status 595, as a busy one is with 503.
-type refusals struct{ next http.RoundTripper }
-
-func (r refusals) RoundTrip(req *http.Request) (*http.Response, error) {
-	res, err := r.next.RoundTrip(req)
-	if err != nil || res.StatusCode < 300 || res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
-		return res, err
+// get decodes the data of an answer. A host that cannot reach another one answers with none.
+func get[T any](ctx context.Context, c *cluster, path string) (T, error) {
+	var answer struct{ Data *T }
+	err := c.api.Get(ctx, path, &answer)
+	if err == nil && answer.Data == nil {
+		err = fmt.Errorf("%s: the answer has no data", path)
 	}
-	res.Body.Close()
-	return nil, fmt.Errorf("the host answers %s", res.Status)
+	if err != nil {
+		return *new(T), err
+	}
+	return *answer.Data, nil
+}
+
+// entry of the cluster's list of guests. Only these fields are decoded: what another guest of the
+// cluster has in others must not keep this one from being read.
+type entry struct {
+	Type, Node, Name string
+	VMID             json.Number
+}
+
+// guest is a virtual machine as its host tells of it.
+type guest struct {
+	path                    string
+	VMID                    json.Number
+	Status, QMPStatus, Lock string
 }
 
 // Find takes a VM's number, its name, or a provider ID, proxmox://REGION/100 or proxmox://100:
-// other clusters have a machine 100, too.
+// other clusters have a machine 100, too. Off is read twice, after the list came from a host that
+// is one of a majority: the list of one that has lost it is from before, and may have the machine
+// on a host that it has left.
 func (c *cluster) Find(ctx context.Context, plug string) (*contract.Machine, error) {
-	name := plug
+	match, err := c.named(plug)
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.find(ctx, match)
+	if err != nil || m.State != contract.Off {
+		return m, err
+	}
+	if err := c.quorate(ctx); err != nil {
+		return nil, fmt.Errorf("virtual machine %s reads off: %w", m.ID, err)
+	}
+	return c.find(ctx, match)
+}
+
+// named is how a machine is found in the list by what names it.
+func (c *cluster) named(plug string) (func([]entry) (entry, error), error) {
+	number := plug
 	if scheme, rest, ok := strings.Cut(plug, "://"); ok {
 		at := strings.LastIndex(rest, "/")
 		if region := rest[:max(at, 0)]; scheme != "proxmox" || region != c.region {
 			return nil, fmt.Errorf("%s is of the region %q, and the parameter region says %q of the cluster of %s", plug, region, c.region, c.endpoint)
 		}
-		name = rest[at+1:]
+		number = rest[at+1:]
 	}
-	all, err := c.resources(ctx)
+	if _, err := strconv.ParseUint(number, 10, 64); err == nil {
+		return func(all []entry) (entry, error) {
+			return c.only(all, plug, func(e entry) bool { return e.VMID.String() == number })
+		}, nil
+	}
+	if number != plug {
+		return nil, fmt.Errorf("%s does not end with the number of a virtual machine", plug)
+	}
+	return func(all []entry) (entry, error) {
+		// A host whose statistics hang lists its guests without names.
+		if at := slices.IndexFunc(all, func(e entry) bool { return e.Name == "" }); at >= 0 {
+			return entry{}, fmt.Errorf("guest %s of host %s is listed without a name, so none is found by name in the cluster of %s: name the number", all[at].VMID, all[at].Node, c.endpoint)
+		}
+		return c.only(all, plug, func(e entry) bool { return e.Name == plug })
+	}, nil
+}
+
+func (c *cluster) only(all []entry, plug string, match func(entry) bool) (entry, error) {
+	all = slices.DeleteFunc(all, func(e entry) bool { return !match(e) })
+	switch {
+	case len(all) == 0:
+		return entry{}, fmt.Errorf("the token sees no virtual machine %s in the cluster of %s", plug, c.endpoint)
+	case len(all) > 1:
+		return entry{}, fmt.Errorf("%d guests of the cluster of %s are called %s: name the number", len(all), c.endpoint, plug)
+	case all[0].Type != "qemu":
+		return entry{}, fmt.Errorf("%s is no virtual machine but %s", plug, all[0].Type)
+	}
+	return all[0], nil
+}
+
+func (c *cluster) guests(ctx context.Context) ([]entry, error) {
+	return get[[]entry](ctx, c, "/cluster/resources?type=vm")
+}
+
+func (c *cluster) find(ctx context.Context, match func([]entry) (entry, error)) (*contract.Machine, error) {
+	all, err := c.guests(ctx)
 	if err != nil {
 		return nil, err
 	}
-	id, _ := strconv.ParseUint(name, 10, 64)
-	all = slices.DeleteFunc(all, func(r *proxmox.ClusterResource) bool {
-		return id != 0 && r.VMID != id || id == 0 && r.Name != name
-	})
-	switch {
-	case len(all) == 0:
-		return nil, fmt.Errorf("the token sees no virtual machine %s in the cluster of %s", name, c.endpoint)
-	case len(all) > 1:
-		return nil, fmt.Errorf("%d virtual machines are called %s: name the number", len(all), name)
-	case all[0].Type != "qemu":
-		return nil, fmt.Errorf("%s is no virtual machine but %s", name, all[0].Type)
+	e, err := match(all)
+	if err != nil {
+		return nil, err
 	}
-	return c.read(ctx, all[0])
-}
-
-func (c *cluster) resources(ctx context.Context) (proxmox.ClusterResources, error) {
-	return (&proxmox.Cluster{}).New(c.client).Resources(ctx, "vm")
-}
-
-func (c *cluster) read(ctx context.Context, r *proxmox.ClusterResource) (*contract.Machine, error) {
-	vm, err := (&proxmox.Node{}).New(c.client, r.Node).VirtualMachine(ctx, int(r.VMID))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("virtual machine %d on host %s: %w", r.VMID, r.Node, err)
-	case vm == nil || vm.VirtualMachineConfig == nil || uint64(vm.VMID) != r.VMID:
-		return nil, fmt.Errorf("host %s does not answer with virtual machine %d", r.Node, r.VMID)
+	path := "/nodes/" + url.PathEscape(e.Node) + "/qemu/" + e.VMID.String()
+	g, err := get[guest](ctx, c, path+"/status/current")
+	if err != nil {
+		return nil, fmt.Errorf("virtual machine %s on host %s: %w", e.VMID, e.Node, err)
 	}
-	m := &contract.Machine{ID: strconv.FormatUint(r.VMID, 10), UUID: smbiosUUID(vm.VirtualMachineConfig.SMBios1), Name: vm.Name, Handle: vm}
-	m.State, m.Says = state(vm)
+	if g.VMID != e.VMID {
+		return nil, fmt.Errorf("host %s does not answer with virtual machine %s", e.Node, e.VMID)
+	}
+	config, err := get[struct{ SMBIOS1, Lock string }](ctx, c, path+"/config?current=1")
+	if err != nil {
+		return nil, fmt.Errorf("virtual machine %s on host %s: %w", e.VMID, e.Node, err)
+	}
+	g.path, g.Lock = path, cmp.Or(g.Lock, config.Lock)
+	m := &contract.Machine{ID: e.VMID.String(), UUID: smbiosUUID(config.SMBIOS1), Name: e.Name, Handle: &g}
+	m.State, m.Says = g.state()
 	return m, nil
+}
+
+// quorate tells whether the host that answers is one of a majority of its cluster. A host that is
+// alone by itself has no cluster.
+func (c *cluster) quorate(ctx context.Context) error {
+	all, err := get[[]struct {
+		Type    string
+		Quorate json.Number
+	}](ctx, c, "/cluster/status")
+	if err != nil {
+		return fmt.Errorf("whether the cluster has a quorum (needs Sys.Audit on /): %w", err)
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("the cluster of %s names no host", c.endpoint)
+	}
+	for _, one := range all {
+		if one.Type == "cluster" && one.Quorate != "1" {
+			return fmt.Errorf("the host %s is in no majority of its cluster (quorate is %q): what it lists may be from before", c.endpoint, one.Quorate)
+		}
+	}
+	return nil
 }
 
 func smbiosUUID(smbios string) string {
@@ -123,41 +202,52 @@ func smbiosUUID(smbios string) string {
 	return ""
 }
 
-func state(vm *proxmox.VirtualMachine) (contract.State, string) {
-	lock := cmp.Or(vm.Lock, vm.VirtualMachineConfig.Lock)
-	switch {
-	case vm.Status == proxmox.StatusVirtualMachineRunning && vm.QMPStatus == proxmox.StatusVirtualMachineRunning && !strings.HasPrefix(lock, "suspend"):
-		return contract.On, vm.Status
-	case vm.Status == proxmox.StatusVirtualMachineStopped && lock == "":
-		return contract.Off, vm.Status
-	case lock != "":
-		return contract.Neither, fmt.Sprintf("%s with the lock %s", vm.Status, lock)
+// stale locks stay behind when a host dies in the middle. They keep nothing of a memory; those of
+// other names (suspended, suspending, migrate, create, rollback, clone) may, or the machine may run
+// elsewhere.
+var stale = []string{"", "backup", "snapshot", "snapshot-delete"}
+
+func (g *guest) state() (contract.State, string) {
+	says := g.Status
+	if g.Lock != "" {
+		says += " with the lock " + g.Lock
 	}
-	return contract.Neither, fmt.Sprintf("%q (QEMU: %q)", vm.Status, vm.QMPStatus)
+	switch {
+	case g.Status == "running" && g.QMPStatus == "running" && !strings.HasPrefix(g.Lock, "suspend"):
+		return contract.On, says
+	case g.Status == "stopped" && slices.Contains(stale, g.Lock):
+		return contract.Off, says
+	}
+	return contract.Neither, fmt.Sprintf("%s (QEMU: %q)", says, g.QMPStatus)
 }
 
 func (c *cluster) Off(ctx context.Context, m *contract.Machine) error {
-	return send(ctx, m, (*proxmox.VirtualMachine).Stop)
-}
-
-func (c *cluster) On(ctx context.Context, m *contract.Machine) error {
-	return send(ctx, m, (*proxmox.VirtualMachine).Start)
-}
-
-func send(ctx context.Context, m *contract.Machine, command func(*proxmox.VirtualMachine, context.Context) (*proxmox.Task, error)) error {
-	vm, ok := m.Handle.(*proxmox.VirtualMachine)
-	if !ok {
-		return errors.New("it is no virtual machine")
+	// A shutdown that hangs holds the lock that stop needs. Before Proxmox VE 8.2 the
+	// parameter is refused, and there is no way around that lock.
+	err := c.send(ctx, m, "stop", url.Values{"overrule-shutdown": {"1"}})
+	if rest.Refused(err, http.StatusBadRequest) {
+		return c.send(ctx, m, "stop", nil)
 	}
-	_, err := command(vm, ctx)
 	return err
 }
 
+func (c *cluster) On(ctx context.Context, m *contract.Machine) error {
+	return c.send(ctx, m, "start", nil)
+}
+
+func (c *cluster) send(ctx context.Context, m *contract.Machine, command string, form url.Values) error {
+	g, ok := m.Handle.(*guest)
+	if !ok {
+		return errors.New("it is no virtual machine")
+	}
+	return c.api.PostForm(ctx, g.path+"/status/"+command, form, nil)
+}
+
 func (c *cluster) List(ctx context.Context) (list []*contract.Machine, err error) {
-	all, err := c.resources(ctx)
-	for _, r := range all {
-		if r.Type == "qemu" {
-			list = append(list, &contract.Machine{ID: strconv.FormatUint(r.VMID, 10), Name: r.Name})
+	all, err := c.guests(ctx)
+	for _, e := range all {
+		if e.Type == "qemu" {
+			list = append(list, &contract.Machine{ID: e.VMID.String(), Name: e.Name})
 		}
 	}
 	return list, err

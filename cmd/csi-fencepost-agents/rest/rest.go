@@ -1,0 +1,106 @@
+// Package rest asks APIs that answer with JSON.
+//
+// An answer counts only with a status of success. Only what the caller decodes is looked at, so
+// a property that decides nothing cannot keep a machine from being read.
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// maxAnswer bounds an answer: the list of a cluster of many thousand machines fits.
+const maxAnswer = 64 << 20
+
+// Client of one API.
+type Client struct {
+	HTTP *http.Client
+	// Base is https://HOST:PORT, to which paths are added.
+	Base string
+	// Header goes with each request: who asks.
+	Header http.Header
+}
+
+// StatusError is an answer without success.
+type StatusError struct {
+	Code int
+	// Says is the answer, shortened to what a message bears.
+	Says string
+}
+
+func (e *StatusError) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("status %d %s %s", e.Code, http.StatusText(e.Code), e.Says))
+}
+
+// Get decodes the answer to a GET of path into out.
+func (c *Client) Get(ctx context.Context, path string, out any) error {
+	return c.do(ctx, http.MethodGet, path, "", nil, out)
+}
+
+// PostForm sends a form, and decodes the answer into out, which may be nil.
+func (c *Client) PostForm(ctx context.Context, path string, form url.Values, out any) error {
+	return c.do(ctx, http.MethodPost, path, "application/x-www-form-urlencoded", []byte(form.Encode()), out)
+}
+
+// PostJSON sends in. The answer is not read beyond its status.
+func (c *Client) PostJSON(ctx context.Context, path string, in any) error {
+	text, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, http.MethodPost, path, "application/json", text, nil)
+}
+
+func (c *Client) do(ctx context.Context, method, path, contentType string, body []byte, out any) error {
+	// The path may be the API's own word: it must not lead to another host.
+	if !strings.HasPrefix(path, "/") {
+		return fmt.Errorf("%q is no path on %s", path, c.Base)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.Base+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header = c.Header.Clone()
+	req.Header.Set("Accept", "application/json")
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	res, err := c.HTTP.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	switch {
+	case res.StatusCode < 200 || res.StatusCode > 299:
+		return &StatusError{res.StatusCode, short(text)}
+	case err != nil:
+		return fmt.Errorf("%s %s: the answer ends: %w", method, path, err)
+	case len(text) > maxAnswer:
+		return fmt.Errorf("%s %s: the answer is longer than %d bytes", method, path, maxAnswer)
+	case out == nil:
+		return nil
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return fmt.Errorf("%s %s: the answer is not what it has to be: %w", method, path, err)
+	}
+	return nil
+}
+
+func short(text []byte) string {
+	const most = 300
+	return string(text[:min(len(text), most)])
+}
+
+// Refused tells whether the API answered with that status.
+func Refused(err error, code int) bool {
+	var status *StatusError
+	return errors.As(err, &status) && status.Code == code
+}
