@@ -2,10 +2,7 @@ module github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents
 
 go 1.26.0
 
-require (
-	github.com/hetznercloud/hcloud-go/v2 v2.52.0
-	github.com/stmcginnis/gofish v0.20.0
-)
+require github.com/hetznercloud/hcloud-go/v2 v2.52.0
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

@@ -2,19 +2,19 @@
 package redfish
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/stmcginnis/gofish"
-	"github.com/stmcginnis/gofish/common"
-	redfishapi "github.com/stmcginnis/gofish/redfish"
-
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/rest"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/trust"
 )
 
@@ -23,7 +23,8 @@ func Agent() *contract.Agent {
 	return &contract.Agent{
 		Name:  "redfish",
 		Short: "Redfish: a system's PowerState, by a BMC or chassis manager",
-		Long: "Off is PowerState Off, on is On; Paused, PoweringOn, PoweringOff and no PowerState are neither. " +
+		Long: "Off is PowerState Off, also of each chassis of its own that has one; on is On; Paused, PoweringOn, PoweringOff and no PowerState are neither. " +
+			"Emulators of Redfish say Off of virtual machines whose memory is kept: this agent is for bare metal. " +
 			"A bare machine that hibernated by itself (S4) reads Off, and its memory is on its disk: do not hibernate nodes. off is ForceOff.",
 		Plugless: true,
 		Parameters: []contract.Parameter{
@@ -38,11 +39,11 @@ func Agent() *contract.Agent {
 }
 
 type bmc struct {
-	client        *gofish.APIClient
+	api           *rest.Client
 	endpoint, uri string
 }
 
-func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
+func open(_ context.Context, v contract.Values) (contract.Platform, error) {
 	endpoint, err := trust.Host(v)
 	if err != nil {
 		return nil, err
@@ -52,63 +53,110 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 		return nil, err
 	}
 	// Basic authentication leaves no session behind, of which a BMC has few.
-	api, err := gofish.ConnectContext(ctx, gofish.ClientConfig{
-		Endpoint: endpoint, Username: v["username"], Password: v["password"], BasicAuth: true, HTTPClient: client,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("the BMC %s: %w", endpoint, err)
-	}
-	return &bmc{api, endpoint, v["systems_uri"]}, nil
+	who := "Basic " + base64.StdEncoding.EncodeToString([]byte(v["username"]+":"+v["password"]))
+	header := http.Header{"Authorization": {who}, "Odata-Version": {"4.0"}}
+	return &bmc{&rest.Client{HTTP: client, Base: endpoint, Header: header}, endpoint, v["systems_uri"]}, nil
 }
 
-func (b *bmc) Find(context.Context, string) (*contract.Machine, error) {
-	system, err := redfishapi.GetComputerSystem(b.client, b.uri)
-	var refused *common.Error
-	switch {
-	case errors.As(err, &refused) && refused.HTTPReturnedStatusCode == http.StatusNotFound:
+// resource is what every Redfish resource has.
+type resource struct {
+	ID string `json:"@odata.id"`
+}
+
+// system is a ComputerSystem, of which only what decides is decoded: vendors write much else
+// otherwise than the schema has it.
+type system struct {
+	resource
+	UUID, PowerState string
+	Links            struct{ Chassis links }
+	Actions          struct {
+		Reset struct {
+			Target  string
+			Offered []string `json:"ResetType@Redfish.AllowableValues"`
+		} `json:"#ComputerSystem.Reset"`
+	}
+}
+
+// links to resources: a list, or one alone as some vendors write it.
+type links []resource
+
+func (l *links) UnmarshalJSON(text []byte) error {
+	if !bytes.HasPrefix(text, []byte("{")) {
+		return json.Unmarshal(text, (*[]resource)(l))
+	}
+	*l = make(links, 1)
+	return json.Unmarshal(text, &(*l)[0])
+}
+
+func (b *bmc) Find(ctx context.Context, _ string) (*contract.Machine, error) {
+	var s system
+	switch err := b.api.Get(ctx, b.uri, &s); {
+	case rest.Refused(err, http.StatusNotFound):
 		return nil, fmt.Errorf("the BMC %s has no %s", b.endpoint, b.uri)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w", b.uri, err)
-	case strings.TrimRight(system.ODataID, "/") != strings.TrimRight(b.uri, "/"):
-		return nil, fmt.Errorf("the BMC answers with %s where %s was asked for", system.ODataID, b.uri)
+		return nil, fmt.Errorf("%s of the BMC %s: %w", b.uri, b.endpoint, err)
+	case strings.TrimRight(s.ID, "/") != strings.TrimRight(b.uri, "/"):
+		return nil, fmt.Errorf("the BMC %s answers with %q where %s was asked for", b.endpoint, s.ID, b.uri)
 	}
-	return &contract.Machine{
-		ID: b.uri, UUID: system.UUID, Name: cmp.Or(system.HostName, system.Name),
-		State: state(system.PowerState), Says: cmp.Or(string(system.PowerState), "without a PowerState"), Handle: system,
-	}, nil
-}
-
-func state(s redfishapi.PowerState) contract.State {
-	switch s {
-	case redfishapi.OnPowerState:
-		return contract.On
-	case redfishapi.OffPowerState:
-		return contract.Off
+	m := &contract.Machine{ID: b.uri, UUID: s.UUID, Says: cmp.Or(s.PowerState, "without a PowerState"), Handle: &s}
+	switch s.PowerState {
+	case "On":
+		m.State = contract.On
+	case "Off":
+		powered, err := b.powered(ctx, s.Links.Chassis)
+		if err != nil {
+			return nil, err
+		}
+		if m.State = contract.Off; powered != "" {
+			m.State, m.Says = contract.Neither, "Off, and so is not its chassis "+powered
+		}
 	}
-	return contract.Neither
+	return m, nil
 }
 
-func (b *bmc) Off(_ context.Context, m *contract.Machine) error {
-	return reset(m, redfishapi.ForceOffResetType)
+// powered is the first chassis that has power, or is on its way, by its own word. Some BMCs say
+// Off of a system whose state they have lost, as after their own reset, while its chassis is on.
+// One that has other systems as well is on for these.
+func (b *bmc) powered(ctx context.Context, all links) (string, error) {
+	for _, one := range all {
+		var chassis struct {
+			resource
+			PowerState string
+			Links      struct{ ComputerSystems links }
+		}
+		switch err := b.api.Get(ctx, one.ID, &chassis); {
+		case err != nil:
+			return "", fmt.Errorf("chassis %q of the BMC %s: %w", one.ID, b.endpoint, err)
+		case chassis.ID == "":
+			return "", fmt.Errorf("the BMC %s does not answer with its chassis %s", b.endpoint, one.ID)
+		case chassis.PowerState != "" && chassis.PowerState != "Off" && len(chassis.Links.ComputerSystems) < 2:
+			return fmt.Sprintf("%s, which is %s", one.ID, chassis.PowerState), nil
+		}
+	}
+	return "", nil
 }
 
-func (b *bmc) On(_ context.Context, m *contract.Machine) error {
-	return reset(m, redfishapi.OnResetType, redfishapi.ForceOnResetType)
+func (b *bmc) Off(ctx context.Context, m *contract.Machine) error {
+	return b.reset(ctx, m, "ForceOff")
+}
+
+func (b *bmc) On(ctx context.Context, m *contract.Machine) error {
+	return b.reset(ctx, m, "On", "ForceOn")
 }
 
 // reset sends the first of these that the system offers.
-func reset(m *contract.Machine, kinds ...redfishapi.ResetType) error {
-	system, ok := m.Handle.(*redfishapi.ComputerSystem)
+func (b *bmc) reset(ctx context.Context, m *contract.Machine, kinds ...string) error {
+	s, ok := m.Handle.(*system)
 	if !ok {
 		return errors.New("it is no system of a BMC")
 	}
-	offered := system.SupportedResetTypes
+	r := s.Actions.Reset
 	for _, kind := range kinds {
-		if len(offered) == 0 || slices.Contains(offered, kind) {
-			return system.Reset(kind)
+		if len(r.Offered) == 0 || slices.Contains(r.Offered, kind) {
+			return b.api.PostJSON(ctx, r.Target, map[string]string{"ResetType": kind})
 		}
 	}
-	return fmt.Errorf("the system offers none of %v, only %v", kinds, offered)
+	return fmt.Errorf("the system offers none of %v, only %v", kinds, r.Offered)
 }
 
 // List is not asked: the parameters name the system.

@@ -35,15 +35,19 @@ const system = `{
 			"ResetType@Redfish.AllowableValues": ["On", "ForceOff", "GracefulShutdown", "GracefulRestart", "ForceRestart", "Nmi", "ForceOn", "PushPowerButton"]
 		}
 	},
+	"Links": {"Chassis": [{"@odata.id": "/redfish/v1/Chassis/1U"}], "ManagedBy": [{"@odata.id": "/redfish/v1/Managers/BMC"}]},
 	"@odata.id": "/redfish/v1/Systems/437XR1138R2"
 }`
 
-// api is a BMC's, with basic authentication.
+// chassis is its chassis, shortened; its PowerState is the system's.
+const chassis = `{
+	"@odata.id": "/redfish/v1/Chassis/1U", "Id": "1U", "ChassisType": "RackMount",
+	"Links": {"ComputerSystems": [{"@odata.id": "/redfish/v1/Systems/437XR1138R2"}]}
+}`
+
+// api is a BMC's, with basic authentication. edit is shown each resource before it is sent.
 func api(power *agenttest.Power, edit func(map[string]any)) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /redfish/v1/{$}", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"@odata.id": "/redfish/v1/", "Id": "RootService", "RedfishVersion": "1.15.0", "Systems": {"@odata.id": "/redfish/v1/Systems"}}`))
-	})
 	allowed := func(w http.ResponseWriter, r *http.Request) bool {
 		user, password, _ := r.BasicAuth()
 		if user == "fencing" && password == "bmc-secret" {
@@ -53,19 +57,21 @@ func api(power *agenttest.Power, edit func(map[string]any)) http.Handler {
 		_, _ = w.Write([]byte(`{"error": {"code": "Base.1.8.NoValidSession", "message": "no valid session"}}`))
 		return false
 	}
-	mux.HandleFunc("GET "+uri, func(w http.ResponseWriter, r *http.Request) {
-		if !allowed(w, r) {
-			return
-		}
-		var s map[string]any
-		_ = json.Unmarshal([]byte(system), &s)
-		s["PowerState"] = power.State()
-		if s["PowerState"] == "" {
-			delete(s, "PowerState")
-		}
-		edit(s)
-		_ = json.NewEncoder(w).Encode(s)
-	})
+	for path, text := range map[string]string{uri: system, "/redfish/v1/Chassis/1U": chassis} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			if !allowed(w, r) {
+				return
+			}
+			var s map[string]any
+			_ = json.Unmarshal([]byte(text), &s)
+			s["PowerState"] = power.State()
+			if s["PowerState"] == "" {
+				delete(s, "PowerState")
+			}
+			edit(s)
+			_ = json.NewEncoder(w).Encode(s)
+		})
+	}
 	mux.HandleFunc("POST "+uri+"/Actions/ComputerSystem.Reset", func(w http.ResponseWriter, r *http.Request) {
 		var body struct{ ResetType string }
 		if !allowed(w, r) || json.NewDecoder(r.Body).Decode(&body) != nil {
@@ -106,6 +112,9 @@ func TestRedfish(t *testing.T) {
 
 func TestASystemWithoutForceOffIsNotShutDownGracefully(t *testing.T) {
 	w := worldWith(t, func(s map[string]any) {
+		if s["Actions"] == nil {
+			return
+		}
 		reset := s["Actions"].(map[string]any)["#ComputerSystem.Reset"].(map[string]any)
 		reset["ResetType@Redfish.AllowableValues"] = []string{"On", "GracefulShutdown"}
 	})
@@ -146,5 +155,101 @@ func TestAUUIDInTheOrderOfTheFirmwareIsTheSame(t *testing.T) {
 	got := agenttest.Run(t, w.Agent, "status", w.Parameters)
 	if got.Code != 0 || !strings.Contains(got.Out, "\nIdentity: "+theOther+"\n") {
 		t.Errorf("exit %d, %q, %s", got.Code, got.Out, got.Err)
+	}
+}
+
+// edited is a world in which one of the two resources is another.
+func edited(t *testing.T, id string, edit func(map[string]any)) *agenttest.World {
+	return worldWith(t, func(s map[string]any) {
+		if s["@odata.id"] == id {
+			edit(s)
+		}
+	})
+}
+
+// What vendors write otherwise than the schema has it decides nothing.
+func TestWhatDecidesNothingIsNotRead(t *testing.T) {
+	for name, edit := range map[string]func(map[string]any){
+		"memory":     func(s map[string]any) { s["MemorySummary"] = map[string]any{"TotalSystemMemoryGiB": "N/A"} },
+		"processors": func(s map[string]any) { s["ProcessorSummary"] = map[string]any{"Count": "2"} },
+		"name":       func(s map[string]any) { s["Name"], s["HostName"] = 7, []string{"n1"} },
+		"one chassis": func(s map[string]any) {
+			s["Links"] = map[string]any{"Chassis": map[string]any{"@odata.id": "/redfish/v1/Chassis/1U"}}
+		},
+		"no chassis": func(s map[string]any) { s["Links"] = map[string]any{"Chassis": nil} },
+		"no links":   func(s map[string]any) { delete(s, "Links") },
+	} {
+		w := edited(t, uri, edit)
+		for state, want := range map[string]int{"On": 0, "Off": 2} {
+			w.Power.Set(state)
+			if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != want {
+				t.Errorf("%s, %s: exit %d, %s", name, state, got.Code, got.Err)
+			}
+		}
+	}
+}
+
+// A BMC that was reset may say Off of a host that runs, and On of its chassis.
+func TestASystemIsOffOnlyIfItsChassisIsOff(t *testing.T) {
+	const its = "/redfish/v1/Chassis/1U"
+	for name, c := range map[string]struct {
+		edit func(map[string]any)
+		want int
+	}{
+		"off":                {func(map[string]any) {}, 2},
+		"no state":           {func(s map[string]any) { delete(s, "PowerState") }, 2},
+		"on":                 {func(s map[string]any) { s["PowerState"] = "On" }, 1},
+		"powering off":       {func(s map[string]any) { s["PowerState"] = "PoweringOff" }, 1},
+		"a state of no kind": {func(s map[string]any) { s["PowerState"] = 0 }, 1},
+		"on, and no links":   {func(s map[string]any) { s["PowerState"] = "On"; delete(s, "Links") }, 1},
+		"nobody's":           {func(s map[string]any) { delete(s, "@odata.id") }, 1},
+		"that of a rack": {func(s map[string]any) {
+			s["PowerState"] = "On"
+			s["Links"] = map[string]any{"ComputerSystems": []resource{{uri}, {"/redfish/v1/Systems/2"}}}
+		}, 2},
+	} {
+		w := edited(t, its, c.edit)
+		w.Power.Set("Off")
+		if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != c.want {
+			t.Errorf("chassis %s: exit %d, %q, %s", name, got.Code, got.Out, got.Err)
+		}
+	}
+	for name, id := range map[string]string{"one that is not there": "/redfish/v1/Chassis/2", "one elsewhere": "https://bmc.example.com/", "no name": ""} {
+		w := edited(t, uri, func(s map[string]any) {
+			s["Links"] = map[string]any{"Chassis": []resource{{its}, {id}}}
+		})
+		for state, want := range map[string]int{"Off": 1, "On": 0} {
+			w.Power.Set(state)
+			if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != want {
+				t.Errorf("%s, %s: exit %d, %q, %s", name, state, got.Code, got.Out, got.Err)
+			}
+		}
+	}
+}
+
+type resource struct {
+	ID string `json:"@odata.id"`
+}
+
+func TestAnEmptyAnswerIsNoSystem(t *testing.T) {
+	w := edited(t, uri, func(map[string]any) {})
+	for _, text := range []string{"null", "{}", "", "[]", `"off"`} {
+		w.Server.Refuse(-1, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }))
+		for _, action := range []string{"status", "off", "on"} {
+			if got := agenttest.Run(t, w.Agent, action, w.Parameters); got.Code != 1 || got.Out != "" {
+				t.Errorf("%q, %s: exit %d, %q, %s", text, action, got.Code, got.Out, got.Err)
+			}
+		}
+	}
+}
+
+func TestAResetGoesToNoOtherHost(t *testing.T) {
+	for _, target := range []string{"https://bmc.example.com/reset", "@bmc.example.com/reset", ""} {
+		w := edited(t, uri, func(s map[string]any) {
+			s["Actions"] = map[string]any{"#ComputerSystem.Reset": map[string]any{"target": target}}
+		})
+		if got := agenttest.Run(t, w.Agent, "off", w.Parameters); got.Code != 1 || !strings.Contains(got.Err, "is no path") {
+			t.Errorf("%q: exit %d, %s", target, got.Code, got.Err)
+		}
 	}
 }
