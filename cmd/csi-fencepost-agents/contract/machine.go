@@ -39,7 +39,8 @@ type Platform interface {
 	// region or a form of the name that is missing.
 	Find(ctx context.Context, plug string) (*Machine, error)
 	// Off cuts the power at once, without asking the operating system. It returns once
-	// the platform has taken the command.
+	// the platform has taken the command, or has done it where it tells how that ended. With
+	// an error it may have been done.
 	Off(ctx context.Context, m *Machine) error
 	// On gives power.
 	On(ctx context.Context, m *Machine) error

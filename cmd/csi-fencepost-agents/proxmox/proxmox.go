@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/rest"
@@ -23,7 +24,7 @@ func Agent() *contract.Agent {
 	return &contract.Agent{
 		Name:  "proxmox",
 		Short: "Proxmox VE: a virtual machine's status and lock",
-		Long: "Off is stopped without a lock, or with one that a backup or a snapshot left behind, in a cluster that has a quorum; on is running with QEMU running; stopped with another lock (suspended, migrate, rollback), paused, prelaunch and unknown are neither, and so is a virtual machine whose host does not answer. " +
+		Long: "Off is stopped without a lock, or with one that a backup or a snapshot left behind, in a cluster that has a quorum; on is running with QEMU running; stopped with another lock (suspended, migrate, rollback), paused, prelaunch and unknown are neither, and so is a virtual machine whose host does not answer, or whose last stop ended with SIGKILL, until it is started. " +
 			"off is stop. uuid is the one in smbios1. A token sees only what it may audit: give it VM.Audit and VM.PowerMgmt on /vms, and Sys.Audit on /. " +
 			"All is asked of the host ip: give an address that another host takes over, or a second level with another host.",
 		Parameters: []contract.Parameter{
@@ -77,7 +78,7 @@ type entry struct {
 
 // guest is a virtual machine as its host tells of it.
 type guest struct {
-	path                    string
+	host, path              string
 	VMID                    json.Number
 	Status, QMPStatus, Lock string
 }
@@ -98,7 +99,11 @@ func (c *cluster) Find(ctx context.Context, plug string) (*contract.Machine, err
 	if err := c.quorate(ctx); err != nil {
 		return nil, fmt.Errorf("virtual machine %s reads off: %w", m.ID, err)
 	}
-	return c.find(ctx, match)
+	m, err = c.find(ctx, match)
+	if g, ok := handle(m); ok && m.State == contract.Off {
+		err = c.wasKilled(ctx, g)
+	}
+	return m, err
 }
 
 // named is how a machine is found in the list by what names it.
@@ -154,7 +159,8 @@ func (c *cluster) find(ctx context.Context, match func([]entry) (entry, error)) 
 	if err != nil {
 		return nil, err
 	}
-	path := "/nodes/" + url.PathEscape(e.Node) + "/qemu/" + e.VMID.String()
+	host := "/nodes/" + url.PathEscape(e.Node)
+	path := host + "/qemu/" + e.VMID.String()
 	g, err := get[guest](ctx, c, path+"/status/current")
 	if err != nil {
 		return nil, fmt.Errorf("virtual machine %s on host %s: %w", e.VMID, e.Node, err)
@@ -166,7 +172,7 @@ func (c *cluster) find(ctx context.Context, match func([]entry) (entry, error)) 
 	if err != nil {
 		return nil, fmt.Errorf("virtual machine %s on host %s: %w", e.VMID, e.Node, err)
 	}
-	g.path, g.Lock = path, cmp.Or(g.Lock, config.Lock)
+	g.host, g.path, g.Lock = host, path, cmp.Or(g.Lock, config.Lock)
 	m := &contract.Machine{ID: e.VMID.String(), UUID: smbiosUUID(config.SMBIOS1), Name: e.Name, Handle: &g}
 	m.State, m.Says = g.state()
 	return m, nil
@@ -235,12 +241,78 @@ func (c *cluster) On(ctx context.Context, m *contract.Machine) error {
 	return c.send(ctx, m, "start", nil)
 }
 
-func (c *cluster) send(ctx context.Context, m *contract.Machine, command string, form url.Values) error {
+func handle(m *contract.Machine) (*guest, bool) {
+	if m == nil {
+		return nil, false
+	}
 	g, ok := m.Handle.(*guest)
+	return g, ok
+}
+
+// send commands, and waits until the task that does it has ended well.
+func (c *cluster) send(ctx context.Context, m *contract.Machine, command string, form url.Values) error {
+	g, ok := handle(m)
 	if !ok {
 		return errors.New("it is no virtual machine")
 	}
-	return c.api.PostForm(ctx, g.path+"/status/"+command, form, nil)
+	var taken struct{ Data string }
+	if err := c.api.PostForm(ctx, g.path+"/status/"+command, form, &taken); err != nil {
+		return err
+	}
+	for {
+		t, err := get[task](ctx, c, g.host+"/tasks/"+url.PathEscape(taken.Data)+"/status")
+		switch {
+		case err != nil:
+			return fmt.Errorf("task %q: %w", taken.Data, err)
+		case t.Status == "stopped" && t.ExitStatus == "OK":
+			return nil
+		case t.Status == "stopped":
+			return fmt.Errorf("task %s ends with: %s", taken.Data, t.ExitStatus)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("task %s has not ended: %w", taken.Data, ctx.Err())
+		case <-time.After(taskInterval):
+		}
+	}
+}
+
+// taskInterval is the time between two looks at a task.
+const taskInterval = 200 * time.Millisecond
+
+// task of a host.
+type task struct {
+	UPID, Type, Status, ExitStatus string
+	StartTime                      int64
+}
+
+// wasKilled is an error if the last that was done to a machine was to stop it, and that ended with
+// SIGKILL. Proxmox VE calls it stopped a second later, whether or not QEMU has died: one that waits
+// for a storage that hangs dies when that is back, and what it had under way is written then.
+func (c *cluster) wasKilled(ctx context.Context, g *guest) error {
+	all, err := get[[]task](ctx, c, g.host+"/tasks?source=all&limit=100&vmid="+g.VMID.String())
+	if err != nil {
+		return fmt.Errorf("the tasks of virtual machine %s: %w", g.VMID, err)
+	}
+	var last task
+	for _, t := range all {
+		if slices.Contains([]string{"qmstop", "qmshutdown", "qmstart"}, t.Type) && t.StartTime > last.StartTime {
+			last = t
+		}
+	}
+	if last.Type != "qmstop" && last.Type != "qmshutdown" {
+		return nil
+	}
+	log, err := get[[]struct{ T string }](ctx, c, g.host+"/tasks/"+url.PathEscape(last.UPID)+"/log?limit=10000")
+	if err != nil {
+		return fmt.Errorf("the log of task %s: %w", last.UPID, err)
+	}
+	for _, line := range log {
+		if strings.Contains(line.T, "SIGKILL") {
+			return fmt.Errorf("virtual machine %s is stopped, and its QEMU may live: task %s says %q. See on the host whether its process is gone", g.VMID, last.UPID, line.T)
+		}
+	}
+	return nil
 }
 
 func (c *cluster) List(ctx context.Context) (list []*contract.Machine, err error) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/internal/agenttest"
@@ -13,18 +14,25 @@ import (
 const uuid = "1f6e8a3c-94d6-4a44-8a5c-4f2f1a9f0a11"
 
 // says is what the fake cluster answers where nothing else is asked for.
-type says struct{ resources, status string }
+type says struct{ resources, status, exit, tasks, log string }
+
+const upid = "UPID:pve1:0002:0003:0004:qmstop:100:fencing@pve!csi:"
 
 // usual is a cluster of two hosts.
 var usual = says{twoMachines, `[
 	{"type": "cluster", "id": "cluster", "name": "c1", "nodes": 2, "quorate": 1, "version": 4},
 	{"type": "node", "id": "node/pve1", "name": "pve1", "online": 1, "local": 1},
 	{"type": "node", "id": "node/pve2", "name": "pve2", "online": 1, "local": 0}
-]`}
+]`, "OK", `[
+	{"upid": "` + upid + `", "type": "qmstop", "id": "100", "starttime": 1700000200, "endtime": 1700000201, "status": "OK"},
+	{"upid": "UPID:pve1:0002:0002:0003:qmstart:100:root@pam:", "type": "qmstart", "id": "100", "starttime": 1700000100, "status": "OK"},
+	{"upid": "UPID:pve1:0002:0003:0005:vzdump:100:root@pam:", "type": "vzdump", "id": "100", "starttime": 1700000300, "status": "OK"}
+]`, `[{"n": 1, "t": "TASK OK"}]`}
 
 // api is that cluster's. A state is "status qmpstatus lock".
 func api(power *agenttest.Power, says says) http.Handler {
 	mux := http.NewServeMux()
+	var looks atomic.Int64
 	answer := func(w http.ResponseWriter, r *http.Request, data any) {
 		if r.Header.Get("Authorization") != "PVEAPIToken=fencing@pve!csi=token-of-pve" {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -62,7 +70,24 @@ func api(power *agenttest.Power, says says) http.Handler {
 			return
 		}
 		power.Send(r.PathValue("action") == "stop", r.PathValue("host")+"/"+r.PathValue("id")+" "+r.PathValue("action"))
-		answer(w, r, "UPID:pve1:0002:0003:0004:qmstop:100:fencing@pve:")
+		answer(w, r, upid)
+	})
+	mux.HandleFunc("GET /api2/json/nodes/pve1/tasks/"+upid+"/status", func(w http.ResponseWriter, r *http.Request) {
+		exit := map[string]any{"upid": upid, "status": "stopped", "exitstatus": says.exit}
+		if looks.Add(1)%2 == 1 {
+			exit = map[string]any{"upid": upid, "status": "running"}
+		}
+		answer(w, r, exit)
+	})
+	mux.HandleFunc("GET /api2/json/nodes/pve1/tasks", func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("vmid") != "100" || r.FormValue("source") != "all" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		answer(w, r, json.RawMessage(says.tasks))
+	})
+	mux.HandleFunc("GET /api2/json/nodes/pve1/tasks/"+upid+"/log", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, r, json.RawMessage(says.log))
 	})
 	return mux
 }
@@ -220,9 +245,53 @@ func TestAnOlderProxmoxIsStoppedToo(t *testing.T) {
 			return
 		}
 		w.Power.Set("stopped stopped")
-		_, _ = rw.Write([]byte(`{"data":"UPID:pve1:0002:0003:0004:qmstop:100:fencing@pve:"}`))
+		_, _ = rw.Write([]byte(`{"data":"` + upid + `"}`))
 	})
 	if got := agenttest.Run(t, w.Agent, "off", w.Parameters); got.Code != 0 || len(sent) != 2 {
 		t.Errorf("exit %d, %s, sent %q", got.Code, got.Err, sent)
+	}
+}
+
+func TestHowAStopEndedIsSaid(t *testing.T) {
+	for exit, want := range map[string]string{"OK": "", "VM is locked (backup)": "VM is locked (backup)", "WARNINGS: 1": "WARNINGS: 1", "": "ends with"} {
+		says := usual
+		says.exit = exit
+		w := worldThat(t, says)
+		got := agenttest.Run(t, w.Agent, "off", w.Parameters)
+		if (got.Code == 0) != (want == "") || !strings.Contains(got.Err, want) || len(w.Power.Sent()) != 1 {
+			t.Errorf("%q: exit %d, %s, sent %q", exit, got.Code, got.Err, w.Power.Sent())
+		}
+	}
+}
+
+// A QEMU that waits for its storage survives SIGKILL, and is called stopped.
+func TestAMachineWhoseQEMUMayLiveIsNotOff(t *testing.T) {
+	const killed = `[{"n": 1, "t": "VM still running - terminating now with SIGTERM"}, {"n": 2, "t": "VM still running - terminating now with SIGKILL"}, {"n": 3, "t": "TASK OK"}]`
+	for name, c := range map[string]struct {
+		log, tasks string
+		want       int
+	}{
+		"killed":                {killed, usual.tasks, 1},
+		"killed in a shutdown":  {killed, strings.Replace(usual.tasks, `"type": "qmstop"`, `"type": "qmshutdown"`, 1), 1},
+		"killed, started since": {killed, strings.Replace(usual.tasks, "1700000100", "1700000300", 1), 2},
+		"terminated":            {`[{"n": 1, "t": "VM still running - terminating now with SIGTERM"}]`, usual.tasks, 2},
+		"no task":               {killed, "[]", 2},
+		"no tasks to be seen":   {killed, "null", 1},
+		"no log to be seen":     {"null", usual.tasks, 1},
+	} {
+		says := usual
+		says.log, says.tasks = c.log, c.tasks
+		w := worldThat(t, says)
+		for state, want := range map[string]int{"stopped stopped": c.want, "running running": 0} {
+			w.Power.Set(state)
+			if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != want || (want == 1) != (got.Out == "") {
+				t.Errorf("%s, %s: exit %d, %q, %s; want %d", name, state, got.Code, got.Out, got.Err, want)
+			}
+		}
+		w.Parameters["timeout"] = "1"
+		w.Power.Set("running running")
+		if got := agenttest.Run(t, w.Agent, "off", w.Parameters); (got.Code == 0) != (c.want == 2) || len(w.Power.Sent()) != 1 {
+			t.Errorf("%s: off: exit %d, %s, sent %q", name, got.Code, got.Err, w.Power.Sent())
+		}
 	}
 }
