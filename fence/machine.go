@@ -3,6 +3,7 @@ package fence
 import (
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -207,11 +208,19 @@ var uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-
 // IsUUID tells whether a text has the form of a UUID, as kubelets print a system UUID.
 func IsUUID(text string) bool { return uuidForm.MatchString(text) }
 
-// TellsSystem tells whether a system UUID means something: an empty one, and what many
-// boards have where their maker wrote nothing, says nothing.
+// SharedSystems are system UUIDs that many boards have, by SystemKey: their maker wrote nothing,
+// or (the last) it is Dell's where the service tag is empty.
+var SharedSystems = []string{
+	"00020003-0004-0005-0006-000700080009",
+	"12345678-1234-5678-90ab-cddeefaabbcc",
+	"44454c4c-0000-1020-8020-80c04f202020",
+}
+
+// TellsSystem tells whether a system UUID means something: an empty one, zeros, and what many
+// boards have (SharedSystems) says nothing.
 func TellsSystem(uuid string) bool {
 	key := SystemKey(uuid)
-	return strings.Trim(key, "0-") != "" && strings.Trim(key, "f-") != "" && key != unset
+	return strings.Trim(key, "0-") != "" && strings.Trim(key, "f-") != "" && !slices.Contains(SharedSystems, key)
 }
 
 // InstanceID is the last part of a provider ID: aws:///eu-central-1a/i-0abc. Empty: it has
@@ -222,9 +231,6 @@ func InstanceID(providerID string) string {
 	}
 	return ""
 }
-
-// unset is what some makers' boards say, by SystemKey.
-var unset = SystemKey("03000200-0400-0500-0006-000700080009")
 
 // SystemKey is the same for system UUIDs that are one.
 func SystemKey(uuid string) string {

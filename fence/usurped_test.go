@@ -47,11 +47,19 @@ func TestAWordThatIsVoidIsGivenAnewAboutTheMachineThatItWasAbout(t *testing.T) {
 }
 
 func TestASystemUUIDThatNobodyWroteTellsNothing(t *testing.T) {
+	for _, uuid := range SharedSystems {
+		if TellsSystem(uuid) || TellsSystem(strings.ToUpper(swapped(uuid))) {
+			t.Errorf("%s tells", uuid)
+		}
+	}
 	for uuid, tells := range map[string]bool{
 		"FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF": false,
 		"ffffffff-ffff-ffff-ffff-ffffffffffff": false,
 		"00000000-0000-0000-0000-000000000000": false,
 		"4C4C4544-0042-3510-8052-B4C04F564433": true,
+		"12345678-1234-5678-90AB-CDDEEFAABBCC": false,
+		"4C4C4544-0000-2010-8020-80C04F202020": false,
+		"44454c4c-0000-1020-8020-80c04f202020": false, // in the other byte order
 	} {
 		if sameSystem(uuid, uuid) != tells {
 			t.Errorf("%s tells %v, want %v", uuid, !tells, tells)

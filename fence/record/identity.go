@@ -72,7 +72,6 @@ const EarlierMachine = "(an earlier machine)"
 // NodeID is the kind of a driver's node IDs.
 func NodeID(driver string) string { return "nodeID/" + driver }
 
-
 // Tells tells whether the value tells one machine from all others of its kind, and can be
 // kept: what the maker of a board left out and what is no UUID is no system UUID.
 func (c Identifier) Tells() bool {

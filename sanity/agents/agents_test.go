@@ -97,6 +97,7 @@ func TestTheAgentsAreRunAsFenceAgents(t *testing.T) {
 		t.Run(name, func(t *testing.T) { metadataAreTaken(t, dir, name) })
 	}
 	t.Run("one fences a machine", func(t *testing.T) { fences(t, dir) })
+	t.Run("one is held against the node's system UUID", func(t *testing.T) { identifies(t, dir) })
 }
 
 // An unknown key comes back with the nearest that the agent knows: its metadata were read.
@@ -166,4 +167,43 @@ func fences(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	read(agent.Unclear)
+}
+
+// identifies: the agent's module has a list of its own of UUIDs that many machines have.
+func identifies(t *testing.T, dir string) {
+	var uuid string
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"@odata.id": "/redfish/v1/Systems/1", "UUID": uuid, "PowerState": "Off"})
+	}))
+	defer server.Close()
+	secret := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(secret, []byte("bmc-secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ip, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "https://"), ":")
+	read := func(says, of string) (agent.Reading, error) {
+		t.Helper()
+		uuid = says
+		p, err := program.New(program.Options{
+			Name: "bmc", Agent: "fence_fencepost_redfish", Dirs: []string{dir},
+			Parameters: map[string]string{"ipport": port, "username": "fencing", "uuid": "$(SYSTEM_UUID)",
+				"systems_uri": "/redfish/v1/Systems/1", "fingerprint": fmt.Sprintf("%x", sha256.Sum256(server.Certificate().Raw))},
+			NodeParameters: map[string]map[string]string{"ip": {"n1": ip}},
+			ParameterFiles: map[string]string{"password": secret},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Status(t.Context(), agent.Machine{Node: "n1", SystemUUID: of})
+	}
+	if r, err := read(n1.SystemUUID, strings.ToUpper(n1.SystemUUID)); err != nil || r.State != agent.Off || !r.Checked {
+		t.Errorf("its own: %s, checked %v, %v", r.State, r.Checked, err)
+	}
+	for _, shared := range fence.SharedSystems {
+		for _, of := range []string{shared, n1.SystemUUID} {
+			if r, err := read(shared, of); err == nil || r.State != agent.Unclear || !strings.Contains(err.Error(), "no system UUID") {
+				t.Errorf("%s of a node with %s: %s, %v", shared, of, r.State, err)
+			}
+		}
+	}
 }

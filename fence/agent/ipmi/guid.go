@@ -9,6 +9,7 @@ import (
 
 	"github.com/bougou/go-ipmi/pkg/types"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 )
 
@@ -20,7 +21,7 @@ type identity struct {
 	guid string
 	// note says how sure it is that the BMC is the node's.
 	note string
-	// checked: it is the node's.
+	// checked: it is the node's, and no other Node may be the one that has it.
 	checked bool
 }
 
@@ -49,7 +50,8 @@ func compare(raw guid, m agent.Machine) (identity, error) {
 	case !ok || node.placeholder():
 		id.note = fmt.Sprintf("whose BMC it is was not checked: node %s reports system UUID %q, which names no machine (the BMC's system GUID is %s)", m.Node, m.SystemUUID, id.guid)
 	case slices.Contains(raw.orders(), node):
-		id.note, id.checked = fmt.Sprintf("system GUID %s is the node's", node), true
+		_, doubted := m.Doubts[agent.VarSystemUUID]
+		id.note, id.checked = fmt.Sprintf("system GUID %s is the node's", node), !doubted
 	default:
 		return id, fmt.Errorf("it belongs to another machine: its system GUID is %s (bytes %x), node %s has system UUID %s; correct the BMC's address in the configuration", id.guid, raw[:], m.Node, node)
 	}
@@ -89,24 +91,9 @@ func (g guid) readable() guid {
 	return g
 }
 
-// placeholders of vendors, on every board of a series.
-var placeholders = []string{
-	"03000200-0400-0500-0006-000700080009",
-	"00020003-0004-0005-0006-000700080009",
-	"12345678-1234-5678-90ab-cddeefaabbcc",
-}
-
 // placeholder tells whether other machines have that GUID, too.
 func (g guid) placeholder() bool {
-	if same := (guid)(slices.Repeat(g[:1], 16)); g == same && (g[0] == 0 || g[0] == 0xff) {
-		return true
-	}
-	for _, o := range g.orders() {
-		if slices.Contains(placeholders, o.String()) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.orders(), func(o guid) bool { return !fence.TellsSystem(o.String()) })
 }
 
 func (g guid) String() string {

@@ -239,6 +239,11 @@ func TestEachKnownByteOrderOfTheGUIDIsTheNodes(t *testing.T) {
 		}
 		devices[device] = true
 	}
+	doubted := node
+	doubted.Doubts = map[string]agent.Doubt{agent.VarSystemUUID: {Why: "another Node says it"}}
+	if reading, err := a.Status(within(t, 10*time.Second), doubted); err != nil || reading.State != agent.On || reading.Checked {
+		t.Errorf("of a UUID in doubt: %v, %v", reading, err)
+	}
 	if len(devices) != 1 || !devices[nodeUUID] {
 		t.Errorf("devices %v, expected one, %s", devices, nodeUUID)
 	}
@@ -267,6 +272,8 @@ func TestAnotherMachinesGUIDIsAnErrorAndNoPowerCommandIsSent(t *testing.T) {
 
 func TestWhereIdentityCannotBeToldItGoesOnAndSaysSo(t *testing.T) {
 	placeholder, _ := parse("03000200-0400-0500-0006-000700080009")
+	dells, _ := parse("4c4c4544-0000-2010-8020-80c04f202020")
+	dells = dells.reversed()
 	whole, _ := parse(nodeUUID)
 	for _, test := range []struct {
 		what, uuid string
@@ -278,6 +285,8 @@ func TestWhereIdentityCannotBeToldItGoesOnAndSaysSo(t *testing.T) {
 		{"zeros", nodeUUID, make([]byte, 16), "placeholder", ""},
 		{"all ones", nodeUUID, bytes.Repeat([]byte{0xff}, 16), "placeholder", ""},
 		{"a vendor's placeholder", nodeUUID, placeholder[:], "placeholder", ""},
+		{"Dell's, in IPMI's order", nodeUUID, dells[:], "placeholder", ""},
+		{"the node's own is one", "12345678-1234-5678-90AB-CDDEEFAABBCC", whole[:], "names no machine", nodeUUID},
 		{"no system UUID", "", whole[:], "reports no system UUID", nodeUUID},
 		{"not a UUID", "serial-17", whole[:], "names no machine", nodeUUID},
 	} {

@@ -764,7 +764,13 @@ func TestAReadingIsCheckedIfTheProgramSaysTheNodesSystemUUID(t *testing.T) {
 			t.Errorf("%q: %s, checked %v, %v", says, r.State, r.Checked, err)
 		}
 	}
-	for _, uuid := range []string{"", unset, "uuid-1"} {
+	doubted := m
+	doubted.Doubts = map[string]agent.Doubt{agent.VarSystemUUID: {Why: "another Node says it"}}
+	p := newProgram(t, options(shell(t, "echo 'Status: OFF'; echo 'Identity: "+system+"'; exit 2")))
+	if r, err := p.Status(within(t, 10*time.Second), doubted); err != nil || r.State != agent.Off || r.Checked {
+		t.Errorf("of a UUID in doubt: %s, checked %v, %v", r.State, r.Checked, err)
+	}
+	for _, uuid := range append([]string{"", "uuid-1"}, fence.SharedSystems...) {
 		for _, says := range []string{unset, another, uuid} {
 			p := newProgram(t, options(shell(t, "echo 'Status: OFF'; echo 'Identity: "+says+"'; exit 2")))
 			if r, err := p.Status(within(t, 10*time.Second), agent.Machine{Node: "n1", SystemUUID: uuid}); err != nil || r.Checked {

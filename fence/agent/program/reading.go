@@ -71,7 +71,7 @@ func saysOff(out string) bool {
 var identityLine = regexp.MustCompile(`(?m)^Identity: (\S+)\r?$`)
 
 // identified tells whether a program says that the machine is the node's: by the node's system
-// UUID, and by no other. A UUID of another system is an error: the wrong machine was read, or cut
+// UUID, and by no other, and that UUID is in no doubt. A UUID of another system is an error: the wrong machine was read, or cut
 // off. The IDs of clouds and hypervisors do not count: VM 100 is in every Proxmox cluster.
 func identified(out string, m agent.Machine) (bool, error) {
 	said := 0
@@ -84,7 +84,8 @@ func identified(out string, m agent.Machine) (bool, error) {
 			said++
 		}
 	}
-	return said == 1 && systemUUID(m.SystemUUID), nil
+	_, doubted := m.Doubts[agent.VarSystemUUID]
+	return said == 1 && systemUUID(m.SystemUUID) && !doubted, nil
 }
 
 // systemUUID tells whether a text is a UUID that no other machine has.
