@@ -21,9 +21,13 @@ type outlet struct {
 	sent    []string
 	opened  contract.Values
 	fails   error
+	panics  string
 }
 
 func (o *outlet) Find(_ context.Context, plug string) (*contract.Machine, error) {
+	if o.panics != "" {
+		panic(o.panics)
+	}
 	m := o.machine
 	m.ID = plug
 	return &m, o.fails
@@ -40,6 +44,9 @@ func (o *outlet) On(context.Context, *contract.Machine) error {
 }
 
 func (o *outlet) List(context.Context) ([]*contract.Machine, error) {
+	if o.panics != "" {
+		panic(o.panics)
+	}
 	return []*contract.Machine{{ID: "1", Name: "n1"}}, o.fails
 }
 
@@ -139,6 +146,27 @@ func TestNoErrorShowsASecret(t *testing.T) {
 	}
 }
 
+func TestAProxyIsASecret(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "")
+	const proxy = "http://user:proxy-word@10.0.0.1:x"
+	o := &outlet{fails: errors.New("invalid proxy address " + proxy)}
+	code, _, errs := o.run(t, "action=status\nplug=1\npassword=x-secret\nproxy="+proxy+"\n")
+	if code != 1 || strings.Contains(errs, "proxy-word") {
+		t.Errorf("exit %d, %q", code, errs)
+	}
+}
+
+// Go ends a program that panics with 2, which is off.
+func TestAFaultOfTheProgramIsNoState(t *testing.T) {
+	for _, action := range []string{"status", "off", "on", "list"} {
+		o := &outlet{panics: "hunter2-secret is nil"}
+		code, out, errs := o.run(t, "action="+action+"\nplug=1\npassword=hunter2-secret\n")
+		if code != 1 || out != "" || !strings.Contains(errs, "a fault of this program") || !strings.Contains(errs, "contract_test.go") || strings.Contains(errs, "hunter2") {
+			t.Errorf("%s: exit %d, %q, %q", action, code, out, errs)
+		}
+	}
+}
+
 func TestWhatIsOffIsLeftAloneAndSoIsWhatRuns(t *testing.T) {
 	for action, state := range map[string]contract.State{"off": contract.Off, "on": contract.On} {
 		o := &outlet{machine: contract.Machine{State: state}}
@@ -187,7 +215,7 @@ func TestTheMetadataAreThoseOfAFenceAgent(t *testing.T) {
 	for _, a := range m.Actions {
 		verbs = append(verbs, a.Name)
 	}
-	want := []string{"action", "plug", "uuid", "timeout", "ca_file", "fingerprint", "proxy", "username", "password", "password_file", "role"}
+	want := []string{"action", "plug", "uuid", "timeout", "ca_file", "fingerprint", "proxy", "proxy_file", "username", "password", "password_file", "role"}
 	if m.Name != "fence_fencepost_outlet" || !slices.Equal(names, want) {
 		t.Errorf("%s has %q, want %q", m.Name, names, want)
 	}

@@ -44,7 +44,7 @@ func (a *Agent) common() []Parameter {
 		{Name: timeout, Type: "second", Default: "60", Help: "Everything has to be done by then, the waiting for a machine to be off included."},
 		{Name: "ca_file", Help: "Certificates (PEM) of those who may sign the platform's; instead of the system's."},
 		{Name: "fingerprint", Help: "SHA-256 of the platform's own certificate, in hexadecimal. It is trusted, whoever signed it, and no other is."},
-		{Name: "proxy", Env: "HTTPS_PROXY", Help: "The proxy for https, as in the environment variable HTTPS_PROXY."},
+		{Name: "proxy", Env: "HTTPS_PROXY", Secret: true, Help: "The proxy for https, as in the environment variable HTTPS_PROXY. A secret, since it may have a password; with fingerprint it is an http:// one."},
 	}
 	if !a.Plugless {
 		all = slices.Insert(all, 0, Parameter{Name: plug, Help: "The machine."})

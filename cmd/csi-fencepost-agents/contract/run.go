@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -69,11 +70,18 @@ func (p *Program) usage(out io.Writer) {
 	fmt.Fprintf(out, "\n%s AGENT --action=metadata prints an agent's parameters. Actions: %s.\n", p.Name, strings.Join(actions, ", "))
 }
 
-func (p *Program) run(ctx context.Context, a *Agent, args []string) int {
+func (p *Program) run(ctx context.Context, a *Agent, args []string) (code int) {
+	var v Values
 	fail := func(err error, v Values) int {
 		fmt.Fprintf(p.Stderr, "%s%s: %s\n", prefix, a.Name, a.strike(err.Error(), v))
 		return exitError
 	}
+	// Go ends a program that panics with 2, which is off.
+	defer func() {
+		if fault := recover(); fault != nil {
+			code = fail(fmt.Errorf("a fault of this program, nothing is known of the machine: %v: %s", fault, debug.Stack()), v)
+		}
+	}()
 	given, err := p.given(args)
 	if err != nil {
 		return fail(err, nil)
@@ -91,7 +99,7 @@ func (p *Program) run(ctx context.Context, a *Agent, args []string) int {
 		}
 		return exitOK
 	}
-	v, err := a.values(given)
+	v, err = a.values(given)
 	if err != nil {
 		return fail(err, Values(given))
 	}
@@ -101,7 +109,7 @@ func (p *Program) run(ctx context.Context, a *Agent, args []string) int {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("the time (timeout=%s) is over", v[timeout]))
 	defer cancel()
-	code, err := p.act(ctx, a, action, v)
+	code, err = p.act(ctx, a, action, v)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)
@@ -140,7 +148,7 @@ func (p *Program) given(args []string) (map[string]string, error) {
 // strike takes the secrets out of a text, and puts it on one line.
 func (a *Agent) strike(text string, v Values) string {
 	var secrets []string
-	for _, one := range a.Parameters {
+	for _, one := range a.all() {
 		if one.Secret && len(v[one.Name]) > 0 {
 			secrets = append(secrets, v[one.Name])
 		}

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpproxy"
+
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
 )
 
@@ -67,14 +69,23 @@ func pinned(s tls.ConnectionState, pin [sha256.Size]byte, roots *x509.CertPool) 
 	return err
 }
 
-// Transport goes through the environment's proxy, with TLS.
+// Transport goes through the environment's proxy, with TLS. A proxy that is itself reached by TLS
+// would have to show the pinned certificate: it is refused.
 func Transport(v contract.Values) (*http.Transport, error) {
 	c, err := TLS(v)
 	if err != nil {
 		return nil, err
 	}
+	proxy := httpproxy.FromEnvironment().ProxyFunc()
+	through := func(r *http.Request) (*url.URL, error) {
+		u, err := proxy(r.URL)
+		if u != nil && u.Scheme == "https" && v["fingerprint"] != "" {
+			return nil, errors.New("parameter proxy: an https:// proxy cannot be gone through where a fingerprint is pinned; its http:// port carries the same TLS to the platform")
+		}
+		return u, err
+	}
 	return &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: c, ForceAttemptHTTP2: true,
+		Proxy: through, TLSClientConfig: c, ForceAttemptHTTP2: true,
 		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 30 * time.Second,
 	}, nil
 }

@@ -90,6 +90,23 @@ func TestNobodyIsSentOnToAnotherHost(t *testing.T) {
 	}
 }
 
+func TestAProxyBehindTLSIsRefusedUnderAPin(t *testing.T) {
+	t.Setenv("NO_PROXY", "")
+	for proxy, refused := range map[string]bool{"https://user:proxy-word@127.0.0.1:1": true, "http://user:proxy-word@127.0.0.1:1": false} {
+		t.Setenv("HTTPS_PROXY", proxy)
+		for pin, refused := range map[string]bool{strings.Repeat("ab", 32): refused, "": false} {
+			client, err := trust.Client(contract.Values{"fingerprint": pin})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = client.Get("https://bmc.example.com") //nolint:bodyclose // nobody answers
+			if err == nil || strings.Contains(err.Error(), "http:// port") != refused || strings.Contains(err.Error(), "proxy-word") {
+				t.Errorf("%s, fingerprint %q: %v", proxy, pin, err)
+			}
+		}
+	}
+}
+
 func TestOnlyHTTPSIsAnEndpoint(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"https://api.example.com": true, "https://10.0.0.1:8006/x": true,
