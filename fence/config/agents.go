@@ -107,6 +107,8 @@ func (l *Level) validatePoll(path *field.Path) (faults field.ErrorList) {
 			faults = append(faults, field.Invalid(poll, a.Poll.invalid, a.Poll.check()))
 		case a.Poll.Duration != 0 && a.CSIAddons != nil:
 			faults = append(faults, field.Invalid(poll, a.Poll.String(), "is for agents that read the power of a machine, and csiAddons cuts it off from its storage"))
+		case a.Poll.Duration != 0 && a.Exec != nil && filepath.Base(a.Exec.Agent) == "fence_fencepost_hcloud":
+			faults = append(faults, field.Invalid(poll, a.Poll.String(), "is not for Hetzner Cloud, which answers 3600 requests an hour to all of a project: one node asked every 3s takes 1200, three leave nothing to the CSI driver and to fencing"))
 		case a.Poll.Duration != 0 && (a.Poll.Duration < minPoll || a.Poll.Duration > maxPoll):
 			faults = append(faults, field.Invalid(poll, a.Poll.String(), "must be 0s (never) or from 1s to 3s"))
 		case a.Poll.Duration == 0 && l.polled():

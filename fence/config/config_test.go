@@ -195,6 +195,8 @@ func TestFaultsAreNamedByTheirFullPath(t *testing.T) {
 		{"poll of what cuts storage", "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: 2s, csiAddons: {}}]}]}", "fencing.levels[0].agents[0].poll: Invalid value: \"2s\": is for agents that read the power"},
 		{"programs polled within the default budget", programPolled(""), "fencing.pollsPerSecond: Invalid value: 100: must be from 1 to 20 where a program (exec) is polled"},
 		{"programs polled more often", programPolled("pollsPerSecond: 21, "), "fencing.pollsPerSecond: Invalid value: 21: must be from 1 to 20"},
+		{"poll of Hetzner Cloud", "failover: {enabled: true}\nfencing: {pollsPerSecond: 1, levels: [{agents: [{name: a, poll: 3s, exec: {agent: /usr/sbin/fence_fencepost_hcloud, parameters: {plug: $(PROVIDER_ID)}}}]}]}",
+			`fencing.levels[0].agents[0].poll: Invalid value: "3s": is not for Hetzner Cloud`},
 		{"poll of a second level alone", "failover: {enabled: true}\nfencing: {pollsPerSecond: 9, levels: [{agents: [{name: a, exec: {agent: x, nodeParameters: {port: {n1: a}}}}]}, {agents: [{name: b, poll: 2s, exec: {agent: x, nodeParameters: {port: {n1: b}}}}]}]}",
 			"fencing.levels[1].agents: Forbidden: a level with poll comes before those without"},
 		{"poll of half a level", "failover: {enabled: true}\nfencing: {levels: [{agents: [{name: a, poll: 2s, exec: {agent: x, nodeParameters: {port: {n1: a}}}}, {name: b, exec: {agent: x, nodeParameters: {port: {n1: b}}}}]}]}",
