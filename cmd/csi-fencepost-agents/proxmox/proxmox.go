@@ -26,6 +26,7 @@ func Agent() *contract.Agent {
 		Short: "Proxmox VE: a virtual machine's status and lock",
 		Long: "Off is stopped without a lock, or with one that a backup or a snapshot left behind, in a cluster that has a quorum; on is running with QEMU running; stopped with another lock (suspended, migrate, rollback), paused, prelaunch and unknown are neither, and so is a virtual machine whose host does not answer, or whose last stop ended with SIGKILL, until it is started. " +
 			"off is stop. uuid is the one in smbios1. A token sees only what it may audit: give it VM.Audit and VM.PowerMgmt on /vms, and Sys.Audit on /. " +
+			"A machine that qm remote-migrate leaves behind in its old cluster reads off there, with the same UUID: delete it, or change the configuration. " +
 			"All is asked of the host ip: give an address that another host takes over, or a second level with another host.",
 		Parameters: []contract.Parameter{
 			{Name: "ip", Required: true, Help: "Address or name of a host of the cluster."},
