@@ -187,7 +187,7 @@ func (p *Plan) apart() ([]Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.say("pods are moved by csi-fencepost failover, Deployment %s/%s, one for all drivers, with an account of its own: its pods wait for its ConfigMap of that name, with its fence agents, which is yours to make (docs/use/failover.md#failover-as-a-deployment-of-its-own)", deploy.ApartNamespace, deploy.ApartAccount)
+	p.say("pods are moved by csi-fencepost failover, Deployment %s/%s, one for all drivers, with an account of its own: its pods wait for its ConfigMap of that name, with its fence agents, which is yours to make (docs/use/failover.md#a-deployment-of-its-own)", deploy.ApartNamespace, deploy.ApartAccount)
 	return split(text)
 }
 
