@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +99,30 @@ func TestWhatIsWrittenByMakeDocsIsUpToDate(t *testing.T) {
 	}
 	if mustRead(t, flagsPage).text != string(flags) {
 		t.Errorf("%s is not what the program says: run make docs", flagsPage)
+	}
+}
+
+func TestThePageOfFlagsNamesEveryFlagUnderItsCommand(t *testing.T) {
+	commands, err := built.subcommands(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags, err := flagsText(t.Context(), built)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, count := &page{text: string(flags)}, 0
+	for _, c := range commands {
+		section, _, _ := strings.Cut(p.section(c.name()), "\n#") // without its subcommands
+		for flag := range c.flags {
+			if named := regexp.MustCompile(`(?m)(^ *|[ ` + "`" + `])--?` + flag + `\b`); !named.MatchString(section) {
+				t.Errorf("the section of %s does not name -%s", c.name(), flag)
+			}
+			count++
+		}
+	}
+	if count < 150 {
+		t.Errorf("only %d flags found", count)
 	}
 }
 

@@ -131,7 +131,35 @@ func parseFlags(help string) map[string]bool {
 	return flags
 }
 
-// flagsText is docs/use/flags.md.
+// A helpPart is one flag of a help with what is said of it, or a line that is no flag's (flag is
+// empty then).
+type helpPart struct{ flag, text string }
+
+// said is the part without the columns that a help puts it in.
+func (p helpPart) said() string { return strings.Join(strings.Fields(p.text), " ") }
+
+// helpParts takes a help apart. What follows a flag up to the next flag or empty line is the flag's.
+func helpParts(help string) (parts []helpPart) {
+	flag := ""
+	for line := range strings.Lines(help) {
+		switch m := anyFlag.FindStringSubmatch(line); {
+		case m != nil:
+			flag = m[1]
+			parts = append(parts, helpPart{flag, line})
+		case flag != "" && strings.TrimSpace(line) != "":
+			parts[len(parts)-1].text += line
+		default:
+			flag = ""
+			parts = append(parts, helpPart{"", line})
+		}
+	}
+	return parts
+}
+
+var anyFlag = regexp.MustCompile(`^ {2}(?: {4})?((?:-[a-zA-Z], )?--?[a-zA-Z][a-zA-Z0-9-]*)`)
+
+// flagsText is docs/use/flags.md. A flag of which an earlier command says the same, word for word,
+// is only named, with a link to that command; one that is required is always shown.
 func flagsText(ctx context.Context, p *program) ([]byte, error) {
 	commands, err := p.subcommands(ctx)
 	if err != nil {
@@ -139,9 +167,30 @@ func flagsText(ctx context.Context, p *program) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	b.WriteString("# Commands and flags\n\nWritten by `make docs` from the program's own help. As a kubectl plugin, named `kubectl-fencepost`, the same program is `kubectl fencepost`. What the fields of the configuration file mean: [configure.md](configure.md).\n")
+	first := map[string]string{} // what is said of a flag, and which command says it first
 	for _, c := range commands {
-		level := strings.Repeat("#", 1+len(c.words))
-		fmt.Fprintf(&b, "\n%s %s\n\n```text\n%s\n```\n", level, c.name(), strings.TrimRight(strings.ReplaceAll(c.help, "\t", "    "), "\n "))
+		var own strings.Builder
+		var earlier []string           // commands
+		named := map[string][]string{} // flags, by the earlier command
+		for _, part := range helpParts(strings.ReplaceAll(c.help, "\t", "    ")) {
+			of, seen := first[part.said()]
+			if part.flag == "" || !seen || strings.HasSuffix(part.said(), "Required.") {
+				own.WriteString(part.text)
+				if part.flag != "" && !seen {
+					first[part.said()] = c.name()
+				}
+				continue
+			}
+			if named[of] == nil {
+				earlier = append(earlier, of)
+			}
+			named[of] = append(named[of], "`"+strings.ReplaceAll(part.flag, ", ", "`, `")+"`")
+		}
+		text := strings.TrimRight(strings.TrimSuffix(strings.TrimRight(own.String(), "\n "), "\nFlags:"), "\n ")
+		fmt.Fprintf(&b, "\n%s %s\n\n```text\n%s\n```\n", strings.Repeat("#", 1+len(c.words)), c.name(), text)
+		for _, of := range earlier {
+			fmt.Fprintf(&b, "\nAs in [%s](#%s): %s.\n", of, slug(of), strings.Join(named[of], ", "))
+		}
 	}
 	return b.Bytes(), nil
 }
