@@ -71,8 +71,9 @@ func saysOff(out string) bool {
 var identityLine = regexp.MustCompile(`(?m)^Identity: (\S+)\r?$`)
 
 // identified tells whether a program says that the machine is the node's: by the node's system
-// UUID, and by no other, and that UUID is in no doubt. A UUID of another system is an error: the wrong machine was read, or cut
-// off. The IDs of clouds and hypervisors do not count: VM 100 is in every Proxmox cluster.
+// UUID, and by no other, and that UUID is in no doubt. A UUID of another system is an error: the
+// wrong machine was read, or cut off. The IDs of clouds and hypervisors do not count: VM 100 is in
+// every Proxmox cluster.
 func identified(out string, m agent.Machine) (bool, error) {
 	said := 0
 	for _, line := range identityLine.FindAllStringSubmatch(out, -1) {
