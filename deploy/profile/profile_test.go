@@ -60,3 +60,13 @@ func TestRookAndImagesAreRecognised(t *testing.T) {
 		t.Errorf("an image that is called driver is %s", p.Name)
 	}
 }
+
+// The Helm chart (deploy/chart) knows no profiles, and has to, as inject does, once one of them
+// changes a configuration.
+func TestNoProfileChangesAConfiguration(t *testing.T) {
+	for _, p := range profiles {
+		if p.RevokesAccess.Known == Yes {
+			t.Errorf("%s revokes access: inject writes that down, and deploy/chart does not", p.Name)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+{{- /* What belongs to this release alone is called so. */ -}}
+{{- define "csi-fencepost.fullname" -}}
+{{- if contains "csi-fencepost" .Release.Name -}}{{ .Release.Name }}{{- else -}}{{ .Release.Name }}-csi-fencepost{{- end -}}
+{{- end -}}
+
+{{- define "csi-fencepost.labels" -}}
+app.kubernetes.io/name: csi-fencepost
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name (replace "+" "_" .Chart.Version) }}
+{{- end -}}
+
+{{- /* A file of the chart. Whoever packs a chart, or copies one, may leave files out without a word. */ -}}
+{{- define "csi-fencepost.file" -}}
+{{- .root.Files.Get (printf "files/%s" .file) | required (printf "the chart is not whole: it lacks files/%s" .file) -}}
+{{- end -}}
+
+{{- /* The release, NAMESPACE/NAME, to which an object in the cluster belongs that is not this one, nor
+that of takeFrom. Empty: there is no such object, or no such release, or nothing is looked up. */ -}}
+{{- define "csi-fencepost.owner" -}}
+{{- $there := lookup .apiVersion .kind (.namespace | default "") .name -}}
+{{- $marks := dig "metadata" "annotations" dict (default dict $there) -}}
+{{- $owner := printf "%s/%s" (get $marks "meta.helm.sh/release-namespace") (get $marks "meta.helm.sh/release-name") -}}
+{{- if not (has $owner (list "/" (printf "%s/%s" .root.Release.Namespace .root.Release.Name) .root.Values.takeFrom)) -}}{{ $owner }}{{- end -}}
+{{- end -}}
+
+{{- /* What follows from a driver's configuration, as YAML: power, storage: its sidecar cuts the power of
+nodes, or the driver's storage; moves: it moves pods; kubelet: it asks kubelets; apart: it asks csi-fencepost
+failover. In mode Observe it does nothing of it. */ -}}
+{{- define "csi-fencepost.does" -}}
+{{- $config := .driver.config | default dict -}}
+{{- $does := dict "power" false "storage" false "moves" false "kubelet" false "apart" false -}}
+{{- if eq .driver.mode "Enforce" -}}
+{{- range dig "fencing" "levels" list $config -}}{{- range .agents -}}
+{{- $_ := set $does (ternary "storage" "power" (hasKey . "csiAddons")) true -}}
+{{- end -}}{{- end -}}
+{{- $_ := set $does "moves" (dig "failover" "enabled" false $config) -}}
+{{- $_ := set $does "kubelet" (dig "evidence" "kubelet" true $config) -}}
+{{- $_ := set $does "apart" (dig "fencing" "apart" (and .root.Values.failover.enabled (not $does.power) (not $does.moves)) $config) -}}
+{{- end -}}
+{{- toYaml $does -}}
+{{- end -}}
+
+{{- /* The files with a driver's rights, in the order of csi-fencepost inject. */ -}}
+{{- define "csi-fencepost.files" -}}
+{{- $does := include "csi-fencepost.does" . | fromYaml -}}
+rbac/namespace.yaml rbac/observe.yaml
+{{- if eq .driver.mode "Enforce" }} rbac/enforce.yaml admission/writers.yaml{{ end }}
+{{- if $does.kubelet }} rbac/kubelet.yaml{{ end }}
+{{- if $does.moves }} rbac/failover.yaml{{ end }}
+{{- if .driver.httpAuthorization }} rbac/authorization.yaml{{ end }}
+{{- end -}}
+
+{{- /* Whether an object of admission/writers.yaml, by its name in that file, is for a driver's sidecar that does so. */ -}}
+{{- define "csi-fencepost.writes" -}}
+{{- $fences := or .does.power .does.moves -}}
+{{- if hasPrefix "csi-fencepost-writer" .name -}}true
+{{- else if hasPrefix "csi-fencepost-fencer-of-" .name -}}{{ ternary "true" "" (and .does.storage (not $fences)) }}
+{{- else if hasPrefix "csi-fencepost-fencer" .name -}}{{ ternary "true" "" $fences }}
+{{- end -}}
+{{- end -}}
+
+{{- /* An object as it is rendered, with the labels of the release, and that of a driver. kept: it stays
+when the release ends. */ -}}
+{{- define "csi-fencepost.object" -}}
+{{- $meta := .object.metadata -}}
+{{- $labels := include "csi-fencepost.labels" .root | fromYaml -}}
+{{- with .driver -}}{{- $_ := set $labels "csi-fencepost.io/driver" .name -}}{{- end -}}
+{{- $_ := set $meta "labels" (merge $labels (get $meta "labels" | default dict)) -}}
+{{- $marks := omit (get $meta "annotations" | default dict) "helm.sh/resource-policy" -}}
+{{- if .kept -}}
+{{- $marks = merge (dict "helm.sh/resource-policy" "keep" "argocd.argoproj.io/sync-options" "Prune=false,Delete=false") $marks -}}
+{{- end -}}
+{{- $_ := unset $meta "annotations" -}}
+{{- if $marks -}}{{- $_ := set $meta "annotations" $marks -}}{{- end }}
+---
+{{ toYaml .object }}
+{{- end -}}
+
+{{- /* What drivers share, of their files. An object of another release is left to that. */ -}}
+{{- define "csi-fencepost.shared" -}}
+{{- $root := . -}}{{- $seen := dict -}}
+{{- range $driver := .Values.drivers -}}
+{{- $asked := dict "root" $root "driver" $driver -}}
+{{- $does := include "csi-fencepost.does" $asked | fromYaml -}}
+{{- range $file := include "csi-fencepost.files" $asked | splitList " " -}}
+{{- range include "csi-fencepost.file" (dict "root" $root "file" $file) | splitList "---\n" -}}
+{{- $object := fromYaml . -}}
+{{- $name := $object.metadata.name -}}
+{{- $key := printf "%s/%s/%s" $object.kind (get $object.metadata "namespace") $name -}}
+{{- $wanted := and (not (contains "${DRIVER}" $name)) (not (hasKey $seen $key)) -}}
+{{- if and $wanted (eq $file "admission/writers.yaml") -}}
+{{- $wanted = include "csi-fencepost.writes" (dict "name" $name "does" $does) -}}
+{{- end -}}
+{{- if $wanted -}}
+{{- $_ := set $seen $key true -}}
+{{- if not (include "csi-fencepost.owner" (dict "root" $root "apiVersion" $object.apiVersion "kind" $object.kind "namespace" (get $object.metadata "namespace") "name" $name)) -}}
+{{- include "csi-fencepost.object" (dict "root" $root "object" $object "kept" true) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}{{- end -}}{{- end -}}
+{{- end -}}
+
+{{- /* A driver's own rights. Without an account there are no bindings to it. */ -}}
+{{- define "csi-fencepost.rights" -}}
+{{- $root := .root -}}{{- $driver := .driver -}}
+{{- $does := include "csi-fencepost.does" . | fromYaml -}}
+{{- $accounts := list -}}
+{{- range $driver.serviceAccounts -}}{{- $accounts = append $accounts (dict "kind" "ServiceAccount" "name" . "namespace" $driver.namespace) -}}{{- end -}}
+{{- range $file := include "csi-fencepost.files" . | splitList " " -}}
+{{- range include "csi-fencepost.file" (dict "root" $root "file" $file) | splitList "---\n" -}}
+{{- $name := (fromYaml .).metadata.name -}}
+{{- $wanted := contains "${DRIVER}" $name -}}
+{{- if and $wanted (eq $file "admission/writers.yaml") -}}
+{{- $wanted = include "csi-fencepost.writes" (dict "name" $name "does" $does) -}}
+{{- end -}}
+{{- if contains "${SERVICE_ACCOUNT}" . -}}{{- $wanted = and $wanted $accounts -}}{{- end -}}
+{{- if $wanted -}}
+{{- $object := . | replace "${DRIVER}" $driver.name | replace "${NAMESPACE}" $driver.namespace | fromYaml -}}
+{{- if contains "${SERVICE_ACCOUNT}" . -}}{{- $_ := set $object "subjects" $accounts -}}{{- end -}}
+{{- include "csi-fencepost.object" (dict "root" $root "driver" $driver "object" $object "kept" true) -}}
+{{- end -}}
+{{- end -}}{{- end -}}
+{{- end -}}
+
+{{- /* What the schema cannot say, and what is in the cluster already. */ -}}
+{{- define "csi-fencepost.check" -}}
+{{- $root := . -}}{{- $seen := dict -}}
+{{- if eq .Release.Namespace "csi-fencepost" -}}
+{{- fail "csi-fencepost is the namespace of the nodes' records, where only sidecars may write: install the release into another one" -}}
+{{- end -}}
+{{- range $i, $driver := .Values.drivers -}}
+{{- $here := printf "drivers[%d], %s: " $i $driver.name -}}
+{{- if hasKey $seen $driver.name -}}{{- fail (print $here "named twice; one entry has all its serviceAccounts") -}}{{- end -}}
+{{- $_ := set $seen $driver.name true -}}
+{{- if and (eq $driver.mode "Enforce") (not $driver.serviceAccounts) -}}
+{{- fail (printf "%smode Enforce needs serviceAccounts, or its sidecar could write no ledger and would refuse every publish. This shows them: kubectl get pods -n %s -o custom-columns=POD:.metadata.name,ACCOUNT:.spec.serviceAccountName,CONTAINERS:.spec.containers[*].name" $here $driver.namespace) -}}
+{{- end -}}
+{{- if and (ne $driver.mode "Enforce") (dig "failover" "enabled" false ($driver.config | default dict)) -}}
+{{- fail (print $here "config.failover.enabled needs mode Enforce: what moves pods has to guard their volumes") -}}
+{{- end -}}
+{{- range list (dict "apiVersion" "rbac.authorization.k8s.io/v1" "kind" "ClusterRoleBinding" "name" (print "csi-fencepost-observe-" $driver.name)) (dict "apiVersion" "v1" "kind" "ConfigMap" "namespace" $driver.namespace "name" (print "csi-fencepost-" $driver.name)) -}}
+{{- with include "csi-fencepost.owner" (merge . (dict "root" $root)) -}}
+{{- fail (printf "%sit belongs to release %s already, and two would take its rights from each other. Name it in one of them; if that one is gone or is to have it no longer: --set takeFrom=%s --take-ownership" $here . .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,334 @@
+package kubeapi
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+)
+
+// ownChart is the chart of csi-fencepost itself.
+const ownChart = "../../deploy/chart/csi-fencepost"
+
+// eachHelm runs a test with both.
+func eachHelm(t *testing.T, test func(t *testing.T, helm func(stdin string, args ...string) ([]byte, error))) {
+	for name, tool := range map[string]*tool{"Helm 3": helm3Tool, "Helm 4": helmTool} {
+		t.Run(name, func(t *testing.T) {
+			program, home := tool.build(t), t.TempDir()
+			env := []string{"HELM_PLUGINS=" + home, "HELM_CONFIG_HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_DATA_HOME=" + home, "KUBECONFIG=" + filepath.Join(home, "none")}
+			test(t, func(stdin string, args ...string) ([]byte, error) {
+				return output(t, env, []byte(stdin), program, args...)
+			})
+		})
+	}
+}
+
+// arrayIn is the driver of testdata/vendor.yaml in the chart's values, in a mode, with more lines.
+func arrayIn(mode config.Mode, more ...string) string {
+	return "drivers:\n- name: array.example.com\n  namespace: array-system\n  serviceAccounts: [array-controller]\n  mode: " + string(mode) + "\n" + strings.Join(more, "")
+}
+
+// chartCases are values, and what csi-fencepost inject is told for the same. writers are the
+// objects of admission/writers.yaml besides, which inject leaves to people.
+var chartCases = map[string]struct {
+	values  string
+	inject  inject.Options
+	writers []string
+	// without are objects that the chart leaves out, by their names: inject does not look whether
+	// kubelets are asked.
+	without string
+}{
+	"Observe": {values: arrayIn(config.Observe), inject: inject.Options{Mode: config.Observe}},
+	"Enforce": {values: arrayIn(config.Enforce), inject: inject.Options{Mode: config.Enforce}, writers: []string{"writer"}},
+	"the pod fences": {
+		values:  arrayIn(config.Enforce, "  config: {"+cutsBoth+"}\n"),
+		inject:  inject.Options{Config: []byte(head + cutsBoth)},
+		writers: []string{"writer", "fencer"},
+	},
+	"the pod cuts the storage": {
+		values:  arrayIn(config.Enforce, "  config: {"+cutsStorage+"}\n"),
+		inject:  inject.Options{Config: []byte(head + cutsStorage)},
+		writers: []string{"writer", "fencer-of"},
+	},
+	"no kubelet is asked": {
+		values:  arrayIn(config.Enforce, "  config: {evidence: {kubelet: false}}\n"),
+		inject:  inject.Options{Config: []byte(head + "evidence: {kubelet: false}\n")},
+		writers: []string{"writer"},
+		without: "csi-fencepost-kubelet",
+	},
+	"the pod moves pods": {
+		values:  arrayIn(config.Enforce, "  config: {failover: {enabled: true}}\n"),
+		inject:  inject.Options{Mode: config.Enforce, Failover: inject.InPod},
+		writers: []string{"writer", "fencer"},
+	},
+	"metrics over TLS": {
+		values:  arrayIn(config.Enforce, "  httpAuthorization: true\n"),
+		inject:  inject.Options{Mode: config.Enforce, TLSSecret: "tls"},
+		writers: []string{"writer"},
+	},
+}
+
+// A whole configuration begins with head; the rest is said in the chart's values as well.
+const (
+	head        = "apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\nmode: Enforce\n"
+	cutsStorage = "fencing: {levels: [{agents: [{name: san, csiAddons: {}}]}]}"
+	cutsBoth    = `fencing: {levels: [{agents: [{name: san, csiAddons: {}}]}, {agents: [{name: bmc, ipmi: {usernameFile: /u, passwordFile: /p, nodes: {n1: "10.1.0.11:623"}}}]}]}`
+)
+
+// For the same driver the chart gives what inject gives, object by object: it only says of each
+// that it stays, and whose it is.
+func TestTheChartRendersWhatInjectWrites(t *testing.T) {
+	single.take(t)
+	eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
+		for name, c := range chartCases {
+			t.Run(name, func(t *testing.T) {
+				out, err := helm(c.values, "template", "fence", ownChart, "--kube-version=1.37.0", "--namespace=ops", "-f=-", "--set=monitoring.dashboard=false")
+				must(t, err)
+				c.inject.Image, c.inject.Separate = "csi-fencepost:dev", true
+				r, err := inject.Inject([]inject.File{{Name: "vendor.yaml", Text: vendor(t)}}, c.inject)
+				must(t, err)
+				want := objects(t, slices.Concat(r.Documents, []byte("\n---\n"), writersOf(t, c.writers)))
+				sameObjects(t, rendered(t, out), slices.DeleteFunc(want, func(o *unstructured.Unstructured) bool {
+					return c.without != "" && strings.HasPrefix(o.GetName(), c.without)
+				}))
+			})
+		}
+	})
+}
+
+// writersOf are those objects of admission/writers.yaml, for the driver of testdata/vendor.yaml.
+func writersOf(t *testing.T, names []string) []byte {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/admission/writers.yaml")
+	must(t, err)
+	var all []string
+	for _, name := range names {
+		name = "csi-fencepost-" + name
+		for document := range strings.SplitSeq(string(text), "---\n") {
+			for _, of := range []string{name, name + "-${DRIVER}"} {
+				if strings.Contains(document, "\nmetadata:\n  name: "+of+"\n") {
+					all = append(all, strings.NewReplacer("${DRIVER}", "array.example.com", "${NAMESPACE}", "array-system", "${SERVICE_ACCOUNT}", "array-controller").Replace(document))
+				}
+			}
+		}
+	}
+	if len(all) != 2*len(names) {
+		t.Fatalf("%d objects for %q, want a role and a binding each", len(all), names)
+	}
+	return []byte(strings.Join(all, "---\n"))
+}
+
+// keptMarks keep an object when its release, or its application, ends or has it no longer.
+var keptMarks = map[string]string{"helm.sh/resource-policy": "keep", "argocd.argoproj.io/sync-options": "Prune=false,Delete=false"}
+
+// rendered are the objects of the chart without what it says of each: the release in its labels.
+func rendered(t *testing.T, manifests []byte) []*unstructured.Unstructured {
+	t.Helper()
+	all := objects(t, manifests)
+	for _, o := range all {
+		labels := o.GetLabels()
+		if labels["app.kubernetes.io/instance"] != "fence" || labels["app.kubernetes.io/name"] != "csi-fencepost" || labels["helm.sh/chart"] == "" {
+			t.Errorf("%s: labels %q", chartKey(o), labels)
+		}
+		if strings.Contains(o.GetName(), "array.example.com") != (labels["csi-fencepost.io/driver"] == "array.example.com") {
+			t.Errorf("%s: driver %q", chartKey(o), labels["csi-fencepost.io/driver"])
+		}
+		for _, name := range []string{"app.kubernetes.io/instance", "app.kubernetes.io/name", "app.kubernetes.io/managed-by", "app.kubernetes.io/version", "helm.sh/chart", "csi-fencepost.io/driver"} {
+			delete(labels, name)
+		}
+		if o.SetLabels(labels); len(labels) == 0 {
+			o.SetLabels(nil)
+		}
+	}
+	return all
+}
+
+func chartKey(o *unstructured.Unstructured) string {
+	return fmt.Sprint(o.GetKind(), " ", o.GetNamespace(), "/", o.GetName())
+}
+
+// sameObjects compares the chart's objects of a sidecar, all of which are kept, with others.
+func sameObjects(t *testing.T, got, want []*unstructured.Unstructured) {
+	t.Helper()
+	left := map[string]*unstructured.Unstructured{}
+	for _, o := range got {
+		if left[chartKey(o)] != nil {
+			t.Errorf("%s twice", chartKey(o))
+		}
+		if marks := o.GetAnnotations(); !reflect.DeepEqual(marks, keptMarks) {
+			t.Errorf("%s: annotations %q: a sidecar that runs would lose it", chartKey(o), marks)
+		}
+		left[chartKey(o)] = o
+	}
+	for _, o := range want {
+		is := left[chartKey(o)]
+		if delete(left, chartKey(o)); is == nil {
+			t.Errorf("%s is missing", chartKey(o))
+			continue
+		}
+		is.SetAnnotations(nil)
+		o.SetAnnotations(nil)
+		if o.GetKind() == "ConfigMap" {
+			same(t, chartKey(o), configured(t, is), configured(t, o))
+		}
+		same(t, chartKey(o), is.Object, o.Object)
+	}
+	for name := range left {
+		t.Errorf("%s is too many", name)
+	}
+}
+
+// configured takes the configuration out of a ConfigMap, as the sidecar reads it.
+func configured(t *testing.T, o *unstructured.Unstructured) map[string]any {
+	t.Helper()
+	text, _, err := unstructured.NestedString(o.Object, "data", "config.yaml")
+	must(t, err)
+	c, err := config.Parse([]byte(text))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	unstructured.RemoveNestedField(o.Object, "data", "config.yaml")
+	return map[string]any{"configuration": *c}
+}
+
+// Two drivers in one release have their own rights each, and one of what they share; a driver with
+// two accounts has both in its bindings; one without any has no binding.
+func TestTheChartHasSeveralDriversAndAccounts(t *testing.T) {
+	single.take(t)
+	const values = `
+drivers:
+- {name: a.example.com, namespace: one, serviceAccounts: [first, second], mode: Enforce}
+- {name: b.example.com, namespace: two, mode: Observe}
+`
+	eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
+		out, err := helm(values, "template", "fence", ownChart, "--kube-version=1.37.0", "--namespace=ops", "-f=-")
+		must(t, err)
+		all, seen := objects(t, out), map[string]bool{}
+		for _, o := range all {
+			if seen[chartKey(o)] {
+				t.Errorf("%s twice", chartKey(o))
+			}
+			seen[chartKey(o)] = true
+		}
+		subjects, _, _ := unstructured.NestedSlice(findObject(t, all, "ClusterRoleBinding", "csi-fencepost-enforce-a.example.com").Object, "subjects")
+		account := func(name string) any {
+			return map[string]any{"kind": "ServiceAccount", "name": name, "namespace": "one"}
+		}
+		if want := []any{account("first"), account("second")}; !reflect.DeepEqual(subjects, want) {
+			t.Errorf("bound to %v, want %v", subjects, want)
+		}
+		if !seen["ConfigMap two/csi-fencepost-b.example.com"] || !seen["Role two/csi-fencepost-leader-b.example.com"] ||
+			seen["ClusterRoleBinding /csi-fencepost-observe-b.example.com"] || seen["ClusterRoleBinding /csi-fencepost-enforce-b.example.com"] {
+			t.Errorf("of b.example.com, without an account: %v", seen)
+		}
+		if !bytes.Contains(out, []byte("# Nothing was looked up in a cluster: whether another release has this driver is not known.\n")) {
+			t.Error("it does not say that nothing was looked up")
+		}
+	})
+}
+
+// The policies are those of deploy/admission, and end with the release.
+func TestTheChartHasThePoliciesOfAdmission(t *testing.T) {
+	single.take(t)
+	const values = "admission: {ledger: true, records: true, taint: true, operators: storage-admins}\nmonitoring: {dashboard: false}\n"
+	var want []*unstructured.Unstructured
+	for _, name := range []string{"ledger", "records", "taint"} {
+		text, err := os.ReadFile("../../deploy/admission/" + name + ".yaml")
+		must(t, err)
+		want = append(want, objects(t, text)...)
+	}
+	text, err := os.ReadFile("../../deploy/admission/writers.yaml")
+	must(t, err)
+	for _, o := range objects(t, bytes.ReplaceAll(text, []byte("${OPERATORS}"), []byte("storage-admins"))) {
+		if name := o.GetName(); name == "csi-fencepost-operator" || name == "csi-fencepost-provisioner" {
+			want = append(want, o)
+		}
+	}
+	eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
+		out, err := helm(values, "template", "fence", ownChart, "--kube-version=1.37.0", "--namespace=ops", "-f=-")
+		must(t, err)
+		got := map[string]map[string]any{}
+		for _, o := range rendered(t, out) {
+			got[chartKey(o)] = o.Object
+		}
+		for _, o := range want {
+			same(t, chartKey(o), got[chartKey(o)], o.Object)
+			delete(got, chartKey(o))
+		}
+		for name := range got {
+			t.Errorf("%s is too many", name)
+		}
+	})
+}
+
+// What is wrong is said by where it is and what would be right, before anything is applied.
+func TestTheChartRefusesWrongValues(t *testing.T) {
+	single.take(t)
+	for name, c := range map[string]struct {
+		values string
+		says   []string
+	}{
+		"a mode that is none":           {arrayIn("enforce"), []string{"drivers/0/mode", "'Observe', 'Enforce'"}},
+		"no namespace":                  {"drivers: [{name: a.example.com, mode: Observe}]", []string{"drivers/0", "namespace"}},
+		"a name that is none":           {"drivers: [{name: 'a\"b', namespace: storage, mode: Observe}]", []string{"drivers/0/name", "does not match"}},
+		"a value that is misspelled":    {"driver: []", []string{"additional properties 'driver' not allowed"}},
+		"a field that no sidecar has":   {arrayIn(config.Enforce, "  config: {fencing: {fenceafter: 60s}}\n"), []string{"drivers/0/config/fencing", "'fenceafter' not allowed"}},
+		"a duration without a unit":     {arrayIn(config.Enforce, "  config: {fencing: {suspectAfter: 30}}\n"), []string{"drivers/0/config/fencing/suspectAfter", "want string"}},
+		"records where rights are not":  {arrayIn(config.Enforce, "  config: {fencing: {namespace: other}}\n"), []string{"drivers/0/config/fencing/namespace", "'csi-fencepost'"}},
+		"the mode in the configuration": {arrayIn(config.Enforce, "  config: {mode: Observe}\n"), []string{"drivers/0/config", "'mode' not allowed"}},
+		"Enforce, and nobody's":         {"drivers: [{name: a.example.com, namespace: storage, mode: Enforce}]", []string{"drivers[0], a.example.com", "mode Enforce needs serviceAccounts", "kubectl get pods -n storage"}},
+		"one driver twice":              {arrayIn(config.Observe, "- {name: array.example.com, namespace: other, mode: Observe}\n"), []string{"drivers[1], array.example.com", "named twice"}},
+		"pods move in Observe":          {arrayIn(config.Observe, "  config: {failover: {enabled: true}}\n"), []string{"config.failover.enabled needs mode Enforce"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
+				_, err := helm(c.values, "template", "fence", ownChart, "--kube-version=1.37.0", "--namespace=ops", "-f=-")
+				for _, says := range c.says {
+					if err == nil || !strings.Contains(err.Error(), says) {
+						t.Errorf("%v, want it to say %q", err, says)
+					}
+				}
+			})
+		})
+	}
+	eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
+		if _, err := helm("", "template", "fence", ownChart, "--kube-version=1.37.0", "--namespace=csi-fencepost"); err == nil || !strings.Contains(err.Error(), "the namespace of the nodes' records") {
+			t.Errorf("a release in the namespace of the records: %v", err)
+		}
+	})
+}
+
+// A chart that lost a file, as a link that somebody's tool leaves out, gives no release with
+// fewer rights.
+func TestTheChartFailsWhereAFileIsMissing(t *testing.T) {
+	single.take(t)
+	chart := filepath.Join(t.TempDir(), "csi-fencepost")
+	must(t, os.CopyFS(chart, os.DirFS(ownChart)))
+	must(t, os.Remove(filepath.Join(chart, "files/rbac/enforce.yaml")))
+	eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
+		if _, err := helm(arrayIn(config.Enforce), "template", "fence", chart, "--kube-version=1.37.0", "--namespace=ops", "-f=-"); err == nil || !strings.Contains(err.Error(), "the chart is not whole: it lacks files/rbac/enforce.yaml") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// helm lint has nothing to say, with each of the values.
+func TestHelmLintTakesTheChart(t *testing.T) {
+	single.take(t)
+	eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
+		for name, c := range chartCases {
+			if out, err := helm(c.values, "lint", ownChart, "--strict", "--namespace=ops", "-f=-"); err != nil {
+				t.Errorf("%s: %v\n%s", name, err, out)
+			}
+		}
+	})
+}
