@@ -15,6 +15,8 @@ const folder = "deploy/chart/csi-fencepost"
 var copied = []string{
 	"rbac/namespace.yaml", "rbac/observe.yaml", "rbac/enforce.yaml", "rbac/kubelet.yaml", "rbac/failover.yaml", "rbac/authorization.yaml",
 	"admission/ledger.yaml", "admission/records.yaml", "admission/taint.yaml", "admission/writers.yaml",
+	"failover/rbac.yaml", "failover/deployment.yaml", "failover/podmonitor.yaml",
+	"monitoring/dashboard.json", "monitoring/prometheusrule.yaml",
 }
 
 // schemaFile is written by hand, but for two of its definitions.

@@ -43,6 +43,8 @@ var chartCases = map[string]struct {
 	values  string
 	inject  inject.Options
 	writers []string
+	// more are files below deploy whose objects the chart has besides.
+	more []string
 	// without are objects that the chart leaves out, by their names: inject does not look whether
 	// kubelets are asked.
 	without string
@@ -69,6 +71,12 @@ var chartCases = map[string]struct {
 		values:  arrayIn(config.Enforce, "  config: {failover: {enabled: true}}\n"),
 		inject:  inject.Options{Mode: config.Enforce, Failover: inject.InPod},
 		writers: []string{"writer", "fencer"},
+	},
+	"a Deployment of its own moves pods": {
+		values:  arrayIn(config.Enforce, "failover: {enabled: true}\nimage: {repository: csi-fencepost}\n"),
+		inject:  inject.Options{Mode: config.Enforce, Failover: inject.Apart},
+		writers: []string{"writer", "apart-writer"},
+		more:    []string{"failover/config.yaml"},
 	},
 	"metrics over TLS": {
 		values:  arrayIn(config.Enforce, "  httpAuthorization: true\n"),
@@ -97,12 +105,23 @@ func TestTheChartRendersWhatInjectWrites(t *testing.T) {
 				r, err := inject.Inject([]inject.File{{Name: "vendor.yaml", Text: vendor(t)}}, c.inject)
 				must(t, err)
 				want := objects(t, slices.Concat(r.Documents, []byte("\n---\n"), writersOf(t, c.writers)))
+				for _, name := range c.more {
+					want = append(want, shipped(t, name)...)
+				}
 				sameObjects(t, rendered(t, out), slices.DeleteFunc(want, func(o *unstructured.Unstructured) bool {
 					return c.without != "" && strings.HasPrefix(o.GetName(), c.without)
 				}))
 			})
 		}
 	})
+}
+
+// shipped are the objects of a file below deploy.
+func shipped(t *testing.T, name string) []*unstructured.Unstructured {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../deploy", name))
+	must(t, err)
+	return objects(t, text)
 }
 
 // writersOf are those objects of admission/writers.yaml, for the driver of testdata/vendor.yaml.
@@ -156,7 +175,14 @@ func chartKey(o *unstructured.Unstructured) string {
 	return fmt.Sprint(o.GetKind(), " ", o.GetNamespace(), "/", o.GetName())
 }
 
-// sameObjects compares the chart's objects of a sidecar, all of which are kept, with others.
+// ends tells whether an object ends with its release: what failover as a Deployment of its own has,
+// but for the namespace with the devices' credentials.
+func ends(o *unstructured.Unstructured) bool {
+	return o.GetNamespace() == "csi-fencepost-failover" || strings.HasPrefix(o.GetName(), "csi-fencepost-apart")
+}
+
+// sameObjects compares the chart's objects of a sidecar, all of which are kept, and of failover,
+// with others.
 func sameObjects(t *testing.T, got, want []*unstructured.Unstructured) {
 	t.Helper()
 	left := map[string]*unstructured.Unstructured{}
@@ -164,8 +190,8 @@ func sameObjects(t *testing.T, got, want []*unstructured.Unstructured) {
 		if left[chartKey(o)] != nil {
 			t.Errorf("%s twice", chartKey(o))
 		}
-		if marks := o.GetAnnotations(); !reflect.DeepEqual(marks, keptMarks) {
-			t.Errorf("%s: annotations %q: a sidecar that runs would lose it", chartKey(o), marks)
+		if marks := o.GetAnnotations(); ends(o) && marks != nil || !ends(o) && !reflect.DeepEqual(marks, keptMarks) {
+			t.Errorf("%s: annotations %q: a sidecar that runs loses it, or failover goes on without its release", chartKey(o), marks)
 		}
 		left[chartKey(o)] = o
 	}
@@ -177,7 +203,15 @@ func sameObjects(t *testing.T, got, want []*unstructured.Unstructured) {
 		}
 		is.SetAnnotations(nil)
 		o.SetAnnotations(nil)
-		if o.GetKind() == "ConfigMap" {
+		switch o.GetKind() {
+		case "Deployment": // its pods are replaced when its configuration changes
+			const sum = "checksum/config"
+			annotations, _, _ := unstructured.NestedStringMap(is.Object, "spec", "template", "metadata", "annotations")
+			if len(annotations) != 1 || annotations[sum] == "" {
+				t.Errorf("%s: its pods have annotations %q", chartKey(o), annotations)
+			}
+			unstructured.RemoveNestedField(is.Object, "spec", "template", "metadata", "annotations")
+		case "ConfigMap":
 			same(t, chartKey(o), configured(t, is), configured(t, o))
 		}
 		same(t, chartKey(o), is.Object, o.Object)
@@ -242,9 +276,7 @@ func TestTheChartHasThePoliciesOfAdmission(t *testing.T) {
 	const values = "admission: {ledger: true, records: true, taint: true, operators: storage-admins}\nmonitoring: {dashboard: false}\n"
 	var want []*unstructured.Unstructured
 	for _, name := range []string{"ledger", "records", "taint"} {
-		text, err := os.ReadFile("../../deploy/admission/" + name + ".yaml")
-		must(t, err)
-		want = append(want, objects(t, text)...)
+		want = append(want, shipped(t, "admission/"+name+".yaml")...)
 	}
 	text, err := os.ReadFile("../../deploy/admission/writers.yaml")
 	must(t, err)
@@ -270,6 +302,40 @@ func TestTheChartHasThePoliciesOfAdmission(t *testing.T) {
 	})
 }
 
+// Dashboard, alerts and what scrapes are those of deploy/monitoring and deploy/failover, under the
+// release's name.
+func TestTheChartHasDashboardAndAlerts(t *testing.T) {
+	single.take(t)
+	values := arrayIn(config.Enforce, "failover: {enabled: true}\nimage: {repository: csi-fencepost}\nmonitoring: {alerts: true, podMonitor: true, labels: {release: prometheus}}\n")
+	dashboard, err := os.ReadFile("../../deploy/monitoring/dashboard.json")
+	must(t, err)
+	rules, monitor := shipped(t, "monitoring/prometheusrule.yaml")[0], shipped(t, "failover/podmonitor.yaml")[0]
+	eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
+		out, err := helm(values, "template", "fence", ownChart, "--kube-version=1.37.0", "--namespace=ops", "-f=-")
+		must(t, err)
+		all := objects(t, out)
+		got := findObject(t, all, "ConfigMap", "fence-csi-fencepost-dashboard")
+		same(t, "the dashboard", got.Object["data"].(map[string]any), map[string]any{"csi-fencepost.json": string(dashboard)})
+		alerts := findObject(t, all, "PrometheusRule", "fence-csi-fencepost")
+		same(t, "the alerts", alerts.Object["spec"].(map[string]any), rules.Object["spec"].(map[string]any))
+		failover := findObject(t, all, "PodMonitor", "csi-fencepost-failover")
+		same(t, "failover's PodMonitor", failover.Object["spec"].(map[string]any), monitor.Object["spec"].(map[string]any))
+		sidecars := findObject(t, all, "PodMonitor", "fence-csi-fencepost-sidecars")
+		same(t, "the sidecars' PodMonitor", sidecars.Object["spec"].(map[string]any), map[string]any{
+			"selector": map[string]any{}, "namespaceSelector": map[string]any{"matchNames": []any{"array-system"}},
+			"podMetricsEndpoints": monitor.Object["spec"].(map[string]any)["podMetricsEndpoints"],
+		})
+		for _, o := range []*unstructured.Unstructured{got, alerts, failover, sidecars} {
+			if o.GetLabels()["release"] != "prometheus" {
+				t.Errorf("%s: labels %q", chartKey(o), o.GetLabels())
+			}
+		}
+		if got.GetLabels()["grafana_dashboard"] != "1" || got.GetNamespace() != "ops" {
+			t.Errorf("%s: labels %q", chartKey(got), got.GetLabels())
+		}
+	})
+}
+
 // What is wrong is said by where it is and what would be right, before anything is applied.
 func TestTheChartRefusesWrongValues(t *testing.T) {
 	single.take(t)
@@ -287,6 +353,8 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 		"the mode in the configuration": {arrayIn(config.Enforce, "  config: {mode: Observe}\n"), []string{"drivers/0/config", "'mode' not allowed"}},
 		"Enforce, and nobody's":         {"drivers: [{name: a.example.com, namespace: storage, mode: Enforce}]", []string{"drivers[0], a.example.com", "mode Enforce needs serviceAccounts", "kubectl get pods -n storage"}},
 		"one driver twice":              {arrayIn(config.Observe, "- {name: array.example.com, namespace: other, mode: Observe}\n"), []string{"drivers[1], array.example.com", "named twice"}},
+		"failover, and no image":        {"failover: {enabled: true}", []string{"failover.enabled needs image.repository", "docs/use/install.md#the-image"}},
+		"failover with other pods":      {"failover: {pod: {containers: []}}", []string{"failover/pod", "'containers' not allowed"}},
 		"pods move in Observe":          {arrayIn(config.Observe, "  config: {failover: {enabled: true}}\n"), []string{"config.failover.enabled needs mode Enforce"}},
 	} {
 		t.Run(name, func(t *testing.T) {
