@@ -12,7 +12,7 @@ GOVULNCHECK = bin/govulncheck
 # vuln.go.dev need not be reachable. VULNDB=golang.org/x/vulndb@master is the newest.
 VULNDB ?= golang.org/x/vulndb@v0.0.0-20261105234957-e22db6528018
 
-.PHONY: help build image dist deps test unit scenarios real known-to-fail check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint vulns fmt clean clean-cache
+.PHONY: help build image dist chart deps test unit scenarios real known-to-fail check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint vulns fmt clean clean-cache
 
 help: ## this list, and what is left on disk
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -34,6 +34,9 @@ image: ## bin/dist: the image for amd64 and arm64, an OCI archive; needs no cont
 
 dist: ## bin/dist: the image, the programs, their SBOMs, checksums; the same sources give the same bytes
 	@$(RELEASE)
+
+chart: ## bin/dist: the Helm chart; the same sources give the same bytes
+	@$(GO) run ./deploy/chart -version "$(or $(VERSION),dev)" -date "$(or $(DATE),0)"
 
 deps: ## what the tests of fencing need, from Debian's archive, and inotify instances for all kubelets (asks for root where something is missing)
 	@sh sanity/deps.sh

@@ -400,3 +400,24 @@ func TestHelmLintTakesTheChart(t *testing.T) {
 		}
 	})
 }
+
+// What make chart packs is what the folder has.
+func TestThePackedChartRendersWhatItsFolderDoes(t *testing.T) {
+	single.take(t)
+	folder := t.TempDir()
+	path := strings.TrimSpace(string(mustOutput(t, nil, nil, "go", "run", "../../deploy/chart", "-source=../..", "-o="+folder)))
+	values := chartCases["a Deployment of its own moves pods"].values
+	eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
+		var out [2][]byte
+		for i, chart := range []string{path, ownChart} {
+			var err error
+			out[i], err = helm(values, "template", "fence", chart, "--kube-version=1.37.0", "--namespace=ops", "-f=-")
+			must(t, err)
+		}
+		if !bytes.Equal(out[0], out[1]) {
+			t.Errorf("%s renders\n%s\nand the folder\n%s", path, out[0], out[1])
+		}
+		_, err := helm(values, "lint", path, "--strict", "--namespace=ops", "-f=-")
+		must(t, err)
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -40,6 +41,18 @@ func TestInjectAsLeavesTheManifestsAlone(t *testing.T) {
 	}
 	if clitest.ReadFile(t, "sanity/kubeapi/testdata/vendor.yaml") != before {
 		t.Error("the manifests were changed")
+	}
+}
+
+// What the Helm chart has stands between two marks, as docs/use/chart.md takes it off with sed.
+func TestWhatTheChartHasIsTakenOffByItsMarks(t *testing.T) {
+	marked := regexp.MustCompile(`(?ms)^# csi-fencepost: begin$.*?^# csi-fencepost: end$`)
+	for flag, left := range map[string]int{"--as-policy": 4, "--native-sidecar=false": 4} { // policies and bindings; the vendor's own
+		stdout, _ := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", vendorManifests, named, "--mode=Enforce", "--failover", flag)
+		rest := marked.ReplaceAllString(stdout, "")
+		if kinds := strings.Count("\n"+rest, "\nkind: "); kinds != left || strings.Contains(rest, "rbac.authorization.k8s.io") || strings.Contains(rest, "kind: ConfigMap") {
+			t.Errorf("%s leaves %d objects, want %d:\n%s", flag, kinds, left, rest)
+		}
 	}
 }
 
