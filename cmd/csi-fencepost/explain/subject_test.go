@@ -115,14 +115,24 @@ func TestExplainNodeListsWhatItHolds(t *testing.T) {
 	clitest.Says(t, stderr, "nothing is known of a node n9; did you mean n1, n2?")
 }
 
+type writer func(p []byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
 func TestAPageThatIsPrintedAgainAndAgainIsNoMoreThanText(t *testing.T) {
 	api, kubeconfig := clitest.NewAPI(t)
 	api.AddPV("pv-1", clitest.Entry("i-\u202e1\x1b[2J", "n1", "uid-1", "boot-1", fence.Publishing))
 	for _, format := range []string{"text", "json", "yaml"} {
-		ctx, cancel := context.WithTimeout(t.Context(), watchEvery/2)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var out, errs strings.Builder
-		cli.Run(ctx, []cli.Command{Command()}, []string{"explain", "pv", "pv-1", "-w", "-o", format, kubeconfig}, &out, &errs)
+		shown := writer(func(p []byte) (int, error) {
+			if out.Write(p); strings.Contains(out.String(), "uid-1") {
+				cancel() // the page is printed to its end
+			}
+			return len(p), nil
+		})
+		cli.Run(ctx, []cli.Command{Command()}, []string{"explain", "pv", "pv-1", "-w", "-o", format, kubeconfig}, shown, &errs)
 		if !strings.Contains(out.String(), "uid-1") || strings.ContainsAny(out.String(), "\u202e\x1b") {
 			t.Errorf("%s: printed %q, %q", format, out.String(), errs.String())
 		}
@@ -133,11 +143,20 @@ func TestAPageThatIsPrintedAgainAndAgainIsNoMoreThanText(t *testing.T) {
 func TestExplainThatWatchesFollowsTheLeases(t *testing.T) {
 	api, kubeconfig := clitest.NewAPI(t)
 	waitingForPV1(api)
-	ctx, cancel := context.WithTimeout(t.Context(), watchEvery+watchEvery/2)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	time.AfterFunc(watchEvery/2, func() { api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.InUse, clitest.ListedAttached) })
 	var out, errs strings.Builder
-	if code := cli.Run(ctx, []cli.Command{Command()}, []string{"explain", "pv", "pv-1", "-w", kubeconfig}, &out, &errs); code != cli.ExitOK {
+	shown := writer(func(p []byte) (int, error) {
+		out.Write(p)
+		switch _, second, twice := strings.Cut(out.String(), "DEPENDS"); {
+		case strings.Contains(second, "now: REFUSED"):
+			cancel()
+		case twice: // the lease is renewed once the first look has been shown
+			api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.InUse, clitest.ListedAttached)
+		}
+		return len(p), nil
+	})
+	if code := cli.Run(ctx, []cli.Command{Command()}, []string{"explain", "pv", "pv-1", "-w", kubeconfig}, shown, &errs); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, errs.String())
 	}
 	first, second, twice := strings.Cut(out.String(), "DEPENDS")
