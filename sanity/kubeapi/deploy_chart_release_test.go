@@ -1,0 +1,286 @@
+package kubeapi
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
+)
+
+// releases are what Helm does with the chart on an API server.
+type releases struct {
+	*testing.T
+	chart  string // folder
+	helm   func(stdin string, args ...string) ([]byte, error)
+	client kubernetes.Interface
+}
+
+// do is a command of Helm that has to work; it returns what Helm says.
+func (r *releases) do(values string, args ...string) string {
+	r.Helper()
+	out, err := r.helm(values, args...)
+	must(r.T, err)
+	return string(out)
+}
+
+// refused is a command that has to fail, for what says says.
+func (r *releases) refused(says, values string, args ...string) {
+	r.Helper()
+	if out, err := r.helm(values, args...); err == nil || !strings.Contains(err.Error(), says) {
+		r.Errorf("%q: %v\n%s\nwant it to say %q", args, err, out, says)
+	}
+}
+
+// may waits until the sidecar's account may do something to PersistentVolumes.
+func (r *releases) may(verb string) {
+	r.Helper()
+	for began := time.Now(); !r.allowed(verb); time.Sleep(100 * time.Millisecond) {
+		if time.Since(began) > 30*time.Second {
+			r.Fatalf("the sidecar may not %s PersistentVolumes", verb)
+		}
+	}
+}
+
+func (r *releases) allowed(verb string) bool {
+	r.Helper()
+	answer, err := r.client.AuthorizationV1().SubjectAccessReviews().Create(r.Context(), &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:array-system:array-controller", ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: "persistentvolumes"}},
+	}, metav1.CreateOptions{})
+	must(r.T, err)
+	return answer.Status.Allowed
+}
+
+// all are the objects of the chart in the cluster that are a release's, by kind and name, and
+// whose they are.
+func (r *releases) all() map[string]string {
+	r.Helper()
+	found := map[string]string{}
+	ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=csi-fencepost"}
+	add := func(kind string, o metav1.Object) {
+		found[kind+" "+o.GetName()] = o.GetAnnotations()["meta.helm.sh/release-name"]
+	}
+	rbac, core := r.client.RbacV1(), r.client.CoreV1()
+	clusterRoles, err := rbac.ClusterRoles().List(r.Context(), ours)
+	must(r.T, err)
+	for i := range clusterRoles.Items {
+		add("clusterrole", &clusterRoles.Items[i])
+	}
+	clusterBindings, err := rbac.ClusterRoleBindings().List(r.Context(), ours)
+	must(r.T, err)
+	for i := range clusterBindings.Items {
+		add("clusterrolebinding", &clusterBindings.Items[i])
+	}
+	roles, err := rbac.Roles("").List(r.Context(), ours)
+	must(r.T, err)
+	for i := range roles.Items {
+		add("role", &roles.Items[i])
+	}
+	bindings, err := rbac.RoleBindings("").List(r.Context(), ours)
+	must(r.T, err)
+	for i := range bindings.Items {
+		add("rolebinding", &bindings.Items[i])
+	}
+	configs, err := core.ConfigMaps("").List(r.Context(), ours)
+	must(r.T, err)
+	for i := range configs.Items {
+		add("configmap", &configs.Items[i])
+	}
+	namespaces, err := core.Namespaces().List(r.Context(), ours)
+	must(r.T, err)
+	for i := range namespaces.Items {
+		if namespaces.Items[i].DeletionTimestamp == nil {
+			found["namespace "+namespaces.Items[i].Name] = "kept" // of whichever release made it: see forget
+		}
+	}
+	deployments, err := r.client.AppsV1().Deployments("").List(r.Context(), ours)
+	must(r.T, err)
+	for i := range deployments.Items {
+		add("deployment", &deployments.Items[i])
+	}
+	policies, err := r.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(r.Context(), ours)
+	must(r.T, err)
+	for i := range policies.Items {
+		add("policy", &policies.Items[i])
+	}
+	return found
+}
+
+// has compares some of them: "": it is not there.
+func (r *releases) has(want map[string]string) {
+	r.Helper()
+	all := r.all()
+	for name, release := range want {
+		if all[name] != release {
+			r.Errorf("%s is of release %q, want %q", name, all[name], release)
+		}
+	}
+}
+
+// delete does what a line of the notes says: kubectl delete KIND NAME [-n NAMESPACE].
+func (r *releases) delete(line string) {
+	r.Helper()
+	words := strings.Fields(line)
+	rbac, ctx, now := r.client.RbacV1(), r.Context(), metav1.DeleteOptions{}
+	var err error
+	switch name, namespaced := words[3], len(words) == 6; {
+	case words[2] == "clusterrolebinding" && !namespaced:
+		err = rbac.ClusterRoleBindings().Delete(ctx, name, now)
+	case words[2] == "clusterrole" && !namespaced:
+		err = rbac.ClusterRoles().Delete(ctx, name, now)
+	case words[2] == "rolebinding" && namespaced:
+		err = rbac.RoleBindings(words[5]).Delete(ctx, name, now)
+	case words[2] == "role" && namespaced:
+		err = rbac.Roles(words[5]).Delete(ctx, name, now)
+	default:
+		r.Fatalf("what does %q delete?", line)
+	}
+	must(r.T, err)
+}
+
+// forget removes what releases have left, but for namespaces, which nobody here could end.
+func (r *releases) forget() {
+	ctx, now, ours := context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=csi-fencepost"}
+	must(r.T, r.client.RbacV1().ClusterRoles().DeleteCollection(ctx, now, ours))
+	must(r.T, r.client.RbacV1().ClusterRoleBindings().DeleteCollection(ctx, now, ours))
+	for _, namespace := range []string{"array-system", "disk-system", "csi-fencepost", "kube-node-lease", "csi-fencepost-failover"} {
+		must(r.T, r.client.RbacV1().Roles(namespace).DeleteCollection(ctx, now, ours))
+		must(r.T, r.client.RbacV1().RoleBindings(namespace).DeleteCollection(ctx, now, ours))
+		must(r.T, r.client.CoreV1().ConfigMaps(namespace).DeleteCollection(ctx, now, ours))
+		must(r.T, r.client.CoreV1().ServiceAccounts(namespace).DeleteCollection(ctx, now, ours))
+	}
+	for r.allowed("list") { // until the API server has seen it
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// chartForAnyVersion is the chart without kubeVersion: the API server here was built without a version
+// in it, and says that it is v0.0.0.
+func chartForAnyVersion(t *testing.T) string {
+	t.Helper()
+	chart := filepath.Join(t.TempDir(), "csi-fencepost")
+	must(t, os.CopyFS(chart, os.DirFS(ownChart)))
+	head := filepath.Join(chart, "Chart.yaml")
+	text, err := os.ReadFile(head)
+	must(t, err)
+	must(t, os.WriteFile(head, regexp.MustCompile("(?m)^kubeVersion: .*\n").ReplaceAll(text, nil), 0o644))
+	return chart
+}
+
+// A release on a real API server, from Observe to its end: one driver is one release's, what a
+// sidecar in Enforce needs stays, and the notes say what is left over.
+func TestAReleaseOfTheChartLivesAndEnds(t *testing.T) {
+	single.take(t)
+	bed := ownServer(t)
+	client := bed.Cluster.Client()
+	for _, name := range []string{"array-system", "disk-system", "kube-node-lease"} {
+		_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	chart := chartForAnyVersion(t)
+	eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
+		r := &releases{T: t, chart: chart, client: client, helm: func(stdin string, args ...string) ([]byte, error) {
+			return helm(stdin, append(args, "--kubeconfig="+bed.Cluster.AdminKubeconfig())...)
+		}}
+		defer r.forget()
+		r.lives()
+		r.isAlone()
+		r.goesBack()
+		r.ends()
+	})
+}
+
+// all of the chart that this API server takes: it has none of the Prometheus operator's kinds.
+const allOfIt = "admission: {ledger: true, records: true, taint: true, operators: storage-admins}\nfailover: {enabled: true}\nimage: {repository: csi-fencepost}\n"
+
+const (
+	enforces      = "clusterrolebinding csi-fencepost-enforce-array.example.com"
+	writesLedgers = "clusterrolebinding csi-fencepost-writer-array.example.com"
+	configures    = "configmap csi-fencepost-array.example.com"
+	sharedRole    = "clusterrole csi-fencepost-enforce"
+	ofRecords     = "namespace csi-fencepost"
+	ofDevices     = "namespace csi-fencepost-failover"
+	failoverRuns  = "deployment csi-fencepost-failover"
+	keepsLedgers  = "policy csi-fencepost-ledger-kept"
+)
+
+// lives: from Observe to Enforce with everything.
+func (r *releases) lives() {
+	r.do(arrayIn(config.Observe), "install", "fence", r.chart, "--namespace=ops", "--create-namespace", "-f=-")
+	if r.may("list"); r.allowed("patch") {
+		r.Error("in mode Observe the sidecar may write ledgers")
+	}
+	if said := r.do(arrayIn(config.Enforce, allOfIt), "upgrade", "fence", r.chart, "--namespace=ops", "-f=-"); strings.Contains(said, "LEFT OVER") {
+		r.Errorf("nothing is left over:\n%s", said)
+	}
+	r.may("patch")
+	r.has(map[string]string{enforces: "fence", writesLedgers: "fence", failoverRuns: "fence", keepsLedgers: "fence", configures: "fence"})
+}
+
+// isAlone: a second release has neither this driver nor failover, whatever it may take; with another
+// driver it leaves what is shared to the first.
+func (r *releases) isAlone() {
+	const disk = "drivers: [{name: disk.example.com, namespace: disk-system, serviceAccounts: [disk], mode: Enforce}]\n"
+	second := []string{"install", "other", r.chart, "--namespace=ops2", "--create-namespace", "-f=-"}
+	r.refused("drivers[0], array.example.com: it belongs to release ops/fence already", arrayIn(config.Enforce), second...)
+	r.refused("drivers[0], array.example.com: it belongs to release ops/fence already", arrayIn(config.Enforce), append(second, "--take-ownership")...)
+	r.refused("csi-fencepost failover is of release ops/fence already", disk+allOfIt, second...)
+	r.has(map[string]string{enforces: "fence", failoverRuns: "fence"})
+	if said := r.do(disk, second...); !strings.Contains(said, "What drivers share is of release ops/fence") {
+		r.Errorf("it does not say whose is what is shared:\n%s", said)
+	}
+	r.has(map[string]string{"clusterrolebinding csi-fencepost-enforce-disk.example.com": "other", sharedRole: "fence", ofRecords: "kept"})
+}
+
+// goesBack: what Enforce needs stays when the release goes back to Observe, is the release's again
+// in Enforce, and what the notes say of it takes it away.
+func (r *releases) goesBack() {
+	r.do(arrayIn(config.Observe), "upgrade", "fence", r.chart, "--namespace=ops", "-f=-")
+	r.do(arrayIn(config.Enforce), "upgrade", "fence", r.chart, "--namespace=ops", "-f=-")
+	said := r.do(arrayIn(config.Observe), "upgrade", "fence", r.chart, "--namespace=ops", "-f=-")
+	r.has(map[string]string{enforces: "fence", writesLedgers: "fence", sharedRole: "fence", ofDevices: "kept", failoverRuns: "", keepsLedgers: ""})
+	var lines []string
+	for line := range strings.SplitSeq(said, "\n") {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "kubectl delete ") {
+			lines = append(lines, line)
+		}
+	}
+	if !strings.Contains(said, "LEFT OVER") || len(lines) < 5 {
+		r.Fatalf("the notes name %d objects that are left over:\n%s", len(lines), said)
+	}
+	for _, line := range lines {
+		r.delete(line)
+	}
+	r.has(map[string]string{enforces: "", writesLedgers: "", configures: "fence", "clusterrolebinding csi-fencepost-observe-array.example.com": "fence", "clusterrolebinding csi-fencepost-enforce-disk.example.com": "other"})
+	if said = r.do(arrayIn(config.Observe), "upgrade", "fence", r.chart, "--namespace=ops", "-f=-"); strings.Contains(said, "LEFT OVER") {
+		r.Errorf("all of it is gone:\n%s", said)
+	}
+}
+
+// ends: what a sidecar in Enforce needs outlives its release, and another one has it only once
+// somebody says so.
+func (r *releases) ends() {
+	r.do(arrayIn(config.Enforce, allOfIt), "upgrade", "fence", r.chart, "--namespace=ops", "-f=-")
+	r.do("", "uninstall", "fence", "--namespace=ops")
+	r.has(map[string]string{enforces: "fence", writesLedgers: "fence", configures: "fence", sharedRole: "fence", ofRecords: "kept", ofDevices: "kept", failoverRuns: "", keepsLedgers: ""})
+	r.may("patch")
+	again := []string{"install", "again", r.chart, "--namespace=ops", "-f=-"}
+	r.refused("--set takeFrom=ops/fence --take-ownership", arrayIn(config.Enforce), again...)
+	r.do(arrayIn(config.Enforce), append(again, "--set=takeFrom=ops/fence", "--take-ownership")...)
+	r.has(map[string]string{enforces: "again", configures: "again", sharedRole: "again", ofRecords: "kept"})
+	r.do("", "uninstall", "again", "--namespace=ops")
+	r.do("", "uninstall", "other", "--namespace=ops2")
+	r.has(map[string]string{enforces: "again", "clusterrolebinding csi-fencepost-enforce-disk.example.com": "other"})
+}
