@@ -349,8 +349,8 @@ func TestAContestByTheTaintSaysToTakeItOff(t *testing.T) {
 		changes   []change
 		says, not string
 	}{
-		"tainted":     {[]change{tainted}, "take the taint off (kubectl taint node n1 node.kubernetes.io/out-of-service-)", "To unblock: reboot"},
-		"not tainted": {[]change{contest}, "To unblock: reboot the node", "taint"},
+		"tainted":     {[]change{tainted}, "take the taint off: csi-fencepost release pv pv-1 --node n1 --reason 'WHY YOU ARE SURE' ; kubectl taint node n1 node.kubernetes.io/out-of-service-", "To unblock: reboot"},
+		"not tainted": {[]change{contest}, "To unblock: reboot node n1", "taint"},
 	} {
 		s := expectation{changes: append([]change{deleted, dropped}, c.changes...)}.snapshot()
 		v := JudgePublish(s, newNode)
