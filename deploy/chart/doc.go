@@ -3,6 +3,7 @@
 //
 //	deploy/rbac, deploy/admission, ... ─▶ files/              copied, byte for byte
 //	package fence/config               ─▶ values.schema.json  what a configuration may say
+//	                                   └▶ files/config        and what it says where nothing is named
 //	csi-fencepost/                     ─▶ bin/dist/csi-fencepost-VERSION.tgz
 //
 // Helm reads nothing outside of a chart's folder, and Flux takes no symbolic links out of Git:

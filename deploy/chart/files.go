@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
 )
 
 // folder of the chart, in that of the main module.
@@ -22,6 +26,9 @@ var copied = []string{
 // schemaFile is written by hand, but for two of its definitions.
 const schemaFile = "values.schema.json"
 
+// defaultsFile is what a sidecar goes by where its configuration says nothing.
+const defaultsFile = "files/config/defaults.yaml"
+
 // generated are the files of the chart that are made from others, by their paths in it.
 func generated(source string) (map[string][]byte, error) {
 	files := map[string][]byte{}
@@ -32,7 +39,12 @@ func generated(source string) (map[string][]byte, error) {
 		}
 		files[filepath.Join("files", name)] = text
 	}
-	text, err := os.ReadFile(filepath.Join(source, folder, schemaFile))
+	text, err := yaml.Marshal(config.Default())
+	if err != nil {
+		return nil, err
+	}
+	files[defaultsFile] = append([]byte("# What a configuration says that does not name it: package fence/config.\n"), text...)
+	text, err = os.ReadFile(filepath.Join(source, folder, schemaFile))
 	if err != nil {
 		return nil, err
 	}

@@ -183,7 +183,7 @@ func TestAReleaseOfTheChartLivesAndEnds(t *testing.T) {
 	single.take(t)
 	bed := ownServer(t)
 	client := bed.Cluster.Client()
-	for _, name := range []string{"array-system", "disk-system", "kube-node-lease"} {
+	for _, name := range []string{"array-system", "disk-system", "kube-node-lease", "csi-fencepost-failover"} {
 		_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
@@ -195,6 +195,7 @@ func TestAReleaseOfTheChartLivesAndEnds(t *testing.T) {
 			return helm(stdin, append(args, "--kubeconfig="+bed.Cluster.AdminKubeconfig())...)
 		}}
 		defer r.forget()
+		r.spares()
 		r.lives()
 		r.isAlone()
 		r.goesBack()
@@ -215,6 +216,39 @@ const (
 	failoverRuns  = "deployment csi-fencepost-failover"
 	keepsLedgers  = "policy csi-fencepost-ledger-kept"
 )
+
+// configure writes a configuration as people and inject do, without Helm, and takes away what is there.
+func (r *releases) configure(namespace, name, text string) {
+	r.Helper()
+	configs := r.client.CoreV1().ConfigMaps(namespace)
+	if err := configs.Delete(r.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		r.Fatal(err)
+	}
+	_, err := configs.Create(r.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"config.yaml": text}}, metav1.CreateOptions{})
+	must(r.T, err)
+}
+
+// spares: --take-ownership writes over no configuration that says something else.
+func (r *releases) spares() {
+	const failover = "csi-fencepost-failover"
+	r.configure("array-system", "csi-fencepost-array.example.com", head+"driver: {unpublishRevokesAccess: true}\nevidence: {outOfServiceTaint: true}\n")
+	take := []string{"install", "fence", r.chart, "--namespace=ops", "--create-namespace", "-f=-", "--take-ownership"}
+	if strings.HasPrefix(r.do("", "version", "--short"), "v4") {
+		take = append(take, "--force-conflicts")
+	}
+	const is = "drivers[0], array.example.com: ConfigMap array-system/csi-fencepost-array.example.com is there already, is not this release's, and has other values (mode Enforce) in: driver.unpublishRevokesAccess"
+	r.refused(is+", mode. ", arrayIn(config.Observe), take...)
+	r.refused(is+". ", arrayIn(config.Enforce), take...)
+	const taken = "  config: {driver: {unpublishRevokesAccess: true}}\n"
+	r.configure(failover, failover, "apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\nfailover: {enabled: true}\nfencing: {fenceAfter: 60s}\n")
+	r.configure("array-system", "csi-fencepost-array.example.com", head+"driver: {unpublishRevokesAccess: true}\nfencing: {apart: true}\n")
+	r.refused("failover.enabled: ConfigMap csi-fencepost-failover/csi-fencepost-failover is there already, is not this release's, and has other values (mode Enforce) in: fencing.fenceAfter. ", arrayIn(config.Enforce, taken, allOfIt), take...)
+	r.has(map[string]string{configures: "", enforces: "", failoverRuns: ""})
+	r.do(arrayIn(config.Enforce, taken, strings.ReplaceAll(allOfIt, "failover: {", "failover: {config: {fencing: {fenceAfter: 60s}}, ")), take...)
+	r.has(map[string]string{configures: "fence", enforces: "fence", failoverRuns: "fence"})
+	r.do("", "uninstall", "fence", "--namespace=ops")
+	r.forget()
+}
 
 // lives: from Observe to Enforce with everything.
 func (r *releases) lives() {
@@ -278,7 +312,9 @@ func (r *releases) ends() {
 	r.may("patch")
 	again := []string{"install", "again", r.chart, "--namespace=ops", "-f=-"}
 	r.refused("--set takeFrom=ops/fence --take-ownership", arrayIn(config.Enforce), again...)
-	r.do(arrayIn(config.Enforce), append(again, "--set=takeFrom=ops/fence", "--take-ownership")...)
+	again = append(again, "--set=takeFrom=ops/fence", "--take-ownership")
+	r.refused("has other values (mode Enforce) in: fencing.apart, mode. ", arrayIn(config.Observe), again...)
+	r.do(arrayIn(config.Enforce, "  config: {fencing: {apart: true}}\n"), again...)
 	r.has(map[string]string{enforces: "again", configures: "again", sharedRole: "again", ofRecords: "kept"})
 	r.do("", "uninstall", "again", "--namespace=ops")
 	r.do("", "uninstall", "other", "--namespace=ops2")

@@ -124,6 +124,47 @@ when the release ends. */ -}}
 {{- end -}}{{- end -}}
 {{- end -}}
 
+{{- /* The configuration of a driver's sidecar, as its file. */ -}}
+{{- define "csi-fencepost.config" -}}
+{{- $does := include "csi-fencepost.does" . | fromYaml -}}
+{{- $config := merge (dict "apiVersion" "csi-fencepost.io/v1alpha1" "kind" "Configuration" "mode" .driver.mode) (deepCopy (.driver.config | default dict)) -}}
+{{- if $does.apart -}}{{- $config = mergeOverwrite $config (dict "fencing" (dict "apart" true)) -}}{{- end -}}
+{{- toYaml $config }}
+{{ end -}}
+
+{{- /* The same of failover. */ -}}
+{{- define "csi-fencepost.failover" -}}
+{{- $config := merge (dict "apiVersion" "csi-fencepost.io/v1alpha1" "kind" "Configuration") (deepCopy .Values.failover.config) -}}
+{{- toYaml (mergeOverwrite $config (dict "failover" (dict "enabled" true))) }}
+{{ end -}}
+
+{{- /* The fields in which two maps differ, with a space behind each. */ -}}
+{{- define "csi-fencepost.differ" -}}
+{{- $a := .a -}}{{- $b := .b -}}{{- $at := .at -}}
+{{- range keys $a $b | uniq | sortAlpha -}}
+{{- $one := get $a . -}}{{- $other := get $b . -}}
+{{- if and (kindIs "map" $one) (kindIs "map" $other) -}}{{- include "csi-fencepost.differ" (dict "a" $one "b" $other "at" (print $at . ".")) -}}
+{{- else if not (deepEqual $one $other) -}}{{ print $at . " " }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A configuration that people, inject or another release wrote is not written over with one that says
+something else: --take-ownership would, and a sidecar in Enforce would be in Observe, or without its fence
+agents, once its pod is started again. What a field is without being named counts as said. */ -}}
+{{- define "csi-fencepost.spare" -}}
+{{- with lookup "v1" "ConfigMap" .namespace .name -}}
+{{- $marks := .metadata.annotations | default dict -}}
+{{- if ne (printf "%s/%s" $.root.Release.Namespace $.root.Release.Name) (printf "%s/%s" (get $marks "meta.helm.sh/release-namespace") (get $marks "meta.helm.sh/release-name")) -}}
+{{- $defaults := include "csi-fencepost.file" (dict "root" $.root "file" "config/defaults.yaml") -}}
+{{- $is := mergeOverwrite (fromYaml $defaults) (get (.data | default dict) "config.yaml" | default "" | fromYaml) -}}
+{{- with include "csi-fencepost.differ" (dict "a" $is "b" (mergeOverwrite (fromYaml $defaults) (fromYaml $.want)) "at" "") -}}
+{{- fail (printf "%sConfigMap %s/%s is there already, is not this release's, and has other values (mode %s) in: %s. A program that runs with it would lose them when it starts again. Put them under %s first (kubectl get configmap %s -n %s -o yaml shows them), or delete that ConfigMap if these values are right" $.here $.namespace $.name $is.mode (trim . | replace " " ", ") $.fields $.name $.namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* What the schema cannot say, and what is in the cluster already. */ -}}
 {{- define "csi-fencepost.check" -}}
 {{- $root := . -}}{{- $seen := dict -}}
@@ -145,5 +186,6 @@ when the release ends. */ -}}
 {{- fail (printf "%sit belongs to release %s already, and two would take its rights from each other. Name it in one of them; if that one is gone or is to have it no longer: --set takeFrom=%s --take-ownership" $here . .) -}}
 {{- end -}}
 {{- end -}}
+{{- include "csi-fencepost.spare" (dict "root" $root "here" $here "namespace" $driver.namespace "name" (print "csi-fencepost-" $driver.name) "fields" "mode: and config:" "want" (include "csi-fencepost.config" (dict "root" $root "driver" $driver))) -}}
 {{- end -}}
 {{- end -}}
