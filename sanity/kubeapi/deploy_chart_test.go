@@ -108,10 +108,83 @@ func TestTheChartRendersWhatInjectWrites(t *testing.T) {
 				for _, name := range c.more {
 					want = append(want, shipped(t, name)...)
 				}
-				sameObjects(t, rendered(t, out), slices.DeleteFunc(want, func(o *unstructured.Unstructured) bool {
+				want = slices.DeleteFunc(want, func(o *unstructured.Unstructured) bool {
 					return c.without != "" && strings.HasPrefix(o.GetName(), c.without)
-				}))
+				})
+				sameObjects(t, rendered(t, out), withShared(t, want))
 			})
+		}
+	})
+}
+
+// withShared adds what drivers share, which a release has whole, whatever its own drivers need of it.
+func withShared(t *testing.T, all []*unstructured.Unstructured) []*unstructured.Unstructured {
+	t.Helper()
+	have := map[string]bool{}
+	for _, o := range all {
+		have[chartKey(o)] = true
+	}
+	for _, file := range []string{"rbac/namespace.yaml", "rbac/observe.yaml", "rbac/enforce.yaml", "rbac/kubelet.yaml", "rbac/failover.yaml", "rbac/authorization.yaml", "admission/writers.yaml"} {
+		text, err := os.ReadFile(filepath.Join("../../deploy", file))
+		must(t, err)
+		for document := range strings.SplitSeq(string(text), "---\n") {
+			o := objects(t, []byte(document))[0]
+			shared := !strings.Contains(o.GetName(), "$")
+			if file == "admission/writers.yaml" {
+				shared = o.GetName() == "csi-fencepost-writer" || o.GetName() == "csi-fencepost-fencer"
+			}
+			if shared && !have[chartKey(o)] {
+				all = append(all, o)
+			}
+		}
+	}
+	return all
+}
+
+// Of two releases one has what drivers share, and the other says shared: false, as two applications
+// of Argo CD do: no right of the second is of a role, or an account, that neither has.
+func TestTheChartSharesAllThatAnotherReleaseNeeds(t *testing.T) {
+	single.take(t)
+	const all = "  httpAuthorization: true\n  config: {failover: {enabled: true}, " + cutsBoth + "}\nshared: false\n"
+	eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
+		render := func(values string) []*unstructured.Unstructured {
+			out, err := helm(values, "template", "fence", ownChart, "--kube-version=1.37.0", "--namespace=ops", "-f=-")
+			must(t, err)
+			return objects(t, out)
+		}
+		for name, first := range map[string]string{"a driver in Observe": "drivers: [{name: b.example.com, namespace: two, serviceAccounts: [b], mode: Observe}]", "no driver": "drivers: []"} {
+			second := render(arrayIn(config.Enforce, all))
+			there, bindings := map[string]bool{"ServiceAccount array-system/array-controller": true}, 0
+			for _, o := range append(render(first), second...) {
+				there[chartKey(o)] = true
+			}
+			for _, o := range second {
+				if o.GetNamespace() == "csi-fencepost" && !there["Namespace /csi-fencepost"] {
+					t.Errorf("%s: nobody has the namespace of %s", name, chartKey(o))
+				}
+				if _, is := o.Object["roleRef"]; !is {
+					continue
+				}
+				bindings++
+				kind, _, _ := unstructured.NestedString(o.Object, "roleRef", "kind")
+				role, _, _ := unstructured.NestedString(o.Object, "roleRef", "name")
+				namespace := o.GetNamespace()
+				if kind == "ClusterRole" {
+					namespace = ""
+				}
+				if key := fmt.Sprint(kind, " ", namespace, "/", role); !there[key] {
+					t.Errorf("%s: %s is to %s, which neither release has", name, chartKey(o), key)
+				}
+				subjects, _, _ := unstructured.NestedSlice(o.Object, "subjects")
+				for _, s := range subjects {
+					if key := fmt.Sprint(s.(map[string]any)["kind"], " ", s.(map[string]any)["namespace"], "/", s.(map[string]any)["name"]); !there[key] {
+						t.Errorf("%s: %s binds %s, which neither release has", name, chartKey(o), key)
+					}
+				}
+			}
+			if bindings < 11 {
+				t.Errorf("%s: %d bindings", name, bindings)
+			}
 		}
 	})
 }
@@ -273,7 +346,7 @@ drivers:
 // The policies are those of deploy/admission, and end with the release.
 func TestTheChartHasThePoliciesOfAdmission(t *testing.T) {
 	single.take(t)
-	const values = "admission: {ledger: true, records: true, taint: true, operators: storage-admins}\nmonitoring: {dashboard: false}\n"
+	const values = "shared: false\nadmission: {ledger: true, records: true, taint: true, operators: storage-admins}\nmonitoring: {dashboard: false}\n"
 	var want []*unstructured.Unstructured
 	for _, name := range []string{"ledger", "records", "taint"} {
 		want = append(want, shipped(t, "admission/"+name+".yaml")...)

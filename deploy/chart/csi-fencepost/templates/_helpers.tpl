@@ -78,28 +78,27 @@ when the release ends. */ -}}
 {{ toYaml .object }}
 {{- end -}}
 
-{{- /* What drivers share, of their files. An object of another release is left to that. */ -}}
-{{- define "csi-fencepost.shared" -}}
-{{- $root := . -}}{{- $seen := dict -}}
-{{- range $driver := .Values.drivers -}}
-{{- $asked := dict "root" $root "driver" $driver -}}
-{{- $does := include "csi-fencepost.does" $asked | fromYaml -}}
-{{- range $file := include "csi-fencepost.files" $asked | splitList " " -}}
+{{- /* What drivers share, in a list objects: all of it, whatever the drivers of this release need of it. Those
+of another release may need more, and a role that nobody is bound to is nobody's right. */ -}}
+{{- define "csi-fencepost.common" -}}
+{{- $root := . -}}{{- $objects := list -}}
+{{- range $file := list "rbac/namespace.yaml" "rbac/observe.yaml" "rbac/enforce.yaml" "rbac/kubelet.yaml" "rbac/failover.yaml" "rbac/authorization.yaml" "admission/writers.yaml" -}}
 {{- range include "csi-fencepost.file" (dict "root" $root "file" $file) | splitList "---\n" -}}
 {{- $object := fromYaml . -}}
-{{- $name := $object.metadata.name -}}
-{{- $key := printf "%s/%s/%s" $object.kind (get $object.metadata "namespace") $name -}}
-{{- $wanted := and (not (contains "${DRIVER}" $name)) (not (hasKey $seen $key)) -}}
-{{- if and $wanted (eq $file "admission/writers.yaml") -}}
-{{- $wanted = include "csi-fencepost.writes" (dict "name" $name "does" $does) -}}
+{{- if ternary (has $object.metadata.name (list "csi-fencepost-writer" "csi-fencepost-fencer")) (not (contains "${DRIVER}" $object.metadata.name)) (eq $file "admission/writers.yaml") -}}
+{{- $objects = append $objects $object -}}
 {{- end -}}
-{{- if $wanted -}}
-{{- $_ := set $seen $key true -}}
-{{- if not (include "csi-fencepost.owner" (dict "root" $root "apiVersion" $object.apiVersion "kind" $object.kind "namespace" (get $object.metadata "namespace") "name" $name)) -}}
-{{- include "csi-fencepost.object" (dict "root" $root "object" $object "kept" true) -}}
+{{- end -}}{{- end -}}
+{{- toYaml (dict "objects" $objects) -}}
+{{- end -}}
+
+{{- /* The same as it is rendered. An object of another release is left to that. */ -}}
+{{- define "csi-fencepost.shared" -}}
+{{- range (include "csi-fencepost.common" . | fromYaml).objects -}}
+{{- if not (include "csi-fencepost.owner" (dict "root" $ "apiVersion" .apiVersion "kind" .kind "namespace" (get .metadata "namespace") "name" .metadata.name)) -}}
+{{- include "csi-fencepost.object" (dict "root" $ "object" . "kept" true) -}}
 {{- end -}}
 {{- end -}}
-{{- end -}}{{- end -}}{{- end -}}
 {{- end -}}
 
 {{- /* A driver's own rights. Without an account there are no bindings to it. */ -}}
