@@ -68,6 +68,8 @@ func (p *Plan) configure(o Options) error {
 		p.Mode = o.Mode
 		if p.Mode == "" {
 			p.Mode = config.Observe
+		}
+		if o.Mode == "" && !p.withoutRights {
 			p.say("mode Observe, to begin with: it refuses nothing, and says what Enforce would have refused; --mode Enforce chooses that")
 		}
 		var err error
@@ -95,6 +97,9 @@ func (p *Plan) configure(o Options) error {
 		p.say("the configuration has fencing.namespace %s: the rights below are for csi-fencepost, rename it there", c.Fencing.Namespace)
 	}
 	p.credentials = credentialFiles(c.Fencing.Levels)
+	if p.withoutRights {
+		return p.leaveOut()
+	}
 	if p.Mode == config.Enforce {
 		p.say("mode Enforce: %s", unblocks(c))
 	}
@@ -135,6 +140,15 @@ func unblocks(c *config.Configuration) string {
 		return "the volumes of a node that dies, or vanishes, wait for " + said + ". Nothing in this configuration proves by itself that a node is off: fence agents do (fencing.levels, docs/use/evidence.md)"
 	}
 	return "the volumes of a node that dies, or vanishes, move with " + strings.Join(proofs, ", or ") + "; without, they wait for " + said
+}
+
+// leaveOut adds neither rights nor configuration.
+func (p *Plan) leaveOut() error {
+	if p.kubeconfig != "" {
+		return fmt.Errorf("--without-rights: the attacher has a --kubeconfig, and a release of the chart of csi-fencepost gives no rights in that one's cluster: take the flag off, and --rights FILE has them")
+	}
+	p.say("rights and configuration are left out: a release of the chart of csi-fencepost has to have driver %s with namespace %s and serviceAccounts [%s], or the pod waits for ConfigMap %s and its sidecar has no rights", p.Driver, p.Namespace, p.ServiceAccount, configMapName(p.Driver))
+	return nil
 }
 
 // names are those in the rights.

@@ -60,6 +60,10 @@ func (p *Plan) serveTLS(secret string) error {
 
 // addAuthorization adds the rights of --http-authorization where the others are.
 func (p *Plan) addAuthorization() error {
+	if p.withoutRights {
+		p.say("those of --http-authorization are left out too: the chart has them with httpAuthorization: true")
+		return nil
+	}
 	text, err := deploy.Authorization(p.names())
 	if err != nil {
 		return err

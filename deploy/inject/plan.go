@@ -68,6 +68,10 @@ type Options struct {
 	TLSSecret string
 	// MetricsFrom is the one namespace whose pods reach the metrics; needs a free network.
 	MetricsFrom string
+	// WithoutRights: rights and configuration are not among the documents, since a release of
+	// csi-fencepost's own Helm chart has them. nil: as it was before, and among them where there
+	// was nothing.
+	WithoutRights *bool
 	// Separate keeps the documents apart from the files (Result.Documents).
 	Separate bool
 	// Beside: they are then written beside the files, as DocumentsFile, and a
@@ -124,7 +128,8 @@ type Plan struct {
 	// Annotations that are put on the workload (not on its pods).
 	Annotations map[string]string
 
-	seLinuxType string // as the options say
+	seLinuxType   string // as the options say
+	withoutRights bool   // the same
 	// kubeconfig of the attacher, and the namespace of its Lease in that cluster.
 	kubeconfig, leaseNamespace string
 	credentials                []string // files that the configuration names
@@ -226,7 +231,7 @@ func newPlans(w *Workload, all []*candidate, o Options) (plans []*Plan, nothing 
 
 // newPlan of one attacher.
 func newPlan(w *Workload, c *candidate, o Options) (*Plan, error) {
-	p := &Plan{Where: w.Where, APIVersion: w.APIVersion, Kind: w.Kind, Name: w.ObjectMeta.Name, ServiceAccount: w.serviceAccount()}
+	p := &Plan{Where: w.Where, APIVersion: w.APIVersion, Kind: w.Kind, Name: w.ObjectMeta.Name, ServiceAccount: w.serviceAccount(), withoutRights: o.WithoutRights != nil && *o.WithoutRights}
 	p.say("%s: container %s %s (%s)", w.name(), c.Name, c.program(), c.Image)
 	if err := p.chooseDriver(w, c); err != nil {
 		return nil, err

@@ -20,6 +20,9 @@ func (o Options) or(before Options) Options {
 	if o.Native == nil {
 		o.Native = before.Native
 	}
+	if o.WithoutRights == nil {
+		o.WithoutRights = before.WithoutRights
+	}
 	if o.SELinuxType == "" {
 		o.SELinuxType = before.SELinuxType
 	}
@@ -79,7 +82,7 @@ func previous(files []File) (map[string]earlier, error) {
 		for container, r := range all {
 			e := earlier{put: r.Sidecar, volumes: w.Template.Spec.Volumes, Options: Options{
 				Drivers: []string{r.Driver}, Image: r.Image, Native: &r.Native, SELinuxType: r.SELinuxType, Mode: r.Mode, Failover: r.failover(), Config: configOf(found, r.Driver, r.Namespace),
-				AgentsSecrets: r.AgentsSecrets, AgentDirs: r.AgentDirs, TLSSecret: r.TLSSecret, MetricsFrom: r.MetricsFrom,
+				AgentsSecrets: r.AgentsSecrets, AgentDirs: r.AgentDirs, TLSSecret: r.TLSSecret, MetricsFrom: r.MetricsFrom, WithoutRights: &r.WithoutRights,
 			}}
 			if r.Sidecar != nil && len(r.Sidecar.Ports) > 0 {
 				e.HTTPPort = r.Sidecar.Ports[0].ContainerPort

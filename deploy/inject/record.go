@@ -37,6 +37,7 @@ type record struct {
 	AgentDirs      string               `json:"agentDirs,omitempty"`
 	TLSSecret      string               `json:"tlsSecret,omitempty"`
 	MetricsFrom    string               `json:"metricsFrom,omitempty"`
+	WithoutRights  bool                 `json:"withoutRights,omitempty"`
 	// Sidecar as it was put in: what differs from it was changed by a person.
 	Sidecar *corev1.Container `json:"sidecar,omitempty"`
 }
@@ -45,7 +46,7 @@ type record struct {
 func (p *Plan) record(o Options, put corev1.Container) (map[string]string, error) {
 	r := record{
 		Driver: p.Driver, Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Mode: p.Mode, Failover: p.Failover, Apart: p.Apart,
-		Container: put.Name, Native: p.Native, Image: put.Image, SELinuxType: p.seLinuxType, AgentsSecrets: o.AgentsSecrets, AgentDirs: o.AgentDirs, TLSSecret: o.TLSSecret, MetricsFrom: o.MetricsFrom, Sidecar: &put,
+		Container: put.Name, Native: p.Native, Image: put.Image, SELinuxType: p.seLinuxType, AgentsSecrets: o.AgentsSecrets, AgentDirs: o.AgentDirs, TLSSecret: o.TLSSecret, MetricsFrom: o.MetricsFrom, WithoutRights: p.withoutRights, Sidecar: &put,
 		Command: p.Attacher.CommandBefore, Args: p.Attacher.ArgsBefore, Mounts: p.Attacher.VolumeMountsBefore,
 	}
 	for _, v := range p.Volumes {

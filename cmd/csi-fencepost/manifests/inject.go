@@ -70,6 +70,7 @@ type injectFlags struct {
 	options inject.Options
 	mode    string
 	native  bool
+	without bool // rights and configuration
 	config  string
 	rights  string // file
 	as      injectAs
@@ -92,6 +93,7 @@ func parseInjectFlags(args []string) (*injectFlags, error) {
 	f.set.StringVar(&f.options.TLSSecret, "tls-secret", "", "A Secret of type kubernetes.io/tls: metrics and probes are served over HTTPS with its certificate, and the metrics only to those whom the Kubernetes API lets get /metrics.")
 	f.set.StringVar(&f.options.MetricsFrom, "metrics-from", "", "The namespace from which the metrics are scraped: a NetworkPolicy lets no other pods reach their port. Default: everybody does.")
 	f.set.StringVar(&f.rights, "rights", "", "A file to write the rights to where the attacher has a --kubeconfig: they belong into that one's cluster.")
+	f.set.BoolVar(&f.without, "without-rights", false, "Leave out rights and configuration, failover's too: a release of csi-fencepost's own Helm chart has them, and says mode, failover and configuration. Needs --driver, for the drivers that are in it. Later runs keep it; =false puts them in again.")
 	f.addAs()
 	if err := f.parse(args); err != nil {
 		return f, err
@@ -113,6 +115,16 @@ func (f *injectFlags) complete() (err error) {
 	}
 	if err := f.wrongNames(); err != nil {
 		return err
+	}
+	if f.set.Changed("without-rights") {
+		f.options.WithoutRights = &f.without
+	}
+	switch {
+	case !f.without:
+	case len(f.options.Drivers) == 0:
+		return f.set.Wrong("--without-rights needs --driver: a driver that no release of the chart has would wait for a configuration that nobody makes")
+	case f.mode != "" || f.options.Failover != inject.NoFailover || f.rights != "":
+		return f.set.Wrong("--without-rights: mode, failover and rights are those of the chart's values: take --mode, --failover and --rights off")
 	}
 	if f.set.Changed("native-sidecar") {
 		f.options.Native = &f.native

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -44,16 +43,80 @@ func TestInjectAsLeavesTheManifestsAlone(t *testing.T) {
 	}
 }
 
-// What the Helm chart has stands between two marks, as docs/use/chart.md takes it off with sed.
-func TestWhatTheChartHasIsTakenOffByItsMarks(t *testing.T) {
-	marked := regexp.MustCompile(`(?ms)^# csi-fencepost: begin$.*?^# csi-fencepost: end$`)
-	for flag, left := range map[string]int{"--as-policy": 4, "--native-sidecar=false": 4} { // policies and bindings; the vendor's own
-		stdout, _ := clitest.Line(t, Commands(), cli.ExitOK, "inject", "-f", vendorManifests, named, "--mode=Enforce", "--failover", flag)
-		rest := marked.ReplaceAllString(stdout, "")
-		if kinds := strings.Count("\n"+rest, "\nkind: "); kinds != left || strings.Contains(rest, "rbac.authorization.k8s.io") || strings.Contains(rest, "kind: ConfigMap") {
-			t.Errorf("%s leaves %d objects, want %d:\n%s", flag, kinds, left, rest)
+// What the Helm chart has is left out, in whichever way and from whichever text, and nothing else:
+// the policy of --metrics-from is in no chart.
+func TestWithoutRightsLeavesOutWhatTheChartHas(t *testing.T) {
+	vendor := clitest.ReadFile(t, "sanity/kubeapi/testdata/vendor.yaml")
+	crlf := strings.ReplaceAll(vendor, "\n", "\r\n")
+	folder := func(name string) string { return filepath.Join(t.TempDir(), name) }
+	component, manifests := folder("component"), folder("manifests")
+	for _, c := range []struct {
+		text    string
+		flag    string
+		objects int    // with the policy of --metrics-from
+		in      string // a folder; empty: printed
+	}{
+		{vendor, "--as-policy", 5, ""},
+		{crlf, "--as-policy", 5, ""},
+		{vendor, "--native-sidecar=false", 5, ""},
+		{crlf, "--native-sidecar=false", 5, ""},
+		{vendor, "--as-kustomize=" + component, 2, component},
+		{vendor, "--output=" + manifests, 5, manifests},
+	} {
+		stdin = strings.NewReader(c.text)
+		t.Cleanup(func() { stdin = os.Stdin })
+		out, said := clitest.Line(t, Commands(), cli.ExitOK, "inject", named, "--driver=array.example.com", "--without-rights", "--metrics-from=monitoring", "--tls-secret=tls", c.flag)
+		if c.in != "" {
+			out = ""
+			names, err := filepath.Glob(filepath.Join(c.in, "*"))
+			if err != nil || len(names) != 2 {
+				t.Fatalf("%s: %v, %v", c.flag, names, err)
+			}
+			for _, name := range names {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out += string(text)
+			}
+		}
+		out = strings.ReplaceAll(out, "\r\n", "\n")
+		if kinds := strings.Count("\n"+out, "\nkind: "); kinds != c.objects || !strings.Contains(out, "\nkind: NetworkPolicy") || strings.Contains(out, "rbac.authorization.k8s.io") || strings.Contains(out, "kind: ConfigMap") {
+			t.Errorf("%s: %d objects, want %d:\n%s", c.flag, kinds, c.objects, out)
+		}
+		clitest.Says(t, said, "serviceAccounts [array-controller]", "httpAuthorization: true")
+		if strings.Contains(said, "mode Observe, to begin with") {
+			t.Errorf("%s says a mode, which is the chart's:\n%s", c.flag, said)
 		}
 	}
+}
+
+// A run that puts a newer image in keeps what was left out out: else it would be applied over the
+// chart's, in mode Observe.
+func TestWithoutRightsIsKept(t *testing.T) {
+	stdin = strings.NewReader(vendorManifest)
+	t.Cleanup(func() { stdin = os.Stdin })
+	first, _ := clitest.Line(t, Commands(), cli.ExitOK, "inject", named, "--driver=array.example.com", "--without-rights")
+	for flag, left := range map[string]bool{"--http-port=9999": false, "--without-rights=false": true} {
+		stdin = strings.NewReader(first)
+		again, _ := clitest.Line(t, Commands(), cli.ExitOK, "inject", flag)
+		if strings.Contains(again, "kind: ConfigMap") != left || strings.Contains(again, "kind: ClusterRole") != left {
+			t.Errorf("%s: rights and configuration %t, want %t:\n%s", flag, !left, left, again)
+		}
+	}
+}
+
+func TestWithoutRightsRefusesWhatTheChartSays(t *testing.T) {
+	for _, flags := range [][]string{{}, {"--driver=array.example.com", "--mode=Enforce"}, {"--driver=array.example.com", "--failover"}, {"--driver=array.example.com", "--rights=x"}} {
+		stdout, stderr := clitest.Line(t, Commands(), cli.ExitUsage, append([]string{"inject", "-f", vendorManifests, named, "--without-rights"}, flags...)...)
+		if clitest.Says(t, stderr, "--without-rights"); stdout != "" {
+			t.Errorf("%q prints\n%s", flags, stdout)
+		}
+	}
+	stdin = strings.NewReader(strings.Replace(vendorManifest, "--csi-address=/csi/csi.sock\n", "--csi-address=/csi/csi.sock\n        - --kubeconfig=/csi/kubeconfig\n        - --leader-election\n        - --leader-election-namespace=guests\n", 1))
+	t.Cleanup(func() { stdin = os.Stdin })
+	_, stderr := clitest.Line(t, Commands(), cli.ExitFailure, "inject", named, "--driver=array.example.com", "--without-rights")
+	clitest.Says(t, stderr, "--without-rights: the attacher has a --kubeconfig")
 }
 
 // Constraints of OpenShift that give the user refuse a container that names root.
