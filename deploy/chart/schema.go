@@ -34,11 +34,20 @@ func guard() object {
 	return s
 }
 
-// failover is what failover.config may say: that it is enabled, the chart says. Which of the
-// guards' fields it refuses csi-fencepost failover says itself.
+// failover is what failover.config may say: that it is enabled, the chart says. What a guard
+// decides by, and the agents of one driver's storage, it refuses (config.CheckApart).
 func failover() object {
 	s := guard()
-	only(s["properties"].(object), "failover", "enabled", true)
+	fields := s["properties"].(object)
+	only(fields, "failover", "enabled", true)
+	delete(fields, "driver")
+	delete(fields, "unpublish")
+	evidence := fields["evidence"].(object)
+	evidence["properties"] = object{"operatorConfirmation": evidence["properties"].(object)["operatorConfirmation"]}
+	fencing := fields["fencing"].(object)["properties"].(object)
+	delete(fencing, "apart")
+	level := fencing["levels"].(object)["items"].(object)["properties"].(object)
+	delete(level["agents"].(object)["items"].(object)["properties"].(object), "csiAddons")
 	return s
 }
 

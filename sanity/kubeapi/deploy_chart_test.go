@@ -70,12 +70,19 @@ var chartCases = map[string]struct {
 	"the pod moves pods": {
 		values:  arrayIn(config.Enforce, "  config: {failover: {enabled: true}}\n"),
 		inject:  inject.Options{Mode: config.Enforce, Failover: inject.InPod},
-		writers: []string{"writer", "fencer"},
+		writers: []string{"writer"},
 	},
 	"a Deployment of its own moves pods": {
 		values:  arrayIn(config.Enforce, "failover: {enabled: true}\nimage: {repository: csi-fencepost}\n"),
 		inject:  inject.Options{Mode: config.Enforce, Failover: inject.Apart},
 		writers: []string{"writer", "apart-writer"},
+		more:    []string{"failover/config.yaml"},
+	},
+	// The pod vouches for its storage fences alone, and asks the Deployment for the power.
+	"a Deployment of its own cuts the power, and the pod the storage": {
+		values:  arrayIn(config.Enforce, "  config: {failover: {enabled: true}, "+cutsStorage+"}\nfailover: {enabled: true}\nimage: {repository: csi-fencepost}\n"),
+		inject:  inject.Options{Config: []byte(head + "failover: {enabled: true}\n" + strings.Replace(cutsStorage, "{", "{apart: true, ", 1)), Failover: inject.Apart},
+		writers: []string{"writer", "fencer-of", "apart-writer"},
 		more:    []string{"failover/config.yaml"},
 	},
 	"metrics over TLS": {
@@ -416,19 +423,24 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 		values string
 		says   []string
 	}{
-		"a mode that is none":           {arrayIn("enforce"), []string{"drivers/0/mode", "'Observe', 'Enforce'"}},
-		"no namespace":                  {"drivers: [{name: a.example.com, mode: Observe}]", []string{"drivers/0", "namespace"}},
-		"a name that is none":           {"drivers: [{name: 'a\"b', namespace: storage, mode: Observe}]", []string{"drivers/0/name", "does not match"}},
-		"a value that is misspelled":    {"driver: []", []string{"additional properties 'driver' not allowed"}},
-		"a field that no sidecar has":   {arrayIn(config.Enforce, "  config: {fencing: {fenceafter: 60s}}\n"), []string{"drivers/0/config/fencing", "'fenceafter' not allowed"}},
-		"a duration without a unit":     {arrayIn(config.Enforce, "  config: {fencing: {suspectAfter: 30}}\n"), []string{"drivers/0/config/fencing/suspectAfter", "want string"}},
-		"records where rights are not":  {arrayIn(config.Enforce, "  config: {fencing: {namespace: other}}\n"), []string{"drivers/0/config/fencing/namespace", "'csi-fencepost'"}},
-		"the mode in the configuration": {arrayIn(config.Enforce, "  config: {mode: Observe}\n"), []string{"drivers/0/config", "'mode' not allowed"}},
-		"Enforce, and nobody's":         {"drivers: [{name: a.example.com, namespace: storage, mode: Enforce}]", []string{"drivers[0], a.example.com", "mode Enforce needs serviceAccounts", "kubectl get pods -n storage"}},
-		"one driver twice":              {arrayIn(config.Observe, "- {name: array.example.com, namespace: other, mode: Observe}\n"), []string{"drivers[1], array.example.com", "named twice"}},
-		"failover, and no image":        {"failover: {enabled: true}", []string{"failover.enabled needs image.repository", "docs/use/install.md#the-image"}},
-		"failover with other pods":      {"failover: {pod: {containers: []}}", []string{"failover/pod", "'containers' not allowed"}},
-		"pods move in Observe":          {arrayIn(config.Observe, "  config: {failover: {enabled: true}}\n"), []string{"config.failover.enabled needs mode Enforce"}},
+		"a mode that is none":            {arrayIn("enforce"), []string{"drivers/0/mode", "'Observe', 'Enforce'"}},
+		"no namespace":                   {"drivers: [{name: a.example.com, mode: Observe}]", []string{"drivers/0", "namespace"}},
+		"a name that is none":            {"drivers: [{name: 'a\"b', namespace: storage, mode: Observe}]", []string{"drivers/0/name", "does not match"}},
+		"a value that is misspelled":     {"driver: []", []string{"additional properties 'driver' not allowed"}},
+		"a field that no sidecar has":    {arrayIn(config.Enforce, "  config: {fencing: {fenceafter: 60s}}\n"), []string{"drivers/0/config/fencing", "'fenceafter' not allowed"}},
+		"a duration without a unit":      {arrayIn(config.Enforce, "  config: {fencing: {suspectAfter: 30}}\n"), []string{"drivers/0/config/fencing/suspectAfter", "want string"}},
+		"records where rights are not":   {arrayIn(config.Enforce, "  config: {fencing: {namespace: other}}\n"), []string{"drivers/0/config/fencing/namespace", "'csi-fencepost'"}},
+		"the mode in the configuration":  {arrayIn(config.Enforce, "  config: {mode: Observe}\n"), []string{"drivers/0/config", "'mode' not allowed"}},
+		"Enforce, and nobody's":          {"drivers: [{name: a.example.com, namespace: storage, mode: Enforce}]", []string{"drivers[0], a.example.com", "mode Enforce needs serviceAccounts", "kubectl get pods -n storage"}},
+		"one driver twice":               {arrayIn(config.Observe, "- {name: array.example.com, namespace: other, mode: Observe}\n"), []string{"drivers[1], array.example.com", "named twice"}},
+		"failover, and no image":         {"failover: {enabled: true}", []string{"failover.enabled needs image.repository", "docs/use/install.md#the-image"}},
+		"failover with other pods":       {"failover: {pod: {containers: []}}", []string{"failover/pod", "'containers' not allowed"}},
+		"failover with guards' evidence": {"failover: {config: {evidence: {nodeDeleted: true}}}", []string{"failover/config/evidence", "'nodeDeleted' not allowed"}},
+		"failover with a driver":         {"failover: {config: {driver: {unpublishRevokesAccess: true}, unpublish: {unfenced: Refuse}}}", []string{"failover/config", "'driver'", "'unpublish'", "not allowed"}},
+		"failover with a driver's agent": {"failover: {config: {" + cutsStorage + "}}", []string{"failover/config/fencing/levels/0/agents/0", "'csiAddons' not allowed"}},
+		"power here and elsewhere":       {arrayIn(config.Enforce, "  config: {"+strings.Replace(cutsBoth, "{", "{apart: true, ", 1)+"}\n"), []string{"drivers[0], array.example.com: config.fencing.apart: csi-fencepost failover reads"}},
+		"a time, and nobody who fences":  {arrayIn(config.Observe, "  config: {fencing: {fenceAfter: 60s}}\n"), []string{"drivers[0], array.example.com: config.fencing.fenceAfter and powerOn need config.failover.enabled"}},
+		"pods move in Observe":           {arrayIn(config.Observe, "  config: {failover: {enabled: true}}\n"), []string{"config.failover.enabled needs mode Enforce"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {

@@ -37,7 +37,7 @@ failover. In mode Observe it does nothing of it. */ -}}
 {{- end -}}{{- end -}}
 {{- $_ := set $does "moves" (dig "failover" "enabled" false $config) -}}
 {{- $_ := set $does "kubelet" (dig "evidence" "kubelet" true $config) -}}
-{{- $_ := set $does "apart" (dig "fencing" "apart" (and .root.Values.failover.enabled (not $does.power) (not $does.moves)) $config) -}}
+{{- $_ := set $does "apart" (dig "fencing" "apart" (and .root.Values.failover.enabled (not $does.power)) $config) -}}
 {{- end -}}
 {{- toYaml $does -}}
 {{- end -}}
@@ -54,10 +54,9 @@ rbac/namespace.yaml rbac/observe.yaml
 
 {{- /* Whether an object of admission/writers.yaml, by its name in that file, is for a driver's sidecar that does so. */ -}}
 {{- define "csi-fencepost.writes" -}}
-{{- $fences := or .does.power .does.moves -}}
 {{- if hasPrefix "csi-fencepost-writer" .name -}}true
-{{- else if hasPrefix "csi-fencepost-fencer-of-" .name -}}{{ ternary "true" "" (and .does.storage (not $fences)) }}
-{{- else if hasPrefix "csi-fencepost-fencer" .name -}}{{ ternary "true" "" $fences }}
+{{- else if hasPrefix "csi-fencepost-fencer-of-" .name -}}{{ ternary "true" "" (and .does.storage (not .does.power)) }}
+{{- else if hasPrefix "csi-fencepost-fencer" .name -}}{{ ternary "true" "" .does.power }}
 {{- end -}}
 {{- end -}}
 
@@ -179,6 +178,17 @@ agents, once its pod is started again. What a field is without being named count
 {{- end -}}
 {{- if and (ne $driver.mode "Enforce") (dig "failover" "enabled" false ($driver.config | default dict)) -}}
 {{- fail (print $here "config.failover.enabled needs mode Enforce: what moves pods has to guard their volumes") -}}
+{{- end -}}
+{{- $fencing := dig "fencing" dict ($driver.config | default dict) -}}
+{{- $power := false -}}
+{{- range dig "levels" list $fencing -}}{{- range .agents -}}{{- if not (hasKey . "csiAddons") -}}{{- $power = true -}}{{- end -}}{{- end -}}{{- end -}}
+{{- $switches := eq (toString (get $fencing "powerOn")) "WhenMoved" -}}
+{{- $apart := dig "apart" (include "csi-fencepost.does" (dict "root" $root "driver" $driver) | fromYaml).apart $fencing -}}
+{{- if and $apart (or $power $switches) -}}
+{{- fail (print $here "config.fencing.apart: csi-fencepost failover reads, cuts and gives back the power, so that all agents but csiAddons, and powerOn, belong into failover.config; its sidecar would not start") -}}
+{{- end -}}
+{{- if and (not (dig "failover" "enabled" false ($driver.config | default dict))) (or $switches (not (has (toString (get $fencing "fenceAfter")) (list "" "0" "0s")))) -}}
+{{- fail (print $here "config.fencing.fenceAfter and powerOn need config.failover.enabled, or belong into failover.config: its sidecar would not start") -}}
 {{- end -}}
 {{- range list (dict "apiVersion" "rbac.authorization.k8s.io/v1" "kind" "ClusterRoleBinding" "name" (print "csi-fencepost-observe-" $driver.name)) (dict "apiVersion" "v1" "kind" "ConfigMap" "namespace" $driver.namespace "name" (print "csi-fencepost-" $driver.name)) -}}
 {{- with include "csi-fencepost.owner" (merge . (dict "root" $root)) -}}
