@@ -195,6 +195,7 @@ func TestAReleaseOfTheChartLivesAndEnds(t *testing.T) {
 			return helm(stdin, append(args, "--kubeconfig="+bed.Cluster.AdminKubeconfig())...)
 		}}
 		defer r.forget()
+		r.knows()
 		r.spares()
 		r.lives()
 		r.isAlone()
@@ -216,6 +217,31 @@ const (
 	failoverRuns  = "deployment csi-fencepost-failover"
 	keepsLedgers  = "policy csi-fencepost-ledger-kept"
 )
+
+// knows: an account that does not exist is said in mode Observe, and refused in Enforce.
+func (r *releases) knows() {
+	const says = "ServiceAccount array-controller in that namespace"
+	accounts := r.client.CoreV1().ServiceAccounts("array-system")
+	if err := accounts.Delete(r.Context(), "array-controller", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		r.Fatal(err)
+	}
+	upgrade := []string{"upgrade", "--install", "fence", r.chart, "--namespace=ops", "--create-namespace", "-f=-"}
+	r.refused("drivers[0], array.example.com: serviceAccounts: array-controller does not exist in namespace array-system", arrayIn(config.Enforce), upgrade...)
+	if said := r.do(arrayIn(config.Observe), upgrade...); !strings.Contains(said, "THERE IS NO "+says) {
+		r.Errorf("it says nothing of an account that does not exist:\n%s", said)
+	}
+	for namespace, name := range map[string]string{"array-system": "array-controller", "disk-system": "disk"} {
+		_, err := r.client.CoreV1().ServiceAccounts(namespace).Create(r.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			r.Fatal(err)
+		}
+	}
+	if said := r.do(arrayIn(config.Observe), upgrade...); strings.Contains(said, says) {
+		r.Errorf("the account exists:\n%s", said)
+	}
+	r.do("", "uninstall", "fence", "--namespace=ops")
+	r.forget()
+}
 
 // configure writes a configuration as people and inject do, without Helm, and takes away what is there.
 func (r *releases) configure(namespace, name, text string) {

@@ -432,6 +432,7 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 		"records where rights are not":   {arrayIn(config.Enforce, "  config: {fencing: {namespace: other}}\n"), []string{"drivers/0/config/fencing/namespace", "'csi-fencepost'"}},
 		"the mode in the configuration":  {arrayIn(config.Enforce, "  config: {mode: Observe}\n"), []string{"drivers/0/config", "'mode' not allowed"}},
 		"Enforce, and nobody's":          {"drivers: [{name: a.example.com, namespace: storage, mode: Enforce}]", []string{"drivers[0], a.example.com", "mode Enforce needs serviceAccounts", "kubectl get pods -n storage"}},
+		"everybody's account":            {"drivers: [{name: a.example.com, namespace: storage, serviceAccounts: [a, default], mode: Enforce}]", []string{"drivers[0], a.example.com", "default is the account of every pod in storage that names none"}},
 		"one driver twice":               {arrayIn(config.Observe, "- {name: array.example.com, namespace: other, mode: Observe}\n"), []string{"drivers[1], array.example.com", "named twice"}},
 		"failover, and no image":         {"failover: {enabled: true}", []string{"failover.enabled needs image.repository", "docs/use/install.md#the-image"}},
 		"failover with other pods":       {"failover: {pod: {containers: []}}", []string{"failover/pod", "'containers' not allowed"}},

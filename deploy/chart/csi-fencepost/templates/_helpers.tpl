@@ -163,6 +163,14 @@ agents, once its pod is started again. What a field is without being named count
 {{- end -}}
 {{- end -}}
 
+{{- /* The accounts of a driver that do not exist, with a space behind each. Empty too: nothing is looked up. */ -}}
+{{- define "csi-fencepost.unknown" -}}
+{{- $driver := .driver -}}
+{{- if lookup "v1" "Namespace" "" "kube-system" -}}
+{{- range $driver.serviceAccounts -}}{{- if not (lookup "v1" "ServiceAccount" $driver.namespace .) -}}{{ print . " " }}{{- end -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* What the schema cannot say, and what is in the cluster already. */ -}}
 {{- define "csi-fencepost.check" -}}
 {{- $root := . -}}{{- $seen := dict -}}
@@ -175,6 +183,14 @@ agents, once its pod is started again. What a field is without being named count
 {{- $_ := set $seen $driver.name true -}}
 {{- if and (eq $driver.mode "Enforce") (not $driver.serviceAccounts) -}}
 {{- fail (printf "%smode Enforce needs serviceAccounts, or its sidecar could write no ledger and would refuse every publish. This shows them: kubectl get pods -n %s -o custom-columns=POD:.metadata.name,ACCOUNT:.spec.serviceAccountName,CONTAINERS:.spec.containers[*].name" $here $driver.namespace) -}}
+{{- end -}}
+{{- if eq $driver.mode "Enforce" -}}
+{{- if has "default" $driver.serviceAccounts -}}
+{{- fail (print $here "serviceAccounts: default is the account of every pod in " $driver.namespace " that names none, and all of them could write ledgers and records: give the controller pods one of their own") -}}
+{{- end -}}
+{{- with include "csi-fencepost.unknown" (dict "driver" $driver) -}}
+{{- fail (printf "%sserviceAccounts: %s does not exist in namespace %s, and a sidecar in mode Enforce without rights refuses every publish. This shows what its pods run as: kubectl get pods -n %s -o custom-columns=POD:.metadata.name,ACCOUNT:.spec.serviceAccountName,CONTAINERS:.spec.containers[*].name" $here (trim . | replace " " ", ") $driver.namespace $driver.namespace) -}}
+{{- end -}}
 {{- end -}}
 {{- if and (ne $driver.mode "Enforce") (dig "failover" "enabled" false ($driver.config | default dict)) -}}
 {{- fail (print $here "config.failover.enabled needs mode Enforce: what moves pods has to guard their volumes") -}}
