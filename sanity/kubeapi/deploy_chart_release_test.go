@@ -11,6 +11,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -200,6 +201,7 @@ func TestAReleaseOfTheChartLivesAndEnds(t *testing.T) {
 		r.lives()
 		r.isAlone()
 		r.goesBack()
+		r.warns()
 		r.ends()
 	})
 }
@@ -209,6 +211,7 @@ const allOfIt = "admission: {ledger: true, records: true, taint: true, operators
 
 const (
 	enforces      = "clusterrolebinding csi-fencepost-enforce-array.example.com"
+	guards        = "clusterrolebinding csi-fencepost-guard-array.example.com"
 	writesLedgers = "clusterrolebinding csi-fencepost-writer-array.example.com"
 	configures    = "configmap csi-fencepost-array.example.com"
 	sharedRole    = "clusterrole csi-fencepost-enforce"
@@ -286,7 +289,7 @@ func (r *releases) lives() {
 		r.Errorf("nothing is left over:\n%s", said)
 	}
 	r.may("patch")
-	r.has(map[string]string{enforces: "fence", writesLedgers: "fence", failoverRuns: "fence", keepsLedgers: "fence", configures: "fence"})
+	r.has(map[string]string{enforces: "fence", guards: "fence", writesLedgers: "fence", failoverRuns: "fence", keepsLedgers: "fence", configures: "fence"})
 }
 
 // isAlone: a second release has neither this driver nor failover, whatever it may take; with another
@@ -304,13 +307,17 @@ func (r *releases) isAlone() {
 	r.has(map[string]string{"clusterrolebinding csi-fencepost-enforce-disk.example.com": "other", sharedRole: "fence", ofRecords: "kept"})
 }
 
-// goesBack: what Enforce needs stays when the release goes back to Observe, is the release's again
+// goesBack: what a sidecar in Enforce needs stays when the release goes back to Observe, but not that by
+// which failover fences for its driver; it is the release's again
 // in Enforce, and what the notes say of it takes it away.
 func (r *releases) goesBack() {
 	r.do(arrayIn(config.Observe), "upgrade", "fence", r.chart, "--namespace=ops", "-f=-")
 	r.do(arrayIn(config.Enforce), "upgrade", "fence", r.chart, "--namespace=ops", "-f=-")
 	said := r.do(arrayIn(config.Observe), "upgrade", "fence", r.chart, "--namespace=ops", "-f=-")
-	r.has(map[string]string{enforces: "fence", writesLedgers: "fence", sharedRole: "fence", ofDevices: "kept", failoverRuns: "", keepsLedgers: ""})
+	r.has(map[string]string{enforces: "", guards: "fence", writesLedgers: "fence", sharedRole: "fence", ofDevices: "kept", failoverRuns: "", keepsLedgers: ""})
+	if !r.allowed("patch") || strings.Contains(said, "FIRST") {
+		r.Errorf("a sidecar that still runs in Enforce may write no ledger, or somebody has to do something first:\n%s", said)
+	}
 	var lines []string
 	for line := range strings.SplitSeq(said, "\n") {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "kubectl delete ") {
@@ -323,10 +330,68 @@ func (r *releases) goesBack() {
 	for _, line := range lines {
 		r.delete(line)
 	}
-	r.has(map[string]string{enforces: "", writesLedgers: "", configures: "fence", "clusterrolebinding csi-fencepost-observe-array.example.com": "fence", "clusterrolebinding csi-fencepost-enforce-disk.example.com": "other"})
+	r.has(map[string]string{guards: "", writesLedgers: "", configures: "fence", "clusterrolebinding csi-fencepost-observe-array.example.com": "fence", "clusterrolebinding csi-fencepost-enforce-disk.example.com": "other"})
 	if said = r.do(arrayIn(config.Observe), "upgrade", "fence", r.chart, "--namespace=ops", "-f=-"); strings.Contains(said, "LEFT OVER") {
 		r.Errorf("all of it is gone:\n%s", said)
 	}
+}
+
+// warns: of what stands in the cluster that this release has not made, or made before, and that would
+// stop a guard, or have failover fence for a driver that nobody guards.
+func (r *releases) warns() {
+	upgrade := []string{"upgrade", "fence", r.chart, "--namespace=ops", "-f=-"}
+	byHand := func(name string) {
+		_, err := r.client.RbacV1().ClusterRoleBindings().Create(r.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "csi-fencepost-enforce"},
+		}, metav1.CreateOptions{})
+		must(r.T, err)
+	}
+	gone := func(name string) { r.delete("kubectl delete clusterrolebinding " + name) }
+	byHand("csi-fencepost-enforce-outside.example.com")
+	r.refused("admission: outside.example.com is guarded in mode Enforce without the rights of deploy/admission/writers.yaml", arrayIn(config.Enforce, allOfIt), upgrade...)
+	byHand("csi-fencepost-writer-outside.example.com")
+	r.do(arrayIn(config.Observe, "admission: {records: true}\n"), upgrade...)
+	r.refused("admission: ValidatingAdmissionPolicy csi-fencepost-records is of release ops/fence already", "drivers: []\nadmission: {records: true}\n", "upgrade", "other", r.chart, "--namespace=ops2", "-f=-", "--take-ownership")
+	gone("csi-fencepost-enforce-outside.example.com")
+	gone("csi-fencepost-writer-outside.example.com")
+
+	byHand("csi-fencepost-enforce-array.example.com")
+	const first = "FIRST, where csi-fencepost failover runs"
+	if said := r.do(arrayIn(config.Observe), upgrade...); !strings.Contains(said, first) || !strings.Contains(said, "kubectl delete "+enforces) {
+		r.Errorf("it does not say that failover fences for a driver in Observe:\n%s", said)
+	}
+	gone("csi-fencepost-enforce-array.example.com")
+
+	r.do("", "uninstall", "other", "--namespace=ops2")
+	newer := chartOfVersion(r.T, r.chart, "v9.9.9")
+	const disk = "drivers: [{name: disk.example.com, namespace: disk-system, serviceAccounts: [disk], mode: Enforce}]\n"
+	if said := r.do(disk, "install", "other", newer, "--namespace=ops2", "-f=-"); !strings.Contains(said, "OF ANOTHER VERSION than this one (v9.9.9)") || !strings.Contains(said, "ClusterRole csi-fencepost-enforce of release ops/fence: version dev\n") {
+		r.Errorf("it does not say that what is shared is older:\n%s", said)
+	}
+
+	moved := strings.Replace(arrayIn(config.Observe), "array-system", "disk-system", 1)
+	moved = strings.Replace(moved, "array-controller", "disk", 1)
+	said := r.do(moved, upgrade...)
+	if !strings.Contains(said, "kubectl delete role csi-fencepost-leader-array.example.com -n array-system\n") {
+		r.Errorf("it does not say what is left over in the namespace of before:\n%s", said)
+	}
+	r.do(arrayIn(config.Observe), upgrade...)
+	for _, kind := range []string{"role", "rolebinding"} {
+		r.delete("kubectl delete " + kind + " csi-fencepost-leader-array.example.com -n disk-system")
+	}
+	must(r.T, r.client.CoreV1().ConfigMaps("disk-system").Delete(r.Context(), "csi-fencepost-array.example.com", metav1.DeleteOptions{}))
+}
+
+// chartOfVersion is a chart as it is packed for a version of the program.
+func chartOfVersion(t *testing.T, chart, version string) string {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "csi-fencepost")
+	must(t, os.CopyFS(folder, os.DirFS(chart)))
+	head := filepath.Join(folder, "Chart.yaml")
+	text, err := os.ReadFile(head)
+	must(t, err)
+	must(t, os.WriteFile(head, regexp.MustCompile("(?m)^appVersion: .*\n").ReplaceAll(text, []byte("appVersion: "+version+"\n")), 0o644))
+	return folder
 }
 
 // ends: what a sidecar in Enforce needs outlives its release, and another one has it only once
@@ -334,7 +399,7 @@ func (r *releases) goesBack() {
 func (r *releases) ends() {
 	r.do(arrayIn(config.Enforce, allOfIt), "upgrade", "fence", r.chart, "--namespace=ops", "-f=-")
 	r.do("", "uninstall", "fence", "--namespace=ops")
-	r.has(map[string]string{enforces: "fence", writesLedgers: "fence", configures: "fence", sharedRole: "fence", ofRecords: "kept", ofDevices: "kept", failoverRuns: "", keepsLedgers: ""})
+	r.has(map[string]string{enforces: "", guards: "fence", writesLedgers: "fence", configures: "fence", sharedRole: "fence", ofRecords: "kept", ofDevices: "kept", failoverRuns: "", keepsLedgers: ""})
 	r.may("patch")
 	again := []string{"install", "again", r.chart, "--namespace=ops", "-f=-"}
 	r.refused("--set takeFrom=ops/fence --take-ownership", arrayIn(config.Enforce), again...)
@@ -344,5 +409,5 @@ func (r *releases) ends() {
 	r.has(map[string]string{enforces: "again", configures: "again", sharedRole: "again", ofRecords: "kept"})
 	r.do("", "uninstall", "again", "--namespace=ops")
 	r.do("", "uninstall", "other", "--namespace=ops2")
-	r.has(map[string]string{enforces: "again", "clusterrolebinding csi-fencepost-enforce-disk.example.com": "other"})
+	r.has(map[string]string{guards: "again", "clusterrolebinding csi-fencepost-guard-disk.example.com": "other"})
 }

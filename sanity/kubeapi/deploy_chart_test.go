@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/deploy/inject"
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 )
@@ -115,6 +116,7 @@ func TestTheChartRendersWhatInjectWrites(t *testing.T) {
 				for _, name := range c.more {
 					want = append(want, shipped(t, name)...)
 				}
+				want = withGuard(want)
 				want = slices.DeleteFunc(want, func(o *unstructured.Unstructured) bool {
 					return c.without != "" && strings.HasPrefix(o.GetName(), c.without)
 				})
@@ -122,6 +124,19 @@ func TestTheChartRendersWhatInjectWrites(t *testing.T) {
 			})
 		}
 	})
+}
+
+// withGuard adds the right of csi-fencepost-enforce-DRIVER under another name, which is kept: the first
+// has failover fence for the driver, and ends with its mode.
+func withGuard(all []*unstructured.Unstructured) []*unstructured.Unstructured {
+	for _, o := range all {
+		if o.GetKind() == "ClusterRoleBinding" && o.GetName() == "csi-fencepost-enforce-array.example.com" {
+			guard := o.DeepCopy()
+			guard.SetName("csi-fencepost-guard-array.example.com")
+			return append(all, guard)
+		}
+	}
+	return all
 }
 
 // withShared adds what drivers share, which a release has whole, whatever its own drivers need of it.
@@ -256,9 +271,10 @@ func chartKey(o *unstructured.Unstructured) string {
 }
 
 // ends tells whether an object ends with its release: what failover as a Deployment of its own has,
-// but for the namespace with the devices' credentials.
+// but for the namespace with the devices' credentials, and by what it knows for whom it fences.
 func ends(o *unstructured.Unstructured) bool {
-	return o.GetNamespace() == "csi-fencepost-failover" || strings.HasPrefix(o.GetName(), "csi-fencepost-apart")
+	_, sign := deploy.Enforcing(o.GetName())
+	return sign && o.GetKind() == "ClusterRoleBinding" || o.GetNamespace() == "csi-fencepost-failover" || strings.HasPrefix(o.GetName(), "csi-fencepost-apart")
 }
 
 // sameObjects compares the chart's objects of a sidecar, all of which are kept, and of failover,

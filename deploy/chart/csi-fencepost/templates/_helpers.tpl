@@ -77,6 +77,15 @@ when the release ends. */ -}}
 {{ toYaml .object }}
 {{- end -}}
 
+{{- /* An object that the cluster has once, and that ends with its release. With --take-ownership a second one
+would have it without a word, and take it from the first when it ends. */ -}}
+{{- define "csi-fencepost.alone" -}}
+{{- with include "csi-fencepost.owner" (dict "root" .root "apiVersion" .object.apiVersion "kind" .object.kind "namespace" (get .object.metadata "namespace") "name" .object.metadata.name) -}}
+{{- fail (printf "admission: %s %s is of release %s already, for all drivers: leave it off here. If that one is gone or is to have it no longer: --set takeFrom=%s --take-ownership" $.object.kind $.object.metadata.name . .) -}}
+{{- end -}}
+{{- include "csi-fencepost.object" (dict "root" .root "object" .object "kept" false) -}}
+{{- end -}}
+
 {{- /* What drivers share, in a list objects: all of it, whatever the drivers of this release need of it. Those
 of another release may need more, and a role that nobody is bound to is nobody's right. */ -}}
 {{- define "csi-fencepost.common" -}}
@@ -100,7 +109,10 @@ of another release may need more, and a role that nobody is bound to is nobody's
 {{- end -}}
 {{- end -}}
 
-{{- /* A driver's own rights. Without an account there are no bindings to it. */ -}}
+{{- /* A driver's own rights. Without an account there are no bindings to it.
+By the ClusterRoleBinding csi-fencepost-enforce-DRIVER csi-fencepost failover knows for whom it fences: it is
+not kept, or a driver that is back in Observe would be fenced for with nobody guarding it. The right in it is
+in csi-fencepost-guard-DRIVER too, which is kept: a sidecar that still runs in Enforce loses nothing. */ -}}
 {{- define "csi-fencepost.rights" -}}
 {{- $root := .root -}}{{- $driver := .driver -}}
 {{- $does := include "csi-fencepost.does" . | fromYaml -}}
@@ -117,7 +129,12 @@ of another release may need more, and a role that nobody is bound to is nobody's
 {{- if $wanted -}}
 {{- $object := . | replace "${DRIVER}" $driver.name | replace "${NAMESPACE}" $driver.namespace | fromYaml -}}
 {{- if contains "${SERVICE_ACCOUNT}" . -}}{{- $_ := set $object "subjects" $accounts -}}{{- end -}}
+{{- $sign := and (eq $file "rbac/enforce.yaml") (eq $object.kind "ClusterRoleBinding") -}}
+{{- include "csi-fencepost.object" (dict "root" $root "driver" $driver "object" (deepCopy $object) "kept" (not $sign)) -}}
+{{- if $sign -}}
+{{- $_ := set $object.metadata "name" (print "csi-fencepost-guard-" $driver.name) -}}
 {{- include "csi-fencepost.object" (dict "root" $root "driver" $driver "object" $object "kept" true) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}{{- end -}}
 {{- end -}}
@@ -173,7 +190,7 @@ agents, once its pod is started again. What a field is without being named count
 
 {{- /* What the schema cannot say, and what is in the cluster already. */ -}}
 {{- define "csi-fencepost.check" -}}
-{{- $root := . -}}{{- $seen := dict -}}
+{{- $root := . -}}{{- $seen := dict -}}{{- $writers := list -}}
 {{- if eq .Release.Namespace "csi-fencepost" -}}
 {{- fail "csi-fencepost is the namespace of the nodes' records, where only sidecars may write: install the release into another one" -}}
 {{- end -}}
@@ -206,11 +223,26 @@ agents, once its pod is started again. What a field is without being named count
 {{- if and (not (dig "failover" "enabled" false ($driver.config | default dict))) (or $switches (not (has (toString (get $fencing "fenceAfter")) (list "" "0" "0s")))) -}}
 {{- fail (print $here "config.fencing.fenceAfter and powerOn need config.failover.enabled, or belong into failover.config: its sidecar would not start") -}}
 {{- end -}}
+{{- $writers = append $writers (ternary $driver.name "" (eq $driver.mode "Enforce")) -}}
 {{- range list (dict "apiVersion" "rbac.authorization.k8s.io/v1" "kind" "ClusterRoleBinding" "name" (print "csi-fencepost-observe-" $driver.name)) (dict "apiVersion" "v1" "kind" "ConfigMap" "namespace" $driver.namespace "name" (print "csi-fencepost-" $driver.name)) -}}
 {{- with include "csi-fencepost.owner" (merge . (dict "root" $root)) -}}
 {{- fail (printf "%sit belongs to release %s already, and two would take its rights from each other. Name it in one of them; if that one is gone or is to have it no longer: --set takeFrom=%s --take-ownership" $here . .) -}}
 {{- end -}}
 {{- end -}}
 {{- include "csi-fencepost.spare" (dict "root" $root "here" $here "namespace" $driver.namespace "name" (print "csi-fencepost-" $driver.name) "fields" "mode: and config:" "want" (include "csi-fencepost.config" (dict "root" $root "driver" $driver))) -}}
+{{- end -}}
+{{- if or .Values.admission.ledger .Values.admission.records -}}
+{{- $guards := list -}}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "").items | default list -}}
+{{- $name := .metadata.name -}}
+{{- if hasPrefix "csi-fencepost-enforce-" $name -}}{{- $guards = append $guards (trimPrefix "csi-fencepost-enforce-" $name) -}}
+{{- else if hasPrefix "csi-fencepost-writer-" $name -}}{{- $writers = append $writers (trimPrefix "csi-fencepost-writer-" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- $lacking := list -}}
+{{- range $guards -}}{{- if not (has . $writers) -}}{{- $lacking = append $lacking . -}}{{- end -}}{{- end -}}
+{{- with $lacking | sortAlpha -}}
+{{- fail (printf "admission: %s guarded in mode Enforce without the rights of deploy/admission/writers.yaml, and could write no ledger or record any more: every publish would be refused. Name it in a release of this chart, or apply those rights first" (print (join ", " .) (ternary " is" " are" (eq (len .) 1)))) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
