@@ -24,7 +24,7 @@ func Agent() *contract.Agent {
 	return &contract.Agent{
 		Name:  "proxmox",
 		Short: "Proxmox VE: a virtual machine's status and lock",
-		Long: "Off is stopped without a lock, or with one that a backup or a snapshot left behind, in a cluster that has a quorum; on is running with QEMU running; stopped with another lock (suspended, migrate, rollback), paused, prelaunch and unknown are neither, and so is a virtual machine whose host does not answer, or whose last stop ended with SIGKILL, until it is started. " +
+		Long: "Off is stopped without a lock, or with one that a backup or a snapshot left behind, in a cluster that has a quorum; on is running with QEMU running; stopped with another lock (suspended, migrate, rollback), paused, prelaunch and unknown are neither, and so is a virtual machine whose host does not answer, or whose stop ended with SIGKILL, until it has started. " +
 			"off is stop. uuid is the one in smbios1. A token sees only what it may audit: give it VM.Audit and VM.PowerMgmt on /vms, and Sys.Audit on /. " +
 			"A machine that qm remote-migrate leaves behind in its old cluster reads off there, with the same UUID: delete it, or change the configuration. " +
 			"All is asked of the host ip: give an address that another host takes over, or a second level with another host.",
@@ -281,36 +281,38 @@ func (c *cluster) send(ctx context.Context, m *contract.Machine, command string,
 // taskInterval is the time between two looks at a task.
 const taskInterval = 200 * time.Millisecond
 
-// task of a host.
+// task of a host. In a list, Status is how it ended.
 type task struct {
 	UPID, Type, Status, ExitStatus string
 	StartTime                      int64
 }
 
-// wasKilled is an error if the last that was done to a machine was to stop it, and that ended with
-// SIGKILL. Proxmox VE calls it stopped a second later, whether or not QEMU has died: one that waits
+// wasKilled is an error if a stop of a machine ended with SIGKILL, and no start has succeeded since:
+// a second stop finds nothing to do. Proxmox VE calls it stopped a second later, whether or not QEMU has died: one that waits
 // for a storage that hangs dies when that is back, and what it had under way is written then.
 func (c *cluster) wasKilled(ctx context.Context, g *guest) error {
 	all, err := get[[]task](ctx, c, g.host+"/tasks?source=all&limit=100&vmid="+g.VMID.String())
 	if err != nil {
 		return fmt.Errorf("the tasks of virtual machine %s: %w", g.VMID, err)
 	}
-	var last task
+	started := int64(0)
 	for _, t := range all {
-		if slices.Contains([]string{"qmstop", "qmshutdown", "qmstart"}, t.Type) && t.StartTime > last.StartTime {
-			last = t
+		if t.Type == "qmstart" && (t.Status == "OK" || strings.HasPrefix(t.Status, "WARNINGS")) {
+			started = max(started, t.StartTime)
 		}
 	}
-	if last.Type != "qmstop" && last.Type != "qmshutdown" {
-		return nil
-	}
-	log, err := get[[]struct{ T string }](ctx, c, g.host+"/tasks/"+url.PathEscape(last.UPID)+"/log?limit=10000")
-	if err != nil {
-		return fmt.Errorf("the log of task %s: %w", last.UPID, err)
-	}
-	for _, line := range log {
-		if strings.Contains(line.T, "SIGKILL") {
-			return fmt.Errorf("virtual machine %s is stopped, and its QEMU may live: task %s says %q. See on the host whether its process is gone", g.VMID, last.UPID, line.T)
+	for _, t := range all {
+		if t.Type != "qmstop" && t.Type != "qmshutdown" || t.StartTime < started {
+			continue
+		}
+		log, err := get[[]struct{ T string }](ctx, c, g.host+"/tasks/"+url.PathEscape(t.UPID)+"/log?limit=10000")
+		if err != nil {
+			return fmt.Errorf("the log of task %s: %w", t.UPID, err)
+		}
+		for _, line := range log {
+			if strings.Contains(line.T, "SIGKILL") {
+				return fmt.Errorf("virtual machine %s is stopped, and its QEMU may live: task %s says %q. See on the host whether its process is gone", g.VMID, t.UPID, line.T)
+			}
 		}
 	}
 	return nil

@@ -86,6 +86,9 @@ func api(power *agenttest.Power, says says) http.Handler {
 		}
 		answer(w, r, json.RawMessage(says.tasks))
 	})
+	mux.HandleFunc("GET /api2/json/nodes/pve1/tasks/{another}/log", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, r, json.RawMessage(`[{"n": 1, "t": "TASK OK"}]`))
+	})
 	mux.HandleFunc("GET /api2/json/nodes/pve1/tasks/"+upid+"/log", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, r, json.RawMessage(says.log))
 	})
@@ -267,17 +270,21 @@ func TestHowAStopEndedIsSaid(t *testing.T) {
 // A QEMU that waits for its storage survives SIGKILL, and is called stopped.
 func TestAMachineWhoseQEMUMayLiveIsNotOff(t *testing.T) {
 	const killed = `[{"n": 1, "t": "VM still running - terminating now with SIGTERM"}, {"n": 2, "t": "VM still running - terminating now with SIGKILL"}, {"n": 3, "t": "TASK OK"}]`
+	failed := strings.Replace(strings.Replace(usual.tasks, "1700000100", "1700000300", 1), `"starttime": 1700000300, "status": "OK"}`, `"starttime": 1700000300, "status": "timeout waiting on lock"}`, 1)
+	again := strings.Replace(usual.tasks, "[", `[{"upid": "UPID:pve1:0002:0003:0009:qmstop:100:fencing@pve!csi:", "type": "qmstop", "id": "100", "starttime": 1700000300, "status": "OK"},`, 1)
 	for name, c := range map[string]struct {
 		log, tasks string
 		want       int
 	}{
-		"killed":                {killed, usual.tasks, 1},
-		"killed in a shutdown":  {killed, strings.Replace(usual.tasks, `"type": "qmstop"`, `"type": "qmshutdown"`, 1), 1},
-		"killed, started since": {killed, strings.Replace(usual.tasks, "1700000100", "1700000300", 1), 2},
-		"terminated":            {`[{"n": 1, "t": "VM still running - terminating now with SIGTERM"}]`, usual.tasks, 2},
-		"no task":               {killed, "[]", 2},
-		"no tasks to be seen":   {killed, "null", 1},
-		"no log to be seen":     {"null", usual.tasks, 1},
+		"killed, a start failed": {killed, failed, 1},
+		"killed, stopped again":  {killed, again, 1},
+		"killed":                 {killed, usual.tasks, 1},
+		"killed in a shutdown":   {killed, strings.Replace(usual.tasks, `"type": "qmstop"`, `"type": "qmshutdown"`, 1), 1},
+		"killed, started since":  {killed, strings.Replace(usual.tasks, "1700000100", "1700000300", 1), 2},
+		"terminated":             {`[{"n": 1, "t": "VM still running - terminating now with SIGTERM"}]`, usual.tasks, 2},
+		"no task":                {killed, "[]", 2},
+		"no tasks to be seen":    {killed, "null", 1},
+		"no log to be seen":      {"null", usual.tasks, 1},
 	} {
 		says := usual
 		says.log, says.tasks = c.log, c.tasks

@@ -116,7 +116,7 @@ func (b *bmc) Find(ctx context.Context, _ string) (*contract.Machine, error) {
 
 // powered is the first chassis that has power, or is on its way, by its own word. Some BMCs say
 // Off of a system whose state they have lost, as after their own reset, while its chassis is on.
-// One that has other systems as well is on for these.
+// A chassis that holds other systems, too, is on for them, and says nothing of this one.
 func (b *bmc) powered(ctx context.Context, all links) (string, error) {
 	for _, one := range all {
 		var chassis struct {
