@@ -339,10 +339,11 @@ func TestASwitchIsItsMutant(t *testing.T) {
 	}
 }
 
-// With a break in it, the loop would end, and a function without another return
-// would not be built: one such mutant would take all switches with it.
-func TestABreakOutOfAnEndlessLoopIsBuiltByItself(t *testing.T) {
-	const loops = `package a
+// With a break in it, an endless loop would end, and a function without another
+// return would not be built; nor would a continue for the break of a switch that
+// is in no loop. One such mutant would take all switches with it.
+func TestABranchThatMayNotBeBuiltIsBuiltByItself(t *testing.T) {
+	const branches = `package a
 
 func f(all []int) int {
 	for {
@@ -357,15 +358,38 @@ func f(all []int) int {
 		return 1
 	}
 }
+
+func g(all []int) (f func(int)) {
+	for range all {
+		f = func(n int) {
+			switch {
+			case n > 1:
+				break
+			}
+		}
+		switch {
+		case len(all) > 1:
+			break
+		}
+	}
+	switch {
+	case len(all) > 2:
+		break
+	}
+	return f
+}
 `
-	s, at := parsed(t, loops), 0
-	for _, want := range []bool{true, false} {
-		at += strings.Index(loops[at:], "continue")
+	s, at := parsed(t, branches), 0
+	for _, want := range []struct {
+		branch string
+		ok     bool
+	}{{"continue", true}, {"continue", false}, {"break", false}, {"break", true}, {"break", false}} {
+		at += strings.Index(branches[at:], want.branch)
 		m, err := s.operator("INVERT_LOOPCTRL", s.file.FileStart+token.Pos(at))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := s.wrapOf(m, 1); ok != want {
+		if _, ok := s.wrapOf(m, 1); ok != want.ok {
 			t.Errorf("line %d has a switch: %t", m.Line, ok)
 		}
 		at++

@@ -47,7 +47,7 @@ func (s *source) wrapOf(m mutant, n int) (wrap, bool) {
 	}
 	switch node := node.(type) {
 	case *ast.BranchStmt:
-		if s.inEndless(node) {
+		if loop := s.loopOf(node); loop == nil || hasNoEnd(loop) {
 			return wrap{}, false
 		}
 		label := ""
@@ -63,22 +63,28 @@ func (s *source) wrapOf(m mutant, n int) (wrap, bool) {
 	return wrap{}, false
 }
 
-// inEndless: the innermost loop around it has no end. With a break in it, what
-// follows has to return.
-func (s *source) inEndless(branch *ast.BranchStmt) (endless bool) {
+// loopOf is the innermost loop around a branch in its function; nil: there is
+// none, as around the break of a switch, and a continue would not compile.
+func (s *source) loopOf(branch *ast.BranchStmt) (loop ast.Node) {
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		if n == nil || n.Pos() > branch.Pos() || n.End() < branch.End() {
 			return false
 		}
-		switch n := n.(type) {
-		case *ast.ForStmt:
-			endless = n.Cond == nil
-		case *ast.RangeStmt:
-			endless = false
+		switch n.(type) {
+		case *ast.ForStmt, *ast.RangeStmt:
+			loop = n
+		case *ast.FuncLit:
+			loop = nil
 		}
 		return true
 	})
-	return endless
+	return loop
+}
+
+// hasNoEnd: with a break in it, what follows has to return.
+func hasNoEnd(loop ast.Node) bool {
+	f, ok := loop.(*ast.ForStmt)
+	return ok && f.Cond == nil
 }
 
 func boolean(op token.Token) bool {
