@@ -1,4 +1,4 @@
-// Package rest asks APIs that answer with JSON.
+// Package rest asks APIs that answer with JSON, or with what the Client decodes.
 //
 // An answer counts only with a status of success. Only what the caller decodes is looked at, so
 // a property that decides nothing cannot keep a machine from being read.
@@ -26,6 +26,10 @@ type Client struct {
 	Base string
 	// Header goes with each request: who asks.
 	Header http.Header
+	// Sign, if it is set, says in each request who asks: the last that is done to it.
+	Sign func(ctx context.Context, r *http.Request, body []byte) error
+	// Decode, if it is set, reads answers that are no JSON.
+	Decode func(text []byte, out any) error
 }
 
 // StatusError is an answer without success.
@@ -33,6 +37,8 @@ type StatusError struct {
 	Code int
 	// Says is the answer, shortened to what a message bears.
 	Says string
+	// Text is the answer.
+	Text []byte
 }
 
 func (e *StatusError) Error() string {
@@ -67,10 +73,19 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 	if err != nil {
 		return err
 	}
-	req.Header = c.Header.Clone()
-	req.Header.Set("Accept", "application/json")
+	for name, values := range c.Header {
+		req.Header[name] = values
+	}
+	if c.Decode == nil {
+		req.Header.Set("Accept", "application/json")
+	}
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
+	}
+	if c.Sign != nil {
+		if err := c.Sign(ctx, req, body); err != nil {
+			return err
+		}
 	}
 	res, err := c.HTTP.Do(req)
 	if err != nil {
@@ -80,7 +95,7 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	switch {
 	case res.StatusCode < 200 || res.StatusCode > 299:
-		return &StatusError{res.StatusCode, short(text)}
+		return &StatusError{res.StatusCode, short(text), text}
 	case err != nil:
 		return fmt.Errorf("%s %s: the answer ends: %w", method, path, err)
 	case len(text) > maxAnswer:
@@ -88,7 +103,11 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 	case out == nil:
 		return nil
 	}
-	if err := json.Unmarshal(text, out); err != nil {
+	decode := c.Decode
+	if decode == nil {
+		decode = json.Unmarshal
+	}
+	if err := decode(text, out); err != nil {
 		return fmt.Errorf("%s %s: the answer is not what it has to be: %w", method, path, err)
 	}
 	return nil
