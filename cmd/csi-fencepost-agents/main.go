@@ -7,7 +7,10 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/azure"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/ec2"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/gce"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/hcloud"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/proxmox"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/redfish"
@@ -18,7 +21,7 @@ var version = ""
 
 // agents are all that there are, in the order of the help.
 func agents() []*contract.Agent {
-	return []*contract.Agent{redfish.Agent(), hcloud.Agent(), proxmox.Agent()}
+	return []*contract.Agent{redfish.Agent(), ec2.Agent(), azure.Agent(), gce.Agent(), hcloud.Agent(), proxmox.Agent()}
 }
 
 func main() {

@@ -27,7 +27,7 @@ func Agent() *contract.Agent {
 		Name:  "gce",
 		Short: "Google Compute Engine: an instance's status",
 		Long: "Off is TERMINATED, which is stopped, too; on is RUNNING. STOPPING, PENDING_STOP, SUSPENDING, SUSPENDED, PROVISIONING, STAGING, REPAIRING and DEPROVISIONING are neither. " +
-			"off is stop without the graceful shutdown. Compute Engine still gives the operating system up to two minutes: let timeout be 240. " +
+			"off is stop without the graceful shutdown. Compute Engine still gives the operating system up to two minutes: let timeout be 115, and that of the sidecar's agent 2m; what is not off by then is tried again. " +
 			"The plug is the node's provider ID, gce://PROJECT/ZONE/NAME. The API says no system UUID. " +
 			"The name of an instance that is gone may be used again, by an instance group for one: then the new one is read. Two of one name never run at once. " +
 			"Without credentials they are those of the instance, or of the pod's account in GKE, that this runs on. " +
