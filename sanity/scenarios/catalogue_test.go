@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
 	"github.com/csi-fencepost/csi-fencepost/sanity/scenarios/outcome"
 )
 
@@ -96,9 +97,15 @@ func (k *keeper) wanted() (plays []toPlay) {
 			k.t.Fatalf("-stories: there is no story %q", name)
 		}
 	}
+	versions, err := controlplane.KubernetesVersions(k.t.Context())
+	if err != nil {
+		k.t.Fatal(err)
+	}
 	for _, s := range everyStory {
 		for _, alone := range []bool{false, true} {
 			switch {
+			// The kubelets of real nodes are built of the newest Kubernetes only.
+			case s.options.Real && k.version != versions.Newest:
 			case alone && (s.guardedOnly || *waysFlag == "guarded"), !alone && *waysFlag == "alone":
 			case *storiesFlag == "missing" && !k.missing(s, alone):
 			case slices.Contains(names, s.name), *storiesFlag == "all", *storiesFlag == "missing", *storiesFlag == "known-to-fail" && s.known != nil:
