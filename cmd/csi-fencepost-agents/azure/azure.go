@@ -27,7 +27,7 @@ func Agent() *contract.Agent {
 	return &contract.Agent{
 		Name:  "azure",
 		Short: "Azure: the power state of a virtual machine, or of one of a scale set",
-		Long: "Off is PowerState/stopped and PowerState/deallocated without a hibernation state; on is PowerState/running. starting, stopping, deallocating, unknown, and a machine without a power state, are neither. " +
+		Long: "Off is PowerState/stopped and PowerState/deallocated, of a machine that cannot hibernate and is not being created or updated: one that starts is stopped for a moment. On is PowerState/running. starting, stopping, deallocating, unknown, and a machine without a power state, are neither. " +
 			"off is powerOff with skipShutdown; the machine stays allocated, and is paid for. The plug is the node's provider ID, azure:///subscriptions/…; uuid is the machine's vmId, which is its system UUID. " +
 			"Without tenant_id the credentials are the managed identity of the machine that this runs on; client_id names one of several. " +
 			"ca_file and fingerprint are of the endpoint; tokens are fetched as the SDK does it. List has no machines of uniform scale sets.",
@@ -109,8 +109,9 @@ func credential(v contract.Values) (azcore.TokenCredential, error) {
 type virtualMachine struct {
 	ID, Name   string
 	Properties struct {
-		VMID         string
-		InstanceView struct {
+		VMID                   string
+		AdditionalCapabilities struct{ HibernationEnabled bool }
+		InstanceView           struct {
 			Statuses []struct{ Code string }
 		}
 	}
@@ -142,24 +143,26 @@ func (s *subscription) Find(ctx context.Context, plug string) (*contract.Machine
 func machine(m virtualMachine, path string) *contract.Machine {
 	is := &contract.Machine{ID: path, Name: m.Name, UUID: m.Properties.VMID, Handle: path}
 	var power, all []string
-	hibernation := false
+	changes := false
 	for _, status := range m.Properties.InstanceView.Statuses {
 		all = append(all, status.Code)
-		kind, value, _ := strings.Cut(status.Code, "/")
-		switch {
-		case strings.EqualFold(kind, "PowerState"):
-			power = append(power, strings.ToLower(value))
-		case strings.EqualFold(kind, "HibernationState"):
-			hibernation = true
+		switch code := strings.ToLower(status.Code); {
+		case strings.HasPrefix(code, "powerstate/"):
+			power = append(power, code)
+		case strings.HasPrefix(code, "hibernationstate/"), code == "provisioningstate/creating", code == "provisioningstate/updating":
+			changes = true
 		}
 	}
 	is.Says = strings.Join(all, " and ")
+	hibernates := m.Properties.AdditionalCapabilities.HibernationEnabled
 	switch {
 	case len(power) != 1:
 		is.Says = fmt.Sprintf("of no single power state (%s)", is.Says)
-	case power[0] == "running":
+	case power[0] == "powerstate/running":
 		is.State = contract.On
-	case !hibernation && (power[0] == "stopped" || power[0] == "deallocated"):
+	case hibernates:
+		is.Says += ", and can hibernate"
+	case !changes && (power[0] == "powerstate/stopped" || power[0] == "powerstate/deallocated"):
 		is.State = contract.Off
 	}
 	return is

@@ -104,7 +104,8 @@ func api(power *agenttest.Power, answers string) http.Handler {
 			for code := range strings.FieldsSeq("ProvisioningState/succeeded " + power.State()) {
 				statuses = append(statuses, map[string]string{"code": code, "level": "Info"})
 			}
-			return map[string]any{"id": id, "name": "n1", "location": "westeurope", "properties": map[string]any{"vmId": vmID, "hardwareProfile": map[string]any{},
+			can := map[string]any{"ultraSSDEnabled": false, "hibernationEnabled": strings.Contains(power.State(), "can/hibernate")}
+			return map[string]any{"id": id, "name": "n1", "location": "westeurope", "properties": map[string]any{"vmId": vmID, "additionalCapabilities": can, "hardwareProfile": map[string]any{},
 				"instanceView": map[string]any{"statuses": statuses}}}
 		}
 		path := r.URL.Path
@@ -161,7 +162,10 @@ var states = map[string]int{
 	"PowerState/starting": 1, "PowerState/stopping": 1, "PowerState/deallocating": 1, "PowerState/unknown": 1, "PowerState/": 1, "": 1,
 	"PowerState/deallocated HibernationState/Hibernated": 1, "HibernationState/Hibernated PowerState/deallocated": 1, "PowerState/stopped HibernationState/Hibernating": 1,
 	"PowerState/stopped PowerState/running": 1, "OSState/generalized": 1, "powerstate/Stopped": 2,
-	"PowerState/running HibernationState/Resumed": 0,
+	"PowerState/running HibernationState/Resumed":   0,
+	"ProvisioningState/creating PowerState/stopped": 1, "ProvisioningState/updating PowerState/stopped": 1, "PowerState/deallocated ProvisioningState/Updating": 1,
+	"ProvisioningState/failed PowerState/stopped": 2, "ProvisioningState/updating PowerState/running": 0,
+	"PowerState/stopped can/hibernate": 1, "PowerState/deallocated can/hibernate": 1, "PowerState/running can/hibernate": 0,
 }
 
 func TestAVirtualMachine(t *testing.T) { agenttest.Suite(t, world, states) }
@@ -172,6 +176,15 @@ func TestAVirtualMachineOfAScaleSet(t *testing.T) {
 
 func TestAMachineIsNamedByItsProviderID(t *testing.T) {
 	w := world(t)
+	for plug, says := range map[string]string{
+		"azure://" + strings.Replace(alone, sub, tenant, 1):                  "another subscription",
+		"azure://" + strings.Replace(alone, "MC_rg_aks_westeurope", "..", 1): "no virtual machine",
+	} {
+		w.Parameters["plug"] = plug
+		if got := agenttest.Run(t, w.Agent, "status", w.Parameters); !strings.Contains(got.Err, says) || w.Server.Requests() > 0 {
+			t.Errorf("%s: %s", plug, got.Err)
+		}
+	}
 	for plug, want := range map[string]int{
 		"azure://" + alone: 0, alone: 0, "azure://" + inASet: 0,
 		"azure://" + group + "/virtualMachineScaleSets/aks-pool-vmss":                    1,

@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -36,15 +35,17 @@ func Agent() *contract.Agent {
 	return &contract.Agent{
 		Name:  "ec2",
 		Short: "Amazon EC2: an instance's state",
-		Long: "Off is terminated, and stopped unless its memory may be kept: of an instance that can hibernate, and of a spot instance, " +
-			"only a stop that is known to be a shutdown counts. On is running; pending, stopping and shutting-down are neither. " +
-			"off is StopInstances with Force and SkipOsShutdown. The plug is i-… or the node's provider ID, aws:///ZONE/i-…. The API says no system UUID. " +
-			"An instance that EC2 no longer knows, about an hour after its end, is an error. " +
+		Long: "Off is terminated, and stopped; of an instance that can hibernate only terminated, and of a spot instance a stop only if somebody stopped it. On is running; pending, stopping and shutting-down are neither. " +
+			"off is StopInstances with Force and SkipOsShutdown, which EC2 refuses for most spot instances, those of auto scaling groups, fleets and Karpenter among them, and for instances without a volume of EBS to boot from: terminate=true has them terminated. " +
+			"The plug is i-… or the node's provider ID, aws:///ZONE/i-…. The API says no system UUID. " +
+			"An instance that EC2 no longer knows, about an hour after its end, is an error. An Outpost that is cut off from its region runs on, whatever the region says. " +
 			"Without access_key, web_identity_token_file and container_credentials_full_uri the credentials are those of the instance that this runs on. " +
-			"ca_file and fingerprint are of EC2's endpoint; credentials are fetched as the SDK does it.",
+			"ca_file and fingerprint are of EC2's endpoint; credentials are fetched as the SDK does it. " +
+			"Rights: ec2:DescribeInstances, and to fence ec2:StopInstances and ec2:StartInstances, or ec2:TerminateInstances.",
 		Parameters: []contract.Parameter{
 			{Name: "region", Required: true, Env: "AWS_REGION", Help: "The region of the instances, as eu-central-1."},
 			{Name: "endpoint", Help: "EC2's endpoint, where it is not https://ec2.REGION.amazonaws.com (in China .cn)."},
+			{Name: "terminate", Type: "boolean", Default: "false", Help: "true: off terminates the instance, with what it has on its own volumes; for nodes that something else replaces."},
 			{Name: "access_key", Env: "AWS_ACCESS_KEY_ID", Help: "The ID of an access key."},
 			{Name: "secret_key", Env: "AWS_SECRET_ACCESS_KEY", Secret: true, Help: "The access key."},
 			{Name: "session_token", Env: "AWS_SESSION_TOKEN", Secret: true, Help: "Goes with an access key that ends."},
@@ -59,8 +60,9 @@ func Agent() *contract.Agent {
 
 // region holds what is in one region of one account.
 type region struct {
-	name   string
-	client *rest.Client
+	name      string
+	terminate bool
+	client    *rest.Client
 }
 
 var isRegion = regexp.MustCompile(`^[a-z]{2,}(-[a-z]+)+-[0-9]+$`)
@@ -69,6 +71,9 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 	name := v["region"]
 	if !isRegion.MatchString(name) {
 		return nil, fmt.Errorf("parameter region: %q is no region, as eu-central-1 (a zone has one more letter)", name)
+	}
+	if v["terminate"] != "true" && v["terminate"] != "false" {
+		return nil, fmt.Errorf("parameter terminate: %q is neither true nor false", v["terminate"])
 	}
 	if (v["access_key"] == "") != (v["secret_key"] == "") {
 		return nil, errors.New("parameters access_key and secret_key: give both, or none")
@@ -95,7 +100,7 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 	if err != nil {
 		return nil, fmt.Errorf("credentials: %w", err)
 	}
-	return &region{name, &rest.Client{HTTP: client, Base: endpoint, Sign: signer(sdk.Credentials, name), Decode: xml.Unmarshal}}, nil
+	return &region{name, v["terminate"] == "true", &rest.Client{HTTP: client, Base: endpoint, Sign: signer(sdk.Credentials, name), Decode: xml.Unmarshal}}, nil
 }
 
 // signer signs as AWS Signature Version 4 has it.
@@ -185,9 +190,9 @@ func (r *region) Find(ctx context.Context, plug string) (*contract.Machine, erro
 	return machine(one), nil
 }
 
-// shutdowns are the reasons of a stop that keeps no memory
+// stoppedByHand is the reason of a stop that somebody asked for
 // (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html).
-var shutdowns = []string{"Client.UserInitiatedShutdown", "Client.InstanceInitiatedShutdown"}
+const stoppedByHand = "Client.UserInitiatedShutdown"
 
 func machine(i instance) *contract.Machine {
 	m := &contract.Machine{ID: i.ID, Says: i.State}
@@ -202,7 +207,8 @@ func machine(i instance) *contract.Machine {
 	case "terminated":
 		m.State = contract.Off
 	case "stopped":
-		if mayHibernate := i.Hibernate || i.Lifecycle == "spot"; mayHibernate && !slices.Contains(shutdowns, i.Reason) {
+		// The reason tells what was asked for, and not what the instance then did.
+		if i.Hibernate || i.Lifecycle == "spot" && i.Reason != stoppedByHand {
 			m.Says = fmt.Sprintf("stopped, and may be hibernated (its reason is %q)", i.Reason)
 			return m
 		}
@@ -213,13 +219,17 @@ func machine(i instance) *contract.Machine {
 
 // Off asks without the system's own shutdown, which a hung one never ends.
 func (r *region) Off(ctx context.Context, m *contract.Machine) error {
+	action := "StopInstances"
+	if r.terminate {
+		action = "TerminateInstances"
+	}
 	form := url.Values{"InstanceId.1": {m.ID}, "Force": {"true"}, "SkipOsShutdown": {"true"}}
-	err := r.ask(ctx, "StopInstances", form, nil)
+	err := r.ask(ctx, action, form, nil)
 	var refused *failure
 	if errors.As(err, &refused) && refused.Code == "UnknownParameter" {
 		// An endpoint from before October 2025, or one that only speaks as EC2 does.
 		form.Del("SkipOsShutdown")
-		err = r.ask(ctx, "StopInstances", form, nil)
+		err = r.ask(ctx, action, form, nil)
 	}
 	return err
 }

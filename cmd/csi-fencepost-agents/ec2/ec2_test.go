@@ -68,8 +68,10 @@ func api(power *agenttest.Power, says says) http.Handler {
 			answer(w, action, "<reservationSet>"+describe(says.answers, power.State(), says)+"</reservationSet>")
 		case action == "StopInstances" && r.Form.Get("SkipOsShutdown") != "" && !says.knows:
 			refuse(w, http.StatusBadRequest, "UnknownParameter", "The parameter SkipOsShutdown is not recognized")
-		case action == "StopInstances" || action == "StartInstances":
-			power.Send(action == "StopInstances", strings.TrimSpace(fmt.Sprintf("%s %s %s%s", id, action, r.Form.Get("Force"), r.Form.Get("SkipOsShutdown"))))
+		case action == "StopInstances" && strings.Contains(says.more, "spot"):
+			refuse(w, http.StatusBadRequest, "UnsupportedOperation", "You can't stop the Spot Instance '"+id+"' because it is associated with a one-time Spot Instance request.")
+		case action == "StopInstances" || action == "StartInstances" || action == "TerminateInstances":
+			power.Send(action != "StartInstances", strings.TrimSpace(fmt.Sprintf("%s %s %s%s", id, action, r.Form.Get("Force"), r.Form.Get("SkipOsShutdown"))))
 			answer(w, action, "<instancesSet/>")
 		default:
 			refuse(w, http.StatusBadRequest, "InvalidAction", "The action "+action+" is not valid for this web service.")
@@ -166,14 +168,15 @@ func TestAHibernatedInstanceIsNotOff(t *testing.T) {
 		state string
 		want  int
 	}{
-		{hibernates, "stopped Client.UserInitiatedShutdown", 2},
-		{hibernates, "stopped Client.InstanceInitiatedShutdown", 2},
+		{hibernates, "stopped Client.UserInitiatedShutdown", 1}, // as our own off of one that hibernates may have it
+		{hibernates, "stopped Client.InstanceInitiatedShutdown", 1},
 		{hibernates, "stopped Client.UserInitiatedHibernate", 1},
 		{hibernates, "stopped Server.ScheduledStop", 1},
 		{hibernates, "stopped", 1},
 		{hibernates, "terminated", 2},
 		{spot, "stopped Server.SpotInstanceShutdown", 1},
 		{spot, "stopped Client.UserInitiatedShutdown", 2},
+		{spot, "stopped Client.InstanceInitiatedShutdown", 1},
 		{spot, "terminated Server.SpotInstanceTermination", 2},
 	} {
 		w := worldThat(t, c.says)
@@ -181,6 +184,25 @@ func TestAHibernatedInstanceIsNotOff(t *testing.T) {
 		if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != c.want || c.want == 1 && !strings.Contains(got.Err, "may be hibernated") {
 			t.Errorf("%s: exit %d, %q, %s; want %d", c.state, got.Code, got.Out, got.Err, c.want)
 		}
+	}
+}
+
+// EC2 stops no spot instance of a one-time request, as groups and fleets make them.
+func TestASpotInstanceIsTerminatedWhereThatIsSaid(t *testing.T) {
+	spot := usual
+	spot.more = "<instanceLifecycle>spot</instanceLifecycle>"
+	w := worldThat(t, spot)
+	w.Power.Off = "terminated"
+	if got := agenttest.Run(t, w.Agent, "off", w.Parameters); got.Code != 1 || !strings.Contains(got.Err, "one-time Spot Instance request") || len(w.Power.Sent()) > 0 {
+		t.Errorf("exit %d, %s, sent %q", got.Code, got.Err, w.Power.Sent())
+	}
+	w.Parameters["terminate"] = "true"
+	got := agenttest.Run(t, w.Agent, "off", w.Parameters)
+	if sent := strings.Join(w.Power.Sent(), " "); got.Code != 0 || sent != one+" TerminateInstances truetrue" {
+		t.Errorf("exit %d, %s, sent %q", got.Code, got.Err, sent)
+	}
+	if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != 2 {
+		t.Errorf("exit %d, %s", got.Code, got.Err)
 	}
 }
 
@@ -192,6 +214,12 @@ func TestAnEndpointThatDoesNotKnowSkipOsShutdownStopsByForce(t *testing.T) {
 
 func TestAnInstanceIsNamedByIDOrProviderID(t *testing.T) {
 	w := world(t)
+	for plug, says := range map[string]string{"aws:///us-east-1a/" + one: "region eu-central-1 is asked", "n1": "no instance of EC2"} {
+		w.Parameters["plug"] = plug
+		if got := agenttest.Run(t, w.Agent, "status", w.Parameters); !strings.Contains(got.Err, says) || w.Server.Requests() > 0 {
+			t.Errorf("%s: %s", plug, got.Err)
+		}
+	}
 	for plug, want := range map[string]int{
 		one: 0, "aws:///eu-central-1a/" + one: 0, "i-01234567": 1,
 		"aws:///eu-central-1b/" + one: 1, // the API says another zone
@@ -231,6 +259,7 @@ func TestWhatCannotBeIsRefusedBeforeAnythingIsAsked(t *testing.T) {
 		"half a key":                  {"access_key", "", "access_key"},
 		"a role without a token":      {"role_arn", "arn:aws:iam::1:role/x", "web_identity_token_file"},
 		"an endpoint without TLS":     {"endpoint", "http://ec2.eu-central-1.amazonaws.com", "endpoint"},
+		"terminate by a word":         {"terminate", "maybe", "terminate"},
 		"no region":                   {"region", "", "region"},
 		"an endpoint that has a user": {"endpoint", "https://u:p@ec2.eu-central-1.amazonaws.com", "endpoint"},
 	} {

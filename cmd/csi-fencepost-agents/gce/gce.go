@@ -29,13 +29,13 @@ func Agent() *contract.Agent {
 		Long: "Off is TERMINATED, which is stopped, too; on is RUNNING. STOPPING, PENDING_STOP, SUSPENDING, SUSPENDED, PROVISIONING, STAGING, REPAIRING and DEPROVISIONING are neither. " +
 			"off is stop without the graceful shutdown. Compute Engine still gives the operating system up to two minutes: let timeout be 115, and that of the sidecar's agent 2m; what is not off by then is tried again. " +
 			"The plug is the node's provider ID, gce://PROJECT/ZONE/NAME. The API says no system UUID. " +
-			"The name of an instance that is gone may be used again, by an instance group for one: then the new one is read. Two of one name never run at once. " +
+			"The name of an instance that is gone may be used again, by an instance group for one: then the new one is read, and its ON speaks for the earlier one, too, until a person says otherwise. Two of one name never run at once. " +
 			"Without credentials they are those of the instance, or of the pod's account in GKE, that this runs on. " +
 			"ca_file and fingerprint are of the endpoint; tokens are fetched as Google's library does it.",
 		Parameters: []contract.Parameter{
 			{Name: "project", Required: true, Help: "The project of the instances. Those of other projects are refused."},
 			{Name: "endpoint", Default: "https://compute.googleapis.com", Help: "The API."},
-			{Name: "credentials", Secret: true, Help: "A key of a service account (JSON), or the configuration of a workload identity federation."},
+			{Name: "credentials", Secret: true, Help: "A key of a service account (JSON), or the configuration of a workload identity federation. It has several lines, so name its file: credentials_file, as a plain parameter."},
 			{Name: "discard_local_ssd", Type: "boolean", Default: "false", Help: "Whether a stop may lose what is on local SSDs. Only asked of instances that have some; some of their types cannot keep it."},
 		},
 		Open: open,
@@ -70,8 +70,8 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 	if err != nil {
 		return nil, err
 	}
-	bear := func(_ context.Context, r *http.Request, _ []byte) error {
-		token, err := tokens.Token()
+	bear := func(ctx context.Context, r *http.Request, _ []byte) error {
+		token, err := within(ctx, tokens.Token)
 		if err != nil {
 			return fmt.Errorf("credentials: %w", err)
 		}
@@ -101,6 +101,25 @@ func credentials(ctx context.Context, text string) (oauth2.TokenSource, error) {
 		return nil, fmt.Errorf("parameter credentials: %w", err)
 	}
 	return c.TokenSource, nil
+}
+
+// within waits no longer than ctx for a call that knows none.
+func within[T any](ctx context.Context, call func() (T, error)) (T, error) {
+	type answer struct {
+		is  T
+		err error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		is, err := call()
+		got <- answer{is, err}
+	}()
+	select {
+	case a := <-got:
+		return a.is, a.err
+	case <-ctx.Done():
+		return *new(T), context.Cause(ctx)
+	}
 }
 
 // instance is what of the API's Instance is looked at.

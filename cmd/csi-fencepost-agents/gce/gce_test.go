@@ -1,6 +1,7 @@
 package gce_test
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/rand"
 	"crypto/rsa"
@@ -12,8 +13,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/gce"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/internal/agenttest"
@@ -140,6 +144,10 @@ func TestComputeEngine(t *testing.T) {
 
 func TestAnInstanceIsNamedByItsProviderID(t *testing.T) {
 	w := world(t)
+	w.Parameters["plug"] = "gce://p1/europe-west3-a/n1?x"
+	if got := agenttest.Run(t, w.Agent, "status", w.Parameters); w.Server.Requests() > 0 {
+		t.Errorf("asked for a name that is none: %s", got.Err)
+	}
 	for plug, want := range map[string]int{
 		here: 0, "gce://p2/europe-west3-a/n1": 1, "gce://p1/europe-west3-b/n1": 1, "gce://p1/europe-west3-a/n2": 1,
 		"gce://p1/europe-west3-a/..": 1, "gce://p1/europe-west3-a/n1?x": 1, "gce://p1/../n1": 1, "gce://p1/europe-west3-a/": 1, "gce://p1/europe-west3-a/n1/x": 1,
@@ -224,6 +232,40 @@ func TestCredentials(t *testing.T) {
 		if got.Code != c.want || !strings.Contains(got.Err, c.says) || strings.Contains(got.Err, "secret-of") || strings.Contains(got.Err, "PRIVATE KEY") {
 			t.Errorf("%s: exit %d, %q, %s", name, got.Code, got.Out, got.Err)
 		}
+	}
+}
+
+// The console's file has many lines.
+func TestAKeyIsReadFromItsFile(t *testing.T) {
+	w := world(t)
+	w.Power.Set("TERMINATED")
+	var lines bytes.Buffer
+	if err := json.Indent(&lines, []byte(w.Parameters["credentials"]), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "key.json")
+	if err := os.WriteFile(file, lines.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	delete(w.Parameters, "credentials")
+	w.Parameters["credentials_file"] = file
+	if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != 2 {
+		t.Errorf("exit %d, %s", got.Code, got.Err)
+	}
+}
+
+// The time is over also where whoever gives tokens does not answer.
+func TestTokensAreNotWaitedForBeyondTheTime(t *testing.T) {
+	over := make(chan struct{})
+	hangs := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+	defer hangs.Close()
+	defer close(over)
+	w := world(t)
+	w.Parameters["credentials"], w.Parameters["timeout"] = keyFile(t, account, hangs.URL), "1"
+	began := time.Now()
+	got := agenttest.Run(t, w.Agent, "status", w.Parameters)
+	if took := time.Since(began); got.Code != 1 || took > 20*time.Second || !strings.Contains(got.Err, "timeout=1") {
+		t.Errorf("exit %d after %s, %s", got.Code, took, got.Err)
 	}
 }
 

@@ -780,6 +780,23 @@ func TestAReadingIsCheckedIfTheProgramSaysTheNodesSystemUUID(t *testing.T) {
 	}
 }
 
+// Azure's resource groups are in the IDs of their machines.
+func TestWhatAnIDIsMadeOfIsNoStatus(t *testing.T) {
+	for _, group := range []string{"rg-on-site", "rg-off-site", "aks-transition", "rg-unknown", "on", "OFF", "suspended"} {
+		for status, code := range map[string]string{"OFF": "2", "ON": "0"} {
+			p := newProgram(t, options(shell(t, "echo 'Status: "+status+"'; echo 'Identity: /resourceGroups/"+group+"/virtualMachines/n1'; echo 'Identity: "+group+"'; exit "+code)))
+			if r, err := p.Status(within(t, 10*time.Second), n1); err != nil || r.State == agent.Unclear || r.State == agent.Off != (status == "OFF") {
+				t.Errorf("%s in group %s: %s, %v", status, group, r.State, err)
+			}
+		}
+		// Beside its ID it has to say it in words.
+		p := newProgram(t, options(shell(t, "echo 'Identity: "+group+"'; exit 2")))
+		if r, err := p.Status(within(t, 10*time.Second), n1); err == nil || r.State != agent.Unclear {
+			t.Errorf("only the ID %s: %s", group, r.State)
+		}
+	}
+}
+
 func TestAProgramThatSaysAnotherSystemUUIDHasReadAnotherMachine(t *testing.T) {
 	m := agent.Machine{Node: "n1", SystemUUID: system}
 	for _, says := range []string{another, strings.ToUpper(another), another + "\nIdentity: " + system, system + "\nIdentity: " + another} {
@@ -804,7 +821,7 @@ func TestAProgramThatSaysAnotherSystemUUIDHasReadAnotherMachine(t *testing.T) {
 func owned(t *testing.T) (dir string) {
 	t.Helper()
 	dir = shell(t, `echo "Status: ON"`)
-	for _, name := range []string{"redfish", "proxmox", "hcloud"} {
+	for _, name := range []string{"redfish", "proxmox", "azure", "hcloud"} {
 		link(t, "fence_test", filepath.Join(dir, "fence_fencepost_"+name))
 	}
 	return dir
@@ -820,6 +837,7 @@ func TestOurAgentsHoldTheMachineAgainstTheNodesSystemUUID(t *testing.T) {
 	}{
 		{"none given", "fence_fencepost_redfish", nil, nil, "parameter uuid is missing"},
 		{"none given", "fence_fencepost_proxmox", nil, nil, "parameter uuid is missing"},
+		{"none given", "fence_fencepost_azure", nil, nil, "parameter uuid is missing"},
 		{"none given", "fence_fencepost_hcloud", nil, nil, ""},
 		{"the variable", "fence_fencepost_redfish", map[string]string{"uuid": "$(SYSTEM_UUID)"}, nil, ""},
 		{"the variable", "fence_fencepost_proxmox", map[string]string{"UUID": "$(SYSTEM_UUID)"}, nil, ""},

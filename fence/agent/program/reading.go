@@ -32,11 +32,13 @@ func judge(res result) (agent.State, error) {
 	if res.out.cut || res.errs.cut {
 		return agent.Unclear, fmt.Errorf("it printed more than %d bytes: not an answer", maxOutput)
 	}
-	words := res.out.text + "\n" + res.errs.text
+	// An ID is no word: resource group rg-on-site is in the path of each of its machines.
+	said := identityLine.ReplaceAllString(res.out.text, "")
+	words := said + "\n" + res.errs.text
 	if word := neither.FindString(words); word != "" {
 		return agent.Unclear, fmt.Errorf("it exits with %d and says %q, which is neither on nor off", res.code, word)
 	}
-	off := saysOff(res.out.text)
+	off := saysOff(said)
 	switch {
 	case res.code == 0 && off:
 		return agent.Unclear, errors.New("it exits with 0, which is on, and says off")
@@ -46,7 +48,7 @@ func judge(res result) (agent.State, error) {
 		return agent.Unclear, fmt.Errorf("its status exits with %d, which is neither on (0) nor off (2)", res.code)
 	case !off:
 		return agent.Unclear, errors.New("it exits with 2, which is off, and does not say off")
-	case wordOn.MatchString(res.out.text) || proseOn.MatchString(res.errs.text):
+	case wordOn.MatchString(said) || proseOn.MatchString(res.errs.text):
 		return agent.Unclear, errors.New("it exits with 2, which is off, and says both on and off")
 	}
 	return agent.Off, nil
