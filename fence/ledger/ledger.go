@@ -244,9 +244,7 @@ func (l *Ledger) merge(other *Ledger) {
 			if ours.State == theirs.State && ours.ReleasedUnder != theirs.ReleasedUnder {
 				ours.ReleasedUnder = "" // one of them does not say so
 			}
-			if ours.Kubelet != nil && theirs.Kubelet != nil && *ours.Kubelet == *theirs.Kubelet {
-				theirs.Kubelet = ours.Kubelet
-			} else {
+			if ours.Kubelet == nil || theirs.Kubelet == nil || *ours.Kubelet != *theirs.Kubelet {
 				ours.Kubelet, theirs.Kubelet = nil, nil // one of them knows of a publish that is older
 			}
 			if ours.OnlyUnder != theirs.OnlyUnder {

@@ -3,10 +3,12 @@ package ledger
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 func sample() *Ledger {
@@ -218,6 +220,58 @@ func TestWhatTwoPVsSayOfOneEntryIsTakenAtItsWorst(t *testing.T) {
 	}
 }
 
+// What frees a machine counts only where both say it of the same VolumeAttachment; of two states
+// the one that allows less has its own.
+func TestOfTwoPVsEntriesAVolumeAttachmentCountsThatBothName(t *testing.T) {
+	released := func(under string) Entry { return Entry{State: fence.Released, ReleasedUnder: under} }
+	only := func(state fence.State, under string) Entry { return Entry{State: state, OnlyUnder: under} }
+	for name, c := range map[string]struct {
+		ours, theirs        Entry
+		releasedUnder, only string
+	}{
+		"released under the same":           {released("va"), released("va"), "va", ""},
+		"released under another":            {released("va"), released("vb"), "", ""},
+		"released under one, theirs not":    {released("va"), released(""), "", ""},
+		"released under one, ours not":      {released(""), released("va"), "", ""},
+		"released, and taken over there":    {released("va"), Entry{State: fence.TakenOver}, "va", ""},
+		"taken over, and released there":    {Entry{State: fence.TakenOver}, released("va"), "va", ""},
+		"released, and held there":          {released("va"), Entry{State: fence.Held}, "", ""},
+		"held, and released there":          {Entry{State: fence.Held}, released("va"), "", ""},
+		"only under the same":               {only(fence.Publishing, "va"), only(fence.Publishing, "va"), "", "va"},
+		"only under another":                {only(fence.Publishing, "va"), only(fence.Publishing, "vb"), "", ""},
+		"only under one, theirs not":        {only(fence.Publishing, "va"), only(fence.Publishing, ""), "", ""},
+		"only under another, that counts":   {only(fence.TakenOver, "va"), only(fence.Held, "vb"), "", ""},
+		"only under the same, theirs count": {only(fence.TakenOver, "va"), only(fence.Held, "va"), "", "va"},
+	} {
+		l := &Ledger{Holders: []Entry{c.ours}}
+		l.merge(&Ledger{Holders: []Entry{c.theirs}})
+		if got := l.Holders[0]; got.ReleasedUnder != c.releasedUnder || got.OnlyUnder != c.only {
+			t.Errorf("%s: released under %q, only under %q; want %q and %q", name, got.ReleasedUnder, got.OnlyUnder, c.releasedUnder, c.only)
+		}
+	}
+}
+
+// What a later version wrote is of one publication, and goes with it.
+func TestPutKeepsWhatALaterVersionWroteOfThePublication(t *testing.T) {
+	l := &Ledger{Holders: []Entry{{NodeID: "a", Token: "t1", Later: format.Later(`{"later":1}`)}}}
+	l.Put(Entry{NodeID: "a", Token: "t1", State: fence.Leaving})
+	if got := string(l.Get("a").Later); got != `{"later":1}` {
+		t.Errorf("of the same publication: %q", got)
+	}
+	l.Put(Entry{NodeID: "a", Token: "t2", State: fence.Held})
+	if got := l.Get("a").Later; got != nil {
+		t.Errorf("of another one: %q", got)
+	}
+}
+
+func TestWhatAnotherPVsLedgerHasBesidesItsHoldersIsKept(t *testing.T) {
+	l := &Ledger{Must: []string{"a"}, Later: format.Later(`{"one":1}`)}
+	l.merge(&Ledger{Must: []string{"a", "b"}, Later: format.Later(`{"two":2}`), ForcedIn: []string{"b1"}})
+	if !slices.Equal(l.Must, []string{"a", "b"}) || !strings.Contains(string(l.Later), `"one":1`) || !strings.Contains(string(l.Later), `"two":2`) || !l.WasForcedIn("b1") {
+		t.Errorf("must %q, later %s, forced in %q", l.Must, l.Later, l.ForcedIn)
+	}
+}
+
 // An entry that names no process, or another one, is of a publish before which something else may
 // have run.
 func TestOfTwoPVsEntriesAProcessCountsThatBothName(t *testing.T) {
@@ -254,6 +308,13 @@ func TestBootsInWhichItWasForcedAreKeptUntilTheyAreTooMany(t *testing.T) {
 	l.Forced("b1")
 	if len(l.ForcedIn) != 2 || !l.WasForcedIn("b1") || !l.WasForcedIn("b2") || l.WasForcedIn("b3") {
 		t.Errorf("%q", l.ForcedIn)
+	}
+	full := &Ledger{}
+	for i := range maxForcedIn {
+		full.Forced(fmt.Sprint("d", i))
+	}
+	if len(full.ForcedIn) != maxForcedIn || full.WasForcedIn("another") {
+		t.Errorf("%d boots are not told apart: %q", maxForcedIn, full.ForcedIn)
 	}
 	other := &Ledger{}
 	for i := range maxForcedIn - 1 {

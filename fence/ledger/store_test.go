@@ -18,6 +18,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
 const (
@@ -165,6 +166,54 @@ func TestAForeignLedgerIsSetAsideByName(t *testing.T) {
 				t.Errorf("after the write: %+v", b)
 			}
 		})
+	}
+}
+
+// A PV that was restored has another UID, and what its ledger says of holders may still be true.
+func TestWhoHeldTheVolumeBeforeItsPVWasMadeAnewIsTold(t *testing.T) {
+	taken, unproven := entry("taken", fence.TakenOver), entry("unproven", fence.TakenOver)
+	unproven.Unproven = true
+	entries := []Entry{entry("held", fence.Held), entry("leaving", fence.Leaving), taken, unproven}
+	stale := func(change func(*Ledger)) func(*corev1.PersistentVolume) {
+		return func(pv *corev1.PersistentVolume) {
+			l := ledgerOn(pv, entries...)
+			l.PVUID = "uid-of-the-earlier-one"
+			change(l)
+			annotated(l.String())(pv)
+		}
+	}
+	for name, c := range map[string]struct {
+		pvs  []*corev1.PersistentVolume
+		want []string
+	}{
+		"made anew":            {[]*corev1.PersistentVolume{newPV("a", stale(func(*Ledger) {}))}, []string{"held", "leaving", "unproven"}},
+		"of another cluster":   {[]*corev1.PersistentVolume{newPV("a", stale(func(l *Ledger) { l.Cluster = "another" }))}, nil},
+		"of another volume":    {[]*corev1.PersistentVolume{newPV("a", stale(func(l *Ledger) { l.Handle = "vol-2" }))}, nil},
+		"beside one that does": {[]*corev1.PersistentVolume{newPV("a", stale(func(*Ledger) {})), newPV("b", carrying())}, nil},
+	} {
+		a := newAPIServer(t, c.pvs...)
+		var names []string
+		for _, pv := range c.pvs {
+			names = append(names, pv.Name)
+		}
+		if b := read(t, newStore(a), names...); !reflect.DeepEqual(b.Before, c.want) || len(b.SetAside) != 1 {
+			t.Errorf("%s: %q, set aside %q; want %q", name, b.Before, b.SetAside, c.want)
+		}
+	}
+}
+
+func TestAWriteKeepsWhatTheLedgerHasBesidesItsHolders(t *testing.T) {
+	a := newAPIServer(t, newPV("a", carrying()))
+	s := newStore(a)
+	b := read(t, s, "a")
+	l := b.Ledger.Clone()
+	l.Forced("b1")
+	l.Later = format.Later(`{"later":1}`)
+	if _, err := s.Write(t.Context(), b, l); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, s, "a").Ledger; !got.WasForcedIn("b1") || !strings.Contains(string(got.Later), `"later":1`) {
+		t.Errorf("%s", got)
 	}
 }
 
