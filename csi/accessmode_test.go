@@ -34,6 +34,9 @@ func TestWhatMayHaveASingleWriterIsGuarded(t *testing.T) {
 		if got := SingleWriter(capability, true); got != want.readonly {
 			t.Errorf("%s, read-only: %v", m, got)
 		}
+		if got := BesideAWriter(capability); got != (m == spec.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER) {
+			t.Errorf("%s, beside a writer: %v", m, got)
+		}
 	}
 	for _, capability := range []*spec.VolumeCapability{nil, {}} {
 		if !SingleWriter(capability, false) || !SingleWriter(capability, true) {

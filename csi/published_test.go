@@ -435,6 +435,71 @@ func TestAListThatTakesLongerThanACallCounts(t *testing.T) {
 	})
 }
 
+// A list that failed takes nothing from whoever one that ended before was left to.
+func TestAListThatFailsDoesNotReplaceOneThatWasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes, patience = 12 * time.Second, 10 * time.Second
+		var l listings
+		began := 0
+		l.list = func(context.Context) (published, error) {
+			began++
+			n := began
+			if time.Sleep(takes); n > 1 {
+				return nil, status.Error(codes.Unavailable, "no")
+			}
+			return published{"vol-1": {"vol-1": {"a"}}}, nil
+		}
+		for _, volume := range []string{"vol-1", "vol-2"} {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			if all, err := l.of(ctx, t.Context(), volume); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("%s: got %v, %v, want that it takes too long", volume, all, err)
+			}
+			cancel()
+			time.Sleep(takes - patience + time.Second) // until it ends
+		}
+		if all, err := l.of(t.Context(), t.Context(), "vol-1"); err != nil || all["vol-1"]["vol-1"][0] != "a" || began != 2 {
+			t.Errorf("after %d lists: got %v, %v", began, all, err)
+		}
+		time.Sleep(2*listKept + takes)
+	})
+}
+
+// What is asked anew is not answered by a list that was left to the volume.
+func TestAListThatWasLeftDoesNotAnswerWhatIsAskedAnew(t *testing.T) {
+	d := connect(t, &testDriver{capabilities: capabilities{listVolumes, listPublished}, published: map[string][]string{"vol-1": {"now"}}})
+	left := &listing{done: make(chan struct{}), all: published{"vol-1": {"vol-1": {"before"}}}}
+	close(left.done)
+	d.listings.left = map[string]*listing{"vol-1": left}
+	for want, ctx := range map[string]context.Context{"before": t.Context(), "now": Anew(t.Context())} {
+		if nodes, listed, err := d.PublishedNodes(ctx, "vol-1"); err != nil || !listed || !slices.Equal(nodes, []string{want}) {
+			t.Errorf("got %v, %t, %v, want %s", nodes, listed, err, want)
+		}
+	}
+}
+
+// Whoever waits for a list that goes on is told so, and so is whoever asks one that failed.
+func TestAListThatGoesOnIsToldFromOneThatFailed(t *testing.T) {
+	over := make(chan struct{})
+	d := connect(t, &testDriver{capabilities: capabilities{listVolumes, listPublished}, list: func(*spec.ListVolumesRequest) (*spec.ListVolumesResponse, error) {
+		<-over
+		return nil, status.Error(codes.Unavailable, "no")
+	}})
+	if _, err := d.readCapabilities(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, listed, err := d.PublishedNodes(ctx, "vol-1")
+	if listed || err == nil || !strings.Contains(err.Error(), "is still listing its volumes") {
+		t.Errorf("while it goes on: %t, %v", listed, err)
+	}
+	close(over)
+	_, listed, err = d.PublishedNodes(Anew(t.Context()), "vol-1")
+	if listed || status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "still") {
+		t.Errorf("once it has failed: %t, %v", listed, err)
+	}
+}
+
 func TestCallersAtOnceGetTheirListing(t *testing.T) {
 	driver := &testDriver{capabilities: capabilities{listVolumes, listPublished}, published: map[string][]string{"vol-1": {"a"}}, page: 1}
 	d := connect(t, driver)

@@ -178,6 +178,38 @@ func TestHandlesAreReadFromANodesStatus(t *testing.T) {
 	}
 }
 
+func TestDriversOfANodesStatusAreNamedOnce(t *testing.T) {
+	names := []corev1.UniqueVolumeName{"kubernetes.io/csi/e.example.com^vol-9", "kubernetes.io/aws-ebs/vol-7", "kubernetes.io/csi/d.example.com^a^b/c",
+		"kubernetes.io/csi/e.example.com^vol-1", "kubernetes.io/csi/d.example.com^"}
+	if got, want := DriversOf(names), []string{"d.example.com", "e.example.com"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestAPodsVolumeIsOfTheClaimThatItNamesOrOfItsOwn(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-0"}}
+	claim := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}
+	for name, c := range map[string]struct {
+		source corev1.VolumeSource
+		want   string
+	}{
+		"a claim":      {claim, "data"},
+		"an ephemeral": {corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}, "db-0-scratch"},
+		"none":         {corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, ""},
+	} {
+		v := corev1.Volume{Name: "scratch", VolumeSource: c.source}
+		if got := ClaimName(pod, &v); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		pod.Spec.Volumes = []corev1.Volume{{Name: "other"}, v}
+		for _, of := range []string{"data", "db-0-scratch", ""} {
+			if got := UsesClaim(pod, of); got != (of != "" && of == c.want) {
+				t.Errorf("%s: uses claim %q: %v", name, of, got)
+			}
+		}
+	}
+}
+
 func TestNodeIDs(t *testing.T) {
 	node := &storagev1.CSINode{}
 	node.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "e.example.com", NodeID: "e-1"}, {Name: anyDriver, NodeID: "d-1"}}
