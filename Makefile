@@ -27,12 +27,13 @@ build: ## bin/csi-fencepost, bin/csi-fencepost-sanity, bin/csi-fencepost-agents 
 	cd $(AGENTS) && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(CURDIR)/bin/ .
 
 DATE = $(shell git log -1 --format=%ct 2>/dev/null)
-RELEASE = $(GO) run ./deploy/image -version "$(or $(VERSION),dev)" -date "$(DATE)"
+# IMAGE is the image's name with its registry, without a tag: inject puts that in, push pushes there.
+RELEASE = $(GO) run ./deploy/image -version "$(or $(VERSION),dev)" -date "$(DATE)" $(if $(IMAGE),-name "$(IMAGE)")
 
 image: ## bin/dist: the image for amd64 and arm64, an OCI archive; needs no container engine
 	@$(RELEASE) -image-only
 
-dist: ## bin/dist: the image, the programs, their SBOMs, checksums; the same sources give the same bytes
+dist: ## bin/dist: the image, the programs, their SBOMs, the chart, the plugin for krew, checksums; the same sources give the same bytes. IMAGE=registry/name: what inject puts in
 	@$(RELEASE)
 
 chart: ## bin/dist: the Helm chart; the same sources give the same bytes

@@ -18,16 +18,16 @@ const mainModule = "github.com/csi-fencepost/csi-fencepost"
 // bom lists what a program is made of: the modules that the linker noted in it,
 // and Go's own library. Modules that only tests or other programs use are not
 // in it. The hash of a module is that of go.sum (h1), in hexadecimal.
-func (r release) bom(program []byte) ([]byte, error) {
+func (r release) bom(c command, program []byte) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
 		return nil, fmt.Errorf("the program says nothing of its modules: %w", err)
 	}
-	if info.Path != mainModule+"/cmd/csi-fencepost" {
-		return nil, fmt.Errorf("the program is %s, not csi-fencepost", info.Path)
+	if info.Path != c.path() {
+		return nil, fmt.Errorf("the program is %s, not %s", info.Path, c.path())
 	}
 	digest := sha256.Sum256(program)
-	root := goComponent(cyclonedx.ComponentTypeApplication, mainModule, r.version)
+	root := goComponent(cyclonedx.ComponentTypeApplication, c.module, r.version)
 	root.Hashes = &[]cyclonedx.Hash{sha256Of(digest[:])}
 	var settings []cyclonedx.Property
 	for _, s := range info.Settings {

@@ -3,9 +3,16 @@
 //
 //	csi-fencepost_VERSION_linux_amd64           the program, static
 //	csi-fencepost_VERSION_linux_arm64
-//	csi-fencepost_VERSION_linux_amd64.cdx.json  its SBOM: CycloneDX 1.6, from the
-//	csi-fencepost_VERSION_linux_arm64.cdx.json  modules that the linker noted in it
+//	csi-fencepost-agents_VERSION_linux_amd64    fence agents, static
+//	csi-fencepost-agents_VERSION_linux_arm64
+//	PROGRAM.cdx.json                            the SBOM of each: CycloneDX 1.6, from the
+//	                                            modules that the linker noted in it
 //	csi-fencepost_VERSION.oci.tar               the image, for both platforms
+//	csi-fencepost-VERSION.tgz                   the Helm chart (package chart)
+//	kubectl-fencepost_VERSION_linux_amd64.tar.gz
+//	kubectl-fencepost_VERSION_linux_arm64.tar.gz
+//	                                            the program as kubectl's plugin, for krew
+//	fencepost.yaml                              krew's manifest of it
 //	SHA256SUMS                                  of all of these
 //
 // The archive is an OCI image layout in a tar file: skopeo, podman, docker and

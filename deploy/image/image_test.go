@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -62,6 +63,14 @@ func folder(t *testing.T) string {
 	return f
 }
 
+// program is the name of the file of one.
+func program(c command, arch string) string { return c.name + "_" + testVersion + "_linux_" + arch }
+
+// archive is the name of that of the plugin.
+func archive(arch string) string {
+	return "kubectl-fencepost_" + testVersion + "_linux_" + arch + ".tar.gz"
+}
+
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -80,7 +89,7 @@ func TestTheSameSourcesGiveTheSameBytesEverywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"go.mod", "go.sum"} {
+	for _, name := range []string{"go.mod", "go.sum", "LICENSE"} {
 		if err := os.WriteFile(filepath.Join(elsewhere, name), read(t, filepath.Join("../..", name)), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -91,12 +100,14 @@ func TestTheSameSourcesGiveTheSameBytesEverywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"SHA256SUMS"}
+	want := []string{"SHA256SUMS", "csi-fencepost_" + testVersion + ".oci.tar", "csi-fencepost-" + strings.TrimPrefix(testVersion, "v") + ".tgz", "fencepost.yaml"}
 	for _, arch := range architectures {
-		name := "csi-fencepost_" + testVersion + "_linux_" + arch
-		want = append(want, name, name+".cdx.json")
+		for _, c := range []command{guard, agents} {
+			name := program(c, arch)
+			want = append(want, name, name+".cdx.json")
+		}
+		want = append(want, archive(arch))
 	}
-	want = append(want, "csi-fencepost_"+testVersion+".oci.tar")
 	for _, folder := range []string{first, second} {
 		entries, err := os.ReadDir(folder)
 		if err != nil {
@@ -127,8 +138,8 @@ func TestChecksumsAreThoseOfTheFiles(t *testing.T) {
 		}
 		seen++
 	}
-	if seen != 5 {
-		t.Errorf("%d files, want 5", seen)
+	if seen != 13 {
+		t.Errorf("%d files, want 13", seen)
 	}
 }
 
@@ -284,47 +295,66 @@ func TestTheProgramOfTheImageRuns(t *testing.T) {
 // Whoever asks which of our releases has a bad library gets the right answer.
 func TestTheBOMListsWhatIsLinked(t *testing.T) {
 	for _, arch := range architectures {
-		path := filepath.Join(folder(t), "csi-fencepost_"+testVersion+"_linux_"+arch)
-		info, err := buildinfo.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b cyclonedx.BOM
-		decode(t, read(t, path+".cdx.json"), &b)
-		got := map[string]bool{}
-		for _, c := range *b.Components {
-			got[c.Name+" "+c.Version] = true
-			if c.Hashes == nil && c.Name != "std" {
-				t.Errorf("%s has no hash", c.Name)
-			}
-		}
-		for _, dep := range info.Deps {
-			if !got[dep.Path+" "+dep.Version] {
-				t.Errorf("%s: %s %s is missing", arch, dep.Path, dep.Version)
-			}
-		}
-		if len(got) != len(info.Deps)+1 || !got["std "+strings.TrimPrefix(info.GoVersion, "go")] || !got["google.golang.org/grpc v1.83.2"] {
-			t.Errorf("%s: %d components, %d modules and Go itself", arch, len(got), len(info.Deps))
-		}
-		if sum := sha256.Sum256(read(t, path)); (*b.Metadata.Component.Hashes)[0].Value != hex.EncodeToString(sum[:]) || b.Metadata.Component.Version != testVersion {
-			t.Errorf("%s is not of this program: %+v", path, b.Metadata.Component)
-		}
+		checkBOM(t, program(guard, arch), mainModule+"/cmd/csi-fencepost", "google.golang.org/grpc v1.83.2")
+		checkBOM(t, program(agents, arch), mainModule+"/cmd/csi-fencepost-agents", "github.com/hetznercloud/hcloud-go/v2 v2.52.0")
 	}
 }
 
-// go-containerregistry and the schema of CycloneDX have their own opinion.
-func TestOthersTakeWhatWeWrite(t *testing.T) {
-	f := folder(t)
-	checker, err := filepath.Abs(filepath.Join(testFolder, "formats"))
+func checkBOM(t *testing.T, name, pkg, known string) {
+	path := filepath.Join(folder(t), name)
+	info, err := buildinfo.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	formats := "../../sanity/kubeapi/tools/formats"
-	cmd := exec.Command("go", "build", "-o", checker, ".")
+	if info.Path != pkg {
+		t.Errorf("%s is %s, not %s", name, info.Path, pkg)
+	}
+	var b cyclonedx.BOM
+	decode(t, read(t, path+".cdx.json"), &b)
+	got := map[string]bool{}
+	for _, c := range *b.Components {
+		got[c.Name+" "+c.Version] = true
+		if c.Hashes == nil && c.Name != "std" {
+			t.Errorf("%s has no hash", c.Name)
+		}
+	}
+	for _, dep := range info.Deps {
+		if !got[dep.Path+" "+dep.Version] {
+			t.Errorf("%s: %s %s is missing", name, dep.Path, dep.Version)
+		}
+	}
+	if len(got) != len(info.Deps)+1 || !got["std "+strings.TrimPrefix(info.GoVersion, "go")] || !got[known] {
+		t.Errorf("%s: %d components, %d modules and Go itself", name, len(got), len(info.Deps))
+	}
+	if sum := sha256.Sum256(read(t, path)); (*b.Metadata.Component.Hashes)[0].Value != hex.EncodeToString(sum[:]) || b.Metadata.Component.Version != testVersion {
+		t.Errorf("%s is not of this program: %+v", path, b.Metadata.Component)
+	}
+}
+
+// formats is the module of others' libraries and programs.
+const formats = "../../sanity/kubeapi/tools/formats"
+
+// others builds a program of that module, and says where it is.
+func others(t *testing.T, pkg string) string {
+	t.Helper()
+	output, err := filepath.Abs(filepath.Join(testFolder, "tools", "formats"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pkg != "." {
+		output = filepath.Join(filepath.Dir(output), path.Base(pkg))
+	}
+	cmd := exec.Command("go", "build", "-o", output, pkg)
 	cmd.Dir = formats
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return output
+}
+
+// go-containerregistry and the schema of CycloneDX have their own opinion.
+func TestOthersTakeWhatWeWrite(t *testing.T) {
+	f, checker := folder(t), others(t, ".")
 	check := func(args ...string) error {
 		cmd := exec.Command(checker, args...)
 		cmd.Dir = formats
@@ -348,7 +378,7 @@ func TestOthersTakeWhatWeWrite(t *testing.T) {
 		t.Errorf("the image: %v", err)
 	}
 	boms, err := filepath.Glob(filepath.Join(f, "*.cdx.json"))
-	if err != nil || len(boms) != 2 {
+	if err != nil || len(boms) != 4 {
 		t.Fatalf("%d SBOMs: %v", len(boms), err)
 	}
 	if err := check(append([]string{"cyclonedx"}, boms...)...); err != nil {

@@ -61,7 +61,7 @@ func parse(args []string) (release, error) {
 	fs.StringVar(&r.version, "version", "dev", "The version, which is also the image's tag.")
 	fs.StringVar(&date, "date", date, "The date that stands in what is built, in seconds since 1970: that of the commit. 0 by default, or SOURCE_DATE_EPOCH.")
 	fs.StringVar(&r.certificates, "certificates", "", "A file of CA certificates for the image. The program itself needs none: the API server's comes with the service account.")
-	fs.BoolVar(&r.imageOnly, "image-only", false, "Only the image, not the programs, their SBOMs and SHA256SUMS.")
+	fs.BoolVar(&r.imageOnly, "image-only", false, "Only the image, nothing else of a release.")
 	if err := fs.Parse(args); err != nil {
 		return r, err
 	}
@@ -82,6 +82,17 @@ func parse(args []string) (release, error) {
 	return r, nil
 }
 
+// add puts a program and its SBOM beside the other files.
+func (r release) add(files files, c command, arch string, program []byte) error {
+	bom, err := r.bom(c, program)
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s_%s_linux_%s", c.name, r.version, arch)
+	files[name], files[name+".cdx.json"] = file{program, 0o755}, file{bom, 0o644}
+	return nil
+}
+
 // build builds all, and says of each file where it is.
 func (r release) build(ctx context.Context, progress io.Writer) error {
 	work, err := os.MkdirTemp(r.output, ".building-")
@@ -91,22 +102,25 @@ func (r release) build(ctx context.Context, progress io.Writer) error {
 	defer os.RemoveAll(work)
 	files := files{}
 	images := map[string]v1.Image{}
+	programs := map[string][]byte{} // csi-fencepost, by architecture
 	for _, arch := range architectures {
 		fmt.Fprintf(progress, "building linux/%s\n", arch)
-		program, err := r.compile(ctx, arch, work)
+		program, err := r.compile(ctx, guard, arch, work)
 		if err != nil {
 			return err
 		}
-		bom, err := r.bom(program)
-		if err != nil {
-			return err
-		}
-		name := fmt.Sprintf("csi-fencepost_%s_linux_%s", r.version, arch)
-		if !r.imageOnly {
-			files[name] = file{program, 0o755}
-			files[name+".cdx.json"] = file{bom, 0o644}
-		}
+		programs[arch] = program
 		if images[arch], err = r.image(arch, program); err != nil {
+			return err
+		}
+		if r.imageOnly {
+			continue
+		}
+		second, err := r.compile(ctx, agents, arch, work)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(r.add(files, guard, arch, program), r.add(files, agents, arch, second)); err != nil {
 			return err
 		}
 	}
@@ -116,6 +130,9 @@ func (r release) build(ctx context.Context, progress io.Writer) error {
 	}
 	files[fmt.Sprintf("csi-fencepost_%s.oci.tar", r.version)] = file{archive, 0o644}
 	if !r.imageOnly {
+		if err := errors.Join(r.plugin(files, programs), r.chart(ctx, files, work)); err != nil {
+			return err
+		}
 		files["SHA256SUMS"] = file{files.checksums(), 0o644}
 	}
 	return files.write(r.output, progress)
