@@ -12,7 +12,7 @@ GOVULNCHECK = bin/govulncheck
 # vuln.go.dev need not be reachable. VULNDB=golang.org/x/vulndb@master is the newest.
 VULNDB ?= golang.org/x/vulndb@v0.0.0-20261105234957-e22db6528018
 
-.PHONY: help build image dist chart deps test unit scenarios real known-to-fail check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint vulns fmt clean clean-cache
+.PHONY: help build image dist provenance chart deps test unit scenarios real known-to-fail check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint vulns fmt clean clean-cache
 
 help: ## this list, and what is left on disk
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -35,6 +35,13 @@ image: ## bin/dist: the image for amd64 and arm64, an OCI archive; needs no cont
 
 dist: ## bin/dist: the image, the programs, their SBOMs, the chart, the plugin for krew, checksums; the same sources give the same bytes. IMAGE=registry/name: what inject puts in
 	@$(RELEASE)
+
+# Whose word the provenance is: in the release workflow that of GitHub's runner, which says so.
+BUILDER = $(if $(GITHUB_WORKFLOW_REF),$(GITHUB_SERVER_URL)/$(GITHUB_WORKFLOW_REF))
+INVOCATION = $(if $(GITHUB_RUN_ID),$(GITHUB_SERVER_URL)/$(GITHUB_REPOSITORY)/actions/runs/$(GITHUB_RUN_ID)/attempts/$(GITHUB_RUN_ATTEMPT))
+
+provenance: dist ## bin/dist, built now from a clean checkout, and where it is from (SLSA provenance v1)
+	@$(GO) run ./deploy/release -version "$(VERSION)" $(if $(IMAGE),-image "$(IMAGE)") $(if $(BUILDER),-builder "$(BUILDER)") $(if $(INVOCATION),-invocation "$(INVOCATION)")
 
 chart: ## bin/dist: the Helm chart; the same sources give the same bytes
 	@$(GO) run ./deploy/chart -version "$(or $(VERSION),dev)" -date "$(or $(DATE),0)"

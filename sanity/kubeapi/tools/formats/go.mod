@@ -7,7 +7,9 @@ go 1.26.0
 require (
 	github.com/CycloneDX/cyclonedx-go v0.9.3
 	github.com/google/go-containerregistry v0.20.6
+	github.com/in-toto/attestation v1.2.0
 	github.com/xeipuuv/gojsonschema v1.2.0
+	google.golang.org/protobuf v1.36.12
 )
 
 require (

@@ -1,9 +1,11 @@
-// Formats asks others than ourselves whether what deploy/image writes is what it
-// says it is:
+// Formats asks others than ourselves whether what deploy/image and deploy/release
+// write is what it says it is:
 //
 //	formats oci FOLDER          is this an OCI image layout, every digest, size and
 //	                            configuration right (go-containerregistry)?
 //	formats cyclonedx FILE ...  do these hold to the schema of CycloneDX 1.6?
+//	formats provenance FILE     is this an in-toto Statement v1 with a SLSA Provenance v1,
+//	                            and no field that they do not know (in-toto/attestation)?
 //
 // It prints what is wrong, and ends with code 1 then.
 package main
@@ -18,7 +20,10 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+	slsa "github.com/in-toto/attestation/go/predicates/provenance/v1"
+	intoto "github.com/in-toto/attestation/go/v1"
 	"github.com/xeipuuv/gojsonschema"
+	"google.golang.org/protobuf/encoding/protojson"
 )
 
 func main() {
@@ -34,8 +39,10 @@ func run(args []string) error {
 		return checkLayout(args[1])
 	case len(args) >= 2 && args[0] == "cyclonedx":
 		return checkBOMs(args[1:])
+	case len(args) == 2 && args[0] == "provenance":
+		return checkProvenance(args[1])
 	}
-	return errors.New("usage: formats oci FOLDER | formats cyclonedx FILE ...")
+	return errors.New("usage: formats oci FOLDER | formats cyclonedx FILE ... | formats provenance FILE")
 }
 
 func checkLayout(folder string) error {
@@ -79,4 +86,27 @@ func checkBOMs(paths []string) error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+func checkProvenance(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var statement intoto.Statement
+	if err := protojson.Unmarshal(text, &statement); err != nil {
+		return fmt.Errorf("%s is no statement: %w", path, err)
+	}
+	if want := "https://slsa.dev/provenance/v1"; statement.PredicateType != want {
+		return fmt.Errorf("%s: predicate type %s, want %s", path, statement.PredicateType, want)
+	}
+	predicate, err := protojson.Marshal(statement.Predicate)
+	if err != nil {
+		return err
+	}
+	var provenance slsa.Provenance
+	if err := protojson.Unmarshal(predicate, &provenance); err != nil {
+		return fmt.Errorf("%s is no provenance: %w", path, err)
+	}
+	return errors.Join(statement.Validate(), provenance.Validate())
 }
