@@ -12,7 +12,7 @@ GOVULNCHECK = bin/govulncheck
 # vuln.go.dev need not be reachable. VULNDB=golang.org/x/vulndb@master is the newest.
 VULNDB ?= golang.org/x/vulndb@v0.0.0-20261105234957-e22db6528018
 
-.PHONY: help build image dist provenance chart deps test unit scenarios real known-to-fail check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint vulns fmt clean clean-cache
+.PHONY: help build image dist provenance sign login push sign-image publish release-check chart deps test unit scenarios real known-to-fail check demo catalogue transparency csisanity docs bench soak prove mutants fuzz model lint vulns fmt clean clean-cache
 
 help: ## this list, and what is left on disk
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -42,6 +42,48 @@ INVOCATION = $(if $(GITHUB_RUN_ID),$(GITHUB_SERVER_URL)/$(GITHUB_REPOSITORY)/act
 
 provenance: dist ## bin/dist, built now from a clean checkout, and where it is from (SLSA provenance v1)
 	@$(GO) run ./deploy/release -version "$(VERSION)" $(if $(IMAGE),-image "$(IMAGE)") $(if $(BUILDER),-builder "$(BUILDER)") $(if $(INVOCATION),-invocation "$(INVOCATION)")
+
+# What signs and pushes, in a module of its own (cosign builds for minutes the first time).
+COSIGN = bin/cosign
+CRANE = bin/crane
+$(COSIGN) $(CRANE): deploy/release/tools/go.mod deploy/release/tools/go.sum
+	cd deploy/release/tools && $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/bin/ $(if $(findstring cosign,$@),github.com/sigstore/cosign/v3/cmd/cosign,github.com/google/go-containerregistry/cmd/crane)
+
+# KEY=file: cosign's private key; its passphrase is in COSIGN_PASSWORD or asked for, and no
+# service hears of the signature. KEYLESS=1: whoever the OIDC token at hand names, as in the
+# release workflow; the signature is in Sigstore's public log.
+SIGNER = --yes $(if $(KEY),--key "$(KEY)" --signing-config bin/no-services.json,$(if $(KEYLESS),,$(error whose signature? KEY=file or KEYLESS=1)))
+NEEDS_IMAGE = @test -n "$(IMAGE)" || { echo "which image? IMAGE=registry/name, without a tag" >&2; exit 1; }
+
+sign: $(COSIGN) ## bin/dist: the signatures of SHA256SUMS and of the provenance. KEY=file or KEYLESS=1 (see SECURITY.md for who verifies)
+	@$(COSIGN) signing-config create --out bin/no-services.json
+	@$(COSIGN) sign-blob $(SIGNER) --bundle bin/dist/SHA256SUMS.sigstore.json bin/dist/SHA256SUMS
+	@$(COSIGN) attest-blob $(SIGNER) --bundle bin/dist/provenance.sigstore.json --statement "bin/dist/csi-fencepost_$(VERSION).intoto.json"
+
+login: $(CRANE) ## to the registry of IMAGE, as REGISTRY_USER with REGISTRY_PASSWORD, for push and sign-image
+	$(NEEDS_IMAGE)
+	@printf '%s' "$$REGISTRY_PASSWORD" | $(CRANE) auth login "$(firstword $(subst /, ,$(IMAGE)))" --username "$$REGISTRY_USER" --password-stdin
+
+push: $(CRANE) ## the image of bin/dist to IMAGE, its tag the version, unless that is there and another one
+	$(NEEDS_IMAGE)
+	@rm -rf bin/layout && mkdir -p bin/layout && tar -xf "bin/dist/csi-fencepost_$(VERSION).oci.tar" -C bin/layout
+	@there=$$($(CRANE) digest "$(IMAGE):$(VERSION)" 2>/dev/null); \
+	if test -n "$$there" && ! grep -q "$$there" bin/layout/index.json; then \
+		echo "$(IMAGE):$(VERSION) is there, and is another image ($$there): a version that somebody may have pulled does not change; make another version" >&2; exit 1; \
+	fi
+	@$(CRANE) push --image-refs bin/pushed bin/layout "$(IMAGE):$(VERSION)"
+
+sign-image: $(COSIGN) ## the signature of the image that was pushed, and of each platform's. KEY=file or KEYLESS=1
+	@$(COSIGN) signing-config create --out bin/no-services.json
+	@$(COSIGN) sign $(SIGNER) --recursive "$$(cat bin/pushed)"
+
+publish: ## a draft of the release on GitHub, with what is in bin/dist/SHA256SUMS, and its signatures
+	@cd bin/dist && gh release create "$(VERSION)" --draft --verify-tag --title "$(VERSION)" \
+		--notes "What has changed: https://github.com/csi-fencepost/csi-fencepost/blob/$(VERSION)/CHANGELOG.md" \
+		$$(cut -c67- SHA256SUMS) SHA256SUMS SHA256SUMS.sigstore.json "csi-fencepost_$(VERSION).intoto.json" provenance.sigstore.json
+
+release-check: ## every step of the release workflow but publish, here: a key of the moment, a registry on loopback; then what users type to verify (minutes)
+	@$(GO) test -count=1 -v -tags release -timeout 30m -run '^TestAReleaseIsWhat' ./deploy/release
 
 chart: ## bin/dist: the Helm chart; the same sources give the same bytes
 	@$(GO) run ./deploy/chart -version "$(or $(VERSION),dev)" -date "$(or $(DATE),0)"
