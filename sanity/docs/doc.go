@@ -12,7 +12,7 @@
 // The first two are up to date (of the third its package sees to it). Every command of csi-fencepost and every make target
 // that a page names exists, with its flags; so does every test, in the package that the
 // page says; every relative link and anchor leads somewhere; every YAML block parses, and is a valid configuration if it is one;
-// what evidence.md gives to a fence agent is known to that agent; every reason of
+// what evidence.md gives to one of Debian's fence agents is known to that agent; every reason of
 // a refusal has a section in the runbook, which shows why in the program's words: all of
 // fence/testdata/messages.txt, and what a guard answers (make docs writes them there);
 // the code of embed.md is compiled; each figure of a page that sums up what was measured
