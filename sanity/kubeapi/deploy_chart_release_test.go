@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -143,6 +144,10 @@ func (r *releases) delete(line string) {
 		err = rbac.RoleBindings(words[5]).Delete(ctx, name, now)
 	case words[2] == "role" && namespaced:
 		err = rbac.Roles(words[5]).Delete(ctx, name, now)
+	case strings.HasPrefix(words[2], "mutatingadmissionpolicy,") && !namespaced:
+		all := r.client.AdmissionregistrationV1()
+		err = errors.Join(all.MutatingAdmissionPolicies().Delete(ctx, name, now), all.MutatingAdmissionPolicyBindings().Delete(ctx, name, now),
+			all.ValidatingAdmissionPolicies().Delete(ctx, name, now), all.ValidatingAdmissionPolicyBindings().Delete(ctx, name, now))
 	default:
 		r.Fatalf("what does %q delete?", line)
 	}
@@ -202,6 +207,7 @@ func TestAReleaseOfTheChartLivesAndEnds(t *testing.T) {
 		r.isAlone()
 		r.goesBack()
 		r.warns()
+		r.putsIn()
 		r.ends()
 	})
 }
@@ -380,6 +386,39 @@ func (r *releases) warns() {
 		r.delete("kubectl delete " + kind + " csi-fencepost-leader-array.example.com -n disk-system")
 	}
 	must(r.T, r.client.CoreV1().ConfigMaps("disk-system").Delete(r.Context(), "csi-fencepost-array.example.com", metav1.DeleteOptions{}))
+}
+
+// putsIn: the policies that put the sidecar into pods end with the release's injection in Observe. In
+// Enforce they stay, and the notes say how they end.
+func (r *releases) putsIn() {
+	const puts = "injection: {enabled: true}\nimage: {repository: csi-fencepost}\n"
+	const policy = "policy csi-fencepost-inject-array.example.com"
+	upgrade := []string{"upgrade", "fence", r.chart, "--namespace=ops", "-f=-"}
+	if said := r.do(arrayIn(config.Observe, puts), upgrade...); !strings.Contains(said, "array.example.com: those with the annotation csi-fencepost.io/inject: enabled") {
+		r.Errorf("it does not say which pods get the sidecar:\n%s", said)
+	}
+	r.has(map[string]string{policy: "fence"})
+	r.do(arrayIn(config.Enforce, puts), upgrade...)
+	r.do(arrayIn(config.Observe, puts), upgrade...)
+	r.do(arrayIn(config.Observe), upgrade...)
+	r.has(map[string]string{policy: ""})
+	r.do(arrayIn(config.Enforce, puts), upgrade...)
+	said := r.do(arrayIn(config.Enforce), upgrade...)
+	r.has(map[string]string{policy: "fence"})
+	const ends = "kubectl delete mutatingadmissionpolicy,mutatingadmissionpolicybinding,validatingadmissionpolicy,validatingadmissionpolicybinding csi-fencepost-inject-array.example.com"
+	if !strings.Contains(said, "PODS STILL GET THE SIDECAR") || !strings.Contains(said, ends) {
+		r.Errorf("it does not say that pods still get the sidecar:\n%s", said)
+	}
+	if said := r.do(arrayIn(config.Enforce, puts), upgrade...); strings.Contains(said, "PODS STILL GET") {
+		r.Errorf("the release has it again:\n%s", said)
+	}
+	r.do(arrayIn(config.Observe), upgrade...)
+	r.has(map[string]string{policy: "fence"})
+	r.delete(ends)
+	if said := r.do(arrayIn(config.Observe), upgrade...); strings.Contains(said, "PODS STILL GET") {
+		r.Errorf("nothing is left:\n%s", said)
+	}
+	r.refused("drivers[0], disk.example.com: injection.enabled: driver array.example.com in the same namespace is of another release", strings.NewReplacer("array.example.com", "disk.example.com", "array-controller", "disk").Replace(arrayIn(config.Observe, puts)), "install", "third", r.chart, "--namespace=ops3", "--create-namespace", "-f=-")
 }
 
 // chartOfVersion is a chart as it is packed for a version of the program.

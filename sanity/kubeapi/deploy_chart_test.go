@@ -457,6 +457,10 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 		"failover with a driver's agent": {"failover: {config: {" + cutsStorage + "}}", []string{"failover/config/fencing/levels/0/agents/0", "'csiAddons' not allowed"}},
 		"power here and elsewhere":       {arrayIn(config.Enforce, "  config: {"+strings.Replace(cutsBoth, "{", "{apart: true, ", 1)+"}\n"), []string{"drivers[0], array.example.com: config.fencing.apart: csi-fencepost failover reads"}},
 		"a time, and nobody who fences":  {arrayIn(config.Observe, "  config: {fencing: {fenceAfter: 60s}}\n"), []string{"drivers[0], array.example.com: config.fencing.fenceAfter and powerOn need config.failover.enabled"}},
+		"pods of two drivers":            {arrayIn(config.Observe, "- {name: b.example.com, namespace: array-system, serviceAccounts: [array-controller], mode: Observe, inject: {labels: {app: b}}}\ninjection: {enabled: true}\nimage: {repository: csi-fencepost}\n"), []string{"drivers[1], b.example.com: its pods run as array-controller, as those of array.example.com do", "inject.labels"}},
+		"injection, and no image":        {arrayIn(config.Observe, "injection: {enabled: true}\n"), []string{"injection.enabled needs image.repository"}},
+		"injection that is misspelled":   {arrayIn(config.Observe, "  inject: {pods: all}\n"), []string{"drivers/0/inject/pods", "'Annotated', 'All'"}},
+		"no flag of the sidecar":         {arrayIn(config.Observe, "  inject: {args: [v=4]}\n"), []string{"drivers/0/inject/args/0"}},
 		"pods move in Observe":           {arrayIn(config.Observe, "  config: {failover: {enabled: true}}\n"), []string{"config.failover.enabled needs mode Enforce"}},
 	} {
 		t.Run(name, func(t *testing.T) {

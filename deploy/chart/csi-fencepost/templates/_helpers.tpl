@@ -109,6 +109,49 @@ of another release may need more, and a role that nobody is bound to is nobody's
 {{- end -}}
 {{- end -}}
 
+{{- /* The image of failover and of sidecars; for: what needs it. */ -}}
+{{- define "csi-fencepost.image" -}}
+{{- $root := .root -}}
+{{- with .root.Values.image -}}
+{{- required (printf "%s needs image.repository: no image is published yet, see docs/use/install.md#the-image" $.for) .repository -}}
+{{- and .digest "@" | default ":" -}}{{- .digest | default .tag | default $root.Chart.AppVersion -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A value as CEL: JSON, but in Kubernetes' CEL the elements of a list, and the values of a map, have to be
+of one type, or dyn. */ -}}
+{{- define "csi-fencepost.cel" -}}
+{{- if kindIs "map" . -}}
+{{- $fields := list -}}
+{{- range $name, $value := . -}}{{- $fields = append $fields (printf "%s: dyn(%s)" (toRawJson $name) (include "csi-fencepost.cel" $value)) -}}{{- end -}}
+{ {{- join ", " $fields -}} }
+{{- else if kindIs "slice" . -}}
+{{- $elements := list -}}
+{{- range . -}}{{- $elements = append $elements (printf "dyn(%s)" (include "csi-fencepost.cel" .)) -}}{{- end -}}
+[{{- join ", " $elements -}}]
+{{- else if kindIs "float64" . -}}
+{{- if eq (float64 (int64 .)) . -}}{{- int64 . -}}{{- else -}}{{- . -}}{{- end -}}
+{{- else -}}
+{{- toRawJson . -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Refuse or Warn: what becomes of a pod of the driver that was to be guarded and is not. */ -}}
+{{- define "csi-fencepost.onProblem" -}}
+{{- .root.Values.injection.onProblem | default (ternary "Refuse" "Warn" (eq .driver.mode "Enforce")) -}}
+{{- end -}}
+
+{{- /* The version in which the cluster has MutatingAdmissionPolicy. */ -}}
+{{- define "csi-fencepost.mutatingAPI" -}}
+{{- $group := "admissionregistration.k8s.io/" -}}
+{{- if .Capabilities.APIVersions.Has (print $group "v1/MutatingAdmissionPolicy") -}}{{- print $group "v1" -}}
+{{- else if semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version -}}{{- print $group "v1" -}}
+{{- else if .Capabilities.APIVersions.Has (print $group "v1beta1/MutatingAdmissionPolicy") -}}{{- print $group "v1beta1" -}}
+{{- else -}}
+{{- fail (printf "injection.enabled needs MutatingAdmissionPolicy: Kubernetes 1.36, or its beta (v1beta1, feature gate MutatingAdmissionPolicy) from 1.34 on; this is %s, which has neither" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* A driver's own rights. Without an account there are no bindings to it.
 By the ClusterRoleBinding csi-fencepost-enforce-DRIVER csi-fencepost failover knows for whom it fences: it is
 not kept, or a driver that is back in Observe would be fenced for with nobody guarding it. The right in it is
@@ -222,6 +265,20 @@ agents, once its pod is started again. What a field is without being named count
 {{- end -}}
 {{- if and (not (dig "failover" "enabled" false ($driver.config | default dict))) (or $switches (not (has (toString (get $fencing "fenceAfter")) (list "" "0" "0s")))) -}}
 {{- fail (print $here "config.fencing.fenceAfter and powerOn need config.failover.enabled, or belong into failover.config: its sidecar would not start") -}}
+{{- end -}}
+{{- if $root.Values.injection.enabled -}}
+{{- $labels := dig "labels" dict ($driver.inject | default dict) -}}
+{{- range $other := slice $root.Values.drivers 0 $i -}}{{- range $account := $driver.serviceAccounts -}}
+{{- $theirs := dig "labels" dict ($other.inject | default dict) -}}
+{{- if and (eq $other.namespace $driver.namespace) (has $account ($other.serviceAccounts | default list)) (or (not $labels) (not $theirs) (deepEqual $labels $theirs)) -}}
+{{- fail (printf "%sits pods run as %s, as those of %s do: which of the two a pod is of cannot be told. Give both inject.labels that only its own pods have" $here $account $other.name) -}}
+{{- end -}}
+{{- end -}}{{- end -}}
+{{- range (lookup "v1" "ConfigMap" $driver.namespace "").items | default list -}}
+{{- if and (hasKey (.metadata.labels | default dict) "csi-fencepost.io/driver") (include "csi-fencepost.owner" (dict "root" $root "apiVersion" "v1" "kind" "ConfigMap" "namespace" $driver.namespace "name" .metadata.name)) -}}
+{{- fail (printf "%sinjection.enabled: driver %s in the same namespace is of another release, and of a pod with the annotation it could not be told whose it is: name both in one release. If that one is gone, kubectl delete configmap %s -n %s, once no sidecar runs with it" $here (get .metadata.labels "csi-fencepost.io/driver") .metadata.name $driver.namespace) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- $writers = append $writers (ternary $driver.name "" (eq $driver.mode "Enforce")) -}}
 {{- range list (dict "apiVersion" "rbac.authorization.k8s.io/v1" "kind" "ClusterRoleBinding" "name" (print "csi-fencepost-observe-" $driver.name)) (dict "apiVersion" "v1" "kind" "ConfigMap" "namespace" $driver.namespace "name" (print "csi-fencepost-" $driver.name)) -}}
