@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -35,10 +37,15 @@ type controllerPod struct {
 }
 
 // controllersOf are those that inject finds in a file.
-func controllersOf(t *testing.T, name string) (all []controllerPod) {
+func controllersOf(t *testing.T, name string) []controllerPod {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	must(t, err)
+	return controllersIn(t, name, text)
+}
+
+func controllersIn(t *testing.T, name string, text []byte) (all []controllerPod) {
+	t.Helper()
 	run := func(drivers ...string) *inject.Result {
 		native := true
 		o := inject.Options{Namespace: "storage", Image: "csi-fencepost:dev", Native: &native, Drivers: drivers, HTTPPort: portOf[filepath.Base(name)]}
@@ -108,6 +115,42 @@ func templateOf(t *testing.T, text []byte, p *inject.Plan) (template corev1.PodT
 	return template, 0
 }
 
+// attacherVariants are pods of vendors with what inject goes by in the attacher.
+var attacherVariants = map[string]*strings.Replacer{
+	"a user and a label of its own": inAttacher("securityContext: {runAsUser: 7, runAsGroup: 8, runAsNonRoot: true, seLinuxOptions: {type: spc_t, level: 's0:c1,c2'}}"),
+	"root by its own word":          inAttacher("securityContext: {runAsUser: 0, privileged: true}"),
+	"not root by its own word":      inAttacher("securityContext: {runAsNonRoot: true}"),
+	"a user of the pod":             ofPod("securityContext: {runAsUser: 0, fsGroup: 7, seccompProfile: {type: Unconfined}}"),
+	"nobody of the pod is root":     ofPod("securityContext: {runAsNonRoot: true}"),
+	"a user that OpenShift gives":   strings.NewReplacer("labels: {app: array-controller}", "labels: {app: array-controller}\n      annotations: {openshift.io/required-scc: restricted-v2}"),
+	"the user of OpenShift's image": strings.NewReplacer("labels: {app: array-controller}", "labels: {app: array-controller}\n      annotations: {openshift.io/required-scc: privileged}"),
+	"a probe in the socket's place": inAttacher("livenessProbe: {exec: {command: [ls, /csi]}}"),
+	"a hook in the socket's place":  inAttacher("lifecycle: {preStop: {exec: {command: [ls, /csi]}}}"),
+	"a file beside the socket":      strings.NewReplacer("- --timeout=15s", "- --tls-file=/csi/tls.crt"),
+	"a folder that only looks so":   strings.NewReplacer("- --timeout=15s", "- --log_dir=/csi2/log"),
+	"a part of a volume":            strings.NewReplacer("          mountPath: /csi\n      volumes", "          mountPath: /csi/\n          subPath: sockets\n          readOnly: true\n      volumes"),
+	"a volume in a volume":          strings.NewReplacer("          mountPath: /csi\n      volumes:\n", "          mountPath: /\n        - {name: inner, mountPath: /csi}\n      volumes:\n      - {name: inner, emptyDir: {}}\n"),
+	"ports that are taken":          strings.NewReplacer(`args: ["--endpoint=$(CSI_ENDPOINT)"]`, `args: ["--endpoint=$(CSI_ENDPOINT)", "--metrics-address=:9811", "--port=9812"]`+"\n        ports: [{containerPort: 9810}]"),
+	"higher limits":                 strings.NewReplacer("- --timeout=15s", "- --timeout=1m30s\n        - --worker-threads=1000\n        - -kube-api-qps\n        - '3.5'\n        - --kube-api-burst=201"),
+	"limits that are none":          strings.NewReplacer("- --timeout=15s", "- --timeout=60\n        - --worker-threads=many\n        - --kube-api-qps=$(NONE)\n        - --kube-api-burst=1e3"),
+	"a short limit":                 strings.NewReplacer("- --timeout=15s", "- -timeout=59.9s"),
+	"an attacher before 3.2":        strings.NewReplacer("csi-attacher:v4.10.0", "csi-attacher:v3.1.0"),
+	"an attacher from 3.2 on":       strings.NewReplacer("csi-attacher:v4.10.0", "csi-attacher:3.2.1@sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"),
+	"an attacher of a port":         strings.NewReplacer("registry.k8s.io/sig-storage/csi-attacher:v4.10.0", "localhost:2000/csi-attacher"),
+	"one of many sidecars":          strings.NewReplacer("registry.k8s.io/sig-storage/csi-attacher:v4.10.0", "registry.example.com/csi-sidecars:v1", "- --timeout=15s", "- --controllers=*\n        - --attacher-timeout=15s"),
+	"an API server of its own":      inAttacher("env: [{name: KUBERNETES_SERVICE_HOST, value: api.example.com}, {name: KUBERNETES_SERVICE_PORT, value: '6443'}]"),
+	"variables of variables":        strings.NewReplacer("- --csi-address=/csi/csi.sock\n        - --timeout=15s\n        - --leader-election\n", "- --csi-address=unix://$(SOCKET)\n        - --timeout=$(TIMEOUT)\n        command: [/csi-attacher, '--leader-election-namespace=$(NODE)']\n        env: [{name: FOLDER, value: /csi}, {name: SOCKET, value: $(FOLDER)/csi.sock}, {name: TIMEOUT, value: 20s}, {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]\n"),
+}
+
+// inAttacher is a line more in the attacher of testdata/vendor.yaml, ofPod one in its pod.
+func inAttacher(line string) *strings.Replacer {
+	return strings.NewReplacer("csi-attacher:v4.10.0\n", "csi-attacher:v4.10.0\n        "+line+"\n")
+}
+
+func ofPod(line string) *strings.Replacer {
+	return strings.NewReplacer("      serviceAccountName: array-controller\n", "      serviceAccountName: array-controller\n      "+line+"\n")
+}
+
 // portOf are the cases with a port of their own for metrics and probes: inject refuses a native sidecar
 // on the network of the node without one, for the sake of a Kubernetes that has none.
 var portOf = map[string]int32{"hostnetwork.yaml": 9810, "azuredisk.yaml": 9810}
@@ -175,15 +218,27 @@ func TestThePoliciesOfTheChartDoWhatInjectDoes(t *testing.T) {
 	whole.use(t)
 	var all []controllerPod
 	var drivers []any
-	for _, name := range injectCases(t) {
-		for _, c := range controllersOf(t, name) {
-			how := map[string]any{"pods": "All", "httpPort": portOf[filepath.Base(name)]}
+	add := func(found []controllerPod, port int32) {
+		for _, c := range found {
+			how := map[string]any{"pods": "All", "httpPort": port}
 			if c.several {
 				how["attacher"] = c.container
 			}
 			all, drivers = append(all, c), append(drivers, injects(c, how))
 			makeAccount(t, c.namespace, c.account)
 			makeAccount(t, c.namespace+"-plain", c.account)
+		}
+	}
+	for _, name := range injectCases(t) {
+		add(controllersOf(t, name), portOf[filepath.Base(name)])
+	}
+	for _, variants := range []map[string]*strings.Replacer{vendorVariants, attacherVariants} {
+		for name, change := range variants {
+			text := change.Replace(string(vendor(t)))
+			if text == string(vendor(t)) && name != "as it is" && name != "native" {
+				t.Fatalf("%s: nothing is changed", name)
+			}
+			add(controllersIn(t, "../../deploy/"+name, []byte(text)), 0)
 		}
 	}
 	applyAll(t, injection(t, map[string]any{"drivers": drivers, "injection": map[string]any{"enabled": true, "onProblem": "Refuse"}, "image": map[string]any{"repository": "csi-fencepost", "tag": "dev"}}))
@@ -210,7 +265,7 @@ func TestThePoliciesOfTheChartDoWhatInjectDoes(t *testing.T) {
 			compared++
 		})
 	}
-	if compared < 14 {
+	if compared < 14+len(vendorVariants)+len(attacherVariants) {
 		t.Errorf("%d pods were compared", compared)
 	}
 }
@@ -246,5 +301,285 @@ type note struct{ warnings *[]string }
 func (n note) HandleWarningHeader(_ int, _, text string) {
 	if n.warnings != nil {
 		*n.warnings = append(*n.warnings, text)
+	}
+}
+
+// ofVendor is the pod template of testdata/vendor.yaml, changed.
+func ofVendor(t *testing.T, change ...string) corev1.PodTemplateSpec {
+	t.Helper()
+	text := strings.NewReplacer(change...).Replace(string(vendor(t)))
+	if len(change) > 0 && text == string(vendor(t)) {
+		t.Fatalf("%q changes nothing", change)
+	}
+	template, _ := templateOf(t, []byte(text), &inject.Plan{Kind: "Deployment", Name: "array-controller"})
+	return template
+}
+
+const annotated = "labels: {app: array-controller}\n      annotations: {csi-fencepost.io/inject: enabled}"
+
+// asks is a change that puts the annotation on the pod.
+var asks = []string{"labels: {app: array-controller}\n    spec", annotated + "\n    spec"}
+
+// cannotBeGuarded are pods that ask for it and cannot get it, and what they are told.
+var cannotBeGuarded = map[string]struct {
+	change []string
+	says   string
+}{
+	"a misspelled annotation":     {[]string{"labels: {app: array-controller}\n    spec", strings.Replace(annotated, "enabled", "Enabled", 1) + "\n    spec"}, "the annotation csi-fencepost.io/inject is Enabled, and may be enabled or disabled"},
+	"an account without rights":   {append([]string{"serviceAccountName: array-controller", "serviceAccountName: other"}, asks...), "runs as service account other, which is not among the driver's serviceAccounts"},
+	"no attacher":                 {append([]string{"name: csi-attacher", "name: a", "csi-attacher:v4.10.0", "mirror:v1"}, asks...), "no container of it is external-attacher: name it in drivers[].inject.attacher"},
+	"two attachers":               {append([]string{"csi-provisioner:v5.3.0", "csi-attacher:v5.3.0"}, asks...), "more than one container is external-attacher"},
+	"an attacher before the pod":  {append([]string{"      containers:\n", "      initContainers: [{name: early, image: csi-attacher}]\n      containers:\n", "csi-attacher:v4.10.0", "mirror:v1", "name: csi-attacher", "name: a"}, asks...), "external-attacher is an init container"},
+	"a shell":                     {append([]string{"        - --v=2\n", "        - -c\n", "csi-attacher:v4.10.0\n", "csi-attacher:v4.10.0\n        command: [/bin/sh]\n"}, asks...), "is started by a shell"},
+	"a word that is no flag":      {append([]string{"- --timeout=15s", "- --leader-election\n        - 'true'"}, asks...), "no flag of external-attacher is read behind true"},
+	"a variable from elsewhere":   {append([]string{"- --csi-address=/csi/csi.sock\n        - --timeout=15s\n        - --leader-election\n", "- --csi-address=$(A)\n        env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]\n"}, asks...), "--csi-address=$(?) is no path of a socket that can be read in the pod"},
+	"a variable that is not here": {append([]string{"- --csi-address=/csi/csi.sock\n        - --timeout", "- --csi-address=$(ADDRESS)\n        - --timeout"}, asks...), "--csi-address=$(ADDRESS) is no path"},
+	"an address that is no path":  {append([]string{"- --csi-address=/csi/csi.sock\n        - --timeout", "- --csi-address=tcp://10.0.0.1:80\n        - --timeout"}, asks...), "--csi-address=tcp://10.0.0.1:80 is no path"},
+	"a path that goes up":         {append([]string{"- --csi-address=/csi/csi.sock\n        - --timeout", "- --csi-address=/csi/../csi/csi.sock\n        - --timeout"}, asks...), "is no path of a socket"},
+	"a socket in no volume":       {append([]string{"- --csi-address=/csi/csi.sock\n        - --timeout", "- --csi-address=/other/csi.sock\n        - --timeout"}, asks...), "the driver's socket /other/csi.sock is in none of the volumes"},
+	"another cluster":             {append([]string{"- --timeout=15s", "- --kubeconfig=/k"}, asks...), "a --kubeconfig of another cluster"},
+	"a name that is taken":        {append([]string{"- name: csi-provisioner", "- name: csi-fencepost"}, asks...), "a csi-fencepost, or its volumes, are in the pod already"},
+	"a volume that is taken":      {append([]string{"      - name: socket-dir\n        emptyDir", "      - {name: fencepost-config, emptyDir: {}}\n      - name: socket-dir\n        emptyDir"}, asks...), "a csi-fencepost, or its volumes, are in the pod already"},
+	"no controllers":              {append([]string{"sig-storage/csi-attacher:v4.10.0", "sig-storage/csi-sidecars:v1"}, asks...), "csi-sidecars has no --controllers"},
+	"two addresses":               {append([]string{"sig-storage/csi-attacher:v4.10.0", "sig-storage/csi-sidecars:v1", "- --timeout=15s", "- --controllers=attacher\n        - --attacher-csi-address=/csi/csi.sock"}, asks...), "--attacher-csi-address leads past --csi-address"},
+}
+
+// everyday are pods that are none of the policies' business, by how the driver's pods are chosen.
+var everyday = map[string]struct {
+	change []string
+	pods   []string
+}{
+	"another account":         {[]string{"serviceAccountName: array-controller", "serviceAccountName: other"}, []string{"All", "Annotated"}},
+	"without the annotation":  {nil, []string{"Annotated"}},
+	"that says disabled":      {[]string{asks[0], strings.Replace(asks[1], "enabled", "disabled", 1)}, []string{"All", "Annotated"}},
+	"the node plugin":         {[]string{"csi-attacher:v4.10.0", "csi-node-driver-registrar:v2", "name: csi-attacher", "name: registrar"}, []string{"All", "Annotated"}},
+	"with another label":      {[]string{"labels: {app: array-controller}\n    spec", "labels: {app: node}\n    spec"}, []string{"All", "Annotated"}},
+	"without labels":          {[]string{"      labels: {app: array-controller}\n    spec", "      labels: {}\n    spec"}, []string{"All", "Annotated"}},
+	"csi-sidecars without it": {[]string{"sig-storage/csi-attacher:v4.10.0", "sig-storage/csi-sidecars:v1", "name: csi-attacher", "name: s", "- --timeout=15s", "- --controllers=provisioner,resizer"}, []string{"All", "Annotated"}},
+}
+
+// injectionStage has the policies of the chart, one driver in a namespace of each name: how its pods
+// are chosen, and what becomes of those that cannot be guarded.
+func injectionStage(t *testing.T, prefix string) {
+	t.Helper()
+	for _, onProblem := range []string{"Refuse", "Warn"} {
+		var drivers []any
+		for _, pods := range []string{"All", "Annotated"} {
+			c := controllerPod{driver: strings.ToLower(pods+"-"+onProblem) + "." + prefix, namespace: prefix + strings.ToLower("-"+pods+"-"+onProblem), account: "array-controller"}
+			drivers = append(drivers, injects(c, map[string]any{"pods": pods, "labels": map[string]string{"app": "array-controller"}}))
+			makeAccount(t, c.namespace, c.account)
+			makeAccount(t, c.namespace, "other")
+		}
+		applyAll(t, injection(t, map[string]any{"drivers": drivers, "injection": map[string]any{"enabled": true, "onProblem": onProblem}, "image": map[string]any{"repository": "csi-fencepost", "tag": "dev"}}))
+	}
+	for _, namespace := range []string{"-all-refuse", "-annotated-refuse", "-all-warn", "-annotated-warn"} {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+			var said []string
+			pod, err := create(t, prefix+namespace, ofVendor(t, asks...), nil)
+			_, refused := create(t, prefix+namespace, ofVendor(t, cannotBeGuarded["no attacher"].change...), &said)
+			if err == nil && hasSidecar(pod) && (refused != nil || len(said) > 0) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: the policies have no effect: %v, %v, %q", namespace, err, refused, said)
+			}
+		}
+	}
+}
+
+// A pod that is to be guarded and cannot be is refused, with what would be right, or let in as it is
+// with a warning, as the administrator chooses.
+func TestAPodThatCannotBeGuardedIsRefusedOrWarnedOf(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	injectionStage(t, "problems")
+	for name, c := range cannotBeGuarded {
+		t.Run(name, func(t *testing.T) {
+			for _, pods := range []string{"all", "annotated"} {
+				if _, err := create(t, "problems-"+pods+"-refuse", ofVendor(t, c.change...), nil); err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "resulted in error") {
+					t.Errorf("%s: %v, want it to say %q", pods, err, c.says)
+				}
+				var said []string
+				got, err := create(t, "problems-"+pods+"-warn", ofVendor(t, c.change...), &said)
+				must(t, err)
+				if !strings.Contains(strings.Join(said, "\n"), c.says) || strings.Contains(strings.Join(said, "\n"), "resulted in error") {
+					t.Errorf("%s: warnings %q, want %q", pods, said, c.says)
+				}
+				if wants := strings.Contains(c.says, "in the pod already"); hasSidecar(got) && !wants {
+					t.Errorf("%s: it was changed all the same: %v", pods, got.Spec)
+				}
+			}
+		})
+	}
+}
+
+// A pod that is nobody's to guard is let in as it is, without a word.
+func TestThePoliciesLeaveEverydayPodsAlone(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	injectionStage(t, "everyday")
+	for _, account := range []string{"array-controller", "other"} {
+		makeAccount(t, "everyday-plain", account)
+	}
+	for name, c := range everyday {
+		for _, pods := range c.pods {
+			for _, onProblem := range []string{"refuse", "warn"} {
+				var said []string
+				got, err := create(t, "everyday-"+strings.ToLower(pods)+"-"+onProblem, ofVendor(t, c.change...), &said)
+				must(t, err)
+				want, err := create(t, "everyday-plain", ofVendor(t, c.change...), nil)
+				must(t, err)
+				if same(t, name, meant(t, got), meant(t, want)); len(said) > 0 {
+					t.Errorf("%s, %s: %q", name, pods, said)
+				}
+			}
+		}
+	}
+}
+
+// Whatever the arguments of external-attacher are, a pod that is let in has an attacher that calls
+// csi-fencepost, as inject reads a pod; and no expression of the policies fails.
+func TestNoArgumentsLeadAPodsAttacherPastTheGuard(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	injectionStage(t, "arguments")
+	refused, guarded := 0, 0
+	for _, words := range [][]string{
+		nil, {}, {""}, {"-"}, {"--"}, {"="}, {"--="}, {"---csi-address=/csi/csi.sock"}, {"--csi-address"}, {"-csi-address="}, {"$("}, {"--csi-address=$("}, {"--csi-address=$()"}, {"--csi-address=$(A)"}, {"--csi-address=$$(A)"}, {"--csi-address=)$(A"},
+		{"--csi-address=/csi/csi.sock"}, {"-csi-address=/csi/csi.sock"}, {"--csi-address", "/csi/csi.sock"}, {"-csi-address", "/csi/csi.sock", "--v=5"}, {"--csi-address=unix:///csi/csi.sock"}, {" --csi-address=/csi/csi.sock\n"},
+		{"--csi-address=/csi/csi.sock", "--csi-address=/csi/csi.sock"}, {"--csi-address=/old.sock", "--csi-address=/csi/csi.sock"}, {"--csi-address=/csi/csi.sock", "-csi-address", "/old.sock"}, {"--csi-address=/csi/csi.sock", "--csi-address"},
+		{"--csi-address=/fencepost/csi.sock"}, {"--csi-address=/csi/csi.sock", "--attacher-csi-address=/csi/csi.sock"}, {"--csi-address=/csi/csi.sock", "--timeout"}, {"--csi-address=/csi/csi.sock", "--timeout", "5s", "--worker-threads=", "--kube-api-qps"},
+		{"--leader-election", "--csi-address=/csi/csi.sock"}, {"--leader-election", "false", "--csi-address=/csi/csi.sock"}, {"--csi-address=//csi//csi.sock"}, {"--csi-address=/csi/"}, {"--csi-address=/"}, {"--csi-address=/csi/a b"}, {"--csi-address=/csi/\"x\\"},
+		{"--kubeconfig=", "--csi-address=/csi/csi.sock"}, {"--timeout=99999999999999999999s", "--worker-threads=99999999999999999999999", "--csi-address=/csi/csi.sock"}, {"--timeout=1000000h1000000h9000000h", "--csi-address=/csi/csi.sock"},
+	} {
+		template := ofVendor(t, asks...)
+		template.Spec.Containers[2].Args = words
+		template.Spec.Containers[2].Env = []corev1.EnvVar{{Name: "A", Value: "$(A)"}, {Name: "A", Value: "$(B)"}, {Name: "B", Value: "/csi/csi.sock"}}
+		pod, err := create(t, "arguments-all-refuse", template, nil)
+		if err != nil {
+			if refused++; !strings.Contains(err.Error(), "csi-fencepost does not guard this pod of all-refuse.arguments: ") {
+				t.Errorf("%q: %v", words, err)
+			}
+			continue
+		}
+		guarded++
+		for _, wire := range inject.Wires(&pod.Spec, nil) {
+			if wire.Err != nil || wire.Guard == nil {
+				t.Errorf("%q became %q: %v, it calls %s", words, pod.Spec.Containers[2].Args, wire.Err, wire.Socket)
+			}
+		}
+	}
+	if refused < 10 || guarded < 10 {
+		t.Errorf("%d refused, %d guarded", refused, guarded)
+	}
+}
+
+// A pod that is guarded already, by whatever way, is let in as it is; and one that is not, because the
+// first policy is gone, or somebody changed the pod after it, is refused by the second.
+func TestThePoliciesTakeAGuardThatIsThereAndMissOneThatIsNot(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	injectionStage(t, "there")
+	for name, args := range map[string][]string{"a container": {}, "native": {"--native-sidecar"}} {
+		template, _ := templateOf(t, csiFencepost(t, vendor(t), append([]string{"inject"}, args...)...), &inject.Plan{Kind: "Deployment", Name: "array-controller"})
+		var said []string
+		got, err := create(t, "there-all-refuse", template, &said)
+		must(t, err)
+		makeAccount(t, "there-plain", "array-controller")
+		want, err := create(t, "there-plain", template, nil)
+		must(t, err)
+		if same(t, name, meant(t, got), meant(t, want)); len(said) > 0 {
+			t.Errorf("%s: %q", name, said)
+		}
+		for i := range template.Spec.Containers {
+			if c := &template.Spec.Containers[i]; c.Name == "csi-attacher" {
+				c.Args = slices.DeleteFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--csi-address") })
+				c.Args = append(c.Args, "--csi-address=/fencepost/other.sock")
+			}
+		}
+		if _, err := create(t, "there-all-refuse", template, nil); err == nil || !strings.Contains(err.Error(), "are in the pod already, and external-attacher does not call it") {
+			t.Errorf("%s: an attacher that calls past it: %v", name, err)
+		}
+	}
+	_, err := whole.admin.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Patch(t.Context(), "csi-fencepost-inject-all-refuse.there", types.MergePatchType,
+		[]byte(`{"spec":{"matchResources":{"namespaceSelector":{"matchLabels":{"is":"none"}}}}}`), metav1.PatchOptions{})
+	must(t, err)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		_, err := create(t, "there-all-refuse", ofVendor(t), nil)
+		if err != nil && strings.Contains(err.Error(), "external-attacher calls /csi/csi.sock, where no csi-fencepost listens") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the first policy is gone: %v", err)
+		}
+	}
+}
+
+// The largest pods of vendors are a tenth of this one: the API server's limits on what expressions may
+// cost are far away.
+func TestThePoliciesChangeALargePod(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	injectionStage(t, "large")
+	template := ofVendor(t, asks...)
+	for i := range 30 {
+		c := *template.Spec.Containers[1].DeepCopy()
+		c.Name = fmt.Sprint("more-", i)
+		for range 60 {
+			c.Args = append(c.Args, "--more="+strings.Repeat("x", 200))
+			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprint("MORE", len(c.Env)), Value: strings.Repeat("$(A) ", 40)})
+		}
+		template.Spec.Containers = append(template.Spec.Containers, c)
+	}
+	attacher := &template.Spec.Containers[2]
+	for range 60 {
+		attacher.Args = append(attacher.Args, "--more="+strings.Repeat("$(A)x", 40))
+		attacher.Env = append(attacher.Env, corev1.EnvVar{Name: fmt.Sprint("MORE", len(attacher.Env)), Value: strings.Repeat("$(A) ", 40)})
+	}
+	pod, err := create(t, "large-all-refuse", template, nil)
+	must(t, err)
+	if wires := inject.Wires(&pod.Spec, nil); len(wires) != 1 || wires[0].Guard == nil {
+		t.Errorf("%+v", wires)
+	}
+}
+
+// What the values say of the sidecar is in it.
+func TestThePoliciesPutInWhatTheValuesSay(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	c := controllerPod{driver: "values.example.com", namespace: "inject-values", account: "array-controller"}
+	for _, namespace := range []string{c.namespace, "inject-values-plain"} {
+		makeAccount(t, namespace, c.account)
+	}
+	secret := map[string]any{"name": "bmc", "secret": map[string]any{"secretName": "bmc", "optional": true, "defaultMode": 256, "items": []any{map[string]any{"key": "user", "path": "user"}}}}
+	applyAll(t, injection(t, map[string]any{"drivers": []any{injects(c, map[string]any{"pods": "All", "httpPort": 9999, "seLinuxType": "spc_t",
+		"args": []string{"--agent-dirs=/agents"}, "volumes": []any{secret}, "volumeMounts": []any{map[string]any{"name": "bmc", "mountPath": "/bmc", "readOnly": true}}})},
+		"injection": map[string]any{"enabled": true, "native": false}, "image": map[string]any{"repository": "csi-fencepost", "tag": "dev"}}))
+	no := false
+	r, err := inject.Inject([]inject.File{{Name: "vendor.yaml", Text: vendor(t)}}, inject.Options{Native: &no, HTTPPort: 9999, SELinuxType: "spc_t", Image: "csi-fencepost:dev"})
+	must(t, err)
+	template, _ := templateOf(t, r.Files[0].Text, r.Plans[0])
+	optional, mode := true, int32(256)
+	template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{Name: "bmc", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+		SecretName: "bmc", Optional: &optional, DefaultMode: &mode, Items: []corev1.KeyToPath{{Key: "user", Path: "user"}}}}})
+	for i := range template.Spec.Volumes {
+		if m := template.Spec.Volumes[i].ConfigMap; m != nil {
+			m.Name = "csi-fencepost-values.example.com"
+		}
+	}
+	sidecar := &template.Spec.Containers[len(template.Spec.Containers)-1]
+	sidecar.Args = append(sidecar.Args, "--agent-dirs=/agents")
+	sidecar.VolumeMounts = append(sidecar.VolumeMounts, corev1.VolumeMount{Name: "bmc", MountPath: "/bmc", ReadOnly: true})
+	want, err := create(t, "inject-values-plain", template, nil)
+	must(t, err)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		got, err := create(t, c.namespace, ofVendor(t), nil)
+		if err == nil && hasSidecar(got) {
+			same(t, "the pod", meant(t, got), meant(t, want))
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the policies have no effect: %v", err)
+		}
 	}
 }
