@@ -349,3 +349,74 @@ func TestWhoGivesPowerBackVouchesForWhatWasCut(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatCutsANodeOffIsToldFromWhatFoundItOff(t *testing.T) {
+	off, failedOff, status := FenceStep{Action: "off"}, FenceStep{Action: "off", Err: "timeout"}, FenceStep{Action: "status"}
+	for name, c := range map[string]struct {
+		phase Phase
+		steps []FenceStep
+		want  bool
+	}{
+		"found off":                            {Fenced, []FenceStep{status}, false},
+		"cut off":                              {Fenced, []FenceStep{status, off}, true},
+		"cut off, as it seemed not to be done": {Fenced, []FenceStep{failedOff, status}, true},
+		"under way, and nothing sent":          {Fencing, []FenceStep{status}, true},
+		"failed, and nothing sent":             {Failed, []FenceStep{status}, false},
+		"failed, and no request taken":         {Failed, []FenceStep{failedOff, status}, false},
+		"failed, and a request was taken":      {Failed, []FenceStep{failedOff, off}, true},
+	} {
+		f := Fence{Phase: c.phase, Steps: c.steps}
+		if got := f.Cuts(); got != c.want {
+			t.Errorf("%s: it cuts: %v", name, got)
+		}
+	}
+}
+
+// When a fence cut decides what an earlier word counts for: nobody moves it who cannot vouch for it.
+func TestSinceWhenAFenceCutsIsVouchedForOrIsNow(t *testing.T) {
+	const before = "2026-01-02T03:04:05Z"
+	cuts, found := []FenceStep{{Action: "off"}}, []FenceStep{{Action: "status"}}
+	for name, c := range map[string]struct {
+		steps        []FenceStep
+		old, vouched bool
+		kept         bool // when it began, as it is given
+	}{
+		"a new one that cuts":                   {cuts, false, false, true},
+		"a new one that found it off":           {found, false, false, true},
+		"nobody vouches, and it cuts":           {cuts, true, false, false},
+		"nobody vouches, and it cuts nothing":   {found, true, false, true},
+		"somebody vouches, and it cuts":         {cuts, true, true, true},
+		"somebody vouches, and it cuts nothing": {found, true, true, true},
+	} {
+		r := New("n1")
+		f := fenceOf("f1", fence.PowerReading, "", Fenced)
+		f.Steps = c.steps
+		if c.old {
+			r.Fences = []Fence{f}
+		}
+		if c.vouched {
+			r.vouch(r.Fences[0].Cutting())
+		}
+		r.PutFence(f, "Fence")
+		got := r.FenceByID("f1")
+		if (got.StartedAt == before) != c.kept || r.Vouched(got.Cutting()) != got.Cuts() {
+			t.Errorf("%s: began at %s, vouched for: %v", name, got.StartedAt, r.Vouched(got.Cutting()))
+		}
+	}
+}
+
+func TestWhatAMachineMissedIsWrittenDownOnce(t *testing.T) {
+	r := New("n1")
+	r.Fences = []Fence{fenceOf("f1", fence.PowerReading, "", Fenced)}
+	for _, c := range []struct {
+		id, missed string
+		want       bool
+	}{{"f2", "a renewal", false}, {"f1", "", false}, {"f1", "a renewal", true}, {"f1", "a renewal", false}, {"f1", "another", false}, {"f1", "", false}} {
+		if got := r.PutMissed(c.id, c.missed); got != c.want {
+			t.Errorf("%s, %q: written: %v", c.id, c.missed, got)
+		}
+	}
+	if got := r.FenceByID("f1").Missed; got != "a renewal" {
+		t.Errorf("it is %q", got)
+	}
+}

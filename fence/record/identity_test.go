@@ -66,6 +66,18 @@ func TestTheFirstBindingStays(t *testing.T) {
 	r.binds(t, "u1", fence.Machine{}, nobody, all)
 }
 
+// Another provider ID says nothing of the machine: what else it says is bound, as with a system
+// UUID that came late.
+func TestOnlyAnotherSystemUUIDKeepsTheRestFromBeingBound(t *testing.T) {
+	r := New("n1")
+	r.binds(t, "u1", fence.Machine{SystemUUID: uuidA, ProviderID: "x://z/i-1"}, nobody, "systemUUID="+uuidA+"; providerID=x://z/i-1; instanceID=i-1")
+	r.binds(t, "u1", fence.Machine{SystemUUID: uuidA, ProviderID: "x://z/i-2", NodeID: "i1"}, nobody, "systemUUID="+uuidA+"; providerID=x://z/i-1; instanceID=i-1; nodeID/d=i1")
+	late := New("n2")
+	other := has(IdentityClaim{Bound: true, Node: "n1"}, SystemUUID)
+	late.binds(t, "u2", fence.Machine{SystemUUID: uuidA}, other, "systemUUID="+uuidA+" after n1")
+	late.binds(t, "u2", fence.Machine{SystemUUID: uuidA, NodeID: "i1"}, other, "systemUUID="+uuidA+" after n1; nodeID/d=i1")
+}
+
 // Nothing of what a machine says is bound while it may be another one than the bound one.
 func TestOfAnotherMachineUnderTheNodeNothingIsBound(t *testing.T) {
 	r := New("n1")
@@ -314,6 +326,9 @@ func TestEachDriverHasItsNodeID(t *testing.T) {
 }
 
 func TestWhatTellsNoMachineIsNoIdentifier(t *testing.T) {
+	if got := IdentifiersOf(fence.Machine{NodeID: strings.Repeat("x", maxText)}, "d"); len(got) != 1 {
+		t.Errorf("the longest: %v", got)
+	}
 	for _, m := range []fence.Machine{{}, {SystemUUID: "00000000-0000-0000-0000-000000000000"}, {SystemUUID: "03000200-0400-0500-0006-000700080009"},
 		{SystemUUID: "a name"}, {SystemUUID: strings.ReplaceAll(uuidA, "-", "")}, {SystemUUID: uuidA + "\n"}, {SystemUUID: "x" + uuidA},
 		{ProviderID: strings.Repeat("x", maxText+1) + "/"}, {NodeID: strings.Repeat("x", maxText+1)}} {
