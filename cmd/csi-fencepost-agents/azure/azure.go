@@ -30,7 +30,8 @@ func Agent() *contract.Agent {
 		Long: "Off is PowerState/stopped and PowerState/deallocated, of a machine that cannot hibernate and is not being created or updated: one that starts is stopped for a moment. On is PowerState/running. starting, stopping, deallocating, unknown, and a machine without a power state, are neither. " +
 			"off is powerOff with skipShutdown; the machine stays allocated, and is paid for. The plug is the node's provider ID, azure:///subscriptions/…; uuid is the machine's vmId, which is its system UUID. " +
 			"Without tenant_id the credentials are the managed identity of the machine that this runs on; client_id names one of several. " +
-			"ca_file and fingerprint are of the endpoint; tokens are fetched as the SDK does it. List has no machines of uniform scale sets.",
+			"ca_file and fingerprint are of the endpoint; tokens are fetched as the SDK does it. List has no machines of uniform scale sets. " +
+			"Rights: Microsoft.Compute/virtualMachines/read and …/instanceView/read, and to fence …/powerOff/action and …/start/action; of scale sets those of Microsoft.Compute/virtualMachineScaleSets/virtualMachines.",
 		Parameters: []contract.Parameter{
 			{Name: "subscription", Required: true, Help: "The subscription's ID. Machines of others are refused."},
 			{Name: "tenant_id", Help: "The tenant of client_id."},

@@ -31,7 +31,8 @@ func Agent() *contract.Agent {
 			"The plug is the node's provider ID, gce://PROJECT/ZONE/NAME. The API says no system UUID. " +
 			"The name of an instance that is gone may be used again, by an instance group for one: then the new one is read, and its ON speaks for the earlier one, too, until a person says otherwise. Two of one name never run at once. " +
 			"Without credentials they are those of the instance, or of the pod's account in GKE, that this runs on. " +
-			"ca_file and fingerprint are of the endpoint; tokens are fetched as Google's library does it.",
+			"ca_file and fingerprint are of the endpoint; tokens are fetched as Google's library does it. " +
+			"Rights: compute.instances.get, and to fence compute.instances.stop and compute.instances.start.",
 		Parameters: []contract.Parameter{
 			{Name: "project", Required: true, Help: "The project of the instances. Those of other projects are refused."},
 			{Name: "endpoint", Default: "https://compute.googleapis.com", Help: "The API."},
