@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -88,9 +89,9 @@ var progress = regexp.MustCompile(`fuzz: elapsed: (\S+), execs: (\d+)`)
 // fuzz runs the target in the checkout at root. An error carries what go test says of the input that
 // broke a rule.
 func (t target) fuzz(ctx context.Context, root string, each time.Duration) (tried, error) {
-	args := []string{"test", "-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + each.String(), "./" + t.folder}
+	args := []string{"test", "-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + each.String(), "."}
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = root
+	cmd.Dir = filepath.Join(root, t.folder) // which may be of a module of its own
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second

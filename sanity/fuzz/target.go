@@ -15,7 +15,7 @@ type target struct{ folder, name string }
 
 func (t target) String() string { return t.folder + " " + t.name }
 
-// find reads all test files below root, but for those of nested modules and of
+// find reads all test files below root, those of nested modules too, but for those of
 // bin, and returns their fuzz functions in the order of their folders.
 func find(root string, match *regexp.Regexp) ([]target, error) {
 	var all []target

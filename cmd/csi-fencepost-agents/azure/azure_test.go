@@ -67,7 +67,7 @@ func TestMain(m *testing.M) {
 }
 
 // authority gives tokens to the application.
-func authority(t *testing.T) string {
+func authority(t testing.TB) string {
 	mux := http.NewServeMux()
 	server := httptest.NewUnstartedServer(mux)
 	answer := func(w http.ResponseWriter, code int, v any) {
@@ -136,9 +136,9 @@ func api(power *agenttest.Power, answers string) http.Handler {
 	})
 }
 
-func world(t *testing.T) *agenttest.World { return worldOf(t, alone, "") }
+func world(t testing.TB) *agenttest.World { return worldOf(t, alone, "") }
 
-func worldOf(t *testing.T, machine, answers string) *agenttest.World {
+func worldOf(t testing.TB, machine, answers string) *agenttest.World {
 	power := &agenttest.Power{On: "PowerState/running", Off: "PowerState/stopped", Between: "PowerState/stopping"}
 	power.Set(power.On)
 	server := agenttest.NewServer(t, api(power, answers))
@@ -171,7 +171,7 @@ var states = map[string]int{
 func TestAVirtualMachine(t *testing.T) { agenttest.Suite(t, world, states) }
 
 func TestAVirtualMachineOfAScaleSet(t *testing.T) {
-	agenttest.Suite(t, func(t *testing.T) *agenttest.World { return worldOf(t, inASet, "") }, states)
+	agenttest.Suite(t, func(t testing.TB) *agenttest.World { return worldOf(t, inASet, "") }, states)
 }
 
 func TestAMachineIsNamedByItsProviderID(t *testing.T) {

@@ -121,9 +121,9 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 <Response><Errors><Error><Code>%s</Code><Message>%s</Message></Error></Errors><RequestID>1</RequestID></Response>`, code, html.EscapeString(message))
 }
 
-func world(t *testing.T) *agenttest.World { return worldThat(t, usual) }
+func world(t testing.TB) *agenttest.World { return worldThat(t, usual) }
 
-func worldThat(t *testing.T, says says) *agenttest.World {
+func worldThat(t testing.TB, says says) *agenttest.World {
 	t.Setenv("HOME", t.TempDir())
 	for _, name := range []string{"AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE",
 		"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"} {
@@ -209,7 +209,7 @@ func TestASpotInstanceIsTerminatedWhereThatIsSaid(t *testing.T) {
 func TestAnEndpointThatDoesNotKnowSkipOsShutdownStopsByForce(t *testing.T) {
 	old := usual
 	old.knows = false
-	agenttest.Suite(t, func(t *testing.T) *agenttest.World { return worldThat(t, old) }, map[string]int{"running": 0, "stopping": 1, "stopped": 2})
+	agenttest.Suite(t, func(t testing.TB) *agenttest.World { return worldThat(t, old) }, map[string]int{"running": 0, "stopping": 1, "stopped": 2})
 }
 
 func TestAnInstanceIsNamedByIDOrProviderID(t *testing.T) {

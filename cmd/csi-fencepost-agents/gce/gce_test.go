@@ -83,7 +83,7 @@ func newKey() *rsa.PrivateKey {
 }
 
 // keyFile is a service account's, as the console hands it out.
-func keyFile(t *testing.T, key *rsa.PrivateKey, tokens string) string {
+func keyFile(t testing.TB, key *rsa.PrivateKey, tokens string) string {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func keyFile(t *testing.T, key *rsa.PrivateKey, tokens string) string {
 }
 
 // tokens gives a token for an assertion that the account has signed.
-func tokens(t *testing.T) string {
+func tokens(t testing.TB) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		assertion := r.FormValue("assertion")
@@ -115,9 +115,9 @@ func tokens(t *testing.T) string {
 	return server.URL
 }
 
-func world(t *testing.T) *agenttest.World { return worldThat(t, usual) }
+func world(t testing.TB) *agenttest.World { return worldThat(t, usual) }
 
-func worldThat(t *testing.T, says says) *agenttest.World {
+func worldThat(t testing.TB, says says) *agenttest.World {
 	power := &agenttest.Power{On: "RUNNING", Off: "TERMINATED", Between: "STOPPING"}
 	power.Set(power.On)
 	server := agenttest.NewServer(t, api(power, says))

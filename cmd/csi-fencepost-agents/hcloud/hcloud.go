@@ -52,20 +52,23 @@ func open(_ context.Context, v contract.Values) (contract.Platform, error) {
 func (p *project) Find(ctx context.Context, plug string) (*contract.Machine, error) {
 	name, provided := strings.CutPrefix(plug, "hcloud://")
 	var server *hcloud.Server
+	var answer *hcloud.Response
 	id, err := strconv.ParseInt(name, 10, 64)
 	if strings.Contains(name, "://") || provided && err != nil {
 		return nil, fmt.Errorf("%s is no server of Hetzner Cloud, whose provider IDs are hcloud://NUMBER", plug)
 	}
 	if err == nil {
-		server, _, err = p.client.Server.GetByID(ctx, id)
+		server, answer, err = p.client.Server.GetByID(ctx, id)
 	} else {
-		server, _, err = p.client.Server.GetByName(ctx, name)
+		server, answer, err = p.client.Server.GetByName(ctx, name)
 	}
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("server %s: %w", name, err)
 	case server == nil:
 		return nil, fmt.Errorf("the project of this token at %s has no server %s", p.endpoint, name)
+	case answer.StatusCode > 299: // the SDK takes it for a success
+		return nil, fmt.Errorf("server %s: %s answers with status %s", name, p.endpoint, answer.Status)
 	case server.Name != name && server.ID != id:
 		return nil, fmt.Errorf("the API answers with server %d where %s was asked for", server.ID, name)
 	}

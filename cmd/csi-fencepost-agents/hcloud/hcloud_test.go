@@ -63,7 +63,7 @@ func failure(code, message string) schema.ErrorResponse {
 	return schema.ErrorResponse{Error: schema.Error{Code: code, Message: message}}
 }
 
-func world(t *testing.T) *agenttest.World {
+func world(t testing.TB) *agenttest.World {
 	power := &agenttest.Power{On: "running", Off: "off", Between: "stopping"}
 	power.Set("running")
 	server := agenttest.NewServer(t, api(power))

@@ -103,9 +103,9 @@ const twoMachines = `[
 	{"id": "lxc/300", "type": "lxc", "vmid": 300, "node": "pve2", "name": "container", "status": "stopped", "maxcpu": 0.5, "cpu": "none", "maxmem": "much"}
 ]`
 
-func world(t *testing.T) *agenttest.World { return worldThat(t, usual) }
+func world(t testing.TB) *agenttest.World { return worldThat(t, usual) }
 
-func worldThat(t *testing.T, says says) *agenttest.World {
+func worldThat(t testing.TB, says says) *agenttest.World {
 	power := &agenttest.Power{On: "running running", Off: "stopped stopped", Between: "running shutdown"}
 	power.Set(power.On)
 	server := agenttest.NewServer(t, api(power, says))

@@ -83,7 +83,7 @@ func api(power *agenttest.Power, edit func(map[string]any)) http.Handler {
 	return mux
 }
 
-func worldWith(t *testing.T, edit func(map[string]any)) *agenttest.World {
+func worldWith(t testing.TB, edit func(map[string]any)) *agenttest.World {
 	power := &agenttest.Power{On: "On", Off: "Off", Between: "PoweringOff"}
 	power.Set("On")
 	server := agenttest.NewServer(t, api(power, edit))
@@ -104,7 +104,7 @@ func worldWith(t *testing.T, edit func(map[string]any)) *agenttest.World {
 }
 
 func TestRedfish(t *testing.T) {
-	agenttest.Suite(t, func(t *testing.T) *agenttest.World { return worldWith(t, func(map[string]any) {}) }, map[string]int{
+	agenttest.Suite(t, func(t testing.TB) *agenttest.World { return worldWith(t, func(map[string]any) {}) }, map[string]int{
 		"On": 0, "Off": 2,
 		"Paused": 1, "PoweringOn": 1, "PoweringOff": 1, "": 1, "off": 1, "Unknown": 1,
 	})

@@ -26,7 +26,7 @@ type Result struct {
 }
 
 // Run is the agent as a program, with these parameters on its standard input.
-func Run(t *testing.T, a *contract.Agent, action string, parameters map[string]string) Result {
+func Run(t testing.TB, a *contract.Agent, action string, parameters map[string]string) Result {
 	t.Helper()
 	var in strings.Builder
 	fmt.Fprintf(&in, "action=%s\n", action)
@@ -53,7 +53,7 @@ type Server struct {
 }
 
 // NewServer serves until the test ends.
-func NewServer(t *testing.T, api http.Handler) *Server {
+func NewServer(t testing.TB, api http.Handler) *Server {
 	t.Helper()
 	s := &Server{}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -33,7 +33,7 @@ type World struct {
 
 // Suite holds the agent against the rules. States are those of the platform by the exit code of
 // status; the world is made anew for each test.
-func Suite(t *testing.T, world func(t *testing.T) *World, states map[string]int) {
+func Suite(t *testing.T, world func(t testing.TB) *World, states map[string]int) {
 	t.Run("a state is on or off only if it is nothing else", func(t *testing.T) { statesAreRead(t, world(t), states) })
 	t.Run("off is commanded and waited for", func(t *testing.T) { offIsWaitedFor(t, world(t)) })
 	t.Run("another machine is not touched", func(t *testing.T) { othersAreLeft(t, world(t)) })
