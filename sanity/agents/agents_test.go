@@ -4,15 +4,19 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
@@ -204,6 +208,57 @@ func identifies(t *testing.T, dir string) {
 			if r, err := read(shared, of); err == nil || r.State != agent.Unclear || !strings.Contains(err.Error(), "no system UUID") {
 				t.Errorf("%s of a node with %s: %s, %v", shared, of, r.State, err)
 			}
+		}
+	}
+}
+
+// What the page tells people to write is what the agents know.
+func TestThePageNamesParametersThatThereAre(t *testing.T) {
+	page, err := os.ReadFile("../../docs/use/evidence.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, names := folder(t)
+	known := map[string]string{}
+	for _, name := range names {
+		metadata, err := exec.CommandContext(t.Context(), filepath.Join(dir, name), "--action=metadata").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		known[name] = string(metadata)
+	}
+	shown := map[string]bool{}
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		var agents []struct {
+			Exec struct {
+				Agent                      string
+				Parameters, ParameterFiles map[string]string
+				NodeParameters             map[string]map[string]string
+			}
+		}
+		if !strings.Contains(block[1], "fence_fencepost_") {
+			continue
+		}
+		if err := yaml.Unmarshal([]byte(block[1]), &agents); err != nil {
+			t.Fatalf("%v in\n%s", err, block[1])
+		}
+		for _, a := range agents {
+			metadata, ok := known[a.Exec.Agent]
+			if !ok {
+				t.Errorf("there is no agent %s", a.Exec.Agent)
+				continue
+			}
+			shown[a.Exec.Agent] = true
+			for _, name := range slices.Concat(slices.Collect(maps.Keys(a.Exec.Parameters)), slices.Collect(maps.Keys(a.Exec.ParameterFiles)), slices.Collect(maps.Keys(a.Exec.NodeParameters))) {
+				if !strings.Contains(metadata, `name="`+name+`"`) {
+					t.Errorf("%s has no parameter %s", a.Exec.Agent, name)
+				}
+			}
+		}
+	}
+	for name := range known {
+		if !shown[name] {
+			t.Errorf("the page does not show %s", name)
 		}
 	}
 }
