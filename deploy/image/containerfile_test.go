@@ -75,6 +75,13 @@ func checkAgainstDebian(t *testing.T, packages, agents []string) {
 	}
 }
 
+// Nobody but who changes this file changes what the recipe begins with.
+func TestTheRecipesBaseIsPinned(t *testing.T) {
+	if !regexp.MustCompile(`(?m)^ARG BASE=docker\.io/library/debian:bookworm-slim@sha256:[0-9a-f]{64}\nFROM \$\{BASE\}$`).Match(read(t, "Containerfile")) {
+		t.Error("the base is not Debian 12 by its digest")
+	}
+}
+
 // The two images start the same program as the same user.
 func TestTheRecipeStartsWhatTheImageStarts(t *testing.T) {
 	recipe := string(read(t, "Containerfile"))

@@ -21,6 +21,7 @@ type workflow struct {
 
 type job struct {
 	Uses        string
+	Container   struct{ Image string }
 	Permissions map[string]string
 	Env         map[string]string
 	Steps       []step
@@ -46,6 +47,7 @@ func workflows(t *testing.T) map[string]string {
 
 var (
 	pinned     = regexp.MustCompile(`(?m)^ +- uses: [a-z-]+/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
+	byDigest   = regexp.MustCompile(`@sha256:[0-9a-f]{64}$`)
 	makeTarget = regexp.MustCompile(`^make ([a-z-]+)$`)
 )
 
@@ -66,6 +68,9 @@ func wrongSteps(text, makefile string) (faults []string) {
 		}
 		if j.Uses != "" && !strings.HasPrefix(j.Uses, "./") {
 			faults = append(faults, fmt.Sprintf("job %s is of another repository: %s", name, j.Uses))
+		}
+		if image := j.Container.Image; image != "" && !byDigest.MatchString(image) {
+			faults = append(faults, fmt.Sprintf("job %s runs in %s, which is not pinned by its digest", name, image))
 		}
 		for _, s := range j.Steps {
 			target := makeTarget.FindStringSubmatch(s.Run)
@@ -114,6 +119,7 @@ jobs:
 		"run: make":                "run: ./make",
 		" # v7.0.1":                "",
 		"3d3c42e5aac5ba805825da76": "v",
+		"    steps:":               "    container: {image: \"debian:12\"}\n    steps:",
 		"permissions: {contents: read}\n    steps:": "permissions: {contents: read}\n    uses: a/b/.github/workflows/c.yaml@v1\n    steps:",
 	} {
 		text := strings.Replace(good, from, to, 1)
