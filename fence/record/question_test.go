@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/csi-fencepost/csi-fencepost/fence/format"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
@@ -97,6 +100,37 @@ func TestReplicasDoNotTakeEachOthersQuestionsAway(t *testing.T) {
 	}
 	if strings.Join(ids, " ") != "e q2 q3 q4 q5 q6 q7" || r.QuestionOf("d").ID != "q7" || r.Question("q0") != nil {
 		t.Errorf("questions %v", ids)
+	}
+}
+
+// A question takes its actor's earlier one away, whatever others have asked since, and none besides.
+func TestAQuestionTakesTheEarlierOneOfItsActorOnly(t *testing.T) {
+	change := asked(t)
+	r := change(func(r *record.Record) {
+		for n := range 6 {
+			q := question(fmt.Sprint("q", n), "d")
+			q.Actor = fmt.Sprint("replica ", n)
+			r.Ask(q)
+		}
+		r.Ask(question("e", "e"))
+		again := question("again", "d")
+		again.Actor = "replica 5"
+		r.Ask(again)
+	})
+	var ids []string
+	for _, q := range r.Questions {
+		ids = append(ids, q.ID)
+	}
+	if got := strings.Join(ids, " "); got != "q0 q1 q2 q3 q4 e again" {
+		t.Errorf("questions %s", got)
+	}
+}
+
+// A record that cannot be read is of the version of its Lease.
+func TestARecordThatCannotBeReadHasTheLeasesVersion(t *testing.T) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7", Annotations: map[string]string{record.Annotation: `{"questions": [`}}}
+	if got := record.Version(lease, "n1"); got != "7" {
+		t.Errorf("version %q", got)
 	}
 }
 

@@ -195,6 +195,18 @@ func TestOfClaimsThatAreTooLongTheNewestIsKeptOrRefused(t *testing.T) {
 	}
 }
 
+// Of what makes a record too long the only question stays, too.
+func TestTheOnlyQuestionIsNotDropped(t *testing.T) {
+	r := New("n1")
+	r.Questions = []Question{{ID: "q", Driver: "d", Actor: "a", At: "t", NodeUID: "u1"}}
+	for _, id := range []string{"old", "new"} {
+		r.Releases = append(r.Releases, Release{ID: id, Volume: "v", Driver: "d", NodeID: "i", Token: strings.Repeat("x", maxBytes*2/3), By: "ann", Reason: "y"})
+	}
+	if text, err := r.encode(); err != nil || !strings.Contains(text, `"id":"q"`) || strings.Contains(text, `"old"`) || !strings.Contains(text, `"new"`) {
+		t.Errorf("%v, %d questions, %d releases", err, len(r.Questions), len(r.Releases))
+	}
+}
+
 func TestARecordOfExactlyTheBoundIsWrittenAndRead(t *testing.T) {
 	r := New(strings.Repeat("n", maxBytes-len(`{"version":1,"node":""}`)))
 	text, err := r.encode()
