@@ -11,7 +11,8 @@
 //	sidecar/patch.yaml   the container, and what changes at external-attacher
 //	sidecar/config.yaml  a configuration to begin with
 //	sidecar/networkpolicy.yaml  who reaches the sidecar's metrics; optional
-//	chart/               a Helm chart of all but the container (its files are copies)
+//	injection/           policies by which the API server puts the container into pods
+//	chart/               a Helm chart of all but sidecar/ (its files are copies)
 //
 // It guarantees that these files are what the scenarios run under: no test runs
 // as an administrator where a driver would not. It does not narrow who else may

@@ -458,6 +458,7 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 		"power here and elsewhere":       {arrayIn(config.Enforce, "  config: {"+strings.Replace(cutsBoth, "{", "{apart: true, ", 1)+"}\n"), []string{"drivers[0], array.example.com: config.fencing.apart: csi-fencepost failover reads"}},
 		"a time, and nobody who fences":  {arrayIn(config.Observe, "  config: {fencing: {fenceAfter: 60s}}\n"), []string{"drivers[0], array.example.com: config.fencing.fenceAfter and powerOn need config.failover.enabled"}},
 		"pods of two drivers":            {arrayIn(config.Observe, "- {name: b.example.com, namespace: array-system, serviceAccounts: [array-controller], mode: Observe, inject: {labels: {app: b}}}\ninjection: {enabled: true}\nimage: {repository: csi-fencepost}\n"), []string{"drivers[1], b.example.com: its pods run as array-controller, as those of array.example.com do", "inject.labels"}},
+		"all pods, and nobody's":         {"drivers: [{name: a.example.com, namespace: storage, mode: Observe, inject: {pods: All}}]\ninjection: {enabled: true}\nimage: {repository: csi-fencepost}\n", []string{"drivers[0], a.example.com: inject.pods: All is all pods of serviceAccounts, and none is named", "kubectl get pods -n storage"}},
 		"injection, and no image":        {arrayIn(config.Observe, "injection: {enabled: true}\n"), []string{"injection.enabled needs image.repository"}},
 		"injection that is misspelled":   {arrayIn(config.Observe, "  inject: {pods: all}\n"), []string{"drivers/0/inject/pods", "'Annotated', 'All'"}},
 		"no flag of the sidecar":         {arrayIn(config.Observe, "  inject: {args: [v=4]}\n"), []string{"drivers/0/inject/args/0"}},
@@ -503,6 +504,10 @@ func TestHelmLintTakesTheChart(t *testing.T) {
 			if out, err := helm(c.values, "lint", ownChart, "--strict", "--namespace=ops", "-f=-"); err != nil {
 				t.Errorf("%s: %v\n%s", name, err, out)
 			}
+		}
+		injects := arrayIn(config.Enforce, "  inject: {pods: All, labels: {app: a}, volumes: [{name: a, emptyDir: {}}]}\ninjection: {enabled: true}\nimage: {repository: csi-fencepost}\n")
+		if out, err := helm(injects, "lint", ownChart, "--strict", "--namespace=ops", "--kube-version=1.37.0", "-f=-"); err != nil {
+			t.Errorf("injection: %v\n%s", err, out)
 		}
 	})
 }

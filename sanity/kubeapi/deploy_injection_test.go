@@ -543,6 +543,20 @@ func TestThePoliciesChangeALargePod(t *testing.T) {
 	}
 }
 
+// On the node's network any port may be taken: without one that is named there is neither port nor
+// probe. inject refuses a native sidecar then, for the sake of a Kubernetes that has none.
+func TestThePoliciesTakeNoPortOfANode(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	injectionStage(t, "port")
+	pod, err := create(t, "port-all-refuse", ofVendor(t, "      serviceAccountName:", "      hostNetwork: true\n      serviceAccountName:"), nil)
+	must(t, err)
+	c := pod.Spec.InitContainers[0]
+	if c.Name != "csi-fencepost" || len(c.Ports) > 0 || c.LivenessProbe != nil || c.ReadinessProbe != nil || slices.ContainsFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--http-endpoint") }) {
+		t.Errorf("%+v", c)
+	}
+}
+
 // What the values say of the sidecar is in it.
 func TestThePoliciesPutInWhatTheValuesSay(t *testing.T) {
 	single.take(t)

@@ -268,6 +268,9 @@ agents, once its pod is started again. What a field is without being named count
 {{- end -}}
 {{- if $root.Values.injection.enabled -}}
 {{- $labels := dig "labels" dict ($driver.inject | default dict) -}}
+{{- if and (eq (dig "pods" "" ($driver.inject | default dict)) "All") (not $driver.serviceAccounts) -}}
+{{- fail (printf "%sinject.pods: All is all pods of serviceAccounts, and none is named. This shows them: kubectl get pods -n %s -o custom-columns=POD:.metadata.name,ACCOUNT:.spec.serviceAccountName,CONTAINERS:.spec.containers[*].name" $here $driver.namespace) -}}
+{{- end -}}
 {{- range $other := slice $root.Values.drivers 0 $i -}}{{- range $account := $driver.serviceAccounts -}}
 {{- $theirs := dig "labels" dict ($other.inject | default dict) -}}
 {{- if and (eq $other.namespace $driver.namespace) (has $account ($other.serviceAccounts | default list)) (or (not $labels) (not $theirs) (deepEqual $labels $theirs)) -}}
