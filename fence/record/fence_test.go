@@ -420,3 +420,49 @@ func TestWhatAMachineMissedIsWrittenDownOnce(t *testing.T) {
 		t.Errorf("it is %q", got)
 	}
 }
+
+// Versions side by side read what each other vouches for: what a claim's digest is made of stays.
+func TestTheDigestsOfWhatIsVouchedForAreStable(t *testing.T) {
+	f := Fence{ID: "f1", Kind: fence.PowerReading, Phase: Fenced, Actor: "a", StartedAt: "2026-01-02T03:04:05Z", Missed: "a renewal",
+		Machine: FencedMachine{NodeUID: "u1", BootID: "b1", SystemUUID: "s1", LeaseRV: "7", NodeIDs: map[string]string{"d": "i1"}},
+		Steps:   []FenceStep{{Agent: "bmc", Action: "off", At: "x", Err: "timeout"}, {Agent: "bmc", Action: "off", At: "y"}, {Agent: "bmc", Action: "status", At: "z"}}}
+	for claim, want := range map[Claim]string{f.Cutting(): "babe39ec094a82f4aeaa8ac2e3a394fecd62e83206ce92b8b31be77c1b16821f", f.Missing(): "8b64dace0eb6160995da3c2575403ac2b7aecec43406da3d5b6f304f9c98c797"} {
+		if got := digest(claim); got != want {
+			t.Errorf("%T: %s, want %s", claim, got, want)
+		}
+	}
+	for name, change := range map[string]func(*Fence){
+		"of the storage": func(f *Fence) { f.Kind = fence.StorageFence },
+		"not proven":     func(f *Fence) { f.Phase = Fencing },
+		"nothing missed": func(f *Fence) { f.Missed = "" },
+	} {
+		other := f
+		change(&other)
+		if got := digest(other.Missing()); got != "" {
+			t.Errorf("%s: it is missing something: %s", name, got)
+		}
+	}
+	if digest((*Fence)(nil).Missing()) != "" || digest((*Fence)(nil).Cutting()) != "" {
+		t.Error("no fence claims something")
+	}
+}
+
+// A fence whose access is being given back is written as one that stands, with the reason, also
+// behind one of which nothing is given back.
+func TestAFenceThatIsBeingLiftedIsWrittenAsOneThatStands(t *testing.T) {
+	r := New("n1")
+	standing, lifting, again := fenceOf("f1", fence.PowerReading, "", Fenced), fenceOf("f2", fence.StorageFence, "d", Lifting), fenceOf("f3", fence.StorageFence, "e", Refencing)
+	lifting.LiftReason = "repaired"
+	r.Fences = []Fence{standing, lifting, again}
+	text, err := r.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(text, `"phase":"Lifting"`) || strings.Contains(text, `"phase":"Refencing"`) || strings.Count(text, `"lifting":`) != 2 {
+		t.Errorf("written as %s", text)
+	}
+	back, err := Parse(text)
+	if err != nil || phases(back) != phases(r) {
+		t.Errorf("read as %s, %v; it was %s", phases(back), err, phases(r))
+	}
+}

@@ -14,6 +14,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/format"
@@ -531,7 +534,7 @@ func TestAReleaseNamesVolumeDriverAndNode(t *testing.T) {
 }
 
 func TestWithdrawingReleasesTakesBackTheChosenOnesAndSaysWhich(t *testing.T) {
-	_, s := serve(t)
+	server, s := serve(t)
 	for _, volume := range []string{"v1", "v2"} {
 		rel := record.Release{ID: volume, Volume: volume, Driver: "d", NodeID: "i", Token: "t", Life: record.Silent, LeaseRV: "7", By: "ann", Reason: "checked"}
 		if _, err := s.ReleaseVolume(t.Context(), "n1", rel); err != nil {
@@ -557,8 +560,41 @@ func TestWithdrawingReleasesTakesBackTheChosenOnesAndSaysWhich(t *testing.T) {
 		t.Errorf("left: %+v", r.Releases)
 	}
 	audited(t, r, "ReleaseVolume", "ReleaseVolume", "VoidRelease", "WithdrawRelease")
+	before := server.Lease(ns, record.LeaseName("n1")).ResourceVersion
 	if got, err := s.WithdrawReleases(t.Context(), "n1", "bob", "again", first); err != nil || len(got) != 0 {
 		t.Errorf("withdrawn twice: %+v, %v", got, err)
+	}
+	if now := server.Lease(ns, record.LeaseName("n1")).ResourceVersion; now != before {
+		t.Error("nothing was withdrawn, and it was written")
+	}
+}
+
+// Whether a record could be made is asked without making one, as that of the one that would be made.
+func TestWhetherARecordCouldBeMadeIsAskedAndMakesNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind    fence.Kind
+		refusal error
+		vouches bool
+	}{
+		"a record":                {"", nil, false},
+		"one of a fence":          {fence.PowerReading, nil, true},
+		"where nobody may":        {fence.PowerReading, apierrors.NewForbidden(coordinationv1.Resource("leases"), "of-no-node", errors.New("a policy says no")), true},
+		"where nobody may at all": {"", apierrors.NewForbidden(coordinationv1.Resource("leases"), "of-no-node", errors.New("a policy says no")), false},
+	} {
+		client := fake.NewClientset()
+		asked := 0
+		client.PrependReactor("create", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			create := a.(clienttesting.CreateActionImpl)
+			lease := create.GetObject().(*coordinationv1.Lease)
+			if asked++; !slices.Equal(create.GetCreateOptions().DryRun, []string{metav1.DryRunAll}) || (lease.Annotations[record.FencedAnnotation] != "") != c.vouches {
+				t.Errorf("%s: created with %+v, %q", name, create.GetCreateOptions(), lease.Annotations)
+			}
+			return true, lease, c.refusal
+		})
+		err := record.NewStore(client.CoordinationV1(), ns).Check(t.Context(), c.kind, "d")
+		if asked != 1 || (err == nil) != (c.refusal == nil) || err != nil && !strings.Contains(err.Error(), "a policy says no") {
+			t.Errorf("%s: asked %d times, %v", name, asked, err)
+		}
 	}
 }
 
