@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -350,7 +351,6 @@ var everyday = map[string]struct {
 	pods   []string
 }{
 	"another account":         {[]string{"serviceAccountName: array-controller", "serviceAccountName: other"}, []string{"All", "Annotated"}},
-	"without the annotation":  {nil, []string{"Annotated"}},
 	"that says disabled":      {[]string{asks[0], strings.Replace(asks[1], "enabled", "disabled", 1)}, []string{"All", "Annotated"}},
 	"the node plugin":         {[]string{"csi-attacher:v4.10.0", "csi-node-driver-registrar:v2", "name: csi-attacher", "name: registrar"}, []string{"All", "Annotated"}},
 	"with another label":      {[]string{"labels: {app: array-controller}\n    spec", "labels: {app: node}\n    spec"}, []string{"All", "Annotated"}},
@@ -434,6 +434,71 @@ func TestThePoliciesLeaveEverydayPodsAlone(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// In a driver whose unguarded pods are refused, a pod that was to be guarded does not drop out of the
+// policies: by a template that has lost its annotation, as one that is rolled back has, or by labels,
+// an account or a container that the vendor's next version calls otherwise.
+func TestAPodDoesNotDropOutOfThePolicies(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	injectionStage(t, "drops")
+	named := controllerPod{driver: "named.drops", namespace: "drops-named", account: "array-controller"}
+	makeAccount(t, named.namespace, named.account)
+	applyAll(t, injection(t, map[string]any{"drivers": []any{injects(named, map[string]any{"pods": "All", "attacher": "csi-attacher"})},
+		"injection": map[string]any{"enabled": true, "onProblem": "Refuse"}, "image": map[string]any{"repository": "csi-fencepost", "tag": "dev"}}))
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		pod, err := create(t, named.namespace, ofVendor(t), nil)
+		_, refused := create(t, named.namespace, ofVendor(t, cannotBeGuarded["a shell"].change...), nil)
+		if err == nil && hasSidecar(pod) && refused != nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the policies have no effect: %v, %v", err, refused)
+		}
+	}
+	other := []string{"serviceAccountName: array-controller", "serviceAccountName: other"}
+	for name, c := range map[string]struct {
+		namespace string
+		change    []string
+		says      string // empty: it is let in as it is
+	}{
+		"without the annotation":                           {"annotated-refuse", nil, "in spec.template.metadata no annotation csi-fencepost.io/inject"},
+		"without the annotation, where it is warned":       {"annotated-warn", nil, ""},
+		"with it, and another label":                       {"annotated-refuse", []string{"labels: {app: array-controller}\n    spec", strings.Replace(annotated, "app: array-controller", "app: renamed", 1) + "\n    spec"}, "it has not the labels of the driver's inject.labels"},
+		"the same, and all are meant":                      {"all-refuse", []string{"labels: {app: array-controller}\n    spec", strings.Replace(annotated, "app: array-controller", "app: renamed", 1) + "\n    spec"}, "it has not the labels of the driver's inject.labels"},
+		"another account, and the driver's name":           {"all-refuse", append([]string{"- --timeout=15s", "- --driver-name=all-refuse.drops"}, other...), "it runs as service account other"},
+		"the same in a variable":                           {"annotated-refuse", append([]string{"csi-attacher:v4.10.0\n", "csi-attacher:v4.10.0\n        env: [{name: DRIVER, value: annotated-refuse.drops}]\n"}, other...), "it runs as service account other"},
+		"another account, and a longer name":               {"all-refuse", append([]string{"- --timeout=15s", "- --driver-name=my.all-refuse.drops"}, other...), ""},
+		"another account, and the name where it is warned": {"all-warn", append([]string{"- --timeout=15s", "- --driver-name=all-warn.drops"}, other...), ""},
+		"a container that is called otherwise":             {"named", []string{"name: csi-attacher", "name: attacher"}, "no container is called csi-attacher, as drivers[].inject.attacher of the chart has it, and attacher is external-attacher"},
+	} {
+		pod, err := create(t, "drops-"+c.namespace, ofVendor(t, c.change...), nil)
+		switch {
+		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		case c.says == "" && (err != nil || hasSidecar(pod)):
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// What an annotation on all of a vendor's pods does not keep from running.
+	template := ofVendor(t, append([]string{"csi-attacher:v4.10.0", "csi-node-driver-registrar:v2", "name: csi-attacher", "name: registrar"}, asks...)...)
+	yes := true
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "node", Namespace: "drops-all-refuse", Labels: template.Labels, Annotations: template.Annotations,
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "node", UID: "u", Controller: &yes}}}, Spec: template.Spec}
+	if got, err := warned(t, nil).CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil || hasSidecar(got) {
+		t.Errorf("a node plugin with the annotation: %v", err)
+	}
+	// A guard that is there does not make up for flags that are not read.
+	injected, _ := templateOf(t, csiFencepost(t, vendor(t), "inject"), &inject.Plan{Kind: "Deployment", Name: "array-controller"})
+	for i := range injected.Spec.Containers {
+		if c := &injected.Spec.Containers[i]; c.Name == "csi-attacher" {
+			c.Args = slices.Insert(c.Args, 0, "--leader-election", "true")
+		}
+	}
+	if _, err := create(t, "drops-all-refuse", injected, nil); err == nil || !strings.Contains(err.Error(), "no flag of external-attacher is read behind true") {
+		t.Errorf("an attacher that reads no flag: %v", err)
 	}
 }
 
@@ -567,8 +632,8 @@ func TestThePoliciesPutInWhatTheValuesSay(t *testing.T) {
 	}
 	secret := map[string]any{"name": "bmc", "secret": map[string]any{"secretName": "bmc", "optional": true, "defaultMode": 256, "items": []any{map[string]any{"key": "user", "path": "user"}}}}
 	applyAll(t, injection(t, map[string]any{"drivers": []any{injects(c, map[string]any{"pods": "All", "httpPort": 9999, "seLinuxType": "spc_t",
-		"args": []string{"--agent-dirs=/agents"}, "volumes": []any{secret}, "volumeMounts": []any{map[string]any{"name": "bmc", "mountPath": "/bmc", "readOnly": true}}})},
-		"injection": map[string]any{"enabled": true, "native": false}, "image": map[string]any{"repository": "csi-fencepost", "tag": "dev"}}))
+		"args": []string{"--agent-dirs=/agents", "--note=${VOLUMES}$(A)"}, "resources": map[string]any{"limits": map[string]any{"memory": "2Gi", "cpu": "1"}}, "volumes": []any{secret}, "volumeMounts": []any{map[string]any{"name": "bmc", "mountPath": "/bmc", "readOnly": true}}})},
+		"injection": map[string]any{"enabled": true, "native": false, "imagePullSecrets": []string{"registry", "of-the-vendor"}}, "image": map[string]any{"repository": "csi-fencepost", "tag": "dev"}}))
 	no := false
 	r, err := inject.Inject([]inject.File{{Name: "vendor.yaml", Text: vendor(t)}}, inject.Options{Native: &no, HTTPPort: 9999, SELinuxType: "spc_t", Image: "csi-fencepost:dev"})
 	must(t, err)
@@ -582,12 +647,16 @@ func TestThePoliciesPutInWhatTheValuesSay(t *testing.T) {
 		}
 	}
 	sidecar := &template.Spec.Containers[len(template.Spec.Containers)-1]
-	sidecar.Args = append(sidecar.Args, "--agent-dirs=/agents")
+	sidecar.Args = append(sidecar.Args, "--agent-dirs=/agents", "--note=${VOLUMES}$(A)")
+	sidecar.Resources = corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi"), "cpu": resource.MustParse("1")}}
+	template.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "of-the-vendor"}, {Name: "registry"}}
 	sidecar.VolumeMounts = append(sidecar.VolumeMounts, corev1.VolumeMount{Name: "bmc", MountPath: "/bmc", ReadOnly: true})
 	want, err := create(t, "inject-values-plain", template, nil)
 	must(t, err)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		got, err := create(t, c.namespace, ofVendor(t), nil)
+		given := ofVendor(t)
+		given.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "of-the-vendor"}}
+		got, err := create(t, c.namespace, given, nil)
 		if err == nil && hasSidecar(got) {
 			same(t, "the pod", meant(t, got), meant(t, want))
 			return

@@ -273,8 +273,10 @@ agents, once its pod is started again. What a field is without being named count
 {{- end -}}
 {{- range $other := slice $root.Values.drivers 0 $i -}}{{- range $account := $driver.serviceAccounts -}}
 {{- $theirs := dig "labels" dict ($other.inject | default dict) -}}
-{{- if and (eq $other.namespace $driver.namespace) (has $account ($other.serviceAccounts | default list)) (or (not $labels) (not $theirs) (deepEqual $labels $theirs)) -}}
-{{- fail (printf "%sits pods run as %s, as those of %s do: which of the two a pod is of cannot be told. Give both inject.labels that only its own pods have" $here $account $other.name) -}}
+{{- $apart := false -}}
+{{- range $key, $value := $labels -}}{{- if and (hasKey $theirs $key) (ne $value (get $theirs $key)) -}}{{- $apart = true -}}{{- end -}}{{- end -}}
+{{- if and (eq $other.namespace $driver.namespace) (has $account ($other.serviceAccounts | default list)) (not $apart) -}}
+{{- fail (printf "%sits pods run as %s, as those of %s do: which of the two a pod is of cannot be told. Give both inject.labels with a label that has another value in each" $here $account $other.name) -}}
 {{- end -}}
 {{- end -}}{{- end -}}
 {{- range (lookup "v1" "ConfigMap" $driver.namespace "").items | default list -}}
