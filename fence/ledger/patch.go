@@ -21,12 +21,13 @@ type operation struct {
 var annotationPath = "/metadata/annotations/" + strings.ReplaceAll(Annotation, "/", "~1")
 
 // exchange is the patch that sets the annotation from what was read to text (nil: takes
-// it off). Its resourceVersion says that nothing of the PV is otherwise than it was read: RFC
-// 6902 has no test for what is absent, such as an annotation or a deletionTimestamp.
-func exchange(from *corev1.PersistentVolume, text *string) []byte {
-	ops := []operation{
-		{"test", "/metadata/uid", string(from.UID)},
-		{"test", "/metadata/resourceVersion", from.ResourceVersion},
+// it off). It is tested by its text, and the PV by its resourceVersion: RFC 6902 has no
+// test for what is absent, such as an annotation or a deletionTimestamp.
+func exchange(from *corev1.PersistentVolume, was page, text *string) []byte {
+	ops := []operation{{"test", "/metadata/uid", string(from.UID)}}
+	ops = append(ops, operation{"test", "/metadata/resourceVersion", from.ResourceVersion})
+	if was.there {
+		ops = append(ops, operation{"test", annotationPath, was.text})
 	}
 	if text == nil {
 		ops = append(ops, operation{Op: "remove", Path: annotationPath})

@@ -156,7 +156,7 @@ func (s *Store) replace(ctx context.Context, b *Book, i int, text *string) error
 	var err error
 	for range writeAttempts {
 		var after *corev1.PersistentVolume
-		if after, err = s.pvs.Patch(ctx, read.Name, patchType, exchange(from, text), metav1.PatchOptions{}); err == nil {
+		if after, err = s.pvs.Patch(ctx, read.Name, patchType, exchange(from, was, text), metav1.PatchOptions{}); err == nil {
 			b.PVs[i] = after
 			return nil
 		}

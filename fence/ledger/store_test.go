@@ -202,6 +202,25 @@ func TestWhoHeldTheVolumeBeforeItsPVWasMadeAnewIsTold(t *testing.T) {
 	}
 }
 
+// The resourceVersion says that nothing has changed; the text says so too, to whoever has no
+// resourceVersion that can be relied upon.
+func TestAWriteTestsTheVersionAndTheText(t *testing.T) {
+	pv := newPV("a", carrying(entry("a", fence.Held)))
+	pv.ResourceVersion = "7"
+	text := pv.Annotations[Annotation]
+	for _, to := range []*string{&text, nil} {
+		patch := string(exchange(pv, page{text: text, there: true}, to))
+		for _, want := range []string{`"path":"/metadata/resourceVersion","value":"7"`, `"path":"/metadata/uid","value":"uid-of-a"`, `{"op":"test","path":"/metadata/annotations/csi-fencepost.io~1holders"`} {
+			if !strings.Contains(patch, want) {
+				t.Errorf("%s lacks %s", patch, want)
+			}
+		}
+	}
+	if patch := string(exchange(newPV("a"), page{}, &text)); strings.Contains(patch, `"test","path":"/metadata/annotations`) {
+		t.Errorf("%s tests what is not there", patch)
+	}
+}
+
 func TestAWriteKeepsWhatTheLedgerHasBesidesItsHolders(t *testing.T) {
 	a := newAPIServer(t, newPV("a", carrying()))
 	s := newStore(a)

@@ -294,13 +294,20 @@ func TestFenceOffRefusesANodeThatRenewsItsLease(t *testing.T) {
 	api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.KubeletReady)
 	b := newSwitchboard(t)
 	flags := with(b.flags(map[string]string{"n1": "1"}, ""), kubeconfig, "--yes")
-	renewing := make(chan struct{})
-	go func() {
+	refused, renewing := make(chan struct{}), make(chan struct{})
+	go func() { // whenever the command begins to watch
 		defer close(renewing)
-		time.Sleep(300 * time.Millisecond)
-		api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.KubeletReady)
+		for {
+			select {
+			case <-refused:
+				return
+			case <-time.After(300 * time.Millisecond):
+				api.AddNode("n1", "uid-1", "boot-1", "i-1", clitest.KubeletReady)
+			}
+		}
 	}()
 	_, stderr := commandLine(t, cli.ExitFailure, with([]string{"fence", "off", "n1", "--reason=x"}, flags...)...)
+	close(refused)
 	<-renewing
 	clitest.Says(t, stderr, "node n1 is Ready and its kubelet has just renewed its lease: it was not turned off", "--force")
 	if b.reads("1") != "ON" {
