@@ -470,9 +470,12 @@ func TestAListThatWasLeftDoesNotAnswerWhatIsAskedAnew(t *testing.T) {
 	left := &listing{done: make(chan struct{}), all: published{"vol-1": {"vol-1": {"before"}}}}
 	close(left.done)
 	d.listings.left = map[string]*listing{"vol-1": left}
-	for want, ctx := range map[string]context.Context{"before": t.Context(), "now": Anew(t.Context())} {
-		if nodes, listed, err := d.PublishedNodes(ctx, "vol-1"); err != nil || !listed || !slices.Equal(nodes, []string{want}) {
-			t.Errorf("got %v, %t, %v, want %s", nodes, listed, err, want)
+	for _, c := range []struct {
+		ctx  context.Context
+		want string
+	}{{t.Context(), "before"}, {Anew(t.Context()), "now"}} { // and then the newer one is left
+		if nodes, listed, err := d.PublishedNodes(c.ctx, "vol-1"); err != nil || !listed || !slices.Equal(nodes, []string{c.want}) {
+			t.Errorf("got %v, %t, %v, want %s", nodes, listed, err, c.want)
 		}
 	}
 }
