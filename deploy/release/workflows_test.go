@@ -144,7 +144,8 @@ func TestActionlintFindsNothing(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	lint := func(path string) (string, error) {
-		// Neither shellcheck nor pyflakes, which one machine has and another has not.
+		// Without shellcheck and pyflakes: actionlint would run them where they are installed, and find
+		// more on one machine than on another.
 		out, err := exec.Command(program, "-shellcheck=", "-pyflakes=", path).CombinedOutput()
 		return string(out), err
 	}

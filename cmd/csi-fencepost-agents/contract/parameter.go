@@ -15,7 +15,7 @@ import (
 // Parameter of an agent.
 type Parameter struct {
 	Name string
-	// Type of the metadata: string, boolean or second; empty: string.
+	// Type of the metadata: string, boolean (true or false, with a default) or second; empty: string.
 	Type    string
 	Default string
 	Help    string
@@ -168,6 +168,9 @@ func (p Parameter) settle(v Values) error {
 	}
 	if v[p.Name] == "" && p.Required {
 		return fmt.Errorf("parameter %s is missing: %s", p.Name, p.Help)
+	}
+	if p.Type == "boolean" && v[p.Name] != "true" && v[p.Name] != "false" {
+		return fmt.Errorf("parameter %s: %q is neither true nor false", p.Name, v[p.Name])
 	}
 	if p.Env != "" && v[p.Name] != "" {
 		return os.Setenv(p.Env, v[p.Name])

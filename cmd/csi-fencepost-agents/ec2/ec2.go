@@ -72,9 +72,6 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 	if !isRegion.MatchString(name) {
 		return nil, fmt.Errorf("parameter region: %q is no region, as eu-central-1 (a zone has one more letter)", name)
 	}
-	if v["terminate"] != "true" && v["terminate"] != "false" {
-		return nil, fmt.Errorf("parameter terminate: %q is neither true nor false", v["terminate"])
-	}
 	if (v["access_key"] == "") != (v["secret_key"] == "") {
 		return nil, errors.New("parameters access_key and secret_key: give both, or none")
 	}

@@ -56,9 +56,6 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 	if !isPart.MatchString(v["project"]) {
 		return nil, fmt.Errorf("parameter project: %q is no project's ID", v["project"])
 	}
-	if v["discard_local_ssd"] != "true" && v["discard_local_ssd"] != "false" {
-		return nil, fmt.Errorf("parameter discard_local_ssd: %q is neither true nor false", v["discard_local_ssd"])
-	}
 	endpoint, err := trust.Endpoint("endpoint", v["endpoint"])
 	if err != nil {
 		return nil, err

@@ -260,12 +260,15 @@ func TestTokensAreNotWaitedForBeyondTheTime(t *testing.T) {
 	hangs := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
 	defer hangs.Close()
 	defer close(over)
-	w := world(t)
-	w.Parameters["credentials"], w.Parameters["timeout"] = keyFile(t, account, hangs.URL), "1"
-	began := time.Now()
-	got := agenttest.Run(t, w.Agent, "status", w.Parameters)
-	if took := time.Since(began); got.Code != 1 || took > 20*time.Second || !strings.Contains(got.Err, "timeout=1") {
-		t.Errorf("exit %d after %s, %s", got.Code, took, got.Err)
+	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(hangs.URL, "http://"))
+	for name, credentials := range map[string]string{"of a key": keyFile(t, account, hangs.URL), "of the machine": ""} {
+		w := world(t)
+		w.Parameters["credentials"], w.Parameters["timeout"] = credentials, "1"
+		began := time.Now()
+		got := agenttest.Run(t, w.Agent, "status", w.Parameters)
+		if took := time.Since(began); got.Code != 1 || took > 20*time.Second || !strings.Contains(got.Err, "timeout=1") {
+			t.Errorf("%s: exit %d after %s, %s", name, got.Code, took, got.Err)
+		}
 	}
 }
 
