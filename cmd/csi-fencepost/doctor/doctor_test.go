@@ -357,6 +357,10 @@ func guarded(t *testing.T, text string, render func(deploy.Names) ([]byte, error
 
 func TestWhatIsFound(t *testing.T) {
 	attacher := func(p *corev1.Pod) *corev1.Container { return &p.Spec.Containers[1] }
+	without := func(p *corev1.Pod) {
+		p.Spec.Containers = p.Spec.Containers[:2]
+		attacher(p).Args[0] = "--csi-address=/csi/csi.sock"
+	}
 	for name, c := range map[string]struct {
 		text   string
 		render func(deploy.Names) ([]byte, error)
@@ -373,10 +377,20 @@ func TestWhatIsFound(t *testing.T) {
 			attacher(other).Args[0] = "--csi-address=/csi/csi.sock"
 			w.add(other)
 		}, Broken, block, "of its attachers, external-attacher (container csi-attacher of StatefulSet storage/old) in pod old-0 calls the driver by itself", "partly"},
-		"not injected": {"", nil, func(_ *world, p *corev1.Pod) {
-			p.Spec.Containers = p.Spec.Containers[:2]
-			attacher(p).Args[0] = "--csi-address=/csi/csi.sock"
-		}, LookAt, block, "not guarded: no csi-fencepost is beside its external-attacher", "no"},
+		"not injected": {"", nil, func(_ *world, p *corev1.Pod) { without(p) }, LookAt, block, "not guarded: no csi-fencepost is beside its external-attacher", "no"},
+		"taken out":    {"", deploy.Enforce, func(_ *world, p *corev1.Pod) { without(p) }, Broken, block, "NOT GUARDED although it is set up for mode Enforce: no csi-fencepost is beside its external-attacher", "no"},
+		"older than its policy": {"", deploy.Enforce, func(w *world, p *corev1.Pod) {
+			without(p)
+			w.policies("csi-fencepost-inject-" + block)
+		}, Broken, block, "csi-fencepost-inject-block.example.com puts it into pods as they are created: pod block-controller-0 is older", "no"},
+		"left out by its policy": {"", deploy.Observe, func(w *world, p *corev1.Pod) {
+			without(p)
+			p.Annotations = map[string]string{"csi-fencepost.io/inject": "disabled"}
+			w.policies("csi-fencepost-inject-" + block)
+		}, LookAt, block, "not guarded: no csi-fencepost is beside its external-attacher (container csi-attacher of Deployment storage/block-controller), whose pod says csi-fencepost.io/inject: disabled", "no"},
+		"a policy without a binding": {"", deploy.Enforce, func(w *world, _ *corev1.Pod) {
+			w.add(&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "csi-fencepost-inject-" + block}})
+		}, LookAt, "policies", "csi-fencepost-inject-block.example.com has no binding", "yes"},
 		"an older sidecar": {"", deploy.Enforce, func(_ *world, p *corev1.Pod) { p.Spec.Containers[2].Image = image + "v1.2.9" }, LookAt, block, "v1.2.9, older than this one (v1.3.0)", "yes"},
 		"two versions": {"", deploy.Enforce, func(w *world, p *corev1.Pod) {
 			other := p.DeepCopy()

@@ -11,6 +11,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -224,7 +225,7 @@ func (d *doctoring) lookAtDriver(ctx context.Context, name string) {
 			d.add(Broken, name, fmt.Sprintf("%sof its attachers, %s in pod %s calls the driver by itself, and both attach its volumes", notGuarded, where, w.pod.Name), w.of.check())
 		default:
 			v.Guarded = "no"
-			d.add(LookAt, name, "not guarded: no csi-fencepost is beside its "+where, w.of.check())
+			d.lookAtUnguarded(name, w, where)
 		}
 	}
 	if len(wires) == 0 && v.Volumes > 0 {
@@ -232,6 +233,26 @@ func (d *doctoring) lookAtDriver(ctx context.Context, name string) {
 			"whether it is guarded cannot be seen without the right to list pods"), "")
 	}
 	d.Drivers = append(d.Drivers, v)
+}
+
+// lookAtUnguarded says of an attacher without csi-fencepost how bad that is, and what would put
+// it there.
+func (d *doctoring) lookAtUnguarded(driver string, w wired, where string) {
+	grade, what, next := LookAt, "not guarded: ", w.of.check()
+	if slices.ContainsFunc(d.rbac.cluster, func(b *rbacv1.ClusterRoleBinding) bool { return b.Name == deploy.EnforcingPrefix+driver }) {
+		// Failover, too, goes by this binding: it moves the pods of a dead node, and nobody guards.
+		grade, what = Broken, "NOT GUARDED although it is set up for mode Enforce: "
+	}
+	what += "no csi-fencepost is beside its " + where
+	switch said := w.pod.Annotations[injectAnnotation]; {
+	case !d.bound[injects+driver]:
+	case said == "disabled":
+		what, next = what+", whose pod says "+injectAnnotation+": disabled", w.of.manifest()
+	default:
+		what += fmt.Sprintf(". %s puts it into pods as they are created: pod %s is older, has no annotation %s: enabled, or was let in with a warning", injects+driver, w.pod.Name, injectAnnotation)
+		next = fmt.Sprintf("kubectl rollout restart %s -n %s %s", printable.Word(strings.ToLower(w.of.kind)), printable.Word(w.of.namespace), printable.Word(w.of.name))
+	}
+	d.add(grade, driver, what, next)
 }
 
 // lookAtSidecar says what is only a sidecar's.
@@ -406,6 +427,13 @@ const policyPrefix = "csi-fencepost-"
 
 var policies = []string{"ledger", "ledger-kept", "records", "taint"}
 
+// injects, and a driver's name, is the policy that puts csi-fencepost into its pods, and the one
+// that looks at what came of it (deploy/injection); injectAnnotation says which pods.
+const (
+	injects          = policyPrefix + "inject-"
+	injectAnnotation = "csi-fencepost.io/inject"
+)
+
 // lookAtPolicies says which are installed.
 func (d *doctoring) lookAtPolicies() {
 	var absent []string
@@ -415,6 +443,14 @@ func (d *doctoring) lookAtPolicies() {
 		})
 		if d.Policies = append(d.Policies, Policy{policyPrefix + name, there}); !there {
 			absent = append(absent, name)
+		}
+	}
+	for _, p := range d.facts.policies {
+		if strings.HasPrefix(p.Name, injects) {
+			d.Policies = append(d.Policies, Policy{p.Name, d.bound[p.Name]})
+			if !d.bound[p.Name] && d.sees("validatingadmissionpolicybindings") {
+				d.add(LookAt, "policies", p.Name+" has no binding: nobody looks whether csi-fencepost was put into the driver's pods", "kubectl get mutatingadmissionpolicybindings,validatingadmissionpolicybindings "+printable.Word(p.Name))
+			}
 		}
 	}
 	if len(absent) > 0 && d.sees("validatingadmissionpolicies") && d.sees("validatingadmissionpolicybindings") {
