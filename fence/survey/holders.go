@@ -309,11 +309,14 @@ func half(ctx context.Context) (context.Context, func()) {
 	return context.WithTimeout(ctx, time.Until(deadline)/2)
 }
 
-// isNew: the volume was made after the ledgers were sealed, and none was written for it, so
-// that nobody had it; as far as this process knows, or for sure.
 func (g *gathering) isNew(ctx context.Context, sure bool) bool {
-	book := g.survey.Book
-	return g.Seal != nil && book.Missing && len(book.SetAside) == 0 && len(book.PVs) == 1 && g.Seal.MadeSince(ctx, book.PVs[0], sure)
+	return g.Seal != nil && IsNew(ctx, g.Seal, g.survey.Book, sure)
+}
+
+// IsNew: the volume was made after the ledgers were sealed, and none was written for it, so
+// that nobody had it; as far as this process knows, or for sure.
+func IsNew(ctx context.Context, seal Seal, book *ledger.Book, sure bool) bool {
+	return book.Missing && len(book.SetAside) == 0 && len(book.PVs) == 1 && seal.MadeSince(ctx, book.PVs[0], sure)
 }
 
 // recheckTimeout bounds the question of recheckDriver, which a publish can do

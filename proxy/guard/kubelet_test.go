@@ -285,6 +285,48 @@ func TestWhatRanBeforeAPublishRanBeforeTheMachineHadTheVolume(t *testing.T) {
 	}
 }
 
+// A kubelet may write that a pod of its waits for the volume before the first publish comes: of a
+// volume that was made since the ledgers were sealed, and of which this process gave nobody
+// anything, that is all that it can mean.
+func TestOfANewVolumeAKubeletThatListsItOnlyWaits(t *testing.T) {
+	before := func(version string, change func(*guardrig.Rig, *guardrig.Etcd)) func(*guardrig.Rig, *guardrig.Etcd) {
+		return func(r *guardrig.Rig, e *guardrig.Etcd) {
+			r.Provisioned(version, nil)
+			change(r, e)
+		}
+	}
+	nothing := func(*guardrig.Rig, *guardrig.Etcd) {}
+	for name, c := range map[string]struct {
+		before func(*guardrig.Rig, *guardrig.Etcd)
+		want   int
+	}{
+		"it is new":                             {before("5000", nothing), 1},
+		"it was there when the seal was put on": {before("999", nothing), 0},
+		"a person made it":                      {nothing, 0},
+		"two volumes are the disk":              {before("5000", func(r *guardrig.Rig, _ *guardrig.Etcd) { r.Beside("pv-2") }), 0},
+		"another process has put its seal on":   {before("5000", func(_ *guardrig.Rig, e *guardrig.Etcd) { e.Lease.ResourceVersion = "77" }), 0},
+		"its VolumeAttachment says attached":    {before("5000", func(r *guardrig.Rig, _ *guardrig.Etcd) { r.SaysAttached("a") }), 0},
+		"its Node lists it as attached, too":    {before("5000", func(r *guardrig.Rig, _ *guardrig.Etcd) { r.Lists("a", true, true) }), 0},
+		"it was published, and its ledger taken off": {before("5000", func(r *guardrig.Rig, _ *guardrig.Etcd) {
+			r.Must(r.PublishTo("a"))
+			r.Lose()
+		}), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, e := made(t)
+			r.Guard.Surveyor.Kubelets = &kubelets{run: map[string]int{"a": 1}}
+			asksFor(r, "a")
+			r.Lists("a", true, false)
+			c.before(r, e)
+			r.Must(r.PublishTo("a"))
+			got := r.Ledger().Get(guardrig.ID("a")).Kubelet
+			if want := process(c.want); (got == nil) != (want == nil) || want != nil && *got != *want {
+				t.Errorf("the ledger says %+v, want process %d", got, c.want)
+			}
+		})
+	}
+}
+
 // takenFrom is an entry of a node that the volume was taken from.
 func takenFrom(node string) ledger.Entry {
 	return ledger.Entry{NodeID: guardrig.ID(node), NodeName: node, NodeUID: "uid-of-" + node, BootID: "boot-of-" + node, SystemUUID: "system-" + node, Token: "t-" + node, State: fence.TakenOver}

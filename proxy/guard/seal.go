@@ -573,9 +573,12 @@ func (s *Seal) use(ctx context.Context, says func(*session) bool) bool {
 // volume (fence.Holder.NeverAttached), if the seal still holds afterwards.
 func (s *Seal) first(ctx context.Context, sv *survey.Survey) bool {
 	t := sv.Target
-	if s == nil || t.Node == nil || t.Node.ListedAttached || t.Node.InUse && sv.Book.Missing || t.Attachment == nil || t.Attachment.Attached ||
+	if s == nil || t.Node == nil || t.Node.ListedAttached || t.Attachment == nil || t.Attachment.Attached ||
 		!sv.OnlyAttachment(t) || sv.Book.Repaired || len(sv.Book.Before) > 0 {
-		return false // of a ledger that is missing, or set aside: one that names it may have been there
+		return false // of a ledger that is set aside: one that names it may have been there
+	}
+	if t.Node.InUse && sv.Book.Missing && !survey.IsNew(ctx, s, sv.Book, true) {
+		return false // the same; of a new volume a kubelet lists only what its pods wait for
 	}
 	for i := range sv.Holders {
 		h := &sv.Holders[i]
