@@ -201,7 +201,7 @@ func Version(lease *coordinationv1.Lease, node string) string {
 		return lease.ResourceVersion
 	}
 	r, err := FromLease(lease, node)
-	if err != nil || r == nil {
+	if err != nil {
 		return lease.ResourceVersion
 	}
 	var answers []string

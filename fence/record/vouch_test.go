@@ -754,3 +754,36 @@ func TestWithoutALeaseNothingIsProvenEarly(t *testing.T) {
 		}
 	}
 }
+
+func TestOfNoRecordNothingIsVouchedFor(t *testing.T) {
+	var none *record.Record
+	f := powerFence("f1")
+	if none.Vouched(&f) {
+		t.Error("a fence of no record is vouched for")
+	}
+}
+
+// One account writes a fence, and one that may vouch for it does so afterwards, for a fence that
+// is there.
+func TestAFenceIsVouchedForAfterwards(t *testing.T) {
+	server, s := vouching(t)
+	lease := server.Lease(ns, record.LeaseName("n1"))
+	delete(lease.Annotations, record.FencedAnnotation)
+	server.Put(lease)
+	if vouched(t, s) {
+		t.Fatal("it is vouched for without the annotation")
+	}
+	next := powerFence("f1")
+	next.Machine.LeaseRV = "9"
+	update(t, s, func(r *record.Record) {
+		r.VouchFor(powerFence("of another"), "b")
+		r.VouchFor(next, "b")
+	})
+	r := get(t, s, "n1")
+	if len(r.Fences) != 1 || r.Fences[0].Machine.LeaseRV != "9" || !vouched(t, s) {
+		t.Errorf("the fences are %+v, vouched for: %t", r.Fences, vouched(t, s))
+	}
+	if last := r.Audit[len(r.Audit)-1]; last.Action != "VouchForFence" || last.Actor != "b" || !strings.HasPrefix(last.Detail, "f1: ") {
+		t.Errorf("the trail ends with %+v", last)
+	}
+}
