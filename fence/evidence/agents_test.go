@@ -201,7 +201,7 @@ func TestADeviceThatHangsDoesNotHoldUpEveryCall(t *testing.T) {
 			{"it hangs still", time.Minute, agent.Unclear, hurry},
 			{"the question has ended without an answer", 0, agent.Unclear, 0},
 			{"it hangs again", time.Minute, agent.Unclear, hurry},
-			{"it has answered meanwhile", 0, agent.Off, 0},
+			{"it answers in a hurry", 50 * time.Millisecond, agent.Off, 50 * time.Millisecond},
 			{"it takes its time", 3 * time.Second, agent.Off, 3 * time.Second},
 			{"it hangs once more", time.Minute, agent.Unclear, patience},
 		} {
