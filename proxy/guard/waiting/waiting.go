@@ -129,7 +129,7 @@ func (w *Calls) Decided(d guard.Decision) {
 	case fence.UnpublishFailed, fence.HolderUnwatched, fence.APIUnavailable, fence.TargetLeaving, fence.LostRace:
 		w.queue.AddRateLimited(key)
 	}
-	w.sightLocked(key, d.Holder)
+	w.sightLocked(key, c, d.Holder)
 	w.scoutLocked(c.holder)
 }
 
@@ -147,11 +147,8 @@ func (w *Calls) TurnedAway(call, volume, nodeID string) {
 
 // sightLocked: that a kubelet, once it has synced, still lists the volume is seen by
 // no event, and has to be written down.
-func (w *Calls) sightLocked(key string, h *fence.Holder) {
-	if c := w.calls[key]; c == nil || c.call != guard.CallUnpublish {
-		return
-	}
-	if h != nil && h.Node != nil && h.Node.Ready && h.Node.InUse && !h.Speaks() {
+func (w *Calls) sightLocked(key string, c *waitingCall, h *fence.Holder) {
+	if c.call == guard.CallUnpublish && h != nil && h.Node != nil && h.Node.Ready && h.Node.InUse && !h.Speaks() {
 		w.queue.AddAfter(key, sightEvery)
 	}
 }
@@ -201,7 +198,7 @@ func (w *Calls) stays(key string, c *waitingCall, v fence.Verdict) {
 		return
 	}
 	if v.Blocking != nil {
-		w.sightLocked(key, v.Blocking.Holder)
+		w.sightLocked(key, c, v.Blocking.Holder)
 	}
 	if !c.scout() {
 		return
