@@ -10,7 +10,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/pager"
 
@@ -30,18 +29,26 @@ type Whereabouts struct {
 	Nodes sets.Set[string]
 	// Newest is the highest resourceVersion of the driver's PersistentVolumes.
 	Newest uint64
-	// pvs are the hashes of their UIDs, and of those that were added: 100,000 are kept for as
-	// long as a seal is on.
-	pvs  sets.Set[uint64]
-	seed maphash.Seed
+	// Had are the volumes that there were: those of PersistentVolumes, those that a Node lists or
+	// a VolumeAttachment has inline; and the PersistentVolumes of which a VolumeAttachment is left.
+	Had *Names
 }
 
-// Has tells whether the PersistentVolume of that UID was there, or was added, or may have been.
-// Add adds one that came later.
-func (w *Whereabouts) Has(uid types.UID) bool { return w.pvs.Has(w.hash(uid)) }
-func (w *Whereabouts) Add(uid types.UID)      { w.pvs.Insert(w.hash(uid)) }
+// Names are a set of names of which it keeps the hashes: 100,000 are kept for as long as a seal
+// is on.
+type Names struct {
+	hashes sets.Set[uint64]
+	seed   maphash.Seed
+}
 
-func (w *Whereabouts) hash(uid types.UID) uint64 { return maphash.String(w.seed, string(uid)) }
+// NewNames are none.
+func NewNames() *Names { return &Names{sets.New[uint64](), maphash.MakeSeed()} }
+
+// Add adds one.
+func (n *Names) Add(name string) { n.hashes.Insert(maphash.String(n.seed, name)) }
+
+// Has tells whether it was added, or may have been.
+func (n *Names) Has(name string) bool { return n.hashes.Has(maphash.String(n.seed, name)) }
 
 // place is where a Node or a VolumeAttachment has a volume.
 type place struct {
@@ -61,7 +68,7 @@ func (p place) knows(l *ledger.Ledger) bool {
 // Whereabouts reads Nodes, VolumeAttachments and PersistentVolumes from etcd, in this order:
 // a publish of ours is in the ledger before the others show it.
 func (s *Surveyor) Whereabouts(ctx context.Context) (*Whereabouts, error) {
-	w := &Whereabouts{Strange: map[string][]string{}, Nodes: sets.New[string](), pvs: sets.New[uint64](), seed: maphash.MakeSeed()}
+	w := &Whereabouts{Strange: map[string][]string{}, Nodes: sets.New[string](), Had: NewNames()}
 	places := map[string][]place{} // by Identity.Key of the handle
 	err := each(ctx, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return s.Client.CoreV1().Nodes().List(ctx, o)
@@ -109,7 +116,7 @@ func (s *Surveyor) Whereabouts(ctx context.Context) (*Whereabouts, error) {
 			return
 		}
 		handles.Insert(handle)
-		w.Add(pv.UID)
+		w.Had.Add(s.IDs.Key(handle))
 		if version, err := strconv.ParseUint(pv.ResourceVersion, 10, 64); err == nil {
 			w.Newest = max(w.Newest, version)
 		}
@@ -128,9 +135,13 @@ func (s *Surveyor) Whereabouts(ctx context.Context) (*Whereabouts, error) {
 			}
 		}
 	})
+	for key := range places {
+		w.Had.Add(key)
+	}
 	// The PersistentVolume of what is left is gone, and its disk may have another.
 	nodes := sets.New[string]()
-	for _, left := range ofPV {
+	for pv, left := range ofPV {
+		w.Had.Add(pv)
 		for _, p := range left {
 			stray[p.attachment] = p
 			nodes.Insert(p.node)

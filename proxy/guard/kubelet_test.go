@@ -5,10 +5,12 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -311,6 +313,12 @@ func TestOfANewVolumeAKubeletThatListsItOnlyWaits(t *testing.T) {
 			r.Must(r.PublishTo("a"))
 			r.Lose()
 		}), 0},
+		"its disk was published, and has another PersistentVolume": {before("5000", func(r *guardrig.Rig, _ *guardrig.Etcd) {
+			r.Must(r.PublishTo("a"))
+			r.Stripped("a")
+			again(r)
+			asksFor(r, "a")
+		}), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, e := made(t)
@@ -324,6 +332,133 @@ func TestOfANewVolumeAKubeletThatListsItOnlyWaits(t *testing.T) {
 				t.Errorf("the ledger says %+v, want process %d", got, c.want)
 			}
 		})
+	}
+}
+
+// A disk that somebody had when the seal was put on is not made new by a PersistentVolume that is
+// made afterwards.
+func TestADiskThatANodeOrAnAttachmentNamesAtTheSealIsNotNew(t *testing.T) {
+	for name, c := range map[string]struct{ before, then func(*guardrig.Rig) }{
+		"its Node lists it":                                  {func(r *guardrig.Rig) { r.Lists("a", true, false) }, func(*guardrig.Rig) {}},
+		"another's Node lists it":                            {func(r *guardrig.Rig) { r.Lists("b", true, false) }, func(r *guardrig.Rig) { r.Lists("b", false, false) }},
+		"its PersistentVolume is there, and is bound anew":   {nil, func(*guardrig.Rig) {}},
+		"a VolumeAttachment of its PersistentVolume is left": {func(r *guardrig.Rig) { r.Attachment("b", time.Time{}) }, func(r *guardrig.Rig) { r.Stripped("b") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := guardrig.New(t, fence.Policy{})
+			r.Sealing()
+			r.Guard.Surveyor.Kubelets = &kubelets{run: map[string]int{"a": 1}}
+			for _, n := range []string{"a", "b", "c"} {
+				r.Node(n, guardrig.HourAgo)
+			}
+			seal := func() { _ = r.UnpublishFrom(guardrig.ID("c")) }
+			if c.before == nil {
+				seal()
+			} else {
+				c.before(r)
+				without(r, seal)
+			}
+			r.Provisioned("5000", nil)
+			c.then(r)
+			asksFor(r, "a")
+			r.Lists("a", true, false)
+			r.Must(r.PublishTo("a"))
+			if got := r.Ledger().Get(guardrig.ID("a")).Kubelet; got != nil {
+				t.Errorf("the ledger says %+v ran before the volume was", got)
+			}
+		})
+	}
+}
+
+// What is published while the ledgers are being sealed is not new afterwards.
+func TestWhatIsPublishedWhileTheSealIsPutOnIsNotNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, k := guardrig.New(t, fence.Policy{}), &kubelets{run: map[string]int{"a": 1}}
+		r.Sealing()
+		r.Guard.Surveyor.Kubelets = k
+		for _, n := range []string{"a", "b", "c"} {
+			r.Node(n, time.Now().Add(-time.Hour))
+		}
+		hold := make(chan struct{})
+		r.Guard.Surveyor.Driver = held(hold)
+		without(r, func() {
+			other(r, "c")                         // of which the driver is asked
+			_ = r.UnpublishFrom(guardrig.ID("b")) // it waits for the seal in vain
+		})
+		r.Provisioned("5000", nil)
+		asksFor(r, "a")
+		r.Must(r.PublishTo("a"))
+		close(hold)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		r.Stripped("a")
+		r.Lose()
+		k.run["a"] = 2
+		asksFor(r, "a")
+		r.Lists("a", true, false)
+		r.Must(r.PublishTo("a"))
+		if got := r.Ledger().Get(guardrig.ID("a")).Kubelet; got != nil {
+			t.Errorf("the ledger says %+v ran before the volume was", got)
+		}
+	})
+}
+
+// held is a driver that does not say where volume other is before the channel is closed.
+type held chan struct{}
+
+func (h held) PublishedNodes(_ context.Context, volume string) ([]string, bool, error) {
+	if volume == "other" {
+		<-h
+	}
+	return nil, true, nil
+}
+
+// other is a volume that a silent node lists and no ledger names.
+func other(r *guardrig.Rig, node string) {
+	r.T.Helper()
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-other", UID: "uid-of-pv-other", ResourceVersion: "1"}}
+	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: guardrig.DriverName, VolumeHandle: "other"}
+	_, err := r.Client.CoreV1().PersistentVolumes().Create(r.T.Context(), pv, metav1.CreateOptions{})
+	r.Must(err)
+	r.Status(node, func(s *corev1.NodeStatus) {
+		s.VolumesInUse = append(s.VolumesInUse, corev1.UniqueVolumeName("kubernetes.io/csi/"+guardrig.DriverName+"^other"))
+	})
+	r.Lives[node] = fence.Stale
+}
+
+// again: a provisioner that is asked again makes another PersistentVolume for the same disk.
+func again(r *guardrig.Rig) {
+	r.T.Helper()
+	pvs := r.Client.CoreV1().PersistentVolumes()
+	pv, err := pvs.Get(r.T.Context(), guardrig.PVName, metav1.GetOptions{})
+	r.Must(err)
+	r.Must(pvs.Delete(r.T.Context(), guardrig.PVName, metav1.DeleteOptions{}))
+	pv = pv.DeepCopy()
+	pv.UID, pv.ResourceVersion = "uid-again", "9"
+	delete(pv.Annotations, ledger.Annotation)
+	_, err = pvs.Create(r.T.Context(), pv, metav1.CreateOptions{})
+	r.Must(err)
+}
+
+// A publish that fails names nobody whom the ledger did not name before, unless the Node lists the
+// volume: then it may have it, whatever is said of the volume.
+func TestAPublishThatFailsToANodeThatListsTheVolumeStaysWrittenDown(t *testing.T) {
+	for _, code := range []codes.Code{codes.Internal, codes.DeadlineExceeded} {
+		r, _ := made(t)
+		r.Provisioned("5000", nil)
+		asksFor(r, "a")
+		r.Lists("a", true, false)
+		r.PublishErr = status.Error(code, "it failed")
+		if err := r.PublishTo("a"); status.Code(err) != code {
+			t.Fatal(err)
+		}
+		r.PublishErr = nil
+		if e := r.Ledger().Get(guardrig.ID("a")); e == nil || e.State != fence.Publishing || e.OnlyUnder != "" {
+			t.Errorf("%s: the ledger says %s", code, r.Ledger())
+		}
+		r.Attachment("b", time.Time{})
+		r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
 	}
 }
 

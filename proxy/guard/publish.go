@@ -285,12 +285,13 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 		token = e.Token
 	}
 	l.Get(t.NodeID).Kubelet = ranBefore(s, first && !l.WasForcedIn(t.BootID))
-	if p.first = ""; first {
+	// Of a Node that lists the volume it stays written down that it may have it.
+	if p.first = ""; first && !(t.Node.InUse && s.Book.Missing) {
 		p.first = token
 	}
 	err := p.write(ctx, EffectRecord, s, l)
 	if !isConflict(err) {
-		p.Seal.gave(s.Book.PVs)
+		p.Seal.gave(s.Volume)
 	}
 	return token, err
 }

@@ -97,6 +97,8 @@ type session struct {
 	on     *coordinationv1.Lease
 	from   uint64 // the resourceVersion at which it was put on
 	found  *survey.Whereabouts
+	// given are the volumes that this process has published since it began.
+	given *survey.Names
 	// apart are volumes of which the seal says nothing: many nodes may have them, or could
 	// once, or somebody has them who cannot be written down.
 	apart map[string]bool
@@ -163,7 +165,7 @@ func (s *Seal) enter(ctx context.Context) context.Context {
 			now.cancel()
 		}
 		s.number++
-		now = &session{caller: caller, name: s.process + "/" + strconv.Itoa(s.number), apart: map[string]bool{}, pause: sealAgain}
+		now = &session{caller: caller, name: s.process + "/" + strconv.Itoa(s.number), apart: map[string]bool{}, given: survey.NewNames(), pause: sealAgain}
 		now.ctx, now.cancel = context.WithCancel(context.WithValue(s.life, sessionKey{}, (*session)(nil))) // nothing that it judges rests on a seal
 		s.session = now
 		s.try(now)
@@ -488,7 +490,8 @@ func (s *Seal) covers(ctx context.Context, volume string, nodeUID types.UID) boo
 // read (kubernetes-sigs/sig-storage-lib-external-provisioner controller.go,
 // provisionClaimOperation). A PersistentVolume that a person makes for a disk that exists already
 // has another name, or names a version of before the seal. If it was there when the seal was put
-// on it may have been bound to its claim anew, which writes a version of today.
+// on it may have been bound to its claim anew, which writes a version of today; and a provisioner
+// that is asked again makes another one for the disk that it made.
 func (s *Seal) MadeSince(ctx context.Context, pv *corev1.PersistentVolume, sure bool) bool {
 	handle, ours := s.surveyor.IDs.PVHandle(pv)
 	claim := pv.Spec.ClaimRef
@@ -496,7 +499,8 @@ func (s *Seal) MadeSince(ctx context.Context, pv *corev1.PersistentVolume, sure 
 		return false
 	}
 	says := func(now *session) bool {
-		return revision(claim.ResourceVersion) > now.from && !now.found.Has(pv.UID) && !now.apart[s.surveyor.IDs.Key(handle)]
+		key := s.surveyor.IDs.Key(handle)
+		return revision(claim.ResourceVersion) > now.from && !now.found.Had.Has(key) && !now.found.Had.Has(pv.Name) && !now.given.Has(key) && !now.apart[key]
 	}
 	if !sure {
 		now, _ := s.of(ctx)
@@ -505,18 +509,16 @@ func (s *Seal) MadeSince(ctx context.Context, pv *corev1.PersistentVolume, sure 
 	return s.use(ctx, says)
 }
 
-// gave takes note that the volume of these PersistentVolumes was published: whoever takes its
-// ledger off does not make it a new one.
-func (s *Seal) gave(pvs []*corev1.PersistentVolume) {
+// gave takes note that the volume was published: whoever takes its ledger off, or makes another
+// PersistentVolume for it, does not make it a new one.
+func (s *Seal) gave(volume string) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := s.session; now != nil && now.found != nil {
-		for _, pv := range pvs {
-			now.found.Add(pv.UID)
-		}
+	if now := s.session; now != nil {
+		now.given.Add(s.surveyor.IDs.Key(volume))
 	}
 }
 
@@ -578,7 +580,7 @@ func (s *Seal) first(ctx context.Context, sv *survey.Survey) bool {
 		return false // of a ledger that is set aside: one that names it may have been there
 	}
 	if t.Node.InUse && sv.Book.Missing && !survey.IsNew(ctx, s, sv.Book, true) {
-		return false // the same; of a new volume a kubelet lists only what its pods wait for
+		return false // the same; a new volume a kubelet lists for its pods, which wait
 	}
 	for i := range sv.Holders {
 		h := &sv.Holders[i]

@@ -764,17 +764,23 @@ func made(t *testing.T) (*guardrig.Rig, *guardrig.Etcd) {
 	for _, n := range []string{"a", "b", "c"} {
 		r.Node(n, guardrig.HourAgo)
 	}
-	pvs := r.Client.CoreV1().PersistentVolumes()
-	pv, err := pvs.Get(t.Context(), guardrig.PVName, metav1.GetOptions{})
-	r.Must(err)
-	r.Must(pvs.Delete(t.Context(), guardrig.PVName, metav1.DeleteOptions{}))
-	r.Must(r.UnpublishFrom("id-b"))
+	without(r, func() { r.Must(r.UnpublishFrom("id-b")) })
 	if e.Lease == nil {
 		t.Fatal("there is no seal after the first call")
 	}
-	_, err = pvs.Create(t.Context(), pv, metav1.CreateOptions{})
-	r.Must(err)
 	return r, e
+}
+
+// without does something while the PersistentVolume is not there yet.
+func without(r *guardrig.Rig, do func()) {
+	r.T.Helper()
+	pvs := r.Client.CoreV1().PersistentVolumes()
+	pv, err := pvs.Get(r.T.Context(), guardrig.PVName, metav1.GetOptions{})
+	r.Must(err)
+	r.Must(pvs.Delete(r.T.Context(), guardrig.PVName, metav1.DeleteOptions{}))
+	do()
+	_, err = pvs.Create(r.T.Context(), pv, metav1.CreateOptions{})
+	r.Must(err)
 }
 
 // TestADriverThatHangsLeavesTimeForANewVolume: the call has half of its time left. Of another
