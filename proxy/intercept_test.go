@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -446,15 +447,19 @@ func TestEveryUnaryCallIsRecorded(t *testing.T) {
 func TestACallThatIsCancelledAtItsDeadlineHasExceededIt(t *testing.T) {
 	r := new(recordedCalls)
 	began := make(chan struct{}, 1)
-	cancelled := status.FromContextError(context.Canceled).Err()
+	var answer atomic.Value
+	answer.Store(status.FromContextError(context.Canceled).Err())
 	e := startEdge(t, t.Context(), startDriver(t), proxy.Options{Recorder: r, Guard: &guardFuncs{
 		publish: func(ctx context.Context, _ *publishRequest, _ proxy.Driver) (*publishResponse, error) {
 			began <- struct{}{}
-			<-ctx.Done()
-			if deadline, _ := ctx.Deadline(); time.Until(deadline) < time.Minute {
+			deadline, limited := ctx.Deadline()
+			if limited {
+				<-ctx.Done()
+			}
+			if limited && time.Until(deadline) < time.Minute {
 				time.Sleep(time.Until(deadline))
 			}
-			return nil, cancelled
+			return nil, answer.Load().(error)
 		},
 	}})
 	client := spec.NewControllerClient(e)
@@ -466,10 +471,15 @@ func TestACallThatIsCancelledAtItsDeadlineHasExceededIt(t *testing.T) {
 	}
 	call(200*time.Millisecond, func(func()) { <-began })
 	call(time.Hour, func(cancel func()) { <-began; cancel() })
+	// Without a deadline, and with another answer, there is nothing to put right.
+	_, _ = client.ControllerPublishVolume(t.Context(), &publishRequest{})
+	<-began
+	answer.Store(status.Error(codes.Internal, "it failed"))
+	call(200*time.Millisecond, func(func()) { <-began })
 	if err := e.stop(); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{publishMethod + " Canceled", publishMethod + " DeadlineExceeded"}
+	want := []string{publishMethod + " Canceled", publishMethod + " Canceled", publishMethod + " DeadlineExceeded", publishMethod + " Internal"}
 	if slices.Sort(r.calls); !slices.Equal(r.calls, want) {
 		t.Errorf("recorded %q, want %q", r.calls, want)
 	}

@@ -226,17 +226,19 @@ func TestDriverMayEndACallWhileTheCallerStillSends(t *testing.T) {
 	d.onStream = func(string, grpc.ServerStream) error { return status.Error(codes.OutOfRange, "enough") }
 	d.start(t)
 	both(t, d, func(t *testing.T, conn *grpc.ClientConn) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, echoChat, raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for err == nil {
-			err = stream.SendMsg(make([]byte, 1000))
-		}
-		if err := stream.RecvMsg(new([]byte)); status.Code(err) != codes.OutOfRange || status.Convert(err).Message() != "enough" {
-			t.Errorf("got %v, want the driver's status", err)
+		for _, goesOn := range []bool{true, false} {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, echoChat, raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for err == nil && goesOn {
+				err = stream.SendMsg(make([]byte, 1000))
+			}
+			if err := stream.RecvMsg(new([]byte)); status.Code(err) != codes.OutOfRange || status.Convert(err).Message() != "enough" {
+				t.Errorf("a caller that sends on, %t: got %v, want the driver's status", goesOn, err)
+			}
 		}
 	})
 }
