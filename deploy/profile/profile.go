@@ -16,10 +16,24 @@ const (
 	No      Known = "no"
 )
 
-// A Fact is a property and where it was read. An Unknown fact has no source.
+// A Fact is a property and where it was read: "owner/repository path, function", or
+// a vendor's document and its section. An Unknown fact has no source.
 type Fact struct {
 	Known  Known
 	Source string
+}
+
+// A Note is a sentence that a person should know, and where it was read.
+type Note struct {
+	Text, Source string
+}
+
+// String is the sentence with its source.
+func (n Note) String() string {
+	if n.Source == "" {
+		return n.Text
+	}
+	return n.Text + " (" + n.Source + ")"
 }
 
 // A Profile is what is known of a driver.
@@ -29,23 +43,33 @@ type Profile struct {
 	// Drivers are its names in CSIDriver objects, the usual one first. A name
 	// that begins with a dot stands for every name that ends in it.
 	Drivers []string
-	// Images are the last path elements of its own images, without tag.
+	// Images are the last path elements of its own images, without tag. None where
+	// another driver has the same image.
 	Images []string
+	// Read is the version of the driver's repository in which the sources were read,
+	// as git describe says it, or its commit; "" where no repository was.
+	Read string
 
-	// Publishes: it has ControllerPublishVolume, so that there is something to
-	// guard. No: its CSIDriver object says attachRequired: false.
+	// Publishes: Kubernetes has it publish volumes, so that there is something to
+	// guard. No: its CSIDriver object says attachRequired: false, or its controller
+	// has no PUBLISH_UNPUBLISH_VOLUME: external-attacher then calls nothing
+	// (kubernetes-csi/external-attacher cmd/csi-attacher/main.go, NewTrivialHandler).
 	Publishes Fact
 	// RevokesAccess: ControllerUnpublishVolume takes access from a client that
 	// goes on writing.
 	RevokesAccess Fact
-	// ListsPublished: ListVolumes names the nodes of a volume truthfully.
+	// ListsPublished: ListVolumes names the nodes of a volume truthfully, as whoever
+	// has the volumes says, and not as the driver remembers.
 	ListsPublished Fact
 	// TaintFirst: the out-of-service taint has to be on the node before the
 	// unpublish, or the driver does not fence.
 	TaintFirst Fact
 	// Notes are what a person should know before Enforce.
-	Notes []string
+	Notes []Note
 }
+
+// All returns the profiles, in the order of the page docs/vendors/profiles.md.
+func All() []Profile { return slices.Clone(profiles) }
 
 // For returns the profile of the driver of that name, or the one of an unknown
 // driver, which is never nil.
@@ -57,7 +81,7 @@ func For(driver string) *Profile {
 			return &profiles[i]
 		}
 	}
-	return &Profile{Name: "unknown driver", Notes: []string{"nothing is known of this driver: begin in mode Observe, and read what Enforce would have refused"}}
+	return &Profile{Name: "unknown driver", Notes: []Note{{Text: "nothing is known of this driver: begin in mode Observe, and read what Enforce would have refused"}}}
 }
 
 // ForImage returns the profile of a driver's own image, or nil.
