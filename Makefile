@@ -141,7 +141,7 @@ transparency: ## every call of the CSI spec, directly and through the proxy: wha
 csisanity: ## csi-sanity on the reference driver, directly and through the proxy
 	@$(GO) run ./sanity/csisanity -kubernetes
 
-docs: ## docs/use/flags.md and the fields in docs/use/configure.md from the program itself, what the runbook shows of refusals, sanity/mutants/guards/GUARDS.md from the table of guards
+docs: ## docs/use/flags.md and the fields in docs/use/configure.md from the program itself, what the runbook shows of refusals, docs/vendors/profiles.md from the profiles of drivers, sanity/mutants/guards/GUARDS.md from the table of guards
 	@$(GO) run ./sanity/docs
 	@$(GO) test ./sanity/docs -count=1 -run TestTheRunbookShowsTheRealTexts -update
 

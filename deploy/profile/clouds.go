@@ -34,7 +34,7 @@ var clouds = []Profile{
 		Images:         []string{"gcp-compute-persistent-disk-csi-driver"},
 		Read:           "v1.26.0-94-gb560165c",
 		Publishes:      Fact{Yes, "kubernetes-sigs/gcp-compute-persistent-disk-csi-driver pkg/gce-pd-csi-driver/gce-pd-driver.go, csc"},
-		ListsPublished: Fact{Yes, "kubernetes-sigs/gcp-compute-persistent-disk-csi-driver pkg/gce-pd-csi-driver/gce-pd-driver.go, csc: LIST_VOLUMES_PUBLISHED_NODES, from the disks' users (controller.go, listVolumeEntries)"},
+		ListsPublished: Fact{Yes, "kubernetes-sigs/gcp-compute-persistent-disk-csi-driver pkg/gce-pd-csi-driver/gce-pd-driver.go, csc: LIST_VOLUMES_PUBLISHED_NODES, from the disks' users, with an empty ID beside each (controller.go, disksAndInstancesToVolumeEntries)"},
 		Notes: []Note{
 			{"GKE deploys and manages the driver: this is for clusters that run it themselves", "kubernetes-sigs/gcp-compute-persistent-disk-csi-driver README.md, WARNING"},
 			{"a regional disk of availability-class regional-hard-failover is attached by force, away from whoever has it", "kubernetes-sigs/gcp-compute-persistent-disk-csi-driver pkg/parameters/parameters.go, ParameterAvailabilityClass"},
@@ -92,7 +92,7 @@ var clouds = []Profile{
 		Publishes:      Fact{Yes, "vultr/vultr-csi driver/controller.go, ControllerGetCapabilities"},
 		ListsPublished: Fact{No, "vultr/vultr-csi driver/controller.go, ControllerGetCapabilities: LIST_VOLUMES without LIST_VOLUMES_PUBLISHED_NODES"},
 		Notes: []Note{
-			{"unpublish answers OK at any error of reading the volume, and the disk may still be attached", "vultr/vultr-csi driver/controller.go, ControllerUnpublishVolume"},
+			{"unpublish answers OK where its look at the attachments fails, for whatever reason, and the disk may still be attached", "vultr/vultr-csi driver/controller.go, ControllerUnpublishVolume"},
 		},
 	},
 	{

@@ -5,11 +5,12 @@
 //
 //	fence/config, its comments and defaults ─▶ docs/use/configure.md, between the marks
 //	csi-fencepost … --help ────────────────────▶ docs/use/flags.md
+//	deploy/profile ────────────────────────────▶ docs/vendors/profiles.md
 //	sanity/mutants/guards ─────────────────────▶ sanity/mutants/guards/GUARDS.md
 //
 // # What the tests guarantee
 //
-// The first two are up to date (of the third its package sees to it). Every command of csi-fencepost and every make target
+// The first three are up to date (of the fourth its package sees to it). Every command of csi-fencepost and every make target
 // that a page names exists, with its flags; so does every test, in the package that the
 // page says; every relative link and anchor leads somewhere; every YAML block parses, and is a valid configuration if it is one;
 // what evidence.md gives to one of Debian's fence agents is known to that agent; every reason of

@@ -51,6 +51,9 @@ func run(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(root, guards.PageFile), []byte(guards.Page()), 0o644); err != nil {
 		return err
 	}
+	if err := os.WriteFile(filepath.Join(root, profilesPage), []byte(profilesText()), 0o644); err != nil {
+		return err
+	}
 	p, err := buildProgram(ctx, root)
 	if err != nil {
 		return err

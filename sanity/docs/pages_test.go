@@ -100,6 +100,9 @@ func TestWhatIsWrittenByMakeDocsIsUpToDate(t *testing.T) {
 	if mustRead(t, flagsPage).text != string(flags) {
 		t.Errorf("%s is not what the program says: run make docs", flagsPage)
 	}
+	if mustRead(t, profilesPage).text != profilesText() {
+		t.Errorf("%s is not what deploy/profile says: run make docs", profilesPage)
+	}
 }
 
 func TestThePageOfFlagsNamesEveryFlagUnderItsCommand(t *testing.T) {
