@@ -13,7 +13,7 @@ var arrays = []Profile{
 		Name:      "NetApp Trident",
 		Drivers:   []string{"csi.trident.netapp.io"},
 		Images:    []string{"trident"},
-		Read:      "v22.04.0-949-g71dd7161",
+		Read:      "v22.04.0-949-g71dd7161 of 2026-07-31",
 		Publishes: Fact{Yes, "NetApp/trident frontend/csi/plugin.go, addControllerServiceCapabilities"},
 		Notes: []Note{
 			{"the nodes that it lists are of Trident's own records, and not of the array: leave listsPublishedNodes off", "NetApp/trident frontend/csi/controller_server.go, ListVolumes, ListVolumePublicationsForVolume"},
@@ -26,7 +26,7 @@ var arrays = []Profile{
 		Name:      "Dell PowerStore",
 		Drivers:   []string{"csi-powerstore.dellemc.com"},
 		Images:    []string{"csi-powerstore"},
-		Read:      "v2.16.0",
+		Read:      "v2.16.0 of 2026-02-03",
 		Publishes: Fact{Yes, "dell/csi-powerstore pkg/controller/controller.go, ControllerGetCapabilities"},
 		// ListsPublished depends on its health monitor (the same function).
 		Notes: []Note{podmon},
@@ -35,7 +35,7 @@ var arrays = []Profile{
 		Name:           "Dell PowerFlex",
 		Drivers:        []string{"csi-vxflexos.dellemc.com"},
 		Images:         []string{"csi-vxflexos"},
-		Read:           "v2.16.1",
+		Read:           "v2.16.1 of 2026-03-17",
 		Publishes:      Fact{Yes, "dell/csi-powerflex service/controller.go, ControllerGetCapabilities"},
 		ListsPublished: Fact{No, "dell/csi-powerflex service/controller.go, ControllerGetCapabilities: no LIST_VOLUMES_PUBLISHED_NODES"},
 		Notes:          []Note{podmon},
@@ -44,7 +44,7 @@ var arrays = []Profile{
 		Name:      "Dell Unity XT",
 		Drivers:   []string{"csi-unity.dellemc.com"},
 		Images:    []string{"csi-unity"},
-		Read:      "v2.16.0-3-g8a247ce",
+		Read:      "v2.16.0-3-g8a247ce of 2026-05-28",
 		Publishes: Fact{Yes, "dell/csi-unity service/controller.go, ControllerGetCapabilities"},
 		// ListsPublished depends on its health monitor, and is then for one volume at a time.
 		Notes: []Note{podmon},
@@ -52,7 +52,7 @@ var arrays = []Profile{
 	{
 		Name:    "Dell PowerMax",
 		Drivers: []string{"csi-powermax.dellemc.com"},
-		Read:    "v2.15.0-2-g36eda06",
+		Read:    "v2.15.0-2-g36eda06 of 2025-10-17",
 		// Images: csi-powermax, whose name an installation may choose in a variable of its own.
 		Publishes:      Fact{Yes, "dell/csi-powermax service/controller.go, ControllerGetCapabilities"},
 		ListsPublished: Fact{No, "dell/csi-powermax service/controller.go, ListVolumes is not implemented"},
@@ -62,15 +62,18 @@ var arrays = []Profile{
 		Name:           "Dell PowerScale",
 		Drivers:        []string{"csi-isilon.dellemc.com"},
 		Images:         []string{"csi-isilon"},
-		Read:           "v1.6.0-2-g38544fd",
-		Publishes:      Fact{Yes, "dell/csi-isilon service/controller.go, ControllerGetCapabilities"},
-		ListsPublished: Fact{No, "dell/csi-isilon service/controller.go, ControllerGetCapabilities: LIST_VOLUMES without LIST_VOLUMES_PUBLISHED_NODES"},
-		Notes:          []Note{podmon},
+		Read:           "v2.16.0-1-g82fe23f of 2026-02-23",
+		Publishes:      Fact{Yes, "dell/csi-powerscale service/controller.go, ControllerGetCapabilities"},
+		ListsPublished: Fact{No, "dell/csi-powerscale service/controller.go, ControllerGetCapabilities: LIST_VOLUMES without LIST_VOLUMES_PUBLISHED_NODES"},
+		Notes: []Note{
+			podmon,
+			{"where the array answers \"No such file or directory\", unpublish goes on to delete the volume", "dell/csi-powerscale service/controller.go, ControllerUnpublishVolume, DeleteVolume"},
+		},
 	},
 	{
 		Name:    "HPE",
 		Drivers: []string{"csi.hpe.com"},
-		Read:    "v3.2.0-20-g94c8cd10",
+		Read:    "v3.2.0-20-g94c8cd10 of 2026-08-20",
 		// Images: csi-driver, as others have it.
 		Publishes:      Fact{Yes, "hpe-storage/csi-driver pkg/driver/driver.go, AddControllerServiceCapabilities"},
 		ListsPublished: Fact{No, "hpe-storage/csi-driver pkg/driver/driver.go, AddControllerServiceCapabilities: LIST_VOLUMES without LIST_VOLUMES_PUBLISHED_NODES"},
@@ -83,7 +86,7 @@ var arrays = []Profile{
 		Name:           "IBM block storage",
 		Drivers:        []string{"block.csi.ibm.com"},
 		Images:         []string{"ibm-block-csi-driver-controller"},
-		Read:           "v1.12.4-7-g2f19986f",
+		Read:           "v1.12.4-7-g2f19986f of 2025-06-19",
 		Publishes:      Fact{Yes, "IBM/ibm-block-csi-driver controllers/servers/csi/csi_controller_server.py, ControllerGetCapabilities"},
 		ListsPublished: Fact{No, "IBM/ibm-block-csi-driver controllers/servers/csi/csi_controller_server.py, ListVolumes is not implemented"},
 		Notes: []Note{
@@ -94,7 +97,7 @@ var arrays = []Profile{
 		Name:           "Seagate Exos X",
 		Drivers:        []string{"csi-exos-x.seagate.com"},
 		Images:         []string{"seagate-exos-x-csi"},
-		Read:           "v1.10.0-1-gda43776",
+		Read:           "v1.10.0-1-gda43776 of 2025-03-19",
 		Publishes:      Fact{Yes, "Seagate/seagate-exos-x-csi pkg/controller/controller.go, ControllerGetCapabilities"},
 		RevokesAccess:  Fact{No, "Seagate/seagate-exos-x-csi pkg/controller/publisher.go, ControllerUnpublishVolume: it asks the node for its initiators, and where the node does not answer it unmaps none and answers OK"},
 		ListsPublished: Fact{No, "Seagate/seagate-exos-x-csi pkg/controller/controller.go, ControllerGetCapabilities: no LIST_VOLUMES"},
@@ -106,7 +109,7 @@ var arrays = []Profile{
 		Name:           "Huawei OceanStor",
 		Drivers:        []string{"csi.huawei.com"},
 		Images:         []string{"huawei-csi"},
-		Read:           "v4.12.0",
+		Read:           "v4.12.0 of 2026-06-29",
 		Publishes:      Fact{Yes, "Huawei/eSDK_K8S_Plugin csi/driver/controller.go, ControllerGetCapabilities"},
 		ListsPublished: Fact{No, "Huawei/eSDK_K8S_Plugin csi/driver/controller.go, ListVolumes is not implemented"},
 		Notes: []Note{

@@ -28,7 +28,7 @@ var clustered = []Profile{
 		Name:           "LINSTOR, Piraeus",
 		Drivers:        []string{"linstor.csi.linbit.com"},
 		Images:         []string{"piraeus-csi"},
-		Read:           "v1.12.0",
+		Read:           "v1.12.0 of 2026-07-24",
 		Publishes:      Fact{Yes, "piraeusdatastore/linstor-csi pkg/driver/driver.go, ControllerGetCapabilities"},
 		RevokesAccess:  Fact{No, "piraeusdatastore/linstor-csi pkg/client/linstor.go, Detach: OK without doing anything where the node has a replica, or still uses the volume"},
 		ListsPublished: Fact{No, "piraeusdatastore/linstor-csi pkg/driver/driver.go, ControllerGetCapabilities: LIST_VOLUMES and GET_VOLUME without LIST_VOLUMES_PUBLISHED_NODES"},
@@ -40,7 +40,7 @@ var clustered = []Profile{
 	{
 		Name:    "Longhorn",
 		Drivers: []string{"driver.longhorn.io"},
-		Read:    "v1.13.0-dev-20260712-168-g5ddaa369f",
+		Read:    "v1.13.0-dev-20260712-168-g5ddaa369f of 2026-08-21",
 		// Images: longhorn-manager, which is not beside the attacher.
 		Publishes:      Fact{Yes, "longhorn/longhorn-manager csi/controller_server.go, NewControllerServer"},
 		ListsPublished: Fact{No, "longhorn/longhorn-manager csi/controller_server.go, ListVolumes is not implemented"},
@@ -52,7 +52,7 @@ var clustered = []Profile{
 	{
 		Name:           "OpenEBS Mayastor",
 		Drivers:        []string{"io.openebs.csi-mayastor"},
-		Read:           "v1.0.1-1706-gc02e0cb7",
+		Read:           "v1.0.1-1706-gc02e0cb7 of 2024-10-23",
 		Publishes:      Fact{Yes, "openebs/mayastor-control-plane control-plane/csi-driver/src/bin/controller/controller.rs, controller_get_capabilities"},
 		ListsPublished: Fact{No, "openebs/mayastor-control-plane control-plane/csi-driver/src/bin/controller/controller.rs, list_volumes: no status"},
 		Notes: []Note{
@@ -63,13 +63,13 @@ var clustered = []Profile{
 		Name:      "OpenEBS cStor",
 		Drivers:   []string{"cstor.csi.openebs.io"},
 		Images:    []string{"cstor-csi-driver"},
-		Read:      "cstor-3.6.0",
+		Read:      "cstor-3.6.0 of 2023-12-11",
 		Publishes: Fact{No, "openebs/cstor-operators deploy/cstor-operator.yaml, CSIDriver: attachRequired: false"},
 	},
 	{
 		Name:    "StorPool",
 		Drivers: []string{"csi.storpool.com"},
-		Read:    "0308b24",
+		Read:    "0308b24 of 2024-03-26",
 		// Images: its last path element is release.
 		Publishes:      Fact{Yes, "storpool/storpool-csi services/controller.py, ControllerGetCapabilities"},
 		ListsPublished: Fact{No, "storpool/storpool-csi services/controller.py, ControllerGetCapabilities: no LIST_VOLUMES"},
@@ -81,7 +81,7 @@ var clustered = []Profile{
 		Name:           "Lightbits",
 		Drivers:        []string{"csi.lightbitslabs.com"},
 		Images:         []string{"lb-csi-plugin"},
-		Read:           "v1.21.0-8-g403ed3e",
+		Read:           "v1.21.0-8-g403ed3e of 2026-02-24",
 		Publishes:      Fact{Yes, "LightBitsLabs/los-csi pkg/driver/controller.go, controllerCaps"},
 		ListsPublished: Fact{No, "LightBitsLabs/los-csi pkg/driver/controller.go, controllerCaps: no LIST_VOLUMES"},
 		Notes: []Note{
@@ -91,7 +91,7 @@ var clustered = []Profile{
 	{
 		Name:      "Portworx",
 		Drivers:   []string{"pxd.portworx.com"},
-		Read:      "v10.0.96-185-g03325516",
+		Read:      "v10.0.96-185-g03325516 of 2025-03-26",
 		Publishes: Fact{No, "libopenstorage/openstorage csi/controller.go, ControllerGetCapabilities: no PUBLISH_UNPUBLISH_VOLUME; ControllerPublishVolume is not implemented"},
 		Notes: []Note{
 			{"Portworx attaches volumes itself, on the node: what keeps a second writer out is Portworx", "libopenstorage/openstorage csi/controller.go, ControllerPublishVolume"},
@@ -101,7 +101,7 @@ var clustered = []Profile{
 		Name:    "hostpath (for tests)",
 		Drivers: []string{"hostpath.csi.k8s.io"},
 		Images:  []string{"hostpathplugin"},
-		Read:    "v1.18.0-8-g1f2b2e64",
+		Read:    "v1.18.0-8-g1f2b2e64 of 2026-07-27",
 		// Publishes depends on --enable-attach.
 		Notes: []Note{
 			{"it publishes volumes only with --enable-attach; without, there is nothing to guard", "kubernetes-csi/csi-driver-host-path cmd/hostpathplugin/main.go, EnableAttach"},

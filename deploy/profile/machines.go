@@ -6,7 +6,7 @@ var machines = []Profile{
 		Name:      "vSphere",
 		Drivers:   []string{"csi.vsphere.vmware.com"},
 		Images:    []string{"vsphere-csi-driver"},
-		Read:      "v2.1.0-rc.1-2876-gbf8090256",
+		Read:      "v2.1.0-rc.1-2876-gbf8090256 of 2026-08-07",
 		Publishes: Fact{Yes, "kubernetes-sigs/vsphere-csi-driver pkg/csi/service/vanilla/controller.go, ControllerGetCapabilities"},
 		Notes: []Note{
 			{"unpublish may fail while the VM is gone or cannot be reached: the volume then moves when it succeeds", "kubernetes-sigs/vsphere-csi-driver#526"},
@@ -18,7 +18,7 @@ var machines = []Profile{
 		Name:           "Proxmox VE",
 		Drivers:        []string{"csi.proxmox.sinextra.dev"},
 		Images:         []string{"proxmox-csi-controller"},
-		Read:           "v0.19.1",
+		Read:           "v0.19.1 of 2026-06-25",
 		Publishes:      Fact{Yes, "sergelogvinov/proxmox-csi-plugin pkg/csi/controller.go, controllerCaps"},
 		ListsPublished: Fact{No, "sergelogvinov/proxmox-csi-plugin pkg/csi/controller.go, ListVolumes and ControllerGetVolume are not implemented"},
 		Notes: []Note{
@@ -30,7 +30,7 @@ var machines = []Profile{
 		Name:           "KubeVirt",
 		Drivers:        []string{"csi.kubevirt.io"},
 		Images:         []string{"kubevirt-csi-driver"},
-		Read:           "27b52aa",
+		Read:           "27b52aa of 2026-06-24",
 		Publishes:      Fact{Yes, "kubevirt/csi-driver pkg/service/controller.go, controllerCaps"},
 		ListsPublished: Fact{No, "kubevirt/csi-driver pkg/service/controller.go, ListVolumes is not implemented"},
 		Notes: []Note{
@@ -41,7 +41,7 @@ var machines = []Profile{
 		Name:           "Harvester",
 		Drivers:        []string{"driver.harvesterhci.io"},
 		Images:         []string{"harvester-csi-driver"},
-		Read:           "v0.2.9-7-g97b6c358",
+		Read:           "v0.2.9-7-g97b6c358 of 2026-06-23",
 		Publishes:      Fact{Yes, "harvester/harvester-csi-driver pkg/csi/controller_server.go, NewControllerServer"},
 		ListsPublished: Fact{No, "harvester/harvester-csi-driver pkg/csi/controller_server.go, ListVolumes is not implemented"},
 		Notes: []Note{
@@ -52,7 +52,7 @@ var machines = []Profile{
 		Name:           "Apache CloudStack",
 		Drivers:        []string{"csi.cloudstack.apache.org"},
 		Images:         []string{"cloudstack-csi-driver"},
-		Read:           "cloudstack-csi-3.0.1",
+		Read:           "cloudstack-csi-3.0.1 of 2026-02-25",
 		Publishes:      Fact{Yes, "cloudstack/cloudstack-csi-driver pkg/driver/controller.go, ControllerGetCapabilities"},
 		ListsPublished: Fact{No, "cloudstack/cloudstack-csi-driver pkg/driver/controller.go, ControllerGetCapabilities: no LIST_VOLUMES"},
 		Notes: []Note{

@@ -46,8 +46,8 @@ type Profile struct {
 	// Images are the last path elements of its own images, without tag. None where
 	// another driver has the same image.
 	Images []string
-	// Read is the version of the driver's repository in which the sources were read,
-	// as git describe says it, or its commit; "" where no repository was.
+	// Read is the version of the driver's repository in which the sources were read, as
+	// git describe says it, or its commit; and of which day it is: "v1.2.3 of 2026-01-02".
 	Read string
 
 	// Publishes: Kubernetes has it publish volumes, so that there is something to

@@ -11,6 +11,8 @@ import (
 // aSource is a repository, or an issue of it, or a vendor's document; and where in it.
 var aSource = regexp.MustCompile(`^(EC2 API reference, \w+: .+|[\w.-]+/[\w.-]+(#\d+| [\w./-]+[\w]\.\w+, .+)(, and .+|: .+)?)$`)
 
+var aVersion = regexp.MustCompile(`^[\w.-]+ of \d{4}-\d\d-\d\d$`)
+
 func (p *Profile) facts() map[string]Fact {
 	return map[string]Fact{"Publishes": p.Publishes, "RevokesAccess": p.RevokesAccess, "ListsPublished": p.ListsPublished, "TaintFirst": p.TaintFirst}
 }
@@ -31,8 +33,8 @@ func TestEachFactNamesItsSource(t *testing.T) {
 				t.Errorf("%s: %q by %q", p.Name, n.Text, n.Source)
 			}
 		}
-		if p.Read == "" {
-			t.Errorf("%s: in which version was it read?", p.Name)
+		if !aVersion.MatchString(p.Read) {
+			t.Errorf("%s: in which version, of which day, was it read? %q", p.Name, p.Read)
 		}
 	}
 }
