@@ -116,4 +116,17 @@ var arrays = []Profile{
 			{"unpublish answers OK where its backend is not configured any more, and the volume stays attached", "Huawei/eSDK_K8S_Plugin csi/driver/controller.go, ControllerUnpublishVolume"},
 		},
 	},
+	{
+		Name:           "TrueNAS",
+		Drivers:        []string{"csi.truenas.io"},
+		Images:         []string{"truenas-csi-driver"},
+		Read:           "fcb57bc of 2026-02-05",
+		Publishes:      Fact{Yes, "truenas/truenas-csi pkg/driver/driver.go, RPC_PUBLISH_UNPUBLISH_VOLUME"},
+		RevokesAccess:  Fact{No, "truenas/truenas-csi pkg/driver/controller.go, ControllerUnpublishVolume: OK without doing anything"},
+		ListsPublished: Fact{No, "truenas/truenas-csi pkg/driver/driver.go, RPC_LIST_VOLUMES without LIST_VOLUMES_PUBLISHED_NODES"},
+		Notes: []Note{
+			{"its publish answers NOT_FOUND for any node but that of its controller", "truenas/truenas-csi pkg/driver/controller.go, ControllerPublishVolume, NodeID"},
+			{"neither its publish nor its unpublish lets a node in or out: nothing but csi-fencepost keeps a second node out, and a silent node that lives goes on writing after its unpublish", "truenas/truenas-csi pkg/driver/controller.go, ControllerPublishVolume, ControllerUnpublishVolume"},
+		},
+	},
 }

@@ -11,7 +11,7 @@ var clustered = []Profile{
 		TaintFirst: Fact{Yes, "ceph/ceph-csi#5409: ControllerUnpublishVolume blocklists the client only when the node has the out-of-service taint"},
 		Notes: []Note{
 			{"a release without fencing in ControllerUnpublishVolume has no PUBLISH_UNPUBLISH_VOLUME either: external-attacher asks it nothing, and there is nothing that csi-fencepost could refuse", "ceph/ceph-csi#5429, and internal/rbd/driver/driver.go, AddControllerServiceCapabilities, before it"},
-			{"the blocklist is the node's, and GetFenceClients lifts it again: leave unpublishRevokesAccess off", "ceph/ceph-csi docs/design/proposals/non-graceful-node-shutdown.md, Proposed solution"},
+			{"the blocklist is the node's, and GetFenceClients lifts it again: leave unpublishRevokesAccess off", "ceph/ceph-csi docs/design/proposals/non-graceful-node-shutdown.md, Proposed solution, at 4e8df27"},
 		},
 	},
 	{
@@ -19,7 +19,7 @@ var clustered = []Profile{
 		Drivers: []string{"cephfs.csi.ceph.com", ".cephfs.csi.ceph.com"},
 		Read:    "52fcb7b of 2024-10-22",
 		// Publishes depends on the release and on who installs it.
-		TaintFirst: Fact{Yes, "ceph/ceph-csi docs/design/proposals/non-graceful-node-shutdown.md, ControllerUnpublishVolume: it evicts and blocklists the client if the node has the out-of-service taint"},
+		TaintFirst: Fact{Yes, "ceph/ceph-csi docs/design/proposals/non-graceful-node-shutdown.md, ControllerUnpublishVolume: it evicts and blocklists the client if the node has the out-of-service taint, at 4e8df27"},
 		Notes: []Note{
 			{"with attachRequired: false in its CSIDriver object, as in Ceph-CSI's own manifests before fencing, there is nothing to guard", "ceph/ceph-csi deploy/cephfs/kubernetes/csidriver.yaml, attachRequired"},
 		},
@@ -89,12 +89,22 @@ var clustered = []Profile{
 		},
 	},
 	{
-		Name:      "Portworx",
-		Drivers:   []string{"pxd.portworx.com"},
-		Read:      "v10.0.96-185-g03325516 of 2025-03-26",
-		Publishes: Fact{No, "libopenstorage/openstorage csi/controller.go, ControllerGetCapabilities: no PUBLISH_UNPUBLISH_VOLUME; ControllerPublishVolume is not implemented"},
+		Name:    "Portworx",
+		Drivers: []string{"pxd.portworx.com"},
+		Read:    "v10.0.96-185-g03325516 of 2025-03-26",
+		// Publishes: its source is not all public, and was read up to that day.
 		Notes: []Note{
-			{"Portworx attaches volumes itself, on the node: what keeps a second writer out is Portworx", "libopenstorage/openstorage csi/controller.go, ControllerPublishVolume"},
+			{"by its public source there is nothing to guard: Portworx attaches volumes itself, on the node, and what keeps a second writer out is Portworx", "libopenstorage/openstorage csi/controller.go, ControllerPublishVolume, and libopenstorage/operator drivers/storage/portworx/component/csi.go, AttachRequired, at 303cc3735"},
+		},
+	},
+	{
+		Name:    "Nutanix",
+		Drivers: []string{"csi.nutanix.com", "com.nutanix.csi"},
+		Images:  []string{"ntnx-csi"},
+		Read:    "c98be4b of 2026-03-03",
+		// Publishes: its source is not public, and of its charts that of version 2 was read.
+		Notes: []Note{
+			{"version 2 has attachRequired: false in its CSIDriver object, and there is nothing to guard", "nutanix/helm charts/nutanix-csi-storage/templates/csi-driver.yaml, attachRequired"},
 		},
 	},
 	{

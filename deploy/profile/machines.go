@@ -59,4 +59,15 @@ var machines = []Profile{
 			{"unpublish answers OK where the VM is not found", "cloudstack/cloudstack-csi-driver pkg/driver/controller.go, ControllerUnpublishVolume"},
 		},
 	},
+	{
+		Name:           "VMware Cloud Director named disk",
+		Drivers:        []string{"named-disk.csi.cloud-director.vmware.com"},
+		Images:         []string{"cloud-director-named-disk-csi-driver"},
+		Read:           "1.3.0-fc-154-g22414a3 of 2024-09-09",
+		Publishes:      Fact{Yes, "vmware/cloud-director-named-disk-csi-driver pkg/csi/driver.go, RPC_PUBLISH_UNPUBLISH_VOLUME"},
+		ListsPublished: Fact{No, "vmware/cloud-director-named-disk-csi-driver pkg/csi/controller.go, ListVolumes: not implemented"},
+		Notes: []Note{
+			{"node IDs are the names of VMs, and unpublish fails where no VM has the name while the disk is attached to any", "vmware/cloud-director-named-disk-csi-driver pkg/csi/controller.go, ControllerUnpublishVolume"},
+		},
+	},
 }

@@ -17,6 +17,13 @@ var unguarded = []Profile{
 		Publishes: Fact{No, "kubernetes-csi/csi-driver-smb deploy/csi-smb-driver.yaml, attachRequired: false"},
 	},
 	{
+		Name:      "Azure File",
+		Drivers:   []string{"file.csi.azure.com"},
+		Images:    []string{"azurefile-csi"},
+		Read:      "v1.35.0-633-g7b5ae18e7 of 2026-08-22",
+		Publishes: Fact{No, "kubernetes-sigs/azurefile-csi-driver pkg/azurefile/azurefile.go, AddControllerServiceCapabilities: no PUBLISH_UNPUBLISH_VOLUME"},
+	},
+	{
 		Name:      "AWS EFS",
 		Drivers:   []string{"efs.csi.aws.com"},
 		Images:    []string{"aws-efs-csi-driver"},
@@ -29,13 +36,6 @@ var unguarded = []Profile{
 		Images:    []string{"gcp-filestore-csi-driver"},
 		Read:      "v1.13.0-8-g2edb466b of 2026-06-24",
 		Publishes: Fact{No, "kubernetes-sigs/gcp-filestore-csi-driver deploy/kubernetes/base/controller/csi_driver.yaml, attachRequired: false"},
-	},
-	{
-		Name:      "Nutanix",
-		Drivers:   []string{"csi.nutanix.com", "com.nutanix.csi"},
-		Images:    []string{"ntnx-csi"},
-		Read:      "c98be4b of 2026-03-03",
-		Publishes: Fact{No, "nutanix/helm charts/nutanix-csi-storage/templates/csi-driver.yaml, attachRequired: false"},
 	},
 	{
 		Name:      "Pure Service Orchestrator",
