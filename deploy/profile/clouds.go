@@ -11,7 +11,7 @@ var clouds = []Profile{
 		RevokesAccess:  Fact{No, "EC2 API reference, DetachVolume: while the instance has it mounted, the volume may stay busy until it is unmounted, forced or rebooted"},
 		ListsPublished: Fact{No, "kubernetes-sigs/aws-ebs-csi-driver pkg/driver/controller.go, ListVolumes is not implemented"},
 		Notes: []Note{
-			{"the cloud can say that an instance is stopped or terminated: a fence agent with fence_aws asks it", "EC2 API reference, DescribeInstances: instance-state-name"},
+			{"the cloud can say that an instance is stopped: a fence agent with fence_aws asks it, to which a terminated one is unknown, and not off", "ClusterLabs/fence-agents agents/aws/fence_aws.py, get_power_status, at 0056992"},
 			{"unpublish answers OK where EC2 does not find the instance or the attachment, and where it calls the state of the volume incorrect", "kubernetes-sigs/aws-ebs-csi-driver pkg/cloud/cloud.go, DetachDisk"},
 			{"EKS Auto Mode has a driver of its own, ebs.csi.eks.amazonaws.com, of which this profile says nothing", "awsdocs/amazon-eks-user-guide latest/ug/automode/create-storage-class.adoc, provisioner"},
 		},
