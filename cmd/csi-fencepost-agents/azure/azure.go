@@ -56,11 +56,7 @@ func open(_ context.Context, v contract.Values) (contract.Platform, error) {
 	if !isUUID.MatchString(v["subscription"]) {
 		return nil, fmt.Errorf("parameter subscription: %q is no subscription's ID", v["subscription"])
 	}
-	endpoint, err := trust.Endpoint("endpoint", v["endpoint"])
-	if err != nil {
-		return nil, err
-	}
-	client, err := trust.Client(v)
+	api, err := rest.Open(v, "endpoint")
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +64,8 @@ func open(_ context.Context, v contract.Values) (contract.Platform, error) {
 	if err != nil {
 		return nil, err
 	}
-	ask := policy.TokenRequestOptions{Scopes: []string{endpoint + "/.default"}}
-	bear := func(ctx context.Context, r *http.Request, _ []byte) error {
+	ask := policy.TokenRequestOptions{Scopes: []string{api.Base + "/.default"}}
+	api.Who = func(ctx context.Context, r *http.Request, _ []byte) error {
 		token, err := who.GetToken(ctx, ask)
 		if err != nil {
 			return fmt.Errorf("credentials: %w", err)
@@ -77,11 +73,11 @@ func open(_ context.Context, v contract.Values) (contract.Platform, error) {
 		r.Header.Set("Authorization", "Bearer "+token.Token)
 		return nil
 	}
-	return &subscription{v["subscription"], &rest.Client{HTTP: client, Base: endpoint, Sign: bear}}, nil
+	return &subscription{v["subscription"], api}, nil
 }
 
 func credential(v contract.Values) (azcore.TokenCredential, error) {
-	authority, err := trust.Endpoint("authority", v["authority"])
+	authority, err := trust.Endpoint(v, "authority")
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,6 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/rest"
-	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/trust"
 )
 
 // apiVersion is that of EC2 since 2016.
@@ -78,18 +77,13 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 	if (v["role_arn"] == "") != (v["web_identity_token_file"] == "") {
 		return nil, errors.New("parameters role_arn and web_identity_token_file: give both, or none")
 	}
-	address := v["endpoint"]
-	if address == "" {
-		address = "https://ec2." + name + ".amazonaws.com"
+	if v["endpoint"] == "" {
+		v["endpoint"] = "https://ec2." + name + ".amazonaws.com"
 		if strings.HasPrefix(name, "cn-") {
-			address += ".cn"
+			v["endpoint"] += ".cn"
 		}
 	}
-	endpoint, err := trust.Endpoint("endpoint", address)
-	if err != nil {
-		return nil, err
-	}
-	client, err := trust.Client(v)
+	api, err := rest.Open(v, "endpoint")
 	if err != nil {
 		return nil, err
 	}
@@ -97,11 +91,12 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 	if err != nil {
 		return nil, fmt.Errorf("credentials: %w", err)
 	}
-	return &region{name, v["terminate"] == "true", &rest.Client{HTTP: client, Base: endpoint, Sign: signer(sdk.Credentials, name), Decode: xml.Unmarshal}}, nil
+	api.Who, api.Decode = signer(sdk.Credentials, name), xml.Unmarshal
+	return &region{name, v["terminate"] == "true", api}, nil
 }
 
 // signer signs as AWS Signature Version 4 has it.
-func signer(credentials aws.CredentialsProvider, region string) func(context.Context, *http.Request, []byte) error {
+func signer(credentials aws.CredentialsProvider, region string) rest.Who {
 	return func(ctx context.Context, r *http.Request, body []byte) error {
 		c, err := credentials.Retrieve(ctx)
 		if err != nil {

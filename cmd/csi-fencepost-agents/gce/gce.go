@@ -16,7 +16,6 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/rest"
-	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/trust"
 )
 
 const scope = "https://www.googleapis.com/auth/compute"
@@ -56,19 +55,16 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 	if !isPart.MatchString(v["project"]) {
 		return nil, fmt.Errorf("parameter project: %q is no project's ID", v["project"])
 	}
-	endpoint, err := trust.Endpoint("endpoint", v["endpoint"])
+	api, err := rest.Open(v, "endpoint")
 	if err != nil {
 		return nil, err
 	}
-	client, err := trust.Client(v)
-	if err != nil {
-		return nil, err
-	}
+	api.Base += "/compute/v1/projects/" + v["project"]
 	tokens, err := credentials(ctx, v["credentials"])
 	if err != nil {
 		return nil, err
 	}
-	bear := func(ctx context.Context, r *http.Request, _ []byte) error {
+	api.Who = func(ctx context.Context, r *http.Request, _ []byte) error {
 		token, err := within(ctx, tokens.Token)
 		if err != nil {
 			return fmt.Errorf("credentials: %w", err)
@@ -76,7 +72,7 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 		token.SetAuthHeader(r)
 		return nil
 	}
-	return &project{v["project"], v["discard_local_ssd"], &rest.Client{HTTP: client, Base: endpoint + "/compute/v1/projects/" + v["project"], Sign: bear}}, nil
+	return &project{v["project"], v["discard_local_ssd"], api}, nil
 }
 
 // credentials are a key's or a federation's; without text the machine's own.

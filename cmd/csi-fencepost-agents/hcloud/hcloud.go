@@ -11,7 +11,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
-	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/trust"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/rest"
 )
 
 // Agent is fence_fencepost_hcloud.
@@ -35,16 +35,12 @@ type project struct {
 }
 
 func open(_ context.Context, v contract.Values) (contract.Platform, error) {
-	endpoint, err := trust.Endpoint("endpoint", v["endpoint"])
+	api, err := rest.Open(v, "endpoint")
 	if err != nil {
 		return nil, err
 	}
-	client, err := trust.Client(v)
-	if err != nil {
-		return nil, err
-	}
-	return &project{endpoint: endpoint, client: hcloud.NewClient(hcloud.WithToken(v["token"]), hcloud.WithEndpoint(endpoint),
-		hcloud.WithApplication("csi-fencepost-agents", ""), hcloud.WithHTTPClient(client))}, nil
+	return &project{endpoint: api.Base, client: hcloud.NewClient(hcloud.WithToken(v["token"]), hcloud.WithEndpoint(api.Base),
+		hcloud.WithApplication("csi-fencepost-agents", ""), hcloud.WithHTTPClient(api.HTTP))}, nil
 }
 
 // Find takes a server's ID, hcloud://ID, or a name that is no number. Other provider IDs, such

@@ -16,7 +16,6 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/rest"
-	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/trust"
 )
 
 // Agent is fence_fencepost_proxmox.
@@ -45,16 +44,14 @@ type cluster struct {
 }
 
 func open(_ context.Context, v contract.Values) (contract.Platform, error) {
-	endpoint, err := trust.Host(v)
+	api, err := rest.Open(v, "ip")
 	if err != nil {
 		return nil, err
 	}
-	client, err := trust.Client(v)
-	if err != nil {
-		return nil, err
-	}
-	who := http.Header{"Authorization": {"PVEAPIToken=" + v["token_id"] + "=" + v["token"]}}
-	return &cluster{&rest.Client{HTTP: client, Base: endpoint + "/api2/json", Header: who}, endpoint, v["region"]}, nil
+	c := &cluster{api, api.Base, v["region"]}
+	api.Base += "/api2/json"
+	api.Who = rest.As(http.Header{"Authorization": {"PVEAPIToken=" + v["token_id"] + "=" + v["token"]}})
+	return c, nil
 }
 
 // get decodes the data of an answer. A host that cannot reach another one answers with none.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/rest"
-	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/trust"
 )
 
 // Agent is fence_fencepost_redfish.
@@ -39,23 +38,19 @@ func Agent() *contract.Agent {
 }
 
 type bmc struct {
-	api           *rest.Client
-	endpoint, uri string
+	api *rest.Client
+	uri string
 }
 
 func open(_ context.Context, v contract.Values) (contract.Platform, error) {
-	endpoint, err := trust.Host(v)
-	if err != nil {
-		return nil, err
-	}
-	client, err := trust.Client(v)
+	api, err := rest.Open(v, "ip")
 	if err != nil {
 		return nil, err
 	}
 	// Basic authentication leaves no session behind, of which a BMC has few.
 	who := "Basic " + base64.StdEncoding.EncodeToString([]byte(v["username"]+":"+v["password"]))
-	header := http.Header{"Authorization": {who}, "Odata-Version": {"4.0"}}
-	return &bmc{&rest.Client{HTTP: client, Base: endpoint, Header: header}, endpoint, v["systems_uri"]}, nil
+	api.Who = rest.As(http.Header{"Authorization": {who}, "Odata-Version": {"4.0"}})
+	return &bmc{api, v["systems_uri"]}, nil
 }
 
 // resource is what every Redfish resource has.
@@ -92,11 +87,11 @@ func (b *bmc) Find(ctx context.Context, _ string) (*contract.Machine, error) {
 	var s system
 	switch err := b.api.Get(ctx, b.uri, &s); {
 	case rest.Refused(err, http.StatusNotFound):
-		return nil, fmt.Errorf("the BMC %s has no %s", b.endpoint, b.uri)
+		return nil, fmt.Errorf("the BMC %s has no %s", b.api.Base, b.uri)
 	case err != nil:
-		return nil, fmt.Errorf("%s of the BMC %s: %w", b.uri, b.endpoint, err)
+		return nil, fmt.Errorf("%s of the BMC %s: %w", b.uri, b.api.Base, err)
 	case strings.TrimRight(s.ID, "/") != strings.TrimRight(b.uri, "/"):
-		return nil, fmt.Errorf("the BMC %s answers with %q where %s was asked for", b.endpoint, s.ID, b.uri)
+		return nil, fmt.Errorf("the BMC %s answers with %q where %s was asked for", b.api.Base, s.ID, b.uri)
 	}
 	m := &contract.Machine{ID: b.uri, UUID: s.UUID, Says: cmp.Or(s.PowerState, "without a PowerState"), Handle: &s}
 	switch s.PowerState {
@@ -126,9 +121,9 @@ func (b *bmc) powered(ctx context.Context, all links) (string, error) {
 		}
 		switch err := b.api.Get(ctx, one.ID, &chassis); {
 		case err != nil:
-			return "", fmt.Errorf("chassis %q of the BMC %s: %w", one.ID, b.endpoint, err)
+			return "", fmt.Errorf("chassis %q of the BMC %s: %w", one.ID, b.api.Base, err)
 		case chassis.ID == "":
-			return "", fmt.Errorf("the BMC %s does not answer with its chassis %s", b.endpoint, one.ID)
+			return "", fmt.Errorf("the BMC %s does not answer with its chassis %s", b.api.Base, one.ID)
 		case chassis.PowerState != "" && chassis.PowerState != "Off" && len(chassis.Links.ComputerSystems) < 2:
 			return fmt.Sprintf("%s, which is %s", one.ID, chassis.PowerState), nil
 		}

@@ -11,9 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/trust"
 )
 
 // maxAnswer bounds an answer: the list of a cluster of many thousand machines fits.
@@ -24,12 +28,32 @@ type Client struct {
 	HTTP *http.Client
 	// Base is https://HOST:PORT, to which paths are added.
 	Base string
-	// Header goes with each request: who asks.
-	Header http.Header
-	// Sign, if it is set, says in each request who asks: the last that is done to it.
-	Sign func(ctx context.Context, r *http.Request, body []byte) error
+	// Who says in each request who asks: the last that is done to it.
+	Who Who
 	// Decode, if it is set, reads answers that are no JSON.
 	Decode func(text []byte, out any) error
+}
+
+// Who writes into a request, whose body is that text, who asks.
+type Who func(ctx context.Context, r *http.Request, body []byte) error
+
+// As asks with the same header each time.
+func As(header http.Header) Who {
+	return func(_ context.Context, r *http.Request, _ []byte) error {
+		maps.Copy(r.Header, header)
+		return nil
+	}
+}
+
+// Open is the API at the address of a parameter (trust.Endpoint), where it shows the certificate
+// that the parameters ca_file and fingerprint have it show (trust.Client). Who asks is still to be set.
+func Open(v contract.Values, parameter string) (*Client, error) {
+	base, err := trust.Endpoint(v, parameter)
+	if err != nil {
+		return nil, err
+	}
+	client, err := trust.Client(v)
+	return &Client{HTTP: client, Base: base}, err
 }
 
 // StatusError is an answer without success.
@@ -73,17 +97,14 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 	if err != nil {
 		return err
 	}
-	for name, values := range c.Header {
-		req.Header[name] = values
-	}
 	if c.Decode == nil {
 		req.Header.Set("Accept", "application/json")
 	}
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
-	if c.Sign != nil {
-		if err := c.Sign(ctx, req, body); err != nil {
+	if c.Who != nil {
+		if err := c.Who(ctx, req, body); err != nil {
 			return err
 		}
 	}

@@ -105,26 +105,25 @@ func Client(v contract.Values) (*http.Client, error) {
 	}}, nil
 }
 
-// Endpoint checks an address that a parameter gives: https, and a host.
-func Endpoint(name, text string) (string, error) {
+// Endpoint is the address that a parameter gives: https, and a host. Of the parameter ip it is
+// https://IP, with the port of ipport.
+func Endpoint(v contract.Values, name string) (string, error) {
+	text := v[name]
+	if name == "ip" {
+		if strings.Contains(text, ":") && !strings.HasPrefix(text, "[") {
+			text = "[" + text + "]" // an IPv6 address
+		}
+		if v["ipport"] != "" {
+			text += ":" + v["ipport"]
+		}
+		if strings.ContainsAny(text, "/@ ") {
+			return "", errors.New("parameter ip: it is no address and no name of a host; the port goes into ipport")
+		}
+		text = "https://" + text
+	}
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
 		return "", fmt.Errorf("parameter %s: it is no https://HOST[:PORT] without a user", name)
 	}
 	return strings.TrimSuffix(text, "/"), nil
-}
-
-// Host is https://IP:PORT of the parameters ip and ipport.
-func Host(v contract.Values) (string, error) {
-	host := v["ip"]
-	if strings.Contains(host, ":") && !strings.HasPrefix(host, "[") {
-		host = "[" + host + "]" // an IPv6 address
-	}
-	if v["ipport"] != "" {
-		host += ":" + v["ipport"]
-	}
-	if strings.ContainsAny(host, "/@ ") {
-		return "", errors.New("parameter ip: it is no address and no name of a host; the port goes into ipport")
-	}
-	return Endpoint("ip", "https://"+host)
 }

@@ -112,12 +112,12 @@ func TestOnlyHTTPSIsAnEndpoint(t *testing.T) {
 		"https://api.example.com": true, "https://10.0.0.1:8006/x": true,
 		"http://api.example.com": false, "https://user:pass@api.example.com": false, "https://": false, "api.example.com": false, "": false,
 	} {
-		if _, err := trust.Endpoint("endpoint", text); (err == nil) != ok || err != nil && strings.Contains(err.Error(), "pass@") {
+		if _, err := trust.Endpoint(contract.Values{"endpoint": text}, "endpoint"); (err == nil) != ok || err != nil && strings.Contains(err.Error(), "pass@") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
 	for ip, want := range map[string]string{"10.0.0.1": "https://10.0.0.1:8006", "fd00::1": "https://[fd00::1]:8006", "[fd00::1]": "https://[fd00::1]:8006", "a/b": "", "x@y": "", "": "https://:8006"} {
-		got, err := trust.Host(contract.Values{"ip": ip, "ipport": "8006"})
+		got, err := trust.Endpoint(contract.Values{"ip": ip, "ipport": "8006"}, "ip")
 		if want == "https://:8006" {
 			want = ""
 		}
