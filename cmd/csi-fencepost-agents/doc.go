@@ -1,6 +1,6 @@
 // Csi-fencepost-agents are fence agents that ask a platform itself whether a machine is off:
 //
-//	fence/agent/program ──stdin──▶ fence_fencepost_NAME ─▶ contract ─▶ redfish, ec2, azure, gce, hcloud, proxmox
+//	fence/agent/program ──stdin──▶ fence_fencepost_NAME ─▶ contract ─▶ redfish, ec2, azure, gce, hcloud, openstack, proxmox
 //
 // A link fence_fencepost_NAME to it, in a folder of agents, is an agent with the fence-agents
 // contract; `csi-fencepost-agents NAME` is the same. What is guaranteed of all of them stands

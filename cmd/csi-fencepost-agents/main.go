@@ -12,6 +12,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/ec2"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/gce"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/hcloud"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/openstack"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/proxmox"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/redfish"
 )
@@ -21,7 +22,7 @@ var version = ""
 
 // agents are all that there are, in the order of the help.
 func agents() []*contract.Agent {
-	return []*contract.Agent{redfish.Agent(), ec2.Agent(), azure.Agent(), gce.Agent(), hcloud.Agent(), proxmox.Agent()}
+	return []*contract.Agent{redfish.Agent(), ec2.Agent(), azure.Agent(), gce.Agent(), hcloud.Agent(), openstack.Agent(), proxmox.Agent()}
 }
 
 func main() {
