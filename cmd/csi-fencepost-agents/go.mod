@@ -9,6 +9,7 @@ require (
 	github.com/aws/aws-sdk-go-v2/config v1.33.18
 	github.com/gophercloud/gophercloud/v2 v2.16.0
 	github.com/hetznercloud/hcloud-go/v2 v2.52.0
+	github.com/vmware/govmomi v0.52.0
 	golang.org/x/net v0.62.0
 	golang.org/x/oauth2 v0.38.0
 )

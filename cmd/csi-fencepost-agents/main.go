@@ -15,6 +15,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/openstack"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/proxmox"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/redfish"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/vsphere"
 )
 
 // version is set by the Makefile with -ldflags.
@@ -22,7 +23,7 @@ var version = ""
 
 // agents are all that there are, in the order of the help.
 func agents() []*contract.Agent {
-	return []*contract.Agent{redfish.Agent(), ec2.Agent(), azure.Agent(), gce.Agent(), hcloud.Agent(), openstack.Agent(), proxmox.Agent()}
+	return []*contract.Agent{redfish.Agent(), ec2.Agent(), azure.Agent(), gce.Agent(), hcloud.Agent(), openstack.Agent(), proxmox.Agent(), vsphere.Agent()}
 }
 
 func main() {

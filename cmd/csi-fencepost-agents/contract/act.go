@@ -24,6 +24,9 @@ func (p *Program) act(ctx context.Context, a *Agent, action string, v Values) (i
 	if err != nil {
 		return 0, err
 	}
+	if s, ok := platform.(Session); ok {
+		defer s.Close(context.WithoutCancel(ctx))
+	}
 	c := &call{p, a, platform, v}
 	switch action {
 	case "status":
@@ -85,7 +88,7 @@ func (c *call) find(ctx context.Context) (*Machine, error) {
 	case want == "":
 	case want == noUUID:
 		m.UUID = ""
-	case sameUUID(want, m.UUID):
+	case SameUUID(want, m.UUID):
 		m.UUID = want // in the order in which the machine itself prints it
 	case placeholder(m.UUID):
 		return nil, fmt.Errorf("the platform says no system UUID of machine %s (it says %q): leave out uuid if another parameter tells for certain which it is", m.ID, m.UUID)

@@ -48,6 +48,12 @@ type Platform interface {
 	List(ctx context.Context) ([]*Machine, error)
 }
 
+// Session is a Platform at which something has to be ended: the last call to it, with a ctx that
+// does not end.
+type Session interface {
+	Close(ctx context.Context)
+}
+
 // Agent is one way to fence.
 type Agent struct {
 	// Name is what comes after fence_fencepost_, and the subcommand.

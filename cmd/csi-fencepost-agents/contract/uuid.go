@@ -2,13 +2,14 @@ package contract
 
 import (
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 )
 
-// sameUUID compares system UUIDs. SMBIOS has the first three fields little-endian, and some
+// SameUUID compares system UUIDs. SMBIOS has the first three fields little-endian, and some
 // platforms, and kernels before 2.4 of it, print them in the other order.
-func sameUUID(a, b string) bool {
+func SameUUID(a, b string) bool {
 	x, y := parseUUID(a), parseUUID(b)
 	if x == nil || y == nil || placeholder(a) || placeholder(b) {
 		return false
@@ -22,6 +23,16 @@ func parseUUID(text string) []byte {
 		return nil
 	}
 	return raw
+}
+
+// Swapped is the UUID in the other order, in which a platform may know it; empty: it is none.
+func Swapped(text string) string {
+	raw := parseUUID(text)
+	if raw == nil {
+		return ""
+	}
+	raw = swapped(raw)
+	return fmt.Sprintf("%x-%x-%x-%x-%x", raw[:4], raw[4:6], raw[6:8], raw[8:10], raw[10:])
 }
 
 func swapped(raw []byte) []byte {

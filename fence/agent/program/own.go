@@ -14,7 +14,7 @@ import (
 const ownPrefix = "fence_fencepost_"
 
 // uuidAgents are those whose platforms tell a machine's system UUID.
-var uuidAgents = []string{ownPrefix + "redfish", ownPrefix + "proxmox", ownPrefix + "azure", ownPrefix + "openstack"}
+var uuidAgents = []string{ownPrefix + "redfish", ownPrefix + "proxmox", ownPrefix + "azure", ownPrefix + "openstack", ownPrefix + "vsphere"}
 
 const systemUUIDVariable = "$(" + agent.VarSystemUUID + ")"
 

@@ -821,7 +821,7 @@ func TestAProgramThatSaysAnotherSystemUUIDHasReadAnotherMachine(t *testing.T) {
 func owned(t *testing.T) (dir string) {
 	t.Helper()
 	dir = shell(t, `echo "Status: ON"`)
-	for _, name := range []string{"redfish", "proxmox", "azure", "hcloud", "openstack"} {
+	for _, name := range []string{"redfish", "proxmox", "azure", "hcloud", "openstack", "vsphere"} {
 		link(t, "fence_test", filepath.Join(dir, "fence_fencepost_"+name))
 	}
 	return dir
@@ -839,6 +839,7 @@ func TestOurAgentsHoldTheMachineAgainstTheNodesSystemUUID(t *testing.T) {
 		{"none given", "fence_fencepost_proxmox", nil, nil, "parameter uuid is missing"},
 		{"none given", "fence_fencepost_azure", nil, nil, "parameter uuid is missing"},
 		{"none given", "fence_fencepost_openstack", nil, nil, "parameter uuid is missing"},
+		{"none given", "fence_fencepost_vsphere", nil, nil, "parameter uuid is missing"},
 		{"none given", "fence_fencepost_hcloud", nil, nil, ""},
 		{"the variable", "fence_fencepost_redfish", map[string]string{"uuid": "$(SYSTEM_UUID)"}, nil, ""},
 		{"the variable", "fence_fencepost_proxmox", map[string]string{"UUID": "$(SYSTEM_UUID)"}, nil, ""},
