@@ -7,6 +7,9 @@ import (
 	"os/signal"
 	"syscall"
 
+	// Who signs for the clouds, where the image has no list of its own.
+	_ "golang.org/x/crypto/x509roots/fallback"
+
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/azure"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/ec2"

@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"crypto/x509"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -20,5 +23,23 @@ func TestEachAgentHasANameAndSaysWhatItsStatesMean(t *testing.T) {
 		if code := p.Run(t.Context(), []string{"fence_fencepost_" + a.Name, "-o", "metadata"}); code != 0 || errs.Len() > 0 {
 			t.Errorf("%s: exit %d, %s", a.Name, code, &errs)
 		}
+	}
+}
+
+// Our image has no list of certificates: then those count that Mozilla trusts.
+func TestWithoutTheSystemsCertificatesMozillasCount(t *testing.T) {
+	const child = "TEST_OF_ROOTS"
+	if os.Getenv(child) != "" {
+		pool, err := x509.SystemCertPool()
+		// The pool of a system without certificates is empty.
+		if err != nil || pool.Equal(x509.NewCertPool()) {
+			t.Fatalf("nobody is trusted: %v", err)
+		}
+		return
+	}
+	self := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	self.Env = append(os.Environ(), child+"=1", "SSL_CERT_FILE=/nowhere", "SSL_CERT_DIR=/nowhere")
+	if out, err := self.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -82,13 +82,18 @@ func TestTheRecipesBaseIsPinned(t *testing.T) {
 	}
 }
 
-// The two images start the same program as the same user.
+// The two images start the same program as the same user, and have the same agents of ours.
 func TestTheRecipeStartsWhatTheImageStarts(t *testing.T) {
 	recipe := string(read(t, "Containerfile"))
+	_, ours, _ := strings.Cut(recipe, "/usr/sbin/csi-fencepost-agents\n")
+	if names := words(t, ours, "RUN for agent in \\\n", "; do ln -s csi-fencepost-agents /usr/sbin/fence_fencepost_$agent"); !slices.Equal(names, slices.Sorted(slices.Values(agentNames))) {
+		t.Errorf("it has %q, and the image %q", names, agentNames)
+	}
 	for _, line := range []string{
 		"USER " + user,
 		`ENTRYPOINT ["/` + programPath + `"]`,
 		"COPY --chmod=0755 csi-fencepost_${VERSION}_linux_${TARGETARCH} /" + programPath,
+		"COPY --chmod=0755 csi-fencepost-agents_${VERSION}_linux_${TARGETARCH} /" + agentsFolder + "csi-fencepost-agents",
 	} {
 		if !strings.Contains(recipe, "\n"+line+"\n") {
 			t.Errorf("no line %q", line)

@@ -16,8 +16,10 @@
 //	SHA256SUMS                                  of all of these
 //
 // The archive is an OCI image layout in a tar file: skopeo, podman, docker and
-// containerd take it as it is. The image has one layer with one file, runs as
-// user 65532, and needs nothing that can be written.
+// containerd take it as it is. The image has two layers: csi-fencepost; and
+// csi-fencepost-agents with a link for each of its agents in /usr/sbin, where
+// csi-fencepost finds them. It runs as user 65532, and needs nothing that can be
+// written.
 //
 // It guarantees that the same sources, version, date and Go toolchain give the
 // same bytes, wherever and whenever it runs. It does not guarantee the same
@@ -25,6 +27,6 @@
 //
 //	go run ./deploy/image -version v1.0.0 -date 1700000000 -o bin/dist
 //
-// The file Containerfile is the recipe for a second image, with fence agents in
-// it; it needs a container engine.
+// The file Containerfile is the recipe for a second image, with Debian's fence
+// agents beside them; it needs a container engine.
 package main

@@ -13,10 +13,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,6 +28,9 @@ import (
 
 	"github.com/CycloneDX/cyclonedx-go"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	agentprogram "github.com/csi-fencepost/csi-fencepost/fence/agent/program"
 )
 
 const (
@@ -215,7 +220,7 @@ func TestEveryDigestInTheArchiveHolds(t *testing.T) {
 		if p := inner.Manifests[i].Platform; p.Architecture != arch || p.OS != "linux" {
 			t.Errorf("manifest %d is for %v", i, p)
 		}
-		checkImage(l, arch, inner.Manifests[i], read(t, filepath.Join(f, "csi-fencepost_"+testVersion+"_linux_"+arch)))
+		checkImage(l, arch, inner.Manifests[i], read(t, filepath.Join(f, program(guard, arch))), read(t, filepath.Join(f, program(agents, arch))))
 	}
 	for name := range files {
 		if strings.HasPrefix(name, "blobs/sha256/") && name != "blobs/sha256/" && !l.used[name] {
@@ -224,7 +229,7 @@ func TestEveryDigestInTheArchiveHolds(t *testing.T) {
 	}
 }
 
-func checkImage(l imageLayout, arch string, d v1.Descriptor, program []byte) {
+func checkImage(l imageLayout, arch string, d v1.Descriptor, program, agents []byte) {
 	t := l.t
 	var m v1.Manifest
 	decode(t, l.blob(d), &m)
@@ -233,62 +238,135 @@ func checkImage(l imageLayout, arch string, d v1.Descriptor, program []byte) {
 	if c.Architecture != arch || c.OS != "linux" || c.Config.User != "65532:65532" || !slices.Equal(c.Config.Entrypoint, []string{"/csi-fencepost"}) {
 		t.Errorf("configuration: %+v", c)
 	}
-	if len(m.Layers) != 1 || len(c.RootFS.DiffIDs) != 1 {
-		t.Fatalf("%d layers, %d diff IDs", len(m.Layers), len(c.RootFS.DiffIDs))
+	if len(m.Layers) != 2 || len(c.RootFS.DiffIDs) != 2 || len(c.History) != 2 {
+		t.Fatalf("%d layers, %d diff IDs, %d of the history", len(m.Layers), len(c.RootFS.DiffIDs), len(c.History))
 	}
-	unzipped, err := gzip.NewReader(bytes.NewReader(l.blob(m.Layers[0])))
-	if err != nil {
-		t.Fatal(err)
+	want := map[string]string{"csi-fencepost": "755", "usr/": "755/", "usr/sbin/": "755/", "usr/sbin/csi-fencepost-agents": "755"}
+	for _, name := range agentNames {
+		want["usr/sbin/fence_fencepost_"+name] = "csi-fencepost-agents"
 	}
-	plain, err := io.ReadAll(unzipped)
-	if err != nil || digest(plain) != c.RootFS.DiffIDs[0] {
-		t.Errorf("the layer is %s, the configuration says %s: %v", digest(plain), c.RootFS.DiffIDs[0], err)
+	got := map[string]string{}
+	for i, layer := range m.Layers {
+		unzipped, err := gzip.NewReader(bytes.NewReader(l.blob(layer)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := io.ReadAll(unzipped)
+		if err != nil || digest(plain) != c.RootFS.DiffIDs[i] {
+			t.Errorf("the layer is %s, the configuration says %s: %v", digest(plain), c.RootFS.DiffIDs[i], err)
+		}
+		content, headers := untar(t, bytes.NewReader(plain))
+		for _, h := range headers {
+			switch got[h.Name] = fmt.Sprintf("%o", h.Mode); h.Typeflag {
+			case tar.TypeDir:
+				got[h.Name] += "/"
+			case tar.TypeSymlink:
+				got[h.Name] = h.Linkname
+			}
+			if h.Uid != 0 || h.Gid != 0 {
+				t.Errorf("%s belongs to user %d, group %d", h.Name, h.Uid, h.Gid)
+			}
+		}
+		if i == 0 && !bytes.Equal(content["csi-fencepost"], program) || i == 1 && !bytes.Equal(content["usr/sbin/csi-fencepost-agents"], agents) {
+			t.Errorf("layer %d holds another program", i)
+		}
 	}
-	content, headers := untar(t, bytes.NewReader(plain))
-	if len(headers) != 1 || headers[0].Name != "csi-fencepost" || headers[0].Mode != 0o755 || !bytes.Equal(content["csi-fencepost"], program) {
-		t.Errorf("the layer holds %+v", headers)
+	if !maps.Equal(got, want) {
+		t.Errorf("the image holds %v, want %v", got, want)
 	}
+}
+
+// unpacked is the image for this machine as a container engine unpacks it.
+func unpacked(t *testing.T) string {
+	t.Helper()
+	files, _ := untar(t, bytes.NewReader(read(t, filepath.Join(folder(t), "csi-fencepost_"+testVersion+".oci.tar"))))
+	blob := func(h v1.Hash) []byte { return files["blobs/sha256/"+h.Hex] }
+	var outer, inner v1.IndexManifest
+	decode(t, files["index.json"], &outer)
+	decode(t, blob(outer.Manifests[0].Digest), &inner)
+	at := slices.IndexFunc(inner.Manifests, func(d v1.Descriptor) bool { return d.Platform.Architecture == runtime.GOARCH })
+	if at < 0 {
+		t.Fatalf("no image for %s", runtime.GOARCH)
+	}
+	var m v1.Manifest
+	decode(t, blob(inner.Manifests[at].Digest), &m)
+	root := t.TempDir()
+	for _, layer := range m.Layers {
+		zip, err := gzip.NewReader(bytes.NewReader(blob(layer.Digest)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, headers := untar(t, zip)
+		for _, h := range headers {
+			path, err := filepath.Join(root, h.Name), error(nil)
+			switch h.Typeflag {
+			case tar.TypeDir:
+				err = os.MkdirAll(path, os.FileMode(h.Mode))
+			case tar.TypeSymlink:
+				err = os.Symlink(h.Linkname, path)
+			default:
+				err = os.WriteFile(path, content[h.Name], os.FileMode(h.Mode))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return root
 }
 
 // What runs is what the archive holds, on no system but the kernel.
 func TestTheProgramOfTheImageRuns(t *testing.T) {
-	files, _ := untar(t, bytes.NewReader(read(t, filepath.Join(folder(t), "csi-fencepost_"+testVersion+".oci.tar"))))
-	ran := false
-	for _, blob := range files {
-		zip, err := gzip.NewReader(bytes.NewReader(blob))
-		if err != nil {
-			continue // not a layer
-		}
-		layer, _ := untar(t, zip)
-		path := filepath.Join(t.TempDir(), "csi-fencepost")
-		if err := os.WriteFile(path, layer["csi-fencepost"], 0o755); err != nil {
-			t.Fatal(err)
-		}
-		info, err := buildinfo.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range info.Settings {
-			if s.Key == "CGO_ENABLED" && s.Value != "0" || strings.HasPrefix(s.Key, "vcs") {
-				t.Errorf("built with %s=%s", s.Key, s.Value)
-			}
-			if s.Key != "GOARCH" || s.Value != runtime.GOARCH {
-				continue
-			}
-			out, err := exec.Command(path, "version").CombinedOutput()
-			want := fmt.Sprintf("csi-fencepost %s %s linux/%s\n", testVersion, info.GoVersion, runtime.GOARCH)
-			if err != nil || string(out) != want {
-				t.Errorf("it says %q, want %q: %v", out, want, err)
-			}
-			inject := exec.Command(path, "inject", "-f", "../../sanity/kubeapi/testdata/vendor.yaml")
-			if out, err := inject.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("image: "+testName+":"+testVersion+"\n")) {
-				t.Errorf("inject does not name the image of its own release: %v\n%s", err, out)
-			}
-			ran = true
+	path := filepath.Join(unpacked(t), programPath)
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range info.Settings {
+		if s.Key == "CGO_ENABLED" && s.Value != "0" || strings.HasPrefix(s.Key, "vcs") {
+			t.Errorf("built with %s=%s", s.Key, s.Value)
 		}
 	}
-	if !ran {
-		t.Errorf("no image for %s", runtime.GOARCH)
+	out, err := exec.Command(path, "version").CombinedOutput()
+	want := fmt.Sprintf("csi-fencepost %s %s linux/%s\n", testVersion, info.GoVersion, runtime.GOARCH)
+	if err != nil || string(out) != want {
+		t.Errorf("it says %q, want %q: %v", out, want, err)
+	}
+	inject := exec.Command(path, "inject", "-f", "../../sanity/kubeapi/testdata/vendor.yaml")
+	if out, err := inject.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("image: "+testName+":"+testVersion+"\n")) {
+		t.Errorf("inject does not name the image of its own release: %v\n%s", err, out)
+	}
+}
+
+// The image has each agent of ours, and csi-fencepost takes it where it is.
+func TestTheAgentsOfTheImageRun(t *testing.T) {
+	root := unpacked(t)
+	sbin := filepath.Join(root, agentsFolder)
+	help, err := exec.Command(filepath.Join(sbin, agents.name), "help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, help)
+	}
+	var names []string
+	for _, m := range regexp.MustCompile(`(?m)^  ([a-z0-9]+) `).FindAllStringSubmatch(string(help), -1) {
+		names = append(names, m[1])
+	}
+	if !slices.Equal(names, agentNames) {
+		t.Errorf("the program is %q, and the image links %q", names, agentNames)
+	}
+	for _, name := range agentNames {
+		a, err := exec.Command(filepath.Join(sbin, "fence_fencepost_"+name), "-o", "metadata").CombinedOutput()
+		if err != nil || !strings.Contains(string(a), `name="fence_fencepost_`+name+`"`) {
+			t.Errorf("%s: %v: %s", name, err, a)
+		}
+	}
+	// As csi-fencepost takes it: whose the files are, its metadata, its answer.
+	p, err := agentprogram.New(agentprogram.Options{Name: "cloud", Agent: "fence_fencepost_hcloud", Dirs: []string{filepath.Clean(sbin)},
+		Parameters: map[string]string{"plug": "1", "endpoint": "https://127.0.0.1:1", "token": "t"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Status(t.Context(), agent.Machine{Node: "n1"}); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("it did not come to ask where nobody answers: %v", err)
 	}
 }
 
@@ -400,11 +478,11 @@ func TestCertificatesAreWhereGoLooksForThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := release{certificates: path, date: time.Unix(0, 0)}
-	layer, err := r.layer([]byte("program"))
+	layers, err := r.layers([]byte("program"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := layer.Uncompressed()
+	plain, err := layers[0].Uncompressed()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -418,7 +496,7 @@ func TestCertificatesAreWhereGoLooksForThem(t *testing.T) {
 		}
 	}
 	r.certificates = "missing.pem"
-	if _, err := r.layer(nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "-certificates") {
+	if _, err := r.layers(nil, nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "-certificates") {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }

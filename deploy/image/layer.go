@@ -14,11 +14,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// An entry is a folder (without content) or a file of a tar archive.
+// An entry is a folder (without content), a file or a link of a tar archive.
 type entry struct {
 	path    string
 	content []byte
 	mode    int64
+	link    string // where a link leads to; "": it is none
 }
 
 // tarOf is a tar archive of root's files, all of one date, in the order given.
@@ -27,7 +28,10 @@ func tarOf(entries []entry, date time.Time) ([]byte, error) {
 	archive := tar.NewWriter(&out)
 	for _, e := range entries {
 		header := &tar.Header{Typeflag: tar.TypeReg, Name: e.path, Size: int64(len(e.content)), Mode: e.mode, ModTime: date, Format: tar.FormatUSTAR}
-		if e.content == nil {
+		switch {
+		case e.link != "":
+			header.Typeflag, header.Linkname = tar.TypeSymlink, e.link
+		case e.content == nil:
 			header.Typeflag = tar.TypeDir
 		}
 		if err := archive.WriteHeader(header); err != nil {
@@ -50,21 +54,41 @@ const (
 	certificatesPath = "etc/ssl/certs/ca-certificates.crt"
 )
 
-// layer is the image's only one.
-func (r release) layer(program []byte) (v1.Layer, error) {
-	entries := []entry{{programPath, program, 0o755}}
+// agentNames are those of the fence agents that csi-fencepost-agents is, in the order of its help.
+var agentNames = []string{"redfish", "ec2", "azure", "gce", "hcloud", "openstack", "proxmox", "vsphere"}
+
+// agentsFolder is where csi-fencepost looks for agents unless --agent-dirs says otherwise.
+const agentsFolder = "usr/sbin/"
+
+// layers are the image's: csi-fencepost, and the fence agents.
+func (r release) layers(program, agents []byte) ([]v1.Layer, error) {
+	first := []entry{{path: programPath, content: program, mode: 0o755}}
 	if r.certificates != "" {
 		certificates, err := os.ReadFile(r.certificates)
 		if err != nil {
 			return nil, fmt.Errorf("-certificates: %w", err)
 		}
-		entries = append(entries, entry{"etc/", nil, 0o755}, entry{"etc/ssl/", nil, 0o755}, entry{"etc/ssl/certs/", nil, 0o755},
-			entry{certificatesPath, certificates, 0o644})
+		first = append(first, directory("etc/"), directory("etc/ssl/"), directory("etc/ssl/certs/"),
+			entry{path: certificatesPath, content: certificates, mode: 0o644})
 	}
-	plain, err := tarOf(entries, r.date)
-	if err != nil {
-		return nil, err
+	second := []entry{directory("usr/"), directory(agentsFolder), {path: agentsFolder + "csi-fencepost-agents", content: agents, mode: 0o755}}
+	for _, name := range agentNames {
+		second = append(second, entry{path: agentsFolder + "fence_fencepost_" + name, link: "csi-fencepost-agents", mode: 0o777})
 	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(plain)), nil },
-		tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithCompressedCaching, tarball.WithMediaType(types.OCILayer))
+	var all []v1.Layer
+	for _, entries := range [][]entry{first, second} {
+		plain, err := tarOf(entries, r.date)
+		if err != nil {
+			return nil, err
+		}
+		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(plain)), nil },
+			tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithCompressedCaching, tarball.WithMediaType(types.OCILayer))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, layer)
+	}
+	return all, nil
 }
+
+func directory(path string) entry { return entry{path: path, mode: 0o755} }

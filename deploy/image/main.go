@@ -60,7 +60,7 @@ func parse(args []string) (release, error) {
 	fs.StringVar(&r.name, "name", "csi-fencepost", "The name of the image, with the registry if it is known, without a tag. With the registry it is what the program's inject puts in.")
 	fs.StringVar(&r.version, "version", "dev", "The version, which is also the image's tag.")
 	fs.StringVar(&date, "date", date, "The date that stands in what is built, in seconds since 1970: that of the commit. 0 by default, or SOURCE_DATE_EPOCH.")
-	fs.StringVar(&r.certificates, "certificates", "", "A file of CA certificates for the image. The program itself needs none: the API server's comes with the service account.")
+	fs.StringVar(&r.certificates, "certificates", "", "A file of CA certificates for the image. Without it csi-fencepost needs none, for the API server's comes with the service account, and the fence agents have those that Mozilla trusts.")
 	fs.BoolVar(&r.imageOnly, "image-only", false, "Only the image, nothing else of a release.")
 	if err := fs.Parse(args); err != nil {
 		return r, err
@@ -110,15 +110,15 @@ func (r release) build(ctx context.Context, progress io.Writer) error {
 			return err
 		}
 		programs[arch] = program
-		if images[arch], err = r.image(arch, program); err != nil {
+		second, err := r.compile(ctx, agents, arch, work)
+		if err != nil {
+			return err
+		}
+		if images[arch], err = r.image(arch, program, second); err != nil {
 			return err
 		}
 		if r.imageOnly {
 			continue
-		}
-		second, err := r.compile(ctx, agents, arch, work)
-		if err != nil {
-			return err
 		}
 		if err := errors.Join(r.add(files, guard, arch, program), r.add(files, agents, arch, second)); err != nil {
 			return err

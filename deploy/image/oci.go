@@ -27,8 +27,8 @@ func (r release) labels() map[string]string {
 }
 
 // image makes the image for one architecture.
-func (r release) image(arch string, program []byte) (v1.Image, error) {
-	layer, err := r.layer(program)
+func (r release) image(arch string, program, agents []byte) (v1.Image, error) {
+	layers, err := r.layers(program, agents)
 	if err != nil {
 		return nil, err
 	}
@@ -38,9 +38,11 @@ func (r release) image(arch string, program []byte) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	image, err = mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: r.date}, CreatedBy: "go run ./deploy/image"}})
-	if err != nil {
-		return nil, err
+	for _, layer := range layers {
+		image, err = mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: r.date}, CreatedBy: "go run ./deploy/image"}})
+		if err != nil {
+			return nil, err
+		}
 	}
 	return mutate.Annotations(image, r.labels()).(v1.Image), nil
 }
@@ -71,11 +73,11 @@ func (r release) archive(images map[string]v1.Image, folder string) ([]byte, err
 		case err != nil || name == ".":
 			return err
 		case d.IsDir():
-			entries = append(entries, entry{name + "/", nil, 0o755})
+			entries = append(entries, directory(name+"/"))
 			return nil
 		}
 		content, err := os.ReadFile(filepath.Join(folder, name))
-		entries = append(entries, entry{name, content, 0o644})
+		entries = append(entries, entry{path: name, content: content, mode: 0o644})
 		return err
 	})
 	if err != nil {

@@ -65,7 +65,7 @@ func (r release) plugin(files files, programs map[string][]byte) error {
 				"the drivers' external-attachers; inject puts it there.\n"}}
 	for _, arch := range architectures {
 		// krew refuses an archive without the license.
-		content, err := compressed([]entry{{"LICENSE", license, 0o644}, {"kubectl-" + pluginName, programs[arch], 0o755}}, r)
+		content, err := compressed([]entry{{path: "LICENSE", content: license, mode: 0o644}, {path: "kubectl-" + pluginName, content: programs[arch], mode: 0o755}}, r)
 		if err != nil {
 			return err
 		}
