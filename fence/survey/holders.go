@@ -313,8 +313,8 @@ func (g *gathering) isNew(ctx context.Context, sure bool) bool {
 	return g.Seal != nil && IsNew(ctx, g.Seal, g.survey.Book, sure)
 }
 
-// IsNew: the volume was made after the ledgers were sealed, and none was written for it, so
-// that nobody had it; as far as this process knows, or for sure.
+// IsNew tells whether the volume was made after the ledgers were sealed, and none was written for
+// it, so that nobody had it; as far as this process knows, or for sure.
 func IsNew(ctx context.Context, seal Seal, book *ledger.Book, sure bool) bool {
 	return book.Missing && len(book.SetAside) == 0 && len(book.PVs) == 1 && seal.MadeSince(ctx, book.PVs[0], sure)
 }

@@ -29,8 +29,9 @@ type Whereabouts struct {
 	Nodes sets.Set[string]
 	// Newest is the highest resourceVersion of the driver's PersistentVolumes.
 	Newest uint64
-	// Had are the volumes that there were: those of PersistentVolumes, those that a Node lists or
-	// a VolumeAttachment has inline; and the PersistentVolumes of which a VolumeAttachment is left.
+	// Had are the UIDs of the PersistentVolumes that there were, the disks (Identity.Key) of them
+	// and of what a Node lists or a VolumeAttachment has inline, and the names of the
+	// PersistentVolumes of which a VolumeAttachment is left.
 	Had *Names
 }
 
@@ -116,6 +117,7 @@ func (s *Surveyor) Whereabouts(ctx context.Context) (*Whereabouts, error) {
 			return
 		}
 		handles.Insert(handle)
+		w.Had.Add(string(pv.UID))
 		w.Had.Add(s.IDs.Key(handle))
 		if version, err := strconv.ParseUint(pv.ResourceVersion, 10, 64); err == nil {
 			w.Newest = max(w.Newest, version)

@@ -13,7 +13,10 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
@@ -266,6 +269,11 @@ func TestWhatRanBeforeAPublishRanBeforeTheMachineHadTheVolume(t *testing.T) {
 			r.Change(func(l *ledger.Ledger) { l.Cut(guardrig.ID("a"), l.Get(guardrig.ID("a")).Token) })
 			r.Lists("a", true, false)
 		}, 2},
+		"its Node came after the seal, and the ledger says that nobody has it": {func(r *guardrig.Rig) {
+			r.Must(r.PublishTo("a"))
+			r.Change(func(l *ledger.Ledger) { l.Cut(guardrig.ID("a"), l.Get(guardrig.ID("a")).Token) })
+			r.RenewUID("a")
+		}, 0},
 		"its VolumeAttachment says attached": {func(r *guardrig.Rig) { r.SaysAttached("a") }, 0},
 		"the driver lists it":                {func(r *guardrig.Rig) { r.Listed = []string{guardrig.ID("a")} }, 0},
 	} {
@@ -313,6 +321,24 @@ func TestOfANewVolumeAKubeletThatListsItOnlyWaits(t *testing.T) {
 			r.Must(r.PublishTo("a"))
 			r.Lose()
 		}), 0},
+		"it was published, its ledger is taken off, and its Node lists nothing": {before("5000", func(r *guardrig.Rig, _ *guardrig.Etcd) {
+			r.Must(r.PublishTo("a"))
+			r.Lose()
+			r.Lists("a", false, false)
+		}), 0},
+		"its ledger could not be written at first": {before("5000", func(r *guardrig.Rig, _ *guardrig.Etcd) {
+			fails := true
+			r.Client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+				failed := fails
+				fails = false
+				return failed, nil, apierrors.NewInternalError(errors.New("etcd is away"))
+			})
+			r.Refused(r.PublishTo("a"), codes.Unavailable, "")
+		}), 1},
+		"its Node came after the seal":                             {before("5000", func(r *guardrig.Rig, _ *guardrig.Etcd) { r.RenewUID("a") }), 1},
+		"its Node came after the seal, and the volume was there":   {before("999", func(r *guardrig.Rig, _ *guardrig.Etcd) { r.RenewUID("a") }), 0},
+		"its Node came after the seal, and lists nothing":          {before("5000", func(r *guardrig.Rig, _ *guardrig.Etcd) { r.RenewUID("a"); r.Lists("a", false, false) }), 1},
+		"its Node came after, lists nothing, the volume was there": {before("999", func(r *guardrig.Rig, _ *guardrig.Etcd) { r.RenewUID("a"); r.Lists("a", false, false) }), 0},
 		"its disk was published, and has another PersistentVolume": {before("5000", func(r *guardrig.Rig, _ *guardrig.Etcd) {
 			r.Must(r.PublishTo("a"))
 			r.Stripped("a")
@@ -341,6 +367,7 @@ func TestADiskThatANodeOrAnAttachmentNamesAtTheSealIsNotNew(t *testing.T) {
 	for name, c := range map[string]struct{ before, then func(*guardrig.Rig) }{
 		"its Node lists it":                                  {func(r *guardrig.Rig) { r.Lists("a", true, false) }, func(*guardrig.Rig) {}},
 		"another's Node lists it":                            {func(r *guardrig.Rig) { r.Lists("b", true, false) }, func(r *guardrig.Rig) { r.Lists("b", false, false) }},
+		"its disk has another PersistentVolume then":         {nil, again},
 		"its PersistentVolume is there, and is bound anew":   {nil, func(*guardrig.Rig) {}},
 		"a VolumeAttachment of its PersistentVolume is left": {func(r *guardrig.Rig) { r.Attachment("b", time.Time{}) }, func(r *guardrig.Rig) { r.Stripped("b") }},
 	} {

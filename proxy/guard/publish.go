@@ -290,8 +290,8 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 		p.first = token
 	}
 	err := p.write(ctx, EffectRecord, s, l)
-	if !isConflict(err) {
-		p.Seal.gave(s.Volume)
+	if err == nil {
+		p.Seal.gave(s.Book)
 	}
 	return token, err
 }

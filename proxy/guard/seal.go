@@ -23,6 +23,7 @@ import (
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 	"github.com/csi-fencepost/csi-fencepost/fence/throttle"
 	"github.com/csi-fencepost/csi-fencepost/proxy"
@@ -97,7 +98,8 @@ type session struct {
 	on     *coordinationv1.Lease
 	from   uint64 // the resourceVersion at which it was put on
 	found  *survey.Whereabouts
-	// given are the volumes that this process has published since it began.
+	// given are the UIDs of the PersistentVolumes, and the disks, that this process has
+	// published since it began.
 	given *survey.Names
 	// apart are volumes of which the seal says nothing: many nodes may have them, or could
 	// once, or somebody has them who cannot be written down.
@@ -490,8 +492,7 @@ func (s *Seal) covers(ctx context.Context, volume string, nodeUID types.UID) boo
 // read (kubernetes-sigs/sig-storage-lib-external-provisioner controller.go,
 // provisionClaimOperation). A PersistentVolume that a person makes for a disk that exists already
 // has another name, or names a version of before the seal. If it was there when the seal was put
-// on it may have been bound to its claim anew, which writes a version of today; and a provisioner
-// that is asked again makes another one for the disk that it made.
+// on it may have been bound to its claim anew, which writes a version of today.
 func (s *Seal) MadeSince(ctx context.Context, pv *corev1.PersistentVolume, sure bool) bool {
 	handle, ours := s.surveyor.IDs.PVHandle(pv)
 	claim := pv.Spec.ClaimRef
@@ -499,8 +500,7 @@ func (s *Seal) MadeSince(ctx context.Context, pv *corev1.PersistentVolume, sure 
 		return false
 	}
 	says := func(now *session) bool {
-		key := s.surveyor.IDs.Key(handle)
-		return revision(claim.ResourceVersion) > now.from && !now.found.Had.Has(key) && !now.found.Had.Has(pv.Name) && !now.given.Has(key) && !now.apart[key]
+		return revision(claim.ResourceVersion) > now.from && !now.had(string(pv.UID)) && !now.apart[s.surveyor.IDs.Key(handle)]
 	}
 	if !sure {
 		now, _ := s.of(ctx)
@@ -509,16 +509,32 @@ func (s *Seal) MadeSince(ctx context.Context, pv *corev1.PersistentVolume, sure 
 	return s.use(ctx, says)
 }
 
+// had tells whether what has that name was there when the seal was put on, or was published since.
+func (now *session) had(name string) bool { return now.found.Had.Has(name) || now.given.Has(name) }
+
+// newDisk: of the volume's disk nobody knew when the seal was put on, and this process has not
+// published it since. A provisioner that is asked again makes another PersistentVolume for the disk
+// that it made, so that a new one of these has no new disk.
+func (s *Seal) newDisk(sv *survey.Survey) func(*session) bool {
+	return func(now *session) bool {
+		pvs := sv.Book.PVs
+		return len(pvs) == 1 && !now.had(s.surveyor.IDs.Key(sv.Volume)) && !now.had(pvs[0].Name)
+	}
+}
+
 // gave takes note that the volume was published: whoever takes its ledger off, or makes another
-// PersistentVolume for it, does not make it a new one.
-func (s *Seal) gave(volume string) {
+// PersistentVolume for its disk, does not make it a new one.
+func (s *Seal) gave(book *ledger.Book) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := s.session; now != nil {
-		now.given.Add(s.surveyor.IDs.Key(volume))
+		now.given.Add(s.surveyor.IDs.Key(book.Handle))
+		for _, pv := range book.PVs {
+			now.given.Add(string(pv.UID))
+		}
 	}
 }
 
@@ -579,9 +595,6 @@ func (s *Seal) first(ctx context.Context, sv *survey.Survey) bool {
 		!sv.OnlyAttachment(t) || sv.Book.Repaired || len(sv.Book.Before) > 0 {
 		return false // of a ledger that is set aside: one that names it may have been there
 	}
-	if t.Node.InUse && sv.Book.Missing && !survey.IsNew(ctx, s, sv.Book, true) {
-		return false // the same; a new volume a kubelet lists for its pods, which wait
-	}
 	for i := range sv.Holders {
 		h := &sv.Holders[i]
 		own := h.NodeID == t.NodeID && h.NodeName == t.NodeName && h.State == fence.NotInLedger
@@ -590,5 +603,16 @@ func (s *Seal) first(ctx context.Context, sv *survey.Survey) bool {
 		}
 	}
 	now, call := s.of(ctx)
-	return call && s.holds(now, s.knows(sv.Volume, types.UID(t.Node.UID)))
+	knows := s.knows(sv.Volume, types.UID(t.Node.UID))
+	switch {
+	case !call:
+		return false
+	case !sv.Book.Missing:
+		return s.holds(now, knows)
+	case !t.Node.InUse && s.holds(now, knows):
+		given := func(now *session) bool { return now.given.Has(s.surveyor.IDs.Key(sv.Volume)) }
+		return !s.holds(now, given) // else its ledger was taken off
+	}
+	// A new disk nobody had: not a Node that came later, nor one that lists it, for pods that wait.
+	return s.holds(now, s.newDisk(sv)) && survey.IsNew(ctx, s, sv.Book, true)
 }

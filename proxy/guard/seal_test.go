@@ -696,6 +696,17 @@ func TestOfANewVolumeNoListIsNeeded(t *testing.T) {
 		t.Errorf("one that was there when the seal was put on: %v, want that the driver does not answer", err)
 	}
 
+	r = guardrig.New(t, fence.Policy{})
+	r.Sealing()
+	r.Node("c", guardrig.HourAgo)
+	r.Must(r.UnpublishFrom("id-b"))
+	r.Provisioned(since, nil)
+	r.Attachment("c", time.Time{})
+	r.ListErr = guardrig.ErrThrottled
+	if err := r.PublishTo("c"); status.Code(err) != codes.Unavailable {
+		t.Errorf("one that was there, was never published, and is bound anew: %v, want that the driver does not answer", err)
+	}
+
 	r, _ = fresh(t)
 	r.Must(r.PublishTo("c"))
 	r.Called("publish id-c")
