@@ -10,7 +10,7 @@ import (
 )
 
 func FuzzAnswer(f *testing.F) {
-	const off = `{"server": {"id": "4237e6c2-1111-4222-8333-444444444444", "name": "n1", "status": "SHUTOFF", "OS-EXT-STS:power_state": 4, "OS-EXT-STS:vm_state": "stopped", "OS-EXT-STS:task_state": null, "host_status": "UP", "OS-EXT-SRV-ATTR:host": "c2"}`
+	const off = `{"server": {"id": "4237e6c2-1111-4222-8333-444444444444", "name": "n1", "status": "SHUTOFF", "OS-EXT-STS:power_state": 4, "OS-EXT-STS:vm_state": "stopped", "OS-EXT-STS:task_state": null, "host_status": "UP"}`
 	agenttest.Fuzz(f, func(client *http.Client) contract.Platform {
 		return &region{name: "RegionOne", api: &rest.Client{HTTP: client, Base: "https://nova.example.com:8774/v2.1"}}
 	}, "4237e6c2-1111-4222-8333-444444444444", "SHUTOFF|\\\\u",

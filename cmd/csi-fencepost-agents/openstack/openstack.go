@@ -31,14 +31,14 @@ func Agent() *contract.Agent {
 	return &contract.Agent{
 		Name:  "openstack",
 		Short: "OpenStack Nova: a server's status, and its host's",
-		Long: "Off is SHUTOFF with power_state 4, vm_state stopped and no task_state, on a host whose host_status is UP, of a server that was not evacuated from a host that may still run it. On is ACTIVE with power_state 1 on such a host. " +
+		Long: "Off is SHUTOFF with power_state 4, vm_state stopped and no task_state, on a host whose host_status is UP, of a server that no evacuation has left running elsewhere. On is ACTIVE with power_state 1 on such a host. " +
 			"All else is neither: PAUSED, SUSPENDED, SHELVED, RESCUE, RESIZE, VERIFY_RESIZE, MIGRATING, ERROR, UNKNOWN, and a server whose host is DOWN, UNKNOWN or in MAINTENANCE, which Nova also says of a dead one. " +
-			"An evacuated server is stopped in its new place, while the copy on the host that it left runs on: off is said once that host's nova-compute has started again, which ends the copy (its migration is completed then). " +
+			"An evacuated server is stopped in its new place, while the copy on the host that it left runs on: off is said once that host's nova-compute has started again, which ends the copy (its migration is completed then). One that failed may run where it was to go: then a person looks. " +
 			"off is os-stop, Nova's only way: it asks the operating system, and cuts the power after the image's os_shutdown_timeout, or else Nova's shutdown_timeout, of 60 seconds. Set os_shutdown_timeout to 0 on the nodes' image, or let timeout be 115, and that of the sidecar's agent 2m. Nothing is sent where the host is not UP: it would be done once that is back, to a machine that may be healthy by then. " +
 			"The plug is the node's provider ID, openstack:///UUID or openstack://REGION/UUID; its UUID is the machine's system UUID, but for bare metal (Ironic), which takes uuid: none. " +
 			"What starts a server behind Nova's back (virsh, libvirt-guests) is not seen for ten minutes. " +
 			"fingerprint is that of Keystone and of Nova. " +
-			"Rights, which an administrator has: os_compute_api:servers:show, …:show:host_status, os-extended-server-attributes and os-instance-actions:list; for servers that were evacuated os-migrations:index; to fence servers:stop and servers:start.",
+			"Rights, which an administrator has: os_compute_api:servers:show, …:show:host_status and os-instance-actions:list; for servers that were evacuated os-migrations:index; to fence servers:stop and servers:start.",
 		Parameters: []contract.Parameter{
 			{Name: "auth_url", Required: true, Help: "Keystone, as https://keystone.example.com:5000/v3."},
 			{Name: "region", Required: true, Help: "The region of the servers, as RegionOne. Provider IDs of others are refused."},
@@ -126,7 +126,6 @@ type server struct {
 	Power            int             `json:"OS-EXT-STS:power_state"`
 	VM               string          `json:"OS-EXT-STS:vm_state"`
 	Task             json.RawMessage `json:"OS-EXT-STS:task_state"` // null: none; empty: it is not told
-	Host             string          `json:"OS-EXT-SRV-ATTR:host"`
 	HostStatus       *string         `json:"host_status"`
 }
 
@@ -192,11 +191,11 @@ func machine(s *server) *contract.Machine {
 	return m
 }
 
-// left is an error if another host may still run the server: one that it was evacuated from. Nova
-// evacuates as soon as it does not hear from a host, stopped or not, and the host's nova-compute
-// destroys what it left there, once it starts again; only then is the migration completed
-// (nova/compute/manager.py, _destroy_evacuated_instances). Of what the server's present host left
-// it speaks itself.
+// left is an error if another host may still run the server: one that it was evacuated from, or to.
+// Nova evacuates as soon as it does not hear from a host, stopped or not, and the host's
+// nova-compute destroys what it left there, once it starts again; only then is the migration
+// completed (nova/compute/manager.py, _destroy_evacuated_instances). One that failed may have begun
+// to run where it was to go, and is still said to be where it was (the same, _do_rebuild_instance).
 func (r *region) left(ctx context.Context, s *server) error {
 	var list struct {
 		InstanceActions []struct{ Action string }
@@ -204,14 +203,15 @@ func (r *region) left(ctx context.Context, s *server) error {
 	if err := r.api.Get(ctx, "/servers/"+s.ID+"/os-instance-actions", &list); err != nil {
 		return fmt.Errorf("its actions (needs os_compute_api:os-instance-actions:list): %w", err)
 	}
-	if len(list.InstanceActions) == 0 {
-		return errors.New("no action of it is told, and each server has one that created it")
-	}
-	evacuations := 0
+	created, evacuations := false, 0
 	for _, a := range list.InstanceActions {
+		created = created || a.Action == "create"
 		if a.Action == "evacuate" {
 			evacuations++
 		}
+	}
+	if !created {
+		return errors.New("the action that created it is not told, so that others may be missing, too")
 	}
 	if evacuations == 0 {
 		return nil
@@ -221,6 +221,7 @@ func (r *region) left(ctx context.Context, s *server) error {
 			Server string `json:"instance_uuid"`
 			Type   string `json:"migration_type"`
 			From   string `json:"source_compute"`
+			To     string `json:"dest_compute"`
 			Status string
 		}
 	}
@@ -231,8 +232,8 @@ func (r *region) left(ctx context.Context, s *server) error {
 		if m.Server != s.ID || m.Type != "evacuation" {
 			continue
 		}
-		if evacuations--; m.Status != "completed" && (m.From == "" || m.From != s.Host) {
-			return fmt.Errorf("it was evacuated from host %q, which may still run it (the evacuation is %q, and not completed): start nova-compute there, which ends it", m.From, m.Status)
+		if evacuations--; m.Status != "completed" {
+			return fmt.Errorf("it was evacuated from host %q to %q, either of which may run it (the evacuation is %q, and not completed): start nova-compute on the first, which ends what it left there; where that does not complete it, look at both", m.From, m.To, m.Status)
 		}
 	}
 	if evacuations > 0 {

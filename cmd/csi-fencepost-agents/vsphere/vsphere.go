@@ -28,7 +28,7 @@ func Agent() *contract.Agent {
 		Long: "Off is poweredOff, on is poweredOn, both while vCenter is connected to the machine and to its host. suspended, and a machine that is disconnected, inaccessible, invalid or orphaned, or whose host is disconnected or notResponding, are neither: vCenter then tells what it heard last. " +
 			"A host that dies is notResponding after about a minute. A machine that vSphere HA has started again is read on its new host: a copy that a host without network and storage still runs has lost the locks of its files, and its virtual disks with them, but goes on writing to what it has mounted over its own network, until its host is back and ends it. Let HA power off the machines of an isolated host, and of one that has lost its storage (VMCP). " +
 			"off is PowerOffVM_Task, which asks nobody. " +
-			"The plug is the node's provider ID, vsphere://UUID with the BIOS UUID, in either order of bytes; it is the machine's system UUID. Two machines with one are an error. " +
+			"The plug is the node's provider ID, vsphere://UUID with the BIOS UUID, in either order of bytes; it is the machine's system UUID. Two machines with one are an error. A copy in another vCenter has the same one (replication, a restored backup): where the node has gone there, what it left behind reads off here, so give the agent the other vCenter at once. " +
 			"A user sees only what its role shows: give it a role with VirtualMachine.Interact.PowerOff and PowerOn on the vCenter, with all below it, so that it sees hosts and twins, too. " +
 			"Each run logs in, and out again.",
 		Parameters: []contract.Parameter{
