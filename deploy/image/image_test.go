@@ -361,7 +361,7 @@ func TestTheAgentsOfTheImageRun(t *testing.T) {
 	}
 	// As csi-fencepost takes it: whose the files are, its metadata, its answer.
 	p, err := agentprogram.New(agentprogram.Options{Name: "cloud", Agent: "fence_fencepost_hcloud", Dirs: []string{filepath.Clean(sbin)},
-		Parameters: map[string]string{"endpoint": "https://127.0.0.1:1", "token": "t"}, NodeParameters: map[string]map[string]string{"plug": {"n1": "1"}}})
+		Parameters: map[string]string{"endpoint": "https://127.0.0.1:1", "token": "xyzzy"}, NodeParameters: map[string]map[string]string{"plug": {"n1": "1"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
