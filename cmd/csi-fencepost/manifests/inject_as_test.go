@@ -208,7 +208,7 @@ func TestALaterRunKeepsWhatTheEarlierOneConfigured(t *testing.T) {
 			}
 			clitest.Says(t, fileText(t, folder, way), "    mode: Observe\n")
 			manifests = filepath.Join(t.TempDir(), "another.yaml")
-			another := strings.ReplaceAll(clitest.ReadFile(t, "deploy/values/testdata/proxmox.yaml"), "csi.proxmox.sinextra.dev", "another.example.com")
+			another := strings.NewReplacer("csi.proxmox.sinextra.dev", "another.example.com", "proxmox-csi-controller", "another").Replace(clitest.ReadFile(t, "deploy/values/testdata/proxmox.yaml"))
 			if err := os.WriteFile(manifests, []byte(another), 0o644); err != nil {
 				t.Fatal(err)
 			}

@@ -22,10 +22,11 @@ import (
 )
 
 // notInTheCluster are the names under csi-fencepost.io that no object of the
-// cluster is given by this program: the file format's version, and annotations
-// that go with the object that they are on.
+// cluster is given by this program: the file format's version, what people write
+// that is only read, and annotations that go with the object that they are on.
 var notInTheCluster = []string{
 	"csi-fencepost.io/v1alpha1",
+	"csi-fencepost.io/inject", // of people, in a driver's pod template
 	record.Annotation, record.NodeAnnotation, record.FencedAnnotation, record.ClaimedAnnotation, // on the records, which are deleted whole
 }
 
