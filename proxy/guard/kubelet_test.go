@@ -406,18 +406,19 @@ func TestWhatIsPublishedWhileTheSealIsPutOnIsNotNew(t *testing.T) {
 		for _, n := range []string{"a", "b", "c"} {
 			r.Node(n, time.Now().Add(-time.Hour))
 		}
-		hold := make(chan struct{})
-		r.Guard.Surveyor.Driver = held(hold)
+		driver := held{asked: make(chan struct{}, 10), hold: make(chan struct{})}
+		r.Guard.Surveyor.Driver = driver
 		without(r, func() {
 			other(r, "c")                         // of which the driver is asked
 			_ = r.UnpublishFrom(guardrig.ID("b")) // it waits for the seal in vain
 		})
+		<-driver.asked
 		r.Provisioned("5000", nil)
 		asksFor(r, "a")
 		r.Must(r.PublishTo("a"))
-		close(hold)
-		synctest.Wait()
+		close(driver.hold)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		r.Stripped("a")
 		r.Lose()
 		k.run["a"] = 2
@@ -430,12 +431,13 @@ func TestWhatIsPublishedWhileTheSealIsPutOnIsNotNew(t *testing.T) {
 	})
 }
 
-// held is a driver that does not say where volume other is before the channel is closed.
-type held chan struct{}
+// held is a driver that does not say where volume other is before hold is closed.
+type held struct{ asked, hold chan struct{} }
 
 func (h held) PublishedNodes(_ context.Context, volume string) ([]string, bool, error) {
 	if volume == "other" {
-		<-h
+		h.asked <- struct{}{}
+		<-h.hold
 	}
 	return nil, true, nil
 }
