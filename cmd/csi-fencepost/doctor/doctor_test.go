@@ -582,3 +582,18 @@ func TestHostileNamesAreText(t *testing.T) {
 		t.Errorf("%q", out.String())
 	}
 }
+
+// kubectl rollout restart knows three kinds; of another one it would be an error at three in the morning.
+func TestOnlyWhatKubectlRestartsIsRestarted(t *testing.T) {
+	for kind, want := range map[string]string{
+		"Deployment":  "kubectl rollout restart deployment -n storage block",
+		"StatefulSet": "kubectl rollout restart statefulset -n storage block",
+		"DaemonSet":   "kubectl rollout restart daemonset -n storage block",
+		"Pod":         "kubectl get pod -n storage block -o yaml",
+		"ReplicaSet":  "kubectl get replicaset -n storage block -o yaml",
+	} {
+		if got := (workload{kind, "storage", "block"}).restart(); got != want {
+			t.Errorf("%s: %s", kind, got)
+		}
+	}
+}

@@ -44,6 +44,15 @@ func (w workload) manifest() string {
 // check is the command that says what is to be changed in it.
 func (w workload) check() string { return w.manifest() + " | csi-fencepost inject --check" }
 
+// restart is the command that has its pods made anew; of a kind that kubectl restarts none of, the
+// one that prints it.
+func (w workload) restart() string {
+	if !slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet"}, w.kind) {
+		return w.manifest()
+	}
+	return fmt.Sprintf("kubectl rollout restart %s -n %s %s", strings.ToLower(w.kind), printable.Word(w.namespace), printable.Word(w.name))
+}
+
 // A wired attacher is one external-attacher of one pod.
 type wired struct {
 	inject.Wire
@@ -250,7 +259,7 @@ func (d *doctoring) lookAtUnguarded(driver string, w wired, where string) {
 		what, next = what+", whose pod says "+injectAnnotation+": disabled", w.of.manifest()
 	default:
 		what += fmt.Sprintf(". %s puts it into pods as they are created: pod %s is older, has no annotation %s: enabled, or was let in with a warning", injects+driver, w.pod.Name, injectAnnotation)
-		next = fmt.Sprintf("kubectl rollout restart %s -n %s %s", printable.Word(strings.ToLower(w.of.kind)), printable.Word(w.of.namespace), printable.Word(w.of.name))
+		next = w.of.restart()
 	}
 	d.add(grade, driver, what, next)
 }
