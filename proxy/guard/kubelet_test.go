@@ -470,24 +470,52 @@ func again(r *guardrig.Rig) {
 	r.Must(err)
 }
 
-// A publish that fails names nobody whom the ledger did not name before, unless the Node lists the
-// volume: then it may have it, whatever is said of the volume.
-func TestAPublishThatFailsToANodeThatListsTheVolumeStaysWrittenDown(t *testing.T) {
-	for _, code := range []codes.Code{codes.Internal, codes.DeadlineExceeded} {
-		r, _ := made(t)
-		r.Provisioned("5000", nil)
-		asksFor(r, "a")
-		r.Lists("a", true, false)
-		r.PublishErr = status.Error(code, "it failed")
-		if err := r.PublishTo("a"); status.Code(err) != code {
-			t.Fatal(err)
-		}
-		r.PublishErr = nil
-		if e := r.Ledger().Get(guardrig.ID("a")); e == nil || e.State != fence.Publishing || e.OnlyUnder != "" {
-			t.Errorf("%s: the ledger says %s", code, r.Ledger())
-		}
-		r.Attachment("b", time.Time{})
-		r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
+// A first publish that fails names nobody whom the ledger did not name before, though a kubelet that
+// waits for the volume lists it by then. Of a disk that is not new, and lacks a ledger, whoever lists
+// it may have it.
+func TestAFirstPublishThatFailsThoughTheNodeListsTheVolume(t *testing.T) {
+	for name, c := range map[string]struct {
+		code  codes.Code
+		made  bool
+		entry bool
+		only  string
+	}{
+		"it is new, and the driver is through":         {codes.Internal, true, false, ""},
+		"it is new, and the driver may be at it still": {codes.DeadlineExceeded, true, true, "uid-of-va-a"},
+		"it was there":                                 {codes.Internal, false, true, ""},
+		"it was there, and the driver is at it":        {codes.DeadlineExceeded, false, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := made(t)
+			if c.made {
+				r.Provisioned("5000", nil)
+			}
+			asksFor(r, "a")
+			r.Lists("a", true, false)
+			r.PublishErr = status.Error(c.code, "it failed")
+			if err := r.PublishTo("a"); status.Code(err) != c.code {
+				t.Fatal(err)
+			}
+			r.PublishErr = nil
+			e := r.Ledger().Get(guardrig.ID("a"))
+			if (e != nil) != c.entry {
+				t.Fatalf("the ledger says %s", r.Ledger())
+			}
+			if e != nil && (e.State != fence.Publishing || e.OnlyUnder != c.only) {
+				t.Errorf("the ledger says %s", r.Ledger())
+			}
+			// The node dies, and its pod is deleted.
+			r.Lives["a"] = fence.Stale
+			r.Attachment("a", time.Now())
+			r.ChangeAttachment("a", func(va *storagev1.VolumeAttachment) { va.Status.Attached = false })
+			r.Attachment("b", time.Time{})
+			err := r.PublishTo("b")
+			if c.made {
+				r.Must(err)
+				return
+			}
+			r.Refused(err, codes.FailedPrecondition, "["+string(fence.HolderStale)+"]")
+		})
 	}
 }
 

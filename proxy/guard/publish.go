@@ -285,8 +285,7 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 		token = e.Token
 	}
 	l.Get(t.NodeID).Kubelet = ranBefore(s, first && !l.WasForcedIn(t.BootID))
-	// Of a Node that lists the volume it stays written down that it may have it.
-	if p.first = ""; first && !(t.Node.InUse && s.Book.Missing) {
+	if p.first = ""; first {
 		p.first = token
 	}
 	err := p.write(ctx, EffectRecord, s, l)

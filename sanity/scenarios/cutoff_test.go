@@ -78,7 +78,7 @@ var cutOff = []scenario{
 		rule: "R2: an out-of-service taint on a node that lives takes nothing from it",
 		from: "ceph/ceph-csi#5409, rook/rook#17790",
 		story: func(p *play) {
-			v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+			v, old, next := p.newVolume(), p.Nodes[0], p.Nodes[1]
 			p.kubeletsSeen()
 			db := p.TolerantPod("db", old, v)
 			db.WaitRunning(60 * time.Second)

@@ -253,7 +253,7 @@ type quickRestart struct {
 }
 
 func (q quickRestart) play(p *play) {
-	v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+	v, old, next := p.newVolume(), p.Nodes[0], p.Nodes[1]
 	db := p.TolerantPod("db", old, v)
 	db.WaitRunning(60 * time.Second)
 	if q.asked { // then another process answers

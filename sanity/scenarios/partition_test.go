@@ -142,7 +142,7 @@ var theirKubelets = scenario{
 	from:    "k/61832, piraeusdatastore/linstor-csi#89",
 	options: bed.StageOptions{Networks: true, Array: trusting},
 	story: func(p *play) {
-		v, old, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+		v, old, next := p.newVolume(), p.Nodes[0], p.Nodes[1]
 		p.kubeletsSeen()
 		db := p.Pod("db", old, v)
 		db.WaitRunning(60 * time.Second)

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -72,13 +73,14 @@ var stuck = []scenario{
 		name: "never-there",
 		rule: "R6: a node to which each publish failed, and which then dies, keeps nobody from the volume",
 		story: func(p *play) {
-			v, dies, next := p.Volume("disk", bed.VolumeOptions{}), p.Nodes[0], p.Nodes[1]
+			dies, next := p.Nodes[0], p.Nodes[1]
+			v := p.newVolume()
 			fails := p.Array.Inject(array.Fault{Method: array.Publish, Node: dies.ID, Do: array.Fail, Code: codes.Internal, Message: "no path to the host"})
-			db := p.Pod("db", dies, v)
+			// Its Node lists the volume before it is first published, as in a storm.
+			p.must(p.Attacher.Signal(syscall.SIGSTOP))
+			db := p.waits("db", dies, v)
+			p.must(p.Attacher.Signal(syscall.SIGCONT))
 			p.WaitFor(60*time.Second, "publishes fail", func() bool { return fails.Hits() > 1 })
-			// Until then its kubelet may have written neither a lease nor a status but the one
-			// that it registered with, of which the API server does not say when it was.
-			p.WaitFor(60*time.Second, "the node lists the volume that its pod wants", func() bool { inUse, _ := dies.Lists(v); return inUse })
 			dies.PowerOff()
 			dies.WaitNotReady()
 			db.ForceDelete()
@@ -326,6 +328,16 @@ func firstPublish(p *play, fault array.Fault) {
 	defer func() { p.Log("the driver was asked for its list %d times", injected.Hits()) }()
 	v := p.Volume("disk", bed.VolumeOptions{Provisioned: true})
 	p.runs(p.Pod("db", p.Nodes[0], v), v, "it was made")
+}
+
+// newVolume is one that csi-fencepost knows nobody to have had: made for its claim, once the ledgers
+// are sealed, which they are with the first volume that is published.
+func (p *play) newVolume() *bed.Volume {
+	p.t.Helper()
+	if p.guarded() {
+		p.Pod("first", p.Nodes[1], p.Volume("first", bed.VolumeOptions{})).WaitRunning(60 * time.Second)
+	}
+	return p.Volume("disk", bed.VolumeOptions{Provisioned: true})
 }
 
 // waits starts a pod for a volume that it does not get, and returns it once its node
