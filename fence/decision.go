@@ -177,6 +177,11 @@ func JudgeUnpublish(s Snapshot, nodeID string) Verdict {
 		st := Standing{Holder: h, Reason: HolderRenamed}
 		return Verdict{Action: Answer, Reason: HolderRenamed, Subject: &st}
 	}
+	if h.ListsAnew {
+		// A late one of the VolumeAttachment of before. Nothing is asked of the driver.
+		st := Standing{Holder: h, Reason: AlreadyTaken}
+		return Verdict{Action: Answer, Reason: AlreadyTaken, Subject: &st}
+	}
 	v := JudgeHolder(s, h)
 	for i := range s.Holders {
 		other := &s.Holders[i]

@@ -223,6 +223,10 @@ type Holder struct {
 	ReleasedUnder string
 	// OnlyUnder is the ledger's (see NeverAttached).
 	OnlyUnder string
+	// ListsAnew: the ledger says that the volume was taken from it, with proof, and its Node lists
+	// it in use in a later boot. So it waits for the volume, or has it by a publish of which the ledger
+	// does not tell, as of an etcd that was restored: it is NotInLedger.
+	ListsAnew bool
 	Contest   *Contest
 
 	// Node is the live Node of that name; nil if there is none. Its UID may be

@@ -86,6 +86,12 @@ func (s Sameness) OneNode() bool { return s == Same || s == Rebooted }
 // OneMachine tells whether it is one machine, under whichever Node.
 func (s Sameness) OneMachine() bool { return s != Uncertain && s != Other }
 
+// Ended tells whether the boot in which machine m was seen is known to have ended, since the machine
+// that was seen later under its name and node ID, now, is in another, or is another machine.
+func (m Machine) Ended(now Machine) bool {
+	return m.BootID != "" && now.BootID != "" && (m.BootID != now.BootID || m.Compare(now) == Other)
+}
+
 // Compare tells what machine m is to machine now, which was seen later.
 //
 // One boot ID is one boot where it is unique by construction: it is made by chance for each

@@ -10,9 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
+	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 )
 
 // taken writes that a takeover took the volume from n1.
@@ -52,4 +54,29 @@ func TestANodeThatBootsIsNotFencedForWhatWasTakenFromIt(t *testing.T) {
 			t.Errorf("it is braked by %q", b)
 		}
 	})
+}
+
+// What it lists in a later boot it may have again.
+func TestWhatWasTakenIsOfTheBootInWhichItWas(t *testing.T) {
+	d := Driver{IDs: &csi.Identity{Driver: "disk.example.com"}}
+	h := held{d, observe.Held{Handle: "h-a", Entry: &ledger.Entry{NodeID: "id", NodeName: "n1", NodeUID: "uid", BootID: "boot-1", State: fence.TakenOver}}}
+	for name, c := range map[string]struct {
+		boot  string
+		lists bool
+		want  bool
+	}{
+		"the same boot":                     {"boot-1", true, true},
+		"a later one":                       {"boot-2", true, false},
+		"a later one, and it lists nothing": {"boot-2", false, true},
+		"one that is not known":             {"", true, true},
+	} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid"}}
+		n.Status.NodeInfo.BootID = c.boot
+		if c.lists {
+			n.Status.VolumesInUse = []corev1.UniqueVolumeName{d.IDs.UniqueName("h-a")}
+		}
+		if got := h.taken(n); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
 }

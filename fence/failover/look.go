@@ -170,13 +170,14 @@ func (h held) leaving() bool {
 }
 
 // taken: a takeover took the volume, so that no pod waits for the node. What a
-// dead kubelet's volumesInUse lists is frozen from before.
+// dead kubelet's volumesInUse lists is frozen from before, unless the node has booted since
+// (fence.Holder.ListsAnew).
 func (h held) taken(n *corev1.Node) bool {
 	if n == nil || h.Attachment != "" || h.Entry == nil || h.Entry.State != fence.TakenOver {
 		return false
 	}
-	_, attached := h.IDs.NodeLists(n, h.Handle)
-	return !attached
+	inUse, attached := h.IDs.NodeLists(n, h.Handle)
+	return !attached && !(inUse && h.Entry.Machine().Ended(fence.MachineOf(n)))
 }
 
 // moved is a volume that the node's status lists in use, and that was, or is being, taken

@@ -208,6 +208,11 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 	}
 	h.Node.NodeID = now.NodeID
 	g.seen(h)
+	if h.State == fence.TakenOver && !h.Unproven && h.ReleasedUnder == "" && h.Node.InUse && !h.Node.ListedAttached &&
+		g.ownsID(h) && h.Machine().Ended(now) {
+		*h = fence.Holder{NodeID: h.NodeID, NodeName: h.NodeName, Sources: h.Sources, Attachment: h.Attachment, Node: h.Node, ListsAnew: true}
+		h.Take(now)
+	}
 	if h.State != fence.NotInLedger {
 		return node, nil
 	}

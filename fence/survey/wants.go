@@ -52,7 +52,7 @@ func (g *gathering) mayWait(h *fence.Holder) bool {
 	if h.ReleasedUnder != "" {
 		return asks.ReleasedForGood() && !h.ReleasedUnderThis()
 	}
-	return asks.OnlyWants() && g.survey.Book.Ledger.Get(h.NodeID) == nil
+	return asks.OnlyWants() && (h.ListsAnew || g.survey.Book.Ledger.Get(h.NodeID) == nil)
 }
 
 // waits: pods of the volume's claims are bound to the node, and none can have had it mounted.

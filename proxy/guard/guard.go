@@ -124,7 +124,7 @@ func (g *Guard) publish(ctx context.Context, p *publication) (*spec.ControllerPu
 	// before it by themselves.
 	ctx, cancel := limited(throttle.WithTurn(ctx, time.Now().Add(-TurnAhead)))
 	defer cancel()
-	p.started, p.done = time.Now(), map[string]string{}
+	p.started = time.Now()
 	resp, err := p.run(ctx)
 	_ = Do(EffectAnswer, func() error { return nil })
 	return resp, err

@@ -32,8 +32,7 @@ type publication struct {
 	// shared: many nodes may have it at once. Only whom a ledger names stands in its way.
 	shared bool
 
-	// done: the holders that this very call has unpublished, with their tokens.
-	done   map[string]string
+	// from are the holders that this very call has unpublished, each with the token of its entry.
 	from   []fence.Holder
 	forced []string // boots (ledger.Ledger.ForcedIn)
 	// first is the token of the entry that this call made, if it is the first of its node.
@@ -180,7 +179,8 @@ func (p *publication) unpublishOf(nodeID string) *spec.ControllerUnpublishVolume
 func (p *publication) pending(gone []fence.Standing) []fence.Standing {
 	var out []fence.Standing
 	for _, st := range gone {
-		if token, ok := p.done[st.Holder.NodeID]; !ok || token != st.Holder.Token {
+		done := func(h fence.Holder) bool { return h.NodeID == st.Holder.NodeID && h.Token == st.Holder.Token }
+		if !slices.ContainsFunc(p.from, done) {
 			out = append(out, st)
 		}
 	}
@@ -207,18 +207,12 @@ func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fen
 			p.putBack(ctx, s, st, l.Get(st.Holder.NodeID).Token, err)
 			return p.refuseUnpublish(s, st, err)
 		}
-		p.done[st.Holder.NodeID] = l.Get(st.Holder.NodeID).Token
 		p.forced = append(p.forced, forcedIn(s, &st)...)
-		p.from = append(p.from, *st.Holder)
+		h := *st.Holder
+		h.Token = l.Get(h.NodeID).Token
+		p.from = append(slices.DeleteFunc(p.from, func(before fence.Holder) bool { return before.NodeID == h.NodeID }), h)
 	}
 	return nil
-}
-
-// listed: the Node of a holder that this call has taken the volume from lists it.
-func (p *publication) listed(nodeID string) bool {
-	return slices.ContainsFunc(p.from, func(h fence.Holder) bool {
-		return h.NodeID == nodeID && h.Node.Lists()
-	})
 }
 
 // putBack writes down again that the volume was taken from a holder before, where the
@@ -229,7 +223,7 @@ func (p *publication) putBack(ctx context.Context, s *survey.Survey, st fence.St
 		return
 	}
 	_ = p.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
-		if !l.MarkTaken(st.Holder.NodeID, token, st.Holder.Unproven) {
+		if !markTaken(l, st.Holder, token, st.Holder.Unproven) {
 			return false
 		}
 		l.Get(st.Holder.NodeID).ReleasedUnder = st.Holder.ReleasedUnder
@@ -251,9 +245,10 @@ func final(err error) bool {
 // ones as takenOver. The token tells this publication from a later one.
 func (p *publication) record(ctx context.Context, s *survey.Survey) (string, error) {
 	l := s.Ledger()
-	for id, token := range p.done {
-		if l.MarkTaken(id, token, false) && !p.listed(id) {
-			l.Get(id).ReleasedUnder = "" // there is nothing that it would explain
+	for i := range p.from {
+		h := &p.from[i]
+		if markTaken(l, h, h.Token, false) && !h.Node.Lists() {
+			l.Get(h.NodeID).ReleasedUnder = "" // there is nothing that it would explain
 		}
 	}
 	l.Forced(p.forced...)

@@ -129,7 +129,7 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 	err = u.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
 		l.Forced(forcedIn(s, v.Subject)...)
 		if unproven := v.Reason == fence.UnfencedForward; unproven || listsOn(v.Subject, entry) {
-			return l.MarkTaken(entry.NodeID, entry.Token, unproven)
+			return markTaken(l, v.Subject.Holder, entry.Token, unproven)
 		}
 		return l.Cut(entry.NodeID, entry.Token)
 	})
@@ -265,6 +265,18 @@ func contestOf(h *fence.Holder) *fence.Contest {
 		c.SeenReadySince = "" // what lists the volume no more is not the process that did
 	}
 	return c
+}
+
+// markTaken marks a holder's entry as taken over, in the boot of what its Node lists: it may have
+// booted since the publish, with the volume.
+func markTaken(l *ledger.Ledger, h *fence.Holder, token string, unproven bool) bool {
+	if !l.MarkTaken(h.NodeID, token, unproven) {
+		return false
+	}
+	if e := l.Get(h.NodeID); h.OwnNode() && h.Node.InUse && e.BootID != h.Node.BootID {
+		e.BootID, e.Kubelet = h.Node.BootID, nil
+	}
+	return true
 }
 
 // everyone judges an unpublish without a node ID, which means from all nodes: it
