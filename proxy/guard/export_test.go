@@ -36,3 +36,6 @@ func (g *Guard) Ago(ago time.Duration, token string) {
 func (g *Guard) SurveyContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return g.surveyContext(ctx)
 }
+
+// SetApart has the seal that is on say nothing of these volumes.
+func (s *Seal) SetApart(volumes ...string) { s.setApart(s.session, volumes...) }

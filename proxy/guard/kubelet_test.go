@@ -482,8 +482,8 @@ func TestAFirstPublishThatFailsThoughTheNodeListsTheVolume(t *testing.T) {
 	}{
 		"it is new, and the driver is through":         {codes.Internal, true, false, ""},
 		"it is new, and the driver may be at it still": {codes.DeadlineExceeded, true, true, "uid-of-va-a"},
-		"it was there":                                 {codes.Internal, false, true, ""},
-		"it was there, and the driver is at it":        {codes.DeadlineExceeded, false, true, ""},
+		"it was there":                          {codes.Internal, false, true, ""},
+		"it was there, and the driver is at it": {codes.DeadlineExceeded, false, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := made(t)

@@ -280,8 +280,11 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 		token = e.Token
 	}
 	l.Get(t.NodeID).Kubelet = ranBefore(s, first && !l.WasForcedIn(t.BootID))
-	if p.first = ""; first {
+	switch {
+	case first:
 		p.first = token
+	case p.first != token:
+		p.first = ""
 	}
 	err := p.write(ctx, EffectRecord, s, l)
 	if err == nil {
@@ -291,16 +294,18 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 }
 
 // failed writes down what is known of a first publish that the driver did not carry out: one
-// that it is through with named nobody whom the ledger named before, and is taken off again;
-// of another one, by which VolumeAttachment alone the node can have it. Either way no kubelet
-// mounts before external-attacher says attached of one. The seal has to hold still.
+// that it is through with named nobody whom the ledger named before, and is taken off again, as
+// the seal knows the node; of another one, by which VolumeAttachment alone the node can have it.
+// Either way no kubelet mounts before external-attacher says attached of one. The seal has to
+// hold still.
 func (p *publication) failed(ctx context.Context, s *survey.Survey, token string, err error) {
-	if token == "" || p.first != token || errors.Is(err, errAgain) {
+	if token == "" || p.first != token || errors.Is(err, errAgain) || s.Target.Node == nil || s.Target.Attachment == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	if !p.Seal.covers(ctx, s.Volume, types.UID(s.Target.Node.UID)) {
+	holds, knows := p.Seal.still(ctx, s.Volume, types.UID(s.Target.Node.UID))
+	if !holds {
 		return
 	}
 	_ = p.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
@@ -308,7 +313,7 @@ func (p *publication) failed(ctx context.Context, s *survey.Survey, token string
 		if e == nil || e.Token != token || e.State != fence.Publishing {
 			return false
 		}
-		if final(err) {
+		if final(err) && knows {
 			return l.Cut(e.NodeID, token)
 		}
 		e.OnlyUnder = s.Target.Attachment.UID

@@ -487,6 +487,14 @@ func (s *Seal) covers(ctx context.Context, volume string, nodeUID types.UID) boo
 	return s.use(ctx, s.knows(volume, nodeUID))
 }
 
+// still tells whether the seal holds and says something of that volume, and whether it knows that
+// Node: of one that came later the ledger might lack what its machine had before.
+func (s *Seal) still(ctx context.Context, volume string, nodeUID types.UID) (holds, knows bool) {
+	holds = s.use(ctx, func(now *session) bool { return !now.apart[s.surveyor.IDs.Key(volume)] })
+	now, _ := s.of(ctx)
+	return holds, s.holds(now, s.knows(volume, nodeUID))
+}
+
 // MadeSince implements survey.Seal. A provisioner makes a volume for a claim, names the
 // PersistentVolume after the claim's UID, and writes into it which version of the claim it had
 // read (kubernetes-sigs/sig-storage-lib-external-provisioner controller.go,

@@ -482,6 +482,47 @@ func TestASealEndsTheOneBefore(t *testing.T) {
 
 // TestAFirstPublishThatIsNoneAnyMore: its Node, or its attachment, went between two rounds.
 func TestAFirstPublishThatIsNoneAnyMore(t *testing.T) {
+	for what, goes := range map[string]func(*guardrig.Rig){
+		"its attachment": func(r *guardrig.Rig) { r.Stripped("a") },
+		"its Node": func(r *guardrig.Rig) {
+			r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
+		},
+	} {
+		r := neverAttached(t)
+		r.Sealing()
+		r.Attachment("a", time.Time{})
+		failures := []error{status.Error(codes.FailedPrecondition, "it is published to id-b"), tookTooLong}
+		err := (acting{Rig: r, publish: func() error {
+			failure := failures[0]
+			failures = failures[1:]
+			if len(failures) == 1 {
+				goes(r)
+				r.Look()
+			}
+			return failure
+		}}).PublishTo("a")
+		if err == nil || len(failures) > 0 {
+			t.Errorf("%s: %v, and %d answers are left", what, err, len(failures))
+		}
+	}
+}
+
+// Meanwhile many may have it, of whom no ledger tells.
+func TestAFirstPublishOfWhatManyMayHaveMeanwhile(t *testing.T) {
+	r := neverAttached(t)
+	r.Sealing()
+	r.Attachment("a", time.Time{})
+	err := (acting{Rig: r, publish: func() error {
+		r.Guard.Seal.SetApart(guardrig.Handle)
+		return tookTooLong
+	}}).PublishTo("a")
+	if e := r.Ledger().Get("id-a"); err == nil || e == nil || e.OnlyUnder != "" {
+		t.Errorf("%v; the ledger says %s", err, r.Ledger())
+	}
+}
+
+// The first answer sends it to look who else has the volume; the next one counts as of the first.
+func TestAFirstPublishThatWasLookedAtOnceMoreIsStillTheFirst(t *testing.T) {
 	r := neverAttached(t)
 	r.Sealing()
 	r.Attachment("a", time.Time{})
@@ -489,15 +530,39 @@ func TestAFirstPublishThatIsNoneAnyMore(t *testing.T) {
 	err := (acting{Rig: r, publish: func() error {
 		failure := failures[0]
 		failures = failures[1:]
-		if len(failures) == 1 {
-			r.Stripped("a")
-			_ = r.Client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{})
-			r.Look()
-		}
 		return failure
 	}}).PublishTo("a")
 	if err == nil || len(failures) > 0 {
 		t.Errorf("%v, and %d answers are left", err, len(failures))
+	}
+	if e := r.Ledger().Get("id-a"); e == nil || e.OnlyUnder != "uid-of-va-a" {
+		t.Errorf("the ledger says %s", r.Ledger())
+	}
+}
+
+// A Node that came after the seal can have had what was made after it as little; but the ledger is
+// not known to lack it for that reason alone.
+func TestAFirstPublishThatFailsToANodeThatCameAfterTheSeal(t *testing.T) {
+	for name, err := range map[string]error{"through": status.Error(codes.Internal, "no"), "perhaps": tookTooLong} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := made(t)
+			r.Node("late", guardrig.HourAgo)
+			r.Provisioned("5000", nil)
+			asksFor(r, "late")
+			r.PublishErr = err
+			if r.PublishTo("late") == nil {
+				t.Fatal("it succeeds")
+			}
+			r.PublishErr = nil
+			if e := r.Ledger().Get("id-late"); e == nil || e.OnlyUnder != "uid-of-va-late" {
+				t.Errorf("the ledger says %s", r.Ledger())
+			}
+			r.Lists("late", true, false)
+			r.Lives["late"] = fence.Stale
+			r.Attachment("late", guardrig.Now)
+			r.Attachment("b", time.Time{})
+			r.Must(r.PublishTo("b"))
+		})
 	}
 }
 
