@@ -480,11 +480,7 @@ func (s *Seal) knows(volume string, nodeUID types.UID) func(*session) bool {
 
 // Covers implements survey.Seal.
 func (s *Seal) Covers(ctx context.Context, volume string, node *corev1.Node) bool {
-	return s.covers(ctx, volume, node.UID)
-}
-
-func (s *Seal) covers(ctx context.Context, volume string, nodeUID types.UID) bool {
-	return s.use(ctx, s.knows(volume, nodeUID))
+	return s.use(ctx, s.knows(volume, node.UID))
 }
 
 // still tells whether the seal holds and says something of that volume, and whether it knows that
