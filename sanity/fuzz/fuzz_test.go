@@ -81,3 +81,11 @@ func TestAnInputThatBreaksARuleIsAFailureAndIsCounted(t *testing.T) {
 		t.Error("a target that does not exist has passed")
 	}
 }
+
+func TestATargetThatTriesHardlyAnythingHasShownNothing(t *testing.T) {
+	for e, few := range map[tried]bool{{}: true, {19, 75}: true, {0, 0.5}: true, {75, 75}: false, {1, 0.5}: false} {
+		if e.few() != few {
+			t.Errorf("%+v: %t", e, e.few())
+		}
+	}
+}

@@ -41,7 +41,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(targets) == 0 {
 		return fmt.Errorf("-only=%s: no fuzz target is named so", *only)
 	}
-	r := result.Result{Part: "fuzzing", Command: strings.TrimSpace("go run ./sanity/fuzz " + strings.Join(args, " ")), Began: time.Now().UTC()}
+	command := "go run ./sanity/fuzz -time=" + each.String()
+	if *only != "" {
+		command += " -only=" + *only
+	}
+	r := result.Result{Part: "fuzzing", Command: command, Began: time.Now().UTC()}
 	if err := fuzzAll(ctx, targets, *each, &r, out); err != nil {
 		return err
 	}
@@ -84,12 +88,17 @@ func fuzzAll(ctx context.Context, targets []target, each time.Duration, r *resul
 // tried is what one target has tried.
 type tried struct{ inputs, seconds float64 }
 
+// few: less than one a second, of which nothing can be said.
+func (t tried) few() bool { return t.inputs == 0 || t.inputs < t.seconds }
+
 var progress = regexp.MustCompile(`fuzz: elapsed: (\S+), execs: (\d+)`)
 
 // fuzz runs the target in the checkout at root. An error carries what go test says of the input that
 // broke a rule.
 func (t target) fuzz(ctx context.Context, root string, each time.Duration) (tried, error) {
-	args := []string{"test", "-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + each.String(), "."}
+	// go test makes what it finds interesting smaller for a minute each, and hardly tries anything
+	// where what a target covers differs from run to run, as with a server in it.
+	args := []string{"test", "-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + each.String(), "-fuzzminimizetime=10x", "."}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(root, t.folder) // which may be of a module of its own
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -105,8 +114,8 @@ func (t target) fuzz(ctx context.Context, root string, each time.Duration) (trie
 	switch {
 	case err != nil:
 		return e, fmt.Errorf("%s: %w\n%s", t, err, text)
-	case e.inputs == 0:
-		return e, fmt.Errorf("%s tried nothing:\n%s", t, text)
+	case e.few():
+		return e, fmt.Errorf("%s tried %.0f inputs in %.0f s, and should try one a second at least:\n%s", t, e.inputs, e.seconds, text)
 	}
 	return e, nil
 }
