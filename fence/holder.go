@@ -223,6 +223,9 @@ type Holder struct {
 	ReleasedUnder string
 	// OnlyUnder is the ledger's (see NeverAttached).
 	OnlyUnder string
+	// OnlyAsked: its Node is gone, a VolumeAttachment is all that is left of it, and a sealed ledger
+	// says nothing of it (see OnlyWants).
+	OnlyAsked bool
 	// ListsAnew: the ledger says that the volume was taken from it, with proof, and its Node lists
 	// it in use in a later boot. So it waits for the volume, or has it by a publish of which the ledger
 	// does not tell, as of an etcd that was restored: it is NotInLedger.
@@ -343,10 +346,12 @@ func (h *Holder) NeverAttached() bool {
 // the ledger, a VolumeAttachment that says attached, volumesAttached and the driver's list
 // there is nothing to mount; and that none of them was taken away by hand its pods show,
 // which never ran, or the seal of the ledgers (package guard, Seal). A hostile kubelet that
-// says so of its pods gives up what it has.
+// says so of its pods gives up what it has. Once its Node is gone it lists nothing, and its
+// VolumeAttachment, whose publish failed or was refused, may be there yet: of that the seal tells
+// alone.
 func (h *Holder) OnlyWants() bool {
 	inUse, attached := h.listing()
-	return inUse && h.Node.Waits && !attached && h.State == NotInLedger && (h.Attachment == nil || !h.Attachment.Attached) && !h.From(FromDriver)
+	return (h.OnlyAsked || inUse && h.Node.Waits) && !attached && h.State == NotInLedger && (h.Attachment == nil || !h.Attachment.Attached) && !h.From(FromDriver)
 }
 
 // Speaks tells whether what the Node lists in use is its kubelet's own word: it is Ready,

@@ -95,6 +95,12 @@ type Seal interface {
 	// Covers tells whether the volume's ledger would name that Node, if the machine may
 	// have the volume at all.
 	Covers(ctx context.Context, volume string, node *corev1.Node) bool
+	// Records tells whether the volume's ledger would name a node of that name, of which a
+	// VolumeAttachment is all that is left, if its machine may have the volume. unsure: it would,
+	// but that cannot be made sure of now.
+	Records(ctx context.Context, volume, node string) (recorded, unsure bool)
+	// Doubt takes note that a Node lists the volume, is in no ledger, and is not known to wait.
+	Doubt(volume, node, uid string)
 	// MadeSince tells whether the volume was made, with its PersistentVolume, after the ledgers
 	// were sealed, so that nobody can have had it before; as far as this process knows, or for
 	// sure.
@@ -154,6 +160,9 @@ type Survey struct {
 
 	// PodsUnread: the pods could not be read that would tell whether a holder only waits.
 	PodsUnread bool
+	// SealUnused: the seal holds, and could not be used to tell whether a node that is gone only
+	// asked for the volume.
+	SealUnused bool
 
 	// many are the PVs that say that many may write.
 	many []string
@@ -505,6 +514,9 @@ func (g *gathering) finish() *Survey {
 		g.survey.Policy.UnpublishRevokesAccess = false
 	}
 	for _, h := range g.sorted() {
+		if n := h.Node; g.Seal != nil && n != nil && n.Lists() && h.State == fence.NotInLedger && !h.OnlyWants() {
+			g.Seal.Doubt(g.volume, h.NodeName, n.UID)
+		}
 		if h.OnlyUnder != "" && !g.survey.OnlyAttachment(h) {
 			h.OnlyUnder = "" // it may have it by another
 		}

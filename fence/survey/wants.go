@@ -16,14 +16,35 @@ import (
 
 // wants learns whether holders only want the volume that their Nodes list in use, where
 // nothing else is known of them, or it was released there before: their pods say so, or the
-// seal. It tells whether it has asked for any.
+// seal. Of those whose Nodes are gone, the seal alone. It tells whether it has asked for any.
 func (g *gathering) wants(ctx context.Context, matters func(*fence.Holder) bool) (asked bool) {
 	for _, h := range g.sorted() {
-		if matters(h) && g.mayWait(h) {
+		switch {
+		case !matters(h):
+		case g.mayWait(h):
 			asked, h.Node.Waits = true, g.waits(ctx, h.NodeName) || g.sealed(ctx, h)
+		case g.mayHaveAsked(h):
+			recorded, unsure := g.Seal.Records(ctx, g.volume, h.NodeName)
+			asked, h.OnlyAsked, g.survey.SealUnused = true, recorded, g.survey.SealUnused || unsure
 		}
 	}
 	return asked
+}
+
+// mayHaveAsked: it depends on the seal whether a node that is gone only asked for the volume. It
+// does not where the ledger has its machine by another node ID.
+func (g *gathering) mayHaveAsked(h *fence.Holder) bool {
+	if g.Seal == nil || g.survey.Book.Unasked() || len(g.survey.many) > 0 || h.Node != nil || !g.survey.OnlyAttachment(h) {
+		return false
+	}
+	for _, other := range g.holders {
+		if other != h && other.NodeName == h.NodeName {
+			return false
+		}
+	}
+	asks := *h
+	asks.OnlyAsked = true
+	return asks.OnlyWants()
 }
 
 // sealed: the ledger would name the holder if it ever had the volume, or had it again since it

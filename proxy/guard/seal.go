@@ -104,9 +104,14 @@ type session struct {
 	// apart are volumes of which the seal says nothing: many nodes may have them, or could
 	// once, or somebody has them who cannot be written down.
 	apart map[string]bool
+	// doubted are Nodes that came later, and listed the volume though no ledger named them.
+	doubted map[place]bool
 	// high is the latest resourceVersion that etcd gave to a write of ours.
 	high uint64
 }
+
+// place is a Node where a volume may be, by their names (Identity.Key).
+type place struct{ volume, node string }
 
 // NewSeal makes a Seal that is not put on yet. life ends what it begins.
 func NewSeal(life context.Context, surveyor *survey.Surveyor, leases coordination.LeasesGetter, process string) *Seal {
@@ -143,6 +148,12 @@ func (s shownSeal) Covers(_ context.Context, _ string, node *corev1.Node) bool {
 	return node.CreationTimestamp.Time.Before(s.at)
 }
 
+func (shownSeal) Records(context.Context, string, string) (recorded, unsure bool) {
+	return true, false // as far as it can be seen
+}
+
+func (shownSeal) Doubt(string, string, string) {}
+
 func (shownSeal) MadeSince(context.Context, *corev1.PersistentVolume, bool) bool {
 	return false // who looks asks no driver
 }
@@ -167,7 +178,7 @@ func (s *Seal) enter(ctx context.Context) context.Context {
 			now.cancel()
 		}
 		s.number++
-		now = &session{caller: caller, name: s.process + "/" + strconv.Itoa(s.number), apart: map[string]bool{}, given: survey.NewNames(), pause: sealAgain}
+		now = &session{caller: caller, name: s.process + "/" + strconv.Itoa(s.number), apart: map[string]bool{}, doubted: map[place]bool{}, given: survey.NewNames(), pause: sealAgain}
 		now.ctx, now.cancel = context.WithCancel(context.WithValue(s.life, sessionKey{}, (*session)(nil))) // nothing that it judges rests on a seal
 		s.session = now
 		s.try(now)
@@ -489,6 +500,28 @@ func (s *Seal) still(ctx context.Context, volume string, nodeUID types.UID) (hol
 	holds = s.use(ctx, func(now *session) bool { return !now.apart[s.surveyor.IDs.Key(volume)] })
 	now, _ := s.of(ctx)
 	return holds, s.holds(now, s.knows(volume, nodeUID))
+}
+
+// Records implements survey.Seal. Whoever could have had the volume by a VolumeAttachment that was
+// there when the seal was put on was written down then, or the volume is apart.
+func (s *Seal) Records(ctx context.Context, volume, node string) (recorded, unsure bool) {
+	key := s.surveyor.IDs.Key(volume)
+	says := func(now *session) bool { return !now.doubted[place{key, node}] && !now.apart[key] }
+	if s.use(ctx, says) {
+		return true, false
+	}
+	now, _ := s.of(ctx)
+	return false, s.holds(now, says)
+}
+
+// Doubt implements survey.Seal. Of a Node that came later the ledger might lack what its machine
+// had before.
+func (s *Seal) Doubt(volume, node, uid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.session; now != nil && now.on != nil && !now.found.Nodes.Has(uid) {
+		now.doubted[place{s.surveyor.IDs.Key(volume), node}] = true
+	}
 }
 
 // MadeSince implements survey.Seal. A provisioner makes a volume for a claim, names the

@@ -107,7 +107,11 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 		if err := u.Surveyor.Ledgers.Confirm(ctx, s.Book); err != nil {
 			return nil, u.unwritten(CallUnpublish, s, err)
 		}
-		return u.driver.Unpublish(ctx, req)
+		resp, err := u.driver.Unpublish(ctx, req)
+		if h := s.Holder(s.Subject); status.Code(err) == codes.NotFound && h != nil && h.OnlyAsked {
+			return &spec.ControllerUnpublishVolumeResponse{}, nil // its machine is gone, and never had it
+		}
+		return resp, err
 	}
 	l := s.Ledger()
 	entry := leavingEntry(ctx, s, l, *v.Subject)
@@ -193,8 +197,8 @@ func mayRunOn(st *fence.Standing) bool {
 // in use" can be believed.
 func (u *unpublication) contest(ctx context.Context, s *survey.Survey, v fence.Verdict) error {
 	c := ContestDue(v)
-	if c == nil || s.OneOfMany(v.Blocking.Holder) {
-		return nil // one of many: written down, it would be a single writer
+	if c == nil || s.OneOfMany(v.Blocking.Holder) || s.SealUnused {
+		return nil // one of many: written down, it would be a single writer; what is not known now is asked again
 	}
 	h, l := v.Blocking.Holder, s.Ledger()
 	e := survey.EntryOf(h, fence.Held, s.NewToken())

@@ -88,6 +88,22 @@ var stuck = []scenario{
 		},
 	},
 	{
+		name: "asked-gone",
+		rule: "R6: a node to which the first publish failed for good, and whose machine and Node are gone then, keeps nobody from the volume",
+		story: func(p *play) {
+			gone, next := p.Nodes[0], p.Nodes[1]
+			v := p.newVolume()
+			fails := p.Array.Inject(array.Fault{Method: array.Publish, Node: gone.ID, Do: array.Fail, Code: codes.NotFound, Message: "no such instance"})
+			p.Array.Inject(array.Fault{Method: array.Unpublish, Node: gone.ID, Do: array.Fail, Code: codes.NotFound, Message: "no such instance"})
+			db := p.waits("db", gone, v)
+			p.WaitFor(60*time.Second, "publishes fail", func() bool { return fails.Hits() > 1 })
+			gone.PowerOff()
+			gone.Delete()
+			db.ForceDelete()
+			p.runs(p.Pod("db2", next, v), v, "its pod on the node that is gone was deleted")
+		},
+	},
+	{
 		name: "anew-drain",
 		rule: "R1: a Node that was deleted and registered again in the same boot keeps its volume when it is drained, since its kubelet says that it has let go before it has unmounted; a reboot ends that",
 		story: func(p *play) {

@@ -492,6 +492,13 @@ var table = []Guard{
 		Then:   "stuck: the dead node is taken for a holder, and the volume waits for a person",
 	},
 	{
+		Name:   "asked-gone",
+		Says:   "a VolumeAttachment that is all that is left of a node is no use of the volume, if a sealed ledger says nothing of that node",
+		Edits:  []Edit{{"fence/survey", "gathering.mayHaveAsked", Becomes{Was: "g.Seal == nil", Is: "true"}}},
+		Expect: "in vain: pod db2 is Running",
+		Then:   "stuck: the node that is gone is taken for a holder, and the volume waits for a person",
+	},
+	{
 		Name:   "list-slow",
 		Says:   "a driver's list that takes longer than a call counts when the call is repeated",
 		Edits:  []Edit{{"csi", "listings.of", Becomes{Was: "mine == nil", Is: "true"}}},
