@@ -514,9 +514,6 @@ func (g *gathering) finish() *Survey {
 		g.survey.Policy.UnpublishRevokesAccess = false
 	}
 	for _, h := range g.sorted() {
-		if n := h.Node; g.Seal != nil && n != nil && n.Lists() && h.State == fence.NotInLedger && !h.OnlyWants() {
-			g.Seal.Doubt(g.volume, h.NodeName, n.UID)
-		}
 		if h.OnlyUnder != "" && !g.survey.OnlyAttachment(h) {
 			h.OnlyUnder = "" // it may have it by another
 		}

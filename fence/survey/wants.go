@@ -21,11 +21,15 @@ func (g *gathering) wants(ctx context.Context, matters func(*fence.Holder) bool)
 	for _, h := range g.sorted() {
 		switch {
 		case !matters(h):
+			continue
 		case g.mayWait(h):
 			asked, h.Node.Waits = true, g.waits(ctx, h.NodeName) || g.sealed(ctx, h)
 		case g.mayHaveAsked(h):
 			recorded, unsure := g.Seal.Records(ctx, g.volume, h.NodeName)
 			asked, h.OnlyAsked, g.survey.SealUnused = true, recorded, g.survey.SealUnused || unsure
+		}
+		if n := h.Node; g.Seal != nil && n != nil && n.Lists() && h.State == fence.NotInLedger && !h.OnlyWants() && !g.survey.PodsUnread {
+			g.Seal.Doubt(g.volume, h.NodeName, n.UID) // that Node may be gone when this is judged again
 		}
 	}
 	return asked

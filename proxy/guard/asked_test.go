@@ -126,14 +126,6 @@ func TestANodeThatIsGoneAndMayHaveMoreThanAskedForIt(t *testing.T) {
 	}
 }
 
-// The driver has pointed at it, and knows it by nothing else.
-func TestANodeThatOnlyTheDriverNamesIsNotTheOneThatAsked(t *testing.T) {
-	r, _ := asked(t)
-	r.Attachment("b", time.Time{})
-	r.PublishErr = status.Error(codes.FailedPrecondition, "it is published to id-ghost")
-	r.Refused(r.PublishTo("b"), codes.FailedPrecondition)
-}
-
 // lateLists: node late lists the volume, which keeps b from it.
 func lateLists(r *guardrig.Rig) {
 	r.T.Helper()
@@ -155,6 +147,16 @@ func TestANodeThatCameAfterTheSealAndIsGone(t *testing.T) {
 		}, true},
 		"it was seen to list it":              {lateLists, false},
 		"it was seen, without its attachment": {func(r *guardrig.Rig) { r.Stripped("late"); lateLists(r); r.Attachment("late", time.Time{}) }, false},
+		"it asked while it listed it": {func(r *guardrig.Rig) {
+			r.Must(r.PublishTo("b"))
+			r.Lists("late", true, false)
+			r.Refused(r.PublishTo("late"), codes.FailedPrecondition, "node b")
+		}, true},
+		"its pods could not be read": {func(r *guardrig.Rig) {
+			r.Claimed(guardrig.Claim)
+			r.Broken("list", "pods")
+			lateLists(r)
+		}, true},
 		"it was seen, and lists nothing": {func(r *guardrig.Rig) {
 			r.Attachment("late", guardrig.Now)
 			r.Refused(r.PublishTo("b"), codes.FailedPrecondition, "node late", "["+string(fence.HolderContested)+"]")
@@ -224,7 +226,7 @@ func TestWhileTheSealCannotBeUsedNobodyIsDoubtedForIt(t *testing.T) {
 	r.Must(r.PublishTo("b"))
 }
 
-func TestBeforeTheSealNobodyIsDoubted(t *testing.T) {
+func TestBeforeTheSealThereIsNothingToDoubt(t *testing.T) {
 	r := neverAttached(t)
 	r.Sealing().Away = true
 	r.Attachment("a", time.Time{})

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
@@ -98,9 +99,17 @@ var stuck = []scenario{
 			db := p.waits("db", gone, v)
 			p.WaitFor(60*time.Second, "publishes fail", func() bool { return fails.Hits() > 1 })
 			gone.PowerOff()
+			// external-attacher publishes to a CSINode, and what it asks for while that outlives its
+			// Node stays written down.
+			p.must(p.Client.StorageV1().CSINodes().Delete(p.t.Context(), gone.Name, metav1.DeleteOptions{}))
+			hits := fails.Hits()
+			p.Never(5*time.Second, "it is published without a CSINode", func() bool { return fails.Hits() > hits+1 })
 			gone.Delete()
 			db.ForceDelete()
 			p.runs(p.Pod("db2", next, v), v, "its pod on the node that is gone was deleted")
+			if p.guarded() { // else it is unpublished for ever
+				p.WaitFor(60*time.Second, "its VolumeAttachment is gone", func() bool { return v.Attachment(gone) == nil })
+			}
 		},
 	},
 	{

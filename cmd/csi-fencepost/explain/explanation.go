@@ -272,8 +272,6 @@ func whyHolder(s *fence.Snapshot, v fence.Verdict, st fence.Standing, held bool)
 		return "holds it no more"
 	case st.Reason == fence.HolderReleased:
 		return "has released it: it is free to move"
-	case st.Reason == fence.HolderWaits && st.Holder.OnlyAsked:
-		return "only asked for it, and is gone: it holds nobody up"
 	case st.Reason == fence.HolderWaits:
 		return "only waits for it, and none of its pods has ever run: it holds nobody up"
 	case st.Reason == fence.HolderFenced:
