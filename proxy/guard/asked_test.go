@@ -24,14 +24,19 @@ func asked(t *testing.T) (*guardrig.Rig, *guardrig.Etcd) {
 	return r, e
 }
 
-// vanishes: the Node of that name and its CSINode are gone, as of a spot instance, and its VolumeAttachment is being
-// deleted.
+// vanishes: the node goes, and its VolumeAttachment is being deleted.
 func vanishes(r *guardrig.Rig, node string) {
+	r.T.Helper()
+	goes(r, node)
+	r.Attachment(node, guardrig.Now)
+}
+
+// goes: the Node of that name and its CSINode are gone, as of a spot instance.
+func goes(r *guardrig.Rig, node string) {
 	r.T.Helper()
 	r.Must(r.Client.CoreV1().Nodes().Delete(r.T.Context(), node, metav1.DeleteOptions{}))
 	r.Must(r.Client.StorageV1().CSINodes().Delete(r.T.Context(), node, metav1.DeleteOptions{}))
 	r.Lives[node] = fence.Unknown
-	r.Attachment(node, guardrig.Now)
 }
 
 func TestANodeThatIsGoneAndWasOnlyAskedForHoldsNobodyUp(t *testing.T) {
@@ -59,6 +64,16 @@ func TestANodeThatIsGoneAndWasOnlyAskedForHoldsNobodyUp(t *testing.T) {
 	}
 }
 
+// Kubernetes deletes its VolumeAttachment a while after its Node.
+func TestANodeThatIsGoneHoldsNobodyUpWhileItsAttachmentIsKept(t *testing.T) {
+	r, _ := asked(t)
+	goes(r, "a")
+	r.Attachment("b", time.Time{})
+	r.Must(r.PublishTo("b"))
+	r.Refused(r.PublishTo("a"), codes.FailedPrecondition, "node b") // external-attacher tries again
+	r.WantHolder("b", fence.Publishing)
+}
+
 // Where its Node was there when another took the volume, it was taken from it then.
 func TestANodeThatOnlyAskedIsAnsweredOnceAnotherHasHadTheVolume(t *testing.T) {
 	r, _ := asked(t)
@@ -79,7 +94,7 @@ func hadMeanwhile(r *guardrig.Rig) {
 	r.Stripped("b")
 }
 
-// It was published to no ledger's knowledge, or nobody can say that it was not.
+// It has the volume, or the seal does not say that the ledger would name it.
 func TestANodeThatIsGoneAndMayHaveMoreThanAskedForIt(t *testing.T) {
 	for name, before := range map[string]func(*guardrig.Rig, *guardrig.Etcd){
 		"its attachment says attached": func(r *guardrig.Rig, _ *guardrig.Etcd) { r.SaysAttached("a") },
@@ -119,7 +134,7 @@ func TestANodeThatIsGoneAndMayHaveMoreThanAskedForIt(t *testing.T) {
 				vanishes(r, "a")
 				before(r, e)
 				r.Calls = nil
-				r.Refused(asks(r), codes.FailedPrecondition)
+				r.Refused(asks(r), codes.FailedPrecondition, "node a", "["+string(fence.HolderUnknown)+"]")
 				r.Called()
 			})
 		}

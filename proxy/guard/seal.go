@@ -502,8 +502,9 @@ func (s *Seal) still(ctx context.Context, volume string, nodeUID types.UID) (hol
 	return holds, s.holds(now, s.knows(volume, nodeUID))
 }
 
-// Records implements survey.Seal. Whoever could have had the volume by a VolumeAttachment that was
-// there when the seal was put on was written down then, or the volume is apart.
+// Records implements survey.Seal. Of the VolumeAttachments that were there when the seal was put on,
+// whoever had the volume by one was written down then, unless its kubelet had let it go; or the
+// volume is apart.
 func (s *Seal) Records(ctx context.Context, volume, node string) (recorded, unsure bool) {
 	key := s.surveyor.IDs.Key(volume)
 	says := func(now *session) bool { return !now.doubted[place{key, node}] && !now.apart[key] }
