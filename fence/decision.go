@@ -60,6 +60,9 @@ func JudgePublish(s Snapshot, target string) Verdict {
 	if st, fenced := targetFenced(&s); fenced {
 		return Verdict{Action: Refuse, Reason: TargetFenced, Blocking: &st}
 	}
+	if t := s.Target; t.NodeName != "" && t.Node == nil {
+		return Verdict{Action: Refuse, Reason: TargetGone, Blocking: &Standing{Holder: t, Reason: TargetGone}}
+	}
 	if t := s.Holder(target); t != nil && t.Detaching() && t.NodeName != s.Target.NodeName && !s.listedBesides(t, s.Target) {
 		return renamed(&s, t)
 	}

@@ -525,7 +525,7 @@ type Snapshot struct {
 	// ID the ledger's is the first.
 	Holders []Holder
 	// Target is what is known of the node that a publish is for, holder or
-	// not; nil for an unpublish.
+	// not; nil for an unpublish. One with a NodeName and no Node is gone.
 	Target *Holder
 	Policy Policy
 }

@@ -135,6 +135,8 @@ func (s Standing) why() string {
 		return fmt.Sprintf("%s holds it; %s says that it is fenced, but %s", who, s.Evidence, s.Note)
 	case TargetFenced:
 		return fmt.Sprintf("%s, which asks for it, is fenced (%s)", who, s.Evidence)
+	case TargetGone:
+		return who + ", which asks for it, is gone from Kubernetes, so that its kubelet cannot mount it"
 	case TargetLeaving:
 		return fmt.Sprintf("an unpublish from %s is pending", who)
 	}

@@ -93,6 +93,7 @@ var refusals = []refusal{
 	{"release contradicted", EvidenceContradicted, "still lists", "delete the pods of node", false,
 		holding(noVA, func(h *Holder) { h.Node.InUse = false }, with(VolumeRelease, living))},
 	{"target fenced", TargetFenced, "PowerReading (someone)", "come back", true, asking(stale, with(PowerReading))},
+	{"target gone", TargetGone, "", "nothing to do", true, asking(nodeGone)},
 	{"target leaving", TargetLeaving, "", "wait", true, func() Snapshot {
 		s := base()
 		leaving := *s.Target

@@ -23,6 +23,9 @@ const (
 
 	TargetFenced  Reason = "TargetFenced"
 	TargetLeaving Reason = "TargetLeaving"
+	// TargetGone: there is no Node by which its kubelet could mount it. external-attacher asks by the
+	// CSINode, which outlives its Node for a moment.
+	TargetGone Reason = "TargetGone"
 
 	HolderAlive     Reason = "HolderAlive"
 	HolderWanted    Reason = "HolderWanted"

@@ -77,6 +77,9 @@ func (w ways) end(s *Standing) []Remedy {
 	switch e := s.Evidence; s.Reason {
 	case TargetFenced:
 		return []Remedy{w.comeBack(e)}
+	case TargetGone:
+		return []Remedy{way("Nothing to do: Kubernetes deletes its VolumeAttachment by itself, and the publish is tried again if the node comes back"),
+			way("If it lasts for minutes, see which pods are still bound to the node", w.pods())}
 	case TargetLeaving:
 		return []Remedy{way("Nothing to do but wait for it to finish")}
 	case HolderUnwatched:

@@ -70,8 +70,21 @@ func TestANodeThatIsGoneHoldsNobodyUpWhileItsAttachmentIsKept(t *testing.T) {
 	goes(r, "a")
 	r.Attachment("b", time.Time{})
 	r.Must(r.PublishTo("b"))
-	r.Refused(r.PublishTo("a"), codes.FailedPrecondition, "node b") // external-attacher tries again
+	r.Refused(r.PublishTo("a"), codes.FailedPrecondition, "["+string(fence.TargetGone)+"]") // external-attacher tries again
 	r.WantHolder("b", fence.Publishing)
+}
+
+// external-attacher asks by the CSINode, which outlives its Node for a moment.
+func TestNothingIsPublishedToANodeThatIsGone(t *testing.T) {
+	r, _ := asked(t)
+	r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	r.Lives["a"] = fence.Unknown
+	r.Calls = nil
+	r.Refused(r.PublishTo("a"), codes.FailedPrecondition, "node a", "["+string(fence.TargetGone)+"]")
+	r.Called()
+	if l := r.Ledger(); len(l.Holders) > 0 {
+		t.Errorf("the ledger says %s", l)
+	}
 }
 
 // Where its Node was there when another took the volume, it was taken from it then.

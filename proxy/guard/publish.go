@@ -366,12 +366,8 @@ func registeredAgain(e *ledger.Entry, t *fence.Holder) bool {
 	return e.NodeUID != t.NodeUID && e.Machine().MayRunOn(t.Machine())
 }
 
-// sameMachine: the entry is of the machine that asks. One whose Node is gone says
-// nothing of itself: what is known of the machine is not given up for that.
+// sameMachine: the entry is of the machine that asks.
 func sameMachine(e *ledger.Entry, t *fence.Holder) bool {
-	if t.Node == nil && e.NodeUID != "" {
-		return true
-	}
 	return e.NodeUID == t.NodeUID && e.BootID == t.BootID && e.Machine().Compare(t.Machine()) != fence.Other
 }
 
@@ -415,7 +411,10 @@ func (p *publication) lookForHolder(s *survey.Survey, refusal error) error {
 	if err != nil {
 		return refusal
 	}
-	takes := fence.JudgePublish(looked.Snapshot, p.req.GetNodeId()).Action == fence.Allow
+	v := fence.JudgePublish(looked.Snapshot, p.req.GetNodeId())
+	if v.Reason == fence.TargetGone {
+		return refusal // it is not called again
+	}
 	for i := range looked.Holders {
 		h := &looked.Holders[i]
 		if h.NodeID == p.req.GetNodeId() || !h.From(fence.FromDriver) {
@@ -423,7 +422,7 @@ func (p *publication) lookForHolder(s *survey.Survey, refusal error) error {
 		}
 		// Of one that was taken over, and cannot be now, what the driver says stands: it may
 		// be about to let it go.
-		if takes || h.State != fence.TakenOver {
+		if v.Action == fence.Allow || h.State != fence.TakenOver {
 			return errAgain
 		}
 	}

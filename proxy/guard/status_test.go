@@ -22,7 +22,7 @@ func TestEachAnswerHasTheCodeThatTheSpecificationGives(t *testing.T) {
 	}
 	for reason, want := range map[fence.Reason]codes.Code{
 		fence.Undecided: codes.FailedPrecondition, fence.HolderAlive: codes.FailedPrecondition,
-		fence.HolderStale: codes.FailedPrecondition, fence.TargetFenced: codes.FailedPrecondition,
+		fence.HolderStale: codes.FailedPrecondition, fence.TargetFenced: codes.FailedPrecondition, fence.TargetGone: codes.FailedPrecondition,
 		fence.LedgerUnreadable: codes.FailedPrecondition, fence.UnpublishFailed: codes.FailedPrecondition,
 		fence.TargetLeaving: codes.Aborted, fence.OperationPending: codes.Aborted, fence.LostRace: codes.Aborted, fence.DriverBusy: codes.Aborted,
 		fence.APIUnavailable: codes.Unavailable, fence.UnpublishEveryone: codes.FailedPrecondition,

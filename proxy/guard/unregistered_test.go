@@ -133,8 +133,11 @@ func TestWhatIsKnownOfAHolderIsNotGivenUpWhenItsNodeIsGone(t *testing.T) {
 	r.Must(r.PublishTo("old"))
 	r.Must(r.Client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
 	r.Must(r.Client.StorageV1().CSINodes().Delete(t.Context(), "old", metav1.DeleteOptions{}))
-	r.Must(r.PublishTo("old"))
-	r.WantHolder("old", fence.Publishing)
+	before := r.Ledger().Get("id-old")
+	r.Refused(r.PublishTo("old"), codes.FailedPrecondition, "["+string(fence.TargetGone)+"]")
+	if e := r.Ledger().Get("id-old"); e == nil || before.NodeUID == "" || !reflect.DeepEqual(e, before) {
+		t.Errorf("the ledger says %s", r.Ledger())
+	}
 }
 
 // A machine reboots, its Node is deleted and registered anew, and lists the volume

@@ -88,7 +88,8 @@ func (o outlets) On(ctx context.Context, m agent.Machine) (string, error) {
 func Example_judge() {
 	silent := fence.Holder{NodeName: "n1", NodeID: "id-1", NodeUID: "u1", BootID: "b1", State: fence.Held, Liveness: fence.Stale, LeaseRV: "7",
 		Node: &fence.Node{UID: "u1", BootID: "b1", InUse: true}}
-	snapshot := fence.Snapshot{Volume: "vol-1", PV: "pv-1", Target: &fence.Holder{NodeName: "n2", NodeID: "id-2"}, Holders: []fence.Holder{silent}}
+	asks := fence.Holder{NodeName: "n2", NodeID: "id-2", Node: &fence.Node{UID: "u2", BootID: "b2"}}
+	snapshot := fence.Snapshot{Volume: "vol-1", PV: "pv-1", Target: &asks, Holders: []fence.Holder{silent}}
 	fmt.Println(fence.JudgePublish(snapshot, "id-2").Reason)
 
 	array := arraySays{func(context.Context, string) (bool, error) { return true, nil }}

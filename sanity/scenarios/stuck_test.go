@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
@@ -99,12 +100,21 @@ var stuck = []scenario{
 			db := p.waits("db", gone, v)
 			p.WaitFor(60*time.Second, "publishes fail", func() bool { return fails.Hits() > 1 })
 			gone.PowerOff()
-			// external-attacher publishes to a CSINode, and what it asks for while that outlives its
-			// Node stays written down.
-			p.must(p.Client.StorageV1().CSINodes().Delete(p.t.Context(), gone.Name, metav1.DeleteOptions{}))
+			// external-attacher publishes to a CSINode, which outlives its Node: here until it was asked for.
+			outlives := func(is string) {
+				_, err := p.Client.StorageV1().CSINodes().Patch(p.t.Context(), gone.Name, types.MergePatchType,
+					[]byte(`{"metadata":{"finalizers":[`+is+`]}}`), metav1.PatchOptions{})
+				p.must(err)
+			}
+			outlives(`"example.com/outlives-its-node"`)
 			hits := fails.Hits()
-			p.Never(5*time.Second, "it is published without a CSINode", func() bool { return fails.Hits() > hits+1 })
 			gone.Delete()
+			if p.guarded() {
+				v.WaitRefused(gone, "TargetGone", 60*time.Second)
+			} else {
+				p.WaitFor(60*time.Second, "it is published to a node that is gone", func() bool { return fails.Hits() > hits+1 })
+			}
+			outlives("")
 			db.ForceDelete()
 			p.runs(p.Pod("db2", next, v), v, "its pod on the node that is gone was deleted")
 			if p.guarded() { // else it is unpublished for ever

@@ -136,7 +136,7 @@ const (
 	Pause, Resume         = "pause", "resume"              // n
 	CutNode, JoinNode     = "cut-node", "join-node"        // n: kubelet and API server
 	Replace               = "replace"                      // n: a new machine, the old one goes on
-	DeleteNode, CollectGC = "delete-node", "collect-lease" // n
+	DeleteNode, CollectGC = "delete-node", "collect-lease" // n: what was the Node's is collected, in the wide world its CSINode too
 
 	// Operators. What they say is true if the machine is off.
 	TaintNode, Untaint = "taint", "untaint" // n

@@ -104,7 +104,7 @@ func (w *World) machineEvents(s *slot, emit func(Event)) {
 func (w *World) absenceEvents(s *slot, n *corev1.Node, emit func(Event)) {
 	switch {
 	case w.away:
-	case n == nil && w.leaseVersion(s.name) != "":
+	case n == nil && (w.leaseVersion(s.name) != "" || w.setup.Wide && w.peekCSINode(s.name) != nil):
 		emit(Event{Verb: CollectGC, A: s.name})
 	case n != nil && readyStatus(n) != corev1.ConditionUnknown && (!s.connected() && time.Since(s.renewed) >= notReadyAfter || s.unheard()):
 		emit(Event{Verb: NotReady, A: s.name})
@@ -141,8 +141,13 @@ func (w *World) doMachine(e Event) bool {
 	case DeleteNode:
 		w.objects.Nodes.Delete(s.name)
 		s.renewTime = time.Time{}
-		w.objects.CSINodes.Delete(s.name)
+		if !w.setup.Wide {
+			w.objects.CSINodes.Delete(s.name)
+		}
 	case CollectGC:
+		if w.setup.Wide {
+			w.objects.CSINodes.Delete(s.name)
+		}
 		w.objects.Leases.Delete(leaseKey(s.name))
 		w.leaseSeen(s.name)
 	case TaintNode, Untaint:

@@ -468,7 +468,7 @@ func decision(s *fence.Snapshot, target string) decisionView {
 		}
 		d.Why = "nothing stands in its way; in the same call it is first unpublished from " + strings.Join(d.UnpublishFirst, ", ")
 	}
-	if (v.Reason == fence.TargetFenced || v.Reason == fence.TargetLeaving) && v.Blocking != nil {
+	if (v.Reason == fence.TargetFenced || v.Reason == fence.TargetGone || v.Reason == fence.TargetLeaving) && v.Blocking != nil {
 		d.Unblock = append(d.Unblock, v.Blocking.Remedies(s)...)
 	}
 	for i := range s.Holders {

@@ -236,7 +236,7 @@ func TestOnlyAHoldersRefusalIsGivenAgain(t *testing.T) {
 			s.wantJudged(string(reason), Rejudged)
 		})
 	}
-	for _, reason := range []fence.Reason{fence.HolderUnwatched, fence.TargetLeaving, fence.TargetFenced, fence.UnpublishFailed, fence.APIUnavailable, fence.LedgerUnreadable, fence.LostRace} {
+	for _, reason := range []fence.Reason{fence.HolderUnwatched, fence.TargetLeaving, fence.TargetFenced, fence.TargetGone, fence.UnpublishFailed, fence.APIUnavailable, fence.LedgerUnreadable, fence.LostRace} {
 		spareCrowd(t, reason, func(s *spared) {
 			s.round(s.ask)
 			time.Sleep(time.Second)

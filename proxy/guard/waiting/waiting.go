@@ -431,6 +431,9 @@ func (w *Calls) differs(c *waitingCall, v fence.Verdict) bool {
 // to write down what is seen of the holder now; or there was none when c came last. A kubelet that was seen after a
 // reboot must not be forgotten until external-attacher comes again.
 func (c *waitingCall) differs(v fence.Verdict) bool {
+	if v.Reason == fence.TargetGone {
+		return false // external-attacher, without its CSINode, does not call
+	}
 	if c.turnedAway || v.Action != fence.Refuse || v.Reason != c.reason {
 		return true
 	}

@@ -242,6 +242,31 @@ func TestARefusalThatWouldReadDifferentlyIsWoken(t *testing.T) {
 	}
 }
 
+// external-attacher publishes to no node without a CSINode, however often it is woken.
+func TestAPublishToANodeThatIsGoneIsWokenOnceTheNodeIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := inUse(t)
+		looks := func(during time.Duration) string {
+			w.Look()
+			w.w.Changed(observe.Change{Node: "next"})
+			time.Sleep(during)
+			synctest.Wait()
+			return w.touched("next")
+		}
+		w.Lives["old"] = fence.Stale
+		w.Must(w.Client.CoreV1().Nodes().Delete(t.Context(), "next", metav1.DeleteOptions{}))
+		w.Must(w.Client.StorageV1().CSINodes().Delete(t.Context(), "next", metav1.DeleteOptions{}))
+		if looks(time.Minute) != "" {
+			t.Error("woken while its node is gone")
+		}
+		w.waits(fence.HolderAlive)
+		w.Node("next", guardrig.HourAgo)
+		if looks(0) == "" {
+			t.Error("not woken")
+		}
+	})
+}
+
 func TestAnUnpublishThatWaitsIsWokenToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := guardrig.Held(t)
