@@ -13,7 +13,7 @@ func (s Snapshot) ToAnyOther() Snapshot {
 }
 
 // Alone judges a publish to AnyOther as if h were the only holder, and says what h amounts
-// to. held is false when it holds nothing any more.
+// to. held is false when it holds nothing, as one that only wants it.
 func (s Snapshot) Alone(h Holder) (v Verdict, st Standing, held bool) {
 	s.Holders = []Holder{h}
 	v = JudgePublish(s.ToAnyOther(), AnyOther)

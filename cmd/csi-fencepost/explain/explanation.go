@@ -269,11 +269,9 @@ func viewAttachment(l *Look, a *fence.Attachment) *attachmentView {
 func whyHolder(s *fence.Snapshot, v fence.Verdict, st fence.Standing, held bool) string {
 	switch {
 	case !held:
-		return "holds it no more"
+		return "does not hold it"
 	case st.Reason == fence.HolderReleased:
 		return "has released it: it is free to move"
-	case st.Reason == fence.HolderWaits:
-		return "only waits for it, and none of its pods has ever run: it holds nobody up"
 	case st.Reason == fence.HolderFenced:
 		return fmt.Sprintf("is fenced (%s): it is free to move", st.Evidence)
 	case st.Reason == fence.HolderRevoked:
