@@ -190,19 +190,30 @@ func (n *Node) WaitNotReady() time.Duration {
 	took := n.stage.WaitFor(n.stage.Bed.Clocks.NodeMonitorGracePeriod+60*time.Second, n.Name+" is NotReady", func() bool { return !n.Ready() })
 	n.stage.WaitFor(30*time.Second, "nothing is scheduled to "+n.Name, func() bool {
 		node := n.Get()
-		return node == nil || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-			return t.Effect == corev1.TaintEffectNoSchedule && (t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady)
-		})
+		return node == nil || unreachable(node, corev1.TaintEffectNoSchedule)
 	})
 	return took
+}
+
+// unreachable tells whether the node controller has tainted a Node, with that effect.
+func unreachable(node *corev1.Node, effect corev1.TaintEffect) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Effect == effect && (t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady)
+	})
 }
 
 // OutOfServiceTaint is the taint with which an operator declares a node dead.
 var OutOfServiceTaint = corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
 
-// Taint puts a taint on, Untaint takes it off.
+// Taint puts a taint on, Untaint takes it off. To a node that has fallen silent the node controller
+// adds its second taint a moment after the first, and then nobody can tell any more who wrote those
+// before it: an operator, who takes longer to type, comes after both.
 func (n *Node) Taint(t corev1.Taint) {
 	n.stage.T.Helper()
+	n.stage.WaitFor(30*time.Second, "the node controller has tainted "+n.Name, func() bool {
+		node := n.Get()
+		return node == nil || unreachable(node, corev1.TaintEffectNoSchedule) == unreachable(node, corev1.TaintEffectNoExecute)
+	})
 	n.update(func(node *corev1.Node) { node.Spec.Taints = append(node.Spec.Taints, t) })
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
@@ -102,13 +101,6 @@ func machineCutOff(p *play) {
 	v, db, old, next := p.databaseOnMachine()
 	old.CutOff()
 	old.WaitNotReady()
-	// Kubernetes writes its taints right then. One that a person writes between them has no time
-	// of its own any more, and has to be put on again.
-	p.WaitFor(30*time.Second, "Kubernetes has tainted the node", func() bool {
-		return slices.ContainsFunc(old.Get().Spec.Taints, func(t corev1.Taint) bool {
-			return t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute
-		})
-	})
 	unreachable := p.Array.Inject(array.Fault{Method: array.Unpublish, Do: array.Fail, Code: codes.Internal, Message: "cannot reach VM"})
 	old.Taint(bed.OutOfServiceTaint)
 	tainted := time.Now()

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -287,12 +285,6 @@ func lateAttach(p *play) {
 	dies.WaitNotReady()
 	db.ForceDelete()
 	db2 := p.Pod("db2", next, v)
-	// A write of the node controller's own taints hides when the others were put on.
-	p.WaitFor(60*time.Second, "the node controller has put its taints on", func() bool {
-		return slices.ContainsFunc(dies.Get().Spec.Taints, func(t corev1.Taint) bool {
-			return t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute
-		})
-	})
 	time.Sleep(2 * time.Second) // the stamps are in seconds
 	dies.Taint(bed.OutOfServiceTaint)
 	if p.guarded() {
