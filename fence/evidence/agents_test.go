@@ -582,6 +582,9 @@ func TestNoCallStaysTwiceForAnAnswerThatDoesNotCome(t *testing.T) {
 
 // A silent node that nobody says to be off is asked for as long as an answer takes that can tell.
 func TestWithoutAClaimNoCallStaysToHearThatNobodyCanTell(t *testing.T) {
+	if hurry >= glance || glance >= patience {
+		t.Errorf("a glance of %s is not between %s and %s", glance, hurry, patience)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		a := apart(nil)
 		a.takes = 3 * time.Second
