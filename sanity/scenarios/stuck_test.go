@@ -88,37 +88,14 @@ var stuck = []scenario{
 		},
 	},
 	{
-		name: "asked-gone",
-		rule: "R6: a node to which the first publish failed for good, and whose machine and Node are gone then, keeps nobody from the volume",
-		story: func(p *play) {
-			gone, next := p.Nodes[0], p.Nodes[1]
-			v := p.newVolume()
-			fails := p.Array.Inject(array.Fault{Method: array.Publish, Node: gone.ID, Do: array.Fail, Code: codes.NotFound, Message: "no such instance"})
-			p.Array.Inject(array.Fault{Method: array.Unpublish, Node: gone.ID, Do: array.Fail, Code: codes.NotFound, Message: "no such instance"})
-			db := p.waits("db", gone, v)
-			p.WaitFor(60*time.Second, "publishes fail", func() bool { return fails.Hits() > 1 })
-			gone.PowerOff()
-			// external-attacher publishes to a CSINode, which outlives its Node: here until it was asked for.
-			outlives := func(is string) {
-				_, err := p.Client.StorageV1().CSINodes().Patch(p.t.Context(), gone.Name, types.MergePatchType,
-					[]byte(`{"metadata":{"finalizers":[`+is+`]}}`), metav1.PatchOptions{})
-				p.must(err)
-			}
-			outlives(`"example.com/outlives-its-node"`)
-			hits := fails.Hits()
-			gone.Delete()
-			if p.guarded() {
-				v.WaitRefused(gone, "TargetGone", 60*time.Second)
-			} else {
-				p.WaitFor(60*time.Second, "it is published to a node that is gone", func() bool { return fails.Hits() > hits+1 })
-			}
-			outlives("")
-			db.ForceDelete()
-			p.runs(p.Pod("db2", next, v), v, "its pod on the node that is gone was deleted")
-			if p.guarded() { // else it is unpublished for ever
-				p.WaitFor(60*time.Second, "its VolumeAttachment is gone", func() bool { return v.Attachment(gone) == nil })
-			}
-		},
+		name:  "asked-gone",
+		rule:  "R6: a node to which the first publish failed for good, and whose machine and Node are gone then, keeps nobody from the volume",
+		story: func(p *play) { p.askedAndGone(false) },
+	},
+	{
+		name:  "target-gone",
+		rule:  "R6: a node to which external-attacher publishes once its Node is gone, by a CSINode that is there yet, keeps nobody from the volume",
+		story: func(p *play) { p.askedAndGone(true) },
 	},
 	{
 		name: "anew-drain",
@@ -411,3 +388,37 @@ func (p *play) comes(v *bed.Volume, what string, ok func() bool) time.Duration {
 
 // reasonIn finds the reason in the text of a refusal.
 var reasonIn = regexp.MustCompile(`\[([A-Z][A-Za-z]+)\]`)
+
+// askedAndGone: each publish to a node fails, then it vanishes as a spot instance does. outlives: its
+// CSINode, by which external-attacher publishes, is there until one has come after its Node went.
+func (p *play) askedAndGone(outlives bool) {
+	gone, next := p.Nodes[0], p.Nodes[1]
+	v := p.newVolume()
+	fails := p.Array.Inject(array.Fault{Method: array.Publish, Node: gone.ID, Do: array.Fail, Code: codes.NotFound, Message: "no such instance"})
+	p.Array.Inject(array.Fault{Method: array.Unpublish, Node: gone.ID, Do: array.Fail, Code: codes.NotFound, Message: "no such instance"})
+	db := p.waits("db", gone, v)
+	p.WaitFor(60*time.Second, "publishes fail", func() bool { return fails.Hits() > 1 })
+	gone.PowerOff()
+	finalizers := func(are string) {
+		_, err := p.Client.StorageV1().CSINodes().Patch(p.t.Context(), gone.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":[`+are+`]}}`), metav1.PatchOptions{})
+		p.must(err)
+	}
+	if outlives {
+		finalizers(`"example.com/outlives-its-node"`)
+	}
+	hits := fails.Hits()
+	gone.Delete()
+	if outlives {
+		// The one that was under way may reach the driver yet.
+		p.WaitFor(60*time.Second, "it is published to a node that is gone", func() bool {
+			a := v.Attachment(gone)
+			return fails.Hits() > hits+1 || a != nil && a.Status.AttachError != nil && strings.Contains(a.Status.AttachError.Message, "[TargetGone]")
+		})
+		finalizers("")
+	}
+	db.ForceDelete()
+	p.runs(p.Pod("db2", next, v), v, "its pod on the node that is gone was deleted")
+	if p.guarded() { // else it is unpublished for ever
+		p.WaitFor(60*time.Second, "its VolumeAttachment is gone", func() bool { return v.Attachment(gone) == nil })
+	}
+}

@@ -499,6 +499,13 @@ var table = []Guard{
 		Then:   "stuck: the node that is gone is taken for a holder, and the volume waits for a person",
 	},
 	{
+		Name:   "target-gone",
+		Says:   "nothing is published to a node whose Node is gone",
+		Edits:  []Edit{{"fence", "JudgePublish", IfOut{If: "t := s.Target; t.NodeName != \"\" && t.Node == nil"}}},
+		Expect: "in vain: pod db2 is Running",
+		Then:   "stuck: the ledger names a machine that nobody knows, and the volume waits for a person",
+	},
+	{
 		Name:   "list-slow",
 		Says:   "a driver's list that takes longer than a call counts when the call is repeated",
 		Edits:  []Edit{{"csi", "listings.of", Becomes{Was: "mine == nil", Is: "true"}}},
