@@ -61,7 +61,8 @@ func (s secrets) detail(res result) string {
 			}
 			words = words[:max(0, len(words)-longest)]
 		}
-		if words = oneLine(words); words != "" {
+		// And once more, since a control character that has become a blank may make it one.
+		if words = s.strike(oneLine(words)); words != "" {
 			text += ": " + words
 		}
 	}
