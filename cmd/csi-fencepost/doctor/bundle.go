@@ -114,7 +114,10 @@ func (b *bundle) finish(r *Report) {
 	for kind, all := range b.objects {
 		var docs strings.Builder
 		for _, o := range all {
-			out, err := yaml.Marshal(b.strip.texts(o, b.strip.free))
+			out, err := json.Marshal(b.strip.texts(o, b.strip.free))
+			if err == nil {
+				out, err = yaml.JSONToYAML(printable.JSON(out)) // a control character as it is would be an error
+			}
 			if err != nil {
 				b.failed(kind, err)
 				continue
