@@ -4,8 +4,8 @@ GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # Folders with Go files of ours, the nested modules' too.
 SOURCES = cmd csi deploy fence proxy sanity
-# In a module of its own: who imports ours, or runs the sidecar, links no cloud's SDK.
-AGENTS = cmd/csi-fencepost-agents
+# In modules of their own: who imports ours, or runs the sidecar, links no cloud's SDK, and no API server.
+PROGRAMS = cmd/csi-fencepost-agents cmd/csi-fencepost-webhook
 STATICCHECK = bin/staticcheck
 GOVULNCHECK = bin/govulncheck
 # Go's database of vulnerabilities as a module: what is found depends on no day, and
@@ -22,9 +22,9 @@ help: ## this list, and what is left on disk
 
 # Without grpcnotrace, grpc's tracing links html/template, with it the linker keeps
 # every method of every type, and 20 MiB more are resident.
-build: ## bin/csi-fencepost, bin/csi-fencepost-sanity, bin/csi-fencepost-agents (minutes the first time: the clouds' SDKs)
+build: ## bin/csi-fencepost, bin/csi-fencepost-sanity, bin/csi-fencepost-agents, bin/csi-fencepost-webhook (minutes the first time: the clouds' SDKs, the API server)
 	$(GO) build -trimpath -tags grpcnotrace -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/csi-fencepost ./cmd/csi-fencepost-sanity
-	cd $(AGENTS) && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(CURDIR)/bin/ .
+	@set -e; for module in $(PROGRAMS); do (set -x; cd $$module && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(CURDIR)/bin/ .); done
 
 DATE = $(shell git log -1 --format=%ct 2>/dev/null)
 # IMAGE is the image's name with its registry, without a tag: inject puts that in, push pushes there.
@@ -109,11 +109,11 @@ UNIT = $(WHOLE) -- $(RACES)
 SCENARIOS = -count=1 -timeout 60m -parallel $(PARALLEL) $${skip:+-skip="$$skip"} ./sanity/scenarios/...
 
 test: ## everything that guards our behaviour, and what of it took longest (see make prove for what is beyond)
-	@cd $(AGENTS) && CGO_ENABLED=0 $(GO) test ./...
+	@set -e; for module in $(PROGRAMS); do (cd $$module && CGO_ENABLED=0 $(GO) test ./...); done
 	@$(SKIP) && $(GOTEST) -every -but="^\$$$$without" -- $(UNIT) -- $(SCENARIOS)
 
 unit: ## all tests but the scenarios
-	@cd $(AGENTS) && CGO_ENABLED=0 $(GO) test ./...
+	@set -e; for module in $(PROGRAMS); do (cd $$module && CGO_ENABLED=0 $(GO) test ./...); done
 	@$(SKIP) && $(GOTEST) -- $(UNIT)
 
 scenarios: ## csi-fencepost on the real control plane (builds it the first time: minutes)
@@ -167,12 +167,12 @@ lint: $(STATICCHECK) vulns ## gofmt, go vet, staticcheck (see staticcheck.conf),
 	@unformatted=$$(gofmt -l $(SOURCES)); test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(STATICCHECK) ./...
-	cd $(AGENTS) && CGO_ENABLED=0 $(GO) vet ./... && CGO_ENABLED=0 $(CURDIR)/$(STATICCHECK) ./...
+	@set -e; for module in $(PROGRAMS); do (set -x; cd $$module && CGO_ENABLED=0 $(GO) vet ./... && CGO_ENABLED=0 $(CURDIR)/$(STATICCHECK) ./...); done
 
 vulns: $(GOVULNCHECK) ## known vulnerabilities that the released programs call, by the database in VULNDB
 	@db=$$(cd sanity/tools && $(GO) mod download -json $(VULNDB) | sed -n 's/.*"Dir": "\(.*\)",*$$/\1/p') && test -d "$$db/data/osv" || { echo "the database $(VULNDB) cannot be had as a module"; exit 1; }; \
 	$(GOVULNCHECK) -db="file://$$db/data/osv" -format json ./cmd/... >bin/vulns.json && $(GO) run ./sanity/vulns <bin/vulns.json && \
-	(cd $(AGENTS) && CGO_ENABLED=0 $(CURDIR)/$(GOVULNCHECK) -db="file://$$db/data/osv" -format json ./...) >bin/vulns.json && $(GO) run ./sanity/vulns <bin/vulns.json
+	for module in $(PROGRAMS); do (cd $$module && CGO_ENABLED=0 $(CURDIR)/$(GOVULNCHECK) -db="file://$$db/data/osv" -format json ./...) >bin/vulns.json && $(GO) run ./sanity/vulns <bin/vulns.json || exit 1; done
 
 # In a module of its own: the tools' requirements are not the product's.
 $(STATICCHECK): sanity/tools/go.mod sanity/tools/go.sum

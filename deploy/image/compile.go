@@ -26,6 +26,10 @@ var (
 	guard = command{"csi-fencepost", mainModule, ".", "./cmd/csi-fencepost", true}
 	// In a module of its own: it alone links the clouds' SDKs.
 	agents = command{"csi-fencepost-agents", mainModule + "/cmd/csi-fencepost-agents", "cmd/csi-fencepost-agents", ".", false}
+	// It alone links the API server's code.
+	webhook = command{"csi-fencepost-webhook", mainModule + "/cmd/csi-fencepost-webhook", "cmd/csi-fencepost-webhook", ".", false}
+
+	commands = []command{guard, agents, webhook}
 )
 
 // path is that of the command's package, as the linker notes it in the program.

@@ -93,6 +93,7 @@ func TestTheRecipeStartsWhatTheImageStarts(t *testing.T) {
 		"USER " + user,
 		`ENTRYPOINT ["/` + programPath + `"]`,
 		"COPY --chmod=0755 csi-fencepost_${VERSION}_linux_${TARGETARCH} /" + programPath,
+		"COPY --chmod=0755 csi-fencepost-webhook_${VERSION}_linux_${TARGETARCH} /" + webhookPath,
 		"COPY --chmod=0755 csi-fencepost-agents_${VERSION}_linux_${TARGETARCH} /" + agentsFolder + "csi-fencepost-agents",
 	} {
 		if !strings.Contains(recipe, "\n"+line+"\n") {

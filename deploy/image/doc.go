@@ -5,6 +5,8 @@
 //	csi-fencepost_VERSION_linux_arm64
 //	csi-fencepost-agents_VERSION_linux_amd64    fence agents, static
 //	csi-fencepost-agents_VERSION_linux_arm64
+//	csi-fencepost-webhook_VERSION_linux_amd64   the chart's webhook, static
+//	csi-fencepost-webhook_VERSION_linux_arm64
 //	PROGRAM.cdx.json                            the SBOM of each: CycloneDX 1.6, from the
 //	                                            modules that the linker noted in it
 //	csi-fencepost_VERSION.oci.tar               the image, for both platforms
@@ -16,9 +18,9 @@
 //	SHA256SUMS                                  of all of these
 //
 // The archive is an OCI image layout in a tar file: skopeo, podman, docker and
-// containerd take it as it is. The image has two layers: csi-fencepost; and
+// containerd take it as it is. The image has three layers: csi-fencepost;
 // csi-fencepost-agents with a link for each of its agents in /usr/sbin, where
-// csi-fencepost finds them. It runs as user 65532, and needs nothing that can be
+// csi-fencepost finds them; and csi-fencepost-webhook. It runs as user 65532, and needs nothing that can be
 // written.
 //
 // It guarantees that the same sources, version, date and Go toolchain give the

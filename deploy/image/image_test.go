@@ -107,7 +107,7 @@ func TestTheSameSourcesGiveTheSameBytesEverywhere(t *testing.T) {
 	}
 	want := []string{"SHA256SUMS", "csi-fencepost_" + testVersion + ".oci.tar", "csi-fencepost-" + strings.TrimPrefix(testVersion, "v") + ".tgz", "fencepost.yaml"}
 	for _, arch := range architectures {
-		for _, c := range []command{guard, agents} {
+		for _, c := range commands {
 			name := program(c, arch)
 			want = append(want, name, name+".cdx.json")
 		}
@@ -220,7 +220,9 @@ func TestEveryDigestInTheArchiveHolds(t *testing.T) {
 		if p := inner.Manifests[i].Platform; p.Architecture != arch || p.OS != "linux" {
 			t.Errorf("manifest %d is for %v", i, p)
 		}
-		checkImage(l, arch, inner.Manifests[i], read(t, filepath.Join(f, program(guard, arch))), read(t, filepath.Join(f, program(agents, arch))))
+		checkImage(l, arch, inner.Manifests[i], map[string][]byte{
+			"csi-fencepost": read(t, filepath.Join(f, program(guard, arch))), "usr/sbin/csi-fencepost-agents": read(t, filepath.Join(f, program(agents, arch))),
+			"csi-fencepost-webhook": read(t, filepath.Join(f, program(webhook, arch)))})
 	}
 	for name := range files {
 		if strings.HasPrefix(name, "blobs/sha256/") && name != "blobs/sha256/" && !l.used[name] {
@@ -229,7 +231,8 @@ func TestEveryDigestInTheArchiveHolds(t *testing.T) {
 	}
 }
 
-func checkImage(l imageLayout, arch string, d v1.Descriptor, program, agents []byte) {
+// checkImage compares an image with its programs, one in each layer.
+func checkImage(l imageLayout, arch string, d v1.Descriptor, programs map[string][]byte) {
 	t := l.t
 	var m v1.Manifest
 	decode(t, l.blob(d), &m)
@@ -238,10 +241,10 @@ func checkImage(l imageLayout, arch string, d v1.Descriptor, program, agents []b
 	if c.Architecture != arch || c.OS != "linux" || c.Config.User != "65532:65532" || !slices.Equal(c.Config.Entrypoint, []string{"/csi-fencepost"}) {
 		t.Errorf("configuration: %+v", c)
 	}
-	if len(m.Layers) != 2 || len(c.RootFS.DiffIDs) != 2 || len(c.History) != 2 {
+	if len(m.Layers) != 3 || len(c.RootFS.DiffIDs) != 3 || len(c.History) != 3 {
 		t.Fatalf("%d layers, %d diff IDs, %d of the history", len(m.Layers), len(c.RootFS.DiffIDs), len(c.History))
 	}
-	want := map[string]string{"csi-fencepost": "755", "usr/": "755/", "usr/sbin/": "755/", "usr/sbin/csi-fencepost-agents": "755"}
+	want := map[string]string{"csi-fencepost": "755", "usr/": "755/", "usr/sbin/": "755/", "usr/sbin/csi-fencepost-agents": "755", "csi-fencepost-webhook": "755"}
 	for _, name := range agentNames {
 		want["usr/sbin/fence_fencepost_"+name] = "csi-fencepost-agents"
 	}
@@ -267,7 +270,8 @@ func checkImage(l imageLayout, arch string, d v1.Descriptor, program, agents []b
 				t.Errorf("%s belongs to user %d, group %d", h.Name, h.Uid, h.Gid)
 			}
 		}
-		if i == 0 && !bytes.Equal(content["csi-fencepost"], program) || i == 1 && !bytes.Equal(content["usr/sbin/csi-fencepost-agents"], agents) {
+		path := []string{"csi-fencepost", "usr/sbin/csi-fencepost-agents", "csi-fencepost-webhook"}[i]
+		if !bytes.Equal(content[path], programs[path]) {
 			t.Errorf("layer %d holds another program", i)
 		}
 	}
@@ -370,11 +374,22 @@ func TestTheAgentsOfTheImageRun(t *testing.T) {
 	}
 }
 
+// The webhook of the image starts where the chart has it, and says what it lacks.
+func TestTheWebhookOfTheImageRuns(t *testing.T) {
+	root := unpacked(t)
+	run := exec.Command(filepath.Join(root, "csi-fencepost-webhook"), "--policies=/nowhere.yaml")
+	run.Env = []string{"POD_NAMESPACE=ops"}
+	if out, err := run.CombinedOutput(); err == nil || string(out) != "csi-fencepost-webhook: open /nowhere.yaml: no such file or directory\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // Whoever asks which of our releases has a bad library gets the right answer.
 func TestTheBOMListsWhatIsLinked(t *testing.T) {
 	for _, arch := range architectures {
 		checkBOM(t, program(guard, arch), mainModule+"/cmd/csi-fencepost", "google.golang.org/grpc v1.83.2")
 		checkBOM(t, program(agents, arch), mainModule+"/cmd/csi-fencepost-agents", "github.com/hetznercloud/hcloud-go/v2 v2.52.0")
+		checkBOM(t, program(webhook, arch), mainModule+"/cmd/csi-fencepost-webhook", "k8s.io/apiserver v0.37.2")
 	}
 }
 
@@ -478,7 +493,7 @@ func TestCertificatesAreWhereGoLooksForThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := release{certificates: path, date: time.Unix(0, 0)}
-	layers, err := r.layers([]byte("program"), nil)
+	layers, err := r.layers(map[command][]byte{guard: []byte("program")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -496,7 +511,7 @@ func TestCertificatesAreWhereGoLooksForThem(t *testing.T) {
 		}
 	}
 	r.certificates = "missing.pem"
-	if _, err := r.layers(nil, nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "-certificates") {
+	if _, err := r.layers(nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "-certificates") {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }

@@ -50,6 +50,7 @@ func tarOf(entries []entry, date time.Time) ([]byte, error) {
 
 const (
 	programPath = "csi-fencepost"
+	webhookPath = "csi-fencepost-webhook"
 	// Where Go looks for certificates on Debian; one of the places on others.
 	certificatesPath = "etc/ssl/certs/ca-certificates.crt"
 )
@@ -60,9 +61,9 @@ var agentNames = []string{"redfish", "ec2", "azure", "gce", "hcloud", "openstack
 // agentsFolder is where csi-fencepost looks for agents unless --agent-dirs says otherwise.
 const agentsFolder = "usr/sbin/"
 
-// layers are the image's: csi-fencepost, and the fence agents.
-func (r release) layers(program, agents []byte) ([]v1.Layer, error) {
-	first := []entry{{path: programPath, content: program, mode: 0o755}}
+// layers are the image's: csi-fencepost, the fence agents, and the webhook.
+func (r release) layers(programs map[command][]byte) ([]v1.Layer, error) {
+	first := []entry{{path: programPath, content: programs[guard], mode: 0o755}}
 	if r.certificates != "" {
 		certificates, err := os.ReadFile(r.certificates)
 		if err != nil {
@@ -71,12 +72,13 @@ func (r release) layers(program, agents []byte) ([]v1.Layer, error) {
 		first = append(first, directory("etc/"), directory("etc/ssl/"), directory("etc/ssl/certs/"),
 			entry{path: certificatesPath, content: certificates, mode: 0o644})
 	}
-	second := []entry{directory("usr/"), directory(agentsFolder), {path: agentsFolder + "csi-fencepost-agents", content: agents, mode: 0o755}}
+	second := []entry{directory("usr/"), directory(agentsFolder), {path: agentsFolder + "csi-fencepost-agents", content: programs[agents], mode: 0o755}}
 	for _, name := range agentNames {
 		second = append(second, entry{path: agentsFolder + "fence_fencepost_" + name, link: "csi-fencepost-agents", mode: 0o777})
 	}
+	third := []entry{{path: webhookPath, content: programs[webhook], mode: 0o755}}
 	var all []v1.Layer
-	for _, entries := range [][]entry{first, second} {
+	for _, entries := range [][]entry{first, second, third} {
 		plain, err := tarOf(entries, r.date)
 		if err != nil {
 			return nil, err

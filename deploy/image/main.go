@@ -105,22 +105,20 @@ func (r release) build(ctx context.Context, progress io.Writer) error {
 	programs := map[string][]byte{} // csi-fencepost, by architecture
 	for _, arch := range architectures {
 		fmt.Fprintf(progress, "building linux/%s\n", arch)
-		program, err := r.compile(ctx, guard, arch, work)
-		if err != nil {
-			return err
+		built := map[command][]byte{}
+		for _, c := range commands {
+			if built[c], err = r.compile(ctx, c, arch, work); err != nil {
+				return err
+			}
+			if r.imageOnly {
+				continue
+			}
+			if err := r.add(files, c, arch, built[c]); err != nil {
+				return err
+			}
 		}
-		programs[arch] = program
-		second, err := r.compile(ctx, agents, arch, work)
-		if err != nil {
-			return err
-		}
-		if images[arch], err = r.image(arch, program, second); err != nil {
-			return err
-		}
-		if r.imageOnly {
-			continue
-		}
-		if err := errors.Join(r.add(files, guard, arch, program), r.add(files, agents, arch, second)); err != nil {
+		programs[arch] = built[guard]
+		if images[arch], err = r.image(arch, built); err != nil {
 			return err
 		}
 	}

@@ -26,9 +26,9 @@ func (r release) labels() map[string]string {
 	}
 }
 
-// image makes the image for one architecture.
-func (r release) image(arch string, program, agents []byte) (v1.Image, error) {
-	layers, err := r.layers(program, agents)
+// image makes the image for one architecture, of its programs.
+func (r release) image(arch string, programs map[command][]byte) (v1.Image, error) {
+	layers, err := r.layers(programs)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func (r release) provenance(ctx context.Context) ([]byte, error) {
 		{URI: source, Digest: map[string]string{"gitCommit": commit}},
 		{Name: version, URI: "https://go.dev/dl/#" + version},
 	}
-	for _, name := range []string{"go.mod", "go.sum", "cmd/csi-fencepost-agents/go.mod", "cmd/csi-fencepost-agents/go.sum"} {
+	for _, name := range []string{"go.mod", "go.sum", "cmd/csi-fencepost-agents/go.mod", "cmd/csi-fencepost-agents/go.sum", "cmd/csi-fencepost-webhook/go.mod", "cmd/csi-fencepost-webhook/go.sum"} {
 		sum, err := sumOf(filepath.Join(r.source, name))
 		if err != nil {
 			return nil, err

@@ -71,7 +71,7 @@ func layoutWith(t *testing.T, index string) []byte {
 func built(t *testing.T) release {
 	t.Helper()
 	source, output := t.TempDir(), t.TempDir()
-	for _, name := range []string{"go.mod", "go.sum", "cmd/csi-fencepost-agents/go.mod", "cmd/csi-fencepost-agents/go.sum"} {
+	for _, name := range []string{"go.mod", "go.sum", "cmd/csi-fencepost-agents/go.mod", "cmd/csi-fencepost-agents/go.sum", "cmd/csi-fencepost-webhook/go.mod", "cmd/csi-fencepost-webhook/go.sum"} {
 		write(t, filepath.Join(source, name), []byte(name))
 	}
 	git(t, source, "init", "-q")
@@ -142,7 +142,7 @@ func TestTheProvenanceNamesEveryFileTheCommitAndTheGo(t *testing.T) {
 	if d.ExternalParameters != (parameters{"git+" + repository + "@" + commit, testVersion, "1700000000", "registry.example.com/x"}) {
 		t.Errorf("parameters %+v", d.ExternalParameters)
 	}
-	if d.InternalParameters.Go != runtime.Version() || d.ResolvedDependencies[0].Digest["gitCommit"] != commit || len(d.ResolvedDependencies) != 6 {
+	if d.InternalParameters.Go != runtime.Version() || d.ResolvedDependencies[0].Digest["gitCommit"] != commit || len(d.ResolvedDependencies) != 8 {
 		t.Errorf("made of %+v with %s", d.ResolvedDependencies, d.InternalParameters.Go)
 	}
 	if s.Predicate.RunDetails.Builder.ID != "https://example.com/builder" || s.Predicate.RunDetails.Metadata.InvocationID != "https://example.com/run/1" {

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// certificateAge is for how long a certificate holds. It is made anew once a third of it is left.
+	certificateAge = 365 * 24 * time.Hour
+	// lookEvery is how often the Secret and the configurations are read again: what somebody has taken
+	// out of them is back so soon.
+	lookEvery = 10 * time.Second
+	// trustedAfter is for how long a new authority is in the configurations before its certificate is
+	// served: API servers read them by a watch.
+	trustedAfter = 10 * time.Second
+
+	caBundle = "ca.crt"
+)
+
+// identity is the certificate by which the API server knows this program. All replicas have the same
+// one, from a Secret; whichever finds it missing, or about to end, makes it. Its authority goes into the
+// two webhook configurations, with that of the certificate before, which other replicas may serve yet.
+type identity struct {
+	client                           kubernetes.Interface
+	namespace, secret, configuration string
+	// host is the name by which the API server calls: SERVICE.NAMESPACE.svc.
+	host string
+
+	current atomic.Pointer[tls.Certificate]
+	serves  []byte // the PEM of current
+}
+
+// keep looks again and again, until ctx ends. What fails is tried again; the certificate that is
+// served goes on meanwhile.
+func (i *identity) keep(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait := lookEvery
+		if err := i.look(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot keep the certificate", "secret", i.secret, "namespace", i.namespace)
+			wait = time.Second
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (i *identity) look(ctx context.Context) error {
+	secret, err := i.read(ctx)
+	if err != nil {
+		return err
+	}
+	changed, err := i.trust(ctx, secret.Data[caBundle])
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(i.serves, secret.Data[corev1.TLSCertKey]) {
+		return nil
+	}
+	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return err
+	}
+	if changed && i.current.Load() != nil {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(trustedAfter):
+		}
+	}
+	i.current.Store(&pair)
+	i.serves = secret.Data[corev1.TLSCertKey]
+	klog.FromContext(ctx).Info("Serving with a new certificate", "secret", i.secret, "until", pair.Leaf.NotAfter)
+	return nil
+}
+
+// read is the Secret, with a certificate that holds for a while yet.
+func (i *identity) read(ctx context.Context) (*corev1.Secret, error) {
+	secrets := i.client.CoreV1().Secrets(i.namespace)
+	secret, err := secrets.Get(ctx, i.secret, metav1.GetOptions{})
+	if err == nil && i.holds(secret) {
+		return secret, nil
+	}
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return nil, err
+	}
+	if missing {
+		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: i.secret, Namespace: i.namespace}, Type: corev1.SecretTypeTLS}
+	}
+	if err := i.renew(secret); err != nil {
+		return nil, err
+	}
+	// Of several replicas one is first. The others find out by the conflict, and read its word.
+	if missing {
+		return secrets.Create(ctx, secret, metav1.CreateOptions{})
+	}
+	return secrets.Update(ctx, secret, metav1.UpdateOptions{})
+}
+
+// holds: the certificate is for this host, is of the authority beside it, and has a third of its life left.
+func (i *identity) holds(secret *corev1.Secret) bool {
+	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return false
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(secret.Data[caBundle])
+	_, err = pair.Leaf.Verify(x509.VerifyOptions{DNSName: i.host, Roots: roots, CurrentTime: time.Now().Add(pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore) / 3)})
+	return err == nil
+}
+
+// renew puts a new certificate into the Secret. The authority before stays the second one in the bundle.
+func (i *identity) renew(secret *corev1.Secret) error {
+	chain, key, err := cert.GenerateSelfSignedCertKeyWithOptions(cert.SelfSignedCertKeyOptions{Host: i.host, MaxAge: certificateAge})
+	if err != nil {
+		return err
+	}
+	_, authority := pem.Decode(chain) // the certificate comes first, then that of its authority
+	if block, _ := pem.Decode(authority); block == nil {
+		return errors.New("a certificate without its authority was made")
+	}
+	bundle := bytes.Clone(authority)
+	if before, _ := pem.Decode(secret.Data[caBundle]); before != nil {
+		bundle = append(bundle, pem.EncodeToMemory(before)...)
+	}
+	secret.Data = map[string][]byte{corev1.TLSCertKey: chain, corev1.TLSPrivateKeyKey: key, caBundle: bundle}
+	return nil
+}
+
+// trust puts the bundle into both configurations, where it is not in them. changed: it was not.
+func (i *identity) trust(ctx context.Context, bundle []byte) (changed bool, err error) {
+	api := i.client.AdmissionregistrationV1()
+	mutating, err := api.MutatingWebhookConfigurations().Get(ctx, i.configuration, metav1.GetOptions{})
+	if err != nil {
+		return false, err
+	}
+	var names []string
+	for _, w := range mutating.Webhooks {
+		if !bytes.Equal(w.ClientConfig.CABundle, bundle) {
+			names = append(names, w.Name)
+		}
+	}
+	if len(names) > 0 {
+		changed = true
+		if _, err := api.MutatingWebhookConfigurations().Patch(ctx, i.configuration, types.StrategicMergePatchType, bundlePatch(names, bundle), metav1.PatchOptions{}); err != nil {
+			return false, err
+		}
+	}
+	validating, err := api.ValidatingWebhookConfigurations().Get(ctx, i.configuration, metav1.GetOptions{})
+	if err != nil {
+		return false, err
+	}
+	names = nil
+	for _, w := range validating.Webhooks {
+		if !bytes.Equal(w.ClientConfig.CABundle, bundle) {
+			names = append(names, w.Name)
+		}
+	}
+	if len(names) > 0 {
+		changed = true
+		if _, err := api.ValidatingWebhookConfigurations().Patch(ctx, i.configuration, types.StrategicMergePatchType, bundlePatch(names, bundle), metav1.PatchOptions{}); err != nil {
+			return false, err
+		}
+	}
+	return changed, nil
+}
+
+// bundlePatch changes nothing but the bundle of these webhooks, whose name is the key of their list.
+func bundlePatch(names []string, bundle []byte) []byte {
+	type webhook struct {
+		Name         string `json:"name"`
+		ClientConfig struct {
+			CABundle []byte `json:"caBundle"`
+		} `json:"clientConfig"`
+	}
+	var patch struct {
+		Webhooks []webhook `json:"webhooks"`
+	}
+	for _, name := range names {
+		w := webhook{Name: name}
+		w.ClientConfig.CABundle = bundle
+		patch.Webhooks = append(patch.Webhooks, w)
+	}
+	text, err := json.Marshal(patch)
+	if err != nil {
+		panic(err) // names and bytes
+	}
+	return text
+}
+
+// certificate is for tls.Config.
+func (i *identity) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if c := i.current.Load(); c != nil {
+		return c, nil
+	}
+	return nil, fmt.Errorf("Secret %s/%s was not read yet", i.namespace, i.secret)
+}
