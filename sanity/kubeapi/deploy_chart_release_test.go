@@ -15,7 +15,12 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
 
 	"github.com/csi-fencepost/csi-fencepost/fence/config"
 )
@@ -26,6 +31,7 @@ type releases struct {
 	chart  string // folder
 	helm   func(stdin string, args ...string) ([]byte, error)
 	client kubernetes.Interface
+	config *rest.Config
 }
 
 // do is a command of Helm that has to work; it returns what Helm says.
@@ -132,7 +138,7 @@ func (r *releases) has(want map[string]string) {
 // delete does what a line of the notes says: kubectl delete KIND NAME [-n NAMESPACE].
 func (r *releases) delete(line string) {
 	r.Helper()
-	words := strings.Fields(line)
+	words := strings.Fields(strings.TrimSuffix(line, " --ignore-not-found"))
 	rbac, ctx, now := r.client.RbacV1(), r.Context(), metav1.DeleteOptions{}
 	var err error
 	switch name, namespaced := words[3], len(words) == 6; {
@@ -148,6 +154,21 @@ func (r *releases) delete(line string) {
 		all := r.client.AdmissionregistrationV1()
 		err = errors.Join(all.MutatingAdmissionPolicies().Delete(ctx, name, now), all.MutatingAdmissionPolicyBindings().Delete(ctx, name, now),
 			all.ValidatingAdmissionPolicies().Delete(ctx, name, now), all.ValidatingAdmissionPolicyBindings().Delete(ctx, name, now))
+	case strings.Contains(words[2], ",") && strings.HasSuffix(line, " --ignore-not-found"):
+		any, e := dynamic.NewForConfig(r.config)
+		must(r.T, e)
+		mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(r.client.Discovery()))
+		for _, kind := range strings.Split(words[2], ",") {
+			resource, e := mapper.ResourceFor(schema.GroupVersionResource{Resource: kind})
+			must(r.T, e)
+			api := dynamic.ResourceInterface(any.Resource(resource))
+			if namespaced {
+				api = any.Resource(resource).Namespace(words[5])
+			}
+			if e := api.Delete(ctx, name, now); !apierrors.IsNotFound(e) {
+				err = errors.Join(err, e)
+			}
+		}
 	default:
 		r.Fatalf("what does %q delete?", line)
 	}
@@ -197,7 +218,7 @@ func TestAReleaseOfTheChartLivesAndEnds(t *testing.T) {
 	}
 	chart := chartForAnyVersion(t)
 	eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
-		r := &releases{T: t, chart: chart, client: client, helm: func(stdin string, args ...string) ([]byte, error) {
+		r := &releases{T: t, chart: chart, client: client, config: bed.Cluster.Admin(), helm: func(stdin string, args ...string) ([]byte, error) {
 			return helm(stdin, append(args, "--kubeconfig="+bed.Cluster.AdminKubeconfig())...)
 		}}
 		defer r.forget()
@@ -208,6 +229,7 @@ func TestAReleaseOfTheChartLivesAndEnds(t *testing.T) {
 		r.goesBack()
 		r.warns()
 		r.putsIn()
+		r.putsInByWebhook()
 		r.ends()
 	})
 }
@@ -419,6 +441,54 @@ func (r *releases) putsIn() {
 		r.Errorf("nothing is left:\n%s", said)
 	}
 	r.refused("drivers[0], disk.example.com: injection.enabled: driver array.example.com in the same namespace is of another release", strings.NewReplacer("array.example.com", "disk.example.com", "array-controller", "disk").Replace(arrayIn(config.Observe, puts)), "install", "third", r.chart, "--namespace=ops3", "--create-namespace", "-f=-")
+}
+
+// putsInByWebhook: the same of the webhook, which a driver in Enforce does not leave unsaid.
+func (r *releases) putsInByWebhook() {
+	const puts = "injection: {enabled: true, by: Webhook}\nimage: {repository: csi-fencepost}\n"
+	const name = "fence-csi-fencepost-webhook"
+	there := func(want bool) {
+		r.Helper()
+		_, hooks := r.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(r.Context(), name+"-ops", metav1.GetOptions{})
+		_, program := r.client.AppsV1().Deployments("ops").Get(r.Context(), name, metav1.GetOptions{})
+		if (hooks == nil) != want || (program == nil) != want {
+			r.Errorf("the webhook is there: %v, %v, want %t", hooks, program, want)
+		}
+	}
+	upgrade := []string{"upgrade", "fence", r.chart, "--namespace=ops", "-f=-"}
+	if said := r.do(arrayIn(config.Observe, puts), upgrade...); !strings.Contains(said, "kubectl rollout status deployment "+name+" -n ops") {
+		r.Errorf("it does not say what has to be there first:\n%s", said)
+	}
+	there(true)
+	r.do(arrayIn(config.Observe), upgrade...)
+	there(false)
+	r.do(arrayIn(config.Enforce, puts), upgrade...)
+	r.refused("drivers: array.example.com is no longer there, and the next pod of its controller would be unguarded: put it to Observe first", strings.NewReplacer("array.example.com", "new.example.com", "array-system", "new-system").Replace(arrayIn(config.Observe, puts)), upgrade...)
+	const hooks = "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration,clusterrole,clusterrolebinding " + name + "-ops --ignore-not-found"
+	const program = "kubectl delete deployment,poddisruptionbudget,service,configmap,secret,role,rolebinding,serviceaccount " + name + " -n ops --ignore-not-found"
+	for values, says := range map[string]string{
+		arrayIn(config.Enforce): "PODS STILL GET THE SIDECAR from Deployment " + name,
+		arrayIn(config.Enforce, strings.Replace(puts, ", by: Webhook", "", 1)): "LEFT OVER is Deployment " + name,
+	} {
+		said := r.do(values, upgrade...)
+		there(true)
+		for _, says := range []string{says, hooks, program} {
+			if !strings.Contains(said, says) {
+				r.Errorf("the notes do not say %q:\n%s", says, said)
+			}
+		}
+		if r.do(arrayIn(config.Enforce, puts), upgrade...); r.Failed() {
+			return
+		}
+	}
+	r.do(arrayIn(config.Observe), upgrade...)
+	r.delete(hooks)
+	r.delete(program)
+	there(false)
+	if said := r.do(arrayIn(config.Observe), upgrade...); strings.Contains(said, name) {
+		r.Errorf("nothing is left:\n%s", said)
+	}
+	r.delete("kubectl delete mutatingadmissionpolicy,mutatingadmissionpolicybinding,validatingadmissionpolicy,validatingadmissionpolicybinding csi-fencepost-inject-array.example.com")
 }
 
 // chartOfVersion is a chart as it is packed for a version of the program.

@@ -478,6 +478,15 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 		})
 	}
 	eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
+		for _, c := range []struct{ by, version, says string }{
+			{"Policy", "1.35.0", "injection.by: Policy needs MutatingAdmissionPolicy: Kubernetes 1.36"},
+			{"''", "1.29.0", "injection.enabled needs Kubernetes 1.30; this is v1.29.0"},
+			{"webhook", "1.35.0", "injection/by"},
+		} {
+			if _, err := helm(arrayIn(config.Observe, "injection: {enabled: true, by: "+c.by+"}\nimage: {repository: csi-fencepost}\n"), "template", "fence", ownChart, "--kube-version="+c.version, "--namespace=ops", "-f=-"); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s on %s: %v, want it to say %q", c.by, c.version, err, c.says)
+			}
+		}
 		if _, err := helm("", "template", "fence", ownChart, "--kube-version=1.37.0", "--namespace=csi-fencepost"); err == nil || !strings.Contains(err.Error(), "the namespace of the nodes' records") {
 			t.Errorf("a release in the namespace of the records: %v", err)
 		}
@@ -508,8 +517,10 @@ func TestHelmLintTakesTheChart(t *testing.T) {
 			}
 		}
 		injects := arrayIn(config.Enforce, "  inject: {pods: All, labels: {app: a}, volumes: [{name: a, emptyDir: {}}]}\ninjection: {enabled: true}\nimage: {repository: csi-fencepost}\n")
-		if out, err := helm(injects, "lint", ownChart, "--strict", "--namespace=ops", "--kube-version=1.37.0", "-f=-"); err != nil {
-			t.Errorf("injection: %v\n%s", err, out)
+		for _, version := range []string{"1.30.0", "1.37.0"} {
+			if out, err := helm(injects, "lint", ownChart, "--strict", "--namespace=ops", "--kube-version="+version, "-f=-"); err != nil {
+				t.Errorf("injection on %s: %v\n%s", version, err, out)
+			}
 		}
 	})
 }

@@ -171,12 +171,14 @@ func makeAccount(t *testing.T, namespace, name string) {
 	must(t, err)
 }
 
-// injection renders the policies of the chart.
-func injection(t *testing.T, values map[string]any) []byte {
+// injection renders how the chart puts the sidecar into pods: by policies of the API server, or, as for an
+// older one, by its webhook.
+func injection(t *testing.T, by string, values map[string]any) []byte {
 	t.Helper()
 	text, err := json.Marshal(values)
 	must(t, err)
-	return mustOutput(t, nil, text, helmTool.build(t), "template", "fence", ownChart, "--kube-version=1.37.0", "--namespace=ops", "-f=-", "--show-only=templates/injection.yaml")
+	version := map[string]string{byPolicy: "1.37.0", byWebhook: "1.33.0"}[by]
+	return mustOutput(t, nil, text, helmTool.build(t), "template", fmt.Sprint("fence", releasesOfInjection.Add(1)), ownChart, "--kube-version="+version, "--namespace=ops", "-f=-", "--show-only=templates/injection.yaml")
 }
 
 // injects are values with that driver.
@@ -215,8 +217,10 @@ var notInjected = map[string]string{
 // A pod that the policies change is the pod of the template that inject writes, field by field. The
 // only difference: a pod does not say how many it is one of, so --leader-election is always given.
 func TestThePoliciesOfTheChartDoWhatInjectDoes(t *testing.T) {
-	single.take(t)
-	whole.use(t)
+	eachWay(t, doesWhatInjectDoes)
+}
+
+func doesWhatInjectDoes(t *testing.T, by string) {
 	var all []controllerPod
 	var drivers []any
 	add := func(found []controllerPod, port int32) {
@@ -225,6 +229,7 @@ func TestThePoliciesOfTheChartDoWhatInjectDoes(t *testing.T) {
 			if c.several {
 				how["attacher"] = c.container
 			}
+			c.namespace += strings.ToLower("-" + by)
 			all, drivers = append(all, c), append(drivers, injects(c, how))
 			makeAccount(t, c.namespace, c.account)
 			makeAccount(t, c.namespace+"-plain", c.account)
@@ -242,7 +247,9 @@ func TestThePoliciesOfTheChartDoWhatInjectDoes(t *testing.T) {
 			add(controllersIn(t, "../../deploy/"+name, []byte(text)), 0)
 		}
 	}
-	applyAll(t, injection(t, map[string]any{"drivers": drivers, "injection": map[string]any{"enabled": true, "onProblem": "Refuse"}, "image": map[string]any{"repository": "csi-fencepost", "tag": "dev"}}))
+	for some := range slices.Chunk(drivers, 30) { // the policies of more do not go into a ConfigMap
+		putIn(t, by, injection(t, by, map[string]any{"drivers": some, "injection": map[string]any{"enabled": true, "onProblem": "Refuse"}, "image": map[string]any{"repository": "csi-fencepost", "tag": "dev"}}))
+	}
 	compared, deadline := 0, time.Now().Add(time.Minute) // until all policies hold
 	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
@@ -359,9 +366,12 @@ var everyday = map[string]struct {
 }
 
 // injectionStage has the policies of the chart, one driver in a namespace of each name: how its pods
-// are chosen, and what becomes of those that cannot be guarded.
-func injectionStage(t *testing.T, prefix string) {
+// are chosen, and what becomes of those that cannot be guarded. It returns how they begin.
+func injectionStage(t *testing.T, by, prefix string) string {
 	t.Helper()
+	if by == byWebhook {
+		prefix += "-webhook" // policies that were deleted act for a moment longer
+	}
 	for _, onProblem := range []string{"Refuse", "Warn"} {
 		var drivers []any
 		for _, pods := range []string{"All", "Annotated"} {
@@ -370,7 +380,7 @@ func injectionStage(t *testing.T, prefix string) {
 			makeAccount(t, c.namespace, c.account)
 			makeAccount(t, c.namespace, "other")
 		}
-		applyAll(t, injection(t, map[string]any{"drivers": drivers, "injection": map[string]any{"enabled": true, "onProblem": onProblem}, "image": map[string]any{"repository": "csi-fencepost", "tag": "dev"}}))
+		putIn(t, by, injection(t, by, map[string]any{"drivers": drivers, "injection": map[string]any{"enabled": true, "onProblem": onProblem}, "image": map[string]any{"repository": "csi-fencepost", "tag": "dev"}}))
 	}
 	for _, namespace := range []string{"-all-refuse", "-annotated-refuse", "-all-warn", "-annotated-warn"} {
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
@@ -385,22 +395,25 @@ func injectionStage(t *testing.T, prefix string) {
 			}
 		}
 	}
+	return prefix
 }
 
 // A pod that is to be guarded and cannot be is refused, with what would be right, or let in as it is
 // with a warning, as the administrator chooses.
 func TestAPodThatCannotBeGuardedIsRefusedOrWarnedOf(t *testing.T) {
-	single.take(t)
-	whole.use(t)
-	injectionStage(t, "problems")
+	eachWay(t, refusesOrWarns)
+}
+
+func refusesOrWarns(t *testing.T, by string) {
+	stage := injectionStage(t, by, "problems")
 	for name, c := range cannotBeGuarded {
 		t.Run(name, func(t *testing.T) {
 			for _, pods := range []string{"all", "annotated"} {
-				if _, err := create(t, "problems-"+pods+"-refuse", ofVendor(t, c.change...), nil); err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "resulted in error") {
+				if _, err := create(t, stage+"-"+pods+"-refuse", ofVendor(t, c.change...), nil); err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "resulted in error") {
 					t.Errorf("%s: %v, want it to say %q", pods, err, c.says)
 				}
 				var said []string
-				got, err := create(t, "problems-"+pods+"-warn", ofVendor(t, c.change...), &said)
+				got, err := create(t, stage+"-"+pods+"-warn", ofVendor(t, c.change...), &said)
 				must(t, err)
 				if !strings.Contains(strings.Join(said, "\n"), c.says) || strings.Contains(strings.Join(said, "\n"), "resulted in error") {
 					t.Errorf("%s: warnings %q, want %q", pods, said, c.says)
@@ -415,19 +428,21 @@ func TestAPodThatCannotBeGuardedIsRefusedOrWarnedOf(t *testing.T) {
 
 // A pod that is nobody's to guard is let in as it is, without a word.
 func TestThePoliciesLeaveEverydayPodsAlone(t *testing.T) {
-	single.take(t)
-	whole.use(t)
-	injectionStage(t, "everyday")
+	eachWay(t, leavesEverydayPodsAlone)
+}
+
+func leavesEverydayPodsAlone(t *testing.T, by string) {
+	stage := injectionStage(t, by, "everyday")
 	for _, account := range []string{"array-controller", "other"} {
-		makeAccount(t, "everyday-plain", account)
+		makeAccount(t, stage+"-plain", account)
 	}
 	for name, c := range everyday {
 		for _, pods := range c.pods {
 			for _, onProblem := range []string{"refuse", "warn"} {
 				var said []string
-				got, err := create(t, "everyday-"+strings.ToLower(pods)+"-"+onProblem, ofVendor(t, c.change...), &said)
+				got, err := create(t, stage+"-"+strings.ToLower(pods)+"-"+onProblem, ofVendor(t, c.change...), &said)
 				must(t, err)
-				want, err := create(t, "everyday-plain", ofVendor(t, c.change...), nil)
+				want, err := create(t, stage+"-plain", ofVendor(t, c.change...), nil)
 				must(t, err)
 				if same(t, name, meant(t, got), meant(t, want)); len(said) > 0 {
 					t.Errorf("%s, %s: %q", name, pods, said)
@@ -441,12 +456,14 @@ func TestThePoliciesLeaveEverydayPodsAlone(t *testing.T) {
 // policies: by a template that has lost its annotation, as one that is rolled back has, or by labels,
 // an account or a container that the vendor's next version calls otherwise.
 func TestAPodDoesNotDropOutOfThePolicies(t *testing.T) {
-	single.take(t)
-	whole.use(t)
-	injectionStage(t, "drops")
-	named := controllerPod{driver: "named.drops", namespace: "drops-named", account: "array-controller"}
+	eachWay(t, dropsNoPod)
+}
+
+func dropsNoPod(t *testing.T, by string) {
+	stage := injectionStage(t, by, "drops")
+	named := controllerPod{driver: "named." + stage, namespace: stage + "-named", account: "array-controller"}
 	makeAccount(t, named.namespace, named.account)
-	applyAll(t, injection(t, map[string]any{"drivers": []any{injects(named, map[string]any{"pods": "All", "attacher": "csi-attacher"})},
+	putIn(t, by, injection(t, by, map[string]any{"drivers": []any{injects(named, map[string]any{"pods": "All", "attacher": "csi-attacher"})},
 		"injection": map[string]any{"enabled": true, "onProblem": "Refuse"}, "image": map[string]any{"repository": "csi-fencepost", "tag": "dev"}}))
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		pod, err := create(t, named.namespace, ofVendor(t), nil)
@@ -468,13 +485,13 @@ func TestAPodDoesNotDropOutOfThePolicies(t *testing.T) {
 		"without the annotation, where it is warned":       {"annotated-warn", nil, ""},
 		"with it, and another label":                       {"annotated-refuse", []string{"labels: {app: array-controller}\n    spec", strings.Replace(annotated, "app: array-controller", "app: renamed", 1) + "\n    spec"}, "it has not the labels of the driver's inject.labels"},
 		"the same, and all are meant":                      {"all-refuse", []string{"labels: {app: array-controller}\n    spec", strings.Replace(annotated, "app: array-controller", "app: renamed", 1) + "\n    spec"}, "it has not the labels of the driver's inject.labels"},
-		"another account, and the driver's name":           {"all-refuse", append([]string{"- --timeout=15s", "- --driver-name=all-refuse.drops"}, other...), "it runs as service account other"},
-		"the same in a variable":                           {"annotated-refuse", append([]string{"csi-attacher:v4.10.0\n", "csi-attacher:v4.10.0\n        env: [{name: DRIVER, value: annotated-refuse.drops}]\n"}, other...), "it runs as service account other"},
-		"another account, and a longer name":               {"all-refuse", append([]string{"- --timeout=15s", "- --driver-name=my.all-refuse.drops"}, other...), ""},
-		"another account, and the name where it is warned": {"all-warn", append([]string{"- --timeout=15s", "- --driver-name=all-warn.drops"}, other...), ""},
+		"another account, and the driver's name":           {"all-refuse", append([]string{"- --timeout=15s", "- --driver-name=all-refuse." + stage}, other...), "it runs as service account other"},
+		"the same in a variable":                           {"annotated-refuse", append([]string{"csi-attacher:v4.10.0\n", "csi-attacher:v4.10.0\n        env: [{name: DRIVER, value: annotated-refuse." + stage + "}]\n"}, other...), "it runs as service account other"},
+		"another account, and a longer name":               {"all-refuse", append([]string{"- --timeout=15s", "- --driver-name=my.all-refuse." + stage}, other...), ""},
+		"another account, and the name where it is warned": {"all-warn", append([]string{"- --timeout=15s", "- --driver-name=all-warn." + stage}, other...), ""},
 		"a container that is called otherwise":             {"named", []string{"name: csi-attacher", "name: attacher"}, "no container is called csi-attacher, as drivers[].inject.attacher of the chart has it, and attacher is external-attacher"},
 	} {
-		pod, err := create(t, "drops-"+c.namespace, ofVendor(t, c.change...), nil)
+		pod, err := create(t, stage+"-"+c.namespace, ofVendor(t, c.change...), nil)
 		switch {
 		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
 			t.Errorf("%s: %v, want %q", name, err, c.says)
@@ -485,7 +502,7 @@ func TestAPodDoesNotDropOutOfThePolicies(t *testing.T) {
 	// What an annotation on all of a vendor's pods does not keep from running.
 	template := ofVendor(t, append([]string{"csi-attacher:v4.10.0", "csi-node-driver-registrar:v2", "name: csi-attacher", "name: registrar"}, asks...)...)
 	yes := true
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "node", Namespace: "drops-all-refuse", Labels: template.Labels, Annotations: template.Annotations,
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "node", Namespace: stage + "-all-refuse", Labels: template.Labels, Annotations: template.Annotations,
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "node", UID: "u", Controller: &yes}}}, Spec: template.Spec}
 	if got, err := warned(t, nil).CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil || hasSidecar(got) {
 		t.Errorf("a node plugin with the annotation: %v", err)
@@ -497,7 +514,7 @@ func TestAPodDoesNotDropOutOfThePolicies(t *testing.T) {
 			c.Args = slices.Insert(c.Args, 0, "--leader-election", "true")
 		}
 	}
-	if _, err := create(t, "drops-all-refuse", injected, nil); err == nil || !strings.Contains(err.Error(), "no flag of external-attacher is read behind true") {
+	if _, err := create(t, stage+"-all-refuse", injected, nil); err == nil || !strings.Contains(err.Error(), "no flag of external-attacher is read behind true") {
 		t.Errorf("an attacher that reads no flag: %v", err)
 	}
 }
@@ -507,7 +524,7 @@ func TestAPodDoesNotDropOutOfThePolicies(t *testing.T) {
 func TestNoArgumentsLeadAPodsAttacherPastTheGuard(t *testing.T) {
 	single.take(t)
 	whole.use(t)
-	injectionStage(t, "arguments")
+	injectionStage(t, byPolicy, "arguments")
 	refused, guarded := 0, 0
 	for _, words := range [][]string{
 		nil, {}, {""}, {"-"}, {"--"}, {"="}, {"--="}, {"---csi-address=/csi/csi.sock"}, {"--csi-address"}, {"-csi-address="}, {"$("}, {"--csi-address=$("}, {"--csi-address=$()"}, {"--csi-address=$(A)"}, {"--csi-address=$$(A)"}, {"--csi-address=)$(A"},
@@ -544,7 +561,7 @@ func TestNoArgumentsLeadAPodsAttacherPastTheGuard(t *testing.T) {
 func TestThePoliciesTakeAGuardThatIsThereAndMissOneThatIsNot(t *testing.T) {
 	single.take(t)
 	whole.use(t)
-	injectionStage(t, "there")
+	injectionStage(t, byPolicy, "there")
 	for name, args := range map[string][]string{"a container": {}, "native": {"--native-sidecar"}} {
 		template, _ := templateOf(t, csiFencepost(t, vendor(t), append([]string{"inject"}, args...)...), &inject.Plan{Kind: "Deployment", Name: "array-controller"})
 		var said []string
@@ -585,7 +602,7 @@ func TestThePoliciesTakeAGuardThatIsThereAndMissOneThatIsNot(t *testing.T) {
 func TestThePoliciesChangeALargePod(t *testing.T) {
 	single.take(t)
 	whole.use(t)
-	injectionStage(t, "large")
+	injectionStage(t, byPolicy, "large")
 	template := ofVendor(t, asks...)
 	for i := range 30 {
 		c := *template.Spec.Containers[1].DeepCopy()
@@ -613,7 +630,7 @@ func TestThePoliciesChangeALargePod(t *testing.T) {
 func TestThePoliciesTakeNoPortOfANode(t *testing.T) {
 	single.take(t)
 	whole.use(t)
-	injectionStage(t, "port")
+	injectionStage(t, byPolicy, "port")
 	pod, err := create(t, "port-all-refuse", ofVendor(t, "      serviceAccountName:", "      hostNetwork: true\n      serviceAccountName:"), nil)
 	must(t, err)
 	c := pod.Spec.InitContainers[0]
@@ -631,7 +648,7 @@ func TestThePoliciesPutInWhatTheValuesSay(t *testing.T) {
 		makeAccount(t, namespace, c.account)
 	}
 	secret := map[string]any{"name": "bmc", "secret": map[string]any{"secretName": "bmc", "optional": true, "defaultMode": 256, "items": []any{map[string]any{"key": "user", "path": "user"}}}}
-	applyAll(t, injection(t, map[string]any{"drivers": []any{injects(c, map[string]any{"pods": "All", "httpPort": 9999, "seLinuxType": "spc_t",
+	applyAll(t, injection(t, byPolicy, map[string]any{"drivers": []any{injects(c, map[string]any{"pods": "All", "httpPort": 9999, "seLinuxType": "spc_t",
 		"args": []string{"--agent-dirs=/agents", "--note=${VOLUMES}$(A)"}, "resources": map[string]any{"limits": map[string]any{"memory": "2Gi", "cpu": "1"}}, "volumes": []any{secret}, "volumeMounts": []any{map[string]any{"name": "bmc", "mountPath": "/bmc", "readOnly": true}}})},
 		"injection": map[string]any{"enabled": true, "native": false, "imagePullSecrets": []string{"registry", "of-the-vendor"}}, "image": map[string]any{"repository": "csi-fencepost", "tag": "dev"}}))
 	no := false

@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,7 +15,8 @@ import (
 // itself whether it has to be built again.
 type tool struct {
 	once    sync.Once
-	module  string // folder below tools/
+	module  string // folder below tools/, and what the program is called
+	folder  string // in its place
 	program string // its package
 	path    string
 	err     error
@@ -23,6 +25,7 @@ type tool struct {
 var (
 	kustomizeTool = &tool{module: "kustomize", program: "sigs.k8s.io/kustomize/kustomize/v5"}
 	helmTool      = &tool{module: "helm", program: "helm.sh/helm/v4/cmd/helm"}
+	webhookTool   = &tool{module: "csi-fencepost-webhook", folder: "../../cmd/csi-fencepost-webhook", program: "."}
 	helm3Tool     = &tool{module: "helm3", program: "helm.sh/helm/v3/cmd/helm"}
 )
 
@@ -33,7 +36,7 @@ func (x *tool) build(t *testing.T) string {
 			return
 		}
 		cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", x.path, x.program)
-		cmd.Dir = filepath.Join("tools", x.module)
+		cmd.Dir = cmp.Or(x.folder, filepath.Join("tools", x.module))
 		cmd.Env = append(os.Environ(), "GOWORK=off")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			x.err = fmt.Errorf("%w\n%s", err, out)

@@ -141,15 +141,67 @@ of one type, or dyn. */ -}}
 {{- .root.Values.injection.onProblem | default (ternary "Refuse" "Warn" (eq .driver.mode "Enforce")) -}}
 {{- end -}}
 
-{{- /* The version in which the cluster has MutatingAdmissionPolicy. */ -}}
+{{- /* The version in which the cluster has MutatingAdmissionPolicy. Empty: it has none, or the values
+choose the webhook. */ -}}
 {{- define "csi-fencepost.mutatingAPI" -}}
 {{- $group := "admissionregistration.k8s.io/" -}}
-{{- if .Capabilities.APIVersions.Has (print $group "v1/MutatingAdmissionPolicy") -}}{{- print $group "v1" -}}
+{{- $by := .Values.injection.by -}}
+{{- if eq $by "Webhook" -}}
+{{- else if .Capabilities.APIVersions.Has (print $group "v1/MutatingAdmissionPolicy") -}}{{- print $group "v1" -}}
 {{- else if semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version -}}{{- print $group "v1" -}}
 {{- else if .Capabilities.APIVersions.Has (print $group "v1beta1/MutatingAdmissionPolicy") -}}{{- print $group "v1beta1" -}}
-{{- else -}}
-{{- fail (printf "injection.enabled needs MutatingAdmissionPolicy: Kubernetes 1.36, or its beta (v1beta1, feature gate MutatingAdmissionPolicy) from 1.34 on; this is %s, which has neither" .Capabilities.KubeVersion.Version) -}}
+{{- else if eq $by "Policy" -}}
+{{- fail (printf "injection.by: Policy needs MutatingAdmissionPolicy: Kubernetes 1.36, or its beta (v1beta1, feature gate MutatingAdmissionPolicy) from 1.34 on; this is %s, which has neither: leave it empty, or say Webhook" .Capabilities.KubeVersion.Version) -}}
+{{- else if semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version -}}
+{{- fail (printf "injection.enabled needs Kubernetes 1.30; this is %s" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* The admission policies by which a driver's pods get the sidecar, and their bindings, in a list objects. */ -}}
+{{- define "csi-fencepost.injection" -}}
+{{- $root := .root }}{{ $driver := .driver }}{{ $image := include "csi-fencepost.image" (dict "root" .root "for" "injection.enabled") }}
+{{- $inject := $driver.inject | default dict }}
+{{- $accounts := $driver.serviceAccounts | default list }}
+{{- $known := list }}
+{{- range $other := $root.Values.drivers }}
+{{- if eq $other.namespace $driver.namespace }}{{ $known = append $known (dict "accounts" ($other.serviceAccounts | default list) "labels" (dig "labels" dict ($other.inject | default dict))) }}{{ end }}
+{{- end }}
+{{- $refuse := eq (include "csi-fencepost.onProblem" (dict "root" $root "driver" $driver)) "Refuse" }}
+{{- $fill := dict
+  "${DRIVER}" $driver.name
+  "${NAMESPACE}" $driver.namespace
+  "${ACCOUNTS}" (toRawJson $accounts)
+  "${KNOWN}" (include "csi-fencepost.cel" $known)
+  "${NAME}" (printf "(^|[^0-9A-Za-z.-])%s([^0-9A-Za-z.-]|$)" (replace "." "[.]" $driver.name) | toRawJson)
+  "${LABELS}" (toRawJson ($inject.labels | default dict))
+  "${UNSAID}" (ternary "enabled" "disabled" (eq ($inject.pods | default "Annotated") "All"))
+  "${MISSING}" (ternary "enabled" "disabled" (or $refuse (eq ($inject.pods | default "Annotated") "All")))
+  "${ATTACHER}" (toRawJson ($inject.attacher | default ""))
+  "${IMAGE}" (toRawJson $image)
+  "${SECRETS}" (toRawJson ($root.Values.injection.imagePullSecrets | default list))
+  "${RESOURCES}" (include "csi-fencepost.cel" ($inject.resources | default $root.Values.injection.resources))
+  "${NATIVE}" (toString $root.Values.injection.native)
+  "${PORT}" (toString (int ($inject.httpPort | default 0)))
+  "${SELINUX}" (toRawJson ($inject.seLinuxType | default ""))
+  "${ARGS}" (toRawJson ($inject.args | default list))
+  "${VOLUMES}" (include "csi-fencepost.cel" ($inject.volumes | default list))
+  "${MOUNTS}" (include "csi-fencepost.cel" ($inject.volumeMounts | default list))
+  "${FAILURE}" (ternary "Fail" "Ignore" $refuse)
+  "${ACTIONS}" (ternary "[Deny]" "[Warn, Audit]" $refuse) }}
+{{- $text := include "csi-fencepost.file" (dict "root" $root "file" "injection/policy.yaml") }}
+{{- $variables := include "csi-fencepost.file" (dict "root" $root "file" "injection/variables.yaml") }}
+{{- range $name, $value := $fill }}
+{{- $value = replace "$" "\\u0024" $value }}{{- /* or it would be filled in once more */}}
+{{- $text = replace $name $value $text }}
+{{- $variables = replace $name $value $variables }}
+{{- end }}
+{{- $objects := list -}}
+{{- range splitList "---\n" $text -}}
+{{- $object := fromYaml . -}}
+{{- if hasKey $object.spec "variables" }}{{ $_ := set $object.spec "variables" (concat (fromYamlArray $variables) $object.spec.variables) }}{{ end -}}
+{{- $objects = append $objects $object -}}
+{{- end -}}
+{{- toYaml (dict "objects" $objects) -}}
 {{- end -}}
 
 {{- /* A driver's own rights. Without an account there are no bindings to it.

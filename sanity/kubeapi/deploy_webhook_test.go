@@ -1,0 +1,293 @@
+package kubeapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/cert"
+)
+
+// The ways in which the chart puts the sidecar into pods, as injection.by has them.
+const (
+	byPolicy  = "Policy"
+	byWebhook = "Webhook"
+)
+
+// releasesOfInjection counts them: the webhooks of two have names of their own.
+var releasesOfInjection atomic.Int32
+
+// eachWay runs a test with each of the ways: what comes of a pod is the same.
+func eachWay(t *testing.T, run func(t *testing.T, by string)) {
+	single.take(t)
+	whole.use(t)
+	for _, by := range []string{byPolicy, byWebhook} {
+		t.Run(by, func(t *testing.T) { run(t, by) })
+	}
+}
+
+// putIn applies what injection has rendered, and runs the webhook, if it is one.
+func putIn(t *testing.T, by string, manifests []byte) {
+	t.Helper()
+	if by == byPolicy {
+		applyAll(t, manifests)
+		return
+	}
+	startWebhook(t, manifests)
+}
+
+// A hook is csi-fencepost-webhook as its manifests start it, but on loopback: its Service is the name of
+// this host, where the API server finds it at a port of its own, by the certificate that it has made.
+type hook struct {
+	t          *testing.T
+	command    *exec.Cmd
+	ended      chan error
+	log        *bytes.Buffer
+	namespace  string
+	name       string // of all that it has in its namespace
+	port       int    // at which the API server calls
+	probes     string // where its probes are
+	kubeconfig string
+	policies   string // the file
+	args       []string
+	template   corev1.PodTemplateSpec
+}
+
+func startWebhook(t *testing.T, manifests []byte) *hook {
+	t.Helper()
+	h := &hook{t: t, port: freePort(t), probes: fmt.Sprint("localhost:", freePort(t))}
+	makeNamespace(t, "ops")
+	var text bytes.Buffer
+	for _, o := range objects(t, manifests) {
+		switch o.GetKind() {
+		case "ConfigMap":
+			policies, _, err := unstructured.NestedString(o.Object, "data", "policies.yaml")
+			must(t, err)
+			h.policies = filepath.Join(t.TempDir(), "policies.yaml")
+			must(t, os.WriteFile(h.policies, []byte(policies), 0o600))
+		case "Service":
+			o.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": "localhost"}
+		case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
+			for _, w := range o.Object["webhooks"].([]any) {
+				must(t, unstructured.SetNestedField(w.(map[string]any), int64(h.port), "clientConfig", "service", "port"))
+			}
+		case "Deployment":
+			var d appsv1.Deployment
+			must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d))
+			h.template = d.Spec.Template
+			h.namespace, h.name, h.args = d.Namespace, d.Spec.Template.Spec.ServiceAccountName, d.Spec.Template.Spec.Containers[0].Args
+			if c := d.Spec.Template.Spec.Containers[0]; len(c.Command) != 1 || c.Command[0] != "/csi-fencepost-webhook" {
+				t.Fatalf("its command is %q", c.Command)
+			}
+		}
+		one, err := o.MarshalJSON()
+		must(t, err)
+		fmt.Fprintf(&text, "---\n%s\n", one)
+	}
+	if h.policies == "" || h.name == "" {
+		t.Fatalf("no webhook was rendered:\n%s", manifests)
+	}
+	applyAll(t, text.Bytes())
+	t.Cleanup(func() { // its own work
+		_ = whole.admin.CoreV1().Secrets(h.namespace).Delete(context.Background(), h.name, metav1.DeleteOptions{})
+	})
+	var err error
+	h.kubeconfig, err = whole.bed.Cluster.ServiceAccountKubeconfig(t.Context(), h.namespace, h.name)
+	must(t, err)
+	h.start()
+	return h
+}
+
+// start runs the program with the account and the arguments of its Deployment, and waits until it is ready.
+func (h *hook) start() {
+	h.t.Helper()
+	args := append([]string{}, h.args...)
+	for i, a := range args {
+		switch flag, _, _ := strings.Cut(a, "="); flag {
+		case "--policies":
+			args[i] = flag + "=" + h.policies
+		case "--listen":
+			args[i] = fmt.Sprint(flag, "=localhost:", h.port)
+		case "--http-endpoint":
+			args[i] = flag + "=" + h.probes
+		}
+	}
+	h.log = &bytes.Buffer{}
+	h.command = exec.Command(webhookTool.build(h.t), append(args, "--kubeconfig="+h.kubeconfig)...)
+	h.command.Env = append(os.Environ(), "POD_NAMESPACE="+h.namespace)
+	h.command.Stdout, h.command.Stderr = h.log, h.log
+	must(h.t, h.command.Start())
+	started, ended := h.command, make(chan error, 1)
+	h.ended = ended
+	go func() { ended <- started.Wait(); close(ended) }()
+	h.t.Cleanup(func() {
+		_ = started.Process.Kill()
+		for range ended { // until it is gone
+		}
+		if h.t.Failed() {
+			h.t.Logf("csi-fencepost-webhook:\n%s", h.log)
+		}
+	})
+	h.wait("it is ready", func() bool {
+		select {
+		case err := <-ended:
+			h.t.Fatalf("it has ended: %v\n%s", err, h.log)
+		default:
+		}
+		answer, err := http.Get("http://" + h.probes + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
+}
+
+func (h *hook) wait(what string, is func() bool) {
+	h.t.Helper()
+	if err := wait.PollUntilContextTimeout(h.t.Context(), 50*time.Millisecond, time.Minute, true, func(_ context.Context) (bool, error) { return is(), nil }); err != nil {
+		h.t.Fatalf("%s: %v\n%s", what, err, h.log)
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "localhost:0")
+	must(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// guardedByWebhook is one driver whose unguarded pods are refused, in a namespace of its own, by the webhook.
+func guardedByWebhook(t *testing.T, name string) (*hook, controllerPod) {
+	t.Helper()
+	c := controllerPod{driver: name + ".example.com", namespace: "webhook-" + name, account: "array-controller"}
+	makeAccount(t, c.namespace, c.account)
+	makeAccount(t, c.namespace, "other")
+	h := startWebhook(t, injection(t, byWebhook, map[string]any{"drivers": []any{injects(c, map[string]any{"pods": "All"})},
+		"injection": map[string]any{"enabled": true, "onProblem": "Refuse"}, "image": map[string]any{"repository": "csi-fencepost", "tag": "dev"}}))
+	h.wait("a pod gets the sidecar", func() bool { return h.guards(c) == nil })
+	return h, c
+}
+
+// guards is nil where a pod of the driver gets the sidecar.
+func (h *hook) guards(c controllerPod) error {
+	pod, err := create(h.t, c.namespace, ofVendor(h.t), nil)
+	if err == nil && !hasSidecar(pod) {
+		err = errors.New("it is let in without a sidecar")
+	}
+	return err
+}
+
+// A webhook that is away keeps no pod out but those of the driver's controller: neither its own, wherever
+// they are, nor others of that namespace.
+func TestAWebhookThatIsAwayHoldsUpNobodyElse(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	h, c := guardedByWebhook(t, "away")
+	must(t, h.command.Process.Kill())
+	for range h.ended {
+	}
+	if err := h.guards(c); err == nil || !strings.Contains(err.Error(), "failed calling webhook") {
+		t.Errorf("a pod of the driver: %v", err)
+	}
+	if _, err := create(t, c.namespace, ofVendor(t, "serviceAccountName: array-controller", "serviceAccountName: other"), nil); err != nil {
+		t.Errorf("another account's pod in that namespace: %v", err)
+	}
+	makeAccount(t, c.namespace, h.name)
+	if pod, err := create(t, c.namespace, h.template, nil); err != nil || hasSidecar(pod) {
+		t.Errorf("a pod of the webhook in that namespace: %v", err)
+	}
+	h.start()
+	h.wait("it is back", func() bool { return h.guards(c) == nil })
+}
+
+// All replicas have one certificate. It is made anew without a pod that is refused meanwhile, and what
+// somebody takes away of it is back by itself.
+func TestTheWebhookKeepsItsCertificate(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	h, c := guardedByWebhook(t, "certificate")
+	secrets := whole.admin.CoreV1().Secrets(h.namespace)
+	served := func(h *hook) []byte {
+		connection, err := tls.Dial("tcp", fmt.Sprint("localhost:", h.port), &tls.Config{InsecureSkipVerify: true})
+		must(t, err)
+		defer connection.Close()
+		return connection.ConnectionState().PeerCertificates[0].Raw
+	}
+	other := *h // another replica
+	other.port, other.probes = freePort(t), fmt.Sprint("localhost:", freePort(t))
+	other.start()
+	first := served(h)
+	if !bytes.Equal(served(&other), first) {
+		t.Error("two replicas have two certificates")
+	}
+
+	// One that has ten minutes left.
+	secret, err := secrets.Get(t.Context(), h.name, metav1.GetOptions{})
+	must(t, err)
+	short, key, err := cert.GenerateSelfSignedCertKeyWithOptions(cert.SelfSignedCertKeyOptions{Host: h.name + "." + h.namespace + ".svc", MaxAge: 70 * time.Minute})
+	must(t, err)
+	secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey] = short, key
+	_, err = secrets.Update(t.Context(), secret, metav1.UpdateOptions{})
+	must(t, err)
+	for deadline := time.Now().Add(time.Minute); bytes.Equal(served(h), first) || bytes.Equal(served(&other), first); time.Sleep(100 * time.Millisecond) {
+		if err := h.guards(c); err != nil || time.Now().After(deadline) {
+			t.Fatalf("while it gets a new certificate: %v\n%s", err, h.log)
+		}
+	}
+	if !bytes.Equal(served(h), served(&other)) {
+		t.Error("two replicas have two certificates after it was made anew")
+	}
+	must(t, h.guards(c))
+
+	// Somebody takes its authority out of a configuration, then all of it away.
+	name := h.name + "-" + h.namespace
+	_, err = whole.admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(t.Context(), name, types.JSONPatchType, []byte(`[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]`), metav1.PatchOptions{})
+	must(t, err)
+	h.wait("it is trusted again", func() bool {
+		got, err := whole.admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), name, metav1.GetOptions{})
+		return err == nil && len(got.Webhooks[0].ClientConfig.CABundle) > 0 && h.guards(c) == nil
+	})
+	must(t, secrets.Delete(t.Context(), h.name, metav1.DeleteOptions{}))
+	h.wait("the certificate is made again", func() bool {
+		_, err := secrets.Get(t.Context(), h.name, metav1.GetOptions{})
+		return err == nil && h.guards(c) == nil
+	})
+
+	// Its account has no more than this.
+	config, err := clientcmd.BuildConfigFromFlags("", h.kubeconfig)
+	must(t, err)
+	client, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	_, anySecret := client.CoreV1().Secrets(h.namespace).Get(t.Context(), "another", metav1.GetOptions{})
+	_, secretsAll := client.CoreV1().Secrets(h.namespace).List(t.Context(), metav1.ListOptions{})
+	_, pods := client.CoreV1().Pods(c.namespace).List(t.Context(), metav1.ListOptions{})
+	_, foreign := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Patch(t.Context(), "another", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+	for what, err := range map[string]error{"another Secret": anySecret, "all Secrets": secretsAll, "pods": pods, "another configuration": foreign} {
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("it may read or write %s: %v", what, err)
+		}
+	}
+}
