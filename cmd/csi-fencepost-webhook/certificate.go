@@ -212,5 +212,5 @@ func (i *identity) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := i.current.Load(); c != nil {
 		return c, nil
 	}
-	return nil, fmt.Errorf("Secret %s/%s was not read yet", i.namespace, i.secret)
+	return nil, fmt.Errorf("the Secret %s/%s was not read yet", i.namespace, i.secret)
 }
