@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -35,8 +34,9 @@ const (
 )
 
 // identity is the certificate by which the API server knows this program. All replicas have the same
-// one, from a Secret; whichever finds it missing, or about to end, makes it. Its authority goes into the
-// two webhook configurations, with that of the certificate before, which other replicas may serve yet.
+// one, from a Secret, which has to be there; whichever finds it empty, or about to end, makes it. Its
+// authority goes into the two webhook configurations, with that of the certificate before, which other
+// replicas may serve yet.
 type identity struct {
 	client                           kubernetes.Interface
 	namespace, secret, configuration string
@@ -45,6 +45,7 @@ type identity struct {
 
 	current atomic.Pointer[tls.Certificate]
 	serves  []byte // the PEM of current
+	bundle  []byte // the authority of current, and the one before
 }
 
 // keep looks again and again, until ctx ends. What fails is tried again; the certificate that is
@@ -68,8 +69,7 @@ func (i *identity) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	changed, err := i.trust(ctx, secret.Data[caBundle])
-	if err != nil {
+	if err := i.trust(ctx, secret.Data[caBundle]); err != nil {
 		return err
 	}
 	if bytes.Equal(i.serves, secret.Data[corev1.TLSCertKey]) {
@@ -79,7 +79,7 @@ func (i *identity) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if changed && i.current.Load() != nil {
+	if i.current.Load() != nil { // which is trusted meanwhile: another replica may have told them only now
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -87,7 +87,7 @@ func (i *identity) look(ctx context.Context) error {
 		}
 	}
 	i.current.Store(&pair)
-	i.serves = secret.Data[corev1.TLSCertKey]
+	i.serves, i.bundle = secret.Data[corev1.TLSCertKey], secret.Data[caBundle]
 	klog.FromContext(ctx).Info("Serving with a new certificate", "secret", i.secret, "until", pair.Leaf.NotAfter)
 	return nil
 }
@@ -96,23 +96,13 @@ func (i *identity) look(ctx context.Context) error {
 func (i *identity) read(ctx context.Context) (*corev1.Secret, error) {
 	secrets := i.client.CoreV1().Secrets(i.namespace)
 	secret, err := secrets.Get(ctx, i.secret, metav1.GetOptions{})
-	if err == nil && i.holds(secret) {
-		return secret, nil
-	}
-	missing := apierrors.IsNotFound(err)
-	if err != nil && !missing {
-		return nil, err
-	}
-	if missing {
-		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: i.secret, Namespace: i.namespace}, Type: corev1.SecretTypeTLS}
+	if err != nil || i.holds(secret) {
+		return secret, err
 	}
 	if err := i.renew(secret); err != nil {
 		return nil, err
 	}
 	// Of several replicas one is first. The others find out by the conflict, and read its word.
-	if missing {
-		return secrets.Create(ctx, secret, metav1.CreateOptions{})
-	}
 	return secrets.Update(ctx, secret, metav1.UpdateOptions{})
 }
 
@@ -139,19 +129,23 @@ func (i *identity) renew(secret *corev1.Secret) error {
 		return errors.New("a certificate without its authority was made")
 	}
 	bundle := bytes.Clone(authority)
-	if before, _ := pem.Decode(secret.Data[caBundle]); before != nil {
+	known := secret.Data[caBundle]
+	if len(known) == 0 { // somebody has made the Secret anew
+		known = i.bundle
+	}
+	if before, _ := pem.Decode(known); before != nil {
 		bundle = append(bundle, pem.EncodeToMemory(before)...)
 	}
 	secret.Data = map[string][]byte{corev1.TLSCertKey: chain, corev1.TLSPrivateKeyKey: key, caBundle: bundle}
 	return nil
 }
 
-// trust puts the bundle into both configurations, where it is not in them. changed: it was not.
-func (i *identity) trust(ctx context.Context, bundle []byte) (changed bool, err error) {
+// trust puts the bundle into both configurations, where it is not in them.
+func (i *identity) trust(ctx context.Context, bundle []byte) error {
 	api := i.client.AdmissionregistrationV1()
 	mutating, err := api.MutatingWebhookConfigurations().Get(ctx, i.configuration, metav1.GetOptions{})
 	if err != nil {
-		return false, err
+		return err
 	}
 	var names []string
 	for _, w := range mutating.Webhooks {
@@ -160,14 +154,13 @@ func (i *identity) trust(ctx context.Context, bundle []byte) (changed bool, err 
 		}
 	}
 	if len(names) > 0 {
-		changed = true
 		if _, err := api.MutatingWebhookConfigurations().Patch(ctx, i.configuration, types.StrategicMergePatchType, bundlePatch(names, bundle), metav1.PatchOptions{}); err != nil {
-			return false, err
+			return err
 		}
 	}
 	validating, err := api.ValidatingWebhookConfigurations().Get(ctx, i.configuration, metav1.GetOptions{})
 	if err != nil {
-		return false, err
+		return err
 	}
 	names = nil
 	for _, w := range validating.Webhooks {
@@ -176,12 +169,11 @@ func (i *identity) trust(ctx context.Context, bundle []byte) (changed bool, err 
 		}
 	}
 	if len(names) > 0 {
-		changed = true
 		if _, err := api.ValidatingWebhookConfigurations().Patch(ctx, i.configuration, types.StrategicMergePatchType, bundlePatch(names, bundle), metav1.PatchOptions{}); err != nil {
-			return false, err
+			return err
 		}
 	}
-	return changed, nil
+	return nil
 }
 
 // bundlePatch changes nothing but the bundle of these webhooks, whose name is the key of their list.

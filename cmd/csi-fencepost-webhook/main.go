@@ -33,10 +33,10 @@ import (
 
 const (
 	// maxReview is more than an API server sends: it takes objects of 3 MiB.
-	maxReview = 8 << 20
-	// Whoever reaches the port may call. So many reviews are looked at at once, and so long each has
-	// to be here: the memory limit of the pod holds.
-	reviewsAtOnce = 16
+	maxReview = 4 << 20
+	// Whoever reaches the port may call, and decoded a review may be ten times as large. So few are
+	// looked at at once, and so long each has to be here.
+	reviewsAtOnce = 4
 	readTimeout   = 5 * time.Second
 )
 
@@ -52,10 +52,10 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := pflag.NewFlagSet("csi-fencepost-webhook", pflag.ContinueOnError)
 	file := flags.String("policies", "/etc/csi-fencepost-webhook/policies.yaml", "the admission policies and their bindings. Read once: restart after a change")
-	listen := flags.String("listen", ":8443", "where the API server calls, over TLS: /mutate/POLICY and /validate/POLICY")
+	listen := flags.String("listen", ":8443", "where the API server calls, over TLS: /mutate/POLICY and /validate/POLICY, with /DIGEST of the policies to be answered by no others")
 	endpoint := flags.String("http-endpoint", ":9810", "for /healthz, /readyz and /metrics, without TLS")
 	service := flags.String("service", "csi-fencepost-webhook", "the Service by which the API server calls, in the namespace of POD_NAMESPACE")
-	secret := flags.String("secret", "csi-fencepost-webhook", "the Secret with the certificate, which is made if there is none")
+	secret := flags.String("secret", "csi-fencepost-webhook", "the Secret of the certificate. It has to be there; what is in it is made")
 	configuration := flags.String("configuration", "csi-fencepost-webhook", "the MutatingWebhookConfiguration and ValidatingWebhookConfiguration that get its authority")
 	kubeconfig := flags.String("kubeconfig", "", "of the API server, where it is not the one of its pod")
 	logs := flag.NewFlagSet("", flag.ContinueOnError)

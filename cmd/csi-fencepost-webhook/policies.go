@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +40,8 @@ import (
 )
 
 // policies are admission policies by the path at which the API server calls for one: /mutate/NAME and
-// /validate/NAME. They are compiled and applied by the API server's own code, of the version that this
+// /validate/NAME; and, for whoever wants no older or newer ones, with /DIGEST behind it, the first 16 hex
+// digits of the SHA-256 of their manifests. They are compiled and applied by the API server's own code, of the version that this
 // program is built with. They may not have parameters, nor ask the authorizer, nor select namespaces by
 // other labels than kubernetes.io/metadata.name: nothing is read from the cluster.
 type policies map[string]policy
@@ -90,21 +92,23 @@ func load(text []byte) (policies, error) {
 		}
 	}
 	all := policies{}
+	digest := fmt.Sprintf("/%.8x", sha256.Sum256(text))
+	add := func(path string, p policy) { all[path], all[path+digest] = p, p }
 	for _, h := range mutations {
 		if h.Bindings = mutatingBindings[h.Policy.Name]; len(h.Bindings) == 0 {
 			return nil, fmt.Errorf("MutatingAdmissionPolicy %s has no binding", h.Policy.Name)
 		}
-		all["/mutate/"+h.Policy.Name] = func(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+		add("/mutate/"+h.Policy.Name, func(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 			return mutate.Dispatch(ctx, a, o, []mutating.PolicyHook{h})
-		}
+		})
 	}
 	for _, h := range validations {
 		if h.Bindings = validatingBindings[h.Policy.Name]; len(h.Bindings) == 0 {
 			return nil, fmt.Errorf("ValidatingAdmissionPolicy %s has no binding", h.Policy.Name)
 		}
-		all["/validate/"+h.Policy.Name] = func(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+		add("/validate/"+h.Policy.Name, func(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 			return validate.Dispatch(ctx, a, o, []validating.PolicyHook{h})
-		}
+		})
 	}
 	return all, nil
 }

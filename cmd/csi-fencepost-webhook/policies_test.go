@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"net/http/httptest"
 	"strings"
@@ -121,6 +123,12 @@ func TestPoliciesThatAreWrongAreNamed(t *testing.T) {
 	}
 }
 
+// digestOf is what sha256sum and trunc of a chart make of the manifests, behind a slash.
+func digestOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "/" + hex.EncodeToString(sum[:])[:16]
+}
+
 func TestTheHandlerAnswersAsAWebhook(t *testing.T) {
 	p, err := load([]byte(label + refuses))
 	if err != nil {
@@ -141,6 +149,8 @@ func TestTheHandlerAnswersAsAWebhook(t *testing.T) {
 		"a change":                  {"POST", "/mutate/label", review(pod), 200, `"patchType":"JSONPatch"`},
 		"a refusal":                 {"POST", "/validate/judge", review(pod), 200, "nobody has changed p"},
 		"a policy that is not here": {"POST", "/mutate/other", review(pod), 404, `there is no policy at "/mutate/other"`},
+		"these very policies":       {"POST", "/mutate/label" + digestOf(label+refuses), review(pod), 200, `"patchType":"JSONPatch"`},
+		"others of that name":       {"POST", "/mutate/label" + digestOf(label), review(pod), 404, "there is no policy"},
 		"one of the other kind":     {"POST", "/validate/label", review(pod), 404, "there is no policy"},
 		"no call":                   {"GET", "/mutate/label", "", 404, "there is no policy"},
 		"no JSON":                   {"POST", "/mutate/label", "{", 400, "this is no AdmissionReview of admission.k8s.io/v1 with a request"},

@@ -464,7 +464,7 @@ func (r *releases) putsInByWebhook() {
 	there(false)
 	r.do(arrayIn(config.Enforce, puts), upgrade...)
 	r.refused("drivers: array.example.com is no longer there, and the next pod of its controller would be unguarded: put it to Observe first", strings.NewReplacer("array.example.com", "new.example.com", "array-system", "new-system").Replace(arrayIn(config.Observe, puts)), upgrade...)
-	const hooks = "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration,clusterrole,clusterrolebinding " + name + "-ops --ignore-not-found"
+	const hooks = "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration,validatingadmissionpolicy,validatingadmissionpolicybinding,clusterrole,clusterrolebinding " + name + "-ops --ignore-not-found"
 	const program = "kubectl delete deployment,poddisruptionbudget,service,configmap,secret,role,rolebinding,serviceaccount " + name + " -n ops --ignore-not-found"
 	for values, says := range map[string]string{
 		arrayIn(config.Enforce): "PODS STILL GET THE SIDECAR from Deployment " + name,

@@ -109,9 +109,6 @@ func startWebhook(t *testing.T, manifests []byte) *hook {
 		t.Fatalf("no webhook was rendered:\n%s", manifests)
 	}
 	applyAll(t, text.Bytes())
-	t.Cleanup(func() { // its own work
-		_ = whole.admin.CoreV1().Secrets(h.namespace).Delete(context.Background(), h.name, metav1.DeleteOptions{})
-	})
 	var err error
 	h.kubeconfig, err = whole.bed.Cluster.ServiceAccountKubeconfig(t.Context(), h.namespace, h.name)
 	must(t, err)
@@ -215,6 +212,14 @@ func TestAWebhookThatIsAwayHoldsUpNobodyElse(t *testing.T) {
 	if _, err := create(t, c.namespace, ofVendor(t, "serviceAccountName: array-controller", "serviceAccountName: other"), nil); err != nil {
 		t.Errorf("another account's pod in that namespace: %v", err)
 	}
+	// The node plugin names the driver, as an account of its own or as that of the controller.
+	for _, account := range []string{"other", "array-controller"} {
+		plugin := ofVendor(t, "csi-attacher:v4.10.0", "csi-node-driver-registrar:v2", "name: csi-attacher", "name: registrar", "- --timeout=15s", "- --kubelet-registration-path=/var/lib/kubelet/plugins/"+c.driver+"/csi.sock",
+			"serviceAccountName: array-controller", "serviceAccountName: "+account)
+		if _, err := create(t, c.namespace, plugin, nil); err != nil {
+			t.Errorf("the node plugin as account %s: %v", account, err)
+		}
+	}
 	makeAccount(t, c.namespace, h.name)
 	if pod, err := create(t, c.namespace, h.template, nil); err != nil || hasSidecar(pod) {
 		t.Errorf("a pod of the webhook in that namespace: %v", err)
@@ -271,10 +276,15 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 		return err == nil && len(got.Webhooks[0].ClientConfig.CABundle) > 0 && h.guards(c) == nil
 	})
 	must(t, secrets.Delete(t.Context(), h.name, metav1.DeleteOptions{}))
-	h.wait("the certificate is made again", func() bool {
-		_, err := secrets.Get(t.Context(), h.name, metav1.GetOptions{})
-		return err == nil && h.guards(c) == nil
-	})
+	_, err = secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: h.name}}, metav1.CreateOptions{}) // the next upgrade of the release
+	must(t, err)
+	second := served(h)
+	for deadline := time.Now().Add(time.Minute); bytes.Equal(served(h), second) || bytes.Equal(served(&other), second); time.Sleep(100 * time.Millisecond) {
+		if err := h.guards(c); err != nil || time.Now().After(deadline) {
+			t.Fatalf("while its Secret is made anew: %v\n%s", err, h.log)
+		}
+	}
+	must(t, h.guards(c))
 
 	// Its account has no more than this.
 	config, err := clientcmd.BuildConfigFromFlags("", h.kubeconfig)
@@ -283,11 +293,36 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 	must(t, err)
 	_, anySecret := client.CoreV1().Secrets(h.namespace).Get(t.Context(), "another", metav1.GetOptions{})
 	_, secretsAll := client.CoreV1().Secrets(h.namespace).List(t.Context(), metav1.ListOptions{})
+	_, made := client.CoreV1().Secrets(h.namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "token"}}, metav1.CreateOptions{})
 	_, pods := client.CoreV1().Pods(c.namespace).List(t.Context(), metav1.ListOptions{})
 	_, foreign := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Patch(t.Context(), "another", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
-	for what, err := range map[string]error{"another Secret": anySecret, "all Secrets": secretsAll, "pods": pods, "another configuration": foreign} {
+	for what, err := range map[string]error{"another Secret": anySecret, "all Secrets": secretsAll, "a new Secret": made, "pods": pods, "another configuration": foreign} {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("it may read or write %s: %v", what, err)
+		}
+	}
+	for what, change := range map[string]string{
+		"its rules":            `[{"op":"replace","path":"/webhooks/0/rules/0/resources","value":["*/*"]}]`,
+		"its failurePolicy":    `[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]`,
+		"its address":          `[{"op":"remove","path":"/webhooks/0/clientConfig/service"},{"op":"add","path":"/webhooks/0/clientConfig/url","value":"https://evil.example.com"}]`,
+		"its path":             `[{"op":"replace","path":"/webhooks/0/clientConfig/service/path","value":"/mutate/other"}]`,
+		"whose pods are asked": `[{"op":"remove","path":"/webhooks/0/namespaceSelector"}]`,
+		"its conditions":       `[{"op":"remove","path":"/webhooks/0/matchConditions"}]`,
+		"what there is":        `[{"op":"remove","path":"/webhooks/0"}]`,
+	} {
+		for kind, patch := range map[string]func() error{
+			"mutating": func() error {
+				_, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(t.Context(), name, types.JSONPatchType, []byte(change), metav1.PatchOptions{})
+				return err
+			},
+			"validating": func() error {
+				_, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Patch(t.Context(), name, types.JSONPatchType, []byte(change), metav1.PatchOptions{})
+				return err
+			},
+		} {
+			if err := patch(); err == nil || !strings.Contains(err.Error(), "may write the caBundle of its webhooks, and nothing else") {
+				t.Errorf("%s, %s: %v", kind, what, err)
+			}
 		}
 	}
 }

@@ -177,6 +177,7 @@ choose the webhook. */ -}}
   "${UNSAID}" (ternary "enabled" "disabled" (eq ($inject.pods | default "Annotated") "All"))
   "${MISSING}" (ternary "enabled" "disabled" (or $refuse (eq ($inject.pods | default "Annotated") "All")))
   "${ATTACHER}" (toRawJson ($inject.attacher | default ""))
+  "${IS_ATTACHER}" (include "csi-fencepost.file" (dict "root" $root "file" "injection/attacher.cel") | trim | splitList "\n" | join " ")
   "${IMAGE}" (toRawJson $image)
   "${SECRETS}" (toRawJson ($root.Values.injection.imagePullSecrets | default list))
   "${RESOURCES}" (include "csi-fencepost.cel" ($inject.resources | default $root.Values.injection.resources))
