@@ -487,6 +487,12 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 				t.Errorf("%s on %s: %v, want it to say %q", c.by, c.version, err, c.says)
 			}
 		}
+		byWebhook := arrayIn(config.Observe, "injection: {enabled: true}\nimage: {repository: csi-fencepost}\n")
+		for name, fits := range map[string]bool{strings.Repeat("a", 41): true, strings.Repeat("a", 42): false, "a.b": false, "1a": false} {
+			if _, err := helm(byWebhook, "template", name, ownChart, "--kube-version=1.35.0", "--namespace=ops", "-f=-"); (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "and no Service may be") {
+				t.Errorf("a release called %s: %v", name, err)
+			}
+		}
 		if _, err := helm("", "template", "fence", ownChart, "--kube-version=1.37.0", "--namespace=csi-fencepost"); err == nil || !strings.Contains(err.Error(), "the namespace of the nodes' records") {
 			t.Errorf("a release in the namespace of the records: %v", err)
 		}

@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -79,6 +80,7 @@ func startWebhook(t *testing.T, manifests []byte) *hook {
 	h := &hook{t: t, port: freePort(t), probes: fmt.Sprint("localhost:", freePort(t))}
 	makeNamespace(t, "ops")
 	var text bytes.Buffer
+	digest := "" // Helm has the ConfigMap before the configurations
 	for _, o := range objects(t, manifests) {
 		switch o.GetKind() {
 		case "ConfigMap":
@@ -86,10 +88,20 @@ func startWebhook(t *testing.T, manifests []byte) *hook {
 			must(t, err)
 			h.policies = filepath.Join(t.TempDir(), "policies.yaml")
 			must(t, os.WriteFile(h.policies, []byte(policies), 0o600))
+			digest = fmt.Sprintf("/%x", sha256.Sum256([]byte(policies)))[:17]
 		case "Service":
 			o.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": "localhost"}
 		case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
+			if o.GetLabels()["admissions.enforcer/disabled"] != "true" || o.GetAnnotations()["admissions.enforcer/disabled"] != "true" {
+				t.Errorf("%s: AKS leaves its own namespaces out of it", o.GetKind())
+			}
 			for _, w := range o.Object["webhooks"].([]any) {
+				path, _, err := unstructured.NestedString(w.(map[string]any), "clientConfig", "service", "path")
+				must(t, err)
+				// A replica with other policies of that name must not say yes where a pod is to be refused.
+				if refuses := w.(map[string]any)["failurePolicy"] == "Fail"; refuses != strings.HasSuffix(path, digest) {
+					t.Errorf("%s: at %s, and the policies are %s", o.GetKind(), path, digest)
+				}
 				must(t, unstructured.SetNestedField(w.(map[string]any), int64(h.port), "clientConfig", "service", "port"))
 			}
 		case "Deployment":
@@ -249,7 +261,7 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 		t.Error("two replicas have two certificates")
 	}
 
-	// One that has ten minutes left.
+	// Somebody puts a certificate there that ends in ten minutes.
 	secret, err := secrets.Get(t.Context(), h.name, metav1.GetOptions{})
 	must(t, err)
 	short, key, err := cert.GenerateSelfSignedCertKeyWithOptions(cert.SelfSignedCertKeyOptions{Host: h.name + "." + h.namespace + ".svc", MaxAge: 70 * time.Minute})
