@@ -203,13 +203,11 @@ func compile(name string, match **admissionv1.MatchResources, param *admissionv1
 // done with the same policy, but for its own defaults, which it fills in after it.
 func (p policy) review(ctx context.Context, request *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
 	answer := &reviewv1.AdmissionResponse{UID: request.UID}
-	notes := &noted{}
 	object := &unstructured.Unstructured{}
 	if err := object.UnmarshalJSON(request.Object.Raw); err != nil {
 		return refuse(answer, apierrors.NewBadRequest("the request's object: "+err.Error()))
 	}
-	notes.Attributes = admission.NewAttributesRecord(object, nil, schema.GroupVersionKind(request.Kind), request.Namespace, request.Name,
-		schema.GroupVersionResource(request.Resource), request.SubResource, admission.Operation(request.Operation), nil, request.DryRun != nil && *request.DryRun, userOf(request))
+	notes := &noted{Attributes: attributes(request, object)}
 	objects := admission.NewObjectInterfacesFromScheme(scheme.Scheme)
 	ctx = warning.WithWarningRecorder(ctx, notes)
 	err := p(ctx, notes, objects)
@@ -250,6 +248,11 @@ func refuse(answer *reviewv1.AdmissionResponse, err error) *reviewv1.AdmissionRe
 	said := status.Status()
 	answer.Allowed, answer.Result = false, &said
 	return answer
+}
+
+func attributes(request *reviewv1.AdmissionRequest, object *unstructured.Unstructured) admission.Attributes {
+	return admission.NewAttributesRecord(object, nil, schema.GroupVersionKind(request.Kind), request.Namespace, request.Name,
+		schema.GroupVersionResource(request.Resource), request.SubResource, admission.Operation(request.Operation), nil, request.DryRun != nil && *request.DryRun, userOf(request))
 }
 
 func userOf(request *reviewv1.AdmissionRequest) user.Info {

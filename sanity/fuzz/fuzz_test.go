@@ -51,7 +51,7 @@ func TestWhatIsReadOfOthersIsFuzzed(t *testing.T) {
 	for _, folder := range []string{
 		"fence/config", "fence/ledger", "fence/record", "fence/evidence", "fence/kubelet", "fence/survey", "fence/agent", "fence/agent/program", "fence/agent/ipmi", "fence/printable",
 		"csi", "csi/addons", "proxy/guard", "proxy/statusz", "deploy/inject", "deploy/kustomize", "deploy/policy", "deploy/values",
-		"cmd/csi-fencepost-agents/azure", "cmd/csi-fencepost-agents/ec2", "cmd/csi-fencepost-agents/gce", "cmd/csi-fencepost-agents/hcloud", "cmd/csi-fencepost-agents/openstack", "cmd/csi-fencepost-agents/proxmox", "cmd/csi-fencepost-agents/redfish", "cmd/csi-fencepost-agents/vsphere",
+		"cmd/csi-fencepost-webhook", "cmd/csi-fencepost-agents/azure", "cmd/csi-fencepost-agents/ec2", "cmd/csi-fencepost-agents/gce", "cmd/csi-fencepost-agents/hcloud", "cmd/csi-fencepost-agents/openstack", "cmd/csi-fencepost-agents/proxmox", "cmd/csi-fencepost-agents/redfish", "cmd/csi-fencepost-agents/vsphere",
 		"cmd/csi-fencepost/run", "cmd/csi-fencepost/explain", "cmd/csi-fencepost/operate", "cmd/csi-fencepost/doctor",
 	} {
 		if !slices.ContainsFunc(all, func(t target) bool { return t.folder == folder }) {
@@ -79,6 +79,20 @@ func TestAnInputThatBreaksARuleIsAFailureAndIsCounted(t *testing.T) {
 	}
 	if _, err := (target{"a", "FuzzNone"}).fuzz(t.Context(), folder, time.Second); err == nil {
 		t.Error("a target that does not exist has passed")
+	}
+}
+
+// The first is what go test printed of a target in which nothing was wrong.
+func TestTheRaceAtTheEndOfItsTimeIsNoFailure(t *testing.T) {
+	for text, race := range map[string]bool{
+		"fuzz: elapsed: 1m15s, execs: 77036 (0/sec), new interesting: 179 (total: 198)\n--- FAIL: FuzzAnswer (75.08s)\n    context deadline exceeded\nFAIL\nexit status 1\nFAIL\ta\t75.156s\n":   true,
+		"--- FAIL: FuzzAnswer (75.08s)\n    --- FAIL: FuzzAnswer (0.01s)\n        a_test.go:9: context deadline exceeded\n    \n    Failing input written to testdata/fuzz/FuzzAnswer/1\nFAIL\n": false,
+		"--- FAIL: FuzzAnswer (75.08s)\n    context deadline exceeded\n    Failing input written to testdata/fuzz/FuzzAnswer/1\nFAIL\n":                                                          false,
+		"--- FAIL: FuzzAnswer (10.08s)\n    fuzzing process hung or terminated unexpectedly: exit status 2\nFAIL\n":                                                                              false,
+	} {
+		if atItsEnd.MatchString(text) != race {
+			t.Errorf("%t is wrong for\n%s", !race, text)
+		}
 	}
 }
 
