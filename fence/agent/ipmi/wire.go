@@ -3,6 +3,7 @@ package ipmi
 import (
 	"bytes"
 	"context"
+	"crypto/aes"
 	"crypto/hmac"
 	"encoding/binary"
 	"errors"
@@ -15,10 +16,11 @@ import (
 	"github.com/bougou/go-ipmi/pkg/types"
 )
 
-// wire is the one socket of one call. It gives the IPMI library three properties
+// wire is the one socket of one call. It gives the IPMI library four properties
 // that it lacks: nothing is sent once the call's ctx has ended, an answer that does
-// not carry the session's integrity code is not seen, and a login's refusal that is
-// cut short is understood.
+// not carry the session's integrity code is not seen, nor one that cannot be
+// decrypted, by which it would panic in a goroutine of its own, and a login's
+// refusal that is cut short is understood.
 type wire struct {
 	net.Conn
 
@@ -39,8 +41,8 @@ type wire struct {
 	// What the session's integrity key is made of, as it passed by.
 	consoleRand, bmcRand []byte
 	role                 byte
-	// key is the integrity key (K1); nil until the session is active.
-	key []byte
+	// key is the integrity key (K1), and cipherKey that of the payloads (K2); nil until the session is active.
+	key, cipherKey []byte
 }
 
 // errNoAnswer: the BMC did not answer the last request.
@@ -156,7 +158,7 @@ func (w *wire) accepts(packet []byte) bool {
 	switch {
 	case payload == nil || kind != w.expected:
 		return false
-	case kind == types.PayloadTypeIPMI && !w.genuine(packet):
+	case kind == types.PayloadTypeIPMI && !(w.genuine(packet) && w.opens(packet[5], payload)):
 		return false
 	case kind == types.PayloadTypeRAKPMessage2 && len(payload) >= 24:
 		w.bmcRand = bytes.Clone(payload[8:24])
@@ -171,11 +173,11 @@ func (w *wire) activate() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	auth, _, _, _ := types.GetCipherSuiteAlgorithms(w.suite)
-	_, key, _, err := crypto.DeriveSessionKeys(auth, w.consoleRand, w.bmcRand, w.role, w.user.name, crypto.PadPassword20([]byte(w.user.password)))
+	_, key, cipherKey, err := crypto.DeriveSessionKeys(auth, w.consoleRand, w.bmcRand, w.role, w.user.name, crypto.PadPassword20([]byte(w.user.password)))
 	if err != nil {
 		return fmt.Errorf("the session's integrity key: %w", err)
 	}
-	w.key = key
+	w.key, w.cipherKey = key, cipherKey
 	return nil
 }
 
@@ -193,6 +195,20 @@ func (w *wire) genuine(packet []byte) bool {
 	}
 	code, err := crypto.SessionIntegrityAuthCode(integrity, packet[4:start], w.key, "")
 	return err == nil && hmac.Equal(code, packet[start:])
+}
+
+// opens: the payload of a packet of that type is in clear, or can be decrypted (IPMI 2.0, 13.29; both
+// suites have AES-CBC-128).
+func (w *wire) opens(kind byte, payload []byte) bool {
+	const isEncrypted = 0x80
+	if kind&isEncrypted == 0 {
+		return true
+	}
+	if len(payload) < 2*aes.BlockSize || len(payload)%aes.BlockSize != 0 {
+		return false
+	}
+	_, err := crypto.DecryptAESPayload(payload, w.cipherKey)
+	return err == nil
 }
 
 // over is ctx's error, at its deadline already: its timer fires a moment later.
