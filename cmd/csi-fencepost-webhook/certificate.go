@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
@@ -23,8 +21,7 @@ import (
 const (
 	// certificateAge is for how long a certificate holds. It is made anew once a third of it is left.
 	certificateAge = 365 * 24 * time.Hour
-	// lookEvery is how often the Secret and the configurations are read again: what somebody has taken
-	// out of them is back so soon.
+	// lookEvery is how often the Secret is read again: what somebody has taken out of it is back so soon.
 	lookEvery = 10 * time.Second
 	// trustedAfter is for how long a new authority is in the configurations before its certificate is
 	// served: API servers read them by a watch.
@@ -35,11 +32,12 @@ const (
 
 // identity is the certificate by which the API server knows this program. All replicas have the same
 // one, from a Secret, which has to be there; whichever finds it empty, or about to end, makes it. Its
-// authority goes into the two webhook configurations, with that of the certificate before, which other
+// authority goes into the webhook configurations, with that of the certificate before, which other
 // replicas may serve yet.
 type identity struct {
-	client                           kubernetes.Interface
-	namespace, secret, configuration string
+	client            kubernetes.Interface
+	namespace, secret string
+	hooks             *hooks
 	// host is the name by which the API server calls: SERVICE.NAMESPACE.svc.
 	host string
 
@@ -59,6 +57,7 @@ func (i *identity) keep(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+		case <-i.hooks.changed:
 		case <-time.After(wait):
 		}
 	}
@@ -69,17 +68,17 @@ func (i *identity) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := i.trust(ctx, secret.Data[caBundle]); err != nil {
-		return err
-	}
-	if bytes.Equal(i.serves, secret.Data[corev1.TLSCertKey]) {
-		return nil
+	untold := i.hooks.trust(ctx, secret.Data[caBundle])
+	serving := i.current.Load() != nil
+	// Of none at all nobody has any good. But what is served goes on until all know what comes after it.
+	if bytes.Equal(i.serves, secret.Data[corev1.TLSCertKey]) || serving && untold != nil {
+		return untold
 	}
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
 		return err
 	}
-	if i.current.Load() != nil { // which is trusted meanwhile: another replica may have told them only now
+	if serving { // which is trusted meanwhile: another replica may have told them only now
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -89,7 +88,7 @@ func (i *identity) look(ctx context.Context) error {
 	i.current.Store(&pair)
 	i.serves, i.bundle = secret.Data[corev1.TLSCertKey], secret.Data[caBundle]
 	klog.FromContext(ctx).Info("Serving with a new certificate", "secret", i.secret, "until", pair.Leaf.NotAfter)
-	return nil
+	return untold
 }
 
 // read is the Secret, with a certificate that holds for a while yet.
@@ -138,65 +137,6 @@ func (i *identity) renew(secret *corev1.Secret) error {
 	}
 	secret.Data = map[string][]byte{corev1.TLSCertKey: chain, corev1.TLSPrivateKeyKey: key, caBundle: bundle}
 	return nil
-}
-
-// trust puts the bundle into both configurations, where it is not in them.
-func (i *identity) trust(ctx context.Context, bundle []byte) error {
-	api := i.client.AdmissionregistrationV1()
-	mutating, err := api.MutatingWebhookConfigurations().Get(ctx, i.configuration, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	var names []string
-	for _, w := range mutating.Webhooks {
-		if !bytes.Equal(w.ClientConfig.CABundle, bundle) {
-			names = append(names, w.Name)
-		}
-	}
-	if len(names) > 0 {
-		if _, err := api.MutatingWebhookConfigurations().Patch(ctx, i.configuration, types.StrategicMergePatchType, bundlePatch(names, bundle), metav1.PatchOptions{}); err != nil {
-			return err
-		}
-	}
-	validating, err := api.ValidatingWebhookConfigurations().Get(ctx, i.configuration, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	names = nil
-	for _, w := range validating.Webhooks {
-		if !bytes.Equal(w.ClientConfig.CABundle, bundle) {
-			names = append(names, w.Name)
-		}
-	}
-	if len(names) > 0 {
-		if _, err := api.ValidatingWebhookConfigurations().Patch(ctx, i.configuration, types.StrategicMergePatchType, bundlePatch(names, bundle), metav1.PatchOptions{}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// bundlePatch changes nothing but the bundle of these webhooks, whose name is the key of their list.
-func bundlePatch(names []string, bundle []byte) []byte {
-	type webhook struct {
-		Name         string `json:"name"`
-		ClientConfig struct {
-			CABundle []byte `json:"caBundle"`
-		} `json:"clientConfig"`
-	}
-	var patch struct {
-		Webhooks []webhook `json:"webhooks"`
-	}
-	for _, name := range names {
-		w := webhook{Name: name}
-		w.ClientConfig.CABundle = bundle
-		patch.Webhooks = append(patch.Webhooks, w)
-	}
-	text, err := json.Marshal(patch)
-	if err != nil {
-		panic(err) // names and bytes
-	}
-	return text
 }
 
 // certificate is for tls.Config.

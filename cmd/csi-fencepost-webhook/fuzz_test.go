@@ -93,7 +93,8 @@ func FuzzPod(f *testing.F) {
 // Whatever is posted: no panic, and what is answered with 200 is a review of the same version with an
 // answer and without the request.
 func FuzzReview(f *testing.F) {
-	handler := fuzzed(f).handler()
+	p := fuzzed(f)
+	answers := handler(func() *policies { return &p })
 	text, err := json.Marshal(reviewv1.AdmissionReview{Request: request(pod, "storage")})
 	if err != nil {
 		f.Fatal(err)
@@ -105,7 +106,7 @@ func FuzzReview(f *testing.F) {
 		call := httptest.NewRequest("POST", "/", bytes.NewReader(body))
 		call.URL.Path = path
 		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, call)
+		answers.ServeHTTP(w, call)
 		if w.Code != 200 {
 			return
 		}

@@ -1,8 +1,8 @@
 // csi-fencepost-webhook puts csi-fencepost into the pods of drivers' controllers as they are created, on
 // an API server that has no MutatingAdmissionPolicy (before Kubernetes 1.36, but for the beta of 1.34). It
 // applies the same policies (deploy/injection) with the API server's own code, so that what comes of them
-// is the same. It reads nothing from the cluster but its certificate's Secret, and writes nothing but that
-// and the caBundle of its two webhook configurations.
+// is the same. It reads nothing from the cluster but webhook configurations, which carry the policies, and
+// its certificate's Secret, and writes nothing but that and the caBundle of those that call it.
 //
 // It is a module of its own: k8s.io/apiserver is no dependency of the sidecar.
 package main
@@ -25,6 +25,7 @@ import (
 
 	"github.com/spf13/pflag"
 	reviewv1 "k8s.io/api/admission/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -51,12 +52,10 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	flags := pflag.NewFlagSet("csi-fencepost-webhook", pflag.ContinueOnError)
-	file := flags.String("policies", "/etc/csi-fencepost-webhook/policies.yaml", "the admission policies and their bindings. Read once: restart after a change")
-	listen := flags.String("listen", ":8443", "where the API server calls, over TLS: /mutate/POLICY and /validate/POLICY, with /DIGEST of the policies to be answered by no others")
+	listen := flags.String("listen", ":8443", "where the API server calls, over TLS: /mutate/POLICY and /validate/POLICY, with /DIGEST of the policy's manifests to be answered by no other of that name")
 	endpoint := flags.String("http-endpoint", ":9810", "for /healthz, /readyz and /metrics, without TLS")
-	service := flags.String("service", "csi-fencepost-webhook", "the Service by which the API server calls, in the namespace of POD_NAMESPACE")
+	service := flags.String("service", "csi-fencepost-webhook", "the Service by which the API server calls, in the namespace of POD_NAMESPACE. Each webhook configuration that names it is answered by the policy in its annotation "+policyKey)
 	secret := flags.String("secret", "csi-fencepost-webhook", "the Secret of the certificate. It has to be there; what is in it is made")
-	configuration := flags.String("configuration", "csi-fencepost-webhook", "the MutatingWebhookConfiguration and ValidatingWebhookConfiguration that get its authority")
 	kubeconfig := flags.String("kubeconfig", "", "of the API server, where it is not the one of its pod")
 	logs := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logs)
@@ -71,14 +70,6 @@ func run(ctx context.Context, args []string) error {
 	if namespace == "" {
 		return errors.New("POD_NAMESPACE is not set: the namespace of the Service and of the Secret")
 	}
-	text, err := os.ReadFile(*file)
-	if err != nil {
-		return err
-	}
-	policies, err := load(text)
-	if err != nil {
-		return fmt.Errorf("%s: %w", *file, err)
-	}
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err != nil {
 		return err
@@ -87,10 +78,21 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	id := &identity{client: client, namespace: namespace, secret: *secret, configuration: *configuration, host: *service + "." + namespace + ".svc"}
-	go id.keep(ctx)
+	watched, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	hooks := &hooks{client: watched, namespace: namespace, service: *service}
+	id := &identity{client: client, namespace: namespace, secret: *secret, hooks: hooks, host: *service + "." + namespace + ".svc"}
+	go func() {
+		if err := hooks.watch(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot read the webhook configurations")
+			return
+		}
+		id.keep(ctx)
+	}()
 
-	calls := &http.Server{Handler: policies.handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+	calls := &http.Server{Handler: handler(hooks.current.Load), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: id.certificate}}
 	probes := &http.Server{Handler: id.probes(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10}
 	ended := make(chan error, 2)
@@ -122,11 +124,14 @@ func run(ctx context.Context, args []string) error {
 }
 
 // handler answers the API server. A policy that is not here is an error, and not a yes: another replica
-// may have a newer list.
-func (p policies) handler() http.Handler {
+// may know it already.
+func handler(current func() *policies) http.Handler {
 	turns := make(chan struct{}, reviewsAtOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		policy := p[r.URL.Path]
+		var policy policy
+		if p := current(); p != nil {
+			policy = (*p)[r.URL.Path]
+		}
 		if policy == nil || r.Method != http.MethodPost {
 			http.Error(w, "there is no policy at "+strconv.Quote(r.URL.Path), http.StatusNotFound)
 			return

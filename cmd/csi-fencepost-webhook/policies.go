@@ -40,8 +40,8 @@ import (
 )
 
 // policies are admission policies by the path at which the API server calls for one: /mutate/NAME and
-// /validate/NAME; and, for whoever wants no older or newer ones, with /DIGEST behind it, the first 16 hex
-// digits of the SHA-256 of their manifests. They are compiled and applied by the API server's own code, of the version that this
+// /validate/NAME; and, for whoever wants no older or newer one, with /DIGEST behind it, the first 16 hex
+// digits of the SHA-256 of the manifests that it came with. They are compiled and applied by the API server's own code, of the version that this
 // program is built with. They may not have parameters, nor ask the authorizer, nor select namespaces by
 // other labels than kubernetes.io/metadata.name: nothing is read from the cluster.
 type policies map[string]policy

@@ -159,7 +159,7 @@ func TestTheHandlerAnswersAsAWebhook(t *testing.T) {
 		"too much":                  {"POST", "/mutate/label", strings.Repeat(" ", maxReview+1), 413, "too large"},
 	} {
 		w := httptest.NewRecorder()
-		p.handler().ServeHTTP(w, httptest.NewRequest(c.method, c.path, strings.NewReader(c.body)))
+		handler(func() *policies { return &p }).ServeHTTP(w, httptest.NewRequest(c.method, c.path, strings.NewReader(c.body)))
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.says) || c.code == 200 && !strings.Contains(w.Body.String(), `"uid":"1"`) {
 			t.Errorf("%s: %d, %s", what, w.Code, w.Body)
 		}

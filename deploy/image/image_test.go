@@ -377,9 +377,9 @@ func TestTheAgentsOfTheImageRun(t *testing.T) {
 // The webhook of the image starts where the chart has it, and says what it lacks.
 func TestTheWebhookOfTheImageRuns(t *testing.T) {
 	root := unpacked(t)
-	run := exec.Command(filepath.Join(root, "csi-fencepost-webhook"), "--policies=/nowhere.yaml")
-	run.Env = []string{"POD_NAMESPACE=ops"}
-	if out, err := run.CombinedOutput(); err == nil || string(out) != "csi-fencepost-webhook: open /nowhere.yaml: no such file or directory\n" {
+	run := exec.Command(filepath.Join(root, "csi-fencepost-webhook"), "--http-endpoint=:0")
+	run.Env = []string{}
+	if out, err := run.CombinedOutput(); err == nil || string(out) != "csi-fencepost-webhook: POD_NAMESPACE is not set: the namespace of the Service and of the Secret\n" {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -154,7 +154,7 @@ func (r *releases) delete(line string) {
 		all := r.client.AdmissionregistrationV1()
 		err = errors.Join(all.MutatingAdmissionPolicies().Delete(ctx, name, now), all.MutatingAdmissionPolicyBindings().Delete(ctx, name, now),
 			all.ValidatingAdmissionPolicies().Delete(ctx, name, now), all.ValidatingAdmissionPolicyBindings().Delete(ctx, name, now))
-	case strings.Contains(words[2], ",") && strings.HasSuffix(line, " --ignore-not-found"):
+	case strings.Contains(words[2], ","):
 		any, e := dynamic.NewForConfig(r.config)
 		must(r.T, e)
 		mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(r.client.Discovery()))
@@ -180,7 +180,7 @@ func (r *releases) forget() {
 	ctx, now, ours := context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=csi-fencepost"}
 	must(r.T, r.client.RbacV1().ClusterRoles().DeleteCollection(ctx, now, ours))
 	must(r.T, r.client.RbacV1().ClusterRoleBindings().DeleteCollection(ctx, now, ours))
-	for _, namespace := range []string{"array-system", "disk-system", "csi-fencepost", "kube-node-lease", "csi-fencepost-failover"} {
+	for _, namespace := range []string{"array-system", "disk-system", "new-system", "csi-fencepost", "kube-node-lease", "csi-fencepost-failover"} {
 		must(r.T, r.client.RbacV1().Roles(namespace).DeleteCollection(ctx, now, ours))
 		must(r.T, r.client.RbacV1().RoleBindings(namespace).DeleteCollection(ctx, now, ours))
 		must(r.T, r.client.CoreV1().ConfigMaps(namespace).DeleteCollection(ctx, now, ours))
@@ -210,7 +210,7 @@ func TestAReleaseOfTheChartLivesAndEnds(t *testing.T) {
 	single.take(t)
 	bed := ownServer(t)
 	client := bed.Cluster.Client()
-	for _, name := range []string{"array-system", "disk-system", "kube-node-lease", "csi-fencepost-failover"} {
+	for _, name := range []string{"array-system", "disk-system", "new-system", "kube-node-lease", "csi-fencepost-failover"} {
 		_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
@@ -443,49 +443,78 @@ func (r *releases) putsIn() {
 	r.refused("drivers[0], disk.example.com: injection.enabled: driver array.example.com in the same namespace is of another release", strings.NewReplacer("array.example.com", "disk.example.com", "array-controller", "disk").Replace(arrayIn(config.Observe, puts)), "install", "third", r.chart, "--namespace=ops3", "--create-namespace", "-f=-")
 }
 
-// putsInByWebhook: the same of the webhook, which a driver in Enforce does not leave unsaid.
+// putsInByWebhook: the same by the webhook, whose Deployment stays with what calls it.
 func (r *releases) putsInByWebhook() {
 	const puts = "injection: {enabled: true, by: Webhook}\nimage: {repository: csi-fencepost}\n"
 	const name = "fence-csi-fencepost-webhook"
-	there := func(want bool) {
+	there := func(driver string, pair, program bool) {
 		r.Helper()
-		_, hooks := r.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(r.Context(), name+"-ops", metav1.GetOptions{})
-		_, program := r.client.AppsV1().Deployments("ops").Get(r.Context(), name, metav1.GetOptions{})
-		if (hooks == nil) != want || (program == nil) != want {
-			r.Errorf("the webhook is there: %v, %v, want %t", hooks, program, want)
+		pairName := "csi-fencepost-inject-" + driver
+		_, mutating := r.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(r.Context(), pairName, metav1.GetOptions{})
+		_, validating := r.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(r.Context(), pairName, metav1.GetOptions{})
+		_, may := r.client.RbacV1().ClusterRoleBindings().Get(r.Context(), pairName, metav1.GetOptions{})
+		_, answers := r.client.AppsV1().Deployments("ops").Get(r.Context(), name, metav1.GetOptions{})
+		if (mutating == nil) != pair || (validating == nil) != pair || (may == nil) != pair || (answers == nil) != program {
+			r.Errorf("the webhooks of %s, their right and their Deployment are there: %v, %v, %v, %v, want %t and %t", driver, mutating, validating, may, answers, pair, program)
 		}
 	}
-	upgrade := []string{"upgrade", "fence", r.chart, "--namespace=ops", "-f=-"}
-	if said := r.do(arrayIn(config.Observe, puts), upgrade...); !strings.Contains(said, "kubectl rollout status deployment "+name+" -n ops") {
-		r.Errorf("it does not say what has to be there first:\n%s", said)
-	}
-	there(true)
-	r.do(arrayIn(config.Observe), upgrade...)
-	there(false)
-	r.do(arrayIn(config.Enforce, puts), upgrade...)
-	r.refused("drivers: array.example.com is no longer there, and the next pod of its controller would be unguarded: put it to Observe first", strings.NewReplacer("array.example.com", "new.example.com", "array-system", "new-system").Replace(arrayIn(config.Observe, puts)), upgrade...)
-	const hooks = "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration,validatingadmissionpolicy,validatingadmissionpolicybinding,clusterrole,clusterrolebinding " + name + "-ops --ignore-not-found"
-	const program = "kubectl delete deployment,poddisruptionbudget,service,configmap,secret,role,rolebinding,serviceaccount " + name + " -n ops --ignore-not-found"
-	for values, says := range map[string]string{
-		arrayIn(config.Enforce): "PODS STILL GET THE SIDECAR from Deployment " + name,
-		arrayIn(config.Enforce, strings.Replace(puts, ", by: Webhook", "", 1)): "LEFT OVER is Deployment " + name,
-	} {
-		said := r.do(values, upgrade...)
-		there(true)
-		for _, says := range []string{says, hooks, program} {
+	says := func(said string, want ...string) {
+		r.Helper()
+		for _, says := range want {
 			if !strings.Contains(said, says) {
 				r.Errorf("the notes do not say %q:\n%s", says, said)
 			}
 		}
-		if r.do(arrayIn(config.Enforce, puts), upgrade...); r.Failed() {
-			return
-		}
 	}
+	const array, other = "array.example.com", "new.example.com"
+	another := strings.NewReplacer(array, other, "array-system", "new-system").Replace(arrayIn(config.Observe, puts))
+	upgrade := []string{"upgrade", "fence", r.chart, "--namespace=ops", "-f=-"}
+	said := r.do(arrayIn(config.Observe, puts), upgrade...)
+	says(said, "kubectl rollout status deployment "+name+" -n ops")
+	if strings.Contains(said, "mutatingwebhookconfiguration") {
+		r.Errorf("it is all there, and something is to be deleted:\n%s", said)
+	}
+	there(array, true, true)
+	said = r.do(arrayIn(config.Observe), upgrade...)
+	there(array, false, false)
+
+	const pair = "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration,clusterrole,clusterrolebinding csi-fencepost-inject-" + array
+	const scoped = "kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding,clusterrole,clusterrolebinding " + name + "-ops --ignore-not-found"
+	const program = "kubectl delete deployment,poddisruptionbudget,service,secret,role,rolebinding,serviceaccount " + name + " -n ops --ignore-not-found"
+	// Each of these ends it for a driver in Enforce without having said so.
+	for what, ends := range map[string]func() string{
+		"the injection is off":    func() string { return r.do(arrayIn(config.Enforce), upgrade...) },
+		"the driver is taken out": func() string { return r.do(another, upgrade...) },
+		"the upgrade is taken back": func() string {
+			r.do("", "rollback", "fence", "--namespace=ops")
+			return r.do(arrayIn(config.Observe), upgrade...)
+		},
+	} {
+		r.do(arrayIn(config.Enforce, puts), upgrade...)
+		says(ends(), "PODS STILL GET THE SIDECAR", pair)
+		there(array, true, true)
+		if r.Failed() {
+			r.Fatalf("after %s", what)
+		}
+		r.do(arrayIn(config.Observe), upgrade...)
+		there(array, true, true)
+		there(other, false, true)
+	}
+	// The Deployment of drivers in Observe stays, too, where webhooks of before call it.
+	r.do(another, upgrade...)
+	there(other, true, true)
+	says(r.do(arrayIn(config.Observe), upgrade...), pair, scoped, program)
+	there(array, true, true)
+	there(other, false, true)
+
+	said = r.do(arrayIn(config.Enforce, strings.Replace(puts, ", by: Webhook", "", 1)), upgrade...)
+	says(said, "LEFT OVER are webhooks", pair, scoped, program)
 	r.do(arrayIn(config.Observe), upgrade...)
-	r.delete(hooks)
+	r.delete(pair)
+	r.delete(scoped)
 	r.delete(program)
-	there(false)
-	if said := r.do(arrayIn(config.Observe), upgrade...); strings.Contains(said, name) {
+	there(array, false, false)
+	if said := r.do(arrayIn(config.Observe), upgrade...); strings.Contains(said, name) || strings.Contains(said, pair) {
 		r.Errorf("nothing is left:\n%s", said)
 	}
 	r.delete("kubectl delete mutatingadmissionpolicy,mutatingadmissionpolicybinding,validatingadmissionpolicy,validatingadmissionpolicybinding csi-fencepost-inject-array.example.com")

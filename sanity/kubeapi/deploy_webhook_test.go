@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -70,7 +69,6 @@ type hook struct {
 	port       int    // at which the API server calls
 	probes     string // where its probes are
 	kubeconfig string
-	policies   string // the file
 	args       []string
 	template   corev1.PodTemplateSpec
 }
@@ -80,27 +78,21 @@ func startWebhook(t *testing.T, manifests []byte) *hook {
 	h := &hook{t: t, port: freePort(t), probes: fmt.Sprint("localhost:", freePort(t))}
 	makeNamespace(t, "ops")
 	var text bytes.Buffer
-	digest := "" // Helm has the ConfigMap before the configurations
 	for _, o := range objects(t, manifests) {
 		switch o.GetKind() {
-		case "ConfigMap":
-			policies, _, err := unstructured.NestedString(o.Object, "data", "policies.yaml")
-			must(t, err)
-			h.policies = filepath.Join(t.TempDir(), "policies.yaml")
-			must(t, os.WriteFile(h.policies, []byte(policies), 0o600))
-			digest = fmt.Sprintf("/%x", sha256.Sum256([]byte(policies)))[:17]
 		case "Service":
 			o.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": "localhost"}
 		case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
 			if o.GetLabels()["admissions.enforcer/disabled"] != "true" || o.GetAnnotations()["admissions.enforcer/disabled"] != "true" {
 				t.Errorf("%s: AKS leaves its own namespaces out of it", o.GetKind())
 			}
+			digest := fmt.Sprintf("/%x", sha256.Sum256([]byte(o.GetAnnotations()["csi-fencepost.io/policy"])))[:17]
 			for _, w := range o.Object["webhooks"].([]any) {
 				path, _, err := unstructured.NestedString(w.(map[string]any), "clientConfig", "service", "path")
 				must(t, err)
-				// A replica with other policies of that name must not say yes where a pod is to be refused.
+				// A replica with another policy of that name must not say yes where a pod is to be refused.
 				if refuses := w.(map[string]any)["failurePolicy"] == "Fail"; refuses != strings.HasSuffix(path, digest) {
-					t.Errorf("%s: at %s, and the policies are %s", o.GetKind(), path, digest)
+					t.Errorf("%s: at %s, and its policy is %s", o.GetKind(), path, digest)
 				}
 				must(t, unstructured.SetNestedField(w.(map[string]any), int64(h.port), "clientConfig", "service", "port"))
 			}
@@ -117,7 +109,7 @@ func startWebhook(t *testing.T, manifests []byte) *hook {
 		must(t, err)
 		fmt.Fprintf(&text, "---\n%s\n", one)
 	}
-	if h.policies == "" || h.name == "" {
+	if h.name == "" {
 		t.Fatalf("no webhook was rendered:\n%s", manifests)
 	}
 	applyAll(t, text.Bytes())
@@ -134,8 +126,6 @@ func (h *hook) start() {
 	args := append([]string{}, h.args...)
 	for i, a := range args {
 		switch flag, _, _ := strings.Cut(a, "="); flag {
-		case "--policies":
-			args[i] = flag + "=" + h.policies
 		case "--listen":
 			args[i] = fmt.Sprint(flag, "=localhost:", h.port)
 		case "--http-endpoint":
@@ -280,7 +270,7 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 	must(t, h.guards(c))
 
 	// Somebody takes its authority out of a configuration, then all of it away.
-	name := h.name + "-" + h.namespace
+	name := "csi-fencepost-inject-" + c.driver
 	_, err = whole.admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(t.Context(), name, types.JSONPatchType, []byte(`[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]`), metav1.PatchOptions{})
 	must(t, err)
 	h.wait("it is trusted again", func() bool {
@@ -321,6 +311,10 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 		"whose pods are asked": `[{"op":"remove","path":"/webhooks/0/namespaceSelector"}]`,
 		"its conditions":       `[{"op":"remove","path":"/webhooks/0/matchConditions"}]`,
 		"what there is":        `[{"op":"remove","path":"/webhooks/0"}]`,
+		"by which policy":      `[{"op":"replace","path":"/metadata/annotations/csi-fencepost.io~1policy","value":""}]`,
+		"whose release it is":  `[{"op":"remove","path":"/metadata/labels"}]`,
+		"with whom it ends":    `[{"op":"add","path":"/metadata/ownerReferences","value":[{"apiVersion":"v1","kind":"Namespace","name":"gone","uid":"1"}]}]`,
+		"how it ends":          `[{"op":"add","path":"/metadata/finalizers","value":["example.com/for-ever"]}]`,
 	} {
 		for kind, patch := range map[string]func() error{
 			"mutating": func() error {

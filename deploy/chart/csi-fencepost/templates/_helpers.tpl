@@ -157,6 +157,25 @@ choose the webhook. */ -}}
 {{- end -}}
 {{- end -}}
 
+{{- /* The webhook configurations of this release that it does not render any more, since their driver was in
+Enforce, in two lists: kept, by which pods still get the sidecar, and replaced, whose driver has a policy of
+the API server by now. */ -}}
+{{- define "csi-fencepost.webhooks" -}}
+{{- $us := printf "%s/%s" .Release.Namespace .Release.Name -}}
+{{- $rendered := list -}}{{- $kept := list -}}{{- $replaced := list -}}
+{{- if .Values.injection.enabled -}}{{- range .Values.drivers -}}{{- $rendered = append $rendered (print "csi-fencepost-inject-" .name) -}}{{- end -}}{{- end -}}
+{{- $api := and $rendered (include "csi-fencepost.mutatingAPI" .) -}}
+{{- range (lookup "admissionregistration.k8s.io/v1" "MutatingWebhookConfiguration" "" "").items | default list -}}
+{{- $marks := .metadata.annotations | default dict -}}
+{{- if and (hasPrefix "csi-fencepost-inject-" .metadata.name) (eq $us (printf "%s/%s" (get $marks "meta.helm.sh/release-namespace") (get $marks "meta.helm.sh/release-name"))) -}}
+{{- if not (has .metadata.name $rendered) -}}{{- $kept = append $kept .metadata.name -}}
+{{- else if $api -}}{{- $replaced = append $replaced .metadata.name -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (dict "kept" $kept "replaced" $replaced) -}}
+{{- end -}}
+
 {{- /* The admission policies by which a driver's pods get the sidecar, and their bindings, in a list objects. */ -}}
 {{- define "csi-fencepost.injection" -}}
 {{- $root := .root }}{{ $driver := .driver }}{{ $image := include "csi-fencepost.image" (dict "root" .root "for" "injection.enabled") }}
