@@ -18,7 +18,7 @@ const folder = "deploy/chart/csi-fencepost"
 // copied are the files below deploy that the chart has copies of, below its files.
 var copied = []string{
 	"rbac/namespace.yaml", "rbac/observe.yaml", "rbac/enforce.yaml", "rbac/kubelet.yaml", "rbac/failover.yaml", "rbac/authorization.yaml",
-	"admission/ledger.yaml", "admission/records.yaml", "admission/taint.yaml", "admission/writers.yaml",
+	"admission/ledger.yaml", "admission/nodes.yaml", "admission/records.yaml", "admission/taint.yaml", "admission/writers.yaml",
 	"injection/policy.yaml", "injection/variables.yaml", "injection/attacher.cel", "injection/webhook.yaml",
 	"failover/rbac.yaml", "failover/deployment.yaml", "failover/podmonitor.yaml",
 	"monitoring/dashboard.json", "monitoring/prometheusrule.yaml",

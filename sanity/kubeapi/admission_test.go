@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -121,7 +122,7 @@ func applyPolicies(ctx context.Context) error {
 		return err
 	}
 	names := strings.NewReplacer("${NAMESPACE}", "storage", "${SERVICE_ACCOUNT}", "array-controller", "${DRIVER}", "array.example.com", "${OPERATORS}", operatorsGroup)
-	for _, file := range []string{"writers.yaml", "ledger.yaml", "records.yaml", "taint.yaml"} {
+	for _, file := range []string{"writers.yaml", "ledger.yaml", "nodes.yaml", "records.yaml", "taint.yaml"} {
 		text, err := os.ReadFile(policyFolder + file)
 		if err != nil {
 			return err
@@ -193,6 +194,9 @@ func inForce(ctx context.Context) error {
 			return stranger.CoreV1().PersistentVolumes().Delete(context.WithoutCancel(ctx), "probe", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		},
 		func() error {
+			return statusAs(context.WithoutCancel(ctx), stranger, "probe", fmt.Sprintf(`{"nodeInfo":{"bootID":%q}}`, value()))
+		},
+		func() error {
 			_, err := stranger.CoordinationV1().Leases(namespace).Create(context.WithoutCancel(ctx), policedLease("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		},
@@ -243,6 +247,12 @@ func taintAs(ctx context.Context, by kubernetes.Interface, node, value string) e
 		taints = fmt.Sprintf(`[{"key":%q,"value":%q,"effect":"NoExecute"}]`, corev1.TaintNodeOutOfService, value)
 	}
 	_, err := by.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"taints":%s}}`, taints), metav1.PatchOptions{})
+	return err
+}
+
+// statusAs writes what status says into the status of a Node, and leaves the rest.
+func statusAs(ctx context.Context, by kubernetes.Interface, node, status string) error {
+	_, err := by.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"status":%s}`, status), metav1.PatchOptions{}, "status")
 	return err
 }
 
@@ -610,6 +620,63 @@ func TestOnlyTheSidecarAndTheOperatorsPutTheOutOfServiceTaintOn(t *testing.T) {
 	refused(t, err, "claims.csi-fencepost.io")
 	_, err = stranger.CoreV1().Nodes().Patch(ctx, "n2", types.StrategicMergePatchType, []byte(`{"spec":{"taints":[{"key":"example.com/x","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
 	allowed(t, "a stranger puts another taint on", err)
+}
+
+// Whoever may write the status of all Nodes, to set a condition, says nothing in a kubelet's place.
+func TestOnlyItsKubeletSaysWhatANodeUsesAndWhichMachineItIs(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	ctx := t.Context()
+	_, err := policed.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n-word"}}, metav1.CreateOptions{})
+	must(t, err)
+	as := func(user string, groups ...string) kubernetes.Interface {
+		t.Helper()
+		client, err := impersonate(policed.bed, rest.ImpersonationConfig{UserName: user, Groups: groups})
+		must(t, err)
+		return client
+	}
+	kubelet, virtual := as("system:node:n-word", "system:nodes"), as("system:serviceaccount:edge:virtual-kubelet")
+	const all = `{"volumesInUse":["kubernetes.io/csi/d^a","kubernetes.io/csi/d^b"],"nodeInfo":{"bootID":"1","systemUUID":"2","machineID":"3"},"daemonEndpoints":{"kubeletEndpoint":{"Port":10250}},"volumesAttached":[{"name":"kubernetes.io/csi/d^a","devicePath":""}]}`
+	refusedTo := func(who kubernetes.Interface, status, field string) {
+		t.Helper()
+		if err := statusAs(ctx, who, "n-word", status); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "status."+field+" of Node n-word is its kubelet's word") || !strings.Contains(err.Error(), "kubelets.csi-fencepost.io") {
+			t.Errorf("%s: %v, want it to be refused for %s", status, err, field)
+		}
+	}
+	refusedTo(stranger, all, "volumesInUse, status.nodeInfo.bootID, status.nodeInfo.systemUUID, status.daemonEndpoints.kubeletEndpoint")
+	allowed(t, "its kubelet writes its status", statusAs(ctx, kubelet, "n-word", all))
+	for status, field := range map[string]string{
+		`{"volumesInUse":null}`:                              "volumesInUse",
+		`{"volumesInUse":[]}`:                                "volumesInUse",
+		`{"volumesInUse":["kubernetes.io/csi/d^b"]}`:         "volumesInUse",
+		`{"nodeInfo":{"bootID":"9"}}`:                        "nodeInfo.bootID",
+		`{"nodeInfo":{"systemUUID":""}}`:                     "nodeInfo.systemUUID",
+		`{"daemonEndpoints":null}`:                           "daemonEndpoints.kubeletEndpoint",
+		`{"daemonEndpoints":{"kubeletEndpoint":{"Port":1}}}`: "daemonEndpoints.kubeletEndpoint",
+	} {
+		for _, who := range []kubernetes.Interface{stranger, sidecar, operator, virtual} {
+			refusedTo(who, status, field)
+		}
+	}
+	if err := statusAs(ctx, as("system:node:another", "system:nodes"), "n-word", `{"volumesInUse":[]}`); !apierrors.IsForbidden(err) {
+		t.Errorf("another node's kubelet: %v", err)
+	}
+	allowed(t, "a stranger sets a condition", statusAs(ctx, stranger, "n-word", `{"conditions":[{"type":"KernelDeadlock","status":"False"}]}`))
+	allowed(t, "the controller writes what is attached", statusAs(ctx, stranger, "n-word", `{"volumesAttached":[]}`))
+	allowed(t, "its kubelet takes it all back", statusAs(ctx, kubelet, "n-word", `{"volumesInUse":[],"nodeInfo":{"bootID":"9","systemUUID":"8"},"daemonEndpoints":{"kubeletEndpoint":{"Port":10251}}}`))
+
+	roles := policed.admin.RbacV1()
+	_, err = roles.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "stands-in"},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"csi-fencepost.io"}, Resources: []string{"kubelets"}, ResourceNames: []string{"n-word"}, Verbs: []string{"write"}}}}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = roles.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "stands-in"},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "stands-in"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "edge", Name: "virtual-kubelet"}}}, metav1.CreateOptions{})
+	must(t, err)
+	if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		return statusAs(ctx, virtual, "n-word", all) == nil, nil
+	}); err != nil {
+		t.Errorf("what stands in for the kubelet may not write: %v", err)
+	}
 }
 
 // What may be written through a subresource passes a policy that does not name

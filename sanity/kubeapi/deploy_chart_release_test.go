@@ -235,7 +235,7 @@ func TestAReleaseOfTheChartLivesAndEnds(t *testing.T) {
 }
 
 // all of the chart that this API server takes: it has none of the Prometheus operator's kinds.
-const allOfIt = "admission: {ledger: true, records: true, taint: true, operators: storage-admins}\nfailover: {enabled: true}\nimage: {repository: csi-fencepost}\n"
+const allOfIt = "admission: {ledger: true, nodes: true, records: true, taint: true, operators: storage-admins}\nfailover: {enabled: true}\nimage: {repository: csi-fencepost}\n"
 
 const (
 	enforces      = "clusterrolebinding csi-fencepost-enforce-array.example.com"

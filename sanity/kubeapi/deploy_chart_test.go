@@ -369,9 +369,9 @@ drivers:
 // The policies are those of deploy/admission, and end with the release.
 func TestTheChartHasThePoliciesOfAdmission(t *testing.T) {
 	single.take(t)
-	const values = "shared: false\nadmission: {ledger: true, records: true, taint: true, operators: storage-admins}\nmonitoring: {dashboard: false}\n"
+	const values = "shared: false\nadmission: {ledger: true, nodes: true, records: true, taint: true, operators: storage-admins}\nmonitoring: {dashboard: false}\n"
 	var want []*unstructured.Unstructured
-	for _, name := range []string{"ledger", "records", "taint"} {
+	for _, name := range []string{"ledger", "nodes", "records", "taint"} {
 		want = append(want, shipped(t, "admission/"+name+".yaml")...)
 	}
 	text, err := os.ReadFile("../../deploy/admission/writers.yaml")

@@ -222,3 +222,80 @@ func TestWhoeverWritesPersistentVolumesTakesNoVolumeFromANodeThatShowsIt(t *test
 	r.wantState(second, h, fence.Publishing)
 	r.wantAttached(second.Handle, h)
 }
+
+// Whoever may write the status of all Nodes says of a node that lives what its kubelet could say of
+// itself: that a volume is not in use. Nothing but nodes.yaml keeps him from it. What he writes besides
+// moves nothing.
+func TestWhoeverWritesTheStatusOfAllNodesGivesUpTheirVolumes(t *testing.T) {
+	r := newRig(t, "status-writer", bed.StageOptions{})
+	h, target := r.node("holder"), r.node("target")
+	given, kept := r.volume("given"), r.volume("kept")
+	h.renew()
+	for _, v := range []*bed.Volume{given, kept} {
+		r.attach(v, h)
+		h.lists(v, true, true)
+		r.deleting(v, h)
+		r.attachment(v, target)
+	}
+	h.renew()
+	h.lists(kept, true, false) // what is attached is the controller's word
+	r.settle()
+	r.wantRefused(r.unpublish(kept.Handle, h), fence.HolderAlive, h.name)
+	h.status(func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "another" })
+	r.settle()
+	if err := r.unpublish(kept.Handle, h); err == nil {
+		t.Error("by a boot that its kubelet did not say it is unpublished")
+	}
+	if err := r.publish(kept.Handle, target); err == nil {
+		t.Error("by a boot that its kubelet did not say it is published elsewhere")
+	}
+	r.wantAttached(kept.Handle, h)
+	h.status(func(s *corev1.NodeStatus) { s.NodeInfo.BootID = h.boot })
+
+	h.lists(given, false, false)
+	r.settle()
+	r.must(r.unpublish(given.Handle, h))
+	r.must(r.publish(given.Handle, target))
+	r.wantAttached(given.Handle, target)
+}
+
+// Where a configuration believes the cloud's taint, whoever patches Nodes says by it that a silent node is
+// off; of one that renews its lease he says nothing by it, and nothing anywhere else.
+func TestWhoeverPutsTheCloudsShutdownTaintOnSaysThatASilentNodeIsOff(t *testing.T) {
+	for name, believed := range map[string]bool{"cloud-taint": true, "cloud-taint-off": false} {
+		t.Run(name, func(t *testing.T) {
+			o := bed.StageOptions{}
+			if believed {
+				o.Config = "evidence: {cloudShutdownTaint: true}"
+			}
+			r := newRig(t, name, o)
+			v, old, target := r.volume("v"), r.node("old"), r.node("target")
+			old.renew()
+			r.attach(v, old)
+			old.lists(v, true, false)
+			time.Sleep(1100 * time.Millisecond)
+			old.spec(func(s *corev1.NodeSpec) {
+				s.Taints = append(s.Taints, corev1.Taint{Key: "node.cloudprovider.kubernetes.io/shutdown", Effect: corev1.TaintEffectNoSchedule})
+			})
+			r.deleting(v, old)
+			r.attachment(v, target)
+			old.renew()
+			r.settle()
+			r.wantRefused(r.publish(v.Handle, target), fence.HolderAlive, old.name)
+			old.spec(func(s *corev1.NodeSpec) { s.Taints = nil })
+			old.fallSilent()
+			time.Sleep(suspectAfter + 500*time.Millisecond)
+			old.spec(func(s *corev1.NodeSpec) {
+				s.Taints = append(s.Taints, corev1.Taint{Key: "node.cloudprovider.kubernetes.io/shutdown", Effect: corev1.TaintEffectNoSchedule})
+			})
+			r.settle()
+			if !believed {
+				r.wantRefused(r.publish(v.Handle, target), fence.HolderStale, old.name)
+				r.wantAttached(v.Handle, old)
+				return
+			}
+			r.must(r.publish(v.Handle, target))
+			r.wantAttached(v.Handle, target)
+		})
+	}
+}

@@ -418,7 +418,7 @@ func TestWhatIsFound(t *testing.T) {
 			w.add(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: disk}})
 			w.volume("pv-1", disk, "n1", false)
 		}, LookAt, disk, "no external-attacher of it was found", "yes"},
-		"policies": {"", deploy.Enforce, nil, LookAt, "policies", "not installed: ledger, ledger-kept, records, taint", "yes"},
+		"policies": {"", deploy.Enforce, nil, LookAt, "policies", "not installed: ledger, ledger-kept, nodes, records, taint", "yes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, pod := guarded(t, c.text, c.render)
@@ -447,7 +447,7 @@ func TestAClusterAsItShouldBeHasNoFinding(t *testing.T) {
 	for i := 1; i <= 7; i++ {
 		w.node(fmt.Sprintf("n%d", i), block)
 	}
-	w.policies("csi-fencepost-ledger", "csi-fencepost-ledger-kept", "csi-fencepost-records", "csi-fencepost-taint")
+	w.policies("csi-fencepost-ledger", "csi-fencepost-ledger-kept", "csi-fencepost-nodes", "csi-fencepost-records", "csi-fencepost-taint")
 	w.rights(writers(t), deploy.Names{Namespace: "storage", ServiceAccount: "block-controller", Driver: block})
 	if d := w.look(""); len(d.Findings) > 0 || len(d.MissingRights) > 0 || !strings.HasPrefix(d.text(), "Nothing is broken.\n") {
 		t.Errorf("it finds fault:\n%s", d.text())
@@ -554,7 +554,7 @@ func TestAMissingRightIsNamedAndTheRestGoesOn(t *testing.T) {
 // Each policy that is asked for is one of deploy/admission, and none is forgotten.
 func TestPoliciesAreThoseOfTheManifests(t *testing.T) {
 	var found []string
-	for _, file := range []string{"ledger", "records", "taint"} {
+	for _, file := range []string{"ledger", "nodes", "records", "taint"} {
 		for _, doc := range strings.Split(clitest.ReadFile(t, "deploy/admission/"+file+".yaml"), "\n---\n") {
 			var o metav1.PartialObjectMetadata
 			(&world{t: t}).decode(doc, &o)

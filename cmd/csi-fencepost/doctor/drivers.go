@@ -434,7 +434,7 @@ func (d *doctoring) lookAtRights(p *process, about string, reads bool) {
 // policyPrefix begins the names of the policies of deploy/admission, and policies end them.
 const policyPrefix = "csi-fencepost-"
 
-var policies = []string{"ledger", "ledger-kept", "records", "taint"}
+var policies = []string{"ledger", "ledger-kept", "nodes", "records", "taint"}
 
 // injects, and a driver's name, is the policy that puts csi-fencepost into its pods, and the one
 // that looks at what came of it (deploy/injection); injectAnnotation says which pods.
@@ -463,7 +463,7 @@ func (d *doctoring) lookAtPolicies() {
 		}
 	}
 	if len(absent) > 0 && d.sees("validatingadmissionpolicies") && d.sees("validatingadmissionpolicybindings") {
-		d.add(LookAt, "policies", "not installed: "+strings.Join(absent, ", ")+". Who may write PersistentVolumes, records or taints can say there that a node is off (SECURITY.md)", "kubectl apply -f deploy/admission")
+		d.add(LookAt, "policies", "not installed: "+strings.Join(absent, ", ")+". Who may write PersistentVolumes, the status of Nodes, records or taints can say there that a node is off (SECURITY.md)", "kubectl apply -f deploy/admission")
 	}
 }
 
