@@ -299,3 +299,45 @@ func TestWhoeverPutsTheCloudsShutdownTaintOnSaysThatASilentNodeIsOff(t *testing.
 		})
 	}
 }
+
+// A device that reads a running machine as off, and says not whose machine it is: nothing follows from
+// it of a node that renews its lease, and it is believed of one that is silent.
+func TestADeviceThatLiesIsBelievedOfASilentNodeOnly(t *testing.T) {
+	r := newRigWithout(t, "liar", bed.StageOptions{})
+	plugs := r.Plugs("fence_bmc")
+	lives, silent, target := r.node("lives"), r.node("silent"), r.node("target")
+	r.Options.Config = "fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, nodeParameters: {plug: {" +
+		lives.name + ": one, " + silent.name + ": two}}}}]}]}"
+	for _, plug := range []string{"one", "two"} {
+		r.must(plugs.Set(plug, false))
+	}
+	r.start("fp")
+	r.proxy = r.dial("fp")
+	volumes := map[*node]*bed.Volume{lives: r.volume("of-lives"), silent: r.volume("of-silent")}
+	for n, v := range volumes {
+		n.renew()
+		r.attach(v, n)
+		n.lists(v, true, false)
+		r.deleting(v, n)
+		r.attachment(v, target)
+	}
+	refused := func(n *node) {
+		t.Helper()
+		r.wantRefused(r.publish(volumes[n].Handle, target), fence.HolderAlive, n.name)
+		r.wantAttached(volumes[n].Handle, n)
+	}
+	r.settle()
+	lives.renew()
+	silent.renew()
+	r.settle()
+	refused(lives)
+	refused(silent)
+	silent.fallSilent()
+	for end := time.Now().Add(suspectAfter + 2*time.Second); time.Now().Before(end); time.Sleep(time.Second) {
+		lives.renew()
+	}
+	refused(lives) // its device has said off for a while
+	r.must(r.publish(volumes[silent].Handle, target))
+	r.wantAttached(volumes[silent].Handle, target)
+	refused(lives)
+}
