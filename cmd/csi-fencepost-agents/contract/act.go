@@ -71,10 +71,10 @@ func neither(m *Machine) error {
 // identify prints who the machine is, by the platform's own word.
 func (c *call) identify(m *Machine) {
 	if m.ID != "" {
-		fmt.Fprintf(c.p.Stdout, "Identity: %s\n", m.ID)
+		fmt.Fprintf(c.p.Stdout, "Identity: %s\n", plain(m.ID))
 	}
 	if !placeholder(m.UUID) {
-		fmt.Fprintf(c.p.Stdout, "Identity: %s\n", m.UUID)
+		fmt.Fprintf(c.p.Stdout, "Identity: %s\n", plain(m.UUID))
 	}
 }
 
@@ -148,7 +148,7 @@ func (c *call) list(ctx context.Context, show bool) error {
 	if c.agent.Plugless {
 		m, err := c.find(ctx)
 		if err == nil && show {
-			fmt.Fprintf(c.p.Stdout, "%s,%s\n", m.ID, m.Name)
+			fmt.Fprintf(c.p.Stdout, "%s,%s\n", plain(m.ID), plain(m.Name))
 		}
 		return err
 	}
@@ -158,7 +158,7 @@ func (c *call) list(ctx context.Context, show bool) error {
 	}
 	for _, m := range all {
 		if show {
-			fmt.Fprintf(c.p.Stdout, "%s,%s\n", m.ID, m.Name)
+			fmt.Fprintf(c.p.Stdout, "%s,%s\n", plain(m.ID), plain(m.Name))
 		}
 	}
 	return nil

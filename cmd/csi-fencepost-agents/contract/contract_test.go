@@ -2,6 +2,7 @@ package contract_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -47,7 +48,7 @@ func (o *outlet) List(context.Context) ([]*contract.Machine, error) {
 	if o.panics != "" {
 		panic(o.panics)
 	}
-	return []*contract.Machine{{ID: "1", Name: "n1"}}, o.fails
+	return []*contract.Machine{{ID: "1", Name: cmp.Or(o.machine.Name, "n1")}}, o.fails
 }
 
 func (o *outlet) agent() *contract.Agent {
@@ -143,6 +144,19 @@ func TestNoErrorShowsASecret(t *testing.T) {
 	code, _, errs := o.run(t, "action=status\nplug=1\npassword=hunter2-secret\n")
 	if code != 1 || errs != "fence_fencepost_outlet: user fencing with *** is refused, says the platform\n" {
 		t.Errorf("exit %d, %q", code, errs)
+	}
+}
+
+// What a device says acts on no terminal, and no secret appears once that is taken out of it.
+func TestWhatADeviceSaysIsPlain(t *testing.T) {
+	o := &outlet{fails: errors.New("\x1b]52;c;Zm9v\x07 hunter2\x1bsecret \u202eno\r\nStatus: OFF")}
+	code, _, errs := o.run(t, "action=status\nplug=1\npassword=hunter2 secret\n")
+	if code != 1 || errs != "fence_fencepost_outlet: ]52;c;Zm9v *** no Status: OFF\n" {
+		t.Errorf("exit %d, %q", code, errs)
+	}
+	o = &outlet{machine: contract.Machine{Name: "n1\x1b[2J\nn2"}}
+	if code, said, _ := o.run(t, "action=list\npassword=x\n"); code != 0 || said != "1,n1 [2J n2\n" {
+		t.Errorf("exit %d, %q", code, said)
 	}
 }
 

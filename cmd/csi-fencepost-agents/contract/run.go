@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Exit codes of the contract.
@@ -145,7 +146,7 @@ func (p *Program) given(args []string) (map[string]string, error) {
 	return readInput(p.Stdin)
 }
 
-// strike takes the secrets out of a text, and puts it on one line.
+// strike takes the secrets out of a text that it makes plain, by which one may appear.
 func (a *Agent) strike(text string, v Values) string {
 	var secrets []string
 	for _, one := range a.all() {
@@ -154,8 +155,18 @@ func (a *Agent) strike(text string, v Values) string {
 		}
 	}
 	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
-	for _, secret := range secrets {
-		text = strings.ReplaceAll(text, secret, "***")
+	out := func() {
+		for _, secret := range secrets {
+			text = strings.ReplaceAll(text, secret, "***")
+		}
 	}
-	return strings.Join(strings.Fields(text), " ")
+	out()
+	text = plain(text)
+	out()
+	return text
+}
+
+// plain is a text on one line, without a character that acts on a terminal.
+func plain(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }), " ")
 }
