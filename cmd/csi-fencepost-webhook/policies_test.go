@@ -4,9 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	reviewv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -162,6 +165,47 @@ func TestTheHandlerAnswersAsAWebhook(t *testing.T) {
 		handler(func() *policies { return &p }).ServeHTTP(w, httptest.NewRequest(c.method, c.path, strings.NewReader(c.body)))
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.says) || c.code == 200 && !strings.Contains(w.Body.String(), `"uid":"1"`) {
 			t.Errorf("%s: %d, %s", what, w.Code, w.Body)
+		}
+	}
+}
+
+// Who sends half a review, and no more, keeps others waiting for as long as he may take, and no longer.
+func TestSlowReviewsEndAndSoManyAreReadAtOnce(t *testing.T) {
+	p, err := load([]byte(label + refuses))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(handler(func() *policies { return &p }))
+	defer s.Close()
+	half, began := make(chan int, reviewsAtOnce), time.Now()
+	for range reviewsAtOnce {
+		in, out := io.Pipe()
+		go func() {
+			r, err := http.Post(s.URL+"/mutate/label", "application/json", in)
+			if err != nil {
+				t.Error(err)
+				half <- 0
+				return
+			}
+			r.Body.Close()
+			half <- r.StatusCode
+		}()
+		if _, err := out.Write([]byte("{")); err != nil { // it is being read
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	r, err := http.Post(s.URL+"/mutate/label", "application/json", strings.NewReader("{"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if took := time.Since(began); r.StatusCode != 400 || took < readTimeout-time.Second || took > readTimeout+3*time.Second {
+		t.Errorf("the next one is answered with %d after %s, and should wait for one of %d for %s", r.StatusCode, took, reviewsAtOnce, readTimeout)
+	}
+	for range reviewsAtOnce {
+		if code := <-half; code != 413 {
+			t.Errorf("half a review is answered with %d", code)
 		}
 	}
 }
