@@ -6,12 +6,14 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -392,5 +394,48 @@ func TestTheDeploymentOfFailoverSurvivesANode(t *testing.T) {
 	}
 	if _, limited := c.Resources.Limits[corev1.ResourceCPU]; limited {
 		t.Error("CPU is limited")
+	}
+	if got := c.Resources.Limits.Memory().Value(); got < 1<<30 {
+		t.Errorf("memory is limited to %d bytes", got)
+	}
+}
+
+// The webhook answers whoever reaches it: what it may use has an end.
+func TestTheWebhooksMemoryIsBounded(t *testing.T) {
+	text, err := os.ReadFile("injection/webhook.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range parse(t, bytes.ReplaceAll(text, []byte("${DRIVER}"), []byte("d"))) {
+		if d, is := o.(*appsv1.Deployment); is {
+			if got := d.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value(); got != 256<<20 {
+				t.Errorf("memory is limited to %d bytes", got)
+			}
+			return
+		}
+	}
+	t.Error("there is no Deployment")
+}
+
+// Of failover's pods all but one namespace reach no port, and it the one of the metrics. What they have to
+// reach themselves, BMCs and clouds, nothing closes.
+func TestTheNetworkPolicyOfFailoverIsOfOnePort(t *testing.T) {
+	text, err := Files.ReadFile("failover/networkpolicy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := parse(t, bytes.ReplaceAll(text, []byte("${PROMETHEUS}"), []byte("monitoring")))[0].(*networkingv1.NetworkPolicy)
+	text, err = Files.ReadFile("failover/deployment.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := parse(t, text)[0].(*appsv1.Deployment)
+	port := slices.IndexFunc(d.Spec.Template.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool { return p.Name == "fencepost" })
+	if p.Namespace != d.Namespace || !maps.Equal(p.Spec.PodSelector.MatchLabels, d.Spec.Selector.MatchLabels) || !slices.Equal(p.Spec.PolicyTypes, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}) || len(p.Spec.Egress) > 0 {
+		t.Errorf("it is for %s in %s, of %v", p.Spec.PodSelector.MatchLabels, p.Namespace, p.Spec.PolicyTypes)
+	}
+	if len(p.Spec.Ingress) != 1 || len(p.Spec.Ingress[0].From) != 1 || p.Spec.Ingress[0].From[0].NamespaceSelector.MatchLabels[corev1.LabelMetadataName] != "monitoring" ||
+		len(p.Spec.Ingress[0].Ports) != 1 || port < 0 || p.Spec.Ingress[0].Ports[0].Port.IntVal != d.Spec.Template.Spec.Containers[0].Ports[port].ContainerPort {
+		t.Errorf("it lets in %+v", p.Spec.Ingress)
 	}
 }
