@@ -2,6 +2,7 @@ package fencer
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -99,6 +100,9 @@ func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node)
 	if err != nil {
 		return nil, err
 	}
+	if f.Machines != nil && len(now.machines) == 0 {
+		return nil, errors.New("no Node was seen yet, and another may have it")
+	}
 	if _, err := f.bindNode(ctx, m.Node, now); err != nil && !apierrors.IsForbidden(err) {
 		return nil, err
 	}
@@ -138,6 +142,12 @@ func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node)
 		}
 		if other != "" {
 			doubts[name] = doubtOf(m.Node, gone, "node "+other+" is known by "+one.Value+" as well")
+		}
+	}
+	// Spelled otherwise a provider ID is nobody's, and the agent finds the same machine by it.
+	if d, is := doubts[agent.VarInstanceID]; is && own.Known().Of(record.ProviderID).Value == "" {
+		if _, is := doubts[agent.VarProviderID]; !is {
+			doubts[agent.VarProviderID] = d
 		}
 	}
 	return unbindable(doubts), nil

@@ -38,6 +38,7 @@ type seeker struct {
 	without          map[string]bool // nodes for which it does not
 	kinds            []string        // by which it does; nil: all
 	said, sent, gave []agent.Machine
+	meanwhile        func() // while it is asked; nil: nothing
 }
 
 func (s *seeker) Seeks(node string) []string {
@@ -52,6 +53,9 @@ func (s *seeker) Seeks(node string) []string {
 
 func (s *seeker) Status(ctx context.Context, m agent.Machine) (agent.Reading, error) {
 	s.said = append(s.said, m)
+	if s.meanwhile != nil {
+		s.meanwhile()
+	}
 	return s.device.Status(ctx, m)
 }
 
@@ -563,6 +567,53 @@ func TestANodeThatIsGoneAndWasNeverBound(t *testing.T) {
 			r.expect(system, got, want)
 		})
 	}
+	// Nor is it read by what another node has, or says, by somebody's question about it: what reads as
+	// off there would be taken for this machine, which may run.
+	for says, is := range map[*Target]bool{
+		{Node: "n3", UID: "u3", BootID: "b3", SystemUUID: uuid3}:                             true,
+		{Node: "n3", UID: "u3", BootID: "b3", SystemUUID: uuid2}:                             false,
+		{Node: "n3", UID: "u3", BootID: "b3", SystemUUID: uuid3, ProviderID: "aws:///z/i-3"}: true,
+		{Node: "n3", UID: "u3", BootID: "b3", SystemUUID: uuid3, ProviderID: "aws:///z/i-2"}: false,
+		{Node: "n3", UID: "u3", BootID: "b3", SystemUUID: uuid3, ProviderID: "aws:////i-2"}:  false, // as some agents take it, too
+		{Node: "n3", UID: "u3", BootID: "b3", SystemUUID: uuid3, NodeID: "id2"}:              false,
+	} {
+		for what, is := range map[string]bool{"bound": is, "said": is, "nobody's, as far as is seen yet": false} {
+			for _, kinds := range [][]string{nil, {agent.VarSystemUUID}, {agent.VarProviderID}, {agent.VarNodeID}} {
+				registered(t, func(r *registry) {
+					if what == "bound" {
+						r.binds()
+					}
+					if r.kinds = kinds; strings.HasPrefix(what, "nobody's") {
+						r.unseen("n1")
+						r.unseen("n2")
+					}
+					named := map[string]string{agent.VarSystemUUID: says.SystemUUID, agent.VarProviderID: says.ProviderID, agent.VarNodeID: says.NodeID}
+					if len(kinds) == 1 && (named[kinds[0]] == "" || kinds[0] == agent.VarSystemUUID && says.SystemUUID == uuid3 && !is) {
+						return // that agent has nothing to go by, or what is right
+					}
+					r.set(true)
+					a := r.ask(r.f, *says)
+					r.expect(fmt.Sprintf("%+v by %s, the others' %s", *says, kinds, what), a.State == agent.Off, is)
+					r.set(false)
+					r.f.forget("n3")
+					r.expect("on is heard", r.ask(r.f, *says).State, agent.On)
+				})
+			}
+		}
+	}
+	// Of scale sets and Proxmox's hosts the instance IDs count alike: what is bound is enough.
+	registered(t, func(r *registry) {
+		r.says("n1", "u1", uuid1, "azure:///one/0", "id1")
+		r.says("n2", "u2", uuid2, "azure:///two/0", "id2")
+		r.binds()
+		r.kinds = []string{agent.VarProviderID}
+		gone := r.targetOf("n1")
+		gone.SystemUUID, gone.ProviderID = uuid1, "azure:///one/0"
+		r.leaves("n1")
+		if a, err := r.f.Off(r.Context(), gone, "silent", true); a.State != agent.Off || err != nil {
+			r.Error(a, err)
+		}
+	})
 	// What was bound of it is not given up with its Node.
 	registered(t, func(r *registry) {
 		r.binds()
@@ -604,6 +655,29 @@ func TestOfAGarbledRecordNothingIsBound(t *testing.T) {
 		r.says("n3", "u3", uuid3, "", "")
 		r.binds()
 		r.expect("another node", r.off("n3"), "cut off")
+	})
+}
+
+// Nor is it read as off where it cannot be told from a machine that it claims, however shortly its record
+// cannot be understood: what was read then would be kept once it can.
+func TestOfARecordThatIsGarbledForAMomentOffCountsForNothing(t *testing.T) {
+	registered(t, func(r *registry) {
+		r.binds()
+		says := r.targetOf("n1")
+		says.ProviderID = "aws:///z/i-2"
+		r.leaves("n1")
+		good := r.server.Lease(ns, record.LeaseName("n1"))
+		garbled := good.DeepCopy()
+		garbled.Annotations[record.Annotation] = "{"
+		r.server.Put(garbled)
+		r.set(true)
+		r.seeker.meanwhile = func() { r.server.Put(good) }
+		if a, err := r.f.Ask(r.Context(), says); a.State == agent.Off {
+			r.Errorf("%v, %v", a, err)
+		}
+		if rec, err := r.store.Get(r.Context(), "n1"); err != nil || rec.Fence(fence.PowerReading, "") != nil {
+			r.Errorf("a fence is kept: %+v, %v", rec, err)
+		}
 	})
 }
 

@@ -189,7 +189,7 @@ func (c *cut) off(ctx context.Context, now look) (Answer, error) {
 	limited, cancel := whileLocked(ctx, c.lock)
 	defer cancel()
 	// What an earlier fence cut has to read as cut, too: an Ask asks for that.
-	machine, known, err := c.fencedMachine(limited, c.t, now)
+	machine, _, known, err := c.fencedMachine(limited, c.t, now)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -50,7 +50,7 @@ func (p *project) Find(ctx context.Context, plug string) (*contract.Machine, err
 	var server *hcloud.Server
 	var answer *hcloud.Response
 	id, err := strconv.ParseInt(name, 10, 64)
-	if strings.Contains(name, "://") || provided && err != nil {
+	if strings.Contains(name, "://") || provided && name != strconv.FormatInt(id, 10) {
 		return nil, fmt.Errorf("%s is no server of Hetzner Cloud, whose provider IDs are hcloud://NUMBER", plug)
 	}
 	if err == nil {

@@ -90,7 +90,7 @@ func TestHetznerCloud(t *testing.T) {
 
 func TestAServerIsNamedByIDProviderIDOrName(t *testing.T) {
 	w := world(t)
-	for plug, want := range map[string]int{"42": 0, "hcloud://42": 0, "n1": 0, "n3": 1, "hcloud://": 1, "0": 1,
+	for plug, want := range map[string]int{"42": 0, "hcloud://42": 0, "n1": 0, "n3": 1, "hcloud://": 1, "hcloud://042": 1, "0": 1,
 		"hrobot://42": 1, "hcloud://bm-321987": 1, "hcloud://n1": 1, "k3s://n1": 1} {
 		w.Parameters["plug"] = plug
 		if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != want {
