@@ -475,7 +475,7 @@ func (r *releases) putsInByWebhook() {
 		r.Errorf("it is all there, and something is to be deleted:\n%s", said)
 	}
 	there(array, true, true)
-	said = r.do(arrayIn(config.Observe), upgrade...)
+	r.do(arrayIn(config.Observe), upgrade...)
 	there(array, false, false)
 
 	const pair = "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration,clusterrole,clusterrolebinding csi-fencepost-inject-" + array
