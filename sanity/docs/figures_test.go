@@ -11,7 +11,7 @@ import (
 // measurements wrote, of which they have it.
 var measured = map[string][]string{
 	"docs/bench.md": {"sanity/bench/RESULTS.md", "sanity/soak/RESULTS.md"},
-	"docs/proof.md": {"sanity/prove/RESULTS.md", "sanity/prove/results/real-nodes.json", "sanity/prove/results/fuzzing.json", "sanity/simulate/RESULTS.md", "sanity/README.md"},
+	"docs/proof.md": {"sanity/prove/RESULTS.md", "sanity/prove/results/real-nodes.json", "sanity/prove/results/fuzzing.json", "sanity/prove/results/catalogue.json", "sanity/simulate/RESULTS.md", "sanity/README.md"},
 }
 
 var (
