@@ -340,6 +340,7 @@ func (g *gathering) recheckDriver(ctx context.Context) {
 	if len(doubtful) == 0 || g.driver == nil {
 		return
 	}
+	asking := ctx
 	// What an older list does not name may have come since.
 	ctx, cancel := context.WithTimeout(csi.Anew(ctx), recheckTimeout)
 	defer cancel()
@@ -356,11 +357,30 @@ func (g *gathering) recheckDriver(ctx context.Context) {
 		}
 	}
 	for _, e := range doubtful {
-		if !slices.Contains(listed, e.NodeID) && !g.holders[e.NodeID].From(fence.FromDriver) {
+		if !slices.Contains(listed, e.NodeID) && !g.holders[e.NodeID].From(fence.FromDriver) && !g.shows(asking, e.NodeName) {
 			g.survey.delisted = append(g.survey.delisted, e)
 			delete(g.holders, e.NodeID)
 		}
 	}
+}
+
+// shows: the status of the Node of that name lists the volume, or there is its VolumeAttachment, of
+// which the index may not know yet. What cannot be read may be there.
+func (g *gathering) shows(ctx context.Context, name string) bool {
+	if name == "" {
+		return false
+	}
+	node, err := g.node(ctx, name)
+	if err != nil {
+		return true
+	}
+	if node != nil {
+		if inUse, attached := g.IDs.NodeLists(node, g.volume); inUse || attached {
+			return true
+		}
+	}
+	_, err = g.Client.StorageV1().VolumeAttachments().Get(ctx, csi.AttachmentName(g.volume, g.IDs.Driver, name), metav1.GetOptions{})
+	return !apierrors.IsNotFound(err)
 }
 
 // onlyTheDriver: no source names the holder but the driver's list, and the

@@ -8,6 +8,7 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -69,6 +70,66 @@ func TestAPendingUnpublishIsAsOldAsTheVolumeAttachmentThatWaitsForIt(t *testing.
 		refused(2 * time.Second)
 		r.Must(r.PublishTo("n"))
 		r.Called("publish id-n", "unpublish id-n", "publish id-n")
+	})
+}
+
+// One that finishes it may be given up, too, and land later: as after the first one, its node is not
+// published to for as long. One that the driver refuses is over.
+func TestAnUnpublishThatFinishesAnotherAndIsGivenUpIsWaitedForAsWell(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  error
+		wait time.Duration
+	}{
+		"given up":          {status.Error(codes.DeadlineExceeded, "it takes long"), 2 * time.Minute},
+		"not to be reached": {status.Error(codes.Unavailable, "no connection"), 2 * time.Minute},
+		"refused":           {guardrig.ErrThrottled, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := guardrig.New(t, fence.Policy{})
+				r.Node("n", guardrig.HourAgo)
+				r.Must(r.PublishTo("n"))
+				r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("n")).State = fence.Leaving })
+				r.Attachment("n", time.Time{})
+				r.Refused(r.PublishTo("n"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+				time.Sleep(2 * time.Minute)
+				r.UnpublishErr = tt.err
+				if err := r.PublishTo("n"); err == nil {
+					t.Fatal("it is published, and the driver has not unpublished it")
+				}
+				r.UnpublishErr = nil
+				for began := time.Now(); time.Since(began) < tt.wait; time.Sleep(10 * time.Second) {
+					r.Refused(r.PublishTo("n"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+				}
+				r.Must(r.PublishTo("n"))
+				r.Called("publish id-n", "unpublish id-n", "unpublish id-n", "publish id-n")
+			})
+		})
+	}
+}
+
+// So is one with which another node's publish takes the volume from it.
+func TestAnUnpublishOfATakeoverThatIsGivenUpIsWaitedForAsWell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := guardrig.New(t, fence.Policy{})
+		r.Node("n", guardrig.HourAgo)
+		r.Node("m", guardrig.HourAgo)
+		r.Must(r.PublishTo("n"))
+		r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("n")).State = fence.Leaving })
+		r.Attachment("n", time.Time{})
+		r.Refused(r.PublishTo("n"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+		time.Sleep(100 * time.Second)
+		r.Attachment("m", time.Time{})
+		r.UnpublishErr = status.Error(codes.DeadlineExceeded, "it takes long")
+		if err := r.PublishTo("m"); err == nil {
+			t.Fatal("it is published, and the driver has not unpublished it")
+		}
+		r.UnpublishErr = nil
+		for began := time.Now(); time.Since(began) < 2*time.Minute; time.Sleep(10 * time.Second) {
+			r.Refused(r.PublishTo("n"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+		}
+		r.Must(r.PublishTo("n"))
+		r.Called("publish id-n", "unpublish id-n", "unpublish id-n", "unpublish id-m", "publish id-n")
 	})
 }
 

@@ -45,6 +45,8 @@ func TestAListThatIsTheWholeTruthEndsWhatOnlyTheLedgerSays(t *testing.T) {
 		"there is an attachment":                                 {declared, func(r *guardrig.Rig) { r.Attachment("a", time.Time{}) }},
 		"its attachment is deleted":                              {declared, func(r *guardrig.Rig) { r.Attachment("a", time.Time{}); r.Attachment("a", guardrig.Now) }},
 		"its Node lists it":                                      {declared, func(r *guardrig.Rig) { r.Node("a", guardrig.HourAgo); r.Lists("a", true, false) }},
+		"its Node lists it, and that was not seen yet":           {declared, func(r *guardrig.Rig) { r.Node("a", guardrig.HourAgo); r.Lists("a", true, false); r.Unseen = "a" }},
+		"there is an attachment, and that was not seen yet":      {declared, func(r *guardrig.Rig) { r.Attachment("a", time.Time{}); r.Unattached = "a" }},
 		"the controller lists it":                                {declared, func(r *guardrig.Rig) { r.Node("a", guardrig.HourAgo); r.Lists("a", false, true) }},
 		"an unpublish is under way":                              {declared, func(r *guardrig.Rig) { r.Change(func(l *ledger.Ledger) { l.Get("id-a").State = fence.Leaving }) }},
 		"it was written down by a repair, which asks the driver": {declared, func(r *guardrig.Rig) { r.Listed = []string{"id-a"}; r.Repaired() }},

@@ -147,6 +147,17 @@ func (p *publication) abandoned(s *survey.Survey, h *fence.Holder) bool {
 	return time.Since(seen.since) >= wait
 }
 
+// mayLand: the driver may carry an unpublish out yet that it has not answered. What waits for that
+// publication's unpublish to be over (abandoned) waits anew.
+func (g *Guard) mayLand(token string, err error) {
+	if final(err) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.leaving, token)
+}
+
 // sight is since when a VolumeAttachment was seen to be there, and not to be deleted.
 type sight struct {
 	attachment string // its UID
@@ -204,6 +215,7 @@ func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fen
 			return unpublished(st, err)
 		})
 		if err != nil {
+			p.mayLand(l.Get(st.Holder.NodeID).Token, err)
 			p.putBack(ctx, s, st, l.Get(st.Holder.NodeID).Token, err)
 			return p.refuseUnpublish(s, st, err)
 		}

@@ -125,6 +125,7 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 		return unpublished(*v.Subject, err)
 	})
 	if err != nil {
+		u.mayLand(entry.Token, err)
 		return nil, err
 	}
 	if resp == nil {

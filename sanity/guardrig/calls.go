@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/survey"
 )
@@ -32,6 +33,12 @@ func (w watched) Synced(_, _, _ string) bool { return !w.r.Unsynced.Load() }
 
 func (w watched) NodesListing(handle string) []string {
 	return slices.DeleteFunc(w.Index.NodesListing(handle), func(n string) bool { return n == w.r.Unseen })
+}
+
+func (w watched) Attachments(handle string) []string {
+	return slices.DeleteFunc(w.Index.Attachments(handle), func(va string) bool {
+		return w.r.Unattached != "" && va == csi.AttachmentName(handle, w.r.ids.Driver, w.r.Unattached)
+	})
 }
 
 func (w watched) Forced(_, _, _ string) *fence.Forced {

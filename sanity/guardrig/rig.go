@@ -51,6 +51,8 @@ type Rig struct {
 	ForcedFor time.Duration
 	// Unseen is a node of which the index does not know yet that it lists the volume.
 	Unseen string
+	// Unattached is a node of whose VolumeAttachment the index does not know yet.
+	Unattached string
 	// Booted: the nodes have booted since their VolumeAttachments were being deleted.
 	Booted atomic.Bool
 	// Watched is the version that the watch has of the lease of a stale node.
