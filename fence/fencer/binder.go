@@ -159,6 +159,7 @@ type sight struct {
 	records  map[string]*record.Record
 	garbled  map[string]bool
 	claims   map[string][]record.IdentityClaim // by record.Identifier.Key
+	unseen   bool                              // what Nodes there are
 }
 
 func (f *Fencer) sight(ctx context.Context) (*sight, error) {
@@ -166,7 +167,7 @@ func (f *Fencer) sight(ctx context.Context) (*sight, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := &sight{nil, map[string]fence.Machine{}, map[string]*record.Record{}, map[string]bool{}, map[string][]record.IdentityClaim{}}
+	now := &sight{machines: map[string]fence.Machine{}, records: map[string]*record.Record{}, garbled: map[string]bool{}, claims: map[string][]record.IdentityClaim{}}
 	for _, r := range records {
 		now.records[r.Node] = r
 	}
@@ -177,7 +178,9 @@ func (f *Fencer) sight(ctx context.Context) (*sight, error) {
 		return now, nil
 	}
 	var others []string
-	for _, m := range f.Machines() {
+	seen := f.Machines()
+	now.unseen = seen == nil
+	for _, m := range seen {
 		now.machines[m.NodeName] = m
 		if now.records[m.NodeName] != nil {
 			now.names = append(now.names, m.NodeName)

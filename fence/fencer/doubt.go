@@ -100,7 +100,7 @@ func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node)
 	if err != nil {
 		return nil, err
 	}
-	if f.Machines != nil && len(now.machines) == 0 {
+	if now.unseen {
 		return nil, errors.New("no Node was seen yet, and another may have it")
 	}
 	if _, err := f.bindNode(ctx, m.Node, now); err != nil && !apierrors.IsForbidden(err) {

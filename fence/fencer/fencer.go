@@ -54,7 +54,8 @@ type Options struct {
 	// Nil: the one that the caller names is held against the node's record alone.
 	CSINodes storage.CSINodesGetter
 	// Machines are those of all Nodes, with their names and UIDs, system UUIDs, provider IDs and
-	// node IDs; in a first start they are bound in this order. Nil: nothing is bound here, and agents that go by that wait until it is.
+	// node IDs; in a first start they are bound in this order. It returns nil where they were not seen
+	// yet. Nil: nothing is bound here, and agents that go by that wait until it is.
 	Machines func() []fence.Machine
 	// NodeIDs are what all drivers call a node, for a Fencer of no driver: one driver's name for a
 	// machine may be its name in the cloud. Nil: they are not known.

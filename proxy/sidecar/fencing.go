@@ -148,7 +148,7 @@ func (f *fencing) identify(in Options, index *observe.Index) {
 // machines of all Nodes, first those that hold volumes: they may have to be fenced soon.
 func machines(index nodesIndex, nodeID func(node string) string) []fence.Machine {
 	holding := index.Holding()
-	var first, rest []fence.Machine
+	first, rest := []fence.Machine{}, []fence.Machine{}
 	index.EachNode(func(n *corev1.Node) {
 		m := fence.MachineOf(n)
 		m.NodeID, m.BootID = nodeID(n.Name), "" // it is the same in its next boot

@@ -85,6 +85,7 @@ func (m *Machines) Machine(name string) agent.Machine {
 
 // Known are the machines of all Nodes, as they tell them from others.
 func (m *Machines) Known() (all []fence.Machine) {
+	all = []fence.Machine{}
 	for name, node := range m.Nodes {
 		known := fence.MachineOf(node)
 		known.NodeID = m.ids[name]
