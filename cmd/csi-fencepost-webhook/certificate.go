@@ -53,7 +53,9 @@ func (i *identity) keep(ctx context.Context) {
 		wait := lookEvery
 		if err := i.look(ctx); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot keep the certificate", "secret", i.secret, "namespace", i.namespace)
-			wait = time.Second
+			if i.current.Load() == nil {
+				wait = time.Second
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -69,16 +71,17 @@ func (i *identity) look(ctx context.Context) error {
 		return err
 	}
 	untold := i.hooks.trust(ctx, secret.Data[caBundle])
-	serving := i.current.Load() != nil
-	// Of none at all nobody has any good. But what is served goes on until all know what comes after it.
-	if bytes.Equal(i.serves, secret.Data[corev1.TLSCertKey]) || serving && untold != nil {
+	serving := i.current.Load()
+	// What is served goes on until all know what comes after it, but not for the sake of one that cannot be
+	// told until nobody is served any more.
+	if bytes.Equal(i.serves, secret.Data[corev1.TLSCertKey]) || untold != nil && serving != nil && time.Until(serving.Leaf.NotAfter) > certificateAge/6 {
 		return untold
 	}
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
 		return err
 	}
-	if serving { // which is trusted meanwhile: another replica may have told them only now
+	if serving != nil { // which is trusted meanwhile: another replica may have told them only now
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -26,10 +25,11 @@ import (
 // policy's binding.
 const policyKey = "csi-fencepost.io/policy"
 
-var kinds = []schema.GroupVersionResource{
-	admissionv1.SchemeGroupVersion.WithResource("mutatingwebhookconfigurations"),
-	admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"),
-}
+var (
+	mutates   = admissionv1.SchemeGroupVersion.WithResource("mutatingwebhookconfigurations")
+	validates = admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
+	kinds     = []schema.GroupVersionResource{mutates, validates}
+)
 
 // hooks are the webhook configurations that have the API server call this program's Service, and the
 // policies that they carry. They are read by a watch: what a release of the chart changes of them holds
@@ -111,9 +111,18 @@ func (h *hooks) list() (all []hook, err error) {
 
 // calls: all its webhooks call this program's Service, and it says by which policy to answer.
 func (h *hooks) calls(one hook) bool {
-	return one.Annotations[policyKey] != "" && !slices.ContainsFunc(one.Webhooks, func(w admissionv1.MutatingWebhook) bool {
+	return one.Annotations[policyKey] != "" && len(one.Webhooks) > 0 && !slices.ContainsFunc(one.Webhooks, func(w admissionv1.MutatingWebhook) bool {
 		return w.ClientConfig.Service == nil || w.ClientConfig.Service.Namespace != h.namespace || w.ClientConfig.Service.Name != h.service
 	})
+}
+
+// path is that of its policy: one of its own name and kind. There is no other object of that name and
+// kind, so nobody answers for it but who may write it.
+func (h hook) path() string {
+	if h.kind == mutates {
+		return "/mutate/" + h.Name
+	}
+	return "/validate/" + h.Name
 }
 
 // load takes the policies of all of them. One that is wrong is not there, for which its failurePolicy is.
@@ -128,14 +137,21 @@ func (h *hooks) load(ctx context.Context) {
 		text := one.Annotations[policyKey]
 		of, known := h.loaded[text]
 		if !known {
-			if of, err = load([]byte(text)); err != nil {
+			if of, err = load([]byte(text)); err == nil && of[one.path()] == nil {
+				err = errors.New("there is none of the configuration's name and kind")
+			}
+			if err != nil {
 				klog.FromContext(ctx).Error(err, "A policy is wrong, and nobody gets an answer by it", "resource", one.kind.Resource, "name", one.Name, "annotation", policyKey)
 			} else {
 				klog.FromContext(ctx).Info("Answering by a policy", "resource", one.kind.Resource, "name", one.Name)
 			}
 		}
 		loaded[text] = of
-		maps.Copy(current, of)
+		for _, path := range []string{one.path(), one.path() + digest([]byte(text))} {
+			if p := of[path]; p != nil {
+				current[path] = p
+			}
+		}
 	}
 	h.loaded = loaded
 	h.current.Store(&current)

@@ -92,8 +92,7 @@ func load(text []byte) (policies, error) {
 		}
 	}
 	all := policies{}
-	digest := fmt.Sprintf("/%.8x", sha256.Sum256(text))
-	add := func(path string, p policy) { all[path], all[path+digest] = p, p }
+	add := func(path string, p policy) { all[path], all[path+digest(text)] = p, p }
 	for _, h := range mutations {
 		if h.Bindings = mutatingBindings[h.Policy.Name]; len(h.Bindings) == 0 {
 			return nil, fmt.Errorf("MutatingAdmissionPolicy %s has no binding", h.Policy.Name)
@@ -112,6 +111,9 @@ func load(text []byte) (policies, error) {
 	}
 	return all, nil
 }
+
+// digest is what stands behind the path of a policy that came with these manifests.
+func digest(text []byte) string { return fmt.Sprintf("/%.8x", sha256.Sum256(text)) }
 
 // mutation compiles a policy as the API server does (k8s.io/apiserver, policy/mutating, compilePolicy).
 func mutation(policy *admissionv1.MutatingAdmissionPolicy) (mutating.PolicyHook, error) {

@@ -469,18 +469,19 @@ func (r *releases) putsInByWebhook() {
 	const array, other = "array.example.com", "new.example.com"
 	another := strings.NewReplacer(array, other, "array-system", "new-system").Replace(arrayIn(config.Observe, puts))
 	upgrade := []string{"upgrade", "fence", r.chart, "--namespace=ops", "-f=-"}
+	const pair = "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration,clusterrole,clusterrolebinding csi-fencepost-inject-" + array
+	const scoped = "kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding,clusterrole,clusterrolebinding " + name + "-ops --ignore-not-found"
+	const program = "kubectl delete deployment,poddisruptionbudget,service,secret,role,rolebinding,serviceaccount " + name + " -n ops --ignore-not-found"
 	said := r.do(arrayIn(config.Observe, puts), upgrade...)
 	says(said, "kubectl rollout status deployment "+name+" -n ops")
 	if strings.Contains(said, "mutatingwebhookconfiguration") {
 		r.Errorf("it is all there, and something is to be deleted:\n%s", said)
 	}
 	there(array, true, true)
-	r.do(arrayIn(config.Observe), upgrade...)
-	there(array, false, false)
+	said = r.do(arrayIn(config.Observe), upgrade...)
+	there(array, false, true)
+	says(said, scoped, program)
 
-	const pair = "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration,clusterrole,clusterrolebinding csi-fencepost-inject-" + array
-	const scoped = "kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding,clusterrole,clusterrolebinding " + name + "-ops --ignore-not-found"
-	const program = "kubectl delete deployment,poddisruptionbudget,service,secret,role,rolebinding,serviceaccount " + name + " -n ops --ignore-not-found"
 	// Each of these ends it for a driver in Enforce without having said so.
 	for what, ends := range map[string]func() string{
 		"the injection is off":    func() string { return r.do(arrayIn(config.Enforce), upgrade...) },
@@ -500,8 +501,11 @@ func (r *releases) putsInByWebhook() {
 		there(array, true, true)
 		there(other, false, true)
 	}
-	// The Deployment of drivers in Observe stays, too, where webhooks of before call it.
+	// A rollback to drivers in Observe takes nothing from the Deployment that webhooks of before call.
 	r.do(another, upgrade...)
+	there(other, true, true)
+	r.do(arrayIn(config.Enforce, puts), upgrade...)
+	r.do("", "rollback", "fence", "--namespace=ops")
 	there(other, true, true)
 	says(r.do(arrayIn(config.Observe), upgrade...), pair, scoped, program)
 	there(array, true, true)

@@ -11,11 +11,13 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -230,6 +232,61 @@ func TestAWebhookThatIsAwayHoldsUpNobodyElse(t *testing.T) {
 	h.wait("it is back", func() bool { return h.guards(c) == nil })
 }
 
+// A configuration answers for itself alone: whoever may make another one changes no driver's pods by it,
+// and one that may not be patched holds up nobody else's.
+func TestAConfigurationAnswersForNoOther(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	h, c := guardedByWebhook(t, "foreign")
+	ctx, api := t.Context(), whole.admin.AdmissionregistrationV1()
+	pair, err := api.MutatingWebhookConfigurations().Get(ctx, "csi-fencepost-inject-"+c.driver, metav1.GetOptions{})
+	must(t, err)
+	own := pair.Annotations["csi-fencepost.io/policy"]
+	_, digest, _ := strings.Cut(strings.TrimPrefix(*pair.Webhooks[0].ClientConfig.Service.Path, "/mutate/"), "/")
+	hostile := func(name string) map[string]string {
+		return map[string]string{"csi-fencepost.io/policy": fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingAdmissionPolicy","metadata":{"name":%[1]q},"spec":{"failurePolicy":"Fail","reinvocationPolicy":"IfNeeded",
+"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["pods"]}]},
+"mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: \"add\", path: \"/spec/containers/0/image\", value: \"evil\"}]"}}]}}
+---
+{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingAdmissionPolicyBinding","metadata":{"name":"b"},"spec":{"policyName":%[1]q}}
+`, name)}
+	}
+	never, none := "a-namespace-that-is-not-there", admissionv1.SideEffectClassNone
+	calls := admissionv1.ValidatingWebhook{Name: "a.example.com", AdmissionReviewVersions: []string{"v1"}, SideEffects: &none,
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: never}}, ClientConfig: pair.Webhooks[0].ClientConfig}
+	for name, w := range map[string]*admissionv1.ValidatingWebhookConfiguration{
+		"foreign-empty":  {ObjectMeta: metav1.ObjectMeta{Annotations: hostile("csi-fencepost-inject-" + c.driver)}},
+		"foreign-digest": {ObjectMeta: metav1.ObjectMeta{Annotations: hostile("csi-fencepost-inject-" + c.driver + "/" + digest)}, Webhooks: []admissionv1.ValidatingWebhook{calls}},
+		"foreign-calls":  {ObjectMeta: metav1.ObjectMeta{Annotations: hostile("csi-fencepost-inject-" + c.driver)}, Webhooks: []admissionv1.ValidatingWebhook{calls}},
+		"foreign-copy":   {ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"csi-fencepost.io/policy": own}}, Webhooks: []admissionv1.ValidatingWebhook{calls}},
+	} {
+		w.Name = name
+		_, err := api.ValidatingWebhookConfigurations().Create(ctx, w, metav1.CreateOptions{})
+		must(t, err)
+		t.Cleanup(func() {
+			_ = api.ValidatingWebhookConfigurations().Delete(context.Background(), name, metav1.DeleteOptions{})
+		})
+	}
+	mutating := pair.DeepCopy()
+	mutating.ObjectMeta = metav1.ObjectMeta{Name: "foreign-mutating", Annotations: hostile("csi-fencepost-inject-" + c.driver)}
+	mutating.Webhooks[0].NamespaceSelector = calls.NamespaceSelector
+	_, err = api.MutatingWebhookConfigurations().Create(ctx, mutating, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() {
+		_ = api.MutatingWebhookConfigurations().Delete(context.Background(), mutating.Name, metav1.DeleteOptions{})
+	})
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		pod, err := create(t, c.namespace, ofVendor(t), nil)
+		if err != nil || !hasSidecar(pod) || slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Image == "evil" }) {
+			t.Fatalf("another configuration answers for the driver: %v, %+v", err, pod)
+		}
+	}
+	// They lack the authority, for ever. A replica that starts serves all the same.
+	other := *h
+	other.port, other.probes = freePort(t), fmt.Sprint("localhost:", freePort(t))
+	other.start()
+}
+
 // All replicas have one certificate. It is made anew without a pod that is refused meanwhile, and what
 // somebody takes away of it is back by itself.
 func TestTheWebhookKeepsItsCertificate(t *testing.T) {
@@ -311,6 +368,9 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 		"whose pods are asked": `[{"op":"remove","path":"/webhooks/0/namespaceSelector"}]`,
 		"its conditions":       `[{"op":"remove","path":"/webhooks/0/matchConditions"}]`,
 		"what there is":        `[{"op":"remove","path":"/webhooks/0"}]`,
+		"its version":          `[{"op":"replace","path":"/webhooks/0/admissionReviewVersions","value":["v1beta1"]}]`,
+		"how long it may take": `[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":1}]`,
+		"its side effects":     `[{"op":"replace","path":"/webhooks/0/sideEffects","value":"NoneOnDryRun"}]`,
 		"by which policy":      `[{"op":"replace","path":"/metadata/annotations/csi-fencepost.io~1policy","value":""}]`,
 		"whose release it is":  `[{"op":"remove","path":"/metadata/labels"}]`,
 		"with whom it ends":    `[{"op":"add","path":"/metadata/ownerReferences","value":[{"apiVersion":"v1","kind":"Namespace","name":"gone","uid":"1"}]}]`,

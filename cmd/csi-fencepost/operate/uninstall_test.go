@@ -26,6 +26,7 @@ import (
 // that is only read, and annotations that go with the object that they are on.
 var notInTheCluster = []string{
 	"csi-fencepost.io/v1alpha1",
+	"csi-fencepost.io/policy",                                                                   // of the chart's webhooks, which are deleted whole
 	"csi-fencepost.io/inject",                                                                   // of people, in a driver's pod template
 	record.Annotation, record.NodeAnnotation, record.FencedAnnotation, record.ClaimedAnnotation, // on the records, which are deleted whole
 }
