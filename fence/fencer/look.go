@@ -97,10 +97,10 @@ func (l look) machine(t Target) agent.Machine {
 // fencedMachine is machine with what is in doubt of it where agents ask, and with the
 // blocks that its storage fence named: the node may have come back under other addresses.
 //
-// told: its Node is gone, nobody has bound which machine it was, and t alone says it.
+// onTrust: its Node is gone, nobody has bound which machine it was, and t alone says it.
 //
 // known is what the record said of its storage fences; nil: no agent cuts that.
-func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (m agent.Machine, told bool, known *known, err error) {
+func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (m agent.Machine, onTrust bool, known *known, err error) {
 	m = l.machine(t)
 	seek := f.Levels.Seek(t.Node)
 	if !seek && !f.CoversStorage(t.Node) {
@@ -117,19 +117,19 @@ func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (m agent.M
 	}
 	if seek {
 		if f.unbound(r, m) {
-			told = l.node == nil
+			onTrust = l.node == nil
 			r = f.boundNow(ctx, t.Node, r)
 		}
 		m.Doubts = Doubts(r, f.Driver, m, l.node == nil, f.ReadOnly)
 	}
 	if !f.CoversStorage(t.Node) {
-		return m, told, nil, nil
+		return m, onTrust, nil, nil
 	}
 	bound := f.bind(t, l)
 	if s := r.Fence(fence.StorageFence, f.Driver); s != nil && oneMachine(s.Machine, bound) {
 		m.Fenced = blocks(s)
 	}
-	return m, told, f.knownOf(r, mark, l, bound), nil
+	return m, onTrust, f.knownOf(r, mark, l, bound), nil
 }
 
 // blocks are those that the fence cut, or was read to cut.
@@ -238,7 +238,7 @@ func (f *Fencer) observe(ctx context.Context, t Target, fl *flight) (Answer, err
 	if why := before.another(t); why != "" {
 		return Answer{Why: why, Machine: f.bind(t, before), read: time.Now()}, nil
 	}
-	machine, told, known, err := f.fencedMachine(ctx, t, before)
+	machine, onTrust, known, err := f.fencedMachine(ctx, t, before)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -248,7 +248,7 @@ func (f *Fencer) observe(ctx context.Context, t Target, fl *flight) (Answer, err
 	var missed string
 	if t.Missed == nil {
 		outcome = f.read(ctx, machine, t.StorageOnly, hears)
-		if told && outcome.State == agent.Off {
+		if onTrust && outcome.State == agent.Off {
 			// By another node's machine, which may be off, this one, which may run, would be taken for
 			// off. To find that out costs all records, so that it is not done at each question.
 			if f.doubt(ctx, &machine, nil); len(machine.Doubts) > 0 {

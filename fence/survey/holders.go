@@ -340,11 +340,10 @@ func (g *gathering) recheckDriver(ctx context.Context) {
 	if len(doubtful) == 0 || g.driver == nil {
 		return
 	}
-	asking := ctx
 	// What an older list does not name may have come since.
-	ctx, cancel := context.WithTimeout(csi.Anew(ctx), recheckTimeout)
+	anew, cancel := context.WithTimeout(csi.Anew(ctx), recheckTimeout)
 	defer cancel()
-	listed, ok, err := g.driver.PublishedNodes(ctx, g.volume)
+	listed, ok, err := g.driver.PublishedNodes(anew, g.volume)
 	if err != nil || !ok {
 		return
 	}
@@ -357,7 +356,7 @@ func (g *gathering) recheckDriver(ctx context.Context) {
 		}
 	}
 	for _, e := range doubtful {
-		if !slices.Contains(listed, e.NodeID) && !g.holders[e.NodeID].From(fence.FromDriver) && !g.shows(asking, e.NodeName) {
+		if !slices.Contains(listed, e.NodeID) && !g.holders[e.NodeID].From(fence.FromDriver) && !g.shows(ctx, e.NodeName) {
 			g.survey.delisted = append(g.survey.delisted, e)
 			delete(g.holders, e.NodeID)
 		}

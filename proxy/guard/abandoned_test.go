@@ -15,6 +15,19 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
 
+// leavingUnder: an unpublish of node n was begun, in a call that had so many seconds, and n asks for the
+// volume by a VolumeAttachment that was made anew after a person had stripped the one that was being deleted.
+func leavingUnder(t *testing.T, seconds int) *guardrig.Rig {
+	r := guardrig.New(t, fence.Policy{})
+	r.Node("n", guardrig.HourAgo)
+	r.Must(r.PublishTo("n"))
+	r.Change(func(l *ledger.Ledger) {
+		l.Get(guardrig.ID("n")).State, l.Get(guardrig.ID("n")).LeavingSeconds = fence.Leaving, seconds
+	})
+	r.Attachment("n", time.Time{})
+	return r
+}
+
 // An unpublish that another process has under way lands at the driver whenever it likes:
 // until its deadline is past, its node is not published to again.
 func TestAPendingUnpublishIsNotAbandonedBeforeTheDeadlineOfTheCallThatBeganIt(t *testing.T) {
@@ -29,13 +42,7 @@ func TestAPendingUnpublishIsNotAbandonedBeforeTheDeadlineOfTheCallThatBeganIt(t 
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := guardrig.New(t, fence.Policy{})
-				r.Node("n", guardrig.HourAgo)
-				r.Must(r.PublishTo("n"))
-				r.Change(func(l *ledger.Ledger) {
-					l.Get(guardrig.ID("n")).State, l.Get(guardrig.ID("n")).LeavingSeconds = fence.Leaving, tt.had
-				})
-				r.Attachment("n", time.Time{}) // made anew after a person had stripped the one that was being deleted
+				r := leavingUnder(t, tt.had)
 				began := time.Now()
 				for time.Since(began) < tt.wait {
 					r.Refused(r.PublishTo("n"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
@@ -54,11 +61,7 @@ func TestAPendingUnpublishIsNotAbandonedBeforeTheDeadlineOfTheCallThatBeganIt(t 
 // Another one may have been made and stripped meanwhile, and its unpublish be under way.
 func TestAPendingUnpublishIsAsOldAsTheVolumeAttachmentThatWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := guardrig.New(t, fence.Policy{})
-		r.Node("n", guardrig.HourAgo)
-		r.Must(r.PublishTo("n"))
-		r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("n")).State = fence.Leaving })
-		r.Attachment("n", time.Time{})
+		r := leavingUnder(t, 0)
 		refused := func(wait time.Duration) {
 			t.Helper()
 			r.Refused(r.PublishTo("n"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
@@ -73,8 +76,8 @@ func TestAPendingUnpublishIsAsOldAsTheVolumeAttachmentThatWaitsForIt(t *testing.
 	})
 }
 
-// One that finishes it may be given up, too, and land later: as after the first one, its node is not
-// published to for as long. One that the driver refuses is over.
+// A publish finishes an abandoned unpublish with an unpublish of its own. If that gets no answer in its
+// time it may still land at the driver, so its node waits as long again. If the driver refuses it, it is over.
 func TestAnUnpublishThatFinishesAnotherAndIsGivenUpIsWaitedForAsWell(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err  error
@@ -86,11 +89,7 @@ func TestAnUnpublishThatFinishesAnotherAndIsGivenUpIsWaitedForAsWell(t *testing.
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := guardrig.New(t, fence.Policy{})
-				r.Node("n", guardrig.HourAgo)
-				r.Must(r.PublishTo("n"))
-				r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("n")).State = fence.Leaving })
-				r.Attachment("n", time.Time{})
+				r := leavingUnder(t, 0)
 				r.Refused(r.PublishTo("n"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
 				time.Sleep(2 * time.Minute)
 				r.UnpublishErr = tt.err
@@ -108,15 +107,11 @@ func TestAnUnpublishThatFinishesAnotherAndIsGivenUpIsWaitedForAsWell(t *testing.
 	}
 }
 
-// So is one with which another node's publish takes the volume from it.
+// The same of the unpublish with which another node's publish takes the volume over.
 func TestAnUnpublishOfATakeoverThatIsGivenUpIsWaitedForAsWell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := guardrig.New(t, fence.Policy{})
-		r.Node("n", guardrig.HourAgo)
+		r := leavingUnder(t, 0)
 		r.Node("m", guardrig.HourAgo)
-		r.Must(r.PublishTo("n"))
-		r.Change(func(l *ledger.Ledger) { l.Get(guardrig.ID("n")).State = fence.Leaving })
-		r.Attachment("n", time.Time{})
 		r.Refused(r.PublishTo("n"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
 		time.Sleep(100 * time.Second)
 		r.Attachment("m", time.Time{})
