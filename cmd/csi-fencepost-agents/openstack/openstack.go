@@ -64,11 +64,16 @@ type region struct {
 }
 
 func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
+	return openBy(ctx, v, rest.Open)
+}
+
+// openBy asks Keystone, and then Nova, by the client that way has for the parameter of each.
+func openBy(ctx context.Context, v contract.Values, way func(contract.Values, string) (*rest.Client, error)) (contract.Platform, error) {
 	who, err := credentials(v)
 	if err != nil {
 		return nil, err
 	}
-	keystone, err := rest.Open(v, "auth_url")
+	keystone, err := way(v, "auth_url")
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +93,7 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 			return nil, fmt.Errorf("the catalog of %s has no public compute service in region %s: see the parameters region and endpoint", keystone.Base, v["region"])
 		}
 	}
-	api, err := rest.Open(v, "endpoint")
+	api, err := way(v, "endpoint")
 	if err != nil {
 		return nil, fmt.Errorf("the compute service at %s: %w", v["endpoint"], err)
 	}

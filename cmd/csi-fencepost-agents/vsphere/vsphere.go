@@ -52,12 +52,16 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 	if err != nil {
 		return nil, err
 	}
+	return login(ctx, api, v)
+}
+
+func login(ctx context.Context, api *rest.Client, v contract.Values) (contract.Platform, error) {
 	c, err := connect(ctx, api)
 	if err != nil {
 		return nil, fmt.Errorf("the vCenter %s: %w", api.Base, err)
 	}
-	login := &types.Login{This: *c.content.SessionManager, UserName: v["username"], Password: v["password"]}
-	if _, err := given(methods.Login(ctx, c.way, login)); err != nil {
+	who := &types.Login{This: *c.content.SessionManager, UserName: v["username"], Password: v["password"]}
+	if _, err := given(methods.Login(ctx, c.way, who)); err != nil {
 		return nil, fmt.Errorf("the login at %s: %w", api.Base, err)
 	}
 	return c, nil

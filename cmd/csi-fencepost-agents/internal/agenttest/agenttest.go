@@ -28,15 +28,25 @@ type Result struct {
 // Run is the agent as a program, with these parameters on its standard input.
 func Run(t testing.TB, a *contract.Agent, action string, parameters map[string]string) Result {
 	t.Helper()
+	return run(t, a, input(action, parameters))
+}
+
+// input is what a program of fence agents writes.
+func input(action string, parameters map[string]string) string {
 	var in strings.Builder
 	fmt.Fprintf(&in, "action=%s\n", action)
 	for _, key := range slices.Sorted(maps.Keys(parameters)) {
 		fmt.Fprintf(&in, "%s=%s\n", key, parameters[key])
 	}
+	return in.String()
+}
+
+func run(t testing.TB, a *contract.Agent, input string) Result {
+	t.Helper()
 	var out, errs bytes.Buffer
 	p := contract.Program{
 		Name: "csi-fencepost-agents", Agents: []*contract.Agent{a},
-		Stdin: strings.NewReader(in.String()), Stdout: &out, Stderr: &errs, Interval: time.Millisecond,
+		Stdin: strings.NewReader(input), Stdout: &out, Stderr: &errs, Interval: time.Millisecond,
 	}
 	code := p.Run(context.WithoutCancel(t.Context()), []string{"/usr/sbin/fence_fencepost_" + a.Name})
 	return Result{code, out.String(), errs.String()}
@@ -50,6 +60,7 @@ type Server struct {
 	requests int
 	refusal  http.Handler
 	times    int
+	said     []string
 }
 
 // NewServer serves until the test ends.
@@ -61,7 +72,11 @@ func NewServer(t testing.TB, api http.Handler) *Server {
 			refusal.ServeHTTP(w, r)
 			return
 		}
-		api.ServeHTTP(w, r)
+		noted := &noted{ResponseWriter: w, code: http.StatusOK}
+		api.ServeHTTP(noted, r)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.said = append(s.said, fmt.Sprintf("%d %s", noted.code, noted.text.String()))
 	}))
 	s.Config.ErrorLog = nil
 	s.StartTLS()
@@ -92,6 +107,32 @@ func (s *Server) Requests() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests
+}
+
+// Said is what the API has answered since it was asked for that: status codes, each with a text.
+func (s *Server) Said() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	said := s.said
+	s.said = nil
+	return said
+}
+
+// noted keeps what is answered.
+type noted struct {
+	http.ResponseWriter
+	code int
+	text strings.Builder
+}
+
+func (n *noted) WriteHeader(code int) {
+	n.code = code
+	n.ResponseWriter.WriteHeader(code)
+}
+
+func (n *noted) Write(text []byte) (int, error) {
+	n.text.Write(text)
+	return n.ResponseWriter.Write(text)
 }
 
 // Fingerprint of its certificate.

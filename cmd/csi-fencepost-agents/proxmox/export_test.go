@@ -1,0 +1,15 @@
+package proxmox
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/internal/agenttest"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/rest"
+)
+
+// OpenBy opens what answers by a client, without a network.
+func OpenBy(_ context.Context, v contract.Values, client *http.Client) (contract.Platform, error) {
+	return &cluster{&rest.Client{HTTP: client, Base: "https://" + agenttest.Host + "/api2/json"}, "https://" + agenttest.Host, v["region"]}, nil
+}
