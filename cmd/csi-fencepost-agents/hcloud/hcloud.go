@@ -53,7 +53,8 @@ func (p *project) Find(ctx context.Context, plug string) (*contract.Machine, err
 	if strings.Contains(name, "://") || provided && name != strconv.FormatInt(id, 10) {
 		return nil, fmt.Errorf("%s is no server of Hetzner Cloud, whose provider IDs are hcloud://NUMBER", plug)
 	}
-	if err == nil {
+	numbered := err == nil
+	if numbered {
 		server, answer, err = p.client.Server.GetByID(ctx, id)
 	} else {
 		server, answer, err = p.client.Server.GetByName(ctx, name)
@@ -65,7 +66,7 @@ func (p *project) Find(ctx context.Context, plug string) (*contract.Machine, err
 		return nil, fmt.Errorf("the project of this token at %s has no server %s", p.endpoint, name)
 	case answer.StatusCode > 299: // the SDK takes it for a success
 		return nil, fmt.Errorf("server %s: %s answers with status %s", name, p.endpoint, answer.Status)
-	case server.Name != name && server.ID != id:
+	case numbered && server.ID != id || !numbered && server.Name != name:
 		return nil, fmt.Errorf("the API answers with server %d where %s was asked for", server.ID, name)
 	}
 	return machine(server), nil
