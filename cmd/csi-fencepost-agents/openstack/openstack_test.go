@@ -137,7 +137,7 @@ func worldThat(t testing.TB, says says) *agenttest.World {
 		Agent: openstack.Agent(), Server: server, Power: power,
 		Parameters: map[string]string{"auth_url": server.URL + "/identity/v3", "region": "RegionOne", "application_credential_id": "app-1",
 			"application_credential_secret": "secret-of-the-app", "fingerprint": server.Fingerprint(), "plug": "openstack:///" + id},
-		Identities: []string{"openstack:///" + id, id}, UUID: id,
+		Identities: []string{"openstack:///" + id, id}, UUID: id, Elsewhere: true,
 		Names: "plug", Missing: missing, Secret: "application_credential_secret",
 		SentOff: id + ` {"os-stop":null}`, SentOn: id + ` {"os-start":null}`,
 		Throttled: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -23,6 +23,8 @@ type World struct {
 	UUID string
 	// Names is the parameter that names the machine, Missing a value that names none.
 	Names, Missing string
+	// Elsewhere: the platform says where to ask on.
+	Elsewhere bool
 	// Secret is the parameter that holds a secret.
 	Secret string
 	// SentOff and SentOn are what the API has to be told.
