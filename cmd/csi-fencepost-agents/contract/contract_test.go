@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -167,6 +168,33 @@ func TestAProxyIsASecret(t *testing.T) {
 	code, _, errs := o.run(t, "action=status\nplug=1\npassword=x-secret\nproxy="+proxy+"\n")
 	if code != 1 || strings.Contains(errs, "proxy-word") {
 		t.Errorf("exit %d, %q", code, errs)
+	}
+}
+
+// What has no end, or more than there can be, is refused at once.
+func TestMoreThanThereCanBeIsNotRead(t *testing.T) {
+	folder := t.TempDir()
+	pipe, long := filepath.Join(folder, "pipe"), filepath.Join(folder, "long")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(long, bytes.Repeat([]byte("x"), 64<<10+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const line = "action=off\nplug=1\npassword=x\n"
+	for name, c := range map[string]struct{ stdin, want string }{
+		"a long file":         {"action=off\nplug=1\npassword_file=" + long, "is longer than 65536 bytes"},
+		"a device":            {"action=off\nplug=1\npassword_file=/dev/zero", "/dev/zero is no regular file"},
+		"a pipe":              {"action=off\nplug=1\npassword_file=" + pipe, "is no regular file"},
+		"a long line":         {line + "username=" + strings.Repeat("x", 1<<20), "the input is longer than 1048576 bytes"},
+		"lines without end":   {line + strings.Repeat("# no\n", 1<<20), "the input is longer than 1048576 bytes"},
+		"as much as there is": {strings.Repeat("#", 1<<20-len(line)-1) + "\n" + line, ""},
+	} {
+		o := &outlet{machine: contract.Machine{State: contract.On}}
+		code, _, errs := o.run(t, c.stdin)
+		if !strings.Contains(errs, c.want) || (code == 1) != (c.want != "") || (len(o.sent) > 0) != (c.want == "") {
+			t.Errorf("%s: exit %d, %q, sent %q; want %q", name, code, errs, o.sent, c.want)
+		}
 	}
 }
 

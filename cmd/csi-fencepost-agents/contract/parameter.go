@@ -1,7 +1,6 @@
 package contract
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -35,6 +34,7 @@ const (
 	timeout       = "timeout"
 	fileOf        = "_file"
 	maxSecretFile = 64 << 10
+	maxInput      = 1 << 20
 )
 
 // common are the parameters of every agent.
@@ -78,11 +78,16 @@ func (v Values) seconds(name string) (time.Duration, error) {
 
 // readInput reads key=value lines. Empty lines, and those that begin with #, are skipped.
 func readInput(in io.Reader) (map[string]string, error) {
+	text, err := io.ReadAll(io.LimitReader(in, maxInput+1))
+	if err != nil {
+		return nil, fmt.Errorf("the input: %w", err)
+	}
+	if len(text) > maxInput {
+		return nil, fmt.Errorf("the input is longer than %d bytes", maxInput)
+	}
 	given := map[string]string{}
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		line := strings.TrimSpace(lines.Text())
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -93,9 +98,6 @@ func readInput(in io.Reader) (map[string]string, error) {
 		if err := give(given, key, value); err != nil {
 			return nil, err
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("the input: %w", err)
 	}
 	return given, nil
 }
@@ -179,20 +181,32 @@ func (p Parameter) settle(v Values) error {
 }
 
 func readSecret(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
+	text, err := ReadFile(path, maxSecretFile)
 	switch value := strings.TrimRight(string(text), "\r\n"); {
 	case err != nil:
 		return "", err
-	case len(text) > maxSecretFile:
-		return "", fmt.Errorf("%s is longer than %d bytes", path, maxSecretFile)
 	case value == "":
 		return "", fmt.Errorf("%s is empty", path)
 	default:
 		return value, nil
 	}
+}
+
+// ReadFile returns what is in a regular file of at most most bytes. What has no end, as a device or a
+// pipe that nobody writes to, is refused: before it is opened, for that waits. Its errors name the file
+// and show nothing of what is in it.
+func ReadFile(path string, most int64) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		return nil, fmt.Errorf("%s is longer than %d bytes", path, most)
+	}
+	return text, err
 }

@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -24,12 +23,15 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
 )
 
+// maxCAFile is several times as large as the list of a system.
+const maxCAFile = 4 << 20
+
 // TLS is the configuration for the parameters ca_file and fingerprint. With both, both have
 // to hold; with neither, the system's authorities count.
 func TLS(v contract.Values) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if file := v["ca_file"]; file != "" {
-		pem, err := os.ReadFile(file)
+		pem, err := contract.ReadFile(file, maxCAFile)
 		if err != nil {
 			return nil, fmt.Errorf("parameter ca_file: %w", err)
 		}
@@ -122,8 +124,8 @@ func Endpoint(v contract.Values, name string) (string, error) {
 		text = "https://" + text
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
-		return "", fmt.Errorf("parameter %s: it is no https://HOST[:PORT] without a user", name)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.ContainsAny(text, "?#") {
+		return "", fmt.Errorf("parameter %s: it is no https://HOST[:PORT] without a user, ? and #", name)
 	}
 	return strings.TrimSuffix(text, "/"), nil
 }
