@@ -187,7 +187,8 @@ const (
 // missing, or whose answer it is.
 func read(body io.Reader, node string) (*fence.Process, error) {
 	var lines bytes.Buffer // three, of some ten thousand
-	all := bufio.NewReader(io.LimitReader(body, maxAnswer))
+	limited := &io.LimitedReader{R: body, N: maxAnswer + 1}
+	all := bufio.NewReader(limited)
 	for begins := true; ; {
 		line, err := all.ReadSlice('\n')
 		for _, name := range []string{startMetric, cpuMetric, nameMetric} {
@@ -199,6 +200,8 @@ func read(body io.Reader, node string) (*fence.Process, error) {
 		switch {
 		case lines.Len() > maxLines:
 			return nil, errors.New("it says far more of its process than a kubelet does")
+		case limited.N <= 0:
+			return nil, fmt.Errorf("its answer is longer than %d bytes", maxAnswer)
 		case errors.Is(err, io.EOF):
 			return parse(&lines, node)
 		case err != nil && !errors.Is(err, bufio.ErrBufferFull): // the rest of a long line is next

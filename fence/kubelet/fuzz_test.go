@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"io"
 	"math"
 	"strings"
 	"testing"
@@ -37,4 +38,36 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("it counts as n1's kubelet, and does not say so: %q", text)
 		}
 	})
+}
+
+// endless goes on with a line for ever, and counts what was taken of it.
+type endless struct {
+	line  string
+	taken int
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	n := 0
+	for n < len(p) {
+		n += copy(p[n:], e.line[(e.taken+n)%len(e.line):])
+	}
+	e.taken += n
+	return n, nil
+}
+
+// What goes on and on is no kubelet's answer, whatever it began with.
+func TestAnAnswerWithoutAnEndIsAnError(t *testing.T) {
+	for _, line := range []string{"other_metric 1\n", "x", "\n"} {
+		e := &endless{line: strings.Repeat(line, 1<<15)}
+		p, err := read(io.MultiReader(strings.NewReader(metrics), e), "n1")
+		if p != nil || err == nil || err.Error() != "its answer is longer than 33554432 bytes" {
+			t.Errorf("%q: %+v, %v", line, p, err)
+		}
+		if e.taken > maxAnswer+4096 {
+			t.Errorf("%q: %d bytes were read", line, e.taken)
+		}
+	}
+	if _, err := read(io.MultiReader(strings.NewReader(metrics), io.LimitReader(&endless{line: strings.Repeat("x", 1<<15)}, maxAnswer-int64(len(metrics)))), "n1"); err != nil {
+		t.Errorf("as much as there may be: %v", err)
+	}
 }
