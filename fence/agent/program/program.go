@@ -146,12 +146,9 @@ func (p *Program) Status(ctx context.Context, m agent.Machine) (agent.Reading, e
 	if err != nil {
 		return reading, p.wrap(err)
 	}
-	state, err := judge(res)
-	checked, other := identified(res.out.text, m)
-	if err := errors.Join(other, err); err != nil {
+	if reading.State, reading.Checked, err = read(res, m); err != nil {
 		return reading, p.wrap(fmt.Errorf("%w: %s", err, reading.Detail))
 	}
-	reading.State, reading.Checked = state, checked
 	return reading, nil
 }
 

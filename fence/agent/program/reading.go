@@ -26,6 +26,16 @@ var (
 	terminated = regexp.MustCompile(`(?im)\b(status|state|instance\b[^\n]*?)[^\S\n]*[:=]?[^\S\n]*["']?terminated\b|^[^\S\n]*terminated[^\S\n]*\r?$`)
 )
 
+// read is what a status says of the node's machine: never on or off where it is another one.
+func read(res result, m agent.Machine) (agent.State, bool, error) {
+	state, err := judge(res)
+	checked, other := identified(res.out.text, m)
+	if err := errors.Join(other, err); err != nil {
+		return agent.Unclear, false, err
+	}
+	return state, checked, nil
+}
+
 // judge reads a status: exit code 0 is on, 2 is off if the output says so too.
 // Everything else is an error, and Unclear.
 func judge(res result) (agent.State, error) {
