@@ -58,6 +58,19 @@ func (a *reviewer) RoundTrip(r *http.Request) (*http.Response, error) {
 // leader election, to whom the API lets.
 func authorized(t *testing.T, api *reviewer) func(method, path, header string) (int, string) {
 	t.Helper()
+	handler := served(t, api)
+	return func(method, path, header string) (int, string) {
+		r := httptest.NewRequest(method, path, nil)
+		r.Header.Set("Authorization", header)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+}
+
+// served is what serves it.
+func served(t *testing.T, api *reviewer) http.Handler {
+	t.Helper()
 	mux := http.NewServeMux()
 	for _, path := range []string{"/", "/metrics", "/statusz", "/statusz.json"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "secret") })
@@ -70,13 +83,7 @@ func authorized(t *testing.T, api *reviewer) func(method, path, header string) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(method, path, header string) (int, string) {
-		r := httptest.NewRequest(method, path, nil)
-		r.Header.Set("Authorization", header)
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		return w.Code, w.Body.String()
-	}
+	return handler
 }
 
 func TestOnlyWhomTheAPILetsSeesMoreThanTheProbes(t *testing.T) {
