@@ -3,11 +3,16 @@ package inject
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
 )
 
 func mustFlow(t *testing.T, value any) string {
@@ -93,4 +98,78 @@ func damage(random *rand.Rand, text []byte) []byte {
 		return bytes.TrimRight(text, "\r\n")
 	}
 	return bytes.Join(lines, nil)
+}
+
+// Whatever a kustomization says: it is refused, or it names the rights once, and nothing else of it has
+// changed; and what was put in can be taken out again.
+func FuzzKustomization(f *testing.F) {
+	for _, text := range []string{
+		"# ours\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n  - f.yaml # the vendor's\n\nimages: []\n",
+		"resources: [f.yaml]\n", "commonAnnotations: {a: b}\n", "resources: [f.yaml, csi-fencepost.yaml]\n", "resources:\n", "resources: {a: b}\n", "namespace: other\n",
+		"namePrefix: \"\"\nresources: &r [f.yaml]\ncomponents: *r\n", "resources: [f.yaml]\r\n---\r\nresources:\r\n- f.yaml\r\n", "- a\n", "", "resources:\n- f.yaml\n- |\n  text\n",
+	} {
+		f.Add([]byte(text))
+	}
+	var controller File
+	for name, in := range inputs(f, "cases") {
+		if r, err := Inject([]File{in}, options[name]); err == nil && len(r.Documents) > 0 && len(options[name].Drivers) > 0 && (controller.Text == nil || name < controller.Name) {
+			controller = File{name, in.Text}
+		}
+	}
+	o := options[controller.Name]
+	f.Fuzz(func(t *testing.T, text []byte) {
+		files := []File{{"f.yaml", controller.Text}, {"kustomization.yaml", text}}
+		if clean, err := Uninject(files); err != nil || len(clean.Files) != 2 || !bytes.Equal(clean.Files[1].Text, text) {
+			return // marks of an injection before
+		}
+		r, err := Inject(files, o)
+		if err != nil {
+			return
+		}
+		was, is := documents(t, text), documents(t, r.Files[1].Text)
+		if len(was) > len(is) {
+			t.Fatalf("%d documents of %d\n%s", len(is), len(was), r.Files[1].Text)
+		}
+		for i, document := range is {
+			resources, _ := document["resources"].([]any)
+			before := map[string]any{}
+			if i < len(was) && was[i] != nil {
+				before = was[i]
+			}
+			had, _ := before["resources"].([]any)
+			if len(document) == 0 && len(before) == 0 {
+				continue
+			}
+			if !slices.Contains(had, any(DocumentsFile)) {
+				had = append(slices.Clone(had), DocumentsFile)
+			}
+			before["resources"] = had
+			if !reflect.DeepEqual(resources, had) || !reflect.DeepEqual(document, before) {
+				t.Errorf("%v became %v in\n%s", before, document, r.Files[1].Text)
+			}
+		}
+		back, err := Uninject(r.Files)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, r.Files[1].Text)
+		}
+		if len(back.Files) != 2 || !bytes.Equal(back.Files[1].Text, text) {
+			t.Fatalf("came back as\n%q\nfrom\n%s", back.Files, r.Files[1].Text)
+		}
+	})
+}
+
+// documents of a stream, as another reader than the injection's sees them.
+func documents(t *testing.T, text []byte) (all []map[string]any) {
+	t.Helper()
+	for d := yaml.NewDecoder(bytes.NewReader(text)); ; {
+		var one map[string]any
+		err := d.Decode(&one)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		all = append(all, one)
+	}
 }
