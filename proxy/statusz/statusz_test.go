@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -53,7 +54,7 @@ func fill(v reflect.Value, s string) {
 }
 
 // skeleton is a document's elements and attributes, without its texts.
-func skeleton(t *testing.T, page []byte) string {
+func skeleton(t testing.TB, page []byte) string {
 	t.Helper()
 	var out strings.Builder
 	for tokens := html.NewTokenizer(strings.NewReader(string(page))); ; {
@@ -94,6 +95,54 @@ func FuzzNothingThatOthersWroteBecomesMarkup(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(wantSame)
+}
+
+// Whatever is asked: nothing of the question is in the answer, which is the page with no refresh but one
+// of 2 to 3600 seconds, the JSON, or why it is neither; and whatever is served, the browser is told to run
+// and to keep nothing.
+func FuzzRequest(f *testing.F) {
+	f.Add("GET", "/statusz", "refresh=10")
+	f.Add("HEAD", "/statusz.json", "format=html&refresh=2")
+	f.Add("GET", "/statusz", "format=json&refresh=+7")
+	f.Add("GET", "/statusz", "refresh=1&refresh=5")
+	f.Add("GET", "/statusz", "refresh=3601;%zz")
+	f.Add("GET", "/x.json", "refresh=\"><script>alert(1)</script>&format=<b>")
+	f.Add("POST", "/statusz", "format=xml")
+	h := NewHandler(func(context.Context) *State { return filled("shown") })
+	plain, refreshed := skeleton(f, HTML(filled("shown"), 0)), skeleton(f, HTML(filled("shown"), 9))
+	f.Fuzz(func(t *testing.T, method, path, query string) {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Method, r.URL.Path, r.URL.RawQuery = method, path, query
+		h.ServeHTTP(w, r)
+		body, header := w.Body.String(), w.Header()
+		if w.Code != http.StatusOK {
+			if body != "format is html or json\n" && body != "refresh is a number of seconds, 2 to 3600\n" && (body != "this page is only read: GET or HEAD\n" || method == "GET") {
+				t.Errorf("%d %q", w.Code, body)
+			}
+			return
+		}
+		if method != "GET" && method != "HEAD" || header.Get("Cache-Control") != "no-store" || header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Content-Security-Policy") != policy() {
+			t.Errorf("%q is answered with %v", method, header)
+		}
+		if header.Get("Content-Type") == "application/json" {
+			var s State
+			if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || s.APIVersion == "" {
+				t.Errorf("%v: %s", err, body)
+			}
+			return
+		}
+		n := 0
+		if parts := regexp.MustCompile(`<meta http-equiv="refresh" content="([0-9]+)">`).FindStringSubmatch(body); parts != nil {
+			n, _ = strconv.Atoi(parts[1])
+			if n < 2 || n > 3600 || !strings.Contains(query, strconv.Itoa(n)) {
+				t.Errorf("%q refreshes after %d seconds", query, n)
+			}
+		}
+		if got := skeleton(t, w.Body.Bytes()); got != map[bool]string{true: refreshed, false: plain}[n > 0] {
+			t.Errorf("%q changes the page's structure:\n%s", query, got)
+		}
+	})
 }
 
 // wantSame fails unless a page full of s has the elements and attributes of a
