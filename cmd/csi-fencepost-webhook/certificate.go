@@ -108,14 +108,21 @@ func (i *identity) read(ctx context.Context) (*corev1.Secret, error) {
 	return secrets.Update(ctx, secret, metav1.UpdateOptions{})
 }
 
-// holds: the certificate is for this host, is of the authority beside it, and has a third of its life left.
+// holds: the certificate is for this host, is of the authority beside it, which stands among nothing but
+// certificates, and has a third of its life left.
 func (i *identity) holds(secret *corev1.Secret) bool {
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
 		return false
 	}
+	authorities, err := cert.ParseCertsPEM(secret.Data[caBundle]) // as the API server reads it
+	if err != nil || bytes.Count(secret.Data[caBundle], []byte("-----BEGIN ")) != len(authorities) {
+		return false
+	}
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(secret.Data[caBundle])
+	for _, one := range authorities {
+		roots.AddCert(one)
+	}
 	_, err = pair.Leaf.Verify(x509.VerifyOptions{DNSName: i.host, Roots: roots, CurrentTime: time.Now().Add(pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore) / 3)})
 	return err == nil
 }
@@ -130,16 +137,23 @@ func (i *identity) renew(secret *corev1.Secret) error {
 	if block, _ := pem.Decode(authority); block == nil {
 		return errors.New("a certificate without its authority was made")
 	}
-	bundle := bytes.Clone(authority)
 	known := secret.Data[caBundle]
 	if len(known) == 0 { // somebody has made the Secret anew
 		known = i.bundle
 	}
-	if before, _ := pem.Decode(known); before != nil {
-		bundle = append(bundle, pem.EncodeToMemory(before)...)
-	}
-	secret.Data = map[string][]byte{corev1.TLSCertKey: chain, corev1.TLSPrivateKeyKey: key, caBundle: bundle}
+	secret.Data = map[string][]byte{corev1.TLSCertKey: chain, corev1.TLSPrivateKeyKey: key, caBundle: bundled(authority, known)}
 	return nil
+}
+
+// bundled is an authority, and the first one of the bundle before.
+func bundled(authority, known []byte) []byte {
+	bundle := bytes.Clone(authority)
+	// The API server refuses all of a bundle if it cannot read one, and whoever reads the
+	// configurations sees all of it.
+	if before, err := cert.ParseCertsPEM(known); err == nil {
+		bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: before[0].Raw})...)
+	}
+	return bundle
 }
 
 // certificate is for tls.Config.

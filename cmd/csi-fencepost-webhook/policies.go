@@ -78,6 +78,9 @@ func load(text []byte) (policies, error) {
 			}
 			mutations = append(mutations, hook)
 		case *admissionv1.MutatingAdmissionPolicyBinding:
+			if err := bound(o.Spec.ParamRef, o.Spec.MatchResources); err != nil {
+				return nil, fmt.Errorf("MutatingAdmissionPolicyBinding %s: %w", o.Name, err)
+			}
 			mutatingBindings[o.Spec.PolicyName] = append(mutatingBindings[o.Spec.PolicyName], o)
 		case *admissionv1.ValidatingAdmissionPolicy:
 			hook, err := validation(o)
@@ -86,6 +89,9 @@ func load(text []byte) (policies, error) {
 			}
 			validations = append(validations, hook)
 		case *admissionv1.ValidatingAdmissionPolicyBinding:
+			if err := bound(o.Spec.ParamRef, o.Spec.MatchResources); err != nil {
+				return nil, fmt.Errorf("ValidatingAdmissionPolicyBinding %s: %w", o.Name, err)
+			}
 			validatingBindings[o.Spec.PolicyName] = append(validatingBindings[o.Spec.PolicyName], o)
 		default:
 			return nil, fmt.Errorf("%s is no admission policy of %s, nor the binding of one", kind, admissionv1.SchemeGroupVersion)
@@ -174,6 +180,9 @@ func compile(name string, match **admissionv1.MatchResources, param *admissionv1
 	case *match == nil:
 		return nil, nil, errors.New("it has no matchConstraints")
 	}
+	if err := bound(nil, *match); err != nil {
+		return nil, nil, err
+	}
 	if m := *match; m.NamespaceSelector == nil {
 		m.NamespaceSelector = &metav1.LabelSelector{}
 	}
@@ -199,6 +208,28 @@ func compile(name string, match **admissionv1.MatchResources, param *admissionv1
 		return nil, nil, fmt.Errorf("matchConditions: %w", err)
 	}
 	return compiler, matchconditions.NewMatcher(judges, onFailure, "policy", "validate", name), nil
+}
+
+// bound is an error where a policy, or its binding, goes by what is not read here: it would be for no
+// namespace, and say nothing.
+func bound(param *admissionv1.ParamRef, match *admissionv1.MatchResources) error {
+	if param != nil {
+		return errors.New("it has a paramRef, which is not read here")
+	}
+	if match == nil || match.NamespaceSelector == nil {
+		return nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(match.NamespaceSelector)
+	if err != nil {
+		return fmt.Errorf("namespaceSelector: %w", err)
+	}
+	wants, _ := selector.Requirements()
+	for _, want := range wants {
+		if want.Key() != corev1.LabelMetadataName {
+			return fmt.Errorf("namespaceSelector: the label %s is not read here, only %s", want.Key(), corev1.LabelMetadataName)
+		}
+	}
+	return nil
 }
 
 // review applies the policy to the object of a request. What it answers is what the API server would have

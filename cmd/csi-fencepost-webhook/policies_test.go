@@ -118,7 +118,10 @@ func TestPoliciesThatAreWrongAreNamed(t *testing.T) {
 		"no kind \"Nothing\" is registered":              `{"apiVersion":"v1","kind":"Nothing"}`,
 		"it has no matchConstraints":                     "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy\nmetadata: {name: a}\nspec: {}\n",
 		"mutation 0 is no jsonPatch":                     strings.Replace(strings.Replace(label, "jsonPatch:", "applyConfiguration:", 1), "patchType: JSONPatch", "patchType: ApplyConfiguration", 1),
-		"it has a paramKind, which is not read here":     strings.Replace(label, "  failurePolicy: Fail", "  paramKind: {apiVersion: v1, kind: ConfigMap}", 1),
+		"MutatingAdmissionPolicy label: namespaceSelector: the label team is not read here, only kubernetes.io/metadata.name": strings.Replace(label, "kubernetes.io/metadata.name: storage", "team: storage", 1),
+		"MutatingAdmissionPolicyBinding label: it has a paramRef, which is not read here":                                     strings.Replace(label, "policyName: label", "policyName: label, paramRef: {name: p}", 1),
+		"ValidatingAdmissionPolicyBinding judge: namespaceSelector: the label team is not read here":                          strings.Replace(refuses, "policyName: judge", "policyName: judge, matchResources: {namespaceSelector: {matchLabels: {team: a}}}", 1),
+		"it has a paramKind, which is not read here":                                                                          strings.Replace(label, "  failurePolicy: Fail", "  paramKind: {apiVersion: v1, kind: ConfigMap}", 1),
 	} {
 		if _, err := load([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
