@@ -52,7 +52,8 @@ func TestWhatIsReadOfOthersIsFuzzed(t *testing.T) {
 		"fence/config", "fence/ledger", "fence/record", "fence/evidence", "fence/kubelet", "fence/survey", "fence/agent", "fence/agent/program", "fence/agent/ipmi", "fence/printable",
 		"fence/fencer", "fence/observe",
 		"csi", "csi/addons", "proxy/guard", "proxy/statusz", "deploy/inject", "deploy/kustomize", "deploy/policy", "deploy/values",
-		"cmd/csi-fencepost-webhook", "cmd/csi-fencepost-agents/azure", "cmd/csi-fencepost-agents/ec2", "cmd/csi-fencepost-agents/gce", "cmd/csi-fencepost-agents/hcloud", "cmd/csi-fencepost-agents/openstack", "cmd/csi-fencepost-agents/proxmox", "cmd/csi-fencepost-agents/redfish", "cmd/csi-fencepost-agents/vsphere",
+		"cmd/csi-fencepost-webhook", "cmd/csi-fencepost-agents/contract", "cmd/csi-fencepost-agents/rest", "cmd/csi-fencepost-agents/trust",
+		"cmd/csi-fencepost-agents/azure", "cmd/csi-fencepost-agents/ec2", "cmd/csi-fencepost-agents/gce", "cmd/csi-fencepost-agents/hcloud", "cmd/csi-fencepost-agents/openstack", "cmd/csi-fencepost-agents/proxmox", "cmd/csi-fencepost-agents/redfish", "cmd/csi-fencepost-agents/vsphere",
 		"cmd/csi-fencepost/run", "cmd/csi-fencepost/explain", "cmd/csi-fencepost/operate", "cmd/csi-fencepost/doctor",
 	} {
 		if !slices.ContainsFunc(all, func(t target) bool { return t.folder == folder }) {
