@@ -23,6 +23,8 @@ func FuzzInput(f *testing.F) {
 	f.Add("# no\n\nACTION=off\r\n Port =7\nlogin=x\npassword-file=FILE\ntimeout=9s\nnodename=n\n", "", "hunter2-secret\r\n", "n1", byte(1))
 	f.Add("", "-o\nstatus\n--plug=7\n--password\nhunter2-secret\n--role=r", "", "", byte(2))
 	f.Add("action=list\npassword=hunter2-secret", "", "", "n1\x1b[2J\nhunter2-secret\u202e\x9b", byte(0))
+	f.Add("action=status\nplug=1\npassword=hunter2-secret", "", "", "hunter2-secret is wrong", byte(0))
+	f.Add("plug=1\npassword=hunter2-secret\n", "", "", "", byte(1))
 	f.Add("action=reboot\nplug=1\npassword=hunter2-secret\nuuid=4237e6c2-1111-4222-8333-444444444444", "", "", "4237e6c2-1111-4222-8333-444444444444", byte(1))
 	f.Add("action=monitor\nplug=a b\npassword=x\npassword_file=FILE", "--action", "", "", byte(1))
 	file := filepath.Join(f.TempDir(), "secret")

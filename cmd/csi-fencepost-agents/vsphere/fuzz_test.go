@@ -19,5 +19,5 @@ func inAnyForm(uuids ...string) string {
 
 func FuzzAnswer(f *testing.F) {
 	agenttest.Fuzz(f, newSite(f).world(f), vsphere.OpenBy, `poweredOff|&#|<[!?]`, inAnyForm(uuid, swapped)+`|&#|<[!?]`,
-		"poweredOn connected connected", "poweredOff connected connected", "poweredOff connected notResponding")
+		"poweredOn connected connected", "poweredOff connected connected", "poweredOff connected notResponding", "suspended connected connected")
 }

@@ -2,10 +2,12 @@
 package vsphere
 
 import (
+	"bytes"
 	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -111,9 +113,31 @@ func client(by *http.Client, endpoint string) (*vcenter, error) {
 		return nil, err
 	}
 	way := soap.NewClient(at, false)
-	way.Transport, way.CheckRedirect = by.Transport, by.CheckRedirect
+	way.Transport, way.CheckRedirect = faults{by.Transport}, by.CheckRedirect
 	way.Namespace, way.UserAgent = namespace, "csi-fencepost-agents"
 	return &vcenter{way: way, endpoint: endpoint}, nil
+}
+
+// faults are the only answers with status 500: the SDK takes others that have it for a success.
+type faults struct{ by http.RoundTripper }
+
+const maxFault = 1 << 20
+
+func (f faults) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := f.by.RoundTrip(r)
+	if err != nil || res.StatusCode != http.StatusInternalServerError {
+		return res, err
+	}
+	defer res.Body.Close()
+	var says struct {
+		Fault *struct{} `xml:"Body>Fault"`
+	}
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxFault))
+	if err != nil || xml.Unmarshal(text, &says) != nil || says.Fault == nil {
+		return nil, fmt.Errorf("it answers with status %d, and with no fault", res.StatusCode)
+	}
+	res.Body = io.NopCloser(bytes.NewReader(text))
+	return res, nil
 }
 
 // given is an answer that there is: the SDK takes one without for a success.

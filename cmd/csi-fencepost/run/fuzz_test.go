@@ -42,6 +42,7 @@ func FuzzAuthorization(f *testing.F) {
 		"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer token-of-prometheus\r\n\r\n",
 		"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: bearer made-up\r\nAuthorization: Bearer token-of-prometheus\r\n\r\n",
 		"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET /statusz HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer token-of-prometheus\r\n\r\n",
 		"POST /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer token-of-prometheus\r\nContent-Length: 1\r\n\r\nx",
 		"GET /healthz/../metrics HTTP/1.1\r\nHost: a\r\n\r\n",
 		"GET //healthz?x=/metrics HTTP/1.0\r\n\r\n",

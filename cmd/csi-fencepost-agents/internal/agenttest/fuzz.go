@@ -59,7 +59,12 @@ func Fuzz(f *testing.F, w *World, open func(context.Context, contract.Values, *h
 			}
 			said = said[:min(len(said), flow)]
 			f.Add(byte(at), strings.Join(said, next))
-			for i := range said { // the flow ends with an error, which quotes the secret
+			for _, id := range w.Identities { // of another machine
+				f.Add(byte(at), strings.ReplaceAll(strings.Join(said, next), id, id[:len(id)-1]+"7"))
+			}
+			for i, text := range said {
+				// One says the same without success; or the flow ends with an error that quotes the secret.
+				f.Add(byte(at), strings.Join(slices.Concat(said[:i], []string{"500" + text[3:]}, said[i+1:]), next))
 				f.Add(byte(at), strings.Join(append(slices.Clone(said[:i]), "401 "+w.Parameters[w.Secret]+" is wrong"), next))
 			}
 		}
