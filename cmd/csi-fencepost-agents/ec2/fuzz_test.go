@@ -8,5 +8,5 @@ import (
 )
 
 func FuzzAnswer(f *testing.F) {
-	agenttest.Fuzz(f, world(f), ec2.OpenBy, `terminated|stopped|&#|<[!?]`, one+`|&#|<[!?]`, "running", "stopped Client.UserInitiatedShutdown", "terminated", "stopping")
+	agenttest.Fuzz(f, world(f), ec2.OpenBy, `terminated|stopped|&#|[\s\S]<[!?]`, one+`|&#|[\s\S]<[!?]`, "running", "stopped Client.UserInitiatedShutdown", "terminated", "stopping")
 }

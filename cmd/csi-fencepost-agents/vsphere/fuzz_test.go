@@ -18,6 +18,6 @@ func inAnyForm(uuids ...string) string {
 }
 
 func FuzzAnswer(f *testing.F) {
-	agenttest.Fuzz(f, newSite(f).world(f), vsphere.OpenBy, `poweredOff|&#|<[!?]`, inAnyForm(uuid, swapped)+`|&#|<[!?]`,
+	agenttest.Fuzz(f, newSite(f).world(f), vsphere.OpenBy, `poweredOff|&#|[\s\S]<[!?]`, inAnyForm(uuid, swapped)+`|&#|[\s\S]<[!?]`,
 		"poweredOn connected connected", "poweredOff connected connected", "poweredOff connected notResponding", "suspended connected connected")
 }
