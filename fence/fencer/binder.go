@@ -213,11 +213,11 @@ func (s *sight) record(node string) *record.Record {
 }
 
 // other tells who else than node has a claim to a value: to whom it is bound before who
-// merely says it.
-func (s *sight) other(node string) func(record.Identifier) record.IdentityClaim {
+// merely says it. Of a node that is gone whoever says it comes first, Idle or not.
+func (s *sight) other(node string, gone bool) func(record.Identifier) record.IdentityClaim {
 	return func(one record.Identifier) (other record.IdentityClaim) {
 		for _, c := range s.claims[one.Key()] {
-			if c.Node != node && c.Meets(one) && (c.Bound || other.Node == "") {
+			if c.Node != node && c.Meets(one) && (gone || !c.Idle) && (c.Bound != gone || other.Node == "") {
 				other = c
 			}
 		}
@@ -233,7 +233,7 @@ func (f *Fencer) bindNode(ctx context.Context, node string, now *sight) (bound b
 		return false, nil
 	}
 	seen := f.identifiers(m)
-	if would := *now.record(node); !would.Bind(m.NodeUID, seen, now.other(node)) {
+	if would := *now.record(node); !would.Bind(m.NodeUID, seen, now.other(node, false)) {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -253,7 +253,7 @@ func (f *Fencer) bindNode(ctx context.Context, node string, now *sight) (bound b
 	// IDs, as only they see all that say one.
 	said = slices.DeleteFunc(said, func(c record.Identifier) bool { return !slices.ContainsFunc(seen, c.Is) })
 	r, err := f.Records.Update(ctx, node, func(r *record.Record) (bool, error) {
-		return r.Bind(string(live.UID), said, now.other(node)), nil
+		return r.Bind(string(live.UID), said, now.other(node, false)), nil
 	})
 	if err != nil {
 		return false, err

@@ -12,7 +12,8 @@
 // node's own: bound in its record at first sight, said by it now, and bound to no other node
 // that is there, each read live before. What is not bound, or in doubt, may be read: on
 // counts, off proves nothing. A later claimant neither has a machine cut off by what it
-// claims, nor keeps its owner from being cut off.
+// claims, nor keeps its owner from being cut off while that has a Node. Of a Node that is gone,
+// what any node says may be what its machine says under a new name: no command goes by it.
 //
 // A machine counts as off only by the agents' own readings, with the same Node
 // UID, boot ID and lease before and after them (under a storage fence a node

@@ -117,7 +117,7 @@ func (f *Fencer) doubts(ctx context.Context, m agent.Machine, node *corev1.Node)
 	gone := node == nil
 	doubts := Doubts(own, f.Driver, m, gone, false)
 	for name, one := range says(m, f.Driver) {
-		o := now.other(m.Node)(one)
+		o := now.other(m.Node, gone)(one)
 		unbound := o.Node != "" && !o.Bound
 		if d, is := doubts[name]; is {
 			if unbound {

@@ -463,14 +463,22 @@ func TestWhatANodeSaysSinceTheSightIsNotBoundByIt(t *testing.T) {
 
 // A machine of which the Node is gone may be back under a name to which nothing is bound yet.
 func TestAMachineThatIsBackUnderAnotherNameIsNotCutOffForItsOldOne(t *testing.T) {
-	for what, bound := range map[string]bool{"that was never bound": false, "that was bound": true} {
+	for what, c := range map[string]struct{ bound, before bool }{
+		"that was never bound": {},
+		"that was bound":       {bound: true},
+		"that was bound, and is late under its new one": {bound: true, before: true},
+	} {
 		registered(t, func(r *registry) {
 			r.says("n3", "u3", uuid3, "", "")
-			if bound {
+			if c.bound {
 				r.binds()
 			}
 			gone := r.targetOf("n3")
 			gone.SystemUUID = uuid3
+			if c.before {
+				r.says("n4", "u4", uuid3, "", "")
+				r.binds()
+			}
 			r.leaves("n3")
 			r.says("n4", "u4", uuid3, "", "")
 			a, err := r.f.Off(r.Context(), gone, "silent", true)

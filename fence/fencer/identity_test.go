@@ -626,6 +626,51 @@ func TestANodeThatIsGoneAndWasNeverBound(t *testing.T) {
 	})
 }
 
+// R1: nor by what another node says late, or since: that is no claim of that node, and may be its machine
+// all the same.
+func TestANodeThatIsGoneIsNotReadByWhatAnotherOnlySays(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(r *registry)
+		asks   Target
+	}{
+		"late, as its own Node of before was there": {func(r *registry) {
+			r.says("n3", "u3", uuid3, "aws:///z/i-2", "x")
+			r.binds()
+			r.leaves("n2")
+		}, Target{ProviderID: "aws:///z/i-2"}},
+		"late, and the question spells it otherwise": {func(r *registry) {
+			r.says("n3", "u3", uuid3, "aws:///z/i-2", "x")
+			r.binds()
+			r.leaves("n2")
+		}, Target{ProviderID: "aws:////i-2"}},
+		"late, and who had it first has just gone": {func(r *registry) {
+			r.says("n3", "u3", uuid3, "aws:///z/i-2", "x")
+			r.binds()
+			r.server.DeleteNode("n2")
+		}, Target{ProviderID: "aws:///z/i-2"}},
+		"an earlier machine's, as a person said": {func(r *registry) {
+			r.changeOf("n2", func(rec *record.Record) {
+				rec.BindAs("u2", record.IdentifiersOf(r.all["n2"], driver), map[string]string{record.ProviderID: record.EarlierMachine, record.InstanceID: record.EarlierMachine}, "restored", "ada")
+			})
+		}, Target{ProviderID: "aws:///z/i-2"}},
+		"since, by its driver": {func(r *registry) { r.says("n2", "u2", uuid2, "aws:///z/i-2", "id2-anew") }, Target{NodeID: "id2-anew"}},
+		"since, by its board":  {func(r *registry) { r.says("n2", "u2", uuid3, "aws:///z/i-2", "id2") }, Target{SystemUUID: uuid3}},
+	} {
+		registered(t, func(r *registry) {
+			r.binds()
+			c.change(r)
+			r.binds()
+			says := c.asks
+			says.Node, says.UID, says.BootID = "n9", "u9", "b9"
+			r.set(true)
+			r.expect(what, r.ask(r.f, says).State, agent.Unclear)
+			r.set(false)
+			r.f.forget("n9")
+			r.expect(what+", on is heard", r.ask(r.f, says).State, agent.On)
+		})
+	}
+}
+
 // Where no agent seeks nothing is bound, read or withheld.
 func TestWhereNoAgentSeeksNothingIsWithheld(t *testing.T) {
 	registered(t, func(r *registry) {

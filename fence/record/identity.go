@@ -164,8 +164,11 @@ func (r *Record) NotOwn(one Identifier, systemUUID string) string {
 type IdentityClaim struct {
 	Identifier
 	Node string
-	// Bound: it keeps the value from others. Else the node merely says it, first of its kind.
+	// Bound: it keeps the value from others. Else the node merely says it.
 	Bound bool
+	// Idle: something of the kind is bound to it, so that what it says, as late or since, keeps
+	// no other node from being bound to that.
+	Idle bool
 }
 
 // Claims are what the node has a claim to, given what the Node of its name says now. What was
@@ -174,13 +177,11 @@ func (r *Record) Claims(nodeUID string, says []Identifier) (all []IdentityClaim)
 	known := r.Known()
 	for _, b := range known.Bound {
 		if !b.Late && (b.NodeUID == nodeUID || slices.ContainsFunc(says, b.Is)) {
-			all = append(all, IdentityClaim{b.Identifier, r.Node, true})
+			all = append(all, IdentityClaim{Identifier: b.Identifier, Node: r.Node, Bound: true})
 		}
 	}
 	for _, c := range says {
-		if known.Of(c.Kind).NodeUID != nodeUID {
-			all = append(all, IdentityClaim{c, r.Node, false})
-		}
+		all = append(all, IdentityClaim{Identifier: c, Node: r.Node, Idle: known.Of(c.Kind).NodeUID == nodeUID})
 	}
 	return all
 }

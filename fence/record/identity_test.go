@@ -181,7 +181,7 @@ func TestAValueThatTwoNodesHaveIsNeithersAlone(t *testing.T) {
 }
 
 // What is bound to a name keeps others from it only while a Node of that name has or says it,
-// and what a node merely says does while it may still be bound to it.
+// and what a node merely says does while it may still be bound to it; else its claim is idle.
 func TestWhatANodeHasAClaimTo(t *testing.T) {
 	r := New("n1")
 	r.Bind("u1", IdentifiersOf(fence.Machine{SystemUUID: uuidA}, "d"), nobody)
@@ -192,8 +192,8 @@ func TestWhatANodeHasAClaimTo(t *testing.T) {
 		want string
 	}{
 		{"u1", fence.Machine{}, "bound " + uuidA},
-		{"u1", fence.Machine{SystemUUID: uuidB, NodeID: "i9"}, "bound " + uuidA},
-		{"u1", fence.Machine{NodeID: "i1"}, "bound " + uuidA},
+		{"u1", fence.Machine{SystemUUID: uuidB, NodeID: "i9"}, "bound " + uuidA + " idle " + uuidB + " idle i9"},
+		{"u1", fence.Machine{NodeID: "i1"}, "bound " + uuidA + " idle i1"},
 		{"u1", fence.Machine{ProviderID: "x"}, "bound " + uuidA + " says x says x"},
 		{"u2", fence.Machine{}, ""},
 		{"u2", fence.Machine{SystemUUID: uuidB, NodeID: "i1"}, "says " + uuidB + " says i1"},
@@ -201,8 +201,12 @@ func TestWhatANodeHasAClaimTo(t *testing.T) {
 	} {
 		var words []string
 		for _, claim := range r.Claims(c.uid, IdentifiersOf(c.says, "d")) {
-			words = append(words, map[bool]string{true: "bound ", false: "says "}[claim.Bound]+claim.Value)
-			if claim.Node != "n1" {
+			word := map[bool]string{true: "idle ", false: "says "}[claim.Idle]
+			if claim.Bound {
+				word = "bound "
+			}
+			words = append(words, word+claim.Value)
+			if claim.Node != "n1" || claim.Bound && claim.Idle {
 				t.Error(claim)
 			}
 		}
