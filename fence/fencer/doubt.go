@@ -35,9 +35,12 @@ func says(m agent.Machine, driver string) map[string]record.Identifier {
 // its node; none: it has none. What nobody has bound to the node counts all the same where its
 // Node is gone, or nobody binds (Observe): unbound.
 func Doubts(r *record.Record, driver string, m agent.Machine, gone, unbound bool) map[string]agent.Doubt {
-	known, doubts := r.Known(), map[string]agent.Doubt{}
+	known, doubts, uid := r.Known(), map[string]agent.Doubt{}, ""
+	if gone {
+		uid = m.UID
+	}
 	for name, one := range says(m, driver) {
-		why := r.NotOwn(one, m.SystemUUID)
+		why := r.NotOwn(one, m.SystemUUID, uid)
 		switch {
 		case why != "" && !gone && r.Identity.Of(one.Kind).Other == record.EarlierMachine:
 			doubts[name] = agent.Doubt{Why: why, Way: "name its device in nodeParameters, or delete its Node and restart its kubelet; if it is that machine with another board: csi-fencepost fence bind " + printable.Word(m.Node) + " --same-machine --reason TEXT"}

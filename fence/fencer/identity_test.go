@@ -671,6 +671,66 @@ func TestANodeThatIsGoneIsNotReadByWhatAnotherOnlySays(t *testing.T) {
 	}
 }
 
+// R1: nor by what an earlier machine of its name is known by, which may be off, unless its system UUID says
+// that it is that one. R6: under a Node of its own, and registered again, it is read as before.
+func TestANodeThatIsGoneIsNotReadByWhatAnEarlierMachineOfItsNameHad(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(r *registry)
+		asks   Target
+		want   agent.State
+	}{
+		"another machine of the name, which nobody bound": {nil, Target{UID: "u1b", ProviderID: "aws:///z/i-1"}, agent.Unclear},
+		"the same, by its driver's name":                  {nil, Target{UID: "u1b", NodeID: "id1"}, agent.Unclear},
+		"one of which only the system UUID was bound": {func(r *registry) {
+			r.leaves("n1")
+			r.says("n1", "u1b", uuid3, "", "")
+			r.binds()
+		}, Target{UID: "u1b", SystemUUID: uuid3, ProviderID: "aws:///z/i-1"}, agent.Unclear},
+		"one whose system UUID another node has, too": {func(r *registry) {
+			r.leaves("n1")
+			r.says("n3", "u3", uuid1, "", "")
+			r.binds()
+			r.says("n1", "u1", uuid1, "aws:///z/i-1", "id1")
+			r.binds()
+			r.leaves("n3")
+		}, Target{UID: "u1b", SystemUUID: uuid1, ProviderID: "aws:///z/i-1"}, agent.Unclear},
+		"one whose board says no UUID of its own": {func(r *registry) {
+			r.changeOf("n1", func(rec *record.Record) {
+				m := r.all["n1"]
+				m.SystemUUID = ""
+				rec.BindAs("u1", append([]record.Identifier{{Kind: record.SystemUUID, Value: "03000200-0400-0500-0006-000700080009"}}, record.IdentifiersOf(m, driver)...), nil, "a new board", "ada")
+			})
+		}, Target{UID: "u1b", SystemUUID: "03000200-0400-0500-0006-000700080009", ProviderID: "aws:///z/i-1"}, agent.Unclear},
+		"the Node to which it was bound":          {nil, Target{UID: "u1", ProviderID: "aws:///z/i-1", NodeID: "id1"}, agent.Off},
+		"the same, by all":                        {nil, Target{UID: "u1", SystemUUID: uuid1, ProviderID: "aws:///z/i-1", NodeID: "id1"}, agent.Off},
+		"the machine, before it registered again": {again, Target{UID: "u1", SystemUUID: uuid1, ProviderID: "aws:///z/i-1", NodeID: "id1"}, agent.Off},
+		"the machine, since it registered again":  {again, Target{UID: "u1b", SystemUUID: strings.ToUpper(uuid1), ProviderID: "aws:///z/i-1", NodeID: "id1"}, agent.Off},
+		"the machine, again and not yet bound":    {nil, Target{UID: "u1b", SystemUUID: uuid1, ProviderID: "aws:///z/i-1", NodeID: "id1"}, agent.Off},
+	} {
+		registered(t, func(r *registry) {
+			r.binds()
+			if c.change != nil {
+				c.change(r)
+			}
+			r.leaves("n1")
+			r.kinds = slices.Sorted(maps.Keys(says(agent.Machine{SystemUUID: c.asks.SystemUUID, ProviderID: c.asks.ProviderID, NodeID: c.asks.NodeID}, driver)))
+			if c.asks.ProviderID != "" && c.asks.NodeID == "" {
+				r.kinds = []string{agent.VarProviderID}
+			}
+			c.asks.Node, c.asks.BootID = "n1", "b1"
+			r.set(true)
+			r.expect(what, r.ask(r.f, c.asks).State, c.want)
+		})
+	}
+}
+
+// again has n1 register again.
+func again(r *registry) {
+	r.leaves("n1")
+	r.says("n1", "u1b", uuid1, "aws:///z/i-1", "id1")
+	r.binds()
+}
+
 // Where no agent seeks nothing is bound, read or withheld.
 func TestWhereNoAgentSeeksNothingIsWithheld(t *testing.T) {
 	registered(t, func(r *registry) {

@@ -138,7 +138,11 @@ func (i *Identity) Of(kind string) Binding {
 // before, and would be taken for dead because that one is off. So is its name: a VM that was
 // restored under another one has the Node's name from its disk. That a system UUID is late
 // switches this off, so somebody has to vouch for it.
-func (r *Record) NotOwn(one Identifier, systemUUID string) string {
+//
+// gone is the UID of the Node that is asked about, if that is gone; else empty, as what a Node says
+// now is bound to it. What is bound of another Node of the name may be an earlier or a later
+// machine's, unless the system UUID was bound of that one, too, and is the same.
+func (r *Record) NotOwn(one Identifier, systemUUID, gone string) string {
 	if r == nil {
 		return ""
 	}
@@ -156,6 +160,8 @@ func (r *Record) NotOwn(one Identifier, systemUUID string) string {
 		return "node " + bound.Other + " was known by " + one.Value + " first"
 	case bound.Other != "":
 		return "node " + bound.Other + " is known by " + one.Value + " as well"
+	case gone != "" && gone != bound.NodeUID && !(machine.NodeUID == bound.NodeUID && machine.Other == "" && machine.Meets(Identifier{SystemUUID, systemUUID})):
+		return "another Node of its name was known by " + one.Value + ", which may have been another machine's"
 	}
 	return ""
 }

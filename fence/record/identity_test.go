@@ -243,7 +243,7 @@ func TestWhatIsNotANodesOwn(t *testing.T) {
 	// Kubernetes keeps the Node's provider ID, whichever machine registers under it: one that
 	// was restored from a backup is not off because the one before is.
 	for _, c := range []Identifier{{ProviderID, "x://z/i-1"}, {InstanceID, "i-1"}, {ProviderID, "x://z/i-2"}, {NodeID("d"), "i1"}} {
-		if got := r.NotOwn(c, uuidB); got != another {
+		if got := r.NotOwn(c, uuidB, ""); got != another {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
@@ -258,12 +258,50 @@ func TestWhatIsNotANodesOwn(t *testing.T) {
 		{NodeID("f"), "i3", uuidA, "node n2 is known by i3 as well"},
 		{NodeID("g"), "x", uuidA, ""},
 	} {
-		if got := r.NotOwn(Identifier{c.kind, c.value}, c.system); got != c.want {
+		if got := r.NotOwn(Identifier{c.kind, c.value}, c.system, ""); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
-	if why := New("n2").NotOwn(Identifier{SystemUUID, uuidA}, uuidA); why != "" {
+	if why := New("n2").NotOwn(Identifier{SystemUUID, uuidA}, uuidA, ""); why != "" {
 		t.Error(why)
+	}
+}
+
+// R1: what is bound of one Node of the name is of another one's machine only if the system UUID says so, once
+// none is there that says it now.
+func TestWhatIsBoundOfAnotherNodeOfTheNameIsNotOwnOnceThatIsGone(t *testing.T) {
+	const wary = "another Node of its name was known by i1, which may have been another machine's"
+	id := Identifier{NodeID("d"), "i1"}
+	of := func(uid, system string) *Record {
+		r := New("n1")
+		r.Bind("u1", IdentifiersOf(fence.Machine{SystemUUID: uuidA, NodeID: "i1"}, "d"), nobody)
+		r.Bind(uid, IdentifiersOf(fence.Machine{SystemUUID: system}, "d"), nobody)
+		return r
+	}
+	cloned := of("u1", uuidA)
+	cloned.Bind("u1", IdentifiersOf(fence.Machine{SystemUUID: uuidA}, "d"), has(IdentityClaim{Node: "n2", Bound: true}, SystemUUID))
+	late := of("u1", uuidA)
+	late.TakeFrom([]Identifier{{SystemUUID, uuidA}}, "n2", "it is", "ada")
+	unset := New("n1")
+	const zero = "00000000-0000-0000-0000-000000000000"
+	unset.BindAs("u1", []Identifier{{SystemUUID, zero}, id}, nil, "it is", "ada")
+	for what, c := range map[string]struct {
+		r                  *Record
+		system, gone, want string
+	}{
+		"its own Node":                                            {of("u1", uuidA), "", "u1", ""},
+		"a Node that is there":                                    {of("u1", uuidA), "", "", ""},
+		"another, and no UUID":                                    {of("u1", uuidA), "", "u2", wary},
+		"another, and the same UUID":                              {of("u1", uuidA), strings.ToUpper(uuidA), "u2", ""},
+		"another, of which the UUID alone is bound":               {of("u2", uuidB), uuidB, "u2", wary},
+		"the same machine, of which the UUID alone is bound anew": {of("u2", uuidA), uuidA, "u3", wary},
+		"another, and the UUID is another node's too":             {cloned, uuidA, "u2", wary},
+		"another, and the UUID was another node's":                {late, uuidA, "u2", wary},
+		"another, and the UUID tells nothing":                     {unset, zero, "u2", wary},
+	} {
+		if got := c.r.NotOwn(id, c.system, c.gone); got != c.want {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
 	}
 }
 
@@ -276,7 +314,7 @@ func TestAMachineWithAnotherSystemUUIDHasNothingOfItsOwnNotEvenTheNodesName(t *t
 	r.Bind("u1", IdentifiersOf(fence.Machine{NodeID: "n1"}, "e"), has(IdentityClaim{Node: "n2", Bound: true}, NodeID("e")))
 	var own []string
 	for _, c := range append(IdentifiersOf(m, "d"), Identifier{NodeID("e"), "n1"}) {
-		if r.NotOwn(c, uuidB) == "" {
+		if r.NotOwn(c, uuidB, "") == "" {
 			own = append(own, c.Kind)
 		}
 	}
@@ -301,11 +339,11 @@ func TestALateSystemUUIDForWhichNobodyVouchesTakesNoDoubtAway(t *testing.T) {
 	if r.Bind("u1", says, nobody) {
 		t.Error("bound: " + r.knownBy())
 	}
-	if r.NotOwn(says[1], uuidB) == "" {
+	if r.NotOwn(says[1], uuidB, "") == "" {
 		t.Error("another system UUID is no doubt")
 	}
 	r.BindAs("u1", says, map[string]string{SystemUUID: "n9"}, "a clone", "ann")
-	if why := r.NotOwn(says[1], uuidB); why != "" {
+	if why := r.NotOwn(says[1], uuidB, ""); why != "" {
 		t.Error("with a late one that a person bound: " + why)
 	}
 }

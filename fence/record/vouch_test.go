@@ -614,7 +614,7 @@ func TestADoubtOutlivesItsVouch(t *testing.T) {
 			{late, "11111111-2222-3333-4444-555555555555", "so that it may be another machine"},
 			{says[0], says[0].Value, ""},
 		} {
-			if why := r.NotOwn(c.one, c.system); !strings.Contains(why, c.want) || (why == "") != (c.want == "") {
+			if why := r.NotOwn(c.one, c.system, ""); !strings.Contains(why, c.want) || (why == "") != (c.want == "") {
 				t.Errorf("%s, %v: %q, want %q", when, c.one, why, c.want)
 			}
 		}
@@ -652,7 +652,7 @@ func TestADoubtOutlivesItsVouch(t *testing.T) {
 		}
 	}
 	var none *record.Record
-	if why := none.NotOwn(late, says[0].Value); why != "" {
+	if why := none.NotOwn(late, says[0].Value, ""); why != "" {
 		t.Error(why)
 	}
 }

@@ -179,7 +179,7 @@ func TestAnEarlierMachinesProviderIDIsBoundOnlyWhereAPersonSaysThatItIsTheSame(t
 		var got []string
 		known := api.Record("n1").Known()
 		for _, b := range known.Bound {
-			if api.Record("n1").NotOwn(b.Identifier, known.Of(record.SystemUUID).Value) == "" {
+			if api.Record("n1").NotOwn(b.Identifier, known.Of(record.SystemUUID).Value, "") == "" {
 				got = append(got, b.Kind)
 			}
 		}
@@ -250,13 +250,13 @@ func TestAUUIDThatTellsNothingIsAnotherThanTheOneThatWasBound(t *testing.T) {
 			t.Errorf("%q: %+v", now, b)
 		}
 		id := r.Known().Of(record.NodeID(clitest.Driver)).Identifier
-		if why := r.NotOwn(id, now); why != "" {
+		if why := r.NotOwn(id, now, ""); why != "" {
 			t.Errorf("%q: a person bound it, and: %s", now, why)
 		}
-		if r.NotOwn(id, uuid2) == "" {
+		if r.NotOwn(id, uuid2, "") == "" {
 			t.Errorf("%q: another UUID since is no doubt", now)
 		}
-		if why := r.NotOwn(r.Known().Of(record.ProviderID).Identifier, now); !strings.Contains(why, "an earlier machine") {
+		if why := r.NotOwn(r.Known().Of(record.ProviderID).Identifier, now, ""); !strings.Contains(why, "an earlier machine") {
 			t.Errorf("%q: the earlier machine's provider ID is its own: %q", now, why)
 		}
 	}
