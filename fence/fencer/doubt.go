@@ -46,9 +46,10 @@ func Doubts(r *record.Record, driver string, m agent.Machine, gone, unbound bool
 			doubts[name] = agent.Doubt{Why: why, Way: "name its device in nodeParameters, or delete its Node and restart its kubelet; if it is that machine with another board: csi-fencepost fence bind " + printable.Word(m.Node) + " --same-machine --reason TEXT"}
 		case why != "":
 			doubts[name] = doubtOf(m.Node, gone, why)
-		case gone, unbound, one.Tells() && known.Of(one.Kind).Value != "":
+		case unbound:
 		case !one.Tells():
 			doubts[name] = agent.Doubt{Why: "it does not tell machines apart", Way: "name its device in nodeParameters"}
+		case gone, known.Of(one.Kind).Value != "":
 		default:
 			doubts[name] = doubtOf(m.Node, gone, "it is not bound to the node yet: the process that leads and may fence does so, once no other node says it too")
 		}

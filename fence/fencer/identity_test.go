@@ -731,6 +731,23 @@ func again(r *registry) {
 	r.binds()
 }
 
+// R1: nor by what tells no machines apart.
+func TestANodeThatIsGoneIsNotReadByWhatTellsNoMachinesApart(t *testing.T) {
+	for _, system := range []string{strings.ReplaceAll(uuid2, "-", ""), "03000200-0400-0500-0006-000700080009"} {
+		registered(t, func(r *registry) {
+			r.binds()
+			r.set(true)
+			r.kinds = []string{agent.VarSystemUUID}
+			gone := Target{Node: "n3", UID: "u3", BootID: "b3", SystemUUID: system}
+			r.expect(system, r.ask(r.f, gone).State, agent.Unclear)
+			r.set(false)
+			if a, err := r.f.Off(r.Context(), gone, "silent", true); len(r.sent) > 0 || !strings.Contains(fmt.Sprint(err), "it does not tell machines apart") {
+				r.Errorf("%s: %v, %v", system, a, err)
+			}
+		})
+	}
+}
+
 // Where no agent seeks nothing is bound, read or withheld.
 func TestWhereNoAgentSeeksNothingIsWithheld(t *testing.T) {
 	registered(t, func(r *registry) {
