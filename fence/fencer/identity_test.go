@@ -724,6 +724,18 @@ func TestANodeThatIsGoneIsNotReadByWhatAnEarlierMachineOfItsNameHad(t *testing.T
 	}
 }
 
+// R6: while its Node is there what that says now counts, though it is bound of the one before.
+func TestANodeThatRegisteredAgainIsReadBeforeThatIsBound(t *testing.T) {
+	registered(t, func(r *registry) {
+		r.says("n3", "u3", "", "aws:///z/i-3", "id3")
+		r.binds()
+		r.leaves("n3")
+		r.says("n3", "u3b", "", "aws:///z/i-3", "id3")
+		r.set(true)
+		r.expect("n3", r.ask(r.f, r.targetOf("n3")).State, agent.Off)
+	})
+}
+
 // again has n1 register again.
 func again(r *registry) {
 	r.leaves("n1")
