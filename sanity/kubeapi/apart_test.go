@@ -69,8 +69,41 @@ func TestTheAccountOfFailoverMayWhatItNeedsAndNothingOfAGuardOrAPerson(t *testin
 	}
 	barred("it writes a ledger", "ledgers.csi-fencepost.io", annotateAs(ctx, apart, "apart-pv", "x"))
 	barred("it puts a person's taint on", "claims.csi-fencepost.io", taintAs(ctx, apart, node, "nodeshutdown"))
-	_, err = record.NewStore(apart.CoordinationV1(), namespace).Confirm(ctx, node, record.Confirmation{By: "ann", Reason: "unplugged", Machines: []record.Machine{{NodeUID: "u", BootID: "b"}}})
-	barred("it confirms as a person does", "claims.csi-fencepost.io", err)
+
+	// A person's words are not its to say. It may take one away, as whoever writes records, and not take it up again.
+	person := map[string]func(by kubernetes.Interface) error{
+		"confirms": func(by kubernetes.Interface) error {
+			_, err := record.NewStore(by.CoordinationV1(), namespace).Confirm(ctx, node, record.Confirmation{By: "ann", Reason: "unplugged", Machines: []record.Machine{{NodeUID: "u", BootID: "b"}}})
+			return err
+		},
+		"releases": func(by kubernetes.Interface) error {
+			_, err := record.NewStore(by.CoordinationV1(), namespace).ReleaseVolume(ctx, node, record.Release{By: "ann", Reason: "unmounted", Volume: "v", Driver: "d", NodeID: "i", NodeUID: "u", BootID: "b", Token: "t", Life: record.Silent})
+			return err
+		},
+		"overrides an agent": func(by kubernetes.Interface) error {
+			_, err := record.NewStore(by.CoordinationV1(), namespace).OverrideAgent(ctx, node, record.Override{By: "ann", Reason: "broken", Agent: "bmc", Machine: record.Machine{NodeUID: "u", BootID: "b"}})
+			return err
+		},
+	}
+	for what, says := range person {
+		barred("it "+what+" as a person does", "claims.csi-fencepost.io", says(apart))
+	}
+	for what, says := range person {
+		allowed(t, "an operator "+what, says(operator))
+	}
+	leases := apart.CoordinationV1().Leases(namespace)
+	said, err := leases.Get(ctx, record.LeaseName(node), metav1.GetOptions{})
+	must(t, err)
+	if got := len(strings.Split(said.Annotations[record.ClaimedAnnotation], ",")); got != len(person) {
+		t.Errorf("%d words of a person's are vouched for, want %d", got, len(person))
+	}
+	_, err = record.NewStore(apart.CoordinationV1(), namespace).Withdraw(ctx, node, "x", "x")
+	allowed(t, "it takes a person's word away", err)
+	now, err := leases.Get(ctx, record.LeaseName(node), metav1.GetOptions{})
+	must(t, err)
+	now.Annotations = said.Annotations
+	_, err = leases.Update(ctx, now, metav1.UpdateOptions{})
+	barred("it takes the word up again", "claims.csi-fencepost.io", err)
 	off.ID = "f2"
 	if err := put(guardOnly, off); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "fences.csi-fencepost.io") {
 		t.Errorf("a driver's account vouches for a fence: %v", err)

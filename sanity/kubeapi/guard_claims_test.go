@@ -32,8 +32,22 @@ type usedBy struct {
 
 func (r *rig) used(name string, target *node) *usedBy {
 	r.t.Helper()
-	u := &usedBy{r.volume(name), r.node(name), target}
-	u.holder.renew()
+	n := r.node(name)
+	n.renew()
+	return r.usedOn(n, name, target)
+}
+
+// silent is such a volume of a node that nobody hears any more, and that has no lease.
+func (r *rig) silent(name string, target *node) *usedBy {
+	r.t.Helper()
+	u := r.usedOn(r.node(name), name, target)
+	u.holder.fallSilent()
+	return u
+}
+
+func (r *rig) usedOn(n *node, name string, target *node) *usedBy {
+	r.t.Helper()
+	u := &usedBy{r.volume(name), n, target}
 	r.attach(u.Volume, u.holder)
 	u.holder.lists(u.Volume, true, false)
 	r.deleting(u.Volume, u.holder)
@@ -311,6 +325,47 @@ func TestWhoeverMakesFencingObjectsTakesNoVolumeFromItsHolder(t *testing.T) {
 	r.wantCalls(v.Handle, "publish "+h.id)
 	r.must(r.addons().Fence(r.ctx(), addons.Credentials{}, []netip.Prefix{netip.MustParsePrefix(address + "/32")}))
 	r.must(r.publish(v.Handle, target))
+}
+
+// Where a configuration believes the remediations of medik8s, whoever makes one says by it that a silent node
+// is off, also with the policies in force; of one that renews its lease he says nothing, however often he does.
+func TestWhoeverMakesRemediationsThatAreBelievedSaysThatASilentNodeIsOff(t *testing.T) {
+	r := newRigOn(t, policed, "remediated", bed.StageOptions{Config: "evidence: {outOfServiceTaint: false, fenceAgentsRemediation: true, selfNodeRemediation: true}"})
+	_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(r.ctx(), bindingTo("csi-fencepost-writer", "system:serviceaccount:"+r.Name+":"+account), metav1.CreateOptions{})
+	r.must(err)
+	target, far, self := r.node("target"), remediation.at(policed), selfRemediation.at(policed)
+	claims := map[customKind]fields{
+		far:  {"conditions": []any{fields{"type": "FenceAgentActionSucceeded", "status": "True", "reason": "FenceAgentSucceeded"}}},
+		self: {"phase": "Reboot-Completed"},
+	}
+	for kind := range claims {
+		kind.install(t)
+	}
+	r.start("fp")
+	r.proxy = r.dial("fp")
+	lives := r.used("lives", target)
+	lives.holder.fallSilent() // as Kubernetes' own controller may take it for
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+		lives.holder.renew()
+		for kind, claim := range claims {
+			kind.put(t, lives.holder.name, fields{}, claim)
+		}
+		r.settle()
+		for range 2 { // what is seen for the first time is bound, and counts the second time
+			r.wantKept("its kubelet renews its lease", lives)
+		}
+		for kind := range claims {
+			kind.remove(t, lives.holder.name)
+		}
+	}
+	for kind, claim := range claims {
+		u := r.silent(strings.ToLower(kind.name), target)
+		r.settle()
+		r.wantKept("nobody says anything of it", u)
+		kind.put(t, u.holder.name, fields{}, claim)
+		r.WaitFor(10*time.Second, "a "+kind.name+" is believed of a silent node", func() bool { return r.publish(u.Handle, target) == nil })
+		r.wantAttached(u.Handle, target)
+	}
 }
 
 // addons is the array as its csi-addons sidecar calls it.

@@ -313,6 +313,90 @@ func TestWhoeverWritesRecordsAsksAndAnswersAboutPower(t *testing.T) {
 	}
 }
 
+// Whoever writes records, and may not fence, answers about power: "on" keeps a volume waiting that a person's word
+// would free, and "off" is a forged fence, of a silent node alone. With the policies neither counts: both
+// volumes wait until somebody who may fence has answered.
+func TestAForgedAnswerAboutPowerCountsOnlyWithoutThePolicies(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]*server{"forged": common, "forged-in-vain": policed} {
+		t.Run(name, func(t *testing.T) {
+			r := newRigOn(t, server, name, bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\nfencing: {apart: true, maxUnhealthy: 100%, suspectAfter: 12s}"})
+			forger, fences := clientOf(t, r.ServiceAccountKubeconfig()), r.Client
+			if server == policed {
+				_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(r.ctx(), bindingTo("csi-fencepost-writer", "system:serviceaccount:"+r.Name+":"+account), metav1.CreateOptions{})
+				r.must(err)
+				fences = sidecar
+			}
+			r.start("fp")
+			r.proxy = r.dial("fp")
+			target := r.node("target")
+			on, off, lives := r.silent("on", target), r.silent("off", target), r.used("lives", target)
+			on.holder.confirm()
+
+			// answered is what a call says to whom has the volume published elsewhere, while all that is asked of the
+			// node is answered. Who may not vouch for it writes it by hand.
+			answered := func(u *usedBy, by kubernetes.Interface, a record.Answer) (refusal string, questions int) {
+				t.Helper()
+				done := make(chan error, 1)
+				go func() { done <- r.publish(u.Handle, target) }()
+				for {
+					_, err := record.NewStore(by.CoordinationV1(), namespace).Update(r.ctx(), u.holder.name, func(rec *record.Record) (changed bool, _ error) {
+						for _, q := range rec.Open() {
+							switch {
+							case server != policed || by == fences:
+								changed = rec.Reply(q, a) || changed
+							case q.Answer == nil:
+								changed, rec.Question(q.ID).Answer = true, &a
+							}
+						}
+						return changed, nil
+					})
+					r.must(err)
+					select {
+					case err := <-done:
+						rec, failed := r.records().Get(r.ctx(), u.holder.name)
+						r.must(failed)
+						if rec != nil {
+							questions = len(rec.Questions)
+						}
+						return status.Convert(err).Message(), questions
+					case <-time.After(50 * time.Millisecond):
+					}
+				}
+			}
+			until := func(what string, u *usedBy, by kubernetes.Interface, a record.Answer, words string) {
+				t.Helper()
+				r.WaitFor(20*time.Second, what, func() bool {
+					refusal, _ := answered(u, by, a)
+					return words == "" && refusal == "" || words != "" && strings.Contains(refusal, words)
+				})
+			}
+			saysOff := record.Answer{State: "off", Agents: []string{"bmc"}, Actor: "forged"}
+			saysOn := record.Answer{State: "on", On: []string{"bmc"}, Agents: []string{"bmc"}, Actor: "forged"}
+			if server == common {
+				until("off is a forged fence", off, forger, saysOff, "")
+				until("on is heard", on, forger, saysOn, "reads the machine as on")
+			} else {
+				for u, a := range map[*usedBy]record.Answer{off: saysOff, on: saysOn} {
+					if refusal, questions := answered(u, forger, a); refusal == "" || questions == 0 {
+						t.Errorf("%s: a forged answer is believed, or nobody asked (%d): %q", u.Name, questions, refusal)
+					}
+				}
+			}
+			r.wantKept("a person confirms it off, and it is read as on", on)
+			lives.holder.renew()
+			if refusal, _ := answered(lives, forger, saysOff); refusal == "" {
+				t.Error("a node that renews its lease is taken for off")
+			}
+
+			if server == policed {
+				until("a person's word counts where nobody reads the machine", on, fences, record.Answer{State: "unclear", Uncovered: true, Actor: "failover"}, "")
+				until("what who may fence reads counts", off, fences, saysOff, "")
+			}
+		})
+	}
+}
+
 // With the policies in force, the pod of a driver takes away what another one asked about power. While nobody is
 // answered no person's word counts, so that the volume waits, and nothing is freed of a machine that runs; the
 // next question is answered. That a machine was read as off is written down apart from the question, and counts.

@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-fencepost/csi-fencepost/csi/addons"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
@@ -31,10 +33,16 @@ func newAddressed(t *testing.T, server *server, name string, change func(*array.
 			}
 		},
 		Config: "fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: array, timeout: 5s, csiAddons: {}}]}]}"})
-	config := r.Write("operators.yaml", "apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"+r.Options.Config+"\n", 0o600)
+	a := (&addressed{rig: r}).configured("operators.yaml", r.Options.Config)
 	r.start("fp")
 	r.proxy = r.dial("fp")
-	return &addressed{r, config}
+	return a
+}
+
+// configured is the same with another configuration of the operators.
+func (r *addressed) configured(file, config string) *addressed {
+	r.t.Helper()
+	return &addressed{r.rig, r.Write(file, "apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"+config+"\n", 0o600)}
 }
 
 // at boots a machine that the storage sees at that address, and whose kubelet says so.
@@ -178,4 +186,53 @@ func TestAKubeletThatRegistersAnothersNodeIDHasThatOneCutOffAndMovesNoVolume(t *
 	r.cut("the other is to be opened, and that fence names its address", hidden)
 	r.person("on", hostile, "--force").ends(t, 0)
 	r.cut("that fence is lifted")
+}
+
+// Whatever a kubelet writes as its addresses, a fence of its node names single addresses only, none outside
+// csiAddons.allowedSubnets, and where the addresses are declared, or the driver alone may say them, none of
+// what the kubelet says.
+func TestAFenceCutsOffNoNetworkAndOnlyWhatTheConfigurationAllows(t *testing.T) {
+	const own, declared, known, outside, claimed = "192.0.2.141", "192.0.2.142", "192.0.2.143", "198.51.100.141", "192.0.2.149"
+	r := newAddressed(t, common, "allowed", nil)
+	r.at("other", "192.0.2.144") // in all the networks
+	nodes := map[string]*node{}
+	for _, name := range []string{"network", "subnet", "declared", "undeclared", "client"} {
+		nodes[name] = r.node(name)
+		nodes[name].fallSilent()
+	}
+	with := func(csiAddons string) *addressed {
+		r.t.Helper()
+		return r.configured("with.yaml", "fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: array, timeout: 5s, csiAddons: {"+csiAddons+"}}]}]}")
+	}
+	refused := func(by *addressed, n *node, why string, addresses ...string) {
+		t.Helper()
+		r.must(n.says(addresses...)) // the API server takes what is no address, too
+		by.person("off", n, "--force").ends(t, 1).says(t, why)
+		r.cut(strings.Join(addresses, ", "))
+	}
+	cuts := func(by *addressed, n *node, says, want string) {
+		t.Helper()
+		r.must(n.says(says))
+		by.person("off", n, "--force").ends(t, 0)
+		r.cut(n.name+" says "+says, want)
+		r.must(r.addons().Unfence(r.ctx(), addons.Credentials{}, []netip.Prefix{netip.MustParsePrefix(want + "/32")}))
+	}
+
+	const network = "192.0.0.0/3"
+	refused(r, nodes["network"], "is a network: single addresses only", own, network)
+	r.must(nodes["network"].says()) // it keeps nobody from the address any more
+
+	subnets := with("allowedSubnets: [192.0.2.0/24]")
+	refused(subnets, nodes["subnet"], "is outside csiAddons.allowedSubnets", own, outside)
+	cuts(subnets, nodes["subnet"], own, own)
+
+	nodesDeclared := with("nodes: {" + nodes["declared"].name + ": [" + declared + "]}")
+	refused(nodesDeclared, nodes["undeclared"], "no level of fence agents covers node "+nodes["undeclared"].name, claimed)
+	cuts(nodesDeclared, nodes["declared"], claimed, declared)
+
+	driverOnly := with("addresses: DriverOnly")
+	refused(driverOnly, nodes["client"], "only driver "+r.Driver+" may name it", claimed)
+	r.Array.Set(func(s *array.Switches) { s.FenceClients = true })
+	r.must(r.Array.SetAddresses(nodes["client"].id, known))
+	cuts(driverOnly, nodes["client"], claimed, known)
 }

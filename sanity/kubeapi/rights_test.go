@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
@@ -141,6 +142,29 @@ subjects: [{kind: ServiceAccount, name: ` + account + `, namespace: no-namespace
 	r.wantReady(p, 200, "[+] rights")
 }
 
+// In a namespace of Kubernetes' own others write Leases too, as for their leaders. Whatever rights it has, no
+// sidecar goes by records there: it does not start, nor does failover.
+func TestNothingGoesByRecordsInANamespaceOfKubernetesOwn(t *testing.T) {
+	r := newRigWithout(t, "of-kubernetes", bed.StageOptions{})
+	r.Plugs("fence_bmc")
+	calls := len(r.Array.Calls())
+	refused := func(namespace string, args ...string) {
+		t.Helper()
+		file := r.Write(args[0]+"-"+namespace+".yaml", "apiVersion: csi-fencepost.io/v1alpha1\nkind: Configuration\n"+
+			map[string]string{"run": "", "failover": "failover: {enabled: true}\n"}[args[0]]+
+			"fencing: {namespace: "+namespace+", levels: [{agents: [{name: bmc, exec: {agent: fence_bmc, nodeParameters: {plug: {n: p}}}}]}]}\n", 0o600)
+		execute(t, r.Bed.Fencepost, append(args, "--config="+file, "--agent-dirs="+r.Socket("agents"), "--kubeconfig="+r.Bed.Cluster.AdminKubeconfig())...).
+			ends(t, 2).says(t, "fencing.namespace", namespace, "is a namespace of Kubernetes itself")
+	}
+	for _, namespace := range []string{"kube-system", "kube-node-lease", "kube-public", "default"} {
+		refused(namespace, "run", "--csi-address="+r.Socket("csi.sock"), "--listen="+r.Socket("fp.sock"))
+	}
+	refused("kube-system", "failover")
+	if _, err := os.Stat(r.Socket("fp.sock")); err == nil || len(r.Array.Calls()) > calls {
+		t.Errorf("something is served (%v), or the driver was called: %+v", err, r.Array.Calls()[calls:])
+	}
+}
+
 // Each mode's account tries, with what a request needs to reach the object, what the modes
 // above it may, and what none may. What is allowed is not carried out (dryRun).
 func TestTheAccountOfEachModeMayDoNoMoreThanItsMode(t *testing.T) {
@@ -177,17 +201,7 @@ func TestTheAccountOfEachModeMayDoNoMoreThanItsMode(t *testing.T) {
 			namespaces(t, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: rights}\n"))
 			applyAll(t, manifests)
 			account := asAccount(t, "rights", name)
-			refused := func(try string) bool {
-				verb, path, _ := strings.Cut(try, " ")
-				request := account.CoreV1().RESTClient().Verb(verb).AbsPath(path)
-				if verb != "GET" {
-					request = request.Param("dryRun", metav1.DryRunAll).Body([]byte("{}"))
-				}
-				if verb == "PATCH" {
-					request = request.SetHeader("Content-Type", string(types.MergePatchType))
-				}
-				return apierrors.IsForbidden(request.Do(t.Context()).Error())
-			}
+			refused := func(try string) bool { return refuses(t, account, try) }
 			eventually(t, "the rights are in force", func() bool { return !refused(tries[mode][0]) })
 			for least, all := range tries {
 				for _, try := range all {
@@ -198,6 +212,42 @@ func TestTheAccountOfEachModeMayDoNoMoreThanItsMode(t *testing.T) {
 			}
 		})
 	}
+
+	// Failover as a Deployment of its own is no mode above these: it may some of each.
+	t.Run("failover, apart", func(t *testing.T) {
+		const own = "/namespaces/" + deploy.ApartNamespace
+		const lead = "/apis/coordination.k8s.io/v1" + own + "/leases"
+		may := []string{"POST /api/v1/namespaces/tenant/events", "PATCH /api/v1/namespaces/default/events/x", "POST " + records, "PUT " + records + "/x", "DELETE " + records + "/x",
+			"PATCH /api/v1/nodes/x", "DELETE /api/v1/namespaces/tenant/pods/x", "POST " + lead, "PUT " + lead + "/" + cluster.FailoverLock}
+		manifests, err := deploy.Apart(deploy.Names{Namespace: "rights", ServiceAccount: "x", Driver: driver})
+		must(t, err)
+		namespaces(t, manifests)
+		applyAll(t, manifests)
+		account := asAccount(t, deploy.ApartNamespace, deploy.ApartAccount)
+		eventually(t, "the rights are in force", func() bool { return !refuses(t, account, may[len(may)-1]) })
+		for _, try := range slices.Concat(append(tries, may, []string{
+			"GET /api/v1" + own + "/secrets/x", "PATCH /api/v1" + own + "/configmaps/x", "PATCH /apis/apps/v1" + own + "/deployments/x", "POST /api/v1" + own + "/pods",
+			"PUT " + lead + "/another", "DELETE " + lead + "/" + cluster.FailoverLock, "PATCH " + rbac + "clusterrolebindings/" + deploy.EnforcingPrefix + driver,
+		})...) {
+			if got := refuses(t, account, try); got == slices.Contains(may, try) {
+				t.Errorf("%s: it is refused: %v", try, got)
+			}
+		}
+	})
+}
+
+// refuses tells whether the account has no right to that: a verb, and a path. Nothing is carried out.
+func refuses(t *testing.T, account kubernetes.Interface, try string) bool {
+	t.Helper()
+	verb, path, _ := strings.Cut(try, " ")
+	request := account.CoreV1().RESTClient().Verb(verb).AbsPath(path)
+	if verb != "GET" {
+		request = request.Param("dryRun", metav1.DryRunAll).Body([]byte("{}"))
+	}
+	if verb == "PATCH" {
+		request = request.SetHeader("Content-Type", string(types.MergePatchType))
+	}
+	return apierrors.IsForbidden(request.Do(t.Context()).Error())
 }
 
 // asAccount is a client of a service account, which need not exist.
