@@ -218,8 +218,8 @@ func TestAFenceCutsOffNoNetworkAndOnlyWhatTheConfigurationAllows(t *testing.T) {
 		r.must(r.addons().Unfence(r.ctx(), addons.Credentials{}, []netip.Prefix{netip.MustParsePrefix(want + "/32")}))
 	}
 
-	const network = "192.0.0.0/3"
-	refused(r, nodes["network"], "is a network: single addresses only", own, network)
+	refused(r, nodes["network"], "is a network: single addresses only", "192.0.0.0/3")
+	refused(r, nodes["network"], "is a network: single addresses only", own, "203.0.113.0/24") // no other Node's
 	r.must(nodes["network"].says()) // it keeps nobody from the address any more
 
 	subnets := with("allowedSubnets: [192.0.2.0/24]")
