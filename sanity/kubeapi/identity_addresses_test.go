@@ -220,7 +220,7 @@ func TestAFenceCutsOffNoNetworkAndOnlyWhatTheConfigurationAllows(t *testing.T) {
 
 	refused(r, nodes["network"], "is a network: single addresses only", "192.0.0.0/3")
 	refused(r, nodes["network"], "is a network: single addresses only", own, "203.0.113.0/24") // no other Node's
-	r.must(nodes["network"].says()) // it keeps nobody from the address any more
+	r.must(nodes["network"].says())                                                            // it keeps nobody from the address any more
 
 	subnets := with("allowedSubnets: [192.0.2.0/24]")
 	refused(subnets, nodes["subnet"], "is outside csiAddons.allowedSubnets", own, outside)
