@@ -166,7 +166,7 @@ func (a *Agent) strike(text string, v Values) string {
 	return text
 }
 
-// plain is a text on one line, without a character, or a byte that is none, that acts on a terminal.
+// plain is a text on one line, without a character that does not print, or a byte that is none.
 func plain(text string) string {
-	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\ufffd"), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }), " ")
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\ufffd"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 }
