@@ -130,8 +130,8 @@ func (d *Driver) published(ctx context.Context, volumeID string, list func() (pu
 		switch code := status.Code(err); {
 		case err == nil:
 			// Without the capability the field is optional: what is named
-			// counts, and silence says nothing.
-			return nodes, tells || len(nodes) > 0, nil
+			// counts, and silence says nothing, of those that are not named either.
+			return nodes, tells || len(nodes) > 0 && !anew(ctx), nil
 		case code == codes.NotFound && !lists:
 			return nil, tells && !anew(ctx), nil
 		case code != codes.Unimplemented && code != codes.NotFound:

@@ -654,3 +654,19 @@ func waitFor(t *testing.T, what func() bool) {
 		}
 	}
 }
+
+// What a driver names counts, whatever it says that it can do. Of whom it does not name that says
+// nothing where it does not say that it can.
+func TestSilenceOfADriverThatTellsOfItsOwnAccordSaysNothing(t *testing.T) {
+	d := connect(t, &testDriver{capabilities: capabilities{getVolume}, get: func(volume string) (*spec.ControllerGetVolumeResponse, error) {
+		return got(volume, "a"), nil
+	}})
+	for _, c := range []struct {
+		ctx    context.Context
+		listed bool
+	}{{t.Context(), true}, {Anew(t.Context()), false}} {
+		if nodes, listed, err := d.PublishedNodes(c.ctx, "vol-1"); err != nil || listed != c.listed || !slices.Equal(nodes, []string{"a"}) {
+			t.Errorf("got %q, %t, %v, want a, %t", nodes, listed, err, c.listed)
+		}
+	}
+}
