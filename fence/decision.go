@@ -57,6 +57,12 @@ func JudgePublish(s Snapshot, target string) Verdict {
 	if t := s.Holder(target); t != nil && t.State.Pending() {
 		return leaving(t)
 	}
+	for i := range s.Holders {
+		// By the node ID that its driver had for it before.
+		if h := &s.Holders[i]; h.State.Pending() && !h.Unpublished && h.Machine().Compare(s.Target.Machine()).OneMachine() {
+			return leaving(h)
+		}
+	}
 	if st, fenced := targetFenced(&s); fenced {
 		return Verdict{Action: Refuse, Reason: TargetFenced, Blocking: &st}
 	}

@@ -216,6 +216,8 @@ type Holder struct {
 
 	State State
 	Token string
+	// Call is the ledger's: which of the calls by that publication.
+	Call string
 	// Unproven: takenOver without proof that the node had stopped writing
 	// (unpublish.unfenced: Forward).
 	Unproven bool
@@ -223,6 +225,8 @@ type Holder struct {
 	ReleasedUnder string
 	// OnlyUnder is the ledger's (see NeverAttached).
 	OnlyUnder string
+	// Unpublished: the very call that is judged has unpublished it.
+	Unpublished bool
 	// OnlyAsked: its Node is gone, a VolumeAttachment is all that is left of it, and a sealed ledger
 	// says nothing of it (see OnlyWants).
 	OnlyAsked bool

@@ -65,6 +65,10 @@ type Entry struct {
 	// LeavingSeconds is how long the call that unpublishes it, or the longest of several, had
 	// left when it was marked Leaving or Released. It is a duration: no two clocks are compared.
 	LeavingSeconds int `json:"leavingSeconds,omitzero"`
+	// Call tells the calls that were made by this entry from one another, as the retry of a publish
+	// or of an unpublish. So no two of them leave the same text: who judged before one of them cannot
+	// write after it (Store.Write), nor take its write for the own one.
+	Call string `json:"call,omitempty"`
 	// Unproven: takenOver without proof (unpublish.unfenced: Forward).
 	Unproven bool `json:"unproven,omitzero"`
 	// Later is kept while the entry is of one publication (Token).
@@ -253,6 +257,10 @@ func (l *Ledger) merge(other *Ledger) {
 			if ours.Token == theirs.Token {
 				ours.Later = format.Union(ours.Later, theirs.Later)
 				theirs.Later = ours.Later
+			}
+			if ours.Call != theirs.Call {
+				ours.Call += theirs.Call // another one, whichever of the two is written anew
+				theirs.Call = ours.Call
 			}
 			ours.LeavingSeconds = max(ours.LeavingSeconds, theirs.LeavingSeconds)
 			theirs.LeavingSeconds = ours.LeavingSeconds

@@ -383,6 +383,18 @@ func TestOfTwoPVsEntriesTheOneThatAllowsLessCounts(t *testing.T) {
 	}
 }
 
+// Who waits for a call sees that one was made, whichever of two PVs' entries it stands in.
+func TestOfTwoPVsEntriesNeitherHidesACallOfTheOther(t *testing.T) {
+	merged := func(a, b string) string {
+		l := &Ledger{Holders: []Entry{{State: fence.Leaving, Token: "t", Call: a}}}
+		l.merge(&Ledger{Holders: []Entry{{State: fence.Leaving, Token: "t", Call: b}}})
+		return l.Holders[0].Call
+	}
+	if merged("1", "1") != "1" || merged("1", "2") == merged("1", "3") || merged("1", "2") == merged("3", "2") {
+		t.Errorf("of 1 and 1 %q, of 1 and 2 %q, of 1 and 3 %q, of 3 and 2 %q", merged("1", "1"), merged("1", "2"), merged("1", "3"), merged("3", "2"))
+	}
+}
+
 // Whoever waits for the call to end waits for the longest.
 func TestOfTwoPVsEntriesTheLongestCallCounts(t *testing.T) {
 	for _, c := range [][2]Entry{

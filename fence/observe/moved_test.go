@@ -99,3 +99,30 @@ func TestWhatIsReadOfANodesVolumeIsItsEntryOnWhicheverPersistentVolumeHasTheLedg
 		}
 	}
 }
+
+// A call that is made once more is news to nobody: whoever waits for the volume would be woken by it as
+// often as the driver fails.
+func TestACallThatIsRepeatedIsNoNews(t *testing.T) {
+	r := newRig(t, anyDriver, 1, false)
+	l := ledger.Ledger{Version: 1, Driver: anyDriver, Handle: "h", Cluster: "c", PVUID: "u", Holders: []ledger.Entry{{NodeID: "i-1", NodeName: "n1", Token: "t", Call: "1", State: fence.Leaving}}}
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-of-calls", UID: "u"}}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: anyDriver, VolumeHandle: "h"}
+	told := func() []Change {
+		r.told = nil
+		pv = pv.DeepCopy()
+		metav1.SetMetaDataAnnotation(&pv.ObjectMeta, ledger.Annotation, l.String())
+		r.watch.feeds[volumes].Add(pv)
+		return r.told
+	}
+	if len(told()) == 0 {
+		t.Error("the volume is no news")
+	}
+	l.Holders[0].Call = "2"
+	if news := told(); len(news) > 0 {
+		t.Errorf("it tells of %v", news)
+	}
+	l.Holders[0].State = fence.TakenOver
+	if len(told()) == 0 {
+		t.Error("another state is no news")
+	}
+}

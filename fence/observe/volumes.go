@@ -65,7 +65,8 @@ func (s *store) putVolume(pv *corev1.PersistentVolume) (changed []string) {
 	}
 	delete(s.foreign, pv.Name)
 	v := s.volume(pv.Name)
-	uid, ledger, was := s.hash(string(pv.UID)), s.hashLedger(pv), v.handle
+	entries, text := ledgerOf(pv)
+	uid, ledger, was := s.hash(string(pv.UID)), s.hashLedger(pv, text), v.handle
 	switch {
 	case !v.there:
 		changed = []string{handle}
@@ -83,7 +84,7 @@ func (s *store) putVolume(pv *corev1.PersistentVolume) (changed []string) {
 	}
 	if v.ledger != ledger {
 		v.ledger = ledger
-		s.setHolders(v, holdersIn(pv))
+		s.setHolders(v, entries)
 	}
 	return changed
 }
@@ -157,31 +158,33 @@ func (s *store) setHandle(v *volume, handle string) {
 	}
 }
 
-func (s *store) hashLedger(pv *corev1.PersistentVolume) uint64 {
-	text, ok := pv.Annotations[ledger.Annotation]
-	if !ok {
+func (s *store) hashLedger(pv *corev1.PersistentVolume, text string) uint64 {
+	if _, ok := pv.Annotations[ledger.Annotation]; !ok {
 		return 0
 	}
 	return s.hash(text) | 1 // no ledger hashes to none
 }
 
-// holdersIn are the entries of a PV's ledger that name a node. Of a garbled one
-// there are none: the guard refuses by it, and says so.
-func holdersIn(pv *corev1.PersistentVolume) (entries []ledger.Entry) {
+// ledgerOf is what a PV's ledger says: the entries that name a node, and its text but for what tells
+// calls of the driver from one another. A call that is made again is news to nobody: told of each, a
+// waiting publish would be repeated as often as one fails. Of a garbled ledger there are no entries:
+// the guard refuses by it, and says so.
+func ledgerOf(pv *corev1.PersistentVolume) (entries []ledger.Entry, text string) {
 	text, ok := pv.Annotations[ledger.Annotation]
 	if !ok {
-		return nil
+		return nil, ""
 	}
 	l, err := ledger.Parse(text)
 	if err != nil {
-		return nil
+		return nil, text
 	}
-	for _, e := range l.Holders {
-		if e.NodeName != "" {
-			entries = append(entries, e)
+	for i := range l.Holders {
+		e := &l.Holders[i]
+		if e.Call = ""; e.NodeName != "" {
+			entries = append(entries, *e)
 		}
 	}
-	return entries
+	return entries, l.String()
 }
 
 // setHolders puts a volume's ledger in the place of the last one.

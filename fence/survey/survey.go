@@ -146,6 +146,8 @@ type Surveyor struct {
 // Survey is a Snapshot with what is needed to act on it.
 type Survey struct {
 	fence.Snapshot
+	// Began is when it did. Nothing of it is older, but for what is watched.
+	Began time.Time
 	// Book is the ledger as it was read; a write is held against it.
 	Book *ledger.Book
 	// Writers is what the PVs' access modes say, for a call without a
@@ -393,7 +395,7 @@ type gathering struct {
 // a ledger that is newer.
 func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string) (*gathering, error) {
 	g := &gathering{Surveyor: s, volume: volume, driver: s.Driver, holders: map[string]*fence.Holder{}, known: map[string]*corev1.Node{}, pulses: map[string]*coordinationv1.Lease{},
-		survey: &Survey{NewToken: s.Ledgers.NewToken, Snapshot: fence.Snapshot{Volume: volume, Policy: s.Policy}}}
+		survey: &Survey{Began: time.Now(), NewToken: s.Ledgers.NewToken, Snapshot: fence.Snapshot{Volume: volume, Policy: s.Policy}}}
 	book, err := g.readLedger(ctx, nodeNames)
 	if err != nil {
 		return nil, err
@@ -412,7 +414,7 @@ func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string)
 		g.add(e.NodeID, e.NodeName, fence.FromLedger, func(h *fence.Holder) {
 			h.Take(e.Machine())
 			h.ReadySince, h.Kubelet = e.ReadySince, e.Kubelet
-			h.State, h.Token, h.Contest, h.Unproven, h.ReleasedUnder, h.OnlyUnder = e.State, e.Token, e.Contest, e.Unproven, e.ReleasedUnder, e.OnlyUnder
+			h.State, h.Token, h.Call, h.Contest, h.Unproven, h.ReleasedUnder, h.OnlyUnder = e.State, e.Token, e.Call, e.Contest, e.Unproven, e.ReleasedUnder, e.OnlyUnder
 		})
 		// One that had neither Node nor CSINode when it was published to may have
 		// them again; without a name no operator could speak of it.
@@ -430,7 +432,7 @@ func (g *gathering) readLedger(ctx context.Context, nodeNames []string) (*ledger
 		if err != nil {
 			return nil, err
 		}
-		named, err := g.readAttachments(ctx, nodeNames)
+		named, err := g.readAttachments(ctx, book.Ledger, nodeNames)
 		if err != nil {
 			return nil, err
 		}
@@ -442,10 +444,15 @@ func (g *gathering) readLedger(ctx context.Context, nodeNames []string) (*ledger
 }
 
 // readAttachments reads the volume's VolumeAttachments live, and the one of
-// each node in nodeNames even if the index does not know it yet. It returns the
-// names of the PVs that they refer to.
-func (g *gathering) readAttachments(ctx context.Context, nodeNames []string) (sets.Set[string], error) {
+// each node in nodeNames and in the ledger even if the index does not know it yet. It
+// returns the names of the PVs that they refer to.
+func (g *gathering) readAttachments(ctx context.Context, l *ledger.Ledger, nodeNames []string) (sets.Set[string], error) {
 	names := sets.New(g.Index.Attachments(g.volume)...)
+	for _, e := range l.Holders {
+		if e.State != fence.TakenOver {
+			names.Insert(csi.AttachmentName(g.volume, g.IDs.Driver, e.NodeName))
+		}
+	}
 	asked := sets.New[string]()
 	for _, node := range nodeNames {
 		asked.Insert(csi.AttachmentName(g.volume, g.IDs.Driver, node))

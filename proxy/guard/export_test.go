@@ -12,6 +12,9 @@ const (
 	WriteTimeout   = writeTimeout
 )
 
+// Old is old.
+var Old = old
+
 // ForcedIn is forcedIn.
 var ForcedIn = forcedIn
 

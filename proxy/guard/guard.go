@@ -232,6 +232,18 @@ func (g *Guard) write(ctx context.Context, e Effect, s *survey.Survey, l *ledger
 	return err
 }
 
+// freshFor is how old a judgement may be when the driver is called by it: a survey
+// (survey.Timeout) and a write (writeTimeout) take less.
+const freshFor = 30 * time.Second
+
+// stale: this process, or its machine, stood still since the survey began, as far as one of the
+// two clocks tells. Whatever was judged is judged again.
+func stale(s *survey.Survey) bool {
+	return old(time.Since(s.Began), time.Now().Round(0).Sub(s.Began.Round(0)))
+}
+
+func old(monotonic, wall time.Duration) bool { return max(monotonic, wall) > freshFor }
+
 // update changes the ledger as it is now, for changes that are right whatever
 // else was written since. It starts from what this call itself wrote last, and
 // reads only if somebody has written since: the write is held against it.

@@ -1,14 +1,19 @@
 package guard_test
 
 import (
+	"context"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/sanity/guardrig"
 )
@@ -114,7 +119,12 @@ func TestNobodyElseIsUnpublishedByTheIDThatAMachineHasNow(t *testing.T) {
 			})
 		}, []string{"unpublish id-a"}},
 		"an attachment of another does": {func(r *guardrig.Rig) { r.Node("c", guardrig.HourAgo); r.AttachmentWith("c", "uuid-a", time.Time{}) }, []string{"unpublish id-a"}},
-		"the old one is not answered":   {func(r *guardrig.Rig) { r.UnpublishErrOf = map[string]error{"id-a": guardrig.ErrThrottled} }, []string{"unpublish id-a"}},
+		"an attachment of its own keeps it": {func(r *guardrig.Rig) {
+			r.Stripped("a")
+			r.AttachmentWith("a", "uuid-a", time.Time{})
+			r.SaysAttached("a")
+		}, []string{"unpublish id-a"}},
+		"the old one is not answered": {func(r *guardrig.Rig) { r.UnpublishErrOf = map[string]error{"id-a": guardrig.ErrThrottled} }, []string{"unpublish id-a"}},
 		"it is another machine": {func(r *guardrig.Rig) {
 			r.Must(r.Client.CoreV1().Nodes().Delete(r.T.Context(), "a", metav1.DeleteOptions{}))
 		}, nil},
@@ -130,4 +140,86 @@ func TestNobodyElseIsUnpublishedByTheIDThatAMachineHasNow(t *testing.T) {
 			r.Called(c.want...)
 		})
 	}
+}
+
+// The node that the ledger names lets the volume go as far as it says, and is to have it by a
+// VolumeAttachment that the watch has not shown yet.
+func TestAnAttachmentOfAHolderThatTheWatchHasNotShownCounts(t *testing.T) {
+	r := guardrig.Published(t, fence.Policy{})
+	r.SaysAttached("old")
+	r.Attachment("next", time.Time{})
+	r.Calls, r.Unattached = nil, "old"
+	r.Refused(r.PublishTo("next"), codes.FailedPrecondition, "["+string(fence.HolderWanted)+"]")
+	r.Called()
+}
+
+// An unpublish by the ID that its driver had for it before may land at the machine by which the node
+// asks now.
+func TestAMachineThatIsBeingUnpublishedByTheIDOfBeforeWaitsForThat(t *testing.T) {
+	for name, anew := range map[string]bool{"its driver was renamed": false, "so was it, and its Node made anew": true} {
+		t.Run(name, func(t *testing.T) { waitsByTheIDOfBefore(t, anew) })
+	}
+}
+
+func waitsByTheIDOfBefore(t *testing.T, anew bool) {
+	synctest.Test(t, func(t *testing.T) {
+		r := renamedByItsDriver(t)
+		r.Register("a", "id-a2")
+		r.Attachment("a", guardrig.Now)
+		r.UnpublishErrOf = map[string]error{"id-a2": status.Error(codes.DeadlineExceeded, "it takes long")}
+		r.Refused(r.UnpublishFrom("id-a2"), codes.DeadlineExceeded)
+		r.UnpublishErrOf = nil
+		if r.Stripped("a"); anew {
+			r.RenewUID("a")
+		}
+		r.AttachmentWith("a", "id-a2", time.Time{})
+		r.Claimed(guardrig.Claim)
+		r.PodOn("a", "p", guardrig.ByClaim(guardrig.Claim), corev1.PodStatus{Phase: corev1.PodPending})
+		r.Lists("a", true, false)
+		for began := time.Now(); time.Since(began) < 2*time.Minute; time.Sleep(10 * time.Second) {
+			r.Refused(r.PublishTo("a2"), codes.Aborted, "["+string(fence.TargetLeaving)+"]")
+		}
+		r.Must(r.PublishTo("a2"))
+		if want := []string{"unpublish id-a", "unpublish id-a2", "unpublish id-a", "unpublish id-a2", "publish id-a2"}; anew {
+			r.Called(slices.Delete(want, 3, 4)...) // a Node of before says nothing of the ID that this one has
+		} else {
+			r.Called(want...)
+		}
+	})
+}
+
+// What no call was cut off from is unpublished by the ID of before and published by that of now, at once.
+func TestAMachineIsTakenFromItsIDOfBeforeAtOnce(t *testing.T) {
+	r := renamedByItsDriver(t)
+	r.Register("a", "id-a2")
+	r.Stripped("a")
+	r.AttachmentWith("a", "id-a2", time.Time{})
+	r.Must(r.PublishTo("a2"))
+	r.Called("unpublish id-a", "unpublish id-a2", "publish id-a2")
+}
+
+// A machine that is dead stands under both IDs, and is taken from by both.
+func TestADeadMachineIsTakenFromByBothItsIDs(t *testing.T) {
+	r := renamedByItsDriver(t)
+	r.Stripped("a")
+	r.AttachmentWith("a", "uuid-a", time.Time{})
+	r.SaysAttached("a")
+	r.Attachment("b", time.Time{})
+	r.Lives["a"] = fence.Stale
+	r.Guard.Surveyor.Sources = []evidence.Source{aIsOff{}}
+	r.UnpublishErrOf = map[string]error{"id-a": status.Error(codes.InvalidArgument, "this is no node ID")}
+	r.Must(r.PublishTo("b"))
+	r.Called("unpublish id-a", "unpublish uuid-a", "unpublish uuid-a", "publish id-b")
+}
+
+// aIsOff says that node a's machine is off, by whichever node ID it is asked for.
+type aIsOff struct{}
+
+func (aIsOff) Name() string { return "test" }
+
+func (aIsOff) Evidence(_ context.Context, q evidence.Question) ([]fence.Evidence, error) {
+	if q.Holder.NodeName != "a" {
+		return nil, nil
+	}
+	return []fence.Evidence{{Kind: fence.PowerReading, Source: "test", NodeID: q.Holder.NodeID, NodeUID: q.Holder.NodeUID, BootID: "boot-of-a", LeaseRV: q.LeaseRV}}, nil
 }

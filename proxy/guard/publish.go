@@ -35,7 +35,9 @@ type publication struct {
 	// from are the holders that this very call has unpublished, each with the token of its entry.
 	from   []fence.Holder
 	forced []string // boots (ledger.Ledger.ForcedIn)
-	// first is the token of the entry that this call made, if it is the first of its node.
+	// wrote is the entry that this call wrote for the node that asks, first its token, if it is the
+	// first of its node.
+	wrote    ledger.Entry
 	first    string
 	suspects []string // node IDs at which the driver itself pointed
 }
@@ -62,7 +64,7 @@ func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeR
 	}
 	v := fence.JudgePublish(s.Snapshot, p.req.GetNodeId())
 	if v.Reason == fence.TargetLeaving && p.abandoned(s, v.Blocking.Holder) {
-		return nil, p.finishLeaving(ctx, s)
+		return nil, p.finishLeaving(ctx, s, v.Blocking.Holder.NodeID)
 	}
 	if v.Action != fence.Allow {
 		return nil, p.refuse(p.decision(s, v), s, v)
@@ -70,7 +72,7 @@ func (p *publication) round(ctx context.Context) (*spec.ControllerPublishVolumeR
 	if s.Book.Loose() {
 		return nil, p.unwritten(CallPublish, s, &looseError{s.PV})
 	}
-	if pending := p.pending(v.Unpublish); len(pending) > 0 {
+	if pending := slices.DeleteFunc(slices.Clone(v.Unpublish), func(st fence.Standing) bool { return st.Holder.Unpublished }); len(pending) > 0 {
 		if err := p.takeOver(ctx, s, pending); err != nil {
 			return nil, err
 		}
@@ -89,6 +91,12 @@ func (p *publication) survey(ctx context.Context) (*survey.Survey, error) {
 	s, err := p.Surveyor.Publish(ctx, p.req.GetVolumeId(), p.req.GetNodeId(), p.suspects)
 	if err == nil {
 		p.reportSetAside(s.Book)
+		for i := range s.Holders {
+			h := &s.Holders[i]
+			h.Unpublished = slices.ContainsFunc(p.from, func(done fence.Holder) bool {
+				return done.NodeID == h.NodeID && done.Token == h.Token && done.Call == h.Call
+			})
+		}
 		if p.shared {
 			s.KeepRecorded()
 		}
@@ -134,46 +142,59 @@ func (p *publication) abandoned(s *survey.Survey, h *fence.Holder) bool {
 		delete(p.leaving, h.Token)
 		return false
 	}
-	seen := p.leaving[h.Token]
-	if seen.attachment != s.Target.Attachment.UID {
-		// Another one may have been made and stripped, and begun an unpublish, since.
-		p.leaving[h.Token] = sight{s.Target.Attachment.UID, time.Now()}
-		return false
-	}
-	wait := abandonedAfter
+	call, wait := "", abandonedAfter
 	if e := s.Book.Ledger.Get(h.NodeID); e != nil && e.Token == h.Token {
-		wait = max(wait, time.Duration(min(e.LeavingSeconds, int(longest.Seconds())))*time.Second+afterDeadline)
+		call, wait = e.Call, max(wait, time.Duration(min(e.LeavingSeconds, int(longest.Seconds())))*time.Second+afterDeadline)
+	}
+	seen := p.leaving[h.Token]
+	if seen.attachment != s.Target.Attachment.UID || seen.call != call {
+		// Another one may have been made and stripped, and begun an unpublish, since; or another
+		// process has begun one.
+		p.leaving[h.Token] = sight{s.Target.Attachment.UID, call, time.Now()}
+		return false
 	}
 	return time.Since(seen.since) >= wait
 }
 
-// mayLand: the driver may carry an unpublish out yet that it has not answered. What waits for that
-// publication's unpublish to be over (abandoned) waits anew.
-func (g *Guard) mayLand(token string, err error) {
-	if final(err) {
-		return
-	}
+// answered notes what has become of the unpublish for which e was written. The driver may carry one
+// out yet to which it has given no final answer: then, and where an earlier one was begun that nobody
+// here has seen, what waits for them to be over (abandoned) waits anew. before is the call of before.
+func (g *Guard) answered(e ledger.Entry, before string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.leaving, token)
+	if seen, ok := g.leaving[e.Token]; ok && seen.call == before && final(err) {
+		seen.call = e.Call
+		g.leaving[e.Token] = seen
+		return
+	}
+	delete(g.leaving, e.Token)
 }
 
-// sight is since when a VolumeAttachment was seen to be there, and not to be deleted.
+// callOf is the last call that the ledger knows by the entry of a node ID; empty: none.
+func callOf(l *ledger.Ledger, nodeID string) string {
+	if e := l.Get(nodeID); e != nil {
+		return e.Call
+	}
+	return ""
+}
+
+// sight is since when a VolumeAttachment was seen to be there, and not to be deleted, and nobody
+// to have called the driver.
 type sight struct {
 	attachment string // its UID
+	call       string // ledger.Entry.Call
 	since      time.Time
 }
 
-// finishLeaving finishes an abandoned unpublish of the node that asks, if it is
-// still right.
-func (p *publication) finishLeaving(ctx context.Context, s *survey.Survey) error {
-	v := fence.JudgeUnpublish(s.Snapshot, p.req.GetNodeId())
+// finishLeaving finishes an abandoned unpublish of the node that asks, by the ID that it has or had,
+// if it is still right.
+func (p *publication) finishLeaving(ctx context.Context, s *survey.Survey, nodeID string) error {
+	v := fence.JudgeUnpublish(s.Snapshot, nodeID)
 	if v.Action != fence.Allow {
 		return p.refuse(p.decision(s, v), s, v)
 	}
-	u := &unpublication{Guard: p.Guard, driver: p.driver,
-		req: p.unpublishOf(p.req.GetNodeId())}
-	s.Subject = p.req.GetNodeId()
+	u := &unpublication{Guard: p.Guard, driver: p.driver, req: p.unpublishOf(nodeID)}
+	s.Subject = nodeID
 	if _, err := u.forward(ctx, s, v); err != nil {
 		return err
 	}
@@ -186,42 +207,40 @@ func (p *publication) unpublishOf(nodeID string) *spec.ControllerUnpublishVolume
 	return &spec.ControllerUnpublishVolumeRequest{VolumeId: p.req.GetVolumeId(), NodeId: nodeID, Secrets: p.req.GetSecrets()}
 }
 
-// pending are the holders that this call has not unpublished yet.
-func (p *publication) pending(gone []fence.Standing) []fence.Standing {
-	var out []fence.Standing
-	for _, st := range gone {
-		done := func(h fence.Holder) bool { return h.NodeID == st.Holder.NodeID && h.Token == st.Holder.Token }
-		if !slices.ContainsFunc(p.from, done) {
-			out = append(out, st)
-		}
-	}
-	return out
-}
-
 // takeOver unpublishes the holders that are proven not to write any more: first
 // all are marked leaving, then each is unpublished with the request's own
 // secrets.
 func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fence.Standing) error {
-	l := s.Ledger()
+	l, read := s.Ledger(), s.Book.Ledger
 	for _, st := range gone {
 		l.Put(leavingEntry(ctx, s, l, st))
 	}
 	if err := p.write(ctx, EffectLeaving, s, l); err != nil {
 		return p.unwritten(CallPublish, s, err)
 	}
-	for _, st := range gone {
+	for i, st := range gone {
+		entry := *l.Get(st.Holder.NodeID)
 		err := Do(EffectUnpublish, func() error {
-			_, err := unpublishAll(ctx, p.driver, p.unpublishOf(st.Holder.NodeID), p.Surveyor.NowCalled(s, st.Holder))
+			if stale(s) {
+				return errAgain
+			}
+			_, err := unpublishAll(ctx, p.driver, p.unpublishOf(st.Holder.NodeID), p.Surveyor.NowCalled(s, st.Holder), s)
 			return unpublished(st, err)
 		})
+		p.answered(entry, callOf(read, entry.NodeID), err)
 		if err != nil {
-			p.mayLand(l.Get(st.Holder.NodeID).Token, err)
-			p.putBack(ctx, s, st, l.Get(st.Holder.NodeID).Token, err)
+			for _, left := range gone[i+1:] { // they were marked, and not called
+				p.answered(*l.Get(left.Holder.NodeID), callOf(read, left.Holder.NodeID), nil)
+			}
+			if errors.Is(err, errAgain) {
+				return err
+			}
+			p.putBack(ctx, s, st, entry, err)
 			return p.refuseUnpublish(s, st, err)
 		}
 		p.forced = append(p.forced, forcedIn(s, &st)...)
 		h := *st.Holder
-		h.Token = l.Get(h.NodeID).Token
+		h.Token, h.Call = entry.Token, entry.Call
 		p.from = append(slices.DeleteFunc(p.from, func(before fence.Holder) bool { return before.NodeID == h.NodeID }), h)
 	}
 	return nil
@@ -230,17 +249,24 @@ func (p *publication) takeOver(ctx context.Context, s *survey.Survey, gone []fen
 // putBack writes down again that the volume was taken from a holder before, where the
 // driver's answer to the unpublish of what it listed there ends that call: nobody else is to
 // wait for it.
-func (p *publication) putBack(ctx context.Context, s *survey.Survey, st fence.Standing, token string, err error) {
+func (p *publication) putBack(ctx context.Context, s *survey.Survey, st fence.Standing, entry ledger.Entry, err error) {
 	if st.Holder.State != fence.TakenOver || !st.Holder.From(fence.FromDriver) || !final(err) {
 		return
 	}
 	_ = p.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
-		if !markTaken(l, st.Holder, token, st.Holder.Unproven) {
+		if !stands(l, entry) || !markTaken(l, st.Holder, entry.Token, st.Holder.Unproven) {
 			return false
 		}
 		l.Get(st.Holder.NodeID).ReleasedUnder = st.Holder.ReleasedUnder
 		return true
 	}) // else it stays leaving, and whoever comes next goes on from there
+}
+
+// stands: no call was made by an entry of the ledger since that one was written. Whose call is under
+// way goes on to need it.
+func stands(l *ledger.Ledger, entry ledger.Entry) bool {
+	e := l.Get(entry.NodeID)
+	return e != nil && e.Token == entry.Token && e.Call == entry.Call
 }
 
 // final: the driver is through with a call that it answers so, as external-attacher has it
@@ -280,6 +306,10 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 		if e.State == fence.Held {
 			e.State, e.From, e.ReleasedUnder, e.ReadySince = fence.Publishing, "", "", t.ReadySince
 		}
+		if e.Call != p.wrote.Call {
+			p.first = "" // another process has published by it meanwhile
+		}
+		e.Call = s.NewToken()
 		token = e.Token
 	} else {
 		e := survey.EntryOf(t, fence.Publishing, s.NewToken())
@@ -298,6 +328,7 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 	case p.first != token:
 		p.first = ""
 	}
+	p.wrote = *l.Get(t.NodeID)
 	err := p.write(ctx, EffectRecord, s, l)
 	if err == nil {
 		p.Seal.gave(s.Book)
@@ -322,7 +353,7 @@ func (p *publication) failed(ctx context.Context, s *survey.Survey, token string
 	}
 	_ = p.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
 		e := l.Get(p.req.GetNodeId())
-		if e == nil || e.Token != token || e.State != fence.Publishing {
+		if !stands(l, p.wrote) || e.State != fence.Publishing {
 			return false
 		}
 		if final(err) && knows {
@@ -389,6 +420,9 @@ func sameMachine(e *ledger.Entry, t *fence.Holder) bool {
 func (p *publication) forward(ctx context.Context, s *survey.Survey, v fence.Verdict, token string) (*spec.ControllerPublishVolumeResponse, error) {
 	var resp *spec.ControllerPublishVolumeResponse
 	err := Do(EffectPublish, func() (err error) {
+		if stale(s) {
+			return errAgain
+		}
 		resp, err = p.driver.Publish(ctx, p.req)
 		return err
 	})
@@ -569,5 +603,7 @@ func (p *publication) undo(ctx context.Context, s *survey.Survey) {
 	if err != nil {
 		return // it stays leaving: its next unpublish goes on from there
 	}
-	_ = p.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool { return l.Cut(p.req.GetNodeId(), token) })
+	_ = p.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
+		return stands(l, ledger.Entry{NodeID: p.req.GetNodeId(), Token: token}) && l.Cut(p.req.GetNodeId(), token)
+	})
 }

@@ -3,6 +3,7 @@ package guard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"reflect"
 	"slices"
 
@@ -30,7 +31,7 @@ type unpublication struct {
 func (u *unpublication) run(ctx context.Context) (*spec.ControllerUnpublishVolumeResponse, error) {
 	for range rounds {
 		resp, err := u.round(ctx)
-		if isConflict(err) {
+		if errors.Is(err, errAgain) || isConflict(err) {
 			continue
 		}
 		return resp, err
@@ -107,31 +108,44 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 		if err := u.Surveyor.Ledgers.Confirm(ctx, s.Book); err != nil {
 			return nil, u.unwritten(CallUnpublish, s, err)
 		}
+		if stale(s) {
+			return nil, errAgain
+		}
 		resp, err := u.driver.Unpublish(ctx, req)
 		if h := s.Holder(s.Subject); status.Code(err) == codes.NotFound && h != nil && h.OnlyAsked {
 			return &spec.ControllerUnpublishVolumeResponse{}, nil // its machine is gone, and never had it
 		}
 		return resp, err
 	}
-	l := s.Ledger()
+	l, before := s.Ledger(), callOf(s.Book.Ledger, v.Subject.Holder.NodeID)
 	entry := leavingEntry(ctx, s, l, *v.Subject)
 	l.Put(entry)
 	if err := u.write(ctx, EffectLeaving, s, l); err != nil {
 		return nil, u.unwritten(CallUnpublish, s, err)
 	}
+	now := u.Surveyor.NowCalled(s, v.Subject.Holder)
+	if h := s.Holder(now); h != nil && h.Attachment != nil && h.Attachment.Attached && !h.Detaching() {
+		now = "" // it has it by that one, too, and nobody takes it from there
+	}
 	var resp *spec.ControllerUnpublishVolumeResponse
 	err := Do(EffectUnpublish, func() (err error) {
-		resp, err = unpublishAll(ctx, u.driver, req, u.Surveyor.NowCalled(s, v.Subject.Holder))
+		if stale(s) {
+			return errAgain
+		}
+		resp, err = unpublishAll(ctx, u.driver, req, now, s)
 		return unpublished(*v.Subject, err)
 	})
+	u.answered(entry, before, err)
 	if err != nil {
-		u.mayLand(entry.Token, err)
 		return nil, err
 	}
 	if resp == nil {
 		resp = &spec.ControllerUnpublishVolumeResponse{} // NOT_FOUND of a machine proven off
 	}
 	err = u.update(ctx, EffectCut, s, func(l *ledger.Ledger) bool {
+		if !stands(l, entry) {
+			return false
+		}
 		l.Forced(forcedIn(s, v.Subject)...)
 		if unproven := v.Reason == fence.UnfencedForward; unproven || listsOn(v.Subject, entry) {
 			return markTaken(l, v.Subject.Holder, entry.Token, unproven)
@@ -306,6 +320,9 @@ func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.C
 	if err := u.write(ctx, EffectLeaving, s, l); err != nil {
 		return nil, u.unwritten(CallUnpublish, s, err)
 	}
+	if stale(s) {
+		return nil, errAgain
+	}
 	resp, err := u.driver.Unpublish(ctx, u.req)
 	if err != nil {
 		return nil, err
@@ -316,7 +333,7 @@ func (u *unpublication) everyone(ctx context.Context, s *survey.Survey) (*spec.C
 			l.Forced(forcedIn(s, &gone[i])...)
 		}
 		for _, e := range leaving {
-			if e.State.Pending() {
+			if e.State.Pending() && stands(l, e) {
 				changed = l.Cut(e.NodeID, e.Token) || changed
 			}
 		}
@@ -344,7 +361,7 @@ func leavingEntry(ctx context.Context, s *survey.Survey, l *ledger.Ledger, st fe
 	if !e.State.Pending() {
 		e.LeavingSeconds = 0
 	}
-	e.LeavingSeconds = max(e.LeavingSeconds, secondsLeft(ctx))
+	e.LeavingSeconds, e.Call = max(e.LeavingSeconds, secondsLeft(ctx)), s.NewToken()
 	e.State = fence.Leaving
 	if st.Reason != fence.HolderReleased || h.NeverAttached() {
 		// That it never had it rests on its VolumeAttachment, each time.
@@ -370,11 +387,14 @@ func leavingEntry(ctx context.Context, s *survey.Survey, l *ledger.Ledger, st fe
 
 // unpublishAll unpublishes from the node ID of the request, and then from now, if not empty, by
 // which the driver knows the same machine today: which of the two it knows the volume to be
-// published to is its own affair.
-func unpublishAll(ctx context.Context, driver proxy.Driver, req *spec.ControllerUnpublishVolumeRequest, now string) (*spec.ControllerUnpublishVolumeResponse, error) {
+// published to is its own affair. s is what was judged.
+func unpublishAll(ctx context.Context, driver proxy.Driver, req *spec.ControllerUnpublishVolumeRequest, now string, s *survey.Survey) (*spec.ControllerUnpublishVolumeResponse, error) {
 	resp, err := driver.Unpublish(ctx, req)
 	if now == "" || err != nil && !unknownNode(err) {
 		return resp, err
+	}
+	if stale(s) {
+		return nil, errAgain
 	}
 	again := proto.Clone(req).(*spec.ControllerUnpublishVolumeRequest)
 	again.NodeId = now

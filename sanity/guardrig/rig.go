@@ -3,6 +3,7 @@ package guardrig
 import (
 	"cmp"
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,7 +13,10 @@ import (
 	"google.golang.org/grpc/status"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
@@ -78,7 +82,13 @@ func New(t *testing.T, p fence.Policy) *Rig {
 	// fake.NewClientset looks at every type there is for each write.
 	objects := clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())
 	r := &Rig{T: t, Client: &fake.Clientset{}, objects: objects, ids: &csi.Identity{Driver: DriverName}, Lives: map[string]fence.Liveness{}}
-	r.Client.AddReactor("*", "*", clienttesting.ObjectReaction(objects))
+	r.Client.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		handled, object, err := clienttesting.ObjectReaction(objects)(action)
+		if action.GetVerb() == "patch" && err != nil && strings.Contains(err.Error(), "test failed") {
+			err = apierrors.NewInvalid(schema.GroupKind{}, "", nil) // as an API server has it
+		}
+		return handled, object, err
+	})
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: PVName, UID: "uid-of-pv-1", ResourceVersion: "1"}}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: DriverName, VolumeHandle: Handle}
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
