@@ -45,14 +45,14 @@ func FuzzNoLeaseOfOthersKeepsTheSeal(f *testing.F) {
 			return
 		}
 		r, e := sealed(t)
-		own, high := e.Lease.ResourceVersion, e.Revision-1
 		r.Lists("a", true, false)
 		r.Lives["a"] = fence.Stale
 		r.Attachment("b", guardrig.Now)
 		r.Must(r.UnpublishFrom("id-b"))
 		r.Stripped("b")
 		r.Attachment("c", time.Time{})
-		if own, high = e.Lease.ResourceVersion, e.Revision-1; version == "own" {
+		own, high := e.Lease.ResourceVersion, e.Revision-1
+		if version == "own" {
 			version = own
 		}
 		if version != "" {
