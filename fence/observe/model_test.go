@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -324,7 +325,7 @@ func sameNode(ids *csi.Identity, a, b *corev1.Node) bool {
 func nodeTexts(ids *csi.Identity, n *corev1.Node) []string {
 	texts := []string{string(n.UID), n.Spec.ProviderID, n.Status.NodeInfo.BootID, fence.SystemKey(n.Status.NodeInfo.SystemUUID)}
 	for _, t := range n.Spec.Taints {
-		texts = append(texts, "taint", t.Key, t.Value, string(t.Effect), t.TimeAdded.String())
+		texts = append(texts, "taint", t.Key, t.Value, string(t.Effect), fmt.Sprint(t.TimeAdded))
 	}
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
