@@ -34,6 +34,9 @@ func (e *LockedError) Unwrap() error { return e.Err }
 
 // Lock is held by one actor at a time: whoever fences the node. It is the spec
 // of the record's Lease, and renewed in the background until Release or Abandon.
+//
+// It is not client-go's leader election: what is claimed of the node stands in the same Lease, and
+// lock and claim have to change in one compare-and-swap.
 type Lock struct {
 	store    *Store
 	node     string

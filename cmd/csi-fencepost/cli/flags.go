@@ -16,7 +16,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/printable"
 )
 
-// Flags are the flags of one subcommand.
+// Flags are the flags of one subcommand. They are plain pflag, and no framework of commands: a table in
+// main finds the subcommand, and what is said of a wrong flag is ours to say.
 type Flags struct {
 	*pflag.FlagSet
 	help string
