@@ -17,7 +17,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
-func TestAHolderIsWrittenDownBeforeTheDriverIsCalledAndARetryWritesNothing(t *testing.T) {
+func TestAHolderIsWrittenDownBeforeTheDriverIsCalledAndSoIsARetry(t *testing.T) {
 	r := newRig(t, "written", bed.StageOptions{})
 	v, n := r.volume("v"), r.node("n")
 	r.attachment(v, n)
@@ -44,14 +44,14 @@ func TestAHolderIsWrittenDownBeforeTheDriverIsCalledAndARetryWritesNothing(t *te
 		t.Errorf("published at last, the ledger has %+v", published)
 	}
 	r.must(r.publish(v.Handle, n))
-	if again := r.wantState(v, n, fence.Publishing); again.Token != published.Token {
-		t.Errorf("a retry has token %s, the call before it had %s", again.Token, published.Token)
+	if again := r.wantState(v, n, fence.Publishing); again.Token != published.Token || again.Call == published.Call {
+		t.Errorf("a retry has token %s and call %q, the call before it had %s and %q: it is the same publication, and another call", again.Token, again.Call, published.Token, published.Call)
 	}
 	r.settle()
-	// Once for the publish, once for what is known of the one that was given up, and once to
+	// Once for each of three calls, once for what is known of the one that was given up, and once to
 	// take that back.
-	if writes.count() != 3 {
-		t.Errorf("the PersistentVolume was written %d times, want three times", writes.count())
+	if writes.count() != 5 {
+		t.Errorf("the PersistentVolume was written %d times, want five times", writes.count())
 	}
 }
 
