@@ -287,7 +287,8 @@ func TestWhatWasJudgedBeforeAProcessStoodStillIsJudgedAgain(t *testing.T) {
 	}
 }
 
-// One that is judged in time is not judged twice, however slow the API server is.
+// A survey and a write that take as long as they may make no judgement old: else a slow API server would have
+// every call judged for ever.
 func TestASlowAPIServerHasNothingJudgedForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := guardrig.Published(t, fence.Policy{})

@@ -35,10 +35,9 @@ type publication struct {
 	// from are the holders that this very call has unpublished, each with the token of its entry.
 	from   []fence.Holder
 	forced []string // boots (ledger.Ledger.ForcedIn)
-	// wrote is the entry that this call wrote for the node that asks, first its token, if it is the
-	// first of its node.
+	// wrote is the entry that this call wrote for the node that asks; first: it is the first of its node.
 	wrote    ledger.Entry
-	first    string
+	first    bool
 	suspects []string // node IDs at which the driver itself pointed
 }
 
@@ -300,15 +299,13 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 	}
 	// The copy has the node that asks as well, where there was no ledger.
 	first := s.Book.Ledger.Get(t.NodeID) == nil && p.Seal.first(ctx, s)
-	token := ""
+	token, again := "", false
 	if e := known; e != nil && sameMachine(e, t) && (e.State == fence.Publishing || e.State == fence.Held) {
 		// A retry is written down already. An adopted holder is published to now.
 		if e.State == fence.Held {
 			e.State, e.From, e.ReleasedUnder, e.ReadySince = fence.Publishing, "", "", t.ReadySince
 		}
-		if e.Call != p.wrote.Call {
-			p.first = "" // another process has published by it meanwhile
-		}
+		again = stands(l, p.wrote) // else another process has published by it, now or before
 		e.Call = s.NewToken()
 		token = e.Token
 	} else {
@@ -322,12 +319,7 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 		token = e.Token
 	}
 	l.Get(t.NodeID).Kubelet = ranBefore(s, first && !l.WasForcedIn(t.BootID))
-	switch {
-	case first:
-		p.first = token
-	case p.first != token:
-		p.first = ""
-	}
+	p.first = first || p.first && again
 	p.wrote = *l.Get(t.NodeID)
 	err := p.write(ctx, EffectRecord, s, l)
 	if err == nil {
@@ -341,8 +333,8 @@ func (p *publication) record(ctx context.Context, s *survey.Survey) (string, err
 // the seal knows the node; of another one, by which VolumeAttachment alone the node can have it.
 // Either way no kubelet mounts before external-attacher says attached of one. The seal has to
 // hold still.
-func (p *publication) failed(ctx context.Context, s *survey.Survey, token string, err error) {
-	if token == "" || p.first != token || errors.Is(err, errAgain) || s.Target.Node == nil || s.Target.Attachment == nil {
+func (p *publication) failed(ctx context.Context, s *survey.Survey, err error) {
+	if !p.first || errors.Is(err, errAgain) || s.Target.Node == nil || s.Target.Attachment == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
@@ -357,7 +349,7 @@ func (p *publication) failed(ctx context.Context, s *survey.Survey, token string
 			return false
 		}
 		if final(err) && knows {
-			return l.Cut(e.NodeID, token)
+			return l.Cut(e.NodeID, e.Token)
 		}
 		e.OnlyUnder = s.Target.Attachment.UID
 		return true
@@ -430,7 +422,7 @@ func (p *publication) forward(ctx context.Context, s *survey.Survey, v fence.Ver
 		err = p.lookForHolder(s, err)
 	}
 	if err != nil {
-		p.failed(ctx, s, token, err)
+		p.failed(ctx, s, err)
 		return nil, err
 	}
 	if err := p.verify(ctx, s, token); err != nil {
