@@ -651,3 +651,17 @@ func TestAnAnswerIsNotSharedWithWhoKnowsMoreOfTheMachine(t *testing.T) {
 		w.expect("state of the machine with another system UUID", w.ask(f, target).State, agent.Unclear)
 	})
 }
+
+// A storage may know the node by its node ID, which its kubelet registers: so that of the nodes that are
+// fenced at a storage failover goes by one node ID within an hour, too.
+func TestAFenceAtAStorageGoesByWhatTheNodeSays(t *testing.T) {
+	run(t, func(w *world) {
+		if w.fencer("a").Seeks("n1") {
+			t.Error("a device that a person named goes by what the node says")
+		}
+		w.levels = append(w.levels, agent.Level{{Agent: &device{name: "array", kind: fence.StorageFence}}})
+		if !w.fencer("b").Seeks("n1") {
+			t.Error("the storage knows the node by nothing that it says")
+		}
+	})
+}

@@ -231,8 +231,9 @@ func (f *Fencer) another(ctx context.Context, node string, one record.Identifier
 	return "", nil
 }
 
-// Seeks tells whether agents of that node go by what it says of its machine.
-func (f *Fencer) Seeks(node string) bool { return f.Levels.Seek(node) }
+// Seeks tells whether agents of that node may go by what it says of its machine: those that find the
+// machine by it, and those of a storage, which may know its clients by their node IDs.
+func (f *Fencer) Seeks(node string) bool { return f.Levels.Seek(node) || f.CoversStorage(node) }
 
 // Withheld says why no agents may cut the machine off, since none can be told which it is;
 // empty: some may.

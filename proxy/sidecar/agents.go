@@ -16,9 +16,10 @@ import (
 
 // DriverSide is what agents need that ask the driver itself.
 type DriverSide struct {
-	Conn  grpc.ClientConnInterface // nil: there is none
-	Name  string                   // as GetPluginInfo names it
-	Nodes csiaddons.Nodes
+	Conn     grpc.ClientConnInterface // nil: there is none
+	Name     string                   // as GetPluginInfo names it
+	Nodes    csiaddons.Nodes
+	CSINodes csiaddons.CSINodes
 }
 
 // A Member is one agent, and where it stands.
@@ -117,7 +118,7 @@ func newAgent(a *config.Agent, dirs []string, driver DriverSide) (agent.Agent, e
 // newStorageFence makes the driver's own fence; c is what is configured of it, nil:
 // nothing.
 func newStorageFence(name string, c *config.CSIAddons, driver DriverSide) (*csiaddons.Agent, error) {
-	options := csiaddons.Options{Name: name, Conn: driver.Conn, Driver: driver.Name, Nodes: driver.Nodes}
+	options := csiaddons.Options{Name: name, Conn: driver.Conn, Driver: driver.Name, Nodes: driver.Nodes, CSINodes: driver.CSINodes}
 	if c != nil {
 		options.AllowedSubnets, options.DriverOnly, options.Declared = c.AllowedSubnets, c.Addresses == config.DriverOnly, c.Nodes
 	}

@@ -31,7 +31,8 @@ func TestDeclaredAgentsCoverWhatTheRealOnesDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	real, err := NewLevels(c, nil, DriverSide{Conn: conn, Name: "disk.example.com", Nodes: fake.NewClientset().CoreV1().Nodes()})
+	client := fake.NewClientset()
+	real, err := NewLevels(c, nil, DriverSide{Conn: conn, Name: "disk.example.com", Nodes: client.CoreV1().Nodes(), CSINodes: client.StorageV1().CSINodes()})
 	if err != nil {
 		t.Fatal(err)
 	}

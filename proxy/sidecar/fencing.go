@@ -53,11 +53,11 @@ func (f *fencing) answerer() *fencer.Answerer {
 // newFencing makes the agents of the configuration; there may be none. answered
 // is told of each node that they gave a clear answer about.
 func newFencing(ctx context.Context, in Options, client kubernetes.Interface, records *noderecord.Store, answered func(node string)) (*fencing, error) {
-	nodes := client.CoreV1().Nodes()
+	side := DriverSide{Conn: in.Conn, Name: in.Driver, Nodes: client.CoreV1().Nodes(), CSINodes: client.StorageV1().CSINodes()}
 	f, levels := &fencing{}, in.Levels
 	var err error
 	if levels == nil {
-		if levels, err = NewLevels(in.Config, in.AgentDirs, DriverSide{Conn: in.Conn, Name: in.Driver, Nodes: nodes}); err != nil {
+		if levels, err = NewLevels(in.Config, in.AgentDirs, side); err != nil {
 			return nil, err
 		}
 	}
@@ -81,7 +81,7 @@ func newFencing(ctx context.Context, in Options, client kubernetes.Interface, re
 		return f, nil
 	}
 	// Whoever fences, the node reaches the storage from the addresses that are declared.
-	f.storage, err = newStorageFence("network-fence", in.Config.Storage(), DriverSide{Conn: in.Conn, Name: in.Driver, Nodes: nodes})
+	f.storage, err = newStorageFence("network-fence", in.Config.Storage(), side)
 	return f, err
 }
 

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	core "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -33,10 +33,10 @@ func sidecarClient() rest.Interface { return sidecarOfEvidence.CoreV1().RESTClie
 // sidecar of the evidence may.
 func storage(t *testing.T, machine string, addresses ...string) (*array.Array, *csiaddons.Agent) {
 	t.Helper()
-	return storageOf(t, sidecarOfEvidence.CoreV1().Nodes(), machine, addresses...)
+	return storageOf(t, sidecarOfEvidence, machine, addresses...)
 }
 
-func storageOf(t *testing.T, nodes core.NodeInterface, machine string, addresses ...string) (*array.Array, *csiaddons.Agent) {
+func storageOf(t *testing.T, by kubernetes.Interface, machine string, addresses ...string) (*array.Array, *csiaddons.Agent) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "evidence") // t.TempDir is too long for a socket
 	must(t, err)
@@ -49,7 +49,7 @@ func storageOf(t *testing.T, nodes core.NodeInterface, machine string, addresses
 	conn, err := grpc.NewClient("unix:"+filepath.Join(dir, "csi.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	agent, err := csiaddons.New(csiaddons.Options{Name: "array", Conn: conn, Driver: a.DriverName(), Nodes: nodes})
+	agent, err := csiaddons.New(csiaddons.Options{Name: "array", Conn: conn, Driver: a.DriverName(), Nodes: by.CoreV1().Nodes(), CSINodes: by.StorageV1().CSINodes()})
 	must(t, err)
 	return a, agent
 }

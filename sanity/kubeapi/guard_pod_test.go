@@ -128,7 +128,7 @@ func TestADriversPodTakesFencesFromTheBrakesOfOthersAndAddsNone(t *testing.T) {
 	n.Status.NodeInfo.BootID, n.Status.Addresses = "b1", []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
 	n, err = policed.admin.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
 	must(t, err)
-	a, cuts := storageOf(t, sidecar.CoreV1().Nodes(), "id-braked", address)
+	a, cuts := storageOf(t, sidecar, "id-braked", address)
 	process := func(by kubernetes.Interface) *fencer.Fencer {
 		t.Helper()
 		f, err := fencer.New(fencer.Options{Levels: agent.Levels{{{Agent: cuts, Timeout: 10 * time.Second}}}, Records: record.NewStore(by.CoordinationV1(), namespace),

@@ -141,16 +141,18 @@ func TestAKubeletThatClaimsAnAddressBeforeTheCutKeepsVolumesWaitingUntilAPersonS
 }
 
 // A node has at the storage the client of the node ID that its kubelet registers. Where that is another
-// node's, whose Node shows another address than the storage knows, a fence of the node hits that one; where it
-// shows the same, nobody is. That is all: no volume moves by it, neither the other's nor those that the node
-// holds by an ID of its own, and the lift of that fence opens the other again.
-func TestAKubeletThatRegistersAnothersNodeIDHasThatOneCutOffAndMovesNoVolume(t *testing.T) {
-	const hidden, shown, known, own = "192.0.2.131", "192.0.2.132", "192.0.2.133", "192.0.2.134"
+// node's nobody is cut off, also where no Node shows the address that the storage knows: neither the other,
+// nor, as long as it claims that, the node itself. Of a client that no node is the fence is its own; that is
+// all: no volume moves by it, and the lift of that fence opens that client again.
+func TestAKubeletThatRegistersAnothersNodeIDHasNoNodeCutOffAndMovesNoVolume(t *testing.T) {
+	const hidden, shown, known, own, foreign = "192.0.2.131", "192.0.2.132", "192.0.2.133", "192.0.2.134", "192.0.2.136"
 	server := &server{} // a record of another test that cannot be read would keep all addresses cut
 	t.Cleanup(func() { must(t, server.stop()) })
 	r := newAddressed(t, server, "borrowed", func(s *array.Switches) { s.FenceClients = true })
 	victim, open, hostile, target := r.at("victim", shown), r.at("open", known), r.at("hostile", own), r.at("target", "192.0.2.135")
 	r.must(r.Array.SetAddresses(victim.id, hidden))
+	r.must(r.Array.AddMachine("of-nobody"))
+	r.must(r.Array.SetAddresses("of-nobody", foreign))
 	registers := func(id string) {
 		t.Helper()
 		csiNodes := hostile.as().StorageV1().CSINodes()
@@ -169,9 +171,12 @@ func TestAKubeletThatRegistersAnothersNodeIDHasThatOneCutOffAndMovesNoVolume(t *
 	r.cut("the other's Node shows the address")
 
 	registers(victim.id)
-	r.person("off", hostile, "--force").ends(t, 0).says(t, hidden)
-	r.cut("the other's Node shows another address", hidden)
-	if !r.Array.CutOff(victim.id) || r.Array.CutOff(hostile.id) {
+	r.person("off", hostile, "--force").ends(t, 1).says(t, "a fence would also cut off node "+victim.name+", whose CSINode has the node ID", victim.id)
+	r.cut("no Node shows the other's address")
+	registers("of-nobody")
+	r.person("off", hostile, "--force").ends(t, 0).says(t, foreign)
+	r.cut("a client that no node is", foreign)
+	if r.Array.CutOff(victim.id) || r.Array.CutOff(hostile.id) {
 		t.Errorf("the other is cut off: %v, and the node itself: %v", r.Array.CutOff(victim.id), r.Array.CutOff(hostile.id))
 	}
 	r.Never(5*time.Second, "a volume moves", func() bool {
@@ -182,8 +187,6 @@ func TestAKubeletThatRegistersAnothersNodeIDHasThatOneCutOffAndMovesNoVolume(t *
 	r.wantRefused(r.publish(its.Handle, target), fence.EvidenceVoid, hostile.name)
 	r.wantCalls(its.Handle, "publish "+hostile.id)
 
-	r.person("on", victim)
-	r.cut("the other is to be opened, and that fence names its address", hidden)
 	r.person("on", hostile, "--force").ends(t, 0)
 	r.cut("that fence is lifted")
 }

@@ -33,7 +33,7 @@ func (f *AgentFlags) Register(fs *cli.Flags) {
 
 // Build makes the agents of a configuration; done lets go of the driver.
 func (f *AgentFlags) Build(ctx context.Context, c *Cluster) (agents *sidecar.AgentSet, done func(), err error) {
-	side := sidecar.DriverSide{Nodes: c.Client.CoreV1().Nodes()}
+	side := sidecar.DriverSide{Nodes: c.Client.CoreV1().Nodes(), CSINodes: c.Client.StorageV1().CSINodes()}
 	if f.csiAddress == "" {
 		return sidecar.NewAgents(c.Config, f.dirs, side), func() {}, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi/addons"
@@ -42,7 +43,8 @@ func (a *Agent) address(ctx context.Context, m agent.Machine, t *target) (err er
 		return err
 	}
 	t.from = "the driver's client " + m.NodeID
-	if len(t.blocks) == 0 && !a.options.DriverOnly {
+	t.byID = len(t.blocks) > 0
+	if !t.byID && !a.options.DriverOnly {
 		if t.blocks, err = parse(m.Addresses, addons.ParseHost); err != nil {
 			return fmt.Errorf("the addresses of Node %s: %w", m.Node, err)
 		}
@@ -151,7 +153,7 @@ const maxNamed = 2
 // (boot ID, system UUID) is written by the two kubelets, and whoever has one of them
 // could have the other's machine cut off. A person can tell, and deletes the old Node.
 func (a *Agent) others(ctx context.Context, m agent.Machine, t *target) (string, error) {
-	found, err := a.otherNodes(ctx, m, t.blocks)
+	found, err := a.otherNodes(ctx, m, t, t.blocks)
 	if err != nil {
 		return "", err
 	}
@@ -167,8 +169,15 @@ func (a *Agent) others(ctx context.Context, m agent.Machine, t *target) (string,
 	return fewOf(found), nil
 }
 
-// otherNodes names the other Nodes alone.
-func (a *Agent) otherNodes(ctx context.Context, m agent.Machine, blocks []netip.Prefix) (found []string, err error) {
+// otherNodes names the other Nodes alone: those that have an address in the blocks, and, where the
+// blocks are those of a client of the driver, those whose CSINode has that client's ID. A kubelet
+// writes its own CSINode, and the storage's addresses may stand on no Node.
+func (a *Agent) otherNodes(ctx context.Context, m agent.Machine, t *target, blocks []netip.Prefix) (found []string, err error) {
+	if t.byID {
+		if found, err = a.namesakes(ctx, m); err != nil {
+			return nil, err
+		}
+	}
 	nodes, err := a.options.Nodes.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("csi-addons agent %s: cannot tell whether another node has an address of node %s: cannot list Nodes: %w", a.options.Name, m.Node, err)
@@ -182,6 +191,21 @@ func (a *Agent) otherNodes(ctx context.Context, m agent.Machine, blocks []netip.
 			found = append(found, fmt.Sprintf("node %s, which is Ready and has the address %s too", node.Name, address))
 		default:
 			found = append(found, fmt.Sprintf("node %s, which is not Ready and has the address %s too (if its machine is gone for good: kubectl delete node %s)", node.Name, address, node.Name))
+		}
+	}
+	return found, nil
+}
+
+// namesakes are the other nodes with which the driver is registered by the machine's node ID.
+func (a *Agent) namesakes(ctx context.Context, m agent.Machine) (found []string, err error) {
+	nodes, err := a.options.CSINodes.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("csi-addons agent %s: cannot tell whether another node has the node ID of node %s: cannot list CSINodes: %w", a.options.Name, m.Node, err)
+	}
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		if node.Name != m.Node && slices.ContainsFunc(node.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == a.options.Driver && d.NodeID == m.NodeID }) {
+			found = append(found, fmt.Sprintf("node %s, whose CSINode has the node ID %.64q too", node.Name, m.NodeID))
 		}
 	}
 	return found, nil

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
@@ -24,7 +25,12 @@ type Nodes interface {
 	List(ctx context.Context, options metav1.ListOptions) (*corev1.NodeList, error)
 }
 
-// Options of an Agent. Name, Conn, Driver and Nodes are required.
+// CSINodes lists the cluster's CSINodes live; client.StorageV1().CSINodes() does.
+type CSINodes interface {
+	List(ctx context.Context, options metav1.ListOptions) (*storagev1.CSINodeList, error)
+}
+
+// Options of an Agent. Name, Conn, Driver, Nodes and CSINodes are required.
 type Options struct {
 	// Name of the agent, as configured.
 	Name string
@@ -36,8 +42,9 @@ type Options struct {
 	Secrets func(ctx context.Context, node string) (map[string]string, error)
 	// Parameters for all calls, such as which storage cluster is meant.
 	Parameters map[string]string
-	// Nodes of the cluster.
-	Nodes Nodes
+	// Nodes of the cluster, and their CSINodes.
+	Nodes    Nodes
+	CSINodes CSINodes
 	// AllowedSubnets, as CIDR blocks, hold all that a fence may name; none: it may
 	// name anything.
 	AllowedSubnets []string
@@ -72,8 +79,8 @@ func New(options Options) (*Agent, error) {
 		return nil, fmt.Errorf("csi-addons agent %s: there is no connection to the driver's socket", options.Name)
 	case options.Driver == "":
 		return nil, fmt.Errorf("csi-addons agent %s: the CSI driver's name is empty", options.Name)
-	case options.Nodes == nil:
-		return nil, fmt.Errorf("csi-addons agent %s: it cannot read Nodes, so it could not tell whose address it fences", options.Name)
+	case options.Nodes == nil || options.CSINodes == nil:
+		return nil, fmt.Errorf("csi-addons agent %s: it cannot read Nodes and CSINodes, so it could not tell whose address it fences", options.Name)
 	}
 	a := &Agent{options: options, client: addons.NewClient(options.Conn)}
 	var err error
@@ -136,7 +143,7 @@ func (a *Agent) unlessClaimed(ctx context.Context, m agent.Machine, t *target, r
 	if len(found) == 0 {
 		return nil
 	}
-	others, err := a.otherNodes(ctx, m, found)
+	others, err := a.otherNodes(ctx, m, t, found)
 	if err == nil && len(others) > 0 {
 		reading.State = agent.Unclear
 		reading.Detail += ", which may be the fence of " + fewOf(others)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -41,6 +42,21 @@ func (c *cluster) List(context.Context, metav1.ListOptions) (*corev1.NodeList, e
 	return &corev1.NodeList{Items: c.nodes}, c.err
 }
 
+// registered are the CSINodes that the API server would list.
+type registered struct {
+	nodes []storagev1.CSINode
+	err   error
+}
+
+func (c *registered) List(context.Context, metav1.ListOptions) (*storagev1.CSINodeList, error) {
+	return &storagev1.CSINodeList{Items: c.nodes}, c.err
+}
+
+// add registers a driver by a node ID.
+func (c *registered) add(node, driver, id string) {
+	c.nodes = append(c.nodes, storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driver, NodeID: id}}}})
+}
+
 func node(name, uid string, ready corev1.ConditionStatus, addresses ...string) corev1.Node {
 	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid)}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
@@ -56,6 +72,7 @@ type rig struct {
 	*array.Array
 	t       *testing.T
 	cluster *cluster
+	csi     *registered
 	agent   *Agent
 	options Options
 	m       agent.Machine
@@ -80,11 +97,11 @@ func newRig(t *testing.T, set func(*array.Switches)) *rig {
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	r := &rig{Array: a, t: t, cluster: &cluster{nodes: []corev1.Node{
+	r := &rig{Array: a, t: t, csi: &registered{}, cluster: &cluster{nodes: []corev1.Node{
 		node("n1", "u1", corev1.ConditionUnknown, "192.0.2.1", "2001:db8::1"), node("n2", "u2", corev1.ConditionTrue, "192.0.2.2"),
 	}}}
 	r.options = Options{
-		Name: "array", Conn: conn, Driver: a.DriverName(), Nodes: r.cluster, Parameters: map[string]string{"clusterID": "one"},
+		Name: "array", Conn: conn, Driver: a.DriverName(), Nodes: r.cluster, CSINodes: r.csi, Parameters: map[string]string{"clusterID": "one"},
 		Secrets: func(_ context.Context, node string) (map[string]string, error) {
 			return map[string]string{"token": secret, "node": node}, nil
 		},
@@ -771,6 +788,43 @@ func TestTheDriversOwnClientOfTheNodeIDCountsMoreThanTheNode(t *testing.T) {
 	wantError(t, err, "GetFenceClients")
 }
 
+// R2: a kubelet writes its own CSINode. By the node ID of another node, whose addresses at the storage
+// stand on no Node, that one would be cut off, and its fence be taken for the own.
+func TestAClientWhoseNodeIDAnotherNodeHasIsNobodys(t *testing.T) {
+	r := newRig(t, func(s *array.Switches) { s.FenceClients = true })
+	must(t, r.SetAddresses("id1", "198.51.100.1"))
+	r.csi.add("n1", r.DriverName(), "id1")
+	r.csi.add("n2", r.DriverName(), "id2")
+	r.csi.add("n3", "another.example.com", "id1")
+	r.off()
+	r.fenced("198.51.100.1/32")
+	r.reads(agent.Off, "198.51.100.1/32")
+
+	r.csi.add("n4", r.DriverName(), "id1")
+	r.reads(agent.Unclear, "which may be the fence of node n4, whose CSINode has the node ID \"id1\" too")
+	_, err := r.agent.On(r.ctx(), r.m)
+	wantError(t, err, "its access is not given back", "node n4")
+	r.fenced("198.51.100.1/32")
+	r.m.Fenced = r.Fences() // the record says that it is its own
+	r.reads(agent.Off, "198.51.100.1/32")
+	_, err = r.agent.On(r.ctx(), r.m)
+	must(t, err)
+	r.fenced()
+	_, err = r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "a fence would also cut off node n4, whose CSINode has the node ID", "csi-fencepost fence confirm n1")
+	r.fenced()
+
+	r.csi.err = errors.New("connection refused")
+	_, err = r.agent.Off(r.ctx(), r.m)
+	wantError(t, err, "cannot list CSINodes", "connection refused")
+	r.fenced()
+	// Who does not go by the node ID does not ask.
+	r.Set(func(s *array.Switches) { s.FenceClients = false })
+	r.m.Fenced = nil
+	r.off()
+	r.fenced("192.0.2.1/32", "2001:db8::1/128")
+}
+
 // Ceph-CSI answers so on its controller socket.
 func TestADriverThatNamesItsOwnProcessIsNotCutOff(t *testing.T) {
 	r := newRig(t, func(s *array.Switches) { s.FenceClientIsUs = true })
@@ -876,7 +930,7 @@ func TestNewNamesTheOptionThatIsMissing(t *testing.T) {
 	r := newRig(t, nil)
 	for want, drop := range map[string]func(*Options){
 		"name": func(o *Options) { o.Name = "" }, "connection": func(o *Options) { o.Conn = nil },
-		"driver": func(o *Options) { o.Driver = "" }, "Nodes": func(o *Options) { o.Nodes = nil },
+		"driver": func(o *Options) { o.Driver = "" }, "Nodes": func(o *Options) { o.Nodes = nil }, "CSINodes": func(o *Options) { o.CSINodes = nil },
 	} {
 		o := r.options
 		drop(&o)

@@ -17,6 +17,7 @@ type target struct {
 	with   addons.Credentials
 	blocks []netip.Prefix
 	from   string // who says that these are its addresses
+	byID   bool   // the driver does, of its client of the machine's node ID
 	can    addons.Capabilities
 }
 
