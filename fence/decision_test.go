@@ -1018,6 +1018,36 @@ func TestAClaimThatIsNotAnsweredKeepsNothingThatNeedsNone(t *testing.T) {
 	}
 }
 
+// What a Node lists in a boot that began while its VolumeAttachment was being deleted, a pod wants that
+// is back.
+func TestABootEndsAHoldingThatIsBeingTaken(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Holder)
+		want   bool
+	}{
+		"booted since":                  {func(*Holder) {}, true},
+		"its controller lists it":       {func(h *Holder) { h.Node.ListedAttached = true }, true},
+		"its unpublish was begun":       {func(h *Holder) { h.State = Leaving }, true},
+		"contested before":              {func(h *Holder) { h.Contest = &Contest{BootID: "boot-1"} }, true},
+		"boots are counted":             {func(h *Holder) { h.BootID, h.Node.BootBefore, h.Node.BootID = "7", "7", "8" }, true},
+		"nobody saw it before the boot": {func(h *Holder) { h.Node.BootBefore = "" }, false},
+		"nobody takes it away":          {func(h *Holder) { h.Attachment.DeletedAt = time.Time{} }, false},
+		"there is no VolumeAttachment":  {func(h *Holder) { h.Attachment = nil }, false},
+		"another machine":               {func(h *Holder) { h.SystemUUID, h.Node.SystemUUID = "one", "another" }, false},
+		"another Node":                  {func(h *Holder) { h.Node.UID = "uid-2" }, false},
+	} {
+		h := Holder{NodeID: oldNode, NodeName: "n1", NodeUID: "uid-1", BootID: "boot-1", State: Publishing, Token: "t1", Liveness: Alive,
+			Sources: []Source{FromLedger, FromVolumesInUse}, Attachment: &Attachment{Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
+			Node: &Node{UID: "uid-1", BootID: "boot-2", NodeID: oldNode, InUse: true, Ready: true, ReadySince: readySince, ReadyAt: deletedAt.Add(time.Hour), BootBefore: "boot-1"}}
+		c.change(&h)
+		s := Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{h}}
+		publish, unpublish := JudgePublish(s, newNode), JudgeUnpublish(s, oldNode)
+		if (publish.Action == Allow) != c.want || (unpublish.Action == Allow) != c.want {
+			t.Errorf("%s: %s %s, %s %s", name, publish.Action, publish.Reason, unpublish.Action, unpublish.Reason)
+		}
+	}
+}
+
 // A machine whose Node was deleted registers again, in the boot or after one. A boot that came after
 // its VolumeAttachment was being deleted has ended whatever used the volume.
 func TestABootUnderAnotherNodeEndsAHoldingThatIsBeingTaken(t *testing.T) {

@@ -307,15 +307,19 @@ func (h *Holder) LetGoAtDetach() bool {
 	return h.Machine().Compare(was).OneNode() && !h.Machine().RestsOnNodeID(was) && !restartedAfterDeletion(h, n)
 }
 
-// BootedAnew tells whether the machine is there again under another Node, was seen under that in
-// the boot in which it was given the volume, while its VolumeAttachment was being deleted, has
-// booted since, and its kubelet lists the volume nowhere. That boot tells that it is the machine,
-// and not another one of its name and system UUID; what had the volume mounted has ended with it;
-// and by a VolumeAttachment that is being deleted nothing is mounted in this one.
+// BootedAnew tells whether the holder's machine has booted since its VolumeAttachment is being
+// deleted. What had the volume mounted has ended with the boot before, and by a VolumeAttachment that
+// is being deleted nothing is mounted in this one (K8s csi_attacher.go, verifyAttachmentStatus):
+// what its Node lists is left over, or wanted by a pod that is back. Under another Node it is the
+// machine, and not another one of its name and system UUID, if it was seen under that in the boot in
+// which it was given the volume; and then its kubelet may list the volume nowhere.
 func (h *Holder) BootedAnew() bool {
 	n := h.Node
-	return n != nil && h.Detaching() && n.BootBefore != "" && n.BootBefore == h.BootID && !counts(h.BootID) &&
-		!n.InUse && !n.ListedAttached && h.is() == ReturnedAnew
+	if n == nil || !h.Detaching() || n.BootBefore == "" {
+		return false
+	}
+	returned := h.is() == ReturnedAnew && n.BootBefore == h.BootID && !counts(h.BootID) && !n.InUse && !n.ListedAttached
+	return h.OwnNode() || returned
 }
 
 // beingTaken: the ledger says that it has the volume, Kubernetes is taking it away, and nobody
