@@ -17,7 +17,7 @@ type facts struct {
 	noted    bool   // its node is Ready since before the publish
 	contest  string // "", "this boot", "earlier boot", "no boot", "seen", "seen, restarted"
 	node     string // "gone", "same", "again" (new UID, same boot), "other"
-	last     string // of a Node that is gone, what it was once it was being detached: "" (nobody knows), "let go", "in use", "tainted"
+	last     string // of a Node that is gone, or lists the volume in use, what it was once it was being detached: "" (nobody knows), "let go", "in use", "tainted"
 	boot     string // of a same node: "same", "new" (since the publish), "empty"
 	inUse    bool
 	attached bool // in volumesAttached
@@ -85,7 +85,7 @@ func (f facts) released() bool {
 func (f facts) lastReleases() bool {
 	was := f
 	was.node, was.boot = "same", "same"
-	return f.node == "gone" && f.last == "let go" && (f.state == Publishing || f.state == Held) && f.detaching() && f.contest == "" && !was.contested()
+	return (f.node == "gone" || f.node == "same") && f.last == "let go" && (f.state == Publishing || f.state == Held) && f.detaching() && f.contest == "" && !was.contested()
 }
 
 func (f facts) detaching() bool { return strings.Contains(f.va, "deleted") }
@@ -298,11 +298,12 @@ func (f facts) addNode(h *Holder) {
 	if f.unknown() {
 		n.Ready, n.ReadyUnknown, n.HeardAt = false, true, n.ReadyAt
 	}
+	if f.last != "" {
+		was := *n
+		was.InUse, was.ListedAttached, was.OutOfService = f.last == "in use", false, f.last == "tainted"
+		h.AtDetach = &was
+	}
 	if f.node == "gone" {
-		if h.AtDetach = n; f.last == "" {
-			h.AtDetach = nil
-		}
-		n.InUse, n.OutOfService = f.last == "in use", f.last == "tainted"
 		return
 	}
 	h.LeaseRV = "100"
@@ -447,6 +448,12 @@ func every(p Policy, yield func(facts)) {
 									f.process = true
 									yield(f)
 									f.process = false
+								}
+								if f.inUse && f.evidence == "" {
+									for _, f.last = range []string{"let go", "in use", "tainted"} {
+										yield(f)
+									}
+									f.last = ""
 								}
 								if f.ready && f.inUse && f.state != Publishing && f.state != Held && undered[f.va] {
 									f.waits = true

@@ -239,8 +239,8 @@ type Holder struct {
 	// Node is the live Node of that name; nil if there is none. Its UID may be
 	// another than NodeUID: then it is another machine.
 	Node *Node
-	// AtDetach is what a Node of the holder that is gone was once its VolumeAttachment, which is
-	// the only one, was being deleted. nil: the Node is there, or nobody knows.
+	// AtDetach is what the holder's Node was once its VolumeAttachment, which is the only one, was
+	// being deleted, if the Node is gone by now or lists the volume in use. nil: nobody knows.
 	AtDetach *Node
 	// Heir is the name of another node that has the holder's node ID now: the
 	// same machine under another name, or one that was given its ID. Empty: none.
@@ -295,12 +295,12 @@ func (h *Holder) ReleasedUnderThis() bool {
 	return h.Detaching() && h.Attachment.UID == h.ReleasedUnder
 }
 
-// LetGoAtDetach tells whether a Node that is gone by now showed, once its VolumeAttachment was
-// being deleted, that its kubelet had let the volume go, and is believed: then it cannot mount
-// it since, under whichever Node (ReleasedForGood).
+// LetGoAtDetach tells whether the holder's Node showed, once its VolumeAttachment was being
+// deleted, that its kubelet had let the volume go, and is believed: then it cannot mount it since,
+// under whichever Node (ReleasedForGood). What it lists in use now a pod wants that is back.
 func (h *Holder) LetGoAtDetach() bool {
 	n := h.AtDetach
-	if n == nil || h.Node != nil || !h.beingTaken() || n.InUse || n.OutOfService {
+	if n == nil || h.Node != nil && !h.OwnNode() || !h.beingTaken() || n.InUse || n.OutOfService {
 		return false
 	}
 	was := n.Machine(h.NodeName)
@@ -331,7 +331,7 @@ func (h *Holder) beingTaken() bool {
 // AsksAtDetach tells whether the holder stands in the way, and what its Node was once its
 // VolumeAttachment was being deleted may end that.
 func (h *Holder) AsksAtDetach(p Policy) bool {
-	return h.Node == nil && h.beingTaken() && !standing(h, p).Gone()
+	return (h.Node == nil || h.OwnNode() && h.Node.InUse) && h.beingTaken() && !standing(h, p).Gone()
 }
 
 // NeverAttached tells whether the machine never had the volume, though the ledger says that it

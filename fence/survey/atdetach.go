@@ -15,8 +15,8 @@ import (
 )
 
 // atDetach learns what the Node of a holder was once its VolumeAttachment was being deleted,
-// where the Node is gone and that may end what the holder stands in the way for: a node that was
-// drained and deleted while nobody of ours was there. etcd has it for as long as it has the past
+// where that may end what the holder stands in the way for: of a node that was drained and deleted
+// while nobody of ours was there, or to which a pod came back meanwhile. etcd has it for as long as it has the past
 // (see order). It tells whether it has read anything.
 func (g *gathering) atDetach(ctx context.Context, h *fence.Holder) (read bool) {
 	if !h.AsksAtDetach(g.survey.Policy) || !g.survey.OnlyAttachment(h) {
@@ -33,7 +33,7 @@ func (g *gathering) atDetach(ctx context.Context, h *fence.Holder) (read bool) {
 	}
 	node, err := g.nodeAt(ctx, h.NodeName, version)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot read what a Node was that is gone", "node", h.NodeName, "resourceVersion", version, "volume", g.volume)
+		klog.FromContext(ctx).Error(err, "Cannot read what a Node was once it was being detached from", "node", h.NodeName, "resourceVersion", version, "volume", g.volume)
 	}
 	if node == nil {
 		return true
@@ -42,7 +42,7 @@ func (g *gathering) atDetach(ctx context.Context, h *fence.Holder) (read bool) {
 	h.AtDetach.SystemShared = g.Index.SystemShared(h.NodeName, h.AtDetach.SystemUUID)
 	h.AtDetach.InUse, h.AtDetach.ListedAttached = g.IDs.NodeLists(node, g.volume)
 	if g.Kubelets != nil && g.Index.Forced(h.Attachment.Name, h.Attachment.UID, h.AtDetach.BootID) != nil {
-		h.AtDetach.Memory = fence.MemoryUnsaid // and it cannot be asked any more
+		h.AtDetach.Memory = fence.MemoryUnsaid // and what ran then is not asked any more
 	}
 	return true
 }

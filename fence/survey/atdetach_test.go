@@ -114,7 +114,14 @@ func TestWhatANodeWasWhenItWasDetachedReleases(t *testing.T) {
 			w.put(va)
 		}, refuse: true, unseen: true},
 		"an unpublish has begun": {change: func(_ *world, _ *etcd, l *ledger.Entry) { l.State = fence.Leaving }, refuse: true, unseen: true},
-		"its Node is there":      {change: func(w *world, _ *etcd, _ *ledger.Entry) { w.node("old", listing) }, refuse: true, unseen: true},
+		"a pod is back there":    {change: func(w *world, _ *etcd, _ *ledger.Entry) { w.node("old", listing) }},
+		"a pod is back there, and it was in use": {change: func(w *world, e *etcd, _ *ledger.Entry) {
+			w.node("old", listing)
+			listing(e.node)
+		}, refuse: true},
+		"another Node of the name lists it": {change: func(w *world, _ *etcd, _ *ledger.Entry) {
+			w.node("old", func(n *corev1.Node) { listing(n); n.UID = "anew" })
+		}, refuse: true, unseen: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
