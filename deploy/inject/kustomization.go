@@ -56,8 +56,14 @@ func (c *changes) nameIn(file, document int, root *yaml.Node) error {
 	if !ok && o["resources"] != nil {
 		return fmt.Errorf("%s:%d: its resources are no list", c.streams[file].Name, field(root, "resources").Line)
 	}
-	if !slices.Contains(resources, any(DocumentsFile)) {
+	if !slices.ContainsFunc(resources, isDocuments) {
 		o["resources"] = append(resources, DocumentsFile)
 	}
 	return nil
+}
+
+// isDocuments: the resource is DocumentsFile, of the same folder, however its path is written.
+func isDocuments(resource any) bool {
+	name, is := resource.(string)
+	return is && filepath.Clean(name) == DocumentsFile
 }
