@@ -126,12 +126,15 @@ func (d *Driver) published(ctx context.Context, volumeID string, list func() (pu
 	tells := has[spec.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES]
 	lists := tells && has[spec.ControllerServiceCapability_RPC_LIST_VOLUMES]
 	if has[spec.ControllerServiceCapability_RPC_GET_VOLUME] {
-		nodes, err = d.get(ctx, volumeID)
+		var said bool
+		nodes, said, err = d.get(ctx, volumeID)
 		switch code := status.Code(err); {
+		case err == nil && anew(ctx):
+			return nodes, tells && said, nil
 		case err == nil:
 			// Without the capability the field is optional: what is named
 			// counts, and silence says nothing, of those that are not named either.
-			return nodes, tells || len(nodes) > 0 && !anew(ctx), nil
+			return nodes, tells || len(nodes) > 0, nil
 		case code == codes.NotFound && !lists:
 			return nil, tells && !anew(ctx), nil
 		case code != codes.Unimplemented && code != codes.NotFound:
@@ -151,8 +154,8 @@ func (d *Driver) published(ctx context.Context, volumeID string, list func() (pu
 	if err != nil {
 		return nil, false, fmt.Errorf("asking driver %s for its volumes (ListVolumes): %w", d.Name(), err)
 	}
-	nodes, there := d.among(all, volumeID)
-	return nodes, there || !anew(ctx), nil
+	nodes, said := d.among(all, volumeID)
+	return nodes, said || !anew(ctx), nil
 }
 
 // Listing is a Driver that is asked where many volumes are: what needs a list of all of them is
@@ -178,30 +181,40 @@ func (l *Listing) PublishedNodes(ctx context.Context, volumeID string) (nodes []
 type anewKey struct{}
 
 // Anew is a context in which an answer is never older than the question, and says nothing of
-// a volume that the driver does not name.
+// a volume that the driver does not name, or names without the status in which the nodes would
+// stand: a driver that lists nodes has to give one, be it empty.
 func Anew(ctx context.Context) context.Context { return context.WithValue(ctx, anewKey{}, true) }
 
 func anew(ctx context.Context) bool { return ctx.Value(anewKey{}) != nil }
 
-func (d *Driver) get(ctx context.Context, volumeID string) ([]string, error) {
+// get asks for one volume. said: the answer has the status in which its nodes stand.
+func (d *Driver) get(ctx context.Context, volumeID string) (nodes []string, said bool, err error) {
 	answer, err := spec.NewControllerClient(d.conn).ControllerGetVolume(ctx, &spec.ControllerGetVolumeRequest{VolumeId: volumeID})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return nodeSet(answer.GetStatus().GetPublishedNodeIds()), nil
+	return nodeSet(answer.GetStatus().GetPublishedNodeIds()), answer.GetStatus() != nil, nil
 }
 
-// published are the node IDs that a listing names, by Identity.Key and handle.
-type published map[string]map[string][]string
+// published is what a listing says of each volume, by Identity.Key and handle.
+type published map[string]map[string]*entries
 
-// among are the nodes of the volume, and whether it is there.
-func (d *Driver) among(all published, volumeID string) (nodes []string, there bool) {
-	for handle, ids := range all[d.ids.Key(volumeID)] {
+// entries are those of one handle.
+type entries struct {
+	nodes []string
+	// silent: one of them has no status, in which its nodes would stand.
+	silent bool
+}
+
+// among are the nodes of the volume; said: it is in the list, and each of its entries has a status.
+func (d *Driver) among(all published, volumeID string) (nodes []string, said bool) {
+	silent := false
+	for handle, of := range all[d.ids.Key(volumeID)] {
 		if d.ids.Same(handle, volumeID) {
-			nodes, there = append(nodes, ids...), true
+			nodes, said, silent = append(nodes, of.nodes...), true, silent || of.silent
 		}
 	}
-	return nodeSet(nodes), there
+	return nodeSet(nodes), said && !silent
 }
 
 func nodeSet(ids []string) []string {
@@ -244,9 +257,15 @@ func (d *Driver) listOnce(ctx context.Context) (published, error) {
 			handle := entry.GetVolume().GetVolumeId()
 			key := d.ids.Key(handle)
 			if all[key] == nil {
-				all[key] = map[string][]string{}
+				all[key] = map[string]*entries{}
 			}
-			all[key][handle] = append(all[key][handle], entry.GetStatus().GetPublishedNodeIds()...)
+			of := all[key][handle]
+			if of == nil {
+				of = &entries{}
+				all[key][handle] = of
+			}
+			of.nodes = append(of.nodes, entry.GetStatus().GetPublishedNodeIds()...)
+			of.silent = of.silent || entry.GetStatus() == nil
 		}
 		token = page.GetNextToken()
 		if token == "" {

@@ -299,7 +299,7 @@ func TestAnAnswerIsNeverOlderThanTheQuestionAndIsShared(t *testing.T) {
 		var l listings
 		l.list = func(context.Context) (published, error) {
 			// The oldest that a listing can be: what was when it began.
-			now := published{"vol-1": {"vol-1": {state}}}
+			now := published{"vol-1": {"vol-1": {nodes: []string{state}}}}
 			count++
 			if running++; running > 1 {
 				t.Errorf("the driver lists %d times at once", running)
@@ -311,7 +311,7 @@ func TestAnAnswerIsNeverOlderThanTheQuestionAndIsShared(t *testing.T) {
 		ask := func(want string) {
 			go func() {
 				all, err := l.of(t.Context(), t.Context(), "vol-1")
-				if got := all["vol-1"]["vol-1"]; err != nil || len(got) != 1 || got[0] != want {
+				if got := all["vol-1"]["vol-1"]; err != nil || len(got.nodes) != 1 || got.nodes[0] != want {
 					t.Errorf("got %v, %v, want %s", got, err, want)
 				}
 			}()
@@ -393,7 +393,7 @@ func TestAListThatTakesLongerThanACallCounts(t *testing.T) {
 		var fails atomic.Bool
 		l.list = func(context.Context) (published, error) {
 			began++
-			now := published{"vol-1": {"vol-1": {fmt.Sprint(began)}}}
+			now := published{"vol-1": {"vol-1": {nodes: []string{fmt.Sprint(began)}}}}
 			failing := fails.Load()
 			if time.Sleep(takes); failing {
 				return nil, status.Error(codes.Unavailable, "no")
@@ -407,7 +407,7 @@ func TestAListThatTakesLongerThanACallCounts(t *testing.T) {
 			all, err := l.of(ctx, t.Context(), volume)
 			if want == "" && status.Code(err) != codes.DeadlineExceeded {
 				t.Errorf("after %d lists: got %v, %v, want that it takes too long", began, all, err)
-			} else if want != "" && (err != nil || all["vol-1"]["vol-1"][0] != want) {
+			} else if want != "" && (err != nil || all["vol-1"]["vol-1"].nodes[0] != want) {
 				t.Errorf("after %d lists: got %v, %v, want list %s", began, all, err, want)
 			}
 		}
@@ -447,7 +447,7 @@ func TestAListThatFailsDoesNotReplaceOneThatWasLeft(t *testing.T) {
 			if time.Sleep(takes); n > 1 {
 				return nil, status.Error(codes.Unavailable, "no")
 			}
-			return published{"vol-1": {"vol-1": {"a"}}}, nil
+			return published{"vol-1": {"vol-1": {nodes: []string{"a"}}}}, nil
 		}
 		for _, volume := range []string{"vol-1", "vol-2"} {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -457,7 +457,7 @@ func TestAListThatFailsDoesNotReplaceOneThatWasLeft(t *testing.T) {
 			cancel()
 			time.Sleep(takes - patience + time.Second) // until it ends
 		}
-		if all, err := l.of(t.Context(), t.Context(), "vol-1"); err != nil || all["vol-1"]["vol-1"][0] != "a" || began != 2 {
+		if all, err := l.of(t.Context(), t.Context(), "vol-1"); err != nil || all["vol-1"]["vol-1"].nodes[0] != "a" || began != 2 {
 			t.Errorf("after %d lists: got %v, %v", began, all, err)
 		}
 		time.Sleep(2*listKept + takes)
@@ -467,7 +467,7 @@ func TestAListThatFailsDoesNotReplaceOneThatWasLeft(t *testing.T) {
 // What is asked anew is not answered by a list that was left to the volume.
 func TestAListThatWasLeftDoesNotAnswerWhatIsAskedAnew(t *testing.T) {
 	d := connect(t, &testDriver{capabilities: capabilities{listVolumes, listPublished}, published: map[string][]string{"vol-1": {"now"}}})
-	left := &listing{done: make(chan struct{}), all: published{"vol-1": {"vol-1": {"before"}}}}
+	left := &listing{done: make(chan struct{}), all: published{"vol-1": {"vol-1": {nodes: []string{"before"}}}}}
 	close(left.done)
 	d.listings.left = map[string]*listing{"vol-1": left}
 	for _, c := range []struct {
