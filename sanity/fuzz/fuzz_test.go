@@ -50,7 +50,7 @@ func TestWhatIsReadOfOthersIsFuzzed(t *testing.T) {
 	}
 	for _, folder := range []string{
 		"fence/config", "fence/ledger", "fence/record", "fence/evidence", "fence/kubelet", "fence/survey", "fence/agent", "fence/agent/program", "fence/agent/ipmi", "fence/printable",
-		"fence/fencer", "fence/observe",
+		"fence/fencer", "fence/observe", "fence/failover", "fence/agent/csiaddons",
 		"csi", "csi/addons", "proxy/guard", "proxy/statusz", "deploy/inject", "deploy/kustomize", "deploy/policy", "deploy/values",
 		"cmd/csi-fencepost-webhook", "cmd/csi-fencepost-agents/contract", "cmd/csi-fencepost-agents/rest", "cmd/csi-fencepost-agents/trust",
 		"cmd/csi-fencepost-agents/azure", "cmd/csi-fencepost-agents/ec2", "cmd/csi-fencepost-agents/gce", "cmd/csi-fencepost-agents/hcloud", "cmd/csi-fencepost-agents/openstack", "cmd/csi-fencepost-agents/proxmox", "cmd/csi-fencepost-agents/redfish", "cmd/csi-fencepost-agents/vsphere",
@@ -58,6 +58,24 @@ func TestWhatIsReadOfOthersIsFuzzed(t *testing.T) {
 	} {
 		if !slices.ContainsFunc(all, func(t target) bool { return t.folder == folder }) {
 			t.Errorf("%s reads what others write, and has no fuzz target", folder)
+		}
+	}
+	// Whose words a folder reads besides those of its other targets.
+	for _, one := range []struct {
+		target
+		whose string
+	}{
+		{target{"csi", "FuzzDriver"}, "a driver's"},
+		{target{"cmd/csi-fencepost/explain", "FuzzTenant"}, "a tenant's"},
+		{target{"cmd/csi-fencepost/explain", "FuzzSidecar"}, "a driver's pod's"},
+		{target{"cmd/csi-fencepost/doctor", "FuzzTenant"}, "a tenant's"},
+		{target{"cmd/csi-fencepost/doctor", "FuzzController"}, "a driver's pod's"},
+		{target{"fence/failover", "FuzzNode"}, "a Node's"},
+		{target{"fence/failover", "FuzzPods"}, "a pod's and a claim's"},
+		{target{"cmd/csi-fencepost-webhook", "FuzzHooks"}, "a webhook configuration's"},
+	} {
+		if !slices.Contains(all, one.target) {
+			t.Errorf("%s reads %s words, and there is no %s", one.folder, one.whose, one.name)
 		}
 	}
 }
