@@ -88,7 +88,9 @@ func FuzzNode(f *testing.F) {
 		n.Name, n.ResourceVersion = "n1", "7" // a DNS label, and the API server's
 		before := n.DeepCopy()
 		s := situations[int(situation)%len(situations)]()
-		s.Node = &n
+		if s.Node = &n; s.Fence != nil && s.Life == fence.Stale { // in the boot that it was fenced in
+			s.Fence.NodeUID, s.Fence.BootID = string(n.UID), n.Status.NodeInfo.BootID
+		}
 		brake, words := OfNode(&n, false, false, "")
 		if s.Brake, s.BrakeWords = brake, words; (brake == NoBrake) != (words == "") {
 			t.Errorf("brake %q says %q", brake, words)
