@@ -89,6 +89,8 @@ func FuzzAddresses(f *testing.F) {
 		f.Add("192.0.2.1", "192.0.2.2", knows(client("id1", text)), lists(text), true)
 		f.Add("192.0.2.1", text, knows(client("id2", text)), lists("::/0", "0.0.0.0/0"), false)
 	}
+	f.Add("192.0.2.1", "198.51.100.2", knows(client("id1", "203.0.112.0/20")), lists("203.0.112.0/20"), true)
+	f.Add("192.0.2.1", "198.51.100.2", knows(client("id1", "2001:db8::/56")), lists("2001:db8::/56"), true)
 	f.Add("192.0.2.1", "", []byte{0xff}, []byte{0xff}, true)
 	subnets := []string{"192.0.2.0/24", "2001:db8::/32"}
 	within := []netip.Prefix{netip.MustParsePrefix(subnets[0]), netip.MustParsePrefix(subnets[1])}
