@@ -100,7 +100,10 @@ func FuzzAddresses(f *testing.F) {
 	f.Fuzz(func(t *testing.T, own, other string, known, listed []byte, anywhere bool) {
 		driver := &answers{bytes: map[string][]byte{"GetIdentity": wire(&identitypb.GetIdentityResponse{Name: "d.example.com"}), "GetCapabilities": can, "GetFenceClients": known, "ListClusterFence": listed}}
 		n1, n2 := node("n1", "u1", corev1.ConditionUnknown, strings.Split(own, "\n")...), node("n2", "u2", corev1.ConditionTrue, strings.Split(other, "\n")...)
-		options := Options{Name: "array", Conn: driver, Driver: "d.example.com", Nodes: &cluster{nodes: []corev1.Node{n1, n2}}, AllowedSubnets: subnets}
+		csi := &registered{}
+		csi.add("n1", "d.example.com", "id1")
+		csi.add("n2", "d.example.com", "id2")
+		options := Options{Name: "array", Conn: driver, Driver: "d.example.com", Nodes: &cluster{nodes: []corev1.Node{n1, n2}}, CSINodes: csi, AllowedSubnets: subnets}
 		if anywhere {
 			options.AllowedSubnets = nil
 		}
