@@ -396,6 +396,37 @@ func TestABrakeHoldsTheFenceAndSaysSo(t *testing.T) {
 	})
 }
 
+// A tenant's pod that waits for a volume of his is a reason to fence the node that holds it once that is
+// silent, and none while it lives.
+func TestAPodThatWaitsIsAReasonToFenceASilentNodeAndNoLivingOne(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.pod("waits", "", nil, "a")
+		w.start()
+		w.never("a node that lives was fenced", 2*w.options.FenceAfter, func() bool { return w.fencer.did("off " + w.n1) })
+		w.lives(w.n1, false)
+		w.eventually("it is fenced for who waits", func() bool { return w.fencer.did("off " + w.n1) })
+	})
+}
+
+// A tenant's claim that names another's volume, and is not bound to it, as everybody may make one,
+// does not hide the pods that wait for that volume: its node is fenced for them, and they are told.
+func TestAClaimThatNamesAnothersVolumeHidesNobodyWhoWaitsForIt(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.volume("a", w.driver, nil)
+		w.pod("waits", "", nil, "a")
+		w.tenant("a", w.ns+"-a")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("it is fenced for who waits", func() bool { return w.fencer.did("off " + w.n1) })
+		if w.seen.said("FencepostSuspected waits", "") == 0 {
+			t.Error("who waits was not told")
+		}
+	})
+}
+
 func TestAFenceThatFailsIsToldOnTheWaitingPodUntilTheNextIsTried(t *testing.T) {
 	play(t, func(t *testing.T) {
 		w := newWorld(t)

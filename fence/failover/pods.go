@@ -201,7 +201,8 @@ func (w *worker) concerned(ctx context.Context, volumes []held) ([]*corev1.Pod, 
 }
 
 // learnNamespaces finds most claims through the node's own pods, in a few
-// requests instead of one for each PV.
+// requests instead of one for each PV. Everybody may make a claim that names any PV: only
+// Kubernetes says whose it is, by binding the two.
 func (w *worker) learnNamespaces(ctx context.Context) error {
 	if len(w.claims) > 0 {
 		return nil
@@ -223,7 +224,7 @@ func (w *worker) learnNamespaces(ctx context.Context) error {
 			return err
 		}
 		for _, claim := range in {
-			if claim.Spec.VolumeName != "" {
+			if claim.Spec.VolumeName != "" && claim.Status.Phase == corev1.ClaimBound {
 				w.claims[claim.Spec.VolumeName] = ns
 			}
 		}

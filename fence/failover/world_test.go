@@ -525,15 +525,25 @@ func (w *world) volume(name, driver string, annotations map[string]string) {
 	w.t.Helper()
 	pvName := w.ns + "-" + name
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
-	rwo := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	must(w.t, w.api.CoreV1().PersistentVolumes().Create, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pvName},
-		Spec: corev1.PersistentVolumeSpec{Capacity: size, AccessModes: rwo, ClaimRef: &corev1.ObjectReference{Namespace: w.ns, Name: name},
+		Spec: corev1.PersistentVolumeSpec{Capacity: size, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, ClaimRef: &corev1.ObjectReference{Namespace: w.ns, Name: name},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "h-" + name}}}})
-	must(w.t, w.api.CoreV1().PersistentVolumeClaims(w.ns).Create, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
-		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: rwo, VolumeName: pvName, StorageClassName: new(string), Resources: corev1.VolumeResourceRequirements{Requests: size}}})
+	claim := w.claim(name, pvName, annotations)
+	claim.Status.Phase = corev1.ClaimBound
+	if _, err := w.api.CoreV1().PersistentVolumeClaims(w.ns).UpdateStatus(context.Background(), claim, metav1.UpdateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
 	must(w.t, w.api.StorageV1().VolumeAttachments().Create, &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: csi.AttachmentName("h-"+name, driver, w.n1)},
 		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: w.n1, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pvName}}})
+}
+
+// claim makes one that names the PersistentVolume, and that Kubernetes has not bound to it.
+func (w *world) claim(name, pv string, annotations map[string]string) *corev1.PersistentVolumeClaim {
+	w.t.Helper()
+	return must(w.t, w.api.CoreV1().PersistentVolumeClaims(w.ns).Create, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeName: pv, StorageClassName: new(string),
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}})
 }
 
 func (w *world) detach(volume string) {
@@ -553,6 +563,22 @@ func (w *world) finalizer(volume string, names ...string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// tenant has a namespace of his own, a claim there that names the PersistentVolume, to which it is
+// not bound, and on n1 a pod that uses another claim.
+func (w *world) tenant(name, pv string) {
+	w.t.Helper()
+	ours := w.ns
+	defer func() { w.ns = ours }()
+	w.ns += "-tenant"
+	must(w.t, w.api.CoreV1().Namespaces().Create, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
+	if *onReal {
+		must(w.t, w.api.CoreV1().ServiceAccounts(w.ns).Create, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	}
+	w.claim(name, pv, nil)
+	w.claim("own", "", nil)
+	w.pod("tenant", w.n1, nil, "own")
 }
 
 // pod makes a pod that uses these claims; node "" leaves it waiting.
