@@ -396,6 +396,41 @@ func TestABrakeHoldsTheFenceAndSaysSo(t *testing.T) {
 	})
 }
 
+// Whoever may patch Nodes has a silent one neither fenced nor, by the opt-out, its pods moved, for as long
+// as his mark is on it. What is proven moves in spite of the other marks, and nothing moves by any.
+func TestWhoeverPatchesNodesKeepsASilentOneFromBeingFencedAndMovesNothing(t *testing.T) {
+	for brake, mark := range map[Brake]func(n *corev1.Node){
+		BrakeCordoned:    func(n *corev1.Node) { n.Spec.Unschedulable = true },
+		BrakeMaintenance: func(n *corev1.Node) { n.Annotations = map[string]string{MaintenanceAnnotation: "x"} },
+		BrakeScaleDown: func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: scaleDownTaint, Effect: corev1.TaintEffectNoSchedule}}
+		},
+		BrakeOptOut: func(n *corev1.Node) { n.Annotations = map[string]string{OptOutAnnotation: "false"} },
+	} {
+		t.Run(string(brake), played(func(t *testing.T) {
+			w := newWorld(t)
+			w.volume("a", w.driver, nil)
+			w.pod("a", w.n1, nil, "a")
+			w.edit(w.n1, mark)
+			w.start()
+			touched := func() bool { return !w.has("a") || w.tainted() != "" || w.fencer.did("off "+w.n1) }
+			w.never("it was touched while it lives", time.Second, touched)
+			if brake == BrakeOptOut {
+				w.fencer.reads(agent.Off)
+			}
+			w.lives(w.n1, false)
+			w.never("it was touched while he keeps it", 2*w.options.FenceAfter, touched)
+			if brake == BrakeOptOut {
+				w.edit(w.n1, func(n *corev1.Node) { n.Annotations = nil })
+			} else if b := w.seen.blockedBy(); b != brake {
+				t.Errorf("the metric says %q", b)
+			}
+			w.fencer.reads(agent.Off)
+			w.eventually("its pods move", func() bool { return !w.has("a") && w.tainted() != "" })
+		}))
+	}
+}
+
 // A tenant's pod that waits for a volume of his is a reason to fence the node that holds it once that is
 // silent, and none while it lives.
 func TestAPodThatWaitsIsAReasonToFenceASilentNodeAndNoLivingOne(t *testing.T) {
