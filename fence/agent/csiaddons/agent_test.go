@@ -628,6 +628,45 @@ func TestWhereAddressesAreDeclaredTheyAloneCount(t *testing.T) {
 	r.fenced()
 }
 
+// Who writes the status of all Nodes names another address than the machine has: a fence that goes by Nodes'
+// addresses then leaves it its access, and reads as off. Where somebody else says the addresses it is cut off.
+func TestWhoeverWritesTheNodesAddressDecidesWhatIsCutOffOnlyWhereNobodyElseSaysTheAddresses(t *testing.T) {
+	const own, also, named = "192.0.2.1", "2001:db8::1", "192.0.2.9"
+	knows := func(r *rig) { r.Set(func(s *array.Switches) { s.FenceClients = true }) }
+	for name, c := range map[string]struct {
+		with func(*rig)
+		cuts []string
+	}{
+		"the Node alone":                          {func(*rig) {}, []string{named + "/32"}},
+		"the configuration":                       {func(r *rig) { r.options.Declared = map[string][]string{"n1": {own, also}} }, []string{own + "/32", also + "/128"}},
+		"the driver, of its client":               {knows, []string{own + "/32", also + "/128"}},
+		"the driver, of its client, and it alone": {func(r *rig) { knows(r); r.options.DriverOnly = true }, []string{own + "/32", also + "/128"}},
+		"the driver alone, which knows none":      {func(r *rig) { r.options.DriverOnly = true }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			c.with(r)
+			r.agent = r.newAgent()
+			r.cluster.nodes[0] = node("n1", "u1", corev1.ConditionUnknown, named)
+			r.m.Addresses = []string{named}
+			if c.cuts == nil {
+				_, err := r.agent.Off(r.ctx(), r.m)
+				wantError(t, err, "no known address")
+				_, err = r.agent.Status(r.ctx(), r.m)
+				wantError(t, err, "no known address")
+				r.fenced()
+				return
+			}
+			r.m.Fenced = agent.Blocks(r.off())
+			r.reads(agent.Off, "lists "+strings.Join(c.cuts, ", ")+" as fenced")
+			r.fenced(c.cuts...)
+			if r.CutOff("id1") != (c.cuts[0] == own+"/32") {
+				t.Errorf("the machine is cut off: %v", r.CutOff("id1"))
+			}
+		})
+	}
+}
+
 // A kubelet that claims the address of a node that is fenced would give it access again.
 func TestNoAccessIsGivenBackToAnAddressOfAnotherNode(t *testing.T) {
 	r := newRig(t, nil)
