@@ -148,6 +148,30 @@ func TestNoErrorShowsASecret(t *testing.T) {
 	}
 }
 
+// A secret that was cut in two leaves nothing, however it was written there, and whatever comes after it.
+func TestNoErrorShowsTheBeginningOfASecret(t *testing.T) {
+	long := strings.Repeat("a word ", 1<<20)
+	for said, want := range map[string]string{
+		"cut: " + contract.Shortened(strings.Repeat(".", 297)+"hunter2 secret", true) + ", at x": "cut: " + strings.Repeat(".", 297) + "***…, at x",
+		contract.Shortened("broken off: hunter2\tsec", false):                                    "broken off: ***…",
+		"it ends with hunter2 s":                   "it ends with ***",
+		"it ends with hun":                         "it ends with hun", // as many a text may
+		"form: p=hunter2+secret, hunter2+…":        "form: p=***, ***…",
+		"path: hunter2%20secret, hunter2%2…":       "path: ***, ***…",
+		"Basic Zm9vOmh1bnRlcjIgc2VjcmV0 is wrong":  "Basic *** is wrong",
+		"Basic Zm9vOmh1bnRlcjIgc…":                 "Basic ***…",
+		"all of it: hunter2 secret, and no more":   "all of it: ***, and no more",
+		long[:16<<10-2] + "hunter2\tsecret" + long: long[:16<<10-2] + "***…",
+	} {
+		o := &outlet{fails: errors.New(said)}
+		code, _, errs := o.run(t, "action=status\nplug=1\nusername=foo\npassword=hunter2 secret\n")
+		got := strings.TrimSuffix(strings.TrimPrefix(errs, "fence_fencepost_outlet: "), "\n")
+		if code != 1 || got != want {
+			t.Errorf("%.80q: exit %d, %.400q", said, code, got)
+		}
+	}
+}
+
 // What a device says acts on no terminal, and no secret appears once that is taken out of it.
 func TestWhatADeviceSaysIsPlain(t *testing.T) {
 	o := &outlet{fails: errors.New("\x1b]52;c;Zm9v\x07 hunter2\x1bsecret \u202eno\r\nStatus: OFF")}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // Exit codes of the contract.
@@ -144,29 +143,4 @@ func (p *Program) given(args []string) (map[string]string, error) {
 		return flags, nil
 	}
 	return readInput(p.Stdin)
-}
-
-// strike takes the secrets out of a text that it makes plain, by which one may appear.
-func (a *Agent) strike(text string, v Values) string {
-	var secrets []string
-	for _, one := range a.all() {
-		if one.Secret && len(v[one.Name]) > 0 {
-			secrets = append(secrets, v[one.Name])
-		}
-	}
-	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
-	out := func() {
-		for _, secret := range secrets {
-			text = strings.ReplaceAll(text, secret, "***")
-		}
-	}
-	out()
-	text = plain(text)
-	out()
-	return text
-}
-
-// plain is a text on one line, without a character that does not print, or a byte that is none.
-func plain(text string) string {
-	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\ufffd"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 }

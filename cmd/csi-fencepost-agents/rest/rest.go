@@ -116,7 +116,7 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	switch {
 	case res.StatusCode < 200 || res.StatusCode > 299:
-		return &StatusError{res.StatusCode, short(text), text}
+		return &StatusError{res.StatusCode, contract.Shortened(string(text), err == nil), text}
 	case err != nil:
 		return fmt.Errorf("%s %s: the answer ends: %w", method, path, err)
 	case len(text) > maxAnswer:
@@ -132,11 +132,6 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 		return fmt.Errorf("%s %s: the answer is not what it has to be: %w", method, path, err)
 	}
 	return nil
-}
-
-func short(text []byte) string {
-	const most = 300
-	return string(text[:min(len(text), most)])
 }
 
 // Refused tells whether the API answered with that status.

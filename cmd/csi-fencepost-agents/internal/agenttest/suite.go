@@ -1,9 +1,11 @@
 package agenttest
 
 import (
+	"io"
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -41,6 +43,7 @@ func Suite(t *testing.T, world func(t testing.TB) *World, states map[string]int)
 	t.Run("another machine is not touched", func(t *testing.T) { othersAreLeft(t, world(t)) })
 	t.Run("not found is an error", func(t *testing.T) { notFoundIsAnError(t, world(t)) })
 	t.Run("a wrong secret is an error and not shown", func(t *testing.T) { wrongSecretIsAnError(t, world(t)) })
+	t.Run("no error shows the beginning of a secret", func(t *testing.T) { nothingOfASecretIsShown(t, world(t)) })
 	t.Run("nothing is sent to whoever has another certificate", func(t *testing.T) { othersAreNotAsked(t, world(t)) })
 	t.Run("who is asked too often answers nothing", func(t *testing.T) { throttledIsAnError(t, world(t)) })
 }
@@ -149,6 +152,45 @@ func wrongSecretIsAnError(t *testing.T, w *World) {
 		if strings.Contains(got.Out+got.Err, "wrong-secret") {
 			t.Errorf("%s shows the secret: %q, %q", action, got.Out, got.Err)
 		}
+	}
+}
+
+// nothingOfASecretIsShown: an answer that quotes the secret is cut in the middle of it, by the agent
+// where a message bears no more, or by who answers.
+func nothingOfASecretIsShown(t *testing.T, w *World) {
+	const before = "~~ "
+	secret := w.Parameters[w.Secret]
+	quotes := func(pad int, secret string, ends bool) http.Handler {
+		return http.HandlerFunc(func(hw http.ResponseWriter, _ *http.Request) {
+			text := strings.Repeat("x", pad) + before + secret
+			hw.Header().Set("Content-Type", "text/plain")
+			if !ends {
+				hw.Header().Set("Content-Length", strconv.Itoa(len(text)+100))
+			}
+			hw.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(hw, text)
+			if !ends {
+				_ = http.NewResponseController(hw).Flush()
+				panic(http.ErrAbortHandler)
+			}
+		})
+	}
+	check := func(what string, shown int) {
+		got := Run(t, w.Agent, "status", with(w.Parameters, "timeout", "2"))
+		if got.Code != 1 {
+			t.Errorf("%s: exit %d, %s", what, got.Code, got.Err)
+		}
+		if strings.Contains(got.Err, before+secret[:shown]) {
+			t.Errorf("%s: the first %d bytes of the secret are shown: %s", what, shown, got.Err)
+		}
+	}
+	for _, n := range []int{1, 2, 5, min(len(secret)-1, 200)} {
+		w.Server.Refuse(-1, quotes(300-len(before)-n, secret, true))
+		check("a long answer", n)
+	}
+	for _, n := range []int{2, min(len(secret)-1, 200)} {
+		w.Server.Refuse(-1, quotes(10, secret[:n], false))
+		check("an answer that ends early", n)
 	}
 }
 
