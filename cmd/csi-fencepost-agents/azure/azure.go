@@ -82,12 +82,12 @@ func credential(v contract.Values) (azcore.TokenCredential, error) {
 		return nil, err
 	}
 	tenant, client, secret, file := v["tenant_id"], v["client_id"], v["client_secret"], v["federated_token_file"]
-	o := azcore.ClientOptions{Cloud: cloud.Configuration{ActiveDirectoryAuthorityHost: authority}}
+	o := azcore.ClientOptions{Transport: trust.ForTokens(), Cloud: cloud.Configuration{ActiveDirectoryAuthorityHost: authority}}
 	// Whoever names another authority has it that it is one.
 	private := authority+"/" != cloud.AzurePublic.ActiveDirectoryAuthorityHost
 	switch {
 	case tenant == "" && secret == "" && file == "":
-		m := &azidentity.ManagedIdentityCredentialOptions{}
+		m := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: azcore.ClientOptions{Transport: o.Transport}}
 		if client != "" {
 			m.ID = azidentity.ClientID(client)
 		}
@@ -175,7 +175,11 @@ func (s *subscription) On(ctx context.Context, m *contract.Machine) error {
 
 func (s *subscription) List(ctx context.Context) (all []*contract.Machine, err error) {
 	next := "/subscriptions/" + s.id + "/providers/Microsoft.Compute/virtualMachines?" + apiVersion
+	read := rest.Pages{}
 	for next != "" {
+		if err := read.Turn(next); err != nil {
+			return nil, err
+		}
 		var page struct {
 			Value    []virtualMachine
 			NextLink string

@@ -279,3 +279,27 @@ func metadata(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"access_token": "token-1", "expires_in": "3599", "expires_on": "%d", "resource": %q, "token_type": "Bearer"}`,
 		time.Now().Add(time.Hour).Unix(), r.FormValue("resource"))
 }
+
+// A list of which the same page is said to be the next one, again and again, has no end.
+func TestAListThatGoesRoundIsAnError(t *testing.T) {
+	w := world(t)
+	w.Server.Refuse(-1, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"value": []any{}, "nextLink": "https://" + r.Host + r.URL.Path + "?api-version=x&page=2"})
+	}))
+	agenttest.GoesRound(t, w)
+}
+
+// Whoever gives tokens, and gives no end of them, is read no further than the platform is.
+func TestATokenWithoutAnEndIsAnError(t *testing.T) {
+	e := &agenttest.Endless{Code: http.StatusOK}
+	server := httptest.NewUnstartedServer(e)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	server.StartTLS()
+	defer server.Close()
+	w := world(t)
+	w.Parameters["authority"] = server.URL
+	if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != 1 || w.Server.Requests() > 0 {
+		t.Errorf("exit %d, %.300s", got.Code, got.Err)
+	}
+	e.Judge(t, "a token")
+}

@@ -27,7 +27,7 @@ func Shortened(text string, ended bool) string {
 	if text = strings.TrimSpace(text); len(text) <= most && (ended || text == "") {
 		return text
 	}
-	return text[:min(len(text), most)] + cut
+	return strings.TrimSuffix(text[:min(len(text), most)], cut) + cut
 }
 
 // strike takes the secrets, and what is left of one that was cut in two, out of a text that it makes

@@ -21,9 +21,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/rest"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/trust"
 )
 
 // apiVersion is that of EC2 since 2016.
@@ -87,12 +90,24 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 	if err != nil {
 		return nil, err
 	}
-	sdk, err := config.LoadDefaultConfig(ctx, config.WithRegion(name))
+	sdk, err := config.LoadDefaultConfig(ctx, config.WithRegion(name), config.WithAPIOptions([]func(*middleware.Stack) error{bounded}))
 	if err != nil {
 		return nil, fmt.Errorf("credentials: %w", err)
 	}
 	api.Who, api.Decode = signer(sdk.Credentials, name), xml.Unmarshal
 	return &region{name, v["terminate"] == "true", api}, nil
+}
+
+// bounded bounds what the SDK reads of whoever gives credentials. The SDK takes no http.RoundTripper of
+// another's together with AWS_CA_BUNDLE, nor for the time-outs that it has for the instance's metadata.
+func bounded(stack *middleware.Stack) error {
+	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("Bounded", func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
+		out, data, err := next.HandleDeserialize(ctx, in)
+		if res, ok := out.RawResponse.(*smithyhttp.Response); ok && res != nil && res.Response != nil {
+			trust.Bound(res.Response, "whoever gives credentials")
+		}
+		return out, data, err
+	}), middleware.After)
 }
 
 // signer signs as AWS Signature Version 4 has it.
@@ -231,6 +246,7 @@ func (r *region) On(ctx context.Context, m *contract.Machine) error {
 }
 
 func (r *region) List(ctx context.Context) (all []*contract.Machine, err error) {
+	read := rest.Pages{}
 	for next := ""; ; {
 		form := url.Values{"MaxResults": {"1000"}}
 		if next != "" {
@@ -245,6 +261,9 @@ func (r *region) List(ctx context.Context) (all []*contract.Machine, err error) 
 		}
 		if next = page.Next; next == "" {
 			return all, nil
+		}
+		if err := read.Turn(next); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -303,3 +303,31 @@ func TestCredentialsOfThePod(t *testing.T) {
 		t.Errorf("exit %d, %s", got.Code, got.Err)
 	}
 }
+
+// A list of which the same page is said to be the next one, again and again, has no end.
+func TestAListThatGoesRoundIsAnError(t *testing.T) {
+	w := world(t)
+	w.Server.Refuse(-1, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer(w, "DescribeInstances", "<reservationSet>"+describe(one, "running", usual)+"</reservationSet><nextToken>two</nextToken>")
+	}))
+	agenttest.GoesRound(t, w)
+}
+
+// Whoever gives credentials, and gives no end of them, is read no further than the platform is.
+func TestCredentialsWithoutAnEndAreAnError(t *testing.T) {
+	e := &agenttest.Endless{Code: http.StatusOK}
+	pod := httptest.NewServer(e)
+	defer pod.Close()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("token-of-the-pod"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := world(t)
+	delete(w.Parameters, "access_key")
+	delete(w.Parameters, "secret_key")
+	w.Parameters["container_credentials_full_uri"], w.Parameters["container_authorization_token_file"] = pod.URL, token
+	if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != 1 || w.Server.Requests() > 0 {
+		t.Errorf("exit %d, %.300s", got.Code, got.Err)
+	}
+	e.Judge(t, "credentials")
+}

@@ -11,11 +11,13 @@ import (
 	"regexp"
 	"strings"
 
+	"cloud.google.com/go/compute/metadata"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/rest"
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/trust"
 )
 
 const scope = "https://www.googleapis.com/auth/compute"
@@ -78,7 +80,7 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 // credentials are a key's or a federation's; without text the machine's own.
 func credentials(ctx context.Context, text string) (oauth2.TokenSource, error) {
 	if text == "" {
-		return google.ComputeTokenSource("", scope), nil
+		return oauth2.ReuseTokenSource(nil, ofTheMachine{}), nil
 	}
 	var is struct {
 		Type google.CredentialsType `json:"type"`
@@ -90,11 +92,32 @@ func credentials(ctx context.Context, text string) (oauth2.TokenSource, error) {
 	if is.Type != google.ServiceAccount && is.Type != google.ExternalAccount {
 		return nil, fmt.Errorf("parameter credentials: of type %q, and only %s and %s are taken", is.Type, google.ServiceAccount, google.ExternalAccount)
 	}
+	ctx = context.WithValue(ctx, oauth2.HTTPClient, trust.ForTokens())
 	c, err := google.CredentialsFromJSONWithType(ctx, []byte(text), is.Type, scope)
 	if err != nil {
 		return nil, fmt.Errorf("parameter credentials: %w", err)
 	}
 	return c.TokenSource, nil
+}
+
+// ofTheMachine asks the metadata service, as google.ComputeTokenSource does, which reads as much as it
+// is given.
+type ofTheMachine struct{}
+
+func (ofTheMachine) Token() (*oauth2.Token, error) {
+	if !metadata.OnGCE() {
+		return nil, errors.New("this does not run on Compute Engine, whose metadata service gives credentials: name a key's file in the parameter credentials_file")
+	}
+	text, err := metadata.NewClient(trust.ForTokens()).GetWithContext(context.Background(), "instance/service-accounts/default/token?"+url.Values{"scopes": {scope}}.Encode())
+	if err != nil {
+		return nil, err
+	}
+	var t oauth2.Token
+	// An error of the decoder may show what it was given.
+	if json.Unmarshal([]byte(text), &t) != nil || t.AccessToken == "" {
+		return nil, errors.New("the metadata service answers with no token; what it says is not shown, for it may be one")
+	}
+	return &t, nil
 }
 
 // within waits no longer than ctx for a call that knows none.
@@ -207,6 +230,7 @@ func (p *project) send(ctx context.Context, m *contract.Machine, command string)
 }
 
 func (p *project) List(ctx context.Context) (all []*contract.Machine, err error) {
+	read := rest.Pages{}
 	for token := ""; ; {
 		var page struct {
 			Items         map[string]struct{ Instances []instance }
@@ -222,6 +246,9 @@ func (p *project) List(ctx context.Context) (all []*contract.Machine, err error)
 		}
 		if token = page.NextPageToken; token == "" {
 			return all, nil
+		}
+		if err := read.Turn(token); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -281,3 +281,45 @@ func TestWhatCannotBeIsRefusedBeforeAnythingIsAsked(t *testing.T) {
 		}
 	}
 }
+
+// A list of which the same page is said to be the next one, again and again, has no end.
+func TestAListThatGoesRoundIsAnError(t *testing.T) {
+	w := world(t)
+	w.Server.Refuse(-1, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"items": {}, "nextPageToken": "two"}`)
+	}))
+	agenttest.GoesRound(t, w)
+}
+
+// Whoever gives tokens, and gives no end of them, is read no further than the platform is.
+func TestATokenWithoutAnEndIsAnError(t *testing.T) {
+	for name, credentials := range map[string]func(string) string{
+		"of a key":       func(at string) string { return keyFile(t, account, at) },
+		"of the machine": func(string) string { return "" },
+	} {
+		e := &agenttest.Endless{Code: http.StatusOK}
+		server := httptest.NewServer(e)
+		defer server.Close()
+		t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(server.URL, "http://"))
+		w := world(t)
+		w.Parameters["credentials"] = credentials(server.URL)
+		if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != 1 || w.Server.Requests() > 0 {
+			t.Errorf("%s: exit %d, %.300s", name, got.Code, got.Err)
+		}
+		e.Judge(t, name)
+	}
+}
+
+// The metadata service's words may be a token, in whatever form they are.
+func TestWhatTheMetadataServiceSaysIsNotShown(t *testing.T) {
+	for _, says := range []string{`"secret-of-the-account"`, `{"access_token": "", "x": "secret-of-the-account"}`, `secret-of-the-account`} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, says) }))
+		defer server.Close()
+		t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(server.URL, "http://"))
+		w := world(t)
+		w.Parameters["credentials"] = ""
+		if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != 1 || !strings.Contains(got.Err, "answers with no token") || strings.Contains(got.Err, "secret-of") {
+			t.Errorf("%s: exit %d, %s", says, got.Code, got.Err)
+		}
+	}
+}

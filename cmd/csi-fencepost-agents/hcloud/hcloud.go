@@ -101,9 +101,21 @@ func send(ctx context.Context, m *contract.Machine, command func(context.Context
 }
 
 func (p *project) List(ctx context.Context) (all []*contract.Machine, err error) {
-	servers, err := p.client.Server.All(ctx)
-	for _, s := range servers {
-		all = append(all, machine(s))
+	read := rest.Pages{}
+	for page := 1; ; {
+		if err := read.Turn(strconv.Itoa(page)); err != nil {
+			return nil, err
+		}
+		servers, answer, err := p.client.Server.List(ctx, hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{Page: page, PerPage: 50}})
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range servers {
+			all = append(all, machine(s))
+		}
+		if answer.Meta.Pagination == nil || answer.Meta.Pagination.NextPage == 0 {
+			return all, nil
+		}
+		page = answer.Meta.Pagination.NextPage
 	}
-	return all, err
 }

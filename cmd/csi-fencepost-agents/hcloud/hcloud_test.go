@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -99,5 +100,30 @@ func TestAServerIsNamedByIDProviderIDOrName(t *testing.T) {
 	}
 	if got := agenttest.Run(t, w.Agent, "list", w.Parameters); got.Code != 0 || got.Out != "42,n1\n43,n2\n" {
 		t.Errorf("list: exit %d, %q, %s", got.Code, got.Out, got.Err)
+	}
+}
+
+// A list of which the same page is said to be the next one, again and again, has no end; and one of many
+// pages is read whole.
+func TestAListThatGoesRoundIsAnError(t *testing.T) {
+	w := world(t)
+	page := func(next func(at int) int) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			at, _ := strconv.Atoi(r.FormValue("page"))
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"servers": [{"id": %d, "name": "n"}], "meta": {"pagination": {"page": %d, "next_page": %d}}}`, at, at, next(at))
+		})
+	}
+	w.Server.Refuse(-1, page(func(int) int { return 2 }))
+	agenttest.GoesRound(t, w)
+	w.Server.Refuse(-1, page(func(at int) int { return at%3 + 1 }))
+	agenttest.GoesRound(t, w)
+	w.Server.Refuse(-1, page(func(at int) int { return (at + 1) % 4 }))
+	if got := agenttest.Run(t, w.Agent, "list", w.Parameters); got.Code != 0 || got.Out != "1,n\n2,n\n3,n\n" {
+		t.Errorf("exit %d, %q, %s", got.Code, got.Out, got.Err)
+	}
+	w.Server.Refuse(-1, page(func(at int) int { return at + 1 }))
+	if got := agenttest.Run(t, w.Agent, "list", w.Parameters); got.Code != 1 || !strings.Contains(got.Err, "it has more than 1000 pages") {
+		t.Errorf("exit %d, %q, %s", got.Code, got.Out, got.Err)
 	}
 }

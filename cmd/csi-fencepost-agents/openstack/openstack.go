@@ -271,6 +271,7 @@ func (r *region) send(ctx context.Context, m *contract.Machine, action string) e
 }
 
 func (r *region) List(ctx context.Context) (all []*contract.Machine, err error) {
+	read := rest.Pages{}
 	for query := (url.Values{"limit": {"1000"}}); ; {
 		var page struct{ Servers []server }
 		if err := r.api.Get(ctx, "/servers?"+query.Encode(), &page); err != nil {
@@ -279,9 +280,12 @@ func (r *region) List(ctx context.Context) (all []*contract.Machine, err error) 
 		for _, s := range page.Servers {
 			all = append(all, machine(&s))
 		}
-		if len(page.Servers) == 0 || page.Servers[len(page.Servers)-1].ID == query.Get("marker") {
+		if len(page.Servers) == 0 {
 			return all, nil
 		}
 		query.Set("marker", page.Servers[len(page.Servers)-1].ID)
+		if err := read.Turn(query.Get("marker")); err != nil {
+			return nil, err
+		}
 	}
 }

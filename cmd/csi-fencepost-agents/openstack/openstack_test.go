@@ -319,3 +319,18 @@ func TestNovaIsFoundAndCredentialsAreWhole(t *testing.T) {
 		t.Errorf("a user: exit %d, %s", got.Code, got.Err)
 	}
 }
+
+// A list of which the same page is said to be the next one, again and again, has no end.
+func TestAListThatGoesRoundIsAnError(t *testing.T) {
+	w := world(t)
+	rest := api(w.Power, usual)
+	w.Server.Refuse(-1, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/servers") {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		next := map[string]string{"": id, id: another, another: id}[r.FormValue("marker")]
+		fmt.Fprintf(w, `{"servers": [{"id": %q, "name": "n"}]}`, next)
+	}))
+	agenttest.GoesRound(t, w)
+}

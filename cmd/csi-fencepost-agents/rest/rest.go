@@ -20,8 +20,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/trust"
 )
 
-// maxAnswer bounds an answer: the list of a cluster of many thousand machines fits.
-const maxAnswer = 64 << 20
+// maxAnswer bounds an answer, whoever gives the HTTP client.
+const maxAnswer = trust.MaxAnswer
 
 // Client of one API.
 type Client struct {

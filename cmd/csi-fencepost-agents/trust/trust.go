@@ -92,14 +92,14 @@ func Transport(v contract.Values) (*http.Transport, error) {
 	}, nil
 }
 
-// Client uses Transport, and follows no redirection to another host or out of https: what it
+// Client uses Transport, gives no answer beyond MaxAnswer, and follows no redirection to another host or out of https: what it
 // sends there would be for whoever answers.
 func Client(v contract.Values) (*http.Client, error) {
 	t, err := Transport(v)
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Transport: t, CheckRedirect: func(to *http.Request, via []*http.Request) error {
+	return &http.Client{Transport: Bounded(t), CheckRedirect: func(to *http.Request, via []*http.Request) error {
 		if from := via[0].URL; to.URL.Host != from.Host || to.URL.Scheme != from.Scheme || len(via) > 5 {
 			return fmt.Errorf("it sends on to %s, which is not followed", to.URL.Host)
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
@@ -44,6 +45,7 @@ func Suite(t *testing.T, world func(t testing.TB) *World, states map[string]int)
 	t.Run("not found is an error", func(t *testing.T) { notFoundIsAnError(t, world(t)) })
 	t.Run("a wrong secret is an error and not shown", func(t *testing.T) { wrongSecretIsAnError(t, world(t)) })
 	t.Run("no error shows the beginning of a secret", func(t *testing.T) { nothingOfASecretIsShown(t, world(t)) })
+	t.Run("an answer without an end is an error", func(t *testing.T) { endlessIsAnError(t, world(t)) })
 	t.Run("nothing is sent to whoever has another certificate", func(t *testing.T) { othersAreNotAsked(t, world(t)) })
 	t.Run("who is asked too often answers nothing", func(t *testing.T) { throttledIsAnError(t, world(t)) })
 }
@@ -194,6 +196,50 @@ func nothingOfASecretIsShown(t *testing.T, w *World) {
 	}
 }
 
+func endlessIsAnError(t *testing.T, w *World) {
+	for _, action := range []string{"status", "list"} {
+		e := &Endless{Code: http.StatusCreated}
+		w.Server.Refuse(-1, e)
+		got := Run(t, w.Agent, action, w.Parameters)
+		if got.Code != 1 || got.Out != "" || !strings.Contains(got.Err, "is longer than 67108864 bytes") {
+			t.Errorf("%s: exit %d, %q, %.300s", action, got.Code, got.Out, got.Err)
+		}
+		e.Judge(t, action)
+	}
+	e := &Endless{Code: http.StatusUnauthorized}
+	w.Server.Refuse(-1, e)
+	if got := Run(t, w.Agent, "status", w.Parameters); got.Code != 1 {
+		t.Errorf("of a refusal: exit %d, %.300s", got.Code, got.Err)
+	}
+	e.Judge(t, "of a refusal")
+}
+
+// Endless answers on and on.
+type Endless struct {
+	Code int
+	sent atomic.Int64
+	came atomic.Int64
+}
+
+func (e *Endless) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	e.came.Add(1)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.Code)
+	for piece := []byte(strings.Repeat(" ", 1<<20)); e.sent.Load() < 1<<30; e.sent.Add(int64(len(piece))) {
+		if _, err := w.Write(piece); err != nil {
+			return
+		}
+	}
+}
+
+// Judge is after a run: little more was taken of each answer than there may be.
+func (e *Endless) Judge(t *testing.T, what string) {
+	t.Helper()
+	if came := e.came.Load(); came == 0 || e.sent.Load() > came*(96<<20) {
+		t.Errorf("%s: %d MiB were taken of %d answers", what, e.sent.Load()>>20, came)
+	}
+}
+
 func othersAreNotAsked(t *testing.T, w *World) {
 	for name, parameters := range map[string]map[string]string{
 		"another fingerprint": with(w.Parameters, "fingerprint", strings.Repeat("ab", 32), "timeout", "2"),
@@ -218,5 +264,16 @@ func throttledIsAnError(t *testing.T, w *World) {
 		if got := Run(t, w.Agent, action, with(w.Parameters, "timeout", "1")); got.Code != 1 || got.Out != "" {
 			t.Errorf("%s: exit %d, %q", action, got.Code, got.Out)
 		}
+	}
+}
+
+// GoesRound holds an agent against a list without an end: it is an error long before the time is over,
+// and nothing of it is printed.
+func GoesRound(t *testing.T, w *World) {
+	t.Helper()
+	before := w.Server.Requests()
+	got := Run(t, w.Agent, "list", with(w.Parameters, "timeout", "3"))
+	if n := w.Server.Requests() - before; got.Code != 1 || got.Out != "" || n > 10 || !strings.Contains(got.Err, "the list does not end: ") || !strings.Contains(got.Err, "see whether the endpoint is") {
+		t.Errorf("exit %d after %d requests, %q, %.300s", got.Code, n, got.Out, got.Err)
 	}
 }
