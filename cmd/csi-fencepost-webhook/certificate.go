@@ -163,3 +163,18 @@ func (i *identity) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	return nil, fmt.Errorf("the Secret %s/%s was not read yet", i.namespace, i.secret)
 }
+
+// serviceable is an error unless a certificate is served that API servers take at that time. One that
+// ended goes on being served, for there is none better, and every call by it fails.
+func (i *identity) serviceable(now time.Time) error {
+	c, err := i.certificate(nil)
+	switch {
+	case err != nil:
+		return err
+	case now.Before(c.Leaf.NotBefore):
+		return fmt.Errorf("the certificate of the Secret %s/%s holds from %s on only: set this node's clock right", i.namespace, i.secret, c.Leaf.NotBefore.UTC().Format(time.RFC3339))
+	case !now.Before(c.Leaf.NotAfter):
+		return fmt.Errorf("the certificate of the Secret %s/%s ended at %s, and was not renewed: the log says why. It is made anew by itself once the Secret can be read and written, and the caBundle of the webhook configurations changed", i.namespace, i.secret, c.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return nil
+}

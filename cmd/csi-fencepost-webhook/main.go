@@ -45,7 +45,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "csi-fencepost-webhook:", err)
+		fmt.Fprintln(plainWriter{os.Stderr}, "csi-fencepost-webhook:", err)
 		os.Exit(1)
 	}
 }
@@ -61,6 +61,9 @@ func run(ctx context.Context, args []string) error {
 	klog.InitFlags(logs)
 	flags.AddGoFlag(logs.Lookup("v"))
 	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if err := logPlainly(logs, os.Stderr); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
@@ -92,9 +95,8 @@ func run(ctx context.Context, args []string) error {
 		id.keep(ctx)
 	}()
 
-	calls := &http.Server{Handler: handler(hooks.current.Load), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: id.certificate}}
-	probes := &http.Server{Handler: id.probes(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10}
+	calls, probes := newServer(handler(hooks.current.Load)), newServer(id.probes())
+	calls.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: id.certificate}
 	ended := make(chan error, 2)
 	for _, s := range []struct {
 		server  *http.Server
@@ -150,7 +152,7 @@ func handler(current func() *policies) http.Handler {
 		}
 		var review reviewv1.AdmissionReview
 		if err := json.Unmarshal(text, &review); err != nil || review.Request == nil || review.APIVersion != reviewv1.SchemeGroupVersion.String() {
-			http.Error(w, fmt.Sprintf("this is no AdmissionReview of %s with a request (%v)", reviewv1.SchemeGroupVersion, err), http.StatusBadRequest)
+			http.Error(w, plain(fmt.Sprintf("this is no AdmissionReview of %s with a request (%v)", reviewv1.SchemeGroupVersion, err)), http.StatusBadRequest)
 			return
 		}
 		review.Response, review.Request = policy.review(r.Context(), review.Request), nil
@@ -166,8 +168,8 @@ func (i *identity) probes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if _, err := i.certificate(nil); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		if err := i.serviceable(time.Now()); err != nil {
+			http.Error(w, plain(err.Error()), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")

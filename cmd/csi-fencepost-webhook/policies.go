@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 
 	"gomodules.xyz/jsonpatch/v2"
 	reviewv1 "k8s.io/api/admission/v1"
@@ -279,6 +280,15 @@ func refuse(answer *reviewv1.AdmissionResponse, err error) *reviewv1.AdmissionRe
 		status = apierrors.NewInternalError(err)
 	}
 	said := status.Status()
+	said.Message = plain(said.Message) // it has names of whoever asks, and is shown to others
+	if said.Details != nil {
+		details := *said.Details
+		details.Causes = slices.Clone(details.Causes)
+		for i := range details.Causes {
+			details.Causes[i].Message = plain(details.Causes[i].Message)
+		}
+		said.Details = &details
+	}
 	answer.Allowed, answer.Result = false, &said
 	return answer
 }
@@ -304,7 +314,7 @@ type noted struct {
 }
 
 // AddWarning implements warning.Recorder.
-func (n *noted) AddWarning(_, text string) { n.warnings = append(n.warnings, text) }
+func (n *noted) AddWarning(_, text string) { n.warnings = append(n.warnings, plain(text)) }
 
 // AddAnnotation keeps one for the audit log. The API server puts the webhook's name before the key,
 // which may have no second slash then.
@@ -312,7 +322,7 @@ func (n *noted) AddAnnotation(key, value string) error {
 	if n.audit == nil {
 		n.audit = map[string]string{}
 	}
-	n.audit[path.Base(key)] = value
+	n.audit[path.Base(key)] = plain(value)
 	return nil
 }
 
