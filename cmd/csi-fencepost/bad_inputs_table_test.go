@@ -654,7 +654,7 @@ var badInputs = []struct {
 	{recordIs(`{` + badRecord + `,"fences":[{"id":"f","kind":"PowerReading","driver":"d"}]}`), "a storage fence is of one driver, a power fence of none"},
 	{recordIs(`{` + badRecord + `,"fences":[{"id":"f","kind":"PowerReading"}]}`), "its machine has no nodeUID"},
 	{recordIs(`{` + badRecord + `,"fences":[{"id":"f","kind":"PowerReading","machine":{"nodeUID":"u"}}]}`), "it does not say by whom"},
-	{recordIs(`{` + badRecord + `,"fences":[{"id":"f","kind":"PowerReading","machine":{"nodeUID":"u"},"actor":"a","phase":"Maybe"}]}`), `its phase is "Maybe"`},
+	{recordIs(`{` + badRecord + `,"fences":[{"id":"f","kind":"PowerReading","machine":{"nodeUID":"u"},"actor":"a","phase":"Maybe"}]}`), `its phase is "Maybe", none of Fencing, Fenced, Lifting, Refencing, Failed, Void, Lifted`},
 	{recordIs(`{` + badRecord + `,"fences":[` + strings.Repeat(`{"id":"f","kind":"PowerReading","machine":{"nodeUID":"u"},"actor":"a","phase":"Fenced"},`, 1) + `{"id":"g","kind":"PowerReading","machine":{"nodeUID":"u"},"actor":"a","phase":"Fenced"}]}`), "are both current, and of one kind"},
 	{recordIs(`{` + badRecord + `,"fences":[{"id":"f","steps":[{"tookMS":"long"}]}]}`), "cannot be read: /fences/0/steps/0/tookMS: Invalid type: found string, must be a whole number"},
 	{recordIs(`{` + badRecord + `,"x":"` + strings.Repeat("x", 300<<10) + `"}`), "bytes, more than"},

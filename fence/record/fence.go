@@ -251,7 +251,7 @@ func (f *Fence) validate() error {
 	case Fencing, Fenced, Lifting, Refencing, Failed, Void, Lifted:
 		return nil
 	}
-	return fmt.Errorf("its phase is %q", f.Phase)
+	return fmt.Errorf("its phase is %q, none of %s, %s, %s, %s, %s, %s, %s", f.Phase, Fencing, Fenced, Lifting, Refencing, Failed, Void, Lifted)
 }
 
 // Fence returns the current fence of that kind (of that driver, for a storage
