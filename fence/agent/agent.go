@@ -118,20 +118,45 @@ type Seeker interface {
 	Seeks(node string) []string
 }
 
+// Knower is an Agent of a storage that may know the machine by the node ID which its node says,
+// and looks itself whose that is.
+type Knower interface {
+	// KnowsByID tells whether it may for that node. The answer does not change.
+	KnowsByID(node string) bool
+}
+
 // Seeks are the variables by which the agent, or the one that it wraps (Unwrap), finds the
 // machine of that node.
 func Seeks(a Agent, node string) []string {
+	if s, is := as[Seeker](a); is {
+		return s.Seeks(node)
+	}
+	return nil
+}
+
+// as is the agent, or the one that it wraps (Unwrap), as a T.
+func as[T any](a Agent) (t T, is bool) {
 	for a != nil {
-		if s, ok := a.(Seeker); ok {
-			return s.Seeks(node)
+		if t, is = a.(T); is {
+			return t, true
 		}
-		w, ok := a.(interface{ Unwrap() Agent })
-		if !ok {
-			return nil
+		w, wraps := a.(interface{ Unwrap() Agent })
+		if !wraps {
+			break
 		}
 		a = w.Unwrap()
 	}
-	return nil
+	return t, false
+}
+
+// KnowsByID tells whether an agent that covers the node may know it by the node ID that it says.
+func (l Levels) KnowsByID(node string) bool {
+	return slices.ContainsFunc(l, func(level Level) bool {
+		return slices.ContainsFunc(level, func(b Bounded) bool {
+			k, is := as[Knower](b.Agent)
+			return is && b.Agent.Covers(node) && k.KnowsByID(node)
+		})
+	})
 }
 
 // Seek tells whether one of the agents that cover the node seeks; without a node: one of all.

@@ -653,15 +653,27 @@ func TestAnAnswerIsNotSharedWithWhoKnowsMoreOfTheMachine(t *testing.T) {
 }
 
 // A storage may know the node by its node ID, which its kubelet registers: so that of the nodes that are
-// fenced at a storage failover goes by one node ID within an hour, too.
-func TestAFenceAtAStorageGoesByWhatTheNodeSays(t *testing.T) {
+// fenced there failover goes by one node ID within an hour, too. One that knows it otherwise does not.
+func TestAFenceAtAStorageThatKnowsNodeIDsGoesByWhatTheNodeSays(t *testing.T) {
 	run(t, func(w *world) {
+		array := &device{name: "array", kind: fence.StorageFence}
+		w.levels = append(w.levels, agent.Level{{Agent: array}})
 		if w.fencer("a").Seeks("n1") {
 			t.Error("a device that a person named goes by what the node says")
 		}
-		w.levels = append(w.levels, agent.Level{{Agent: &device{name: "array", kind: fence.StorageFence}}})
+		w.levels[len(w.levels)-1] = agent.Level{{Agent: wrapped{knowing{array}}}}
 		if !w.fencer("b").Seeks("n1") {
 			t.Error("the storage knows the node by nothing that it says")
 		}
 	})
 }
+
+// knowing is a storage that knows its clients by their node IDs.
+type knowing struct{ *device }
+
+func (knowing) KnowsByID(string) bool { return true }
+
+// wrapped is an agent that is looked at, as those of the sidecar are.
+type wrapped struct{ agent.Agent }
+
+func (w wrapped) Unwrap() agent.Agent { return w.Agent }

@@ -231,9 +231,9 @@ func (f *Fencer) another(ctx context.Context, node string, one record.Identifier
 	return "", nil
 }
 
-// Seeks tells whether agents of that node may go by what it says of its machine: those that find the
-// machine by it, and those of a storage, which may know its clients by their node IDs.
-func (f *Fencer) Seeks(node string) bool { return f.Levels.Seek(node) || f.CoversStorage(node) }
+// Seeks tells whether agents of that node may go by what it says of its machine: by a variable, or
+// by its node ID as a storage's client.
+func (f *Fencer) Seeks(node string) bool { return f.Levels.Seek(node) || f.Levels.KnowsByID(node) }
 
 // Withheld says why no agents may cut the machine off, since none can be told which it is;
 // empty: some may.

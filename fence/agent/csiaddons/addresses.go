@@ -205,7 +205,7 @@ func (a *Agent) namesakes(ctx context.Context, m agent.Machine) (found []string,
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		if node.Name != m.Node && slices.ContainsFunc(node.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == a.options.Driver && d.NodeID == m.NodeID }) {
-			found = append(found, fmt.Sprintf("node %s, whose CSINode has the node ID %.64q too", node.Name, m.NodeID))
+			found = append(found, fmt.Sprintf("node %s, whose CSINode has the node ID %.64q too (if its machine is gone for good: kubectl delete node %s)", node.Name, m.NodeID, node.Name))
 		}
 	}
 	return found, nil

@@ -66,6 +66,7 @@ type Agent struct {
 
 var (
 	_ agent.Agent   = (*Agent)(nil)
+	_ agent.Knower  = (*Agent)(nil)
 	_ agent.Checker = (*Agent)(nil)
 )
 
@@ -109,6 +110,9 @@ func (a *Agent) Proves() fence.Kind { return fence.StorageFence }
 // Covers implements agent.Agent: the driver serves every node, but where addresses
 // are declared only those count that have one.
 func (a *Agent) Covers(node string) bool { return a.declared == nil || len(a.declared[node]) > 0 }
+
+// KnowsByID implements agent.Knower: where addresses are declared they alone count.
+func (a *Agent) KnowsByID(string) bool { return a.declared == nil }
 
 // Status implements agent.Agent. It is Off if the driver's list covers all of
 // the machine's addresses and all that the record says were fenced, On if it

@@ -857,6 +857,14 @@ func TestAClientWhoseNodeIDAnotherNodeHasIsNobodys(t *testing.T) {
 	_, err = r.agent.Off(r.ctx(), r.m)
 	wantError(t, err, "cannot list CSINodes", "connection refused")
 	r.fenced()
+	if declared := r.options; agent.Agent(r.agent).(agent.Knower).KnowsByID("n1") {
+		declared.Declared = map[string][]string{"n1": {"192.0.2.1"}}
+		if a, err := New(declared); err != nil || a.KnowsByID("n1") {
+			t.Errorf("whose addresses are declared is known by its node ID: %v", err)
+		}
+	} else {
+		t.Error("no client is known by its node ID")
+	}
 	// Who does not go by the node ID does not ask.
 	r.Set(func(s *array.Switches) { s.FenceClients = false })
 	r.m.Fenced = nil
